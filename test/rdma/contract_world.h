@@ -1,0 +1,132 @@
+// What the provider contract suite needs from a provider's author: a world of connectable providers
+// in one process, and a sink that writes down what it is told.
+//
+// Used by provider_contract.h. A provider's test implements ContractWorld and instantiates the suite:
+//
+//   INSTANTIATE_TEST_SUITE_P(Shm, ProviderContract,
+//                            testing::Values(ContractParam{"stream", &make_world}), contract_name);
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rdma/provider.h"
+
+namespace ch3_offload {
+
+/// N processes, PeerId 0 .. size() - 1, none connected yet.
+class ContractWorld {
+ public:
+  virtual ~ContractWorld() = default;
+
+  virtual std::size_t size() const = 0;
+
+  /// REQUIRES: `peer` was not killed.
+  virtual Provider& at(PeerId peer) = 0;
+  virtual bool alive(PeerId peer) const = 0;
+
+  /// Lets a little time pass: a simulated fabric advances its clock; a real one need do nothing. The
+  /// suite calls it between polls.
+  virtual void step() = 0;
+
+  /// Lets everything that is in flight arrive at (but not be polled by) its destination, so far as the
+  /// receiver has room for it.
+  virtual void settle() {
+    for (int i = 0; i < 1000; ++i) step();
+  }
+
+  /// The process dies without a goodbye: its provider is gone when this returns.
+  virtual void kill(PeerId peer) = 0;
+
+  /// A process that claims to be `claimed` but does not know the job's secret. Null: this provider
+  /// has no secrets.
+  virtual std::unique_ptr<Provider> make_impostor(PeerId claimed) {
+    static_cast<void>(claimed);
+    return nullptr;
+  }
+};
+
+/// One instantiation of the suite.
+struct ContractParam {
+  const char* name;  ///< Suffix of the test names: letters and digits.
+  std::unique_ptr<ContractWorld> (*make)(std::size_t size);
+};
+
+/// Writes down everything in order. `reaction`, when set, runs after each message is recorded: it may
+/// call what Sink allows.
+class RecordingSink final : public Sink {
+ public:
+  enum class Kind { kMessage, kWriteArrived, kWriteDone, kPeerDown };
+  struct Event {
+    Kind kind;
+    PeerId peer;
+    std::vector<std::byte> bytes{};
+    Immediate immediate{};
+    WorkId work{};
+    Status status = Status::kOk;
+  };
+
+  void on_message(PeerId peer, std::span<const std::byte> message) noexcept override {
+    events.push_back({.kind = Kind::kMessage, .peer = peer, .bytes = {message.begin(), message.end()}});
+    if (reaction) reaction(events.back());
+  }
+  void on_write_arrived(PeerId peer, Immediate immediate) noexcept override {
+    events.push_back({.kind = Kind::kWriteArrived, .peer = peer, .immediate = immediate});
+  }
+  void on_write_done(PeerId peer, WorkId work, Status status) noexcept override {
+    events.push_back({.kind = Kind::kWriteDone, .peer = peer, .work = work, .status = status});
+  }
+  void on_peer_down(PeerId peer, Status reason) noexcept override {
+    events.push_back({.kind = Kind::kPeerDown, .peer = peer, .status = reason});
+  }
+
+  std::size_t count(Kind kind) const {
+    std::size_t n = 0;
+    for (const Event& event : events) n += event.kind == kind;
+    return n;
+  }
+  std::size_t count(Kind kind, PeerId peer) const {
+    std::size_t n = 0;
+    for (const Event& event : events) n += event.kind == kind && event.peer == peer;
+    return n;
+  }
+
+  std::vector<Event> events;
+  std::function<void(const Event&)> reaction;
+};
+
+/// Bytes that differ by stream, message and position, so that any mix-up shows.
+class Pattern {
+ public:
+  explicit Pattern(std::uint64_t seed) : state_(seed * 0x9E37'79B9'7F4A'7C15u + 1) {}
+
+  std::uint64_t next() noexcept {  // xorshift64*: small, and the same on every machine.
+    state_ ^= state_ >> 12;
+    state_ ^= state_ << 25;
+    state_ ^= state_ >> 27;
+    return state_ * 0x2545'F491'4F6C'DD1Du;
+  }
+  std::size_t length_between(std::size_t least, std::size_t most) noexcept {
+    return least + next() % (most - least + 1);
+  }
+  void fill(std::span<std::byte> bytes) noexcept {
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(next() >> 56);
+  }
+  std::vector<std::byte> bytes(std::size_t length) {
+    std::vector<std::byte> result(length);
+    fill(result);
+    return result;
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+}  // namespace ch3_offload
