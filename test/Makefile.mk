@@ -1,0 +1,35 @@
+# Tests that need no MPICH: `make check`. One GoogleTest program per area; list each file.
+# Tests over a built MPICH are scripts in test/mpich, test/netpipe, test/faults and test/bad-input, run by
+# `quickstart check`.
+
+gtest_cppflags = $(AM_CPPFLAGS) -I$(top_srcdir)/test $(GTEST_CFLAGS)
+
+# Scripts that check the sources and the built library.
+dist_check_SCRIPTS += test/include_rules test/exported_symbols
+TESTS += test/include_rules test/exported_symbols
+
+if HAVE_GTEST
+
+unit_test_sources =
+
+check_PROGRAMS += test/unit_tests
+TESTS += test/unit_tests
+test_unit_tests_SOURCES = $(unit_test_sources)
+nodist_EXTRA_test_unit_tests_SOURCES = none.cc
+test_unit_tests_CPPFLAGS = $(gtest_cppflags)
+test_unit_tests_LDADD = libcore.la $(GTEST_LIBS)
+
+else
+
+check-local:
+	@echo "make check needs GoogleTest: install it (Debian: libgtest-dev) and run configure again" >&2; exit 1
+
+endif
+
+AM_TESTS_ENVIRONMENT = top_srcdir='$(top_srcdir)' top_builddir='$(top_builddir)'; export top_srcdir top_builddir;
+
+EXTRA_DIST += \
+	test/bad-input \
+	test/faults \
+	test/mpich \
+	test/netpipe

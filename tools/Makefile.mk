@@ -1,0 +1,3 @@
+# Command-line tools. Scripts are installed as they are.
+dist_bin_SCRIPTS =
+EXTRA_DIST += tools
