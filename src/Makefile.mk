@@ -13,6 +13,7 @@ nic_sources = \
 	src/nic/matcher.cc \
 	src/nic/matcher.h \
 	src/nic/pool.h \
+	src/nic/trace.cc \
 	src/nic/trace.h
 
 channel_sources = \

@@ -10,7 +10,8 @@ TESTS += test/include_rules test/exported_symbols
 
 if HAVE_GTEST
 
-unit_test_sources =
+unit_test_sources = \
+	test/nic/trace_test.cc
 
 check_PROGRAMS += test/unit_tests
 TESTS += test/unit_tests

@@ -1,0 +1,141 @@
+// The trace: a ring of the engine's latest events, for `ch3-offload-trace` and for post-mortems.
+//
+// Off (a null pointer in the engine) it costs one predictable branch an event. On, an event is one
+// clock read and one 32-byte store; the ring keeps the latest events and never allocates or blocks.
+// Threads: record() from the engine's thread only; write() from the same thread.
+//
+// A message is named by (source process, destination process, number): both sides count the messages of
+// their ordered stream, so the name needs no bytes on the wire.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "rdma/provider.h"
+
+namespace ch3_offload {
+
+/// What happened. The comment gives the meaning of `number` and `detail` in TraceRecord.
+enum class TraceEvent : std::uint8_t {
+  // The sending side; number: the message's number to that peer.
+  kSendPosted = 0,   ///< detail: length_bytes
+  kSendQueued,       ///< no room or an older send waits; detail: length_bytes
+  kSendBuffered,     ///< copied on the sending side; detail: length_bytes
+  kSendShort,        ///< one slot, whole; detail: length_bytes
+  kSendEager,        ///< several slots; detail: length_bytes
+  kRtsSent,          ///< detail: length_bytes
+  kOptimisticSent,   ///< RTS with the payload inside; detail: length_bytes
+  kCtsArrived,       ///< detail: length the receiver wants
+  kWritePosted,      ///< detail: length_bytes
+  kWriteDone,        ///< detail: Status
+  kBounceStarted,    ///< payload goes through slots; detail: length_bytes
+  kAckArrived,       ///< the match of a synchronous or the acceptance of an optimistic send
+  kSendDone,         ///< detail: Status
+  kCancelRequested,  ///< detail: send_id
+  kCancelDecided,    ///< detail: 1 cancelled, 0 not
+  // The receiving side; number: the message's number from that peer.
+  kMessageArrived,  ///< its envelope is here; detail: length_bytes
+  kMatched,         ///< with a posted receive, or by a later one; detail: match bits
+  kUnexpected,      ///< no receive matched; detail: length_bytes
+  kPayloadDropped,  ///< optimistic payload did not fit; detail: length_bytes
+  kCtsSent,         ///< detail: length wanted
+  kAckSent,
+  kReceiveDone,  ///< detail: Status
+  // Neither; number is 0.
+  kReceivePosted,  ///< peer: self; detail: match bits
+  kReceiveCancelled,
+  kProbe,            ///< detail: 1 found
+  kCreditRequested,  ///< detail: bytes missing
+  kCreditSent,       ///< detail: bytes returned or granted
+  kPacketSent,       ///< detail: length_bytes
+  kPacketArrived,    ///< detail: length_bytes
+  kPeerConnected,
+  kPeerFailed,  ///< detail: Status
+  kSleep,       ///< the process goes to sleep
+  kWake,
+  kCount
+};
+
+/// The constant's name without its k.
+const char* trace_event_name(TraceEvent event) noexcept;
+
+/// One event as it stands in the ring and in the file. Little-endian, fixed layout.
+struct TraceRecord {
+  std::uint64_t time_ns;     ///< CLOCK_MONOTONIC, or the simulation's clock.
+  std::uint64_t number;      ///< Message number, see TraceEvent.
+  std::uint64_t detail;      ///< See TraceEvent.
+  std::uint32_t peer;        ///< PeerId of the other side.
+  std::uint8_t event;        ///< TraceEvent.
+  std::uint8_t reserved[3];  ///< 0.
+};
+static_assert(sizeof(TraceRecord) == 32);
+
+inline constexpr char kTraceMagic[8] = {'C', 'H', '3', 'T', 'R', 'A', 'C', 'E'};
+inline constexpr std::uint32_t kTraceVersion = 1;
+
+/// What TraceRecord::time_ns counts.
+enum class TraceClock : std::uint32_t {
+  kMonotonic = 0,  ///< CLOCK_MONOTONIC: comparable between the processes of one node.
+  kSimulated = 1,  ///< The simulation's clock: comparable between all processes.
+};
+
+/// One instant on two clocks.
+struct TraceClockPair {
+  std::uint64_t clock_ns;     ///< The clock of the records.
+  std::uint64_t realtime_ns;  ///< CLOCK_REALTIME: since 1970, comparable between nodes as far as NTP goes.
+};
+
+/// The start of a trace file; `count` records follow, oldest first. Little-endian. docs/trace.md is the
+/// reference.
+struct TraceFileHeader {
+  char magic[8];               ///< kTraceMagic
+  std::uint32_t version;       ///< kTraceVersion
+  std::uint32_t record_bytes;  ///< sizeof(TraceRecord)
+  std::uint32_t self;          ///< PeerId of the process that wrote the file.
+  std::uint32_t job_size;      ///< Processes in the job; self and every record's peer are below it.
+  std::uint64_t node_id;       ///< Equal in two files: their monotonic clocks are the same clock.
+  std::uint64_t count;         ///< Records in the file.
+  std::uint64_t first_index;   ///< Events recorded before the first one kept, all of them lost.
+  TraceClockPair at_start;     ///< When the trace was made.
+  TraceClockPair at_write;     ///< When the file was written.
+  std::uint32_t process_id;    ///< As getpid() says.
+  std::uint32_t clock;         ///< TraceClock
+  char host[40];               ///< Name of the node, cut if longer, always ends in NUL.
+};
+static_assert(sizeof(TraceFileHeader) == 128 && offsetof(TraceFileHeader, at_start) == 48 &&
+              offsetof(TraceFileHeader, host) == 88);
+
+class Trace {
+ public:
+  using Clock = std::uint64_t (*)() noexcept;
+
+  /// Keeps the latest `capacity_events` (rounded up to a power of two, at least 1024).
+  Trace(PeerId self, std::uint32_t job_size, std::size_t capacity_events, Clock clock = monotonic_ns);
+
+  void record(TraceEvent event, PeerId peer, std::uint64_t number, std::uint64_t detail) noexcept {
+    TraceRecord& slot = records_[next_ & mask_];
+    slot = TraceRecord{clock_(), number, detail, index_of(peer), static_cast<std::uint8_t>(event), {}};
+    ++next_;
+  }
+
+  /// Writes header and events to `path` (0600, replaced atomically; by convention
+  /// `<prefix>.<rank>.ch3trace`). Changes nothing here, so it may be called again later. Blocks on the
+  /// file system, allocates nothing. Returns 0 or errno; then `path` is as it was before.
+  int write(const std::string& path) const noexcept;
+
+  static std::uint64_t monotonic_ns() noexcept;
+
+ private:
+  PeerId self_;
+  std::uint32_t job_size_;
+  std::uint64_t mask_;      ///< Capacity minus one; the capacity is a power of two.
+  std::uint64_t next_ = 0;  ///< Events recorded since the start; the ring holds the last mask_ + 1.
+  Clock clock_;
+  TraceClockPair start_;
+  std::unique_ptr<TraceRecord[]> records_;
+};
+
+}  // namespace ch3_offload
