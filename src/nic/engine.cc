@@ -1,0 +1,208 @@
+// Engine: construction, peers, probes and progress. The public functions that concern one side of a
+// message are in engine_send.cc, engine_receive.cc and engine_cancel.cc.
+
+#include "nic/engine.h"
+
+#include <charconv>
+#include <string_view>
+
+#include "nic/engine_state.h"
+
+namespace ch3_offload {
+
+namespace {
+
+/// Items a provider may deliver per progress() before the queues that wait for room get their turn.
+constexpr std::size_t kPollBudget = 64;
+
+/// The most that a peer is lent before it has asked.
+constexpr std::size_t kFirstWindowBytes = std::size_t{256} * 1024;
+
+/// Splits `list` at `separator`: returns the first piece and shortens `list` to what follows.
+std::string_view next_piece(std::string_view& list, char separator) noexcept {
+  const std::size_t end = list.find(separator);
+  const std::string_view piece = list.substr(0, end);
+  list = end == std::string_view::npos ? std::string_view{} : list.substr(end + 1);
+  return piece;
+}
+
+}  // namespace
+
+Engine::State::State(const EngineConfig& settings, std::span<Provider* const> fabrics, Host& caller)
+    : config(settings),
+      providers(fabrics.begin(), fabrics.end()),
+      host(caller),
+      matcher(settings.always_ignored),
+      peers(settings.job_size),
+      // Half of the budget is lent before anybody asks; the other half follows demand.
+      first_window_bytes(
+          std::min(kFirstWindowBytes,
+                   settings.unexpected_budget_bytes / (2 * std::size_t{settings.job_size}))) {}
+
+Engine::Engine(const EngineConfig& config, std::span<Provider* const> providers, Host& host)
+    : state_(std::make_unique<State>(config, providers, host)) {}
+
+Engine::~Engine() = default;
+
+std::string Engine::card() const {
+  std::string card = "w=" + std::to_string(state_->first_window_bytes);
+  for (const Provider* provider : state_->providers) card += ";" + provider->local_address();
+  return card;
+}
+
+const Counters& Engine::counters() const noexcept {
+  Counters& counters = state_->counters;
+  counters.posted_depth = state_->matcher.posted_depth();
+  counters.unexpected_depth = state_->matcher.unexpected_depth();
+  counters.lent_bytes = state_->lent_bytes;
+  return counters;
+}
+
+Peer* Engine::State::known(PeerId id) noexcept {
+  const std::uint32_t index = index_of(id);
+  if (index >= peers.size()) return nullptr;
+  if (peers[index] == nullptr) {
+    peers[index] = std::make_unique<Peer>(id);
+    Peer& peer = *peers[index];
+    peer.window_bytes = peer.available_bytes = first_window_bytes;
+    lent_bytes += first_window_bytes;
+  }
+  return peers[index].get();
+}
+
+Status Engine::State::connect(Peer& peer) noexcept {
+  if (peer.state == PeerState::kConnected) return Status::kOk;
+  if (peer.state == PeerState::kFailed) return Status::kPeerFailed;
+  const std::string card = host.resolve(peer.id);
+  std::string_view pieces = card;
+  std::size_t credit_bytes = 0;
+  const std::string who = "process " + std::to_string(index_of(peer.id));
+  while (!pieces.empty()) {
+    const std::string_view piece = next_piece(pieces, ';');
+    if (piece.starts_with("w=")) {
+      std::from_chars(piece.data() + 2, piece.data() + piece.size(), credit_bytes);
+      continue;
+    }
+    for (Provider* provider : providers) {
+      if (!provider->reaches(piece)) continue;
+      const Result<std::monostate> connected = provider->connect(peer.id, piece);
+      if (!connected.ok()) {
+        host.on_warning("cannot connect to " + who + ": " + connected.error().message);
+        return connected.error().status;
+      }
+      peer.provider = provider;
+      peer.max_slot_bytes = provider->capabilities().max_slot_bytes;
+      peer.credit_bytes += credit_bytes;
+      peer.state = PeerState::kConnected;
+      ++counters.connected_peers;
+      trace(TraceEvent::kPeerConnected, peer.id, 0, credit_bytes);
+      return Status::kOk;
+    }
+  }
+  std::string have;
+  for (const Provider* provider : providers) {
+    have += (have.empty() ? "" : ", ") + std::string(provider->capabilities().name);
+  }
+  host.on_warning("no provider reaches " + who + " (its address: '" + card + "'; providers here: " +
+                  have + "). If it is on another node, that needs a network provider.");
+  return Status::kUnreachable;
+}
+
+void Engine::State::activate(Peer& peer) noexcept {
+  if (!peer.active_hook.linked) active.push_back(peer);
+}
+
+void Engine::State::doom(Peer& peer, Status reason) noexcept {
+  if (peer.doom == Status::kOk && peer.state != PeerState::kFailed) peer.doom = reason;
+  activate(peer);
+}
+
+bool Engine::probe(MatchBits bits, MatchBits ignore, Envelope& envelope) noexcept {
+  State& state = *state_;
+  const auto* const message =
+      static_cast<IncomingMessage*>(state.matcher.find_unexpected(bits, ignore));
+  state.trace(TraceEvent::kProbe, state.config.self, 0, message != nullptr);
+  if (message == nullptr) return false;
+  envelope = {message->bits, message->total_bytes, Status::kOk, message->external};
+  return true;
+}
+
+std::size_t Engine::progress() noexcept {
+  State& state = *state_;
+  if (state.progressing) return 0;
+  state.progressing = true;
+  std::size_t happened = 0;
+  for (Provider* provider : state.providers) happened += provider->poll(state, kPollBudget);
+  if (!state.credit_due.empty()) state.send_due_credit();
+  // One turn for each peer that waited when this began; flush() queues it again if it still waits.
+  for (std::size_t turns = state.active.size(); turns > 0 && !state.active.empty(); --turns) {
+    Peer& peer = *state.active.pop_front();
+    if (peer.doom != Status::kOk) {
+      state.fail(peer, peer.doom);
+      ++happened;
+    } else {
+      happened += state.flush(peer);
+    }
+  }
+  state.progressing = false;
+  return happened;
+}
+
+bool Engine::idle() const noexcept {
+  return state_->active.empty() && state_->writes_in_flight == 0;
+}
+
+void Engine::close_peer(PeerId id) noexcept {
+  Peer* const peer = state_->known(id);
+  if (peer != nullptr) peer->closed = true;
+}
+
+void Engine::fail_peer(PeerId id) noexcept {
+  Peer* const peer = state_->known(id);
+  if (peer != nullptr) state_->fail(*peer, Status::kPeerFailed);
+}
+
+void Engine::for_each_posted(void (*visit)(void* context, OperationId operation, Cookie cookie),
+                             void* context) const noexcept {
+  PostedEntry* next = nullptr;
+  for (PostedEntry* entry = state_->matcher.first_posted(); entry != nullptr; entry = next) {
+    next = Matcher::next_posted(*entry);
+    const auto* const receive = static_cast<ReceiveOperation*>(entry);
+    visit(context, OperationId{kReceiveOperation | receive->pool_id}, receive->cookie);
+  }
+}
+
+void Engine::State::on_message(PeerId id, std::span<const std::byte> message) noexcept {
+  Peer* const peer = known(id);
+  if (peer == nullptr || peer->state == PeerState::kFailed || peer->doom != Status::kOk) return;
+  wire::CommonHeader header;
+  bool valid = wire::get(message, header);
+  if (valid) {
+    peer->credit_bytes += header.credit_bytes;
+    switch (header.kind) {
+      case wire::Kind::kEager: valid = on_eager(*peer, message, false); break;
+      case wire::Kind::kEagerFirst: valid = on_eager(*peer, message, true); break;
+      case wire::Kind::kEagerNext: valid = on_eager_next(*peer, message); break;
+      case wire::Kind::kPacket: {
+        const auto bytes = message.subspan(sizeof header);
+        counters.packet_bytes_received += bytes.size();
+        trace(TraceEvent::kPacketArrived, id, 0, bytes.size());
+        host.on_packet(id, bytes);
+        break;
+      }
+      case wire::Kind::kRts: valid = on_rts(*peer, message); break;
+      case wire::Kind::kCts: valid = on_cts(*peer, message); break;
+      case wire::Kind::kData: valid = on_data(*peer, message); break;
+      case wire::Kind::kAck: valid = on_ack(*peer, message); break;
+      case wire::Kind::kCredit: break;
+      case wire::Kind::kRecall: valid = on_recall(*peer, message); break;
+      case wire::Kind::kReturn: valid = on_return(*peer, message); break;
+      case wire::Kind::kCancel: valid = on_cancel(*peer, message); break;
+      case wire::Kind::kCancelReply: valid = on_cancel_reply(*peer, message); break;
+      default: valid = false;
+    }
+  }
+  if (!valid) doom(*peer, Status::kProtocol);
+}
+
+}  // namespace ch3_offload

@@ -1,0 +1,232 @@
+// Engine: taking operations back (cancel, purge) and the death of a peer.
+//
+// A cancel and a match race; whoever holds the message decides, so there is one winner: the matcher for
+// receives, the sender's queue for sends that have not left, the receiver's matcher for those that have.
+
+#include "nic/engine_state.h"
+
+namespace ch3_offload {
+
+namespace {
+
+std::uint32_t pool_id_of(OperationId operation, std::uint64_t kind) noexcept {
+  const auto value = static_cast<std::uint64_t>(operation);
+  return (value & ~std::uint64_t{UINT32_MAX}) == kind ? static_cast<std::uint32_t>(value) : 0;
+}
+
+}  // namespace
+
+bool Engine::cancel_receive(OperationId operation) noexcept {
+  State& state = *state_;
+  ReceiveOperation* const receive = state.receives.find(pool_id_of(operation, kReceiveOperation));
+  if (receive == nullptr || receive->state != ReceiveState::kPosted) return false;
+  state.matcher.remove(*receive);
+  state.receives.give_back(*receive);
+  state.trace(TraceEvent::kReceiveCancelled, state.config.self, 0, 0);
+  return true;
+}
+
+Progressed Engine::cancel_send(OperationId operation, PeerId id, MatchBits bits, std::uint32_t send_id,
+                               Cookie cookie) noexcept {
+  State& state = *state_;
+  Peer* const peer = state.known(id);
+  if (peer == nullptr || peer->state == PeerState::kFailed) return Progressed::kFailed;
+  state.trace(TraceEvent::kCancelRequested, id, 0, send_id);
+  SendOperation* send = state.sends.find(pool_id_of(operation, kSendOperation));
+  if (send == nullptr && send_id != 0) {
+    // Done for its caller, but the engine may still hold it (keep_copy). Ids are reused: the newest.
+    send = peer->sends.back();
+    while (send != nullptr && !(send->detached && send->send_id == send_id && send->bits == bits)) {
+      send = decltype(peer->sends)::previous(*send);
+    }
+  }
+  if (send != nullptr && send->peer != peer) return Progressed::kFailed;
+  if (send != nullptr && send->state == SendState::kQueued) {
+    state.release_send(*send);
+    ++state.counters.cancelled_sends;
+    return Progressed::kDone;
+  }
+  const bool askable = send == nullptr
+                           ? send_id != 0 && peer->state == PeerState::kConnected
+                           : send->state == SendState::kAwaitingMatch && !send->cancelling;
+  CancelRequest* const request = askable ? state.cancels.take() : nullptr;
+  if (request == nullptr) return Progressed::kFailed;
+  request->cookie = cookie;
+  peer->cancels.push_back(*request);
+  wire::CancelHeader header;
+  header.bits = raw(bits);
+  header.token = request->pool_id;
+  unsigned flags = 0;
+  if (send == nullptr) {
+    header.send_id = send_id;
+  } else {
+    send->cancelling = true;
+    request->operation = send->pool_id;
+    header.send_id = send->pool_id;
+    flags = wire::kByOperation;
+  }
+  state.send_control(*peer, wire::Kind::kCancel, flags, header);
+  return Progressed::kPending;
+}
+
+bool Engine::State::on_cancel(Peer& peer, std::span<const std::byte> message) noexcept {
+  wire::CancelHeader header;
+  if (!wire::get(message, header)) return false;
+  const bool by_operation = (header.common.flags & wire::kByOperation) != 0;
+  const MatchBits bits{header.bits};
+  auto* found = static_cast<IncomingMessage*>(matcher.newest_with_bits(bits));
+  while (found != nullptr &&
+         !(found->peer == &peer && found->bits == bits && header.send_id != 0 &&
+           (by_operation ? found->operation : found->send_id) == header.send_id)) {
+    found = static_cast<IncomingMessage*>(Matcher::older_with_same_bits(*found));
+  }
+  // A message whose parts still arrive will be whole soon: too late to stop it.
+  const bool cancelled = found != nullptr && found->state != MessageState::kStreaming;
+  if (cancelled) {
+    matcher.remove(*found);
+    forget_message(*found);
+  }
+  wire::CancelReplyHeader reply;
+  reply.token = header.token;
+  send_control(peer, wire::Kind::kCancelReply, cancelled ? wire::kCancelled : 0U, reply);
+  return true;
+}
+
+bool Engine::State::on_cancel_reply(Peer& peer, std::span<const std::byte> message) noexcept {
+  wire::CancelReplyHeader header;
+  if (!wire::get(message, header)) return false;
+  CancelRequest* const request = cancels.find(header.token);
+  if (request == nullptr) return false;
+  // The token is ours, but it may name a request to another peer.
+  CancelRequest* ours = peer.cancels.front();
+  while (ours != nullptr && ours != request) ours = decltype(peer.cancels)::next(*ours);
+  if (ours == nullptr) return false;
+  const bool cancelled = (header.common.flags & wire::kCancelled) != 0;
+  const Cookie cookie = request->cookie;
+  SendOperation* const send = sends.find(request->operation);
+  peer.cancels.remove(*request);
+  cancels.give_back(*request);
+  trace(TraceEvent::kCancelDecided, peer.id, 0, cancelled);
+  if (send != nullptr && send->peer == &peer && send->cancelling) {
+    send->cancelling = false;
+    if (cancelled && send->state == SendState::kAwaitingMatch) {
+      release_send(*send);
+    } else if (send->acknowledged) {
+      finish_send(*send, Status::kOk);
+    }
+  }
+  if (cancelled) ++counters.cancelled_sends;
+  host.on_cancel_done(cookie, cancelled);
+  return true;
+}
+
+Cookie Engine::withdraw_external(MatchBits bits, bool (*is_wanted)(void* context, Cookie cookie),
+                                 void* context) noexcept {
+  State& state = *state_;
+  auto* found = static_cast<IncomingMessage*>(state.matcher.newest_with_bits(bits));
+  while (found != nullptr && !(found->state == MessageState::kExternal && found->bits == bits &&
+                               is_wanted(context, found->external))) {
+    found = static_cast<IncomingMessage*>(Matcher::older_with_same_bits(*found));
+  }
+  if (found == nullptr) return nullptr;
+  const Cookie cookie = found->external;
+  state.matcher.remove(*found);
+  state.forget_message(*found);
+  return cookie;
+}
+
+void Engine::purge(bool (*is_doomed)(void* context, MatchBits bits),
+                   void (*on_receive)(void* context, Cookie cookie),
+                   void (*on_external)(void* context, Cookie cookie), void* context) noexcept {
+  State& state = *state_;
+  // Callbacks may post and cancel: collect first, call afterwards.
+  std::vector<Cookie> receives;
+  std::vector<Cookie> externals;
+  PostedEntry* next_posted = nullptr;
+  for (PostedEntry* entry = state.matcher.first_posted(); entry != nullptr; entry = next_posted) {
+    next_posted = Matcher::next_posted(*entry);
+    if (!is_doomed(context, entry->bits)) continue;
+    auto& receive = static_cast<ReceiveOperation&>(*entry);
+    receives.push_back(receive.cookie);
+    state.matcher.remove(receive);
+    state.receives.give_back(receive);
+  }
+  UnexpectedEntry* next = nullptr;
+  for (UnexpectedEntry* entry = state.matcher.first_unexpected(); entry != nullptr; entry = next) {
+    next = Matcher::next_unexpected(*entry);
+    if (!is_doomed(context, entry->bits)) continue;
+    auto& message = static_cast<IncomingMessage&>(*entry);
+    state.matcher.remove(message);
+    switch (message.state) {
+      case MessageState::kExternal:
+        externals.push_back(message.external);
+        break;
+      case MessageState::kRts:
+        if (message.peer->state != PeerState::kFailed) {
+          wire::CtsHeader nothing;  // Wants no bytes: the sender is done.
+          nothing.operation = message.operation;
+          state.send_control(*message.peer, wire::Kind::kCts, 0, nothing);
+        }
+        break;
+      case MessageState::kStreaming:
+        message.heap_payload.reset();
+        message.discard = true;
+        if (message.synchronous) state.send_ack(*message.peer, message.operation, message.number);
+        continue;  // Peer::incoming still points here; it is forgotten when it is whole.
+      case MessageState::kWhole:
+        if (message.synchronous) state.send_ack(*message.peer, message.operation, message.number);
+        break;
+      case MessageState::kBroken:
+        break;
+    }
+    state.forget_message(message);
+  }
+  for (const Cookie cookie : receives) on_receive(context, cookie);
+  for (const Cookie cookie : externals) on_external(context, cookie);
+}
+
+void Engine::State::on_peer_down(PeerId id, Status reason) noexcept {
+  Peer* const peer = known(id);
+  if (peer != nullptr) fail(*peer, reason);
+}
+
+void Engine::State::fail(Peer& peer, Status reason) noexcept {
+  if (peer.state == PeerState::kFailed) return;
+  if (peer.state == PeerState::kConnected) --counters.connected_peers;
+  peer.state = PeerState::kFailed;
+  trace(TraceEvent::kPeerFailed, peer.id, 0, static_cast<std::uint64_t>(reason));
+  if (peer.active_hook.linked) active.remove(peer);
+  if (peer.credit_hook.linked) credit_due.remove(peer);
+  while (ControlMessage* const waiting = peer.control.pop_front()) controls.give_back(*waiting);
+
+  // What the peer can no longer spend is lent to others; what it spent comes back when the messages
+  // that are held here are consumed (repay).
+  const std::size_t unspent = peer.available_bytes + peer.owed_bytes;
+  peer.window_bytes -= unspent;
+  lent_bytes -= unspent;
+  peer.available_bytes = peer.owed_bytes = 0;
+  if (IncomingMessage* const incoming = peer.incoming; incoming != nullptr) {
+    peer.incoming = nullptr;
+    if (incoming->receive != nullptr || incoming->discard) {
+      incoming->state = MessageState::kWhole;
+      forget_message(*incoming);
+    } else {
+      incoming->state = MessageState::kBroken;
+    }
+  }
+  while (SendOperation* const send = peer.sends.front()) {
+    if (send->state == SendState::kWriting) --writes_in_flight;
+    finish_send(*send, reason);
+  }
+  while (ReceiveOperation* const receive = peer.receives.front()) finish_receive(*receive, reason);
+  while (CancelRequest* const request = peer.cancels.pop_front()) {
+    const Cookie cookie = request->cookie;
+    cancels.give_back(*request);
+    host.on_cancel_done(cookie, false);
+  }
+  if (peer.closed) return;
+  ++counters.failed_peers;
+  host.on_peer_failed(peer.id, reason);
+}
+
+}  // namespace ch3_offload

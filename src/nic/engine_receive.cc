@@ -1,0 +1,438 @@
+// Engine: the receiving side of messages.
+
+#include "nic/engine_state.h"
+
+namespace ch3_offload {
+
+Progressed Engine::post_receive(MatchBits bits, MatchBits ignore, const Payload& payload, Cookie cookie,
+                                OperationId& operation, Envelope& envelope) noexcept {
+  State& state = *state_;
+  operation = kNoOperation;
+  if (auto* const message =
+          static_cast<IncomingMessage*>(state.matcher.find_unexpected(bits, ignore))) {
+    state.matcher.remove(*message);
+    return state.consume(*message, payload, cookie, &operation, envelope);
+  }
+  ReceiveOperation* const receive = state.receives.take();
+  if (receive == nullptr) {
+    envelope = {bits, 0, Status::kNoMemory, nullptr};
+    return Progressed::kFailed;
+  }
+  receive->bits = bits;
+  receive->ignore = ignore;
+  receive->payload = payload;
+  receive->cookie = cookie;
+  state.matcher.post(*receive);
+  state.trace(TraceEvent::kReceivePosted, state.config.self, 0, raw(bits));
+  operation = OperationId{kReceiveOperation | receive->pool_id};
+  return Progressed::kPending;
+}
+
+bool Engine::matched_probe(MatchBits bits, MatchBits ignore, MessageId& message,
+                           Envelope& envelope) noexcept {
+  State& state = *state_;
+  auto* const found = static_cast<IncomingMessage*>(state.matcher.find_unexpected(bits, ignore));
+  state.trace(TraceEvent::kProbe, state.config.self, 0, found != nullptr);
+  if (found == nullptr) return false;
+  envelope = {found->bits, found->total_bytes, Status::kOk, found->external};
+  state.matcher.remove(*found);
+  if (found->state == MessageState::kExternal) {
+    message = MessageId{0};
+    state.forget_message(*found);
+  } else {
+    message = MessageId{found->pool_id};
+    state.taken.push_back(*found);
+  }
+  return true;
+}
+
+Progressed Engine::receive_matched(MessageId id, const Payload& payload, Cookie cookie,
+                                   Envelope& envelope) noexcept {
+  State& state = *state_;
+  IncomingMessage* const message = state.messages.find(static_cast<std::uint32_t>(id));
+  if (message == nullptr || !message->taken_hook.linked) {
+    envelope = {MatchBits{}, 0, Status::kProtocol, nullptr};
+    return Progressed::kFailed;
+  }
+  state.taken.remove(*message);
+  return state.consume(*message, payload, cookie, nullptr, envelope);
+}
+
+Cookie Engine::offer_external(MatchBits bits, Cookie cookie) noexcept {
+  State& state = *state_;
+  if (auto* const receive = static_cast<ReceiveOperation*>(state.matcher.take_posted(bits))) {
+    const Cookie matched = receive->cookie;
+    state.receives.give_back(*receive);
+    return matched;
+  }
+  IncomingMessage* const message = state.messages.take();
+  if (message == nullptr) return nullptr;
+  message->state = MessageState::kExternal;
+  message->bits = bits;
+  message->external = cookie;
+  state.matcher.add(*message);
+  return nullptr;
+}
+
+/// Gives a message that is in no queue to a receive. A message whose payload is not here yet needs an
+/// operation, which `operation` (may be null) names.
+Progressed Engine::State::consume(IncomingMessage& message, const Payload& payload, Cookie cookie,
+                                  OperationId* operation, Envelope& envelope) noexcept {
+  envelope = {message.bits, message.total_bytes, Status::kOk, message.external};
+  if (message.state == MessageState::kExternal) {
+    forget_message(message);
+    return Progressed::kDone;
+  }
+  Peer& peer = *message.peer;
+  trace(TraceEvent::kMatched, peer.id, message.number, raw(message.bits));
+  const bool lost = message.state == MessageState::kBroken ||
+                    (message.state == MessageState::kRts && peer.state == PeerState::kFailed);
+  if (lost || message.state == MessageState::kWhole) {
+    if (lost) {
+      envelope.status = Status::kPeerFailed;
+    } else {
+      scatter(payload, 0, {message.stored(), message.total_bytes});
+      if (payload.length_bytes < message.total_bytes) envelope.status = Status::kTruncated;
+      if (message.synchronous) send_ack(peer, message.operation, message.number);
+    }
+    trace(TraceEvent::kReceiveDone, peer.id, message.number, static_cast<std::uint64_t>(envelope.status));
+    forget_message(message);
+    return Progressed::kDone;
+  }
+
+  ReceiveOperation* const receive = receives.take();
+  if (receive == nullptr) {
+    envelope.status = Status::kNoMemory;
+    forget_message(message);
+    return Progressed::kFailed;
+  }
+  receive->payload = payload;
+  receive->cookie = cookie;
+  if (message.state == MessageState::kStreaming) {
+    receive->state = ReceiveState::kStreaming;
+    receive->peer = &peer;
+    receive->message_bits = message.bits;
+    receive->number = message.number;
+    receive->total_bytes = message.total_bytes;
+    peer.receives.push_back(*receive);
+    scatter(payload, 0, {message.stored(), message.received_bytes});
+    message.heap_payload.reset();
+    message.receive = receive;
+    if (message.synchronous) send_ack(peer, message.operation, message.number);
+  } else {
+    const std::uint32_t remote_operation = message.operation;
+    const MatchBits bits = message.bits;
+    const std::size_t total_bytes = message.total_bytes;
+    const std::uint64_t number = message.number;
+    forget_message(message);
+    if (start_transfer(*receive, peer, remote_operation, bits, total_bytes, number)) {
+      if (payload.length_bytes < total_bytes) envelope.status = Status::kTruncated;
+      receives.give_back(*receive);
+      return Progressed::kDone;
+    }
+  }
+  if (operation != nullptr) *operation = OperationId{kReceiveOperation | receive->pool_id};
+  return Progressed::kPending;
+}
+
+/// Answers an RTS for a receive that is in no queue. True: nothing is to be moved, the receive is done
+/// (and still the caller's). False: its data will come.
+bool Engine::State::start_transfer(ReceiveOperation& receive, Peer& peer,
+                                   std::uint32_t remote_operation, MatchBits bits,
+                                   std::size_t total_bytes, std::uint64_t number) noexcept {
+  receive.peer = &peer;
+  receive.message_bits = bits;
+  receive.number = number;
+  receive.total_bytes = total_bytes;
+  receive.wanted_bytes = std::min(total_bytes, receive.payload.length_bytes);
+  wire::CtsHeader header;
+  header.operation = remote_operation;
+  header.wanted_bytes = receive.wanted_bytes;
+  trace(TraceEvent::kCtsSent, peer.id, number, receive.wanted_bytes);
+  if (receive.wanted_bytes == 0) {
+    send_control(peer, wire::Kind::kCts, 0, header);
+    return true;
+  }
+  receive.state = ReceiveState::kAwaitingData;
+  peer.receives.push_back(receive);
+  header.transfer = receive.pool_id;
+  // The answer needs a connection in any case, and the choice below needs its provider.
+  if (peer.state == PeerState::kKnown) {
+    const Status status = connect(peer);
+    if (status != Status::kOk) {
+      doom(peer, status);
+      return false;
+    }
+  }
+  const Capabilities& can = peer.provider->capabilities();
+  unsigned flags = 0;
+  if (can.write && receive.payload.layout == nullptr &&
+      receive.wanted_bytes >= can.write_threshold_bytes &&
+      peer.provider->register_memory(receive.payload.address, receive.wanted_bytes, receive.region) ==
+          Status::kOk) {
+    receive.registered = true;
+    header.address = reinterpret_cast<std::uint64_t>(receive.payload.address);
+    header.remote_key = static_cast<std::uint64_t>(receive.region.remote_key);
+    flags = wire::kWritable;
+  }
+  send_control(peer, wire::Kind::kCts, flags, header);
+  return false;
+}
+
+ReceiveOperation* Engine::State::take_posted(MatchBits bits) noexcept {
+  return static_cast<ReceiveOperation*>(matcher.take_posted(bits));
+}
+
+/// Finishes a receive that is in no queue with a payload that is all here.
+void Engine::State::finish_whole(ReceiveOperation& receive, Peer& peer, MatchBits bits,
+                                 std::span<const std::byte> payload, std::uint64_t number) noexcept {
+  scatter(receive.payload, 0, payload);
+  const Status status =
+      payload.size() > receive.payload.length_bytes ? Status::kTruncated : Status::kOk;
+  const Cookie cookie = receive.cookie;
+  receives.give_back(receive);
+  ++counters.received_expected;
+  trace(TraceEvent::kMatched, peer.id, number, raw(bits));
+  trace(TraceEvent::kReceiveDone, peer.id, number, static_cast<std::uint64_t>(status));
+  host.on_receive_done(cookie, {bits, payload.size(), status, nullptr});
+}
+
+/// Makes an unexpected message with room for its payload and `head` in it. Null: no memory.
+IncomingMessage* Engine::State::keep(Peer& peer, MatchBits bits, std::size_t total_bytes,
+                                     std::span<const std::byte> head) noexcept {
+  IncomingMessage* const message = messages.take();
+  if (message == nullptr) return nullptr;
+  if (total_bytes > IncomingMessage::kInlineBytes) {
+    message->heap_payload.reset(new (std::nothrow) std::byte[total_bytes]);
+    if (message->heap_payload == nullptr) {
+      messages.give_back(*message);
+      return nullptr;
+    }
+  }
+  message->bits = bits;
+  message->peer = &peer;
+  message->number = peer.messages_received;
+  message->total_bytes = total_bytes;
+  message->received_bytes = head.size();
+  if (!head.empty()) std::memcpy(message->stored(), head.data(), head.size());
+  counters.unexpected_bytes += total_bytes;
+  counters.unexpected_bytes_peak = std::max(counters.unexpected_bytes_peak, counters.unexpected_bytes);
+  ++counters.received_unexpected;
+  trace(TraceEvent::kUnexpected, peer.id, message->number, total_bytes);
+  return message;
+}
+
+void Engine::State::forget_message(IncomingMessage& message) noexcept {
+  if (message.peer != nullptr && message.state != MessageState::kRts) {
+    counters.unexpected_bytes -= message.total_bytes;
+    if (message.optimistic) optimistic_bytes -= message.total_bytes;
+    repay(*message.peer, message.charged_bytes);
+  }
+  messages.give_back(message);
+}
+
+bool Engine::State::on_eager(Peer& peer, std::span<const std::byte> message, bool first_part) noexcept {
+  wire::EagerFirstHeader header;
+  std::size_t header_bytes = sizeof header.eager;
+  if (first_part) {
+    if (!wire::get(message, header)) return false;
+    header_bytes = sizeof header;
+  } else if (!wire::get(message, header.eager)) {
+    return false;
+  }
+  const auto part = message.subspan(header_bytes);
+  const std::size_t total = first_part ? header.total_bytes : part.size();
+  if (peer.incoming != nullptr || total < part.size() || !charge(peer, total)) return false;
+  const std::uint64_t number = ++peer.messages_received;
+  const MatchBits bits{header.eager.bits};
+  const bool synchronous = (header.eager.common.flags & wire::kSynchronous) != 0;
+  trace(TraceEvent::kMessageArrived, peer.id, number, total);
+
+  ReceiveOperation* const receive = take_posted(bits);
+  if (receive != nullptr && synchronous) send_ack(peer, header.eager.send_id, number);
+  if (receive != nullptr && part.size() == total) {
+    repay(peer, total);
+    finish_whole(*receive, peer, bits, part, number);
+    return true;
+  }
+  if (receive == nullptr) {
+    IncomingMessage* const kept = keep(peer, bits, total, part);
+    if (kept == nullptr) {
+      doom(peer, Status::kNoMemory);
+      return true;
+    }
+    kept->charged_bytes = total;
+    kept->synchronous = synchronous;
+    (synchronous ? kept->operation : kept->send_id) = header.eager.send_id;
+    if (part.size() < total) {
+      kept->state = MessageState::kStreaming;
+      peer.incoming = kept;
+    }
+    matcher.add(*kept);
+    return true;
+  }
+
+  // Parts of a message that has matched go straight to the receive; nothing is kept but the books.
+  IncomingMessage* const arriving = messages.take();
+  if (arriving == nullptr) {
+    doom(peer, Status::kNoMemory);
+    peer.receives.push_back(*receive);
+    receive->state = ReceiveState::kStreaming;
+    receive->peer = &peer;
+    return true;
+  }
+  arriving->state = MessageState::kStreaming;
+  arriving->bits = bits;
+  arriving->peer = &peer;
+  arriving->number = number;
+  arriving->total_bytes = total;
+  arriving->charged_bytes = total;
+  arriving->receive = receive;
+  counters.unexpected_bytes += total;  // Lent, so it counts; forget_message() takes it off.
+  peer.incoming = arriving;
+  receive->state = ReceiveState::kStreaming;
+  receive->peer = &peer;
+  receive->message_bits = bits;
+  receive->number = number;
+  receive->total_bytes = total;
+  peer.receives.push_back(*receive);
+  ++counters.received_expected;
+  trace(TraceEvent::kMatched, peer.id, number, raw(bits));
+  deliver_part(*arriving, part);
+  return true;
+}
+
+bool Engine::State::on_eager_next(Peer& peer, std::span<const std::byte> message) noexcept {
+  const auto part = message.subspan(sizeof(wire::CommonHeader));
+  IncomingMessage* const incoming = peer.incoming;
+  if (incoming == nullptr || part.empty() ||
+      part.size() > incoming->total_bytes - incoming->received_bytes) {
+    return false;
+  }
+  deliver_part(*incoming, part);
+  return true;
+}
+
+void Engine::State::deliver_part(IncomingMessage& message, std::span<const std::byte> part) noexcept {
+  ReceiveOperation* const receive = message.receive;
+  if (receive != nullptr) {
+    scatter(receive->payload, message.received_bytes, part);
+  } else if (!message.discard) {
+    std::memcpy(message.stored() + message.received_bytes, part.data(), part.size());
+  }
+  message.received_bytes += part.size();
+  if (message.received_bytes < message.total_bytes) return;
+  message.peer->incoming = nullptr;
+  message.state = MessageState::kWhole;
+  if (message.discard) return forget_message(message);
+  if (receive == nullptr) return;
+  const bool fits = message.total_bytes <= receive->payload.length_bytes;
+  forget_message(message);
+  finish_receive(*receive, fits ? Status::kOk : Status::kTruncated);
+}
+
+bool Engine::State::on_rts(Peer& peer, std::span<const std::byte> message) noexcept {
+  wire::RtsHeader header;
+  if (!wire::get(message, header) || peer.incoming != nullptr) return false;
+  const auto payload = message.subspan(sizeof header);
+  const bool optimistic = (header.common.flags & wire::kPayload) != 0;
+  if (payload.size() != (optimistic ? header.total_bytes : 0)) return false;
+  const std::uint64_t number = ++peer.messages_received;
+  const MatchBits bits{header.bits};
+  trace(TraceEvent::kMessageArrived, peer.id, number, header.total_bytes);
+  if ((header.common.flags & wire::kWantCredit) != 0) grant_more(peer);
+
+  if (ReceiveOperation* const receive = take_posted(bits)) {
+    if (optimistic) {
+      send_ack(peer, header.operation, number);
+      finish_whole(*receive, peer, bits, payload, number);
+      return true;
+    }
+    ++counters.received_expected;
+    trace(TraceEvent::kMatched, peer.id, number, raw(bits));
+    if (start_transfer(*receive, peer, header.operation, bits, header.total_bytes, number)) {
+      finish_receive(*receive, header.total_bytes > 0 ? Status::kTruncated : Status::kOk);
+    }
+    return true;
+  }
+  const bool take_payload = optimistic && room_for(payload.size());
+  IncomingMessage* kept = nullptr;
+  if (take_payload) {
+    kept = keep(peer, bits, payload.size(), payload);
+  } else {
+    kept = messages.take();
+    if (kept != nullptr) {
+      kept->state = MessageState::kRts;
+      kept->bits = bits;
+      kept->peer = &peer;
+      kept->number = number;
+      kept->total_bytes = header.total_bytes;
+      ++counters.received_unexpected;
+      trace(TraceEvent::kUnexpected, peer.id, number, header.total_bytes);
+    }
+  }
+  if (kept == nullptr) {
+    doom(peer, Status::kNoMemory);
+    return true;
+  }
+  kept->operation = header.operation;
+  kept->send_id = header.send_id;
+  if (take_payload) {
+    kept->optimistic = true;
+    optimistic_bytes += payload.size();
+    send_ack(peer, header.operation, number);
+  } else if (optimistic) {
+    ++counters.dropped_payloads;
+    trace(TraceEvent::kPayloadDropped, peer.id, number, payload.size());
+  }
+  matcher.add(*kept);
+  return true;
+}
+
+bool Engine::State::on_data(Peer& peer, std::span<const std::byte> message) noexcept {
+  wire::DataHeader header;
+  if (!wire::get(message, header)) return false;
+  const auto part = message.subspan(sizeof header);
+  ReceiveOperation* const receive = receives.find(header.transfer);
+  if (receive == nullptr || receive->peer != &peer || receive->state != ReceiveState::kAwaitingData ||
+      header.offset_bytes != receive->received_bytes || part.empty() ||
+      part.size() > receive->wanted_bytes - receive->received_bytes) {
+    return false;
+  }
+  scatter(receive->payload, receive->received_bytes, part);
+  receive->received_bytes += part.size();
+  if (receive->received_bytes == receive->wanted_bytes) {
+    finish_receive(*receive,
+                   receive->wanted_bytes < receive->total_bytes ? Status::kTruncated : Status::kOk);
+  }
+  return true;
+}
+
+void Engine::State::on_write_arrived(PeerId id, Immediate immediate) noexcept {
+  Peer* const peer = known(id);
+  if (peer == nullptr || peer->state == PeerState::kFailed || peer->doom != Status::kOk) return;
+  ReceiveOperation* const receive = receives.find(static_cast<std::uint32_t>(immediate));
+  if (receive == nullptr || receive->peer != peer || receive->state != ReceiveState::kAwaitingData ||
+      !receive->registered || receive->received_bytes != 0) {
+    return doom(*peer, Status::kProtocol);
+  }
+  finish_receive(*receive,
+                 receive->wanted_bytes < receive->total_bytes ? Status::kTruncated : Status::kOk);
+}
+
+/// Takes a matched receive out of everything and frees it. No callback.
+void Engine::State::release_receive(ReceiveOperation& receive) noexcept {
+  if (receive.peer_hook.linked) receive.peer->receives.remove(receive);
+  if (receive.registered) receive.peer->provider->deregister_memory(receive.region);
+  receives.give_back(receive);
+}
+
+void Engine::State::finish_receive(ReceiveOperation& receive, Status status) noexcept {
+  trace(TraceEvent::kReceiveDone, receive.peer->id, receive.number, static_cast<std::uint64_t>(status));
+  const Cookie cookie = receive.cookie;
+  const Envelope envelope{receive.message_bits, receive.total_bytes, status, nullptr};
+  release_receive(receive);
+  host.on_receive_done(cookie, envelope);
+}
+
+}  // namespace ch3_offload

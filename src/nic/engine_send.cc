@@ -1,0 +1,430 @@
+// Engine: the sending side of messages and packets.
+//
+// A message leaves as one slot (short), several (eager), RTS with its payload (optimistic: small, but
+// out of byte credit) or RTS alone (rendezvous); docs/wire-format.md has the exchange of each.
+
+#include "nic/engine_state.h"
+
+namespace ch3_offload {
+
+namespace {
+
+/// Parts of eager messages and packets are not cut finer than this to use the rest of a slot queue.
+std::size_t part_bytes(std::size_t max_slot_bytes, std::size_t header_bytes,
+                       std::size_t remaining_bytes) noexcept {
+  return std::min(max_slot_bytes - header_bytes, remaining_bytes);
+}
+
+/// Copies bytes [offset, offset + out.size()) of a packet, header and data as one run.
+void gather_packet(const PacketParts& packet, std::size_t offset, std::span<std::byte> out) noexcept {
+  if (offset < packet.header.size()) {
+    const std::size_t length = std::min(packet.header.size() - offset, out.size());
+    std::memcpy(out.data(), packet.header.data() + offset, length);
+    out = out.subspan(length);
+    offset += length;
+  }
+  offset -= packet.header.size();
+  for (const Payload& part : packet.data) {
+    if (out.empty()) return;
+    if (offset < part.length_bytes) {
+      const std::size_t length = std::min(part.length_bytes - offset, out.size());
+      gather(part, offset, out.first(length));
+      out = out.subspan(length);
+      offset += length;
+    }
+    offset -= part.length_bytes;
+  }
+}
+
+}  // namespace
+
+Progressed Engine::send(PeerId id, SendMode mode, MatchBits bits, const Payload& payload,
+                        std::uint32_t send_id, Cookie cookie, OperationId& operation,
+                        Status& status) noexcept {
+  State& state = *state_;
+  operation = kNoOperation;
+  Peer* const peer = state.known(id);
+  status = peer == nullptr ? Status::kUnreachable : state.connect(*peer);
+  if (status != Status::kOk) return Progressed::kFailed;
+  const std::uint64_t number = ++peer->messages_sent;
+  state.trace(TraceEvent::kSendPosted, id, number, payload.length_bytes);
+  if (mode != SendMode::kSynchronous && state.send_at_once(*peer, bits, payload, send_id)) {
+    return Progressed::kDone;
+  }
+  SendOperation* const send = state.sends.take();
+  if (send == nullptr) {
+    status = Status::kNoMemory;
+    return Progressed::kFailed;
+  }
+  send->mode = mode;
+  send->send_id = send_id;
+  send->peer = peer;
+  send->cookie = cookie;
+  send->bits = bits;
+  send->payload = payload;
+  send->number = number;
+  return state.submit(*send, &operation, status);
+}
+
+Progressed Engine::send_packet(PeerId id, std::span<const std::byte> header,
+                               std::span<const Payload> data, Cookie cookie,
+                               Status& status) noexcept {
+  State& state = *state_;
+  Peer* const peer = state.known(id);
+  status = peer == nullptr ? Status::kUnreachable : state.connect(*peer);
+  if (status != Status::kOk) return Progressed::kFailed;
+  std::size_t total_bytes = header.size();
+  for (const Payload& part : data) total_bytes += part.length_bytes;
+  ++state.counters.packets_sent;
+  state.trace(TraceEvent::kPacketSent, id, 0, total_bytes);
+  if (total_bytes == 0 || state.packet_at_once(*peer, header, data, total_bytes)) {
+    return Progressed::kDone;
+  }
+  SendOperation* const send = state.sends.take();
+  if (send == nullptr) {
+    status = Status::kNoMemory;
+    return Progressed::kFailed;
+  }
+  send->state = SendState::kStreaming;
+  send->peer = peer;
+  send->cookie = cookie;
+  send->packet = std::make_unique<PacketParts>(
+      PacketParts{{header.begin(), header.end()}, {data.begin(), data.end()}, total_bytes});
+  return state.submit(*send, nullptr, status);
+}
+
+bool Engine::State::send_at_once(Peer& peer, MatchBits bits, const Payload& payload,
+                                 std::uint32_t send_id) noexcept {
+  const std::size_t length = payload.length_bytes;
+  const std::size_t slot_bytes = sizeof(wire::EagerHeader) + length;
+  if (!peer.queue.empty() || length > config.eager_limit_bytes || length > peer.credit_bytes ||
+      slot_bytes > peer.max_slot_bytes) {
+    return false;
+  }
+  std::span<std::byte> slot;
+  if (reserve(peer, slot_bytes, slot) != Status::kOk) return false;
+  wire::EagerHeader header;
+  header.common = common(peer, wire::Kind::kEager, 0);
+  header.bits = raw(bits);
+  header.send_id = send_id;
+  wire::put(slot, header);
+  gather(payload, 0, slot.subspan(sizeof header));
+  peer.provider->commit(peer.id, slot_bytes);
+  peer.credit_bytes -= length;
+  ++counters.sent_short;
+  trace(TraceEvent::kSendShort, peer.id, peer.messages_sent, length);
+  return true;
+}
+
+bool Engine::State::packet_at_once(Peer& peer, std::span<const std::byte> header,
+                                   std::span<const Payload> data, std::size_t total_bytes) noexcept {
+  const std::size_t slot_bytes = sizeof(wire::CommonHeader) + total_bytes;
+  std::span<std::byte> slot;
+  if (!peer.queue.empty() || slot_bytes > peer.max_slot_bytes ||
+      reserve(peer, slot_bytes, slot) != Status::kOk) {
+    return false;
+  }
+  wire::put(slot, common(peer, wire::Kind::kPacket, 0));
+  slot = slot.subspan(sizeof(wire::CommonHeader));
+  if (!header.empty()) std::memcpy(slot.data(), header.data(), header.size());
+  slot = slot.subspan(header.size());
+  for (const Payload& part : data) {
+    gather(part, 0, slot.first(part.length_bytes));
+    slot = slot.subspan(part.length_bytes);
+  }
+  peer.provider->commit(peer.id, slot_bytes);
+  return true;
+}
+
+Progressed Engine::State::submit(SendOperation& operation, OperationId* id, Status& status) noexcept {
+  Peer& peer = *operation.peer;
+  peer.sends.push_back(operation);
+  peer.queue.push_back(operation);
+  if (id != nullptr) *id = OperationId{kSendOperation | operation.pool_id};
+  // A nested send (from a callback below) has its own outcome: keep ours on the stack.
+  SendOperation* const outer = sending;
+  const bool outer_done = sending_done;
+  const Status outer_status = sending_status;
+  sending = &operation;
+  sending_done = false;
+  flush(peer);
+  if (!sending_done && operation.state == SendState::kQueued) {
+    trace(TraceEvent::kSendQueued, peer.id, operation.number, operation.payload.length_bytes);
+    activate(peer);
+  }
+  const bool done = sending_done || operation.detached;
+  status = sending_done ? sending_status : Status::kOk;
+  sending = outer;
+  sending_done = outer_done;
+  sending_status = outer_status;
+  if (!done) return Progressed::kPending;
+  if (id != nullptr) *id = kNoOperation;
+  return status == Status::kOk ? Progressed::kDone : Progressed::kFailed;
+}
+
+Status Engine::State::transmit(SendOperation& operation) noexcept {
+  if (operation.state == SendState::kStreaming) return stream(operation);
+  Peer& peer = *operation.peer;
+  const std::size_t length = operation.payload.length_bytes;
+  if (length > config.eager_limit_bytes || length > peer.credit_bytes) return announce(operation);
+
+  const bool synchronous = operation.mode == SendMode::kSynchronous;
+  const std::size_t whole_bytes = sizeof(wire::EagerHeader) + length;
+  const bool one_slot = whole_bytes <= peer.max_slot_bytes;
+  const std::size_t header_bytes = one_slot ? sizeof(wire::EagerHeader) : sizeof(wire::EagerFirstHeader);
+  const std::size_t part = part_bytes(peer.max_slot_bytes, header_bytes, length);
+  std::span<std::byte> slot;
+  const Status status = reserve(peer, header_bytes + part, slot);
+  if (status != Status::kOk) return status;
+  wire::EagerFirstHeader header;
+  header.eager.common = common(peer, one_slot ? wire::Kind::kEager : wire::Kind::kEagerFirst,
+                               synchronous ? wire::kSynchronous : 0U);
+  header.eager.bits = raw(operation.bits);
+  header.eager.send_id = synchronous ? operation.pool_id : operation.send_id;
+  header.total_bytes = length;
+  if (one_slot) wire::put(slot, header.eager); else wire::put(slot, header);
+  gather(operation.payload, 0, slot.subspan(header_bytes, part));
+  peer.provider->commit(peer.id, header_bytes + part);
+  peer.credit_bytes -= length;
+  operation.sent_bytes = part;
+  ++(one_slot ? counters.sent_short : counters.sent_eager);
+  trace(one_slot ? TraceEvent::kSendShort : TraceEvent::kSendEager, peer.id, operation.number, length);
+  if (!one_slot) {
+    operation.state = SendState::kStreaming;
+    return Status::kOk;
+  }
+  peer.queue.remove(operation);
+  if (synchronous) {
+    operation.state = SendState::kAwaitingMatch;
+  } else {
+    finish_send(operation, Status::kOk);
+  }
+  return Status::kOk;
+}
+
+Status Engine::State::stream(SendOperation& operation) noexcept {
+  Peer& peer = *operation.peer;
+  const bool packet = operation.packet != nullptr;
+  const std::size_t total = packet ? operation.packet->total_bytes : operation.payload.length_bytes;
+  const std::size_t part =
+      part_bytes(peer.max_slot_bytes, sizeof(wire::CommonHeader), total - operation.sent_bytes);
+  std::span<std::byte> slot;
+  const Status status = reserve(peer, sizeof(wire::CommonHeader) + part, slot);
+  if (status != Status::kOk) return status;
+  wire::put(slot, common(peer, packet ? wire::Kind::kPacket : wire::Kind::kEagerNext, 0));
+  const auto body = slot.subspan(sizeof(wire::CommonHeader), part);
+  if (packet) {
+    gather_packet(*operation.packet, operation.sent_bytes, body);
+  } else {
+    gather(operation.payload, operation.sent_bytes, body);
+  }
+  peer.provider->commit(peer.id, sizeof(wire::CommonHeader) + part);
+  operation.sent_bytes += part;
+  if (operation.sent_bytes < total) return Status::kOk;
+  peer.queue.remove(operation);
+  if (operation.mode == SendMode::kSynchronous) {
+    operation.state = SendState::kAwaitingMatch;
+  } else {
+    finish_send(operation, Status::kOk);
+  }
+  return Status::kOk;
+}
+
+Status Engine::State::announce(SendOperation& operation) noexcept {
+  Peer& peer = *operation.peer;
+  const std::size_t length = operation.payload.length_bytes;
+  const bool small = length <= config.eager_limit_bytes;  // It is credit that is missing.
+  const std::size_t with_payload = sizeof(wire::RtsHeader) + length;
+  // The acceptance of a payload is no match: a synchronous send waits for its CTS.
+  const bool optimistic =
+      small && operation.mode != SendMode::kSynchronous && with_payload <= peer.max_slot_bytes;
+  const std::size_t slot_bytes = optimistic ? with_payload : sizeof(wire::RtsHeader);
+  std::span<std::byte> slot;
+  const Status status = reserve(peer, slot_bytes, slot);
+  if (status != Status::kOk) return status;
+  wire::RtsHeader header;
+  header.common = common(peer, wire::Kind::kRts,
+                         (operation.mode == SendMode::kSynchronous ? wire::kSynchronous : 0U) |
+                             (small ? wire::kWantCredit : 0U) | (optimistic ? wire::kPayload : 0U));
+  header.bits = raw(operation.bits);
+  header.total_bytes = length;
+  header.operation = operation.pool_id;
+  header.send_id = operation.send_id;
+  wire::put(slot, header);
+  if (optimistic) gather(operation.payload, 0, slot.subspan(sizeof header, length));
+  peer.provider->commit(peer.id, slot_bytes);
+  operation.state = SendState::kAwaitingMatch;
+  operation.optimistic = optimistic;
+  peer.queue.remove(operation);
+  ++(optimistic ? counters.sent_optimistic : counters.sent_rendezvous);
+  trace(optimistic ? TraceEvent::kOptimisticSent : TraceEvent::kRtsSent, peer.id, operation.number,
+        length);
+  if (small && operation.mode == SendMode::kStandard) keep_copy(operation);
+  return Status::kOk;
+}
+
+/// Finishes a small send that is only short of credit for its caller, by keeping its payload here: so
+/// a program that leans on eager sends does not stop when the receiver's budget is spent.
+void Engine::State::keep_copy(SendOperation& operation) noexcept {
+  const std::size_t length = operation.payload.length_bytes;
+  if (length > config.send_buffer_bytes - std::min(buffered_bytes, config.send_buffer_bytes)) return;
+  std::unique_ptr<std::byte[]> copy(new (std::nothrow) std::byte[std::max<std::size_t>(length, 1)]);
+  if (copy == nullptr) return;
+  gather(operation.payload, 0, {copy.get(), length});
+  operation.payload = {copy.get(), length, nullptr};
+  operation.copy = std::move(copy);
+  operation.detached = true;
+  buffered_bytes += length;
+  ++counters.sent_buffered;
+  trace(TraceEvent::kSendBuffered, operation.peer->id, operation.number, length);
+  if (&operation != sending) host.on_send_done(operation.cookie, Status::kOk);
+}
+
+bool Engine::State::on_cts(Peer& peer, std::span<const std::byte> message) noexcept {
+  wire::CtsHeader header;
+  if (!wire::get(message, header)) return false;
+  SendOperation* const operation = sends.find(header.operation);
+  if (operation == nullptr || operation->peer != &peer ||
+      operation->state != SendState::kAwaitingMatch || operation->packet != nullptr ||
+      header.wanted_bytes > operation->payload.length_bytes) {
+    return false;
+  }
+  trace(TraceEvent::kCtsArrived, peer.id, operation->number, header.wanted_bytes);
+  if (header.wanted_bytes == 0) {
+    finish_send(*operation, Status::kOk);
+    return true;
+  }
+  operation->wanted_bytes = header.wanted_bytes;
+  operation->transfer = header.transfer;
+  operation->remote = {header.address, RemoteKey{header.remote_key}};
+  operation->writable = (header.common.flags & wire::kWritable) != 0;
+  const Capabilities& can = peer.provider->capabilities();
+  const bool write = operation->writable && can.write && !peer.write_refused &&
+                     operation->payload.layout == nullptr &&
+                     operation->wanted_bytes >= can.write_threshold_bytes &&
+                     peer.provider->register_memory(operation->payload.address,
+                                                    operation->wanted_bytes,
+                                                    operation->region) == Status::kOk;
+  operation->registered = write;
+  operation->state = write ? SendState::kWriteReady : SendState::kBouncing;
+  if (!write) trace(TraceEvent::kBounceStarted, peer.id, operation->number, operation->wanted_bytes);
+  peer.bulk.push_back(*operation);
+  // Not from here: a callback of the provider. progress() flushes right after polling.
+  activate(peer);
+  return true;
+}
+
+bool Engine::State::on_ack(Peer& peer, std::span<const std::byte> message) noexcept {
+  wire::AckHeader header;
+  if (!wire::get(message, header)) return false;
+  SendOperation* const operation = sends.find(header.operation);
+  if (operation == nullptr || operation->peer != &peer ||
+      operation->state != SendState::kAwaitingMatch || operation->acknowledged) {
+    return false;
+  }
+  trace(TraceEvent::kAckArrived, peer.id, operation->number, 0);
+  if (operation->cancelling) {
+    operation->acknowledged = true;  // The reply decides: an accepted payload can still be cancelled.
+  } else {
+    finish_send(*operation, Status::kOk);
+  }
+  return true;
+}
+
+Status Engine::State::bulk_step(SendOperation& operation) noexcept {
+  Peer& peer = *operation.peer;
+  if (operation.state == SendState::kWriteReady) {
+    // on_write_done may come before write() returns.
+    operation.state = SendState::kWriting;
+    peer.bulk.remove(operation);
+    ++writes_in_flight;
+    const std::uint32_t id = operation.pool_id;
+    const Status status =
+        peer.provider->write(peer.id, operation.payload.address, operation.wanted_bytes,
+                             operation.region, operation.remote, Immediate{operation.transfer},
+                             WorkId{id});
+    if (status == Status::kOk) {
+      ++counters.bulk_written;
+      if (sends.find(id) == &operation) {
+        trace(TraceEvent::kWritePosted, peer.id, operation.number, operation.wanted_bytes);
+      }
+      return Status::kOk;
+    }
+    --writes_in_flight;
+    if (status == Status::kUnsupported) {
+      peer.write_refused = true;
+      operation.state = SendState::kBouncing;
+      trace(TraceEvent::kBounceStarted, peer.id, operation.number, operation.wanted_bytes);
+      peer.bulk.push_back(operation);
+      return Status::kOk;
+    }
+    operation.state = SendState::kWriteReady;
+    peer.bulk.push_back(operation);
+    return status;
+  }
+  const std::size_t part = part_bytes(peer.max_slot_bytes, sizeof(wire::DataHeader),
+                                      operation.wanted_bytes - operation.sent_bytes);
+  std::span<std::byte> slot;
+  const Status status = reserve(peer, sizeof(wire::DataHeader) + part, slot);
+  if (status != Status::kOk) return status;
+  wire::DataHeader header;
+  header.common = common(peer, wire::Kind::kData, 0);
+  header.transfer = operation.transfer;
+  header.offset_bytes = operation.sent_bytes;
+  wire::put(slot, header);
+  gather(operation.payload, operation.sent_bytes, slot.subspan(sizeof header, part));
+  peer.provider->commit(peer.id, sizeof header + part);
+  operation.sent_bytes += part;
+  peer.bulk.remove(operation);
+  if (operation.sent_bytes < operation.wanted_bytes) {
+    peer.bulk.push_back(operation);  // Transfers take turns.
+  } else {
+    ++counters.bulk_bounced;
+    finish_send(operation, Status::kOk);
+  }
+  return Status::kOk;
+}
+
+void Engine::State::on_write_done(PeerId, WorkId work, Status status) noexcept {
+  SendOperation* const operation = sends.find(static_cast<std::uint32_t>(work));
+  if (operation == nullptr || operation->state != SendState::kWriting) return;
+  --writes_in_flight;
+  Peer& peer = *operation->peer;
+  trace(TraceEvent::kWriteDone, peer.id, operation->number, static_cast<std::uint64_t>(status));
+  if (status != Status::kUnsupported) return finish_send(*operation, status);
+  peer.write_refused = true;
+  operation->state = SendState::kBouncing;
+  operation->sent_bytes = 0;
+  peer.bulk.push_back(*operation);
+  activate(peer);
+}
+
+/// Takes the operation out of everything and frees it. No callback.
+void Engine::State::release_send(SendOperation& operation) noexcept {
+  Peer& peer = *operation.peer;
+  if (operation.queue_hook.linked) {
+    const bool bulk = operation.state == SendState::kWriteReady || operation.state == SendState::kBouncing;
+    (bulk ? peer.bulk : peer.queue).remove(operation);
+  }
+  if (operation.registered) peer.provider->deregister_memory(operation.region);
+  if (operation.copy != nullptr) buffered_bytes -= operation.payload.length_bytes;
+  peer.sends.remove(operation);
+  sends.give_back(operation);
+}
+
+void Engine::State::finish_send(SendOperation& operation, Status status) noexcept {
+  trace(TraceEvent::kSendDone, operation.peer->id, operation.number, static_cast<std::uint64_t>(status));
+  const Cookie cookie = operation.cookie;
+  const bool silent = operation.detached;
+  const bool inside_call = &operation == sending;
+  release_send(operation);
+  if (inside_call) {
+    sending = nullptr;  // The pool may hand the same object to a nested send.
+    sending_done = true;
+    sending_status = status;
+  } else if (!silent) {
+    host.on_send_done(cookie, status);
+  }
+}
+
+}  // namespace ch3_offload

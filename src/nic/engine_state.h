@@ -1,0 +1,342 @@
+// The engine's inside: its objects and the functions that its source files share.
+//
+// Included by src/nic/engine*.cc only. engine.cc: peers, probes and the like; engine_send.cc and
+// engine_receive.cc: the two sides of a message; engine_flow.cc: queues that wait for room, byte
+// credit; engine_cancel.cc: cancel, purge and failure.
+//
+// RULE FRONT-LOOP. Host callbacks may call the engine. Code that finishes operations therefore never
+// holds an iterator across a callback: it takes the front until the list is empty, and finish_*() is the
+// last thing done with an operation.
+
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <span>
+#include <vector>
+
+#include "nic/engine.h"
+#include "nic/intrusive_list.h"
+#include "nic/matcher.h"
+#include "nic/pool.h"
+#include "nic/trace.h"
+#include "nic/wire.h"
+
+namespace ch3_offload {
+
+struct Peer;
+
+enum class SendState : std::uint8_t {
+  kQueued,         ///< In Peer::queue, nothing sent.
+  kStreaming,      ///< In Peer::queue, its slots go out one after another (eager or packet).
+  kAwaitingMatch,  ///< Sent (RTS, optimistic or synchronous eager); CTS, ACK or a cancel reply is due.
+  kWriteReady,     ///< In Peer::bulk: CTS is here, the write is to be posted.
+  kWriting,        ///< The provider reads the payload; on_write_done is due.
+  kBouncing,       ///< In Peer::bulk: CTS is here, the payload goes out through slots.
+};
+
+/// What a packet that could not leave at once keeps.
+struct PacketParts {
+  std::vector<std::byte> header;
+  std::vector<Payload> data;
+  std::size_t total_bytes = 0;  ///< Header and data.
+};
+
+struct SendOperation {
+  std::uint32_t pool_id = 0;
+  SendState state = SendState::kQueued;
+  SendMode mode = SendMode::kStandard;
+  bool detached = false;      ///< Done for its caller: `copy` holds the payload, no callback comes.
+  bool cancelling = false;    ///< A cancel request is under way.
+  bool acknowledged = false;  ///< The ACK came while cancelling; done if the cancel fails.
+  bool optimistic = false;    ///< The payload went with the RTS.
+  std::uint32_t send_id = 0;
+  std::uint32_t transfer = 0;  ///< The receiver's id, from the CTS.
+  Peer* peer = nullptr;
+  Cookie cookie = nullptr;
+  MatchBits bits{};
+  Payload payload;
+  std::uint64_t number = 0;      ///< For the trace.
+  std::size_t sent_bytes = 0;    ///< Of the payload or packet: streamed or bounced so far.
+  std::size_t wanted_bytes = 0;  ///< What the CTS asked for.
+  RemoteMemory remote{};
+  bool writable = false;    ///< The CTS allows a write to `remote`.
+  bool registered = false;  ///< `region` is live.
+  MemoryRegion region{};
+  std::unique_ptr<std::byte[]> copy;     ///< Sender-side buffer, see EngineConfig::send_buffer_bytes.
+  std::unique_ptr<PacketParts> packet;   ///< Not null: a packet, not a message.
+  ListHook<SendOperation> queue_hook{};  ///< Peer::queue or Peer::bulk.
+  ListHook<SendOperation> peer_hook{};   ///< Peer::sends.
+};
+
+enum class ReceiveState : std::uint8_t {
+  kPosted,        ///< In the matcher.
+  kStreaming,     ///< Attached to an eager message whose parts arrive.
+  kAwaitingData,  ///< CTS sent; a write or bounced parts are due.
+};
+
+struct ReceiveOperation : PostedEntry {
+  std::uint32_t pool_id = 0;
+  ReceiveState state = ReceiveState::kPosted;
+  Cookie cookie = nullptr;
+  Payload payload;
+  // From the match on:
+  Peer* peer = nullptr;
+  MatchBits message_bits{};
+  std::uint64_t number = 0;  ///< For the trace.
+  std::size_t total_bytes = 0;
+  std::size_t wanted_bytes = 0;    ///< min(total, capacity).
+  std::size_t received_bytes = 0;  ///< Bounced parts so far.
+  bool registered = false;         ///< `region` is live and the peer may write to it.
+  MemoryRegion region{};
+  ListHook<ReceiveOperation> peer_hook{};  ///< Peer::receives, while kStreaming or kAwaitingData.
+};
+
+enum class MessageState : std::uint8_t {
+  kWhole,      ///< The payload is here.
+  kStreaming,  ///< Parts of an eager message arrive; Peer::incoming points here.
+  kRts,        ///< The envelope is here, the payload is the sender's.
+  kExternal,   ///< The caller's own (offer_external).
+  kBroken,     ///< Its sender died before the payload was whole.
+};
+
+/// A message that no receive has taken, or whose parts still arrive.
+struct IncomingMessage : UnexpectedEntry {
+  static constexpr std::size_t kInlineBytes = 128;
+
+  IncomingMessage() noexcept {}  // NOLINT: user-provided, so that inline_payload is not zeroed
+
+  std::uint32_t pool_id = 0;
+  MessageState state = MessageState::kWhole;
+  bool synchronous = false;     ///< Eager: an ACK is due at the match.
+  bool optimistic = false;      ///< Payload held outside the sender's credit.
+  bool discard = false;         ///< kStreaming and purged: its parts are dropped.
+  std::uint32_t operation = 0;  ///< The sender's, when it has one (RTS, synchronous).
+  std::uint32_t send_id = 0;    ///< The sender's name for kCancel, 0: none.
+  Peer* peer = nullptr;         ///< Null: external.
+  Cookie external = nullptr;
+  std::uint64_t number = 0;  ///< For the trace.
+  std::size_t total_bytes = 0;
+  std::size_t received_bytes = 0;
+  std::size_t charged_bytes = 0;                ///< Byte credit that goes back when it is consumed.
+  ReceiveOperation* receive = nullptr;          ///< kStreaming: the receive that matched it.
+  std::unique_ptr<std::byte[]> heap_payload;    ///< Payload longer than kInlineBytes.
+  ListHook<IncomingMessage> taken_hook{};       ///< State::taken: held by matched_probe.
+  std::array<std::byte, kInlineBytes> inline_payload;
+
+  std::byte* stored() noexcept { return heap_payload ? heap_payload.get() : inline_payload.data(); }
+};
+
+/// A short message of the protocol that waits for room. Not ordered with messages and packets.
+struct ControlMessage {
+  std::uint32_t pool_id = 0;
+  std::size_t length_bytes = 0;
+  std::array<std::byte, wire::kLongestHeaderBytes> bytes{};
+  ListHook<ControlMessage> hook{};
+};
+
+/// A cancel request whose reply is due.
+struct CancelRequest {
+  std::uint32_t pool_id = 0;
+  Cookie cookie = nullptr;
+  std::uint32_t operation = 0;  ///< The pending send, 0: it was done.
+  ListHook<CancelRequest> hook{};
+};
+
+enum class PeerState : std::uint8_t {
+  kKnown,      ///< It has spoken to us; we have not connected.
+  kConnected,  ///< We can send.
+  kFailed,
+};
+
+struct Peer {
+  explicit Peer(PeerId peer) noexcept : id(peer) {}
+
+  const PeerId id;
+  PeerState state = PeerState::kKnown;
+  bool closed = false;         ///< It said goodbye.
+  bool write_refused = false;  ///< The provider cannot write to it.
+  bool flushing = false;       ///< flush() runs.
+  bool recalling = false;      ///< A credit recall is under way.
+  Status doom = Status::kOk;   ///< Not kOk: the next progress() fails the peer for this reason.
+  Provider* provider = nullptr;
+  std::size_t max_slot_bytes = 0;
+
+  // Sending.
+  std::uint64_t messages_sent = 0;
+  std::size_t credit_bytes = 0;  ///< What we may send eagerly.
+  IntrusiveList<SendOperation, &SendOperation::queue_hook> queue;  ///< Messages and packets, in order.
+  IntrusiveList<SendOperation, &SendOperation::queue_hook> bulk;   ///< Rendezvous payload, any order.
+  IntrusiveList<ControlMessage, &ControlMessage::hook> control;
+  IntrusiveList<SendOperation, &SendOperation::peer_hook> sends;   ///< Every unfinished send.
+  IntrusiveList<CancelRequest, &CancelRequest::hook> cancels;
+
+  // Receiving. Invariant: window = available + owed + charges of messages held here.
+  std::uint64_t messages_received = 0;
+  std::size_t window_bytes = 0;     ///< Lent to the peer.
+  std::size_t available_bytes = 0;  ///< What the peer may still spend, by our books.
+  std::size_t owed_bytes = 0;       ///< To be given (back) with the next slot.
+  IncomingMessage* incoming = nullptr;  ///< The eager message whose parts arrive.
+  IntrusiveList<ReceiveOperation, &ReceiveOperation::peer_hook> receives;
+
+  ListHook<Peer> active_hook{};  ///< State::active: something waits to leave.
+  ListHook<Peer> credit_hook{};  ///< State::credit_due: enough is owed for a message of its own.
+};
+
+/// The operation named in the low half; the kind in the high half.
+inline constexpr std::uint64_t kSendOperation = std::uint64_t{1} << 32;
+inline constexpr std::uint64_t kReceiveOperation = std::uint64_t{2} << 32;
+
+struct Engine::State final : Sink {
+  State(const EngineConfig& settings, std::span<Provider* const> fabrics, Host& caller);
+
+  const EngineConfig config;
+  const std::vector<Provider*> providers;
+  Host& host;
+  Counters counters;
+  Matcher matcher;
+  std::vector<std::unique_ptr<Peer>> peers;  ///< By PeerId; null: never spoken to.
+  Pool<SendOperation> sends;
+  Pool<ReceiveOperation> receives;
+  Pool<IncomingMessage> messages;
+  Pool<ControlMessage> controls;
+  Pool<CancelRequest> cancels;
+  IntrusiveList<Peer, &Peer::active_hook> active;
+  IntrusiveList<Peer, &Peer::credit_hook> credit_due;
+  IntrusiveList<IncomingMessage, &IncomingMessage::taken_hook> taken;
+  bool progressing = false;
+  const std::size_t first_window_bytes;  ///< Credit that a peer has before its first message.
+  std::size_t lent_bytes = 0;            ///< Sum of all windows.
+  std::size_t optimistic_bytes = 0;      ///< Held payload that nobody had credit for.
+  std::size_t buffered_bytes = 0;        ///< In SendOperation::copy.
+  std::size_t writes_in_flight = 0;
+  std::uint32_t recall_cursor = 0;
+  SendOperation* sending = nullptr;  ///< The send whose call is on the stack: finished without callback.
+  bool sending_done = false;
+  Status sending_status = Status::kOk;
+
+  void trace(TraceEvent event, PeerId peer, std::uint64_t number, std::uint64_t detail) noexcept {
+    if (config.trace != nullptr) config.trace->record(event, peer, number, detail);
+  }
+
+  // engine.cc
+  Peer* known(PeerId id) noexcept;               ///< Null: no such process in the job.
+  Status connect(Peer& peer) noexcept;           ///< Makes it kConnected, or says why not.
+  void activate(Peer& peer) noexcept;            ///< Something waits to leave for it.
+  void doom(Peer& peer, Status reason) noexcept;  ///< Fails it at the next safe point (RULE FRONT-LOOP).
+  void forget_message(IncomingMessage& message) noexcept;  ///< Frees it; its credit goes back.
+
+  // engine_send.cc
+  bool send_at_once(Peer& peer, MatchBits bits, const Payload& payload, std::uint32_t send_id) noexcept;
+  bool packet_at_once(Peer& peer, std::span<const std::byte> header,
+                      std::span<const Payload> data, std::size_t total_bytes) noexcept;
+  Progressed submit(SendOperation& operation, OperationId* id, Status& status) noexcept;
+  Status transmit(SendOperation& operation) noexcept;   ///< The head of the queue; kOk: it has left.
+  Status stream(SendOperation& operation) noexcept;
+  Status announce(SendOperation& operation) noexcept;
+  Status bulk_step(SendOperation& operation) noexcept;  ///< One write or one part.
+  void keep_copy(SendOperation& operation) noexcept;
+  void finish_send(SendOperation& operation, Status status) noexcept;
+  void release_send(SendOperation& operation) noexcept;
+  bool on_cts(Peer& peer, std::span<const std::byte> message) noexcept;
+  bool on_ack(Peer& peer, std::span<const std::byte> message) noexcept;
+
+  // engine_receive.cc
+  bool on_eager(Peer& peer, std::span<const std::byte> message, bool first_part) noexcept;
+  bool on_eager_next(Peer& peer, std::span<const std::byte> message) noexcept;
+  bool on_rts(Peer& peer, std::span<const std::byte> message) noexcept;
+  bool on_data(Peer& peer, std::span<const std::byte> message) noexcept;
+  ReceiveOperation* take_posted(MatchBits bits) noexcept;
+  IncomingMessage* keep(Peer& peer, MatchBits bits, std::size_t total_bytes,
+                        std::span<const std::byte> head) noexcept;
+  void deliver_part(IncomingMessage& message, std::span<const std::byte> part) noexcept;
+  Progressed consume(IncomingMessage& message, const Payload& payload, Cookie cookie,
+                     OperationId* operation, Envelope& envelope) noexcept;
+  bool start_transfer(ReceiveOperation& receive, Peer& peer, std::uint32_t remote_operation,
+                      MatchBits bits, std::size_t total_bytes, std::uint64_t number) noexcept;
+  void finish_receive(ReceiveOperation& receive, Status status) noexcept;
+  void release_receive(ReceiveOperation& receive) noexcept;
+  void finish_whole(ReceiveOperation& receive, Peer& peer, MatchBits bits,
+                    std::span<const std::byte> payload, std::uint64_t number) noexcept;
+
+  // engine_flow.cc
+  std::size_t flush(Peer& peer) noexcept;  ///< Sends what there is room for; how many slots.
+  bool send_waiting_control(Peer& peer) noexcept;
+  Status reserve(Peer& peer, std::size_t length_bytes, std::span<std::byte>& slot) noexcept;
+  wire::CommonHeader common(Peer& peer, wire::Kind kind, unsigned flags) noexcept;
+  template <class Header>
+  void send_control(Peer& peer, wire::Kind kind, unsigned flags, Header header) noexcept;
+  void send_ack(Peer& peer, std::uint32_t operation, std::uint64_t number) noexcept;
+  bool charge(Peer& peer, std::size_t bytes) noexcept;      ///< False: the peer had no credit for that.
+  void repay(Peer& peer, std::size_t bytes) noexcept;       ///< A charge was consumed.
+  void grant_more(Peer& peer) noexcept;                     ///< It ran out of credit.
+  void send_due_credit() noexcept;
+  bool room_for(std::size_t bytes) const noexcept;          ///< Whether the budget holds that much more.
+  bool on_recall(Peer& peer, std::span<const std::byte> message) noexcept;
+  bool on_return(Peer& peer, std::span<const std::byte> message) noexcept;
+
+  // engine_cancel.cc
+  bool on_cancel(Peer& peer, std::span<const std::byte> message) noexcept;
+  bool on_cancel_reply(Peer& peer, std::span<const std::byte> message) noexcept;
+  void fail(Peer& peer, Status reason) noexcept;
+
+  // Sink
+  void on_message(PeerId id, std::span<const std::byte> message) noexcept override;
+  void on_write_arrived(PeerId id, Immediate immediate) noexcept override;
+  void on_write_done(PeerId id, WorkId work, Status status) noexcept override;
+  void on_peer_down(PeerId id, Status reason) noexcept override;
+};
+
+/// Copies payload[offset, offset + out.size()) out; the caller keeps it in bounds.
+inline void gather(const Payload& payload, std::size_t offset, std::span<std::byte> out) noexcept {
+  if (out.empty()) return;
+  if (payload.layout == nullptr) {
+    std::memcpy(out.data(), payload.address + offset, out.size());
+  } else {
+    payload.layout->pack(payload.address, offset, out.data(), out.size());
+  }
+}
+
+/// Copies `part` into the payload at `offset`; what is beyond its capacity is dropped.
+inline void scatter(const Payload& payload, std::size_t offset,
+                    std::span<const std::byte> part) noexcept {
+  if (offset >= payload.length_bytes) return;
+  const std::size_t length = std::min(part.size(), payload.length_bytes - offset);
+  if (length == 0) return;
+  if (payload.layout == nullptr) {
+    std::memcpy(payload.address + offset, part.data(), length);
+  } else {
+    payload.layout->unpack(payload.address, offset, part.data(), length);
+  }
+}
+
+template <class Header>
+void Engine::State::send_control(Peer& peer, wire::Kind kind, unsigned flags, Header header) noexcept {
+  static_assert(sizeof(Header) <= wire::kLongestHeaderBytes);
+  if (peer.state == PeerState::kFailed || peer.doom != Status::kOk) return;
+  if (peer.state == PeerState::kKnown) {
+    const Status status = connect(peer);
+    if (status != Status::kOk) return doom(peer, status);
+  }
+  std::span<std::byte> slot;
+  if (peer.control.empty() && reserve(peer, sizeof header, slot) == Status::kOk) {
+    header.common = common(peer, kind, flags);
+    wire::put(slot, header);
+    peer.provider->commit(peer.id, sizeof header);
+    return;
+  }
+  ControlMessage* const waiting = controls.take();
+  if (waiting == nullptr) return doom(peer, Status::kNoMemory);
+  header.common.kind = kind;
+  header.common.flags = static_cast<std::uint8_t>(flags);
+  wire::put(waiting->bytes, header);
+  waiting->length_bytes = sizeof header;
+  peer.control.push_back(*waiting);
+  activate(peer);
+}
+
+}  // namespace ch3_offload

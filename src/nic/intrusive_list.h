@@ -1,0 +1,62 @@
+// A doubly linked list through the elements: no allocation, O(1) removal from the middle.
+//
+// An element has one ListHook<T> member per list that it can be in. The list never owns.
+
+#pragma once
+
+#include <cassert>
+#include <cstddef>
+
+namespace ch3_offload {
+
+template <class T>
+struct ListHook {
+  T* next = nullptr;
+  T* previous = nullptr;
+  bool linked = false;
+};
+
+template <class T, ListHook<T> T::*kHook>
+class IntrusiveList {
+ public:
+  bool empty() const noexcept { return head_ == nullptr; }
+  std::size_t size() const noexcept { return size_; }
+  T* front() const noexcept { return head_; }
+  T* back() const noexcept { return tail_; }
+  static T* next(const T& element) noexcept { return (element.*kHook).next; }
+  static T* previous(const T& element) noexcept { return (element.*kHook).previous; }
+  static bool contains(const T& element) noexcept { return (element.*kHook).linked; }
+
+  /// REQUIRES: `element` is in no list by this hook.
+  void push_back(T& element) noexcept {
+    ListHook<T>& hook = element.*kHook;
+    assert(!hook.linked);
+    hook = {nullptr, tail_, true};
+    (tail_ == nullptr ? head_ : (tail_->*kHook).next) = &element;
+    tail_ = &element;
+    ++size_;
+  }
+
+  /// REQUIRES: `element` is in this list.
+  void remove(T& element) noexcept {
+    ListHook<T>& hook = element.*kHook;
+    assert(hook.linked);
+    (hook.previous == nullptr ? head_ : (hook.previous->*kHook).next) = hook.next;
+    (hook.next == nullptr ? tail_ : (hook.next->*kHook).previous) = hook.previous;
+    hook = {};
+    --size_;
+  }
+
+  T* pop_front() noexcept {
+    T* const element = head_;
+    if (element != nullptr) remove(*element);
+    return element;
+  }
+
+ private:
+  T* head_ = nullptr;
+  T* tail_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace ch3_offload

@@ -1,0 +1,147 @@
+// The engine's message protocol on the wire: one header at the start of every slot.
+//
+// Little-endian, fixed-width, no padding; kWireVersion is agreed when a connection is made (it is part
+// of the card). docs/wire-format.md is the reference. Headers are copied out of the slot, never
+// overlaid: a slot may be hostile and may change.
+
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <type_traits>
+
+namespace ch3_offload::wire {
+
+static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
+
+inline constexpr unsigned kWireVersion = 1;
+
+enum class Kind : std::uint8_t {
+  kEager = 1,     ///< A whole message: EagerHeader, payload to the end of the slot.
+  kEagerFirst,    ///< Head of a longer eager message: EagerFirstHeader, payload.
+  kEagerNext,     ///< The next part of it: CommonHeader, payload. Nothing but control comes between.
+  kPacket,        ///< The next bytes of the packet stream: CommonHeader, bytes.
+  kRts,           ///< Ready to send: RtsHeader; with kPayload also the payload (optimistic).
+  kCts,           ///< Clear to send: CtsHeader.
+  kData,          ///< Part of a bounced payload: DataHeader, payload.
+  kAck,           ///< A synchronous eager send matched, or an optimistic payload was taken: AckHeader.
+  kCredit,        ///< Nothing but the credit in CommonHeader.
+  kRecall,        ///< Asks for byte credit back: RecallHeader.
+  kReturn,        ///< Gives byte credit back: RecallHeader.
+  kCancel,        ///< Asks to take a message back: CancelHeader.
+  kCancelReply,   ///< CancelReplyHeader.
+  kEnd
+};
+
+// Flags of CommonHeader.
+inline constexpr unsigned kSynchronous = 1;   ///< kEager, kEagerFirst, kRts: the sender waits for the match.
+inline constexpr unsigned kWantCredit = 2;    ///< kRts: the sender had no byte credit for an eager send.
+inline constexpr unsigned kPayload = 4;       ///< kRts: the payload follows.
+inline constexpr unsigned kWritable = 8;      ///< kCts: address and key are valid for a write.
+inline constexpr unsigned kByOperation = 16;  ///< kCancel: the id is an operation, not a send id.
+inline constexpr unsigned kCancelled = 32;    ///< kCancelReply: the message was taken out.
+
+struct CommonHeader {
+  Kind kind{};
+  std::uint8_t flags = 0;
+  std::uint16_t reserved = 0;      ///< 0.
+  std::uint32_t credit_bytes = 0;  ///< Byte credit given to the receiver of this slot.
+};
+
+struct EagerHeader {
+  CommonHeader common;
+  std::uint64_t bits = 0;
+  std::uint32_t send_id = 0;  ///< For kCancel; with kSynchronous the sender's operation, for kAck too.
+  std::uint32_t reserved = 0;
+};
+
+struct EagerFirstHeader {
+  EagerHeader eager;
+  std::uint64_t total_bytes = 0;  ///< Of the whole payload.
+};
+
+struct RtsHeader {
+  CommonHeader common;
+  std::uint64_t bits = 0;
+  std::uint64_t total_bytes = 0;
+  std::uint32_t operation = 0;  ///< The sender's.
+  std::uint32_t send_id = 0;    ///< For kCancel after an optimistic payload was taken.
+};
+
+struct CtsHeader {
+  CommonHeader common;
+  std::uint32_t operation = 0;     ///< The sender's, from the RTS.
+  std::uint32_t transfer = 0;      ///< The receiver's: immediate of the write, id in kData.
+  std::uint64_t wanted_bytes = 0;  ///< The receiver takes that much of the head; 0: nothing follows.
+  std::uint64_t address = 0;       ///< With kWritable: where a write may put it,
+  std::uint64_t remote_key = 0;    ///< and the key that grants it.
+};
+
+struct DataHeader {
+  CommonHeader common;
+  std::uint32_t transfer = 0;
+  std::uint32_t reserved = 0;
+  std::uint64_t offset_bytes = 0;  ///< Parts come in order; the receiver checks.
+};
+
+struct AckHeader {
+  CommonHeader common;
+  std::uint32_t operation = 0;
+  std::uint32_t reserved = 0;
+};
+
+struct CreditHeader {
+  CommonHeader common;
+};
+
+struct RecallHeader {
+  CommonHeader common;
+  std::uint64_t bytes = 0;
+};
+
+struct CancelHeader {
+  CommonHeader common;
+  std::uint64_t bits = 0;
+  std::uint32_t send_id = 0;
+  std::uint32_t token = 0;  ///< Comes back in the reply.
+};
+
+struct CancelReplyHeader {
+  CommonHeader common;
+  std::uint32_t token = 0;
+  std::uint32_t reserved = 0;
+};
+
+static_assert(sizeof(CommonHeader) == 8 && offsetof(CommonHeader, credit_bytes) == 4);
+static_assert(sizeof(EagerHeader) == 24 && offsetof(EagerHeader, send_id) == 16);
+static_assert(sizeof(EagerFirstHeader) == 32 && offsetof(EagerFirstHeader, total_bytes) == 24);
+static_assert(sizeof(RtsHeader) == 32 && offsetof(RtsHeader, operation) == 24);
+static_assert(sizeof(CtsHeader) == 40 && offsetof(CtsHeader, remote_key) == 32);
+static_assert(sizeof(DataHeader) == 24 && offsetof(DataHeader, offset_bytes) == 16);
+static_assert(sizeof(AckHeader) == 16);
+static_assert(sizeof(RecallHeader) == 16);
+static_assert(sizeof(CancelHeader) == 24 && offsetof(CancelHeader, token) == 20);
+static_assert(sizeof(CancelReplyHeader) == 16);
+
+/// The longest header: a provider's slots hold at least this and some payload.
+inline constexpr std::size_t kLongestHeaderBytes = sizeof(CtsHeader);
+
+/// Copies a header to the start of a slot. REQUIRES: the slot is long enough.
+template <class Header>
+void put(std::span<std::byte> slot, const Header& header) noexcept {
+  static_assert(std::is_trivially_copyable_v<Header>);
+  std::memcpy(slot.data(), &header, sizeof header);
+}
+
+/// Copies a header out of a message. False: the message is too short.
+template <class Header>
+[[nodiscard]] bool get(std::span<const std::byte> message, Header& header) noexcept {
+  if (message.size() < sizeof header) return false;
+  std::memcpy(&header, message.data(), sizeof header);
+  return true;
+}
+
+}  // namespace ch3_offload::wire

@@ -1,0 +1,56 @@
+// Result codes of the core library, and the error type of set-up functions.
+//
+// The fast path returns Status. Set-up returns Result<T>: a value, or a status with errno and a
+// message that a user can act on. Nothing here allocates except Error's message.
+
+#pragma once
+
+#include <cerrno>
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace ch3_offload {
+
+/// What an operation came to. kOk and kAgain are not failures; everything after kAgain is, and the
+/// comment says what is damaged: the request, the connection or the device.
+enum class [[nodiscard]] Status : unsigned char {
+  kOk = 0,
+  kAgain,        ///< Nothing was done: a queue is full or a credit is missing. Retry after poll().
+  kTruncated,    ///< Request: the message was longer than the receive; the head of it was delivered.
+  kCancelled,    ///< Request: cancelled before it matched.
+  kRevoked,      ///< Request: its communicator was revoked.
+  kUnsupported,  ///< Request: this provider, node or peer cannot do that; use another protocol.
+  kNoMemory,     ///< Request: memory or a registration was refused.
+  kUnreachable,  ///< Connection: no provider reaches that peer.
+  kPeerFailed,   ///< Connection: the peer died or the connection broke.
+  kProtocol,     ///< Connection: the peer sent something that is not our protocol.
+  kDeviceFailed, ///< Device: no connection of this provider works any more.
+};
+
+/// The constant's name without its k, for logs: "PeerFailed".
+const char* status_name(Status status) noexcept;
+
+/// Why a set-up function failed.
+struct Error {
+  Status status = Status::kDeviceFailed;
+  int error_number = 0;  ///< errno, or 0 when no system call failed.
+  std::string message;   ///< What happened, where, and what to do; one line, no newline.
+};
+
+/// A value, or why there is none. Check ok() before value().
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : state_(std::move(value)) {}      // NOLINT(google-explicit-constructor)
+  Result(Error error) : state_(std::move(error)) {}  // NOLINT(google-explicit-constructor)
+
+  bool ok() const noexcept { return std::holds_alternative<T>(state_); }
+  T& value() noexcept { return *std::get_if<T>(&state_); }
+  const Error& error() const noexcept { return *std::get_if<Error>(&state_); }
+
+ private:
+  std::variant<T, Error> state_;
+};
+
+}  // namespace ch3_offload
