@@ -59,15 +59,17 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
       if (world_->alive(PeerId{i})) poll(PeerId{i});
     world_->step();
   }
-  /// Polls everybody until `done()`; false: it did not happen in time.
+  /// Polls everybody until `done()` says true (it is not asked again); false: not in time.
   template <class Condition>
   bool run_until(Condition done) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kWaitMs);
-    while (!done()) {
-      for (int i = 0; i < 64 && !done(); ++i) poll_all();
-      if (std::chrono::steady_clock::now() > deadline) return done();
+    while (std::chrono::steady_clock::now() < deadline) {
+      for (int i = 0; i < 64; ++i) {
+        if (done()) return true;
+        poll_all();
+      }
     }
-    return true;
+    return done();
   }
   /// Polls everybody long enough that something unwanted would have shown.
   void run_a_while() {
