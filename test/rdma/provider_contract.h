@@ -112,8 +112,7 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
   };
   Region make_region(PeerId peer, std::size_t length) {
     Region region{std::vector<std::byte>(std::max<std::size_t>(length, 1)), {}};
-    EXPECT_EQ(at(peer).register_memory(region.bytes.data(), region.bytes.size(), region.memory),
-              Status::kOk);
+    EXPECT_EQ(at(peer).register_memory(region.bytes.data(), region.bytes.size(), region.memory), Status::kOk);
     return region;
   }
   static RemoteMemory remote(const Region& region, std::size_t offset = 0) {
@@ -124,8 +123,8 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
                std::uint32_t id) {
     Status status = Status::kAgain;
     run_until([&] {
-      status = at(from).write(to, source.bytes.data(), length, source.memory, remote(target),
-                              Immediate{id}, WorkId{id});
+      status = at(from).write(to, source.bytes.data(), length, source.memory, remote(target), Immediate{id},
+                              WorkId{id});
       return status != Status::kAgain;
     });
     return status;
@@ -194,8 +193,16 @@ TEST_P(ProviderContract, ReachesItsOwnKind) {
 TEST_P(ProviderContract, HostileAddressesAreRefused) {
   make_world(2);
   const std::string good = at(kB).local_address();
-  std::vector<std::string> hostile = {"", ":", "::::", "verbs:1:2", std::string(1 << 20, 'a'),
-                                      std::string(3, '\0'), good + "0", good + ":", good + std::string(1, '\0'), " " + good};
+  std::vector<std::string> hostile = {"",
+                                      ":",
+                                      "::::",
+                                      "verbs:1:2",
+                                      std::string(1 << 20, 'a'),
+                                      std::string(3, '\0'),
+                                      good + "0",
+                                      good + ":",
+                                      good + std::string(1, '\0'),
+                                      " " + good};
   for (std::size_t length = 0; length < good.size(); ++length) hostile.push_back(good.substr(0, length));
   for (const std::string& address : hostile) {
     EXPECT_FALSE(at(kA).reaches(address)) << address.substr(0, 200);
@@ -266,7 +273,8 @@ TEST_P(ProviderContract, AnswersFromInsideTheSink) {
   for (int i = 0; i < 20; ++i) send(kA, kB, Pattern(i).bytes(1 + i));
   ASSERT_TRUE(run_until([&] { return sink(kB).count(Kind::kMessage) == 20; }));
   EXPECT_GT(answered, 0);
-  ASSERT_TRUE(run_until([&] { return sink(kA).count(Kind::kMessage) == static_cast<std::size_t>(answered); }));
+  ASSERT_TRUE(
+      run_until([&] { return sink(kA).count(Kind::kMessage) == static_cast<std::size_t>(answered); }));
 }
 
 TEST_P(ProviderContract, ManyPeersTalkToEachOther) {
@@ -326,7 +334,8 @@ TEST_P(ProviderContract, RandomSizesArriveInOrder) {
   Pattern lengths(11);
   std::vector<std::size_t> sent;
   for (std::size_t n = 0; n < kMessages; ++n) {
-    const std::size_t length = n % 3 == 0 ? lengths.length_between(1, max_slot(kA)) : lengths.length_between(1, 200);
+    const std::size_t length =
+        n % 3 == 0 ? lengths.length_between(1, max_slot(kA)) : lengths.length_between(1, 200);
     send(kA, kB, Pattern(n).bytes(length));
     sent.push_back(length);
     if (n % 97 == 0) poll_all();
@@ -411,8 +420,8 @@ TEST_P(ProviderContract, TwoDirectionsAtOnce) {
   ASSERT_TRUE(run_until([&] {
     for (const PeerId from : {kA, kB}) {
       std::size_t& n = sent[index_of(from)];
-      while (n < kMessages &&
-             try_send(from, from == kA ? kB : kA, Pattern(n + index_of(from)).bytes(length_of(n))) == Status::kOk)
+      while (n < kMessages && try_send(from, from == kA ? kB : kA,
+                                       Pattern(n + index_of(from)).bytes(length_of(n))) == Status::kOk)
         ++n;
     }
     return sink(kA).events.size() == kMessages && sink(kB).events.size() == kMessages;
@@ -492,8 +501,7 @@ TEST_P(ProviderContract, EveryWriteCompletesOnce) {
   constexpr std::uint32_t kWrites = 3000;
   Region source = make_region(kA, 64);
   Region target = make_region(kB, 64);
-  for (std::uint32_t n = 0; n < kWrites; ++n)
-    ASSERT_EQ(write(kA, kB, source, 8, target, n), Status::kOk);
+  for (std::uint32_t n = 0; n < kWrites; ++n) ASSERT_EQ(write(kA, kB, source, 8, target, n), Status::kOk);
   ASSERT_TRUE(run_until([&] {
     return sink(kA).count(Kind::kWriteDone) == kWrites && sink(kB).count(Kind::kWriteArrived) == kWrites;
   }));

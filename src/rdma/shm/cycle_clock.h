@@ -1,0 +1,29 @@
+// A clock that costs a few cycles, for "about 20 microseconds have passed" and nothing finer.
+
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
+namespace ch3_offload {
+
+class CycleClock {
+ public:
+#if defined(__x86_64__)
+  static std::uint64_t now() noexcept { return __rdtsc(); }
+  /// 13 to 33 microseconds on processors whose counter runs at 1.5 to 4 GHz.
+  static constexpr std::uint64_t kAbout20Microseconds = 50'000;
+#else
+  static std::uint64_t now() noexcept {
+    return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
+                                      std::chrono::nanoseconds(1));
+  }
+  static constexpr std::uint64_t kAbout20Microseconds = 20'000;
+#endif
+};
+
+}  // namespace ch3_offload

@@ -1,0 +1,81 @@
+#include "rdma/shm/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <string>
+
+#include "rdma/shm/system_error.h"
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+namespace ch3_offload {
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  if (this != &other) {
+    reset();
+    address_ = std::exchange(other.address_, nullptr);
+    length_bytes_ = std::exchange(other.length_bytes_, 0);
+  }
+  return *this;
+}
+
+void Mapping::reset() noexcept {
+  if (address_ != nullptr) ::munmap(address_, length_bytes_);
+  address_ = nullptr;
+  length_bytes_ = 0;
+}
+
+Result<FileDescriptor> make_shared_file(const char* name, std::size_t length_bytes) {
+  FileDescriptor file(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file.valid()) return system_error("memfd_create", errno);
+  if (::ftruncate(file.get(), static_cast<off_t>(length_bytes)) != 0)
+    return system_error("ftruncate of shared memory", errno);
+  if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
+    return system_error("sealing shared memory", errno);
+  return file;
+}
+
+void seal_against_new_writers(const FileDescriptor& file) noexcept {
+  // EINVAL on an older kernel: then peers could disturb our doorbell, which costs them wake-ups only.
+  static_cast<void>(::fcntl(file.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE));
+}
+
+bool is_sealed_file(const FileDescriptor& file, std::size_t length_bytes) noexcept {
+  const int seals = ::fcntl(file.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return false;
+  struct stat status {};
+  return ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
+         static_cast<std::size_t>(status.st_size) == length_bytes;
+}
+
+Result<Mapping> map_shared(const FileDescriptor& file, std::size_t length_bytes, Access access) {
+  const int protection = access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
+  void* address = ::mmap(nullptr, length_bytes, protection, MAP_SHARED, file.get(), 0);
+  if (address == MAP_FAILED) return system_error("mapping shared memory", errno);
+  Mapping mapping(static_cast<std::byte*>(address), length_bytes);
+  static_cast<void>(::madvise(address, length_bytes, MADV_DONTFORK));
+  return mapping;
+}
+
+Result<Mapping> map_mirrored(const FileDescriptor& file, std::size_t once_bytes, std::size_t twice_bytes) {
+  const std::size_t total = once_bytes + 2 * twice_bytes;
+  void* address = ::mmap(nullptr, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (address == MAP_FAILED) return system_error("reserving address space for a ring", errno);
+  Mapping mapping(static_cast<std::byte*>(address), total);
+  const auto map_part = [&](std::size_t at, std::size_t length, std::size_t file_offset) {
+    return ::mmap(mapping.address() + at, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(),
+                  static_cast<off_t>(file_offset)) != MAP_FAILED;
+  };
+  if (!map_part(0, once_bytes + twice_bytes, 0) ||
+      !map_part(once_bytes + twice_bytes, twice_bytes, once_bytes))
+    return system_error("mapping a ring", errno);
+  static_cast<void>(::madvise(address, total, MADV_DONTFORK));
+  return mapping;
+}
+
+}  // namespace ch3_offload

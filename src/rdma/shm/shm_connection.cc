@@ -1,0 +1,236 @@
+#include "rdma/shm/shm_connection.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "rdma/shm/system_error.h"
+
+namespace ch3_offload {
+namespace {
+
+constexpr std::string_view kAddressPrefix = "shm:1:";
+constexpr int kBacklog = 4096;  ///< The kernel lowers it to net.core.somaxconn.
+
+void append_hex(std::string& text, std::uint64_t value) {
+  for (int shift = 60; shift >= 0; shift -= 4) text += "0123456789abcdef"[value >> shift & 15];
+}
+
+/// Exactly 16 lower-case hex digits.
+bool parse_hex(std::string_view digits, std::uint64_t& value) noexcept {
+  if (digits.size() != 16) return false;
+  for (const char c : digits)
+    if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) return false;
+  const char* end = digits.data() + digits.size();
+  return std::from_chars(digits.data(), end, value, 16).ptr == end;
+}
+
+/// A name in the abstract namespace begins with a zero byte; its length is part of it.
+socklen_t fill_socket_name(const ShmAddress& address, sockaddr_un& name) {
+  std::string text = "ch3-offload-";
+  append_hex(text, address.socket_id[0]);
+  append_hex(text, address.socket_id[1]);
+  name = {};
+  name.sun_family = AF_UNIX;
+  std::memcpy(name.sun_path + 1, text.data(), text.size());
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+}
+
+std::uint64_t fnv1a(std::uint64_t hash, std::span<const std::byte> bytes) noexcept {
+  for (const std::byte byte : bytes) hash = (hash ^ static_cast<std::uint64_t>(byte)) * 0x100'0000'01B3u;
+  return hash;
+}
+
+bool equal_in_constant_time(const JobSecret& one, const JobSecret& other) noexcept {
+  std::byte difference{};
+  for (std::size_t i = 0; i < one.size(); ++i) difference |= one[i] ^ other[i];
+  return difference == std::byte{};
+}
+
+}  // namespace
+
+std::string ShmAddress::to_string() const {
+  std::string text(kAddressPrefix);
+  append_hex(text, node_id);
+  text += ':';
+  append_hex(text, socket_id[0]);
+  append_hex(text, socket_id[1]);
+  return text;
+}
+
+std::optional<ShmAddress> ShmAddress::parse(std::string_view text) noexcept {
+  if (text.size() != kAddressPrefix.size() + 16 + 1 + 32 || !text.starts_with(kAddressPrefix)) return {};
+  text.remove_prefix(kAddressPrefix.size());
+  ShmAddress address;
+  if (!parse_hex(text.substr(0, 16), address.node_id) || text[16] != ':' ||
+      !parse_hex(text.substr(17, 16), address.socket_id[0]) ||
+      !parse_hex(text.substr(33, 16), address.socket_id[1]))
+    return {};
+  return address;
+}
+
+Result<std::uint64_t> read_node_id() {
+  std::array<std::byte, 64> boot_id{};
+  const FileDescriptor file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return system_error("opening /proc/sys/kernel/random/boot_id", errno);
+  const ssize_t length = ::read(file.get(), boot_id.data(), boot_id.size());
+  if (length <= 0) return system_error("reading /proc/sys/kernel/random/boot_id", errno);
+  struct stat space {};
+  if (::stat("/proc/self/ns/net", &space) != 0) return system_error("stat of /proc/self/ns/net", errno);
+  const std::uint64_t inode = space.st_ino;
+  std::uint64_t hash =
+      fnv1a(0xCBF2'9CE4'8422'2325u, std::span(boot_id).first(static_cast<std::size_t>(length)));
+  return fnv1a(hash, std::as_bytes(std::span(&inode, 1)));
+}
+
+std::string_view check_hello(std::span<const std::byte> bytes, const JobSecret& secret, PeerId self,
+                             std::uint32_t peer_limit, Hello& hello) noexcept {
+  if (bytes.size() != sizeof(Hello)) return "its first message has the wrong length";
+  std::memcpy(&hello, bytes.data(), sizeof hello);
+  if (!equal_in_constant_time(hello.secret, secret)) return "it does not know the job's secret";
+  if (hello.magic != Hello::kMagic || hello.size_bytes != sizeof(Hello)) return "it speaks another protocol";
+  if (hello.version != Hello::kVersion) return "it speaks another version of the protocol";
+  if (hello.receiver != index_of(self)) return "it looks for another process";
+  if (hello.sender >= peer_limit) return "its number is out of range";
+  if (hello.reserved != decltype(hello.reserved){}) return "reserved fields are not zero";
+  return {};
+}
+
+bool check_welcome(std::span<const std::byte> bytes) noexcept {
+  if (bytes.size() != sizeof(Welcome)) return false;
+  Welcome welcome;
+  std::memcpy(&welcome, bytes.data(), sizeof welcome);
+  return welcome.magic == Welcome::kMagic && welcome.version == Hello::kVersion &&
+         welcome.size_bytes == sizeof(Welcome) && welcome.reserved == 0;
+}
+
+Result<FileDescriptor> make_socket() {
+  FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return system_error("making a Unix-domain socket", errno);
+  return socket;
+}
+
+Result<FileDescriptor> listen_at(const ShmAddress& address) {
+  Result<FileDescriptor> socket = make_socket();
+  if (!socket.ok()) return socket;
+  sockaddr_un name;
+  const socklen_t length = fill_socket_name(address, name);
+  if (::bind(socket.value().get(), reinterpret_cast<const sockaddr*>(&name), length) != 0)
+    return system_error("binding a Unix-domain socket", errno);
+  if (::listen(socket.value().get(), kBacklog) != 0)
+    return system_error("listening on a Unix-domain socket", errno);
+  return socket;
+}
+
+Result<ConnectProgress> connect_to(const FileDescriptor& socket, const ShmAddress& address) {
+  sockaddr_un name;
+  const socklen_t length = fill_socket_name(address, name);
+  int result = -1;
+  do {
+    result = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&name), length);
+  } while (result != 0 && errno == EINTR);
+  if (result == 0) return ConnectProgress::kConnected;
+  if (errno == EAGAIN) return ConnectProgress::kBacklogFull;
+  return system_error("connecting to a local process (is it still running?)", errno);
+}
+
+FileDescriptor accept_from(const FileDescriptor& listener, int& error_number) noexcept {
+  for (;;) {
+    FileDescriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    error_number = socket.valid() || errno == EAGAIN ? 0 : errno;
+    if (socket.valid() || (errno != EINTR && errno != ECONNABORTED)) return socket;
+  }
+}
+
+PeerCredentials peer_credentials(const FileDescriptor& socket) noexcept {
+  ucred credentials{};
+  socklen_t length = sizeof credentials;
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) return {};
+  return {credentials.uid, credentials.pid};
+}
+
+bool send_with_file(const FileDescriptor& socket, std::span<const std::byte> message,
+                    const FileDescriptor& file) noexcept {
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  iovec part{const_cast<std::byte*>(message.data()), message.size()};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  header.msg_control = control;
+  header.msg_controllen = sizeof control;
+  cmsghdr* attached = CMSG_FIRSTHDR(&header);
+  attached->cmsg_level = SOL_SOCKET;
+  attached->cmsg_type = SCM_RIGHTS;
+  attached->cmsg_len = CMSG_LEN(sizeof(int));
+  const int number = file.get();
+  std::memcpy(CMSG_DATA(attached), &number, sizeof number);
+  ssize_t sent = -1;
+  do {
+    sent = ::sendmsg(socket.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  if (sent >= 0 && static_cast<std::size_t>(sent) != message.size()) errno = EMSGSIZE;
+  return sent >= 0 && static_cast<std::size_t>(sent) == message.size();
+}
+
+Receipt receive_with_file(const FileDescriptor& socket, std::span<std::byte> message,
+                          FileDescriptor& file) noexcept {
+  constexpr std::size_t kMostFiles = 4;  // More are dropped by the kernel and make the message invalid.
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostFiles * sizeof(int))];
+  iovec part{message.data(), message.size()};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  header.msg_control = control;
+  header.msg_controllen = sizeof control;
+  ssize_t received = -1;
+  do {
+    received = ::recvmsg(socket.get(), &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  } while (received < 0 && errno == EINTR);
+  if (received < 0) return errno == EAGAIN ? Receipt::kNothing : Receipt::kClosed;
+  std::size_t files = 0;
+  for (cmsghdr* attached = CMSG_FIRSTHDR(&header); attached != nullptr;
+       attached = CMSG_NXTHDR(&header, attached)) {
+    if (attached->cmsg_level != SOL_SOCKET || attached->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (attached->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i, ++files) {
+      int number = -1;
+      std::memcpy(&number, CMSG_DATA(attached) + i * sizeof number, sizeof number);
+      file = FileDescriptor(number);  // Closes the one before.
+    }
+  }
+  if (received == 0) return Receipt::kClosed;
+  const bool valid = files == 1 && (header.msg_flags & MSG_CTRUNC) == 0 &&
+                     static_cast<std::size_t>(received) == message.size();
+  return valid ? Receipt::kMessage : Receipt::kInvalid;
+}
+
+void send_wake_byte(const FileDescriptor& socket) noexcept {
+  const char byte = 'w';
+  static_cast<void>(::send(socket.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL));
+}
+
+WakeBytes drain_wake_bytes(const FileDescriptor& socket) noexcept {
+  std::array<char, 256> bytes;
+  WakeBytes result = WakeBytes::kNone;
+  // A peer that never stops sending must not keep us here: epoll reports what is left.
+  for (int i = 0; i < 16; ++i) {
+    const ssize_t received = ::recv(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (received > 0) {
+      result = WakeBytes::kSome;
+      continue;
+    }
+    if (received == 0) return WakeBytes::kClosed;
+    if (errno == EINTR) continue;
+    return errno == EAGAIN ? result : WakeBytes::kClosed;
+  }
+  return result;
+}
+
+}  // namespace ch3_offload

@@ -1,0 +1,245 @@
+// Moving data: reserve, commit, write, poll, arm. See shm_provider.h.
+//
+// On an established connection nothing here allocates or locks, and nothing makes a system call but
+// waking a sleeper, the periodic housekeeping of an idle poll, and write().
+
+#include <sys/poll.h>
+
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+
+#include "rdma/shm/cycle_clock.h"
+#include "rdma/shm/shm_provider.h"
+
+namespace ch3_offload {
+namespace {
+
+/// Rings that one poll looks at besides the last one hit: bounds the cost of a poll at any number of
+/// local peers.
+constexpr std::size_t kRingsPerPoll = 8;
+
+/// A busy poller reads the clock at every so many polls, so that newcomers are not starved.
+constexpr std::uint32_t kBusyPollsPerClock = 256;
+
+/// Space is returned at the end of a batch, and inside one when this share of the ring came together.
+constexpr std::size_t kReleasesPerRing = 16;
+
+/// Whether the process at the other end has closed the socket. One system call.
+bool hung_up(const FileDescriptor& socket) noexcept {
+  pollfd entry{socket.get(), POLLRDHUP, 0};
+  return ::poll(&entry, 1, 0) != 0;
+}
+
+}  // namespace
+
+Status ShmProvider::register_memory(void* address, std::size_t length_bytes, MemoryRegion& region) noexcept {
+  region = {static_cast<std::byte*>(address), length_bytes, RemoteKey{}, 0};
+  return Status::kOk;  // The kernel checks every access of process_vm_writev itself.
+}
+
+void ShmProvider::deregister_memory(MemoryRegion& region) noexcept { region = {}; }
+
+Status ShmProvider::reserve(PeerId id, std::size_t length_bytes, std::span<std::byte>& slot) noexcept {
+  Peer* peer = find(id);
+  if (peer == nullptr) [[unlikely]]
+    return Status::kUnreachable;
+  if (peer->sending != Status::kOk) [[unlikely]]
+    return peer->sending;
+  assert(length_bytes >= 1 && length_bytes <= capabilities_.max_slot_bytes);
+  if (!peer->out.has_room(length_bytes)) [[unlikely]]
+    return no_room(*peer, length_bytes);
+  slot = {peer->out.payload(), length_bytes};
+  return Status::kOk;
+}
+
+void ShmProvider::commit(PeerId id, std::size_t length_bytes) noexcept {
+  Peer* peer = find(id);
+  assert(peer != nullptr && length_bytes >= 1);
+  publish(*peer, RecordKind::kMessage, length_bytes);
+}
+
+/// The only place that rings a doorbell for a record: "The sleep rule".
+void ShmProvider::publish(Peer& peer, RecordKind kind, std::size_t payload_bytes) noexcept {
+  peer.out.publish(kind, payload_bytes);
+  if (peer.doorbell.must_ring()) [[unlikely]]
+    send_wake_byte(peer.out_socket);
+}
+
+/// Remembers what waits for room, for arm().
+Status ShmProvider::no_room(Peer& peer, std::size_t payload_bytes) noexcept {
+  if (peer.out.broken()) start_dying(peer, Status::kProtocol);
+  peer.wanted_bytes = payload_bytes;
+  if (!peer.in_blocked) {
+    peer.in_blocked = true;
+    peer.next_blocked = blocked_;
+    blocked_ = &peer;
+  }
+  return Status::kAgain;
+}
+
+Status ShmProvider::write(PeerId id, const std::byte* source, std::size_t length_bytes, const MemoryRegion&,
+                          RemoteMemory destination, Immediate immediate, WorkId work) noexcept {
+  Peer* peer = find(id);
+  if (peer == nullptr) return Status::kUnreachable;
+  if (peer->sending != Status::kOk) return peer->sending;
+  if (!capabilities_.write || peer->write_refused) return Status::kUnsupported;
+  if (writes_done_end_ - writes_done_begin_ == kMostWritesDone) return Status::kAgain;
+  if (!peer->out.has_room(sizeof immediate)) return no_room(*peer, sizeof immediate);
+  // Connected later, when the listener has room: only then the pid is known.
+  if (peer->out_file.valid()) return Status::kAgain;
+  // The pid of a process that ended may be another's soon; its socket was closed before that.
+  if (hung_up(peer->out_socket)) return Status::kPeerFailed;
+  const RemoteCopy result = peer->pid <= 0
+                                ? RemoteCopy::kRefused
+                                : copy_to_process(peer->pid, destination.address, source, length_bytes);
+  switch (result) {
+    case RemoteCopy::kDone: break;
+    case RemoteCopy::kGone: return Status::kPeerFailed;
+    case RemoteCopy::kFault:  // It named memory that it does not have.
+      start_dying(*peer, Status::kProtocol);
+      return Status::kPeerFailed;
+    case RemoteCopy::kRefused:
+      if (!write_refusal_logged_)
+        log("shm: process_vm_writev to peer %u refused: %s; using streamed copies", index_of(id),
+            peer->pid <= 0 ? "it is in another pid namespace" : std::strerror(errno));
+      write_refusal_logged_ = true;
+      peer->write_refused = true;
+      return Status::kUnsupported;
+  }
+  std::memcpy(peer->out.payload(), &immediate, sizeof immediate);
+  publish(*peer, RecordKind::kWrite, sizeof immediate);
+  writes_done_[writes_done_end_++ % kMostWritesDone] = {id, work};
+  return Status::kOk;
+}
+
+std::size_t ShmProvider::poll(Sink& sink, std::size_t budget) noexcept {
+  std::size_t delivered = 0;
+  if (writes_done_begin_ != writes_done_end_) delivered += deliver_write_done(sink, budget);
+  if (!dying_.empty()) [[unlikely]]
+    delivered += deliver_deaths(sink, budget - std::min(budget, delivered));
+  delivered += poll_rings(sink, budget - std::min(budget, delivered));
+
+  if (armed_) [[unlikely]] {
+    // "The sleep rule": a wake-up that is read here must not hide a record in a ring not looked at.
+    if (keep_house()) doorbell_.announce_sleep();
+    if (delivered < budget) delivered += poll_all_rings(sink, budget - delivered);
+    if (!dying_.empty() && delivered < budget) delivered += deliver_deaths(sink, budget - delivered);
+    return delivered;
+  }
+  if (delivered == 0 || ++busy_polls_ >= kBusyPollsPerClock) {
+    busy_polls_ = 0;
+    const std::uint64_t now = CycleClock::now();
+    if (now - last_housekeeping_ >= CycleClock::kAbout20Microseconds) [[unlikely]] {
+      last_housekeeping_ = now;
+      static_cast<void>(keep_house());
+    }
+  }
+  return delivered;
+}
+
+/// The ring that was hit last, then some of the others in turn.
+std::size_t ShmProvider::poll_rings(Sink& sink, std::size_t budget) noexcept {
+  const std::size_t count = inbound_.size();
+  if (count == 0 || budget == 0) return 0;
+  std::size_t delivered = 0;
+  if (last_hit_ >= count) last_hit_ = 0;
+  if (inbound_[last_hit_].ring.header() != 0) {
+    delivered = consume(inbound_[last_hit_], sink, budget);
+    if (delivered >= budget) {  // It may have more for ever: others come first next time.
+      last_hit_ = last_hit_ + 1 < count ? last_hit_ + 1 : 0;
+      return delivered;
+    }
+  }
+  const std::size_t looks = std::min(kRingsPerPoll, count - 1);
+  for (std::size_t i = 0; i < looks && delivered < budget; ++i) {
+    next_polled_ = next_polled_ + 1 < count ? next_polled_ + 1 : 0;
+    if (inbound_[next_polled_].ring.header() == 0) continue;
+    last_hit_ = next_polled_;
+    delivered += consume(inbound_[next_polled_], sink, budget - delivered);
+  }
+  return delivered;
+}
+
+std::size_t ShmProvider::poll_all_rings(Sink& sink, std::size_t budget) noexcept {
+  std::size_t delivered = 0;
+  for (std::size_t i = 0; i < inbound_.size() && delivered < budget; ++i)
+    if (inbound_[i].ring.header(std::memory_order_seq_cst) != 0)
+      delivered += consume(inbound_[i], sink, budget - delivered);
+  return delivered;
+}
+
+/// Delivers what one ring holds, at most `budget` records.
+std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budget) noexcept {
+  RingConsumer& ring = inbound.ring;
+  Peer& peer = *inbound.peer;
+  const std::size_t release_bytes = ring.ring_bytes() / kReleasesPerRing;
+  std::size_t delivered = 0;
+  for (; delivered < budget; ++delivered) {
+    const std::uint64_t header = ring.header();  // Loaded once: the peer may change it.
+    if (header == 0) break;
+    RingConsumer::Record record;
+    if (peer.reason == Status::kProtocol || !ring.parse(header, record)) [[unlikely]] {
+      start_dying(peer, Status::kProtocol);
+      break;
+    }
+    if (record.kind == RecordKind::kMessage) {
+      sink.on_message(peer.id, record.payload);
+    } else {
+      Immediate immediate;
+      std::memcpy(&immediate, record.payload.data(), sizeof immediate);
+      sink.on_write_arrived(peer.id, immediate);
+    }
+    ring.advance(record);
+    if (ring.unreleased_bytes() >= release_bytes && ring.release()) send_wake_byte(peer.in_socket);
+  }
+  if (ring.unreleased_bytes() != 0 && ring.release()) send_wake_byte(peer.in_socket);
+  return delivered;
+}
+
+std::size_t ShmProvider::deliver_write_done(Sink& sink, std::size_t budget) noexcept {
+  std::size_t delivered = 0;
+  for (; delivered < budget && writes_done_begin_ != writes_done_end_; ++delivered) {
+    const WriteDone done = writes_done_[writes_done_begin_++ % kMostWritesDone];
+    sink.on_write_done(done.peer, done.work, Status::kOk);
+  }
+  return delivered;
+}
+
+bool ShmProvider::arm() noexcept {
+  armed_ = true;
+  doorbell_.announce_sleep();  // "The sleep rule": announce, then look everywhere.
+  if (writes_done_begin_ != writes_done_end_ || !dying_.empty() || !connecting_.empty()) return false;
+  for (const Inbound& inbound : inbound_)
+    if (inbound.ring.header(std::memory_order_seq_cst) != 0) return false;
+  return !blocked_peer_has_room();
+}
+
+/// Asks every full ring's consumer for a wake-up; true when one has room after all.
+bool ShmProvider::blocked_peer_has_room() noexcept {
+  for (Peer** link = &blocked_; *link != nullptr;) {
+    Peer& peer = **link;
+    bool waits = !peer.down && !peer.dying;
+    if (waits) {
+      peer.out.announce_waiting();
+      if (peer.out.has_room_for_sure(peer.wanted_bytes)) waits = false;
+    }
+    if (waits) {
+      link = &peer.next_blocked;
+      continue;
+    }
+    *link = peer.next_blocked;
+    peer.in_blocked = false;
+    if (!peer.down && !peer.dying) return true;
+  }
+  return false;
+}
+
+void ShmProvider::disarm() noexcept {
+  if (!armed_) return;
+  armed_ = false;
+  doorbell_.announce_awake();
+  last_housekeeping_ = 0;  // What woke us may be waiting in a socket.
+}
+
+}  // namespace ch3_offload

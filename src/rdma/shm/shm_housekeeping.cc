@@ -1,0 +1,226 @@
+// Accepting connections, the handshake, and noticing deaths. See shm_provider.h.
+//
+// Not on the message path: may allocate and makes system calls, but never blocks. All input here comes
+// from processes that are not trusted until their Hello was checked.
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "rdma/shm/shm_provider.h"
+#include "rdma/shm/system_error.h"
+
+namespace ch3_offload {
+
+bool ShmProvider::watch(const FileDescriptor& descriptor, WatchKind kind, std::uint32_t index) noexcept {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLRDHUP;
+  event.data.u64 = std::uint64_t{static_cast<std::uint32_t>(kind)} << 32 | index;
+  // A newcomer's socket is watched already when it becomes a peer's.
+  return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor.get(), &event) == 0 ||
+         (errno == EEXIST && ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, descriptor.get(), &event) == 0);
+}
+
+/// Closing alone is not enough: a forked child may hold the socket too, and then it would stay in the set.
+void ShmProvider::close_watched(FileDescriptor& descriptor) noexcept {
+  if (!descriptor.valid()) return;
+  static_cast<void>(::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor.get(), nullptr));
+  descriptor.reset();
+}
+
+/// Does what the sockets ask for. True: a wake-up was read.
+bool ShmProvider::keep_house() noexcept {
+  if (!connecting_.empty()) retry_connecting();
+  std::array<epoll_event, 64> events;
+  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  bool woken = false;
+  // An event may be stale (its index was reused within this batch): every handler only tries.
+  for (int i = 0; i < count; ++i) {
+    const std::uint64_t data = events[static_cast<std::size_t>(i)].data.u64;
+    const auto index = static_cast<std::uint32_t>(data);
+    switch (static_cast<WatchKind>(data >> 32)) {
+      case WatchKind::kListener: accept_all(); break;
+      case WatchKind::kNewcomer: receive_hello(index); break;
+      case WatchKind::kOutbound:
+        if (Peer* peer = find(PeerId{index})) woken |= receive_from_receiver(*peer);
+        break;
+      case WatchKind::kInbound:
+        if (Peer* peer = find(PeerId{index})) woken |= receive_from_sender(*peer);
+        break;
+    }
+  }
+  if (dying_.empty()) return woken;
+  // A peer may have connected, sent and died since we looked at the listener: its messages come first.
+  accept_all();
+  for (std::uint32_t i = 0; i < newcomers_.size(); ++i) receive_hello(i);
+  return woken;
+}
+
+void ShmProvider::accept_all() noexcept {
+  constexpr int kMostAtOnce = 4096;  // Who connects without end must not keep us here.
+  for (int i = 0; i < kMostAtOnce; ++i) {
+    int error_number = 0;
+    Newcomer newcomer = accept_from(listener_, error_number);
+    if (!newcomer.valid()) {
+      if (error_number != 0 && !accept_failure_logged_) {
+        accept_failure_logged_ = true;  // The connection stays in the backlog and is tried again.
+        log("%s", system_error("accepting a local connection", error_number).message.c_str());
+      }
+      return;
+    }
+    if (peer_credentials(newcomer).uid != ::geteuid()) {
+      refuse("it belongs to another user");
+      continue;
+    }
+    std::uint32_t index = 0;
+    while (index < newcomers_.size() && newcomers_[index].valid()) ++index;
+    if (index == newcomers_.size()) newcomers_.emplace_back();
+    newcomers_[index] = std::move(newcomer);
+    receive_hello(index);  // It is there already, as a rule.
+    if (newcomers_[index].valid() && !watch(newcomers_[index], WatchKind::kNewcomer, index)) {
+      refuse("it cannot be watched");
+      newcomers_[index].reset();
+    }
+  }
+}
+
+void ShmProvider::receive_hello(std::uint32_t index) noexcept {
+  if (index >= newcomers_.size() || !newcomers_[index].valid()) return;
+  std::array<std::byte, sizeof(Hello)> bytes;
+  FileDescriptor ring_file;
+  switch (receive_with_file(newcomers_[index], bytes, ring_file)) {
+    case Receipt::kNothing: return;
+    case Receipt::kClosed: return close_watched(newcomers_[index]);
+    case Receipt::kInvalid: refuse("its first message is malformed"); return close_watched(newcomers_[index]);
+    case Receipt::kMessage: break;
+  }
+  Newcomer socket = std::move(newcomers_[index]);
+  Hello hello;
+  std::string_view why = check_hello(bytes, config_.job_secret, config_.self, config_.peer_limit, hello);
+  if (why.empty() && !is_ring_size(hello.ring_bytes)) why = "its ring has an impossible size";
+  if (why.empty() && !is_sealed_file(ring_file, kRingControlBytes + hello.ring_bytes))
+    why = "its ring is not a sealed file of the size it says";
+  if (why.empty()) {
+    const Peer* peer = find(PeerId{hello.sender});
+    // A dying peer may still be attached: it connected before it died.
+    if (peer != nullptr && (peer->down || peer->in_memory.valid())) why = "it is connected already";
+  }
+  if (!why.empty()) {
+    close_watched(socket);
+    return refuse(why);
+  }
+  attach(std::move(socket), hello, std::move(ring_file));
+}
+
+/// Adds a checked newcomer's ring to those that are polled, and answers.
+void ShmProvider::attach(Newcomer socket, const Hello& hello, FileDescriptor ring_file) noexcept {
+  Result<Mapping> memory = map_mirrored(ring_file, kRingControlBytes, hello.ring_bytes);
+  if (!memory.ok()) {
+    close_watched(socket);
+    return refuse(memory.error().message);
+  }
+  const Welcome welcome;
+  if (!watch(socket, WatchKind::kInbound, hello.sender)) return refuse("it cannot be watched");
+  // The sender may have died after its Hello; what it left in the ring counts all the same.
+  static_cast<void>(send_with_file(socket, std::as_bytes(std::span(&welcome, 1)), doorbell_.file()));
+  Peer& peer = find_or_make(PeerId{hello.sender});
+  peer.in_memory = std::move(memory.value());
+  peer.in_socket = std::move(socket);
+  inbound_.push_back({RingConsumer(peer.in_memory.address(), hello.ring_bytes), &peer});
+}
+
+/// On the socket through which we send: first the Welcome, then wake-ups, at last its end.
+bool ShmProvider::receive_from_receiver(Peer& peer) noexcept {
+  if (!peer.out_socket.valid()) return false;
+  if (!peer.doorbell.known()) {
+    std::array<std::byte, sizeof(Welcome)> bytes;
+    FileDescriptor file;
+    switch (receive_with_file(peer.out_socket, bytes, file)) {
+      case Receipt::kNothing: return false;
+      case Receipt::kClosed: start_dying(peer, Status::kPeerFailed); return false;
+      case Receipt::kInvalid: start_dying(peer, Status::kProtocol); return false;
+      case Receipt::kMessage: break;
+    }
+    if (!check_welcome(bytes) || !is_sealed_file(file, kDoorbellBytes)) {
+      start_dying(peer, Status::kProtocol);
+      return false;
+    }
+    Result<Mapping> page = map_shared(file, kDoorbellBytes, Access::kRead);
+    if (page.ok())
+      peer.doorbell = PeerDoorbell(std::move(page.value()));
+    else
+      start_dying(peer, Status::kPeerFailed);  // No address space: we cannot know when it sleeps.
+    return false;
+  }
+  const WakeBytes result = drain_wake_bytes(peer.out_socket);
+  if (result == WakeBytes::kClosed) start_dying(peer, Status::kPeerFailed);
+  return result == WakeBytes::kSome;
+}
+
+bool ShmProvider::receive_from_sender(Peer& peer) noexcept {
+  if (!peer.in_socket.valid()) return false;
+  const WakeBytes result = drain_wake_bytes(peer.in_socket);
+  if (result == WakeBytes::kClosed) start_dying(peer, Status::kPeerFailed);
+  return result == WakeBytes::kSome;
+}
+
+void ShmProvider::retry_connecting() noexcept {
+  std::vector<Peer*> waiting;
+  waiting.swap(connecting_);
+  for (Peer* peer : waiting) {  // try_connect() puts it back when the backlog is still full.
+    if (peer->dying || peer->down) continue;
+    if (const std::optional<Error> error = try_connect(*peer)) {
+      log("%s", error->message.c_str());
+      start_dying(*peer, Status::kPeerFailed);
+    }
+  }
+}
+
+void ShmProvider::refuse(std::string_view why) noexcept {
+  if (refused_++ == 0)
+    log("shm: refused a local connection: %.*s (further ones are refused silently)",
+        static_cast<int>(why.size()), why.data());
+}
+
+/// The peer's end begins: no more events, but what lies in its ring is delivered before on_peer_down().
+void ShmProvider::start_dying(Peer& peer, Status reason) noexcept {
+  if (peer.dying || peer.down) return;
+  peer.dying = true;
+  peer.reason = reason;
+  close_watched(peer.out_socket);
+  close_watched(peer.in_socket);
+  dying_.push_back(&peer);
+}
+
+std::size_t ShmProvider::deliver_deaths(Sink& sink, std::size_t budget) noexcept {
+  std::size_t delivered = 0;
+  while (!dying_.empty() && delivered < budget) {
+    Peer& peer = *dying_.back();
+    const auto inbound =
+        std::find_if(inbound_.begin(), inbound_.end(), [&](const Inbound& i) { return i.peer == &peer; });
+    if (inbound != inbound_.end()) {
+      delivered += consume(*inbound, sink, budget - delivered);
+      if (delivered >= budget) break;
+      *inbound = inbound_.back();
+      inbound_.pop_back();
+      peer.in_memory.reset();
+    }
+    close_watched(peer.in_socket);  // It may have been attached while dying.
+    dying_.pop_back();
+    peer.dying = false;
+    peer.down = true;
+    peer.sending = Status::kPeerFailed;
+    if (peer.reason == Status::kProtocol)
+      log("shm: peer %u does not follow the protocol; its connection is closed", index_of(peer.id));
+    sink.on_peer_down(peer.id, peer.reason);
+    ++delivered;
+  }
+  return delivered;
+}
+
+}  // namespace ch3_offload

@@ -1,0 +1,183 @@
+// Making the provider and connecting. See shm_provider.h.
+
+#include "rdma/shm/shm_provider.h"
+
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+
+#include "rdma/shm/cycle_clock.h"
+#include "rdma/shm/system_error.h"
+
+namespace ch3_offload {
+namespace {
+
+/// Where a longer slot no longer streams faster (docs/performance.md).
+constexpr std::size_t kLongestSlotBytes = (std::size_t{32} << 10) - kRecordHeaderBytes;
+
+/// Two descriptors per peer: take what we may have.
+void raise_descriptor_limit() noexcept {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  static_cast<void>(::setrlimit(RLIMIT_NOFILE, &limit));
+}
+
+bool draw_random(std::span<std::byte> bytes) noexcept {
+  return ::getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size());
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ShmProvider>> ShmProvider::create(const ShmConfig& config) {
+  if (!is_ring_size(config.ring_bytes))
+    return Error{Status::kDeviceFailed, 0,
+                 "shm: the ring size must be a power of two from 65536 to 16777216, not " +
+                     std::to_string(config.ring_bytes)};
+  std::unique_ptr<ShmProvider> provider(new ShmProvider(config));  // The constructor is private.
+  if (std::optional<Error> error = provider->set_up()) return std::move(*error);
+  return provider;
+}
+
+std::optional<Error> ShmProvider::set_up() {
+  raise_descriptor_limit();
+  Result<std::uint64_t> node_id = read_node_id();
+  if (!node_id.ok()) return node_id.error();
+  address_.node_id = node_id.value();
+  if (!draw_random(std::as_writable_bytes(std::span(address_.socket_id))))
+    return system_error("getrandom", errno);
+
+  Result<FileDescriptor> listener = listen_at(address_);
+  if (!listener.ok()) return listener.error();
+  listener_ = std::move(listener.value());
+  epoll_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll_.valid() || !watch(listener_, WatchKind::kListener, 0))
+    return system_error("making an epoll descriptor", errno);
+
+  Result<FileDescriptor> file = make_shared_file("ch3-offload-doorbell", kDoorbellBytes);
+  if (!file.ok()) return file.error();
+  Result<Mapping> page = map_shared(file.value(), kDoorbellBytes, Access::kReadWrite);
+  if (!page.ok()) return page.error();
+  seal_against_new_writers(file.value());
+  doorbell_ = Doorbell(std::move(page.value()), std::move(file.value()));
+
+  capabilities_.name = "shm";
+  capabilities_.max_slot_bytes = std::min(kLongestSlotBytes, longest_payload(config_.ring_bytes));
+  capabilities_.write = config_.bulk != BulkMethod::kStream;
+  switch (config_.bulk) {
+    case BulkMethod::kStream: capabilities_.write_threshold_bytes = SIZE_MAX; break;
+    case BulkMethod::kCma: capabilities_.write_threshold_bytes = 4096; break;
+    case BulkMethod::kAutomatic:
+      capabilities_.write_threshold_bytes = calibrate_write_threshold(config_.ring_bytes);
+      break;
+  }
+  return {};
+}
+
+ShmProvider::~ShmProvider() = default;
+
+void ShmProvider::log(const char* format, ...) const noexcept {
+  if (config_.log == nullptr) return;
+  char line[512];
+  va_list arguments;
+  va_start(arguments, format);
+  static_cast<void>(std::vsnprintf(line, sizeof line, format, arguments));
+  va_end(arguments);
+  config_.log(config_.log_context, line);
+}
+
+bool ShmProvider::reaches(std::string_view address) const noexcept {
+  const std::optional<ShmAddress> parsed = ShmAddress::parse(address);
+  return parsed && parsed->node_id == address_.node_id;
+}
+
+ShmProvider::Peer& ShmProvider::find_or_make(PeerId peer) {
+  const std::size_t index = index_of(peer);
+  if (index >= peers_.size()) peers_.resize(index + 1);
+  if (peers_[index] == nullptr) {
+    peers_[index] = std::make_unique<Peer>();
+    peers_[index]->id = peer;
+  }
+  return *peers_[index];
+}
+
+Result<std::monostate> ShmProvider::connect(PeerId id, std::string_view address) {
+  const std::optional<ShmAddress> parsed = ShmAddress::parse(address);
+  if (!parsed || parsed->node_id != address_.node_id || index_of(id) >= config_.peer_limit)
+    return Error{
+        Status::kUnreachable, 0,
+        "shm: peer " + std::to_string(index_of(id)) + " is not a process of this node and network namespace"};
+  Peer& peer = find_or_make(id);
+  if (peer.dying || peer.down)
+    return Error{Status::kPeerFailed, 0, "shm: peer " + std::to_string(index_of(id)) + " is gone"};
+  if (peer.sending == Status::kOk) return std::monostate{};
+
+  peer.address = *parsed;
+  std::optional<Error> error = make_ring(peer);
+  if (!error) error = try_connect(peer);
+  if (error) {
+    forget_sending(peer);
+    return std::move(*error);
+  }
+  peer.sending = Status::kOk;
+  return std::monostate{};
+}
+
+std::optional<Error> ShmProvider::make_ring(Peer& peer) {
+  const std::size_t file_bytes = kRingControlBytes + config_.ring_bytes;
+  Result<FileDescriptor> file = make_shared_file("ch3-offload-ring", file_bytes);
+  if (!file.ok()) return file.error();
+  Result<Mapping> memory = map_mirrored(file.value(), kRingControlBytes, config_.ring_bytes);
+  if (!memory.ok()) return memory.error();
+  Result<FileDescriptor> socket = make_socket();
+  if (!socket.ok()) return socket.error();
+  peer.out_file = std::move(file.value());
+  peer.out_memory = std::move(memory.value());
+  peer.out_socket = std::move(socket.value());
+  peer.out = RingProducer(peer.out_memory.address(), config_.ring_bytes);
+  return {};
+}
+
+/// Connects and sends the Hello; when the backlog is full, housekeeping tries again: records can be
+/// published meanwhile.
+std::optional<Error> ShmProvider::try_connect(Peer& peer) {
+  Result<ConnectProgress> progress = connect_to(peer.out_socket, peer.address);
+  if (!progress.ok()) return progress.error();
+  if (progress.value() == ConnectProgress::kBacklogFull) {
+    if (std::find(connecting_.begin(), connecting_.end(), &peer) == connecting_.end())
+      connecting_.push_back(&peer);
+    return {};
+  }
+  const PeerCredentials credentials = peer_credentials(peer.out_socket);
+  if (credentials.uid != ::geteuid())  // Before the secret is sent.
+    return Error{Status::kUnreachable, 0,
+                 "shm: peer " + std::to_string(index_of(peer.id)) + " belongs to another user"};
+  peer.pid = credentials.pid;
+  Hello hello;
+  hello.sender = index_of(config_.self);
+  hello.receiver = index_of(peer.id);
+  hello.ring_bytes = config_.ring_bytes;
+  hello.secret = config_.job_secret;
+  if (!send_with_file(peer.out_socket, std::as_bytes(std::span(&hello, 1)), peer.out_file))
+    return system_error("sending a ring to a local process", errno);
+  peer.out_file.reset();
+  if (!watch(peer.out_socket, WatchKind::kOutbound, index_of(peer.id)))
+    return system_error("watching a connection", errno);
+  return {};
+}
+
+/// Undoes make_ring() and try_connect().
+void ShmProvider::forget_sending(Peer& peer) noexcept {
+  std::erase(connecting_, &peer);
+  peer.out = RingProducer();
+  peer.out_memory.reset();
+  peer.out_file.reset();
+  peer.out_socket.reset();
+}
+
+}  // namespace ch3_offload

@@ -1,0 +1,181 @@
+// The node-local provider: verbs semantics over shared memory.
+//
+// Each direction of traffic between two processes is one ring (ring.h) that the sender makes when it
+// connects and hands over through a Unix-domain socket (shm_connection.h). Sleepers are woken through the
+// same socket (doorbell.h, "The sleep rule"). Writes are one copy by process_vm_writev (bulk_copy.h).
+//
+//   shm_provider.cc      making it, connect
+//   shm_datapath.cc      reserve, commit, write, poll, arm
+//   shm_housekeeping.cc  accepting, the handshake, noticing deaths
+//
+// Threads: as rdma/provider.h says. fork: a child must not use the provider; it cannot harm it either.
+// A child that lives longer than its parent without exec hides the parent's death from the peers.
+
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rdma/provider.h"
+#include "rdma/shm/bulk_copy.h"
+#include "rdma/shm/doorbell.h"
+#include "rdma/shm/ring.h"
+#include "rdma/shm/shared_memory.h"
+#include "rdma/shm/shm_connection.h"
+
+namespace ch3_offload {
+
+struct ShmConfig {
+  PeerId self{};
+  JobSecret job_secret{};
+  /// Of each ring that this process sends through. A power of two, 64 KiB .. 16 MiB.
+  std::size_t ring_bytes = std::size_t{256} << 10;
+  BulkMethod bulk = BulkMethod::kAutomatic;
+  /// Peers are numbered below this; a greater number in a handshake is refused.
+  std::uint32_t peer_limit = 1u << 20;
+  /// Takes one line without a newline, seldom: set-up and failures only. nullptr: nobody listens.
+  void (*log)(void* context, const char* line) = nullptr;
+  void* log_context = nullptr;
+};
+
+class ShmProvider final : public Provider {
+ public:
+  /// kNoMemory, kDeviceFailed (bad configuration, or the node lacks something: the message says what).
+  static Result<std::unique_ptr<ShmProvider>> create(const ShmConfig& config);
+  ~ShmProvider() override;
+
+  const Capabilities& capabilities() const noexcept override { return capabilities_; }
+  std::string local_address() const override { return address_.to_string(); }
+  bool reaches(std::string_view address) const noexcept override;
+  Result<std::monostate> connect(PeerId peer, std::string_view address) override;
+  Status register_memory(void* address, std::size_t length_bytes, MemoryRegion& region) noexcept override;
+  void deregister_memory(MemoryRegion& region) noexcept override;
+  Status reserve(PeerId peer, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override;
+  void commit(PeerId peer, std::size_t length_bytes) noexcept override;
+  Status write(PeerId peer, const std::byte* source, std::size_t length_bytes, const MemoryRegion& region,
+               RemoteMemory destination, Immediate immediate, WorkId work) noexcept override;
+  std::size_t poll(Sink& sink, std::size_t budget) noexcept override;
+  bool arm() noexcept override;
+  void disarm() noexcept override;
+  int descriptor() const noexcept override { return epoll_.get(); }
+
+ private:
+  /// What we know of a process that we spoke to. Made at the first contact, kept until the end.
+  struct Peer {
+    PeerId id{};
+
+    // Sending to it.
+    RingProducer out;
+    /// What reserve() answers: kOk; kUnreachable before connect(); kPeerFailed after on_peer_down().
+    Status sending = Status::kUnreachable;
+    bool write_refused = false;    ///< process_vm_writev does not work with this peer.
+    pid_t pid = 0;                 ///< 0: unknown or in another pid namespace.
+    std::size_t wanted_bytes = 0;  ///< Payload that had no room at the last reserve(). 0: none.
+    Peer* next_blocked = nullptr;  ///< In blocked_.
+    bool in_blocked = false;
+    PeerDoorbell doorbell;
+    FileDescriptor out_socket;
+    Mapping out_memory;       ///< Stays mapped until the end: the caller may hold a reserved slot.
+    FileDescriptor out_file;  ///< The ring's file until the peer was sent it.
+    ShmAddress address;       ///< Valid while out_file is.
+
+    // Receiving from it.
+    Mapping in_memory;
+    FileDescriptor in_socket;
+
+    // Its end.
+    bool dying = false;  ///< In dying_: what it sent is delivered, then on_peer_down() is called.
+    bool down = false;   ///< on_peer_down() was called.
+    Status reason = Status::kPeerFailed;
+  };
+
+  /// A ring that is polled. Kept together, so that looking at an empty one touches its header only.
+  struct Inbound {
+    RingConsumer ring;
+    Peer* peer;
+  };
+
+  /// A connection whose Hello has not come yet.
+  using Newcomer = FileDescriptor;
+
+  struct WriteDone {
+    PeerId peer;
+    WorkId work;
+  };
+
+  explicit ShmProvider(const ShmConfig& config) : config_(config) {}
+  std::optional<Error> set_up();
+  [[gnu::format(printf, 2, 3)]] void log(const char* format, ...) const noexcept;
+
+  // shm_provider.cc
+  Peer* find(PeerId peer) const noexcept {
+    const std::uint32_t index = index_of(peer);
+    return index < peers_.size() ? peers_[index].get() : nullptr;
+  }
+  Peer& find_or_make(PeerId peer);
+  std::optional<Error> make_ring(Peer& peer);
+  std::optional<Error> try_connect(Peer& peer);
+  void forget_sending(Peer& peer) noexcept;
+
+  // shm_datapath.cc
+  void publish(Peer& peer, RecordKind kind, std::size_t payload_bytes) noexcept;
+  Status no_room(Peer& peer, std::size_t payload_bytes) noexcept;
+  std::size_t consume(Inbound& inbound, Sink& sink, std::size_t budget) noexcept;
+  std::size_t poll_rings(Sink& sink, std::size_t budget) noexcept;
+  std::size_t poll_all_rings(Sink& sink, std::size_t budget) noexcept;
+  std::size_t deliver_write_done(Sink& sink, std::size_t budget) noexcept;
+  bool blocked_peer_has_room() noexcept;
+
+  // shm_housekeeping.cc
+  enum class WatchKind : std::uint32_t { kListener, kNewcomer, kOutbound, kInbound };
+  bool watch(const FileDescriptor& descriptor, WatchKind kind, std::uint32_t index) noexcept;
+  void close_watched(FileDescriptor& descriptor) noexcept;
+  bool keep_house() noexcept;
+  void accept_all() noexcept;
+  void receive_hello(std::uint32_t index) noexcept;
+  void attach(Newcomer socket, const Hello& hello, FileDescriptor ring_file) noexcept;
+  bool receive_from_receiver(Peer& peer) noexcept;
+  bool receive_from_sender(Peer& peer) noexcept;
+  void retry_connecting() noexcept;
+  void refuse(std::string_view why) noexcept;
+  void start_dying(Peer& peer, Status reason) noexcept;
+  std::size_t deliver_deaths(Sink& sink, std::size_t budget) noexcept;
+
+  // Set-up: constant after create().
+  ShmConfig config_;
+  Capabilities capabilities_;
+  ShmAddress address_;
+  FileDescriptor listener_;
+  FileDescriptor epoll_;
+
+  // Data path.
+  std::vector<std::unique_ptr<Peer>> peers_;  ///< By PeerId, up to the greatest one met.
+  std::vector<Inbound> inbound_;
+  std::size_t last_hit_ = 0;     ///< In inbound_: polled first.
+  std::size_t next_polled_ = 0;  ///< In inbound_: where round robin goes on.
+  Peer* blocked_ = nullptr;      ///< Peers whose ring was full; may hold some that have room again.
+  Doorbell doorbell_;
+  bool armed_ = false;
+
+  static constexpr std::size_t kMostWritesDone = 256;
+  std::array<WriteDone, kMostWritesDone> writes_done_;  ///< Ring buffer, not yet delivered.
+  std::size_t writes_done_begin_ = 0;                   ///< Counts up; its place is modulo the size.
+  std::size_t writes_done_end_ = 0;
+
+  // Housekeeping.
+  std::uint64_t last_housekeeping_ = 0;  ///< CycleClock. 0: due now.
+  std::uint32_t busy_polls_ = 0;         ///< Polls that found something since the clock was read.
+  std::vector<Newcomer> newcomers_;      ///< By watch index; an invalid one is free.
+  std::vector<Peer*> connecting_;        ///< Their listening backlog was full.
+  std::vector<Peer*> dying_;
+  std::uint64_t refused_ = 0;  ///< Connections refused; the first is logged.
+  bool write_refusal_logged_ = false;
+  bool accept_failure_logged_ = false;
+};
+
+}  // namespace ch3_offload

@@ -1,0 +1,45 @@
+#include "rdma/shm/system_error.h"
+
+#include <sys/resource.h>
+
+#include <string>
+#include <system_error>
+
+namespace ch3_offload {
+namespace {
+
+Status status_of(int error_number) noexcept {
+  switch (error_number) {
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case ENOBUFS:
+    case ETOOMANYREFS: return Status::kNoMemory;
+    case ECONNREFUSED:
+    case ECONNRESET:
+    case EPIPE: return Status::kPeerFailed;
+    default: return Status::kDeviceFailed;
+  }
+}
+
+std::string remedy(int error_number) {
+  if (error_number == EMFILE || error_number == ETOOMANYREFS) {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    return "; RLIMIT_NOFILE is " + std::to_string(limit.rlim_cur) +
+           " and two descriptors per local peer are needed: raise it with ulimit -n";
+  }
+  if (error_number == ENFILE) return "; the node's limit of open files is reached: raise sysctl fs.file-max";
+  return {};
+}
+
+}  // namespace
+
+Error system_error(const char* what, int error_number) {
+  // generic_category: strerror without its shared buffer.
+  return {status_of(error_number), error_number,
+          std::string("shm: ") + what + " failed: " + std::generic_category().message(error_number) +
+              remedy(error_number)};
+}
+
+}  // namespace ch3_offload

@@ -1,0 +1,14 @@
+// Turns a failed system call of set-up into an Error that a user can act on.
+
+#pragma once
+
+#include "rdma/status.h"
+
+namespace ch3_offload {
+
+/// "`what` failed: <strerror>"; for a limit that was reached, which one, its value and the remedy.
+/// Status kNoMemory for EMFILE, ENFILE, ENOMEM and ENOBUFS, kPeerFailed for ECONNREFUSED and
+/// ECONNRESET, otherwise kDeviceFailed.
+Error system_error(const char* what, int error_number);
+
+}  // namespace ch3_offload
