@@ -20,6 +20,20 @@ nodist_EXTRA_test_unit_tests_SOURCES = none.cc
 test_unit_tests_CPPFLAGS = $(gtest_cppflags)
 test_unit_tests_LDADD = libcore.la $(GTEST_LIBS)
 
+# The contract suite is defined in a header: one program for each provider.
+shm_test_sources = \
+	test/rdma/contract_world.h \
+	test/rdma/provider_contract.h \
+	test/rdma/shm/shm_contract_test.cc \
+	test/rdma/shm/shm_world.h
+
+check_PROGRAMS += test/shm_tests
+TESTS += test/shm_tests
+test_shm_tests_SOURCES = $(shm_test_sources)
+nodist_EXTRA_test_shm_tests_SOURCES = none.cc
+test_shm_tests_CPPFLAGS = $(gtest_cppflags)
+test_shm_tests_LDADD = libcore.la $(GTEST_LIBS)
+
 else
 
 check-local:
