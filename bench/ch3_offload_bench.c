@@ -1,0 +1,669 @@
+/* MPI benchmarks in the table format of the Intel MPI Benchmarks (IMB-MPI1), for those without IMB, and three
+ * of our own: how matching costs grow with queue depth, and what a flood of unexpected messages does.
+ *
+ * Plain MPI and C99, so the same binary runs over any MPICH. usage() has the options. Times are per iteration:
+ * each rank measures its own mean, the table shows the least, the greatest and the mean over the ranks.
+ * Exit status: 0, or 1 when a data check failed or the options were wrong. */
+#include <mpi.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+enum {
+    kMaxSizes = 64,
+    kTagData = 1,
+    kTagNoise = 1 << 10,        /* noise tags start here, one per message */
+    kWarmUp = 10,
+};
+
+typedef struct {
+    int min_ranks;              /* -npmin: smallest group; groups double up to all ranks */
+    size_t max_length_bytes;    /* -msglen */
+    int iterations;             /* -iter: for small messages; fewer for large ones */
+    size_t volume_bytes;        /* -vol: at most this much per size, as IMB has it */
+    bool check;                 /* -check: verify the data of every iteration */
+    int depth;                  /* -depth: of the posted-depth and unexpected-depth benchmarks */
+    int flood_messages;         /* -flood-messages */
+    size_t flood_length_bytes;  /* -flood-length */
+} options_t;
+
+static options_t options = {
+    .min_ranks = 2,
+    .max_length_bytes = (size_t) 4 << 20,
+    .iterations = 1000,
+    .volume_bytes = (size_t) 40 << 20,
+    .check = false,
+    .depth = 10000,
+    .flood_messages = 20000,
+    .flood_length_bytes = 4096,
+};
+
+static int world_rank, world_size;
+static long errors_found;
+
+static void usage(FILE * out)
+{
+    fputs("usage: mpiexec -n N ch3_offload_bench [options] [benchmark ...]\n"
+          "\n"
+          "benchmarks (default: the first seven):\n"
+          "  PingPong SendRecv Exchange Allreduce Bcast Alltoall Barrier\n"
+          "  posted-depth      8-byte ping-pong with -depth receives posted that do not match\n"
+          "  unexpected-depth  8-byte ping-pong with -depth unexpected messages queued\n"
+          "  flood             rank 0 sends -flood-messages before rank 1 receives the first\n"
+          "\n"
+          "options:\n"
+          "  -npmin N             smallest number of ranks; groups double from there (default 2)\n"
+          "  -msglen BYTES        longest message (default 4194304; K and M may follow)\n"
+          "  -iter N              iterations of small messages (default 1000)\n"
+          "  -vol BYTES           at most so many bytes per message size, fewer iterations (default 40M)\n"
+          "  -check               verify every byte received (slower)\n"
+          "  -depth N             queue depth (default 10000)\n"
+          "  -flood-messages N    (default 20000)\n"
+          "  -flood-length BYTES  (default 4096)\n", out);
+}
+
+/* ---- Data: every byte follows from (seed, position), so that a wrong, missing or shifted one shows ---- */
+
+static void fill(unsigned char *buffer, size_t length_bytes, unsigned seed)
+{
+    for (size_t i = 0; i < length_bytes; i++)
+        buffer[i] = (unsigned char) (seed * 31u + i * 7u + (i >> 8));
+}
+
+static void verify(const unsigned char *buffer, size_t length_bytes, unsigned seed, const char *what)
+{
+    for (size_t i = 0; i < length_bytes; i++) {
+        if (buffer[i] == (unsigned char) (seed * 31u + i * 7u + (i >> 8)))
+            continue;
+        if (errors_found++ < 5)
+            fprintf(stderr, "rank %d: %s: wrong byte at %zu of %zu\n", world_rank, what, i, length_bytes);
+        return;
+    }
+}
+
+static void *allocate(size_t length_bytes)
+{
+    void *memory = NULL;
+    if (posix_memalign(&memory, 4096, length_bytes ? length_bytes : 1)) {
+        fprintf(stderr, "rank %d: no memory for %zu bytes\n", world_rank, length_bytes);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    memset(memory, 0, length_bytes);
+    return memory;
+}
+
+/* ---- The IMB-like benchmarks ---- */
+
+typedef struct {
+    MPI_Comm comm;
+    int rank, size;             /* in comm */
+    size_t length_bytes;
+    int iterations;
+    unsigned char *send, *receive;      /* length_bytes each; times `size` for Alltoall */
+} run_t;
+
+/* Runs once; the seed of the data is the iteration. */
+typedef void (*iteration_fn) (const run_t * run, int iteration);
+
+static void ping_pong(const run_t * run, int iteration)
+{
+    const int length = (int) run->length_bytes;
+    (void) iteration;
+    if (run->rank == 0) {
+        MPI_Send(run->send, length, MPI_BYTE, 1, kTagData, run->comm);
+        MPI_Recv(run->receive, length, MPI_BYTE, 1, kTagData, run->comm, MPI_STATUS_IGNORE);
+    } else if (run->rank == 1) {
+        MPI_Recv(run->receive, length, MPI_BYTE, 0, kTagData, run->comm, MPI_STATUS_IGNORE);
+        MPI_Send(run->send, length, MPI_BYTE, 0, kTagData, run->comm);
+    }
+}
+
+static void send_receive(const run_t * run, int iteration)
+{
+    const int right = (run->rank + 1) % run->size, left = (run->rank + run->size - 1) % run->size;
+    (void) iteration;
+    MPI_Sendrecv(run->send, (int) run->length_bytes, MPI_BYTE, right, kTagData, run->receive,
+                 (int) run->length_bytes, MPI_BYTE, left, kTagData, run->comm, MPI_STATUS_IGNORE);
+}
+
+static void exchange(const run_t * run, int iteration)
+{
+    const int right = (run->rank + 1) % run->size, left = (run->rank + run->size - 1) % run->size;
+    const int length = (int) run->length_bytes;
+    MPI_Request sends[2];
+    (void) iteration;
+    MPI_Isend(run->send, length, MPI_BYTE, right, kTagData, run->comm, &sends[0]);
+    MPI_Isend(run->send, length, MPI_BYTE, left, kTagData, run->comm, &sends[1]);
+    MPI_Recv(run->receive, length, MPI_BYTE, left, kTagData, run->comm, MPI_STATUS_IGNORE);
+    MPI_Recv(run->receive, length, MPI_BYTE, right, kTagData, run->comm, MPI_STATUS_IGNORE);
+    MPI_Waitall(2, sends, MPI_STATUSES_IGNORE);
+}
+
+static void allreduce(const run_t * run, int iteration)
+{
+    (void) iteration;
+    MPI_Allreduce(run->send, run->receive, (int) (run->length_bytes / sizeof(float)), MPI_FLOAT, MPI_SUM,
+                  run->comm);
+}
+
+static void broadcast(const run_t * run, int iteration)
+{
+    const int root = iteration % run->size;
+    MPI_Bcast(run->rank == root ? run->send : run->receive, (int) run->length_bytes, MPI_BYTE, root,
+              run->comm);
+}
+
+static void all_to_all(const run_t * run, int iteration)
+{
+    (void) iteration;
+    MPI_Alltoall(run->send, (int) run->length_bytes, MPI_BYTE, run->receive, (int) run->length_bytes,
+                 MPI_BYTE, run->comm);
+}
+
+static void barrier(const run_t * run, int iteration)
+{
+    (void) iteration;
+    MPI_Barrier(run->comm);
+}
+
+/* What a rank sends is filled with its rank; so what must have arrived follows from the pattern. */
+static void prepare(const run_t * run, iteration_fn function, size_t copies)
+{
+    if (function == allreduce) {
+        float *values = (float *) run->send;
+        for (size_t i = 0; i < run->length_bytes / sizeof(float); i++)
+            values[i] = (float) ((i + (size_t) run->rank) % 1024);
+        return;
+    }
+    for (size_t i = 0; i < copies; i++)
+        fill(run->send + i * run->length_bytes, run->length_bytes,
+             (unsigned) run->rank + (copies > 1 ? (unsigned) i * 1000u : 0u));
+}
+
+static void check(const run_t * run, iteration_fn function, int iteration)
+{
+    const int left = (run->rank + run->size - 1) % run->size, right = (run->rank + 1) % run->size;
+    if (function == ping_pong && run->rank < 2)
+        verify(run->receive, run->length_bytes, (unsigned) (1 - run->rank), "PingPong");
+    if (function == send_receive)
+        verify(run->receive, run->length_bytes, (unsigned) left, "SendRecv");
+    if (function == exchange)
+        verify(run->receive, run->length_bytes, (unsigned) right, "Exchange");
+    if (function == broadcast && run->rank != iteration % run->size)
+        verify(run->receive, run->length_bytes, (unsigned) (iteration % run->size), "Bcast");
+    if (function == all_to_all)
+        for (int i = 0; i < run->size; i++)
+            verify(run->receive + (size_t) i * run->length_bytes, run->length_bytes,
+                   (unsigned) i + (unsigned) run->rank * 1000u, "Alltoall");
+    if (function == allreduce) {
+        const float *values = (const float *) run->receive;
+        for (size_t i = 0; i < run->length_bytes / sizeof(float); i++) {
+            float sum = 0;
+            for (int rank = 0; rank < run->size; rank++)
+                sum += (float) ((i + (size_t) rank) % 1024);
+            if (values[i] == sum)
+                continue;
+            if (errors_found++ < 5)
+                fprintf(stderr, "rank %d: Allreduce: element %zu is %g, not %g\n", world_rank, i,
+                        (double) values[i], (double) sum);
+            break;
+        }
+    }
+    if (function != barrier)
+        memset(run->receive, 0xA5, run->length_bytes * (function == all_to_all ? (size_t) run->size : 1));
+}
+
+/* Microseconds per iteration on this rank. */
+static double measure(const run_t * run, iteration_fn function)
+{
+    double inside = 0;
+    for (int i = 0; i < kWarmUp && i < run->iterations; i++)
+        function(run, i);
+    MPI_Barrier(run->comm);
+    if (!options.check) {
+        const double begin = MPI_Wtime();
+        for (int i = 0; i < run->iterations; i++)
+            function(run, i);
+        inside = MPI_Wtime() - begin;
+    } else {
+        for (int i = 0; i < run->iterations; i++) {
+            const double begin = MPI_Wtime();
+            function(run, i);
+            inside += MPI_Wtime() - begin;
+            check(run, function, i);
+        }
+    }
+    return inside * 1e6 / run->iterations;
+}
+
+typedef struct {
+    const char *name;
+    iteration_fn run;
+    double bytes_per_iteration; /* what Mbytes/sec counts, in message lengths; 0: no such column */
+    bool two_ranks;             /* only ranks 0 and 1 take part */
+    bool half_time;             /* the time of one way */
+    size_t min_length_bytes;
+    bool no_sizes;
+} benchmark_t;
+
+static const benchmark_t benchmarks[] = {
+    {"PingPong", ping_pong, 1, true, true, 0, false},
+    {"SendRecv", send_receive, 2, false, false, 0, false},
+    {"Exchange", exchange, 4, false, false, 0, false},
+    {"Allreduce", allreduce, 0, false, false, sizeof(float), false},
+    {"Bcast", broadcast, 0, false, false, 0, false},
+    {"Alltoall", all_to_all, 0, false, false, 0, false},
+    {"Barrier", barrier, 0, false, false, 0, true},
+};
+
+static void print_head(const benchmark_t * benchmark, int ranks)
+{
+    puts("\n#----------------------------------------------------------------");
+    printf("# Benchmarking %s\n# #processes = %d\n", benchmark->name, ranks);
+    if (ranks < world_size)
+        printf("# ( %d additional processes waiting in MPI_Barrier)\n", world_size - ranks);
+    puts("#----------------------------------------------------------------");
+    if (benchmark->half_time)
+        printf("%13s %13s %13s %13s\n", "#bytes", "#repetitions", "t[usec]", "Mbytes/sec");
+    else if (benchmark->no_sizes)
+        printf("%13s %13s %13s %13s\n", "#repetitions", "t_min[usec]", "t_max[usec]", "t_avg[usec]");
+    else
+        printf("%13s %13s %13s %13s %13s%s\n", "#bytes", "#repetitions", "t_min[usec]", "t_max[usec]",
+               "t_avg[usec]", benchmark->bytes_per_iteration > 0 ? "    Mbytes/sec" : "");
+}
+
+static void print_row(const benchmark_t * benchmark, const run_t * run, double least, double greatest,
+                      double mean)
+{
+    const double rate = greatest > 0 ? (double) run->length_bytes * benchmark->bytes_per_iteration / greatest
+        : 0;
+    if (benchmark->half_time)
+        printf("%13zu %13d %13.2f %13.2f\n", run->length_bytes, run->iterations, greatest, rate);
+    else if (benchmark->no_sizes)
+        printf("%13d %13.2f %13.2f %13.2f\n", run->iterations, least, greatest, mean);
+    else if (benchmark->bytes_per_iteration > 0)
+        printf("%13zu %13d %13.2f %13.2f %13.2f %13.2f\n", run->length_bytes, run->iterations, least,
+               greatest, mean, rate);
+    else
+        printf("%13zu %13d %13.2f %13.2f %13.2f\n", run->length_bytes, run->iterations, least, greatest,
+               mean);
+    fflush(stdout);
+}
+
+/* One size of one benchmark on the ranks of run->comm. Collective there. */
+static void run_size(const benchmark_t * benchmark, run_t * run)
+{
+    const size_t copies = benchmark->run == all_to_all ? (size_t) run->size : 1;
+    const size_t volume = run->length_bytes * copies;
+    double mine, least, greatest, sum;
+    run->iterations = options.iterations;
+    if (volume > 0 && options.volume_bytes / volume < (size_t) run->iterations)
+        run->iterations = (int) (options.volume_bytes / volume);
+    if (run->iterations < 4)
+        run->iterations = 4;
+    run->send = allocate(volume);
+    run->receive = allocate(volume);
+    prepare(run, benchmark->run, copies);
+    mine = measure(run, benchmark->run);
+    if (benchmark->half_time)
+        mine /= 2;
+    MPI_Reduce(&mine, &least, 1, MPI_DOUBLE, MPI_MIN, 0, run->comm);
+    MPI_Reduce(&mine, &greatest, 1, MPI_DOUBLE, MPI_MAX, 0, run->comm);
+    MPI_Reduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, run->comm);
+    if (run->rank == 0)
+        print_row(benchmark, run, least, greatest, sum / run->size);
+    free(run->send);
+    free(run->receive);
+}
+
+static void run_group(const benchmark_t * benchmark, int ranks)
+{
+    run_t run = { 0 };
+    MPI_Comm_split(MPI_COMM_WORLD, world_rank < ranks ? 0 : MPI_UNDEFINED, world_rank, &run.comm);
+    if (run.comm != MPI_COMM_NULL) {
+        MPI_Comm_rank(run.comm, &run.rank);
+        MPI_Comm_size(run.comm, &run.size);
+        if (run.rank == 0)
+            print_head(benchmark, ranks);
+        if (benchmark->no_sizes) {
+            run_size(benchmark, &run);
+        } else {
+            run_size(benchmark, &run);  /* 0 bytes */
+            for (size_t length = benchmark->min_length_bytes ? benchmark->min_length_bytes : 1;
+                 length <= options.max_length_bytes; length *= 2) {
+                run.length_bytes = length;
+                run_size(benchmark, &run);
+            }
+        }
+        MPI_Comm_free(&run.comm);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void run_benchmark(const benchmark_t * benchmark)
+{
+    if (benchmark->two_ranks) {
+        run_group(benchmark, 2);
+        return;
+    }
+    for (int ranks = options.min_ranks; ranks < world_size; ranks *= 2)
+        run_group(benchmark, ranks);
+    run_group(benchmark, world_size);
+}
+
+/* ---- Queue depth ---- */
+
+static int compare_doubles(const void *left, const void *right)
+{
+    const double a = *(const double *) left, b = *(const double *) right;
+    return (a > b) - (a < b);
+}
+
+/* Half round trips of 8 bytes, in blocks: the median block is robust against other load. Microseconds. */
+static double median_ping_pong_us(int iterations)
+{
+    enum { kBlocks = 20 };
+    double blocks[kBlocks];
+    uint64_t word = 0;
+    const int per_block = iterations / kBlocks > 0 ? iterations / kBlocks : 1;
+    const int peer = 1 - world_rank;
+    for (int block = -1; block < kBlocks; block++) {
+        const double begin = MPI_Wtime();
+        for (int i = 0; i < per_block; i++) {
+            if (world_rank == 0) {
+                MPI_Send(&word, 8, MPI_BYTE, peer, kTagData, MPI_COMM_WORLD);
+                MPI_Recv(&word, 8, MPI_BYTE, peer, kTagData, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            } else {
+                MPI_Recv(&word, 8, MPI_BYTE, peer, kTagData, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+                MPI_Send(&word, 8, MPI_BYTE, peer, kTagData, MPI_COMM_WORLD);
+            }
+        }
+        if (block >= 0)         /* the first warms up */
+            blocks[block] = (MPI_Wtime() - begin) * 1e6 / per_block / 2;
+    }
+    qsort(blocks, kBlocks, sizeof blocks[0], compare_doubles);
+    return blocks[kBlocks / 2];
+}
+
+static void print_depth_head(const char *name)
+{
+    if (world_rank == 0)
+        printf("\n# Benchmarking %s: 8-byte ping-pong, one way, median\n%13s %13s\n", name, "#depth",
+               "t[usec]");
+}
+
+static void print_depth_row(int depth, double time_us)
+{
+    if (world_rank == 0) {
+        printf("%13d %13.2f\n", depth, time_us);
+        fflush(stdout);
+    }
+}
+
+/* Ranks 0 and 1: `depth` receives posted whose tags match nothing that is sent. */
+static void posted_depth(void)
+{
+    const int depths[] = { 0, options.depth };
+    print_depth_head("posted-depth");
+    for (size_t d = 0; d < sizeof depths / sizeof depths[0]; d++) {
+        MPI_Request *requests = allocate((size_t) depths[d] * sizeof *requests);
+        uint64_t *words = allocate((size_t) depths[d] * sizeof *words);
+        for (int i = 0; i < depths[d]; i++)
+            MPI_Irecv(&words[i], 8, MPI_BYTE, 1 - world_rank, kTagNoise + i, MPI_COMM_WORLD, &requests[i]);
+        MPI_Sendrecv(NULL, 0, MPI_BYTE, 1 - world_rank, 0, NULL, 0, MPI_BYTE, 1 - world_rank, 0,
+                     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        print_depth_row(depths[d], median_ping_pong_us(options.iterations * 10));
+        for (int i = 0; i < depths[d]; i++)
+            MPI_Cancel(&requests[i]);
+        MPI_Waitall(depths[d], requests, MPI_STATUSES_IGNORE);
+        free(requests);
+        free(words);
+    }
+}
+
+/* Ranks 0 and 1: `depth` messages from the peer wait in the unexpected queue; afterwards all are received. */
+static void unexpected_depth(void)
+{
+    const int depths[] = { 0, options.depth };
+    const int peer = 1 - world_rank;
+    print_depth_head("unexpected-depth");
+    for (size_t d = 0; d < sizeof depths / sizeof depths[0]; d++) {
+        MPI_Request *requests = allocate((size_t) depths[d] * sizeof *requests);
+        uint64_t *words = allocate((size_t) depths[d] * sizeof *words);
+        for (int i = 0; i < depths[d]; i++) {
+            words[i] = (uint64_t) i;
+            MPI_Isend(&words[i], 8, MPI_BYTE, peer, kTagNoise + i, MPI_COMM_WORLD, &requests[i]);
+        }
+        /* Messages of one pair arrive in order: after this they are all in the peer's queue. */
+        MPI_Sendrecv(NULL, 0, MPI_BYTE, peer, 0, NULL, 0, MPI_BYTE, peer, 0, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
+        print_depth_row(depths[d], median_ping_pong_us(options.iterations * 10));
+        for (int i = depths[d] - 1; i >= 0; i--) {
+            uint64_t word = ~(uint64_t) 0;
+            MPI_Recv(&word, 8, MPI_BYTE, peer, kTagNoise + i, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            if (word != (uint64_t) i && errors_found++ < 5)
+                fprintf(stderr, "rank %d: unexpected-depth: message %d holds %llu\n", world_rank, i,
+                        (unsigned long long) word);
+        }
+        MPI_Waitall(depths[d], requests, MPI_STATUSES_IGNORE);
+        free(requests);
+        free(words);
+    }
+}
+
+/* ---- Flood ---- */
+
+/* Resident bytes that are this process's own or shared memory it touched: /proc/self/statm, field 2. */
+static long long resident_bytes(void)
+{
+    long long pages = 0, resident = 0;
+    FILE *statm = fopen("/proc/self/statm", "r");
+    if (!statm || fscanf(statm, "%lld %lld", &pages, &resident) != 2)
+        resident = 0;
+    if (statm)
+        fclose(statm);
+    return resident * sysconf(_SC_PAGESIZE);
+}
+
+/* Rank 0 starts all sends; rank 1 keeps the library running (a probe for what never comes) until they were all
+ * offered or two seconds passed, notes what it grew by, then receives them all, the last first. */
+static void flood(void)
+{
+    const int messages = options.flood_messages;
+    const size_t length = options.flood_length_bytes;
+    const double mib = 1024.0 * 1024.0;
+    if (world_rank == 0) {
+        MPI_Request *requests = allocate((size_t) messages * sizeof *requests);
+        unsigned char *payloads = allocate((size_t) messages * length);
+        for (int i = 0; i < messages; i++)
+            fill(payloads + (size_t) i * length, length, (unsigned) i);
+        MPI_Barrier(MPI_COMM_WORLD);
+        const double begin = MPI_Wtime();
+        for (int i = 0; i < messages; i++)
+            MPI_Isend(payloads + (size_t) i * length, (int) length, MPI_BYTE, 1, kTagNoise + i,
+                      MPI_COMM_WORLD, &requests[i]);
+        MPI_Waitall(messages, requests, MPI_STATUSES_IGNORE);
+        printf("\n# Benchmarking flood: %d messages of %zu bytes, none expected\n", messages, length);
+        printf("# sender: %.1f ms until all sends were complete\n", (MPI_Wtime() - begin) * 1e3);
+        fflush(stdout);
+        free(requests);
+        free(payloads);
+        MPI_Barrier(MPI_COMM_WORLD);
+        return;
+    }
+    if (world_rank == 1) {
+        unsigned char *payload = allocate(length);
+        MPI_Barrier(MPI_COMM_WORLD);
+        const long long before = resident_bytes();
+        long long peak = before;
+        const double begin = MPI_Wtime();
+        int found = 0;
+        for (int round = 0; MPI_Wtime() - begin < 2.0; round++) {
+            MPI_Iprobe(0, kTagNoise - 1, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
+            if (round % 1000 == 0) {
+                const long long now = resident_bytes();
+                peak = now > peak ? now : peak;
+            }
+        }
+        const double receiving = MPI_Wtime();
+        for (int i = messages - 1; i >= 0; i--) {
+            MPI_Recv(payload, (int) length, MPI_BYTE, 0, kTagNoise + i, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            verify(payload, length, (unsigned) i, "flood");
+            if (i % 256 == 0) {
+                const long long now = resident_bytes();
+                peak = now > peak ? now : peak;
+            }
+        }
+        const double end = MPI_Wtime();
+        MPI_Barrier(MPI_COMM_WORLD);
+        printf("# receiver: grew by %.2f MiB, received all in %.1f ms, %ld wrong payloads\n",
+               (double) (peak - before) / mib, (end - receiving) * 1e3, errors_found);
+        fflush(stdout);
+        free(payload);
+        return;
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* ---- Options ---- */
+
+static bool parse_number(const char *text, long long least, long long *value)
+{
+    char *end = NULL;
+    long long number = strtoll(text, &end, 10);
+    if (end == text || number < 0)
+        return false;
+    if (strcasecmp(end, "K") == 0)
+        number <<= 10;
+    else if (strcasecmp(end, "M") == 0)
+        number <<= 20;
+    else if (*end != '\0')
+        return false;
+    *value = number;
+    return number >= least;
+}
+
+static void give_up(const char *format, const char *detail)
+{
+    if (world_rank == 0) {
+        fprintf(stderr, format, detail);
+        usage(stderr);
+    }
+    MPI_Finalize();
+    exit(1);
+}
+
+/* Returns true if argv[i] took a value. */
+static bool parse_option(const char *name, const char *text)
+{
+    long long value = 0;
+    const long long least = strcmp(name, "-npmin") == 0 ? 2 : strcmp(name, "-iter") == 0 ? 1 : 0;
+    if (strcmp(name, "-check") == 0) {
+        options.check = true;
+        return false;
+    }
+    if (!text || !parse_number(text, least, &value) || value > INT32_MAX)
+        give_up("%s needs a number\n\n", name);
+    if (strcmp(name, "-npmin") == 0)
+        options.min_ranks = (int) value;
+    else if (strcmp(name, "-msglen") == 0)
+        options.max_length_bytes = (size_t) value;
+    else if (strcmp(name, "-iter") == 0)
+        options.iterations = (int) value;
+    else if (strcmp(name, "-vol") == 0)
+        options.volume_bytes = (size_t) value;
+    else if (strcmp(name, "-depth") == 0)
+        options.depth = (int) value;
+    else if (strcmp(name, "-flood-messages") == 0)
+        options.flood_messages = (int) value;
+    else if (strcmp(name, "-flood-length") == 0)
+        options.flood_length_bytes = (size_t) value;
+    else
+        give_up("unknown option %s\n\n", name);
+    return true;
+}
+
+static void run_named(const char *name)
+{
+    for (size_t i = 0; i < sizeof benchmarks / sizeof benchmarks[0]; i++) {
+        if (strcasecmp(name, benchmarks[i].name) == 0) {
+            run_benchmark(&benchmarks[i]);
+            return;
+        }
+    }
+    void (*special) (void) = NULL;
+    if (strcasecmp(name, "posted-depth") == 0)
+        special = posted_depth;
+    else if (strcasecmp(name, "unexpected-depth") == 0)
+        special = unexpected_depth;
+    else if (strcasecmp(name, "flood") == 0)
+        special = flood;
+    else
+        give_up("unknown benchmark %s\n\n", name);
+    if (special == flood || world_rank < 2)
+        special();
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void print_machine(void)
+{
+    char library[MPI_MAX_LIBRARY_VERSION_STRING], host[MPI_MAX_PROCESSOR_NAME];
+    int length = 0;
+    MPI_Get_library_version(library, &length);
+    MPI_Get_processor_name(host, &length);
+    printf("# ch3_offload_bench: %d processes on %s, %ld cores\n", world_size, host,
+           sysconf(_SC_NPROCESSORS_ONLN));
+    for (char *line = strtok(library, "\n"); line; line = strtok(NULL, "\n"))
+        if (strncmp(line, "MPICH Version", 13) == 0 || strncmp(line, "MPICH Device", 12) == 0)
+            printf("# %s\n", line);
+    fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+    int first_name = 0;
+    long all_errors = 0;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "-help") == 0 || strcmp(argv[i], "--help") == 0) {
+            usage(stdout);
+            return 0;
+        }
+    }
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &world_size);
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] != '-') {
+            first_name = first_name ? first_name : i;
+            continue;
+        }
+        if (parse_option(argv[i], i + 1 < argc ? argv[i + 1] : NULL)) {
+            argv[i][0] = '-';
+            argv[i + 1][0] = '-';       /* so that the loop below takes it for no name */
+            i++;
+        }
+    }
+    if (world_size < 2)
+        give_up("at least 2 processes are needed%s\n\n", "");
+    if (world_rank == 0)
+        print_machine();
+    if (first_name == 0) {
+        for (size_t i = 0; i < sizeof benchmarks / sizeof benchmarks[0]; i++)
+            run_benchmark(&benchmarks[i]);
+    } else {
+        for (int i = first_name; i < argc; i++)
+            if (argv[i][0] != '-')
+                run_named(argv[i]);
+    }
+    MPI_Allreduce(&errors_found, &all_errors, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+    if (world_rank == 0 && (options.check || all_errors > 0))
+        printf("\n# data check: %ld errors\n", all_errors);
+    MPI_Finalize();
+    return all_errors > 0;
+}
