@@ -2,11 +2,33 @@
 
 rdma_sources = \
 	src/rdma/provider.h \
+	src/rdma/shm/bulk_copy.cc \
+	src/rdma/shm/bulk_copy.h \
+	src/rdma/shm/cycle_clock.h \
+	src/rdma/shm/doorbell.h \
+	src/rdma/shm/file_descriptor.h \
+	src/rdma/shm/ring.h \
+	src/rdma/shm/shared_memory.cc \
+	src/rdma/shm/shared_memory.h \
+	src/rdma/shm/shm_connection.cc \
+	src/rdma/shm/shm_connection.h \
+	src/rdma/shm/shm_datapath.cc \
+	src/rdma/shm/shm_housekeeping.cc \
+	src/rdma/shm/shm_provider.cc \
+	src/rdma/shm/shm_provider.h \
+	src/rdma/shm/system_error.cc \
+	src/rdma/shm/system_error.h \
 	src/rdma/status.cc \
 	src/rdma/status.h
 
 nic_sources = \
+	src/nic/engine.cc \
 	src/nic/engine.h \
+	src/nic/engine_cancel.cc \
+	src/nic/engine_flow.cc \
+	src/nic/engine_receive.cc \
+	src/nic/engine_send.cc \
+	src/nic/engine_state.h \
 	src/nic/intrusive_list.h \
 	src/nic/keyed_queues.h \
 	src/nic/match_bits.h \
@@ -14,10 +36,18 @@ nic_sources = \
 	src/nic/matcher.h \
 	src/nic/pool.h \
 	src/nic/trace.cc \
-	src/nic/trace.h
+	src/nic/trace.h \
+	src/nic/wire.h
 
 channel_sources = \
-	src/ch3_offload/ch3_offload.h
+	src/ch3_offload/c_interface.cc \
+	src/ch3_offload/ch3_offload.h \
+	src/ch3_offload/config.cc \
+	src/ch3_offload/counters.cc \
+	src/ch3_offload/process.cc \
+	src/ch3_offload/process.h \
+	src/ch3_offload/wait_policy.cc \
+	src/ch3_offload/wait_policy.h
 
 # Every object of the core, with its C++ symbols: what the tests link.
 noinst_LTLIBRARIES += libcore.la

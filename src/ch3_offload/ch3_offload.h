@@ -1,0 +1,234 @@
+/* The C interface of libch3offload: all that the MPICH glue calls.
+ *
+ * One ch3_offload_process per MPI process (any number per address space). Opaque handles, plain C, no
+ * exceptions, no exit. Cookies are the caller's and come back unchanged.
+ *
+ * Threads: one thread at a time per process object (MPICH's global critical section), except
+ * ch3_offload_wake(), which any thread and any signal handler may call, and ch3_offload_sleep(), during
+ * which other threads may make other calls. Callbacks run inside the call that caused them; they may call
+ * anything but ch3_offload_progress() (which then does nothing).
+ *
+ * ABI: structs that the library reads start with their size, so that members can be appended.
+ */
+#ifndef CH3_OFFLOAD_H_INCLUDED
+#define CH3_OFFLOAD_H_INCLUDED
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Changes when a binary built against an older header would break. */
+#define CH3_OFFLOAD_ABI_VERSION 1
+
+typedef struct ch3_offload_process ch3_offload_process_t;
+
+/** How an operation ended. Zero is success. */
+typedef enum {
+    CH3_OFFLOAD_OK = 0,
+    CH3_OFFLOAD_TRUNCATED,      /**< request: longer than the receive buffer, its head was delivered */
+    CH3_OFFLOAD_PEER_FAILED,    /**< connection: the peer died or the connection broke */
+    CH3_OFFLOAD_UNREACHABLE,    /**< connection: no provider reaches that peer */
+    CH3_OFFLOAD_PROTOCOL,       /**< connection: the peer sent nonsense */
+    CH3_OFFLOAD_NO_MEMORY,
+    CH3_OFFLOAD_FAILED          /**< anything else; a warning was given */
+} ch3_offload_status_t;
+
+/** What a call that may finish at once came to. */
+typedef enum {
+    CH3_OFFLOAD_DONE,           /**< finished, no callback */
+    CH3_OFFLOAD_PENDING,        /**< a callback will come */
+    CH3_OFFLOAD_ERROR           /**< failed at once (see status), no callback */
+} ch3_offload_progressed_t;
+
+typedef enum {
+    CH3_OFFLOAD_STANDARD,
+    CH3_OFFLOAD_SYNCHRONOUS,
+    CH3_OFFLOAD_READY
+} ch3_offload_mode_t;
+
+/** Pack and unpack of one byte range of a message whose memory is not contiguous. `context` is the
+ *  payload's address. Must not call this library. */
+typedef struct {
+    void (*pack) (const void *context, size_t offset_bytes, void *destination, size_t length_bytes);
+    void (*unpack) (void *context, size_t offset_bytes, const void *source, size_t length_bytes);
+} ch3_offload_layout_t;
+
+/** A buffer: contiguous when layout is NULL. Belongs to the library until the operation is done. */
+typedef struct {
+    void *address;
+    size_t length_bytes;
+    const ch3_offload_layout_t *layout;
+} ch3_offload_payload_t;
+
+/** What a receive or a probe tells of a message. */
+typedef struct {
+    uint64_t bits;              /**< as sent, with the always-ignored bits */
+    size_t length_bytes;        /**< as sent, even when truncated */
+    int status;                 /**< ch3_offload_status_t */
+    void *external;             /**< not NULL: the cookie of an external entry (a self message) */
+} ch3_offload_envelope_t;
+
+/** Results. `user` is the pointer given to ch3_offload_create. */
+typedef struct {
+    size_t size_bytes;          /**< sizeof this struct */
+    void (*send_done) (void *user, void *cookie, int status);
+    void (*receive_done) (void *user, void *cookie, const ch3_offload_envelope_t * envelope);
+    void (*cancel_done) (void *user, void *cookie, int cancelled);
+    void (*packet) (void *user, uint32_t peer, const void *bytes, size_t length_bytes);
+    void (*peer_failed) (void *user, uint32_t peer, int status);
+    /** Writes the card that `peer` published (ch3_offload_card in that process) as a string into `card`;
+     *  returns 0, or not 0 if it cannot be had. */
+    int (*resolve) (void *user, uint32_t peer, char *card, size_t capacity_bytes);
+    /** One line for the user. */
+    void (*warning) (void *user, const char *text);
+} ch3_offload_callbacks_t;
+
+/** Settings. Fill with ch3_offload_config_default() first. Names of the control variables in comments. */
+typedef struct {
+    size_t size_bytes;          /**< sizeof this struct */
+    uint32_t rank;              /**< 0 .. job_size - 1 */
+    uint32_t job_size;
+    uint64_t always_ignored_bits;       /**< match bits that never take part in matching */
+    unsigned char secret[16];   /**< the same in every process of the job, unknown outside */
+    int64_t eager_limit_bytes;  /**< MPIR_CVAR_CH3_OFFLOAD_EAGER_LIMIT */
+    int64_t unexpected_budget_bytes;    /**< MPIR_CVAR_CH3_OFFLOAD_UNEXPECTED_BUDGET */
+    int64_t send_buffer_bytes;  /**< MPIR_CVAR_CH3_OFFLOAD_SEND_BUFFER */
+    int64_t shm_ring_bytes;     /**< MPIR_CVAR_CH3_OFFLOAD_SHM_RING_SIZE */
+    const char *shm_bulk;       /**< MPIR_CVAR_CH3_OFFLOAD_SHM_BULK: auto, stream, cma */
+    const char *fabric;         /**< MPIR_CVAR_CH3_OFFLOAD_FABRIC: auto, shm */
+    int64_t spin_us;            /**< MPIR_CVAR_CH3_OFFLOAD_SPIN: longest spin before sleeping; -1 adapts */
+    const char *trace;          /**< MPIR_CVAR_CH3_OFFLOAD_TRACE: file name prefix, "" off */
+    int64_t trace_events;       /**< MPIR_CVAR_CH3_OFFLOAD_TRACE_EVENTS: events kept per process */
+    uint32_t local_size;        /**< processes of the job on this node; 0: unknown. Bounds the spin. */
+} ch3_offload_config_t;
+
+void ch3_offload_config_default(ch3_offload_config_t * config);
+
+/** Checks every setting. Returns 0, or not 0 with one line in `message` that names the control variable,
+ *  its value and what it takes. */
+int ch3_offload_config_check(const ch3_offload_config_t * config, char *message, size_t capacity_bytes);
+
+/** Makes a process object. Returns 0, or not 0 with one line in `message`: what failed and what to do. */
+int ch3_offload_create(const ch3_offload_config_t * config, const ch3_offload_callbacks_t * callbacks,
+                       void *user, ch3_offload_process_t ** process, char *message, size_t capacity_bytes);
+
+/** Frees everything, at once: unfinished operations are forgotten (see ch3_offload_idle). */
+void ch3_offload_destroy(ch3_offload_process_t * process);
+
+/** This process's card, to be published for the others: printable ASCII, no spaces, below 256 bytes.
+ *  The string lives as long as the process object. */
+const char *ch3_offload_card(const ch3_offload_process_t * process);
+
+/** Sends a message; as Engine::send. `send_id`: not 0 if it may be cancelled after it is done.
+ *  `operation` is 0 unless PENDING. */
+int ch3_offload_send(ch3_offload_process_t * process, uint32_t peer, int mode, uint64_t bits,
+                     const ch3_offload_payload_t * payload, uint32_t send_id, void *cookie,
+                     uint64_t * operation, int *status);
+
+/** Appends `header` and then the data of `iov` to the packet stream to `peer`. PENDING: the header was
+ *  copied, the data must stay until send_done(cookie). */
+int ch3_offload_send_packet(ch3_offload_process_t * process, uint32_t peer, const void *header,
+                            size_t header_bytes, const struct iovec *iov, size_t iov_count, void *cookie,
+                            int *status);
+
+int ch3_offload_post_receive(ch3_offload_process_t * process, uint64_t bits, uint64_t ignore,
+                             const ch3_offload_payload_t * payload, void *cookie, uint64_t * operation,
+                             ch3_offload_envelope_t * envelope);
+
+/** 1 and `envelope` if such a receive would find a message now, else 0. */
+int ch3_offload_probe(ch3_offload_process_t * process, uint64_t bits, uint64_t ignore,
+                      ch3_offload_envelope_t * envelope);
+
+/** As probe, and takes the message: ch3_offload_receive_matched must follow, unless
+ *  envelope->external is set (then the entry is the caller's). */
+int ch3_offload_matched_probe(ch3_offload_process_t * process, uint64_t bits, uint64_t ignore,
+                              uint64_t * message, ch3_offload_envelope_t * envelope);
+
+int ch3_offload_receive_matched(ch3_offload_process_t * process, uint64_t message,
+                                const ch3_offload_payload_t * payload, void *cookie,
+                                ch3_offload_envelope_t * envelope);
+
+/** 1: the receive had not matched and is gone. 0: too late. */
+int ch3_offload_cancel_receive(ch3_offload_process_t * process, uint64_t operation);
+
+/** DONE: cancelled. ERROR: not cancelled. PENDING: cancel_done(cookie). A cancelled send's send_done
+ *  does not come. */
+int ch3_offload_cancel_send(ch3_offload_process_t * process, uint64_t operation, uint32_t peer,
+                            uint64_t bits, uint32_t send_id, void *cookie);
+
+/** A message to oneself: returns the cookie of the posted receive that it matches (taken out), or NULL
+ *  after adding `cookie` to the unexpected queue. */
+void *ch3_offload_offer_external(ch3_offload_process_t * process, uint64_t bits, void *cookie);
+
+/** Takes back the newest external entry with these bits for which is_wanted holds, or NULL. */
+void *ch3_offload_withdraw_external(ch3_offload_process_t * process, uint64_t bits,
+                                    int (*is_wanted) (void *context, void *cookie), void *context);
+
+/** Removes all posted receives and unexpected messages whose bits are doomed (MPIX_Comm_revoke). */
+void ch3_offload_purge(ch3_offload_process_t * process, int (*is_doomed) (void *context, uint64_t bits),
+                       void (*on_receive) (void *context, void *cookie),
+                       void (*on_external) (void *context, void *cookie), void *context);
+
+/** Visits each posted receive; visit must not call the library. */
+void ch3_offload_for_each_posted(const ch3_offload_process_t * process,
+                                 void (*visit) (void *context, uint64_t operation, void *cookie),
+                                 void *context);
+
+/** Polls and moves what can move, once. Returns how many things happened. */
+size_t ch3_offload_progress(ch3_offload_process_t * process);
+
+/** 1 when nothing that could leave this process waits to leave. Sends that wait for a receive or an
+ *  answer do not count. */
+int ch3_offload_idle(const ch3_offload_process_t * process);
+
+void ch3_offload_fail_peer(ch3_offload_process_t * process, uint32_t peer);
+void ch3_offload_close_peer(ch3_offload_process_t * process, uint32_t peer);
+
+/* Waiting: spin, then sleep.
+ *
+ *   ch3_offload_wait_begin(p);
+ *   while (nothing of mine is finished) {
+ *       if (ch3_offload_progress(p) > 0) { look; continue; }
+ *       if (ch3_offload_should_sleep(p)) {        // the spin did not pay off; now armed
+ *           if (ch3_offload_progress(p) == 0) {   // once more after arming: no lost wake-up
+ *               leave the critical section;
+ *               ch3_offload_sleep(p, timeout_ms);
+ *               enter the critical section;
+ *           }
+ *           ch3_offload_awake(p);
+ *       }
+ *   }
+ *   ch3_offload_wait_end(p);
+ */
+
+/** Starts one wait: resets its spin. */
+void ch3_offload_wait_begin(ch3_offload_process_t * process);
+/** After progress found nothing: 1 when spinning longer is not worth it; the process is then armed. */
+int ch3_offload_should_sleep(ch3_offload_process_t * process);
+/** Sleeps until traffic, ch3_offload_wake() or the time-out (ms; -1: none). The only blocking call. */
+void ch3_offload_sleep(ch3_offload_process_t * process, int timeout_ms);
+/** Ends the armed state. */
+void ch3_offload_awake(ch3_offload_process_t * process);
+/** Ends one wait: the spin of the next adapts to how this one went. */
+void ch3_offload_wait_end(ch3_offload_process_t * process);
+/** Ends the sleep of another thread, or makes the next one return at once. Async-signal-safe. */
+void ch3_offload_wake(ch3_offload_process_t * process);
+
+/** Counters, by index; stable names for MPI_T. */
+size_t ch3_offload_counter_count(void);
+/** Name ("sent_eager") and one line of description of a counter; level: 1 when it can fall. */
+const char *ch3_offload_counter_name(size_t index, const char **description, int *is_level);
+/** Address of the counter's value, valid for the life of the process object. */
+const uint64_t *ch3_offload_counter(const ch3_offload_process_t * process, size_t index);
+
+/** Writes the trace now (also done by destroy, and after a peer failed). Returns 0 or errno. */
+int ch3_offload_trace_write(ch3_offload_process_t * process);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CH3_OFFLOAD_H_INCLUDED */

@@ -1,0 +1,210 @@
+#include "ch3_offload/process.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "rdma/shm/shm_provider.h"
+
+namespace ch3_offload {
+
+namespace {
+
+/// Processors this process may run on.
+std::uint32_t usable_cores() noexcept {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return static_cast<std::uint32_t>(std::max(CPU_COUNT(&set), 1));
+}
+
+BulkMethod bulk_method(std::string_view name) noexcept {
+  if (name == "stream") return BulkMethod::kStream;
+  if (name == "cma") return BulkMethod::kCma;
+  return BulkMethod::kAutomatic;
+}
+
+}  // namespace
+
+int to_c(Status status) noexcept {
+  switch (status) {
+    case Status::kOk: return CH3_OFFLOAD_OK;
+    case Status::kTruncated: return CH3_OFFLOAD_TRUNCATED;
+    case Status::kPeerFailed: return CH3_OFFLOAD_PEER_FAILED;
+    case Status::kUnreachable: return CH3_OFFLOAD_UNREACHABLE;
+    case Status::kProtocol: return CH3_OFFLOAD_PROTOCOL;
+    case Status::kNoMemory: return CH3_OFFLOAD_NO_MEMORY;
+    default: return CH3_OFFLOAD_FAILED;
+  }
+}
+
+ch3_offload_envelope_t to_c(const Envelope& envelope) noexcept {
+  return {raw(envelope.bits), envelope.length_bytes, to_c(envelope.status), envelope.external};
+}
+
+Process::Process(const ch3_offload_config_t& config, const ch3_offload_callbacks_t& callbacks,
+                 void* user, std::uint32_t cores)
+    : self_(PeerId{config.rank}),
+      callbacks_(callbacks),
+      user_(user),
+      wait_(config.spin_us, config.local_size, cores) {
+  if (config.trace != nullptr && *config.trace != '\0') {
+    trace_path_ = std::string(config.trace) + "." + std::to_string(config.rank) + ".ch3trace";
+    trace_ = std::make_unique<Trace>(self_, config.job_size,
+                                     static_cast<std::size_t>(config.trace_events));
+  }
+}
+
+Result<std::unique_ptr<Process>> Process::create(const ch3_offload_config_t& config,
+                                                 const ch3_offload_callbacks_t& callbacks,
+                                                 void* user) {
+  // Cores of the node, not of this process: launchers often bind each process to its own core.
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  const std::uint32_t bound = usable_cores();
+  const std::uint32_t cores = bound > 1 ? bound : static_cast<std::uint32_t>(std::max(online, 1L));
+  std::unique_ptr<Process> process(new Process(config, callbacks, user, cores));
+  process->wake_descriptor_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (process->wake_descriptor_ < 0) {
+    return Error{Status::kNoMemory, errno,
+                 std::string("eventfd failed: ") + std::strerror(errno) +
+                     " (is RLIMIT_NOFILE, ulimit -n, too small?)"};
+  }
+
+  ShmConfig shm;
+  shm.self = process->self_;
+  static_assert(sizeof shm.job_secret == sizeof config.secret);
+  std::memcpy(shm.job_secret.data(), config.secret, sizeof config.secret);
+  shm.ring_bytes = static_cast<std::size_t>(config.shm_ring_bytes);
+  shm.bulk = bulk_method(config.shm_bulk);
+  shm.peer_limit = config.job_size;
+  shm.log = [](void* context, const char* line) { static_cast<Process*>(context)->on_warning(line); };
+  shm.log_context = process.get();
+  Result<std::unique_ptr<ShmProvider>> provider = ShmProvider::create(shm);
+  if (!provider.ok()) return provider.error();
+  process->providers_.push_back(std::move(provider.value()));
+
+  EngineConfig engine;
+  engine.self = process->self_;
+  engine.job_size = config.job_size;
+  engine.eager_limit_bytes = static_cast<std::size_t>(config.eager_limit_bytes);
+  engine.unexpected_budget_bytes = static_cast<std::size_t>(config.unexpected_budget_bytes);
+  engine.send_buffer_bytes = static_cast<std::size_t>(config.send_buffer_bytes);
+  engine.always_ignored = MatchBits{config.always_ignored_bits};
+  engine.trace = process->trace_.get();
+  std::vector<Provider*> providers;
+  for (const auto& one : process->providers_) providers.push_back(one.get());
+  process->engine_ = std::make_unique<Engine>(engine, providers, *process);
+  process->card_ = process->engine_->card();
+  return process;
+}
+
+Process::~Process() {
+  write_trace();
+  engine_.reset();
+  if (wake_descriptor_ >= 0) close(wake_descriptor_);
+}
+
+void Process::trace(TraceEvent event) noexcept {
+  if (trace_ != nullptr) trace_->record(event, self_, 0, 0);
+}
+
+std::size_t Process::progress() noexcept {
+  const std::size_t happened = engine_->progress();
+  if (happened > 0) wait_.found();
+  return happened;
+}
+
+int Process::write_trace() noexcept {
+  if (trace_ == nullptr) return 0;
+  const int error = trace_->write(trace_path_);
+  if (error != 0) {
+    on_warning("cannot write the trace " + trace_path_ + ": " + std::strerror(error) +
+               " (MPIR_CVAR_CH3_OFFLOAD_TRACE names a prefix in a writable folder)");
+  }
+  return error;
+}
+
+bool Process::should_sleep() noexcept {
+  if (!wait_.should_sleep(Trace::monotonic_ns)) return false;
+  for (const auto& provider : providers_) {
+    if (provider->arm()) continue;
+    for (const auto& armed : providers_) armed->disarm();
+    return false;
+  }
+  armed_ = true;
+  trace(TraceEvent::kSleep);
+  wait_.sleeps(Trace::monotonic_ns());
+  return true;
+}
+
+void Process::sleep(int timeout_ms) noexcept {
+  // Other threads may use this object meanwhile: nothing but constants is touched here.
+  // The two kinds of descriptor: those of the providers, armed, and our own for wake().
+  constexpr std::size_t kMostProviders = 8;
+  pollfd descriptors[kMostProviders + 1];
+  std::size_t count = 0;
+  descriptors[count++] = {wake_descriptor_, POLLIN, 0};
+  for (const auto& provider : providers_) {
+    if (count <= kMostProviders) descriptors[count++] = {provider->descriptor(), POLLIN, 0};
+  }
+  const int ready = poll(descriptors, count, timeout_ms);
+  if (ready > 0 && (descriptors[0].revents & POLLIN) != 0) {
+    std::uint64_t wakes;
+    [[maybe_unused]] const ssize_t drained = read(wake_descriptor_, &wakes, sizeof wakes);
+  }
+}
+
+void Process::awake() noexcept {
+  if (!armed_) return;
+  armed_ = false;
+  wait_.wakes(Trace::monotonic_ns());
+  trace(TraceEvent::kWake);
+  for (const auto& provider : providers_) provider->disarm();
+}
+
+void Process::wake() noexcept {
+  const int kept = errno;  // We may be in a signal handler.
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_descriptor_, &one, sizeof one);
+  errno = kept;
+}
+
+void Process::on_send_done(Cookie cookie, Status status) noexcept {
+  callbacks_.send_done(user_, cookie, to_c(status));
+}
+
+void Process::on_receive_done(Cookie cookie, const Envelope& envelope) noexcept {
+  const ch3_offload_envelope_t result = to_c(envelope);
+  callbacks_.receive_done(user_, cookie, &result);
+}
+
+void Process::on_cancel_done(Cookie cookie, bool cancelled) noexcept {
+  callbacks_.cancel_done(user_, cookie, cancelled ? 1 : 0);
+}
+
+void Process::on_packet(PeerId peer, std::span<const std::byte> bytes) noexcept {
+  callbacks_.packet(user_, index_of(peer), bytes.data(), bytes.size());
+}
+
+void Process::on_peer_failed(PeerId peer, Status reason) noexcept {
+  write_trace();  // The last seconds before a failure are what one wants to see.
+  callbacks_.peer_failed(user_, index_of(peer), to_c(reason));
+}
+
+std::string Process::resolve(PeerId peer) noexcept {
+  char card[512];
+  card[0] = '\0';
+  if (callbacks_.resolve(user_, index_of(peer), card, sizeof card) != 0) return {};
+  card[sizeof card - 1] = '\0';
+  return card;
+}
+
+void Process::on_warning(const std::string& text) noexcept {
+  if (warnings_.insert(text).second) callbacks_.warning(user_, text.c_str());
+}
+
+}  // namespace ch3_offload

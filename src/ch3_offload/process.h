@@ -1,0 +1,76 @@
+// One MPI process: its providers, its engine, its trace, and the way it waits. What the C interface
+// (ch3_offload.h) is a thin skin of.
+//
+// Threads: as ch3_offload.h says.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ch3_offload/ch3_offload.h"
+#include "ch3_offload/wait_policy.h"
+#include "nic/engine.h"
+#include "nic/trace.h"
+#include "rdma/provider.h"
+
+namespace ch3_offload {
+
+class Process final : public Host {
+ public:
+  /// Makes the providers that `config` (checked before) asks for, and the engine over them.
+  static Result<std::unique_ptr<Process>> create(const ch3_offload_config_t& config,
+                                                 const ch3_offload_callbacks_t& callbacks, void* user);
+  ~Process() override;
+
+  Engine& engine() noexcept { return *engine_; }
+  const Engine& engine() const noexcept { return *engine_; }
+  const std::string& card() const noexcept { return card_; }
+
+  std::size_t progress() noexcept;
+  int write_trace() noexcept;
+
+  // Waiting; see ch3_offload.h.
+  void wait_begin() noexcept { wait_.begin(); }
+  bool should_sleep() noexcept;
+  void sleep(int timeout_ms) noexcept;
+  void awake() noexcept;
+  void wake() noexcept;
+
+  // Host
+  void on_send_done(Cookie cookie, Status status) noexcept override;
+  void on_receive_done(Cookie cookie, const Envelope& envelope) noexcept override;
+  void on_cancel_done(Cookie cookie, bool cancelled) noexcept override;
+  void on_packet(PeerId peer, std::span<const std::byte> bytes) noexcept override;
+  void on_peer_failed(PeerId peer, Status reason) noexcept override;
+  std::string resolve(PeerId peer) noexcept override;
+  void on_warning(const std::string& text) noexcept override;
+
+ private:
+  Process(const ch3_offload_config_t& config, const ch3_offload_callbacks_t& callbacks, void* user,
+          std::uint32_t cores);
+  void trace(TraceEvent event) noexcept;
+
+  const PeerId self_;
+  const ch3_offload_callbacks_t callbacks_;
+  void* const user_;
+  std::string trace_path_;  ///< Empty: no trace.
+  std::string card_;
+  WaitPolicy wait_;
+  int wake_descriptor_ = -1;  ///< eventfd: readable ends a sleep.
+  bool armed_ = false;
+  std::set<std::string> warnings_;  ///< Said already.
+  // Declared before what uses them: destroyed after.
+  std::unique_ptr<Trace> trace_;
+  std::vector<std::unique_ptr<Provider>> providers_;
+  std::unique_ptr<Engine> engine_;
+};
+
+/// The C value of a status.
+int to_c(Status status) noexcept;
+ch3_offload_envelope_t to_c(const Envelope& envelope) noexcept;
+
+}  // namespace ch3_offload

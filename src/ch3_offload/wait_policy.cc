@@ -1,0 +1,55 @@
+#include "ch3_offload/wait_policy.h"
+
+#include <algorithm>
+
+namespace ch3_offload {
+
+namespace {
+
+// A sleep and its wake-up cost some microseconds on each side: below kSoon after falling asleep, spinning
+// on would have been better.
+constexpr std::uint64_t kSoonNs = 20'000;
+constexpr std::uint64_t kRoomyLongestNs = 1'000'000;  // Every process has a core.
+constexpr std::uint64_t kRoomyShortestNs = 5'000;
+constexpr std::uint64_t kCrowdedNs = 500;  // Processes outnumber cores: a handful of polls.
+
+std::uint64_t longest(std::int64_t longest_us, std::uint32_t processes, std::uint32_t cores) noexcept {
+  if (longest_us >= 0) return static_cast<std::uint64_t>(longest_us) * 1000;
+  return processes > cores ? kCrowdedNs : kRoomyLongestNs;
+}
+
+}  // namespace
+
+WaitPolicy::WaitPolicy(std::int64_t longest_us, std::uint32_t processes, std::uint32_t cores) noexcept
+    : longest_ns_(longest(longest_us, processes, cores)),
+      shortest_ns_(std::min(longest_ns_, kRoomyShortestNs)),
+      spin_ns_(longest_ns_) {}
+
+void WaitPolicy::begin() noexcept {
+  began_at_ns_ = 0;
+  polls_ = 0;
+}
+
+bool WaitPolicy::should_sleep(std::uint64_t (*now_ns)() noexcept) noexcept {
+  if (longest_ns_ == 0) return true;
+  if (began_at_ns_ != 0 && ++polls_ < kPollsPerClock) return false;
+  polls_ = 0;
+  const std::uint64_t now = now_ns();
+  if (began_at_ns_ == 0) began_at_ns_ = now;
+  return now - began_at_ns_ >= spin_ns_;
+}
+
+void WaitPolicy::wakes(std::uint64_t now_ns) noexcept {
+  const std::uint64_t slept_ns = now_ns - slept_at_ns_;
+  spin_ns_ = slept_ns < kSoonNs ? std::min(spin_ns_ * 2 + 1, longest_ns_)
+                                : std::max(spin_ns_ / 2, shortest_ns_);
+  begin();
+}
+
+void WaitPolicy::found() noexcept {
+  if (began_at_ns_ == 0) return;  // At once: nothing to learn.
+  spin_ns_ = std::min(spin_ns_ + spin_ns_ / 8 + 1, longest_ns_);
+  begin();
+}
+
+}  // namespace ch3_offload
