@@ -1,0 +1,32 @@
+## The ch3:offload channel: glue between CH3 and libch3offload.
+## Copied here by ch3-offload-graft; edit it in the ch3-offload source tree.
+
+# Unconditional: the list of error names does not depend on configure.
+errnames_txt_files += src/mpid/ch3/channels/offload/errnames.txt
+
+if BUILD_CH3_OFFLOAD
+
+AM_CPPFLAGS +=                                             \
+    -I$(top_srcdir)/src/mpid/ch3/channels/offload/include  \
+    -I$(top_builddir)/src/mpid/ch3/channels/offload/include
+
+noinst_HEADERS +=                                          \
+    src/mpid/ch3/channels/offload/include/mpidi_ch3_pre.h  \
+    src/mpid/ch3/channels/offload/include/mpidi_ch3_impl.h \
+    src/mpid/ch3/channels/offload/include/mpidi_ch3_post.h
+
+mpi_core_sources +=                                        \
+    src/mpid/ch3/channels/offload/src/ch3_cvars.c          \
+    src/mpid/ch3/channels/offload/src/ch3_failure.c        \
+    src/mpid/ch3/channels/offload/src/ch3_init.c           \
+    src/mpid/ch3/channels/offload/src/ch3_layout.c         \
+    src/mpid/ch3/channels/offload/src/ch3_packets_recv.c   \
+    src/mpid/ch3/channels/offload/src/ch3_packets_send.c   \
+    src/mpid/ch3/channels/offload/src/ch3_progress.c       \
+    src/mpid/ch3/channels/offload/src/ch3_pvars.c          \
+    src/mpid/ch3/channels/offload/src/ch3_recvq.c          \
+    src/mpid/ch3/channels/offload/src/ch3_recvq_purge.c    \
+    src/mpid/ch3/channels/offload/src/ch3_send.c           \
+    src/mpid/ch3/channels/offload/src/ch3_win_fns.c
+
+endif BUILD_CH3_OFFLOAD

@@ -1,0 +1,120 @@
+/*
+ * The ch3:offload channel. What its C files share. Everything here is called inside MPICH's global critical
+ * section, unless said otherwise.
+ */
+
+#ifndef MPIDI_CH3_IMPL_H_INCLUDED
+#define MPIDI_CH3_IMPL_H_INCLUDED
+
+#include "mpidimpl.h"
+#include <ch3_offload.h>
+
+#if CH3_RANK_BITS != 16
+#error "ch3:offload packs the rank of a message into 16 bits: configure MPICH with --with-ch3-rank-bits=16 (the default)"
+#endif
+
+#if defined(MPICH_IS_THREADED) && MPICH_THREAD_GRANULARITY != MPICH_THREAD_GRANULARITY__GLOBAL
+#error "ch3:offload needs MPICH's global critical section: configure with --enable-thread-cs=global (the default)"
+#endif
+
+/* The engine of this process. NULL before MPIDI_CH3_Init and after MPIDI_CH3_Finalize. */
+extern ch3_offload_process_t *MPIDI_CH3I_process;
+
+/* ---- match bits: context << 48 | rank << 32 | tag ---- */
+
+#define MPIDI_CH3I_SOURCE_BITS UINT64_C(0x0000FFFF00000000)
+#define MPIDI_CH3I_TAG_BITS    UINT64_C(0x00000000FFFFFFFF)
+
+static inline uint64_t MPIDI_CH3I_Match_bits(int context_id, int rank, int tag)
+{
+    return (uint64_t) (uint16_t) context_id << 48 | (uint64_t) (uint16_t) rank << 32 | (uint32_t) tag;
+}
+
+/* The bits of a receive or a probe: wildcards become ignored bits. */
+static inline uint64_t MPIDI_CH3I_Receive_bits(int context_id, int source, int tag, uint64_t * ignore)
+{
+    *ignore = 0;
+    if (source == MPI_ANY_SOURCE) {
+        *ignore |= MPIDI_CH3I_SOURCE_BITS;
+        source = 0;
+    }
+    if (tag == MPI_ANY_TAG) {
+        *ignore |= MPIDI_CH3I_TAG_BITS;
+        tag = 0;
+    }
+    return MPIDI_CH3I_Match_bits(context_id, source, tag);
+}
+
+#define MPIDI_CH3I_Bits_context(bits_) ((int) (uint16_t) ((bits_) >> 48))
+#define MPIDI_CH3I_Bits_source(bits_)  ((int) (int16_t) (uint16_t) ((bits_) >> 32))
+#define MPIDI_CH3I_Bits_tag(bits_)     ((int) (int32_t) (uint32_t) (bits_))
+
+/* The error bits that MPICH hides in tags; they never take part in matching. */
+uint64_t MPIDI_CH3I_Error_bits(void);
+
+/* ---- ch3_layout.c ---- */
+
+extern const ch3_offload_layout_t MPIDI_CH3I_layout;
+
+/* Describes a buffer to the engine. *needs_request: the layout is not contiguous, so that
+ * payload->address must be set to the request that holds user_buf, user_count and datatype. */
+void MPIDI_CH3I_Payload(const void *buf, MPI_Aint count, MPI_Datatype datatype,
+                        ch3_offload_payload_t * payload, int *needs_request);
+
+/* Takes a reference to the request's datatype, so that the user may free it while the request is
+ * pending. MPID_Request_destroy_hook gives it back. */
+void MPIDI_CH3I_Hold_datatype(MPIR_Request * req);
+
+/* ---- ch3_send.c ---- */
+
+extern MPIDI_Comm_ops_t MPIDI_CH3I_comm_ops;
+void MPIDI_CH3I_Send_finalize(void);
+void MPIDI_CH3I_Send_done(void *user, void *cookie, int status);
+void MPIDI_CH3I_Cancel_done(void *user, void *cookie, int cancelled);
+
+/* ---- ch3_recvq.c, ch3_recvq_purge.c ---- */
+
+void MPIDI_CH3I_Receive_done(void *user, void *cookie, const ch3_offload_envelope_t * envelope);
+int MPIDI_CH3I_Imrecv(MPIDI_VC_t * vc, MPIR_Request * rreq);
+void MPIDI_CH3I_Free_unused_rreq(MPIR_Request * rreq);
+/* Whether a message with these bits belongs to a revoked communicator, where it is to be dropped. */
+int MPIDI_CH3I_Is_revoked(uint64_t bits);
+/* Drops what has arrived for revoked communicators. Cheap when none is. */
+void MPIDI_CH3I_Drop_revoked(void);
+
+/* ---- ch3_packets_send.c, ch3_packets_recv.c ---- */
+
+void MPIDI_CH3I_Packet_sent(MPIR_Request * sreq, int status);
+void MPIDI_CH3I_Packets_fail(MPIDI_VC_t * vc, int mpi_errno);
+int MPIDI_CH3I_Packets_idle(void);
+int MPIDI_CH3I_Packet_recv_init(void);
+void MPIDI_CH3I_Packet_recv(void *user, uint32_t peer, const void *bytes, size_t length_bytes);
+void MPIDI_CH3I_Packet_recv_fail(MPIDI_VC_t * vc, int mpi_errno);
+
+/* ---- ch3_progress.c ---- */
+
+int MPIDI_CH3I_Progress_init(void);
+int MPIDI_CH3I_Progress_drain(void);
+/* An error inside a callback of the engine, which cannot return it: the next progress call does. */
+void MPIDI_CH3I_Defer_error(int mpi_errno);
+
+/* ---- ch3_failure.c ---- */
+
+/* The MPI error of an engine status (ch3_offload_status_t) in an operation with `rank`. */
+int MPIDI_CH3I_Error(int status, int rank);
+void MPIDI_CH3I_Peer_failed(void *user, uint32_t peer, int status);
+int MPIDI_CH3I_Failure_init(void);
+void MPIDI_CH3I_Failure_finalize(void);
+/* Acts on the process manager's news of dead processes (SIGUSR1). */
+int MPIDI_CH3I_Failure_poll(void);
+
+/* ---- ch3_cvars.c, ch3_pvars.c ---- */
+
+/* Fills config from the control variables; on failure *message says which and why. */
+int MPIDI_CH3I_Settings(ch3_offload_config_t * config, char *message, size_t capacity);
+void MPIDI_CH3I_Pvars_init(void);
+void MPIDI_CH3I_Pvars_finalize(void);
+/* The counter of that name, or NULL. */
+const uint64_t *MPIDI_CH3I_Counter(const char *name);
+
+#endif /* MPIDI_CH3_IMPL_H_INCLUDED */

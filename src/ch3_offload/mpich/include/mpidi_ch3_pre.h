@@ -1,0 +1,93 @@
+/*
+ * The ch3:offload channel. What CH3 and MPICH's core must know of it before their own types: additions to
+ * requests, virtual connections, communicators and the progress state, and the features that it has.
+ * This header is included before mpiimpl.h has defined anything.
+ */
+
+#ifndef MPIDI_CH3_PRE_H_INCLUDED
+#define MPIDI_CH3_PRE_H_INCLUDED
+
+#include <stdint.h>
+
+/* Matching belongs to the engine: ch3_recvq.c replaces the functions of ch3u_recvq.c. */
+#define MPIDI_CH3_OWNS_RECVQ
+
+#define MPIDI_CH3_HAS_NO_DYNAMIC_PROCESS
+#define MPIDI_DEV_IMPLEMENTS_KVS
+
+typedef struct {
+    int dummy;                  /* C has no empty structures */
+} MPIDI_CH3I_CH_comm_t;
+
+/* Additions to a virtual connection. All sends to a peer that do not become messages of the engine (RMA,
+ * close, revoke) form one stream of packets; see ch3_packets_send.c and ch3_packets_recv.c. */
+typedef struct MPIDI_CH3I_VC {
+    /* Requests whose packet waits behind send_active; linked by next. CH3 wants a field of the first name. */
+    struct MPIR_Request *sendq_head;
+    struct MPIR_Request *sendq_tail;
+    /* The request in mid-packet: its OnDataAvail may send more, and nothing may come between. Or NULL. */
+    struct MPIR_Request *send_active;
+    /* The request that wants the next bytes of the incoming stream. Or NULL: a packet header comes. */
+    struct MPIR_Request *recv_active;
+    /* The first partial_header_bytes of a header cut by the end of a chunk. Allocated on first use. */
+    void *partial_header;
+    int partial_header_bytes;
+    /* TRUE when the engine has said that this peer failed. */
+    int peer_failed;
+} MPIDI_CH3I_VC;
+
+#define MPIDI_CH3_VC_DECL struct MPIDI_CH3I_VC ch;
+
+/* Longest predefined datatype (a complex of two long doubles). */
+#define MPIDI_CH3I_MAX_BASIC_BYTES 32
+
+/* Additions to a request. */
+typedef struct MPIDI_CH3I_Request {
+    uint64_t operation;         /* the engine's name of it while pending; 0: none */
+    uint64_t message;           /* matched probe: the message taken; 0: none */
+    struct MPIDI_VC *vc;        /* sends and packets: the peer */
+    int is_packet;              /* TRUE: a packet of the stream; FALSE: a message */
+    int is_pending;             /* TRUE: the engine owes a send_done */
+
+    /* Progress through a non-contiguous buffer; see ch3_layout.c. */
+    intptr_t layout_next;       /* where the next byte range begins if the ranges come in order */
+    intptr_t edge_offset;       /* where the element cut by the last range begins */
+    int edge_bytes;             /* pack: its length; unpack: how much of it is here; 0: none */
+    unsigned char edge[MPIDI_CH3I_MAX_BASIC_BYTES];     /* its bytes */
+} MPIDI_CH3I_Request;
+
+#define MPIDI_CH3_REQUEST_DECL struct MPIDI_CH3I_Request ch;
+
+#define MPIDI_CH3_REQUEST_INIT(req_)    \
+    do {                                \
+        (req_)->ch.operation = 0;       \
+        (req_)->ch.message = 0;         \
+        (req_)->ch.vc = NULL;           \
+        (req_)->ch.is_packet = FALSE;   \
+        (req_)->ch.is_pending = FALSE;  \
+        (req_)->ch.layout_next = 0;     \
+        (req_)->ch.edge_bytes = 0;      \
+    } while (0)
+
+typedef struct MPIDI_CH3I_Progress_state {
+    unsigned int completion_count;
+} MPIDI_CH3I_Progress_state;
+
+#define MPIDI_CH3_PROGRESS_STATE_DECL MPIDI_CH3I_Progress_state ch;
+
+/* Counts completions. A thread in MPID_Progress_wait returns when it differs from its progress state.
+ * Written inside the global critical section only. */
+extern volatile unsigned int MPIDI_CH3I_progress_completion_count;
+
+#if defined(MPICH_IS_THREADED)
+/* A completion by one thread while another has left the critical section to sleep: wake the sleeper. */
+#define MPIDI_CH3I_PROGRESS_WAKEUP                                                                      \
+    do {                                                                                                \
+        if (MPIDI_CH3I_progress_blocked == TRUE && MPIDI_CH3I_progress_wakeup_signalled == FALSE) {     \
+            MPIDI_CH3I_progress_wakeup_signalled = TRUE;                                                \
+            MPIDI_CH3I_Progress_wakeup();                                                               \
+        }                                                                                               \
+    } while (0)
+#endif
+
+#endif /* MPIDI_CH3_PRE_H_INCLUDED */

@@ -1,0 +1,160 @@
+/*
+ * The ch3:offload channel: ends of connections, in good order and bad, and news of dead processes.
+ */
+
+#include "mpidi_ch3_impl.h"
+#ifdef HAVE_SIGNAL_H
+#include <signal.h>
+#endif
+
+int MPIDI_CH3I_Error(int status, int rank)
+{
+    int mpi_errno = MPI_SUCCESS;
+
+    switch (status) {
+        case CH3_OFFLOAD_OK:
+            break;
+        case CH3_OFFLOAD_PEER_FAILED:
+            MPIR_ERR_SET1(mpi_errno, MPIX_ERR_PROC_FAILED, "**comm_fail", "**comm_fail %d", rank);
+            break;
+        case CH3_OFFLOAD_UNREACHABLE:
+            MPIR_ERR_SET1(mpi_errno, MPI_ERR_OTHER, "**ch3|offload|unreachable",
+                          "**ch3|offload|unreachable %d", rank);
+            break;
+        case CH3_OFFLOAD_PROTOCOL:
+            MPIR_ERR_SET1(mpi_errno, MPI_ERR_OTHER, "**ch3|offload|protocol",
+                          "**ch3|offload|protocol %d", rank);
+            break;
+        case CH3_OFFLOAD_NO_MEMORY:
+            MPIR_ERR_SET(mpi_errno, MPI_ERR_NO_MEM, "**nomem");
+            break;
+        default:
+            MPIR_ERR_SET1(mpi_errno, MPI_ERR_OTHER, "**ch3|offload|failed", "**ch3|offload|failed %d",
+                          rank);
+            break;
+    }
+    return mpi_errno;
+}
+
+static int is_closed(MPIDI_VC_t * vc)
+{
+    return vc->state == MPIDI_VC_STATE_MORIBUND || vc->state == MPIDI_VC_STATE_INACTIVE_CLOSED ||
+        vc->state == MPIDI_VC_STATE_CLOSED;
+}
+
+static int connection_broken(MPIDI_VC_t * vc, int status)
+{
+    int mpi_errno = MPIDI_CH3I_Error(status, vc->pg_rank);
+
+    vc->ch.peer_failed = TRUE;
+    MPIDI_CH3I_Packets_fail(vc, mpi_errno);
+    MPIDI_CH3I_Packet_recv_fail(vc, mpi_errno);
+    mpi_errno = MPI_SUCCESS;
+    if (!is_closed(vc))
+        mpi_errno = MPIDI_CH3U_Handle_connection(vc, MPIDI_VC_EVENT_TERMINATED);
+    /* Whoever waits looks again. */
+    MPIDI_CH3_Progress_signal_completion();
+    return mpi_errno;
+}
+
+/* The engine has lost a peer. Its sends and matched receives have been finished before. */
+void MPIDI_CH3I_Peer_failed(void *user ATTRIBUTE((unused)), uint32_t peer, int status)
+{
+    MPIDI_VC_t *vc;
+
+    if (peer >= (uint32_t) MPIDI_Process.my_pg->size)
+        return;
+    MPIDI_PG_Get_vc(MPIDI_Process.my_pg, peer, &vc);
+    if (!vc->ch.peer_failed)
+        MPIDI_CH3I_Defer_error(connection_broken(vc, status));
+}
+
+int MPIDI_CH3_Connection_terminate(MPIDI_VC_t * vc)
+{
+    int mpi_errno = MPI_SUCCESS;
+
+    if (vc->state == MPIDI_VC_STATE_MORIBUND || vc->state == MPIDI_VC_STATE_INACTIVE_CLOSED)
+        goto fn_exit;
+
+    if (vc->state == MPIDI_VC_STATE_CLOSED) {
+        /* The close protocol is through. Its last packet may still be on its way: MPIDI_CH3_Finalize sees it off. */
+        ch3_offload_close_peer(MPIDI_CH3I_process, vc->pg_rank);
+        mpi_errno = MPIDI_CH3U_Handle_connection(vc, MPIDI_VC_EVENT_TERMINATED);
+        MPIR_ERR_CHECK(mpi_errno);
+    } else {
+        /* The process manager says that it died. The engine calls back, unless it knew already. */
+        ch3_offload_fail_peer(MPIDI_CH3I_process, vc->pg_rank);
+        if (!vc->ch.peer_failed) {
+            mpi_errno = connection_broken(vc, CH3_OFFLOAD_PEER_FAILED);
+            MPIR_ERR_CHECK(mpi_errno);
+        }
+    }
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+/* ---- SIGUSR1: hydra (with -disable-auto-cleanup) says that some process died ---- */
+
+#ifdef HAVE_SIGNAL_H
+static struct sigaction previous_action;
+static int is_installed = FALSE;
+static volatile sig_atomic_t signals = 0;
+static sig_atomic_t signals_handled = 0;
+
+static void on_sigusr1(int sig)
+{
+    signals++;
+    if (MPIDI_CH3I_process != NULL)
+        ch3_offload_wake(MPIDI_CH3I_process);
+    if (!(previous_action.sa_flags & SA_SIGINFO) && previous_action.sa_handler != SIG_DFL &&
+        previous_action.sa_handler != SIG_IGN)
+        previous_action.sa_handler(sig);
+}
+#endif
+
+int MPIDI_CH3I_Failure_init(void)
+{
+    int mpi_errno = MPI_SUCCESS;
+
+#ifdef HAVE_SIGNAL_H
+    struct sigaction action;
+    char strerrbuf[MPIR_STRERROR_BUF_SIZE] ATTRIBUTE((unused));
+
+    memset(&action, 0, sizeof(action));
+    action.sa_handler = on_sigusr1;
+    action.sa_flags = SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    MPIR_ERR_CHKANDJUMP1(sigaction(SIGUSR1, &action, &previous_action) != 0, mpi_errno, MPI_ERR_OTHER,
+                         "**signal", "**signal %s",
+                         MPIR_Strerror(errno, strerrbuf, MPIR_STRERROR_BUF_SIZE));
+    is_installed = TRUE;
+  fn_fail:
+#endif
+    return mpi_errno;
+}
+
+void MPIDI_CH3I_Failure_finalize(void)
+{
+#ifdef HAVE_SIGNAL_H
+    /* Not back to the default, which would kill the process if another one dies now. */
+    if (is_installed && previous_action.sa_handler != SIG_DFL)
+        sigaction(SIGUSR1, &previous_action, NULL);
+    is_installed = FALSE;
+#endif
+}
+
+int MPIDI_CH3I_Failure_poll(void)
+{
+    int mpi_errno = MPI_SUCCESS;
+
+#ifdef HAVE_SIGNAL_H
+    if (unlikely(signals != signals_handled)) {
+        signals_handled = signals;
+        mpi_errno = MPIDI_CH3U_Check_for_failed_procs();
+    }
+#endif
+    return mpi_errno;
+}

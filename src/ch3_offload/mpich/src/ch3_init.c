@@ -1,0 +1,257 @@
+/*
+ * The ch3:offload channel: start and end of a process, and of its virtual connections.
+ */
+
+#include "mpidi_ch3_impl.h"
+#ifdef HAVE_SYS_RANDOM_H
+#include <sys/random.h>
+#endif
+
+#define SECRET_KEY "ch3-offload-secret"
+#define SECRET_BYTES 16
+#define CARD_BYTES 256
+#define MESSAGE_BYTES 512
+#define MAX_WARNINGS 64
+
+/* The channel's interface to CH3. */
+char MPIDI_CH3_ABIVersion[] = "1.1";
+
+ch3_offload_process_t *MPIDI_CH3I_process = NULL;
+
+/* What has been said already, so that it is said once. */
+static char *warnings[MAX_WARNINGS];
+static int warning_count = 0;
+
+uint64_t MPIDI_CH3I_Error_bits(void)
+{
+#ifdef HAVE_TAG_ERROR_BITS
+    return (uint32_t) (MPIR_TAG_ERROR_BIT | MPIR_TAG_PROC_FAILURE_BIT);
+#else
+    return 0;
+#endif
+}
+
+/* ---- callbacks of the engine ---- */
+
+static int resolve(void *user ATTRIBUTE((unused)), uint32_t peer, char *card, size_t capacity_bytes)
+{
+    return MPIDI_PG_GetConnString(MPIDI_Process.my_pg, peer, card, capacity_bytes) != MPI_SUCCESS;
+}
+
+static void warning(void *user ATTRIBUTE((unused)), const char *text)
+{
+    int i;
+
+    for (i = 0; i < warning_count; i++)
+        if (strcmp(warnings[i], text) == 0)
+            return;
+    if (warning_count < MAX_WARNINGS) {
+        char *copy = MPL_strdup(text);
+        if (copy != NULL)
+            warnings[warning_count++] = copy;
+    }
+    MPL_error_printf("[%d] ch3:offload: %s\n", MPIR_Process.rank, text);
+    fflush(stderr);
+}
+
+static const ch3_offload_callbacks_t callbacks = {
+    .size_bytes = sizeof(ch3_offload_callbacks_t),
+    .send_done = MPIDI_CH3I_Send_done,
+    .receive_done = MPIDI_CH3I_Receive_done,
+    .cancel_done = MPIDI_CH3I_Cancel_done,
+    .packet = MPIDI_CH3I_Packet_recv,
+    .peer_failed = MPIDI_CH3I_Peer_failed,
+    .resolve = resolve,
+    .warning = warning,
+};
+
+/* ---- the job's secret ---- */
+
+static int make_secret(unsigned char *secret)
+{
+    size_t got = 0;
+
+#ifdef HAVE_SYS_RANDOM_H
+    while (got < SECRET_BYTES) {
+        ssize_t n = getrandom(secret + got, SECRET_BYTES - got, 0);
+        if (n > 0)
+            got += n;
+        else if (errno != EINTR)
+            break;
+    }
+#endif
+    if (got < SECRET_BYTES) {
+        FILE *random = fopen("/dev/urandom", "rb");
+        if (random != NULL) {
+            got = fread(secret, 1, SECRET_BYTES, random);
+            fclose(random);
+        }
+    }
+    return got == SECRET_BYTES;
+}
+
+/* Rank 0 makes it, the process manager spreads it. */
+static int share_secret(int rank, int size, unsigned char *secret)
+{
+    int mpi_errno = MPI_SUCCESS;
+    char text[2 * SECRET_BYTES + 1];
+    int i;
+
+    if (rank == 0) {
+        MPIR_ERR_CHKANDJUMP1(!make_secret(secret), mpi_errno, MPI_ERR_OTHER, "**ch3|offload|create",
+                             "**ch3|offload|create %s", "no random bytes for the job's secret");
+        for (i = 0; i < SECRET_BYTES; i++)
+            MPL_snprintf(text + 2 * i, 3, "%02x", secret[i]);
+    }
+    if (size == 1)
+        goto fn_exit;
+    if (rank == 0) {
+        mpi_errno = MPIR_pmi_kvs_put(SECRET_KEY, text);
+        MPIR_ERR_CHECK(mpi_errno);
+    }
+    mpi_errno = MPIR_pmi_barrier();
+    MPIR_ERR_CHECK(mpi_errno);
+    if (rank != 0) {
+        char value[MPIDI_MAX_KVS_VALUE_LEN];
+
+        mpi_errno = MPIR_pmi_kvs_get(0, SECRET_KEY, value, sizeof(value));
+        MPIR_ERR_CHECK(mpi_errno);
+        for (i = 0; i < SECRET_BYTES; i++) {
+            unsigned byte = 0;
+            MPIR_ERR_CHKANDJUMP1(sscanf(value + 2 * i, "%2x", &byte) != 1, mpi_errno, MPI_ERR_OTHER,
+                                 "**ch3|offload|create", "**ch3|offload|create %s",
+                                 "the process manager returned no secret for this job");
+            secret[i] = byte;
+        }
+    }
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+/* ---- start and end ---- */
+
+int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg_rank)
+{
+    int mpi_errno = MPI_SUCCESS;
+    char message[MESSAGE_BYTES] = "";
+    ch3_offload_config_t config;
+
+    MPIR_FUNC_ENTER;
+
+    ch3_offload_config_default(&config);
+    config.rank = pg_rank;
+    config.job_size = pg_p->size;
+    config.always_ignored_bits = MPIDI_CH3I_Error_bits();
+    MPIR_ERR_CHKANDJUMP1(MPIDI_CH3I_Settings(&config, message, sizeof(message)) != 0, mpi_errno,
+                         MPI_ERR_OTHER, "**ch3|offload|setting", "**ch3|offload|setting %s", message);
+
+    mpi_errno = share_secret(pg_rank, pg_p->size, config.secret);
+    MPIR_ERR_CHECK(mpi_errno);
+
+    mpi_errno = MPIDI_CH3I_Progress_init();
+    MPIR_ERR_CHECK(mpi_errno);
+    mpi_errno = MPIDI_CH3I_Packet_recv_init();
+    MPIR_ERR_CHECK(mpi_errno);
+    MPIR_ERR_CHKANDJUMP1(ch3_offload_create(&config, &callbacks, NULL, &MPIDI_CH3I_process, message,
+                                            sizeof(message)) != 0, mpi_errno, MPI_ERR_OTHER,
+                         "**ch3|offload|create", "**ch3|offload|create %s", message);
+    mpi_errno = MPIDI_CH3I_Failure_init();
+    MPIR_ERR_CHECK(mpi_errno);
+    MPIDI_CH3I_Pvars_init();
+
+    /* Messages to oneself are CH3's. This process's number was not known yet in MPIDI_CH3_VC_Init. */
+    pg_p->vct[pg_rank].comm_ops = NULL;
+
+    /* Publishes the card, and waits until everybody has. */
+    mpi_errno = MPIDI_PG_SetConnInfo(pg_rank, ch3_offload_card(MPIDI_CH3I_process));
+    MPIR_ERR_CHECK(mpi_errno);
+
+  fn_exit:
+    MPIR_FUNC_EXIT;
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+int MPIDI_CH3_InitCompleted(void)
+{
+    return MPI_SUCCESS;
+}
+
+int MPIDI_CH3_Finalize(void)
+{
+    int mpi_errno = MPI_SUCCESS;
+    ch3_offload_process_t *process = MPIDI_CH3I_process;
+
+    MPIR_FUNC_ENTER;
+
+    mpi_errno = MPIDI_CH3I_Progress_drain();
+    MPIR_ERR_CHECK(mpi_errno);
+    MPIDI_CH3I_Pvars_finalize();
+    MPIDI_CH3I_Failure_finalize();
+    MPIDI_CH3I_Send_finalize();
+    mpi_errno = MPIDI_CH3I_Progress_finalize();
+    MPIR_ERR_CHECK(mpi_errno);
+    MPIDI_CH3I_process = NULL;
+    ch3_offload_destroy(process);
+    while (warning_count > 0)
+        MPL_free(warnings[--warning_count]);
+
+  fn_exit:
+    MPIR_FUNC_EXIT;
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+/* ---- virtual connections and process groups ---- */
+
+int MPIDI_CH3_VC_Init(MPIDI_VC_t * vc)
+{
+    memset(&vc->ch, 0, sizeof(vc->ch));
+    vc->comm_ops = &MPIDI_CH3I_comm_ops;
+    return MPI_SUCCESS;
+}
+
+int MPIDI_CH3_VC_Destroy(MPIDI_VC_t * vc)
+{
+    MPL_free(vc->ch.partial_header);
+    vc->ch.partial_header = NULL;
+    return MPI_SUCCESS;
+}
+
+int MPIDI_CH3_PG_Init(MPIDI_PG_t * pg ATTRIBUTE((unused)))
+{
+    return MPI_SUCCESS;
+}
+
+int MPIDI_CH3_PG_Destroy(struct MPIDI_PG *pg ATTRIBUTE((unused)))
+{
+    return MPI_SUCCESS;
+}
+
+int MPIDI_CH3_Get_business_card(int my_rank ATTRIBUTE((unused)), char *value, int length)
+{
+    MPL_strncpy(value, ch3_offload_card(MPIDI_CH3I_process), length);
+    return MPI_SUCCESS;
+}
+
+/* ---- no dynamic processes ---- */
+
+int MPIDI_CH3_PortFnsInit(MPIDI_PortFns * port_fns)
+{
+    memset(port_fns, 0, sizeof(*port_fns));
+    return MPI_SUCCESS;
+}
+
+int MPIDI_CH3_Connect_to_root(const char *port_name ATTRIBUTE((unused)),
+                              MPIDI_VC_t ** new_vc ATTRIBUTE((unused)))
+{
+    int mpi_errno = MPI_SUCCESS;
+
+    MPIR_ERR_SET1(mpi_errno, MPI_ERR_OTHER, "**notimpl", "**notimpl %s", __func__);
+    return mpi_errno;
+}

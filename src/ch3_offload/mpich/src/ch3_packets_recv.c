@@ -1,0 +1,220 @@
+/*
+ * The ch3:offload channel: packets of CH3, coming in.
+ *
+ * The engine delivers the stream of packets of a peer in chunks that may end anywhere: inside a header, inside
+ * the data. CH3's handler of a packet gets what data there is and either takes it all or returns a request whose
+ * iov wants the rest, as often as its OnDataAvail says so.
+ */
+
+#include "mpidi_ch3_impl.h"
+
+static MPIDI_CH3_PktHandler_Fcn *handlers[MPIDI_CH3_PKT_END_ALL + 1];
+
+int MPIDI_CH3I_Packet_recv_init(void)
+{
+    int mpi_errno = MPI_SUCCESS;
+    int type;
+
+    mpi_errno = MPIDI_CH3_PktHandler_Init(handlers, MPIDI_CH3_PKT_END_ALL + 1);
+    MPIR_ERR_CHECK(mpi_errno);
+    /* Messages are the engine's: a packet that carries one is a forgery. */
+    for (type = MPIDI_CH3_PKT_EAGER_SEND; type <= MPIDI_CH3_PKT_CANCEL_SEND_RESP; type++)
+        handlers[type] = NULL;
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+static int no_bytes_wanted(MPIR_Request * rreq)
+{
+    int i;
+
+    for (i = 0; i < rreq->dev.iov_count; i++)
+        if (rreq->dev.iov[rreq->dev.iov_offset + i].iov_len > 0)
+            return FALSE;
+    return TRUE;
+}
+
+/* The iov of the active request is full. */
+static int iov_is_full(MPIDI_VC_t * vc)
+{
+    int mpi_errno = MPI_SUCCESS;
+    int complete = TRUE;
+    MPIR_Request *rreq = vc->ch.recv_active;
+
+    if (rreq->dev.OnDataAvail == NULL)
+        mpi_errno = MPID_Request_complete(rreq);
+    else
+        mpi_errno = rreq->dev.OnDataAvail(vc, rreq, &complete);
+    if (complete)
+        vc->ch.recv_active = NULL;
+    else
+        rreq->dev.iov_offset = 0;
+    return mpi_errno;
+}
+
+/* Moves bytes into the iov of the active request. Returns how many. */
+static size_t fill_iov(MPIR_Request * rreq, const char *bytes, size_t length)
+{
+    size_t taken = 0;
+
+    while (rreq->dev.iov_count > 0) {
+        struct iovec *iov = &rreq->dev.iov[rreq->dev.iov_offset];
+        size_t n = MPL_MIN(iov->iov_len, length - taken);
+
+        if (n > 0 && !rreq->dev.drop_data)
+            MPIR_Memcpy(iov->iov_base, bytes + taken, n);
+        taken += n;
+        iov->iov_base = (char *) iov->iov_base + n;
+        iov->iov_len -= n;
+        if (iov->iov_len > 0)
+            break;
+        rreq->dev.iov_offset++;
+        rreq->dev.iov_count--;
+    }
+    return taken;
+}
+
+/* A late farewell to a process that never knew of the connection and is finalizing: it gets the answer that
+ * ends it at once. Anything else from there is ignored. */
+static int answer_late_close(MPIDI_VC_t * vc, const MPIDI_CH3_Pkt_t * pkt)
+{
+    int mpi_errno = MPI_SUCCESS;
+
+    if (pkt->type == MPIDI_CH3_PKT_CLOSE && !pkt->close.ack) {
+        MPIDI_CH3_Pkt_t answer;
+        MPIR_Request *sreq;
+
+        MPIDI_Pkt_init(&answer.close, MPIDI_CH3_PKT_CLOSE);
+        answer.close.ack = TRUE;
+        mpi_errno = MPIDI_CH3_iStartMsg(vc, &answer, sizeof(answer.close), &sreq);
+        if (sreq != NULL)
+            MPIR_Request_free(sreq);
+    }
+    return mpi_errno;
+}
+
+/* Calls the handler of a packet with the data behind its header. Returns an error, and in *taken how much of
+ * the data it took. */
+static int handle_header(MPIDI_VC_t * vc, MPIDI_CH3_Pkt_t * pkt, const char *data, size_t length,
+                         size_t * taken)
+{
+    int mpi_errno = MPI_SUCCESS;
+    intptr_t data_bytes = length;
+    MPIR_Request *rreq = NULL;
+    int type = pkt->type;
+
+    *taken = 0;
+    if (type < 0 || type >= MPIDI_CH3_PKT_END_ALL || handlers[type] == NULL) {
+        ch3_offload_fail_peer(MPIDI_CH3I_process, vc->pg_rank);
+        MPIR_ERR_SETANDJUMP1(mpi_errno, MPI_ERR_OTHER, "**ch3|offload|protocol",
+                             "**ch3|offload|protocol %d", vc->pg_rank);
+    }
+    if (vc->state == MPIDI_VC_STATE_INACTIVE_CLOSED) {
+        mpi_errno = answer_late_close(vc, pkt);
+        MPIR_ERR_CHECK(mpi_errno);
+        goto fn_exit;
+    }
+    mpi_errno = handlers[type] (vc, pkt, (void *) data, &data_bytes, &rreq);
+    MPIR_ERR_CHECK(mpi_errno);
+    *taken = data_bytes;
+    if (rreq != NULL) {
+        rreq->dev.iov_offset = 0;
+        vc->ch.recv_active = rreq;
+        while (vc->ch.recv_active != NULL && no_bytes_wanted(vc->ch.recv_active)) {
+            mpi_errno = iov_is_full(vc);
+            MPIR_ERR_CHECK(mpi_errno);
+        }
+    }
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+/* Collects a header that a chunk's end has cut. Returns how many bytes it took. */
+static size_t collect_header(MPIDI_VC_t * vc, const char *bytes, size_t length)
+{
+    size_t n = MPL_MIN(length, sizeof(MPIDI_CH3_Pkt_t) - vc->ch.partial_header_bytes);
+
+    if (vc->ch.partial_header == NULL) {
+        vc->ch.partial_header = MPL_malloc(sizeof(MPIDI_CH3_Pkt_t), MPL_MEM_BUFFER);
+        MPIR_Assert(vc->ch.partial_header != NULL);
+    }
+    MPIR_Memcpy((char *) vc->ch.partial_header + vc->ch.partial_header_bytes, bytes, n);
+    vc->ch.partial_header_bytes += n;
+    return n;
+}
+
+/* The next bytes of the stream. */
+void MPIDI_CH3I_Packet_recv(void *user ATTRIBUTE((unused)), uint32_t peer, const void *bytes,
+                            size_t length_bytes)
+{
+    int mpi_errno = MPI_SUCCESS;
+    const char *in = bytes;
+    size_t left = length_bytes;
+    size_t taken;
+    MPIDI_VC_t *vc;
+
+    if (peer >= (uint32_t) MPIDI_Process.my_pg->size)
+        return;
+    MPIDI_PG_Get_vc_set_active(MPIDI_Process.my_pg, peer, &vc);
+
+    while (left > 0 && !vc->ch.peer_failed) {
+        if (vc->ch.recv_active != NULL) {
+            taken = fill_iov(vc->ch.recv_active, in, left);
+            in += taken;
+            left -= taken;
+            while (vc->ch.recv_active != NULL && no_bytes_wanted(vc->ch.recv_active)) {
+                mpi_errno = iov_is_full(vc);
+                MPIR_ERR_CHECK(mpi_errno);
+            }
+        } else if (vc->ch.partial_header_bytes == 0 && left >= sizeof(MPIDI_CH3_Pkt_t)) {
+            MPIDI_CH3_Pkt_t pkt;        /* the chunk may be unaligned */
+
+            MPIR_Memcpy(&pkt, in, sizeof(pkt));
+            in += sizeof(pkt);
+            left -= sizeof(pkt);
+            mpi_errno = handle_header(vc, &pkt, in, left, &taken);
+            MPIR_ERR_CHECK(mpi_errno);
+            in += taken;
+            left -= taken;
+        } else {
+            taken = collect_header(vc, in, left);
+            in += taken;
+            left -= taken;
+            if (vc->ch.partial_header_bytes == (int) sizeof(MPIDI_CH3_Pkt_t)) {
+                MPIDI_CH3_Pkt_t pkt;
+
+                MPIR_Memcpy(&pkt, vc->ch.partial_header, sizeof(pkt));
+                vc->ch.partial_header_bytes = 0;
+                mpi_errno = handle_header(vc, &pkt, in, left, &taken);
+                MPIR_ERR_CHECK(mpi_errno);
+                in += taken;
+                left -= taken;
+            }
+        }
+    }
+
+  fn_exit:
+    MPIDI_CH3I_Defer_error(mpi_errno);
+    return;
+  fn_fail:
+    goto fn_exit;
+}
+
+/* The peer is dead: the rest of the packet will not come. */
+void MPIDI_CH3I_Packet_recv_fail(MPIDI_VC_t * vc, int mpi_errno)
+{
+    MPIR_Request *rreq = vc->ch.recv_active;
+
+    vc->ch.partial_header_bytes = 0;
+    if (rreq != NULL) {
+        vc->ch.recv_active = NULL;
+        rreq->status.MPI_ERROR = mpi_errno;
+        MPIDI_CH3I_Defer_error(MPID_Request_complete(rreq));
+    }
+}

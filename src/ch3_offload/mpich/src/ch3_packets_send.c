@@ -1,0 +1,251 @@
+/*
+ * The ch3:offload channel: packets of CH3 (RMA, close, revoke), going out.
+ *
+ * The packets to one peer are a stream of bytes: a header of fixed size, sizeof(MPIDI_CH3_Pkt_t), padded with
+ * zeros, and the data that it announces. The engine queues and keeps the order, with one exception: a request whose
+ * OnDataAvail loads the next part of its data when one part has gone. While such a request is in mid-packet
+ * (send_active), what comes behind it waits here (sendq).
+ */
+
+#include "mpidi_ch3_impl.h"
+
+/* Requests in all sendqs. */
+static int waiting = 0;
+
+int MPIDI_CH3I_Packets_idle(void)
+{
+    return waiting == 0;
+}
+
+static void set_header(MPIDI_CH3_Pkt_t * to, const void *header, intptr_t header_bytes)
+{
+    MPIR_Assert(header_bytes <= (intptr_t) sizeof(MPIDI_CH3_Pkt_t));
+    memset(to, 0, sizeof(*to));
+    MPIR_Memcpy(to, header, header_bytes);
+}
+
+static int is_dead(MPIDI_VC_t * vc)
+{
+    return vc->state == MPIDI_VC_STATE_MORIBUND || vc->ch.peer_failed;
+}
+
+static void fail_request(MPIR_Request * sreq, int mpi_errno)
+{
+    sreq->status.MPI_ERROR = mpi_errno;
+    MPIDI_CH3I_Defer_error(MPID_Request_complete(sreq));
+}
+
+/* One part of a packet has gone. Returns TRUE when the request is done, FALSE when its iov has more. */
+static int advance(MPIDI_VC_t * vc, MPIR_Request * sreq)
+{
+    int mpi_errno;
+    int complete = TRUE;
+
+    if (sreq->dev.OnDataAvail == NULL) {
+        MPIDI_CH3I_Defer_error(MPID_Request_complete(sreq));
+        return TRUE;
+    }
+    mpi_errno = sreq->dev.OnDataAvail(vc, sreq, &complete);
+    MPIDI_CH3I_Defer_error(mpi_errno);
+    return mpi_errno != MPI_SUCCESS || complete || MPIR_Request_is_complete(sreq);
+}
+
+/* Hands parts of the request's packet to the engine until it is done or the engine keeps one. `header` is
+ * NULL for a continuation. Takes no reference unless the engine keeps a part. */
+static void start_or_continue(MPIDI_VC_t * vc, MPIR_Request * sreq, const MPIDI_CH3_Pkt_t * header)
+{
+    /* A continuation is active already, and its OnDataAvail may be gone by now. */
+    int is_active = sreq->dev.OnDataAvail != NULL || header == NULL;
+
+    /* OnDataAvail may free the request or start other packets, which must not come between. */
+    MPIR_Request_add_ref(sreq);
+    if (is_active)
+        vc->ch.send_active = sreq;
+    for (;;) {
+        int status = CH3_OFFLOAD_OK;
+        int progressed;
+
+        progressed = ch3_offload_send_packet(MPIDI_CH3I_process, vc->pg_rank, header,
+                                             header == NULL ? 0 : sizeof(*header),
+                                             sreq->dev.iov + sreq->dev.iov_offset, sreq->dev.iov_count,
+                                             sreq, &status);
+        if (progressed == CH3_OFFLOAD_PENDING) {
+            sreq->ch.is_pending = TRUE;
+            return;             /* keeps the reference, and send_active */
+        }
+        if (progressed == CH3_OFFLOAD_ERROR) {
+            fail_request(sreq, MPIDI_CH3I_Error(status, vc->pg_rank));
+            break;
+        }
+        if (advance(vc, sreq))
+            break;
+        header = NULL;
+    }
+    if (is_active)
+        vc->ch.send_active = NULL;
+    MPIR_Request_free(sreq);
+}
+
+static void drain(MPIDI_VC_t * vc)
+{
+    while (vc->ch.send_active == NULL && vc->ch.sendq_head != NULL) {
+        MPIR_Request *sreq = vc->ch.sendq_head;
+        vc->ch.sendq_head = sreq->next;
+        if (vc->ch.sendq_head == NULL)
+            vc->ch.sendq_tail = NULL;
+        sreq->next = NULL;
+        waiting--;
+        start_or_continue(vc, sreq, &sreq->dev.pending_pkt);
+        MPIR_Request_free(sreq);
+    }
+}
+
+static void enqueue(MPIDI_VC_t * vc, MPIR_Request * sreq)
+{
+    MPIR_Request_add_ref(sreq);
+    sreq->next = NULL;
+    if (vc->ch.sendq_tail != NULL)
+        vc->ch.sendq_tail->next = sreq;
+    else
+        vc->ch.sendq_head = sreq;
+    vc->ch.sendq_tail = sreq;
+    waiting++;
+}
+
+/* The request's iov describes the data. */
+static void submit(MPIDI_VC_t * vc, MPIR_Request * sreq, const void *header, intptr_t header_bytes)
+{
+    sreq->ch.is_packet = TRUE;
+    sreq->ch.vc = vc;
+    sreq->dev.iov_offset = 0;
+    if (vc->ch.send_active != NULL || vc->ch.sendq_head != NULL) {
+        set_header(&sreq->dev.pending_pkt, header, header_bytes);
+        enqueue(vc, sreq);
+    } else {
+        MPIDI_CH3_Pkt_t pkt;
+        set_header(&pkt, header, header_bytes);
+        start_or_continue(vc, sreq, &pkt);
+        drain(vc);
+    }
+}
+
+/* The engine is through with a part that it had kept (send_done). */
+void MPIDI_CH3I_Packet_sent(MPIR_Request * sreq, int status)
+{
+    MPIDI_VC_t *vc = sreq->ch.vc;
+    int was_active = vc->ch.send_active == sreq;
+
+    sreq->ch.is_pending = FALSE;
+    if (status != CH3_OFFLOAD_OK)
+        fail_request(sreq, MPIDI_CH3I_Error(status, vc->pg_rank));
+    else if (!advance(vc, sreq)) {
+        start_or_continue(vc, sreq, NULL);
+        was_active = FALSE;     /* start_or_continue has seen to it */
+    }
+    if (was_active)
+        vc->ch.send_active = NULL;
+    MPIR_Request_free(sreq);
+    drain(vc);
+}
+
+/* The peer is dead: what waits here will not go. What the engine keeps comes back through send_done. */
+void MPIDI_CH3I_Packets_fail(MPIDI_VC_t * vc, int mpi_errno)
+{
+    while (vc->ch.sendq_head != NULL) {
+        MPIR_Request *sreq = vc->ch.sendq_head;
+        vc->ch.sendq_head = sreq->next;
+        sreq->next = NULL;
+        waiting--;
+        fail_request(sreq, mpi_errno);
+        MPIR_Request_free(sreq);
+    }
+    vc->ch.sendq_tail = NULL;
+}
+
+int MPIDI_CH3_iSendv(MPIDI_VC_t * vc, MPIR_Request * sreq, struct iovec *iov, int n_iov)
+{
+    int mpi_errno = MPI_SUCCESS;
+    int i;
+
+    MPIR_Assert(n_iov >= 1 && n_iov <= MPL_IOV_LIMIT);
+    if (is_dead(vc)) {
+        MPIR_ERR_SET1(mpi_errno, MPIX_ERR_PROC_FAILED, "**comm_fail", "**comm_fail %d", vc->pg_rank);
+        sreq->status.MPI_ERROR = mpi_errno;
+        MPID_Request_complete(sreq);
+        goto fn_fail;
+    }
+    for (i = 1; i < n_iov; i++)
+        sreq->dev.iov[i - 1] = iov[i];
+    sreq->dev.iov_count = n_iov - 1;
+    submit(vc, sreq, iov[0].iov_base, iov[0].iov_len);
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+int MPIDI_CH3_iSend(MPIDI_VC_t * vc, MPIR_Request * sreq, void *header, intptr_t header_bytes)
+{
+    struct iovec iov[1];
+
+    iov[0].iov_base = header;
+    iov[0].iov_len = header_bytes;
+    return MPIDI_CH3_iSendv(vc, sreq, iov, 1);
+}
+
+/* Sends a packet for which the caller has no request; makes one only if the packet has to wait. */
+int MPIDI_CH3_iStartMsgv(MPIDI_VC_t * vc, struct iovec *iov, int n_iov, MPIR_Request ** sreq_ptr)
+{
+    int mpi_errno = MPI_SUCCESS;
+    int i;
+    MPIR_Request *sreq;
+
+    *sreq_ptr = NULL;
+    MPIR_Assert(n_iov >= 1 && n_iov <= MPL_IOV_LIMIT);
+    MPIR_ERR_CHKANDJUMP1(is_dead(vc), mpi_errno, MPIX_ERR_PROC_FAILED, "**comm_fail", "**comm_fail %d",
+                         vc->pg_rank);
+
+    if (n_iov == 1 && vc->ch.send_active == NULL && vc->ch.sendq_head == NULL) {
+        /* The engine copies the header, and there is nothing else to keep. */
+        MPIDI_CH3_Pkt_t pkt;
+        int status = CH3_OFFLOAD_OK;
+
+        set_header(&pkt, iov[0].iov_base, iov[0].iov_len);
+        if (ch3_offload_send_packet(MPIDI_CH3I_process, vc->pg_rank, &pkt, sizeof(pkt), NULL, 0, NULL,
+                                    &status) == CH3_OFFLOAD_ERROR) {
+            mpi_errno = MPIDI_CH3I_Error(status, vc->pg_rank);
+            goto fn_fail;
+        }
+        goto fn_exit;
+    }
+
+    sreq = MPIR_Request_create(MPIR_REQUEST_KIND__SEND);
+    MPIR_ERR_CHKANDJUMP(sreq == NULL, mpi_errno, MPI_ERR_OTHER, "**nomemreq");
+    MPIR_Object_set_ref(sreq, 2);
+    for (i = 1; i < n_iov; i++)
+        sreq->dev.iov[i - 1] = iov[i];
+    sreq->dev.iov_count = n_iov - 1;
+    submit(vc, sreq, iov[0].iov_base, iov[0].iov_len);
+    if (MPIR_Request_is_complete(sreq)) {
+        mpi_errno = sreq->status.MPI_ERROR;
+        MPIR_Request_free(sreq);
+        MPIR_ERR_CHECK(mpi_errno);
+    } else {
+        *sreq_ptr = sreq;
+    }
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+int MPIDI_CH3_iStartMsg(MPIDI_VC_t * vc, void *header, intptr_t header_bytes, MPIR_Request ** sreq_ptr)
+{
+    struct iovec iov[1];
+
+    iov[0].iov_base = header;
+    iov[0].iov_len = header_bytes;
+    return MPIDI_CH3_iStartMsgv(vc, iov, 1, sreq_ptr);
+}

@@ -1,0 +1,211 @@
+/*
+ * The ch3:offload channel: progress, and the waiting of one thread or several.
+ *
+ * One thread at a time, the leader, polls and sleeps; it leaves the critical section to sleep, and between
+ * polls when there are other threads. The other threads that wait sleep on a condition variable until the
+ * leader has seen something finish. A thread that only tests polls for itself.
+ *
+ * Who sleeps misses nothing: everything that makes a wait succeed comes from the engine (which wakes the leader), from
+ * another thread's completion (MPIDI_CH3I_PROGRESS_WAKEUP), from a signal (ch3_failure.c), or from
+ * a progress hook; hooks act on completions and packets, and are run again after every one.
+ */
+
+#include "mpidi_ch3_impl.h"
+
+volatile unsigned int MPIDI_CH3I_progress_completion_count = 0;
+
+#ifdef MPICH_IS_THREADED
+/* TRUE while the leader is outside the critical section. */
+volatile int MPIDI_CH3I_progress_blocked = FALSE;
+volatile int MPIDI_CH3I_progress_wakeup_signalled = FALSE;
+static MPID_Thread_cond_t completion_cond;
+static int has_leader = FALSE;
+#endif
+
+static int deferred_error = MPI_SUCCESS;
+
+void MPIDI_CH3I_Defer_error(int mpi_errno)
+{
+    if (mpi_errno != MPI_SUCCESS && deferred_error == MPI_SUCCESS)
+        deferred_error = mpi_errno;
+}
+
+int MPIDI_CH3I_Progress_init(void)
+{
+#ifdef MPICH_IS_THREADED
+    int err;
+    MPID_Thread_cond_create(&completion_cond, &err);
+    MPIR_Assert(err == 0);
+#endif
+    return MPI_SUCCESS;
+}
+
+int MPIDI_CH3I_Progress_finalize(void)
+{
+#ifdef MPICH_IS_THREADED
+    int err;
+    MPID_Thread_cond_destroy(&completion_cond, &err);
+    MPIR_Assert(err == 0);
+#endif
+    return MPI_SUCCESS;
+}
+
+#ifdef MPICH_IS_THREADED
+void MPIDI_CH3I_Progress_wakeup(void)
+{
+    if (MPIDI_CH3I_process != NULL)
+        ch3_offload_wake(MPIDI_CH3I_process);
+}
+#endif
+
+/* Polls everything once. *happened: something moved. */
+static int poll_once(int *happened)
+{
+    int mpi_errno = MPI_SUCCESS;
+    int made_progress = FALSE;
+    size_t events;
+
+    mpi_errno = MPIDI_CH3I_Failure_poll();
+    MPIR_ERR_CHECK(mpi_errno);
+
+    events = ch3_offload_progress(MPIDI_CH3I_process);
+    if (unlikely(deferred_error != MPI_SUCCESS)) {
+        mpi_errno = deferred_error;
+        deferred_error = MPI_SUCCESS;
+        goto fn_fail;
+    }
+    if (events > 0)
+        MPIDI_CH3I_Drop_revoked();
+
+    mpi_errno = MPIR_Progress_hook_exec_all(&made_progress);
+    MPIR_ERR_CHECK(mpi_errno);
+    if (made_progress)
+        MPIDI_CH3_Progress_signal_completion();
+    *happened = events > 0 || made_progress;
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+/* Lets other threads in. */
+static void yield(void)
+{
+#ifdef MPICH_IS_THREADED
+    if (MPIR_IS_THREADED) {
+        MPIDI_CH3I_progress_blocked = TRUE;
+        MPID_THREAD_CS_YIELD(GLOBAL, MPIR_THREAD_GLOBAL_ALLFUNC_MUTEX);
+        MPIDI_CH3I_progress_blocked = FALSE;
+        MPIDI_CH3I_progress_wakeup_signalled = FALSE;
+    }
+#endif
+}
+
+static void sleep_outside(int timeout_ms)
+{
+#ifdef MPICH_IS_THREADED
+    MPIDI_CH3I_progress_blocked = TRUE;
+    MPID_THREAD_CS_EXIT(GLOBAL, MPIR_THREAD_GLOBAL_ALLFUNC_MUTEX);
+#endif
+    ch3_offload_sleep(MPIDI_CH3I_process, timeout_ms);
+#ifdef MPICH_IS_THREADED
+    MPID_THREAD_CS_ENTER(GLOBAL, MPIR_THREAD_GLOBAL_ALLFUNC_MUTEX);
+    MPIDI_CH3I_progress_blocked = FALSE;
+    MPIDI_CH3I_progress_wakeup_signalled = FALSE;
+#endif
+}
+
+/* Spins and sleeps until the completion count is no longer `count`. */
+static int wait_as_leader(unsigned int count)
+{
+    int mpi_errno = MPI_SUCCESS;
+    int happened = FALSE;
+
+    ch3_offload_wait_begin(MPIDI_CH3I_process);
+    for (;;) {
+        mpi_errno = poll_once(&happened);
+        if (mpi_errno != MPI_SUCCESS || MPIDI_CH3I_progress_completion_count != count)
+            break;
+        yield();
+        if (MPIDI_CH3I_progress_completion_count != count)
+            break;
+        if (happened || !ch3_offload_should_sleep(MPIDI_CH3I_process))
+            continue;
+
+        /* Armed now: what comes from here on ends the sleep. */
+        mpi_errno = poll_once(&happened);
+        if (mpi_errno == MPI_SUCCESS && !happened && MPIDI_CH3I_progress_completion_count == count)
+            sleep_outside(-1);
+        ch3_offload_awake(MPIDI_CH3I_process);
+        if (mpi_errno != MPI_SUCCESS || MPIDI_CH3I_progress_completion_count != count)
+            break;
+    }
+    ch3_offload_wait_end(MPIDI_CH3I_process);
+    return mpi_errno;
+}
+
+static int progress_wait(MPID_Progress_state * state)
+{
+    int mpi_errno = MPI_SUCCESS;
+
+#ifdef MPICH_IS_THREADED
+    while (has_leader) {
+        int err;
+        if (state->ch.completion_count != MPIDI_CH3I_progress_completion_count)
+            goto fn_exit;
+        MPID_Thread_cond_wait(&completion_cond, &MPIR_THREAD_GLOBAL_ALLFUNC_MUTEX, &err);
+        MPIR_Assert(err == 0);
+    }
+    has_leader = TRUE;
+#endif
+
+    mpi_errno = wait_as_leader(state->ch.completion_count);
+
+#ifdef MPICH_IS_THREADED
+    has_leader = FALSE;
+    if (MPIR_IS_THREADED) {
+        int err;
+        MPID_Thread_cond_broadcast(&completion_cond, &err);
+        MPIR_Assert(err == 0);
+    }
+  fn_exit:
+#endif
+    state->ch.completion_count = MPIDI_CH3I_progress_completion_count;
+    return mpi_errno;
+}
+
+int MPIDI_CH3I_Progress(int blocking, MPID_Progress_state * state)
+{
+    int happened;
+
+    if (blocking)
+        return progress_wait(state);
+    return poll_once(&happened);
+}
+
+/* MPI_Finalize: what is on its way goes out before the engine is destroyed. */
+int MPIDI_CH3I_Progress_drain(void)
+{
+    int mpi_errno = MPI_SUCCESS;
+    int happened;
+
+    ch3_offload_wait_begin(MPIDI_CH3I_process);
+    while (!ch3_offload_idle(MPIDI_CH3I_process) || !MPIDI_CH3I_Packets_idle()) {
+        mpi_errno = poll_once(&happened);
+        MPIR_ERR_CHECK(mpi_errno);
+        if (!happened && ch3_offload_should_sleep(MPIDI_CH3I_process)) {
+            mpi_errno = poll_once(&happened);
+            if (mpi_errno == MPI_SUCCESS && !happened && !ch3_offload_idle(MPIDI_CH3I_process))
+                ch3_offload_sleep(MPIDI_CH3I_process, -1);
+            ch3_offload_awake(MPIDI_CH3I_process);
+            MPIR_ERR_CHECK(mpi_errno);
+        }
+    }
+
+  fn_exit:
+    ch3_offload_wait_end(MPIDI_CH3I_process);
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}

@@ -1,0 +1,384 @@
+/*
+ * The ch3:offload channel: the receive queue as the rest of CH3 knows it, in place of ch3u_recvq.c.
+ *
+ * There is no queue here: the engine matches. A receive that the engine finishes at once is returned as
+ * "not found, posted" with a request that is complete already, which MPID_Irecv and MPID_Recv take as well. A
+ * message from the process to itself is an external entry of the engine, whose cookie is the request that
+ * MPIDI_Isend_self made for it; such a receive is "found", and CH3 copies the data.
+ */
+
+#include "mpidi_ch3_impl.h"
+#include "mpidi_recvq_statistics.h"
+
+#ifdef HAVE_DEBUGGER_SUPPORT
+/* Message queues as a debugger wants them. The engine's cannot be shown in that form. */
+static MPIR_Request *no_queue = NULL;
+MPIR_Request **const MPID_Recvq_posted_head_ptr = &no_queue;
+MPIR_Request **const MPID_Recvq_unexpected_head_ptr = &no_queue;
+#endif
+
+/* The stock statistics. Lengths come from the engine; it does not search, so that an attempt is one
+ * look-up, and no time is spent on failed ones. */
+static unsigned long long PVAR_COUNTER_unexpected_recvq_match_attempts ATTRIBUTE((unused));
+static MPIR_T_pvar_timer_t PVAR_TIMER_time_failed_matching_postedq ATTRIBUTE((unused));
+static MPIR_T_pvar_timer_t PVAR_TIMER_time_matching_unexpectedq ATTRIBUTE((unused));
+unsigned long long PVAR_LEVEL_unexpected_recvq_buffer_size ATTRIBUTE((unused));
+
+static unsigned long long counter_value(const char *name)
+{
+    const uint64_t *counter = MPIDI_CH3I_process == NULL ? NULL : MPIDI_CH3I_Counter(name);
+    return counter == NULL ? 0 : *counter;
+}
+
+static void get_posted_length(void *addr ATTRIBUTE((unused)), void *obj ATTRIBUTE((unused)),
+                              int count ATTRIBUTE((unused)), void *value)
+{
+    *(unsigned *) value = (unsigned) counter_value("posted_depth");
+}
+
+static void get_unexpected_length(void *addr ATTRIBUTE((unused)), void *obj ATTRIBUTE((unused)),
+                                  int count ATTRIBUTE((unused)), void *value)
+{
+    *(unsigned *) value = (unsigned) counter_value("unexpected_depth");
+}
+
+static void get_unexpected_bytes(void *addr ATTRIBUTE((unused)), void *obj ATTRIBUTE((unused)),
+                                 int count ATTRIBUTE((unused)), void *value)
+{
+    *(unsigned long long *) value = counter_value("unexpected_bytes");
+}
+
+static void get_posted_attempts(void *addr ATTRIBUTE((unused)), void *obj ATTRIBUTE((unused)),
+                                int count ATTRIBUTE((unused)), void *value)
+{
+    *(unsigned long long *) value =
+        counter_value("received_expected") + counter_value("received_unexpected");
+}
+
+int MPIDI_CH3U_Recvq_init(void)
+{
+    int mpi_errno = MPI_SUCCESS;
+    const int flags = MPIR_T_PVAR_FLAG_READONLY | MPIR_T_PVAR_FLAG_CONTINUOUS;
+
+    MPIR_T_PVAR_LEVEL_REGISTER_DYNAMIC(RECVQ, MPI_UNSIGNED, posted_recvq_length, NULL, 1,
+                                       MPI_T_VERBOSITY_USER_DETAIL, MPI_T_BIND_NO_OBJECT, flags,
+                                       get_posted_length, NULL, "CH3",
+                                       "length of the posted message receive queue");
+    MPIR_T_PVAR_LEVEL_REGISTER_DYNAMIC(RECVQ, MPI_UNSIGNED, unexpected_recvq_length, NULL, 1,
+                                       MPI_T_VERBOSITY_USER_DETAIL, MPI_T_BIND_NO_OBJECT, flags,
+                                       get_unexpected_length, NULL, "CH3",
+                                       "length of the unexpected message receive queue");
+    MPIR_T_PVAR_COUNTER_REGISTER_DYNAMIC(RECVQ, MPI_UNSIGNED_LONG_LONG, posted_recvq_match_attempts,
+                                         NULL, 1, MPI_T_VERBOSITY_USER_DETAIL, MPI_T_BIND_NO_OBJECT,
+                                         flags, get_posted_attempts, NULL, "CH3",
+                                         "number of search passes on the posted message receive queue");
+    MPIR_T_PVAR_COUNTER_REGISTER_STATIC(RECVQ, MPI_UNSIGNED_LONG_LONG, unexpected_recvq_match_attempts,
+                                        MPI_T_VERBOSITY_USER_DETAIL, MPI_T_BIND_NO_OBJECT, flags, "CH3",
+                                        "number of search passes on the unexpected message receive queue");
+    MPIR_T_PVAR_TIMER_REGISTER_STATIC(RECVQ, MPI_DOUBLE, time_failed_matching_postedq,
+                                      MPI_T_VERBOSITY_USER_DETAIL, MPI_T_BIND_NO_OBJECT, flags, "CH3",
+                                      "total time spent on unsuccessful search passes on the posted receives queue");
+    MPIR_T_PVAR_TIMER_REGISTER_STATIC(RECVQ, MPI_DOUBLE, time_matching_unexpectedq,
+                                      MPI_T_VERBOSITY_USER_DETAIL, MPI_T_BIND_NO_OBJECT, flags, "CH3",
+                                      "total time spent on search passes on the unexpected receive queue");
+    MPIR_T_PVAR_LEVEL_REGISTER_DYNAMIC(RECVQ, MPI_UNSIGNED_LONG_LONG, unexpected_recvq_buffer_size,
+                                       NULL, 1, MPI_T_VERBOSITY_USER_DETAIL, MPI_T_BIND_NO_OBJECT, flags,
+                                       get_unexpected_bytes, NULL, "CH3",
+                                       "total buffer size allocated in the unexpected receive queue");
+    return mpi_errno;
+}
+
+/* ---- status and completion ---- */
+
+static MPI_Aint capacity_of(MPIR_Request * rreq)
+{
+    MPI_Aint size;
+    MPIR_Datatype_get_size_macro(rreq->dev.datatype, size);
+    return size * rreq->dev.user_count;
+}
+
+static void set_envelope(MPIR_Request * rreq, const ch3_offload_envelope_t * envelope)
+{
+    rreq->status.MPI_SOURCE = MPIDI_CH3I_Bits_source(envelope->bits);
+    rreq->status.MPI_TAG = MPIDI_CH3I_Bits_tag(envelope->bits);
+    MPIR_STATUS_SET_COUNT(rreq->status, envelope->length_bytes);
+    rreq->dev.recv_data_sz = envelope->length_bytes;
+}
+
+/* Having heard from a peer opens its virtual connection, as a packet from it would: both sides must go
+ * through the close protocol. */
+static void set_source_active(MPIR_Request * rreq)
+{
+    MPIDI_VC_t *vc;
+    int size = rreq->comm->comm_kind == MPIR_COMM_KIND__INTERCOMM ? rreq->comm->remote_size :
+        rreq->comm->local_size;
+
+    if (rreq->status.MPI_SOURCE >= 0 && rreq->status.MPI_SOURCE < size)
+        MPIDI_Comm_get_vc_set_active(rreq->comm, rreq->status.MPI_SOURCE, &vc);
+}
+
+/* The engine has finished the receive. */
+static int complete_receive(MPIR_Request * rreq, const ch3_offload_envelope_t * envelope)
+{
+    rreq->ch.operation = 0;
+    switch (envelope->status) {
+        case CH3_OFFLOAD_OK:
+            set_envelope(rreq, envelope);
+            if (rreq->ch.edge_bytes > 0) {
+                /* The message ends inside a basic element. */
+                MPIR_STATUS_SET_COUNT(rreq->status, envelope->length_bytes - rreq->ch.edge_bytes);
+                rreq->status.MPI_ERROR =
+                    MPIR_Err_create_code(MPI_SUCCESS, MPIR_ERR_RECOVERABLE, __func__, __LINE__,
+                                         MPI_ERR_TYPE, "**dtypemismatch", 0);
+            }
+            break;
+        case CH3_OFFLOAD_TRUNCATED:{
+                MPI_Aint capacity = capacity_of(rreq);
+                set_envelope(rreq, envelope);
+                MPIR_STATUS_SET_COUNT(rreq->status, capacity);
+                rreq->status.MPI_ERROR =
+                    MPIR_Err_create_code(MPI_SUCCESS, MPIR_ERR_RECOVERABLE, __func__, __LINE__,
+                                         MPI_ERR_TRUNCATE, "**truncate", "**truncate %d %d %d %d",
+                                         rreq->status.MPI_SOURCE, rreq->status.MPI_TAG,
+                                         (int) rreq->dev.recv_data_sz, (int) capacity);
+                break;
+            }
+        default:
+            set_envelope(rreq, envelope);
+            MPIR_STATUS_SET_COUNT(rreq->status, 0);
+            rreq->status.MPI_ERROR = MPIDI_CH3I_Error(envelope->status, rreq->status.MPI_SOURCE);
+            break;
+    }
+    set_source_active(rreq);
+    return MPID_Request_complete(rreq);
+}
+
+void MPIDI_CH3I_Receive_done(void *user ATTRIBUTE((unused)), void *cookie,
+                             const ch3_offload_envelope_t * envelope)
+{
+    MPIDI_CH3I_Defer_error(complete_receive(cookie, envelope));
+}
+
+/* Gives back a request that neither the user nor the engine has. */
+void MPIDI_CH3I_Free_unused_rreq(MPIR_Request * rreq)
+{
+    MPIR_Request_free(rreq);
+    MPIR_Request_free(rreq);
+}
+
+/* ---- receives ---- */
+
+static MPIR_Request *create_rreq(int source, int tag, int context_id, MPIR_Comm * comm)
+{
+    int mpi_errno ATTRIBUTE((unused)) = MPI_SUCCESS;
+    MPIR_Request *rreq;
+
+    MPIDI_Request_create_rreq(rreq, mpi_errno, return NULL);
+    rreq->dev.match.parts.tag = tag;
+    rreq->dev.match.parts.rank = source;
+    rreq->dev.match.parts.context_id = context_id;
+    rreq->comm = comm;
+    MPIR_Comm_add_ref(comm);
+    return rreq;
+}
+
+/* A receive from a dead process, of which nothing waits here: fails at once. */
+static int source_is_dead(int source, uint64_t bits, uint64_t ignore, MPIR_Comm * comm, int *mpi_errno)
+{
+    MPIDI_VC_t *vc;
+    ch3_offload_envelope_t envelope;
+
+    if (source == MPI_ANY_SOURCE)
+        return FALSE;
+    MPIDI_Comm_get_vc(comm, source, &vc);
+    if (likely(vc->state != MPIDI_VC_STATE_MORIBUND))
+        return FALSE;
+    if (ch3_offload_probe(MPIDI_CH3I_process, bits, ignore, &envelope))
+        return FALSE;
+    MPIR_ERR_SET1(*mpi_errno, MPIX_ERR_PROC_FAILED, "**comm_fail", "**comm_fail %d", vc->pg_rank);
+    return TRUE;
+}
+
+MPIR_Request *MPIDI_CH3U_Recvq_FDU_or_AEP(int source, int tag, int context_id, MPIR_Comm * comm,
+                                          void *user_buf, MPI_Aint user_count, MPI_Datatype datatype,
+                                          int *foundp)
+{
+    int mpi_errno = MPI_SUCCESS;
+    int needs_request;
+    int progressed;
+    uint64_t bits, ignore;
+    ch3_offload_payload_t payload;
+    ch3_offload_envelope_t envelope;
+    MPIR_Request *rreq;
+
+    *foundp = FALSE;
+    rreq = create_rreq(source, tag, context_id, comm);
+    if (rreq == NULL)
+        return NULL;
+    rreq->dev.user_buf = user_buf;
+    rreq->dev.user_count = user_count;
+    rreq->dev.datatype = datatype;
+
+    bits = MPIDI_CH3I_Receive_bits(context_id, source, tag, &ignore);
+    if (unlikely(source_is_dead(source, bits, ignore, comm, &mpi_errno))) {
+        rreq->status.MPI_ERROR = mpi_errno;
+        MPID_Request_complete(rreq);
+        return rreq;
+    }
+
+    MPIDI_CH3I_Payload(user_buf, user_count, datatype, &payload, &needs_request);
+    if (needs_request)
+        payload.address = rreq;
+    MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
+    envelope.external = NULL;
+    progressed = ch3_offload_post_receive(MPIDI_CH3I_process, bits, ignore, &payload, rreq,
+                                          &rreq->ch.operation, &envelope);
+    if (progressed == CH3_OFFLOAD_PENDING)
+        return rreq;
+
+    if (progressed == CH3_OFFLOAD_DONE && envelope.external != NULL) {
+        MPIDI_CH3I_Free_unused_rreq(rreq);
+        rreq = envelope.external;
+        rreq->comm = comm;
+        MPIR_Comm_add_ref(comm);
+        rreq->dev.user_buf = user_buf;
+        rreq->dev.user_count = user_count;
+        rreq->dev.datatype = datatype;
+        *foundp = TRUE;
+        return rreq;
+    }
+
+    complete_receive(rreq, &envelope);
+    return rreq;
+}
+
+int MPIDI_CH3U_Recvq_FU(int source, int tag, int context_id, MPI_Status * s)
+{
+    uint64_t bits, ignore;
+    ch3_offload_envelope_t envelope;
+
+    bits = MPIDI_CH3I_Receive_bits(context_id, source, tag, &ignore);
+    MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
+    envelope.external = NULL;
+    if (!ch3_offload_probe(MPIDI_CH3I_process, bits, ignore, &envelope))
+        return FALSE;
+
+    if (s != MPI_STATUS_IGNORE) {
+        s->MPI_SOURCE = MPIDI_CH3I_Bits_source(envelope.bits);
+        s->MPI_TAG = MPIDI_CH3I_Bits_tag(envelope.bits);
+        if (envelope.external != NULL) {
+            MPIR_Request *rreq = envelope.external;
+            MPIR_STATUS_SET_COUNT(*s, MPIR_STATUS_GET_COUNT(rreq->status));
+        } else {
+            MPIR_STATUS_SET_COUNT(*s, envelope.length_bytes);
+        }
+        MPIR_STATUS_SET_CANCEL_BIT(*s, FALSE);
+    }
+    return TRUE;
+}
+
+MPIR_Request *MPIDI_CH3U_Recvq_FDU_matchonly(int source, int tag, int context_id, MPIR_Comm * comm,
+                                             int *foundp)
+{
+    uint64_t bits, ignore, message;
+    ch3_offload_envelope_t envelope;
+    MPIR_Request *rreq;
+
+    *foundp = FALSE;
+    bits = MPIDI_CH3I_Receive_bits(context_id, source, tag, &ignore);
+    MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
+    envelope.external = NULL;
+    if (!ch3_offload_matched_probe(MPIDI_CH3I_process, bits, ignore, &message, &envelope))
+        return NULL;
+
+    *foundp = TRUE;
+    if (envelope.external != NULL) {
+        rreq = envelope.external;
+        rreq->comm = comm;
+        MPIR_Comm_add_ref(comm);
+        return rreq;
+    }
+    rreq = create_rreq(MPIDI_CH3I_Bits_source(envelope.bits), MPIDI_CH3I_Bits_tag(envelope.bits),
+                       context_id, comm);
+    MPIR_Assert(rreq != NULL);
+    rreq->ch.message = message;
+    set_envelope(rreq, &envelope);
+    set_source_active(rreq);
+    return rreq;
+}
+
+/* MPID_Imrecv of a message that came from a peer: CH3 has put the buffer into the request. */
+int MPIDI_CH3I_Imrecv(MPIDI_VC_t * vc ATTRIBUTE((unused)), MPIR_Request * rreq)
+{
+    int needs_request;
+    int progressed;
+    uint64_t message = rreq->ch.message;
+    ch3_offload_payload_t payload;
+    ch3_offload_envelope_t envelope;
+
+    rreq->ch.message = 0;
+    MPIDI_CH3I_Payload(rreq->dev.user_buf, rreq->dev.user_count, rreq->dev.datatype, &payload,
+                       &needs_request);
+    if (needs_request)
+        payload.address = rreq;
+    progressed = ch3_offload_receive_matched(MPIDI_CH3I_process, message, &payload, rreq, &envelope);
+    if (progressed == CH3_OFFLOAD_PENDING) {
+        MPIDI_CH3I_Hold_datatype(rreq);
+        return MPI_SUCCESS;
+    }
+    return complete_receive(rreq, &envelope);
+}
+
+int MPIDI_CH3U_Recvq_DP(MPIR_Request * rreq)
+{
+    if (rreq->ch.operation == 0 || !ch3_offload_cancel_receive(MPIDI_CH3I_process, rreq->ch.operation))
+        return FALSE;
+    rreq->ch.operation = 0;
+    return TRUE;
+}
+
+/* ---- messages to oneself ---- */
+
+static int is_sent_by(void *context, void *cookie)
+{
+    return ((MPIR_Request *) cookie)->dev.sender_req_id == *(MPI_Request *) context;
+}
+
+MPIR_Request *MPIDI_CH3U_Recvq_FDU(MPI_Request sreq_id, MPIDI_Message_match * match)
+{
+    uint64_t bits = MPIDI_CH3I_Match_bits(match->parts.context_id, match->parts.rank, match->parts.tag);
+    return ch3_offload_withdraw_external(MPIDI_CH3I_process, bits, is_sent_by, &sreq_id);
+}
+
+/* Only MPIDI_Isend_self comes here: messages from peers are the engine's. */
+MPIR_Request *MPIDI_CH3U_Recvq_FDP_or_AEU(MPIDI_Message_match * match, int *foundp)
+{
+    int mpi_errno ATTRIBUTE((unused)) = MPI_SUCCESS;
+    uint64_t bits = MPIDI_CH3I_Match_bits(match->parts.context_id, match->parts.rank, match->parts.tag);
+    MPIR_Request *rreq, *posted;
+
+    *foundp = FALSE;
+    if (unlikely(MPIDI_CH3I_Is_revoked(bits)))
+        return MPIR_Request_create_null_recv();
+
+    MPIDI_Request_create_rreq(rreq, mpi_errno, return NULL);
+    if (rreq == NULL)
+        return NULL;
+    rreq->dev.recv_pending_count = 1;
+    rreq->dev.match = *match;
+    rreq->dev.sender_req_id = MPI_REQUEST_NULL;
+
+    posted = ch3_offload_offer_external(MPIDI_CH3I_process, bits, rreq);
+    if (posted != NULL) {
+        MPIDI_CH3I_Free_unused_rreq(rreq);
+        posted->ch.operation = 0;
+        *foundp = TRUE;
+        return posted;
+    }
+    return rreq;
+}
+
+int MPIDI_CH3U_Recvq_count_unexp(void)
+{
+    return (int) counter_value("unexpected_depth");
+}

@@ -1,0 +1,232 @@
+/*
+ * The ch3:offload channel: sends and their cancellation, which CH3 hands over through vc->comm_ops before it
+ * creates a request.
+ *
+ * A blocking send that the engine finishes at once needs no request: it is offered with a spare one,
+ * which becomes the request of the first send that has to wait.
+ */
+
+#include "mpidi_ch3_impl.h"
+
+static MPIR_Request *spare_sreq = NULL;
+
+static int blocking_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MPI_Datatype datatype,
+                         int rank, int tag, MPIR_Comm * comm, int context_offset, int mode,
+                         MPIR_Request ** request)
+{
+    int mpi_errno = MPI_SUCCESS;
+    int status = CH3_OFFLOAD_OK;
+    int needs_request;
+    int progressed;
+    uint64_t bits = MPIDI_CH3I_Match_bits(comm->context_id + context_offset, comm->rank, tag);
+    ch3_offload_payload_t payload;
+    MPIR_Request *sreq;
+
+    *request = NULL;
+    if (spare_sreq == NULL) {
+        spare_sreq = MPIR_Request_create(MPIR_REQUEST_KIND__SEND);
+        MPIR_ERR_CHKANDJUMP(spare_sreq == NULL, mpi_errno, MPI_ERR_OTHER, "**nomemreq");
+    }
+    sreq = spare_sreq;
+
+    MPIDI_CH3I_Payload(buf, count, datatype, &payload, &needs_request);
+    if (needs_request) {
+        payload.address = sreq;
+        sreq->dev.user_buf = (void *) buf;
+        sreq->dev.user_count = count;
+        sreq->dev.datatype = datatype;
+        sreq->ch.layout_next = 0;
+        sreq->ch.edge_bytes = 0;
+    }
+    progressed = ch3_offload_send(MPIDI_CH3I_process, vc->pg_rank, mode, bits, &payload, 0, sreq,
+                                  &sreq->ch.operation, &status);
+    if (likely(progressed == CH3_OFFLOAD_DONE))
+        goto fn_exit;
+    if (progressed == CH3_OFFLOAD_ERROR) {
+        mpi_errno = MPIDI_CH3I_Error(status, rank);
+        goto fn_fail;
+    }
+
+    /* What MPIDI_Request_create_sreq does. No reference to the datatype: the caller waits. */
+    spare_sreq = NULL;
+    MPIR_Object_set_ref(sreq, 2);
+    sreq->comm = comm;
+    MPIR_Comm_add_ref(comm);
+    sreq->dev.partner_request = NULL;
+    sreq->dev.match.parts.rank = rank;
+    sreq->dev.match.parts.tag = tag;
+    sreq->dev.match.parts.context_id = comm->context_id + context_offset;
+    sreq->ch.vc = vc;
+    sreq->ch.is_pending = TRUE;
+    *request = sreq;
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+static int nonblocking_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MPI_Datatype datatype,
+                            int rank, int tag, MPIR_Comm * comm, int context_offset, int mode,
+                            int request_type, MPIR_Request ** request)
+{
+    int mpi_errno = MPI_SUCCESS;
+    int status = CH3_OFFLOAD_OK;
+    int needs_request;
+    int progressed;
+    uint64_t bits = MPIDI_CH3I_Match_bits(comm->context_id + context_offset, comm->rank, tag);
+    ch3_offload_payload_t payload;
+    MPIR_Request *sreq;
+
+    MPIDI_Request_create_sreq(sreq, mpi_errno, goto fn_fail);
+    MPIDI_Request_set_type(sreq, request_type);
+    *request = sreq;
+    sreq->ch.vc = vc;
+
+    MPIDI_CH3I_Payload(buf, count, datatype, &payload, &needs_request);
+    if (needs_request)
+        payload.address = sreq;
+    progressed = ch3_offload_send(MPIDI_CH3I_process, vc->pg_rank, mode, bits, &payload, sreq->handle,
+                                  sreq, &sreq->ch.operation, &status);
+    if (progressed == CH3_OFFLOAD_PENDING) {
+        sreq->ch.is_pending = TRUE;
+        MPIDI_CH3I_Hold_datatype(sreq);
+        goto fn_exit;
+    }
+    sreq->ch.operation = 0;
+    /* A send that failed is told by the request, when the user waits for it. */
+    if (progressed == CH3_OFFLOAD_ERROR)
+        sreq->status.MPI_ERROR = MPIDI_CH3I_Error(status, rank);
+    mpi_errno = MPID_Request_complete(sreq);
+    MPIR_ERR_CHECK(mpi_errno);
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+static int offload_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MPI_Datatype datatype, int dest,
+                        int tag, MPIR_Comm * comm, int context_offset, MPIR_Request ** request)
+{
+    return blocking_send(vc, buf, count, datatype, dest, tag, comm, context_offset, CH3_OFFLOAD_STANDARD,
+                         request);
+}
+
+static int offload_rsend(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MPI_Datatype datatype, int dest,
+                         int tag, MPIR_Comm * comm, int context_offset, MPIR_Request ** request)
+{
+    return blocking_send(vc, buf, count, datatype, dest, tag, comm, context_offset, CH3_OFFLOAD_READY,
+                         request);
+}
+
+static int offload_ssend(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MPI_Datatype datatype, int dest,
+                         int tag, MPIR_Comm * comm, int context_offset, MPIR_Request ** request)
+{
+    return blocking_send(vc, buf, count, datatype, dest, tag, comm, context_offset,
+                         CH3_OFFLOAD_SYNCHRONOUS, request);
+}
+
+static int offload_isend(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MPI_Datatype datatype, int dest,
+                         int tag, MPIR_Comm * comm, int context_offset, MPIR_Request ** request)
+{
+    return nonblocking_send(vc, buf, count, datatype, dest, tag, comm, context_offset,
+                            CH3_OFFLOAD_STANDARD, MPIDI_REQUEST_TYPE_SEND, request);
+}
+
+static int offload_irsend(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MPI_Datatype datatype, int dest,
+                          int tag, MPIR_Comm * comm, int context_offset, MPIR_Request ** request)
+{
+    return nonblocking_send(vc, buf, count, datatype, dest, tag, comm, context_offset, CH3_OFFLOAD_READY,
+                            MPIDI_REQUEST_TYPE_RSEND, request);
+}
+
+static int offload_issend(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MPI_Datatype datatype, int dest,
+                          int tag, MPIR_Comm * comm, int context_offset, MPIR_Request ** request)
+{
+    return nonblocking_send(vc, buf, count, datatype, dest, tag, comm, context_offset,
+                            CH3_OFFLOAD_SYNCHRONOUS, MPIDI_REQUEST_TYPE_SSEND, request);
+}
+
+/* A send, or the part of a packet that was handed over last, is finished. */
+void MPIDI_CH3I_Send_done(void *user ATTRIBUTE((unused)), void *cookie, int status)
+{
+    MPIR_Request *sreq = cookie;
+
+    if (sreq == NULL)           /* a packet without data */
+        return;
+    if (sreq->ch.is_packet) {
+        MPIDI_CH3I_Packet_sent(sreq, status);
+        return;
+    }
+    sreq->ch.is_pending = FALSE;
+    sreq->ch.operation = 0;
+    if (status != CH3_OFFLOAD_OK)
+        sreq->status.MPI_ERROR = MPIDI_CH3I_Error(status, sreq->dev.match.parts.rank);
+    MPIDI_CH3I_Defer_error(MPID_Request_complete(sreq));
+}
+
+/* The completion counter holds one more while the cancellation is undecided, so that the request lives
+ * until then, whatever the user does. */
+static int cancel_decided(MPIR_Request * sreq, int cancelled)
+{
+    MPIR_STATUS_SET_CANCEL_BIT(sreq->status, cancelled ? TRUE : FALSE);
+    if (cancelled && sreq->ch.is_pending) {
+        /* The send_done that will not come. */
+        sreq->ch.is_pending = FALSE;
+        sreq->ch.operation = 0;
+        MPIDI_CH3U_Request_dec_cc(sreq);
+    }
+    return MPID_Request_complete(sreq);
+}
+
+static int offload_cancel_send(MPIDI_VC_t * vc, MPIR_Request * sreq)
+{
+    int mpi_errno = MPI_SUCCESS;
+    int was_incomplete;
+    int progressed;
+    uint64_t bits;
+
+    MPIDI_CH3U_Request_increment_cc(sreq, &was_incomplete);
+    if (!was_incomplete)
+        MPIR_Request_add_ref(sreq);
+
+    bits = MPIDI_CH3I_Match_bits(sreq->dev.match.parts.context_id, sreq->comm->rank,
+                                 sreq->dev.match.parts.tag);
+    progressed = ch3_offload_cancel_send(MPIDI_CH3I_process, sreq->ch.is_pending ? sreq->ch.operation : 0,
+                                         vc->pg_rank, bits, sreq->handle, sreq);
+    if (progressed != CH3_OFFLOAD_PENDING) {
+        mpi_errno = cancel_decided(sreq, progressed == CH3_OFFLOAD_DONE);
+        MPIR_ERR_CHECK(mpi_errno);
+    }
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+void MPIDI_CH3I_Cancel_done(void *user ATTRIBUTE((unused)), void *cookie, int cancelled)
+{
+    MPIDI_CH3I_Defer_error(cancel_decided(cookie, cancelled));
+}
+
+void MPIDI_CH3I_Send_finalize(void)
+{
+    if (spare_sreq != NULL) {
+        MPIR_Request_free(spare_sreq);
+        spare_sreq = NULL;
+    }
+}
+
+/* What is NULL ends in one of the others or in the receive queue, whatever the peer. */
+MPIDI_Comm_ops_t MPIDI_CH3I_comm_ops = {
+    .send = offload_send,
+    .rsend = offload_rsend,
+    .ssend = offload_ssend,
+    .isend = offload_isend,
+    .irsend = offload_irsend,
+    .issend = offload_issend,
+    .cancel_send = offload_cancel_send,
+    .imrecv = MPIDI_CH3I_Imrecv,
+};
