@@ -1,0 +1,49 @@
+// The insides that FakeNetwork and FakeProvider share: what travels, and the state of an ordered pair.
+
+#pragma once
+
+#include <deque>
+
+#include "rdma/fake_provider.h"
+
+namespace ch3_offload {
+
+enum class FakeItemKind : std::uint8_t { kMessage, kWrite, kWriteArrived, kWriteDone, kPeerDown };
+
+/// Something on its way to, or in the inbox of, a process.
+struct FakeNetwork::Item {
+  FakeItemKind kind{};
+  bool injected = false;  ///< Came from inject(): holds no slot.
+  bool lost = false;      ///< Will not arrive: its link was severed.
+  bool flushed = false;   ///< A write whose sender was told already.
+  PeerId peer{};          ///< Whom the sink is told.
+  Status status = Status::kOk;
+  Immediate immediate{};
+  WorkId work{};
+  std::unique_ptr<std::byte[]> bytes;  ///< kMessage; kWrite of a dead sender (its memory is gone).
+  std::size_t length_bytes = 0;
+  const std::byte* source = nullptr;   ///< kWrite.
+  std::uint64_t source_key = 0;
+  RemoteMemory destination{};
+  Link* link = nullptr;                ///< kMessage: where its slot is returned.
+  Item* next = nullptr;                ///< In an inbox.
+};
+
+/// From one process to another. Made on first use, kept for the network's life.
+struct FakeNetwork::Link {
+  PeerId from{};
+  PeerId to{};
+  bool connected = false;      ///< `from` called connect().
+  bool severed = false;        ///< Nothing posted from now on arrives.
+  bool failed = false;         ///< `from` will be, or was, told that `to` is gone.
+  bool notice_planned = false; ///< A kDeathNotice for `from` is scheduled or happened.
+  bool without_write = false;
+  std::uint32_t slots_in_use = 0;
+  std::uint64_t last_arrival_ns = 0;
+  std::uint64_t last_acknowledge_ns = 0;
+  std::unique_ptr<std::byte[]> reserved;  ///< Between reserve() and commit().
+  std::size_t reserved_bytes = 0;
+  std::deque<std::unique_ptr<Item>> in_flight;  ///< In order; an arrival event takes the front.
+};
+
+}  // namespace ch3_offload

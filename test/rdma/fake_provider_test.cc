@@ -1,0 +1,295 @@
+// The fake provider passes the contract suite in several tempers, and does what its configuration says.
+
+#include "rdma/fake_world.h"
+#include "rdma/provider_contract.h"
+
+namespace ch3_offload {
+namespace {
+
+/// A world that also checks that the suite keeps to the contract.
+class CheckedWorld final : public ContractWorld {
+ public:
+  CheckedWorld(const FakeConfig& config, std::size_t size) : world_(config, size) {}
+  ~CheckedWorld() override { EXPECT_EQ(world_.network().violations(), std::vector<std::string>{}); }
+  std::size_t size() const override { return world_.size(); }
+  Provider& at(PeerId peer) override { return world_.at(peer); }
+  bool alive(PeerId peer) const override { return world_.alive(peer); }
+  void step() override { world_.step(); }
+  void settle() override { world_.settle(); }
+  void kill(PeerId peer) override { world_.kill(peer); }
+
+ private:
+  FakeWorld world_;
+};
+
+constexpr std::uint32_t kSlots = 128;  // The suite sends 100 that nobody polls.
+
+std::unique_ptr<ContractWorld> make_calm(std::size_t size) {
+  FakeConfig config;
+  config.slots_per_pair = kSlots;
+  return std::make_unique<CheckedWorld>(config, size);
+}
+std::unique_ptr<ContractWorld> make_slow_and_narrow(std::size_t size) {
+  FakeConfig config;
+  config.max_slot_bytes = 300;
+  config.slots_per_pair = kSlots;
+  config.slow_probability = 0.1;
+  return std::make_unique<CheckedWorld>(config, size);
+}
+std::unique_ptr<ContractWorld> make_without_writes(std::size_t size) {
+  FakeConfig config;
+  config.slots_per_pair = kSlots;
+  config.write = false;
+  return std::make_unique<CheckedWorld>(config, size);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fake, ProviderContract,
+                         testing::Values(ContractParam{"Calm", &make_calm},
+                                         ContractParam{"SlowAndNarrow", &make_slow_and_narrow},
+                                         ContractParam{"WithoutWrites", &make_without_writes}),
+                         contract_name);
+
+/// Two connected processes and the little that the tests below do with them.
+struct Pair {
+  explicit Pair(const FakeConfig& config, std::size_t size = 2) : world(config, size), sinks(size) {
+    EXPECT_TRUE(world.at(kA).connect(kB, world.at(kB).local_address()).ok());
+    EXPECT_TRUE(world.at(kB).connect(kA, world.at(kA).local_address()).ok());
+  }
+  Status send(PeerId from, PeerId to, const std::vector<std::byte>& bytes) {
+    std::span<std::byte> slot;
+    const Status status = world.at(from).reserve(to, bytes.size(), slot);
+    if (status != Status::kOk) return status;
+    std::memcpy(slot.data(), bytes.data(), bytes.size());
+    world.at(from).commit(to, bytes.size());
+    return Status::kOk;
+  }
+  void run() {
+    do {
+      for (std::uint32_t i = 0; i < sinks.size(); ++i) {
+        if (world.alive(PeerId{i})) world.at(PeerId{i}).poll(sinks[i], 1000);
+      }
+    } while (world.network().advance());
+    for (std::uint32_t i = 0; i < sinks.size(); ++i) {
+      if (world.alive(PeerId{i})) world.at(PeerId{i}).poll(sinks[i], 1000);
+    }
+  }
+  const std::vector<std::string>& violations() { return world.network().violations(); }
+
+  FakeWorld world;
+  std::vector<RecordingSink> sinks;
+};
+
+const std::vector<std::byte> kHello(8, std::byte{'h'});
+using Kind = RecordingSink::Kind;
+
+TEST(FakeNetwork, TheSameSeedGivesTheSameRun) {
+  std::vector<std::uint64_t> ends;
+  for (const std::uint64_t seed : {7, 7, 8}) {
+    FakeConfig config;
+    config.seed = seed;
+    config.again_probability = 0.3;
+    Pair pair(config);
+    std::uint64_t refused = 0;
+    for (int i = 0; i < 50; ++i) refused += pair.send(kA, kB, kHello) == Status::kAgain;
+    pair.run();
+    ends.push_back(pair.world.network().now_ns() * 100 + refused);
+  }
+  EXPECT_EQ(ends[0], ends[1]);
+  EXPECT_NE(ends[0], ends[2]);
+}
+
+TEST(FakeNetwork, MessagesOfDifferentPairsOvertakeEachOther) {
+  bool overtaken = false;
+  for (std::uint64_t seed = 1; seed < 50 && !overtaken; ++seed) {
+    FakeConfig config;
+    config.seed = seed;
+    Pair pair(config, 3);
+    ASSERT_TRUE(pair.world.at(kC).connect(kB, pair.world.at(kB).local_address()).ok());
+    ASSERT_EQ(pair.send(kA, kB, kHello), Status::kOk);
+    ASSERT_EQ(pair.send(kC, kB, kHello), Status::kOk);
+    pair.run();
+    ASSERT_EQ(pair.sinks[1].events.size(), 2u);
+    overtaken = pair.sinks[1].events[0].peer == kC;
+  }
+  EXPECT_TRUE(overtaken);
+}
+
+TEST(FakeNetwork, AWriteCopiesWhenItIsDelivered) {
+  Pair pair(FakeConfig{});
+  std::vector<std::byte> source(100, std::byte{1});
+  std::vector<std::byte> target(100);
+  MemoryRegion from;
+  MemoryRegion to;
+  ASSERT_EQ(pair.world.at(kA).register_memory(source.data(), 100, from), Status::kOk);
+  ASSERT_EQ(pair.world.at(kB).register_memory(target.data(), 100, to), Status::kOk);
+  const RemoteMemory remote{reinterpret_cast<std::uintptr_t>(target.data()), to.remote_key};
+  ASSERT_EQ(pair.world.at(kA).write(kB, source.data(), 100, from, remote, Immediate{5}, WorkId{6}), Status::kOk);
+  source[50] = std::byte{2};  // Too early: the other side sees it.
+  pair.run();
+  EXPECT_EQ(target[50], std::byte{2});
+  EXPECT_EQ(target[49], std::byte{1});
+  EXPECT_TRUE(pair.violations().empty());
+}
+
+TEST(FakeNetwork, AWriteToMemoryThatIsNoLongerRegisteredIsAViolation) {
+  Pair pair(FakeConfig{});
+  std::vector<std::byte> source(100, std::byte{1});
+  std::vector<std::byte> target(100);
+  MemoryRegion from;
+  MemoryRegion to;
+  ASSERT_EQ(pair.world.at(kA).register_memory(source.data(), 100, from), Status::kOk);
+  ASSERT_EQ(pair.world.at(kB).register_memory(target.data(), 100, to), Status::kOk);
+  const RemoteMemory remote{reinterpret_cast<std::uintptr_t>(target.data()), to.remote_key};
+  ASSERT_EQ(pair.world.at(kA).write(kB, source.data(), 100, from, remote, Immediate{5}, WorkId{6}), Status::kOk);
+  pair.world.at(kB).deregister_memory(to);
+  pair.run();
+  EXPECT_EQ(target[0], std::byte{0});
+  EXPECT_EQ(pair.violations().size(), 1u);
+  EXPECT_EQ(pair.sinks[0].events.front().kind, Kind::kWriteDone);
+  EXPECT_EQ(pair.sinks[0].events.front().status, Status::kPeerFailed);
+  EXPECT_EQ(pair.sinks[0].events.back().kind, Kind::kPeerDown);
+}
+
+TEST(FakeNetwork, AWriteBeyondTheEndOfARegionIsAViolation) {
+  Pair pair(FakeConfig{});
+  std::vector<std::byte> memory(200);
+  MemoryRegion from;
+  MemoryRegion to;
+  ASSERT_EQ(pair.world.at(kA).register_memory(memory.data(), 100, from), Status::kOk);
+  ASSERT_EQ(pair.world.at(kB).register_memory(memory.data() + 100, 50, to), Status::kOk);
+  const RemoteMemory remote{reinterpret_cast<std::uintptr_t>(memory.data() + 100), to.remote_key};
+  ASSERT_EQ(pair.world.at(kA).write(kB, memory.data(), 51, from, remote, Immediate{}, WorkId{}), Status::kOk);
+  pair.run();
+  EXPECT_EQ(pair.violations().size(), 1u);
+}
+
+TEST(FakeNetwork, EveryWriteIsAnsweredBeforeThePeerIsDown) {
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    FakeConfig config;
+    config.seed = seed;
+    Pair pair(config);
+    std::vector<std::byte> source(1000, std::byte{1});
+    std::vector<std::byte> target(1000);
+    MemoryRegion from;
+    MemoryRegion to;
+    ASSERT_EQ(pair.world.at(kA).register_memory(source.data(), 1000, from), Status::kOk);
+    ASSERT_EQ(pair.world.at(kB).register_memory(target.data(), 1000, to), Status::kOk);
+    const RemoteMemory remote{reinterpret_cast<std::uintptr_t>(target.data()), to.remote_key};
+    std::uint32_t posted = 0;
+    for (; posted < 10; ++posted) {
+      ASSERT_EQ(pair.world.at(kA).write(kB, source.data(), 1000, from, remote, Immediate{posted}, WorkId{posted}),
+                Status::kOk);
+      if (posted % 2 == 0) pair.world.network().advance();
+    }
+    if (seed % 2 == 0) {
+      pair.world.kill(kB);
+    } else {
+      pair.world.network().break_connection(kA, kB);
+    }
+    if (pair.world.at(kA).write(kB, source.data(), 10, from, remote, Immediate{}, WorkId{99}) == Status::kOk) ++posted;
+    pair.run();
+    ASSERT_EQ(pair.sinks[0].events.size(), posted + 1);
+    EXPECT_EQ(pair.sinks[0].events.back().kind, Kind::kPeerDown);
+    std::size_t completed = 0;
+    for (const auto& event : pair.sinks[0].events) completed += event.status == Status::kOk;
+    if (seed % 2 == 1) {
+      EXPECT_LE(completed, pair.sinks[1].count(Kind::kWriteArrived));
+    }
+    EXPECT_EQ(pair.violations(), std::vector<std::string>{});
+  }
+}
+
+TEST(FakeNetwork, ADyingSendersMessagesAreLostFromSomePointOn) {
+  std::size_t fewest = 100;
+  std::size_t most = 0;
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    FakeConfig config;
+    config.seed = seed;
+    Pair pair(config);
+    for (std::uint8_t i = 0; i < 20; ++i) ASSERT_EQ(pair.send(kA, kB, {std::byte{i}}), Status::kOk);
+    pair.world.kill(kA);
+    pair.run();
+    const std::size_t arrived = pair.sinks[1].count(Kind::kMessage);
+    for (std::size_t i = 0; i < arrived; ++i) EXPECT_EQ(pair.sinks[1].events[i].bytes[0], std::byte(i));
+    EXPECT_EQ(pair.sinks[1].events.back().kind, Kind::kPeerDown);
+    fewest = std::min(fewest, arrived);
+    most = std::max(most, arrived);
+  }
+  EXPECT_LT(fewest, 5u);
+  EXPECT_GT(most, 15u);
+}
+
+TEST(FakeNetwork, RefusalsFollowTheConfiguration) {
+  FakeConfig config;
+  config.registration_refused_probability = 0.5;
+  config.again_probability = 0.5;
+  config.pinned_budget_bytes = 1000;
+  config.slots_per_pair = 10;
+  Pair pair(config);
+  std::vector<std::byte> memory(2000);
+  MemoryRegion region;
+  int refused = 0;
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(pair.world.at(kA).register_memory(memory.data(), 1001, region), Status::kNoMemory);
+    if (pair.world.at(kA).register_memory(memory.data(), 1000, region) == Status::kOk) {
+      EXPECT_EQ(pair.world.at(kA).register_memory(memory.data(), 1, region), Status::kNoMemory);
+      pair.world.at(kA).deregister_memory(region);
+    } else {
+      ++refused;
+    }
+  }
+  EXPECT_TRUE(refused > 20 && refused < 80) << refused;
+  std::size_t sent = 0;
+  for (int i = 0; i < 100; ++i) sent += pair.send(kA, kB, kHello) == Status::kOk;
+  EXPECT_EQ(sent, 10u);
+  pair.run();
+  EXPECT_EQ(pair.sinks[1].events.size(), 10u);
+}
+
+TEST(FakeNetwork, PairsWithoutWriteOrConnectionStayThatWay) {
+  FakeConfig config;
+  config.pair_without_write_probability = 1;
+  Pair pair(config);
+  std::vector<std::byte> memory(8);
+  MemoryRegion region;
+  ASSERT_EQ(pair.world.at(kA).register_memory(memory.data(), 8, region), Status::kOk);
+  EXPECT_EQ(pair.world.at(kA).write(kB, memory.data(), 8, region, {}, Immediate{}, WorkId{}), Status::kUnsupported);
+  config.pair_without_connection_probability = 1;
+  FakeWorld world(config, 2);
+  const Result<std::monostate> result = world.at(kA).connect(kB, world.at(kB).local_address());
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().status, Status::kUnreachable);
+}
+
+TEST(FakeNetwork, InjectedBytesArriveInOrderWithRealOnes) {
+  Pair pair(FakeConfig{});
+  ASSERT_EQ(pair.send(kA, kB, {std::byte{1}}), Status::kOk);
+  const std::byte forged[] = {std::byte{2}};
+  pair.world.network().inject(kA, kB, forged);
+  pair.world.network().inject_immediate(kA, kB, Immediate{77});
+  ASSERT_EQ(pair.send(kA, kB, {std::byte{3}}), Status::kOk);
+  pair.run();
+  ASSERT_EQ(pair.sinks[1].events.size(), 4u);
+  EXPECT_EQ(pair.sinks[1].events[1].bytes[0], std::byte{2});
+  EXPECT_EQ(pair.sinks[1].events[2].immediate, Immediate{77});
+  EXPECT_EQ(pair.sinks[1].events[3].bytes[0], std::byte{3});
+}
+
+TEST(FakeNetwork, BreachesOfTheContractAreWrittenDown) {
+  Pair pair(FakeConfig{}, 3);
+  std::span<std::byte> slot;
+  EXPECT_EQ(pair.world.at(kA).reserve(kC, 8, slot), Status::kPeerFailed);
+  EXPECT_EQ(pair.violations().size(), 1u);
+  pair.world.at(kA).commit(kB, 8);
+  EXPECT_EQ(pair.violations().size(), 2u);
+  ASSERT_EQ(pair.world.at(kA).reserve(kB, 8, slot), Status::kOk);
+  pair.world.at(kA).commit(kB, 9);
+  EXPECT_EQ(pair.violations().size(), 3u);
+  pair.sinks[1].reaction = [&](const auto&) { pair.world.at(kB).poll(pair.sinks[1], 1); };
+  ASSERT_EQ(pair.send(kA, kB, kHello), Status::kOk);
+  pair.run();
+  EXPECT_EQ(pair.violations().size(), 4u);
+}
+
+}  // namespace
+}  // namespace ch3_offload
