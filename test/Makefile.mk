@@ -11,6 +11,8 @@ TESTS += test/include_rules test/exported_symbols
 if HAVE_GTEST
 
 unit_test_sources = \
+	test/ch3_offload/config_test.cc \
+	test/ch3_offload/wait_policy_test.cc \
 	test/nic/trace_test.cc
 
 check_PROGRAMS += test/unit_tests

@@ -1,0 +1,54 @@
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "ch3_offload/ch3_offload.h"
+
+namespace {
+
+std::string complaint(const std::function<void(ch3_offload_config_t&)>& spoil) {
+  ch3_offload_config_t config;
+  ch3_offload_config_default(&config);
+  spoil(config);
+  char message[512] = "";
+  return ch3_offload_config_check(&config, message, sizeof message) == 0 ? "" : message;
+}
+
+TEST(Config, DefaultsAreValid) {
+  EXPECT_EQ(complaint([](auto&) {}), "");
+}
+
+TEST(Config, EveryBadValueNamesItsVariableAndItself) {
+  const struct {
+    const char* variable;
+    const char* value;
+    void (*spoil)(ch3_offload_config_t&);
+  } cases[] = {
+      {"_EAGER_LIMIT", "-1", [](auto& c) { c.eager_limit_bytes = -1; }},
+      {"_UNEXPECTED_BUDGET", "-5", [](auto& c) { c.unexpected_budget_bytes = -5; }},
+      {"_SEND_BUFFER", "-1", [](auto& c) { c.send_buffer_bytes = -1; }},
+      {"_SPIN", "-2", [](auto& c) { c.spin_us = -2; }},
+      {"_TRACE_EVENTS", "3", [](auto& c) { c.trace_events = 3; }},
+      {"_SHM_RING_SIZE", "100000", [](auto& c) { c.shm_ring_bytes = 100000; }},
+      {"_SHM_RING_SIZE", "4096", [](auto& c) { c.shm_ring_bytes = 4096; }},
+      {"_SHM_BULK", "dma", [](auto& c) { c.shm_bulk = "dma"; }},
+      {"_FABRIC", "ethernet", [](auto& c) { c.fabric = "ethernet"; }},
+  };
+  for (const auto& one : cases) {
+    const std::string said = complaint(one.spoil);
+    EXPECT_NE(said.find(std::string("MPIR_CVAR_CH3_OFFLOAD") + one.variable), std::string::npos) << said;
+    EXPECT_NE(said.find(one.value), std::string::npos) << said;
+    EXPECT_NE(said.find("takes"), std::string::npos) << said;
+  }
+}
+
+TEST(Config, LibraryOfAnotherVersionIsRefused) {
+  EXPECT_NE(complaint([](auto& c) { c.size_bytes -= 8; }).find("rebuild"), std::string::npos);
+}
+
+TEST(Config, RankOutsideTheJobIsRefused) {
+  EXPECT_NE(complaint([](auto& c) { c.rank = 1; }), "");
+}
+
+}  // namespace
