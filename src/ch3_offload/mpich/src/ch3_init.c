@@ -144,6 +144,7 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
     ch3_offload_config_default(&config);
     config.rank = pg_rank;
     config.job_size = pg_p->size;
+    config.local_size = MPIR_Process.local_size;
     config.always_ignored_bits = MPIDI_CH3I_Error_bits();
     MPIR_ERR_CHKANDJUMP1(MPIDI_CH3I_Settings(&config, message, sizeof(message)) != 0, mpi_errno,
                          MPI_ERR_OTHER, "**ch3|offload|setting", "**ch3|offload|setting %s", message);
