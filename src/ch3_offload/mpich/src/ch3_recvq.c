@@ -55,36 +55,52 @@ static void get_posted_attempts(void *addr ATTRIBUTE((unused)), void *obj ATTRIB
         counter_value("received_expected") + counter_value("received_unexpected");
 }
 
+static void register_dynamic(MPIR_T_pvar_class_t varclass, MPI_Datatype datatype, const char *name,
+                             MPIR_T_pvar_get_value_cb get_value, const char *description) ATTRIBUTE((unused));
+
+/* MPICH 4.0.2's MPIR_T_PVAR_LEVEL_REGISTER_DYNAMIC does not compile: one of its arguments is misspelt. */
+static void register_dynamic(MPIR_T_pvar_class_t varclass, MPI_Datatype datatype, const char *name,
+                             MPIR_T_pvar_get_value_cb get_value, const char *description)
+{
+    MPIR_T_PVAR_REGISTER_impl(varclass, datatype, name, NULL, 1, MPI_T_ENUM_NULL,
+                              MPI_T_VERBOSITY_USER_DETAIL, MPI_T_BIND_NO_OBJECT,
+                              MPIR_T_PVAR_FLAG_READONLY | MPIR_T_PVAR_FLAG_CONTINUOUS, get_value, NULL, "CH3",
+                              description);
+}
+
+/* MPICH_RECVQ variables exist if MPICH was configured with --enable-mpit-pvars=recvq (or all). */
 int MPIDI_CH3U_Recvq_init(void)
 {
     int mpi_errno = MPI_SUCCESS;
-    const int flags = MPIR_T_PVAR_FLAG_READONLY | MPIR_T_PVAR_FLAG_CONTINUOUS;
 
-    MPIR_T_PVAR_LEVEL_REGISTER_DYNAMIC(RECVQ, MPI_UNSIGNED, posted_recvq_length, NULL, 1,
-                                       MPI_T_VERBOSITY_USER_DETAIL, MPI_T_BIND_NO_OBJECT, flags,
-                                       get_posted_length, NULL, "CH3",
-                                       "length of the posted message receive queue");
-    MPIR_T_PVAR_LEVEL_REGISTER_DYNAMIC(RECVQ, MPI_UNSIGNED, unexpected_recvq_length, NULL, 1,
-                                       MPI_T_VERBOSITY_USER_DETAIL, MPI_T_BIND_NO_OBJECT, flags,
-                                       get_unexpected_length, NULL, "CH3",
-                                       "length of the unexpected message receive queue");
-    MPIR_T_PVAR_COUNTER_REGISTER_DYNAMIC(RECVQ, MPI_UNSIGNED_LONG_LONG, posted_recvq_match_attempts,
-                                         NULL, 1, MPI_T_VERBOSITY_USER_DETAIL, MPI_T_BIND_NO_OBJECT,
-                                         flags, get_posted_attempts, NULL, "CH3",
-                                         "number of search passes on the posted message receive queue");
+    PVAR_GATED_ACTION(RECVQ,
+                      register_dynamic(MPI_T_PVAR_CLASS_LEVEL, MPI_UNSIGNED, "posted_recvq_length",
+                                       get_posted_length,
+                                       "length of the posted message receive queue"));
+    PVAR_GATED_ACTION(RECVQ,
+                      register_dynamic(MPI_T_PVAR_CLASS_LEVEL, MPI_UNSIGNED, "unexpected_recvq_length",
+                                       get_unexpected_length,
+                                       "length of the unexpected message receive queue"));
+    PVAR_GATED_ACTION(RECVQ,
+                      register_dynamic(MPI_T_PVAR_CLASS_COUNTER, MPI_UNSIGNED_LONG_LONG,
+                                       "posted_recvq_match_attempts", get_posted_attempts,
+                                       "number of search passes on the posted message receive queue"));
+    PVAR_GATED_ACTION(RECVQ,
+                      register_dynamic(MPI_T_PVAR_CLASS_LEVEL, MPI_UNSIGNED_LONG_LONG,
+                                       "unexpected_recvq_buffer_size", get_unexpected_bytes,
+                                       "total buffer size allocated in the unexpected receive queue"));
     MPIR_T_PVAR_COUNTER_REGISTER_STATIC(RECVQ, MPI_UNSIGNED_LONG_LONG, unexpected_recvq_match_attempts,
-                                        MPI_T_VERBOSITY_USER_DETAIL, MPI_T_BIND_NO_OBJECT, flags, "CH3",
+                                        MPI_T_VERBOSITY_USER_DETAIL, MPI_T_BIND_NO_OBJECT,
+                                        (MPIR_T_PVAR_FLAG_READONLY | MPIR_T_PVAR_FLAG_CONTINUOUS), "CH3",
                                         "number of search passes on the unexpected message receive queue");
     MPIR_T_PVAR_TIMER_REGISTER_STATIC(RECVQ, MPI_DOUBLE, time_failed_matching_postedq,
-                                      MPI_T_VERBOSITY_USER_DETAIL, MPI_T_BIND_NO_OBJECT, flags, "CH3",
+                                      MPI_T_VERBOSITY_USER_DETAIL, MPI_T_BIND_NO_OBJECT,
+                                      (MPIR_T_PVAR_FLAG_READONLY | MPIR_T_PVAR_FLAG_CONTINUOUS), "CH3",
                                       "total time spent on unsuccessful search passes on the posted receives queue");
     MPIR_T_PVAR_TIMER_REGISTER_STATIC(RECVQ, MPI_DOUBLE, time_matching_unexpectedq,
-                                      MPI_T_VERBOSITY_USER_DETAIL, MPI_T_BIND_NO_OBJECT, flags, "CH3",
+                                      MPI_T_VERBOSITY_USER_DETAIL, MPI_T_BIND_NO_OBJECT,
+                                      (MPIR_T_PVAR_FLAG_READONLY | MPIR_T_PVAR_FLAG_CONTINUOUS), "CH3",
                                       "total time spent on search passes on the unexpected receive queue");
-    MPIR_T_PVAR_LEVEL_REGISTER_DYNAMIC(RECVQ, MPI_UNSIGNED_LONG_LONG, unexpected_recvq_buffer_size,
-                                       NULL, 1, MPI_T_VERBOSITY_USER_DETAIL, MPI_T_BIND_NO_OBJECT, flags,
-                                       get_unexpected_bytes, NULL, "CH3",
-                                       "total buffer size allocated in the unexpected receive queue");
     return mpi_errno;
 }
 
