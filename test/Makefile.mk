@@ -5,8 +5,14 @@
 gtest_cppflags = $(AM_CPPFLAGS) -I$(top_srcdir)/test $(GTEST_CFLAGS)
 
 # Scripts that check the sources and the built library.
-dist_check_SCRIPTS += test/include_rules test/exported_symbols
-TESTS += test/include_rules test/exported_symbols
+dist_check_SCRIPTS += test/include_rules test/exported_symbols test/graft/graft_test.sh
+TESTS += test/include_rules test/exported_symbols test/graft/graft_test.sh
+
+if HAVE_TOOLS
+dist_check_SCRIPTS += test/tools/trace_commands
+TESTS += test/tools/trace_commands
+endif
+EXTRA_DIST += test/tools/trace_commands.py
 
 if HAVE_GTEST
 
@@ -21,6 +27,18 @@ test_unit_tests_SOURCES = $(unit_test_sources)
 nodist_EXTRA_test_unit_tests_SOURCES = none.cc
 test_unit_tests_CPPFLAGS = $(gtest_cppflags)
 test_unit_tests_LDADD = libcore.la $(GTEST_LIBS)
+
+if HAVE_TOOLS
+check_PROGRAMS += test/tools_tests
+TESTS += test/tools_tests
+test_tools_tests_SOURCES = \
+	test/tools/trace_clock_test.cc \
+	test/tools/trace_file_test.cc \
+	test/tools/trace_job_test.cc \
+	test/tools/trace_sample.h
+test_tools_tests_CPPFLAGS = $(gtest_cppflags) -I$(top_srcdir)/tools $(TOOLS_CFLAGS)
+test_tools_tests_LDADD = libtools.la $(GTEST_LIBS)
+endif
 
 # The contract suite is defined in a header: one program for each provider.
 shm_test_sources = \

@@ -1,3 +1,64 @@
 # Command-line tools. Scripts are installed as they are.
-dist_bin_SCRIPTS =
+dist_bin_SCRIPTS = tools/ch3-offload-graft
 EXTRA_DIST += tools
+
+if HAVE_TOOLS
+
+# What the tools share, and their tests use.
+noinst_LTLIBRARIES += libtools.la
+libtools_la_SOURCES = \
+	tools/json_writer.cc \
+	tools/json_writer.h \
+	tools/text_table.cc \
+	tools/text_table.h \
+	tools/trace_clock.cc \
+	tools/trace_clock.h \
+	tools/trace_facts.cc \
+	tools/trace_facts.h \
+	tools/trace_file.cc \
+	tools/trace_file.h \
+	tools/trace_job.cc \
+	tools/trace_job.h \
+	tools/trace_json.cc \
+	tools/trace_json.h \
+	tools/trace_lanes.h \
+	tools/trace_show.cc \
+	tools/trace_show.h \
+	tools/trace_summary.cc \
+	tools/trace_summary.h
+libtools_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/tools $(TOOLS_CFLAGS)
+libtools_la_LIBADD = libcore.la $(TOOLS_LIBS)
+
+bin_PROGRAMS = tools/ch3-offload-trace
+tools_ch3_offload_trace_SOURCES = tools/ch3_offload_trace.cc
+tools_ch3_offload_trace_CPPFLAGS = $(libtools_la_CPPFLAGS)
+tools_ch3_offload_trace_LDADD = libtools.la
+dist_man_MANS += docs/man/ch3-offload-trace.1
+
+endif
+
+# The glue, where an installed ch3-offload-graft looks for it.
+gluedir = $(pkgdatadir)/glue
+dist_glue_DATA = \
+	src/ch3_offload/mpich/Makefile.mk \
+	src/ch3_offload/mpich/errnames.txt \
+	src/ch3_offload/mpich/subconfigure.m4
+glueincludedir = $(gluedir)/include
+dist_glueinclude_DATA = \
+	src/ch3_offload/mpich/include/mpidi_ch3_impl.h \
+	src/ch3_offload/mpich/include/mpidi_ch3_post.h \
+	src/ch3_offload/mpich/include/mpidi_ch3_pre.h
+gluesrcdir = $(gluedir)/src
+dist_gluesrc_DATA = \
+	src/ch3_offload/mpich/src/ch3_cvars.c \
+	src/ch3_offload/mpich/src/ch3_failure.c \
+	src/ch3_offload/mpich/src/ch3_init.c \
+	src/ch3_offload/mpich/src/ch3_layout.c \
+	src/ch3_offload/mpich/src/ch3_packets_recv.c \
+	src/ch3_offload/mpich/src/ch3_packets_send.c \
+	src/ch3_offload/mpich/src/ch3_progress.c \
+	src/ch3_offload/mpich/src/ch3_pvars.c \
+	src/ch3_offload/mpich/src/ch3_recvq.c \
+	src/ch3_offload/mpich/src/ch3_recvq_purge.c \
+	src/ch3_offload/mpich/src/ch3_send.c \
+	src/ch3_offload/mpich/src/ch3_win_fns.c
