@@ -37,7 +37,9 @@ Engine::State::State(const EngineConfig& settings, std::span<Provider* const> fa
       // Half of the budget is lent before anybody asks; the other half follows demand.
       first_window_bytes(
           std::min(kFirstWindowBytes,
-                   settings.unexpected_budget_bytes / (2 * std::size_t{settings.job_size}))) {}
+                   settings.unexpected_budget_bytes / (2 * std::size_t{settings.job_size}))),
+      // Who has our card may spend its first window before we have heard of it.
+      lent_bytes(first_window_bytes * settings.job_size) {}
 
 Engine::Engine(const EngineConfig& config, std::span<Provider* const> providers, Host& host)
     : state_(std::make_unique<State>(config, providers, host)) {}
@@ -65,7 +67,6 @@ Peer* Engine::State::known(PeerId id) noexcept {
     peers[index] = std::make_unique<Peer>(id);
     Peer& peer = *peers[index];
     peer.window_bytes = peer.available_bytes = first_window_bytes;
-    lent_bytes += first_window_bytes;
   }
   return peers[index].get();
 }
@@ -158,8 +159,13 @@ void Engine::close_peer(PeerId id) noexcept {
 }
 
 void Engine::fail_peer(PeerId id) noexcept {
-  Peer* const peer = state_->known(id);
-  if (peer != nullptr) state_->fail(*peer, Status::kPeerFailed);
+  State& state = *state_;
+  Peer* const peer = state.known(id);
+  if (peer == nullptr) return;
+  const bool outer_progressing = state.progressing;
+  state.progressing = true;
+  state.fail(*peer, Status::kPeerFailed);
+  state.progressing = outer_progressing;
 }
 
 void Engine::for_each_posted(void (*visit)(void* context, OperationId operation, Cookie cookie),

@@ -181,8 +181,11 @@ void Engine::purge(bool (*is_doomed)(void* context, MatchBits bits),
     }
     state.forget_message(message);
   }
+  const bool outer_progressing = state.progressing;
+  state.progressing = true;
   for (const Cookie cookie : receives) on_receive(context, cookie);
   for (const Cookie cookie : externals) on_external(context, cookie);
+  state.progressing = outer_progressing;
 }
 
 void Engine::State::on_peer_down(PeerId id, Status reason) noexcept {

@@ -145,9 +145,12 @@ Progressed Engine::State::submit(SendOperation& operation, OperationId* id, Stat
   SendOperation* const outer = sending;
   const bool outer_done = sending_done;
   const Status outer_status = sending_status;
+  const bool outer_progressing = progressing;
   sending = &operation;
   sending_done = false;
+  progressing = true;
   flush(peer);
+  progressing = outer_progressing;
   if (!sending_done && operation.state == SendState::kQueued) {
     trace(TraceEvent::kSendQueued, peer.id, operation.number, operation.payload.length_bytes);
     activate(peer);
@@ -222,7 +225,7 @@ Status Engine::State::stream(SendOperation& operation) noexcept {
   operation.sent_bytes += part;
   if (operation.sent_bytes < total) return Status::kOk;
   peer.queue.remove(operation);
-  if (operation.mode == SendMode::kSynchronous) {
+  if (operation.mode == SendMode::kSynchronous && !operation.acknowledged) {
     operation.state = SendState::kAwaitingMatch;
   } else {
     finish_send(operation, Status::kOk);
@@ -318,13 +321,15 @@ bool Engine::State::on_ack(Peer& peer, std::span<const std::byte> message) noexc
   wire::AckHeader header;
   if (!wire::get(message, header)) return false;
   SendOperation* const operation = sends.find(header.operation);
-  if (operation == nullptr || operation->peer != &peer ||
-      operation->state != SendState::kAwaitingMatch || operation->acknowledged) {
-    return false;
-  }
+  if (operation == nullptr || operation->peer != &peer || operation->acknowledged) return false;
+  const bool streaming = operation->state == SendState::kStreaming &&
+                         operation->mode == SendMode::kSynchronous && operation->sent_bytes > 0;
+  if (operation->state != SendState::kAwaitingMatch && !streaming) return false;
   trace(TraceEvent::kAckArrived, peer.id, operation->number, 0);
-  if (operation->cancelling) {
-    operation->acknowledged = true;  // The reply decides: an accepted payload can still be cancelled.
+  if (streaming || operation->cancelling) {
+    // The first part matched: done when the last has left. Or the cancel's reply decides: an accepted
+    // payload can still be cancelled.
+    operation->acknowledged = true;
   } else {
     finish_send(*operation, Status::kOk);
   }

@@ -52,7 +52,7 @@ struct SendOperation {
   SendMode mode = SendMode::kStandard;
   bool detached = false;      ///< Done for its caller: `copy` holds the payload, no callback comes.
   bool cancelling = false;    ///< A cancel request is under way.
-  bool acknowledged = false;  ///< The ACK came while cancelling; done if the cancel fails.
+  bool acknowledged = false;  ///< The ACK came early: while streaming or cancelling.
   bool optimistic = false;    ///< The payload went with the RTS.
   std::uint32_t send_id = 0;
   std::uint32_t transfer = 0;  ///< The receiver's id, from the CTS.
@@ -208,9 +208,9 @@ struct Engine::State final : Sink {
   IntrusiveList<Peer, &Peer::active_hook> active;
   IntrusiveList<Peer, &Peer::credit_hook> credit_due;
   IntrusiveList<IncomingMessage, &IncomingMessage::taken_hook> taken;
-  bool progressing = false;
+  bool progressing = false;  ///< A call that may call the host back is on the stack.
   const std::size_t first_window_bytes;  ///< Credit that a peer has before its first message.
-  std::size_t lent_bytes = 0;            ///< Sum of all windows.
+  std::size_t lent_bytes;                ///< Sum of all windows, of peers not yet heard of too.
   std::size_t optimistic_bytes = 0;      ///< Held payload that nobody had credit for.
   std::size_t buffered_bytes = 0;        ///< In SendOperation::copy.
   std::size_t writes_in_flight = 0;
