@@ -1,0 +1,184 @@
+# Sourced by quickstart: the library, MPICH with the device in it, and the benchmark that shows that it works.
+# Uses: root, prefix, jobs and the directories that quickstart sets.
+# shellcheck shell=bash
+
+mpich_options=(--with-device=ch3:offload --disable-fortran --disable-cxx --disable-romio --without-ucx
+  --without-libfabric --disable-doc)
+environment_key="CC=${CC:-} CXX=${CXX:-} CFLAGS=${CFLAGS:-} CXXFLAGS=${CXXFLAGS:-} LDFLAGS=${LDFLAGS:-}"
+
+# What the library and its tests are built from; the glue is MPICH's part.
+hash_of_library() {
+  local -a files
+  mapfile -t files < <(find "$root/src" "$root/tools" -path "$glue_dir" -prune -o -type f \
+    ! -path "$root/tools/quickstart/*" -print)
+  hash_of "$prefix $environment_key $1" "$root/configure.ac" "$root/Makefile.am" "$root/ch3-offload.pc.in" \
+    "$root"/*/Makefile.mk "${files[@]}"
+}
+
+# Needed once after a checkout, and when a list of files changes; a tarball brings its configure along.
+generate_configure() {
+  local key
+  key=$(hash_of autogen "$root/configure.ac" "$root/Makefile.am" "$root"/*/Makefile.mk)
+  if [[ -f $root/configure && -f $root/Makefile.in ]] && is_current autogen "$key"; then return; fi
+  must autogen 'are autoconf, automake and libtool complete? (the log names what is missing)' "$root/autogen.sh"
+  set_stamp autogen "$key"
+}
+
+# configure_library DIRECTORY LOG_NAME OPTION...: configures there unless it has been, in the same way.
+configure_library() {
+  local directory=$1 name=$2 key
+  shift 2
+  key=$(hash_of "$environment_key $*" "$root/configure")
+  if [[ -f $directory/Makefile ]] && is_current "$name-configure" "$key"; then return; fi
+  mkdir -p "$directory"
+  must "$name-configure" 'the last lines say what configure did not find' \
+    env --chdir="$directory" "$root/configure" "$@"
+  set_stamp "$name-configure" "$key"
+}
+
+build_library() {
+  local key
+  begin_step "libch3offload: build and install to $prefix"
+  key=$(hash_of_library build)
+  if is_current library "$key" && [[ -e $prefix/include/ch3_offload.h && -e $prefix/lib/libch3offload.so ]]; then
+    end_step 'unchanged'
+    return
+  fi
+  generate_configure
+  configure_library "$library_build_dir" library --prefix="$prefix" --libdir="$prefix/lib"
+  must library-build 'a compiler error: fix the source; or delete build/library and try again' \
+    make -C "$library_build_dir" -j"$jobs"
+  must library-install "is $prefix writable, and the disk not full?" make -C "$library_build_dir" install
+  set_stamp library "$key"
+  end_step
+}
+
+get_mpich_source() {
+  local key
+  begin_step "MPICH $mpich_version: source"
+  key=$(hash_of "debian or ${user_mpich_source:-}")
+  if is_current mpich-source "$key" && [[ -f $mpich_source_dir/maint/version.m4 ]]; then
+    end_step 'unchanged'
+    return
+  fi
+  clear_stamps mpich-source mpich-graft mpich-configure mpich-build mpich-install
+  rm -rf "$mpich_source_dir" "$mpich_build_dir"
+  if [[ -n $user_mpich_source ]]; then
+    copy_user_tree
+  else
+    command -v apt-get >/dev/null || stop 'there is no apt-get to fetch MPICH with' \
+      "give MPICH $mpich_version's source with --mpich-src"
+    download_debian_source
+    unpack_debian_source
+  fi
+  set_stamp mpich-source "$key"
+  end_step
+}
+
+# All that decides how MPICH's configure is made: the build files of the glue, which files there are, and the
+# control variables, which autogen collects from comments in the C sources.
+hash_of_glue_structure() {
+  local text
+  text=$(cd "$glue_dir" && find . -type f ! -name '*~' | LC_ALL=C sort &&
+    find . -name '*.[ch]' ! -name '*~' | LC_ALL=C sort |
+    xargs -r sed -n '/BEGIN_MPI_T_CVAR_INFO_BLOCK/,/END_MPI_T_CVAR_INFO_BLOCK/p')
+  hash_of "$text" "$root/tools/ch3-offload-graft" "$glue_dir/subconfigure.m4" "$glue_dir/Makefile.mk" \
+    "$glue_dir/errnames.txt"
+}
+
+graft_glue() {
+  local key
+  begin_step 'MPICH: graft the device'
+  key=$(hash_of_glue_structure)
+  if ! is_current mpich-graft "$key"; then
+    clear_stamps mpich-configure
+    must mpich-graft 'the log says what was not as expected; delete build/mpich-source to start from a fresh tree' \
+      "$root/tools/ch3-offload-graft" "$mpich_source_dir"
+    set_stamp mpich-graft "$key"
+    end_step
+    return
+  fi
+  # Only code changed: copy it, keep the time stamps of the rest.
+  local file target copied=0
+  while IFS= read -r file; do
+    target=$mpich_source_dir/src/mpid/ch3/channels/offload/$file
+    cmp -s "$glue_dir/$file" "$target" && continue
+    mkdir -p "$(dirname "$target")"
+    cp "$glue_dir/$file" "$target"
+    copied=$((copied + 1))
+  done < <(cd "$glue_dir" && find . -name '*.[ch]')
+  if ((copied > 0)); then end_step "$copied changed files copied"; else end_step 'unchanged'; fi
+}
+
+configure_mpich() {
+  local key
+  begin_step 'MPICH: configure'
+  key=$(hash_of "$prefix $environment_key ${mpich_options[*]} $(hash_of_glue_structure)" \
+    "$prefix/include/ch3_offload.h")
+  if is_current mpich-configure "$key" && [[ -f $mpich_build_dir/Makefile ]]; then
+    end_step 'unchanged'
+    return
+  fi
+  clear_stamps mpich-build mpich-install
+  rm -rf "$mpich_build_dir"
+  mkdir -p "$mpich_build_dir"
+  must mpich-configure "the last lines say what configure did not like; details are in $mpich_build_dir/config.log" \
+    env --chdir="$mpich_build_dir" "$mpich_source_dir/configure" --prefix="$prefix" \
+    --with-ch3-offload="$prefix" "${mpich_options[@]}"
+  set_stamp mpich-configure "$key"
+  end_step
+}
+
+hash_of_mpich() {
+  hash_of "$prefix $(<"$stamp_dir/mpich-configure")" "$glue_dir" "$prefix/include/ch3_offload.h"
+}
+
+build_mpich() {
+  local key
+  begin_step "MPICH: build and install to $prefix"
+  key=$(hash_of_mpich)
+  if is_current mpich-install "$key" && [[ -x $prefix/bin/mpicc ]]; then
+    end_step 'unchanged'
+    return
+  fi
+  must mpich-build 'a compiler error in the glue (src/ch3_offload/mpich)? else delete build/mpich and try again' \
+    make -C "$mpich_build_dir" -j"$jobs"
+  must mpich-install "is $prefix writable, and the disk not full?" make -C "$mpich_build_dir" install
+  set_stamp mpich-install "$key"
+  end_step
+}
+
+# The device of the MPICH in the prefix, as its own mpichversion names it.
+installed_device() {
+  "$prefix/bin/mpichversion" 2>/dev/null | sed -n 's/^MPICH Device:[[:space:]]*//p'
+}
+
+build_benchmark() {
+  local key binary=$build_dir/bench/ch3_offload_bench
+  key=$(hash_of "$prefix $(installed_device)" "$root/bench/ch3_offload_bench.c")
+  if is_current bench "$key" && [[ -x $binary ]]; then return; fi
+  mkdir -p "$build_dir/bench"
+  must bench-build 'does the mpicc in the prefix work?' "$prefix/bin/mpicc" -std=gnu99 -O2 -Wall -Wextra \
+    -Wno-stringop-overflow -o "$binary" "$root/bench/ch3_offload_bench.c"
+  set_stamp bench "$key"
+}
+
+build_everything() {
+  build_library
+  get_mpich_source
+  graft_glue
+  configure_mpich
+  build_mpich
+  begin_step 'benchmarks'
+  [[ $(installed_device) == ch3:offload ]] || stop \
+    "the MPICH in $prefix has the device '$(installed_device)', not ch3:offload" \
+    'delete the prefix and build/stamps, and run quickstart again'
+  build_benchmark
+  end_step
+}
+
+show_ping_pong() {
+  must ping-pong 'run it by hand: PREFIX/bin/mpiexec -n 2 build/bench/ch3_offload_bench PingPong' \
+    timeout --foreground 120 "$prefix/bin/mpiexec" -n 2 "$build_dir/bench/ch3_offload_bench" PingPong
+  sed 1d "$log_dir/ping-pong.log"
+}

@@ -1,0 +1,54 @@
+# Sourced by quickstart: Debian packages that are needed, and how to get them.
+# shellcheck shell=bash
+
+build_packages=(autoconf automake ca-certificates g++ gcc gettext libtool m4 make perl pkg-config python3 xz-utils)
+check_packages=(libgtest-dev netpipe-mpich2 procps util-linux)
+
+is_installed() {
+  [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
+}
+
+# Commands that stand for the packages where there is no dpkg.
+missing_commands() {
+  local name
+  for name in autoconf automake g++ gcc libtoolize m4 make perl pkg-config python3 xz; do
+    command -v "$name" >/dev/null || echo "$name"
+  done
+}
+
+# install_packages PACKAGE...: installs those that are missing, or says which they are.
+install_packages() {
+  local -a missing=()
+  local package
+  if ! command -v dpkg-query >/dev/null; then
+    mapfile -t missing < <(missing_commands)
+    ((${#missing[@]} == 0)) || stop "these commands are missing: ${missing[*]}" \
+      'this is not a Debian system: install them with its package manager and run quickstart again'
+    note 'no dpkg here: the commands needed are there'
+    return
+  fi
+  for package in "$@"; do
+    is_installed "$package" || missing+=("$package")
+  done
+  if ((${#missing[@]} == 0)); then
+    end_step 'all there'
+    return
+  fi
+  note "missing: ${missing[*]}"
+  if ((EUID != 0)); then
+    stop "packages are missing: ${missing[*]}" \
+      'install them with this command, then run quickstart again:' \
+      "  sudo apt-get install --no-install-recommends ${missing[*]}"
+  fi
+  local -a apt=(env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
+  # A fresh machine has no package lists, and old lists may name files that are gone: then update and try again.
+  if ! apt-cache show "${missing[@]}" >/dev/null 2>&1; then
+    must packages-update 'check the network and /etc/apt/sources.list*' "${apt[@]}" update
+  fi
+  if ! log_command packages-install "${apt[@]}" install --yes --no-install-recommends "${missing[@]}"; then
+    must packages-update 'check the network and /etc/apt/sources.list*' "${apt[@]}" update
+    must packages-install 'see the log; then run the apt-get command in its first line by hand' \
+      "${apt[@]}" install --yes --no-install-recommends "${missing[@]}"
+  fi
+  end_step "installed ${#missing[@]} packages"
+}
