@@ -21,6 +21,11 @@
 extern "C" {
 #endif
 
+/* The library is built with hidden symbols; these are the ones that it shows. */
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
+
 /** Changes when a binary built against an older header would break. */
 #define CH3_OFFLOAD_ABI_VERSION 1
 
@@ -227,6 +232,10 @@ const uint64_t *ch3_offload_counter(const ch3_offload_process_t * process, size_
 
 /** Writes the trace now (also done by destroy, and after a peer failed). Returns 0 or errno. */
 int ch3_offload_trace_write(ch3_offload_process_t * process);
+
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
 
 #ifdef __cplusplus
 }
