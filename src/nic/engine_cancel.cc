@@ -190,7 +190,13 @@ void Engine::purge(bool (*is_doomed)(void* context, MatchBits bits),
 
 void Engine::State::on_peer_down(PeerId id, Status reason) noexcept {
   Peer* const peer = known(id);
-  if (peer != nullptr) fail(*peer, reason);
+  if (peer == nullptr) return;
+  fail(*peer, reason);
+  while (SendOperation* const send = peer->draining.front()) {  // No more on_write_done will come.
+    --writes_in_flight;
+    finish_send(*send, peer->doom);
+  }
+  announce_failure(*peer);
 }
 
 void Engine::State::fail(Peer& peer, Status reason) noexcept {
@@ -217,9 +223,16 @@ void Engine::State::fail(Peer& peer, Status reason) noexcept {
       incoming->state = MessageState::kBroken;
     }
   }
+  peer.doom = reason;
   while (SendOperation* const send = peer.sends.front()) {
-    if (send->state == SendState::kWriting) --writes_in_flight;
-    finish_send(*send, reason);
+    if (send->state != SendState::kWriting) {
+      finish_send(*send, reason);
+      continue;
+    }
+    // The provider still reads the payload: its owner gets it back with on_write_done.
+    peer.sends.remove(*send);
+    send->state = SendState::kDraining;
+    peer.draining.push_back(*send);
   }
   while (ReceiveOperation* const receive = peer.receives.front()) finish_receive(*receive, reason);
   while (CancelRequest* const request = peer.cancels.pop_front()) {
@@ -227,9 +240,15 @@ void Engine::State::fail(Peer& peer, Status reason) noexcept {
     cancels.give_back(*request);
     host.on_cancel_done(cookie, false);
   }
-  if (peer.closed) return;
+  if (peer.draining.empty()) announce_failure(peer);
+}
+
+/// The last thing that is heard of a peer.
+void Engine::State::announce_failure(Peer& peer) noexcept {
+  if (peer.announced || peer.closed) return;
+  peer.announced = true;
   ++counters.failed_peers;
-  host.on_peer_failed(peer.id, reason);
+  host.on_peer_failed(peer.id, peer.doom);
 }
 
 }  // namespace ch3_offload

@@ -392,9 +392,17 @@ Status Engine::State::bulk_step(SendOperation& operation) noexcept {
 
 void Engine::State::on_write_done(PeerId, WorkId work, Status status) noexcept {
   SendOperation* const operation = sends.find(static_cast<std::uint32_t>(work));
-  if (operation == nullptr || operation->state != SendState::kWriting) return;
+  if (operation == nullptr || (operation->state != SendState::kWriting &&
+                               operation->state != SendState::kDraining)) {
+    return;
+  }
   --writes_in_flight;
   Peer& peer = *operation->peer;
+  if (operation->state == SendState::kDraining) {
+    finish_send(*operation, peer.doom);
+    if (peer.draining.empty()) announce_failure(peer);
+    return;
+  }
   trace(TraceEvent::kWriteDone, peer.id, operation->number, static_cast<std::uint64_t>(status));
   if (status != Status::kUnsupported) return finish_send(*operation, status);
   peer.write_refused = true;
@@ -413,7 +421,7 @@ void Engine::State::release_send(SendOperation& operation) noexcept {
   }
   if (operation.registered) peer.provider->deregister_memory(operation.region);
   if (operation.copy != nullptr) buffered_bytes -= operation.payload.length_bytes;
-  peer.sends.remove(operation);
+  (operation.state == SendState::kDraining ? peer.draining : peer.sends).remove(operation);
   sends.give_back(operation);
 }
 

@@ -37,6 +37,7 @@ enum class SendState : std::uint8_t {
   kWriteReady,     ///< In Peer::bulk: CTS is here, the write is to be posted.
   kWriting,        ///< The provider reads the payload; on_write_done is due.
   kBouncing,       ///< In Peer::bulk: CTS is here, the payload goes out through slots.
+  kDraining,       ///< In Peer::draining: as kWriting, but the peer has failed.
 };
 
 /// What a packet that could not leave at once keeps.
@@ -70,7 +71,7 @@ struct SendOperation {
   std::unique_ptr<std::byte[]> copy;     ///< Sender-side buffer, see EngineConfig::send_buffer_bytes.
   std::unique_ptr<PacketParts> packet;   ///< Not null: a packet, not a message.
   ListHook<SendOperation> queue_hook{};  ///< Peer::queue or Peer::bulk.
-  ListHook<SendOperation> peer_hook{};   ///< Peer::sends.
+  ListHook<SendOperation> peer_hook{};   ///< Peer::sends or Peer::draining.
 };
 
 enum class ReceiveState : std::uint8_t {
@@ -162,7 +163,8 @@ struct Peer {
   bool write_refused = false;  ///< The provider cannot write to it.
   bool flushing = false;       ///< flush() runs.
   bool recalling = false;      ///< A credit recall is under way.
-  Status doom = Status::kOk;   ///< Not kOk: the next progress() fails the peer for this reason.
+  bool announced = false;      ///< on_peer_failed has been called.
+  Status doom = Status::kOk;   ///< Not kOk: why it failed, or the next progress() will fail it.
   Provider* provider = nullptr;
   std::size_t max_slot_bytes = 0;
 
@@ -172,7 +174,8 @@ struct Peer {
   IntrusiveList<SendOperation, &SendOperation::queue_hook> queue;  ///< Messages and packets, in order.
   IntrusiveList<SendOperation, &SendOperation::queue_hook> bulk;   ///< Rendezvous payload, any order.
   IntrusiveList<ControlMessage, &ControlMessage::hook> control;
-  IntrusiveList<SendOperation, &SendOperation::peer_hook> sends;   ///< Every unfinished send.
+  IntrusiveList<SendOperation, &SendOperation::peer_hook> sends;   ///< Unfinished, but for
+  IntrusiveList<SendOperation, &SendOperation::peer_hook> draining;  ///< those in kDraining.
   IntrusiveList<CancelRequest, &CancelRequest::hook> cancels;
 
   // Receiving. Invariant: window = available + owed + charges of messages held here.
@@ -283,6 +286,7 @@ struct Engine::State final : Sink {
   bool on_cancel(Peer& peer, std::span<const std::byte> message) noexcept;
   bool on_cancel_reply(Peer& peer, std::span<const std::byte> message) noexcept;
   void fail(Peer& peer, Status reason) noexcept;
+  void announce_failure(Peer& peer) noexcept;
 
   // Sink
   void on_message(PeerId id, std::span<const std::byte> message) noexcept override;
