@@ -37,7 +37,7 @@ test_tools_tests_SOURCES = \
 	test/tools/trace_job_test.cc \
 	test/tools/trace_sample.h
 test_tools_tests_CPPFLAGS = $(gtest_cppflags) -I$(top_srcdir)/tools $(TOOLS_CFLAGS)
-test_tools_tests_LDADD = libtools.la $(GTEST_LIBS)
+test_tools_tests_LDADD = libtools.a libcore.la $(TOOLS_LIBS) $(GTEST_LIBS)
 endif
 
 # The contract suite is defined in a header: one program for each provider.

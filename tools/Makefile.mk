@@ -5,8 +5,8 @@ EXTRA_DIST += tools
 if HAVE_TOOLS
 
 # What the tools share, and their tests use.
-noinst_LTLIBRARIES += libtools.la
-libtools_la_SOURCES = \
+noinst_LIBRARIES = libtools.a
+libtools_a_SOURCES = \
 	tools/json_writer.cc \
 	tools/json_writer.h \
 	tools/text_table.cc \
@@ -26,13 +26,12 @@ libtools_la_SOURCES = \
 	tools/trace_show.h \
 	tools/trace_summary.cc \
 	tools/trace_summary.h
-libtools_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/tools $(TOOLS_CFLAGS)
-libtools_la_LIBADD = libcore.la $(TOOLS_LIBS)
+libtools_a_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/tools $(TOOLS_CFLAGS)
 
 bin_PROGRAMS = tools/ch3-offload-trace
 tools_ch3_offload_trace_SOURCES = tools/ch3_offload_trace.cc
-tools_ch3_offload_trace_CPPFLAGS = $(libtools_la_CPPFLAGS)
-tools_ch3_offload_trace_LDADD = libtools.la
+tools_ch3_offload_trace_CPPFLAGS = $(libtools_a_CPPFLAGS)
+tools_ch3_offload_trace_LDADD = libtools.a libcore.la $(TOOLS_LIBS)
 dist_man_MANS += docs/man/ch3-offload-trace.1
 
 endif

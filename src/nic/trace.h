@@ -5,7 +5,7 @@
 // Threads: record() from the engine's thread only; write() from the same thread.
 //
 // A message is named by (source process, destination process, number): both sides count the messages of
-// their ordered stream, so the name needs no bytes on the wire.
+// their ordered stream, from 1, so the name needs no bytes on the wire.
 
 #pragma once
 
@@ -34,8 +34,8 @@ enum class TraceEvent : std::uint8_t {
   kBounceStarted,    ///< payload goes through slots; detail: length_bytes
   kAckArrived,       ///< the match of a synchronous or the acceptance of an optimistic send
   kSendDone,         ///< detail: Status
-  kCancelRequested,  ///< detail: send_id
-  kCancelDecided,    ///< detail: 1 cancelled, 0 not
+  kCancelRequested,  ///< number: 0, the send may be done already; detail: send_id
+  kCancelDecided,    ///< number: 0; detail: 1 cancelled, 0 not
   // The receiving side; number: the message's number from that peer.
   kMessageArrived,  ///< its envelope is here; detail: length_bytes
   kMatched,         ///< with a posted receive, or by a later one; detail: match bits
@@ -48,7 +48,7 @@ enum class TraceEvent : std::uint8_t {
   kReceivePosted,  ///< peer: self; detail: match bits
   kReceiveCancelled,
   kProbe,            ///< detail: 1 found
-  kCreditRequested,  ///< detail: bytes missing
+  kCreditRequested,  ///< the peer ran out; detail: bytes it gets
   kCreditSent,       ///< detail: bytes returned or granted
   kPacketSent,       ///< detail: length_bytes
   kPacketArrived,    ///< detail: length_bytes

@@ -1,0 +1,241 @@
+#include "trace_job.h"
+
+#include <gtest/gtest.h>
+
+#include "tools/trace_sample.h"
+#include "trace_facts.h"
+#include "trace_show.h"
+#include "trace_summary.h"
+
+namespace ch3_offload {
+namespace {
+
+using enum TraceEvent;
+
+/// Rank 0's and rank 1's view of one short message, 0:1:1, that takes 700 ns.
+TraceSample sender() {
+  TraceSample sample(0, 2);
+  sample.add(1000, kSendPosted, 1, 1, 64).add(1200, kSendShort, 1, 1, 64);
+  return sample;
+}
+TraceSample receiver() {
+  TraceSample sample(1, 2);
+  sample.add(1500, kMessageArrived, 0, 1, 64).add(1600, kMatched, 0, 1, 7).add(1700, kReceiveDone, 0, 1, 0);
+  return sample;
+}
+
+TraceJob merge(const std::vector<TraceSample>& samples) {
+  std::vector<TraceFile> files;
+  for (const TraceSample& sample : samples) files.push_back(sample.file());
+  auto job = TraceJob::merge(files);
+  EXPECT_TRUE(job.ok()) << job.error().message;
+  return std::move(job.value());
+}
+
+std::string refusal(const std::vector<TraceSample>& samples) {
+  std::vector<TraceFile> files;
+  for (const TraceSample& sample : samples) files.push_back(sample.file());
+  auto job = TraceJob::merge(files);
+  return job.ok() ? "none" : job.error().message;
+}
+
+TEST(TraceJob, BringsBothSidesOfAMessageTogether) {
+  const TraceJob job = merge({receiver(), sender()});
+  ASSERT_EQ(job.messages().size(), 1u);
+  const Message& message = job.messages()[0];
+  EXPECT_EQ(to_string(message.name), "0:1:1");
+  ASSERT_EQ(message.sent.size(), 2u);
+  ASSERT_EQ(message.received.size(), 3u);
+  EXPECT_EQ(message.sent[0].time_ns, 0);  // The earliest event is time 0.
+  EXPECT_EQ(message.received[2].time_ns, 700);
+  EXPECT_EQ(job.find({0, 1, 1}), &message);
+  EXPECT_EQ(job.find({0, 1, 2}), nullptr);
+  EXPECT_EQ(job.find_rank(1)->rank, 1u);
+  EXPECT_EQ(job.find_rank(2), nullptr);
+  EXPECT_TRUE(job.notes().empty());
+}
+
+TEST(TraceJob, EventsOfNoMessageStayWithTheirRank) {
+  const TraceJob job = merge({sender().add(1300, kSleep, 0).add(1400, kWake, 0), receiver()});
+  EXPECT_EQ(job.messages().size(), 1u);
+  ASSERT_EQ(job.ranks()[0].events.size(), 2u);
+  EXPECT_EQ(job.ranks()[0].events[0].event, kSleep);
+}
+
+TEST(TraceJob, ASelfMessageHasBothSides) {
+  const TraceJob job = merge({TraceSample(0, 1)
+                                  .add(1, kSendPosted, 0, 1, 8)
+                                  .add(2, kSendShort, 0, 1, 8)
+                                  .add(3, kMessageArrived, 0, 1, 8)});
+  ASSERT_EQ(job.messages().size(), 1u);
+  EXPECT_EQ(job.messages()[0].sent.size(), 2u);
+  EXPECT_EQ(job.messages()[0].received.size(), 1u);
+}
+
+TEST(TraceJob, MessagesCorrectTheClocksOfNodes) {
+  // Rank 1's node is 1 ms behind by its own real-time clock: messages would arrive before they left.
+  TraceSample behind(1, 2, 2, 5'000'000);
+  behind.header().at_start.realtime_ns -= 1'000'000;
+  behind.header().at_write.realtime_ns -= 1'000'000;
+  behind.add(1500, kMessageArrived, 0, 1, 64).add(1600, kAckSent, 0, 1);
+  const TraceJob job = merge({sender().add(1900, kAckArrived, 1, 1), behind});
+  const Message& message = job.messages()[0];
+  EXPECT_EQ(message.received[0].time_ns - message.sent[1].time_ns, 300);
+  ASSERT_EQ(job.notes().size(), 1u);
+  EXPECT_EQ(job.notes()[0], "the clock of node node2 was moved by +1000.000 us to agree with the messages");
+}
+
+TEST(TraceJob, SaysWhichRanksAreMissing) {
+  TraceSample one(1, 9);
+  TraceSample five(5, 9);
+  const TraceJob job = merge({one, five});
+  ASSERT_EQ(job.notes().size(), 1u);
+  EXPECT_EQ(job.notes()[0], "no trace of 7 of 9 ranks (0, 2-4, 6-8): their side of messages is missing");
+}
+
+TEST(TraceJob, SaysWhatWasOverwritten) {
+  const TraceJob job = merge({sender().lose(12), receiver()});
+  ASSERT_EQ(job.notes().size(), 1u);
+  EXPECT_TRUE(job.notes()[0].starts_with("rank 0: its oldest 12 events were overwritten")) << job.notes()[0];
+}
+
+TEST(TraceJob, RefusesWhatIsNotOneJob) {
+  EXPECT_EQ(refusal({}), "no trace files");
+  EXPECT_EQ(refusal({TraceSample(0, 2), TraceSample(1, 3)}),
+            "sample.0.ch3trace is of a job of 2 processes, sample.1.ch3trace of one of 3");
+  EXPECT_EQ(refusal({sender(), sender()}), "sample.0.ch3trace and sample.0.ch3trace are both of rank 0");
+  TraceSample old(1, 2);
+  old.header().at_start.realtime_ns = old.header().at_write.realtime_ns = 0;
+  EXPECT_NE(refusal({sender(), old}).find("years apart"), std::string::npos);
+  TraceSample simulated(1, 2);
+  simulated.header().clock = static_cast<std::uint32_t>(TraceClock::kSimulated);
+  EXPECT_NE(refusal({sender(), simulated}).find("simulated"), std::string::npos);
+}
+
+MessageFacts facts(const std::vector<TraceSample>& samples) {
+  const TraceJob job = merge(samples);
+  return facts_of(job.messages()[0], job);
+}
+
+TEST(MessageFacts, OfAWholeMessage) {
+  const MessageFacts f = facts({sender(), receiver()});
+  EXPECT_EQ(f.protocol, "short");
+  EXPECT_EQ(f.bytes, 64u);
+  EXPECT_EQ(f.latency_ns, 700);
+  EXPECT_EQ(f.match_bits, 7u);
+  EXPECT_TRUE(f.arrived);
+  EXPECT_FALSE(f.unexpected);
+  EXPECT_FALSE(f.failed);
+  EXPECT_EQ(f.gap, "");
+}
+
+TEST(MessageFacts, ProtocolComesFromTheEvents) {
+  const auto protocol = [](std::initializer_list<TraceEvent> events) {
+    TraceSample sample(0, 2);
+    sample.add(1, kSendPosted, 1, 1, 8);
+    for (const TraceEvent event : events) sample.add(2, event, 1, 1, 8);
+    return std::string(facts({sample}).protocol);
+  };
+  EXPECT_EQ(protocol({kSendEager, kSendDone}), "eager");
+  EXPECT_EQ(protocol({kRtsSent, kCtsArrived}), "rendezvous");
+  EXPECT_EQ(protocol({kRtsSent, kCtsArrived, kWritePosted, kWriteDone}), "rendezvous write");
+  EXPECT_EQ(protocol({kRtsSent, kCtsArrived, kWriteDone}), "rendezvous write");
+  EXPECT_EQ(protocol({kRtsSent, kCtsArrived, kWritePosted, kWriteDone, kBounceStarted}), "rendezvous bounce");
+  EXPECT_EQ(protocol({kOptimisticSent, kSendBuffered, kCtsArrived, kBounceStarted}), "optimistic");
+  EXPECT_EQ(protocol({kSendQueued}), "unknown");
+}
+
+TEST(MessageFacts, GapsAreNamed) {
+  EXPECT_EQ(facts({sender()}).gap, "no trace of rank 1");
+  EXPECT_EQ(facts({receiver()}).gap, "no trace of rank 0");
+  EXPECT_EQ(facts({sender(), TraceSample(1, 2)}).gap, "not arrived at rank 1");
+  EXPECT_EQ(facts({sender(), TraceSample(1, 2).lose(5)}).gap, "overwritten on rank 1");
+  EXPECT_EQ(facts({TraceSample(0, 2).lose(1).add(1200, kSendShort, 1, 1, 64), receiver()}).gap,
+            "overwritten on rank 0");
+  EXPECT_EQ(
+      facts({TraceSample(0, 2).add(1, kSendPosted, 1, 1, 8).add(2, kSendQueued, 1, 1, 8), TraceSample(1, 2)})
+          .gap,
+      "not sent");
+  EXPECT_EQ(facts({sender(), TraceSample(1, 2).add(1500, kMessageArrived, 0, 1, 64)}).gap, "not matched");
+}
+
+TEST(MessageFacts, FailureIsAStatusThatIsNeitherOkNorTruncated) {
+  const auto failed = [](Status status) {
+    TraceSample sample(1, 2);
+    sample.add(1500, kMessageArrived, 0, 1, 64)
+        .add(1700, kReceiveDone, 0, 1, static_cast<std::uint64_t>(status));
+    return facts({sender(), sample}).failed;
+  };
+  EXPECT_FALSE(failed(Status::kTruncated));
+  EXPECT_TRUE(failed(Status::kPeerFailed));
+}
+
+TEST(DescribeDetail, NeverTrustsTheNumber) {
+  for (int event = 0; event < static_cast<int>(kCount); ++event) {
+    for (const std::uint64_t detail : {std::uint64_t{0}, std::uint64_t{300}, UINT64_MAX})
+      describe_detail({0, detail, 0, static_cast<TraceEvent>(event)});
+  }
+  EXPECT_EQ(describe_detail({0, 300, 0, kSendDone}), "Unknown");
+  EXPECT_EQ(describe_detail({0, 0x0004'0002'0000'0007, 0, kMatched}), "context 4 source 2 tag 7");
+}
+
+TEST(ParseMessageName, TakesThreeNumbers) {
+  const auto name = parse_message_name("0:12:345678901234");
+  ASSERT_TRUE(name.has_value());
+  EXPECT_EQ(*name, (MessageName{0, 12, 345678901234}));
+  for (const char* text :
+       {"", "0", "0:1", "0:1:", "0:1:2:", "0:1:2 ", " 0:1:2", "-1:1:2", "0:1:x", "4294967296:0:1"})
+    EXPECT_FALSE(parse_message_name(text).has_value()) << text;
+}
+
+TEST(RenderTree, ShowsBothSides) {
+  const TraceJob job = merge({sender(), receiver()});
+  const std::string tree = render_tree(job.messages()[0], job, LineArt::kAscii);
+  EXPECT_NE(tree.find("message 0:1:1  short, 64 B, expected, 0.700 us"), std::string::npos) << tree;
+  EXPECT_NE(tree.find("|-- rank 0 on node1 sends\n"), std::string::npos) << tree;
+  EXPECT_NE(tree.find("MessageArrived  64 bytes"), std::string::npos) << tree;
+  EXPECT_NE(tree.find("0.300 after SendShort"), std::string::npos) << tree;
+}
+
+TEST(RenderTree, SaysWhatIsMissing) {
+  const TraceJob job = merge({sender()});
+  const std::string tree = render_tree(job.messages()[0], job, LineArt::kUnicode);
+  EXPECT_NE(tree.find("└── rank 1 receives: no trace of it\n"), std::string::npos) << tree;
+}
+
+TEST(Slowest, AreInOrderOfLatency) {
+  TraceSample from(0, 2);
+  TraceSample to(1, 2);
+  for (std::uint64_t number = 1; number <= 3; ++number) {
+    from.add(1000 * number, kSendPosted, 1, number, 8);
+    to.add(1000 * number + 100 * number, kReceiveDone, 0, number, 0);
+  }
+  const TraceJob job = merge({from, to});
+  const auto messages = slowest(job, 2);
+  ASSERT_EQ(messages.size(), 2u);
+  EXPECT_EQ(messages[0]->name.number, 3u);
+  EXPECT_EQ(messages[1]->name.number, 2u);
+}
+
+TEST(RenderSummary, CountsBytesLatenciesAndSleeps) {
+  TraceSample from(0, 2);
+  TraceSample to(1, 2);
+  for (std::uint64_t number = 1; number <= 100; ++number) {
+    from.add(1000 * number, kSendPosted, 1, number, 1024);
+    to.add(1000 * number + 1, kMessageArrived, 0, number, 1024);
+    if (number % 4 == 0) to.add(1000 * number + 1, kUnexpected, 0, number, 1024);
+    to.add(1000 * number + number, kReceiveDone, 0, number, 0);
+  }
+  to.add(200'000, kSleep, 1).add(205'000, kWake, 1);
+  const std::string text = render_summary(merge({from, to}), 0);
+  EXPECT_NE(text.find("0 -> 1       100  100.0 KiB      0.050   0.099      25.0 %"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("1      5.000"), std::string::npos) << text;  // One sleep of 5 us.
+}
+
+TEST(RenderSummary, NothingToSumUpIsNoTrouble) {
+  EXPECT_NE(render_summary(merge({TraceSample(0, 1)}), 1).find("all"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ch3_offload

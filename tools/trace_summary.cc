@@ -1,0 +1,152 @@
+#include "trace_summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "text_table.h"
+#include "trace_facts.h"
+
+namespace ch3_offload {
+namespace {
+
+/// What a row of a table adds up.
+class Tally {
+ public:
+  void add(const MessageFacts& facts) {
+    ++messages_;
+    bytes_ += facts.bytes.value_or(0);
+    arrived_ += facts.arrived;
+    unexpected_ += facts.unexpected;
+    failed_ += facts.failed;
+    incomplete_ += !facts.gap.empty();
+    if (facts.latency_ns) latencies_ns_.push_back(*facts.latency_ns);
+  }
+
+  std::uint64_t bytes() const noexcept { return bytes_; }
+
+  /// The cells under kTallyTitles. Sorts the latencies.
+  std::vector<std::string> cells(std::string name) {
+    std::sort(latencies_ns_.begin(), latencies_ns_.end());
+    return {std::move(name), fmt::format("{}", messages_), human_bytes(bytes_), percentile(50),
+            percentile(99),  share(unexpected_, arrived_), count(failed_),      count(incomplete_)};
+  }
+
+ private:
+  /// By nearest rank: a latency that was measured.
+  std::string percentile(std::size_t percent) const {
+    if (latencies_ns_.empty()) return "-";
+    const std::size_t rank = (latencies_ns_.size() * percent + 99) / 100;
+    return fmt::format("{:.3f}", static_cast<double>(latencies_ns_[rank - 1]) / 1000);
+  }
+
+  static std::string share(std::uint64_t part, std::uint64_t whole) {
+    if (whole == 0) return "-";
+    return fmt::format("{:.1f} %", 100 * static_cast<double>(part) / static_cast<double>(whole));
+  }
+
+  static std::string count(std::uint64_t value) { return value == 0 ? "-" : fmt::format("{}", value); }
+
+  std::uint64_t messages_ = 0;
+  std::uint64_t bytes_ = 0;
+  std::uint64_t arrived_ = 0;
+  std::uint64_t unexpected_ = 0;
+  std::uint64_t failed_ = 0;
+  std::uint64_t incomplete_ = 0;
+  std::vector<std::int64_t> latencies_ns_;
+};
+
+TextTable tally_table(std::string name) {
+  return TextTable({std::move(name), ">messages", ">bytes", ">median us", ">p99 us", ">unexpected", ">failed",
+                    ">incomplete"});
+}
+
+struct RankTally {
+  std::uint64_t sleeps = 0;
+  std::int64_t asleep_ns = 0;
+  std::uint64_t packets = 0;
+  std::uint64_t credits = 0;
+  std::uint64_t failed_peers = 0;
+};
+
+RankTally tally_rank(const RankTrace& rank) {
+  RankTally tally;
+  const JobEvent* asleep = nullptr;
+  for (const JobEvent& event : rank.events) {
+    if (asleep != nullptr) {
+      tally.asleep_ns += event.time_ns - asleep->time_ns;
+      asleep = nullptr;
+    }
+    switch (event.event) {
+      case TraceEvent::kSleep:
+        ++tally.sleeps;
+        asleep = &event;
+        break;
+      case TraceEvent::kPacketSent: ++tally.packets; break;
+      case TraceEvent::kCreditSent: ++tally.credits; break;
+      case TraceEvent::kPeerFailed: ++tally.failed_peers; break;
+      default: break;
+    }
+  }
+  if (asleep != nullptr) tally.asleep_ns += rank.end_ns - asleep->time_ns;
+  return tally;
+}
+
+std::string render_ranks(const TraceJob& job) {
+  TextTable table({">rank", "host", ">events", ">overwritten", ">sleeps", ">asleep us", ">packets",
+                   ">credit messages", ">failed peers"});
+  for (const RankTrace& rank : job.ranks()) {
+    const RankTally tally = tally_rank(rank);
+    table.add({fmt::format("{}", rank.rank), rank.host, fmt::format("{}", rank.kept_events),
+               fmt::format("{}", rank.lost_events), fmt::format("{}", tally.sleeps),
+               fmt::format("{:.3f}", static_cast<double>(tally.asleep_ns) / 1000),
+               fmt::format("{}", tally.packets), fmt::format("{}", tally.credits),
+               fmt::format("{}", tally.failed_peers)});
+  }
+  return table.render();
+}
+
+}  // namespace
+
+std::string render_summary(const TraceJob& job, std::size_t most_pairs) {
+  Tally all;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Tally> by_pair;
+  std::map<std::string_view, Tally> by_protocol;
+  for (const Message& message : job.messages()) {
+    const MessageFacts facts = facts_of(message, job);
+    all.add(facts);
+    by_pair[{message.name.source, message.name.destination}].add(facts);
+    by_protocol[facts.protocol].add(facts);
+  }
+
+  using PairTally = std::pair<std::pair<std::uint32_t, std::uint32_t>, Tally*>;
+  std::vector<PairTally> pairs;
+  for (auto& [pair, tally] : by_pair) pairs.emplace_back(pair, &tally);
+  const std::size_t shown = most_pairs == 0 ? pairs.size() : std::min(most_pairs, pairs.size());
+  if (shown < pairs.size()) {
+    std::stable_sort(pairs.begin(), pairs.end(), [](const PairTally& a, const PairTally& b) {
+      return a.second->bytes() > b.second->bytes();
+    });
+  }
+
+  TextTable pair_table = tally_table("pair");
+  for (std::size_t i = 0; i < shown; ++i)
+    pair_table.add(
+        pairs[i].second->cells(fmt::format("{} -> {}", pairs[i].first.first, pairs[i].first.second)));
+  pair_table.add(all.cells("all"));
+  std::string text = pair_table.render();
+  if (shown < pairs.size())
+    text +=
+        fmt::format("({} pairs with fewer bytes are not shown; --pairs 0 shows all)\n", pairs.size() - shown);
+
+  TextTable protocol_table = tally_table("protocol");
+  for (auto& [protocol, tally] : by_protocol) protocol_table.add(tally.cells(std::string(protocol)));
+  return text + "\n" + protocol_table.render() + "\n" + render_ranks(job);
+}
+
+}  // namespace ch3_offload
