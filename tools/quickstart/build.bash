@@ -75,45 +75,25 @@ get_mpich_source() {
   end_step
 }
 
-# All that decides how MPICH's configure is made: the build files of the glue, which files there are, and the
-# control variables, which autogen collects from comments in the C sources.
-hash_of_glue_structure() {
-  local text
-  text=$(cd "$glue_dir" && find . -type f ! -name '*~' | LC_ALL=C sort &&
-    find . -name '*.[ch]' ! -name '*~' | LC_ALL=C sort |
-    xargs -r sed -n '/BEGIN_MPI_T_CVAR_INFO_BLOCK/,/END_MPI_T_CVAR_INFO_BLOCK/p')
-  hash_of "$text" "$root/tools/ch3-offload-graft" "$glue_dir/subconfigure.m4" "$glue_dir/Makefile.mk" \
-    "$glue_dir/errnames.txt"
-}
-
+# The graft copies only what changed, and runs autogen only when something that autogen reads changed.
 graft_glue() {
   local key
   begin_step 'MPICH: graft the device'
-  key=$(hash_of_glue_structure)
-  if ! is_current mpich-graft "$key"; then
-    clear_stamps mpich-configure
-    must mpich-graft 'the log says what was not as expected; delete build/mpich-source to start from a fresh tree' \
-      "$root/tools/ch3-offload-graft" "$mpich_source_dir"
-    set_stamp mpich-graft "$key"
-    end_step
+  key=$(hash_of graft "$root/tools/ch3-offload-graft" "$glue_dir")
+  if is_current mpich-graft "$key"; then
+    end_step 'unchanged'
     return
   fi
-  # Only code changed: copy it, keep the time stamps of the rest.
-  local file target copied=0
-  while IFS= read -r file; do
-    target=$mpich_source_dir/src/mpid/ch3/channels/offload/$file
-    cmp -s "$glue_dir/$file" "$target" && continue
-    mkdir -p "$(dirname "$target")"
-    cp "$glue_dir/$file" "$target"
-    copied=$((copied + 1))
-  done < <(cd "$glue_dir" && find . -name '*.[ch]')
-  if ((copied > 0)); then end_step "$copied changed files copied"; else end_step 'unchanged'; fi
+  must mpich-graft 'the log says what was not as expected; delete build/mpich-source to start from a fresh tree' \
+    "$root/tools/ch3-offload-graft" "$mpich_source_dir"
+  set_stamp mpich-graft "$key"
+  end_step
 }
 
 configure_mpich() {
   local key
   begin_step 'MPICH: configure'
-  key=$(hash_of "$prefix $environment_key ${mpich_options[*]} $(hash_of_glue_structure)" \
+  key=$(hash_of "$prefix $environment_key ${mpich_options[*]}" "$mpich_source_dir/configure" \
     "$prefix/include/ch3_offload.h")
   if is_current mpich-configure "$key" && [[ -f $mpich_build_dir/Makefile ]]; then
     end_step 'unchanged'
