@@ -54,6 +54,52 @@ nodist_EXTRA_test_shm_tests_SOURCES = none.cc
 test_shm_tests_CPPFLAGS = $(gtest_cppflags)
 test_shm_tests_LDADD = libcore.la $(GTEST_LIBS)
 
+# The fabric that the engine is tested with, and its own tests.
+fake_provider_sources = \
+	test/rdma/fake_network.cc \
+	test/rdma/fake_network.h \
+	test/rdma/fake_provider.cc \
+	test/rdma/fake_provider.h \
+	test/rdma/seeded_random.h
+
+check_PROGRAMS += test/fake_tests
+TESTS += test/fake_tests
+test_fake_tests_SOURCES = \
+	$(fake_provider_sources) \
+	test/rdma/contract_world.h \
+	test/rdma/fake_provider_test.cc \
+	test/rdma/fake_world.h \
+	test/rdma/provider_contract.h
+test_fake_tests_CPPFLAGS = $(gtest_cppflags)
+test_fake_tests_LDADD = libcore.la $(GTEST_LIBS)
+
+# The deterministic simulation: short in `make check`, long in `make soak`.
+check_PROGRAMS += test/simulation_tests
+TESTS += test/simulation_tests
+test_simulation_tests_SOURCES = \
+	$(fake_provider_sources) \
+	test/nic/oracle.cc \
+	test/nic/oracle.h \
+	test/nic/payload_buffer.cc \
+	test/nic/payload_buffer.h \
+	test/nic/simulation.cc \
+	test/nic/simulation.h \
+	test/nic/simulation_config.cc \
+	test/nic/simulation_config.h \
+	test/nic/simulation_program.cc \
+	test/nic/simulation_results.cc \
+	test/nic/simulation_test.cc
+test_simulation_tests_CPPFLAGS = $(gtest_cppflags)
+test_simulation_tests_LDADD = libcore.la $(GTEST_LIBS)
+
+SOAK_SEEDS = 1..100
+SOAK_OPERATIONS = 100000
+
+soak: test/simulation_tests
+	test/simulation_tests --seeds $(SOAK_SEEDS) --operations $(SOAK_OPERATIONS) --progress
+
+.PHONY: soak
+
 else
 
 check-local:

@@ -101,6 +101,7 @@ Counters Simulation::totals() const {
     sum.credit_messages += each.credit_messages;
     sum.cancelled_sends += each.cancelled_sends;
     sum.failed_peers += each.failed_peers;
+    sum.connected_peers += each.connected_peers;
   }
   return sum;
 }

@@ -4,7 +4,8 @@
 //   CH3_OFFLOAD_SIM_SEEDS=A..B CH3_OFFLOAD_SIM_OPERATIONS=N
 //   CH3_OFFLOAD_SIM_TRACE=FOLDER    keeps the engines' traces of a failing seed there
 //
-// A failure prints the seed, its configuration, the last events and the command that replays it.
+// A failure prints the seed, its configuration, the last events and the command that replays it. The short
+// run is part of `make check`; the long one is `make soak`.
 
 #include <gtest/gtest.h>
 
@@ -81,6 +82,33 @@ TEST(Simulation, RandomProgramsObeyTheRulesOfMpi) {
   print("credit requests", sum.credits_requested);
   print("cancelled sends", sum.cancelled_sends);
   print("failed peers", sum.failed_peers);
+}
+
+/// Everybody may speak with everybody, so that what costs by the job's size (MPI_COMM_WORLD) shows here.
+/// Peers are connected on first use only, and the budget holds for each process however many lean on it.
+TEST(Simulation, AThousandEnginesShareOneProcess) {
+  SimulationConfig config;
+  config.seed = options.first_seed;
+  config.operations = 30'000;
+  config.processes = 1024;
+  config.network.seed = config.seed;
+  config.network.max_slot_bytes = 1024;
+  config.network.slots_per_pair = 4;
+  config.network.most_delay_ns = 20'000;
+  config.engine.job_size = config.processes;
+  config.engine.eager_limit_bytes = 4096;
+  config.engine.unexpected_budget_bytes = 1 << 20;
+  config.engine.send_buffer_bytes = 16'384;
+  config.engine.always_ignored = MatchBits{std::uint64_t{0xFFFF} << config.number_shift};
+  config.most_waiting = config.most_posted = 4;
+  config.longest_bytes = 20'000;
+  config.deaths = 2;
+  config.broken_connections = 1;
+  Simulation simulation(config);
+  ASSERT_TRUE(simulation.run()) << simulation.report();
+  const Counters sum = simulation.totals();
+  EXPECT_GT(sum.received_expected + sum.received_unexpected, config.operations / 5);
+  EXPECT_LT(sum.connected_peers, 2 * config.operations);
 }
 
 }  // namespace
