@@ -112,6 +112,9 @@ AM_TESTS_ENVIRONMENT = top_srcdir='$(top_srcdir)' top_builddir='$(top_builddir)'
 
 EXTRA_DIST += \
 	test/bad-input \
+	test/bench \
+	test/checks.bash \
 	test/faults \
+	test/imb \
 	test/mpich \
 	test/netpipe

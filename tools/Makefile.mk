@@ -1,5 +1,5 @@
 # Command-line tools. Scripts are installed as they are.
-dist_bin_SCRIPTS = tools/ch3-offload-graft
+dist_bin_SCRIPTS = tools/ch3-offload-graft tools/ch3-offload-imb
 EXTRA_DIST += tools
 
 if HAVE_TOOLS
