@@ -74,6 +74,18 @@ test_fake_tests_SOURCES = \
 test_fake_tests_CPPFLAGS = $(gtest_cppflags)
 test_fake_tests_LDADD = libcore.la $(GTEST_LIBS)
 
+# The engine over the fake provider.
+check_PROGRAMS += test/engine_tests
+TESTS += test/engine_tests
+test_engine_tests_SOURCES = \
+	$(fake_provider_sources) \
+	test/nic/engine_protocol_test.cc \
+	test/nic/engine_world.h \
+	test/nic/payload_buffer.cc \
+	test/nic/payload_buffer.h
+test_engine_tests_CPPFLAGS = $(gtest_cppflags)
+test_engine_tests_LDADD = libcore.la $(GTEST_LIBS)
+
 # The deterministic simulation: short in `make check`, long in `make soak`.
 check_PROGRAMS += test/simulation_tests
 TESTS += test/simulation_tests
