@@ -117,6 +117,9 @@ void ch3_offload_config_default(ch3_offload_config_t * config);
  *  its value and what it takes. */
 int ch3_offload_config_check(const ch3_offload_config_t * config, char *message, size_t capacity_bytes);
 
+/** Reads a number of bytes, with K, M, G or T behind it or not. Returns 0, or not 0: `bytes` is untouched. */
+int ch3_offload_parse_size(const char *text, int64_t * bytes);
+
 /** Makes a process object. Returns 0, or not 0 with one line in `message`: what failed and what to do. */
 int ch3_offload_create(const ch3_offload_config_t * config, const ch3_offload_callbacks_t * callbacks,
                        void *user, ch3_offload_process_t ** process, char *message, size_t capacity_bytes);

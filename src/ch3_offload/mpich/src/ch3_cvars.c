@@ -126,51 +126,10 @@ cvars:
 === END_MPI_T_CVAR_INFO_BLOCK ===
 */
 
-/* "64M" and the like. Returns 0, or not 0 if the text is not a size that fits. */
-static int parse_size(const char *text, int64_t * bytes)
-{
-    char *end;
-    long long value;
-    int shift = 0;
-
-    if (text == NULL || text[0] < '0' || text[0] > '9')
-        return 1;
-    errno = 0;
-    value = strtoll(text, &end, 10);
-    if (errno != 0 || end == text)
-        return 1;
-    switch (*end) {
-        case 'k':
-        case 'K':
-            shift = 10;
-            break;
-        case 'm':
-        case 'M':
-            shift = 20;
-            break;
-        case 'g':
-        case 'G':
-            shift = 30;
-            break;
-        case 't':
-        case 'T':
-            shift = 40;
-            break;
-        default:
-            break;
-    }
-    if (shift > 0)
-        end++;
-    if (*end != '\0' || value > (INT64_MAX >> shift))
-        return 1;
-    *bytes = (int64_t) value << shift;
-    return 0;
-}
-
 static int set_size(const char *variable, const char *text, int64_t * bytes, char *message,
                     size_t capacity)
 {
-    if (parse_size(text, bytes) == 0)
+    if (ch3_offload_parse_size(text, bytes) == 0)
         return 0;
     MPL_snprintf(message, capacity,
                  "%s=%s: it takes a number of bytes, with K, M, G or T behind it if you like (64M)", variable,

@@ -1,0 +1,200 @@
+#include "ch3_offload/settings.h"
+
+#include <unistd.h>
+
+#include <bit>
+#include <cctype>
+#include <cerrno>
+#include <charconv>
+#include <limits>
+#include <system_error>
+
+namespace ch3_offload {
+
+namespace {
+
+using Config = ch3_offload_config_t;
+
+constexpr std::int64_t kKiB = 1024;
+constexpr std::int64_t kMiB = 1024 * kKiB;
+constexpr std::int64_t kTiB = 1024 * 1024 * kMiB;
+
+constexpr Setting kSettings[] = {
+    {.variable = "MPIR_CVAR_CH3_OFFLOAD_EAGER_LIMIT",
+     .kind = SettingKind::kInt,
+     .unit = "bytes",
+     .takes = "bytes from 0 to 16777216",
+     .effect = "longest message sent before its receive is known",
+     .number = &Config::eager_limit_bytes,
+     .least = 0,
+     .most = 16 * kMiB},
+    {.variable = "MPIR_CVAR_CH3_OFFLOAD_UNEXPECTED_BUDGET",
+     .kind = SettingKind::kSize,
+     .unit = "bytes",
+     .takes = "bytes from 0 to 1T; K, M, G and T may follow",
+     .effect = "payload kept for messages without a receive, all peers together",
+     .number = &Config::unexpected_budget_bytes,
+     .least = 0,
+     .most = kTiB},
+    {.variable = "MPIR_CVAR_CH3_OFFLOAD_SEND_BUFFER",
+     .kind = SettingKind::kSize,
+     .unit = "bytes",
+     .takes = "bytes from 0 to 1T; K, M, G and T may follow",
+     .effect = "payload copied on the sending side, so that sends return while the peer has no room",
+     .number = &Config::send_buffer_bytes,
+     .least = 0,
+     .most = kTiB},
+    {.variable = "MPIR_CVAR_CH3_OFFLOAD_SHM_RING_SIZE",
+     .kind = SettingKind::kInt,
+     .unit = "bytes",
+     .takes = "a power of two from 65536 to 16777216 (bytes)",
+     .effect = "shared-memory ring to each peer on the node",
+     .number = &Config::shm_ring_bytes,
+     .least = 64 * kKiB,
+     .most = 16 * kMiB,
+     .power_of_two = true},
+    {.variable = "MPIR_CVAR_CH3_OFFLOAD_SHM_BULK",
+     .kind = SettingKind::kWord,
+     .unit = "",
+     .takes = "auto, stream or cma",
+     .effect = "how long messages move on a node",
+     .text = &Config::shm_bulk,
+     .words = {"auto", "stream", "cma"}},
+    {.variable = "MPIR_CVAR_CH3_OFFLOAD_FABRIC",
+     .kind = SettingKind::kWord,
+     .unit = "",
+     .takes = "auto or shm",
+     .effect = "which transports are used",
+     .text = &Config::fabric,
+     .words = {"auto", "shm"}},
+    {.variable = "MPIR_CVAR_CH3_OFFLOAD_SPIN",
+     .kind = SettingKind::kInt,
+     .unit = "us",
+     .takes = "microseconds from 0 to 10000000, or -1 to adapt",
+     .effect = "longest polling before a waiting process sleeps; -1 adapts",
+     .number = &Config::spin_us,
+     .least = -1,
+     .most = 10'000'000},
+    {.variable = "MPIR_CVAR_CH3_OFFLOAD_TRACE",
+     .kind = SettingKind::kPath,
+     .unit = "",
+     .takes = "a prefix of file names in a writable folder, or nothing",
+     .effect = "writes a trace: prefix of its files",
+     .text = &Config::trace},
+    {.variable = "MPIR_CVAR_CH3_OFFLOAD_TRACE_EVENTS",
+     .kind = SettingKind::kInt,
+     .unit = "events",
+     .takes = "events from 1024 to 67108864",
+     .effect = "events kept for the trace",
+     .number = &Config::trace_events,
+     .least = 1024,
+     .most = 1 << 26},
+};
+
+std::string refuse(const Setting& setting, std::string_view value, std::string_view why = {}) {
+  std::string text(setting.variable);
+  text.append("=").append(value).append(why);
+  return text.append(": it takes ").append(setting.takes);
+}
+
+bool is_right_number(const Setting& setting, std::int64_t value) noexcept {
+  if (value < setting.least || value > setting.most) return false;
+  return !setting.power_of_two || std::has_single_bit(static_cast<std::uint64_t>(value));
+}
+
+bool is_right_word(const Setting& setting, std::string_view value) noexcept {
+  for (const char* const word : setting.words) {
+    if (word != nullptr && value == word) return true;
+  }
+  return false;
+}
+
+/// The folder that files with this prefix would lie in.
+std::string folder_of(std::string_view prefix) {
+  const std::size_t slash = prefix.rfind('/');
+  if (slash == std::string_view::npos) return ".";
+  return std::string(prefix.substr(0, slash == 0 ? 1 : slash));
+}
+
+}  // namespace
+
+std::span<const Setting> settings() noexcept { return kSettings; }
+
+std::optional<std::string> complaint(const Setting& setting, const Config& config) {
+  if (setting.number != nullptr) {
+    const std::int64_t value = config.*setting.number;
+    if (is_right_number(setting, value)) return {};
+    return refuse(setting, std::to_string(value), " is out of range");
+  }
+  const char* const text = config.*setting.text;
+  const std::string_view value = text == nullptr ? "" : text;
+  if (setting.kind == SettingKind::kWord) {
+    if (is_right_word(setting, value)) return {};
+    return refuse(setting, value);
+  }
+  if (value.empty() || ::access(folder_of(value).c_str(), W_OK | X_OK) == 0) return {};
+  return refuse(setting, value, " (" + std::generic_category().message(errno) + ")");
+}
+
+std::optional<std::string> set_from_text(const Setting& setting, const char* text, Config& config) {
+  if (setting.text != nullptr) {
+    config.*setting.text = text;
+  } else {
+    const auto value = setting.kind == SettingKind::kSize ? parse_size(text) : parse_int(text);
+    if (!value) return refuse(setting, text);
+    config.*setting.number = *value;
+  }
+  return complaint(setting, config);
+}
+
+std::string to_string(const Setting& setting, const Config& config) {
+  if (setting.text != nullptr) return config.*setting.text == nullptr ? "" : config.*setting.text;
+  std::int64_t value = config.*setting.number;
+  if (setting.kind != SettingKind::kSize) return std::to_string(value);
+  constexpr std::string_view kSuffixes = " KMGT";
+  std::size_t suffix = 0;
+  while (value != 0 && value % 1024 == 0 && suffix + 1 < kSuffixes.size()) {
+    value /= 1024;
+    ++suffix;
+  }
+  std::string text = std::to_string(value);
+  if (suffix > 0) text += kSuffixes[suffix];
+  return text;
+}
+
+std::optional<std::int64_t> parse_size(std::string_view text) noexcept {
+  if (text.empty() || text[0] < '0' || text[0] > '9') return {};
+  std::int64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc()) return {};
+  int shift = 0;
+  if (rest != end) {
+    switch (std::toupper(static_cast<unsigned char>(*rest))) {
+      case 'K': shift = 10; break;
+      case 'M': shift = 20; break;
+      case 'G': shift = 30; break;
+      case 'T': shift = 40; break;
+      default: return {};
+    }
+    if (rest + 1 != end) return {};
+  }
+  if (value > std::numeric_limits<std::int64_t>::max() >> shift) return {};
+  return value << shift;
+}
+
+std::optional<std::int64_t> parse_int(std::string_view text) noexcept {
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text[0]))) text.remove_prefix(1);
+  const bool negative = text.starts_with('-');
+  if (negative) text.remove_prefix(1);
+  if (text.starts_with('+')) text.remove_prefix(1);
+  if (text.empty()) return 0;
+  std::int32_t value = 0;  // An int there: more would wrap around.
+  if (text[0] == '-') return {};
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || rest != end) return {};
+  return negative ? -static_cast<std::int64_t>(value) : value;
+}
+
+}  // namespace ch3_offload

@@ -1,0 +1,62 @@
+// The settings as a table: one row for each control variable, with what it takes. ch3_offload_config_check() and
+// ch3-offload-info read it; the glue declares the same variables to MPICH (mpich/src/ch3_cvars.c), and
+// test/docs/settings compares the two with docs/settings.md.
+//
+// Threads: any; nothing here has state.
+
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "ch3_offload/ch3_offload.h"
+
+namespace ch3_offload {
+
+enum class SettingKind {
+  kInt,   ///< Declared as int to MPICH.
+  kSize,  ///< Bytes; declared as string, so that it may be above 2 GiB and have a suffix.
+  kWord,  ///< One of `words`.
+  kPath,  ///< Prefix of file names; empty: off.
+};
+
+struct Setting {
+  const char* variable;  ///< "MPIR_CVAR_CH3_OFFLOAD_...".
+  SettingKind kind;
+  const char* unit;   ///< "bytes", "us", "events", or "".
+  const char* takes;  ///< Completes "it takes ...".
+  const char* effect;
+
+  std::int64_t ch3_offload_config_t::*number = nullptr;  ///< kInt, kSize.
+  std::int64_t least = 0, most = 0;
+  bool power_of_two = false;
+
+  const char* ch3_offload_config_t::*text = nullptr;  ///< kWord, kPath.
+  std::array<const char*, 3> words{};                 ///< nullptr: no more.
+};
+
+std::span<const Setting> settings() noexcept;
+
+/// Why the setting's value in `config` is refused, in a line that names the variable, the value and what it takes;
+/// nothing when it is right.
+std::optional<std::string> complaint(const Setting& setting, const ch3_offload_config_t& config);
+
+/// Stores what the environment says as MPICH and the glue would. `config` keeps pointers into `text`. Nothing, or
+/// why it is refused: then `config` is as it was, or the value is out of range.
+std::optional<std::string> set_from_text(const Setting& setting, const char* text,
+                                         ch3_offload_config_t& config);
+
+/// The value as a user would write it.
+std::string to_string(const Setting& setting, const ch3_offload_config_t& config);
+
+/// "64M" and the like. Nothing: not a size, or it does not fit.
+std::optional<std::int64_t> parse_size(std::string_view text) noexcept;
+
+/// A whole number as MPICH reads an int control variable: blanks before it are skipped, no digits are 0.
+std::optional<std::int64_t> parse_int(std::string_view text) noexcept;
+
+}  // namespace ch3_offload

@@ -1,0 +1,105 @@
+#include "ch3_offload/settings.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+
+namespace ch3_offload {
+namespace {
+
+const Setting& named(std::string_view suffix) {
+  for (const Setting& setting : settings()) {
+    if (std::string_view(setting.variable).ends_with(suffix)) return setting;
+  }
+  ADD_FAILURE() << suffix;
+  return settings()[0];
+}
+
+/// What set_from_text says; "" when it takes the text.
+std::string said(std::string_view suffix, const char* text) {
+  ch3_offload_config_t config;
+  ch3_offload_config_default(&config);
+  return set_from_text(named(suffix), text, config).value_or("");
+}
+
+TEST(Settings, EveryRowHasItsNumberOrItsText) {
+  for (const Setting& setting : settings()) {
+    EXPECT_TRUE(std::string_view(setting.variable).starts_with("MPIR_CVAR_CH3_OFFLOAD_"));
+    EXPECT_NE(setting.number == nullptr, setting.text == nullptr) << setting.variable;
+  }
+}
+
+TEST(Settings, SizesTakeSuffixes) {
+  EXPECT_EQ(parse_size("0"), 0);
+  EXPECT_EQ(parse_size("65536"), 65536);
+  EXPECT_EQ(parse_size("64k"), 64 << 10);
+  EXPECT_EQ(parse_size("64M"), 64 << 20);
+  EXPECT_EQ(parse_size("3G"), std::int64_t{3} << 30);
+  EXPECT_EQ(parse_size("1t"), std::int64_t{1} << 40);
+  EXPECT_EQ(parse_size("9223372036854775807"), INT64_MAX);
+}
+
+TEST(Settings, WhatIsNoSizeIsRefused) {
+  for (const char* text : {"", " 1", "-1", "+1", "1.5M", "64X", "64MB", "M", "banana", "0x10",
+                           "9223372036854775808", "8388608T"}) {
+    EXPECT_EQ(parse_size(text), std::nullopt) << text;
+  }
+}
+
+TEST(Settings, IntsAreReadAsMpichReadsThem) {
+  EXPECT_EQ(parse_int(" 12"), 12);
+  EXPECT_EQ(parse_int("-1"), -1);
+  EXPECT_EQ(parse_int("+7"), 7);
+  EXPECT_EQ(parse_int(""), 0);
+  for (const char* text : {"12 ", "1x", "--1", "1.5", "64K", "2147483648"}) {
+    EXPECT_EQ(parse_int(text), std::nullopt) << text;
+  }
+}
+
+TEST(Settings, RightTextsAreStored) {
+  ch3_offload_config_t config;
+  ch3_offload_config_default(&config);
+  EXPECT_EQ(set_from_text(named("_UNEXPECTED_BUDGET"), "1G", config), std::nullopt);
+  EXPECT_EQ(set_from_text(named("_SPIN"), "0", config), std::nullopt);
+  EXPECT_EQ(set_from_text(named("_SHM_BULK"), "cma", config), std::nullopt);
+  EXPECT_EQ(set_from_text(named("_TRACE"), "run", config), std::nullopt);
+  EXPECT_EQ(config.unexpected_budget_bytes, 1 << 30);
+  EXPECT_EQ(config.spin_us, 0);
+  EXPECT_STREQ(config.shm_bulk, "cma");
+  EXPECT_STREQ(config.trace, "run");
+}
+
+TEST(Settings, WrongTextsAreNamedWithTheirVariable) {
+  EXPECT_EQ(said("_SPIN", "-2"),
+            "MPIR_CVAR_CH3_OFFLOAD_SPIN=-2 is out of range: it takes microseconds from 0 to 10000000, or -1 "
+            "to adapt");
+  EXPECT_EQ(said("_SEND_BUFFER", "64X"),
+            "MPIR_CVAR_CH3_OFFLOAD_SEND_BUFFER=64X: it takes bytes from 0 to 1T; K, M, G and T may follow");
+  EXPECT_EQ(said("_FABRIC", "verbs"), "MPIR_CVAR_CH3_OFFLOAD_FABRIC=verbs: it takes auto or shm");
+  EXPECT_NE(said("_SHM_RING_SIZE", "65537"), "");
+}
+
+TEST(Settings, ATraceNeedsAFolderThatCanBeWritten) {
+  EXPECT_EQ(said("_TRACE", ""), "");
+  EXPECT_EQ(said("_TRACE", "/tmp/run"), "");
+  EXPECT_EQ(
+      said("_TRACE", "/nonexistent/run"),
+      "MPIR_CVAR_CH3_OFFLOAD_TRACE=/nonexistent/run (No such file or directory): it takes a prefix of file "
+      "names in a writable folder, or nothing");
+}
+
+TEST(Settings, SizesAreShownAsAUserWritesThem) {
+  ch3_offload_config_t config;
+  ch3_offload_config_default(&config);
+  EXPECT_EQ(to_string(named("_UNEXPECTED_BUDGET"), config), "64M");
+  EXPECT_EQ(to_string(named("_EAGER_LIMIT"), config), "65536");
+  EXPECT_EQ(to_string(named("_TRACE"), config), "");
+  config.send_buffer_bytes = 1000;
+  EXPECT_EQ(to_string(named("_SEND_BUFFER"), config), "1000");
+  config.send_buffer_bytes = 0;
+  EXPECT_EQ(to_string(named("_SEND_BUFFER"), config), "0");
+}
+
+}  // namespace
+}  // namespace ch3_offload
