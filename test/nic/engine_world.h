@@ -27,19 +27,24 @@ class EngineProcess final : public Host {
  public:
   void on_send_done(Cookie cookie, Status status) noexcept override {
     EXPECT_TRUE(sends.emplace(cookie, status).second) << "on_send_done() came twice";
+    history += 's';
   }
   void on_receive_done(Cookie cookie, const Envelope& envelope) noexcept override {
     EXPECT_TRUE(receives.emplace(cookie, envelope).second) << "on_receive_done() came twice";
+    history += 'r';
   }
   void on_cancel_done(Cookie cookie, bool cancelled) noexcept override {
     EXPECT_TRUE(cancels.emplace(cookie, cancelled).second) << "on_cancel_done() came twice";
+    history += 'c';
   }
   void on_packet(PeerId peer, std::span<const std::byte> bytes) noexcept override {
     auto& stream = packets[index_of(peer)];
     stream.insert(stream.end(), bytes.begin(), bytes.end());
+    history += 'p';
   }
   void on_peer_failed(PeerId peer, Status reason) noexcept override {
     EXPECT_TRUE(failures.emplace(index_of(peer), reason).second) << "on_peer_failed() came twice";
+    history += 'f';
   }
   std::string resolve(PeerId peer) noexcept override { return cards->at(index_of(peer)); }
   void on_warning(const std::string& text) noexcept override { warnings.push_back(text); }
@@ -56,6 +61,7 @@ class EngineProcess final : public Host {
   std::map<std::uint32_t, std::vector<std::byte>> packets;  ///< By peer.
   std::map<std::uint32_t, Status> failures;                 ///< By peer.
   std::vector<std::string> warnings;
+  std::string history;  ///< A letter a call, in order: send, receive, cancel, packet, failure.
 };
 
 inline constexpr MatchBits kBits = make_match_bits(1, 2, 3);
@@ -101,8 +107,11 @@ class EngineWorld : public testing::Test {
     EXPECT_EQ(network->violations(), std::vector<std::string>{});
   }
 
-  /// Makes `size` processes. A job_size that is larger leaves processes that nobody meets.
+  /// Makes `size` processes, in a new network. A job_size that is larger leaves processes that nobody
+  /// meets.
   void make(std::uint32_t size = 2) {
+    processes.clear();
+    cards.clear();
     network = std::make_unique<FakeNetwork>(network_config);
     engine_config.job_size = std::max(engine_config.job_size, size);
     for (std::uint32_t i = 0; i < size; ++i) {
@@ -140,6 +149,17 @@ class EngineWorld : public testing::Test {
                                                       request.operation, envelope);
     if (progressed != Progressed::kPending) request.at_once = envelope;
   }
+  /// Its answer, if it is kPending, is in cancels by the message's cookie.
+  Progressed cancel(TestSend& message) {
+    at(message.from).cancels.erase(message.cookie());
+    return at(message.from)->cancel_send(message.operation, PeerId{message.to}, message.bits, message.send_id,
+                                         message.cookie());
+  }
+  /// Nothing: undecided, or decided at once.
+  std::optional<bool> cancelled(TestSend& message) {
+    const auto found = at(message.from).cancels.find(message.cookie());
+    return found == at(message.from).cancels.end() ? std::optional<bool>() : found->second;
+  }
   /// Nothing: pending.
   std::optional<Status> outcome(TestSend& message) {
     const auto found = at(message.from).sends.find(message.cookie());
@@ -170,6 +190,13 @@ class EngineWorld : public testing::Test {
   }
   void expect_sent(TestSend& message) { EXPECT_EQ(outcome(message), Status::kOk); }
 
+  /// The network moves once, then every engine does.
+  void step() {
+    network->advance();
+    for (auto& process : processes) {
+      if (process->engine != nullptr) process->engine->progress();
+    }
+  }
   /// Lets time pass until nothing moves any more.
   void settle() {
     for (int quiet = 0; quiet < 3;) {
