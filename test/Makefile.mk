@@ -9,8 +9,8 @@ dist_check_SCRIPTS += test/include_rules test/exported_symbols test/graft/graft_
 TESTS += test/include_rules test/exported_symbols test/graft/graft_test.sh
 
 if HAVE_TOOLS
-dist_check_SCRIPTS += test/tools/trace_commands
-TESTS += test/tools/trace_commands
+dist_check_SCRIPTS += test/tools/info_commands test/tools/trace_commands
+TESTS += test/tools/info_commands test/tools/trace_commands
 endif
 EXTRA_DIST += test/tools/trace_commands.py
 
@@ -34,6 +34,7 @@ if HAVE_TOOLS
 check_PROGRAMS += test/tools_tests
 TESTS += test/tools_tests
 test_tools_tests_SOURCES = \
+	test/tools/info_test.cc \
 	test/tools/trace_clock_test.cc \
 	test/tools/trace_file_test.cc \
 	test/tools/trace_job_test.cc \
@@ -80,8 +81,6 @@ check_PROGRAMS += test/engine_tests
 TESTS += test/engine_tests
 test_engine_tests_SOURCES = \
 	$(fake_provider_sources) \
-	test/nic/engine_cancel_test.cc \
-	test/nic/engine_failure_test.cc \
 	test/nic/engine_protocol_test.cc \
 	test/nic/engine_world.h \
 	test/nic/payload_buffer.cc \

@@ -1,5 +1,6 @@
 # Command-line tools. Scripts are installed as they are.
 dist_bin_SCRIPTS = tools/ch3-offload-graft tools/ch3-offload-imb
+dist_man_MANS += docs/man/ch3-offload-graft.1 docs/man/ch3-offload-imb.1
 EXTRA_DIST += tools
 
 if HAVE_TOOLS
@@ -7,8 +8,14 @@ if HAVE_TOOLS
 # What the tools share, and their tests use.
 noinst_LIBRARIES = libtools.a
 libtools_a_SOURCES = \
+	tools/environment.cc \
+	tools/environment.h \
+	tools/info_report.cc \
+	tools/info_report.h \
 	tools/json_writer.cc \
 	tools/json_writer.h \
+	tools/node_probe.cc \
+	tools/node_probe.h \
 	tools/text_table.cc \
 	tools/text_table.h \
 	tools/trace_clock.cc \
@@ -28,11 +35,14 @@ libtools_a_SOURCES = \
 	tools/trace_summary.h
 libtools_a_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/tools $(TOOLS_CFLAGS)
 
-bin_PROGRAMS = tools/ch3-offload-trace
+bin_PROGRAMS = tools/ch3-offload-info tools/ch3-offload-trace
+tools_ch3_offload_info_SOURCES = tools/ch3_offload_info.cc
+tools_ch3_offload_info_CPPFLAGS = $(libtools_a_CPPFLAGS)
+tools_ch3_offload_info_LDADD = libtools.a libcore.la $(TOOLS_LIBS)
 tools_ch3_offload_trace_SOURCES = tools/ch3_offload_trace.cc
 tools_ch3_offload_trace_CPPFLAGS = $(libtools_a_CPPFLAGS)
 tools_ch3_offload_trace_LDADD = libtools.a libcore.la $(TOOLS_LIBS)
-dist_man_MANS += docs/man/ch3-offload-trace.1
+dist_man_MANS += docs/man/ch3-offload-info.1 docs/man/ch3-offload-trace.1
 
 endif
 

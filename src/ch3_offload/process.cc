@@ -1,34 +1,16 @@
 #include "ch3_offload/process.h"
 
 #include <poll.h>
-#include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "ch3_offload/settings.h"
 #include "rdma/shm/shm_provider.h"
 
 namespace ch3_offload {
-
-namespace {
-
-/// Processors this process may run on.
-std::uint32_t usable_cores() noexcept {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return static_cast<std::uint32_t>(std::max(CPU_COUNT(&set), 1));
-}
-
-BulkMethod bulk_method(std::string_view name) noexcept {
-  if (name == "stream") return BulkMethod::kStream;
-  if (name == "cma") return BulkMethod::kCma;
-  return BulkMethod::kAutomatic;
-}
-
-}  // namespace
 
 int to_c(Status status) noexcept {
   switch (status) {
@@ -47,11 +29,11 @@ ch3_offload_envelope_t to_c(const Envelope& envelope) noexcept {
 }
 
 Process::Process(const ch3_offload_config_t& config, const ch3_offload_callbacks_t& callbacks,
-                 void* user, std::uint32_t cores)
+                 void* user)
     : self_(PeerId{config.rank}),
       callbacks_(callbacks),
       user_(user),
-      wait_(config.spin_us, config.local_size, cores) {
+      wait_(config.spin_us, config.local_size, cores_of_node()) {
   if (config.trace != nullptr && *config.trace != '\0') {
     trace_path_ = std::string(config.trace) + "." + std::to_string(config.rank) + ".ch3trace";
     trace_ = std::make_unique<Trace>(self_, config.job_size,
@@ -62,11 +44,7 @@ Process::Process(const ch3_offload_config_t& config, const ch3_offload_callbacks
 Result<std::unique_ptr<Process>> Process::create(const ch3_offload_config_t& config,
                                                  const ch3_offload_callbacks_t& callbacks,
                                                  void* user) {
-  // Cores of the node, not of this process: launchers often bind each process to its own core.
-  const long online = sysconf(_SC_NPROCESSORS_ONLN);
-  const std::uint32_t bound = usable_cores();
-  const std::uint32_t cores = bound > 1 ? bound : static_cast<std::uint32_t>(std::max(online, 1L));
-  std::unique_ptr<Process> process(new Process(config, callbacks, user, cores));
+  std::unique_ptr<Process> process(new Process(config, callbacks, user));
   process->wake_descriptor_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (process->wake_descriptor_ < 0) {
     return Error{Status::kNoMemory, errno,

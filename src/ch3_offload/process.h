@@ -50,8 +50,7 @@ class Process final : public Host {
   void on_warning(const std::string& text) noexcept override;
 
  private:
-  Process(const ch3_offload_config_t& config, const ch3_offload_callbacks_t& callbacks, void* user,
-          std::uint32_t cores);
+  Process(const ch3_offload_config_t& config, const ch3_offload_callbacks_t& callbacks, void* user);
   void trace(TraceEvent event) noexcept;
 
   const PeerId self_;

@@ -162,6 +162,12 @@ std::string to_string(const Setting& setting, const Config& config) {
   return text;
 }
 
+BulkMethod bulk_method(std::string_view word) noexcept {
+  if (word == "stream") return BulkMethod::kStream;
+  if (word == "cma") return BulkMethod::kCma;
+  return BulkMethod::kAutomatic;
+}
+
 std::optional<std::int64_t> parse_size(std::string_view text) noexcept {
   if (text.empty() || text[0] < '0' || text[0] > '9') return {};
   std::int64_t value = 0;

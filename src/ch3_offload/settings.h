@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "ch3_offload/ch3_offload.h"
+#include "rdma/shm/bulk_copy.h"
 
 namespace ch3_offload {
 
@@ -52,6 +53,9 @@ std::optional<std::string> set_from_text(const Setting& setting, const char* tex
 
 /// The value as a user would write it.
 std::string to_string(const Setting& setting, const ch3_offload_config_t& config);
+
+/// What a word of MPIR_CVAR_CH3_OFFLOAD_SHM_BULK stands for.
+BulkMethod bulk_method(std::string_view word) noexcept;
 
 /// "64M" and the like. Nothing: not a size, or it does not fit.
 std::optional<std::int64_t> parse_size(std::string_view text) noexcept;

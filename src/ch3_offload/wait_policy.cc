@@ -1,5 +1,8 @@
 #include "ch3_offload/wait_policy.h"
 
+#include <sched.h>
+#include <unistd.h>
+
 #include <algorithm>
 
 namespace ch3_offload {
@@ -18,7 +21,21 @@ std::uint64_t longest(std::int64_t longest_us, std::uint32_t processes, std::uin
   return processes > cores ? kCrowdedNs : kRoomyLongestNs;
 }
 
+/// Processors this process may run on.
+std::uint32_t usable_cores() noexcept {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return static_cast<std::uint32_t>(std::max(CPU_COUNT(&set), 1));
+}
+
 }  // namespace
+
+std::uint32_t cores_of_node() noexcept {
+  // Launchers often bind each process to a core of its own: then the node's count is meant.
+  const std::uint32_t bound = usable_cores();
+  if (bound > 1) return bound;
+  return static_cast<std::uint32_t>(std::max(sysconf(_SC_NPROCESSORS_ONLN), 1L));
+}
 
 WaitPolicy::WaitPolicy(std::int64_t longest_us, std::uint32_t processes, std::uint32_t cores) noexcept
     : longest_ns_(longest(longest_us, processes, cores)),

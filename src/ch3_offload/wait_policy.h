@@ -12,6 +12,9 @@
 
 namespace ch3_offload {
 
+/// Cores that the processes of this node share. At least 1.
+std::uint32_t cores_of_node() noexcept;
+
 class WaitPolicy {
  public:
   /// `longest_us`: the longest spin; -1: chosen here. `processes` share `cores` of this node

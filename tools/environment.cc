@@ -1,0 +1,72 @@
+#include "environment.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
+namespace ch3_offload {
+namespace {
+
+/// What MPICH reads for each control variable, the last of them winning.
+constexpr std::string_view kPrefixes[] = {"MPICH_", "MPIR_PARAM_", "MPIR_CVAR_"};
+constexpr std::string_view kOurs = "CH3_OFFLOAD_";
+
+/// "CH3_OFFLOAD_SPIN" of "MPIR_CVAR_CH3_OFFLOAD_SPIN"; empty: not one of ours.
+std::string_view without_prefix(std::string_view name) noexcept {
+  for (const std::string_view prefix : kPrefixes) {
+    if (name.starts_with(prefix) && name.substr(prefix.size()).starts_with(kOurs))
+      return name.substr(prefix.size());
+  }
+  return {};
+}
+
+SettingState read_setting(const Setting& setting, ch3_offload_config_t& config) {
+  SettingState state{&setting, to_string(setting, config), to_string(setting, config), {}, {}};
+  const char* text = nullptr;
+  for (const std::string_view prefix : kPrefixes) {
+    const std::string name = std::string(prefix).append(without_prefix(setting.variable));
+    if (const char* const found = std::getenv(name.c_str())) {
+      text = found;
+      state.source = name;
+    }
+  }
+  if (text == nullptr) return state;
+  state.complaint = set_from_text(setting, text, config);
+  state.value = state.complaint ? text : to_string(setting, config);
+  return state;
+}
+
+std::vector<std::string> find_strangers() {
+  std::vector<std::string> strangers;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::string_view name = text.substr(0, text.find('='));
+    const std::string_view ours = without_prefix(name);
+    if (ours.empty()) continue;
+    const bool known = std::ranges::any_of(
+        settings(), [&](const Setting& setting) { return without_prefix(setting.variable) == ours; });
+    if (!known) strangers.emplace_back(name);
+  }
+  std::ranges::sort(strangers);
+  return strangers;
+}
+
+}  // namespace
+
+bool Environment::valid() const noexcept {
+  return std::ranges::none_of(settings,
+                              [](const SettingState& state) { return state.complaint.has_value(); });
+}
+
+Environment read_environment() {
+  Environment environment;
+  ch3_offload_config_default(&environment.config);
+  for (const Setting& setting : settings())
+    environment.settings.push_back(read_setting(setting, environment.config));
+  environment.strangers = find_strangers();
+  return environment;
+}
+
+}  // namespace ch3_offload

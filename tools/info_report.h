@@ -1,0 +1,36 @@
+// What ch3-offload-info says: of the settings, of this node, and of what the library would choose and why.
+
+#pragma once
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "environment.h"
+#include "node_probe.h"
+
+namespace ch3_offload {
+
+/// One thing that the library needs or can use here.
+struct Finding {
+  std::string name;
+  bool usable;
+  std::string detail;
+};
+std::vector<Finding> findings(const NodeFacts& facts);
+
+/// One thing that the library decides by itself.
+struct Choice {
+  std::string topic;
+  std::string choice;
+  std::string why;
+};
+std::vector<Choice> choices(const Environment& environment, const NodeFacts& facts);
+
+/// `facts` is null when a setting is wrong: then the node was not looked at.
+std::string render_text(const Environment& environment, const NodeFacts* facts);
+
+/// The same as JSON. Returns 0 or an errno.
+int write_json(const Environment& environment, const NodeFacts* facts, std::FILE* out);
+
+}  // namespace ch3_offload

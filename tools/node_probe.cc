@@ -1,0 +1,105 @@
+#include "node_probe.h"
+
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <fstream>
+#include <system_error>
+
+#include "ch3_offload/settings.h"
+#include "ch3_offload/wait_policy.h"
+#include "rdma/shm/bulk_copy.h"
+#include "rdma/shm/file_descriptor.h"
+#include "rdma/shm/shm_provider.h"
+
+namespace ch3_offload {
+namespace {
+
+std::string describe(int error_number) { return std::generic_category().message(error_number); }
+
+/// The number behind `label` in a text file of the kernel. An empty label: the file is the number.
+std::optional<int> read_number(const char* path, const std::string& label = {}) {
+  std::ifstream file(path);
+  std::string word;
+  int value = 0;
+  while (!label.empty() && file >> word && word != label) {
+  }
+  if (file >> value) return value;
+  return {};
+}
+
+std::string probe_events() {
+  const FileDescriptor descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  return descriptor.valid() ? "" : describe(errno);
+}
+
+/// Waits for a child and returns its exit status; -1: it has none.
+int status_of(pid_t child) noexcept {
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0) {
+    if (errno != EINTR) return -1;
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/// What ranks do: one child writes into the memory of another, which is no descendant of its. The answer is an
+/// errno; 0: it may.
+int probe_remote_copy() {
+  static std::array<std::byte, 64> memory{};  // At the same address in both children.
+  std::array<int, 2> ends{};
+  if (pipe(ends.data()) != 0) return errno;
+  FileDescriptor reading(ends[0]);
+  FileDescriptor writing(ends[1]);
+  const pid_t target = fork();
+  if (target < 0) return errno;
+  if (target == 0) {  // Lives until the pipe's other end is closed.
+    writing.reset();
+    char byte = 0;
+    [[maybe_unused]] const ssize_t end = read(reading.get(), &byte, 1);
+    _exit(0);
+  }
+  const pid_t writer = fork();
+  const int fork_error = errno;
+  if (writer == 0) {
+    constexpr std::array<std::byte, 64> kSource{};
+    const RemoteCopy result = copy_to_process(target, reinterpret_cast<std::uintptr_t>(memory.data()),
+                                              kSource.data(), kSource.size());
+    _exit(result == RemoteCopy::kDone ? 0 : errno);
+  }
+  const int answer = writer < 0 ? fork_error : status_of(writer);
+  writing.reset();
+  status_of(target);
+  return answer;
+}
+
+}  // namespace
+
+NodeFacts probe_node(const ch3_offload_config_t& config) {
+  NodeFacts facts;
+  facts.cores = cores_of_node();
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) facts.descriptors = limit.rlim_max;
+  facts.event_error = probe_events();
+  if (const int error_number = probe_remote_copy(); error_number != 0)
+    facts.remote_copy_error = error_number < 0 ? "the attempt was killed" : describe(error_number);
+  facts.ptrace_scope = read_number("/proc/sys/kernel/yama/ptrace_scope");
+  facts.seccomp = read_number("/proc/self/status", "Seccomp:");
+
+  ShmConfig shm;
+  shm.ring_bytes = static_cast<std::size_t>(config.shm_ring_bytes);
+  shm.bulk = bulk_method(config.shm_bulk);
+  auto provider = ShmProvider::create(shm);
+  if (provider.ok()) {
+    facts.shm_address = provider.value()->local_address();
+    facts.shm = provider.value()->capabilities();
+  } else {
+    facts.shm_error = provider.error().message;
+  }
+  return facts;
+}
+
+}  // namespace ch3_offload

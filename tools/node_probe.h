@@ -1,0 +1,30 @@
+// Tries out on this node what the library needs, with the library's own code where it can.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "ch3_offload/ch3_offload.h"
+#include "rdma/provider.h"
+
+namespace ch3_offload {
+
+struct NodeFacts {
+  std::uint32_t cores = 1;        ///< As the wait policy counts them.
+  std::uint64_t descriptors = 0;  ///< RLIMIT_NOFILE as the library would have it: the hard limit.
+  std::string event_error;        ///< Why there is no eventfd. Empty: there is.
+  std::string remote_copy_error;  ///< Why one process may not write into its sibling's memory. Empty: it may.
+  std::optional<int> ptrace_scope;  ///< kernel.yama.ptrace_scope. Nothing: no Yama here.
+  std::optional<int> seccomp;       ///< Of this process: 0 none, 1 strict, 2 filtered (a container's, often).
+  std::string shm_error;            ///< Why the shm provider cannot be made. Empty: it can.
+  std::string shm_address;          ///< Its address.
+  Capabilities shm{};               ///< Valid when shm_error is empty.
+};
+
+/// Makes a provider as `config` (valid) asks for, and two short-lived child processes. Takes some milliseconds.
+NodeFacts probe_node(const ch3_offload_config_t& config);
+
+}  // namespace ch3_offload
