@@ -81,6 +81,8 @@ check_PROGRAMS += test/engine_tests
 TESTS += test/engine_tests
 test_engine_tests_SOURCES = \
 	$(fake_provider_sources) \
+	test/nic/engine_cancel_test.cc \
+	test/nic/engine_failure_test.cc \
 	test/nic/engine_protocol_test.cc \
 	test/nic/engine_world.h \
 	test/nic/payload_buffer.cc \
