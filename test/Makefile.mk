@@ -83,6 +83,8 @@ test_engine_tests_SOURCES = \
 	$(fake_provider_sources) \
 	test/nic/engine_cancel_test.cc \
 	test/nic/engine_failure_test.cc \
+	test/nic/engine_flow_test.cc \
+	test/nic/engine_packet_test.cc \
 	test/nic/engine_protocol_test.cc \
 	test/nic/engine_world.h \
 	test/nic/payload_buffer.cc \

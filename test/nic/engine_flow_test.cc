@@ -1,0 +1,295 @@
+// Byte credit: what is lent, how it comes back, recall, floods; the sender's copies; queues that are full.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "nic/engine_world.h"
+#include "nic/wire.h"
+
+namespace ch3_offload {
+namespace {
+
+constexpr std::size_t kBudget = 1 << 20;
+
+class EngineFlow : public EngineWorld {
+ protected:
+  EngineFlow() { engine_config.unexpected_budget_bytes = kBudget; }
+
+  /// Unexpected messages of `length` from `from` to `to`; they and their buffers stay.
+  void send_many(std::uint32_t from, std::uint32_t to, std::size_t count, std::size_t length) {
+    for (std::size_t i = 0; i < count; ++i) {
+      kept.push_back(std::make_unique<TestSend>(length, kept.size() + 1));
+      kept.back()->bits = make_match_bits(1, static_cast<std::uint16_t>(from), 0);
+      send(from, to, *kept.back());
+    }
+  }
+  /// Receives all of them, in order for each sender.
+  void receive_all() {
+    for (auto& message : kept) {
+      TestReceive request(message->buffer.length_bytes());
+      receive(message->to, request, message->bits);
+      for (int i = 0; i < 1000 && pending(request); ++i) step();
+      expect_received(request, *message);
+    }
+    settle();
+    for (auto& message : kept) expect_sent(*message);
+    kept.clear();
+  }
+  std::string card_without_window(std::uint32_t i) {
+    const std::string card = at(i)->card();
+    return card.substr(card.find(';') + 1);
+  }
+
+  std::vector<std::unique_ptr<TestSend>> kept;
+};
+
+TEST_F(EngineFlow, TheFirstWindowsTakeHalfOfTheBudgetAtMost) {
+  for (const std::uint32_t size : {1U, 2U, 3U, 100U, 5000U}) {
+    for (const std::size_t budget : {std::size_t{0}, std::size_t{1000}, kBudget, kBudget << 6}) {
+      engine_config.job_size = size;
+      engine_config.unexpected_budget_bytes = budget;
+      make(1);
+      const std::size_t lent = at(0).counters().lent_bytes;
+      EXPECT_LE(lent, budget / 2);
+      EXPECT_EQ(at(0)->card().find("w=" + std::to_string(lent / size) + ";fake:"), 0u) << at(0)->card();
+    }
+  }
+}
+
+TEST_F(EngineFlow, ACardWithoutAWindowLendsNothing) {
+  make();
+  cards[1] = card_without_window(1);
+  TestSend first(1000);
+  send(0, 1, first);
+  EXPECT_EQ(at(0).counters().sent_optimistic, 1u);
+  settle();  // It asked for credit.
+  TestSend second(1000, 2);
+  send(0, 1, second);
+  EXPECT_EQ(at(0).counters().sent_short, 1u);
+  settle();
+  for (TestSend* const message : {&first, &second}) {
+    TestReceive request(1000);
+    receive(1, request);
+    expect_received(request, *message);
+  }
+  expect_at_rest();
+}
+
+TEST_F(EngineFlow, CreditOfWhatIsReceivedComesBack) {
+  make();
+  std::size_t sent = 0;
+  for (std::size_t i = 0; sent < 20 * kBudget; ++i) {
+    TestSend message(4000 + i % 6000, i + 1);
+    TestReceive request(10'000);
+    const bool expected = i % 2 == 0;
+    if (expected) receive(1, request);
+    send(0, 1, message);
+    for (int k = 0; k < 100 && (pending(message) || at(1).counters().unexpected_depth + expected == 0); ++k) step();
+    if (!expected) receive(1, request);
+    for (int k = 0; k < 100 && pending(request); ++k) step();
+    expect_received(request, message);
+    sent += message.buffer.length_bytes();
+  }
+  EXPECT_EQ(at(0).counters().sent_rendezvous + at(0).counters().sent_optimistic, 0u);
+  EXPECT_GT(at(1).counters().credit_messages, 0u);
+  EXPECT_LT(at(1).counters().credit_messages, 20 * kBudget / 4000 / 4);  // Not one for each message.
+  expect_at_rest();
+}
+
+/// Traffic both ways takes the credit along: nothing is sent for its sake alone.
+TEST_F(EngineFlow, CreditRidesOnMessagesThatGoThatWayAnyhow) {
+  make();
+  for (std::size_t i = 0; i < 2000; ++i) {
+    TestSend there(1000);
+    TestSend back(1000);
+    TestReceive at_one(1000);
+    TestReceive at_zero(1000);
+    receive(0, at_zero);
+    receive(1, at_one);
+    send(0, 1, there);
+    while (pending(at_one)) step();
+    send(1, 0, back);
+    while (pending(at_zero)) step();
+  }
+  EXPECT_EQ(at(0).counters().credit_messages + at(1).counters().credit_messages, 0u);
+  EXPECT_EQ(at(0).counters().sent_short, 2000u);
+  expect_at_rest();
+}
+
+TEST_F(EngineFlow, AWindowGrowsWithDemandToHalfOfTheBudget) {
+  engine_config.job_size = 64;
+  make();
+  const std::size_t at_first = at(1).counters().lent_bytes;
+  send_many(0, 1, 400, 4000);
+  settle();
+  EXPECT_GT(at(1).counters().credits_requested, 0u);
+  const std::size_t grown = at(1).counters().lent_bytes - at_first;
+  EXPECT_GT(grown, kBudget / 4);
+  EXPECT_LE(grown, kBudget / 2);
+  receive_all();
+  expect_at_rest();
+}
+
+/// 0 borrows half of the budget and falls silent; 1 needs more than the sixteenth that is left for it.
+TEST_F(EngineFlow, CreditIsRecalledFromWhoDoesNotUseIt) {
+  engine_config.job_size = 16;
+  make(3);
+  send_many(0, 2, 400, 4000);
+  settle();
+  receive_all();
+  settle();
+  for (int round = 0; round < 20; ++round) {
+    send_many(1, 2, 100, 4000);  // It asks, whenever it runs out.
+    settle();
+    receive_all();
+  }
+  const std::uint64_t before = at(1).counters().sent_short;
+  send_many(1, 2, 100, 4000);
+  EXPECT_GT(at(1).counters().sent_short - before, 2 * (kBudget / 16 / 4000));
+  settle();
+  EXPECT_LE(at(2).counters().lent_bytes, kBudget);
+  receive_all();
+  expect_at_rest();
+}
+
+/// Forged, so that nobody has credit: the payloads that are kept and what is lent fill the budget, no more.
+TEST_F(EngineFlow, PayloadWithoutCreditFillsWhatIsLeftOfTheBudgetAndIsThenDropped) {
+  constexpr std::size_t kLength = 3000;
+  network_config.max_slot_bytes = 4096;
+  make();
+  TestSend hello(1);
+  hello.bits = kOtherBits;
+  send(1, 0, hello);
+  settle();
+  const std::size_t lent = at(1).counters().lent_bytes;
+  std::vector<std::byte> message(sizeof(wire::RtsHeader) + kLength);
+  for (std::uint32_t i = 0; i < 400; ++i) {
+    wire::RtsHeader header;
+    header.common = {wire::Kind::kRts, wire::kPayload, 0, 0};
+    header.bits = raw(kBits);
+    header.total_bytes = kLength;
+    header.operation = 1000 + i;
+    wire::put(message, header);
+    network->inject(PeerId{0}, PeerId{1}, message);
+    network->advance();
+    at(1)->progress();  // 0 does not look at the answers: it never asked.
+    ASSERT_LE(at(1).counters().lent_bytes + at(1).counters().unexpected_bytes, kBudget);
+  }
+  EXPECT_EQ(at(1).counters().lent_bytes, lent);
+  EXPECT_EQ(at(1).counters().unexpected_bytes, (kBudget - lent) / kLength * kLength);
+  EXPECT_EQ(at(1).counters().dropped_payloads, 400 - (kBudget - lent) / kLength);
+  violations_expected = true;
+}
+
+/// The two kinds of memory come out of one purse: what is kept without credit cannot be lent.
+TEST_F(EngineFlow, WhatIsLentAndWhatIsKeptWithoutCreditNeverExceedTheBudget) {
+  for (const std::size_t budget : {std::size_t{8000}, std::size_t{50'000}, kBudget}) {
+    engine_config.unexpected_budget_bytes = budget;
+    engine_config.job_size = 8;
+    make(6);
+    for (int round = 0; round < 10; ++round) {
+      for (std::uint32_t from = 0; from < 5; ++from) send_many(from, 5, 10 + 20 * from, 100 + 900 * (from % 4));
+      settle();
+      EXPECT_LE(at(5).counters().unexpected_bytes_peak, budget);
+    }
+    receive_all();
+    expect_at_rest();
+  }
+}
+
+TEST_F(EngineFlow, AFloodOfUnexpectedMessagesStaysWithinTheBudget) {
+  constexpr std::size_t kLength = 4096;
+  constexpr std::size_t kSenders = 4;
+  engine_config.unexpected_budget_bytes = std::size_t{16} << 20;
+  network_config.max_slot_bytes = 8192;
+  make(kSenders + 1);
+  for (int burst = 0; burst < 50; ++burst) {
+    for (std::uint32_t from = 0; from < kSenders; ++from) send_many(from, kSenders, 100, kLength);
+    settle();
+  }
+  ASSERT_EQ(kept.size(), 20'000u);
+  const Counters& counters = at(kSenders).counters();
+  EXPECT_EQ(counters.unexpected_depth, 20'000u);
+  EXPECT_LE(counters.unexpected_bytes_peak, engine_config.unexpected_budget_bytes);
+  EXPECT_GT(counters.unexpected_bytes_peak, engine_config.unexpected_budget_bytes / 2);
+  EXPECT_LE(counters.lent_bytes, engine_config.unexpected_budget_bytes);
+  receive_all();
+  expect_at_rest();
+}
+
+TEST_F(EngineFlow, ASmallSendWithoutCreditIsDoneByACopyWhileTheSendersBufferLasts) {
+  engine_config.unexpected_budget_bytes = 0;
+  engine_config.send_buffer_bytes = 2500;
+  make();
+  send_many(0, 1, 3, 1000);
+  EXPECT_EQ(kept[0]->at_once, Status::kOk);
+  EXPECT_EQ(kept[1]->at_once, Status::kOk);
+  EXPECT_TRUE(pending(*kept[2]));  // No room for a third.
+  EXPECT_EQ(at(0).counters().sent_buffered, 2u);
+  kept[0]->buffer.scribble();  // It is ours again.
+  settle();
+  receive_all();
+  // The copies are gone: there is room again.
+  send_many(0, 1, 1, 2500);
+  EXPECT_EQ(kept[0]->at_once, Status::kOk);
+  receive_all();
+  expect_at_rest();
+}
+
+TEST_F(EngineFlow, OnlyStandardSendsAreCopied) {
+  engine_config.unexpected_budget_bytes = 0;
+  engine_config.send_buffer_bytes = 100'000;
+  make();
+  for (const SendMode mode : {SendMode::kSynchronous, SendMode::kReady}) {
+    TestSend message(1000);
+    TestReceive request(1000);
+    send(0, 1, message, mode);
+    EXPECT_TRUE(pending(message));
+    receive(1, request);
+    settle();
+    expect_received(request, message);
+  }
+  EXPECT_EQ(at(0).counters().sent_buffered, 0u);
+  expect_at_rest();
+}
+
+TEST_F(EngineFlow, ASendThatWaitsForRoomIsCopiedWhenItLeavesWithoutCredit) {
+  engine_config.unexpected_budget_bytes = 0;
+  engine_config.send_buffer_bytes = 100'000;
+  network_config.slots_per_pair = 1;
+  make();
+  send_many(0, 1, 5, 1000);
+  EXPECT_TRUE(pending(*kept[4]));
+  EXPECT_FALSE(at(0)->idle());
+  settle();
+  for (auto& message : kept) expect_sent(*message);
+  EXPECT_EQ(at(0).counters().sent_buffered, 5u);
+  receive_all();
+  expect_at_rest();
+}
+
+/// Both queues are full and both sides answer: inbound is always taken, so they cannot block each other.
+TEST_F(EngineFlow, TwoFullQueuesDoNotBlockEachOther) {
+  network_config.slots_per_pair = 1;
+  network_config.write = false;
+  make();
+  std::vector<std::unique_ptr<TestReceive>> requests;
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    for (int k = 0; k < 50; ++k) {
+      requests.push_back(std::make_unique<TestReceive>(30'000));
+      receive(i, *requests.back(), kBits, kIgnoreSourceAndTag);
+    }
+  }
+  for (int k = 0; k < 50; ++k) {
+    send_many(0, 1, 1, k % 3 == 0 ? 30'000 : 10'000);
+    send_many(1, 0, 1, k % 3 == 1 ? 30'000 : 10'000);
+  }
+  settle();
+  for (auto& request : requests) EXPECT_FALSE(pending(*request));
+  for (auto& message : kept) expect_sent(*message);
+  expect_at_rest();
+}
+
+}  // namespace
+}  // namespace ch3_offload

@@ -1,0 +1,178 @@
+// The packet stream, and what else is not a message between processes: external entries.
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "nic/engine_world.h"
+
+namespace ch3_offload {
+namespace {
+
+constexpr std::size_t kSlotBytes = 1024;
+
+class EnginePacket : public EngineWorld {
+ protected:
+  EnginePacket() { network_config.max_slot_bytes = kSlotBytes; }
+
+  /// The next bytes of the stream from 0 to 1: the pattern of seed 5.
+  std::vector<std::byte> next_bytes(std::size_t length) {
+    std::vector<std::byte> bytes(length);
+    fill_pattern(bytes, 5, sent);
+    sent += length;
+    return bytes;
+  }
+  Progressed send_packet(std::span<const std::byte> header, std::span<const Payload> data, Cookie cookie) {
+    at(0).sends.erase(cookie);
+    Status status = Status::kDeviceFailed;
+    const Progressed progressed = at(0)->send_packet(PeerId{1}, header, data, cookie, status);
+    EXPECT_EQ(status, Status::kOk);
+    return progressed;
+  }
+  void expect_stream() {
+    settle();
+    const std::vector<std::byte>& stream = at(1).packets[0];
+    EXPECT_EQ(stream.size(), sent);
+    EXPECT_EQ(first_difference(stream, 5), stream.size());
+    EXPECT_EQ(at(1).counters().packet_bytes_received, sent);
+  }
+
+  std::uint64_t sent = 0;
+};
+
+TEST_F(EnginePacket, AnyLengthArrivesAsOneRunOfBytes) {
+  make();
+  for (const std::size_t header_bytes : {std::size_t{0}, std::size_t{1}, std::size_t{40}, kSlotBytes - 8, kSlotBytes}) {
+    for (const std::size_t data_bytes : {std::size_t{0}, std::size_t{1}, kSlotBytes - 48, kSlotBytes - 47,
+                                         3 * kSlotBytes, std::size_t{100'000}}) {
+      const std::vector<std::byte> header = next_bytes(header_bytes);
+      std::vector<std::byte> bytes = next_bytes(data_bytes);
+      const Payload data[] = {{bytes.data(), bytes.size(), nullptr}};
+      static_cast<void>(send_packet(header, data, &bytes));
+      expect_stream();
+    }
+  }
+  EXPECT_EQ(at(0).counters().packets_sent, 30u);
+  expect_at_rest();
+}
+
+TEST_F(EnginePacket, IsGatheredFromItsParts) {
+  make();
+  for (const std::size_t scale : {std::size_t{1}, std::size_t{50}}) {  // One slot; many.
+    const std::vector<std::byte> header = next_bytes(32);
+    std::vector<std::byte> first = next_bytes(3 * scale);
+    PayloadBuffer strided(100 * scale, 7, 3);
+    const std::vector<std::byte> middle = next_bytes(100 * scale);
+    const Payload layout = strided.payload();
+    layout.layout->unpack(layout.address, 0, middle.data(), middle.size());
+    std::vector<std::byte> last = next_bytes(5 * scale);
+    const Payload data[] = {{first.data(), first.size(), nullptr}, {nullptr, 0, nullptr}, layout,
+                            {last.data(), last.size(), nullptr}};
+    static_cast<void>(send_packet(header, data, &last));
+    expect_stream();
+  }
+  expect_at_rest();
+}
+
+TEST_F(EnginePacket, ItsHeaderIsCopiedAndItsDataIsReadWhenItLeaves) {
+  network_config.slots_per_pair = 1;
+  make();
+  std::vector<std::byte> header = next_bytes(32);
+  std::vector<std::byte> bytes = next_bytes(5000);
+  const Payload data[] = {{bytes.data(), bytes.size(), nullptr}};
+  ASSERT_EQ(send_packet(header, data, &bytes), Progressed::kPending);
+  std::fill(header.begin(), header.end(), std::byte{0});
+  expect_stream();
+  EXPECT_EQ(at(0).sends.at(&bytes), Status::kOk);
+  expect_at_rest();
+}
+
+TEST_F(EnginePacket, AnEmptyOneIsDoneAndSendsNothing) {
+  make();
+  EXPECT_EQ(send_packet({}, {}, this), Progressed::kDone);
+  settle();
+  EXPECT_EQ(network->messages_delivered(), 0u);
+}
+
+TEST_F(EnginePacket, KeepsItsPlaceAmongMessages) {
+  for (const std::uint32_t slots : {1U, 64U}) {
+    network_config.slots_per_pair = slots;
+    make();
+    sent = 0;
+    std::vector<std::unique_ptr<TestSend>> messages;
+    std::vector<std::unique_ptr<TestReceive>> requests;
+    std::vector<std::vector<std::byte>> packets;
+    for (std::size_t i = 0; i < 20; ++i) {
+      requests.push_back(std::make_unique<TestReceive>(3000));
+      receive(1, *requests[i]);
+    }
+    for (std::size_t i = 0; i < 20; ++i) {
+      messages.push_back(std::make_unique<TestSend>(i % 2 == 0 ? 20 : 3000, i + 1));
+      send(0, 1, *messages[i]);
+      packets.push_back(next_bytes(100));
+      const Payload data[] = {{packets[i].data(), 100, nullptr}};
+      static_cast<void>(send_packet({}, data, &packets[i]));
+    }
+    expect_stream();
+    for (std::size_t i = 0; i < 20; ++i) expect_received(*requests[i], *messages[i]);
+    std::string expected;
+    for (std::size_t i = 0; i < 20; ++i) expected += "rp";
+    EXPECT_EQ(at(1).history, expected);
+    expect_at_rest();
+  }
+}
+
+class EngineExternal : public EngineWorld {
+ protected:
+  EngineExternal() { make(1); }
+  int first = 0;   ///< Cookies.
+  int second = 0;
+  Envelope envelope;
+};
+
+TEST_F(EngineExternal, TakesThePostedReceiveThatMatches) {
+  TestReceive other(8);
+  TestReceive older(8);
+  TestReceive younger(8);
+  receive(0, other, kOtherBits);
+  receive(0, older, kBits, kIgnoreSource);
+  receive(0, younger);
+  EXPECT_EQ(at(0)->offer_external(kBits, &first), older.cookie());
+  EXPECT_TRUE(pending(older));  // The caller finishes it: no callback.
+  EXPECT_FALSE(at(0)->cancel_receive(older.operation));
+  EXPECT_EQ(at(0)->offer_external(kBits, &first), younger.cookie());
+  EXPECT_EQ(at(0)->offer_external(kBits, &first), nullptr);
+}
+
+TEST_F(EngineExternal, WaitsForAReceiveOrAProbe) {
+  EXPECT_EQ(at(0)->offer_external(kBits, &first), nullptr);
+  EXPECT_EQ(at(0)->offer_external(kBits, &second), nullptr);
+  ASSERT_TRUE(at(0)->probe(kBits, kIgnoreNothing, envelope));
+  EXPECT_EQ(envelope.external, &first);
+  TestReceive request(8);
+  receive(0, request);
+  ASSERT_TRUE(request.at_once.has_value());
+  EXPECT_EQ(request.at_once->external, &first);
+  EXPECT_EQ(request.buffer.check_untouched(), "");
+  MessageId taken{7};
+  ASSERT_TRUE(at(0)->matched_probe(kBits, kIgnoreNothing, taken, envelope));
+  EXPECT_EQ(envelope.external, &second);  // It is the caller's: nothing is left to receive.
+  EXPECT_EQ(at(0)->receive_matched(taken, request.buffer.payload(), nullptr, envelope), Progressed::kFailed);
+  EXPECT_EQ(at(0).counters().unexpected_depth, 0u);
+  EXPECT_EQ(at(0).counters().unexpected_bytes, 0u);
+}
+
+TEST_F(EngineExternal, TheNewestThatIsWantedIsTakenBack) {
+  EXPECT_EQ(at(0)->offer_external(kBits, &first), nullptr);
+  EXPECT_EQ(at(0)->offer_external(kBits, &second), nullptr);
+  const auto any = [](void*, Cookie) { return true; };
+  const auto that = [](void* wanted, Cookie cookie) { return wanted == cookie; };
+  EXPECT_EQ(at(0)->withdraw_external(kOtherBits, any, nullptr), nullptr);
+  EXPECT_EQ(at(0)->withdraw_external(kBits, that, &first), &first);
+  EXPECT_EQ(at(0)->withdraw_external(kBits, that, &first), nullptr);
+  EXPECT_EQ(at(0)->withdraw_external(kBits, any, nullptr), &second);
+  EXPECT_EQ(at(0).counters().unexpected_depth, 0u);
+}
+
+}  // namespace
+}  // namespace ch3_offload
