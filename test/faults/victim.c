@@ -1,5 +1,6 @@
-/* For test/faults/run: rank `victim` says its process id on stdout and sleeps for good; the others wait for it in
- * the way that argv[1] names. They say "waiting" when they do, and "error CLASS" if the wait returns one. */
+/* For test/faults/run: rank `victim` says its process id and sleeps for good; the others wait for it in the way that
+ * argv[1] names. They say "waiting" when they do, and "error CLASS" if the wait returns one. Each says it in its own
+ * file in the directory argv[2]: mpiexec may end before it has passed on a survivor's last words. */
 #include <mpi.h>
 
 #include <stdio.h>
@@ -12,23 +13,36 @@ enum { kVictim = 1, kLarge = 8 << 20 };
 int main(int argc, char **argv)
 {
     int rank, error = MPI_SUCCESS, class = MPI_SUCCESS;
-    const char *how = argc > 1 ? argv[1] : "recv";
+    const char *how, *directory;
+    char name[4096];
+    FILE *words;
     char *buffer = calloc(1, kLarge);
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    if (argc != 3) {
+        fprintf(stderr, "usage: victim WAY DIRECTORY\n");
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    how = argv[1];
+    directory = argv[2];
+    snprintf(name, sizeof name, "%s/rank%d", directory, rank);
+    words = fopen(name, "w");
+    if (words == NULL) {
+        perror(name);
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    setlinebuf(words);
 
     /* Everybody has spoken to the victim: connections are up. */
     MPI_Allreduce(MPI_IN_PLACE, buffer, 1024, MPI_CHAR, MPI_MAX, MPI_COMM_WORLD);
     if (rank == kVictim) {
-        printf("victim %d\n", (int) getpid());
-        fflush(stdout);
+        fprintf(words, "victim %d\n", (int) getpid());
         sleep(600);
         return 0;
     }
-    printf("waiting\n");
-    fflush(stdout);
+    fprintf(words, "waiting\n");
     if (strcmp(how, "recv") == 0)
         error = MPI_Recv(buffer, kLarge, MPI_CHAR, kVictim, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     else if (strcmp(how, "anysource") == 0)
@@ -43,8 +57,7 @@ int main(int argc, char **argv)
         error = MPI_Barrier(MPI_COMM_WORLD);
     if (error != MPI_SUCCESS)
         MPI_Error_class(error, &class);
-    printf("error %d\n", class);
-    fflush(stdout);
+    fprintf(words, "error %d\n", class);
     /* No MPI_Finalize: it is collective, and one rank is gone. */
     _exit(error == MPI_SUCCESS ? 0 : 3);
 }
