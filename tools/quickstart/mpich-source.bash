@@ -4,7 +4,7 @@
 
 # Prints the version of an MPICH source tree, or nothing.
 version_of_tree() {
-  sed -n 's/^m4_define(\[MPICH_VERSION_m4\],\[\(.*\)\])dnl.*/\1/p' "$1/maint/version.m4" 2>/dev/null
+  sed -n 's/^m4_define(\[MPICH_VERSION_m4\],\[\(.*\)\])dnl.*/\1/p' "$1/maint/version.m4" 2>/dev/null || true
 }
 
 check_user_tree() {

@@ -9,7 +9,8 @@ hash_of() {
   shift
   {
     printf '%s\n' "$text"
-    find "$@" -type f ! -name '*~' ! -name '.*.swp' ! -name '*.pyc' -print0 2>/dev/null |
+    # Without a path, find would take the current directory.
+    (($# == 0)) || find "$@" -type f ! -name '*~' ! -name '.*.swp' ! -name '*.pyc' -print0 2>/dev/null |
       LC_ALL=C sort -z | xargs -0 -r sha256sum
   } | sha256sum | cut -d' ' -f1
 }
