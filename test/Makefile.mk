@@ -84,11 +84,15 @@ test_engine_tests_SOURCES = \
 	test/nic/engine_cancel_test.cc \
 	test/nic/engine_failure_test.cc \
 	test/nic/engine_flow_test.cc \
+	test/nic/engine_hostile_test.cc \
 	test/nic/engine_packet_test.cc \
 	test/nic/engine_protocol_test.cc \
 	test/nic/engine_world.h \
+	test/nic/forged_messages.h \
+	test/nic/hostile_world.h \
 	test/nic/payload_buffer.cc \
-	test/nic/payload_buffer.h
+	test/nic/payload_buffer.h \
+	test/rdma/contract_world.h
 test_engine_tests_CPPFLAGS = $(gtest_cppflags)
 test_engine_tests_LDADD = libcore.la $(GTEST_LIBS)
 

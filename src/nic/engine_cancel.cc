@@ -103,13 +103,17 @@ bool Engine::State::on_cancel_reply(Peer& peer, std::span<const std::byte> messa
   if (ours == nullptr) return false;
   const bool cancelled = (header.common.flags & wire::kCancelled) != 0;
   const Cookie cookie = request->cookie;
-  SendOperation* const send = sends.find(request->operation);
+  SendOperation* send = sends.find(request->operation);
+  if (send != nullptr && (send->peer != &peer || !send->cancelling)) send = nullptr;
+  // What has matched is not cancelled: its owner was told, or will be, that it is done.
+  const bool awaits_match = send != nullptr && send->state == SendState::kAwaitingMatch;
+  if (cancelled && request->operation != 0 && !awaits_match) return false;
   peer.cancels.remove(*request);
   cancels.give_back(*request);
   trace(TraceEvent::kCancelDecided, peer.id, 0, cancelled);
-  if (send != nullptr && send->peer == &peer && send->cancelling) {
+  if (send != nullptr) {
     send->cancelling = false;
-    if (cancelled && send->state == SendState::kAwaitingMatch) {
+    if (cancelled) {
       release_send(*send);
     } else if (send->acknowledged) {
       finish_send(*send, Status::kOk);
