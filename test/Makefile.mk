@@ -84,6 +84,7 @@ test_engine_tests_SOURCES = \
 	test/nic/engine_cancel_test.cc \
 	test/nic/engine_failure_test.cc \
 	test/nic/engine_flow_test.cc \
+	test/nic/engine_fuzz_test.cc \
 	test/nic/engine_hostile_test.cc \
 	test/nic/engine_packet_test.cc \
 	test/nic/engine_protocol_test.cc \
