@@ -97,6 +97,13 @@ test_engine_tests_SOURCES = \
 test_engine_tests_CPPFLAGS = $(gtest_cppflags)
 test_engine_tests_LDADD = libcore.la $(GTEST_LIBS)
 
+# Replaces operator new: a program of its own.
+check_PROGRAMS += test/allocation_tests
+TESTS += test/allocation_tests
+test_allocation_tests_SOURCES = test/nic/allocation_test.cc
+test_allocation_tests_CPPFLAGS = $(gtest_cppflags)
+test_allocation_tests_LDADD = libcore.la $(GTEST_LIBS)
+
 # The deterministic simulation: short in `make check`, long in `make soak`.
 check_PROGRAMS += test/simulation_tests
 TESTS += test/simulation_tests

@@ -1,0 +1,279 @@
+// What the engine allocates: nothing on the small-message path, little for a peer.
+//
+// A program of its own, because it replaces operator new. The provider below allocates nothing once it is
+// made, so that every allocation is the engine's.
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdlib>
+#include <new>
+
+#include "nic/engine.h"
+
+namespace {
+constinit std::uint64_t allocations = 0;
+constinit std::uint64_t allocated_bytes = 0;
+
+void* allocate(std::size_t bytes) noexcept {
+  ++allocations;
+  allocated_bytes += bytes;
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
+void* allocate_or_throw(std::size_t bytes) {
+  void* const memory = allocate(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+}  // namespace
+
+void* operator new(std::size_t bytes) { return allocate_or_throw(bytes); }
+void* operator new[](std::size_t bytes) { return allocate_or_throw(bytes); }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes); }
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace ch3_offload {
+namespace {
+
+constexpr std::size_t kSlotBytes = 1024;
+constexpr MatchBits kBits = make_match_bits(1, 2, 3);
+
+/// Slots in arrays, delivered in order when the other side polls. Reaches everybody: whoever is not
+/// `other` never polls, and what is sent to it is dropped.
+class ArrayProvider final : public Provider {
+ public:
+  explicit ArrayProvider(PeerId self) : self_(self) {}
+  ArrayProvider* other = nullptr;
+
+  const Capabilities& capabilities() const noexcept override { return capabilities_; }
+  std::string local_address() const override { return "array"; }
+  bool reaches(std::string_view address) const noexcept override { return address == "array"; }
+  Result<std::monostate> connect(PeerId, std::string_view) override { return std::monostate{}; }
+  Status register_memory(void*, std::size_t, MemoryRegion&) noexcept override { return Status::kNoMemory; }
+  void deregister_memory(MemoryRegion&) noexcept override {}
+  Status reserve(PeerId, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override {
+    if (sent_ - taken_ == slots_.size()) return Status::kAgain;
+    slot = {slots_[sent_ % slots_.size()].bytes.data(), length_bytes};
+    return Status::kOk;
+  }
+  void commit(PeerId peer, std::size_t length_bytes) noexcept override {
+    if (other == nullptr || peer != other->self_) return;
+    slots_[sent_++ % slots_.size()].length_bytes = length_bytes;
+  }
+  Status write(PeerId, const std::byte*, std::size_t, const MemoryRegion&, RemoteMemory, Immediate,
+               WorkId) noexcept override {
+    return Status::kUnsupported;
+  }
+  std::size_t poll(Sink& sink, std::size_t budget) noexcept override {
+    std::size_t delivered = 0;
+    for (; other != nullptr && delivered < budget && other->taken_ != other->sent_; ++delivered) {
+      const Slot& slot = other->slots_[other->taken_ % slots_.size()];
+      sink.on_message(other->self_, {slot.bytes.data(), slot.length_bytes});
+      ++other->taken_;
+    }
+    return delivered;
+  }
+  bool arm() noexcept override { return true; }
+  void disarm() noexcept override {}
+  int descriptor() const noexcept override { return -1; }
+
+ private:
+  struct Slot {
+    std::size_t length_bytes = 0;
+    std::array<std::byte, kSlotBytes> bytes{};
+  };
+  const PeerId self_;
+  const Capabilities capabilities_{"array", kSlotBytes, false, SIZE_MAX};
+  std::array<Slot, 64> slots_;
+  std::size_t sent_ = 0;
+  std::size_t taken_ = 0;
+};
+
+class CountingHost final : public Host {
+ public:
+  void on_send_done(Cookie, Status status) noexcept override { sends += status == Status::kOk; }
+  void on_receive_done(Cookie, const Envelope& envelope) noexcept override { receives += envelope.status == Status::kOk; }
+  void on_cancel_done(Cookie, bool) noexcept override {}
+  void on_packet(PeerId, std::span<const std::byte> bytes) noexcept override { packet_bytes += bytes.size(); }
+  void on_peer_failed(PeerId, Status) noexcept override { FAIL(); }
+  std::string resolve(PeerId) noexcept override { return "w=65536;array"; }
+  void on_warning(const std::string&) noexcept override { FAIL(); }
+
+  std::uint64_t sends = 0;
+  std::uint64_t receives = 0;
+  std::uint64_t packet_bytes = 0;
+};
+
+struct ArrayProcess {
+  ArrayProcess(PeerId self, std::uint32_t job_size) : provider(self) {
+    EngineConfig config;
+    config.self = self;
+    config.job_size = job_size;
+    config.eager_limit_bytes = 16 * 1024;
+    config.unexpected_budget_bytes = std::size_t{4 * 65536} * job_size;
+    Provider* const providers[] = {&provider};
+    const std::uint64_t before = allocated_bytes;
+    engine = std::make_unique<Engine>(config, providers, host);
+    engine_bytes = allocated_bytes - before;
+  }
+  ArrayProvider provider;
+  CountingHost host;
+  std::unique_ptr<Engine> engine;
+  std::uint64_t engine_bytes = 0;
+};
+
+class EngineAllocation : public testing::Test {
+ protected:
+  EngineAllocation() {
+    zero.provider.other = &one.provider;
+    one.provider.other = &zero.provider;
+  }
+  void send(ArrayProcess& from, PeerId to, std::size_t length, SendMode mode = SendMode::kStandard) {
+    Status status{};
+    OperationId operation{};
+    const Progressed progressed =
+        from.engine->send(to, mode, kBits, {sent.data(), length, nullptr}, 1, nullptr, operation, status);
+    ASSERT_NE(progressed, Progressed::kFailed);
+  }
+  /// Done at once or by a callback: receives of the host count only the latter.
+  void receive(ArrayProcess& at, std::size_t capacity, MatchBits ignore = kIgnoreNothing) {
+    Envelope envelope;
+    const Progressed progressed =
+        at.engine->post_receive(kBits, ignore, {received.data(), capacity, nullptr}, nullptr, posted, envelope);
+    ASSERT_NE(progressed, Progressed::kFailed);
+    at.host.receives += progressed == Progressed::kDone;
+  }
+  void progress() {
+    for (int i = 0; i < 4; ++i) {
+      zero.engine->progress();
+      one.engine->progress();
+    }
+  }
+  /// Runs `exchange` until all pools have their size, then for good: nothing may be allocated.
+  template <class Exchange>
+  void expect_no_allocation(Exchange exchange) {
+    for (int i = 0; i < 200; ++i) exchange();
+    const std::uint64_t before = allocations;
+    const std::uint64_t received_before = one.host.receives;
+    for (int i = 0; i < 10'000; ++i) exchange();
+    EXPECT_EQ(allocations - before, 0u);
+    EXPECT_EQ(one.host.receives - received_before, expected_receives * 10'000u);
+    EXPECT_EQ(one.engine->counters().unexpected_bytes, 0u);
+  }
+
+  ArrayProcess zero{PeerId{0}, 2};
+  ArrayProcess one{PeerId{1}, 2};
+  std::array<std::byte, 16 * 1024> sent{};
+  std::array<std::byte, 16 * 1024> received{};
+  OperationId posted{};  ///< The latest receive.
+  unsigned expected_receives = 1;
+};
+
+TEST_F(EngineAllocation, NoneForShortMessagesToPostedReceives) {
+  expect_no_allocation([this] {
+    receive(one, 1000);
+    send(zero, PeerId{1}, 1000);
+    progress();
+  });
+  EXPECT_EQ(zero.engine->counters().sent_short, 10'200u);  // The credit came back all the time.
+}
+
+TEST_F(EngineAllocation, NoneForWildcardReceives) {
+  expected_receives = 3;
+  expect_no_allocation([this] {
+    for (const MatchBits ignore : {kIgnoreSource, kIgnoreTag, kIgnoreSourceAndTag}) receive(one, 100, ignore);
+    for (int i = 0; i < 3; ++i) send(zero, PeerId{1}, 100);
+    progress();
+  });
+}
+
+TEST_F(EngineAllocation, NoneForSmallUnexpectedMessagesAndProbes) {
+  expected_receives = 2;
+  expect_no_allocation([this] {
+    send(zero, PeerId{1}, 128);
+    send(zero, PeerId{1}, 0);
+    progress();
+    Envelope envelope;
+    MessageId message{};
+    ASSERT_TRUE(one.engine->probe(kBits, kIgnoreSourceAndTag, envelope));
+    receive(one, 128, kIgnoreSource);
+    ASSERT_TRUE(one.engine->matched_probe(kBits, kIgnoreTag, message, envelope));
+    ASSERT_EQ(one.engine->receive_matched(message, {received.data(), 10, nullptr}, nullptr, envelope), Progressed::kDone);
+    ++one.host.receives;
+  });
+}
+
+TEST_F(EngineAllocation, NoneForShortSynchronousMessages) {
+  expect_no_allocation([this] {
+    receive(one, 100);
+    send(zero, PeerId{1}, 100, SendMode::kSynchronous);
+    progress();
+  });
+  EXPECT_EQ(zero.host.sends, 10'200u);
+}
+
+TEST_F(EngineAllocation, NoneForEagerMessagesOfSeveralSlots) {
+  expect_no_allocation([this] {
+    receive(one, 10'000);
+    send(zero, PeerId{1}, 10'000);
+    progress();
+  });
+  EXPECT_EQ(zero.engine->counters().sent_eager, 10'200u);
+}
+
+TEST_F(EngineAllocation, NoneForMessagesThatWaitForRoom) {
+  expected_receives = 80;  // More than there are slots.
+  expect_no_allocation([this] {
+    for (int i = 0; i < 80; ++i) receive(one, 10);
+    for (int i = 0; i < 80; ++i) send(zero, PeerId{1}, 10);
+    progress();
+  });
+}
+
+TEST_F(EngineAllocation, NoneForPacketsThatFitASlot) {
+  expected_receives = 0;
+  expect_no_allocation([this] {
+    Status status{};
+    const Payload data[] = {{sent.data(), 500, nullptr}};
+    ASSERT_EQ(zero.engine->send_packet(PeerId{1}, {sent.data(), 40}, data, nullptr, status), Progressed::kDone);
+    progress();
+  });
+  EXPECT_EQ(one.host.packet_bytes, 10'200u * 540);
+}
+
+TEST_F(EngineAllocation, NoneForReceivesThatAreTakenBack) {
+  expected_receives = 0;
+  expect_no_allocation([this] {
+    receive(one, 10);
+    ASSERT_TRUE(one.engine->cancel_receive(posted));
+  });
+}
+
+/// The requirement of scale: at most 64 bytes for a peer never spoken to, at most 4 KiB for one that is.
+TEST(EngineMemory, APeerCostsLittle) {
+  const ArrayProcess small(PeerId{0}, 1000);
+  ArrayProcess large(PeerId{0}, 101'000);
+  ASSERT_GT(large.engine_bytes, small.engine_bytes);
+  EXPECT_LE((large.engine_bytes - small.engine_bytes) / 100'000, 64u);
+  const std::uint64_t before = allocated_bytes;
+  for (std::uint32_t i = 1; i <= 1000; ++i) {
+    Status status{};
+    OperationId operation{};
+    std::byte byte{};
+    static_cast<void>(large.engine->send(PeerId{i}, SendMode::kStandard, kBits, {&byte, 1, nullptr}, 0, nullptr,
+                                         operation, status));
+    ASSERT_EQ(status, Status::kOk);
+  }
+  EXPECT_EQ(large.engine->counters().connected_peers, 1000u);
+  const std::uint64_t peer_bytes = (allocated_bytes - before) / 1000;
+  EXPECT_LE(peer_bytes, 4096u);
+  RecordProperty("peer_bytes", static_cast<int>(peer_bytes));
+  RecordProperty("stranger_bytes", static_cast<int>((large.engine_bytes - small.engine_bytes) / 100'000));
+}
+
+}  // namespace
+}  // namespace ch3_offload
