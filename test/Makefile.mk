@@ -1,12 +1,16 @@
 # Tests that need no MPICH: `make check`. One GoogleTest program per area; list each file.
-# Tests over a built MPICH are scripts in test/mpich, test/netpipe, test/faults and test/bad-input, run by
-# `quickstart check`.
+# Tests over a built MPICH are the scripts test/*/run and test/mpich/run-mpich-tests, run by `quickstart check`.
 
 gtest_cppflags = $(AM_CPPFLAGS) -I$(top_srcdir)/test $(GTEST_CFLAGS)
 
-# Scripts that check the sources and the built library.
-dist_check_SCRIPTS += test/include_rules test/exported_symbols test/graft/graft_test.sh
-TESTS += test/include_rules test/exported_symbols test/graft/graft_test.sh
+# Scripts that check the sources, the pages and the built library.
+script_tests = \
+	test/docs/settings \
+	test/exported_symbols \
+	test/graft/graft_test.sh \
+	test/include_rules
+dist_check_SCRIPTS += $(script_tests)
+TESTS += $(script_tests)
 
 if HAVE_TOOLS
 dist_check_SCRIPTS += test/tools/info_commands test/tools/trace_commands
