@@ -257,6 +257,7 @@ Status Engine::State::announce(SendOperation& operation) noexcept {
   if (optimistic) gather(operation.payload, 0, slot.subspan(sizeof header, length));
   peer.provider->commit(peer.id, slot_bytes);
   operation.state = SendState::kAwaitingMatch;
+  operation.announced = true;
   operation.optimistic = optimistic;
   peer.queue.remove(operation);
   ++(optimistic ? counters.sent_optimistic : counters.sent_rendezvous);
@@ -288,7 +289,7 @@ bool Engine::State::on_cts(Peer& peer, std::span<const std::byte> message) noexc
   if (!wire::get(message, header)) return false;
   SendOperation* const operation = sends.find(header.operation);
   if (operation == nullptr || operation->peer != &peer ||
-      operation->state != SendState::kAwaitingMatch || operation->packet != nullptr ||
+      operation->state != SendState::kAwaitingMatch || !operation->announced || operation->acknowledged ||
       header.wanted_bytes > operation->payload.length_bytes) {
     return false;
   }
@@ -321,7 +322,10 @@ bool Engine::State::on_ack(Peer& peer, std::span<const std::byte> message) noexc
   wire::AckHeader header;
   if (!wire::get(message, header)) return false;
   SendOperation* const operation = sends.find(header.operation);
-  if (operation == nullptr || operation->peer != &peer || operation->acknowledged) return false;
+  if (operation == nullptr || operation->peer != &peer || operation->acknowledged ||
+      (operation->announced && !operation->optimistic)) {
+    return false;
+  }
   const bool streaming = operation->state == SendState::kStreaming &&
                          operation->mode == SendMode::kSynchronous && operation->sent_bytes > 0;
   if (operation->state != SendState::kAwaitingMatch && !streaming) return false;

@@ -54,7 +54,8 @@ struct SendOperation {
   bool detached = false;      ///< Done for its caller: `copy` holds the payload, no callback comes.
   bool cancelling = false;    ///< A cancel request is under way.
   bool acknowledged = false;  ///< The ACK came early: while streaming or cancelling.
-  bool optimistic = false;    ///< The payload went with the RTS.
+  bool announced = false;     ///< An RTS has left: a CTS may come.
+  bool optimistic = false;    ///< The payload went with the RTS: an ACK may come, too.
   std::uint32_t send_id = 0;
   std::uint32_t transfer = 0;  ///< The receiver's id, from the CTS.
   Peer* peer = nullptr;

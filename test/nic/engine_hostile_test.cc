@@ -201,6 +201,45 @@ TEST_F(EngineHostile, ASendIsAskedForOnce) {
   expect_refused();
 }
 
+/// Its payload has left already. Asked for again, less than there was, memory behind it went out.
+TEST_F(EngineHostile, AnEagerSendIsNotAskedForItsPayload) {
+  for (const std::size_t length : {std::size_t{0}, std::size_t{100}, std::size_t{10'000}}) {
+    for (const std::size_t wanted : {std::size_t{0}, length / 2, length}) {
+      make_three();
+      TestSend message(length);
+      send(kVictim, kAttacker, message, SendMode::kSynchronous);
+      settle();
+      const Kind kind = length == 10'000 ? Kind::kEagerFirst : Kind::kEager;
+      attack(forged::cts(answer<wire::EagerHeader>(kind).send_id, wanted));
+      expect_refused();
+      EXPECT_EQ(outcome(message), Status::kProtocol);
+    }
+  }
+}
+
+TEST_F(EngineHostile, ARendezvousIsNotAcknowledged) {
+  make_three();
+  TestSend message(kLong);
+  attack(forged::ack(open_rendezvous(message)));
+  expect_refused();
+  EXPECT_EQ(outcome(message), Status::kProtocol);
+}
+
+TEST_F(EngineHostile, APayloadThatWasAcceptedIsNotAskedFor) {
+  engine_config.job_size = 400;
+  make_three();
+  TestSend message(3000);
+  const std::uint32_t operation = open_rendezvous(message);  // Optimistic.
+  ASSERT_EQ(cancel(message), Progressed::kPending);
+  attack(forged::ack(operation));
+  attack(forged::cts(operation, 3000));
+  settle();
+  EXPECT_EQ(at(kVictim).failures, (std::map<std::uint32_t, Status>{{kAttacker, Status::kProtocol}}));
+  EXPECT_EQ(cancelled(message), false);
+  EXPECT_EQ(outcome(message), Status::kProtocol);
+  expect_unharmed();
+}
+
 TEST_F(EngineHostile, AWriteIntoNowhereHarmsOnlyTheConnection) {
   violations_expected = true;  // The fake counts it as the victim's mistake; a device breaks the connection.
   make_three();
