@@ -1,7 +1,7 @@
 # Command-line tools. Scripts are installed as they are.
 dist_bin_SCRIPTS = tools/ch3-offload-graft tools/ch3-offload-imb
 dist_man_MANS += docs/man/ch3-offload-graft.1 docs/man/ch3-offload-imb.1
-EXTRA_DIST += tools
+EXTRA_DIST += tools/quickstart
 
 if HAVE_TOOLS
 
