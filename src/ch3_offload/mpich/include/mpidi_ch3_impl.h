@@ -85,6 +85,8 @@ int MPIDI_CH3I_Imrecv(MPIDI_VC_t * vc, MPIR_Request * rreq);
 void MPIDI_CH3I_Free_unused_rreq(MPIR_Request * rreq);
 /* Whether a message with these bits belongs to a revoked communicator, where it is to be dropped. */
 int MPIDI_CH3I_Is_revoked(uint64_t bits);
+/* Completes the posted receives from ANY_SOURCE for which MPIDI_CH3I_Fails_any_source() holds. */
+void MPIDI_CH3I_Fail_any_source(void);
 /* Drops what has arrived for revoked communicators. Cheap when none is. */
 void MPIDI_CH3I_Drop_revoked(void);
 
@@ -111,6 +113,19 @@ int MPIDI_CH3I_Error(int status, int rank);
 void MPIDI_CH3I_Peer_failed(void *user, uint32_t peer, int status);
 int MPIDI_CH3I_Failure_init(void);
 void MPIDI_CH3I_Failure_finalize(void);
+/* Whether a receive that ANY_SOURCE may complete only if some process of comm is dead and unacknowledged: it
+ * fails then (MPIR_CVAR_ENABLE_FT=0), rather than wait for a message that may never come. With
+ * MPIR_CVAR_ENABLE_FT=1 MPICH itself makes it MPIX_ERR_PROC_FAILED_PENDING. */
+static inline int MPIDI_CH3I_Fails_any_source(const MPIR_Comm * comm)
+{
+    return unlikely(!comm->dev.anysource_enabled) && !MPIR_CVAR_ENABLE_FT;
+}
+
+/* A probe found nothing. If what it looks for can only come from dead processes, the next progress call fails.
+ * is_iprobe_too: MPID_Iprobe calls from here, too, which looks again after its progress call. */
+void MPIDI_CH3I_Probe_found_nothing(int source, int context_id, int is_iprobe_too);
+/* The error that a probe left for the progress call after it, once. */
+int MPIDI_CH3I_Take_probe_error(int blocking);
 /* Acts on the process manager's news of dead processes (SIGUSR1). */
 int MPIDI_CH3I_Failure_poll(void);
 

@@ -15,8 +15,10 @@
 #define MPIDI_CH3_HAS_NO_DYNAMIC_PROCESS
 #define MPIDI_DEV_IMPLEMENTS_KVS
 
+/* Additions to a communicator: the list of all of them, see ch3_failure.c. */
 typedef struct {
-    int dummy;                  /* C has no empty structures */
+    struct MPIR_Comm *next;
+    struct MPIR_Comm *prev;
 } MPIDI_CH3I_CH_comm_t;
 
 /* Additions to a virtual connection. All sends to a peer that do not become messages of the engine (RMA,

@@ -3,9 +3,15 @@
  */
 
 #include "mpidi_ch3_impl.h"
+#include "utlist.h"
 #ifdef HAVE_SIGNAL_H
 #include <signal.h>
 #endif
+
+/* Every communicator, the node-local and inter-node parts of others included. */
+static MPIR_Comm *communicators = NULL;
+/* Peers that failed so far. While there is none, nothing is asked. */
+static int failed_peers = 0;
 
 int MPIDI_CH3I_Error(int status, int rank)
 {
@@ -42,19 +48,55 @@ static int is_closed(MPIDI_VC_t * vc)
         vc->state == MPIDI_VC_STATE_CLOSED;
 }
 
+/* Turns ANY_SOURCE off in every communicator with that process, as CH3 does at the process manager's news,
+ * which may come later or never. */
+static int disable_any_source(int rank)
+{
+    int mpi_errno = MPI_SUCCESS;
+    MPIR_Group *world = NULL, *failed = NULL;
+
+    if (MPIR_Process.comm_world == NULL)
+        goto fn_exit;
+    mpi_errno = MPIR_Comm_group_impl(MPIR_Process.comm_world, &world);
+    MPIR_ERR_CHECK(mpi_errno);
+    mpi_errno = MPIR_Group_incl_impl(world, 1, &rank, &failed);
+    MPIR_ERR_CHECK(mpi_errno);
+    mpi_errno = MPIDI_CH3I_Comm_handle_failed_procs(failed);
+    MPIR_ERR_CHECK(mpi_errno);
+    MPIDI_CH3I_Fail_any_source();
+
+  fn_exit:
+    if (failed != NULL)
+        MPIR_Group_release(failed);
+    if (world != NULL)
+        MPIR_Group_release(world);
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
 static int connection_broken(MPIDI_VC_t * vc, int status)
 {
     int mpi_errno = MPIDI_CH3I_Error(status, vc->pg_rank);
 
     vc->ch.peer_failed = TRUE;
+    failed_peers++;
     MPIDI_CH3I_Packets_fail(vc, mpi_errno);
     MPIDI_CH3I_Packet_recv_fail(vc, mpi_errno);
     mpi_errno = MPI_SUCCESS;
-    if (!is_closed(vc))
+    if (!is_closed(vc)) {
         mpi_errno = MPIDI_CH3U_Handle_connection(vc, MPIDI_VC_EVENT_TERMINATED);
+        MPIR_ERR_CHECK(mpi_errno);
+        mpi_errno = disable_any_source(vc->pg_rank);
+        MPIR_ERR_CHECK(mpi_errno);
+    }
+
+  fn_exit:
     /* Whoever waits looks again. */
     MPIDI_CH3_Progress_signal_completion();
     return mpi_errno;
+  fn_fail:
+    goto fn_exit;
 }
 
 /* The engine has lost a peer. Its sends and matched receives have been finished before. */
@@ -96,6 +138,73 @@ int MPIDI_CH3_Connection_terminate(MPIDI_VC_t * vc)
     goto fn_exit;
 }
 
+/* ---- probes of dead processes ---- */
+
+/* CH3's probes return no error of their own, but that of the progress call which follows a fruitless look, in
+ * the same critical section. So the look leaves it here. */
+static int probe_error = MPI_SUCCESS;
+static int leaves_iprobe = FALSE;       /* probe_error may be MPID_Iprobe's */
+static int is_second_look = FALSE;      /* MPID_Iprobe looks once more, even after an error */
+
+static MPIR_Comm *find_communicator(int context_id)
+{
+    MPIR_Comm *comm;
+
+    /* The lowest bit tells collectives from the rest. */
+    DL_FOREACH_NP(communicators, comm, dev.ch.next, dev.ch.prev) {
+        if (comm->recvcontext_id == (context_id & ~1))
+            break;
+    }
+    return comm;
+}
+
+void MPIDI_CH3I_Probe_found_nothing(int source, int context_id, int is_iprobe_too)
+{
+    MPIR_Comm *comm;
+    MPIDI_VC_t *vc;
+
+    if (likely(failed_peers == 0))
+        return;
+    if (is_second_look) {
+        is_second_look = FALSE;
+        return;
+    }
+    comm = find_communicator(context_id);
+    if (comm == NULL)
+        return;
+    if (source == MPI_ANY_SOURCE) {
+        if (comm->dev.anysource_enabled)
+            return;
+    } else {
+        MPIDI_Comm_get_vc(comm, source, &vc);
+        if (!vc->ch.peer_failed)
+            return;
+    }
+    MPIR_ERR_SETSIMPLE(probe_error, MPIX_ERR_PROC_FAILED, "**proc_failed");
+    leaves_iprobe = is_iprobe_too;
+}
+
+int MPIDI_CH3I_Take_probe_error(int blocking)
+{
+    int mpi_errno = probe_error;
+
+    probe_error = MPI_SUCCESS;
+    is_second_look = mpi_errno != MPI_SUCCESS && leaves_iprobe && !blocking;
+    return mpi_errno;
+}
+
+static int on_comm_created(MPIR_Comm * comm, void *param ATTRIBUTE((unused)))
+{
+    DL_APPEND_NP(communicators, comm, dev.ch.next, dev.ch.prev);
+    return MPI_SUCCESS;
+}
+
+static int on_comm_destroyed(MPIR_Comm * comm, void *param ATTRIBUTE((unused)))
+{
+    DL_DELETE_NP(communicators, comm, dev.ch.next, dev.ch.prev);
+    return MPI_SUCCESS;
+}
+
 /* ---- SIGUSR1: hydra (with -disable-auto-cleanup) says that some process died ---- */
 
 #ifdef HAVE_SIGNAL_H
@@ -118,11 +227,17 @@ static void on_sigusr1(int sig)
 int MPIDI_CH3I_Failure_init(void)
 {
     int mpi_errno = MPI_SUCCESS;
-
 #ifdef HAVE_SIGNAL_H
     struct sigaction action;
     char strerrbuf[MPIR_STRERROR_BUF_SIZE] ATTRIBUTE((unused));
+#endif
 
+    mpi_errno = MPIDI_CH3U_Comm_register_create_hook(on_comm_created, NULL);
+    MPIR_ERR_CHECK(mpi_errno);
+    mpi_errno = MPIDI_CH3U_Comm_register_destroy_hook(on_comm_destroyed, NULL);
+    MPIR_ERR_CHECK(mpi_errno);
+
+#ifdef HAVE_SIGNAL_H
     memset(&action, 0, sizeof(action));
     action.sa_handler = on_sigusr1;
     action.sa_flags = SA_RESTART;
@@ -131,9 +246,12 @@ int MPIDI_CH3I_Failure_init(void)
                          "**signal", "**signal %s",
                          MPIR_Strerror(errno, strerrbuf, MPIR_STRERROR_BUF_SIZE));
     is_installed = TRUE;
-  fn_fail:
 #endif
+
+  fn_exit:
     return mpi_errno;
+  fn_fail:
+    goto fn_exit;
 }
 
 void MPIDI_CH3I_Failure_finalize(void)

@@ -12,6 +12,7 @@
 #define CARD_BYTES 256
 #define MESSAGE_BYTES 512
 #define MAX_WARNINGS 64
+#define LAST_WORDS_US 50000
 
 /* The channel's interface to CH3. */
 char MPIDI_CH3_ABIVersion[] = "1.1";
@@ -64,6 +65,14 @@ static const ch3_offload_callbacks_t callbacks = {
     .resolve = resolve,
     .warning = warning,
 };
+
+/* Says why this process cannot start. MPICH says it too as it aborts, but hydra may end the job before it has
+ * passed that on: so give it the time for ours. */
+static void say_last_words(const char *text)
+{
+    warning(NULL, text);
+    usleep(LAST_WORDS_US);
+}
 
 /* ---- the job's secret ---- */
 
@@ -146,8 +155,11 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
     config.job_size = pg_p->size;
     config.local_size = MPIR_Process.local_size;
     config.always_ignored_bits = MPIDI_CH3I_Error_bits();
-    MPIR_ERR_CHKANDJUMP1(MPIDI_CH3I_Settings(&config, message, sizeof(message)) != 0, mpi_errno,
-                         MPI_ERR_OTHER, "**ch3|offload|setting", "**ch3|offload|setting %s", message);
+    if (MPIDI_CH3I_Settings(&config, message, sizeof(message)) != 0) {
+        say_last_words(message);
+        MPIR_ERR_SETANDJUMP1(mpi_errno, MPI_ERR_OTHER, "**ch3|offload|setting", "**ch3|offload|setting %s",
+                             message);
+    }
 
     mpi_errno = share_secret(pg_rank, pg_p->size, config.secret);
     MPIR_ERR_CHECK(mpi_errno);
@@ -156,9 +168,11 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
     MPIR_ERR_CHECK(mpi_errno);
     mpi_errno = MPIDI_CH3I_Packet_recv_init();
     MPIR_ERR_CHECK(mpi_errno);
-    MPIR_ERR_CHKANDJUMP1(ch3_offload_create(&config, &callbacks, NULL, &MPIDI_CH3I_process, message,
-                                            sizeof(message)) != 0, mpi_errno, MPI_ERR_OTHER,
-                         "**ch3|offload|create", "**ch3|offload|create %s", message);
+    if (ch3_offload_create(&config, &callbacks, NULL, &MPIDI_CH3I_process, message, sizeof(message)) != 0) {
+        say_last_words(message);
+        MPIR_ERR_SETANDJUMP1(mpi_errno, MPI_ERR_OTHER, "**ch3|offload|create", "**ch3|offload|create %s",
+                             message);
+    }
     mpi_errno = MPIDI_CH3I_Failure_init();
     MPIR_ERR_CHECK(mpi_errno);
     MPIDI_CH3I_Pvars_init();

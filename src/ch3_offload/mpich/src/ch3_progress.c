@@ -177,8 +177,11 @@ static int progress_wait(MPID_Progress_state * state)
 
 int MPIDI_CH3I_Progress(int blocking, MPID_Progress_state * state)
 {
+    int mpi_errno = MPIDI_CH3I_Take_probe_error(blocking);
     int happened;
 
+    if (unlikely(mpi_errno != MPI_SUCCESS))
+        return mpi_errno;
     if (blocking)
         return progress_wait(state);
     return poll_once(&happened);

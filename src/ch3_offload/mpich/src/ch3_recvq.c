@@ -198,20 +198,24 @@ static MPIR_Request *create_rreq(int source, int tag, int context_id, MPIR_Comm 
     return rreq;
 }
 
-/* A receive from a dead process, of which nothing waits here: fails at once. */
+/* A receive from a dead process, or from any with a dead one among them, for which nothing waits here: fails at
+ * once. */
 static int source_is_dead(int source, uint64_t bits, uint64_t ignore, MPIR_Comm * comm, int *mpi_errno)
 {
-    MPIDI_VC_t *vc;
     ch3_offload_envelope_t envelope;
 
-    if (source == MPI_ANY_SOURCE)
-        return FALSE;
-    MPIDI_Comm_get_vc(comm, source, &vc);
-    if (likely(vc->state != MPIDI_VC_STATE_MORIBUND))
-        return FALSE;
+    if (source == MPI_ANY_SOURCE) {
+        if (likely(!MPIDI_CH3I_Fails_any_source(comm)))
+            return FALSE;
+    } else {
+        MPIDI_VC_t *vc;
+        MPIDI_Comm_get_vc(comm, source, &vc);
+        if (likely(vc->state != MPIDI_VC_STATE_MORIBUND))
+            return FALSE;
+    }
     if (ch3_offload_probe(MPIDI_CH3I_process, bits, ignore, &envelope))
         return FALSE;
-    MPIR_ERR_SET1(*mpi_errno, MPIX_ERR_PROC_FAILED, "**comm_fail", "**comm_fail %d", vc->pg_rank);
+    MPIR_ERR_SETSIMPLE(*mpi_errno, MPIX_ERR_PROC_FAILED, "**proc_failed");
     return TRUE;
 }
 
@@ -276,8 +280,10 @@ int MPIDI_CH3U_Recvq_FU(int source, int tag, int context_id, MPI_Status * s)
     bits = MPIDI_CH3I_Receive_bits(context_id, source, tag, &ignore);
     MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
     envelope.external = NULL;
-    if (!ch3_offload_probe(MPIDI_CH3I_process, bits, ignore, &envelope))
+    if (!ch3_offload_probe(MPIDI_CH3I_process, bits, ignore, &envelope)) {
+        MPIDI_CH3I_Probe_found_nothing(source, context_id, TRUE);
         return FALSE;
+    }
 
     if (s != MPI_STATUS_IGNORE) {
         s->MPI_SOURCE = MPIDI_CH3I_Bits_source(envelope.bits);
@@ -304,8 +310,10 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_matchonly(int source, int tag, int context_id
     bits = MPIDI_CH3I_Receive_bits(context_id, source, tag, &ignore);
     MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
     envelope.external = NULL;
-    if (!ch3_offload_matched_probe(MPIDI_CH3I_process, bits, ignore, &message, &envelope))
+    if (!ch3_offload_matched_probe(MPIDI_CH3I_process, bits, ignore, &message, &envelope)) {
+        MPIDI_CH3I_Probe_found_nothing(source, context_id, FALSE);
         return NULL;
+    }
 
     *foundp = TRUE;
     if (envelope.external != NULL) {

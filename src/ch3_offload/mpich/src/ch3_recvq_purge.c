@@ -115,7 +115,7 @@ void MPIDI_CH3I_Drop_revoked(void)
 /* ---- receives from a dead process ---- */
 
 struct from_vc {
-    MPIDI_VC_t *vc;
+    MPIDI_VC_t *vc;             /* NULL: any source, in a communicator with a dead process */
     MPIR_Request *head;         /* the receives found, linked by next */
 };
 
@@ -123,18 +123,22 @@ static void collect(void *context, uint64_t operation ATTRIBUTE((unused)), void 
 {
     struct from_vc *from = context;
     MPIR_Request *rreq = cookie;
-    MPIDI_VC_t *vc;
+    int is_wanted;
 
-    if (rreq->dev.match.parts.rank == MPI_ANY_SOURCE)
-        return;
-    MPIDI_Comm_get_vc(rreq->comm, rreq->dev.match.parts.rank, &vc);
-    if (vc == from->vc) {
+    if (rreq->dev.match.parts.rank == MPI_ANY_SOURCE) {
+        is_wanted = from->vc == NULL && MPIDI_CH3I_Fails_any_source(rreq->comm);
+    } else {
+        MPIDI_VC_t *vc;
+        MPIDI_Comm_get_vc(rreq->comm, rreq->dev.match.parts.rank, &vc);
+        is_wanted = vc == from->vc;
+    }
+    if (is_wanted) {
         rreq->next = from->head;
         from->head = rreq;
     }
 }
 
-int MPIDI_CH3U_Complete_posted_with_error(MPIDI_VC_t * vc)
+static void fail_posted(MPIDI_VC_t * vc)
 {
     struct from_vc from = { vc, NULL };
     int error = MPI_SUCCESS;
@@ -148,7 +152,17 @@ int MPIDI_CH3U_Complete_posted_with_error(MPIDI_VC_t * vc)
         if (MPIDI_CH3U_Recvq_DP(rreq))
             fail_receive(&error, rreq);
     }
+}
+
+int MPIDI_CH3U_Complete_posted_with_error(MPIDI_VC_t * vc)
+{
+    fail_posted(vc);
     return MPI_SUCCESS;
+}
+
+void MPIDI_CH3I_Fail_any_source(void)
+{
+    fail_posted(NULL);
 }
 
 /* ---- for debuggers ---- */
