@@ -144,7 +144,7 @@ std::uint64_t last_seed(std::uint64_t by_default) {
 TEST_F(EngineFuzz, ForgedMessagesHarmNobodyElse) {
   std::uint64_t refused = 0;
   std::uint64_t attacks = 0;
-  const std::uint64_t seeds = last_seed(3000);
+  const std::uint64_t seeds = last_seed(1500);
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     begin(seed);
@@ -178,7 +178,7 @@ TEST_F(EngineFuzz, ForgedMessagesHarmNobodyElse) {
 
 TEST_F(EngineFuzz, HonestMessagesWithFlippedBitsHarmNobodyElse) {
   std::uint64_t refused = 0;
-  const std::uint64_t seeds = last_seed(1500);
+  const std::uint64_t seeds = last_seed(800);
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     begin(seed);

@@ -197,6 +197,7 @@ TEST_F(MatcherTest, AlwaysIgnoredBitsNeverTakePart) {
       UnexpectedEntry& arrived = add(kMessage | also);
       EXPECT_EQ(matcher->find_unexpected(kMessage, ignore | also), &arrived) << raw(ignore);
       EXPECT_EQ(matcher->newest_with_bits(kMessage), &arrived);
+      EXPECT_EQ(matcher->newest_with_bits(kMessage | always), &arrived);
       matcher->remove(arrived);
     }
   }

@@ -21,7 +21,7 @@ namespace {
 
 struct Options {
   std::uint64_t first_seed = 1;
-  std::uint64_t last_seed = 300;
+  std::uint64_t last_seed = 200;
   std::uint64_t operations = 5000;
   bool progress = false;
 } options;
