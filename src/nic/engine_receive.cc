@@ -10,7 +10,6 @@ Progressed Engine::post_receive(MatchBits bits, MatchBits ignore, const Payload&
   operation = kNoOperation;
   if (auto* const message =
           static_cast<IncomingMessage*>(state.matcher.find_unexpected(bits, ignore))) {
-    state.matcher.remove(*message);
     return state.consume(*message, payload, cookie, &operation, envelope);
   }
   ReceiveOperation* const receive = state.receives.take();
@@ -54,7 +53,6 @@ Progressed Engine::receive_matched(MessageId id, const Payload& payload, Cookie 
     envelope = {MatchBits{}, 0, Status::kProtocol, nullptr};
     return Progressed::kFailed;
   }
-  state.taken.remove(*message);
   return state.consume(*message, payload, cookie, nullptr, envelope);
 }
 
@@ -74,20 +72,31 @@ Cookie Engine::offer_external(MatchBits bits, Cookie cookie) noexcept {
   return nullptr;
 }
 
-/// Gives a message that is in no queue to a receive. A message whose payload is not here yet needs an
-/// operation, which `operation` (may be null) names.
+/// Takes a message out of the unexpected queue, or from whom matched_probe() gave it to.
+void Engine::State::unlink(IncomingMessage& message) noexcept {
+  if (message.taken_hook.linked) {
+    taken.remove(message);
+  } else {
+    matcher.remove(message);
+  }
+}
+
+/// Gives a message to a receive. A message whose payload is not here yet needs an operation, which
+/// `operation` (may be null) names. kFailed: there was no memory for one, and the message stays.
 Progressed Engine::State::consume(IncomingMessage& message, const Payload& payload, Cookie cookie,
                                   OperationId* operation, Envelope& envelope) noexcept {
   envelope = {message.bits, message.total_bytes, Status::kOk, message.external};
   if (message.state == MessageState::kExternal) {
+    unlink(message);
     forget_message(message);
     return Progressed::kDone;
   }
   Peer& peer = *message.peer;
-  trace(TraceEvent::kMatched, peer.id, message.number, raw(message.bits));
   const bool lost = message.state == MessageState::kBroken ||
                     (message.state == MessageState::kRts && peer.state == PeerState::kFailed);
   if (lost || message.state == MessageState::kWhole) {
+    unlink(message);
+    trace(TraceEvent::kMatched, peer.id, message.number, raw(message.bits));
     if (lost) {
       envelope.status = Status::kPeerFailed;
     } else {
@@ -103,9 +112,10 @@ Progressed Engine::State::consume(IncomingMessage& message, const Payload& paylo
   ReceiveOperation* const receive = receives.take();
   if (receive == nullptr) {
     envelope.status = Status::kNoMemory;
-    forget_message(message);
     return Progressed::kFailed;
   }
+  unlink(message);
+  trace(TraceEvent::kMatched, peer.id, message.number, raw(message.bits));
   receive->payload = payload;
   receive->cookie = cookie;
   if (message.state == MessageState::kStreaming) {

@@ -85,11 +85,17 @@ Progressed Engine::send_packet(PeerId id, std::span<const std::byte> header,
     status = Status::kNoMemory;
     return Progressed::kFailed;
   }
+  try {
+    send->packet = std::make_unique<PacketParts>(
+        PacketParts{{header.begin(), header.end()}, {data.begin(), data.end()}, total_bytes});
+  } catch (const std::bad_alloc&) {
+    state.sends.give_back(*send);
+    status = Status::kNoMemory;
+    return Progressed::kFailed;
+  }
   send->state = SendState::kStreaming;
   send->peer = peer;
   send->cookie = cookie;
-  send->packet = std::make_unique<PacketParts>(
-      PacketParts{{header.begin(), header.end()}, {data.begin(), data.end()}, total_bytes});
   return state.submit(*send, nullptr, status);
 }
 

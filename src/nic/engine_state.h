@@ -258,6 +258,7 @@ struct Engine::State final : Sink {
   IncomingMessage* keep(Peer& peer, MatchBits bits, std::size_t total_bytes,
                         std::span<const std::byte> head) noexcept;
   void deliver_part(IncomingMessage& message, std::span<const std::byte> part) noexcept;
+  void unlink(IncomingMessage& message) noexcept;
   Progressed consume(IncomingMessage& message, const Payload& payload, Cookie cookie,
                      OperationId* operation, Envelope& envelope) noexcept;
   bool start_transfer(ReceiveOperation& receive, Peer& peer, std::uint32_t remote_operation,

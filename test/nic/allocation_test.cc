@@ -1,4 +1,5 @@
-// What the engine allocates: nothing on the small-message path, little for a peer.
+// What the engine allocates: nothing on the small-message path, little for a peer. And what it does when
+// there is no memory.
 //
 // A program of its own, because it replaces operator new. The provider below allocates nothing once it is
 // made, so that every allocation is the engine's.
@@ -14,10 +15,12 @@
 namespace {
 constinit std::uint64_t allocations = 0;
 constinit std::uint64_t allocated_bytes = 0;
+constinit bool out_of_memory = false;
 
 void* allocate(std::size_t bytes) noexcept {
   ++allocations;
   allocated_bytes += bytes;
+  if (out_of_memory) return nullptr;
   return std::malloc(bytes == 0 ? 1 : bytes);
 }
 void* allocate_or_throw(std::size_t bytes) {
@@ -41,6 +44,7 @@ namespace ch3_offload {
 namespace {
 
 constexpr std::size_t kSlotBytes = 1024;
+constexpr std::size_t kLong = 20'000;  ///< By rendezvous.
 constexpr MatchBits kBits = make_match_bits(1, 2, 3);
 
 /// Slots in arrays, delivered in order when the other side polls. Reaches everybody: whoever is not
@@ -168,8 +172,8 @@ class EngineAllocation : public testing::Test {
 
   ArrayProcess zero{PeerId{0}, 2};
   ArrayProcess one{PeerId{1}, 2};
-  std::array<std::byte, 16 * 1024> sent{};
-  std::array<std::byte, 16 * 1024> received{};
+  std::array<std::byte, kLong> sent{};
+  std::array<std::byte, kLong> received{};
   OperationId posted{};  ///< The latest receive.
   unsigned expected_receives = 1;
 };
@@ -252,6 +256,56 @@ TEST_F(EngineAllocation, NoneForReceivesThatAreTakenBack) {
     receive(one, 10);
     ASSERT_TRUE(one.engine->cancel_receive(posted));
   });
+}
+
+/// Its payload is not here yet, so the receive needs an operation.
+TEST_F(EngineAllocation, AReceiveWithoutMemoryFailsAndLeavesTheMessage) {
+  send(zero, PeerId{1}, kLong);
+  progress();
+  Envelope envelope;
+  const Payload payload{received.data(), kLong, nullptr};
+  for (int i = 0; i < 3; ++i) {
+    out_of_memory = true;
+    const Progressed progressed = one.engine->post_receive(kBits, kIgnoreNothing, payload, nullptr, posted, envelope);
+    out_of_memory = false;
+    EXPECT_EQ(progressed, Progressed::kFailed);
+    EXPECT_EQ(envelope.status, Status::kNoMemory);
+    ASSERT_TRUE(one.engine->probe(kBits, kIgnoreNothing, envelope));
+  }
+  MessageId message{};
+  ASSERT_TRUE(one.engine->matched_probe(kBits, kIgnoreNothing, message, envelope));
+  out_of_memory = true;
+  const Progressed progressed = one.engine->receive_matched(message, payload, nullptr, envelope);
+  out_of_memory = false;
+  EXPECT_EQ(progressed, Progressed::kFailed);
+  EXPECT_EQ(one.engine->receive_matched(message, payload, nullptr, envelope), Progressed::kPending);
+  progress();
+  EXPECT_EQ(one.host.receives, 1u);
+  EXPECT_EQ(zero.host.sends, 1u);
+}
+
+TEST_F(EngineAllocation, WithoutMemoryASendOrAPacketThatMustWaitFails) {
+  for (int i = 0; i < 64; ++i) send(zero, PeerId{1}, 1);  // No room any more.
+  Status status{};
+  OperationId operation{};
+  const Payload payload{sent.data(), 100, nullptr};
+  const Payload data[] = {payload};
+  out_of_memory = true;
+  const Progressed message =
+      zero.engine->send(PeerId{1}, SendMode::kStandard, kBits, payload, 1, nullptr, operation, status);
+  out_of_memory = false;
+  EXPECT_EQ(message, Progressed::kFailed);
+  EXPECT_EQ(status, Status::kNoMemory);
+  send(zero, PeerId{1}, 1);  // Now there are operations, and no memory for what a packet keeps.
+  out_of_memory = true;
+  const Progressed packet = zero.engine->send_packet(PeerId{1}, {sent.data(), 40}, data, nullptr, status);
+  out_of_memory = false;
+  EXPECT_EQ(packet, Progressed::kFailed);
+  EXPECT_EQ(status, Status::kNoMemory);
+  progress();
+  EXPECT_EQ(one.engine->counters().unexpected_depth, 65u);
+  EXPECT_EQ(one.host.packet_bytes, 0u);
+  EXPECT_TRUE(zero.engine->idle());
 }
 
 /// The requirement of scale: at most 64 bytes for a peer never spoken to, at most 4 KiB for one that is.
