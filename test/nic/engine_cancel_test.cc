@@ -166,10 +166,10 @@ TEST_F(EngineCancel, AMessageThatIsLeavingCannotBeTakenBack) {
   make();
   TestSend message(kEager);
   TestReceive request(kEager);
+  message.send_id = 9;
   send(0, 1, message);
   ASSERT_TRUE(pending(message));
   EXPECT_EQ(cancel(message), Progressed::kFailed);
-  message.send_id = 9;
   step();
   // Asked for by its name the receiver decides: too late, its parts are arriving.
   EXPECT_EQ(at(0)->cancel_send(kNoOperation, PeerId{1}, kBits, 9, message.cookie()), Progressed::kPending);

@@ -282,15 +282,18 @@ TEST_F(EngineHostile, WhatWasAskedForIsNotCancelled) {
 }
 
 TEST_F(EngineHostile, ACancelIsAnsweredOnceAndByWhomItWasAskedOf) {
-  make_three();
-  TestSend message(kLong);
-  send(kVictim, kNeighbour, message);
-  settle();
-  ASSERT_EQ(cancel(message), Progressed::kPending);
-  attack(forged::cancel_reply(0x01000000, true));  // The victim's first token.
-  step();
-  expect_refused();
-  EXPECT_EQ(cancelled(message), true);  // By the neighbour.
+  for (const std::size_t length : {std::size_t{100}, kLong}) {  // Done for its owner; pending.
+    make_three();
+    TestSend message(length);
+    message.send_id = 6;
+    send(kVictim, kNeighbour, message);
+    settle();
+    ASSERT_EQ(cancel(message), Progressed::kPending);
+    attack(forged::cancel_reply(0x01000000, true));  // The victim's first token.
+    expect_refused();
+    EXPECT_EQ(cancelled(message), true);  // By the neighbour.
+    EXPECT_EQ(at(kNeighbour).counters().unexpected_depth, 0u);
+  }
 
   make_three();
   TestSend other(kLong);
@@ -337,9 +340,12 @@ TEST_F(EngineHostile, AnEnvelopeMaySayAnyLength) {
 
 TEST_F(EngineHostile, ACancelThatNamesNothingIsAnswered) {
   make_three();
-  attack(forged::cancel(0, 5, 255));
+  attack(forged::rts(100));  // It has no name that a cancel could use.
+  attack(forged::cancel(0, 5));
+  attack(forged::cancel(0, 6, 255));
   settle();
-  EXPECT_EQ(answer<wire::CancelReplyHeader>(Kind::kCancelReply).token, 5u);
+  EXPECT_EQ(answer<wire::CancelReplyHeader>(Kind::kCancelReply).token, 6u);
+  EXPECT_EQ(at(kVictim).counters().unexpected_depth, 1u);
   EXPECT_TRUE(at(kVictim).failures.empty());
   expect_unharmed();
 }
