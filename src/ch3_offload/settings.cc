@@ -17,7 +17,7 @@ using Config = ch3_offload_config_t;
 
 constexpr std::int64_t kKiB = 1024;
 constexpr std::int64_t kMiB = 1024 * kKiB;
-constexpr std::int64_t kTiB = 1024 * 1024 * kMiB;
+constexpr std::int64_t kTiB = kMiB * 1024 * 1024;
 
 constexpr Setting kSettings[] = {
     {.variable = "MPIR_CVAR_CH3_OFFLOAD_EAGER_LIMIT",
