@@ -103,6 +103,8 @@ void MPIDI_CH3I_Packet_recv_fail(MPIDI_VC_t * vc, int mpi_errno);
 
 int MPIDI_CH3I_Progress_init(void);
 int MPIDI_CH3I_Progress_drain(void);
+/* A probe found nothing: the next unexpected message makes waiting threads look again. */
+void MPIDI_CH3I_Probe_waits(void);
 /* An error inside a callback of the engine, which cannot return it: the next progress call does. */
 void MPIDI_CH3I_Defer_error(int mpi_errno);
 

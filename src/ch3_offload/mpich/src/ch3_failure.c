@@ -163,6 +163,7 @@ void MPIDI_CH3I_Probe_found_nothing(int source, int context_id, int is_iprobe_to
     MPIR_Comm *comm;
     MPIDI_VC_t *vc;
 
+    MPIDI_CH3I_Probe_waits();
     if (likely(failed_peers == 0))
         return;
     if (is_second_look) {

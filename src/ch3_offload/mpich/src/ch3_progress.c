@@ -20,9 +20,27 @@ volatile int MPIDI_CH3I_progress_blocked = FALSE;
 volatile int MPIDI_CH3I_progress_wakeup_signalled = FALSE;
 static MPID_Thread_cond_t completion_cond;
 static int has_leader = FALSE;
+static MPID_Thread_id_t leader; /* valid while has_leader */
+
+static int leads_already(void)
+{
+    MPID_Thread_id_t self;
+    int is_same = FALSE;
+
+    if (has_leader) {
+        MPID_Thread_self(&self);
+        MPID_Thread_same(&self, &leader, &is_same);
+    }
+    return is_same;
+}
 #endif
 
 static int deferred_error = MPI_SUCCESS;
+
+/* A blocking probe waits for no completion, but for a message that no receive takes. */
+static int probe_waits = FALSE;
+static const uint64_t *unexpected_messages = NULL;      /* the engine's counter of them */
+static uint64_t unexpected_at_probe = 0;
 
 void MPIDI_CH3I_Defer_error(int mpi_errno)
 {
@@ -40,8 +58,18 @@ int MPIDI_CH3I_Progress_init(void)
     return MPI_SUCCESS;
 }
 
+void MPIDI_CH3I_Probe_waits(void)
+{
+    if (unexpected_messages == NULL)
+        unexpected_messages = MPIDI_CH3I_Counter("received_unexpected");
+    probe_waits = TRUE;
+    unexpected_at_probe = *unexpected_messages;
+}
+
 int MPIDI_CH3I_Progress_finalize(void)
 {
+    probe_waits = FALSE;
+    unexpected_messages = NULL;
 #ifdef MPICH_IS_THREADED
     int err;
     MPID_Thread_cond_destroy(&completion_cond, &err);
@@ -76,6 +104,10 @@ static int poll_once(int *happened)
     }
     if (events > 0)
         MPIDI_CH3I_Drop_revoked();
+    if (probe_waits && *unexpected_messages != unexpected_at_probe) {
+        probe_waits = FALSE;
+        MPIDI_CH3_Progress_signal_completion();
+    }
 
     mpi_errno = MPIR_Progress_hook_exec_all(&made_progress);
     MPIR_ERR_CHECK(mpi_errno);
@@ -150,6 +182,11 @@ static int progress_wait(MPID_Progress_state * state)
     int mpi_errno = MPI_SUCCESS;
 
 #ifdef MPICH_IS_THREADED
+    /* A progress hook of the leader may wait in turn: MPI_Comm_idup's does, in a collective. */
+    if (leads_already()) {
+        mpi_errno = wait_as_leader(state->ch.completion_count);
+        goto fn_exit;
+    }
     while (has_leader) {
         int err;
         if (state->ch.completion_count != MPIDI_CH3I_progress_completion_count)
@@ -158,6 +195,7 @@ static int progress_wait(MPID_Progress_state * state)
         MPIR_Assert(err == 0);
     }
     has_leader = TRUE;
+    MPID_Thread_self(&leader);
 #endif
 
     mpi_errno = wait_as_leader(state->ch.completion_count);
