@@ -256,17 +256,43 @@ TEST_F(EngineBulk, IsWrittenWhereAllCanAndElseBounced) {
 
 TEST_F(EngineBulk, APairThatRefusedAWriteIsNotAskedAgain) {
   network_config.pair_without_write_probability = 1;
+  network_config.slots_per_pair = 1;
   make();
   for (int i = 0; i < 3; ++i) {
     TestSend message(kLong);
     TestReceive request(kLong);
     receive(1, request);
     send(0, 1, message);
+    step();
+    step();  // The CTS is here.
+    EXPECT_EQ(at(0).provider->regions(), i == 0 ? 1u : 0u);  // Registered for a write the first time only.
     settle();
     expect_received(request, message);
   }
   EXPECT_EQ(at(0).counters().bulk_bounced, 3u);
   EXPECT_EQ(at(0).counters().bulk_written, 0u);
+  expect_at_rest();
+}
+
+TEST_F(EngineBulk, ABouncedPayloadAndTheMessagesBehindItTakeTurns) {
+  network_config.write = false;
+  network_config.slots_per_pair = 2;
+  make();
+  TestSend message(kLong, 1);
+  TestReceive request(kLong);
+  receive(1, request);
+  send(0, 1, message);
+  for (int i = 0; i < 4; ++i) step();
+  TestSend quick(100, 2);
+  quick.bits = kOtherBits;
+  TestReceive quick_request(100);
+  receive(1, quick_request, kOtherBits);
+  send(0, 1, quick);
+  for (int i = 0; i < 4; ++i) step();
+  expect_received(quick_request, quick);
+  EXPECT_TRUE(pending(request));
+  settle();
+  expect_received(request, message);
   expect_at_rest();
 }
 
