@@ -7,10 +7,16 @@
  *
  * Who sleeps misses nothing: everything that makes a wait succeed comes from the engine (which wakes the leader), from
  * another thread's completion (MPIDI_CH3I_PROGRESS_WAKEUP), from a signal (ch3_failure.c), or from
- * a progress hook; hooks act on completions and packets, and are run again after every one.
+ * a progress hook; hooks act on completions and packets, and are run again after every one. The one exception are
+ * schedules of nonblocking collectives, which may retry for what another schedule holds (MPI_Comm_idup for the mask of
+ * context ids): while there are any, a sleep is short.
  */
 
 #include "mpidi_ch3_impl.h"
+/* MPICH declares it in a header of one of its directories only. */
+int MPII_TSP_scheds_are_pending(void);
+
+#define RETRY_MS 1
 
 volatile unsigned int MPIDI_CH3I_progress_completion_count = 0;
 
@@ -134,6 +140,12 @@ static void yield(void)
 #endif
 }
 
+/* Longest sleep, in milliseconds; -1: until something happens. */
+static int longest_sleep(void)
+{
+    return MPIDU_Sched_are_pending() || MPII_TSP_scheds_are_pending() ? RETRY_MS : -1;
+}
+
 static void sleep_outside(int timeout_ms)
 {
 #ifdef MPICH_IS_THREADED
@@ -168,7 +180,7 @@ static int wait_as_leader(unsigned int count)
         /* Armed now: what comes from here on ends the sleep. */
         mpi_errno = poll_once(&happened);
         if (mpi_errno == MPI_SUCCESS && !happened && MPIDI_CH3I_progress_completion_count == count)
-            sleep_outside(-1);
+            sleep_outside(longest_sleep());
         ch3_offload_awake(MPIDI_CH3I_process);
         if (mpi_errno != MPI_SUCCESS || MPIDI_CH3I_progress_completion_count != count)
             break;
