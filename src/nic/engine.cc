@@ -47,7 +47,8 @@ Engine::Engine(const EngineConfig& config, std::span<Provider* const> providers,
 Engine::~Engine() = default;
 
 std::string Engine::card() const {
-  std::string card = "w=" + std::to_string(state_->first_window_bytes);
+  std::string card = "v=" + std::to_string(wire::kWireVersion);
+  card += ";w=" + std::to_string(state_->first_window_bytes);
   for (const Provider* provider : state_->providers) card += ";" + provider->local_address();
   return card;
 }
@@ -78,6 +79,12 @@ Status Engine::State::connect(Peer& peer) noexcept {
   std::string_view pieces = card;
   std::size_t credit_bytes = 0;
   const std::string who = "process " + std::to_string(index_of(peer.id));
+  const std::string version = "v=" + std::to_string(wire::kWireVersion);
+  if (!card.empty() && next_piece(pieces, ';') != version) {
+    host.on_warning(who + " speaks another version of the message protocol (its card: '" + card + "'; here: " +
+                    version + "): all processes of a job need the same libch3offload");
+    return Status::kUnreachable;
+  }
   while (!pieces.empty()) {
     const std::string_view piece = next_piece(pieces, ';');
     if (piece.starts_with("w=")) {

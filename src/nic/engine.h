@@ -137,8 +137,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// What other processes must know to send here: "w=<first byte credit>;<address>;<address>", the
-  /// addresses being the providers' in order of preference. Printable ASCII without spaces. A card
+  /// What other processes must know to send here: "v=<wire version>;w=<first byte credit>;<address>;...",
+  /// the addresses being the providers' in order of preference. Printable ASCII without spaces. A card
   /// without w= means no credit before the first message.
   std::string card() const;
 

@@ -105,7 +105,7 @@ class CountingHost final : public Host {
   void on_cancel_done(Cookie, bool) noexcept override {}
   void on_packet(PeerId, std::span<const std::byte> bytes) noexcept override { packet_bytes += bytes.size(); }
   void on_peer_failed(PeerId, Status) noexcept override { FAIL(); }
-  std::string resolve(PeerId) noexcept override { return "w=65536;array"; }
+  std::string resolve(PeerId) noexcept override { return "v=1;w=65536;array"; }
   void on_warning(const std::string&) noexcept override { FAIL(); }
 
   std::uint64_t sends = 0;
@@ -158,10 +158,11 @@ class EngineAllocation : public testing::Test {
       one.engine->progress();
     }
   }
-  /// Runs `exchange` until all pools have their size, then for good: nothing may be allocated.
+  /// Runs `exchange` until all pools have their size and credit has gone both ways (so both are connected),
+  /// then for good: nothing may be allocated.
   template <class Exchange>
   void expect_no_allocation(Exchange exchange) {
-    for (int i = 0; i < 200; ++i) exchange();
+    for (int i = 0; i < 2000; ++i) exchange();
     const std::uint64_t before = allocations;
     const std::uint64_t received_before = one.host.receives;
     for (int i = 0; i < 10'000; ++i) exchange();

@@ -316,7 +316,7 @@ TEST_F(EngineFailure, APeerThatSaidGoodbyeHasNotFailed) {
 
 TEST_F(EngineFailure, NobodyThereIsSaidAtOnce) {
   make();
-  cards[1] = "w=100;ib:nowhere";
+  cards[1] = "v=1;w=100;ib:nowhere";
   TestSend message(kShort);
   send(0, 1, message);
   EXPECT_EQ(message.at_once, Status::kUnreachable);
@@ -325,6 +325,18 @@ TEST_F(EngineFailure, NobodyThereIsSaidAtOnce) {
   TestSend outside(kShort);
   send(0, 7, outside);
   EXPECT_EQ(outside.at_once, Status::kUnreachable);
+}
+
+TEST_F(EngineFailure, AnotherVersionOfTheProtocolIsRefused) {
+  for (const std::string version : {"v=2;", "v=10;", "v=;", "w=1;", ";"}) {
+    make();
+    cards[1] = version + cards[1].substr(cards[1].find("w="));
+    TestSend message(kShort);
+    send(0, 1, message);
+    EXPECT_EQ(message.at_once, Status::kUnreachable) << cards[1];
+    ASSERT_EQ(at(0).warnings.size(), 1u);
+    EXPECT_NE(at(0).warnings[0].find("same libch3offload"), std::string::npos);
+  }
 }
 
 /// The receiver cannot answer: the connection fails, the process does not.
