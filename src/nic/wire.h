@@ -22,10 +22,10 @@ inline constexpr unsigned kWireVersion = 1;
 enum class Kind : std::uint8_t {
   kEager = 1,     ///< A whole message: EagerHeader, payload to the end of the slot.
   kEagerFirst,    ///< Head of a longer eager message: EagerFirstHeader, payload.
-  kEagerNext,     ///< The next part of it: CommonHeader, payload. Nothing but control comes between.
+  kEagerNext,     ///< The next part of it: CommonHeader, payload. Only control and kData come between.
   kPacket,        ///< The next bytes of the packet stream: CommonHeader, bytes.
   kRts,           ///< Ready to send: RtsHeader; with kPayload also the payload (optimistic).
-  kCts,           ///< Clear to send: CtsHeader.
+  kCts,           ///< Clear to send, the answer to one kRts: CtsHeader.
   kData,          ///< Part of a bounced payload: DataHeader, payload.
   kAck,           ///< A synchronous eager send matched, or an optimistic payload was taken: AckHeader.
   kCredit,        ///< Nothing but the credit in CommonHeader.
