@@ -1,4 +1,4 @@
-# libch3offload. Add a source to the list of its layer (DESIGN: dependencies point down only).
+# libch3offload. Add a source to the list of its layer (ARCHITECTURE.md: dependencies point down only).
 
 rdma_sources = \
 	src/rdma/provider.h \
@@ -59,7 +59,7 @@ include_HEADERS = src/ch3_offload/ch3_offload.h
 
 # What MPICH links. C programs must not need a C++ runtime: only ch3_offload_* is exported, and libstdc++ and
 # libgcc are linked in statically. libtool's C++ mode always appends the shared ones, so this library is
-# linked in its C mode, where nothing is appended; test/abi checks the result.
+# linked in its C mode, where nothing is appended; test/exported_symbols checks the result.
 # -version-info: current:revision:age as libtool's manual has it; raise on each change of ch3_offload.h.
 lib_LTLIBRARIES += libch3offload.la
 libch3offload_la_SOURCES =
