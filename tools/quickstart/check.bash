@@ -109,7 +109,7 @@ check_sanitizer() {
   local name=$1 kind=$2
   generate_configure
   # -O1: with -O2 the instrumented tests take twice as long to compile and find nothing more.
-  configure_library "$build_dir/$name" "$name" --enable-sanitizers="$kind" --disable-shared CXXFLAGS='-O1 -g'
+  configure_library "$build_dir/$name" "$name" --enable-sanitizers="$kind" --enable-werror --disable-shared CXXFLAGS='-O1 -g'
   # setarch -R: ThreadSanitizer's shadow does not fit the address randomization of newer kernels.
   make_check "$name" "$build_dir/$name" setarch "$(uname -m)" -R env \
     ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \

@@ -1,7 +1,7 @@
 # Sourced by quickstart: Debian packages that are needed, and how to get them.
 # shellcheck shell=bash
 
-build_packages=(autoconf automake ca-certificates g++ gcc gettext libcli11-dev libfmt-dev libtool m4 make perl
+build_packages=(autoconf automake ca-certificates g++ gcc gettext libcli11-dev libfmt-dev libtool m4 make patch perl
   pkg-config python3 xz-utils)
 check_packages=(libgtest-dev netpipe-mpich2 procps util-linux)
 
@@ -12,7 +12,7 @@ is_installed() {
 # Commands that stand for the packages where there is no dpkg.
 missing_commands() {
   local name
-  for name in autoconf automake g++ gcc libtoolize m4 make perl pkg-config python3 xz; do
+  for name in autoconf automake g++ gcc libtoolize m4 make patch perl pkg-config python3 xz; do
     command -v "$name" >/dev/null || echo "$name"
   done
 }
