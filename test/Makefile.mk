@@ -153,4 +153,5 @@ EXTRA_DIST += \
 	test/faults \
 	test/imb \
 	test/mpich \
-	test/netpipe
+	test/netpipe \
+	test/waiting

@@ -84,20 +84,19 @@ int ch3_offload_send(ch3_offload_process_t* process, uint32_t peer, int mode, ui
       PeerId{peer}, kModes[mode], MatchBits{bits}, from_c(*payload), send_id, cookie, id, result);
   *operation = static_cast<uint64_t>(id);
   *status = ch3_offload::to_c(result);
+  of(process).commanded();
   return to_c(progressed);
 }
 
 int ch3_offload_send_packet(ch3_offload_process_t* process, uint32_t peer, const void* header,
                             size_t header_bytes, const struct iovec* iov, size_t iov_count, void* cookie,
                             int* status) {
-  constexpr size_t kMostParts = 64;
-  Payload few[kMostParts];
-  std::vector<Payload> many;
-  Payload* parts = few;
+  constexpr size_t kMostParts = 16;
   if (iov_count > kMostParts) {
-    many.resize(iov_count);
-    parts = many.data();
+    *status = CH3_OFFLOAD_FAILED;
+    return CH3_OFFLOAD_ERROR;
   }
+  Payload parts[kMostParts];
   for (size_t i = 0; i < iov_count; ++i) {
     parts[i] = {static_cast<std::byte*>(iov[i].iov_base), iov[i].iov_len, nullptr};
   }
@@ -106,6 +105,7 @@ int ch3_offload_send_packet(ch3_offload_process_t* process, uint32_t peer, const
       PeerId{peer}, {static_cast<const std::byte*>(header), header_bytes}, {parts, iov_count}, cookie,
       result);
   *status = ch3_offload::to_c(result);
+  of(process).commanded();
   return to_c(progressed);
 }
 
@@ -117,6 +117,7 @@ int ch3_offload_post_receive(ch3_offload_process_t* process, uint64_t bits, uint
   const Progressed progressed = of(process).engine().post_receive(
       MatchBits{bits}, MatchBits{ignore}, from_c(*payload), cookie, id, result);
   *operation = static_cast<uint64_t>(id);
+  of(process).commanded();
   if (progressed != Progressed::kPending) *envelope = ch3_offload::to_c(result);
   return to_c(progressed);
 }
@@ -145,6 +146,7 @@ int ch3_offload_receive_matched(ch3_offload_process_t* process, uint64_t message
   Envelope result;
   const Progressed progressed =
       of(process).engine().receive_matched(MessageId{message}, from_c(*payload), cookie, result);
+  of(process).commanded();
   if (progressed != Progressed::kPending) *envelope = ch3_offload::to_c(result);
   return to_c(progressed);
 }
@@ -155,8 +157,10 @@ int ch3_offload_cancel_receive(ch3_offload_process_t* process, uint64_t operatio
 
 int ch3_offload_cancel_send(ch3_offload_process_t* process, uint64_t operation, uint32_t peer,
                             uint64_t bits, uint32_t send_id, void* cookie) {
-  return to_c(of(process).engine().cancel_send(OperationId{operation}, PeerId{peer}, MatchBits{bits},
-                                               send_id, cookie));
+  const Progressed progressed = of(process).engine().cancel_send(OperationId{operation}, PeerId{peer},
+                                                                 MatchBits{bits}, send_id, cookie);
+  of(process).commanded();
+  return to_c(progressed);
 }
 
 void* ch3_offload_offer_external(ch3_offload_process_t* process, uint64_t bits, void* cookie) {

@@ -8,7 +8,8 @@
  * which other threads may make other calls. Callbacks run inside the call that caused them; they may call
  * anything but ch3_offload_progress() (which then does nothing).
  *
- * ABI: structs that the library reads start with their size, so that members can be appended.
+ * ABI: structs that the library reads start with their size, by which it refuses a caller built against another
+ * header. A changed struct is a new ABI: see -version-info in src/Makefile.mk.
  */
 #ifndef CH3_OFFLOAD_H_INCLUDED
 #define CH3_OFFLOAD_H_INCLUDED
@@ -215,7 +216,8 @@ void ch3_offload_close_peer(ch3_offload_process_t * process, uint32_t peer);
 
 /** Starts one wait: resets its spin. */
 void ch3_offload_wait_begin(ch3_offload_process_t * process);
-/** After progress found nothing: 1 when spinning longer is not worth it; the process is then armed. */
+/** After progress found nothing: 1 when spinning longer is not worth it; the process is then armed. Then call
+ *  progress once more before sleeping: by the same thread, with nothing between. */
 int ch3_offload_should_sleep(ch3_offload_process_t * process);
 /** Sleeps until traffic, ch3_offload_wake() or the time-out (ms; -1: none). The only blocking call. */
 void ch3_offload_sleep(ch3_offload_process_t * process, int timeout_ms);

@@ -91,8 +91,13 @@ void Process::trace(TraceEvent event) noexcept {
 }
 
 std::size_t Process::progress() noexcept {
+  const bool own = is_last_look_;
+  is_last_look_ = false;
   const std::size_t happened = engine_->progress();
-  if (happened > 0) wait_.found();
+  if (happened == 0) return 0;
+  wait_.found();
+  // Another thread's call during a sleep: it has read what would have ended the sleep, and more may wait.
+  if (armed_ && !own) [[unlikely]] wake();
   return happened;
 }
 
@@ -114,6 +119,7 @@ bool Process::should_sleep() noexcept {
     return false;
   }
   armed_ = true;
+  is_last_look_ = true;
   trace(TraceEvent::kSleep);
   wait_.sleeps(Trace::monotonic_ns());
   return true;
@@ -139,6 +145,7 @@ void Process::sleep(int timeout_ms) noexcept {
 void Process::awake() noexcept {
   if (!armed_) return;
   armed_ = false;
+  is_last_look_ = false;
   wait_.wakes(Trace::monotonic_ns());
   trace(TraceEvent::kWake);
   for (const auto& provider : providers_) provider->disarm();

@@ -27,6 +27,11 @@ class Process final : public Host {
   ~Process() override;
 
   Engine& engine() noexcept { return *engine_; }
+  /// After a command that another thread may have given during a sleep: ends the sleep if something is left
+  /// that no descriptor tells of.
+  void commanded() noexcept {
+    if (armed_ && !engine_->idle()) [[unlikely]] wake();
+  }
   const Engine& engine() const noexcept { return *engine_; }
   const std::string& card() const noexcept { return card_; }
 
@@ -61,6 +66,7 @@ class Process final : public Host {
   WaitPolicy wait_;
   int wake_descriptor_ = -1;  ///< eventfd: readable ends a sleep.
   bool armed_ = false;
+  bool is_last_look_ = false;  ///< The next progress() is the sleeper's own, between arming and sleeping.
   std::set<std::string> warnings_;  ///< Said already.
   // Declared before what uses them: destroyed after.
   std::unique_ptr<Trace> trace_;

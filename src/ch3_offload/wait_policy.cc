@@ -21,20 +21,18 @@ std::uint64_t longest(std::int64_t longest_us, std::uint32_t processes, std::uin
   return processes > cores ? kCrowdedNs : kRoomyLongestNs;
 }
 
-/// Processors this process may run on.
-std::uint32_t usable_cores() noexcept {
+/// Processors a process may run on; 0: cannot tell.
+int usable_cores(pid_t process) noexcept {
   cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return static_cast<std::uint32_t>(std::max(CPU_COUNT(&set), 1));
+  return sched_getaffinity(process, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
 }
 
 }  // namespace
 
 std::uint32_t cores_of_node() noexcept {
-  // Launchers often bind each process to a core of its own: then the node's count is meant.
-  const std::uint32_t bound = usable_cores();
-  if (bound > 1) return bound;
-  return static_cast<std::uint32_t>(std::max(sysconf(_SC_NPROCESSORS_ONLN), 1L));
+  // Launchers often bind each process to cores of its own, but not themselves: their cores are the job's.
+  constexpr pid_t kSelf = 0;
+  return static_cast<std::uint32_t>(std::max({usable_cores(kSelf), usable_cores(getppid()), 1}));
 }
 
 WaitPolicy::WaitPolicy(std::int64_t longest_us, std::uint32_t processes, std::uint32_t cores) noexcept

@@ -95,7 +95,10 @@ Status Engine::State::connect(Peer& peer) noexcept {
       if (!provider->reaches(piece)) continue;
       const Result<std::monostate> connected = provider->connect(peer.id, piece);
       if (!connected.ok()) {
-        host.on_warning("cannot connect to " + who + ": " + connected.error().message);
+        // A process that is gone is told by the operation's error; the user can do something about the others.
+        if (connected.error().status != Status::kPeerFailed) {
+          host.on_warning("cannot connect to " + who + ": " + connected.error().message);
+        }
         return connected.error().status;
       }
       peer.provider = provider;
@@ -103,6 +106,7 @@ Status Engine::State::connect(Peer& peer) noexcept {
       peer.credit_bytes += credit_bytes;
       peer.state = PeerState::kConnected;
       ++counters.connected_peers;
+      activate(peer);  // Not idle: the provider may have to be polled before what it takes can leave.
       trace(TraceEvent::kPeerConnected, peer.id, 0, credit_bytes);
       return Status::kOk;
     }

@@ -46,6 +46,8 @@ case "$with_ch3_offload" in
         if test ! -f "$with_ch3_offload/include/ch3_offload.h" ; then
             AC_MSG_ERROR([$with_ch3_offload/include/ch3_offload.h not found: --with-ch3-offload=PREFIX needs the prefix that libch3offload was installed to])
         fi
+        dnl mpicc uses it from any directory.
+        with_ch3_offload=`cd "$with_ch3_offload" && pwd`
         PAC_APPEND_FLAG([-I$with_ch3_offload/include],[CPPFLAGS])
         for dir in "$with_ch3_offload"/lib "$with_ch3_offload"/lib64 "$with_ch3_offload"/lib/*-linux-gnu ; do
             if test -f "$dir/libch3offload.so" -o -f "$dir/libch3offload.a" ; then

@@ -87,6 +87,7 @@ void MPIDI_CH3I_Free_unused_rreq(MPIR_Request * rreq);
 int MPIDI_CH3I_Is_revoked(uint64_t bits);
 /* Completes the posted receives from ANY_SOURCE for which MPIDI_CH3I_Fails_any_source() holds. */
 void MPIDI_CH3I_Fail_any_source(void);
+void MPIDI_CH3I_Recvq_purge_init(void);
 /* Drops what has arrived for revoked communicators. Cheap when none is. */
 void MPIDI_CH3I_Drop_revoked(void);
 
@@ -113,6 +114,8 @@ void MPIDI_CH3I_Defer_error(int mpi_errno);
 /* The MPI error of an engine status (ch3_offload_status_t) in an operation with `rank`. */
 int MPIDI_CH3I_Error(int status, int rank);
 void MPIDI_CH3I_Peer_failed(void *user, uint32_t peer, int status);
+/* Ends everything with a peer that is gone. */
+int MPIDI_CH3I_Connection_broken(MPIDI_VC_t * vc, int status);
 int MPIDI_CH3I_Failure_init(void);
 void MPIDI_CH3I_Failure_finalize(void);
 /* Whether a receive that ANY_SOURCE may complete only if some process of comm is dead and unacknowledged: it
@@ -123,11 +126,20 @@ static inline int MPIDI_CH3I_Fails_any_source(const MPIR_Comm * comm)
     return unlikely(!comm->dev.anysource_enabled) && !MPIR_CVAR_ENABLE_FT;
 }
 
-/* A probe found nothing. If what it looks for can only come from dead processes, the next progress call fails.
- * is_iprobe_too: MPID_Iprobe calls from here, too, which looks again after its progress call. */
-void MPIDI_CH3I_Probe_found_nothing(int source, int context_id, int is_iprobe_too);
-/* The error that a probe left for the progress call after it, once. */
-int MPIDI_CH3I_Take_probe_error(int blocking);
+/* ---- probes; the protocol with CH3's probe functions is described in ch3_failure.c ---- */
+
+typedef enum {
+    MPIDI_CH3I_PROBE_NONE,
+    MPIDI_CH3I_PROBE_PLAIN,     /* MPID_Probe, MPID_Iprobe */
+    MPIDI_CH3I_PROBE_MATCHED    /* MPID_Mprobe, MPID_Improbe */
+} MPIDI_CH3I_probe_kind_t;
+
+void MPIDI_CH3I_Probe_found_nothing(int source, int context_id, MPIDI_CH3I_probe_kind_t kind);
+void MPIDI_CH3I_Probe_found_something(void);
+/* At the begin of a progress call: the error that a probe left for it. */
+int MPIDI_CH3I_Probe_error(void);
+/* At the end of a progress call that does not block. */
+void MPIDI_CH3I_Probe_polled(int mpi_errno);
 /* Acts on the process manager's news of dead processes (SIGUSR1). */
 int MPIDI_CH3I_Failure_poll(void);
 

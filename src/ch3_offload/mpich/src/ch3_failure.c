@@ -75,7 +75,7 @@ static int disable_any_source(int rank)
     goto fn_exit;
 }
 
-static int connection_broken(MPIDI_VC_t * vc, int status)
+int MPIDI_CH3I_Connection_broken(MPIDI_VC_t * vc, int status)
 {
     int mpi_errno = MPIDI_CH3I_Error(status, vc->pg_rank);
 
@@ -108,7 +108,7 @@ void MPIDI_CH3I_Peer_failed(void *user ATTRIBUTE((unused)), uint32_t peer, int s
         return;
     MPIDI_PG_Get_vc(MPIDI_Process.my_pg, peer, &vc);
     if (!vc->ch.peer_failed)
-        MPIDI_CH3I_Defer_error(connection_broken(vc, status));
+        MPIDI_CH3I_Defer_error(MPIDI_CH3I_Connection_broken(vc, status));
 }
 
 int MPIDI_CH3_Connection_terminate(MPIDI_VC_t * vc)
@@ -127,7 +127,7 @@ int MPIDI_CH3_Connection_terminate(MPIDI_VC_t * vc)
         /* The process manager says that it died. The engine calls back, unless it knew already. */
         ch3_offload_fail_peer(MPIDI_CH3I_process, vc->pg_rank);
         if (!vc->ch.peer_failed) {
-            mpi_errno = connection_broken(vc, CH3_OFFLOAD_PEER_FAILED);
+            mpi_errno = MPIDI_CH3I_Connection_broken(vc, CH3_OFFLOAD_PEER_FAILED);
             MPIR_ERR_CHECK(mpi_errno);
         }
     }
@@ -140,11 +140,14 @@ int MPIDI_CH3_Connection_terminate(MPIDI_VC_t * vc)
 
 /* ---- probes of dead processes ---- */
 
-/* CH3's probes return no error of their own, but that of the progress call which follows a fruitless look, in
- * the same critical section. So the look leaves it here. */
+/* CH3's probes look for a message, and if there is none call progress. They return no error of their own but that of
+ * the progress call. So a look that finds nothing, where only dead processes could send, leaves an error here for the
+ * progress call that comes next, in the same critical section. MPID_Iprobe and MPID_Improbe look once more after
+ * that: an error left then would end up in somebody else's progress call. */
 static int probe_error = MPI_SUCCESS;
-static int leaves_iprobe = FALSE;       /* probe_error may be MPID_Iprobe's */
-static int is_second_look = FALSE;      /* MPID_Iprobe looks once more, even after an error */
+static MPIDI_CH3I_probe_kind_t last_look = MPIDI_CH3I_PROBE_NONE;       /* fruitless, since the last progress call */
+static MPIDI_CH3I_probe_kind_t looked = MPIDI_CH3I_PROBE_NONE;  /* what last_look was when the progress call began */
+static int is_second_look = FALSE;      /* the next look, if any, is an MPID_I(m)probe's second */
 
 static MPIR_Comm *find_communicator(int context_id)
 {
@@ -158,18 +161,25 @@ static MPIR_Comm *find_communicator(int context_id)
     return comm;
 }
 
-void MPIDI_CH3I_Probe_found_nothing(int source, int context_id, int is_iprobe_too)
+void MPIDI_CH3I_Probe_found_something(void)
+{
+    last_look = MPIDI_CH3I_PROBE_NONE;
+    is_second_look = FALSE;
+}
+
+void MPIDI_CH3I_Probe_found_nothing(int source, int context_id, MPIDI_CH3I_probe_kind_t kind)
 {
     MPIR_Comm *comm;
     MPIDI_VC_t *vc;
 
-    MPIDI_CH3I_Probe_waits();
-    if (likely(failed_peers == 0))
-        return;
     if (is_second_look) {
         is_second_look = FALSE;
         return;
     }
+    last_look = kind;
+    MPIDI_CH3I_Probe_waits();
+    if (likely(failed_peers == 0))
+        return;
     comm = find_communicator(context_id);
     if (comm == NULL)
         return;
@@ -182,16 +192,25 @@ void MPIDI_CH3I_Probe_found_nothing(int source, int context_id, int is_iprobe_to
             return;
     }
     MPIR_ERR_SETSIMPLE(probe_error, MPIX_ERR_PROC_FAILED, "**proc_failed");
-    leaves_iprobe = is_iprobe_too;
 }
 
-int MPIDI_CH3I_Take_probe_error(int blocking)
+int MPIDI_CH3I_Probe_error(void)
 {
     int mpi_errno = probe_error;
 
     probe_error = MPI_SUCCESS;
-    is_second_look = mpi_errno != MPI_SUCCESS && leaves_iprobe && !blocking;
+    is_second_look = FALSE;
+    looked = last_look;
+    last_look = MPIDI_CH3I_PROBE_NONE;
     return mpi_errno;
+}
+
+void MPIDI_CH3I_Probe_polled(int mpi_errno)
+{
+    /* After an error MPID_Iprobe looks again nevertheless, MPID_Improbe does not. */
+    is_second_look = looked == MPIDI_CH3I_PROBE_PLAIN ||
+        (looked == MPIDI_CH3I_PROBE_MATCHED && mpi_errno == MPI_SUCCESS);
+    looked = MPIDI_CH3I_PROBE_NONE;
 }
 
 static int on_comm_created(MPIR_Comm * comm, void *param ATTRIBUTE((unused)))
@@ -214,13 +233,14 @@ static int is_installed = FALSE;
 static volatile sig_atomic_t signals = 0;
 static sig_atomic_t signals_handled = 0;
 
-static void on_sigusr1(int sig)
+static void on_sigusr1(int sig, siginfo_t * info, void *context)
 {
     signals++;
     if (MPIDI_CH3I_process != NULL)
         ch3_offload_wake(MPIDI_CH3I_process);
-    if (!(previous_action.sa_flags & SA_SIGINFO) && previous_action.sa_handler != SIG_DFL &&
-        previous_action.sa_handler != SIG_IGN)
+    if (previous_action.sa_flags & SA_SIGINFO)
+        previous_action.sa_sigaction(sig, info, context);
+    else if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN)
         previous_action.sa_handler(sig);
 }
 #endif
@@ -233,15 +253,24 @@ int MPIDI_CH3I_Failure_init(void)
     char strerrbuf[MPIR_STRERROR_BUF_SIZE] ATTRIBUTE((unused));
 #endif
 
+    /* A session may have been here before. */
+    communicators = NULL;
+    failed_peers = 0;
+    probe_error = MPI_SUCCESS;
+    last_look = looked = MPIDI_CH3I_PROBE_NONE;
+    is_second_look = FALSE;
+
     mpi_errno = MPIDI_CH3U_Comm_register_create_hook(on_comm_created, NULL);
     MPIR_ERR_CHECK(mpi_errno);
     mpi_errno = MPIDI_CH3U_Comm_register_destroy_hook(on_comm_destroyed, NULL);
     MPIR_ERR_CHECK(mpi_errno);
 
 #ifdef HAVE_SIGNAL_H
+    if (is_installed)
+        goto fn_exit;
     memset(&action, 0, sizeof(action));
-    action.sa_handler = on_sigusr1;
-    action.sa_flags = SA_RESTART;
+    action.sa_sigaction = on_sigusr1;
+    action.sa_flags = SA_RESTART | SA_SIGINFO;
     sigemptyset(&action.sa_mask);
     MPIR_ERR_CHKANDJUMP1(sigaction(SIGUSR1, &action, &previous_action) != 0, mpi_errno, MPI_ERR_OTHER,
                          "**signal", "**signal %s",
@@ -259,9 +288,10 @@ void MPIDI_CH3I_Failure_finalize(void)
 {
 #ifdef HAVE_SIGNAL_H
     /* Not back to the default, which would kill the process if another one dies now. */
-    if (is_installed && previous_action.sa_handler != SIG_DFL)
+    if (is_installed && ((previous_action.sa_flags & SA_SIGINFO) || previous_action.sa_handler != SIG_DFL)) {
         sigaction(SIGUSR1, &previous_action, NULL);
-    is_installed = FALSE;
+        is_installed = FALSE;
+    }
 #endif
 }
 

@@ -214,6 +214,11 @@ int MPIDI_CH3_iStartMsgv(MPIDI_VC_t * vc, struct iovec *iov, int n_iov, MPIR_Req
         set_header(&pkt, iov[0].iov_base, iov[0].iov_len);
         if (ch3_offload_send_packet(MPIDI_CH3I_process, vc->pg_rank, &pkt, sizeof(pkt), NULL, 0, NULL,
                                     &status) == CH3_OFFLOAD_ERROR) {
+            /* Whom to say goodbye to may be gone already: a cancelled receive opens a connection for us only. */
+            if (pkt.type == MPIDI_CH3_PKT_CLOSE && status == CH3_OFFLOAD_PEER_FAILED) {
+                mpi_errno = MPIDI_CH3I_Connection_broken(vc, status);
+                goto fn_exit;
+            }
             mpi_errno = MPIDI_CH3I_Error(status, vc->pg_rank);
             goto fn_fail;
         }

@@ -28,6 +28,15 @@ static MPID_Thread_cond_t completion_cond;
 static int has_leader = FALSE;
 static MPID_Thread_id_t leader; /* valid while has_leader */
 
+static void wake_followers(void)
+{
+    if (MPIR_IS_THREADED) {
+        int err;
+        MPID_Thread_cond_broadcast(&completion_cond, &err);
+        MPIR_Assert(err == 0);
+    }
+}
+
 static int leads_already(void)
 {
     MPID_Thread_id_t self;
@@ -42,6 +51,8 @@ static int leads_already(void)
 #endif
 
 static int deferred_error = MPI_SUCCESS;
+/* How often the process was armed for a sleep. */
+static unsigned int armings = 0;
 
 /* A blocking probe waits for no completion, but for a message that no receive takes. */
 static int probe_waits = FALSE;
@@ -56,6 +67,7 @@ void MPIDI_CH3I_Defer_error(int mpi_errno)
 
 int MPIDI_CH3I_Progress_init(void)
 {
+    deferred_error = MPI_SUCCESS;
 #ifdef MPICH_IS_THREADED
     int err;
     MPID_Thread_cond_create(&completion_cond, &err);
@@ -160,6 +172,16 @@ static void sleep_outside(int timeout_ms)
 #endif
 }
 
+/* Whether to sleep now, the process being armed; polls first. */
+static int may_sleep(unsigned int arming, int *mpi_errno)
+{
+    int happened = FALSE;
+
+    *mpi_errno = poll_once(&happened);
+    /* A progress hook may have waited, and disarmed. */
+    return *mpi_errno == MPI_SUCCESS && !happened && arming == armings;
+}
+
 /* Spins and sleeps until the completion count is no longer `count`. */
 static int wait_as_leader(unsigned int count)
 {
@@ -178,8 +200,7 @@ static int wait_as_leader(unsigned int count)
             continue;
 
         /* Armed now: what comes from here on ends the sleep. */
-        mpi_errno = poll_once(&happened);
-        if (mpi_errno == MPI_SUCCESS && !happened && MPIDI_CH3I_progress_completion_count == count)
+        if (may_sleep(++armings, &mpi_errno) && MPIDI_CH3I_progress_completion_count == count)
             sleep_outside(longest_sleep());
         ch3_offload_awake(MPIDI_CH3I_process);
         if (mpi_errno != MPI_SUCCESS || MPIDI_CH3I_progress_completion_count != count)
@@ -197,8 +218,12 @@ static int progress_wait(MPID_Progress_state * state)
     /* A progress hook of the leader may wait in turn: MPI_Comm_idup's does, in a collective. */
     if (leads_already()) {
         mpi_errno = wait_as_leader(state->ch.completion_count);
+        wake_followers();
         goto fn_exit;
     }
+    /* The leader may have fallen asleep before there were schedules. */
+    if (MPIDI_CH3I_progress_blocked && longest_sleep() != -1)
+        MPIDI_CH3I_PROGRESS_WAKEUP;
     while (has_leader) {
         int err;
         if (state->ch.completion_count != MPIDI_CH3I_progress_completion_count)
@@ -214,11 +239,7 @@ static int progress_wait(MPID_Progress_state * state)
 
 #ifdef MPICH_IS_THREADED
     has_leader = FALSE;
-    if (MPIR_IS_THREADED) {
-        int err;
-        MPID_Thread_cond_broadcast(&completion_cond, &err);
-        MPIR_Assert(err == 0);
-    }
+    wake_followers();
   fn_exit:
 #endif
     state->ch.completion_count = MPIDI_CH3I_progress_completion_count;
@@ -227,14 +248,15 @@ static int progress_wait(MPID_Progress_state * state)
 
 int MPIDI_CH3I_Progress(int blocking, MPID_Progress_state * state)
 {
-    int mpi_errno = MPIDI_CH3I_Take_probe_error(blocking);
     int happened;
+    int mpi_errno = MPIDI_CH3I_Probe_error();
 
-    if (unlikely(mpi_errno != MPI_SUCCESS))
-        return mpi_errno;
     if (blocking)
-        return progress_wait(state);
-    return poll_once(&happened);
+        return mpi_errno == MPI_SUCCESS ? progress_wait(state) : mpi_errno;
+    if (mpi_errno == MPI_SUCCESS)
+        mpi_errno = poll_once(&happened);
+    MPIDI_CH3I_Probe_polled(mpi_errno);
+    return mpi_errno;
 }
 
 /* MPI_Finalize: what is on its way goes out before the engine is destroyed. */
@@ -248,9 +270,8 @@ int MPIDI_CH3I_Progress_drain(void)
         mpi_errno = poll_once(&happened);
         MPIR_ERR_CHECK(mpi_errno);
         if (!happened && ch3_offload_should_sleep(MPIDI_CH3I_process)) {
-            mpi_errno = poll_once(&happened);
-            if (mpi_errno == MPI_SUCCESS && !happened && !ch3_offload_idle(MPIDI_CH3I_process))
-                ch3_offload_sleep(MPIDI_CH3I_process, -1);
+            if (may_sleep(++armings, &mpi_errno) && !ch3_offload_idle(MPIDI_CH3I_process))
+                ch3_offload_sleep(MPIDI_CH3I_process, longest_sleep());
             ch3_offload_awake(MPIDI_CH3I_process);
             MPIR_ERR_CHECK(mpi_errno);
         }

@@ -73,6 +73,7 @@ int MPIDI_CH3U_Recvq_init(void)
 {
     int mpi_errno = MPI_SUCCESS;
 
+    MPIDI_CH3I_Recvq_purge_init();
     PVAR_GATED_ACTION(RECVQ,
                       register_dynamic(MPI_T_PVAR_CLASS_LEVEL, MPI_UNSIGNED, "posted_recvq_length",
                                        get_posted_length,
@@ -281,9 +282,10 @@ int MPIDI_CH3U_Recvq_FU(int source, int tag, int context_id, MPI_Status * s)
     MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
     envelope.external = NULL;
     if (!ch3_offload_probe(MPIDI_CH3I_process, bits, ignore, &envelope)) {
-        MPIDI_CH3I_Probe_found_nothing(source, context_id, TRUE);
+        MPIDI_CH3I_Probe_found_nothing(source, context_id, MPIDI_CH3I_PROBE_PLAIN);
         return FALSE;
     }
+    MPIDI_CH3I_Probe_found_something();
 
     if (s != MPI_STATUS_IGNORE) {
         s->MPI_SOURCE = MPIDI_CH3I_Bits_source(envelope.bits);
@@ -311,10 +313,11 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_matchonly(int source, int tag, int context_id
     MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
     envelope.external = NULL;
     if (!ch3_offload_matched_probe(MPIDI_CH3I_process, bits, ignore, &message, &envelope)) {
-        MPIDI_CH3I_Probe_found_nothing(source, context_id, FALSE);
+        MPIDI_CH3I_Probe_found_nothing(source, context_id, MPIDI_CH3I_PROBE_MATCHED);
         return NULL;
     }
 
+    MPIDI_CH3I_Probe_found_something();
     *foundp = TRUE;
     if (envelope.external != NULL) {
         rreq = envelope.external;

@@ -7,8 +7,14 @@
 
 /* Revocations so far: none is the common case, and asked for on every self message. */
 static int revocations = 0;
-/* Unexpected messages when MPIDI_CH3I_Drop_revoked looked last. */
+/* Unexpected messages that ever came, when MPIDI_CH3I_Drop_revoked looked last. */
 static uint64_t unexpected_seen = 0;
+
+void MPIDI_CH3I_Recvq_purge_init(void)
+{
+    revocations = 0;
+    unexpected_seen = 0;
+}
 
 /* Agreement and shrinking go on after a communicator was revoked. */
 static int survives_revocation(int tag)
@@ -100,16 +106,16 @@ int MPIDI_CH3I_Is_revoked(uint64_t bits)
 void MPIDI_CH3I_Drop_revoked(void)
 {
     struct purge purge = { NULL, MPI_SUCCESS };
-    const uint64_t *depth;
+    uint64_t unexpected;
 
     if (likely(revocations == 0))
         return;
-    depth = MPIDI_CH3I_Counter("unexpected_depth");
-    if (depth != NULL && *depth > unexpected_seen) {
-        MPIR_ERR_SETSIMPLE(purge.error, MPIX_ERR_REVOKED, "**revoked");
-        ch3_offload_purge(MPIDI_CH3I_process, is_doomed, on_receive, on_external, &purge);
-    }
-    unexpected_seen = depth == NULL ? 0 : *depth;
+    unexpected = *MPIDI_CH3I_Counter("received_unexpected");
+    if (unexpected == unexpected_seen)
+        return;
+    unexpected_seen = unexpected;
+    MPIR_ERR_SETSIMPLE(purge.error, MPIX_ERR_REVOKED, "**revoked");
+    ch3_offload_purge(MPIDI_CH3I_process, is_doomed, on_receive, on_external, &purge);
 }
 
 /* ---- receives from a dead process ---- */

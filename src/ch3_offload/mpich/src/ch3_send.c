@@ -47,8 +47,10 @@ static int blocking_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MPI_D
         goto fn_fail;
     }
 
-    /* What MPIDI_Request_create_sreq does. No reference to the datatype: the caller waits. */
+    /* What MPIDI_Request_create_sreq does. */
     spare_sreq = NULL;
+    if (needs_request)
+        MPIDI_CH3I_Hold_datatype(sreq);
     MPIR_Object_set_ref(sreq, 2);
     sreq->comm = comm;
     MPIR_Comm_add_ref(comm);
