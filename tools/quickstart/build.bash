@@ -30,6 +30,7 @@ configure_library() {
   shift 2
   key=$(hash_of "$environment_key $*" "$root/configure")
   if [[ -f $directory/Makefile ]] && is_current "$name-configure" "$key"; then return; fi
+  clear_stamps "$name-configure"
   mkdir -p "$directory"
   must "$name-configure" 'the last lines say what configure did not find' \
     env --chdir="$directory" "$root/configure" "$@"
@@ -44,6 +45,7 @@ build_library() {
     end_step 'unchanged'
     return
   fi
+  clear_stamps library
   generate_configure
   configure_library "$library_build_dir" library --prefix="$prefix" --libdir="$prefix/lib"
   must library-build 'a compiler error: fix the source; or delete build/library and try again' \
@@ -56,12 +58,12 @@ build_library() {
 get_mpich_source() {
   local key
   begin_step "MPICH $mpich_version: source"
-  key=$(hash_of "debian or ${user_mpich_source:-}")
+  key=$(hash_of "debian or ${user_mpich_source:-} $(state_of_user_tree)")
   if is_current mpich-source "$key" && [[ -f $mpich_source_dir/maint/version.m4 ]]; then
     end_step 'unchanged'
     return
   fi
-  clear_stamps mpich-source mpich-graft mpich-configure mpich-build mpich-install
+  clear_stamps mpich-source mpich-graft mpich-configure mpich-install
   rm -rf "$mpich_source_dir" "$mpich_build_dir"
   if [[ -n $user_mpich_source ]]; then
     copy_user_tree
@@ -84,6 +86,7 @@ graft_glue() {
     end_step 'unchanged'
     return
   fi
+  clear_stamps mpich-graft
   must mpich-graft 'the log says what was not as expected; delete build/mpich-source to start from a fresh tree' \
     "$root/tools/ch3-offload-graft" "$mpich_source_dir"
   set_stamp mpich-graft "$key"
@@ -99,7 +102,7 @@ configure_mpich() {
     end_step 'unchanged'
     return
   fi
-  clear_stamps mpich-build mpich-install
+  clear_stamps mpich-configure mpich-install
   rm -rf "$mpich_build_dir"
   mkdir -p "$mpich_build_dir"
   must mpich-configure "the last lines say what configure did not like; details are in $mpich_build_dir/config.log" \
@@ -121,6 +124,7 @@ build_mpich() {
     end_step 'unchanged'
     return
   fi
+  clear_stamps mpich-install
   must mpich-build 'a compiler error in the glue (src/ch3_offload/mpich)? else delete build/mpich and try again' \
     make -C "$mpich_build_dir" -j"$jobs"
   must mpich-install "is $prefix writable, and the disk not full?" make -C "$mpich_build_dir" install

@@ -62,7 +62,7 @@ run_counted() {
     count "$name" 0 1 0
     return
   fi
-  read -r passed failed skipped < <(sed -E 's/ passed, / /; s/ failed(, )?/ /; s/ skipped//; s/ *$/ 0/' <<<"$line")
+  read -r passed failed skipped _ < <(sed -E 's/ passed, / /; s/ failed(, )?/ /; s/ skipped//; s/$/ 0/' <<<"$line")
   ((failed == 0 && status == 0)) || show_log_tail "$name"
   ((failed > 0 || status == 0)) || failed=1
   count "$name" "$passed" "$failed" "$skipped"
@@ -158,12 +158,8 @@ print_summary() {
     printf '%-12s %8d %8d %8d %8d\n' "$name" "$p" "$f" "$s" "$seconds"
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
   done <"$check_dir/parts"
-  printf '%-12s %8s %8s %8s %8d\n\n' 'in all' '' '' '' $((SECONDS - console_start))
-  if ((skipped > 0)); then
-    printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
-  else
-    printf '%d passed, %d failed\n' "$passed" "$failed"
-  fi
+  printf '%-12s %8d %8d %8d %8d\n\n' 'in all' "$passed" "$failed" "$skipped" $((SECONDS - console_start))
+  printf '%d passed, %d failed\n' "$passed" "$failed"
 }
 
 run_all_checks() {
@@ -171,7 +167,7 @@ run_all_checks() {
   rm -rf "$check_dir"
   mkdir -p "$check_dir"
   trap end_part EXIT
-  step_count=13
+  step_count=14
   run_part packages 'packages' check_packages_there
   run_part library 'libch3offload' build_library
   run_part unit 'make check' check_unit
@@ -184,6 +180,7 @@ run_all_checks() {
   run_part imb 'IMB runner' check_over_mpich imb "$root/test/imb/run" --prefix "$prefix"
   run_part bad-input 'bad input' check_over_mpich bad-input \
     "$root/test/bad-input/run" --prefix "$prefix" --mpich-src "$mpich_source_dir"
+  run_part waiting 'threads that wait' check_over_mpich waiting "$root/test/waiting/run" --prefix "$prefix"
   run_part faults 'faults' check_over_mpich faults "$root/test/faults/run" --prefix "$prefix"
   run_part netpipe 'NetPIPE' check_over_mpich netpipe "$root/test/netpipe/run" --prefix "$prefix"
   run_part mpich-tests "MPICH's own tests" check_over_mpich mpich-tests \

@@ -7,6 +7,11 @@ version_of_tree() {
   sed -n 's/^m4_define(\[MPICH_VERSION_m4\],\[\(.*\)\])dnl.*/\1/p' "$1/maint/version.m4" 2>/dev/null || true
 }
 
+# What a changed file of the user's tree changes.
+state_of_user_tree() {
+  [[ -z $user_mpich_source ]] || (cd "$user_mpich_source" && find . -type f -printf '%P %s %T@\n' | LC_ALL=C sort | sha256sum)
+}
+
 check_user_tree() {
   local version
   [[ -d $user_mpich_source ]] || stop "--mpich-src: no directory $user_mpich_source"
