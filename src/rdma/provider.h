@@ -131,7 +131,8 @@ class Provider {
                        const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
                        WorkId work) noexcept = 0;
 
-  /// Delivers what has happened to `sink`, at most about `budget` items; returns how many.
+  /// Delivers what has happened to `sink`, at most about `budget` items; returns how many. After arm(), room
+  /// that a reserve() or write() lacked counts as one.
   /// Also does the provider's housekeeping (accepting connections, noticing deaths).
   virtual std::size_t poll(Sink& sink, std::size_t budget) noexcept = 0;
 

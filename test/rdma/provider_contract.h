@@ -160,6 +160,16 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
     return false;
   }
 
+  /// Lets `receiver` take its messages one by one until `sleeper`'s descriptor is readable. False: it took all
+  /// of them, and nobody woke the sleeper.
+  bool readable_while_drained(PeerId sleeper, PeerId receiver) {
+    for (int idle = 0; idle < 100;) {
+      if (readable(at(sleeper).descriptor(), 0)) return true;
+      if (at(receiver).poll(sink(receiver), 1) == 0) ++idle;
+    }
+    return readable(at(sleeper).descriptor(), 0);
+  }
+
   std::unique_ptr<ContractWorld> world_;
   std::vector<RecordingSink> sinks_;
 };
@@ -691,6 +701,54 @@ TEST_P(ProviderContract, ASleeperIsWokenWhenThereIsRoomAgain) {
     while (poll(kB) != 0) {
     }
     ASSERT_TRUE(run_until([&] { return try_send(kA, kB, message) == Status::kOk; }));
+  }
+}
+
+TEST_P(ProviderContract, ASleeperIsWokenForRoomThatWasLackedDuringTheSleep) {
+  make_world(2);
+  if (at(kA).descriptor() == -1) GTEST_SKIP() << "polled in simulated time";
+  connect_both(kA, kB);
+  send(kA, kB, Pattern(1).bytes(8));
+  ASSERT_TRUE(run_until([&] { return sink(kB).events.size() == 1; }));
+  for (int round = 0; round < 20; ++round) {
+    ASSERT_TRUE(put_to_sleep(kA));
+    fill(kA, kB, round % 2 == 0 ? 8 : max_slot(kA));  // Another thread's sends.
+    ASSERT_TRUE(readable_while_drained(kA, kB)) << "nobody woke the sender; round " << round;
+    at(kA).disarm();
+    while (poll(kB) != 0) {
+    }
+  }
+}
+
+TEST_P(ProviderContract, AWakeUpThatBringsTooLittleRoomIsFollowedByAnother) {
+  make_world(2);
+  if (at(kA).descriptor() == -1) GTEST_SKIP() << "polled in simulated time";
+  connect_both(kA, kB);
+  send(kA, kB, Pattern(1).bytes(8));
+  ASSERT_TRUE(run_until([&] { return sink(kB).events.size() == 1; }));
+  Pattern random(9);
+  const auto has_room = [&] {
+    std::span<std::byte> slot;
+    return at(kA).reserve(kB, max_slot(kA), slot) == Status::kOk;
+  };
+  for (int round = 0; round < 40; ++round) {
+    // Wake-ups come at certain places of the ring: begin anywhere.
+    for (std::size_t n = random.length_between(0, 300); n > 0; --n) send(kA, kB, Pattern(n).bytes(8));
+    while (poll(kB) != 0) {
+    }
+    fill(kA, kB, 8);
+    ASSERT_FALSE(has_room());
+    ASSERT_TRUE(put_to_sleep(kA));
+    for (bool room = false; !room;) {
+      ASSERT_TRUE(readable_while_drained(kA, kB)) << "nobody woke the sender; round " << round;
+      // Another thread's look takes the wake-up; the sleeper sleeps on. With and without a try to send.
+      room = poll(kA) != 0;
+      if (room) ASSERT_TRUE(has_room());
+      if (round % 2 == 0) room = room || has_room();
+    }
+    at(kA).disarm();
+    while (poll(kB) != 0) {
+    }
   }
 }
 

@@ -10,6 +10,10 @@
 // its rings after reading. Two words follow this rule: this one (consumer sleeps, producer publishes a
 // record), and RingControl::producer_waiting (producer sleeps, consumer returns space).
 //
+// An announcement is used up by its wake-up. Whoever reads wake-ups during a sleep (the sleeper's last look,
+// or another thread that calls the provider meanwhile) therefore announces again, both words, and looks
+// again; and who finds a ring full during a sleep announces that at once, because arm() is over.
+//
 // The word counts: odd while asleep, another value for each sleep, so that a waker rings once for a
 // sleep, however many records it publishes before the sleeper gets up.
 

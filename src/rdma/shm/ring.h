@@ -136,8 +136,8 @@ class RingProducer : public RingEnd {
     head_ = next;
   }
 
-  /// Asks to be woken when there is room. Afterwards has_room_for_sure() must be called, and nobody
-  /// sleeps if it says true.
+  /// Asks to be woken when space comes back, once: it must be called again after each wake-up that brought
+  /// too little. Afterwards has_room_for_sure() must be called, and nobody sleeps if it says true.
   void announce_waiting() noexcept {
     // Pairs with RingConsumer::release(): "The sleep rule".
     control().producer_waiting.store(1, std::memory_order_seq_cst);
@@ -211,6 +211,10 @@ class RingConsumer : public RingEnd {
   /// most a quarter and a line, so when it saw no room, more than half of the ring lay before the
   /// consumer_position that it saw; the consumer crosses a quarter on its way there, after the
   /// announcement in the order of "The sleep rule".
+  ///
+  /// That first crossing may be one line after the announcement: the wake-up answers the request, and what
+  /// came back may be less than the producer wants. It must then announce and look again, whoever
+  /// read the wake-up; the argument holds anew, from the consumer_position that this look saw.
   bool release() noexcept {
     const std::uint64_t quarter = ring_bytes() / 4;
     const bool crossed = (position_ ^ released_) >= quarter;

@@ -47,8 +47,9 @@ Status ShmProvider::reserve(PeerId id, std::size_t length_bytes, std::span<std::
   if (peer->sending != Status::kOk) [[unlikely]]
     return peer->sending;
   assert(length_bytes >= 1 && length_bytes <= capabilities_.max_slot_bytes);
-  if (!peer->out.has_room(length_bytes)) [[unlikely]]
-    return no_room(*peer, length_bytes);
+  if (!peer->out.has_room(length_bytes)) [[unlikely]] {
+    if (const Status status = no_room(*peer, length_bytes); status != Status::kOk) return status;
+  }
   slot = {peer->out.payload(), length_bytes};
   return Status::kOk;
 }
@@ -66,8 +67,13 @@ void ShmProvider::publish(Peer& peer, RecordKind kind, std::size_t payload_bytes
     send_wake_byte(peer.out_socket);
 }
 
-/// Remembers what waits for room, for arm().
+/// Remembers what waits for room, for arm(). kOk: there is room after all; kAgain otherwise.
 Status ShmProvider::no_room(Peer& peer, std::size_t payload_bytes) noexcept {
+  // During a sleep nobody looks at blocked_ before a wake-up comes: ask for it now ("The sleep rule").
+  if (armed_ && !peer.out.broken()) {
+    peer.out.announce_waiting();
+    if (peer.out.has_room_for_sure(payload_bytes)) return Status::kOk;
+  }
   if (peer.out.broken()) start_dying(peer, Status::kProtocol);
   peer.wanted_bytes = payload_bytes;
   if (!peer.in_blocked) {
@@ -85,7 +91,9 @@ Status ShmProvider::write(PeerId id, const std::byte* source, std::size_t length
   if (peer->sending != Status::kOk) return peer->sending;
   if (!capabilities_.write || peer->write_refused) return Status::kUnsupported;
   if (writes_done_end_ - writes_done_begin_ == kMostWritesDone) return Status::kAgain;
-  if (!peer->out.has_room(sizeof immediate)) return no_room(*peer, sizeof immediate);
+  if (!peer->out.has_room(sizeof immediate)) {
+    if (const Status status = no_room(*peer, sizeof immediate); status != Status::kOk) return status;
+  }
   // Connected later, when the listener has room: only then the pid is known.
   if (peer->out_file.valid()) return Status::kAgain;
   // The pid of a process that ended may be another's soon; its socket was closed before that.
@@ -121,8 +129,12 @@ std::size_t ShmProvider::poll(Sink& sink, std::size_t budget) noexcept {
   delivered += poll_rings(sink, budget - std::min(budget, delivered));
 
   if (armed_) [[unlikely]] {
-    // "The sleep rule": a wake-up that is read here must not hide a record in a ring not looked at.
-    if (keep_house()) doorbell_.announce_sleep();
+    // "The sleep rule": a wake-up that is read here must not hide a record in a ring not looked at, nor
+    // room that somebody waits for: it answered all announcements, perhaps with less than was wanted.
+    if (keep_house()) {
+      doorbell_.announce_sleep();
+      if (blocked_peer_has_room()) ++delivered;
+    }
     if (delivered < budget) delivered += poll_all_rings(sink, budget - delivered);
     if (!dying_.empty() && delivered < budget) delivered += deliver_deaths(sink, budget - delivered);
     return delivered;
@@ -215,8 +227,10 @@ bool ShmProvider::arm() noexcept {
   return !blocked_peer_has_room();
 }
 
-/// Asks every full ring's consumer for a wake-up; true when one has room after all.
+/// Asks every full ring's consumer for a wake-up; true when one has room after all. Visits all of them
+/// even then: the caller may be another thread than the sleeper, which goes on sleeping.
 bool ShmProvider::blocked_peer_has_room() noexcept {
+  bool found = false;
   for (Peer** link = &blocked_; *link != nullptr;) {
     Peer& peer = **link;
     bool waits = !peer.down && !peer.dying;
@@ -230,9 +244,9 @@ bool ShmProvider::blocked_peer_has_room() noexcept {
     }
     *link = peer.next_blocked;
     peer.in_blocked = false;
-    if (!peer.down && !peer.dying) return true;
+    found |= !peer.down && !peer.dying;
   }
-  return false;
+  return found;
 }
 
 void ShmProvider::disarm() noexcept {

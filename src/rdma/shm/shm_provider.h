@@ -75,7 +75,7 @@ class ShmProvider final : public Provider {
     Status sending = Status::kUnreachable;
     bool write_refused = false;    ///< process_vm_writev does not work with this peer.
     pid_t pid = 0;                 ///< 0: unknown or in another pid namespace.
-    std::size_t wanted_bytes = 0;  ///< Payload that had no room at the last reserve(). 0: none.
+    std::size_t wanted_bytes = 0;  ///< Payload that had no room the last time. 0: none.
     Peer* next_blocked = nullptr;  ///< In blocked_.
     bool in_blocked = false;
     PeerDoorbell doorbell;
