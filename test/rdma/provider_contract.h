@@ -752,6 +752,22 @@ TEST_P(ProviderContract, AWakeUpThatBringsTooLittleRoomIsFollowedByAnother) {
   }
 }
 
+TEST_P(ProviderContract, ASleeperIsWokenByAWriteThatWasPostedDuringTheSleep) {
+  make_world(2);
+  if (at(kA).descriptor() == -1) GTEST_SKIP() << "polled in simulated time";
+  connect_both(kA, kB);
+  if (!writes_work()) GTEST_SKIP() << "writes do not work here";
+  Region source = make_region(kA, 8);
+  Region target = make_region(kB, 8);
+  ASSERT_TRUE(put_to_sleep(kA));
+  ASSERT_EQ(at(kA).write(kB, source.bytes.data(), 8, source.memory, remote(target), Immediate{1}, WorkId{1}),
+            Status::kOk);  // Another thread's.
+  poll(kB);  // A network may need the other side for that.
+  ASSERT_TRUE(readable(at(kA).descriptor(), kWaitMs));
+  at(kA).disarm();
+  ASSERT_TRUE(run_until([&] { return sink(kA).count(Kind::kWriteDone) == 1; }));
+}
+
 /// Two threads that sleep whenever they find nothing: every lost wake-up is a time-out.
 TEST_P(ProviderContract, NoWakeUpIsLost) {
   make_world(2);

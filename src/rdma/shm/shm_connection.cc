@@ -1,6 +1,7 @@
 #include "rdma/shm/shm_connection.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -142,6 +143,13 @@ Result<ConnectProgress> connect_to(const FileDescriptor& socket, const ShmAddres
 }
 
 FileDescriptor accept_from(const FileDescriptor& listener, int& error_number) noexcept {
+  const FileDescriptor spare(::fcntl(listener.get(), F_DUPFD_CLOEXEC, 0));  // Closed again on return.
+  if (!spare.valid()) {
+    const int reason = errno;
+    pollfd entry{listener.get(), POLLIN, 0};
+    error_number = ::poll(&entry, 1, 0) > 0 ? reason : 0;
+    return {};
+  }
   for (;;) {
     FileDescriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     error_number = socket.valid() || errno == EAGAIN ? 0 : errno;
@@ -191,7 +199,8 @@ Receipt receive_with_file(const FileDescriptor& socket, std::span<std::byte> mes
   header.msg_controllen = sizeof control;
   ssize_t received = -1;
   do {
-    received = ::recvmsg(socket.get(), &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    // Only looks: a file that cannot be installed would be lost.
+    received = ::recvmsg(socket.get(), &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT | MSG_PEEK);
   } while (received < 0 && errno == EINTR);
   if (received < 0) return errno == EAGAIN ? Receipt::kNothing : Receipt::kClosed;
   std::size_t files = 0;
@@ -206,7 +215,12 @@ Receipt receive_with_file(const FileDescriptor& socket, std::span<std::byte> mes
     }
   }
   if (received == 0) return Receipt::kClosed;
-  const bool valid = files == 1 && (header.msg_flags & MSG_CTRUNC) == 0 &&
+  const bool cut_short = (header.msg_flags & MSG_CTRUNC) != 0;
+  if (files == 0 && cut_short) return Receipt::kNoDescriptor;
+  // Takes it; the file was installed by the look already.
+  const ssize_t taken =
+      ::recv(socket.get(), message.data(), static_cast<std::size_t>(received), MSG_DONTWAIT);
+  const bool valid = files == 1 && !cut_short && taken == received &&
                      static_cast<std::size_t>(received) == message.size();
   return valid ? Receipt::kMessage : Receipt::kInvalid;
 }

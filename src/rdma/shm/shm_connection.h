@@ -85,7 +85,8 @@ enum class ConnectProgress { kConnected, kBacklogFull };
 /// kBacklogFull: nothing happened; call again later.
 Result<ConnectProgress> connect_to(const FileDescriptor& socket, const ShmAddress& address);
 
-/// Takes one connection; none: nobody waits (error 0) or accepting failed (its errno).
+/// Takes one connection, where a second descriptor is left for the file that comes with its Hello; none:
+/// nobody waits (error 0) or accepting failed (its errno).
 FileDescriptor accept_from(const FileDescriptor& listener, int& error_number) noexcept;
 
 struct PeerCredentials {
@@ -99,10 +100,11 @@ bool send_with_file(const FileDescriptor& socket, std::span<const std::byte> mes
                     const FileDescriptor& file) noexcept;
 
 enum class Receipt {
-  kMessage,  ///< `message` is full and exactly one file came with it.
-  kNothing,  ///< Not here yet.
-  kClosed,   ///< The other side is gone.
-  kInvalid,  ///< Too short, or not exactly one file.
+  kMessage,       ///< `message` is full and exactly one file came with it.
+  kNothing,       ///< Not here yet.
+  kClosed,        ///< The other side is gone.
+  kInvalid,       ///< Too short, or not exactly one file.
+  kNoDescriptor,  ///< We have none left for the file: the message stays in the socket.
 };
 Receipt receive_with_file(const FileDescriptor& socket, std::span<std::byte> message,
                           FileDescriptor& file) noexcept;

@@ -118,6 +118,7 @@ Status ShmProvider::write(PeerId id, const std::byte* source, std::size_t length
   std::memcpy(peer->out.payload(), &immediate, sizeof immediate);
   publish(*peer, RecordKind::kWrite, sizeof immediate);
   writes_done_[writes_done_end_++ % kMostWritesDone] = {id, work};
+  wake_sleeper(true);
   return Status::kOk;
 }
 
@@ -224,6 +225,7 @@ bool ShmProvider::arm() noexcept {
   if (writes_done_begin_ != writes_done_end_ || !dying_.empty() || !connecting_.empty()) return false;
   for (const Inbound& inbound : inbound_)
     if (inbound.ring.header(std::memory_order_seq_cst) != 0) return false;
+  if (is_short_) wake_sleeper(false);
   return !blocked_peer_has_room();
 }
 

@@ -4,6 +4,7 @@
 // from processes that are not trusted until their Hello was checked.
 
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,16 +27,30 @@ bool ShmProvider::watch(const FileDescriptor& descriptor, WatchKind kind, std::u
          (errno == EEXIST && ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, descriptor.get(), &event) == 0);
 }
 
+void ShmProvider::unwatch(const FileDescriptor& descriptor) noexcept {
+  static_cast<void>(::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor.get(), nullptr));
+}
+
 /// Closing alone is not enough: a forked child may hold the socket too, and then it would stay in the set.
 void ShmProvider::close_watched(FileDescriptor& descriptor) noexcept {
   if (!descriptor.valid()) return;
-  static_cast<void>(::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor.get(), nullptr));
+  unwatch(descriptor);
   descriptor.reset();
+}
+
+/// During a sleep: poll() has work that no socket tells of, now or (something is to be tried again) soon.
+void ShmProvider::wake_sleeper(bool now) noexcept {
+  if (!armed_) return;
+  constexpr long kRetryNs = 10'000'000;
+  itimerspec time{};
+  time.it_value.tv_nsec = now ? 1 : kRetryNs;
+  static_cast<void>(::timerfd_settime(alarm_.get(), 0, &time, nullptr));
 }
 
 /// Does what the sockets ask for. True: a wake-up was read.
 bool ShmProvider::keep_house() noexcept {
   if (!connecting_.empty()) retry_connecting();
+  if (is_short_) retry_receiving();
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   bool woken = false;
@@ -52,6 +67,11 @@ bool ShmProvider::keep_house() noexcept {
       case WatchKind::kInbound:
         if (Peer* peer = find(PeerId{index})) woken |= receive_from_sender(*peer);
         break;
+      case WatchKind::kAlarm: {
+        std::uint64_t expirations;
+        static_cast<void>(!::read(alarm_.get(), &expirations, sizeof expirations));
+        break;
+      }
     }
   }
   if (dying_.empty()) return woken;
@@ -67,10 +87,7 @@ void ShmProvider::accept_all() noexcept {
     int error_number = 0;
     Newcomer newcomer = accept_from(listener_, error_number);
     if (!newcomer.valid()) {
-      if (error_number != 0 && !accept_failure_logged_) {
-        accept_failure_logged_ = true;  // The connection stays in the backlog and is tried again.
-        log("%s", system_error("accepting a local connection", error_number).message.c_str());
-      }
+      if (error_number != 0) run_short(listener_, error_number);  // The connection stays in the backlog.
       return;
     }
     if (peer_credentials(newcomer).uid != ::geteuid()) {
@@ -82,7 +99,7 @@ void ShmProvider::accept_all() noexcept {
     if (index == newcomers_.size()) newcomers_.emplace_back();
     newcomers_[index] = std::move(newcomer);
     receive_hello(index);  // It is there already, as a rule.
-    if (newcomers_[index].valid() && !watch(newcomers_[index], WatchKind::kNewcomer, index)) {
+    if (newcomers_[index].valid() && !is_short_ && !watch(newcomers_[index], WatchKind::kNewcomer, index)) {
       refuse("it cannot be watched");
       newcomers_[index].reset();
     }
@@ -97,6 +114,7 @@ void ShmProvider::receive_hello(std::uint32_t index) noexcept {
     case Receipt::kNothing: return;
     case Receipt::kClosed: return close_watched(newcomers_[index]);
     case Receipt::kInvalid: refuse("its first message is malformed"); return close_watched(newcomers_[index]);
+    case Receipt::kNoDescriptor: return run_short(newcomers_[index], EMFILE);
     case Receipt::kMessage: break;
   }
   Newcomer socket = std::move(newcomers_[index]);
@@ -144,6 +162,7 @@ bool ShmProvider::receive_from_receiver(Peer& peer) noexcept {
       case Receipt::kNothing: return false;
       case Receipt::kClosed: start_dying(peer, Status::kPeerFailed); return false;
       case Receipt::kInvalid: start_dying(peer, Status::kProtocol); return false;
+      case Receipt::kNoDescriptor: run_short(peer.out_socket, EMFILE); return false;
       case Receipt::kMessage: break;
     }
     if (!check_welcome(bytes) || !is_sealed_file(file, kDoorbellBytes)) {
@@ -181,6 +200,35 @@ void ShmProvider::retry_connecting() noexcept {
   }
 }
 
+/// There is no descriptor (or memory) to take what waits at `descriptor`. It stays there, and housekeeping
+/// tries again; until then it is not watched, so that it does not keep a sleeper awake.
+void ShmProvider::run_short(const FileDescriptor& descriptor, int error_number) noexcept {
+  unwatch(descriptor);
+  is_short_ = true;
+  wake_sleeper(false);
+  if (shortage_logged_) return;
+  shortage_logged_ = true;
+  log("%s", system_error("accepting a local connection", error_number).message.c_str());
+}
+
+/// Takes what run_short() left, and watches again what was not watched meanwhile.
+void ShmProvider::retry_receiving() noexcept {
+  is_short_ = false;
+  accept_all();
+  for (std::uint32_t i = 0; i < newcomers_.size(); ++i) receive_hello(i);
+  const auto awaits_welcome = [](const auto& peer) {
+    return peer != nullptr && peer->out_socket.valid() && !peer->out_file.valid() && !peer->doorbell.known();
+  };
+  for (const auto& peer : peers_)
+    if (awaits_welcome(peer)) static_cast<void>(receive_from_receiver(*peer));
+  if (is_short_) return;
+  is_short_ = !watch(listener_, WatchKind::kListener, 0);
+  for (std::uint32_t i = 0; i < newcomers_.size(); ++i)
+    if (newcomers_[i].valid()) is_short_ |= !watch(newcomers_[i], WatchKind::kNewcomer, i);
+  for (const auto& peer : peers_)
+    if (awaits_welcome(peer)) is_short_ |= !watch(peer->out_socket, WatchKind::kOutbound, index_of(peer->id));
+}
+
 void ShmProvider::refuse(std::string_view why) noexcept {
   if (refused_++ == 0)
     log("shm: refused a local connection: %.*s (further ones are refused silently)",
@@ -195,6 +243,7 @@ void ShmProvider::start_dying(Peer& peer, Status reason) noexcept {
   close_watched(peer.out_socket);
   close_watched(peer.in_socket);
   dying_.push_back(&peer);
+  wake_sleeper(true);
 }
 
 std::size_t ShmProvider::deliver_deaths(Sink& sink, std::size_t budget) noexcept {

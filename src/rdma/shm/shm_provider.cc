@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -58,6 +59,8 @@ std::optional<Error> ShmProvider::set_up() {
   epoll_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_.valid() || !watch(listener_, WatchKind::kListener, 0))
     return system_error("making an epoll descriptor", errno);
+  alarm_ = FileDescriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!alarm_.valid() || !watch(alarm_, WatchKind::kAlarm, 0)) return system_error("making a timer", errno);
 
   Result<FileDescriptor> file = make_shared_file("ch3-offload-doorbell", kDoorbellBytes);
   if (!file.ok()) return file.error();
@@ -151,6 +154,7 @@ std::optional<Error> ShmProvider::try_connect(Peer& peer) {
   if (progress.value() == ConnectProgress::kBacklogFull) {
     if (std::find(connecting_.begin(), connecting_.end(), &peer) == connecting_.end())
       connecting_.push_back(&peer);
+    wake_sleeper(false);
     return {};
   }
   const PeerCredentials credentials = peer_credentials(peer.out_socket);

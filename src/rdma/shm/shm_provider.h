@@ -132,9 +132,11 @@ class ShmProvider final : public Provider {
   bool blocked_peer_has_room() noexcept;
 
   // shm_housekeeping.cc
-  enum class WatchKind : std::uint32_t { kListener, kNewcomer, kOutbound, kInbound };
+  enum class WatchKind : std::uint32_t { kListener, kNewcomer, kOutbound, kInbound, kAlarm };
   bool watch(const FileDescriptor& descriptor, WatchKind kind, std::uint32_t index) noexcept;
+  void unwatch(const FileDescriptor& descriptor) noexcept;
   void close_watched(FileDescriptor& descriptor) noexcept;
+  void wake_sleeper(bool now) noexcept;
   bool keep_house() noexcept;
   void accept_all() noexcept;
   void receive_hello(std::uint32_t index) noexcept;
@@ -142,6 +144,8 @@ class ShmProvider final : public Provider {
   bool receive_from_receiver(Peer& peer) noexcept;
   bool receive_from_sender(Peer& peer) noexcept;
   void retry_connecting() noexcept;
+  void run_short(const FileDescriptor& descriptor, int error_number) noexcept;
+  void retry_receiving() noexcept;
   void refuse(std::string_view why) noexcept;
   void start_dying(Peer& peer, Status reason) noexcept;
   std::size_t deliver_deaths(Sink& sink, std::size_t budget) noexcept;
@@ -152,6 +156,7 @@ class ShmProvider final : public Provider {
   ShmAddress address_;
   FileDescriptor listener_;
   FileDescriptor epoll_;
+  FileDescriptor alarm_;  ///< A timer, in epoll_: wake_sleeper().
 
   // Data path.
   std::vector<std::unique_ptr<Peer>> peers_;  ///< By PeerId, up to the greatest one met.
@@ -175,7 +180,8 @@ class ShmProvider final : public Provider {
   std::vector<Peer*> dying_;
   std::uint64_t refused_ = 0;  ///< Connections refused; the first is logged.
   bool write_refusal_logged_ = false;
-  bool accept_failure_logged_ = false;
+  bool is_short_ = false;  ///< Of descriptors or memory: what waits in sockets not watched is to be retried.
+  bool shortage_logged_ = false;
 };
 
 }  // namespace ch3_offload

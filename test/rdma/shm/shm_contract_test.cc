@@ -1,4 +1,9 @@
-// The provider contract on the shm provider, in its configurations.
+// The provider contract on the shm provider, in its configurations; then what only this provider meets:
+// limits and refusals of the kernel.
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "rdma/provider_contract.h"
 #include "rdma/shm/shm_world.h"
@@ -27,6 +32,131 @@ INSTANTIATE_TEST_SUITE_P(Shm, ProviderContract,
                                          ContractParam{"Writing", &writing},
                                          ContractParam{"SmallestRing", &smallest_ring}),
                          contract_name);
+
+/// Two processes whose log lines are kept.
+class ShmProviderTest : public testing::Test {
+ protected:
+  static constexpr int kWaitMs = 10'000;
+
+  void SetUp() override {
+    for (const PeerId self : {kA, kB}) {
+      ShmConfig config;
+      config.self = self;
+      config.job_secret = test_secret();
+      config.bulk = BulkMethod::kCma;
+      config.log = [](void* lines, const char* line) { *static_cast<std::string*>(lines) += line; };
+      config.log_context = &log(self);
+      providers_[index_of(self)] = make_shm(config);
+      ASSERT_NE(providers_[index_of(self)], nullptr);
+    }
+  }
+
+  ShmProvider& at(PeerId peer) { return *providers_[index_of(peer)]; }
+  RecordingSink& sink(PeerId peer) { return sinks_[index_of(peer)]; }
+  std::string& log(PeerId peer) { return logs_[index_of(peer)]; }
+  std::size_t poll(PeerId peer) { return at(peer).poll(sink(peer), 64); }
+  void poll_for_ms(PeerId peer, int time_ms) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(time_ms);
+    while (std::chrono::steady_clock::now() < end) poll(peer);
+  }
+  template <class Condition>
+  bool poll_both_until(Condition done) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kWaitMs);
+    while (!done() && std::chrono::steady_clock::now() < end) {
+      poll(kA);
+      poll(kB);
+    }
+    return done();
+  }
+  bool connect(PeerId from, PeerId to) { return at(from).connect(to, at(to).local_address()).ok(); }
+  Status try_send(PeerId from, PeerId to) {
+    std::span<std::byte> slot;
+    const Status status = at(from).reserve(to, 8, slot);
+    if (status == Status::kOk) at(from).commit(to, 8);
+    return status;
+  }
+  bool is_readable(PeerId peer, int timeout_ms) {
+    pollfd entry{at(peer).descriptor(), POLLIN, 0};
+    return ::poll(&entry, 1, timeout_ms) == 1;
+  }
+  /// Whether `peer` sleeps: nothing to do, and nothing that keeps its descriptor readable.
+  bool put_to_sleep(PeerId peer) {
+    for (int i = 0; i < 1000; ++i) {
+      while (poll(peer) != 0) {
+      }
+      if (at(peer).arm() && poll(peer) == 0 && !is_readable(peer, 0)) return true;
+      at(peer).disarm();
+    }
+    return false;
+  }
+
+ private:
+  std::unique_ptr<ShmProvider> providers_[2];
+  RecordingSink sinks_[2];
+  std::string logs_[2];
+};
+
+/// Takes all descriptors that the process may have but `left` ones.
+class Shortage {
+ public:
+  explicit Shortage(int left) {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = 256;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    for (FileDescriptor taken(::dup(0)); taken.valid(); taken = FileDescriptor(::dup(0)))
+      taken_.push_back(std::move(taken));
+    EXPECT_EQ(errno, EMFILE);
+    for (int i = 0; i < left; ++i) taken_.pop_back();
+  }
+  ~Shortage() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+  std::vector<FileDescriptor> taken_;
+};
+
+TEST_F(ShmProviderTest, AConnectionWaitsUntilThereAreDescriptors) {
+  for (const int left : {0, 1}) {
+    SetUp();
+    ASSERT_TRUE(connect(kA, kB));
+    ASSERT_EQ(try_send(kA, kB), Status::kOk);
+    {
+      const Shortage shortage(left);
+      poll_for_ms(kB, 5);
+      EXPECT_NE(log(kB).find("ulimit -n"), std::string::npos) << log(kB);
+      ASSERT_TRUE(put_to_sleep(kB)) << "a connection that cannot be taken must not keep it awake";
+    }
+    ASSERT_TRUE(is_readable(kB, kWaitMs)) << "nobody looked whether there are descriptors again";
+    at(kB).disarm();
+    ASSERT_TRUE(poll_both_until([&] { return !sink(kB).events.empty(); }));
+    EXPECT_EQ(sink(kB).count(RecordingSink::Kind::kMessage), 1u);
+    poll_for_ms(kA, 5);
+    EXPECT_TRUE(sink(kA).events.empty()) << "a living peer was taken for dead";
+    sink(kB).events.clear();
+    log(kB).clear();
+  }
+}
+
+TEST_F(ShmProviderTest, AWelcomeWaitsUntilThereIsADescriptor) {
+  ASSERT_TRUE(connect(kA, kB));
+  poll_for_ms(kB, 5);
+  {
+    const Shortage shortage(0);
+    poll_for_ms(kA, 5);
+    EXPECT_NE(log(kA).find("ulimit -n"), std::string::npos) << log(kA);
+    ASSERT_TRUE(put_to_sleep(kA));
+  }
+  ASSERT_TRUE(is_readable(kA, kWaitMs));
+  at(kA).disarm();
+  poll_for_ms(kA, 5);
+  EXPECT_TRUE(sink(kA).events.empty()) << "a living peer was taken for one that breaks the protocol";
+  ASSERT_EQ(try_send(kA, kB), Status::kOk);
+  ASSERT_TRUE(poll_both_until([&] { return sink(kB).count(RecordingSink::Kind::kMessage) == 1; }));
+  ASSERT_TRUE(put_to_sleep(kB));
+  ASSERT_EQ(try_send(kA, kB), Status::kOk);
+  EXPECT_TRUE(is_readable(kB, kWaitMs));
+}
 
 }  // namespace
 }  // namespace ch3_offload
