@@ -28,7 +28,7 @@ constexpr std::size_t kReleasesPerRing = 16;
 /// Whether the process at the other end has closed the socket. One system call.
 bool hung_up(const FileDescriptor& socket) noexcept {
   pollfd entry{socket.get(), POLLRDHUP, 0};
-  return ::poll(&entry, 1, 0) != 0;
+  return ::poll(&entry, 1, 0) > 0;  // Not when a signal came in between.
 }
 
 }  // namespace
@@ -96,8 +96,9 @@ Status ShmProvider::write(PeerId id, const std::byte* source, std::size_t length
   }
   // Connected later, when the listener has room: only then the pid is known.
   if (peer->out_file.valid()) return Status::kAgain;
-  // The pid of a process that ended may be another's soon; its socket was closed before that.
-  if (hung_up(peer->out_socket)) return Status::kPeerFailed;
+  // The pid of a process that ended may be another's soon; its socket was closed before that. While the
+  // peer is dying, ours is.
+  if (peer->dying || hung_up(peer->out_socket)) return Status::kPeerFailed;
   const RemoteCopy result = peer->pid <= 0
                                 ? RemoteCopy::kRefused
                                 : copy_to_process(peer->pid, destination.address, source, length_bytes);
@@ -108,6 +109,11 @@ Status ShmProvider::write(PeerId id, const std::byte* source, std::size_t length
       start_dying(*peer, Status::kProtocol);
       return Status::kPeerFailed;
     case RemoteCopy::kRefused:
+      // ESRCH: it is about to end, or its first thread did; no setting forbids it.
+      if (peer->pid > 0 && errno == ESRCH) {
+        peer->write_refused = true;
+        return Status::kUnsupported;
+      }
       if (!write_refusal_logged_)
         log("shm: process_vm_writev to peer %u refused: %s; using streamed copies", index_of(id),
             peer->pid <= 0 ? "it is in another pid namespace" : std::strerror(errno));

@@ -2,11 +2,58 @@
 // limits and refusals of the kernel.
 
 #include <fcntl.h>
+#include <dlfcn.h>
 #include <sys/resource.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "rdma/provider_contract.h"
 #include "rdma/shm/shm_world.h"
+
+namespace {
+
+/// Makes the next calls of one system call in this program fail, by taking its symbol's place.
+struct Failure {
+  int error_number = 0;
+  int times = 0;   ///< So many calls more fail.
+  int failed = 0;  ///< So many did.
+
+  bool strikes() noexcept {
+    if (times == 0) return false;
+    --times;
+    ++failed;
+    errno = error_number;
+    return true;
+  }
+};
+Failure failing_poll;
+Failure failing_copy;
+
+template <class Function>
+Function* real(const char* name) noexcept {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+extern "C" {
+
+int poll(pollfd* entries, nfds_t count, int timeout_ms) {
+  // Of the library's own calls, which do not wait; the tests themselves use poll() too.
+  if (timeout_ms == 0 && count == 1 && entries->events == POLLRDHUP && failing_poll.strikes()) return -1;
+  static auto* const call = real<int(pollfd*, nfds_t, int)>("poll");
+  return call(entries, count, timeout_ms);
+}
+
+ssize_t process_vm_writev(pid_t pid, const iovec* local, unsigned long local_count, const iovec* remote,
+                          unsigned long remote_count, unsigned long flags) noexcept {
+  if (failing_copy.strikes()) return -1;
+  using Call = ssize_t(pid_t, const iovec*, unsigned long, const iovec*, unsigned long, unsigned long);
+  static auto* const call = real<Call>("process_vm_writev");
+  return call(pid, local, local_count, remote, remote_count, flags);
+}
+
+}  // extern "C"
 
 namespace ch3_offload {
 namespace {
@@ -68,6 +115,7 @@ class ShmProviderTest : public testing::Test {
     }
     return done();
   }
+  void kill(PeerId peer) { providers_[index_of(peer)].reset(); }
   bool connect(PeerId from, PeerId to) { return at(from).connect(to, at(to).local_address()).ok(); }
   Status try_send(PeerId from, PeerId to) {
     std::span<std::byte> slot;
@@ -96,6 +144,19 @@ class ShmProviderTest : public testing::Test {
   std::string logs_[2];
 };
 
+/// One write of 8 bytes within this program.
+class SmallWrite {
+ public:
+  Status post(ShmProvider& from, PeerId to) {
+    return from.write(to, source_, sizeof source_, {}, {reinterpret_cast<std::uintptr_t>(target_), {}},
+                      Immediate{1}, WorkId{1});
+  }
+
+ private:
+  std::byte source_[8] = {};
+  std::byte target_[8] = {};
+};
+
 /// Takes all descriptors that the process may have but `left` ones.
 class Shortage {
  public:
@@ -115,6 +176,40 @@ class Shortage {
   rlimit before_{};
   std::vector<FileDescriptor> taken_;
 };
+
+TEST_F(ShmProviderTest, AWriteToAPeerThatIsDyingFails) {
+  ASSERT_TRUE(connect(kA, kB));
+  ASSERT_TRUE(connect(kB, kA));
+  poll_for_ms(kB, 5);
+  poll_for_ms(kA, 5);
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(try_send(kB, kA), Status::kOk);
+  kill(kB);
+  // Its end is seen first; what it had sent is delivered in small doses.
+  SmallWrite write;
+  std::size_t delivered = 0;
+  while (sink(kA).count(RecordingSink::Kind::kPeerDown) == 0) {
+    EXPECT_EQ(write.post(at(kA), kB), Status::kPeerFailed) << delivered;
+    at(kA).arm();
+    delivered += at(kA).poll(sink(kA), 10);
+    at(kA).disarm();
+  }
+  EXPECT_EQ(sink(kA).count(RecordingSink::Kind::kMessage), 100u);
+  EXPECT_EQ(sink(kA).count(RecordingSink::Kind::kWriteDone), 0u);
+}
+
+TEST_F(ShmProviderTest, ASignalDuringAWriteDoesNotLookLikeADeath) {
+  ASSERT_TRUE(connect(kA, kB));
+  failing_poll = {EINTR, 1};
+  EXPECT_EQ(SmallWrite().post(at(kA), kB), Status::kOk);
+  EXPECT_EQ(failing_poll.failed, 1);
+}
+
+TEST_F(ShmProviderTest, AWriteToAProcessThatEndsIsNoRefusalToWarnOf) {
+  ASSERT_TRUE(connect(kA, kB));
+  failing_copy = {ESRCH, 1};
+  EXPECT_EQ(SmallWrite().post(at(kA), kB), Status::kUnsupported);
+  EXPECT_EQ(log(kA), "");
+}
 
 TEST_F(ShmProviderTest, AConnectionWaitsUntilThereAreDescriptors) {
   for (const int left : {0, 1}) {
