@@ -125,7 +125,8 @@ class Provider {
   /// Writes local memory (inside `region`) to the peer's, then delivers `immediate` there and
   /// on_write_done(work) here, from a later poll() or before returning. In order with slots: a slot
   /// committed later arrives later. The source stays untouched until on_write_done.
-  /// kAgain: no room, nothing done. kUnsupported: nothing done, now or ever for this peer.
+  /// kAgain: no room, nothing done. kUnsupported: nothing delivered (the destination may be overwritten in
+  /// part), now or ever for this peer.
   /// kPeerFailed.
   virtual Status write(PeerId peer, const std::byte* source, std::size_t length_bytes,
                        const MemoryRegion& region, RemoteMemory destination, Immediate immediate,

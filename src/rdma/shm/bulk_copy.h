@@ -19,7 +19,7 @@ enum class RemoteCopy {
   kDone,
   kRefused,  ///< Not allowed here (EPERM, ENOSYS, ESRCH, ...); nothing was written. errno is kept.
   kGone,     ///< The process vanished on the way.
-  kFault,    ///< The range is not memory of that process (or ours is not readable).
+  kFault,    ///< Not memory of that process that the kernel can pin (or not of ours); part may be written.
 };
 
 /// Copies into the memory of process `pid`. Blocks for as long as the copy takes.

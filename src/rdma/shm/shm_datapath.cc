@@ -84,6 +84,16 @@ Status ShmProvider::no_room(Peer& peer, std::size_t payload_bytes) noexcept {
   return Status::kAgain;
 }
 
+/// From now on this peer's payload is streamed. Logs `why` once; nullptr: nobody need know.
+Status ShmProvider::refuse_write(Peer& peer, const char* why) noexcept {
+  peer.write_refused = true;
+  if (why != nullptr && !write_refusal_logged_) {
+    write_refusal_logged_ = true;
+    log("shm: process_vm_writev to peer %u refused: %s; using streamed copies", index_of(peer.id), why);
+  }
+  return Status::kUnsupported;
+}
+
 Status ShmProvider::write(PeerId id, const std::byte* source, std::size_t length_bytes, const MemoryRegion&,
                           RemoteMemory destination, Immediate immediate, WorkId work) noexcept {
   Peer* peer = find(id);
@@ -105,21 +115,13 @@ Status ShmProvider::write(PeerId id, const std::byte* source, std::size_t length
   switch (result) {
     case RemoteCopy::kDone: break;
     case RemoteCopy::kGone: return Status::kPeerFailed;
-    case RemoteCopy::kFault:  // It named memory that it does not have.
-      start_dying(*peer, Status::kProtocol);
-      return Status::kPeerFailed;
+    case RemoteCopy::kFault:
+      // Memory that the kernel cannot pin (a device's) is legitimate; a false address harms its owner only.
+      return refuse_write(*peer, "the kernel cannot reach its memory");
     case RemoteCopy::kRefused:
+      if (peer->pid <= 0) return refuse_write(*peer, "it is in another pid namespace");
       // ESRCH: it is about to end, or its first thread did; no setting forbids it.
-      if (peer->pid > 0 && errno == ESRCH) {
-        peer->write_refused = true;
-        return Status::kUnsupported;
-      }
-      if (!write_refusal_logged_)
-        log("shm: process_vm_writev to peer %u refused: %s; using streamed copies", index_of(id),
-            peer->pid <= 0 ? "it is in another pid namespace" : std::strerror(errno));
-      write_refusal_logged_ = true;
-      peer->write_refused = true;
-      return Status::kUnsupported;
+      return refuse_write(*peer, errno == ESRCH ? nullptr : std::strerror(errno));
   }
   std::memcpy(peer->out.payload(), &immediate, sizeof immediate);
   publish(*peer, RecordKind::kWrite, sizeof immediate);

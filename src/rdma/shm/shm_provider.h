@@ -125,6 +125,7 @@ class ShmProvider final : public Provider {
   // shm_datapath.cc
   void publish(Peer& peer, RecordKind kind, std::size_t payload_bytes) noexcept;
   Status no_room(Peer& peer, std::size_t payload_bytes) noexcept;
+  Status refuse_write(Peer& peer, const char* why) noexcept;
   std::size_t consume(Inbound& inbound, Sink& sink, std::size_t budget) noexcept;
   std::size_t poll_rings(Sink& sink, std::size_t budget) noexcept;
   std::size_t poll_all_rings(Sink& sink, std::size_t budget) noexcept;

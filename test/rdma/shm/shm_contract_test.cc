@@ -211,6 +211,19 @@ TEST_F(ShmProviderTest, AWriteToAProcessThatEndsIsNoRefusalToWarnOf) {
   EXPECT_EQ(log(kA), "");
 }
 
+TEST_F(ShmProviderTest, AWriteToMemoryThatCannotBeReachedIsRefusedAndNoMore) {
+  ASSERT_TRUE(connect(kA, kB));
+  for (int i = 0; i < 2; ++i) {
+    std::byte source{};
+    EXPECT_EQ(at(kA).write(kB, &source, 1, {}, {4096, {}}, Immediate{1}, WorkId{1}), Status::kUnsupported);
+  }
+  EXPECT_NE(log(kA).find("streamed copies"), std::string::npos) << log(kA);
+  EXPECT_EQ(log(kA).find("streamed"), log(kA).rfind("streamed")) << "once";
+  ASSERT_EQ(try_send(kA, kB), Status::kOk);
+  ASSERT_TRUE(poll_both_until([&] { return !sink(kB).events.empty(); }));
+  EXPECT_TRUE(sink(kA).events.empty()) << "the connection stands";
+}
+
 TEST_F(ShmProviderTest, AConnectionWaitsUntilThereAreDescriptors) {
   for (const int left : {0, 1}) {
     SetUp();
