@@ -27,7 +27,7 @@
 
 namespace ch3_offload {
 
-inline constexpr std::size_t kDoorbellBytes = 4096;
+inline constexpr std::size_t kDoorbellBytes = 4096;  ///< Greater pages do no harm: it is mapped once.
 
 /// The first word of a doorbell's page.
 struct DoorbellWord {

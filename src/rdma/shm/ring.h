@@ -1,8 +1,8 @@
 // A ring of records from one producer to one consumer, in memory that two processes share.
 //
-// Layout: one control page, then `ring_bytes` of records, mapped twice in a row (shared_memory.h), so
-// that a record is contiguous even where it runs over the end. A record begins at a multiple of 64
-// bytes: an 8-byte header, then the payload. Positions count bytes since the ring was made and never
+// Layout: the control words, in pages of their own, then `ring_bytes` of records, mapped twice in a row
+// (shared_memory.h), so that a record is contiguous even where it runs over the end. A record begins at a
+// multiple of 64 bytes: an 8-byte header, then the payload. Positions count bytes since the ring was made and never
 // wrap (64 bits); the place of a position is its value modulo ring_bytes.
 //
 // Publication is in band: a header that is not zero says that its record is whole. The producer
@@ -28,7 +28,8 @@
 
 namespace ch3_offload {
 
-inline constexpr std::size_t kRingControlBytes = 4096;
+/// Whole pages of any kernel, up to the greatest size in use (64 KiB: arm64, ppc64le); only one is touched.
+inline constexpr std::size_t kRingControlBytes = std::size_t{64} << 10;
 inline constexpr std::size_t kLineBytes = 64;
 inline constexpr std::size_t kRecordHeaderBytes = 8;
 inline constexpr std::size_t kLeastRingBytes = std::size_t{64} << 10;
@@ -54,13 +55,14 @@ enum class RecordKind : std::uint32_t {
   kWrite = 2,  ///< Payload: the immediate (4 bytes).
 };
 
-/// The first words of the control page. Both sides map it writable; each field has one writer.
+/// The first words of the file. Both sides map it writable; each field has one writer.
 struct RingControl {
   alignas(kLineBytes) std::atomic<std::uint64_t> consumer_position;  ///< Written by the consumer.
   /// Not zero: the producer sleeps until there is room. Set by the producer, cleared by the consumer.
   alignas(kLineBytes) std::atomic<std::uint32_t> producer_waiting;
 };
 static_assert(sizeof(RingControl) <= kRingControlBytes);
+static_assert(kLeastRingBytes % kRingControlBytes == 0, "a ring is whole pages too");
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "shared between processes");
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free, "shared between processes");
 

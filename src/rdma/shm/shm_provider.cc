@@ -46,6 +46,11 @@ Result<std::unique_ptr<ShmProvider>> ShmProvider::create(const ShmConfig& config
 }
 
 std::optional<Error> ShmProvider::set_up() {
+  const long page_bytes = ::sysconf(_SC_PAGESIZE);
+  if (page_bytes <= 0 || kRingControlBytes % static_cast<std::size_t>(page_bytes) != 0)
+    return Error{Status::kDeviceFailed, 0,
+                 "shm: this kernel has pages of " + std::to_string(page_bytes) + " bytes; " +
+                     std::to_string(kRingControlBytes) + " are supported at most"};
   raise_descriptor_limit();
   Result<std::uint64_t> node_id = read_node_id();
   if (!node_id.ok()) return node_id.error();

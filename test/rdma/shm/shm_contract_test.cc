@@ -27,6 +27,7 @@ struct Failure {
   }
 };
 Failure failing_poll;
+long pretended_page_bytes = 0;  // 0: the kernel's.
 Failure failing_copy;
 
 template <class Function>
@@ -43,6 +44,12 @@ int poll(pollfd* entries, nfds_t count, int timeout_ms) {
   if (timeout_ms == 0 && count == 1 && entries->events == POLLRDHUP && failing_poll.strikes()) return -1;
   static auto* const call = real<int(pollfd*, nfds_t, int)>("poll");
   return call(entries, count, timeout_ms);
+}
+
+long sysconf(int name) noexcept {
+  if (name == _SC_PAGESIZE && pretended_page_bytes != 0) return pretended_page_bytes;
+  static auto* const call = real<long(int)>("sysconf");
+  return call(name);
 }
 
 ssize_t process_vm_writev(pid_t pid, const iovec* local, unsigned long local_count, const iovec* remote,
@@ -176,6 +183,17 @@ class Shortage {
   rlimit before_{};
   std::vector<FileDescriptor> taken_;
 };
+
+TEST_F(ShmProviderTest, PagesOf64KiBAreSupportedAndGreaterOnesRefused) {
+  static_assert(kRingControlBytes % (64 << 10) == 0 && kLeastRingBytes % (64 << 10) == 0);
+  pretended_page_bytes = 64 << 10;
+  EXPECT_NE(make_shm({}), nullptr);
+  pretended_page_bytes = 128 << 10;
+  const Result<std::unique_ptr<ShmProvider>> refused = ShmProvider::create({});
+  pretended_page_bytes = 0;
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("pages of 131072 bytes"), std::string::npos);
+}
 
 TEST_F(ShmProviderTest, AWriteToAPeerThatIsDyingFails) {
   ASSERT_TRUE(connect(kA, kB));
