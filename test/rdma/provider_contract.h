@@ -604,6 +604,30 @@ TEST_P(ProviderContract, DeathIsToldOnceAfterAllThatHadArrived) {
   EXPECT_EQ(sink(kC).count(Kind::kPeerDown), 0u);
 }
 
+TEST_P(ProviderContract, AWriteThatWasPostedIsAnsweredBeforeTheDeathIsTold) {
+  for (const bool armed : {false, true}) {
+    make_world(3);
+    connect_both(kA, kB);
+    connect_both(kC, kA);
+    if (!writes_work()) GTEST_SKIP() << "writes do not work here";
+    send(kC, kA, Pattern(1).bytes(8));
+    ASSERT_TRUE(run_until([&] { return sink(kA).count(Kind::kMessage) == 1; }));
+    Region source = make_region(kA, 8);
+    Region target = make_region(kB, 8);
+    sink(kA).reaction = [&](const RecordingSink::Event&) {
+      ASSERT_EQ(at(kA).write(kB, source.bytes.data(), 8, source.memory, remote(target), Immediate{1}, WorkId{1}),
+                Status::kOk);
+      world_->kill(kB);
+    };
+    ASSERT_EQ(try_send(kC, kA, Pattern(1).bytes(8)), Status::kOk);
+    if (armed) static_cast<void>(at(kA).arm());
+    ASSERT_TRUE(run_until([&] { return sink(kA).count(Kind::kPeerDown) == 1; }));
+    EXPECT_EQ(sink(kA).events.back().kind, Kind::kPeerDown);
+    EXPECT_EQ(sink(kA).count(Kind::kWriteDone), 1u);
+    sink(kA).reaction = nullptr;
+  }
+}
+
 TEST_P(ProviderContract, DeathOfAPeerThatOnlySendsIsTold) {
   make_world(2);
   ASSERT_TRUE(connect(kB, kA).ok());

@@ -259,6 +259,9 @@ std::size_t ShmProvider::deliver_deaths(Sink& sink, std::size_t budget) noexcept
       inbound_.pop_back();
       peer.in_memory.reset();
     }
+    // The writes to it that were done come before its end.
+    delivered += deliver_write_done(sink, budget - delivered);
+    if (delivered >= budget) break;
     close_watched(peer.in_socket);  // It may have been attached while dying.
     dying_.pop_back();
     peer.dying = false;
