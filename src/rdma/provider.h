@@ -5,9 +5,11 @@
 // (test/rdma/fake_provider.h). test/rdma/provider_contract.h is the executable form of this contract; every
 // provider passes it.
 //
-// Threads: a provider belongs to one engine and is called by one thread at a time. Exceptions:
-// none; wake() alone may be called from any thread and from a signal handler.
-// Blocking: only wait() blocks. Allocation: connect() and the first traffic of a peer may allocate;
+// Threads: a provider belongs to one engine and is called by one thread at a time. While one thread sleeps
+// on descriptor() (arm()), others may make calls. What such a call leaves for poll(), or waits for,
+// makes descriptor() readable; what a poll() took then no longer does: its caller acts on it, or wakes the
+// sleeper by other means.
+// Blocking: no call waits for a peer. Allocation: connect() and the first traffic of a peer may allocate;
 // reserve(), commit(), write() and poll() on an established connection do not.
 
 #pragma once
@@ -60,8 +62,8 @@ struct Capabilities {
   std::size_t write_threshold_bytes = SIZE_MAX;
 };
 
-/// Receives what poll() finds. No call may call back into poll() or wait(); reserve(), commit() and
-/// write() are allowed.
+/// Receives what poll() finds. No call may call back into poll(); reserve(), commit() and write()
+/// are allowed.
 class Sink {
  public:
   virtual ~Sink() = default;

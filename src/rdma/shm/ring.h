@@ -2,8 +2,8 @@
 //
 // Layout: the control words, in pages of their own, then `ring_bytes` of records, mapped twice in a row
 // (shared_memory.h), so that a record is contiguous even where it runs over the end. A record begins at a
-// multiple of 64 bytes: an 8-byte header, then the payload. Positions count bytes since the ring was made and never
-// wrap (64 bits); the place of a position is its value modulo ring_bytes.
+// multiple of 64 bytes: an 8-byte header, then the payload. Positions count bytes since the ring was made
+// and never wrap (64 bits); the place of a position is its value modulo ring_bytes.
 //
 // Publication is in band: a header that is not zero says that its record is whole. The producer
 // zeroes the header behind a record before it publishes that record, so the consumer, which looks only
