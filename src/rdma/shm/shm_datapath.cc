@@ -190,6 +190,11 @@ std::size_t ShmProvider::poll_all_rings(Sink& sink, std::size_t budget) noexcept
   return delivered;
 }
 
+/// There is room again. Before the Welcome it must not be said; send_welcome() does it then.
+void ShmProvider::wake_sender(const Peer& peer) noexcept {
+  if (!peer.welcome_due) send_wake_byte(peer.in_socket);
+}
+
 /// Delivers what one ring holds, at most `budget` records.
 std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budget) noexcept {
   RingConsumer& ring = inbound.ring;
@@ -212,9 +217,9 @@ std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budge
       sink.on_write_arrived(peer.id, immediate);
     }
     ring.advance(record);
-    if (ring.unreleased_bytes() >= release_bytes && ring.release()) send_wake_byte(peer.in_socket);
+    if (ring.unreleased_bytes() >= release_bytes && ring.release()) wake_sender(peer);
   }
-  if (ring.unreleased_bytes() != 0 && ring.release()) send_wake_byte(peer.in_socket);
+  if (ring.unreleased_bytes() != 0 && ring.release()) wake_sender(peer);
   return delivered;
 }
 

@@ -50,7 +50,7 @@ void ShmProvider::wake_sleeper(bool now) noexcept {
 /// Does what the sockets ask for. True: a wake-up was read.
 bool ShmProvider::keep_house() noexcept {
   if (!connecting_.empty()) retry_connecting();
-  if (is_short_) retry_receiving();
+  if (is_short_) retry_what_ran_short();
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   bool woken = false;
@@ -142,14 +142,28 @@ void ShmProvider::attach(Newcomer socket, const Hello& hello, FileDescriptor rin
     close_watched(socket);
     return refuse(memory.error().message);
   }
-  const Welcome welcome;
   if (!watch(socket, WatchKind::kInbound, hello.sender)) return refuse("it cannot be watched");
-  // The sender may have died after its Hello; what it left in the ring counts all the same.
-  static_cast<void>(send_with_file(socket, std::as_bytes(std::span(&welcome, 1)), doorbell_.file()));
   Peer& peer = find_or_make(PeerId{hello.sender});
   peer.in_memory = std::move(memory.value());
   peer.in_socket = std::move(socket);
   inbound_.push_back({RingConsumer(peer.in_memory.address(), hello.ring_bytes), &peer});
+  send_welcome(peer);
+}
+
+/// Answers a Hello. Where the kernel lacks something for it, housekeeping tries again.
+void ShmProvider::send_welcome(Peer& peer) noexcept {
+  const Welcome welcome;
+  const bool was_due = peer.welcome_due;
+  peer.welcome_due = false;
+  if (!peer.in_socket.valid()) return;
+  if (send_with_file(peer.in_socket, std::as_bytes(std::span(&welcome, 1)), doorbell_.file())) {
+    if (was_due) wake_sender(peer);
+    return;
+  }
+  // The sender may have died after its Hello; what it left in the ring counts all the same.
+  if (errno == EPIPE || errno == ECONNRESET) return;
+  peer.welcome_due = true;
+  run_short("answering a local connection", errno);
 }
 
 /// On the socket through which we send: first the Welcome, then wake-ups, at last its end.
@@ -204,16 +218,22 @@ void ShmProvider::retry_connecting() noexcept {
 /// tries again; until then it is not watched, so that it does not keep a sleeper awake.
 void ShmProvider::run_short(const FileDescriptor& descriptor, int error_number) noexcept {
   unwatch(descriptor);
+  run_short("accepting a local connection", error_number);
+}
+
+void ShmProvider::run_short(const char* what, int error_number) noexcept {
   is_short_ = true;
   wake_sleeper(false);
   if (shortage_logged_) return;
   shortage_logged_ = true;
-  log("%s", system_error("accepting a local connection", error_number).message.c_str());
+  log("%s", system_error(what, error_number).message.c_str());
 }
 
-/// Takes what run_short() left, and watches again what was not watched meanwhile.
-void ShmProvider::retry_receiving() noexcept {
+/// Does what run_short() left, and watches again what was not watched meanwhile.
+void ShmProvider::retry_what_ran_short() noexcept {
   is_short_ = false;
+  for (const auto& peer : peers_)
+    if (peer != nullptr && peer->welcome_due) send_welcome(*peer);
   accept_all();
   for (std::uint32_t i = 0; i < newcomers_.size(); ++i) receive_hello(i);
   const auto awaits_welcome = [](const auto& peer) {

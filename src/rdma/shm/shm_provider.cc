@@ -151,15 +151,19 @@ std::optional<Error> ShmProvider::make_ring(Peer& peer) {
   return {};
 }
 
-/// Connects and sends the Hello; when the backlog is full, housekeeping tries again: records can be
-/// published meanwhile.
+void ShmProvider::try_connect_later(Peer& peer) {
+  if (std::find(connecting_.begin(), connecting_.end(), &peer) == connecting_.end())
+    connecting_.push_back(&peer);
+  wake_sleeper(false);
+}
+
+/// Connects and sends the Hello; when the backlog is full or the kernel lacks something, housekeeping tries
+/// again: records can be published meanwhile.
 std::optional<Error> ShmProvider::try_connect(Peer& peer) {
   Result<ConnectProgress> progress = connect_to(peer.out_socket, peer.address);
   if (!progress.ok()) return progress.error();
   if (progress.value() == ConnectProgress::kBacklogFull) {
-    if (std::find(connecting_.begin(), connecting_.end(), &peer) == connecting_.end())
-      connecting_.push_back(&peer);
-    wake_sleeper(false);
+    try_connect_later(peer);
     return {};
   }
   const PeerCredentials credentials = peer_credentials(peer.out_socket);
@@ -172,8 +176,15 @@ std::optional<Error> ShmProvider::try_connect(Peer& peer) {
   hello.receiver = index_of(peer.id);
   hello.ring_bytes = config_.ring_bytes;
   hello.secret = config_.job_secret;
-  if (!send_with_file(peer.out_socket, std::as_bytes(std::span(&hello, 1)), peer.out_file))
-    return system_error("sending a ring to a local process", errno);
+  if (!send_with_file(peer.out_socket, std::as_bytes(std::span(&hello, 1)), peer.out_file)) {
+    if (errno != ETOOMANYREFS && errno != ENOBUFS && errno != ENOMEM)
+      return system_error("sending a ring to a local process", errno);
+    Result<FileDescriptor> socket = make_socket();  // Again from the beginning: no wake-up may come first.
+    if (!socket.ok()) return socket.error();
+    peer.out_socket = std::move(socket.value());
+    try_connect_later(peer);
+    return {};
+  }
   peer.out_file.reset();
   if (!watch(peer.out_socket, WatchKind::kOutbound, index_of(peer.id)))
     return system_error("watching a connection", errno);

@@ -87,6 +87,7 @@ class ShmProvider final : public Provider {
     // Receiving from it.
     Mapping in_memory;
     FileDescriptor in_socket;
+    bool welcome_due = false;  ///< The Welcome could not be sent yet; nothing else may be sent before.
 
     // Its end.
     bool dying = false;  ///< In dying_: what it sent is delivered, then on_peer_down() is called.
@@ -120,6 +121,7 @@ class ShmProvider final : public Provider {
   Peer& find_or_make(PeerId peer);
   std::optional<Error> make_ring(Peer& peer);
   std::optional<Error> try_connect(Peer& peer);
+  void try_connect_later(Peer& peer);
   void forget_sending(Peer& peer) noexcept;
 
   // shm_datapath.cc
@@ -131,6 +133,7 @@ class ShmProvider final : public Provider {
   std::size_t poll_all_rings(Sink& sink, std::size_t budget) noexcept;
   std::size_t deliver_write_done(Sink& sink, std::size_t budget) noexcept;
   bool blocked_peer_has_room() noexcept;
+  static void wake_sender(const Peer& peer) noexcept;
 
   // shm_housekeeping.cc
   enum class WatchKind : std::uint32_t { kListener, kNewcomer, kOutbound, kInbound, kAlarm };
@@ -146,7 +149,9 @@ class ShmProvider final : public Provider {
   bool receive_from_sender(Peer& peer) noexcept;
   void retry_connecting() noexcept;
   void run_short(const FileDescriptor& descriptor, int error_number) noexcept;
-  void retry_receiving() noexcept;
+  void run_short(const char* what, int error_number) noexcept;
+  void retry_what_ran_short() noexcept;
+  void send_welcome(Peer& peer) noexcept;
   void refuse(std::string_view why) noexcept;
   void start_dying(Peer& peer, Status reason) noexcept;
   std::size_t deliver_deaths(Sink& sink, std::size_t budget) noexcept;
@@ -177,11 +182,11 @@ class ShmProvider final : public Provider {
   std::uint64_t last_housekeeping_ = 0;  ///< CycleClock. 0: due now.
   std::uint32_t busy_polls_ = 0;         ///< Polls that found something since the clock was read.
   std::vector<Newcomer> newcomers_;      ///< By watch index; an invalid one is free.
-  std::vector<Peer*> connecting_;        ///< Their listening backlog was full.
+  std::vector<Peer*> connecting_;        ///< To be tried again: their backlog was full, or the like.
   std::vector<Peer*> dying_;
   std::uint64_t refused_ = 0;  ///< Connections refused; the first is logged.
   bool write_refusal_logged_ = false;
-  bool is_short_ = false;  ///< Of descriptors or memory: what waits in sockets not watched is to be retried.
+  bool is_short_ = false;  ///< Of descriptors or memory: Welcomes, or sockets not watched, wait for a retry.
   bool shortage_logged_ = false;
 };
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <dlfcn.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -29,6 +30,7 @@ struct Failure {
 Failure failing_poll;
 long pretended_page_bytes = 0;  // 0: the kernel's.
 Failure failing_copy;
+Failure failing_send;
 
 template <class Function>
 Function* real(const char* name) noexcept {
@@ -44,6 +46,12 @@ int poll(pollfd* entries, nfds_t count, int timeout_ms) {
   if (timeout_ms == 0 && count == 1 && entries->events == POLLRDHUP && failing_poll.strikes()) return -1;
   static auto* const call = real<int(pollfd*, nfds_t, int)>("poll");
   return call(entries, count, timeout_ms);
+}
+
+ssize_t sendmsg(int socket, const msghdr* message, int flags) {
+  if (failing_send.strikes()) return -1;
+  static auto* const call = real<ssize_t(int, const msghdr*, int)>("sendmsg");
+  return call(socket, message, flags);
 }
 
 long sysconf(int name) noexcept {
@@ -240,6 +248,40 @@ TEST_F(ShmProviderTest, AWriteToMemoryThatCannotBeReachedIsRefusedAndNoMore) {
   ASSERT_EQ(try_send(kA, kB), Status::kOk);
   ASSERT_TRUE(poll_both_until([&] { return !sink(kB).events.empty(); }));
   EXPECT_TRUE(sink(kA).events.empty()) << "the connection stands";
+}
+
+TEST_F(ShmProviderTest, AHelloThatCannotBeSentIsSentLater) {
+  for (const int error_number : {ETOOMANYREFS, ENOBUFS, ENOMEM}) {
+    SetUp();
+    sink(kB).events.clear();
+    failing_send = {error_number, 2};
+    ASSERT_TRUE(connect(kA, kB));
+    ASSERT_EQ(try_send(kA, kB), Status::kOk);
+    ASSERT_TRUE(poll_both_until([&] { return sink(kB).events.size() == 1; }));
+    EXPECT_EQ(sink(kB).events[0].kind, RecordingSink::Kind::kMessage);
+    EXPECT_EQ(failing_send.failed, 2);
+  }
+}
+
+TEST_F(ShmProviderTest, AWelcomeThatCannotBeSentIsSentLater) {
+  ASSERT_TRUE(connect(kA, kB));
+  std::size_t sent = 0;
+  while (try_send(kA, kB) == Status::kOk) ++sent;
+  ASSERT_TRUE(put_to_sleep(kA));
+  failing_send = {ETOOMANYREFS, 1'000'000};
+  ASSERT_TRUE(put_to_sleep(kB));
+  EXPECT_EQ(sink(kB).events.size(), sent);
+  EXPECT_FALSE(is_readable(kA, 0)) << "it was told of room before the Welcome";
+  failing_send = {};
+  ASSERT_TRUE(is_readable(kB, kWaitMs)) << "nobody tries again";
+  at(kB).disarm();
+  poll_for_ms(kB, 5);
+  EXPECT_TRUE(is_readable(kA, kWaitMs));
+  poll_for_ms(kA, 5);
+  EXPECT_TRUE(sink(kA).events.empty());
+  ASSERT_TRUE(put_to_sleep(kB));
+  ASSERT_EQ(try_send(kA, kB), Status::kOk);
+  EXPECT_TRUE(is_readable(kB, kWaitMs));
 }
 
 TEST_F(ShmProviderTest, AConnectionWaitsUntilThereAreDescriptors) {
