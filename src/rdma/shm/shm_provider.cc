@@ -77,6 +77,7 @@ std::optional<Error> ShmProvider::set_up() {
   capabilities_.name = "shm";
   capabilities_.max_slot_bytes = std::min(kLongestSlotBytes, longest_payload(config_.ring_bytes));
   capabilities_.write = config_.bulk != BulkMethod::kStream;
+  if (capabilities_.write) let_peers_write();
   switch (config_.bulk) {
     case BulkMethod::kStream: capabilities_.write_threshold_bytes = SIZE_MAX; break;
     case BulkMethod::kCma: capabilities_.write_threshold_bytes = 4096; break;

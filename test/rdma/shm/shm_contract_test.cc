@@ -3,10 +3,14 @@
 
 #include <fcntl.h>
 #include <dlfcn.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+#include <cstdarg>
+#include <cstdio>
 
 #include "rdma/provider_contract.h"
 #include "rdma/shm/shm_world.h"
@@ -28,6 +32,7 @@ struct Failure {
   }
 };
 Failure failing_poll;
+int opened_to_all = 0;  // Calls of prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY).
 long pretended_page_bytes = 0;  // 0: the kernel's.
 Failure failing_copy;
 Failure failing_send;
@@ -43,7 +48,7 @@ extern "C" {
 
 int poll(pollfd* entries, nfds_t count, int timeout_ms) {
   // Of the library's own calls, which do not wait; the tests themselves use poll() too.
-  if (timeout_ms == 0 && count == 1 && entries->events == POLLRDHUP && failing_poll.strikes()) return -1;
+  if (timeout_ms == 0 && count == 1 && failing_poll.strikes()) return -1;
   static auto* const call = real<int(pollfd*, nfds_t, int)>("poll");
   return call(entries, count, timeout_ms);
 }
@@ -52,6 +57,20 @@ ssize_t sendmsg(int socket, const msghdr* message, int flags) {
   if (failing_send.strikes()) return -1;
   static auto* const call = real<ssize_t(int, const msghdr*, int)>("sendmsg");
   return call(socket, message, flags);
+}
+
+int prctl(int option, ...) noexcept {
+  va_list list;
+  va_start(list, option);
+  unsigned long rest[4];
+  for (unsigned long& argument : rest) argument = va_arg(list, unsigned long);
+  va_end(list);
+  if (option == PR_SET_PTRACER) {
+    opened_to_all += rest[0] == PR_SET_PTRACER_ANY;
+    return 0;
+  }
+  static auto* const call = real<int(int, ...)>("prctl");
+  return call(option, rest[0], rest[1], rest[2], rest[3]);
 }
 
 long sysconf(int name) noexcept {
@@ -201,6 +220,26 @@ TEST_F(ShmProviderTest, PagesOf64KiBAreSupportedAndGreaterOnesRefused) {
   pretended_page_bytes = 0;
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.error().message.find("pages of 131072 bytes"), std::string::npos);
+}
+
+TEST(BulkCopy, OpensTheProcessToItsPeersWhereYamaAsksForItOnly) {
+  const std::string file = testing::TempDir() + "/ptrace_scope." + std::to_string(::getpid());
+  const auto calls_at = [&](const char* scope) {
+    std::FILE* out = std::fopen(file.c_str(), "w");
+    EXPECT_NE(out, nullptr);
+    std::fputs(scope, out);
+    std::fclose(out);
+    opened_to_all = 0;
+    let_peers_write(file.c_str());
+    return opened_to_all;
+  };
+  EXPECT_EQ(calls_at("0\n"), 0);
+  EXPECT_EQ(calls_at("1\n"), 1);
+  EXPECT_EQ(calls_at("2\n"), 0);
+  ::unlink(file.c_str());
+  opened_to_all = 0;
+  let_peers_write(file.c_str());
+  EXPECT_EQ(opened_to_all, 0);
 }
 
 TEST_F(ShmProviderTest, AWriteToAPeerThatIsDyingFails) {
