@@ -18,7 +18,7 @@
 namespace ch3_offload {
 namespace {
 
-/// Where a longer slot no longer streams faster (docs/performance.md).
+/// A long message is a pipeline of slots: while one side copies a slot in, the other copies the one before out.
 constexpr std::size_t kLongestSlotBytes = (std::size_t{32} << 10) - kRecordHeaderBytes;
 
 /// Two descriptors per peer: take what we may have.
