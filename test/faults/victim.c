@@ -10,6 +10,24 @@
 
 enum { kVictim = 1, kLarge = 8 << 20 };
 
+/* The error of a probe is the probe's alone: what is done with a living process afterwards succeeds. */
+static int probe_until_error(int rank, int is_matched)
+{
+    int error, flag = 0, value = 0, size;
+    MPI_Message message;
+
+    do {
+        error = is_matched ?
+            MPI_Improbe(kVictim, 0, MPI_COMM_WORLD, &flag, &message, MPI_STATUS_IGNORE) :
+            MPI_Iprobe(kVictim, 0, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+    } while (error == MPI_SUCCESS && !flag);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (size == 3 && MPI_Sendrecv(&rank, 1, MPI_INT, 2 - rank, 1, &value, 1, MPI_INT, 2 - rank, 1, MPI_COMM_WORLD,
+                                  MPI_STATUS_IGNORE) != MPI_SUCCESS)
+        return MPI_SUCCESS;
+    return error;
+}
+
 int main(int argc, char **argv)
 {
     int rank, error = MPI_SUCCESS, class = MPI_SUCCESS;
@@ -53,6 +71,10 @@ int main(int argc, char **argv)
         error = MPI_Ssend(buffer, 1, MPI_CHAR, kVictim, 0, MPI_COMM_WORLD);
     else if (strcmp(how, "probe") == 0)
         error = MPI_Probe(kVictim, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    else if (strcmp(how, "iprobe") == 0)
+        error = probe_until_error(rank, 0);
+    else if (strcmp(how, "improbe") == 0)
+        error = probe_until_error(rank, 1);
     else if (strcmp(how, "barrier") == 0)
         error = MPI_Barrier(MPI_COMM_WORLD);
     if (error != MPI_SUCCESS)

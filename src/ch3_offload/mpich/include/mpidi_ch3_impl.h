@@ -136,10 +136,10 @@ typedef enum {
 
 void MPIDI_CH3I_Probe_found_nothing(int source, int context_id, MPIDI_CH3I_probe_kind_t kind);
 void MPIDI_CH3I_Probe_found_something(void);
-/* At the begin of a progress call: the error that a probe left for it. */
-int MPIDI_CH3I_Probe_error(void);
+/* At the begin of a progress call: the error that a probe left for it, and the probe that looked just before. */
+int MPIDI_CH3I_Probe_error(MPIDI_CH3I_probe_kind_t * looked);
 /* At the end of a progress call that does not block. */
-void MPIDI_CH3I_Probe_polled(int mpi_errno);
+void MPIDI_CH3I_Probe_polled(MPIDI_CH3I_probe_kind_t looked, int mpi_errno);
 /* Acts on the process manager's news of dead processes (SIGUSR1). */
 int MPIDI_CH3I_Failure_poll(void);
 

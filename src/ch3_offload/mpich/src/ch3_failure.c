@@ -146,7 +146,6 @@ int MPIDI_CH3_Connection_terminate(MPIDI_VC_t * vc)
  * that: an error left then would end up in somebody else's progress call. */
 static int probe_error = MPI_SUCCESS;
 static MPIDI_CH3I_probe_kind_t last_look = MPIDI_CH3I_PROBE_NONE;       /* fruitless, since the last progress call */
-static MPIDI_CH3I_probe_kind_t looked = MPIDI_CH3I_PROBE_NONE;  /* what last_look was when the progress call began */
 static int is_second_look = FALSE;      /* the next look, if any, is an MPID_I(m)probe's second */
 
 static MPIR_Comm *find_communicator(int context_id)
@@ -194,23 +193,22 @@ void MPIDI_CH3I_Probe_found_nothing(int source, int context_id, MPIDI_CH3I_probe
     MPIR_ERR_SETSIMPLE(probe_error, MPIX_ERR_PROC_FAILED, "**proc_failed");
 }
 
-int MPIDI_CH3I_Probe_error(void)
+int MPIDI_CH3I_Probe_error(MPIDI_CH3I_probe_kind_t * looked)
 {
     int mpi_errno = probe_error;
 
     probe_error = MPI_SUCCESS;
     is_second_look = FALSE;
-    looked = last_look;
+    *looked = last_look;
     last_look = MPIDI_CH3I_PROBE_NONE;
     return mpi_errno;
 }
 
-void MPIDI_CH3I_Probe_polled(int mpi_errno)
+void MPIDI_CH3I_Probe_polled(MPIDI_CH3I_probe_kind_t looked, int mpi_errno)
 {
     /* After an error MPID_Iprobe looks again nevertheless, MPID_Improbe does not. */
     is_second_look = looked == MPIDI_CH3I_PROBE_PLAIN ||
         (looked == MPIDI_CH3I_PROBE_MATCHED && mpi_errno == MPI_SUCCESS);
-    looked = MPIDI_CH3I_PROBE_NONE;
 }
 
 static int on_comm_created(MPIR_Comm * comm, void *param ATTRIBUTE((unused)))
@@ -257,7 +255,7 @@ int MPIDI_CH3I_Failure_init(void)
     communicators = NULL;
     failed_peers = 0;
     probe_error = MPI_SUCCESS;
-    last_look = looked = MPIDI_CH3I_PROBE_NONE;
+    last_look = MPIDI_CH3I_PROBE_NONE;
     is_second_look = FALSE;
 
     mpi_errno = MPIDI_CH3U_Comm_register_create_hook(on_comm_created, NULL);

@@ -249,13 +249,14 @@ static int progress_wait(MPID_Progress_state * state)
 int MPIDI_CH3I_Progress(int blocking, MPID_Progress_state * state)
 {
     int happened;
-    int mpi_errno = MPIDI_CH3I_Probe_error();
+    MPIDI_CH3I_probe_kind_t looked;
+    int mpi_errno = MPIDI_CH3I_Probe_error(&looked);
 
     if (blocking)
         return mpi_errno == MPI_SUCCESS ? progress_wait(state) : mpi_errno;
     if (mpi_errno == MPI_SUCCESS)
         mpi_errno = poll_once(&happened);
-    MPIDI_CH3I_Probe_polled(mpi_errno);
+    MPIDI_CH3I_Probe_polled(looked, mpi_errno);
     return mpi_errno;
 }
 
