@@ -106,7 +106,6 @@ Status Engine::State::connect(Peer& peer) noexcept {
       peer.credit_bytes += credit_bytes;
       peer.state = PeerState::kConnected;
       ++counters.connected_peers;
-      activate(peer);  // Not idle: the provider may have to be polled before what it takes can leave.
       trace(TraceEvent::kPeerConnected, peer.id, 0, credit_bytes);
       return Status::kOk;
     }
