@@ -82,26 +82,29 @@ std::string Simulation::report() const {
   return text.str();
 }
 
+void add(Counters& sum, const Counters& each) {
+  sum.sent_short += each.sent_short;
+  sum.sent_eager += each.sent_eager;
+  sum.sent_rendezvous += each.sent_rendezvous;
+  sum.sent_optimistic += each.sent_optimistic;
+  sum.sent_buffered += each.sent_buffered;
+  sum.bulk_written += each.bulk_written;
+  sum.bulk_bounced += each.bulk_bounced;
+  sum.received_expected += each.received_expected;
+  sum.received_unexpected += each.received_unexpected;
+  sum.dropped_payloads += each.dropped_payloads;
+  sum.credits_requested += each.credits_requested;
+  sum.credit_messages += each.credit_messages;
+  sum.cancelled_sends += each.cancelled_sends;
+  sum.failed_peers += each.failed_peers;
+  sum.connected_peers += each.connected_peers;
+}
+
 Counters Simulation::totals() const {
   Counters sum;
   for (const auto& process : processes_) {
     if (!process->alive) continue;
-    const Counters& each = process->engine->counters();
-    sum.sent_short += each.sent_short;
-    sum.sent_eager += each.sent_eager;
-    sum.sent_rendezvous += each.sent_rendezvous;
-    sum.sent_optimistic += each.sent_optimistic;
-    sum.sent_buffered += each.sent_buffered;
-    sum.bulk_written += each.bulk_written;
-    sum.bulk_bounced += each.bulk_bounced;
-    sum.received_expected += each.received_expected;
-    sum.received_unexpected += each.received_unexpected;
-    sum.dropped_payloads += each.dropped_payloads;
-    sum.credits_requested += each.credits_requested;
-    sum.credit_messages += each.credit_messages;
-    sum.cancelled_sends += each.cancelled_sends;
-    sum.failed_peers += each.failed_peers;
-    sum.connected_peers += each.connected_peers;
+    add(sum, process->engine->counters());
   }
   return sum;
 }

@@ -214,4 +214,7 @@ R* Simulation::live(Cookie cookie, Record::Kind kind, const char* callback) {
   return static_cast<R*>(record);
 }
 
+/// Adds the counters that make sense as sums; not the levels.
+void add(Counters& sum, const Counters& each);
+
 }  // namespace ch3_offload

@@ -47,20 +47,7 @@ TEST(Simulation, RandomProgramsObeyTheRulesOfMpi) {
     const double began = seconds();
     ASSERT_TRUE(simulation.run()) << simulation.report();
     commands += simulation.commands_given();
-    const Counters each = simulation.totals();
-    sum.sent_short += each.sent_short;
-    sum.sent_eager += each.sent_eager;
-    sum.sent_rendezvous += each.sent_rendezvous;
-    sum.sent_optimistic += each.sent_optimistic;
-    sum.sent_buffered += each.sent_buffered;
-    sum.bulk_written += each.bulk_written;
-    sum.bulk_bounced += each.bulk_bounced;
-    sum.received_expected += each.received_expected;
-    sum.received_unexpected += each.received_unexpected;
-    sum.dropped_payloads += each.dropped_payloads;
-    sum.credits_requested += each.credits_requested;
-    sum.cancelled_sends += each.cancelled_sends;
-    sum.failed_peers += each.failed_peers;
+    add(sum, simulation.totals());
     if (options.progress) {
       std::printf("seed %llu: %.2f s; so far %llu operations, %.0f a second\n", static_cast<unsigned long long>(seed),
                   seconds() - began, static_cast<unsigned long long>(commands), static_cast<double>(commands) / seconds());
