@@ -1,12 +1,12 @@
 # libch3offload. Add a source to the list of its layer (ARCHITECTURE.md: dependencies point down only).
 
 rdma_sources = \
+	src/rdma/cycle_clock.h \
+	src/rdma/file_descriptor.h \
 	src/rdma/provider.h \
 	src/rdma/shm/bulk_copy.cc \
 	src/rdma/shm/bulk_copy.h \
-	src/rdma/shm/cycle_clock.h \
 	src/rdma/shm/doorbell.h \
-	src/rdma/shm/file_descriptor.h \
 	src/rdma/shm/ring.h \
 	src/rdma/shm/shared_memory.cc \
 	src/rdma/shm/shared_memory.h \
@@ -16,10 +16,10 @@ rdma_sources = \
 	src/rdma/shm/shm_housekeeping.cc \
 	src/rdma/shm/shm_provider.cc \
 	src/rdma/shm/shm_provider.h \
-	src/rdma/shm/system_error.cc \
-	src/rdma/shm/system_error.h \
 	src/rdma/status.cc \
-	src/rdma/status.h
+	src/rdma/status.h \
+	src/rdma/system_error.cc \
+	src/rdma/system_error.h
 
 nic_sources = \
 	src/nic/engine.cc \

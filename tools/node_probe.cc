@@ -13,7 +13,7 @@
 #include "ch3_offload/settings.h"
 #include "ch3_offload/wait_policy.h"
 #include "rdma/shm/bulk_copy.h"
-#include "rdma/shm/file_descriptor.h"
+#include "rdma/file_descriptor.h"
 #include "rdma/shm/shm_provider.h"
 
 namespace ch3_offload {

@@ -8,8 +8,7 @@ Progressed Engine::post_receive(MatchBits bits, MatchBits ignore, const Payload&
                                 OperationId& operation, Envelope& envelope) noexcept {
   State& state = *state_;
   operation = kNoOperation;
-  if (auto* const message =
-          static_cast<IncomingMessage*>(state.matcher.find_unexpected(bits, ignore))) {
+  if (auto* const message = static_cast<IncomingMessage*>(state.matcher.find_unexpected(bits, ignore))) {
     return state.consume(*message, payload, cookie, &operation, envelope);
   }
   ReceiveOperation* const receive = state.receives.take();
@@ -147,9 +146,8 @@ Progressed Engine::State::consume(IncomingMessage& message, const Payload& paylo
 
 /// Answers an RTS for a receive that is in no queue. True: nothing is to be moved, the receive is done
 /// (and still the caller's). False: its data will come.
-bool Engine::State::start_transfer(ReceiveOperation& receive, Peer& peer,
-                                   std::uint32_t remote_operation, MatchBits bits,
-                                   std::size_t total_bytes, std::uint64_t number) noexcept {
+bool Engine::State::start_transfer(ReceiveOperation& receive, Peer& peer, std::uint32_t remote_operation,
+                                   MatchBits bits, std::size_t total_bytes, std::uint64_t number) noexcept {
   receive.peer = &peer;
   receive.message_bits = bits;
   receive.number = number;
@@ -176,8 +174,7 @@ bool Engine::State::start_transfer(ReceiveOperation& receive, Peer& peer,
   }
   const Capabilities& can = peer.provider->capabilities();
   unsigned flags = 0;
-  if (can.write && receive.payload.layout == nullptr &&
-      receive.wanted_bytes >= can.write_threshold_bytes &&
+  if (can.write && receive.payload.layout == nullptr && receive.wanted_bytes >= can.write_threshold_bytes &&
       peer.provider->register_memory(receive.payload.address, receive.wanted_bytes, receive.region) ==
           Status::kOk) {
     receive.registered = true;
@@ -197,8 +194,7 @@ ReceiveOperation* Engine::State::take_posted(MatchBits bits) noexcept {
 void Engine::State::finish_whole(ReceiveOperation& receive, Peer& peer, MatchBits bits,
                                  std::span<const std::byte> payload, std::uint64_t number) noexcept {
   scatter(receive.payload, 0, payload);
-  const Status status =
-      payload.size() > receive.payload.length_bytes ? Status::kTruncated : Status::kOk;
+  const Status status = payload.size() > receive.payload.length_bytes ? Status::kTruncated : Status::kOk;
   const Cookie cookie = receive.cookie;
   receives.give_back(receive);
   ++counters.received_expected;
@@ -315,8 +311,7 @@ bool Engine::State::on_eager(Peer& peer, std::span<const std::byte> message, boo
 bool Engine::State::on_eager_next(Peer& peer, std::span<const std::byte> message) noexcept {
   const auto part = message.subspan(sizeof(wire::CommonHeader));
   IncomingMessage* const incoming = peer.incoming;
-  if (incoming == nullptr || part.empty() ||
-      part.size() > incoming->total_bytes - incoming->received_bytes) {
+  if (incoming == nullptr || part.empty() || part.size() > incoming->total_bytes - incoming->received_bytes) {
     return false;
   }
   deliver_part(*incoming, part);
@@ -405,29 +400,31 @@ bool Engine::State::on_data(Peer& peer, std::span<const std::byte> message) noex
   const auto part = message.subspan(sizeof header);
   ReceiveOperation* const receive = receives.find(header.transfer);
   if (receive == nullptr || receive->peer != &peer || receive->state != ReceiveState::kAwaitingData ||
-      header.offset_bytes != receive->received_bytes || part.empty() ||
+      receive->written || header.offset_bytes != receive->received_bytes || part.empty() ||
       part.size() > receive->wanted_bytes - receive->received_bytes) {
     return false;
   }
   scatter(receive->payload, receive->received_bytes, part);
   receive->received_bytes += part.size();
   if (receive->received_bytes == receive->wanted_bytes) {
-    finish_receive(*receive,
-                   receive->wanted_bytes < receive->total_bytes ? Status::kTruncated : Status::kOk);
+    finish_receive(*receive, receive->wanted_bytes < receive->total_bytes ? Status::kTruncated : Status::kOk);
   }
   return true;
 }
 
-void Engine::State::on_write_arrived(PeerId id, Immediate immediate) noexcept {
+void Engine::State::on_write_arrived(PeerId id, Immediate immediate, std::size_t length_bytes) noexcept {
   Peer* const peer = known(id);
   if (peer == nullptr || peer->state == PeerState::kFailed || peer->doom != Status::kOk) return;
   ReceiveOperation* const receive = receives.find(static_cast<std::uint32_t>(immediate));
   if (receive == nullptr || receive->peer != peer || receive->state != ReceiveState::kAwaitingData ||
-      !receive->registered || receive->received_bytes != 0) {
+      !receive->registered || (receive->received_bytes != 0 && !receive->written) || length_bytes == 0 ||
+      length_bytes > receive->wanted_bytes - receive->received_bytes) {
     return doom(*peer, Status::kProtocol);
   }
-  finish_receive(*receive,
-                 receive->wanted_bytes < receive->total_bytes ? Status::kTruncated : Status::kOk);
+  receive->written = true;
+  receive->received_bytes += length_bytes;
+  if (receive->received_bytes < receive->wanted_bytes) return;
+  finish_receive(*receive, receive->wanted_bytes < receive->total_bytes ? Status::kTruncated : Status::kOk);
 }
 
 /// Takes a matched receive out of everything and frees it. No callback.

@@ -92,8 +92,9 @@ struct ReceiveOperation : PostedEntry {
   std::uint64_t number = 0;  ///< For the trace.
   std::size_t total_bytes = 0;
   std::size_t wanted_bytes = 0;    ///< min(total, capacity).
-  std::size_t received_bytes = 0;  ///< Bounced parts so far.
+  std::size_t received_bytes = 0;  ///< Parts so far, written or bounced.
   bool registered = false;         ///< `region` is live and the peer may write to it.
+  bool written = false;            ///< A part was written: no other may be bounced.
   MemoryRegion region{};
   ListHook<ReceiveOperation> peer_hook{};  ///< Peer::receives, while kStreaming or kAwaitingData.
 };
@@ -292,7 +293,7 @@ struct Engine::State final : Sink {
 
   // Sink
   void on_message(PeerId id, std::span<const std::byte> message) noexcept override;
-  void on_write_arrived(PeerId id, Immediate immediate) noexcept override;
+  void on_write_arrived(PeerId id, Immediate immediate, std::size_t length_bytes) noexcept override;
   void on_write_done(PeerId id, WorkId work, Status status) noexcept override;
   void on_peer_down(PeerId id, Status reason) noexcept override;
 };

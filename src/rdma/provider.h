@@ -55,9 +55,9 @@ struct RemoteMemory {
 
 /// What a provider can do; constant after it was made.
 struct Capabilities {
-  std::string_view name;             ///< "shm", "verbs", "fake": for logs and the trace.
-  std::size_t max_slot_bytes = 0;    ///< Longest message that reserve() grants.
-  bool write = false;                ///< write() may work (a peer can still refuse: kUnsupported).
+  std::string_view name;           ///< "shm", "verbs", "fake": for logs and the trace.
+  std::size_t max_slot_bytes = 0;  ///< Longest message that reserve() grants.
+  bool write = false;              ///< write() may work (a peer can still refuse: kUnsupported).
   /// write() is expected to beat copying through slots from this length on; SIZE_MAX: never.
   std::size_t write_threshold_bytes = SIZE_MAX;
 };
@@ -71,9 +71,9 @@ class Sink {
   /// A slot arrived from `peer`. `message` is valid during the call only.
   virtual void on_message(PeerId peer, std::span<const std::byte> message) noexcept = 0;
 
-  /// A peer's write finished here; all its bytes are visible. Ordered with that peer's slots that
-  /// were committed after the write was posted.
-  virtual void on_write_arrived(PeerId peer, Immediate immediate) noexcept = 0;
+  /// `length_bytes` of a peer's write are here and visible. A long write may come in parts, each with the
+  /// immediate, in any order; a part comes once. Not ordered with slots.
+  virtual void on_write_arrived(PeerId peer, Immediate immediate, std::size_t length_bytes) noexcept = 0;
 
   /// A local write is complete: its source may be reused. Status kOk, or kPeerFailed, or
   /// kUnsupported (nothing was written; use another protocol).
@@ -110,23 +110,21 @@ class Provider {
   virtual Result<std::monostate> connect(PeerId peer, std::string_view address) = 0;
 
   /// Makes memory usable for write(), at either end. kNoMemory: refused; bounce instead.
-  virtual Status register_memory(void* address, std::size_t length_bytes,
-                                 MemoryRegion& region) noexcept = 0;
+  virtual Status register_memory(void* address, std::size_t length_bytes, MemoryRegion& region) noexcept = 0;
   virtual void deregister_memory(MemoryRegion& region) noexcept = 0;
 
   /// Grants `slot` of exactly `length_bytes` (1 .. max_slot_bytes) for the next message to `peer`,
   /// which must be connected. The caller fills it and calls commit(); no other call on this peer may
   /// come between. Not committed: the slot is taken back by the next reserve().
   /// kAgain: no room; retry after poll(). kPeerFailed.
-  virtual Status reserve(PeerId peer, std::size_t length_bytes,
-                         std::span<std::byte>& slot) noexcept = 0;
+  virtual Status reserve(PeerId peer, std::size_t length_bytes, std::span<std::byte>& slot) noexcept = 0;
 
   /// Sends the first `length_bytes` (at most what was reserved, at least 1) of the reserved slot.
   virtual void commit(PeerId peer, std::size_t length_bytes) noexcept = 0;
 
-  /// Writes local memory (inside `region`) to the peer's, then delivers `immediate` there and
-  /// on_write_done(work) here, from a later poll() or before returning. In order with slots: a slot
-  /// committed later arrives later. The source stays untouched until on_write_done.
+  /// Writes local memory (inside `region`) to the peer's, delivers `immediate` there (on_write_arrived, with as many
+  /// parts as the provider likes) and on_write_done(work) here, from a later poll() or before returning. Not
+  /// ordered with slots. The source stays untouched until on_write_done.
   /// kAgain: no room, nothing done. kUnsupported: nothing delivered (the destination may be overwritten in
   /// part), now or ever for this peer.
   /// kPeerFailed.

@@ -155,7 +155,8 @@ TEST_F(EngineFuzz, ForgedMessagesHarmNobodyElse) {
         ++attacks;
         attack(random_message());
         if (random.chance(0.05)) {
-          network->inject_immediate(PeerId{kAttacker}, PeerId{kVictim}, Immediate{random_id()});
+          network->inject_immediate(PeerId{kAttacker}, PeerId{kVictim}, Immediate{random_id()},
+                                    random.below(5000));
         }
       }
       if (random.chance(0.5)) step();

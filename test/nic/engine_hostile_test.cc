@@ -91,7 +91,7 @@ TEST_F(EngineHostile, IdsThatNameNothingAreRefused) {
       expect_refused();
     }
     make_three();
-    network->inject_immediate(PeerId{kAttacker}, PeerId{kVictim}, Immediate{id});
+    network->inject_immediate(PeerId{kAttacker}, PeerId{kVictim}, Immediate{id}, 1);
     expect_refused();
   }
 }
@@ -154,7 +154,7 @@ TEST_F(EngineHostile, AnImmediateForAReceiveThatIsNotWrittenToIsRefused) {
   network_config.write_threshold_bytes = 2000;
   make_three();
   TestReceive request(1000);
-  network->inject_immediate(PeerId{kAttacker}, PeerId{kVictim}, Immediate{open_transfer(request)});
+  network->inject_immediate(PeerId{kAttacker}, PeerId{kVictim}, Immediate{open_transfer(request)}, 1000);
   expect_refused();
   EXPECT_EQ(outcome(request)->status, Status::kProtocol);
 }
@@ -179,9 +179,28 @@ TEST_F(EngineHostile, ATransferIsWrittenOrBouncedNotBoth) {
   TestReceive request(kLong);
   const std::uint32_t transfer = open_transfer(request);
   attack(forged::data(transfer, 0, 10));
-  network->inject_immediate(PeerId{kAttacker}, PeerId{kVictim}, Immediate{transfer});
+  network->inject_immediate(PeerId{kAttacker}, PeerId{kVictim}, Immediate{transfer}, kLong - 10);
   expect_refused();
   EXPECT_EQ(outcome(request)->status, Status::kProtocol);
+}
+
+TEST_F(EngineHostile, ATransferThatIsWrittenMustKeepToItsLength) {
+  const std::vector<std::size_t> cases[] = {{kLong + 1}, {0}, {10, kLong - 9}, {10, 0}, {10, SIZE_MAX}};
+  for (const auto& parts : cases) {
+    make_three();
+    TestReceive request(kLong);
+    const std::uint32_t transfer = open_transfer(request);
+    for (const std::size_t length : parts)
+      network->inject_immediate(PeerId{kAttacker}, PeerId{kVictim}, Immediate{transfer}, length);
+    expect_refused();
+    EXPECT_EQ(outcome(request)->status, Status::kProtocol);
+  }
+  make_three();
+  TestReceive request(kLong);
+  const std::uint32_t transfer = open_transfer(request);
+  network->inject_immediate(PeerId{kAttacker}, PeerId{kVictim}, Immediate{transfer}, 10);
+  attack(forged::data(transfer, 10, 10));
+  expect_refused();
 }
 
 TEST_F(EngineHostile, ASendThatIsAskedForMoreThanItHasIsNotSent) {
@@ -353,7 +372,7 @@ TEST_F(EngineHostile, ACancelThatNamesNothingIsAnswered) {
 TEST_F(EngineHostile, AProcessOutsideTheJobIsNotHeard) {
   make_three();
   network->inject(PeerId{1000}, PeerId{kVictim}, forged::eager(10));
-  network->inject_immediate(PeerId{1000}, PeerId{kVictim}, Immediate{1});
+  network->inject_immediate(PeerId{1000}, PeerId{kVictim}, Immediate{1}, 1);
   settle();
   EXPECT_TRUE(at(kVictim).failures.empty());
   EXPECT_EQ(at(kVictim).counters().unexpected_depth, 0u);

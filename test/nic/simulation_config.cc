@@ -32,6 +32,7 @@ SimulationConfig SimulationConfig::from_seed(std::uint64_t seed, std::uint64_t o
   network.write_threshold_bytes = one_of<std::size_t>(random, {0, 1, 1000, 20'000, SIZE_MAX});
   network.pair_without_write_probability = one_of(random, {0.0, 0.0, 0.3});
   network.late_unsupported_probability = one_of(random, {0.0, 0.0, 0.2});
+  network.split_write_probability = one_of(random, {0.0, 0.2, 0.9});
   network.registration_refused_probability = one_of(random, {0.0, 0.0, 0.2, 0.9});
   network.pinned_budget_bytes = one_of<std::size_t>(random, {SIZE_MAX, SIZE_MAX, 100'000, 1'000'000});
 
@@ -80,7 +81,7 @@ std::string SimulationConfig::describe() const {
        << " ns, slow " << network.slow_probability << ", again " << network.again_probability << ", write "
        << network.write << " from " << network.write_threshold_bytes << ", pairs without "
        << network.pair_without_write_probability << ", late unsupported " << network.late_unsupported_probability
-       << ", registration refused " << network.registration_refused_probability << ", pinned budget "
+       << ", split writes " << network.split_write_probability << ", registration refused " << network.registration_refused_probability << ", pinned budget "
        << network.pinned_budget_bytes;
   return text.str();
 }

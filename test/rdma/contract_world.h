@@ -69,6 +69,7 @@ class RecordingSink final : public Sink {
     PeerId peer;
     std::vector<std::byte> bytes{};
     Immediate immediate{};
+    std::size_t length_bytes = 0;  ///< kWriteArrived.
     WorkId work{};
     Status status = Status::kOk;
   };
@@ -77,8 +78,9 @@ class RecordingSink final : public Sink {
     events.push_back({.kind = Kind::kMessage, .peer = peer, .bytes = {message.begin(), message.end()}});
     if (reaction) reaction(events.back());
   }
-  void on_write_arrived(PeerId peer, Immediate immediate) noexcept override {
-    events.push_back({.kind = Kind::kWriteArrived, .peer = peer, .immediate = immediate});
+  void on_write_arrived(PeerId peer, Immediate immediate, std::size_t length_bytes) noexcept override {
+    events.push_back(
+        {.kind = Kind::kWriteArrived, .peer = peer, .immediate = immediate, .length_bytes = length_bytes});
   }
   void on_write_done(PeerId peer, WorkId work, Status status) noexcept override {
     events.push_back({.kind = Kind::kWriteDone, .peer = peer, .work = work, .status = status});

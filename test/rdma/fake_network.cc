@@ -39,7 +39,8 @@ FakeNetwork::Link& FakeNetwork::link(PeerId from, PeerId to) {
     entry->from = from;
     entry->to = to;
     // A property of the pair, not of the moment: asked for again, the answer is the same.
-    entry->without_write = SeededRandom(config_.seed ^ mix64(key)).chance(config_.pair_without_write_probability);
+    entry->without_write =
+        SeededRandom(config_.seed ^ mix64(key)).chance(config_.pair_without_write_probability);
   }
   return *entry;
 }
@@ -108,11 +109,19 @@ void FakeNetwork::arrive_write(Link& link, std::unique_ptr<Item> item) {
   }
   ++writes_delivered_;
   bytes_delivered_ += item->length_bytes;
-  auto arrived = std::make_unique<Item>();
-  arrived->kind = FakeItemKind::kWriteArrived;
-  arrived->peer = link.from;
-  arrived->immediate = item->immediate;
-  process(link.to)->enqueue(std::move(arrived));
+  // In parts now and then, as a provider may.
+  for (std::size_t told = 0; told < item->length_bytes || told == 0;) {
+    const std::size_t left = item->length_bytes - told;
+    const bool split = left > 1 && random_.chance(config_.split_write_probability);
+    auto arrived = std::make_unique<Item>();
+    arrived->kind = FakeItemKind::kWriteArrived;
+    arrived->peer = link.from;
+    arrived->immediate = item->immediate;
+    arrived->length_bytes = split ? random_.between(1, left - 1) : left;
+    told += arrived->length_bytes;
+    process(link.to)->enqueue(std::move(arrived));
+    if (item->length_bytes == 0) break;
+  }
   acknowledge(link, std::move(item), Status::kOk);
 }
 
@@ -125,7 +134,8 @@ bool FakeNetwork::copy_write(const Item& item, std::size_t length_bytes) {
                            item.length_bytes) == nullptr) {
     // A receiver that has given up on the sender takes its memory back, as it may.
     if (!link.severed) {
-      violation(link.from, "wrote outside a live registration of process " + std::to_string(index_of(link.to)));
+      violation(link.from,
+                "wrote outside a live registration of process " + std::to_string(index_of(link.to)));
     }
     return false;
   }
@@ -185,11 +195,11 @@ void FakeNetwork::plan_notice(Link& survivor_to_dead) {
 void FakeNetwork::notice_death(Link& outgoing) {
   FakeProvider* const survivor = process(outgoing.from);
   if (survivor == nullptr) return;
-  // All that will arrive, and all completions, come first.
+  // All that will arrive, and all completions, come first: also those of the same nanosecond.
   Link& incoming = link(outgoing.to, outgoing.from);
-  std::uint64_t wait_until_ns = outgoing.last_acknowledge_ns;
+  std::uint64_t wait_until_ns = outgoing.last_acknowledge_ns + 1;
   for (const std::unique_ptr<Item>& item : incoming.in_flight) {
-    if (!item->lost) wait_until_ns = std::max(wait_until_ns, incoming.last_arrival_ns);
+    if (!item->lost) wait_until_ns = std::max(wait_until_ns, incoming.last_arrival_ns + 1);
   }
   if (wait_until_ns > now_ns_) return schedule(wait_until_ns, EventKind::kDeathNotice, outgoing);
   outgoing.failed = true;
@@ -259,7 +269,7 @@ void FakeNetwork::inject(PeerId from, PeerId to, std::span<const std::byte> mess
   post(path, item.release());
 }
 
-void FakeNetwork::inject_immediate(PeerId from, PeerId to, Immediate immediate) {
+void FakeNetwork::inject_immediate(PeerId from, PeerId to, Immediate immediate, std::size_t length_bytes) {
   Link& path = link(from, to);
   auto item = std::make_unique<Item>();
   item->kind = FakeItemKind::kWriteArrived;
@@ -267,6 +277,7 @@ void FakeNetwork::inject_immediate(PeerId from, PeerId to, Immediate immediate) 
   item->peer = from;
   item->link = &path;
   item->immediate = immediate;
+  item->length_bytes = length_bytes;
   post(path, item.release());
 }
 

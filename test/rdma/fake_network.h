@@ -22,21 +22,21 @@ struct FakeNetwork::Item {
   WorkId work{};
   std::unique_ptr<std::byte[]> bytes;  ///< kMessage; kWrite of a dead sender (its memory is gone).
   std::size_t length_bytes = 0;
-  const std::byte* source = nullptr;   ///< kWrite.
+  const std::byte* source = nullptr;  ///< kWrite.
   std::uint64_t source_key = 0;
   RemoteMemory destination{};
-  Link* link = nullptr;                ///< kMessage: where its slot is returned.
-  Item* next = nullptr;                ///< In an inbox.
+  Link* link = nullptr;  ///< kMessage: where its slot is returned.
+  Item* next = nullptr;  ///< In an inbox.
 };
 
 /// From one process to another. Made on first use, kept for the network's life.
 struct FakeNetwork::Link {
   PeerId from{};
   PeerId to{};
-  bool connected = false;      ///< `from` called connect().
-  bool severed = false;        ///< Nothing posted from now on arrives.
-  bool failed = false;         ///< `from` will be, or was, told that `to` is gone.
-  bool notice_planned = false; ///< A kDeathNotice for `from` is scheduled or happened.
+  bool connected = false;       ///< `from` called connect().
+  bool severed = false;         ///< Nothing posted from now on arrives.
+  bool failed = false;          ///< `from` will be, or was, told that `to` is gone.
+  bool notice_planned = false;  ///< A kDeathNotice for `from` is scheduled or happened.
   bool without_write = false;
   std::uint32_t slots_in_use = 0;
   std::uint64_t last_arrival_ns = 0;

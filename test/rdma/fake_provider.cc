@@ -218,7 +218,7 @@ void FakeProvider::deliver(Sink& sink, Item& item) noexcept {
       std::memset(item.bytes.get(), kPoison, item.length_bytes);
       if (!item.injected) --item.link->slots_in_use;
       break;
-    case FakeItemKind::kWriteArrived: sink.on_write_arrived(item.peer, item.immediate); break;
+    case FakeItemKind::kWriteArrived: sink.on_write_arrived(item.peer, item.immediate, item.length_bytes); break;
     case FakeItemKind::kWriteDone: {
       const auto region = regions_.find(item.source_key);
       if (region != regions_.end()) --region->second.writes_in_flight;

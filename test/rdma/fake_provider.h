@@ -38,15 +38,16 @@ struct FakeConfig {
   std::uint32_t slots_per_pair = 64;
   std::uint64_t least_delay_ns = 500;
   std::uint64_t most_delay_ns = 3000;
-  double slow_probability = 0;          ///< A message that takes slow_delay_ns instead.
+  double slow_probability = 0;  ///< A message that takes slow_delay_ns instead.
   std::uint64_t slow_delay_ns = 1'000'000;
-  double again_probability = 0;         ///< reserve() and write() say kAgain though there is room.
-  bool write = true;                    ///< Capabilities::write.
+  double again_probability = 0;  ///< reserve() and write() say kAgain though there is room.
+  bool write = true;             ///< Capabilities::write.
   std::size_t write_threshold_bytes = 4096;
   double pair_without_write_probability = 0;  ///< Ordered pairs whose write() says kUnsupported.
   double late_unsupported_probability = 0;    ///< Writes whose on_write_done says kUnsupported.
+  double split_write_probability = 0.2;       ///< Of one more part of a write.
   double registration_refused_probability = 0;
-  std::size_t pinned_budget_bytes = SIZE_MAX;  ///< A process; more is kNoMemory.
+  std::size_t pinned_budget_bytes = SIZE_MAX;      ///< A process; more is kNoMemory.
   double pair_without_connection_probability = 0;  ///< Ordered pairs whose connect() is kUnreachable.
   std::uint64_t most_death_notice_delay_ns = 50'000;
 };
@@ -78,8 +79,8 @@ class FakeNetwork {
 
   /// Delivers bytes as if `from` had sent them, in order with what it sends. For hostile traffic.
   void inject(PeerId from, PeerId to, std::span<const std::byte> message);
-  /// Delivers an immediate that no write() was posted for.
-  void inject_immediate(PeerId from, PeerId to, Immediate immediate);
+  /// Delivers an immediate, and the length of a write, that no write() was posted for.
+  void inject_immediate(PeerId from, PeerId to, Immediate immediate, std::size_t length_bytes);
   /// Called with every message as it is committed; may change the bytes, or inject() others before it.
   std::function<void(PeerId from, PeerId to, std::span<std::byte>)> tamper;
 
@@ -147,9 +148,8 @@ class FakeProvider final : public Provider {
   void deregister_memory(MemoryRegion& region) noexcept override;
   Status reserve(PeerId peer, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override;
   void commit(PeerId peer, std::size_t length_bytes) noexcept override;
-  Status write(PeerId peer, const std::byte* source, std::size_t length_bytes,
-               const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
-               WorkId work) noexcept override;
+  Status write(PeerId peer, const std::byte* source, std::size_t length_bytes, const MemoryRegion& region,
+               RemoteMemory destination, Immediate immediate, WorkId work) noexcept override;
   std::size_t poll(Sink& sink, std::size_t budget) noexcept override;
   bool arm() noexcept override { return inbox_head_ == nullptr; }
   void disarm() noexcept override {}

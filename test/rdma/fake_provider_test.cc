@@ -266,12 +266,13 @@ TEST(FakeNetwork, InjectedBytesArriveInOrderWithRealOnes) {
   ASSERT_EQ(pair.send(kA, kB, {std::byte{1}}), Status::kOk);
   const std::byte forged[] = {std::byte{2}};
   pair.world.network().inject(kA, kB, forged);
-  pair.world.network().inject_immediate(kA, kB, Immediate{77});
+  pair.world.network().inject_immediate(kA, kB, Immediate{77}, 5);
   ASSERT_EQ(pair.send(kA, kB, {std::byte{3}}), Status::kOk);
   pair.run();
   ASSERT_EQ(pair.sinks[1].events.size(), 4u);
   EXPECT_EQ(pair.sinks[1].events[1].bytes[0], std::byte{2});
   EXPECT_EQ(pair.sinks[1].events[2].immediate, Immediate{77});
+  EXPECT_EQ(pair.sinks[1].events[2].length_bytes, 5u);
   EXPECT_EQ(pair.sinks[1].events[3].bytes[0], std::byte{3});
 }
 

@@ -12,7 +12,7 @@
 #include <cstring>
 #include <vector>
 
-#include "rdma/shm/file_descriptor.h"
+#include "rdma/file_descriptor.h"
 
 namespace ch3_offload {
 namespace {

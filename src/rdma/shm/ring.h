@@ -52,8 +52,16 @@ constexpr std::size_t record_bytes(std::size_t payload_bytes) noexcept {
 
 enum class RecordKind : std::uint32_t {
   kMessage = 1,
-  kWrite = 2,  ///< Payload: the immediate (4 bytes).
+  kWrite = 2,  ///< Payload: WriteRecord.
 };
+
+/// Payload of a kWrite record: so much of a transfer is in place.
+struct WriteRecord {
+  std::uint32_t immediate = 0;
+  std::uint32_t reserved = 0;  ///< 0.
+  std::uint64_t length_bytes = 0;
+};
+static_assert(sizeof(WriteRecord) == 16 && offsetof(WriteRecord, length_bytes) == 8);
 
 /// The first words of the file. Both sides map it writable; each field has one writer.
 struct RingControl {
@@ -194,7 +202,7 @@ class RingConsumer : public RingEnd {
     const bool is_message = kind == static_cast<std::uint32_t>(RecordKind::kMessage);
     const bool is_write = kind == static_cast<std::uint32_t>(RecordKind::kWrite);
     if (!RecordHeader::is_at(header, position_) || length == 0 || length > longest_payload(ring_bytes()) ||
-        !(is_message || (is_write && length == sizeof(std::uint32_t)))) [[unlikely]]
+        !(is_message || (is_write && length == sizeof(WriteRecord)))) [[unlikely]]
       return false;
     record = {static_cast<RecordKind>(kind), {at(position_) + kRecordHeaderBytes, length}};
     return true;

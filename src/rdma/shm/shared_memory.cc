@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <string>
 
-#include "rdma/shm/system_error.h"
+#include "rdma/system_error.h"
 
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -32,11 +32,11 @@ void Mapping::reset() noexcept {
 
 Result<FileDescriptor> make_shared_file(const char* name, std::size_t length_bytes) {
   FileDescriptor file(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!file.valid()) return system_error("memfd_create", errno);
+  if (!file.valid()) return system_error("shm: memfd_create", errno);
   if (::ftruncate(file.get(), static_cast<off_t>(length_bytes)) != 0)
-    return system_error("ftruncate of shared memory", errno);
+    return system_error("shm: ftruncate of shared memory", errno);
   if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
-    return system_error("sealing shared memory", errno);
+    return system_error("shm: sealing shared memory", errno);
   return file;
 }
 
@@ -56,7 +56,7 @@ bool is_sealed_file(const FileDescriptor& file, std::size_t length_bytes) noexce
 Result<Mapping> map_shared(const FileDescriptor& file, std::size_t length_bytes, Access access) {
   const int protection = access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
   void* address = ::mmap(nullptr, length_bytes, protection, MAP_SHARED, file.get(), 0);
-  if (address == MAP_FAILED) return system_error("mapping shared memory", errno);
+  if (address == MAP_FAILED) return system_error("shm: mapping shared memory", errno);
   Mapping mapping(static_cast<std::byte*>(address), length_bytes);
   static_cast<void>(::madvise(address, length_bytes, MADV_DONTFORK));
   return mapping;
@@ -65,7 +65,7 @@ Result<Mapping> map_shared(const FileDescriptor& file, std::size_t length_bytes,
 Result<Mapping> map_mirrored(const FileDescriptor& file, std::size_t once_bytes, std::size_t twice_bytes) {
   const std::size_t total = once_bytes + 2 * twice_bytes;
   void* address = ::mmap(nullptr, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (address == MAP_FAILED) return system_error("reserving address space for a ring", errno);
+  if (address == MAP_FAILED) return system_error("shm: reserving address space for a ring", errno);
   Mapping mapping(static_cast<std::byte*>(address), total);
   const auto map_part = [&](std::size_t at, std::size_t length, std::size_t file_offset) {
     return ::mmap(mapping.address() + at, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(),
@@ -73,7 +73,7 @@ Result<Mapping> map_mirrored(const FileDescriptor& file, std::size_t once_bytes,
   };
   if (!map_part(0, once_bytes + twice_bytes, 0) ||
       !map_part(once_bytes + twice_bytes, twice_bytes, once_bytes))
-    return system_error("mapping a ring", errno);
+    return system_error("shm: mapping a ring", errno);
   static_cast<void>(::madvise(address, total, MADV_DONTFORK));
   return mapping;
 }

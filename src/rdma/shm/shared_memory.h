@@ -11,7 +11,7 @@
 
 #include <cstddef>
 
-#include "rdma/shm/file_descriptor.h"
+#include "rdma/file_descriptor.h"
 #include "rdma/status.h"
 
 namespace ch3_offload {

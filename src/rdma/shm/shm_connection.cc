@@ -12,7 +12,7 @@
 #include <charconv>
 #include <cstring>
 
-#include "rdma/shm/system_error.h"
+#include "rdma/system_error.h"
 
 namespace ch3_offload {
 namespace {
@@ -80,11 +80,11 @@ std::optional<ShmAddress> ShmAddress::parse(std::string_view text) noexcept {
 Result<std::uint64_t> read_node_id() {
   std::array<std::byte, 64> boot_id{};
   const FileDescriptor file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return system_error("opening /proc/sys/kernel/random/boot_id", errno);
+  if (!file.valid()) return system_error("shm: opening /proc/sys/kernel/random/boot_id", errno);
   const ssize_t length = ::read(file.get(), boot_id.data(), boot_id.size());
-  if (length <= 0) return system_error("reading /proc/sys/kernel/random/boot_id", errno);
+  if (length <= 0) return system_error("shm: reading /proc/sys/kernel/random/boot_id", errno);
   struct stat space {};
-  if (::stat("/proc/self/ns/net", &space) != 0) return system_error("stat of /proc/self/ns/net", errno);
+  if (::stat("/proc/self/ns/net", &space) != 0) return system_error("shm: stat of /proc/self/ns/net", errno);
   const std::uint64_t inode = space.st_ino;
   std::uint64_t hash =
       fnv1a(0xCBF2'9CE4'8422'2325u, std::span(boot_id).first(static_cast<std::size_t>(length)));
@@ -114,7 +114,7 @@ bool check_welcome(std::span<const std::byte> bytes) noexcept {
 
 Result<FileDescriptor> make_socket() {
   FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.valid()) return system_error("making a Unix-domain socket", errno);
+  if (!socket.valid()) return system_error("shm: making a Unix-domain socket", errno);
   return socket;
 }
 
@@ -124,9 +124,9 @@ Result<FileDescriptor> listen_at(const ShmAddress& address) {
   sockaddr_un name;
   const socklen_t length = fill_socket_name(address, name);
   if (::bind(socket.value().get(), reinterpret_cast<const sockaddr*>(&name), length) != 0)
-    return system_error("binding a Unix-domain socket", errno);
+    return system_error("shm: binding a Unix-domain socket", errno);
   if (::listen(socket.value().get(), kBacklog) != 0)
-    return system_error("listening on a Unix-domain socket", errno);
+    return system_error("shm: listening on a Unix-domain socket", errno);
   return socket;
 }
 
@@ -139,7 +139,7 @@ Result<ConnectProgress> connect_to(const FileDescriptor& socket, const ShmAddres
   } while (result != 0 && errno == EINTR);
   if (result == 0) return ConnectProgress::kConnected;
   if (errno == EAGAIN) return ConnectProgress::kBacklogFull;
-  return system_error("connecting to a local process (is it still running?)", errno);
+  return system_error("shm: connecting to a local process (is it still running?)", errno);
 }
 
 FileDescriptor accept_from(const FileDescriptor& listener, int& error_number) noexcept {

@@ -21,7 +21,7 @@
 #include <string_view>
 
 #include "rdma/provider.h"
-#include "rdma/shm/file_descriptor.h"
+#include "rdma/file_descriptor.h"
 
 namespace ch3_offload {
 

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "rdma/shm/cycle_clock.h"
+#include "rdma/cycle_clock.h"
 #include "rdma/shm/shm_provider.h"
 
 namespace ch3_offload {
@@ -101,8 +101,8 @@ Status ShmProvider::write(PeerId id, const std::byte* source, std::size_t length
   if (peer->sending != Status::kOk) return peer->sending;
   if (!capabilities_.write || peer->write_refused) return Status::kUnsupported;
   if (writes_done_end_ - writes_done_begin_ == kMostWritesDone) return Status::kAgain;
-  if (!peer->out.has_room(sizeof immediate)) {
-    if (const Status status = no_room(*peer, sizeof immediate); status != Status::kOk) return status;
+  if (!peer->out.has_room(sizeof(WriteRecord))) {
+    if (const Status status = no_room(*peer, sizeof(WriteRecord)); status != Status::kOk) return status;
   }
   // Connected later, when the listener has room: only then the pid is known.
   if (peer->out_file.valid()) return Status::kAgain;
@@ -123,8 +123,9 @@ Status ShmProvider::write(PeerId id, const std::byte* source, std::size_t length
       // ESRCH: it is about to end, or its first thread did; no setting forbids it.
       return refuse_write(*peer, errno == ESRCH ? nullptr : std::strerror(errno));
   }
-  std::memcpy(peer->out.payload(), &immediate, sizeof immediate);
-  publish(*peer, RecordKind::kWrite, sizeof immediate);
+  const WriteRecord record{static_cast<std::uint32_t>(immediate), 0, length_bytes};
+  std::memcpy(peer->out.payload(), &record, sizeof record);
+  publish(*peer, RecordKind::kWrite, sizeof record);
   writes_done_[writes_done_end_++ % kMostWritesDone] = {id, work};
   wake_sleeper(true);
   return Status::kOk;
@@ -212,9 +213,9 @@ std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budge
     if (record.kind == RecordKind::kMessage) {
       sink.on_message(peer.id, record.payload);
     } else {
-      Immediate immediate;
-      std::memcpy(&immediate, record.payload.data(), sizeof immediate);
-      sink.on_write_arrived(peer.id, immediate);
+      WriteRecord write;
+      std::memcpy(&write, record.payload.data(), sizeof write);
+      sink.on_write_arrived(peer.id, Immediate{write.immediate}, write.length_bytes);
     }
     ring.advance(record);
     if (ring.unreleased_bytes() >= release_bytes && ring.release()) wake_sender(peer);

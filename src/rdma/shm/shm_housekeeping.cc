@@ -14,7 +14,7 @@
 #include <string>
 
 #include "rdma/shm/shm_provider.h"
-#include "rdma/shm/system_error.h"
+#include "rdma/system_error.h"
 
 namespace ch3_offload {
 
@@ -226,7 +226,7 @@ void ShmProvider::run_short(const char* what, int error_number) noexcept {
   wake_sleeper(false);
   if (shortage_logged_) return;
   shortage_logged_ = true;
-  log("%s", system_error(what, error_number).message.c_str());
+  log("%s", system_error(std::string("shm: ") + what, error_number).message.c_str());
 }
 
 /// Does what run_short() left, and watches again what was not watched meanwhile.

@@ -12,8 +12,8 @@
 #include <cstdarg>
 #include <cstdio>
 
-#include "rdma/shm/cycle_clock.h"
-#include "rdma/shm/system_error.h"
+#include "rdma/cycle_clock.h"
+#include "rdma/system_error.h"
 
 namespace ch3_offload {
 namespace {
@@ -56,16 +56,16 @@ std::optional<Error> ShmProvider::set_up() {
   if (!node_id.ok()) return node_id.error();
   address_.node_id = node_id.value();
   if (!draw_random(std::as_writable_bytes(std::span(address_.socket_id))))
-    return system_error("getrandom", errno);
+    return system_error("shm: getrandom", errno);
 
   Result<FileDescriptor> listener = listen_at(address_);
   if (!listener.ok()) return listener.error();
   listener_ = std::move(listener.value());
   epoll_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_.valid() || !watch(listener_, WatchKind::kListener, 0))
-    return system_error("making an epoll descriptor", errno);
+    return system_error("shm: making an epoll descriptor", errno);
   alarm_ = FileDescriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  if (!alarm_.valid() || !watch(alarm_, WatchKind::kAlarm, 0)) return system_error("making a timer", errno);
+  if (!alarm_.valid() || !watch(alarm_, WatchKind::kAlarm, 0)) return system_error("shm: making a timer", errno);
 
   Result<FileDescriptor> file = make_shared_file("ch3-offload-doorbell", kDoorbellBytes);
   if (!file.ok()) return file.error();
@@ -179,7 +179,7 @@ std::optional<Error> ShmProvider::try_connect(Peer& peer) {
   hello.secret = config_.job_secret;
   if (!send_with_file(peer.out_socket, std::as_bytes(std::span(&hello, 1)), peer.out_file)) {
     if (errno != ETOOMANYREFS && errno != ENOBUFS && errno != ENOMEM)
-      return system_error("sending a ring to a local process", errno);
+      return system_error("shm: sending a ring to a local process", errno);
     Result<FileDescriptor> socket = make_socket();  // Again from the beginning: no wake-up may come first.
     if (!socket.ok()) return socket.error();
     peer.out_socket = std::move(socket.value());
@@ -188,7 +188,7 @@ std::optional<Error> ShmProvider::try_connect(Peer& peer) {
   }
   peer.out_file.reset();
   if (!watch(peer.out_socket, WatchKind::kOutbound, index_of(peer.id)))
-    return system_error("watching a connection", errno);
+    return system_error("shm: watching a connection", errno);
   return {};
 }
 

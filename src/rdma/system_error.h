@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <string_view>
+
 #include "rdma/status.h"
 
 namespace ch3_offload {
@@ -9,6 +11,6 @@ namespace ch3_offload {
 /// "`what` failed: <strerror>"; for a limit that was reached, which one, its value and the remedy.
 /// Status kNoMemory for EMFILE, ENFILE, ENOMEM and ENOBUFS, kPeerFailed for ECONNREFUSED and
 /// ECONNRESET, otherwise kDeviceFailed.
-Error system_error(const char* what, int error_number);
+Error system_error(std::string_view what, int error_number);
 
 }  // namespace ch3_offload

@@ -1,4 +1,4 @@
-#include "rdma/shm/system_error.h"
+#include "rdma/system_error.h"
 
 #include <sys/resource.h>
 
@@ -27,7 +27,7 @@ std::string remedy(int error_number) {
     rlimit limit{};
     ::getrlimit(RLIMIT_NOFILE, &limit);
     return "; RLIMIT_NOFILE is " + std::to_string(limit.rlim_cur) +
-           " and two descriptors per local peer are needed: raise it with ulimit -n";
+           " and each connected peer needs one (on the same node two): raise it with ulimit -n";
   }
   if (error_number == ENFILE) return "; the node's limit of open files is reached: raise sysctl fs.file-max";
   return {};
@@ -35,11 +35,11 @@ std::string remedy(int error_number) {
 
 }  // namespace
 
-Error system_error(const char* what, int error_number) {
+Error system_error(std::string_view what, int error_number) {
   // generic_category: strerror without its shared buffer.
-  return {status_of(error_number), error_number,
-          std::string("shm: ") + what + " failed: " + std::generic_category().message(error_number) +
-              remedy(error_number)};
+  return {
+      status_of(error_number), error_number,
+      std::string(what) + " failed: " + std::generic_category().message(error_number) + remedy(error_number)};
 }
 
 }  // namespace ch3_offload
