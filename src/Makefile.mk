@@ -2,7 +2,11 @@
 
 rdma_sources = \
 	src/rdma/cycle_clock.h \
+	src/rdma/descriptor_limit.h \
 	src/rdma/file_descriptor.h \
+	src/rdma/hex.h \
+	src/rdma/job_secret.h \
+	src/rdma/monotonic_clock.h \
 	src/rdma/provider.h \
 	src/rdma/shm/bulk_copy.cc \
 	src/rdma/shm/bulk_copy.h \
@@ -20,6 +24,29 @@ rdma_sources = \
 	src/rdma/status.h \
 	src/rdma/system_error.cc \
 	src/rdma/system_error.h
+
+if HAVE_VERBS
+rdma_sources += \
+	src/rdma/verbs/control_channel.cc \
+	src/rdma/verbs/control_channel.h \
+	src/rdma/verbs/frames.cc \
+	src/rdma/verbs/frames.h \
+	src/rdma/verbs/link.h \
+	src/rdma/verbs/port_selection.cc \
+	src/rdma/verbs/port_selection.h \
+	src/rdma/verbs/rail.cc \
+	src/rdma/verbs/rail.h \
+	src/rdma/verbs/slot_pool.cc \
+	src/rdma/verbs/slot_pool.h \
+	src/rdma/verbs/verbs_address.cc \
+	src/rdma/verbs/verbs_address.h \
+	src/rdma/verbs/verbs_channels.cc \
+	src/rdma/verbs/verbs_datapath.cc \
+	src/rdma/verbs/verbs_handles.h \
+	src/rdma/verbs/verbs_links.cc \
+	src/rdma/verbs/verbs_provider.cc \
+	src/rdma/verbs/verbs_provider.h
+endif
 
 nic_sources = \
 	src/nic/engine.cc \

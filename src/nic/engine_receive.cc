@@ -175,7 +175,7 @@ bool Engine::State::start_transfer(ReceiveOperation& receive, Peer& peer, std::u
   const Capabilities& can = peer.provider->capabilities();
   unsigned flags = 0;
   if (can.write && receive.payload.layout == nullptr && receive.wanted_bytes >= can.write_threshold_bytes &&
-      peer.provider->register_memory(receive.payload.address, receive.wanted_bytes, receive.region) ==
+      peer.provider->register_memory(receive.payload.address, receive.wanted_bytes, Access::kWrite, receive.region) ==
           Status::kOk) {
     receive.registered = true;
     header.address = reinterpret_cast<std::uint64_t>(receive.payload.address);

@@ -313,7 +313,7 @@ bool Engine::State::on_cts(Peer& peer, std::span<const std::byte> message) noexc
                      operation->payload.layout == nullptr &&
                      operation->wanted_bytes >= can.write_threshold_bytes &&
                      peer.provider->register_memory(operation->payload.address,
-                                                    operation->wanted_bytes,
+                                                    operation->wanted_bytes, Access::kRead,
                                                     operation->region) == Status::kOk;
   operation->registered = write;
   operation->state = write ? SendState::kWriteReady : SendState::kBouncing;

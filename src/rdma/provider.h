@@ -39,6 +39,12 @@ enum class RemoteKey : std::uint64_t {};
 /// Names one posted write in its completion. Chosen by the caller, returned unchanged.
 enum class WorkId : std::uint64_t {};
 
+/// What registered memory is for.
+enum class Access : std::uint8_t {
+  kRead,   ///< The source of writes; need not be writable.
+  kWrite,  ///< Peers write to it; it may be the source of writes, too.
+};
+
 /// Memory that the provider may read from and peers may write to.
 struct MemoryRegion {
   std::byte* address = nullptr;
@@ -110,7 +116,8 @@ class Provider {
   virtual Result<std::monostate> connect(PeerId peer, std::string_view address) = 0;
 
   /// Makes memory usable for write(), at either end. kNoMemory: refused; bounce instead.
-  virtual Status register_memory(void* address, std::size_t length_bytes, MemoryRegion& region) noexcept = 0;
+  virtual Status register_memory(void* address, std::size_t length_bytes, Access access,
+                                 MemoryRegion& region) noexcept = 0;
   virtual void deregister_memory(MemoryRegion& region) noexcept = 0;
 
   /// Grants `slot` of exactly `length_bytes` (1 .. max_slot_bytes) for the next message to `peer`,

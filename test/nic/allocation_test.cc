@@ -58,7 +58,7 @@ class ArrayProvider final : public Provider {
   std::string local_address() const override { return "array"; }
   bool reaches(std::string_view address) const noexcept override { return address == "array"; }
   Result<std::monostate> connect(PeerId, std::string_view) override { return std::monostate{}; }
-  Status register_memory(void*, std::size_t, MemoryRegion&) noexcept override { return Status::kNoMemory; }
+  Status register_memory(void*, std::size_t, Access, MemoryRegion&) noexcept override { return Status::kNoMemory; }
   void deregister_memory(MemoryRegion&) noexcept override {}
   Status reserve(PeerId, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override {
     if (sent_ - taken_ == slots_.size()) return Status::kAgain;

@@ -67,7 +67,8 @@ Result<std::monostate> FakeProvider::connect(PeerId peer, std::string_view addre
   return std::monostate{};
 }
 
-Status FakeProvider::register_memory(void* address, std::size_t length_bytes, MemoryRegion& region) noexcept {
+Status FakeProvider::register_memory(void* address, std::size_t length_bytes, Access access,
+                                      MemoryRegion& region) noexcept {
   const FakeConfig& config = network_.config_;
   if (address == nullptr || length_bytes == 0) {
     network_.violation(self_, "registered nothing");
@@ -78,7 +79,7 @@ Status FakeProvider::register_memory(void* address, std::size_t length_bytes, Me
     return Status::kNoMemory;
   }
   const std::uint64_t key = network_.random_.next();
-  regions_[key] = {static_cast<const std::byte*>(address), length_bytes, 0};
+  regions_[key] = {static_cast<const std::byte*>(address), length_bytes, 0, access};
   pinned_bytes_ += length_bytes;
   region = {static_cast<std::byte*>(address), length_bytes, RemoteKey{key}, key};
   return Status::kOk;

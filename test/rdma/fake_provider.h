@@ -144,7 +144,8 @@ class FakeProvider final : public Provider {
   std::string local_address() const override;
   bool reaches(std::string_view address) const noexcept override;
   Result<std::monostate> connect(PeerId peer, std::string_view address) override;
-  Status register_memory(void* address, std::size_t length_bytes, MemoryRegion& region) noexcept override;
+  Status register_memory(void* address, std::size_t length_bytes, Access access,
+                         MemoryRegion& region) noexcept override;
   void deregister_memory(MemoryRegion& region) noexcept override;
   Status reserve(PeerId peer, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override;
   void commit(PeerId peer, std::size_t length_bytes) noexcept override;

@@ -120,8 +120,8 @@ TEST(FakeNetwork, AWriteCopiesWhenItIsDelivered) {
   std::vector<std::byte> target(100);
   MemoryRegion from;
   MemoryRegion to;
-  ASSERT_EQ(pair.world.at(kA).register_memory(source.data(), 100, from), Status::kOk);
-  ASSERT_EQ(pair.world.at(kB).register_memory(target.data(), 100, to), Status::kOk);
+  ASSERT_EQ(pair.world.at(kA).register_memory(source.data(), 100, Access::kWrite, from), Status::kOk);
+  ASSERT_EQ(pair.world.at(kB).register_memory(target.data(), 100, Access::kWrite, to), Status::kOk);
   const RemoteMemory remote{reinterpret_cast<std::uintptr_t>(target.data()), to.remote_key};
   ASSERT_EQ(pair.world.at(kA).write(kB, source.data(), 100, from, remote, Immediate{5}, WorkId{6}), Status::kOk);
   source[50] = std::byte{2};  // Too early: the other side sees it.
@@ -137,8 +137,8 @@ TEST(FakeNetwork, AWriteToMemoryThatIsNoLongerRegisteredIsAViolation) {
   std::vector<std::byte> target(100);
   MemoryRegion from;
   MemoryRegion to;
-  ASSERT_EQ(pair.world.at(kA).register_memory(source.data(), 100, from), Status::kOk);
-  ASSERT_EQ(pair.world.at(kB).register_memory(target.data(), 100, to), Status::kOk);
+  ASSERT_EQ(pair.world.at(kA).register_memory(source.data(), 100, Access::kWrite, from), Status::kOk);
+  ASSERT_EQ(pair.world.at(kB).register_memory(target.data(), 100, Access::kWrite, to), Status::kOk);
   const RemoteMemory remote{reinterpret_cast<std::uintptr_t>(target.data()), to.remote_key};
   ASSERT_EQ(pair.world.at(kA).write(kB, source.data(), 100, from, remote, Immediate{5}, WorkId{6}), Status::kOk);
   pair.world.at(kB).deregister_memory(to);
@@ -155,8 +155,8 @@ TEST(FakeNetwork, AWriteBeyondTheEndOfARegionIsAViolation) {
   std::vector<std::byte> memory(200);
   MemoryRegion from;
   MemoryRegion to;
-  ASSERT_EQ(pair.world.at(kA).register_memory(memory.data(), 100, from), Status::kOk);
-  ASSERT_EQ(pair.world.at(kB).register_memory(memory.data() + 100, 50, to), Status::kOk);
+  ASSERT_EQ(pair.world.at(kA).register_memory(memory.data(), 100, Access::kWrite, from), Status::kOk);
+  ASSERT_EQ(pair.world.at(kB).register_memory(memory.data() + 100, 50, Access::kWrite, to), Status::kOk);
   const RemoteMemory remote{reinterpret_cast<std::uintptr_t>(memory.data() + 100), to.remote_key};
   ASSERT_EQ(pair.world.at(kA).write(kB, memory.data(), 51, from, remote, Immediate{}, WorkId{}), Status::kOk);
   pair.run();
@@ -172,8 +172,8 @@ TEST(FakeNetwork, EveryWriteIsAnsweredBeforeThePeerIsDown) {
     std::vector<std::byte> target(1000);
     MemoryRegion from;
     MemoryRegion to;
-    ASSERT_EQ(pair.world.at(kA).register_memory(source.data(), 1000, from), Status::kOk);
-    ASSERT_EQ(pair.world.at(kB).register_memory(target.data(), 1000, to), Status::kOk);
+    ASSERT_EQ(pair.world.at(kA).register_memory(source.data(), 1000, Access::kWrite, from), Status::kOk);
+    ASSERT_EQ(pair.world.at(kB).register_memory(target.data(), 1000, Access::kWrite, to), Status::kOk);
     const RemoteMemory remote{reinterpret_cast<std::uintptr_t>(target.data()), to.remote_key};
     std::uint32_t posted = 0;
     for (; posted < 10; ++posted) {
@@ -230,9 +230,9 @@ TEST(FakeNetwork, RefusalsFollowTheConfiguration) {
   MemoryRegion region;
   int refused = 0;
   for (int i = 0; i < 100; ++i) {
-    EXPECT_EQ(pair.world.at(kA).register_memory(memory.data(), 1001, region), Status::kNoMemory);
-    if (pair.world.at(kA).register_memory(memory.data(), 1000, region) == Status::kOk) {
-      EXPECT_EQ(pair.world.at(kA).register_memory(memory.data(), 1, region), Status::kNoMemory);
+    EXPECT_EQ(pair.world.at(kA).register_memory(memory.data(), 1001, Access::kWrite, region), Status::kNoMemory);
+    if (pair.world.at(kA).register_memory(memory.data(), 1000, Access::kWrite, region) == Status::kOk) {
+      EXPECT_EQ(pair.world.at(kA).register_memory(memory.data(), 1, Access::kWrite, region), Status::kNoMemory);
       pair.world.at(kA).deregister_memory(region);
     } else {
       ++refused;
@@ -252,7 +252,7 @@ TEST(FakeNetwork, PairsWithoutWriteOrConnectionStayThatWay) {
   Pair pair(config);
   std::vector<std::byte> memory(8);
   MemoryRegion region;
-  ASSERT_EQ(pair.world.at(kA).register_memory(memory.data(), 8, region), Status::kOk);
+  ASSERT_EQ(pair.world.at(kA).register_memory(memory.data(), 8, Access::kWrite, region), Status::kOk);
   EXPECT_EQ(pair.world.at(kA).write(kB, memory.data(), 8, region, {}, Immediate{}, WorkId{}), Status::kUnsupported);
   config.pair_without_connection_probability = 1;
   FakeWorld world(config, 2);

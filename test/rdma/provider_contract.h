@@ -112,7 +112,8 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
   };
   Region make_region(PeerId peer, std::size_t length) {
     Region region{std::vector<std::byte>(std::max<std::size_t>(length, 1)), {}};
-    EXPECT_EQ(at(peer).register_memory(region.bytes.data(), region.bytes.size(), region.memory), Status::kOk);
+    EXPECT_EQ(at(peer).register_memory(region.bytes.data(), region.bytes.size(), Access::kWrite, region.memory),
+              Status::kOk);
     return region;
   }
   static RemoteMemory remote(const Region& region, std::size_t offset = 0) {

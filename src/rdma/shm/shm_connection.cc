@@ -9,9 +9,9 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 
+#include "rdma/hex.h"
 #include "rdma/system_error.h"
 
 namespace ch3_offload {
@@ -19,19 +19,6 @@ namespace {
 
 constexpr std::string_view kAddressPrefix = "shm:1:";
 constexpr int kBacklog = 4096;  ///< The kernel lowers it to net.core.somaxconn.
-
-void append_hex(std::string& text, std::uint64_t value) {
-  for (int shift = 60; shift >= 0; shift -= 4) text += "0123456789abcdef"[value >> shift & 15];
-}
-
-/// Exactly 16 lower-case hex digits.
-bool parse_hex(std::string_view digits, std::uint64_t& value) noexcept {
-  if (digits.size() != 16) return false;
-  for (const char c : digits)
-    if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) return false;
-  const char* end = digits.data() + digits.size();
-  return std::from_chars(digits.data(), end, value, 16).ptr == end;
-}
 
 /// A name in the abstract namespace begins with a zero byte; its length is part of it.
 socklen_t fill_socket_name(const ShmAddress& address, sockaddr_un& name) {
@@ -47,12 +34,6 @@ socklen_t fill_socket_name(const ShmAddress& address, sockaddr_un& name) {
 std::uint64_t fnv1a(std::uint64_t hash, std::span<const std::byte> bytes) noexcept {
   for (const std::byte byte : bytes) hash = (hash ^ static_cast<std::uint64_t>(byte)) * 0x100'0000'01B3u;
   return hash;
-}
-
-bool equal_in_constant_time(const JobSecret& one, const JobSecret& other) noexcept {
-  std::byte difference{};
-  for (std::size_t i = 0; i < one.size(); ++i) difference |= one[i] ^ other[i];
-  return difference == std::byte{};
 }
 
 }  // namespace

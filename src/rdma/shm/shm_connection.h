@@ -22,10 +22,9 @@
 
 #include "rdma/provider.h"
 #include "rdma/file_descriptor.h"
+#include "rdma/job_secret.h"
 
 namespace ch3_offload {
-
-using JobSecret = std::array<std::byte, 16>;
 
 /// "shm:1:<node id, 16 hex digits>:<socket id, 32 hex digits>"
 struct ShmAddress {

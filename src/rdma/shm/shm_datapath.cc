@@ -33,7 +33,8 @@ bool hung_up(const FileDescriptor& socket) noexcept {
 
 }  // namespace
 
-Status ShmProvider::register_memory(void* address, std::size_t length_bytes, MemoryRegion& region) noexcept {
+Status ShmProvider::register_memory(void* address, std::size_t length_bytes, Access,
+                                    MemoryRegion& region) noexcept {
   region = {static_cast<std::byte*>(address), length_bytes, RemoteKey{}, 0};
   return Status::kOk;  // The kernel checks every access of process_vm_writev itself.
 }

@@ -4,7 +4,6 @@
 
 #include <sys/epoll.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include <cstdio>
 
 #include "rdma/cycle_clock.h"
+#include "rdma/descriptor_limit.h"
 #include "rdma/system_error.h"
 
 namespace ch3_offload {
@@ -20,14 +20,6 @@ namespace {
 
 /// A long message is a pipeline of slots: while one side copies a slot in, the other copies the one before out.
 constexpr std::size_t kLongestSlotBytes = (std::size_t{32} << 10) - kRecordHeaderBytes;
-
-/// Two descriptors per peer: take what we may have.
-void raise_descriptor_limit() noexcept {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  static_cast<void>(::setrlimit(RLIMIT_NOFILE, &limit));
-}
 
 bool draw_random(std::span<std::byte> bytes) noexcept {
   return ::getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size());

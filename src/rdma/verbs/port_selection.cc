@@ -1,0 +1,275 @@
+#include "rdma/verbs/port_selection.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <optional>
+#include <system_error>
+
+namespace ch3_offload {
+namespace {
+
+/// One element of the user's list.
+struct Wish {
+  std::string device;
+  int port = 0;        ///< 0: any.
+  int gid_index = -1;  ///< -1: the best.
+};
+
+std::optional<int> parse_number(std::string_view text, int most) noexcept {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < 0 || value > most) return {};
+  return value;
+}
+
+std::string_view next_piece(std::string_view& list, char separator) noexcept {
+  const std::size_t end = list.find(separator);
+  const std::string_view piece = list.substr(0, end);
+  list = end == std::string_view::npos ? std::string_view{} : list.substr(end + 1);
+  return piece;
+}
+
+std::optional<Wish> parse_wish(std::string_view text) {
+  Wish wish;
+  wish.device = next_piece(text, ':');
+  if (wish.device.empty()) return {};
+  if (!text.empty()) {
+    const auto port = parse_number(next_piece(text, ':'), 255);
+    if (!port || *port == 0) return {};
+    wish.port = *port;
+  }
+  if (!text.empty()) {
+    const auto gid = parse_number(text, 65535);
+    if (!gid) return {};
+    wish.gid_index = *gid;
+  }
+  return wish;
+}
+
+bool is_zero(const ibv_gid& gid) noexcept { return gid.global.subnet_prefix == 0 && gid.global.interface_id == 0; }
+bool is_ipv4(const ibv_gid& gid) noexcept {
+  static constexpr std::uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};
+  return std::memcmp(gid.raw, kMapped, sizeof kMapped) == 0;
+}
+bool is_link_local(const ibv_gid& gid) noexcept { return gid.raw[0] == 0xFE && (gid.raw[1] & 0xC0) == 0x80; }
+
+/// How well a GID of a RoCE port serves; the greater the better, 0: not at all.
+int gid_rank(const ibv_gid_entry& entry) noexcept {
+  if (is_zero(entry.gid)) return 0;
+  if (entry.gid_type == IBV_GID_TYPE_ROCE_V2) {
+    if (is_ipv4(entry.gid)) return 5;
+    return is_link_local(entry.gid) ? 3 : 4;
+  }
+  return entry.gid_type == IBV_GID_TYPE_ROCE_V1 ? 1 : 0;
+}
+
+const char* gid_reason(int rank) noexcept {
+  switch (rank) {
+    case 5: return "RoCE v2 with an IPv4 address";
+    case 4: return "RoCE v2 with a global IPv6 address; there is none with IPv4";
+    case 3: return "RoCE v2 with a link-local address; there is no other";
+    default: return "RoCE v1, which does not cross routers; there is no RoCE v2";
+  }
+}
+
+/// Gbit/s from the port's width and speed codes (IBTA 14.2.5.6). 0: not known.
+std::uint32_t rate_of(const ibv_port_attr& port) noexcept {
+  std::uint32_t lanes = 0;
+  switch (port.active_width) {
+    case 1: lanes = 1; break;
+    case 2: lanes = 4; break;
+    case 4: lanes = 8; break;
+    case 8: lanes = 12; break;
+    case 16: lanes = 2; break;
+    default: return 0;
+  }
+  switch (port.active_speed) {  // Tenths of Gbit/s per lane.
+    case 1: return lanes * 25 / 10;
+    case 2: return lanes * 5;
+    case 4:
+    case 8: return lanes * 10;
+    case 16: return lanes * 14;
+    case 32: return lanes * 25;
+    case 64: return lanes * 50;
+    case 128: return lanes * 100;
+    default: return 0;
+  }
+}
+
+std::string why_not_active(ibv_port_state state) {
+  switch (state) {
+    case IBV_PORT_DOWN: return "the port is down (no cable, no link, or the network interface is down)";
+    case IBV_PORT_INIT:
+    case IBV_PORT_ARMED: return "the port waits for a subnet manager (is opensm running?)";
+    default: return std::string("the port is not active (") + ibv_port_state_str(state) + ")";
+  }
+}
+
+/// Fills in the GID. False: none serves; `why` says so.
+bool choose_gid(ibv_context* context, const ibv_port_attr& attributes, int wanted_index, VerbsPort& port,
+                std::string& why) {
+  int best = 0;
+  for (int index = 0; index < attributes.gid_tbl_len; ++index) {
+    if (wanted_index >= 0 && index != wanted_index) continue;
+    ibv_gid_entry entry{};
+    if (ibv_query_gid_ex(context, port.port, static_cast<std::uint32_t>(index), &entry, 0) != 0) continue;
+    const int rank = port.ethernet ? gid_rank(entry) : (is_zero(entry.gid) ? 0 : 5);
+    if (rank <= best) continue;
+    best = rank;
+    port.gid_index = index;
+    port.gid = entry.gid;
+    port.gid_is_roce_v2 = entry.gid_type == IBV_GID_TYPE_ROCE_V2;
+    if (!port.ethernet) break;
+  }
+  if (best == 0) {
+    why = wanted_index >= 0 ? "GID index " + std::to_string(wanted_index) + " is empty or of no use"
+                            : "it has no GID (does its network interface have an address?)";
+    return false;
+  }
+  if (wanted_index >= 0)
+    port.reason = "asked for";
+  else
+    port.reason = port.ethernet ? gid_reason(best) : "InfiniBand";
+  return true;
+}
+
+std::string open_error(const char* name, int error_number) {
+  std::string text = std::string(name) + ": cannot be opened: " + std::generic_category().message(error_number);
+  if (error_number == EACCES || error_number == EPERM)
+    text += " (this user needs read and write permission on /dev/infiniband/uverbs*)";
+  return text;
+}
+
+void survey_device(ibv_device* device, const Wish& wish, VerbsPorts& ports) {
+  const char* const name = ibv_get_device_name(device);
+  if (device->transport_type == IBV_TRANSPORT_IWARP) {
+    ports.rejected.push_back(std::string(name) + ": iWARP has no RDMA write with immediate");
+    return;
+  }
+  errno = 0;
+  const DeviceContext context(ibv_open_device(device));
+  if (context == nullptr) {
+    ports.rejected.push_back(open_error(name, errno));
+    return;
+  }
+  ibv_device_attr limits{};
+  if (ibv_query_device(context.get(), &limits) != 0) {
+    ports.rejected.push_back(std::string(name) + ": does not tell its limits");
+    return;
+  }
+  for (int number = 1; number <= limits.phys_port_cnt; ++number) {
+    if (wish.port != 0 && wish.port != number) continue;
+    const std::string where = std::string(name) + ":" + std::to_string(number) + ": ";
+    ibv_port_attr attributes{};
+    if (ibv_query_port(context.get(), static_cast<std::uint8_t>(number), &attributes) != 0) {
+      ports.rejected.push_back(where + "does not tell its state");
+      continue;
+    }
+    if (attributes.state != IBV_PORT_ACTIVE) {
+      ports.rejected.push_back(where + why_not_active(attributes.state));
+      continue;
+    }
+    VerbsPort port;
+    port.device = name;
+    port.port = static_cast<std::uint8_t>(number);
+    port.ethernet = attributes.link_layer == IBV_LINK_LAYER_ETHERNET;
+    port.lid = attributes.lid;
+    port.mtu = attributes.active_mtu;
+    port.rate_gbit = rate_of(attributes);
+    port.max_message_bytes = attributes.max_msg_sz;
+    std::string why;
+    if (choose_gid(context.get(), attributes, wish.gid_index, port, why))
+      ports.usable.push_back(std::move(port));
+    else
+      ports.rejected.push_back(where + why);
+  }
+}
+
+struct DeviceList {
+  DeviceList() { devices = ibv_get_device_list(&count); }
+  ~DeviceList() {
+    if (devices != nullptr) ibv_free_device_list(devices);
+  }
+  DeviceList(const DeviceList&) = delete;
+  DeviceList& operator=(const DeviceList&) = delete;
+
+  ibv_device* find(std::string_view name) const noexcept {
+    for (int i = 0; i < count; ++i)
+      if (name == ibv_get_device_name(devices[i])) return devices[i];
+    return nullptr;
+  }
+  std::string names() const {
+    std::string text;
+    for (int i = 0; i < count; ++i) text += (i == 0 ? "" : ", ") + std::string(ibv_get_device_name(devices[i]));
+    return text.empty() ? "there is none" : "there is " + text;
+  }
+
+  int count = 0;
+  ibv_device** devices = nullptr;
+};
+
+}  // namespace
+
+std::string VerbsPort::to_string() const {
+  std::string text = device + ":" + std::to_string(port) + ":" + std::to_string(gid_index);
+  text += !ethernet ? " (InfiniBand" : gid_is_roce_v2 ? " (RoCE v2" : " (RoCE v1";
+  if (const std::string address = network_address(); !address.empty()) text += ", " + address;
+  if (rate_gbit != 0) text += ", " + std::to_string(rate_gbit) + " Gbit/s";
+  return text + ")";
+}
+
+std::string VerbsPort::network_address() const {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (!ethernet || is_link_local(gid)) return {};
+  if (is_ipv4(gid))
+    inet_ntop(AF_INET, gid.raw + 12, text, sizeof text);
+  else
+    inet_ntop(AF_INET6, gid.raw, text, sizeof text);
+  return text;
+}
+
+Result<VerbsPorts> survey_verbs_ports(std::string_view wanted) {
+  const DeviceList list;
+  VerbsPorts ports;
+  if (wanted.empty()) {
+    for (int i = 0; i < list.count; ++i) survey_device(list.devices[i], Wish{}, ports);
+    // The fastest first; among equals InfiniBand, then by name.
+    std::stable_sort(ports.usable.begin(), ports.usable.end(), [](const VerbsPort& a, const VerbsPort& b) {
+      if (a.rate_gbit != b.rate_gbit) return a.rate_gbit > b.rate_gbit;
+      if (a.ethernet != b.ethernet) return !a.ethernet;
+      return a.device != b.device ? a.device < b.device : a.port < b.port;
+    });
+    return ports;
+  }
+  while (!wanted.empty()) {
+    const std::string piece(next_piece(wanted, ','));
+    const std::optional<Wish> wish = parse_wish(piece);
+    if (!wish)
+      return Error{Status::kUnsupported, 0,
+                   "verbs: '" + piece + "' is not DEVICE[:PORT[:GID_INDEX]], as in mlx5_0:1"};
+    ibv_device* const device = list.find(wish->device);
+    if (device == nullptr)
+      return Error{Status::kUnsupported, 0, "verbs: no RDMA device is called '" + wish->device + "': " + list.names()};
+    survey_device(device, *wish, ports);
+  }
+  return ports;
+}
+
+Result<DeviceContext> open_verbs_device(std::string_view name) {
+  const DeviceList list;
+  ibv_device* const device = list.find(name);
+  if (device == nullptr)
+    return Error{Status::kUnsupported, 0, "verbs: no RDMA device is called '" + std::string(name) + "'"};
+  errno = 0;
+  DeviceContext context(ibv_open_device(device));
+  if (context == nullptr)
+    return Error{Status::kDeviceFailed, errno, "verbs: " + open_error(ibv_get_device_name(device), errno)};
+  return context;
+}
+
+}  // namespace ch3_offload

@@ -1,0 +1,52 @@
+// Which device, port and GID this process uses, and why.
+//
+// Set-up only. Opens each device for a moment. Threads: any.
+
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rdma/status.h"
+#include "rdma/verbs/verbs_handles.h"
+
+namespace ch3_offload {
+
+/// A port that works.
+struct VerbsPort {
+  std::string device;      ///< "mlx5_0"
+  std::uint8_t port = 1;   ///< Counts from 1.
+  bool ethernet = false;   ///< RoCE; otherwise InfiniBand.
+  int gid_index = 0;
+  ibv_gid gid{};
+  bool gid_is_roce_v2 = false;
+  std::uint16_t lid = 0;   ///< InfiniBand only.
+  ibv_mtu mtu = IBV_MTU_1024;
+  std::uint32_t rate_gbit = 0;  ///< Gbit/s, as the port says; 0: unknown.
+  std::uint32_t max_message_bytes = 0;
+  std::string reason;      ///< Why this GID: for ch3-offload-info.
+
+  /// "mlx5_0:1:3 (RoCE v2, 10.9.0.1, 100 Gbit/s)"
+  std::string to_string() const;
+  /// The IP address in the GID of a RoCE port; empty: it has none that can be connected to.
+  std::string network_address() const;
+};
+
+struct VerbsPorts {
+  std::vector<VerbsPort> usable;      ///< Best first.
+  std::vector<std::string> rejected;  ///< "mlx5_1:1: the port is down": a line for each that is not usable.
+};
+
+/// Looks at every device of this node. `wanted`: empty for all, or "DEVICE[:PORT[:GID_INDEX]]", several
+/// separated by commas: then only these, in that order.
+/// kUnsupported: `wanted` is malformed or names what is not there (message says what there is).
+Result<VerbsPorts> survey_verbs_ports(std::string_view wanted);
+
+/// Opens a device by name. kUnsupported: no such device; kDeviceFailed: it cannot be opened.
+Result<DeviceContext> open_verbs_device(std::string_view name);
+
+}  // namespace ch3_offload

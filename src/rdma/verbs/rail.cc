@@ -1,0 +1,228 @@
+#include "rdma/verbs/rail.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+namespace ch3_offload {
+namespace {
+
+/// What we ask for; the device may grant more or less.
+constexpr std::uint32_t kWantedInlineBytes = 256;
+
+// IBTA 9.7.5.2.8 and 9.7.5.1.3: 4.096 us x 2^14 = 67 ms without an acknowledgement, seven retries, so about half a
+// second until a dead link is known; the provider connects again then (link.h).
+constexpr std::uint8_t kAckTimeout = 14;
+constexpr std::uint8_t kRetries = 7;
+// Credits see to it that a receive is there; should it be late all the same, the sender waits, for ever.
+constexpr std::uint8_t kRetryForever = 7;
+constexpr std::uint8_t kRnrTimer = 12;  ///< 0.64 ms (IBTA table 45).
+
+/// The device's share of what was asked for: half, again and again, while `make` fails for want of something.
+template <class Make>
+auto halve_until_made(std::uint32_t& amount, std::uint32_t least, Make make) {
+  auto made = make(amount);
+  while (made == nullptr && (errno == ENOMEM || errno == EINVAL) && amount / 2 >= least) {
+    amount /= 2;
+    made = make(amount);
+  }
+  return made;
+}
+
+Error device_error(const VerbsPort& port, const char* what, int error_number) {
+  const Status status = error_number == ENOMEM ? Status::kNoMemory : Status::kDeviceFailed;
+  std::string text = "verbs: " + port.device + ": " + what + " failed: " + std::generic_category().message(error_number);
+  if (error_number == ENOMEM)
+    text += " (too many processes on the device, or RLIMIT_MEMLOCK, ulimit -l, is too small)";
+  return {status, error_number, std::move(text)};
+}
+
+bool make_nonblocking(int descriptor) noexcept {
+  const int flags = ::fcntl(descriptor, F_GETFL);
+  return flags >= 0 && ::fcntl(descriptor, F_SETFL, flags | O_NONBLOCK) == 0;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Rail>> Rail::open(const VerbsPort& port, const RailConfig& config) {
+  std::unique_ptr<Rail> rail(new Rail(port));  // The constructor is private.
+  const Result<std::monostate> result = rail->set_up(config);
+  if (!result.ok()) return result.error();
+  return rail;
+}
+
+Result<std::monostate> Rail::set_up(const RailConfig& config) {
+  config_ = config;
+  Result<DeviceContext> context = open_verbs_device(port_.device);
+  if (!context.ok()) return context.error();
+  context_ = std::move(context.value());
+  if (!make_nonblocking(context_->async_fd)) return device_error(port_, "preparing its event descriptor", errno);
+  ibv_device_attr limits{};
+  if (const int error = ibv_query_device(context_.get(), &limits); error != 0)
+    return device_error(port_, "asking for its limits", error);
+  if (limits.max_srq <= 0)
+    return Error{Status::kUnsupported, 0, "verbs: " + port_.device + " has no shared receive queues"};
+
+  // A child that forks must not take registered pages away; kernels with copy-on-fork need no help.
+  if (ibv_is_fork_initialized() == IBV_FORK_DISABLED) static_cast<void>(ibv_fork_init());
+
+  domain_.reset(ibv_alloc_pd(context_.get()));
+  if (domain_ == nullptr) return device_error(port_, "making a protection domain", errno);
+  events_.reset(ibv_create_comp_channel(context_.get()));
+  if (events_ == nullptr || !make_nonblocking(events_->fd))
+    return device_error(port_, "making a completion channel", errno);
+
+  constexpr std::uint32_t kLeastSlots = SlotPool::kSlotsPerSlab;
+  config_.most_receive_slots = std::min(config_.most_receive_slots, static_cast<std::uint32_t>(limits.max_srq_wr));
+  config_.most_receive_slots = std::max(kLeastSlots, config_.most_receive_slots / kLeastSlots * kLeastSlots);
+  receives_.reset(halve_until_made(config_.most_receive_slots, kLeastSlots, [&](std::uint32_t slots) {
+    ibv_srq_init_attr attributes{};
+    attributes.attr.max_wr = slots;
+    attributes.attr.max_sge = 1;
+    return ibv_create_srq(domain_.get(), &attributes);
+  }));
+  if (receives_ == nullptr) return device_error(port_, "making a shared receive queue", errno);
+
+  // Half of the slots are for the first credit of every peer.
+  config_.most_queue_pairs = std::min(config_.most_queue_pairs, config_.most_receive_slots / 8);
+  // Every receive and every send can be in it at once, those of queue pairs that are about to be destroyed too.
+  config_.most_queue_pairs = std::clamp(config_.most_queue_pairs, 1u, std::max(1u, static_cast<std::uint32_t>(limits.max_qp)));
+  config_.send_queue_depth = std::min(config_.send_queue_depth, static_cast<std::uint32_t>(limits.max_qp_wr));
+  completions_.reset(halve_until_made(config_.most_queue_pairs, 1, [&](std::uint32_t queue_pairs) -> ibv_cq* {
+    const std::uint64_t entries =
+        config_.most_receive_slots + std::uint64_t{2} * queue_pairs * config_.send_queue_depth;
+    if (entries > static_cast<std::uint32_t>(limits.max_cqe)) {
+      errno = ENOMEM;
+      return nullptr;
+    }
+    return ibv_create_cq(context_.get(), static_cast<int>(entries), nullptr, events_.get(), 0);
+  }));
+  if (completions_ == nullptr) return device_error(port_, "making a completion queue", errno);
+
+  send_slots_ = std::make_unique<SlotPool>(domain_.get(), config_.slot_bytes, config_.most_send_slots);
+  receive_slots_ = std::make_unique<SlotPool>(domain_.get(), config_.slot_bytes, config_.most_receive_slots);
+  if (std::optional<Error> error = send_slots_->grow()) return std::move(*error);
+  if (std::optional<Error> error = receive_slots_->grow()) return std::move(*error);
+  while (receive_slots_->free_count() > 0) {
+    const std::uint32_t slot = receive_slots_->take();
+    if (!post(&slot, 1)) return device_error(port_, "posting a receive", errno);
+  }
+  arm_low_water();
+  Result<QueuePair> probe = make_queue_pair();  // Learns inline_bytes(), and that it works.
+  if (!probe.ok()) return probe.error();
+  return std::monostate{};
+}
+
+Result<QueuePair> Rail::make_queue_pair() noexcept {
+  ibv_qp_init_attr attributes{};
+  attributes.send_cq = completions_.get();
+  attributes.recv_cq = completions_.get();
+  attributes.srq = receives_.get();
+  attributes.qp_type = IBV_QPT_RC;
+  attributes.cap.max_send_wr = config_.send_queue_depth;
+  attributes.cap.max_send_sge = 1;
+  std::uint32_t inline_bytes = inline_bytes_ != 0 ? inline_bytes_ : kWantedInlineBytes;
+  QueuePair queue_pair(halve_until_made(inline_bytes, 0, [&](std::uint32_t bytes) {
+    attributes.cap.max_inline_data = bytes;
+    return bytes == 0 && inline_bytes_ != 0 ? nullptr : ibv_create_qp(domain_.get(), &attributes);
+  }));
+  if (queue_pair == nullptr) return device_error(port_, "making a queue pair", errno);
+  inline_bytes_ = attributes.cap.max_inline_data;
+
+  ibv_qp_attr state{};
+  state.qp_state = IBV_QPS_INIT;
+  state.pkey_index = 0;
+  state.port_num = port_.port;
+  state.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  const int error =
+      ibv_modify_qp(queue_pair.get(), &state, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  if (error != 0) return device_error(port_, "preparing a queue pair", error);
+  return queue_pair;
+}
+
+bool Rail::connect(ibv_qp* queue_pair, std::uint32_t packet_sequence, const RemoteQueuePair& remote) noexcept {
+  ibv_qp_attr state{};
+  state.qp_state = IBV_QPS_RTR;
+  state.path_mtu = std::min(port_.mtu, remote.mtu);
+  state.dest_qp_num = remote.number;
+  state.rq_psn = remote.packet_sequence;
+  state.max_dest_rd_atomic = 1;
+  state.min_rnr_timer = kRnrTimer;
+  state.ah_attr.port_num = port_.port;
+  state.ah_attr.dlid = remote.lid;
+  if (port_.ethernet) {
+    state.ah_attr.is_global = 1;
+    state.ah_attr.grh.dgid = remote.gid;
+    state.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(port_.gid_index);
+    state.ah_attr.grh.hop_limit = 64;
+  }
+  int error = ibv_modify_qp(queue_pair, &state,
+                            IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  if (error == 0) {
+    state = {};
+    state.qp_state = IBV_QPS_RTS;
+    state.timeout = kAckTimeout;
+    state.retry_cnt = kRetries;
+    state.rnr_retry = kRetryForever;
+    state.sq_psn = packet_sequence;
+    state.max_rd_atomic = 1;
+    error = ibv_modify_qp(queue_pair, &state,
+                          IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                              IBV_QP_MAX_QP_RD_ATOMIC);
+  }
+  errno = error;
+  return error == 0;
+}
+
+void Rail::stop(ibv_qp* queue_pair) noexcept {
+  ibv_qp_attr state{};
+  state.qp_state = IBV_QPS_ERR;
+  static_cast<void>(ibv_modify_qp(queue_pair, &state, IBV_QP_STATE));
+}
+
+void Rail::repost() noexcept {
+  if (recycled_count_ == 0) return;
+  if (!post(recycled_.data(), recycled_count_)) broken_ = true;
+  recycled_count_ = 0;
+}
+
+bool Rail::post(const std::uint32_t* slots, std::size_t count) noexcept {
+  std::array<ibv_recv_wr, kRepostBatch> requests;
+  std::array<ibv_sge, kRepostBatch> pieces;
+  for (std::size_t i = 0; i < count; ++i) {
+    pieces[i] = {reinterpret_cast<std::uintptr_t>(receive_slots_->address(slots[i])),
+                 static_cast<std::uint32_t>(receive_slots_->slot_bytes()), receive_slots_->local_key(slots[i])};
+    requests[i] = {slots[i], i + 1 < count ? &requests[i + 1] : nullptr, &pieces[i], 1};
+  }
+  ibv_recv_wr* refused = nullptr;
+  const int error = ibv_post_srq_recv(receives_.get(), requests.data(), &refused);
+  errno = error;
+  return error == 0;
+}
+
+bool Rail::grow_receive_slots() noexcept {
+  try {
+    if (receive_slots_->grow()) return false;
+  } catch (const std::exception&) {
+    return false;  // Out of memory: the pool stays as it is.
+  }
+  while (receive_slots_->free_count() > 0) {
+    const std::uint32_t slot = receive_slots_->take();
+    if (!post(&slot, 1)) {
+      broken_ = true;
+      return false;
+    }
+  }
+  return true;
+}
+
+void Rail::arm_low_water() noexcept {
+  ibv_srq_attr attributes{};
+  attributes.srq_limit = receive_slots_->count() / 4;
+  static_cast<void>(ibv_modify_srq(receives_.get(), &attributes, IBV_SRQ_LIMIT));  // A hint only.
+}
+
+}  // namespace ch3_offload

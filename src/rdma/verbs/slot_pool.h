@@ -1,0 +1,89 @@
+// Registered memory, cut into slots of one size. Grows by slabs up to a bound; a slab is registered once.
+//
+// Threads: as rdma/provider.h says. take() and give_back() neither allocate nor block; grow() registers memory.
+
+#pragma once
+
+#include <sys/mman.h>
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "rdma/status.h"
+#include "rdma/verbs/verbs_handles.h"
+
+namespace ch3_offload {
+
+class SlotPool {
+ public:
+  static constexpr std::uint32_t kSlotsPerSlab = 64;
+  static constexpr std::uint32_t kNone = UINT32_MAX;
+
+  /// `slot_bytes`: a multiple of 64. `most_slots` is rounded up to whole slabs. `domain` outlives the pool.
+  SlotPool(ibv_pd* domain, std::size_t slot_bytes, std::uint32_t most_slots)
+      : domain_(domain), slot_bytes_(slot_bytes), most_slabs_((most_slots + kSlotsPerSlab - 1) / kSlotsPerSlab) {
+    assert(slot_bytes % 64 == 0);
+    slabs_.reserve(most_slabs_);
+    free_.reserve(std::size_t{most_slabs_} * kSlotsPerSlab);
+  }
+
+  /// Adds a slab: all its slots are free. kAgain: the bound is reached. kNoMemory: memory or its registration was
+  /// refused; the message says which limit.
+  std::optional<Error> grow();
+
+  std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(slabs_.size()) * kSlotsPerSlab; }
+  std::uint32_t most() const noexcept { return most_slabs_ * kSlotsPerSlab; }
+  std::uint32_t free_count() const noexcept { return static_cast<std::uint32_t>(free_.size()); }
+  std::size_t slot_bytes() const noexcept { return slot_bytes_; }
+  std::size_t registered_bytes() const noexcept { return count() * slot_bytes_; }
+
+  /// A free slot, the one used last first (it is in the cache); kNone: all are taken.
+  std::uint32_t take() noexcept {
+    if (free_.empty()) return kNone;
+    const std::uint32_t slot = free_.back();
+    free_.pop_back();
+    return slot;
+  }
+  void give_back(std::uint32_t slot) noexcept {
+    assert(slot < count() && free_.size() < count());
+    free_.push_back(slot);  // Room was reserved.
+  }
+
+  std::byte* address(std::uint32_t slot) const noexcept {
+    return slabs_[slot / kSlotsPerSlab].memory.address + slot % kSlotsPerSlab * slot_bytes_;
+  }
+  std::uint32_t local_key(std::uint32_t slot) const noexcept {
+    return slabs_[slot / kSlotsPerSlab].registration->lkey;
+  }
+
+ private:
+  /// Whole pages of our own, so that a fork or a free() nearby cannot take them away.
+  struct Pages {
+    Pages() = default;
+    Pages(Pages&& other) noexcept : address(other.address), length(other.length) { other.address = nullptr; }
+    Pages& operator=(Pages&&) = delete;
+    ~Pages() {
+      if (address != nullptr) ::munmap(address, length);
+    }
+    std::byte* address = nullptr;
+    std::size_t length = 0;
+  };
+  struct Slab {
+    Pages memory;
+    Registration registration;  // Gone before the memory.
+  };
+
+  ibv_pd* domain_;
+  std::size_t slot_bytes_;
+  std::uint32_t most_slabs_;
+  std::vector<Slab> slabs_;
+  std::vector<std::uint32_t> free_;
+};
+
+/// "registering N bytes failed: ...", with the limit that is too small and the remedy.
+Error registration_error(std::size_t length_bytes, int error_number);
+
+}  // namespace ch3_offload

@@ -1,0 +1,482 @@
+// The TCP side: accepting, introductions, frames, and how a peer's death is known; the device's events. See
+// verbs_provider.h.
+//
+// A channel that ends is dialled again by whoever notices. What that meets tells whether the process lives: nobody
+// listens at its port, or another process does: it is dead. No answer at all for VerbsConfig::peer_timeout_ms: so
+// is its node, or the network. A process that computes for hours answers late, but its kernel keeps the connection.
+//
+// Not on the message path: may allocate and makes system calls, but never blocks. No input is trusted before its
+// introduction was checked.
+
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "rdma/monotonic_clock.h"
+#include "rdma/system_error.h"
+#include "rdma/verbs/verbs_provider.h"
+
+namespace ch3_offload {
+namespace {
+
+constexpr std::uint64_t kMillisecondNs = 1'000'000;
+constexpr std::uint64_t kRedialNs = 200 * kMillisecondNs;
+/// Time that the other side of a crossed dial has before we dial again.
+constexpr std::uint64_t kCrossedNs = 1000 * kMillisecondNs;
+/// Connections that have not introduced themselves. More: the oldest goes.
+constexpr std::size_t kMostNewcomers = 1024;
+
+}  // namespace
+
+bool VerbsProvider::watch(int descriptor, WatchKind kind, std::uint32_t index, std::uint32_t events) noexcept {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = std::uint64_t{static_cast<std::uint32_t>(kind)} << 32 | index;
+  return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) == 0 ||
+         (errno == EEXIST && ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, descriptor, &event) == 0);
+}
+
+/// Closing alone is not enough: a forked child may hold the descriptor too, and then it would stay in the set.
+void VerbsProvider::unwatch(int descriptor) noexcept {
+  static_cast<void>(::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr));
+}
+
+void VerbsProvider::update_watch(Peer& peer) noexcept {
+  if (!peer.channel.is_open()) return;
+  const std::uint32_t events = EPOLLIN | EPOLLRDHUP | (peer.channel.wants_write() ? EPOLLOUT : 0u);
+  if (peer.watched == events) return;
+  if (watch(peer.channel.socket().get(), WatchKind::kChannel, index_of(peer.id), events)) peer.watched = events;
+}
+
+void VerbsProvider::send_frame(Peer& peer, const Frame& frame) noexcept {
+  if (peer.channel_state != ChannelState::kOpen) return;  // channel_opened() says it again.
+  peer.channel.send(frame);
+  update_watch(peer);
+}
+
+/// Does what descriptors and time ask for. True: a completion event was read.
+bool VerbsProvider::keep_house() noexcept {
+  bool completions = false;
+  std::array<epoll_event, 64> events;
+  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  // An event may be stale (its index was reused within this batch): every handler only tries.
+  for (int i = 0; i < count; ++i) {
+    const std::uint64_t data = events[static_cast<std::size_t>(i)].data.u64;
+    const auto index = static_cast<std::uint32_t>(data);
+    switch (static_cast<WatchKind>(data >> 32)) {
+      case WatchKind::kListener: accept_all(); break;
+      case WatchKind::kNewcomer: hear_newcomer(index); break;
+      case WatchKind::kChannel:
+        if (Peer* const peer = find(PeerId{index})) hear_peer(*peer);
+        break;
+      case WatchKind::kCompletions: completions |= take_completion_events(); break;
+      case WatchKind::kDevice: on_device_events(); break;
+      case WatchKind::kAlarm: {
+        std::uint64_t expirations;
+        static_cast<void>(!::read(alarm_.get(), &expirations, sizeof expirations));
+        break;
+      }
+    }
+  }
+  if (waiting_.empty() && troubled_.empty() && zombies_.empty() && !listener_paused_) return completions;
+  const std::uint64_t now_ns = monotonic_ns();
+  make_wanted_links(now_ns);
+  if (now_ns - last_tick_ns_ < kMillisecondNs) return completions;
+  last_tick_ns_ = now_ns;
+  destroy_zombies(now_ns);
+  tend_troubled(now_ns);
+  if (listener_paused_) {
+    listener_paused_ = false;
+    accept_all();
+    if (!listener_paused_) watch(listener_.get(), WatchKind::kListener, 0, EPOLLIN);
+  }
+  return completions;
+}
+
+bool VerbsProvider::take_completion_events() noexcept {
+  unsigned taken = 0;
+  ibv_cq* queue = nullptr;
+  void* context = nullptr;
+  while (ibv_get_cq_event(rail_->events(), &queue, &context) == 0) ++taken;
+  if (taken > 0) ibv_ack_cq_events(rail_->completions(), taken);
+  return taken > 0;
+}
+
+void VerbsProvider::accept_all() noexcept {
+  constexpr int kMostAtOnce = 4096;  // Who connects without end must not keep us here.
+  for (int i = 0; i < kMostAtOnce; ++i) {
+    int error_number = 0;
+    FileDescriptor socket = accept_channel(listener_, error_number);
+    if (!socket.valid()) {
+      if (error_number == 0) return;
+      listener_paused_ = true;  // The connection stays in the backlog.
+      unwatch(listener_.get());
+      if (!shortage_logged_) log("%s", system_error("verbs: accepting a connection", error_number).message.c_str());
+      shortage_logged_ = true;
+      return;
+    }
+    std::uint32_t index = 0;
+    while (index < newcomers_.size() && newcomers_[index].is_open()) ++index;
+    if (index == kMostNewcomers) {
+      index = next_evicted_++ % kMostNewcomers;
+      unwatch(newcomers_[index].socket().get());
+    }
+    if (index == newcomers_.size()) newcomers_.emplace_back();
+    newcomers_[index] = ControlChannel(std::move(socket), config_.peer_timeout_ms / 2);
+    watch(newcomers_[index].socket().get(), WatchKind::kNewcomer, index, EPOLLIN | EPOLLRDHUP);
+    hear_newcomer(index);  // It is there already, as a rule.
+  }
+}
+
+void VerbsProvider::hear_newcomer(std::uint32_t index) noexcept {
+  if (index >= newcomers_.size() || !newcomers_[index].is_open()) return;
+  Frame frame;
+  const ControlChannel::Receipt receipt = newcomers_[index].receive(frame);
+  if (receipt == ControlChannel::Receipt::kNothing) return;
+  ControlChannel channel = std::move(newcomers_[index]);
+  newcomers_[index].close();
+  unwatch(channel.socket().get());
+  switch (receipt) {
+    case ControlChannel::Receipt::kFrame:
+      if (frame.kind == FrameKind::kIntroduce) return adopt(std::move(channel), frame.introduce);
+      return log_refused("its first message is no introduction");
+    case ControlChannel::Receipt::kVersion:
+      return refuse(channel, Refusal::kVersion, "it runs another version of libch3offload");
+    case ControlChannel::Receipt::kMalformed: return log_refused("its first message is malformed");
+    default: return;
+  }
+}
+
+/// Makes a checked newcomer the peer's channel.
+void VerbsProvider::adopt(ControlChannel channel, const IntroduceBody& body) noexcept {
+  if (!equal_in_constant_time(body.secret, config_.job_secret))
+    return refuse(channel, Refusal::kSecret, "it does not know the job's secret");
+  const std::optional<VerbsAddress> address = VerbsAddress::parse(body.address.data());
+  if (body.receiver != index_of(config_.self) || body.receiver_instance != address_.instance ||
+      body.sender >= config_.peer_limit || body.sender == index_of(config_.self) || !address ||
+      address->instance != body.sender_instance || !address->same_fabric(address_))
+    return refuse(channel, Refusal::kStranger, "it means another process");
+  if (body.slot_bytes < rail_->config().slot_bytes)
+    return refuse(channel, Refusal::kStranger, "its slots are shorter than ours (all processes need the same settings)");
+  Peer& peer = find_or_make(PeerId{body.sender});
+  if (peer.dying || peer.down || (peer.has_address && peer.address.instance != address->instance))
+    return refuse(channel, Refusal::kStranger, "that process is gone");
+  // Both dialled at once: the dial of the lower number counts, if it is on its way or has just succeeded.
+  const std::uint64_t now_ns = monotonic_ns();
+  const bool ours_is_fresh = peer.dialled && (peer.channel_state == ChannelState::kIntroducing ||
+                                              (peer.channel_state == ChannelState::kOpen &&
+                                               now_ns - peer.opened_ns < kCrossedNs));
+  if (ours_is_fresh && config_.self < peer.id) return refuse(channel, Refusal::kCrossed, nullptr);
+  close_channel(peer);
+  peer.address = *address;
+  peer.has_address = true;
+  peer.channel = std::move(channel);
+  peer.dialled = false;
+  introduce(peer);
+  channel_opened(peer);
+}
+
+void VerbsProvider::refuse(ControlChannel& channel, Refusal reason, const char* why) noexcept {
+  Frame frame = make_frame(FrameKind::kRefuse);
+  frame.refuse.reason = static_cast<std::uint32_t>(reason);
+  channel.send(frame);
+  if (why != nullptr) log_refused(why);
+}
+
+void VerbsProvider::log_refused(const char* why) noexcept {
+  if (refused_++ == 0) log("verbs: refused a connection: %s (further ones are refused silently)", why);
+}
+
+void VerbsProvider::hear_peer(Peer& peer) noexcept {
+  for (;;) {
+    Frame frame;
+    switch (peer.channel.receive(frame)) {
+      case ControlChannel::Receipt::kFrame: on_frame(peer, frame); continue;
+      case ControlChannel::Receipt::kNothing: return update_watch(peer);
+      case ControlChannel::Receipt::kClosed: return lose_channel(peer, peer.channel.error());
+      case ControlChannel::Receipt::kVersion:
+        log("verbs: peer %u runs another version of libch3offload", index_of(peer.id));
+        return start_dying(peer, Status::kProtocol);
+      case ControlChannel::Receipt::kMalformed: return start_dying(peer, Status::kProtocol);
+    }
+  }
+}
+
+void VerbsProvider::on_frame(Peer& peer, const Frame& frame) noexcept {
+  if (peer.channel_state == ChannelState::kIntroducing) {
+    if (frame.kind == FrameKind::kIntroduce) return on_answer(peer, frame.introduce);
+    if (frame.kind == FrameKind::kRefuse) return on_refusal(peer, static_cast<Refusal>(frame.refuse.reason));
+    return start_dying(peer, Status::kProtocol);
+  }
+  switch (frame.kind) {
+    case FrameKind::kConnect: return on_connect_frame(peer, frame.connect);
+    case FrameKind::kReady: return on_ready_frame(peer, frame.link);
+    case FrameKind::kPark: return on_park_frame(peer, frame.link);
+    case FrameKind::kBye: return start_dying(peer, Status::kPeerFailed);
+    default: return start_dying(peer, Status::kProtocol);
+  }
+}
+
+void VerbsProvider::on_answer(Peer& peer, const IntroduceBody& body) noexcept {
+  if (!equal_in_constant_time(body.secret, config_.job_secret) || body.sender != index_of(peer.id) ||
+      body.sender_instance != peer.address.instance || body.receiver != index_of(config_.self) ||
+      body.receiver_instance != address_.instance || body.slot_bytes < rail_->config().slot_bytes) {
+    log("verbs: who answers at peer %u's address is another process", index_of(peer.id));
+    return start_dying(peer, Status::kPeerFailed);
+  }
+  channel_opened(peer);
+}
+
+void VerbsProvider::on_refusal(Peer& peer, Refusal reason) noexcept {
+  if (reason == Refusal::kCrossed) {  // The peer's own dial is on its way.
+    close_channel(peer);
+    peer.retry_at_ns = monotonic_ns() + kCrossedNs;
+    return trouble(peer);
+  }
+  if (reason != Refusal::kStranger)
+    log("verbs: peer %u refused the connection: %s", index_of(peer.id), describe(reason).data());
+  start_dying(peer, Status::kPeerFailed);
+}
+
+void VerbsProvider::dial(Peer& peer) noexcept {
+  peer.retry_at_ns = monotonic_ns() + kRedialNs;
+  const std::optional<SocketAddress> to = socket_address(peer.address.host, peer.address.port);
+  Result<ControlChannel> channel = ControlChannel::dial(*to, config_.peer_timeout_ms / 2);
+  if (!channel.ok()) {
+    if (channel.error().status == Status::kPeerFailed) return start_dying(peer, Status::kPeerFailed);
+    if (!dial_logged_) log("%s (peer %u; trying again)", channel.error().message.c_str(), index_of(peer.id));
+    dial_logged_ = true;
+    return;
+  }
+  peer.channel = std::move(channel.value());
+  peer.dialled = true;
+  peer.channel_state = ChannelState::kIntroducing;
+  peer.watched = 0;
+  introduce(peer);
+  update_watch(peer);
+}
+
+void VerbsProvider::introduce(Peer& peer) noexcept {
+  Frame frame = make_frame(FrameKind::kIntroduce);
+  IntroduceBody& body = frame.introduce;
+  body.secret = config_.job_secret;
+  body.sender = index_of(config_.self);
+  body.receiver = index_of(peer.id);
+  body.sender_instance = address_.instance;
+  body.receiver_instance = peer.address.instance;
+  body.slot_bytes = static_cast<std::uint32_t>(rail_->config().slot_bytes);
+  std::memcpy(body.address.data(), address_text_.data(), std::min(address_text_.size(), body.address.size() - 1));
+  peer.channel.send(frame);
+}
+
+/// Both know who the other is. Says again what an earlier channel may have lost.
+void VerbsProvider::channel_opened(Peer& peer) noexcept {
+  peer.channel_state = ChannelState::kOpen;
+  peer.opened_ns = monotonic_ns();
+  peer.retry_at_ns = 0;
+  const Link& link = peer.link;
+  switch (link.state) {
+    case LinkState::kProposed: send_connect(peer); break;
+    case LinkState::kBound:
+    case LinkState::kUp:
+      send_connect(peer);
+      send_ready(peer);
+      break;
+    case LinkState::kNone:
+      if (peer.connected) want_link(peer);
+      break;
+    case LinkState::kDraining: break;
+  }
+  if (link.park_sent) {
+    Frame frame = make_frame(FrameKind::kPark);
+    frame.link.link = link.number;
+    frame.link.sent = link.next();
+    send_frame(peer, frame);
+  }
+  // The process lives. Whether its link does is seen when something gets through.
+  if (link.state == LinkState::kUp || link.number == 0) peer.lost_since_ns = 0;
+  update_watch(peer);
+}
+
+void VerbsProvider::lose_channel(Peer& peer, int error_number) noexcept {
+  const bool was_dialling = peer.channel_state == ChannelState::kIntroducing;
+  close_channel(peer);
+  if (peer.dying || peer.down) return;
+  if (was_dialling && error_number == ECONNREFUSED) return start_dying(peer, Status::kPeerFailed);
+  trouble(peer);
+  // At once after an established one; a dial that failed waits its turn.
+  if (!was_dialling) peer.retry_at_ns = 0;
+}
+
+void VerbsProvider::close_channel(Peer& peer) noexcept {
+  if (peer.channel.is_open()) {
+    unwatch(peer.channel.socket().get());
+    peer.channel.close();
+  }
+  peer.channel_state = ChannelState::kNone;
+  peer.watched = 0;
+}
+
+/// Something about the peer needs time or another try: tend_troubled() looks after it. `is_lost`: nothing gets
+/// through, from now on if not since before.
+void VerbsProvider::trouble(Peer& peer, bool is_lost) noexcept {
+  if (is_lost && peer.lost_since_ns == 0) peer.lost_since_ns = monotonic_ns();
+  if (peer.troubled || peer.dying || peer.down) return;
+  peer.troubled = true;
+  troubled_.push_back(&peer);
+}
+
+bool VerbsProvider::is_overdue(const Peer& peer, std::uint64_t now_ns) const noexcept {
+  return peer.lost_since_ns != 0 &&
+         now_ns - peer.lost_since_ns > static_cast<std::uint64_t>(config_.peer_timeout_ms) * kMillisecondNs;
+}
+
+void VerbsProvider::tend_troubled(std::uint64_t now_ns) noexcept {
+  for (std::size_t i = 0; i < troubled_.size();) {  // tend() may add others.
+    Peer* const peer = troubled_[i];
+    if (!peer->dying && !peer->down && tend(*peer, now_ns)) {
+      ++i;
+      continue;
+    }
+    peer->troubled = false;
+    troubled_[i] = troubled_.back();
+    troubled_.pop_back();
+  }
+}
+
+/// False: it is well again, or dead.
+bool VerbsProvider::tend(Peer& peer, std::uint64_t now_ns) noexcept {
+  const bool no_contact = peer.channel_state == ChannelState::kNone ||
+                          (peer.channel_state == ChannelState::kIntroducing && peer.channel.is_connecting());
+  if (no_contact && is_overdue(peer, now_ns)) {
+    log("verbs: peer %u (%s) has not answered for %d s: it is taken for dead", index_of(peer.id),
+        peer.address.host.c_str(), static_cast<int>((now_ns - peer.lost_since_ns) / (1000 * kMillisecondNs)));
+    start_dying(peer, Status::kPeerFailed);
+    return false;
+  }
+  if (peer.channel_state == ChannelState::kNone && now_ns >= peer.retry_at_ns) dial(peer);
+  if (peer.dying) return false;
+  if (peer.link.parking) try_to_park(peer);
+  const bool well = peer.channel_state == ChannelState::kOpen && peer.lost_since_ns == 0 && !peer.link.parking &&
+                    peer.link.state != LinkState::kDraining;
+  return !well;
+}
+
+/// The fd tells of ports and queue pairs; none of it is per message.
+void VerbsProvider::on_device_events() noexcept {
+  ibv_async_event event;
+  while (ibv_get_async_event(rail_->context(), &event) == 0) {
+    const auto of_queue_pair = [&]() -> Peer* {
+      const auto found = by_queue_pair_.find(event.element.qp->qp_num);
+      return found == by_queue_pair_.end() || found->second->link.queue_pair.get() != event.element.qp
+                 ? nullptr
+                 : found->second;
+    };
+    switch (event.event_type) {
+      case IBV_EVENT_QP_FATAL:
+      case IBV_EVENT_QP_REQ_ERR:
+      case IBV_EVENT_QP_ACCESS_ERR:
+        if (Peer* const peer = of_queue_pair()) lose_link(*peer, ibv_event_type_str(event.event_type));
+        break;
+      case IBV_EVENT_SRQ_LIMIT_REACHED:
+        rail_->grow_receive_slots();
+        rail_->arm_low_water();
+        break;
+      case IBV_EVENT_PORT_ERR:
+        if (event.element.port_num == rail_->port().port)
+          log("verbs: the port %s went down; waiting up to %d s for it or another way", rail_->port().to_string().c_str(),
+              config_.peer_timeout_ms / 1000);
+        break;
+      case IBV_EVENT_PORT_ACTIVE:
+        if (event.element.port_num == rail_->port().port)
+          log("verbs: the port %s is up again", rail_->port().to_string().c_str());
+        break;
+      case IBV_EVENT_DEVICE_FATAL:
+      case IBV_EVENT_CQ_ERR:
+      case IBV_EVENT_SRQ_ERR: on_device_lost(ibv_event_type_str(event.event_type)); break;
+      default: break;
+    }
+    ibv_ack_async_event(&event);
+  }
+}
+
+void VerbsProvider::on_device_lost(const char* what) noexcept {
+  if (device_lost_) return;
+  device_lost_ = true;
+  log("verbs: the device %s does not work any more: %s", rail_->port().device.c_str(), what);
+  for (const auto& peer : peers_)
+    if (peer != nullptr) start_dying(*peer, Status::kDeviceFailed);
+}
+
+/// During a sleep: what no other descriptor tells of, now or soon.
+void VerbsProvider::set_alarm() noexcept {
+  std::uint64_t delay_ns = 0;
+  if (!draining_.empty() || !dying_.empty())
+    delay_ns = 1;
+  else if (!waiting_.empty() || !troubled_.empty() || !zombies_.empty() || listener_paused_)
+    delay_ns = 2 * kMillisecondNs;
+  if (delay_ns == 0) return;
+  itimerspec time{};
+  time.it_value.tv_nsec = static_cast<long>(delay_ns);
+  static_cast<void>(::timerfd_settime(alarm_.get(), 0, &time, nullptr));
+}
+
+/// The peer's end begins: what arrived from it is delivered before on_peer_down().
+void VerbsProvider::start_dying(Peer& peer, Status reason) noexcept {
+  if (peer.dying || peer.down) return;
+  peer.dying = true;
+  peer.reason = reason;
+  peer.lost_poll = polls_;
+  if (peer.link.queue_pair != nullptr) Rail::stop(peer.link.queue_pair.get());
+  if (peer.channel_state == ChannelState::kOpen && reason != Status::kPeerFailed)
+    peer.channel.send(make_frame(FrameKind::kBye));
+  close_channel(peer);
+  dying_.push_back(&peer);
+  if (armed_) set_alarm();
+}
+
+void VerbsProvider::deliver_deaths() noexcept {
+  std::vector<Peer*> later;
+  while (!dying_.empty()) {
+    Peer& peer = *dying_.back();
+    dying_.pop_back();
+    if (peer.lost_poll == polls_) {  // The completion queue was emptied before its queue pair was stopped.
+      later.push_back(&peer);
+      continue;
+    }
+    std::erase(draining_, &peer);
+    bury(peer);
+    // The device is done with the sources of its writes once the queue pair is gone.
+    std::erase_if(zombies_, [&](const Zombie& zombie) { return zombie.peer == &peer; });
+    peer.dying = false;
+    peer.down = true;
+    Link& link = peer.link;
+    link.abandon();
+    while (!link.all_retired()) {
+      const Item item = link.retire_one();
+      if (item.kind == Item::Kind::kMessage) rail_->send_slots().give_back(item.index);
+    }
+    for (std::uint32_t i = 0; i < kMostWrites; ++i) {
+      if (writes_[i].peer != &peer || writes_[i].parts == writes_[i].parts_retired) continue;
+      writes_[i].parts_retired = writes_[i].parts;
+      free_writes_.push_back(i);
+      ++delivered_;
+      sink_->on_write_done(peer.id, writes_[i].work, Status::kPeerFailed);
+    }
+    if (peer.reserved_slot != SlotPool::kNone) rail_->send_slots().give_back(peer.reserved_slot);
+    peer.reserved_slot = SlotPool::kNone;
+    peer.unfinished_write = kNoWrite;
+    if (peer.reason == Status::kProtocol)
+      log("verbs: peer %u does not follow the protocol; its connection is closed", index_of(peer.id));
+    ++delivered_;
+    sink_->on_peer_down(peer.id, peer.reason);
+  }
+  dying_.insert(dying_.end(), later.begin(), later.end());
+}
+
+}  // namespace ch3_offload

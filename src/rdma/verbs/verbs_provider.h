@@ -1,0 +1,290 @@
+// The InfiniBand and RoCE provider, over libibverbs.
+//
+// Each pair of processes that talk has one RC queue pair, made on first use and kept while it is used (at most
+// VerbsConfig::most_queue_pairs live at once; the least recently used one is parked). All share one completion queue
+// and one shared receive queue (rail.h). What is sent is numbered and kept until acknowledged (link.h), so a queue
+// pair that breaks is replaced and nothing is lost. Queue pairs are set up over a TCP connection (frames.h,
+// control_channel.h), whose end is also how a peer's death is known.
+//
+//   verbs_provider.cc   making it, its end, connect, registering memory
+//   verbs_datapath.cc   reserve, commit, write, poll, arm
+//   verbs_links.cc      queue pairs: set-up, loss, parking, credit windows
+//   verbs_channels.cc   TCP: accepting, introductions, frames, deaths; events of the device
+//
+// Threads: as rdma/provider.h says. fork: a child must not use the provider.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "rdma/job_secret.h"
+#include "rdma/provider.h"
+#include "rdma/verbs/control_channel.h"
+#include "rdma/verbs/link.h"
+#include "rdma/verbs/rail.h"
+#include "rdma/verbs/verbs_address.h"
+
+namespace ch3_offload {
+
+struct VerbsConfig {
+  PeerId self{};
+  JobSecret job_secret{};
+  /// Peers are numbered below this; a greater number in an introduction is refused.
+  std::uint32_t peer_limit = 1u << 20;
+  std::string device;     ///< survey_verbs_ports(); empty: the best.
+  std::string interface;  ///< find_host_address(); for ports that have no IP address.
+  RailConfig rail;
+  /// A peer that cannot be reached for so long is dead. 1000 at least.
+  int peer_timeout_ms = 10'000;
+  /// Takes one line without a newline, seldom. nullptr: nobody listens.
+  void (*log)(void* context, const char* line) = nullptr;
+  void* log_context = nullptr;
+};
+
+/// What tests and tools ask for; not part of the provider interface.
+struct VerbsFigures {
+  std::size_t registered_slot_bytes = 0;
+  std::size_t registrations = 0;  ///< Of the caller's memory, live.
+  std::uint32_t queue_pairs = 0;  ///< Live.
+  std::uint64_t links_made = 0;
+  std::uint64_t links_lost = 0;
+  std::uint64_t links_parked = 0;
+  std::uint64_t items_sent_again = 0;
+  std::uint64_t messages_sent = 0;
+  std::uint64_t writes_posted = 0;  ///< Parts.
+  std::uint64_t credit_messages = 0;
+};
+
+class VerbsProvider final : public Provider {
+ public:
+  /// kUnsupported: this node has no usable port; kNoMemory, kDeviceFailed. The message says what is missing.
+  static Result<std::unique_ptr<VerbsProvider>> create(const VerbsConfig& config);
+  /// Waits, 2 s at most, until the peers' devices have what was sent, and says goodbye.
+  ~VerbsProvider() override;
+
+  const Capabilities& capabilities() const noexcept override { return capabilities_; }
+  std::string local_address() const override { return address_text_; }
+  bool reaches(std::string_view address) const noexcept override;
+  Result<std::monostate> connect(PeerId peer, std::string_view address) override;
+  Status register_memory(void* address, std::size_t length_bytes, Access access,
+                         MemoryRegion& region) noexcept override;
+  void deregister_memory(MemoryRegion& region) noexcept override;
+  Status reserve(PeerId peer, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override;
+  void commit(PeerId peer, std::size_t length_bytes) noexcept override;
+  Status write(PeerId peer, const std::byte* source, std::size_t length_bytes, const MemoryRegion& region,
+               RemoteMemory destination, Immediate immediate, WorkId work) noexcept override;
+  std::size_t poll(Sink& sink, std::size_t budget) noexcept override;
+  bool arm() noexcept override;
+  void disarm() noexcept override;
+  int descriptor() const noexcept override { return epoll_.get(); }
+
+  VerbsFigures figures() const noexcept;
+  /// The port in use.
+  const VerbsPort& port() const noexcept { return rail_->port(); }
+  /// Ends without waiting and without a goodbye, as a killed process would: for tests.
+  void abandon() noexcept { abandoned_ = true; }
+
+ private:
+  enum class ChannelState : std::uint8_t {
+    kNone,
+    kIntroducing,  ///< We dialled; the peer's introduction is due.
+    kOpen,
+  };
+
+  /// What we know of a process that we spoke to. Made at the first contact, kept until the end.
+  struct Peer {
+    PeerId id{};
+    bool connected = false;  ///< connect() was called.
+    bool dying = false;      ///< In dying_: what it sent is delivered, then on_peer_down() is called.
+    bool down = false;       ///< on_peer_down() was called.
+    bool blocked = false;    ///< Something found no room and is to be told when there is.
+    bool starved = false;    ///< It was credit that lacked: the next slot asks for more.
+    bool credit_due = false;   ///< In credit_due_.
+    bool troubled = false;     ///< In troubled_.
+    bool flush = false;        ///< The completion of the last item is asked for, whatever it is.
+    Status reason = Status::kPeerFailed;
+    Link link;
+    std::uint32_t reserved_slot = SlotPool::kNone;
+    std::uint32_t unfinished_write = kNoWrite;  ///< In writes_: not all of its parts are items yet.
+    std::uint64_t last_used = 0;                ///< polls_ at that time.
+    std::uint64_t lost_poll = 0;                ///< polls_ when its queue pair was stopped.
+
+    ChannelState channel_state = ChannelState::kNone;
+    bool dialled = false;  ///< The channel is ours, not the peer's.
+    bool proposal_waits = false;  ///< In waiting_: a queue pair is to be made when there may be one more.
+    bool has_remote = false;      ///< `remote` is for a link that we have not proposed yet.
+    std::uint64_t opened_ns = 0;
+    std::uint64_t lost_since_ns = 0;  ///< 0: all is well. Since then neither a channel nor an item got through.
+    std::uint64_t retry_at_ns = 0;    ///< Next try to dial or to make a queue pair.
+    ControlChannel channel;
+    std::uint32_t watched = 0;  ///< epoll events that the channel's socket is watched for.
+    VerbsAddress address;
+    bool has_address = false;
+    ConnectBody remote{};  ///< The peer's last Connect.
+  };
+
+  /// A write whose source is still read.
+  struct Write {
+    WorkId work{};
+    Peer* peer = nullptr;
+    const std::byte* source = nullptr;
+    std::size_t length_bytes = 0;
+    std::uint32_t local_key = 0;
+    std::uint32_t remote_key = 0;
+    std::uint64_t remote_address = 0;
+    Immediate immediate{};
+    std::uint32_t parts = 0;
+    std::uint32_t parts_pushed = 0;
+    std::uint32_t parts_retired = 0;
+  };
+  static constexpr std::uint32_t kNoWrite = UINT32_MAX;
+  static constexpr std::uint32_t kMostWrites = 256;
+
+  /// A queue pair that is stopped, until nothing of it can be in the completion queue any more.
+  struct Zombie {
+    QueuePair queue_pair;
+    const Peer* peer;
+    std::uint64_t since_ns;
+  };
+
+  explicit VerbsProvider(const VerbsConfig& config) : config_(config) {}
+  std::optional<Error> set_up();
+  [[gnu::format(printf, 2, 3)]] void log(const char* format, ...) const noexcept;
+
+  // verbs_provider.cc
+  Peer* find(PeerId peer) const noexcept {
+    const std::uint32_t index = index_of(peer);
+    return index < peers_.size() ? peers_[index].get() : nullptr;
+  }
+  Peer& find_or_make(PeerId peer);
+  void linger() noexcept;
+
+  // verbs_datapath.cc
+  Status no_room(Peer& peer) noexcept;
+  bool has_room(const Peer& peer) const noexcept;
+  std::size_t unblock() noexcept;
+  std::uint32_t take_send_slot() noexcept;
+  void push_message(Peer& peer, std::uint32_t slot, std::uint8_t kind, std::size_t payload_bytes) noexcept;
+  void push_parts(Peer& peer) noexcept;
+  void pump(Peer& peer) noexcept;
+  int post(Peer& peer) noexcept;
+  bool send_credit(Peer& peer) noexcept;
+  void flush_tail(Peer& peer) noexcept;
+  bool poll_completions(std::size_t budget) noexcept;
+  void on_receive(const ibv_wc& completion) noexcept;
+  bool deliver(Peer& peer, const ibv_wc& completion, const std::byte* slot) noexcept;
+  void on_send_completion(const ibv_wc& completion) noexcept;
+  void retire(Peer& peer, std::uint64_t up_to) noexcept;
+  void send_due_credit() noexcept;
+  bool request_notification() noexcept;
+
+  // verbs_links.cc
+  void want_link(Peer& peer) noexcept;
+  void make_wanted_links(std::uint64_t now_ns) noexcept;
+  bool propose(Peer& peer, std::uint64_t now_ns) noexcept;
+  void retry_link(Peer& peer, std::uint64_t now_ns) noexcept;
+  void bind(Peer& peer) noexcept;
+  void send_connect(Peer& peer) noexcept;
+  void send_ready(Peer& peer) noexcept;
+  void on_connect_frame(Peer& peer, const ConnectBody& body) noexcept;
+  void on_ready_frame(Peer& peer, const LinkBody& body) noexcept;
+  void on_park_frame(Peer& peer, const LinkBody& body) noexcept;
+  void lose_link(Peer& peer, const char* why) noexcept;
+  void finish_draining() noexcept;
+  void bury(Peer& peer) noexcept;
+  void destroy_zombies(std::uint64_t now_ns) noexcept;
+  void park_least_used() noexcept;
+  void try_to_park(Peer& peer) noexcept;
+  void widen(Link& link) noexcept;
+  bool make_room_for_window(std::uint32_t more, std::uint32_t kept_free) noexcept;
+
+  // verbs_channels.cc
+  enum class WatchKind : std::uint32_t { kListener, kNewcomer, kChannel, kCompletions, kDevice, kAlarm };
+  bool watch(int descriptor, WatchKind kind, std::uint32_t index, std::uint32_t events) noexcept;
+  void unwatch(int descriptor) noexcept;
+  void update_watch(Peer& peer) noexcept;
+  void send_frame(Peer& peer, const Frame& frame) noexcept;
+  bool keep_house() noexcept;
+  bool take_completion_events() noexcept;
+  void accept_all() noexcept;
+  void hear_newcomer(std::uint32_t index) noexcept;
+  void adopt(ControlChannel channel, const IntroduceBody& body) noexcept;
+  void refuse(ControlChannel& channel, Refusal reason, const char* why) noexcept;
+  void log_refused(const char* why) noexcept;
+  void hear_peer(Peer& peer) noexcept;
+  void on_frame(Peer& peer, const Frame& frame) noexcept;
+  void on_answer(Peer& peer, const IntroduceBody& body) noexcept;
+  void on_refusal(Peer& peer, Refusal reason) noexcept;
+  void dial(Peer& peer) noexcept;
+  void introduce(Peer& peer) noexcept;
+  void channel_opened(Peer& peer) noexcept;
+  void lose_channel(Peer& peer, int error_number) noexcept;
+  void close_channel(Peer& peer) noexcept;
+  void trouble(Peer& peer, bool is_lost = true) noexcept;
+  void tend_troubled(std::uint64_t now_ns) noexcept;
+  bool tend(Peer& peer, std::uint64_t now_ns) noexcept;
+  bool is_overdue(const Peer& peer, std::uint64_t now_ns) const noexcept;
+  void on_device_events() noexcept;
+  void on_device_lost(const char* what) noexcept;
+  void set_alarm() noexcept;
+  void start_dying(Peer& peer, Status reason) noexcept;
+  void deliver_deaths() noexcept;
+
+  // Set-up: constant after create().
+  VerbsConfig config_;
+  Capabilities capabilities_;
+  VerbsAddress address_;
+  std::string address_text_;
+  std::uint64_t part_bytes_ = 0;  ///< Longest part of a write.
+  FileDescriptor listener_;
+  FileDescriptor epoll_;
+  FileDescriptor alarm_;
+  std::unique_ptr<Rail> rail_;
+
+  // Data path.
+  std::vector<std::unique_ptr<Peer>> peers_;  ///< By PeerId, up to the greatest one met.
+  std::unordered_map<std::uint32_t, Peer*> by_queue_pair_;
+  std::vector<Write> writes_;
+  std::vector<std::uint32_t> free_writes_;
+  std::vector<Registration> registrations_;
+  std::vector<std::uint32_t> free_registrations_;
+  std::vector<Peer*> credit_due_;
+  Sink* sink_ = nullptr;        ///< During poll().
+  std::size_t delivered_ = 0;   ///< By this poll().
+  std::uint64_t polls_ = 0;
+  bool armed_ = false;
+  bool abandoned_ = false;
+  std::vector<Peer*> blocked_;
+
+  // Links.
+  std::uint32_t live_links_ = 0;     ///< With a queue pair.
+  std::uint32_t windows_total_ = 0;  ///< Of all that have one.
+  std::vector<Peer*> draining_;      ///< Links in kDraining.
+  std::vector<Zombie> zombies_;
+  std::vector<Peer*> waiting_;       ///< `proposal_waits`.
+  std::vector<Peer*> being_made_;    ///< make_wanted_links() only.
+
+  // Housekeeping.
+  std::uint64_t last_housekeeping_ = 0;  ///< CycleClock. 0: due now.
+  std::uint32_t busy_polls_ = 0;
+  std::uint64_t last_tick_ns_ = 0;
+  std::vector<ControlChannel> newcomers_;  ///< By watch index; a closed one is free.
+  std::vector<Peer*> troubled_;
+  std::vector<Peer*> dying_;
+  bool listener_paused_ = false;  ///< No descriptor was left; tried again at the next tick.
+  bool device_lost_ = false;
+  std::size_t next_evicted_ = 0;  ///< In newcomers_, when it is full.
+  std::uint64_t refused_ = 0;     ///< Connections refused; the first is logged.
+  bool loss_logged_ = false;
+  bool dial_logged_ = false;
+  bool shortage_logged_ = false;
+  VerbsFigures figures_;
+};
+
+}  // namespace ch3_offload
