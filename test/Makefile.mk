@@ -105,8 +105,11 @@ check_PROGRAMS += test/fake_verbs_tests
 TESTS += test/fake_verbs_tests
 test_fake_verbs_tests_SOURCES = \
 	$(fake_verbs_sources) \
+	test/rdma/verbs/fake_verbs_device_test.cc \
 	test/rdma/verbs/fake_verbs_endpoint.h \
-	test/rdma/verbs/fake_verbs_test.cc
+	test/rdma/verbs/fake_verbs_fault_test.cc \
+	test/rdma/verbs/fake_verbs_test.cc \
+	test/rdma/verbs/fake_verbs_world.h
 test_fake_verbs_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
 test_fake_verbs_tests_LDADD = $(GTEST_LIBS)
 endif

@@ -53,7 +53,7 @@ struct PortConfig {
   std::uint32_t max_message_bytes = 1u << 30;
   std::uint16_t lid = 0;  ///< 0 on Ethernet.
   std::uint16_t sm_lid = 0;
-  std::vector<Gid> gids;
+  std::vector<Gid> gids{};
 };
 
 /// RoCE: a v1 link-local GID in row 0, v2 ::ffff:127.0.0.1 in row 1.
@@ -63,7 +63,7 @@ PortConfig infiniband_port(std::uint16_t lid);
 
 struct DeviceConfig {
   std::string name = "fake0";
-  std::string sysfs_path;  ///< ibv_device::ibdev_path; empty: /sys/class/infiniband/ and the name.
+  std::string sysfs_path{};  ///< ibv_device::ibdev_path; empty: /sys/class/infiniband/ and the name.
   std::vector<PortConfig> ports = {ethernet_port()};
   int open_error = 0;  ///< errno of ibv_open_device(); 0: it works.
   int completion_vectors = 4;
@@ -101,6 +101,9 @@ struct Config {
   /// How often a thread of the fake tries again what could not go on. 0: no thread, later calls only.
   std::chrono::microseconds pump_interval{2'000};
 
+  /// errno of ibv_modify_qp() to RTR when no port has the peer's address, e.g. ETIMEDOUT; 0: it works, sends time out.
+  int unresolved_error = 0;
+
   bool last_wqe_event = true;              ///< IBV_EVENT_QP_LAST_WQE_REACHED; mlx5 sends it, rxe does not.
   bool communication_established = false;  ///< IBV_EVENT_COMM_EST for traffic in RTR.
   bool limit_event_when_armed = true;      ///< An SRQ below the limit reports it when armed; rxe does not.
@@ -117,7 +120,7 @@ struct Config {
     std::uint32_t immediate;       ///< Network order.
     std::uint64_t remote_address;  ///< Of a write.
   };
-  std::function<void(Transfer&, std::span<std::byte>)> tamper;
+  std::function<void(Transfer&, std::span<std::byte>)> tamper{};
 };
 
 /// Since reset(), over all devices.

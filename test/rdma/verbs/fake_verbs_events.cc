@@ -144,6 +144,7 @@ ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
   Channel* const channel = Network::get().channels_.add(std::make_unique<Channel>());
   channel->context = context;
   channel->fd = channel->descriptor.number();
+  channel->events.reserve(64);
   ++context_of(context)->children;
   return channel;
 }
@@ -173,7 +174,7 @@ int ibv_get_cq_event(ibv_comp_channel* handle, ibv_cq** queue, void** cq_context
     if (!channel.descriptor.await(call.lock())) return -1;
   }
   CompletionQueue* const found = channel.events.front();
-  channel.events.pop_front();
+  channel.events.erase(channel.events.begin());
   channel.descriptor.take();
   ++found->events_taken;
   *queue = found;

@@ -51,7 +51,6 @@ bool valid_path(const ibv_ah_attr& path, std::uint8_t pair_port, const PortConfi
   if (port.link_layer == IBV_LINK_LAYER_ETHERNET && path.is_global == 0) return false;
   if (path.is_global == 0) return path.dlid != 0;
   if (path.grh.sgid_index >= port.gids.size()) return false;
-  // A RoCE address needs a hop limit; on InfiniBand a route within the subnet does not.
   return port.gids[path.grh.sgid_index].value.global.interface_id != 0;
 }
 
@@ -96,6 +95,16 @@ void take_values(QueuePair& pair, const ibv_qp_attr& values, int mask) noexcept 
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) now.max_rd_atomic = values.max_rd_atomic;
 }
 
+/// Whether some port has the path's address.
+bool resolves(const Network& network, const ibv_ah_attr& path) {
+  for (const DeviceConfig& device : network.config_.devices) {
+    for (const PortConfig& port : device.ports) {
+      if (leads_to(path, port)) return true;
+    }
+  }
+  return false;
+}
+
 void enter_reset(Network& network, QueuePair& pair) {
   network.clear_sends(pair);
   network.forget_completions(pair, network.config_.purge_destroyed);
@@ -124,6 +133,10 @@ extern "C" int ibv_modify_qp(ibv_qp* handle, ibv_qp_attr* values, int mask) {
   } else {
     if (device.dead) return EIO;
     if (!valid_values(network.config_of(device), pair, *values, mask)) return EINVAL;
+    if ((mask & IBV_QP_AV) != 0 && network.config_.unresolved_error != 0 &&
+        !resolves(network, values->ah_attr)) {
+      return network.config_.unresolved_error;
+    }
     take_values(pair, *values, mask);
     pair.now = to;
   }

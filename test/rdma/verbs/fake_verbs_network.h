@@ -101,11 +101,6 @@ class Network {
 
  private:
   enum class Outcome : std::uint8_t { kDelivered, kLost, kNotReady, kFailed };
-  struct Target {
-    QueuePair* pair;
-    ReceiveRequest* receive;  ///< Null: none is needed.
-    std::byte* written;       ///< Null: not a write, or an empty one.
-  };
   void advance(QueuePair& pair, Clock::time_point now);
   void transfer_all(QueuePair& pair, Clock::time_point now);
   void acknowledge(QueuePair& pair, Clock::time_point now);
@@ -115,6 +110,7 @@ class Network {
   Outcome deliver(QueuePair& pair, SendRequest& request, QueuePair& peer, ibv_wc_status& status);
   Outcome refuse(QueuePair& peer, ibv_event_type event, ibv_wc_status answer, ibv_wc_status& status);
   void write_first_packet(QueuePair& pair, SendRequest& request);
+  bool readable(const QueuePair& pair, const SendRequest& request) const;
   bool gather(const QueuePair& pair, const SendRequest& request);
   bool scatter(const Receives& receives, const ReceiveRequest& receive);
   QueuePair* find_peer(const QueuePair& pair);
@@ -150,6 +146,9 @@ int req_notify_cq(ibv_cq* queue, int solicited_only);
 int post_srq_recv(ibv_srq* queue, ibv_recv_wr* list, ibv_recv_wr** bad);
 int post_recv(ibv_qp* pair, ibv_recv_wr* list, ibv_recv_wr** bad);
 int post_send(ibv_qp* pair, ibv_send_wr* list, ibv_send_wr** bad);
+
+/// Whether a path leads to that port.
+bool leads_to(const ibv_ah_attr& path, const PortConfig& port) noexcept;
 
 /// Sets errno; null, for the functions that return a pointer.
 std::nullptr_t failed(int error) noexcept;

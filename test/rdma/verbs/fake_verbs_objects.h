@@ -140,7 +140,7 @@ struct CompletionQueue;
 struct Channel : ibv_comp_channel {
   Channel() : ibv_comp_channel{} {}
   EventDescriptor descriptor;
-  std::deque<CompletionQueue*> events;
+  std::vector<CompletionQueue*> events;  ///< Oldest first; not a deque, which would allocate now and then.
 };
 
 struct Completion {

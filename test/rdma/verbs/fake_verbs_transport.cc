@@ -34,15 +34,14 @@ bool passes(const Network& network, const Device& device, std::uint8_t port) noe
          network.config_of(device).ports[port - 1u].state == IBV_PORT_ACTIVE;
 }
 
-/// Whether a path leads to that port.
+}  // namespace
+
 bool leads_to(const ibv_ah_attr& path, const PortConfig& port) noexcept {
   if (path.is_global == 0) return port.lid != 0 && port.lid == path.dlid;
   return std::any_of(port.gids.begin(), port.gids.end(), [&](const Gid& gid) {
     return std::memcmp(gid.value.raw, path.grh.dgid.raw, sizeof gid.value.raw) == 0;
   });
 }
-
-}  // namespace
 
 // Null: nobody answers there.
 QueuePair* Network::find_peer(const QueuePair& pair) {
@@ -66,7 +65,17 @@ QueuePair* Network::find_peer(const QueuePair& pair) {
   return nullptr;
 }
 
+// Whether all of its source lies in live regions.
+bool Network::readable(const QueuePair& pair, const SendRequest& request) const {
+  if (request.in_line) return true;
+  return std::all_of(request.parts.begin(), request.parts.end(), [&](const ibv_sge& part) {
+    return part.length == 0 || find_local(part.lkey, pair.pd, part.addr, part.length, 0) != nullptr;
+  });
+}
+
+// Fills message_.
 bool Network::gather(const QueuePair& pair, const SendRequest& request) {
+  if (!readable(pair, request)) return false;
   message_.clear();
   if (request.in_line) {
     message_ = request.bytes;
@@ -75,7 +84,6 @@ bool Network::gather(const QueuePair& pair, const SendRequest& request) {
   for (const ibv_sge& part : request.parts) {
     if (part.length == 0) continue;
     const std::byte* const from = find_local(part.lkey, pair.pd, part.addr, part.length, 0);
-    if (from == nullptr) return false;
     message_.insert(message_.end(), from, from + part.length);
   }
   return true;
@@ -153,6 +161,7 @@ Network::Outcome Network::deliver(QueuePair& pair, SendRequest& request, QueuePa
     if (!request.not_ready_since) ++counters_.receiver_not_ready;
     return Outcome::kNotReady;
   }
+  gather(pair, request);
   Config::Transfer transfer = {.source = pair.qp_num,
                                .destination = peer.qp_num,
                                .opcode = request.opcode,
@@ -186,7 +195,7 @@ Network::Outcome Network::deliver(QueuePair& pair, SendRequest& request, QueuePa
 }
 
 Network::Outcome Network::transfer(QueuePair& pair, SendRequest& request, ibv_wc_status& status) {
-  if (!gather(pair, request)) {
+  if (!readable(pair, request)) {
     status = IBV_WC_LOC_PROT_ERR;
     return Outcome::kFailed;
   }
