@@ -82,6 +82,38 @@ test_fake_tests_SOURCES = \
 test_fake_tests_CPPFLAGS = $(gtest_cppflags)
 test_fake_tests_LDADD = libcore.la $(GTEST_LIBS)
 
+# A verbs device in software. A program that lists it has its own libibverbs.
+if HAVE_VERBS
+fake_verbs_sources = \
+	test/rdma/verbs/fake_verbs.h \
+	test/rdma/verbs/fake_verbs_completion.cc \
+	test/rdma/verbs/fake_verbs_control.cc \
+	test/rdma/verbs/fake_verbs_device.cc \
+	test/rdma/verbs/fake_verbs_events.cc \
+	test/rdma/verbs/fake_verbs_memory.cc \
+	test/rdma/verbs/fake_verbs_modify.cc \
+	test/rdma/verbs/fake_verbs_names.cc \
+	test/rdma/verbs/fake_verbs_network.h \
+	test/rdma/verbs/fake_verbs_objects.h \
+	test/rdma/verbs/fake_verbs_post.cc \
+	test/rdma/verbs/fake_verbs_progress.cc \
+	test/rdma/verbs/fake_verbs_queue_pair.cc \
+	test/rdma/verbs/fake_verbs_receive.cc \
+	test/rdma/verbs/fake_verbs_transport.cc
+
+check_PROGRAMS += test/fake_verbs_tests
+TESTS += test/fake_verbs_tests
+test_fake_verbs_tests_SOURCES = \
+	$(fake_verbs_sources) \
+	test/rdma/verbs/fake_verbs_device_test.cc \
+	test/rdma/verbs/fake_verbs_endpoint.h \
+	test/rdma/verbs/fake_verbs_fault_test.cc \
+	test/rdma/verbs/fake_verbs_test.cc \
+	test/rdma/verbs/fake_verbs_world.h
+test_fake_verbs_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
+test_fake_verbs_tests_LDADD = $(GTEST_LIBS)
+endif
+
 # The engine over the fake provider.
 check_PROGRAMS += test/engine_tests
 TESTS += test/engine_tests

@@ -1,0 +1,359 @@
+// The fake verbs device: what goes wrong, by itself and on demand.
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include <thread>
+
+#include "rdma/verbs/fake_verbs_world.h"
+
+namespace ch3_offload::fake_verbs {
+namespace {
+
+using namespace std::chrono_literals;
+
+class FakeVerbsFault : public FakeVerbs {
+ protected:
+  void SetUp() override {
+    adjust([](Config& config) { config.retry_timeout = 20ms; });
+  }
+
+  std::vector<ibv_wc_status> statuses(Endpoint& endpoint) {
+    std::vector<ibv_wc_status> result;
+    for (const ibv_wc& work : endpoint.poll()) result.push_back(work.status);
+    return result;
+  }
+
+  void expect_flushed(Endpoint& endpoint, std::vector<std::uint64_t> ids) {
+    for (const std::uint64_t id : ids) {
+      const ibv_wc work = endpoint.poll_one();
+      EXPECT_EQ(work.status, IBV_WC_WR_FLUSH_ERR);
+      EXPECT_EQ(work.wr_id, id);
+      EXPECT_EQ(work.qp_num, endpoint.pair->qp_num);
+    }
+    EXPECT_TRUE(endpoint.poll().empty());
+  }
+
+  /// The next asynchronous event, which must wait; acknowledged.
+  static ibv_event_type take_event(Endpoint& endpoint) {
+    pollfd entry = {.fd = endpoint.context->async_fd, .events = POLLIN, .revents = 0};
+    EXPECT_EQ(::poll(&entry, 1, 1000), 1);
+    ibv_async_event event{};
+    EXPECT_EQ(ibv_get_async_event(endpoint.context, &event), 0);
+    ibv_ack_async_event(&event);
+    return event.event_type;
+  }
+};
+
+TEST_F(FakeVerbsFault, PeerThatIsNeverConnectedExceedsTheRetries) {
+  one_ = std::make_unique<Endpoint>();
+  other_ = std::make_unique<Endpoint>();
+  one_->connect(*other_);
+  one_->post({.id = 1, .length = 4, .flags = 0});
+  one_->post({.id = 2, .length = 4, .flags = 0});
+  EXPECT_EQ(one_->state(), IBV_QPS_RTS);
+  const ibv_wc work = one_->poll_one();
+  EXPECT_EQ(work.status, IBV_WC_RETRY_EXC_ERR);
+  EXPECT_EQ(work.wr_id, 1u);
+  expect_flushed(*one_, {2});
+  EXPECT_EQ(one_->state(), IBV_QPS_ERR);
+  EXPECT_EQ(one_->pair->state, IBV_QPS_ERR);  // By the query.
+}
+
+TEST_F(FakeVerbsFault, TimeoutZeroNeverGivesUp) {
+  connect({.timeout = 0});
+  other_->enter(IBV_QPS_ERR);
+  one_->post({.id = 1});
+  std::this_thread::sleep_for(40ms);
+  EXPECT_TRUE(one_->poll().empty());
+}
+
+TEST_F(FakeVerbsFault, MissingReceiveExceedsFiniteRetries) {
+  connect({.rnr_retry = 3});
+  one_->post({.id = 1});
+  EXPECT_EQ(one_->poll_one().status, IBV_WC_RNR_RETRY_EXC_ERR);
+}
+
+TEST_F(FakeVerbsFault, MissingReceiveIsWaitedForWithRetrySeven) {
+  connect();
+  one_->post({.id = 1});
+  std::this_thread::sleep_for(40ms);
+  EXPECT_TRUE(one_->poll().empty());
+  other_->post_receive(0);
+  EXPECT_EQ(one_->poll_one().status, IBV_WC_SUCCESS);
+}
+
+TEST_F(FakeVerbsFault, DestroyedPeerIsMissed) {
+  connect();
+  ibv_destroy_qp(other_->pair);
+  other_->pair = nullptr;
+  one_->post({.id = 1});
+  EXPECT_EQ(one_->poll_one().status, IBV_WC_RETRY_EXC_ERR);
+}
+
+TEST_F(FakeVerbsFault, NumbersNextOwnerDoesNotGetOldTraffic) {
+  adjust([](Config& config) { config.devices[0].lowest_number_first = true; });
+  connect();
+  const std::uint32_t number = other_->pair->qp_num;
+  ibv_destroy_qp(other_->pair);
+  other_->psn = 0x1234;
+  one_->psn = 0x777;  // Of the connection that the new one expects.
+  other_->make_pair();
+  EXPECT_EQ(other_->pair->qp_num, number);
+  other_->connect(*one_);
+  other_->post_receive(0);
+  one_->post({.id = 1});
+  EXPECT_EQ(one_->poll_one().status, IBV_WC_RETRY_EXC_ERR);
+  EXPECT_TRUE(other_->poll().empty());
+}
+
+TEST_F(FakeVerbsFault, ErrorStateFlushesEverythingInOrder) {
+  connect({.shared = false});
+  one_->post_receive(5);
+  one_->post_receive(6);
+  for (std::uint64_t i = 0; i < 3; ++i) one_->post({.id = i, .flags = 0});
+  EXPECT_EQ(one_->enter(IBV_QPS_ERR), 0);
+  expect_flushed(*one_, {0, 1, 2, 5, 6});
+  EXPECT_EQ(one_->post({.id = 8}), 0);
+  EXPECT_EQ(one_->post_receive(9), 0);
+  expect_flushed(*one_, {8, 9});
+  EXPECT_EQ(counters().flushed, 7u);
+}
+
+TEST_F(FakeVerbsFault, FieldsOfAFailedCompletionAreRubbish) {
+  connect();
+  one_->enter(IBV_QPS_ERR);
+  one_->post({.id = 8});
+  ibv_wc work{};
+  ASSERT_EQ(ibv_poll_cq(one_->queue, 1, &work), 1);
+  EXPECT_NE(work.byte_len, 0u);
+  EXPECT_NE(work.wc_flags, 0u);
+}
+
+TEST_F(FakeVerbsFault, LocalKeyIsChecked) {
+  for (int wrong = 0; wrong < 4; ++wrong) {
+    connect();
+    other_->post_receive(0);
+    ibv_sge part = {.addr = reinterpret_cast<std::uintptr_t>(one_->buffer.data()),
+                    .length = 16,
+                    .lkey = one_->region->lkey};
+    if (wrong == 0) part.lkey = one_->region->rkey;
+    if (wrong == 1) part.addr += Endpoint::kBufferBytes - 15;
+    if (wrong == 2) part.addr -= 1;
+    if (wrong == 3) part.lkey = other_->region->lkey;  // Of another domain.
+    ibv_send_wr request{};
+    request.sg_list = &part;
+    request.num_sge = 1;
+    request.opcode = IBV_WR_SEND;
+    ibv_send_wr* bad = nullptr;
+    ASSERT_EQ(ibv_post_send(one_->pair, &request, &bad), 0);
+    EXPECT_EQ(one_->poll_one().status, IBV_WC_LOC_PROT_ERR) << wrong;
+    EXPECT_EQ(one_->state(), IBV_QPS_ERR);
+    EXPECT_EQ(other_->state(), IBV_QPS_RTS);
+  }
+}
+
+TEST_F(FakeVerbsFault, RemoteKeyIsCheckedAndBreaksBothEnds) {
+  for (int wrong = 0; wrong < 4; ++wrong) {
+    connect();
+    Endpoint::Work work = one_->write_to(*other_, 1, 100);
+    if (wrong == 0) work.remote_key = other_->region->lkey;
+    if (wrong == 1) work.remote_address += Endpoint::kBufferBytes - 99;
+    if (wrong == 2) work.remote_key = one_->region->rkey;
+    if (wrong == 3) work.remote_key = other_->slot_region->rkey;
+    ASSERT_EQ(one_->post(work), 0);
+    EXPECT_EQ(one_->poll_one().status, IBV_WC_REM_ACCESS_ERR) << wrong;
+    EXPECT_EQ(one_->state(), IBV_QPS_ERR);
+    EXPECT_EQ(other_->state(), IBV_QPS_ERR);
+    EXPECT_EQ(take_event(*other_), IBV_EVENT_QP_ACCESS_ERR);
+    EXPECT_EQ(take_event(*other_), IBV_EVENT_QP_LAST_WQE_REACHED);
+  }
+}
+
+TEST_F(FakeVerbsFault, DeregisteredKeyIsDead) {
+  connect();
+  std::vector<char> memory(100);
+  ibv_mr* const region = ibv_reg_mr(other_->domain, memory.data(), memory.size(),
+                                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  Endpoint::Work work = one_->write_to(*other_, 1, 100);
+  work.remote_address = reinterpret_cast<std::uintptr_t>(memory.data());
+  work.remote_key = region->rkey;
+  ASSERT_EQ(one_->post(work), 0);
+  EXPECT_EQ(one_->poll_one().status, IBV_WC_SUCCESS);
+  ASSERT_EQ(ibv_dereg_mr(region), 0);
+  ASSERT_EQ(one_->post(work), 0);
+  EXPECT_EQ(one_->poll_one().status, IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(FakeVerbsFault, ReceiveThatIsTooShortBreaksBothEnds) {
+  connect();
+  other_->post_receive(4, 10);
+  one_->post({.id = 1, .length = 11});
+  const ibv_wc arrived = other_->poll_one();
+  EXPECT_EQ(arrived.status, IBV_WC_LOC_LEN_ERR);
+  EXPECT_EQ(arrived.wr_id, 4u);
+  EXPECT_EQ(one_->poll_one().status, IBV_WC_REM_INV_REQ_ERR);
+  EXPECT_EQ(other_->state(), IBV_QPS_ERR);
+}
+
+TEST_F(FakeVerbsFault, LongerThanThePortAllowsIsALengthError) {
+  adjust([](Config& config) { config.devices[0].ports[0].max_message_bytes = 1000; });
+  connect();
+  one_->post(one_->write_to(*other_, 1, 1000));
+  EXPECT_EQ(one_->poll_one().status, IBV_WC_SUCCESS);
+  one_->post(one_->write_to(*other_, 1, 1001));
+  EXPECT_EQ(one_->poll_one().status, IBV_WC_LOC_LEN_ERR);
+}
+
+TEST_F(FakeVerbsFault, LinkDownStopsTrafficAndIsReported) {
+  connect();
+  other_->post_receive(0);
+  set_link("fake0", false);
+  EXPECT_EQ(take_event(*one_), IBV_EVENT_PORT_ERR);
+  ibv_port_attr port{};
+  EXPECT_EQ(ibv_query_port(one_->context, 1, &port), 0);
+  EXPECT_EQ(port.state, IBV_PORT_DOWN);
+  one_->post({.id = 1});
+  EXPECT_TRUE(one_->poll().empty());
+  set_link("fake0", true);
+  EXPECT_EQ(take_event(*one_), IBV_EVENT_PORT_ACTIVE);
+  EXPECT_EQ(one_->poll_one().status, IBV_WC_SUCCESS);
+}
+
+TEST_F(FakeVerbsFault, SilentPortLosesEverything) {
+  connect();
+  other_->post_receive(0);
+  set_silent("fake0", true);
+  one_->post({.id = 1});
+  EXPECT_EQ(one_->poll_one().status, IBV_WC_RETRY_EXC_ERR);
+  EXPECT_TRUE(other_->poll().empty());
+}
+
+TEST_F(FakeVerbsFault, LossOnceIsRepairedByARetry) {
+  connect();
+  other_->post_receive(0);
+  drop_next(1, Loss::kOnce);
+  one_->post({.id = 1});
+  EXPECT_EQ(counters().lost, 1u);
+  EXPECT_EQ(one_->poll_one().status, IBV_WC_SUCCESS);
+}
+
+TEST_F(FakeVerbsFault, LostDataTearsAWrite) {
+  connect();
+  other_->post_receive(0);
+  std::fill(one_->buffer.begin(), one_->buffer.end(), 'x');
+  drop_next(1, Loss::kData);
+  one_->post(one_->write_to(*other_, 1, 10000));
+  one_->post({.id = 2});
+  EXPECT_EQ(one_->poll_one().status, IBV_WC_RETRY_EXC_ERR);
+  expect_flushed(*one_, {2});
+  EXPECT_TRUE(other_->poll().empty());
+  EXPECT_EQ(other_->buffer[4095], 'x');
+  EXPECT_EQ(other_->buffer[4096], '\0');
+}
+
+TEST_F(FakeVerbsFault, LostAcknowledgementHidesWhatArrived) {
+  connect();
+  other_->post_receive(0);
+  other_->post_receive(1);
+  drop_next(1, Loss::kAcknowledge);
+  one_->post({.id = 1});
+  one_->post({.id = 2});
+  EXPECT_EQ(other_->poll().size(), 2u);
+  EXPECT_EQ(one_->poll_one().status, IBV_WC_RETRY_EXC_ERR);
+  expect_flushed(*one_, {2});
+}
+
+TEST_F(FakeVerbsFault, KilledQueuePairReportsIt) {
+  connect();
+  EXPECT_FALSE(kill_queue_pair("fake0", 0xABCDEF));
+  one_->post({.id = 1});
+  EXPECT_TRUE(kill_queue_pair("fake0", one_->pair->qp_num));
+  EXPECT_EQ(take_event(*one_), IBV_EVENT_QP_FATAL);
+  expect_flushed(*one_, {1});
+}
+
+TEST_F(FakeVerbsFault, KilledDeviceDoesNothingAnyMore) {
+  connect();
+  one_->post({.id = 1});
+  kill_device("fake0");
+  EXPECT_EQ(take_event(*one_), IBV_EVENT_DEVICE_FATAL);
+  expect_flushed(*one_, {1});
+  EXPECT_EQ(one_->post({.id = 2}), EIO);
+  EXPECT_EQ(one_->post_receive(2), EIO);
+  EXPECT_EQ(ibv_alloc_pd(one_->context), nullptr);
+  EXPECT_EQ(errno, EIO);
+}
+
+TEST_F(FakeVerbsFault, FullCompletionQueueIsReported) {
+  connect({.completions = 2});
+  for (std::uint64_t i = 0; i < 3; ++i) other_->post_receive(i);
+  for (std::uint64_t i = 0; i < 3; ++i) one_->post({.id = i, .flags = 0});
+  EXPECT_EQ(counters().overflows, 1u);
+  EXPECT_EQ(take_event(*other_), IBV_EVENT_CQ_ERR);
+  EXPECT_EQ(other_->poll().size(), 2u);
+}
+
+TEST_F(FakeVerbsFault, ChangeOfASourceBeforeItsCompletionIsNoticed) {
+  adjust([](Config& config) { config.acknowledge_delay = 1ms; });
+  connect();
+  one_->post(one_->write_to(*other_, 77, 100));
+  one_->fill("too early");
+  EXPECT_EQ(one_->poll_one().status, IBV_WC_SUCCESS);
+  ASSERT_EQ(violations().size(), 1u);
+  EXPECT_NE(violations()[0].find("work request 77"), std::string::npos);
+  expected_violations_ = violations();
+}
+
+TEST_F(FakeVerbsFault, DelaysPostponeDeliveryAndCompletion) {
+  adjust([](Config& config) {
+    config.transfer_delay = 3ms;
+    config.acknowledge_delay = 3ms;
+  });
+  connect();
+  other_->post_receive(0);
+  const auto begin = std::chrono::steady_clock::now();
+  one_->post({.id = 1, .length = 8});
+  EXPECT_EQ(other_->poll_one().byte_len, 8u);
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, 3ms);
+  EXPECT_EQ(one_->poll_one().status, IBV_WC_SUCCESS);
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, 6ms);
+}
+
+TEST_F(FakeVerbsFault, NthCallFailsOnDemand) {
+  connect();
+  fail_call("ibv_reg_mr", 2, ENOMEM);
+  char memory[64];
+  for (int i = 0; i < 3; ++i) {
+    ibv_mr* const region = ibv_reg_mr(one_->domain, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+    EXPECT_EQ(region == nullptr, i == 1);
+    if (region == nullptr) {
+      EXPECT_EQ(errno, ENOMEM);
+    } else {
+      EXPECT_EQ(ibv_dereg_mr(region), 0);
+    }
+  }
+  fail_call("ibv_post_send", 1, EAGAIN, 2);
+  EXPECT_EQ(one_->post({.id = 1}), EAGAIN);
+  EXPECT_EQ(one_->post({.id = 1}), EAGAIN);
+  EXPECT_EQ(one_->post({.id = 1}), 0);
+}
+
+TEST_F(FakeVerbsFault, CompletionsOfADestroyedQueuePairStayOrGo) {
+  for (const bool purge : {false, true}) {
+    adjust([&](Config& config) { config.purge_destroyed = purge; });
+    connect();
+    other_->post_receive(0);
+    one_->post({.id = 1});
+    ibv_destroy_qp(one_->pair);
+    one_->pair = nullptr;
+    EXPECT_EQ(one_->poll().size(), purge ? 0u : 1u);
+  }
+}
+
+}  // namespace
+}  // namespace ch3_offload::fake_verbs
