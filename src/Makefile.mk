@@ -23,7 +23,8 @@ rdma_sources = \
 	src/rdma/status.cc \
 	src/rdma/status.h \
 	src/rdma/system_error.cc \
-	src/rdma/system_error.h
+	src/rdma/system_error.h \
+	src/rdma/verbs/verbs_config.h
 
 if HAVE_VERBS
 rdma_sources += \
@@ -46,6 +47,8 @@ rdma_sources += \
 	src/rdma/verbs/verbs_links.cc \
 	src/rdma/verbs/verbs_provider.cc \
 	src/rdma/verbs/verbs_provider.h
+else
+rdma_sources += src/rdma/verbs/verbs_absent.cc
 endif
 
 nic_sources = \
@@ -81,6 +84,8 @@ channel_sources = \
 # Every object of the core, with its C++ symbols: what the tests link.
 noinst_LTLIBRARIES += libcore.la
 libcore_la_SOURCES = $(rdma_sources) $(nic_sources) $(channel_sources)
+libcore_la_CPPFLAGS = $(AM_CPPFLAGS) $(VERBS_CFLAGS)
+libcore_la_LIBADD = $(VERBS_LIBS)
 
 include_HEADERS = src/ch3_offload/ch3_offload.h
 

@@ -112,6 +112,18 @@ test_fake_verbs_tests_SOURCES = \
 	test/rdma/verbs/fake_verbs_world.h
 test_fake_verbs_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
 test_fake_verbs_tests_LDADD = $(GTEST_LIBS)
+
+# The verbs provider over it.
+check_PROGRAMS += test/verbs_tests
+TESTS += test/verbs_tests
+test_verbs_tests_SOURCES = \
+	$(fake_verbs_sources) \
+	test/rdma/contract_world.h \
+	test/rdma/provider_contract.h \
+	test/rdma/verbs/verbs_contract_test.cc \
+	test/rdma/verbs/verbs_world.h
+test_verbs_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
+test_verbs_tests_LDADD = libcore.la $(GTEST_LIBS)
 endif
 
 # The engine over the fake provider.

@@ -130,8 +130,9 @@ bool FakeNetwork::copy_write(const Item& item, std::size_t length_bytes) {
   const Link& link = *item.link;
   FakeProvider& receiver = *process(link.to);
   auto* const destination = reinterpret_cast<std::byte*>(item.destination.address);
-  if (receiver.find_region(static_cast<std::uint64_t>(item.destination.remote_key), destination,
-                           item.length_bytes) == nullptr) {
+  const FakeProvider::Region* const region = receiver.find_region(
+      static_cast<std::uint64_t>(item.destination.remote_key), destination, item.length_bytes);
+  if (region == nullptr || region->access != Access::kWrite) {
     // A receiver that has given up on the sender takes its memory back, as it may.
     if (!link.severed) {
       violation(link.from,

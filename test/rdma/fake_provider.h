@@ -168,6 +168,7 @@ class FakeProvider final : public Provider {
     const std::byte* address;
     std::size_t length_bytes;
     std::uint32_t writes_in_flight;  ///< Posted from here, on_write_done not yet called.
+    Access access;
   };
 
   FakeProvider(FakeNetwork& network, PeerId self);

@@ -53,8 +53,8 @@ bool is_sealed_file(const FileDescriptor& file, std::size_t length_bytes) noexce
          static_cast<std::size_t>(status.st_size) == length_bytes;
 }
 
-Result<Mapping> map_shared(const FileDescriptor& file, std::size_t length_bytes, Access access) {
-  const int protection = access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
+Result<Mapping> map_shared(const FileDescriptor& file, std::size_t length_bytes, MapAccess access) {
+  const int protection = access == MapAccess::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
   void* address = ::mmap(nullptr, length_bytes, protection, MAP_SHARED, file.get(), 0);
   if (address == MAP_FAILED) return system_error("shm: mapping shared memory", errno);
   Mapping mapping(static_cast<std::byte*>(address), length_bytes);

@@ -47,10 +47,10 @@ void seal_against_new_writers(const FileDescriptor& file) noexcept;
 /// Whether a file from a peer has exactly this length and can no longer shrink.
 bool is_sealed_file(const FileDescriptor& file, std::size_t length_bytes) noexcept;
 
-enum class Access { kRead, kReadWrite };
+enum class MapAccess { kRead, kReadWrite };
 
 /// Maps the whole file.
-Result<Mapping> map_shared(const FileDescriptor& file, std::size_t length_bytes, Access access);
+Result<Mapping> map_shared(const FileDescriptor& file, std::size_t length_bytes, MapAccess access);
 
 /// Maps `once_bytes` of the file and, behind them, the following `twice_bytes` two times in a row: what
 /// runs over the end of the first copy continues at its beginning. Both are multiples of the page size.

@@ -183,7 +183,7 @@ bool ShmProvider::receive_from_receiver(Peer& peer) noexcept {
       start_dying(peer, Status::kProtocol);
       return false;
     }
-    Result<Mapping> page = map_shared(file, kDoorbellBytes, Access::kRead);
+    Result<Mapping> page = map_shared(file, kDoorbellBytes, MapAccess::kRead);
     if (page.ok())
       peer.doorbell = PeerDoorbell(std::move(page.value()));
     else

@@ -61,7 +61,7 @@ std::optional<Error> ShmProvider::set_up() {
 
   Result<FileDescriptor> file = make_shared_file("ch3-offload-doorbell", kDoorbellBytes);
   if (!file.ok()) return file.error();
-  Result<Mapping> page = map_shared(file.value(), kDoorbellBytes, Access::kReadWrite);
+  Result<Mapping> page = map_shared(file.value(), kDoorbellBytes, MapAccess::kReadWrite);
   if (!page.ok()) return page.error();
   seal_against_new_writers(file.value());
   doorbell_ = Doorbell(std::move(page.value()), std::move(file.value()));

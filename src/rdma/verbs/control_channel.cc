@@ -72,8 +72,7 @@ void ControlChannel::flush() noexcept {
     socklen_t length = sizeof peer;
     int error_number = 0;
     socklen_t error_length = sizeof error_number;
-    static_cast<void>(
-        ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error_number, &error_length));
+    static_cast<void>(::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error_number, &error_length));
     if (error_number != 0) return fail(error_number);
     if (::getpeername(socket_.get(), reinterpret_cast<sockaddr*>(&peer), &length) != 0) return;
     connecting_ = false;
@@ -118,8 +117,7 @@ ControlChannel::Receipt ControlChannel::receive(Frame& frame) noexcept {
 
 Result<FileDescriptor> listen_for_channels(const std::string& host, std::uint16_t& port) {
   const std::optional<SocketAddress> at = socket_address(host, 0);
-  if (!at)
-    return Error{Status::kDeviceFailed, 0, "verbs: '" + host + "' is not an IP address to listen at"};
+  if (!at) return Error{Status::kDeviceFailed, 0, "verbs: '" + host + "' is not an IP address to listen at"};
   FileDescriptor socket(::socket(at->storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return system_error("verbs: making a TCP socket", errno);
   if (::bind(socket.get(), at->get(), at->length) != 0)
@@ -129,8 +127,9 @@ Result<FileDescriptor> listen_for_channels(const std::string& host, std::uint16_
   bound.length = sizeof bound.storage;
   if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.length) != 0)
     return system_error("verbs: asking for the port that we listen at", errno);
-  port = ntohs(bound.storage.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound.storage)->sin6_port
-                                                   : reinterpret_cast<sockaddr_in*>(&bound.storage)->sin_port);
+  port =
+      ntohs(bound.storage.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound.storage)->sin6_port
+                                                : reinterpret_cast<sockaddr_in*>(&bound.storage)->sin_port);
   return socket;
 }
 

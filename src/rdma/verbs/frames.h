@@ -41,13 +41,13 @@ enum class Refusal : std::uint32_t {
 
 struct IntroduceBody {
   JobSecret secret{};
-  std::uint32_t sender = 0;             ///< PeerId of who speaks,
-  std::uint32_t receiver = 0;           ///< and of who is meant.
-  std::uint64_t sender_instance = 0;    ///< VerbsAddress::instance of both.
+  std::uint32_t sender = 0;           ///< PeerId of who speaks,
+  std::uint32_t receiver = 0;         ///< and of who is meant.
+  std::uint64_t sender_instance = 0;  ///< VerbsAddress::instance of both.
   std::uint64_t receiver_instance = 0;
-  std::uint32_t features = 0;           ///< None yet: 0.
-  std::uint32_t slot_bytes = 0;         ///< Longest message that the speaker receives, with its SlotHeader.
-  std::array<char, 112> address{};      ///< The speaker's VerbsAddress, zero-padded.
+  std::uint32_t features = 0;            ///< None yet: 0.
+  std::uint32_t slot_bytes = 0;          ///< Longest message that the speaker receives, with its SlotHeader.
+  std::array<char, 112> address{};       ///< The speaker's VerbsAddress, zero-padded.
   std::array<std::byte, 16> reserved{};  ///< 0.
 };
 
@@ -80,12 +80,14 @@ struct Frame {
   static constexpr std::uint32_t kMagic = 0x766F'3363;  // "c3ov"
   static constexpr std::uint16_t kVersion = 1;
 
+  Frame() noexcept : bytes{} {}
+
   std::uint32_t magic = kMagic;
   std::uint16_t version = kVersion;
   FrameKind kind{};
   std::uint8_t reserved = 0;
   union {
-    std::array<std::byte, 176> bytes{};
+    std::array<std::byte, 176> bytes;
     IntroduceBody introduce;
     RefuseBody refuse;
     ConnectBody connect;
@@ -97,13 +99,14 @@ static_assert(sizeof(IntroduceBody) == 176 && offsetof(IntroduceBody, sender) ==
               offsetof(IntroduceBody, sender_instance) == 24 && offsetof(IntroduceBody, features) == 40 &&
               offsetof(IntroduceBody, address) == 48);
 static_assert(sizeof(RefuseBody) == 176);
-static_assert(sizeof(ConnectBody) == 176 && offsetof(ConnectBody, lid) == 12 && offsetof(ConnectBody, gid) == 16 &&
-              offsetof(ConnectBody, received) == 32 && offsetof(ConnectBody, limit) == 40);
+static_assert(sizeof(ConnectBody) == 176 && offsetof(ConnectBody, lid) == 12 &&
+              offsetof(ConnectBody, gid) == 16 && offsetof(ConnectBody, received) == 32 &&
+              offsetof(ConnectBody, limit) == 40);
 static_assert(sizeof(LinkBody) == 176 && offsetof(LinkBody, sent) == 8);
 
 enum class FrameCheck {
   kValid,
-  kVersion,    ///< The magic number is right, the version is another.
+  kVersion,  ///< The magic number is right, the version is another.
   kMalformed,
 };
 

@@ -30,7 +30,8 @@ struct SlotHeader {
   static constexpr std::uint8_t kCreditOnly = 2;
   static constexpr std::uint8_t kWantsCredit = 1;  ///< Flag: the sender waits for credit.
 
-  std::uint32_t limit = 0;  ///< The receiver of this slot may send items below this number; its lower 32 bits.
+  std::uint32_t limit =
+      0;  ///< The receiver of this slot may send items below this number; its lower 32 bits.
   std::uint8_t kind = 0;
   std::uint8_t flags = 0;
   std::uint16_t reserved = 0;  ///< 0.
@@ -61,7 +62,7 @@ class Link {
   static constexpr std::uint32_t kSignalEvery = 16;  ///< Items between completions that are asked for.
 
   LinkState state = LinkState::kNone;
-  bool parking = false;     ///< Nothing new is sent; kPark goes out when all is acknowledged.
+  bool parking = false;  ///< Nothing new is sent; kPark goes out when all is acknowledged.
   bool park_sent = false;
   bool park_heard = false;  ///< The peer's kPark is here: it has sent `park_sent_by_peer` items.
   std::uint64_t park_sent_by_peer = 0;
@@ -77,7 +78,9 @@ class Link {
   Item& item(std::uint64_t number_of_item) noexcept { return items_[number_of_item % kDepth]; }
 
   /// Whether push() is allowed: for a message of credit alone, or for anything else.
-  bool takes_credit_message() const noexcept { return !parking && next_ - retired_ < kDepth && next_ < limit_; }
+  bool takes_credit_message() const noexcept {
+    return !parking && next_ - retired_ < kDepth && next_ < limit_;
+  }
   bool takes_item() const noexcept { return !parking && next_ - retired_ < kDepth - 1 && next_ + 1 < limit_; }
   bool lacks_credit() const noexcept { return next_ + 1 >= limit_; }
   void push(const Item& new_item) noexcept {
@@ -93,7 +96,9 @@ class Link {
     if (signaled) last_signaled_ = posted_;
   }
   /// Posted items will be retired without anything further being sent.
-  bool tail_is_signaled() const noexcept { return posted_ == next_ && (last_signaled_ == posted_ || all_retired()); }
+  bool tail_is_signaled() const noexcept {
+    return posted_ == next_ && (last_signaled_ == posted_ || all_retired());
+  }
   /// The next item to be retired, which is the caller's to release.
   Item retire_one() noexcept {
     assert(retired_ < posted_);

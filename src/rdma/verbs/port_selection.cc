@@ -51,7 +51,9 @@ std::optional<Wish> parse_wish(std::string_view text) {
   return wish;
 }
 
-bool is_zero(const ibv_gid& gid) noexcept { return gid.global.subnet_prefix == 0 && gid.global.interface_id == 0; }
+bool is_zero(const ibv_gid& gid) noexcept {
+  return gid.global.subnet_prefix == 0 && gid.global.interface_id == 0;
+}
 bool is_ipv4(const ibv_gid& gid) noexcept {
   static constexpr std::uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};
   return std::memcmp(gid.raw, kMapped, sizeof kMapped) == 0;
@@ -139,7 +141,8 @@ bool choose_gid(ibv_context* context, const ibv_port_attr& attributes, int wante
 }
 
 std::string open_error(const char* name, int error_number) {
-  std::string text = std::string(name) + ": cannot be opened: " + std::generic_category().message(error_number);
+  std::string text =
+      std::string(name) + ": cannot be opened: " + std::generic_category().message(error_number);
   if (error_number == EACCES || error_number == EPERM)
     text += " (this user needs read and write permission on /dev/infiniband/uverbs*)";
   return text;
@@ -205,7 +208,8 @@ struct DeviceList {
   }
   std::string names() const {
     std::string text;
-    for (int i = 0; i < count; ++i) text += (i == 0 ? "" : ", ") + std::string(ibv_get_device_name(devices[i]));
+    for (int i = 0; i < count; ++i)
+      text += (i == 0 ? "" : ", ") + std::string(ibv_get_device_name(devices[i]));
     return text.empty() ? "there is none" : "there is " + text;
   }
 
@@ -254,7 +258,8 @@ Result<VerbsPorts> survey_verbs_ports(std::string_view wanted) {
                    "verbs: '" + piece + "' is not DEVICE[:PORT[:GID_INDEX]], as in mlx5_0:1"};
     ibv_device* const device = list.find(wish->device);
     if (device == nullptr)
-      return Error{Status::kUnsupported, 0, "verbs: no RDMA device is called '" + wish->device + "': " + list.names()};
+      return Error{Status::kUnsupported, 0,
+                   "verbs: no RDMA device is called '" + wish->device + "': " + list.names()};
     survey_device(device, *wish, ports);
   }
   return ports;

@@ -18,17 +18,17 @@ namespace ch3_offload {
 
 /// A port that works.
 struct VerbsPort {
-  std::string device;      ///< "mlx5_0"
-  std::uint8_t port = 1;   ///< Counts from 1.
-  bool ethernet = false;   ///< RoCE; otherwise InfiniBand.
+  std::string device;     ///< "mlx5_0"
+  std::uint8_t port = 1;  ///< Counts from 1.
+  bool ethernet = false;  ///< RoCE; otherwise InfiniBand.
   int gid_index = 0;
   ibv_gid gid{};
   bool gid_is_roce_v2 = false;
-  std::uint16_t lid = 0;   ///< InfiniBand only.
+  std::uint16_t lid = 0;  ///< InfiniBand only.
   ibv_mtu mtu = IBV_MTU_1024;
   std::uint32_t rate_gbit = 0;  ///< Gbit/s, as the port says; 0: unknown.
   std::uint32_t max_message_bytes = 0;
-  std::string reason;      ///< Why this GID: for ch3-offload-info.
+  std::string reason;  ///< Why this GID: for ch3-offload-info.
 
   /// "mlx5_0:1:3 (RoCE v2, 10.9.0.1, 100 Gbit/s)"
   std::string to_string() const;

@@ -33,7 +33,8 @@ auto halve_until_made(std::uint32_t& amount, std::uint32_t least, Make make) {
 
 Error device_error(const VerbsPort& port, const char* what, int error_number) {
   const Status status = error_number == ENOMEM ? Status::kNoMemory : Status::kDeviceFailed;
-  std::string text = "verbs: " + port.device + ": " + what + " failed: " + std::generic_category().message(error_number);
+  std::string text =
+      "verbs: " + port.device + ": " + what + " failed: " + std::generic_category().message(error_number);
   if (error_number == ENOMEM)
     text += " (too many processes on the device, or RLIMIT_MEMLOCK, ulimit -l, is too small)";
   return {status, error_number, std::move(text)};
@@ -58,7 +59,8 @@ Result<std::monostate> Rail::set_up(const RailConfig& config) {
   Result<DeviceContext> context = open_verbs_device(port_.device);
   if (!context.ok()) return context.error();
   context_ = std::move(context.value());
-  if (!make_nonblocking(context_->async_fd)) return device_error(port_, "preparing its event descriptor", errno);
+  if (!make_nonblocking(context_->async_fd))
+    return device_error(port_, "preparing its event descriptor", errno);
   ibv_device_attr limits{};
   if (const int error = ibv_query_device(context_.get(), &limits); error != 0)
     return device_error(port_, "asking for its limits", error);
@@ -75,7 +77,8 @@ Result<std::monostate> Rail::set_up(const RailConfig& config) {
     return device_error(port_, "making a completion channel", errno);
 
   constexpr std::uint32_t kLeastSlots = SlotPool::kSlotsPerSlab;
-  config_.most_receive_slots = std::min(config_.most_receive_slots, static_cast<std::uint32_t>(limits.max_srq_wr));
+  config_.most_receive_slots =
+      std::min(config_.most_receive_slots, static_cast<std::uint32_t>(limits.max_srq_wr));
   config_.most_receive_slots = std::max(kLeastSlots, config_.most_receive_slots / kLeastSlots * kLeastSlots);
   receives_.reset(halve_until_made(config_.most_receive_slots, kLeastSlots, [&](std::uint32_t slots) {
     ibv_srq_init_attr attributes{};
@@ -88,7 +91,8 @@ Result<std::monostate> Rail::set_up(const RailConfig& config) {
   // Half of the slots are for the first credit of every peer.
   config_.most_queue_pairs = std::min(config_.most_queue_pairs, config_.most_receive_slots / 8);
   // Every receive and every send can be in it at once, those of queue pairs that are about to be destroyed too.
-  config_.most_queue_pairs = std::clamp(config_.most_queue_pairs, 1u, std::max(1u, static_cast<std::uint32_t>(limits.max_qp)));
+  config_.most_queue_pairs =
+      std::clamp(config_.most_queue_pairs, 1u, std::max(1u, static_cast<std::uint32_t>(limits.max_qp)));
   config_.send_queue_depth = std::min(config_.send_queue_depth, static_cast<std::uint32_t>(limits.max_qp_wr));
   completions_.reset(halve_until_made(config_.most_queue_pairs, 1, [&](std::uint32_t queue_pairs) -> ibv_cq* {
     const std::uint64_t entries =
@@ -136,13 +140,14 @@ Result<QueuePair> Rail::make_queue_pair() noexcept {
   state.pkey_index = 0;
   state.port_num = port_.port;
   state.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-  const int error =
-      ibv_modify_qp(queue_pair.get(), &state, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  const int error = ibv_modify_qp(queue_pair.get(), &state,
+                                  IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
   if (error != 0) return device_error(port_, "preparing a queue pair", error);
   return queue_pair;
 }
 
-bool Rail::connect(ibv_qp* queue_pair, std::uint32_t packet_sequence, const RemoteQueuePair& remote) noexcept {
+bool Rail::connect(ibv_qp* queue_pair, std::uint32_t packet_sequence,
+                   const RemoteQueuePair& remote) noexcept {
   ibv_qp_attr state{};
   state.qp_state = IBV_QPS_RTR;
   state.path_mtu = std::min(port_.mtu, remote.mtu);
@@ -170,8 +175,8 @@ bool Rail::connect(ibv_qp* queue_pair, std::uint32_t packet_sequence, const Remo
     state.sq_psn = packet_sequence;
     state.max_rd_atomic = 1;
     error = ibv_modify_qp(queue_pair, &state,
-                          IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                              IBV_QP_MAX_QP_RD_ATOMIC);
+                          IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                              IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
   }
   errno = error;
   return error == 0;
@@ -194,7 +199,8 @@ bool Rail::post(const std::uint32_t* slots, std::size_t count) noexcept {
   std::array<ibv_sge, kRepostBatch> pieces;
   for (std::size_t i = 0; i < count; ++i) {
     pieces[i] = {reinterpret_cast<std::uintptr_t>(receive_slots_->address(slots[i])),
-                 static_cast<std::uint32_t>(receive_slots_->slot_bytes()), receive_slots_->local_key(slots[i])};
+                 static_cast<std::uint32_t>(receive_slots_->slot_bytes()),
+                 receive_slots_->local_key(slots[i])};
     requests[i] = {slots[i], i + 1 < count ? &requests[i + 1] : nullptr, &pieces[i], 1};
   }
   ibv_recv_wr* refused = nullptr;

@@ -17,17 +17,10 @@
 #include "rdma/status.h"
 #include "rdma/verbs/port_selection.h"
 #include "rdma/verbs/slot_pool.h"
+#include "rdma/verbs/verbs_config.h"
 #include "rdma/verbs/verbs_handles.h"
 
 namespace ch3_offload {
-
-struct RailConfig {
-  std::size_t slot_bytes = 8192;          ///< Of a slot, header included; a multiple of 64.
-  std::uint32_t most_receive_slots = 2048;
-  std::uint32_t most_send_slots = 512;
-  std::uint32_t most_queue_pairs = 256;
-  std::uint32_t send_queue_depth = 64;    ///< Of each queue pair.
-};
 
 /// The other end of a queue pair, as its Connect frame says.
 struct RemoteQueuePair {

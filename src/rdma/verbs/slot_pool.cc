@@ -12,20 +12,23 @@ Error registration_error(std::size_t length_bytes, int error_number) {
                      " bytes failed: " + std::generic_category().message(error_number);
   rlimit limit{};
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-    text += "; RLIMIT_MEMLOCK is " + std::to_string(limit.rlim_cur) +
-            " bytes: raise it (ulimit -l unlimited, or memlock in /etc/security/limits.conf, and the same for the"
-            " daemon that starts jobs)";
+    text +=
+        "; RLIMIT_MEMLOCK is " + std::to_string(limit.rlim_cur) +
+        " bytes: raise it (ulimit -l unlimited, or memlock in /etc/security/limits.conf, and the same for the"
+        " daemon that starts jobs)";
   return {Status::kNoMemory, error_number, std::move(text)};
 }
 
 std::optional<Error> SlotPool::grow() {
-  if (slabs_.size() == most_slabs_) return Error{Status::kAgain, 0, "verbs: the pool of slots is as large as it may be"};
+  if (slabs_.size() == most_slabs_)
+    return Error{Status::kAgain, 0, "verbs: the pool of slots is as large as it may be"};
   Slab slab;
   slab.memory.length = slot_bytes_ * kSlotsPerSlab;
   void* const address =
       ::mmap(nullptr, slab.memory.length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED)
-    return Error{Status::kNoMemory, errno, "verbs: no memory for " + std::to_string(slab.memory.length) + " bytes of slots"};
+    return Error{Status::kNoMemory, errno,
+                 "verbs: no memory for " + std::to_string(slab.memory.length) + " bytes of slots"};
   slab.memory.address = static_cast<std::byte*>(address);
   slab.registration.reset(ibv_reg_mr(domain_, address, slab.memory.length, IBV_ACCESS_LOCAL_WRITE));
   if (slab.registration == nullptr) return registration_error(slab.memory.length, errno);

@@ -24,7 +24,9 @@ class SlotPool {
 
   /// `slot_bytes`: a multiple of 64. `most_slots` is rounded up to whole slabs. `domain` outlives the pool.
   SlotPool(ibv_pd* domain, std::size_t slot_bytes, std::uint32_t most_slots)
-      : domain_(domain), slot_bytes_(slot_bytes), most_slabs_((most_slots + kSlotsPerSlab - 1) / kSlotsPerSlab) {
+      : domain_(domain),
+        slot_bytes_(slot_bytes),
+        most_slabs_((most_slots + kSlotsPerSlab - 1) / kSlotsPerSlab) {
     assert(slot_bytes % 64 == 0);
     slabs_.reserve(most_slabs_);
     free_.reserve(std::size_t{most_slabs_} * kSlotsPerSlab);

@@ -110,8 +110,8 @@ std::string find_host_address(const std::string& interface_or_address) {
   std::string found;
   for (const ifaddrs* one = list; one != nullptr && found.empty(); one = one->ifa_next) {
     if (one->ifa_addr == nullptr || (one->ifa_flags & IFF_UP) == 0) continue;
-    const bool named = !interface_or_address.empty() &&
-                       (interface_or_address == one->ifa_name || interface_or_address == to_text(one->ifa_addr));
+    const bool named = !interface_or_address.empty() && (interface_or_address == one->ifa_name ||
+                                                         interface_or_address == to_text(one->ifa_addr));
     if (interface_or_address.empty() ? serves_others(one->ifa_addr) : named) found = to_text(one->ifa_addr);
   }
   ::freeifaddrs(list);

@@ -18,9 +18,9 @@ struct VerbsAddress {
   static constexpr std::size_t kMostBytes = 112;  ///< Of to_string().
 
   bool ethernet = false;
-  std::string host;                 ///< IPv4 or IPv6, in numbers.
-  std::uint16_t port = 0;           ///< TCP, host byte order.
-  std::uint64_t instance = 0;       ///< Random: another process at the same port is not mistaken for this one.
+  std::string host;            ///< IPv4 or IPv6, in numbers.
+  std::uint16_t port = 0;      ///< TCP, host byte order.
+  std::uint64_t instance = 0;  ///< Random: another process at the same port is not mistaken for this one.
   std::uint64_t subnet_prefix = 0;  ///< InfiniBand: of its GID. RoCE: 0.
 
   std::string to_string() const;

@@ -33,7 +33,8 @@ constexpr std::size_t kMostNewcomers = 1024;
 
 }  // namespace
 
-bool VerbsProvider::watch(int descriptor, WatchKind kind, std::uint32_t index, std::uint32_t events) noexcept {
+bool VerbsProvider::watch(int descriptor, WatchKind kind, std::uint32_t index,
+                          std::uint32_t events) noexcept {
   epoll_event event{};
   event.events = events;
   event.data.u64 = std::uint64_t{static_cast<std::uint32_t>(kind)} << 32 | index;
@@ -50,7 +51,8 @@ void VerbsProvider::update_watch(Peer& peer) noexcept {
   if (!peer.channel.is_open()) return;
   const std::uint32_t events = EPOLLIN | EPOLLRDHUP | (peer.channel.wants_write() ? EPOLLOUT : 0u);
   if (peer.watched == events) return;
-  if (watch(peer.channel.socket().get(), WatchKind::kChannel, index_of(peer.id), events)) peer.watched = events;
+  if (watch(peer.channel.socket().get(), WatchKind::kChannel, index_of(peer.id), events))
+    peer.watched = events;
 }
 
 void VerbsProvider::send_frame(Peer& peer, const Frame& frame) noexcept {
@@ -116,7 +118,8 @@ void VerbsProvider::accept_all() noexcept {
       if (error_number == 0) return;
       listener_paused_ = true;  // The connection stays in the backlog.
       unwatch(listener_.get());
-      if (!shortage_logged_) log("%s", system_error("verbs: accepting a connection", error_number).message.c_str());
+      if (!shortage_logged_)
+        log("%s", system_error("verbs: accepting a connection", error_number).message.c_str());
       shortage_logged_ = true;
       return;
     }
@@ -162,15 +165,16 @@ void VerbsProvider::adopt(ControlChannel channel, const IntroduceBody& body) noe
       address->instance != body.sender_instance || !address->same_fabric(address_))
     return refuse(channel, Refusal::kStranger, "it means another process");
   if (body.slot_bytes < rail_->config().slot_bytes)
-    return refuse(channel, Refusal::kStranger, "its slots are shorter than ours (all processes need the same settings)");
+    return refuse(channel, Refusal::kStranger,
+                  "its slots are shorter than ours (all processes need the same settings)");
   Peer& peer = find_or_make(PeerId{body.sender});
   if (peer.dying || peer.down || (peer.has_address && peer.address.instance != address->instance))
     return refuse(channel, Refusal::kStranger, "that process is gone");
   // Both dialled at once: the dial of the lower number counts, if it is on its way or has just succeeded.
   const std::uint64_t now_ns = monotonic_ns();
-  const bool ours_is_fresh = peer.dialled && (peer.channel_state == ChannelState::kIntroducing ||
-                                              (peer.channel_state == ChannelState::kOpen &&
-                                               now_ns - peer.opened_ns < kCrossedNs));
+  const bool ours_is_fresh =
+      peer.dialled && (peer.channel_state == ChannelState::kIntroducing ||
+                       (peer.channel_state == ChannelState::kOpen && now_ns - peer.opened_ns < kCrossedNs));
   if (ours_is_fresh && config_.self < peer.id) return refuse(channel, Refusal::kCrossed, nullptr);
   close_channel(peer);
   peer.address = *address;
@@ -270,7 +274,8 @@ void VerbsProvider::introduce(Peer& peer) noexcept {
   body.sender_instance = address_.instance;
   body.receiver_instance = peer.address.instance;
   body.slot_bytes = static_cast<std::uint32_t>(rail_->config().slot_bytes);
-  std::memcpy(body.address.data(), address_text_.data(), std::min(address_text_.size(), body.address.size() - 1));
+  std::memcpy(body.address.data(), address_text_.data(),
+              std::min(address_text_.size(), body.address.size() - 1));
   peer.channel.send(frame);
 }
 
@@ -362,8 +367,8 @@ bool VerbsProvider::tend(Peer& peer, std::uint64_t now_ns) noexcept {
   if (peer.channel_state == ChannelState::kNone && now_ns >= peer.retry_at_ns) dial(peer);
   if (peer.dying) return false;
   if (peer.link.parking) try_to_park(peer);
-  const bool well = peer.channel_state == ChannelState::kOpen && peer.lost_since_ns == 0 && !peer.link.parking &&
-                    peer.link.state != LinkState::kDraining;
+  const bool well = peer.channel_state == ChannelState::kOpen && peer.lost_since_ns == 0 &&
+                    !peer.link.parking && peer.link.state != LinkState::kDraining;
   return !well;
 }
 
@@ -389,8 +394,8 @@ void VerbsProvider::on_device_events() noexcept {
         break;
       case IBV_EVENT_PORT_ERR:
         if (event.element.port_num == rail_->port().port)
-          log("verbs: the port %s went down; waiting up to %d s for it or another way", rail_->port().to_string().c_str(),
-              config_.peer_timeout_ms / 1000);
+          log("verbs: the port %s went down; waiting up to %d s for it or another way",
+              rail_->port().to_string().c_str(), config_.peer_timeout_ms / 1000);
         break;
       case IBV_EVENT_PORT_ACTIVE:
         if (event.element.port_num == rail_->port().port)

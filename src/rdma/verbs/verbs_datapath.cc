@@ -82,7 +82,8 @@ void VerbsProvider::commit(PeerId id, std::size_t length_bytes) noexcept {
   ++figures_.messages_sent;
 }
 
-void VerbsProvider::push_message(Peer& peer, std::uint32_t slot, std::uint8_t kind, std::size_t payload_bytes) noexcept {
+void VerbsProvider::push_message(Peer& peer, std::uint32_t slot, std::uint8_t kind,
+                                 std::size_t payload_bytes) noexcept {
   SlotHeader header;
   header.kind = kind;
   std::memcpy(rail_->send_slots().address(slot), &header, sizeof header);
@@ -91,12 +92,14 @@ void VerbsProvider::push_message(Peer& peer, std::uint32_t slot, std::uint8_t ki
   pump(peer);
 }
 
-Status VerbsProvider::write(PeerId id, const std::byte* source, std::size_t length_bytes, const MemoryRegion& region,
-                            RemoteMemory destination, Immediate immediate, WorkId work) noexcept {
+Status VerbsProvider::write(PeerId id, const std::byte* source, std::size_t length_bytes,
+                            const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
+                            WorkId work) noexcept {
   Peer* const peer = find(id);
   if (peer == nullptr || !peer->connected) return Status::kUnreachable;
   if (peer->dying || peer->down) return Status::kPeerFailed;
-  if (peer->unfinished_write != kNoWrite || !peer->link.takes_item() || free_writes_.empty()) return no_room(*peer);
+  if (peer->unfinished_write != kNoWrite || !peer->link.takes_item() || free_writes_.empty())
+    return no_room(*peer);
   const std::uint32_t index = free_writes_.back();
   free_writes_.pop_back();
   const std::uint64_t parts = std::max<std::uint64_t>(1, (length_bytes + part_bytes_ - 1) / part_bytes_);
@@ -120,7 +123,8 @@ void VerbsProvider::push_parts(Peer& peer) noexcept {
   while (peer.unfinished_write != kNoWrite && peer.link.takes_item()) {
     Write& write = writes_[peer.unfinished_write];
     const std::uint64_t offset = write.parts_pushed * part_bytes_;
-    const auto length = static_cast<std::uint32_t>(std::min<std::uint64_t>(part_bytes_, write.length_bytes - offset));
+    const auto length =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(part_bytes_, write.length_bytes - offset));
     peer.link.push({Item::Kind::kWritePart, peer.unfinished_write, length, write.parts_pushed});
     if (++write.parts_pushed == write.parts) peer.unfinished_write = kNoWrite;
   }
@@ -139,7 +143,8 @@ Status VerbsProvider::no_room(Peer& peer) noexcept {
 
 bool VerbsProvider::has_room(const Peer& peer) const noexcept {
   return peer.link.takes_item() && peer.unfinished_write == kNoWrite &&
-         (peer.reserved_slot != SlotPool::kNone || rail_->send_slots().free_count() > 0) && !free_writes_.empty();
+         (peer.reserved_slot != SlotPool::kNone || rail_->send_slots().free_count() > 0) &&
+         !free_writes_.empty();
 }
 
 /// How many of those who found no room have it now; they are forgotten.
@@ -307,7 +312,8 @@ void VerbsProvider::on_send_completion(const ibv_wc& completion) noexcept {
     }
     return;
   }
-  const std::uint64_t number = peer->link.number_from(static_cast<std::uint32_t>(completion.wr_id & 0xFF'FFFF));
+  const std::uint64_t number =
+      peer->link.number_from(static_cast<std::uint32_t>(completion.wr_id & 0xFF'FFFF));
   if (number < peer->link.posted()) retire(*peer, number + 1);
 }
 

@@ -181,7 +181,8 @@ void VerbsProvider::lose_link(Peer& peer, const char* why) noexcept {
   if (link.queue_pair == nullptr || link.state == LinkState::kDraining) return;
   if (!loss_logged_ && link.state == LinkState::kUp) {
     loss_logged_ = true;
-    log("verbs: the connection with peer %u broke (%s); connecting again (told once)", index_of(peer.id), why);
+    log("verbs: the connection with peer %u broke (%s); connecting again (told once)", index_of(peer.id),
+        why);
   }
   ++figures_.links_lost;
   Rail::stop(link.queue_pair.get());
@@ -243,7 +244,8 @@ void VerbsProvider::park_least_used() noexcept {
 
 void VerbsProvider::on_park_frame(Peer& peer, const LinkBody& body) noexcept {
   Link& link = peer.link;
-  if (body.link != link.number || link.state == LinkState::kNone || link.state == LinkState::kDraining) return;
+  if (body.link != link.number || link.state == LinkState::kNone || link.state == LinkState::kDraining)
+    return;
   if (body.sent < link.received()) return start_dying(peer, Status::kProtocol);
   link.park_heard = true;
   link.park_sent_by_peer = body.sent;

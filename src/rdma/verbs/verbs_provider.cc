@@ -59,6 +59,12 @@ Result<std::unique_ptr<VerbsProvider>> VerbsProvider::create(const VerbsConfig& 
   return provider;
 }
 
+Result<std::unique_ptr<Provider>> make_verbs_provider(const VerbsConfig& config) {
+  Result<std::unique_ptr<VerbsProvider>> provider = VerbsProvider::create(config);
+  if (!provider.ok()) return provider.error();
+  return std::unique_ptr<Provider>(std::move(provider.value()));
+}
+
 std::optional<Error> VerbsProvider::set_up() {
   Result<VerbsPorts> ports = survey_verbs_ports(config_.device);
   if (!ports.ok()) return ports.error();
@@ -74,8 +80,8 @@ std::optional<Error> VerbsProvider::set_up() {
   if (rail_->config().send_queue_depth < Link::kDepth)
     return Error{Status::kUnsupported, 0,
                  "verbs: " + port.device + " has queue pairs of " +
-                     std::to_string(rail_->config().send_queue_depth) + " sends; " + std::to_string(Link::kDepth) +
-                     " are needed"};
+                     std::to_string(rail_->config().send_queue_depth) + " sends; " +
+                     std::to_string(Link::kDepth) + " are needed"};
 
   address_.ethernet = port.ethernet;
   address_.subnet_prefix = port.ethernet ? 0 : be64toh(port.gid.global.subnet_prefix);
@@ -85,7 +91,8 @@ std::optional<Error> VerbsProvider::set_up() {
     return Error{Status::kUnsupported, 0,
                  config_.interface.empty()
                      ? "verbs: this node has no IP address at which others could set up connections"
-                     : "verbs: '" + config_.interface + "' is no network interface that is up, and no address, of this node"};
+                     : "verbs: '" + config_.interface +
+                           "' is no network interface that is up, and no address, of this node"};
   Result<FileDescriptor> listener = listen_for_channels(address_.host, address_.port);
   if (!listener.ok()) return listener.error();
   listener_ = std::move(listener.value());
@@ -117,7 +124,8 @@ VerbsProvider::~VerbsProvider() {
   if (abandoned_ || rail_ == nullptr) return;
   linger();
   for (const auto& peer : peers_)
-    if (peer != nullptr && peer->channel_state == ChannelState::kOpen) peer->channel.send(make_frame(FrameKind::kBye));
+    if (peer != nullptr && peer->channel_state == ChannelState::kOpen)
+      peer->channel.send(make_frame(FrameKind::kBye));
 }
 
 /// The peers' devices take what was sent without their processes' help; only a lost packet takes time.
@@ -166,7 +174,8 @@ Result<std::monostate> VerbsProvider::connect(PeerId id, std::string_view text) 
   if (!address || index_of(id) >= config_.peer_limit || id == config_.self)
     return Error{Status::kUnreachable, 0, who + " has no address that can be connected to"};
   if (!address->same_fabric(address_))
-    return Error{Status::kUnreachable, 0, who + " is on another fabric (another link layer or InfiniBand subnet)"};
+    return Error{Status::kUnreachable, 0,
+                 who + " is on another fabric (another link layer or InfiniBand subnet)"};
   if (device_lost_) return Error{Status::kUnreachable, 0, "verbs: the device failed"};
   Peer& peer = find_or_make(id);
   if (peer.dying || peer.down) return Error{Status::kPeerFailed, 0, who + " is gone"};
@@ -214,7 +223,8 @@ void VerbsProvider::deregister_memory(MemoryRegion& region) noexcept {
 
 VerbsFigures VerbsProvider::figures() const noexcept {
   VerbsFigures figures = figures_;
-  figures.registered_slot_bytes = rail_->send_slots().registered_bytes() + rail_->receive_slots().registered_bytes();
+  figures.registered_slot_bytes =
+      rail_->send_slots().registered_bytes() + rail_->receive_slots().registered_bytes();
   figures.queue_pairs = live_links_;
   return figures;
 }

@@ -23,29 +23,14 @@
 #include <unordered_map>
 #include <vector>
 
-#include "rdma/job_secret.h"
 #include "rdma/provider.h"
 #include "rdma/verbs/control_channel.h"
 #include "rdma/verbs/link.h"
 #include "rdma/verbs/rail.h"
 #include "rdma/verbs/verbs_address.h"
+#include "rdma/verbs/verbs_config.h"
 
 namespace ch3_offload {
-
-struct VerbsConfig {
-  PeerId self{};
-  JobSecret job_secret{};
-  /// Peers are numbered below this; a greater number in an introduction is refused.
-  std::uint32_t peer_limit = 1u << 20;
-  std::string device;     ///< survey_verbs_ports(); empty: the best.
-  std::string interface;  ///< find_host_address(); for ports that have no IP address.
-  RailConfig rail;
-  /// A peer that cannot be reached for so long is dead. 1000 at least.
-  int peer_timeout_ms = 10'000;
-  /// Takes one line without a newline, seldom. nullptr: nobody listens.
-  void (*log)(void* context, const char* line) = nullptr;
-  void* log_context = nullptr;
-};
 
 /// What tests and tools ask for; not part of the provider interface.
 struct VerbsFigures {
@@ -100,14 +85,14 @@ class VerbsProvider final : public Provider {
   /// What we know of a process that we spoke to. Made at the first contact, kept until the end.
   struct Peer {
     PeerId id{};
-    bool connected = false;  ///< connect() was called.
-    bool dying = false;      ///< In dying_: what it sent is delivered, then on_peer_down() is called.
-    bool down = false;       ///< on_peer_down() was called.
-    bool blocked = false;    ///< Something found no room and is to be told when there is.
-    bool starved = false;    ///< It was credit that lacked: the next slot asks for more.
-    bool credit_due = false;   ///< In credit_due_.
-    bool troubled = false;     ///< In troubled_.
-    bool flush = false;        ///< The completion of the last item is asked for, whatever it is.
+    bool connected = false;   ///< connect() was called.
+    bool dying = false;       ///< In dying_: what it sent is delivered, then on_peer_down() is called.
+    bool down = false;        ///< on_peer_down() was called.
+    bool blocked = false;     ///< Something found no room and is to be told when there is.
+    bool starved = false;     ///< It was credit that lacked: the next slot asks for more.
+    bool credit_due = false;  ///< In credit_due_.
+    bool troubled = false;    ///< In troubled_.
+    bool flush = false;       ///< The completion of the last item is asked for, whatever it is.
     Status reason = Status::kPeerFailed;
     Link link;
     std::uint32_t reserved_slot = SlotPool::kNone;
@@ -116,12 +101,13 @@ class VerbsProvider final : public Provider {
     std::uint64_t lost_poll = 0;                ///< polls_ when its queue pair was stopped.
 
     ChannelState channel_state = ChannelState::kNone;
-    bool dialled = false;  ///< The channel is ours, not the peer's.
+    bool dialled = false;         ///< The channel is ours, not the peer's.
     bool proposal_waits = false;  ///< In waiting_: a queue pair is to be made when there may be one more.
     bool has_remote = false;      ///< `remote` is for a link that we have not proposed yet.
     std::uint64_t opened_ns = 0;
-    std::uint64_t lost_since_ns = 0;  ///< 0: all is well. Since then neither a channel nor an item got through.
-    std::uint64_t retry_at_ns = 0;    ///< Next try to dial or to make a queue pair.
+    std::uint64_t lost_since_ns =
+        0;                          ///< 0: all is well. Since then neither a channel nor an item got through.
+    std::uint64_t retry_at_ns = 0;  ///< Next try to dial or to make a queue pair.
     ControlChannel channel;
     std::uint32_t watched = 0;  ///< epoll events that the channel's socket is watched for.
     VerbsAddress address;
@@ -255,8 +241,8 @@ class VerbsProvider final : public Provider {
   std::vector<Registration> registrations_;
   std::vector<std::uint32_t> free_registrations_;
   std::vector<Peer*> credit_due_;
-  Sink* sink_ = nullptr;        ///< During poll().
-  std::size_t delivered_ = 0;   ///< By this poll().
+  Sink* sink_ = nullptr;       ///< During poll().
+  std::size_t delivered_ = 0;  ///< By this poll().
   std::uint64_t polls_ = 0;
   bool armed_ = false;
   bool abandoned_ = false;
@@ -267,8 +253,8 @@ class VerbsProvider final : public Provider {
   std::uint32_t windows_total_ = 0;  ///< Of all that have one.
   std::vector<Peer*> draining_;      ///< Links in kDraining.
   std::vector<Zombie> zombies_;
-  std::vector<Peer*> waiting_;       ///< `proposal_waits`.
-  std::vector<Peer*> being_made_;    ///< make_wanted_links() only.
+  std::vector<Peer*> waiting_;     ///< `proposal_waits`.
+  std::vector<Peer*> being_made_;  ///< make_wanted_links() only.
 
   // Housekeeping.
   std::uint64_t last_housekeeping_ = 0;  ///< CycleClock. 0: due now.

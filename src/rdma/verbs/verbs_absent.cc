@@ -1,0 +1,13 @@
+// In place of the verbs provider, where libibverbs was not there when this library was built.
+
+#include "rdma/verbs/verbs_config.h"
+
+namespace ch3_offload {
+
+Result<std::unique_ptr<Provider>> make_verbs_provider(const VerbsConfig&) {
+  return Error{Status::kUnsupported, 0,
+               "verbs: this libch3offload was built without libibverbs (install rdma-core's headers, "
+               "libibverbs-dev on Debian, and build it again)"};
+}
+
+}  // namespace ch3_offload

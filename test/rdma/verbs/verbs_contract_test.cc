@@ -1,0 +1,43 @@
+// The provider contract over the verbs provider and the fake device.
+
+#include "rdma/provider_contract.h"
+#include "rdma/verbs/fake_verbs.h"
+#include "rdma/verbs/verbs_world.h"
+
+namespace ch3_offload {
+namespace {
+
+std::unique_ptr<ContractWorld> make_world(std::size_t size) {
+  fake_verbs::reset(fake_verbs::Config{});
+  return std::make_unique<VerbsWorld>(size, VerbsConfig{});
+}
+
+/// Writes in many parts, little credit, few slots, no inline sends.
+std::unique_ptr<ContractWorld> make_narrow_world(std::size_t size) {
+  fake_verbs::Config fake;
+  fake.devices[0].max_inline_bytes = 0;
+  fake.devices[0].ports[0].max_message_bytes = 60'000;
+  fake_verbs::reset(fake);
+  VerbsConfig config;
+  config.rail.most_receive_slots = 128;
+  config.rail.most_send_slots = 64;
+  config.rail.slot_bytes = 512;
+  return std::make_unique<VerbsWorld>(size, config);
+}
+
+/// Fewer queue pairs than peers, so that links come and go all the time.
+std::unique_ptr<ContractWorld> make_parking_world(std::size_t size) {
+  fake_verbs::reset(fake_verbs::Config{});
+  VerbsConfig config;
+  config.rail.most_queue_pairs = 2;
+  return std::make_unique<VerbsWorld>(size, config);
+}
+
+INSTANTIATE_TEST_SUITE_P(Verbs, ProviderContract,
+                         testing::Values(ContractParam{"roomy", &make_world},
+                                         ContractParam{"narrow", &make_narrow_world},
+                                         ContractParam{"parking", &make_parking_world}),
+                         contract_name);
+
+}  // namespace
+}  // namespace ch3_offload
