@@ -38,6 +38,8 @@ class SlotPool {
 
   std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(slabs_.size()) * kSlotsPerSlab; }
   std::uint32_t most() const noexcept { return most_slabs_ * kSlotsPerSlab; }
+  /// A slot is free, or the pool may grow.
+  bool may_take() const noexcept { return !free_.empty() || count() < most(); }
   std::uint32_t free_count() const noexcept { return static_cast<std::uint32_t>(free_.size()); }
   std::size_t slot_bytes() const noexcept { return slot_bytes_; }
   std::size_t registered_bytes() const noexcept { return count() * slot_bytes_; }

@@ -128,6 +128,7 @@ void VerbsProvider::push_parts(Peer& peer) noexcept {
     peer.link.push({Item::Kind::kWritePart, peer.unfinished_write, length, write.parts_pushed});
     if (++write.parts_pushed == write.parts) peer.unfinished_write = kNoWrite;
   }
+  if (peer.unfinished_write != kNoWrite && peer.link.lacks_credit()) peer.starved = true;
   pump(peer);
 }
 
@@ -143,11 +144,11 @@ Status VerbsProvider::no_room(Peer& peer) noexcept {
 
 bool VerbsProvider::has_room(const Peer& peer) const noexcept {
   return peer.link.takes_item() && peer.unfinished_write == kNoWrite &&
-         (peer.reserved_slot != SlotPool::kNone || rail_->send_slots().free_count() > 0) &&
-         !free_writes_.empty();
+         (peer.reserved_slot != SlotPool::kNone || rail_->send_slots().may_take()) && !free_writes_.empty();
 }
 
-/// How many of those who found no room have it now; they are forgotten.
+/// How many of those who found no room have it now; they are forgotten. Only on the way to sleep, and in it: else who
+/// found no room would sleep after a poll that brought it.
 std::size_t VerbsProvider::unblock() noexcept {
   std::size_t unblocked = 0;
   std::erase_if(blocked_, [&](Peer* peer) {
@@ -290,6 +291,7 @@ bool VerbsProvider::deliver(Peer& peer, const ibv_wc& completion, const std::byt
   SlotHeader header;
   std::memcpy(&header, slot, sizeof header);
   peer.link.raise_limit(header.limit);
+  if (peer.unfinished_write != kNoWrite) push_parts(peer);
   if ((header.flags & SlotHeader::kWantsCredit) != 0) widen(peer.link);
   if (header.kind == SlotHeader::kCreditOnly) return length == sizeof header;
   if (header.kind != SlotHeader::kMessage || length == sizeof header) return false;
@@ -371,12 +373,10 @@ std::size_t VerbsProvider::poll(Sink& sink, std::size_t budget) noexcept {
   if (rail_->broken() && !device_lost_) [[unlikely]]
     on_device_lost("it takes no more receives");
   if (!credit_due_.empty()) send_due_credit();
-  if (!blocked_.empty()) {
-    const std::size_t unblocked = unblock();
-    if (armed_) delivered_ += unblocked;
-  }
-  if (armed_) [[unlikely]]
+  if (armed_) [[unlikely]] {
+    delivered_ += unblock();
     set_alarm();
+  }
   sink_ = nullptr;
   return delivered_;
 }

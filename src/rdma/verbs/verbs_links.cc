@@ -34,6 +34,9 @@ constexpr std::size_t kMostZombies = 64;
 
 constexpr std::uint64_t kRetryNs = 100'000'000;
 
+/// A link is not parked before it had time for what it was made for.
+constexpr std::uint64_t kLeastUpNs = 2'000'000;
+
 }  // namespace
 
 /// Asks for a queue pair; keep_house() makes it.
@@ -66,11 +69,15 @@ bool VerbsProvider::propose(Peer& peer, std::uint64_t now_ns) noexcept {
     return false;
   }
   if (now_ns < peer.retry_at_ns) return false;
-  if (live_links_ >= rail_->config().most_queue_pairs || zombies_.size() >= kMostZombies) {
-    park_least_used();
+  // RULE ANSWERS FIRST. Half of the queue pairs are kept for links that the peer proposed: those get up and can be
+  // parked again. Were all taken by proposals of our own, everybody might wait for everybody's answer.
+  Link& link = peer.link;
+  const std::uint32_t most = rail_->config().most_queue_pairs;
+  const bool is_answer = peer.has_remote && peer.remote.link == link.number + 1;
+  if (live_links_ >= (is_answer ? most : std::max(1u, most / 2)) || zombies_.size() >= kMostZombies) {
+    park_least_used(now_ns);
     return false;
   }
-  Link& link = peer.link;
   make_room_for_window(link.window(), 0);  // Without it there is less spare; a late receive only costs time.
   Result<QueuePair> made = rail_->make_queue_pair();
   if (!made.ok()) {
@@ -171,6 +178,7 @@ void VerbsProvider::on_ready_frame(Peer& peer, const LinkBody& body) noexcept {
   Link& link = peer.link;
   if (body.link != link.number || link.state != LinkState::kBound) return;
   link.state = LinkState::kUp;
+  peer.up_since_ns = monotonic_ns();
   if (link.all_retired()) peer.lost_since_ns = 0;
   push_parts(peer);
 }
@@ -227,12 +235,13 @@ void VerbsProvider::destroy_zombies(std::uint64_t now_ns) noexcept {
 }
 
 /// Makes room for another queue pair.
-void VerbsProvider::park_least_used() noexcept {
+void VerbsProvider::park_least_used(std::uint64_t now_ns) noexcept {
   Peer* victim = nullptr;
   for (const auto& peer : peers_) {
     if (peer == nullptr || peer->dying || peer->down) continue;
     if (peer->link.parking) return;  // One is on its way out already.
     if (peer->link.state != LinkState::kUp || peer->unfinished_write != kNoWrite) continue;
+    if (now_ns - peer->up_since_ns < kLeastUpNs) continue;
     if (victim == nullptr || peer->last_used < victim->last_used) victim = peer.get();
   }
   if (victim == nullptr) return;

@@ -73,7 +73,7 @@ std::optional<Error> VerbsProvider::set_up() {
   raise_descriptor_limit();
 
   config_.rail.send_queue_depth = Link::kDepth;
-  config_.rail.most_queue_pairs = std::min(config_.rail.most_queue_pairs, config_.peer_limit);
+  config_.rail.most_queue_pairs = std::min(config_.rail.most_queue_pairs, 2 * config_.peer_limit);
   Result<std::unique_ptr<Rail>> rail = Rail::open(port, config_.rail);
   if (!rail.ok()) return rail.error();
   rail_ = std::move(rail.value());
@@ -187,6 +187,8 @@ Result<std::monostate> VerbsProvider::connect(PeerId id, std::string_view text) 
   }
   if (peer.connected) return std::monostate{};
   peer.connected = true;
+  // At once, not in the next poll(): the peer may be asleep.
+  if (peer.channel_state == ChannelState::kNone) dial(peer);
   want_link(peer);
   return std::monostate{};
 }

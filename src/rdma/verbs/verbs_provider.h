@@ -101,10 +101,11 @@ class VerbsProvider final : public Provider {
     std::uint64_t lost_poll = 0;                ///< polls_ when its queue pair was stopped.
 
     ChannelState channel_state = ChannelState::kNone;
-    bool dialled = false;         ///< The channel is ours, not the peer's.
-    bool proposal_waits = false;  ///< In waiting_: a queue pair is to be made when there may be one more.
-    bool has_remote = false;      ///< `remote` is for a link that we have not proposed yet.
-    std::uint64_t opened_ns = 0;
+    bool dialled = false;           ///< The channel is ours, not the peer's.
+    bool proposal_waits = false;    ///< In waiting_: a queue pair is to be made when there may be one more.
+    bool has_remote = false;        ///< `remote` is for a link that we have not proposed yet.
+    std::uint64_t opened_ns = 0;    ///< Of the channel.
+    std::uint64_t up_since_ns = 0;  ///< Of the link.
     std::uint64_t lost_since_ns =
         0;                          ///< 0: all is well. Since then neither a channel nor an item got through.
     std::uint64_t retry_at_ns = 0;  ///< Next try to dial or to make a queue pair.
@@ -185,7 +186,7 @@ class VerbsProvider final : public Provider {
   void finish_draining() noexcept;
   void bury(Peer& peer) noexcept;
   void destroy_zombies(std::uint64_t now_ns) noexcept;
-  void park_least_used() noexcept;
+  void park_least_used(std::uint64_t now_ns) noexcept;
   void try_to_park(Peer& peer) noexcept;
   void widen(Link& link) noexcept;
   bool make_room_for_window(std::uint32_t more, std::uint32_t kept_free) noexcept;

@@ -29,7 +29,7 @@ std::unique_ptr<ContractWorld> make_narrow_world(std::size_t size) {
 std::unique_ptr<ContractWorld> make_parking_world(std::size_t size) {
   fake_verbs::reset(fake_verbs::Config{});
   VerbsConfig config;
-  config.rail.most_queue_pairs = 2;
+  config.rail.most_queue_pairs = 4;
   return std::make_unique<VerbsWorld>(size, config);
 }
 
