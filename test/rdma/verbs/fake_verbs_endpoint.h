@@ -1,5 +1,5 @@
-// One process's end of a connection over the verbs API: device, queue pair, queues and buffers. For the tests of
-// the fake verbs device.
+// One process's end of a connection over the verbs API: device, queue pair, queues and buffers. For the tests
+// of the fake verbs device.
 
 #pragma once
 
