@@ -125,7 +125,7 @@ TEST_F(FakeVerbsDevice, LimitsOfObjectsAndMemory) {
 TEST_F(FakeVerbsDevice, RegistrationLooksAtFlagsAndPages) {
   one_ = std::make_unique<Endpoint>();
   char memory[64];
-  EXPECT_EQ(ibv_reg_mr(one_->domain, memory, 64, IBV_ACCESS_REMOTE_WRITE), nullptr);
+  EXPECT_EQ(ibv_reg_mr(one_->domain, memory, 64, int{IBV_ACCESS_REMOTE_WRITE}), nullptr);
   EXPECT_EQ(errno, EINVAL);
   EXPECT_EQ(ibv_reg_mr(one_->domain, memory, 0, 0), nullptr);
   EXPECT_EQ(errno, EINVAL);
@@ -134,7 +134,7 @@ TEST_F(FakeVerbsDevice, RegistrationLooksAtFlagsAndPages) {
   ibv_mr* const region = ibv_reg_mr(one_->domain, pages, 8192, 0);
   ASSERT_NE(region, nullptr);
   EXPECT_EQ(ibv_dereg_mr(region), 0);
-  ibv_mr* const writable = ibv_reg_mr(one_->domain, pages, 8192, IBV_ACCESS_LOCAL_WRITE);
+  ibv_mr* const writable = ibv_reg_mr(one_->domain, pages, 8192, Endpoint::kLocal);
   if (writable != nullptr) {
     EXPECT_EQ(ibv_dereg_mr(writable), 0);
     ::munmap(pages, 8192);

@@ -78,8 +78,7 @@ TEST_F(FakeVerbsFault, RemoteKeyIsCheckedAndBreaksBothEnds) {
 TEST_F(FakeVerbsFault, DeregisteredKeyIsDead) {
   connect();
   std::vector<char> memory(100);
-  ibv_mr* const region = ibv_reg_mr(other_->domain, memory.data(), memory.size(),
-                                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  ibv_mr* const region = ibv_reg_mr(other_->domain, memory.data(), memory.size(), Endpoint::kRemote);
   Endpoint::Work work = one_->write_to(*other_, 1, 100);
   work.remote_address = reinterpret_cast<std::uintptr_t>(memory.data());
   work.remote_key = region->rkey;
@@ -145,7 +144,7 @@ TEST_F(FakeVerbsFault, NthCallFailsOnDemand) {
   fail_call("ibv_reg_mr", 2, ENOMEM);
   char memory[64];
   for (int i = 0; i < 3; ++i) {
-    ibv_mr* const region = ibv_reg_mr(one_->domain, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+    ibv_mr* const region = ibv_reg_mr(one_->domain, memory, sizeof memory, Endpoint::kLocal);
     EXPECT_EQ(region == nullptr, i == 1);
     if (region == nullptr) {
       EXPECT_EQ(errno, ENOMEM);
