@@ -107,7 +107,9 @@ test_fake_verbs_tests_SOURCES = \
 	$(fake_verbs_sources) \
 	test/rdma/verbs/fake_verbs_device_test.cc \
 	test/rdma/verbs/fake_verbs_endpoint.h \
+	test/rdma/verbs/fake_verbs_event_test.cc \
 	test/rdma/verbs/fake_verbs_fault_test.cc \
+	test/rdma/verbs/fake_verbs_loss_test.cc \
 	test/rdma/verbs/fake_verbs_test.cc \
 	test/rdma/verbs/fake_verbs_world.h
 test_fake_verbs_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)

@@ -1,8 +1,8 @@
 # Sourced by quickstart: Debian packages that are needed, and how to get them.
 # shellcheck shell=bash
 
-build_packages=(autoconf automake ca-certificates g++ gcc gettext libcli11-dev libfmt-dev libibverbs-dev libtool m4 make
-  patch perl pkg-config python3 xz-utils)
+build_packages=(autoconf automake ca-certificates g++ gcc gettext libcli11-dev libfmt-dev libibverbs-dev libtool
+  m4 make patch perl pkg-config python3 xz-utils)
 check_packages=(libgtest-dev netpipe-mpich2 procps util-linux)
 
 is_installed() {

@@ -5,19 +5,21 @@
 // libibverbs.so's: the linker takes a program's own symbols first.
 //
 // Devices, limits and behaviour come from Config: reset() before each test, adjust() within one. All devices
-// hang on one network: a queue pair finds its peer by GID (or LID) and number. RC queue pairs, with or without
-// SRQ; send, send with immediate, RDMA write, with and without immediate; completion channels and
-// asynchronous events over real descriptors. Not there: RDMA read, atomics, UD and UC, SQD, memory windows,
-// the extended post and poll interfaces (as on a device that lacks them: EOPNOTSUPP or EINVAL).
+// hang on one network: a queue pair finds its peer by GID (or LID) and number. RC queue pairs, with or
+// without SRQ; send, RDMA write, both also with immediate; completion channels and asynchronous events over
+// real descriptors. Not there: RDMA read, atomics, UD and UC, SQD, memory windows, the extended post and poll
+// interfaces (as on a device that lacks them: EOPNOTSUPP or EINVAL).
 //
-// What makes mistakes show: data is read from its source when it is transferred, not when it is posted, and again
-// when it is acknowledged; fields of a completion that the standard leaves undefined hold rubbish; lkey and rkey
-// differ; keys are not used again; objects are heap blocks of their own, freed when they are destroyed; a destroy that
-// would leave children behind or would wait for an acknowledgement fails with EBUSY and is a violation(). The post and
-// poll calls do not allocate, so that tests may count.
+// What makes mistakes show: data is read from its source when it is transferred, not when it is posted, and
+// looked at again when it is acknowledged (Config::acknowledge_delay); fields of a completion that the
+// standard leaves undefined hold rubbish; lkey and rkey differ; keys are not used again; objects are heap
+// blocks of their own, freed when they are destroyed; a destroy that would leave children behind, or would
+// wait for an acknowledgement, fails with EBUSY and is a violation(). The post and poll calls do not allocate
+// once traffic has flowed, so that tests may count.
 //
-// Threads: any. One mutex guards everything; no call waits for a peer. A transfer is tried in the call that posts it; one
-// that cannot go on (Config::pump_interval) is tried again by later calls, and by a thread of the fake.
+// Threads: any. One mutex guards everything; no call waits for a peer. A transfer is tried in the call that
+// posts it; one that cannot go on is tried again by later calls, and by a thread of the fake
+// (Config::pump_interval).
 
 #pragma once
 
@@ -93,15 +95,16 @@ struct Config {
   int list_error = 0;  ///< errno of ibv_get_device_list(), e.g. ENOSYS: no kernel module; 0: it works.
   ibv_fork_status fork_status = IBV_FORK_UNNEEDED;
 
-  /// So long a transfer is tried again before IBV_WC_RETRY_EXC_ERR (unless the queue pair's timeout is 0: for ever) or,
-  /// unless its rnr_retry is 7, IBV_WC_RNR_RETRY_EXC_ERR.
+  /// So long a transfer is tried again before IBV_WC_RETRY_EXC_ERR (unless the queue pair's timeout is 0: for
+  /// ever) or, unless its rnr_retry is 7, IBV_WC_RNR_RETRY_EXC_ERR.
   std::chrono::microseconds retry_timeout{200'000};
   std::chrono::microseconds transfer_delay{0};     ///< From post to delivery.
   std::chrono::microseconds acknowledge_delay{0};  ///< From delivery to the sender's completion.
   /// How often a thread of the fake tries again what could not go on. 0: no thread, later calls only.
   std::chrono::microseconds pump_interval{2'000};
 
-  /// errno of ibv_modify_qp() to RTR when no port has the peer's address, e.g. ETIMEDOUT; 0: it works, sends time out.
+  /// errno of ibv_modify_qp() to RTR when no port has the peer's address, e.g. ETIMEDOUT; 0: it works, sends
+  /// time out.
   int unresolved_error = 0;
 
   bool last_wqe_event = true;              ///< IBV_EVENT_QP_LAST_WQE_REACHED; mlx5 sends it, rxe does not.
@@ -111,8 +114,8 @@ struct Config {
       false;  ///< Completions of a destroyed queue pair vanish (mlx5); else they stay (rxe).
   bool remote_key_is_local_key = false;  ///< As on mlx5; else they differ.
 
-  /// Called under the fake's lock with each message and write on delivery, once; may change its bytes and immediate. It
-  /// must not call verbs.
+  /// Called under the fake's lock with each message and write on delivery, once; may change its bytes and
+  /// immediate. It must not call verbs.
   struct Transfer {
     std::uint32_t source;       ///< Queue pair number.
     std::uint32_t destination;  ///< Queue pair number.
@@ -166,15 +169,18 @@ struct QueuePairInfo {
 };
 
 enum class Loss {
-  kOnce,  ///< It is tried again and arrives.
-  kData,  ///< It and all that this queue pair sends from now on never arrives; of a long write the first packet does.
-  kAcknowledge,  ///< It and all after it arrives, but its sender never learns; it sees IBV_WC_RETRY_EXC_ERR.
+  /// It is tried again and arrives.
+  kOnce,
+  /// It and all that this queue pair sends from now on never arrives; of a long write the first packet does.
+  kData,
+  /// It and all after it arrives, but its sender never learns; it sees IBV_WC_RETRY_EXC_ERR.
+  kAcknowledge,
 };
 
 /// A new network. Ends what lives on the old one, whose objects must not be used any more.
 void reset(Config config = {});
-/// Changes the configuration under the fake's lock; applies from the next call on. Devices can be neither added nor
-/// removed.
+/// Changes the configuration under the fake's lock; applies from the next call on. Devices and ports can be
+/// neither added nor removed. `change` must not call this file's functions.
 void adjust(const std::function<void(Config&)>& change);
 
 Counters counters();
@@ -193,10 +199,11 @@ void drop_next(unsigned transfers, Loss loss);
 void raise_event(std::string_view device, ibv_event_type event, std::uint8_t port = 1);
 /// Breaks one queue pair: IBV_EVENT_QP_FATAL and error state. False: there is none of that number.
 bool kill_queue_pair(std::string_view device, std::uint32_t number);
-/// IBV_EVENT_DEVICE_FATAL; all queue pairs go to error; what makes or posts anything fails with EIO from now on.
+/// IBV_EVENT_DEVICE_FATAL; all queue pairs go to error; what makes or posts anything fails with EIO from now
+/// on.
 void kill_device(std::string_view device);
-/// The calls of one function (named without arguments: "ibv_create_qp") fail with `error`: the `nth` from now (1: the next),
-/// and so many in a row. Another fail_call() for the function replaces this.
+/// The calls of one function ("ibv_create_qp"; ibv_reg_mr_iova2() counts as "ibv_reg_mr") fail with `error`:
+/// the `nth` from now (1: the next), and so many in a row. Another fail_call() for the function replaces this.
 void fail_call(std::string_view function, unsigned nth, int error, unsigned times = 1);
 
 }  // namespace ch3_offload::fake_verbs

@@ -1,5 +1,5 @@
-// One process's end of a connection over the verbs API: device, queue pair, queues and buffers. For the tests of
-// the fake verbs device.
+// One process's end of a connection over the verbs API: device, queue pair, queues and buffers. For the tests
+// of the fake verbs device.
 
 #pragma once
 
@@ -32,6 +32,10 @@ class Endpoint {
   static constexpr std::size_t kSlotBytes = 64;
   static constexpr std::size_t kBufferBytes = 1 << 16;
 
+  // Integers, since clang warns of the macro ibv_reg_mr() when its argument is an enumerator.
+  static constexpr int kLocal = IBV_ACCESS_LOCAL_WRITE;
+  static constexpr int kRemote = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+
   struct Work {
     std::uint64_t id = 0;
     std::size_t length = 0;
@@ -52,9 +56,8 @@ class Endpoint {
     domain = ibv_alloc_pd(context);
     buffer.resize(kBufferBytes);
     slots.resize(kSlotBytes * 256);
-    region =
-        ibv_reg_mr(domain, buffer.data(), buffer.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    slot_region = ibv_reg_mr(domain, slots.data(), slots.size(), IBV_ACCESS_LOCAL_WRITE);
+    region = ibv_reg_mr(domain, buffer.data(), buffer.size(), kRemote);
+    slot_region = ibv_reg_mr(domain, slots.data(), slots.size(), kLocal);
     channel = ibv_create_comp_channel(context);
     queue = ibv_create_cq(context, options.completions, this, channel, 0);
     if (options.shared) {

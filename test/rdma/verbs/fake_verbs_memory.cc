@@ -18,21 +18,20 @@ namespace ch3_offload::fake_verbs {
 
 namespace {
 
+/// madvise() for whole pages.
+bool advise(void* address, std::size_t length_bytes, int advice) {
+  static const auto page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t before = reinterpret_cast<std::uintptr_t>(address) % page_bytes;
+  return ::madvise(static_cast<std::byte*>(address) - before, length_bytes + before, advice) == 0;
+}
+
 /// Whether the kernel could pin the pages; does what pinning does to them.
-bool can_pin(const void* address, std::size_t length_bytes, bool writable) {
-  constexpr int kPopulateRead = 22, kPopulateWrite = 23;  // MADV_POPULATE_*: newer than this glibc.
-  const auto page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto start = reinterpret_cast<std::uintptr_t>(address) & ~(page_bytes - 1);
-  const auto end = reinterpret_cast<std::uintptr_t>(address) + length_bytes;
-  // A kernel without MADV_POPULATE_* refuses it for a page that is certainly there.
-  static const bool known = [page_bytes] {
-    static int anything;
-    const auto page = reinterpret_cast<std::uintptr_t>(&anything) & ~(page_bytes - 1);
-    return ::madvise(reinterpret_cast<void*>(page), page_bytes, kPopulateWrite) == 0;
-  }();
-  if (!known) return true;
-  return ::madvise(reinterpret_cast<void*>(start), end - start, writable ? kPopulateWrite : kPopulateRead) ==
-         0;
+bool can_pin(void* address, std::size_t length_bytes, bool writable) {
+  constexpr int kPopulateRead = 22, kPopulateWrite = 23;  // MADV_POPULATE_*: newer than some C libraries.
+  // A kernel without them refuses them for memory that is certainly there.
+  static int anything;
+  static const bool known = advise(&anything, sizeof anything, kPopulateWrite);
+  return !known || advise(address, length_bytes, writable ? kPopulateWrite : kPopulateRead);
 }
 
 std::byte* find(const std::unordered_map<std::uint32_t, Region*>& keys, std::uint32_t key,

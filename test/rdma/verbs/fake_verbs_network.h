@@ -1,5 +1,5 @@
-// The network that fake verbs devices hang on: all objects, and all that happens between them. For the fake's own
-// sources; tests include fake_verbs.h.
+// The network that fake verbs devices hang on: all objects, and all that happens between them. For the fake's
+// own sources; tests include fake_verbs.h.
 
 #pragma once
 

@@ -1,5 +1,5 @@
-// The fake verbs device: when posted sends are tried, acknowledged and given up; and the thread that does so for
-// users who sleep.
+// The fake verbs device: when posted sends are tried, acknowledged and given up; and the thread that does so
+// for users who sleep.
 
 #include <algorithm>
 

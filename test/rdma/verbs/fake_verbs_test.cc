@@ -1,4 +1,5 @@
-// The fake verbs device through the API that its users know: what arrives, in which order, and what is reported.
+// The fake verbs device through the API that its users know: what arrives, in which order, and what is
+// reported.
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <poll.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,7 +17,8 @@ namespace ch3_offload::fake_verbs {
 
 class FakeVerbs : public testing::Test {
  protected:
-  FakeVerbs() { reset(); }
+  // A busy machine must not make a transfer that waits look like one that failed.
+  FakeVerbs() { reset({.retry_timeout = std::chrono::seconds(20)}); }
   ~FakeVerbs() override {
     one_.reset();
     other_.reset();
@@ -28,6 +31,27 @@ class FakeVerbs : public testing::Test {
     other_ = std::make_unique<Endpoint>(options);
     one_->connect(*other_);
     other_->connect(*one_);
+  }
+
+  /// These work requests, in this order, and no more.
+  static void expect_flushed(Endpoint& endpoint, const std::vector<std::uint64_t>& ids) {
+    for (const std::uint64_t id : ids) {
+      const ibv_wc work = endpoint.poll_one();
+      EXPECT_EQ(work.status, IBV_WC_WR_FLUSH_ERR);
+      EXPECT_EQ(work.wr_id, id);
+      EXPECT_EQ(work.qp_num, endpoint.pair->qp_num);
+    }
+    EXPECT_TRUE(endpoint.poll().empty());
+  }
+
+  /// The next asynchronous event, which must wait; acknowledged.
+  static ibv_event_type take_event(Endpoint& endpoint) {
+    pollfd entry = {.fd = endpoint.context->async_fd, .events = POLLIN, .revents = 0};
+    EXPECT_EQ(::poll(&entry, 1, 1000), 1);
+    ibv_async_event event{};
+    EXPECT_EQ(ibv_get_async_event(endpoint.context, &event), 0);
+    ibv_ack_async_event(&event);
+    return event.event_type;
   }
 
   std::unique_ptr<Endpoint> one_;
