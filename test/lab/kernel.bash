@@ -1,6 +1,7 @@
 # Sourced by rdma-lab: a kernel for the guests from Debian's package linux-image-amd64. It is unpacked into the cache,
 # never installed; of its files only the kernel and the modules that the guests load are kept.
-# Uses: cache, progress, lab_failure. Sets: kernel_dir, which then holds vmlinuz, version, load-order, *.ko.
+# Uses: cache, progress, lab_failure. Sets: kernel_dir, which then holds vmlinuz, version, load-order, *.ko; and
+# unpacker, a process group to end, while it unpacks.
 # shellcheck shell=bash
 
 # In the order of need: rdma_rxe asks for the checksum "crc32" when a device is made, and then it must be there.
@@ -17,6 +18,7 @@ kernel_is_whole() {
   [[ -f $kernel_dir/manifest ]] && kernel_manifest "$kernel_dir" | cmp -s - "$kernel_dir/manifest"
 }
 
+unpacker=
 get_kernel() {
   local lock status=0
   kernel_dir=${cache:?}/kernel
@@ -26,7 +28,12 @@ get_kernel() {
   flock -w 600 "$lock" || lab_failure "another rdma-lab has held $cache/lock for 10 minutes"
   if ! kernel_is_whole; then
     [[ ! -e $kernel_dir ]] || progress 'the kernel in the cache is not whole, or lacks a module: getting it again'
-    (unpack_kernel) || status=$?
+    set -m   # a process group of its own: clean_up ends all of it
+    (unpack_kernel) &
+    unpacker=$!
+    set +m
+    wait "$unpacker" || status=$?
+    unpacker=
   fi
   exec {lock}>&-
   ((status == 0)) || exit "$status"
@@ -76,5 +83,5 @@ unpack_kernel() {
 
 # The package that linux-image-amd64 stands for today, or nothing.
 kernel_package() {
-  apt-cache depends linux-image-amd64 2>/dev/null | awk '$1 == "Depends:" { print $2; exit }'
+  apt-cache depends linux-image-amd64 2>/dev/null | awk '$1 == "Depends:" { print $2; exit }' || true
 }
