@@ -190,6 +190,14 @@ check-local:
 
 endif
 
+# In emulated guests with software RoCE devices, over an installed MPICH: docs/lab.md.
+LAB_PREFIX = $(prefix)
+
+check-lab:
+	$(srcdir)/test/lab/run --prefix '$(LAB_PREFIX)' --build '$(abs_top_builddir)'
+
+.PHONY: check-lab
+
 AM_TESTS_ENVIRONMENT = top_srcdir='$(top_srcdir)' top_builddir='$(top_builddir)'; export top_srcdir top_builddir;
 
 EXTRA_DIST += \
@@ -198,6 +206,7 @@ EXTRA_DIST += \
 	test/checks.bash \
 	test/faults \
 	test/imb \
+	test/lab \
 	test/mpich \
 	test/netpipe \
 	test/waiting

@@ -6,23 +6,28 @@ passed=0
 failed=0
 skipped=0
 prefix=
-# shellcheck disable=SC2034  # for those tests that take --mpich-src or --bench
-mpich_source= bench=
+# shellcheck disable=SC2034  # for those tests that take them
+mpich_source='' bench='' build='' programs=''
 
-# Sets prefix, mpich_source and bench from --prefix, --mpich-src and --bench.
+# Sets prefix, mpich_source, bench, build and programs from the options of these names.
 parse_check_options() {
   while (($# > 0)); do
     case $1 in
-      --prefix | --mpich-src | --bench)
+      --prefix | --mpich-src | --bench | --build | --programs)
         (($# > 1)) || { echo "${0##*/}: $1 needs a value" >&2; exit 2; }
         case $1 in
           --prefix) prefix=$(realpath "$2") ;;
           --mpich-src) mpich_source=$(realpath "$2") ;;
           --bench) bench=$(realpath "$2") ;;
+          --build) build=$(realpath "$2") ;;
+          --programs) programs=$(realpath "$2") ;;
         esac
         shift 2
         ;;
-      *) echo "${0##*/}: unknown option: $1 (takes --prefix DIR, --mpich-src DIR, --bench PROGRAM)" >&2; exit 2 ;;
+      *)
+        echo "${0##*/}: unknown option: $1 (takes --prefix, --mpich-src, --bench, --build, --programs)" >&2
+        exit 2
+        ;;
     esac
   done
   [[ -x $prefix/bin/mpicc && -x $prefix/bin/mpiexec ]] || {

@@ -3,7 +3,8 @@
 
 build_packages=(autoconf automake ca-certificates g++ gcc gettext libcli11-dev libfmt-dev libibverbs-dev libtool
   m4 make patch perl pkg-config python3 xz-utils)
-check_packages=(libgtest-dev netpipe-mpich2 procps util-linux)
+check_packages=(libgtest-dev netpipe-mpich2 procps util-linux
+  busybox-static cpio ibverbs-providers ibverbs-utils iproute2 kmod perftest qemu-system-x86 rdma-core socat)
 
 is_installed() {
   [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
