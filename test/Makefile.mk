@@ -126,6 +126,16 @@ test_verbs_tests_SOURCES = \
 	test/rdma/verbs/verbs_world.h
 test_verbs_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
 test_verbs_tests_LDADD = libcore.la $(GTEST_LIBS)
+
+# The same over a real device; run in the lab.
+check_PROGRAMS += test/verbs_lab_tests
+test_verbs_lab_tests_SOURCES = \
+	test/rdma/contract_world.h \
+	test/rdma/provider_contract.h \
+	test/rdma/verbs/verbs_lab_test.cc \
+	test/rdma/verbs/verbs_world.h
+test_verbs_lab_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
+test_verbs_lab_tests_LDADD = libcore.la $(GTEST_LIBS)
 endif
 
 # The engine over the fake provider.
@@ -181,8 +191,6 @@ SOAK_OPERATIONS = 100000
 soak: test/simulation_tests
 	test/simulation_tests --seeds $(SOAK_SEEDS) --operations $(SOAK_OPERATIONS) --progress
 
-.PHONY: soak
-
 else
 
 check-local:
@@ -196,7 +204,7 @@ LAB_PREFIX = $(prefix)
 check-lab:
 	$(srcdir)/test/lab/run --prefix '$(LAB_PREFIX)' --build '$(abs_top_builddir)'
 
-.PHONY: check-lab
+.PHONY: check-lab soak
 
 AM_TESTS_ENVIRONMENT = top_srcdir='$(top_srcdir)' top_builddir='$(top_builddir)'; export top_srcdir top_builddir;
 

@@ -105,7 +105,12 @@ typedef struct {
     int64_t send_buffer_bytes;  /**< MPIR_CVAR_CH3_OFFLOAD_SEND_BUFFER */
     int64_t shm_ring_bytes;     /**< MPIR_CVAR_CH3_OFFLOAD_SHM_RING_SIZE */
     const char *shm_bulk;       /**< MPIR_CVAR_CH3_OFFLOAD_SHM_BULK: auto, stream, cma */
-    const char *fabric;         /**< MPIR_CVAR_CH3_OFFLOAD_FABRIC: auto, shm */
+    const char *fabric;         /**< MPIR_CVAR_CH3_OFFLOAD_FABRIC: auto, shm, verbs */
+    const char *verbs_device;   /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE: DEVICE[:PORT[:GID_INDEX]], "" the best */
+    int64_t verbs_pool_bytes;   /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_POOL: most memory for receive slots */
+    int64_t verbs_queue_pairs;  /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_QUEUE_PAIRS: most that live at once */
+    const char *network_interface;      /**< MPIR_CVAR_CH3_OFFLOAD_INTERFACE: where connections are set up, "" the port's */
+    int64_t peer_timeout_s;     /**< MPIR_CVAR_CH3_OFFLOAD_PEER_TIMEOUT: out of reach for so long is dead */
     int64_t spin_us;            /**< MPIR_CVAR_CH3_OFFLOAD_SPIN: longest spin before sleeping; -1 adapts */
     const char *trace;          /**< MPIR_CVAR_CH3_OFFLOAD_TRACE: file name prefix, "" off */
     int64_t trace_events;       /**< MPIR_CVAR_CH3_OFFLOAD_TRACE_EVENTS: events kept per process */

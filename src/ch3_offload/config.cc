@@ -25,6 +25,11 @@ void ch3_offload_config_default(ch3_offload_config_t* config) {
   config->shm_ring_bytes = 256 * kKiB;
   config->shm_bulk = "auto";
   config->fabric = "auto";
+  config->verbs_device = "";
+  config->verbs_pool_bytes = 16 * kMiB;
+  config->verbs_queue_pairs = 256;
+  config->network_interface = "";
+  config->peer_timeout_s = 10;
   config->spin_us = -1;
   config->trace = "";
   config->trace_events = 65536;

@@ -9,6 +9,7 @@
 
 #include "ch3_offload/settings.h"
 #include "rdma/shm/shm_provider.h"
+#include "rdma/verbs/verbs_config.h"
 
 namespace ch3_offload {
 
@@ -28,22 +29,19 @@ ch3_offload_envelope_t to_c(const Envelope& envelope) noexcept {
   return {raw(envelope.bits), envelope.length_bytes, to_c(envelope.status), envelope.external};
 }
 
-Process::Process(const ch3_offload_config_t& config, const ch3_offload_callbacks_t& callbacks,
-                 void* user)
+Process::Process(const ch3_offload_config_t& config, const ch3_offload_callbacks_t& callbacks, void* user)
     : self_(PeerId{config.rank}),
       callbacks_(callbacks),
       user_(user),
       wait_(config.spin_us, config.local_size, cores_of_node()) {
   if (config.trace != nullptr && *config.trace != '\0') {
     trace_path_ = std::string(config.trace) + "." + std::to_string(config.rank) + ".ch3trace";
-    trace_ = std::make_unique<Trace>(self_, config.job_size,
-                                     static_cast<std::size_t>(config.trace_events));
+    trace_ = std::make_unique<Trace>(self_, config.job_size, static_cast<std::size_t>(config.trace_events));
   }
 }
 
 Result<std::unique_ptr<Process>> Process::create(const ch3_offload_config_t& config,
-                                                 const ch3_offload_callbacks_t& callbacks,
-                                                 void* user) {
+                                                 const ch3_offload_callbacks_t& callbacks, void* user) {
   std::unique_ptr<Process> process(new Process(config, callbacks, user));
   process->wake_descriptor_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (process->wake_descriptor_ < 0) {
@@ -52,18 +50,7 @@ Result<std::unique_ptr<Process>> Process::create(const ch3_offload_config_t& con
                      " (is RLIMIT_NOFILE, ulimit -n, too small?)"};
   }
 
-  ShmConfig shm;
-  shm.self = process->self_;
-  static_assert(sizeof shm.job_secret == sizeof config.secret);
-  std::memcpy(shm.job_secret.data(), config.secret, sizeof config.secret);
-  shm.ring_bytes = static_cast<std::size_t>(config.shm_ring_bytes);
-  shm.bulk = bulk_method(config.shm_bulk);
-  shm.peer_limit = config.job_size;
-  shm.log = [](void* context, const char* line) { static_cast<Process*>(context)->on_warning(line); };
-  shm.log_context = process.get();
-  Result<std::unique_ptr<ShmProvider>> provider = ShmProvider::create(shm);
-  if (!provider.ok()) return provider.error();
-  process->providers_.push_back(std::move(provider.value()));
+  if (std::optional<Error> error = process->make_providers(config)) return std::move(*error);
 
   EngineConfig engine;
   engine.self = process->self_;
@@ -79,6 +66,56 @@ Result<std::unique_ptr<Process>> Process::create(const ch3_offload_config_t& con
   process->card_ = process->engine_->card();
   return process;
 }
+
+/// Node-local first: the engine takes the first provider that reaches a peer.
+std::optional<Error> Process::make_providers(const ch3_offload_config_t& config) {
+  const std::string_view fabric = config.fabric;
+  if (fabric == "verbs") return make_verbs(config);
+  if (std::optional<Error> error = make_shm(config)) return error;
+  const bool others_elsewhere = config.local_size == 0 || config.local_size < config.job_size;
+  if (fabric == "auto" && others_elsewhere) {
+    // Without a network the processes of this node can still talk to each other.
+    if (const std::optional<Error> error = make_verbs(config)) on_warning(error->message);
+  }
+  return {};
+}
+
+std::optional<Error> Process::make_shm(const ch3_offload_config_t& config) {
+  ShmConfig shm;
+  shm.self = self_;
+  static_assert(sizeof shm.job_secret == sizeof config.secret);
+  std::memcpy(shm.job_secret.data(), config.secret, sizeof config.secret);
+  shm.ring_bytes = static_cast<std::size_t>(config.shm_ring_bytes);
+  shm.bulk = bulk_method(config.shm_bulk);
+  shm.peer_limit = config.job_size;
+  shm.log = &Process::log_line;
+  shm.log_context = this;
+  Result<std::unique_ptr<ShmProvider>> provider = ShmProvider::create(shm);
+  if (!provider.ok()) return provider.error();
+  providers_.push_back(std::move(provider.value()));
+  return {};
+}
+
+std::optional<Error> Process::make_verbs(const ch3_offload_config_t& config) {
+  VerbsConfig verbs;
+  verbs.self = self_;
+  std::memcpy(verbs.job_secret.data(), config.secret, sizeof config.secret);
+  verbs.peer_limit = config.job_size;
+  verbs.device = config.verbs_device;
+  verbs.interface = config.network_interface;
+  verbs.rail.most_receive_slots =
+      static_cast<std::uint32_t>(static_cast<std::size_t>(config.verbs_pool_bytes) / verbs.rail.slot_bytes);
+  verbs.rail.most_queue_pairs = static_cast<std::uint32_t>(config.verbs_queue_pairs);
+  verbs.peer_timeout_ms = static_cast<int>(config.peer_timeout_s) * 1000;
+  verbs.log = &Process::log_line;
+  verbs.log_context = this;
+  Result<std::unique_ptr<Provider>> provider = make_verbs_provider(verbs);
+  if (!provider.ok()) return provider.error();
+  providers_.push_back(std::move(provider.value()));
+  return {};
+}
+
+void Process::log_line(void* process, const char* line) { static_cast<Process*>(process)->on_warning(line); }
 
 Process::~Process() {
   write_trace();
@@ -97,7 +134,8 @@ std::size_t Process::progress() noexcept {
   if (happened == 0) return 0;
   wait_.found();
   // Another thread's call during a sleep: it has read what would have ended the sleep, and more may wait.
-  if (armed_ && !own) [[unlikely]] wake();
+  if (armed_ && !own) [[unlikely]]
+    wake();
   return happened;
 }
 

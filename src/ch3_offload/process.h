@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -56,6 +57,10 @@ class Process final : public Host {
 
  private:
   Process(const ch3_offload_config_t& config, const ch3_offload_callbacks_t& callbacks, void* user);
+  std::optional<Error> make_providers(const ch3_offload_config_t& config);
+  std::optional<Error> make_shm(const ch3_offload_config_t& config);
+  std::optional<Error> make_verbs(const ch3_offload_config_t& config);
+  static void log_line(void* process, const char* line);
   void trace(TraceEvent event) noexcept;
 
   const PeerId self_;

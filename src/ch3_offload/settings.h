@@ -22,13 +22,14 @@ enum class SettingKind {
   kInt,   ///< Declared as int to MPICH.
   kSize,  ///< Bytes; declared as string, so that it may be above 2 GiB and have a suffix.
   kWord,  ///< One of `words`.
+  kText,  ///< Anything.
   kPath,  ///< Prefix of file names; empty: off.
 };
 
 struct Setting {
   const char* variable;  ///< "MPIR_CVAR_CH3_OFFLOAD_...".
   SettingKind kind;
-  const char* unit;   ///< "bytes", "us", "events", or "".
+  const char* unit;   ///< "bytes", "us", "s", "events", or "".
   const char* takes;  ///< Completes "it takes ...".
   const char* effect;
 
@@ -36,7 +37,7 @@ struct Setting {
   std::int64_t least = 0, most = 0;
   bool power_of_two = false;
 
-  const char* ch3_offload_config_t::*text = nullptr;  ///< kWord, kPath.
+  const char* ch3_offload_config_t::*text = nullptr;  ///< kWord, kText, kPath.
   std::array<const char*, 3> words{};                 ///< nullptr: no more.
 };
 

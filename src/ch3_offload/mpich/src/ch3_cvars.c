@@ -85,8 +85,72 @@ cvars:
       scope       : MPI_T_SCOPE_ALL_EQ
       description : >-
         Which transports are used.
-        auto - all that this node has, the fastest first
-        shm  - shared memory only: all processes must be on one node
+        auto  - shared memory within a node, verbs between nodes
+        shm   - shared memory only: all processes must be on one node
+        verbs - InfiniBand or RoCE only, within a node too
+
+    - name        : MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE
+      category    : CH3_OFFLOAD
+      type        : string
+      default     : ""
+      class       : none
+      verbosity   : MPI_T_VERBOSITY_USER_BASIC
+      scope       : MPI_T_SCOPE_LOCAL
+      description : >-
+        The RDMA port to use, as DEVICE, DEVICE:PORT or
+        DEVICE:PORT:GID_INDEX (mlx5_0:1). Several with commas between: the
+        first that works. Empty: the fastest active port of the node.
+
+    - name        : MPIR_CVAR_CH3_OFFLOAD_VERBS_POOL
+      category    : CH3_OFFLOAD
+      type        : string
+      default     : "16M"
+      class       : none
+      verbosity   : MPI_T_VERBOSITY_USER_DETAIL
+      scope       : MPI_T_SCOPE_LOCAL
+      description : >-
+        The most registered memory that a process keeps for what arrives
+        over verbs, all peers together; it begins with 512 KiB and grows
+        with demand. A number of bytes from 512K to 1G; the suffixes K, M
+        and G stand for powers of 1024.
+
+    - name        : MPIR_CVAR_CH3_OFFLOAD_VERBS_QUEUE_PAIRS
+      category    : CH3_OFFLOAD
+      type        : int
+      default     : 256
+      class       : none
+      verbosity   : MPI_T_VERBOSITY_USER_DETAIL
+      scope       : MPI_T_SCOPE_LOCAL
+      description : >-
+        The most queue pairs that a process has at once. When more peers
+        are spoken to, the connection that was not used for the longest
+        time is closed, to be opened again when it is needed. From 2 to
+        65536.
+
+    - name        : MPIR_CVAR_CH3_OFFLOAD_INTERFACE
+      category    : CH3_OFFLOAD
+      type        : string
+      default     : ""
+      class       : none
+      verbosity   : MPI_T_VERBOSITY_USER_BASIC
+      scope       : MPI_T_SCOPE_LOCAL
+      description : >-
+        The network interface, or IP address of the node, at which
+        processes set up their connections over TCP. Empty: the address
+        of the RDMA port if it has one (RoCE), else the one that the
+        host's name stands for.
+
+    - name        : MPIR_CVAR_CH3_OFFLOAD_PEER_TIMEOUT
+      category    : CH3_OFFLOAD
+      type        : int
+      default     : 10
+      class       : none
+      verbosity   : MPI_T_VERBOSITY_USER_BASIC
+      scope       : MPI_T_SCOPE_ALL_EQ
+      description : >-
+        A process on another node that cannot be reached for so many
+        seconds is taken for dead: operations with it fail. Shorter
+        breaks are bridged, and nothing is lost. From 1 to 86400.
 
     - name        : MPIR_CVAR_CH3_OFFLOAD_SPIN
       category    : CH3_OFFLOAD
@@ -126,6 +190,11 @@ cvars:
 === END_MPI_T_CVAR_INFO_BLOCK ===
 */
 
+static const char *text_or_empty(const char *text)
+{
+    return text == NULL ? "" : text;
+}
+
 static int set_size(const char *variable, const char *text, int64_t * bytes, char *message,
                     size_t capacity)
 {
@@ -133,7 +202,7 @@ static int set_size(const char *variable, const char *text, int64_t * bytes, cha
         return 0;
     MPL_snprintf(message, capacity,
                  "%s=%s: it takes a number of bytes, with K, M, G or T behind it if you like (64M)", variable,
-                 text == NULL ? "" : text);
+                 text_or_empty(text));
     return 1;
 }
 
@@ -142,14 +211,20 @@ int MPIDI_CH3I_Settings(ch3_offload_config_t * config, char *message, size_t cap
     if (set_size("MPIR_CVAR_CH3_OFFLOAD_UNEXPECTED_BUDGET", MPIR_CVAR_CH3_OFFLOAD_UNEXPECTED_BUDGET,
                  &config->unexpected_budget_bytes, message, capacity) ||
         set_size("MPIR_CVAR_CH3_OFFLOAD_SEND_BUFFER", MPIR_CVAR_CH3_OFFLOAD_SEND_BUFFER,
-                 &config->send_buffer_bytes, message, capacity))
+                 &config->send_buffer_bytes, message, capacity) ||
+        set_size("MPIR_CVAR_CH3_OFFLOAD_VERBS_POOL", MPIR_CVAR_CH3_OFFLOAD_VERBS_POOL,
+                 &config->verbs_pool_bytes, message, capacity))
         return 1;
     config->eager_limit_bytes = MPIR_CVAR_CH3_OFFLOAD_EAGER_LIMIT;
     config->shm_ring_bytes = MPIR_CVAR_CH3_OFFLOAD_SHM_RING_SIZE;
     config->shm_bulk = MPIR_CVAR_CH3_OFFLOAD_SHM_BULK;
     config->fabric = MPIR_CVAR_CH3_OFFLOAD_FABRIC;
+    config->verbs_device = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE);
+    config->verbs_queue_pairs = MPIR_CVAR_CH3_OFFLOAD_VERBS_QUEUE_PAIRS;
+    config->network_interface = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_INTERFACE);
+    config->peer_timeout_s = MPIR_CVAR_CH3_OFFLOAD_PEER_TIMEOUT;
     config->spin_us = MPIR_CVAR_CH3_OFFLOAD_SPIN;
-    config->trace = MPIR_CVAR_CH3_OFFLOAD_TRACE == NULL ? "" : MPIR_CVAR_CH3_OFFLOAD_TRACE;
+    config->trace = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_TRACE);
     config->trace_events = MPIR_CVAR_CH3_OFFLOAD_TRACE_EVENTS;
     return ch3_offload_config_check(config, message, capacity);
 }
