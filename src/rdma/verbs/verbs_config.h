@@ -17,7 +17,7 @@ struct RailConfig {
       8192;  ///< Of a slot, header included; a multiple of 64. The same in all processes.
   std::uint32_t most_receive_slots = 2048;
   std::uint32_t most_send_slots = 512;
-  std::uint32_t most_queue_pairs = 256;  ///< Live at once; half of them on our own initiative.
+  std::uint32_t most_queue_pairs = 256;  ///< Live at once.
   std::uint32_t send_queue_depth = 64;   ///< Of each queue pair.
 };
 

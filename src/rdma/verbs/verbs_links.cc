@@ -69,12 +69,9 @@ bool VerbsProvider::propose(Peer& peer, std::uint64_t now_ns) noexcept {
     return false;
   }
   if (now_ns < peer.retry_at_ns) return false;
-  // RULE ANSWERS FIRST. Half of the queue pairs are kept for links that the peer proposed: those get up and can be
-  // parked again. Were all taken by proposals of our own, everybody might wait for everybody's answer.
   Link& link = peer.link;
-  const std::uint32_t most = rail_->config().most_queue_pairs;
   const bool is_answer = peer.has_remote && peer.remote.link == link.number + 1;
-  if (live_links_ >= (is_answer ? most : std::max(1u, most / 2)) || zombies_.size() >= kMostZombies) {
+  if (zombies_.size() >= kMostZombies || !may_make_link(is_answer)) {
     park_least_used(now_ns);
     return false;
   }
@@ -98,6 +95,18 @@ bool VerbsProvider::propose(Peer& peer, std::uint64_t now_ns) noexcept {
   send_connect(peer);
   if (peer.has_remote && peer.remote.link == link.number) bind(peer);
   return true;
+}
+
+/// RULE HALF ARE ANSWERED. At most half of the queue pairs are proposals of our own that nobody has answered. The others
+/// are or get up, and can be parked: so everybody can answer at last. Were all unanswered, everybody might wait for
+/// everybody.
+bool VerbsProvider::may_make_link(bool is_answer) const noexcept {
+  const std::uint32_t most = rail_->config().most_queue_pairs;
+  if (live_links_ >= most) return false;
+  const auto unanswered = std::count_if(by_queue_pair_.begin(), by_queue_pair_.end(), [](const auto& entry) {
+    return entry.second->link.state == LinkState::kProposed;
+  });
+  return is_answer || static_cast<std::uint32_t>(unanswered) < std::max(1u, most / 2);
 }
 
 /// A try to make or connect a queue pair failed here: later, or never.
@@ -234,17 +243,19 @@ void VerbsProvider::destroy_zombies(std::uint64_t now_ns) noexcept {
   std::erase_if(zombies_, [&](const Zombie& zombie) { return now_ns - zombie.since_ns >= kZombieNs; });
 }
 
-/// Makes room for another queue pair.
+/// Makes room for those who wait for a queue pair: one is on its way out for each of them, at most.
 void VerbsProvider::park_least_used(std::uint64_t now_ns) noexcept {
   Peer* victim = nullptr;
-  for (const auto& peer : peers_) {
-    if (peer == nullptr || peer->dying || peer->down) continue;
-    if (peer->link.parking) return;  // One is on its way out already.
-    if (peer->link.state != LinkState::kUp || peer->unfinished_write != kNoWrite) continue;
+  std::size_t parking = 0;
+  for (const auto& [number, peer] : by_queue_pair_) {
+    if (peer->dying) continue;
+    parking += peer->link.parking;
+    if (peer->link.parking || peer->link.state != LinkState::kUp || peer->unfinished_write != kNoWrite)
+      continue;
     if (now_ns - peer->up_since_ns < kLeastUpNs) continue;
-    if (victim == nullptr || peer->last_used < victim->last_used) victim = peer.get();
+    if (victim == nullptr || peer->last_used < victim->last_used) victim = peer;
   }
-  if (victim == nullptr) return;
+  if (victim == nullptr || parking >= waiting_.size() + being_made_.size()) return;
   flush_tail(*victim);
   victim->link.parking = true;
   trouble(*victim, false);

@@ -175,6 +175,7 @@ class VerbsProvider final : public Provider {
   void want_link(Peer& peer) noexcept;
   void make_wanted_links(std::uint64_t now_ns) noexcept;
   bool propose(Peer& peer, std::uint64_t now_ns) noexcept;
+  bool may_make_link(bool is_answer) const noexcept;
   void retry_link(Peer& peer, std::uint64_t now_ns) noexcept;
   void bind(Peer& peer) noexcept;
   void send_connect(Peer& peer) noexcept;
