@@ -60,6 +60,9 @@ class Link {
   static constexpr std::uint32_t kFirstWindow = 4;  ///< Credit that every process has with every other one.
   static constexpr std::uint32_t kMostWindow = 64;
   static constexpr std::uint32_t kSignalEvery = 16;  ///< Items between completions that are asked for.
+  /// Of a queue pair: every item, and one write of nothing that asks for the completion of the last (once flushed,
+  /// the items that follow ask themselves).
+  static constexpr std::uint32_t kSendQueueDepth = kDepth + 1;
 
   LinkState state = LinkState::kNone;
   bool parking = false;  ///< Nothing new is sent; kPark goes out when all is acknowledged.
@@ -99,6 +102,8 @@ class Link {
   bool tail_is_signaled() const noexcept {
     return posted_ == next_ && (last_signaled_ == posted_ || all_retired());
   }
+  /// A completion was asked for that retires all that is posted.
+  void tail_was_signaled() noexcept { last_signaled_ = posted_; }
   /// The next item to be retired, which is the caller's to release.
   Item retire_one() noexcept {
     assert(retired_ < posted_);

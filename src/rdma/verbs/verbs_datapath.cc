@@ -134,7 +134,10 @@ void VerbsProvider::push_parts(Peer& peer) noexcept {
 
 /// Remembers that somebody waits for room, for arm() and poll().
 Status VerbsProvider::no_room(Peer& peer) noexcept {
-  if (peer.link.lacks_credit()) peer.starved = true;
+  if (peer.link.lacks_credit()) {
+    peer.starved = true;
+    if (peer.link.state == LinkState::kNone) want_link(peer);  // Parked: the next Connect brings credit.
+  }
   if (!peer.blocked) {
     peer.blocked = true;
     blocked_.push_back(&peer);
@@ -164,13 +167,14 @@ std::size_t VerbsProvider::unblock() noexcept {
 /// Gives the device what it may have.
 void VerbsProvider::pump(Peer& peer) noexcept {
   Link& link = peer.link;
-  if (link.state == LinkState::kNone && !link.all_retired()) want_link(peer);
+  if (link.state == LinkState::kNone && (!link.all_retired() || peer.unfinished_write != kNoWrite))
+    want_link(peer);
   while (link.may_post()) {
     if (const int error = post(peer); error != 0) return lose_link(peer, std::strerror(error));
   }
 }
 
-/// The only place that rings the device's doorbell for a send. Returns 0 or an errno.
+/// The only place, but for flush_tail(), that rings the device's doorbell for a send. Returns 0 or an errno.
 int VerbsProvider::post(Peer& peer) noexcept {
   Link& link = peer.link;
   const std::uint64_t number = link.posted();
@@ -225,11 +229,22 @@ bool VerbsProvider::send_credit(Peer& peer) noexcept {
   return true;
 }
 
-/// Sees to it that all that was posted will be retired: the last completion may not have been asked for.
+/// Sees to it that all that was posted will be retired: the last completion may not have been asked for. Then it is
+/// asked for with a write of nothing, which takes neither slot nor credit: both may be lacking, and may come back only
+/// by this.
 void VerbsProvider::flush_tail(Peer& peer) noexcept {
+  Link& link = peer.link;
   peer.flush = true;
   pump(peer);
-  if (peer.link.state == LinkState::kUp && !peer.link.tail_is_signaled()) send_credit(peer);
+  if (link.state != LinkState::kUp || link.posted() != link.next() || link.tail_is_signaled()) return;
+  ibv_send_wr request{};  // Without bytes, address and key are not looked at (IBTA C9-88).
+  request.wr_id = send_id(peer.id, link.number, link.posted() - 1);
+  request.opcode = IBV_WR_RDMA_WRITE;
+  request.send_flags = IBV_SEND_SIGNALED;
+  ibv_send_wr* refused = nullptr;
+  if (const int error = ibv_post_send(link.queue_pair.get(), &request, &refused); error != 0)
+    return lose_link(peer, std::strerror(error));
+  link.tail_was_signaled();
 }
 
 /// Takes at most about `budget` completions. True: there are no more.

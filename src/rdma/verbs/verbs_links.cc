@@ -281,11 +281,7 @@ void VerbsProvider::try_to_park(Peer& peer) noexcept {
   Link& link = peer.link;
   if (!link.parking || link.state != LinkState::kUp) return;
   if (!link.all_retired()) {
-    if (!link.tail_is_signaled()) {  // There was no credit, or no slot, to ask for the last completion.
-      link.parking = false;
-      flush_tail(peer);
-      link.parking = true;
-    }
+    if (!link.tail_is_signaled()) flush_tail(peer);
     return;
   }
   if (!link.park_sent) {
@@ -299,6 +295,7 @@ void VerbsProvider::try_to_park(Peer& peer) noexcept {
   ++figures_.links_parked;
   bury(peer);
   if (peer.unfinished_write != kNoWrite) push_parts(peer);
+  if (peer.blocked && link.lacks_credit()) want_link(peer);  // Credit that the peer owes comes with a Connect.
 }
 
 /// The peer runs out of credit: doubles its window, as far as there are slots that nobody else has credit for.

@@ -72,16 +72,16 @@ std::optional<Error> VerbsProvider::set_up() {
   const VerbsPort& port = ports.value().usable.front();
   raise_descriptor_limit();
 
-  config_.rail.send_queue_depth = Link::kDepth;
+  config_.rail.send_queue_depth = Link::kSendQueueDepth;
   config_.rail.most_queue_pairs = std::min(config_.rail.most_queue_pairs, 2 * config_.peer_limit);
   Result<std::unique_ptr<Rail>> rail = Rail::open(port, config_.rail);
   if (!rail.ok()) return rail.error();
   rail_ = std::move(rail.value());
-  if (rail_->config().send_queue_depth < Link::kDepth)
+  if (rail_->config().send_queue_depth < Link::kSendQueueDepth)
     return Error{Status::kUnsupported, 0,
                  "verbs: " + port.device + " has queue pairs of " +
                      std::to_string(rail_->config().send_queue_depth) + " sends; " +
-                     std::to_string(Link::kDepth) + " are needed"};
+                     std::to_string(Link::kSendQueueDepth) + " are needed"};
 
   address_.ethernet = port.ethernet;
   address_.subnet_prefix = port.ethernet ? 0 : be64toh(port.gid.global.subnet_prefix);
