@@ -174,9 +174,12 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
   /// Lets `receiver` take its messages one by one until `sleeper`'s descriptor is readable. False: it took all
   /// of them, and nobody woke the sleeper.
   bool readable_while_drained(PeerId sleeper, PeerId receiver) {
-    for (int idle = 0; idle < 100;) {
+    // What is on its way takes some time on a network.
+    auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+    while (std::chrono::steady_clock::now() < deadline) {
       if (readable(at(sleeper).descriptor(), 0)) return true;
-      if (at(receiver).poll(sink(receiver), 1) == 0) ++idle;
+      if (at(receiver).poll(sink(receiver), 1) != 0)
+        deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
     }
     return readable(at(sleeper).descriptor(), 0);
   }
