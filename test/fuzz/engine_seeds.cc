@@ -37,9 +37,9 @@ class Steps {
     return put(Step::kMessage, header, payload).progress();
   }
   template <class Header>
-  Steps& answer(const Header& header, std::uint32_t payload = 0) {
+  Steps& answer(const Header& header, std::uint32_t payload = 0, std::uint8_t ago = 0) {
     put(Step::kAnswer, header, payload);
-    seed_.u8(0);
+    seed_.u8(ago);
     return progress();
   }
   Steps& step(Step name, std::initializer_list<std::uint8_t> arguments = {}) {
@@ -254,6 +254,46 @@ void sending(std::vector<Bytes>& seeds) {
       Steps().step(Step::kRefuse, {2}).send(100).message(eager(wire::kSynchronous), 8).receive(8).done());
 }
 
+/// Near misses: each breaks one rule of the wire, at the moment when that would do the most harm.
+void breaking(std::vector<Bytes>& seeds) {
+  const auto add = [&seeds](const Steps& steps) { seeds.push_back(steps.done()); };
+  // Answers to what the other peer was sent.
+  add(Steps().receive(4000).message(rts(4000)).from(1).answer(data(0), 4000, kOfTheOther));
+  add(Steps().send(60'000).from(1).answer(cts(60'000), 0, kOfTheOther));
+  add(Steps().send(8, 1).from(1).answer(ack(), 0, kOfTheOther));
+  add(Steps()
+          .send(60'000)
+          .step(Step::kCancelSend, {0})
+          .from(1)
+          .answer(cancel_reply(0), 0, kOfTheOther)
+          .from(0)
+          .answer(cancel_reply(0)));
+  // Writes where none is allowed, and after parts.
+  add(Steps().receive(4000).message(rts(4000)).step(Step::kWriteArrived, {0, 0}).progress());
+  add(Steps(kWrites)
+          .receive(4000)
+          .message(rts(4000))
+          .answer(data(0), 2000)
+          .step(Step::kWriteArrived, {0, 0})
+          .progress());
+  // Answers of the wrong kind, or twice.
+  add(Steps().send(8, 1).answer(cts(8)));
+  add(Steps().send(60'000).answer(ack()));
+  const auto little = kLittleCredit;
+  add(Steps(kSmallSlots).step(Step::kRoom, {1}).send(5000, 1).answer(ack()).answer(ack()));
+  add(Steps(little).send(1000).send(1000).step(Step::kCancelSend, {0}).answer(ack()).answer(ack()));
+  add(Steps(little).send(1000).send(1000).step(Step::kCancelSend, {0}).answer(ack()).answer(cts(1000)));
+  add(Steps()
+          .send(60'000)
+          .step(Step::kCancelSend, {0})
+          .answer(cts(60'000))
+          .answer(cancel_reply(wire::kCancelled)));
+  // What is taken back while it arrives, and credit that nobody asked for.
+  add(Steps().message(eager_first(9999), 4000).message(cancel(1)).message(common(Kind::kEagerNext), 5999));
+  add(Steps().message(eager_first(9999), 4000).message(eager_first(9999), 4000));
+  add(Steps().message(recall(Kind::kReturn, 1)));
+}
+
 void commands(std::vector<Bytes>& seeds) {
   seeds.push_back(Steps()
                       .step(Step::kOfferExternal, {0})
@@ -281,6 +321,7 @@ std::vector<Bytes> engine_seeds() {
   std::vector<Bytes> seeds;
   receiving(seeds);
   sending(seeds);
+  breaking(seeds);
   commands(seeds);
   return seeds;
 }

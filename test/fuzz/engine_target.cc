@@ -81,6 +81,7 @@ class Conversation final : public Host {
     Provider* const providers[] = {&provider_};
     engine_.emplace(config_, providers, *this);
     provider_.committed = [this](PeerId to, auto message) { rules_[index_of(to)].sent(message); };
+    provider_.refused = [this](PeerId to) { rules_[index_of(to)].held_back(); };
     provider_.delivering = [this](PeerId from, auto message) {
       if (rules_[index_of(from)].breaks(message)) broke_.insert(from);
     };
@@ -292,9 +293,10 @@ std::optional<std::uint32_t> Conversation::id_for(wire::Kind answer, PeerId peer
     std::optional<std::uint32_t> id;
     if (!wire::get(*head, common)) continue;
     const bool is_eager = common.kind == wire::Kind::kEager || common.kind == wire::Kind::kEagerFirst;
-    if (common.kind == wire::Kind::kRts && (answer == wire::Kind::kCts || answer == wire::Kind::kAck)) {
+    const bool for_a_send = answer == wire::Kind::kCts || answer == wire::Kind::kAck;
+    if (common.kind == wire::Kind::kRts && for_a_send) {
       if (wire::get(*head, rts)) id = rts.operation;
-    } else if (is_eager && answer == wire::Kind::kAck && (common.flags & wire::kSynchronous) != 0) {
+    } else if (is_eager && for_a_send && (common.flags & wire::kSynchronous) != 0) {
       if (wire::get(*head, eager)) id = eager.send_id;
     } else if (common.kind == wire::Kind::kCts && answer == wire::Kind::kData) {
       if (wire::get(*head, cts)) id = cts.transfer;

@@ -118,7 +118,10 @@ Status StandInProvider::reserve(PeerId peer, std::size_t length_bytes, std::span
           "a slot is 1 .. max_slot_bytes long");
   end.slot.reset();
   if (end.down) return Status::kPeerFailed;
-  if (room_slots == 0) return Status::kAgain;
+  if (room_slots == 0) {
+    if (refused) refused(peer);
+    return Status::kAgain;
+  }
   end.slot = std::make_unique<std::byte[]>(length_bytes);
   end.slot_bytes = length_bytes;
   slot = {end.slot.get(), length_bytes};

@@ -34,6 +34,8 @@ class StandInProvider final : public Provider {
 
   /// Told of each message as it leaves the engine, and of each event just before the engine sees it.
   std::function<void(PeerId to, std::span<const std::byte> message)> committed;
+  /// Told when there was no room.
+  std::function<void(PeerId to)> refused;
   std::function<void(PeerId from, std::span<const std::byte> message)> delivering;
   std::function<void(PeerId from, Immediate immediate)> delivering_write;
 

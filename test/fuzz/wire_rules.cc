@@ -34,6 +34,7 @@ void WireRules::sent(std::span<const std::byte> message) {
       return;
     case Kind::kRts:
       if (const auto header = read<wire::RtsHeader>(message)) {
+        matched_.erase(header->operation);
         announced_[header->operation] = {header->total_bytes, (common->flags & wire::kPayload) != 0};
       }
       return;
@@ -43,7 +44,9 @@ void WireRules::sent(std::span<const std::byte> message) {
       }
       return;
     case Kind::kCancel:
-      if (const auto header = read<wire::CancelHeader>(message)) cancels_.insert(header->token);
+      if (const auto header = read<wire::CancelHeader>(message)) {
+        cancels_[header->token] = (common->flags & wire::kByOperation) != 0 ? header->send_id : 0;
+      }
       return;
     case Kind::kRecall: ++recalls_; return;
     default: return;
@@ -85,11 +88,11 @@ bool WireRules::breaks(std::span<const std::byte> message) {
       return !header || ack_breaks(*header);
     }
     case Kind::kRecall: return !read<wire::RecallHeader>(message);
-    case Kind::kReturn: return !read<wire::RecallHeader>(message) || recalls_-- == 0;
+    case Kind::kReturn: return !read<wire::RecallHeader>(message) || (!held_back_ && recalls_-- == 0);
     case Kind::kCancel: return !read<wire::CancelHeader>(message);
     case Kind::kCancelReply: {
       const auto header = read<wire::CancelReplyHeader>(message);
-      return !header || !erase_one(cancels_, header->token);
+      return !header || reply_breaks(*header);
     }
     default: return true;
   }
@@ -113,6 +116,7 @@ bool WireRules::cts_breaks(const wire::CtsHeader& header) {
   const auto found = announced_.find(header.operation);
   if (found == announced_.end() || header.wanted_bytes > found->second.total_bytes) return true;
   announced_.erase(found);
+  matched_.insert(header.operation);
   return false;
 }
 
@@ -124,7 +128,17 @@ bool WireRules::ack_breaks(const wire::AckHeader& header) {
   return false;
 }
 
+bool WireRules::reply_breaks(const wire::CancelReplyHeader& header) {
+  if (held_back_) return false;
+  const auto found = cancels_.find(header.token);
+  if (found == cancels_.end()) return true;
+  const bool matched = matched_.count(found->second) != 0;
+  cancels_.erase(found);
+  return matched && (header.common.flags & wire::kCancelled) != 0;
+}
+
 bool WireRules::data_breaks(const wire::DataHeader& header, std::size_t part_bytes) {
+  if (held_back_) return false;
   const auto found = transfers_.find(header.transfer);
   if (found == transfers_.end()) return true;
   Transfer& transfer = found->second;
@@ -138,6 +152,7 @@ bool WireRules::data_breaks(const wire::DataHeader& header, std::size_t part_byt
 }
 
 bool WireRules::write_breaks(std::uint32_t transfer) {
+  if (held_back_) return false;
   const auto found = transfers_.find(transfer);
   if (found == transfers_.end() || !found->second.writable || found->second.received_bytes != 0) return true;
   transfers_.erase(found);
