@@ -85,8 +85,9 @@ class Conversation final : public Host {
     provider_.delivering = [this](PeerId from, auto message) {
       if (rules_[index_of(from)].breaks(message)) broke_.insert(from);
     };
-    provider_.delivering_write = [this](PeerId from, Immediate immediate) {
-      if (rules_[index_of(from)].write_breaks(static_cast<std::uint32_t>(immediate))) broke_.insert(from);
+    provider_.delivering_write = [this](PeerId from, Immediate immediate, std::size_t length_bytes) {
+      if (rules_[index_of(from)].write_breaks(static_cast<std::uint32_t>(immediate), length_bytes))
+        broke_.insert(from);
     };
     first_window_bytes_ = engine_->counters().lent_bytes / kJobSize;
   }
@@ -337,13 +338,16 @@ void Conversation::peers_step(Step step) {
     }
     case Step::kWriteArrived: {
       const PeerId peer = hostile_peer();
-      if (const auto transfer = id_for(wire::Kind::kData, peer, input_.u8()))
-        provider_.write_arrived(peer, Immediate{*transfer});
-      return;
+      const std::uint8_t which = input_.u8();
+      const auto transfer = id_for(wire::Kind::kData, peer, which & 0x7F);
+      if (!transfer) return;
+      const std::size_t left = rules_[index_of(peer)].left_of(*transfer);
+      return provider_.write_arrived(peer, Immediate{*transfer}, (which & 0x80) != 0 ? left / 2 : left);
     }
     case Step::kStrayWrite: {
       const PeerId peer = hostile_peer();
-      return provider_.write_arrived(peer, Immediate{input_.u32()});
+      const std::uint32_t immediate = input_.u32();
+      return provider_.write_arrived(peer, Immediate{immediate}, immediate % 5000);
     }
     default: {
       const std::uint8_t which = input_.u8();

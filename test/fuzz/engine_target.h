@@ -32,11 +32,11 @@ inline constexpr std::uint32_t kLengths[] = {0,    1,    8,    40,   100,  128, 
 /// (1), b match bits (1), n a number (1), or a number of that many bits.
 enum class Step : std::uint8_t {
   // The peers'.
-  kMessage,       ///< p, n header bytes, the bytes, l or kFill16 and 16 bits: payload behind them
-  kAnswer,        ///< as kMessage, n: its id comes from what was sent to p, so many answerable ones ago
-  kWriteArrived,  ///< p, n: the transfer of a CTS sent to p, so many ago
-  kStrayWrite,    ///< p, 32 bits: the immediate
-  kRemoteWrite,   ///< n: of the memory that was granted, value
+  kMessage,  ///< p, n header bytes, the bytes, l or kFill16 and 16 bits: payload behind them
+  kAnswer,   ///< as kMessage, n: its id comes from what was sent to p, so many answerable ones ago
+  kWriteArrived,  ///< p, n: the transfer of a CTS sent to p, so many ago; bit 7: half of what is left of it, else all
+  kStrayWrite,   ///< p, 32 bits: the immediate; its length follows from that
+  kRemoteWrite,  ///< n: of the memory that was granted, value
   // The provider's.
   kRoom,         ///< n: so many slots; 255: no end
   kEndWrite,     ///< n: index of kEnds

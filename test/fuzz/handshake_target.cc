@@ -113,7 +113,7 @@ class Attack final : public Sink {
     touch(message);
     hear(peer);
   }
-  void on_write_arrived(PeerId peer, Immediate) noexcept override { hear(peer); }
+  void on_write_arrived(PeerId peer, Immediate, std::size_t) noexcept override { hear(peer); }
   void on_write_done(PeerId, WorkId, Status) noexcept override { require(false, "nothing was written"); }
   void on_peer_down(PeerId peer, Status reason) noexcept override {
     require(index_of(peer) < kPeerLimit, "peers are below the limit");
@@ -188,7 +188,7 @@ void Attack::send(Connection& connection, std::span<const std::byte> bytes, File
       break;
     default: {
       connection.file = shared_file(kFileBytes);
-      Result<Mapping> memory = map_shared(connection.file, kFileBytes, Access::kReadWrite);
+      Result<Mapping> memory = map_shared(connection.file, kFileBytes, MapAccess::kReadWrite);
       require(memory.ok(), "a file can be mapped");
       connection.memory = std::move(memory.value());
       connection.written = 0;
@@ -303,7 +303,7 @@ void Attack::take(Step step) {
       std::array<std::byte, sizeof(Hello)> bytes;
       FileDescriptor file;
       if (receive_with_file(accepted_, bytes, file) != Receipt::kMessage) return;
-      Result<Mapping> ring = map_shared(file, kFileBytes, Access::kReadWrite);
+      Result<Mapping> ring = map_shared(file, kFileBytes, MapAccess::kReadWrite);
       if (ring.ok()) victims_ring_ = std::move(ring.value());
       return;
     }

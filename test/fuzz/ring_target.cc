@@ -98,8 +98,8 @@ class Ring {
                   record.payload.data() + record.payload.size() <= records_ + 2 * kRingBytes,
               "a record lies inside the mapping");
       require(!record.payload.empty(), "a record is not empty");
-      require(record.kind != RecordKind::kWrite || record.payload.size() == sizeof(std::uint32_t),
-              "an immediate is 4 bytes");
+      require(record.kind != RecordKind::kWrite || record.payload.size() == sizeof(WriteRecord),
+              "a write is told in one way");
       touch(record.payload);
       const std::uint64_t before = consumer_.unreleased_bytes();
       consumer_.advance(record);

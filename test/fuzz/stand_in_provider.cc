@@ -26,9 +26,13 @@ void StandInProvider::message(PeerId from, std::span<const std::byte> bytes) {
   inbox_.push_back(std::move(item));
 }
 
-void StandInProvider::write_arrived(PeerId from, Immediate immediate) {
+void StandInProvider::write_arrived(PeerId from, Immediate immediate, std::size_t length_bytes) {
   if (end_of(from).down) return;
-  inbox_.push_back({.kind = ItemKind::kWriteArrived, .peer = from, .bytes = {}, .immediate = immediate});
+  inbox_.push_back({.kind = ItemKind::kWriteArrived,
+                    .peer = from,
+                    .bytes = {},
+                    .length_bytes = length_bytes,
+                    .immediate = immediate});
 }
 
 void StandInProvider::finish(const Write& write, Status status) {
@@ -94,7 +98,7 @@ Result<std::monostate> StandInProvider::connect(PeerId peer, std::string_view ad
   return std::monostate{};
 }
 
-Status StandInProvider::register_memory(void* address, std::size_t length_bytes,
+Status StandInProvider::register_memory(void* address, std::size_t length_bytes, Access,
                                         MemoryRegion& region) noexcept {
   require(address != nullptr && length_bytes > 0, "nothing is not registered");
   if (refuses_registration) return Status::kNoMemory;
@@ -180,8 +184,8 @@ std::size_t StandInProvider::poll(Sink& sink, std::size_t budget) noexcept {
         break;
       }
       case ItemKind::kWriteArrived:
-        if (delivering_write) delivering_write(item.peer, item.immediate);
-        sink.on_write_arrived(item.peer, item.immediate);
+        if (delivering_write) delivering_write(item.peer, item.immediate, item.length_bytes);
+        sink.on_write_arrived(item.peer, item.immediate, item.length_bytes);
         break;
       case ItemKind::kWriteDone: sink.on_write_done(item.peer, item.work, item.status); break;
       case ItemKind::kPeerDown: sink.on_peer_down(item.peer, item.status); break;

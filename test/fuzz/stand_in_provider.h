@@ -37,11 +37,11 @@ class StandInProvider final : public Provider {
   /// Told when there was no room.
   std::function<void(PeerId to)> refused;
   std::function<void(PeerId from, std::span<const std::byte> message)> delivering;
-  std::function<void(PeerId from, Immediate immediate)> delivering_write;
+  std::function<void(PeerId from, Immediate immediate, std::size_t length_bytes)> delivering_write;
 
   // What happens to the engine at its next poll. Nothing more comes from a peer that is down.
   void message(PeerId from, std::span<const std::byte> bytes);
-  void write_arrived(PeerId from, Immediate immediate);
+  void write_arrived(PeerId from, Immediate immediate, std::size_t length_bytes);
   /// Ends the oldest write that is posted, if there is one.
   void end_write(Status status);
   void peer_down(PeerId peer, Status reason);
@@ -64,7 +64,8 @@ class StandInProvider final : public Provider {
   std::string local_address() const override { return "stand-in"; }
   bool reaches(std::string_view address) const noexcept override;
   Result<std::monostate> connect(PeerId peer, std::string_view address) override;
-  Status register_memory(void* address, std::size_t length_bytes, MemoryRegion& region) noexcept override;
+  Status register_memory(void* address, std::size_t length_bytes, Access access,
+                         MemoryRegion& region) noexcept override;
   void deregister_memory(MemoryRegion& region) noexcept override;
   Status reserve(PeerId peer, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override;
   void commit(PeerId peer, std::size_t length_bytes) noexcept override;

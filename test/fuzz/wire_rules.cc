@@ -142,7 +142,7 @@ bool WireRules::data_breaks(const wire::DataHeader& header, std::size_t part_byt
   const auto found = transfers_.find(header.transfer);
   if (found == transfers_.end()) return true;
   Transfer& transfer = found->second;
-  if (part_bytes == 0 || header.offset_bytes != transfer.received_bytes ||
+  if (part_bytes == 0 || transfer.written || header.offset_bytes != transfer.received_bytes ||
       part_bytes > transfer.wanted_bytes - transfer.received_bytes) {
     return true;
   }
@@ -151,12 +151,23 @@ bool WireRules::data_breaks(const wire::DataHeader& header, std::size_t part_byt
   return false;
 }
 
-bool WireRules::write_breaks(std::uint32_t transfer) {
+bool WireRules::write_breaks(std::uint32_t transfer, std::size_t length_bytes) {
   if (held_back_) return false;
   const auto found = transfers_.find(transfer);
-  if (found == transfers_.end() || !found->second.writable || found->second.received_bytes != 0) return true;
-  transfers_.erase(found);
+  if (found == transfers_.end()) return true;
+  Transfer& told = found->second;
+  if (!told.writable || (told.received_bytes != 0 && !told.written) || length_bytes == 0 ||
+      length_bytes > told.wanted_bytes - told.received_bytes)
+    return true;
+  told.written = true;
+  told.received_bytes += length_bytes;
+  if (told.received_bytes == told.wanted_bytes) transfers_.erase(found);
   return false;
+}
+
+std::size_t WireRules::left_of(std::uint32_t transfer) const {
+  const auto found = transfers_.find(transfer);
+  return found == transfers_.end() ? 1 : found->second.wanted_bytes - found->second.received_bytes;
 }
 
 }  // namespace ch3_offload::fuzz

@@ -27,7 +27,9 @@ class WireRules {
   /// The peer sent this: true if it must be refused.
   bool breaks(std::span<const std::byte> message);
   /// A write of the peer's arrived with this immediate.
-  bool write_breaks(std::uint32_t transfer);
+  bool write_breaks(std::uint32_t transfer, std::size_t length_bytes);
+  /// What is still to come of a transfer; 1: there is none.
+  std::size_t left_of(std::uint32_t transfer) const;
 
  private:
   struct Announced {
@@ -38,6 +40,7 @@ class WireRules {
     std::uint64_t wanted_bytes;
     std::uint64_t received_bytes;
     bool writable;
+    bool written = false;  ///< A part was: no kData may come any more.
   };
   struct Stream {
     std::uint64_t total_bytes;
