@@ -196,7 +196,11 @@ test_verbs_tests_SOURCES = \
 	$(fake_verbs_sources) \
 	test/rdma/contract_world.h \
 	test/rdma/provider_contract.h \
+	test/rdma/seeded_random.h \
+	test/rdma/verbs/link_test.cc \
 	test/rdma/verbs/verbs_contract_test.cc \
+	test/rdma/verbs/verbs_fixture.h \
+	test/rdma/verbs/verbs_links_test.cc \
 	test/rdma/verbs/verbs_world.h
 test_verbs_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
 test_verbs_tests_LDADD = libcore.la $(GTEST_LIBS)
