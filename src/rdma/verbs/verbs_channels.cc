@@ -338,7 +338,8 @@ void VerbsProvider::trouble(Peer& peer, bool is_lost) noexcept {
 
 bool VerbsProvider::is_overdue(const Peer& peer, std::uint64_t now_ns) const noexcept {
   return peer.lost_since_ns != 0 &&
-         now_ns - peer.lost_since_ns > static_cast<std::uint64_t>(config_.peer_timeout_ms) * kMillisecondNs;
+         elapsed_ns(now_ns, peer.lost_since_ns) >
+             static_cast<std::uint64_t>(config_.peer_timeout_ms) * kMillisecondNs;
 }
 
 void VerbsProvider::tend_troubled(std::uint64_t now_ns) noexcept {

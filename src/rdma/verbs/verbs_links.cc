@@ -240,7 +240,7 @@ void VerbsProvider::bury(Peer& peer) noexcept {
 /// REQUIRES: the completion queue was seen empty since the last of them was stopped, which kZombieNs makes sure of
 /// (a poll that empties it comes before each housekeeping).
 void VerbsProvider::destroy_zombies(std::uint64_t now_ns) noexcept {
-  std::erase_if(zombies_, [&](const Zombie& zombie) { return now_ns - zombie.since_ns >= kZombieNs; });
+  std::erase_if(zombies_, [&](const Zombie& zombie) { return elapsed_ns(now_ns, zombie.since_ns) >= kZombieNs; });
 }
 
 /// Makes room for those who wait for a queue pair: one is on its way out for each of them, at most.
@@ -252,7 +252,7 @@ void VerbsProvider::park_least_used(std::uint64_t now_ns) noexcept {
     parking += peer->link.parking;
     if (peer->link.parking || peer->link.state != LinkState::kUp || peer->unfinished_write != kNoWrite)
       continue;
-    if (now_ns - peer->up_since_ns < kLeastUpNs) continue;
+    if (elapsed_ns(now_ns, peer->up_since_ns) < kLeastUpNs) continue;
     if (victim == nullptr || peer->last_used < victim->last_used) victim = peer;
   }
   if (victim == nullptr || parking >= waiting_.size() + being_made_.size()) return;
