@@ -20,7 +20,7 @@ constexpr std::uint8_t kRetries = 7;
 constexpr std::uint8_t kRetryForever = 7;
 constexpr std::uint8_t kRnrTimer = 12;  ///< 0.64 ms (IBTA table 45).
 
-/// One for a link of our own, one to answer the others' (RULE ANSWERS FIRST).
+/// One for a link of our own, one to answer the others' (RULE HALF ARE ANSWERED).
 constexpr std::uint32_t kLeastQueuePairs = 2;
 
 /// The device's share of what was asked for: half, again and again, while `make` fails for want of something.
@@ -99,15 +99,16 @@ Result<std::monostate> Rail::set_up(const RailConfig& config) {
       std::clamp(config_.most_queue_pairs, kLeastQueuePairs,
                  std::max(kLeastQueuePairs, static_cast<std::uint32_t>(limits.max_qp)));
   config_.send_queue_depth = std::min(config_.send_queue_depth, static_cast<std::uint32_t>(limits.max_qp_wr));
-  completions_.reset(halve_until_made(config_.most_queue_pairs, kLeastQueuePairs, [&](std::uint32_t queue_pairs) -> ibv_cq* {
-    const std::uint64_t entries =
-        config_.most_receive_slots + std::uint64_t{2} * queue_pairs * config_.send_queue_depth;
-    if (entries > static_cast<std::uint32_t>(limits.max_cqe)) {
-      errno = ENOMEM;
-      return nullptr;
-    }
-    return ibv_create_cq(context_.get(), static_cast<int>(entries), nullptr, events_.get(), 0);
-  }));
+  completions_.reset(
+      halve_until_made(config_.most_queue_pairs, kLeastQueuePairs, [&](std::uint32_t queue_pairs) -> ibv_cq* {
+        const std::uint64_t entries =
+            config_.most_receive_slots + std::uint64_t{2} * queue_pairs * config_.send_queue_depth;
+        if (entries > static_cast<std::uint32_t>(limits.max_cqe)) {
+          errno = ENOMEM;
+          return nullptr;
+        }
+        return ibv_create_cq(context_.get(), static_cast<int>(entries), nullptr, events_.get(), 0);
+      }));
   if (completions_ == nullptr) return device_error(port_, "making a completion queue", errno);
 
   send_slots_ = std::make_unique<SlotPool>(domain_.get(), config_.slot_bytes, config_.most_send_slots);

@@ -151,7 +151,8 @@ void VerbsProvider::bind(Peer& peer) noexcept {
   Link& link = peer.link;
   peer.has_remote = false;
   // The time that the peer took to answer, it may have computed.
-  if (peer.lost_since_ns != 0) peer.lost_since_ns += patience_ns_ - std::max(peer.proposed_at_ns, peer.lost_since_ns);
+  if (peer.lost_since_ns != 0)
+    peer.lost_since_ns += patience_ns_ - std::max(peer.proposed_at_ns, peer.lost_since_ns);
   if (!link.may_resume_at(peer.remote.received)) {
     log("verbs: peer %u lost messages that its device had acknowledged", index_of(peer.id));
     return start_dying(peer, Status::kPeerFailed);
@@ -249,7 +250,7 @@ void VerbsProvider::bury(Peer& peer) noexcept {
 /// Nothing of theirs may be in the completion queue: their numbers are given to others.
 void VerbsProvider::destroy_zombies(std::uint64_t now_ns) noexcept {
   std::erase_if(zombies_, [&](const Zombie& zombie) {
-    return now_ns - zombie.since_ns >= kZombieNs && emptied_poll_ > zombie.since_poll;
+    return elapsed_ns(now_ns, zombie.since_ns) >= kZombieNs && emptied_poll_ > zombie.since_poll;
   });
 }
 
@@ -260,11 +261,11 @@ void VerbsProvider::park_least_used(std::uint64_t now_ns) noexcept {
   for (const auto& [number, peer] : by_queue_pair_) {
     if (peer->dying) continue;
     if (peer->link.parking) {
-      parking += now_ns - peer->parking_since_ns < kParkPatienceNs;
+      parking += elapsed_ns(now_ns, peer->parking_since_ns) < kParkPatienceNs;
       continue;
     }
     if (peer->link.state != LinkState::kUp || peer->unfinished_write != kNoWrite) continue;
-    if (now_ns - peer->up_since_ns < kLeastUpNs) continue;
+    if (elapsed_ns(now_ns, peer->up_since_ns) < kLeastUpNs) continue;
     if (victim == nullptr || peer->last_used < victim->last_used) victim = peer;
   }
   if (victim == nullptr || parking >= waiting_.size() + being_made_.size()) return;
@@ -319,7 +320,8 @@ void VerbsProvider::try_to_park(Peer& peer) noexcept {
   bury(peer);
   link.parked = true;
   if (peer.unfinished_write != kNoWrite) push_parts(peer);
-  if (peer.blocked && link.lacks_credit()) want_link(peer);  // Credit that the peer owes comes with a Connect.
+  if (peer.blocked && link.lacks_credit())
+    want_link(peer);  // Credit that the peer owes comes with a Connect.
 }
 
 /// The peer runs out of credit: doubles its window, as far as there are slots that nobody else has credit for.
