@@ -90,8 +90,8 @@ bool VerbsProvider::keep_house() noexcept {
   if (waiting_.empty() && troubled_.empty() && zombies_.empty() && !listener_paused_) return completions;
   const std::uint64_t now_ns = monotonic_ns();
   make_wanted_links(now_ns);
-  if (now_ns - last_tick_ns_ < kMillisecondNs) return completions;
-  patience_ns_ += std::min(now_ns - last_tick_ns_, kLongestTickNs);
+  if (elapsed_ns(now_ns, last_tick_ns_) < kMillisecondNs) return completions;
+  patience_ns_ += std::min(elapsed_ns(now_ns, last_tick_ns_), kLongestTickNs);
   last_tick_ns_ = now_ns;
   destroy_zombies(now_ns);
   tend_troubled(now_ns);
@@ -176,8 +176,9 @@ void VerbsProvider::adopt(ControlChannel channel, const IntroduceBody& body) noe
   // Both dialled at once: the dial of the lower number counts, if it is on its way or has just succeeded.
   const std::uint64_t now_ns = monotonic_ns();
   const bool ours_is_fresh =
-      peer.dialled && (peer.channel_state == ChannelState::kIntroducing ||
-                       (peer.channel_state == ChannelState::kOpen && now_ns - peer.opened_ns < kCrossedNs));
+      peer.dialled &&
+      (peer.channel_state == ChannelState::kIntroducing ||
+       (peer.channel_state == ChannelState::kOpen && elapsed_ns(now_ns, peer.opened_ns) < kCrossedNs));
   if (ours_is_fresh && config_.self < peer.id) return refuse(channel, Refusal::kCrossed, nullptr);
   close_channel(peer);
   peer.address = *address;
