@@ -30,8 +30,8 @@ struct SlotHeader {
   static constexpr std::uint8_t kCreditOnly = 2;
   static constexpr std::uint8_t kWantsCredit = 1;  ///< Flag: the sender waits for credit.
 
-  std::uint32_t limit =
-      0;  ///< The receiver of this slot may send items below this number; its lower 32 bits.
+  /// The receiver of this slot may send items below this number; its lower 32 bits.
+  std::uint32_t limit = 0;
   std::uint8_t kind = 0;
   std::uint8_t flags = 0;
   std::uint16_t reserved = 0;  ///< 0.
