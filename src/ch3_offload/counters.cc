@@ -1,4 +1,4 @@
-// The engine's counters by index, with the names under which MPI_T shows them.
+// The engine's and the providers' counters by index, with the names under which MPI_T shows them.
 
 #include <cstddef>
 #include <iterator>
@@ -8,6 +8,7 @@
 namespace {
 
 using ch3_offload::Counters;
+using ch3_offload::ProviderCounters;
 
 struct Row {
   const char* name;
@@ -36,8 +37,7 @@ constexpr Row kRows[] = {
     {"credit_messages", "messages that carried nothing but byte credit", 0,
      offsetof(Counters, credit_messages)},
     {"packets_sent", "CH3 packets sent (RMA, connection management)", 0, offsetof(Counters, packets_sent)},
-    {"packet_bytes_received", "bytes of CH3 packets received", 0,
-     offsetof(Counters, packet_bytes_received)},
+    {"packet_bytes_received", "bytes of CH3 packets received", 0, offsetof(Counters, packet_bytes_received)},
     {"cancelled_sends", "sends that were cancelled", 0, offsetof(Counters, cancelled_sends)},
     {"failed_peers", "peers whose connection failed", 0, offsetof(Counters, failed_peers)},
     {"posted_depth", "receives in the posted receive queue", 1, offsetof(Counters, posted_depth)},
@@ -51,24 +51,51 @@ constexpr Row kRows[] = {
 };
 static_assert(sizeof(Counters) == std::size(kRows) * sizeof(std::uint64_t), "every counter has a row");
 
+constexpr Row kProviderRows[] = {
+    {"network_registered_bytes", "registered memory of the network's slots, bytes", 1,
+     offsetof(ProviderCounters, network_registered_bytes)},
+    {"network_connections", "queue pairs that this process has", 1,
+     offsetof(ProviderCounters, network_connections)},
+    {"network_connections_made", "queue pairs that were ever made", 0,
+     offsetof(ProviderCounters, network_connections_made)},
+    {"network_connections_lost", "queue pairs that broke and were replaced, or their peer given up", 0,
+     offsetof(ProviderCounters, network_connections_lost)},
+    {"network_connections_parked", "queue pairs closed to make room for others", 0,
+     offsetof(ProviderCounters, network_connections_parked)},
+    {"network_sent_again", "messages and writes that a broken connection had lost", 0,
+     offsetof(ProviderCounters, network_sent_again)},
+    {"network_credit_messages", "slots that held nothing but credit for slots", 0,
+     offsetof(ProviderCounters, network_credit_messages)},
+};
+static_assert(sizeof(ProviderCounters) == std::size(kProviderRows) * sizeof(std::uint64_t),
+              "every counter has a row");
+
+constexpr std::size_t kCount = std::size(kRows) + std::size(kProviderRows);
+
+constexpr const Row& row(std::size_t index) noexcept {
+  return index < std::size(kRows) ? kRows[index] : kProviderRows[index - std::size(kRows)];
+}
+
 }  // namespace
 
 extern "C" {
 
-size_t ch3_offload_counter_count(void) { return std::size(kRows); }
+size_t ch3_offload_counter_count(void) { return kCount; }
 
 const char* ch3_offload_counter_name(size_t index, const char** description, int* is_level) {
-  if (index >= std::size(kRows)) return nullptr;
-  *description = kRows[index].description;
-  *is_level = kRows[index].is_level;
-  return kRows[index].name;
+  if (index >= kCount) return nullptr;
+  *description = row(index).description;
+  *is_level = row(index).is_level;
+  return row(index).name;
 }
 
-const uint64_t* ch3_offload_counter(const ch3_offload_process_t* process, size_t index) {
-  if (index >= std::size(kRows)) return nullptr;
-  const auto& engine = reinterpret_cast<const ch3_offload::Process*>(process)->engine();
-  return reinterpret_cast<const uint64_t*>(reinterpret_cast<const char*>(&engine.counters()) +
-                                           kRows[index].offset);
+const uint64_t* ch3_offload_counter(const ch3_offload_process_t* handle, size_t index) {
+  if (index >= kCount) return nullptr;
+  const auto& process = *reinterpret_cast<const ch3_offload::Process*>(handle);
+  const void* const counters = index < std::size(kRows)
+                                   ? static_cast<const void*>(&process.engine().counters())
+                                   : static_cast<const void*>(&process.provider_counters());
+  return reinterpret_cast<const uint64_t*>(static_cast<const char*>(counters) + row(index).offset);
 }
 
 }  // extern "C"

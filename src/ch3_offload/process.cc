@@ -123,6 +123,22 @@ Process::~Process() {
   if (wake_descriptor_ >= 0) close(wake_descriptor_);
 }
 
+const ProviderCounters& Process::provider_counters() const noexcept {
+  ProviderCounters& sum = provider_counters_;
+  sum = {};
+  for (const auto& provider : providers_) {
+    const ProviderCounters one = provider->counters();
+    sum.network_registered_bytes += one.network_registered_bytes;
+    sum.network_connections += one.network_connections;
+    sum.network_connections_made += one.network_connections_made;
+    sum.network_connections_lost += one.network_connections_lost;
+    sum.network_connections_parked += one.network_connections_parked;
+    sum.network_sent_again += one.network_sent_again;
+    sum.network_credit_messages += one.network_credit_messages;
+  }
+  return sum;
+}
+
 void Process::trace(TraceEvent event) noexcept {
   if (trace_ != nullptr) trace_->record(event, self_, 0, 0);
 }

@@ -35,6 +35,8 @@ class Process final : public Host {
   }
   const Engine& engine() const noexcept { return *engine_; }
   const std::string& card() const noexcept { return card_; }
+  /// Of all providers together; a new sum at each call, at the same place.
+  const ProviderCounters& provider_counters() const noexcept;
 
   std::size_t progress() noexcept;
   int write_trace() noexcept;
@@ -77,6 +79,7 @@ class Process final : public Host {
   std::unique_ptr<Trace> trace_;
   std::vector<std::unique_ptr<Provider>> providers_;
   std::unique_ptr<Engine> engine_;
+  mutable ProviderCounters provider_counters_;
 };
 
 /// The C value of a status.

@@ -91,6 +91,17 @@ class Sink {
   virtual void on_peer_down(PeerId peer, Status reason) noexcept = 0;
 };
 
+/// What a provider counts for the user who tunes a job; zero where there is no such thing. Sums make sense.
+struct ProviderCounters {
+  std::uint64_t network_registered_bytes = 0;    ///< Now: slots for both directions.
+  std::uint64_t network_connections = 0;         ///< Now: queue pairs.
+  std::uint64_t network_connections_made = 0;    ///< All there ever were.
+  std::uint64_t network_connections_lost = 0;    ///< Broken; each was made again, or its peer was given up.
+  std::uint64_t network_connections_parked = 0;  ///< Closed to make room for others.
+  std::uint64_t network_sent_again = 0;          ///< Messages and writes that a broken connection had lost.
+  std::uint64_t network_credit_messages = 0;     ///< Slots that held nothing but credit for slots.
+};
+
 class Provider {
  public:
   Provider() = default;
@@ -155,6 +166,8 @@ class Provider {
   /// A descriptor that becomes readable (POLLIN) after arm() when poll() has work, a peer died, or a
   /// new connection waits. -1: this provider has none (it is polled in simulated time).
   virtual int descriptor() const noexcept = 0;
+
+  virtual ProviderCounters counters() const noexcept { return {}; }
 };
 
 }  // namespace ch3_offload

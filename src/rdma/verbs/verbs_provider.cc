@@ -224,6 +224,17 @@ void VerbsProvider::deregister_memory(MemoryRegion& region) noexcept {
   --figures_.registrations;
 }
 
+ProviderCounters VerbsProvider::counters() const noexcept {
+  const VerbsFigures now = figures();
+  return {.network_registered_bytes = now.registered_slot_bytes,
+          .network_connections = now.queue_pairs,
+          .network_connections_made = now.links_made,
+          .network_connections_lost = now.links_lost,
+          .network_connections_parked = now.links_parked,
+          .network_sent_again = now.items_sent_again,
+          .network_credit_messages = now.credit_messages};
+}
+
 VerbsFigures VerbsProvider::figures() const noexcept {
   VerbsFigures figures = figures_;
   figures.registered_slot_bytes =

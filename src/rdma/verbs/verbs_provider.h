@@ -69,6 +69,8 @@ class VerbsProvider final : public Provider {
   void disarm() noexcept override;
   int descriptor() const noexcept override { return epoll_.get(); }
 
+  ProviderCounters counters() const noexcept override;
+
   VerbsFigures figures() const noexcept;
   /// The port in use.
   const VerbsPort& port() const noexcept { return rail_->port(); }

@@ -1,5 +1,5 @@
 /*
- * The ch3:offload channel: every counter of the engine as an MPI_T performance variable, ch3_offload_NAME.
+ * The ch3:offload channel: every counter of the library as an MPI_T performance variable, ch3_offload_NAME.
  *
  * MPI_T may outlive MPI_Finalize: then a variable keeps its last value.
  */
