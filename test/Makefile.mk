@@ -123,7 +123,9 @@ test_verbs_tests_SOURCES = \
 	test/rdma/contract_world.h \
 	test/rdma/provider_contract.h \
 	test/rdma/seeded_random.h \
+	test/rdma/verbs/hostile_peer.h \
 	test/rdma/verbs/link_test.cc \
+	test/rdma/verbs/verbs_channels_test.cc \
 	test/rdma/verbs/verbs_contract_test.cc \
 	test/rdma/verbs/verbs_fixture.h \
 	test/rdma/verbs/verbs_links_test.cc \

@@ -99,15 +99,16 @@ Result<std::monostate> Rail::set_up(const RailConfig& config) {
       std::clamp(config_.most_queue_pairs, kLeastQueuePairs,
                  std::max(kLeastQueuePairs, static_cast<std::uint32_t>(limits.max_qp)));
   config_.send_queue_depth = std::min(config_.send_queue_depth, static_cast<std::uint32_t>(limits.max_qp_wr));
-  completions_.reset(halve_until_made(config_.most_queue_pairs, kLeastQueuePairs, [&](std::uint32_t queue_pairs) -> ibv_cq* {
-    const std::uint64_t entries =
-        config_.most_receive_slots + std::uint64_t{2} * queue_pairs * config_.send_queue_depth;
-    if (entries > static_cast<std::uint32_t>(limits.max_cqe)) {
-      errno = ENOMEM;
-      return nullptr;
-    }
-    return ibv_create_cq(context_.get(), static_cast<int>(entries), nullptr, events_.get(), 0);
-  }));
+  completions_.reset(
+      halve_until_made(config_.most_queue_pairs, kLeastQueuePairs, [&](std::uint32_t queue_pairs) -> ibv_cq* {
+        const std::uint64_t entries =
+            config_.most_receive_slots + std::uint64_t{2} * queue_pairs * config_.send_queue_depth;
+        if (entries > static_cast<std::uint32_t>(limits.max_cqe)) {
+          errno = ENOMEM;
+          return nullptr;
+        }
+        return ibv_create_cq(context_.get(), static_cast<int>(entries), nullptr, events_.get(), 0);
+      }));
   if (completions_ == nullptr) return device_error(port_, "making a completion queue", errno);
 
   send_slots_ = std::make_unique<SlotPool>(domain_.get(), config_.slot_bytes, config_.most_send_slots);

@@ -228,6 +228,7 @@ VerbsFigures VerbsProvider::figures() const noexcept {
   VerbsFigures figures = figures_;
   figures.registered_slot_bytes =
       rail_->send_slots().registered_bytes() + rail_->receive_slots().registered_bytes();
+  figures.send_slots_taken = rail_->send_slots().count() - rail_->send_slots().free_count();
   figures.queue_pairs = live_links_;
   return figures;
 }
