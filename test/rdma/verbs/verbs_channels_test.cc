@@ -494,7 +494,7 @@ TEST_F(VerbsChannels, DeathAtAnyMomentIsToldOnceAndLeavesNothing) {
     SeededRandom random(seed);
     fake_verbs::Config fake;
     fake.retry_timeout = std::chrono::milliseconds(random.below(2) == 0 ? 2 : 200);
-    fake.devices[0].ports[0].max_message_bytes = 5'000;
+    fake.devices[0].ports[0].max_message_bytes = 9'000;
     fake.acknowledge_delay = std::chrono::microseconds(random.below(2) * 300);
     make(3, {}, fake);
     const std::uint32_t dead = random.below(2) == 0 ? 0 : 1;  // Who dialled, or not.
