@@ -77,7 +77,7 @@ TEST_F(VerbsAllocation, NothingOnTheMessagePath) {
   const auto exchange = [&](std::size_t rounds) {
     for (std::size_t i = 0; i < rounds; ++i) {
       for (std::uint32_t from = 0; from < 2; ++from)
-        while (try_send(from, 1 - from, message) == Status::kOk) ++sent;
+        for (int n = 0; n < 5; ++n) sent += try_send(from, 1 - from, message) == Status::kOk;
       while (at(0).write(PeerId{1}, memory.data(), 2048, source,
                          {reinterpret_cast<std::uintptr_t>(memory.data() + 2048), target.remote_key},
                          Immediate{1}, WorkId{1}) == Status::kOk)
@@ -121,10 +121,11 @@ TEST_F(VerbsAllocation, LittleForAPeer) {
   // Both ends of each connection are in this process, and so is the fake device's part of it.
   std::int64_t of_the_device = live_bytes;
   {
-    std::vector<QueuePair> pairs;
     Result<DeviceContext> context = open_verbs_device("fake0");
     const ProtectionDomain domain(ibv_alloc_pd(context.value().get()));
     const CompletionQueue queue(ibv_create_cq(context.value().get(), 10, nullptr, nullptr, 0));
+    std::vector<QueuePair> pairs;
+    pairs.reserve(10);
     of_the_device = live_bytes;
     ibv_qp_init_attr attributes{};
     attributes.send_cq = attributes.recv_cq = queue.get();
@@ -134,7 +135,6 @@ TEST_F(VerbsAllocation, LittleForAPeer) {
                       .max_send_sge = 1,
                       .max_recv_sge = 1,
                       .max_inline_data = 256};
-    pairs.reserve(10);
     for (int i = 0; i < 10; ++i) pairs.emplace_back(ibv_create_qp(domain.get(), &attributes));
     of_the_device = (live_bytes - of_the_device) / 10;
   }
