@@ -197,7 +197,15 @@ test_verbs_tests_SOURCES = \
 	test/rdma/contract_world.h \
 	test/rdma/provider_contract.h \
 	test/rdma/seeded_random.h \
+	test/rdma/verbs/control_channel_test.cc \
+	test/rdma/verbs/frames_test.cc \
+	test/rdma/verbs/hostile_peer.h \
 	test/rdma/verbs/link_test.cc \
+	test/rdma/verbs/port_selection_test.cc \
+	test/rdma/verbs/rail_test.cc \
+	test/rdma/verbs/slot_pool_test.cc \
+	test/rdma/verbs/verbs_address_test.cc \
+	test/rdma/verbs/verbs_channels_test.cc \
 	test/rdma/verbs/verbs_contract_test.cc \
 	test/rdma/verbs/verbs_fixture.h \
 	test/rdma/verbs/verbs_links_test.cc \
@@ -214,6 +222,19 @@ test_verbs_lab_tests_SOURCES = \
 	test/rdma/verbs/verbs_world.h
 test_verbs_lab_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
 test_verbs_lab_tests_LDADD = libcore.la $(GTEST_LIBS)
+
+# It replaces operator new.
+check_PROGRAMS += test/verbs_allocation_tests
+TESTS += test/verbs_allocation_tests
+test_verbs_allocation_tests_SOURCES = \
+	$(fake_verbs_sources) \
+	test/rdma/contract_world.h \
+	test/rdma/seeded_random.h \
+	test/rdma/verbs/verbs_allocation_test.cc \
+	test/rdma/verbs/verbs_fixture.h \
+	test/rdma/verbs/verbs_world.h
+test_verbs_allocation_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
+test_verbs_allocation_tests_LDADD = libcore.la $(GTEST_LIBS)
 endif
 
 # The engine over the fake provider.

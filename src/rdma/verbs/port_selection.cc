@@ -165,6 +165,9 @@ void survey_device(ibv_device* device, const Wish& wish, VerbsPorts& ports) {
     ports.rejected.push_back(std::string(name) + ": does not tell its limits");
     return;
   }
+  if (wish.port > limits.phys_port_cnt)
+    ports.rejected.push_back(std::string(name) + ":" + std::to_string(wish.port) + ": the device has " +
+                             std::to_string(limits.phys_port_cnt) + " port(s)");
   for (int number = 1; number <= limits.phys_port_cnt; ++number) {
     if (wish.port != 0 && wish.port != number) continue;
     const std::string where = std::string(name) + ":" + std::to_string(number) + ": ";

@@ -119,6 +119,8 @@ void VerbsProvider::accept_all() noexcept {
     FileDescriptor socket = accept_channel(listener_, error_number);
     if (!socket.valid()) {
       if (error_number == 0) return;
+      // Those who have said nothing make way for one who may.
+      if ((error_number == EMFILE || error_number == ENFILE) && evict_newcomer()) continue;
       listener_paused_ = true;  // The connection stays in the backlog.
       unwatch(listener_.get());
       if (!shortage_logged_)
@@ -128,15 +130,27 @@ void VerbsProvider::accept_all() noexcept {
     }
     std::uint32_t index = 0;
     while (index < newcomers_.size() && newcomers_[index].is_open()) ++index;
-    if (index == kMostNewcomers) {
-      index = next_evicted_++ % kMostNewcomers;
-      unwatch(newcomers_[index].socket().get());
+    if (index == kMostNewcomers && evict_newcomer()) {
+      index = 0;
+      while (newcomers_[index].is_open()) ++index;
     }
     if (index == newcomers_.size()) newcomers_.emplace_back();
     newcomers_[index] = ControlChannel(std::move(socket), config_.peer_timeout_ms / 2);
     watch(newcomers_[index].socket().get(), WatchKind::kNewcomer, index, EPOLLIN | EPOLLRDHUP);
     hear_newcomer(index);  // It is there already, as a rule.
   }
+}
+
+/// Closes a connection that has not introduced itself, about the oldest. False: there is none.
+bool VerbsProvider::evict_newcomer() noexcept {
+  for (std::size_t i = 0; i < newcomers_.size(); ++i) {
+    ControlChannel& newcomer = newcomers_[next_evicted_++ % newcomers_.size()];
+    if (!newcomer.is_open()) continue;
+    unwatch(newcomer.socket().get());
+    newcomer.close();
+    return true;
+  }
+  return false;
 }
 
 void VerbsProvider::hear_newcomer(std::uint32_t index) noexcept {

@@ -70,6 +70,10 @@ std::optional<Error> VerbsProvider::set_up() {
   if (!ports.ok()) return ports.error();
   if (ports.value().usable.empty()) return Error{Status::kUnsupported, 0, no_port_message(ports.value())};
   const VerbsPort& port = ports.value().usable.front();
+  if (port.max_message_bytes < config_.rail.slot_bytes)
+    return Error{Status::kUnsupported, 0,
+                 "verbs: " + port.device + " sends " + std::to_string(port.max_message_bytes) +
+                     " bytes at most; slots have " + std::to_string(config_.rail.slot_bytes)};
   raise_descriptor_limit();
 
   config_.rail.send_queue_depth = Link::kSendQueueDepth;
@@ -239,6 +243,7 @@ VerbsFigures VerbsProvider::figures() const noexcept {
   VerbsFigures figures = figures_;
   figures.registered_slot_bytes =
       rail_->send_slots().registered_bytes() + rail_->receive_slots().registered_bytes();
+  figures.send_slots_taken = rail_->send_slots().count() - rail_->send_slots().free_count();
   figures.queue_pairs = live_links_;
   return figures;
 }

@@ -36,6 +36,7 @@ namespace ch3_offload {
 struct VerbsFigures {
   std::size_t registered_slot_bytes = 0;
   std::size_t registrations = 0;  ///< Of the caller's memory, live.
+  std::uint32_t send_slots_taken = 0;
   std::uint32_t queue_pairs = 0;  ///< Live.
   std::uint64_t links_made = 0;
   std::uint64_t links_lost = 0;
@@ -208,6 +209,7 @@ class VerbsProvider final : public Provider {
   bool keep_house() noexcept;
   bool take_completion_events() noexcept;
   void accept_all() noexcept;
+  bool evict_newcomer() noexcept;
   void hear_newcomer(std::uint32_t index) noexcept;
   void adopt(ControlChannel channel, const IntroduceBody& body) noexcept;
   void refuse(ControlChannel& channel, Refusal reason, const char* why) noexcept;
@@ -278,7 +280,7 @@ class VerbsProvider final : public Provider {
   std::vector<Peer*> dying_;
   bool listener_paused_ = false;  ///< No descriptor was left; tried again at the next tick.
   bool device_lost_ = false;
-  std::size_t next_evicted_ = 0;  ///< In newcomers_, when it is full.
+  std::size_t next_evicted_ = 0;  ///< In newcomers_, modulo its size.
   std::uint64_t refused_ = 0;     ///< Connections refused; the first is logged.
   bool loss_logged_ = false;
   bool dial_logged_ = false;

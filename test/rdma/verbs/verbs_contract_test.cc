@@ -33,10 +33,25 @@ std::unique_ptr<ContractWorld> make_parking_world(std::size_t size) {
   return std::make_unique<VerbsWorld>(size, config);
 }
 
+/// Transfers and acknowledgements take time; numbers of queue pairs are used again at once.
+std::unique_ptr<ContractWorld> make_slow_world(std::size_t size) {
+  fake_verbs::Config fake;
+  fake.transfer_delay = std::chrono::microseconds(20);
+  fake.acknowledge_delay = std::chrono::microseconds(50);
+  fake.pump_interval = std::chrono::microseconds(200);
+  fake.purge_destroyed = true;
+  fake.devices[0].lowest_number_first = true;
+  fake_verbs::reset(fake);
+  VerbsConfig config;
+  config.rail.most_queue_pairs = 8;
+  return std::make_unique<VerbsWorld>(size, config);
+}
+
 INSTANTIATE_TEST_SUITE_P(Verbs, ProviderContract,
                          testing::Values(ContractParam{"roomy", &make_world},
                                          ContractParam{"narrow", &make_narrow_world},
-                                         ContractParam{"parking", &make_parking_world}),
+                                         ContractParam{"parking", &make_parking_world},
+                                         ContractParam{"slow", &make_slow_world}),
                          contract_name);
 
 }  // namespace

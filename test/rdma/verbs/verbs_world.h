@@ -53,11 +53,13 @@ class VerbsWorld final : public ContractWorld {
   VerbsProvider& at(PeerId peer) override { return *providers_[index_of(peer)]; }
   bool alive(PeerId peer) const override { return providers_[index_of(peer)] != nullptr; }
   void step() override {}
-  void settle() override { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
+  void settle() override { std::this_thread::sleep_for(std::chrono::milliseconds(10)); }
   void kill(PeerId peer) override {
     at(peer).abandon();
     providers_[index_of(peer)].reset();
   }
+  /// The process ends as it should.
+  void leave(PeerId peer) { providers_[index_of(peer)].reset(); }
   std::unique_ptr<Provider> make_impostor(PeerId claimed) override {
     VerbsConfig config = config_;
     config.self = claimed;

@@ -1,0 +1,195 @@
+// Providers on devices that have little, refuse something, or are not there.
+
+#include "rdma/verbs/rail.h"
+
+#include <cerrno>
+
+#include "rdma/verbs/verbs_fixture.h"
+
+namespace ch3_offload {
+namespace {
+
+class VerbsSetUp : public VerbsProviders {
+ protected:
+  static std::string failure(const VerbsConfig& config = {}, Status expected = Status::kUnsupported) {
+    Result<std::unique_ptr<VerbsProvider>> provider = VerbsProvider::create(config);
+    if (provider.ok()) {
+      ADD_FAILURE() << "it was made";
+      return "";
+    }
+    EXPECT_EQ(provider.error().status, expected) << status_name(provider.error().status);
+    EXPECT_EQ(provider.error().message.find('\n'), std::string::npos);
+    EXPECT_TRUE(fake_verbs::leaks().none()) << fake_verbs::leaks();
+    return provider.error().message;
+  }
+  static bool contains(std::string_view text, std::string_view part) {
+    return text.find(part) != std::string_view::npos;
+  }
+  /// Messages and writes both ways among four.
+  void run_traffic() {
+    SeededRandom random(3);
+    Traffic traffic(*world_, 200, 10, 50'000);
+    for (std::uint32_t from = 0; from < 4; ++from)
+      for (std::uint32_t to = 0; to < 4; ++to)
+        if (from != to) traffic.add(PeerId{from}, PeerId{to});
+    ASSERT_TRUE(traffic.run(random, {}));
+  }
+};
+
+TEST_F(VerbsSetUp, SaysWhyThereIsNoPort) {
+  fake_verbs::Config fake;
+  fake.devices.clear();
+  fake_verbs::reset(fake);
+  EXPECT_TRUE(contains(failure(), "no usable RDMA port (no RDMA device; is the kernel's driver loaded?)"));
+  fake = {};
+  fake.list_error = ENOSYS;
+  fake_verbs::reset(fake);
+  EXPECT_TRUE(contains(failure(), "no RDMA device"));
+  fake = {};
+  fake.devices[0].ports[0].state = IBV_PORT_DOWN;
+  fake_verbs::reset(fake);
+  EXPECT_TRUE(contains(failure(), "no usable RDMA port: fake0:1: the port is down"));
+  fake = {};
+  fake.devices[0].open_error = EACCES;
+  fake_verbs::reset(fake);
+  EXPECT_TRUE(contains(failure(), "/dev/infiniband/uverbs"));
+  fake_verbs::reset({});
+  VerbsConfig config;
+  config.device = "mlx5_0";
+  EXPECT_TRUE(contains(failure(config), "no RDMA device is called 'mlx5_0': there is fake0"));
+  config = {};
+  config.interface = "eth77";
+  EXPECT_TRUE(contains(failure(config), "'eth77' is no network interface"));
+}
+
+TEST_F(VerbsSetUp, EveryCallThatFailsIsReportedAndLeavesNothing) {
+  struct Case {
+    const char* call;
+    unsigned nth;
+    const char* part;
+  };
+  const Case cases[] = {
+      {"ibv_alloc_pd", 1, "protection domain"},
+      {"ibv_create_comp_channel", 1, "completion channel"},
+      {"ibv_create_srq", 1, "shared receive queue"},
+      {"ibv_create_cq", 1, "completion queue"},
+      {"ibv_create_qp", 1, "queue pair"},
+      {"ibv_modify_qp", 1, "queue pair"},
+      {"ibv_reg_mr", 1, "registering"},
+      {"ibv_reg_mr", 2, "registering"},
+      {"ibv_post_srq_recv", 1, "posting a receive"},
+      {"ibv_open_device", 2, "cannot be opened"},
+  };
+  for (const Case& one : cases)
+    for (const int error : {EIO, ENOMEM}) {
+      fake_verbs::reset({});
+      fake_verbs::fail_call(one.call, one.nth, error, 100);
+      const bool registers = std::string_view(one.call) == "ibv_reg_mr";
+      const bool opens = std::string_view(one.call) == "ibv_open_device";
+      const std::string text =
+          failure({}, registers || (error == ENOMEM && !opens) ? Status::kNoMemory : Status::kDeviceFailed);
+      EXPECT_TRUE(contains(text, one.part)) << one.call << ": " << text;
+      EXPECT_TRUE(contains(text, error == EIO ? "Input/output error" : "Cannot allocate memory")) << text;
+      EXPECT_TRUE(text.starts_with("verbs: ")) << text;
+    }
+}
+
+TEST_F(VerbsSetUp, LittleMemoryThatMayBeLockedIsExplained) {
+  fake_verbs::Config fake;
+  fake.devices[0].registered_bytes_per_context = 100'000;
+  fake_verbs::reset(fake);
+  const std::string text = failure({}, Status::kNoMemory);
+  EXPECT_TRUE(contains(text, "registering 524288 bytes failed")) << text;
+}
+
+TEST_F(VerbsSetUp, ADeviceWithLittleServes) {
+  fake_verbs::Config fake;
+  fake.devices[0].max_srq_work_requests = 100;
+  fake.devices[0].max_completions = 64 + 4 * 65 + 10;
+  fake.devices[0].max_inline_bytes = 0;
+  fake.devices[0].max_queue_pairs = 100;
+  fake.devices[0].ports[0].max_message_bytes = 8192;
+  fake.devices[0].ports[0].active_mtu = IBV_MTU_256;
+  make(4, {}, fake);
+  run_traffic();
+  EXPECT_EQ(fake_verbs::counters().inline_sends, 0u);
+}
+
+TEST_F(VerbsSetUp, ADeviceWithTooShortSendQueuesIsRefused) {
+  fake_verbs::Config fake;
+  fake.devices[0].max_work_requests = 32;
+  fake_verbs::reset(fake);
+  EXPECT_TRUE(contains(failure(), "fake0 has queue pairs of 32 sends; 65 are needed"));
+}
+
+TEST_F(VerbsSetUp, APortThatTakesNoWholeSlotIsRefused) {
+  fake_verbs::Config fake;
+  fake.devices[0].ports[0].max_message_bytes = 4096;
+  fake_verbs::reset(fake);
+  EXPECT_TRUE(contains(failure(), "fake0 sends 4096 bytes at most; slots have 8192"));
+}
+
+/// Halved, the receive queue is no multiple of a slab.
+TEST_F(VerbsSetUp, AReceiveQueueThatHadToBeHalvedIsNotOverfilled) {
+  VerbsConfig config;
+  config.rail.most_receive_slots = 192;
+  config.rail.slot_bytes = 512;
+  fake_verbs::reset({});
+  fake_verbs::fail_call("ibv_create_srq", 1, ENOMEM);
+  VerbsConfig first = config;
+  first.job_secret = verbs_test_secret();
+  const std::unique_ptr<VerbsProvider> provider = make_verbs(first);
+  ASSERT_NE(provider, nullptr);
+  EXPECT_LE(provider->figures().registered_slot_bytes, 2u * 64 * 512);
+  provider->abandon();
+}
+
+TEST_F(VerbsSetUp, InfiniBandIsRoutedByLid) {
+  fake_verbs::Config fake;
+  fake.devices[0].ports = {fake_verbs::infiniband_port(9)};
+  VerbsConfig config;
+  config.interface = "lo";
+  make(4, config, fake);
+  EXPECT_FALSE(at(0).port().ethernet);
+  EXPECT_TRUE(at(0).local_address().starts_with("verbs:1/i/127.0.0.1/")) << at(0).local_address();
+  EXPECT_TRUE(at(0).local_address().ends_with("/fe80000000000000"));
+  run_traffic();
+  EXPECT_FALSE(at(0).reaches("verbs:1/r/127.0.0.1/9/0123456789abcdef/0000000000000000"));
+  EXPECT_FALSE(at(0).reaches("verbs:1/i/127.0.0.1/9/0123456789abcdef/0000000000000000"));
+  const Result<std::monostate> other =
+      at(0).connect(PeerId{9}, "verbs:1/r/127.0.0.1/9/0123456789abcdef/0000000000000000");
+  ASSERT_FALSE(other.ok());
+  EXPECT_TRUE(contains(other.error().message, "another fabric"));
+}
+
+TEST_F(VerbsSetUp, RegistrationsThatAreRefusedAreNoError) {
+  make(2);
+  std::vector<std::byte> memory(100);
+  MemoryRegion region;
+  fake_verbs::fail_call("ibv_reg_mr", 1, ENOMEM);
+  EXPECT_EQ(at(0).register_memory(memory.data(), memory.size(), Access::kWrite, region), Status::kNoMemory);
+  EXPECT_EQ(at(0).figures().registrations, 0u);
+  ASSERT_EQ(at(0).register_memory(memory.data(), memory.size(), Access::kWrite, region), Status::kOk);
+  EXPECT_EQ(at(0).figures().registrations, 1u);
+  at(0).deregister_memory(region);
+  EXPECT_EQ(at(0).figures().registrations, 0u);
+}
+
+TEST_F(VerbsSetUp, SlabsThatAreRefusedAreMissedByNobody) {
+  VerbsConfig config;
+  config.rail.slot_bytes = 512;
+  make(4, config);
+  fake_verbs::fail_call("ibv_reg_mr", 1, ENOMEM, 1'000'000);
+  for (std::uint32_t from = 1; from < 4; ++from) establish(from, 0);
+  for (int round = 0; round < 50; ++round) {
+    for (std::uint32_t from = 1; from < 4; ++from)
+      while (try_send(from, 0, Pattern(1).bytes(100)) == Status::kOk) {
+      }
+    poll_all();
+  }
+  fake_verbs::fail_call("ibv_reg_mr", 1, 0, 0);
+  run_traffic();
+}
+
+}  // namespace
+}  // namespace ch3_offload
