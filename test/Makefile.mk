@@ -20,6 +20,80 @@ TESTS += test/tools/info_commands test/tools/trace_commands
 endif
 EXTRA_DIST += test/tools/trace_commands.py
 
+# The fuzz targets, each with its own sources. `make check` runs them over their corpus, with any compiler;
+# `make fuzz` searches on with libFuzzer, `make fuzz-corpus` keeps what that found.
+fuzz_common_sources = test/fuzz/target.cc test/fuzz/target.h
+fuzz_stand_in_sources = test/fuzz/stand_in_provider.cc test/fuzz/stand_in_provider.h
+fuzz_card_sources = test/fuzz/card_target.cc
+fuzz_engine_sources = \
+	test/fuzz/engine_seeds.cc \
+	test/fuzz/engine_seeds.h \
+	test/fuzz/engine_target.cc \
+	test/fuzz/engine_target.h \
+	test/fuzz/wire_rules.cc \
+	test/fuzz/wire_rules.h \
+	test/nic/payload_buffer.cc \
+	test/nic/payload_buffer.h
+fuzz_handshake_sources = test/fuzz/handshake_target.cc
+fuzz_ring_sources = test/fuzz/ring_target.cc
+fuzz_settings_sources = test/fuzz/settings_target.cc
+fuzz_targets = card engine handshake ring settings
+
+check_PROGRAMS += test/fuzz/replay
+TESTS += test/fuzz/replay
+test_fuzz_replay_SOURCES = \
+	test/fuzz/replay.cc \
+	$(fuzz_common_sources) \
+	$(fuzz_stand_in_sources) \
+	$(fuzz_card_sources) \
+	$(fuzz_engine_sources) \
+	$(fuzz_handshake_sources) \
+	$(fuzz_ring_sources) \
+	$(fuzz_settings_sources)
+test_fuzz_replay_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/test
+test_fuzz_replay_LDADD = libcore.la
+
+if HAVE_TOOLS
+fuzz_trace_sources = test/fuzz/trace_target.cc test/tools/trace_sample.h
+fuzz_trace_tools = \
+	tools/json_writer.cc \
+	tools/text_table.cc \
+	tools/trace_clock.cc \
+	tools/trace_facts.cc \
+	tools/trace_file.cc \
+	tools/trace_job.cc \
+	tools/trace_json.cc \
+	tools/trace_show.cc
+fuzz_targets += trace
+test_fuzz_replay_SOURCES += $(fuzz_trace_sources)
+test_fuzz_replay_CPPFLAGS += -I$(top_srcdir)/tools $(TOOLS_CFLAGS)
+test_fuzz_replay_LDADD += libtools.a libcore.la $(TOOLS_LIBS)
+endif
+
+fuzz fuzz-corpus: test/fuzz/replay
+	@$(MAKE) -f $(top_srcdir)/test/fuzz/fuzz.mk --no-print-directory $@ \
+	  top_srcdir='$(top_srcdir)' targets='$(fuzz_targets)' \
+	  common_sources='$(libcore_la_SOURCES) $(fuzz_common_sources)' \
+	  card_sources='$(fuzz_card_sources) $(fuzz_stand_in_sources)' \
+	  engine_sources='$(fuzz_engine_sources) $(fuzz_stand_in_sources)' \
+	  handshake_sources='$(fuzz_handshake_sources)' \
+	  ring_sources='$(fuzz_ring_sources)' \
+	  settings_sources='$(fuzz_settings_sources)' \
+	  trace_sources='$(fuzz_trace_sources) $(fuzz_trace_tools)' \
+	  tools_flags='$(TOOLS_CFLAGS)' trace_libs='$(TOOLS_LIBS)'
+
+clean-local:
+	rm -rf fuzz
+
+.PHONY: fuzz fuzz-corpus soak
+
+EXTRA_DIST += \
+	test/fuzz/README.md \
+	test/fuzz/corpus \
+	test/fuzz/fuzz.mk \
+	test/fuzz/fuzzer_main.cc \
+	test/fuzz/run
+
 if HAVE_GTEST
 
 unit_test_sources = \
@@ -123,7 +197,11 @@ test_verbs_tests_SOURCES = \
 	$(fake_verbs_sources) \
 	test/rdma/contract_world.h \
 	test/rdma/provider_contract.h \
+	test/rdma/seeded_random.h \
+	test/rdma/verbs/link_test.cc \
 	test/rdma/verbs/verbs_contract_test.cc \
+	test/rdma/verbs/verbs_fixture.h \
+	test/rdma/verbs/verbs_links_test.cc \
 	test/rdma/verbs/verbs_world.h
 test_verbs_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
 test_verbs_tests_LDADD = libcore.la $(GTEST_LIBS)
@@ -195,7 +273,7 @@ soak: test/simulation_tests
 
 else
 
-check-local:
+check-local soak:
 	@echo "make check needs GoogleTest: install it (Debian: libgtest-dev) and run configure again" >&2; exit 1
 
 endif

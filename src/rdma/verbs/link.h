@@ -30,8 +30,8 @@ struct SlotHeader {
   static constexpr std::uint8_t kCreditOnly = 2;
   static constexpr std::uint8_t kWantsCredit = 1;  ///< Flag: the sender waits for credit.
 
-  std::uint32_t limit =
-      0;  ///< The receiver of this slot may send items below this number; its lower 32 bits.
+  /// The receiver of this slot may send items below this number; its lower 32 bits.
+  std::uint32_t limit = 0;
   std::uint8_t kind = 0;
   std::uint8_t flags = 0;
   std::uint16_t reserved = 0;  ///< 0.
@@ -69,6 +69,7 @@ class Link {
   bool park_sent = false;
   bool park_heard = false;  ///< The peer's kPark is here: it has sent `park_sent_by_peer` items.
   std::uint64_t park_sent_by_peer = 0;
+  bool parked = false;                ///< kNone because both sides parked, not because of a loss.
   std::uint32_t number = 0;           ///< Of the current or last queue pair; 0: there was none.
   std::uint32_t packet_sequence = 0;  ///< Of the current queue pair.
   QueuePair queue_pair;
@@ -129,9 +130,11 @@ class Link {
   /// From a slot's lower 32 bits. An older one changes nothing.
   void raise_limit(std::uint32_t low_bits) noexcept {
     const auto ahead = static_cast<std::int32_t>(low_bits - static_cast<std::uint32_t>(limit_));
-    if (ahead > 0) limit_ += static_cast<std::uint32_t>(ahead);
+    if (ahead > 0) raise_limit(limit_ + static_cast<std::uint32_t>(ahead));
   }
   std::uint64_t limit() const noexcept { return limit_; }
+  /// The peer may have sent items below this number.
+  std::uint64_t granted() const noexcept { return granted_; }
 
   // Receiving: received <= granted, the number below which the peer may send.
   std::uint64_t received() const noexcept { return received_; }

@@ -20,11 +20,14 @@ constexpr std::uint8_t kRetries = 7;
 constexpr std::uint8_t kRetryForever = 7;
 constexpr std::uint8_t kRnrTimer = 12;  ///< 0.64 ms (IBTA table 45).
 
+/// One for a link of our own, one to answer the others' (RULE HALF ARE ANSWERED).
+constexpr std::uint32_t kLeastQueuePairs = 2;
+
 /// The device's share of what was asked for: half, again and again, while `make` fails for want of something.
 template <class Make>
 auto halve_until_made(std::uint32_t& amount, std::uint32_t least, Make make) {
   auto made = make(amount);
-  while (made == nullptr && (errno == ENOMEM || errno == EINVAL) && amount / 2 >= least) {
+  while (made == nullptr && (errno == ENOMEM || errno == EINVAL) && amount > 0 && amount / 2 >= least) {
     amount /= 2;
     made = make(amount);
   }
@@ -87,22 +90,25 @@ Result<std::monostate> Rail::set_up(const RailConfig& config) {
     return ibv_create_srq(domain_.get(), &attributes);
   }));
   if (receives_ == nullptr) return device_error(port_, "making a shared receive queue", errno);
+  config_.most_receive_slots -= config_.most_receive_slots % kLeastSlots;  // The pool has whole slabs.
 
   // Half of the slots are for the first credit of every peer.
   config_.most_queue_pairs = std::min(config_.most_queue_pairs, config_.most_receive_slots / 8);
   // Every receive and every send can be in it at once, those of queue pairs that are about to be destroyed too.
   config_.most_queue_pairs =
-      std::clamp(config_.most_queue_pairs, 1u, std::max(1u, static_cast<std::uint32_t>(limits.max_qp)));
+      std::clamp(config_.most_queue_pairs, kLeastQueuePairs,
+                 std::max(kLeastQueuePairs, static_cast<std::uint32_t>(limits.max_qp)));
   config_.send_queue_depth = std::min(config_.send_queue_depth, static_cast<std::uint32_t>(limits.max_qp_wr));
-  completions_.reset(halve_until_made(config_.most_queue_pairs, 1, [&](std::uint32_t queue_pairs) -> ibv_cq* {
-    const std::uint64_t entries =
-        config_.most_receive_slots + std::uint64_t{2} * queue_pairs * config_.send_queue_depth;
-    if (entries > static_cast<std::uint32_t>(limits.max_cqe)) {
-      errno = ENOMEM;
-      return nullptr;
-    }
-    return ibv_create_cq(context_.get(), static_cast<int>(entries), nullptr, events_.get(), 0);
-  }));
+  completions_.reset(
+      halve_until_made(config_.most_queue_pairs, kLeastQueuePairs, [&](std::uint32_t queue_pairs) -> ibv_cq* {
+        const std::uint64_t entries =
+            config_.most_receive_slots + std::uint64_t{2} * queue_pairs * config_.send_queue_depth;
+        if (entries > static_cast<std::uint32_t>(limits.max_cqe)) {
+          errno = ENOMEM;
+          return nullptr;
+        }
+        return ibv_create_cq(context_.get(), static_cast<int>(entries), nullptr, events_.get(), 0);
+      }));
   if (completions_ == nullptr) return device_error(port_, "making a completion queue", errno);
 
   send_slots_ = std::make_unique<SlotPool>(domain_.get(), config_.slot_bytes, config_.most_send_slots);
@@ -127,13 +133,20 @@ Result<QueuePair> Rail::make_queue_pair() noexcept {
   attributes.qp_type = IBV_QPT_RC;
   attributes.cap.max_send_wr = config_.send_queue_depth;
   attributes.cap.max_send_sge = 1;
-  std::uint32_t inline_bytes = inline_bytes_ != 0 ? inline_bytes_ : kWantedInlineBytes;
-  QueuePair queue_pair(halve_until_made(inline_bytes, 0, [&](std::uint32_t bytes) {
-    attributes.cap.max_inline_data = bytes;
-    return bytes == 0 && inline_bytes_ != 0 ? nullptr : ibv_create_qp(domain_.get(), &attributes);
-  }));
+  QueuePair queue_pair;
+  if (!inline_known_) {
+    inline_bytes_ = kWantedInlineBytes;
+    queue_pair.reset(halve_until_made(inline_bytes_, 0, [&](std::uint32_t bytes) {
+      attributes.cap.max_inline_data = bytes;
+      return ibv_create_qp(domain_.get(), &attributes);
+    }));
+    if (queue_pair != nullptr) inline_bytes_ = attributes.cap.max_inline_data;
+    inline_known_ = queue_pair != nullptr;
+  } else {  // All of them can do the same.
+    attributes.cap.max_inline_data = inline_bytes_;
+    queue_pair.reset(ibv_create_qp(domain_.get(), &attributes));
+  }
   if (queue_pair == nullptr) return device_error(port_, "making a queue pair", errno);
-  inline_bytes_ = attributes.cap.max_inline_data;
 
   ibv_qp_attr state{};
   state.qp_state = IBV_QPS_INIT;

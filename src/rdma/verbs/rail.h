@@ -85,6 +85,7 @@ class Rail {
   std::unique_ptr<SlotPool> send_slots_;
   std::unique_ptr<SlotPool> receive_slots_;
   std::uint32_t inline_bytes_ = 0;
+  bool inline_known_ = false;
   std::array<std::uint32_t, kRepostBatch> recycled_{};
   std::size_t recycled_count_ = 0;
   bool broken_ = false;

@@ -28,6 +28,8 @@ constexpr std::uint64_t kMillisecondNs = 1'000'000;
 constexpr std::uint64_t kRedialNs = 200 * kMillisecondNs;
 /// Time that the other side of a crossed dial has before we dial again.
 constexpr std::uint64_t kCrossedNs = 1000 * kMillisecondNs;
+/// Longer without a tick, and this process was busy elsewhere.
+constexpr std::uint64_t kLongestTickNs = 100 * kMillisecondNs;
 /// Connections that have not introduced themselves. More: the oldest goes.
 constexpr std::size_t kMostNewcomers = 1024;
 
@@ -88,7 +90,8 @@ bool VerbsProvider::keep_house() noexcept {
   if (waiting_.empty() && troubled_.empty() && zombies_.empty() && !listener_paused_) return completions;
   const std::uint64_t now_ns = monotonic_ns();
   make_wanted_links(now_ns);
-  if (now_ns - last_tick_ns_ < kMillisecondNs) return completions;
+  if (elapsed_ns(now_ns, last_tick_ns_) < kMillisecondNs) return completions;
+  patience_ns_ += std::min(elapsed_ns(now_ns, last_tick_ns_), kLongestTickNs);
   last_tick_ns_ = now_ns;
   destroy_zombies(now_ns);
   tend_troubled(now_ns);
@@ -173,8 +176,9 @@ void VerbsProvider::adopt(ControlChannel channel, const IntroduceBody& body) noe
   // Both dialled at once: the dial of the lower number counts, if it is on its way or has just succeeded.
   const std::uint64_t now_ns = monotonic_ns();
   const bool ours_is_fresh =
-      peer.dialled && (peer.channel_state == ChannelState::kIntroducing ||
-                       (peer.channel_state == ChannelState::kOpen && now_ns - peer.opened_ns < kCrossedNs));
+      peer.dialled &&
+      (peer.channel_state == ChannelState::kIntroducing ||
+       (peer.channel_state == ChannelState::kOpen && elapsed_ns(now_ns, peer.opened_ns) < kCrossedNs));
   if (ours_is_fresh && config_.self < peer.id) return refuse(channel, Refusal::kCrossed, nullptr);
   close_channel(peer);
   peer.address = *address;
@@ -297,14 +301,9 @@ void VerbsProvider::channel_opened(Peer& peer) noexcept {
       break;
     case LinkState::kDraining: break;
   }
-  if (link.park_sent) {
-    Frame frame = make_frame(FrameKind::kPark);
-    frame.link.link = link.number;
-    frame.link.sent = link.next();
-    send_frame(peer, frame);
-  }
+  if (link.park_sent) send_park(peer);
   // The process lives. Whether its link does is seen when something gets through.
-  if (link.state == LinkState::kUp || link.number == 0) peer.lost_since_ns = 0;
+  if (link.state == LinkState::kUp || link.number == 0 || link.parked) peer.lost_since_ns = 0;
   update_watch(peer);
 }
 
@@ -330,16 +329,16 @@ void VerbsProvider::close_channel(Peer& peer) noexcept {
 /// Something about the peer needs time or another try: tend_troubled() looks after it. `is_lost`: nothing gets
 /// through, from now on if not since before.
 void VerbsProvider::trouble(Peer& peer, bool is_lost) noexcept {
-  if (is_lost && peer.lost_since_ns == 0) peer.lost_since_ns = monotonic_ns();
+  if (troubled_.empty()) last_tick_ns_ = monotonic_ns();  // What was before is no time that we waited.
+  if (is_lost && peer.lost_since_ns == 0) peer.lost_since_ns = patience_ns_;
   if (peer.troubled || peer.dying || peer.down) return;
   peer.troubled = true;
   troubled_.push_back(&peer);
 }
 
-bool VerbsProvider::is_overdue(const Peer& peer, std::uint64_t now_ns) const noexcept {
-  return peer.lost_since_ns != 0 &&
-         elapsed_ns(now_ns, peer.lost_since_ns) >
-             static_cast<std::uint64_t>(config_.peer_timeout_ms) * kMillisecondNs;
+bool VerbsProvider::is_overdue(const Peer& peer) const noexcept {
+  return peer.lost_since_ns != 0 && patience_ns_ - peer.lost_since_ns >
+                                        static_cast<std::uint64_t>(config_.peer_timeout_ms) * kMillisecondNs;
 }
 
 void VerbsProvider::tend_troubled(std::uint64_t now_ns) noexcept {
@@ -359,9 +358,12 @@ void VerbsProvider::tend_troubled(std::uint64_t now_ns) noexcept {
 bool VerbsProvider::tend(Peer& peer, std::uint64_t now_ns) noexcept {
   const bool no_contact = peer.channel_state == ChannelState::kNone ||
                           (peer.channel_state == ChannelState::kIntroducing && peer.channel.is_connecting());
-  if (no_contact && is_overdue(peer, now_ns)) {
+  // An item may have got through while the channel was gone; since then it counts again.
+  if (no_contact && peer.lost_since_ns == 0) peer.lost_since_ns = patience_ns_;
+  if (no_contact && is_overdue(peer)) {
     log("verbs: peer %u (%s) has not answered for %d s: it is taken for dead", index_of(peer.id),
-        peer.address.host.c_str(), static_cast<int>((now_ns - peer.lost_since_ns) / (1000 * kMillisecondNs)));
+        peer.address.host.c_str(),
+        static_cast<int>((patience_ns_ - peer.lost_since_ns) / (1000 * kMillisecondNs)));
     start_dying(peer, Status::kPeerFailed);
     return false;
   }
@@ -390,8 +392,8 @@ void VerbsProvider::on_device_events() noexcept {
         if (Peer* const peer = of_queue_pair()) lose_link(*peer, ibv_event_type_str(event.event_type));
         break;
       case IBV_EVENT_SRQ_LIMIT_REACHED:
-        rail_->grow_receive_slots();
-        rail_->arm_low_water();
+        // At its bound it is not armed again: it would tell at once, and again.
+        if (rail_->grow_receive_slots()) rail_->arm_low_water();
         break;
       case IBV_EVENT_PORT_ERR:
         if (event.element.port_num == rail_->port().port)

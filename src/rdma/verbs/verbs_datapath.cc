@@ -380,6 +380,7 @@ std::size_t VerbsProvider::poll(Sink& sink, std::size_t budget) noexcept {
       static_cast<void>(keep_house());
     }
   }
+  if (emptied) emptied_poll_ = polls_;
   if (!draining_.empty() && emptied) [[unlikely]]
     finish_draining();
   if (!dying_.empty() && emptied) [[unlikely]]

@@ -26,6 +26,9 @@ namespace {
 /// Receive slots that are between a completion and repost(), or meant for what nobody has credit for.
 constexpr std::uint32_t kSpareSlots = 32;
 
+/// A peer that takes longer to park is busy: another one is asked, too.
+constexpr std::uint64_t kParkPatienceNs = 10'000'000;
+
 /// How long a stopped queue pair is kept: what its device still had for the completion queue is there after that.
 constexpr std::uint64_t kZombieNs = 50'000'000;
 
@@ -70,7 +73,7 @@ bool VerbsProvider::propose(Peer& peer, std::uint64_t now_ns) noexcept {
   }
   if (now_ns < peer.retry_at_ns) return false;
   Link& link = peer.link;
-  const bool is_answer = peer.has_remote && peer.remote.link == link.number + 1;
+  const bool is_answer = peer.has_remote && peer.remote.link > link.number;
   if (zombies_.size() >= kMostZombies || !may_make_link(is_answer)) {
     park_least_used(now_ns);
     return false;
@@ -78,7 +81,10 @@ bool VerbsProvider::propose(Peer& peer, std::uint64_t now_ns) noexcept {
   make_room_for_window(link.window(), 0);  // Without it there is less spare; a late receive only costs time.
   Result<QueuePair> made = rail_->make_queue_pair();
   if (!made.ok()) {
-    log("%s", made.error().message.c_str());
+    if (!queue_pair_logged_)
+      log("%s (%u in use; trying again, told once)", made.error().message.c_str(), live_links_);
+    queue_pair_logged_ = true;
+    park_least_used(now_ns);
     retry_link(peer, now_ns);
     return false;
   }
@@ -86,8 +92,11 @@ bool VerbsProvider::propose(Peer& peer, std::uint64_t now_ns) noexcept {
   std::uint32_t random = 0;
   static_cast<void>(!::getrandom(&random, sizeof random, 0));
   link.packet_sequence = random & 0xFF'FFFF;
-  ++link.number;
+  // The peer may have given up links that we never saw.
+  link.number = is_answer ? peer.remote.link : link.number + 1;
+  link.parked = false;
   link.state = LinkState::kProposed;
+  peer.proposed_at_ns = patience_ns_;
   by_queue_pair_[link.queue_pair->qp_num] = &peer;
   ++live_links_;
   ++figures_.links_made;
@@ -113,7 +122,7 @@ bool VerbsProvider::may_make_link(bool is_answer) const noexcept {
 void VerbsProvider::retry_link(Peer& peer, std::uint64_t now_ns) noexcept {
   peer.retry_at_ns = now_ns + kRetryNs;
   trouble(peer);
-  if (is_overdue(peer, now_ns)) start_dying(peer, Status::kPeerFailed);
+  if (is_overdue(peer)) start_dying(peer, Status::kPeerFailed);
 }
 
 void VerbsProvider::send_connect(Peer& peer) noexcept {
@@ -141,6 +150,9 @@ void VerbsProvider::send_ready(Peer& peer) noexcept {
 void VerbsProvider::bind(Peer& peer) noexcept {
   Link& link = peer.link;
   peer.has_remote = false;
+  // The time that the peer took to answer, it may have computed.
+  if (peer.lost_since_ns != 0)
+    peer.lost_since_ns += patience_ns_ - std::max(peer.proposed_at_ns, peer.lost_since_ns);
   if (!link.may_resume_at(peer.remote.received)) {
     log("verbs: peer %u lost messages that its device had acknowledged", index_of(peer.id));
     return start_dying(peer, Status::kPeerFailed);
@@ -174,7 +186,6 @@ void VerbsProvider::on_connect_frame(Peer& peer, const ConnectBody& body) noexce
     return bind(peer);
   }
   if (body.link <= link.number) return;  // Late, or sent again after a new channel was opened.
-  if (body.link != link.number + 1) return start_dying(peer, Status::kProtocol);
   peer.remote = body;
   peer.has_remote = true;
   if (link.state == LinkState::kNone)
@@ -209,8 +220,7 @@ void VerbsProvider::lose_link(Peer& peer, const char* why) noexcept {
   peer.lost_poll = polls_;
   draining_.push_back(&peer);
   trouble(peer);
-  const std::uint64_t now_ns = monotonic_ns();
-  if (is_overdue(peer, now_ns)) start_dying(peer, Status::kPeerFailed);
+  if (is_overdue(peer)) start_dying(peer, Status::kPeerFailed);
 }
 
 /// The completion queue is empty: what a link that was lost before this poll had delivered was taken.
@@ -229,7 +239,7 @@ void VerbsProvider::bury(Peer& peer) noexcept {
   if (link.queue_pair == nullptr) return;
   Rail::stop(link.queue_pair.get());
   by_queue_pair_.erase(link.queue_pair->qp_num);
-  zombies_.push_back({std::move(link.queue_pair), &peer, monotonic_ns()});
+  zombies_.push_back({std::move(link.queue_pair), &peer, monotonic_ns(), polls_});
   link.state = LinkState::kNone;
   link.parking = link.park_sent = link.park_heard = false;
   peer.flush = false;
@@ -237,10 +247,11 @@ void VerbsProvider::bury(Peer& peer) noexcept {
   windows_total_ -= link.window();
 }
 
-/// REQUIRES: the completion queue was seen empty since the last of them was stopped, which kZombieNs makes sure of
-/// (a poll that empties it comes before each housekeeping).
+/// Nothing of theirs may be in the completion queue: their numbers are given to others.
 void VerbsProvider::destroy_zombies(std::uint64_t now_ns) noexcept {
-  std::erase_if(zombies_, [&](const Zombie& zombie) { return elapsed_ns(now_ns, zombie.since_ns) >= kZombieNs; });
+  std::erase_if(zombies_, [&](const Zombie& zombie) {
+    return elapsed_ns(now_ns, zombie.since_ns) >= kZombieNs && emptied_poll_ > zombie.since_poll;
+  });
 }
 
 /// Makes room for those who wait for a queue pair: one is on its way out for each of them, at most.
@@ -249,32 +260,48 @@ void VerbsProvider::park_least_used(std::uint64_t now_ns) noexcept {
   std::size_t parking = 0;
   for (const auto& [number, peer] : by_queue_pair_) {
     if (peer->dying) continue;
-    parking += peer->link.parking;
-    if (peer->link.parking || peer->link.state != LinkState::kUp || peer->unfinished_write != kNoWrite)
+    if (peer->link.parking) {
+      parking += elapsed_ns(now_ns, peer->parking_since_ns) < kParkPatienceNs;
       continue;
+    }
+    if (peer->link.state != LinkState::kUp || peer->unfinished_write != kNoWrite) continue;
     if (elapsed_ns(now_ns, peer->up_since_ns) < kLeastUpNs) continue;
     if (victim == nullptr || peer->last_used < victim->last_used) victim = peer;
   }
   if (victim == nullptr || parking >= waiting_.size() + being_made_.size()) return;
-  flush_tail(*victim);
-  victim->link.parking = true;
-  trouble(*victim, false);
-  try_to_park(*victim);
+  begin_to_park(*victim, now_ns);
 }
 
 void VerbsProvider::on_park_frame(Peer& peer, const LinkBody& body) noexcept {
   Link& link = peer.link;
-  if (body.link != link.number || link.state == LinkState::kNone || link.state == LinkState::kDraining)
+  if (body.link != link.number || link.state == LinkState::kDraining) return;
+  if (link.state == LinkState::kNone) {
+    // It asks again over a new channel: the old one lost our answer.
+    if (link.parked && body.sent == link.received()) send_park(peer);
     return;
-  if (body.sent < link.received()) return start_dying(peer, Status::kProtocol);
+  }
+  if (body.sent < link.received() || body.sent > link.granted()) return start_dying(peer, Status::kProtocol);
   link.park_heard = true;
   link.park_sent_by_peer = body.sent;
-  if (!link.parking) {
-    flush_tail(peer);
-    link.parking = true;
-    trouble(peer, false);
-  }
+  if (link.parking)
+    try_to_park(peer);
+  else
+    begin_to_park(peer, monotonic_ns());
+}
+
+void VerbsProvider::begin_to_park(Peer& peer, std::uint64_t now_ns) noexcept {
+  flush_tail(peer);
+  peer.link.parking = true;
+  peer.parking_since_ns = now_ns;
+  trouble(peer, false);
   try_to_park(peer);
+}
+
+void VerbsProvider::send_park(Peer& peer) noexcept {
+  Frame frame = make_frame(FrameKind::kPark);
+  frame.link.link = peer.link.number;
+  frame.link.sent = peer.link.retired();  // All that went over it.
+  send_frame(peer, frame);
 }
 
 void VerbsProvider::try_to_park(Peer& peer) noexcept {
@@ -285,17 +312,16 @@ void VerbsProvider::try_to_park(Peer& peer) noexcept {
     return;
   }
   if (!link.park_sent) {
-    Frame frame = make_frame(FrameKind::kPark);
-    frame.link.link = link.number;
-    frame.link.sent = link.next();
-    send_frame(peer, frame);
+    send_park(peer);
     link.park_sent = true;
   }
   if (!link.park_heard || link.received() != link.park_sent_by_peer) return;
   ++figures_.links_parked;
   bury(peer);
+  link.parked = true;
   if (peer.unfinished_write != kNoWrite) push_parts(peer);
-  if (peer.blocked && link.lacks_credit()) want_link(peer);  // Credit that the peer owes comes with a Connect.
+  if (peer.blocked && link.lacks_credit())
+    want_link(peer);  // Credit that the peer owes comes with a Connect.
 }
 
 /// The peer runs out of credit: doubles its window, as far as there are slots that nobody else has credit for.

@@ -133,7 +133,8 @@ void VerbsProvider::linger() noexcept {
   Deaf sink;
   const std::uint64_t deadline_ns = monotonic_ns() + kLingerNs;
   const auto is_pending = [](const std::unique_ptr<Peer>& peer) {
-    return peer != nullptr && !peer->dying && !peer->down && !peer->link.all_retired();
+    return peer != nullptr && !peer->dying && !peer->down &&
+           (!peer->link.all_retired() || peer->unfinished_write != kNoWrite);
   };
   while (std::any_of(peers_.begin(), peers_.end(), is_pending) && monotonic_ns() < deadline_ns) {
     for (const auto& peer : peers_)

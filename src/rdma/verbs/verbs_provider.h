@@ -106,9 +106,11 @@ class VerbsProvider final : public Provider {
     bool has_remote = false;        ///< `remote` is for a link that we have not proposed yet.
     std::uint64_t opened_ns = 0;    ///< Of the channel.
     std::uint64_t up_since_ns = 0;  ///< Of the link.
-    std::uint64_t lost_since_ns =
-        0;                          ///< 0: all is well. Since then neither a channel nor an item got through.
-    std::uint64_t retry_at_ns = 0;  ///< Next try to dial or to make a queue pair.
+    std::uint64_t parking_since_ns = 0;  ///< Of the link, while it is parking.
+    /// 0: all is well. Since then, in patience_ns_, neither a channel nor an item got through.
+    std::uint64_t lost_since_ns = 0;
+    std::uint64_t proposed_at_ns = 0;  ///< patience_ns_ when our last Connect was due an answer.
+    std::uint64_t retry_at_ns = 0;     ///< Next try to dial or to make a queue pair.
     ControlChannel channel;
     std::uint32_t watched = 0;  ///< epoll events that the channel's socket is watched for.
     VerbsAddress address;
@@ -138,6 +140,7 @@ class VerbsProvider final : public Provider {
     QueuePair queue_pair;
     const Peer* peer;
     std::uint64_t since_ns;
+    std::uint64_t since_poll;  ///< polls_ at that time.
   };
 
   explicit VerbsProvider(const VerbsConfig& config) : config_(config) {}
@@ -188,6 +191,8 @@ class VerbsProvider final : public Provider {
   void bury(Peer& peer) noexcept;
   void destroy_zombies(std::uint64_t now_ns) noexcept;
   void park_least_used(std::uint64_t now_ns) noexcept;
+  void begin_to_park(Peer& peer, std::uint64_t now_ns) noexcept;
+  void send_park(Peer& peer) noexcept;
   void try_to_park(Peer& peer) noexcept;
   void widen(Link& link) noexcept;
   bool make_room_for_window(std::uint32_t more, std::uint32_t kept_free) noexcept;
@@ -217,7 +222,7 @@ class VerbsProvider final : public Provider {
   void trouble(Peer& peer, bool is_lost = true) noexcept;
   void tend_troubled(std::uint64_t now_ns) noexcept;
   bool tend(Peer& peer, std::uint64_t now_ns) noexcept;
-  bool is_overdue(const Peer& peer, std::uint64_t now_ns) const noexcept;
+  bool is_overdue(const Peer& peer) const noexcept;
   void on_device_events() noexcept;
   void on_device_lost(const char* what) noexcept;
   void set_alarm() noexcept;
@@ -246,6 +251,7 @@ class VerbsProvider final : public Provider {
   Sink* sink_ = nullptr;       ///< During poll().
   std::size_t delivered_ = 0;  ///< By this poll().
   std::uint64_t polls_ = 0;
+  std::uint64_t emptied_poll_ = 0;  ///< polls_ when the completion queue was last seen empty.
   bool armed_ = false;
   bool abandoned_ = false;
   std::vector<Peer*> blocked_;
@@ -262,6 +268,9 @@ class VerbsProvider final : public Provider {
   std::uint64_t last_housekeeping_ = 0;  ///< CycleClock. 0: due now.
   std::uint32_t busy_polls_ = 0;
   std::uint64_t last_tick_ns_ = 0;
+  /// Advances like the clock while this process looks after what is troubled, and hardly while it does not poll:
+  /// what took no try is no failure. Starts at 1.
+  std::uint64_t patience_ns_ = 1;
   std::vector<ControlChannel> newcomers_;  ///< By watch index; a closed one is free.
   std::vector<Peer*> troubled_;
   std::vector<Peer*> dying_;
@@ -272,6 +281,7 @@ class VerbsProvider final : public Provider {
   bool loss_logged_ = false;
   bool dial_logged_ = false;
   bool shortage_logged_ = false;
+  bool queue_pair_logged_ = false;
   VerbsFigures figures_;
 };
 

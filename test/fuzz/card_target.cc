@@ -1,0 +1,96 @@
+// What a process publishes about itself: its card, as the engine reads it from Host::resolve(), and in it the
+// address of the shm provider. Input: bit 0 of one byte says how the connection attempt ends, the rest is the
+// card.
+
+#include <string>
+#include <string_view>
+
+#include "fuzz/stand_in_provider.h"
+#include "fuzz/target.h"
+#include "nic/engine.h"
+#include "rdma/shm/shm_connection.h"
+
+namespace ch3_offload::fuzz {
+namespace {
+
+constexpr PeerId kPeer{1};
+
+class CardHolder final : public Host {
+ public:
+  explicit CardHolder(std::string_view card) : card_(card) {}
+
+  void on_send_done(Cookie, Status) noexcept override { ++done; }
+  void on_receive_done(Cookie, const Envelope&) noexcept override {}
+  void on_cancel_done(Cookie, bool) noexcept override {}
+  void on_packet(PeerId, std::span<const std::byte>) noexcept override {}
+  void on_peer_failed(PeerId, Status) noexcept override {}
+  std::string resolve(PeerId) noexcept override { return std::string(card_); }
+  void on_warning(const std::string& text) noexcept override {
+    require(!text.empty(), "a warning says something");
+    ++warnings;
+  }
+
+  int done = 0;
+  int warnings = 0;
+
+ private:
+  const std::string_view card_;
+};
+
+void check_address(std::string_view text) {
+  const std::optional<ShmAddress> address = ShmAddress::parse(text);
+  require(!address || address->to_string() == text, "an address is spelled in one way only");
+}
+
+void run(std::span<const std::byte> bytes) {
+  Input input(bytes);
+  const bool refuse = input.flag();
+  const auto rest = input.rest();
+  const std::string_view card(reinterpret_cast<const char*>(rest.data()), rest.size());
+  check_address(card);
+
+  StandInProvider provider(2, {"stand-in", 4096, false, SIZE_MAX});
+  provider.connect_answer = refuse ? Status::kNoMemory : Status::kOk;
+  CardHolder host(card);
+  EngineConfig config;
+  config.job_size = 2;
+  Provider* const providers[] = {&provider};
+  Engine engine(config, providers, host);
+  std::byte data[8] = {};
+  OperationId operation{};
+  Status status = Status::kOk;
+  const Progressed progressed =
+      engine.send(kPeer, SendMode::kStandard, MatchBits{}, {data, sizeof data}, 0, &host, operation, status);
+  const bool connected = engine.counters().connected_peers == 1;
+  require(connected == (progressed != Progressed::kFailed), "who is connected can be sent to");
+  require(connected != (host.warnings == 1), "the user is told once why not");
+  require(connected == !provider.sent_to(kPeer).empty(), "a send leaves where there is a connection");
+  engine.progress();
+  provider.peer_down(kPeer, Status::kPeerFailed);
+  engine.progress();
+  require(engine.counters().connected_peers == 0 && engine.idle(), "the end is the end");
+  require((progressed == Progressed::kPending) == (host.done == 1), "a pending send is done once");
+}
+
+std::vector<Bytes> seeds() {
+  std::vector<Bytes> all;
+  const std::string address = "shm:1:1f0c9a52be7d4e13:9b2d6c0f54a8e7317c1e5a90d3f2468b";
+  const std::string cards[] = {"v=1;w=262144;" + address,
+                               "v=1;" + address,
+                               "v=1;w=0;verbs:1:abc;" + address + ";stand-in",
+                               "v=2;w=1;" + address,
+                               "v=1;w=18446744073709551615;stand-in",
+                               "v=1;w=1x;;w=;stand-in",
+                               "v=1;w=10;nobody:here",
+                               address,
+                               ""};
+  for (const std::string& card : cards) {
+    for (const std::uint8_t refuse : {0, 1}) all.push_back(Seed().u8(refuse).text(card).done());
+  }
+  return all;
+}
+
+const Target kTarget("card", run, seeds);
+
+}  // namespace
+}  // namespace ch3_offload::fuzz

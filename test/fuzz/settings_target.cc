@@ -1,0 +1,64 @@
+// Control variables as they stand in the environment. Input: one byte that names the setting, then its text.
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "ch3_offload/settings.h"
+#include "fuzz/target.h"
+
+namespace ch3_offload::fuzz {
+namespace {
+
+void run(std::span<const std::byte> bytes) {
+  Input input(bytes);
+  const std::span<const Setting> all = settings();
+  const Setting& setting = all[input.u8() % all.size()];
+  const auto rest = input.rest();
+  // Not a path of this machine's: what access() says of one may differ from run to run.
+  std::string text(setting.kind == SettingKind::kPath ? "/nowhere/" : "");
+  text.append(reinterpret_cast<const char*>(rest.data()), rest.size());
+  text.resize(std::strlen(text.c_str()));
+
+  ch3_offload_config_t config;
+  ch3_offload_config_default(&config);
+  const ch3_offload_config_t before = config;
+  const auto why = set_from_text(setting, text.c_str(), config);
+  if (why) {
+    require(why->find(setting.variable) != why->npos && why->find(setting.takes) != why->npos,
+            "a refusal names the variable and what it takes");
+  } else if (setting.number != nullptr) {
+    const std::int64_t value = config.*setting.number;
+    require(value >= setting.least && value <= setting.most, "a number that is taken is in range");
+    ch3_offload_config_t again = before;
+    require(
+        !set_from_text(setting, to_string(setting, config).c_str(), again) && again.*setting.number == value,
+        "a value that is written out is read back");
+  } else {
+    require(to_string(setting, config) == text, "a text that is taken is kept");
+  }
+  char message[200];
+  const bool refused = ch3_offload_config_check(&config, message, sizeof message) != 0;
+  require(refused || !why || (setting.number != nullptr && config.*setting.number == before.*setting.number),
+          "what is refused is refused by the check too, or was not stored");
+  require(!refused || why, "what is taken passes the check");
+
+  std::int64_t size = 0;
+  const bool is_size = ch3_offload_parse_size(text.c_str(), &size) == 0;
+  require(!is_size || size >= 0, "no size is negative");
+}
+
+std::vector<Bytes> seeds() {
+  std::vector<Bytes> all;
+  for (std::size_t i = 0; i < settings().size(); ++i) {
+    for (const char* const text : {"", "0", "1024", "65536", "64M", "1t", "-1", " +7", "auto", "shm",
+                                   "stream", "9223372036854775807G"})
+      all.push_back(Seed().u8(static_cast<std::uint8_t>(i)).text(text).done());
+  }
+  return all;
+}
+
+const Target kTarget("settings", run, seeds);
+
+}  // namespace
+}  // namespace ch3_offload::fuzz

@@ -1,0 +1,173 @@
+#include "fuzz/wire_rules.h"
+
+namespace ch3_offload::fuzz {
+
+using wire::Kind;
+
+namespace {
+
+template <class Header>
+std::optional<Header> read(std::span<const std::byte> message) {
+  Header header;
+  if (!wire::get(message, header)) return {};
+  return header;
+}
+
+bool erase_one(std::multiset<std::uint32_t>& ids, std::uint32_t id) {
+  const auto found = ids.find(id);
+  if (found == ids.end()) return false;
+  ids.erase(found);
+  return true;
+}
+
+}  // namespace
+
+void WireRules::sent(std::span<const std::byte> message) {
+  const auto common = read<wire::CommonHeader>(message);
+  if (!common) return;
+  const bool synchronous = (common->flags & wire::kSynchronous) != 0;
+  switch (common->kind) {
+    case Kind::kEager:
+    case Kind::kEagerFirst:
+      if (const auto header = read<wire::EagerHeader>(message); header && synchronous)
+        acks_due_.insert(header->send_id);
+      return;
+    case Kind::kRts:
+      if (const auto header = read<wire::RtsHeader>(message)) {
+        matched_.erase(header->operation);
+        announced_[header->operation] = {header->total_bytes, (common->flags & wire::kPayload) != 0};
+      }
+      return;
+    case Kind::kCts:
+      if (const auto header = read<wire::CtsHeader>(message); header && header->wanted_bytes > 0) {
+        transfers_[header->transfer] = {header->wanted_bytes, 0, (common->flags & wire::kWritable) != 0};
+      }
+      return;
+    case Kind::kCancel:
+      if (const auto header = read<wire::CancelHeader>(message)) {
+        cancels_[header->token] = (common->flags & wire::kByOperation) != 0 ? header->send_id : 0;
+      }
+      return;
+    case Kind::kRecall: ++recalls_; return;
+    default: return;
+  }
+}
+
+bool WireRules::breaks(std::span<const std::byte> message) {
+  const auto common = read<wire::CommonHeader>(message);
+  if (!common) return true;
+  switch (common->kind) {
+    case Kind::kEager: {
+      const auto header = read<wire::EagerHeader>(message);
+      const std::size_t payload = header ? message.size() - sizeof *header : 0;
+      return !header || eager_breaks(payload, payload);
+    }
+    case Kind::kEagerFirst: {
+      const auto header = read<wire::EagerFirstHeader>(message);
+      return !header || eager_breaks(header->total_bytes, message.size() - sizeof *header);
+    }
+    case Kind::kEagerNext: return part_breaks(message.size() - sizeof *common);
+    case Kind::kPacket:
+    case Kind::kCredit: return false;
+    case Kind::kRts: {
+      const auto header = read<wire::RtsHeader>(message);
+      if (!header || incoming_) return true;
+      const std::size_t payload = message.size() - sizeof *header;
+      return payload != ((common->flags & wire::kPayload) != 0 ? header->total_bytes : 0);
+    }
+    case Kind::kCts: {
+      const auto header = read<wire::CtsHeader>(message);
+      return !header || cts_breaks(*header);
+    }
+    case Kind::kData: {
+      const auto header = read<wire::DataHeader>(message);
+      return !header || data_breaks(*header, message.size() - sizeof *header);
+    }
+    case Kind::kAck: {
+      const auto header = read<wire::AckHeader>(message);
+      return !header || ack_breaks(*header);
+    }
+    case Kind::kRecall: return !read<wire::RecallHeader>(message);
+    case Kind::kReturn: return !read<wire::RecallHeader>(message) || (!held_back_ && recalls_-- == 0);
+    case Kind::kCancel: return !read<wire::CancelHeader>(message);
+    case Kind::kCancelReply: {
+      const auto header = read<wire::CancelReplyHeader>(message);
+      return !header || reply_breaks(*header);
+    }
+    default: return true;
+  }
+}
+
+bool WireRules::eager_breaks(std::uint64_t total_bytes, std::size_t part_bytes) {
+  if (incoming_ || total_bytes < part_bytes) return true;
+  if (part_bytes < total_bytes) incoming_ = Stream{total_bytes, part_bytes};
+  return false;
+}
+
+bool WireRules::part_breaks(std::size_t part_bytes) {
+  if (!incoming_ || part_bytes == 0 || part_bytes > incoming_->total_bytes - incoming_->received_bytes)
+    return true;
+  incoming_->received_bytes += part_bytes;
+  if (incoming_->received_bytes == incoming_->total_bytes) incoming_.reset();
+  return false;
+}
+
+bool WireRules::cts_breaks(const wire::CtsHeader& header) {
+  const auto found = announced_.find(header.operation);
+  if (found == announced_.end() || header.wanted_bytes > found->second.total_bytes) return true;
+  announced_.erase(found);
+  matched_.insert(header.operation);
+  return false;
+}
+
+bool WireRules::ack_breaks(const wire::AckHeader& header) {
+  if (erase_one(acks_due_, header.operation)) return false;
+  const auto found = announced_.find(header.operation);
+  if (found == announced_.end() || !found->second.payload) return true;
+  announced_.erase(found);
+  return false;
+}
+
+bool WireRules::reply_breaks(const wire::CancelReplyHeader& header) {
+  if (held_back_) return false;
+  const auto found = cancels_.find(header.token);
+  if (found == cancels_.end()) return true;
+  const bool matched = matched_.count(found->second) != 0;
+  cancels_.erase(found);
+  return matched && (header.common.flags & wire::kCancelled) != 0;
+}
+
+bool WireRules::data_breaks(const wire::DataHeader& header, std::size_t part_bytes) {
+  if (held_back_) return false;
+  const auto found = transfers_.find(header.transfer);
+  if (found == transfers_.end()) return true;
+  Transfer& transfer = found->second;
+  if (part_bytes == 0 || transfer.written || header.offset_bytes != transfer.received_bytes ||
+      part_bytes > transfer.wanted_bytes - transfer.received_bytes) {
+    return true;
+  }
+  transfer.received_bytes += part_bytes;
+  if (transfer.received_bytes == transfer.wanted_bytes) transfers_.erase(found);
+  return false;
+}
+
+bool WireRules::write_breaks(std::uint32_t transfer, std::size_t length_bytes) {
+  if (held_back_) return false;
+  const auto found = transfers_.find(transfer);
+  if (found == transfers_.end()) return true;
+  Transfer& told = found->second;
+  if (!told.writable || (told.received_bytes != 0 && !told.written) || length_bytes == 0 ||
+      length_bytes > told.wanted_bytes - told.received_bytes)
+    return true;
+  told.written = true;
+  told.received_bytes += length_bytes;
+  if (told.received_bytes == told.wanted_bytes) transfers_.erase(found);
+  return false;
+}
+
+std::size_t WireRules::left_of(std::uint32_t transfer) const {
+  const auto found = transfers_.find(transfer);
+  return found == transfers_.end() ? 1 : found->second.wanted_bytes - found->second.received_bytes;
+}
+
+}  // namespace ch3_offload::fuzz

@@ -1,0 +1,314 @@
+// What happens to messages and writes when queue pairs break, and when there are fewer of them than peers.
+
+#include <cerrno>
+
+#include "rdma/verbs/verbs_fixture.h"
+
+namespace ch3_offload {
+namespace {
+
+constexpr const char* kDevice = "fake0";
+
+class VerbsLinks : public VerbsProviders {
+ protected:
+  static fake_verbs::Config quick_fake() {
+    fake_verbs::Config fake;
+    fake.retry_timeout = std::chrono::milliseconds(5);
+    fake.devices[0].ports[0].max_message_bytes = 10'000;  // Split writes.
+    return fake;
+  }
+  /// Breaks a random queue pair that is connected.
+  static void kill_one(SeededRandom& random) {
+    std::vector<fake_verbs::QueuePairInfo> all = fake_verbs::queue_pairs();
+    std::erase_if(all, [](const fake_verbs::QueuePairInfo& pair) { return pair.state == IBV_QPS_ERR; });
+    if (!all.empty()) fake_verbs::kill_queue_pair(kDevice, all[random.below(all.size())].number);
+  }
+  /// Often longer than a device tries again.
+  void take_down_for_a_while(SeededRandom& random) {
+    fake_verbs::set_link(kDevice, false);
+    down_until_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(2 + random.below(12));
+    down_ = true;
+  }
+  std::uint64_t sent_again() {
+    std::uint64_t sum = 0;
+    for (std::uint32_t i = 0; i < world_->size(); ++i) sum += at(i).figures().items_sent_again;
+    return sum;
+  }
+  std::uint64_t links_lost() {
+    std::uint64_t sum = 0;
+    for (std::uint32_t i = 0; i < world_->size(); ++i) sum += at(i).figures().links_lost;
+    return sum;
+  }
+  void expect_sent_again() {
+    EXPECT_GT(links_lost(), 0u);
+    EXPECT_GT(sent_again(), 0u);
+  }
+  /// Two peers, traffic both ways, something that goes wrong about every `period` arrivals.
+  void run_disturbed(std::uint64_t seed, std::uint32_t messages, std::uint32_t writes, unsigned period,
+                     const std::function<void(SeededRandom&)>& harm) {
+    SeededRandom random(seed);
+    Traffic traffic(*world_, messages, writes, 100'000);
+    traffic.add(PeerId{0}, PeerId{1});
+    traffic.add(PeerId{1}, PeerId{0});
+    std::uint64_t next_harm = 0;
+    ASSERT_TRUE(traffic.run(random,
+                            [&] {
+                              if (down_ && std::chrono::steady_clock::now() > down_until_) {
+                                fake_verbs::set_link(kDevice, true);
+                                down_ = false;
+                              }
+                              if (traffic.progress() < next_harm) return;
+                              next_harm = traffic.progress() + 1 + random.below(2 * period);
+                              harm(random);
+                            }))
+        << "seed " << seed;
+    if (std::exchange(down_, false)) fake_verbs::set_link(kDevice, true);
+  }
+
+ private:
+  bool down_ = false;
+  std::chrono::steady_clock::time_point down_until_;
+};
+
+TEST_F(VerbsLinks, ABrokenQueuePairLosesNothing) {
+  make(2, {}, quick_fake());
+  run_disturbed(1, 3000, 200, 100, [](SeededRandom& random) { kill_one(random); });
+  expect_sent_again();
+}
+
+TEST_F(VerbsLinks, BothEndsBreakAtOnce) {
+  make(2, {}, quick_fake());
+  run_disturbed(2, 3000, 200, 150, [](SeededRandom&) {
+    for (const fake_verbs::QueuePairInfo& pair : fake_verbs::queue_pairs())
+      fake_verbs::kill_queue_pair(kDevice, pair.number);
+  });
+  expect_sent_again();
+}
+
+TEST_F(VerbsLinks, ALostAcknowledgementDoesNotDeliverTwice) {
+  make(2, {}, quick_fake());
+  run_disturbed(3, 2000, 100, 200,
+                [](SeededRandom&) { fake_verbs::drop_next(1, fake_verbs::Loss::kAcknowledge); });
+  EXPECT_GT(links_lost(), 0u);
+}
+
+TEST_F(VerbsLinks, LostDataIsSentAgain) {
+  make(2, {}, quick_fake());
+  run_disturbed(4, 2000, 100, 200, [](SeededRandom&) { fake_verbs::drop_next(1, fake_verbs::Loss::kData); });
+  expect_sent_again();
+}
+
+TEST_F(VerbsLinks, ALinkThatGoesDownAndUpLosesNothing) {
+  make(2, {}, quick_fake());
+  run_disturbed(5, 2000, 100, 100, [&](SeededRandom& random) { take_down_for_a_while(random); });
+  EXPECT_GT(links_lost(), 0u);
+}
+
+TEST_F(VerbsLinks, FaultsAtRandom) {
+  for (std::uint64_t seed = 100; seed < 112; ++seed) {
+    SeededRandom random(seed);
+    fake_verbs::Config fake = quick_fake();
+    fake.acknowledge_delay = std::chrono::microseconds(random.below(3) * 100);
+    fake.transfer_delay = std::chrono::microseconds(random.below(2) * 50);
+    fake.purge_destroyed = random.below(2) == 0;
+    fake.last_wqe_event = random.below(2) == 0;
+    fake.communication_established = random.below(2) == 0;
+    fake.devices[0].lowest_number_first = random.below(2) == 0;
+    fake.devices[0].max_inline_bytes = random.below(2) == 0 ? 0 : 256;
+    VerbsConfig config;
+    config.rail.slot_bytes = random.below(2) == 0 ? 512 : 8192;
+    config.rail.most_receive_slots = random.below(2) == 0 ? 128 : 2048;
+    make(2, config, fake);
+    run_disturbed(seed, 1500, 60, 150, [&](SeededRandom& dice) {
+      switch (dice.below(6)) {
+        case 0: take_down_for_a_while(dice); break;
+        case 1: kill_one(dice); break;
+        case 2: fake_verbs::drop_next(1, fake_verbs::Loss::kAcknowledge); break;
+        case 3:
+          fake_verbs::drop_next(1 + static_cast<unsigned>(dice.below(3)), fake_verbs::Loss::kData);
+          break;
+        case 4: fake_verbs::drop_next(1, fake_verbs::Loss::kOnce); break;
+        default: {
+          static constexpr const char* kCalls[] = {"ibv_create_qp", "ibv_modify_qp", "ibv_post_send"};
+          static constexpr int kErrors[] = {ENOMEM, ETIMEDOUT, ENOMEM};
+          const std::size_t which = dice.below(3);
+          fake_verbs::fail_call(kCalls[which], 1, kErrors[which]);
+        }
+      }
+    });
+    ASSERT_FALSE(HasFailure()) << "seed " << seed;
+    EXPECT_GT(links_lost(), 0u) << "seed " << seed;
+    EXPECT_EQ(at(0).figures().registrations, 0u);
+  }
+}
+
+/// Its queue pair breaks twice before the other one looks.
+TEST_F(VerbsLinks, APeerMayBeginAnewTwiceBeforeTheOtherNotices) {
+  make(2);
+  establish(0, 1);
+  for (int round = 0; round < 5; ++round) {
+    const std::uint64_t made = at(0).figures().links_made;
+    for (std::uint64_t again = 1; again <= 2 + static_cast<std::uint64_t>(round % 2); ++again) {
+      for (const fake_verbs::QueuePairInfo& pair : fake_verbs::queue_pairs())
+        if (pair.state != IBV_QPS_ERR) fake_verbs::kill_queue_pair(kDevice, pair.number);
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+      while (at(0).figures().links_made < made + again && std::chrono::steady_clock::now() < deadline)
+        poll(0);
+      ASSERT_EQ(at(0).figures().links_made, made + again);
+    }
+    const std::size_t before = sink(1).events.size();
+    send(0, 1, Pattern(3).bytes(9));
+    ASSERT_TRUE(run_until([&] { return sink(1).events.size() == before + 1; }));
+    EXPECT_EQ(sink(1).events.back().kind, Kind::kMessage);
+    EXPECT_EQ(sink(0).count(Kind::kPeerDown), 0u);
+  }
+}
+
+TEST_F(VerbsLinks, AShortageOfQueuePairsPasses) {
+  make(2);
+  fake_verbs::fail_call("ibv_create_qp", 1, ENOMEM, 3);
+  establish(0, 1);
+  EXPECT_TRUE(logged("making a queue pair failed"));
+  std::size_t told = 0;
+  for (const std::string& line : world_->lines) told += line.find("making a queue pair") != std::string::npos;
+  EXPECT_LE(told, 2u) << "once by each process";
+}
+
+TEST_F(VerbsLinks, AQueuePairThatCannotBeConnectedIsTriedAgain) {
+  make(2);
+  fake_verbs::fail_call("ibv_modify_qp", 2, ETIMEDOUT, 3);
+  establish(0, 1);
+}
+
+// Parking
+
+TEST_F(VerbsLinks, ManyPeersShareFewQueuePairs) {
+  for (const std::uint32_t most : {2u, 3u, 6u}) {
+    VerbsConfig config;
+    config.rail.most_queue_pairs = most;
+    config.rail.slot_bytes = 512;
+    constexpr std::uint32_t kPeers = 16;
+    make(kPeers, config, quick_fake());
+    SeededRandom random(most);
+    {
+      Traffic traffic(*world_, 40, 3, 30'000);
+      for (std::uint32_t from = 0; from < kPeers; ++from)
+        for (std::uint32_t to = 0; to < kPeers; ++to)
+          if (from != to && (from + to) % 2 == 1) traffic.add(PeerId{from}, PeerId{to});
+      ASSERT_TRUE(traffic.run(random, [&] {
+        for (std::uint32_t i = 0; i < kPeers; ++i) ASSERT_LE(at(i).figures().queue_pairs, most);
+      })) << most;
+    }
+    std::uint64_t parked = 0;
+    for (std::uint32_t i = 0; i < kPeers; ++i) parked += at(i).figures().links_parked;
+    EXPECT_GT(parked, 0u);
+    EXPECT_EQ(links_lost(), 0u) << "parking is no loss";
+  }
+}
+
+TEST_F(VerbsLinks, FewQueuePairsThatBreakToo) {
+  VerbsConfig config;
+  config.rail.most_queue_pairs = 4;
+  config.rail.slot_bytes = 512;
+  constexpr std::uint32_t kPeers = 8;
+  make(kPeers, config, quick_fake());
+  SeededRandom random(77);
+  Traffic traffic(*world_, 60, 5, 30'000);
+  for (std::uint32_t from = 0; from < kPeers; ++from)
+    for (std::uint32_t to = 0; to < kPeers; ++to)
+      if (from != to) traffic.add(PeerId{from}, PeerId{to});
+  ASSERT_TRUE(traffic.run(random, [&] {
+    if (random.below(300) == 0) kill_one(random);
+    for (std::uint32_t i = 0; i < kPeers; ++i) ASSERT_LE(at(i).figures().queue_pairs, 4u);
+  }));
+}
+
+/// Slots that wait for queue pairs must not keep those from being parked.
+TEST_F(VerbsLinks, AllSendSlotsWaitForQueuePairs) {
+  VerbsConfig config;
+  config.rail.most_queue_pairs = 4;
+  config.rail.most_send_slots = 64;
+  constexpr std::uint32_t kPeers = 40;
+  make(kPeers, config);
+  for (std::uint32_t to = 1; to < kPeers; ++to) connect(0, to);
+  for (std::uint32_t to = 1; to < 4; ++to) send(0, to, Pattern(to).bytes(9));
+  ASSERT_TRUE(run_until([&] { return sink(3).events.size() == 1; }));
+  std::vector<int> sent(kPeers);
+  ASSERT_TRUE(run_until([&] {
+    bool all = true;
+    for (std::uint32_t to = 1; to < kPeers; ++to) {
+      while (sent[to] < 3 && try_send(0, to, Pattern(to).bytes(10)) == Status::kOk) ++sent[to];
+      all = all && sent[to] == 3;
+    }
+    return all;
+  }));
+  ASSERT_TRUE(run_until([&] {
+    std::size_t arrived = 0;
+    for (std::uint32_t to = 1; to < kPeers; ++to) arrived += sink(to).events.size();
+    return arrived == 3 * (kPeers - 1) + 3;
+  }));
+}
+
+/// One that computes and does not park its link keeps nobody else waiting.
+TEST_F(VerbsLinks, AVictimThatDoesNotAnswerIsPassedOver) {
+  VerbsConfig config;
+  config.rail.most_queue_pairs = 4;
+  make(6, config);
+  establish(0, 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  establish(0, 2);
+  std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  connect(0, 3);
+  connect(0, 4);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  bool sent[2] = {};
+  while (sink(3).events.empty() || sink(4).events.empty()) {  // 1, the least recently used, does not poll.
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+    if (!sent[0]) sent[0] = try_send(0, 3, Pattern(3).bytes(9)) == Status::kOk;
+    if (!sent[1]) sent[1] = try_send(0, 4, Pattern(4).bytes(9)) == Status::kOk;
+    for (const std::uint32_t peer : {0u, 2u, 3u, 4u}) poll(peer);
+  }
+  send(0, 1, Pattern(5).bytes(9));  // Now that it polls again.
+  ASSERT_TRUE(run_until([&] { return sink(1).count(Kind::kMessage) == 2; }));
+}
+
+/// The receiver owes credit when the link is parked; only a new link brings it.
+TEST_F(VerbsLinks, ASenderWithoutCreditOnAParkedLinkGetsSome) {
+  VerbsConfig config;
+  config.rail.most_queue_pairs = 2;
+  make(4, config);
+  for (int round = 0; round < 20; ++round) {
+    for (std::uint32_t to = 1; to < 4; ++to) {
+      connect(0, to);
+      for (int i = 0; i < 7; ++i) {
+        const std::size_t before = sink(to).events.size();
+        send(0, to, Pattern(to).bytes(9));
+        if (i % 2 != 0) continue;
+        ASSERT_TRUE(run_until([&] { return sink(to).events.size() > before; }));
+      }
+    }
+  }
+}
+
+// Credit windows
+
+TEST_F(VerbsLinks, ASenderWithoutCreditIsGivenAWiderWindow) {
+  make(2);
+  establish(0, 1);
+  const auto fill = [&] {
+    std::size_t sent = 0;
+    while (try_send(0, 1, Pattern(1).bytes(8)) == Status::kOk) ++sent;
+    return sent;
+  };
+  const std::size_t first = fill();
+  EXPECT_LE(first, Link::kFirstWindow);
+  for (int i = 0; i < 200; ++i) {
+    fill();
+    poll_all();
+  }
+  run_for(20);
+  EXPECT_GT(fill(), 8 * first);
+}
+
+}  // namespace
+}  // namespace ch3_offload
