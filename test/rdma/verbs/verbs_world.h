@@ -58,6 +58,8 @@ class VerbsWorld final : public ContractWorld {
     at(peer).abandon();
     providers_[index_of(peer)].reset();
   }
+  /// It ends in good order.
+  void leave(PeerId peer) { providers_[index_of(peer)].reset(); }
   std::unique_ptr<Provider> make_impostor(PeerId claimed) override {
     VerbsConfig config = config_;
     config.self = claimed;
