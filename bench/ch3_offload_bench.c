@@ -19,13 +19,16 @@ enum {
     kTagData = 1,
     kTagNoise = 1 << 10,        /* noise tags start here, one per message */
     kWarmUp = 10,
+    kMaxWindow = 1024,
 };
 
 typedef struct {
     int min_ranks;              /* -npmin: smallest group; groups double up to all ranks */
+    size_t min_length_bytes;    /* -minlen: shorter ones are left out, 0 bytes too */
     size_t max_length_bytes;    /* -msglen */
     int iterations;             /* -iter: for small messages; fewer for large ones */
     size_t volume_bytes;        /* -vol: at most this much per size, as IMB has it */
+    int window;                 /* -window: messages in flight in Stream, at most kMaxWindow */
     bool check;                 /* -check: verify the data of every iteration */
     int depth;                  /* -depth: of the posted-depth and unexpected-depth benchmarks */
     int flood_messages;         /* -flood-messages */
@@ -37,6 +40,7 @@ static options_t options = {
     .max_length_bytes = (size_t) 4 << 20,
     .iterations = 1000,
     .volume_bytes = (size_t) 40 << 20,
+    .window = 64,
     .check = false,
     .depth = 10000,
     .flood_messages = 20000,
@@ -52,15 +56,18 @@ static void usage(FILE * out)
           "\n"
           "benchmarks (default: the first seven):\n"
           "  PingPong SendRecv Exchange Allreduce Bcast Alltoall Barrier\n"
+          "  Stream            one way, -window messages in flight, then an answer: bandwidth\n"
           "  posted-depth      8-byte ping-pong with -depth receives posted that do not match\n"
           "  unexpected-depth  8-byte ping-pong with -depth unexpected messages queued\n"
           "  flood             rank 0 sends -flood-messages before rank 1 receives the first\n"
           "\n"
           "options:\n"
           "  -npmin N             smallest number of ranks; groups double from there (default 2)\n"
+          "  -minlen BYTES        shortest message (default 0)\n"
           "  -msglen BYTES        longest message (default 4194304; K and M may follow)\n"
           "  -iter N              iterations of small messages (default 1000)\n"
           "  -vol BYTES           at most so many bytes per message size, fewer iterations (default 40M)\n"
+          "  -window N            messages in flight in Stream (default 64, at most 1024)\n"
           "  -check               verify every byte received (slower)\n"
           "  -depth N             queue depth (default 10000)\n"
           "  -flood-messages N    (default 20000)\n"
@@ -121,6 +128,24 @@ static void ping_pong(const run_t * run, int iteration)
         MPI_Recv(run->receive, length, MPI_BYTE, 0, kTagData, run->comm, MPI_STATUS_IGNORE);
         MPI_Send(run->send, length, MPI_BYTE, 0, kTagData, run->comm);
     }
+}
+
+/* All messages of a window land in the same buffer. */
+static void stream(const run_t * run, int iteration)
+{
+    const int length = (int) run->length_bytes;
+    MPI_Request requests[kMaxWindow];
+    (void) iteration;
+    if (run->rank > 1)
+        return;
+    for (int i = 0; i < options.window; i++)
+        if (run->rank == 0)
+            MPI_Isend(run->send, length, MPI_BYTE, 1, kTagData, run->comm, &requests[i]);
+        else
+            MPI_Irecv(run->receive, length, MPI_BYTE, 0, kTagData, run->comm, &requests[i]);
+    MPI_Waitall(options.window, requests, MPI_STATUSES_IGNORE);
+    MPI_Sendrecv(NULL, 0, MPI_BYTE, 1 - run->rank, kTagData, NULL, 0, MPI_BYTE, 1 - run->rank, kTagData, run->comm,
+                 MPI_STATUS_IGNORE);
 }
 
 static void send_receive(const run_t * run, int iteration)
@@ -190,6 +215,8 @@ static void check(const run_t * run, iteration_fn function, int iteration)
     const int left = (run->rank + run->size - 1) % run->size, right = (run->rank + 1) % run->size;
     if (function == ping_pong && run->rank < 2)
         verify(run->receive, run->length_bytes, (unsigned) (1 - run->rank), "PingPong");
+    if (function == stream && run->rank == 1)
+        verify(run->receive, run->length_bytes, 0, "Stream");
     if (function == send_receive)
         verify(run->receive, run->length_bytes, (unsigned) left, "SendRecv");
     if (function == exchange)
@@ -259,7 +286,10 @@ static const benchmark_t benchmarks[] = {
     {"Bcast", broadcast, 0, false, false, 0, false},
     {"Alltoall", all_to_all, 0, false, false, 0, false},
     {"Barrier", barrier, 0, false, false, 0, true},
+    {"Stream", stream, 1, true, false, 0, false},
 };
+
+enum { kDefaultBenchmarks = 7 };        /* the first of them */
 
 static void print_head(const benchmark_t * benchmark, int ranks)
 {
@@ -280,8 +310,8 @@ static void print_head(const benchmark_t * benchmark, int ranks)
 static void print_row(const benchmark_t * benchmark, const run_t * run, double least, double greatest,
                       double mean)
 {
-    const double rate = greatest > 0 ? (double) run->length_bytes * benchmark->bytes_per_iteration / greatest
-        : 0;
+    const double lengths = benchmark->bytes_per_iteration * (benchmark->run == stream ? options.window : 1);
+    const double rate = greatest > 0 ? (double) run->length_bytes * lengths / greatest : 0;
     if (benchmark->half_time)
         printf("%13zu %13d %13.2f %13.2f\n", run->length_bytes, run->iterations, greatest, rate);
     else if (benchmark->no_sizes)
@@ -300,10 +330,11 @@ static void run_size(const benchmark_t * benchmark, run_t * run)
 {
     const size_t copies = benchmark->run == all_to_all ? (size_t) run->size : 1;
     const size_t volume = run->length_bytes * copies;
+    const size_t moved = volume * (benchmark->run == stream ? (size_t) options.window : 1);
     double mine, least, greatest, sum;
     run->iterations = options.iterations;
-    if (volume > 0 && options.volume_bytes / volume < (size_t) run->iterations)
-        run->iterations = (int) (options.volume_bytes / volume);
+    if (moved > 0 && options.volume_bytes / moved < (size_t) run->iterations)
+        run->iterations = (int) (options.volume_bytes / moved);
     if (run->iterations < 4)
         run->iterations = 4;
     run->send = allocate(volume);
@@ -333,9 +364,12 @@ static void run_group(const benchmark_t * benchmark, int ranks)
         if (benchmark->no_sizes) {
             run_size(benchmark, &run);
         } else {
-            run_size(benchmark, &run);  /* 0 bytes */
+            if (options.min_length_bytes == 0)
+                run_size(benchmark, &run);      /* 0 bytes */
             for (size_t length = benchmark->min_length_bytes ? benchmark->min_length_bytes : 1;
                  length <= options.max_length_bytes; length *= 2) {
+                if (length < options.min_length_bytes)
+                    continue;
                 run.length_bytes = length;
                 run_size(benchmark, &run);
             }
@@ -574,10 +608,14 @@ static bool parse_option(const char *name, const char *text)
         options.min_ranks = (int) value;
     else if (strcmp(name, "-msglen") == 0)
         options.max_length_bytes = (size_t) value;
+    else if (strcmp(name, "-minlen") == 0)
+        options.min_length_bytes = (size_t) value;
     else if (strcmp(name, "-iter") == 0)
         options.iterations = (int) value;
     else if (strcmp(name, "-vol") == 0)
         options.volume_bytes = (size_t) value;
+    else if (strcmp(name, "-window") == 0 && value >= 1 && value <= kMaxWindow)
+        options.window = (int) value;
     else if (strcmp(name, "-depth") == 0)
         options.depth = (int) value;
     else if (strcmp(name, "-flood-messages") == 0)
@@ -654,7 +692,7 @@ int main(int argc, char **argv)
     if (world_rank == 0)
         print_machine();
     if (first_name == 0) {
-        for (size_t i = 0; i < sizeof benchmarks / sizeof benchmarks[0]; i++)
+        for (size_t i = 0; i < kDefaultBenchmarks; i++)
             run_benchmark(&benchmarks[i]);
     } else {
         for (int i = first_name; i < argc; i++)

@@ -101,7 +101,8 @@ unit_test_sources = \
 	test/ch3_offload/settings_test.cc \
 	test/ch3_offload/wait_policy_test.cc \
 	test/nic/matcher_test.cc \
-	test/nic/trace_test.cc
+	test/nic/trace_test.cc \
+	test/rdma/monotonic_clock_test.cc
 
 check_PROGRAMS += test/unit_tests
 TESTS += test/unit_tests
@@ -218,6 +219,7 @@ check_PROGRAMS += test/verbs_lab_tests
 test_verbs_lab_tests_SOURCES = \
 	test/rdma/contract_world.h \
 	test/rdma/provider_contract.h \
+	test/rdma/verbs/verbs_kill_test.cc \
 	test/rdma/verbs/verbs_lab_test.cc \
 	test/rdma/verbs/verbs_world.h
 test_verbs_lab_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)

@@ -206,7 +206,8 @@ void VerbsProvider::on_ready_frame(Peer& peer, const LinkBody& body) noexcept {
 /// Gives a queue pair up; what it held is kept and sent over the next one.
 void VerbsProvider::lose_link(Peer& peer, const char* why) noexcept {
   Link& link = peer.link;
-  if (link.queue_pair == nullptr || link.state == LinkState::kDraining) return;
+  // Of a peer that is dying it was stopped, and what it had comes back flushed.
+  if (link.queue_pair == nullptr || link.state == LinkState::kDraining || peer.dying) return;
   if (!loss_logged_ && link.state == LinkState::kUp) {
     loss_logged_ = true;
     log("verbs: the connection with peer %u broke (%s); connecting again (told once)", index_of(peer.id),

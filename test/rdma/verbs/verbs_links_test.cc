@@ -143,6 +143,17 @@ TEST_F(VerbsLinks, FaultsAtRandom) {
 }
 
 /// Its queue pair breaks twice before the other one looks.
+TEST_F(VerbsLinks, WhoLeavesInGoodOrderBreaksNoConnection) {
+  make(2);
+  establish(0, 1);
+  world_->leave(PeerId{1});
+  // Flushed when the goodbye is read.
+  ASSERT_EQ(try_send(0, 1, Pattern(3).bytes(8)), Status::kOk);
+  ASSERT_TRUE(run_until([&] { return sink(0).count(Kind::kPeerDown) == 1; }));
+  EXPECT_FALSE(logged("broke"));
+  EXPECT_EQ(at(0).figures().links_lost, 0u);
+}
+
 TEST_F(VerbsLinks, APeerMayBeginAnewTwiceBeforeTheOtherNotices) {
   make(2);
   establish(0, 1);
