@@ -43,6 +43,7 @@ rdma_sources += \
 	src/rdma/verbs/verbs_address.h \
 	src/rdma/verbs/verbs_channels.cc \
 	src/rdma/verbs/verbs_datapath.cc \
+	src/rdma/verbs/verbs_failures.cc \
 	src/rdma/verbs/verbs_handles.h \
 	src/rdma/verbs/verbs_links.cc \
 	src/rdma/verbs/verbs_provider.cc \

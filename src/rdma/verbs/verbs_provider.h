@@ -9,7 +9,8 @@
 //   verbs_provider.cc   making it, its end, connect, registering memory
 //   verbs_datapath.cc   reserve, commit, write, poll, arm
 //   verbs_links.cc      queue pairs: set-up, loss, parking, credit windows
-//   verbs_channels.cc   TCP: accepting, introductions, frames, deaths; events of the device
+//   verbs_channels.cc   TCP: accepting, introductions, frames; time-outs
+//   verbs_failures.cc   events of the device, deaths
 //
 // Threads: as rdma/provider.h says. fork: a child must not use the provider.
 
@@ -227,6 +228,8 @@ class VerbsProvider final : public Provider {
   void tend_troubled(std::uint64_t now_ns) noexcept;
   bool tend(Peer& peer, std::uint64_t now_ns) noexcept;
   bool is_overdue(const Peer& peer) const noexcept;
+
+  // verbs_failures.cc
   void on_device_events() noexcept;
   void on_device_lost(const char* what) noexcept;
   void set_alarm() noexcept;
