@@ -208,12 +208,14 @@ void VerbsProvider::lose_link(Peer& peer, const char* why) noexcept {
   Link& link = peer.link;
   // Of a peer that is dying it was stopped, and what it had comes back flushed.
   if (link.queue_pair == nullptr || link.state == LinkState::kDraining || peer.dying) return;
-  if (!loss_logged_ && link.state == LinkState::kUp) {
+  // Both have parked, and the peer makes the next one before we have taken what the last one brought.
+  const bool parked = link.park_sent && link.park_heard;
+  if (!loss_logged_ && !parked && link.state == LinkState::kUp) {
     loss_logged_ = true;
     log("verbs: the connection with peer %u broke (%s); connecting again (told once)", index_of(peer.id),
         why);
   }
-  ++figures_.links_lost;
+  ++(parked ? figures_.links_parked : figures_.links_lost);
   Rail::stop(link.queue_pair.get());
   link.state = LinkState::kDraining;
   link.parking = link.park_sent = link.park_heard = false;
