@@ -17,14 +17,19 @@ constinit std::atomic<bool> counts{false};
 constinit std::atomic<std::uint64_t> allocations{0};
 constinit std::atomic<std::int64_t> live_bytes{0};
 
-void* allocate(std::size_t bytes) {
+void* allocate(std::size_t bytes) noexcept {
   // The size in front, so that what is freed can be counted.
   auto* const memory = static_cast<std::size_t*>(std::malloc(bytes + 16));
-  if (memory == nullptr) throw std::bad_alloc();
+  if (memory == nullptr) return nullptr;
   if (counts) ++allocations;
   live_bytes += static_cast<std::int64_t>(bytes);
   *memory = bytes;
   return memory + 2;
+}
+void* allocate_or_throw(std::size_t bytes) {
+  void* const memory = allocate(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
 }
 void release(void* memory) noexcept {
   if (memory == nullptr) return;
@@ -34,8 +39,10 @@ void release(void* memory) noexcept {
 }
 }  // namespace
 
-void* operator new(std::size_t bytes) { return allocate(bytes); }
-void* operator new[](std::size_t bytes) { return allocate(bytes); }
+void* operator new(std::size_t bytes) { return allocate_or_throw(bytes); }
+void* operator new[](std::size_t bytes) { return allocate_or_throw(bytes); }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes); }
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes); }
 // Inlined, they make GCC believe that free() is handed what operator new returned by mistake.
 [[gnu::noinline]] void operator delete(void* memory) noexcept { release(memory); }
 [[gnu::noinline]] void operator delete[](void* memory) noexcept { release(memory); }
