@@ -20,6 +20,26 @@ TESTS += test/tools/info_commands test/tools/trace_commands
 endif
 EXTRA_DIST += test/tools/trace_commands.py
 
+# A verbs device in software. A program that lists it has its own libibverbs.
+if HAVE_VERBS
+fake_verbs_sources = \
+	test/rdma/verbs/fake_verbs.h \
+	test/rdma/verbs/fake_verbs_completion.cc \
+	test/rdma/verbs/fake_verbs_control.cc \
+	test/rdma/verbs/fake_verbs_device.cc \
+	test/rdma/verbs/fake_verbs_events.cc \
+	test/rdma/verbs/fake_verbs_memory.cc \
+	test/rdma/verbs/fake_verbs_modify.cc \
+	test/rdma/verbs/fake_verbs_names.cc \
+	test/rdma/verbs/fake_verbs_network.h \
+	test/rdma/verbs/fake_verbs_objects.h \
+	test/rdma/verbs/fake_verbs_post.cc \
+	test/rdma/verbs/fake_verbs_progress.cc \
+	test/rdma/verbs/fake_verbs_queue_pair.cc \
+	test/rdma/verbs/fake_verbs_receive.cc \
+	test/rdma/verbs/fake_verbs_transport.cc
+endif
+
 # The fuzz targets, each with its own sources. `make check` runs them over their corpus, with any compiler;
 # `make fuzz` searches on with libFuzzer, `make fuzz-corpus` keeps what that found.
 fuzz_common_sources = test/fuzz/target.cc test/fuzz/target.h
@@ -70,17 +90,26 @@ test_fuzz_replay_CPPFLAGS += -I$(top_srcdir)/tools $(TOOLS_CFLAGS)
 test_fuzz_replay_LDADD += libtools.a libcore.la $(TOOLS_LIBS)
 endif
 
+if HAVE_VERBS
+fuzz_frames_sources = test/fuzz/frames_target.cc
+fuzz_targets += frames
+test_fuzz_replay_SOURCES += $(fake_verbs_sources) $(fuzz_frames_sources)
+test_fuzz_replay_CPPFLAGS += $(VERBS_CFLAGS)
+endif
+
 fuzz fuzz-corpus: test/fuzz/replay
 	@$(MAKE) -f $(top_srcdir)/test/fuzz/fuzz.mk --no-print-directory $@ \
 	  top_srcdir='$(top_srcdir)' targets='$(fuzz_targets)' \
 	  common_sources='$(libcore_la_SOURCES) $(fuzz_common_sources)' \
 	  card_sources='$(fuzz_card_sources) $(fuzz_stand_in_sources)' \
 	  engine_sources='$(fuzz_engine_sources) $(fuzz_stand_in_sources)' \
+	  frames_sources='$(fuzz_frames_sources) $(fake_verbs_sources)' \
 	  handshake_sources='$(fuzz_handshake_sources)' \
 	  ring_sources='$(fuzz_ring_sources)' \
 	  settings_sources='$(fuzz_settings_sources)' \
 	  trace_sources='$(fuzz_trace_sources) $(fuzz_trace_tools)' \
-	  tools_flags='$(TOOLS_CFLAGS)' trace_libs='$(TOOLS_LIBS)'
+	  tools_flags='$(TOOLS_CFLAGS)' verbs_flags='$(VERBS_CFLAGS)' common_libs='$(VERBS_LIBS)' \
+	  trace_libs='$(TOOLS_LIBS)'
 
 clean-local:
 	rm -rf fuzz
@@ -157,25 +186,8 @@ test_fake_tests_SOURCES = \
 test_fake_tests_CPPFLAGS = $(gtest_cppflags)
 test_fake_tests_LDADD = libcore.la $(GTEST_LIBS)
 
-# A verbs device in software. A program that lists it has its own libibverbs.
+# The verbs device in software, over itself.
 if HAVE_VERBS
-fake_verbs_sources = \
-	test/rdma/verbs/fake_verbs.h \
-	test/rdma/verbs/fake_verbs_completion.cc \
-	test/rdma/verbs/fake_verbs_control.cc \
-	test/rdma/verbs/fake_verbs_device.cc \
-	test/rdma/verbs/fake_verbs_events.cc \
-	test/rdma/verbs/fake_verbs_memory.cc \
-	test/rdma/verbs/fake_verbs_modify.cc \
-	test/rdma/verbs/fake_verbs_names.cc \
-	test/rdma/verbs/fake_verbs_network.h \
-	test/rdma/verbs/fake_verbs_objects.h \
-	test/rdma/verbs/fake_verbs_post.cc \
-	test/rdma/verbs/fake_verbs_progress.cc \
-	test/rdma/verbs/fake_verbs_queue_pair.cc \
-	test/rdma/verbs/fake_verbs_receive.cc \
-	test/rdma/verbs/fake_verbs_transport.cc
-
 check_PROGRAMS += test/fake_verbs_tests
 TESTS += test/fake_verbs_tests
 test_fake_verbs_tests_SOURCES = \

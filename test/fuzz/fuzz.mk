@@ -6,7 +6,8 @@
 #   fuzz/found/TARGET-*    inputs that fail
 #   fuzz/TARGET.log
 #
-# Given: top_srcdir, targets, common_sources (of each target), TARGET_sources, TARGET_libs, tools_flags.
+# Given: top_srcdir, targets, common_sources (of each target), TARGET_sources, TARGET_libs, common_libs,
+# tools_flags, verbs_flags.
 
 FUZZ_CXX = clang++
 FUZZ_CXXFLAGS = -O1 -g
@@ -14,7 +15,8 @@ FUZZ_SECONDS = 60
 FUZZ_TARGET = $(targets)
 
 flags = -std=c++20 -pthread -fsanitize=address,undefined -fno-sanitize-recover=undefined \
-	-fno-omit-frame-pointer -I$(top_srcdir)/src -I$(top_srcdir)/test -I$(top_srcdir)/tools $(tools_flags)
+	-fno-omit-frame-pointer -I$(top_srcdir)/src -I$(top_srcdir)/test -I$(top_srcdir)/tools \
+	$(tools_flags) $(verbs_flags)
 
 unknown = $(filter-out $(targets),$(FUZZ_TARGET))
 ifneq ($(unknown),)
@@ -39,7 +41,7 @@ objects_of = $(patsubst %.cc,fuzz/objects/%.o,$(filter %.cc,$(1)))
 define target_rule
 fuzz/$(1): $(call objects_of,$(common_sources) $($(1)_sources) test/fuzz/fuzzer_main.cc)
 	@echo '  FUZZLD  ' $$@
-	@$$(FUZZ_CXX) $$(FUZZ_CXXFLAGS) $$(flags) -fsanitize=fuzzer $$^ $($(1)_libs) -o $$@
+	@$$(FUZZ_CXX) $$(FUZZ_CXXFLAGS) $$(flags) -fsanitize=fuzzer $$^ $($(1)_libs) $(common_libs) -o $$@
 endef
 $(foreach target,$(targets),$(eval $(call target_rule,$(target))))
 

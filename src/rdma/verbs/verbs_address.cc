@@ -76,13 +76,15 @@ std::optional<VerbsAddress> VerbsAddress::parse(std::string_view text) {
   address.host = pieces[1];
   const char* const end = pieces[2].data() + pieces[2].size();
   const auto [stop, error] = std::from_chars(pieces[2].data(), end, address.port);
-  if (error != std::errc{} || stop != end || address.port == 0) return {};
+  // One spelling: without leading zeros.
+  if (error != std::errc{} || stop != end || pieces[2].starts_with('0')) return {};
   if (!parse_hex(pieces[3], address.instance) || !parse_hex(pieces[4], address.subnet_prefix)) return {};
   if (!socket_address(address.host, address.port)) return {};
   return address;
 }
 
 std::optional<SocketAddress> socket_address(const std::string& host, std::uint16_t port) noexcept {
+  if (host.find('\0') != std::string::npos) return {};  // inet_pton() would stop there.
   SocketAddress result;
   auto* const four = reinterpret_cast<sockaddr_in*>(&result.storage);
   if (inet_pton(AF_INET, host.c_str(), &four->sin_addr) == 1) {

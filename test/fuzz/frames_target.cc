@@ -1,0 +1,135 @@
+// What the verbs provider reads before anything else: frames from a connection, addresses from cards, and the user's
+// list of devices. Input: one byte says which, the rest is it.
+
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "fuzz/target.h"
+#include "rdma/verbs/fake_verbs.h"
+#include "rdma/verbs/frames.h"
+#include "rdma/verbs/port_selection.h"
+#include "rdma/verbs/verbs_address.h"
+
+namespace ch3_offload::fuzz {
+namespace {
+
+enum class What : std::uint8_t { kFrame, kRepairedFrame, kAddress, kDevices, kCount };
+
+constexpr std::uint32_t kMost24Bits = 0xFF'FFFF;
+
+void require_ranges(const Frame& frame) {
+  require(frame.magic == Frame::kMagic && frame.version == Frame::kVersion, "a frame is one of this version");
+  switch (frame.kind) {
+    case FrameKind::kIntroduce: {
+      // Whoever reads it as a string stays inside.
+      const std::size_t length = ::strnlen(frame.introduce.address.data(), frame.introduce.address.size());
+      require(length < frame.introduce.address.size(), "an address ends inside its field");
+      return;
+    }
+    case FrameKind::kRefuse:
+      require(frame.refuse.reason >= 1 && frame.refuse.reason <= 4, "a refusal has one of the reasons");
+      require(!describe(static_cast<Refusal>(frame.refuse.reason)).empty(), "a reason has a text");
+      return;
+    case FrameKind::kConnect: {
+      const ConnectBody& body = frame.connect;
+      require(body.link != 0, "links are numbered from 1");
+      require(body.queue_pair <= kMost24Bits && body.packet_sequence <= kMost24Bits, "24 bits are 24 bits");
+      require(body.mtu >= 1 && body.mtu <= 5 && body.rail == 0, "an MTU is one of verbs'");
+      require(body.limit >= body.received, "what has arrived had credit");
+      return;
+    }
+    case FrameKind::kReady:
+    case FrameKind::kPark: require(frame.link.link != 0, "links are numbered from 1"); return;
+    case FrameKind::kBye: return;
+    default: require(false, "there are six kinds of frames");
+  }
+}
+
+void check(std::span<const std::byte> bytes) {
+  Frame frame;
+  const FrameCheck verdict = check_frame(bytes, frame);
+  if (verdict == FrameCheck::kMalformed) return;
+  require(bytes.size() == sizeof frame && frame.magic == Frame::kMagic, "a frame has its length and magic");
+  require((verdict == FrameCheck::kVersion) == (frame.version != Frame::kVersion),
+          "the version is looked at");
+  if (verdict == FrameCheck::kVersion) return;
+  require_ranges(frame);
+  const auto again = std::as_bytes(std::span(&frame, 1));
+  require(std::memcmp(again.data(), bytes.data(), sizeof frame) == 0, "a frame is taken as it is");
+  Frame twice;
+  require(check_frame(again, twice) == FrameCheck::kValid, "what was taken once is taken again");
+}
+
+/// Random bytes behind a right beginning.
+void check_repaired(Input& input) {
+  Frame frame = make_frame(FrameKind{input.u8()});
+  const auto body = input.bytes(frame.bytes.size());
+  if (!body.empty()) std::memcpy(frame.bytes.data(), body.data(), body.size());
+  check(std::as_bytes(std::span(&frame, 1)));
+}
+
+void check_address(std::string_view text) {
+  const std::optional<VerbsAddress> address = VerbsAddress::parse(text);
+  if (!address) return;
+  require(address->to_string() == text, "an address is spelled in one way only");
+  require(text.size() <= VerbsAddress::kMostBytes && address->port != 0, "an address is in its ranges");
+  require(address->host.find('\0') == std::string::npos, "a host is text");
+  require(socket_address(address->host, address->port).has_value(), "an address can be connected to");
+  require(address->same_fabric(*address), "a process reaches itself");
+}
+
+void check_devices(std::string_view wanted) {
+  fake_verbs::DeviceConfig down{.name = "fake1"};
+  down.ports[0].state = IBV_PORT_DOWN;
+  fake_verbs::reset(
+      {.devices = {{.ports = {fake_verbs::ethernet_port(), fake_verbs::infiniband_port(7)}}, down},
+       .pump_interval = {}});
+  Result<VerbsPorts> ports = survey_verbs_ports(wanted);
+  if (ports.ok()) {
+    for (const VerbsPort& port : ports.value().usable) {
+      require(port.device == "fake0" && (port.port == 1 || port.port == 2), "a port is one that there is");
+      require(!port.to_string().empty() && !port.reason.empty(), "a port is described");
+    }
+    for (const std::string& line : ports.value().rejected) require(!line.empty(), "a refusal has a reason");
+  } else {
+    require(!ports.error().message.empty(), "an error says something");
+  }
+  require(fake_verbs::leaks().none() && fake_verbs::violations().empty(), "nothing is left behind");
+}
+
+void run(std::span<const std::byte> bytes) {
+  Input input(bytes);
+  const auto what = What{input.below(static_cast<std::uint8_t>(What::kCount))};
+  if (what == What::kRepairedFrame) return check_repaired(input);
+  const auto rest = input.rest();
+  if (what == What::kFrame) return check(rest);
+  const std::string_view text(reinterpret_cast<const char*>(rest.data()), rest.size());
+  what == What::kAddress ? check_address(text) : check_devices(text);
+}
+
+Seed seed(What what) { return Seed().u8(static_cast<std::uint8_t>(what)); }
+
+std::vector<Bytes> seeds() {
+  std::vector<Bytes> all;
+  for (std::uint8_t kind = 0; kind <= static_cast<std::uint8_t>(FrameKind::kEnd); ++kind) {
+    Frame frame = make_frame(FrameKind{kind});
+    frame.bytes[0] = std::byte{1};  // A link, a reason.
+    if (frame.kind == FrameKind::kConnect) frame.connect.mtu = 3;
+    all.push_back(seed(What::kFrame).bytes(std::as_bytes(std::span(&frame, 1))).done());
+    all.push_back(seed(What::kRepairedFrame).u8(kind).bytes(frame.bytes).done());
+  }
+  for (const char* text : {"verbs:1/r/127.0.0.1/4711/1f0c9a52be7d4e13/0000000000000000",
+                           "verbs:1/i/fe80::1/65535/ffffffffffffffff/fe80000000000000",
+                           "verbs:2/r/127.0.0.1/4711/1f0c9a52be7d4e13/0000000000000000"})
+    all.push_back(seed(What::kAddress).text(text).done());
+  for (const char* text :
+       {"", "fake0", "fake0:1:1", "fake0:2,fake1", "fake0:3:65535,fake2:1", "fake0:0", ":1"})
+    all.push_back(seed(What::kDevices).text(text).done());
+  return all;
+}
+
+const Target kTarget("frames", run, seeds);
+
+}  // namespace
+}  // namespace ch3_offload::fuzz
