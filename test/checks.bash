@@ -7,13 +7,14 @@ failed=0
 skipped=0
 prefix=
 # shellcheck disable=SC2034  # for those tests that take them
-mpich_source='' bench='' build='' programs=''
+mpich_source='' bench='' build='' programs='' tests='' long=''
 
-# Sets prefix, mpich_source, bench, build and programs from the options of these names.
+# Sets prefix, mpich_source, bench, build, programs and tests from the options of these names, and long (1) from --long.
 parse_check_options() {
   while (($# > 0)); do
     case $1 in
-      --prefix | --mpich-src | --bench | --build | --programs)
+      --long) long=1; shift ;;
+      --prefix | --mpich-src | --bench | --build | --programs | --tests)
         (($# > 1)) || { echo "${0##*/}: $1 needs a value" >&2; exit 2; }
         case $1 in
           --prefix) prefix=$(realpath "$2") ;;
@@ -21,11 +22,12 @@ parse_check_options() {
           --bench) bench=$(realpath "$2") ;;
           --build) build=$(realpath "$2") ;;
           --programs) programs=$(realpath "$2") ;;
+          --tests) tests=$(realpath "$2") ;;
         esac
         shift 2
         ;;
       *)
-        echo "${0##*/}: unknown option: $1 (takes --prefix, --mpich-src, --bench, --build, --programs)" >&2
+        echo "${0##*/}: unknown option: $1 (takes --prefix, --mpich-src, --bench, --build, --programs, --tests, --long)" >&2
         exit 2
         ;;
     esac

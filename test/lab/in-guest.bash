@@ -1,5 +1,5 @@
 # Sourced by the scripts that rdma-lab runs in a guest, one-node and two-nodes: what a check is, and what several need.
-# Uses: prefix, programs, build (from test/checks.bash).
+# Uses: prefix, programs, build, tests, long (from test/checks.bash).
 # shellcheck shell=bash
 
 # shellcheck source=test/checks.bash
@@ -77,4 +77,62 @@ hello() {
   cat "$work_dir/hello"
   sed -n 's/^hello.*; /note: /p' "$work_dir/hello"
   grep -q "^hello from $ranks ranks" "$work_dir/hello"
+}
+
+# over_verbs COMMAND...: with all messages over verbs, on the same node too.
+over_verbs() {
+  MPIR_CVAR_CH3_OFFLOAD_FABRIC=verbs "$@"
+}
+
+# A suite of build/test/verbs_lab_tests: lab_tests FILTER.
+lab_tests() {
+  local program=$build/test/verbs_lab_tests
+  [[ -x $program ]] || { echo "note: $program is not built"; return 77; }
+  "$program" --gtest_brief=1 --gtest_filter="$1"
+  echo "note: $("$program" --gtest_list_tests --gtest_filter="$1" | grep -c '^  ') tests"
+}
+
+# mpich_tests SECONDS OPTION...: programs of MPICH's own tests (mpich-programs has the options).
+mpich_tests() {
+  local seconds=$1 status=0
+  shift
+  [[ -n $tests ]] || { echo 'note: MPICH'"'"'s tests are not built (test/mpich/run-mpich-tests does)'; return 77; }
+  "$(dirname "${BASH_SOURCE[0]}")/mpich-programs" --tests "$tests" --seconds "$seconds" "$@" >"$work_dir/mpich" ||
+    status=$?
+  cat "$work_dir/mpich"
+  echo "note: $(tail -n 1 "$work_dir/mpich")"
+  return "$status"
+}
+
+# check_mpich_tests NAME LIST MPIEXEC_OPTION...: those that the file LIST beside this one names; with --long, all of pt2pt and coll
+# whose ranks do not need ages to take turns.
+check_mpich_tests() {
+  local name=$1 list
+  list=$(dirname "${BASH_SOURCE[0]}")/$2
+  shift 2
+  if [[ -n $long ]]; then
+    check "$name: all" 7200 mpich_tests 7100 --timeout 300 --max-ranks 8 -- "$@"
+  else
+    check "$name: some" 300 mpich_tests 280 --timeout 90 --select "$list" -- "$@"
+  fi
+}
+
+# Packets that this node has sent over rxe0.
+packets_sent() {
+  cat /sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts
+}
+
+# A long message: one announcement, one answer, one write with immediate. counted_rendezvous MPIEXEC_OPTION...
+counted_rendezvous() {
+  local before after
+  before=$(packets_sent)
+  mpiexec -n 2 "$@" "$programs/counted" 1048576 >"$work_dir/counted"
+  after=$(packets_sent)
+  cat "$work_dir/counted"
+  grep -qx 'sent_rendezvous:1,0' "$work_dir/counted"
+  grep -qx 'bulk_written:1,0' "$work_dir/counted"
+  ! grep -q 'bulk_bounced' "$work_dir/counted" || return 1
+  echo "note: $((after - before)) packets, MPI_Init to MPI_Finalize"
+  # 1 MiB in packets of 4096 bytes, and little else.
+  ((after - before >= 256 && after - before < 256 + 200))
 }

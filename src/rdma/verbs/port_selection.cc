@@ -1,6 +1,7 @@
 #include "rdma/verbs/port_selection.h"
 
 #include <arpa/inet.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -140,12 +141,17 @@ bool choose_gid(ibv_context* context, const ibv_port_attr& attributes, int wante
   return true;
 }
 
-std::string open_error(const char* name, int error_number) {
-  std::string text =
-      std::string(name) + ": cannot be opened: " + std::generic_category().message(error_number);
+/// Why a device cannot be opened. libibverbs says ENOENT, too, where its file is there and this user may not open it.
+Error open_error(ibv_device* device, int error_number) {
+  const std::string file = std::string("/dev/infiniband/") + device->dev_name;
+  if (error_number == ENOENT && ::access(file.c_str(), F_OK) == 0 && ::access(file.c_str(), R_OK | W_OK) != 0)
+    error_number = errno;
+  std::string text = std::string(ibv_get_device_name(device)) +
+                     ": cannot be opened: " + std::generic_category().message(error_number);
   if (error_number == EACCES || error_number == EPERM)
     text += " (this user needs read and write permission on /dev/infiniband/uverbs*)";
-  return text;
+  if (error_number == ENOENT) text += " (is there a " + file + "? A container may lack it)";
+  return {Status::kDeviceFailed, error_number, std::move(text)};
 }
 
 void survey_device(ibv_device* device, const Wish& wish, VerbsPorts& ports) {
@@ -157,7 +163,7 @@ void survey_device(ibv_device* device, const Wish& wish, VerbsPorts& ports) {
   errno = 0;
   const DeviceContext context(ibv_open_device(device));
   if (context == nullptr) {
-    ports.rejected.push_back(open_error(name, errno));
+    ports.rejected.push_back(open_error(device, errno).message);
     return;
   }
   ibv_device_attr limits{};
@@ -275,8 +281,11 @@ Result<DeviceContext> open_verbs_device(std::string_view name) {
     return Error{Status::kUnsupported, 0, "verbs: no RDMA device is called '" + std::string(name) + "'"};
   errno = 0;
   DeviceContext context(ibv_open_device(device));
-  if (context == nullptr)
-    return Error{Status::kDeviceFailed, errno, "verbs: " + open_error(ibv_get_device_name(device), errno)};
+  if (context == nullptr) {
+    Error error = open_error(device, errno);
+    error.message.insert(0, "verbs: ");
+    return error;
+  }
   return context;
 }
 

@@ -108,6 +108,9 @@ TEST_F(PortSelection, SaysWhyAPortIsOfNoUse) {
   devices({device});
   EXPECT_TRUE(contains(rejection(), "cannot be opened"));
   EXPECT_FALSE(contains(rejection(), "permission on"));
+  device.open_error = ENOENT;  // Where the file is there, too: test/lab has that.
+  devices({device});
+  EXPECT_TRUE(contains(rejection(), "is there a /dev/infiniband/"));
 }
 
 TEST_F(PortSelection, OnInfiniBandTheFirstGidCounts) {

@@ -43,7 +43,7 @@ class Party final : public Sink {
     while (!down_ && static_cast<int>(sources_.size()) < transfers) {
       const std::uint32_t transfer = next_transfer_++;
       Source& source = sources_[transfer];
-      source.data = Pattern(transfer).bytes(random.length_between(1, 256) << 12);
+      source.data = Pattern(transfer).bytes(random.length_between(1, 48) << 12);
       if (provider_.register_memory(source.data.data(), source.data.size(), Access::kRead, source.region) !=
           Status::kOk)
         ++errors_;
