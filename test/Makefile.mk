@@ -92,8 +92,9 @@ endif
 
 if HAVE_VERBS
 fuzz_frames_sources = test/fuzz/frames_target.cc
-fuzz_targets += frames
-test_fuzz_replay_SOURCES += $(fake_verbs_sources) $(fuzz_frames_sources)
+fuzz_verbs_sources = test/fuzz/verbs_target.cc
+fuzz_targets += frames verbs
+test_fuzz_replay_SOURCES += $(fake_verbs_sources) $(fuzz_frames_sources) $(fuzz_verbs_sources)
 test_fuzz_replay_CPPFLAGS += $(VERBS_CFLAGS)
 endif
 
@@ -108,6 +109,7 @@ fuzz fuzz-corpus: test/fuzz/replay
 	  ring_sources='$(fuzz_ring_sources)' \
 	  settings_sources='$(fuzz_settings_sources)' \
 	  trace_sources='$(fuzz_trace_sources) $(fuzz_trace_tools)' \
+	  verbs_sources='$(fuzz_verbs_sources) $(fake_verbs_sources)' \
 	  tools_flags='$(TOOLS_CFLAGS)' verbs_flags='$(VERBS_CFLAGS)' common_libs='$(VERBS_LIBS)' \
 	  trace_libs='$(TOOLS_LIBS)'
 
