@@ -33,8 +33,9 @@ std::uint64_t simulated_ns = 0;
 }  // namespace
 }  // namespace ch3_offload::fuzz
 
-/// Takes the C library's place, also for std::chrono: time-outs pass when an input says so.
-extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {
+/// Takes the C library's place, also for std::chrono (so it must be seen from outside of the program): time-outs pass when
+/// an input says so.
+extern "C" [[gnu::visibility("default")]] int clock_gettime(clockid_t clock, timespec* time) noexcept {
   using ch3_offload::fuzz::simulated_ns;
   if (clock != CLOCK_MONOTONIC || simulated_ns == 0)
     return static_cast<int>(::syscall(SYS_clock_gettime, clock, time));
