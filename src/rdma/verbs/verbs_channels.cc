@@ -350,8 +350,8 @@ void VerbsProvider::trouble(Peer& peer, bool is_lost) noexcept {
 }
 
 bool VerbsProvider::is_overdue(const Peer& peer) const noexcept {
-  return peer.lost_since_ns != 0 &&
-         patience_ns_ - peer.lost_since_ns > static_cast<std::uint64_t>(config_.peer_timeout_ms) * kMillisecondNs;
+  return peer.lost_since_ns != 0 && patience_ns_ - peer.lost_since_ns >
+                                        static_cast<std::uint64_t>(config_.peer_timeout_ms) * kMillisecondNs;
 }
 
 void VerbsProvider::tend_troubled(std::uint64_t now_ns) noexcept {

@@ -142,7 +142,8 @@ void VerbsProvider::bind(Peer& peer) noexcept {
   Link& link = peer.link;
   peer.has_remote = false;
   // The time that the peer took to answer, it may have computed.
-  if (peer.lost_since_ns != 0) peer.lost_since_ns += patience_ns_ - std::max(peer.proposed_at_ns, peer.lost_since_ns);
+  if (peer.lost_since_ns != 0)
+    peer.lost_since_ns += patience_ns_ - std::max(peer.proposed_at_ns, peer.lost_since_ns);
   if (!link.may_resume_at(peer.remote.received)) {
     log("verbs: peer %u lost messages that its device had acknowledged", index_of(peer.id));
     return start_dying(peer, Status::kPeerFailed);
@@ -309,7 +310,8 @@ void VerbsProvider::try_to_park(Peer& peer) noexcept {
   bury(peer);
   link.parked = true;
   if (peer.unfinished_write != kNoWrite) push_parts(peer);
-  if (peer.blocked && link.lacks_credit()) want_link(peer);  // Credit that the peer owes comes with a Connect.
+  if (peer.blocked && link.lacks_credit())
+    want_link(peer);  // Credit that the peer owes comes with a Connect.
 }
 
 /// The peer runs out of credit: doubles its window, as far as there are slots that nobody else has credit for.
