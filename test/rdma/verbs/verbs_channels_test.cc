@@ -729,18 +729,28 @@ TEST_F(VerbsChannels, EventsOfThePortAreLogged) {
 TEST_F(VerbsChannels, APoolThatRunsLowGrowsToItsBoundAndNoFurther) {
   VerbsConfig config;
   config.rail.most_receive_slots = 256;
+  config.rail.most_queue_pairs = 14;  // All are in use: no slots are kept for others' first credit.
   config.rail.slot_bytes = 512;
   for (const bool when_armed : {true, false}) {
     fake_verbs::Config fake;
     fake.limit_event_when_armed = when_armed;
-    make(13, config, fake);
-    for (std::uint32_t from = 1; from < 13; ++from) establish(from, 0);
+    make(15, config, fake);
+    for (std::uint32_t from = 1; from < 15; ++from) establish(from, 0);
     const std::size_t bound = (256 + 512) * 512;
-    for (int round = 0; round < 20; ++round) {
-      for (std::uint32_t from = 1; from < 13; ++from)
+    const auto fill_all = [&] {
+      for (std::uint32_t from = 1; from < 15; ++from)
         while (try_send(from, 0, Pattern(1).bytes(8)) == Status::kOk) {
         }
-      for (std::uint32_t from = 1; from < 13; ++from) poll(from);
+    };
+    for (int round = 0; round < 300; ++round) {  // The windows grow as far as they may.
+      fill_all();
+      poll_all();
+    }
+    for (int round = 0; round < 20; ++round) {
+      for (int i = 0; i < 3; ++i) {
+        fill_all();
+        for (std::uint32_t from = 1; from < 15; ++from) poll(from);
+      }
       at(0).poll(sink(0), 1);  // Far too slow: its receives run out.
       static_cast<void>(at(0).arm());
       at(0).poll(sink(0), 1);
