@@ -76,7 +76,7 @@ TEST(Settings, WrongTextsAreNamedWithTheirVariable) {
             "to adapt");
   EXPECT_EQ(said("_SEND_BUFFER", "64X"),
             "MPIR_CVAR_CH3_OFFLOAD_SEND_BUFFER=64X: it takes bytes from 0 to 1T; K, M, G and T may follow");
-  EXPECT_EQ(said("_FABRIC", "verbs"), "MPIR_CVAR_CH3_OFFLOAD_FABRIC=verbs: it takes auto or shm");
+  EXPECT_EQ(said("_FABRIC", "tcp"), "MPIR_CVAR_CH3_OFFLOAD_FABRIC=tcp: it takes auto, shm or verbs");
   EXPECT_NE(said("_SHM_RING_SIZE", "65537"), "");
 }
 
