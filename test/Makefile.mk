@@ -122,6 +122,7 @@ test_verbs_tests_SOURCES = \
 	$(fake_verbs_sources) \
 	test/rdma/contract_world.h \
 	test/rdma/provider_contract.h \
+	test/rdma/verbs/port_selection_test.cc \
 	test/rdma/verbs/verbs_contract_test.cc \
 	test/rdma/verbs/verbs_world.h
 test_verbs_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
