@@ -35,6 +35,7 @@ bool is_final(ibv_wc_status status) noexcept {
     case IBV_WC_RNR_RETRY_EXC_ERR:
     case IBV_WC_WR_FLUSH_ERR:
     case IBV_WC_RESP_TIMEOUT_ERR:
+    case IBV_WC_LOC_QP_OP_ERR:  // rxe's, while its network interface is down.
     case IBV_WC_FATAL_ERR:
     case IBV_WC_GENERAL_ERR: return false;
     default: return true;
