@@ -97,9 +97,8 @@ mpich_tests() {
   local seconds=$1 status=0
   shift
   [[ -n $tests ]] || { echo 'note: MPICH'"'"'s tests are not built (test/mpich/run-mpich-tests does)'; return 77; }
-  "$(dirname "${BASH_SOURCE[0]}")/mpich-programs" --tests "$tests" --seconds "$seconds" "$@" >"$work_dir/mpich" ||
+  "$(dirname "${BASH_SOURCE[0]}")/mpich-programs" --tests "$tests" --seconds "$seconds" "$@" | tee "$work_dir/mpich" ||
     status=$?
-  cat "$work_dir/mpich"
   echo "note: $(tail -n 1 "$work_dir/mpich")"
   return "$status"
 }

@@ -98,6 +98,8 @@ struct Config {
   /// So long a transfer is tried again before IBV_WC_RETRY_EXC_ERR (unless the queue pair's timeout is 0: for
   /// ever) or, unless its rnr_retry is 7, IBV_WC_RNR_RETRY_EXC_ERR.
   std::chrono::microseconds retry_timeout{200'000};
+  /// Of a send that finds its own port down. rxe: IBV_WC_LOC_QP_OP_ERR, which comes at once.
+  ibv_wc_status dead_port_status = IBV_WC_RETRY_EXC_ERR;
   std::chrono::microseconds transfer_delay{0};     ///< From post to delivery.
   std::chrono::microseconds acknowledge_delay{0};  ///< From delivery to the sender's completion.
   /// How often a thread of the fake tries again what could not go on. 0: no thread, later calls only.

@@ -83,7 +83,12 @@ void Network::expire(QueuePair& pair, Clock::time_point now) {
       fail(pair, IBV_WC_RETRY_EXC_ERR);
     }
   } else if (request.lost_since) {
-    if (pair.attributes.timeout != 0 && expired(*request.lost_since)) fail(pair, IBV_WC_RETRY_EXC_ERR);
+    const bool port_is_down = pair.owner->device->ports[pair.attributes.port_num - 1u].down;
+    if (port_is_down && config_.dead_port_status != IBV_WC_RETRY_EXC_ERR) {
+      fail(pair, config_.dead_port_status);
+    } else if (pair.attributes.timeout != 0 && expired(*request.lost_since)) {
+      fail(pair, IBV_WC_RETRY_EXC_ERR);
+    }
   } else if (request.not_ready_since && pair.attributes.rnr_retry != 7 && expired(*request.not_ready_since)) {
     fail(pair, IBV_WC_RNR_RETRY_EXC_ERR);
   }

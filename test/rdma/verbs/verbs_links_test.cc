@@ -104,6 +104,14 @@ TEST_F(VerbsLinks, ALinkThatGoesDownAndUpLosesNothing) {
   EXPECT_GT(links_lost(), 0u);
 }
 
+TEST_F(VerbsLinks, ADeviceThatCannotSendWhileItsPortIsDownLosesNothing) {
+  fake_verbs::Config fake = quick_fake();
+  fake.dead_port_status = IBV_WC_LOC_QP_OP_ERR;
+  make(2, {}, fake);
+  run_disturbed(6, 2000, 100, 100, [&](SeededRandom& random) { take_down_for_a_while(random); });
+  EXPECT_GT(links_lost(), 0u);
+}
+
 TEST_F(VerbsLinks, FaultsAtRandom) {
   for (std::uint64_t seed = 100; seed < 112; ++seed) {
     SeededRandom random(seed);
