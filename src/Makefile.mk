@@ -24,6 +24,8 @@ rdma_sources = \
 	src/rdma/status.h \
 	src/rdma/system_error.cc \
 	src/rdma/system_error.h \
+	src/rdma/verbs/verbs_address.cc \
+	src/rdma/verbs/verbs_address.h \
 	src/rdma/verbs/verbs_config.h
 
 if HAVE_VERBS
@@ -39,8 +41,6 @@ rdma_sources += \
 	src/rdma/verbs/rail.h \
 	src/rdma/verbs/slot_pool.cc \
 	src/rdma/verbs/slot_pool.h \
-	src/rdma/verbs/verbs_address.cc \
-	src/rdma/verbs/verbs_address.h \
 	src/rdma/verbs/verbs_channels.cc \
 	src/rdma/verbs/verbs_datapath.cc \
 	src/rdma/verbs/verbs_failures.cc \

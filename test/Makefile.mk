@@ -216,6 +216,7 @@ test_verbs_tests_SOURCES = \
 	test/rdma/verbs/frames_test.cc \
 	test/rdma/verbs/hostile_peer.h \
 	test/rdma/verbs/link_test.cc \
+	test/rdma/verbs/port_description_test.cc \
 	test/rdma/verbs/port_selection_test.cc \
 	test/rdma/verbs/rail_test.cc \
 	test/rdma/verbs/slot_pool_test.cc \

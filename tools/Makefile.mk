@@ -10,6 +10,8 @@ noinst_LIBRARIES = libtools.a
 libtools_a_SOURCES = \
 	tools/environment.cc \
 	tools/environment.h \
+	tools/info_choices.cc \
+	tools/info_choices.h \
 	tools/info_report.cc \
 	tools/info_report.h \
 	tools/json_writer.cc \

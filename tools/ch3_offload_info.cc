@@ -50,8 +50,8 @@ int run(int argc, char** argv) {
   for (const SettingState& state : environment.settings) {
     if (state.complaint) status = complain(*state.complaint);
   }
-  if (facts && !facts->shm_error.empty()) status = complain(facts->shm_error);
-  if (facts && !facts->event_error.empty()) status = complain("eventfd: " + facts->event_error);
+  if (!facts) return status;
+  for (const std::string& why : init_errors(environment, *facts)) status = complain(why);
   return status;
 }
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <string_view>
 
-#include "ch3_offload/wait_policy.h"
 #include "json_writer.h"
 #include "nic/wire.h"
 #include "rdma/shm/shm_connection.h"
@@ -22,12 +21,6 @@ std::uint64_t most_peers(std::uint64_t descriptors) noexcept {
   return descriptors < kOtherDescriptors ? 0 : (descriptors - kOtherDescriptors) / kDescriptorsPerPeer;
 }
 
-std::string in_units(std::size_t bytes) {
-  if (bytes >= (1U << 20) && bytes % (1U << 20) == 0) return fmt::format("{} MiB", bytes >> 20);
-  if (bytes >= (1U << 10) && bytes % (1U << 10) == 0) return fmt::format("{} KiB", bytes >> 10);
-  return fmt::format("{} bytes", bytes);
-}
-
 /// Why one process may or may not write into another's memory.
 std::string remote_copy_detail(const NodeFacts& facts) {
   std::string detail = facts.remote_copy_error.empty() ? "process_vm_writev to a sibling process works"
@@ -38,38 +31,62 @@ std::string remote_copy_detail(const NodeFacts& facts) {
   return detail;
 }
 
-Choice choose_bulk(const Environment& environment, const NodeFacts& facts) {
-  const std::string topic = "long messages";
-  const std::string_view setting = environment.config.shm_bulk;
-  const std::string said = fmt::format("MPIR_CVAR_CH3_OFFLOAD_SHM_BULK is {}", setting);
-  if (!facts.shm.write) return {topic, "copied through the ring by both sides", said};
-  if (!facts.remote_copy_error.empty())
-    return {topic, "copied through the ring by both sides",
-            "one process may not write into another's memory here"};
-  if (facts.shm.write_threshold_bytes == SIZE_MAX)
-    return {topic, "copied through the ring by both sides",
-            said + ", and one direct copy measured no faster here"};
-  return {topic,
-          fmt::format("one copy by process_vm_writev from {} on", in_units(facts.shm.write_threshold_bytes)),
-          setting == "auto" ? said + ", and from there it measured faster than the ring" : said};
+std::string locked_detail(const NodeFacts& facts) {
+  if (facts.locked_bytes == UINT64_MAX) return "no limit (RLIMIT_MEMLOCK)";
+  return fmt::format(
+      "{} (RLIMIT_MEMLOCK) for what is registered with an RDMA device; when that is used up, long "
+      "messages go through slots",
+      in_units(facts.locked_bytes));
 }
 
-Choice choose_waiting(const Environment& environment, const NodeFacts& facts) {
-  const std::int64_t spin_us = environment.config.spin_us;
-  const auto longest_us = [&](std::uint32_t processes) {
-    return static_cast<double>(WaitPolicy(spin_us, processes, facts.cores).spin_ns()) / 1000;
-  };
-  if (spin_us >= 0) {
-    return {"waiting", fmt::format("polls for at most {:g} us, then sleeps", longest_us(1)),
-            fmt::format("MPIR_CVAR_CH3_OFFLOAD_SPIN is {}", spin_us)};
-  }
-  return {"waiting",
-          fmt::format("polls for at most {:g} us, then sleeps; {:g} us with more than {} processes here",
-                      longest_us(facts.cores), longest_us(facts.cores + 1), facts.cores),
-          fmt::format("MPIR_CVAR_CH3_OFFLOAD_SPIN is -1: it adapts; this node has {} cores", facts.cores)};
+std::string verbs_detail(const NodeFacts& facts) {
+  if (facts.verbs_error) return facts.verbs_error->message;
+  return fmt::format("its queues and memory can be had on {}; connections are set up at {}",
+                     facts.used_port(), facts.verbs_host);
+}
+
+std::string port_detail(const VerbsPortDescription& port) {
+  if (!port.why_not.empty()) return port.why_not;
+  std::string detail =
+      fmt::format("{}, GID {}: {} ({})", port.link, port.gid_index, port.gid, port.gid_reason);
+  if (!port.address.empty()) detail += ", address " + port.address;
+  if (port.rate_gbit != 0) detail += fmt::format(", {} Gbit/s", port.rate_gbit);
+  return detail +
+         fmt::format(", MTU {}, messages up to {}", port.mtu_bytes, in_units(port.max_message_bytes));
+}
+
+/// Rows of name, yes or NO, and detail.
+std::string render_findings(const std::vector<Finding>& findings) {
+  TextTable table({"", "", ""});
+  for (const Finding& finding : findings)
+    table.add({finding.name, finding.usable ? "yes" : "NO", finding.detail});
+  const std::string rows = table.render(2);
+  return rows.substr(rows.find('\n') + 1);  // Without the titles' line.
 }
 
 std::string shown(const std::string& value) { return value.empty() ? "(none)" : value; }
+
+void write_port(JsonWriter& json, const VerbsPortDescription& port) {
+  json.begin_object();
+  json.field("name", port.name);
+  json.field("usable", port.why_not.empty());
+  json.field("wanted", port.wanted);
+  json.field("used", !port.why_used.empty());
+  if (!port.why_used.empty()) json.field("why_used", port.why_used);
+  if (!port.why_not.empty()) {
+    json.field("why_not", port.why_not);
+  } else {
+    json.field("link", port.link);
+    json.field("gid_index", port.gid_index);
+    json.field("gid", port.gid);
+    json.field("gid_reason", port.gid_reason);
+    json.field("address", port.address);
+    json.field("rate_gbit", port.rate_gbit);
+    json.field("mtu_bytes", port.mtu_bytes);
+    json.field("max_message_bytes", port.max_message_bytes);
+  }
+  json.end();
+}
 
 std::string state_of(const SettingState& state) {
   if (state.complaint) return "WRONG";
@@ -94,21 +111,19 @@ std::vector<Finding> findings(const NodeFacts& facts) {
                    fmt::format("{} (hard limit of RLIMIT_NOFILE): enough for {} peers on this node",
                                facts.descriptors, peers)});
   found.push_back({"cores", true, fmt::format("{}", facts.cores)});
+  found.push_back({"verbs provider", !facts.verbs_error, verbs_detail(facts)});
+  const bool lacks_memory = facts.verbs_error && facts.verbs_error->status == Status::kNoMemory;
+  found.push_back({"locked memory", facts.locked_bytes == UINT64_MAX || !lacks_memory, locked_detail(facts)});
   return found;
 }
 
-std::vector<Choice> choices(const Environment& environment, const NodeFacts& facts) {
-  if (!facts.shm_error.empty()) return {};
-  const auto eager = static_cast<std::size_t>(environment.config.eager_limit_bytes);
-  const std::size_t slot = facts.shm.max_slot_bytes - sizeof(wire::EagerHeader);
-  return {{"provider", "shm", "it is the only one in this build"},
-          {"short messages",
-           fmt::format("up to {} in one slot, up to {} eager", in_units(eager < slot ? eager : slot),
-                       in_units(eager)),
-           fmt::format("ring of {}; MPIR_CVAR_CH3_OFFLOAD_EAGER_LIMIT is {}",
-                       in_units(static_cast<std::size_t>(environment.config.shm_ring_bytes)), eager)},
-          choose_bulk(environment, facts),
-          choose_waiting(environment, facts)};
+std::vector<Finding> port_findings(const NodeFacts& facts) {
+  std::vector<Finding> found;
+  for (const VerbsPortDescription& port : facts.verbs_ports) {
+    found.push_back({port.name, port.why_not.empty(), port_detail(port)});
+    if (!port.wanted) found.back().detail += "; not one of MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE";
+  }
+  return found;
 }
 
 std::string render_text(const Environment& environment, const NodeFacts* facts) {
@@ -123,14 +138,13 @@ std::string render_text(const Environment& environment, const NodeFacts* facts) 
     text += fmt::format("  note: {} is set, but there is no such setting\n", name);
   if (facts == nullptr) return text;
 
-  text += "\nThis node\n";
-  TextTable node({"", "", ""});
-  for (const Finding& finding : findings(*facts))
-    node.add({finding.name, finding.usable ? "yes" : "NO", finding.detail});
-  const std::string rows = node.render(2);
-  text += rows.substr(rows.find('\n') + 1);  // Without the titles' line.
+  text += "\nThis node\n" + render_findings(findings(*facts));
+  if (!facts->verbs_ports.empty())
+    text += "\nRDMA ports, best first\n" + render_findings(port_findings(*facts));
 
   text += "\nWhat would be chosen\n";
+  for (const std::string& why : init_errors(environment, *facts))
+    text += fmt::format("  nothing: MPI_Init would fail: {}\n", why);
   for (const Choice& choice : choices(environment, *facts))
     text += fmt::format("  {}: {}\n      because {}\n", choice.topic, choice.choice, choice.why);
   return text;
@@ -170,6 +184,9 @@ int write_json(const Environment& environment, const NodeFacts* facts, std::FILE
       json.field("detail", finding.detail);
       json.end();
     }
+    json.end();
+    json.begin_array("rdma_ports");
+    for (const VerbsPortDescription& port : facts->verbs_ports) write_port(json, port);
     json.end();
     json.begin_array("choices");
     for (const Choice& choice : choices(environment, *facts)) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "environment.h"
+#include "info_choices.h"
 #include "node_probe.h"
 
 namespace ch3_offload {
@@ -19,13 +20,8 @@ struct Finding {
 };
 std::vector<Finding> findings(const NodeFacts& facts);
 
-/// One thing that the library decides by itself.
-struct Choice {
-  std::string topic;
-  std::string choice;
-  std::string why;
-};
-std::vector<Choice> choices(const Environment& environment, const NodeFacts& facts);
+/// The ports of RDMA devices, best first.
+std::vector<Finding> port_findings(const NodeFacts& facts);
 
 /// `facts` is null when a setting is wrong: then the node was not looked at.
 std::string render_text(const Environment& environment, const NodeFacts* facts);

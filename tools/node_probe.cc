@@ -12,9 +12,10 @@
 
 #include "ch3_offload/settings.h"
 #include "ch3_offload/wait_policy.h"
-#include "rdma/shm/bulk_copy.h"
 #include "rdma/file_descriptor.h"
+#include "rdma/shm/bulk_copy.h"
 #include "rdma/shm/shm_provider.h"
+#include "rdma/verbs/verbs_address.h"
 
 namespace ch3_offload {
 namespace {
@@ -76,19 +77,7 @@ int probe_remote_copy() {
   return answer;
 }
 
-}  // namespace
-
-NodeFacts probe_node(const ch3_offload_config_t& config) {
-  NodeFacts facts;
-  facts.cores = cores_of_node();
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) facts.descriptors = limit.rlim_max;
-  facts.event_error = probe_events();
-  if (const int error_number = probe_remote_copy(); error_number != 0)
-    facts.remote_copy_error = error_number < 0 ? "the attempt was killed" : describe(error_number);
-  facts.ptrace_scope = read_number("/proc/sys/kernel/yama/ptrace_scope");
-  facts.seccomp = read_number("/proc/self/status", "Seccomp:");
-
+void probe_shm(const ch3_offload_config_t& config, NodeFacts& facts) {
   ShmConfig shm;
   shm.ring_bytes = static_cast<std::size_t>(config.shm_ring_bytes);
   shm.bulk = bulk_method(config.shm_bulk);
@@ -99,6 +88,42 @@ NodeFacts probe_node(const ch3_offload_config_t& config) {
   } else {
     facts.shm_error = provider.error().message;
   }
+}
+
+void probe_verbs(const ch3_offload_config_t& config, NodeFacts& facts) {
+  facts.verbs_ports = describe_verbs_ports(config.verbs_device);
+  auto provider = make_verbs_provider(verbs_config(config));
+  if (provider.ok()) {
+    if (const auto address = VerbsAddress::parse(provider.value()->local_address()))
+      facts.verbs_host = address->host;
+    facts.verbs = provider.value()->capabilities();
+  } else {
+    facts.verbs_error = provider.error();
+  }
+}
+
+}  // namespace
+
+std::string NodeFacts::used_port() const {
+  for (const VerbsPortDescription& port : verbs_ports)
+    if (!port.why_used.empty()) return port.name;
+  return {};
+}
+
+NodeFacts probe_node(const ch3_offload_config_t& config) {
+  NodeFacts facts;
+  facts.cores = cores_of_node();
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) facts.descriptors = limit.rlim_max;
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    facts.locked_bytes = limit.rlim_cur;
+  facts.event_error = probe_events();
+  if (const int error_number = probe_remote_copy(); error_number != 0)
+    facts.remote_copy_error = error_number < 0 ? "the attempt was killed" : describe(error_number);
+  facts.ptrace_scope = read_number("/proc/sys/kernel/yama/ptrace_scope");
+  facts.seccomp = read_number("/proc/self/status", "Seccomp:");
+  probe_shm(config, facts);
+  probe_verbs(config, facts);
   return facts;
 }
 

@@ -6,9 +6,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ch3_offload/ch3_offload.h"
 #include "rdma/provider.h"
+#include "rdma/status.h"
+#include "rdma/verbs/verbs_config.h"
 
 namespace ch3_offload {
 
@@ -22,9 +25,17 @@ struct NodeFacts {
   std::string shm_error;            ///< Why the shm provider cannot be made. Empty: it can.
   std::string shm_address;          ///< Its address.
   Capabilities shm{};               ///< Valid when shm_error is empty.
+  std::uint64_t locked_bytes = UINT64_MAX;  ///< RLIMIT_MEMLOCK; UINT64_MAX: no limit.
+  std::vector<VerbsPortDescription> verbs_ports;
+  std::optional<Error> verbs_error;  ///< Why the verbs provider cannot be made. Nothing: it can.
+  std::string verbs_host;            ///< Where it sets up connections, an IP address.
+  Capabilities verbs{};              ///< Valid when there is no verbs_error.
+
+  /// Name of the RDMA port that goes first. Empty: none can be used.
+  std::string used_port() const;
 };
 
-/// Makes a provider as `config` (valid) asks for, and two short-lived child processes. Takes some milliseconds.
+/// Makes each provider as `config` (valid) asks for it, and two short-lived child processes. Takes some milliseconds.
 NodeFacts probe_node(const ch3_offload_config_t& config);
 
 }  // namespace ch3_offload

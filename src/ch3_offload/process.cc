@@ -97,16 +97,10 @@ std::optional<Error> Process::make_shm(const ch3_offload_config_t& config) {
 }
 
 std::optional<Error> Process::make_verbs(const ch3_offload_config_t& config) {
-  VerbsConfig verbs;
+  VerbsConfig verbs = verbs_config(config);
   verbs.self = self_;
   std::memcpy(verbs.job_secret.data(), config.secret, sizeof config.secret);
   verbs.peer_limit = config.job_size;
-  verbs.device = config.verbs_device;
-  verbs.interface = config.network_interface;
-  verbs.rail.most_receive_slots =
-      static_cast<std::uint32_t>(static_cast<std::size_t>(config.verbs_pool_bytes) / verbs.rail.slot_bytes);
-  verbs.rail.most_queue_pairs = static_cast<std::uint32_t>(config.verbs_queue_pairs);
-  verbs.peer_timeout_ms = static_cast<int>(config.peer_timeout_s) * 1000;
   verbs.log = &Process::log_line;
   verbs.log_context = this;
   Result<std::unique_ptr<Provider>> provider = make_verbs_provider(verbs);

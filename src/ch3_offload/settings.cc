@@ -206,6 +206,17 @@ BulkMethod bulk_method(std::string_view word) noexcept {
   return BulkMethod::kAutomatic;
 }
 
+VerbsConfig verbs_config(const ch3_offload_config_t& config) {
+  VerbsConfig verbs;
+  verbs.device = config.verbs_device;
+  verbs.interface = config.network_interface;
+  verbs.rail.most_receive_slots =
+      static_cast<std::uint32_t>(static_cast<std::size_t>(config.verbs_pool_bytes) / verbs.rail.slot_bytes);
+  verbs.rail.most_queue_pairs = static_cast<std::uint32_t>(config.verbs_queue_pairs);
+  verbs.peer_timeout_ms = static_cast<int>(config.peer_timeout_s) * 1000;
+  return verbs;
+}
+
 std::optional<std::int64_t> parse_size(std::string_view text) noexcept {
   if (text.empty() || text[0] < '0' || text[0] > '9') return {};
   std::int64_t value = 0;

@@ -15,6 +15,7 @@
 
 #include "ch3_offload/ch3_offload.h"
 #include "rdma/shm/bulk_copy.h"
+#include "rdma/verbs/verbs_config.h"
 
 namespace ch3_offload {
 
@@ -57,6 +58,9 @@ std::string to_string(const Setting& setting, const ch3_offload_config_t& config
 
 /// What a word of MPIR_CVAR_CH3_OFFLOAD_SHM_BULK stands for.
 BulkMethod bulk_method(std::string_view word) noexcept;
+
+/// What the settings ask of the verbs provider. Who the process is, and who listens to it, the caller fills in.
+VerbsConfig verbs_config(const ch3_offload_config_t& config);
 
 /// "64M" and the like. Nothing: not a size, or it does not fit.
 std::optional<std::int64_t> parse_size(std::string_view text) noexcept;

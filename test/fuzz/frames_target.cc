@@ -91,7 +91,8 @@ void check_devices(std::string_view wanted) {
       require(port.device == "fake0" && (port.port == 1 || port.port == 2), "a port is one that there is");
       require(!port.to_string().empty() && !port.reason.empty(), "a port is described");
     }
-    for (const std::string& line : ports.value().rejected) require(!line.empty(), "a refusal has a reason");
+    for (const RejectedPort& port : ports.value().rejected)
+      require(!port.name.empty() && !port.why.empty(), "a refusal has a reason");
   } else {
     require(!ports.error().message.empty(), "an error says something");
   }

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "environment.h"
 #include "info_report.h"
@@ -41,6 +43,30 @@ NodeFacts good_node() {
   facts.shm.max_slot_bytes = 32760;
   facts.shm.write = true;
   facts.shm.write_threshold_bytes = 65536;
+  facts.verbs_ports = {{.name = "mlx5_0:1",
+                        .why_used = "it is the only usable one",
+                        .link = "RoCE v2",
+                        .gid_index = 3,
+                        .gid = "::ffff:10.9.0.1",
+                        .gid_reason = "RoCE v2 with an IPv4 address",
+                        .address = "10.9.0.1",
+                        .rate_gbit = 100,
+                        .mtu_bytes = 4096,
+                        .max_message_bytes = 1u << 30},
+                       {.name = "mlx5_1:1", .why_not = "the port is down"}};
+  facts.verbs_host = "10.9.0.1";
+  facts.verbs.name = "verbs";
+  facts.verbs.max_slot_bytes = 8160;
+  facts.verbs.write = true;
+  facts.verbs.write_threshold_bytes = 16384;
+  return facts;
+}
+
+/// One that has no RDMA device.
+NodeFacts node_without_rdma() {
+  NodeFacts facts = good_node();
+  facts.verbs_ports.clear();
+  facts.verbs_error = Error{Status::kUnsupported, 0, "verbs: this node has no usable RDMA port"};
   return facts;
 }
 
@@ -119,22 +145,127 @@ TEST(Findings, ABrokenProviderSaysWhy) {
   EXPECT_FALSE(finding(facts, "shm provider").usable);
   EXPECT_EQ(finding(facts, "shm provider").detail, facts.shm_error);
   EXPECT_TRUE(choices(read_environment(), facts).empty());
+  EXPECT_EQ(init_errors(read_environment(), facts), std::vector<std::string>{facts.shm_error});
+}
+
+TEST(Findings, VerbsSaysWhatItUsesOrWhatIsMissing) {
+  EXPECT_EQ(finding(good_node(), "verbs provider").detail,
+            "its queues and memory can be had on mlx5_0:1; connections are set up at 10.9.0.1");
+  const Finding none = finding(node_without_rdma(), "verbs provider");
+  EXPECT_FALSE(none.usable);
+  EXPECT_EQ(none.detail, "verbs: this node has no usable RDMA port");
+}
+
+TEST(Findings, LockedMemoryIsWrongOnlyWhereItIsMissing) {
+  NodeFacts facts = good_node();
+  EXPECT_EQ(finding(facts, "locked memory").detail, "no limit (RLIMIT_MEMLOCK)");
+  facts.locked_bytes = 64 << 10;
+  EXPECT_TRUE(finding(facts, "locked memory").usable);
+  EXPECT_TRUE(finding(facts, "locked memory").detail.starts_with("64 KiB (RLIMIT_MEMLOCK)"));
+  facts.verbs_error = Error{Status::kNoMemory, ENOMEM, "verbs: registering 524288 bytes failed"};
+  EXPECT_FALSE(finding(facts, "locked memory").usable);
+  facts.locked_bytes = UINT64_MAX;
+  EXPECT_TRUE(finding(facts, "locked memory").usable);
+}
+
+TEST(PortFindings, TellWhatAPortHasOrWhyItIsNotUsed) {
+  NodeFacts facts = good_node();
+  auto found = port_findings(facts);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_TRUE(found[0].usable);
+  EXPECT_EQ(found[0].detail,
+            "RoCE v2, GID 3: ::ffff:10.9.0.1 (RoCE v2 with an IPv4 address), address 10.9.0.1, 100 Gbit/s, "
+            "MTU 4096, messages up to 1 GiB");
+  EXPECT_FALSE(found[1].usable);
+  EXPECT_EQ(found[1].detail, "the port is down");
+  facts.verbs_ports[1].wanted = false;
+  found = port_findings(facts);
+  EXPECT_EQ(found[1].detail, "the port is down; not one of MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE");
+  EXPECT_NE(render_text(read_environment(), &facts).find("RDMA ports, best first\n  mlx5_0:1  yes  RoCE v2"),
+            std::string::npos);
+}
+
+TEST(PortFindings, NoPortsNoSection) {
+  const NodeFacts facts = node_without_rdma();
+  EXPECT_EQ(render_text(read_environment(), &facts).find("RDMA ports"), std::string::npos);
+}
+
+TEST(Choices, AutoIsSharedMemoryWithinANodeAndVerbsBetweenNodes) {
+  const Environment environment = read_environment();
+  EXPECT_EQ(choice(environment, good_node(), "within a node").choice, "shm");
+  EXPECT_EQ(choice(environment, good_node(), "between nodes").choice, "verbs on mlx5_0:1");
+  EXPECT_EQ(choice(environment, good_node(), "RDMA port").why, "it is the only usable one");
+  EXPECT_EQ(choice(environment, good_node(), "long messages, verbs").choice, "RDMA write from 16 KiB on");
+  EXPECT_TRUE(init_errors(environment, good_node()).empty());
+}
+
+TEST(Choices, AutoWithoutRdmaIsNoError) {
+  const Environment environment = read_environment();
+  const NodeFacts facts = node_without_rdma();
+  EXPECT_TRUE(init_errors(environment, facts).empty());
+  EXPECT_EQ(choice(environment, facts, "within a node").choice, "shm");
+  EXPECT_EQ(choice(environment, facts, "between nodes").choice,
+            "nothing; a job that has other nodes is warned");
+  EXPECT_EQ(choice(environment, facts, "between nodes").why,
+            "MPIR_CVAR_CH3_OFFLOAD_FABRIC is auto, and verbs: this node has no usable RDMA port");
+  for (const Choice& one : choices(environment, facts)) EXPECT_NE(one.topic, "RDMA port");
+}
+
+TEST(Choices, FabricShmLeavesVerbsOut) {
+  const Variable set("MPIR_CVAR_CH3_OFFLOAD_FABRIC", "shm");
+  const Environment environment = read_environment();
+  EXPECT_EQ(choice(environment, good_node(), "between nodes").choice, "nothing");
+  EXPECT_EQ(choice(environment, good_node(), "between nodes").why, "MPIR_CVAR_CH3_OFFLOAD_FABRIC is shm");
+  for (const Choice& one : choices(environment, good_node())) EXPECT_NE(one.topic, "RDMA port");
+}
+
+TEST(Choices, FabricVerbsNeedsVerbsAndNoSharedMemory) {
+  const Variable set("MPIR_CVAR_CH3_OFFLOAD_FABRIC", "verbs");
+  const Environment environment = read_environment();
+  NodeFacts facts = good_node();
+  facts.shm_error = "shm: memfd_create failed: Function not implemented";
+  EXPECT_TRUE(init_errors(environment, facts).empty());
+  EXPECT_EQ(choice(environment, facts, "within a node").choice, "verbs on mlx5_0:1");
+  for (const Choice& one : choices(environment, facts)) EXPECT_NE(one.topic, "long messages, shm");
+
+  facts = node_without_rdma();
+  EXPECT_EQ(init_errors(environment, facts),
+            std::vector<std::string>{"verbs: this node has no usable RDMA port"});
+  EXPECT_TRUE(choices(environment, facts).empty());
+  EXPECT_NE(render_text(environment, &facts).find("MPI_Init would fail: verbs: this node has no usable"),
+            std::string::npos);
+}
+
+TEST(Choices, TheSettingsThatDecideAreNamed) {
+  NodeFacts facts = good_node();
+  EXPECT_EQ(choice(read_environment(), facts, "connections").choice, "set up over TCP at 10.9.0.1");
+  EXPECT_EQ(choice(read_environment(), facts, "connections").why, "it is the RDMA port's own address");
+  facts.verbs_ports[0].address = "";
+  EXPECT_NE(choice(read_environment(), facts, "connections").why.find("no IP address of its own"),
+            std::string::npos);
+  const Variable interface("MPIR_CVAR_CH3_OFFLOAD_INTERFACE", "eth0");
+  EXPECT_EQ(choice(read_environment(), facts, "connections").why, "MPIR_CVAR_CH3_OFFLOAD_INTERFACE is eth0");
+  const Variable device("MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE", "mlx5_0:1");
+  facts.verbs_ports[0].why_used = "it is the first usable one of those asked for";
+  EXPECT_EQ(choice(read_environment(), facts, "RDMA port").why,
+            "it is the first usable one of those asked for; MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE is mlx5_0:1");
 }
 
 TEST(Choices, LongMessagesFollowTheSettingTheNodeAndTheMeasurement) {
   const Environment standard = read_environment();
   NodeFacts facts = good_node();
-  EXPECT_EQ(choice(standard, facts, "long messages").choice, "one copy by process_vm_writev from 64 KiB on");
+  EXPECT_EQ(choice(standard, facts, "long messages, shm").choice,
+            "one copy by process_vm_writev from 64 KiB on");
   facts.shm.write_threshold_bytes = SIZE_MAX;
-  EXPECT_NE(choice(standard, facts, "long messages").why.find("no faster"), std::string::npos);
+  EXPECT_NE(choice(standard, facts, "long messages, shm").why.find("no faster"), std::string::npos);
   facts = good_node();
   facts.remote_copy_error = "Operation not permitted";
-  EXPECT_EQ(choice(standard, facts, "long messages").choice, "copied through the ring by both sides");
+  EXPECT_EQ(choice(standard, facts, "long messages, shm").choice, "copied through the ring by both sides");
 
   const Variable set("MPIR_CVAR_CH3_OFFLOAD_SHM_BULK", "stream");
   facts = good_node();
   facts.shm.write = false;
-  EXPECT_EQ(choice(read_environment(), facts, "long messages").why,
+  EXPECT_EQ(choice(read_environment(), facts, "long messages, shm").why,
             "MPIR_CVAR_CH3_OFFLOAD_SHM_BULK is stream");
 }
 
@@ -147,7 +278,7 @@ TEST(Choices, WaitingFollowsCoresOrTheSetting) {
 
 TEST(Choices, ASmallEagerLimitBoundsTheSlotToo) {
   const Variable set("MPIR_CVAR_CH3_OFFLOAD_EAGER_LIMIT", "100");
-  EXPECT_EQ(choice(read_environment(), good_node(), "short messages").choice,
+  EXPECT_EQ(choice(read_environment(), good_node(), "short messages, shm").choice,
             "up to 100 bytes in one slot, up to 100 bytes eager");
 }
 

@@ -11,6 +11,8 @@
 #include <optional>
 #include <system_error>
 
+#include "rdma/verbs/verbs_config.h"
+
 namespace ch3_offload {
 namespace {
 
@@ -50,6 +52,12 @@ std::optional<Wish> parse_wish(std::string_view text) {
     wish.gid_index = *gid;
   }
   return wish;
+}
+
+std::string to_text(int family, const std::uint8_t* address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  inet_ntop(family, address, text, sizeof text);
+  return text;
 }
 
 bool is_zero(const ibv_gid& gid) noexcept {
@@ -137,53 +145,55 @@ bool choose_gid(ibv_context* context, const ibv_port_attr& attributes, int wante
   if (wanted_index >= 0)
     port.reason = "asked for";
   else
-    port.reason = port.ethernet ? gid_reason(best) : "InfiniBand";
+    port.reason = port.ethernet ? gid_reason(best) : "the first one";
   return true;
 }
 
 /// Why a device cannot be opened. libibverbs says ENOENT, too, where its file is there and this user may not open it.
-Error open_error(ibv_device* device, int error_number) {
+std::string open_error(ibv_device* device, int error_number) {
   const std::string file = std::string("/dev/infiniband/") + device->dev_name;
   if (error_number == ENOENT && ::access(file.c_str(), F_OK) == 0 && ::access(file.c_str(), R_OK | W_OK) != 0)
     error_number = errno;
-  std::string text = std::string(ibv_get_device_name(device)) +
-                     ": cannot be opened: " + std::generic_category().message(error_number);
+  std::string text = "cannot be opened: " + std::generic_category().message(error_number);
   if (error_number == EACCES || error_number == EPERM)
     text += " (this user needs read and write permission on /dev/infiniband/uverbs*)";
   if (error_number == ENOENT) text += " (is there a " + file + "? A container may lack it)";
-  return {Status::kDeviceFailed, error_number, std::move(text)};
+  return text;
+}
+
+std::string port_name(std::string_view device, int number) {
+  return std::string(device) + ":" + std::to_string(number);
 }
 
 void survey_device(ibv_device* device, const Wish& wish, VerbsPorts& ports) {
   const char* const name = ibv_get_device_name(device);
   if (device->transport_type == IBV_TRANSPORT_IWARP) {
-    ports.rejected.push_back(std::string(name) + ": iWARP has no RDMA write with immediate");
+    ports.rejected.push_back({name, "iWARP has no RDMA write with immediate"});
     return;
   }
   errno = 0;
   const DeviceContext context(ibv_open_device(device));
   if (context == nullptr) {
-    ports.rejected.push_back(open_error(device, errno).message);
+    ports.rejected.push_back({name, open_error(device, errno)});
     return;
   }
   ibv_device_attr limits{};
   if (ibv_query_device(context.get(), &limits) != 0) {
-    ports.rejected.push_back(std::string(name) + ": does not tell its limits");
+    ports.rejected.push_back({name, "does not tell its limits"});
     return;
   }
   if (wish.port > limits.phys_port_cnt)
-    ports.rejected.push_back(std::string(name) + ":" + std::to_string(wish.port) + ": the device has " +
-                             std::to_string(limits.phys_port_cnt) + " port(s)");
+    ports.rejected.push_back(
+        {port_name(name, wish.port), "the device has " + std::to_string(limits.phys_port_cnt) + " port(s)"});
   for (int number = 1; number <= limits.phys_port_cnt; ++number) {
     if (wish.port != 0 && wish.port != number) continue;
-    const std::string where = std::string(name) + ":" + std::to_string(number) + ": ";
     ibv_port_attr attributes{};
     if (ibv_query_port(context.get(), static_cast<std::uint8_t>(number), &attributes) != 0) {
-      ports.rejected.push_back(where + "does not tell its state");
+      ports.rejected.push_back({port_name(name, number), "does not tell its state"});
       continue;
     }
     if (attributes.state != IBV_PORT_ACTIVE) {
-      ports.rejected.push_back(where + why_not_active(attributes.state));
+      ports.rejected.push_back({port_name(name, number), why_not_active(attributes.state)});
       continue;
     }
     VerbsPort port;
@@ -198,8 +208,41 @@ void survey_device(ibv_device* device, const Wish& wish, VerbsPorts& ports) {
     if (choose_gid(context.get(), attributes, wish.gid_index, port, why))
       ports.usable.push_back(std::move(port));
     else
-      ports.rejected.push_back(where + why);
+      ports.rejected.push_back({port_name(name, number), why});
   }
+}
+
+/// The fastest first; among equals InfiniBand, then by name.
+bool is_better(const VerbsPort& a, const VerbsPort& b) noexcept {
+  if (a.rate_gbit != b.rate_gbit) return a.rate_gbit > b.rate_gbit;
+  if (a.ethernet != b.ethernet) return !a.ethernet;
+  return a.device != b.device ? a.device < b.device : a.port < b.port;
+}
+
+/// Why the first of `usable` is that, in the words of is_better().
+std::string why_first(const std::vector<VerbsPort>& usable, bool is_asked_for) {
+  if (is_asked_for) return "it is the first usable one of those asked for";
+  if (usable.size() == 1) return "it is the only usable one";
+  const VerbsPort& first = usable[0];
+  const VerbsPort& second = usable[1];
+  if (first.rate_gbit != second.rate_gbit) return "it is the fastest usable one";
+  const std::string equal = "it is as fast as " + port_name(second.device, second.port);
+  if (first.ethernet != second.ethernet) return equal + ", and InfiniBand goes before RoCE";
+  return equal + ", and its name is the first";
+}
+
+VerbsPortDescription describe(const VerbsPort& port) {
+  VerbsPortDescription one;
+  one.name = port_name(port.device, port.port);
+  one.link = port.link();
+  one.gid_index = port.gid_index;
+  one.gid = to_text(AF_INET6, port.gid.raw);
+  one.gid_reason = port.reason;
+  one.address = port.network_address();
+  one.rate_gbit = port.rate_gbit;
+  one.mtu_bytes = 128u << port.mtu;  // IBV_MTU_256 is 1.
+  one.max_message_bytes = port.max_message_bytes;
+  return one;
 }
 
 struct DeviceList {
@@ -230,20 +273,15 @@ struct DeviceList {
 
 std::string VerbsPort::to_string() const {
   std::string text = device + ":" + std::to_string(port) + ":" + std::to_string(gid_index);
-  text += !ethernet ? " (InfiniBand" : gid_is_roce_v2 ? " (RoCE v2" : " (RoCE v1";
+  text += std::string(" (") + link();
   if (const std::string address = network_address(); !address.empty()) text += ", " + address;
   if (rate_gbit != 0) text += ", " + std::to_string(rate_gbit) + " Gbit/s";
   return text + ")";
 }
 
 std::string VerbsPort::network_address() const {
-  char text[INET6_ADDRSTRLEN] = "";
   if (!ethernet || is_link_local(gid)) return {};
-  if (is_ipv4(gid))
-    inet_ntop(AF_INET, gid.raw + 12, text, sizeof text);
-  else
-    inet_ntop(AF_INET6, gid.raw, text, sizeof text);
-  return text;
+  return is_ipv4(gid) ? to_text(AF_INET, gid.raw + 12) : to_text(AF_INET6, gid.raw);
 }
 
 Result<VerbsPorts> survey_verbs_ports(std::string_view wanted) {
@@ -251,12 +289,7 @@ Result<VerbsPorts> survey_verbs_ports(std::string_view wanted) {
   VerbsPorts ports;
   if (wanted.empty()) {
     for (int i = 0; i < list.count; ++i) survey_device(list.devices[i], Wish{}, ports);
-    // The fastest first; among equals InfiniBand, then by name.
-    std::stable_sort(ports.usable.begin(), ports.usable.end(), [](const VerbsPort& a, const VerbsPort& b) {
-      if (a.rate_gbit != b.rate_gbit) return a.rate_gbit > b.rate_gbit;
-      if (a.ethernet != b.ethernet) return !a.ethernet;
-      return a.device != b.device ? a.device < b.device : a.port < b.port;
-    });
+    std::stable_sort(ports.usable.begin(), ports.usable.end(), is_better);
     return ports;
   }
   while (!wanted.empty()) {
@@ -274,6 +307,27 @@ Result<VerbsPorts> survey_verbs_ports(std::string_view wanted) {
   return ports;
 }
 
+std::vector<VerbsPortDescription> describe_verbs_ports(std::string_view wanted) {
+  std::vector<VerbsPortDescription> all;
+  const auto is_there = [&](const std::string& name) {
+    return std::ranges::any_of(all, [&](const VerbsPortDescription& one) { return one.name == name; });
+  };
+  const auto add = [&](const VerbsPorts& ports, bool are_wanted) {
+    for (const VerbsPort& port : ports.usable) {
+      VerbsPortDescription one = describe(port);
+      one.wanted = are_wanted;
+      if (are_wanted && all.empty()) one.why_used = why_first(ports.usable, !wanted.empty());
+      if (!is_there(one.name)) all.push_back(std::move(one));
+    }
+    for (const RejectedPort& port : ports.rejected)
+      if (!is_there(port.name)) all.push_back({.name = port.name, .wanted = are_wanted, .why_not = port.why});
+  };
+  if (Result<VerbsPorts> ports = survey_verbs_ports(wanted); ports.ok()) add(ports.value(), true);
+  if (wanted.empty()) return all;
+  if (Result<VerbsPorts> ports = survey_verbs_ports({}); ports.ok()) add(ports.value(), false);
+  return all;
+}
+
 Result<DeviceContext> open_verbs_device(std::string_view name) {
   const DeviceList list;
   ibv_device* const device = list.find(name);
@@ -282,9 +336,9 @@ Result<DeviceContext> open_verbs_device(std::string_view name) {
   errno = 0;
   DeviceContext context(ibv_open_device(device));
   if (context == nullptr) {
-    Error error = open_error(device, errno);
-    error.message.insert(0, "verbs: ");
-    return error;
+    const int error_number = errno;
+    return Error{Status::kDeviceFailed, error_number,
+                 "verbs: " + std::string(name) + ": " + open_error(device, error_number)};
   }
   return context;
 }

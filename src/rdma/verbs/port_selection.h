@@ -30,15 +30,25 @@ struct VerbsPort {
   std::uint32_t max_message_bytes = 0;
   std::string reason;  ///< Why this GID: for ch3-offload-info.
 
+  /// "InfiniBand", "RoCE v2", "RoCE v1".
+  const char* link() const noexcept {
+    return !ethernet ? "InfiniBand" : gid_is_roce_v2 ? "RoCE v2" : "RoCE v1";
+  }
   /// "mlx5_0:1:3 (RoCE v2, 10.9.0.1, 100 Gbit/s)"
   std::string to_string() const;
   /// The IP address in the GID of a RoCE port; empty: it has none that can be connected to.
   std::string network_address() const;
 };
 
+/// One that does not, or a whole device.
+struct RejectedPort {
+  std::string name;  ///< "mlx5_1:1", "mlx5_1"
+  std::string why;   ///< "the port is down"
+};
+
 struct VerbsPorts {
-  std::vector<VerbsPort> usable;      ///< Best first.
-  std::vector<std::string> rejected;  ///< "mlx5_1:1: the port is down": a line for each that is not usable.
+  std::vector<VerbsPort> usable;  ///< Best first.
+  std::vector<RejectedPort> rejected;
 };
 
 /// Looks at every device of this node. `wanted`: empty for all, or "DEVICE[:PORT[:GID_INDEX]]", several

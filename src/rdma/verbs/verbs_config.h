@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "rdma/job_secret.h"
 #include "rdma/provider.h"
@@ -39,5 +41,27 @@ struct VerbsConfig {
 /// kUnsupported: this library was built without libibverbs, or this node has no usable port; kNoMemory,
 /// kDeviceFailed. The message says what is missing.
 Result<std::unique_ptr<Provider>> make_verbs_provider(const VerbsConfig& config);
+
+/// A port of an RDMA device as people want to see it.
+struct VerbsPortDescription {
+  std::string name{};      ///< "mlx5_0:1"; "mlx5_0": the device cannot be used, whatever its ports are.
+  bool wanted = true;      ///< It is one of those to choose from: VerbsConfig::device.
+  std::string why_not{};   ///< Why it cannot be used. Empty: it can.
+  std::string why_used{};  ///< Why it goes before all others. Empty: it does not.
+  // Of a port that can be used:
+  std::string link{};           ///< "InfiniBand", "RoCE v2", "RoCE v1".
+  int gid_index = 0;            ///< Of the GID that would be used.
+  std::string gid{};            ///< "::ffff:10.9.0.1"
+  std::string gid_reason{};     ///< Why this one.
+  std::string address{};        ///< The IP address in it. Empty: none that others could connect to.
+  std::uint32_t rate_gbit = 0;  ///< 0: unknown.
+  std::uint32_t mtu_bytes = 0;
+  std::uint32_t max_message_bytes = 0;
+};
+
+/// Every port of every device of this node: first those to choose from, best first and the ones that cannot be used
+/// behind them, then the others. `wanted` is VerbsConfig::device; when that is wrong no port is wanted, and
+/// make_verbs_provider() says what is wrong. Empty: there is no device, or this library was built without libibverbs.
+std::vector<VerbsPortDescription> describe_verbs_ports(std::string_view wanted);
 
 }  // namespace ch3_offload

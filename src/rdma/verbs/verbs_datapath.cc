@@ -31,14 +31,11 @@ constexpr std::uint64_t send_id(PeerId peer, std::uint32_t link, std::uint64_t i
 /// Errors that another queue pair would meet, too: the peer took its memory back, or one of us is wrong.
 bool is_final(ibv_wc_status status) noexcept {
   switch (status) {
-    case IBV_WC_RETRY_EXC_ERR:
-    case IBV_WC_RNR_RETRY_EXC_ERR:
-    case IBV_WC_WR_FLUSH_ERR:
-    case IBV_WC_RESP_TIMEOUT_ERR:
-    case IBV_WC_LOC_QP_OP_ERR:  // rxe's, while its network interface is down.
-    case IBV_WC_FATAL_ERR:
-    case IBV_WC_GENERAL_ERR: return false;
-    default: return true;
+    case IBV_WC_LOC_LEN_ERR:
+    case IBV_WC_LOC_PROT_ERR:
+    case IBV_WC_REM_INV_REQ_ERR:
+    case IBV_WC_REM_ACCESS_ERR: return true;
+    default: return false;  // IBV_WC_LOC_QP_OP_ERR, too: rxe says so of a port that went down.
   }
 }
 

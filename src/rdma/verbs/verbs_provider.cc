@@ -40,8 +40,8 @@ class Deaf final : public Sink {
 std::string no_port_message(const VerbsPorts& ports) {
   std::string text = "verbs: this node has no usable RDMA port";
   const char* separator = ": ";
-  for (const std::string& line : ports.rejected) {
-    text += separator + line;
+  for (const RejectedPort& port : ports.rejected) {
+    text += separator + port.name + ": " + port.why;
     separator = "; ";
   }
   if (ports.rejected.empty()) text += " (no RDMA device; is the kernel's driver loaded?)";

@@ -39,7 +39,7 @@ class PortSelection : public testing::Test {
     const VerbsPorts ports = survey();
     EXPECT_TRUE(ports.usable.empty());
     EXPECT_EQ(ports.rejected.size(), 1u);
-    return ports.rejected.empty() ? "" : ports.rejected[0];
+    return ports.rejected.empty() ? "" : ports.rejected[0].name + ": " + ports.rejected[0].why;
   }
   static bool contains(std::string_view text, std::string_view part) {
     return text.find(part) != std::string_view::npos;
@@ -159,12 +159,12 @@ TEST_F(PortSelection, AWishIsFollowed) {
   const VerbsPorts none = survey("two:1:9");
   EXPECT_TRUE(none.usable.empty());
   ASSERT_EQ(none.rejected.size(), 1u);
-  EXPECT_TRUE(contains(none.rejected[0], "GID index 9"));
+  EXPECT_TRUE(contains(none.rejected[0].why, "GID index 9"));
   // A port that the device does not have must not be passed over in silence.
   const VerbsPorts third = survey("two:3");
   EXPECT_TRUE(third.usable.empty());
   ASSERT_EQ(third.rejected.size(), 1u);
-  EXPECT_TRUE(contains(third.rejected[0], "two:3")) << third.rejected[0];
+  EXPECT_TRUE(contains(third.rejected[0].name, "two:3")) << third.rejected[0].why;
 }
 
 TEST_F(PortSelection, AWishThatIsNoneIsExplained) {

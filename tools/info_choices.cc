@@ -1,0 +1,150 @@
+#include "info_choices.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+
+#include "ch3_offload/wait_policy.h"
+#include "nic/wire.h"
+
+namespace ch3_offload {
+namespace {
+
+std::string fabric_said(const Environment& environment) {
+  return fmt::format("MPIR_CVAR_CH3_OFFLOAD_FABRIC is {}", environment.config.fabric);
+}
+
+bool uses_shm(const Environment& environment) {
+  return std::string_view(environment.config.fabric) != "verbs";
+}
+bool uses_verbs(const Environment& environment, const NodeFacts& facts) {
+  return std::string_view(environment.config.fabric) != "shm" && !facts.verbs_error;
+}
+
+Choice choose_within_node(const Environment& environment, const NodeFacts& facts) {
+  if (uses_shm(environment)) return {"within a node", "shm", fabric_said(environment)};
+  return {"within a node", "verbs on " + facts.used_port(), fabric_said(environment)};
+}
+
+Choice choose_between_nodes(const Environment& environment, const NodeFacts& facts) {
+  const std::string topic = "between nodes";
+  const std::string_view fabric = environment.config.fabric;
+  if (fabric == "shm") return {topic, "nothing", fabric_said(environment)};
+  if (facts.verbs_error) {
+    return {topic, "nothing; a job that has other nodes is warned",
+            fabric_said(environment) + ", and " + facts.verbs_error->message};
+  }
+  return {topic, "verbs on " + facts.used_port(),
+          fabric == "verbs" ? fabric_said(environment)
+                            : fabric_said(environment) + "; a job on one node opens no RDMA device"};
+}
+
+Choice choose_port(const Environment& environment, const NodeFacts& facts) {
+  std::string why;
+  for (const VerbsPortDescription& port : facts.verbs_ports) why += port.why_used;
+  const std::string_view device = environment.config.verbs_device;
+  if (!device.empty()) why += fmt::format("; MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE is {}", device);
+  return {"RDMA port", facts.used_port(), why};
+}
+
+Choice choose_setup_address(const Environment& environment, const NodeFacts& facts) {
+  const std::string_view interface = environment.config.network_interface;
+  std::string why = "the RDMA port has no IP address of its own; this is the host's";
+  for (const VerbsPortDescription& port : facts.verbs_ports)
+    if (!port.why_used.empty() && port.address == facts.verbs_host) why = "it is the RDMA port's own address";
+  if (!interface.empty()) why = fmt::format("MPIR_CVAR_CH3_OFFLOAD_INTERFACE is {}", interface);
+  return {"connections", "set up over TCP at " + facts.verbs_host, why};
+}
+
+Choice choose_short(const Environment& environment, const Capabilities& provider, std::size_t container_bytes,
+                    std::string_view container) {
+  const auto eager = static_cast<std::size_t>(environment.config.eager_limit_bytes);
+  const std::size_t slot = provider.max_slot_bytes - sizeof(wire::EagerHeader);
+  return {
+      fmt::format("short messages, {}", provider.name),
+      fmt::format("up to {} in one slot, up to {} eager", in_units(std::min(eager, slot)), in_units(eager)),
+      fmt::format("{} of {}; MPIR_CVAR_CH3_OFFLOAD_EAGER_LIMIT is {}", container, in_units(container_bytes),
+                  eager)};
+}
+
+Choice choose_rdma_write(const NodeFacts& facts) {
+  return {"long messages, verbs",
+          fmt::format("RDMA write from {} on", in_units(facts.verbs.write_threshold_bytes)),
+          "below that, registering memory costs more than a copy through slots"};
+}
+
+Choice choose_bulk(const Environment& environment, const NodeFacts& facts) {
+  const std::string topic = "long messages, shm";
+  const std::string_view setting = environment.config.shm_bulk;
+  const std::string said = fmt::format("MPIR_CVAR_CH3_OFFLOAD_SHM_BULK is {}", setting);
+  if (!facts.shm.write) return {topic, "copied through the ring by both sides", said};
+  if (!facts.remote_copy_error.empty())
+    return {topic, "copied through the ring by both sides",
+            "one process may not write into another's memory here"};
+  if (facts.shm.write_threshold_bytes == SIZE_MAX)
+    return {topic, "copied through the ring by both sides",
+            said + ", and one direct copy measured no faster here"};
+  return {topic,
+          fmt::format("one copy by process_vm_writev from {} on", in_units(facts.shm.write_threshold_bytes)),
+          setting == "auto" ? said + ", and from there it measured faster than the ring" : said};
+}
+
+Choice choose_waiting(const Environment& environment, const NodeFacts& facts) {
+  const std::int64_t spin_us = environment.config.spin_us;
+  const auto longest_us = [&](std::uint32_t processes) {
+    return static_cast<double>(WaitPolicy(spin_us, processes, facts.cores).spin_ns()) / 1000;
+  };
+  if (spin_us >= 0) {
+    return {"waiting", fmt::format("polls for at most {:g} us, then sleeps", longest_us(1)),
+            fmt::format("MPIR_CVAR_CH3_OFFLOAD_SPIN is {}", spin_us)};
+  }
+  return {"waiting",
+          fmt::format("polls for at most {:g} us, then sleeps; {:g} us with more than {} processes here",
+                      longest_us(facts.cores), longest_us(facts.cores + 1), facts.cores),
+          fmt::format("MPIR_CVAR_CH3_OFFLOAD_SPIN is -1: it adapts; this node has {} cores", facts.cores)};
+}
+
+}  // namespace
+
+std::string in_units(std::size_t bytes) {
+  if (bytes >= (1U << 30) && bytes % (1U << 30) == 0) return fmt::format("{} GiB", bytes >> 30);
+  if (bytes >= (1U << 20) && bytes % (1U << 20) == 0) return fmt::format("{} MiB", bytes >> 20);
+  if (bytes >= (1U << 10) && bytes % (1U << 10) == 0) return fmt::format("{} KiB", bytes >> 10);
+  return fmt::format("{} bytes", bytes);
+}
+
+std::vector<std::string> init_errors(const Environment& environment, const NodeFacts& facts) {
+  std::vector<std::string> errors;
+  if (!facts.event_error.empty()) errors.push_back("eventfd: " + facts.event_error);
+  if (uses_shm(environment)) {
+    if (!facts.shm_error.empty()) errors.push_back(facts.shm_error);
+  } else if (facts.verbs_error) {
+    errors.push_back(facts.verbs_error->message);
+  }
+  return errors;
+}
+
+std::vector<Choice> choices(const Environment& environment, const NodeFacts& facts) {
+  if (!init_errors(environment, facts).empty()) return {};
+  std::vector<Choice> chosen{choose_within_node(environment, facts),
+                             choose_between_nodes(environment, facts)};
+  if (uses_verbs(environment, facts)) {
+    chosen.push_back(choose_port(environment, facts));
+    chosen.push_back(choose_setup_address(environment, facts));
+  }
+  if (uses_shm(environment)) {
+    const auto ring_bytes = static_cast<std::size_t>(environment.config.shm_ring_bytes);
+    chosen.push_back(choose_short(environment, facts.shm, ring_bytes, "ring"));
+    chosen.push_back(choose_bulk(environment, facts));
+  }
+  if (uses_verbs(environment, facts)) {
+    chosen.push_back(choose_short(environment, facts.verbs, RailConfig{}.slot_bytes, "slots"));
+    chosen.push_back(choose_rdma_write(facts));
+  }
+  chosen.push_back(choose_waiting(environment, facts));
+  return chosen;
+}
+
+}  // namespace ch3_offload
