@@ -12,6 +12,20 @@
 #include "rdma/verbs/verbs_config.h"
 
 namespace ch3_offload {
+namespace {
+
+/// The settings that narrow what verbs may use, for its error messages; the provider does not know their names.
+std::string chosen_by_user(const ch3_offload_config_t& config) {
+  std::string text;
+  const auto add = [&](const char* variable, const char* value) {
+    if (*value != '\0') text += std::string(text.empty() ? " (" : ", ") + variable + "=" + value;
+  };
+  add("MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE", config.verbs_device);
+  add("MPIR_CVAR_CH3_OFFLOAD_INTERFACE", config.network_interface);
+  return text.empty() ? text : text + ")";
+}
+
+}  // namespace
 
 int to_c(Status status) noexcept {
   switch (status) {
@@ -104,7 +118,11 @@ std::optional<Error> Process::make_verbs(const ch3_offload_config_t& config) {
   verbs.log = &Process::log_line;
   verbs.log_context = this;
   Result<std::unique_ptr<Provider>> provider = make_verbs_provider(verbs);
-  if (!provider.ok()) return provider.error();
+  if (!provider.ok()) {
+    Error error = provider.error();
+    error.message += chosen_by_user(config);
+    return error;
+  }
   providers_.push_back(std::move(provider.value()));
   return {};
 }

@@ -66,6 +66,13 @@ Result<std::unique_ptr<Provider>> make_verbs_provider(const VerbsConfig& config)
 }
 
 std::optional<Error> VerbsProvider::set_up() {
+  if (!config_.interface.empty()) {
+    address_.host = find_host_address(config_.interface);
+    if (address_.host.empty())
+      return Error{Status::kUnsupported, 0,
+                   "verbs: '" + config_.interface +
+                       "' is no network interface that is up, and no address, of this node"};
+  }
   Result<VerbsPorts> ports = survey_verbs_ports(config_.device);
   if (!ports.ok()) return ports.error();
   if (ports.value().usable.empty()) return Error{Status::kUnsupported, 0, no_port_message(ports.value())};
@@ -89,14 +96,11 @@ std::optional<Error> VerbsProvider::set_up() {
 
   address_.ethernet = port.ethernet;
   address_.subnet_prefix = port.ethernet ? 0 : be64toh(port.gid.global.subnet_prefix);
-  address_.host = config_.interface.empty() ? port.network_address() : std::string();
-  if (address_.host.empty()) address_.host = find_host_address(config_.interface);
+  if (address_.host.empty()) address_.host = port.network_address();
+  if (address_.host.empty()) address_.host = find_host_address({});
   if (address_.host.empty())
     return Error{Status::kUnsupported, 0,
-                 config_.interface.empty()
-                     ? "verbs: this node has no IP address at which others could set up connections"
-                     : "verbs: '" + config_.interface +
-                           "' is no network interface that is up, and no address, of this node"};
+                 "verbs: this node has no IP address at which others could set up connections"};
   Result<FileDescriptor> listener = listen_for_channels(address_.host, address_.port);
   if (!listener.ok()) return listener.error();
   listener_ = std::move(listener.value());
