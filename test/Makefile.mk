@@ -225,6 +225,7 @@ test_verbs_tests_SOURCES = \
 	test/rdma/verbs/verbs_contract_test.cc \
 	test/rdma/verbs/verbs_fixture.h \
 	test/rdma/verbs/verbs_links_test.cc \
+	test/rdma/verbs/verbs_rails_test.cc \
 	test/rdma/verbs/verbs_world.h
 test_verbs_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
 test_verbs_tests_LDADD = libcore.la $(GTEST_LIBS)

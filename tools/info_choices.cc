@@ -43,7 +43,8 @@ Choice choose_between_nodes(const Environment& environment, const NodeFacts& fac
 
 Choice choose_port(const Environment& environment, const NodeFacts& facts) {
   std::string why;
-  for (const VerbsPortDescription& port : facts.verbs_ports) why += port.why_used;
+  for (const VerbsPortDescription& port : facts.verbs_ports)
+    if (!port.why_used.empty()) why += (why.empty() ? "" : "; " + port.name + ": ") + port.why_used;
   const std::string_view device = environment.config.verbs_device;
   if (!device.empty()) why += fmt::format("; MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE is {}", device);
   return {"RDMA port", facts.used_port(), why};
@@ -53,7 +54,8 @@ Choice choose_setup_address(const Environment& environment, const NodeFacts& fac
   const std::string_view interface = environment.config.network_interface;
   std::string why = "the RDMA port has no IP address of its own; this is the host's";
   for (const VerbsPortDescription& port : facts.verbs_ports)
-    if (!port.why_used.empty() && port.address == facts.verbs_host) why = "it is the RDMA port's own address";
+    if (!port.why_used.empty() && !port.address.empty() && facts.verbs_host.starts_with(port.address))
+      why = "it is the RDMA port's own address";
   if (!interface.empty()) why = fmt::format("MPIR_CVAR_CH3_OFFLOAD_INTERFACE is {}", interface);
   return {"connections", "set up over TCP at " + facts.verbs_host, why};
 }

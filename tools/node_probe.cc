@@ -1,5 +1,6 @@
 #include "node_probe.h"
 
+#include <fmt/ranges.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -91,11 +92,11 @@ void probe_shm(const ch3_offload_config_t& config, NodeFacts& facts) {
 }
 
 void probe_verbs(const ch3_offload_config_t& config, NodeFacts& facts) {
-  facts.verbs_ports = describe_verbs_ports(config.verbs_device);
+  facts.verbs_ports = describe_verbs_ports(config.verbs_device, verbs_config(config).most_rails);
   auto provider = make_verbs_provider(verbs_config(config));
   if (provider.ok()) {
     if (const auto address = VerbsAddress::parse(provider.value()->local_address()))
-      facts.verbs_host = address->host;
+      facts.verbs_host = fmt::format("{}", fmt::join(address->hosts, " and "));
     facts.verbs = provider.value()->capabilities();
   } else {
     facts.verbs_error = provider.error();
@@ -105,9 +106,10 @@ void probe_verbs(const ch3_offload_config_t& config, NodeFacts& facts) {
 }  // namespace
 
 std::string NodeFacts::used_port() const {
+  std::string names;
   for (const VerbsPortDescription& port : verbs_ports)
-    if (!port.why_used.empty()) return port.name;
-  return {};
+    if (!port.why_used.empty()) names += (names.empty() ? "" : " and ") + port.name;
+  return names;
 }
 
 NodeFacts probe_node(const ch3_offload_config_t& config) {

@@ -28,10 +28,10 @@ struct NodeFacts {
   std::uint64_t locked_bytes = UINT64_MAX;  ///< RLIMIT_MEMLOCK; UINT64_MAX: no limit.
   std::vector<VerbsPortDescription> verbs_ports;
   std::optional<Error> verbs_error;  ///< Why the verbs provider cannot be made. Nothing: it can.
-  std::string verbs_host;            ///< Where it sets up connections, an IP address.
+  std::string verbs_host;            ///< Where it sets up connections: IP addresses, " and " between.
   Capabilities verbs{};              ///< Valid when there is no verbs_error.
 
-  /// Name of the RDMA port that goes first. Empty: none can be used.
+  /// Names of the RDMA ports that are used, " and " between them. Empty: none can be.
   std::string used_port() const;
 };
 

@@ -107,6 +107,7 @@ typedef struct {
     const char *shm_bulk;       /**< MPIR_CVAR_CH3_OFFLOAD_SHM_BULK: auto, stream, cma */
     const char *fabric;         /**< MPIR_CVAR_CH3_OFFLOAD_FABRIC: auto, shm, verbs */
     const char *verbs_device;   /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE: DEVICE[:PORT[:GID_INDEX]], "" the best */
+    int64_t verbs_rails;        /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_RAILS: most RDMA ports that are used at once */
     int64_t verbs_pool_bytes;   /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_POOL: most memory for receive slots */
     int64_t verbs_queue_pairs;  /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_QUEUE_PAIRS: most that live at once */
     const char *network_interface;      /**< MPIR_CVAR_CH3_OFFLOAD_INTERFACE: where connections are set up, "" the port's */

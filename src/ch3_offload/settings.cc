@@ -71,8 +71,17 @@ constexpr Setting kSettings[] = {
      .kind = SettingKind::kText,
      .unit = "",
      .takes = "DEVICE[:PORT[:GID_INDEX]], as in mlx5_0:1, several with commas between, or nothing",
-     .effect = "the RDMA port that is used; several: the first that works",
+     .effect = "the RDMA port that is used; several: the first that work",
      .text = &Config::verbs_device},
+    {.variable = "MPIR_CVAR_CH3_OFFLOAD_VERBS_RAILS",
+     .kind = SettingKind::kInt,
+     .unit = "",
+     .takes = "1 or 2",
+     .effect =
+         "most RDMA ports that a process uses at once, to share the load and to stand in for each other",
+     .number = &Config::verbs_rails,
+     .least = 1,
+     .most = 2},
     {.variable = "MPIR_CVAR_CH3_OFFLOAD_VERBS_POOL",
      .kind = SettingKind::kSize,
      .unit = "bytes",
@@ -210,6 +219,7 @@ VerbsConfig verbs_config(const ch3_offload_config_t& config) {
   VerbsConfig verbs;
   verbs.device = config.verbs_device;
   verbs.interface = config.network_interface;
+  verbs.most_rails = static_cast<std::uint32_t>(config.verbs_rails);
   verbs.rail.most_receive_slots =
       static_cast<std::uint32_t>(static_cast<std::size_t>(config.verbs_pool_bytes) / verbs.rail.slot_bytes);
   verbs.rail.most_queue_pairs = static_cast<std::uint32_t>(config.verbs_queue_pairs);

@@ -35,12 +35,15 @@ void require_ranges(const Frame& frame) {
       const ConnectBody& body = frame.connect;
       require(body.link != 0, "links are numbered from 1");
       require(body.queue_pair <= kMost24Bits && body.packet_sequence <= kMost24Bits, "24 bits are 24 bits");
-      require(body.mtu >= 1 && body.mtu <= 5 && body.rail == 0, "an MTU is one of verbs'");
+      require(body.mtu >= 1 && body.mtu <= 5 && body.lane < kMostLanes, "an MTU is one of verbs'");
       require(body.limit >= body.received, "what has arrived had credit");
       return;
     }
     case FrameKind::kReady:
-    case FrameKind::kPark: require(frame.link.link != 0, "links are numbered from 1"); return;
+    case FrameKind::kPark:
+      require(frame.link.link != 0 && frame.link.lane < kMostLanes,
+              "links are numbered from 1, lanes from 0");
+      return;
     case FrameKind::kBye: return;
     default: require(false, "there are six kinds of frames");
   }
@@ -74,8 +77,10 @@ void check_address(std::string_view text) {
   if (!address) return;
   require(address->to_string() == text, "an address is spelled in one way only");
   require(text.size() <= VerbsAddress::kMostBytes && address->port != 0, "an address is in its ranges");
-  require(address->host.find('\0') == std::string::npos, "a host is text");
-  require(socket_address(address->host, address->port).has_value(), "an address can be connected to");
+  for (const std::string& host : address->hosts) {
+    require(host.find('\0') == std::string::npos, "a host is text");
+    require(socket_address(host, address->port).has_value(), "an address can be connected to");
+  }
   require(address->same_fabric(*address), "a process reaches itself");
 }
 
@@ -120,9 +125,10 @@ std::vector<Bytes> seeds() {
     all.push_back(seed(What::kFrame).bytes(std::as_bytes(std::span(&frame, 1))).done());
     all.push_back(seed(What::kRepairedFrame).u8(kind).bytes(frame.bytes).done());
   }
-  for (const char* text : {"verbs:1/r/127.0.0.1/4711/1f0c9a52be7d4e13/0000000000000000",
-                           "verbs:1/i/fe80::1/65535/ffffffffffffffff/fe80000000000000",
-                           "verbs:2/r/127.0.0.1/4711/1f0c9a52be7d4e13/0000000000000000"})
+  for (const char* text :
+       {"verbs:2/r/127.0.0.1+127.0.0.2/4711/0000000000000000+0000000000000001/1f0c9a52be7d4e13",
+        "verbs:2/i/fe80::1/65535/fe80000000000000/ffffffffffffffff",
+        "verbs:2/r/127.0.0.1/4711/1f0c9a52be7d4e13/0000000000000000"})
     all.push_back(seed(What::kAddress).text(text).done());
   for (const char* text :
        {"", "fake0", "fake0:1:1", "fake0:2,fake1", "fake0:3:65535,fake2:1", "fake0:0", ":1"})

@@ -150,8 +150,8 @@ class Attack final : public Sink {
     config.self = kVictim;
     config.job_secret = secret();
     config.peer_limit = kPeerLimit;
-    config.rail = {
-        .slot_bytes = kSlotBytes, .most_receive_slots = 128, .most_send_slots = 64, .most_queue_pairs = 4};
+    config.rail = {.slot_bytes = kSlotBytes, .most_receive_slots = 128, .most_queue_pairs = 4};
+    config.most_send_slots = 64;
     config.peer_timeout_ms = 1000;
     config.log = [](void*, const char* line) { require(line[0] != '\0', "a line says something"); };
     Result<std::unique_ptr<VerbsProvider>> made = VerbsProvider::create(config);
@@ -160,7 +160,7 @@ class Attack final : public Sink {
     victims_address_ = *VerbsAddress::parse(victim_->local_address());
     device_ = std::make_unique<Device>();
     std::uint16_t port = 0;
-    Result<FileDescriptor> listener = listen_for_channels(victims_address_.host, port);
+    Result<FileDescriptor> listener = listen_for_channels(victims_address_.hosts[0], port);
     require(listener.ok(), "there are descriptors");
     listener_ = std::move(listener.value());
     own_address_ = victims_address_;
@@ -308,7 +308,7 @@ std::string Attack::address(Flaw flaw) const {
   switch (flaw) {
     case Flaw::kDeadPort: address.port = 1; break;
     case Flaw::kFabric: address.ethernet = false; break;
-    case Flaw::kAddress: return "verbs:1/r/localhost/1/";
+    case Flaw::kAddress: return "verbs:2/r/localhost/1/";
     case Flaw::kInstance: address.instance ^= 1; break;
     default: break;
   }
@@ -602,7 +602,8 @@ void Attack::take(Step step) {
   switch (step) {
     case Step::kDial: {
       Channel& of = channel();
-      const std::optional<SocketAddress> to = socket_address(victims_address_.host, victims_address_.port);
+      const std::optional<SocketAddress> to =
+          socket_address(victims_address_.hosts[0], victims_address_.port);
       FileDescriptor socket(::socket(to->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
       if (socket.valid() && ::connect(socket.get(), to->get(), to->length) == 0)
         open(of, std::move(socket), true);

@@ -47,6 +47,14 @@ Result<ControlChannel> ControlChannel::dial(const SocketAddress& to, int timeout
   return channel;
 }
 
+std::string ControlChannel::local_host() const {
+  SocketAddress local;
+  local.length = sizeof local.storage;
+  if (::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&local.storage), &local.length) != 0)
+    return {};
+  return local.host();
+}
+
 void ControlChannel::close() noexcept { *this = ControlChannel(); }
 
 void ControlChannel::fail(int error_number) noexcept {
@@ -116,7 +124,7 @@ ControlChannel::Receipt ControlChannel::receive(Frame& frame) noexcept {
 }
 
 Result<FileDescriptor> listen_for_channels(const std::string& host, std::uint16_t& port) {
-  const std::optional<SocketAddress> at = socket_address(host, 0);
+  const std::optional<SocketAddress> at = socket_address(host, port);
   if (!at) return Error{Status::kDeviceFailed, 0, "verbs: '" + host + "' is not an IP address to listen at"};
   FileDescriptor socket(::socket(at->storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return system_error("verbs: making a TCP socket", errno);

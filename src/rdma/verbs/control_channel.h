@@ -31,6 +31,8 @@ class ControlChannel {
   /// The other side's kernel has not answered yet.
   bool is_connecting() const noexcept { return connecting_; }
   const FileDescriptor& socket() const noexcept { return socket_; }
+  /// The IP address at our end; empty: there is none yet.
+  std::string local_host() const;
   void close() noexcept;
 
   /// Queues a frame and sends what the socket takes. Nothing where the channel is closed or broken: receive() tells.
@@ -63,7 +65,7 @@ class ControlChannel {
   std::vector<std::byte> outgoing_;
 };
 
-/// A socket that listens at `host`, an IP address of this node, at a port that the kernel chooses.
+/// A socket that listens at `host`, an IP address of this node, at `port`; 0: the kernel chooses, and `port` tells.
 Result<FileDescriptor> listen_for_channels(const std::string& host, std::uint16_t& port);
 
 /// Takes one connection. None: nobody waits (error 0) or accepting failed (its errno).

@@ -15,7 +15,8 @@ bool is_terminated(std::span<const char> text) noexcept {
 
 bool check_connect(const ConnectBody& body) noexcept {
   return body.link != 0 && body.queue_pair <= kMost24Bits && body.packet_sequence <= kMost24Bits &&
-         body.mtu >= IBV_MTU_256 && body.mtu <= IBV_MTU_4096 && body.rail == 0 && body.limit >= body.received;
+         body.mtu >= IBV_MTU_256 && body.mtu <= IBV_MTU_4096 && body.lane < kMostLanes &&
+         body.limit >= body.received;
 }
 
 }  // namespace
@@ -33,7 +34,7 @@ FrameCheck check_frame(std::span<const std::byte> bytes, Frame& frame) noexcept 
       break;
     case FrameKind::kConnect: valid = check_connect(frame.connect); break;
     case FrameKind::kReady:
-    case FrameKind::kPark: valid = frame.link.link != 0; break;
+    case FrameKind::kPark: valid = frame.link.link != 0 && frame.link.lane < kMostLanes; break;
     case FrameKind::kBye: valid = true; break;
     default: break;
   }

@@ -39,6 +39,9 @@ enum class Refusal : std::uint32_t {
   kEnd
 };
 
+/// Links of two processes at once (VerbsProvider::Lane).
+inline constexpr std::uint32_t kMostLanes = 2;
+
 struct IntroduceBody {
   JobSecret secret{};
   std::uint32_t sender = 0;           ///< PeerId of who speaks,
@@ -47,38 +50,39 @@ struct IntroduceBody {
   std::uint64_t receiver_instance = 0;
   std::uint32_t features = 0;            ///< None yet: 0.
   std::uint32_t slot_bytes = 0;          ///< Longest message that the speaker receives, with its SlotHeader.
-  std::array<char, 112> address{};       ///< The speaker's VerbsAddress, zero-padded.
+  std::array<char, 160> address{};       ///< The speaker's VerbsAddress, zero-padded.
   std::array<std::byte, 16> reserved{};  ///< 0.
 };
 
 struct RefuseBody {
   std::uint32_t reason = 0;  ///< Refusal.
-  std::array<std::byte, 172> reserved{};
+  std::array<std::byte, 220> reserved{};
 };
 
 struct ConnectBody {
-  std::uint32_t link = 0;  ///< Its number: counts the queue pairs of this pair of processes, from 1.
+  std::uint32_t link =
+      0;  ///< Its number: one more than the lane's last or, to use another pair of rails, two.
   std::uint32_t queue_pair = 0;
   std::uint32_t packet_sequence = 0;  ///< First one sent, 24 bits.
   std::uint16_t lid = 0;
   std::uint8_t mtu = 0;   ///< ibv_mtu.
-  std::uint8_t rail = 0;  ///< 0.
+  std::uint8_t lane = 0;  ///< Below kMostLanes.
   std::array<std::uint8_t, 16> gid{};
   std::uint64_t received = 0;  ///< Items of the peer that arrived, on all links before.
   std::uint64_t limit = 0;     ///< The peer may send items below this number.
-  std::array<std::byte, 128> reserved{};
+  std::array<std::byte, 176> reserved{};
 };
 
 struct LinkBody {
   std::uint32_t link = 0;
-  std::uint32_t reserved_zero = 0;
-  std::uint64_t sent = 0;  ///< kPark: items sent, on all links.
-  std::array<std::byte, 160> reserved{};
+  std::uint32_t lane = 0;
+  std::uint64_t sent = 0;  ///< kPark: items sent, on all links of the lane.
+  std::array<std::byte, 208> reserved{};
 };
 
 struct Frame {
   static constexpr std::uint32_t kMagic = 0x766F'3363;  // "c3ov"
-  static constexpr std::uint16_t kVersion = 1;
+  static constexpr std::uint16_t kVersion = 2;
 
   Frame() noexcept : bytes{} {}
 
@@ -87,22 +91,22 @@ struct Frame {
   FrameKind kind{};
   std::uint8_t reserved = 0;
   union {
-    std::array<std::byte, 176> bytes;
+    std::array<std::byte, 224> bytes;
     IntroduceBody introduce;
     RefuseBody refuse;
     ConnectBody connect;
     LinkBody link;
   };
 };
-static_assert(sizeof(Frame) == 184 && offsetof(Frame, bytes) == 8);
-static_assert(sizeof(IntroduceBody) == 176 && offsetof(IntroduceBody, sender) == 16 &&
+static_assert(sizeof(Frame) == 232 && offsetof(Frame, bytes) == 8);
+static_assert(sizeof(IntroduceBody) == 224 && offsetof(IntroduceBody, sender) == 16 &&
               offsetof(IntroduceBody, sender_instance) == 24 && offsetof(IntroduceBody, features) == 40 &&
               offsetof(IntroduceBody, address) == 48);
-static_assert(sizeof(RefuseBody) == 176);
-static_assert(sizeof(ConnectBody) == 176 && offsetof(ConnectBody, lid) == 12 &&
+static_assert(sizeof(RefuseBody) == 224);
+static_assert(sizeof(ConnectBody) == 224 && offsetof(ConnectBody, lid) == 12 &&
               offsetof(ConnectBody, gid) == 16 && offsetof(ConnectBody, received) == 32 &&
               offsetof(ConnectBody, limit) == 40);
-static_assert(sizeof(LinkBody) == 176 && offsetof(LinkBody, sent) == 8);
+static_assert(sizeof(LinkBody) == 224 && offsetof(LinkBody, sent) == 8);
 
 enum class FrameCheck {
   kValid,

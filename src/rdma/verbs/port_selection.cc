@@ -307,16 +307,32 @@ Result<VerbsPorts> survey_verbs_ports(std::string_view wanted) {
   return ports;
 }
 
-std::vector<VerbsPortDescription> describe_verbs_ports(std::string_view wanted) {
+std::vector<VerbsPort> choose_rails(const std::vector<VerbsPort>& usable, std::string_view wanted,
+                                    std::size_t most) {
+  std::vector<VerbsPort> chosen;
+  for (const VerbsPort& port : usable) {
+    const bool is_like_first =
+        port.ethernet == usable[0].ethernet && (!wanted.empty() || port.rate_gbit == usable[0].rate_gbit);
+    if (chosen.size() < most && is_like_first) chosen.push_back(port);
+  }
+  return chosen;
+}
+
+std::vector<VerbsPortDescription> describe_verbs_ports(std::string_view wanted, std::uint32_t most_rails) {
   std::vector<VerbsPortDescription> all;
   const auto is_there = [&](const std::string& name) {
     return std::ranges::any_of(all, [&](const VerbsPortDescription& one) { return one.name == name; });
   };
   const auto add = [&](const VerbsPorts& ports, bool are_wanted) {
+    std::vector<VerbsPort> rails;
+    if (are_wanted) rails = choose_rails(ports.usable, wanted, most_rails);
     for (const VerbsPort& port : ports.usable) {
       VerbsPortDescription one = describe(port);
       one.wanted = are_wanted;
-      if (are_wanted && all.empty()) one.why_used = why_first(ports.usable, !wanted.empty());
+      const bool is_used = std::ranges::any_of(
+          rails, [&](const VerbsPort& rail) { return port_name(rail.device, rail.port) == one.name; });
+      if (is_used && all.empty()) one.why_used = why_first(ports.usable, !wanted.empty());
+      if (is_used && !all.empty()) one.why_used = "it shares the load of " + all[0].name;
       if (!is_there(one.name)) all.push_back(std::move(one));
     }
     for (const RejectedPort& port : ports.rejected)

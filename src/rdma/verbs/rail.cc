@@ -111,9 +111,9 @@ Result<std::monostate> Rail::set_up(const RailConfig& config) {
       }));
   if (completions_ == nullptr) return device_error(port_, "making a completion queue", errno);
 
-  send_slots_ = std::make_unique<SlotPool>(domain_.get(), config_.slot_bytes, config_.most_send_slots);
-  receive_slots_ = std::make_unique<SlotPool>(domain_.get(), config_.slot_bytes, config_.most_receive_slots);
-  if (std::optional<Error> error = send_slots_->grow()) return std::move(*error);
+  ibv_pd* const domain = domain_.get();
+  receive_slots_ =
+      std::make_unique<SlotPool>(std::span(&domain, 1), config_.slot_bytes, config_.most_receive_slots);
   if (std::optional<Error> error = receive_slots_->grow()) return std::move(*error);
   while (receive_slots_->free_count() > 0) {
     const std::uint32_t slot = receive_slots_->take();
@@ -213,7 +213,7 @@ bool Rail::post(const std::uint32_t* slots, std::size_t count) noexcept {
   for (std::size_t i = 0; i < count; ++i) {
     pieces[i] = {reinterpret_cast<std::uintptr_t>(receive_slots_->address(slots[i])),
                  static_cast<std::uint32_t>(receive_slots_->slot_bytes()),
-                 receive_slots_->local_key(slots[i])};
+                 receive_slots_->local_key(slots[i], 0)};
     requests[i] = {slots[i], i + 1 < count ? &requests[i + 1] : nullptr, &pieces[i], 1};
   }
   ibv_recv_wr* refused = nullptr;

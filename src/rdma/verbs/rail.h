@@ -1,5 +1,5 @@
-// One port of one device, opened: its protection domain, completion queue, shared receive queue and the slots of both
-// directions. Every queue pair of the process on this port uses them.
+// One port of one device, opened: its protection domain, completion queue, shared receive queue and the slots to receive
+// in. Every queue pair of the process on this port uses them.
 //
 // Receive slots: those that the pool holds are with the device, but for the few between a completion and repost().
 // The pool grows when more credit is wanted than it covers (VerbsProvider) and when the device says that the queue
@@ -43,7 +43,6 @@ class Rail {
   ibv_pd* domain() const noexcept { return domain_.get(); }
   ibv_cq* completions() const noexcept { return completions_.get(); }
   ibv_comp_channel* events() const noexcept { return events_.get(); }
-  SlotPool& send_slots() noexcept { return *send_slots_; }
   SlotPool& receive_slots() noexcept { return *receive_slots_; }
 
   /// A queue pair in state INIT. Error: the device's limit, or memory.
@@ -82,7 +81,6 @@ class Rail {
   CompletionChannel events_;
   CompletionQueue completions_;
   SharedReceiveQueue receives_;
-  std::unique_ptr<SlotPool> send_slots_;
   std::unique_ptr<SlotPool> receive_slots_;
   std::uint32_t inline_bytes_ = 0;
   bool inline_known_ = false;

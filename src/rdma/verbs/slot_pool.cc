@@ -30,8 +30,10 @@ std::optional<Error> SlotPool::grow() {
     return Error{Status::kNoMemory, errno,
                  "verbs: no memory for " + std::to_string(slab.memory.length) + " bytes of slots"};
   slab.memory.address = static_cast<std::byte*>(address);
-  slab.registration.reset(ibv_reg_mr(domain_, address, slab.memory.length, IBV_ACCESS_LOCAL_WRITE));
-  if (slab.registration == nullptr) return registration_error(slab.memory.length, errno);
+  for (std::size_t i = 0; i < domains_.size(); ++i) {
+    slab.registrations[i].reset(ibv_reg_mr(domains_[i], address, slab.memory.length, IBV_ACCESS_LOCAL_WRITE));
+    if (slab.registrations[i] == nullptr) return registration_error(slab.memory.length, errno);
+  }
   const std::uint32_t first = count();
   slabs_.push_back(std::move(slab));
   for (std::uint32_t slot = first + kSlotsPerSlab; slot > first; --slot) free_.push_back(slot - 1);

@@ -1,4 +1,5 @@
-// Registered memory, cut into slots of one size. Grows by slabs up to a bound; a slab is registered once.
+// Registered memory, cut into slots of one size. Grows by slabs up to a bound; a slab is registered once with each of the
+// devices that use it.
 //
 // Threads: as rdma/provider.h says. take() and give_back() neither allocate nor block; grow() registers memory.
 
@@ -6,10 +7,12 @@
 
 #include <sys/mman.h>
 
+#include <array>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "rdma/status.h"
@@ -22,12 +25,15 @@ class SlotPool {
   static constexpr std::uint32_t kSlotsPerSlab = 64;
   static constexpr std::uint32_t kNone = UINT32_MAX;
 
-  /// `slot_bytes`: a multiple of 64. `most_slots` is rounded up to whole slabs. `domain` outlives the pool.
-  SlotPool(ibv_pd* domain, std::size_t slot_bytes, std::uint32_t most_slots)
-      : domain_(domain),
+  static constexpr std::size_t kMostDomains = 2;
+
+  /// `slot_bytes`: a multiple of 64. `most_slots` is rounded up to whole slabs. The 1 to kMostDomains `domains` outlive
+  /// the pool.
+  SlotPool(std::span<ibv_pd* const> domains, std::size_t slot_bytes, std::uint32_t most_slots)
+      : domains_(domains.begin(), domains.end()),
         slot_bytes_(slot_bytes),
         most_slabs_((most_slots + kSlotsPerSlab - 1) / kSlotsPerSlab) {
-    assert(slot_bytes % 64 == 0);
+    assert(slot_bytes % 64 == 0 && !domains.empty() && domains.size() <= kMostDomains);
     slabs_.reserve(most_slabs_);
     free_.reserve(std::size_t{most_slabs_} * kSlotsPerSlab);
   }
@@ -59,8 +65,9 @@ class SlotPool {
   std::byte* address(std::uint32_t slot) const noexcept {
     return slabs_[slot / kSlotsPerSlab].memory.address + slot % kSlotsPerSlab * slot_bytes_;
   }
-  std::uint32_t local_key(std::uint32_t slot) const noexcept {
-    return slabs_[slot / kSlotsPerSlab].registration->lkey;
+  /// For the device of the `domain`th domain.
+  std::uint32_t local_key(std::uint32_t slot, std::size_t domain) const noexcept {
+    return slabs_[slot / kSlotsPerSlab].registrations[domain]->lkey;
   }
 
  private:
@@ -77,10 +84,10 @@ class SlotPool {
   };
   struct Slab {
     Pages memory;
-    Registration registration;  // Gone before the memory.
+    std::array<Registration, kMostDomains> registrations;  // Gone before the memory.
   };
 
-  ibv_pd* domain_;
+  std::vector<ibv_pd*> domains_;
   std::size_t slot_bytes_;
   std::uint32_t most_slabs_;
   std::vector<Slab> slabs_;

@@ -10,6 +10,6 @@ Result<std::unique_ptr<Provider>> make_verbs_provider(const VerbsConfig&) {
                "libibverbs-dev on Debian, and build it again)"};
 }
 
-std::vector<VerbsPortDescription> describe_verbs_ports(std::string_view) { return {}; }
+std::vector<VerbsPortDescription> describe_verbs_ports(std::string_view, std::uint32_t) { return {}; }
 
 }  // namespace ch3_offload

@@ -6,15 +6,18 @@
 #include <netdb.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstring>
+#include <span>
 
 #include "rdma/hex.h"
 
 namespace ch3_offload {
 namespace {
 
-constexpr std::string_view kPrefix = "verbs:1/";
+constexpr std::string_view kPrefix = "verbs:2/";
 
 std::string to_text(const sockaddr* address) {
   char text[INET6_ADDRSTRLEN] = "";
@@ -23,6 +26,25 @@ std::string to_text(const sockaddr* address) {
   else if (address->sa_family == AF_INET6)
     inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text, sizeof text);
   return text;
+}
+
+std::span<const unsigned char> ip_bytes(const sockaddr* address) noexcept {
+  if (address->sa_family == AF_INET)
+    return {reinterpret_cast<const unsigned char*>(&reinterpret_cast<const sockaddr_in*>(address)->sin_addr),
+            4};
+  return {reinterpret_cast<const unsigned char*>(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr),
+          16};
+}
+
+/// At least one piece.
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> pieces;
+  for (;;) {
+    const std::size_t end = text.find(separator);
+    pieces.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return pieces;
+    text.remove_prefix(end + 1);
+  }
 }
 
 bool serves_others(const sockaddr* address) noexcept {
@@ -53,34 +75,79 @@ std::string address_of_hostname() {
 std::string VerbsAddress::to_string() const {
   std::string text(kPrefix);
   text += ethernet ? "r/" : "i/";
-  text += host + "/" + std::to_string(port) + "/";
-  append_hex(text, instance);
+  for (const std::string& host : hosts) text += (&host == &hosts.front() ? "" : "+") + host;
+  text += "/" + std::to_string(port);
+  for (const std::uint64_t& network : networks) {
+    text += &network == &networks.front() ? '/' : '+';
+    append_hex(text, network);
+  }
   text += '/';
-  append_hex(text, subnet_prefix);
+  append_hex(text, instance);
   return text;
 }
 
 std::optional<VerbsAddress> VerbsAddress::parse(std::string_view text) {
   if (text.size() > kMostBytes || !text.starts_with(kPrefix)) return {};
   text.remove_prefix(kPrefix.size());
-  std::string_view pieces[5];
-  for (std::string_view& piece : pieces) {
-    const std::size_t end = &piece == &pieces[4] ? text.size() : text.find('/');
-    if (end == std::string_view::npos) return {};
-    piece = text.substr(0, end);
-    text.remove_prefix(std::min(text.size(), end + 1));
-  }
+  const std::vector<std::string_view> pieces = split(text, '/');
+  if (pieces.size() != 5) return {};
   VerbsAddress address;
   if (pieces[0] != "r" && pieces[0] != "i") return {};
   address.ethernet = pieces[0] == "r";
-  address.host = pieces[1];
   const char* const end = pieces[2].data() + pieces[2].size();
   const auto [stop, error] = std::from_chars(pieces[2].data(), end, address.port);
   // One spelling: without leading zeros.
   if (error != std::errc{} || stop != end || pieces[2].starts_with('0')) return {};
-  if (!parse_hex(pieces[3], address.instance) || !parse_hex(pieces[4], address.subnet_prefix)) return {};
-  if (!socket_address(address.host, address.port)) return {};
+  if (!parse_hex(pieces[4], address.instance)) return {};
+  for (const std::string_view host : split(pieces[1], '+')) {
+    address.hosts.emplace_back(host);
+    if (!socket_address(address.hosts.back(), address.port)) return {};
+  }
+  for (const std::string_view network : split(pieces[3], '+')) {
+    if (!parse_hex(network, address.networks.emplace_back())) return {};
+  }
+  if (address.hosts.size() > kMostRails || address.networks.size() > kMostRails) return {};
   return address;
+}
+
+bool VerbsAddress::same_fabric(const VerbsAddress& other) const noexcept {
+  if (ethernet != other.ethernet) return false;
+  return ethernet || std::ranges::find_first_of(networks, other.networks) != networks.end();
+}
+
+std::vector<RailPair> pair_rails(const VerbsAddress& first, const VerbsAddress& second) {
+  std::vector<RailPair> pairs;
+  std::array<bool, VerbsAddress::kMostRails> taken{};
+  for (std::size_t i = 0; i < first.networks.size(); ++i) {
+    for (std::size_t j = 0; j < second.networks.size(); ++j) {
+      if (taken[j] || first.networks[i] != second.networks[j]) continue;
+      taken[j] = true;
+      pairs.push_back({static_cast<std::uint8_t>(i), static_cast<std::uint8_t>(j)});
+      break;
+    }
+  }
+  if (!pairs.empty()) return pairs;
+  for (std::size_t i = 0; i < std::min(first.networks.size(), second.networks.size()); ++i)
+    pairs.push_back({static_cast<std::uint8_t>(i), static_cast<std::uint8_t>(i)});
+  return pairs;
+}
+
+std::uint64_t network_of_host(const std::string& host) {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return 0;
+  std::uint64_t network = 0;
+  for (const ifaddrs* one = list; one != nullptr && network == 0; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_netmask == nullptr || to_text(one->ifa_addr) != host) continue;
+    const std::span<const unsigned char> address = ip_bytes(one->ifa_addr), mask = ip_bytes(one->ifa_netmask);
+    // FNV-1a: only equality counts.
+    network = 0xCBF2'9CE4'8422'2325u;
+    for (std::size_t i = 0; i < address.size() && i < mask.size(); ++i) {
+      for (const unsigned char byte : {static_cast<unsigned char>(address[i] & mask[i]), mask[i]})
+        network = (network ^ byte) * 0x100'0000'01B3u;
+    }
+  }
+  ::freeifaddrs(list);
+  return network;
 }
 
 std::optional<SocketAddress> socket_address(const std::string& host, std::uint16_t port) noexcept {
@@ -102,6 +169,8 @@ std::optional<SocketAddress> socket_address(const std::string& host, std::uint16
   }
   return {};
 }
+
+std::string SocketAddress::host() const { return to_text(get()); }
 
 std::string find_host_address(const std::string& interface_or_address) {
   if (interface_or_address.empty()) {

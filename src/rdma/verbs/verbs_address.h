@@ -9,35 +9,53 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ch3_offload {
 
-/// "verbs:1/<r: RoCE, i: InfiniBand>/<IP address>/<TCP port>/<instance>/<subnet prefix>", the last two as 16 hex
-/// digits. The TCP port is where the process sets up connections (control_channel.h).
+/// "verbs:2/<r: RoCE, i: InfiniBand>/<IP address>[+<IP address>]/<TCP port>/<network>[+<network>]/<instance>", the
+/// networks and the instance as 16 hex digits. At the addresses, at the TCP port, the process sets up connections
+/// (control_channel.h); either will do. There is one network for each of its rails, in their order.
 struct VerbsAddress {
-  static constexpr std::size_t kMostBytes = 112;  ///< Of to_string().
+  static constexpr std::size_t kMostRails = 2;
+  static constexpr std::size_t kMostBytes = 160;  ///< Of to_string().
 
   bool ethernet = false;
-  std::string host;            ///< IPv4 or IPv6, in numbers.
-  std::uint16_t port = 0;      ///< TCP, host byte order.
-  std::uint64_t instance = 0;  ///< Random: another process at the same port is not mistaken for this one.
-  std::uint64_t subnet_prefix = 0;  ///< InfiniBand: of its GID. RoCE: 0.
+  std::vector<std::string> hosts;  ///< 1 to kMostRails; IPv4 or IPv6, in numbers.
+  std::uint16_t port = 0;          ///< TCP, host byte order.
+  std::uint64_t instance = 0;      ///< Random: another process at the same port is not mistaken for this one.
+  /// 1 to kMostRails. InfiniBand: the subnet prefix of the port's GID. RoCE: network_of_host().
+  std::vector<std::uint64_t> networks;
 
   std::string to_string() const;
   /// Nothing: not an address of this version. Any input.
   static std::optional<VerbsAddress> parse(std::string_view text);
 
-  /// Whether queue pairs can be connected: the same link layer and, on InfiniBand, subnet.
-  bool same_fabric(const VerbsAddress& other) const noexcept {
-    return ethernet == other.ethernet && subnet_prefix == other.subnet_prefix;
-  }
+  /// Whether queue pairs can be connected: the same link layer and, on InfiniBand, a common subnet. RoCE goes through
+  /// routers.
+  bool same_fabric(const VerbsAddress& other) const noexcept;
 };
+
+/// A rail of one process and one of another between which queue pairs are connected.
+struct RailPair {
+  std::uint8_t first = 0;
+  std::uint8_t second = 0;
+};
+/// Those of two processes: rails on the same network where there are any, or else by their order. Both get the same list
+/// when both name the same process first.
+std::vector<RailPair> pair_rails(const VerbsAddress& first, const VerbsAddress& second);
+
+/// A number for the IP network of `host`, an address of this node: the same for all addresses of that network, on
+/// whichever node. 0: no interface has this address.
+std::uint64_t network_of_host(const std::string& host);
 
 /// A numeric IP address and port for connect() and bind(). Nothing: `host` is not an IP address.
 struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t length = 0;
   const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&storage); }
+  /// The IP address, in numbers.
+  std::string host() const;
 };
 std::optional<SocketAddress> socket_address(const std::string& host, std::uint16_t port) noexcept;
 

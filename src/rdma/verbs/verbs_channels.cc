@@ -71,13 +71,13 @@ bool VerbsProvider::keep_house() noexcept {
     const std::uint64_t data = events[static_cast<std::size_t>(i)].data.u64;
     const auto index = static_cast<std::uint32_t>(data);
     switch (static_cast<WatchKind>(data >> 32)) {
-      case WatchKind::kListener: accept_all(); break;
+      case WatchKind::kListener: accept_all(index); break;
       case WatchKind::kNewcomer: hear_newcomer(index); break;
       case WatchKind::kChannel:
         if (Peer* const peer = find(PeerId{index})) hear_peer(*peer);
         break;
-      case WatchKind::kCompletions: completions |= take_completion_events(); break;
-      case WatchKind::kDevice: on_device_events(); break;
+      case WatchKind::kCompletions: completions |= take_completion_events(index); break;
+      case WatchKind::kDevice: on_device_events(rails_[index]); break;
       case WatchKind::kAlarm: {
         std::uint64_t expirations;
         static_cast<void>(!::read(alarm_.get(), &expirations, sizeof expirations));
@@ -85,7 +85,7 @@ bool VerbsProvider::keep_house() noexcept {
       }
     }
   }
-  if (waiting_.empty() && troubled_.empty() && zombies_.empty() && !listener_paused_) return completions;
+  if (waiting_.empty() && troubled_.empty() && zombies_.empty() && !listeners_paused_) return completions;
   const std::uint64_t now_ns = monotonic_ns();
   make_wanted_links(now_ns);
   if (elapsed_ns(now_ns, last_tick_ns_) < kMillisecondNs) return completions;
@@ -93,34 +93,37 @@ bool VerbsProvider::keep_house() noexcept {
   last_tick_ns_ = now_ns;
   destroy_zombies(now_ns);
   tend_troubled(now_ns);
-  if (listener_paused_) {
-    listener_paused_ = false;
-    accept_all();
-    if (!listener_paused_) watch(listener_.get(), WatchKind::kListener, 0, EPOLLIN);
+  if (listeners_paused_) {
+    listeners_paused_ = false;
+    for (std::uint32_t i = 0; i < listeners_.size(); ++i) {
+      accept_all(i);
+      if (!listeners_paused_) watch(listeners_[i].get(), WatchKind::kListener, i, EPOLLIN);
+    }
   }
   return completions;
 }
 
-bool VerbsProvider::take_completion_events() noexcept {
+bool VerbsProvider::take_completion_events(std::uint32_t index) noexcept {
+  const Rail& rail = *rails_[index].rail;
   unsigned taken = 0;
   ibv_cq* queue = nullptr;
   void* context = nullptr;
-  while (ibv_get_cq_event(rail_->events(), &queue, &context) == 0) ++taken;
-  if (taken > 0) ibv_ack_cq_events(rail_->completions(), taken);
+  while (ibv_get_cq_event(rail.events(), &queue, &context) == 0) ++taken;
+  if (taken > 0) ibv_ack_cq_events(rail.completions(), taken);
   return taken > 0;
 }
 
-void VerbsProvider::accept_all() noexcept {
+void VerbsProvider::accept_all(std::uint32_t listener) noexcept {
   constexpr int kMostAtOnce = 4096;  // Who connects without end must not keep us here.
   for (int i = 0; i < kMostAtOnce; ++i) {
     int error_number = 0;
-    FileDescriptor socket = accept_channel(listener_, error_number);
+    FileDescriptor socket = accept_channel(listeners_[listener], error_number);
     if (!socket.valid()) {
       if (error_number == 0) return;
       // Those who have said nothing make way for one who may.
       if ((error_number == EMFILE || error_number == ENFILE) && evict_newcomer()) continue;
-      listener_paused_ = true;  // The connection stays in the backlog.
-      unwatch(listener_.get());
+      listeners_paused_ = true;  // The connection stays in the backlog.
+      unwatch(listeners_[listener].get());
       if (!shortage_logged_)
         log("%s", system_error("verbs: accepting a connection", error_number).message.c_str());
       shortage_logged_ = true;
@@ -179,7 +182,7 @@ void VerbsProvider::adopt(ControlChannel channel, const IntroduceBody& body) noe
       body.sender >= config_.peer_limit || body.sender == index_of(config_.self) || !address ||
       address->instance != body.sender_instance || !address->same_fabric(address_))
     return refuse(channel, Refusal::kStranger, "it means another process");
-  if (body.slot_bytes < rail_->config().slot_bytes)
+  if (body.slot_bytes < config_.rail.slot_bytes)
     return refuse(channel, Refusal::kStranger,
                   "its slots are shorter than ours (all processes need the same settings)");
   Peer& peer = find_or_make(PeerId{body.sender});
@@ -193,8 +196,7 @@ void VerbsProvider::adopt(ControlChannel channel, const IntroduceBody& body) noe
        (peer.channel_state == ChannelState::kOpen && elapsed_ns(now_ns, peer.opened_ns) < kCrossedNs));
   if (ours_is_fresh && config_.self < peer.id) return refuse(channel, Refusal::kCrossed, nullptr);
   close_channel(peer);
-  peer.address = *address;
-  peer.has_address = true;
+  set_address(peer, *address);
   peer.channel = std::move(channel);
   peer.dialled = false;
   introduce(peer);
@@ -234,18 +236,29 @@ void VerbsProvider::on_frame(Peer& peer, const Frame& frame) noexcept {
     return start_dying(peer, Status::kProtocol);
   }
   switch (frame.kind) {
-    case FrameKind::kConnect: return on_connect_frame(peer, frame.connect);
-    case FrameKind::kReady: return on_ready_frame(peer, frame.link);
-    case FrameKind::kPark: return on_park_frame(peer, frame.link);
+    case FrameKind::kConnect:
+    case FrameKind::kReady:
+    case FrameKind::kPark: return on_lane_frame(peer, frame);
     case FrameKind::kBye: return start_dying(peer, Status::kPeerFailed);
     default: return start_dying(peer, Status::kProtocol);
+  }
+}
+
+void VerbsProvider::on_lane_frame(Peer& peer, const Frame& frame) noexcept {
+  const std::uint32_t index = frame.kind == FrameKind::kConnect ? frame.connect.lane : frame.link.lane;
+  if (index >= peer.pair_count) return start_dying(peer, Status::kProtocol);
+  Lane& lane = index == 0 ? peer.main : second_lane(peer);
+  switch (frame.kind) {
+    case FrameKind::kConnect: return on_connect_frame(lane, frame.connect);
+    case FrameKind::kReady: return on_ready_frame(lane, frame.link);
+    default: return on_park_frame(lane, frame.link);
   }
 }
 
 void VerbsProvider::on_answer(Peer& peer, const IntroduceBody& body) noexcept {
   if (!equal_in_constant_time(body.secret, config_.job_secret) || body.sender != index_of(peer.id) ||
       body.sender_instance != peer.address.instance || body.receiver != index_of(config_.self) ||
-      body.receiver_instance != address_.instance || body.slot_bytes < rail_->config().slot_bytes) {
+      body.receiver_instance != address_.instance || body.slot_bytes < config_.rail.slot_bytes) {
     log("verbs: who answers at peer %u's address is another process", index_of(peer.id));
     return start_dying(peer, Status::kPeerFailed);
   }
@@ -265,7 +278,10 @@ void VerbsProvider::on_refusal(Peer& peer, Refusal reason) noexcept {
 
 void VerbsProvider::dial(Peer& peer) noexcept {
   peer.retry_at_ns = monotonic_ns() + kRedialNs;
-  const std::optional<SocketAddress> to = socket_address(peer.address.host, peer.address.port);
+  // The next try is for another of its addresses: a rail that is down takes the one of its port along.
+  const std::string& host = peer.address.hosts[peer.next_host % peer.address.hosts.size()];
+  ++peer.next_host;
+  const std::optional<SocketAddress> to = socket_address(host, peer.address.port);
   Result<ControlChannel> channel = ControlChannel::dial(*to, config_.peer_timeout_ms / 2);
   if (!channel.ok()) {
     if (channel.error().status == Status::kPeerFailed) return start_dying(peer, Status::kPeerFailed);
@@ -289,7 +305,7 @@ void VerbsProvider::introduce(Peer& peer) noexcept {
   body.receiver = index_of(peer.id);
   body.sender_instance = address_.instance;
   body.receiver_instance = peer.address.instance;
-  body.slot_bytes = static_cast<std::uint32_t>(rail_->config().slot_bytes);
+  body.slot_bytes = static_cast<std::uint32_t>(config_.rail.slot_bytes);
   std::memcpy(body.address.data(), address_text_.data(),
               std::min(address_text_.size(), body.address.size() - 1));
   peer.channel.send(frame);
@@ -300,22 +316,29 @@ void VerbsProvider::channel_opened(Peer& peer) noexcept {
   peer.channel_state = ChannelState::kOpen;
   peer.opened_ns = monotonic_ns();
   peer.retry_at_ns = 0;
-  const Link& link = peer.link;
-  switch (link.state) {
-    case LinkState::kProposed: send_connect(peer); break;
-    case LinkState::kBound:
-    case LinkState::kUp:
-      send_connect(peer);
-      send_ready(peer);
-      break;
-    case LinkState::kNone:
-      if (peer.connected) want_link(peer);
-      break;
-    case LinkState::kDraining: break;
-  }
-  if (link.park_sent) send_park(peer);
-  // The process lives. Whether its link does is seen when something gets through.
-  if (link.state == LinkState::kUp || link.number == 0 || link.parked) peer.lost_since_ns = 0;
+  for_each_lane(peer, [&](Lane& lane) {
+    const Link& link = lane.link;
+    lane.retry_at_ns = 0;
+    switch (link.state) {
+      case LinkState::kProposed: send_connect(lane); break;
+      case LinkState::kBound:
+      case LinkState::kUp:
+        send_connect(lane);
+        send_ready(lane);
+        break;
+      case LinkState::kNone:
+        if (peer.connected && lane.index == 0) want_link(lane);
+        break;
+      case LinkState::kDraining: break;
+    }
+    if (link.park_sent) send_park(lane);
+  });
+  // The process lives. Whether its links do is seen when something gets through.
+  const auto is_well = [](const Link& link) {
+    return link.state == LinkState::kUp || link.number == 0 || link.parked;
+  };
+  if (is_well(peer.main.link) && (peer.second == nullptr || is_well(peer.second->link)))
+    peer.lost_since_ns = 0;
   update_watch(peer);
 }
 
@@ -374,16 +397,18 @@ bool VerbsProvider::tend(Peer& peer, std::uint64_t now_ns) noexcept {
   if (no_contact && peer.lost_since_ns == 0) peer.lost_since_ns = patience_ns_;
   if (no_contact && is_overdue(peer)) {
     log("verbs: peer %u (%s) has not answered for %d s: it is taken for dead", index_of(peer.id),
-        peer.address.host.c_str(),
+        peer.address.hosts.front().c_str(),
         static_cast<int>((patience_ns_ - peer.lost_since_ns) / (1000 * kMillisecondNs)));
     start_dying(peer, Status::kPeerFailed);
     return false;
   }
   if (peer.channel_state == ChannelState::kNone && now_ns >= peer.retry_at_ns) dial(peer);
   if (peer.dying) return false;
-  if (peer.link.parking) try_to_park(peer);
-  const bool well = peer.channel_state == ChannelState::kOpen && peer.lost_since_ns == 0 &&
-                    !peer.link.parking && peer.link.state != LinkState::kDraining;
+  bool well = peer.channel_state == ChannelState::kOpen && peer.lost_since_ns == 0;
+  for_each_lane(peer, [&](Lane& lane) {
+    if (lane.link.parking) try_to_park(lane);
+    well = well && !lane.link.parking && lane.link.state != LinkState::kDraining;
+  });
   return !well;
 }
 

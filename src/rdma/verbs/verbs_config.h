@@ -18,7 +18,6 @@ struct RailConfig {
   std::size_t slot_bytes =
       8192;  ///< Of a slot, header included; a multiple of 64. The same in all processes.
   std::uint32_t most_receive_slots = 2048;
-  std::uint32_t most_send_slots = 512;
   std::uint32_t most_queue_pairs = 256;  ///< Live at once.
   std::uint32_t send_queue_depth = 64;   ///< Of each queue pair.
 };
@@ -30,7 +29,11 @@ struct VerbsConfig {
   std::uint32_t peer_limit = 1u << 20;
   std::string device;     ///< survey_verbs_ports(); empty: the best.
   std::string interface;  ///< find_host_address(), for ports that have no IP address, or to use another.
-  RailConfig rail;
+  /// Most rails: further usable ports of the same kind and rate, or of those named in `device`, share the load and stand
+  /// in for each other. At least 1.
+  std::uint32_t most_rails = 2;
+  std::uint32_t most_send_slots = 512;
+  RailConfig rail;  ///< Of all rails together: each has its share.
   /// A peer that cannot be reached for so long is dead. 1000 at least.
   int peer_timeout_ms = 10'000;
   /// Takes one line without a newline, seldom. nullptr: nobody listens.
@@ -47,7 +50,7 @@ struct VerbsPortDescription {
   std::string name{};      ///< "mlx5_0:1"; "mlx5_0": the device cannot be used, whatever its ports are.
   bool wanted = true;      ///< It is one of those to choose from: VerbsConfig::device.
   std::string why_not{};   ///< Why it cannot be used. Empty: it can.
-  std::string why_used{};  ///< Why it goes before all others. Empty: it does not.
+  std::string why_used{};  ///< Why it would be used. Empty: it would not.
   // Of a port that can be used:
   std::string link{};           ///< "InfiniBand", "RoCE v2", "RoCE v1".
   int gid_index = 0;            ///< Of the GID that would be used.
@@ -60,8 +63,8 @@ struct VerbsPortDescription {
 };
 
 /// Every port of every device of this node: first those to choose from, best first and the ones that cannot be used
-/// behind them, then the others. `wanted` is VerbsConfig::device; when that is wrong no port is wanted, and
+/// behind them, then the others. `wanted` is VerbsConfig::device, `most_rails` VerbsConfig::most_rails; when that is wrong no port is wanted, and
 /// make_verbs_provider() says what is wrong. Empty: there is no device, or this library was built without libibverbs.
-std::vector<VerbsPortDescription> describe_verbs_ports(std::string_view wanted);
+std::vector<VerbsPortDescription> describe_verbs_ports(std::string_view wanted, std::uint32_t most_rails);
 
 }  // namespace ch3_offload

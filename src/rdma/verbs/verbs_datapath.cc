@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <array>
 #include <cassert>
 #include <cstring>
@@ -24,9 +25,18 @@ constexpr std::uint32_t kBusyPollsPerClock = 256;
 // the link's number.
 constexpr std::uint64_t kIsSend = std::uint64_t{1} << 63;
 
-constexpr std::uint64_t send_id(PeerId peer, std::uint32_t link, std::uint64_t item) noexcept {
-  return kIsSend | std::uint64_t{index_of(peer)} << 32 | (link & 0xFFu) << 24 | (item & 0xFF'FFFFu);
+constexpr std::uint64_t kIsSecondLane = std::uint64_t{1} << 62;
+
+constexpr std::uint64_t send_id(PeerId peer, std::uint8_t lane, std::uint32_t link,
+                                std::uint64_t item) noexcept {
+  return kIsSend | (lane == 0 ? 0 : kIsSecondLane) | std::uint64_t{index_of(peer)} << 32 |
+         (link & 0xFFu) << 24 | (item & 0xFF'FFFFu);
 }
+
+/// Writes of at least this go over both lanes: of shorter ones the halves take hardly less time than the whole.
+constexpr std::size_t kStripedBytes = std::size_t{64} << 10;
+/// Parts begin at multiples of it.
+constexpr std::uint64_t kStripeGrainBytes = 4096;
 
 /// Errors that another queue pair would meet, too: the peer took its memory back, or one of us is wrong.
 bool is_final(ibv_wc_status status) noexcept {
@@ -48,19 +58,19 @@ Status VerbsProvider::reserve(PeerId id, std::size_t length_bytes, std::span<std
   if (peer->dying || peer->down) [[unlikely]]
     return Status::kPeerFailed;
   assert(length_bytes >= 1 && length_bytes <= capabilities_.max_slot_bytes);
-  if (!peer->link.takes_item()) [[unlikely]]
+  if (!peer->main.link.takes_item()) [[unlikely]]
     return no_room(*peer);
   if (peer->reserved_slot == SlotPool::kNone) {
     peer->reserved_slot = take_send_slot();
     if (peer->reserved_slot == SlotPool::kNone) [[unlikely]]
       return no_room(*peer);
   }
-  slot = {rail_->send_slots().address(peer->reserved_slot) + sizeof(SlotHeader), length_bytes};
+  slot = {send_slots_->address(peer->reserved_slot) + sizeof(SlotHeader), length_bytes};
   return Status::kOk;
 }
 
 std::uint32_t VerbsProvider::take_send_slot() noexcept {
-  SlotPool& pool = rail_->send_slots();
+  SlotPool& pool = *send_slots_;
   const std::uint32_t slot = pool.take();
   if (slot != SlotPool::kNone || pool.count() == pool.most()) [[likely]]
     return slot;
@@ -76,18 +86,18 @@ void VerbsProvider::commit(PeerId id, std::size_t length_bytes) noexcept {
   assert(peer != nullptr && peer->reserved_slot != SlotPool::kNone && length_bytes >= 1);
   const std::uint32_t slot = peer->reserved_slot;
   peer->reserved_slot = SlotPool::kNone;
-  push_message(*peer, slot, SlotHeader::kMessage, length_bytes);
+  push_message(peer->main, slot, SlotHeader::kMessage, length_bytes);
   ++figures_.messages_sent;
 }
 
-void VerbsProvider::push_message(Peer& peer, std::uint32_t slot, std::uint8_t kind,
+void VerbsProvider::push_message(Lane& lane, std::uint32_t slot, std::uint8_t kind,
                                  std::size_t payload_bytes) noexcept {
   SlotHeader header;
   header.kind = kind;
-  std::memcpy(rail_->send_slots().address(slot), &header, sizeof header);
-  peer.link.push({Item::Kind::kMessage, slot, static_cast<std::uint32_t>(sizeof header + payload_bytes), 0});
-  peer.last_used = polls_;
-  pump(peer);
+  std::memcpy(send_slots_->address(slot), &header, sizeof header);
+  lane.link.push({Item::Kind::kMessage, slot, static_cast<std::uint32_t>(sizeof header + payload_bytes), 0});
+  lane.last_used = polls_;
+  pump(lane);
 }
 
 Status VerbsProvider::write(PeerId id, const std::byte* source, std::size_t length_bytes,
@@ -96,45 +106,69 @@ Status VerbsProvider::write(PeerId id, const std::byte* source, std::size_t leng
   Peer* const peer = find(id);
   if (peer == nullptr || !peer->connected) return Status::kUnreachable;
   if (peer->dying || peer->down) return Status::kPeerFailed;
-  if (peer->unfinished_write != kNoWrite || !peer->link.takes_item() || free_writes_.empty())
+  if (peer->unfinished_write != kNoWrite || !peer->main.link.takes_item() || free_writes_.empty())
     return no_room(*peer);
   const std::uint32_t index = free_writes_.back();
   free_writes_.pop_back();
-  const std::uint64_t parts = std::max<std::uint64_t>(1, (length_bytes + part_bytes_ - 1) / part_bytes_);
+  std::uint64_t part_bytes = part_bytes_;
+  bool striped = false;
+  if (length_bytes >= kStripedBytes && peer->pair_count > 1) {
+    Lane& second = second_lane(*peer);
+    if (second.link.state == LinkState::kNone) want_link(second);
+    const std::uint64_t half =
+        (length_bytes / 2 + kStripeGrainBytes - 1) / kStripeGrainBytes * kStripeGrainBytes;
+    striped = second.link.state == LinkState::kUp;
+    if (striped) part_bytes = std::min(part_bytes, half);
+  }
+  const std::uint64_t parts = std::max<std::uint64_t>(1, (length_bytes + part_bytes - 1) / part_bytes);
   writes_[index] = {.work = work,
                     .peer = peer,
                     .source = source,
                     .length_bytes = length_bytes,
-                    .local_key = registrations_[region.local_key]->lkey,
-                    .remote_key = static_cast<std::uint32_t>(destination.remote_key),
-                    .remote_address = destination.address,
+                    .region = region.local_key,
+                    .destination = destination,
+                    .part_bytes = part_bytes,
                     .immediate = immediate,
+                    .striped = striped,
                     .parts = static_cast<std::uint32_t>(parts)};
   peer->unfinished_write = index;
-  peer->last_used = polls_;
   push_parts(*peer);
   return Status::kOk;
 }
 
+/// Who takes the next part, by turns. The second lane only helps: where it cannot now, the main one takes all.
+/// nullptr: nobody.
+VerbsProvider::Lane* VerbsProvider::lane_for_part(Peer& peer, const Write& write) noexcept {
+  Lane* const second = peer.second.get();
+  const bool second_can = write.striped && second->link.state == LinkState::kUp && second->link.takes_item();
+  const bool main_can = peer.main.link.takes_item();
+  if (second_can && (write.parts_pushed % 2 == 1 || !main_can)) return second;
+  return main_can ? &peer.main : nullptr;
+}
+
 /// Makes items of what is left of a write, as far as there is room.
 void VerbsProvider::push_parts(Peer& peer) noexcept {
-  while (peer.unfinished_write != kNoWrite && peer.link.takes_item()) {
+  while (peer.unfinished_write != kNoWrite) {
     Write& write = writes_[peer.unfinished_write];
-    const std::uint64_t offset = write.parts_pushed * part_bytes_;
+    Lane* const lane = lane_for_part(peer, write);
+    if (lane == nullptr) break;
+    const std::uint64_t offset = write.parts_pushed * write.part_bytes;
     const auto length =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(part_bytes_, write.length_bytes - offset));
-    peer.link.push({Item::Kind::kWritePart, peer.unfinished_write, length, write.parts_pushed});
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(write.part_bytes, write.length_bytes - offset));
+    lane->link.push({Item::Kind::kWritePart, peer.unfinished_write, length, write.parts_pushed});
+    lane->last_used = polls_;
     if (++write.parts_pushed == write.parts) peer.unfinished_write = kNoWrite;
   }
-  if (peer.unfinished_write != kNoWrite && peer.link.lacks_credit()) peer.starved = true;
-  pump(peer);
+  if (peer.unfinished_write != kNoWrite && peer.main.link.lacks_credit()) peer.main.starved = true;
+  for_each_lane(peer, [&](Lane& lane) { pump(lane); });
 }
 
 /// Remembers that somebody waits for room, for arm() and poll().
 Status VerbsProvider::no_room(Peer& peer) noexcept {
-  if (peer.link.lacks_credit()) {
-    peer.starved = true;
-    if (peer.link.state == LinkState::kNone) want_link(peer);  // Parked: the next Connect brings credit.
+  Lane& lane = peer.main;
+  if (lane.link.lacks_credit()) {
+    lane.starved = true;
+    if (lane.link.state == LinkState::kNone) want_link(lane);  // Parked: the next Connect brings credit.
   }
   if (!peer.blocked) {
     peer.blocked = true;
@@ -144,8 +178,8 @@ Status VerbsProvider::no_room(Peer& peer) noexcept {
 }
 
 bool VerbsProvider::has_room(const Peer& peer) const noexcept {
-  return peer.link.takes_item() && peer.unfinished_write == kNoWrite &&
-         (peer.reserved_slot != SlotPool::kNone || rail_->send_slots().may_take()) && !free_writes_.empty();
+  return peer.main.link.takes_item() && peer.unfinished_write == kNoWrite &&
+         (peer.reserved_slot != SlotPool::kNone || send_slots_->may_take()) && !free_writes_.empty();
 }
 
 /// How many of those who found no room have it now; they are forgotten. Only on the way to sleep, and in it: else who
@@ -163,51 +197,55 @@ std::size_t VerbsProvider::unblock() noexcept {
 }
 
 /// Gives the device what it may have.
-void VerbsProvider::pump(Peer& peer) noexcept {
-  Link& link = peer.link;
-  if (link.state == LinkState::kNone && (!link.all_retired() || peer.unfinished_write != kNoWrite))
-    want_link(peer);
+void VerbsProvider::pump(Lane& lane) noexcept {
+  Link& link = lane.link;
+  const bool for_a_write = lane.index == 0 && lane.peer->unfinished_write != kNoWrite;
+  if (link.state == LinkState::kNone && (!link.all_retired() || for_a_write)) want_link(lane);
   while (link.may_post()) {
-    if (const int error = post(peer); error != 0) return lose_link(peer, std::strerror(error));
+    if (const int error = post(lane); error != 0) return lose_link(lane, std::strerror(error));
   }
 }
 
 /// The only place, but for flush_tail(), that rings the device's doorbell for a send. Returns 0 or an errno.
-int VerbsProvider::post(Peer& peer) noexcept {
-  Link& link = peer.link;
+int VerbsProvider::post(Lane& lane) noexcept {
+  Link& link = lane.link;
+  const Rail& rail = *rails_[lane.rail].rail;
   const std::uint64_t number = link.posted();
   const Item& item = link.item(number);
-  bool signaled = link.signal_is_due() || (peer.flush && number + 1 == link.next());
+  bool signaled = link.signal_is_due() || (lane.flush && number + 1 == link.next());
   ibv_sge piece{};
   ibv_send_wr request{};
-  request.wr_id = send_id(peer.id, link.number, number);
+  request.wr_id = send_id(lane.peer->id, lane.index, link.number, number);
   request.sg_list = &piece;
   request.num_sge = item.length_bytes > 0 ? 1 : 0;
   piece.length = item.length_bytes;
   if (item.kind == Item::Kind::kMessage) {
-    SlotPool& pool = rail_->send_slots();
+    const SlotPool& pool = *send_slots_;
     std::byte* const slot = pool.address(item.index);
     SlotHeader header;
     std::memcpy(&header, slot, sizeof header);
     header.limit = static_cast<std::uint32_t>(link.grant());
-    header.flags = peer.starved ? SlotHeader::kWantsCredit : 0;
-    peer.starved = false;
+    header.flags = lane.starved ? SlotHeader::kWantsCredit : 0;
+    lane.starved = false;
     std::memcpy(slot, &header, sizeof header);
     request.opcode = IBV_WR_SEND;
     piece.addr = reinterpret_cast<std::uintptr_t>(slot);
-    piece.lkey = pool.local_key(item.index);
-    if (item.length_bytes <= rail_->inline_bytes()) request.send_flags |= IBV_SEND_INLINE;
+    piece.lkey = pool.local_key(item.index, lane.rail);
+    if (item.length_bytes <= rail.inline_bytes()) request.send_flags |= IBV_SEND_INLINE;
     signaled |= pool.free_count() * 2 < pool.count();  // Slots come back with completions only.
   } else {
     const Write& write = writes_[item.index];
-    const std::uint64_t offset = item.part * part_bytes_;
+    const std::uint64_t offset = item.part * write.part_bytes;
+    const std::uint8_t their_rail =
+        lane.peer->pairs[0].mine == lane.rail ? lane.peer->pairs[0].theirs : lane.peer->pairs[1].theirs;
     request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
     request.imm_data = htonl(static_cast<std::uint32_t>(write.immediate));
-    request.wr.rdma.remote_addr = write.remote_address + offset;
-    request.wr.rdma.rkey = write.remote_key;
+    request.wr.rdma.remote_addr = write.destination.address + offset;
+    request.wr.rdma.rkey = static_cast<std::uint32_t>(
+        static_cast<std::uint64_t>(write.destination.remote_key) >> (32 * their_rail));
     piece.addr = reinterpret_cast<std::uintptr_t>(write.source) + offset;
-    piece.lkey = write.local_key;
-    signaled |= item.part + 1 == write.parts;
+    piece.lkey = registrations_[write.region][lane.rail]->lkey;
+    signaled |= write.striped || item.part + 1 == write.parts;  // The last one of each lane.
     ++figures_.writes_posted;
   }
   if (signaled) request.send_flags |= IBV_SEND_SIGNALED;
@@ -218,41 +256,49 @@ int VerbsProvider::post(Peer& peer) noexcept {
 }
 
 /// Tells the peer what it may send, in a message of its own, if it may be sent now.
-bool VerbsProvider::send_credit(Peer& peer) noexcept {
-  if (peer.link.state != LinkState::kUp || !peer.link.takes_credit_message()) return false;
+bool VerbsProvider::send_credit(Lane& lane) noexcept {
+  if (lane.link.state != LinkState::kUp || !lane.link.takes_credit_message()) return false;
   const std::uint32_t slot = take_send_slot();
   if (slot == SlotPool::kNone) return false;
   ++figures_.credit_messages;
-  push_message(peer, slot, SlotHeader::kCreditOnly, 0);
+  push_message(lane, slot, SlotHeader::kCreditOnly, 0);
   return true;
 }
 
 /// Sees to it that all that was posted will be retired: the last completion may not have been asked for. Then it is
 /// asked for with a write of nothing, which takes neither slot nor credit: both may be lacking, and may come back only
 /// by this.
-void VerbsProvider::flush_tail(Peer& peer) noexcept {
-  Link& link = peer.link;
-  peer.flush = true;
-  pump(peer);
+void VerbsProvider::flush_tail(Lane& lane) noexcept {
+  Link& link = lane.link;
+  lane.flush = true;
+  pump(lane);
   if (link.state != LinkState::kUp || link.posted() != link.next() || link.tail_is_signaled()) return;
   ibv_send_wr request{};  // Without bytes, address and key are not looked at (IBTA C9-88).
-  request.wr_id = send_id(peer.id, link.number, link.posted() - 1);
+  request.wr_id = send_id(lane.peer->id, lane.index, link.number, link.posted() - 1);
   request.opcode = IBV_WR_RDMA_WRITE;
   request.send_flags = IBV_SEND_SIGNALED;
   ibv_send_wr* refused = nullptr;
   if (const int error = ibv_post_send(link.queue_pair.get(), &request, &refused); error != 0)
-    return lose_link(peer, std::strerror(error));
+    return lose_link(lane, std::strerror(error));
   link.tail_was_signaled();
 }
 
-/// Takes at most about `budget` completions. True: there are no more.
-bool VerbsProvider::poll_completions(std::size_t budget) noexcept {
+/// Takes at most about `budget` completions of each rail. True: there are no more.
+bool VerbsProvider::poll_all_completions(std::size_t budget) noexcept {
+  bool emptied = true;
+  for (RailUse& use : rails_)
+    if (!use.lost) [[likely]]
+      emptied = poll_completions(use, budget) && emptied;
+  return emptied;
+}
+
+bool VerbsProvider::poll_completions(RailUse& use, std::size_t budget) noexcept {
   std::array<ibv_wc, kCompletionBatch> completions;
   for (std::size_t taken = 0; taken < budget;) {
     const std::size_t wanted = std::min(kCompletionBatch, budget - taken);
-    const int count = ibv_poll_cq(rail_->completions(), static_cast<int>(wanted), completions.data());
+    const int count = ibv_poll_cq(use.rail->completions(), static_cast<int>(wanted), completions.data());
     if (count < 0) [[unlikely]] {
-      on_device_lost("its completion queue failed");
+      on_device_lost(use, "its completion queue failed");
       return true;
     }
     for (int i = 0; i < count; ++i) {
@@ -260,7 +306,7 @@ bool VerbsProvider::poll_completions(std::size_t budget) noexcept {
       if ((completion.wr_id & kIsSend) != 0)
         on_send_completion(completion);
       else
-        on_receive(completion);
+        on_receive(use, completion);
     }
     taken += static_cast<std::size_t>(count);
     if (static_cast<std::size_t>(count) < wanted) return true;
@@ -268,30 +314,32 @@ bool VerbsProvider::poll_completions(std::size_t budget) noexcept {
   return false;
 }
 
-void VerbsProvider::on_receive(const ibv_wc& completion) noexcept {
+void VerbsProvider::on_receive(RailUse& use, const ibv_wc& completion) noexcept {
   const auto slot = static_cast<std::uint32_t>(completion.wr_id);
-  const auto found = by_queue_pair_.find(completion.qp_num);
+  const auto found = use.links.find(completion.qp_num);
   // Of a queue pair that was given up: the peer sends it again over the next one.
-  if (found == by_queue_pair_.end()) return rail_->recycle(slot);
-  Peer& peer = *found->second;
+  if (found == use.links.end()) return use.rail->recycle(slot);
+  Lane& lane = *found->second;
+  Peer& peer = *lane.peer;
   if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
-    rail_->recycle(slot);
-    return lose_link(peer, ibv_wc_status_str(completion.status));
+    use.rail->recycle(slot);
+    return lose_link(lane, ibv_wc_status_str(completion.status));
   }
   const bool refused = peer.dying && peer.reason == Status::kProtocol;
-  if (!refused && !deliver(peer, completion, rail_->receive_slots().address(slot)))
+  if (!refused && !deliver(lane, completion, use.rail->receive_slots().address(slot)))
     start_dying(peer, Status::kProtocol);
-  rail_->recycle(slot);
-  if (!peer.credit_due && peer.link.credit_is_due()) {
-    peer.credit_due = true;
-    credit_due_.push_back(&peer);
+  use.rail->recycle(slot);
+  if (!lane.credit_due && lane.link.credit_is_due()) {
+    lane.credit_due = true;
+    credit_due_.push_back(&lane);
   }
 }
 
 /// Hands an item to the sink. False: it does not follow the protocol.
-bool VerbsProvider::deliver(Peer& peer, const ibv_wc& completion, const std::byte* slot) noexcept {
-  if (!peer.link.take()) return false;
-  peer.last_used = polls_;
+bool VerbsProvider::deliver(Lane& lane, const ibv_wc& completion, const std::byte* slot) noexcept {
+  Peer& peer = *lane.peer;
+  if (!lane.link.take()) return false;
+  lane.last_used = polls_;
   peer.lost_since_ns = 0;
   const std::size_t length = completion.byte_len;
   if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
@@ -299,28 +347,32 @@ bool VerbsProvider::deliver(Peer& peer, const ibv_wc& completion, const std::byt
     sink_->on_write_arrived(peer.id, Immediate{ntohl(completion.imm_data)}, length);
     return true;
   }
-  if (completion.opcode != IBV_WC_RECV || length < sizeof(SlotHeader) || length > rail_->config().slot_bytes)
+  if (completion.opcode != IBV_WC_RECV || length < sizeof(SlotHeader) || length > config_.rail.slot_bytes)
     return false;
   SlotHeader header;
   std::memcpy(&header, slot, sizeof header);
-  peer.link.raise_limit(header.limit);
+  lane.link.raise_limit(header.limit);
   if (peer.unfinished_write != kNoWrite) push_parts(peer);
-  if ((header.flags & SlotHeader::kWantsCredit) != 0) widen(peer.link);
+  if ((header.flags & SlotHeader::kWantsCredit) != 0) widen(lane);
   if (header.kind == SlotHeader::kCreditOnly) return length == sizeof header;
-  if (header.kind != SlotHeader::kMessage || length == sizeof header) return false;
+  if (header.kind != SlotHeader::kMessage || length == sizeof header || lane.index != 0) return false;
   ++delivered_;
   sink_->on_message(peer.id, {slot + sizeof header, length - sizeof header});
   return true;
 }
 
 void VerbsProvider::on_send_completion(const ibv_wc& completion) noexcept {
-  Peer* const peer = find(PeerId{static_cast<std::uint32_t>(completion.wr_id >> 32 & 0x7FFF'FFFF)});
+  Peer* const peer = find(PeerId{static_cast<std::uint32_t>(completion.wr_id >> 32 & 0x3FFF'FFFF)});
+  if (peer == nullptr) return;
+  const bool is_second = (completion.wr_id & kIsSecondLane) != 0;
+  if (is_second && peer->second == nullptr) return;
+  Lane& lane = is_second ? *peer->second : peer->main;
   const auto link_bits = static_cast<std::uint32_t>(completion.wr_id >> 24 & 0xFF);
-  if (peer == nullptr || peer->link.queue_pair == nullptr || (peer->link.number & 0xFF) != link_bits) return;
+  if (lane.link.queue_pair == nullptr || (lane.link.number & 0xFF) != link_bits) return;
   if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
-    if (peer->link.state == LinkState::kDraining) return;
+    if (lane.link.state == LinkState::kDraining) return;
     const char* const why = ibv_wc_status_str(completion.status);
-    lose_link(*peer, why);
+    lose_link(lane, why);
     if (is_final(completion.status)) {
       log("verbs: peer %u refused what was sent (%s)", index_of(peer->id), why);
       start_dying(*peer, Status::kPeerFailed);
@@ -328,16 +380,17 @@ void VerbsProvider::on_send_completion(const ibv_wc& completion) noexcept {
     return;
   }
   const std::uint64_t number =
-      peer->link.number_from(static_cast<std::uint32_t>(completion.wr_id & 0xFF'FFFF));
-  if (number < peer->link.posted()) retire(*peer, number + 1);
+      lane.link.number_from(static_cast<std::uint32_t>(completion.wr_id & 0xFF'FFFF));
+  if (number < lane.link.posted()) retire(lane, number + 1);
 }
 
 /// The peer's device has all items below `up_to`.
-void VerbsProvider::retire(Peer& peer, std::uint64_t up_to) noexcept {
-  while (peer.link.retired() < up_to) {
-    const Item item = peer.link.retire_one();
+void VerbsProvider::retire(Lane& lane, std::uint64_t up_to) noexcept {
+  Peer& peer = *lane.peer;
+  while (lane.link.retired() < up_to) {
+    const Item item = lane.link.retire_one();
     if (item.kind == Item::Kind::kMessage) {
-      rail_->send_slots().give_back(item.index);
+      send_slots_->give_back(item.index);
       continue;
     }
     Write& write = writes_[item.index];
@@ -352,9 +405,10 @@ void VerbsProvider::retire(Peer& peer, std::uint64_t up_to) noexcept {
 }
 
 void VerbsProvider::send_due_credit() noexcept {
-  std::erase_if(credit_due_, [&](Peer* peer) {
-    const bool over = peer->dying || peer->down || !peer->link.credit_is_due() || send_credit(*peer);
-    if (over) peer->credit_due = false;
+  std::erase_if(credit_due_, [&](Lane* lane) {
+    const Peer& peer = *lane->peer;
+    const bool over = peer.dying || peer.down || !lane->link.credit_is_due() || send_credit(*lane);
+    if (over) lane->credit_due = false;
     return over;
   });
 }
@@ -363,12 +417,12 @@ std::size_t VerbsProvider::poll(Sink& sink, std::size_t budget) noexcept {
   sink_ = &sink;
   delivered_ = 0;
   ++polls_;
-  bool emptied = poll_completions(budget);
+  bool emptied = poll_all_completions(budget);
   if (armed_) [[unlikely]] {
     // An event that is read here must not hide what comes after it.
     if (keep_house()) {
       request_notification();
-      emptied = poll_completions(budget) && emptied;
+      emptied = poll_all_completions(budget) && emptied;
     }
   } else if (delivered_ == 0 || ++busy_polls_ >= kBusyPollsPerClock) {
     busy_polls_ = 0;
@@ -383,9 +437,11 @@ std::size_t VerbsProvider::poll(Sink& sink, std::size_t budget) noexcept {
     finish_draining();
   if (!dying_.empty() && emptied) [[unlikely]]
     deliver_deaths();
-  rail_->repost();
-  if (rail_->broken() && !device_lost_) [[unlikely]]
-    on_device_lost("it takes no more receives");
+  for (RailUse& use : rails_) {
+    use.rail->repost();
+    if (use.rail->broken() && !use.lost) [[unlikely]]
+      on_device_lost(use, "it takes no more receives");
+  }
   if (!credit_due_.empty()) send_due_credit();
   if (armed_) [[unlikely]] {
     delivered_ += unblock();
@@ -396,7 +452,9 @@ std::size_t VerbsProvider::poll(Sink& sink, std::size_t budget) noexcept {
 }
 
 bool VerbsProvider::request_notification() noexcept {
-  return ibv_req_notify_cq(rail_->completions(), 0) == 0;
+  return std::ranges::all_of(rails_, [](const RailUse& use) {
+    return use.lost || ibv_req_notify_cq(use.rail->completions(), 0) == 0;
+  });
 }
 
 bool VerbsProvider::arm() noexcept {

@@ -2,8 +2,10 @@
 
 #include <sys/timerfd.h>
 
+#include <algorithm>
 #include <cstring>
 
+#include "rdma/monotonic_clock.h"
 #include "rdma/verbs/verbs_provider.h"
 
 namespace ch3_offload {
@@ -15,12 +17,12 @@ constexpr std::uint64_t kTickNs = 2'000'000;
 }  // namespace
 
 /// The fd tells of ports and queue pairs; none of it is per message.
-void VerbsProvider::on_device_events() noexcept {
+void VerbsProvider::on_device_events(RailUse& use) noexcept {
   ibv_async_event event;
-  while (ibv_get_async_event(rail_->context(), &event) == 0) {
-    const auto of_queue_pair = [&]() -> Peer* {
-      const auto found = by_queue_pair_.find(event.element.qp->qp_num);
-      return found == by_queue_pair_.end() || found->second->link.queue_pair.get() != event.element.qp
+  while (ibv_get_async_event(use.rail->context(), &event) == 0) {
+    const auto of_queue_pair = [&]() -> Lane* {
+      const auto found = use.links.find(event.element.qp->qp_num);
+      return found == use.links.end() || found->second->link.queue_pair.get() != event.element.qp
                  ? nullptr
                  : found->second;
     };
@@ -28,36 +30,73 @@ void VerbsProvider::on_device_events() noexcept {
       case IBV_EVENT_QP_FATAL:
       case IBV_EVENT_QP_REQ_ERR:
       case IBV_EVENT_QP_ACCESS_ERR:
-        if (Peer* const peer = of_queue_pair()) lose_link(*peer, ibv_event_type_str(event.event_type));
+        if (Lane* const lane = of_queue_pair()) lose_link(*lane, ibv_event_type_str(event.event_type));
         break;
       case IBV_EVENT_SRQ_LIMIT_REACHED:
         // At its bound it is not armed again: it would tell at once, and again.
-        if (rail_->grow_receive_slots()) rail_->arm_low_water();
+        if (use.rail->grow_receive_slots()) use.rail->arm_low_water();
         break;
       case IBV_EVENT_PORT_ERR:
-        if (event.element.port_num == rail_->port().port)
-          log("verbs: the port %s went down; waiting up to %d s for it or another way",
-              rail_->port().to_string().c_str(), config_.peer_timeout_ms / 1000);
-        break;
       case IBV_EVENT_PORT_ACTIVE:
-        if (event.element.port_num == rail_->port().port)
-          log("verbs: the port %s is up again", rail_->port().to_string().c_str());
+        if (event.element.port_num == use.rail->port().port)
+          on_port_event(use, event.event_type == IBV_EVENT_PORT_ACTIVE);
         break;
       case IBV_EVENT_DEVICE_FATAL:
       case IBV_EVENT_CQ_ERR:
-      case IBV_EVENT_SRQ_ERR: on_device_lost(ibv_event_type_str(event.event_type)); break;
+      case IBV_EVENT_SRQ_ERR: on_device_lost(use, ibv_event_type_str(event.event_type)); break;
       default: break;
     }
     ibv_ack_async_event(&event);
   }
 }
 
-void VerbsProvider::on_device_lost(const char* what) noexcept {
-  if (device_lost_) return;
-  device_lost_ = true;
-  log("verbs: the device %s does not work any more: %s", rail_->port().device.c_str(), what);
-  for (const auto& peer : peers_)
-    if (peer != nullptr) start_dying(*peer, Status::kDeviceFailed);
+/// Moves what used the port to the other rail, or back home.
+void VerbsProvider::on_port_event(RailUse& use, bool up) noexcept {
+  const std::string name = use.rail->port().to_string();
+  const bool others_work = std::ranges::any_of(
+      rails_, [&](const RailUse& other) { return &other != &use && other.up && !other.lost; });
+  use.up = up;
+  if (up)
+    log("verbs: the port %s is up again", name.c_str());
+  else if (others_work)
+    log("verbs: the port %s went down; going on without it", name.c_str());
+  else
+    log("verbs: the port %s went down; waiting up to %d s for it or another way", name.c_str(),
+        config_.peer_timeout_ms / 1000);
+  if (!others_work) return;
+  for (const auto& peer : peers_) {
+    if (peer == nullptr || peer->dying || peer->down) continue;
+    for_each_lane(*peer, [&](Lane& lane) {
+      if (lane.link.queue_pair == nullptr) return;
+      if (!up && &rails_[lane.rail] == &use) return lose_link(lane, "its port went down");
+      if (!up || is_home(lane) || &rails_[rail_of(lane, 1)] != &use) return;
+      lane.avoided = kNoRail;
+      if (lane.link.state == LinkState::kUp && !lane.link.parking) begin_to_park(lane, monotonic_ns());
+    });
+    // Its connection may go through that port: through another one we know sooner.
+    if (!up && peer->channel.is_open() && !use.host.empty() && peer->channel.local_host() == use.host) {
+      close_channel(*peer);
+      peer->retry_at_ns = 0;
+      trouble(*peer);
+    }
+  }
+}
+
+void VerbsProvider::on_device_lost(RailUse& use, const char* what) noexcept {
+  if (use.lost) return;
+  use.lost = true;
+  const bool others_work = working_rails() > 0;
+  log("verbs: the device %s does not work any more: %s%s", use.rail->port().device.c_str(), what,
+      others_work ? "; going on without it" : "");
+  for (const auto& peer : peers_) {
+    if (peer == nullptr) continue;
+    if (!others_work)
+      start_dying(*peer, Status::kDeviceFailed);
+    else
+      for_each_lane(*peer, [&](Lane& lane) {
+        if (lane.link.queue_pair != nullptr && &rails_[lane.rail] == &use) lose_link(lane, what);
+      });
+  }
 }
 
 /// During a sleep: what no other descriptor tells of, now or soon.
@@ -65,7 +104,7 @@ void VerbsProvider::set_alarm() noexcept {
   std::uint64_t delay_ns = 0;
   if (!draining_.empty() || !dying_.empty())
     delay_ns = 1;
-  else if (!waiting_.empty() || !troubled_.empty() || !zombies_.empty() || listener_paused_)
+  else if (!waiting_.empty() || !troubled_.empty() || !zombies_.empty() || listeners_paused_)
     delay_ns = kTickNs;
   if (delay_ns == 0) return;
   itimerspec time{};
@@ -79,7 +118,9 @@ void VerbsProvider::start_dying(Peer& peer, Status reason) noexcept {
   peer.dying = true;
   peer.reason = reason;
   peer.lost_poll = polls_;
-  if (peer.link.queue_pair != nullptr) Rail::stop(peer.link.queue_pair.get());
+  for_each_lane(peer, [](Lane& lane) {
+    if (lane.link.queue_pair != nullptr) Rail::stop(lane.link.queue_pair.get());
+  });
   if (peer.channel_state == ChannelState::kOpen && reason != Status::kPeerFailed)
     peer.channel.send(make_frame(FrameKind::kBye));
   close_channel(peer);
@@ -96,18 +137,21 @@ void VerbsProvider::deliver_deaths() noexcept {
       later.push_back(&peer);
       continue;
     }
-    std::erase(draining_, &peer);
-    bury(peer);
+    for_each_lane(peer, [&](Lane& lane) {
+      std::erase(draining_, &lane);
+      bury(lane);
+    });
     // The device is done with the sources of its writes once the queue pair is gone.
     std::erase_if(zombies_, [&](const Zombie& zombie) { return zombie.peer == &peer; });
     peer.dying = false;
     peer.down = true;
-    Link& link = peer.link;
-    link.abandon();
-    while (!link.all_retired()) {
-      const Item item = link.retire_one();
-      if (item.kind == Item::Kind::kMessage) rail_->send_slots().give_back(item.index);
-    }
+    for_each_lane(peer, [&](Lane& lane) {
+      lane.link.abandon();
+      while (!lane.link.all_retired()) {
+        const Item item = lane.link.retire_one();
+        if (item.kind == Item::Kind::kMessage) send_slots_->give_back(item.index);
+      }
+    });
     for (std::uint32_t i = 0; i < kMostWrites; ++i) {
       if (writes_[i].peer != &peer || writes_[i].parts == writes_[i].parts_retired) continue;
       writes_[i].parts_retired = writes_[i].parts;
@@ -115,7 +159,7 @@ void VerbsProvider::deliver_deaths() noexcept {
       ++delivered_;
       sink_->on_write_done(peer.id, writes_[i].work, Status::kPeerFailed);
     }
-    if (peer.reserved_slot != SlotPool::kNone) rail_->send_slots().give_back(peer.reserved_slot);
+    if (peer.reserved_slot != SlotPool::kNone) send_slots_->give_back(peer.reserved_slot);
     peer.reserved_slot = SlotPool::kNone;
     peer.unfinished_write = kNoWrite;
     if (peer.reason == Status::kProtocol)

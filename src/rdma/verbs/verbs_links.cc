@@ -9,6 +9,9 @@
 //   empty ──▶ kNone, and propose() with n + 1
 //   kUp ── parked: both have said Park(n), all items are acknowledged ──▶ kNone
 //
+// Where two processes have two pairs of rails in common, the number of a link says which one it is on (rail_of()), and
+// who proposes skips a number to get the other: n + 2 for n + 1.
+//
 // Not on the message path: may allocate.
 
 #include <sys/random.h>
@@ -43,10 +46,10 @@ constexpr std::uint64_t kLeastUpNs = 2'000'000;
 }  // namespace
 
 /// Asks for a queue pair; keep_house() makes it.
-void VerbsProvider::want_link(Peer& peer) noexcept {
-  if (peer.proposal_waits || peer.dying || peer.down) return;
-  peer.proposal_waits = true;
-  waiting_.push_back(&peer);
+void VerbsProvider::want_link(Lane& lane) noexcept {
+  if (lane.proposal_waits || lane.peer->dying || lane.peer->down) return;
+  lane.proposal_waits = true;
+  waiting_.push_back(&lane);
   last_housekeeping_ = 0;
   if (armed_) set_alarm();
 }
@@ -54,158 +57,195 @@ void VerbsProvider::want_link(Peer& peer) noexcept {
 /// Makes the queue pairs that are wanted, as many as there may be.
 void VerbsProvider::make_wanted_links(std::uint64_t now_ns) noexcept {
   being_made_.swap(waiting_);  // Callbacks may want others meanwhile.
-  for (Peer* const peer : being_made_) {
-    const bool over = peer->dying || peer->down || peer->link.state != LinkState::kNone;
-    if (over || propose(*peer, now_ns))
-      peer->proposal_waits = false;
+  for (Lane* const lane : being_made_) {
+    const bool over = lane->peer->dying || lane->peer->down || lane->link.state != LinkState::kNone;
+    if (over || propose(*lane, now_ns))
+      lane->proposal_waits = false;
     else
-      waiting_.push_back(peer);
+      waiting_.push_back(lane);
   }
   being_made_.clear();
 }
 
+/// The rail of ours that a link of this number uses. Both processes know the other's, too: the lanes begin at homes
+/// that spread them and the peers over the pairs of rails, and each number is one pair further.
+std::uint8_t VerbsProvider::rail_of(const Lane& lane, std::uint32_t link_number) const noexcept {
+  const Peer& peer = *lane.peer;
+  const std::uint32_t home = lane.index + index_of(config_.self) + index_of(peer.id);
+  return peer.pairs[(home + link_number - 1) % peer.pair_count].mine;
+}
+
+bool VerbsProvider::is_home(const Lane& lane) const noexcept { return lane.rail == rail_of(lane, 1); }
+
+/// Of the link to be made now: the one after the last, or a later one for the rail that we want.
+std::uint32_t VerbsProvider::next_number(const Lane& lane) const noexcept {
+  const std::uint32_t after = std::max(lane.link.number, lane.has_remote ? lane.remote.link : 0) + 1;
+  const auto works = [&](std::uint32_t link_number) {
+    const std::uint8_t rail = rail_of(lane, link_number);
+    return !rails_[rail].lost && rails_[rail].up && rail != lane.avoided;
+  };
+  const bool after_is_home = rail_of(lane, after) == rail_of(lane, 1);
+  const std::uint32_t home = after_is_home ? after : after + 1;
+  const std::uint32_t other = after_is_home ? after + 1 : after;
+  if (lane.peer->pair_count == 1 || works(home)) return home;
+  if (works(other)) return other;
+  // Both have failed: by turns, but never what is lost for good.
+  return rails_[rail_of(lane, after)].lost ? after + 1 : after;
+}
+
 /// False: not now.
-bool VerbsProvider::propose(Peer& peer, std::uint64_t now_ns) noexcept {
+bool VerbsProvider::propose(Lane& lane, std::uint64_t now_ns) noexcept {
+  Peer& peer = *lane.peer;
   if (peer.channel_state != ChannelState::kOpen) {
     trouble(peer);
     if (peer.channel_state == ChannelState::kNone && now_ns >= peer.retry_at_ns) dial(peer);
     return false;
   }
-  if (now_ns < peer.retry_at_ns) return false;
-  Link& link = peer.link;
-  const bool is_answer = peer.has_remote && peer.remote.link > link.number;
-  if (zombies_.size() >= kMostZombies || !may_make_link(is_answer)) {
-    park_least_used(now_ns);
+  if (now_ns < lane.retry_at_ns) return false;
+  Link& link = lane.link;
+  const bool is_answer =
+      lane.has_remote && lane.remote.link > link.number && !rails_[rail_of(lane, lane.remote.link)].lost;
+  // The peer may have given up links that we never saw.
+  const std::uint32_t number = is_answer ? lane.remote.link : next_number(lane);
+  const std::uint8_t rail = rail_of(lane, number);
+  RailUse& use = rails_[rail];
+  if (zombies_.size() >= kMostZombies || !may_make_link(use, is_answer)) {
+    park_least_used(use, now_ns);
     return false;
   }
-  make_room_for_window(link.window(), 0);  // Without it there is less spare; a late receive only costs time.
-  Result<QueuePair> made = rail_->make_queue_pair();
+  make_room_for_window(use, link.window(),
+                       0);  // Without it there is less spare; a late receive only costs time.
+  Result<QueuePair> made = use.rail->make_queue_pair();
   if (!made.ok()) {
     if (!queue_pair_logged_)
-      log("%s (%u in use; trying again, told once)", made.error().message.c_str(), live_links_);
+      log("%s (%zu in use; trying again, told once)", made.error().message.c_str(), use.links.size());
     queue_pair_logged_ = true;
-    park_least_used(now_ns);
-    retry_link(peer, now_ns);
+    park_least_used(use, now_ns);
+    retry_link(lane, now_ns);
     return false;
   }
   link.queue_pair = std::move(made.value());
   std::uint32_t random = 0;
   static_cast<void>(!::getrandom(&random, sizeof random, 0));
   link.packet_sequence = random & 0xFF'FFFF;
-  // The peer may have given up links that we never saw.
-  link.number = is_answer ? peer.remote.link : link.number + 1;
+  link.number = number;
   link.parked = false;
   link.state = LinkState::kProposed;
-  peer.proposed_at_ns = patience_ns_;
-  by_queue_pair_[link.queue_pair->qp_num] = &peer;
-  ++live_links_;
+  lane.rail = rail;
+  lane.proposed_at_ns = patience_ns_;
+  use.links[link.queue_pair->qp_num] = &lane;
+  use.windows_total += link.window();
   ++figures_.links_made;
-  windows_total_ += link.window();
-  send_connect(peer);
-  if (peer.has_remote && peer.remote.link == link.number) bind(peer);
+  send_connect(lane);
+  if (lane.has_remote && lane.remote.link == link.number) bind(lane);
   return true;
 }
 
 /// RULE HALF ARE ANSWERED. At most half of the queue pairs are proposals of our own that nobody has answered. The others
 /// are or get up, and can be parked: so everybody can answer at last. Were all unanswered, everybody might wait for
 /// everybody.
-bool VerbsProvider::may_make_link(bool is_answer) const noexcept {
-  const std::uint32_t most = rail_->config().most_queue_pairs;
-  if (live_links_ >= most) return false;
-  const auto unanswered = std::count_if(by_queue_pair_.begin(), by_queue_pair_.end(), [](const auto& entry) {
-    return entry.second->link.state == LinkState::kProposed;
-  });
+bool VerbsProvider::may_make_link(const RailUse& use, bool is_answer) noexcept {
+  const std::uint32_t most = use.rail->config().most_queue_pairs;
+  if (use.links.size() >= most) return false;
+  const auto unanswered = std::ranges::count_if(
+      use.links, [](const auto& entry) { return entry.second->link.state == LinkState::kProposed; });
   return is_answer || static_cast<std::uint32_t>(unanswered) < std::max(1u, most / 2);
 }
 
 /// A try to make or connect a queue pair failed here: later, or never.
-void VerbsProvider::retry_link(Peer& peer, std::uint64_t now_ns) noexcept {
-  peer.retry_at_ns = now_ns + kRetryNs;
-  trouble(peer);
-  if (is_overdue(peer)) start_dying(peer, Status::kPeerFailed);
+void VerbsProvider::retry_link(Lane& lane, std::uint64_t now_ns) noexcept {
+  lane.retry_at_ns = now_ns + kRetryNs;
+  trouble(*lane.peer);
+  if (is_overdue(*lane.peer)) start_dying(*lane.peer, Status::kPeerFailed);
 }
 
-void VerbsProvider::send_connect(Peer& peer) noexcept {
-  Link& link = peer.link;
+void VerbsProvider::send_connect(Lane& lane) noexcept {
+  Link& link = lane.link;
+  const VerbsPort& port = rails_[lane.rail].rail->port();
   Frame frame = make_frame(FrameKind::kConnect);
   ConnectBody& body = frame.connect;
   body.link = link.number;
   body.queue_pair = link.queue_pair->qp_num;
   body.packet_sequence = link.packet_sequence;
-  body.lid = rail_->port().lid;
-  body.mtu = static_cast<std::uint8_t>(rail_->port().mtu);
-  std::memcpy(body.gid.data(), rail_->port().gid.raw, body.gid.size());
+  body.lid = port.lid;
+  body.mtu = static_cast<std::uint8_t>(port.mtu);
+  body.lane = lane.index;
+  std::memcpy(body.gid.data(), port.gid.raw, body.gid.size());
   body.received = link.received();
   body.limit = link.grant();
-  send_frame(peer, frame);
+  send_frame(*lane.peer, frame);
 }
 
-void VerbsProvider::send_ready(Peer& peer) noexcept {
+void VerbsProvider::send_ready(Lane& lane) noexcept {
   Frame frame = make_frame(FrameKind::kReady);
-  frame.link.link = peer.link.number;
-  send_frame(peer, frame);
+  frame.link.link = lane.link.number;
+  frame.link.lane = lane.index;
+  send_frame(*lane.peer, frame);
 }
 
 /// Connects our queue pair with the peer's, and finds out what has to be sent again.
-void VerbsProvider::bind(Peer& peer) noexcept {
-  Link& link = peer.link;
-  peer.has_remote = false;
+void VerbsProvider::bind(Lane& lane) noexcept {
+  Peer& peer = *lane.peer;
+  Link& link = lane.link;
+  lane.has_remote = false;
   // The time that the peer took to answer, it may have computed.
   if (peer.lost_since_ns != 0)
-    peer.lost_since_ns += patience_ns_ - std::max(peer.proposed_at_ns, peer.lost_since_ns);
-  if (!link.may_resume_at(peer.remote.received)) {
+    peer.lost_since_ns += patience_ns_ - std::max(lane.proposed_at_ns, peer.lost_since_ns);
+  if (!link.may_resume_at(lane.remote.received)) {
     log("verbs: peer %u lost messages that its device had acknowledged", index_of(peer.id));
     return start_dying(peer, Status::kPeerFailed);
   }
   RemoteQueuePair remote;
-  remote.number = peer.remote.queue_pair;
-  remote.packet_sequence = peer.remote.packet_sequence;
-  remote.lid = peer.remote.lid;
-  remote.mtu = static_cast<ibv_mtu>(peer.remote.mtu);
-  std::memcpy(remote.gid.raw, peer.remote.gid.data(), peer.remote.gid.size());
-  if (!rail_->connect(link.queue_pair.get(), link.packet_sequence, remote)) {
-    peer.retry_at_ns = monotonic_ns() + kRetryNs;
-    return lose_link(peer, std::strerror(errno));
+  remote.number = lane.remote.queue_pair;
+  remote.packet_sequence = lane.remote.packet_sequence;
+  remote.lid = lane.remote.lid;
+  remote.mtu = static_cast<ibv_mtu>(lane.remote.mtu);
+  std::memcpy(remote.gid.raw, lane.remote.gid.data(), lane.remote.gid.size());
+  if (!rails_[lane.rail].rail->connect(link.queue_pair.get(), link.packet_sequence, remote)) {
+    const int error_number = errno;
+    lane.retry_at_ns = monotonic_ns() + kRetryNs;
+    return lose_link(lane, std::strerror(error_number));
   }
   link.state = LinkState::kBound;
   if (link.number > 1) {
     const std::uint64_t since = peer.lost_since_ns;
-    retire(peer, peer.remote.received);
+    retire(lane, lane.remote.received);
     peer.lost_since_ns = since;  // That was no news from this link.
     figures_.items_sent_again += link.posted() - link.retired();
   }
   link.resume();
-  link.raise_limit(peer.remote.limit);
-  send_ready(peer);
+  link.raise_limit(lane.remote.limit);
+  send_ready(lane);
 }
 
-void VerbsProvider::on_connect_frame(Peer& peer, const ConnectBody& body) noexcept {
-  Link& link = peer.link;
+void VerbsProvider::on_connect_frame(Lane& lane, const ConnectBody& body) noexcept {
+  Link& link = lane.link;
   if (body.link == link.number && link.state == LinkState::kProposed) {
-    peer.remote = body;
-    return bind(peer);
+    lane.remote = body;
+    return bind(lane);
   }
   if (body.link <= link.number) return;  // Late, or sent again after a new channel was opened.
-  peer.remote = body;
-  peer.has_remote = true;
+  lane.remote = body;
+  lane.has_remote = true;
   if (link.state == LinkState::kNone)
-    want_link(peer);
+    want_link(lane);
   else if (link.state != LinkState::kDraining)
-    lose_link(peer, "the peer begins anew");
+    lose_link(lane, "the peer begins anew", Cause::kRenewal);
 }
 
-void VerbsProvider::on_ready_frame(Peer& peer, const LinkBody& body) noexcept {
-  Link& link = peer.link;
+void VerbsProvider::on_ready_frame(Lane& lane, const LinkBody& body) noexcept {
+  Link& link = lane.link;
   if (body.link != link.number || link.state != LinkState::kBound) return;
   link.state = LinkState::kUp;
-  peer.up_since_ns = monotonic_ns();
-  if (link.all_retired()) peer.lost_since_ns = 0;
-  push_parts(peer);
+  lane.up_since_ns = monotonic_ns();
+  if (link.all_retired()) lane.peer->lost_since_ns = 0;
+  push_parts(*lane.peer);
 }
 
-/// Gives a queue pair up; what it held is kept and sent over the next one.
-void VerbsProvider::lose_link(Peer& peer, const char* why) noexcept {
-  Link& link = peer.link;
+/// Gives a queue pair up; what it held is kept and sent over the next one, on another rail if there is one.
+void VerbsProvider::lose_link(Lane& lane, const char* why, Cause cause) noexcept {
+  Peer& peer = *lane.peer;
+  Link& link = lane.link;
   // Of a peer that is dying it was stopped, and what it had comes back flushed.
   if (link.queue_pair == nullptr || link.state == LinkState::kDraining || peer.dying) return;
   // Both have parked, and the peer makes the next one before we have taken what the last one brought.
@@ -216,38 +256,39 @@ void VerbsProvider::lose_link(Peer& peer, const char* why) noexcept {
         why);
   }
   ++(parked ? figures_.links_parked : figures_.links_lost);
+  if (cause == Cause::kFailure) lane.avoided = lane.rail;
   Rail::stop(link.queue_pair.get());
   link.state = LinkState::kDraining;
   link.parking = link.park_sent = link.park_heard = false;
-  peer.flush = false;
-  peer.lost_poll = polls_;
-  draining_.push_back(&peer);
+  lane.flush = false;
+  lane.lost_poll = polls_;
+  draining_.push_back(&lane);
   trouble(peer);
   if (is_overdue(peer)) start_dying(peer, Status::kPeerFailed);
 }
 
 /// The completion queue is empty: what a link that was lost before this poll had delivered was taken.
 void VerbsProvider::finish_draining() noexcept {
-  std::erase_if(draining_, [&](Peer* peer) {
-    if (peer->lost_poll == polls_) return false;
-    bury(*peer);
-    want_link(*peer);
+  std::erase_if(draining_, [&](Lane* lane) {
+    if (lane->lost_poll == polls_) return false;
+    bury(*lane);
+    want_link(*lane);
     return true;
   });
 }
 
 /// Takes the queue pair away. Nothing that still comes through it counts.
-void VerbsProvider::bury(Peer& peer) noexcept {
-  Link& link = peer.link;
+void VerbsProvider::bury(Lane& lane) noexcept {
+  Link& link = lane.link;
   if (link.queue_pair == nullptr) return;
+  RailUse& use = rails_[lane.rail];
   Rail::stop(link.queue_pair.get());
-  by_queue_pair_.erase(link.queue_pair->qp_num);
-  zombies_.push_back({std::move(link.queue_pair), &peer, monotonic_ns(), polls_});
+  use.links.erase(link.queue_pair->qp_num);
+  use.windows_total -= link.window();
+  zombies_.push_back({std::move(link.queue_pair), lane.peer, monotonic_ns(), polls_});
   link.state = LinkState::kNone;
   link.parking = link.park_sent = link.park_heard = false;
-  peer.flush = false;
-  --live_links_;
-  windows_total_ -= link.window();
+  lane.flush = false;
 }
 
 /// Nothing of theirs may be in the completion queue: their numbers are given to others.
@@ -258,93 +299,100 @@ void VerbsProvider::destroy_zombies(std::uint64_t now_ns) noexcept {
 }
 
 /// Makes room for those who wait for a queue pair: one is on its way out for each of them, at most.
-void VerbsProvider::park_least_used(std::uint64_t now_ns) noexcept {
-  Peer* victim = nullptr;
+void VerbsProvider::park_least_used(RailUse& use, std::uint64_t now_ns) noexcept {
+  Lane* victim = nullptr;
   std::size_t parking = 0;
-  for (const auto& [number, peer] : by_queue_pair_) {
-    if (peer->dying) continue;
-    if (peer->link.parking) {
-      parking += elapsed_ns(now_ns, peer->parking_since_ns) < kParkPatienceNs;
+  for (const auto& [number, lane] : use.links) {
+    if (lane->peer->dying) continue;
+    if (lane->link.parking) {
+      parking += elapsed_ns(now_ns, lane->parking_since_ns) < kParkPatienceNs;
       continue;
     }
-    if (peer->link.state != LinkState::kUp || peer->unfinished_write != kNoWrite) continue;
-    if (elapsed_ns(now_ns, peer->up_since_ns) < kLeastUpNs) continue;
-    if (victim == nullptr || peer->last_used < victim->last_used) victim = peer;
+    if (lane->link.state != LinkState::kUp || lane->peer->unfinished_write != kNoWrite) continue;
+    if (elapsed_ns(now_ns, lane->up_since_ns) < kLeastUpNs) continue;
+    if (victim == nullptr || lane->last_used < victim->last_used) victim = lane;
   }
   if (victim == nullptr || parking >= waiting_.size() + being_made_.size()) return;
   begin_to_park(*victim, now_ns);
 }
 
-void VerbsProvider::on_park_frame(Peer& peer, const LinkBody& body) noexcept {
-  Link& link = peer.link;
+void VerbsProvider::on_park_frame(Lane& lane, const LinkBody& body) noexcept {
+  Link& link = lane.link;
   if (body.link != link.number || link.state == LinkState::kDraining) return;
   if (link.state == LinkState::kNone) {
     // It asks again over a new channel: the old one lost our answer.
-    if (link.parked && body.sent == link.received()) send_park(peer);
+    if (link.parked && body.sent == link.received()) send_park(lane);
     return;
   }
-  if (body.sent < link.received() || body.sent > link.granted()) return start_dying(peer, Status::kProtocol);
+  if (body.sent < link.received() || body.sent > link.granted())
+    return start_dying(*lane.peer, Status::kProtocol);
   link.park_heard = true;
   link.park_sent_by_peer = body.sent;
   if (link.parking)
-    try_to_park(peer);
+    try_to_park(lane);
   else
-    begin_to_park(peer, monotonic_ns());
+    begin_to_park(lane, monotonic_ns());
 }
 
-void VerbsProvider::begin_to_park(Peer& peer, std::uint64_t now_ns) noexcept {
-  flush_tail(peer);
-  peer.link.parking = true;
-  peer.parking_since_ns = now_ns;
-  trouble(peer, false);
-  try_to_park(peer);
+void VerbsProvider::begin_to_park(Lane& lane, std::uint64_t now_ns) noexcept {
+  flush_tail(lane);
+  lane.link.parking = true;
+  lane.parking_since_ns = now_ns;
+  trouble(*lane.peer, false);
+  try_to_park(lane);
 }
 
-void VerbsProvider::send_park(Peer& peer) noexcept {
+void VerbsProvider::send_park(Lane& lane) noexcept {
   Frame frame = make_frame(FrameKind::kPark);
-  frame.link.link = peer.link.number;
-  frame.link.sent = peer.link.retired();  // All that went over it.
-  send_frame(peer, frame);
+  frame.link.link = lane.link.number;
+  frame.link.lane = lane.index;
+  frame.link.sent = lane.link.retired();  // All that went over it.
+  send_frame(*lane.peer, frame);
 }
 
-void VerbsProvider::try_to_park(Peer& peer) noexcept {
-  Link& link = peer.link;
+void VerbsProvider::try_to_park(Lane& lane) noexcept {
+  Peer& peer = *lane.peer;
+  Link& link = lane.link;
   if (!link.parking || link.state != LinkState::kUp) return;
   if (!link.all_retired()) {
-    if (!link.tail_is_signaled()) flush_tail(peer);
+    if (!link.tail_is_signaled()) flush_tail(lane);
     return;
   }
   if (!link.park_sent) {
-    send_park(peer);
+    send_park(lane);
     link.park_sent = true;
   }
   if (!link.park_heard || link.received() != link.park_sent_by_peer) return;
   ++figures_.links_parked;
-  bury(peer);
+  bury(lane);
   link.parked = true;
+  lane.avoided = kNoRail;
   if (peer.unfinished_write != kNoWrite) push_parts(peer);
-  if (peer.blocked && link.lacks_credit())
-    want_link(peer);  // Credit that the peer owes comes with a Connect.
+  if (peer.blocked && lane.index == 0 && link.lacks_credit())
+    want_link(lane);  // Credit that the peer owes comes with a Connect.
 }
 
 /// The peer runs out of credit: doubles its window, as far as there are slots that nobody else has credit for.
-void VerbsProvider::widen(Link& link) noexcept {
+void VerbsProvider::widen(Lane& lane) noexcept {
+  Link& link = lane.link;
   const std::uint32_t more = std::min(link.window(), Link::kMostWindow - link.window());
   if (more == 0 || link.queue_pair == nullptr) return;
-  const std::uint32_t for_new_links = (rail_->config().most_queue_pairs - live_links_) * Link::kFirstWindow;
-  if (!make_room_for_window(more, for_new_links)) return;
+  RailUse& use = rails_[lane.rail];
+  const auto live = static_cast<std::uint32_t>(use.links.size());
+  const std::uint32_t for_new_links = (use.rail->config().most_queue_pairs - live) * Link::kFirstWindow;
+  if (!make_room_for_window(use, more, for_new_links)) return;
   link.set_window(link.window() + more);
-  windows_total_ += more;
+  use.windows_total += more;
 }
 
 /// Sees to it that there are receive slots for `more` items than all windows hold, adding slabs while that leaves
 /// room for `kept_free` below the pool's bound.
-bool VerbsProvider::make_room_for_window(std::uint32_t more, std::uint32_t kept_free) noexcept {
-  const SlotPool& pool = rail_->receive_slots();
-  const std::uint32_t needed = windows_total_ + more + kSpareSlots;
+bool VerbsProvider::make_room_for_window(RailUse& use, std::uint32_t more, std::uint32_t kept_free) noexcept {
+  const SlotPool& pool = use.rail->receive_slots();
+  const std::uint32_t needed = use.windows_total + more + kSpareSlots;
   if (needed + kept_free > pool.most()) return false;
   while (needed > pool.count())
-    if (!rail_->grow_receive_slots()) return false;
+    if (!use.rail->grow_receive_slots()) return false;
   return true;
 }
 

@@ -67,69 +67,130 @@ Result<std::unique_ptr<Provider>> make_verbs_provider(const VerbsConfig& config)
 
 std::optional<Error> VerbsProvider::set_up() {
   if (!config_.interface.empty()) {
-    address_.host = find_host_address(config_.interface);
-    if (address_.host.empty())
+    address_.hosts = {find_host_address(config_.interface)};
+    if (address_.hosts[0].empty())
       return Error{Status::kUnsupported, 0,
                    "verbs: '" + config_.interface +
                        "' is no network interface that is up, and no address, of this node"};
   }
-  Result<VerbsPorts> ports = survey_verbs_ports(config_.device);
-  if (!ports.ok()) return ports.error();
-  if (ports.value().usable.empty()) return Error{Status::kUnsupported, 0, no_port_message(ports.value())};
-  const VerbsPort& port = ports.value().usable.front();
-  if (port.max_message_bytes < config_.rail.slot_bytes)
-    return Error{Status::kUnsupported, 0,
-                 "verbs: " + port.device + " sends " + std::to_string(port.max_message_bytes) +
-                     " bytes at most; slots have " + std::to_string(config_.rail.slot_bytes)};
   raise_descriptor_limit();
+  if (const Result<std::monostate> opened = open_rails(); !opened.ok()) return opened.error();
+  if (const Result<std::monostate> listening = listen(); !listening.ok()) return listening.error();
 
-  config_.rail.send_queue_depth = Link::kSendQueueDepth;
-  config_.rail.most_queue_pairs = std::min(config_.rail.most_queue_pairs, 2 * config_.peer_limit);
-  Result<std::unique_ptr<Rail>> rail = Rail::open(port, config_.rail);
-  if (!rail.ok()) return rail.error();
-  rail_ = std::move(rail.value());
-  if (rail_->config().send_queue_depth < Link::kSendQueueDepth)
-    return Error{Status::kUnsupported, 0,
-                 "verbs: " + port.device + " has queue pairs of " +
-                     std::to_string(rail_->config().send_queue_depth) + " sends; " +
-                     std::to_string(Link::kSendQueueDepth) + " are needed"};
-
-  address_.ethernet = port.ethernet;
-  address_.subnet_prefix = port.ethernet ? 0 : be64toh(port.gid.global.subnet_prefix);
-  if (address_.host.empty()) address_.host = port.network_address();
-  if (address_.host.empty()) address_.host = find_host_address({});
-  if (address_.host.empty())
-    return Error{Status::kUnsupported, 0,
-                 "verbs: this node has no IP address at which others could set up connections"};
-  Result<FileDescriptor> listener = listen_for_channels(address_.host, address_.port);
-  if (!listener.ok()) return listener.error();
-  listener_ = std::move(listener.value());
-  if (::getrandom(&address_.instance, sizeof address_.instance, 0) != sizeof address_.instance)
-    return system_error("verbs: getrandom", errno);
-  address_text_ = address_.to_string();
+  std::vector<ibv_pd*> domains;
+  for (const RailUse& use : rails_) domains.push_back(use.rail->domain());
+  send_slots_ = std::make_unique<SlotPool>(domains, config_.rail.slot_bytes, config_.most_send_slots);
+  if (std::optional<Error> error = send_slots_->grow()) return error;
 
   epoll_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
   alarm_ = FileDescriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  if (!epoll_.valid() || !alarm_.valid() || !watch(listener_.get(), WatchKind::kListener, 0, EPOLLIN) ||
-      !watch(alarm_.get(), WatchKind::kAlarm, 0, EPOLLIN) ||
-      !watch(rail_->events()->fd, WatchKind::kCompletions, 0, EPOLLIN) ||
-      !watch(rail_->context()->async_fd, WatchKind::kDevice, 0, EPOLLIN))
-    return system_error("verbs: making an epoll descriptor", errno);
+  bool watched = epoll_.valid() && alarm_.valid() && watch(alarm_.get(), WatchKind::kAlarm, 0, EPOLLIN);
+  for (std::uint32_t i = 0; i < listeners_.size(); ++i)
+    watched = watched && watch(listeners_[i].get(), WatchKind::kListener, i, EPOLLIN);
+  for (std::uint32_t i = 0; i < rails_.size(); ++i)
+    watched = watched && watch(rails_[i].rail->events()->fd, WatchKind::kCompletions, i, EPOLLIN) &&
+              watch(rails_[i].rail->context()->async_fd, WatchKind::kDevice, i, EPOLLIN);
+  if (!watched) return system_error("verbs: making an epoll descriptor", errno);
 
   writes_.resize(kMostWrites);
   free_writes_.reserve(kMostWrites);
   for (std::uint32_t i = kMostWrites; i > 0; --i) free_writes_.push_back(i - 1);
-  part_bytes_ = std::min<std::uint64_t>(kLongestPartBytes, std::max(1u, port.max_message_bytes));
+  part_bytes_ = kLongestPartBytes;
+  for (const RailUse& use : rails_)
+    part_bytes_ = std::min<std::uint64_t>(part_bytes_, std::max(1u, use.rail->port().max_message_bytes));
 
   capabilities_.name = "verbs";
-  capabilities_.max_slot_bytes = rail_->config().slot_bytes - sizeof(SlotHeader);
+  capabilities_.max_slot_bytes = config_.rail.slot_bytes - sizeof(SlotHeader);
   capabilities_.write = true;
   capabilities_.write_threshold_bytes = kWriteThresholdBytes;
   return {};
 }
 
+/// The best port and, where they are wanted, others like it. One that cannot be opened beside the first is done without.
+Result<std::monostate> VerbsProvider::open_rails() {
+  Result<VerbsPorts> ports = survey_verbs_ports(config_.device);
+  if (!ports.ok()) return ports.error();
+  const std::vector<VerbsPort>& usable = ports.value().usable;
+  if (usable.empty()) return Error{Status::kUnsupported, 0, no_port_message(ports.value())};
+  const std::vector<VerbsPort> chosen = choose_rails(
+      usable, config_.device, std::min<std::size_t>(config_.most_rails, VerbsAddress::kMostRails));
+  RailConfig share = config_.rail;
+  const auto count = static_cast<std::uint32_t>(chosen.size());
+  share.send_queue_depth = Link::kSendQueueDepth;
+  share.most_queue_pairs = std::min(share.most_queue_pairs / count, 2 * config_.peer_limit);
+  share.most_receive_slots /= count;
+  for (const VerbsPort& port : chosen) {
+    Result<RailUse> opened = open_rail(port, share);
+    if (opened.ok()) {
+      rails_.push_back(std::move(opened.value()));
+    } else if (rails_.empty()) {
+      return opened.error();
+    } else {
+      log("%s; going on without this port", opened.error().message.c_str());
+    }
+  }
+  address_.ethernet = usable[0].ethernet;
+  for (const RailUse& use : rails_) {
+    const VerbsPort& port = use.rail->port();
+    address_.networks.push_back(port.ethernet ? network_of_host(port.network_address())
+                                              : be64toh(port.gid.global.subnet_prefix));
+  }
+  return std::monostate{};
+}
+
+Result<VerbsProvider::RailUse> VerbsProvider::open_rail(const VerbsPort& port, const RailConfig& config) {
+  if (port.max_message_bytes < config.slot_bytes)
+    return Error{Status::kUnsupported, 0,
+                 "verbs: " + port.device + " sends " + std::to_string(port.max_message_bytes) +
+                     " bytes at most; slots have " + std::to_string(config.slot_bytes)};
+  Result<std::unique_ptr<Rail>> rail = Rail::open(port, config);
+  if (!rail.ok()) return rail.error();
+  if (rail.value()->config().send_queue_depth < Link::kSendQueueDepth)
+    return Error{Status::kUnsupported, 0,
+                 "verbs: " + port.device + " has queue pairs of " +
+                     std::to_string(rail.value()->config().send_queue_depth) + " sends; " +
+                     std::to_string(Link::kSendQueueDepth) + " are needed"};
+  RailUse use;
+  use.rail = std::move(rail.value());
+  return use;
+}
+
+/// At the address that the user named, or else at that of each rail, so that the loss of one does not cut us off; or at
+/// the host's.
+Result<std::monostate> VerbsProvider::listen() {
+  if (address_.hosts.empty()) {
+    for (RailUse& use : rails_) {
+      use.host = use.rail->port().network_address();
+      if (!use.host.empty() && std::ranges::find(address_.hosts, use.host) == address_.hosts.end())
+        address_.hosts.push_back(use.host);
+    }
+  }
+  if (address_.hosts.empty()) address_.hosts = {find_host_address({})};
+  if (address_.hosts[0].empty())
+    return Error{Status::kUnsupported, 0,
+                 "verbs: this node has no IP address at which others could set up connections"};
+  constexpr int kTries = 64;  // The port that is free at the first address may be taken at the second.
+  for (int i = 0; i < kTries && listeners_.size() < address_.hosts.size(); ++i) {
+    listeners_.clear();
+    address_.port = 0;
+    for (const std::string& host : address_.hosts) {
+      Result<FileDescriptor> listener = listen_for_channels(host, address_.port);
+      if (listener.ok())
+        listeners_.push_back(std::move(listener.value()));
+      else if (i + 1 == kTries || listener.error().error_number != EADDRINUSE)
+        return listener.error();
+      else
+        break;
+    }
+  }
+  if (::getrandom(&address_.instance, sizeof address_.instance, 0) != sizeof address_.instance)
+    return system_error("verbs: getrandom", errno);
+  address_text_ = address_.to_string();
+  return std::monostate{};
+}
+
 VerbsProvider::~VerbsProvider() {
-  if (abandoned_ || rail_ == nullptr) return;
+  if (abandoned_ || rails_.empty()) return;
   linger();
   for (const auto& peer : peers_)
     if (peer != nullptr && peer->channel_state == ChannelState::kOpen)
@@ -141,12 +202,13 @@ void VerbsProvider::linger() noexcept {
   Deaf sink;
   const std::uint64_t deadline_ns = monotonic_ns() + kLingerNs;
   const auto is_pending = [](const std::unique_ptr<Peer>& peer) {
-    return peer != nullptr && !peer->dying && !peer->down &&
-           (!peer->link.all_retired() || peer->unfinished_write != kNoWrite);
+    if (peer == nullptr || peer->dying || peer->down) return false;
+    const bool second = peer->second != nullptr && !peer->second->link.all_retired();
+    return second || !peer->main.link.all_retired() || peer->unfinished_write != kNoWrite;
   };
   while (std::any_of(peers_.begin(), peers_.end(), is_pending) && monotonic_ns() < deadline_ns) {
     for (const auto& peer : peers_)
-      if (is_pending(peer)) flush_tail(*peer);
+      if (is_pending(peer)) for_each_lane(*peer, [&](Lane& lane) { flush_tail(lane); });
     last_housekeeping_ = 0;
     if (poll(sink, 64) == 0) std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
@@ -171,10 +233,31 @@ VerbsProvider::Peer& VerbsProvider::find_or_make(PeerId peer) {
   const std::size_t index = index_of(peer);
   if (index >= peers_.size()) peers_.resize(index + 1);
   if (peers_[index] == nullptr) {
-    peers_[index] = std::make_unique<Peer>();
-    peers_[index]->id = peer;
+    peers_[index] = std::make_unique<Peer>(peer);
   }
   return *peers_[index];
+}
+
+/// REQUIRES: peer.pair_count > 1.
+VerbsProvider::Lane& VerbsProvider::second_lane(Peer& peer) {
+  if (peer.second == nullptr) peer.second = std::make_unique<Lane>(peer, 1);
+  return *peer.second;
+}
+
+/// At the first contact; it stays as it is.
+void VerbsProvider::set_address(Peer& peer, const VerbsAddress& address) {
+  if (peer.has_address) return;
+  peer.address = address;
+  peer.has_address = true;
+  const bool we_are_first = config_.self < peer.id;
+  for (const RailPair& pair : we_are_first ? pair_rails(address_, address) : pair_rails(address, address_)) {
+    peer.pairs[peer.pair_count++] =
+        we_are_first ? Peer::Pair{pair.first, pair.second} : Peer::Pair{pair.second, pair.first};
+  }
+}
+
+std::size_t VerbsProvider::working_rails() const noexcept {
+  return static_cast<std::size_t>(std::ranges::count(rails_, false, &RailUse::lost));
 }
 
 Result<std::monostate> VerbsProvider::connect(PeerId id, std::string_view text) {
@@ -185,29 +268,32 @@ Result<std::monostate> VerbsProvider::connect(PeerId id, std::string_view text) 
   if (!address->same_fabric(address_))
     return Error{Status::kUnreachable, 0,
                  who + " is on another fabric (another link layer or InfiniBand subnet)"};
-  if (device_lost_) return Error{Status::kUnreachable, 0, "verbs: the device failed"};
+  if (working_rails() == 0) return Error{Status::kUnreachable, 0, "verbs: the device failed"};
   Peer& peer = find_or_make(id);
   if (peer.dying || peer.down) return Error{Status::kPeerFailed, 0, who + " is gone"};
   if (peer.has_address && peer.address.instance != address->instance)
     return Error{Status::kUnreachable, 0, who + " has another address than it had"};
-  if (!peer.has_address) {
-    peer.address = *address;
-    peer.has_address = true;
-  }
+  set_address(peer, *address);
   if (peer.connected) return std::monostate{};
   peer.connected = true;
   // At once, not in the next poll(): the peer may be asleep.
   if (peer.channel_state == ChannelState::kNone) dial(peer);
-  want_link(peer);
+  want_link(peer.main);
   return std::monostate{};
 }
 
 Status VerbsProvider::register_memory(void* address, std::size_t length_bytes, Access access,
                                       MemoryRegion& region) noexcept {
   const int rights = access == Access::kWrite ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0;
-  Registration registration(ibv_reg_mr(rail_->domain(), address, length_bytes, rights));
-  if (registration == nullptr) return Status::kNoMemory;
-  region = {static_cast<std::byte*>(address), length_bytes, RemoteKey{registration->rkey}, 0};
+  std::array<Registration, VerbsAddress::kMostRails> registrations;
+  std::uint64_t keys = 0;  // Of one rail each half.
+  for (std::size_t i = 0; i < rails_.size(); ++i) {
+    if (rails_[i].lost) continue;
+    registrations[i].reset(ibv_reg_mr(rails_[i].rail->domain(), address, length_bytes, rights));
+    if (registrations[i] == nullptr) return Status::kNoMemory;
+    keys |= std::uint64_t{registrations[i]->rkey} << (32 * i);
+  }
+  region = {static_cast<std::byte*>(address), length_bytes, RemoteKey{keys}, 0};
   try {
     if (free_registrations_.empty()) {
       registrations_.emplace_back();
@@ -220,13 +306,13 @@ Status VerbsProvider::register_memory(void* address, std::size_t length_bytes, A
   }
   region.local_key = free_registrations_.back();
   free_registrations_.pop_back();
-  registrations_[region.local_key] = std::move(registration);
+  registrations_[region.local_key] = std::move(registrations);
   ++figures_.registrations;
   return Status::kOk;
 }
 
 void VerbsProvider::deregister_memory(MemoryRegion& region) noexcept {
-  registrations_[region.local_key].reset();
+  registrations_[region.local_key] = {};
   free_registrations_.push_back(static_cast<std::uint32_t>(region.local_key));
   region = {};
   --figures_.registrations;
@@ -245,10 +331,12 @@ ProviderCounters VerbsProvider::counters() const noexcept {
 
 VerbsFigures VerbsProvider::figures() const noexcept {
   VerbsFigures figures = figures_;
-  figures.registered_slot_bytes =
-      rail_->send_slots().registered_bytes() + rail_->receive_slots().registered_bytes();
-  figures.send_slots_taken = rail_->send_slots().count() - rail_->send_slots().free_count();
-  figures.queue_pairs = live_links_;
+  figures.registered_slot_bytes = send_slots_->registered_bytes();
+  figures.send_slots_taken = send_slots_->count() - send_slots_->free_count();
+  for (const RailUse& use : rails_) {
+    figures.registered_slot_bytes += use.rail->receive_slots().registered_bytes();
+    figures.queue_pairs += static_cast<std::uint32_t>(use.links.size());
+  }
   return figures;
 }
 

@@ -1,10 +1,15 @@
 // The InfiniBand and RoCE provider, over libibverbs.
 //
 // Each pair of processes that talk has one RC queue pair, made on first use and kept while it is used (at most
-// VerbsConfig::most_queue_pairs live at once; the least recently used one is parked). All share one completion queue
+// RailConfig::most_queue_pairs live at once; the least recently used one is parked). All share one completion queue
 // and one shared receive queue (rail.h). What is sent is numbered and kept until acknowledged (link.h), so a queue
 // pair that breaks is replaced and nothing is lost. Queue pairs are set up over a TCP connection (frames.h,
 // control_channel.h), whose end is also how a peer's death is known.
+//
+// Several rails: two processes with two pairs of rails in common have two lanes, each a link of its own. The main lane
+// takes messages and parts of writes, the second one parts of long writes. Each lane has a home among the pairs of
+// rails, by which peers are spread over the rails, and its links move to the other pair when they break there: what
+// one rail has lost is sent again over the other.
 //
 //   verbs_provider.cc   making it, its end, connect, registering memory
 //   verbs_datapath.cc   reserve, commit, write, poll, arm
@@ -16,6 +21,7 @@
 
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -74,8 +80,9 @@ class VerbsProvider final : public Provider {
   ProviderCounters counters() const noexcept override;
 
   VerbsFigures figures() const noexcept;
-  /// The port in use.
-  const VerbsPort& port() const noexcept { return rail_->port(); }
+  /// The ports in use.
+  std::size_t rail_count() const noexcept { return rails_.size(); }
+  const VerbsPort& port(std::size_t rail = 0) const noexcept { return rails_[rail].rail->port(); }
   /// Ends without waiting and without a goodbye, as a killed process would: for tests.
   void abandon() noexcept { abandoned_ = true; }
 
@@ -86,40 +93,81 @@ class VerbsProvider final : public Provider {
     kOpen,
   };
 
+  static constexpr std::uint8_t kNoRail = UINT8_MAX;
+  struct Peer;
+
+  /// One link to a peer and what goes with it.
+  struct Lane {
+    Lane(Peer& owner, std::uint8_t number) noexcept : peer(&owner), index(number) {}
+
+    Peer* peer;
+    std::uint8_t index;              ///< 0: the main lane.
+    std::uint8_t rail = kNoRail;     ///< In rails_: of the current or last queue pair.
+    std::uint8_t avoided = kNoRail;  ///< The last link that broke was on this rail.
+    bool starved = false;            ///< It was credit that lacked: the next slot asks for more.
+    bool credit_due = false;         ///< In credit_due_.
+    bool flush = false;              ///< The completion of the last item is asked for, whatever it is.
+    bool proposal_waits = false;     ///< In waiting_: a queue pair is to be made when there may be one more.
+    bool has_remote = false;         ///< `remote` is for a link that we have not proposed yet.
+    Link link;
+    std::uint64_t last_used = 0;         ///< polls_ at that time.
+    std::uint64_t lost_poll = 0;         ///< polls_ when its queue pair was stopped.
+    std::uint64_t up_since_ns = 0;       ///< Of the link.
+    std::uint64_t parking_since_ns = 0;  ///< Of the link, while it is parking.
+    std::uint64_t proposed_at_ns = 0;    ///< patience_ns_ when our last Connect was due an answer.
+    std::uint64_t retry_at_ns = 0;       ///< Next try to make a queue pair.
+    ConnectBody remote{};                ///< The peer's last Connect.
+  };
+
   /// What we know of a process that we spoke to. Made at the first contact, kept until the end.
   struct Peer {
-    PeerId id{};
-    bool connected = false;   ///< connect() was called.
-    bool dying = false;       ///< In dying_: what it sent is delivered, then on_peer_down() is called.
-    bool down = false;        ///< on_peer_down() was called.
-    bool blocked = false;     ///< Something found no room and is to be told when there is.
-    bool starved = false;     ///< It was credit that lacked: the next slot asks for more.
-    bool credit_due = false;  ///< In credit_due_.
-    bool troubled = false;    ///< In troubled_.
-    bool flush = false;       ///< The completion of the last item is asked for, whatever it is.
+    explicit Peer(PeerId peer) noexcept : id(peer), main(*this, 0) {}
+
+    PeerId id;
+    bool connected = false;  ///< connect() was called.
+    bool dying = false;      ///< In dying_: what it sent is delivered, then on_peer_down() is called.
+    bool down = false;       ///< on_peer_down() was called.
+    bool blocked = false;    ///< Something found no room and is to be told when there is.
+    bool troubled = false;   ///< In troubled_.
     Status reason = Status::kPeerFailed;
-    Link link;
+    Lane main;
+    std::unique_ptr<Lane> second;  ///< Where there are two pairs of rails, once one of us wants it.
     std::uint32_t reserved_slot = SlotPool::kNone;
     std::uint32_t unfinished_write = kNoWrite;  ///< In writes_: not all of its parts are items yet.
-    std::uint64_t last_used = 0;                ///< polls_ at that time.
-    std::uint64_t lost_poll = 0;                ///< polls_ when its queue pair was stopped.
+    std::uint64_t lost_poll = 0;                ///< polls_ when it began to die.
 
     ChannelState channel_state = ChannelState::kNone;
-    bool dialled = false;           ///< The channel is ours, not the peer's.
-    bool proposal_waits = false;    ///< In waiting_: a queue pair is to be made when there may be one more.
-    bool has_remote = false;        ///< `remote` is for a link that we have not proposed yet.
-    std::uint64_t opened_ns = 0;    ///< Of the channel.
-    std::uint64_t up_since_ns = 0;  ///< Of the link.
-    std::uint64_t parking_since_ns = 0;  ///< Of the link, while it is parking.
+    bool dialled = false;         ///< The channel is ours, not the peer's.
+    std::uint64_t opened_ns = 0;  ///< Of the channel.
     /// 0: all is well. Since then, in patience_ns_, neither a channel nor an item got through.
     std::uint64_t lost_since_ns = 0;
-    std::uint64_t proposed_at_ns = 0;  ///< patience_ns_ when our last Connect was due an answer.
-    std::uint64_t retry_at_ns = 0;     ///< Next try to dial or to make a queue pair.
+    std::uint64_t retry_at_ns = 0;  ///< Next try to dial.
     ControlChannel channel;
     std::uint32_t watched = 0;  ///< epoll events that the channel's socket is watched for.
     VerbsAddress address;
     bool has_address = false;
-    ConnectBody remote{};  ///< The peer's last Connect.
+    std::uint8_t next_host = 0;   ///< In address.hosts, to dial.
+    std::uint8_t pair_count = 0;  ///< Of `pairs`.
+    struct Pair {
+      std::uint8_t mine, theirs;  ///< Rails.
+    };
+    std::array<Pair, kMostLanes> pairs{};
+  };
+  template <class Function>
+  static void for_each_lane(Peer& peer, Function function) {
+    function(peer.main);
+    if (peer.second != nullptr) function(*peer.second);
+  }
+
+  /// A rail and what uses it.
+  struct RailUse {
+    std::unique_ptr<Rail> rail;
+    std::unordered_map<std::uint32_t, Lane*> links;  ///< By the number of their queue pair.
+    std::uint32_t windows_total = 0;                 ///< Of all these.
+    std::string
+        host;        ///< The address of the port's network interface; empty: it has none, or it is not used.
+    bool up = true;  ///< The port, as far as we were told.
+    bool lost = false;  ///< The device failed.
   };
 
   /// A write whose source is still read.
@@ -128,10 +176,11 @@ class VerbsProvider final : public Provider {
     Peer* peer = nullptr;
     const std::byte* source = nullptr;
     std::size_t length_bytes = 0;
-    std::uint32_t local_key = 0;
-    std::uint32_t remote_key = 0;
-    std::uint64_t remote_address = 0;
+    std::size_t region = 0;  ///< In registrations_.
+    RemoteMemory destination{};
+    std::uint64_t part_bytes = 0;  ///< Of each part but the last.
     Immediate immediate{};
+    bool striped = false;  ///< Over both lanes.
     std::uint32_t parts = 0;
     std::uint32_t parts_pushed = 0;
     std::uint32_t parts_retired = 0;
@@ -157,6 +206,12 @@ class VerbsProvider final : public Provider {
     return index < peers_.size() ? peers_[index].get() : nullptr;
   }
   Peer& find_or_make(PeerId peer);
+  Lane& second_lane(Peer& peer);
+  void set_address(Peer& peer, const VerbsAddress& address);
+  Result<std::monostate> open_rails();
+  static Result<RailUse> open_rail(const VerbsPort& port, const RailConfig& config);
+  Result<std::monostate> listen();
+  std::size_t working_rails() const noexcept;
   void linger() noexcept;
 
   // verbs_datapath.cc
@@ -164,42 +219,48 @@ class VerbsProvider final : public Provider {
   bool has_room(const Peer& peer) const noexcept;
   std::size_t unblock() noexcept;
   std::uint32_t take_send_slot() noexcept;
-  void push_message(Peer& peer, std::uint32_t slot, std::uint8_t kind, std::size_t payload_bytes) noexcept;
+  void push_message(Lane& lane, std::uint32_t slot, std::uint8_t kind, std::size_t payload_bytes) noexcept;
+  Lane* lane_for_part(Peer& peer, const Write& write) noexcept;
   void push_parts(Peer& peer) noexcept;
-  void pump(Peer& peer) noexcept;
-  int post(Peer& peer) noexcept;
-  bool send_credit(Peer& peer) noexcept;
-  void flush_tail(Peer& peer) noexcept;
-  bool poll_completions(std::size_t budget) noexcept;
-  void on_receive(const ibv_wc& completion) noexcept;
-  bool deliver(Peer& peer, const ibv_wc& completion, const std::byte* slot) noexcept;
+  void pump(Lane& lane) noexcept;
+  int post(Lane& lane) noexcept;
+  bool send_credit(Lane& lane) noexcept;
+  void flush_tail(Lane& lane) noexcept;
+  bool poll_all_completions(std::size_t budget) noexcept;
+  bool poll_completions(RailUse& use, std::size_t budget) noexcept;
+  void on_receive(RailUse& use, const ibv_wc& completion) noexcept;
+  bool deliver(Lane& lane, const ibv_wc& completion, const std::byte* slot) noexcept;
   void on_send_completion(const ibv_wc& completion) noexcept;
-  void retire(Peer& peer, std::uint64_t up_to) noexcept;
+  void retire(Lane& lane, std::uint64_t up_to) noexcept;
   void send_due_credit() noexcept;
   bool request_notification() noexcept;
 
   // verbs_links.cc
-  void want_link(Peer& peer) noexcept;
+  void want_link(Lane& lane) noexcept;
   void make_wanted_links(std::uint64_t now_ns) noexcept;
-  bool propose(Peer& peer, std::uint64_t now_ns) noexcept;
-  bool may_make_link(bool is_answer) const noexcept;
-  void retry_link(Peer& peer, std::uint64_t now_ns) noexcept;
-  void bind(Peer& peer) noexcept;
-  void send_connect(Peer& peer) noexcept;
-  void send_ready(Peer& peer) noexcept;
-  void on_connect_frame(Peer& peer, const ConnectBody& body) noexcept;
-  void on_ready_frame(Peer& peer, const LinkBody& body) noexcept;
-  void on_park_frame(Peer& peer, const LinkBody& body) noexcept;
-  void lose_link(Peer& peer, const char* why) noexcept;
+  std::uint8_t rail_of(const Lane& lane, std::uint32_t link_number) const noexcept;
+  bool is_home(const Lane& lane) const noexcept;
+  std::uint32_t next_number(const Lane& lane) const noexcept;
+  bool propose(Lane& lane, std::uint64_t now_ns) noexcept;
+  static bool may_make_link(const RailUse& use, bool is_answer) noexcept;
+  void retry_link(Lane& lane, std::uint64_t now_ns) noexcept;
+  void bind(Lane& lane) noexcept;
+  void send_connect(Lane& lane) noexcept;
+  void send_ready(Lane& lane) noexcept;
+  void on_connect_frame(Lane& lane, const ConnectBody& body) noexcept;
+  void on_ready_frame(Lane& lane, const LinkBody& body) noexcept;
+  void on_park_frame(Lane& lane, const LinkBody& body) noexcept;
+  enum class Cause : std::uint8_t { kFailure, kRenewal };
+  void lose_link(Lane& lane, const char* why, Cause cause = Cause::kFailure) noexcept;
   void finish_draining() noexcept;
-  void bury(Peer& peer) noexcept;
+  void bury(Lane& lane) noexcept;
   void destroy_zombies(std::uint64_t now_ns) noexcept;
-  void park_least_used(std::uint64_t now_ns) noexcept;
-  void begin_to_park(Peer& peer, std::uint64_t now_ns) noexcept;
-  void send_park(Peer& peer) noexcept;
-  void try_to_park(Peer& peer) noexcept;
-  void widen(Link& link) noexcept;
-  bool make_room_for_window(std::uint32_t more, std::uint32_t kept_free) noexcept;
+  void park_least_used(RailUse& use, std::uint64_t now_ns) noexcept;
+  void begin_to_park(Lane& lane, std::uint64_t now_ns) noexcept;
+  void send_park(Lane& lane) noexcept;
+  void try_to_park(Lane& lane) noexcept;
+  void widen(Lane& lane) noexcept;
+  static bool make_room_for_window(RailUse& use, std::uint32_t more, std::uint32_t kept_free) noexcept;
 
   // verbs_channels.cc
   enum class WatchKind : std::uint32_t { kListener, kNewcomer, kChannel, kCompletions, kDevice, kAlarm };
@@ -208,8 +269,8 @@ class VerbsProvider final : public Provider {
   void update_watch(Peer& peer) noexcept;
   void send_frame(Peer& peer, const Frame& frame) noexcept;
   bool keep_house() noexcept;
-  bool take_completion_events() noexcept;
-  void accept_all() noexcept;
+  bool take_completion_events(std::uint32_t rail) noexcept;
+  void accept_all(std::uint32_t listener) noexcept;
   bool evict_newcomer() noexcept;
   void hear_newcomer(std::uint32_t index) noexcept;
   void adopt(ControlChannel channel, const IntroduceBody& body) noexcept;
@@ -217,6 +278,7 @@ class VerbsProvider final : public Provider {
   void log_refused(const char* why) noexcept;
   void hear_peer(Peer& peer) noexcept;
   void on_frame(Peer& peer, const Frame& frame) noexcept;
+  void on_lane_frame(Peer& peer, const Frame& frame) noexcept;
   void on_answer(Peer& peer, const IntroduceBody& body) noexcept;
   void on_refusal(Peer& peer, Refusal reason) noexcept;
   void dial(Peer& peer) noexcept;
@@ -230,8 +292,9 @@ class VerbsProvider final : public Provider {
   bool is_overdue(const Peer& peer) const noexcept;
 
   // verbs_failures.cc
-  void on_device_events() noexcept;
-  void on_device_lost(const char* what) noexcept;
+  void on_device_events(RailUse& use) noexcept;
+  void on_port_event(RailUse& use, bool up) noexcept;
+  void on_device_lost(RailUse& use, const char* what) noexcept;
   void set_alarm() noexcept;
   void start_dying(Peer& peer, Status reason) noexcept;
   void deliver_deaths() noexcept;
@@ -241,20 +304,20 @@ class VerbsProvider final : public Provider {
   Capabilities capabilities_;
   VerbsAddress address_;
   std::string address_text_;
-  std::uint64_t part_bytes_ = 0;  ///< Longest part of a write.
-  FileDescriptor listener_;
+  std::uint64_t part_bytes_ = 0;           ///< Longest part of a write.
+  std::vector<FileDescriptor> listeners_;  ///< One for each of address_.hosts.
   FileDescriptor epoll_;
   FileDescriptor alarm_;
-  std::unique_ptr<Rail> rail_;
+  std::vector<RailUse> rails_;
+  std::unique_ptr<SlotPool> send_slots_;  ///< Of all rails. Gone before them.
 
   // Data path.
   std::vector<std::unique_ptr<Peer>> peers_;  ///< By PeerId, up to the greatest one met.
-  std::unordered_map<std::uint32_t, Peer*> by_queue_pair_;
   std::vector<Write> writes_;
   std::vector<std::uint32_t> free_writes_;
-  std::vector<Registration> registrations_;
+  std::vector<std::array<Registration, VerbsAddress::kMostRails>> registrations_;  ///< One for each rail.
   std::vector<std::uint32_t> free_registrations_;
-  std::vector<Peer*> credit_due_;
+  std::vector<Lane*> credit_due_;
   Sink* sink_ = nullptr;       ///< During poll().
   std::size_t delivered_ = 0;  ///< By this poll().
   std::uint64_t polls_ = 0;
@@ -264,12 +327,10 @@ class VerbsProvider final : public Provider {
   std::vector<Peer*> blocked_;
 
   // Links.
-  std::uint32_t live_links_ = 0;     ///< With a queue pair.
-  std::uint32_t windows_total_ = 0;  ///< Of all that have one.
-  std::vector<Peer*> draining_;      ///< Links in kDraining.
+  std::vector<Lane*> draining_;  ///< Links in kDraining.
   std::vector<Zombie> zombies_;
-  std::vector<Peer*> waiting_;     ///< `proposal_waits`.
-  std::vector<Peer*> being_made_;  ///< make_wanted_links() only.
+  std::vector<Lane*> waiting_;     ///< `proposal_waits`.
+  std::vector<Lane*> being_made_;  ///< make_wanted_links() only.
 
   // Housekeeping.
   std::uint64_t last_housekeeping_ = 0;  ///< CycleClock. 0: due now.
@@ -281,10 +342,9 @@ class VerbsProvider final : public Provider {
   std::vector<ControlChannel> newcomers_;  ///< By watch index; a closed one is free.
   std::vector<Peer*> troubled_;
   std::vector<Peer*> dying_;
-  bool listener_paused_ = false;  ///< No descriptor was left; tried again at the next tick.
-  bool device_lost_ = false;
-  std::size_t next_evicted_ = 0;  ///< In newcomers_, modulo its size.
-  std::uint64_t refused_ = 0;     ///< Connections refused; the first is logged.
+  bool listeners_paused_ = false;  ///< No descriptor was left; tried again at the next tick.
+  std::size_t next_evicted_ = 0;   ///< In newcomers_, modulo its size.
+  std::uint64_t refused_ = 0;      ///< Connections refused; the first is logged.
   bool loss_logged_ = false;
   bool dial_logged_ = false;
   bool shortage_logged_ = false;

@@ -128,6 +128,9 @@ struct Config {
   std::function<void(Transfer&, std::span<std::byte>)> tamper{};
 };
 
+/// Devices fake0 and fake1 with one RoCE port each, at 127.0.0.1 and 127.0.0.2.
+Config two_rails();
+
 /// Since reset(), over all devices.
 struct Counters {
   std::uint64_t post_send_calls = 0;  ///< Doorbells.

@@ -45,6 +45,19 @@ PortConfig infiniband_port(std::uint16_t lid) {
                     .interface_index = 0}}};
 }
 
+Config two_rails() {
+  Config config;
+  config.devices.push_back(config.devices[0]);
+  config.devices[1].name = "fake1";
+  for (Gid& gid : config.devices[1].ports[0].gids) {
+    if (gid.type == IBV_GID_TYPE_ROCE_V2)
+      gid.value = ipv4_gid(127, 0, 0, 2);
+    else
+      ++gid.value.raw[15];
+  }
+  return config;
+}
+
 Network& Network::get() {
   static Network network;
   static const bool ready = (network.reset({}), true);

@@ -57,7 +57,7 @@ TEST(Frames, OtherLengthsAreNone) {
 
 TEST(Frames, AnotherVersionIsToldApart) {
   Frame frame = make_frame(static_cast<FrameKind>(99));
-  frame.version = 2;
+  frame.version = Frame::kVersion + 1;
   EXPECT_EQ(check(frame), FrameCheck::kVersion);
   frame.magic = 0;
   EXPECT_EQ(check(frame), FrameCheck::kMalformed);
@@ -72,7 +72,7 @@ TEST(Frames, FieldsOutOfRangeAreRefused) {
       [](Frame& f) { f.connect.packet_sequence = 1u << 24; },
       [](Frame& f) { f.connect.mtu = 0; },
       [](Frame& f) { f.connect.mtu = IBV_MTU_4096 + 1; },
-      [](Frame& f) { f.connect.rail = 1; },
+      [](Frame& f) { f.connect.lane = 2; },
       [](Frame& f) { f.connect.received = 5; },
       [](Frame& f) {
         f = make_frame(FrameKind::kIntroduce);

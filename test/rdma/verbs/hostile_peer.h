@@ -27,9 +27,10 @@ class HostilePeer {
  public:
   explicit HostilePeer(PeerId id, const JobSecret& secret) : id_(id), secret_(secret) {
     address.ethernet = true;
-    address.host = "127.0.0.1";
+    address.hosts = {"127.0.0.1"};
+    address.networks = {0};
     address.instance = 0xBAD0'0000'0000'0000u + index_of(id);
-    Result<FileDescriptor> listening = listen_for_channels(address.host, address.port);
+    Result<FileDescriptor> listening = listen_for_channels(address.hosts[0], address.port);
     EXPECT_TRUE(listening.ok());
     if (listening.ok()) listener = std::move(listening.value());
   }
@@ -39,7 +40,7 @@ class HostilePeer {
     const std::optional<VerbsAddress> to = VerbsAddress::parse(target);
     ASSERT_TRUE(to);
     target_ = *to;
-    const std::optional<SocketAddress> where = socket_address(to->host, to->port);
+    const std::optional<SocketAddress> where = socket_address(to->hosts[0], to->port);
     socket = FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     ASSERT_EQ(::connect(socket.get(), where->get(), where->length), 0) << std::strerror(errno);
   }

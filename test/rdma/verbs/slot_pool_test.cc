@@ -19,6 +19,7 @@ class Slots : public testing::Test {
     fake_verbs::reset();
     context_ = std::move(open_verbs_device("fake0").value());
     domain_.reset(ibv_alloc_pd(context_.get()));
+    domains_ = {domain_.get()};
   }
   ~Slots() override {
     domain_.reset();
@@ -27,10 +28,11 @@ class Slots : public testing::Test {
   }
   DeviceContext context_;
   ProtectionDomain domain_;
+  std::vector<ibv_pd*> domains_;
 };
 
 TEST_F(Slots, GrowsBySlabsUpToItsBound) {
-  SlotPool pool(domain_.get(), 512, 100);
+  SlotPool pool(domains_, 512, 100);
   EXPECT_EQ(pool.most(), 128u);
   EXPECT_EQ(pool.take(), SlotPool::kNone);
   EXPECT_TRUE(pool.may_take());
@@ -44,7 +46,7 @@ TEST_F(Slots, GrowsBySlabsUpToItsBound) {
 }
 
 TEST_F(Slots, EveryOneIsItsOwn) {
-  SlotPool pool(domain_.get(), 512, 128);
+  SlotPool pool(domains_, 512, 128);
   ASSERT_FALSE(pool.grow());
   ASSERT_FALSE(pool.grow());
   std::set<std::byte*> addresses;
@@ -52,7 +54,7 @@ TEST_F(Slots, EveryOneIsItsOwn) {
     const std::uint32_t slot = pool.take();
     ASSERT_NE(slot, SlotPool::kNone);
     EXPECT_TRUE(addresses.insert(pool.address(slot)).second);
-    EXPECT_NE(pool.local_key(slot), 0u);
+    EXPECT_NE(pool.local_key(slot, 0), 0u);
   }
   EXPECT_EQ(pool.take(), SlotPool::kNone);
   EXPECT_FALSE(pool.may_take());
@@ -68,7 +70,7 @@ TEST_F(Slots, EveryOneIsItsOwn) {
 }
 
 TEST_F(Slots, ARegistrationThatIsRefusedChangesNothing) {
-  SlotPool pool(domain_.get(), 512, 128);
+  SlotPool pool(domains_, 512, 128);
   fake_verbs::fail_call("ibv_reg_mr", 1, ENOMEM);
   const std::optional<Error> error = pool.grow();
   ASSERT_TRUE(error);

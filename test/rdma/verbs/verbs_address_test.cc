@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+#include <vector>
+
 #include "rdma/seeded_random.h"
 
 namespace ch3_offload {
@@ -12,36 +15,39 @@ namespace {
 VerbsAddress sample() {
   VerbsAddress address;
   address.ethernet = true;
-  address.host = "10.9.0.1";
+  address.hosts = {"10.9.0.1"};
   address.port = 40001;
+  address.networks = {0};
   address.instance = 0x0123'4567'89AB'CDEFu;
   return address;
 }
 
 TEST(VerbsAddress, TextAndBack) {
   const std::string text = sample().to_string();
-  EXPECT_EQ(text, "verbs:1/r/10.9.0.1/40001/0123456789abcdef/0000000000000000");
+  EXPECT_EQ(text, "verbs:2/r/10.9.0.1/40001/0000000000000000/0123456789abcdef");
   const std::optional<VerbsAddress> back = VerbsAddress::parse(text);
   ASSERT_TRUE(back);
   EXPECT_TRUE(back->ethernet);
-  EXPECT_EQ(back->host, "10.9.0.1");
+  EXPECT_EQ(back->hosts, std::vector<std::string>{"10.9.0.1"});
   EXPECT_EQ(back->port, 40001);
   EXPECT_EQ(back->instance, sample().instance);
-  EXPECT_EQ(back->subnet_prefix, 0u);
+  EXPECT_EQ(back->networks, std::vector<std::uint64_t>{0});
 }
 
 TEST(VerbsAddress, InfiniBandAndIpv6) {
   VerbsAddress address = sample();
   address.ethernet = false;
-  address.host = "2001:0db8:1111:2222:3333:4444:5555:6666";
-  address.subnet_prefix = 0xFE80'0000'0000'0000u;
+  address.hosts = {"2001:0db8:1111:2222:3333:4444:5555:6666", "2001:0db8:1111:2222:3333:4444:5555:7777"};
+  address.networks = {0xFE80'0000'0000'0000u, 7};
   const std::string text = address.to_string();
   EXPECT_LE(text.size(), VerbsAddress::kMostBytes);
   const std::optional<VerbsAddress> back = VerbsAddress::parse(text);
   ASSERT_TRUE(back);
   EXPECT_TRUE(back->same_fabric(address));
   EXPECT_FALSE(back->same_fabric(sample()));
-  address.subnet_prefix = 1;
+  address.networks = {7};
+  EXPECT_TRUE(back->same_fabric(address)) << "one network in common";
+  address.networks = {1};
   EXPECT_FALSE(back->same_fabric(address));
 }
 
@@ -49,24 +55,28 @@ TEST(VerbsAddress, EverythingElseIsRefused) {
   const std::string good = sample().to_string();
   for (std::size_t length = 0; length < good.size(); ++length)
     EXPECT_FALSE(VerbsAddress::parse(good.substr(0, length))) << length;
-  for (const char* const bad : {"verbs:1/x/10.9.0.1/1/0123456789abcdef/0000000000000000",
-                                "verbs:2/r/10.9.0.1/1/0123456789abcdef/0000000000000000",
-                                "verbs:1/r/localhost/1/0123456789abcdef/0000000000000000",
-                                "verbs:1/r//1/0123456789abcdef/0000000000000000",
-                                "verbs:1/r/10.9.0.1/0/0123456789abcdef/0000000000000000",
-                                "verbs:1/r/10.9.0.1/65536/0123456789abcdef/0000000000000000",
-                                "verbs:1/r/10.9.0.1/-1/0123456789abcdef/0000000000000000",
-                                "verbs:1/r/10.9.0.1/ 1/0123456789abcdef/0000000000000000",
-                                "verbs:1/r/10.9.0.1/1/123456789abcdef/0000000000000000",
-                                "verbs:1/r/10.9.0.1/1/g123456789abcdef/0000000000000000",
-                                "verbs:1/r/10.9.0.1/1/0123456789abcdef/0000000000000000/"})
+  for (const char* const bad : {"verbs:2/x/10.9.0.1/1/0000000000000000/0123456789abcdef",
+                                "verbs:1/r/10.9.0.1/1/0000000000000000/0123456789abcdef",
+                                "verbs:2/r/localhost/1/0000000000000000/0123456789abcdef",
+                                "verbs:2/r//1/0000000000000000/0123456789abcdef",
+                                "verbs:2/r/10.9.0.1/0/0000000000000000/0123456789abcdef",
+                                "verbs:2/r/10.9.0.1/65536/0000000000000000/0123456789abcdef",
+                                "verbs:2/r/10.9.0.1/-1/0000000000000000/0123456789abcdef",
+                                "verbs:2/r/10.9.0.1/ 1/0000000000000000/0123456789abcdef",
+                                "verbs:2/r/10.9.0.1/1/0000000000000000/123456789abcdef",
+                                "verbs:2/r/10.9.0.1/1/0000000000000000/g123456789abcdef",
+                                "verbs:2/r/10.9.0.1/1/000000000000000/0123456789abcdef",
+                                "verbs:2/r/10.9.0.1/1/0000000000000000+/0123456789abcdef",
+                                "verbs:2/r/10.9.0.1+/1/0000000000000000/0123456789abcdef",
+                                "verbs:2/r/1.1.1.1+1.1.1.2+1.1.1.3/1/0000000000000000/0123456789abcdef",
+                                "verbs:2/r/10.9.0.1/1/0000000000000000/0123456789abcdef/"})
     EXPECT_FALSE(VerbsAddress::parse(bad)) << bad;
   SeededRandom random(2);
   for (int i = 0; i < 20'000; ++i) {
     std::string text = good;
     for (int n = 0; n < 2; ++n) text[random.below(text.size())] = static_cast<char>(random.next());
     if (const std::optional<VerbsAddress> address = VerbsAddress::parse(text)) {
-      EXPECT_TRUE(socket_address(address->host, address->port));
+      for (const std::string& host : address->hosts) EXPECT_TRUE(socket_address(host, address->port));
     }
   }
 }
@@ -86,6 +96,39 @@ TEST(FindHostAddress, TakesAnInterfaceOrAnAddressOfThisNode) {
   EXPECT_EQ(find_host_address("192.0.2.77"), "");
   const std::string any = find_host_address("");
   EXPECT_TRUE(any.empty() || socket_address(any, 1)) << any;
+}
+
+VerbsAddress with_networks(std::vector<std::uint64_t> networks) {
+  VerbsAddress address = sample();
+  address.networks = std::move(networks);
+  return address;
+}
+
+std::vector<std::pair<int, int>> pairs_of(std::vector<std::uint64_t> first,
+                                          std::vector<std::uint64_t> second) {
+  std::vector<std::pair<int, int>> pairs;
+  for (const RailPair& pair : pair_rails(with_networks(std::move(first)), with_networks(std::move(second))))
+    pairs.emplace_back(pair.first, pair.second);
+  return pairs;
+}
+
+TEST(PairRails, ByNetworkAndElseInTheirOrder) {
+  using Pairs = std::vector<std::pair<int, int>>;
+  EXPECT_EQ(pairs_of({1, 2}, {1, 2}), (Pairs{{0, 0}, {1, 1}}));
+  EXPECT_EQ(pairs_of({1, 2}, {2, 1}), (Pairs{{0, 1}, {1, 0}}));
+  EXPECT_EQ(pairs_of({1, 1}, {1, 1}), (Pairs{{0, 0}, {1, 1}})) << "all in one network";
+  EXPECT_EQ(pairs_of({1, 2}, {2}), (Pairs{{1, 0}})) << "the peer lacks a rail";
+  EXPECT_EQ(pairs_of({1, 2}, {2, 3}), (Pairs{{1, 0}})) << "what reaches each other counts";
+  EXPECT_EQ(pairs_of({1, 2}, {3, 4}), (Pairs{{0, 0}, {1, 1}})) << "through routers";
+  EXPECT_EQ(pairs_of({1, 2}, {3}), (Pairs{{0, 0}}));
+}
+
+TEST(NetworkOfHost, IsThatOfItsInterface) {
+  const std::uint64_t loopback = network_of_host("127.0.0.1");
+  EXPECT_NE(loopback, 0u);
+  EXPECT_EQ(network_of_host("127.0.0.1"), loopback);
+  EXPECT_EQ(network_of_host("192.0.2.77"), 0u);
+  EXPECT_EQ(network_of_host(""), 0u);
 }
 
 }  // namespace

@@ -170,7 +170,7 @@ TEST_F(VerbsAllocation, RegisteredSlotsDoNotGrowWithPeersBeyondTheirBound) {
 TEST_F(VerbsAllocation, TheBoundHoldsForAnyNumberOfPeers) {
   VerbsConfig config;
   config.rail.most_receive_slots = 128;
-  config.rail.most_send_slots = 64;
+  config.most_send_slots = 64;
   config.rail.slot_bytes = 512;
   for (const std::size_t peers : {std::size_t{2}, std::size_t{16}, std::size_t{64}}) {
     make(peers + 1, config);

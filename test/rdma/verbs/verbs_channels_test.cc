@@ -99,7 +99,7 @@ TEST_F(VerbsChannels, WhoDoesNotIntroduceItselfIsTurnedAway) {
       {"no address", [](Frame& f) { f.introduce.address = {}; }, Refusal::kStranger},
       {"another fabric", [](Frame& f) { f.introduce.address[8] = 'i'; }, Refusal::kStranger},
       {"short slots", [](Frame& f) { f.introduce.slot_bytes = 8191; }, Refusal::kStranger},
-      {"version", [](Frame& f) { f.version = 2; }, Refusal::kVersion},
+      {"version", [](Frame& f) { f.version = Frame::kVersion + 1; }, Refusal::kVersion},
       {"magic number", [](Frame& f) { f.magic ^= 1; }, {}},
       {"kind 0", [](Frame& f) { f.kind = FrameKind{}; }, {}},
       {"kind", [](Frame& f) { f.kind = FrameKind::kEnd; }, {}},
@@ -168,7 +168,7 @@ TEST_F(VerbsChannels, GarbageFromStrangersHarmsNobody) {
 TEST_F(VerbsChannels, ManySilentConnectionsKeepNobodyOut) {
   make(2);
   const VerbsAddress address = *VerbsAddress::parse(at(0).local_address());
-  const SocketAddress to = *socket_address(address.host, address.port);
+  const SocketAddress to = *socket_address(address.hosts[0], address.port);
   std::vector<FileDescriptor> silent;
   for (int i = 0; i < 1600; ++i) {
     silent.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -183,7 +183,7 @@ TEST_F(VerbsChannels, ManySilentConnectionsKeepNobodyOut) {
 TEST_F(VerbsChannels, SilentConnectionsThatTakeAllDescriptorsKeepNobodyOut) {
   make(2);
   const VerbsAddress address = *VerbsAddress::parse(at(0).local_address());
-  const SocketAddress to = *socket_address(address.host, address.port);
+  const SocketAddress to = *socket_address(address.hosts[0], address.port);
   std::vector<FileDescriptor> silent;
   for (int i = 0; i < 60; ++i) {
     silent.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -226,7 +226,7 @@ TEST_F(VerbsChannels, WhoBreaksTheProtocolIsCutOff) {
          frame.refuse.reason = 1;
          p.send(frame);
        }},
-      {"another version", raw([](Frame& f) { f.version = 3; })},
+      {"another version", raw([](Frame& f) { f.version = Frame::kVersion + 1; })},
       {"no magic number", raw([](Frame& f) { f.magic = 0; })},
       {"an unknown kind", raw([](Frame& f) { f.kind = static_cast<FrameKind>(200); })},
       {"link 0", raw([](Frame& f) { f.connect.link = 0; })},
@@ -234,7 +234,8 @@ TEST_F(VerbsChannels, WhoBreaksTheProtocolIsCutOff) {
       {"a long sequence number", raw([](Frame& f) { f.connect.packet_sequence = UINT32_MAX; })},
       {"mtu 0", raw([](Frame& f) { f.connect.mtu = 0; })},
       {"mtu 6", raw([](Frame& f) { f.connect.mtu = 6; })},
-      {"another rail", raw([](Frame& f) { f.connect.rail = 1; })},
+      {"a lane that cannot be", raw([](Frame& f) { f.connect.lane = kMostLanes; })},
+      {"a lane for which there are no rails", raw([](Frame& f) { f.connect.lane = 1; })},
       {"a limit below what came", raw([](Frame& f) {
          f.connect.received = 9;
          f.connect.limit = 8;
@@ -584,7 +585,7 @@ TEST_F(VerbsChannels, WhoCannotBeReachedIsDeadAfterTheTimeOut) {
     static_cast<void>(::connect(fillers.back().get(), there.get(), there.length));
   }
   VerbsAddress silent = *VerbsAddress::parse(at(1).local_address());
-  silent.host = "127.0.0.1";
+  silent.hosts = {"127.0.0.1"};
   silent.port = ntohs(reinterpret_cast<sockaddr_in*>(&there.storage)->sin_port);
   ASSERT_TRUE(at(0).connect(PeerId{6}, silent.to_string()).ok());
   run_for(850);

@@ -20,7 +20,7 @@ std::unique_ptr<ContractWorld> make_narrow_world(std::size_t size) {
   fake_verbs::reset(fake);
   VerbsConfig config;
   config.rail.most_receive_slots = 128;
-  config.rail.most_send_slots = 64;
+  config.most_send_slots = 64;
   config.rail.slot_bytes = 512;
   return std::make_unique<VerbsWorld>(size, config);
 }
@@ -47,11 +47,20 @@ std::unique_ptr<ContractWorld> make_slow_world(std::size_t size) {
   return std::make_unique<VerbsWorld>(size, config);
 }
 
+/// Two devices: long writes go over both.
+std::unique_ptr<ContractWorld> make_rails_world(std::size_t size) {
+  fake_verbs::reset(fake_verbs::two_rails());
+  VerbsConfig config;
+  config.rail.most_queue_pairs = 16;
+  return std::make_unique<VerbsWorld>(size, config);
+}
+
 INSTANTIATE_TEST_SUITE_P(Verbs, ProviderContract,
                          testing::Values(ContractParam{"roomy", &make_world},
                                          ContractParam{"narrow", &make_narrow_world},
                                          ContractParam{"parking", &make_parking_world},
-                                         ContractParam{"slow", &make_slow_world}),
+                                         ContractParam{"slow", &make_slow_world},
+                                         ContractParam{"rails", &make_rails_world}),
                          contract_name);
 
 }  // namespace

@@ -31,10 +31,11 @@ class VerbsProviders : public testing::Test {
     EXPECT_EQ(fake_verbs::counters().overflows, 0u);
   }
 
-  void make(std::size_t size, VerbsConfig config = {}, const fake_verbs::Config& fake = {}) {
+  void make(std::size_t size, VerbsConfig config = {}, const fake_verbs::Config& fake = {},
+            const std::function<void(std::size_t, VerbsConfig&)>& adjust = {}) {
     world_.reset();
     fake_verbs::reset(fake);
-    world_ = std::make_unique<VerbsWorld>(size, std::move(config));
+    world_ = std::make_unique<VerbsWorld>(size, std::move(config), adjust);
     sinks_ = std::vector<RecordingSink>(size);
   }
 

@@ -246,7 +246,7 @@ TEST_F(VerbsLinks, FewQueuePairsThatBreakToo) {
 TEST_F(VerbsLinks, AllSendSlotsWaitForQueuePairs) {
   VerbsConfig config;
   config.rail.most_queue_pairs = 4;
-  config.rail.most_send_slots = 64;
+  config.most_send_slots = 64;
   constexpr std::uint32_t kPeers = 40;
   make(kPeers, config);
   for (std::uint32_t to = 1; to < kPeers; ++to) connect(0, to);

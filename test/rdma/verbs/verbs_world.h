@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -32,7 +33,10 @@ inline std::unique_ptr<VerbsProvider> make_verbs(const VerbsConfig& config) {
 
 class VerbsWorld final : public ContractWorld {
  public:
-  VerbsWorld(std::size_t size, VerbsConfig config) : config_(std::move(config)) {
+  /// `adjust` may change the configuration of one process.
+  VerbsWorld(std::size_t size, VerbsConfig config,
+             const std::function<void(std::size_t, VerbsConfig&)>& adjust = {})
+      : config_(std::move(config)) {
     config_.job_secret = verbs_test_secret();
     config_.log = [](void* world, const char* line) {
       static_cast<VerbsWorld*>(world)->lines.push_back(line);
@@ -40,7 +44,9 @@ class VerbsWorld final : public ContractWorld {
     config_.log_context = this;
     for (std::size_t i = 0; i < size; ++i) {
       config_.self = PeerId{static_cast<std::uint32_t>(i)};
-      providers_.push_back(make_verbs(config_));
+      VerbsConfig own = config_;
+      if (adjust) adjust(i, own);
+      providers_.push_back(make_verbs(own));
     }
   }
   /// A real process does not know the others' ends; here nobody would answer the first one's goodbye.

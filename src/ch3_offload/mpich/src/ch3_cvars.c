@@ -99,7 +99,21 @@ cvars:
       description : >-
         The RDMA port to use, as DEVICE, DEVICE:PORT or
         DEVICE:PORT:GID_INDEX (mlx5_0:1). Several with commas between: the
-        first that works. Empty: the fastest active port of the node.
+        first that work. Empty: the fastest active port of the node.
+
+    - name        : MPIR_CVAR_CH3_OFFLOAD_VERBS_RAILS
+      category    : CH3_OFFLOAD
+      type        : int
+      default     : 2
+      class       : none
+      verbosity   : MPI_T_VERBOSITY_USER_DETAIL
+      scope       : MPI_T_SCOPE_LOCAL
+      description : >-
+        The most RDMA ports that a process uses at once, 1 or 2: of those
+        named in MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE or, without that, of
+        those as fast as the best one. Long messages go over both, other
+        messages over one or the other by their peer, and when one port
+        fails the other takes its part.
 
     - name        : MPIR_CVAR_CH3_OFFLOAD_VERBS_POOL
       category    : CH3_OFFLOAD
@@ -220,6 +234,7 @@ int MPIDI_CH3I_Settings(ch3_offload_config_t * config, char *message, size_t cap
     config->shm_bulk = MPIR_CVAR_CH3_OFFLOAD_SHM_BULK;
     config->fabric = MPIR_CVAR_CH3_OFFLOAD_FABRIC;
     config->verbs_device = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE);
+    config->verbs_rails = MPIR_CVAR_CH3_OFFLOAD_VERBS_RAILS;
     config->verbs_queue_pairs = MPIR_CVAR_CH3_OFFLOAD_VERBS_QUEUE_PAIRS;
     config->network_interface = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_INTERFACE);
     config->peer_timeout_s = MPIR_CVAR_CH3_OFFLOAD_PEER_TIMEOUT;
