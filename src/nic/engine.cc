@@ -74,7 +74,7 @@ Peer* Engine::State::known(PeerId id) noexcept {
 
 Status Engine::State::connect(Peer& peer) noexcept {
   if (peer.state == PeerState::kConnected) return Status::kOk;
-  if (peer.state == PeerState::kFailed) return Status::kPeerFailed;
+  if (peer.state == PeerState::kFailed || peer.doom != Status::kOk) return Status::kPeerFailed;
   const std::string card = host.resolve(peer.id);
   std::string_view pieces = card;
   std::size_t credit_bytes = 0;
@@ -83,7 +83,7 @@ Status Engine::State::connect(Peer& peer) noexcept {
   if (!card.empty() && next_piece(pieces, ';') != version) {
     host.on_warning(who + " speaks another version of the message protocol (its card: '" + card + "'; here: " +
                     version + "): all processes of a job need the same libch3offload");
-    return Status::kUnreachable;
+    return give_up(peer);
   }
   while (!pieces.empty()) {
     const std::string_view piece = next_piece(pieces, ';');
@@ -99,7 +99,7 @@ Status Engine::State::connect(Peer& peer) noexcept {
         if (connected.error().status != Status::kPeerFailed) {
           host.on_warning("cannot connect to " + who + ": " + connected.error().message);
         }
-        return connected.error().status;
+        return connected.error().status == Status::kUnreachable ? give_up(peer) : connected.error().status;
       }
       peer.provider = provider;
       peer.max_slot_bytes = provider->capabilities().max_slot_bytes;
@@ -116,6 +116,12 @@ Status Engine::State::connect(Peer& peer) noexcept {
   }
   host.on_warning("no provider reaches " + who + " (its address: '" + card + "'; providers here: " +
                   have + "). If it is on another node, that needs a network provider.");
+  return give_up(peer);
+}
+
+/// Nothing can be sent to the peer, ever: what is posted to receive from it must not wait, either.
+Status Engine::State::give_up(Peer& peer) noexcept {
+  doom(peer, Status::kUnreachable);
   return Status::kUnreachable;
 }
 

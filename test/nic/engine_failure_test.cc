@@ -327,6 +327,22 @@ TEST_F(EngineFailure, NobodyThereIsSaidAtOnce) {
   EXPECT_EQ(outside.at_once, Status::kUnreachable);
 }
 
+/// Both would wait for each other, for ever.
+TEST_F(EngineFailure, WhoCannotBeReachedHasFailed) {
+  make();
+  cards[1] = "v=1;w=100;ib:nowhere";
+  TestSend message(kShort);
+  send(0, 1, message);
+  EXPECT_EQ(message.at_once, Status::kUnreachable);
+  EXPECT_TRUE(at(0).failures.empty()) << "not inside the call";
+  settle();
+  EXPECT_EQ(at(0).failures, (std::map<std::uint32_t, Status>{{1, Status::kUnreachable}}));
+  TestSend another(kShort);
+  send(0, 1, another);
+  EXPECT_EQ(another.at_once, Status::kPeerFailed);
+  EXPECT_EQ(at(0).warnings.size(), 1u) << "told once";
+}
+
 TEST_F(EngineFailure, AnotherVersionOfTheProtocolIsRefused) {
   for (const std::string version : {"v=2;", "v=10;", "v=;", "w=1;", ";"}) {
     make();

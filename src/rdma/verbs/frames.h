@@ -60,8 +60,7 @@ struct RefuseBody {
 };
 
 struct ConnectBody {
-  std::uint32_t link =
-      0;  ///< Its number: one more than the lane's last or, to use another pair of rails, two.
+  std::uint32_t link = 0;  ///< Its number in the lane; each lane counts from 1, and may skip some.
   std::uint32_t queue_pair = 0;
   std::uint32_t packet_sequence = 0;  ///< First one sent, 24 bits.
   std::uint16_t lid = 0;
