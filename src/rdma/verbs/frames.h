@@ -78,7 +78,7 @@ struct LinkBody {
 
 struct Frame {
   static constexpr std::uint32_t kMagic = 0x766F'3363;  // "c3ov"
-  static constexpr std::uint16_t kVersion = 1;
+  static constexpr std::uint16_t kVersion = 2;
 
   Frame() noexcept : bytes{} {}
 

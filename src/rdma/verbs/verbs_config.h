@@ -21,6 +21,9 @@ struct RailConfig {
   std::uint32_t most_send_slots = 512;
   std::uint32_t most_queue_pairs = 256;  ///< Live at once.
   std::uint32_t send_queue_depth = 64;   ///< Of each queue pair.
+  std::uint32_t most_rings = 8;  ///< Polled rings for the small messages of the hottest peers; 0: none.
+  /// A sender that has not seen its completion queue empty for so long writes into no ring (verbs_rings.cc).
+  std::uint32_t ring_trust_us = 200;
 };
 
 struct VerbsConfig {

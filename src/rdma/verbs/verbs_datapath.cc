@@ -20,6 +20,9 @@ constexpr std::size_t kCompletionBatch = 16;
 /// A busy poller reads the clock at every so many polls, so that newcomers are not starved.
 constexpr std::uint32_t kBusyPollsPerClock = 256;
 
+/// Polls in a row that leave the completion queue alone while rings deliver.
+constexpr std::uint32_t kMostPollsWithoutCompletions = 8;
+
 // Work request ids. Receives: the slot. Sends: what retire() needs; a completion of an earlier queue pair is known by
 // the link's number.
 constexpr std::uint64_t kIsSend = std::uint64_t{1} << 63;
@@ -196,7 +199,11 @@ int VerbsProvider::post(Peer& peer) noexcept {
     request.opcode = IBV_WR_SEND;
     piece.addr = reinterpret_cast<std::uintptr_t>(slot);
     piece.lkey = pool.local_key(item.index);
-    if (item.length_bytes <= rail_->inline_bytes()) request.send_flags |= IBV_SEND_INLINE;
+    if (goes_by_ring(link, header, item.length_bytes)) {
+      link.rings.send.write(number, piece, request);
+      ++figures_.ring_messages_sent;
+    }
+    if (piece.length <= rail_->inline_bytes()) request.send_flags |= IBV_SEND_INLINE;
     signaled |= pool.free_count() * 2 < pool.count();  // Slots come back with completions only.
   } else {
     const Write& write = writes_[item.index];
@@ -278,21 +285,37 @@ void VerbsProvider::on_receive(const ibv_wc& completion) noexcept {
     rail_->recycle(slot);
     return lose_link(peer, ibv_wc_status_str(completion.status));
   }
+  if (peer.link.rings.receive != nullptr) drain_ring(peer, kRingEntries);  // RULE DRAIN FIRST.
   const bool refused = peer.dying && peer.reason == Status::kProtocol;
   if (!refused && !deliver(peer, completion, rail_->receive_slots().address(slot)))
     start_dying(peer, Status::kProtocol);
   rail_->recycle(slot);
-  if (!peer.credit_due && peer.link.credit_is_due()) {
-    peer.credit_due = true;
-    credit_due_.push_back(&peer);
-  }
+  note_credit_due(peer);
+}
+
+void VerbsProvider::note_credit_due(Peer& peer) noexcept {
+  if (peer.credit_due || !peer.link.credit_is_due()) return;
+  peer.credit_due = true;
+  credit_due_.push_back(&peer);
+}
+
+/// An item arrived. False: the peer had no credit for it.
+bool VerbsProvider::take_item(Peer& peer) noexcept {
+  if (!peer.link.take()) return false;
+  peer.last_used = polls_;
+  peer.lost_since_ns = 0;
+  return true;
+}
+
+void VerbsProvider::take_header(Peer& peer, const SlotHeader& header) noexcept {
+  peer.link.raise_limit(header.limit);
+  if (peer.unfinished_write != kNoWrite) push_parts(peer);
+  if ((header.flags & SlotHeader::kWantsCredit) != 0) widen(peer.link);
 }
 
 /// Hands an item to the sink. False: it does not follow the protocol.
 bool VerbsProvider::deliver(Peer& peer, const ibv_wc& completion, const std::byte* slot) noexcept {
-  if (!peer.link.take()) return false;
-  peer.last_used = polls_;
-  peer.lost_since_ns = 0;
+  if (!take_item(peer)) return false;
   const std::size_t length = completion.byte_len;
   if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
     ++delivered_;
@@ -303,13 +326,14 @@ bool VerbsProvider::deliver(Peer& peer, const ibv_wc& completion, const std::byt
     return false;
   SlotHeader header;
   std::memcpy(&header, slot, sizeof header);
-  peer.link.raise_limit(header.limit);
-  if (peer.unfinished_write != kNoWrite) push_parts(peer);
-  if ((header.flags & SlotHeader::kWantsCredit) != 0) widen(peer.link);
-  if (header.kind == SlotHeader::kCreditOnly) return length == sizeof header;
-  if (header.kind != SlotHeader::kMessage || length == sizeof header) return false;
+  const std::span<const std::byte> payload{slot + sizeof header, length - sizeof header};
+  take_header(peer, header);
+  if (header.kind == SlotHeader::kCreditOnly) return payload.empty();
+  if (header.kind != SlotHeader::kMessage) return on_ring_notice(peer, header.kind, payload);
+  if (payload.empty()) return false;
+  if (ring_entry_bytes(length) <= kRingEntryBytes) note_heat(peer);
   ++delivered_;
-  sink_->on_message(peer.id, {slot + sizeof header, length - sizeof header});
+  sink_->on_message(peer.id, payload);
   return true;
 }
 
@@ -363,7 +387,13 @@ std::size_t VerbsProvider::poll(Sink& sink, std::size_t budget) noexcept {
   sink_ = &sink;
   delivered_ = 0;
   ++polls_;
-  bool emptied = poll_completions(budget);
+  if (!open_rings_.empty()) poll_rings(budget);
+  bool emptied = false;
+  // What rings delivered need not wait for the completion queue; that is looked at all the same now and then.
+  if (delivered_ == 0 || armed_ || ++polls_without_completions_ >= kMostPollsWithoutCompletions) {
+    polls_without_completions_ = 0;
+    emptied = poll_completions(budget);
+  }
   if (armed_) [[unlikely]] {
     // An event that is read here must not hide what comes after it.
     if (keep_house()) {
@@ -379,6 +409,9 @@ std::size_t VerbsProvider::poll(Sink& sink, std::size_t budget) noexcept {
     }
   }
   if (emptied) emptied_poll_ = polls_;
+  if (emptied && looks_matter_) last_look_ = CycleClock::now();
+  if (emptied && (!draining_.empty() || !dying_.empty())) [[unlikely]]
+    drain_stopped_rings();
   if (!draining_.empty() && emptied) [[unlikely]]
     finish_draining();
   if (!dying_.empty() && emptied) [[unlikely]]
@@ -387,8 +420,11 @@ std::size_t VerbsProvider::poll(Sink& sink, std::size_t budget) noexcept {
   if (rail_->broken() && !device_lost_) [[unlikely]]
     on_device_lost("it takes no more receives");
   if (!credit_due_.empty()) send_due_credit();
+  if (ring_work_) [[unlikely]]
+    tend_rings();
   if (armed_) [[unlikely]] {
     delivered_ += unblock();
+    if (delivered_ == 0) close_rings_for_sleep();
     set_alarm();
   }
   sink_ = nullptr;

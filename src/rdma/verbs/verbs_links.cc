@@ -241,6 +241,7 @@ void VerbsProvider::bury(Peer& peer) noexcept {
   Link& link = peer.link;
   if (link.queue_pair == nullptr) return;
   Rail::stop(link.queue_pair.get());
+  forget_rings(link);
   by_queue_pair_.erase(link.queue_pair->qp_num);
   zombies_.push_back({std::move(link.queue_pair), &peer, monotonic_ns(), polls_});
   link.state = LinkState::kNone;

@@ -57,7 +57,7 @@ TEST(Frames, OtherLengthsAreNone) {
 
 TEST(Frames, AnotherVersionIsToldApart) {
   Frame frame = make_frame(static_cast<FrameKind>(99));
-  frame.version = 2;
+  frame.version = Frame::kVersion + 1;
   EXPECT_EQ(check(frame), FrameCheck::kVersion);
   frame.magic = 0;
   EXPECT_EQ(check(frame), FrameCheck::kMalformed);
