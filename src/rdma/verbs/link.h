@@ -153,9 +153,20 @@ class Link {
     return true;
   }
   /// What the peer is told now: with it in a slot or a Connect.
-  std::uint64_t grant() noexcept { return granted_ = std::max(granted_, received_ + window_); }
-  /// So much is to be told that it is worth a message of its own.
-  bool credit_is_due() const noexcept { return received_ + window_ >= granted_ + std::max(2u, window_ / 2); }
+  std::uint64_t grant() noexcept {
+    credit_only_ = 0;
+    return granted_ = std::max(granted_, received_ + window_);
+  }
+  /// The item that was taken last held nothing but credit.
+  void was_credit_only() noexcept { ++credit_only_; }
+  /// So much is to be told that it is worth a message of its own. What was only credit asks for none, unless the peer
+  /// has next to nothing left: else two that answer each other would tell credit with every message, for ever.
+  bool credit_is_due() const noexcept {
+    const std::uint64_t may_grant = received_ + window_;
+    const std::uint64_t owed = may_grant - std::min(may_grant, granted_);
+    const std::uint32_t much = std::max(2u, window_ / 2);
+    return owed >= much && (owed - std::min(owed, credit_only_) >= much || owed + 1 >= window_);
+  }
 
  private:
   std::uint64_t retired_ = 0;
@@ -165,6 +176,7 @@ class Link {
   std::uint64_t limit_ = kFirstWindow;
   std::uint64_t received_ = 0;
   std::uint64_t granted_ = kFirstWindow;
+  std::uint64_t credit_only_ = 0;  ///< Of the items received since grant().
   std::uint32_t window_ = kFirstWindow;
   std::array<Item, kDepth> items_{};
 };

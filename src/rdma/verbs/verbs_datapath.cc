@@ -328,7 +328,10 @@ bool VerbsProvider::deliver(Peer& peer, const ibv_wc& completion, const std::byt
   std::memcpy(&header, slot, sizeof header);
   const std::span<const std::byte> payload{slot + sizeof header, length - sizeof header};
   take_header(peer, header);
-  if (header.kind == SlotHeader::kCreditOnly) return payload.empty();
+  if (header.kind == SlotHeader::kCreditOnly) {
+    peer.link.was_credit_only();
+    return payload.empty();
+  }
   if (header.kind != SlotHeader::kMessage) return on_ring_notice(peer, header.kind, payload);
   if (payload.empty()) return false;
   if (ring_entry_bytes(length) <= kRingEntryBytes) note_heat(peer);
