@@ -36,9 +36,11 @@ void place(std::byte* to, const std::byte* from, std::size_t length_bytes, std::
   using Word [[gnu::may_alias]] = std::uint64_t;
   constexpr std::size_t kWord = sizeof(Word);
   const std::size_t before = -reinterpret_cast<std::uintptr_t>(to) % kWord;
-  const auto is_due = [&](std::size_t i) { return (length_bytes - 1 - i) / kWord % steps == step; };
+  const auto is_due = [&](std::size_t i) {
+    return steps == 1 || (length_bytes - 1 - i) / kWord % steps == step;
+  };
   for (std::size_t i = 0; i < length_bytes;) {
-    const bool whole = i >= before && (i - before) % kWord == 0 && length_bytes - i >= kWord;
+    const bool whole = (i - before) % kWord == 0 && length_bytes - i >= kWord;
     if (!is_due(i)) {
       ++i;
     } else if (whole) {
