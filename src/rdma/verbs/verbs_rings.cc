@@ -122,7 +122,7 @@ void VerbsProvider::open_ring(Peer& peer) noexcept {
   if (open_rings_.size() >= most_rings_) {
     ReceiveRing* coldest = nullptr;
     for (ReceiveRing* const ring : open_rings_) {
-      if (ring->state != ReceiveRing::State::kOpen) return;  // One is on its way out, or was just given.
+      if (ring->state != ReceiveRing::State::kOpen) continue;  // On its way out, or just given.
       if (coldest == nullptr || ring->last_poll < coldest->last_poll) coldest = ring;
     }
     if (coldest != nullptr && coldest->last_poll < link.rings.heat.since_poll()) close_ring(*coldest);

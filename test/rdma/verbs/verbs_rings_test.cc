@@ -164,6 +164,20 @@ TEST_F(VerbsRings, AHotPeerTakesTheRingOfOneThatIsQuiet) {
   EXPECT_EQ(by_ring(1), before);
 }
 
+TEST_F(VerbsRings, OneThatComputesKeepsItsRingAndNobodyElseWaiting) {
+  make(4, trusting(2));
+  for (const std::uint32_t peer : {1u, 2u, 3u}) connect_both(0, peer);
+  establish(0, 3);
+  open_ring(1, 0);
+  open_ring(2, 0);
+  for (int i = 0; i < 5000 && by_ring(3) == 0; ++i) {
+    static_cast<void>(try_send(3, 0, Pattern(1).bytes(24)) == Status::kOk);
+    for (const std::uint32_t peer : {0u, 2u, 3u}) poll(peer);
+  }
+  EXPECT_GT(by_ring(3), 0u);
+  EXPECT_EQ(at(0).figures().rings, 2u) << "1 has not answered";
+}
+
 TEST_F(VerbsRings, ARefusedRingBreaksNothing) {
   make(2, trusting());
   establish(0, 1);
