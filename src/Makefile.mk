@@ -39,6 +39,10 @@ rdma_sources += \
 	src/rdma/verbs/port_selection.h \
 	src/rdma/verbs/rail.cc \
 	src/rdma/verbs/rail.h \
+	src/rdma/verbs/ring.cc \
+	src/rdma/verbs/ring.h \
+	src/rdma/verbs/ring_entry.cc \
+	src/rdma/verbs/ring_entry.h \
 	src/rdma/verbs/slot_pool.cc \
 	src/rdma/verbs/slot_pool.h \
 	src/rdma/verbs/verbs_channels.cc \
@@ -47,7 +51,8 @@ rdma_sources += \
 	src/rdma/verbs/verbs_handles.h \
 	src/rdma/verbs/verbs_links.cc \
 	src/rdma/verbs/verbs_provider.cc \
-	src/rdma/verbs/verbs_provider.h
+	src/rdma/verbs/verbs_provider.h \
+	src/rdma/verbs/verbs_rings.cc
 else
 rdma_sources += src/rdma/verbs/verbs_absent.cc
 endif

@@ -219,6 +219,8 @@ test_verbs_tests_SOURCES = \
 	test/rdma/verbs/port_description_test.cc \
 	test/rdma/verbs/port_selection_test.cc \
 	test/rdma/verbs/rail_test.cc \
+	test/rdma/verbs/ring_entry_test.cc \
+	test/rdma/verbs/ring_test.cc \
 	test/rdma/verbs/slot_pool_test.cc \
 	test/rdma/verbs/verbs_address_test.cc \
 	test/rdma/verbs/verbs_channels_test.cc \
@@ -226,6 +228,7 @@ test_verbs_tests_SOURCES = \
 	test/rdma/verbs/verbs_fixture.h \
 	test/rdma/verbs/verbs_links_test.cc \
 	test/rdma/verbs/verbs_rails_test.cc \
+	test/rdma/verbs/verbs_rings_test.cc \
 	test/rdma/verbs/verbs_world.h
 test_verbs_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
 test_verbs_tests_LDADD = libcore.la $(GTEST_LIBS)

@@ -110,6 +110,7 @@ typedef struct {
     int64_t verbs_rails;        /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_RAILS: most RDMA ports that are used at once */
     int64_t verbs_pool_bytes;   /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_POOL: most memory for receive slots */
     int64_t verbs_queue_pairs;  /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_QUEUE_PAIRS: most that live at once */
+    int64_t verbs_rings;        /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_RINGS: most polled rings for small messages; 0 none */
     const char *network_interface;      /**< MPIR_CVAR_CH3_OFFLOAD_INTERFACE: where connections are set up, "" the port's */
     int64_t peer_timeout_s;     /**< MPIR_CVAR_CH3_OFFLOAD_PEER_TIMEOUT: out of reach for so long is dead */
     int64_t spin_us;            /**< MPIR_CVAR_CH3_OFFLOAD_SPIN: longest spin before sleeping; -1 adapts */

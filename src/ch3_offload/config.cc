@@ -29,6 +29,7 @@ void ch3_offload_config_default(ch3_offload_config_t* config) {
   config->verbs_rails = 2;
   config->verbs_pool_bytes = 16 * kMiB;
   config->verbs_queue_pairs = 256;
+  config->verbs_rings = 8;
   config->network_interface = "";
   config->peer_timeout_s = 10;
   config->spin_us = -1;

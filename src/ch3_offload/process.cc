@@ -147,6 +147,9 @@ const ProviderCounters& Process::provider_counters() const noexcept {
     sum.network_connections_parked += one.network_connections_parked;
     sum.network_sent_again += one.network_sent_again;
     sum.network_credit_messages += one.network_credit_messages;
+    sum.network_rings += one.network_rings;
+    sum.network_ring_messages_sent += one.network_ring_messages_sent;
+    sum.network_ring_messages_received += one.network_ring_messages_received;
   }
   return sum;
 }

@@ -93,13 +93,16 @@ class Sink {
 
 /// What a provider counts for the user who tunes a job; zero where there is no such thing. Sums make sense.
 struct ProviderCounters {
-  std::uint64_t network_registered_bytes = 0;    ///< Now: slots for both directions.
+  std::uint64_t network_registered_bytes = 0;    ///< Now: slots for both directions, and rings.
   std::uint64_t network_connections = 0;         ///< Now: queue pairs.
   std::uint64_t network_connections_made = 0;    ///< All there ever were.
   std::uint64_t network_connections_lost = 0;    ///< Broken; each was made again, or its peer was given up.
   std::uint64_t network_connections_parked = 0;  ///< Closed to make room for others.
   std::uint64_t network_sent_again = 0;          ///< Messages and writes that a broken connection had lost.
   std::uint64_t network_credit_messages = 0;     ///< Slots that held nothing but credit for slots.
+  std::uint64_t network_rings = 0;               ///< Now: polled rings for small messages of peers.
+  std::uint64_t network_ring_messages_sent = 0;  ///< Messages written into rings of peers.
+  std::uint64_t network_ring_messages_received = 0;  ///< Messages taken from rings.
 };
 
 class Provider {

@@ -534,8 +534,11 @@ void Attack::on_transfer(const fake_verbs::Config::Transfer& transfer, std::span
     require(message.size() >= sizeof header && message.size() <= kSlotBytes, "a slot has a possible length");
     std::memcpy(&header, message.data(), sizeof header);
     const bool credit_only = header.kind == SlotHeader::kCreditOnly && message.size() == sizeof header;
-    require(credit_only || (header.kind == SlotHeader::kMessage && message.size() > sizeof header),
-            "a slot is one of two kinds");
+    const bool of_a_ring = header.kind >= SlotHeader::kRingOpen && header.kind <= SlotHeader::kRingClosed &&
+                           message.size() == sizeof header + sizeof(RingBody);
+    require(
+        credit_only || of_a_ring || (header.kind == SlotHeader::kMessage && message.size() > sizeof header),
+        "a slot is one of a few kinds");
     require(header.reserved == 0 && (header.flags & ~SlotHeader::kWantsCredit) == 0, "the rest is 0");
     link.told = std::max<std::uint64_t>(link.told, header.limit);
     return;

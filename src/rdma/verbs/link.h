@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "rdma/verbs/ring.h"
 #include "rdma/verbs/verbs_handles.h"
 
 namespace ch3_offload {
@@ -28,6 +29,10 @@ namespace ch3_offload {
 struct SlotHeader {
   static constexpr std::uint8_t kMessage = 1;
   static constexpr std::uint8_t kCreditOnly = 2;
+  // About a ring (verbs_rings.cc), with a RingBody:
+  static constexpr std::uint8_t kRingOpen = 3;     ///< The receiver of this slot may write into a ring,
+  static constexpr std::uint8_t kRingClose = 4;    ///< is to stop,
+  static constexpr std::uint8_t kRingClosed = 5;   ///< and says that the sender of this slot has stopped.
   static constexpr std::uint8_t kWantsCredit = 1;  ///< Flag: the sender waits for credit.
 
   /// The receiver of this slot may send items below this number; its lower 32 bits.
@@ -73,6 +78,7 @@ class Link {
   std::uint32_t number = 0;           ///< Of the current or last queue pair; 0: there was none.
   std::uint32_t packet_sequence = 0;  ///< Of the current queue pair.
   QueuePair queue_pair;
+  LinkRings rings;
 
   // Sending: retired <= posted <= next.
   std::uint64_t retired() const noexcept { return retired_; }
@@ -147,9 +153,20 @@ class Link {
     return true;
   }
   /// What the peer is told now: with it in a slot or a Connect.
-  std::uint64_t grant() noexcept { return granted_ = std::max(granted_, received_ + window_); }
-  /// So much is to be told that it is worth a message of its own.
-  bool credit_is_due() const noexcept { return received_ + window_ >= granted_ + std::max(2u, window_ / 2); }
+  std::uint64_t grant() noexcept {
+    credit_only_ = 0;
+    return granted_ = std::max(granted_, received_ + window_);
+  }
+  /// The item that was taken last held nothing but credit.
+  void was_credit_only() noexcept { ++credit_only_; }
+  /// So much is to be told that it is worth a message of its own. What was only credit asks for none, unless the peer
+  /// has next to nothing left: else two that answer each other would tell credit with every message, for ever.
+  bool credit_is_due() const noexcept {
+    const std::uint64_t may_grant = received_ + window_;
+    const std::uint64_t owed = may_grant - std::min(may_grant, granted_);
+    const std::uint32_t much = std::max(2u, window_ / 2);
+    return owed >= much && (owed - std::min(owed, credit_only_) >= much || owed + 1 >= window_);
+  }
 
  private:
   std::uint64_t retired_ = 0;
@@ -159,8 +176,10 @@ class Link {
   std::uint64_t limit_ = kFirstWindow;
   std::uint64_t received_ = 0;
   std::uint64_t granted_ = kFirstWindow;
+  std::uint64_t credit_only_ = 0;  ///< Of the items received since grant().
   std::uint32_t window_ = kFirstWindow;
   std::array<Item, kDepth> items_{};
 };
+static_assert(kRingEntries >= Link::kMostWindow, "an entry is free before its next item has credit");
 
 }  // namespace ch3_offload

@@ -33,6 +33,9 @@ struct VerbsConfig {
   /// in for each other. At least 1.
   std::uint32_t most_rails = 2;
   std::uint32_t most_send_slots = 512;
+  std::uint32_t most_rings = 8;  ///< Polled rings for the small messages of the hottest peers; 0: none.
+  /// A sender that has not seen its completion queue empty for so long writes into no ring (verbs_rings.cc).
+  std::uint32_t ring_trust_us = 200;
   RailConfig rail;  ///< Of all rails together: each has its share.
   /// A peer that cannot be reached for so long is dead. 1000 at least.
   int peer_timeout_ms = 10'000;

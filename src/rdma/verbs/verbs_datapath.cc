@@ -21,6 +21,9 @@ constexpr std::size_t kCompletionBatch = 16;
 /// A busy poller reads the clock at every so many polls, so that newcomers are not starved.
 constexpr std::uint32_t kBusyPollsPerClock = 256;
 
+/// Polls in a row that leave the completion queue alone while rings deliver.
+constexpr std::uint32_t kMostPollsWithoutCompletions = 8;
+
 // Work request ids. Receives: the slot. Sends: what retire() needs; a completion of an earlier queue pair is known by
 // the link's number.
 constexpr std::uint64_t kIsSend = std::uint64_t{1} << 63;
@@ -231,7 +234,11 @@ int VerbsProvider::post(Lane& lane) noexcept {
     request.opcode = IBV_WR_SEND;
     piece.addr = reinterpret_cast<std::uintptr_t>(slot);
     piece.lkey = pool.local_key(item.index, lane.rail);
-    if (item.length_bytes <= rail.inline_bytes()) request.send_flags |= IBV_SEND_INLINE;
+    if (goes_by_ring(link, header, item.length_bytes)) {
+      link.rings.send.write(number, piece, request);
+      ++figures_.ring_messages_sent;
+    }
+    if (piece.length <= rail.inline_bytes()) request.send_flags |= IBV_SEND_INLINE;
     signaled |= pool.free_count() * 2 < pool.count();  // Slots come back with completions only.
   } else {
     const Write& write = writes_[item.index];
@@ -325,22 +332,38 @@ void VerbsProvider::on_receive(RailUse& use, const ibv_wc& completion) noexcept 
     use.rail->recycle(slot);
     return lose_link(lane, ibv_wc_status_str(completion.status));
   }
+  if (lane.link.rings.receive != nullptr) drain_ring(peer, kRingEntries);  // RULE DRAIN FIRST.
   const bool refused = peer.dying && peer.reason == Status::kProtocol;
   if (!refused && !deliver(lane, completion, use.rail->receive_slots().address(slot)))
     start_dying(peer, Status::kProtocol);
   use.rail->recycle(slot);
-  if (!lane.credit_due && lane.link.credit_is_due()) {
-    lane.credit_due = true;
-    credit_due_.push_back(&lane);
-  }
+  note_credit_due(lane);
+}
+
+void VerbsProvider::note_credit_due(Lane& lane) noexcept {
+  if (lane.credit_due || !lane.link.credit_is_due()) return;
+  lane.credit_due = true;
+  credit_due_.push_back(&lane);
+}
+
+/// An item arrived. False: the peer had no credit for it.
+bool VerbsProvider::take_item(Lane& lane) noexcept {
+  if (!lane.link.take()) return false;
+  lane.last_used = polls_;
+  lane.peer->lost_since_ns = 0;
+  return true;
+}
+
+void VerbsProvider::take_header(Lane& lane, const SlotHeader& header) noexcept {
+  lane.link.raise_limit(header.limit);
+  if (lane.peer->unfinished_write != kNoWrite) push_parts(*lane.peer);
+  if ((header.flags & SlotHeader::kWantsCredit) != 0) widen(lane);
 }
 
 /// Hands an item to the sink. False: it does not follow the protocol.
 bool VerbsProvider::deliver(Lane& lane, const ibv_wc& completion, const std::byte* slot) noexcept {
   Peer& peer = *lane.peer;
-  if (!lane.link.take()) return false;
-  lane.last_used = polls_;
-  peer.lost_since_ns = 0;
+  if (!take_item(lane)) return false;
   const std::size_t length = completion.byte_len;
   if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
     ++delivered_;
@@ -351,13 +374,18 @@ bool VerbsProvider::deliver(Lane& lane, const ibv_wc& completion, const std::byt
     return false;
   SlotHeader header;
   std::memcpy(&header, slot, sizeof header);
-  lane.link.raise_limit(header.limit);
-  if (peer.unfinished_write != kNoWrite) push_parts(peer);
-  if ((header.flags & SlotHeader::kWantsCredit) != 0) widen(lane);
-  if (header.kind == SlotHeader::kCreditOnly) return length == sizeof header;
-  if (header.kind != SlotHeader::kMessage || length == sizeof header || lane.index != 0) return false;
+  const std::span<const std::byte> payload{slot + sizeof header, length - sizeof header};
+  take_header(lane, header);
+  if (header.kind == SlotHeader::kCreditOnly) {
+    lane.link.was_credit_only();
+    return payload.empty();
+  }
+  if (lane.index != 0) return false;  // Messages and all about rings are the main lane's.
+  if (header.kind != SlotHeader::kMessage) return on_ring_notice(peer, header.kind, payload);
+  if (payload.empty()) return false;
+  if (ring_entry_bytes(length) <= kRingEntryBytes) note_heat(peer);
   ++delivered_;
-  sink_->on_message(peer.id, {slot + sizeof header, length - sizeof header});
+  sink_->on_message(peer.id, payload);
   return true;
 }
 
@@ -417,7 +445,13 @@ std::size_t VerbsProvider::poll(Sink& sink, std::size_t budget) noexcept {
   sink_ = &sink;
   delivered_ = 0;
   ++polls_;
-  bool emptied = poll_all_completions(budget);
+  if (!open_rings_.empty()) poll_rings(budget);
+  bool emptied = false;
+  // What rings delivered need not wait for the completion queue; that is looked at all the same now and then.
+  if (delivered_ == 0 || armed_ || ++polls_without_completions_ >= kMostPollsWithoutCompletions) {
+    polls_without_completions_ = 0;
+    emptied = poll_all_completions(budget);
+  }
   if (armed_) [[unlikely]] {
     // An event that is read here must not hide what comes after it.
     if (keep_house()) {
@@ -433,6 +467,9 @@ std::size_t VerbsProvider::poll(Sink& sink, std::size_t budget) noexcept {
     }
   }
   if (emptied) emptied_poll_ = polls_;
+  if (emptied && looks_matter_) last_look_ = CycleClock::now();
+  if (emptied && (!draining_.empty() || !dying_.empty())) [[unlikely]]
+    drain_stopped_rings();
   if (!draining_.empty() && emptied) [[unlikely]]
     finish_draining();
   if (!dying_.empty() && emptied) [[unlikely]]
@@ -443,8 +480,11 @@ std::size_t VerbsProvider::poll(Sink& sink, std::size_t budget) noexcept {
       on_device_lost(use, "it takes no more receives");
   }
   if (!credit_due_.empty()) send_due_credit();
+  if (ring_work_) [[unlikely]]
+    tend_rings();
   if (armed_) [[unlikely]] {
     delivered_ += unblock();
+    if (delivered_ == 0) close_rings_for_sleep();
     set_alarm();
   }
   sink_ = nullptr;

@@ -13,6 +13,7 @@
 //
 //   verbs_provider.cc   making it, its end, connect, registering memory
 //   verbs_datapath.cc   reserve, commit, write, poll, arm
+//   verbs_rings.cc      polled rings: small messages past the completion queue
 //   verbs_links.cc      queue pairs: set-up, loss, parking, credit windows
 //   verbs_channels.cc   TCP: accepting, introductions, frames; time-outs
 //   verbs_failures.cc   events of the device, deaths
@@ -52,6 +53,10 @@ struct VerbsFigures {
   std::uint64_t messages_sent = 0;
   std::uint64_t writes_posted = 0;  ///< Parts.
   std::uint64_t credit_messages = 0;
+  std::uint32_t rings = 0;               ///< Open to peers, or closing.
+  std::uint64_t rings_opened = 0;        ///< All there ever were.
+  std::uint64_t ring_messages_sent = 0;  ///< Of messages_sent; those sent again count again.
+  std::uint64_t ring_messages_received = 0;
 };
 
 class VerbsProvider final : public Provider {
@@ -229,11 +234,30 @@ class VerbsProvider final : public Provider {
   bool poll_all_completions(std::size_t budget) noexcept;
   bool poll_completions(RailUse& use, std::size_t budget) noexcept;
   void on_receive(RailUse& use, const ibv_wc& completion) noexcept;
+  bool take_item(Lane& lane) noexcept;
+  void take_header(Lane& lane, const SlotHeader& header) noexcept;
+  void note_credit_due(Lane& lane) noexcept;
   bool deliver(Lane& lane, const ibv_wc& completion, const std::byte* slot) noexcept;
   void on_send_completion(const ibv_wc& completion) noexcept;
   void retire(Lane& lane, std::uint64_t up_to) noexcept;
   void send_due_credit() noexcept;
   bool request_notification() noexcept;
+
+  // verbs_rings.cc
+  bool goes_by_ring(const Link& link, const SlotHeader& header, std::size_t length_bytes) const noexcept;
+  void poll_rings(std::size_t budget) noexcept;
+  void drain_ring(Peer& peer, std::size_t most) noexcept;
+  void drain_stopped_rings() noexcept;
+  void note_heat(Peer& peer) noexcept;
+  void open_ring(Peer& peer) noexcept;
+  void close_ring(ReceiveRing& ring) noexcept;
+  void free_ring(ReceiveRing& ring) noexcept;
+  void forget_rings(Link& link) noexcept;
+  void tend_rings() noexcept;
+  bool send_ring_notice(Peer& peer, std::uint8_t kind, const RingBody& body) noexcept;
+  bool on_ring_notice(Peer& peer, std::uint8_t kind, std::span<const std::byte> payload) noexcept;
+  void close_rings_for_sleep() noexcept;
+  std::uint64_t ring_tick_ns() const noexcept;
 
   // verbs_links.cc
   void want_link(Lane& lane) noexcept;
@@ -310,6 +334,19 @@ class VerbsProvider final : public Provider {
   FileDescriptor alarm_;
   std::vector<RailUse> rails_;
   std::unique_ptr<SlotPool> send_slots_;  ///< Of all rails. Gone before them.
+
+  // Rings. Before the peers, whose queue pairs end first.
+  std::vector<ReceiveRing> rings_;        ///< All that there may be; the addresses stay.
+  std::vector<ReceiveRing*> open_rings_;  ///< Those that are not free.
+  std::size_t most_rings_ = 0;            ///< Fewer than rings_ when registering one was refused.
+  std::uint64_t ring_trust_cycles_ = 0;   ///< RailConfig::ring_trust_us by CycleClock.
+  std::uint64_t last_look_ = 0;           ///< CycleClock when the completion queue was last seen empty.
+  bool looks_matter_ = false;             ///< last_look_ is kept: a peer has opened a ring to this process.
+  bool ring_work_ = false;                ///< tend_rings() has something to do.
+  Peer* ring_candidate_ = nullptr;        ///< Hot; nullptr: none.
+  std::vector<Peer*> ring_answers_;       ///< `answer_due`, or was when it was put here.
+  std::uint32_t polls_without_completions_ = 0;  ///< In a row: rings delivered in each.
+  std::uint64_t sleeps_ = 0;                     ///< That this process went into.
 
   // Data path.
   std::vector<std::unique_ptr<Peer>> peers_;  ///< By PeerId, up to the greatest one met.

@@ -149,6 +149,22 @@ TEST(Link, TheReceiverTakesWhatItGranted) {
   EXPECT_TRUE(link.take());
 }
 
+TEST(Link, CreditAloneAsksForNoneUnlessNextToNothingIsLeft) {
+  Link link;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(link.take());
+    if (i == 0) link.was_credit_only();
+  }
+  EXPECT_FALSE(link.credit_is_due()) << "a message and credit";
+  EXPECT_TRUE(link.take());
+  link.was_credit_only();
+  EXPECT_TRUE(link.credit_is_due()) << "the peer may send nothing but credit any more";
+  link.grant();
+  EXPECT_TRUE(link.take());
+  EXPECT_TRUE(link.take());
+  EXPECT_TRUE(link.credit_is_due()) << "two messages";
+}
+
 TEST(Link, AWiderWindowIsWorthAMessage) {
   Link link;
   link.set_window(8);
@@ -228,14 +244,18 @@ class TwoLinks {
  private:
   struct Side {
     Link link;
-    std::deque<std::uint32_t>
-        inbound;  ///< Limits in the messages under way; kWrite: a write, which has none.
+    struct Message {
+      std::uint32_t limit;  ///< kWrite: a write, which has none.
+      bool credit_only;
+    };
+    std::deque<Message> inbound;  ///< Under way.
   };
-  void post(std::size_t which, bool has_limit) {
+  void post(std::size_t which, bool has_limit, bool credit_only = false) {
     Link& link = sides_[which].link;
     link.push({});
     link.was_posted(true);
-    sides_[1 - which].inbound.push_back(has_limit ? static_cast<std::uint32_t>(link.grant()) : kWrite);
+    sides_[1 - which].inbound.push_back(
+        {has_limit ? static_cast<std::uint32_t>(link.grant()) : kWrite, credit_only});
     ++items;
   }
   void send_item(std::size_t which) {
@@ -243,15 +263,16 @@ class TwoLinks {
   }
   void tell_credit(std::size_t which) {
     Link& link = sides_[which].link;
-    if (link.credit_is_due() && link.takes_credit_message()) post(which, true);
+    if (link.credit_is_due() && link.takes_credit_message()) post(which, true, true);
   }
   void receive(std::size_t which) {
     Side& side = sides_[which];
     if (side.inbound.empty()) return;
-    const std::uint32_t limit = side.inbound.front();
+    const Side::Message message = side.inbound.front();
     side.inbound.pop_front();
     overrun |= !side.link.take();
-    if (limit != kWrite) side.link.raise_limit(limit);
+    if (message.limit != kWrite) side.link.raise_limit(message.limit);
+    if (message.credit_only) side.link.was_credit_only();
     sides_[1 - which].link.retire_one();
   }
 

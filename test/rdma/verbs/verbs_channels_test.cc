@@ -99,7 +99,7 @@ TEST_F(VerbsChannels, WhoDoesNotIntroduceItselfIsTurnedAway) {
       {"no address", [](Frame& f) { f.introduce.address = {}; }, Refusal::kStranger},
       {"another fabric", [](Frame& f) { f.introduce.address[8] = 'i'; }, Refusal::kStranger},
       {"short slots", [](Frame& f) { f.introduce.slot_bytes = 8191; }, Refusal::kStranger},
-      {"version", [](Frame& f) { f.version = Frame::kVersion + 1; }, Refusal::kVersion},
+      {"version", [](Frame& f) { ++f.version; }, Refusal::kVersion},
       {"magic number", [](Frame& f) { f.magic ^= 1; }, {}},
       {"kind 0", [](Frame& f) { f.kind = FrameKind{}; }, {}},
       {"kind", [](Frame& f) { f.kind = FrameKind::kEnd; }, {}},

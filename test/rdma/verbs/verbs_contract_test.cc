@@ -55,13 +55,32 @@ std::unique_ptr<ContractWorld> make_rails_world(std::size_t size) {
   return std::make_unique<VerbsWorld>(size, config);
 }
 
-INSTANTIATE_TEST_SUITE_P(Verbs, ProviderContract,
-                         testing::Values(ContractParam{"roomy", &make_world},
-                                         ContractParam{"narrow", &make_narrow_world},
-                                         ContractParam{"parking", &make_parking_world},
-                                         ContractParam{"slow", &make_slow_world},
-                                         ContractParam{"rails", &make_rails_world}),
-                         contract_name);
+/// Fewer rings than peers, always used, and writes that become visible in parts.
+std::unique_ptr<ContractWorld> make_ringing_world(std::size_t size) {
+  fake_verbs::Config fake;
+  fake.write_steps = 3;
+  fake.pump_interval = std::chrono::microseconds(200);
+  fake_verbs::reset(fake);
+  VerbsConfig config;
+  config.most_rings = 2;
+  config.ring_trust_us = 1'000'000'000;
+  return std::make_unique<VerbsWorld>(size, config);
+}
+
+std::unique_ptr<ContractWorld> make_ringless_world(std::size_t size) {
+  fake_verbs::reset(fake_verbs::Config{});
+  VerbsConfig config;
+  config.most_rings = 0;
+  return std::make_unique<VerbsWorld>(size, config);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Verbs, ProviderContract,
+    testing::Values(ContractParam{"roomy", &make_world}, ContractParam{"narrow", &make_narrow_world},
+                    ContractParam{"parking", &make_parking_world}, ContractParam{"slow", &make_slow_world},
+                    ContractParam{"rails", &make_rails_world}, ContractParam{"ringing", &make_ringing_world},
+                    ContractParam{"ringless", &make_ringless_world}),
+    contract_name);
 
 }  // namespace
 }  // namespace ch3_offload

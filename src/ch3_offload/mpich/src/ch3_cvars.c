@@ -141,6 +141,18 @@ cvars:
         time is closed, to be opened again when it is needed. From 2 to
         65536.
 
+    - name        : MPIR_CVAR_CH3_OFFLOAD_VERBS_RINGS
+      category    : CH3_OFFLOAD
+      type        : int
+      default     : 8
+      class       : none
+      verbosity   : MPI_T_VERBOSITY_USER_DETAIL
+      scope       : MPI_T_SCOPE_LOCAL
+      description : >-
+        The most peers whose small messages a process polls for in memory
+        (16 KiB for each) instead of taking them from the completion queue:
+        those that send most. From 0 (off) to 64.
+
     - name        : MPIR_CVAR_CH3_OFFLOAD_INTERFACE
       category    : CH3_OFFLOAD
       type        : string
@@ -236,6 +248,7 @@ int MPIDI_CH3I_Settings(ch3_offload_config_t * config, char *message, size_t cap
     config->verbs_device = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE);
     config->verbs_rails = MPIR_CVAR_CH3_OFFLOAD_VERBS_RAILS;
     config->verbs_queue_pairs = MPIR_CVAR_CH3_OFFLOAD_VERBS_QUEUE_PAIRS;
+    config->verbs_rings = MPIR_CVAR_CH3_OFFLOAD_VERBS_RINGS;
     config->network_interface = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_INTERFACE);
     config->peer_timeout_s = MPIR_CVAR_CH3_OFFLOAD_PEER_TIMEOUT;
     config->spin_us = MPIR_CVAR_CH3_OFFLOAD_SPIN;
