@@ -6,7 +6,7 @@
 
 # In the order of need: rdma_rxe asks for the checksum "crc32" when a device is made, and then it must be there.
 guest_modules=(virtio_pci virtio_net virtio_console 9pnet_virtio 9p overlay crc32_generic crc32c_generic ib_uverbs
-  rdma_ucm rdma_rxe dummy ifb sch_netem sch_ingress act_mirred cls_matchall)
+  rdma_ucm rdma_rxe dummy macvlan ifb sch_netem sch_ingress act_mirred cls_matchall)
 
 # What a whole cache looks like: every file's size and name, and what was asked for.
 kernel_manifest() {
