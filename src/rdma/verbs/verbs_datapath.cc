@@ -24,6 +24,12 @@ constexpr std::uint32_t kBusyPollsPerClock = 256;
 /// Polls in a row that leave the completion queue alone while rings deliver.
 constexpr std::uint32_t kMostPollsWithoutCompletions = 8;
 
+/// Housekeeping, a system call most of the time, takes one part in so many of a poller's time: it comes less often where
+/// system calls are slow.
+constexpr std::uint64_t kHousekeepingShare = 32;
+constexpr std::uint64_t kShortestInterval = CycleClock::kAbout20Microseconds;
+constexpr std::uint64_t kLongestInterval = 16 * kShortestInterval;
+
 // Work request ids. Receives: the slot. Sends: what retire() needs; a completion of an earlier queue pair is known by
 // the link's number.
 constexpr std::uint64_t kIsSend = std::uint64_t{1} << 63;
@@ -461,9 +467,11 @@ std::size_t VerbsProvider::poll(Sink& sink, std::size_t budget) noexcept {
   } else if (delivered_ == 0 || ++busy_polls_ >= kBusyPollsPerClock) {
     busy_polls_ = 0;
     const std::uint64_t now = CycleClock::now();
-    if (now - last_housekeeping_ >= CycleClock::kAbout20Microseconds) [[unlikely]] {
+    if (now - last_housekeeping_ >= housekeeping_interval_) [[unlikely]] {
       last_housekeeping_ = now;
       static_cast<void>(keep_house());
+      housekeeping_interval_ = std::clamp((CycleClock::now() - now) * kHousekeepingShare, kShortestInterval,
+                                          kLongestInterval);
     }
   }
   if (emptied) emptied_poll_ = polls_;

@@ -370,7 +370,8 @@ class VerbsProvider final : public Provider {
   std::vector<Lane*> being_made_;  ///< make_wanted_links() only.
 
   // Housekeeping.
-  std::uint64_t last_housekeeping_ = 0;  ///< CycleClock. 0: due now.
+  std::uint64_t last_housekeeping_ = 0;      ///< CycleClock. 0: due now.
+  std::uint64_t housekeeping_interval_ = 0;  ///< In its ticks.
   std::uint32_t busy_polls_ = 0;
   std::uint64_t last_tick_ns_ = 0;
   /// Advances like the clock while this process looks after what is troubled, and hardly while it does not poll:
