@@ -116,9 +116,9 @@ check_mpich_tests() {
   fi
 }
 
-# Packets that this node has sent over rxe0.
+# Packets that this node has sent over all of its devices.
 packets_sent() {
-  cat /sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts
+  cat /sys/class/infiniband/rxe*/ports/1/hw_counters/sent_pkts | awk '{ sum += $1 } END { print sum }'
 }
 
 # A long message: one announcement, one answer, one write with immediate. counted_rendezvous MPIEXEC_OPTION...
