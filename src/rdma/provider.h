@@ -115,7 +115,7 @@ class Provider {
   virtual const Capabilities& capabilities() const noexcept = 0;
 
   /// This process's address, to be handed to connect() in another process. Printable ASCII without
-  /// spaces, at most 128 bytes. Constant for the provider's life.
+  /// spaces, at most 160 bytes. Constant for the provider's life.
   virtual std::string local_address() const = 0;
 
   /// Whether `address` (from another process's local_address()) can be reached by this provider.

@@ -212,7 +212,7 @@ TEST_P(ProviderContract, AddressIsShortPrintableAndConstant) {
   make_world(2);
   const std::string address = at(kA).local_address();
   EXPECT_FALSE(address.empty());
-  EXPECT_LE(address.size(), 128u);
+  EXPECT_LE(address.size(), 160u);
   for (const char c : address) EXPECT_TRUE(c > ' ' && c <= '~') << static_cast<int>(c);
   EXPECT_EQ(address, at(kA).local_address());
   EXPECT_NE(address, at(kB).local_address());

@@ -7,6 +7,8 @@
 namespace ch3_offload {
 namespace {
 
+/// Nobody makes so many; the numbers after it are there all the same.
+constexpr std::uint32_t kMostLinks = 1u << 31;
 constexpr std::uint32_t kMost24Bits = (1u << 24) - 1;
 
 bool is_terminated(std::span<const char> text) noexcept {
@@ -14,9 +16,9 @@ bool is_terminated(std::span<const char> text) noexcept {
 }
 
 bool check_connect(const ConnectBody& body) noexcept {
-  return body.link != 0 && body.queue_pair <= kMost24Bits && body.packet_sequence <= kMost24Bits &&
-         body.mtu >= IBV_MTU_256 && body.mtu <= IBV_MTU_4096 && body.lane < kMostLanes &&
-         body.limit >= body.received;
+  return body.link != 0 && body.link <= kMostLinks && body.queue_pair <= kMost24Bits &&
+         body.packet_sequence <= kMost24Bits && body.mtu >= IBV_MTU_256 && body.mtu <= IBV_MTU_4096 &&
+         body.lane < kMostLanes && body.limit >= body.received;
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ std::optional<Error> SlotPool::grow() {
                  "verbs: no memory for " + std::to_string(slab.memory.length) + " bytes of slots"};
   slab.memory.address = static_cast<std::byte*>(address);
   for (std::size_t i = 0; i < domains_.size(); ++i) {
+    if (domains_[i] == nullptr) continue;
     slab.registrations[i].reset(ibv_reg_mr(domains_[i], address, slab.memory.length, IBV_ACCESS_LOCAL_WRITE));
     if (slab.registrations[i] == nullptr) return registration_error(slab.memory.length, errno);
   }

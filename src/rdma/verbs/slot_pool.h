@@ -42,6 +42,11 @@ class SlotPool {
   /// refused; the message says which limit.
   std::optional<Error> grow();
 
+  /// What there is now is all.
+  void stop_growing() noexcept { most_slabs_ = static_cast<std::uint32_t>(slabs_.size()); }
+  /// The device of the `domain`th domain failed: slabs that are added from now on are not registered with it.
+  void abandon_domain(std::size_t domain) noexcept { domains_[domain] = nullptr; }
+
   std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(slabs_.size()) * kSlotsPerSlab; }
   std::uint32_t most() const noexcept { return most_slabs_ * kSlotsPerSlab; }
   /// A slot is free, or the pool may grow.
@@ -65,7 +70,7 @@ class SlotPool {
   std::byte* address(std::uint32_t slot) const noexcept {
     return slabs_[slot / kSlotsPerSlab].memory.address + slot % kSlotsPerSlab * slot_bytes_;
   }
-  /// For the device of the `domain`th domain.
+  /// For the device of the `domain`th domain. REQUIRES: it was not abandoned.
   std::uint32_t local_key(std::uint32_t slot, std::size_t domain) const noexcept {
     return slabs_[slot / kSlotsPerSlab].registrations[domain]->lkey;
   }

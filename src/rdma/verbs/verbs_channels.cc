@@ -260,7 +260,7 @@ void VerbsProvider::on_answer(Peer& peer, const IntroduceBody& body) noexcept {
       body.sender_instance != peer.address.instance || body.receiver != index_of(config_.self) ||
       body.receiver_instance != address_.instance || body.slot_bytes < config_.rail.slot_bytes) {
     log("verbs: who answers at peer %u's address is another process", index_of(peer.id));
-    return start_dying(peer, Status::kPeerFailed);
+    return refused_at_host(peer);
   }
   channel_opened(peer);
 }
@@ -271,9 +271,17 @@ void VerbsProvider::on_refusal(Peer& peer, Refusal reason) noexcept {
     peer.retry_at_ns = monotonic_ns() + kCrossedNs;
     return trouble(peer);
   }
-  if (reason != Refusal::kStranger)
-    log("verbs: peer %u refused the connection: %s", index_of(peer.id), describe(reason).data());
+  if (reason == Refusal::kStranger) return refused_at_host(peer);
+  log("verbs: peer %u refused the connection: %s", index_of(peer.id), describe(reason).data());
   start_dying(peer, Status::kPeerFailed);
+}
+
+/// At the address that was dialled there is not the peer. When that is so at each of them, it is gone.
+void VerbsProvider::refused_at_host(Peer& peer) noexcept {
+  close_channel(peer);
+  if (++peer.refusals >= peer.address.hosts.size()) return start_dying(peer, Status::kPeerFailed);
+  peer.retry_at_ns = 0;
+  trouble(peer);
 }
 
 void VerbsProvider::dial(Peer& peer) noexcept {
@@ -284,7 +292,7 @@ void VerbsProvider::dial(Peer& peer) noexcept {
   const std::optional<SocketAddress> to = socket_address(host, peer.address.port);
   Result<ControlChannel> channel = ControlChannel::dial(*to, config_.peer_timeout_ms / 2);
   if (!channel.ok()) {
-    if (channel.error().status == Status::kPeerFailed) return start_dying(peer, Status::kPeerFailed);
+    if (channel.error().status == Status::kPeerFailed) return refused_at_host(peer);
     if (!dial_logged_) log("%s (peer %u; trying again)", channel.error().message.c_str(), index_of(peer.id));
     dial_logged_ = true;
     return;
@@ -314,6 +322,7 @@ void VerbsProvider::introduce(Peer& peer) noexcept {
 /// Both know who the other is. Says again what an earlier channel may have lost.
 void VerbsProvider::channel_opened(Peer& peer) noexcept {
   peer.channel_state = ChannelState::kOpen;
+  peer.refusals = 0;
   peer.opened_ns = monotonic_ns();
   peer.retry_at_ns = 0;
   for_each_lane(peer, [&](Lane& lane) {
@@ -344,9 +353,10 @@ void VerbsProvider::channel_opened(Peer& peer) noexcept {
 
 void VerbsProvider::lose_channel(Peer& peer, int error_number) noexcept {
   const bool was_dialling = peer.channel_state == ChannelState::kIntroducing;
+  excuse_waiting(peer);
   close_channel(peer);
   if (peer.dying || peer.down) return;
-  if (was_dialling && error_number == ECONNREFUSED) return start_dying(peer, Status::kPeerFailed);
+  if (was_dialling && error_number == ECONNREFUSED) return refused_at_host(peer);
   trouble(peer);
   // At once after an established one; a dial that failed waits its turn.
   if (!was_dialling) peer.retry_at_ns = 0;

@@ -84,8 +84,9 @@ std::uint32_t VerbsProvider::take_send_slot() noexcept {
   if (slot != SlotPool::kNone || pool.count() == pool.most()) [[likely]]
     return slot;
   try {
-    static_cast<void>(pool.grow());  // Refused: what is there has to do.
+    if (pool.grow()) pool.stop_growing();  // Refused: what is there has to do.
   } catch (const std::exception&) {
+    pool.stop_growing();
   }
   return pool.take();
 }
@@ -125,7 +126,7 @@ Status VerbsProvider::write(PeerId id, const std::byte* source, std::size_t leng
     Lane& second = second_lane(*peer);
     if (second.link.state == LinkState::kNone) want_link(second);
     const std::uint64_t half =
-        (length_bytes / 2 + kStripeGrainBytes - 1) / kStripeGrainBytes * kStripeGrainBytes;
+        ((length_bytes + 1) / 2 + kStripeGrainBytes - 1) / kStripeGrainBytes * kStripeGrainBytes;
     striped = second.link.state == LinkState::kUp;
     if (striped) part_bytes = std::min(part_bytes, half);
   }
@@ -299,9 +300,13 @@ void VerbsProvider::flush_tail(Lane& lane) noexcept {
 /// Takes at most about `budget` completions of each rail. True: there are no more.
 bool VerbsProvider::poll_all_completions(std::size_t budget) noexcept {
   bool emptied = true;
-  for (RailUse& use : rails_)
-    if (!use.lost) [[likely]]
-      emptied = poll_completions(use, budget) && emptied;
+  for (RailUse& use : rails_) {
+    if (use.drained) [[unlikely]]
+      continue;
+    const bool is_empty = poll_completions(use, budget);
+    use.drained = use.lost && is_empty;
+    emptied = emptied && is_empty;
+  }
   return emptied;
 }
 
@@ -372,6 +377,7 @@ bool VerbsProvider::deliver(Lane& lane, const ibv_wc& completion, const std::byt
   if (!take_item(lane)) return false;
   const std::size_t length = completion.byte_len;
   if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+    if (lane.index != 0 && lane.link.credit_is_due()) widen(lane);  // Nothing there can ask for it.
     ++delivered_;
     sink_->on_write_arrived(peer.id, Immediate{ntohl(completion.imm_data)}, length);
     return true;
@@ -470,8 +476,8 @@ std::size_t VerbsProvider::poll(Sink& sink, std::size_t budget) noexcept {
     if (now - last_housekeeping_ >= housekeeping_interval_) [[unlikely]] {
       last_housekeeping_ = now;
       static_cast<void>(keep_house());
-      housekeeping_interval_ = std::clamp((CycleClock::now() - now) * kHousekeepingShare, kShortestInterval,
-                                          kLongestInterval);
+      housekeeping_interval_ =
+          std::clamp((CycleClock::now() - now) * kHousekeepingShare, kShortestInterval, kLongestInterval);
     }
   }
   if (emptied) emptied_poll_ = polls_;

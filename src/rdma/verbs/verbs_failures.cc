@@ -56,25 +56,30 @@ void VerbsProvider::on_port_event(RailUse& use, bool up) noexcept {
   const bool others_work = std::ranges::any_of(
       rails_, [&](const RailUse& other) { return &other != &use && other.up && !other.lost; });
   use.up = up;
-  if (up)
+  constexpr std::uint32_t kMostLogged = 20;
+  if (++port_events_ > kMostLogged)
+    ;  // Enough of that.
+  else if (up)
     log("verbs: the port %s is up again", name.c_str());
   else if (others_work)
     log("verbs: the port %s went down; going on without it", name.c_str());
   else
     log("verbs: the port %s went down; waiting up to %d s for it or another way", name.c_str(),
         config_.peer_timeout_ms / 1000);
-  if (!others_work) return;
+  if (!up && !others_work) return;
   for (const auto& peer : peers_) {
     if (peer == nullptr || peer->dying || peer->down) continue;
     for_each_lane(*peer, [&](Lane& lane) {
       if (lane.link.queue_pair == nullptr) return;
       if (!up && &rails_[lane.rail] == &use) return lose_link(lane, "its port went down");
+      if (up && !rails_[lane.rail].up) return lose_link(lane, "its port is down");
       if (!up || is_home(lane) || &rails_[rail_of(lane, 1)] != &use) return;
       lane.avoided = kNoRail;
       if (lane.link.state == LinkState::kUp && !lane.link.parking) begin_to_park(lane, monotonic_ns());
     });
     // Its connection may go through that port: through another one we know sooner.
     if (!up && peer->channel.is_open() && !use.host.empty() && peer->channel.local_host() == use.host) {
+      excuse_waiting(*peer);
       close_channel(*peer);
       peer->retry_at_ns = 0;
       trouble(*peer);
@@ -86,11 +91,16 @@ void VerbsProvider::on_device_lost(RailUse& use, const char* what) noexcept {
   if (use.lost) return;
   use.lost = true;
   const bool others_work = working_rails() > 0;
+  const auto index = static_cast<std::size_t>(&use - rails_.data());
+  send_slots_->abandon_domain(index);
+  // They may be readable for ever.
+  unwatch(use.rail->events()->fd);
+  unwatch(use.rail->context()->async_fd);
   log("verbs: the device %s does not work any more: %s%s", use.rail->port().device.c_str(), what,
       others_work ? "; going on without it" : "");
   for (const auto& peer : peers_) {
     if (peer == nullptr) continue;
-    if (!others_work)
+    if (!others_work || (peer->has_address && !has_working_rail(*peer)))
       start_dying(*peer, Status::kDeviceFailed);
     else
       for_each_lane(*peer, [&](Lane& lane) {

@@ -82,7 +82,7 @@ std::uint32_t VerbsProvider::next_number(const Lane& lane) const noexcept {
   const std::uint32_t after = std::max(lane.link.number, lane.has_remote ? lane.remote.link : 0) + 1;
   const auto works = [&](std::uint32_t link_number) {
     const std::uint8_t rail = rail_of(lane, link_number);
-    return !rails_[rail].lost && rails_[rail].up && rail != lane.avoided;
+    return !rails_[rail].lost && rails_[rail].up && rail != lane.avoided && rail != lane.refused;
   };
   const bool after_is_home = rail_of(lane, after) == rail_of(lane, 1);
   const std::uint32_t home = after_is_home ? after : after + 1;
@@ -103,27 +103,34 @@ bool VerbsProvider::propose(Lane& lane, std::uint64_t now_ns) noexcept {
   }
   if (now_ns < lane.retry_at_ns) return false;
   Link& link = lane.link;
-  const bool is_answer =
-      lane.has_remote && lane.remote.link > link.number && !rails_[rail_of(lane, lane.remote.link)].lost;
+  const std::uint8_t remote_rail = lane.has_remote ? rail_of(lane, lane.remote.link) : kNoRail;
+  const bool is_answer = lane.has_remote && lane.remote.link > link.number && !rails_[remote_rail].lost &&
+                         remote_rail != lane.refused;
   // The peer may have given up links that we never saw.
   const std::uint32_t number = is_answer ? lane.remote.link : next_number(lane);
   const std::uint8_t rail = rail_of(lane, number);
   RailUse& use = rails_[rail];
-  if (zombies_.size() >= kMostZombies || !may_make_link(use, is_answer)) {
-    park_least_used(use, now_ns);
-    return false;
+  if (use.lost || zombies_.size() >= kMostZombies) return false;
+  // Nobody waits for the second lane unless something is on it: the next long write asks again.
+  const bool is_optional = lane.index != 0 && link.all_retired() && !lane.has_remote;
+  if (!may_make_link(use, is_answer)) {
+    if (!is_optional) park_least_used(use, now_ns);
+    return is_optional;
   }
-  make_room_for_window(use, link.window(),
-                       0);  // Without it there is less spare; a late receive only costs time.
+  // Without room there is less spare; a late receive only costs time.
+  make_room_for_window(use, link.window(), 0);
   Result<QueuePair> made = use.rail->make_queue_pair();
   if (!made.ok()) {
     if (!queue_pair_logged_)
       log("%s (%zu in use; trying again, told once)", made.error().message.c_str(), use.links.size());
     queue_pair_logged_ = true;
+    if (is_optional) return true;
+    lane.refused = peer.pair_count > 1 ? rail : kNoRail;
     park_least_used(use, now_ns);
     retry_link(lane, now_ns);
     return false;
   }
+  lane.refused = kNoRail;
   link.queue_pair = std::move(made.value());
   std::uint32_t random = 0;
   static_cast<void>(!::getrandom(&random, sizeof random, 0));
@@ -155,6 +162,7 @@ bool VerbsProvider::may_make_link(const RailUse& use, bool is_answer) noexcept {
 /// A try to make or connect a queue pair failed here: later, or never.
 void VerbsProvider::retry_link(Lane& lane, std::uint64_t now_ns) noexcept {
   lane.retry_at_ns = now_ns + kRetryNs;
+  excuse_waiting(*lane.peer);
   trouble(*lane.peer);
   if (is_overdue(*lane.peer)) start_dying(*lane.peer, Status::kPeerFailed);
 }
@@ -183,14 +191,23 @@ void VerbsProvider::send_ready(Lane& lane) noexcept {
   send_frame(*lane.peer, frame);
 }
 
+/// The time that the peer takes to answer a proposal, it may compute: that does not count.
+void VerbsProvider::excuse_waiting(Peer& peer) noexcept {
+  if (peer.lost_since_ns == 0 || peer.channel_state != ChannelState::kOpen) return;
+  std::uint64_t since_ns = patience_ns_;
+  for_each_lane(peer, [&](Lane& lane) {
+    if (lane.link.state == LinkState::kProposed) since_ns = std::min(since_ns, lane.proposed_at_ns);
+    lane.proposed_at_ns = patience_ns_;
+  });
+  peer.lost_since_ns += patience_ns_ - std::max(since_ns, peer.lost_since_ns);
+}
+
 /// Connects our queue pair with the peer's, and finds out what has to be sent again.
 void VerbsProvider::bind(Lane& lane) noexcept {
   Peer& peer = *lane.peer;
   Link& link = lane.link;
   lane.has_remote = false;
-  // The time that the peer took to answer, it may have computed.
-  if (peer.lost_since_ns != 0)
-    peer.lost_since_ns += patience_ns_ - std::max(lane.proposed_at_ns, peer.lost_since_ns);
+  excuse_waiting(peer);
   if (!link.may_resume_at(lane.remote.received)) {
     log("verbs: peer %u lost messages that its device had acknowledged", index_of(peer.id));
     return start_dying(peer, Status::kPeerFailed);
@@ -257,6 +274,7 @@ void VerbsProvider::lose_link(Lane& lane, const char* why, Cause cause) noexcept
   }
   ++(parked ? figures_.links_parked : figures_.links_lost);
   if (cause == Cause::kFailure) lane.avoided = lane.rail;
+  excuse_waiting(peer);
   Rail::stop(link.queue_pair.get());
   link.state = LinkState::kDraining;
   link.parking = link.park_sent = link.park_heard = false;
@@ -264,7 +282,7 @@ void VerbsProvider::lose_link(Lane& lane, const char* why, Cause cause) noexcept
   lane.lost_poll = polls_;
   draining_.push_back(&lane);
   trouble(peer);
-  if (is_overdue(peer)) start_dying(peer, Status::kPeerFailed);
+  if (cause == Cause::kFailure && is_overdue(peer)) start_dying(peer, Status::kPeerFailed);
 }
 
 /// The completion queue is empty: what a link that was lost before this poll had delivered was taken.

@@ -180,12 +180,14 @@ Result<std::monostate> VerbsProvider::listen() {
     address_.port = 0;
     for (const std::string& host : address_.hosts) {
       Result<FileDescriptor> listener = listen_for_channels(host, address_.port);
-      if (listener.ok())
-        listeners_.push_back(std::move(listener.value()));
-      else if (i + 1 == kTries || listener.error().error_number != EADDRINUSE)
-        return listener.error();
-      else
+      if (!listener.ok()) {
+        if (i + 1 < kTries && listener.error().error_number == EADDRINUSE) break;
+        if (listeners_.empty()) return listener.error();
+        log("%s; going on without this address", listener.error().message.c_str());
+        address_.hosts.resize(listeners_.size());
         break;
+      }
+      listeners_.push_back(std::move(listener.value()));
     }
   }
   if (::getrandom(&address_.instance, sizeof address_.instance, 0) != sizeof address_.instance)
@@ -265,6 +267,12 @@ std::size_t VerbsProvider::working_rails() const noexcept {
   return static_cast<std::size_t>(std::ranges::count(rails_, false, &RailUse::lost));
 }
 
+/// REQUIRES: peer.has_address.
+bool VerbsProvider::has_working_rail(const Peer& peer) const noexcept {
+  return std::any_of(peer.pairs.begin(), peer.pairs.begin() + peer.pair_count,
+                     [&](const Peer::Pair& pair) { return !rails_[pair.mine].lost; });
+}
+
 Result<std::monostate> VerbsProvider::connect(PeerId id, std::string_view text) {
   const std::string who = "verbs: peer " + std::to_string(index_of(id));
   const std::optional<VerbsAddress> address = VerbsAddress::parse(text);
@@ -279,6 +287,8 @@ Result<std::monostate> VerbsProvider::connect(PeerId id, std::string_view text) 
   if (peer.has_address && peer.address.instance != address->instance)
     return Error{Status::kUnreachable, 0, who + " has another address than it had"};
   set_address(peer, *address);
+  if (!has_working_rail(peer))
+    return Error{Status::kUnreachable, 0, who + " is reached by the device that failed"};
   if (peer.connected) return std::monostate{};
   peer.connected = true;
   // At once, not in the next poll(): the peer may be asleep.

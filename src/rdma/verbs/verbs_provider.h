@@ -109,11 +109,13 @@ class VerbsProvider final : public Provider {
     std::uint8_t index;              ///< 0: the main lane.
     std::uint8_t rail = kNoRail;     ///< In rails_: of the current or last queue pair.
     std::uint8_t avoided = kNoRail;  ///< The last link that broke was on this rail.
-    bool starved = false;            ///< It was credit that lacked: the next slot asks for more.
-    bool credit_due = false;         ///< In credit_due_.
-    bool flush = false;              ///< The completion of the last item is asked for, whatever it is.
-    bool proposal_waits = false;     ///< In waiting_: a queue pair is to be made when there may be one more.
-    bool has_remote = false;         ///< `remote` is for a link that we have not proposed yet.
+    std::uint8_t refused =
+        kNoRail;              ///< There the device has just refused a queue pair, and there is another rail.
+    bool starved = false;     ///< It was credit that lacked: the next slot asks for more.
+    bool credit_due = false;  ///< In credit_due_.
+    bool flush = false;       ///< The completion of the last item is asked for, whatever it is.
+    bool proposal_waits = false;  ///< In waiting_: a queue pair is to be made when there may be one more.
+    bool has_remote = false;      ///< `remote` is for a link that we have not proposed yet.
     Link link;
     std::uint64_t last_used = 0;         ///< polls_ at that time.
     std::uint64_t lost_poll = 0;         ///< polls_ when its queue pair was stopped.
@@ -152,6 +154,7 @@ class VerbsProvider final : public Provider {
     VerbsAddress address;
     bool has_address = false;
     std::uint8_t next_host = 0;   ///< In address.hosts, to dial.
+    std::uint8_t refusals = 0;    ///< By address.hosts in turn, since a channel was open.
     std::uint8_t pair_count = 0;  ///< Of `pairs`.
     struct Pair {
       std::uint8_t mine, theirs;  ///< Rails.
@@ -172,7 +175,8 @@ class VerbsProvider final : public Provider {
     std::string
         host;        ///< The address of the port's network interface; empty: it has none, or it is not used.
     bool up = true;  ///< The port, as far as we were told.
-    bool lost = false;  ///< The device failed.
+    bool lost = false;     ///< The device failed.
+    bool drained = false;  ///< Lost, and what its completion queue held was taken.
   };
 
   /// A write whose source is still read.
@@ -217,6 +221,7 @@ class VerbsProvider final : public Provider {
   static Result<RailUse> open_rail(const VerbsPort& port, const RailConfig& config);
   Result<std::monostate> listen();
   std::size_t working_rails() const noexcept;
+  bool has_working_rail(const Peer& peer) const noexcept;
   void linger() noexcept;
 
   // verbs_datapath.cc
@@ -269,6 +274,7 @@ class VerbsProvider final : public Provider {
   static bool may_make_link(const RailUse& use, bool is_answer) noexcept;
   void retry_link(Lane& lane, std::uint64_t now_ns) noexcept;
   void bind(Lane& lane) noexcept;
+  void excuse_waiting(Peer& peer) noexcept;
   void send_connect(Lane& lane) noexcept;
   void send_ready(Lane& lane) noexcept;
   void on_connect_frame(Lane& lane, const ConnectBody& body) noexcept;
@@ -305,6 +311,7 @@ class VerbsProvider final : public Provider {
   void on_lane_frame(Peer& peer, const Frame& frame) noexcept;
   void on_answer(Peer& peer, const IntroduceBody& body) noexcept;
   void on_refusal(Peer& peer, Refusal reason) noexcept;
+  void refused_at_host(Peer& peer) noexcept;
   void dial(Peer& peer) noexcept;
   void introduce(Peer& peer) noexcept;
   void channel_opened(Peer& peer) noexcept;
@@ -382,6 +389,7 @@ class VerbsProvider final : public Provider {
   std::vector<Peer*> dying_;
   bool listeners_paused_ = false;  ///< No descriptor was left; tried again at the next tick.
   std::size_t next_evicted_ = 0;   ///< In newcomers_, modulo its size.
+  std::uint32_t port_events_ = 0;  ///< The first few are logged.
   std::uint64_t refused_ = 0;      ///< Connections refused; the first is logged.
   bool loss_logged_ = false;
   bool dial_logged_ = false;

@@ -230,6 +230,7 @@ TEST_F(VerbsChannels, WhoBreaksTheProtocolIsCutOff) {
       {"no magic number", raw([](Frame& f) { f.magic = 0; })},
       {"an unknown kind", raw([](Frame& f) { f.kind = static_cast<FrameKind>(200); })},
       {"link 0", raw([](Frame& f) { f.connect.link = 0; })},
+      {"a link behind the last", raw([](Frame& f) { f.connect.link = (1u << 31) + 1; })},
       {"a long queue pair number", raw([](Frame& f) { f.connect.queue_pair = 1u << 24; })},
       {"a long sequence number", raw([](Frame& f) { f.connect.packet_sequence = UINT32_MAX; })},
       {"mtu 0", raw([](Frame& f) { f.connect.mtu = 0; })},
@@ -302,7 +303,7 @@ TEST_F(VerbsChannels, WhoParksAndLiesIsCutOff) {
 TEST_F(VerbsChannels, LinkNumbersMayJump) {
   make(2);
   const std::unique_ptr<HostilePeer> peer = make_linked();
-  for (const std::uint32_t link : {2u, 7u, 263u, UINT32_MAX - 1, UINT32_MAX}) {
+  for (const std::uint32_t link : {2u, 7u, 263u, (1u << 31) - 1, 1u << 31}) {
     peer->make_queue_pair();
     peer->send(peer->connect_frame(link));
     for (;;) {  // Frames of the links before may come first.

@@ -224,6 +224,66 @@ TEST_F(VerbsRails, WithoutAnyDeviceThePeersAreLost) {
       << "who noticed it first";
 }
 
+TEST_F(VerbsRails, WhoIsReachedByTheLostDeviceAloneIsLost) {
+  make(2, {}, quick_rails(), [](std::size_t process, VerbsConfig& config) {
+    if (process == 1) config.device = "fake0";
+  });
+  establish(0, 1);
+  fake_verbs::raise_event("fake0", IBV_EVENT_DEVICE_FATAL);  // Its queue pairs still work.
+  ASSERT_TRUE(run_until([&] { return sink(0).count(Kind::kPeerDown, PeerId{1}) == 1; }));
+  const Result<std::monostate> result = at(0).connect(PeerId{1}, at(1).local_address());
+  EXPECT_FALSE(result.ok());
+}
+
+TEST_F(VerbsRails, ASecondLaneThatCannotBeHarmsNobody) {
+  VerbsConfig config;
+  config.peer_timeout_ms = 1000;
+  make(2, config, quick_rails());
+  establish(0, 1);
+  fake_verbs::fail_call("ibv_create_qp", 1, ENOMEM, 1'000'000);
+  write_once(1 << 20);
+  run_for(1500);
+  write_once(1 << 20);
+  EXPECT_EQ(sink(0).count(Kind::kPeerDown) + sink(1).count(Kind::kPeerDown), 0u);
+  EXPECT_EQ(at(0).figures().queue_pairs, 1u);
+  fake_verbs::fail_call("ibv_create_qp", 1, 0, 0);
+  ASSERT_TRUE(run_until([&] {
+    write_once(1 << 20);
+    return HasFailure() || at(0).figures().queue_pairs == 2;
+  }));
+}
+
+TEST_F(VerbsRails, WhatOneDeviceRefusesTheOtherMakes) {
+  fake_verbs::Config fake = quick_rails();
+  fake.devices[0].max_queue_pairs = 1;
+  make(3, {}, fake);
+  establish(0, 2);  // At home on fake0, which has one for one of them.
+  EXPECT_EQ(links_on("fake1"), 2u);
+}
+
+/// Port after port goes down and comes back while the peer computes: it answers late, and is not dead.
+TEST_F(VerbsRails, WhoComputesWhilePortsComeAndGoIsNotDead) {
+  VerbsConfig config;
+  config.peer_timeout_ms = 1000;
+  make(2, config, quick_rails());
+  establish(0, 1);
+  write_once(1 << 20);
+  ASSERT_TRUE(run_until([&] { return at(0).figures().queue_pairs == 2; }));
+  const auto only_zero_polls = [&](int milliseconds) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
+    while (std::chrono::steady_clock::now() < end) poll(0);
+  };
+  fake_verbs::set_link("fake1", false);
+  only_zero_polls(1300);
+  fake_verbs::set_link("fake1", true);
+  only_zero_polls(100);
+  fake_verbs::set_link("fake0", false);
+  only_zero_polls(300);
+  EXPECT_EQ(sink(0).count(Kind::kPeerDown), 0u);
+  establish(0, 1);
+  write_once(1 << 20);
+}
+
 TEST_F(VerbsRails, APeerThatDiesIsToldOnceAndGivesAllBack) {
   make(3, {}, quick_rails());
   establish(0, 1);
