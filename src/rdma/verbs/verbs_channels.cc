@@ -353,11 +353,16 @@ void VerbsProvider::channel_opened(Peer& peer) noexcept {
 
 void VerbsProvider::lose_channel(Peer& peer, int error_number) noexcept {
   const bool was_dialling = peer.channel_state == ChannelState::kIntroducing;
+  const std::uint64_t before_ns = peer.lost_since_ns;
   excuse_waiting(peer);
   close_channel(peer);
   if (peer.dying || peer.down) return;
   if (was_dialling && error_number == ECONNREFUSED) return refused_at_host(peer);
   trouble(peer);
+  // Then the kernel has heard nothing for half of the time already (ControlChannel).
+  const std::uint64_t silent_ns =
+      error_number == ETIMEDOUT ? static_cast<std::uint64_t>(config_.peer_timeout_ms / 2) * kMillisecondNs : 0;
+  peer.lost_since_ns = std::max(before_ns, peer.lost_since_ns - silent_ns);
   // At once after an established one; a dial that failed waits its turn.
   if (!was_dialling) peer.retry_at_ns = 0;
 }

@@ -382,8 +382,8 @@ class VerbsProvider final : public Provider {
   std::uint32_t busy_polls_ = 0;
   std::uint64_t last_tick_ns_ = 0;
   /// Advances like the clock while this process looks after what is troubled, and hardly while it does not poll:
-  /// what took no try is no failure. Starts at 1.
-  std::uint64_t patience_ns_ = 1;
+  /// what took no try is no failure. Starts so late that there is a time before.
+  std::uint64_t patience_ns_ = std::uint64_t{1} << 50;
   std::vector<ControlChannel> newcomers_;  ///< By watch index; a closed one is free.
   std::vector<Peer*> troubled_;
   std::vector<Peer*> dying_;
