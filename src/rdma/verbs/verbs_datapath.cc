@@ -15,9 +15,6 @@
 namespace ch3_offload {
 namespace {
 
-/// Completions taken from the device at once.
-constexpr std::size_t kCompletionBatch = 16;
-
 /// A busy poller reads the clock at every so many polls, so that newcomers are not starved.
 constexpr std::uint32_t kBusyPollsPerClock = 256;
 
@@ -311,44 +308,61 @@ bool VerbsProvider::poll_all_completions(std::size_t budget) noexcept {
 }
 
 bool VerbsProvider::poll_completions(RailUse& use, std::size_t budget) noexcept {
-  std::array<ibv_wc, kCompletionBatch> completions;
-  for (std::size_t taken = 0; taken < budget;) {
-    const std::size_t wanted = std::min(kCompletionBatch, budget - taken);
-    const int count = ibv_poll_cq(use.rail->completions(), static_cast<int>(wanted), completions.data());
+  // What the last poll held back comes first.
+  for (std::size_t taken = 0; handle_completions(use, budget);) {
+    if (taken >= budget) return false;
+    const std::size_t wanted = std::min(use.completions.size(), budget - taken);
+    const int count = ibv_poll_cq(use.rail->completions(), static_cast<int>(wanted), use.completions.data());
     if (count < 0) [[unlikely]] {
       on_device_lost(use, "its completion queue failed");
       return true;
     }
-    for (int i = 0; i < count; ++i) {
-      const ibv_wc& completion = completions[static_cast<std::size_t>(i)];
-      if ((completion.wr_id & kIsSend) != 0)
-        on_send_completion(completion);
-      else
-        on_receive(use, completion);
-    }
-    taken += static_cast<std::size_t>(count);
-    if (static_cast<std::size_t>(count) < wanted) return true;
+    use.next_completion = 0;
+    use.completion_count = static_cast<std::size_t>(count);
+    taken += use.completion_count;
+    if (use.completion_count < wanted) return handle_completions(use, budget);
   }
   return false;
 }
 
-void VerbsProvider::on_receive(RailUse& use, const ibv_wc& completion) noexcept {
+/// False: the budget is used up, and a receive has to wait for what is before it in a ring.
+bool VerbsProvider::handle_completions(RailUse& use, std::size_t budget) noexcept {
+  for (; use.next_completion < use.completion_count; ++use.next_completion) {
+    const ibv_wc& completion = use.completions[use.next_completion];
+    if ((completion.wr_id & kIsSend) != 0)
+      on_send_completion(completion);
+    else if (!on_receive(use, completion, budget))
+      return false;
+  }
+  return true;
+}
+
+/// False: not now. The ring has to be drained first, for which the budget does not suffice.
+bool VerbsProvider::on_receive(RailUse& use, const ibv_wc& completion, std::size_t budget) noexcept {
   const auto slot = static_cast<std::uint32_t>(completion.wr_id);
   const auto found = use.links.find(completion.qp_num);
   // Of a queue pair that was given up: the peer sends it again over the next one.
-  if (found == use.links.end()) return use.rail->recycle(slot);
+  if (found == use.links.end()) {
+    use.rail->recycle(slot);
+    return true;
+  }
   Lane& lane = *found->second;
   Peer& peer = *lane.peer;
   if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
     use.rail->recycle(slot);
-    return lose_link(lane, ibv_wc_status_str(completion.status));
+    lose_link(lane, ibv_wc_status_str(completion.status));
+    return true;
   }
-  if (lane.link.rings.receive != nullptr) drain_ring(peer, kRingEntries);  // RULE DRAIN FIRST.
-  const bool refused = peer.dying && peer.reason == Status::kProtocol;
-  if (!refused && !deliver(lane, completion, use.rail->receive_slots().address(slot)))
+  const auto is_refused = [&] { return peer.dying && peer.reason == Status::kProtocol; };
+  if (!is_refused() && lane.link.rings.receive != nullptr) {  // RULE DRAIN FIRST.
+    if (delivered_ < budget) drain_ring(peer, budget - delivered_);
+    if (delivered_ >= budget && ring_has_next(lane.link)) return false;
+  }
+  if (!is_refused() && !deliver(lane, completion, use.rail->receive_slots().address(slot)))
     start_dying(peer, Status::kProtocol);
   use.rail->recycle(slot);
   note_credit_due(lane);
+  return true;
 }
 
 void VerbsProvider::note_credit_due(Lane& lane) noexcept {
@@ -513,6 +527,7 @@ bool VerbsProvider::request_notification() noexcept {
 
 bool VerbsProvider::arm() noexcept {
   armed_ = true;
+  if (std::ranges::any_of(rails_, &RailUse::holds_completions)) return false;
   if (!request_notification() || !dying_.empty() || !draining_.empty()) return false;
   set_alarm();
   return unblock() == 0;

@@ -175,8 +175,12 @@ class VerbsProvider final : public Provider {
     std::string
         host;        ///< The address of the port's network interface; empty: it has none, or it is not used.
     bool up = true;  ///< The port, as far as we were told.
-    bool lost = false;     ///< The device failed.
-    bool drained = false;  ///< Lost, and what its completion queue held was taken.
+    bool lost = false;                   ///< The device failed.
+    bool drained = false;                ///< Lost, and what its completion queue held was taken.
+    std::array<ibv_wc, 16> completions;  ///< Taken from the queue at once; handled up to next_completion.
+    std::size_t next_completion = 0;
+    std::size_t completion_count = 0;
+    bool holds_completions() const noexcept { return next_completion < completion_count; }
   };
 
   /// A write whose source is still read.
@@ -238,7 +242,8 @@ class VerbsProvider final : public Provider {
   void flush_tail(Lane& lane) noexcept;
   bool poll_all_completions(std::size_t budget) noexcept;
   bool poll_completions(RailUse& use, std::size_t budget) noexcept;
-  void on_receive(RailUse& use, const ibv_wc& completion) noexcept;
+  bool handle_completions(RailUse& use, std::size_t budget) noexcept;
+  bool on_receive(RailUse& use, const ibv_wc& completion, std::size_t budget) noexcept;
   bool take_item(Lane& lane) noexcept;
   void take_header(Lane& lane, const SlotHeader& header) noexcept;
   void note_credit_due(Lane& lane) noexcept;
@@ -252,6 +257,7 @@ class VerbsProvider final : public Provider {
   bool goes_by_ring(const Link& link, const SlotHeader& header, std::size_t length_bytes) const noexcept;
   void poll_rings(std::size_t budget) noexcept;
   void drain_ring(Peer& peer, std::size_t most) noexcept;
+  static bool ring_has_next(const Link& link) noexcept;
   void drain_stopped_rings() noexcept;
   void note_heat(Peer& peer) noexcept;
   void open_ring(Peer& peer) noexcept;

@@ -96,6 +96,13 @@ void VerbsProvider::drain_ring(Peer& peer, std::size_t most) noexcept {
   }
 }
 
+/// Whether the item that is next is in the ring.
+bool VerbsProvider::ring_has_next(const Link& link) noexcept {
+  const ReceiveRing& ring = *link.rings.receive;
+  std::array<std::uint64_t, kRingEntryBytes / sizeof(std::uint64_t)> copy;
+  return read_ring_entry(ring.entry(link.received()), ring.key(), link.received(), copy) != 0;
+}
+
 /// The completion queue is empty: takes what queue pairs that were stopped before this poll wrote last.
 void VerbsProvider::drain_stopped_rings() noexcept {
   for (std::size_t i = 0; i < open_rings_.size(); ++i) {
