@@ -241,7 +241,11 @@ void VerbsProvider::on_connect_frame(Lane& lane, const ConnectBody& body) noexce
     lane.remote = body;
     return bind(lane);
   }
-  if (body.link <= link.number) return;  // Late, or sent again after a new channel was opened.
+  if (body.link <= link.number) {
+    // Late, or sent again after a new channel was opened. Its credit is not told again.
+    link.raise_limit(body.limit);
+    return push_parts(*lane.peer);
+  }
   lane.remote = body;
   lane.has_remote = true;
   if (link.state == LinkState::kNone)
