@@ -43,9 +43,11 @@ rdma_sources += \
 	src/rdma/verbs/ring.h \
 	src/rdma/verbs/ring_entry.cc \
 	src/rdma/verbs/ring_entry.h \
+	src/rdma/verbs/send_id.h \
 	src/rdma/verbs/slot_pool.cc \
 	src/rdma/verbs/slot_pool.h \
 	src/rdma/verbs/verbs_channels.cc \
+	src/rdma/verbs/verbs_completions.cc \
 	src/rdma/verbs/verbs_datapath.cc \
 	src/rdma/verbs/verbs_failures.cc \
 	src/rdma/verbs/verbs_handles.h \

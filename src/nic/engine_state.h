@@ -232,7 +232,7 @@ struct Engine::State final : Sink {
   Peer* known(PeerId id) noexcept;               ///< Null: no such process in the job.
   Status connect(Peer& peer) noexcept;           ///< Makes it kConnected, or says why not.
   void activate(Peer& peer) noexcept;            ///< Something waits to leave for it.
-  Status give_up(Peer& peer) noexcept;  ///< It cannot be reached.
+  Status give_up(Peer& peer) noexcept;           ///< It cannot be reached.
   void doom(Peer& peer, Status reason) noexcept;  ///< Fails it at the next safe point (RULE FRONT-LOOP).
   void forget_message(IncomingMessage& message) noexcept;  ///< Frees it; its credit goes back.
 

@@ -20,8 +20,8 @@ bool SendRing::open(const RingBody& body) noexcept {
   return true;
 }
 
-void SendRing::write(std::uint64_t number, ibv_sge& piece, ibv_send_wr& request) const noexcept {
-  auto* const message = reinterpret_cast<std::byte*>(piece.addr);  // NOLINT(performance-no-int-to-ptr)
+void SendRing::write(std::uint64_t number, std::byte* message, ibv_sge& piece,
+                     ibv_send_wr& request) const noexcept {
   piece.length = static_cast<std::uint32_t>(seal_ring_entry(message, piece.length, key_, number));
   request.opcode = IBV_WR_RDMA_WRITE;
   request.wr.rdma.remote_addr = address_ + (number % kRingEntries + 1) * entry_bytes_ - piece.length;

@@ -29,9 +29,9 @@ class SendRing {
   bool fits(std::size_t length_bytes) const noexcept {
     return ring_entry_bytes(length_bytes) <= entry_bytes_;
   }
-  /// Makes an entry of the message that `piece` names and `request` the write of it.
+  /// Makes an entry of the message, which `piece` names, too, and `request` the write of it.
   /// REQUIRES: fits(), and room for as much behind the message.
-  void write(std::uint64_t number, ibv_sge& piece, ibv_send_wr& request) const noexcept;
+  void write(std::uint64_t number, std::byte* message, ibv_sge& piece, ibv_send_wr& request) const noexcept;
 
  private:
   std::uint64_t address_ = 0;

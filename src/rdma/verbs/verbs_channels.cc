@@ -343,12 +343,19 @@ void VerbsProvider::channel_opened(Peer& peer) noexcept {
     if (link.park_sent) send_park(lane);
   });
   // The process lives. Whether its links do is seen when something gets through.
+  if (links_are_well(peer)) peer.lost_since_ns = 0;
+  update_watch(peer);
+}
+
+/// Nothing waits for a link that was lost.
+bool VerbsProvider::links_are_well(const Peer& peer) noexcept {
   const auto is_well = [](const Link& link) {
     return link.state == LinkState::kUp || link.number == 0 || link.parked;
   };
-  if (is_well(peer.main.link) && (peer.second == nullptr || is_well(peer.second->link)))
-    peer.lost_since_ns = 0;
-  update_watch(peer);
+  if (!is_well(peer.main.link)) return false;
+  if (peer.second == nullptr) return true;
+  const Link& second = peer.second->link;
+  return is_well(second) || (second.state == LinkState::kNone && second.all_retired());
 }
 
 void VerbsProvider::lose_channel(Peer& peer, int error_number) noexcept {
@@ -361,7 +368,8 @@ void VerbsProvider::lose_channel(Peer& peer, int error_number) noexcept {
   trouble(peer);
   // Then the kernel has heard nothing for half of the time already (ControlChannel).
   const std::uint64_t silent_ns =
-      error_number == ETIMEDOUT ? static_cast<std::uint64_t>(config_.peer_timeout_ms / 2) * kMillisecondNs : 0;
+      error_number == ETIMEDOUT ? static_cast<std::uint64_t>(config_.peer_timeout_ms / 2) * kMillisecondNs
+                                : 0;
   peer.lost_since_ns = std::max(before_ns, peer.lost_since_ns - silent_ns);
   // At once after an established one; a dial that failed waits its turn.
   if (!was_dialling) peer.retry_at_ns = 0;

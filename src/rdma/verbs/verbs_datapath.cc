@@ -1,15 +1,15 @@
-// Moving data: reserve, commit, write, poll, arm. See verbs_provider.h.
+// Moving data: reserve, commit, write, poll, arm. What completes is verbs_completions.cc's. See verbs_provider.h.
 //
 // On an established connection nothing here allocates, but for slabs of slots added now and then, or locks.
 
 #include <arpa/inet.h>
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <cstring>
 
 #include "rdma/cycle_clock.h"
+#include "rdma/verbs/send_id.h"
 #include "rdma/verbs/verbs_provider.h"
 
 namespace ch3_offload {
@@ -27,33 +27,10 @@ constexpr std::uint64_t kHousekeepingShare = 32;
 constexpr std::uint64_t kShortestInterval = CycleClock::kAbout20Microseconds;
 constexpr std::uint64_t kLongestInterval = 16 * kShortestInterval;
 
-// Work request ids. Receives: the slot. Sends: what retire() needs; a completion of an earlier queue pair is known by
-// the link's number.
-constexpr std::uint64_t kIsSend = std::uint64_t{1} << 63;
-
-constexpr std::uint64_t kIsSecondLane = std::uint64_t{1} << 62;
-
-constexpr std::uint64_t send_id(PeerId peer, std::uint8_t lane, std::uint32_t link,
-                                std::uint64_t item) noexcept {
-  return kIsSend | (lane == 0 ? 0 : kIsSecondLane) | std::uint64_t{index_of(peer)} << 32 |
-         (link & 0xFFu) << 24 | (item & 0xFF'FFFFu);
-}
-
 /// Writes of at least this go over both lanes: of shorter ones the halves take hardly less time than the whole.
 constexpr std::size_t kStripedBytes = std::size_t{64} << 10;
 /// Parts begin at multiples of it.
 constexpr std::uint64_t kStripeGrainBytes = 4096;
-
-/// Errors that another queue pair would meet, too: the peer took its memory back, or one of us is wrong.
-bool is_final(ibv_wc_status status) noexcept {
-  switch (status) {
-    case IBV_WC_LOC_LEN_ERR:
-    case IBV_WC_LOC_PROT_ERR:
-    case IBV_WC_REM_INV_REQ_ERR:
-    case IBV_WC_REM_ACCESS_ERR: return true;
-    default: return false;  // IBV_WC_LOC_QP_OP_ERR, too: rxe says so of a port that went down.
-  }
-}
 
 }  // namespace
 
@@ -222,7 +199,7 @@ int VerbsProvider::post(Lane& lane) noexcept {
   bool signaled = link.signal_is_due() || (lane.flush && number + 1 == link.next());
   ibv_sge piece{};
   ibv_send_wr request{};
-  request.wr_id = send_id(lane.peer->id, lane.index, link.number, number);
+  request.wr_id = SendId(lane.peer->id, lane.index, link.number, number).raw();
   request.sg_list = &piece;
   request.num_sge = item.length_bytes > 0 ? 1 : 0;
   piece.length = item.length_bytes;
@@ -239,7 +216,7 @@ int VerbsProvider::post(Lane& lane) noexcept {
     piece.addr = reinterpret_cast<std::uintptr_t>(slot);
     piece.lkey = pool.local_key(item.index, lane.rail);
     if (goes_by_ring(link, header, item.length_bytes)) {
-      link.rings.send.write(number, piece, request);
+      link.rings.send.write(number, slot, piece, request);
       ++figures_.ring_messages_sent;
     }
     if (piece.length <= rail.inline_bytes()) request.send_flags |= IBV_SEND_INLINE;
@@ -285,177 +262,13 @@ void VerbsProvider::flush_tail(Lane& lane) noexcept {
   pump(lane);
   if (link.state != LinkState::kUp || link.posted() != link.next() || link.tail_is_signaled()) return;
   ibv_send_wr request{};  // Without bytes, address and key are not looked at (IBTA C9-88).
-  request.wr_id = send_id(lane.peer->id, lane.index, link.number, link.posted() - 1);
+  request.wr_id = SendId(lane.peer->id, lane.index, link.number, link.posted() - 1).raw();
   request.opcode = IBV_WR_RDMA_WRITE;
   request.send_flags = IBV_SEND_SIGNALED;
   ibv_send_wr* refused = nullptr;
   if (const int error = ibv_post_send(link.queue_pair.get(), &request, &refused); error != 0)
     return lose_link(lane, std::strerror(error));
   link.tail_was_signaled();
-}
-
-/// Takes at most about `budget` completions of each rail. True: there are no more.
-bool VerbsProvider::poll_all_completions(std::size_t budget) noexcept {
-  bool emptied = true;
-  for (RailUse& use : rails_) {
-    if (use.drained) [[unlikely]]
-      continue;
-    const bool is_empty = poll_completions(use, budget);
-    use.drained = use.lost && is_empty;
-    emptied = emptied && is_empty;
-  }
-  return emptied;
-}
-
-bool VerbsProvider::poll_completions(RailUse& use, std::size_t budget) noexcept {
-  // What the last poll held back comes first.
-  for (std::size_t taken = 0; handle_completions(use, budget);) {
-    if (taken >= budget) return false;
-    const std::size_t wanted = std::min(use.completions.size(), budget - taken);
-    const int count = ibv_poll_cq(use.rail->completions(), static_cast<int>(wanted), use.completions.data());
-    if (count < 0) [[unlikely]] {
-      on_device_lost(use, "its completion queue failed");
-      return true;
-    }
-    use.next_completion = 0;
-    use.completion_count = static_cast<std::size_t>(count);
-    taken += use.completion_count;
-    if (use.completion_count < wanted) return handle_completions(use, budget);
-  }
-  return false;
-}
-
-/// False: the budget is used up, and a receive has to wait for what is before it in a ring.
-bool VerbsProvider::handle_completions(RailUse& use, std::size_t budget) noexcept {
-  for (; use.next_completion < use.completion_count; ++use.next_completion) {
-    const ibv_wc& completion = use.completions[use.next_completion];
-    if ((completion.wr_id & kIsSend) != 0)
-      on_send_completion(completion);
-    else if (!on_receive(use, completion, budget))
-      return false;
-  }
-  return true;
-}
-
-/// False: not now. The ring has to be drained first, for which the budget does not suffice.
-bool VerbsProvider::on_receive(RailUse& use, const ibv_wc& completion, std::size_t budget) noexcept {
-  const auto slot = static_cast<std::uint32_t>(completion.wr_id);
-  const auto found = use.links.find(completion.qp_num);
-  // Of a queue pair that was given up: the peer sends it again over the next one.
-  if (found == use.links.end()) {
-    use.rail->recycle(slot);
-    return true;
-  }
-  Lane& lane = *found->second;
-  Peer& peer = *lane.peer;
-  if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
-    use.rail->recycle(slot);
-    lose_link(lane, ibv_wc_status_str(completion.status));
-    return true;
-  }
-  const auto is_refused = [&] { return peer.dying && peer.reason == Status::kProtocol; };
-  if (!is_refused() && lane.link.rings.receive != nullptr) {  // RULE DRAIN FIRST.
-    if (delivered_ < budget) drain_ring(peer, budget - delivered_);
-    if (delivered_ >= budget && ring_has_next(lane.link)) return false;
-  }
-  if (!is_refused() && !deliver(lane, completion, use.rail->receive_slots().address(slot)))
-    start_dying(peer, Status::kProtocol);
-  use.rail->recycle(slot);
-  note_credit_due(lane);
-  return true;
-}
-
-void VerbsProvider::note_credit_due(Lane& lane) noexcept {
-  if (lane.credit_due || !lane.link.credit_is_due()) return;
-  lane.credit_due = true;
-  credit_due_.push_back(&lane);
-}
-
-/// An item arrived. False: the peer had no credit for it.
-bool VerbsProvider::take_item(Lane& lane) noexcept {
-  if (!lane.link.take()) return false;
-  lane.last_used = polls_;
-  lane.peer->lost_since_ns = 0;
-  return true;
-}
-
-void VerbsProvider::take_header(Lane& lane, const SlotHeader& header) noexcept {
-  lane.link.raise_limit(header.limit);
-  if (lane.peer->unfinished_write != kNoWrite) push_parts(*lane.peer);
-  if ((header.flags & SlotHeader::kWantsCredit) != 0) widen(lane);
-}
-
-/// Hands an item to the sink. False: it does not follow the protocol.
-bool VerbsProvider::deliver(Lane& lane, const ibv_wc& completion, const std::byte* slot) noexcept {
-  Peer& peer = *lane.peer;
-  if (!take_item(lane)) return false;
-  const std::size_t length = completion.byte_len;
-  if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
-    if (lane.index != 0 && lane.link.credit_is_due()) widen(lane);  // Nothing there can ask for it.
-    ++delivered_;
-    sink_->on_write_arrived(peer.id, Immediate{ntohl(completion.imm_data)}, length);
-    return true;
-  }
-  if (completion.opcode != IBV_WC_RECV || length < sizeof(SlotHeader) || length > config_.rail.slot_bytes)
-    return false;
-  SlotHeader header;
-  std::memcpy(&header, slot, sizeof header);
-  const std::span<const std::byte> payload{slot + sizeof header, length - sizeof header};
-  take_header(lane, header);
-  if (header.kind == SlotHeader::kCreditOnly) {
-    lane.link.was_credit_only();
-    return payload.empty();
-  }
-  if (lane.index != 0) return false;  // Messages and all about rings are the main lane's.
-  if (header.kind != SlotHeader::kMessage) return on_ring_notice(peer, header.kind, payload);
-  if (payload.empty()) return false;
-  if (ring_entry_bytes(length) <= kRingEntryBytes) note_heat(peer);
-  ++delivered_;
-  sink_->on_message(peer.id, payload);
-  return true;
-}
-
-void VerbsProvider::on_send_completion(const ibv_wc& completion) noexcept {
-  Peer* const peer = find(PeerId{static_cast<std::uint32_t>(completion.wr_id >> 32 & 0x3FFF'FFFF)});
-  if (peer == nullptr) return;
-  const bool is_second = (completion.wr_id & kIsSecondLane) != 0;
-  if (is_second && peer->second == nullptr) return;
-  Lane& lane = is_second ? *peer->second : peer->main;
-  const auto link_bits = static_cast<std::uint32_t>(completion.wr_id >> 24 & 0xFF);
-  if (lane.link.queue_pair == nullptr || (lane.link.number & 0xFF) != link_bits) return;
-  if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
-    if (lane.link.state == LinkState::kDraining) return;
-    const char* const why = ibv_wc_status_str(completion.status);
-    lose_link(lane, why);
-    if (is_final(completion.status)) {
-      log("verbs: peer %u refused what was sent (%s)", index_of(peer->id), why);
-      start_dying(*peer, Status::kPeerFailed);
-    }
-    return;
-  }
-  const std::uint64_t number =
-      lane.link.number_from(static_cast<std::uint32_t>(completion.wr_id & 0xFF'FFFF));
-  if (number < lane.link.posted()) retire(lane, number + 1);
-}
-
-/// The peer's device has all items below `up_to`.
-void VerbsProvider::retire(Lane& lane, std::uint64_t up_to) noexcept {
-  Peer& peer = *lane.peer;
-  while (lane.link.retired() < up_to) {
-    const Item item = lane.link.retire_one();
-    if (item.kind == Item::Kind::kMessage) {
-      send_slots_->give_back(item.index);
-      continue;
-    }
-    Write& write = writes_[item.index];
-    if (++write.parts_retired < write.parts) continue;
-    const WorkId work = write.work;
-    free_writes_.push_back(item.index);
-    ++delivered_;
-    sink_->on_write_done(peer.id, work, Status::kOk);
-  }
-  peer.lost_since_ns = 0;
-  if (peer.unfinished_write != kNoWrite) push_parts(peer);
 }
 
 void VerbsProvider::send_due_credit() noexcept {

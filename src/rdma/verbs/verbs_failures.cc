@@ -56,16 +56,13 @@ void VerbsProvider::on_port_event(RailUse& use, bool up) noexcept {
   const bool others_work = std::ranges::any_of(
       rails_, [&](const RailUse& other) { return &other != &use && other.up && !other.lost; });
   use.up = up;
-  constexpr std::uint32_t kMostLogged = 20;
-  if (++port_events_ > kMostLogged)
-    ;  // Enough of that.
-  else if (up)
-    log("verbs: the port %s is up again", name.c_str());
-  else if (others_work)
-    log("verbs: the port %s went down; going on without it", name.c_str());
-  else
-    log("verbs: the port %s went down; waiting up to %d s for it or another way", name.c_str(),
-        config_.peer_timeout_ms / 1000);
+  const std::string what = up            ? " is up again"
+                           : others_work ? " went down; going on without it"
+                                         : " went down; waiting up to " +
+                                               std::to_string(config_.peer_timeout_ms / 1000) +
+                                               " s for it or another way";
+  constexpr std::uint32_t kMostLogged = 20;  // A port that comes and goes must not fill the terminal.
+  if (++port_events_ <= kMostLogged) log("verbs: the port %s%s", name.c_str(), what.c_str());
   if (!up && !others_work) return;
   for (const auto& peer : peers_) {
     if (peer == nullptr || peer->dying || peer->down) continue;

@@ -113,9 +113,14 @@ bool VerbsProvider::propose(Lane& lane, std::uint64_t now_ns) noexcept {
   if (use.lost || zombies_.size() >= kMostZombies) return false;
   // Nobody waits for the second lane unless something is on it: the next long write asks again.
   const bool is_optional = lane.index != 0 && link.all_retired() && !lane.has_remote;
+  const auto do_without = [&] {
+    if (links_are_well(peer)) peer.lost_since_ns = 0;
+    return true;
+  };
   if (!may_make_link(use, is_answer)) {
-    if (!is_optional) park_least_used(use, now_ns);
-    return is_optional;
+    if (is_optional) return do_without();
+    park_least_used(use, now_ns);
+    return false;
   }
   // Without room there is less spare; a late receive only costs time.
   make_room_for_window(use, link.window(), 0);
@@ -124,7 +129,7 @@ bool VerbsProvider::propose(Lane& lane, std::uint64_t now_ns) noexcept {
     if (!queue_pair_logged_)
       log("%s (%zu in use; trying again, told once)", made.error().message.c_str(), use.links.size());
     queue_pair_logged_ = true;
-    if (is_optional) return true;
+    if (is_optional) return do_without();
     lane.refused = peer.pair_count > 1 ? rail : kNoRail;
     park_least_used(use, now_ns);
     retry_link(lane, now_ns);

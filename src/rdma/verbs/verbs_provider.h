@@ -11,12 +11,13 @@
 // rails, by which peers are spread over the rails, and its links move to the other pair when they break there: what
 // one rail has lost is sent again over the other.
 //
-//   verbs_provider.cc   making it, its end, connect, registering memory
-//   verbs_datapath.cc   reserve, commit, write, poll, arm
-//   verbs_rings.cc      polled rings: small messages past the completion queue
-//   verbs_links.cc      queue pairs: set-up, loss, parking, credit windows
-//   verbs_channels.cc   TCP: accepting, introductions, frames; time-outs
-//   verbs_failures.cc   events of the device, deaths
+//   verbs_provider.cc     making it, its end, connect, registering memory
+//   verbs_datapath.cc     reserve, commit, write, poll, arm
+//   verbs_completions.cc  what arrived, and what the peers' devices have
+//   verbs_rings.cc        polled rings: small messages past the completion queue
+//   verbs_links.cc        queue pairs: set-up, loss, parking, credit windows
+//   verbs_channels.cc     TCP: accepting, introductions, frames; time-outs
+//   verbs_failures.cc     events of the device, deaths
 //
 // Threads: as rdma/provider.h says. fork: a child must not use the provider.
 
@@ -172,12 +173,11 @@ class VerbsProvider final : public Provider {
     std::unique_ptr<Rail> rail;
     std::unordered_map<std::uint32_t, Lane*> links;  ///< By the number of their queue pair.
     std::uint32_t windows_total = 0;                 ///< Of all these.
-    std::string
-        host;        ///< The address of the port's network interface; empty: it has none, or it is not used.
-    bool up = true;  ///< The port, as far as we were told.
-    bool lost = false;                   ///< The device failed.
-    bool drained = false;                ///< Lost, and what its completion queue held was taken.
-    std::array<ibv_wc, 16> completions;  ///< Taken from the queue at once; handled up to next_completion.
+    std::string host;      ///< Address of the port's network interface; empty: it has none, or is not used.
+    bool up = true;        ///< The port, as far as we were told.
+    bool lost = false;     ///< The device failed.
+    bool drained = false;  ///< Lost, and what its completion queue held was taken.
+    std::array<ibv_wc, 16> completions{};  ///< Taken from the queue at once; handled up to next_completion.
     std::size_t next_completion = 0;
     std::size_t completion_count = 0;
     bool holds_completions() const noexcept { return next_completion < completion_count; }
@@ -240,6 +240,10 @@ class VerbsProvider final : public Provider {
   int post(Lane& lane) noexcept;
   bool send_credit(Lane& lane) noexcept;
   void flush_tail(Lane& lane) noexcept;
+  void send_due_credit() noexcept;
+  bool request_notification() noexcept;
+
+  // verbs_completions.cc
   bool poll_all_completions(std::size_t budget) noexcept;
   bool poll_completions(RailUse& use, std::size_t budget) noexcept;
   bool handle_completions(RailUse& use, std::size_t budget) noexcept;
@@ -250,8 +254,6 @@ class VerbsProvider final : public Provider {
   bool deliver(Lane& lane, const ibv_wc& completion, const std::byte* slot) noexcept;
   void on_send_completion(const ibv_wc& completion) noexcept;
   void retire(Lane& lane, std::uint64_t up_to) noexcept;
-  void send_due_credit() noexcept;
-  bool request_notification() noexcept;
 
   // verbs_rings.cc
   bool goes_by_ring(const Link& link, const SlotHeader& header, std::size_t length_bytes) const noexcept;
@@ -321,6 +323,7 @@ class VerbsProvider final : public Provider {
   void dial(Peer& peer) noexcept;
   void introduce(Peer& peer) noexcept;
   void channel_opened(Peer& peer) noexcept;
+  static bool links_are_well(const Peer& peer) noexcept;
   void lose_channel(Peer& peer, int error_number) noexcept;
   void close_channel(Peer& peer) noexcept;
   void trouble(Peer& peer, bool is_lost = true) noexcept;
@@ -352,7 +355,7 @@ class VerbsProvider final : public Provider {
   std::vector<ReceiveRing> rings_;        ///< All that there may be; the addresses stay.
   std::vector<ReceiveRing*> open_rings_;  ///< Those that are not free.
   std::size_t most_rings_ = 0;            ///< Fewer than rings_ when registering one was refused.
-  std::uint64_t ring_trust_cycles_ = 0;   ///< RailConfig::ring_trust_us by CycleClock.
+  std::uint64_t ring_trust_cycles_ = 0;   ///< VerbsConfig::ring_trust_us by CycleClock.
   std::uint64_t last_look_ = 0;           ///< CycleClock when the completion queue was last seen empty.
   bool looks_matter_ = false;             ///< last_look_ is kept: a peer has opened a ring to this process.
   bool ring_work_ = false;                ///< tend_rings() has something to do.

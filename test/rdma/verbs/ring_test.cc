@@ -47,7 +47,7 @@ TEST(SendRing, AWriteEndsWhereItsEntryEnds) {
        {std::uint64_t{0}, std::uint64_t{63}, std::uint64_t{64}, std::uint64_t{1000}}) {
     ibv_sge piece{reinterpret_cast<std::uintptr_t>(message), 21, 0};
     ibv_send_wr request{};
-    ring.write(number, piece, request);
+    ring.write(number, message, piece, request);
     EXPECT_EQ(piece.length, 24u + 16);
     EXPECT_EQ(request.opcode, IBV_WR_RDMA_WRITE);
     EXPECT_EQ(request.wr.rdma.rkey, 9u);

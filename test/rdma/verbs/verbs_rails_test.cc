@@ -253,6 +253,27 @@ TEST_F(VerbsRails, ASecondLaneThatCannotBeHarmsNobody) {
   }));
 }
 
+/// A second lane that broke and cannot be made again is no reason to take the peer for lost, now or at the next loss.
+TEST_F(VerbsRails, ASecondLaneThatIsGoneIsForgotten) {
+  VerbsConfig config;
+  config.peer_timeout_ms = 1000;
+  make(2, config, quick_rails());
+  establish(0, 1);
+  write_once(1 << 20);
+  ASSERT_TRUE(run_until([&] { return links_on("fake0") == 2 && links_on("fake1") == 2; }));
+  const auto kill_all_on = [](std::string_view device) {
+    for (const fake_verbs::QueuePairInfo& pair : fake_verbs::queue_pairs())
+      if (pair.device == device) fake_verbs::kill_queue_pair(device, pair.number);
+  };
+  fake_verbs::fail_call("ibv_create_qp", 1, ENOMEM, 1'000'000);
+  kill_all_on("fake0");  // The main lane of these two is at home on fake1.
+  run_for(1500);
+  fake_verbs::fail_call("ibv_create_qp", 1, 0, 0);
+  kill_all_on("fake1");
+  establish(0, 1);
+  EXPECT_EQ(sink(0).count(Kind::kPeerDown) + sink(1).count(Kind::kPeerDown), 0u);
+}
+
 TEST_F(VerbsRails, WhatOneDeviceRefusesTheOtherMakes) {
   fake_verbs::Config fake = quick_rails();
   fake.devices[0].max_queue_pairs = 1;
