@@ -206,7 +206,8 @@ class Engine {
   /// message or payload. Sends that wait for a receive or an answer do not count.
   bool idle() const noexcept;
 
-  /// Declares `peer` dead (the process manager said so). As if its connection had broken.
+  /// Declares `peer` dead (the process manager said so). As if its connection had broken: what had arrived from it is
+  /// delivered first, by progress(); one without a connection fails at once.
   void fail_peer(PeerId peer) noexcept;
 
   /// `peer` said goodbye: the end of its connection is not a failure. Unfinished operations with it

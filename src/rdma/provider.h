@@ -129,6 +129,11 @@ class Provider {
   /// which limit).
   virtual Result<std::monostate> connect(PeerId peer, std::string_view address) = 0;
 
+  /// Somebody who knows says that the peer's process is dead: as if its connection broke now. What had arrived from it is
+  /// delivered, then on_peer_down(), by one of the next poll()s. Allowed in a Sink's call.
+  /// False: there is no connection with it (any more): nothing will come.
+  virtual bool end(PeerId) noexcept { return false; }
+
   /// Makes memory usable for write(), at either end. kNoMemory: refused; bounce instead.
   virtual Status register_memory(void* address, std::size_t length_bytes, Access access,
                                  MemoryRegion& region) noexcept = 0;

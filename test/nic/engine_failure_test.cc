@@ -261,13 +261,14 @@ TEST_F(EngineFailure, ACancelUnderWayIsDecided) {
   settle();
   ASSERT_EQ(cancel(message), Progressed::kPending);
   ASSERT_EQ(cancel(done), Progressed::kPending);
+  kill(1);
   at(0)->fail_peer(PeerId{1});
+  settle();
   EXPECT_EQ(cancelled(message), false);
   EXPECT_EQ(cancelled(done), false);
   expect_failed(message);
   EXPECT_EQ(cancel(message), Progressed::kFailed);
   EXPECT_EQ(at(0).history.back(), 'f');
-  kill(1);
   expect_contained();
 }
 
@@ -284,6 +285,26 @@ TEST_F(EngineFailure, NothingIsSentToAPeerThatFailed) {
   Status status{};
   EXPECT_EQ(at(0)->send_packet(PeerId{1}, {}, {}, nullptr, status), Progressed::kFailed);
   EXPECT_EQ(status, Status::kPeerFailed);
+  expect_contained();
+}
+
+TEST_F(EngineFailure, WhatADeadProcessHadSentComesBeforeItsEnd) {
+  make_three();
+  TestReceive hello(kShort);
+  TestSend first(kShort);
+  receive(0, hello);
+  send(1, 0, first);
+  settle();
+  TestReceive request(kShort);
+  TestSend message(kShort);
+  receive(0, request);
+  send(1, 0, message);
+  network->advance();  // It is here, but nobody has looked.
+  kill(1);
+  at(0)->fail_peer(PeerId{1});
+  settle();
+  expect_received(request, message);
+  EXPECT_EQ(at(0).history, "rrf");
   expect_contained();
 }
 

@@ -194,6 +194,17 @@ Status FakeProvider::write(PeerId peer, const std::byte* source, std::size_t len
   return Status::kOk;
 }
 
+bool FakeProvider::end(PeerId peer) noexcept {
+  const FakeNetwork::Link* const out = network_.find_link(self_, peer);
+  const FakeNetwork::Link* const in = network_.find_link(peer, self_);
+  for (const Item* item = inbox_head_; item != nullptr; item = item->next)
+    if (item->kind == FakeItemKind::kPeerDown && item->peer == peer) return true;
+  const bool is_connected = (out != nullptr && out->connected) || (in != nullptr && in->connected);
+  if (!is_connected || (out != nullptr && out->failed)) return false;
+  network_.break_connection(self_, peer);
+  return true;
+}
+
 std::size_t FakeProvider::poll(Sink& sink, std::size_t budget) noexcept {
   if (polling_) {
     network_.violation(self_, "poll() inside poll()");

@@ -152,6 +152,7 @@ class FakeProvider final : public Provider {
   Status write(PeerId peer, const std::byte* source, std::size_t length_bytes, const MemoryRegion& region,
                RemoteMemory destination, Immediate immediate, WorkId work) noexcept override;
   std::size_t poll(Sink& sink, std::size_t budget) noexcept override;
+  bool end(PeerId peer) noexcept override;
   bool arm() noexcept override { return inbox_head_ == nullptr; }
   void disarm() noexcept override {}
   int descriptor() const noexcept override { return -1; }

@@ -702,6 +702,45 @@ TEST_P(ProviderContract, ConnectingToADeadProcessFailsOrIsToldLater) {
   }
 }
 
+// end
+
+TEST_P(ProviderContract, WhoIsSaidToBeDeadIsHeardOutFirst) {
+  make_world(3);
+  connect_both(kA, kB);
+  send(kB, kA, Pattern(0).bytes(10));
+  send(kA, kB, Pattern(0).bytes(10));
+  ASSERT_TRUE(run_until([&] { return sink(kA).events.size() == 1 && sink(kB).events.size() == 1; }));
+  std::size_t sent = 1;
+  while (sent < 40 && try_send(kB, kA, Pattern(sent).bytes(100)) == Status::kOk) ++sent;
+  ASSERT_GT(sent, 1u);
+  world_->settle();
+  world_->kill(kB);
+  EXPECT_TRUE(at(kA).end(kB));
+  EXPECT_FALSE(at(kA).end(kC)) << "it was never met";
+  ASSERT_TRUE(run_until([&] { return sink(kA).count(Kind::kPeerDown) == 1; }));
+  ASSERT_EQ(sink(kA).events.size(), sent + 1);
+  EXPECT_EQ(sink(kA).events.back().kind, Kind::kPeerDown);
+  for (std::size_t n = 1; n < sent; ++n) EXPECT_EQ(sink(kA).events[n].bytes, Pattern(n).bytes(100));
+  EXPECT_FALSE(at(kA).end(kB));
+  run_a_while();
+  EXPECT_EQ(sink(kA).events.size(), sent + 1) << "once";
+}
+
+TEST_P(ProviderContract, ALivingPeerCanBeEndedFromInsideTheSink) {
+  make_world(2);
+  connect_both(kA, kB);
+  bool first = true;
+  sink(kA).reaction = [&](const RecordingSink::Event& event) {
+    if (event.kind == Kind::kMessage && std::exchange(first, false)) {
+      EXPECT_TRUE(at(kA).end(kB));
+    }
+  };
+  send(kB, kA, Pattern(0).bytes(10));
+  ASSERT_TRUE(run_until([&] { return sink(kA).count(Kind::kPeerDown) == 1; }));
+  EXPECT_EQ(sink(kA).events.back().kind, Kind::kPeerDown);
+  EXPECT_TRUE(run_until([&] { return sink(kB).count(Kind::kPeerDown) == 1; })) << "the other learns of it";
+}
+
 // arm, disarm, descriptor
 
 TEST_P(ProviderContract, ASleeperIsWokenByAMessage) {

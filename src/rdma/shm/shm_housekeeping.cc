@@ -76,9 +76,13 @@ bool ShmProvider::keep_house() noexcept {
   }
   if (dying_.empty()) return woken;
   // A peer may have connected, sent and died since we looked at the listener: its messages come first.
+  take_newcomers();
+  return woken;
+}
+
+void ShmProvider::take_newcomers() noexcept {
   accept_all();
   for (std::uint32_t i = 0; i < newcomers_.size(); ++i) receive_hello(i);
-  return woken;
 }
 
 void ShmProvider::accept_all() noexcept {
@@ -234,8 +238,7 @@ void ShmProvider::retry_what_ran_short() noexcept {
   is_short_ = false;
   for (const auto& peer : peers_)
     if (peer != nullptr && peer->welcome_due) send_welcome(*peer);
-  accept_all();
-  for (std::uint32_t i = 0; i < newcomers_.size(); ++i) receive_hello(i);
+  take_newcomers();
   const auto awaits_welcome = [](const auto& peer) {
     return peer != nullptr && peer->out_socket.valid() && !peer->out_file.valid() && !peer->doorbell.known();
   };
@@ -264,6 +267,14 @@ void ShmProvider::start_dying(Peer& peer, Status reason) noexcept {
   close_watched(peer.in_socket);
   dying_.push_back(&peer);
   wake_sleeper(true);
+}
+
+bool ShmProvider::end(PeerId id) noexcept {
+  if (!polling_) take_newcomers();
+  Peer* const peer = find(id);
+  if (peer == nullptr || peer->down) return false;
+  start_dying(*peer, Status::kPeerFailed);
+  return true;
 }
 
 std::size_t ShmProvider::deliver_deaths(Sink& sink, std::size_t budget) noexcept {

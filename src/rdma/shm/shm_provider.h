@@ -61,6 +61,7 @@ class ShmProvider final : public Provider {
   Status write(PeerId peer, const std::byte* source, std::size_t length_bytes, const MemoryRegion& region,
                RemoteMemory destination, Immediate immediate, WorkId work) noexcept override;
   std::size_t poll(Sink& sink, std::size_t budget) noexcept override;
+  bool end(PeerId peer) noexcept override;
   bool arm() noexcept override;
   void disarm() noexcept override;
   int descriptor() const noexcept override { return epoll_.get(); }
@@ -130,6 +131,7 @@ class ShmProvider final : public Provider {
   Status no_room(Peer& peer, std::size_t payload_bytes) noexcept;
   Status refuse_write(Peer& peer, const char* why) noexcept;
   std::size_t consume(Inbound& inbound, Sink& sink, std::size_t budget) noexcept;
+  std::size_t poll_all(Sink& sink, std::size_t budget) noexcept;
   std::size_t poll_rings(Sink& sink, std::size_t budget) noexcept;
   std::size_t poll_all_rings(Sink& sink, std::size_t budget) noexcept;
   std::size_t deliver_write_done(Sink& sink, std::size_t budget) noexcept;
@@ -143,6 +145,7 @@ class ShmProvider final : public Provider {
   void close_watched(FileDescriptor& descriptor) noexcept;
   void wake_sleeper(bool now) noexcept;
   bool keep_house() noexcept;
+  void take_newcomers() noexcept;
   void accept_all() noexcept;
   void receive_hello(std::uint32_t index) noexcept;
   void attach(Newcomer socket, const Hello& hello, FileDescriptor ring_file) noexcept;
@@ -173,6 +176,7 @@ class ShmProvider final : public Provider {
   Peer* blocked_ = nullptr;      ///< Peers whose ring was full; may hold some that have room again.
   Doorbell doorbell_;
   bool armed_ = false;
+  bool polling_ = false;  ///< The rings are being gone through: their list must not change.
 
   static constexpr std::size_t kMostWritesDone = 256;
   std::array<WriteDone, kMostWritesDone> writes_done_;  ///< Ring buffer, not yet delivered.

@@ -137,6 +137,13 @@ void VerbsProvider::start_dying(Peer& peer, Status reason) noexcept {
   if (armed_) set_alarm();
 }
 
+bool VerbsProvider::end(PeerId id) noexcept {
+  Peer* const peer = find(id);
+  if (peer == nullptr || peer->down) return false;
+  start_dying(*peer, Status::kPeerFailed);
+  return true;
+}
+
 void VerbsProvider::deliver_deaths() noexcept {
   std::vector<Peer*> later;
   while (!dying_.empty()) {

@@ -79,6 +79,7 @@ class VerbsProvider final : public Provider {
   Status write(PeerId peer, const std::byte* source, std::size_t length_bytes, const MemoryRegion& region,
                RemoteMemory destination, Immediate immediate, WorkId work) noexcept override;
   std::size_t poll(Sink& sink, std::size_t budget) noexcept override;
+  bool end(PeerId peer) noexcept override;
   bool arm() noexcept override;
   void disarm() noexcept override;
   int descriptor() const noexcept override { return epoll_.get(); }

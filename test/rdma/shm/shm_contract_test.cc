@@ -262,6 +262,16 @@ TEST_F(ShmProviderTest, AWriteToAPeerThatIsDyingFails) {
   EXPECT_EQ(sink(kA).count(RecordingSink::Kind::kWriteDone), 0u);
 }
 
+TEST_F(ShmProviderTest, WhatSomebodySaidWhoIsDeadBeforeWeLookedIsDelivered) {
+  ASSERT_TRUE(connect(kB, kA));
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(try_send(kB, kA), Status::kOk);
+  kill(kB);
+  EXPECT_TRUE(at(kA).end(kB));  // It still waits to be accepted.
+  while (sink(kA).count(RecordingSink::Kind::kPeerDown) == 0) at(kA).poll(sink(kA), 10);
+  EXPECT_EQ(sink(kA).count(RecordingSink::Kind::kMessage), 100u);
+  EXPECT_FALSE(at(kA).end(kB));
+}
+
 TEST_F(ShmProviderTest, ASignalDuringAWriteDoesNotLookLikeADeath) {
   ASSERT_TRUE(connect(kA, kB));
   failing_poll = {EINTR, 1};

@@ -124,12 +124,9 @@ int MPIDI_CH3_Connection_terminate(MPIDI_VC_t * vc)
         mpi_errno = MPIDI_CH3U_Handle_connection(vc, MPIDI_VC_EVENT_TERMINATED);
         MPIR_ERR_CHECK(mpi_errno);
     } else {
-        /* The process manager says that it died. The engine calls back, unless it knew already. */
+        /* The process manager says that it died. The engine calls back when what it had sent is here, unless it did so
+         * before. */
         ch3_offload_fail_peer(MPIDI_CH3I_process, vc->pg_rank);
-        if (!vc->ch.peer_failed) {
-            mpi_errno = MPIDI_CH3I_Connection_broken(vc, CH3_OFFLOAD_PEER_FAILED);
-            MPIR_ERR_CHECK(mpi_errno);
-        }
     }
 
   fn_exit:
