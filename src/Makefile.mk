@@ -8,6 +8,7 @@ rdma_sources = \
 	src/rdma/job_secret.h \
 	src/rdma/monotonic_clock.h \
 	src/rdma/provider.h \
+	src/rdma/registrar.h \
 	src/rdma/shm/bulk_copy.cc \
 	src/rdma/shm/bulk_copy.h \
 	src/rdma/shm/doorbell.h \
@@ -59,11 +60,30 @@ else
 rdma_sources += src/rdma/verbs/verbs_absent.cc
 endif
 
+dme_sources = \
+	src/dme/fork_mark.cc \
+	src/dme/fork_mark.h \
+	src/dme/memory_events.h \
+	src/dme/page_table.cc \
+	src/dme/page_table.h \
+	src/dme/pin_budget.cc \
+	src/dme/pin_budget.h \
+	src/dme/pin_down_cache.cc \
+	src/dme/pin_down_cache.h \
+	src/dme/region.h
+
+if HAVE_UCM
+dme_sources += src/dme/memory_events.cc src/dme/tcmalloc_calls.cc src/dme/tcmalloc_calls.h
+else
+dme_sources += src/dme/memory_events_absent.cc
+endif
+
 nic_sources = \
 	src/nic/engine.cc \
 	src/nic/engine.h \
 	src/nic/engine_cancel.cc \
 	src/nic/engine_flow.cc \
+	src/nic/engine_memory.cc \
 	src/nic/engine_receive.cc \
 	src/nic/engine_send.cc \
 	src/nic/engine_state.h \
@@ -91,7 +111,7 @@ channel_sources = \
 
 # Every object of the core, with its C++ symbols: what the tests link.
 noinst_LTLIBRARIES += libcore.la
-libcore_la_SOURCES = $(rdma_sources) $(nic_sources) $(channel_sources)
+libcore_la_SOURCES = $(rdma_sources) $(dme_sources) $(nic_sources) $(channel_sources)
 libcore_la_CPPFLAGS = $(AM_CPPFLAGS) $(VERBS_CFLAGS)
 libcore_la_LIBADD = $(VERBS_LIBS)
 
@@ -108,7 +128,7 @@ libch3offload_la_LIBADD = libcore.la -lm
 libch3offload_la_DEPENDENCIES = libcore.la $(top_srcdir)/src/libch3offload.map
 libch3offload_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link \
 	$(CC) $(CFLAGS) $(AM_LDFLAGS) $(libch3offload_la_LDFLAGS) $(LDFLAGS) -o $@
-libch3offload_la_LDFLAGS = -version-info 3:0:0 $(cxx_runtime_flags) \
+libch3offload_la_LDFLAGS = -version-info 4:0:0 $(cxx_runtime_flags) \
 	-Wl,--version-script=$(top_srcdir)/src/libch3offload.map -Wl,-z,relro -Wl,-z,now
 if SANITIZED
 # The sanitizers' runtimes belong to the C++ compiler and to the program: only the tests' library matters here.

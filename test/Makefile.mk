@@ -258,6 +258,38 @@ test_verbs_allocation_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
 test_verbs_allocation_tests_LDADD = libcore.la $(GTEST_LIBS)
 endif
 
+# The pin-down cache: over a model of memory, and over real memory that comes and goes.
+check_PROGRAMS += test/dme_tests
+TESTS += test/dme_tests
+test_dme_tests_SOURCES = \
+	test/dme/fork_mark_test.cc \
+	test/dme/memory_events_test.cc \
+	test/dme/modelled_memory.h \
+	test/dme/page_table_test.cc \
+	test/dme/pin_budget_test.cc \
+	test/dme/pin_down_cache_test.cc
+test_dme_tests_CPPFLAGS = $(gtest_cppflags)
+test_dme_tests_LDADD = libcore.la $(GTEST_LIBS)
+
+check_PROGRAMS += test/dme/model_tests
+TESTS += test/dme/model_tests
+test_dme_model_tests_SOURCES = test/dme/modelled_memory.h test/dme/pin_down_model_test.cc
+test_dme_model_tests_CPPFLAGS = $(gtest_cppflags)
+test_dme_model_tests_LDADD = libcore.la $(GTEST_LIBS)
+
+if HAVE_UCM
+check_PROGRAMS += test/dme/real_memory
+test_dme_real_memory_SOURCES = test/dme/pages_under_test.h test/dme/pinned_pages.h test/dme/real_memory.cc
+test_dme_real_memory_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/test
+if HAVE_VERBS
+test_dme_real_memory_SOURCES += test/dme/device_pages.cc test/dme/device_pages.h
+test_dme_real_memory_CPPFLAGS += -DWITH_VERBS $(VERBS_CFLAGS)
+endif
+test_dme_real_memory_LDADD = libcore.la
+dist_check_SCRIPTS += test/dme/real_memory_check
+TESTS += test/dme/real_memory_check
+endif
+
 # The engine over the fake provider.
 check_PROGRAMS += test/engine_tests
 TESTS += test/engine_tests
@@ -268,6 +300,7 @@ test_engine_tests_SOURCES = \
 	test/nic/engine_flow_test.cc \
 	test/nic/engine_fuzz_test.cc \
 	test/nic/engine_hostile_test.cc \
+	test/nic/engine_memory_test.cc \
 	test/nic/engine_packet_test.cc \
 	test/nic/engine_protocol_test.cc \
 	test/nic/engine_world.h \
@@ -293,6 +326,8 @@ test_simulation_tests_SOURCES = \
 	$(fake_provider_sources) \
 	test/nic/oracle.cc \
 	test/nic/oracle.h \
+	test/nic/page_arena.cc \
+	test/nic/page_arena.h \
 	test/nic/payload_buffer.cc \
 	test/nic/payload_buffer.h \
 	test/nic/simulation.cc \

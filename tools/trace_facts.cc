@@ -143,7 +143,9 @@ std::string describe_detail(const JobEvent& event) {
     case TraceEvent::kCreditRequested:
     case TraceEvent::kCreditSent:
     case TraceEvent::kPacketSent:
-    case TraceEvent::kPacketArrived: return fmt::format("{} bytes", event.detail);
+    case TraceEvent::kPacketArrived:
+    case TraceEvent::kMemoryRegistered:
+    case TraceEvent::kMemoryRefused: return fmt::format("{} bytes", event.detail);
     case TraceEvent::kPeerConnected: return fmt::format("{} bytes of credit", event.detail);
     case TraceEvent::kWriteDone:
     case TraceEvent::kSendDone:

@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "ch3_offload/process.h"
+#include "dme/memory_events.h"
 
 using ch3_offload::Cookie;
 using ch3_offload::Engine;
@@ -242,5 +243,9 @@ void ch3_offload_wait_end(ch3_offload_process_t* process) { of(process).awake();
 void ch3_offload_wake(ch3_offload_process_t* process) { of(process).wake(); }
 
 int ch3_offload_trace_write(ch3_offload_process_t* process) { return of(process).write_trace(); }
+
+void* ch3_offload_mremap(void* address, size_t old_bytes, size_t new_bytes, int flags, void* new_address) {
+  return ch3_offload::MemoryEvents::remap(address, old_bytes, new_bytes, flags, new_address);
+}
 
 }  // extern "C"

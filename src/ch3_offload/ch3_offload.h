@@ -111,6 +111,9 @@ typedef struct {
     int64_t verbs_pool_bytes;   /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_POOL: most memory for receive slots */
     int64_t verbs_queue_pairs;  /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_QUEUE_PAIRS: most that live at once */
     int64_t verbs_rings;        /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_RINGS: most polled rings for small messages; 0 none */
+    const char *pin_cache;      /**< MPIR_CVAR_CH3_OFFLOAD_PIN_CACHE: on, off */
+    int64_t pin_bytes;          /**< MPIR_CVAR_CH3_OFFLOAD_PIN_BYTES: most memory that stays registered; 0 by the machine */
+    int64_t pin_regions;        /**< MPIR_CVAR_CH3_OFFLOAD_PIN_REGIONS: the same in regions; 0 by the device */
     const char *network_interface;      /**< MPIR_CVAR_CH3_OFFLOAD_INTERFACE: where connections are set up, "" the port's */
     int64_t peer_timeout_s;     /**< MPIR_CVAR_CH3_OFFLOAD_PEER_TIMEOUT: out of reach for so long is dead */
     int64_t spin_us;            /**< MPIR_CVAR_CH3_OFFLOAD_SPIN: longest spin before sleeping; -1 adapts */
@@ -241,6 +244,9 @@ size_t ch3_offload_counter_count(void);
 const char *ch3_offload_counter_name(size_t index, const char **description, int *is_level);
 /** Address of the counter's value, valid for the life of the process object. */
 const uint64_t *ch3_offload_counter(const ch3_offload_process_t * process, size_t index);
+
+/** mremap(2), for a program whose mremap() UCX has hooked (src/dme/memory_events.h). Sets errno; any thread. */
+void *ch3_offload_mremap(void *address, size_t old_bytes, size_t new_bytes, int flags, void *new_address);
 
 /** Writes the trace now (also done by destroy, and after a peer failed). Returns 0 or errno. */
 int ch3_offload_trace_write(ch3_offload_process_t * process);

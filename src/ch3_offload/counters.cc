@@ -48,6 +48,14 @@ constexpr Row kRows[] = {
      offsetof(Counters, unexpected_bytes_peak)},
     {"lent_bytes", "byte credit lent to peers", 1, offsetof(Counters, lent_bytes)},
     {"connected_peers", "peers that this process has connected to", 1, offsetof(Counters, connected_peers)},
+    {"pin_hits", "transfers whose memory was registered already", 0, offsetof(Counters, pin_hits)},
+    {"pin_misses", "registrations of a program's memory", 0, offsetof(Counters, pin_misses)},
+    {"pin_evictions", "registrations given up to make room for others", 0, offsetof(Counters, pin_evictions)},
+    {"pin_invalidations", "registrations whose memory the program gave back", 0,
+     offsetof(Counters, pin_invalidations)},
+    {"pin_refused", "transfers whose memory could not be registered", 0, offsetof(Counters, pin_refused)},
+    {"pinned_bytes", "registered memory of the program, bytes", 1, offsetof(Counters, pinned_bytes)},
+    {"pinned_regions", "registered pieces of the program's memory", 1, offsetof(Counters, pinned_regions)},
 };
 static_assert(sizeof(Counters) == std::size(kRows) * sizeof(std::uint64_t), "every counter has a row");
 

@@ -72,13 +72,32 @@ Result<std::unique_ptr<Process>> Process::create(const ch3_offload_config_t& con
   engine.eager_limit_bytes = static_cast<std::size_t>(config.eager_limit_bytes);
   engine.unexpected_budget_bytes = static_cast<std::size_t>(config.unexpected_budget_bytes);
   engine.send_buffer_bytes = static_cast<std::size_t>(config.send_buffer_bytes);
+  engine.pin_down = pin_down_config(config);
   engine.always_ignored = MatchBits{config.always_ignored_bits};
   engine.trace = process->trace_.get();
   std::vector<Provider*> providers;
   for (const auto& one : process->providers_) providers.push_back(one.get());
   process->engine_ = std::make_unique<Engine>(engine, providers, *process);
+  process->watch_memory();
   process->card_ = process->engine_->card();
   return process;
+}
+
+/// Registrations may outlive their transfer only if it is seen when their memory goes.
+void Process::watch_memory() {
+  if (!engine_->keeps_memory()) return;
+  auto watched = MemoryEvents::watch(
+      [](void* engine, const void* address, std::size_t length_bytes) noexcept {
+        static_cast<Engine*>(engine)->memory_gone(address, length_bytes);
+      },
+      engine_.get());
+  if (watched.ok()) {
+    memory_events_ = std::move(watched.value());
+    return;
+  }
+  engine_->stop_keeping_memory();
+  on_warning("memory is registered anew for each long message, which is slower: " + watched.error().message +
+             ". MPIR_CVAR_CH3_OFFLOAD_PIN_CACHE=off says that this is well");
 }
 
 /// Node-local first: the engine takes the first provider that reaches a peer.
@@ -131,6 +150,7 @@ void Process::log_line(void* process, const char* line) { static_cast<Process*>(
 
 Process::~Process() {
   write_trace();
+  memory_events_.reset();  // It calls the engine.
   engine_.reset();
   if (wake_descriptor_ >= 0) close(wake_descriptor_);
 }

@@ -14,6 +14,7 @@
 
 #include "ch3_offload/ch3_offload.h"
 #include "ch3_offload/wait_policy.h"
+#include "dme/memory_events.h"
 #include "nic/engine.h"
 #include "nic/trace.h"
 #include "rdma/provider.h"
@@ -63,6 +64,7 @@ class Process final : public Host {
   std::optional<Error> make_shm(const ch3_offload_config_t& config);
   std::optional<Error> make_verbs(const ch3_offload_config_t& config);
   static void log_line(void* process, const char* line);
+  void watch_memory();
   void trace(TraceEvent event) noexcept;
 
   const PeerId self_;
@@ -79,6 +81,7 @@ class Process final : public Host {
   std::unique_ptr<Trace> trace_;
   std::vector<std::unique_ptr<Provider>> providers_;
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<MemoryEvents> memory_events_;  ///< Null: the engine keeps no memory registered.
   mutable ProviderCounters provider_counters_;
 };
 

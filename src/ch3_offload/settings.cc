@@ -9,6 +9,8 @@
 #include <limits>
 #include <system_error>
 
+#include "dme/pin_budget.h"
+
 namespace ch3_offload {
 
 namespace {
@@ -106,6 +108,29 @@ constexpr Setting kSettings[] = {
      .number = &Config::verbs_rings,
      .least = 0,
      .most = 64},
+    {.variable = "MPIR_CVAR_CH3_OFFLOAD_PIN_CACHE",
+     .kind = SettingKind::kWord,
+     .unit = "",
+     .takes = "on or off",
+     .effect = "whether memory stays registered after its transfer, for the next one",
+     .text = &Config::pin_cache,
+     .words = {"on", "off"}},
+    {.variable = "MPIR_CVAR_CH3_OFFLOAD_PIN_BYTES",
+     .kind = SettingKind::kSize,
+     .unit = "bytes",
+     .takes = "bytes from 1 to 1T, or 0 to go by the machine; K, M, G and T may follow",
+     .effect = "most memory of the program that is registered at once; 0: by the machine's memory and limits",
+     .number = &Config::pin_bytes,
+     .least = 0,
+     .most = kTiB},
+    {.variable = "MPIR_CVAR_CH3_OFFLOAD_PIN_REGIONS",
+     .kind = SettingKind::kInt,
+     .unit = "",
+     .takes = "a number from 1 to 1000000, or 0 to go by the device",
+     .effect = "most pieces of the program's memory that are registered at once; 0: by the device's limits",
+     .number = &Config::pin_regions,
+     .least = 0,
+     .most = 1'000'000},
     {.variable = "MPIR_CVAR_CH3_OFFLOAD_INTERFACE",
      .kind = SettingKind::kText,
      .unit = "",
@@ -221,6 +246,14 @@ BulkMethod bulk_method(std::string_view word) noexcept {
   if (word == "stream") return BulkMethod::kStream;
   if (word == "cma") return BulkMethod::kCma;
   return BulkMethod::kAutomatic;
+}
+
+PinDownConfig pin_down_config(const ch3_offload_config_t& config) {
+  PinDownConfig pins = pin_budget(pin_limits(config.local_size == 0 ? config.job_size : config.local_size));
+  pins.keep = std::string_view(config.pin_cache) == "on";
+  if (config.pin_bytes != 0) pins.most_bytes = static_cast<std::size_t>(config.pin_bytes);
+  if (config.pin_regions != 0) pins.most_regions = static_cast<std::size_t>(config.pin_regions);
+  return pins;
 }
 
 VerbsConfig verbs_config(const ch3_offload_config_t& config) {

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "ch3_offload/ch3_offload.h"
+#include "dme/pin_down_cache.h"
 #include "rdma/shm/bulk_copy.h"
 #include "rdma/verbs/verbs_config.h"
 
@@ -58,6 +59,9 @@ std::string to_string(const Setting& setting, const ch3_offload_config_t& config
 
 /// What a word of MPIR_CVAR_CH3_OFFLOAD_SHM_BULK stands for.
 BulkMethod bulk_method(std::string_view word) noexcept;
+
+/// What may stay registered; what the settings leave open goes by the machine.
+PinDownConfig pin_down_config(const ch3_offload_config_t& config);
 
 /// What the settings ask of the verbs provider. Who the process is, and who listens to it, the caller fills in.
 VerbsConfig verbs_config(const ch3_offload_config_t& config);

@@ -26,11 +26,24 @@ std::string_view next_piece(std::string_view& list, char separator) noexcept {
   return piece;
 }
 
+std::vector<std::unique_ptr<PinDownCache>> make_caches(std::span<Provider* const> providers,
+                                                       const PinDownConfig& config) {
+  std::vector<std::unique_ptr<PinDownCache>> caches;
+  for (Provider* const provider : providers) {
+    const Capabilities& can = provider->capabilities();
+    PinDownConfig its = config;
+    its.most_regions = std::min(its.most_regions, can.most_regions);
+    caches.push_back(can.registering_costs ? std::make_unique<PinDownCache>(*provider, its) : nullptr);
+  }
+  return caches;
+}
+
 }  // namespace
 
 Engine::State::State(const EngineConfig& settings, std::span<Provider* const> fabrics, Host& caller)
     : config(settings),
       providers(fabrics.begin(), fabrics.end()),
+      caches(make_caches(fabrics, settings.pin_down)),
       host(caller),
       matcher(settings.always_ignored),
       peers(settings.job_size),
@@ -58,6 +71,7 @@ const Counters& Engine::counters() const noexcept {
   counters.posted_depth = state_->matcher.posted_depth();
   counters.unexpected_depth = state_->matcher.unexpected_depth();
   counters.lent_bytes = state_->lent_bytes;
+  state_->add_statistics(counters);
   return counters;
 }
 
@@ -91,7 +105,8 @@ Status Engine::State::connect(Peer& peer) noexcept {
       std::from_chars(piece.data() + 2, piece.data() + piece.size(), credit_bytes);
       continue;
     }
-    for (Provider* provider : providers) {
+    for (std::size_t i = 0; i < providers.size(); ++i) {
+      Provider* const provider = providers[i];
       if (!provider->reaches(piece)) continue;
       const Result<std::monostate> connected = provider->connect(peer.id, piece);
       if (!connected.ok()) {
@@ -102,6 +117,7 @@ Status Engine::State::connect(Peer& peer) noexcept {
         return connected.error().status == Status::kUnreachable ? give_up(peer) : connected.error().status;
       }
       peer.provider = provider;
+      peer.cache = caches[i].get();
       peer.max_slot_bytes = provider->capabilities().max_slot_bytes;
       peer.credit_bytes += credit_bytes;
       peer.state = PeerState::kConnected;
@@ -150,6 +166,8 @@ std::size_t Engine::progress() noexcept {
   state.progressing = true;
   std::size_t happened = 0;
   for (Provider* provider : state.providers) happened += provider->poll(state, kPollBudget);
+  for (const auto& cache : state.caches)
+    if (cache != nullptr) cache->reap();
   if (!state.credit_due.empty()) state.send_due_credit();
   // One turn for each peer that waited when this began; flush() queues it again if it still waits.
   for (std::size_t turns = state.active.size(); turns > 0 && !state.active.empty(); --turns) {

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "dme/pin_down_cache.h"
 #include "nic/match_bits.h"
 #include "rdma/provider.h"
 #include "rdma/status.h"
@@ -107,6 +108,8 @@ struct EngineConfig {
   std::size_t send_buffer_bytes = 64 * 1024 * 1024;
   /// Bits that never take part in matching (MPICH's error bits inside the tag).
   MatchBits always_ignored{};
+  /// Memory that is kept registered from one transfer to the next, with each provider where that pays.
+  PinDownConfig pin_down;
   /// Where events are recorded; null: nowhere. Not owned.
   Trace* trace = nullptr;
 };
@@ -126,6 +129,9 @@ struct Counters {
   std::uint64_t unexpected_bytes = 0, unexpected_bytes_peak = 0;  ///< Payload kept: now, and most ever.
   std::uint64_t lent_bytes = 0;          ///< Byte credits lent to peers now.
   std::uint64_t connected_peers = 0;
+  // The pin-down caches, all together (PinDownStatistics).
+  std::uint64_t pin_hits = 0, pin_misses = 0, pin_evictions = 0, pin_invalidations = 0, pin_refused = 0;
+  std::uint64_t pinned_bytes = 0, pinned_regions = 0;  ///< Levels.
 };
 
 class Engine {
@@ -213,6 +219,16 @@ class Engine {
   /// `peer` said goodbye: the end of its connection is not a failure. Unfinished operations with it
   /// still are.
   void close_peer(PeerId peer) noexcept;
+
+  /// Whether registrations outlive their transfer, so that memory_gone() must be called.
+  bool keeps_memory() const noexcept;
+
+  /// That memory is about to leave the address space, or to get other pages. From any thread at any time, in the midst
+  /// of an allocator too: neither allocates nor waits for anybody who does.
+  void memory_gone(const void* address, std::size_t length_bytes) noexcept;
+
+  /// From now on each transfer registers its own memory: nobody can call memory_gone() in time.
+  void stop_keeping_memory() noexcept;
 
   const Counters& counters() const noexcept;
 

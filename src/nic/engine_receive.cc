@@ -175,11 +175,9 @@ bool Engine::State::start_transfer(ReceiveOperation& receive, Peer& peer, std::u
   const Capabilities& can = peer.provider->capabilities();
   unsigned flags = 0;
   if (can.write && receive.payload.layout == nullptr && receive.wanted_bytes >= can.write_threshold_bytes &&
-      peer.provider->register_memory(receive.payload.address, receive.wanted_bytes, Access::kWrite, receive.region) ==
-          Status::kOk) {
-    receive.registered = true;
+      hold_memory(peer, receive.payload.address, receive.wanted_bytes, Access::kWrite, receive.memory)) {
     header.address = reinterpret_cast<std::uint64_t>(receive.payload.address);
-    header.remote_key = static_cast<std::uint64_t>(receive.region.remote_key);
+    header.remote_key = static_cast<std::uint64_t>(receive.memory.region.remote_key);
     flags = wire::kWritable;
   }
   send_control(peer, wire::Kind::kCts, flags, header);
@@ -417,7 +415,7 @@ void Engine::State::on_write_arrived(PeerId id, Immediate immediate, std::size_t
   if (peer == nullptr || peer->state == PeerState::kFailed || peer->doom != Status::kOk) return;
   ReceiveOperation* const receive = receives.find(static_cast<std::uint32_t>(immediate));
   if (receive == nullptr || receive->peer != peer || receive->state != ReceiveState::kAwaitingData ||
-      !receive->registered || (receive->received_bytes != 0 && !receive->written) || length_bytes == 0 ||
+      !receive->memory.held || (receive->received_bytes != 0 && !receive->written) || length_bytes == 0 ||
       length_bytes > receive->wanted_bytes - receive->received_bytes) {
     return doom(*peer, Status::kProtocol);
   }
@@ -430,7 +428,7 @@ void Engine::State::on_write_arrived(PeerId id, Immediate immediate, std::size_t
 /// Takes a matched receive out of everything and frees it. No callback.
 void Engine::State::release_receive(ReceiveOperation& receive) noexcept {
   if (receive.peer_hook.linked) receive.peer->receives.remove(receive);
-  if (receive.registered) receive.peer->provider->deregister_memory(receive.region);
+  if (receive.memory.held) let_go(*receive.peer, receive.memory);
   receives.give_back(receive);
 }
 

@@ -312,10 +312,8 @@ bool Engine::State::on_cts(Peer& peer, std::span<const std::byte> message) noexc
   const bool write = operation->writable && can.write && !peer.write_refused &&
                      operation->payload.layout == nullptr &&
                      operation->wanted_bytes >= can.write_threshold_bytes &&
-                     peer.provider->register_memory(operation->payload.address,
-                                                    operation->wanted_bytes, Access::kRead,
-                                                    operation->region) == Status::kOk;
-  operation->registered = write;
+                     hold_memory(peer, operation->payload.address, operation->wanted_bytes, Access::kRead,
+                                 operation->memory);
   operation->state = write ? SendState::kWriteReady : SendState::kBouncing;
   if (!write) trace(TraceEvent::kBounceStarted, peer.id, operation->number, operation->wanted_bytes);
   peer.bulk.push_back(*operation);
@@ -356,7 +354,7 @@ Status Engine::State::bulk_step(SendOperation& operation) noexcept {
     const std::uint32_t id = operation.pool_id;
     const Status status =
         peer.provider->write(peer.id, operation.payload.address, operation.wanted_bytes,
-                             operation.region, operation.remote, Immediate{operation.transfer},
+                             operation.memory.region, operation.remote, Immediate{operation.transfer},
                              WorkId{id});
     if (status == Status::kOk) {
       ++counters.bulk_written;
@@ -429,7 +427,7 @@ void Engine::State::release_send(SendOperation& operation) noexcept {
     const bool bulk = operation.state == SendState::kWriteReady || operation.state == SendState::kBouncing;
     (bulk ? peer.bulk : peer.queue).remove(operation);
   }
-  if (operation.registered) peer.provider->deregister_memory(operation.region);
+  let_go(peer, operation.memory);
   if (operation.copy != nullptr) buffered_bytes -= operation.payload.length_bytes;
   (operation.state == SendState::kDraining ? peer.draining : peer.sends).remove(operation);
   sends.give_back(operation);

@@ -40,6 +40,13 @@ enum class SendState : std::uint8_t {
   kDraining,       ///< In Peer::draining: as kWriting, but the peer has failed.
 };
 
+/// Registered memory of one operation, from hold_memory() to let_go().
+struct HeldMemory {
+  bool held = false;
+  MemoryRegion region{};   ///< While held.
+  Region* kept = nullptr;  ///< The cache's region, if it came from one.
+};
+
 /// What a packet that could not leave at once keeps.
 struct PacketParts {
   std::vector<std::byte> header;
@@ -66,9 +73,8 @@ struct SendOperation {
   std::size_t sent_bytes = 0;    ///< Of the payload or packet: streamed or bounced so far.
   std::size_t wanted_bytes = 0;  ///< What the CTS asked for.
   RemoteMemory remote{};
-  bool writable = false;    ///< The CTS allows a write to `remote`.
-  bool registered = false;  ///< `region` is live.
-  MemoryRegion region{};
+  bool writable = false;  ///< The CTS allows a write to `remote`.
+  HeldMemory memory;      ///< The payload, to be read by the device.
   std::unique_ptr<std::byte[]> copy;     ///< Sender-side buffer, see EngineConfig::send_buffer_bytes.
   std::unique_ptr<PacketParts> packet;   ///< Not null: a packet, not a message.
   ListHook<SendOperation> queue_hook{};  ///< Peer::queue or Peer::bulk.
@@ -93,9 +99,8 @@ struct ReceiveOperation : PostedEntry {
   std::size_t total_bytes = 0;
   std::size_t wanted_bytes = 0;    ///< min(total, capacity).
   std::size_t received_bytes = 0;  ///< Parts so far, written or bounced.
-  bool registered = false;         ///< `region` is live and the peer may write to it.
   bool written = false;            ///< A part was written: no other may be bounced.
-  MemoryRegion region{};
+  HeldMemory memory;               ///< The payload; held: the peer may write to it.
   ListHook<ReceiveOperation> peer_hook{};  ///< Peer::receives, while kStreaming or kAwaitingData.
 };
 
@@ -168,6 +173,7 @@ struct Peer {
   bool announced = false;      ///< on_peer_failed has been called.
   Status doom = Status::kOk;   ///< Not kOk: why it failed, or the next progress() will fail it.
   Provider* provider = nullptr;
+  PinDownCache* cache = nullptr;  ///< Of that provider; null: it needs none.
   std::size_t max_slot_bytes = 0;
 
   // Sending.
@@ -201,6 +207,8 @@ struct Engine::State final : Sink {
 
   const EngineConfig config;
   const std::vector<Provider*> providers;
+  /// For each provider; null where registering is free. Constant, for memory_gone() comes from any thread.
+  const std::vector<std::unique_ptr<PinDownCache>> caches;
   Host& host;
   Counters counters;
   Matcher matcher;
@@ -220,6 +228,7 @@ struct Engine::State final : Sink {
   std::size_t buffered_bytes = 0;        ///< In SendOperation::copy.
   std::size_t writes_in_flight = 0;
   std::uint32_t recall_cursor = 0;
+  bool refusal_told = false;         ///< The user knows that memory could not be registered.
   SendOperation* sending = nullptr;  ///< The send whose call is on the stack: finished without callback.
   bool sending_done = false;
   Status sending_status = Status::kOk;
@@ -269,6 +278,12 @@ struct Engine::State final : Sink {
   void release_receive(ReceiveOperation& receive) noexcept;
   void finish_whole(ReceiveOperation& receive, Peer& peer, MatchBits bits,
                     std::span<const std::byte> payload, std::uint64_t number) noexcept;
+
+  // engine_memory.cc
+  bool hold_memory(Peer& peer, std::byte* address, std::size_t length_bytes, Access access,
+                   HeldMemory& memory) noexcept;  ///< False: refused, bounce.
+  void let_go(Peer& peer, HeldMemory& memory) noexcept;
+  void add_statistics(Counters& counters) const noexcept;
 
   // engine_flow.cc
   std::size_t flush(Peer& peer) noexcept;  ///< Sends what there is room for; how many slots.

@@ -132,6 +132,8 @@ const char* trace_event_name(TraceEvent event) noexcept {
     case TraceEvent::kPeerFailed: return "PeerFailed";
     case TraceEvent::kSleep: return "Sleep";
     case TraceEvent::kWake: return "Wake";
+    case TraceEvent::kMemoryRegistered: return "MemoryRegistered";
+    case TraceEvent::kMemoryRefused: return "MemoryRefused";
     case TraceEvent::kCount: break;
   }
   return "Unknown";

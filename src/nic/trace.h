@@ -56,6 +56,8 @@ enum class TraceEvent : std::uint8_t {
   kPeerFailed,  ///< detail: Status
   kSleep,       ///< the process goes to sleep
   kWake,
+  kMemoryRegistered,  ///< the pin-down cache did not have it; detail: bytes of the region
+  kMemoryRefused,     ///< the payload goes through slots; detail: length_bytes
   kCount
 };
 

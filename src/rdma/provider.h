@@ -21,6 +21,7 @@
 #include <string>
 #include <string_view>
 
+#include "rdma/registrar.h"
 #include "rdma/status.h"
 
 namespace ch3_offload {
@@ -33,25 +34,8 @@ constexpr std::uint32_t index_of(PeerId peer) noexcept { return static_cast<std:
 /// there.
 enum class Immediate : std::uint32_t {};
 
-/// Grants a peer access to a registered region. Opaque to all but the provider that made it.
-enum class RemoteKey : std::uint64_t {};
-
 /// Names one posted write in its completion. Chosen by the caller, returned unchanged.
 enum class WorkId : std::uint64_t {};
-
-/// What registered memory is for.
-enum class Access : std::uint8_t {
-  kRead,   ///< The source of writes; need not be writable.
-  kWrite,  ///< Peers write to it; it may be the source of writes, too.
-};
-
-/// Memory that the provider may read from and peers may write to.
-struct MemoryRegion {
-  std::byte* address = nullptr;
-  std::size_t length_bytes = 0;
-  RemoteKey remote_key{};
-  std::uint64_t local_key = 0;  ///< The provider's own handle (verbs: lkey).
-};
 
 /// Where a write lands in the peer's memory.
 struct RemoteMemory {
@@ -66,6 +50,9 @@ struct Capabilities {
   bool write = false;              ///< write() may work (a peer can still refuse: kUnsupported).
   /// write() is expected to beat copying through slots from this length on; SIZE_MAX: never.
   std::size_t write_threshold_bytes = SIZE_MAX;
+  /// Registering memory takes a device or a limit some of its means: what is registered is worth keeping (src/dme).
+  bool registering_costs = false;
+  std::size_t most_regions = SIZE_MAX;  ///< Registered at once, of the caller's memory.
 };
 
 /// Receives what poll() finds. No call may call back into poll(); reserve(), commit() and write()
@@ -105,13 +92,8 @@ struct ProviderCounters {
   std::uint64_t network_ring_messages_received = 0;  ///< Messages taken from rings.
 };
 
-class Provider {
+class Provider : public Registrar {
  public:
-  Provider() = default;
-  Provider(const Provider&) = delete;
-  Provider& operator=(const Provider&) = delete;
-  virtual ~Provider() = default;
-
   virtual const Capabilities& capabilities() const noexcept = 0;
 
   /// This process's address, to be handed to connect() in another process. Printable ASCII without
@@ -133,11 +115,6 @@ class Provider {
   /// delivered, then on_peer_down(), by one of the next poll()s. Allowed in a Sink's call.
   /// False: there is no connection with it (any more): nothing will come.
   virtual bool end(PeerId) noexcept { return false; }
-
-  /// Makes memory usable for write(), at either end. kNoMemory: refused; bounce instead.
-  virtual Status register_memory(void* address, std::size_t length_bytes, Access access,
-                                 MemoryRegion& region) noexcept = 0;
-  virtual void deregister_memory(MemoryRegion& region) noexcept = 0;
 
   /// Grants `slot` of exactly `length_bytes` (1 .. max_slot_bytes) for the next message to `peer`,
   /// which must be connected. The caller fills it and calls commit(); no other call on this peer may

@@ -46,12 +46,12 @@ std::size_t first_difference(std::span<const std::byte> bytes, std::uint64_t see
 
 const PayloadLayout PayloadBuffer::kLayout{&PayloadBuffer::pack, &PayloadBuffer::unpack};
 
-PayloadBuffer::PayloadBuffer(std::size_t length_bytes, std::size_t block_bytes, std::size_t gap_bytes)
-    : length_bytes_(length_bytes), block_bytes_(block_bytes), stride_bytes_(block_bytes + gap_bytes) {
-  const std::size_t bytes = extent_bytes() + 2 * kGuardBytes;
-  storage_.reset(new std::byte[bytes]);
-  std::memset(storage_.get(), kGuard, bytes);
-}
+PayloadBuffer::PayloadBuffer(std::size_t length_bytes, std::size_t block_bytes, std::size_t gap_bytes,
+                             std::pmr::memory_resource& memory)
+    : length_bytes_(length_bytes),
+      block_bytes_(block_bytes),
+      stride_bytes_(block_bytes + gap_bytes),
+      storage_(extent_bytes() + 2 * kGuardBytes, std::byte{kGuard}, &memory) {}
 
 std::size_t PayloadBuffer::extent_bytes() const noexcept {
   if (block_bytes_ == 0) return length_bytes_;

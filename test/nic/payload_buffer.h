@@ -5,9 +5,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <memory_resource>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "nic/engine.h"
 
@@ -26,8 +27,9 @@ class PayloadBuffer {
   static constexpr unsigned char kGuard = 0xA5;  ///< What a fresh buffer and its guards hold.
   static constexpr std::size_t kGuardBytes = 32;
 
-  /// block_bytes 0: contiguous.
-  explicit PayloadBuffer(std::size_t length_bytes, std::size_t block_bytes = 0, std::size_t gap_bytes = 0);
+  /// block_bytes 0: contiguous. `memory` outlives the buffer.
+  explicit PayloadBuffer(std::size_t length_bytes, std::size_t block_bytes = 0, std::size_t gap_bytes = 0,
+                         std::pmr::memory_resource& memory = *std::pmr::new_delete_resource());
   PayloadBuffer(const PayloadBuffer&) = delete;
   PayloadBuffer& operator=(const PayloadBuffer&) = delete;
 
@@ -53,7 +55,7 @@ class PayloadBuffer {
   static void unpack(void* context, std::size_t offset, const std::byte* from, std::size_t length) noexcept;
   static const PayloadLayout kLayout;
 
-  std::byte* first() const noexcept { return storage_.get() + kGuardBytes; }
+  std::byte* first() const noexcept { return storage_.data() + kGuardBytes; }
   std::size_t extent_bytes() const noexcept;
   void copy_out(std::size_t offset, std::byte* to, std::size_t length) const noexcept;
   void copy_in(std::size_t offset, const std::byte* from, std::size_t length) noexcept;
@@ -63,7 +65,7 @@ class PayloadBuffer {
   std::size_t block_bytes_;  ///< 0: contiguous.
   std::size_t stride_bytes_;
   mutable bool out_of_range_ = false;  ///< A layout call left [0, length_bytes_).
-  std::unique_ptr<std::byte[]> storage_;
+  mutable std::pmr::vector<std::byte> storage_;
 };
 
 }  // namespace ch3_offload

@@ -20,11 +20,13 @@ std::uint64_t Simulation::clock() noexcept { return traced_network->now_ns(); }
 Simulation::Simulation(const SimulationConfig& config)
     : config_(config),
       random_(config.seed),
+      memory_random_(config.seed + 1),
       network_(config.network),
       oracle_(config.processes, config.engine.always_ignored),
       next_number_(std::size_t{config.processes} * config.processes),
       log_(kLogLines) {
   traced_network = &network_;
+  arena_.on_free = [this](const std::byte* address, std::size_t length_bytes) { unmap(address, length_bytes); };
   const char* const trace_folder = std::getenv("CH3_OFFLOAD_SIM_TRACE");
   for (std::uint32_t i = 0; i < config.processes; ++i) {
     auto process = std::make_unique<Process>(*this, i);
@@ -51,6 +53,16 @@ Simulation::~Simulation() {
     if (process->alive) network_.kill(PeerId{process->id});
     process->engine.reset();
     process->provider.reset();
+  }
+}
+
+/// A program frees a buffer: malloc keeps its pages, or gives them back to the system.
+void Simulation::unmap(const std::byte* address, std::size_t length_bytes) {
+  if (!memory_random_.chance(config_.unmap_probability)) return;
+  for (const auto& process : processes_) {
+    if (process->engine == nullptr || process->provider == nullptr) continue;
+    process->engine->memory_gone(address, length_bytes);
+    process->provider->memory_gone(address, length_bytes);
   }
 }
 
@@ -98,6 +110,11 @@ void add(Counters& sum, const Counters& each) {
   sum.cancelled_sends += each.cancelled_sends;
   sum.failed_peers += each.failed_peers;
   sum.connected_peers += each.connected_peers;
+  sum.pin_hits += each.pin_hits;
+  sum.pin_misses += each.pin_misses;
+  sum.pin_evictions += each.pin_evictions;
+  sum.pin_invalidations += each.pin_invalidations;
+  sum.pin_refused += each.pin_refused;
 }
 
 Counters Simulation::totals() const {
@@ -329,7 +346,10 @@ void Simulation::check_end() {
     if (counters.unexpected_bytes != 0) fail(who + " counts " + std::to_string(counters.unexpected_bytes) + " unexpected bytes");
     if (counters.unexpected_depth != 0) fail(who + " has unexpected messages");
     if (counters.posted_depth != 0) fail(who + " has posted receives");
-    if (process->provider->regions() != 0) fail(who + " has registered regions");
+    if (config_.network.registering_costs && counters.pinned_regions != process->provider->regions())
+      fail(who + " does not know what is registered");
+    process->engine->stop_keeping_memory();
+    if (process->provider->regions() != 0) fail(who + " has registered regions that nobody uses");
   }
   for (const auto& record : records_) {
     if (!processes_[record->owner]->alive) continue;

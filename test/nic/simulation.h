@@ -16,6 +16,7 @@
 
 #include "nic/engine.h"
 #include "nic/oracle.h"
+#include "nic/page_arena.h"
 #include "nic/payload_buffer.h"
 #include "nic/simulation_config.h"
 #include "nic/trace.h"
@@ -116,6 +117,7 @@ class Simulation {
   };
 
   // simulation.cc
+  void unmap(const std::byte* address, std::size_t length_bytes);
   void step_motion();
   bool progress_once(Process& process);
   void come_to_rest();
@@ -172,6 +174,8 @@ class Simulation {
 
   const SimulationConfig config_;
   SeededRandom random_;
+  SeededRandom memory_random_;
+  PageArena arena_;  ///< All processes' buffers: outlives them.
   FakeNetwork network_;
   Oracle oracle_;
   std::vector<std::unique_ptr<Process>> processes_;

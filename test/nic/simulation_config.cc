@@ -66,6 +66,13 @@ SimulationConfig SimulationConfig::from_seed(std::uint64_t seed, std::uint64_t o
   config.purge_probability = one_of(random, {0.0, 0.0, 0.002});
   if (random.chance(0.3)) config.deaths = static_cast<std::uint32_t>(random.between(1, std::min(2U, config.processes - 1)));
   if (random.chance(0.15)) config.broken_connections = 1;
+  // Drawn apart, so that seeds from before still mean the same programs.
+  SeededRandom memory(mix64(seed) ^ 0xD3E);
+  network.registering_costs = memory.chance(0.7);
+  engine.pin_down.keep = memory.chance(0.9);
+  engine.pin_down.most_bytes = one_of<std::size_t>(memory, {SIZE_MAX, 500'000, 100'000});
+  engine.pin_down.most_regions = one_of<std::size_t>(memory, {SIZE_MAX, 5, 50});
+  config.unmap_probability = one_of(memory, {0.0, 0.1, 0.5, 1.0});
   return config;
 }
 
@@ -82,7 +89,9 @@ std::string SimulationConfig::describe() const {
        << network.write << " from " << network.write_threshold_bytes << ", pairs without "
        << network.pair_without_write_probability << ", late unsupported " << network.late_unsupported_probability
        << ", split writes " << network.split_write_probability << ", registration refused " << network.registration_refused_probability << ", pinned budget "
-       << network.pinned_budget_bytes;
+       << network.pinned_budget_bytes << "\n  memory: registering costs " << network.registering_costs << ", keep "
+       << engine.pin_down.keep << ", most bytes " << engine.pin_down.most_bytes << ", most regions "
+       << engine.pin_down.most_regions << ", unmap " << unmap_probability;
   return text.str();
 }
 

@@ -77,8 +77,9 @@ std::size_t Simulation::choose_length() {
 }
 
 std::unique_ptr<PayloadBuffer> Simulation::make_buffer(std::size_t length) {
-  if (!random_.chance(config_.strided_probability)) return std::make_unique<PayloadBuffer>(length);
-  return std::make_unique<PayloadBuffer>(length, random_.between(1, 100), random_.below(40));
+  if (!random_.chance(config_.strided_probability)) return std::make_unique<PayloadBuffer>(length, 0, 0, arena_);
+  const std::size_t block_bytes = random_.between(1, 100);
+  return std::make_unique<PayloadBuffer>(length, block_bytes, random_.below(40), arena_);
 }
 
 void Simulation::command(Process& process) {

@@ -63,6 +63,11 @@ TEST(Simulation, RandomProgramsObeyTheRulesOfMpi) {
   print("buffered at the sender", sum.sent_buffered);
   print("written", sum.bulk_written);
   print("bounced", sum.bulk_bounced);
+  print("memory found registered", sum.pin_hits);
+  print("memory registered", sum.pin_misses);
+  print("registrations evicted", sum.pin_evictions);
+  print("registrations whose memory went", sum.pin_invalidations);
+  print("registrations refused", sum.pin_refused);
   print("received expected", sum.received_expected);
   print("received unexpected", sum.received_unexpected);
   print("payloads dropped", sum.dropped_payloads);

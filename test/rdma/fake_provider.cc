@@ -26,7 +26,8 @@ FakeProvider::FakeProvider(FakeNetwork& network, PeerId self)
     : network_(network),
       self_(self),
       capabilities_{"fake", network.config_.max_slot_bytes, network.config_.write,
-                    network.config_.write ? network.config_.write_threshold_bytes : SIZE_MAX} {}
+                    network.config_.write ? network.config_.write_threshold_bytes : SIZE_MAX,
+                    network.config_.registering_costs} {}
 
 FakeProvider::~FakeProvider() {
   network_.forget(*this);
@@ -79,7 +80,7 @@ Status FakeProvider::register_memory(void* address, std::size_t length_bytes, Ac
     return Status::kNoMemory;
   }
   const std::uint64_t key = network_.random_.next();
-  regions_[key] = {static_cast<const std::byte*>(address), length_bytes, 0, access};
+  regions_[key] = {static_cast<const std::byte*>(address), length_bytes, 0, access, {}};
   pinned_bytes_ += length_bytes;
   region = {static_cast<std::byte*>(address), length_bytes, RemoteKey{key}, key};
   return Status::kOk;
@@ -99,6 +100,13 @@ void FakeProvider::deregister_memory(MemoryRegion& region) noexcept {
   region = {};
 }
 
+void FakeProvider::memory_gone(const std::byte* address, std::size_t length_bytes) {
+  for (auto& [key, region] : regions_) {
+    if (address < region.address + region.length_bytes && region.address < address + length_bytes)
+      region.gone.emplace_back(address, length_bytes);
+  }
+}
+
 /// The live region of that key if it holds all of the range, else null.
 FakeProvider::Region* FakeProvider::find_region(std::uint64_t key, const std::byte* address,
                                                 std::size_t length_bytes) noexcept {
@@ -109,6 +117,10 @@ FakeProvider::Region* FakeProvider::find_region(std::uint64_t key, const std::by
   if (first < begin || length_bytes > found->second.length_bytes ||
       first - begin > found->second.length_bytes - length_bytes) {
     return nullptr;
+  }
+  for (const std::span<const std::byte> gone : found->second.gone) {
+    if (address < gone.data() + gone.size() && gone.data() < address + length_bytes)
+      network_.violation(self_, "used a registration of memory that is gone");
   }
   return &found->second;
 }

@@ -46,6 +46,7 @@ struct FakeConfig {
   double pair_without_write_probability = 0;  ///< Ordered pairs whose write() says kUnsupported.
   double late_unsupported_probability = 0;    ///< Writes whose on_write_done says kUnsupported.
   double split_write_probability = 0.2;       ///< Of one more part of a write.
+  bool registering_costs = false;                 ///< Capabilities: callers keep registrations.
   double registration_refused_probability = 0;
   std::size_t pinned_budget_bytes = SIZE_MAX;      ///< A process; more is kNoMemory.
   double pair_without_connection_probability = 0;  ///< Ordered pairs whose connect() is kUnreachable.
@@ -157,6 +158,9 @@ class FakeProvider final : public Provider {
   void disarm() noexcept override {}
   int descriptor() const noexcept override { return -1; }
 
+  /// These pages of the process are gone: to use a region by them from now on is a violation.
+  void memory_gone(const std::byte* address, std::size_t length_bytes);
+
   std::size_t pinned_bytes() const noexcept { return pinned_bytes_; }
   std::size_t regions() const noexcept { return regions_.size(); }
   /// Whether poll() would deliver something.
@@ -170,6 +174,7 @@ class FakeProvider final : public Provider {
     std::size_t length_bytes;
     std::uint32_t writes_in_flight;  ///< Posted from here, on_write_done not yet called.
     Access access;
+    std::vector<std::span<const std::byte>> gone;  ///< Parts whose memory is not there any more.
   };
 
   FakeProvider(FakeNetwork& network, PeerId self);

@@ -113,7 +113,8 @@ configure_mpich() {
 }
 
 hash_of_mpich() {
-  hash_of "$prefix $(<"$stamp_dir/mpich-configure")" "$glue_dir" "$prefix/include/ch3_offload.h"
+  hash_of "$prefix $(<"$stamp_dir/mpich-configure") $(readlink "$prefix/lib/libch3offload.so")" "$glue_dir" \
+    "$prefix/include/ch3_offload.h"
 }
 
 build_mpich() {
@@ -125,6 +126,7 @@ build_mpich() {
     return
   fi
   clear_stamps mpich-install
+  rm -f "$mpich_build_dir"/lib/libmpi*.la   # make does not know of libch3offload, whose version libmpi remembers
   must mpich-build 'a compiler error in the glue (src/ch3_offload/mpich)? else delete build/mpich and try again' \
     make -C "$mpich_build_dir" -j"$jobs"
   must mpich-install "is $prefix writable, and the disk not full?" make -C "$mpich_build_dir" install

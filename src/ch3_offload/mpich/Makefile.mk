@@ -20,6 +20,7 @@ mpi_core_sources +=                                        \
     src/mpid/ch3/channels/offload/src/ch3_failure.c        \
     src/mpid/ch3/channels/offload/src/ch3_init.c           \
     src/mpid/ch3/channels/offload/src/ch3_layout.c         \
+    src/mpid/ch3/channels/offload/src/ch3_mremap.c         \
     src/mpid/ch3/channels/offload/src/ch3_packets_recv.c   \
     src/mpid/ch3/channels/offload/src/ch3_packets_send.c   \
     src/mpid/ch3/channels/offload/src/ch3_progress.c       \

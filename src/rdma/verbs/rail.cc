@@ -70,6 +70,8 @@ Result<std::monostate> Rail::set_up(const RailConfig& config) {
   if (limits.max_srq <= 0)
     return Error{Status::kUnsupported, 0, "verbs: " + port_.device + " has no shared receive queues"};
 
+  most_regions_ = static_cast<std::size_t>(std::max(limits.max_mr, 0));
+
   // A child that forks must not take registered pages away; kernels with copy-on-fork need no help.
   if (ibv_is_fork_initialized() == IBV_FORK_DISABLED) static_cast<void>(ibv_fork_init());
 

@@ -64,6 +64,8 @@ class Rail {
   bool grow_receive_slots() noexcept;
   /// Asks for IBV_EVENT_SRQ_LIMIT_REACHED when a quarter of the slots is left.
   void arm_low_water() noexcept;
+  /// Memory regions that the device has, for all processes of the node.
+  std::size_t most_regions() const noexcept { return most_regions_; }
   /// The device refused a receive slot: it does not work any more.
   bool broken() const noexcept { return broken_; }
 
@@ -76,6 +78,7 @@ class Rail {
 
   VerbsPort port_;
   RailConfig config_;
+  std::size_t most_regions_ = 0;
   DeviceContext context_;
   ProtectionDomain domain_;
   CompletionChannel events_;

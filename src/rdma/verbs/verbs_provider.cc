@@ -108,6 +108,11 @@ std::optional<Error> VerbsProvider::set_up() {
   capabilities_.max_slot_bytes = config_.rail.slot_bytes - sizeof(SlotHeader);
   capabilities_.write = true;
   capabilities_.write_threshold_bytes = kWriteThresholdBytes;
+  capabilities_.registering_costs = true;
+  // The device is the whole node's.
+  for (const RailUse& use : rails_)
+    capabilities_.most_regions =
+        std::min(capabilities_.most_regions, std::max<std::size_t>(use.rail->most_regions() / 2, 1));
   return {};
 }
 
@@ -297,6 +302,15 @@ Result<std::monostate> VerbsProvider::connect(PeerId id, std::string_view text) 
   return std::monostate{};
 }
 
+namespace {
+
+/// Other memory could make room; else it is this memory that cannot be registered.
+bool is_shortage(int error_number) noexcept {
+  return error_number == ENOMEM || error_number == EAGAIN || error_number == ENOSPC;
+}
+
+}  // namespace
+
 Status VerbsProvider::register_memory(void* address, std::size_t length_bytes, Access access,
                                       MemoryRegion& region) noexcept {
   const int rights = access == Access::kWrite ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0;
@@ -305,7 +319,7 @@ Status VerbsProvider::register_memory(void* address, std::size_t length_bytes, A
   for (std::size_t i = 0; i < rails_.size(); ++i) {
     if (rails_[i].lost) continue;
     registrations[i].reset(ibv_reg_mr(rails_[i].rail->domain(), address, length_bytes, rights));
-    if (registrations[i] == nullptr) return Status::kNoMemory;
+    if (registrations[i] == nullptr) return is_shortage(errno) ? Status::kNoMemory : Status::kUnsupported;
     keys |= std::uint64_t{registrations[i]->rkey} << (32 * i);
   }
   region = {static_cast<std::byte*>(address), length_bytes, RemoteKey{keys}, 0};

@@ -153,6 +153,43 @@ cvars:
         (16 KiB for each) instead of taking them from the completion queue:
         those that send most. From 0 (off) to 64.
 
+    - name        : MPIR_CVAR_CH3_OFFLOAD_PIN_CACHE
+      category    : CH3_OFFLOAD
+      type        : string
+      default     : "on"
+      class       : none
+      verbosity   : MPI_T_VERBOSITY_USER_DETAIL
+      scope       : MPI_T_SCOPE_LOCAL
+      description : >-
+        Whether memory stays registered with the network device after its
+        transfer, for the next one from or to the same place. on: yes, and
+        what the program gives back to the system is seen and forgotten. off:
+        each long message registers its memory anew.
+
+    - name        : MPIR_CVAR_CH3_OFFLOAD_PIN_BYTES
+      category    : CH3_OFFLOAD
+      type        : string
+      default     : "0"
+      class       : none
+      verbosity   : MPI_T_VERBOSITY_USER_DETAIL
+      scope       : MPI_T_SCOPE_LOCAL
+      description : >-
+        The most memory of the program that is registered at once, in bytes
+        (K, M, G and T may follow), up to 1T. 0: half of the node's memory,
+        shared by the job's processes there, and three quarters of what may
+        be locked.
+
+    - name        : MPIR_CVAR_CH3_OFFLOAD_PIN_REGIONS
+      category    : CH3_OFFLOAD
+      type        : int
+      default     : 0
+      class       : none
+      verbosity   : MPI_T_VERBOSITY_USER_DETAIL
+      scope       : MPI_T_SCOPE_LOCAL
+      description : >-
+        The most pieces of the program's memory that are registered at once,
+        from 1 to 1000000. 0: by the device's limits.
+
     - name        : MPIR_CVAR_CH3_OFFLOAD_INTERFACE
       category    : CH3_OFFLOAD
       type        : string
@@ -239,7 +276,9 @@ int MPIDI_CH3I_Settings(ch3_offload_config_t * config, char *message, size_t cap
         set_size("MPIR_CVAR_CH3_OFFLOAD_SEND_BUFFER", MPIR_CVAR_CH3_OFFLOAD_SEND_BUFFER,
                  &config->send_buffer_bytes, message, capacity) ||
         set_size("MPIR_CVAR_CH3_OFFLOAD_VERBS_POOL", MPIR_CVAR_CH3_OFFLOAD_VERBS_POOL,
-                 &config->verbs_pool_bytes, message, capacity))
+                 &config->verbs_pool_bytes, message, capacity) ||
+        set_size("MPIR_CVAR_CH3_OFFLOAD_PIN_BYTES", MPIR_CVAR_CH3_OFFLOAD_PIN_BYTES,
+                 &config->pin_bytes, message, capacity))
         return 1;
     config->eager_limit_bytes = MPIR_CVAR_CH3_OFFLOAD_EAGER_LIMIT;
     config->shm_ring_bytes = MPIR_CVAR_CH3_OFFLOAD_SHM_RING_SIZE;
@@ -249,6 +288,8 @@ int MPIDI_CH3I_Settings(ch3_offload_config_t * config, char *message, size_t cap
     config->verbs_rails = MPIR_CVAR_CH3_OFFLOAD_VERBS_RAILS;
     config->verbs_queue_pairs = MPIR_CVAR_CH3_OFFLOAD_VERBS_QUEUE_PAIRS;
     config->verbs_rings = MPIR_CVAR_CH3_OFFLOAD_VERBS_RINGS;
+    config->pin_cache = MPIR_CVAR_CH3_OFFLOAD_PIN_CACHE;
+    config->pin_regions = MPIR_CVAR_CH3_OFFLOAD_PIN_REGIONS;
     config->network_interface = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_INTERFACE);
     config->peer_timeout_s = MPIR_CVAR_CH3_OFFLOAD_PEER_TIMEOUT;
     config->spin_us = MPIR_CVAR_CH3_OFFLOAD_SPIN;

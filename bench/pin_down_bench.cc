@@ -1,0 +1,221 @@
+// The pin-down cache and UCX's registration cache (ucs_rcache of libucs) on the same accesses, in one run.
+//
+// Registering costs nothing here, for both: what is measured is the caches. Regions are 64 KiB, 64 KiB apart; which one an access
+// takes is random, the same for both. Neither watches memory events.
+//
+//   exact      the whole of a region that is there
+//   sub-range  4 KiB somewhere in a region that is there
+//   miss       a region that is not there, and its registration
+//   churn      twice as many regions as the cache may hold, one after another: each access evicts
+//
+// usage: pin_down_bench [Google Benchmark's options]; bench/pin-down prints the two side by side.
+
+#include <benchmark/benchmark.h>
+#include <sys/mman.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+extern "C" {
+#include <ucs/memory/rcache.h>
+}
+
+#include "dme/pin_down_cache.h"
+
+namespace {
+
+using ch3_offload::Access;
+using ch3_offload::MemoryRegion;
+using ch3_offload::PinDownCache;
+using ch3_offload::PinDownConfig;
+using ch3_offload::Region;
+using ch3_offload::Registrar;
+using ch3_offload::RemoteKey;
+using ch3_offload::Status;
+
+constexpr std::size_t kRegionBytes = 64 * 1024;
+constexpr std::size_t kStrideBytes = 2 * kRegionBytes;
+constexpr std::size_t kMostRegions = 200'000;
+
+/// Addresses only: nothing is ever there.
+std::byte* memory() {
+  static void* const reserved = mmap(nullptr, kMostRegions * kStrideBytes, PROT_NONE,
+                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) {
+    std::perror("pin_down_bench: reserving addresses");
+    std::exit(1);
+  }
+  return static_cast<std::byte*>(reserved);
+}
+
+std::byte* region_address(std::size_t index) { return memory() + index * kStrideBytes; }
+
+class FreeRegistrar final : public Registrar {
+ public:
+  Status register_memory(void* address, std::size_t length_bytes, Access,
+                         MemoryRegion& region) noexcept override {
+    region = {static_cast<std::byte*>(address), length_bytes, RemoteKey{1}, 1};
+    return Status::kOk;
+  }
+  void deregister_memory(MemoryRegion&) noexcept override {}
+};
+
+class Ours {
+ public:
+  explicit Ours(std::size_t most_regions) : cache_(registrar_, {.most_regions = most_regions}) {}
+
+  void use(std::byte* address, std::size_t length_bytes) {
+    Region* region = nullptr;
+    if (cache_.acquire(address, length_bytes, Access::kWrite, region) != Status::kOk) std::abort();
+    benchmark::DoNotOptimize(region->memory.local_key);
+    cache_.release(*region);
+  }
+
+ private:
+  FreeRegistrar registrar_;
+  PinDownCache cache_;
+};
+
+class Ucs {
+ public:
+  explicit Ucs(std::size_t most_regions) {
+    static const ucs_rcache_ops_t operations = {
+        .mem_reg = [](void*, ucs_rcache_t*, void*, ucs_rcache_region_t*, std::uint16_t) { return UCS_OK; },
+        .mem_dereg = [](void*, ucs_rcache_t*, ucs_rcache_region_t*) {},
+        .dump_region = [](void*, ucs_rcache_t*, ucs_rcache_region_t*, char* text,
+                          std::size_t) { *text = '\0'; }};
+    ucs_rcache_params_t parameters{};
+    parameters.region_struct_size = sizeof(ucs_rcache_region_t);
+    parameters.alignment = UCS_RCACHE_MIN_ALIGNMENT;
+    parameters.max_alignment = 4096;
+    parameters.ops = &operations;
+    parameters.max_regions = most_regions;
+    parameters.max_size = SIZE_MAX;
+    parameters.max_unreleased = SIZE_MAX;
+    if (ucs_rcache_create(&parameters, "bench", nullptr, &cache_) != UCS_OK) {
+      std::fprintf(stderr, "pin_down_bench: ucs_rcache_create failed\n");
+      std::exit(1);
+    }
+  }
+  Ucs(const Ucs&) = delete;
+  Ucs& operator=(const Ucs&) = delete;
+  ~Ucs() { ucs_rcache_destroy(cache_); }
+
+  void use(std::byte* address, std::size_t length_bytes) {
+    ucs_rcache_region_t* region = nullptr;
+    if (ucs_rcache_get(cache_, address, length_bytes, PROT_READ | PROT_WRITE, nullptr, &region) != UCS_OK)
+      std::abort();
+    benchmark::DoNotOptimize(region->status);
+    ucs_rcache_region_put(cache_, region);
+  }
+
+ private:
+  ucs_rcache_t* cache_ = nullptr;
+};
+
+/// xorshift64: a few cycles.
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed * 0x9E37'79B9'7F4A'7C15U + 1) {}
+  std::size_t below(std::size_t bound) noexcept {
+    state_ ^= state_ << 13;
+    state_ ^= state_ >> 7;
+    state_ ^= state_ << 17;
+    return static_cast<std::size_t>((static_cast<unsigned __int128>(state_) * bound) >> 64);
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+/// Shared by the threads of one run; filled before it and emptied after it by Google Benchmark's set-up.
+template <class Cache>
+std::unique_ptr<Cache> shared;
+
+template <class Cache>
+void fill(const benchmark::State& state) {
+  const auto regions = static_cast<std::size_t>(state.range(0));
+  shared<Cache> = std::make_unique<Cache>(SIZE_MAX);
+  for (std::size_t i = 0; i < regions; ++i) shared<Cache>->use(region_address(i), kRegionBytes);
+}
+
+template <class Cache>
+void drop(const benchmark::State&) {
+  shared<Cache>.reset();
+}
+
+template <class Cache>
+void exact(benchmark::State& state) {
+  const auto regions = static_cast<std::size_t>(state.range(0));
+  Random random(static_cast<std::uint64_t>(state.thread_index()) + 1);
+  for (auto _ : state) shared<Cache>->use(region_address(random.below(regions)), kRegionBytes);
+}
+
+template <class Cache>
+void sub_range(benchmark::State& state) {
+  const auto regions = static_cast<std::size_t>(state.range(0));
+  constexpr std::size_t kLength = 4096;
+  Random random(static_cast<std::uint64_t>(state.thread_index()) + 1);
+  for (auto _ : state) {
+    const std::size_t draw = random.below(regions * 16);
+    shared<Cache>->use(region_address(draw / 16) + draw % 16 * (kRegionBytes - kLength) / 16, kLength);
+  }
+}
+
+template <class Cache>
+void miss(benchmark::State& state) {
+  const auto regions = static_cast<std::size_t>(state.range(0));
+  std::unique_ptr<Cache> cache;
+  std::size_t next = regions;
+  for (auto _ : state) {
+    if (next == regions) {
+      state.PauseTiming();
+      cache.reset();
+      cache = std::make_unique<Cache>(SIZE_MAX);
+      next = 0;
+      state.ResumeTiming();
+    }
+    cache->use(region_address(next++), kRegionBytes);
+  }
+}
+
+template <class Cache>
+void churn(benchmark::State& state) {
+  const auto regions = static_cast<std::size_t>(state.range(0));
+  Cache cache(regions);
+  for (std::size_t i = 0; i < regions; ++i) cache.use(region_address(i), kRegionBytes);
+  std::size_t next = regions;
+  for (auto _ : state) {
+    cache.use(region_address(next), kRegionBytes);
+    if (++next == 2 * regions) next = 0;
+  }
+}
+
+template <class Cache>
+void add(const std::string& name) {
+  const auto with_sizes = [](benchmark::internal::Benchmark* one) { one->Arg(10)->Arg(1000)->Arg(100'000); };
+  for (const int threads : {1, 4}) {
+    for (const auto& [what, run] :
+         {std::pair("exact", &exact<Cache>), std::pair("sub-range", &sub_range<Cache>)})
+      with_sizes(benchmark::RegisterBenchmark((std::string(what) + "/" + name).c_str(), run)
+                     ->Setup(&fill<Cache>)
+                     ->Teardown(&drop<Cache>)
+                     ->Threads(threads)
+                     ->UseRealTime());
+  }
+  with_sizes(benchmark::RegisterBenchmark(("miss/" + name).c_str(), &miss<Cache>));
+  with_sizes(benchmark::RegisterBenchmark(("churn/" + name).c_str(), &churn<Cache>));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  add<Ours>("ours");
+  add<Ucs>("ucs_rcache");
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

@@ -1,0 +1,259 @@
+#include "dme/memory_events.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/ipc.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/syscall.h>
+#include <ucm/api/ucm.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include "dme/tcmalloc_calls.h"
+
+namespace ch3_offload {
+
+namespace {
+
+// Before memory goes; and when memory has come, which covers what mremap(MREMAP_FIXED) replaced.
+constexpr int kEvents = UCM_EVENT_VM_UNMAPPED | UCM_EVENT_VM_MAPPED;
+
+/// What is used of libucm.
+struct Ucm {
+  decltype(&ucm_set_event_handler) set_handler = nullptr;
+  decltype(&ucm_unset_event_handler) unset_handler = nullptr;
+  decltype(&ucm_set_external_event) set_external = nullptr;
+  decltype(&ucm_vm_munmap) vm_unmap = nullptr;
+  decltype(&ucm_vm_mmap) vm_map = nullptr;
+};
+
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4  // Linux 5.7
+#endif
+constexpr int kFiveArguments = MREMAP_FIXED | MREMAP_DONTUNMAP;
+
+/// Null until the library is loaded. Released with its functions, acquired by remap().
+std::atomic<const Ucm*> loaded_ucm{nullptr};
+
+/// UCX takes over some signals when it is loaded; a program that did not ask for that keeps its own ways.
+void give_signals_back(void* library) noexcept {
+  using Disable = void (*)(int);
+  const auto disable = reinterpret_cast<Disable>(dlsym(library, "ucs_debug_disable_signal"));
+  if (disable == nullptr) return;
+  for (const int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) disable(signal);
+}
+
+/// libucs brings libucm, which needs it. Null with dlerror() set.
+const Ucm* load_ucm() {
+  static constexpr const char* kLibrary = "libucs.so.0";
+  static Ucm ucm;
+  if (const Ucm* const before = loaded_ucm.load(std::memory_order_acquire)) return before;
+  void* const present = dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD);
+  void* const library =
+      present != nullptr ? present : dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (library == nullptr) return nullptr;
+  if (present == nullptr) give_signals_back(library);
+  const auto find = [&]<class Function>(Function& function, const char* name) {
+    function = reinterpret_cast<Function>(dlsym(library, name));
+    return function != nullptr;
+  };
+  decltype(&ucm_set_global_opts) set_options = nullptr;
+  auto* const options = static_cast<ucm_global_config_t*>(dlsym(library, "ucm_global_opts"));
+  if (options == nullptr || !find(set_options, "ucm_set_global_opts") ||
+      !find(ucm.set_handler, "ucm_set_event_handler") ||
+      !find(ucm.unset_handler, "ucm_unset_event_handler") ||
+      !find(ucm.set_external, "ucm_set_external_event") || !find(ucm.vm_unmap, "ucm_vm_munmap") ||
+      !find(ucm.vm_map, "ucm_vm_mmap"))
+    return nullptr;
+  // Leave malloc() and its settings alone; what it takes from and gives to the kernel is seen all the same.
+  ucm_global_config_t wanted = *options;
+  wanted.enable_malloc_hooks = 0;
+  wanted.enable_malloc_reloc = 0;
+  wanted.enable_dynamic_mmap_thresh = 0;
+  set_options(&wanted);
+  loaded_ucm.store(&ucm, std::memory_order_release);
+  return &ucm;
+}
+
+constexpr int kBefore = -1;  // Before the memory goes.
+
+/// Adds a handler. Where libucm cannot see all by itself, tcmalloc may tell the rest; the self-test decides.
+ucs_status_t add_handler(const Ucm& ucm, ucm_event_callback_t handler, void* argument) {
+  const ucs_status_t status = ucm.set_handler(kEvents, kBefore, handler, argument);
+  if (status == UCS_OK) return status;
+  static const bool is_watched = watch_tcmalloc(ucm.vm_unmap, ucm.vm_map);
+  if (!is_watched) return status;
+  ucm.set_external(kEvents);
+  return ucm.set_handler(kEvents, kBefore, handler, argument);
+}
+
+/// Memory of the self-test, and whether it was reported to be going.
+struct Probe {
+  std::atomic<std::uintptr_t> address{0};
+  std::atomic<bool> seen{false};
+
+  static void on_event(ucm_event_type_t, ucm_event_t* event, void* self) {
+    auto& probe = *static_cast<Probe*>(self);
+    static_assert(sizeof event->vm_mapped == sizeof event->vm_unmapped);  // The same members.
+    const auto begin = reinterpret_cast<std::uintptr_t>(event->vm_unmapped.address);
+    const std::uintptr_t wanted = probe.address.load();
+    if (begin <= wanted && wanted - begin < event->vm_unmapped.size) probe.seen.store(true);
+  }
+
+  /// What `call` does is reported for `where`.
+  template <class Call>
+  bool sees(const void* where, Call call) {
+    address.store(reinterpret_cast<std::uintptr_t>(where));
+    seen.store(false);
+    call();
+    return seen.load();
+  }
+};
+
+std::byte* map_pages(std::size_t length_bytes) noexcept {
+  void* const memory =
+      mmap(nullptr, length_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+}
+
+bool has_one_thread() {
+  std::error_code error;
+  const std::filesystem::directory_iterator tasks("/proc/self/task", error);
+  return !error && std::distance(begin(tasks), end(tasks)) == 1;
+}
+
+/// The first call that is not seen, or null.
+const char* first_unseen(Probe& probe) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  std::byte* memory = map_pages(4 * page);
+  std::byte* const other = map_pages(4 * page);
+  if (memory == nullptr || other == nullptr) return "mmap (no memory to try it with)";
+  const char* unseen = nullptr;
+  const auto expect = [&](const char* name, const void* where, auto call) {
+    if (!probe.sees(where, call) && unseen == nullptr) unseen = name;
+  };
+  for (const int advice : {MADV_DONTNEED, MADV_REMOVE})
+    expect("madvise", memory + page, [&] { madvise(memory + page, page, advice); });
+  expect("mmap(MAP_FIXED)", memory + page, [&] {
+    mmap(memory + page, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  });
+  expect("munmap", memory + 3 * page, [&] { munmap(memory + 3 * page, page); });
+  expect("mremap", memory, [&] {
+    void* const moved = mremap(memory, page, 2 * page, MREMAP_MAYMOVE);
+    if (moved == MAP_FAILED) return;
+    munmap(memory + page, 2 * page);
+    munmap(other, 4 * page);
+    munmap(moved, 2 * page);
+  });
+  const int segment = shmget(IPC_PRIVATE, page, IPC_CREAT | 0600);
+  void* const attached = segment < 0 ? reinterpret_cast<void*>(-1) : shmat(segment, nullptr, 0);
+  if (segment >= 0) shmctl(segment, IPC_RMID, nullptr);
+  // Where there is no such memory, nobody can detach any.
+  if (attached != reinterpret_cast<void*>(-1)) expect("shmdt", attached, [&] { shmdt(attached); });
+  // Another thread's malloc() could come between: then libucm's own test, when it was loaded, must do.
+  if (has_one_thread()) {
+    const auto step = static_cast<std::intptr_t>(page);
+    void* const grown = sbrk(step);
+    if (grown != reinterpret_cast<void*>(-1)) expect("sbrk", grown, [&] { sbrk(-step); });
+    void* const again = sbrk(step);
+    if (again != reinterpret_cast<void*>(-1))
+      expect("brk", again, [&] {
+        if (brk(again) != 0) return;
+      });
+  }
+  return unseen;
+}
+
+/// The sanitizer that this process runs under, if it has a malloc of its own.
+const char* sanitizer_name() noexcept {
+  for (const auto& [symbol, name] :
+       {std::pair("__asan_init", "AddressSanitizer"), std::pair("__tsan_init", "ThreadSanitizer"),
+        std::pair("__msan_init", "MemorySanitizer"), std::pair("__hwasan_init", "HWAddressSanitizer")})
+    if (dlsym(RTLD_DEFAULT, symbol) != nullptr) return name;
+  return nullptr;
+}
+
+using MremapCall = void* (*)(void*, std::size_t, std::size_t, int, ...);
+
+/// The one that libucm hooks, whatever a program finds by that name. Null: it is not to be had.
+MremapCall c_library_mremap() noexcept {
+  void* const library = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+  return library == nullptr ? nullptr : reinterpret_cast<MremapCall>(dlsym(library, "mremap"));
+}
+
+}  // namespace
+
+struct UcmHooks {
+  static void on_event(ucm_event_type_t, ucm_event_t* event, void* self) {
+    const auto& events = *static_cast<const MemoryEvents*>(self);
+    events.unmapped_(events.argument_, event->vm_unmapped.address, event->vm_unmapped.size);
+  }
+};
+
+Result<std::unique_ptr<MemoryEvents>> MemoryEvents::watch(Unmapped unmapped, void* argument) {
+  if (const char* const sanitizer = sanitizer_name())
+    return Error{
+        Status::kUnsupported, 0,
+        std::string(sanitizer) + "'s malloc gives memory back past the C library, where nobody sees it"};
+  const Ucm* const ucm = load_ucm();
+  if (ucm == nullptr) {
+    const char* const why = dlerror();
+    return Error{Status::kUnsupported, 0,
+                 "UCX's libucm could not be loaded (" +
+                     std::string(why == nullptr ? "another version" : why) +
+                     "); install it (Debian: libucx0)"};
+  }
+  Probe probe;
+  ucs_status_t status = add_handler(*ucm, &Probe::on_event, &probe);
+  if (status != UCS_OK)
+    return Error{Status::kUnsupported, 0,
+                 "UCX's libucm cannot intercept calls that free memory (code " + std::to_string(status) +
+                     "); UCX_MEM_LOG_LEVEL=debug tells why"};
+  const char* unseen = nullptr;
+  try {
+    unseen = first_unseen(probe);
+  } catch (const std::exception&) {
+    unseen = "anything (no memory to try it with)";
+  }
+  ucm->unset_handler(kEvents, &Probe::on_event, &probe);
+  if (unseen != nullptr)
+    return Error{
+        Status::kUnsupported, 0,
+        std::string("UCX's libucm does not see ") + unseen + "(); another library (LD_PRELOAD?) replaces it"};
+  std::unique_ptr<MemoryEvents> events(new MemoryEvents(unmapped, argument));
+  status = add_handler(*ucm, &UcmHooks::on_event, events.get());
+  if (status != UCS_OK)
+    return Error{Status::kNoMemory, 0, "UCX's libucm takes no handler (code " + std::to_string(status) + ")"};
+  return events;
+}
+
+MemoryEvents::~MemoryEvents() {
+  if (const Ucm* const ucm = loaded_ucm.load(std::memory_order_acquire))
+    ucm->unset_handler(kEvents, &UcmHooks::on_event, this);
+}
+
+void* MemoryEvents::remap(void* address, std::size_t old_bytes, std::size_t new_bytes, int flags,
+                          void* new_address) noexcept {
+  // Four arguments are well with libucm's hook, which tries itself that way.
+  static const auto hooked = c_library_mremap();
+  if ((flags & kFiveArguments) == 0 && hooked != nullptr) return hooked(address, old_bytes, new_bytes, flags);
+  const Ucm* const ucm = loaded_ucm.load(std::memory_order_acquire);
+  if (ucm != nullptr) {
+    ucm->vm_unmap(address, old_bytes);
+    if ((flags & MREMAP_FIXED) != 0) ucm->vm_unmap(new_address, new_bytes);
+  }
+  const long result = syscall(SYS_mremap, address, old_bytes, new_bytes, flags, new_address);
+  void* const moved = reinterpret_cast<void*>(result);  // NOLINT(performance-no-int-to-ptr)
+  if (ucm != nullptr && moved != MAP_FAILED) ucm->vm_map(moved, new_bytes);
+  return moved;
+}
+
+}  // namespace ch3_offload

@@ -1,0 +1,390 @@
+#include "dme/pin_down_cache.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <exception>
+#include <utility>
+
+namespace ch3_offload {
+
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+/// Counters that are changed under a lock alone need no atomic addition.
+void add(std::atomic<std::uint64_t>& counter, std::uint64_t amount) noexcept {
+  counter.store(counter.load(kRelaxed) + amount, kRelaxed);
+}
+
+void move_to(std::list<Region>& to, std::list<Region>& from, Region& region) noexcept {
+  to.splice(to.end(), from, region.place);
+}
+
+}  // namespace
+
+PinDownCache::PinDownCache(Registrar& registrar, const PinDownConfig& config)
+    : registrar_(registrar),
+      config_(config),
+      page_shift_(static_cast<unsigned>(std::countr_zero(static_cast<unsigned long>(sysconf(_SC_PAGESIZE))))),
+      keeping_(config.keep) {}
+
+PinDownCache::~PinDownCache() {
+  if (!fork_mark_.is_owner()) return;
+  flush();
+}
+
+/// False: there is no such memory.
+bool PinDownCache::is_request(const void* address, std::size_t length_bytes, Access access,
+                              Request& request) const noexcept {
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  if (length_bytes == 0 || begin > UINTPTR_MAX - length_bytes) return false;
+  request = {
+      begin, length_bytes, access, {begin >> page_shift_, ((begin + length_bytes - 1) >> page_shift_) + 1}};
+  return request.pages.last <= PageTable::kPages;
+}
+
+/// A reference to the region that holds the request, if there is one. The way of a hit.
+Region* PinDownCache::find_open(const Request& request) noexcept {
+  Region* const region = table_.find(request.pages.first);
+  if (region == nullptr) return nullptr;
+  // Acquire: pairs with the release in open(), so that the region's constants are seen.
+  const std::uint64_t before = region->use.fetch_add(1, std::memory_order_acquire);
+  if ((before & Region::kClosed) == 0 && region->pages.holds(request.pages) &&
+      region->access >= request.access)
+    return region;
+  // Were it the last one, what is left to do can wait for the next reap().
+  region->use.fetch_sub(1, std::memory_order_release);
+  return nullptr;
+}
+
+Status PinDownCache::acquire(const void* address, std::size_t length_bytes, Access access,
+                             Region*& region) noexcept {
+  Request request;
+  if (!fork_mark_.is_owner() || !is_request(address, length_bytes, access, request))
+    return Status::kUnsupported;
+  region = find_open(request);
+  if (region == nullptr) return acquire_slowly(request, region);
+  region->hits.store(region->hits.load(kRelaxed) + 1, kRelaxed);
+  return Status::kOk;
+}
+
+void PinDownCache::release(Region& region) noexcept {
+  // Release: what its user did is done before it is deregistered; acquire, in reap_locked(), sees that.
+  const std::uint64_t before = region.use.fetch_sub(1, std::memory_order_release);
+  if (before == (Region::kClosed | 1)) reap_now();
+}
+
+void PinDownCache::discard(Region& region) noexcept {
+  if (fork_mark_.is_owner()) {
+    const std::lock_guard table(table_lock_);
+    if (region.state == RegionState::kLive) retire(region);
+  }
+  release(region);
+}
+
+bool PinDownCache::holds(const void* address, std::size_t length_bytes, Access access) noexcept {
+  Request request;
+  if (!fork_mark_.is_owner() || !is_request(address, length_bytes, access, request)) return false;
+  Region* const region = find_open(request);
+  if (region != nullptr) release(*region);
+  return region != nullptr;
+}
+
+Status PinDownCache::acquire_slowly(const Request& request, Region*& region) noexcept {
+  const std::lock_guard guard(registering_);
+  reap_locked();
+  region = find_open(request);  // Another thread may have been faster.
+  if (region != nullptr) {
+    region->hits.store(region->hits.load(kRelaxed) + 1, kRelaxed);
+    return Status::kOk;
+  }
+  const Status status = register_new(request, region);
+  if (status != Status::kOk) add(refused_, 1);
+  return status;
+}
+
+/// First one region over all that it overlaps; where that is refused, just the request's own.
+Status PinDownCache::register_new(const Request& request, Region*& region) noexcept {
+  Status status = Status::kNoMemory;
+  for (const bool extend : {true, false}) {
+    if (!prepare()) return Status::kNoMemory;
+    Region& made = take_pending(request, extend);
+    const bool extended = made.pages.count() != request.pages.count() || made.access != request.access;
+    reap_locked();  // What it replaces.
+    status = register_region(made);
+    if (status == Status::kOk) {
+      open(made);
+      region = &made;
+      return status;
+    }
+    forget(made);
+    if (!extended) break;
+  }
+  return status;
+}
+
+/// Memory for a new region and its place in the table. False: there is none.
+bool PinDownCache::prepare() noexcept {
+  try {
+    for (;;) {
+      bool needs_region = false;
+      {
+        const std::lock_guard table(table_lock_);
+        needs_region = free_.empty();
+        if (!needs_region && table_.spare_nodes() >= PageTable::kNodesForInsert) return true;
+      }
+      if (needs_region) {
+        std::list<Region> fresh(1);
+        fresh.front().place = fresh.begin();
+        const std::lock_guard table(table_lock_);
+        free_.splice(free_.end(), fresh);
+      } else {
+        auto node = std::make_unique<PageTable::Node>();
+        const std::lock_guard table(table_lock_);
+        table_.add_spare(std::move(node));
+      }
+    }
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+/// Puts a closed region with one reference into the table (RULE TABLE BEFORE REGISTRAR) and retires those that it overlaps; with
+/// `extend` it takes their place.
+Region& PinDownCache::take_pending(const Request& request, bool extend) noexcept {
+  const std::lock_guard table(table_lock_);
+  Region& made = free_.front();
+  made.use.fetch_add(1, kRelaxed);
+  made.pages = request.pages;
+  made.access = request.access;
+  const auto names = [&](std::uintptr_t address, std::size_t length_bytes) {
+    made.memory = {reinterpret_cast<std::byte*>(address), length_bytes};  // NOLINT(performance-no-int-to-ptr)
+  };
+  if (!keeping_.load(kRelaxed)) {
+    names(request.address, request.length_bytes);
+    made.state = RegionState::kRetired;
+    move_to(retired_, free_, made);
+    retired_count_.fetch_add(1, kRelaxed);
+    return made;
+  }
+  PageRange all = request.pages;
+  Access access = request.access;
+  while (Region* const other = table_.first_in(request.pages)) {
+    all = {std::min(all.first, other->pages.first), std::max(all.last, other->pages.last)};
+    access = std::max(access, other->access);
+    retire(*other);
+  }
+  if (extend && all.count() << page_shift_ <= config_.most_bytes) {
+    made.pages = all;
+    made.access = access;
+  }
+  names(made.pages.first << page_shift_, made.pages.count() << page_shift_);
+  made.state = RegionState::kPending;
+  move_to(pending_, free_, made);
+  table_.insert(made.pages, made);
+  return made;
+}
+
+bool PinDownCache::has_room(std::size_t bytes) const noexcept {
+  return regions_.load(kRelaxed) < config_.most_regions && bytes <= config_.most_bytes &&
+         registered_bytes_.load(kRelaxed) <= config_.most_bytes - bytes;
+}
+
+/// Registers what region.memory names.
+Status PinDownCache::register_region(Region& region) noexcept {
+  const MemoryRegion wanted = region.memory;
+  if (wanted.length_bytes > config_.most_bytes) return Status::kNoMemory;
+  while (!has_room(wanted.length_bytes)) {
+    if (!evict(1)) return Status::kNoMemory;
+  }
+  for (std::size_t more = 1;; more *= 2) {
+    const Status status =
+        registrar_.register_memory(wanted.address, wanted.length_bytes, region.access, region.memory);
+    if (status == Status::kOk) break;
+    if (status != Status::kNoMemory || wanted.length_bytes >= hopeless_bytes_) return status;
+    if (regions_.load(kRelaxed) == 0) hopeless_bytes_ = wanted.length_bytes;
+    if (!evict(more)) return status;
+  }
+  add(misses_, 1);
+  add(regions_, 1);
+  add(registered_bytes_, region.memory.length_bytes);
+  return Status::kOk;
+}
+
+/// From now on it is found, unless its memory went away in the meantime.
+void PinDownCache::open(Region& region) noexcept {
+  const std::lock_guard table(table_lock_);
+  if (region.state != RegionState::kPending) return;
+  region.state = RegionState::kLive;
+  region.hits_seen = region.hits.load(kRelaxed);
+  move_to(live_, pending_, region);
+  region.use.fetch_and(~Region::kClosed, std::memory_order_release);
+}
+
+/// Takes back what take_pending() did for a region that could not be registered.
+void PinDownCache::forget(Region& region) noexcept {
+  const std::lock_guard table(table_lock_);
+  if (region.state == RegionState::kPending) retire(region);
+  retired_count_.fetch_sub(1, kRelaxed);
+  region.use.fetch_sub(1, kRelaxed);
+  region.state = RegionState::kFree;
+  move_to(free_, retired_, region);
+}
+
+/// RULE CLOSED FIRST. Under table_lock_.
+void PinDownCache::retire(Region& region) noexcept {
+  region.use.fetch_or(Region::kClosed, kRelaxed);
+  table_.erase(region.pages);
+  move_to(retired_, region.state == RegionState::kLive ? live_ : pending_, region);
+  region.state = RegionState::kRetired;
+  retired_count_.fetch_add(1, kRelaxed);
+}
+
+bool PinDownCache::close_unused(Region& region) noexcept {
+  std::uint64_t unused = 0;
+  return region.use.compare_exchange_strong(unused, Region::kClosed, kRelaxed);
+}
+
+/// Gives up the first region that is not in use and was not used since its last turn. False: all are in use.
+bool PinDownCache::evict_one() noexcept {
+  const std::lock_guard table(table_lock_);
+  // Twice: the first turn may only have taken note of hits.
+  for (std::size_t turns = 2 * live_.size(); turns > 0; --turns) {
+    Region& region = live_.front();
+    const std::uint64_t hits = region.hits.load(kRelaxed);
+    if (hits == region.hits_seen && close_unused(region)) {
+      retire(region);
+      add(evictions_, 1);
+      return true;
+    }
+    region.hits_seen = hits;
+    move_to(live_, live_, region);
+  }
+  return false;
+}
+
+/// Makes room by giving up `count` regions, or as many as there are. False: there was none.
+bool PinDownCache::evict(std::size_t count) noexcept {
+  std::size_t evicted = 0;
+  while (evicted < count && evict_one()) ++evicted;
+  reap_locked();
+  return evicted > 0;
+}
+
+void PinDownCache::invalidate(const void* address, std::size_t length_bytes) noexcept {
+  Request request;
+  if (!fork_mark_.is_owner() || !is_request(address, length_bytes, Access::kRead, request)) return;
+  const std::lock_guard table(table_lock_);
+  while (Region* const region = table_.first_in(request.pages)) {
+    retire(*region);
+    add(invalidations_, 1);
+  }
+}
+
+void PinDownCache::reap_now() noexcept {
+  // Whoever holds the lock may be registering gigabytes. What is left stays for the next who comes.
+  const std::unique_lock guard(registering_, std::try_to_lock);
+  if (guard.owns_lock() && fork_mark_.is_owner()) reap_locked();
+}
+
+/// Deregisters retired regions without users. Under registering_.
+void PinDownCache::reap_locked() noexcept {
+  if (retired_count_.load(kRelaxed) == 0) return;
+  std::list<Region> unused;
+  {
+    const std::lock_guard table(table_lock_);
+    for (auto next = retired_.begin(); next != retired_.end();) {
+      const auto region = next++;
+      if (region->use.load(std::memory_order_acquire) != Region::kClosed) continue;
+      unused.splice(unused.end(), retired_, region);
+      retired_count_.fetch_sub(1, kRelaxed);
+    }
+  }
+  for (Region& region : unused) {
+    registered_bytes_.store(registered_bytes_.load(kRelaxed) - region.memory.length_bytes, kRelaxed);
+    regions_.store(regions_.load(kRelaxed) - 1, kRelaxed);
+    registrar_.deregister_memory(region.memory);
+  }
+  const std::lock_guard table(table_lock_);
+  for (Region& region : unused) region.state = RegionState::kFree;
+  free_.splice(free_.end(), unused);
+}
+
+void PinDownCache::flush() noexcept {
+  if (!fork_mark_.is_owner()) return;
+  const std::lock_guard guard(registering_);
+  {
+    const std::lock_guard table(table_lock_);
+    for (auto next = live_.begin(); next != live_.end();) {
+      Region& region = *next++;
+      if (close_unused(region)) retire(region);
+    }
+  }
+  reap_locked();
+}
+
+void PinDownCache::stop_keeping() noexcept {
+  if (!fork_mark_.is_owner()) return;
+  const std::lock_guard guard(registering_);
+  keeping_.store(false, kRelaxed);
+  {
+    const std::lock_guard table(table_lock_);
+    while (!live_.empty()) retire(live_.front());
+  }
+  reap_locked();
+}
+
+Status PinDownCache::acquire_all(std::span<const std::span<const std::byte>> pieces, Access access,
+                                 std::span<Region*> regions) noexcept {
+  std::size_t done = 0;
+  std::vector<std::size_t> order;
+  const auto end_of = [&](std::size_t piece) { return pieces[piece].data() + pieces[piece].size(); };
+  const auto last_page = [&](const std::byte* end) {
+    return (reinterpret_cast<std::uintptr_t>(end) - 1) >> page_shift_;
+  };
+  const auto first_page = [&](std::size_t piece) {
+    return reinterpret_cast<std::uintptr_t>(pieces[piece].data()) >> page_shift_;
+  };
+  try {
+    order.resize(pieces.size());
+  } catch (const std::exception&) {
+    return Status::kNoMemory;
+  }
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::ranges::sort(order, {}, [&](std::size_t piece) { return pieces[piece].data(); });
+  Status status = Status::kOk;
+  while (done < order.size() && status == Status::kOk) {
+    const std::byte* const begin = pieces[order[done]].data();
+    const std::byte* end = end_of(order[done]);
+    std::size_t last = done + 1;
+    for (; last < order.size() && first_page(order[last]) <= last_page(end) + 1; ++last)
+      end = std::max(end, end_of(order[last]));
+    Region* region = nullptr;
+    status = acquire(begin, static_cast<std::size_t>(end - begin), access, region);
+    if (status != Status::kOk) break;
+    region->use.fetch_add(last - done - 1, kRelaxed);
+    for (; done < last; ++done) regions[order[done]] = region;
+  }
+  if (status != Status::kOk) {
+    while (done > 0) release(*regions[order[--done]]);
+  }
+  return status;
+}
+
+PinDownStatistics PinDownCache::statistics() const noexcept {
+  PinDownStatistics now{.misses = misses_.load(kRelaxed),
+                        .evictions = evictions_.load(kRelaxed),
+                        .invalidations = invalidations_.load(kRelaxed),
+                        .refused = refused_.load(kRelaxed),
+                        .registered_bytes = registered_bytes_.load(kRelaxed),
+                        .regions = regions_.load(kRelaxed)};
+  if (!fork_mark_.is_owner()) return now;
+  const std::lock_guard table(table_lock_);
+  for (const auto* list : {&free_, &pending_, &live_, &retired_})
+    for (const Region& region : *list) now.hits += region.hits.load(kRelaxed);
+  return now;
+}
+
+}  // namespace ch3_offload

@@ -1,0 +1,80 @@
+// Engine: registered memory of transfers, with the pin-down caches where registering costs.
+
+#include <algorithm>
+#include <utility>
+
+#include "nic/engine_state.h"
+
+namespace ch3_offload {
+
+bool Engine::State::hold_memory(Peer& peer, std::byte* address, std::size_t length_bytes, Access access,
+                                HeldMemory& memory) noexcept {
+  Status status = Status::kOk;
+  if (peer.cache == nullptr) {
+    status = peer.provider->register_memory(address, length_bytes, access, memory.region);
+  } else {
+    const std::uint64_t misses = peer.cache->misses();
+    status = peer.cache->acquire(address, length_bytes, access, memory.kept);
+    if (status == Status::kOk) memory.region = memory.kept->memory;
+    if (peer.cache->misses() != misses)
+      trace(TraceEvent::kMemoryRegistered, peer.id, 0, memory.region.length_bytes);
+  }
+  memory.held = status == Status::kOk;
+  if (memory.held) return true;
+  trace(TraceEvent::kMemoryRefused, peer.id, 0, length_bytes);
+  if (status == Status::kNoMemory && peer.cache != nullptr && !refusal_told) {
+    refusal_told = true;
+    host.on_warning(
+        "no room to register " + std::to_string(length_bytes) +
+        " bytes of a message with the network device: it goes through buffers instead, which is slower. "
+        "Raise the limit of "
+        "locked memory (ulimit -l unlimited), or MPIR_CVAR_CH3_OFFLOAD_PIN_BYTES if that is what limits it");
+  }
+  return false;
+}
+
+void Engine::State::let_go(Peer& peer, HeldMemory& memory) noexcept {
+  if (!memory.held) return;
+  memory.held = false;
+  if (memory.kept == nullptr) return peer.provider->deregister_memory(memory.region);
+  Region& region = *std::exchange(memory.kept, nullptr);
+  // A peer that failed may have something under way that we know nothing of.
+  if (peer.doom == Status::kOk && peer.state != PeerState::kFailed) {
+    peer.cache->release(region);
+  } else {
+    peer.cache->discard(region);
+  }
+}
+
+void Engine::State::add_statistics(Counters& sum) const noexcept {
+  sum.pin_hits = sum.pin_misses = sum.pin_evictions = sum.pin_invalidations = sum.pin_refused = 0;
+  sum.pinned_bytes = sum.pinned_regions = 0;
+  for (const auto& cache : caches) {
+    if (cache == nullptr) continue;
+    const PinDownStatistics one = cache->statistics();
+    sum.pin_hits += one.hits;
+    sum.pin_misses += one.misses;
+    sum.pin_evictions += one.evictions;
+    sum.pin_invalidations += one.invalidations;
+    sum.pin_refused += one.refused;
+    sum.pinned_bytes += one.registered_bytes;
+    sum.pinned_regions += one.regions;
+  }
+}
+
+bool Engine::keeps_memory() const noexcept {
+  return std::ranges::any_of(state_->caches,
+                             [](const auto& cache) { return cache != nullptr && cache->keeps(); });
+}
+
+void Engine::memory_gone(const void* address, std::size_t length_bytes) noexcept {
+  for (const auto& cache : state_->caches)
+    if (cache != nullptr) cache->invalidate(address, length_bytes);
+}
+
+void Engine::stop_keeping_memory() noexcept {
+  for (const auto& cache : state_->caches)
+    if (cache != nullptr) cache->stop_keeping();
+}
+
+}  // namespace ch3_offload
