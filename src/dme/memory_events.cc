@@ -9,6 +9,7 @@
 #include <ucm/api/ucm.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <cstdint>
@@ -40,45 +41,68 @@ struct Ucm {
 #endif
 constexpr int kFiveArguments = MREMAP_FIXED | MREMAP_DONTUNMAP;
 
+using MremapCall = void* (*)(void*, std::size_t, std::size_t, int, ...);
+
+/// The C library's mremap(), which libucm hooks, whatever a program finds by that name. Looked up when this library is loaded:
+/// later it would be in the midst of somebody's call. Null: it is not to be had, or not yet.
+const MremapCall c_library_mremap = [] {
+  void* const library = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+  return library == nullptr ? nullptr : reinterpret_cast<MremapCall>(dlsym(library, "mremap"));
+}();
+
 /// Null until the library is loaded. Released with its functions, acquired by remap().
 std::atomic<const Ucm*> loaded_ucm{nullptr};
 
 /// UCX takes over some signals when it is loaded; a program that did not ask for that keeps its own ways.
-void give_signals_back(void* library) noexcept {
-  using Disable = void (*)(int);
-  const auto disable = reinterpret_cast<Disable>(dlsym(library, "ucs_debug_disable_signal"));
-  if (disable == nullptr) return;
-  for (const int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) disable(signal);
-}
+class SignalsKept {
+ public:
+  SignalsKept() noexcept {
+    for (std::size_t i = 0; i < kSignals.size(); ++i)
+      static_cast<void>(sigaction(kSignals[i], nullptr, &before_[i]));
+  }
+  SignalsKept(const SignalsKept&) = delete;
+  SignalsKept& operator=(const SignalsKept&) = delete;
+  ~SignalsKept() {
+    for (std::size_t i = 0; i < kSignals.size(); ++i) {
+      struct sigaction now {};
+      if (sigaction(kSignals[i], nullptr, &now) == 0 && now.sa_handler != before_[i].sa_handler)
+        static_cast<void>(sigaction(kSignals[i], &before_[i], nullptr));
+    }
+  }
+
+ private:
+  static constexpr std::array kSignals{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV};
+  std::array<struct sigaction, kSignals.size()> before_{};
+};
 
 /// libucs brings libucm, which needs it. Null with dlerror() set.
 const Ucm* load_ucm() {
   static constexpr const char* kLibrary = "libucs.so.0";
   static Ucm ucm;
   if (const Ucm* const before = loaded_ucm.load(std::memory_order_acquire)) return before;
-  void* const present = dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD);
-  void* const library =
-      present != nullptr ? present : dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  void* library = dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD);
+  const bool is_ours = library == nullptr;  // Else the program, or another library, uses UCX in its own way.
+  if (is_ours) {
+    const SignalsKept kept;
+    library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  }
   if (library == nullptr) return nullptr;
-  if (present == nullptr) give_signals_back(library);
   const auto find = [&]<class Function>(Function& function, const char* name) {
     function = reinterpret_cast<Function>(dlsym(library, name));
     return function != nullptr;
   };
-  decltype(&ucm_set_global_opts) set_options = nullptr;
   auto* const options = static_cast<ucm_global_config_t*>(dlsym(library, "ucm_global_opts"));
-  if (options == nullptr || !find(set_options, "ucm_set_global_opts") ||
-      !find(ucm.set_handler, "ucm_set_event_handler") ||
+  if (options == nullptr || !find(ucm.set_handler, "ucm_set_event_handler") ||
       !find(ucm.unset_handler, "ucm_unset_event_handler") ||
       !find(ucm.set_external, "ucm_set_external_event") || !find(ucm.vm_unmap, "ucm_vm_munmap") ||
       !find(ucm.vm_map, "ucm_vm_mmap"))
     return nullptr;
-  // Leave malloc() and its settings alone; what it takes from and gives to the kernel is seen all the same.
-  ucm_global_config_t wanted = *options;
-  wanted.enable_malloc_hooks = 0;
-  wanted.enable_malloc_reloc = 0;
-  wanted.enable_dynamic_mmap_thresh = 0;
-  set_options(&wanted);
+  if (is_ours) {
+    // Leave malloc() and its settings alone; what it takes from and gives to the kernel is seen all the same.
+    options->enable_malloc_hooks = 0;
+    options->enable_malloc_reloc = 0;
+    options->enable_dynamic_mmap_thresh = 0;
+  }
   loaded_ucm.store(&ucm, std::memory_order_release);
   return &ucm;
 }
@@ -147,7 +171,9 @@ const char* first_unseen(Probe& probe) {
   });
   expect("munmap", memory + 3 * page, [&] { munmap(memory + 3 * page, page); });
   expect("mremap", memory, [&] {
-    void* const moved = mremap(memory, page, 2 * page, MREMAP_MAYMOVE);
+    // As malloc() calls it.
+    void* const moved = c_library_mremap != nullptr ? c_library_mremap(memory, page, 2 * page, MREMAP_MAYMOVE)
+                                                    : mremap(memory, page, 2 * page, MREMAP_MAYMOVE);
     if (moved == MAP_FAILED) return;
     munmap(memory + page, 2 * page);
     munmap(other, 4 * page);
@@ -179,14 +205,6 @@ const char* sanitizer_name() noexcept {
         std::pair("__msan_init", "MemorySanitizer"), std::pair("__hwasan_init", "HWAddressSanitizer")})
     if (dlsym(RTLD_DEFAULT, symbol) != nullptr) return name;
   return nullptr;
-}
-
-using MremapCall = void* (*)(void*, std::size_t, std::size_t, int, ...);
-
-/// The one that libucm hooks, whatever a program finds by that name. Null: it is not to be had.
-MremapCall c_library_mremap() noexcept {
-  void* const library = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
-  return library == nullptr ? nullptr : reinterpret_cast<MremapCall>(dlsym(library, "mremap"));
 }
 
 }  // namespace
@@ -243,8 +261,8 @@ MemoryEvents::~MemoryEvents() {
 void* MemoryEvents::remap(void* address, std::size_t old_bytes, std::size_t new_bytes, int flags,
                           void* new_address) noexcept {
   // Four arguments are well with libucm's hook, which tries itself that way.
-  static const auto hooked = c_library_mremap();
-  if ((flags & kFiveArguments) == 0 && hooked != nullptr) return hooked(address, old_bytes, new_bytes, flags);
+  if ((flags & kFiveArguments) == 0 && c_library_mremap != nullptr)
+    return c_library_mremap(address, old_bytes, new_bytes, flags);
   const Ucm* const ucm = loaded_ucm.load(std::memory_order_acquire);
   if (ucm != nullptr) {
     ucm->vm_unmap(address, old_bytes);

@@ -1,8 +1,9 @@
 // Tells when memory leaves the address space, or gets other pages: by the hooks of UCX's libucm on munmap, mmap (MAP_FIXED), mremap,
 // shmat, shmdt, brk, sbrk and madvise (DONTNEED, FREE, REMOVE), whoever calls them in the process. malloc is not replaced.
 //
-// libucm is loaded when it is first wanted: a process that registers no memory has no hooks.
-// Not seen: system calls that bypass libc, and a file that is made shorter under its mapping (ftruncate, fallocate).
+// libucm is loaded when it is first wanted: a process without a network provider has no hooks.
+// Not seen: system calls that bypass libc, the loader's own among them (dlclose), and a file that is made shorter under its
+// mapping (ftruncate, fallocate).
 
 #pragma once
 

@@ -28,7 +28,7 @@ PinDownCache::PinDownCache(Registrar& registrar, const PinDownConfig& config)
     : registrar_(registrar),
       config_(config),
       page_shift_(static_cast<unsigned>(std::countr_zero(static_cast<unsigned long>(sysconf(_SC_PAGESIZE))))),
-      keeping_(config.keep) {}
+      keeping_(config.keep && fork_mark_.works()) {}
 
 PinDownCache::~PinDownCache() {
   if (!fork_mark_.is_owner()) return;
@@ -54,8 +54,9 @@ Region* PinDownCache::find_open(const Request& request) noexcept {
   if ((before & Region::kClosed) == 0 && region->pages.holds(request.pages) &&
       region->access >= request.access)
     return region;
-  // Were it the last one, what is left to do can wait for the next reap().
-  region->use.fetch_sub(1, std::memory_order_release);
+  // Were it the last one, what is left to do can wait for the next reap(): the caller may hold registering_.
+  if (region->use.fetch_sub(1, std::memory_order_release) == (Region::kClosed | 1))
+    reap_is_due_.store(true, kRelaxed);
   return nullptr;
 }
 
@@ -73,7 +74,9 @@ Status PinDownCache::acquire(const void* address, std::size_t length_bytes, Acce
 void PinDownCache::release(Region& region) noexcept {
   // Release: what its user did is done before it is deregistered; acquire, in reap_locked(), sees that.
   const std::uint64_t before = region.use.fetch_sub(1, std::memory_order_release);
-  if (before == (Region::kClosed | 1)) reap_now();
+  if (before != (Region::kClosed | 1)) return;
+  reap_is_due_.store(true, kRelaxed);
+  reap_now();
 }
 
 void PinDownCache::discard(Region& region) noexcept {
@@ -108,6 +111,7 @@ Status PinDownCache::acquire_slowly(const Request& request, Region*& region) noe
 /// First one region over all that it overlaps; where that is refused, just the request's own.
 Status PinDownCache::register_new(const Request& request, Region*& region) noexcept {
   Status status = Status::kNoMemory;
+  if (request.pages.count() << page_shift_ > config_.most_bytes) return status;
   for (const bool extend : {true, false}) {
     if (!prepare()) return Status::kNoMemory;
     Region& made = take_pending(request, extend);
@@ -166,7 +170,6 @@ Region& PinDownCache::take_pending(const Request& request, bool extend) noexcept
     names(request.address, request.length_bytes);
     made.state = RegionState::kRetired;
     move_to(retired_, free_, made);
-    retired_count_.fetch_add(1, kRelaxed);
     return made;
   }
   PageRange all = request.pages;
@@ -195,7 +198,6 @@ bool PinDownCache::has_room(std::size_t bytes) const noexcept {
 /// Registers what region.memory names.
 Status PinDownCache::register_region(Region& region) noexcept {
   const MemoryRegion wanted = region.memory;
-  if (wanted.length_bytes > config_.most_bytes) return Status::kNoMemory;
   while (!has_room(wanted.length_bytes)) {
     if (!evict(1)) return Status::kNoMemory;
   }
@@ -203,14 +205,26 @@ Status PinDownCache::register_region(Region& region) noexcept {
     const Status status =
         registrar_.register_memory(wanted.address, wanted.length_bytes, region.access, region.memory);
     if (status == Status::kOk) break;
-    if (status != Status::kNoMemory || wanted.length_bytes >= hopeless_bytes_) return status;
-    if (regions_.load(kRelaxed) == 0) hopeless_bytes_ = wanted.length_bytes;
-    if (!evict(more)) return status;
+    if (status != Status::kNoMemory || is_hopeless(wanted.length_bytes)) return status;
+    if (evict(more)) continue;
+    if (more > 1 && regions_.load(kRelaxed) == 0) hopeless_bytes_ = wanted.length_bytes;
+    return status;
   }
+  if (wanted.length_bytes >= hopeless_bytes_) hopeless_bytes_ = SIZE_MAX;
   add(misses_, 1);
   add(regions_, 1);
   add(registered_bytes_, region.memory.length_bytes);
   return Status::kOk;
+}
+
+/// Whether giving up regions for so much was in vain not long ago. The shortage may be others', and pass.
+bool PinDownCache::is_hopeless(std::size_t length_bytes) noexcept {
+  constexpr std::uint32_t kForgottenAfter = 64;
+  if (length_bytes < hopeless_bytes_) return false;
+  if (++hopeless_requests_ < kForgottenAfter) return true;
+  hopeless_requests_ = 0;
+  hopeless_bytes_ = SIZE_MAX;
+  return false;
 }
 
 /// From now on it is found, unless its memory went away in the meantime.
@@ -227,7 +241,6 @@ void PinDownCache::open(Region& region) noexcept {
 void PinDownCache::forget(Region& region) noexcept {
   const std::lock_guard table(table_lock_);
   if (region.state == RegionState::kPending) retire(region);
-  retired_count_.fetch_sub(1, kRelaxed);
   region.use.fetch_sub(1, kRelaxed);
   region.state = RegionState::kFree;
   move_to(free_, retired_, region);
@@ -235,11 +248,11 @@ void PinDownCache::forget(Region& region) noexcept {
 
 /// RULE CLOSED FIRST. Under table_lock_.
 void PinDownCache::retire(Region& region) noexcept {
-  region.use.fetch_or(Region::kClosed, kRelaxed);
+  const std::uint64_t before = region.use.fetch_or(Region::kClosed, kRelaxed);
+  if ((before & ~Region::kClosed) == 0) reap_is_due_.store(true, kRelaxed);
   table_.erase(region.pages);
   move_to(retired_, region.state == RegionState::kLive ? live_ : pending_, region);
   region.state = RegionState::kRetired;
-  retired_count_.fetch_add(1, kRelaxed);
 }
 
 bool PinDownCache::close_unused(Region& region) noexcept {
@@ -291,7 +304,7 @@ void PinDownCache::reap_now() noexcept {
 
 /// Deregisters retired regions without users. Under registering_.
 void PinDownCache::reap_locked() noexcept {
-  if (retired_count_.load(kRelaxed) == 0) return;
+  if (!reap_is_due_.exchange(false, std::memory_order_acquire)) return;
   std::list<Region> unused;
   {
     const std::lock_guard table(table_lock_);
@@ -299,7 +312,6 @@ void PinDownCache::reap_locked() noexcept {
       const auto region = next++;
       if (region->use.load(std::memory_order_acquire) != Region::kClosed) continue;
       unused.splice(unused.end(), retired_, region);
-      retired_count_.fetch_sub(1, kRelaxed);
     }
   }
   for (Region& region : unused) {

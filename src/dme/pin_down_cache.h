@@ -93,7 +93,7 @@ class PinDownCache {
 
   /// Deregisters what was invalidated and is not in use. Cheap when there is nothing.
   void reap() noexcept {
-    if (retired_count_.load(std::memory_order_relaxed) != 0) reap_now();
+    if (reap_is_due_.load(std::memory_order_relaxed)) reap_now();
   }
 
   /// Gives up all that is not in use.
@@ -126,6 +126,7 @@ class PinDownCache {
   bool prepare() noexcept;
   Region& take_pending(const Request& request, bool extend) noexcept;
   Status register_region(Region& region) noexcept;
+  bool is_hopeless(std::size_t length_bytes) noexcept;
   void open(Region& region) noexcept;
   void forget(Region& region) noexcept;
   void retire(Region& region) noexcept;
@@ -143,8 +144,10 @@ class PinDownCache {
   std::atomic<bool> keeping_;
 
   std::mutex registering_;
-  /// This much was refused when nothing was registered: giving up regions for as much would not help. Under registering_.
+  /// This much was refused although everything had been given up for it: giving up regions for as much again would not help,
+  /// for a while. Under registering_.
   std::size_t hopeless_bytes_ = SIZE_MAX;
+  std::uint32_t hopeless_requests_ = 0;  ///< Refused since, without giving up anything.
 
   mutable std::mutex table_lock_;
   PageTable table_;         ///< Changes under table_lock_.
@@ -153,8 +156,8 @@ class PinDownCache {
   std::list<Region> live_;  ///< Next for eviction first.
   std::list<Region> retired_;
 
-  /// Length of retired_; changes under table_lock_. Others read it to save the lock, and may come late.
-  std::atomic<std::size_t> retired_count_{0};
+  /// A retired region may have no users. Set by whoever sees that, cleared before retired_ is looked through.
+  std::atomic<bool> reap_is_due_{false};
 
   // Written under a lock (registering_, invalidations_ under table_lock_); read by statistics() without, each by itself.
   std::atomic<std::uint64_t> misses_{0};

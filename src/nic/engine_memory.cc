@@ -1,6 +1,7 @@
 // Engine: registered memory of transfers, with the pin-down caches where registering costs.
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "nic/engine_state.h"
@@ -24,11 +25,15 @@ bool Engine::State::hold_memory(Peer& peer, std::byte* address, std::size_t leng
   trace(TraceEvent::kMemoryRefused, peer.id, 0, length_bytes);
   if (status == Status::kNoMemory && peer.cache != nullptr && !refusal_told) {
     refusal_told = true;
-    host.on_warning(
-        "no room to register " + std::to_string(length_bytes) +
-        " bytes of a message with the network device: it goes through buffers instead, which is slower. "
-        "Raise the limit of "
-        "locked memory (ulimit -l unlimited), or MPIR_CVAR_CH3_OFFLOAD_PIN_BYTES if that is what limits it");
+    try {
+      host.on_warning(
+          "no room to register " + std::to_string(length_bytes) +
+          " bytes of a message with the network device: it goes through buffers instead, which is "
+          "slower. Raise the limit of locked memory (ulimit -l unlimited); else "
+          "MPIR_CVAR_CH3_OFFLOAD_PIN_BYTES, PIN_REGIONS or the device is the limit");
+    } catch (const std::bad_alloc&) {
+      refusal_told = false;  // The next time.
+    }
   }
   return false;
 }

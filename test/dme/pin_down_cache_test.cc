@@ -285,6 +285,25 @@ TEST_F(PinDownCacheTest, AHopelessRequestFlushesTheCacheOnceOnly) {
   EXPECT_EQ(cache_->statistics().refused, 3u);
 }
 
+TEST_F(PinDownCacheTest, AShortageThatPassesIsForgotten) {
+  make();
+  EXPECT_EQ(use(at(0), kPage), Status::kOk);
+  memory_.limit_bytes = 0;  // Others have it all.
+  EXPECT_EQ(use(at(100), kPage), Status::kNoMemory);
+  memory_.limit_bytes = 2 * kPage;
+  for (const std::size_t page : {10, 20}) EXPECT_EQ(use(at(page), kPage), Status::kOk);
+  int refused = 0;
+  while (refused < 1000 && use(at(200), 2 * kPage) != Status::kOk) ++refused;
+  EXPECT_LT(refused, 100);  // Then it gives up the two for it.
+}
+
+TEST_F(PinDownCacheTest, WhatCanNeverFitReplacesNothing) {
+  make({.most_bytes = 4 * kPage});
+  EXPECT_EQ(use(at(0), 2 * kPage), Status::kOk);
+  EXPECT_EQ(use(at(0), 5 * kPage), Status::kNoMemory);
+  EXPECT_TRUE(cache_->holds(at(0), 2 * kPage, Access::kRead));
+}
+
 TEST_F(PinDownCacheTest, WithoutKeepingEachUseRegistersWhatItNames) {
   make({.keep = false});
   Region* region = nullptr;

@@ -40,7 +40,7 @@ class PinnedPages final : public PagesUnderTest {
     const iovec whole{begin, pinned.pages * page};
     // As for a device that will write: each page is the process's own, not the kernel's page of zeros (Linux 5.14).
     if (madvise(begin, whole.iov_len, MADV_POPULATE_WRITE) != 0 ||
-        vmsplice(pinned.pipe[1], &whole, 1, 0) != static_cast<ssize_t>(whole.iov_len)) {
+        vmsplice(pinned.pipe[1], &whole, 1, SPLICE_F_NONBLOCK) != static_cast<ssize_t>(whole.iov_len)) {
       close_pipes(pinned);
       return Status::kUnsupported;
     }

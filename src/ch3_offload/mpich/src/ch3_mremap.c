@@ -22,7 +22,7 @@ void *mremap(void *address, size_t old_bytes, size_t new_bytes, int flags, ...)
     void *new_address;
     va_list arguments;
 
-    /* As the C library does: given or not, the kernel looks at it with MREMAP_FIXED only. */
+    /* As the C library does: given or not, it is looked at with MREMAP_FIXED and MREMAP_DONTUNMAP only. */
     va_start(arguments, flags);
     new_address = va_arg(arguments, void *);
     va_end(arguments);
