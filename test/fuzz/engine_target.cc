@@ -80,6 +80,7 @@ class Conversation final : public Host {
     if ((settings_ & kTraced) != 0) config_.trace = &trace_;
     Provider* const providers[] = {&provider_};
     engine_.emplace(config_, providers, *this);
+    provider_.reached = PeerId{kNeighbour};
     provider_.committed = [this](PeerId to, auto message) { rules_[index_of(to)].sent(message); };
     provider_.refused = [this](PeerId to) { rules_[index_of(to)].held_back(); };
     provider_.delivering = [this](PeerId from, auto message) {
