@@ -579,7 +579,7 @@ TEST_P(ProviderContract, PollKeepsToItsBudget) {
     world_->step();
   }
   EXPECT_GT(most, 0u);
-  EXPECT_LE(most, 2 * kSmallBudget);
+  EXPECT_LE(most, 3 * kSmallBudget);  // "About": what two ways deliver, and one that was held back.
   EXPECT_EQ(sink(kB).events.size(), messages);
 }
 
