@@ -1,7 +1,6 @@
 #include "dme/memory_events.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
 #include <sys/shm.h>

@@ -1,8 +1,8 @@
 // Which registered region holds a page: a radix tree of four levels over page numbers, like the processor's own.
 //
 // Regions do not overlap. A region that covers all of an inner entry's pages is stored there, so a region of any
-// size takes few entries. Looking up needs no lock and costs the same wherever in a region an address is, and nearly
-// the same for ten regions and for a hundred thousand.
+// size takes few entries. Looking up needs no lock and takes four steps at most, wherever in a region an address is and however many
+// there are.
 //
 // Threads: find() from any thread at any time; everything else under one lock of the caller's. What find() returns may be
 // stale by then, and nodes are used again while others walk them, so its caller checks what it got: Region::use says
@@ -15,7 +15,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 namespace ch3_offload {
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-/// Counters that are changed under a lock alone need no atomic addition.
+/// For counters that are changed under a lock alone, or may miss one now and then: no atomic addition.
 void add(std::atomic<std::uint64_t>& counter, std::uint64_t amount) noexcept {
   counter.store(counter.load(kRelaxed) + amount, kRelaxed);
 }
@@ -56,7 +56,7 @@ Region* PinDownCache::find_open(const Request& request) noexcept {
     return region;
   // Were it the last one, what is left to do can wait for the next reap(): the caller may hold registering_.
   if (region->use.fetch_sub(1, std::memory_order_release) == (Region::kClosed | 1))
-    reap_is_due_.store(true, kRelaxed);
+    reap_is_due_.store(true, std::memory_order_release);
   return nullptr;
 }
 
@@ -67,7 +67,7 @@ Status PinDownCache::acquire(const void* address, std::size_t length_bytes, Acce
     return Status::kUnsupported;
   region = find_open(request);
   if (region == nullptr) return acquire_slowly(request, region);
-  region->hits.store(region->hits.load(kRelaxed) + 1, kRelaxed);
+  add(region->hits, 1);
   return Status::kOk;
 }
 
@@ -75,7 +75,7 @@ void PinDownCache::release(Region& region) noexcept {
   // Release: what its user did is done before it is deregistered; acquire, in reap_locked(), sees that.
   const std::uint64_t before = region.use.fetch_sub(1, std::memory_order_release);
   if (before != (Region::kClosed | 1)) return;
-  reap_is_due_.store(true, kRelaxed);
+  reap_is_due_.store(true, std::memory_order_release);
   reap_now();
 }
 
@@ -100,7 +100,7 @@ Status PinDownCache::acquire_slowly(const Request& request, Region*& region) noe
   reap_locked();
   region = find_open(request);  // Another thread may have been faster.
   if (region != nullptr) {
-    region->hits.store(region->hits.load(kRelaxed) + 1, kRelaxed);
+    add(region->hits, 1);
     return Status::kOk;
   }
   const Status status = register_new(request, region);
@@ -207,7 +207,10 @@ Status PinDownCache::register_region(Region& region) noexcept {
     if (status == Status::kOk) break;
     if (status != Status::kNoMemory || is_hopeless(wanted.length_bytes)) return status;
     if (evict(more)) continue;
-    if (more > 1 && regions_.load(kRelaxed) == 0) hopeless_bytes_ = wanted.length_bytes;
+    if (more > 1 && regions_.load(kRelaxed) == 0) {
+      hopeless_bytes_ = wanted.length_bytes;
+      hopeless_requests_ = 0;
+    }
     return status;
   }
   if (wanted.length_bytes >= hopeless_bytes_) hopeless_bytes_ = SIZE_MAX;
@@ -222,7 +225,6 @@ bool PinDownCache::is_hopeless(std::size_t length_bytes) noexcept {
   constexpr std::uint32_t kForgottenAfter = 64;
   if (length_bytes < hopeless_bytes_) return false;
   if (++hopeless_requests_ < kForgottenAfter) return true;
-  hopeless_requests_ = 0;
   hopeless_bytes_ = SIZE_MAX;
   return false;
 }
@@ -249,7 +251,7 @@ void PinDownCache::forget(Region& region) noexcept {
 /// RULE CLOSED FIRST. Under table_lock_.
 void PinDownCache::retire(Region& region) noexcept {
   const std::uint64_t before = region.use.fetch_or(Region::kClosed, kRelaxed);
-  if ((before & ~Region::kClosed) == 0) reap_is_due_.store(true, kRelaxed);
+  if ((before & ~Region::kClosed) == 0) reap_is_due_.store(true, std::memory_order_release);
   table_.erase(region.pages);
   move_to(retired_, region.state == RegionState::kLive ? live_ : pending_, region);
   region.state = RegionState::kRetired;

@@ -156,7 +156,8 @@ class PinDownCache {
   std::list<Region> live_;  ///< Next for eviction first.
   std::list<Region> retired_;
 
-  /// A retired region may have no users. Set by whoever sees that, cleared before retired_ is looked through.
+  /// A retired region may have no users. Set, with release, by whoever took the last one away; cleared, with acquire, before
+  /// retired_ is looked through, so that what set it is seen.
   std::atomic<bool> reap_is_due_{false};
 
   // Written under a lock (registering_, invalidations_ under table_lock_); read by statistics() without, each by itself.

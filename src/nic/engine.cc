@@ -196,9 +196,10 @@ void Engine::fail_peer(PeerId id) noexcept {
   State& state = *state_;
   Peer* const peer = state.known(id);
   if (peer == nullptr) return;
-  // What it had sent comes first, where something can have come.
+  // What it had sent comes first, where something can have come. In the midst of its messages it is they that are at fault.
   bool comes = false;
-  for (Provider* provider : state.providers) comes |= provider->end(id);
+  if (!state.progressing)
+    for (Provider* provider : state.providers) comes |= provider->end(id);
   if (comes) return;
   const bool outer_progressing = state.progressing;
   state.progressing = true;

@@ -213,7 +213,7 @@ class Engine {
   bool idle() const noexcept;
 
   /// Declares `peer` dead (the process manager said so). As if its connection had broken: what had arrived from it is
-  /// delivered first, by progress(); one without a connection fails at once.
+  /// delivered first, by progress(); one without a connection fails at once, and so does any from within a Host's call.
   void fail_peer(PeerId peer) noexcept;
 
   /// `peer` said goodbye: the end of its connection is not a failure. Unfinished operations with it

@@ -112,7 +112,7 @@ class Provider : public Registrar {
   virtual Result<std::monostate> connect(PeerId peer, std::string_view address) = 0;
 
   /// Somebody who knows says that the peer's process is dead: as if its connection broke now. What had arrived from it is
-  /// delivered, then on_peer_down(), by one of the next poll()s. Allowed in a Sink's call.
+  /// delivered, then on_peer_down(), by one of the next poll()s. Not from a Sink's call.
   /// False: there is no connection with it (any more): nothing will come.
   virtual bool end(PeerId) noexcept { return false; }
 

@@ -133,13 +133,6 @@ Status ShmProvider::write(PeerId id, const std::byte* source, std::size_t length
 }
 
 std::size_t ShmProvider::poll(Sink& sink, std::size_t budget) noexcept {
-  polling_ = true;
-  const std::size_t delivered = poll_all(sink, budget);
-  polling_ = false;
-  return delivered;
-}
-
-std::size_t ShmProvider::poll_all(Sink& sink, std::size_t budget) noexcept {
   std::size_t delivered = 0;
   if (writes_done_begin_ != writes_done_end_) delivered += deliver_write_done(sink, budget);
   if (!dying_.empty()) [[unlikely]]

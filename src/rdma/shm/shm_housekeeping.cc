@@ -270,7 +270,7 @@ void ShmProvider::start_dying(Peer& peer, Status reason) noexcept {
 }
 
 bool ShmProvider::end(PeerId id) noexcept {
-  if (!polling_) take_newcomers();
+  take_newcomers();
   Peer* const peer = find(id);
   if (peer == nullptr || peer->down) return false;
   start_dying(*peer, Status::kPeerFailed);

@@ -131,7 +131,6 @@ class ShmProvider final : public Provider {
   Status no_room(Peer& peer, std::size_t payload_bytes) noexcept;
   Status refuse_write(Peer& peer, const char* why) noexcept;
   std::size_t consume(Inbound& inbound, Sink& sink, std::size_t budget) noexcept;
-  std::size_t poll_all(Sink& sink, std::size_t budget) noexcept;
   std::size_t poll_rings(Sink& sink, std::size_t budget) noexcept;
   std::size_t poll_all_rings(Sink& sink, std::size_t budget) noexcept;
   std::size_t deliver_write_done(Sink& sink, std::size_t budget) noexcept;
@@ -176,7 +175,6 @@ class ShmProvider final : public Provider {
   Peer* blocked_ = nullptr;      ///< Peers whose ring was full; may hold some that have room again.
   Doorbell doorbell_;
   bool armed_ = false;
-  bool polling_ = false;  ///< The rings are being gone through: their list must not change.
 
   static constexpr std::size_t kMostWritesDone = 256;
   std::array<WriteDone, kMostWritesDone> writes_done_;  ///< Ring buffer, not yet delivered.
