@@ -1,22 +1,31 @@
 // The pin-down cache and UCX's registration cache (ucs_rcache of libucs) on the same accesses, in one run.
 //
 // Registering costs nothing here, for both: what is measured is the caches. Regions are 64 KiB, 64 KiB apart; which one an access
-// takes is random, the same for both. Neither watches memory events.
+// takes is random but where it says so, the same for both. Neither watches memory events.
 //
 //   exact      the whole of a region that is there
+//   in turn    the same, the regions one after another
 //   sub-range  4 KiB somewhere in a region that is there
 //   miss       a region that is not there, and its registration
 //   churn      twice as many regions as the cache may hold, one after another: each access evicts
+//
+// "exact" and "sub-range" take regions at random; "in turn" takes one after another, as programs with many buffers do. Beside the
+// two runs a "floor": an array that knows by arithmetic where each region's counter is, and goes up and down by one
+// there. It does what any cache must do for a hit, so what it takes more with many regions is the processor's memory.
 //
 // usage: pin_down_bench [Google Benchmark's options]; bench/pin-down prints the two side by side.
 
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 extern "C" {
 #include <ucs/memory/rcache.h>
@@ -115,6 +124,25 @@ class Ucs {
   ucs_rcache_t* cache_ = nullptr;
 };
 
+class Floor {
+ public:
+  explicit Floor(std::size_t) : users_(kMostRegions) {}
+
+  void use(const std::byte* address, std::size_t) {
+    Line& line = users_[static_cast<std::size_t>(address - memory()) / kStrideBytes];
+    line.users.fetch_add(1, std::memory_order_acquire);
+    benchmark::DoNotOptimize(line.key);
+    line.users.fetch_sub(1, std::memory_order_release);
+  }
+
+ private:
+  struct alignas(64) Line {
+    std::atomic<std::uint64_t> users{0};
+    std::uint64_t key = 0;
+  };
+  std::vector<Line> users_;
+};
+
 /// xorshift64: a few cycles.
 class Random {
  public:
@@ -151,6 +179,16 @@ void exact(benchmark::State& state) {
   const auto regions = static_cast<std::size_t>(state.range(0));
   Random random(static_cast<std::uint64_t>(state.thread_index()) + 1);
   for (auto _ : state) shared<Cache>->use(region_address(random.below(regions)), kRegionBytes);
+}
+
+template <class Cache>
+void in_turn(benchmark::State& state) {
+  const auto regions = static_cast<std::size_t>(state.range(0));
+  std::size_t next = regions / 4 * static_cast<std::size_t>(state.thread_index());
+  for (auto _ : state) {
+    shared<Cache>->use(region_address(next), kRegionBytes);
+    if (++next == regions) next = 0;
+  }
 }
 
 template <class Cache>
@@ -197,14 +235,15 @@ template <class Cache>
 void add(const std::string& name) {
   const auto with_sizes = [](benchmark::internal::Benchmark* one) { one->Arg(10)->Arg(1000)->Arg(100'000); };
   for (const int threads : {1, 4}) {
-    for (const auto& [what, run] :
-         {std::pair("exact", &exact<Cache>), std::pair("sub-range", &sub_range<Cache>)})
+    for (const auto& [what, run] : {std::pair("exact", &exact<Cache>), std::pair("in turn", &in_turn<Cache>),
+                                    std::pair("sub-range", &sub_range<Cache>)})
       with_sizes(benchmark::RegisterBenchmark((std::string(what) + "/" + name).c_str(), run)
                      ->Setup(&fill<Cache>)
                      ->Teardown(&drop<Cache>)
                      ->Threads(threads)
                      ->UseRealTime());
   }
+  if (std::is_same_v<Cache, Floor>) return;
   with_sizes(benchmark::RegisterBenchmark(("miss/" + name).c_str(), &miss<Cache>));
   with_sizes(benchmark::RegisterBenchmark(("churn/" + name).c_str(), &churn<Cache>));
 }
@@ -216,6 +255,7 @@ int main(int argc, char** argv) {
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   add<Ours>("ours");
   add<Ucs>("ucs_rcache");
+  add<Floor>("floor");
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }

@@ -70,7 +70,8 @@ dme_sources = \
 	src/dme/pin_budget.h \
 	src/dme/pin_down_cache.cc \
 	src/dme/pin_down_cache.h \
-	src/dme/region.h
+	src/dme/region.h \
+	src/dme/sharded_counter.h
 
 if HAVE_UCM
 dme_sources += src/dme/memory_events.cc src/dme/tcmalloc_calls.cc src/dme/tcmalloc_calls.h

@@ -267,7 +267,8 @@ test_dme_tests_SOURCES = \
 	test/dme/modelled_memory.h \
 	test/dme/page_table_test.cc \
 	test/dme/pin_budget_test.cc \
-	test/dme/pin_down_cache_test.cc
+	test/dme/pin_down_cache_test.cc \
+	test/dme/sharded_counter_test.cc
 test_dme_tests_CPPFLAGS = $(gtest_cppflags)
 test_dme_tests_LDADD = libcore.la $(GTEST_LIBS)
 

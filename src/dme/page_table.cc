@@ -30,23 +30,9 @@ Node* node_of(std::uintptr_t entry) noexcept {
 
 }  // namespace
 
-PageTable::~PageTable() {
-  // With all regions erased, every node but the root is spare.
-  const auto free_below = [](auto& self, Node& node, unsigned level) -> void {
-    for (auto& entry : node.entries) {
-      const std::uintptr_t value = entry.load(std::memory_order_relaxed);
-      if (value == 0 || (value & kIsRegion) != 0) continue;
-      self(self, *node_of(value), level - 1);
-      delete node_of(value);
-    }
-  };
-  free_below(free_below, root_, kTopLevel);
-  while (spare_ != nullptr) delete std::exchange(spare_, spare_->next_spare);
-}
-
-void PageTable::add_spare(std::unique_ptr<Node> node) noexcept {
-  node->next_spare = spare_;
-  spare_ = node.release();
+void PageTable::add_spare(Node& node) noexcept {
+  node.next_spare = spare_;
+  spare_ = &node;
   ++spare_count_;
 }
 
@@ -107,7 +93,7 @@ void PageTable::set(Node& node, unsigned level, const PageRange& range, std::uin
       set(*child, level - 1, part, value);
       after = reinterpret_cast<std::uintptr_t>(child);
       if (child->used == 0) {
-        add_spare(std::unique_ptr<Node>(child));
+        add_spare(*child);
         after = 0;
       }
     }

@@ -6,7 +6,7 @@
 //
 // Threads: find() from any thread at any time; everything else under one lock of the caller's. What find() returns may be
 // stale by then, and nodes are used again while others walk them, so its caller checks what it got: Region::use says
-// whether a region is live, and its bounds whether it is the right one. Nodes and regions live as long as the table.
+// whether a region is live, and its bounds whether it is the right one. Nodes and regions outlive the table.
 
 #pragma once
 
@@ -14,7 +14,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
 namespace ch3_offload {
 
@@ -26,7 +25,6 @@ struct PageRange {
   std::uint64_t last = 0;
 
   std::uint64_t count() const noexcept { return last - first; }
-  bool holds(const PageRange& other) const noexcept { return first <= other.first && other.last <= last; }
 };
 
 class PageTable {
@@ -39,8 +37,6 @@ class PageTable {
   PageTable() = default;
   PageTable(const PageTable&) = delete;
   PageTable& operator=(const PageTable&) = delete;
-  ~PageTable();
-
   /// The region that holds the page, or null. It may be stale; see above.
   Region* find(std::uint64_t page) const noexcept;
 
@@ -65,15 +61,15 @@ class PageTable {
   };
 
   std::size_t spare_nodes() const noexcept { return spare_count_; }
-  /// Make the node without the lock: it allocates.
-  void add_spare(std::unique_ptr<Node> node) noexcept;
+  /// The node is a fresh one, and outlives the table.
+  void add_spare(Node& node) noexcept;
 
  private:
   void set(Node& node, unsigned level, const PageRange& range, std::uintptr_t value) noexcept;
   static Region* first_below(const Node& node, unsigned level, const PageRange& range) noexcept;
 
   Node root_;
-  Node* spare_ = nullptr;  ///< A list; owned, as are all nodes that the root leads to.
+  Node* spare_ = nullptr;  ///< A list.
   std::size_t spare_count_ = 0;
 };
 

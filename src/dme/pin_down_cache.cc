@@ -13,13 +13,14 @@ namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-/// For counters that are changed under a lock alone, or may miss one now and then: no atomic addition.
+/// For counters that are changed under a lock alone: no atomic addition.
 void add(std::atomic<std::uint64_t>& counter, std::uint64_t amount) noexcept {
   counter.store(counter.load(kRelaxed) + amount, kRelaxed);
 }
 
-void move_to(std::list<Region>& to, std::list<Region>& from, Region& region) noexcept {
-  to.splice(to.end(), from, region.place);
+void push(Region*& list, Region& region) noexcept {
+  region.next = list;
+  list = &region;
 }
 
 }  // namespace
@@ -40,9 +41,13 @@ bool PinDownCache::is_request(const void* address, std::size_t length_bytes, Acc
                               Request& request) const noexcept {
   const auto begin = reinterpret_cast<std::uintptr_t>(address);
   if (length_bytes == 0 || begin > UINTPTR_MAX - length_bytes) return false;
-  request = {
-      begin, length_bytes, access, {begin >> page_shift_, ((begin + length_bytes - 1) >> page_shift_) + 1}};
+  request = {begin, length_bytes, access, pages_of(address, length_bytes)};
   return request.pages.last <= PageTable::kPages;
+}
+
+PageRange PinDownCache::pages_of(const void* address, std::size_t length_bytes) const noexcept {
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  return {begin >> page_shift_, ((begin + length_bytes - 1) >> page_shift_) + 1};
 }
 
 /// A reference to the region that holds the request, if there is one. The way of a hit.
@@ -51,9 +56,12 @@ Region* PinDownCache::find_open(const Request& request) noexcept {
   if (region == nullptr) return nullptr;
   // Acquire: pairs with the release in open(), so that the region's constants are seen.
   const std::uint64_t before = region->use.fetch_add(1, std::memory_order_acquire);
-  if ((before & Region::kClosed) == 0 && region->pages.holds(request.pages) &&
-      region->access >= request.access)
-    return region;
+  if ((before & Region::kClosed) == 0 && region->access >= request.access) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(region->memory.address);
+    const std::uintptr_t offset = request.address - begin;  // Huge, if it begins before.
+    if (offset < region->memory.length_bytes && request.length_bytes <= region->memory.length_bytes - offset)
+      return region;
+  }
   // Were it the last one, what is left to do can wait for the next reap(): the caller may hold registering_.
   if (region->use.fetch_sub(1, std::memory_order_release) == (Region::kClosed | 1))
     reap_is_due_.store(true, std::memory_order_release);
@@ -67,7 +75,8 @@ Status PinDownCache::acquire(const void* address, std::size_t length_bytes, Acce
     return Status::kUnsupported;
   region = find_open(request);
   if (region == nullptr) return acquire_slowly(request, region);
-  add(region->hits, 1);
+  region->used_again.store(true, kRelaxed);
+  hits_.increment();
   return Status::kOk;
 }
 
@@ -100,7 +109,8 @@ Status PinDownCache::acquire_slowly(const Request& request, Region*& region) noe
   reap_locked();
   region = find_open(request);  // Another thread may have been faster.
   if (region != nullptr) {
-    add(region->hits, 1);
+    region->used_again.store(true, kRelaxed);
+    hits_.increment();
     return Status::kOk;
   }
   const Status status = register_new(request, region);
@@ -110,83 +120,85 @@ Status PinDownCache::acquire_slowly(const Request& request, Region*& region) noe
 
 /// First one region over all that it overlaps; where that is refused, just the request's own.
 Status PinDownCache::register_new(const Request& request, Region*& region) noexcept {
-  Status status = Status::kNoMemory;
-  if (request.pages.count() << page_shift_ > config_.most_bytes) return status;
+  const std::size_t own_bytes = request.pages.count() << page_shift_;
+  if (own_bytes > config_.most_bytes) return Status::kNoMemory;
   for (const bool extend : {true, false}) {
     if (!prepare()) return Status::kNoMemory;
     Region& made = take_pending(request, extend);
-    const bool extended = made.pages.count() != request.pages.count() || made.access != request.access;
+    const bool extended = made.memory.length_bytes > own_bytes || made.access != request.access;
     reap_locked();  // What it replaces.
-    status = register_region(made);
+    const Status status = register_region(made);
     if (status == Status::kOk) {
-      open(made);
       region = &made;
       return status;
     }
     forget(made);
-    if (!extended) break;
+    if (!extended) return status;
   }
-  return status;
+  return Status::kNoMemory;
 }
 
 /// Memory for a new region and its place in the table. False: there is none.
 bool PinDownCache::prepare() noexcept {
+  bool needs_region = false;
+  std::size_t spare = 0;
+  {
+    const std::lock_guard table(table_lock_);
+    needs_region = free_ == nullptr;
+    spare = table_.spare_nodes();
+  }
+  // Only who holds registering_ takes some away.
   try {
-    for (;;) {
-      bool needs_region = false;
-      {
-        const std::lock_guard table(table_lock_);
-        needs_region = free_.empty();
-        if (!needs_region && table_.spare_nodes() >= PageTable::kNodesForInsert) return true;
-      }
-      if (needs_region) {
-        std::list<Region> fresh(1);
-        fresh.front().place = fresh.begin();
-        const std::lock_guard table(table_lock_);
-        free_.splice(free_.end(), fresh);
-      } else {
-        auto node = std::make_unique<PageTable::Node>();
-        const std::lock_guard table(table_lock_);
-        table_.add_spare(std::move(node));
-      }
+    if (needs_region) {
+      Region& fresh = regions_made_.emplace_back();
+      const std::lock_guard table(table_lock_);
+      push(free_, fresh);
+    }
+    for (; spare < PageTable::kNodesForInsert; ++spare) {
+      PageTable::Node& node = nodes_made_.emplace_back();
+      const std::lock_guard table(table_lock_);
+      table_.add_spare(node);
     }
   } catch (const std::bad_alloc&) {
     return false;
   }
+  return true;
 }
 
 /// Puts a closed region with one reference into the table (RULE TABLE BEFORE REGISTRAR) and retires those that it overlaps; with
 /// `extend` it takes their place.
 Region& PinDownCache::take_pending(const Request& request, bool extend) noexcept {
   const std::lock_guard table(table_lock_);
-  Region& made = free_.front();
+  Region& made = *free_;
+  free_ = made.next;
   made.use.fetch_add(1, kRelaxed);
-  made.pages = request.pages;
   made.access = request.access;
+  made.used_again.store(false, kRelaxed);
   const auto names = [&](std::uintptr_t address, std::size_t length_bytes) {
     made.memory = {reinterpret_cast<std::byte*>(address), length_bytes};  // NOLINT(performance-no-int-to-ptr)
   };
   if (!keeping_.load(kRelaxed)) {
     names(request.address, request.length_bytes);
     made.state = RegionState::kRetired;
-    move_to(retired_, free_, made);
+    push(retired_, made);
     return made;
   }
   PageRange all = request.pages;
   Access access = request.access;
   while (Region* const other = table_.first_in(request.pages)) {
-    all = {std::min(all.first, other->pages.first), std::max(all.last, other->pages.last)};
+    const PageRange pages = pages_of(other->memory.address, other->memory.length_bytes);
+    all = {std::min(all.first, pages.first), std::max(all.last, pages.last)};
     access = std::max(access, other->access);
     retire(*other);
   }
   if (extend && all.count() << page_shift_ <= config_.most_bytes) {
-    made.pages = all;
     made.access = access;
+  } else {
+    all = request.pages;
   }
-  names(made.pages.first << page_shift_, made.pages.count() << page_shift_);
+  names(all.first << page_shift_, all.count() << page_shift_);
   made.state = RegionState::kPending;
-  move_to(pending_, free_, made);
-  table_.insert(made.pages, made);
+  table_.insert(all, made);
   return made;
 }
 
@@ -195,19 +207,20 @@ bool PinDownCache::has_room(std::size_t bytes) const noexcept {
          registered_bytes_.load(kRelaxed) <= config_.most_bytes - bytes;
 }
 
-/// Registers what region.memory names.
+/// Registers what region.memory names, and opens it.
 Status PinDownCache::register_region(Region& region) noexcept {
   const MemoryRegion wanted = region.memory;
   while (!has_room(wanted.length_bytes)) {
     if (!evict(1)) return Status::kNoMemory;
   }
-  for (std::size_t more = 1;; more *= 2) {
+  MemoryRegion memory;
+  for (std::size_t count = 1;; count *= 2) {
     const Status status =
-        registrar_.register_memory(wanted.address, wanted.length_bytes, region.access, region.memory);
+        registrar_.register_memory(wanted.address, wanted.length_bytes, region.access, memory);
     if (status == Status::kOk) break;
     if (status != Status::kNoMemory || is_hopeless(wanted.length_bytes)) return status;
-    if (evict(more)) continue;
-    if (more > 1 && regions_.load(kRelaxed) == 0) {
+    if (evict(count)) continue;
+    if (count > 1 && regions_.load(kRelaxed) == 0) {
       hopeless_bytes_ = wanted.length_bytes;
       hopeless_requests_ = 0;
     }
@@ -216,7 +229,9 @@ Status PinDownCache::register_region(Region& region) noexcept {
   if (wanted.length_bytes >= hopeless_bytes_) hopeless_bytes_ = SIZE_MAX;
   add(misses_, 1);
   add(regions_, 1);
-  add(registered_bytes_, region.memory.length_bytes);
+  add(registered_bytes_, wanted.length_bytes);
+  region.registered = true;
+  open(region, memory);
   return Status::kOk;
 }
 
@@ -230,31 +245,30 @@ bool PinDownCache::is_hopeless(std::size_t length_bytes) noexcept {
 }
 
 /// From now on it is found, unless its memory went away in the meantime.
-void PinDownCache::open(Region& region) noexcept {
+void PinDownCache::open(Region& region, const MemoryRegion& memory) noexcept {
   const std::lock_guard table(table_lock_);
+  region.memory.remote_key = memory.remote_key;
+  region.memory.local_key = memory.local_key;
   if (region.state != RegionState::kPending) return;
   region.state = RegionState::kLive;
-  region.hits_seen = region.hits.load(kRelaxed);
-  move_to(live_, pending_, region);
   region.use.fetch_and(~Region::kClosed, std::memory_order_release);
 }
 
-/// Takes back what take_pending() did for a region that could not be registered.
+/// Takes back what take_pending() did for a region that could not be registered: it is free with the next reap.
 void PinDownCache::forget(Region& region) noexcept {
   const std::lock_guard table(table_lock_);
   if (region.state == RegionState::kPending) retire(region);
   region.use.fetch_sub(1, kRelaxed);
-  region.state = RegionState::kFree;
-  move_to(free_, retired_, region);
+  reap_is_due_.store(true, std::memory_order_release);
 }
 
 /// RULE CLOSED FIRST. Under table_lock_.
 void PinDownCache::retire(Region& region) noexcept {
   const std::uint64_t before = region.use.fetch_or(Region::kClosed, kRelaxed);
   if ((before & ~Region::kClosed) == 0) reap_is_due_.store(true, std::memory_order_release);
-  table_.erase(region.pages);
-  move_to(retired_, region.state == RegionState::kLive ? live_ : pending_, region);
+  table_.erase(pages_of(region.memory.address, region.memory.length_bytes));
   region.state = RegionState::kRetired;
+  push(retired_, region);
 }
 
 bool PinDownCache::close_unused(Region& region) noexcept {
@@ -262,20 +276,21 @@ bool PinDownCache::close_unused(Region& region) noexcept {
   return region.use.compare_exchange_strong(unused, Region::kClosed, kRelaxed);
 }
 
-/// Gives up the first region that is not in use and was not used since its last turn. False: all are in use.
+/// Gives up the next region that is not in use and was not used again since its last turn. False: all are in use.
 bool PinDownCache::evict_one() noexcept {
   const std::lock_guard table(table_lock_);
-  // Twice: the first turn may only have taken note of hits.
-  for (std::size_t turns = 2 * live_.size(); turns > 0; --turns) {
-    Region& region = live_.front();
-    const std::uint64_t hits = region.hits.load(kRelaxed);
-    if (hits == region.hits_seen && close_unused(region)) {
+  // Twice round: the first time may only have taken note of uses.
+  for (std::size_t turns = 2 * regions_made_.size(); turns > 0; --turns) {
+    if (next_turn_ >= regions_made_.size()) next_turn_ = 0;
+    Region& region = regions_made_[next_turn_++];
+    if (region.state != RegionState::kLive) continue;
+    if (region.used_again.load(kRelaxed)) {
+      region.used_again.store(false, kRelaxed);
+    } else if (close_unused(region)) {
       retire(region);
       add(evictions_, 1);
       return true;
     }
-    region.hits_seen = hits;
-    move_to(live_, live_, region);
   }
   return false;
 }
@@ -307,35 +322,38 @@ void PinDownCache::reap_now() noexcept {
 /// Deregisters retired regions without users. Under registering_.
 void PinDownCache::reap_locked() noexcept {
   if (!reap_is_due_.exchange(false, std::memory_order_acquire)) return;
-  std::list<Region> unused;
+  Region* unused = nullptr;
   {
     const std::lock_guard table(table_lock_);
-    for (auto next = retired_.begin(); next != retired_.end();) {
-      const auto region = next++;
-      if (region->use.load(std::memory_order_acquire) != Region::kClosed) continue;
-      unused.splice(unused.end(), retired_, region);
+    for (Region** link = &retired_; *link != nullptr;) {
+      Region& region = **link;
+      if (region.use.load(std::memory_order_acquire) == Region::kClosed) {
+        *link = region.next;
+        push(unused, region);
+      } else {
+        link = &region.next;
+      }
     }
   }
-  for (Region& region : unused) {
-    registered_bytes_.store(registered_bytes_.load(kRelaxed) - region.memory.length_bytes, kRelaxed);
-    regions_.store(regions_.load(kRelaxed) - 1, kRelaxed);
-    registrar_.deregister_memory(region.memory);
+  while (unused != nullptr) {
+    Region& region = *unused;
+    unused = region.next;
+    if (region.registered) {
+      registered_bytes_.store(registered_bytes_.load(kRelaxed) - region.memory.length_bytes, kRelaxed);
+      regions_.store(regions_.load(kRelaxed) - 1, kRelaxed);
+      registrar_.deregister_memory(region.memory);
+      region.registered = false;
+    }
+    const std::lock_guard table(table_lock_);
+    region.state = RegionState::kFree;
+    push(free_, region);
   }
-  const std::lock_guard table(table_lock_);
-  for (Region& region : unused) region.state = RegionState::kFree;
-  free_.splice(free_.end(), unused);
 }
 
 void PinDownCache::flush() noexcept {
   if (!fork_mark_.is_owner()) return;
   const std::lock_guard guard(registering_);
-  {
-    const std::lock_guard table(table_lock_);
-    for (auto next = live_.begin(); next != live_.end();) {
-      Region& region = *next++;
-      if (close_unused(region)) retire(region);
-    }
-  }
+  retire_all([](Region& region) { return close_unused(region); });
   reap_locked();
 }
 
@@ -343,11 +361,17 @@ void PinDownCache::stop_keeping() noexcept {
   if (!fork_mark_.is_owner()) return;
   const std::lock_guard guard(registering_);
   keeping_.store(false, kRelaxed);
-  {
-    const std::lock_guard table(table_lock_);
-    while (!live_.empty()) retire(live_.front());
-  }
+  retire_all([](Region&) { return true; });
   reap_locked();
+}
+
+/// All live regions that `which` says. Under registering_.
+template <class Which>
+void PinDownCache::retire_all(Which which) noexcept {
+  const std::lock_guard table(table_lock_);
+  for (Region& region : regions_made_) {
+    if (region.state == RegionState::kLive && which(region)) retire(region);
+  }
 }
 
 Status PinDownCache::acquire_all(std::span<const std::span<const std::byte>> pieces, Access access,
@@ -388,17 +412,13 @@ Status PinDownCache::acquire_all(std::span<const std::span<const std::byte>> pie
 }
 
 PinDownStatistics PinDownCache::statistics() const noexcept {
-  PinDownStatistics now{.misses = misses_.load(kRelaxed),
-                        .evictions = evictions_.load(kRelaxed),
-                        .invalidations = invalidations_.load(kRelaxed),
-                        .refused = refused_.load(kRelaxed),
-                        .registered_bytes = registered_bytes_.load(kRelaxed),
-                        .regions = regions_.load(kRelaxed)};
-  if (!fork_mark_.is_owner()) return now;
-  const std::lock_guard table(table_lock_);
-  for (const auto* list : {&free_, &pending_, &live_, &retired_})
-    for (const Region& region : *list) now.hits += region.hits.load(kRelaxed);
-  return now;
+  return {.hits = hits_.sum(),
+          .misses = misses_.load(kRelaxed),
+          .evictions = evictions_.load(kRelaxed),
+          .invalidations = invalidations_.load(kRelaxed),
+          .refused = refused_.load(kRelaxed),
+          .registered_bytes = registered_bytes_.load(kRelaxed),
+          .regions = regions_.load(kRelaxed)};
 }
 
 }  // namespace ch3_offload

@@ -28,7 +28,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <list>
+#include <deque>
 #include <mutex>
 #include <span>
 #include <vector>
@@ -36,6 +36,7 @@
 #include "dme/fork_mark.h"
 #include "dme/page_table.h"
 #include "dme/region.h"
+#include "dme/sharded_counter.h"
 #include "rdma/registrar.h"
 #include "rdma/status.h"
 
@@ -104,10 +105,9 @@ class PinDownCache {
 
   bool keeps() const noexcept { return keeping_.load(std::memory_order_relaxed); }
 
-  /// Registrations made so far. Cheap, unlike the others of statistics().
+  /// Registrations made so far.
   std::uint64_t misses() const noexcept { return misses_.load(std::memory_order_relaxed); }
 
-  /// Looks at each region.
   PinDownStatistics statistics() const noexcept;
 
  private:
@@ -127,10 +127,13 @@ class PinDownCache {
   Region& take_pending(const Request& request, bool extend) noexcept;
   Status register_region(Region& region) noexcept;
   bool is_hopeless(std::size_t length_bytes) noexcept;
-  void open(Region& region) noexcept;
+  void open(Region& region, const MemoryRegion& memory) noexcept;
+  PageRange pages_of(const void* address, std::size_t length_bytes) const noexcept;
   void forget(Region& region) noexcept;
   void retire(Region& region) noexcept;
   static bool close_unused(Region& region) noexcept;
+  template <class Which>
+  void retire_all(Which which) noexcept;
   bool evict_one() noexcept;
   bool evict(std::size_t count) noexcept;
   bool has_room(std::size_t bytes) const noexcept;
@@ -149,17 +152,21 @@ class PinDownCache {
   std::size_t hopeless_bytes_ = SIZE_MAX;
   std::uint32_t hopeless_requests_ = 0;  ///< Refused since, without giving up anything.
 
-  mutable std::mutex table_lock_;
+  // Grow under registering_, and never shrink.
+  std::deque<Region> regions_made_;
+  std::deque<PageTable::Node> nodes_made_;
+  std::size_t next_turn_ = 0;  ///< For eviction, in regions_made_: the hand of the clock.
+
+  std::mutex table_lock_;
   PageTable table_;         ///< Changes under table_lock_.
-  std::list<Region> free_;  // These lists, and which one a region is in: under table_lock_.
-  std::list<Region> pending_;
-  std::list<Region> live_;  ///< Next for eviction first.
-  std::list<Region> retired_;
+  Region* free_ = nullptr;  ///< These lists and each region's state: under table_lock_.
+  Region* retired_ = nullptr;
 
   /// A retired region may have no users. Set, with release, by whoever took the last one away; cleared, with acquire, before
   /// retired_ is looked through, so that what set it is seen.
   std::atomic<bool> reap_is_due_{false};
 
+  ShardedCounter hits_;
   // Written under a lock (registering_, invalidations_ under table_lock_); read by statistics() without, each by itself.
   std::atomic<std::uint64_t> misses_{0};
   std::atomic<std::uint64_t> evictions_{0};

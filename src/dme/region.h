@@ -4,9 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
-#include <list>
 
-#include "dme/page_table.h"
 #include "rdma/registrar.h"
 
 namespace ch3_offload {
@@ -18,24 +16,24 @@ enum class RegionState : std::uint8_t {
   kRetired,  ///< Out of the table; deregistered when its last user is gone.
 };
 
-struct Region {
+/// One cache line: with many regions, what a hit waits for is this line.
+struct alignas(64) Region {
   /// References, and kClosed: nobody new may use it. One word, so that a reference is taken and the state seen in one step.
   /// Who finds that it took a reference to a closed region gives it back at once.
   std::atomic<std::uint64_t> use{kClosed};
   static constexpr std::uint64_t kClosed = std::uint64_t{1} << 63;
 
-  /// How often it was found. Threads that find one region at the same moment may count once.
-  std::atomic<std::uint64_t> hits{0};
-
   // Constant while somebody holds a reference to the open region.
-  PageRange pages;
-  Access access = Access::kRead;
   MemoryRegion memory;  ///< What the registrar made; holds at least the bytes that were asked for.
+  Access access = Access::kRead;
 
-  // Guarded by the cache's table lock.
-  RegionState state = RegionState::kFree;
-  std::uint64_t hits_seen = 0;        ///< `hits` when its turn for eviction came last.
-  std::list<Region>::iterator place;  ///< Itself, in the list of its state.
+  std::atomic<bool> used_again{
+      false};  ///< Found since it was registered, or since its last turn for eviction.
+
+  bool registered = false;  ///< `memory` is the registrar's. Guarded by the cache's registering_.
+  RegionState state = RegionState::kFree;  ///< Guarded, as `next` is, by the cache's table lock.
+  Region* next = nullptr;                  ///< In the list of free or retired ones.
 };
+static_assert(sizeof(Region) == 64);
 
 }  // namespace ch3_offload

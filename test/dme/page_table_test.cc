@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <map>
 #include <random>
 
@@ -14,14 +15,13 @@ class PageTableTest : public testing::Test {
  protected:
   void insert(PageRange range, Region& region) {
     while (table_.spare_nodes() < PageTable::kNodesForInsert) {
-      table_.add_spare(std::make_unique<PageTable::Node>());
-      ++nodes_;
+      table_.add_spare(nodes_.emplace_back());
     }
     table_.insert(range, region);
   }
 
+  std::deque<PageTable::Node> nodes_;
   PageTable table_;
-  std::size_t nodes_ = 0;
 };
 
 TEST_F(PageTableTest, FindsARegionByEachOfItsPagesAndNoOther) {
@@ -68,8 +68,8 @@ TEST_F(PageTableTest, NodesAreGivenBack) {
     EXPECT_EQ(table_.find(range.last - 1), &region);
     table_.erase(range);
   }
-  EXPECT_LE(nodes_, PageTable::kNodesForInsert);
-  EXPECT_EQ(table_.spare_nodes(), nodes_);
+  EXPECT_LE(nodes_.size(), PageTable::kNodesForInsert);
+  EXPECT_EQ(table_.spare_nodes(), nodes_.size());
 }
 
 TEST_F(PageTableTest, AgreesWithAnOrderedMap) {
@@ -97,7 +97,7 @@ TEST_F(PageTableTest, AgreesWithAnOrderedMap) {
     }
   }
   for (const auto& [first, entry] : expected) table_.erase(entry.first);
-  EXPECT_EQ(table_.spare_nodes(), nodes_);
+  EXPECT_EQ(table_.spare_nodes(), nodes_.size());
 }
 
 }  // namespace
