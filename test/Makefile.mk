@@ -307,6 +307,8 @@ test_engine_tests_SOURCES = \
 	test/nic/engine_world.h \
 	test/nic/forged_messages.h \
 	test/nic/hostile_world.h \
+	test/nic/page_arena.cc \
+	test/nic/page_arena.h \
 	test/nic/payload_buffer.cc \
 	test/nic/payload_buffer.h \
 	test/rdma/contract_world.h

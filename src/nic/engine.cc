@@ -118,7 +118,7 @@ Status Engine::State::connect(Peer& peer) noexcept {
       }
       peer.provider = provider;
       peer.cache = caches[i].get();
-      peer.max_slot_bytes = provider->capabilities().max_slot_bytes;
+      peer.max_slot_bytes = provider->max_slot_bytes(peer.id);
       peer.credit_bytes += credit_bytes;
       peer.state = PeerState::kConnected;
       ++counters.connected_peers;

@@ -45,9 +45,10 @@ struct RemoteMemory {
 
 /// What a provider can do; constant after it was made.
 struct Capabilities {
-  std::string_view name;           ///< "shm", "verbs", "fake": for logs and the trace.
-  std::size_t max_slot_bytes = 0;  ///< Longest message that reserve() grants.
-  bool write = false;              ///< write() may work (a peer can still refuse: kUnsupported).
+  std::string_view name;  ///< "shm", "verbs", "fake": for logs and the trace.
+  std::size_t max_slot_bytes =
+      0;  ///< Longest message that reserve() grants; some peers may take less: Provider::max_slot_bytes().
+  bool write = false;  ///< write() may work (a peer can still refuse: kUnsupported).
   /// write() is expected to beat copying through slots from this length on; SIZE_MAX: never.
   std::size_t write_threshold_bytes = SIZE_MAX;
   /// Registering memory takes a device or a limit some of its means: what is registered is worth keeping (src/dme).
@@ -116,7 +117,10 @@ class Provider : public Registrar {
   /// False: there is no connection with it (any more): nothing will come.
   virtual bool end(PeerId) noexcept { return false; }
 
-  /// Grants `slot` of exactly `length_bytes` (1 .. max_slot_bytes) for the next message to `peer`,
+  /// Longest message that `peer`, which must be connected, takes: at least 256, at most Capabilities::max_slot_bytes. Constant.
+  virtual std::size_t max_slot_bytes(PeerId) const noexcept { return capabilities().max_slot_bytes; }
+
+  /// Grants `slot` of exactly `length_bytes` (1 .. max_slot_bytes(peer)) for the next message to `peer`,
   /// which must be connected. The caller fills it and calls commit(); no other call on this peer may
   /// come between. Not committed: the slot is taken back by the next reserve().
   /// kAgain: no room; retry after poll(). kPeerFailed.

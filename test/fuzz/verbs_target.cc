@@ -308,7 +308,7 @@ std::string Attack::address(Flaw flaw) const {
   switch (flaw) {
     case Flaw::kDeadPort: address.port = 1; break;
     case Flaw::kFabric: address.ethernet = false; break;
-    case Flaw::kAddress: return "verbs:2/r/localhost/1/";
+    case Flaw::kAddress: return "verbs:3/r/localhost/1/";
     case Flaw::kInstance: address.instance ^= 1; break;
     default: break;
   }

@@ -1,6 +1,7 @@
 // Engine: registered memory of transfers over a provider where registering costs.
 
 #include "nic/engine_world.h"
+#include "nic/page_arena.h"
 
 namespace ch3_offload {
 namespace {
@@ -8,6 +9,7 @@ namespace {
 class EngineMemory : public EngineWorld {
  protected:
   EngineMemory() { network_config.registering_costs = true; }
+  ~EngineMemory() override { std::pmr::set_default_resource(default_before_); }
 
   /// The same buffers each time, as a program has them.
   void exchange(TestSend& message, TestReceive& request) {
@@ -26,6 +28,10 @@ class EngineMemory : public EngineWorld {
   }
 
   static constexpr std::size_t kLong = 100'000;
+
+ private:
+  PageArena arena_;  // Buffers that share no page.
+  std::pmr::memory_resource* const default_before_ = std::pmr::set_default_resource(&arena_);
 };
 
 TEST_F(EngineMemory, IsRegisteredOnceForManyTransfers) {

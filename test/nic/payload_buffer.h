@@ -29,7 +29,7 @@ class PayloadBuffer {
 
   /// block_bytes 0: contiguous. `memory` outlives the buffer.
   explicit PayloadBuffer(std::size_t length_bytes, std::size_t block_bytes = 0, std::size_t gap_bytes = 0,
-                         std::pmr::memory_resource& memory = *std::pmr::new_delete_resource());
+                         std::pmr::memory_resource& memory = *std::pmr::get_default_resource());
   PayloadBuffer(const PayloadBuffer&) = delete;
   PayloadBuffer& operator=(const PayloadBuffer&) = delete;
 

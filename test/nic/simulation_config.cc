@@ -73,6 +73,7 @@ SimulationConfig SimulationConfig::from_seed(std::uint64_t seed, std::uint64_t o
   engine.pin_down.most_bytes = one_of<std::size_t>(memory, {SIZE_MAX, 500'000, 100'000});
   engine.pin_down.most_regions = one_of<std::size_t>(memory, {SIZE_MAX, 5, 50});
   config.unmap_probability = one_of(memory, {0.0, 0.1, 0.5, 1.0});
+  network.odd_slot_bytes = one_of<std::size_t>(memory, {SIZE_MAX, SIZE_MAX, SIZE_MAX, 256});
   return config;
 }
 
@@ -84,7 +85,7 @@ std::string SimulationConfig::describe() const {
        << most_waiting << ", posted " << most_posted << ", longest " << longest_bytes << ", motion "
        << motion_probability << "\n  engine: eager limit " << engine.eager_limit_bytes << ", unexpected budget "
        << engine.unexpected_budget_bytes << ", send buffer " << engine.send_buffer_bytes << "\n  network: slot "
-       << network.max_slot_bytes << " x " << network.slots_per_pair << ", delay " << network.most_delay_ns
+       << network.max_slot_bytes << " (" << network.odd_slot_bytes << " to odd processes) x " << network.slots_per_pair << ", delay " << network.most_delay_ns
        << " ns, slow " << network.slow_probability << ", again " << network.again_probability << ", write "
        << network.write << " from " << network.write_threshold_bytes << ", pairs without "
        << network.pair_without_write_probability << ", late unsupported " << network.late_unsupported_probability

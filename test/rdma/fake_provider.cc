@@ -2,6 +2,7 @@
 
 #include "rdma/fake_provider.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cstdio>
 #include <cstring>
@@ -68,6 +69,11 @@ Result<std::monostate> FakeProvider::connect(PeerId peer, std::string_view addre
   return std::monostate{};
 }
 
+std::size_t FakeProvider::max_slot_bytes(PeerId peer) const noexcept {
+  const FakeConfig& config = network_.config_;
+  return index_of(peer) % 2 == 0 ? config.max_slot_bytes : std::min(config.max_slot_bytes, config.odd_slot_bytes);
+}
+
 Status FakeProvider::register_memory(void* address, std::size_t length_bytes, Access access,
                                       MemoryRegion& region) noexcept {
   const FakeConfig& config = network_.config_;
@@ -131,7 +137,7 @@ Status FakeProvider::reserve(PeerId peer, std::size_t length_bytes, std::span<st
     if (link == nullptr || !link->failed) network_.violation(self_, "reserve() without connect()");
     return Status::kPeerFailed;
   }
-  if (length_bytes == 0 || length_bytes > capabilities_.max_slot_bytes) {
+  if (length_bytes == 0 || length_bytes > max_slot_bytes(peer)) {
     network_.violation(self_, "reserve() of " + std::to_string(length_bytes) + " bytes");
     return Status::kAgain;
   }

@@ -34,6 +34,7 @@ namespace ch3_offload {
 struct FakeConfig {
   std::uint64_t seed = 1;
   std::size_t max_slot_bytes = 4096;
+  std::size_t odd_slot_bytes = SIZE_MAX;  ///< Longest that processes with odd numbers take, if that is shorter.
   /// Slots of an ordered pair between commit() and the receiver's poll(); then reserve() says kAgain.
   std::uint32_t slots_per_pair = 64;
   std::uint64_t least_delay_ns = 500;
@@ -145,6 +146,7 @@ class FakeProvider final : public Provider {
   std::string local_address() const override;
   bool reaches(std::string_view address) const noexcept override;
   Result<std::monostate> connect(PeerId peer, std::string_view address) override;
+  std::size_t max_slot_bytes(PeerId peer) const noexcept override;
   Status register_memory(void* address, std::size_t length_bytes, Access access,
                          MemoryRegion& region) noexcept override;
   void deregister_memory(MemoryRegion& region) noexcept override;

@@ -36,6 +36,12 @@ std::unique_ptr<ContractWorld> make_slow_and_narrow(std::size_t size) {
   config.slow_probability = 0.1;
   return std::make_unique<CheckedWorld>(config, size);
 }
+std::unique_ptr<ContractWorld> make_uneven(std::size_t size) {
+  FakeConfig config;
+  config.odd_slot_bytes = 256;
+  config.slots_per_pair = kSlots;
+  return std::make_unique<CheckedWorld>(config, size);
+}
 std::unique_ptr<ContractWorld> make_without_writes(std::size_t size) {
   FakeConfig config;
   config.slots_per_pair = kSlots;
@@ -46,6 +52,7 @@ std::unique_ptr<ContractWorld> make_without_writes(std::size_t size) {
 INSTANTIATE_TEST_SUITE_P(Fake, ProviderContract,
                          testing::Values(ContractParam{"Calm", &make_calm},
                                          ContractParam{"SlowAndNarrow", &make_slow_and_narrow},
+                                         ContractParam{"Uneven", &make_uneven},
                                          ContractParam{"WithoutWrites", &make_without_writes}),
                          contract_name);
 

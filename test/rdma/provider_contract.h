@@ -44,7 +44,8 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
 
   Provider& at(PeerId peer) { return world_->at(peer); }
   RecordingSink& sink(PeerId peer) { return sinks_[index_of(peer)]; }
-  std::size_t max_slot(PeerId peer) { return at(peer).capabilities().max_slot_bytes; }
+  /// REQUIRES: they are connected.
+  std::size_t max_slot(PeerId from, PeerId to) { return at(from).max_slot_bytes(to); }
 
   [[nodiscard]] Result<std::monostate> connect(PeerId from, PeerId to) {
     return at(from).connect(to, at(to).local_address());
@@ -382,7 +383,7 @@ TEST_P(ProviderContract, RandomSizesArriveInOrder) {
   std::vector<std::size_t> sent;
   for (std::size_t n = 0; n < kMessages; ++n) {
     const std::size_t length =
-        n % 3 == 0 ? lengths.length_between(1, max_slot(kA)) : lengths.length_between(1, 200);
+        n % 3 == 0 ? lengths.length_between(1, max_slot(kA, kB)) : lengths.length_between(1, 200);
     send(kA, kB, Pattern(n).bytes(length));
     sent.push_back(length);
     if (n % 97 == 0) poll_all();
@@ -399,7 +400,7 @@ TEST_P(ProviderContract, EveryShortLengthAndTheLongestArrive) {
   ASSERT_TRUE(connect(kA, kB).ok());
   std::vector<std::size_t> lengths;
   for (std::size_t n = 1; n <= 260; ++n) lengths.push_back(n);
-  for (std::size_t n = 0; n < 20; ++n) lengths.push_back(max_slot(kA) - n);
+  for (std::size_t n = 0; n < 20; ++n) lengths.push_back(max_slot(kA, kB) - n);
   for (const std::size_t length : lengths) send(kA, kB, Pattern(length).bytes(length));
   ASSERT_TRUE(run_until([&] { return sink(kB).events.size() == lengths.size(); }));
   for (std::size_t n = 0; n < lengths.size(); ++n)
@@ -413,7 +414,7 @@ TEST_P(ProviderContract, CommitMaySendLessThanWasReserved) {
   Pattern lengths(5);
   std::vector<std::size_t> sent;
   for (std::size_t n = 0; n < kMessages; ++n) {
-    const std::size_t reserved = lengths.length_between(1, max_slot(kA));
+    const std::size_t reserved = lengths.length_between(1, max_slot(kA, kB));
     std::span<std::byte> slot;
     ASSERT_TRUE(run_until([&] { return at(kA).reserve(kB, reserved, slot) == Status::kOk; }));
     Pattern(n).fill(slot);
@@ -430,7 +431,7 @@ TEST_P(ProviderContract, AnUncommittedSlotIsTakenBack) {
   ASSERT_TRUE(connect(kA, kB).ok());
   std::span<std::byte> slot;
   for (int i = 0; i < 50; ++i) {
-    ASSERT_TRUE(run_until([&] { return at(kA).reserve(kB, max_slot(kA), slot) == Status::kOk; }));
+    ASSERT_TRUE(run_until([&] { return at(kA).reserve(kB, max_slot(kA, kB), slot) == Status::kOk; }));
     std::memset(slot.data(), 0xFF, slot.size());  // Must not be taken for a message.
   }
   run_a_while();
@@ -446,14 +447,14 @@ TEST_P(ProviderContract, FullThenRoomAgain) {
   make_world(2);
   ASSERT_TRUE(connect(kA, kB).ok());
   std::size_t total = 0;
-  for (const std::size_t length : {std::size_t{1}, std::size_t{56}, std::size_t{57}, max_slot(kA)}) {
+  for (const std::size_t length : {std::size_t{1}, std::size_t{56}, std::size_t{57}, max_slot(kA, kB)}) {
     const std::size_t sent = fill(kA, kB, length);
     ASSERT_GT(sent, 0u);
     total += sent;
     ASSERT_TRUE(run_until([&] { return sink(kB).events.size() == total; }));
     ASSERT_TRUE(run_until([&] {
       std::span<std::byte> slot;
-      return at(kA).reserve(kB, max_slot(kA), slot) == Status::kOk;
+      return at(kA).reserve(kB, max_slot(kA, kB), slot) == Status::kOk;
     }));
   }
 }
@@ -463,7 +464,7 @@ TEST_P(ProviderContract, TwoDirectionsAtOnce) {
   connect_both(kA, kB);
   constexpr std::size_t kMessages = 2000;
   std::size_t sent[2] = {};
-  const auto length_of = [&](std::size_t n) { return 1 + n * 131 % max_slot(kA); };
+  const auto length_of = [&](std::size_t n) { return 1 + n * 131 % max_slot(kA, kB); };
   ASSERT_TRUE(run_until([&] {
     for (const PeerId from : {kA, kB}) {
       std::size_t& n = sent[index_of(from)];
@@ -791,7 +792,7 @@ TEST_P(ProviderContract, ASleeperIsWokenWhenThereIsRoomAgain) {
   send(kA, kB, Pattern(1).bytes(8));
   ASSERT_TRUE(run_until([&] { return sink(kB).events.size() == 1; }));
   for (int round = 0; round < 20; ++round) {
-    fill_up(kA, kB, round % 2 == 0 ? 8 : max_slot(kA));
+    fill_up(kA, kB, round % 2 == 0 ? 8 : max_slot(kA, kB));
     ASSERT_TRUE(put_to_sleep(kA));
     const std::vector<std::byte> message = Pattern(1).bytes(8);
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kWaitMs);
@@ -814,7 +815,7 @@ TEST_P(ProviderContract, ASleeperIsWokenForRoomThatWasLackedDuringTheSleep) {
   ASSERT_TRUE(run_until([&] { return sink(kB).events.size() == 1; }));
   for (int round = 0; round < 20; ++round) {
     ASSERT_TRUE(put_to_sleep(kA));
-    fill(kA, kB, round % 2 == 0 ? 8 : max_slot(kA));  // Another thread's sends.
+    fill(kA, kB, round % 2 == 0 ? 8 : max_slot(kA, kB));  // Another thread's sends.
     ASSERT_TRUE(readable_while_drained(kA, kB)) << "nobody woke the sender; round " << round;
     at(kA).disarm();
     while (poll(kB) != 0) {
@@ -831,7 +832,7 @@ TEST_P(ProviderContract, AWakeUpThatBringsTooLittleRoomIsFollowedByAnother) {
   Pattern random(9);
   const auto has_room = [&] {
     std::span<std::byte> slot;
-    return at(kA).reserve(kB, max_slot(kA), slot) == Status::kOk;
+    return at(kA).reserve(kB, max_slot(kA, kB), slot) == Status::kOk;
   };
   for (int round = 0; round < 40; ++round) {
     // Wake-ups come at certain places of the ring: begin anywhere.
@@ -891,7 +892,8 @@ TEST_P(ProviderContract, NoWakeUpIsLost) {
     while ((sent < kMessages || have < kMessages) && !failed) {
       bool worked = false;
       while (sent < kMessages && sent < have + 1 + random.next() % 64) {
-        if (try_send(self, other, Pattern(sent).bytes(1 + sent * 61 % max_slot(self))) != Status::kOk) break;
+        if (try_send(self, other, Pattern(sent).bytes(1 + sent * 61 % max_slot(self, other))) != Status::kOk)
+          break;
         ++sent;
         worked = true;
       }
@@ -909,14 +911,14 @@ TEST_P(ProviderContract, NoWakeUpIsLost) {
       have = received();
     }
   };
-  std::thread other(side, kB, kA);
+  std::thread side_of_b(side, kB, kA);
   side(kA, kB);
-  other.join();
+  side_of_b.join();
   ASSERT_FALSE(failed);
-  for (const PeerId self : {kA, kB}) {
+  for (const auto& [self, other] : {std::pair(kA, kB), std::pair(kB, kA)}) {
     ASSERT_EQ(sink(self).events.size(), kMessages);
     for (std::uint32_t n = 0; n < kMessages; ++n)
-      ASSERT_EQ(sink(self).events[n].bytes, Pattern(n).bytes(1 + n * 61 % max_slot(self))) << n;
+      ASSERT_EQ(sink(self).events[n].bytes, Pattern(n).bytes(1 + n * 61 % max_slot(other, self))) << n;
   }
 }
 

@@ -81,18 +81,18 @@ Result<std::monostate> Rail::set_up(const RailConfig& config) {
   if (events_ == nullptr || !make_nonblocking(events_->fd))
     return device_error(port_, "making a completion channel", errno);
 
-  constexpr std::uint32_t kLeastSlots = SlotPool::kSlotsPerSlab;
+  const std::uint32_t slab = config_.slots_per_slab;
   config_.most_receive_slots =
       std::min(config_.most_receive_slots, static_cast<std::uint32_t>(limits.max_srq_wr));
-  config_.most_receive_slots = std::max(kLeastSlots, config_.most_receive_slots / kLeastSlots * kLeastSlots);
-  receives_.reset(halve_until_made(config_.most_receive_slots, kLeastSlots, [&](std::uint32_t slots) {
+  config_.most_receive_slots = std::max(slab, config_.most_receive_slots / slab * slab);
+  receives_.reset(halve_until_made(config_.most_receive_slots, slab, [&](std::uint32_t slots) {
     ibv_srq_init_attr attributes{};
     attributes.attr.max_wr = slots;
     attributes.attr.max_sge = 1;
     return ibv_create_srq(domain_.get(), &attributes);
   }));
   if (receives_ == nullptr) return device_error(port_, "making a shared receive queue", errno);
-  config_.most_receive_slots -= config_.most_receive_slots % kLeastSlots;  // The pool has whole slabs.
+  config_.most_receive_slots -= config_.most_receive_slots % slab;  // The pool has whole slabs.
 
   // Half of the slots are for the first credit of every peer.
   config_.most_queue_pairs = std::min(config_.most_queue_pairs, config_.most_receive_slots / 8);
@@ -115,7 +115,7 @@ Result<std::monostate> Rail::set_up(const RailConfig& config) {
 
   ibv_pd* const domain = domain_.get();
   receive_slots_ =
-      std::make_unique<SlotPool>(std::span(&domain, 1), config_.slot_bytes, config_.most_receive_slots);
+      std::make_unique<SlotPool>(std::span(&domain, 1), config_.slot_bytes, slab, config_.most_receive_slots);
   if (std::optional<Error> error = receive_slots_->grow()) return std::move(*error);
   while (receive_slots_->free_count() > 0) {
     const std::uint32_t slot = receive_slots_->take();

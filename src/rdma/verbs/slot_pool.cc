@@ -23,7 +23,7 @@ std::optional<Error> SlotPool::grow() {
   if (slabs_.size() == most_slabs_)
     return Error{Status::kAgain, 0, "verbs: the pool of slots is as large as it may be"};
   Slab slab;
-  slab.memory.length = slot_bytes_ * kSlotsPerSlab;
+  slab.memory.length = slot_bytes_ * slots_per_slab_;
   void* const address =
       ::mmap(nullptr, slab.memory.length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED)
@@ -37,7 +37,7 @@ std::optional<Error> SlotPool::grow() {
   }
   const std::uint32_t first = count();
   slabs_.push_back(std::move(slab));
-  for (std::uint32_t slot = first + kSlotsPerSlab; slot > first; --slot) free_.push_back(slot - 1);
+  for (std::uint32_t slot = first + slots_per_slab_; slot > first; --slot) free_.push_back(slot - 1);
   return {};
 }
 

@@ -22,20 +22,21 @@ namespace ch3_offload {
 
 class SlotPool {
  public:
-  static constexpr std::uint32_t kSlotsPerSlab = 64;
   static constexpr std::uint32_t kNone = UINT32_MAX;
 
   static constexpr std::size_t kMostDomains = 2;
 
   /// `slot_bytes`: a multiple of 64. `most_slots` is rounded up to whole slabs. The 1 to kMostDomains `domains` outlive
   /// the pool.
-  SlotPool(std::span<ibv_pd* const> domains, std::size_t slot_bytes, std::uint32_t most_slots)
+  SlotPool(std::span<ibv_pd* const> domains, std::size_t slot_bytes, std::uint32_t slots_per_slab,
+           std::uint32_t most_slots)
       : domains_(domains.begin(), domains.end()),
         slot_bytes_(slot_bytes),
-        most_slabs_((most_slots + kSlotsPerSlab - 1) / kSlotsPerSlab) {
-    assert(slot_bytes % 64 == 0 && !domains.empty() && domains.size() <= kMostDomains);
+        slots_per_slab_(slots_per_slab),
+        most_slabs_((most_slots + slots_per_slab - 1) / slots_per_slab) {
+    assert(slot_bytes % 64 == 0 && slots_per_slab > 0 && !domains.empty() && domains.size() <= kMostDomains);
     slabs_.reserve(most_slabs_);
-    free_.reserve(std::size_t{most_slabs_} * kSlotsPerSlab);
+    free_.reserve(std::size_t{most_slabs_} * slots_per_slab);
   }
 
   /// Adds a slab: all its slots are free. kAgain: the bound is reached. kNoMemory: memory or its registration was
@@ -47,8 +48,8 @@ class SlotPool {
   /// The device of the `domain`th domain failed: slabs that are added from now on are not registered with it.
   void abandon_domain(std::size_t domain) noexcept { domains_[domain] = nullptr; }
 
-  std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(slabs_.size()) * kSlotsPerSlab; }
-  std::uint32_t most() const noexcept { return most_slabs_ * kSlotsPerSlab; }
+  std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(slabs_.size()) * slots_per_slab_; }
+  std::uint32_t most() const noexcept { return most_slabs_ * slots_per_slab_; }
   /// A slot is free, or the pool may grow.
   bool may_take() const noexcept { return !free_.empty() || count() < most(); }
   std::uint32_t free_count() const noexcept { return static_cast<std::uint32_t>(free_.size()); }
@@ -68,11 +69,11 @@ class SlotPool {
   }
 
   std::byte* address(std::uint32_t slot) const noexcept {
-    return slabs_[slot / kSlotsPerSlab].memory.address + slot % kSlotsPerSlab * slot_bytes_;
+    return slabs_[slot / slots_per_slab_].memory.address + slot % slots_per_slab_ * slot_bytes_;
   }
   /// For the device of the `domain`th domain. REQUIRES: it was not abandoned.
   std::uint32_t local_key(std::uint32_t slot, std::size_t domain) const noexcept {
-    return slabs_[slot / kSlotsPerSlab].registrations[domain]->lkey;
+    return slabs_[slot / slots_per_slab_].registrations[domain]->lkey;
   }
 
  private:
@@ -94,6 +95,7 @@ class SlotPool {
 
   std::vector<ibv_pd*> domains_;
   std::size_t slot_bytes_;
+  std::uint32_t slots_per_slab_;
   std::uint32_t most_slabs_;
   std::vector<Slab> slabs_;
   std::vector<std::uint32_t> free_;

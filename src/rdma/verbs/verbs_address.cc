@@ -17,7 +17,7 @@
 namespace ch3_offload {
 namespace {
 
-constexpr std::string_view kPrefix = "verbs:2/";
+constexpr std::string_view kPrefix = "verbs:3/";
 
 std::string to_text(const sockaddr* address) {
   char text[INET6_ADDRSTRLEN] = "";
@@ -45,6 +45,13 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
     if (end == std::string_view::npos) return pieces;
     text.remove_prefix(end + 1);
   }
+}
+
+/// One spelling: decimal, without sign and leading zeros; not 0.
+template <class Number>
+bool parse_number(std::string_view text, Number& number) noexcept {
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc{} && stop == text.data() + text.size() && !text.starts_with('0') && number > 0;
 }
 
 bool serves_others(const sockaddr* address) noexcept {
@@ -76,7 +83,7 @@ std::string VerbsAddress::to_string() const {
   std::string text(kPrefix);
   text += ethernet ? "r/" : "i/";
   for (const std::string& host : hosts) text += (&host == &hosts.front() ? "" : "+") + host;
-  text += "/" + std::to_string(port);
+  text += "/" + std::to_string(port) + "/" + std::to_string(slot_bytes);
   for (const std::uint64_t& network : networks) {
     text += &network == &networks.front() ? '/' : '+';
     append_hex(text, network);
@@ -90,20 +97,20 @@ std::optional<VerbsAddress> VerbsAddress::parse(std::string_view text) {
   if (text.size() > kMostBytes || !text.starts_with(kPrefix)) return {};
   text.remove_prefix(kPrefix.size());
   const std::vector<std::string_view> pieces = split(text, '/');
-  if (pieces.size() != 5) return {};
+  if (pieces.size() != 6) return {};
   VerbsAddress address;
   if (pieces[0] != "r" && pieces[0] != "i") return {};
   address.ethernet = pieces[0] == "r";
-  const char* const end = pieces[2].data() + pieces[2].size();
-  const auto [stop, error] = std::from_chars(pieces[2].data(), end, address.port);
-  // One spelling: without leading zeros.
-  if (error != std::errc{} || stop != end || pieces[2].starts_with('0')) return {};
-  if (!parse_hex(pieces[4], address.instance)) return {};
+  if (!parse_number(pieces[2], address.port) || !parse_number(pieces[3], address.slot_bytes)) return {};
+  if (address.slot_bytes % 64 != 0 || address.slot_bytes < kLeastSlotBytes ||
+      address.slot_bytes > kMostSlotBytes)
+    return {};
+  if (!parse_hex(pieces[5], address.instance)) return {};
   for (const std::string_view host : split(pieces[1], '+')) {
     address.hosts.emplace_back(host);
     if (!socket_address(address.hosts.back(), address.port)) return {};
   }
-  for (const std::string_view network : split(pieces[3], '+')) {
+  for (const std::string_view network : split(pieces[4], '+')) {
     if (!parse_hex(network, address.networks.emplace_back())) return {};
   }
   if (address.hosts.size() > kMostRails || address.networks.size() > kMostRails) return {};

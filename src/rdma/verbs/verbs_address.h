@@ -13,17 +13,21 @@
 
 namespace ch3_offload {
 
-/// "verbs:2/<r: RoCE, i: InfiniBand>/<IP address>[+<IP address>]/<TCP port>/<network>[+<network>]/<instance>", the
+/// "verbs:3/<r: RoCE, i: InfiniBand>/<IP address>[+<IP address>]/<TCP port>/<slot>/<network>[+<network>]/<instance>", the
 /// networks and the instance as 16 hex digits. At the addresses, at the TCP port, the process sets up connections
 /// (control_channel.h); either will do. There is one network for each of its rails, in their order.
 struct VerbsAddress {
   static constexpr std::size_t kMostRails = 2;
   static constexpr std::size_t kMostBytes = 160;  ///< Of to_string().
+  static constexpr std::uint32_t kLeastSlotBytes = 192;
+  static constexpr std::uint32_t kMostSlotBytes = 65536;
 
   bool ethernet = false;
   std::vector<std::string> hosts;  ///< 1 to kMostRails; IPv4 or IPv6, in numbers.
   std::uint16_t port = 0;          ///< TCP, host byte order.
-  std::uint64_t instance = 0;      ///< Random: another process at the same port is not mistaken for this one.
+  std::uint32_t slot_bytes =
+      0;                       ///< Of its receive slots: a multiple of 64, kLeastSlotBytes to kMostSlotBytes.
+  std::uint64_t instance = 0;  ///< Random: another process at the same port is not mistaken for this one.
   /// 1 to kMostRails. InfiniBand: the subnet prefix of the port's GID. RoCE: network_of_host().
   std::vector<std::uint64_t> networks;
 

@@ -182,9 +182,8 @@ void VerbsProvider::adopt(ControlChannel channel, const IntroduceBody& body) noe
       body.sender >= config_.peer_limit || body.sender == index_of(config_.self) || !address ||
       address->instance != body.sender_instance || !address->same_fabric(address_))
     return refuse(channel, Refusal::kStranger, "it means another process");
-  if (body.slot_bytes < config_.rail.slot_bytes)
-    return refuse(channel, Refusal::kStranger,
-                  "its slots are shorter than ours (all processes need the same settings)");
+  if (body.slot_bytes != address->slot_bytes)
+    return refuse(channel, Refusal::kStranger, "it says two lengths of its slots");
   Peer& peer = find_or_make(PeerId{body.sender});
   if (peer.dying || peer.down || (peer.has_address && peer.address.instance != address->instance))
     return refuse(channel, Refusal::kStranger, "that process is gone");
@@ -258,7 +257,7 @@ void VerbsProvider::on_lane_frame(Peer& peer, const Frame& frame) noexcept {
 void VerbsProvider::on_answer(Peer& peer, const IntroduceBody& body) noexcept {
   if (!equal_in_constant_time(body.secret, config_.job_secret) || body.sender != index_of(peer.id) ||
       body.sender_instance != peer.address.instance || body.receiver != index_of(config_.self) ||
-      body.receiver_instance != address_.instance || body.slot_bytes < config_.rail.slot_bytes) {
+      body.receiver_instance != address_.instance || body.slot_bytes != peer.address.slot_bytes) {
     log("verbs: who answers at peer %u's address is another process", index_of(peer.id));
     return refused_at_host(peer);
   }

@@ -16,7 +16,8 @@ namespace ch3_offload {
 
 struct RailConfig {
   std::size_t slot_bytes =
-      8192;  ///< Of a slot, header included; a multiple of 64. The same in all processes.
+      8192;  ///< Of a slot, header included; a multiple of 64, VerbsAddress::kLeastSlotBytes to kMostSlotBytes.
+  std::uint32_t slots_per_slab = 64;  ///< Registered at once.
   std::uint32_t most_receive_slots = 2048;
   std::uint32_t most_queue_pairs = 256;  ///< Live at once.
   std::uint32_t send_queue_depth = 64;   ///< Of each queue pair.

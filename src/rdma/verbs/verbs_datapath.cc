@@ -40,7 +40,7 @@ Status VerbsProvider::reserve(PeerId id, std::size_t length_bytes, std::span<std
     return Status::kUnreachable;
   if (peer->dying || peer->down) [[unlikely]]
     return Status::kPeerFailed;
-  assert(length_bytes >= 1 && length_bytes <= capabilities_.max_slot_bytes);
+  assert(length_bytes >= 1 && length_bytes <= max_slot_bytes(id));
   if (!peer->main.link.takes_item()) [[unlikely]]
     return no_room(*peer);
   if (peer->reserved_slot == SlotPool::kNone) {

@@ -26,9 +26,6 @@
 namespace ch3_offload {
 namespace {
 
-/// Receive slots that are between a completion and repost(), or meant for what nobody has credit for.
-constexpr std::uint32_t kSpareSlots = 32;
-
 /// A peer that takes longer to park is busy: another one is asked, too.
 constexpr std::uint64_t kParkPatienceNs = 10'000'000;
 
@@ -417,7 +414,9 @@ void VerbsProvider::widen(Lane& lane) noexcept {
 /// room for `kept_free` below the pool's bound.
 bool VerbsProvider::make_room_for_window(RailUse& use, std::uint32_t more, std::uint32_t kept_free) noexcept {
   const SlotPool& pool = use.rail->receive_slots();
-  const std::uint32_t needed = use.windows_total + more + kSpareSlots;
+  // Some are between a completion and repost(), or meant for what nobody has credit for.
+  const std::uint32_t spare = use.rail->config().slots_per_slab / 2;
+  const std::uint32_t needed = use.windows_total + more + spare;
   if (needed + kept_free > pool.most()) return false;
   while (needed > pool.count())
     if (!use.rail->grow_receive_slots()) return false;

@@ -51,7 +51,28 @@ std::string no_port_message(const VerbsPorts& ports) {
 
 }  // namespace
 
+VerbsConfig frugal_config(const VerbsConfig& config) {
+  VerbsConfig frugal = config;
+  frugal.rail.slot_bytes = std::min<std::size_t>(config.rail.slot_bytes, 1024);
+  frugal.rail.slots_per_slab = 16;
+  frugal.rail.most_receive_slots = std::min(config.rail.most_receive_slots, 64u);
+  frugal.most_send_slots = std::min(config.most_send_slots, 64u);
+  frugal.most_rails = 1;
+  frugal.most_rings = 0;
+  return frugal;
+}
+
 Result<std::unique_ptr<VerbsProvider>> VerbsProvider::create(const VerbsConfig& config) {
+  Result<std::unique_ptr<VerbsProvider>> provider = create_exactly(config);
+  if (provider.ok() || provider.error().status != Status::kNoMemory) return provider;
+  Result<std::unique_ptr<VerbsProvider>> frugal = create_exactly(frugal_config(config));
+  if (!frugal.ok()) return provider;
+  frugal.value()->log("%s. Going on with few and short buffers, which is slower",
+                      provider.error().message.c_str());
+  return frugal;
+}
+
+Result<std::unique_ptr<VerbsProvider>> VerbsProvider::create_exactly(const VerbsConfig& config) {
   std::unique_ptr<VerbsProvider> provider(new VerbsProvider(config));  // The constructor is private.
   if (std::optional<Error> error = provider->set_up()) {
     provider->abandon();
@@ -67,6 +88,7 @@ Result<std::unique_ptr<Provider>> make_verbs_provider(const VerbsConfig& config)
 }
 
 std::optional<Error> VerbsProvider::set_up() {
+  address_.slot_bytes = static_cast<std::uint32_t>(config_.rail.slot_bytes);
   if (!config_.interface.empty()) {
     address_.hosts = {find_host_address(config_.interface)};
     if (address_.hosts[0].empty())
@@ -80,7 +102,8 @@ std::optional<Error> VerbsProvider::set_up() {
 
   std::vector<ibv_pd*> domains;
   for (const RailUse& use : rails_) domains.push_back(use.rail->domain());
-  send_slots_ = std::make_unique<SlotPool>(domains, config_.rail.slot_bytes, config_.most_send_slots);
+  send_slots_ = std::make_unique<SlotPool>(domains, config_.rail.slot_bytes, config_.rail.slots_per_slab,
+                                           config_.most_send_slots);
   if (std::optional<Error> error = send_slots_->grow()) return error;
 
   epoll_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
@@ -234,6 +257,14 @@ void VerbsProvider::log(const char* format, ...) const noexcept {
   static_cast<void>(std::vsnprintf(line, sizeof line, format, arguments));
   va_end(arguments);
   config_.log(config_.log_context, line);
+}
+
+std::size_t VerbsProvider::max_slot_bytes(PeerId id) const noexcept {
+  const Peer* const peer = find(id);
+  const std::size_t ours = capabilities_.max_slot_bytes;
+  return peer == nullptr || !peer->has_address
+             ? ours
+             : std::min(ours, peer->address.slot_bytes - sizeof(SlotHeader));
 }
 
 bool VerbsProvider::reaches(std::string_view text) const noexcept {

@@ -60,9 +60,14 @@ struct VerbsFigures {
   std::uint64_t ring_messages_received = 0;
 };
 
+/// For a process that may lock next to no memory: few and short slots, one rail, no rings. Some systems and containers allow 64 KiB;
+/// to begin with it locks half of that.
+VerbsConfig frugal_config(const VerbsConfig& config);
+
 class VerbsProvider final : public Provider {
  public:
   /// kUnsupported: this node has no usable port; kNoMemory, kDeviceFailed. The message says what is missing.
+  /// Where little memory can be locked, it makes do with few and short slots, and logs so.
   static Result<std::unique_ptr<VerbsProvider>> create(const VerbsConfig& config);
   /// Waits, 2 s at most, until the peers' devices have what was sent, and says goodbye.
   ~VerbsProvider() override;
@@ -70,6 +75,7 @@ class VerbsProvider final : public Provider {
   const Capabilities& capabilities() const noexcept override { return capabilities_; }
   std::string local_address() const override { return address_text_; }
   bool reaches(std::string_view address) const noexcept override;
+  std::size_t max_slot_bytes(PeerId peer) const noexcept override;
   Result<std::monostate> connect(PeerId peer, std::string_view address) override;
   Status register_memory(void* address, std::size_t length_bytes, Access access,
                          MemoryRegion& region) noexcept override;
@@ -211,6 +217,7 @@ class VerbsProvider final : public Provider {
   };
 
   explicit VerbsProvider(const VerbsConfig& config) : config_(config) {}
+  static Result<std::unique_ptr<VerbsProvider>> create_exactly(const VerbsConfig& config);
   std::optional<Error> set_up();
   [[gnu::format(printf, 2, 3)]] void log(const char* format, ...) const noexcept;
 

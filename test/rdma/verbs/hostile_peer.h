@@ -29,6 +29,7 @@ class HostilePeer {
     address.ethernet = true;
     address.hosts = {"127.0.0.1"};
     address.networks = {0};
+    address.slot_bytes = 8192;
     address.instance = 0xBAD0'0000'0000'0000u + index_of(id);
     Result<FileDescriptor> listening = listen_for_channels(address.hosts[0], address.port);
     EXPECT_TRUE(listening.ok());

@@ -26,11 +26,11 @@ class VerbsSetUp : public VerbsProviders {
     return text.find(part) != std::string_view::npos;
   }
   /// Messages and writes both ways among four.
-  void run_traffic() {
+  void run_traffic(std::size_t most_write_bytes = 50'000) {
     SeededRandom random(3);
-    Traffic traffic(*world_, 200, 10, 50'000);
-    for (std::uint32_t from = 0; from < 4; ++from)
-      for (std::uint32_t to = 0; to < 4; ++to)
+    Traffic traffic(*world_, 200, 10, most_write_bytes);
+    for (std::uint32_t from = 0; from < world_->size(); ++from)
+      for (std::uint32_t to = 0; to < world_->size(); ++to)
         if (from != to) traffic.add(PeerId{from}, PeerId{to});
     ASSERT_TRUE(traffic.run(random, {}));
   }
@@ -94,9 +94,19 @@ TEST_F(VerbsSetUp, EveryCallThatFailsIsReportedAndLeavesNothing) {
     }
 }
 
-TEST_F(VerbsSetUp, LittleMemoryThatMayBeLockedIsExplained) {
+TEST_F(VerbsSetUp, AProcessThatMayLockLittleMakesDo) {
   fake_verbs::Config fake;
-  fake.devices[0].registered_bytes_per_context = 100'000;
+  fake.devices[0].registered_bytes_per_context = 65'536;
+  make(3, {}, fake);
+  EXPECT_TRUE(logged("registering 524288 bytes failed: Cannot allocate memory"));
+  EXPECT_TRUE(logged("few and short buffers"));
+  run_traffic(0);
+  EXPECT_LE(at(0).figures().registered_slot_bytes, 65'536u);
+}
+
+TEST_F(VerbsSetUp, TooLittleMemoryThatMayBeLockedIsExplained) {
+  fake_verbs::Config fake;
+  fake.devices[0].registered_bytes_per_context = 20'000;
   fake_verbs::reset(fake);
   const std::string text = failure({}, Status::kNoMemory);
   EXPECT_TRUE(contains(text, "registering 524288 bytes failed")) << text;
@@ -151,13 +161,13 @@ TEST_F(VerbsSetUp, InfiniBandIsRoutedByLid) {
   config.interface = "lo";
   make(4, config, fake);
   EXPECT_FALSE(at(0).port().ethernet);
-  EXPECT_TRUE(at(0).local_address().starts_with("verbs:2/i/127.0.0.1/")) << at(0).local_address();
+  EXPECT_TRUE(at(0).local_address().starts_with("verbs:3/i/127.0.0.1/")) << at(0).local_address();
   EXPECT_TRUE(at(0).local_address().find("/fe80000000000000/") != std::string::npos);
   run_traffic();
-  EXPECT_FALSE(at(0).reaches("verbs:2/r/127.0.0.1/9/0000000000000000/0123456789abcdef"));
-  EXPECT_FALSE(at(0).reaches("verbs:2/i/127.0.0.1/9/0000000000000000/0123456789abcdef"));
+  EXPECT_FALSE(at(0).reaches("verbs:3/r/127.0.0.1/9/8192/0000000000000000/0123456789abcdef"));
+  EXPECT_FALSE(at(0).reaches("verbs:3/i/127.0.0.1/9/8192/0000000000000000/0123456789abcdef"));
   const Result<std::monostate> other =
-      at(0).connect(PeerId{9}, "verbs:2/r/127.0.0.1/9/0000000000000000/0123456789abcdef");
+      at(0).connect(PeerId{9}, "verbs:3/r/127.0.0.1/9/8192/0000000000000000/0123456789abcdef");
   ASSERT_FALSE(other.ok());
   EXPECT_TRUE(contains(other.error().message, "another fabric"));
 }

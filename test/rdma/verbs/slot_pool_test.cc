@@ -32,12 +32,12 @@ class Slots : public testing::Test {
 };
 
 TEST_F(Slots, GrowsBySlabsUpToItsBound) {
-  SlotPool pool(domains_, 512, 100);
+  SlotPool pool(domains_, 512, 64, 100);
   EXPECT_EQ(pool.most(), 128u);
   EXPECT_EQ(pool.take(), SlotPool::kNone);
   EXPECT_TRUE(pool.may_take());
   EXPECT_FALSE(pool.grow());
-  EXPECT_EQ(pool.free_count(), SlotPool::kSlotsPerSlab);
+  EXPECT_EQ(pool.free_count(), 64u);
   EXPECT_FALSE(pool.grow());
   EXPECT_EQ(pool.registered_bytes(), 128u * 512);
   const std::optional<Error> full = pool.grow();
@@ -46,7 +46,7 @@ TEST_F(Slots, GrowsBySlabsUpToItsBound) {
 }
 
 TEST_F(Slots, EveryOneIsItsOwn) {
-  SlotPool pool(domains_, 512, 128);
+  SlotPool pool(domains_, 512, 64, 128);
   ASSERT_FALSE(pool.grow());
   ASSERT_FALSE(pool.grow());
   std::set<std::byte*> addresses;
@@ -70,7 +70,7 @@ TEST_F(Slots, EveryOneIsItsOwn) {
 }
 
 TEST_F(Slots, ARegistrationThatIsRefusedChangesNothing) {
-  SlotPool pool(domains_, 512, 128);
+  SlotPool pool(domains_, 512, 64, 128);
   fake_verbs::fail_call("ibv_reg_mr", 1, ENOMEM);
   const std::optional<Error> error = pool.grow();
   ASSERT_TRUE(error);

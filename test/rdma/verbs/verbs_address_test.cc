@@ -17,6 +17,7 @@ VerbsAddress sample() {
   address.ethernet = true;
   address.hosts = {"10.9.0.1"};
   address.port = 40001;
+  address.slot_bytes = 8192;
   address.networks = {0};
   address.instance = 0x0123'4567'89AB'CDEFu;
   return address;
@@ -24,12 +25,13 @@ VerbsAddress sample() {
 
 TEST(VerbsAddress, TextAndBack) {
   const std::string text = sample().to_string();
-  EXPECT_EQ(text, "verbs:2/r/10.9.0.1/40001/0000000000000000/0123456789abcdef");
+  EXPECT_EQ(text, "verbs:3/r/10.9.0.1/40001/8192/0000000000000000/0123456789abcdef");
   const std::optional<VerbsAddress> back = VerbsAddress::parse(text);
   ASSERT_TRUE(back);
   EXPECT_TRUE(back->ethernet);
   EXPECT_EQ(back->hosts, std::vector<std::string>{"10.9.0.1"});
   EXPECT_EQ(back->port, 40001);
+  EXPECT_EQ(back->slot_bytes, 8192u);
   EXPECT_EQ(back->instance, sample().instance);
   EXPECT_EQ(back->networks, std::vector<std::uint64_t>{0});
 }
@@ -55,21 +57,28 @@ TEST(VerbsAddress, EverythingElseIsRefused) {
   const std::string good = sample().to_string();
   for (std::size_t length = 0; length < good.size(); ++length)
     EXPECT_FALSE(VerbsAddress::parse(good.substr(0, length))) << length;
-  for (const char* const bad : {"verbs:2/x/10.9.0.1/1/0000000000000000/0123456789abcdef",
-                                "verbs:1/r/10.9.0.1/1/0000000000000000/0123456789abcdef",
-                                "verbs:2/r/localhost/1/0000000000000000/0123456789abcdef",
-                                "verbs:2/r//1/0000000000000000/0123456789abcdef",
-                                "verbs:2/r/10.9.0.1/0/0000000000000000/0123456789abcdef",
-                                "verbs:2/r/10.9.0.1/65536/0000000000000000/0123456789abcdef",
-                                "verbs:2/r/10.9.0.1/-1/0000000000000000/0123456789abcdef",
-                                "verbs:2/r/10.9.0.1/ 1/0000000000000000/0123456789abcdef",
-                                "verbs:2/r/10.9.0.1/1/0000000000000000/123456789abcdef",
-                                "verbs:2/r/10.9.0.1/1/0000000000000000/g123456789abcdef",
-                                "verbs:2/r/10.9.0.1/1/000000000000000/0123456789abcdef",
-                                "verbs:2/r/10.9.0.1/1/0000000000000000+/0123456789abcdef",
-                                "verbs:2/r/10.9.0.1+/1/0000000000000000/0123456789abcdef",
-                                "verbs:2/r/1.1.1.1+1.1.1.2+1.1.1.3/1/0000000000000000/0123456789abcdef",
-                                "verbs:2/r/10.9.0.1/1/0000000000000000/0123456789abcdef/"})
+  for (const char* const bad : {"verbs:3/x/10.9.0.1/1/8192/0000000000000000/0123456789abcdef",
+                                "verbs:2/r/10.9.0.1/1/0000000000000000/0123456789abcdef",
+                                "verbs:3/r/localhost/1/8192/0000000000000000/0123456789abcdef",
+                                "verbs:3/r//1/8192/0000000000000000/0123456789abcdef",
+                                "verbs:3/r/10.9.0.1/0/8192/0000000000000000/0123456789abcdef",
+                                "verbs:3/r/10.9.0.1/65536/8192/0000000000000000/0123456789abcdef",
+                                "verbs:3/r/10.9.0.1/1/0/0000000000000000/0123456789abcdef",
+                                "verbs:3/r/10.9.0.1/1/128/0000000000000000/0123456789abcdef",
+                                "verbs:3/r/10.9.0.1/1/8191/0000000000000000/0123456789abcdef",
+                                "verbs:3/r/10.9.0.1/1/65600/0000000000000000/0123456789abcdef",
+                                "verbs:3/r/10.9.0.1/1/-8192/0000000000000000/0123456789abcdef",
+                                "verbs:3/r/10.9.0.1/1//0000000000000000/0123456789abcdef",
+                                "verbs:3/r/10.9.0.1/1/0000000000000000/0123456789abcdef",
+                                "verbs:3/r/10.9.0.1/-1/8192/0000000000000000/0123456789abcdef",
+                                "verbs:3/r/10.9.0.1/ 1/8192/0000000000000000/0123456789abcdef",
+                                "verbs:3/r/10.9.0.1/1/8192/0000000000000000/123456789abcdef",
+                                "verbs:3/r/10.9.0.1/1/8192/0000000000000000/g123456789abcdef",
+                                "verbs:3/r/10.9.0.1/1/8192/000000000000000/0123456789abcdef",
+                                "verbs:3/r/10.9.0.1/1/8192/0000000000000000+/0123456789abcdef",
+                                "verbs:3/r/10.9.0.1+/1/8192/0000000000000000/0123456789abcdef",
+                                "verbs:3/r/1.1.1.1+1.1.1.2+1.1.1.3/1/8192/0000000000000000/0123456789abcdef",
+                                "verbs:3/r/10.9.0.1/1/8192/0000000000000000/0123456789abcdef/"})
     EXPECT_FALSE(VerbsAddress::parse(bad)) << bad;
   SeededRandom random(2);
   for (int i = 0; i < 20'000; ++i) {

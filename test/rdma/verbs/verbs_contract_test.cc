@@ -25,6 +25,14 @@ std::unique_ptr<ContractWorld> make_narrow_world(std::size_t size) {
   return std::make_unique<VerbsWorld>(size, config);
 }
 
+/// Every other process has what one has that may lock next to no memory: few and short slots.
+std::unique_ptr<ContractWorld> make_uneven_world(std::size_t size) {
+  fake_verbs::reset(fake_verbs::Config{});
+  return std::make_unique<VerbsWorld>(size, VerbsConfig{}, [](std::size_t process, VerbsConfig& config) {
+    if (process % 2 == 1) config = frugal_config(config);
+  });
+}
+
 /// Fewer queue pairs than peers, so that links come and go all the time.
 std::unique_ptr<ContractWorld> make_parking_world(std::size_t size) {
   fake_verbs::reset(fake_verbs::Config{});
@@ -77,6 +85,7 @@ std::unique_ptr<ContractWorld> make_ringless_world(std::size_t size) {
 INSTANTIATE_TEST_SUITE_P(
     Verbs, ProviderContract,
     testing::Values(ContractParam{"roomy", &make_world}, ContractParam{"narrow", &make_narrow_world},
+                    ContractParam{"uneven", &make_uneven_world},
                     ContractParam{"parking", &make_parking_world}, ContractParam{"slow", &make_slow_world},
                     ContractParam{"rails", &make_rails_world}, ContractParam{"ringing", &make_ringing_world},
                     ContractParam{"ringless", &make_ringless_world}),

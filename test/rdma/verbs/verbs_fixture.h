@@ -186,7 +186,7 @@ class Flow {
 
   std::size_t length_of(std::uint64_t n) const {
     const std::uint64_t random = mix64(seed_ + n);
-    const std::size_t most = from_->capabilities().max_slot_bytes;
+    const std::size_t most = from_->max_slot_bytes(receiver_);
     return 1 + (random % 8 == 0 ? random / 8 % most : random / 8 % std::min<std::size_t>(most, 100));
   }
   bool send_message() {
