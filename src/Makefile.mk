@@ -61,6 +61,8 @@ rdma_sources += src/rdma/verbs/verbs_absent.cc
 endif
 
 dme_sources = \
+	src/dme/cgroup_limit.cc \
+	src/dme/cgroup_limit.h \
 	src/dme/fork_mark.cc \
 	src/dme/fork_mark.h \
 	src/dme/memory_events.h \

@@ -262,6 +262,7 @@ endif
 check_PROGRAMS += test/dme_tests
 TESTS += test/dme_tests
 test_dme_tests_SOURCES = \
+	test/dme/cgroup_limit_test.cc \
 	test/dme/fork_mark_test.cc \
 	test/dme/memory_events_test.cc \
 	test/dme/modelled_memory.h \

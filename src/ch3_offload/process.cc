@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -72,7 +73,11 @@ Result<std::unique_ptr<Process>> Process::create(const ch3_offload_config_t& con
   engine.eager_limit_bytes = static_cast<std::size_t>(config.eager_limit_bytes);
   engine.unexpected_budget_bytes = static_cast<std::size_t>(config.unexpected_budget_bytes);
   engine.send_buffer_bytes = static_cast<std::size_t>(config.send_buffer_bytes);
-  engine.pin_down = pin_down_config(config);
+  std::size_t registrations = 0;
+  for (const auto& one : process->providers_)
+    if (one->capabilities().registering_costs)
+      registrations = std::max(registrations, one->capabilities().registrations);
+  engine.pin_down = pin_down_config(config, registrations);
   engine.always_ignored = MatchBits{config.always_ignored_bits};
   engine.trace = process->trace_.get();
   std::vector<Provider*> providers;

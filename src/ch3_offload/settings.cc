@@ -111,10 +111,10 @@ constexpr Setting kSettings[] = {
     {.variable = "MPIR_CVAR_CH3_OFFLOAD_PIN_CACHE",
      .kind = SettingKind::kWord,
      .unit = "",
-     .takes = "on or off",
+     .takes = "on, off or on-demand",
      .effect = "whether memory stays registered after its transfer, for the next one",
      .text = &Config::pin_cache,
-     .words = {"on", "off"}},
+     .words = {"on", "off", "on-demand"}},
     {.variable = "MPIR_CVAR_CH3_OFFLOAD_PIN_BYTES",
      .kind = SettingKind::kSize,
      .unit = "bytes",
@@ -248,9 +248,12 @@ BulkMethod bulk_method(std::string_view word) noexcept {
   return BulkMethod::kAutomatic;
 }
 
-PinDownConfig pin_down_config(const ch3_offload_config_t& config) {
-  PinDownConfig pins = pin_budget(pin_limits(config.local_size == 0 ? config.job_size : config.local_size));
-  pins.keep = std::string_view(config.pin_cache) == "on";
+PinDownConfig pin_down_config(const ch3_offload_config_t& config, std::size_t registrations) {
+  PinLimits limits = pin_limits(config.local_size == 0 ? config.job_size : config.local_size);
+  if (registrations == 0) limits.locked_bytes = SIZE_MAX;
+  if (limits.locked_bytes != SIZE_MAX) limits.locked_bytes /= registrations;
+  PinDownConfig pins = pin_budget(limits);
+  pins.keep = std::string_view(config.pin_cache) != "off";
   if (config.pin_bytes != 0) pins.most_bytes = static_cast<std::size_t>(config.pin_bytes);
   if (config.pin_regions != 0) pins.most_regions = static_cast<std::size_t>(config.pin_regions);
   return pins;
@@ -265,6 +268,8 @@ VerbsConfig verbs_config(const ch3_offload_config_t& config) {
       static_cast<std::uint32_t>(static_cast<std::size_t>(config.verbs_pool_bytes) / verbs.rail.slot_bytes);
   verbs.rail.most_queue_pairs = static_cast<std::uint32_t>(config.verbs_queue_pairs);
   verbs.most_rings = static_cast<std::uint32_t>(config.verbs_rings);
+  verbs.on_demand = std::string_view(config.pin_cache) == "on-demand";
+  verbs.lockable_bytes = pin_limits(1).locked_bytes;
   verbs.peer_timeout_ms = static_cast<int>(config.peer_timeout_s) * 1000;
   return verbs;
 }

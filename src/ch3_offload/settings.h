@@ -60,8 +60,8 @@ std::string to_string(const Setting& setting, const ch3_offload_config_t& config
 /// What a word of MPIR_CVAR_CH3_OFFLOAD_SHM_BULK stands for.
 BulkMethod bulk_method(std::string_view word) noexcept;
 
-/// What may stay registered; what the settings leave open goes by the machine.
-PinDownConfig pin_down_config(const ch3_offload_config_t& config);
+/// What may stay registered; what the settings leave open goes by the machine. Each region takes so many `registrations`.
+PinDownConfig pin_down_config(const ch3_offload_config_t& config, std::size_t registrations);
 
 /// What the settings ask of the verbs provider. Who the process is, and who listens to it, the caller fills in.
 VerbsConfig verbs_config(const ch3_offload_config_t& config);

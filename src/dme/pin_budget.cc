@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <memory>
 
+#include "dme/cgroup_limit.h"
+
 namespace ch3_offload {
 
 namespace {
@@ -27,7 +29,7 @@ bool may_lock_all() noexcept {
 
 }  // namespace
 
-PinLimits pin_limits(std::size_t processes) noexcept {
+PinLimits pin_limits(std::size_t processes) {
   PinLimits limits;
   limits.processes = std::max<std::size_t>(processes, 1);
   rlimit locked{};
@@ -36,6 +38,7 @@ PinLimits pin_limits(std::size_t processes) noexcept {
   const long pages = sysconf(_SC_PHYS_PAGES);
   if (pages > 0)
     limits.memory_bytes = static_cast<std::size_t>(pages) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  limits.memory_bytes = std::min(limits.memory_bytes, cgroup_memory_limit());
   return limits;
 }
 

@@ -187,6 +187,7 @@ Region& PinDownCache::take_pending(const Request& request, bool extend) noexcept
   Access access = request.access;
   while (Region* const other = table_.first_in(request.pages)) {
     const PageRange pages = pages_of(other->memory.address, other->memory.length_bytes);
+    if (config_.on_demand && other->access != access) extend = false;
     all = {std::min(all.first, pages.first), std::max(all.last, pages.last)};
     access = std::max(access, other->access);
     retire(*other);

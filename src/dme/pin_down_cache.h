@@ -47,6 +47,9 @@ struct PinDownConfig {
   std::size_t most_regions = SIZE_MAX;  ///< The same, counted.
   /// Keep regions after their use. Off: each acquire() registers just what it names, release() deregisters it.
   bool keep = true;
+  /// Capabilities::on_demand: memory in a region need not be writable because memory beside it is, so that regions for reading and
+  /// for writing do not grow together.
+  bool on_demand = false;
 };
 
 struct PinDownStatistics {

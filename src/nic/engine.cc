@@ -33,6 +33,7 @@ std::vector<std::unique_ptr<PinDownCache>> make_caches(std::span<Provider* const
     const Capabilities& can = provider->capabilities();
     PinDownConfig its = config;
     its.most_regions = std::min(its.most_regions, can.most_regions);
+    its.on_demand = can.on_demand;
     caches.push_back(can.registering_costs ? std::make_unique<PinDownCache>(*provider, its) : nullptr);
   }
   return caches;

@@ -68,8 +68,11 @@ void Engine::State::add_statistics(Counters& sum) const noexcept {
 }
 
 bool Engine::keeps_memory() const noexcept {
-  return std::ranges::any_of(state_->caches,
-                             [](const auto& cache) { return cache != nullptr && cache->keeps(); });
+  for (std::size_t i = 0; i < state_->caches.size(); ++i) {
+    const PinDownCache* const cache = state_->caches[i].get();
+    if (cache != nullptr && cache->keeps() && !state_->providers[i]->capabilities().on_demand) return true;
+  }
+  return false;
 }
 
 void Engine::memory_gone(const void* address, std::size_t length_bytes) noexcept {

@@ -54,6 +54,10 @@ struct Capabilities {
   /// Registering memory takes a device or a limit some of its means: what is registered is worth keeping (src/dme).
   bool registering_costs = false;
   std::size_t most_regions = SIZE_MAX;  ///< Registered at once, of the caller's memory.
+  std::size_t registrations = 1;        ///< Of each region; each counts against limits of locked memory.
+  /// Registering pins nothing: a registration is of addresses, and whatever memory is there. It need not be told what goes.
+  /// But the memory must stay writable for a region with Access::kWrite.
+  bool on_demand = false;
 };
 
 /// Receives what poll() finds. No call may call back into poll(); reserve(), commit() and write()

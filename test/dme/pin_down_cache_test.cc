@@ -116,6 +116,17 @@ TEST_F(PinDownCacheTest, WhatCannotBeRegisteredTogetherIsRegisteredApart) {
   EXPECT_EQ(cache_->statistics().refused, 1u);
 }
 
+TEST_F(PinDownCacheTest, OnDemandReadingAndWritingDoNotGrowTogether) {
+  make({.on_demand = true});
+  EXPECT_EQ(use(at(1), 4 * kPage, Access::kRead), Status::kOk);
+  EXPECT_EQ(use(at(4), 2 * kPage, Access::kWrite), Status::kOk);
+  EXPECT_EQ(memory_.registered_bytes(), 2 * kPage);
+  EXPECT_EQ(use(at(5), 3 * kPage, Access::kWrite), Status::kOk);
+  EXPECT_EQ(memory_.registered_bytes(), 4 * kPage);
+  EXPECT_EQ(use(at(2), 3 * kPage, Access::kRead), Status::kOk);
+  EXPECT_EQ(memory_.registered_bytes(), 3 * kPage);
+}
+
 TEST_F(PinDownCacheTest, InvalidatedMemoryIsRegisteredAnew) {
   make();
   EXPECT_EQ(use(at(10), 10 * kPage), Status::kOk);

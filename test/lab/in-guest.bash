@@ -104,15 +104,17 @@ mpich_tests() {
 }
 
 # check_mpich_tests NAME LIST MPIEXEC_OPTION...: those that the file LIST beside this one names; with --long, all of pt2pt and coll
-# whose ranks do not need ages to take turns.
+# whose ranks do not need ages to take turns. Where `memlock` is set no process on this node may lock more bytes.
 check_mpich_tests() {
   local name=$1 list
   list=$(dirname "${BASH_SOURCE[0]}")/$2
   shift 2
+  local -a limits=()
+  [[ -z ${memlock:-} ]] || limits=(--memlock "$memlock")
   if [[ -n $long ]]; then
-    check "$name: all" 7200 mpich_tests 7100 --timeout 300 --max-ranks 8 -- "$@"
+    check "$name: all" 7200 mpich_tests 7100 --timeout 300 --max-ranks 8 "${limits[@]}" -- "$@"
   else
-    check "$name: some" 300 mpich_tests 280 --timeout 90 --select "$list" -- "$@"
+    check "$name: some" 300 mpich_tests 280 --timeout 90 "${limits[@]}" --select "$list" -- "$@"
   fi
 }
 

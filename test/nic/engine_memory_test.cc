@@ -62,6 +62,24 @@ TEST_F(EngineMemory, IsRegisteredAnewWhenItWentAndCame) {
   EXPECT_EQ(at(1).provider->regions(), 1u);
 }
 
+TEST_F(EngineMemory, NeedNotBeWatchedWhereTheDeviceFaultsPages) {
+  make();
+  EXPECT_TRUE(at(0)->keeps_memory());
+  network_config.on_demand = true;
+  make();
+  EXPECT_FALSE(at(0)->keeps_memory());
+  TestSend message(kLong);
+  TestReceive request(kLong);
+  for (int i = 0; i < 3; ++i) {
+    exchange(message, request);
+    for (PayloadBuffer* const buffer : {&message.buffer, &request.buffer})
+      for (const std::uint32_t process : {0u, 1u})
+        at(process).provider->memory_gone(buffer->payload().address, kLong);
+  }
+  EXPECT_EQ(at(0).counters().pin_misses, 1u);
+  EXPECT_EQ(at(0).counters().pin_hits, 2u);
+}
+
 TEST_F(EngineMemory, OfADeadProgramIsDeregisteredByProgress) {
   make();
   TestSend message(kLong);

@@ -61,7 +61,8 @@ void Simulation::unmap(const std::byte* address, std::size_t length_bytes) {
   if (!memory_random_.chance(config_.unmap_probability)) return;
   for (const auto& process : processes_) {
     if (process->engine == nullptr || process->provider == nullptr) continue;
-    process->engine->memory_gone(address, length_bytes);
+    // As ch3_offload::Process does: where the provider need not be told, nobody watches.
+    if (process->engine->keeps_memory()) process->engine->memory_gone(address, length_bytes);
     process->provider->memory_gone(address, length_bytes);
   }
 }

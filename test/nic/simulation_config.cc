@@ -73,6 +73,7 @@ SimulationConfig SimulationConfig::from_seed(std::uint64_t seed, std::uint64_t o
   engine.pin_down.most_bytes = one_of<std::size_t>(memory, {SIZE_MAX, 500'000, 100'000});
   engine.pin_down.most_regions = one_of<std::size_t>(memory, {SIZE_MAX, 5, 50});
   config.unmap_probability = one_of(memory, {0.0, 0.1, 0.5, 1.0});
+  network.on_demand = memory.chance(0.2);
   network.odd_slot_bytes = one_of<std::size_t>(memory, {SIZE_MAX, SIZE_MAX, SIZE_MAX, 256});
   return config;
 }
@@ -90,7 +91,7 @@ std::string SimulationConfig::describe() const {
        << network.write << " from " << network.write_threshold_bytes << ", pairs without "
        << network.pair_without_write_probability << ", late unsupported " << network.late_unsupported_probability
        << ", split writes " << network.split_write_probability << ", registration refused " << network.registration_refused_probability << ", pinned budget "
-       << network.pinned_budget_bytes << "\n  memory: registering costs " << network.registering_costs << ", keep "
+       << network.pinned_budget_bytes << "\n  memory: registering costs " << network.registering_costs << ", on demand " << network.on_demand << ", keep "
        << engine.pin_down.keep << ", most bytes " << engine.pin_down.most_bytes << ", most regions "
        << engine.pin_down.most_regions << ", unmap " << unmap_probability;
   return text.str();

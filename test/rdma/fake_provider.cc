@@ -28,7 +28,10 @@ FakeProvider::FakeProvider(FakeNetwork& network, PeerId self)
       self_(self),
       capabilities_{"fake", network.config_.max_slot_bytes, network.config_.write,
                     network.config_.write ? network.config_.write_threshold_bytes : SIZE_MAX,
-                    network.config_.registering_costs} {}
+                    network.config_.registering_costs} {
+  capabilities_.on_demand = network.config_.on_demand;
+  if (capabilities_.on_demand) capabilities_.registrations = 0;
+}
 
 FakeProvider::~FakeProvider() {
   network_.forget(*this);
@@ -107,6 +110,7 @@ void FakeProvider::deregister_memory(MemoryRegion& region) noexcept {
 }
 
 void FakeProvider::memory_gone(const std::byte* address, std::size_t length_bytes) {
+  if (capabilities_.on_demand) return;
   for (auto& [key, region] : regions_) {
     if (address < region.address + region.length_bytes && region.address < address + length_bytes)
       region.gone.emplace_back(address, length_bytes);

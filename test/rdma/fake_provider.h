@@ -48,6 +48,7 @@ struct FakeConfig {
   double late_unsupported_probability = 0;    ///< Writes whose on_write_done says kUnsupported.
   double split_write_probability = 0.2;       ///< Of one more part of a write.
   bool registering_costs = false;                 ///< Capabilities: callers keep registrations.
+  bool on_demand = false;                         ///< Capabilities: they are of addresses, not of pages.
   double registration_refused_probability = 0;
   std::size_t pinned_budget_bytes = SIZE_MAX;      ///< A process; more is kNoMemory.
   double pair_without_connection_probability = 0;  ///< Ordered pairs whose connect() is kUnreachable.
@@ -188,7 +189,7 @@ class FakeProvider final : public Provider {
 
   FakeNetwork& network_;
   const PeerId self_;
-  const Capabilities capabilities_;
+  Capabilities capabilities_;
   std::map<std::uint64_t, Region> regions_;  ///< Live ones by key; local and remote key are the same.
   std::size_t pinned_bytes_ = 0;
   Item* inbox_head_ = nullptr;  ///< Arrived, not polled; owned.

@@ -64,13 +64,16 @@ Result<std::monostate> Rail::set_up(const RailConfig& config) {
   context_ = std::move(context.value());
   if (!make_nonblocking(context_->async_fd))
     return device_error(port_, "preparing its event descriptor", errno);
-  ibv_device_attr limits{};
-  if (const int error = ibv_query_device(context_.get(), &limits); error != 0)
+  ibv_device_attr_ex device{};
+  if (const int error = ibv_query_device_ex(context_.get(), nullptr, &device); error != 0)
     return device_error(port_, "asking for its limits", error);
+  const ibv_device_attr& limits = device.orig_attr;
   if (limits.max_srq <= 0)
     return Error{Status::kUnsupported, 0, "verbs: " + port_.device + " has no shared receive queues"};
 
   most_regions_ = static_cast<std::size_t>(std::max(limits.max_mr, 0));
+  faults_pages_ = (device.odp_caps.general_caps & IBV_ODP_SUPPORT) != 0 &&
+                  (device.odp_caps.per_transport_caps.rc_odp_caps & IBV_ODP_SUPPORT_WRITE) != 0;
 
   // A child that forks must not take registered pages away; kernels with copy-on-fork need no help.
   if (ibv_is_fork_initialized() == IBV_FORK_DISABLED) static_cast<void>(ibv_fork_init());

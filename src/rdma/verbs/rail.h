@@ -66,6 +66,8 @@ class Rail {
   void arm_low_water() noexcept;
   /// Memory regions that the device has, for all processes of the node.
   std::size_t most_regions() const noexcept { return most_regions_; }
+  /// Whether it can write from and to memory that was registered with IBV_ACCESS_ON_DEMAND.
+  bool faults_pages() const noexcept { return faults_pages_; }
   /// The device refused a receive slot: it does not work any more.
   bool broken() const noexcept { return broken_; }
 
@@ -79,6 +81,7 @@ class Rail {
   VerbsPort port_;
   RailConfig config_;
   std::size_t most_regions_ = 0;
+  bool faults_pages_ = false;
   DeviceContext context_;
   ProtectionDomain domain_;
   CompletionChannel events_;

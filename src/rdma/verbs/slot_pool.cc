@@ -7,15 +7,17 @@
 
 namespace ch3_offload {
 
+std::string locked_memory_remedy() {
+  return "raise it (ulimit -l unlimited, or memlock in /etc/security/limits.conf, and the same for the"
+         " daemon that starts jobs)";
+}
+
 Error registration_error(std::size_t length_bytes, int error_number) {
   std::string text = "verbs: registering " + std::to_string(length_bytes) +
                      " bytes failed: " + std::generic_category().message(error_number);
   rlimit limit{};
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-    text +=
-        "; RLIMIT_MEMLOCK is " + std::to_string(limit.rlim_cur) +
-        " bytes: raise it (ulimit -l unlimited, or memlock in /etc/security/limits.conf, and the same for the"
-        " daemon that starts jobs)";
+    text += "; RLIMIT_MEMLOCK is " + std::to_string(limit.rlim_cur) + " bytes: " + locked_memory_remedy();
   return {Status::kNoMemory, error_number, std::move(text)};
 }
 

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "rdma/status.h"
@@ -100,6 +101,9 @@ class SlotPool {
   std::vector<Slab> slabs_;
   std::vector<std::uint32_t> free_;
 };
+
+/// "raise it (...)"
+std::string locked_memory_remedy();
 
 /// "registering N bytes failed: ...", with the limit that is too small and the remedy.
 Error registration_error(std::size_t length_bytes, int error_number);

@@ -37,6 +37,10 @@ struct VerbsConfig {
   std::uint32_t most_rings = 8;  ///< Polled rings for the small messages of the hottest peers; 0: none.
   /// A sender that has not seen its completion queue empty for so long writes into no ring (verbs_rings.cc).
   std::uint32_t ring_trust_us = 200;
+  /// What this process may lock (RLIMIT_MEMLOCK); SIZE_MAX: no limit. Under 4 MiB slots are few and short, to leave some.
+  std::size_t lockable_bytes = SIZE_MAX;
+  bool on_demand =
+      false;        ///< Let the device fault the caller's memory in (Capabilities::on_demand), if it can.
   RailConfig rail;  ///< Of all rails together: each has its share.
   /// A peer that cannot be reached for so long is dead. 1000 at least.
   int peer_timeout_ms = 10'000;

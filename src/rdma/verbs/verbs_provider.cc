@@ -8,6 +8,7 @@
 #include <sys/timerfd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cstdarg>
@@ -51,24 +52,37 @@ std::string no_port_message(const VerbsPorts& ports) {
 
 }  // namespace
 
-VerbsConfig frugal_config(const VerbsConfig& config) {
+VerbsConfig frugal_config(const VerbsConfig& config, std::size_t lockable_bytes) {
   VerbsConfig frugal = config;
-  frugal.rail.slot_bytes = std::min<std::size_t>(config.rail.slot_bytes, 1024);
+  const std::size_t slot_bytes = std::bit_floor(std::clamp<std::size_t>(lockable_bytes / 512, 1024, 8192));
+  frugal.rail.slot_bytes = std::min(config.rail.slot_bytes, slot_bytes);
   frugal.rail.slots_per_slab = 16;
   frugal.rail.most_receive_slots = std::min(config.rail.most_receive_slots, 64u);
   frugal.most_send_slots = std::min(config.most_send_slots, 64u);
   frugal.most_rails = 1;
-  frugal.most_rings = 0;
+  frugal.most_rings =
+      static_cast<std::uint32_t>(std::min<std::size_t>(config.most_rings, lockable_bytes / 16 / kRingBytes));
   return frugal;
 }
 
 Result<std::unique_ptr<VerbsProvider>> VerbsProvider::create(const VerbsConfig& config) {
-  Result<std::unique_ptr<VerbsProvider>> provider = create_exactly(config);
-  if (provider.ok() || provider.error().status != Status::kNoMemory) return provider;
-  Result<std::unique_ptr<VerbsProvider>> frugal = create_exactly(frugal_config(config));
-  if (!frugal.ok()) return provider;
-  frugal.value()->log("%s. Going on with few and short buffers, which is slower",
-                      provider.error().message.c_str());
+  constexpr std::size_t kPlentyBytes = std::size_t{4} << 20;
+  std::string why = "verbs: this process may lock " + std::to_string(config.lockable_bytes) +
+                    " bytes of memory only; " + locked_memory_remedy();
+  std::optional<Error> first;
+  if (config.lockable_bytes >= kPlentyBytes) {
+    Result<std::unique_ptr<VerbsProvider>> provider = create_exactly(config);
+    if (provider.ok() || provider.error().status != Status::kNoMemory) return provider;
+    first = provider.error();
+    why = first->message;
+  }
+  Result<std::unique_ptr<VerbsProvider>> frugal =
+      create_exactly(frugal_config(config, first ? 0 : config.lockable_bytes));
+  if (frugal.ok()) {
+    frugal.value()->log("%s. Going on with few and short buffers, which is slower", why.c_str());
+  } else if (first) {
+    return std::move(*first);
+  }
   return frugal;
 }
 
@@ -132,6 +146,13 @@ std::optional<Error> VerbsProvider::set_up() {
   capabilities_.write = true;
   capabilities_.write_threshold_bytes = kWriteThresholdBytes;
   capabilities_.registering_costs = true;
+  capabilities_.on_demand = config_.on_demand && std::ranges::all_of(rails_, [](const RailUse& use) {
+                              return use.rail->faults_pages();
+                            });
+  if (config_.on_demand && !capabilities_.on_demand)
+    log("verbs: %s cannot fault pages in (on-demand paging): memory that it uses is pinned",
+        rails_[0].rail->port().device.c_str());
+  capabilities_.registrations = capabilities_.on_demand ? 0 : rails_.size();
   // The device is the whole node's.
   for (const RailUse& use : rails_)
     capabilities_.most_regions =
@@ -344,7 +365,8 @@ bool is_shortage(int error_number) noexcept {
 
 Status VerbsProvider::register_memory(void* address, std::size_t length_bytes, Access access,
                                       MemoryRegion& region) noexcept {
-  const int rights = access == Access::kWrite ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0;
+  const int rights = (access == Access::kWrite ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0) |
+                     (capabilities_.on_demand ? IBV_ACCESS_ON_DEMAND : 0);
   std::array<Registration, VerbsAddress::kMostRails> registrations;
   std::uint64_t keys = 0;  // Of one rail each half.
   for (std::size_t i = 0; i < rails_.size(); ++i) {

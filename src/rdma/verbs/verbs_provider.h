@@ -60,9 +60,9 @@ struct VerbsFigures {
   std::uint64_t ring_messages_received = 0;
 };
 
-/// For a process that may lock next to no memory: few and short slots, one rail, no rings. Some systems and containers allow 64 KiB;
-/// to begin with it locks half of that.
-VerbsConfig frugal_config(const VerbsConfig& config);
+/// For a process that may lock little memory: few and short slots, one rail, few rings or none, in a quarter of `lockable_bytes` or, to
+/// begin with, in 32 KiB. Some systems and containers allow 64 KiB.
+VerbsConfig frugal_config(const VerbsConfig& config, std::size_t lockable_bytes);
 
 class VerbsProvider final : public Provider {
  public:

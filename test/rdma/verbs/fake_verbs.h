@@ -84,6 +84,7 @@ struct DeviceConfig {
   int max_scatter = 8;
   std::uint32_t max_inline_bytes = 256;
   std::uint64_t max_region_bytes = std::uint64_t{1} << 40;
+  bool faults_pages = false;  ///< IBV_ACCESS_ON_DEMAND works: memory need not be there, and does not count.
   std::uint64_t registered_bytes_per_context = UINT64_MAX;  ///< RLIMIT_MEMLOCK; more is ENOMEM.
   // Queue pair numbers are given out in turn from a range; a small one is used again soon.
   std::uint32_t first_queue_pair_number = 0x11;

@@ -67,6 +67,18 @@ ibv_gid_entry entry_of(const Gid& gid, std::uint32_t port, std::size_t index) {
           .ndev_ifindex = gid.interface_index};
 }
 
+int query_device(ibv_context* context, const ibv_query_device_ex_input*, ibv_device_attr_ex* attributes,
+                 std::size_t size) {
+  if (size != sizeof *attributes) return EINVAL;
+  *attributes = {};
+  const int error = ibv_query_device(context, &attributes->orig_attr);
+  if (error != 0 || !Network::get().config_of(*context_of(context)->device).faults_pages) return error;
+  attributes->odp_caps.general_caps = IBV_ODP_SUPPORT;
+  attributes->odp_caps.per_transport_caps.rc_odp_caps =
+      IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE;
+  return 0;
+}
+
 int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes, std::size_t size) {
   const Call call("ibv_query_port");
   if (call.error() != 0) return call.error();
@@ -147,6 +159,7 @@ ibv_context* ibv_open_device(ibv_device* handle) {
   Context* const made = network.contexts_.add(std::make_unique<Context>());
   made->device = &device;
   made->query_port = query_port;
+  made->query_device_ex = query_device;
   made->sz = sizeof(verbs_context);
   ibv_context& context = made->context;
   context.device = hold(network, device);

@@ -52,8 +52,8 @@ int check_registration(Network& network, ibv_pd* domain, void* address, std::siz
   const Context& context = *context_of(domain->context);
   const DeviceConfig& config = network.config_of(*context.device);
   constexpr unsigned kRemote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-  constexpr unsigned kKnown =
-      kRemote | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_OPTIONAL_RANGE;
+  constexpr unsigned kKnown = kRemote | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+                              IBV_ACCESS_ON_DEMAND | IBV_ACCESS_OPTIONAL_RANGE;
   if (context.device->dead) return EIO;
   if ((access & ~kKnown) != 0) return EOPNOTSUPP;
   if ((access & kRemote) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
@@ -64,6 +64,7 @@ int check_registration(Network& network, ibv_pd* domain, void* address, std::siz
   const int regions = network.regions_.count(
       [&](const Region& region) { return context_of(region.context)->device == context.device; });
   if (regions >= config.max_regions) return ENOMEM;
+  if ((access & IBV_ACCESS_ON_DEMAND) != 0) return config.faults_pages ? 0 : EOPNOTSUPP;
   if (length_bytes > config.registered_bytes_per_context - context.registered_bytes) return ENOMEM;
   if (!can_pin(address, length_bytes, (access & IBV_ACCESS_LOCAL_WRITE) != 0)) return EFAULT;
   return 0;
@@ -93,7 +94,7 @@ ibv_mr* register_region(Network& network, ibv_pd* domain, void* address, std::si
   network.local_keys_.emplace(region->lkey, region);
   if (remote) network.remote_keys_.emplace(region->rkey, region);
   static_cast<Domain*>(domain)->children += 1;
-  context_of(domain->context)->registered_bytes += length_bytes;
+  if ((access & IBV_ACCESS_ON_DEMAND) == 0) context_of(domain->context)->registered_bytes += length_bytes;
   Counters& counters = network.counters_;
   ++counters.registrations;
   counters.registered_bytes += length_bytes;
@@ -175,7 +176,8 @@ int ibv_dereg_mr(ibv_mr* handle) {
   network.local_keys_.erase(region->lkey);
   if (region->rkey != 0) network.remote_keys_.erase(region->rkey);
   static_cast<Domain*>(region->pd)->children -= 1;
-  context_of(region->context)->registered_bytes -= region->length;
+  if ((region->access & IBV_ACCESS_ON_DEMAND) == 0)
+    context_of(region->context)->registered_bytes -= region->length;
   network.counters_.registered_bytes -= region->length;
   network.regions_.remove(region);
   return 0;

@@ -101,7 +101,19 @@ TEST_F(VerbsSetUp, AProcessThatMayLockLittleMakesDo) {
   EXPECT_TRUE(logged("registering 524288 bytes failed: Cannot allocate memory"));
   EXPECT_TRUE(logged("few and short buffers"));
   run_traffic(0);
+  EXPECT_EQ(at(0).max_slot_bytes(PeerId{1}), 1024 - sizeof(SlotHeader));
   EXPECT_LE(at(0).figures().registered_slot_bytes, 65'536u);
+}
+
+TEST_F(VerbsSetUp, WhereAMebibyteMayBeLockedSlotsTakeAQuarter) {
+  fake_verbs::Config fake;
+  fake.devices[0].registered_bytes_per_context = 1 << 18;
+  VerbsConfig config;
+  config.lockable_bytes = 1 << 20;
+  make(3, config, fake);
+  EXPECT_TRUE(logged("may lock 1048576 bytes of memory only; raise it"));
+  run_traffic(0);
+  EXPECT_EQ(at(0).max_slot_bytes(PeerId{1}), 2048 - sizeof(SlotHeader));
 }
 
 TEST_F(VerbsSetUp, TooLittleMemoryThatMayBeLockedIsExplained) {
@@ -183,6 +195,28 @@ TEST_F(VerbsSetUp, RegistrationsThatAreRefusedAreNoError) {
   EXPECT_EQ(at(0).figures().registrations, 1u);
   at(0).deregister_memory(region);
   EXPECT_EQ(at(0).figures().registrations, 0u);
+}
+
+TEST_F(VerbsSetUp, MemoryIsPinnedUnlessTheDeviceFaultsPagesAndIsAskedTo) {
+  std::vector<std::byte> memory(100'000);
+  for (const bool can : {false, true})
+    for (const bool wanted : {false, true}) {
+      fake_verbs::Config fake;
+      fake.devices[0].faults_pages = can;
+      fake.devices[0].registered_bytes_per_context = 2u * 64 * 8192;  // The slots'.
+      VerbsConfig config;
+      config.most_rings = 0;
+      config.on_demand = wanted;
+      make(2, config, fake);
+      const Capabilities& capabilities = at(0).capabilities();
+      EXPECT_EQ(capabilities.on_demand, can && wanted);
+      EXPECT_EQ(capabilities.registrations, can && wanted ? 0u : 1u);
+      EXPECT_EQ(logged("cannot fault pages in"), wanted && !can);
+      MemoryRegion region;
+      const Status status = at(0).register_memory(memory.data(), memory.size(), Access::kWrite, region);
+      EXPECT_EQ(status, can && wanted ? Status::kOk : Status::kNoMemory);
+      if (status == Status::kOk) at(0).deregister_memory(region);
+    }
 }
 
 TEST_F(VerbsSetUp, SlabsThatAreRefusedAreMissedByNobody) {

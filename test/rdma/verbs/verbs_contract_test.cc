@@ -29,8 +29,18 @@ std::unique_ptr<ContractWorld> make_narrow_world(std::size_t size) {
 std::unique_ptr<ContractWorld> make_uneven_world(std::size_t size) {
   fake_verbs::reset(fake_verbs::Config{});
   return std::make_unique<VerbsWorld>(size, VerbsConfig{}, [](std::size_t process, VerbsConfig& config) {
-    if (process % 2 == 1) config = frugal_config(config);
+    if (process % 2 == 1) config = frugal_config(config, 65'536);
   });
+}
+
+/// The device faults the callers' memory in.
+std::unique_ptr<ContractWorld> make_on_demand_world(std::size_t size) {
+  fake_verbs::Config fake;
+  fake.devices[0].faults_pages = true;
+  fake_verbs::reset(fake);
+  VerbsConfig config;
+  config.on_demand = true;
+  return std::make_unique<VerbsWorld>(size, config);
 }
 
 /// Fewer queue pairs than peers, so that links come and go all the time.
@@ -86,6 +96,7 @@ INSTANTIATE_TEST_SUITE_P(
     Verbs, ProviderContract,
     testing::Values(ContractParam{"roomy", &make_world}, ContractParam{"narrow", &make_narrow_world},
                     ContractParam{"uneven", &make_uneven_world},
+                    ContractParam{"on_demand", &make_on_demand_world},
                     ContractParam{"parking", &make_parking_world}, ContractParam{"slow", &make_slow_world},
                     ContractParam{"rails", &make_rails_world}, ContractParam{"ringing", &make_ringing_world},
                     ContractParam{"ringless", &make_ringless_world}),

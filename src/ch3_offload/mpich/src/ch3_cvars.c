@@ -164,7 +164,8 @@ cvars:
         Whether memory stays registered with the network device after its
         transfer, for the next one from or to the same place. on: yes, and
         what the program gives back to the system is seen and forgotten. off:
-        each long message registers its memory anew.
+        each long message registers its memory anew. on-demand: the device
+        fetches pages as it needs them, if it can, and nothing is pinned.
 
     - name        : MPIR_CVAR_CH3_OFFLOAD_PIN_BYTES
       category    : CH3_OFFLOAD
