@@ -187,7 +187,6 @@ Region& PinDownCache::take_pending(const Request& request, bool extend) noexcept
   Access access = request.access;
   while (Region* const other = table_.first_in(request.pages)) {
     const PageRange pages = pages_of(other->memory.address, other->memory.length_bytes);
-    if (config_.on_demand && other->access != access) extend = false;
     all = {std::min(all.first, pages.first), std::max(all.last, pages.last)};
     access = std::max(access, other->access);
     retire(*other);
@@ -252,6 +251,7 @@ void PinDownCache::open(Region& region, const MemoryRegion& memory) noexcept {
   region.memory.local_key = memory.local_key;
   if (region.state != RegionState::kPending) return;
   region.state = RegionState::kLive;
+  ++live_count_;
   region.use.fetch_and(~Region::kClosed, std::memory_order_release);
 }
 
@@ -268,6 +268,7 @@ void PinDownCache::retire(Region& region) noexcept {
   const std::uint64_t before = region.use.fetch_or(Region::kClosed, kRelaxed);
   if ((before & ~Region::kClosed) == 0) reap_is_due_.store(true, std::memory_order_release);
   table_.erase(pages_of(region.memory.address, region.memory.length_bytes));
+  if (region.state == RegionState::kLive) --live_count_;
   region.state = RegionState::kRetired;
   push(retired_, region);
 }
@@ -280,17 +281,21 @@ bool PinDownCache::close_unused(Region& region) noexcept {
 /// Gives up the next region that is not in use and was not used again since its last turn. False: all are in use.
 bool PinDownCache::evict_one() noexcept {
   const std::lock_guard table(table_lock_);
-  // Twice round: the first time may only have taken note of uses.
-  for (std::size_t turns = 2 * regions_made_.size(); turns > 0; --turns) {
-    if (next_turn_ >= regions_made_.size()) next_turn_ = 0;
-    Region& region = regions_made_[next_turn_++];
-    if (region.state != RegionState::kLive) continue;
-    if (region.used_again.load(kRelaxed)) {
-      region.used_again.store(false, kRelaxed);
-    } else if (close_unused(region)) {
-      retire(region);
-      add(evictions_, 1);
-      return true;
+  for (bool noted = true; noted && live_count_ > 0;) {
+    noted = false;
+    for (std::size_t turns = regions_made_.size(); turns > 0; --turns) {
+      if (next_turn_ >= regions_made_.size()) next_turn_ = 0;
+      Region& region = regions_made_[next_turn_++];
+      if (region.state != RegionState::kLive) continue;
+      if ((region.use.load(kRelaxed) & ~Region::kClosed) != 0) continue;
+      if (region.used_again.load(kRelaxed)) {
+        region.used_again.store(false, kRelaxed);
+        noted = true;  // Another round may take it.
+      } else if (close_unused(region)) {
+        retire(region);
+        add(evictions_, 1);
+        return true;
+      }
     }
   }
   return false;
@@ -305,10 +310,11 @@ bool PinDownCache::evict(std::size_t count) noexcept {
 }
 
 void PinDownCache::invalidate(const void* address, std::size_t length_bytes) noexcept {
-  Request request;
-  if (!fork_mark_.is_owner() || !is_request(address, length_bytes, Access::kRead, request)) return;
+  const std::uintptr_t to_the_end = UINTPTR_MAX - reinterpret_cast<std::uintptr_t>(address);
+  if (!fork_mark_.is_owner() || length_bytes == 0) return;
+  const PageRange pages = pages_of(address, std::min(length_bytes, to_the_end));
   const std::lock_guard table(table_lock_);
-  while (Region* const region = table_.first_in(request.pages)) {
+  while (Region* const region = table_.first_in(pages)) {
     retire(*region);
     add(invalidations_, 1);
   }

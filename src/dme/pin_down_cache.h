@@ -47,9 +47,6 @@ struct PinDownConfig {
   std::size_t most_regions = SIZE_MAX;  ///< The same, counted.
   /// Keep regions after their use. Off: each acquire() registers just what it names, release() deregisters it.
   bool keep = true;
-  /// Capabilities::on_demand: memory in a region need not be writable because memory beside it is, so that regions for reading and
-  /// for writing do not grow together.
-  bool on_demand = false;
 };
 
 struct PinDownStatistics {
@@ -164,6 +161,7 @@ class PinDownCache {
   PageTable table_;         ///< Changes under table_lock_.
   Region* free_ = nullptr;  ///< These lists and each region's state: under table_lock_.
   Region* retired_ = nullptr;
+  std::size_t live_count_ = 0;
 
   /// A retired region may have no users. Set, with release, by whoever took the last one away; cleared, with acquire, before
   /// retired_ is looked through, so that what set it is seen.

@@ -1,4 +1,4 @@
-// A counter that many threads add to and few read: each thread has a cache line of its own, as long as they are few.
+// A counter that many threads add to and few read, without a line that they all write to.
 
 #pragma once
 
@@ -9,7 +9,8 @@
 
 namespace ch3_offload {
 
-/// Threads: all from any. Exact for up to 16 threads; those beyond share lines, and two that add at the same moment may count once.
+/// Threads: all from any. Each keeps to one of 16 lines, given out in turn to all threads there ever were. Exact while no two threads
+/// add to one line at the same time; where they do, what one of them adds may be lost.
 class ShardedCounter {
  public:
   void increment() noexcept {

@@ -26,6 +26,8 @@ std::string_view next_piece(std::string_view& list, char separator) noexcept {
   return piece;
 }
 
+/// Two for each provider: for reading and for writing, null where one serves both or none is needed. Two are needed where the
+/// device faults pages in: to read from a region that it may write to, it would ask for writable pages.
 std::vector<std::unique_ptr<PinDownCache>> make_caches(std::span<Provider* const> providers,
                                                        const PinDownConfig& config) {
   std::vector<std::unique_ptr<PinDownCache>> caches;
@@ -33,8 +35,9 @@ std::vector<std::unique_ptr<PinDownCache>> make_caches(std::span<Provider* const
     const Capabilities& can = provider->capabilities();
     PinDownConfig its = config;
     its.most_regions = std::min(its.most_regions, can.most_regions);
-    its.on_demand = can.on_demand;
-    caches.push_back(can.registering_costs ? std::make_unique<PinDownCache>(*provider, its) : nullptr);
+    if (can.on_demand) its.most_regions = std::max<std::size_t>(its.most_regions / 2, 1);
+    for (const bool needed : {can.registering_costs, can.registering_costs && can.on_demand})
+      caches.push_back(needed ? std::make_unique<PinDownCache>(*provider, its) : nullptr);
   }
   return caches;
 }
@@ -118,7 +121,7 @@ Status Engine::State::connect(Peer& peer) noexcept {
         return connected.error().status == Status::kUnreachable ? give_up(peer) : connected.error().status;
       }
       peer.provider = provider;
-      peer.cache = caches[i].get();
+      peer.caches = caches_of(i);
       peer.max_slot_bytes = provider->max_slot_bytes(peer.id);
       peer.credit_bytes += credit_bytes;
       peer.state = PeerState::kConnected;

@@ -8,22 +8,29 @@
 
 namespace ch3_offload {
 
+std::array<PinDownCache*, 2> Engine::State::caches_of(std::size_t provider) const noexcept {
+  PinDownCache* const for_reading = caches[2 * provider].get();
+  PinDownCache* const for_writing = caches[2 * provider + 1].get();
+  return {for_reading, for_writing == nullptr ? for_reading : for_writing};
+}
+
 bool Engine::State::hold_memory(Peer& peer, std::byte* address, std::size_t length_bytes, Access access,
                                 HeldMemory& memory) noexcept {
   Status status = Status::kOk;
-  if (peer.cache == nullptr) {
+  PinDownCache* const cache = peer.caches[static_cast<std::size_t>(access)];
+  if (cache == nullptr) {
     status = peer.provider->register_memory(address, length_bytes, access, memory.region);
   } else {
-    const std::uint64_t misses = peer.cache->misses();
-    status = peer.cache->acquire(address, length_bytes, access, memory.kept);
+    const std::uint64_t misses = cache->misses();
+    status = cache->acquire(address, length_bytes, access, memory.kept);
     if (status == Status::kOk) memory.region = memory.kept->memory;
-    if (peer.cache->misses() != misses)
+    if (cache->misses() != misses)
       trace(TraceEvent::kMemoryRegistered, peer.id, 0, memory.region.length_bytes);
   }
   memory.held = status == Status::kOk;
   if (memory.held) return true;
   trace(TraceEvent::kMemoryRefused, peer.id, 0, length_bytes);
-  if (status == Status::kNoMemory && peer.cache != nullptr && !refusal_told) {
+  if (status == Status::kNoMemory && cache != nullptr && !refusal_told) {
     refusal_told = true;
     try {
       host.on_warning(
@@ -43,11 +50,13 @@ void Engine::State::let_go(Peer& peer, HeldMemory& memory) noexcept {
   memory.held = false;
   if (memory.kept == nullptr) return peer.provider->deregister_memory(memory.region);
   Region& region = *std::exchange(memory.kept, nullptr);
+  // Where there are two caches, each has regions of its own access only.
+  PinDownCache& cache = *peer.caches[static_cast<std::size_t>(region.access)];
   // A peer that failed may have something under way that we know nothing of.
   if (peer.doom == Status::kOk && peer.state != PeerState::kFailed) {
-    peer.cache->release(region);
+    cache.release(region);
   } else {
-    peer.cache->discard(region);
+    cache.discard(region);
   }
 }
 
@@ -68,8 +77,8 @@ void Engine::State::add_statistics(Counters& sum) const noexcept {
 }
 
 bool Engine::keeps_memory() const noexcept {
-  for (std::size_t i = 0; i < state_->caches.size(); ++i) {
-    const PinDownCache* const cache = state_->caches[i].get();
+  for (std::size_t i = 0; i < state_->providers.size(); ++i) {
+    const PinDownCache* const cache = state_->caches_of(i)[0];
     if (cache != nullptr && cache->keeps() && !state_->providers[i]->capabilities().on_demand) return true;
   }
   return false;

@@ -173,7 +173,7 @@ struct Peer {
   bool announced = false;      ///< on_peer_failed has been called.
   Status doom = Status::kOk;   ///< Not kOk: why it failed, or the next progress() will fail it.
   Provider* provider = nullptr;
-  PinDownCache* cache = nullptr;  ///< Of that provider; null: it needs none.
+  std::array<PinDownCache*, 2> caches{};  ///< Of that provider, by Access, one or two; null: it needs none.
   std::size_t max_slot_bytes = 0;
 
   // Sending.
@@ -207,7 +207,7 @@ struct Engine::State final : Sink {
 
   const EngineConfig config;
   const std::vector<Provider*> providers;
-  /// For each provider; null where registering is free. Constant, for memory_gone() comes from any thread.
+  /// Two for each provider (caches_of()). Constant, for memory_gone() comes from any thread.
   const std::vector<std::unique_ptr<PinDownCache>> caches;
   Host& host;
   Counters counters;
@@ -280,6 +280,7 @@ struct Engine::State final : Sink {
                     std::span<const std::byte> payload, std::uint64_t number) noexcept;
 
   // engine_memory.cc
+  std::array<PinDownCache*, 2> caches_of(std::size_t provider) const noexcept;  ///< By Access.
   bool hold_memory(Peer& peer, std::byte* address, std::size_t length_bytes, Access access,
                    HeldMemory& memory) noexcept;  ///< False: refused, bounce.
   void let_go(Peer& peer, HeldMemory& memory) noexcept;

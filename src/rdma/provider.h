@@ -121,7 +121,7 @@ class Provider : public Registrar {
   /// False: there is no connection with it (any more): nothing will come.
   virtual bool end(PeerId) noexcept { return false; }
 
-  /// Longest message that `peer`, which must be connected, takes: at least 256, at most Capabilities::max_slot_bytes. Constant.
+  /// Longest message that `peer`, which must be connected, takes: at least 128 bytes, at most Capabilities::max_slot_bytes. Constant.
   virtual std::size_t max_slot_bytes(PeerId) const noexcept { return capabilities().max_slot_bytes; }
 
   /// Grants `slot` of exactly `length_bytes` (1 .. max_slot_bytes(peer)) for the next message to `peer`,

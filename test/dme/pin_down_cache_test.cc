@@ -116,17 +116,6 @@ TEST_F(PinDownCacheTest, WhatCannotBeRegisteredTogetherIsRegisteredApart) {
   EXPECT_EQ(cache_->statistics().refused, 1u);
 }
 
-TEST_F(PinDownCacheTest, OnDemandReadingAndWritingDoNotGrowTogether) {
-  make({.on_demand = true});
-  EXPECT_EQ(use(at(1), 4 * kPage, Access::kRead), Status::kOk);
-  EXPECT_EQ(use(at(4), 2 * kPage, Access::kWrite), Status::kOk);
-  EXPECT_EQ(memory_.registered_bytes(), 2 * kPage);
-  EXPECT_EQ(use(at(5), 3 * kPage, Access::kWrite), Status::kOk);
-  EXPECT_EQ(memory_.registered_bytes(), 4 * kPage);
-  EXPECT_EQ(use(at(2), 3 * kPage, Access::kRead), Status::kOk);
-  EXPECT_EQ(memory_.registered_bytes(), 3 * kPage);
-}
-
 TEST_F(PinDownCacheTest, InvalidatedMemoryIsRegisteredAnew) {
   make();
   EXPECT_EQ(use(at(10), 10 * kPage), Status::kOk);
@@ -161,7 +150,7 @@ TEST_F(PinDownCacheTest, InvalidationNextDoorHarmsNothing) {
 TEST_F(PinDownCacheTest, AnInvalidationOfAllMemoryIsOne) {
   make();
   for (std::size_t page = 0; page < kPages; page += 2) EXPECT_EQ(use(at(page), kPage), Status::kOk);
-  cache_->invalidate(nullptr, std::size_t{1} << 47);
+  cache_->invalidate(nullptr, SIZE_MAX);
   cache_->reap();
   EXPECT_EQ(memory_.live(), 0u);
   EXPECT_EQ(cache_->statistics().invalidations, kPages / 2);

@@ -165,6 +165,8 @@ class Attack final : public Sink {
     listener_ = std::move(listener.value());
     own_address_ = victims_address_;
     own_address_.port = port;
+    constexpr std::uint32_t kSlots[] = {VerbsAddress::kLeastSlotBytes, kSlotBytes, VerbsAddress::kMostSlotBytes};
+    own_address_.slot_bytes = kSlots[bytes.size() % std::size(kSlots)];
     require(victim_->register_memory(source_.data(), source_.size(), Access::kRead, source_region_) ==
                 Status::kOk,
             "memory can be registered");
@@ -379,7 +381,7 @@ void Attack::introduce(Channel& channel, std::uint32_t sender, Flaw flaw) {
   body.receiver = index_of(kVictim) ^ (flaw == Flaw::kReceiver);
   body.sender_instance = own_address_.instance;
   body.receiver_instance = victims_address_.instance ^ (flaw == Flaw::kReceiverInstance);
-  body.slot_bytes = kSlotBytes - (flaw == Flaw::kSlots);
+  body.slot_bytes = own_address_.slot_bytes - (flaw == Flaw::kSlots);
   const std::string text = address(flaw);
   std::memcpy(body.address.data(), text.data(), std::min(text.size(), body.address.size() - 1));
   if (flaw == Flaw::kEndless) body.address.fill('1');
@@ -531,7 +533,8 @@ void Attack::on_transfer(const fake_verbs::Config::Transfer& transfer, std::span
     if (transfer.opcode != IBV_WR_SEND) return;
     ++slots_seen_;
     SlotHeader header;
-    require(message.size() >= sizeof header && message.size() <= kSlotBytes, "a slot has a possible length");
+    require(message.size() >= sizeof header && message.size() <= std::min<std::size_t>(kSlotBytes, own_address_.slot_bytes),
+            "a slot has a possible length");
     std::memcpy(&header, message.data(), sizeof header);
     const bool credit_only = header.kind == SlotHeader::kCreditOnly && message.size() == sizeof header;
     const bool of_a_ring = header.kind >= SlotHeader::kRingOpen && header.kind <= SlotHeader::kRingClosed &&
@@ -682,7 +685,7 @@ void Attack::take(Step step) {
     }
     case Step::kVictimSends: {
       const PeerId peer{input_.below(kPeerLimit)};
-      return send(peer, 1 + input_.u16() % victim_->capabilities().max_slot_bytes);
+      return send(peer, 1 + input_.u16() % victim_->max_slot_bytes(peer));
     }
     case Step::kVictimWrites: return write_from_victim(PeerId{input_.below(kPeerLimit)});
     default: return toggle_region();

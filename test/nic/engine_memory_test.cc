@@ -80,6 +80,24 @@ TEST_F(EngineMemory, NeedNotBeWatchedWhereTheDeviceFaultsPages) {
   EXPECT_EQ(at(0).counters().pin_hits, 2u);
 }
 
+TEST_F(EngineMemory, ThatTheDeviceFaultsInIsRegisteredApartForReadingAndForWriting) {
+  network_config.on_demand = true;
+  make();
+  TestSend message(kLong);
+  TestReceive request(kLong);
+  for (int i = 0; i < 3; ++i) {
+    exchange(message, request);
+    // Back, from and to the same memory.
+    receive(0, request);
+    send(1, 0, message);
+    settle();
+  }
+  for (const std::uint32_t i : {0u, 1u}) {
+    EXPECT_EQ(at(i).counters().pin_misses, 2u);
+    EXPECT_EQ(at(i).counters().pinned_regions, 2u);
+  }
+}
+
 TEST_F(EngineMemory, OfADeadProgramIsDeregisteredByProgress) {
   make();
   TestSend message(kLong);

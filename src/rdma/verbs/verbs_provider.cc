@@ -54,7 +54,7 @@ std::string no_port_message(const VerbsPorts& ports) {
 
 VerbsConfig frugal_config(const VerbsConfig& config, std::size_t lockable_bytes) {
   VerbsConfig frugal = config;
-  const std::size_t slot_bytes = std::bit_floor(std::clamp<std::size_t>(lockable_bytes / 512, 1024, 8192));
+  const std::size_t slot_bytes = std::bit_floor(std::clamp<std::size_t>(lockable_bytes / 640, 1024, 8192));
   frugal.rail.slot_bytes = std::min(config.rail.slot_bytes, slot_bytes);
   frugal.rail.slots_per_slab = 16;
   frugal.rail.most_receive_slots = std::min(config.rail.most_receive_slots, 64u);

@@ -60,8 +60,8 @@ struct VerbsFigures {
   std::uint64_t ring_messages_received = 0;
 };
 
-/// For a process that may lock little memory: few and short slots, one rail, few rings or none, in a quarter of `lockable_bytes` or, to
-/// begin with, in 32 KiB. Some systems and containers allow 64 KiB.
+/// For a process that may lock little memory: few and short slots, one rail, few rings or none. From 1 MiB on they take a quarter of
+/// `lockable_bytes` at most; else they begin with 32 KiB, and grow while there is room. Some systems and containers allow 64 KiB.
 VerbsConfig frugal_config(const VerbsConfig& config, std::size_t lockable_bytes);
 
 class VerbsProvider final : public Provider {

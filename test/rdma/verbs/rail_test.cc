@@ -113,7 +113,7 @@ TEST_F(VerbsSetUp, WhereAMebibyteMayBeLockedSlotsTakeAQuarter) {
   make(3, config, fake);
   EXPECT_TRUE(logged("may lock 1048576 bytes of memory only; raise it"));
   run_traffic(0);
-  EXPECT_EQ(at(0).max_slot_bytes(PeerId{1}), 2048 - sizeof(SlotHeader));
+  EXPECT_EQ(at(0).max_slot_bytes(PeerId{1}), 1024 - sizeof(SlotHeader));
 }
 
 TEST_F(VerbsSetUp, TooLittleMemoryThatMayBeLockedIsExplained) {

@@ -165,7 +165,7 @@ cvars:
         transfer, for the next one from or to the same place. on: yes, and
         what the program gives back to the system is seen and forgotten. off:
         each long message registers its memory anew. on-demand: the device
-        fetches pages as it needs them, if it can, and nothing is pinned.
+        fetches pages as it needs them, if it can, and does not pin them.
 
     - name        : MPIR_CVAR_CH3_OFFLOAD_PIN_BYTES
       category    : CH3_OFFLOAD
