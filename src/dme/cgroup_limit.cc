@@ -2,20 +2,26 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <fstream>
-#include <sstream>
+#include <cstdio>
+#include <memory>
 
 namespace ch3_offload {
 
 namespace {
 
+using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
+File open(const std::string& path) { return {std::fopen(path.c_str(), "re"), &std::fclose}; }
+
 /// Of the group and those above it.
-std::size_t least_on_the_way_up(const std::string& root, std::string group, const char* file) {
+std::size_t least_on_the_way_up(const std::string& root, std::string group, const char* name) {
   std::size_t least = SIZE_MAX;
   for (;;) {
-    std::ifstream limit(root + group + "/" + file);
-    std::size_t bytes = 0;  // "max" is no number. Version 1 says "none" by one that is next to infinite.
-    if (limit >> bytes && bytes < SIZE_MAX / 4) least = std::min(least, bytes);
+    const File file = open(root + group + "/" + name);
+    unsigned long long bytes =
+        0;  // "max" is no number. Version 1 says "none" by one that is next to infinite.
+    if (file != nullptr && std::fscanf(file.get(), "%19llu", &bytes) == 1 && bytes < SIZE_MAX / 4)
+      least = std::min<std::size_t>(least, bytes);
     if (group.empty()) return least;
     group.resize(std::min(group.rfind('/'), group.size() - 1));
   }
@@ -26,20 +32,21 @@ std::size_t least_on_the_way_up(const std::string& root, std::string group, cons
 std::size_t cgroup_memory_limit(const std::string& process, const std::string& mounts) {
   // "0::/group" in version 2; "4:cpu,memory:/group" in version 1.
   std::size_t least = SIZE_MAX;
-  std::ifstream groups(process);
-  for (std::string line; std::getline(groups, line);) {
+  const File groups = open(process);
+  char text[4096];
+  while (groups != nullptr && std::fgets(text, sizeof text, groups.get()) != nullptr) {
+    std::string line(text);
+    if (line.ends_with('\n')) line.pop_back();
     const std::size_t controllers = line.find(':') + 1;
     const std::size_t path = line.find(':', controllers);
     if (controllers == 0 || path == std::string::npos || line.size() < path + 2 || line[path + 1] != '/')
       continue;
     std::string group = line.substr(path + 1);
     if (group == "/") group.clear();
-    std::istringstream names(line.substr(controllers, path - controllers));
-    bool is_memory = false;
-    for (std::string name; std::getline(names, name, ',');) is_memory |= name == "memory";
+    const std::string names = "," + line.substr(controllers, path - controllers) + ",";
     if (path == controllers) {
       least = std::min(least, least_on_the_way_up(mounts, group, "memory.max"));
-    } else if (is_memory) {
+    } else if (names.find(",memory,") != std::string::npos) {
       least = std::min(least, least_on_the_way_up(mounts + "/memory", group, "memory.limit_in_bytes"));
     }
   }
