@@ -4,13 +4,12 @@
 // takes is random but where it says so, the same for both. Neither watches memory events.
 //
 //   exact      the whole of a region that is there
-//   in turn    the same, the regions one after another
+//   in turn    the same, the regions one after another, as programs with many buffers do
 //   sub-range  4 KiB somewhere in a region that is there
 //   miss       a region that is not there, and its registration
 //   churn      twice as many regions as the cache may hold, one after another: each access evicts
 //
-// "exact" and "sub-range" take regions at random; "in turn" takes one after another, as programs with many buffers do. Beside the
-// two runs a "floor": an array that knows by arithmetic where each region's counter is, and goes up and down by one
+// Beside the two runs a "floor": an array that knows by arithmetic where each region's counter is, and goes up and down by one
 // there. It does what any cache must do for a hit, so what it takes more with many regions is the processor's memory.
 //
 // usage: pin_down_bench [Google Benchmark's options]; bench/pin-down prints the two side by side.

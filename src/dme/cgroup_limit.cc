@@ -18,8 +18,8 @@ std::size_t least_on_the_way_up(const std::string& root, std::string group, cons
   std::size_t least = SIZE_MAX;
   for (;;) {
     const File file = open(root + group + "/" + name);
-    unsigned long long bytes =
-        0;  // "max" is no number. Version 1 says "none" by one that is next to infinite.
+    // "max" is no number. Version 1 says "none" by one that is next to infinite.
+    unsigned long long bytes = 0;
     if (file != nullptr && std::fscanf(file.get(), "%19llu", &bytes) == 1 && bytes < SIZE_MAX / 4)
       least = std::min<std::size_t>(least, bytes);
     if (group.empty()) return least;

@@ -25,8 +25,8 @@ struct VerbsAddress {
   bool ethernet = false;
   std::vector<std::string> hosts;  ///< 1 to kMostRails; IPv4 or IPv6, in numbers.
   std::uint16_t port = 0;          ///< TCP, host byte order.
-  std::uint32_t slot_bytes =
-      0;                       ///< Of its receive slots: a multiple of 64, kLeastSlotBytes to kMostSlotBytes.
+  /// Of its receive slots: a multiple of 64, kLeastSlotBytes to kMostSlotBytes.
+  std::uint32_t slot_bytes = 0;
   std::uint64_t instance = 0;  ///< Random: another process at the same port is not mistaken for this one.
   /// 1 to kMostRails. InfiniBand: the subnet prefix of the port's GID. RoCE: network_of_host().
   std::vector<std::uint64_t> networks;

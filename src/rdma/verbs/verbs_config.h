@@ -15,8 +15,8 @@
 namespace ch3_offload {
 
 struct RailConfig {
-  std::size_t slot_bytes =
-      8192;  ///< Of a slot, header included; a multiple of 64, VerbsAddress::kLeastSlotBytes to kMostSlotBytes.
+  /// Header included; a multiple of 64, VerbsAddress::kLeastSlotBytes to kMostSlotBytes.
+  std::size_t slot_bytes = 8192;
   std::uint32_t slots_per_slab = 64;  ///< Registered at once.
   std::uint32_t most_receive_slots = 2048;
   std::uint32_t most_queue_pairs = 256;  ///< Live at once.
@@ -39,8 +39,8 @@ struct VerbsConfig {
   std::uint32_t ring_trust_us = 200;
   /// What this process may lock (RLIMIT_MEMLOCK); SIZE_MAX: no limit. Under 4 MiB slots are few and short, to leave some.
   std::size_t lockable_bytes = SIZE_MAX;
-  bool on_demand =
-      false;        ///< Let the device fault the caller's memory in (Capabilities::on_demand), if it can.
+  /// Let the device fault the caller's memory in (Capabilities::on_demand), if it can.
+  bool on_demand = false;
   RailConfig rail;  ///< Of all rails together: each has its share.
   /// A peer that cannot be reached for so long is dead. 1000 at least.
   int peer_timeout_ms = 10'000;
