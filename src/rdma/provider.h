@@ -46,8 +46,8 @@ struct RemoteMemory {
 /// What a provider can do; constant after it was made.
 struct Capabilities {
   std::string_view name;  ///< "shm", "verbs", "fake": for logs and the trace.
-  std::size_t max_slot_bytes =
-      0;  ///< Longest message that reserve() grants; some peers may take less: Provider::max_slot_bytes().
+  /// Longest message that reserve() grants; some peers may take less: Provider::max_slot_bytes().
+  std::size_t max_slot_bytes = 0;
   bool write = false;  ///< write() may work (a peer can still refuse: kUnsupported).
   /// write() is expected to beat copying through slots from this length on; SIZE_MAX: never.
   std::size_t write_threshold_bytes = SIZE_MAX;
