@@ -178,6 +178,8 @@ std::size_t Engine::progress() noexcept {
     Peer& peer = *state.active.pop_front();
     if (peer.doom != Status::kOk) {
       state.fail(peer, peer.doom);
+      // It must not wait for us for ever.
+      for (Provider* provider : state.providers) static_cast<void>(provider->end(peer.id));
       ++happened;
     } else {
       happened += state.flush(peer);

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <utility>
@@ -32,5 +33,10 @@ class FileDescriptor {
  private:
   int number_ = -1;  ///< -1: none.
 };
+
+/// Another descriptor of the same file; none where the process may have no more.
+inline FileDescriptor duplicate(const FileDescriptor& descriptor) noexcept {
+  return FileDescriptor(::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0));
+}
 
 }  // namespace ch3_offload

@@ -116,10 +116,11 @@ class Provider : public Registrar {
   /// which limit).
   virtual Result<std::monostate> connect(PeerId peer, std::string_view address) = 0;
 
-  /// Somebody who knows says that the peer's process is dead: as if its connection broke now. What had arrived from it is
-  /// delivered, then on_peer_down(), by one of the next poll()s. Not from a Sink's call.
+  /// The peer's process is dead, as somebody says who knows, or the caller has given up on it: as if its connection broke
+  /// now. What had arrived from it is delivered, then on_peer_down(), by one of the next poll()s; if it lives, it hears
+  /// on_peer_down(), too, now or once it connects. Not from a Sink's call.
   /// False: there is no connection with it (any more): nothing will come.
-  virtual bool end(PeerId) noexcept { return false; }
+  virtual bool end(PeerId peer) noexcept = 0;
 
   /// Longest message that `peer`, which must be connected, takes: at least 128 bytes, at most Capabilities::max_slot_bytes. Constant.
   virtual std::size_t max_slot_bytes(PeerId) const noexcept { return capabilities().max_slot_bytes; }

@@ -70,6 +70,7 @@ class StandInProvider final : public Provider {
   void deregister_memory(MemoryRegion& region) noexcept override;
   Status reserve(PeerId peer, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override;
   void commit(PeerId peer, std::size_t length_bytes) noexcept override;
+  bool end(PeerId) noexcept override { return false; }
   Status write(PeerId peer, const std::byte* source, std::size_t length_bytes, const MemoryRegion& region,
                RemoteMemory destination, Immediate immediate, WorkId work) noexcept override;
   std::size_t poll(Sink& sink, std::size_t budget) noexcept override;

@@ -69,6 +69,7 @@ class ArrayProvider final : public Provider {
     if (other == nullptr || peer != other->self_) return;
     slots_[sent_++ % slots_.size()].length_bytes = length_bytes;
   }
+  bool end(PeerId) noexcept override { return false; }
   Status write(PeerId, const std::byte*, std::size_t, const MemoryRegion&, RemoteMemory, Immediate,
                WorkId) noexcept override {
     return Status::kUnsupported;

@@ -388,6 +388,23 @@ TEST_F(EngineFailure, AReceiverThatCannotConnectBackFailsTheSender) {
   ASSERT_FALSE(pending(request));
   EXPECT_EQ(outcome(request)->status, Status::kUnreachable);
   EXPECT_EQ(at(1).failures, (std::map<std::uint32_t, Status>{{0, Status::kUnreachable}}));
+  expect_failed(message);
+  EXPECT_EQ(at(0).failures, (std::map<std::uint32_t, Status>{{1, Status::kPeerFailed}}));
+}
+
+/// Whoever is given up before it connects must not wait for an answer, either.
+TEST_F(EngineFailure, WhoWasGivenUpBeforeItConnectedFails) {
+  make();
+  cards[0] = "v=1;w=100;ib:nowhere";
+  TestSend there(kShort);
+  send(1, 0, there);
+  EXPECT_EQ(there.at_once, Status::kUnreachable);
+  settle();
+  TestSend back(kLong);
+  send(0, 1, back);
+  settle();
+  EXPECT_FALSE(pending(back));
+  EXPECT_EQ(at(0).failures, (std::map<std::uint32_t, Status>{{1, Status::kPeerFailed}}));
 }
 
 }  // namespace

@@ -253,6 +253,11 @@ void FakeNetwork::break_connection(PeerId one, PeerId other) {
   plan_notice(back);
 }
 
+void FakeNetwork::refuse_connections(PeerId by, PeerId of) {
+  link(by, of).failed = true;
+  sever(link(of, by));
+}
+
 void FakeNetwork::forget(FakeProvider& provider) {
   if (process(provider.self_) == &provider) kill(provider.self_);
 }

@@ -61,7 +61,7 @@ Result<std::monostate> FakeProvider::connect(PeerId peer, std::string_view addre
   }
   FakeNetwork::Link& link = network_.link(self_, peer);
   if (link.failed) return Error{Status::kPeerFailed, 0, "the process is dead"};
-  if (!network_.alive(peer)) {
+  if (!network_.alive(peer) || link.severed) {
     if (!link.notice_planned && network_.random_.chance(0.5)) {
       return Error{Status::kPeerFailed, 0, "nobody listens there"};
     }
@@ -222,7 +222,11 @@ bool FakeProvider::end(PeerId peer) noexcept {
   for (const Item* item = inbox_head_; item != nullptr; item = item->next)
     if (item->kind == FakeItemKind::kPeerDown && item->peer == peer) return true;
   const bool is_connected = (out != nullptr && out->connected) || (in != nullptr && in->connected);
-  if (!is_connected || (out != nullptr && out->failed)) return false;
+  if (out != nullptr && out->failed) return false;
+  if (!is_connected) {
+    network_.refuse_connections(self_, peer);
+    return false;
+  }
   network_.break_connection(self_, peer);
   return true;
 }

@@ -79,6 +79,8 @@ class FakeNetwork {
 
   /// The connection between two living processes breaks; both learn of it.
   void break_connection(PeerId one, PeerId other);
+  /// `by` takes no connection of `of`, whom it never met: that one is told later, or at once.
+  void refuse_connections(PeerId by, PeerId of);
 
   /// Delivers bytes as if `from` had sent them, in order with what it sends. For hostile traffic.
   void inject(PeerId from, PeerId to, std::span<const std::byte> message);

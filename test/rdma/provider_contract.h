@@ -743,6 +743,20 @@ TEST_P(ProviderContract, ALivingPeerCanBeEnded) {
   EXPECT_TRUE(run_until([&] { return sink(kB).count(Kind::kPeerDown) == 1; })) << "the other learns of it";
 }
 
+TEST_P(ProviderContract, WhoWasEndedBeforeTheyMetIsRefused) {
+  make_world(2);
+  EXPECT_FALSE(at(kA).end(kB));
+  const Result<std::monostate> result = at(kB).connect(kA, at(kA).local_address());
+  if (result.ok()) {
+    EXPECT_TRUE(run_until([&] { return sink(kB).count(Kind::kPeerDown) == 1; }));
+  } else {
+    EXPECT_EQ(result.error().status, Status::kPeerFailed) << result.error().message;
+  }
+  EXPECT_FALSE(at(kA).connect(kB, at(kB).local_address()).ok());
+  run_a_while();
+  EXPECT_TRUE(sink(kA).events.empty());
+}
+
 // arm, disarm, descriptor
 
 TEST_P(ProviderContract, ASleeperIsWokenByAMessage) {

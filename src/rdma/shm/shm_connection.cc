@@ -123,19 +123,24 @@ Result<ConnectProgress> connect_to(const FileDescriptor& socket, const ShmAddres
   return system_error("shm: connecting to a local process (is it still running?)", errno);
 }
 
+FileDescriptor accept_with_last_descriptor(const FileDescriptor& listener) noexcept {
+  for (;;) {
+    FileDescriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket.valid() || (errno != EINTR && errno != ECONNABORTED)) return socket;
+  }
+}
+
 FileDescriptor accept_from(const FileDescriptor& listener, int& error_number) noexcept {
-  const FileDescriptor spare(::fcntl(listener.get(), F_DUPFD_CLOEXEC, 0));  // Closed again on return.
+  const FileDescriptor spare = duplicate(listener);  // Closed again on return.
   if (!spare.valid()) {
     const int reason = errno;
     pollfd entry{listener.get(), POLLIN, 0};
     error_number = ::poll(&entry, 1, 0) > 0 ? reason : 0;
     return {};
   }
-  for (;;) {
-    FileDescriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    error_number = socket.valid() || errno == EAGAIN ? 0 : errno;
-    if (socket.valid() || (errno != EINTR && errno != ECONNABORTED)) return socket;
-  }
+  FileDescriptor socket = accept_with_last_descriptor(listener);
+  error_number = socket.valid() || errno == EAGAIN ? 0 : errno;
+  return socket;
 }
 
 PeerCredentials peer_credentials(const FileDescriptor& socket) noexcept {
@@ -201,9 +206,14 @@ Receipt receive_with_file(const FileDescriptor& socket, std::span<std::byte> mes
   // Takes it; the file was installed by the look already.
   const ssize_t taken =
       ::recv(socket.get(), message.data(), static_cast<std::size_t>(received), MSG_DONTWAIT);
-  const bool valid = files == 1 && !cut_short && taken == received &&
-                     static_cast<std::size_t>(received) == message.size();
+  const bool valid =
+      files == 1 && !cut_short && taken == received && static_cast<std::size_t>(received) == message.size();
   return valid ? Receipt::kMessage : Receipt::kInvalid;
+}
+
+bool peek(const FileDescriptor& socket, std::span<std::byte> message) noexcept {
+  return ::recv(socket.get(), message.data(), message.size(), MSG_PEEK | MSG_DONTWAIT) ==
+         static_cast<ssize_t>(message.size());
 }
 
 void send_wake_byte(const FileDescriptor& socket) noexcept {

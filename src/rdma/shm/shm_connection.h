@@ -20,9 +20,9 @@
 #include <string>
 #include <string_view>
 
-#include "rdma/provider.h"
 #include "rdma/file_descriptor.h"
 #include "rdma/job_secret.h"
+#include "rdma/provider.h"
 
 namespace ch3_offload {
 
@@ -87,6 +87,8 @@ Result<ConnectProgress> connect_to(const FileDescriptor& socket, const ShmAddres
 /// Takes one connection, where a second descriptor is left for the file that comes with its Hello; none:
 /// nobody waits (error 0) or accepting failed (its errno).
 FileDescriptor accept_from(const FileDescriptor& listener, int& error_number) noexcept;
+/// Takes one connection, be it with the last descriptor; none: nobody waits, or there is no descriptor.
+FileDescriptor accept_with_last_descriptor(const FileDescriptor& listener) noexcept;
 
 struct PeerCredentials {
   uid_t uid = static_cast<uid_t>(-1);
@@ -107,6 +109,9 @@ enum class Receipt {
 };
 Receipt receive_with_file(const FileDescriptor& socket, std::span<std::byte> message,
                           FileDescriptor& file) noexcept;
+
+/// Fills `message` with what receive_with_file() would, but leaves it, and its file, in the socket. False: it is not here.
+bool peek(const FileDescriptor& socket, std::span<std::byte> message) noexcept;
 
 /// Wakes the process at the other end. A full socket holds a wake-up already; a broken one is noticed
 /// by its reader. Safe on the message path only when the other side sleeps (a system call).

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <string>
 
+#include "rdma/monotonic_clock.h"
 #include "rdma/shm/shm_provider.h"
 #include "rdma/system_error.h"
 
@@ -227,15 +228,18 @@ void ShmProvider::run_short(const FileDescriptor& descriptor, int error_number) 
 
 void ShmProvider::run_short(const char* what, int error_number) noexcept {
   is_short_ = true;
+  if (short_since_ns_ == 0) short_since_ns_ = monotonic_ns();
   wake_sleeper(false);
   if (shortage_logged_) return;
   shortage_logged_ = true;
   log("%s", system_error(std::string("shm: ") + what, error_number).message.c_str());
 }
 
-/// Does what run_short() left, and watches again what was not watched meanwhile.
+/// Does what run_short() left, and watches again what was not watched meanwhile. What waits for long is refused:
+/// both sides would wait for ever else.
 void ShmProvider::retry_what_ran_short() noexcept {
   is_short_ = false;
+  spare_.reset();  // Enough for a file that is received, mapped and closed.
   for (const auto& peer : peers_)
     if (peer != nullptr && peer->welcome_due) send_welcome(*peer);
   take_newcomers();
@@ -244,12 +248,46 @@ void ShmProvider::retry_what_ran_short() noexcept {
   };
   for (const auto& peer : peers_)
     if (awaits_welcome(peer)) static_cast<void>(receive_from_receiver(*peer));
+  if (is_short_ &&
+      elapsed_ns(monotonic_ns(), short_since_ns_) >= config_.shortage_limit_ms * std::uint64_t{1'000'000})
+    refuse_what_ran_short();
+  spare_ = duplicate(listener_);
   if (is_short_) return;
   is_short_ = !watch(listener_, WatchKind::kListener, 0);
   for (std::uint32_t i = 0; i < newcomers_.size(); ++i)
     if (newcomers_[i].valid()) is_short_ |= !watch(newcomers_[i], WatchKind::kNewcomer, i);
   for (const auto& peer : peers_)
     if (awaits_welcome(peer)) is_short_ |= !watch(peer->out_socket, WatchKind::kOutbound, index_of(peer->id));
+  if (!is_short_) short_since_ns_ = 0;
+}
+
+/// Ends every connection that waits for a descriptor or for memory. Each side hears of it by on_peer_down().
+void ShmProvider::refuse_what_ran_short() noexcept {
+  std::size_t refused = 0;
+  const auto refuse_one = [&](FileDescriptor& socket) {
+    std::array<std::byte, sizeof(Hello)> bytes;
+    if (!peek(socket, bytes)) return;
+    Hello hello;
+    if (peer_credentials(socket).uid == ::geteuid() &&
+        check_hello(bytes, config_.job_secret, config_.self, config_.peer_limit, hello).empty()) {
+      start_dying(find_or_make(PeerId{hello.sender}), Status::kUnreachable);
+      ++refused;
+    }
+    close_watched(socket);
+  };
+  for (Newcomer& newcomer : newcomers_)
+    if (newcomer.valid()) refuse_one(newcomer);
+  const auto next = [&] { return accept_with_last_descriptor(listener_); };
+  for (FileDescriptor socket = next(); socket.valid(); socket = next()) refuse_one(socket);
+  for (const auto& peer : peers_) {
+    if (peer == nullptr || !peer->welcome_due) continue;
+    peer->welcome_due = false;
+    start_dying(*peer, Status::kUnreachable);
+    ++refused;
+  }
+  if (refused == 0) return;
+  log("shm: local connections that had waited for descriptors or memory for %llu s are refused",
+      static_cast<unsigned long long>(config_.shortage_limit_ms / 1000));
 }
 
 void ShmProvider::refuse(std::string_view why) noexcept {
@@ -271,9 +309,11 @@ void ShmProvider::start_dying(Peer& peer, Status reason) noexcept {
 
 bool ShmProvider::end(PeerId id) noexcept {
   take_newcomers();
-  Peer* const peer = find(id);
-  if (peer == nullptr || peer->down) return false;
-  start_dying(*peer, Status::kPeerFailed);
+  Peer* const known = find(id);
+  Peer& peer = find_or_make(id);
+  if (known == nullptr) peer.down = true;
+  if (peer.down) return false;
+  start_dying(peer, Status::kPeerFailed);
   return true;
 }
 

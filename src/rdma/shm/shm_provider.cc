@@ -57,7 +57,10 @@ std::optional<Error> ShmProvider::set_up() {
   if (!epoll_.valid() || !watch(listener_, WatchKind::kListener, 0))
     return system_error("shm: making an epoll descriptor", errno);
   alarm_ = FileDescriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  if (!alarm_.valid() || !watch(alarm_, WatchKind::kAlarm, 0)) return system_error("shm: making a timer", errno);
+  if (!alarm_.valid() || !watch(alarm_, WatchKind::kAlarm, 0))
+    return system_error("shm: making a timer", errno);
+  spare_ = duplicate(listener_);
+  if (!spare_.valid()) return system_error("shm: taking a spare descriptor", errno);
 
   Result<FileDescriptor> file = make_shared_file("ch3-offload-doorbell", kDoorbellBytes);
   if (!file.ok()) return file.error();

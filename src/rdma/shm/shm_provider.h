@@ -38,6 +38,8 @@ struct ShmConfig {
   BulkMethod bulk = BulkMethod::kAutomatic;
   /// Peers are numbered below this; a greater number in a handshake is refused.
   std::uint32_t peer_limit = 1u << 20;
+  /// A connection that waits for so long for a descriptor, or for memory, of this process is refused.
+  std::uint64_t shortage_limit_ms = 10'000;
   /// Takes one line without a newline, seldom: set-up and failures only. nullptr: nobody listens.
   void (*log)(void* context, const char* line) = nullptr;
   void* log_context = nullptr;
@@ -154,6 +156,7 @@ class ShmProvider final : public Provider {
   void run_short(const FileDescriptor& descriptor, int error_number) noexcept;
   void run_short(const char* what, int error_number) noexcept;
   void retry_what_ran_short() noexcept;
+  void refuse_what_ran_short() noexcept;
   void send_welcome(Peer& peer) noexcept;
   void refuse(std::string_view why) noexcept;
   void start_dying(Peer& peer, Status reason) noexcept;
@@ -166,6 +169,7 @@ class ShmProvider final : public Provider {
   FileDescriptor listener_;
   FileDescriptor epoll_;
   FileDescriptor alarm_;  ///< A timer, in epoll_: wake_sleeper().
+  FileDescriptor spare_;  ///< Given up for a moment where descriptors run short.
 
   // Data path.
   std::vector<std::unique_ptr<Peer>> peers_;  ///< By PeerId, up to the greatest one met.
@@ -190,6 +194,7 @@ class ShmProvider final : public Provider {
   std::uint64_t refused_ = 0;  ///< Connections refused; the first is logged.
   bool write_refusal_logged_ = false;
   bool is_short_ = false;  ///< Of descriptors or memory: Welcomes, or sockets not watched, wait for a retry.
+  std::uint64_t short_since_ns_ = 0;  ///< 0: it is not.
   bool shortage_logged_ = false;
 };
 

@@ -138,9 +138,11 @@ void VerbsProvider::start_dying(Peer& peer, Status reason) noexcept {
 }
 
 bool VerbsProvider::end(PeerId id) noexcept {
-  Peer* const peer = find(id);
-  if (peer == nullptr || peer->down) return false;
-  start_dying(*peer, Status::kPeerFailed);
+  Peer* const known = find(id);
+  Peer& peer = find_or_make(id);
+  if (known == nullptr) peer.down = true;
+  if (peer.down) return false;
+  start_dying(peer, Status::kPeerFailed);
   return true;
 }
 

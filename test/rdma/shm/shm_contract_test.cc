@@ -1,8 +1,8 @@
 // The provider contract on the shm provider, in its configurations; then what only this provider meets:
 // limits and refusals of the kernel.
 
-#include <fcntl.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -32,7 +32,7 @@ struct Failure {
   }
 };
 Failure failing_poll;
-int opened_to_all = 0;  // Calls of prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY).
+int opened_to_all = 0;          // Calls of prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY).
 long pretended_page_bytes = 0;  // 0: the kernel's.
 Failure failing_copy;
 Failure failing_send;
@@ -125,6 +125,7 @@ class ShmProviderTest : public testing::Test {
       config.self = self;
       config.job_secret = test_secret();
       config.bulk = BulkMethod::kCma;
+      config.shortage_limit_ms = shortage_limit_ms;
       config.log = [](void* lines, const char* line) { *static_cast<std::string*>(lines) += line; };
       config.log_context = &log(self);
       providers_[index_of(self)] = make_shm(config);
@@ -132,6 +133,7 @@ class ShmProviderTest : public testing::Test {
     }
   }
 
+  std::uint64_t shortage_limit_ms = ShmConfig{}.shortage_limit_ms;
   ShmProvider& at(PeerId peer) { return *providers_[index_of(peer)]; }
   RecordingSink& sink(PeerId peer) { return sinks_[index_of(peer)]; }
   std::string& log(PeerId peer) { return logs_[index_of(peer)]; }
@@ -334,39 +336,63 @@ TEST_F(ShmProviderTest, AWelcomeThatCannotBeSentIsSentLater) {
 }
 
 TEST_F(ShmProviderTest, AConnectionWaitsUntilThereAreDescriptors) {
-  for (const int left : {0, 1}) {
-    SetUp();
-    ASSERT_TRUE(connect(kA, kB));
-    ASSERT_EQ(try_send(kA, kB), Status::kOk);
-    {
-      const Shortage shortage(left);
-      poll_for_ms(kB, 5);
-      EXPECT_NE(log(kB).find("ulimit -n"), std::string::npos) << log(kB);
-      ASSERT_TRUE(put_to_sleep(kB)) << "a connection that cannot be taken must not keep it awake";
-    }
-    ASSERT_TRUE(is_readable(kB, kWaitMs)) << "nobody looked whether there are descriptors again";
-    at(kB).disarm();
-    ASSERT_TRUE(poll_both_until([&] { return !sink(kB).events.empty(); }));
-    EXPECT_EQ(sink(kB).count(RecordingSink::Kind::kMessage), 1u);
-    poll_for_ms(kA, 5);
-    EXPECT_TRUE(sink(kA).events.empty()) << "a living peer was taken for dead";
-    sink(kB).events.clear();
-    log(kB).clear();
-  }
-}
-
-TEST_F(ShmProviderTest, AWelcomeWaitsUntilThereIsADescriptor) {
   ASSERT_TRUE(connect(kA, kB));
-  poll_for_ms(kB, 5);
+  ASSERT_EQ(try_send(kA, kB), Status::kOk);
   {
     const Shortage shortage(0);
-    poll_for_ms(kA, 5);
-    EXPECT_NE(log(kA).find("ulimit -n"), std::string::npos) << log(kA);
-    ASSERT_TRUE(put_to_sleep(kA));
+    poll_for_ms(kB, 50);
+    EXPECT_NE(log(kB).find("ulimit -n"), std::string::npos) << log(kB);
+    ASSERT_TRUE(put_to_sleep(kB)) << "a connection that cannot be taken must not keep it awake";
   }
-  ASSERT_TRUE(is_readable(kA, kWaitMs));
-  at(kA).disarm();
+  ASSERT_TRUE(is_readable(kB, kWaitMs)) << "nobody looked whether there are descriptors again";
+  at(kB).disarm();
+  ASSERT_TRUE(poll_both_until([&] { return !sink(kB).events.empty(); }));
+  EXPECT_EQ(sink(kB).count(RecordingSink::Kind::kMessage), 1u);
   poll_for_ms(kA, 5);
+  EXPECT_TRUE(sink(kA).events.empty()) << "a living peer was taken for dead";
+}
+
+TEST_F(ShmProviderTest, OneDescriptorIsEnoughForAConnection) {
+  ASSERT_TRUE(connect(kA, kB));
+  ASSERT_EQ(try_send(kA, kB), Status::kOk);
+  const Shortage shortage(1);
+  ASSERT_TRUE(poll_both_until([&] { return !sink(kB).events.empty(); }));
+  EXPECT_EQ(sink(kB).count(RecordingSink::Kind::kMessage), 1u);
+  poll_for_ms(kA, 5);
+  EXPECT_TRUE(sink(kA).events.empty());
+}
+
+TEST_F(ShmProviderTest, AConnectionThatWaitsTooLongForADescriptorIsRefused) {
+  shortage_limit_ms = 100;
+  SetUp();
+  ASSERT_TRUE(connect(kA, kB));
+  ASSERT_EQ(try_send(kA, kB), Status::kOk);
+  const Shortage shortage(0);
+  ASSERT_TRUE(poll_both_until([&] { return !sink(kA).events.empty() && !sink(kB).events.empty(); }));
+  EXPECT_EQ(sink(kB).count(RecordingSink::Kind::kPeerDown), 1u) << "it may wait for that peer";
+  EXPECT_EQ(sink(kB).events[0].status, Status::kUnreachable);
+  EXPECT_EQ(sink(kA).count(RecordingSink::Kind::kPeerDown), 1u);
+  EXPECT_NE(log(kB).find("refused"), std::string::npos) << log(kB);
+}
+
+TEST_F(ShmProviderTest, AWelcomeThatCannotBeSentForTooLongEndsTheConnection) {
+  shortage_limit_ms = 100;
+  SetUp();
+  ASSERT_TRUE(connect(kA, kB));
+  failing_send = {ETOOMANYREFS, 1'000'000};
+  ASSERT_TRUE(poll_both_until([&] { return !sink(kA).events.empty() && !sink(kB).events.empty(); }));
+  failing_send = {};
+  EXPECT_EQ(sink(kB).count(RecordingSink::Kind::kPeerDown), 1u);
+  EXPECT_EQ(sink(kA).count(RecordingSink::Kind::kPeerDown), 1u);
+}
+
+TEST_F(ShmProviderTest, AWelcomeNeedsNoDescriptorThatIsLeft) {
+  ASSERT_TRUE(connect(kA, kB));
+  poll_for_ms(kB, 5);
+  const Shortage shortage(0);
+  poll_for_ms(kA, 50);
+  EXPECT_NE(log(kA).find("ulimit -n"), std::string::npos) << log(kA);
+  ASSERT_TRUE(put_to_sleep(kA));
   EXPECT_TRUE(sink(kA).events.empty()) << "a living peer was taken for one that breaks the protocol";
   ASSERT_EQ(try_send(kA, kB), Status::kOk);
   ASSERT_TRUE(poll_both_until([&] { return sink(kB).count(RecordingSink::Kind::kMessage) == 1; }));

@@ -3,6 +3,8 @@
  */
 
 #include "mpidi_ch3_impl.h"
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #ifdef HAVE_SYS_RANDOM_H
 #include <sys/random.h>
 #endif
@@ -12,7 +14,9 @@
 #define CARD_BYTES 256
 #define MESSAGE_BYTES 512
 #define MAX_WARNINGS 64
-#define LAST_WORDS_US 50000
+/* How long a warning waits for its reader at most, and how often it looks. */
+#define READER_WAIT_US 200000
+#define READER_LOOK_US 500
 
 /* The channel's interface to CH3. */
 char MPIDI_CH3_ABIVersion[] = "1.1";
@@ -39,6 +43,22 @@ static int resolve(void *user ATTRIBUTE((unused)), uint32_t peer, char *card, si
     return MPIDI_PG_GetConnString(MPIDI_Process.my_pg, peer, card, capacity_bytes) != MPI_SUCCESS;
 }
 
+/* Hydra, on PMI_Abort, ends the job without what it has not read of the processes' output: on a busy node the only
+ * reason that a user would see. So wait until ours is read. */
+static void wait_for_reader(void)
+{
+    int waited_us, unread_bytes = 0;
+    struct stat output;
+
+    if (fstat(STDERR_FILENO, &output) != 0 || !S_ISFIFO(output.st_mode))
+        return;
+    for (waited_us = 0; waited_us < READER_WAIT_US; waited_us += READER_LOOK_US) {
+        if (ioctl(STDERR_FILENO, FIONREAD, &unread_bytes) != 0 || unread_bytes == 0)
+            return;
+        usleep(READER_LOOK_US);
+    }
+}
+
 static void warning(void *user ATTRIBUTE((unused)), const char *text)
 {
     int i;
@@ -53,6 +73,7 @@ static void warning(void *user ATTRIBUTE((unused)), const char *text)
     }
     MPL_error_printf("[%d] ch3:offload: %s\n", MPIR_Process.rank, text);
     fflush(stderr);
+    wait_for_reader();
 }
 
 static const ch3_offload_callbacks_t callbacks = {
@@ -65,14 +86,6 @@ static const ch3_offload_callbacks_t callbacks = {
     .resolve = resolve,
     .warning = warning,
 };
-
-/* Says why this process cannot start. MPICH says it too as it aborts, but hydra may end the job before it has
- * passed that on: so give it the time for ours. */
-static void say_last_words(const char *text)
-{
-    warning(NULL, text);
-    usleep(LAST_WORDS_US);
-}
 
 /* ---- the job's secret ---- */
 
@@ -156,7 +169,7 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
     config.local_size = MPIR_Process.local_size;
     config.always_ignored_bits = MPIDI_CH3I_Error_bits();
     if (MPIDI_CH3I_Settings(&config, message, sizeof(message)) != 0) {
-        say_last_words(message);
+        warning(NULL, message);
         MPIR_ERR_SETANDJUMP1(mpi_errno, MPI_ERR_OTHER, "**ch3|offload|setting", "**ch3|offload|setting %s",
                              message);
     }
@@ -169,7 +182,7 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
     mpi_errno = MPIDI_CH3I_Packet_recv_init();
     MPIR_ERR_CHECK(mpi_errno);
     if (ch3_offload_create(&config, &callbacks, NULL, &MPIDI_CH3I_process, message, sizeof(message)) != 0) {
-        say_last_words(message);
+        warning(NULL, message);
         MPIR_ERR_SETANDJUMP1(mpi_errno, MPI_ERR_OTHER, "**ch3|offload|create", "**ch3|offload|create %s",
                              message);
     }
