@@ -85,6 +85,12 @@ typedef struct {
     void (*receive_done) (void *user, void *cookie, const ch3_offload_envelope_t * envelope);
     void (*cancel_done) (void *user, void *cookie, int cancelled);
     void (*packet) (void *user, uint32_t peer, const void *bytes, size_t length_bytes);
+    /** The next `length_bytes` of the packets from `peer` wait there. Returns where they belong and in *capacity_bytes how
+     *  many go there in one run, memory that stays valid until packet_placed or peer_failed; or NULL: they come by packet.
+     *  Must not call this library. */
+    void *(*packet_offer) (void *user, uint32_t peer, size_t length_bytes, size_t * capacity_bytes);
+    /** So many of them are there. */
+    void (*packet_placed) (void *user, uint32_t peer, size_t length_bytes);
     void (*peer_failed) (void *user, uint32_t peer, int status);
     /** Writes the card that `peer` published (ch3_offload_card in that process) as a string into `card`;
      *  returns 0, or not 0 if it cannot be had. */

@@ -38,6 +38,8 @@ constexpr Row kRows[] = {
      offsetof(Counters, credit_messages)},
     {"packets_sent", "CH3 packets sent (RMA, connection management)", 0, offsetof(Counters, packets_sent)},
     {"packet_bytes_received", "bytes of CH3 packets received", 0, offsetof(Counters, packet_bytes_received)},
+    {"packet_bytes_placed", "of those, bytes that went by rendezvous to where they belong", 0,
+     offsetof(Counters, packet_bytes_placed)},
     {"cancelled_sends", "sends that were cancelled", 0, offsetof(Counters, cancelled_sends)},
     {"failed_peers", "peers whose connection failed", 0, offsetof(Counters, failed_peers)},
     {"posted_depth", "receives in the posted receive queue", 1, offsetof(Counters, posted_depth)},

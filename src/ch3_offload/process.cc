@@ -269,6 +269,18 @@ void Process::on_packet(PeerId peer, std::span<const std::byte> bytes) noexcept 
   callbacks_.packet(user_, index_of(peer), bytes.data(), bytes.size());
 }
 
+Payload Process::on_packet_offer(PeerId peer, std::size_t length_bytes) noexcept {
+  Payload place;
+  place.address = static_cast<std::byte*>(
+      callbacks_.packet_offer(user_, index_of(peer), length_bytes, &place.length_bytes));
+  if (place.address == nullptr) place.length_bytes = 0;
+  return place;
+}
+
+void Process::on_packet_placed(PeerId peer, std::size_t length_bytes) noexcept {
+  callbacks_.packet_placed(user_, index_of(peer), length_bytes);
+}
+
 void Process::on_peer_failed(PeerId peer, Status reason) noexcept {
   write_trace();  // The last seconds before a failure are what one wants to see.
   callbacks_.peer_failed(user_, index_of(peer), to_c(reason));

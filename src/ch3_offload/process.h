@@ -54,6 +54,8 @@ class Process final : public Host {
   void on_receive_done(Cookie cookie, const Envelope& envelope) noexcept override;
   void on_cancel_done(Cookie cookie, bool cancelled) noexcept override;
   void on_packet(PeerId peer, std::span<const std::byte> bytes) noexcept override;
+  Payload on_packet_offer(PeerId peer, std::size_t length_bytes) noexcept override;
+  void on_packet_placed(PeerId peer, std::size_t length_bytes) noexcept override;
   void on_peer_failed(PeerId peer, Status reason) noexcept override;
   std::string resolve(PeerId peer) noexcept override;
   void on_warning(const std::string& text) noexcept override;

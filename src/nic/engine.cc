@@ -190,7 +190,7 @@ std::size_t Engine::progress() noexcept {
 }
 
 bool Engine::idle() const noexcept {
-  return state_->active.empty() && state_->writes_in_flight == 0;
+  return state_->active.empty() && state_->writes_in_flight == 0 && state_->queues_waiting == 0;
 }
 
 void Engine::close_peer(PeerId id) noexcept {
@@ -236,6 +236,8 @@ void Engine::State::on_message(PeerId id, std::span<const std::byte> message) no
       case wire::Kind::kEagerNext: valid = on_eager_next(*peer, message); break;
       case wire::Kind::kPacket: {
         const auto bytes = message.subspan(sizeof header);
+        valid = peer->placing == nullptr;
+        if (!valid) break;
         counters.packet_bytes_received += bytes.size();
         trace(TraceEvent::kPacketArrived, id, 0, bytes.size());
         host.on_packet(id, bytes);

@@ -86,6 +86,12 @@ class Host {
   virtual void on_cancel_done(Cookie cookie, bool cancelled) noexcept = 0;
   /// The next bytes of the packet stream from `peer`, in order, valid during the call.
   virtual void on_packet(PeerId peer, std::span<const std::byte> bytes) noexcept = 0;
+  /// The next `length_bytes` of the packet stream from `peer` wait there. Where they belong, if that is known: contiguous
+  /// memory, at least part of them long, that stays valid until on_packet_placed() or on_peer_failed(). An empty payload
+  /// (and one too short to be worth it, which is left alone): they come by on_packet(). Must not call the engine.
+  virtual Payload on_packet_offer(PeerId peer, std::size_t length_bytes) noexcept = 0;
+  /// The next `length_bytes` of that stream are in that memory; further ones are offered again or come by on_packet().
+  virtual void on_packet_placed(PeerId peer, std::size_t length_bytes) noexcept = 0;
   /// `peer` is dead or its connection broke: its operations have been finished with `reason` before.
   /// Posted receives are the host's to judge (for_each_posted, cancel_receive). Once per peer.
   virtual void on_peer_failed(PeerId peer, Status reason) noexcept = 0;
@@ -124,6 +130,7 @@ struct Counters {
   std::uint64_t dropped_payloads = 0;    ///< Optimistic payloads that did not fit the budget.
   std::uint64_t credits_requested = 0, credit_messages = 0;
   std::uint64_t packets_sent = 0, packet_bytes_received = 0;
+  std::uint64_t packet_bytes_placed = 0;  ///< Of those received: by rendezvous, to where they belong.
   std::uint64_t cancelled_sends = 0, failed_peers = 0;
   std::uint64_t posted_depth = 0, unexpected_depth = 0;  ///< Levels: now in the queues.
   std::uint64_t unexpected_bytes = 0, unexpected_bytes_peak = 0;  ///< Payload kept: now, and most ever.
@@ -154,7 +161,7 @@ class Engine {
                   std::uint32_t send_id, Cookie cookie, OperationId& operation, Status& status) noexcept;
 
   /// Appends to the packet stream to `peer`: header and data are one uninterrupted run of bytes, in
-  /// order with send(). kDone: all was copied. kPending: `header` was copied, `data` is the engine's
+  /// order with send(). Contiguous data beyond the eager limit goes by rendezvous where the receiver knows its place. kDone: all was copied. kPending: `header` was copied, `data` is the engine's
   /// until on_send_done(cookie).
   Progressed send_packet(PeerId peer, std::span<const std::byte> header,
                          std::span<const Payload> data, Cookie cookie, Status& status) noexcept;

@@ -337,6 +337,9 @@ void Engine::State::deliver_part(IncomingMessage& message, std::span<const std::
 bool Engine::State::on_rts(Peer& peer, std::span<const std::byte> message) noexcept {
   wire::RtsHeader header;
   if (!wire::get(message, header) || peer.incoming != nullptr) return false;
+  if ((header.common.flags & wire::kPacketPart) != 0) {
+    return message.size() == sizeof header && on_part_offered(peer, header);
+  }
   const auto payload = message.subspan(sizeof header);
   const bool optimistic = (header.common.flags & wire::kPayload) != 0;
   if (payload.size() != (optimistic ? header.total_bytes : 0)) return false;
@@ -433,6 +436,7 @@ void Engine::State::release_receive(ReceiveOperation& receive) noexcept {
 }
 
 void Engine::State::finish_receive(ReceiveOperation& receive, Status status) noexcept {
+  if (receive.packet_part) return finish_placing(receive, status);
   trace(TraceEvent::kReceiveDone, receive.peer->id, receive.number, static_cast<std::uint64_t>(status));
   const Cookie cookie = receive.cookie;
   const Envelope envelope{receive.message_bits, receive.total_bytes, status, nullptr};

@@ -1,4 +1,4 @@
-// Engine: the sending side of messages and packets.
+// Engine: the sending side of messages.
 //
 // A message leaves as one slot (short), several (eager), RTS with its payload (optimistic: small, but
 // out of byte credit) or RTS alone (rendezvous); docs/wire-format.md has the exchange of each.
@@ -13,27 +13,6 @@ namespace {
 std::size_t part_bytes(std::size_t max_slot_bytes, std::size_t header_bytes,
                        std::size_t remaining_bytes) noexcept {
   return std::min(max_slot_bytes - header_bytes, remaining_bytes);
-}
-
-/// Copies bytes [offset, offset + out.size()) of a packet, header and data as one run.
-void gather_packet(const PacketParts& packet, std::size_t offset, std::span<std::byte> out) noexcept {
-  if (offset < packet.header.size()) {
-    const std::size_t length = std::min(packet.header.size() - offset, out.size());
-    std::memcpy(out.data(), packet.header.data() + offset, length);
-    out = out.subspan(length);
-    offset += length;
-  }
-  offset -= packet.header.size();
-  for (const Payload& part : packet.data) {
-    if (out.empty()) return;
-    if (offset < part.length_bytes) {
-      const std::size_t length = std::min(part.length_bytes - offset, out.size());
-      gather(part, offset, out.first(length));
-      out = out.subspan(length);
-      offset += length;
-    }
-    offset -= part.length_bytes;
-  }
 }
 
 }  // namespace
@@ -66,44 +45,12 @@ Progressed Engine::send(PeerId id, SendMode mode, MatchBits bits, const Payload&
   return state.submit(*send, &operation, status);
 }
 
-Progressed Engine::send_packet(PeerId id, std::span<const std::byte> header,
-                               std::span<const Payload> data, Cookie cookie,
-                               Status& status) noexcept {
-  State& state = *state_;
-  Peer* const peer = state.known(id);
-  status = peer == nullptr ? Status::kUnreachable : state.connect(*peer);
-  if (status != Status::kOk) return Progressed::kFailed;
-  std::size_t total_bytes = header.size();
-  for (const Payload& part : data) total_bytes += part.length_bytes;
-  ++state.counters.packets_sent;
-  state.trace(TraceEvent::kPacketSent, id, 0, total_bytes);
-  if (total_bytes == 0 || state.packet_at_once(*peer, header, data, total_bytes)) {
-    return Progressed::kDone;
-  }
-  SendOperation* const send = state.sends.take();
-  if (send == nullptr) {
-    status = Status::kNoMemory;
-    return Progressed::kFailed;
-  }
-  try {
-    send->packet = std::make_unique<PacketParts>(
-        PacketParts{{header.begin(), header.end()}, {data.begin(), data.end()}, total_bytes});
-  } catch (const std::bad_alloc&) {
-    state.sends.give_back(*send);
-    status = Status::kNoMemory;
-    return Progressed::kFailed;
-  }
-  send->state = SendState::kStreaming;
-  send->peer = peer;
-  send->cookie = cookie;
-  return state.submit(*send, nullptr, status);
-}
-
 bool Engine::State::send_at_once(Peer& peer, MatchBits bits, const Payload& payload,
                                  std::uint32_t send_id) noexcept {
   const std::size_t length = payload.length_bytes;
   const std::size_t slot_bytes = sizeof(wire::EagerHeader) + length;
-  if (!peer.queue.empty() || length > config.eager_limit_bytes || length > peer.credit_bytes ||
+  if (!peer.queue.empty() || peer.offered != nullptr || length > config.eager_limit_bytes ||
+      length > peer.credit_bytes ||
       slot_bytes > peer.max_slot_bytes) {
     return false;
   }
@@ -119,26 +66,6 @@ bool Engine::State::send_at_once(Peer& peer, MatchBits bits, const Payload& payl
   peer.credit_bytes -= length;
   ++counters.sent_short;
   trace(TraceEvent::kSendShort, peer.id, peer.messages_sent, length);
-  return true;
-}
-
-bool Engine::State::packet_at_once(Peer& peer, std::span<const std::byte> header,
-                                   std::span<const Payload> data, std::size_t total_bytes) noexcept {
-  const std::size_t slot_bytes = sizeof(wire::CommonHeader) + total_bytes;
-  std::span<std::byte> slot;
-  if (!peer.queue.empty() || slot_bytes > peer.max_slot_bytes ||
-      reserve(peer, slot_bytes, slot) != Status::kOk) {
-    return false;
-  }
-  wire::put(slot, common(peer, wire::Kind::kPacket, 0));
-  slot = slot.subspan(sizeof(wire::CommonHeader));
-  if (!header.empty()) std::memcpy(slot.data(), header.data(), header.size());
-  slot = slot.subspan(header.size());
-  for (const Payload& part : data) {
-    gather(part, 0, slot.first(part.length_bytes));
-    slot = slot.subspan(part.length_bytes);
-  }
-  peer.provider->commit(peer.id, slot_bytes);
   return true;
 }
 
@@ -212,21 +139,16 @@ Status Engine::State::transmit(SendOperation& operation) noexcept {
 }
 
 Status Engine::State::stream(SendOperation& operation) noexcept {
+  if (operation.packet != nullptr) return stream_packet(operation);
   Peer& peer = *operation.peer;
-  const bool packet = operation.packet != nullptr;
-  const std::size_t total = packet ? operation.packet->total_bytes : operation.payload.length_bytes;
+  const std::size_t total = operation.payload.length_bytes;
   const std::size_t part =
       part_bytes(peer.max_slot_bytes, sizeof(wire::CommonHeader), total - operation.sent_bytes);
   std::span<std::byte> slot;
   const Status status = reserve(peer, sizeof(wire::CommonHeader) + part, slot);
   if (status != Status::kOk) return status;
-  wire::put(slot, common(peer, packet ? wire::Kind::kPacket : wire::Kind::kEagerNext, 0));
-  const auto body = slot.subspan(sizeof(wire::CommonHeader), part);
-  if (packet) {
-    gather_packet(*operation.packet, operation.sent_bytes, body);
-  } else {
-    gather(operation.payload, operation.sent_bytes, body);
-  }
+  wire::put(slot, common(peer, wire::Kind::kEagerNext, 0));
+  gather(operation.payload, operation.sent_bytes, slot.subspan(sizeof(wire::CommonHeader), part));
   peer.provider->commit(peer.id, sizeof(wire::CommonHeader) + part);
   operation.sent_bytes += part;
   if (operation.sent_bytes < total) return Status::kOk;
@@ -301,9 +223,10 @@ bool Engine::State::on_cts(Peer& peer, std::span<const std::byte> message) noexc
   }
   trace(TraceEvent::kCtsArrived, peer.id, operation->number, header.wanted_bytes);
   if (header.wanted_bytes == 0) {
-    finish_send(*operation, Status::kOk);
+    if (operation->packet != nullptr) go_on(*operation); else finish_send(*operation, Status::kOk);
     return true;
   }
+  if (operation->packet != nullptr) operation->announced = false;  // The next word on it is an ACK.
   operation->wanted_bytes = header.wanted_bytes;
   operation->transfer = header.transfer;
   operation->remote = {header.address, RemoteKey{header.remote_key}};
@@ -326,10 +249,9 @@ bool Engine::State::on_ack(Peer& peer, std::span<const std::byte> message) noexc
   wire::AckHeader header;
   if (!wire::get(message, header)) return false;
   SendOperation* const operation = sends.find(header.operation);
-  if (operation == nullptr || operation->peer != &peer || operation->acknowledged ||
-      (operation->announced && !operation->optimistic)) {
-    return false;
-  }
+  if (operation == nullptr || operation->peer != &peer || operation->acknowledged) return false;
+  if (operation->packet != nullptr) return on_part_placed(*operation);
+  if (operation->announced && !operation->optimistic) return false;
   const bool streaming = operation->state == SendState::kStreaming &&
                          operation->mode == SendMode::kSynchronous && operation->sent_bytes > 0;
   if (operation->state != SendState::kAwaitingMatch && !streaming) return false;
@@ -393,7 +315,7 @@ Status Engine::State::bulk_step(SendOperation& operation) noexcept {
     peer.bulk.push_back(operation);  // Transfers take turns.
   } else {
     ++counters.bulk_bounced;
-    finish_send(operation, Status::kOk);
+    finish_bulk(operation, Status::kOk);
   }
   return Status::kOk;
 }
@@ -412,12 +334,18 @@ void Engine::State::on_write_done(PeerId, WorkId work, Status status) noexcept {
     return;
   }
   trace(TraceEvent::kWriteDone, peer.id, operation->number, static_cast<std::uint64_t>(status));
-  if (status != Status::kUnsupported) return finish_send(*operation, status);
+  if (status != Status::kUnsupported) return finish_bulk(*operation, status);
   peer.write_refused = true;
   operation->state = SendState::kBouncing;
   operation->sent_bytes = 0;
   peer.bulk.push_back(*operation);
   activate(peer);
+}
+
+void Engine::State::finish_bulk(SendOperation& operation, Status status) noexcept {
+  if (operation.packet == nullptr || status != Status::kOk) return finish_send(operation, status);
+  operation.state = SendState::kAwaitingMatch;
+  if (operation.acknowledged) go_on(operation);
 }
 
 /// Takes the operation out of everything and frees it. No callback.
@@ -426,6 +354,10 @@ void Engine::State::release_send(SendOperation& operation) noexcept {
   if (operation.queue_hook.linked) {
     const bool bulk = operation.state == SendState::kWriteReady || operation.state == SendState::kBouncing;
     (bulk ? peer.bulk : peer.queue).remove(operation);
+  }
+  if (peer.offered == &operation) {
+    peer.offered = nullptr;
+    --queues_waiting;
   }
   let_go(peer, operation.memory);
   if (operation.copy != nullptr) buffered_bytes -= operation.payload.length_bytes;

@@ -1,7 +1,7 @@
 // The engine's inside: its objects and the functions that its source files share.
 //
 // Included by src/nic/engine*.cc only. engine.cc: peers, probes and the like; engine_send.cc and
-// engine_receive.cc: the two sides of a message; engine_flow.cc: queues that wait for room, byte
+// engine_receive.cc: the two sides of a message; engine_packets.cc: the packet stream; engine_flow.cc: queues that wait for room, byte
 // credit; engine_cancel.cc: cancel, purge and failure.
 //
 // RULE FRONT-LOOP. Host callbacks may call the engine. Code that finishes operations therefore never
@@ -33,7 +33,7 @@ struct Peer;
 enum class SendState : std::uint8_t {
   kQueued,         ///< In Peer::queue, nothing sent.
   kStreaming,      ///< In Peer::queue, its slots go out one after another (eager or packet).
-  kAwaitingMatch,  ///< Sent (RTS, optimistic or synchronous eager); CTS, ACK or a cancel reply is due.
+  kAwaitingMatch,  ///< Sent (RTS, optimistic or synchronous eager); CTS, ACK or a cancel reply is due. A packet: CTS or ACK.
   kWriteReady,     ///< In Peer::bulk: CTS is here, the write is to be posted.
   kWriting,        ///< The provider reads the payload; on_write_done is due.
   kBouncing,       ///< In Peer::bulk: CTS is here, the payload goes out through slots.
@@ -52,6 +52,9 @@ struct PacketParts {
   std::vector<std::byte> header;
   std::vector<Payload> data;
   std::size_t total_bytes = 0;  ///< Header and data.
+  std::size_t sent_bytes = 0;   ///< Of those: what has left.
+  /// What comes before goes through slots: the receiver has no place for it.
+  std::size_t refused_until = 0;
 };
 
 struct SendOperation {
@@ -60,7 +63,7 @@ struct SendOperation {
   SendMode mode = SendMode::kStandard;
   bool detached = false;      ///< Done for its caller: `copy` holds the payload, no callback comes.
   bool cancelling = false;    ///< A cancel request is under way.
-  bool acknowledged = false;  ///< The ACK came early: while streaming or cancelling.
+  bool acknowledged = false;  ///< The ACK came early: while streaming, cancelling or writing.
   bool announced = false;     ///< An RTS has left: a CTS may come.
   bool optimistic = false;    ///< The payload went with the RTS: an ACK may come, too.
   std::uint32_t send_id = 0;
@@ -68,9 +71,9 @@ struct SendOperation {
   Peer* peer = nullptr;
   Cookie cookie = nullptr;
   MatchBits bits{};
-  Payload payload;
-  std::uint64_t number = 0;      ///< For the trace.
-  std::size_t sent_bytes = 0;    ///< Of the payload or packet: streamed or bounced so far.
+  Payload payload;               ///< Of a packet: the part that is announced.
+  std::uint64_t number = 0;      ///< For the trace. 0: a packet.
+  std::size_t sent_bytes = 0;    ///< Of the payload: streamed or bounced so far.
   std::size_t wanted_bytes = 0;  ///< What the CTS asked for.
   RemoteMemory remote{};
   bool writable = false;  ///< The CTS allows a write to `remote`.
@@ -100,6 +103,8 @@ struct ReceiveOperation : PostedEntry {
   std::size_t wanted_bytes = 0;    ///< min(total, capacity).
   std::size_t received_bytes = 0;  ///< Parts so far, written or bounced.
   bool written = false;            ///< A part was written: no other may be bounced.
+  bool packet_part = false;        ///< Peer::placing: no message.
+  std::uint32_t remote_operation = 0;  ///< The sender's.
   HeldMemory memory;               ///< The payload; held: the peer may write to it.
   ListHook<ReceiveOperation> peer_hook{};  ///< Peer::receives, while kStreaming or kAwaitingData.
 };
@@ -181,6 +186,8 @@ struct Peer {
   std::size_t credit_bytes = 0;  ///< What we may send eagerly.
   IntrusiveList<SendOperation, &SendOperation::queue_hook> queue;  ///< Messages and packets, in order.
   IntrusiveList<SendOperation, &SendOperation::queue_hook> bulk;   ///< Rendezvous payload, any order.
+  /// The packet of which a part is announced: in no list, or in bulk. The queue waits for it.
+  SendOperation* offered = nullptr;
   IntrusiveList<ControlMessage, &ControlMessage::hook> control;
   IntrusiveList<SendOperation, &SendOperation::peer_hook> sends;   ///< Unfinished, but for
   IntrusiveList<SendOperation, &SendOperation::peer_hook> draining;  ///< those in kDraining.
@@ -192,6 +199,7 @@ struct Peer {
   std::size_t available_bytes = 0;  ///< What the peer may still spend, by our books.
   std::size_t owed_bytes = 0;       ///< To be given (back) with the next slot.
   IncomingMessage* incoming = nullptr;  ///< The eager message whose parts arrive.
+  ReceiveOperation* placing = nullptr;  ///< The part of a packet that arrives by rendezvous.
   IntrusiveList<ReceiveOperation, &ReceiveOperation::peer_hook> receives;
 
   ListHook<Peer> active_hook{};  ///< State::active: something waits to leave.
@@ -227,6 +235,7 @@ struct Engine::State final : Sink {
   std::size_t optimistic_bytes = 0;      ///< Held payload that nobody had credit for.
   std::size_t buffered_bytes = 0;        ///< In SendOperation::copy.
   std::size_t writes_in_flight = 0;
+  std::size_t queues_waiting = 0;        ///< Peers with an offered packet.
   std::uint32_t recall_cursor = 0;
   bool refusal_told = false;         ///< The user knows that memory could not be registered.
   SendOperation* sending = nullptr;  ///< The send whose call is on the stack: finished without callback.
@@ -247,8 +256,6 @@ struct Engine::State final : Sink {
 
   // engine_send.cc
   bool send_at_once(Peer& peer, MatchBits bits, const Payload& payload, std::uint32_t send_id) noexcept;
-  bool packet_at_once(Peer& peer, std::span<const std::byte> header,
-                      std::span<const Payload> data, std::size_t total_bytes) noexcept;
   Progressed submit(SendOperation& operation, OperationId* id, Status& status) noexcept;
   Status transmit(SendOperation& operation) noexcept;   ///< The head of the queue; kOk: it has left.
   Status stream(SendOperation& operation) noexcept;
@@ -256,6 +263,7 @@ struct Engine::State final : Sink {
   Status bulk_step(SendOperation& operation) noexcept;  ///< One write or one part.
   void keep_copy(SendOperation& operation) noexcept;
   void finish_send(SendOperation& operation, Status status) noexcept;
+  void finish_bulk(SendOperation& operation, Status status) noexcept;  ///< All of `wanted_bytes` has left, or failed.
   void release_send(SendOperation& operation) noexcept;
   bool on_cts(Peer& peer, std::span<const std::byte> message) noexcept;
   bool on_ack(Peer& peer, std::span<const std::byte> message) noexcept;
@@ -278,6 +286,16 @@ struct Engine::State final : Sink {
   void release_receive(ReceiveOperation& receive) noexcept;
   void finish_whole(ReceiveOperation& receive, Peer& peer, MatchBits bits,
                     std::span<const std::byte> payload, std::uint64_t number) noexcept;
+
+  // engine_packets.cc
+  bool packet_at_once(Peer& peer, std::span<const std::byte> header,
+                      std::span<const Payload> data, std::size_t total_bytes) noexcept;
+  Status stream_packet(SendOperation& operation) noexcept;
+  Status offer_part(SendOperation& operation, const Payload& part) noexcept;
+  void go_on(SendOperation& operation) noexcept;  ///< The offered part is there, or was refused.
+  bool on_part_placed(SendOperation& operation) noexcept;
+  bool on_part_offered(Peer& peer, const wire::RtsHeader& header) noexcept;
+  void finish_placing(ReceiveOperation& receive, Status status) noexcept;
 
   // engine_memory.cc
   std::array<PinDownCache*, 2> caches_of(std::size_t provider) const noexcept;  ///< By Access.

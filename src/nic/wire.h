@@ -17,7 +17,7 @@ namespace ch3_offload::wire {
 
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
 
-inline constexpr unsigned kWireVersion = 1;
+inline constexpr unsigned kWireVersion = 2;
 
 enum class Kind : std::uint8_t {
   kEager = 1,     ///< A whole message: EagerHeader, payload to the end of the slot.
@@ -43,6 +43,7 @@ inline constexpr unsigned kPayload = 4;       ///< kRts: the payload follows.
 inline constexpr unsigned kWritable = 8;      ///< kCts: address and key are valid for a write.
 inline constexpr unsigned kByOperation = 16;  ///< kCancel: the id is an operation, not a send id.
 inline constexpr unsigned kCancelled = 32;    ///< kCancelReply: the message was taken out.
+inline constexpr unsigned kPacketPart = 64;   ///< kRts: no message, the next bytes of the packet stream.
 
 struct CommonHeader {
   Kind kind{};

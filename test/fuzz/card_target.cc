@@ -23,6 +23,8 @@ class CardHolder final : public Host {
   void on_receive_done(Cookie, const Envelope&) noexcept override {}
   void on_cancel_done(Cookie, bool) noexcept override {}
   void on_packet(PeerId, std::span<const std::byte>) noexcept override {}
+  Payload on_packet_offer(PeerId, std::size_t) noexcept override { return {}; }
+  void on_packet_placed(PeerId, std::size_t) noexcept override {}
   void on_peer_failed(PeerId, Status) noexcept override {}
   std::string resolve(PeerId) noexcept override { return std::string(card_); }
   void on_warning(const std::string& text) noexcept override {
@@ -75,13 +77,13 @@ void run(std::span<const std::byte> bytes) {
 std::vector<Bytes> seeds() {
   std::vector<Bytes> all;
   const std::string address = "shm:1:1f0c9a52be7d4e13:9b2d6c0f54a8e7317c1e5a90d3f2468b";
-  const std::string cards[] = {"v=1;w=262144;" + address,
-                               "v=1;" + address,
-                               "v=1;w=0;verbs:1:abc;" + address + ";stand-in",
-                               "v=2;w=1;" + address,
-                               "v=1;w=18446744073709551615;stand-in",
-                               "v=1;w=1x;;w=;stand-in",
-                               "v=1;w=10;nobody:here",
+  const std::string cards[] = {"v=2;w=262144;" + address,
+                               "v=2;" + address,
+                               "v=2;w=0;verbs:1:abc;" + address + ";stand-in",
+                               "v=1;w=1;" + address,
+                               "v=2;w=18446744073709551615;stand-in",
+                               "v=2;w=1x;;w=;stand-in",
+                               "v=2;w=10;nobody:here",
                                address,
                                ""};
   for (const std::string& card : cards) {

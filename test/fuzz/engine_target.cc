@@ -127,7 +127,25 @@ class Conversation final : public Host {
     touch(bytes);
     reenter();
   }
+  Payload on_packet_offer(PeerId peer, std::size_t length_bytes) noexcept override {
+    places_.erase(peer);  // The engine left that one alone, or it writes to memory that is gone.
+    constexpr std::size_t kMostBytes = 100'000;
+    if (length_bytes % 3 == 0) return {};
+    auto& place = places_[peer];
+    const std::size_t wanted = length_bytes % 3 == 1 ? length_bytes : length_bytes / 2 + 1;
+    place = std::make_unique<PayloadBuffer>(std::min(wanted, kMostBytes));
+    return place->payload();
+  }
+  void on_packet_placed(PeerId peer, std::size_t length_bytes) noexcept override {
+    const auto place = places_.extract(peer);
+    require(!place.empty() && length_bytes > 0 && length_bytes <= place.mapped()->length_bytes(),
+            "a part of a packet is where it was taken");
+    require(place.mapped()->check_guards().empty(), "a part of a packet keeps to its place");
+    touch({place.mapped()->payload().address, length_bytes});
+    reenter();
+  }
   void on_peer_failed(PeerId peer, Status reason) noexcept override {
+    places_.erase(peer);
     require(reason != Status::kOk, "a failure has a reason");
     require(peer != PeerId{kNeighbour} || ended_, "only hostile peers fail");
     require(failed_.insert(peer).second, "a peer fails once");
@@ -136,7 +154,7 @@ class Conversation final : public Host {
   std::string resolve(PeerId peer) noexcept override {
     if (peer == PeerId{kSelf}) return {};
     const bool little = (settings_ & kLittleCredit) != 0;
-    return little ? "v=1;w=1000;stand-in" : "v=1;w=100000;stand-in";
+    return little ? "v=2;w=1000;stand-in" : "v=2;w=100000;stand-in";
   }
   void on_warning(const std::string& text) noexcept override {
     require(!text.empty(), "a warning says something");
@@ -259,6 +277,7 @@ class Conversation final : public Host {
   std::vector<MessageId> taken_;  ///< By matched_probe().
   std::size_t externals_ = 0;
   std::array<WireRules, kJobSize> rules_;  ///< By PeerId.
+  std::map<PeerId, std::unique_ptr<PayloadBuffer>> places_;  ///< Where a part of a packet goes.
   std::set<PeerId> broke_;                 ///< Who broke them.
   std::set<PeerId> given_up_;              ///< By a command: its failure may be silent.
   std::set<PeerId> failed_;

@@ -35,12 +35,18 @@ void WireRules::sent(std::span<const std::byte> message) {
     case Kind::kRts:
       if (const auto header = read<wire::RtsHeader>(message)) {
         matched_.erase(header->operation);
-        announced_[header->operation] = {header->total_bytes, (common->flags & wire::kPayload) != 0};
+        parts_.erase(header->operation);
+        announced_[header->operation] = {header->total_bytes, (common->flags & wire::kPayload) != 0,
+                                         (common->flags & wire::kPacketPart) != 0};
       }
       return;
     case Kind::kCts:
-      if (const auto header = read<wire::CtsHeader>(message); header && header->wanted_bytes > 0) {
-        transfers_[header->transfer] = {header->wanted_bytes, 0, (common->flags & wire::kWritable) != 0};
+      if (const auto header = read<wire::CtsHeader>(message)) {
+        if (header->wanted_bytes > 0) {
+          transfers_[header->transfer] = {header->wanted_bytes, 0, (common->flags & wire::kWritable) != 0};
+          if (offered_ == header->operation) placing_ = header->transfer;
+        }
+        if (offered_ == header->operation) offered_.reset();
       }
       return;
     case Kind::kCancel:
@@ -67,12 +73,13 @@ bool WireRules::breaks(std::span<const std::byte> message) {
       return !header || eager_breaks(header->total_bytes, message.size() - sizeof *header);
     }
     case Kind::kEagerNext: return part_breaks(message.size() - sizeof *common);
-    case Kind::kPacket:
+    case Kind::kPacket: return placing_.has_value() && !held_back_;
     case Kind::kCredit: return false;
     case Kind::kRts: {
       const auto header = read<wire::RtsHeader>(message);
       if (!header || incoming_) return true;
       const std::size_t payload = message.size() - sizeof *header;
+      if ((common->flags & wire::kPacketPart) != 0) return part_offer_breaks(*header, payload);
       return payload != ((common->flags & wire::kPayload) != 0 ? header->total_bytes : 0);
     }
     case Kind::kCts: {
@@ -112,16 +119,31 @@ bool WireRules::part_breaks(std::size_t part_bytes) {
   return false;
 }
 
+bool WireRules::part_offer_breaks(const wire::RtsHeader& header, std::size_t payload_bytes) {
+  if (payload_bytes != 0 || header.total_bytes == 0 || (placing_ && !held_back_)) return true;
+  offered_ = header.operation;  // It is answered at once, where there is room.
+  return false;
+}
+
+void WireRules::end_transfer(std::uint32_t transfer) {
+  transfers_.erase(transfer);
+  if (placing_ == transfer) placing_.reset();
+}
+
 bool WireRules::cts_breaks(const wire::CtsHeader& header) {
   const auto found = announced_.find(header.operation);
   if (found == announced_.end() || header.wanted_bytes > found->second.total_bytes) return true;
+  if (found->second.part) {
+    if (header.wanted_bytes > 0) parts_.insert(header.operation);
+  } else {
+    matched_.insert(header.operation);
+  }
   announced_.erase(found);
-  matched_.insert(header.operation);
   return false;
 }
 
 bool WireRules::ack_breaks(const wire::AckHeader& header) {
-  if (erase_one(acks_due_, header.operation)) return false;
+  if (erase_one(acks_due_, header.operation) || parts_.erase(header.operation) != 0) return false;
   const auto found = announced_.find(header.operation);
   if (found == announced_.end() || !found->second.payload) return true;
   announced_.erase(found);
@@ -147,7 +169,7 @@ bool WireRules::data_breaks(const wire::DataHeader& header, std::size_t part_byt
     return true;
   }
   transfer.received_bytes += part_bytes;
-  if (transfer.received_bytes == transfer.wanted_bytes) transfers_.erase(found);
+  if (transfer.received_bytes == transfer.wanted_bytes) end_transfer(header.transfer);
   return false;
 }
 
@@ -161,7 +183,7 @@ bool WireRules::write_breaks(std::uint32_t transfer, std::size_t length_bytes) {
     return true;
   told.written = true;
   told.received_bytes += length_bytes;
-  if (told.received_bytes == told.wanted_bytes) transfers_.erase(found);
+  if (told.received_bytes == told.wanted_bytes) end_transfer(transfer);
   return false;
 }
 

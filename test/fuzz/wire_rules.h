@@ -35,6 +35,7 @@ class WireRules {
   struct Announced {
     std::uint64_t total_bytes;
     bool payload;  ///< It went along: an ACK may be the answer.
+    bool part;     ///< Of a packet.
   };
   struct Transfer {
     std::uint64_t wanted_bytes;
@@ -52,6 +53,8 @@ class WireRules {
   bool cts_breaks(const wire::CtsHeader& header);
   bool ack_breaks(const wire::AckHeader& header);
   bool reply_breaks(const wire::CancelReplyHeader& header);
+  bool part_offer_breaks(const wire::RtsHeader& header, std::size_t payload_bytes);
+  void end_transfer(std::uint32_t transfer);
   bool data_breaks(const wire::DataHeader& header, std::size_t part_bytes);
 
   std::map<std::uint32_t, Announced> announced_;  ///< By operation: an RTS without its answer.
@@ -63,6 +66,9 @@ class WireRules {
   std::size_t recalls_ = 0;          ///< Without their return.
   bool held_back_ = false;
   std::optional<Stream> incoming_;  ///< An eager message whose parts are due.
+  std::set<std::uint32_t> parts_;   ///< Operations: parts of packets that the peer takes; one ACK is due.
+  std::optional<std::uint32_t> offered_;  ///< The operation of a part that the peer offered, until it is answered.
+  std::optional<std::uint32_t> placing_;  ///< The transfer of one that was taken.
 };
 
 }  // namespace ch3_offload::fuzz

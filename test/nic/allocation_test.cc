@@ -105,8 +105,10 @@ class CountingHost final : public Host {
   void on_receive_done(Cookie, const Envelope& envelope) noexcept override { receives += envelope.status == Status::kOk; }
   void on_cancel_done(Cookie, bool) noexcept override {}
   void on_packet(PeerId, std::span<const std::byte> bytes) noexcept override { packet_bytes += bytes.size(); }
+  Payload on_packet_offer(PeerId, std::size_t) noexcept override { return {}; }
+  void on_packet_placed(PeerId, std::size_t) noexcept override { FAIL(); }
   void on_peer_failed(PeerId, Status) noexcept override { FAIL(); }
-  std::string resolve(PeerId) noexcept override { return "v=1;w=65536;array"; }
+  std::string resolve(PeerId) noexcept override { return "v=2;w=65536;array"; }
   void on_warning(const std::string&) noexcept override { FAIL(); }
 
   std::uint64_t sends = 0;

@@ -337,7 +337,7 @@ TEST_F(EngineFailure, APeerThatSaidGoodbyeHasNotFailed) {
 
 TEST_F(EngineFailure, NobodyThereIsSaidAtOnce) {
   make();
-  cards[1] = "v=1;w=100;ib:nowhere";
+  cards[1] = "v=2;w=100;ib:nowhere";
   TestSend message(kShort);
   send(0, 1, message);
   EXPECT_EQ(message.at_once, Status::kUnreachable);
@@ -351,7 +351,7 @@ TEST_F(EngineFailure, NobodyThereIsSaidAtOnce) {
 /// Both would wait for each other, for ever.
 TEST_F(EngineFailure, WhoCannotBeReachedHasFailed) {
   make();
-  cards[1] = "v=1;w=100;ib:nowhere";
+  cards[1] = "v=2;w=100;ib:nowhere";
   TestSend message(kShort);
   send(0, 1, message);
   EXPECT_EQ(message.at_once, Status::kUnreachable);
@@ -365,7 +365,7 @@ TEST_F(EngineFailure, WhoCannotBeReachedHasFailed) {
 }
 
 TEST_F(EngineFailure, AnotherVersionOfTheProtocolIsRefused) {
-  for (const std::string version : {"v=2;", "v=10;", "v=;", "w=1;", ";"}) {
+  for (const std::string version : {"v=1;", "v=20;", "v=;", "w=1;", ";"}) {
     make();
     cards[1] = version + cards[1].substr(cards[1].find("w="));
     TestSend message(kShort);
@@ -395,7 +395,7 @@ TEST_F(EngineFailure, AReceiverThatCannotConnectBackFailsTheSender) {
 /// Whoever is given up before it connects must not wait for an answer, either.
 TEST_F(EngineFailure, WhoWasGivenUpBeforeItConnectedFails) {
   make();
-  cards[0] = "v=1;w=100;ib:nowhere";
+  cards[0] = "v=2;w=100;ib:nowhere";
   TestSend there(kShort);
   send(1, 0, there);
   EXPECT_EQ(there.at_once, Status::kUnreachable);

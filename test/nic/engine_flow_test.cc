@@ -57,7 +57,7 @@ TEST_F(EngineFlow, TheFirstWindowsTakeHalfOfTheBudgetAtMost) {
       make(1);
       const std::size_t lent = at(0).counters().lent_bytes;
       EXPECT_LE(lent, budget / 2);
-      EXPECT_EQ(at(0)->card().find("v=1;w=" + std::to_string(lent / size) + ";fake:"), 0u) << at(0)->card();
+      EXPECT_EQ(at(0)->card().find("v=2;w=" + std::to_string(lent / size) + ";fake:"), 0u) << at(0)->card();
     }
   }
 }

@@ -30,6 +30,11 @@ class EngineFuzz : public HostileWorld {
     receives.clear();
     taken.clear();
     cancels_asked.clear();
+    packets.clear();
+  }
+  /// The victim takes some of what is offered, some of it in part.
+  void take_parts() {
+    at(kVictim).place_for = [](std::size_t length) { return length % 4 == 0 ? 0 : std::min<std::size_t>(length, 20'000); };
   }
 
   std::size_t random_length() {
@@ -38,7 +43,14 @@ class EngineFuzz : public HostileWorld {
   }
   /// A command of the victim's, as a program under attack gives them.
   void command(std::uint32_t peer) {
-    switch (random.below(8)) {
+    switch (random.below(9)) {
+      case 8: {
+        packets.push_back(std::make_unique<std::vector<std::byte>>(random_length()));
+        const Payload data[] = {{packets.back()->data(), packets.back()->size(), nullptr}};
+        Status status = Status::kOk;
+        static_cast<void>(at(kVictim)->send_packet(PeerId{peer}, {}, data, packets.back().get(), status));
+        break;
+      }
       case 0:
       case 1: {
         sends.push_back(std::make_unique<TestSend>(random_length(), sends.size() + 1));
@@ -104,7 +116,7 @@ class EngineFuzz : public HostileWorld {
     return static_cast<std::uint32_t>(random.between(0, 3) << 24 | random.below(6));
   }
   Bytes random_message() {
-    const auto flags = static_cast<std::uint8_t>(random.chance(0.5) ? random.below(64) : 0);
+    const auto flags = static_cast<std::uint8_t>(random.chance(0.5) ? random.below(128) : 0);
     const std::size_t payload = random.chance(0.5) ? random.below(200) : random.below(4000);
     switch (random.below(14)) {
       case 0: return forged::eager(payload, flags);
@@ -112,7 +124,7 @@ class EngineFuzz : public HostileWorld {
       case 2: return forged::eager_next(payload);
       case 3: return forged::plain(Kind::kPacket, payload, flags);
       case 4: return forged::rts(random.chance(0.5) ? payload : random_size(), flags | wire::kPayload, payload);
-      case 5: return forged::rts(random_size(), static_cast<std::uint8_t>(flags & ~wire::kPayload));
+      case 5: return forged::rts(random_size(), static_cast<std::uint8_t>(flags & ~wire::kPayload));  // Often a part.
       case 6: return forged::cts(random_id(), random_size(), flags);
       case 7: return forged::data(random_id(), random.chance(0.8) ? 0 : random_size(), payload);
       case 8: return forged::ack(random_id());
@@ -131,6 +143,7 @@ class EngineFuzz : public HostileWorld {
   SeededRandom random{0};
   std::vector<std::unique_ptr<TestSend>> sends;
   std::vector<std::unique_ptr<TestReceive>> receives;
+  std::vector<std::unique_ptr<std::vector<std::byte>>> packets;
   std::vector<MessageId> taken;
   std::map<TestSend*, bool> cancels_asked;  ///< Whether it was pending then.
 };
@@ -149,6 +162,7 @@ TEST_F(EngineFuzz, ForgedMessagesHarmNobodyElse) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     begin(seed);
     make_three();
+    take_parts();
     for (int i = 0; i < 60 && !victim_has_failed_the_attacker(); ++i) {
       command(kAttacker);
       if (random.chance(0.3)) {
@@ -184,6 +198,7 @@ TEST_F(EngineFuzz, HonestMessagesWithFlippedBitsHarmNobodyElse) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     begin(seed);
     make(3);
+    take_parts();
     // Only what the victim hears from process 2 is spoiled: most often in its header.
     network->tamper = [this](PeerId from, PeerId to, std::span<std::byte> message) {
       if (from != PeerId{kAttacker} || to != PeerId{kVictim} || !random.chance(0.1)) return;
@@ -192,9 +207,15 @@ TEST_F(EngineFuzz, HonestMessagesWithFlippedBitsHarmNobodyElse) {
     };
     std::vector<std::unique_ptr<TestSend>> theirs;
     std::vector<std::unique_ptr<TestReceive>> their_receives;
+    std::vector<std::unique_ptr<std::vector<std::byte>>> their_packets;
     for (int i = 0; i < 100 && !victim_has_failed_the_attacker(); ++i) {
       command(kAttacker);
-      if (random.chance(0.5)) {
+      if (random.chance(0.2)) {
+        their_packets.push_back(std::make_unique<std::vector<std::byte>>(random_length() + random.below(4)));
+        const Payload data[] = {{their_packets.back()->data(), their_packets.back()->size(), nullptr}};
+        Status status = Status::kOk;
+        static_cast<void>(at(kAttacker)->send_packet(PeerId{kVictim}, {}, data, their_packets.back().get(), status));
+      } else if (random.chance(0.5)) {
         theirs.push_back(std::make_unique<TestSend>(random_length()));
         send(kAttacker, kVictim, *theirs.back(), SendMode{static_cast<std::uint8_t>(random.below(3))});
       } else {

@@ -270,6 +270,64 @@ TEST_F(EngineHostile, AWriteIntoNowhereHarmsOnlyTheConnection) {
   expect_unharmed();
 }
 
+/// A part of a packet that the victim has taken: what may come next is its data.
+TEST_F(EngineHostile, NothingOfAPacketComesBeforeThePartThatWasTaken) {
+  const forged::Bytes attacks[] = {forged::plain(Kind::kPacket, 10), forged::rts(kLong, wire::kPacketPart)};
+  for (const forged::Bytes& bytes : attacks) {
+    make_three();
+    at(kVictim).place_for = [](std::size_t length) { return length; };
+    attack(forged::rts(kLong, wire::kPacketPart));
+    settle();
+    EXPECT_EQ(answer<wire::CtsHeader>(Kind::kCts).wanted_bytes, kLong);
+    attack(bytes);
+    expect_refused();
+    EXPECT_TRUE(at(kVictim).packets.empty());
+  }
+}
+
+TEST_F(EngineHostile, APartOfAPacketHasALengthAndNoPayload) {
+  for (const forged::Bytes& bytes : {forged::rts(0, wire::kPacketPart), forged::rts(10, wire::kPacketPart, 10)}) {
+    make_three();
+    at(kVictim).place_for = [](std::size_t length) { return length; };
+    attack(bytes);
+    expect_refused();
+  }
+}
+
+TEST_F(EngineHostile, APartOfAnyLengthIsWrittenWithinItsPlaceOnly) {
+  make_three();
+  at(kVictim).place_for = [](std::size_t) { return std::size_t{20'000}; };
+  attack(forged::rts(UINT64_MAX, wire::kPacketPart));
+  settle();
+  const auto clear = answer<wire::CtsHeader>(Kind::kCts);
+  EXPECT_EQ(clear.wanted_bytes, 20'000u);
+  attack(forged::data(clear.transfer, 0, 3000));
+  attack(forged::data(clear.transfer, 3000, 17'001));
+  expect_refused();
+  EXPECT_TRUE(at(kVictim).packets.empty());
+}
+
+/// Of a part that the victim sends: the CTS, and when it has left, one ACK.
+TEST_F(EngineHostile, APartIsAcknowledgedOnceAndAfterItWasAskedFor) {
+  std::vector<std::byte> bytes(kLong);
+  const Payload data[] = {{bytes.data(), bytes.size(), nullptr}};
+  for (const std::string_view order : {"a", "caa", "cacc", "cc", "ca0"}) {
+    make_three();
+    at(kVictim).sends.clear();
+    Status status = Status::kOk;
+    ASSERT_EQ(at(kVictim)->send_packet(PeerId{kAttacker}, {}, data, &bytes, status), Progressed::kPending);
+    settle();
+    const std::uint32_t operation = answer<wire::RtsHeader>(Kind::kRts).operation;
+    for (const char what : order) {
+      attack(what == 'a' ? forged::ack(operation) : forged::cts(operation, what == '0' ? 0 : kLong));
+      settle();
+    }
+    expect_refused();
+    const bool done = order.starts_with("ca");
+    EXPECT_EQ(at(kVictim).sends.at(&bytes), done ? Status::kOk : Status::kProtocol) << order;
+  }
+}
+
 TEST_F(EngineHostile, AnAcknowledgementComesOnce) {
   make_three();
   TestSend message(100);

@@ -122,6 +122,144 @@ TEST_F(EnginePacket, KeepsItsPlaceAmongMessages) {
   }
 }
 
+// Long parts of packets, by rendezvous. The eager limit of these worlds is 16 KiB.
+
+class EnginePacketPart : public EnginePacket {
+ protected:
+  EnginePacketPart() { network_config.write_threshold_bytes = 4096; }
+  /// A packet with 40 bytes of header and that much contiguous data, which lives until the test's end.
+  Progressed send_long(std::size_t data_bytes) {
+    const std::vector<std::byte> header = next_bytes(40);
+    kept.push_back(std::make_unique<std::vector<std::byte>>(next_bytes(data_bytes)));
+    const Payload data[] = {{kept.back()->data(), data_bytes, nullptr}};
+    return send_packet(header, data, kept.back().get());
+  }
+  void expect_all_sent() {
+    for (const auto& bytes : kept) EXPECT_EQ(at(0).sends.at(bytes.get()), Status::kOk);
+    EXPECT_TRUE(at(0)->idle());
+  }
+  std::vector<std::unique_ptr<std::vector<std::byte>>> kept;
+};
+
+TEST_F(EnginePacketPart, IsWrittenToItsPlace) {
+  make();
+  at(1).place_for = [](std::size_t length) { return length; };
+  EXPECT_EQ(send_long(100'000), Progressed::kPending);
+  EXPECT_FALSE(at(0)->idle()) << "its part is yet to leave";
+  expect_stream();
+  EXPECT_EQ(at(1).history, "poP");
+  EXPECT_EQ(at(1).counters().packet_bytes_placed, 100'000u);
+  EXPECT_EQ(at(0).counters().bulk_written, 1u);
+  expect_all_sent();
+  expect_at_rest();
+}
+
+TEST_F(EnginePacketPart, GoesThroughSlotsToItsPlaceWhereNothingCanBeWritten) {
+  network_config.pair_without_write_probability = 1;
+  make();
+  at(1).place_for = [](std::size_t length) { return length; };
+  static_cast<void>(send_long(100'000));
+  expect_stream();
+  EXPECT_EQ(at(1).counters().packet_bytes_placed, 100'000u);
+  EXPECT_EQ(at(0).counters().bulk_bounced, 1u);
+  static_cast<void>(send_long(100'000));  // It is known by now.
+  expect_stream();
+  EXPECT_EQ(at(1).counters().packet_bytes_placed, 100'000u);
+  expect_all_sent();
+  expect_at_rest();
+}
+
+TEST_F(EnginePacketPart, WithoutAPlaceComesThroughSlots) {
+  make();
+  static_cast<void>(send_long(100'000));
+  static_cast<void>(send_long(50'000));
+  expect_stream();
+  EXPECT_EQ(std::count(at(1).history.begin(), at(1).history.end(), 'o'), 2) << "each part is offered once";
+  EXPECT_EQ(at(1).counters().packet_bytes_placed, 0u);
+  expect_all_sent();
+  expect_at_rest();
+}
+
+TEST_F(EnginePacketPart, WhosePlaceEndsGoesOnBehindIt) {
+  make();
+  at(1).place_for = [](std::size_t) { return std::size_t{40'000}; };
+  static_cast<void>(send_long(100'000));  // 40,000 twice, and 20,000.
+  static_cast<void>(send_long(50'000));   // 40,000; the rest is eager.
+  expect_stream();
+  EXPECT_EQ(at(1).history.substr(0, 7), "poPoPoP");
+  EXPECT_EQ(at(1).counters().packet_bytes_placed, 140'000u);
+  expect_all_sent();
+  expect_at_rest();
+}
+
+TEST_F(EnginePacketPart, IsNotTakenInSmallPieces) {
+  make();
+  at(1).place_for = [](std::size_t) { return std::size_t{1000}; };
+  static_cast<void>(send_long(100'000));
+  expect_stream();
+  EXPECT_EQ(at(1).counters().packet_bytes_placed, 0u);
+  expect_all_sent();
+}
+
+TEST_F(EnginePacketPart, NothingBehindItOvertakesIt) {
+  for (const double jitter : {0.0, 1.0}) {
+    network_config.most_delay_ns = jitter == 0 ? 1000 : 50'000;  // Writes and slots are not ordered.
+    make();
+    sent = 0;
+    kept.clear();
+    at(1).place_for = [](std::size_t length) { return length; };
+    TestReceive request(100);
+    receive(1, request);
+    static_cast<void>(send_long(100'000));
+    TestSend message(100);
+    send(0, 1, message);
+    static_cast<void>(send_long(100));
+    static_cast<void>(send_long(60'000));
+    expect_stream();
+    expect_received(request, message);
+    EXPECT_EQ(at(1).history, "poPrppoP");
+    expect_at_rest();
+  }
+}
+
+TEST_F(EnginePacketPart, EachLongPartOfAPacketIsOffered) {
+  make();
+  at(1).place_for = [](std::size_t length) { return length; };
+  std::vector<std::byte> parts[5];
+  for (std::size_t i = 0; i < 5; ++i) parts[i] = next_bytes(i % 2 == 0 ? 10 : 30'000);
+  PayloadBuffer strided(30'000, 7, 3);
+  const std::vector<std::byte> last = next_bytes(30'000);
+  const Payload layout = strided.payload();
+  layout.layout->unpack(layout.address, 0, last.data(), last.size());
+  Payload data[6];
+  for (std::size_t i = 0; i < 5; ++i) data[i] = {parts[i].data(), parts[i].size(), nullptr};
+  data[5] = layout;
+  static_cast<void>(send_packet({}, data, parts));
+  expect_stream();
+  EXPECT_EQ(at(1).counters().packet_bytes_placed, 60'000u) << "but not the one with holes";
+  expect_at_rest();
+}
+
+TEST_F(EnginePacketPart, ADeathFailsThePacketAndTakesThePlaceBack) {
+  for (const std::uint32_t dies : {0U, 1U}) {
+    make();
+    sent = 0;
+    kept.clear();
+    at(1).place_for = [](std::size_t length) { return length; };
+    static_cast<void>(send_long(100'000));
+    static_cast<void>(send_long(100));
+    for (int i = 0; i < 3; ++i) step();  // Somewhere in the midst of it.
+    kill(dies);
+    settle();
+    EXPECT_EQ(at(1 - dies).failures.size(), 1u);
+    EXPECT_EQ(at(1 - dies).provider->regions(), 0u);
+    EXPECT_TRUE(at(1 - dies)->idle());
+    if (dies == 1) {
+      for (const auto& bytes : kept) EXPECT_EQ(at(0).sends.at(bytes.get()), Status::kPeerFailed);
+    }
+  }
+}
+
 class EngineExternal : public EngineWorld {
  protected:
   EngineExternal() { make(1); }

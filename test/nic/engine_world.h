@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -42,6 +43,19 @@ class EngineProcess final : public Host {
     stream.insert(stream.end(), bytes.begin(), bytes.end());
     history += 'p';
   }
+  Payload on_packet_offer(PeerId peer, std::size_t length_bytes) noexcept override {
+    auto& place = places[index_of(peer)];
+    place.assign(place_for ? place_for(length_bytes) : 0, std::byte{0xEE});
+    history += 'o';
+    return {place.data(), place.size(), nullptr};
+  }
+  void on_packet_placed(PeerId peer, std::size_t length_bytes) noexcept override {
+    const auto& place = places[index_of(peer)];
+    ASSERT_LE(length_bytes, place.size());
+    auto& stream = packets[index_of(peer)];
+    stream.insert(stream.end(), place.begin(), place.begin() + static_cast<std::ptrdiff_t>(length_bytes));
+    history += 'P';
+  }
   void on_peer_failed(PeerId peer, Status reason) noexcept override {
     EXPECT_TRUE(failures.emplace(index_of(peer), reason).second) << "on_peer_failed() came twice";
     history += 'f';
@@ -59,9 +73,12 @@ class EngineProcess final : public Host {
   std::map<Cookie, Envelope> receives;
   std::map<Cookie, bool> cancels;
   std::map<std::uint32_t, std::vector<std::byte>> packets;  ///< By peer.
+  /// How long a place an offered part of a packet gets, given its length; null: none.
+  std::function<std::size_t(std::size_t length_bytes)> place_for;
+  std::map<std::uint32_t, std::vector<std::byte>> places;   ///< By peer: the latest.
   std::map<std::uint32_t, Status> failures;                 ///< By peer.
   std::vector<std::string> warnings;
-  std::string history;  ///< A letter a call, in order: send, receive, cancel, packet, failure.
+  std::string history;  ///< A letter a call, in order: send, receive, cancel, packet, offer, Placed, failure.
 };
 
 inline constexpr MatchBits kBits = make_match_bits(1, 2, 3);

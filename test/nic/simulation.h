@@ -87,6 +87,8 @@ class Simulation {
     void on_receive_done(Cookie cookie, const Envelope& envelope) noexcept override;
     void on_cancel_done(Cookie cookie, bool cancelled) noexcept override;
     void on_packet(PeerId peer, std::span<const std::byte> bytes) noexcept override;
+    Payload on_packet_offer(PeerId peer, std::size_t length_bytes) noexcept override;
+    void on_packet_placed(PeerId peer, std::size_t length_bytes) noexcept override;
     void on_peer_failed(PeerId peer, Status reason) noexcept override;
     std::string resolve(PeerId peer) noexcept override { return world.cards_[index_of(peer)]; }
     void on_warning(const std::string& text) noexcept override { world.warnings_.push_back(text); }
@@ -105,6 +107,7 @@ class Simulation {
     std::vector<bool> told_failed;               ///< on_peer_failed came, by peer.
     std::vector<std::uint64_t> packet_bytes_out; ///< By peer.
     std::vector<std::uint64_t> packet_bytes_in;
+    std::map<std::uint32_t, std::unique_ptr<PayloadBuffer>> places;  ///< By peer: for a part of a packet.
     OperationId stale_receive = kNoOperation;    ///< Of a receive that is over.
   };
   struct LogLine {

@@ -37,6 +37,27 @@ void Simulation::Process::on_cancel_done(Cookie cookie, bool cancelled) noexcept
   world.nested_command(*this);
 }
 
+Payload Simulation::Process::on_packet_offer(PeerId peer, std::size_t length_bytes) noexcept {
+  const std::uint32_t from = index_of(peer);
+  if (told_failed[from]) world.fail("packet bytes were offered by a peer that had failed");
+  places.erase(from);  // The engine left that one alone, or it writes to memory that is gone.
+  if (world.random_.chance(0.25)) return {};
+  const std::size_t capacity = world.random_.chance(0.5) ? length_bytes : world.random_.below(2 * length_bytes) + 1;
+  return (places[from] = std::make_unique<PayloadBuffer>(capacity, 0, 0, world.arena_))->payload();
+}
+
+void Simulation::Process::on_packet_placed(PeerId peer, std::size_t length_bytes) noexcept {
+  const std::uint32_t from = index_of(peer);
+  const auto place = places.find(from);
+  if (place == places.end()) return world.fail("a part of a packet is where nobody offered a place");
+  const std::unique_ptr<PayloadBuffer> buffer = std::move(place->second);
+  places.erase(place);
+  const Payload payload = buffer->payload();
+  if (length_bytes > payload.length_bytes) return world.fail("more of a packet was placed than there was room");
+  if (const std::string guards = buffer->check_guards(); !guards.empty()) world.fail("around a place: " + guards);
+  on_packet(peer, {payload.address, length_bytes});
+}
+
 void Simulation::Process::on_packet(PeerId peer, std::span<const std::byte> bytes) noexcept {
   const std::uint32_t from = index_of(peer);
   if (told_failed[from]) world.fail("packet bytes came from a peer that had failed");
@@ -55,6 +76,7 @@ void Simulation::Process::on_peer_failed(PeerId peer, Status reason) noexcept {
   if (told_failed[other]) world.fail("on_peer_failed() came twice");
   if (!world.oracle_.is_lost(id, other)) world.fail("a peer that is well failed: " + std::string(status_name(reason)));
   told_failed[other] = true;
+  places.erase(other);
   for (const auto& record : world.records_) {
     if (record->owner != id || record->done) continue;
     const bool packet = record->kind == Record::Kind::kPacket && static_cast<PacketRecord&>(*record).to == other;

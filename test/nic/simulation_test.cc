@@ -72,6 +72,8 @@ TEST(Simulation, RandomProgramsObeyTheRulesOfMpi) {
   print("received unexpected", sum.received_unexpected);
   print("payloads dropped", sum.dropped_payloads);
   print("credit requests", sum.credits_requested);
+  print("packet bytes received", sum.packet_bytes_received);
+  print("packet bytes placed", sum.packet_bytes_placed);
   print("cancelled sends", sum.cancelled_sends);
   print("failed peers", sum.failed_peers);
 }

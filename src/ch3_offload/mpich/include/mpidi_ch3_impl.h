@@ -98,6 +98,8 @@ void MPIDI_CH3I_Packets_fail(MPIDI_VC_t * vc, int mpi_errno);
 int MPIDI_CH3I_Packets_idle(void);
 int MPIDI_CH3I_Packet_recv_init(void);
 void MPIDI_CH3I_Packet_recv(void *user, uint32_t peer, const void *bytes, size_t length_bytes);
+void *MPIDI_CH3I_Packet_offer(void *user, uint32_t peer, size_t length_bytes, size_t * capacity_bytes);
+void MPIDI_CH3I_Packet_placed(void *user, uint32_t peer, size_t length_bytes);
 void MPIDI_CH3I_Packet_recv_fail(MPIDI_VC_t * vc, int mpi_errno);
 
 /* ---- ch3_progress.c ---- */

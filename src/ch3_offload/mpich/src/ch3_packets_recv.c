@@ -3,7 +3,8 @@
  *
  * The engine delivers the stream of packets of a peer in chunks that may end anywhere: inside a header, inside
  * the data. CH3's handler of a packet gets what data there is and either takes it all or returns a request whose
- * iov wants the rest, as often as its OnDataAvail says so.
+ * iov wants the rest, as often as its OnDataAvail says so. Where that iov wants a long run of bytes at one place, the
+ * engine may put them there itself.
  */
 
 #include "mpidi_ch3_impl.h"
@@ -55,7 +56,7 @@ static int iov_is_full(MPIDI_VC_t * vc)
     return mpi_errno;
 }
 
-/* Moves bytes into the iov of the active request. Returns how many. */
+/* Moves bytes into the iov of the active request; NULL: they are there already. Returns how many. */
 static size_t fill_iov(MPIR_Request * rreq, const char *bytes, size_t length)
 {
     size_t taken = 0;
@@ -64,7 +65,7 @@ static size_t fill_iov(MPIR_Request * rreq, const char *bytes, size_t length)
         struct iovec *iov = &rreq->dev.iov[rreq->dev.iov_offset];
         size_t n = MPL_MIN(iov->iov_len, length - taken);
 
-        if (n > 0 && !rreq->dev.drop_data)
+        if (n > 0 && bytes != NULL && !rreq->dev.drop_data)
             MPIR_Memcpy(iov->iov_base, bytes + taken, n);
         taken += n;
         iov->iov_base = (char *) iov->iov_base + n;
@@ -75,6 +76,22 @@ static size_t fill_iov(MPIR_Request * rreq, const char *bytes, size_t length)
         rreq->dev.iov_count--;
     }
     return taken;
+}
+
+/* The active request got bytes: it may be done, or want others. */
+static int go_on(MPIDI_VC_t * vc)
+{
+    int mpi_errno = MPI_SUCCESS;
+
+    while (vc->ch.recv_active != NULL && no_bytes_wanted(vc->ch.recv_active)) {
+        mpi_errno = iov_is_full(vc);
+        MPIR_ERR_CHECK(mpi_errno);
+    }
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
 }
 
 /* A late farewell to a process that never knew of the connection and is finalizing: it gets the answer that
@@ -123,10 +140,8 @@ static int handle_header(MPIDI_VC_t * vc, MPIDI_CH3_Pkt_t * pkt, const char *dat
     if (rreq != NULL) {
         rreq->dev.iov_offset = 0;
         vc->ch.recv_active = rreq;
-        while (vc->ch.recv_active != NULL && no_bytes_wanted(vc->ch.recv_active)) {
-            mpi_errno = iov_is_full(vc);
-            MPIR_ERR_CHECK(mpi_errno);
-        }
+        mpi_errno = go_on(vc);
+        MPIR_ERR_CHECK(mpi_errno);
     }
 
   fn_exit:
@@ -168,10 +183,8 @@ void MPIDI_CH3I_Packet_recv(void *user ATTRIBUTE((unused)), uint32_t peer, const
             taken = fill_iov(vc->ch.recv_active, in, left);
             in += taken;
             left -= taken;
-            while (vc->ch.recv_active != NULL && no_bytes_wanted(vc->ch.recv_active)) {
-                mpi_errno = iov_is_full(vc);
-                MPIR_ERR_CHECK(mpi_errno);
-            }
+            mpi_errno = go_on(vc);
+            MPIR_ERR_CHECK(mpi_errno);
         } else if (vc->ch.partial_header_bytes == 0 && left >= sizeof(MPIDI_CH3_Pkt_t)) {
             MPIDI_CH3_Pkt_t pkt;        /* the chunk may be unaligned */
 
@@ -204,6 +217,41 @@ void MPIDI_CH3I_Packet_recv(void *user ATTRIBUTE((unused)), uint32_t peer, const
     return;
   fn_fail:
     goto fn_exit;
+}
+
+/* Where the next bytes of the stream belong. */
+void *MPIDI_CH3I_Packet_offer(void *user ATTRIBUTE((unused)), uint32_t peer,
+                              size_t length_bytes ATTRIBUTE((unused)), size_t * capacity_bytes)
+{
+    MPIDI_VC_t *vc;
+    MPIR_Request *rreq;
+    int i;
+
+    *capacity_bytes = 0;
+    if (peer >= (uint32_t) MPIDI_Process.my_pg->size)
+        return NULL;
+    MPIDI_PG_Get_vc(MPIDI_Process.my_pg, peer, &vc);
+    rreq = vc->ch.recv_active;
+    if (rreq == NULL || rreq->dev.drop_data || vc->ch.peer_failed)
+        return NULL;
+    for (i = rreq->dev.iov_offset; i < rreq->dev.iov_offset + rreq->dev.iov_count; i++)
+        if (rreq->dev.iov[i].iov_len > 0) {
+            *capacity_bytes = rreq->dev.iov[i].iov_len;
+            return rreq->dev.iov[i].iov_base;
+        }
+    return NULL;
+}
+
+/* They are there. */
+void MPIDI_CH3I_Packet_placed(void *user ATTRIBUTE((unused)), uint32_t peer, size_t length_bytes)
+{
+    MPIDI_VC_t *vc;
+
+    MPIDI_PG_Get_vc(MPIDI_Process.my_pg, peer, &vc);
+    if (vc->ch.recv_active == NULL)     /* it failed meanwhile */
+        return;
+    fill_iov(vc->ch.recv_active, NULL, length_bytes);
+    MPIDI_CH3I_Defer_error(go_on(vc));
 }
 
 /* The peer is dead: the rest of the packet will not come. */
