@@ -57,6 +57,7 @@ static void usage(FILE * out)
           "benchmarks (default: the first seven):\n"
           "  PingPong SendRecv Exchange Allreduce Bcast Alltoall Barrier\n"
           "  Stream            one way, -window messages in flight, then an answer: bandwidth\n"
+          "  Put Get           one-sided, each flushed; after a Put a message of 0 bytes tells the target\n"
           "  posted-depth      8-byte ping-pong with -depth receives posted that do not match\n"
           "  unexpected-depth  8-byte ping-pong with -depth unexpected messages queued\n"
           "  flood             rank 0 sends -flood-messages before rank 1 receives the first\n"
@@ -112,6 +113,7 @@ typedef struct {
     size_t length_bytes;
     int iterations;
     unsigned char *send, *receive;      /* length_bytes each; times `size` for Alltoall */
+    MPI_Win window;             /* of Put and Get: the target's `receive` or `send` */
 } run_t;
 
 /* Runs once; the seed of the data is the iteration. */
@@ -146,6 +148,35 @@ static void stream(const run_t * run, int iteration)
     MPI_Waitall(options.window, requests, MPI_STATUSES_IGNORE);
     MPI_Sendrecv(NULL, 0, MPI_BYTE, 1 - run->rank, kTagData, NULL, 0, MPI_BYTE, 1 - run->rank, kTagData, run->comm,
                  MPI_STATUS_IGNORE);
+}
+
+/* With -check the target says first that it has looked at what came before. */
+static void put(const run_t * run, int iteration)
+{
+    const int length = (int) run->length_bytes;
+    (void) iteration;
+    if (options.check && run->rank == 1)
+        MPI_Send(NULL, 0, MPI_BYTE, 0, kTagData, run->comm);
+    if (run->rank == 0) {
+        if (options.check)
+            MPI_Recv(NULL, 0, MPI_BYTE, 1, kTagData, run->comm, MPI_STATUS_IGNORE);
+        MPI_Put(run->send, length, MPI_BYTE, 1, 0, length, MPI_BYTE, run->window);
+        MPI_Win_flush(1, run->window);
+        MPI_Send(NULL, 0, MPI_BYTE, 1, kTagData, run->comm);
+    } else if (run->rank == 1) {
+        MPI_Recv(NULL, 0, MPI_BYTE, 0, kTagData, run->comm, MPI_STATUS_IGNORE);
+        MPI_Win_sync(run->window);
+    }
+}
+
+static void get(const run_t * run, int iteration)
+{
+    const int length = (int) run->length_bytes;
+    (void) iteration;
+    if (run->rank == 0) {
+        MPI_Get(run->receive, length, MPI_BYTE, 1, 0, length, MPI_BYTE, run->window);
+        MPI_Win_flush(1, run->window);
+    }
 }
 
 static void send_receive(const run_t * run, int iteration)
@@ -217,6 +248,10 @@ static void check(const run_t * run, iteration_fn function, int iteration)
         verify(run->receive, run->length_bytes, (unsigned) (1 - run->rank), "PingPong");
     if (function == stream && run->rank == 1)
         verify(run->receive, run->length_bytes, 0, "Stream");
+    if (function == put && run->rank == 1)
+        verify(run->receive, run->length_bytes, 0, "Put");
+    if (function == get && run->rank == 0)
+        verify(run->receive, run->length_bytes, 1, "Get");
     if (function == send_receive)
         verify(run->receive, run->length_bytes, (unsigned) left, "SendRecv");
     if (function == exchange)
@@ -287,6 +322,8 @@ static const benchmark_t benchmarks[] = {
     {"Alltoall", all_to_all, 0, false, false, 0, false},
     {"Barrier", barrier, 0, false, false, 0, true},
     {"Stream", stream, 1, true, false, 0, false},
+    {"Put", put, 1, true, false, 0, false},
+    {"Get", get, 1, true, false, 0, false},
 };
 
 enum { kDefaultBenchmarks = 7 };        /* the first of them */
@@ -330,6 +367,7 @@ static void run_size(const benchmark_t * benchmark, run_t * run)
 {
     const size_t copies = benchmark->run == all_to_all ? (size_t) run->size : 1;
     const size_t volume = run->length_bytes * copies;
+    const bool one_sided = benchmark->run == put || benchmark->run == get;
     const size_t moved = volume * (benchmark->run == stream ? (size_t) options.window : 1);
     double mine, least, greatest, sum;
     run->iterations = options.iterations;
@@ -340,7 +378,16 @@ static void run_size(const benchmark_t * benchmark, run_t * run)
     run->send = allocate(volume);
     run->receive = allocate(volume);
     prepare(run, benchmark->run, copies);
+    if (one_sided) {
+        MPI_Win_create(benchmark->run == put ? run->receive : run->send, (MPI_Aint) volume, 1, MPI_INFO_NULL, run->comm,
+                       &run->window);
+        MPI_Win_lock_all(MPI_MODE_NOCHECK, run->window);
+    }
     mine = measure(run, benchmark->run);
+    if (one_sided) {
+        MPI_Win_unlock_all(run->window);
+        MPI_Win_free(&run->window);
+    }
     if (benchmark->half_time)
         mine /= 2;
     MPI_Reduce(&mine, &least, 1, MPI_DOUBLE, MPI_MIN, 0, run->comm);

@@ -20,7 +20,7 @@ namespace ch3_offload {
 
 /// What happened. The comment gives the meaning of `number` and `detail` in TraceRecord.
 enum class TraceEvent : std::uint8_t {
-  // The sending side; number: the message's number to that peer.
+  // The sending side; number: the message's number to that peer. 0 here and below: a part of a packet.
   kSendPosted = 0,   ///< detail: length_bytes
   kSendQueued,       ///< no room or an older send waits; detail: length_bytes
   kSendBuffered,     ///< copied on the sending side; detail: length_bytes

@@ -75,6 +75,8 @@ wire::EagerFirstHeader eager_first(std::uint64_t total, std::uint8_t flags = 0) 
 wire::RtsHeader rts(std::uint64_t total, std::uint8_t flags = 0) {
   return {.common = {Kind::kRts, flags}, .bits = kBits, .total_bytes = total, .operation = 1, .send_id = 2};
 }
+/// A part of a packet. Lengths that three divides are refused, those with remainder 2 are taken by halves.
+wire::RtsHeader part(std::uint64_t total) { return rts(total, wire::kPacketPart); }
 wire::CtsHeader cts(std::uint64_t wanted, std::uint8_t flags = 0) {
   return {
       .common = {Kind::kCts, flags}, .transfer = 1, .wanted_bytes = wanted, .address = 4096, .remote_key = 9};
@@ -140,6 +142,26 @@ void receiving(std::vector<Bytes>& seeds) {
                       .progress()
                       .done());
   seeds.push_back(Steps(kWrites).receive(4000).message(rts(4000)).step(Step::kFailPeer, {0}).done());
+  const auto packet = common(Kind::kPacket);
+  seeds.push_back(Steps()
+                      .message(packet, 40)
+                      .message(part(4000))
+                      .answer(data(0), 2000)
+                      .answer(data(2000), 2000)
+                      .message(packet, 40)
+                      .done());
+  seeds.push_back(Steps(kWrites)
+                      .message(part(4000))
+                      .step(Step::kRemoteWrite, {0, 1})
+                      .step(Step::kWriteArrived, {0, 128})
+                      .progress()
+                      .step(Step::kWriteArrived, {0, 0})
+                      .progress()
+                      .message(part(4000))
+                      .step(Step::kFailPeer, {0})
+                      .done());
+  seeds.push_back(Steps().message(part(3999)).message(packet, 3999).done());
+  seeds.push_back(Steps(kSmallEager).message(part(5000)).answer(data(0), 2501).message(part(2499)).done());
   seeds.push_back(Steps().message(rts(4000)).step(Step::kPurge, {1}).done());
   seeds.push_back(Steps()
                       .message(rts(4000))
@@ -254,6 +276,30 @@ void sending(std::vector<Bytes>& seeds) {
       Steps().step(Step::kRefuse, {2}).send(100).message(eager(wire::kSynchronous), 8).receive(8).done());
 }
 
+/// Packets of the engine's with 60,000 bytes of data, of which parts are announced.
+void sending_parts(std::vector<Bytes>& seeds) {
+  const auto packet = [](std::uint8_t configuration) {
+    return Steps(static_cast<std::uint8_t>(kWrites | configuration))
+        .step(Step::kSendPacket, {0, index_of_length(40), index_of_length(60'000)})
+        .progress();
+  };
+  seeds.push_back(packet(0).answer(cts(60'000)).answer(ack()).done());
+  seeds.push_back(packet(0).answer(cts(0)).send(8).done());
+  seeds.push_back(
+      packet(kSmallSlots).send(8).answer(cts(20'000)).answer(ack()).answer(cts(40'000)).answer(ack()).done());
+  for (const std::uint8_t end :
+       {std::uint8_t{0}, std::uint8_t{1}}) {  // The ACK before and after the write's end.
+    Steps steps = packet(0);
+    steps.answer(cts(60'000, wire::kWritable));
+    if (end == 0) steps.answer(ack());
+    steps.step(Step::kEndWrite, {0}).progress();
+    if (end == 1) steps.answer(ack());
+    seeds.push_back(steps.send(8).done());
+  }
+  seeds.push_back(
+      packet(0).answer(cts(60'000, wire::kWritable)).step(Step::kPeerDown, {0, 1}).progress().done());
+}
+
 /// Near misses: each breaks one rule of the wire, at the moment when that would do the most harm.
 void breaking(std::vector<Bytes>& seeds) {
   const auto add = [&seeds](const Steps& steps) { seeds.push_back(steps.done()); };
@@ -292,6 +338,21 @@ void breaking(std::vector<Bytes>& seeds) {
   add(Steps().message(eager_first(9999), 4000).message(cancel(1)).message(common(Kind::kEagerNext), 5999));
   add(Steps().message(eager_first(9999), 4000).message(eager_first(9999), 4000));
   add(Steps().message(recall(Kind::kReturn, 1)));
+  // What may not come while a part of a packet is taken, and parts that are none.
+  add(Steps().message(part(4000)).message(common(Kind::kPacket), 40));
+  add(Steps().message(part(4000)).message(part(4000)));
+  add(Steps().message(part(4000)).answer(data(0), 4000).answer(data(4000), 1));
+  add(Steps().message(part(0)));
+  add(Steps().message(part(40), 40));
+  const auto packet = [] {
+    return Steps(kWrites)
+        .step(Step::kSendPacket, {0, index_of_length(40), index_of_length(60'000)})
+        .progress();
+  };
+  add(packet().answer(ack()));
+  add(packet().answer(cts(60'000)).answer(ack()).answer(ack()));
+  add(packet().answer(cts(60'000)).answer(cts(60'000)));
+  add(packet().answer(cts(60'001)));
 }
 
 void commands(std::vector<Bytes>& seeds) {
@@ -321,6 +382,7 @@ std::vector<Bytes> engine_seeds() {
   std::vector<Bytes> seeds;
   receiving(seeds);
   sending(seeds);
+  sending_parts(seeds);
   breaking(seeds);
   commands(seeds);
   return seeds;

@@ -276,10 +276,10 @@ class Conversation final : public Host {
   std::vector<std::unique_ptr<Request>> requests_;
   std::vector<MessageId> taken_;  ///< By matched_probe().
   std::size_t externals_ = 0;
-  std::array<WireRules, kJobSize> rules_;  ///< By PeerId.
+  std::array<WireRules, kJobSize> rules_;                    ///< By PeerId.
   std::map<PeerId, std::unique_ptr<PayloadBuffer>> places_;  ///< Where a part of a packet goes.
-  std::set<PeerId> broke_;                 ///< Who broke them.
-  std::set<PeerId> given_up_;              ///< By a command: its failure may be silent.
+  std::set<PeerId> broke_;                                   ///< Who broke them.
+  std::set<PeerId> given_up_;                                ///< By a command: its failure may be silent.
   std::set<PeerId> failed_;
   std::uint8_t reentries_ = 0;
   int depth_ = 0;

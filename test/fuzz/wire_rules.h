@@ -67,7 +67,8 @@ class WireRules {
   bool held_back_ = false;
   std::optional<Stream> incoming_;  ///< An eager message whose parts are due.
   std::set<std::uint32_t> parts_;   ///< Operations: parts of packets that the peer takes; one ACK is due.
-  std::optional<std::uint32_t> offered_;  ///< The operation of a part that the peer offered, until it is answered.
+  std::optional<std::uint32_t>
+      offered_;  ///< The operation of a part that the peer offered, until it is answered.
   std::optional<std::uint32_t> placing_;  ///< The transfer of one that was taken.
 };
 

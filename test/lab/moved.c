@@ -1,6 +1,6 @@
-/* For test/lab: two ranks exchange long messages in memory that comes and goes by every call there is for that, and check every
+/* For test/lab: two ranks exchange long messages, and put into each other's windows, in memory that comes and goes by every call there is for that, and check every
  * byte. Where a network device keeps memory registered, a message that it took from, or put into, pages that are gone would
- * show. Says "N exchanges" and, of rank 0, how often memory was found registered, registered, and seen to go. */
+ * show. Says "N exchanges, M KiB put in place" and, of rank 0, how often memory was found registered, registered, and seen to go. */
 #define _GNU_SOURCE     /* mremap() */
 
 #include <mpi.h>
@@ -33,6 +33,7 @@ static void exchange(void *memory)
 {
     unsigned char *bytes = memory;
     size_t i, half = kBytes / 2;
+    MPI_Win window;
 
     exchanges++;
     for (i = 0; i < half; i++)
@@ -43,6 +44,18 @@ static void exchange(void *memory)
     for (i = 0; i < half; i++)
         if (bytes[half + i] != byte_of(1 - rank, i))
             fail("a wrong byte");
+
+    exchanges++;
+    for (i = 0; i < half; i++)
+        bytes[i] = byte_of(rank, i);
+    MPI_Win_create(bytes + half, (MPI_Aint) half, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    MPI_Win_fence(0, window);
+    MPI_Put(bytes, (int) half, MPI_BYTE, 1 - rank, 0, (int) half, MPI_BYTE, window);
+    MPI_Win_fence(0, window);
+    for (i = 0; i < half; i++)
+        if (bytes[half + i] != byte_of(1 - rank, i))
+            fail("a wrong byte was put");
+    MPI_Win_free(&window);
 }
 
 static void *map(void *where, int flags)
@@ -120,8 +133,8 @@ int main(int argc, char **argv)
         each_way(lasting);
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0)
-        printf("%d exchanges: found %llu, registered %llu, gone %llu, refused %llu\n", exchanges,
-               counter("ch3_offload_pin_hits"), counter("ch3_offload_pin_misses"),
+        printf("%d exchanges, %llu KiB put in place: found %llu, registered %llu, gone %llu, refused %llu\n", exchanges,
+               counter("ch3_offload_packet_bytes_placed") >> 10, counter("ch3_offload_pin_hits"), counter("ch3_offload_pin_misses"),
                counter("ch3_offload_pin_invalidations"), counter("ch3_offload_pin_refused"));
     MPI_T_finalize();
     MPI_Finalize();
