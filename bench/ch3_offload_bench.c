@@ -390,6 +390,8 @@ static void run_size(const benchmark_t * benchmark, run_t * run)
     }
     if (benchmark->half_time)
         mine /= 2;
+    if (benchmark->run == get)  /* the target has no part in it */
+        MPI_Bcast(&mine, 1, MPI_DOUBLE, 0, run->comm);
     MPI_Reduce(&mine, &least, 1, MPI_DOUBLE, MPI_MIN, 0, run->comm);
     MPI_Reduce(&mine, &greatest, 1, MPI_DOUBLE, MPI_MAX, 0, run->comm);
     MPI_Reduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, run->comm);

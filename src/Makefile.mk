@@ -25,6 +25,8 @@ rdma_sources = \
 	src/rdma/status.h \
 	src/rdma/system_error.cc \
 	src/rdma/system_error.h \
+	src/rdma/verbs/dmabuf.cc \
+	src/rdma/verbs/dmabuf.h \
 	src/rdma/verbs/verbs_address.cc \
 	src/rdma/verbs/verbs_address.h \
 	src/rdma/verbs/verbs_config.h

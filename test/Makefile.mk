@@ -213,6 +213,7 @@ test_verbs_tests_SOURCES = \
 	test/rdma/provider_contract.h \
 	test/rdma/seeded_random.h \
 	test/rdma/verbs/control_channel_test.cc \
+	test/rdma/verbs/dmabuf_test.cc \
 	test/rdma/verbs/frames_test.cc \
 	test/rdma/verbs/hostile_peer.h \
 	test/rdma/verbs/link_test.cc \

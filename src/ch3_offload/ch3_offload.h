@@ -206,8 +206,8 @@ void ch3_offload_for_each_posted(const ch3_offload_process_t * process,
 /** Polls and moves what can move, once. Returns how many things happened. */
 size_t ch3_offload_progress(ch3_offload_process_t * process);
 
-/** 1 when nothing that could leave this process waits to leave. Sends that wait for a receive or an
- *  answer do not count. */
+/** 1 when nothing that has to leave this process waits to leave. Messages that wait for a receive or an
+ *  answer do not count; packets that do count. */
 int ch3_offload_idle(const ch3_offload_process_t * process);
 
 void ch3_offload_fail_peer(ch3_offload_process_t * process, uint32_t peer);

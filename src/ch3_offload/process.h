@@ -32,7 +32,7 @@ class Process final : public Host {
   /// After a command that another thread may have given during a sleep: ends the sleep if something is left
   /// that no descriptor tells of.
   void commanded() noexcept {
-    if (armed_ && !engine_->idle()) [[unlikely]] wake();
+    if (armed_ && !engine_->at_rest()) [[unlikely]] wake();
   }
   const Engine& engine() const noexcept { return *engine_; }
   const std::string& card() const noexcept { return card_; }

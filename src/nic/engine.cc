@@ -118,7 +118,9 @@ Status Engine::State::connect(Peer& peer) noexcept {
         if (connected.error().status != Status::kPeerFailed) {
           host.on_warning("cannot connect to " + who + ": " + connected.error().message);
         }
-        return connected.error().status == Status::kUnreachable ? give_up(peer) : connected.error().status;
+        const Status status = connected.error().status;
+        if (status == Status::kUnreachable || status == Status::kPeerFailed) doom(peer, status);
+        return status;
       }
       peer.provider = provider;
       peer.caches = caches_of(i);
@@ -189,9 +191,9 @@ std::size_t Engine::progress() noexcept {
   return happened;
 }
 
-bool Engine::idle() const noexcept {
-  return state_->active.empty() && state_->writes_in_flight == 0 && state_->queues_waiting == 0;
-}
+bool Engine::idle() const noexcept { return at_rest() && state_->queues_waiting == 0; }
+
+bool Engine::at_rest() const noexcept { return state_->active.empty() && state_->writes_in_flight == 0; }
 
 void Engine::close_peer(PeerId id) noexcept {
   Peer* const peer = state_->known(id);
@@ -211,6 +213,7 @@ void Engine::fail_peer(PeerId id) noexcept {
   state.progressing = true;
   state.fail(*peer, Status::kPeerFailed);
   state.progressing = outer_progressing;
+  state.activate(*peer);  // progress() ends its connection, where there is one.
 }
 
 void Engine::for_each_posted(void (*visit)(void* context, OperationId operation, Cookie cookie),

@@ -161,7 +161,8 @@ class Engine {
                   std::uint32_t send_id, Cookie cookie, OperationId& operation, Status& status) noexcept;
 
   /// Appends to the packet stream to `peer`: header and data are one uninterrupted run of bytes, in
-  /// order with send(). Contiguous data beyond the eager limit goes by rendezvous where the receiver knows its place. kDone: all was copied. kPending: `header` was copied, `data` is the engine's
+  /// order with send(). Contiguous data beyond the eager limit, and long enough for a write to pay, goes by rendezvous if the receiver knows
+  /// its place; what is behind it waits for that. kDone: all was copied. kPending: `header` was copied, `data` is the engine's
   /// until on_send_done(cookie).
   Progressed send_packet(PeerId peer, std::span<const std::byte> header,
                          std::span<const Payload> data, Cookie cookie, Status& status) noexcept;
@@ -215,9 +216,11 @@ class Engine {
   /// Polls the providers and moves what can move. Returns how many things happened.
   std::size_t progress() noexcept;
 
-  /// Whether nothing that could leave this process waits to leave: no queued message, packet, control
-  /// message or payload. Sends that wait for a receive or an answer do not count.
+  /// Whether nothing that has to leave this process waits to leave: no queued message, packet, control
+  /// message or payload. Messages that wait for a receive or an answer do not count; packets that do count.
   bool idle() const noexcept;
+  /// Whether there is nothing that progress() could send now.
+  bool at_rest() const noexcept;
 
   /// Declares `peer` dead (the process manager said so). As if its connection had broken: what had arrived from it is
   /// delivered first, by progress(); one without a connection fails at once, and so does any from within a Host's call.

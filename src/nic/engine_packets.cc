@@ -3,7 +3,7 @@
 // A packet is a run of bytes in the order of Peer::queue, through slots. A long contiguous part of its data is announced
 // (kRts with kPacketPart): the receiver knows by then, from the bytes before it, where it belongs, and answers with a
 // CTS as if it were a message's; or it wants nothing and gets the part through slots. Writes and slots are not ordered, so
-// what comes behind in the queue waits for the receiver's ACK.
+// what comes behind in the queue, messages too, waits for the receiver's ACK.
 
 #include "nic/engine_state.h"
 
@@ -183,24 +183,43 @@ bool Engine::State::on_part_placed(SendOperation& operation) noexcept {
   return true;
 }
 
+/// Takes a part that can be written where it belongs; through slots the stream is as good.
 bool Engine::State::on_part_offered(Peer& peer, const wire::RtsHeader& header) noexcept {
   if (header.total_bytes == 0 || peer.placing != nullptr) return false;
-  const Payload place = host.on_packet_offer(peer.id, header.total_bytes);
-  // Where it would come in small pieces, slots are as good.
-  const bool worth_it = place.length_bytes > 0 &&
-                        place.length_bytes >= std::min<std::uint64_t>(header.total_bytes, config.eager_limit_bytes);
-  ReceiveOperation* const receive = worth_it ? receives.take() : nullptr;
-  if (receive == nullptr) {
-    wire::CtsHeader refusal;
-    refusal.operation = header.operation;
-    send_control(peer, wire::Kind::kCts, 0, refusal);
+  // The answer needs a connection in any case, and the choice its provider.
+  if (const Status status = connect(peer); status != Status::kOk) {
+    doom(peer, status);
     return true;
   }
-  receive->payload = place;
-  receive->packet_part = true;
-  receive->remote_operation = header.operation;
-  peer.placing = receive;
-  static_cast<void>(start_transfer(*receive, peer, header.operation, MatchBits{}, header.total_bytes, 0));
+  wire::CtsHeader answer;
+  answer.operation = header.operation;
+  unsigned flags = 0;
+  const Capabilities& can = peer.provider->capabilities();
+  const Payload place = host.on_packet_offer(peer.id, header.total_bytes);
+  const std::size_t wanted_bytes = std::min<std::uint64_t>(header.total_bytes, place.length_bytes);
+  ReceiveOperation* receive = nullptr;
+  if (can.write && wanted_bytes > config.eager_limit_bytes && wanted_bytes >= can.write_threshold_bytes) {
+    receive = receives.take();
+  }
+  if (receive != nullptr && hold_memory(peer, place.address, wanted_bytes, Access::kWrite, receive->memory)) {
+    receive->state = ReceiveState::kAwaitingData;
+    receive->payload = place;
+    receive->peer = &peer;
+    receive->total_bytes = receive->wanted_bytes = wanted_bytes;
+    receive->packet_part = true;
+    receive->remote_operation = header.operation;
+    peer.receives.push_back(*receive);
+    peer.placing = receive;
+    answer.transfer = receive->pool_id;
+    answer.wanted_bytes = wanted_bytes;
+    answer.address = reinterpret_cast<std::uint64_t>(place.address);
+    answer.remote_key = static_cast<std::uint64_t>(receive->memory.region.remote_key);
+    flags = wire::kWritable;
+  } else if (receive != nullptr) {
+    receives.give_back(*receive);
+  }
+  trace(TraceEvent::kCtsSent, peer.id, 0, answer.wanted_bytes);
+  send_control(peer, wire::Kind::kCts, flags, answer);
   return true;
 }
 
@@ -210,8 +229,9 @@ void Engine::State::finish_placing(ReceiveOperation& receive, Status status) noe
   const std::uint32_t operation = receive.remote_operation;
   peer.placing = nullptr;
   release_receive(receive);
-  if (status != Status::kOk && status != Status::kTruncated) return;  // on_peer_failed() tells the host.
+  if (status != Status::kOk) return;  // on_peer_failed() tells the host.
   send_ack(peer, operation, 0);
+  trace(TraceEvent::kPacketArrived, peer.id, 0, length_bytes);
   counters.packet_bytes_received += length_bytes;
   counters.packet_bytes_placed += length_bytes;
   host.on_packet_placed(peer.id, length_bytes);

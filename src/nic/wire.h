@@ -27,7 +27,7 @@ enum class Kind : std::uint8_t {
   kRts,           ///< Ready to send: RtsHeader; with kPayload also the payload (optimistic).
   kCts,           ///< Clear to send, the answer to one kRts: CtsHeader.
   kData,          ///< Part of a bounced payload: DataHeader, payload.
-  kAck,           ///< A synchronous eager send matched, or an optimistic payload was taken: AckHeader.
+  kAck,           ///< A synchronous eager send matched, an optimistic payload was taken, a part is there: AckHeader.
   kCredit,        ///< Nothing but the credit in CommonHeader.
   kRecall,        ///< Asks for byte credit back: RecallHeader.
   kReturn,        ///< Gives byte credit back: RecallHeader.

@@ -75,7 +75,8 @@ wire::EagerFirstHeader eager_first(std::uint64_t total, std::uint8_t flags = 0) 
 wire::RtsHeader rts(std::uint64_t total, std::uint8_t flags = 0) {
   return {.common = {Kind::kRts, flags}, .bits = kBits, .total_bytes = total, .operation = 1, .send_id = 2};
 }
-/// A part of a packet. Lengths that three divides are refused, those with remainder 2 are taken by halves.
+/// A part of a packet. With kTaking, lengths that three divides are refused, those with remainder 2 are taken by halves.
+constexpr auto kTaking = static_cast<std::uint8_t>(kWrites | kSmallEager);
 wire::RtsHeader part(std::uint64_t total) { return rts(total, wire::kPacketPart); }
 wire::CtsHeader cts(std::uint64_t wanted, std::uint8_t flags = 0) {
   return {
@@ -143,14 +144,14 @@ void receiving(std::vector<Bytes>& seeds) {
                       .done());
   seeds.push_back(Steps(kWrites).receive(4000).message(rts(4000)).step(Step::kFailPeer, {0}).done());
   const auto packet = common(Kind::kPacket);
-  seeds.push_back(Steps()
+  seeds.push_back(Steps(kTaking)
                       .message(packet, 40)
                       .message(part(4000))
                       .answer(data(0), 2000)
                       .answer(data(2000), 2000)
                       .message(packet, 40)
                       .done());
-  seeds.push_back(Steps(kWrites)
+  seeds.push_back(Steps(kTaking)
                       .message(part(4000))
                       .step(Step::kRemoteWrite, {0, 1})
                       .step(Step::kWriteArrived, {0, 128})
@@ -160,8 +161,8 @@ void receiving(std::vector<Bytes>& seeds) {
                       .message(part(4000))
                       .step(Step::kFailPeer, {0})
                       .done());
-  seeds.push_back(Steps().message(part(3999)).message(packet, 3999).done());
-  seeds.push_back(Steps(kSmallEager).message(part(5000)).answer(data(0), 2501).message(part(2499)).done());
+  seeds.push_back(Steps(kTaking).message(part(3999)).message(packet, 3999).done());
+  seeds.push_back(Steps(kTaking).message(part(5000)).answer(data(0), 2501).message(part(2499)).done());
   seeds.push_back(Steps().message(rts(4000)).step(Step::kPurge, {1}).done());
   seeds.push_back(Steps()
                       .message(rts(4000))
@@ -339,9 +340,9 @@ void breaking(std::vector<Bytes>& seeds) {
   add(Steps().message(eager_first(9999), 4000).message(eager_first(9999), 4000));
   add(Steps().message(recall(Kind::kReturn, 1)));
   // What may not come while a part of a packet is taken, and parts that are none.
-  add(Steps().message(part(4000)).message(common(Kind::kPacket), 40));
-  add(Steps().message(part(4000)).message(part(4000)));
-  add(Steps().message(part(4000)).answer(data(0), 4000).answer(data(4000), 1));
+  add(Steps(kTaking).message(part(4000)).message(common(Kind::kPacket), 40));
+  add(Steps(kTaking).message(part(4000)).message(part(4000)));
+  add(Steps(kTaking).message(part(4000)).answer(data(0), 4000).answer(data(4000), 1));
   add(Steps().message(part(0)));
   add(Steps().message(part(40), 40));
   const auto packet = [] {

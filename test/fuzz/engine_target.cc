@@ -81,7 +81,10 @@ class Conversation final : public Host {
     Provider* const providers[] = {&provider_};
     engine_.emplace(config_, providers, *this);
     provider_.reached = PeerId{kNeighbour};
-    provider_.committed = [this](PeerId to, auto message) { rules_[index_of(to)].sent(message); };
+    provider_.committed = [this](PeerId to, auto message) {
+      require(rules_[index_of(to)].sent(message) || broke_.count(to) != 0,
+              "nothing overtakes a part of a packet");
+    };
     provider_.refused = [this](PeerId to) { rules_[index_of(to)].held_back(); };
     provider_.delivering = [this](PeerId from, auto message) {
       if (rules_[index_of(from)].breaks(message)) broke_.insert(from);
@@ -141,11 +144,12 @@ class Conversation final : public Host {
     require(!place.empty() && length_bytes > 0 && length_bytes <= place.mapped()->length_bytes(),
             "a part of a packet is where it was taken");
     require(place.mapped()->check_guards().empty(), "a part of a packet keeps to its place");
+    require_taken_back(*place.mapped());
     touch({place.mapped()->payload().address, length_bytes});
     reenter();
   }
   void on_peer_failed(PeerId peer, Status reason) noexcept override {
-    places_.erase(peer);
+    if (const auto place = places_.extract(peer); !place.empty()) require_taken_back(*place.mapped());
     require(reason != Status::kOk, "a failure has a reason");
     require(peer != PeerId{kNeighbour} || ended_, "only hostile peers fail");
     require(failed_.insert(peer).second, "a peer fails once");
@@ -161,6 +165,11 @@ class Conversation final : public Host {
   }
 
  private:
+  void require_taken_back(PayloadBuffer& place) {
+    const Payload payload = place.payload();
+    require(!provider_.registered(payload.address, payload.length_bytes),
+            "a place is its owner's alone again");
+  }
   PeerId hostile_peer() { return kHostilePeers[input_.below(2)]; }
   std::size_t length() { return kLengths[input_.u8() % std::size(kLengths)]; }
   MatchBits match_bits() {

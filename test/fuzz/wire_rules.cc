@@ -1,5 +1,7 @@
 #include "fuzz/wire_rules.h"
 
+#include <algorithm>
+
 namespace ch3_offload::fuzz {
 
 using wire::Kind;
@@ -22,16 +24,23 @@ bool erase_one(std::multiset<std::uint32_t>& ids, std::uint32_t id) {
 
 }  // namespace
 
-void WireRules::sent(std::span<const std::byte> message) {
+bool WireRules::sent(std::span<const std::byte> message) {
   const auto common = read<wire::CommonHeader>(message);
-  if (!common) return;
+  if (!common) return false;
+  // Behind a part of a packet comes nothing that has an order until it is refused or there.
+  const bool has_order = common->kind == Kind::kEager || common->kind == Kind::kEagerFirst ||
+                         common->kind == Kind::kEagerNext || common->kind == Kind::kPacket ||
+                         common->kind == Kind::kRts;
+  const bool waits =
+      !parts_.empty() || std::ranges::any_of(announced_, [](const auto& entry) { return entry.second.part; });
+  if (has_order && waits) return false;
   const bool synchronous = (common->flags & wire::kSynchronous) != 0;
   switch (common->kind) {
     case Kind::kEager:
     case Kind::kEagerFirst:
       if (const auto header = read<wire::EagerHeader>(message); header && synchronous)
         acks_due_.insert(header->send_id);
-      return;
+      return true;
     case Kind::kRts:
       if (const auto header = read<wire::RtsHeader>(message)) {
         matched_.erase(header->operation);
@@ -39,7 +48,7 @@ void WireRules::sent(std::span<const std::byte> message) {
         announced_[header->operation] = {header->total_bytes, (common->flags & wire::kPayload) != 0,
                                          (common->flags & wire::kPacketPart) != 0};
       }
-      return;
+      return true;
     case Kind::kCts:
       if (const auto header = read<wire::CtsHeader>(message)) {
         if (header->wanted_bytes > 0) {
@@ -48,14 +57,14 @@ void WireRules::sent(std::span<const std::byte> message) {
         }
         if (offered_ == header->operation) offered_.reset();
       }
-      return;
+      return true;
     case Kind::kCancel:
       if (const auto header = read<wire::CancelHeader>(message)) {
         cancels_[header->token] = (common->flags & wire::kByOperation) != 0 ? header->send_id : 0;
       }
-      return;
-    case Kind::kRecall: ++recalls_; return;
-    default: return;
+      return true;
+    case Kind::kRecall: ++recalls_; return true;
+    default: return true;
   }
 }
 

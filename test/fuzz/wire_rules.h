@@ -18,8 +18,8 @@ namespace ch3_offload::fuzz {
 /// One peer's connection. After the first true answer the connection is over, and the answers mean nothing.
 class WireRules {
  public:
-  /// The engine sent this to the peer.
-  void sent(std::span<const std::byte> message);
+  /// The engine sent this to the peer. False: it may not, now.
+  bool sent(std::span<const std::byte> message);
   /// There was no room for a message to the peer. From now on the engine may await answers to what has not left
   /// it, and it may believe a peer that guesses: only that peer is harmed. What answers control messages is no
   /// longer judged.

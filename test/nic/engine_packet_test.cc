@@ -203,7 +203,7 @@ TEST_F(EnginePacketPart, IsNotTakenInSmallPieces) {
 
 TEST_F(EnginePacketPart, NothingBehindItOvertakesIt) {
   for (const double jitter : {0.0, 1.0}) {
-    network_config.most_delay_ns = jitter == 0 ? 1000 : 50'000;  // Writes and slots are not ordered.
+    network_config.most_delay_ns = jitter == 0 ? 1000 : 50'000;  // Writes and slots overtake each other.
     make();
     sent = 0;
     kept.clear();
@@ -241,23 +241,41 @@ TEST_F(EnginePacketPart, EachLongPartOfAPacketIsOffered) {
 }
 
 TEST_F(EnginePacketPart, ADeathFailsThePacketAndTakesThePlaceBack) {
+  std::size_t places_at_death = 0, sources_at_death = 0;
   for (const std::uint32_t dies : {0U, 1U}) {
-    make();
-    sent = 0;
-    kept.clear();
-    at(1).place_for = [](std::size_t length) { return length; };
-    static_cast<void>(send_long(100'000));
-    static_cast<void>(send_long(100));
-    for (int i = 0; i < 3; ++i) step();  // Somewhere in the midst of it.
-    kill(dies);
-    settle();
-    EXPECT_EQ(at(1 - dies).failures.size(), 1u);
-    EXPECT_EQ(at(1 - dies).provider->regions(), 0u);
-    EXPECT_TRUE(at(1 - dies)->idle());
-    if (dies == 1) {
-      for (const auto& bytes : kept) EXPECT_EQ(at(0).sends.at(bytes.get()), Status::kPeerFailed);
+    for (int steps = 0; steps < 8; ++steps) {
+      SCOPED_TRACE(std::to_string(dies) + " dies after " + std::to_string(steps));
+      make();
+      sent = 0;
+      kept.clear();
+      at(1).place_for = [](std::size_t length) { return length; };
+      static_cast<void>(send_long(100'000));
+      static_cast<void>(send_long(100));
+      for (int i = 0; i < steps; ++i) step();
+      (dies == 0 ? places_at_death : sources_at_death) += at(1 - dies).provider->regions();
+      const bool all_gone = at(0)->idle();
+      const bool all_there = at(1).packets[0].size() == sent;
+      kill(dies);
+      settle();
+      EXPECT_EQ(at(1 - dies).provider->regions(), 0u);
+      EXPECT_TRUE(at(1 - dies)->idle());
+      if (dies == 0) {
+        EXPECT_EQ(at(1).failures.size(), 1u);
+        const std::vector<std::byte>& stream = at(1).packets[0];
+        EXPECT_EQ(first_difference(stream, 5), stream.size());
+      } else {
+        EXPECT_EQ(at(0).failures.size(), 1u);
+        for (const auto& bytes : kept) {
+          const auto outcome = at(0).sends.find(bytes.get());
+          if (outcome == at(0).sends.end()) continue;  // It was done at once.
+          EXPECT_TRUE(outcome->second == Status::kPeerFailed || (outcome->second == Status::kOk && (all_gone || all_there)));
+        }
+        EXPECT_EQ(at(0).sends.count(kept[0].get()), 1u);
+      }
     }
   }
+  EXPECT_GT(places_at_death, 0u) << "nobody died while a place was granted";
+  EXPECT_GT(sources_at_death, 0u) << "nobody died while a source was read";
 }
 
 class EngineExternal : public EngineWorld {

@@ -63,7 +63,8 @@ bool FakeNetwork::advance() {
     const Event event = events_.top();
     events_.pop();
     switch (event.kind) {
-      case EventKind::kArrival: arrive(*event.link); break;
+      case EventKind::kArrival: arrive(*event.link, false); break;
+      case EventKind::kWriteArrival: arrive(*event.link, true); break;
       case EventKind::kWriteAcknowledged: {
         std::unique_ptr<Item> done(event.item);
         if (FakeProvider* const sender = process(event.link->from)) sender->enqueue(std::move(done));
@@ -78,14 +79,17 @@ bool FakeNetwork::advance() {
 /// Puts an item on the wire.
 void FakeNetwork::post(Link& link, Item* item) {
   item->lost = link.severed;
-  link.in_flight.emplace_back(item);
-  link.last_arrival_ns = std::max(link.last_arrival_ns, now_ns_ + delay_ns());
-  schedule(link.last_arrival_ns, EventKind::kArrival, link);
+  const bool is_write = item->kind == FakeItemKind::kWrite;
+  Link::Lane& lane = is_write ? link.writes : link.messages;
+  lane.in_flight.emplace_back(item);
+  lane.last_arrival_ns = std::max(lane.last_arrival_ns, now_ns_ + delay_ns());
+  schedule(lane.last_arrival_ns, is_write ? EventKind::kWriteArrival : EventKind::kArrival, link);
 }
 
-void FakeNetwork::arrive(Link& link) {
-  std::unique_ptr<Item> item = std::move(link.in_flight.front());
-  link.in_flight.pop_front();
+void FakeNetwork::arrive(Link& link, bool is_write) {
+  Link::Lane& lane = is_write ? link.writes : link.messages;
+  std::unique_ptr<Item> item = std::move(lane.in_flight.front());
+  lane.in_flight.pop_front();
   if (item->flushed) return;
   FakeProvider* const receiver = process(link.to);
   const bool lost = item->lost || receiver == nullptr;
@@ -168,13 +172,17 @@ void FakeNetwork::sever(Link& link) {
   if (link.severed) return;
   link.severed = true;
   const bool sender_dies = process(link.from) == nullptr;
-  std::size_t cut = random_.below(link.in_flight.size() + 1);
-  bool first_lost = true;
-  for (const std::unique_ptr<Item>& item : link.in_flight) {
-    const bool is_write = item->kind == FakeItemKind::kWrite;
+  std::size_t cut = random_.below(link.messages.in_flight.size() + 1);
+  for (const std::unique_ptr<Item>& item : link.messages.in_flight) {
     item->lost = cut == 0;
     if (cut > 0) --cut;
-    if (!is_write || (item->lost && !first_lost)) continue;
+  }
+  cut = random_.below(link.writes.in_flight.size() + 1);
+  bool first_lost = true;
+  for (const std::unique_ptr<Item>& item : link.writes.in_flight) {
+    item->lost = cut == 0;
+    if (cut > 0) --cut;
+    if (item->lost && !first_lost) continue;
     if (sender_dies) {  // It has left the sender, whose memory may be gone before it arrives.
       item->bytes = std::make_unique<std::byte[]>(item->length_bytes + 1);
       if (item->length_bytes > 0) std::memcpy(item->bytes.get(), item->source, item->length_bytes);
@@ -199,13 +207,14 @@ void FakeNetwork::notice_death(Link& outgoing) {
   // All that will arrive, and all completions, come first: also those of the same nanosecond.
   Link& incoming = link(outgoing.to, outgoing.from);
   std::uint64_t wait_until_ns = outgoing.last_acknowledge_ns + 1;
-  for (const std::unique_ptr<Item>& item : incoming.in_flight) {
-    if (!item->lost) wait_until_ns = std::max(wait_until_ns, incoming.last_arrival_ns + 1);
+  for (const Link::Lane* lane : {&incoming.messages, &incoming.writes}) {
+    for (const std::unique_ptr<Item>& item : lane->in_flight) {
+      if (!item->lost) wait_until_ns = std::max(wait_until_ns, lane->last_arrival_ns + 1);
+    }
   }
   if (wait_until_ns > now_ns_) return schedule(wait_until_ns, EventKind::kDeathNotice, outgoing);
   outgoing.failed = true;
-  for (const std::unique_ptr<Item>& item : outgoing.in_flight) {
-    if (item->kind != FakeItemKind::kWrite) continue;
+  for (const std::unique_ptr<Item>& item : outgoing.writes.in_flight) {
     item->flushed = true;
     auto done = std::make_unique<Item>();
     done->kind = FakeItemKind::kWriteDone;

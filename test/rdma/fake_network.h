@@ -39,11 +39,15 @@ struct FakeNetwork::Link {
   bool notice_planned = false;  ///< A kDeathNotice for `from` is scheduled or happened.
   bool without_write = false;
   std::uint32_t slots_in_use = 0;
-  std::uint64_t last_arrival_ns = 0;
   std::uint64_t last_acknowledge_ns = 0;
   std::unique_ptr<std::byte[]> reserved;  ///< Between reserve() and commit().
   std::size_t reserved_bytes = 0;
-  std::deque<std::unique_ptr<Item>> in_flight;  ///< In order; an arrival event takes the front.
+  /// Messages, and writes: each in order, in no order with the others.
+  struct Lane {
+    std::deque<std::unique_ptr<Item>> in_flight;  ///< An arrival event takes the front.
+    std::uint64_t last_arrival_ns = 0;
+  };
+  Lane messages, writes;
 };
 
 }  // namespace ch3_offload

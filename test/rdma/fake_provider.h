@@ -1,8 +1,8 @@
 // A fabric in one address space under a simulated clock: the provider that the engine is tested with.
 //
 // FakeNetwork holds the clock and everything in flight; FakeProvider is one process's end of it. All
-// that a fabric may do to its users happens here at random, by seed: delay, reorder between (never
-// within) ordered pairs of processes, full queues, refused registrations and connections, writes that
+// that a fabric may do to its users happens here at random, by seed: delay, reorder (all but messages, and writes, of one
+// ordered pair of processes among themselves), full queues, refused registrations and connections, writes that
 // are unsupported, failed completions, deaths. It also checks its users: see violations().
 //
 // What makes mistakes show: a write copies when it is delivered, not when it is posted (a source that is
@@ -100,7 +100,7 @@ class FakeNetwork {
   friend class FakeProvider;
   struct Item;
   struct Link;
-  enum class EventKind : std::uint8_t { kArrival, kWriteAcknowledged, kDeathNotice };
+  enum class EventKind : std::uint8_t { kArrival, kWriteArrival, kWriteAcknowledged, kDeathNotice };
   struct Event {
     std::uint64_t time_ns;
     std::uint64_t order;  ///< Breaks ties; unique.
@@ -118,7 +118,7 @@ class FakeNetwork {
   std::uint64_t delay_ns();
   void schedule(std::uint64_t time_ns, EventKind kind, Link& link, Item* item = nullptr);
   void post(Link& link, Item* item);
-  void arrive(Link& link);
+  void arrive(Link& link, bool is_write);
   void arrive_write(Link& link, std::unique_ptr<Item> item);
   bool copy_write(const Item& item, std::size_t length_bytes);
   void acknowledge(Link& link, std::unique_ptr<Item> write, Status status);

@@ -18,6 +18,11 @@
 #include "rdma/system_error.h"
 
 namespace ch3_offload {
+namespace {
+
+constexpr int kMostAcceptedAtOnce = 4096;  ///< Who connects without end must not keep us.
+
+}  // namespace
 
 bool ShmProvider::watch(const FileDescriptor& descriptor, WatchKind kind, std::uint32_t index) noexcept {
   epoll_event event{};
@@ -51,6 +56,7 @@ void ShmProvider::wake_sleeper(bool now) noexcept {
 /// Does what the sockets ask for. True: a wake-up was read.
 bool ShmProvider::keep_house() noexcept {
   if (!connecting_.empty()) retry_connecting();
+  if (!spare_.valid()) spare_ = duplicate(listener_);
   if (is_short_) retry_what_ran_short();
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
@@ -87,14 +93,15 @@ void ShmProvider::take_newcomers() noexcept {
 }
 
 void ShmProvider::accept_all() noexcept {
-  constexpr int kMostAtOnce = 4096;  // Who connects without end must not keep us here.
-  for (int i = 0; i < kMostAtOnce; ++i) {
+  for (int i = 0; i < kMostAcceptedAtOnce; ++i) {
     int error_number = 0;
     Newcomer newcomer = accept_from(listener_, error_number);
     if (!newcomer.valid()) {
-      if (error_number != 0) run_short(listener_, error_number);  // The connection stays in the backlog.
-      return;
+      if (error_number == 0) return;
+      cannot_accept_ = true;
+      return run_short(listener_, error_number);  // The connection stays in the backlog.
     }
+    accept_wait_ns_ = 0;
     if (peer_credentials(newcomer).uid != ::geteuid()) {
       refuse("it belongs to another user");
       continue;
@@ -131,7 +138,8 @@ void ShmProvider::receive_hello(std::uint32_t index) noexcept {
   if (why.empty()) {
     const Peer* peer = find(PeerId{hello.sender});
     // A dying peer may still be attached: it connected before it died.
-    if (peer != nullptr && (peer->down || peer->in_memory.valid())) why = "it is connected already";
+    if (peer != nullptr && peer->down) why = "that process is gone, or was given up";
+    if (peer != nullptr && peer->in_memory.valid()) why = "it is connected already";
   }
   if (!why.empty()) {
     close_watched(socket);
@@ -143,12 +151,12 @@ void ShmProvider::receive_hello(std::uint32_t index) noexcept {
 /// Adds a checked newcomer's ring to those that are polled, and answers.
 void ShmProvider::attach(Newcomer socket, const Hello& hello, FileDescriptor ring_file) noexcept {
   Result<Mapping> memory = map_mirrored(ring_file, kRingControlBytes, hello.ring_bytes);
-  if (!memory.ok()) {
-    close_watched(socket);
-    return refuse(memory.error().message);
-  }
-  if (!watch(socket, WatchKind::kInbound, hello.sender)) return refuse("it cannot be watched");
   Peer& peer = find_or_make(PeerId{hello.sender});
+  if (!memory.ok() || !watch(socket, WatchKind::kInbound, hello.sender)) {
+    close_watched(socket);
+    refuse(memory.ok() ? "it cannot be watched" : memory.error().message);
+    return start_dying(peer, Status::kNoMemory);  // We may be waiting for it.
+  }
   peer.in_memory = std::move(memory.value());
   peer.in_socket = std::move(socket);
   inbound_.push_back({RingConsumer(peer.in_memory.address(), hello.ring_bytes), &peer});
@@ -228,17 +236,25 @@ void ShmProvider::run_short(const FileDescriptor& descriptor, int error_number) 
 
 void ShmProvider::run_short(const char* what, int error_number) noexcept {
   is_short_ = true;
-  if (short_since_ns_ == 0) short_since_ns_ = monotonic_ns();
   wake_sleeper(false);
+  log_shortage(what, error_number);
+}
+
+void ShmProvider::log_shortage(const char* what, int error_number) noexcept {
   if (shortage_logged_) return;
   shortage_logged_ = true;
   log("%s", system_error(std::string("shm: ") + what, error_number).message.c_str());
 }
 
-/// Does what run_short() left, and watches again what was not watched meanwhile. What waits for long is refused:
-/// both sides would wait for ever else.
+/// Does what run_short() left, and watches again what was not watched meanwhile.
 void ShmProvider::retry_what_ran_short() noexcept {
-  is_short_ = false;
+  constexpr std::uint64_t kRetryNs = 1'000'000;
+  constexpr std::uint64_t kLongestTickNs = 100'000'000;  // We may have been elsewhere meanwhile.
+  const std::uint64_t now_ns = monotonic_ns();
+  const std::uint64_t tick_ns = elapsed_ns(now_ns, last_retry_ns_);
+  if (tick_ns < kRetryNs) return;
+  last_retry_ns_ = now_ns;
+  is_short_ = cannot_accept_ = false;
   spare_.reset();  // Enough for a file that is received, mapped and closed.
   for (const auto& peer : peers_)
     if (peer != nullptr && peer->welcome_due) send_welcome(*peer);
@@ -248,9 +264,8 @@ void ShmProvider::retry_what_ran_short() noexcept {
   };
   for (const auto& peer : peers_)
     if (awaits_welcome(peer)) static_cast<void>(receive_from_receiver(*peer));
-  if (is_short_ &&
-      elapsed_ns(monotonic_ns(), short_since_ns_) >= config_.shortage_limit_ms * std::uint64_t{1'000'000})
-    refuse_what_ran_short();
+  accept_wait_ns_ = cannot_accept_ ? accept_wait_ns_ + std::min(tick_ns, kLongestTickNs) : 0;
+  if (accept_wait_ns_ >= config_.shortage_limit_ms * 1'000'000) refuse_backlog();
   spare_ = duplicate(listener_);
   if (is_short_) return;
   is_short_ = !watch(listener_, WatchKind::kListener, 0);
@@ -258,36 +273,24 @@ void ShmProvider::retry_what_ran_short() noexcept {
     if (newcomers_[i].valid()) is_short_ |= !watch(newcomers_[i], WatchKind::kNewcomer, i);
   for (const auto& peer : peers_)
     if (awaits_welcome(peer)) is_short_ |= !watch(peer->out_socket, WatchKind::kOutbound, index_of(peer->id));
-  if (!is_short_) short_since_ns_ = 0;
 }
 
-/// Ends every connection that waits for a descriptor or for memory. Each side hears of it by on_peer_down().
-void ShmProvider::refuse_what_ran_short() noexcept {
-  std::size_t refused = 0;
-  const auto refuse_one = [&](FileDescriptor& socket) {
-    std::array<std::byte, sizeof(Hello)> bytes;
-    if (!peek(socket, bytes)) return;
-    Hello hello;
-    if (peer_credentials(socket).uid == ::geteuid() &&
-        check_hello(bytes, config_.job_secret, config_.self, config_.peer_limit, hello).empty()) {
-      start_dying(find_or_make(PeerId{hello.sender}), Status::kUnreachable);
-      ++refused;
-    }
-    close_watched(socket);
-  };
-  for (Newcomer& newcomer : newcomers_)
-    if (newcomer.valid()) refuse_one(newcomer);
-  const auto next = [&] { return accept_with_last_descriptor(listener_); };
-  for (FileDescriptor socket = next(); socket.valid(); socket = next()) refuse_one(socket);
-  for (const auto& peer : peers_) {
-    if (peer == nullptr || !peer->welcome_due) continue;
-    peer->welcome_due = false;
-    start_dying(*peer, Status::kUnreachable);
-    ++refused;
-  }
-  if (refused == 0) return;
-  log("shm: local connections that had waited for descriptors or memory for %llu s are refused",
+/// For long no connection could be taken: both sides would wait for each other for ever. Ends those that wait now; each side
+/// hears of it by on_peer_down().
+void ShmProvider::refuse_backlog() noexcept {
+  log("shm: for %llu s there was no descriptor for a local connection: those that wait are refused",
       static_cast<unsigned long long>(config_.shortage_limit_ms / 1000));
+  for (int i = 0; i < kMostAcceptedAtOnce; ++i) {
+    const FileDescriptor socket = accept_with_last_descriptor(listener_);
+    if (!socket.valid()) return;
+    std::array<std::byte, sizeof(Hello)> bytes;
+    Hello hello;
+    if (peer_credentials(socket).uid != ::geteuid() || !peek(socket, bytes) ||
+        !check_hello(bytes, config_.job_secret, config_.self, config_.peer_limit, hello).empty())
+      continue;
+    Peer& peer = find_or_make(PeerId{hello.sender});
+    if (!peer.in_memory.valid()) start_dying(peer, Status::kUnreachable);
+  }
 }
 
 void ShmProvider::refuse(std::string_view why) noexcept {
@@ -308,6 +311,7 @@ void ShmProvider::start_dying(Peer& peer, Status reason) noexcept {
 }
 
 bool ShmProvider::end(PeerId id) noexcept {
+  if (index_of(id) >= config_.peer_limit) return false;
   take_newcomers();
   Peer* const known = find(id);
   Peer& peer = find_or_make(id);

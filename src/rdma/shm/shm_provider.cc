@@ -156,6 +156,15 @@ void ShmProvider::try_connect_later(Peer& peer) {
 /// Connects and sends the Hello; when the backlog is full or the kernel lacks something, housekeeping tries
 /// again: records can be published meanwhile.
 std::optional<Error> ShmProvider::try_connect(Peer& peer) {
+  if (!peer.out_socket.valid()) {
+    Result<FileDescriptor> socket = make_socket();
+    if (!socket.ok()) {
+      log_shortage("making a local connection", socket.error().error_number);
+      try_connect_later(peer);
+      return {};
+    }
+    peer.out_socket = std::move(socket.value());
+  }
   Result<ConnectProgress> progress = connect_to(peer.out_socket, peer.address);
   if (!progress.ok()) return progress.error();
   if (progress.value() == ConnectProgress::kBacklogFull) {
@@ -175,9 +184,8 @@ std::optional<Error> ShmProvider::try_connect(Peer& peer) {
   if (!send_with_file(peer.out_socket, std::as_bytes(std::span(&hello, 1)), peer.out_file)) {
     if (errno != ETOOMANYREFS && errno != ENOBUFS && errno != ENOMEM)
       return system_error("shm: sending a ring to a local process", errno);
-    Result<FileDescriptor> socket = make_socket();  // Again from the beginning: no wake-up may come first.
-    if (!socket.ok()) return socket.error();
-    peer.out_socket = std::move(socket.value());
+    log_shortage("sending a ring to a local process", errno);
+    peer.out_socket.reset();  // Again from the beginning: no wake-up may come first.
     try_connect_later(peer);
     return {};
   }

@@ -38,7 +38,7 @@ struct ShmConfig {
   BulkMethod bulk = BulkMethod::kAutomatic;
   /// Peers are numbered below this; a greater number in a handshake is refused.
   std::uint32_t peer_limit = 1u << 20;
-  /// A connection that waits for so long for a descriptor, or for memory, of this process is refused.
+  /// When no connection could be taken for so long, for want of descriptors, those that wait are refused. Counted while polled.
   std::uint64_t shortage_limit_ms = 10'000;
   /// Takes one line without a newline, seldom: set-up and failures only. nullptr: nobody listens.
   void (*log)(void* context, const char* line) = nullptr;
@@ -156,7 +156,8 @@ class ShmProvider final : public Provider {
   void run_short(const FileDescriptor& descriptor, int error_number) noexcept;
   void run_short(const char* what, int error_number) noexcept;
   void retry_what_ran_short() noexcept;
-  void refuse_what_ran_short() noexcept;
+  void log_shortage(const char* what, int error_number) noexcept;
+  void refuse_backlog() noexcept;
   void send_welcome(Peer& peer) noexcept;
   void refuse(std::string_view why) noexcept;
   void start_dying(Peer& peer, Status reason) noexcept;
@@ -194,7 +195,9 @@ class ShmProvider final : public Provider {
   std::uint64_t refused_ = 0;  ///< Connections refused; the first is logged.
   bool write_refusal_logged_ = false;
   bool is_short_ = false;  ///< Of descriptors or memory: Welcomes, or sockets not watched, wait for a retry.
-  std::uint64_t short_since_ns_ = 0;  ///< 0: it is not.
+  bool cannot_accept_ = false;        ///< Found by the last try.
+  std::uint64_t accept_wait_ns_ = 0;  ///< For so long no connection could be taken.
+  std::uint64_t last_retry_ns_ = 0;
   bool shortage_logged_ = false;
 };
 

@@ -138,6 +138,7 @@ void VerbsProvider::start_dying(Peer& peer, Status reason) noexcept {
 }
 
 bool VerbsProvider::end(PeerId id) noexcept {
+  if (index_of(id) >= config_.peer_limit) return false;
   Peer* const known = find(id);
   Peer& peer = find_or_make(id);
   if (known == nullptr) peer.down = true;

@@ -19,6 +19,7 @@
 #include "rdma/descriptor_limit.h"
 #include "rdma/monotonic_clock.h"
 #include "rdma/system_error.h"
+#include "rdma/verbs/dmabuf.h"
 
 namespace ch3_offload {
 namespace {
@@ -361,6 +362,21 @@ bool is_shortage(int error_number) noexcept {
   return error_number == ENOMEM || error_number == EAGAIN || error_number == ENOSPC;
 }
 
+/// Null: errno says why.
+ibv_mr* register_with(const Rail& rail, void* address, std::size_t length_bytes, int rights,
+                      std::string_view dmabuf_kind) noexcept {
+  ibv_mr* const region = ibv_reg_mr(rail.domain(), address, length_bytes, rights);
+  if (region != nullptr || errno != EFAULT) return region;
+  // Pages that cannot be pinned: gone, not writable, or another device's.
+  const std::optional<DmabufRange> buffer = find_dmabuf(address, length_bytes, dmabuf_kind);
+  if (buffer)
+    return ibv_reg_dmabuf_mr(rail.domain(), buffer->offset_bytes, length_bytes,
+                             reinterpret_cast<std::uintptr_t>(address), buffer->file.get(),
+                             rights & ~IBV_ACCESS_ON_DEMAND);
+  errno = EFAULT;
+  return nullptr;
+}
+
 }  // namespace
 
 Status VerbsProvider::register_memory(void* address, std::size_t length_bytes, Access access,
@@ -371,7 +387,8 @@ Status VerbsProvider::register_memory(void* address, std::size_t length_bytes, A
   std::uint64_t keys = 0;  // Of one rail each half.
   for (std::size_t i = 0; i < rails_.size(); ++i) {
     if (rails_[i].lost) continue;
-    registrations[i].reset(ibv_reg_mr(rails_[i].rail->domain(), address, length_bytes, rights));
+    registrations[i].reset(
+        register_with(*rails_[i].rail, address, length_bytes, rights, config_.dmabuf_kind));
     if (registrations[i] == nullptr) return is_shortage(errno) ? Status::kNoMemory : Status::kUnsupported;
     keys |= std::uint64_t{registrations[i]->rkey} << (32 * i);
   }
