@@ -30,6 +30,7 @@ constexpr std::uint64_t kCrossedNs = 1000 * kMillisecondNs;
 constexpr std::uint64_t kLongestTickNs = 100 * kMillisecondNs;
 /// Connections that have not introduced themselves. More: the oldest goes.
 constexpr std::size_t kMostNewcomers = 1024;
+constexpr int kMostAcceptedAtOnce = 4096;  ///< Who connects without end must not keep us.
 
 }  // namespace
 
@@ -93,14 +94,46 @@ bool VerbsProvider::keep_house() noexcept {
   last_tick_ns_ = now_ns;
   destroy_zombies(now_ns);
   tend_troubled(now_ns);
-  if (listeners_paused_) {
-    listeners_paused_ = false;
-    for (std::uint32_t i = 0; i < listeners_.size(); ++i) {
-      accept_all(i);
-      if (!listeners_paused_) watch(listeners_[i].get(), WatchKind::kListener, i, EPOLLIN);
-    }
-  }
+  if (listeners_paused_) retry_listeners();
   return completions;
+}
+
+void VerbsProvider::retry_listeners() noexcept {
+  listeners_paused_ = false;
+  for (std::uint32_t i = 0; i < listeners_.size(); ++i) {
+    accept_all(i);
+    if (!listeners_paused_) watch(listeners_[i].get(), WatchKind::kListener, i, EPOLLIN);
+  }
+  if (!listeners_paused_) {
+    paused_since_ns_ = 0;
+    if (!spare_.valid()) spare_ = duplicate(listeners_[0]);
+    return;
+  }
+  if (paused_since_ns_ == 0) paused_since_ns_ = patience_ns_;
+  if (patience_ns_ - paused_since_ns_ < static_cast<std::uint64_t>(config_.peer_timeout_ms) * kMillisecondNs)
+    return;
+  spare_.reset();
+  for (FileDescriptor& listener : listeners_) refuse_backlog(listener);
+  spare_ = duplicate(listeners_[0]);
+}
+
+/// For long no connection could be taken: both sides would wait for each other for ever. Ends those that wait now.
+void VerbsProvider::refuse_backlog(FileDescriptor& listener) noexcept {
+  log("verbs: for %d s there was no descriptor for a connection: those that wait are refused",
+      config_.peer_timeout_ms / 1000);
+  for (int i = 0; i < kMostAcceptedAtOnce; ++i) {
+    int error_number = 0;
+    FileDescriptor socket = accept_channel(listener, error_number);
+    if (!socket.valid()) return;
+    ControlChannel channel(std::move(socket), config_.peer_timeout_ms / 2);
+    Frame frame;
+    if (channel.receive(frame) != ControlChannel::Receipt::kFrame || frame.kind != FrameKind::kIntroduce)
+      continue;
+    Peer* const peer = check_introduction(channel, frame.introduce);
+    if (peer == nullptr) continue;
+    refuse(channel, Refusal::kStranger, nullptr);
+    if (peer->channel_state != ChannelState::kOpen) start_dying(*peer, Status::kUnreachable);
+  }
 }
 
 bool VerbsProvider::take_completion_events(std::uint32_t index) noexcept {
@@ -114,8 +147,7 @@ bool VerbsProvider::take_completion_events(std::uint32_t index) noexcept {
 }
 
 void VerbsProvider::accept_all(std::uint32_t listener) noexcept {
-  constexpr int kMostAtOnce = 4096;  // Who connects without end must not keep us here.
-  for (int i = 0; i < kMostAtOnce; ++i) {
+  for (int i = 0; i < kMostAcceptedAtOnce; ++i) {
     int error_number = 0;
     FileDescriptor socket = accept_channel(listeners_[listener], error_number);
     if (!socket.valid()) {
@@ -173,20 +205,33 @@ void VerbsProvider::hear_newcomer(std::uint32_t index) noexcept {
   }
 }
 
-/// Makes a checked newcomer the peer's channel.
-void VerbsProvider::adopt(ControlChannel channel, const IntroduceBody& body) noexcept {
+/// Who a newcomer is; null: nobody of ours, and it was told.
+VerbsProvider::Peer* VerbsProvider::check_introduction(ControlChannel& channel,
+                                                       const IntroduceBody& body) noexcept {
+  const auto refused = [&](Refusal reason, const char* why) -> Peer* {
+    refuse(channel, reason, why);
+    return nullptr;
+  };
   if (!equal_in_constant_time(body.secret, config_.job_secret))
-    return refuse(channel, Refusal::kSecret, "it does not know the job's secret");
+    return refused(Refusal::kSecret, "it does not know the job's secret");
   const std::optional<VerbsAddress> address = VerbsAddress::parse(body.address.data());
   if (body.receiver != index_of(config_.self) || body.receiver_instance != address_.instance ||
       body.sender >= config_.peer_limit || body.sender == index_of(config_.self) || !address ||
       address->instance != body.sender_instance || !address->same_fabric(address_))
-    return refuse(channel, Refusal::kStranger, "it means another process");
+    return refused(Refusal::kStranger, "it means another process");
   if (body.slot_bytes != address->slot_bytes)
-    return refuse(channel, Refusal::kStranger, "it says two lengths of its slots");
+    return refused(Refusal::kStranger, "it says two lengths of its slots");
   Peer& peer = find_or_make(PeerId{body.sender});
   if (peer.dying || peer.down || (peer.has_address && peer.address.instance != address->instance))
-    return refuse(channel, Refusal::kStranger, "that process is gone");
+    return refused(Refusal::kStranger, "that process is gone, or was given up");
+  return &peer;
+}
+
+/// Makes a newcomer the peer's channel, if it is one of ours.
+void VerbsProvider::adopt(ControlChannel channel, const IntroduceBody& body) noexcept {
+  Peer* const newcomer = check_introduction(channel, body);
+  if (newcomer == nullptr) return;
+  Peer& peer = *newcomer;
   // Both dialled at once: the dial of the lower number counts, if it is on its way or has just succeeded.
   const std::uint64_t now_ns = monotonic_ns();
   const bool ours_is_fresh =
@@ -195,7 +240,7 @@ void VerbsProvider::adopt(ControlChannel channel, const IntroduceBody& body) noe
        (peer.channel_state == ChannelState::kOpen && elapsed_ns(now_ns, peer.opened_ns) < kCrossedNs));
   if (ours_is_fresh && config_.self < peer.id) return refuse(channel, Refusal::kCrossed, nullptr);
   close_channel(peer);
-  set_address(peer, *address);
+  set_address(peer, *VerbsAddress::parse(body.address.data()));
   peer.channel = std::move(channel);
   peer.dialled = false;
   introduce(peer);

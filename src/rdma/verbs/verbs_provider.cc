@@ -124,6 +124,7 @@ std::optional<Error> VerbsProvider::set_up() {
   epoll_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
   alarm_ = FileDescriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   bool watched = epoll_.valid() && alarm_.valid() && watch(alarm_.get(), WatchKind::kAlarm, 0, EPOLLIN);
+  spare_ = duplicate(listeners_[0]);
   for (std::uint32_t i = 0; i < listeners_.size(); ++i)
     watched = watched && watch(listeners_[i].get(), WatchKind::kListener, i, EPOLLIN);
   for (std::uint32_t i = 0; i < rails_.size(); ++i)

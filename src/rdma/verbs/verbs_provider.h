@@ -318,6 +318,9 @@ class VerbsProvider final : public Provider {
   bool take_completion_events(std::uint32_t rail) noexcept;
   void accept_all(std::uint32_t listener) noexcept;
   bool evict_newcomer() noexcept;
+  void retry_listeners() noexcept;
+  void refuse_backlog(FileDescriptor& listener) noexcept;
+  Peer* check_introduction(ControlChannel& channel, const IntroduceBody& body) noexcept;
   void hear_newcomer(std::uint32_t index) noexcept;
   void adopt(ControlChannel channel, const IntroduceBody& body) noexcept;
   void refuse(ControlChannel& channel, Refusal reason, const char* why) noexcept;
@@ -404,10 +407,12 @@ class VerbsProvider final : public Provider {
   std::vector<ControlChannel> newcomers_;  ///< By watch index; a closed one is free.
   std::vector<Peer*> troubled_;
   std::vector<Peer*> dying_;
-  bool listeners_paused_ = false;  ///< No descriptor was left; tried again at the next tick.
-  std::size_t next_evicted_ = 0;   ///< In newcomers_, modulo its size.
-  std::uint32_t port_events_ = 0;  ///< The first few are logged.
-  std::uint64_t refused_ = 0;      ///< Connections refused; the first is logged.
+  bool listeners_paused_ = false;      ///< No descriptor was left; tried again at the next tick.
+  std::uint64_t paused_since_ns_ = 0;  ///< In patience_ns_; 0: they are not.
+  FileDescriptor spare_;               ///< Given up for a moment to refuse those that wait.
+  std::size_t next_evicted_ = 0;       ///< In newcomers_, modulo its size.
+  std::uint32_t port_events_ = 0;      ///< The first few are logged.
+  std::uint64_t refused_ = 0;          ///< Connections refused; the first is logged.
   bool loss_logged_ = false;
   bool dial_logged_ = false;
   bool shortage_logged_ = false;

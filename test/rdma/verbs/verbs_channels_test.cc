@@ -203,6 +203,27 @@ TEST_F(VerbsChannels, SilentConnectionsThatTakeAllDescriptorsKeepNobodyOut) {
   EXPECT_TRUE(sent && arrived);
 }
 
+TEST_F(VerbsChannels, AConnectionThatWaitsTooLongForADescriptorIsRefused) {
+  VerbsConfig config;
+  config.peer_timeout_ms = 1000;
+  make(2, config);
+  connect(1, 0);  // Its dial has its descriptor.
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = static_cast<rlim_t>(FileDescriptor(::dup(0)).get());
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  // Descriptors of our own dials, too, would come from what is freed meanwhile.
+  std::vector<FileDescriptor> taken;
+  for (FileDescriptor one(::dup(0)); one.valid(); one = FileDescriptor(::dup(0)))
+    taken.push_back(std::move(one));
+  const bool told =
+      run_until([&] { return sink(0).count(Kind::kPeerDown) == 1 && sink(1).count(Kind::kPeerDown) == 1; });
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(told) << "each may wait for the other";
+  EXPECT_TRUE(logged("those that wait are refused"));
+}
+
 // Frames
 
 TEST_F(VerbsChannels, WhoBreaksTheProtocolIsCutOff) {
