@@ -54,6 +54,7 @@ Simulation::~Simulation() {
     process->engine.reset();
     process->provider.reset();
   }
+  for (auto& process : processes_) process->places.clear();  // unmap() visits them all.
 }
 
 /// A program frees a buffer: malloc keeps its pages, or gives them back to the system.

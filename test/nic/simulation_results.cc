@@ -204,6 +204,7 @@ void Simulation::kill(Process& process) {
   process.engine.reset();
   process.provider.reset();
   process.taken.clear();
+  process.places.clear();
   oracle_.died(process.id);
   for (const auto& record : records_) {
     if (record->owner != process.id) continue;
