@@ -109,6 +109,8 @@ void add(Counters& sum, const Counters& each) {
   sum.dropped_payloads += each.dropped_payloads;
   sum.credits_requested += each.credits_requested;
   sum.credit_messages += each.credit_messages;
+  sum.packet_bytes_received += each.packet_bytes_received;
+  sum.packet_bytes_placed += each.packet_bytes_placed;
   sum.cancelled_sends += each.cancelled_sends;
   sum.failed_peers += each.failed_peers;
   sum.connected_peers += each.connected_peers;
