@@ -50,7 +50,7 @@ std::size_t Engine::State::flush(Peer& peer) noexcept {
       room = bulk_step(*bulk) == Status::kOk;
       left += room;
     }
-    SendOperation* const head = room && peer.offered == nullptr ? peer.queue.front() : nullptr;
+    SendOperation* const head = room ? peer.next() : nullptr;
     if (head != nullptr) {
       room = transmit(*head) == Status::kOk;
       left += room;
@@ -59,7 +59,7 @@ std::size_t Engine::State::flush(Peer& peer) noexcept {
   }
   peer.flushing = false;
   if (peer.state == PeerState::kConnected &&
-      !(peer.control.empty() && peer.bulk.empty() && (peer.queue.empty() || peer.offered != nullptr))) {
+      !(peer.control.empty() && peer.bulk.empty() && peer.next() == nullptr)) {
     activate(peer);
   }
   return left;

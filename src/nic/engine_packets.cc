@@ -92,7 +92,7 @@ bool Engine::State::packet_at_once(Peer& peer, std::span<const std::byte> header
                                    std::span<const Payload> data, std::size_t total_bytes) noexcept {
   const std::size_t slot_bytes = sizeof(wire::CommonHeader) + total_bytes;
   std::span<std::byte> slot;
-  if (!peer.queue.empty() || peer.offered != nullptr || slot_bytes > peer.max_slot_bytes ||
+  if (!peer.queue.empty() || slot_bytes > peer.max_slot_bytes ||
       reserve(peer, slot_bytes, slot) != Status::kOk) {
     return false;
   }
@@ -147,8 +147,6 @@ Status Engine::State::offer_part(SendOperation& operation, const Payload& part) 
   wire::put(slot, header);
   peer.provider->commit(peer.id, sizeof header);
   trace(TraceEvent::kRtsSent, peer.id, 0, part.length_bytes);
-  peer.queue.remove(operation);
-  peer.offered = &operation;
   ++queues_waiting;
   operation.payload = part;
   operation.sent_bytes = operation.wanted_bytes = 0;
@@ -165,12 +163,10 @@ void Engine::State::go_on(SendOperation& operation) noexcept {
   if (operation.wanted_bytes == 0) packet.refused_until = packet.sent_bytes + operation.payload.length_bytes;
   operation.announced = false;
   let_go(peer, operation.memory);
-  peer.offered = nullptr;
   --queues_waiting;
-  activate(peer);
-  if (packet.sent_bytes == packet.total_bytes) return finish_send(operation, Status::kOk);
   operation.state = SendState::kStreaming;
-  peer.queue.push_front(operation);
+  activate(peer);
+  if (packet.sent_bytes == packet.total_bytes) finish_send(operation, Status::kOk);
 }
 
 /// The ACK of a part: all of it is there. The write's own end may be heard of later.

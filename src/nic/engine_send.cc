@@ -49,8 +49,7 @@ bool Engine::State::send_at_once(Peer& peer, MatchBits bits, const Payload& payl
                                  std::uint32_t send_id) noexcept {
   const std::size_t length = payload.length_bytes;
   const std::size_t slot_bytes = sizeof(wire::EagerHeader) + length;
-  if (!peer.queue.empty() || peer.offered != nullptr || length > config.eager_limit_bytes ||
-      length > peer.credit_bytes ||
+  if (!peer.queue.empty() || length > config.eager_limit_bytes || length > peer.credit_bytes ||
       slot_bytes > peer.max_slot_bytes) {
     return false;
   }
@@ -351,13 +350,10 @@ void Engine::State::finish_bulk(SendOperation& operation, Status status) noexcep
 /// Takes the operation out of everything and frees it. No callback.
 void Engine::State::release_send(SendOperation& operation) noexcept {
   Peer& peer = *operation.peer;
+  if (operation.bulk_hook.linked) peer.bulk.remove(operation);
   if (operation.queue_hook.linked) {
-    const bool bulk = operation.state == SendState::kWriteReady || operation.state == SendState::kBouncing;
-    (bulk ? peer.bulk : peer.queue).remove(operation);
-  }
-  if (peer.offered == &operation) {
-    peer.offered = nullptr;
-    --queues_waiting;
+    if (operation.state > SendState::kStreaming) --queues_waiting;
+    peer.queue.remove(operation);
   }
   let_go(peer, operation.memory);
   if (operation.copy != nullptr) buffered_bytes -= operation.payload.length_bytes;

@@ -1,8 +1,8 @@
 // The engine's inside: its objects and the functions that its source files share.
 //
 // Included by src/nic/engine*.cc only. engine.cc: peers, probes and the like; engine_send.cc and
-// engine_receive.cc: the two sides of a message; engine_packets.cc: the packet stream; engine_flow.cc: queues that wait for room, byte
-// credit; engine_cancel.cc: cancel, purge and failure.
+// engine_receive.cc: the two sides of a message; engine_packets.cc: the packet stream; engine_flow.cc:
+// queues that wait for room, byte credit; engine_cancel.cc: cancel, purge and failure.
 //
 // RULE FRONT-LOOP. Host callbacks may call the engine. Code that finishes operations therefore never
 // holds an iterator across a callback: it takes the front until the list is empty, and finish_*() is the
@@ -80,7 +80,8 @@ struct SendOperation {
   HeldMemory memory;      ///< The payload, to be read by the device.
   std::unique_ptr<std::byte[]> copy;     ///< Sender-side buffer, see EngineConfig::send_buffer_bytes.
   std::unique_ptr<PacketParts> packet;   ///< Not null: a packet, not a message.
-  ListHook<SendOperation> queue_hook{};  ///< Peer::queue or Peer::bulk.
+  ListHook<SendOperation> queue_hook{};  ///< Peer::queue.
+  ListHook<SendOperation> bulk_hook{};   ///< Peer::bulk.
   ListHook<SendOperation> peer_hook{};   ///< Peer::sends or Peer::draining.
 };
 
@@ -184,10 +185,15 @@ struct Peer {
   // Sending.
   std::uint64_t messages_sent = 0;
   std::size_t credit_bytes = 0;  ///< What we may send eagerly.
-  IntrusiveList<SendOperation, &SendOperation::queue_hook> queue;  ///< Messages and packets, in order.
-  IntrusiveList<SendOperation, &SendOperation::queue_hook> bulk;   ///< Rendezvous payload, any order.
-  /// The packet of which a part is announced: in no list, or in bulk. The queue waits for it.
-  SendOperation* offered = nullptr;
+  /// Messages and packets, in order. A packet stays at the head while a part of it goes by rendezvous.
+  IntrusiveList<SendOperation, &SendOperation::queue_hook> queue;
+  IntrusiveList<SendOperation, &SendOperation::bulk_hook> bulk;  ///< Rendezvous payload, any order.
+
+  /// The head of the queue, if anything of it may leave now.
+  SendOperation* next() const noexcept {
+    SendOperation* const head = queue.front();
+    return head == nullptr || head->state <= SendState::kStreaming ? head : nullptr;
+  }
   IntrusiveList<ControlMessage, &ControlMessage::hook> control;
   IntrusiveList<SendOperation, &SendOperation::peer_hook> sends;   ///< Unfinished, but for
   IntrusiveList<SendOperation, &SendOperation::peer_hook> draining;  ///< those in kDraining.
@@ -235,7 +241,7 @@ struct Engine::State final : Sink {
   std::size_t optimistic_bytes = 0;      ///< Held payload that nobody had credit for.
   std::size_t buffered_bytes = 0;        ///< In SendOperation::copy.
   std::size_t writes_in_flight = 0;
-  std::size_t queues_waiting = 0;        ///< Peers with an offered packet.
+  std::size_t queues_waiting = 0;        ///< Peers of whose packet a part goes by rendezvous.
   std::uint32_t recall_cursor = 0;
   bool refusal_told = false;         ///< The user knows that memory could not be registered.
   SendOperation* sending = nullptr;  ///< The send whose call is on the stack: finished without callback.

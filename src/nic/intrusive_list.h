@@ -37,16 +37,6 @@ class IntrusiveList {
     ++size_;
   }
 
-  /// REQUIRES: `element` is in no list by this hook.
-  void push_front(T& element) noexcept {
-    ListHook<T>& hook = element.*kHook;
-    assert(!hook.linked);
-    hook = {head_, nullptr, true};
-    (head_ == nullptr ? tail_ : (head_->*kHook).previous) = &element;
-    head_ = &element;
-    ++size_;
-  }
-
   /// REQUIRES: `element` is in this list.
   void remove(T& element) noexcept {
     ListHook<T>& hook = element.*kHook;
