@@ -51,7 +51,7 @@ pass() {
 fail() {
   failed=$((failed + 1))
   printf 'FAIL  %s%s\n' "$1" "${2:+: $2}"
-  if [[ -n ${3:-} && -f $3 ]]; then tail -n 15 "$3" | sed 's/^/        /'; fi
+  if [[ -n ${3:-} && -f $3 ]]; then tail -n 40 "$3" | sed 's/^/        /'; fi
 }
 
 skip() {
@@ -64,10 +64,16 @@ job=
 start_job() {
   local output=$1
   shift
+  : >"$output"
   set -m
-  "$@" >"$output" 2>&1 </dev/null &
+  "$@" >>"$output" 2>&1 </dev/null &
   job=$!
   set +m
+}
+
+# Called when a job takes too long, before it is ended: whoever knows how prints what may tell why.
+diagnose() {
+  :
 }
 
 # Waits for the job at most SECONDS. Sets job_status (124: it was still running and has been killed).
@@ -75,6 +81,7 @@ wait_job() {
   local deadline=$((${EPOCHREALTIME/./} + $1 * 1000000))
   while kill -0 "$job" 2>/dev/null; do
     if ((${EPOCHREALTIME/./} > deadline)); then
+      diagnose || true
       end_job
       job_status=124
       return

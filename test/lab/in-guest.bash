@@ -14,6 +14,23 @@ repair() {
   :
 }
 
+# What hangs: the state of the devices and connections, and of the processes that MPI started here.
+state_of_node() {
+  local pid
+  rdma resource show qp | grep -w RC || true
+  (cd /sys/class/infiniband && grep -H . ./*/ports/1/state ./*/ports/1/hw_counters/*err && ss -tnio) | grep -v ':0$'
+  for pid in $(pgrep -f "^$programs/|/pt2pt/|/coll/"); do
+    [[ $(tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null) == *PMI_RANK=* ]] || continue
+    echo "process $pid: $(tr '\0' ' ' <"/proc/$pid/cmdline") $(cut -d' ' -f3,14,15 "/proc/$pid/stat") $(cat "/proc/$pid/wchan")"
+    # Slow in a guest.
+    ! command -v gdb >/dev/null || timeout 60 gdb -p "$pid" -batch -ex bt 2>/dev/null | grep '^#' | head -n 12 || true
+  done
+}
+
+diagnose() {
+  state_of_node 2>&1
+}
+
 # check NAME SECONDS COMMAND...: a command or a function, in a subshell with set -e, must end well within the seconds.
 # Status 77 is a skip. Of what it prints, "note: TEXT" is added to its line; all of it stays in $LAB_OUT.
 check() {
@@ -22,7 +39,7 @@ check() {
   check_number=$((check_number + 1))
   log=$LAB_OUT/${0##*/}-$check_number.log
   start_job "$log" "$@"
-  wait_job "$seconds"
+  wait_job "$seconds" >>"$log"
   took=$(((${EPOCHREALTIME/./} - begin) / 100000))
   took="$((took / 10)).$((took % 10)) s"
   note=$(sed -n 's/^note: //p' "$log" | tail -n 1)

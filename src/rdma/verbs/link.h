@@ -116,6 +116,12 @@ class Link {
     assert(retired_ < posted_);
     return item(retired_++);
   }
+  /// Of all items that are posted and not retired.
+  std::uint64_t posted_bytes() const noexcept {
+    std::uint64_t sum = 0;
+    for (std::uint64_t i = retired_; i < posted_; ++i) sum += items_[i % kDepth].length_bytes;
+    return sum;
+  }
   /// The full number of an item of which a completion tells the lower 24 bits. Nothing else can be meant: fewer are
   /// posted.
   std::uint64_t number_from(std::uint32_t low_bits) const noexcept {

@@ -86,8 +86,9 @@ bool VerbsProvider::keep_house() noexcept {
       }
     }
   }
-  if (waiting_.empty() && troubled_.empty() && zombies_.empty() && !listeners_paused_) return completions;
   const std::uint64_t now_ns = monotonic_ns();
+  look_for_stalls(now_ns);
+  if (waiting_.empty() && troubled_.empty() && zombies_.empty() && !listeners_paused_) return completions;
   make_wanted_links(now_ns);
   if (elapsed_ns(now_ns, last_tick_ns_) < kMillisecondNs) return completions;
   patience_ns_ += std::min(elapsed_ns(now_ns, last_tick_ns_), kLongestTickNs);

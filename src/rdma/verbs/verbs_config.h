@@ -42,7 +42,7 @@ struct VerbsConfig {
   /// Let the device fault the caller's memory in (Capabilities::on_demand), if it can.
   bool on_demand = false;
   std::string dmabuf_kind = "/dmabuf:";  ///< find_dmabuf(); others are for tests.
-  RailConfig rail;  ///< Of all rails together: each has its share.
+  RailConfig rail;                       ///< Of all rails together: each has its share.
   /// A peer that cannot be reached for so long is dead. 1000 at least.
   int peer_timeout_ms = 10'000;
   /// Takes one line without a newline, seldom. nullptr: nobody listens.

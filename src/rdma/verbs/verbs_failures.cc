@@ -113,6 +113,8 @@ void VerbsProvider::set_alarm() noexcept {
     delay_ns = 1;
   else if (!waiting_.empty() || !troubled_.empty() || !zombies_.empty() || listeners_paused_)
     delay_ns = kTickNs;
+  else if (std::ranges::any_of(rails_, [](const RailUse& use) { return !use.links.empty(); }))
+    delay_ns = kStallLookNs;
   if (const std::uint64_t tick_ns = ring_tick_ns(); tick_ns != 0 && (delay_ns == 0 || tick_ns < delay_ns))
     delay_ns = tick_ns;
   if (delay_ns == 0) return;

@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "rdma/monotonic_clock.h"
 #include "rdma/verbs/verbs_provider.h"
@@ -321,6 +322,36 @@ void VerbsProvider::destroy_zombies(std::uint64_t now_ns) noexcept {
   std::erase_if(zombies_, [&](const Zombie& zombie) {
     return elapsed_ns(now_ns, zombie.since_ns) >= kZombieNs && emptied_poll_ > zombie.since_poll;
   });
+}
+
+/// A device reports that nobody acknowledges, as a rule after half a second. One that does not, for a lost timer or a wire
+/// that swallows all, must not make us wait for ever: the link is given up, and what it held is sent over the next one.
+/// Each look counts for a quarter of a second however long this process was elsewhere.
+void VerbsProvider::look_for_stalls(std::uint64_t now_ns) noexcept {
+  if (elapsed_ns(now_ns, last_look_for_stalls_ns_) < kStallLookNs) return;
+  last_look_for_stalls_ns_ = now_ns;
+  for (RailUse& use : rails_) {
+    for (const auto& [number, lane] : use.links) {
+      const Link& link = lane->link;
+      if (link.all_retired() && !link.parking) lane->flush = false;
+      if (link.state != LinkState::kUp || link.retired() == link.posted() ||
+          link.retired() != std::exchange(lane->seen_retired, link.retired())) {
+        lane->stalled_looks = 0;
+      } else if (++lane->stalled_looks == 1) {
+        flush_tail(*lane);  // Its completion may not have been asked for.
+      } else if (stalled_for_good(*lane)) {
+        lose_link(*lane, "its device reports nothing any more");
+      }
+    }
+  }
+}
+
+/// Long writes have time to get through at a megabyte per second, which is slower than any network for MPI.
+bool VerbsProvider::stalled_for_good(const Lane& lane) const noexcept {
+  constexpr std::uint64_t kSlowestBytesPerMs = 1000;
+  const std::uint64_t stalled_ms = lane.stalled_looks * (kStallLookNs / 1'000'000);
+  const auto patience_ms = static_cast<std::uint64_t>(config_.peer_timeout_ms);
+  return stalled_ms > patience_ms && stalled_ms > patience_ms + lane.link.posted_bytes() / kSlowestBytesPerMs;
 }
 
 /// Makes room for those who wait for a queue pair: one is on its way out for each of them, at most.

@@ -107,6 +107,8 @@ class VerbsProvider final : public Provider {
   };
 
   static constexpr std::uint8_t kNoRail = UINT8_MAX;
+  /// Between looks for links on which nothing moves.
+  static constexpr std::uint64_t kStallLookNs = 250'000'000;
   struct Peer;
 
   /// One link to a peer and what goes with it.
@@ -131,6 +133,8 @@ class VerbsProvider final : public Provider {
     std::uint64_t parking_since_ns = 0;  ///< Of the link, while it is parking.
     std::uint64_t proposed_at_ns = 0;    ///< patience_ns_ when our last Connect was due an answer.
     std::uint64_t retry_at_ns = 0;       ///< Next try to make a queue pair.
+    std::uint64_t seen_retired = 0;      ///< Link::retired() when look_for_stalls() last came by.
+    std::uint32_t stalled_looks = 0;     ///< In a row that found it unchanged, and something on its way.
     ConnectBody remote{};                ///< The peer's last Connect.
   };
 
@@ -301,6 +305,8 @@ class VerbsProvider final : public Provider {
   void finish_draining() noexcept;
   void bury(Lane& lane) noexcept;
   void destroy_zombies(std::uint64_t now_ns) noexcept;
+  void look_for_stalls(std::uint64_t now_ns) noexcept;
+  bool stalled_for_good(const Lane& lane) const noexcept;
   void park_least_used(RailUse& use, std::uint64_t now_ns) noexcept;
   void begin_to_park(Lane& lane, std::uint64_t now_ns) noexcept;
   void send_park(Lane& lane) noexcept;
@@ -401,6 +407,7 @@ class VerbsProvider final : public Provider {
   std::uint64_t housekeeping_interval_ = 0;  ///< In its ticks.
   std::uint32_t busy_polls_ = 0;
   std::uint64_t last_tick_ns_ = 0;
+  std::uint64_t last_look_for_stalls_ns_ = 0;
   /// Advances like the clock while this process looks after what is troubled, and hardly while it does not poll:
   /// what took no try is no failure. Starts so late that there is a time before.
   std::uint64_t patience_ns_ = std::uint64_t{1} << 50;

@@ -1,5 +1,7 @@
 // What happens to messages and writes when queue pairs break, and when there are fewer of them than peers.
 
+#include <poll.h>
+
 #include <cerrno>
 
 #include "rdma/verbs/verbs_fixture.h"
@@ -150,7 +152,50 @@ TEST_F(VerbsLinks, FaultsAtRandom) {
   }
 }
 
-/// Its queue pair breaks twice before the other one looks.
+/// It loses its timer, as software devices did.
+TEST_F(VerbsLinks, ADeviceThatNeverReportsALossKeepsNobodyWaiting) {
+  for (const bool asleep : {false, true}) {
+    fake_verbs::Config fake;
+    fake.retry_timeout = std::chrono::hours(1);
+    VerbsConfig config;
+    config.peer_timeout_ms = 1000;
+    make(2, config, fake);
+    establish(0, 1);
+    run_for(10);
+    fake_verbs::drop_next(1, fake_verbs::Loss::kData);
+    send(0, 1, Pattern(3).bytes(9));
+    const auto is_over = [&] { return sink(1).count(Kind::kMessage) == 2; };
+    if (asleep) {
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kWaitMs);
+      while (!is_over() && std::chrono::steady_clock::now() < deadline) {
+        if (at(0).arm()) {
+          pollfd readable{at(0).descriptor(), POLLIN, 0};
+          ::poll(&readable, 1, kWaitMs);  // Nothing but its own alarm, at first.
+        }
+        poll(0);
+        at(0).disarm();
+        for (int i = 0; i < 16; ++i) poll(1);
+      }
+    }
+    ASSERT_TRUE(run_until(is_over, asleep ? 0 : kWaitMs)) << asleep;
+    EXPECT_TRUE(logged("reports nothing any more"));
+    EXPECT_EQ(at(0).figures().items_sent_again, 1u);
+    EXPECT_EQ(sink(0).count(Kind::kPeerDown) + sink(1).count(Kind::kPeerDown), 0u);
+  }
+}
+
+/// What was not to be reported is no loss.
+TEST_F(VerbsLinks, AnIdleConnectionIsNoStalledOne) {
+  VerbsConfig config;
+  config.peer_timeout_ms = 1000;
+  make(2, config);
+  establish(0, 1);
+  send(0, 1, Pattern(3).bytes(9));
+  run_for(2000);
+  EXPECT_EQ(links_lost(), 0u);
+  EXPECT_EQ(sink(1).count(Kind::kMessage), 2u);
+}
+
 TEST_F(VerbsLinks, WhoLeavesInGoodOrderBreaksNoConnection) {
   make(2);
   establish(0, 1);
@@ -162,6 +207,7 @@ TEST_F(VerbsLinks, WhoLeavesInGoodOrderBreaksNoConnection) {
   EXPECT_EQ(at(0).figures().links_lost, 0u);
 }
 
+/// Its queue pair breaks twice before the other one looks.
 TEST_F(VerbsLinks, APeerMayBeginAnewTwiceBeforeTheOtherNotices) {
   make(2);
   establish(0, 1);
