@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace ch3_offload {
 
@@ -41,6 +42,11 @@ WaitPolicy::WaitPolicy(std::int64_t longest_us, std::uint32_t processes, std::ui
       spin_ns_(longest_ns_) {}
 
 void WaitPolicy::begin() noexcept {
+  slept_long_ = false;
+  spin_anew();
+}
+
+void WaitPolicy::spin_anew() noexcept {
   began_at_ns_ = 0;
   polls_ = 0;
 }
@@ -56,15 +62,18 @@ bool WaitPolicy::should_sleep(std::uint64_t (*now_ns)() noexcept) noexcept {
 
 void WaitPolicy::wakes(std::uint64_t now_ns) noexcept {
   const std::uint64_t slept_ns = now_ns - slept_at_ns_;
-  spin_ns_ = slept_ns < kSoonNs ? std::min(spin_ns_ * 2 + 1, longest_ns_)
-                                : std::max(spin_ns_ / 2, shortest_ns_);
-  begin();
+  if (slept_ns < kSoonNs)
+    spin_ns_ = std::min(spin_ns_ * 2 + 1, longest_ns_);
+  else if (!std::exchange(slept_long_, true))  // A provider's own alarm may cut one wait into many sleeps.
+    spin_ns_ = std::max(spin_ns_ / 2, shortest_ns_);
+  spin_anew();
 }
 
 void WaitPolicy::found() noexcept {
+  slept_long_ = false;
   if (began_at_ns_ == 0) return;  // At once: nothing to learn.
   spin_ns_ = std::min(spin_ns_ + spin_ns_ / 8 + 1, longest_ns_);
-  begin();
+  spin_anew();
 }
 
 }  // namespace ch3_offload

@@ -1,7 +1,7 @@
 // Spin, then sleep: how long a waiting process polls before it sleeps.
 //
 // The spin follows what paid off. A wait that ended while spinning, or soon after falling asleep, lets
-// the next one spin longer; a wait that slept for long makes the next spin shorter. Where processes
+// the next one spin longer; a wait that slept for long makes the next spin shorter, once. Where processes
 // outnumber cores, spinning keeps the awaited process from running, so the spin is next to nothing.
 //
 // Threads: one at a time.
@@ -37,14 +37,17 @@ class WaitPolicy {
   std::uint64_t spin_ns() const noexcept { return spin_ns_; }
 
  private:
+  void spin_anew() noexcept;
+
   static constexpr std::uint32_t kPollsPerClock = 16;
 
   const std::uint64_t longest_ns_;
   const std::uint64_t shortest_ns_;
-  std::uint64_t spin_ns_;           ///< Of the next wait.
-  std::uint64_t began_at_ns_ = 0;   ///< Of this spin; 0: no clock was read yet.
+  std::uint64_t spin_ns_;          ///< Of the next wait.
+  std::uint64_t began_at_ns_ = 0;  ///< Of this spin; 0: no clock was read yet.
   std::uint64_t slept_at_ns_ = 0;
-  std::uint32_t polls_ = 0;         ///< Since the clock was read.
+  std::uint32_t polls_ = 0;  ///< Since the clock was read.
+  bool slept_long_ = false;  ///< In this wait.
 };
 
 }  // namespace ch3_offload

@@ -145,7 +145,7 @@ class Provider : public Registrar {
                        WorkId work) noexcept = 0;
 
   /// Delivers what has happened to `sink`, at most about `budget` items; returns how many. After arm(), room
-  /// that a reserve() or write() lacked counts as one.
+  /// that a reserve() or write() lacked counts as one, and so does what had to be left for the next poll().
   /// Also does the provider's housekeeping (accepting connections, noticing deaths).
   virtual std::size_t poll(Sink& sink, std::size_t budget) noexcept = 0;
 

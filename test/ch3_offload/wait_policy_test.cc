@@ -16,7 +16,9 @@ std::uint64_t spin_out(WaitPolicy& policy, std::uint64_t step_ns = 100) {
   return clock_ns - began;
 }
 
+/// In a wait of its own.
 void sleep_for(WaitPolicy& policy, std::uint64_t length_ns) {
+  policy.begin();
   policy.sleeps(clock_ns);
   clock_ns += length_ns;
   policy.wakes(clock_ns);
@@ -37,6 +39,18 @@ TEST(WaitPolicy, LongSleepsShortenTheSpin) {
   const std::uint64_t first = spin_out(policy);
   for (int i = 0; i < 20; ++i) sleep_for(policy, 10'000'000);
   EXPECT_LT(spin_out(policy), first / 10);
+}
+
+TEST(WaitPolicy, AWaitCutIntoManySleepsCountsOnce) {
+  WaitPolicy policy(-1, 2, 4);
+  const std::uint64_t first = policy.spin_ns();
+  policy.begin();
+  for (int i = 0; i < 20; ++i) {
+    policy.sleeps(clock_ns);
+    clock_ns += 10'000'000;
+    policy.wakes(clock_ns);
+  }
+  EXPECT_EQ(policy.spin_ns(), first / 2);
 }
 
 TEST(WaitPolicy, ShortSleepsLengthenTheSpinAgain) {

@@ -17,18 +17,20 @@ repair() {
 # What hangs: the state of the devices and connections, and of the processes that MPI started here.
 state_of_node() {
   local pid
+  local -a ranks
   rdma resource show qp | grep -w RC || true
   (cd /sys/class/infiniband && grep -H . ./*/ports/1/state ./*/ports/1/hw_counters/*err && ss -tnio) | grep -v ':0$'
-  for pid in $(pgrep -f "^$programs/|/pt2pt/|/coll/"); do
-    [[ $(tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null) == *PMI_RANK=* ]] || continue
+  mapfile -t ranks < <(grep -lsz '^PMI_RANK=' /proc/[0-9]*/environ | cut -d/ -f3 | head -n 2)
+  for pid in "${ranks[@]}"; do
     echo "process $pid: $(tr '\0' ' ' <"/proc/$pid/cmdline") $(cut -d' ' -f3,14,15 "/proc/$pid/stat") $(cat "/proc/$pid/wchan")"
-    # Slow in a guest.
-    ! command -v gdb >/dev/null || timeout 60 gdb -p "$pid" -batch -ex bt 2>/dev/null | grep '^#' | head -n 12 || true
+    # Half a minute in a guest.
+    ! command -v gdb >/dev/null || gdb -nx -p "$pid" -batch -ex bt </dev/null 2>/dev/null | grep '^#' | head -n 12 || true
   done
 }
 
+# A kernel that hangs must not keep the check from its end, so another shell asks.
 diagnose() {
-  state_of_node 2>&1
+  timeout -k 5 100 bash -c "$(declare -f state_of_node); state_of_node" 2>&1
 }
 
 # check NAME SECONDS COMMAND...: a command or a function, in a subshell with set -e, must end well within the seconds.
@@ -38,6 +40,7 @@ check() {
   shift 2
   check_number=$((check_number + 1))
   log=$LAB_OUT/${0##*/}-$check_number.log
+  : >"$LAB_OUT/checked"
   start_job "$log" "$@"
   wait_job "$seconds" >>"$log"
   took=$(((${EPOCHREALTIME/./} - begin) / 100000))

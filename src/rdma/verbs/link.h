@@ -65,8 +65,8 @@ class Link {
   static constexpr std::uint32_t kFirstWindow = 4;  ///< Credit that every process has with every other one.
   static constexpr std::uint32_t kMostWindow = 64;
   static constexpr std::uint32_t kSignalEvery = 16;  ///< Items between completions that are asked for.
-  /// Of a queue pair: every item, and one write of nothing that asks for the completion of the last (once flushed,
-  /// the items that follow ask themselves).
+  /// Of a queue pair: every item, and one write of nothing that asks for the completion of the last (until all is
+  /// retired the items that follow ask themselves).
   static constexpr std::uint32_t kSendQueueDepth = kDepth + 1;
 
   LinkState state = LinkState::kNone;

@@ -13,10 +13,10 @@ namespace {
 constexpr std::uint32_t kWantedInlineBytes = 256;
 
 // IBTA 9.7.5.2.8 and 9.7.5.1.3: 4.096 us x 2^14 = 67 ms without an acknowledgement, six retries, so about half a second
-// until a dead link is known; the provider connects again then (link.h). Seven is for ever to the kernel's software RoCE.
+// until a dead link is known; the provider connects again then (link.h). To software RoCE seven are endless.
 constexpr std::uint8_t kAckTimeout = 14;
 constexpr std::uint8_t kRetries = 6;
-// Credits see to it that a receive is there; should it be late all the same, the sender waits, for ever.
+// Credits see to it that a receive is there; should it be late all the same, the sender waits (look_for_stalls()).
 constexpr std::uint8_t kRetryForever = 7;
 constexpr std::uint8_t kRnrTimer = 12;  ///< 0.64 ms (IBTA table 45).
 

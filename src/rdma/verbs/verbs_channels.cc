@@ -82,6 +82,7 @@ bool VerbsProvider::keep_house() noexcept {
       case WatchKind::kAlarm: {
         std::uint64_t expirations;
         static_cast<void>(!::read(alarm_.get(), &expirations, sizeof expirations));
+        alarm_is_set_ = false;
         break;
       }
     }
@@ -412,9 +413,10 @@ void VerbsProvider::lose_channel(Peer& peer, int error_number) noexcept {
   if (was_dialling && error_number == ECONNREFUSED) return refused_at_host(peer);
   trouble(peer);
   // Then the kernel has heard nothing for half of the time already (ControlChannel).
+  const bool was_silent = error_number == ETIMEDOUT ||
+                          (!was_dialling && (error_number == EHOSTUNREACH || error_number == ENETUNREACH));
   const std::uint64_t silent_ns =
-      error_number == ETIMEDOUT ? static_cast<std::uint64_t>(config_.peer_timeout_ms / 2) * kMillisecondNs
-                                : 0;
+      was_silent ? static_cast<std::uint64_t>(config_.peer_timeout_ms / 2) * kMillisecondNs : 0;
   peer.lost_since_ns = std::max(before_ns, peer.lost_since_ns - silent_ns);
   // At once after an established one; a dial that failed waits its turn.
   if (!was_dialling) peer.retry_at_ns = 0;

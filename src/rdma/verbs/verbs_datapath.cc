@@ -325,6 +325,8 @@ std::size_t VerbsProvider::poll(Sink& sink, std::size_t budget) noexcept {
     tend_rings();
   if (armed_) [[unlikely]] {
     delivered_ += unblock();
+    // What the budget left in the completion queue, or held back, raises no event.
+    if (!emptied && delivered_ == 0) delivered_ = 1;
     if (delivered_ == 0) close_rings_for_sleep();
     set_alarm();
   }

@@ -50,7 +50,8 @@ void VerbsProvider::on_device_events(RailUse& use) noexcept {
   }
 }
 
-/// Moves what used the port to the other rail, or back home.
+/// Moves what used the port to the other rail, or back home; or makes its links anew once it is back, where something is not
+/// acknowledged: rxe of Linux 6.1 stops a send queue without a word when a send fails locally behind one on its way.
 void VerbsProvider::on_port_event(RailUse& use, bool up) noexcept {
   const std::string name = use.rail->port().to_string();
   const bool others_work = std::ranges::any_of(
@@ -70,6 +71,8 @@ void VerbsProvider::on_port_event(RailUse& use, bool up) noexcept {
       if (lane.link.queue_pair == nullptr) return;
       if (!up && &rails_[lane.rail] == &use) return lose_link(lane, "its port went down");
       if (up && !rails_[lane.rail].up) return lose_link(lane, "its port is down");
+      if (up && &rails_[lane.rail] == &use && lane.link.retired() != lane.link.posted())
+        return lose_link(lane, "its port was down", Cause::kRenewal);
       if (!up || is_home(lane) || &rails_[rail_of(lane, 1)] != &use) return;
       lane.avoided = kNoRail;
       if (lane.link.state == LinkState::kUp && !lane.link.parking) begin_to_park(lane, monotonic_ns());
@@ -113,14 +116,18 @@ void VerbsProvider::set_alarm() noexcept {
     delay_ns = 1;
   else if (!waiting_.empty() || !troubled_.empty() || !zombies_.empty() || listeners_paused_)
     delay_ns = kTickNs;
-  else if (std::ranges::any_of(rails_, [](const RailUse& use) { return !use.links.empty(); }))
-    delay_ns = kStallLookNs;
   if (const std::uint64_t tick_ns = ring_tick_ns(); tick_ns != 0 && (delay_ns == 0 || tick_ns < delay_ns))
     delay_ns = tick_ns;
-  if (delay_ns == 0) return;
+  if (delay_ns == 0) {
+    // Whatever is set is no later than this.
+    if (alarm_is_set_ || std::ranges::all_of(rails_, [](const RailUse& use) { return use.links.empty(); }))
+      return;
+    delay_ns = stall_look_ns();
+  }
   itimerspec time{};
-  time.it_value.tv_nsec = static_cast<long>(delay_ns);
-  static_cast<void>(::timerfd_settime(alarm_.get(), 0, &time, nullptr));
+  time.it_value.tv_sec = static_cast<time_t>(delay_ns / 1'000'000'000);
+  time.it_value.tv_nsec = static_cast<long>(delay_ns % 1'000'000'000);
+  alarm_is_set_ = ::timerfd_settime(alarm_.get(), 0, &time, nullptr) == 0;
 }
 
 /// The peer's end begins: what arrived from it is delivered before on_peer_down().

@@ -280,7 +280,7 @@ void VerbsProvider::lose_link(Lane& lane, const char* why, Cause cause) noexcept
         why);
   }
   ++(parked ? figures_.links_parked : figures_.links_lost);
-  if (cause == Cause::kFailure) lane.avoided = lane.rail;
+  if (cause != Cause::kRenewal) lane.avoided = lane.rail;
   excuse_waiting(peer);
   Rail::stop(link.queue_pair.get());
   link.state = LinkState::kDraining;
@@ -315,6 +315,7 @@ void VerbsProvider::bury(Lane& lane) noexcept {
   link.state = LinkState::kNone;
   link.parking = link.park_sent = link.park_heard = false;
   lane.flush = false;
+  lane.stalled_looks = 0;
 }
 
 /// Nothing of theirs may be in the completion queue: their numbers are given to others.
@@ -324,11 +325,16 @@ void VerbsProvider::destroy_zombies(std::uint64_t now_ns) noexcept {
   });
 }
 
-/// A device reports that nobody acknowledges, as a rule after half a second. One that does not, for a lost timer or a wire
-/// that swallows all, must not make us wait for ever: the link is given up, and what it held is sent over the next one.
-/// Each look counts for a quarter of a second however long this process was elsewhere.
+/// Between looks for links on which nothing moves: an eighth of the peer time-out. A sleeping process wakes for them.
+std::uint64_t VerbsProvider::stall_look_ns() const noexcept {
+  return static_cast<std::uint64_t>(config_.peer_timeout_ms) * (1'000'000 / 8);
+}
+
+/// A device reports that nobody acknowledges, as a rule after half a second. One that does not (it lost its timer, or finds no
+/// receive there for long) must not make us wait for ever: the link is given up, and what it held is sent over the next
+/// one. Each look counts for the same time however long this process was elsewhere.
 void VerbsProvider::look_for_stalls(std::uint64_t now_ns) noexcept {
-  if (elapsed_ns(now_ns, last_look_for_stalls_ns_) < kStallLookNs) return;
+  if (elapsed_ns(now_ns, last_look_for_stalls_ns_) < stall_look_ns()) return;
   last_look_for_stalls_ns_ = now_ns;
   for (RailUse& use : rails_) {
     for (const auto& [number, lane] : use.links) {
@@ -340,16 +346,16 @@ void VerbsProvider::look_for_stalls(std::uint64_t now_ns) noexcept {
       } else if (++lane->stalled_looks == 1) {
         flush_tail(*lane);  // Its completion may not have been asked for.
       } else if (stalled_for_good(*lane)) {
-        lose_link(*lane, "its device reports nothing any more");
+        lose_link(*lane, "its device reports nothing any more", Cause::kStall);
       }
     }
   }
 }
 
-/// Long writes have time to get through at a megabyte per second, which is slower than any network for MPI.
+/// For the peer time-out, and as long as what is on its way takes at a megabyte per second: no network for MPI is slower.
 bool VerbsProvider::stalled_for_good(const Lane& lane) const noexcept {
   constexpr std::uint64_t kSlowestBytesPerMs = 1000;
-  const std::uint64_t stalled_ms = lane.stalled_looks * (kStallLookNs / 1'000'000);
+  const std::uint64_t stalled_ms = lane.stalled_looks * (stall_look_ns() / 1'000'000);
   const auto patience_ms = static_cast<std::uint64_t>(config_.peer_timeout_ms);
   return stalled_ms > patience_ms && stalled_ms > patience_ms + lane.link.posted_bytes() / kSlowestBytesPerMs;
 }

@@ -107,8 +107,6 @@ class VerbsProvider final : public Provider {
   };
 
   static constexpr std::uint8_t kNoRail = UINT8_MAX;
-  /// Between looks for links on which nothing moves.
-  static constexpr std::uint64_t kStallLookNs = 250'000'000;
   struct Peer;
 
   /// One link to a peer and what goes with it.
@@ -123,7 +121,8 @@ class VerbsProvider final : public Provider {
         kNoRail;              ///< There the device has just refused a queue pair, and there is another rail.
     bool starved = false;     ///< It was credit that lacked: the next slot asks for more.
     bool credit_due = false;  ///< In credit_due_.
-    bool flush = false;       ///< The completion of the last item is asked for, whatever it is.
+    bool flush =
+        false;  ///< The completion of the last item is asked for, whatever it is, until all is retired.
     bool proposal_waits = false;  ///< In waiting_: a queue pair is to be made when there may be one more.
     bool has_remote = false;      ///< `remote` is for a link that we have not proposed yet.
     Link link;
@@ -134,8 +133,9 @@ class VerbsProvider final : public Provider {
     std::uint64_t proposed_at_ns = 0;    ///< patience_ns_ when our last Connect was due an answer.
     std::uint64_t retry_at_ns = 0;       ///< Next try to make a queue pair.
     std::uint64_t seen_retired = 0;      ///< Link::retired() when look_for_stalls() last came by.
-    std::uint32_t stalled_looks = 0;     ///< In a row that found it unchanged, and something on its way.
-    ConnectBody remote{};                ///< The peer's last Connect.
+    std::uint32_t stalled_looks =
+        0;                 ///< In a row, at this link: that was unchanged, and something on its way.
+    ConnectBody remote{};  ///< The peer's last Connect.
   };
 
   /// What we know of a process that we spoke to. Made at the first contact, kept until the end.
@@ -300,12 +300,17 @@ class VerbsProvider final : public Provider {
   void on_connect_frame(Lane& lane, const ConnectBody& body) noexcept;
   void on_ready_frame(Lane& lane, const LinkBody& body) noexcept;
   void on_park_frame(Lane& lane, const LinkBody& body) noexcept;
-  enum class Cause : std::uint8_t { kFailure, kRenewal };
+  enum class Cause : std::uint8_t {
+    kFailure,
+    kStall,    ///< Its device says nothing: no word about the peer.
+    kRenewal,  ///< By the peer, or because the port was down.
+  };
   void lose_link(Lane& lane, const char* why, Cause cause = Cause::kFailure) noexcept;
   void finish_draining() noexcept;
   void bury(Lane& lane) noexcept;
   void destroy_zombies(std::uint64_t now_ns) noexcept;
   void look_for_stalls(std::uint64_t now_ns) noexcept;
+  std::uint64_t stall_look_ns() const noexcept;
   bool stalled_for_good(const Lane& lane) const noexcept;
   void park_least_used(RailUse& use, std::uint64_t now_ns) noexcept;
   void begin_to_park(Lane& lane, std::uint64_t now_ns) noexcept;
@@ -393,6 +398,7 @@ class VerbsProvider final : public Provider {
   std::uint64_t polls_ = 0;
   std::uint64_t emptied_poll_ = 0;  ///< polls_ when the completion queue was last seen empty.
   bool armed_ = false;
+  bool alarm_is_set_ = false;
   bool abandoned_ = false;
   std::vector<Peer*> blocked_;
 

@@ -54,6 +54,19 @@ TEST(Link, TakesNothingWhileParking) {
   EXPECT_FALSE(link.takes_credit_message());
 }
 
+TEST(Link, BytesOfWhatIsPostedAndNotAcknowledged) {
+  Link link;
+  advance(link, 2 * Link::kDepth - 1);  // Around the end of the items.
+  link.raise_limit(std::uint64_t{1000});
+  for (std::uint32_t length = 100; length <= 300; length += 100) link.push({.length_bytes = length});
+  EXPECT_EQ(link.posted_bytes(), 0u);
+  link.was_posted(false);
+  link.was_posted(false);
+  EXPECT_EQ(link.posted_bytes(), 300u);
+  link.retire_one();
+  EXPECT_EQ(link.posted_bytes(), 200u);
+}
+
 TEST(Link, ItemsAreRetiredInOrder) {
   Link link;
   link.state = LinkState::kUp;

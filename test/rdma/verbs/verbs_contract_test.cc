@@ -9,7 +9,7 @@ namespace {
 
 std::unique_ptr<ContractWorld> make_world(std::size_t size) {
   fake_verbs::reset(fake_verbs::Config{});
-  return std::make_unique<VerbsWorld>(size, VerbsConfig{});
+  return std::make_unique<VerbsWorld>(size, patient_config());
 }
 
 /// Writes in many parts, little credit, few slots, no inline sends.
@@ -18,7 +18,7 @@ std::unique_ptr<ContractWorld> make_narrow_world(std::size_t size) {
   fake.devices[0].max_inline_bytes = 0;
   fake.devices[0].ports[0].max_message_bytes = 60'000;
   fake_verbs::reset(fake);
-  VerbsConfig config;
+  VerbsConfig config = patient_config();
   config.rail.most_receive_slots = 128;
   config.most_send_slots = 64;
   config.rail.slot_bytes = 512;
@@ -28,7 +28,7 @@ std::unique_ptr<ContractWorld> make_narrow_world(std::size_t size) {
 /// Every other process has what one has that may lock next to no memory: few and short slots.
 std::unique_ptr<ContractWorld> make_uneven_world(std::size_t size) {
   fake_verbs::reset(fake_verbs::Config{});
-  return std::make_unique<VerbsWorld>(size, VerbsConfig{}, [](std::size_t process, VerbsConfig& config) {
+  return std::make_unique<VerbsWorld>(size, patient_config(), [](std::size_t process, VerbsConfig& config) {
     if (process % 2 == 1) config = frugal_config(config, 65'536);
   });
 }
@@ -38,7 +38,7 @@ std::unique_ptr<ContractWorld> make_on_demand_world(std::size_t size) {
   fake_verbs::Config fake;
   fake.devices[0].faults_pages = true;
   fake_verbs::reset(fake);
-  VerbsConfig config;
+  VerbsConfig config = patient_config();
   config.on_demand = true;
   return std::make_unique<VerbsWorld>(size, config);
 }
@@ -46,7 +46,7 @@ std::unique_ptr<ContractWorld> make_on_demand_world(std::size_t size) {
 /// Fewer queue pairs than peers, so that links come and go all the time.
 std::unique_ptr<ContractWorld> make_parking_world(std::size_t size) {
   fake_verbs::reset(fake_verbs::Config{});
-  VerbsConfig config;
+  VerbsConfig config = patient_config();
   config.rail.most_queue_pairs = 4;
   return std::make_unique<VerbsWorld>(size, config);
 }
@@ -60,7 +60,7 @@ std::unique_ptr<ContractWorld> make_slow_world(std::size_t size) {
   fake.purge_destroyed = true;
   fake.devices[0].lowest_number_first = true;
   fake_verbs::reset(fake);
-  VerbsConfig config;
+  VerbsConfig config = patient_config();
   config.rail.most_queue_pairs = 8;
   return std::make_unique<VerbsWorld>(size, config);
 }
@@ -68,7 +68,7 @@ std::unique_ptr<ContractWorld> make_slow_world(std::size_t size) {
 /// Two devices: long writes go over both.
 std::unique_ptr<ContractWorld> make_rails_world(std::size_t size) {
   fake_verbs::reset(fake_verbs::two_rails());
-  VerbsConfig config;
+  VerbsConfig config = patient_config();
   config.rail.most_queue_pairs = 16;
   return std::make_unique<VerbsWorld>(size, config);
 }
@@ -79,7 +79,7 @@ std::unique_ptr<ContractWorld> make_ringing_world(std::size_t size) {
   fake.write_steps = 3;
   fake.pump_interval = std::chrono::microseconds(200);
   fake_verbs::reset(fake);
-  VerbsConfig config;
+  VerbsConfig config = patient_config();
   config.most_rings = 2;
   config.ring_trust_us = 1'000'000'000;
   return std::make_unique<VerbsWorld>(size, config);
@@ -87,7 +87,7 @@ std::unique_ptr<ContractWorld> make_ringing_world(std::size_t size) {
 
 std::unique_ptr<ContractWorld> make_ringless_world(std::size_t size) {
   fake_verbs::reset(fake_verbs::Config{});
-  VerbsConfig config;
+  VerbsConfig config = patient_config();
   config.most_rings = 0;
   return std::make_unique<VerbsWorld>(size, config);
 }

@@ -161,7 +161,7 @@ TEST_F(VerbsLinks, ADeviceThatNeverReportsALossKeepsNobodyWaiting) {
     config.peer_timeout_ms = 1000;
     make(2, config, fake);
     establish(0, 1);
-    run_for(10);
+    run_for(600);  // All that was sent is acknowledged.
     fake_verbs::drop_next(1, fake_verbs::Loss::kData);
     send(0, 1, Pattern(3).bytes(9));
     const auto is_over = [&] { return sink(1).count(Kind::kMessage) == 2; };
@@ -180,8 +180,93 @@ TEST_F(VerbsLinks, ADeviceThatNeverReportsALossKeepsNobodyWaiting) {
     ASSERT_TRUE(run_until(is_over, asleep ? 0 : kWaitMs)) << asleep;
     EXPECT_TRUE(logged("reports nothing any more"));
     EXPECT_EQ(at(0).figures().items_sent_again, 1u);
+    run_for(600);
+    EXPECT_EQ(at(0).figures().links_lost, 1u) << "the new one works";
     EXPECT_EQ(sink(0).count(Kind::kPeerDown) + sink(1).count(Kind::kPeerDown), 0u);
   }
+}
+
+/// rxe does so when a send fails behind one that is on its way.
+TEST_F(VerbsLinks, WhatADeviceForgotWhileItsPortWasDownIsSentAgainWhenItIsUp) {
+  fake_verbs::Config fake;
+  fake.retry_timeout = std::chrono::hours(1);
+  make(2, patient_config(), fake);
+  establish(0, 1);
+  fake_verbs::drop_next(1, fake_verbs::Loss::kData);
+  send(0, 1, Pattern(3).bytes(9));
+  fake_verbs::set_link(kDevice, false);
+  run_for(10);
+  EXPECT_EQ(links_lost(), 0u) << "without a port there is no other";
+  fake_verbs::set_link(kDevice, true);
+  ASSERT_TRUE(run_until([&] { return sink(1).count(Kind::kMessage) == 2; }));
+  EXPECT_EQ(sink(0).count(Kind::kPeerDown) + sink(1).count(Kind::kPeerDown), 0u);
+}
+
+/// Completions that deliver nothing use the budget up before a message that raises no event any more.
+TEST_F(VerbsLinks, WhoIsAboutToSleepLooksAgainWhereTheBudgetEnded) {
+  constexpr std::uint32_t kPeers = 5;
+  VerbsConfig config = patient_config();
+  config.rail.slots_per_slab = config.most_send_slots = 16;
+  config.most_rings = 0;
+  make(kPeers, config);
+  for (std::uint32_t peer = 1; peer < kPeers; ++peer) establish(0, peer);
+  run_for(20);
+  for (RecordingSink& one : sinks_) one.events.clear();
+  for (std::uint32_t peer = 1; peer < kPeers; ++peer)
+    while (try_send(0, peer, Pattern(peer).bytes(8)) == Status::kOk) {
+    }
+  const std::uint64_t sent = at(1).figures().messages_sent;
+  ASSERT_EQ(try_send(1, 0, Pattern(7).bytes(9)), Status::kOk);
+  ASSERT_EQ(at(1).figures().messages_sent, sent + 1);
+  static_cast<void>(at(0).arm());
+  std::size_t looks = 1;
+  while (at(0).poll(sink(0), 1) != 0 && sink(0).events.empty()) ++looks;
+  at(0).disarm();
+  EXPECT_GT(looks, 1u) << "nothing was before it";
+  EXPECT_EQ(sink(0).count(Kind::kMessage), 1u);
+}
+
+/// A megabyte has a second more.
+TEST_F(VerbsLinks, ALongWriteHasTimeToGetThrough) {
+  fake_verbs::Config fake;
+  fake.retry_timeout = std::chrono::hours(1);
+  VerbsConfig config;
+  config.peer_timeout_ms = 1000;
+  make(2, config, fake);
+  establish(0, 1);
+  run_for(600);
+  std::vector<std::byte> source = Pattern(4).bytes(3'000'000), target(source.size());
+  MemoryRegion from, to;
+  ASSERT_EQ(at(0).register_memory(source.data(), source.size(), Access::kRead, from), Status::kOk);
+  ASSERT_EQ(at(1).register_memory(target.data(), target.size(), Access::kWrite, to), Status::kOk);
+  fake_verbs::drop_next(1, fake_verbs::Loss::kData);
+  ASSERT_EQ(
+      at(0).write(PeerId{1}, source.data(), source.size(), from,
+                  {reinterpret_cast<std::uintptr_t>(to.address), to.remote_key}, Immediate{1}, WorkId{1}),
+      Status::kOk);
+  run_for(3000);
+  EXPECT_EQ(links_lost(), 0u);
+  ASSERT_TRUE(run_until([&] { return sink(0).count(Kind::kWriteDone) == 1; }));
+  EXPECT_EQ(at(0).figures().links_lost, 1u);
+  EXPECT_EQ(target, source);
+  at(0).deregister_memory(from);
+  at(1).deregister_memory(to);
+}
+
+/// Its receiver computes and has no receive left, perhaps: that says nothing about the peer.
+TEST_F(VerbsLinks, ADeviceThatIsSilentTwiceIsNoDeadPeer) {
+  fake_verbs::Config fake;
+  fake.retry_timeout = std::chrono::hours(1);
+  VerbsConfig config;
+  config.peer_timeout_ms = 1000;
+  make(2, config, fake);
+  establish(0, 1);
+  run_for(600);
+  fake_verbs::drop_next(2, fake_verbs::Loss::kData);  // On the link, and on the next one.
+  send(0, 1, Pattern(3).bytes(9));
+  ASSERT_TRUE(run_until([&] { return sink(1).count(Kind::kMessage) == 2; }));
+  EXPECT_EQ(at(0).figures().links_lost, 2u);
+  EXPECT_EQ(sink(0).count(Kind::kPeerDown) + sink(1).count(Kind::kPeerDown), 0u);
 }
 
 /// What was not to be reported is no loss.

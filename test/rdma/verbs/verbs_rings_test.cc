@@ -18,7 +18,7 @@ class VerbsRings : public VerbsProviders {
  protected:
   /// Senders use a ring however long ago they looked: so what goes where does not depend on the machine.
   static VerbsConfig trusting(std::uint32_t rings = 8) {
-    VerbsConfig config;
+    VerbsConfig config = patient_config();
     config.most_rings = rings;
     config.ring_trust_us = 1'000'000'000;
     return config;

@@ -22,6 +22,13 @@ inline JobSecret verbs_test_secret(unsigned char fill = 0x5A) {
   return secret;
 }
 
+/// The looks for stalled links end no sleep: a lost wake-up is a time-out of the test.
+inline VerbsConfig patient_config() {
+  VerbsConfig config;
+  config.peer_timeout_ms = 3'600'000;
+  return config;
+}
+
 inline std::unique_ptr<VerbsProvider> make_verbs(const VerbsConfig& config) {
   Result<std::unique_ptr<VerbsProvider>> provider = VerbsProvider::create(config);
   if (!provider.ok()) {
