@@ -57,14 +57,14 @@ bool WaitPolicy::should_sleep(std::uint64_t (*now_ns)() noexcept) noexcept {
   polls_ = 0;
   const std::uint64_t now = now_ns();
   if (began_at_ns_ == 0) began_at_ns_ = now;
-  return now - began_at_ns_ >= spin_ns_;
+  return now - began_at_ns_ >= (slept_long_ ? shortest_ns_ : spin_ns_);
 }
 
 void WaitPolicy::wakes(std::uint64_t now_ns) noexcept {
   const std::uint64_t slept_ns = now_ns - slept_at_ns_;
   if (slept_ns < kSoonNs)
     spin_ns_ = std::min(spin_ns_ * 2 + 1, longest_ns_);
-  else if (!std::exchange(slept_long_, true))  // A provider's own alarm may cut one wait into many sleeps.
+  else if (!std::exchange(slept_long_, true))
     spin_ns_ = std::max(spin_ns_ / 2, shortest_ns_);
   spin_anew();
 }

@@ -1,7 +1,8 @@
 // Spin, then sleep: how long a waiting process polls before it sleeps.
 //
 // The spin follows what paid off. A wait that ended while spinning, or soon after falling asleep, lets
-// the next one spin longer; a wait that slept for long makes the next spin shorter, once. Where processes
+// the next one spin longer; a wait that slept for long makes the next spin shorter, and hardly spins again itself
+// (alarms of its own may cut it into many sleeps). Where processes
 // outnumber cores, spinning keeps the awaited process from running, so the spin is next to nothing.
 //
 // Threads: one at a time.

@@ -49,8 +49,12 @@ TEST(WaitPolicy, AWaitCutIntoManySleepsCountsOnce) {
     policy.sleeps(clock_ns);
     clock_ns += 10'000'000;
     policy.wakes(clock_ns);
+    const std::uint64_t woke = clock_ns;
+    while (!policy.should_sleep(now)) clock_ns += 100;
+    EXPECT_LT(clock_ns - woke, first / 100) << "it does not spin in full after each";
   }
   EXPECT_EQ(policy.spin_ns(), first / 2);
+  EXPECT_GE(spin_out(policy), first / 2) << "the next wait does";
 }
 
 TEST(WaitPolicy, ShortSleepsLengthenTheSpinAgain) {

@@ -234,11 +234,12 @@ void VerbsProvider::adopt(ControlChannel channel, const IntroduceBody& body) noe
   Peer* const newcomer = check_introduction(channel, body);
   if (newcomer == nullptr) return;
   Peer& peer = *newcomer;
-  // Both dialled at once: the dial of the lower number counts, if it is on its way or has just succeeded.
+  // Both dialled at once: the dial of the lower number counts, if the peer's kernel took it or it has just succeeded.
+  // One that is still connecting may do so for long after a link was down.
   const std::uint64_t now_ns = monotonic_ns();
   const bool ours_is_fresh =
       peer.dialled &&
-      (peer.channel_state == ChannelState::kIntroducing ||
+      ((peer.channel_state == ChannelState::kIntroducing && !peer.channel.is_connecting()) ||
        (peer.channel_state == ChannelState::kOpen && elapsed_ns(now_ns, peer.opened_ns) < kCrossedNs));
   if (ours_is_fresh && config_.self < peer.id) return refuse(channel, Refusal::kCrossed, nullptr);
   close_channel(peer);
@@ -412,7 +413,7 @@ void VerbsProvider::lose_channel(Peer& peer, int error_number) noexcept {
   if (peer.dying || peer.down) return;
   if (was_dialling && error_number == ECONNREFUSED) return refused_at_host(peer);
   trouble(peer);
-  // Then the kernel has heard nothing for half of the time already (ControlChannel).
+  // Then the kernel has heard nothing for half of the time already (ControlChannel), whatever it calls that.
   const bool was_silent = error_number == ETIMEDOUT ||
                           (!was_dialling && (error_number == EHOSTUNREACH || error_number == ENETUNREACH));
   const std::uint64_t silent_ns =

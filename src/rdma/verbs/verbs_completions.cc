@@ -170,6 +170,7 @@ void VerbsProvider::on_send_completion(const ibv_wc& completion) noexcept {
 /// The peer's device has all items below `up_to`.
 void VerbsProvider::retire(Lane& lane, std::uint64_t up_to) noexcept {
   Peer& peer = *lane.peer;
+  if (lane.link.retired() < up_to) lane.stalls = 0;
   while (lane.link.retired() < up_to) {
     const Item item = lane.link.retire_one();
     if (item.kind == Item::Kind::kMessage) {
@@ -183,6 +184,7 @@ void VerbsProvider::retire(Lane& lane, std::uint64_t up_to) noexcept {
     ++delivered_;
     sink_->on_write_done(peer.id, work, Status::kOk);
   }
+  if (lane.link.all_retired() && !lane.link.parking) lane.flush = false;
   peer.lost_since_ns = 0;
   if (peer.unfinished_write != kNoWrite) push_parts(peer);
 }

@@ -51,7 +51,7 @@ void VerbsProvider::on_device_events(RailUse& use) noexcept {
 }
 
 /// Moves what used the port to the other rail, or back home; or makes its links anew once it is back, where something is not
-/// acknowledged: rxe of Linux 6.1 stops a send queue without a word when a send fails locally behind one on its way.
+/// known to be acknowledged: rxe of Linux 6.1 stops a send queue without a word when a send fails locally behind one on its way.
 void VerbsProvider::on_port_event(RailUse& use, bool up) noexcept {
   const std::string name = use.rail->port().to_string();
   const bool others_work = std::ranges::any_of(
@@ -71,7 +71,8 @@ void VerbsProvider::on_port_event(RailUse& use, bool up) noexcept {
       if (lane.link.queue_pair == nullptr) return;
       if (!up && &rails_[lane.rail] == &use) return lose_link(lane, "its port went down");
       if (up && !rails_[lane.rail].up) return lose_link(lane, "its port is down");
-      if (up && &rails_[lane.rail] == &use && lane.link.retired() != lane.link.posted())
+      if (up && &rails_[lane.rail] == &use && lane.link.state == LinkState::kUp &&
+          lane.link.retired() != lane.link.posted())
         return lose_link(lane, "its port was down", Cause::kRenewal);
       if (!up || is_home(lane) || &rails_[rail_of(lane, 1)] != &use) return;
       lane.avoided = kNoRail;
@@ -119,7 +120,7 @@ void VerbsProvider::set_alarm() noexcept {
   if (const std::uint64_t tick_ns = ring_tick_ns(); tick_ns != 0 && (delay_ns == 0 || tick_ns < delay_ns))
     delay_ns = tick_ns;
   if (delay_ns == 0) {
-    // Whatever is set is no later than this.
+    // What is set is hardly later than this.
     if (alarm_is_set_ || std::ranges::all_of(rails_, [](const RailUse& use) { return use.links.empty(); }))
       return;
     delay_ns = stall_look_ns();

@@ -7,6 +7,7 @@
 //   sent ── the peer's Ready(n) ──▶ kUp
 //   kProposed, kBound, kUp ── an error, or the peer's Connect(n + 1) ──▶ kDraining ── the completion queue was seen
 //   empty ──▶ kNone, and propose() with n + 1
+//   kUp ── nothing is acknowledged for long, or its port was down ──▶ kDraining
 //   kUp ── parked: both have said Park(n), all items are acknowledged ──▶ kNone
 //
 // Where two processes have two pairs of rails in common, the number of a link says which one it is on (rail_of()), and
@@ -117,7 +118,7 @@ bool VerbsProvider::propose(Lane& lane, std::uint64_t now_ns) noexcept {
   };
   if (!may_make_link(use, is_answer)) {
     if (is_optional) return do_without();
-    park_least_used(use, now_ns);
+    if (use.links.size() >= use.rail->config().most_queue_pairs) park_least_used(use, now_ns);
     return false;
   }
   // Without room there is less spare; a late receive only costs time.
@@ -262,7 +263,10 @@ void VerbsProvider::on_ready_frame(Lane& lane, const LinkBody& body) noexcept {
   if (body.link != link.number || link.state != LinkState::kBound) return;
   link.state = LinkState::kUp;
   lane.up_since_ns = monotonic_ns();
-  if (link.all_retired()) lane.peer->lost_since_ns = 0;
+  if (link.all_retired())
+    lane.peer->lost_since_ns = 0;
+  else
+    lane.flush = true;  // The sooner it is known that this link works.
   push_parts(*lane.peer);
 }
 
@@ -274,7 +278,7 @@ void VerbsProvider::lose_link(Lane& lane, const char* why, Cause cause) noexcept
   if (link.queue_pair == nullptr || link.state == LinkState::kDraining || peer.dying) return;
   // Both have parked, and the peer makes the next one before we have taken what the last one brought.
   const bool parked = link.park_sent && link.park_heard;
-  if (!loss_logged_ && !parked && link.state == LinkState::kUp) {
+  if (!loss_logged_ && !parked && link.state == LinkState::kUp && cause != Cause::kStall) {
     loss_logged_ = true;
     log("verbs: the connection with peer %u broke (%s); connecting again (told once)", index_of(peer.id),
         why);
@@ -339,25 +343,32 @@ void VerbsProvider::look_for_stalls(std::uint64_t now_ns) noexcept {
   for (RailUse& use : rails_) {
     for (const auto& [number, lane] : use.links) {
       const Link& link = lane->link;
-      if (link.all_retired() && !link.parking) lane->flush = false;
       if (link.state != LinkState::kUp || link.retired() == link.posted() ||
           link.retired() != std::exchange(lane->seen_retired, link.retired())) {
         lane->stalled_looks = 0;
       } else if (++lane->stalled_looks == 1) {
         flush_tail(*lane);  // Its completion may not have been asked for.
       } else if (stalled_for_good(*lane)) {
-        lose_link(*lane, "its device reports nothing any more", Cause::kStall);
+        log("verbs: peer %u has not acknowledged anything for %llu s, and the device reports no error; "
+            "connecting again",
+            index_of(lane->peer->id),
+            static_cast<unsigned long long>(lane->stalled_looks * stall_look_ns() / 1'000'000'000));
+        ++lane->stalls;
+        lose_link(*lane, "no acknowledgement", Cause::kStall);
       }
     }
   }
 }
 
-/// For the peer time-out, and as long as what is on its way takes at a megabyte per second: no network for MPI is slower.
+/// For the peer time-out, and as long as what is on its way takes at a megabyte per second: few networks are slower. Twice
+/// as long each time that it did not help.
 bool VerbsProvider::stalled_for_good(const Lane& lane) const noexcept {
   constexpr std::uint64_t kSlowestBytesPerMs = 1000;
   const std::uint64_t stalled_ms = lane.stalled_looks * (stall_look_ns() / 1'000'000);
   const auto patience_ms = static_cast<std::uint64_t>(config_.peer_timeout_ms);
-  return stalled_ms > patience_ms && stalled_ms > patience_ms + lane.link.posted_bytes() / kSlowestBytesPerMs;
+  if (stalled_ms <= patience_ms) return false;
+  const std::uint64_t most_ms = patience_ms + lane.link.posted_bytes() / kSlowestBytesPerMs;
+  return stalled_ms > most_ms << std::min(lane.stalls, 6u);
 }
 
 /// Makes room for those who wait for a queue pair: one is on its way out for each of them, at most.

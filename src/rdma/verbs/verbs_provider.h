@@ -133,6 +133,7 @@ class VerbsProvider final : public Provider {
     std::uint64_t proposed_at_ns = 0;    ///< patience_ns_ when our last Connect was due an answer.
     std::uint64_t retry_at_ns = 0;       ///< Next try to make a queue pair.
     std::uint64_t seen_retired = 0;      ///< Link::retired() when look_for_stalls() last came by.
+    std::uint32_t stalls = 0;            ///< Links given up for that since something was acknowledged.
     std::uint32_t stalled_looks =
         0;                 ///< In a row, at this link: that was unchanged, and something on its way.
     ConnectBody remote{};  ///< The peer's last Connect.

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/resource.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 
@@ -17,6 +18,29 @@ namespace {
 constexpr std::uint32_t kHostile = 5;
 
 /// 0 is attacked, 1 stands by.
+/// A port whose backlog is full answers nobody.
+class FullPort {
+ public:
+  FullPort() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    SocketAddress there = *socket_address("127.0.0.1", 0);
+    EXPECT_EQ(::bind(listener_.get(), there.get(), there.length), 0);
+    EXPECT_EQ(::listen(listener_.get(), 0), 0);
+    there.length = sizeof there.storage;
+    EXPECT_EQ(::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&there.storage), &there.length), 0);
+    for (FileDescriptor& filler : fillers_) {
+      filler = FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+      static_cast<void>(::connect(filler.get(), there.get(), there.length));
+    }
+    port = ntohs(reinterpret_cast<sockaddr_in*>(&there.storage)->sin_port);
+  }
+
+  std::uint16_t port = 0;
+
+ private:
+  FileDescriptor listener_;
+  std::array<FileDescriptor, 4> fillers_;
+};
+
 class VerbsChannels : public VerbsProviders {
  protected:
   /// Polls the attacked one until it answers with a frame. None: it closed the connection.
@@ -469,6 +493,21 @@ TEST_F(VerbsChannels, BothMayDialAtOnce) {
   }
 }
 
+/// The kernel tries for ever longer after a link was down; the peer's own dial gets through meanwhile.
+TEST_F(VerbsChannels, ADialThatHasNotArrivedRefusesNobody) {
+  make(2);
+  const FullPort full;
+  const std::unique_ptr<HostilePeer> peer = make_hostile();
+  peer->address.port = full.port;
+  ASSERT_TRUE(at(0).connect(PeerId{kHostile}, peer->address.to_string()).ok());
+  run_for(50);
+  peer->dial(at(0).local_address());
+  peer->send(peer->introduction(PeerId{0}));
+  const std::optional<Frame> frame = answer(*peer);
+  ASSERT_TRUE(frame);
+  EXPECT_EQ(frame->kind, FrameKind::kIntroduce);
+}
+
 TEST_F(VerbsChannels, AChannelThatBreaksIsDialledAgain) {
   make(3);
   SeededRandom random(5);
@@ -590,25 +629,14 @@ TEST_F(VerbsChannels, AnotherProcessAtThePortOfADeadOneIsNotMistakenForIt) {
   }
 }
 
-/// A port whose backlog is full answers nobody.
 TEST_F(VerbsChannels, WhoCannotBeReachedIsDeadAfterTheTimeOut) {
   VerbsConfig config;
   config.peer_timeout_ms = 1000;
   make(2, config);
-  FileDescriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  SocketAddress there = *socket_address("127.0.0.1", 0);
-  ASSERT_EQ(::bind(listener.get(), there.get(), there.length), 0);
-  ASSERT_EQ(::listen(listener.get(), 0), 0);
-  there.length = sizeof there.storage;
-  ASSERT_EQ(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&there.storage), &there.length), 0);
-  std::vector<FileDescriptor> fillers;
-  for (int i = 0; i < 4; ++i) {
-    fillers.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    static_cast<void>(::connect(fillers.back().get(), there.get(), there.length));
-  }
+  const FullPort full;
   VerbsAddress silent = *VerbsAddress::parse(at(1).local_address());
   silent.hosts = {"127.0.0.1"};
-  silent.port = ntohs(reinterpret_cast<sockaddr_in*>(&there.storage)->sin_port);
+  silent.port = full.port;
   ASSERT_TRUE(at(0).connect(PeerId{6}, silent.to_string()).ok());
   run_for(850);
   EXPECT_EQ(sink(0).count(Kind::kPeerDown), 0u);
