@@ -31,6 +31,16 @@ class VerbsLinks : public VerbsProviders {
     down_until_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(2 + random.below(12));
     down_ = true;
   }
+  /// Two peers over a device that never reports a loss; all that they sent is known to be acknowledged.
+  void make_over_silent_device() {
+    fake_verbs::Config fake;
+    fake.retry_timeout = std::chrono::hours(1);
+    VerbsConfig config;
+    config.peer_timeout_ms = 1000;
+    make(2, config, fake);
+    establish(0, 1);
+    run_for(600);
+  }
   std::uint64_t sent_again() {
     std::uint64_t sum = 0;
     for (std::uint32_t i = 0; i < world_->size(); ++i) sum += at(i).figures().items_sent_again;
@@ -155,13 +165,7 @@ TEST_F(VerbsLinks, FaultsAtRandom) {
 /// It loses its timer, as software devices did.
 TEST_F(VerbsLinks, ADeviceThatNeverReportsALossKeepsNobodyWaiting) {
   for (const bool asleep : {false, true}) {
-    fake_verbs::Config fake;
-    fake.retry_timeout = std::chrono::hours(1);
-    VerbsConfig config;
-    config.peer_timeout_ms = 1000;
-    make(2, config, fake);
-    establish(0, 1);
-    run_for(600);  // All that was sent is acknowledged.
+    make_over_silent_device();
     fake_verbs::drop_next(1, fake_verbs::Loss::kData);
     send(0, 1, Pattern(3).bytes(9));
     const auto is_over = [&] { return sink(1).count(Kind::kMessage) == 2; };
@@ -243,13 +247,7 @@ TEST_F(VerbsLinks, WhoIsAboutToSleepLooksAgainWhereTheBudgetEnded) {
 
 /// A megabyte has a second more.
 TEST_F(VerbsLinks, ALongWriteHasTimeToGetThrough) {
-  fake_verbs::Config fake;
-  fake.retry_timeout = std::chrono::hours(1);
-  VerbsConfig config;
-  config.peer_timeout_ms = 1000;
-  make(2, config, fake);
-  establish(0, 1);
-  run_for(600);
+  make_over_silent_device();
   std::vector<std::byte> source = Pattern(4).bytes(3'000'000), target(source.size());
   MemoryRegion from, to;
   ASSERT_EQ(at(0).register_memory(source.data(), source.size(), Access::kRead, from), Status::kOk);
@@ -270,13 +268,7 @@ TEST_F(VerbsLinks, ALongWriteHasTimeToGetThrough) {
 
 /// Its receiver computes and has no receive left, perhaps: that says nothing about the peer.
 TEST_F(VerbsLinks, ADeviceThatIsSilentTwiceIsNoDeadPeer) {
-  fake_verbs::Config fake;
-  fake.retry_timeout = std::chrono::hours(1);
-  VerbsConfig config;
-  config.peer_timeout_ms = 1000;
-  make(2, config, fake);
-  establish(0, 1);
-  run_for(600);
+  make_over_silent_device();
   fake_verbs::drop_next(2, fake_verbs::Loss::kData);  // On the link, and on the next one.
   send(0, 1, Pattern(3).bytes(9));
   ASSERT_TRUE(run_until([&] { return sink(1).count(Kind::kMessage) == 2; }));
