@@ -170,7 +170,6 @@ void VerbsProvider::on_send_completion(const ibv_wc& completion) noexcept {
 /// The peer's device has all items below `up_to`.
 void VerbsProvider::retire(Lane& lane, std::uint64_t up_to) noexcept {
   Peer& peer = *lane.peer;
-  if (lane.link.retired() < up_to) lane.stalls = 0;
   while (lane.link.retired() < up_to) {
     const Item item = lane.link.retire_one();
     if (item.kind == Item::Kind::kMessage) {

@@ -343,8 +343,9 @@ void VerbsProvider::look_for_stalls(std::uint64_t now_ns) noexcept {
   for (RailUse& use : rails_) {
     for (const auto& [number, lane] : use.links) {
       const Link& link = lane->link;
-      if (link.state != LinkState::kUp || link.retired() == link.posted() ||
-          link.retired() != std::exchange(lane->seen_retired, link.retired())) {
+      const bool moved = link.retired() != std::exchange(lane->seen_retired, link.retired());
+      if (moved) lane->stalls = 0;
+      if (moved || link.state != LinkState::kUp || link.retired() == link.posted()) {
         lane->stalled_looks = 0;
       } else if (++lane->stalled_looks == 1) {
         flush_tail(*lane);  // Its completion may not have been asked for.

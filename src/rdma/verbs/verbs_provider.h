@@ -121,8 +121,7 @@ class VerbsProvider final : public Provider {
         kNoRail;              ///< There the device has just refused a queue pair, and there is another rail.
     bool starved = false;     ///< It was credit that lacked: the next slot asks for more.
     bool credit_due = false;  ///< In credit_due_.
-    bool flush =
-        false;  ///< The completion of the last item is asked for, whatever it is, until all is retired.
+    bool flush = false;       ///< Until all is retired, the completion of the last item is asked for.
     bool proposal_waits = false;  ///< In waiting_: a queue pair is to be made when there may be one more.
     bool has_remote = false;      ///< `remote` is for a link that we have not proposed yet.
     Link link;
@@ -133,10 +132,9 @@ class VerbsProvider final : public Provider {
     std::uint64_t proposed_at_ns = 0;    ///< patience_ns_ when our last Connect was due an answer.
     std::uint64_t retry_at_ns = 0;       ///< Next try to make a queue pair.
     std::uint64_t seen_retired = 0;      ///< Link::retired() when look_for_stalls() last came by.
-    std::uint32_t stalls = 0;            ///< Links given up for that since something was acknowledged.
-    std::uint32_t stalled_looks =
-        0;                 ///< In a row, at this link: that was unchanged, and something on its way.
-    ConnectBody remote{};  ///< The peer's last Connect.
+    std::uint32_t stalls = 0;            ///< Links given up for that since it last changed.
+    std::uint32_t stalled_looks = 0;     ///< In a row, at this link, that found it unchanged.
+    ConnectBody remote{};                ///< The peer's last Connect.
   };
 
   /// What we know of a process that we spoke to. Made at the first contact, kept until the end.

@@ -17,7 +17,6 @@ namespace {
 
 constexpr std::uint32_t kHostile = 5;
 
-/// 0 is attacked, 1 stands by.
 /// A port whose backlog is full answers nobody.
 class FullPort {
  public:
@@ -41,6 +40,7 @@ class FullPort {
   std::array<FileDescriptor, 4> fillers_;
 };
 
+/// 0 is attacked, 1 stands by.
 class VerbsChannels : public VerbsProviders {
  protected:
   /// Polls the attacked one until it answers with a frame. None: it closed the connection.
