@@ -259,6 +259,16 @@ test_verbs_allocation_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
 test_verbs_allocation_tests_LDADD = libcore.la $(GTEST_LIBS)
 endif
 
+# The registrar for UCX, over whatever UCX finds here.
+ucx_sources = src/rdma/ucx/ucx_registrar.cc src/rdma/ucx/ucx_registrar.h
+if HAVE_UCX
+check_PROGRAMS += test/ucx_tests
+TESTS += test/ucx_tests
+test_ucx_tests_SOURCES = $(ucx_sources) test/rdma/ucx/ucx_pair.h test/rdma/ucx/ucx_registrar_test.cc
+test_ucx_tests_CPPFLAGS = $(gtest_cppflags) $(UCX_CFLAGS)
+test_ucx_tests_LDADD = libcore.la $(GTEST_LIBS) $(UCX_LIBS)
+endif
+
 # The pin-down cache: over a model of memory, and over real memory that comes and goes.
 check_PROGRAMS += test/dme_tests
 TESTS += test/dme_tests
@@ -289,6 +299,11 @@ test_dme_real_memory_SOURCES += test/dme/device_pages.cc test/dme/device_pages.h
 test_dme_real_memory_CPPFLAGS += -DWITH_VERBS $(VERBS_CFLAGS)
 endif
 test_dme_real_memory_LDADD = libcore.la
+if HAVE_UCX
+test_dme_real_memory_SOURCES += $(ucx_sources) test/dme/ucx_pages.h test/rdma/ucx/ucx_pair.h
+test_dme_real_memory_CPPFLAGS += -DWITH_UCX $(UCX_CFLAGS)
+test_dme_real_memory_LDADD += $(UCX_LIBS)
+endif
 dist_check_SCRIPTS += test/dme/real_memory_check
 TESTS += test/dme/real_memory_check
 endif

@@ -3,9 +3,10 @@
 //
 // Each pattern gets memory, uses it through the cache, gives it back and gets other memory, often at the same address. A use
 // writes what was never there before and compares it with what the pinned pages show (pinned_pages.h), or lets an RDMA
-// device write, and compares (device_pages.h).
+// device write, and compares (device_pages.h, ucx_pages.h).
 //
-// usage: real_memory [--blind] [--device DEVICE] [--rounds N]
+// usage: real_memory [--blind] [--device DEVICE | --ucx] [--rounds N]
+// --ucx: by whatever UCX_TLS and UCX_NET_DEVICES say; blind, only an RDMA device shows what is stale.
 // --blind: without memory events. Then stale registrations must show: it proves that the others look.
 // Prints a table; exit status 1 when a use was stale, 77 when nothing can be tested here.
 
@@ -28,6 +29,9 @@
 #include "dme/memory_events.h"
 #include "dme/pin_down_cache.h"
 #include "dme/pinned_pages.h"
+#ifdef WITH_UCX
+#include "dme/ucx_pages.h"
+#endif
 
 namespace ch3_offload {
 namespace {
@@ -149,7 +153,10 @@ void remap(User& user, std::size_t rounds) {
     void* memory = map(length);
     user.use(memory, length);
     memory = mremap(memory, length, 2 * length, MREMAP_MAYMOVE);
-    if (memory == MAP_FAILED) return;
+    if (memory == MAP_FAILED) {
+      std::perror("real_memory: mremap");
+      std::exit(2);
+    }
     user.use(memory, 2 * length);
     memory = mremap(memory, 2 * length, kPage, 0);
     user.use(memory, kPage);
@@ -281,20 +288,33 @@ int run_all(PinDownCache& cache, PagesUnderTest& pages, bool blind, std::size_t 
   return wrong;
 }
 
-std::unique_ptr<PagesUnderTest> make_pages(std::string_view device) {
-  if (device.empty()) return std::make_unique<PinnedPages>();
-#ifdef WITH_VERBS
-  auto opened = DevicePages::open(device);
+template <class Pages>
+std::unique_ptr<PagesUnderTest> opened_or_null(Result<std::unique_ptr<Pages>> opened) {
   if (opened.ok()) return std::move(opened.value());
   std::fprintf(stderr, "real_memory: %s\n", opened.error().message.c_str());
-#else
-  std::fprintf(stderr, "real_memory: --device: built without libibverbs\n");
-#endif
   return nullptr;
 }
 
-int run(std::string_view device, bool blind, std::size_t rounds) {
-  const std::unique_ptr<PagesUnderTest> made = make_pages(device);
+std::unique_ptr<PagesUnderTest> make_pages(std::string_view device, bool ucx) {
+  if (ucx) {
+#ifdef WITH_UCX
+    return opened_or_null(UcxPages::open());
+#else
+    std::fprintf(stderr, "real_memory: --ucx: built without UCX\n");
+    return nullptr;
+#endif
+  }
+  if (device.empty()) return std::make_unique<PinnedPages>();
+#ifdef WITH_VERBS
+  return opened_or_null(DevicePages::open(device));
+#else
+  std::fprintf(stderr, "real_memory: --device: built without libibverbs\n");
+  return nullptr;
+#endif
+}
+
+int run(std::string_view device, bool ucx, bool blind, std::size_t rounds) {
+  const std::unique_ptr<PagesUnderTest> made = make_pages(device, ucx);
   if (made == nullptr) return 2;
   PagesUnderTest& pages = *made;
   PinDownCache cache(pages, {.most_regions = 200});
@@ -320,6 +340,7 @@ int run(std::string_view device, bool blind, std::size_t rounds) {
 
 int main(int argc, char** argv) {
   bool blind = false;
+  bool ucx = false;
   std::string_view device;
   std::size_t rounds = 300;
   for (int i = 1; i < argc; ++i) {
@@ -327,6 +348,8 @@ int main(int argc, char** argv) {
     const std::string_view value = i + 1 < argc ? argv[i + 1] : "";
     if (option == "--blind") {
       blind = true;
+    } else if (option == "--ucx") {
+      ucx = true;
     } else if (option == "--device" && !value.empty()) {
       device = value;
       ++i;
@@ -336,9 +359,9 @@ int main(int argc, char** argv) {
                !value.empty()) {
       ++i;
     } else {
-      std::fprintf(stderr, "usage: %s [--blind] [--device DEVICE] [--rounds N]\n", argv[0]);
+      std::fprintf(stderr, "usage: %s [--blind] [--device DEVICE | --ucx] [--rounds N]\n", argv[0]);
       return 2;
     }
   }
-  return ch3_offload::run(device, blind, rounds);
+  return ch3_offload::run(device, ucx, blind, rounds);
 }

@@ -1,0 +1,92 @@
+#include "rdma/ucx/ucx_registrar.h"
+
+#include <filesystem>
+#include <new>
+#include <string>
+#include <system_error>
+
+namespace ch3_offload {
+
+namespace {
+
+/// What MemoryRegion::local_key points to.
+struct UcxRegistration {
+  ucp_mem_h memory = nullptr;
+  void* key = nullptr;
+  std::size_t key_bytes = 0;
+};
+
+UcxRegistration& registration_of(const MemoryRegion& region) noexcept {
+  return *reinterpret_cast<UcxRegistration*>(region.local_key);  // NOLINT(performance-no-int-to-ptr)
+}
+
+struct ConfigRelease {
+  void operator()(ucp_config_t* config) const noexcept { ucp_config_release(config); }
+};
+
+bool there_are_verbs_devices() {
+  std::error_code none;
+  return std::filesystem::directory_iterator("/sys/class/infiniband", none) !=
+         std::filesystem::directory_iterator();
+}
+
+Error failed(const char* what, ucs_status_t status) {
+  return {status == UCS_ERR_NO_MEMORY ? Status::kNoMemory : Status::kUnsupported, 0,
+          std::string("ucx: ") + what + ": " + ucs_status_string(status)};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<UcxRegistrar>> UcxRegistrar::open(std::uint64_t features) {
+  ucp_config_t* read = nullptr;
+  ucs_status_t status = ucp_config_read(nullptr, nullptr, &read);
+  if (status != UCS_OK) return failed("its settings cannot be read (UCX_* in the environment)", status);
+  const std::unique_ptr<ucp_config_t, ConfigRelease> config(read);
+  status = ucp_config_modify(config.get(), "RCACHE_ENABLE", "n");
+  if (status == UCS_OK &&
+      there_are_verbs_devices())  // Without, UCX would warn that nobody wants the setting.
+    status = ucp_config_modify(config.get(), "REG_METHODS", "direct");
+  if (status != UCS_OK) return failed("its registration caches cannot be switched off", status);
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
+  params.features = features | UCP_FEATURE_RMA;
+  params.mt_workers_shared = 1;  // A lock around registering.
+  ucp_context_h made = nullptr;
+  status = ucp_init(&params, config.get(), &made);
+  if (status != UCS_OK) return failed("no usable transport (UCX_TLS, UCX_NET_DEVICES; ucx_info -d)", status);
+  return std::unique_ptr<UcxRegistrar>(new UcxRegistrar(Context(made)));
+}
+
+Status UcxRegistrar::register_memory(void* address, std::size_t length_bytes, Access,
+                                     MemoryRegion& region) noexcept {
+  std::unique_ptr<UcxRegistration> made(new (std::nothrow) UcxRegistration);
+  if (made == nullptr) return Status::kNoMemory;
+  ucp_mem_map_params_t params{};
+  params.field_mask =
+      UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE;
+  params.address = address;
+  params.length = length_bytes;
+  params.memory_type = UCS_MEMORY_TYPE_HOST;
+  if (ucp_mem_map(context(), &params, &made->memory) != UCS_OK) return Status::kNoMemory;
+  if (ucp_rkey_pack(context(), made->memory, &made->key, &made->key_bytes) != UCS_OK) {
+    ucp_mem_unmap(context(), made->memory);
+    return Status::kNoMemory;
+  }
+  region = {static_cast<std::byte*>(address), length_bytes, RemoteKey{},
+            reinterpret_cast<std::uintptr_t>(made.release())};
+  return Status::kOk;
+}
+
+void UcxRegistrar::deregister_memory(MemoryRegion& region) noexcept {
+  const std::unique_ptr<UcxRegistration> made(&registration_of(region));
+  ucp_rkey_buffer_release(made->key);
+  ucp_mem_unmap(context(), made->memory);
+  region = {};
+}
+
+std::span<const std::byte> UcxRegistrar::packed_key(const MemoryRegion& region) noexcept {
+  const UcxRegistration& made = registration_of(region);
+  return {static_cast<const std::byte*>(made.key), made.key_bytes};
+}
+
+}  // namespace ch3_offload
