@@ -259,14 +259,14 @@ test_verbs_allocation_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
 test_verbs_allocation_tests_LDADD = libcore.la $(GTEST_LIBS)
 endif
 
-# The registrar for UCX, over whatever UCX finds here.
+# The registrar for UCX, over whatever UCX finds here; run in the lab, too, where there is a device.
 ucx_sources = src/rdma/ucx/ucx_registrar.cc src/rdma/ucx/ucx_registrar.h
 if HAVE_UCX
 check_PROGRAMS += test/ucx_tests
 TESTS += test/ucx_tests
 test_ucx_tests_SOURCES = $(ucx_sources) test/rdma/ucx/ucx_pair.h test/rdma/ucx/ucx_registrar_test.cc
-test_ucx_tests_CPPFLAGS = $(gtest_cppflags) $(UCX_CFLAGS)
-test_ucx_tests_LDADD = libcore.la $(GTEST_LIBS) $(UCX_LIBS)
+test_ucx_tests_CPPFLAGS = $(gtest_cppflags) $(LIBUCP_CFLAGS)
+test_ucx_tests_LDADD = libcore.la $(GTEST_LIBS) $(LIBUCP_LIBS)
 endif
 
 # The pin-down cache: over a model of memory, and over real memory that comes and goes.
@@ -292,7 +292,8 @@ test_dme_model_tests_LDADD = libcore.la $(GTEST_LIBS)
 
 if HAVE_UCM
 check_PROGRAMS += test/dme/real_memory
-test_dme_real_memory_SOURCES = test/dme/pages_under_test.h test/dme/pinned_pages.h test/dme/real_memory.cc
+real_memory_sources = test/dme/pages_under_test.h test/dme/real_memory.cc
+test_dme_real_memory_SOURCES = $(real_memory_sources) test/dme/make_pages.cc test/dme/pinned_pages.h
 test_dme_real_memory_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/test
 if HAVE_VERBS
 test_dme_real_memory_SOURCES += test/dme/device_pages.cc test/dme/device_pages.h
@@ -300,9 +301,16 @@ test_dme_real_memory_CPPFLAGS += -DWITH_VERBS $(VERBS_CFLAGS)
 endif
 test_dme_real_memory_LDADD = libcore.la
 if HAVE_UCX
-test_dme_real_memory_SOURCES += $(ucx_sources) test/dme/ucx_pages.h test/rdma/ucx/ucx_pair.h
-test_dme_real_memory_CPPFLAGS += -DWITH_UCX $(UCX_CFLAGS)
-test_dme_real_memory_LDADD += $(UCX_LIBS)
+# Another program: with UCX linked in, the cache watches memory in another way. Run in the lab.
+check_PROGRAMS += test/dme/real_memory_ucx
+test_dme_real_memory_ucx_SOURCES = \
+	$(real_memory_sources) \
+	$(ucx_sources) \
+	test/dme/make_ucx_pages.cc \
+	test/dme/ucx_pages.h \
+	test/rdma/ucx/ucx_pair.h
+test_dme_real_memory_ucx_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/test $(LIBUCP_CFLAGS)
+test_dme_real_memory_ucx_LDADD = libcore.la $(LIBUCP_LIBS)
 endif
 dist_check_SCRIPTS += test/dme/real_memory_check
 TESTS += test/dme/real_memory_check

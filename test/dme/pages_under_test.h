@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
+#include <string_view>
 
 #include "rdma/registrar.h"
 
@@ -14,5 +16,9 @@ class PagesUnderTest : public Registrar {
   /// holds. May overwrite them. From any thread.
   virtual bool meets_memory(const MemoryRegion& region, std::byte* address, std::size_t length_bytes) = 0;
 };
+
+/// Each program has its own: make_pages.cc, make_ucx_pages.cc. `device`: an RDMA device, or empty for pages without one.
+/// Null: it was said on stderr why.
+std::unique_ptr<PagesUnderTest> make_pages_under_test(std::string_view device);
 
 }  // namespace ch3_offload

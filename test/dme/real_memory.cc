@@ -5,8 +5,8 @@
 // writes what was never there before and compares it with what the pinned pages show (pinned_pages.h), or lets an RDMA
 // device write, and compares (device_pages.h, ucx_pages.h).
 //
-// usage: real_memory [--blind] [--device DEVICE | --ucx] [--rounds N]
-// --ucx: by whatever UCX_TLS and UCX_NET_DEVICES say; blind, only an RDMA device shows what is stale.
+// usage: real_memory [--blind] [--device DEVICE] [--rounds N]
+//        real_memory_ucx [--blind] [--rounds N]: where UCX_TLS and UCX_NET_DEVICES have UCX write by an RDMA device
 // --blind: without memory events. Then stale registrations must show: it proves that the others look.
 // Prints a table; exit status 1 when a use was stale, 77 when nothing can be tested here.
 
@@ -14,6 +14,7 @@
 #include <sys/shm.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -23,15 +24,9 @@
 #include <thread>
 #include <vector>
 
-#ifdef WITH_VERBS
-#include "dme/device_pages.h"
-#endif
 #include "dme/memory_events.h"
+#include "dme/pages_under_test.h"
 #include "dme/pin_down_cache.h"
-#include "dme/pinned_pages.h"
-#ifdef WITH_UCX
-#include "dme/ucx_pages.h"
-#endif
 
 namespace ch3_offload {
 namespace {
@@ -73,14 +68,18 @@ class User {
 
 std::size_t some_bytes(User& user) { return 1 + user.random() % (kMostPages * kPage); }
 
-void* map(std::size_t length, void* where = nullptr, int flags = 0) {
-  void* const memory =
-      mmap(where, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+/// Ends the program where `memory` is none.
+void* mapped(void* memory, const char* call) {
   if (memory == MAP_FAILED) {
-    std::perror("real_memory: mmap");
+    std::fprintf(stderr, "real_memory: %s: %s\n", call, std::strerror(errno));
     std::exit(2);
   }
   return memory;
+}
+
+void* map(std::size_t length, void* where = nullptr, int flags = 0) {
+  return mapped(mmap(where, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0),
+                "mmap");
 }
 
 void malloc_and_free(User& user, std::size_t rounds) {
@@ -152,13 +151,9 @@ void remap(User& user, std::size_t rounds) {
     const std::size_t length = kMostPages / 2 * kPage;
     void* memory = map(length);
     user.use(memory, length);
-    memory = mremap(memory, length, 2 * length, MREMAP_MAYMOVE);
-    if (memory == MAP_FAILED) {
-      std::perror("real_memory: mremap");
-      std::exit(2);
-    }
+    memory = mapped(mremap(memory, length, 2 * length, MREMAP_MAYMOVE), "mremap");
     user.use(memory, 2 * length);
-    memory = mremap(memory, 2 * length, kPage, 0);
+    memory = mapped(mremap(memory, 2 * length, kPage, 0), "mremap");
     user.use(memory, kPage);
     munmap(memory, kPage);
   }
@@ -288,33 +283,8 @@ int run_all(PinDownCache& cache, PagesUnderTest& pages, bool blind, std::size_t 
   return wrong;
 }
 
-template <class Pages>
-std::unique_ptr<PagesUnderTest> opened_or_null(Result<std::unique_ptr<Pages>> opened) {
-  if (opened.ok()) return std::move(opened.value());
-  std::fprintf(stderr, "real_memory: %s\n", opened.error().message.c_str());
-  return nullptr;
-}
-
-std::unique_ptr<PagesUnderTest> make_pages(std::string_view device, bool ucx) {
-  if (ucx) {
-#ifdef WITH_UCX
-    return opened_or_null(UcxPages::open());
-#else
-    std::fprintf(stderr, "real_memory: --ucx: built without UCX\n");
-    return nullptr;
-#endif
-  }
-  if (device.empty()) return std::make_unique<PinnedPages>();
-#ifdef WITH_VERBS
-  return opened_or_null(DevicePages::open(device));
-#else
-  std::fprintf(stderr, "real_memory: --device: built without libibverbs\n");
-  return nullptr;
-#endif
-}
-
-int run(std::string_view device, bool ucx, bool blind, std::size_t rounds) {
-  const std::unique_ptr<PagesUnderTest> made = make_pages(device, ucx);
+int run(std::string_view device, bool blind, std::size_t rounds) {
+  const std::unique_ptr<PagesUnderTest> made = make_pages_under_test(device);
   if (made == nullptr) return 2;
   PagesUnderTest& pages = *made;
   PinDownCache cache(pages, {.most_regions = 200});
@@ -340,7 +310,6 @@ int run(std::string_view device, bool ucx, bool blind, std::size_t rounds) {
 
 int main(int argc, char** argv) {
   bool blind = false;
-  bool ucx = false;
   std::string_view device;
   std::size_t rounds = 300;
   for (int i = 1; i < argc; ++i) {
@@ -348,8 +317,6 @@ int main(int argc, char** argv) {
     const std::string_view value = i + 1 < argc ? argv[i + 1] : "";
     if (option == "--blind") {
       blind = true;
-    } else if (option == "--ucx") {
-      ucx = true;
     } else if (option == "--device" && !value.empty()) {
       device = value;
       ++i;
@@ -359,9 +326,9 @@ int main(int argc, char** argv) {
                !value.empty()) {
       ++i;
     } else {
-      std::fprintf(stderr, "usage: %s [--blind] [--device DEVICE | --ucx] [--rounds N]\n", argv[0]);
+      std::fprintf(stderr, "usage: %s [--blind] [--device DEVICE] [--rounds N]\n", argv[0]);
       return 2;
     }
   }
-  return ch3_offload::run(device, ucx, blind, rounds);
+  return ch3_offload::run(device, blind, rounds);
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "dme/pages_under_test.h"
@@ -35,10 +36,11 @@ class UcxPages final : public PagesUnderTest {
 
   bool meets_memory(const MemoryRegion& region, std::byte* address, std::size_t length_bytes) override {
     const std::lock_guard guard(lock_);
-    news_.resize(length_bytes);
-    for (std::byte& byte : news_) byte = static_cast<std::byte>(last_++ % 251);
-    return pair_->write(news_, address, UcxRegistrar::packed_key(region)) &&
-           std::memcmp(news_.data(), address, length_bytes) == 0;
+    words_.resize(length_bytes / sizeof(std::uint64_t) + 1);
+    for (std::uint64_t& word : words_) word = ++last_;
+    const auto news = std::as_bytes(std::span(words_)).first(length_bytes);
+    return pair_->write(news, address, UcxRegistrar::packed_key(region)) &&
+           std::memcmp(news.data(), address, length_bytes) == 0;
   }
 
  private:
@@ -47,8 +49,8 @@ class UcxPages final : public PagesUnderTest {
   std::mutex lock_;
   std::unique_ptr<UcxRegistrar> registrar_;
   std::unique_ptr<UcxPair> pair_;
-  std::vector<std::byte> news_;
-  std::uint64_t last_ = 0;  ///< 251 is prime: what an earlier write left is not taken for this one's.
+  std::vector<std::uint64_t> words_;  ///< What is written.
+  std::uint64_t last_ = 0;            ///< No word was written before.
 };
 
 }  // namespace ch3_offload

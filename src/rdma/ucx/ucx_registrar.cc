@@ -1,5 +1,8 @@
 #include "rdma/ucx/ucx_registrar.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <new>
 #include <string>
@@ -9,7 +12,7 @@ namespace ch3_offload {
 
 namespace {
 
-/// What MemoryRegion::local_key points to.
+/// What MemoryRegion::local_key points to. Its parts are UCX's; deregister_memory() gives them back.
 struct UcxRegistration {
   ucp_mem_h memory = nullptr;
   void* key = nullptr;
@@ -24,15 +27,38 @@ struct ConfigRelease {
   void operator()(ucp_config_t* config) const noexcept { ucp_config_release(config); }
 };
 
-bool there_are_verbs_devices() {
-  std::error_code none;
-  return std::filesystem::directory_iterator("/sys/class/infiniband", none) !=
-         std::filesystem::directory_iterator();
-}
-
 Error failed(const char* what, ucs_status_t status) {
   return {status == UCS_ERR_NO_MEMORY ? Status::kNoMemory : Status::kUnsupported, 0,
           std::string("ucx: ") + what + ": " + ucs_status_string(status)};
+}
+
+/// Whether UCX's verbs transports have a cache of their own (before 1.16) and a device. Where they do not, UCX would warn that
+/// nobody wants the setting.
+bool verbs_has_a_cache() {
+  unsigned major = 0;
+  unsigned minor = 0;
+  unsigned release = 0;
+  ucp_get_version(&major, &minor, &release);
+  std::error_code none;
+  return major == 1 && minor < 16 &&
+         std::filesystem::directory_iterator("/sys/class/infiniband", none) !=
+             std::filesystem::directory_iterator();
+}
+
+ucs_status_t switch_caches_off(ucp_config_t* config) {
+  const ucs_status_t status = ucp_config_modify(config, "RCACHE_ENABLE", "n");
+  if (status != UCS_OK || !verbs_has_a_cache()) return status;
+  return ucp_config_modify(config, "REG_METHODS", "direct");
+}
+
+/// Whether the process could write to all of it. Yes where Linux cannot tell, before 5.14.
+bool is_writable(void* address, std::size_t length_bytes) noexcept {
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  auto* const first = static_cast<std::byte*>(address) - begin % page;
+  const bool can_tell = madvise(first, 0, MADV_POPULATE_WRITE) == 0;
+  // Pins nothing; makes the pages the process's own, as registering does.
+  return !can_tell || madvise(first, begin % page + length_bytes, MADV_POPULATE_WRITE) == 0;
 }
 
 }  // namespace
@@ -42,10 +68,7 @@ Result<std::unique_ptr<UcxRegistrar>> UcxRegistrar::open(std::uint64_t features)
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &read);
   if (status != UCS_OK) return failed("its settings cannot be read (UCX_* in the environment)", status);
   const std::unique_ptr<ucp_config_t, ConfigRelease> config(read);
-  status = ucp_config_modify(config.get(), "RCACHE_ENABLE", "n");
-  if (status == UCS_OK &&
-      there_are_verbs_devices())  // Without, UCX would warn that nobody wants the setting.
-    status = ucp_config_modify(config.get(), "REG_METHODS", "direct");
+  status = switch_caches_off(config.get());
   if (status != UCS_OK) return failed("its registration caches cannot be switched off", status);
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
@@ -67,7 +90,12 @@ Status UcxRegistrar::register_memory(void* address, std::size_t length_bytes, Ac
   params.address = address;
   params.length = length_bytes;
   params.memory_type = UCS_MEMORY_TYPE_HOST;
-  if (ucp_mem_map(context(), &params, &made->memory) != UCS_OK) return Status::kNoMemory;
+  const ucs_status_t status = ucp_mem_map(context(), &params, &made->memory);
+  if (status == UCS_ERR_NO_MEMORY) return Status::kNoMemory;
+  // Verbs devices' refusals are all of them this one.
+  if (status == UCS_ERR_IO_ERROR)
+    return is_writable(address, length_bytes) ? Status::kNoMemory : Status::kUnsupported;
+  if (status != UCS_OK) return Status::kUnsupported;
   if (ucp_rkey_pack(context(), made->memory, &made->key, &made->key_bytes) != UCS_OK) {
     ucp_mem_unmap(context(), made->memory);
     return Status::kNoMemory;

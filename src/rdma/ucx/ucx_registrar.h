@@ -1,7 +1,9 @@
-// Registers memory with UCX, for every fabric that UCX has (UCP 1.13; documentation: ucp_mem_map, ucp_rkey_pack).
+// Registers memory with UCX, for every fabric that UCX has (UCP 1.13 and later; documentation: ucp_mem_map, ucp_rkey_pack).
 //
 // UCX's keys are as long as the fabrics in use make them: they do not fit a RemoteKey. packed_key() has what a peer needs;
 // how it gets there is up to the provider that writes with UCX.
+//
+// Threads: all from any.
 
 #pragma once
 
@@ -17,18 +19,18 @@
 
 namespace ch3_offload {
 
-/// All its functions from any thread. UCX writes a line to stderr when it cannot register (UCX_LOG_LEVEL=fatal: none).
 class UcxRegistrar final : public Registrar {
  public:
-  /// Opens UCX, as UCX's own variables (UCX_TLS, UCX_NET_DEVICES) have it, but without its registration caches: two caches
-  /// would each hold what the other had let go. `features`: UCP_FEATURE_*; UCP_FEATURE_RMA is always among them.
+  /// Opens UCX, as its own variables (UCX_TLS, UCX_NET_DEVICES) have it, but for the registration caches of UCP and of its verbs
+  /// transports: what the pin-down cache lets go would stay pinned in there. `features`: UCP_FEATURE_*;
+  /// UCP_FEATURE_RMA is always among them. kUnsupported: no transport; kNoMemory.
   static Result<std::unique_ptr<UcxRegistrar>> open(std::uint64_t features);
 
   /// REQUIRES: everything registered was deregistered; what was made of context() is gone.
   ~UcxRegistrar() override = default;
 
-  /// kNoMemory also where the device refused for another reason, which UCX does not tell. UCX registers everything for
-  /// writing: memory that is not writable is refused even for Access::kRead.
+  /// As Registrar has it. Verbs devices refuse memory that cannot be written even for Access::kRead, for UCX registers all for
+  /// writing. UCX writes refusals to its log (standard output, but for UCX_LOG_FILE and UCX_LOG_LEVEL).
   Status register_memory(void* address, std::size_t length_bytes, Access access,
                          MemoryRegion& region) noexcept override;
   void deregister_memory(MemoryRegion& region) noexcept override;

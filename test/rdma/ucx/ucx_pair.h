@@ -15,6 +15,7 @@
 
 namespace ch3_offload {
 
+/// One call at a time.
 class UcxPair {
  public:
   /// `context` outlives the pair.
@@ -23,7 +24,7 @@ class UcxPair {
     for (ucp_worker_h* const worker : {&pair->writer_, &pair->target_}) {
       ucp_worker_params_t params{};
       params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-      params.thread_mode = UCS_THREAD_MODE_SINGLE;
+      params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
       const ucs_status_t status = ucp_worker_create(context, &params, worker);
       if (status != UCS_OK) return failed("no worker", status);
     }
@@ -45,10 +46,8 @@ class UcxPair {
 
   ~UcxPair() {
     if (endpoint_ != nullptr) {
-      ucp_request_param_t closing{};
-      closing.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-      closing.flags = UCP_EP_CLOSE_FLAG_FORCE;
-      finish(ucp_ep_close_nbx(endpoint_, &closing));
+      const ucp_request_param_t in_order{};
+      finish(ucp_ep_close_nbx(endpoint_, &in_order));
     }
     for (ucp_worker_h const worker : {writer_, target_})
       if (worker != nullptr) ucp_worker_destroy(worker);
