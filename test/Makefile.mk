@@ -347,7 +347,7 @@ test_allocation_tests_SOURCES = test/nic/allocation_test.cc
 test_allocation_tests_CPPFLAGS = $(gtest_cppflags)
 test_allocation_tests_LDADD = libcore.la $(GTEST_LIBS)
 
-# The deterministic simulation: short in `make check`, long in `make soak`.
+# The deterministic simulation, short in `make check`. `make soak`: it and the model of the pin-down cache, long.
 check_PROGRAMS += test/simulation_tests
 TESTS += test/simulation_tests
 test_simulation_tests_SOURCES = \
@@ -370,9 +370,11 @@ test_simulation_tests_LDADD = libcore.la $(GTEST_LIBS)
 
 SOAK_SEEDS = 1..100
 SOAK_OPERATIONS = 100000
+SOAK_STEPS = 500000
 
-soak: test/simulation_tests
+soak: test/simulation_tests test/dme/model_tests
 	test/simulation_tests --seeds $(SOAK_SEEDS) --operations $(SOAK_OPERATIONS) --progress
+	test/dme/model_tests --seeds $(SOAK_SEEDS) --steps $(SOAK_STEPS)
 
 else
 

@@ -194,6 +194,11 @@ std::string folder_of(std::string_view prefix) {
   return std::string(prefix.substr(0, slash == 0 ? 1 : slash));
 }
 
+/// Of the job on this node, at most.
+std::size_t processes_on_node(const ch3_offload_config_t& config) noexcept {
+  return std::max<std::size_t>(config.local_size == 0 ? config.job_size : config.local_size, 1);
+}
+
 }  // namespace
 
 std::span<const Setting> settings() noexcept { return kSettings; }
@@ -249,7 +254,7 @@ BulkMethod bulk_method(std::string_view word) noexcept {
 }
 
 PinDownConfig pin_down_config(const ch3_offload_config_t& config, std::size_t registrations) {
-  PinLimits limits = pin_limits(config.local_size == 0 ? config.job_size : config.local_size);
+  PinLimits limits = pin_limits(processes_on_node(config));
   if (registrations == 0) limits.locked_bytes = SIZE_MAX;
   if (limits.locked_bytes != SIZE_MAX) limits.locked_bytes /= registrations;
   PinDownConfig pins = pin_budget(limits);
@@ -269,6 +274,7 @@ VerbsConfig verbs_config(const ch3_offload_config_t& config) {
   verbs.rail.most_queue_pairs = static_cast<std::uint32_t>(config.verbs_queue_pairs);
   verbs.most_rings = static_cast<std::uint32_t>(config.verbs_rings);
   verbs.on_demand = std::string_view(config.pin_cache) == "on-demand";
+  verbs.processes_on_node = processes_on_node(config);
   verbs.lockable_bytes = pin_limits(1).locked_bytes;
   verbs.peer_timeout_ms = static_cast<int>(config.peer_timeout_s) * 1000;
   return verbs;

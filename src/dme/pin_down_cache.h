@@ -105,8 +105,10 @@ class PinDownCache {
 
   bool keeps() const noexcept { return keeping_.load(std::memory_order_relaxed); }
 
-  /// Registrations made so far.
+  // PinDownStatistics' fields, one at a time.
   std::uint64_t misses() const noexcept { return misses_.load(std::memory_order_relaxed); }
+  std::uint64_t evictions() const noexcept { return evictions_.load(std::memory_order_relaxed); }
+  std::uint64_t invalidations() const noexcept { return invalidations_.load(std::memory_order_relaxed); }
 
   PinDownStatistics statistics() const noexcept;
 

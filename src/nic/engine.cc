@@ -174,6 +174,7 @@ std::size_t Engine::progress() noexcept {
   for (Provider* provider : state.providers) happened += provider->poll(state, kPollBudget);
   for (const auto& cache : state.caches)
     if (cache != nullptr) cache->reap();
+  if (state.config.trace != nullptr) state.trace_pin_down();
   if (!state.credit_due.empty()) state.send_due_credit();
   // One turn for each peer that waited when this began; flush() queues it again if it still waits.
   for (std::size_t turns = state.active.size(); turns > 0 && !state.active.empty(); --turns) {

@@ -76,6 +76,20 @@ void Engine::State::add_statistics(Counters& sum) const noexcept {
   }
 }
 
+void Engine::State::trace_pin_down() noexcept {
+  std::uint64_t evictions = 0;
+  std::uint64_t invalidations = 0;
+  for (const auto& cache : caches) {
+    if (cache == nullptr) continue;
+    evictions += cache->evictions();
+    invalidations += cache->invalidations();
+  }
+  const std::uint64_t evicted = evictions - std::exchange(evictions_traced, evictions);
+  const std::uint64_t gone = invalidations - std::exchange(invalidations_traced, invalidations);
+  if (evicted != 0) trace(TraceEvent::kMemoryEvicted, config.self, 0, evicted);
+  if (gone != 0) trace(TraceEvent::kMemoryGone, config.self, 0, gone);
+}
+
 bool Engine::keeps_memory() const noexcept {
   for (std::size_t i = 0; i < state_->providers.size(); ++i) {
     const PinDownCache* const cache = state_->caches_of(i)[0];

@@ -243,6 +243,8 @@ struct Engine::State final : Sink {
   std::size_t writes_in_flight = 0;
   std::size_t queues_waiting = 0;        ///< Peers of whose packet a part goes by rendezvous.
   std::uint32_t recall_cursor = 0;
+  std::uint64_t evictions_traced = 0;      ///< Of all pin-down caches, as invalidations are.
+  std::uint64_t invalidations_traced = 0;
   bool refusal_told = false;         ///< The user knows that memory could not be registered.
   SendOperation* sending = nullptr;  ///< The send whose call is on the stack: finished without callback.
   bool sending_done = false;
@@ -309,6 +311,7 @@ struct Engine::State final : Sink {
                    HeldMemory& memory) noexcept;  ///< False: refused, bounce.
   void let_go(Peer& peer, HeldMemory& memory) noexcept;
   void add_statistics(Counters& counters) const noexcept;
+  void trace_pin_down() noexcept;  ///< What the caches gave up or lost since the last time.
 
   // engine_flow.cc
   std::size_t flush(Peer& peer) noexcept;  ///< Sends what there is room for; how many slots.

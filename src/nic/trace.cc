@@ -134,6 +134,8 @@ const char* trace_event_name(TraceEvent event) noexcept {
     case TraceEvent::kWake: return "Wake";
     case TraceEvent::kMemoryRegistered: return "MemoryRegistered";
     case TraceEvent::kMemoryRefused: return "MemoryRefused";
+    case TraceEvent::kMemoryEvicted: return "MemoryEvicted";
+    case TraceEvent::kMemoryGone: return "MemoryGone";
     case TraceEvent::kCount: break;
   }
   return "Unknown";

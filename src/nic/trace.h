@@ -58,6 +58,8 @@ enum class TraceEvent : std::uint8_t {
   kWake,
   kMemoryRegistered,  ///< the pin-down cache did not have it; detail: bytes of the region
   kMemoryRefused,     ///< the payload goes through slots; detail: length_bytes
+  kMemoryEvicted,     ///< given up for room by the pin-down cache, seen by progress; peer: self; detail: regions
+  kMemoryGone,        ///< its memory went away, seen by progress; peer: self; detail: regions
   kCount
 };
 

@@ -42,6 +42,13 @@ class ModelledMemory : public Registrar {
     for (std::size_t page = first; page < first + count; ++page) frames_[page].store(0);
   }
 
+  /// Moves frames over others', as mremap(MREMAP_FIXED) does. The ranges do not overlap.
+  void move(std::size_t first, std::size_t to, std::size_t count, PinDownCache* cache) noexcept {
+    unmap(to, count, cache);
+    if (cache != nullptr) cache->invalidate(address_of(first), count * kPageBytes);
+    for (std::size_t i = 0; i < count; ++i) frames_[to + i].store(frames_[first + i].exchange(0));
+  }
+
   bool is_mapped(std::size_t first, std::size_t count) const noexcept {
     for (std::size_t page = first; page < first + count; ++page)
       if (frames_[page].load() == 0) return false;

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <deque>
 #include <map>
 #include <random>
+#include <thread>
 
 #include "dme/region.h"
 
@@ -70,6 +73,45 @@ TEST_F(PageTableTest, NodesAreGivenBack) {
   }
   EXPECT_LE(nodes_.size(), PageTable::kNodesForInsert);
   EXPECT_EQ(table_.spare_nodes(), nodes_.size());
+}
+
+TEST_F(PageTableTest, ANodeThatIsReachedAtTheLastLevelIsNobodysRegion) {
+  // As one who walks the table may meet it: a node that is used again, for another level, with what it pointed to before.
+  PageTable::Node& below = nodes_.emplace_back();
+  PageTable::Node& used_again = nodes_.emplace_back();
+  used_again.entries[5].store(reinterpret_cast<std::uintptr_t>(&below));
+  for (PageTable::Node* const node : {&used_again, &nodes_.emplace_back(), &nodes_.emplace_back()})
+    table_.add_spare(*node);  // The last one is taken first: this is for the last level.
+  Region region;
+  table_.insert({9, 10}, region);
+  ASSERT_EQ(used_again.entries[9].load(), reinterpret_cast<std::uintptr_t>(&region) | 1);
+  EXPECT_EQ(table_.find(9), &region);
+  EXPECT_EQ(table_.find(5), nullptr);
+  table_.erase({9, 10});
+}
+
+TEST_F(PageTableTest, IsReadWhileItChanges) {
+  std::array<Region, 8> regions;
+  std::atomic<bool> done{false};
+  const auto is_one_of_them = [&](const Region* found) {
+    return found == nullptr || (found >= regions.data() && found < regions.data() + regions.size());
+  };
+  std::uint64_t wrong = 0;
+  std::thread reader([&] {
+    std::mt19937_64 random(1);
+    while (!done.load()) wrong += is_one_of_them(table_.find(random() % (1u << 20))) ? 0 : 1;
+  });
+  std::mt19937_64 random(2);
+  for (int i = 0; i < 20'000; ++i) {
+    // From one page to some that take entries of the level above, so that nodes change levels.
+    const std::uint64_t first = random() % (1u << 20);
+    const PageRange range{first, first + 1 + random() % (random() % 4 == 0 ? 2000 : 4)};
+    insert(range, regions[static_cast<std::size_t>(i) % regions.size()]);
+    table_.erase(range);
+  }
+  done.store(true);
+  reader.join();
+  EXPECT_EQ(wrong, 0u);
 }
 
 TEST_F(PageTableTest, AgreesWithAnOrderedMap) {

@@ -1,10 +1,10 @@
-// The pin-down cache against a model of memory: random maps, unmaps, remaps, registrations, uses and forks, by seed.
+// The pin-down cache against a model of memory: random maps, unmaps, moves (mremap), registrations, uses and forks, by seed.
 //
 // A use must never go through a registration that has other pages than the memory has now, budgets hold at every
 // moment, and at the end nothing is left registered. A correct program does not unmap what it sends, so pages in use are left
 // alone; all else happens at any time, in one thread and in eight.
 //
-// usage: pin_down_model_tests [GoogleTest's] [--seeds FIRST..LAST] [--steps N]
+// usage: test/dme/model_tests [GoogleTest's] [--seeds FIRST..LAST] [--steps N]
 
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
@@ -97,6 +97,8 @@ class World {
     config.keep = random() % 8 != 0;
     memory_.pauses = random() % 2 == 0;
     config_ = config;
+    has_limits_ =
+        config.most_bytes != SIZE_MAX || config.most_regions != SIZE_MAX || memory_.limit_bytes != SIZE_MAX;
     cache_ = std::make_unique<PinDownCache>(memory_, config);
   }
 
@@ -117,8 +119,10 @@ class World {
         begin_list(random, uses);
       } else if (what < 999) {
         cache_->holds(ModelledMemory::address_of(random() % kPages), kPage, Access::kRead);
-      } else {
+      } else if (random() % 50 != 0) {
         cache_->flush();
+      } else {
+        fork_once();
       }
     }
     while (!uses.empty()) end_use(uses, uses.size() - 1);
@@ -204,6 +208,7 @@ class World {
       return;
     }
     if (status == Status::kUnsupported && mapped) fail("mapped memory could not be registered");
+    if (status == Status::kNoMemory && !has_limits_) fail("no room, where there is no limit");
     guards_.end_use(use.first_page, use.pages);
   }
 
@@ -242,13 +247,19 @@ class World {
     guards_.end_use(use.first_page, use.pages);
   }
 
-  /// Unmaps pages, and perhaps maps them anew.
+  /// Unmaps pages, and perhaps maps them anew, or moves them over others.
   void change(std::mt19937_64& random) {
     const std::size_t first = random() % kPages;
     const std::size_t count =
         1 + random() % std::min<std::size_t>(kPages - first, random() % 10 == 0 ? 100 : 10);
     if (!guards_.begin_change(first, count)) return;
-    memory_.unmap(first, count, cache_.get());
+    const std::size_t to = random() % (kPages - count + 1);
+    if (random() % 4 == 0 && guards_.begin_change(to, count)) {  // Not where they overlap.
+      memory_.move(first, to, count, cache_.get());
+      guards_.end_change(to, count);
+    } else {
+      memory_.unmap(first, count, cache_.get());
+    }
     if (random() % 8 != 0) memory_.map(first, count);  // Else it stays away until its next turn.
     guards_.end_change(first, count);
   }
@@ -257,6 +268,7 @@ class World {
 
   ModelledMemory memory_{kPages};
   PinDownConfig config_;
+  bool has_limits_ = false;  ///< Of any kind.
   std::unique_ptr<PinDownCache> cache_;
   PageGuards guards_;
   std::atomic<bool> failed_{false};

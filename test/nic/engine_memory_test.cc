@@ -1,10 +1,30 @@
 // Engine: registered memory of transfers over a provider where registering costs.
 
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+
 #include "nic/engine_world.h"
 #include "nic/page_arena.h"
+#include "nic/trace.h"
 
 namespace ch3_offload {
 namespace {
+
+/// As in the file that it writes.
+std::vector<TraceRecord> records_of(const Trace& trace) {
+  std::string path = testing::TempDir() + "ch3-trace-XXXXXX";
+  close(mkstemp(path.data()));
+  EXPECT_EQ(trace.write(path), 0);
+  std::ifstream file(path, std::ios::binary);
+  unlink(path.c_str());
+  file.seekg(sizeof(TraceFileHeader));
+  std::vector<TraceRecord> records;
+  for (TraceRecord record{}; file.read(reinterpret_cast<char*>(&record), sizeof record);)
+    records.push_back(record);
+  return records;
+}
 
 class EngineMemory : public EngineWorld {
  protected:
@@ -164,6 +184,33 @@ TEST_F(EngineMemory, ThatAFailedPeerCouldWriteToIsNotKept) {
   settle();
   EXPECT_EQ(outcome(other)->status, Status::kPeerFailed);
   EXPECT_EQ(at(1).provider->regions(), 1u);  // The first one's.
+}
+
+TEST_F(EngineMemory, WhatIsGivenUpOrGoesIsTraced) {
+  network_config.pinned_budget_bytes = 3 * kLong;
+  Trace trace(PeerId{0}, 2, 4096);
+  engine_config.trace = &trace;
+  make();
+  std::vector<std::unique_ptr<TestSend>> messages;
+  TestReceive request(kLong);
+  for (int i = 0; i < 6; ++i) {
+    messages.push_back(std::make_unique<TestSend>(kLong));
+    exchange(*messages.back(), request);
+  }
+  replace(0, messages.back()->buffer);
+  at(0)->progress();
+  const std::vector<TraceRecord> records = records_of(trace);
+  const auto regions = [&records](TraceEvent event) {
+    std::uint64_t sum = 0;
+    for (const TraceRecord& record : records)
+      if (record.event == static_cast<std::uint8_t>(event) && record.peer == 0) sum += record.detail;
+    return sum;
+  };
+  EXPECT_GT(at(0).counters().pin_evictions, 0u);
+  EXPECT_EQ(regions(TraceEvent::kMemoryEvicted), at(0).counters().pin_evictions);
+  EXPECT_EQ(regions(TraceEvent::kMemoryGone), 1u);
+  engine_config.trace = nullptr;
+  make();  // Engines that do not know the trace.
 }
 
 TEST_F(EngineMemory, KeptRegionsAreGoneWithTheEngine) {

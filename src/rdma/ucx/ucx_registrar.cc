@@ -51,14 +51,17 @@ ucs_status_t switch_caches_off(ucp_config_t* config) {
   return ucp_config_modify(config, "REG_METHODS", "direct");
 }
 
-/// Whether the process could write to all of it. Yes where Linux cannot tell, before 5.14.
-bool is_writable(void* address, std::size_t length_bytes) noexcept {
-  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+/// Whether the process could write to both ends of it. Yes where Linux cannot tell, before 5.14.
+bool is_writable(const void* address, std::size_t length_bytes) noexcept {
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-  auto* const first = static_cast<std::byte*>(address) - begin % page;
-  const bool can_tell = madvise(first, 0, MADV_POPULATE_WRITE) == 0;
-  // Pins nothing; makes the pages the process's own, as registering does.
-  return !can_tell || madvise(first, begin % page + length_bytes, MADV_POPULATE_WRITE) == 0;
+  const auto first = reinterpret_cast<std::uintptr_t>(address) / page * page;
+  const std::uintptr_t last = (reinterpret_cast<std::uintptr_t>(address) + length_bytes - 1) / page * page;
+  const auto populate = [](std::uintptr_t begin, std::size_t bytes) {
+    return madvise(reinterpret_cast<void*>(begin), bytes, MADV_POPULATE_WRITE) ==
+           0;  // NOLINT(performance-no-int-to-ptr)
+  };
+  const bool can_tell = populate(first, 0);
+  return !can_tell || (populate(first, page) && populate(last, page));
 }
 
 }  // namespace

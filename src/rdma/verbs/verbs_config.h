@@ -39,6 +39,7 @@ struct VerbsConfig {
   std::uint32_t ring_trust_us = 200;
   /// What this process may lock (RLIMIT_MEMLOCK); SIZE_MAX: no limit. Under 4 MiB slots are few and short, to leave some.
   std::size_t lockable_bytes = SIZE_MAX;
+  std::size_t processes_on_node = 1;  ///< Which share the devices' regions; at least 1.
   /// Let the device fault the caller's memory in (Capabilities::on_demand), if it can.
   bool on_demand = false;
   std::string dmabuf_kind = "/dmabuf:";  ///< find_dmabuf(); others are for tests.

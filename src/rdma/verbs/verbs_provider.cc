@@ -155,10 +155,11 @@ std::optional<Error> VerbsProvider::set_up() {
     log("verbs: %s cannot fault pages in (on-demand paging): memory that it uses is pinned",
         rails_[0].rail->port().device.c_str());
   capabilities_.registrations = capabilities_.on_demand ? 0 : rails_.size();
-  // The device is the whole node's.
-  for (const RailUse& use : rails_)
-    capabilities_.most_regions =
-        std::min(capabilities_.most_regions, std::max<std::size_t>(use.rail->most_regions() / 2, 1));
+  // Half of the device, for other jobs may be there, shared by this one's processes.
+  for (const RailUse& use : rails_) {
+    const std::size_t share = use.rail->most_regions() / 2 / config_.processes_on_node;
+    capabilities_.most_regions = std::min(capabilities_.most_regions, std::max<std::size_t>(share, 1));
+  }
   return {};
 }
 

@@ -138,27 +138,29 @@ class UcxRegistrarPins : public UcxRegistrarTest {
     if (!pins) GTEST_SKIP() << "this fabric pins nothing";
   }
 
-  /// Whether as much is pinned after `use` as before, with memory that was not used before. UCX pins buffers of its own in a thread of
-  /// its own, once: so not each time must be like that.
+  /// Of 19 uses of memory that was not used before, those after which as much was pinned as before. UCX pins buffers of its own
+  /// in a thread of its own, early: so the first ones may see more.
   template <class Use>
-  bool gives_back(Use use) {
+  int uses_given_back(Use use) {
+    int given_back = 0;
     for (std::size_t at = kPart; at < memory_.size(); at += kPart) {
       const std::size_t before = pinned_bytes();
       use(memory_.data() + at);
-      if (pinned_bytes() == before) return true;
+      given_back += pinned_bytes() == before ? 1 : 0;
     }
-    return false;
+    return given_back;
   }
 
   std::vector<std::byte> memory_ = std::vector<std::byte>(20 * kPart);
 };
 
 TEST_F(UcxRegistrarPins, WhatIsDeregisteredIsPinnedNoMore) {
-  EXPECT_TRUE(gives_back([this](std::byte* part) {
-    MemoryRegion region;
-    ASSERT_EQ(registrar_->register_memory(part, kPart, Access::kWrite, region), Status::kOk);
-    registrar_->deregister_memory(region);
-  }));
+  EXPECT_GE(uses_given_back([this](std::byte* part) {
+              MemoryRegion region;
+              ASSERT_EQ(registrar_->register_memory(part, kPart, Access::kWrite, region), Status::kOk);
+              registrar_->deregister_memory(region);
+            }),
+            15);
 }
 
 TEST_F(UcxRegistrarPins, WhatTheCacheGivesUpIsPinnedNoMore) {
@@ -168,12 +170,13 @@ TEST_F(UcxRegistrarPins, WhatTheCacheGivesUpIsPinnedNoMore) {
     ASSERT_EQ(cache.acquire(part, kPart, Access::kWrite, region), Status::kOk);
     cache.release(*region);
   };
-  EXPECT_FALSE(gives_back(use));
+  EXPECT_EQ(uses_given_back(use), 0);
   cache.flush();
-  EXPECT_TRUE(gives_back([&](std::byte* part) {
-    use(part);
-    cache.flush();
-  }));
+  EXPECT_GE(uses_given_back([&](std::byte* part) {
+              use(part);
+              cache.flush();
+            }),
+            15);
 }
 
 TEST_F(UcxRegistrarPins, MemoryThatCannotBeWrittenIsUnsupported) {

@@ -219,6 +219,18 @@ TEST_F(VerbsSetUp, MemoryIsPinnedUnlessTheDeviceFaultsPagesAndIsAskedTo) {
     }
 }
 
+TEST_F(VerbsSetUp, ProcessesOfANodeShareHalfOfTheDevicesRegions) {
+  fake_verbs::Config fake;
+  fake.devices[0].max_regions = 8000;
+  VerbsConfig config;
+  config.processes_on_node = 40;
+  make(1, config, fake);
+  EXPECT_EQ(at(0).capabilities().most_regions, 100u);
+  config.processes_on_node = 8000;
+  make(1, config, fake);
+  EXPECT_EQ(at(0).capabilities().most_regions, 1u);
+}
+
 TEST_F(VerbsSetUp, SlabsThatAreRefusedAreMissedByNobody) {
   VerbsConfig config;
   config.rail.slot_bytes = 512;
