@@ -132,6 +132,7 @@ unit_test_sources = \
 	test/ch3_offload/settings_test.cc \
 	test/ch3_offload/wait_policy_test.cc \
 	test/nic/matcher_test.cc \
+	test/nic/trace_contents.h \
 	test/nic/trace_test.cc \
 	test/rdma/monotonic_clock_test.cc
 
@@ -336,6 +337,7 @@ test_engine_tests_SOURCES = \
 	test/nic/page_arena.h \
 	test/nic/payload_buffer.cc \
 	test/nic/payload_buffer.h \
+	test/nic/trace_contents.h \
 	test/rdma/contract_world.h
 test_engine_tests_CPPFLAGS = $(gtest_cppflags)
 test_engine_tests_LDADD = libcore.la $(GTEST_LIBS)

@@ -76,12 +76,13 @@ bool DevicePages::meets_memory(const MemoryRegion& region, std::byte* address, s
   request.wr.rdma.remote_addr = reinterpret_cast<std::uintptr_t>(address);
   request.wr.rdma.rkey = static_cast<std::uint32_t>(region.remote_key);
   ibv_send_wr* refused = nullptr;
-  if (ibv_post_send(sender_.get(), &request, &refused) != 0) return false;
+  if (ibv_post_send(sender_.get(), &request, &refused) != 0) nothing_was_written();
   ibv_wc completion{};
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (ibv_poll_cq(rail_->completions(), 1, &completion) == 0)
-    if (std::chrono::steady_clock::now() > deadline) return false;
-  return completion.status == IBV_WC_SUCCESS && std::memcmp(source_.data(), address, length_bytes) == 0;
+    if (std::chrono::steady_clock::now() > deadline) nothing_was_written();
+  if (completion.status != IBV_WC_SUCCESS) nothing_was_written();
+  return std::memcmp(source_.data(), address, length_bytes) == 0;
 }
 
 }  // namespace ch3_offload

@@ -2,7 +2,7 @@
 // registration is seen, without a device.
 //
 // Each page of the model has a frame, 0 when it is not mapped; mapping gives it a new one. A registration keeps the frames it found.
-// Threads: map() and unmap() of one page exclude uses of that page (that is what a correct program does); else from any.
+// Threads: map(), unmap() and move() of one page exclude uses of that page (that is what a correct program does); else from any.
 
 #pragma once
 

@@ -76,12 +76,14 @@ TEST_F(PageTableTest, NodesAreGivenBack) {
 }
 
 TEST_F(PageTableTest, ANodeThatIsReachedAtTheLastLevelIsNobodysRegion) {
-  // As one who walks the table may meet it: a node that is used again, for another level, with what it pointed to before.
-  PageTable::Node& below = nodes_.emplace_back();
+  // As one who walks the table may meet it: a node that is used again, for another level, and still has what it pointed to before.
   PageTable::Node& used_again = nodes_.emplace_back();
-  used_again.entries[5].store(reinterpret_cast<std::uintptr_t>(&below));
-  for (PageTable::Node* const node : {&used_again, &nodes_.emplace_back(), &nodes_.emplace_back()})
-    table_.add_spare(*node);  // The last one is taken first: this is for the last level.
+  used_again.entries[5].store(reinterpret_cast<std::uintptr_t>(&nodes_.emplace_back()));
+  while (table_.spare_nodes() < PageTable::kNodesForInsert - 3) table_.add_spare(nodes_.emplace_back());
+  table_.add_spare(used_again);
+  table_.add_spare(nodes_.emplace_back());
+  table_.add_spare(nodes_.emplace_back());
+  // The last one added is taken first, for the highest level: `used_again` for the level of pages.
   Region region;
   table_.insert({9, 10}, region);
   ASSERT_EQ(used_again.entries[9].load(), reinterpret_cast<std::uintptr_t>(&region) | 1);
@@ -91,27 +93,38 @@ TEST_F(PageTableTest, ANodeThatIsReachedAtTheLastLevelIsNobodysRegion) {
 }
 
 TEST_F(PageTableTest, IsReadWhileItChanges) {
-  std::array<Region, 8> regions;
+  // At the ends of what a node of the second level holds, and taken away in another order than they came in: so nodes change levels.
+  constexpr std::uint64_t kSpan = 1u << (2 * PageTable::kBits);
+  constexpr std::size_t kPlaces = 8;
+  std::array<Region, kPlaces> regions;
   std::atomic<bool> done{false};
-  const auto is_one_of_them = [&](const Region* found) {
-    return found == nullptr || (found >= regions.data() && found < regions.data() + regions.size());
-  };
-  std::uint64_t wrong = 0;
+  std::atomic<std::uint64_t> looks{0};
+  std::atomic<std::uint64_t> wrong{0};
   std::thread reader([&] {
     std::mt19937_64 random(1);
-    while (!done.load()) wrong += is_one_of_them(table_.find(random() % (1u << 20))) ? 0 : 1;
+    while (!done.load()) {
+      const std::uint64_t place = 1 + random() % kPlaces;
+      const Region* const found = table_.find(place * kSpan - 8 + random() % 16);
+      if (found != nullptr && (found < regions.data() || found >= regions.data() + kPlaces)) ++wrong;
+      ++looks;
+    }
   });
   std::mt19937_64 random(2);
-  for (int i = 0; i < 20'000; ++i) {
-    // From one page to some that take entries of the level above, so that nodes change levels.
-    const std::uint64_t first = random() % (1u << 20);
-    const PageRange range{first, first + 1 + random() % (random() % 4 == 0 ? 2000 : 4)};
-    insert(range, regions[static_cast<std::size_t>(i) % regions.size()]);
-    table_.erase(range);
+  std::array<PageRange, kPlaces> held{};
+  for (std::uint64_t i = 0; i < 20'000 || looks.load() < 1000; ++i) {
+    const std::size_t place = random() % kPlaces;
+    if (held[place].count() == 0) {
+      const std::uint64_t middle = (place + 1) * kSpan;
+      held[place] = {middle - random() % 8, middle + 1 + random() % 7};
+      insert(held[place], regions[place]);
+    } else {
+      table_.erase(held[place]);
+      held[place] = {};
+    }
   }
   done.store(true);
   reader.join();
-  EXPECT_EQ(wrong, 0u);
+  EXPECT_EQ(wrong.load(), 0u);
 }
 
 TEST_F(PageTableTest, AgreesWithAnOrderedMap) {

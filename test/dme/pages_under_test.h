@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <string_view>
 
@@ -15,6 +17,13 @@ class PagesUnderTest : public Registrar {
   /// Whether a device that goes by the registration meets the pages that the process has at these addresses, which it
   /// holds. May overwrite them. From any thread.
   virtual bool meets_memory(const MemoryRegion& region, std::byte* address, std::size_t length_bytes) = 0;
+
+ protected:
+  /// Ends the program: a device that does not write shows nothing about pages.
+  [[noreturn]] static void nothing_was_written() {
+    std::fprintf(stderr, "real_memory: the device did not write\n");
+    std::exit(2);
+  }
 };
 
 /// Each program has its own: make_pages.cc, make_ucx_pages.cc. `device`: an RDMA device, or empty for pages without one.

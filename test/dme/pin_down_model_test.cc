@@ -97,8 +97,6 @@ class World {
     config.keep = random() % 8 != 0;
     memory_.pauses = random() % 2 == 0;
     config_ = config;
-    has_limits_ =
-        config.most_bytes != SIZE_MAX || config.most_regions != SIZE_MAX || memory_.limit_bytes != SIZE_MAX;
     cache_ = std::make_unique<PinDownCache>(memory_, config);
   }
 
@@ -201,29 +199,36 @@ class World {
     if (uses.size() >= kMostUses || !choose(random, use)) return;
     const bool mapped = memory_.is_mapped(use.first_page, use.pages);
     const Status status = cache_->acquire(use.address, use.length_bytes, use.access, use.region);
-    if (status == Status::kOk) {
-      if (!mapped) fail("memory that is not mapped was registered");
-      check(use, "at its acquisition");
-      uses.push_back(use);
-      return;
-    }
+    check_status(status, mapped);
+    if (status != Status::kOk) return guards_.end_use(use.first_page, use.pages);
+    check(use, "at its acquisition");
+    uses.push_back(use);
+  }
+
+  /// `mapped`: all that was asked for.
+  void check_status(Status status, bool mapped) {
+    const bool has_limits =
+        config_.most_bytes != SIZE_MAX || config_.most_regions != SIZE_MAX || memory_.limit_bytes != SIZE_MAX;
+    if (status == Status::kOk && !mapped) fail("memory that is not mapped was registered");
     if (status == Status::kUnsupported && mapped) fail("mapped memory could not be registered");
-    if (status == Status::kNoMemory && !has_limits_) fail("no room, where there is no limit");
-    guards_.end_use(use.first_page, use.pages);
+    if (status == Status::kNoMemory && !has_limits) fail("no room, where there is no limit");
   }
 
   void begin_list(std::mt19937_64& random, std::vector<Use>& uses) {
     std::vector<Use> chosen;
     std::vector<std::span<const std::byte>> pieces;
+    bool mapped = true;
     for (std::size_t i = 1 + random() % 6; i > 0 && uses.size() < kMostUses; --i) {
       Use use{};
       if (!choose(random, use)) continue;
       use.access = Access::kRead;
+      mapped = mapped && memory_.is_mapped(use.first_page, use.pages);
       chosen.push_back(use);
       pieces.emplace_back(use.address, use.length_bytes);
     }
     std::vector<Region*> regions(pieces.size());
     const Status status = cache_->acquire_all(pieces, Access::kRead, regions);
+    check_status(status, mapped);
     for (std::size_t i = 0; i < chosen.size(); ++i) {
       if (status == Status::kOk) {
         chosen[i].region = regions[i];
@@ -268,7 +273,6 @@ class World {
 
   ModelledMemory memory_{kPages};
   PinDownConfig config_;
-  bool has_limits_ = false;  ///< Of any kind.
   std::unique_ptr<PinDownCache> cache_;
   PageGuards guards_;
   std::atomic<bool> failed_{false};

@@ -2,29 +2,14 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
-#include <fstream>
+#include <string>
 
 #include "nic/engine_world.h"
 #include "nic/page_arena.h"
-#include "nic/trace.h"
+#include "nic/trace_contents.h"
 
 namespace ch3_offload {
 namespace {
-
-/// As in the file that it writes.
-std::vector<TraceRecord> records_of(const Trace& trace) {
-  std::string path = testing::TempDir() + "ch3-trace-XXXXXX";
-  close(mkstemp(path.data()));
-  EXPECT_EQ(trace.write(path), 0);
-  std::ifstream file(path, std::ios::binary);
-  unlink(path.c_str());
-  file.seekg(sizeof(TraceFileHeader));
-  std::vector<TraceRecord> records;
-  for (TraceRecord record{}; file.read(reinterpret_cast<char*>(&record), sizeof record);)
-    records.push_back(record);
-  return records;
-}
 
 class EngineMemory : public EngineWorld {
  protected:
@@ -199,18 +184,20 @@ TEST_F(EngineMemory, WhatIsGivenUpOrGoesIsTraced) {
   }
   replace(0, messages.back()->buffer);
   at(0)->progress();
-  const std::vector<TraceRecord> records = records_of(trace);
-  const auto regions = [&records](TraceEvent event) {
+  const std::string path = testing::TempDir() + "ch3-trace-" + std::to_string(getpid());
+  EXPECT_EQ(trace.write(path), 0);
+  const TraceContents contents = read_back(path);
+  unlink(path.c_str());
+  const auto regions = [&contents](TraceEvent event) {
     std::uint64_t sum = 0;
-    for (const TraceRecord& record : records)
+    for (const TraceRecord& record : contents.records)
       if (record.event == static_cast<std::uint8_t>(event) && record.peer == 0) sum += record.detail;
     return sum;
   };
   EXPECT_GT(at(0).counters().pin_evictions, 0u);
   EXPECT_EQ(regions(TraceEvent::kMemoryEvicted), at(0).counters().pin_evictions);
   EXPECT_EQ(regions(TraceEvent::kMemoryGone), 1u);
-  engine_config.trace = nullptr;
-  make();  // Engines that do not know the trace.
+  for (const std::uint32_t i : {0u, 1u}) at(i).engine.reset();  // Before the trace.
 }
 
 TEST_F(EngineMemory, KeptRegionsAreGoneWithTheEngine) {

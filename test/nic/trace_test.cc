@@ -8,11 +8,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <set>
 #include <string>
 #include <vector>
+
+#include "nic/trace_contents.h"
 
 namespace ch3_offload {
 namespace {
@@ -36,25 +37,6 @@ class TraceTest : public testing::Test {
 
   std::string directory_;
 };
-
-struct Contents {
-  TraceFileHeader header{};
-  std::vector<TraceRecord> records;
-};
-
-Contents read_back(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  Contents contents;
-  EXPECT_GE(bytes.size(), sizeof contents.header);
-  if (bytes.size() < sizeof contents.header) return contents;
-  std::memcpy(&contents.header, bytes.data(), sizeof contents.header);
-  for (std::size_t at = sizeof contents.header; at + sizeof(TraceRecord) <= bytes.size();
-       at += sizeof(TraceRecord))
-    std::memcpy(&contents.records.emplace_back(), bytes.data() + at, sizeof(TraceRecord));
-  EXPECT_EQ(contents.header.count, contents.records.size());
-  return contents;
-}
 
 TEST(TraceEventName, EveryEventHasItsOwn) {
   std::set<std::string> names;
@@ -98,7 +80,7 @@ TEST_F(TraceTest, RecordsComeBackInOrderWithTheirFields) {
   trace.record(TraceEvent::kSendPosted, PeerId{1}, 7, 4096);
   trace.record(TraceEvent::kSendShort, PeerId{1}, 7, 4096);
   ASSERT_EQ(trace.write(path("a")), 0);
-  const Contents contents = read_back(path("a"));
+  const TraceContents contents = read_back(path("a"));
   EXPECT_EQ(contents.header.clock, static_cast<std::uint32_t>(TraceClock::kSimulated));
   ASSERT_EQ(contents.records.size(), 2u);
   const TraceRecord& record = contents.records[0];
@@ -114,7 +96,7 @@ TEST_F(TraceTest, FullRingKeepsTheLatestAndCountsTheLost) {
   Trace trace(PeerId{0}, 1, 1000);  // 1024 after rounding
   for (std::uint64_t i = 0; i < 3000; ++i) trace.record(TraceEvent::kProbe, PeerId{0}, i, 0);
   ASSERT_EQ(trace.write(path("a")), 0);
-  const Contents contents = read_back(path("a"));
+  const TraceContents contents = read_back(path("a"));
   ASSERT_EQ(contents.records.size(), 1024u);
   EXPECT_EQ(contents.header.first_index, 3000u - 1024);
   for (std::size_t i = 0; i < contents.records.size(); ++i)

@@ -57,8 +57,8 @@ bool is_writable(const void* address, std::size_t length_bytes) noexcept {
   const auto first = reinterpret_cast<std::uintptr_t>(address) / page * page;
   const std::uintptr_t last = (reinterpret_cast<std::uintptr_t>(address) + length_bytes - 1) / page * page;
   const auto populate = [](std::uintptr_t begin, std::size_t bytes) {
-    return madvise(reinterpret_cast<void*>(begin), bytes, MADV_POPULATE_WRITE) ==
-           0;  // NOLINT(performance-no-int-to-ptr)
+    auto* const pages = reinterpret_cast<void*>(begin);  // NOLINT(performance-no-int-to-ptr)
+    return madvise(pages, bytes, MADV_POPULATE_WRITE) == 0;
   };
   const bool can_tell = populate(first, 0);
   return !can_tell || (populate(first, page) && populate(last, page));
@@ -80,7 +80,13 @@ Result<std::unique_ptr<UcxRegistrar>> UcxRegistrar::open(std::uint64_t features)
   ucp_context_h made = nullptr;
   status = ucp_init(&params, config.get(), &made);
   if (status != UCS_OK) return failed("no usable transport (UCX_TLS, UCX_NET_DEVICES; ucx_info -d)", status);
-  return std::unique_ptr<UcxRegistrar>(new UcxRegistrar(Context(made)));
+  Context context(made);
+  ucp_context_attr_t got{};
+  got.field_mask = UCP_ATTR_FIELD_THREAD_MODE;
+  status = ucp_context_query(context.get(), &got);
+  if (status != UCS_OK || got.thread_mode != UCS_THREAD_MODE_MULTI)
+    return failed("it was built without support for threads", UCS_ERR_UNSUPPORTED);
+  return std::unique_ptr<UcxRegistrar>(new UcxRegistrar(std::move(context)));
 }
 
 Status UcxRegistrar::register_memory(void* address, std::size_t length_bytes, Access,
@@ -99,9 +105,10 @@ Status UcxRegistrar::register_memory(void* address, std::size_t length_bytes, Ac
   if (status == UCS_ERR_IO_ERROR)
     return is_writable(address, length_bytes) ? Status::kNoMemory : Status::kUnsupported;
   if (status != UCS_OK) return Status::kUnsupported;
-  if (ucp_rkey_pack(context(), made->memory, &made->key, &made->key_bytes) != UCS_OK) {
+  const ucs_status_t packed = ucp_rkey_pack(context(), made->memory, &made->key, &made->key_bytes);
+  if (packed != UCS_OK) {
     ucp_mem_unmap(context(), made->memory);
-    return Status::kNoMemory;
+    return packed == UCS_ERR_NO_MEMORY ? Status::kNoMemory : Status::kUnsupported;
   }
   region = {static_cast<std::byte*>(address), length_bytes, RemoteKey{},
             reinterpret_cast<std::uintptr_t>(made.release())};
