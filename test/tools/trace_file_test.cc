@@ -101,7 +101,8 @@ TEST(ParseTrace, EachFieldOfARecordIsChecked) {
             "offset 128: an event after the file was written");
   EXPECT_EQ(flaw_of(TraceSample(0, 2).add(1, TraceEvent::kWake, 2)),
             "offset 152: peer 2 in a job of 2 processes");
-  EXPECT_EQ(flaw_of(TraceSample(0, 2).add(1, TraceEvent::kCount, 0)), "offset 156: unknown event " + std::to_string(static_cast<int>(TraceEvent::kCount)));
+  EXPECT_EQ(flaw_of(TraceSample(0, 2).add(1, TraceEvent::kCount, 0)),
+            "offset 156: unknown event " + std::to_string(static_cast<int>(TraceEvent::kCount)));
 }
 
 TEST(ParseTrace, AnyFlippedBitsAreRefusedOrHarmless) {
