@@ -93,7 +93,9 @@ Result<std::monostate> StandInProvider::connect(PeerId peer, std::string_view ad
   require(reaches(address), "connect() is called with addresses that are reached");
   End& end = end_of(peer);
   if (end.down) return Error{Status::kPeerFailed, 0, "it is down"};
-  if (connect_answer != Status::kOk && (connect_answer != Status::kUnreachable || peer != reached)) return Error{connect_answer, 0, "the input says no"};
+  const bool ends_it = connect_answer == Status::kUnreachable || connect_answer == Status::kPeerFailed;
+  if (connect_answer != Status::kOk && !(ends_it && peer == reached))
+    return Error{connect_answer, 0, "the input says no"};
   end.connected = true;
   return std::monostate{};
 }
