@@ -196,7 +196,7 @@ std::string folder_of(std::string_view prefix) {
 
 /// This job's on this node; where that is not known, all of the job's.
 std::size_t processes_on_node(const ch3_offload_config_t& config) noexcept {
-  return std::max<std::size_t>(config.local_size == 0 ? config.job_size : config.local_size, 1);
+  return config.local_size == 0 ? config.job_size : config.local_size;
 }
 
 }  // namespace

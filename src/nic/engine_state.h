@@ -243,8 +243,8 @@ struct Engine::State final : Sink {
   std::size_t writes_in_flight = 0;
   std::size_t queues_waiting = 0;        ///< Peers of whose packet a part goes by rendezvous.
   std::uint32_t recall_cursor = 0;
-  std::uint64_t evictions_traced = 0;      ///< Of all pin-down caches, as invalidations are.
-  std::uint64_t invalidations_traced = 0;
+  std::uint64_t evictions_traced = 0;      ///< Of all pin-down caches together.
+  std::uint64_t invalidations_traced = 0;  ///< Likewise.
   bool refusal_told = false;         ///< The user knows that memory could not be registered.
   SendOperation* sending = nullptr;  ///< The send whose call is on the stack: finished without callback.
   bool sending_done = false;

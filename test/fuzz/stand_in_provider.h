@@ -30,8 +30,7 @@ class StandInProvider final : public Provider {
   std::size_t room_slots = SIZE_MAX;  ///< So many more commits; then reserve() and write() say kAgain.
   bool refuses_registration = false;
   Status connect_answer = Status::kOk;
-  PeerId reached{
-      UINT32_MAX};  ///< connect() never says that this one is unreachable or dead, which would be its end.
+  PeerId reached{UINT32_MAX};         ///< connect() never gives this one an answer that would be its end.
   Status write_answer = Status::kOk;  ///< Of write(); kOk: it is posted.
 
   /// Told of each message as it leaves the engine, and of each event just before the engine sees it.
