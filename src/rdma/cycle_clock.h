@@ -1,4 +1,4 @@
-// A clock that costs a few cycles, for "about 20 microseconds have passed" and nothing finer.
+// A clock that costs a few cycles to read. It tells that about 20 microseconds have passed, nothing finer.
 
 #pragma once
 
@@ -15,7 +15,7 @@ class CycleClock {
  public:
 #if defined(__x86_64__)
   static std::uint64_t now() noexcept { return __rdtsc(); }
-  /// 13 to 33 microseconds on processors whose counter runs at 1.5 to 4 GHz.
+  /// In ticks of now(). 13 to 33 microseconds on processors whose counter runs at 1.5 to 4 GHz.
   static constexpr std::uint64_t kAbout20Microseconds = 50'000;
 #else
   static std::uint64_t now() noexcept {

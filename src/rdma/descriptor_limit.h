@@ -1,4 +1,4 @@
-// One or two descriptors per connected peer: providers take what they may have.
+// The limit of open file descriptors. A connected peer takes one or two of them.
 
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace ch3_offload {
 
-/// Raises the soft limit of open files to the hard one.
+/// Raises the soft limit of open files to the hard limit. Ignores errors.
 inline void raise_descriptor_limit() noexcept {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;

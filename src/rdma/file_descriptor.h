@@ -34,7 +34,7 @@ class FileDescriptor {
   int number_ = -1;  ///< -1: none.
 };
 
-/// Another descriptor of the same file; none where the process may have no more.
+/// Returns another descriptor of the same file, or an invalid one (errno says why) if none is left.
 inline FileDescriptor duplicate(const FileDescriptor& descriptor) noexcept {
   return FileDescriptor(::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0));
 }

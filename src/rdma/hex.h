@@ -1,4 +1,4 @@
-// 64-bit numbers as 16 lower-case hex digits: how addresses in cards have them.
+// 64-bit numbers as 16 lower-case hex digits, the form that provider addresses use.
 
 #pragma once
 
@@ -13,7 +13,7 @@ inline void append_hex(std::string& text, std::uint64_t value) {
   for (int shift = 60; shift >= 0; shift -= 4) text += "0123456789abcdef"[value >> shift & 15];
 }
 
-/// Exactly 16 lower-case hex digits; any input.
+/// Parses exactly 16 lower-case hex digits. Returns false for anything else.
 inline bool parse_hex(std::string_view digits, std::uint64_t& value) noexcept {
   if (digits.size() != 16) return false;
   for (const char c : digits)

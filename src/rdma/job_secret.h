@@ -1,4 +1,4 @@
-// What the processes of a job share and others do not know: it comes from the process manager.
+// A secret that all processes of a job share. It is distributed through the process manager.
 
 #pragma once
 
@@ -9,7 +9,7 @@ namespace ch3_offload {
 
 using JobSecret = std::array<std::byte, 16>;
 
-/// Takes the same time whatever the bytes are.
+/// Compares two secrets in a time that does not depend on their bytes.
 inline bool equal_in_constant_time(const JobSecret& one, const JobSecret& other) noexcept {
   std::byte difference{};
   for (std::size_t i = 0; i < one.size(); ++i) difference |= one[i] ^ other[i];

@@ -1,4 +1,4 @@
-// The clock of time-outs.
+// The clock for time-outs.
 
 #pragma once
 
@@ -7,12 +7,14 @@
 
 namespace ch3_offload {
 
-/// Nanoseconds since some moment; never goes back.
+/// Nanoseconds since an arbitrary moment. Never decreases.
 inline std::uint64_t monotonic_ns() noexcept {
-  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
+                                    std::chrono::nanoseconds(1));
 }
 
-/// From `since_ns` to `now_ns`; 0 where that moment came after `now_ns` was read: one reading serves many.
+/// Time from `since_ns` to `now_ns`. Returns 0 if `since_ns` is later, which happens when a caller reads the
+/// clock once, as `now_ns`, and then compares it with moments that were taken after that reading.
 constexpr std::uint64_t elapsed_ns(std::uint64_t now_ns, std::uint64_t since_ns) noexcept {
   return now_ns > since_ns ? now_ns - since_ns : 0;
 }

@@ -1,16 +1,26 @@
-// The provider interface: what the engine asks of a fabric, in verbs' terms.
+// The provider interface: what the engine asks of a fabric, in the terms of RDMA verbs.
 //
-// A provider moves slots (short messages with message semantics, in order per peer) and writes
-// (one-sided, with an immediate). It knows nothing of MPI. Providers: shm (rdma/shm), fake
-// (test/rdma/fake_provider.h). test/rdma/provider_contract.h is the executable form of this contract; every
-// provider passes it.
+// A provider has two operations. A slot carries a short message; the slots of one peer arrive in order.
+// A write copies memory into a peer's registered memory and delivers an immediate value there.
+// A provider knows nothing of MPI.
 //
-// Threads: a provider belongs to one engine and is called by one thread at a time. While one thread sleeps
-// on descriptor() (arm()), others may make calls. What such a call leaves for poll(), or waits for,
-// makes descriptor() readable; what a poll() took then no longer does: its caller acts on it, or wakes the
-// sleeper by other means.
-// Blocking: no call waits for a peer. Allocation: connect() and the first traffic of a peer may allocate;
-// reserve(), commit(), write() and poll() on an established connection do not.
+//   provider   fabric                                    source
+//   shm        shared memory within a node               rdma/shm
+//   verbs      InfiniBand and RoCE                       rdma/verbs
+//   fake       a simulated network with faults, tests    test/rdma/fake_provider.h
+//
+// test/rdma/provider_contract.h tests this contract. Every provider passes it.
+//
+// Threads: A provider belongs to one engine. One thread at a time calls it. After arm(), one thread may
+// sleep on descriptor() while other threads call the provider. If such a call leaves work for poll(), or
+// returns kAgain, descriptor() becomes readable when the work or the room is there. Work that such a call
+// to poll() has already taken does not make descriptor() readable: the caller of that poll() handles the
+// work, or wakes the sleeper by other means.
+//
+// Blocking: No call waits for a peer.
+//
+// Allocation: connect() and the first traffic with a peer may allocate. On an established connection
+// reserve(), commit(), write() and poll() do not allocate.
 
 #pragma once
 
@@ -26,139 +36,148 @@
 
 namespace ch3_offload {
 
-/// A process of the job, numbered 0 .. job size - 1. The engine's and every provider's name for it.
+/// A process of the job, numbered 0 .. job size - 1. The engine and all providers use the same number.
 enum class PeerId : std::uint32_t {};
 constexpr std::uint32_t index_of(PeerId peer) noexcept { return static_cast<std::uint32_t>(peer); }
 
-/// The 32 bits that arrive with a write (IBTA 9.4.4: immediate data). The engine puts a transfer id
-/// there.
+/// The 32 bits that arrive with a write (immediate data, IBTA 9.4.4). The engine passes a transfer id.
 enum class Immediate : std::uint32_t {};
 
-/// Names one posted write in its completion. Chosen by the caller, returned unchanged.
+/// Identifies a posted write in its completion. The caller chooses it; the provider returns it unchanged.
 enum class WorkId : std::uint64_t {};
 
-/// Where a write lands in the peer's memory.
+/// The destination of a write.
 struct RemoteMemory {
   std::uint64_t address = 0;  ///< Virtual address in the peer's address space.
   RemoteKey remote_key{};
 };
 
-/// What a provider can do; constant after it was made.
+/// What a provider can do. Constant for the provider's life.
 struct Capabilities {
-  std::string_view name;  ///< "shm", "verbs", "fake": for logs and the trace.
-  /// Longest message that reserve() grants; some peers may take less: Provider::max_slot_bytes().
+  std::string_view name;  ///< "shm", "verbs" or "fake", for logs and the trace.
+  /// Longest message that reserve() grants to any peer. A peer may accept less: Provider::max_slot_bytes().
   std::size_t max_slot_bytes = 0;
-  bool write = false;  ///< write() may work (a peer can still refuse: kUnsupported).
-  /// write() is expected to beat copying through slots from this length on; SIZE_MAX: never.
+  bool write = false;  ///< The provider has write(). A write to some peer may still return kUnsupported.
+  /// From this length on, write() is expected to be faster than a copy through slots. SIZE_MAX: never.
   std::size_t write_threshold_bytes = SIZE_MAX;
-  /// Registering memory takes a device or a limit some of its means: what is registered is worth keeping (src/dme).
+  /// Registration consumes device memory or locked-memory quota, so registrations are cached (src/dme).
   bool registering_costs = false;
-  std::size_t most_regions = SIZE_MAX;  ///< Registered at once, of the caller's memory.
-  std::size_t registrations = 1;        ///< Of each region; each counts against limits of locked memory.
-  /// Registering pins nothing: a registration is of addresses, and whatever memory is there. It need not be told what goes.
-  /// But the memory must stay writable for a region with Access::kWrite.
+  std::size_t most_regions = SIZE_MAX;  ///< Limit on the caller's regions that are registered at once.
+  /// Registrations that one region takes. Each counts against the locked-memory limit. 0: none does.
+  std::size_t registrations = 1;
+  /// A registration pins no pages: it covers addresses, and the device faults in the pages that are mapped
+  /// there. The provider need not learn of unmapped memory. Memory registered with Access::kWrite must stay
+  /// writable.
   bool on_demand = false;
 };
 
-/// Receives what poll() finds. No call may call back into poll(); reserve(), commit() and write()
-/// are allowed.
+/// Receives the events that poll() finds. A callback may call reserve(), commit() and write(); it must not
+/// call poll().
 class Sink {
  public:
   virtual ~Sink() = default;
 
-  /// A slot arrived from `peer`. `message` is valid during the call only.
+  /// A slot arrived from `peer`. `message` is valid until the callback returns.
   virtual void on_message(PeerId peer, std::span<const std::byte> message) noexcept = 0;
 
-  /// `length_bytes` of a peer's write are here and visible. A long write may come in parts, each with the
-  /// immediate, in any order; a part comes once. Not ordered with slots.
+  /// `length_bytes` of a peer's write have arrived and are visible. A long write may arrive in several parts,
+  /// in any order. Each part is reported once, with the write's immediate. Writes and slots are not ordered
+  /// with each other.
   virtual void on_write_arrived(PeerId peer, Immediate immediate, std::size_t length_bytes) noexcept = 0;
 
-  /// A local write is complete: its source may be reused. Status kOk, or kPeerFailed, or
-  /// kUnsupported (nothing was written; use another protocol).
+  /// A write of this process is complete. Its source may be reused.
+  /// `status`: kOk; kPeerFailed; kUnsupported (nothing was delivered to the peer: use another protocol).
   virtual void on_write_done(PeerId peer, WorkId work, Status status) noexcept = 0;
 
-  /// The connection with `peer` is gone: every message that had arrived whole was delivered before,
-  /// and every write to it was answered by on_write_done before.
-  /// Called once for a peer. reserve() and write() to it return kPeerFailed from now on.
+  /// The connection with `peer` has ended. All messages that had arrived completely have been delivered, and
+  /// on_write_done() has been called for all writes to the peer.
+  /// Called once for each peer. From now on reserve() and write() to it return kPeerFailed.
   virtual void on_peer_down(PeerId peer, Status reason) noexcept = 0;
 };
 
-/// What a provider counts for the user who tunes a job; zero where there is no such thing. Sums make sense.
+/// Counters for the user who tunes a job. A counter that does not apply to a provider is 0.
+/// The counters of several providers can be added.
 struct ProviderCounters {
-  std::uint64_t network_registered_bytes = 0;    ///< Now: slots for both directions, and rings.
-  std::uint64_t network_connections = 0;         ///< Now: queue pairs.
-  std::uint64_t network_connections_made = 0;    ///< All there ever were.
-  std::uint64_t network_connections_lost = 0;    ///< Broken; each was made again, or its peer was given up.
-  std::uint64_t network_connections_parked = 0;  ///< Closed to make room for others.
-  std::uint64_t network_sent_again = 0;          ///< Messages and writes that a broken connection had lost.
-  std::uint64_t network_credit_messages = 0;     ///< Slots that held nothing but credit for slots.
-  std::uint64_t network_rings = 0;               ///< Now: polled rings for small messages of peers.
+  std::uint64_t network_registered_bytes = 0;    ///< Current. Send slots, receive slots and rings.
+  std::uint64_t network_connections = 0;         ///< Current. Queue pairs.
+  std::uint64_t network_connections_made = 0;    ///< Queue pairs made since the start.
+  std::uint64_t network_connections_lost = 0;    ///< Queue pairs that broke: replaced, or the peer failed.
+  std::uint64_t network_connections_parked = 0;  ///< Queue pairs closed to make room for others.
+  std::uint64_t network_sent_again = 0;          ///< Messages and writes repeated after a queue pair broke.
+  std::uint64_t network_credit_messages = 0;     ///< Slots that carried only credit.
+  std::uint64_t network_rings = 0;               ///< Current. Polled receive rings for small messages.
   std::uint64_t network_ring_messages_sent = 0;  ///< Messages written into rings of peers.
-  std::uint64_t network_ring_messages_received = 0;  ///< Messages taken from rings.
+  std::uint64_t network_ring_messages_received = 0;  ///< Messages taken from this process's rings.
 };
 
 class Provider : public Registrar {
  public:
   virtual const Capabilities& capabilities() const noexcept = 0;
 
-  /// This process's address, to be handed to connect() in another process. Printable ASCII without
-  /// spaces, at most 160 bytes. Constant for the provider's life.
+  /// The address that other processes pass to connect(). Printable ASCII without spaces, at most 160 bytes.
+  /// Constant for the provider's life.
   virtual std::string local_address() const = 0;
 
-  /// Whether `address` (from another process's local_address()) can be reached by this provider.
-  /// Never blocks; hostile input is answered with false.
+  /// Returns whether this provider can connect to `address`, another process's local_address().
+  /// Returns false for any string that is not an address. Never blocks.
   virtual bool reaches(std::string_view address) const noexcept = 0;
 
-  /// Starts a connection for sending to `peer`. Does not wait for the peer: slots may be reserved at
-  /// once (they are delivered when the peer polls). Idempotent for a connected peer. Both sides may
+  /// Starts a connection for sending to `peer`. Does not wait for the peer: slots may be reserved at once;
+  /// they are delivered when the peer polls. Has no effect if the peer is connected already. Both sides may
   /// connect at the same time.
-  /// kUnreachable, kPeerFailed (nobody listens there), kNoMemory (descriptors, memory; message says
-  /// which limit).
+  /// Errors: kUnreachable; kPeerFailed (no process listens at `address`); kNoMemory (no memory or no
+  /// descriptors: the message names the limit).
   virtual Result<std::monostate> connect(PeerId peer, std::string_view address) = 0;
 
-  /// The peer's process is dead, as somebody says who knows, or the caller has given up on it: as if its connection broke
-  /// now. What had arrived from it is delivered, then on_peer_down(), by one of the next poll()s; if it lives, it hears
-  /// on_peer_down(), too, now or once it connects. Not from a Sink's call.
-  /// False: there is no connection with it (any more): nothing will come.
+  /// Ends the connection with `peer`, because the process manager says that it is dead or because the caller
+  /// gives up on it. The next calls of poll() deliver what had arrived from the peer, then on_peer_down().
+  /// If the peer lives, its own on_peer_down() is called, now or when it connects.
+  /// Returns false if there is no connection with the peer, now or any more: no event of it will come.
+  /// A Sink must not call end().
   virtual bool end(PeerId peer) noexcept = 0;
 
-  /// Longest message that `peer`, which must be connected, takes: at least 128 bytes, at most Capabilities::max_slot_bytes. Constant.
+  /// Longest message that `peer` accepts: at least 128 bytes, at most Capabilities::max_slot_bytes.
+  /// Constant for the provider's life. REQUIRES: the peer is connected.
   virtual std::size_t max_slot_bytes(PeerId) const noexcept { return capabilities().max_slot_bytes; }
 
-  /// Grants `slot` of exactly `length_bytes` (1 .. max_slot_bytes(peer)) for the next message to `peer`,
-  /// which must be connected. The caller fills it and calls commit(); no other call on this peer may
-  /// come between. Not committed: the slot is taken back by the next reserve().
-  /// kAgain: no room; retry after poll(). kPeerFailed.
+  /// Grants a slot of exactly `length_bytes` for the next message to `peer`. The caller fills the slot and
+  /// calls commit(), with no other call for this peer in between. The next reserve() takes back a slot that
+  /// was not committed.
+  /// REQUIRES: the peer is connected; 1 <= length_bytes <= max_slot_bytes(peer).
+  /// kAgain: no room; retry after poll(). kPeerFailed: the connection has ended.
   virtual Status reserve(PeerId peer, std::size_t length_bytes, std::span<std::byte>& slot) noexcept = 0;
 
-  /// Sends the first `length_bytes` (at most what was reserved, at least 1) of the reserved slot.
+  /// Sends the first `length_bytes` of the reserved slot. REQUIRES: 1 <= length_bytes <= the slot's length.
   virtual void commit(PeerId peer, std::size_t length_bytes) noexcept = 0;
 
-  /// Writes local memory (inside `region`) to the peer's, delivers `immediate` there (on_write_arrived, with as many
-  /// parts as the provider likes) and on_write_done(work) here, from a later poll() or before returning. Not
-  /// ordered with slots. The source stays untouched until on_write_done.
-  /// kAgain: no room, nothing done. kUnsupported: nothing delivered (the destination may be overwritten in
-  /// part), now or ever for this peer.
-  /// kPeerFailed.
+  /// Copies `source` to `destination` in the peer's memory. The peer gets on_write_arrived() with
+  /// `immediate`, once for each part that the provider makes of the write. This process gets on_write_done()
+  /// with `work`, from a later poll() or before write() returns. Writes and slots are not ordered with each
+  /// other.
+  /// REQUIRES: `source` lies in `region`; the caller does not change it before on_write_done().
+  /// kAgain: no room, nothing was done; retry after poll(). kUnsupported: nothing was delivered, but the
+  /// destination may be partly overwritten; later writes to this peer may return it, too.
+  /// kPeerFailed: the connection has ended.
   virtual Status write(PeerId peer, const std::byte* source, std::size_t length_bytes,
                        const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
                        WorkId work) noexcept = 0;
 
-  /// Delivers what has happened to `sink`, at most about `budget` items; returns how many. After arm(), room
-  /// that a reserve() or write() lacked counts as one, and so does what had to be left for the next poll().
-  /// Also does the provider's housekeeping (accepting connections, noticing deaths).
+  /// Delivers at most about `budget` events to `sink` and returns how many. Also does the provider's
+  /// housekeeping: accepts connections and detects failed peers.
+  /// After arm(), two things count as an event, too: room that reserve() or write() had lacked, and work that
+  /// is left for the next poll().
   virtual std::size_t poll(Sink& sink, std::size_t budget) noexcept = 0;
 
-  /// Announces that the caller will sleep: from now on traffic makes descriptor() readable. The caller
-  /// polls once more after arm() and sleeps only if that found nothing, so that no wake-up is lost.
-  /// Returns false if it is known already that sleeping would be wrong (something arrived).
+  /// Announces that a thread is about to sleep: from now on, traffic makes descriptor() readable. After arm()
+  /// the caller calls poll() once more and sleeps only if poll() returns 0, so that no wake-up is lost.
+  /// Returns false if the caller must not sleep, because work is there already.
   virtual bool arm() noexcept = 0;
 
-  /// Ends what arm() began. Cheap; harmless when not armed.
+  /// Ends the effect of arm(). Has no effect without arm(). Cheap.
   virtual void disarm() noexcept = 0;
 
-  /// A descriptor that becomes readable (POLLIN) after arm() when poll() has work, a peer died, or a
-  /// new connection waits. -1: this provider has none (it is polled in simulated time).
+  /// A file descriptor that becomes readable (POLLIN) after arm() when poll() has work, a peer has died or a
+  /// new connection waits. -1: this provider has none, because it is polled in simulated time.
   virtual int descriptor() const noexcept = 0;
 
   virtual ProviderCounters counters() const noexcept { return {}; }

@@ -1,4 +1,4 @@
-// What registers memory with a device: the part of the provider interface that the pin-down cache (src/dme) needs.
+// The part of the provider interface that registers memory. The pin-down cache (src/dme) needs no other part.
 
 #pragma once
 
@@ -9,16 +9,16 @@
 
 namespace ch3_offload {
 
-/// Grants a peer access to a registered region. Opaque to all but the provider that made it.
+/// Grants a peer access to a registered region. Opaque outside the provider that made it.
 enum class RemoteKey : std::uint64_t {};
 
 /// What registered memory is for.
 enum class Access : std::uint8_t {
-  kRead,   ///< The source of writes; need not be writable.
-  kWrite,  ///< Peers write to it; it may be the source of writes, too.
+  kRead,   ///< Source of writes. The memory need not be writable.
+  kWrite,  ///< Destination of peers' writes, or source of writes.
 };
 
-/// Memory that the provider may read from and peers may write to.
+/// Registered memory. The provider may read it; peers may write to it if it was registered for kWrite.
 struct MemoryRegion {
   std::byte* address = nullptr;
   std::size_t length_bytes = 0;
@@ -33,12 +33,12 @@ class Registrar {
   Registrar& operator=(const Registrar&) = delete;
   virtual ~Registrar() = default;
 
-  /// Makes memory usable for write(), at either end.
-  /// kNoMemory: a limit (of locked memory, of the device) is reached; there may be room when other memory is
-  /// deregistered. kUnsupported: this memory cannot be registered. Either way the caller can bounce instead.
+  /// Registers memory, so that write() can use it as source or destination.
+  /// kNoMemory: a limit of locked memory or of the device is reached; deregistering other memory may make
+  /// room. kUnsupported: this memory cannot be registered. After either, the caller can send through slots.
   virtual Status register_memory(void* address, std::size_t length_bytes, Access access,
                                  MemoryRegion& region) noexcept = 0;
-  /// REQUIRES: nothing is under way that uses the region. Never fails, never allocates.
+  /// Undoes register_memory(). Never fails or allocates. REQUIRES: no transfer uses the region.
   virtual void deregister_memory(MemoryRegion& region) noexcept = 0;
 };
 

@@ -1,7 +1,7 @@
 // Result codes of the core library, and the error type of set-up functions.
 //
-// The fast path returns Status. Set-up returns Result<T>: a value, or a status with errno and a
-// message that a user can act on. Nothing here allocates except Error's message.
+// The data path returns Status. Set-up functions return Result<T>: a value, or an Error with a status, errno
+// and a message that a user can act on. Nothing here allocates except Error::message.
 
 #pragma once
 
@@ -12,33 +12,33 @@
 
 namespace ch3_offload {
 
-/// What an operation came to. kOk and kAgain are not failures; everything after kAgain is, and the
-/// comment says what is damaged: the request, the connection or the device.
+/// The result of an operation. kOk and kAgain are not failures. All others are; the comment names what has
+/// failed: the request, the connection or the device.
 enum class [[nodiscard]] Status : unsigned char {
   kOk = 0,
-  kAgain,        ///< Nothing was done: a queue is full or a credit is missing. Retry after poll().
-  kTruncated,    ///< Request: the message was longer than the receive; the head of it was delivered.
+  kAgain,        ///< Nothing was done: a queue is full or credit is missing. Retry after poll().
+  kTruncated,    ///< Request: the message was longer than the buffer; its first part was delivered.
   kCancelled,    ///< Request: cancelled before it matched.
   kRevoked,      ///< Request: its communicator was revoked.
-  kUnsupported,  ///< Request: this provider, node or peer cannot do that; use another protocol.
+  kUnsupported,  ///< Request: this provider, node or peer cannot do it; use another protocol.
   kNoMemory,     ///< Request: memory or a registration was refused.
-  kUnreachable,  ///< Connection: no provider reaches that peer.
+  kUnreachable,  ///< Connection: no provider reaches the peer.
   kPeerFailed,   ///< Connection: the peer died or the connection broke.
-  kProtocol,     ///< Connection: the peer sent something that is not our protocol.
+  kProtocol,     ///< Connection: the peer violated the protocol.
   kDeviceFailed, ///< Device: no connection of this provider works any more.
 };
 
-/// The constant's name without its k, for logs: "PeerFailed".
+/// Returns the constant's name without its k, for logs: "PeerFailed".
 const char* status_name(Status status) noexcept;
 
 /// Why a set-up function failed.
 struct Error {
   Status status = Status::kDeviceFailed;
   int error_number = 0;  ///< errno, or 0 when no system call failed.
-  std::string message;   ///< What happened, where, and what to do; one line, no newline.
+  std::string message;   ///< What happened, where, and what the user can do. One line, no newline.
 };
 
-/// A value, or why there is none. Check ok() before value().
+/// A value, or an Error. Check ok() before value() or error().
 template <class T>
 class [[nodiscard]] Result {
  public:

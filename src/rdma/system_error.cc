@@ -36,7 +36,7 @@ std::string remedy(int error_number) {
 }  // namespace
 
 Error system_error(std::string_view what, int error_number) {
-  // generic_category: strerror without its shared buffer.
+  // Unlike strerror(), generic_category().message() uses no shared buffer.
   return {
       status_of(error_number), error_number,
       std::string(what) + " failed: " + std::generic_category().message(error_number) + remedy(error_number)};

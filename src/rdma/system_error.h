@@ -1,4 +1,4 @@
-// Turns a failed system call of set-up into an Error that a user can act on.
+// Describes a failed system call as an Error that a user can act on.
 
 #pragma once
 
@@ -8,9 +8,13 @@
 
 namespace ch3_offload {
 
-/// "`what` failed: <strerror>"; for a limit that was reached, which one, its value and the remedy.
-/// Status kNoMemory for EMFILE, ENFILE, ENOMEM and ENOBUFS, kPeerFailed for ECONNREFUSED and
-/// ECONNRESET, otherwise kDeviceFailed.
+/// Returns an Error with the message "`what` failed: <strerror>". If a limit of open files was reached, the
+/// message also says how to raise it.
+///
+///   errno                                            status
+///   EMFILE, ENFILE, ENOMEM, ENOBUFS, ETOOMANYREFS    kNoMemory
+///   ECONNREFUSED, ECONNRESET, EPIPE                  kPeerFailed
+///   all others                                       kDeviceFailed
 Error system_error(std::string_view what, int error_number);
 
 }  // namespace ch3_offload
