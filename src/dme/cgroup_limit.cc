@@ -13,12 +13,12 @@ using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
 File open(const std::string& path) { return {std::fopen(path.c_str(), "re"), &std::fclose}; }
 
-/// Of the group and those above it.
+/// Returns the lowest limit of `group` and all groups above it.
 std::size_t least_on_the_way_up(const std::string& root, std::string group, const char* name) {
   std::size_t least = SIZE_MAX;
   for (;;) {
     const File file = open(root + group + "/" + name);
-    // "max" is no number. Version 1 says "none" by one that is next to infinite.
+    // No limit is "max" in version 2, and a number near the greatest one in version 1.
     unsigned long long bytes = 0;
     if (file != nullptr && std::fscanf(file.get(), "%19llu", &bytes) == 1 && bytes < SIZE_MAX / 4)
       least = std::min<std::size_t>(least, bytes);
@@ -30,7 +30,7 @@ std::size_t least_on_the_way_up(const std::string& root, std::string group, cons
 }  // namespace
 
 std::size_t cgroup_memory_limit(const std::string& process, const std::string& mounts) {
-  // "0::/group" in version 2; "4:cpu,memory:/group" in version 1.
+  // A line is "0::/group" in version 2 and, for example, "4:cpu,memory:/group" in version 1.
   std::size_t least = SIZE_MAX;
   const File groups = open(process);
   char text[4096];

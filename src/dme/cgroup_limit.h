@@ -1,4 +1,4 @@
-// How much memory the control groups of this process allow it and the others in them: batch systems and containers set it.
+// The memory limit of this process's control groups. Batch systems and containers set such limits.
 
 #pragma once
 
@@ -7,8 +7,9 @@
 
 namespace ch3_offload {
 
-/// In bytes, the least of the group's and all groups' above it (cgroups(7), versions 1 and 2); SIZE_MAX: there is no limit, or
-/// none that can be read. `process` and `mounts` are for tests. Throws std::bad_alloc.
+/// Returns the lowest limit, in bytes, of the process's group and all groups above it (cgroups(7), versions 1
+/// and 2). All processes of a group share its limit. SIZE_MAX: there is no limit, or it cannot be read.
+/// Tests pass files of their own as `process` and `mounts`. Throws std::bad_alloc.
 std::size_t cgroup_memory_limit(const std::string& process = "/proc/self/cgroup",
                                 const std::string& mounts = "/sys/fs/cgroup");
 

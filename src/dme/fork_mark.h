@@ -1,7 +1,8 @@
-// Tells a process from its children after fork(): a page that the kernel gives to children as zeros (MADV_WIPEONFORK,
-// Linux 4.14).
+// Tells a process from its children after fork(). The mark is a page that the kernel fills with zeros in a
+// child (MADV_WIPEONFORK, Linux 4.14).
 //
-// Unlike pthread_atfork() this needs no list of those who want to know, and a child knows before its first instruction.
+// Unlike with pthread_atfork(), there is no list of handlers, and the child sees the zeros from its first
+// instruction on.
 
 #pragma once
 
@@ -9,20 +10,20 @@ namespace ch3_offload {
 
 class ForkMark {
  public:
-  /// Throws std::bad_alloc when there is no page.
+  /// Throws std::bad_alloc if no page can be mapped.
   ForkMark();
   ForkMark(const ForkMark&) = delete;
   ForkMark& operator=(const ForkMark&) = delete;
   ~ForkMark();
 
-  /// This is the process that made the mark. From any thread.
+  /// Returns whether this process made the mark. Always true if works() is false. From any thread.
   bool is_owner() const noexcept { return *page_ != 0; }
 
-  /// Whether the kernel can tell; without, is_owner() is always true.
+  /// Whether the kernel supports MADV_WIPEONFORK.
   bool works() const noexcept { return works_; }
 
  private:
-  volatile const unsigned char* page_ = nullptr;  // Volatile: fork() changes it behind the compiler.
+  volatile const unsigned char* page_ = nullptr;  // Volatile: fork() changes the page.
   bool works_ = false;
 };
 

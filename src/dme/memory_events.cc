@@ -23,10 +23,11 @@ namespace ch3_offload {
 
 namespace {
 
-// Before memory goes; and when memory has come, which covers what mremap(MREMAP_FIXED) replaced.
+// UNMAPPED is reported before memory is unmapped. MAPPED is reported after memory was mapped; it covers the
+// pages that mremap(MREMAP_FIXED) replaced.
 constexpr int kEvents = UCM_EVENT_VM_UNMAPPED | UCM_EVENT_VM_MAPPED;
 
-/// What is used of libucm.
+/// The functions of libucm that this file calls.
 struct Ucm {
   decltype(&ucm_set_event_handler) set_handler = nullptr;
   decltype(&ucm_unset_event_handler) unset_handler = nullptr;
@@ -42,17 +43,19 @@ constexpr int kFiveArguments = MREMAP_FIXED | MREMAP_DONTUNMAP;
 
 using MremapCall = void* (*)(void*, std::size_t, std::size_t, int, ...);
 
-/// The C library's mremap(), which libucm hooks, whatever a program finds by that name. Looked up when this library is loaded:
-/// later it would be in the midst of somebody's call. Null: it is not to be had, or not yet.
+/// The C library's mremap(), which libucm hooks. The name may lead a program to another function, such as
+/// that of ch3_mremap.c in the glue. Looked up when this library is loaded: a later look-up would run inside
+/// a caller's mremap(). Null: not found, or this initializer has not run yet.
 const MremapCall c_library_mremap = [] {
   void* const library = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
   return library == nullptr ? nullptr : reinterpret_cast<MremapCall>(dlsym(library, "mremap"));
 }();
 
-/// Null until the library is loaded. Released with its functions, acquired by remap().
+/// Null until libucm is loaded. The store is a release and all loads are acquires, so that a thread that sees
+/// the pointer sees the functions.
 std::atomic<const Ucm*> loaded_ucm{nullptr};
 
-/// UCX takes over some signals when it is loaded; a program that did not ask for that keeps its own ways.
+/// Restores the program's signal handlers. UCX replaces some of them when it is loaded.
 class SignalsKept {
  public:
   SignalsKept() noexcept {
@@ -74,13 +77,14 @@ class SignalsKept {
   std::array<struct sigaction, kSignals.size()> before_{};
 };
 
-/// libucs brings libucm, which needs it. Null with dlerror() set.
+/// Loads libucs, which loads libucm. Returns null if that fails; then dlerror() says why, or returns null if
+/// the library lacks a function.
 const Ucm* load_ucm() {
   static constexpr const char* kLibrary = "libucs.so.0";
   static Ucm ucm;
   if (const Ucm* const before = loaded_ucm.load(std::memory_order_acquire)) return before;
   void* library = dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD);
-  const bool is_ours = library == nullptr;  // Else the program, or another library, uses UCX in its own way.
+  const bool is_ours = library == nullptr;  // Otherwise the program or another library uses UCX already.
   if (is_ours) {
     const SignalsKept kept;
     library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -97,7 +101,7 @@ const Ucm* load_ucm() {
       !find(ucm.vm_map, "ucm_vm_mmap"))
     return nullptr;
   if (is_ours) {
-    // Leave malloc() and its settings alone; what it takes from and gives to the kernel is seen all the same.
+    // Leave malloc() and its settings alone. Its calls of mmap(), munmap(), brk() and so on are seen anyway.
     options->enable_malloc_hooks = 0;
     options->enable_malloc_reloc = 0;
     options->enable_dynamic_mmap_thresh = 0;
@@ -106,9 +110,10 @@ const Ucm* load_ucm() {
   return &ucm;
 }
 
-constexpr int kBefore = -1;  // Before the memory goes.
+constexpr int kBefore = -1;  // libucm's priority: handlers below 0 run before the call.
 
-/// Adds a handler. Where libucm cannot see all by itself, tcmalloc may tell the rest; the self-test decides.
+/// Adds a handler. If libucm cannot install all hooks, tcmalloc's hooks may report the missing events; the
+/// self-test shows whether they do.
 ucs_status_t add_handler(const Ucm& ucm, ucm_event_callback_t handler, void* argument) {
   const ucs_status_t status = ucm.set_handler(kEvents, kBefore, handler, argument);
   if (status == UCS_OK) return status;
@@ -118,7 +123,7 @@ ucs_status_t add_handler(const Ucm& ucm, ucm_event_callback_t handler, void* arg
   return ucm.set_handler(kEvents, kBefore, handler, argument);
 }
 
-/// Memory of the self-test, and whether it was reported to be going.
+/// An address of the self-test, and whether an event was reported for it.
 struct Probe {
   std::atomic<std::uintptr_t> address{0};
   std::atomic<bool> seen{false};
@@ -131,7 +136,7 @@ struct Probe {
     if (begin <= wanted && wanted - begin < event->vm_unmapped.size) probe.seen.store(true);
   }
 
-  /// What `call` does is reported for `where`.
+  /// Returns whether `call` causes an event that covers `where`.
   template <class Call>
   bool sees(const void* where, Call call) {
     address.store(reinterpret_cast<std::uintptr_t>(where));
@@ -153,7 +158,7 @@ bool has_one_thread() {
   return !error && std::distance(begin(tasks), end(tasks)) == 1;
 }
 
-/// The first call that is not seen, or null.
+/// Tests all hooked calls. Returns the name of the first that is not seen, or null.
 const char* first_unseen(Probe& probe) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   std::byte* memory = map_pages(4 * page);
@@ -170,7 +175,7 @@ const char* first_unseen(Probe& probe) {
   });
   expect("munmap", memory + 3 * page, [&] { munmap(memory + 3 * page, page); });
   expect("mremap", memory, [&] {
-    // As malloc() calls it.
+    // The same function that malloc() calls.
     void* const moved = c_library_mremap != nullptr ? c_library_mremap(memory, page, 2 * page, MREMAP_MAYMOVE)
                                                     : mremap(memory, page, 2 * page, MREMAP_MAYMOVE);
     if (moved == MAP_FAILED) return;
@@ -181,9 +186,10 @@ const char* first_unseen(Probe& probe) {
   const int segment = shmget(IPC_PRIVATE, page, IPC_CREAT | 0600);
   void* const attached = segment < 0 ? reinterpret_cast<void*>(-1) : shmat(segment, nullptr, 0);
   if (segment >= 0) shmctl(segment, IPC_RMID, nullptr);
-  // Where there is no such memory, nobody can detach any.
+  // A system without System V shared memory needs no test of shmdt().
   if (attached != reinterpret_cast<void*>(-1)) expect("shmdt", attached, [&] { shmdt(attached); });
-  // Another thread's malloc() could come between: then libucm's own test, when it was loaded, must do.
+  // With several threads, another thread's malloc() could move the program break between these calls. Then
+  // the test that libucm made when it was loaded must suffice.
   if (has_one_thread()) {
     const auto step = static_cast<std::intptr_t>(page);
     void* const grown = sbrk(step);
@@ -197,7 +203,7 @@ const char* first_unseen(Probe& probe) {
   return unseen;
 }
 
-/// The sanitizer that this process runs under, if it has a malloc of its own.
+/// Returns the name of the sanitizer of this process, if that sanitizer replaces malloc, or null.
 const char* sanitizer_name() noexcept {
   for (const auto& [symbol, name] :
        {std::pair("__asan_init", "AddressSanitizer"), std::pair("__tsan_init", "ThreadSanitizer"),
@@ -259,7 +265,7 @@ MemoryEvents::~MemoryEvents() {
 
 void* MemoryEvents::remap(void* address, std::size_t old_bytes, std::size_t new_bytes, int flags,
                           void* new_address) noexcept {
-  // Four arguments are well with libucm's hook, which tries itself that way.
+  // libucm's hook passes four arguments on correctly.
   if ((flags & kFiveArguments) == 0 && c_library_mremap != nullptr)
     return c_library_mremap(address, old_bytes, new_bytes, flags);
   const Ucm* const ucm = loaded_ucm.load(std::memory_order_acquire);

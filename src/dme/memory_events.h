@@ -1,9 +1,11 @@
-// Tells when memory leaves the address space, or gets other pages: by the hooks of UCX's libucm on munmap, mmap (MAP_FIXED), mremap,
-// shmat, shmdt, brk, sbrk and madvise (DONTNEED, FREE, REMOVE), whoever calls them in the process. malloc is not replaced.
+// Reports memory that leaves the address space or gets other pages.
 //
-// libucm is loaded when it is first wanted: a process without a network provider has no hooks.
-// Not seen: system calls that bypass libc, the loader's own among them (dlclose), and a file that is made shorter under its
-// mapping (ftruncate, fallocate).
+// The events come from UCX's libucm, which hooks these calls of the whole process: munmap, mmap (MAP_FIXED),
+// mremap, shmat, shmdt, brk, sbrk and madvise (DONTNEED, FREE, REMOVE). malloc is not replaced. libucm is
+// loaded by the first watch(), so a process without a network provider has no hooks.
+//
+// Two kinds of events are not seen: system calls that bypass the C library, such as the loader's own
+// (dlclose), and a mapped file that becomes shorter (ftruncate, fallocate).
 
 #pragma once
 
@@ -16,22 +18,23 @@ namespace ch3_offload {
 
 class MemoryEvents {
  public:
-  /// Called before the range goes, in the thread that takes it away, perhaps in the midst of an allocator: must not allocate,
-  /// nor wait for anybody who does.
+  /// Called before the range is unmapped, in the thread that unmaps it. That thread may be inside an
+  /// allocator, so the function must not allocate, nor wait for a thread that allocates.
   using Unmapped = void (*)(void* argument, const void* address, std::size_t length_bytes) noexcept;
 
-  /// Starts watching, and tries each of these calls on memory of its own. An error names the call that was not seen (a library
-  /// replaced it) or says that there is no libucm (also: a static program), or a sanitizer's malloc; then nothing is watched.
-  /// From one thread at a time; best when the process starts. The hooks stay for the life of the process.
+  /// Installs the hooks and tests each hooked call on memory of its own. The hooks stay for the life of the
+  /// process. Call it from one thread at a time, best when the process starts.
+  /// Errors, after which nothing is watched; the message says which: libucm is missing (always so in a static
+  /// program); a call is not seen because another library replaced it; a sanitizer's malloc is in use.
   static Result<std::unique_ptr<MemoryEvents>> watch(Unmapped unmapped, void* argument);
 
   MemoryEvents(const MemoryEvents&) = delete;
   MemoryEvents& operator=(const MemoryEvents&) = delete;
-  /// When it returns, no call of `unmapped` is under way.
+  /// Waits until no call of `unmapped` is running.
   ~MemoryEvents();
 
-  /// mremap(2), for those whose mremap() libucm has hooked: its hook knows four arguments, and what MREMAP_FIXED
-  /// names is the fifth. From any thread, with hooks or without. Errors: as mremap(2).
+  /// mremap(2) with all five arguments. libucm's hook of mremap() passes on four and so loses the address
+  /// that MREMAP_FIXED needs. From any thread, with or without hooks. Errors: those of mremap(2).
   static void* remap(void* address, std::size_t old_bytes, std::size_t new_bytes, int flags,
                      void* new_address) noexcept;
 

@@ -1,4 +1,4 @@
-// In place of memory_events.cc, where UCX's headers were not there when this library was built.
+// Replaces memory_events.cc in a library that was built without UCX's headers.
 
 #include <sys/mman.h>
 #include <sys/syscall.h>

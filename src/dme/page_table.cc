@@ -28,8 +28,8 @@ Node* node_of(std::uintptr_t entry) noexcept {
   return reinterpret_cast<Node*>(entry);  // NOLINT(performance-no-int-to-ptr)
 }
 
-/// A function for each level and no loop: each has a load instruction of its own, so that the processor can tell where it
-/// goes next when regions are used in turn.
+/// One function for each level instead of a loop. Each level then has its own load and branch instructions,
+/// so that the processor predicts them separately when a program uses several regions in turn.
 template <unsigned kLevel>
 Region* find_below(const Node& node, std::uint64_t page) noexcept {
   const std::uintptr_t entry = node.entries[index_at(kLevel, page)].load(std::memory_order_acquire);
@@ -37,7 +37,7 @@ Region* find_below(const Node& node, std::uint64_t page) noexcept {
   if constexpr (kLevel > 0) {
     if (entry != 0) return find_below<kLevel - 1>(*node_of(entry), page);
   }
-  return nullptr;  // At the last level it may be a node: it is used elsewhere by now.
+  return nullptr;  // A node at level 0 is possible: another thread reused the node that holds this entry.
 }
 
 }  // namespace
@@ -54,7 +54,7 @@ Region* PageTable::first_in(const PageRange& range) const noexcept {
   return first_below(root_, kTopLevel, {range.first, std::min(range.last, kPages)});
 }
 
-/// The range may reach beyond what `node` covers, but begins in it.
+/// REQUIRES: the range begins in what `node` covers. It may end beyond.
 Region* PageTable::first_below(const Node& node, unsigned level, const PageRange& range) noexcept {
   const std::uint64_t span = std::uint64_t{1} << shift_of(level);
   std::uint64_t page = range.first;
@@ -76,8 +76,8 @@ void PageTable::insert(const PageRange& range, Region& region) noexcept {
 
 void PageTable::erase(const PageRange& range) noexcept { set(root_, kTopLevel, range, 0); }
 
-/// Sets the entries of a range, which `node` covers. Takes the nodes that are missing from the spare ones, and gives back those
-/// that become empty.
+/// Sets the entries of a range to `value`. Takes missing nodes from the spare list and returns nodes that
+/// become empty. REQUIRES: `node` covers the range.
 void PageTable::set(Node& node, unsigned level, const PageRange& range, std::uintptr_t value) noexcept {
   const std::uint64_t span = std::uint64_t{1} << shift_of(level);
   for (std::uint64_t page = range.first; page < range.last;) {

@@ -1,12 +1,16 @@
-// Which registered region holds a page: a radix tree of four levels over page numbers, like the processor's own.
+// Maps a page to the registered region that holds it: a radix tree of four levels, like a processor's page
+// table.
 //
-// Regions do not overlap. A region that covers all of an inner entry's pages is stored there, so a region of any
-// size takes few entries. Looking up needs no lock and takes four steps at most, wherever in a region an address is and however many
-// there are.
+// Regions do not overlap. A region that covers all pages of an inner entry is stored in that entry, so a
+// region of any size takes few entries. A look-up needs no lock and takes at most four steps, for any address
+// inside a region and any number of regions.
 //
-// Threads: find() from any thread at any time; everything else under one lock of the caller's. What find() returns may be
-// stale by then, and nodes are used again while others walk them, so its caller checks what it got: Region::use says
-// whether a region is live, and its bounds whether it is the right one. Nodes and regions outlive the table.
+// Threads: find() may be called by any thread at any time. All other functions require the caller's lock,
+// which is one for the table.
+//
+// find() walks the tree while other threads change it and reuse its nodes. So its result may be stale, and
+// the caller must check it: Region::use says whether the region is live, and Region::memory whether it is the
+// right one. Nodes and regions must outlive the table.
 
 #pragma once
 
@@ -19,7 +23,7 @@ namespace ch3_offload {
 
 struct Region;
 
-/// Pages first .. last - 1, by number: address divided by the page size.
+/// The pages first .. last - 1. A page's number is its address divided by the page size.
 struct PageRange {
   std::uint64_t first = 0;
   std::uint64_t last = 0;
@@ -29,39 +33,40 @@ struct PageRange {
 
 class PageTable {
  public:
-  /// Page numbers below this can be stored: with pages of 4 KiB, addresses of 48 bits.
+  /// Page numbers must be below this limit. With pages of 4 KiB, that covers addresses of 48 bits.
   static constexpr std::uint64_t kPages = std::uint64_t{1} << 36;
-  /// Nodes that one insert() takes at most: three on either edge of the range.
+  /// The most nodes that one insert() takes: three at each end of the range.
   static constexpr std::size_t kNodesForInsert = 6;
 
   PageTable() = default;
   PageTable(const PageTable&) = delete;
   PageTable& operator=(const PageTable&) = delete;
-  /// The region that holds the page, or null. It may be stale; see above.
+  /// Returns the region that holds the page, or null. The result may be stale; see above.
   Region* find(std::uint64_t page) const noexcept;
 
-  /// The region with the lowest pages among those that overlap the range, or null.
+  /// Returns the region with the lowest address among those that overlap the range, or null.
   Region* first_in(const PageRange& range) const noexcept;
 
-  /// REQUIRES: no region in the range; spare_nodes() >= kNodesForInsert.
+  /// Stores `region` for all pages of the range.
+  /// REQUIRES: the range overlaps no stored region; spare_nodes() >= kNodesForInsert.
   void insert(const PageRange& range, Region& region) noexcept;
 
-  /// REQUIRES: exactly this range was inserted as one.
+  /// Removes a region. REQUIRES: one insert() stored exactly this range.
   void erase(const PageRange& range) noexcept;
 
   static constexpr unsigned kBits = 9;
   static constexpr std::size_t kEntries = std::size_t{1} << kBits;
 
   struct Node {
-    /// Each is 0, a Node's address, or a Region's address and 1. Written with release and read with acquire by find(): who sees
-    /// an address sees what is there.
+    /// An entry is 0, the address of a Node, or the address of a Region with bit 0 set. set() stores with
+    /// release and find() loads with acquire, so that a thread that sees an address sees the object there.
     std::array<std::atomic<std::uintptr_t>, kEntries> entries{};
     std::size_t used = 0;  ///< Entries that are not 0.
     Node* next_spare = nullptr;
   };
 
   std::size_t spare_nodes() const noexcept { return spare_count_; }
-  /// The node is a fresh one, and outlives the table.
+  /// Gives the table a node for later insert()s. REQUIRES: the node is new and outlives the table.
   void add_spare(Node& node) noexcept;
 
  private:
@@ -69,7 +74,7 @@ class PageTable {
   static Region* first_below(const Node& node, unsigned level, const PageRange& range) noexcept;
 
   Node root_;
-  Node* spare_ = nullptr;  ///< A list.
+  Node* spare_ = nullptr;  ///< A list, linked by Node::next_spare.
   std::size_t spare_count_ = 0;
 };
 

@@ -14,7 +14,7 @@ namespace ch3_offload {
 
 namespace {
 
-/// The kernel does not count what such a process locks.
+/// Returns whether the process has CAP_IPC_LOCK. RLIMIT_MEMLOCK does not apply to such a process.
 bool may_lock_all() noexcept {
   constexpr unsigned kIpcLock = 14;  // CAP_IPC_LOCK, capabilities(7).
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> status(std::fopen("/proc/self/status", "re"),

@@ -13,7 +13,7 @@ namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-/// For counters that are changed under a lock alone: no atomic addition.
+/// Adds to a counter whose writers hold a lock, so that no atomic addition is needed.
 void add(std::atomic<std::uint64_t>& counter, std::uint64_t amount) noexcept {
   counter.store(counter.load(kRelaxed) + amount, kRelaxed);
 }
@@ -36,7 +36,7 @@ PinDownCache::~PinDownCache() {
   flush();
 }
 
-/// False: there is no such memory.
+/// Describes a range as a Request. Returns false if the range is empty or lies beyond the address space.
 bool PinDownCache::is_request(const void* address, std::size_t length_bytes, Access access,
                               Request& request) const noexcept {
   const auto begin = reinterpret_cast<std::uintptr_t>(address);
@@ -50,19 +50,20 @@ PageRange PinDownCache::pages_of(const void* address, std::size_t length_bytes) 
   return {begin >> page_shift_, ((begin + length_bytes - 1) >> page_shift_) + 1};
 }
 
-/// A reference to the region that holds the request, if there is one. The way of a hit.
+/// Takes a reference to the region that covers the request and returns it, or null. The whole path of a hit.
 Region* PinDownCache::find_open(const Request& request) noexcept {
   Region* const region = table_.find(request.pages.first);
   if (region == nullptr) return nullptr;
-  // Acquire: pairs with the release in open(), so that the region's constants are seen.
+  // Acquire: pairs with the release in open(), so that `access` and `memory` are seen.
   const std::uint64_t before = region->use.fetch_add(1, std::memory_order_acquire);
   if ((before & Region::kClosed) == 0 && region->access >= request.access) {
     const auto begin = reinterpret_cast<std::uintptr_t>(region->memory.address);
-    const std::uintptr_t offset = request.address - begin;  // Huge, if it begins before.
+    const std::uintptr_t offset = request.address - begin;  // Wraps to a huge value if request begins first.
     if (offset < region->memory.length_bytes && request.length_bytes <= region->memory.length_bytes - offset)
       return region;
   }
-  // Were it the last one, what is left to do can wait for the next reap(): the caller may hold registering_.
+  // If this was the last reference to a retired region, leave the rest to the next reap(). reap_now() could
+  // not do it here: the caller may hold registering_.
   if (region->use.fetch_sub(1, std::memory_order_release) == (Region::kClosed | 1))
     reap_is_due_.store(true, std::memory_order_release);
   return nullptr;
@@ -81,7 +82,7 @@ Status PinDownCache::acquire(const void* address, std::size_t length_bytes, Acce
 }
 
 void PinDownCache::release(Region& region) noexcept {
-  // Release: what its user did is done before it is deregistered; acquire, in reap_locked(), sees that.
+  // Release: pairs with the acquire in reap_locked(), so that the user's accesses end before deregistration.
   const std::uint64_t before = region.use.fetch_sub(1, std::memory_order_release);
   if (before != (Region::kClosed | 1)) return;
   reap_is_due_.store(true, std::memory_order_release);
@@ -107,7 +108,7 @@ bool PinDownCache::holds(const void* address, std::size_t length_bytes, Access a
 Status PinDownCache::acquire_slowly(const Request& request, Region*& region) noexcept {
   const std::lock_guard guard(registering_);
   reap_locked();
-  region = find_open(request);  // Another thread may have been faster.
+  region = find_open(request);  // Another thread may have registered it meanwhile.
   if (region != nullptr) {
     region->used_again.store(true, kRelaxed);
     hits_.increment();
@@ -118,7 +119,8 @@ Status PinDownCache::acquire_slowly(const Request& request, Region*& region) noe
   return status;
 }
 
-/// First one region over all that it overlaps; where that is refused, just the request's own.
+/// Registers a region for a miss. Tries a region that covers all overlapping regions first; if that is
+/// refused, one of the request's own pages.
 Status PinDownCache::register_new(const Request& request, Region*& region) noexcept {
   const std::size_t own_bytes = request.pages.count() << page_shift_;
   if (own_bytes > config_.most_bytes) return Status::kNoMemory;
@@ -126,7 +128,7 @@ Status PinDownCache::register_new(const Request& request, Region*& region) noexc
     if (!prepare()) return Status::kNoMemory;
     Region& made = take_pending(request, extend);
     const bool extended = made.memory.length_bytes > own_bytes || made.access != request.access;
-    reap_locked();  // What it replaces.
+    reap_locked();  // The regions that it replaces.
     const Status status = register_region(made);
     if (status == Status::kOk) {
       region = &made;
@@ -138,7 +140,8 @@ Status PinDownCache::register_new(const Request& request, Region*& region) noexc
   return Status::kNoMemory;
 }
 
-/// Memory for a new region and its place in the table. False: there is none.
+/// Provides a free Region and enough spare nodes for one insert(). Returns false if there is no memory.
+/// REQUIRES: registering_ is held.
 bool PinDownCache::prepare() noexcept {
   bool needs_region = false;
   std::size_t spare = 0;
@@ -147,7 +150,7 @@ bool PinDownCache::prepare() noexcept {
     needs_region = free_ == nullptr;
     spare = table_.spare_nodes();
   }
-  // Only who holds registering_ takes some away.
+  // Only a thread that holds registering_ takes free regions or spare nodes away.
   try {
     if (needs_region) {
       Region& fresh = regions_made_.emplace_back();
@@ -165,8 +168,9 @@ bool PinDownCache::prepare() noexcept {
   return true;
 }
 
-/// Puts a closed region with one reference into the table (RULE TABLE BEFORE REGISTRAR) and retires those that it overlaps; with
-/// `extend` it takes their place.
+/// Puts a closed region with one reference into the table (RULE TABLE BEFORE REGISTRAR) and retires the
+/// regions that it overlaps. With `extend`, the new region covers their pages and access, too, if most_bytes
+/// permits. If the cache keeps nothing, the new region is retired from the start and not in the table.
 Region& PinDownCache::take_pending(const Request& request, bool extend) noexcept {
   const std::lock_guard table(table_lock_);
   Region& made = *free_;
@@ -207,7 +211,8 @@ bool PinDownCache::has_room(std::size_t bytes) const noexcept {
          registered_bytes_.load(kRelaxed) <= config_.most_bytes - bytes;
 }
 
-/// Registers what region.memory names, and opens it.
+/// Registers the range of region.memory and opens the region. Evicts others if room is missing, twice as many
+/// after each refusal of the registrar.
 Status PinDownCache::register_region(Region& region) noexcept {
   const MemoryRegion wanted = region.memory;
   while (!has_room(wanted.length_bytes)) {
@@ -235,7 +240,9 @@ Status PinDownCache::register_region(Region& region) noexcept {
   return Status::kOk;
 }
 
-/// Whether giving up regions for so much was in vain not long ago. The shortage may be others', and pass.
+/// Returns true if eviction is not worth trying for a request of this length: it was in vain for a request of
+/// this length or less. After 64 such requests it is tried again, because a shortage that other processes
+/// cause may have ended.
 bool PinDownCache::is_hopeless(std::size_t length_bytes) noexcept {
   constexpr std::uint32_t kForgottenAfter = 64;
   if (length_bytes < hopeless_bytes_) return false;
@@ -244,7 +251,8 @@ bool PinDownCache::is_hopeless(std::size_t length_bytes) noexcept {
   return false;
 }
 
-/// From now on it is found, unless its memory went away in the meantime.
+/// Opens a registered region, so that find_open() finds it. If it was invalidated meanwhile, or the cache
+/// keeps nothing, the region stays closed, and its only user is the caller of acquire().
 void PinDownCache::open(Region& region, const MemoryRegion& memory) noexcept {
   const std::lock_guard table(table_lock_);
   region.memory.remote_key = memory.remote_key;
@@ -255,7 +263,7 @@ void PinDownCache::open(Region& region, const MemoryRegion& memory) noexcept {
   region.use.fetch_and(~Region::kClosed, std::memory_order_release);
 }
 
-/// Takes back what take_pending() did for a region that could not be registered: it is free with the next reap.
+/// Undoes take_pending() for a region that could not be registered. The next reap_locked() frees it.
 void PinDownCache::forget(Region& region) noexcept {
   const std::lock_guard table(table_lock_);
   if (region.state == RegionState::kPending) retire(region);
@@ -263,7 +271,8 @@ void PinDownCache::forget(Region& region) noexcept {
   reap_is_due_.store(true, std::memory_order_release);
 }
 
-/// RULE CLOSED FIRST. Under table_lock_.
+/// Closes a region and moves it from the table to retired_: RULE CLOSED FIRST.
+/// REQUIRES: table_lock_ is held; the region is in the table.
 void PinDownCache::retire(Region& region) noexcept {
   const std::uint64_t before = region.use.fetch_or(Region::kClosed, kRelaxed);
   if ((before & ~Region::kClosed) == 0) reap_is_due_.store(true, std::memory_order_release);
@@ -278,7 +287,8 @@ bool PinDownCache::close_unused(Region& region) noexcept {
   return region.use.compare_exchange_strong(unused, Region::kClosed, kRelaxed);
 }
 
-/// Gives up the next region that is not in use and was not used again since its last turn. False: all are in use.
+/// Retires the next region that is not in use and had no hit since the last visit. Returns false if all are
+/// in use. REQUIRES: registering_ is held.
 bool PinDownCache::evict_one() noexcept {
   const std::lock_guard table(table_lock_);
   for (bool noted = true; noted && live_count_ > 0;) {
@@ -290,7 +300,7 @@ bool PinDownCache::evict_one() noexcept {
       if ((region.use.load(kRelaxed) & ~Region::kClosed) != 0) continue;
       if (region.used_again.load(kRelaxed)) {
         region.used_again.store(false, kRelaxed);
-        noted = true;  // Another round may take it.
+        noted = true;  // The next round may evict it.
       } else if (close_unused(region)) {
         retire(region);
         add(evictions_, 1);
@@ -301,7 +311,7 @@ bool PinDownCache::evict_one() noexcept {
   return false;
 }
 
-/// Makes room by giving up `count` regions, or as many as there are. False: there was none.
+/// Deregisters `count` regions that are not in use, or as many as there are. Returns false if there is none.
 bool PinDownCache::evict(std::size_t count) noexcept {
   std::size_t evicted = 0;
   while (evicted < count && evict_one()) ++evicted;
@@ -321,12 +331,12 @@ void PinDownCache::invalidate(const void* address, std::size_t length_bytes) noe
 }
 
 void PinDownCache::reap_now() noexcept {
-  // Whoever holds the lock may be registering gigabytes. What is left stays for the next who comes.
+  // Do not wait for the lock: its holder may be registering gigabytes. If it is taken, a later call reaps.
   const std::unique_lock guard(registering_, std::try_to_lock);
   if (guard.owns_lock() && fork_mark_.is_owner()) reap_locked();
 }
 
-/// Deregisters retired regions without users. Under registering_.
+/// Deregisters retired regions without references. REQUIRES: registering_ is held.
 void PinDownCache::reap_locked() noexcept {
   if (!reap_is_due_.exchange(false, std::memory_order_acquire)) return;
   Region* unused = nullptr;
@@ -372,7 +382,7 @@ void PinDownCache::stop_keeping() noexcept {
   reap_locked();
 }
 
-/// All live regions that `which` says. Under registering_.
+/// Retires all live regions for which `which` returns true. REQUIRES: registering_ is held.
 template <class Which>
 void PinDownCache::retire_all(Which which) noexcept {
   const std::lock_guard table(table_lock_);

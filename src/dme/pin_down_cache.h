@@ -1,27 +1,40 @@
-// The Dynamic Memory Engine's pin-down cache: keeps memory registered after its transfer, for the next one from or to the same
-// place (Tezuka et al., "Pin-down Cache", IPPS 1998).
+// The pin-down cache of the Dynamic Memory Engine (DME): keeps memory registered after a transfer, for the
+// next transfer from or to the same memory (Tezuka et al., "Pin-down Cache", IPPS 1998).
 //
 //   Region* region;
 //   if (cache.acquire(buffer, length, Access::kWrite, region) == Status::kOk) {
-//     ... region->memory holds at least those bytes ...
+//     ... region->memory covers at least those bytes ...
 //     cache.release(*region);
 //   }
 //
-// Regions are whole pages and do not overlap: a request inside one is a hit, wherever it begins; one that overlaps some
-// replaces them by one over all of it. What is not in use is kept until a budget or the device asks for room: then the ones
-// that were not used since their last turn go first (second chance, so that hits take no lock). Memory that
-// leaves the process's address space must be told to invalidate(), before it goes: see memory_events.h.
+// Hits and misses. A region consists of whole pages. Regions do not overlap. A request inside one region is a
+// hit. A miss registers a new region; if the request overlaps regions, the new region replaces them and
+// covers their pages, too.
 //
-// RULE CLOSED FIRST. A region is closed before it is deregistered or forgotten, always in the same step that takes it out of
-// the table, under the table lock; from then on its last user lets it go. So whoever holds a reference to an open region
-// holds registered memory, and no lock is needed to take one.
+// Eviction. A region that is not in use stays registered until a limit of PinDownConfig or the device
+// requires room. Then regions without a hit since eviction's last visit are deregistered first (the clock
+// algorithm, "second chance"): a hit only sets a flag of its region.
 //
-// RULE TABLE BEFORE REGISTRAR. A region is in the table before it is registered, so that an invalidation in between finds it.
+// Invalidation. invalidate() must be called before memory leaves the address space: see memory_events.h.
 //
-// Threads: all from any. A hit takes no lock. Two locks: registering_ is held across calls of the registrar (one at a time)
-// and allocation; table_lock_, taken within it, covers the table and lists for moments, never across allocation, and is all
-// that invalidate() takes: it is safe in the midst of an allocator.
-// In a child after fork(), which owns no registration, acquire() answers kUnsupported and everything else does nothing.
+// RULE CLOSED FIRST. Close a region before it is deregistered or forgotten. Close it in the same critical
+// section of table_lock_ that removes it from the table. The release of its last reference then lets it be
+// deregistered. So a reference to an open region guarantees registered memory, and is taken without a lock.
+//
+// RULE TABLE BEFORE REGISTRAR. Put a region into the table before it is registered, so that an invalidation
+// during the registration finds it.
+//
+// Threads: Any thread may call any function, at any time.
+//
+//   lock           held for
+//   registering_   calls of the registrar (one at a time), allocation, eviction
+//   table_lock_    short accesses to the table and the lists, never during allocation; taken after
+//                  registering_ where both are held
+//
+// A hit takes no lock. invalidate() takes table_lock_ only, so it may run inside an allocator.
+//
+// fork(): A child owns no registration. There acquire() returns kUnsupported and all other functions do
+// nothing.
 
 #pragma once
 
@@ -43,69 +56,74 @@
 namespace ch3_offload {
 
 struct PinDownConfig {
-  std::size_t most_bytes = SIZE_MAX;    ///< Registered at once, in use or not.
-  std::size_t most_regions = SIZE_MAX;  ///< The same, counted.
-  /// Keep regions after their use. Off: each acquire() registers just what it names, release() deregisters it.
+  std::size_t most_bytes = SIZE_MAX;    ///< Limit on registered bytes, in use or not.
+  std::size_t most_regions = SIZE_MAX;  ///< Limit on registered regions, in use or not.
+  /// Keep regions registered after their use. False: each acquire() registers exactly its range, and
+  /// release() deregisters it.
   bool keep = true;
 };
 
 struct PinDownStatistics {
   std::uint64_t hits = 0;
   std::uint64_t misses = 0;            ///< Registrations made.
-  std::uint64_t evictions = 0;         ///< Regions given up for room.
-  std::uint64_t invalidations = 0;     ///< Regions whose memory went away.
-  std::uint64_t refused = 0;           ///< Requests that found no room, or memory that cannot be registered.
-  std::uint64_t registered_bytes = 0;  ///< Now.
-  std::uint64_t regions = 0;           ///< Now.
+  std::uint64_t evictions = 0;         ///< Regions deregistered to make room.
+  std::uint64_t invalidations = 0;     ///< Regions removed because their memory was unmapped.
+  std::uint64_t refused = 0;           ///< Requests without room, or for memory that cannot be registered.
+  std::uint64_t registered_bytes = 0;  ///< Current.
+  std::uint64_t regions = 0;           ///< Current.
 };
 
 class PinDownCache {
  public:
-  /// `registrar` outlives the cache. Throws std::bad_alloc.
+  /// REQUIRES: `registrar` outlives the cache. Throws std::bad_alloc.
   PinDownCache(Registrar& registrar, const PinDownConfig& config);
   PinDownCache(const PinDownCache&) = delete;
   PinDownCache& operator=(const PinDownCache&) = delete;
-  /// REQUIRES: nobody calls it any more. Regions that are still held stay registered.
+  /// Deregisters all regions that are not in use. Others stay registered. REQUIRES: no thread calls the
+  /// cache.
   ~PinDownCache();
 
-  /// Registered memory that holds the range, for `access` at least, to be used until release().
-  /// A hit neither blocks nor allocates; a miss calls the registrar.
-  /// kNoMemory: no room, although everything that is not in use was given up. kUnsupported: that memory cannot be registered.
+  /// Returns a region that covers the range and permits at least `access`. The caller uses it until
+  /// release(). A hit neither blocks nor allocates. A miss calls the registrar.
+  /// kNoMemory: no room, even after eviction of regions that are not in use. kUnsupported: the memory cannot
+  /// be registered.
   Status acquire(const void* address, std::size_t length_bytes, Access access, Region*& region) noexcept;
 
-  /// The same for many pieces: `regions[i]` holds `pieces[i]`, and each is to be released. Pieces that share pages or lie
-  /// next to each other are registered together. All or nothing.
+  /// The same for many pieces: `regions[i]` holds `pieces[i]`, and each is to be released. Pieces that share
+  /// pages or lie next to each other are registered together. All or nothing.
   /// REQUIRES: as many regions as pieces.
   Status acquire_all(std::span<const std::span<const std::byte>> pieces, Access access,
                      std::span<Region*> regions) noexcept;
 
-  /// REQUIRES: one acquire() for each release(); nothing is under way that uses the region.
+  /// Ends one use of a region. REQUIRES: an acquire() for each release(); no transfer uses the region.
   void release(Region& region) noexcept;
 
-  /// As release(), and the region is not kept: somebody who must not use it any more still could.
+  /// release() for a region that must not stay registered, because a failed peer might still write to it.
   void discard(Region& region) noexcept;
 
   /// Whether acquire() would be a hit now.
   bool holds(const void* address, std::size_t length_bytes, Access access) noexcept;
 
-  /// The memory is about to leave the address space, or to get other pages. Neither allocates nor calls the registrar.
-  /// What is deregistered for it is later: in reap() or a miss, or when its last user is gone.
+  /// Removes all regions that overlap the range. Call it before the range leaves the address space or gets
+  /// other pages. Neither allocates nor calls the registrar: reap(), a miss or the release of the last
+  /// reference deregisters the removed regions later.
   void invalidate(const void* address, std::size_t length_bytes) noexcept;
 
-  /// Deregisters what was invalidated and is not in use. Cheap when there is nothing.
+  /// Deregisters removed regions that are not in use. Cheap when there are none.
   void reap() noexcept {
     if (reap_is_due_.load(std::memory_order_relaxed)) reap_now();
   }
 
-  /// Gives up all that is not in use.
+  /// Deregisters all regions that are not in use.
   void flush() noexcept;
 
-  /// From now on nothing is kept (PinDownConfig::keep); what is there goes as its users do.
+  /// Sets PinDownConfig::keep to false. Regions in use are deregistered when their last reference is
+  /// released.
   void stop_keeping() noexcept;
 
   bool keeps() const noexcept { return keeping_.load(std::memory_order_relaxed); }
 
-  // PinDownStatistics' fields, one at a time.
+  // Single fields of PinDownStatistics.
   std::uint64_t misses() const noexcept { return misses_.load(std::memory_order_relaxed); }
   std::uint64_t evictions() const noexcept { return evictions_.load(std::memory_order_relaxed); }
   std::uint64_t invalidations() const noexcept { return invalidations_.load(std::memory_order_relaxed); }
@@ -149,28 +167,31 @@ class PinDownCache {
   std::atomic<bool> keeping_;
 
   std::mutex registering_;
-  /// This much was refused although everything had been given up for it: giving up regions for as much again would not help,
-  /// for a while. Under registering_.
+  /// Length of the shortest request that the registrar refused although all regions had been evicted for it.
+  /// For some time, requests of this length or more fail without eviction. SIZE_MAX: there is none.
+  /// Guarded by registering_.
   std::size_t hopeless_bytes_ = SIZE_MAX;
-  std::uint32_t hopeless_requests_ = 0;  ///< Refused since, without giving up anything.
+  std::uint32_t hopeless_requests_ = 0;  ///< Requests that failed so since. Guarded by registering_.
 
-  // Grow under registering_, and never shrink.
+  // Both grow under registering_ and never shrink.
   std::deque<Region> regions_made_;
   std::deque<PageTable::Node> nodes_made_;
-  std::size_t next_turn_ = 0;  ///< For eviction, in regions_made_: the hand of the clock.
+  std::size_t next_turn_ = 0;  ///< Index in regions_made_ of eviction's next visit: the hand of the clock.
 
   std::mutex table_lock_;
-  PageTable table_;         ///< Changes under table_lock_.
-  Region* free_ = nullptr;  ///< These lists and each region's state: under table_lock_.
+  PageTable table_;         ///< Changed under table_lock_; find() takes no lock.
+  Region* free_ = nullptr;  ///< Guarded by table_lock_, as are retired_, live_count_ and Region::state.
   Region* retired_ = nullptr;
   std::size_t live_count_ = 0;
 
-  /// A retired region may have no users. Set, with release, by whoever took the last one away; cleared, with acquire, before
-  /// retired_ is looked through, so that what set it is seen.
+  /// True: a retired region may have no references. The thread that releases the last reference stores true
+  /// with release. reap_locked() clears the flag with acquire before it reads retired_, so that it sees that
+  /// thread's changes.
   std::atomic<bool> reap_is_due_{false};
 
   ShardedCounter hits_;
-  // Written under a lock (registering_, invalidations_ under table_lock_); read by statistics() without, each by itself.
+  // invalidations_ is written under table_lock_, the others under registering_. All are read without a lock,
+  // so the values that statistics() returns may be of different moments.
   std::atomic<std::uint64_t> misses_{0};
   std::atomic<std::uint64_t> evictions_{0};
   std::atomic<std::uint64_t> invalidations_{0};

@@ -1,4 +1,4 @@
-// A counter that many threads add to and few read, without a line that they all write to.
+// A counter for many writing threads and few readers. Up to 16 writers share no cache line.
 
 #pragma once
 
@@ -9,8 +9,9 @@
 
 namespace ch3_offload {
 
-/// Threads: all from any. Each keeps to one of 16 lines, given out in turn to all threads there ever were. Exact while no two threads
-/// add to one line at the same time; where they do, what one of them adds may be lost.
+/// Threads: Any thread may call any function. There are 16 shards, each in its own cache line. Threads get a
+/// shard in turn, in the order of their first increment(), and keep it. The sum is exact unless two threads
+/// with the same shard increment at the same time: then one increment may be lost.
 class ShardedCounter {
  public:
   void increment() noexcept {
@@ -31,7 +32,8 @@ class ShardedCounter {
   };
 
   static std::size_t shard_of_this_thread() noexcept {
-    // Initial-exec: a plain load in a shared library, too. 0: none yet.
+    // The thread's shard, counted from 1. 0: it has none yet. The TLS model initial-exec makes the access a
+    // plain load in a shared library, too.
     [[gnu::tls_model("initial-exec")]] static constinit thread_local std::size_t number = 0;
     static constinit std::atomic<std::size_t> threads{0};
     if (number == 0) [[unlikely]]

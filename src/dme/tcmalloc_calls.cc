@@ -10,7 +10,8 @@ namespace {
 RangeCall memory_goes = nullptr;
 RangeCall memory_came = nullptr;
 
-// The hooks of gperftools/malloc_hook_c.h. What mmap() and mremap() replaced is told after it, before their caller can use it.
+// The hooks of gperftools/malloc_hook_c.h. Memory that mmap() or mremap() replaced is reported after the
+// call, but before the caller can use the new memory.
 
 void on_mmap(const void* result, const void*, std::size_t length_bytes, int, int, int, off_t) {
   memory_came(const_cast<void*>(result), length_bytes);

@@ -1,5 +1,5 @@
-// gperftools' tcmalloc brings its own mmap, munmap and mremap, which call the kernel past the C library and so past libucm's hooks.
-// It has hooks of its own for those who want to know.
+// Hooks of gperftools' tcmalloc. tcmalloc has its own mmap, munmap and mremap, which bypass the C library and
+// so libucm's hooks. It reports such calls to hooks of its own.
 
 #pragma once
 
@@ -7,11 +7,11 @@
 
 namespace ch3_offload {
 
-/// Called with a range: memory is about to go, or has come.
+/// Called with a range of memory that is about to be unmapped, or that was mapped.
 using RangeCall = void (*)(void* address, std::size_t length_bytes);
 
-/// Has tcmalloc, where the process has it, call these for what its calls do, from now on. Once in a process; not thread-safe.
-/// False: there is no tcmalloc, or it refused.
+/// Makes tcmalloc call `going` when it unmaps memory and `come` when it has mapped memory. Returns false if
+/// the process has no tcmalloc, or if tcmalloc refuses. Call it once in a process. Not thread-safe.
 bool watch_tcmalloc(RangeCall going, RangeCall come) noexcept;
 
 }  // namespace ch3_offload
