@@ -19,10 +19,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// One system call copies no more: the kernel pins pages in small groups, so longer calls gain nothing.
+/// The most that one system call copies. The kernel pins pages in small groups, so longer calls gain nothing.
 constexpr std::size_t kChunkBytes = std::size_t{64} << 20;
 
-/// The shortest of a few runs: the others were disturbed.
+/// Returns the time of the fastest of several runs. Slower runs were disturbed.
 template <class Work>
 Clock::duration fastest(int runs, Work work) {
   Clock::duration best = Clock::duration::max();
@@ -64,7 +64,7 @@ void let_peers_write(const char* scope_file) noexcept {
   const FileDescriptor file(::open(scope_file, O_RDONLY | O_CLOEXEC));
   char scope = 0;
   if (!file.valid() || ::read(file.get(), &scope, 1) != 1 || scope != '1') return;
-  static_cast<void>(::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0));  // Refused: streamed copies.
+  static_cast<void>(::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0));  // On failure payload is streamed.
 }
 
 std::size_t calibrate_write_threshold(std::size_t ring_bytes) {
@@ -77,7 +77,7 @@ std::size_t calibrate_write_threshold(std::size_t ring_bytes) {
     return copy_to_process(::getpid(), reinterpret_cast<std::uintptr_t>(target.data()), source.data(), size);
   };
   if (direct(1) != RemoteCopy::kDone) return SIZE_MAX;
-  // Two processes copy in and out at the same time where there are cores for both.
+  // With a core for each process, one copies in while the other copies out.
   const int parallel = has_a_core_for_the_peer() ? 2 : 1;
   std::size_t threshold = SIZE_MAX;
   for (const std::size_t size : kSizes) {

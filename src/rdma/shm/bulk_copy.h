@@ -1,4 +1,4 @@
-// Copying straight into another process's memory (process_vm_writev), and when that pays.
+// Copies directly into another process's memory (process_vm_writev), and measures when that is faster.
 
 #pragma once
 
@@ -10,31 +10,31 @@
 namespace ch3_offload {
 
 enum class BulkMethod {
-  kAutomatic,  ///< write() where the calibration says that it pays.
-  kStream,     ///< Never write(): everything is copied through the ring.
-  kCma,        ///< write() always (cross-memory attach).
+  kAutomatic,  ///< write() from the length on at which calibration found it faster.
+  kStream,     ///< No write(): all payload is copied through the ring.
+  kCma,        ///< write() for all but short payloads (cross-memory attach).
 };
 
 enum class RemoteCopy {
   kDone,
-  kRefused,  ///< Not allowed here (EPERM, ENOSYS, ESRCH, ...); nothing was written. errno is kept.
-  kGone,     ///< The process vanished on the way.
-  kFault,    ///< Not memory of that process that the kernel can pin (or not of ours); part may be written.
+  kRefused,  ///< The kernel refused (EPERM, ENOSYS, ESRCH, ...). Nothing was written. errno says why.
+  kGone,     ///< The process ended during the copy.
+  kFault,    ///< The kernel cannot access the memory at one of the two ends. Part may have been written.
 };
 
-/// Copies into the memory of process `pid`. Blocks for as long as the copy takes.
+/// Copies into the memory of process `pid`. Returns when the copy is complete.
 RemoteCopy copy_to_process(pid_t pid, std::uint64_t destination, const std::byte* source,
                            std::size_t length_bytes) noexcept;
 
 inline constexpr const char* kYamaScope = "/proc/sys/kernel/yama/ptrace_scope";
 
-/// Lets any process of this user write into this one (and trace it: PR_SET_PTRACER_ANY) where Yama grants
-/// that to ancestors only, as its scope 1 does; peers are no ancestors. For the rest of the process's life.
-/// `scope_file`: says which scope; without it there is no Yama.
+/// Permits all processes of this user to write into this one, and to trace it (PR_SET_PTRACER_ANY), if Yama's
+/// scope is 1, which permits only ancestors; peers are not ancestors. Lasts as long as the process.
+/// `scope_file` holds Yama's scope. If it does not exist, there is no Yama.
 void let_peers_write(const char* scope_file = kYamaScope) noexcept;
 
-/// From which length on one copy by process_vm_writev is expected to beat two copies through a buffer of
-/// `ring_bytes`; SIZE_MAX: never, or not allowed. Measures for at most about 2 ms.
+/// Returns the length from which on one copy by process_vm_writev is expected to be faster than two copies
+/// through a buffer of `ring_bytes`. SIZE_MAX: never, or the kernel refuses. Measures for about 2 ms at most.
 std::size_t calibrate_write_threshold(std::size_t ring_bytes);
 
 }  // namespace ch3_offload

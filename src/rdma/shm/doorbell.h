@@ -1,21 +1,32 @@
-// How a process says that it sleeps: a word that all its peers can read.
+// The doorbell: a word by which a process tells its peers that it sleeps. All its peers can read the word.
 //
-// The sleep rule (cited by name elsewhere). A sleeper first stores that it sleeps, then looks for work
-// once more, and sleeps only if it found none. A waker first publishes work, then looks whether the
-// other sleeps, and rings if so. All four accesses are sequentially consistent, so they have one order:
-// if the waker's look came before the sleeper's announcement, then the publication came before the
-// sleeper's look, which finds the work; otherwise the waker sees the announcement and rings. Either way
-// no wake-up is lost (Dekker's argument). Ringing is one byte on a socket that the sleeper's epoll
-// descriptor covers: it stays readable until the sleeper reads the byte, and the sleeper looks at all
-// its rings after reading. Two words follow this rule: this one (consumer sleeps, producer publishes a
-// record), and RingControl::producer_waiting (producer sleeps, consumer returns space).
+// The sleep rule (cited by this name elsewhere).
 //
-// An announcement is used up by its wake-up. Whoever reads wake-ups during a sleep (the sleeper's last look,
-// or another thread that calls the provider meanwhile) therefore announces again, both words, and looks
-// again; and who finds a ring full during a sleep announces that at once, because arm() is over.
+//   sleeper                                       waker
+//   1. announce: store that it sleeps             1. publish: store the work
+//   2. look for work once more                    2. look whether the other process sleeps
+//   3. sleep only if there is none                3. if it does, ring: send one byte on the socket
 //
-// The word counts: odd while asleep, another value for each sleep, so that a waker rings once for a
-// sleep, however many records it publishes before the sleeper gets up.
+// Steps 1 and 2 of both sides are sequentially consistent accesses, so all four have one order. If the waker
+// looked before the sleeper announced, the work was published before the sleeper looks, and the sleeper finds
+// it. Otherwise the waker sees the announcement and rings. Either way no wake-up is lost (Dekker's argument).
+//
+// The byte keeps the sleeper's epoll descriptor readable until the sleeper reads it. After reading, the
+// sleeper looks at all its rings.
+//
+// Two words follow the rule:
+//
+//   word                            sleeper       waker's work
+//   DoorbellWord::epoch             the consumer  a published record
+//   RingControl::producer_waiting   the producer  returned space
+//
+// A wake-up uses up the announcement. So a thread that reads wake-ups during a sleep announces both words
+// again and looks again. That thread is the sleeper in its last look, or another thread that calls the
+// provider meanwhile. A thread that finds a ring full during a sleep announces that at once, because arm()
+// has already looked at the rings that were full before.
+//
+// The epoch is odd during a sleep, and has another value for each sleep. So a waker rings once for each
+// sleep, however many records it publishes before the sleeper wakes up.
 
 #pragma once
 
@@ -27,11 +38,11 @@
 
 namespace ch3_offload {
 
-inline constexpr std::size_t kDoorbellBytes = 4096;  ///< Greater pages do no harm: it is mapped once.
+inline constexpr std::size_t kDoorbellBytes = 4096;  ///< Correct for larger pages, too: it is mapped once.
 
 /// The first word of a doorbell's page.
 struct DoorbellWord {
-  std::atomic<std::uint64_t> epoch;  ///< Odd: its owner sleeps or is about to.
+  std::atomic<std::uint64_t> epoch;  ///< Odd: the owner sleeps or is about to sleep.
 };
 
 /// A process's own doorbell.
@@ -40,10 +51,11 @@ class Doorbell {
   Doorbell() = default;
   Doorbell(Mapping page, FileDescriptor file) noexcept : page_(std::move(page)), file_(std::move(file)) {}
 
-  /// For peers; they can map it for reading only.
+  /// The file that peers map, for reading only.
   const FileDescriptor& file() const noexcept { return file_; }
 
-  /// Announces a sleep: wakers that rang before ring again. Then look at all rings: "The sleep rule".
+  /// Announces a sleep. Peers that rang before will ring again. The caller must look at all rings afterwards:
+  /// "The sleep rule".
   void announce_sleep() noexcept {
     epoch_ = (epoch_ + 1) | 1;
     word().epoch.store(epoch_, std::memory_order_seq_cst);
@@ -51,7 +63,8 @@ class Doorbell {
   void announce_awake() noexcept {
     if ((epoch_ & 1) == 0) return;
     ++epoch_;
-    word().epoch.store(epoch_, std::memory_order_relaxed);  // Late is harmless: a needless byte.
+    // Relaxed: a peer that sees it late only sends a useless byte.
+    word().epoch.store(epoch_, std::memory_order_relaxed);
   }
 
  private:
@@ -59,7 +72,7 @@ class Doorbell {
 
   Mapping page_;
   FileDescriptor file_;
-  std::uint64_t epoch_ = 0;  ///< Our copy: the page is never read back.
+  std::uint64_t epoch_ = 0;  ///< This process's copy of the word, which it never reads back.
 };
 
 /// Another process's doorbell.
@@ -71,7 +84,8 @@ class PeerDoorbell {
 
   bool known() const noexcept { return word_ != nullptr; }
 
-  /// After a record was published: whether a byte must be sent. Until the doorbell is known, always.
+  /// Returns whether the caller, who has published a record, must send a byte. Always true while the doorbell
+  /// is not known. Returns true once for each sleep of a known doorbell.
   bool must_ring() noexcept {
     if (word_ == nullptr) [[unlikely]]
       return true;
@@ -84,7 +98,7 @@ class PeerDoorbell {
 
  private:
   const DoorbellWord* word_ = nullptr;  ///< nullptr: the peer has not sent it yet.
-  std::uint64_t rung_ = 0;              ///< The sleep that we rang for last. 0: none.
+  std::uint64_t rung_ = 0;              ///< Epoch of the last sleep for which must_ring() was true. 0: none.
   Mapping page_;
 };
 

@@ -1,22 +1,22 @@
 // A ring of records from one producer to one consumer, in memory that two processes share.
 //
-// Layout: the control words, in pages of their own, then `ring_bytes` of records, mapped twice in a row
-// (shared_memory.h), so that a record is contiguous even where it runs over the end. A record begins at a
-// multiple of 64 bytes: an 8-byte header, then the payload. Positions count bytes since the ring was made
-// and never wrap (64 bits); the place of a position is its value modulo ring_bytes.
+// Layout: The control words come first, in pages of their own. Then come `ring_bytes` of records, mapped
+// twice in a row (shared_memory.h), so that a record is contiguous even if it runs over the end. A record
+// begins at a multiple of 64 bytes and consists of an 8-byte header and the payload. A position counts bytes
+// since the ring was made. It has 64 bits and never wraps. Its place in the ring is its value modulo
+// ring_bytes.
 //
-// Publication is in band: a header that is not zero says that its record is whole. The producer
-// zeroes the header behind a record before it publishes that record, so the consumer, which looks only
-// at the header where it stands, never sees a stale one. A small message touches one or two cache
-// lines, and there is no shared tail index.
+// Publication: A header that is not zero publishes its record. Before the producer publishes a record, it
+// zeroes the header after it. The consumer reads only the header of the next record, so it never sees a stale
+// one. A small message touches one or two cache lines. There is no shared tail index.
 //
-// Space is returned by one word, consumer_position, that the producer reads only when its own copy
-// says that there is no room. The rule "wake the producer" is at RingConsumer::release().
+// Space: The consumer returns space by storing consumer_position. The producer reads that word only if its
+// own copy says that there is no room. RingConsumer::release() says when the producer is woken.
 //
-// The other process is not trusted: whatever is read here is loaded once and checked. It can garble its
-// own stream, never our memory.
+// Trust: The other process may be hostile. Every word that it can write is loaded once and checked. It can
+// garble its own stream, but not other memory of this process.
 //
-// Each end belongs to one thread. No call blocks, allocates or makes a system call.
+// Threads: Each end belongs to one thread. No function blocks, allocates or makes a system call.
 
 #pragma once
 
@@ -28,7 +28,8 @@
 
 namespace ch3_offload {
 
-/// Whole pages of any kernel, up to the greatest size in use (64 KiB: arm64, ppc64le); only one is touched.
+/// A multiple of every page size in use, the largest of which is 64 KiB (arm64, ppc64le). One page is
+/// touched.
 inline constexpr std::size_t kRingControlBytes = std::size_t{64} << 10;
 inline constexpr std::size_t kLineBytes = 64;
 inline constexpr std::size_t kRecordHeaderBytes = 8;
@@ -39,13 +40,12 @@ constexpr bool is_ring_size(std::uint64_t bytes) noexcept {
   return bytes >= kLeastRingBytes && bytes <= kMostRingBytes && std::has_single_bit(bytes);
 }
 
-/// Longest payload of a record: a quarter of the ring, so that the rule at RingConsumer::release()
-/// holds.
+/// Longest payload of a record. RingConsumer::release() relies on the limit of a quarter of the ring.
 constexpr std::size_t longest_payload(std::size_t ring_bytes) noexcept {
   return ring_bytes / 4 - kRecordHeaderBytes;
 }
 
-/// Ring bytes that a payload takes.
+/// The bytes of the ring that a record with this payload takes.
 constexpr std::size_t record_bytes(std::size_t payload_bytes) noexcept {
   return (kRecordHeaderBytes + payload_bytes + kLineBytes - 1) & ~(kLineBytes - 1);
 }
@@ -55,7 +55,7 @@ enum class RecordKind : std::uint32_t {
   kWrite = 2,  ///< Payload: WriteRecord.
 };
 
-/// Payload of a kWrite record: so much of a transfer is in place.
+/// Payload of a kWrite record: `length_bytes` of a write are in place.
 struct WriteRecord {
   std::uint32_t immediate = 0;
   std::uint32_t reserved = 0;  ///< 0.
@@ -63,10 +63,10 @@ struct WriteRecord {
 };
 static_assert(sizeof(WriteRecord) == 16 && offsetof(WriteRecord, length_bytes) == 8);
 
-/// The first words of the file. Both sides map it writable; each field has one writer.
+/// The first words of the file. Both processes map them writable.
 struct RingControl {
   alignas(kLineBytes) std::atomic<std::uint64_t> consumer_position;  ///< Written by the consumer.
-  /// Not zero: the producer sleeps until there is room. Set by the producer, cleared by the consumer.
+  /// Not zero: the producer waits for room. Set by the producer, cleared by the consumer.
   alignas(kLineBytes) std::atomic<std::uint32_t> producer_waiting;
 };
 static_assert(sizeof(RingControl) <= kRingControlBytes);
@@ -74,7 +74,8 @@ static_assert(kLeastRingBytes % kRingControlBytes == 0, "a ring is whole pages t
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "shared between processes");
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free, "shared between processes");
 
-/// A record header: bits 0-27 payload length, 28-31 kind, 32-63 the record's position / 64. Never zero.
+/// A record header: bits 0-27 hold the payload length, bits 28-31 the kind, bits 32-63 the lower 32 bits of
+/// the record's position / 64. Never zero.
 struct RecordHeader {
   static constexpr std::uint32_t kLengthMask = (1u << 28) - 1;
 
@@ -93,7 +94,7 @@ struct RecordHeader {
 };
 static_assert(kMostRingBytes / 4 <= RecordHeader::kLengthMask);
 
-/// What both ends know of a mapped ring.
+/// What both ends have in common: the mapping.
 class RingEnd {
  public:
   RingEnd() = default;
@@ -123,31 +124,31 @@ class RingProducer : public RingEnd {
   RingProducer() = default;
   using RingEnd::RingEnd;
 
-  /// Whether a payload of this length fits now. Sets broken() if the consumer's word is absurd.
+  /// Returns whether a payload of this length fits now. Sets broken() if consumer_position is impossible.
   bool has_room(std::size_t payload_bytes) noexcept {
-    // One line more than the record: the header behind it, which publish() zeroes.
+    // One line more than the record: publish() zeroes the header after it.
     const std::uint64_t end = head_ + record_bytes(payload_bytes) + kLineBytes;
     if (end - known_consumer_ <= ring_bytes()) [[likely]]
       return true;
     return reload_consumer(std::memory_order_acquire) && end - known_consumer_ <= ring_bytes();
   }
 
-  /// Where the payload of the next record goes. REQUIRES: has_room(its length).
+  /// The place for the payload of the next record. REQUIRES: has_room(its length).
   std::byte* payload() const noexcept { return at(head_) + kRecordHeaderBytes; }
 
   /// Publishes the record. REQUIRES: has_room(payload_bytes) and the payload is written.
   void publish(RecordKind kind, std::size_t payload_bytes) noexcept {
     const std::uint64_t next = head_ + record_bytes(payload_bytes);
-    // Relaxed: ordered before the header's store below, which is at least a release.
+    // Relaxed: the header's store below is at least a release, so it orders this store before itself.
     header_at(next).store(0, std::memory_order_relaxed);
-    // Pairs with RingConsumer::header() (payload and zeroed header are visible with it). Sequentially
-    // consistent because the caller then looks at the consumer's doorbell: see "The sleep rule".
+    // Pairs with RingConsumer::header(), which then sees the payload and the zeroed header. Sequentially
+    // consistent, because the caller looks at the consumer's doorbell next: "The sleep rule".
     header_at(head_).store(RecordHeader::pack(head_, kind, payload_bytes), std::memory_order_seq_cst);
     head_ = next;
   }
 
-  /// Asks to be woken when space comes back, once: it must be called again after each wake-up that brought
-  /// too little. Afterwards has_room_for_sure() must be called, and nobody sleeps if it says true.
+  /// Asks for one wake-up when space is returned. After a wake-up with too little space, call it again.
+  /// After each call, call has_room_for_sure() and do not sleep if it returns true.
   void announce_waiting() noexcept {
     // Pairs with RingConsumer::release(): "The sleep rule".
     control().producer_waiting.store(1, std::memory_order_seq_cst);
@@ -157,12 +158,13 @@ class RingProducer : public RingEnd {
     return reload_consumer(std::memory_order_seq_cst) && end - known_consumer_ <= ring_bytes();
   }
 
-  /// The consumer returned space that it was never given: it does not follow the protocol.
+  /// The consumer violates the protocol: consumer_position went back or beyond the last record.
   bool broken() const noexcept { return broken_; }
 
  private:
-  /// False: the consumer's word is absurd. Acquire: pairs with the store in release(), so that the
-  /// consumer's reads of a payload are over before it is overwritten.
+  /// Reads consumer_position. Returns false and sets broken() if it is impossible. `order` is at least
+  /// acquire: it pairs with the store in release(), so that the consumer has read a payload before it is
+  /// overwritten.
   bool reload_consumer(std::memory_order order) noexcept {
     const std::uint64_t position = control().consumer_position.load(order);
     if (position < known_consumer_ || position > head_) [[unlikely]] {
@@ -183,19 +185,19 @@ class RingConsumer : public RingEnd {
   RingConsumer() = default;
   using RingEnd::RingEnd;
 
-  /// A record that was checked: its payload lies inside the ring's mapping.
+  /// A checked record. Its payload lies inside the ring's mapping.
   struct Record {
     RecordKind kind;
     std::span<const std::byte> payload;
   };
 
-  /// The header of the next record; zero: there is none yet.
+  /// Returns the header of the next record. 0: it is not published yet.
   /// Acquire: pairs with RingProducer::publish().
   std::uint64_t header(std::memory_order order = std::memory_order_acquire) const noexcept {
     return header_at(position_).load(order);
   }
 
-  /// Checks a header that header() returned. False: the producer does not follow the protocol.
+  /// Checks a header that header() returned. Returns false if the producer violates the protocol.
   bool parse(std::uint64_t header, Record& record) const noexcept {
     const std::size_t length = RecordHeader::length(header);
     const std::uint32_t kind = RecordHeader::kind(header);
@@ -208,23 +210,23 @@ class RingConsumer : public RingEnd {
     return true;
   }
 
-  /// Steps over a record that parse() accepted; its payload must not be touched any more.
+  /// Steps over a record that parse() accepted. Its payload must not be accessed any more.
   void advance(const Record& record) noexcept { position_ += record_bytes(record.payload.size()); }
 
   std::uint64_t unreleased_bytes() const noexcept { return position_ - released_; }
 
-  /// Gives the space of all records passed by advance() back to the producer. True: the producer
-  /// sleeps and must be woken.
+  /// Returns the space of all records before the current position to the producer. Returns true if the
+  /// producer waits and must be woken.
   ///
-  /// Wake the producer: whether it waits is looked at (and the store before it made sequentially
-  /// consistent) only when a quarter of the ring was crossed. That is enough: a producer waits for at
-  /// most a quarter and a line, so when it saw no room, more than half of the ring lay before the
-  /// consumer_position that it saw; the consumer crosses a quarter on its way there, after the
-  /// announcement in the order of "The sleep rule".
+  /// When the producer is woken: release() reads producer_waiting, and makes its store sequentially
+  /// consistent, only if the position crossed a multiple of a quarter of the ring. That suffices. The
+  /// producer waits for at most a quarter and a line. So when it found no room, records beyond the
+  /// consumer_position that it read occupied more than half of the ring. While the consumer consumes them, it
+  /// crosses at least one quarter, after the announcement in the order of "The sleep rule".
   ///
-  /// That first crossing may be one line after the announcement: the wake-up answers the request, and what
-  /// came back may be less than the producer wants. It must then announce and look again, whoever
-  /// read the wake-up; the argument holds anew, from the consumer_position that this look saw.
+  /// The first crossing may come soon after the announcement. Then the wake-up uses up the announcement, but
+  /// the returned space may be too little. The thread that reads the wake-up must announce and look again.
+  /// The argument then holds again, from the consumer_position that this look read.
   bool release() noexcept {
     const std::uint64_t quarter = ring_bytes() / 4;
     const bool crossed = (position_ ^ released_) >= quarter;
@@ -239,8 +241,8 @@ class RingConsumer : public RingEnd {
   }
 
  private:
-  std::uint64_t position_ = 0;  ///< Of the next record.
-  std::uint64_t released_ = 0;  ///< What the producer was told; at most position_.
+  std::uint64_t position_ = 0;  ///< Position of the next record.
+  std::uint64_t released_ = 0;  ///< The last consumer_position stored; at most position_.
 };
 
 }  // namespace ch3_offload

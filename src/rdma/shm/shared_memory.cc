@@ -41,7 +41,7 @@ Result<FileDescriptor> make_shared_file(const char* name, std::size_t length_byt
 }
 
 void seal_against_new_writers(const FileDescriptor& file) noexcept {
-  // EINVAL on an older kernel: then peers could disturb our doorbell, which costs them wake-ups only.
+  // An older kernel returns EINVAL. Peers can then write to our doorbell, which disturbs only their wake-ups.
   static_cast<void>(::fcntl(file.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE));
 }
 

@@ -1,9 +1,10 @@
 // Sealed anonymous files (memfd) and their mappings: the memory that two processes of a node share.
 //
-// A file that comes from a peer is mapped only if it can no longer shrink (F_SEAL_SHRINK) and is large
-// enough: a peer that truncates it cannot make us fault. Mappings are not inherited by a child
-// (MADV_DONTFORK), so that a fork cannot write into its parent's rings. Set-up only; may block and
-// allocate.
+// A peer's file is mapped only if it can no longer shrink and has the expected size: is_sealed_file(). So a
+// peer cannot make this process fault by truncating the file. A child does not inherit the mappings
+// (MADV_DONTFORK), so it cannot write into its parent's rings.
+//
+// For set-up only: the functions may block and allocate.
 
 #pragma once
 
@@ -38,22 +39,23 @@ class Mapping {
   std::size_t length_bytes_ = 0;
 };
 
-/// Makes a zeroed file of `length_bytes` that can neither shrink nor grow.
+/// Makes a file of `length_bytes` zeros that can neither shrink nor grow.
 Result<FileDescriptor> make_shared_file(const char* name, std::size_t length_bytes);
 
-/// Forbids writable mappings from now on, where the kernel can (Linux 5.1); existing ones stay.
+/// Forbids new writable mappings of the file, if the kernel can do that (Linux 5.1). Existing mappings stay.
 void seal_against_new_writers(const FileDescriptor& file) noexcept;
 
-/// Whether a file from a peer has exactly this length and can no longer shrink.
+/// Returns whether a peer's file has exactly this length and can no longer shrink.
 bool is_sealed_file(const FileDescriptor& file, std::size_t length_bytes) noexcept;
 
 enum class MapAccess { kRead, kReadWrite };
 
-/// Maps the whole file.
+/// Maps the first `length_bytes` of the file.
 Result<Mapping> map_shared(const FileDescriptor& file, std::size_t length_bytes, MapAccess access);
 
-/// Maps `once_bytes` of the file and, behind them, the following `twice_bytes` two times in a row: what
-/// runs over the end of the first copy continues at its beginning. Both are multiples of the page size.
+/// Maps the first `once_bytes` of the file and then, two times in a row, the `twice_bytes` after them. So
+/// data that runs over the end of the first copy continues at its beginning.
+/// REQUIRES: both are multiples of the page size.
 Result<Mapping> map_mirrored(const FileDescriptor& file, std::size_t once_bytes, std::size_t twice_bytes);
 
 }  // namespace ch3_offload

@@ -18,9 +18,10 @@ namespace ch3_offload {
 namespace {
 
 constexpr std::string_view kAddressPrefix = "shm:1:";
-constexpr int kBacklog = 4096;  ///< The kernel lowers it to net.core.somaxconn.
+constexpr int kBacklog = 4096;  ///< The kernel limits it to net.core.somaxconn.
 
-/// A name in the abstract namespace begins with a zero byte; its length is part of it.
+/// Fills in the socket's name and returns its length. A name in the abstract namespace begins with a zero
+/// byte and includes its length.
 socklen_t fill_socket_name(const ShmAddress& address, sockaddr_un& name) {
   std::string text = "ch3-offload-";
   append_hex(text, address.socket_id[0]);
@@ -131,7 +132,7 @@ FileDescriptor accept_with_last_descriptor(const FileDescriptor& listener) noexc
 }
 
 FileDescriptor accept_from(const FileDescriptor& listener, int& error_number) noexcept {
-  const FileDescriptor spare = duplicate(listener);  // Closed again on return.
+  const FileDescriptor spare = duplicate(listener);  // Tests for a second descriptor. Closed on return.
   if (!spare.valid()) {
     const int reason = errno;
     pollfd entry{listener.get(), POLLIN, 0};
@@ -175,7 +176,7 @@ bool send_with_file(const FileDescriptor& socket, std::span<const std::byte> mes
 
 Receipt receive_with_file(const FileDescriptor& socket, std::span<std::byte> message,
                           FileDescriptor& file) noexcept {
-  constexpr std::size_t kMostFiles = 4;  // More are dropped by the kernel and make the message invalid.
+  constexpr std::size_t kMostFiles = 4;  // The kernel drops further files, which makes the message invalid.
   alignas(cmsghdr) char control[CMSG_SPACE(kMostFiles * sizeof(int))];
   iovec part{message.data(), message.size()};
   msghdr header{};
@@ -185,7 +186,7 @@ Receipt receive_with_file(const FileDescriptor& socket, std::span<std::byte> mes
   header.msg_controllen = sizeof control;
   ssize_t received = -1;
   do {
-    // Only looks: a file that cannot be installed would be lost.
+    // MSG_PEEK, because a file for which no descriptor is free would be lost.
     received = ::recvmsg(socket.get(), &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT | MSG_PEEK);
   } while (received < 0 && errno == EINTR);
   if (received < 0) return errno == EAGAIN ? Receipt::kNothing : Receipt::kClosed;
@@ -197,13 +198,13 @@ Receipt receive_with_file(const FileDescriptor& socket, std::span<std::byte> mes
     for (std::size_t i = 0; i < count; ++i, ++files) {
       int number = -1;
       std::memcpy(&number, CMSG_DATA(attached) + i * sizeof number, sizeof number);
-      file = FileDescriptor(number);  // Closes the one before.
+      file = FileDescriptor(number);  // Closes the previous one.
     }
   }
   if (received == 0) return Receipt::kClosed;
   const bool cut_short = (header.msg_flags & MSG_CTRUNC) != 0;
   if (files == 0 && cut_short) return Receipt::kNoDescriptor;
-  // Takes it; the file was installed by the look already.
+  // Removes the message from the socket. Its file has got its descriptor by MSG_PEEK already.
   const ssize_t taken =
       ::recv(socket.get(), message.data(), static_cast<std::size_t>(received), MSG_DONTWAIT);
   const bool valid =
@@ -224,7 +225,7 @@ void send_wake_byte(const FileDescriptor& socket) noexcept {
 WakeBytes drain_wake_bytes(const FileDescriptor& socket) noexcept {
   std::array<char, 256> bytes;
   WakeBytes result = WakeBytes::kNone;
-  // A peer that never stops sending must not keep us here: epoll reports what is left.
+  // The number of reads is limited, because a peer may send without end. epoll reports the rest.
   for (int i = 0; i < 16; ++i) {
     const ssize_t received = ::recv(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (received > 0) {

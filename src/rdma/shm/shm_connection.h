@@ -1,12 +1,16 @@
 // Addresses, the handshake and the Unix-domain sockets of the shm provider.
 //
-// A process listens on a socket in the abstract namespace, named by a random 128-bit number: there is
-// no file to leave behind. For each direction of traffic the sender connects, and sends one Hello with
-// its ring's file; the receiver answers with one Welcome and its doorbell's file. Afterwards a byte on the
-// socket, in either direction, is a wake-up, and its end is the process's end.
+// A process listens on a socket in the abstract namespace, whose name is a random 128-bit number. So no file
+// can be left behind. Each direction of traffic has its own connection, which the sender makes:
 //
-// Everything that arrives is checked: the user (SO_PEERCRED, by the kernel), then the Hello. Set-up
-// only; nothing here blocks.
+//   sender    ── Hello, its ring's file ───────▶ receiver
+//   sender    ◀─ Welcome, its doorbell's file ── receiver
+//   either    ── one byte: a wake-up ──────────▶ the other, at any time afterwards
+//
+// The end of the connection means that the process at the other end has ended.
+//
+// All input is checked: first the user, as the kernel reports it (SO_PEERCRED), then the Hello. For set-up
+// only, except send_wake_byte() and drain_wake_bytes(). No function blocks.
 
 #pragma once
 
@@ -28,18 +32,20 @@ namespace ch3_offload {
 
 /// "shm:1:<node id, 16 hex digits>:<socket id, 32 hex digits>"
 struct ShmAddress {
-  std::uint64_t node_id = 0;  ///< Hash of what must be equal for the socket to be reached.
+  std::uint64_t node_id = 0;  ///< read_node_id(). Only processes with the same id reach the socket.
   std::array<std::uint64_t, 2> socket_id{};
 
   std::string to_string() const;
-  /// Nothing: not an address of this version. Any input.
+  /// Returns nothing for any string that is not an address of this version.
   static std::optional<ShmAddress> parse(std::string_view text) noexcept;
 };
 
-/// Identifies the running kernel and the network namespace, to which abstract sockets belong.
+/// Returns a hash of the running kernel's boot id and the network namespace, to which abstract sockets
+/// belong.
 Result<std::uint64_t> read_node_id();
 
-/// First message on a connection, with the sender's ring file attached. Host byte order: same node.
+/// The first message on a connection, with the sender's ring file attached. In host byte order, because both
+/// processes are on one node.
 struct Hello {
   static constexpr std::uint32_t kMagic = 0x6F33'6833;  // "3h3o"
   static constexpr std::uint16_t kVersion = 1;
@@ -47,8 +53,8 @@ struct Hello {
   std::uint32_t magic = kMagic;
   std::uint16_t version = kVersion;
   std::uint16_t size_bytes = sizeof(Hello);
-  std::uint32_t sender = 0;    ///< PeerId of who connects.
-  std::uint32_t receiver = 0;  ///< PeerId of who is meant.
+  std::uint32_t sender = 0;    ///< PeerId of the process that connects.
+  std::uint32_t receiver = 0;  ///< PeerId of the process that it connects to.
   std::uint64_t ring_bytes = 0;
   JobSecret secret{};
   std::array<std::byte, 24> reserved{};  ///< Zero.
@@ -67,27 +73,28 @@ struct Welcome {
 };
 static_assert(sizeof(Welcome) == 16);
 
-/// Why a Hello was refused; "" when it is right. `peer_limit`: peers are numbered below it. The secret
-/// is compared in constant time, and first.
+/// Checks a Hello and copies it to `hello`. Returns "" if it is right, otherwise the reason to refuse it.
+/// `peer_limit` is the number of peers. The secret is checked before all other fields, in constant time.
 std::string_view check_hello(std::span<const std::byte> bytes, const JobSecret& secret, PeerId self,
                              std::uint32_t peer_limit, Hello& hello) noexcept;
-/// Whether these bytes are a Welcome.
+/// Returns whether these bytes are a Welcome.
 bool check_welcome(std::span<const std::byte> bytes) noexcept;
 
 /// Makes the listening socket of `address`.
 Result<FileDescriptor> listen_at(const ShmAddress& address);
 
-/// Makes a socket that does not block.
+/// Makes a non-blocking socket.
 Result<FileDescriptor> make_socket();
 
 enum class ConnectProgress { kConnected, kBacklogFull };
-/// kBacklogFull: nothing happened; call again later.
+/// Connects. kBacklogFull: nothing was done; call again later.
 Result<ConnectProgress> connect_to(const FileDescriptor& socket, const ShmAddress& address);
 
-/// Takes one connection, where a second descriptor is left for the file that comes with its Hello; none:
-/// nobody waits (error 0) or accepting failed (its errno).
+/// Accepts one connection if another descriptor is free for the file of its Hello. Returns an invalid
+/// descriptor if no connection waits (`error_number` is 0) or if accepting failed (`error_number` is errno).
 FileDescriptor accept_from(const FileDescriptor& listener, int& error_number) noexcept;
-/// Takes one connection, be it with the last descriptor; none: nobody waits, or there is no descriptor.
+/// Accepts one connection even with the last free descriptor. Returns an invalid descriptor if no connection
+/// waits or no descriptor is free.
 FileDescriptor accept_with_last_descriptor(const FileDescriptor& listener) noexcept;
 
 struct PeerCredentials {
@@ -96,29 +103,31 @@ struct PeerCredentials {
 };
 PeerCredentials peer_credentials(const FileDescriptor& socket) noexcept;
 
-/// Sends a short message and a file. False: errno says why.
+/// Sends a short message and a file. Returns false on failure; errno says why.
 bool send_with_file(const FileDescriptor& socket, std::span<const std::byte> message,
                     const FileDescriptor& file) noexcept;
 
 enum class Receipt {
-  kMessage,       ///< `message` is full and exactly one file came with it.
-  kNothing,       ///< Not here yet.
-  kClosed,        ///< The other side is gone.
-  kInvalid,       ///< Too short, or not exactly one file.
-  kNoDescriptor,  ///< We have none left for the file: the message stays in the socket.
+  kMessage,       ///< `message` is full, and exactly one file came with it.
+  kNothing,       ///< No message has arrived.
+  kClosed,        ///< The other side closed the connection.
+  kInvalid,       ///< The message is too short, or has not exactly one file.
+  kNoDescriptor,  ///< No descriptor is free for the file. The message stays in the socket.
 };
+/// Receives a message of exactly `message.size()` bytes and its file.
 Receipt receive_with_file(const FileDescriptor& socket, std::span<std::byte> message,
                           FileDescriptor& file) noexcept;
 
-/// Fills `message` with what receive_with_file() would, but leaves it, and its file, in the socket. False: it is not here.
+/// Copies the next message to `message` and leaves it, and its file, in the socket. Returns false if it has
+/// not arrived completely.
 bool peek(const FileDescriptor& socket, std::span<std::byte> message) noexcept;
 
-/// Wakes the process at the other end. A full socket holds a wake-up already; a broken one is noticed
-/// by its reader. Safe on the message path only when the other side sleeps (a system call).
+/// Wakes the process at the other end. Ignores errors: a full socket holds a wake-up already, and the reader
+/// notices a broken one. A system call, so the message path calls it only if the other side sleeps.
 void send_wake_byte(const FileDescriptor& socket) noexcept;
 
 enum class WakeBytes { kNone, kSome, kClosed };
-/// Reads all wake-ups that are there. kClosed may have read some before.
+/// Reads the wake-ups in the socket. kClosed: the connection has ended; wake-ups may have been read before.
 WakeBytes drain_wake_bytes(const FileDescriptor& socket) noexcept;
 
 }  // namespace ch3_offload
