@@ -1,7 +1,7 @@
-// Moving data: reserve, commit, write, poll, arm. See shm_provider.h.
+// The data path: reserve, commit, write, poll, arm. See shm_provider.h.
 //
-// On an established connection nothing here allocates or locks, and nothing makes a system call but
-// waking a sleeper, the periodic housekeeping of an idle poll, and write().
+// On an established connection no function here allocates or takes a lock. System calls are made only to wake
+// a sleeper, in write(), and in the periodic housekeeping of poll().
 
 #include <sys/poll.h>
 
@@ -15,20 +15,21 @@
 namespace ch3_offload {
 namespace {
 
-/// Rings that one poll looks at besides the last one hit: bounds the cost of a poll at any number of
-/// local peers.
+/// Rings that one poll looks at, besides the ring that had the last record. Bounds the cost of a poll for any
+/// number of local peers.
 constexpr std::size_t kRingsPerPoll = 8;
 
-/// A busy poller reads the clock at every so many polls, so that newcomers are not starved.
+/// A poller that always finds work reads the clock once in so many polls, so that housekeeping is not
+/// starved.
 constexpr std::uint32_t kBusyPollsPerClock = 256;
 
-/// Space is returned at the end of a batch, and inside one when this share of the ring came together.
+/// consume() returns space at the end of a batch, and within it after each 1/16 of the ring.
 constexpr std::size_t kReleasesPerRing = 16;
 
-/// Whether the process at the other end has closed the socket. One system call.
+/// Returns whether the process at the other end has closed the socket. One system call.
 bool hung_up(const FileDescriptor& socket) noexcept {
   pollfd entry{socket.get(), POLLRDHUP, 0};
-  return ::poll(&entry, 1, 0) > 0;  // Not when a signal came in between.
+  return ::poll(&entry, 1, 0) > 0;  // An interruption by a signal counts as "not closed".
 }
 
 }  // namespace
@@ -61,16 +62,16 @@ void ShmProvider::commit(PeerId id, std::size_t length_bytes) noexcept {
   publish(*peer, RecordKind::kMessage, length_bytes);
 }
 
-/// The only place that rings a doorbell for a record: "The sleep rule".
+/// Publishes a record and rings the peer's doorbell if it sleeps: "The sleep rule". No other function rings.
 void ShmProvider::publish(Peer& peer, RecordKind kind, std::size_t payload_bytes) noexcept {
   peer.out.publish(kind, payload_bytes);
   if (peer.doorbell.must_ring()) [[unlikely]]
     send_wake_byte(peer.out_socket);
 }
 
-/// Remembers what waits for room, for arm(). kOk: there is room after all; kAgain otherwise.
+/// Notes in blocked_, for arm(), that the caller waits for room. Returns kAgain, or kOk if there is room now.
 Status ShmProvider::no_room(Peer& peer, std::size_t payload_bytes) noexcept {
-  // During a sleep nobody looks at blocked_ before a wake-up comes: ask for it now ("The sleep rule").
+  // During a sleep, blocked_ is read only after a wake-up. So ask for the wake-up now: "The sleep rule".
   if (armed_ && !peer.out.broken()) {
     peer.out.announce_waiting();
     if (peer.out.has_room_for_sure(payload_bytes)) return Status::kOk;
@@ -85,7 +86,7 @@ Status ShmProvider::no_room(Peer& peer, std::size_t payload_bytes) noexcept {
   return Status::kAgain;
 }
 
-/// From now on this peer's payload is streamed. Logs `why` once; nullptr: nobody need know.
+/// Streams all further payload for this peer. Logs `why`, once for all peers; nullptr: does not log.
 Status ShmProvider::refuse_write(Peer& peer, const char* why) noexcept {
   peer.write_refused = true;
   if (why != nullptr && !write_refusal_logged_) {
@@ -105,10 +106,10 @@ Status ShmProvider::write(PeerId id, const std::byte* source, std::size_t length
   if (!peer->out.has_room(sizeof(WriteRecord))) {
     if (const Status status = no_room(*peer, sizeof(WriteRecord)); status != Status::kOk) return status;
   }
-  // Connected later, when the listener has room: only then the pid is known.
+  // The pid is known only after the connection was made, which waits for room in the listener's backlog.
   if (peer->out_file.valid()) return Status::kAgain;
-  // The pid of a process that ended may be another's soon; its socket was closed before that. While the
-  // peer is dying, ours is.
+  // The pid of an ended process may be reused. Its socket was closed before that, so check the socket first.
+  // While the peer is dying, our socket is closed, too.
   if (peer->dying || hung_up(peer->out_socket)) return Status::kPeerFailed;
   const RemoteCopy result = peer->pid <= 0
                                 ? RemoteCopy::kRefused
@@ -117,11 +118,12 @@ Status ShmProvider::write(PeerId id, const std::byte* source, std::size_t length
     case RemoteCopy::kDone: break;
     case RemoteCopy::kGone: return Status::kPeerFailed;
     case RemoteCopy::kFault:
-      // Memory that the kernel cannot pin (a device's) is legitimate; a false address harms its owner only.
+      // Memory that the kernel cannot access (a device's) is legitimate. A wrong address harms only its
+      // owner.
       return refuse_write(*peer, "the kernel cannot reach its memory");
     case RemoteCopy::kRefused:
       if (peer->pid <= 0) return refuse_write(*peer, "it is in another pid namespace");
-      // ESRCH: it is about to end, or its first thread did; no setting forbids it.
+      // ESRCH: the process is ending, or its first thread has ended. No setting is wrong, so do not log.
       return refuse_write(*peer, errno == ESRCH ? nullptr : std::strerror(errno));
   }
   const WriteRecord record{static_cast<std::uint32_t>(immediate), 0, length_bytes};
@@ -140,8 +142,8 @@ std::size_t ShmProvider::poll(Sink& sink, std::size_t budget) noexcept {
   delivered += poll_rings(sink, budget - std::min(budget, delivered));
 
   if (armed_) [[unlikely]] {
-    // "The sleep rule": a wake-up that is read here must not hide a record in a ring not looked at, nor
-    // room that somebody waits for: it answered all announcements, perhaps with less than was wanted.
+    // "The sleep rule": keep_house() may read a wake-up, which uses up all announcements. So announce again,
+    // and look at all rings and at the room that blocked senders wait for.
     if (keep_house()) {
       doorbell_.announce_sleep();
       if (blocked_peer_has_room()) ++delivered;
@@ -161,7 +163,7 @@ std::size_t ShmProvider::poll(Sink& sink, std::size_t budget) noexcept {
   return delivered;
 }
 
-/// The ring that was hit last, then some of the others in turn.
+/// Polls the ring that had the last record, then some of the others in turn.
 std::size_t ShmProvider::poll_rings(Sink& sink, std::size_t budget) noexcept {
   const std::size_t count = inbound_.size();
   if (count == 0 || budget == 0) return 0;
@@ -169,7 +171,7 @@ std::size_t ShmProvider::poll_rings(Sink& sink, std::size_t budget) noexcept {
   if (last_hit_ >= count) last_hit_ = 0;
   if (inbound_[last_hit_].ring.header() != 0) {
     delivered = consume(inbound_[last_hit_], sink, budget);
-    if (delivered >= budget) {  // It may have more for ever: others come first next time.
+    if (delivered >= budget) {  // It may never be empty, so start with another ring the next time.
       last_hit_ = last_hit_ + 1 < count ? last_hit_ + 1 : 0;
       return delivered;
     }
@@ -192,12 +194,13 @@ std::size_t ShmProvider::poll_all_rings(Sink& sink, std::size_t budget) noexcept
   return delivered;
 }
 
-/// There is room again. Before the Welcome it must not be said; send_welcome() does it then.
+/// Tells the sender that there is room. Before the Welcome is sent, nothing else may be sent; send_welcome()
+/// then calls this function.
 void ShmProvider::wake_sender(const Peer& peer) noexcept {
   if (!peer.welcome_due) send_wake_byte(peer.in_socket);
 }
 
-/// Delivers what one ring holds, at most `budget` records.
+/// Delivers at most `budget` records of one ring.
 std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budget) noexcept {
   RingConsumer& ring = inbound.ring;
   Peer& peer = *inbound.peer;
@@ -236,7 +239,7 @@ std::size_t ShmProvider::deliver_write_done(Sink& sink, std::size_t budget) noex
 
 bool ShmProvider::arm() noexcept {
   armed_ = true;
-  doorbell_.announce_sleep();  // "The sleep rule": announce, then look everywhere.
+  doorbell_.announce_sleep();  // "The sleep rule": announce, then look at all rings.
   if (writes_done_begin_ != writes_done_end_ || !dying_.empty() || !connecting_.empty()) return false;
   for (const Inbound& inbound : inbound_)
     if (inbound.ring.header(std::memory_order_seq_cst) != 0) return false;
@@ -244,8 +247,8 @@ bool ShmProvider::arm() noexcept {
   return !blocked_peer_has_room();
 }
 
-/// Asks every full ring's consumer for a wake-up; true when one has room after all. Visits all of them
-/// even then: the caller may be another thread than the sleeper, which goes on sleeping.
+/// Asks the consumers of all full rings for a wake-up. Returns true if one of the rings has room now. Visits
+/// all rings even then, because the caller may be another thread than the sleeper, which goes on sleeping.
 bool ShmProvider::blocked_peer_has_room() noexcept {
   bool found = false;
   for (Peer** link = &blocked_; *link != nullptr;) {
@@ -270,7 +273,7 @@ void ShmProvider::disarm() noexcept {
   if (!armed_) return;
   armed_ = false;
   doorbell_.announce_awake();
-  last_housekeeping_ = 0;  // What woke us may be waiting in a socket.
+  last_housekeeping_ = 0;  // Housekeeping is due: the wake-up may have been for a socket.
 }
 
 }  // namespace ch3_offload
