@@ -12,7 +12,7 @@ namespace ch3_offload {
 
 namespace {
 
-/// What MemoryRegion::local_key points to. Its parts are UCX's; deregister_memory() gives them back.
+/// The object to which MemoryRegion::local_key points. UCX owns its parts; deregister_memory() returns them.
 struct UcxRegistration {
   ucp_mem_h memory = nullptr;
   void* key = nullptr;
@@ -32,8 +32,8 @@ Error failed(const char* what, ucs_status_t status) {
           std::string("ucx: ") + what + ": " + ucs_status_string(status)};
 }
 
-/// Whether UCX's verbs transports have a cache of their own (before 1.16) and a device. Where they do not, UCX would warn that
-/// nobody wants the setting.
+/// Returns whether UCX's verbs transports have a cache of their own (before 1.16) and a device. Otherwise UCX
+/// would warn that the setting is unused.
 bool verbs_has_a_cache() {
   unsigned major = 0;
   unsigned minor = 0;
@@ -51,7 +51,7 @@ ucs_status_t switch_caches_off(ucp_config_t* config) {
   return ucp_config_modify(config, "REG_METHODS", "direct");
 }
 
-/// Whether the process could write to both ends of it. Yes where Linux cannot tell, before 5.14.
+/// Returns whether the process can write to both ends of the range. True if Linux cannot tell (before 5.14).
 bool is_writable(const void* address, std::size_t length_bytes) noexcept {
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto first = reinterpret_cast<std::uintptr_t>(address) / page * page;
@@ -76,7 +76,7 @@ Result<std::unique_ptr<UcxRegistrar>> UcxRegistrar::open(std::uint64_t features)
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
   params.features = features | UCP_FEATURE_RMA;
-  params.mt_workers_shared = 1;  // A lock around registering.
+  params.mt_workers_shared = 1;  // Makes UCX lock around registration.
   ucp_context_h made = nullptr;
   status = ucp_init(&params, config.get(), &made);
   if (status != UCS_OK) return failed("no usable transport (UCX_TLS, UCX_NET_DEVICES; ucx_info -d)", status);
@@ -101,7 +101,7 @@ Status UcxRegistrar::register_memory(void* address, std::size_t length_bytes, Ac
   params.memory_type = UCS_MEMORY_TYPE_HOST;
   const ucs_status_t status = ucp_mem_map(context(), &params, &made->memory);
   if (status == UCS_ERR_NO_MEMORY) return Status::kNoMemory;
-  // Verbs devices' refusals are all of them this one.
+  // UCX reports every refusal of a verbs device with this status.
   if (status == UCS_ERR_IO_ERROR)
     return is_writable(address, length_bytes) ? Status::kNoMemory : Status::kUnsupported;
   if (status != UCS_OK) return Status::kUnsupported;

@@ -1,9 +1,9 @@
-// Registers memory with UCX, for every fabric that UCX has (UCP 1.13 and later; documentation: ucp_mem_map, ucp_rkey_pack).
+// Registers memory with UCX, for all fabrics of UCX (UCP 1.13 and later; see ucp_mem_map and ucp_rkey_pack).
 //
-// UCX's keys are as long as the fabrics in use make them: they do not fit a RemoteKey. packed_key() has what a peer needs;
-// how it gets there is up to the provider that writes with UCX.
+// The length of UCX's keys depends on the fabrics in use, so a key does not fit a RemoteKey. packed_key()
+// returns the key that a peer needs. A provider that writes with UCX must transport it to the peer.
 //
-// Threads: all from any.
+// Threads: Any thread may call any function.
 
 #pragma once
 
@@ -21,24 +21,25 @@ namespace ch3_offload {
 
 class UcxRegistrar final : public Registrar {
  public:
-  /// Opens UCX, as its own variables (UCX_TLS, UCX_NET_DEVICES) have it, but for the registration caches of UCP and of its verbs
-  /// transports: what the pin-down cache lets go would stay pinned in there. `features`: UCP_FEATURE_*;
-  /// UCP_FEATURE_RMA is always among them. kUnsupported: no transport; kNoMemory.
+  /// Opens UCX as its own variables say (UCX_TLS, UCX_NET_DEVICES), but switches off the registration caches
+  /// of UCP and of its verbs transports: they would keep memory pinned that the pin-down cache deregisters.
+  /// `features` are UCP_FEATURE_* flags; UCP_FEATURE_RMA is always added.
+  /// Errors: kUnsupported (no transport); kNoMemory.
   static Result<std::unique_ptr<UcxRegistrar>> open(std::uint64_t features);
 
-  /// REQUIRES: everything registered was deregistered; what was made of context() is gone.
+  /// REQUIRES: all memory was deregistered; all objects made from context() were destroyed.
   ~UcxRegistrar() override = default;
 
-  /// As Registrar has it. Verbs devices refuse memory that cannot be written even for Access::kRead, for UCX registers all for
-  /// writing. UCX writes refusals to its log (standard output, but for UCX_LOG_FILE and UCX_LOG_LEVEL).
+  /// See Registrar. Verbs devices refuse read-only memory even for Access::kRead, because UCX registers all
+  /// memory for writing. UCX logs a refusal to standard output, or as UCX_LOG_FILE and UCX_LOG_LEVEL say.
   Status register_memory(void* address, std::size_t length_bytes, Access access,
                          MemoryRegion& region) noexcept override;
   void deregister_memory(MemoryRegion& region) noexcept override;
 
-  /// For ucp_ep_rkey_unpack() at a peer. Valid until the region is deregistered.
+  /// Returns the key for ucp_ep_rkey_unpack() at a peer. Valid until the region is deregistered.
   static std::span<const std::byte> packed_key(const MemoryRegion& region) noexcept;
 
-  /// For workers and endpoints. Owned by the registrar.
+  /// The context for workers and endpoints. The registrar owns it.
   ucp_context_h context() const noexcept { return context_.get(); }
 
  private:
