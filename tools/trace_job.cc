@@ -268,10 +268,23 @@ class TraceJobBuilder {
           fmt::format("the clock of node {} was moved by {:+.3f} us to agree with the messages", rank.host,
                       static_cast<double>(shift_ns) / 1000));
     }
-    const auto odd = std::count_if(job_.messages_.begin(), job_.messages_.end(), arrives_before_it_left);
-    if (odd == 0) return;
-    job_.notes_.push_back(fmt::format("{} message{} to arrive before leaving: the nodes' clocks disagree",
-                                      odd, odd == 1 ? " seems" : "s seem"));
+    std::size_t between_nodes = 0;
+    std::size_t within_nodes = 0;
+    for (const Message& message : job_.messages_) {
+      if (!arrives_before_it_left(message)) continue;
+      const bool one_clock =
+          node_of_rank_.at(message.name.source) == node_of_rank_.at(message.name.destination);
+      ++(one_clock ? within_nodes : between_nodes);
+    }
+    note_early(between_nodes, "between nodes", "the nodes' clocks disagree");
+    note_early(within_nodes, "within a node", "its processors' clocks disagree");
+  }
+
+  void note_early(std::size_t messages, std::string_view where, std::string_view why) {
+    if (messages == 0) return;
+    job_.notes_.push_back(fmt::format("{} message{} {} {} to arrive before leaving: {}", messages,
+                                      messages == 1 ? "" : "s", where, messages == 1 ? "seems" : "seem",
+                                      why));
   }
 
   const std::vector<TraceFile>& files_;

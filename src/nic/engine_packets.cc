@@ -145,8 +145,8 @@ Status Engine::State::offer_part(SendOperation& operation, const Payload& part) 
   header.total_bytes = part.length_bytes;
   header.operation = operation.pool_id;
   wire::put(slot, header);
-  peer.provider->commit(peer.id, sizeof header);
   trace(TraceEvent::kRtsSent, peer.id, 0, part.length_bytes);
+  peer.provider->commit(peer.id, sizeof header);
   ++queues_waiting;
   operation.payload = part;
   operation.sent_bytes = operation.wanted_bytes = 0;

@@ -61,10 +61,10 @@ bool Engine::State::send_at_once(Peer& peer, MatchBits bits, const Payload& payl
   header.send_id = send_id;
   wire::put(slot, header);
   gather(payload, 0, slot.subspan(sizeof header));
+  trace(TraceEvent::kSendShort, peer.id, peer.messages_sent, length);
   peer.provider->commit(peer.id, slot_bytes);
   peer.credit_bytes -= length;
   ++counters.sent_short;
-  trace(TraceEvent::kSendShort, peer.id, peer.messages_sent, length);
   return true;
 }
 
@@ -119,11 +119,11 @@ Status Engine::State::transmit(SendOperation& operation) noexcept {
   header.total_bytes = length;
   if (one_slot) wire::put(slot, header.eager); else wire::put(slot, header);
   gather(operation.payload, 0, slot.subspan(header_bytes, part));
+  trace(one_slot ? TraceEvent::kSendShort : TraceEvent::kSendEager, peer.id, operation.number, length);
   peer.provider->commit(peer.id, header_bytes + part);
   peer.credit_bytes -= length;
   operation.sent_bytes = part;
   ++(one_slot ? counters.sent_short : counters.sent_eager);
-  trace(one_slot ? TraceEvent::kSendShort : TraceEvent::kSendEager, peer.id, operation.number, length);
   if (!one_slot) {
     operation.state = SendState::kStreaming;
     return Status::kOk;
@@ -182,14 +182,13 @@ Status Engine::State::announce(SendOperation& operation) noexcept {
   header.send_id = operation.send_id;
   wire::put(slot, header);
   if (optimistic) gather(operation.payload, 0, slot.subspan(sizeof header, length));
+  trace(optimistic ? TraceEvent::kOptimisticSent : TraceEvent::kRtsSent, peer.id, operation.number, length);
   peer.provider->commit(peer.id, slot_bytes);
   operation.state = SendState::kAwaitingMatch;
   operation.announced = true;
   operation.optimistic = optimistic;
   peer.queue.remove(operation);
   ++(optimistic ? counters.sent_optimistic : counters.sent_rendezvous);
-  trace(optimistic ? TraceEvent::kOptimisticSent : TraceEvent::kRtsSent, peer.id, operation.number,
-        length);
   if (small && operation.mode == SendMode::kStandard) keep_copy(operation);
   return Status::kOk;
 }
@@ -273,14 +272,16 @@ Status Engine::State::bulk_step(SendOperation& operation) noexcept {
     peer.bulk.remove(operation);
     ++writes_in_flight;
     const std::uint32_t id = operation.pool_id;
+    const std::uint64_t posted_ns = config.trace != nullptr ? config.trace->now() : 0;
     const Status status =
         peer.provider->write(peer.id, operation.payload.address, operation.wanted_bytes,
                              operation.memory.region, operation.remote, Immediate{operation.transfer},
                              WorkId{id});
     if (status == Status::kOk) {
       ++counters.bulk_written;
-      if (sends.find(id) == &operation) {
-        trace(TraceEvent::kWritePosted, peer.id, operation.number, operation.wanted_bytes);
+      if (config.trace != nullptr && sends.find(id) == &operation) {
+        config.trace->record_at(posted_ns, TraceEvent::kWritePosted, peer.id, operation.number,
+                                operation.wanted_bytes);
       }
       return Status::kOk;
     }

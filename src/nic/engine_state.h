@@ -250,6 +250,8 @@ struct Engine::State final : Sink {
   bool sending_done = false;
   Status sending_status = Status::kOk;
 
+  /// What announces a slot is recorded before the slot is committed. Otherwise a receiver on the same clock
+  /// could record the arrival earlier than the departure.
   void trace(TraceEvent event, PeerId peer, std::uint64_t number, std::uint64_t detail) noexcept {
     if (config.trace != nullptr) config.trace->record(event, peer, number, detail);
   }

@@ -58,8 +58,8 @@ enum class TraceEvent : std::uint8_t {
   kWake,
   kMemoryRegistered,  ///< the pin-down cache did not have it; detail: bytes of the region
   kMemoryRefused,     ///< the payload goes through slots; detail: length_bytes
-  kMemoryEvicted,     ///< given up for room by the pin-down cache, seen by progress; peer: self; detail: regions
-  kMemoryGone,        ///< its memory went away, seen by progress; peer: self; detail: regions
+  kMemoryEvicted,  ///< given up for room by the pin-down cache, seen by progress; peer: self; detail: regions
+  kMemoryGone,     ///< its memory went away, seen by progress; peer: self; detail: regions
   kCount
 };
 
@@ -120,10 +120,18 @@ class Trace {
   Trace(PeerId self, std::uint32_t job_size, std::size_t capacity_events, Clock clock = monotonic_ns);
 
   void record(TraceEvent event, PeerId peer, std::uint64_t number, std::uint64_t detail) noexcept {
+    record_at(clock_(), event, peer, number, detail);
+  }
+
+  /// Records an event of an earlier time: now() before a call that had to succeed first.
+  /// REQUIRES: nothing was recorded since that time.
+  void record_at(std::uint64_t time_ns, TraceEvent event, PeerId peer, std::uint64_t number,
+                 std::uint64_t detail) noexcept {
     TraceRecord& slot = records_[next_ & mask_];
-    slot = TraceRecord{clock_(), number, detail, index_of(peer), static_cast<std::uint8_t>(event), {}};
+    slot = TraceRecord{time_ns, number, detail, index_of(peer), static_cast<std::uint8_t>(event), {}};
     ++next_;
   }
+  std::uint64_t now() const noexcept { return clock_(); }
 
   /// Writes header and events to `path` (0600, replaced atomically; by convention
   /// `<prefix>.<rank>.ch3trace`). Changes nothing here, so it may be called again later. Blocks on the

@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "nic/engine_world.h"
+#include "nic/trace_contents.h"
+#include "nic/wire.h"
 
 namespace ch3_offload {
 namespace {
@@ -231,6 +234,63 @@ TEST_P(EngineProtocol, IsProbedAndReceivedByTheProbesName) {
   EXPECT_TRUE(at(1)->cancel_receive(other.operation));
   EXPECT_EQ(at(1)->receive_matched(taken, request.buffer.payload(), request.cookie(), envelope), Progressed::kFailed);
   expect_at_rest();
+}
+
+/// Counts the instants of the test below: events recorded and messages published.
+std::uint64_t latest_instant = 0;
+std::uint64_t next_instant() noexcept { return ++latest_instant; }
+
+TEST_P(EngineProtocol, RecordsADepartureBeforeTheReceiverCanSeeIt) {
+  Trace trace(PeerId{0}, 2, 4096, next_instant);  // Of both processes.
+  engine_config.trace = &trace;
+  make();
+  using Instants = std::map<std::tuple<TraceEvent, std::uint32_t>, std::vector<std::uint64_t>>;  // Event, peer.
+  Instants published;
+  const auto event_of = [](wire::Kind kind) {
+    switch (kind) {
+      case wire::Kind::kEager: return TraceEvent::kSendShort;
+      case wire::Kind::kEagerFirst: return TraceEvent::kSendEager;
+      case wire::Kind::kRts: return TraceEvent::kRtsSent;
+      case wire::Kind::kCts: return TraceEvent::kCtsSent;
+      case wire::Kind::kAck: return TraceEvent::kAckSent;
+      default: return TraceEvent::kCount;  // Not recorded, or no departure.
+    }
+  };
+  network->tamper = [&](PeerId, PeerId to, std::span<std::byte> message) {
+    wire::CommonHeader header;
+    ASSERT_TRUE(wire::get(message, header));
+    const TraceEvent event = event_of(header.kind);
+    if (event != TraceEvent::kCount) published[{event, index_of(to)}].push_back(next_instant());
+  };
+  network->on_write_posted = [&](PeerId, PeerId to) {
+    published[{TraceEvent::kWritePosted, index_of(to)}].push_back(next_instant());
+  };
+  for (int i = 0; i < 3; ++i) {
+    TestSend message(length());
+    TestReceive request(length());
+    if (i != 0) receive(1, request);
+    send(0, 1, message, GetParam().mode);
+    settle_for_good();
+    if (i == 0) receive(1, request);
+    settle_for_good();
+    expect_sent(message);
+  }
+  for (const std::uint32_t i : {0u, 1u}) at(i).engine.reset();  // Before the trace.
+  const std::string path = testing::TempDir() + "ch3-trace-" + std::to_string(getpid());
+  ASSERT_EQ(trace.write(path), 0);
+  Instants recorded;
+  for (const TraceRecord& record : read_back(path).records) {
+    const auto event = static_cast<TraceEvent>(record.event);
+    const bool is_rts = event == TraceEvent::kOptimisticSent;
+    recorded[{is_rts ? TraceEvent::kRtsSent : event, record.peer}].push_back(record.time_ns);
+  }
+  unlink(path.c_str());
+  EXPECT_FALSE(published.empty());
+  for (const auto& [key, instants] : published) {
+    const char* const name = trace_event_name(std::get<0>(key));
+    ASSERT_EQ(recorded[key].size(), instants.size()) << name;
+    for (std::size_t i = 0; i < instants.size(); ++i) EXPECT_LT(recorded[key][i], instants[i]) << name;
+  }
 }
 
 class EngineBulk : public EngineWorld {};

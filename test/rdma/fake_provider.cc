@@ -212,6 +212,7 @@ Status FakeProvider::write(PeerId peer, const std::byte* source, std::size_t len
   item->destination = destination;
   item->immediate = immediate;
   item->work = work;
+  if (network_.on_write_posted) network_.on_write_posted(self_, peer);
   network_.post(*link, item.release());
   return Status::kOk;
 }

@@ -88,6 +88,8 @@ class FakeNetwork {
   void inject_immediate(PeerId from, PeerId to, Immediate immediate, std::size_t length_bytes);
   /// Called with every message as it is committed; may change the bytes, or inject() others before it.
   std::function<void(PeerId from, PeerId to, std::span<std::byte>)> tamper;
+  /// Called when a write is posted, before write() returns.
+  std::function<void(PeerId from, PeerId to)> on_write_posted;
 
   /// Breaches of provider.h by the network's users. A test ends by checking that there are none.
   const std::vector<std::string>& violations() const noexcept { return violations_; }

@@ -85,6 +85,25 @@ TEST(TraceJob, MessagesCorrectTheClocksOfNodes) {
   EXPECT_EQ(job.notes()[0], "the clock of node node2 was moved by +1000.000 us to agree with the messages");
 }
 
+TEST(TraceJob, NamesTheClocksThatDisagree) {
+  TraceSample early(1, 2);
+  early.add(1100, kMessageArrived, 0, 1, 64);  // 100 ns before it leaves, on the same clock.
+  const TraceJob within = merge({sender(), early});
+  ASSERT_EQ(within.notes().size(), 1u);
+  EXPECT_EQ(within.notes()[0],
+            "1 message within a node seems to arrive before leaving: its processors' clocks disagree");
+  // To another node and back in less than no time: no shift mends that.
+  TraceSample elsewhere(1, 2, 2);
+  elsewhere.add(1100, kMessageArrived, 0, 1, 64)
+      .add(1100, kMessageArrived, 0, 2, 64)
+      .add(1300, kAckSent, 0, 1);
+  const TraceJob between =
+      merge({sender().add(1200, kSendShort, 1, 2, 64).add(1250, kAckArrived, 1, 1), elsewhere});
+  ASSERT_EQ(between.notes().size(), 2u);
+  EXPECT_EQ(between.notes()[1],
+            "2 messages between nodes seem to arrive before leaving: the nodes' clocks disagree");
+}
+
 TEST(TraceJob, SaysWhichRanksAreMissing) {
   TraceSample one(1, 9);
   TraceSample five(5, 9);
