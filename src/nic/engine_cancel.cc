@@ -46,27 +46,40 @@ Progressed Engine::cancel_send(OperationId operation, PeerId id, MatchBits bits,
     ++state.counters.cancelled_sends;
     return Progressed::kDone;
   }
+  // A synchronous send whose parts still leave may wait for its match for good: ask when it has left.
+  const bool leaving = send != nullptr && send->state == SendState::kStreaming &&
+                       send->mode == SendMode::kSynchronous && !send->cancelling;
   const bool askable = send == nullptr
                            ? send_id != 0 && peer->state == PeerState::kConnected
-                           : send->state == SendState::kAwaitingMatch && !send->cancelling;
+                           : leaving || (send->state == SendState::kAwaitingMatch && !send->cancelling);
   CancelRequest* const request = askable ? state.cancels.take() : nullptr;
   if (request == nullptr) return Progressed::kFailed;
   request->cookie = cookie;
   peer->cancels.push_back(*request);
-  wire::CancelHeader header;
-  header.bits = raw(bits);
-  header.token = request->pool_id;
-  unsigned flags = 0;
-  if (send == nullptr) {
-    header.send_id = send_id;
-  } else {
+  if (send != nullptr) {
     send->cancelling = true;
     request->operation = send->pool_id;
-    header.send_id = send->pool_id;
-    flags = wire::kByOperation;
   }
-  state.send_control(*peer, wire::Kind::kCancel, flags, header);
+  if (!leaving) state.ask_for_cancel(*peer, *request, bits, send != nullptr ? send->pool_id : send_id);
   return Progressed::kPending;
+}
+
+/// `id` is the operation's id, or, if the send was done for its caller, the caller's name for it.
+void Engine::State::ask_for_cancel(Peer& peer, const CancelRequest& request, MatchBits bits,
+                                   std::uint32_t id) noexcept {
+  wire::CancelHeader header;
+  header.bits = raw(bits);
+  header.token = request.pool_id;
+  header.send_id = id;
+  send_control(peer, wire::Kind::kCancel, request.operation != 0 ? wire::kByOperation : 0U, header);
+}
+
+/// All parts of a synchronous send have left that was cancelled meanwhile.
+void Engine::State::ask_for_late_cancel(const SendOperation& operation) noexcept {
+  Peer& peer = *operation.peer;
+  CancelRequest* request = peer.cancels.front();
+  while (request->operation != operation.pool_id) request = decltype(peer.cancels)::next(*request);
+  ask_for_cancel(peer, *request, operation.bits, operation.pool_id);
 }
 
 bool Engine::State::on_cancel(Peer& peer, std::span<const std::byte> message) noexcept {
@@ -105,6 +118,7 @@ bool Engine::State::on_cancel_reply(Peer& peer, std::span<const std::byte> messa
   const Cookie cookie = request->cookie;
   SendOperation* send = sends.find(request->operation);
   if (send != nullptr && (send->peer != &peer || !send->cancelling)) send = nullptr;
+  if (send != nullptr && send->state == SendState::kStreaming) return false;  // Nobody has asked yet.
   // What has matched is not cancelled: its owner was told, or will be, that it is done.
   const bool awaits_match = send != nullptr && send->state == SendState::kAwaitingMatch;
   if (cancelled && request->operation != 0 && !awaits_match) return false;

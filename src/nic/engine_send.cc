@@ -152,8 +152,9 @@ Status Engine::State::stream(SendOperation& operation) noexcept {
   operation.sent_bytes += part;
   if (operation.sent_bytes < total) return Status::kOk;
   peer.queue.remove(operation);
-  if (operation.mode == SendMode::kSynchronous && !operation.acknowledged) {
+  if (operation.mode == SendMode::kSynchronous && (!operation.acknowledged || operation.cancelling)) {
     operation.state = SendState::kAwaitingMatch;
+    if (operation.cancelling) ask_for_late_cancel(operation);
   } else {
     finish_send(operation, Status::kOk);
   }

@@ -62,7 +62,7 @@ struct SendOperation {
   SendState state = SendState::kQueued;
   SendMode mode = SendMode::kStandard;
   bool detached = false;      ///< Done for its caller: `copy` holds the payload, no callback comes.
-  bool cancelling = false;    ///< A cancel request is under way.
+  bool cancelling = false;    ///< A cancel request is under way; while kStreaming, it goes when all has left.
   bool acknowledged = false;  ///< The ACK came early: while streaming, cancelling or writing.
   bool announced = false;     ///< An RTS has left: a CTS may come.
   bool optimistic = false;    ///< The payload went with the RTS: an ACK may come, too.
@@ -332,6 +332,8 @@ struct Engine::State final : Sink {
   bool on_return(Peer& peer, std::span<const std::byte> message) noexcept;
 
   // engine_cancel.cc
+  void ask_for_cancel(Peer& peer, const CancelRequest& request, MatchBits bits, std::uint32_t id) noexcept;
+  void ask_for_late_cancel(const SendOperation& operation) noexcept;
   bool on_cancel(Peer& peer, std::span<const std::byte> message) noexcept;
   bool on_cancel_reply(Peer& peer, std::span<const std::byte> message) noexcept;
   void fail(Peer& peer, Status reason) noexcept;

@@ -181,6 +181,39 @@ TEST_F(EngineCancel, AMessageThatIsLeavingCannotBeTakenBack) {
   expect_at_rest();
 }
 
+/// Nothing else would end it, if no receive is ever posted.
+TEST_F(EngineCancel, ASynchronousMessageThatIsLeavingIsTakenBackWhenItHasLeft) {
+  network_config.slots_per_pair = 1;
+  make();
+  TestSend message(kEager);
+  send(0, 1, message, SendMode::kSynchronous);
+  ASSERT_TRUE(pending(message));
+  EXPECT_EQ(cancel(message), Progressed::kPending);
+  EXPECT_EQ(cancel(message), Progressed::kFailed);  // One cancel at a time.
+  settle();
+  EXPECT_EQ(cancelled(message), true);
+  EXPECT_TRUE(pending(message));  // No on_send_done() after a cancel.
+  Envelope envelope;
+  EXPECT_FALSE(at(1)->probe(kBits, kIgnoreNothing, envelope));
+  expect_at_rest();
+}
+
+TEST_F(EngineCancel, ASynchronousMessageWhoseFirstPartMatchedCannotBeTakenBack) {
+  network_config.slots_per_pair = 1;
+  make();
+  TestSend message(kEager);
+  TestReceive request(kEager);
+  receive(1, request);
+  send(0, 1, message, SendMode::kSynchronous);
+  ASSERT_TRUE(pending(message));
+  EXPECT_EQ(cancel(message), Progressed::kPending);
+  settle();
+  EXPECT_EQ(cancelled(message), false);
+  expect_sent(message);
+  expect_received(request, message);
+  expect_at_rest();
+}
+
 TEST_F(EngineCancel, APayloadThatIsOnItsWayCannotBeTakenBack) {
   for (const bool write : {true, false}) {
     network_config.write = write;

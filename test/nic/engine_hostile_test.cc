@@ -385,6 +385,20 @@ TEST_F(EngineHostile, ACancelIsAnsweredOnceAndByWhomItWasAskedOf) {
   EXPECT_TRUE(pending(other));
 }
 
+TEST_F(EngineHostile, ACancelThatWasNotAskedForYetIsNotAnswered) {
+  network_config.slots_per_pair = 1;
+  for (const bool yes : {true, false}) {
+    make_three();
+    TestSend message(10'000);
+    send(kVictim, kAttacker, message, SendMode::kSynchronous);
+    ASSERT_EQ(cancel(message), Progressed::kPending);  // Its first part has left.
+    attack(forged::cancel_reply(0x01000000, yes));     // The victim's first token.
+    expect_refused();
+    EXPECT_EQ(cancelled(message), false);
+    EXPECT_FALSE(pending(message));
+  }
+}
+
 TEST_F(EngineHostile, CreditBeyondReasonIsNotTheVictimsProblem) {
   make_three();
   for (int i = 0; i < 10; ++i) {
