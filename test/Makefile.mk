@@ -385,6 +385,15 @@ check-local soak:
 
 endif
 
+# Tests the installed graft. distcheck runs this on what it has installed from the tarball, and removes that
+# again. KEEP_INSTALL is where a copy stays.
+KEEP_INSTALL =
+
+installcheck-local:
+	top_srcdir='$(top_srcdir)' CH3_OFFLOAD_TEST_GRAFT='$(DESTDIR)$(bindir)/ch3-offload-graft' \
+	  $(top_srcdir)/test/graft/graft_test.sh || test $$? = 77
+	test -z '$(KEEP_INSTALL)' || cp -a '$(DESTDIR)$(prefix)' '$(KEEP_INSTALL)'
+
 # In emulated guests with software RoCE devices, over an installed MPICH: docs/lab.md.
 LAB_PREFIX = $(prefix)
 
@@ -404,4 +413,5 @@ EXTRA_DIST += \
 	test/lab \
 	test/mpich \
 	test/netpipe \
-	test/waiting
+	test/waiting \
+	test/wrappers

@@ -48,28 +48,16 @@ dist_man_MANS += docs/man/ch3-offload-info.1 docs/man/ch3-offload-trace.1
 
 endif
 
-# The glue, where an installed ch3-offload-graft looks for it.
-gluedir = $(pkgdatadir)/glue
-dist_glue_DATA = \
-	src/ch3_offload/mpich/Makefile.mk \
-	src/ch3_offload/mpich/errnames.txt \
-	src/ch3_offload/mpich/subconfigure.m4
-glueincludedir = $(gluedir)/include
-dist_glueinclude_DATA = \
-	src/ch3_offload/mpich/include/mpidi_ch3_impl.h \
-	src/ch3_offload/mpich/include/mpidi_ch3_post.h \
-	src/ch3_offload/mpich/include/mpidi_ch3_pre.h
-gluesrcdir = $(gluedir)/src
-dist_gluesrc_DATA = \
-	src/ch3_offload/mpich/src/ch3_cvars.c \
-	src/ch3_offload/mpich/src/ch3_failure.c \
-	src/ch3_offload/mpich/src/ch3_init.c \
-	src/ch3_offload/mpich/src/ch3_layout.c \
-	src/ch3_offload/mpich/src/ch3_packets_recv.c \
-	src/ch3_offload/mpich/src/ch3_packets_send.c \
-	src/ch3_offload/mpich/src/ch3_progress.c \
-	src/ch3_offload/mpich/src/ch3_pvars.c \
-	src/ch3_offload/mpich/src/ch3_recvq.c \
-	src/ch3_offload/mpich/src/ch3_recvq_purge.c \
-	src/ch3_offload/mpich/src/ch3_send.c \
-	src/ch3_offload/mpich/src/ch3_win_fns.c
+# The glue, where an installed ch3-offload-graft looks for it. Its list of files is the channel's own Makefile.mk.
+glue_source = $(top_srcdir)/src/ch3_offload/mpich
+installed_glue = $(DESTDIR)$(pkgdatadir)/glue
+
+install-data-local:
+	@files=`CH3_OFFLOAD_GLUE='$(glue_source)' '$(top_srcdir)/tools/ch3-offload-graft' --list` || exit 1; \
+	for file in $$files; do \
+	  $(MKDIR_P) "$(installed_glue)/`dirname $$file`" && \
+	  $(INSTALL_DATA) "$(glue_source)/$$file" "$(installed_glue)/$$file" || exit 1; \
+	done
+
+uninstall-local:
+	rm -rf "$(installed_glue)"

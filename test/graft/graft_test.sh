@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # ch3-offload-graft on a toy MPICH tree: the same places to touch, and an autogen.sh that is over at once.
+# CH3_OFFLOAD_TEST_GRAFT names another ch3-offload-graft to test: make installcheck tests the installed one.
 # With CH3_OFFLOAD_TEST_MPICH=DIR (a pristine MPICH 4.0.2 source tree, which is copied) also on a real one.
 set -euo pipefail
 
 top=${top_srcdir:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)}
-graft=$(cd "$top" && pwd)/tools/ch3-offload-graft
+glue=$(cd "$top" && pwd)/src/ch3_offload/mpich
+graft=${CH3_OFFLOAD_TEST_GRAFT:-$(cd "$top" && pwd)/tools/ch3-offload-graft}
 work=$(mktemp -d)
 trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
 export TMPDIR=$work/tmp
@@ -71,7 +73,9 @@ before=$(fingerprint "$tree")
 check "checking changes nothing" "$graft" --check "$tree"
 check "... really" same "$tree" "$before"
 check "grafts" "$graft" "$tree"
-check "the channel is there" test -f "$tree/src/mpid/ch3/channels/offload/src/ch3_init.c"
+check "the channel is there, with every file of the glue" \
+  diff -r -x '*~' -x '.*' "$glue" "$tree/src/mpid/ch3/channels/offload"
+check "... and all are in the list" test "$("$graft" --list | wc -l)" = "$(find "$glue" -type f ! -name '*~' ! -name '.*' | wc -l)"
 check "the include line is there" grep -qx 'include .*/channels/offload/Makefile.mk' "$tree/src/mpid/ch3/channels/Makefile.mk"
 check "the guard is there" grep -q '^#ifndef MPIDI_CH3_OWNS_RECVQ' "$tree/src/mpid/ch3/src/ch3u_recvq.c"
 check "configure was regenerated" grep -q BUILD_CH3_OFFLOAD "$tree/configure"

@@ -2,15 +2,15 @@
 # Uses: root, prefix, jobs and the directories that quickstart sets.
 # shellcheck shell=bash
 
-mpich_options=(--with-device=ch3:offload --disable-fortran --disable-cxx --disable-romio --without-ucx
+# With static libraries everything would be compiled twice.
+mpich_options=(--with-device=ch3:offload --disable-fortran --disable-cxx --disable-romio --disable-static --without-ucx
   --without-libfabric --disable-doc)
 environment_key="CC=${CC:-} CXX=${CXX:-} CFLAGS=${CFLAGS:-} CXXFLAGS=${CXXFLAGS:-} LDFLAGS=${LDFLAGS:-}"
 
-# What the library and its tests are built from; the glue is MPICH's part.
+# What the library is built from, and what is installed with it: the glue, too.
 hash_of_library() {
   local -a files
-  mapfile -t files < <(find "$root/src" "$root/tools" -path "$glue_dir" -prune -o -type f \
-    ! -path "$root/tools/quickstart/*" -print)
+  mapfile -t files < <(find "$root/src" "$root/tools" -type f ! -path "$root/tools/quickstart/*" -print)
   hash_of "$prefix $environment_key $1" "$root/configure.ac" "$root/Makefile.am" "$root/ch3-offload.pc.in" \
     "$root"/*/Makefile.mk "${files[@]}"
 }
@@ -47,10 +47,12 @@ build_library() {
   fi
   clear_stamps library
   generate_configure
-  configure_library "$library_build_dir" library --prefix="$prefix" --libdir="$prefix/lib"
+  configure_library "$library_build_dir" library --prefix="$prefix" --libdir="$prefix/lib" --disable-static
   must library-build 'a compiler error: fix the source; or delete build/library and try again' \
     make -C "$library_build_dir" -j"$jobs"
-  must library-install "is $prefix writable, and the disk not full?" make -C "$library_build_dir" install
+  # -C keeps the time of a header that is the same, so that MPICH's objects need not be compiled again.
+  must library-install "is $prefix writable, and the disk not full?" \
+    make -C "$library_build_dir" install INSTALL='install -C'
   set_stamp library "$key"
   end_step
 }
@@ -77,7 +79,8 @@ get_mpich_source() {
   end_step
 }
 
-# The graft copies only what changed, and runs autogen only when something that autogen reads changed.
+# Uses an installed graft, as a user's own tree does. The graft copies only what changed, and runs autogen only
+# when something that autogen reads changed.
 graft_glue() {
   local key
   begin_step 'MPICH: graft the device'
@@ -88,7 +91,7 @@ graft_glue() {
   fi
   clear_stamps mpich-graft
   must mpich-graft 'the log says what was not as expected; delete build/mpich-source to start from a fresh tree' \
-    "$root/tools/ch3-offload-graft" "$mpich_source_dir"
+    "${graft_program:-$prefix/bin/ch3-offload-graft}" "$mpich_source_dir"
   set_stamp mpich-graft "$key"
   end_step
 }

@@ -1,5 +1,6 @@
 ## The ch3:offload channel: glue between CH3 and libch3offload.
 ## Copied here by ch3-offload-graft; edit it in the ch3-offload source tree.
+## This is the one list of the glue's files: ch3-offload-graft copies, and `make install` installs, what is named here.
 
 # Unconditional: the list of error names does not depend on configure.
 errnames_txt_files += src/mpid/ch3/channels/offload/errnames.txt

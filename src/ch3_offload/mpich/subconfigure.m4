@@ -61,14 +61,16 @@ case "$with_ch3_offload" in
         ;;
 esac
 
+dnl These go into WRAPPER_LIBS, not into LDFLAGS and WRAPPER_LDFLAGS. The library's prefix may hold another MPICH:
+dnl the compiler wrappers must name MPICH's own directory first, and this one only with a static libmpi.
+ch3_offload_search=""
+ch3_offload_rpath=""
 case "$ch3_offload_libdir" in
     ""|/lib|/lib64|/usr/lib|/usr/lib64|/usr/lib/*-linux-gnu)
         ;;
     *)
-        PAC_APPEND_FLAG([-L$ch3_offload_libdir],[LDFLAGS])
-        PAC_APPEND_FLAG([-Wl,-rpath,$ch3_offload_libdir],[LDFLAGS])
-        PAC_APPEND_FLAG([-L$ch3_offload_libdir],[WRAPPER_LDFLAGS])
-        PAC_APPEND_FLAG([-Wl,-rpath,$ch3_offload_libdir],[WRAPPER_LDFLAGS])
+        ch3_offload_search="-L$ch3_offload_libdir"
+        ch3_offload_rpath="-Wl,-rpath,$ch3_offload_libdir"
         ;;
 esac
 
@@ -91,13 +93,13 @@ AC_MSG_CHECKING([whether libch3offload links])
 PAC_PUSH_FLAG([LIBS])
 ch3_offload_libs=""
 for ch3_offload_extra in "" "-lstdc++ -lm -lpthread" ; do
-    LIBS="-lch3offload $ch3_offload_extra $LIBS"
+    LIBS="$ch3_offload_search -lch3offload $ch3_offload_rpath $ch3_offload_extra $LIBS"
     AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <ch3_offload.h>]],[[
         ch3_offload_config_t config;
         ch3_offload_config_default(&config);
         return (int) ch3_offload_counter_count();
         ]])],
-        [ch3_offload_libs="-lch3offload $ch3_offload_extra"; break])
+        [ch3_offload_libs="$ch3_offload_search -lch3offload $ch3_offload_rpath $ch3_offload_extra"; break])
 done
 PAC_POP_FLAG([LIBS])
 if test -z "$ch3_offload_libs" ; then
