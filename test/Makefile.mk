@@ -160,6 +160,7 @@ endif
 shm_test_sources = \
 	test/rdma/contract_world.h \
 	test/rdma/provider_contract.h \
+	test/rdma/shm/ring_test.cc \
 	test/rdma/shm/shm_contract_test.cc \
 	test/rdma/shm/shm_world.h
 

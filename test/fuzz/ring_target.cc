@@ -117,7 +117,12 @@ class Ring {
 
   void publish(std::size_t length) {
     length = 1 + length % longest_payload(kRingBytes);
-    if (!producer_.has_room(length)) return;
+    const bool asks = !fits(length);
+    const bool sane = !asks || look_at_consumer();
+    const bool has_room = producer_.has_room(length);
+    require(has_room == (sane && fits(length)), "there is room where the consumer returned it, and nowhere else");
+    require(producer_.broken() == broken_, "who returns what it was not given is found out");
+    if (!has_room) return;
     std::byte* const payload = producer_.payload();
     require(payload > records_ && payload + length <= records_ + 2 * kRingBytes,
             "a slot lies inside the mapping");
@@ -126,8 +131,25 @@ class Ring {
     published_ += record_bytes(length);
   }
   void wait(std::size_t length) {
+    length = 1 + length % longest_payload(kRingBytes);
     producer_.announce_waiting();
-    static_cast<void>(producer_.has_room_for_sure(1 + length % longest_payload(kRingBytes)));
+    const bool sane = look_at_consumer();
+    require(producer_.has_room_for_sure(length) == (sane && fits(length)), "a second look finds what is there");
+    require(producer_.broken() == broken_, "who returns what it was not given is found out");
+  }
+
+  /// Whether a record of that length fits, by what the producer knows of the consumer.
+  bool fits(std::size_t length) const {
+    return published_ + record_bytes(length) + kLineBytes - returned_ <= kRingBytes;
+  }
+  /// What the producer learns when it looks. False: the word cannot be.
+  bool look_at_consumer() {
+    std::uint64_t word = 0;
+    std::memcpy(&word, memory_, sizeof word);
+    const bool sane = word >= returned_ && word <= published_;
+    if (sane) returned_ = word;
+    broken_ |= !sane;
+    return sane;
   }
 
   Input input_;
@@ -137,6 +159,8 @@ class Ring {
   RingProducer producer_;
   std::uint64_t written_ = 0;    ///< Position behind the records of kRecord.
   std::uint64_t published_ = 0;  ///< Position behind the records of kPublish.
+  std::uint64_t returned_ = 0;   ///< The consumer's word when the producer last looked and believed it.
+  bool broken_ = false;          ///< It did not believe it once.
 };
 
 std::vector<Bytes> seeds() {

@@ -137,7 +137,7 @@ Status ShmProvider::write(PeerId id, const std::byte* source, std::size_t length
 std::size_t ShmProvider::poll(Sink& sink, std::size_t budget) noexcept {
   std::size_t delivered = 0;
   if (writes_done_begin_ != writes_done_end_) delivered += deliver_write_done(sink, budget);
-  if (!dying_.empty()) [[unlikely]]
+  if (dying_ != nullptr) [[unlikely]]
     delivered += deliver_deaths(sink, budget - std::min(budget, delivered));
   delivered += poll_rings(sink, budget - std::min(budget, delivered));
 
@@ -149,7 +149,7 @@ std::size_t ShmProvider::poll(Sink& sink, std::size_t budget) noexcept {
       if (blocked_peer_has_room()) ++delivered;
     }
     if (delivered < budget) delivered += poll_all_rings(sink, budget - delivered);
-    if (!dying_.empty() && delivered < budget) delivered += deliver_deaths(sink, budget - delivered);
+    if (dying_ != nullptr && delivered < budget) delivered += deliver_deaths(sink, budget - delivered);
     return delivered;
   }
   if (delivered == 0 || ++busy_polls_ >= kBusyPollsPerClock) {
@@ -240,7 +240,7 @@ std::size_t ShmProvider::deliver_write_done(Sink& sink, std::size_t budget) noex
 bool ShmProvider::arm() noexcept {
   armed_ = true;
   doorbell_.announce_sleep();  // "The sleep rule": announce, then look at all rings.
-  if (writes_done_begin_ != writes_done_end_ || !dying_.empty() || !connecting_.empty()) return false;
+  if (writes_done_begin_ != writes_done_end_ || dying_ != nullptr || !connecting_.empty()) return false;
   for (const Inbound& inbound : inbound_)
     if (inbound.ring.header(std::memory_order_seq_cst) != 0) return false;
   if (is_short_) wake_sleeper(false);

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "rdma/monotonic_clock.h"
 #include "rdma/shm/shm_provider.h"
@@ -81,7 +82,7 @@ bool ShmProvider::keep_house() noexcept {
       }
     }
   }
-  if (dying_.empty()) return woken;
+  if (dying_ == nullptr) return woken;
   // A peer may have connected, sent and died since we looked at the listener: its messages come first.
   take_newcomers();
   return woken;
@@ -306,7 +307,8 @@ void ShmProvider::start_dying(Peer& peer, Status reason) noexcept {
   peer.reason = reason;
   close_watched(peer.out_socket);
   close_watched(peer.in_socket);
-  dying_.push_back(&peer);
+  *dying_end_ = &peer;
+  dying_end_ = &peer.next_dying;
   wake_sleeper(true);
 }
 
@@ -323,8 +325,9 @@ bool ShmProvider::end(PeerId id) noexcept {
 
 std::size_t ShmProvider::deliver_deaths(Sink& sink, std::size_t budget) noexcept {
   std::size_t delivered = 0;
-  while (!dying_.empty() && delivered < budget) {
-    Peer& peer = *dying_.back();
+  while (dying_ != nullptr && delivered < budget) {
+    // A call of the sink may find that another peer dies: that one is appended, and this one stays in front.
+    Peer& peer = *dying_;
     const auto inbound =
         std::find_if(inbound_.begin(), inbound_.end(), [&](const Inbound& i) { return i.peer == &peer; });
     if (inbound != inbound_.end()) {
@@ -338,7 +341,8 @@ std::size_t ShmProvider::deliver_deaths(Sink& sink, std::size_t budget) noexcept
     delivered += deliver_write_done(sink, budget - delivered);
     if (delivered >= budget) break;
     close_watched(peer.in_socket);  // It may have been attached while dying.
-    dying_.pop_back();
+    dying_ = std::exchange(peer.next_dying, nullptr);
+    if (dying_ == nullptr) dying_end_ = &dying_;
     peer.dying = false;
     peer.down = true;
     peer.sending = Status::kPeerFailed;

@@ -95,6 +95,7 @@ class ShmProvider final : public Provider {
 
     // Its end.
     bool dying = false;  ///< In dying_: what it sent is delivered, then on_peer_down() is called.
+    Peer* next_dying = nullptr;  ///< In dying_.
     bool down = false;   ///< on_peer_down() was called.
     Status reason = Status::kPeerFailed;
   };
@@ -191,7 +192,8 @@ class ShmProvider final : public Provider {
   std::uint32_t busy_polls_ = 0;         ///< Polls that found something since the clock was read.
   std::vector<Newcomer> newcomers_;      ///< By watch index; an invalid one is free.
   std::vector<Peer*> connecting_;        ///< To be tried again: their backlog was full, or the like.
-  std::vector<Peer*> dying_;
+  Peer* dying_ = nullptr;       ///< Oldest first. A call of the sink may append.
+  Peer** dying_end_ = &dying_;  ///< Where the next one is linked.
   std::uint64_t refused_ = 0;  ///< Connections refused; the first is logged.
   bool write_refusal_logged_ = false;
   bool is_short_ = false;  ///< Of descriptors or memory: Welcomes, or sockets not watched, wait for a retry.

@@ -278,6 +278,54 @@ TEST_F(ShmProviderTest, WhatSomebodySaidWhoIsDeadBeforeWeLookedIsDelivered) {
   EXPECT_FALSE(at(kA).end(kB));
 }
 
+/// A process that takes a connection as a receiver should, and then breaks the rules of the ring.
+class HostileReceiver {
+ public:
+  explicit HostileReceiver(const std::string& neighbour) {
+    address_.node_id = ShmAddress::parse(neighbour)->node_id;
+    address_.socket_id = {static_cast<std::uint64_t>(::getpid()), reinterpret_cast<std::uintptr_t>(this)};
+    listener_ = std::move(listen_at(address_).value());
+  }
+  std::string address() const { return address_.to_string(); }
+  /// Says that it has consumed more than was ever sent.
+  void return_space_never_given() {
+    int error_number = 0;
+    socket_ = accept_from(listener_, error_number);
+    Hello hello;
+    FileDescriptor file;
+    ASSERT_EQ(receive_with_file(socket_, std::as_writable_bytes(std::span(&hello, 1)), file), Receipt::kMessage);
+    memory_ = std::move(map_mirrored(file, kRingControlBytes, hello.ring_bytes).value());
+    reinterpret_cast<RingControl*>(memory_.address())->consumer_position = std::uint64_t{1} << 60;
+  }
+
+ private:
+  ShmAddress address_;
+  FileDescriptor listener_;
+  FileDescriptor socket_;
+  Mapping memory_;
+};
+
+/// Delivering the last messages of one peer shows that another one breaks the protocol: each end is told, once.
+TEST_F(ShmProviderTest, AnEndThatBeginsWhileAnotherIsToldIsToldToo) {
+  HostileReceiver hostile(at(kA).local_address());
+  constexpr PeerId kHostile{2};
+  ASSERT_TRUE(at(kA).connect(kHostile, hostile.address()).ok());
+  hostile.return_space_never_given();
+  ASSERT_TRUE(connect(kB, kA));
+  ASSERT_EQ(try_send(kB, kA), Status::kOk);
+  kill(kB);
+  sink(kA).reaction = [&](const RecordingSink::Event&) {
+    std::span<std::byte> slot;
+    while (at(kA).reserve(kHostile, 8, slot) == Status::kOk) at(kA).commit(kHostile, 8);
+  };
+  ASSERT_TRUE(at(kA).end(kB));
+  poll_for_ms(kA, 5);
+  EXPECT_EQ(sink(kA).count(RecordingSink::Kind::kMessage), 1u);
+  EXPECT_EQ(sink(kA).count(RecordingSink::Kind::kPeerDown, kB), 1u);
+  EXPECT_EQ(sink(kA).count(RecordingSink::Kind::kPeerDown, kHostile), 1u);
+  EXPECT_EQ(sink(kA).events.back().status, Status::kProtocol);
+}
+
 TEST_F(ShmProviderTest, ASignalDuringAWriteDoesNotLookLikeADeath) {
   ASSERT_TRUE(connect(kA, kB));
   failing_poll = {EINTR, 1};
