@@ -180,9 +180,7 @@ std::size_t Engine::progress() noexcept {
   for (std::size_t turns = state.active.size(); turns > 0 && !state.active.empty(); --turns) {
     Peer& peer = *state.active.pop_front();
     if (peer.doom != Status::kOk) {
-      state.fail(peer, peer.doom);
-      // It must not wait for us for ever.
-      for (Provider* provider : state.providers) static_cast<void>(provider->end(peer.id));
+      state.end(peer);
       ++happened;
     } else {
       happened += state.flush(peer);
@@ -205,16 +203,18 @@ void Engine::fail_peer(PeerId id) noexcept {
   State& state = *state_;
   Peer* const peer = state.known(id);
   if (peer == nullptr) return;
-  // What it had sent comes first, where something can have come. In the midst of its messages it is they that are at fault.
-  bool comes = false;
-  if (!state.progressing)
-    for (Provider* provider : state.providers) comes |= provider->end(id);
-  if (comes) return;
-  const bool outer_progressing = state.progressing;
+  if (state.progressing) return state.doom(*peer, Status::kPeerFailed);  // A Sink's call may be on the stack.
   state.progressing = true;
-  state.fail(*peer, Status::kPeerFailed);
-  state.progressing = outer_progressing;
-  state.activate(*peer);  // progress() ends its connection, where there is one.
+  state.end(*peer);
+  state.progressing = false;
+}
+
+/// Ends the connection with a peer. Where there is one, the peer can write to memory of its receives until
+/// on_peer_down(), which fails them.
+void Engine::State::end(Peer& peer) noexcept {
+  bool comes = false;
+  for (Provider* provider : providers) comes |= provider->end(peer.id);
+  if (!comes) fail(peer, peer.doom == Status::kOk ? Status::kPeerFailed : peer.doom);
 }
 
 void Engine::for_each_posted(void (*visit)(void* context, OperationId operation, Cookie cookie),

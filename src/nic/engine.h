@@ -223,7 +223,8 @@ class Engine {
   bool at_rest() const noexcept;
 
   /// Declares `peer` dead (the process manager said so). As if its connection had broken: what had arrived from it is
-  /// delivered first, by progress(); one without a connection fails at once, and so does any from within a Host's call.
+  /// delivered first, by progress(); one without a connection fails at once. From within a Host's call: by the next
+  /// progress(), and nothing that had arrived is delivered any more.
   void fail_peer(PeerId peer) noexcept;
 
   /// `peer` said goodbye: the end of its connection is not a failure. Unfinished operations with it

@@ -209,7 +209,7 @@ void Engine::purge(bool (*is_doomed)(void* context, MatchBits bits),
 void Engine::State::on_peer_down(PeerId id, Status reason) noexcept {
   Peer* const peer = known(id);
   if (peer == nullptr) return;
-  fail(*peer, reason);
+  fail(*peer, peer->doom == Status::kOk ? reason : peer->doom);
   while (SendOperation* const send = peer->draining.front()) {  // No more on_write_done will come.
     --writes_in_flight;
     finish_send(*send, peer->doom);

@@ -262,6 +262,7 @@ struct Engine::State final : Sink {
   void activate(Peer& peer) noexcept;            ///< Something waits to leave for it.
   Status give_up(Peer& peer) noexcept;           ///< It cannot be reached.
   void doom(Peer& peer, Status reason) noexcept;  ///< Fails it at the next safe point (RULE FRONT-LOOP).
+  void end(Peer& peer) noexcept;                  ///< Fails it, now or by on_peer_down(). Not from a Sink's call.
   void forget_message(IncomingMessage& message) noexcept;  ///< Frees it; its credit goes back.
 
   // engine_send.cc

@@ -90,7 +90,8 @@ class Sink {
   virtual void on_write_done(PeerId peer, WorkId work, Status status) noexcept = 0;
 
   /// The connection with `peer` has ended. All messages that had arrived completely have been delivered, and
-  /// on_write_done() has been called for all writes to the peer.
+  /// on_write_done() has been called for all writes to the peer. No write of the peer changes this process's
+  /// memory any more: memory that the peer was granted may be reused and deregistered.
   /// Called once for each peer. From now on reserve() and write() to it return kPeerFailed.
   virtual void on_peer_down(PeerId peer, Status reason) noexcept = 0;
 };
@@ -131,6 +132,7 @@ class Provider : public Registrar {
 
   /// Ends the connection with `peer`, because the process manager says that it is dead or because the caller
   /// gives up on it. The next calls of poll() deliver what had arrived from the peer, then on_peer_down().
+  /// Until on_peer_down() the peer may still write to memory that it was granted.
   /// If the peer lives, its own on_peer_down() is called, now or when it connects.
   /// Returns false if there is no connection with the peer, now or any more: no event of it will come.
   /// A Sink must not call end().

@@ -164,6 +164,33 @@ TEST_F(EngineFailure, AReceiveThatIsWrittenToFailsAndItsMemoryIsTakenBack) {
   expect_contained();
 }
 
+/// A peer that the engine gives up on may have a write under way. The fake reports memory that is taken back too early.
+TEST_F(EngineFailure, AReceiveIsOverWhenItsFailedSenderCanWriteToItNoMore) {
+  network_config.most_delay_ns = 5000;
+  int failed = 0;
+  for (network_config.seed = 1; network_config.seed <= 40; ++network_config.seed) {
+    make_three();
+    TestSend message(kLong);
+    TestReceive request(kLong);
+    receive(0, request);
+    send(1, 0, message);
+    for (int i = 0; i < 10 && at(1)->idle(); ++i) step();  // Until the write is posted.
+    network->inject(PeerId{1}, PeerId{0}, std::vector<std::byte>(1));  // No message of the protocol.
+    for (int i = 0; i < 100 && pending(request); ++i) step();
+    ASSERT_FALSE(pending(request));
+    if (outcome(request)->status == Status::kProtocol) {
+      ++failed;
+      request.buffer.scribble();  // It is ours again.
+      settle();
+      EXPECT_EQ(request.buffer.check_scribbled(), "") << network_config.seed;
+    }
+    settle();
+    EXPECT_EQ(at(0).failures, (std::map<std::uint32_t, Status>{{1, Status::kProtocol}}));
+    EXPECT_EQ(network->violations(), std::vector<std::string>{}) << network_config.seed;
+  }
+  EXPECT_GT(failed, 5);
+}
+
 TEST_F(EngineFailure, AWholeUnexpectedMessageOutlivesItsSender) {
   make_three();
   for (const std::size_t length : {kShort, kEager}) {

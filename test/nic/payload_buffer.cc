@@ -116,7 +116,14 @@ void PayloadBuffer::fill(std::uint64_t seed) noexcept {
   }
 }
 
-void PayloadBuffer::scribble() noexcept { std::memset(first(), 0x5C, extent_bytes()); }
+void PayloadBuffer::scribble() noexcept { std::memset(first(), kScribble, extent_bytes()); }
+
+std::string PayloadBuffer::check_scribbled() const {
+  const std::span<const std::byte> extent{first(), extent_bytes()};
+  const auto written = std::ranges::find_if(extent, [](std::byte byte) { return byte != std::byte{kScribble}; });
+  if (written == extent.end()) return {};
+  return "byte " + std::to_string(written - extent.begin()) + " was written after the buffer was given back";
+}
 
 std::uint64_t PayloadBuffer::head() const noexcept {
   std::uint64_t seed = 0;

@@ -25,6 +25,7 @@ std::size_t first_difference(std::span<const std::byte> bytes, std::uint64_t see
 class PayloadBuffer {
  public:
   static constexpr unsigned char kGuard = 0xA5;  ///< What a fresh buffer and its guards hold.
+  static constexpr unsigned char kScribble = 0x5C;
   static constexpr std::size_t kGuardBytes = 32;
 
   /// block_bytes 0: contiguous. `memory` outlives the buffer.
@@ -39,6 +40,8 @@ class PayloadBuffer {
   void fill(std::uint64_t seed) noexcept;
   /// Overwrites the payload, as a program does that owns its buffer again.
   void scribble() noexcept;
+  /// Whether nothing was written since scribble().
+  std::string check_scribbled() const;
   /// The pattern's seed that the payload begins with; 0 if it is shorter than a seed.
   std::uint64_t head() const noexcept;
 

@@ -290,6 +290,7 @@ void Simulation::reap() {
     record->touched = false;
     if (!finished_with(*record)) continue;
     live_.erase(record);
+    if (record->kind == Record::Kind::kReceive) check_given_back(static_cast<ReceiveRecord&>(*record));
     const std::size_t index = record->index;
     if (index + 1 != records_.size()) {
       std::swap(records_[index], records_.back());
@@ -298,6 +299,12 @@ void Simulation::reap() {
     records_.pop_back();
   }
   touched_.clear();
+}
+
+/// A receive that failed: nobody wrote into its buffer after that.
+void Simulation::check_given_back(const ReceiveRecord& receive) {
+  if (receive.buffer == nullptr) return;
+  if (const std::string wrong = receive.buffer->check_scribbled(); !wrong.empty()) fail("failed receive: " + wrong);
 }
 
 /// Receives everything that waits, so that all must come to an end.

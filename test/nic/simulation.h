@@ -153,6 +153,7 @@ class Simulation {
   void command_offer(Process& process);
   void command_withdraw(Process& process);
   void command_purge(Process& process);
+  void check_given_back(const ReceiveRecord& receive);
   void kill(Process& process);
   void break_connection(std::uint32_t one, std::uint32_t other);
   void announce_death(std::uint32_t dead);

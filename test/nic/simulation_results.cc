@@ -130,6 +130,7 @@ void Simulation::receive_over(ReceiveRecord& receive, const Envelope& envelope) 
     SentMessage* const lost = message != nullptr ? message : oracle_.find(process.id, envelope.bits, envelope.length_bytes);
     if (lost != nullptr && !oracle_.is_lost(lost->from, lost->to)) fail("a receive failed though its sender lives");
     if (const std::string wrong = receive.buffer->check_guards(); !wrong.empty()) fail("receive buffer: " + wrong);
+    receive.buffer->scribble();  // The program's again.
     if (receive.taken != nullptr) {
       oracle_.taken_received(*receive.taken);
     } else if (lost != nullptr && config_.numbered) {

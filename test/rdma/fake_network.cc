@@ -137,10 +137,11 @@ bool FakeNetwork::copy_write(const Item& item, std::size_t length_bytes) {
   const FakeProvider::Region* const region = receiver.find_region(
       static_cast<std::uint64_t>(item.destination.remote_key), destination, item.length_bytes);
   if (region == nullptr || region->access != Access::kWrite) {
-    // A receiver that has given up on the sender takes its memory back, as it may.
-    if (!link.severed) {
-      violation(link.from,
-                "wrote outside a live registration of process " + std::to_string(index_of(link.to)));
+    const std::string where = " registration of process " + std::to_string(index_of(link.to));
+    if (link.severed) {
+      violation(link.to, "took memory back before on_peer_down(), while a peer that failed could write to it");
+    } else {
+      violation(link.from, "wrote outside a live" + where);
     }
     return false;
   }
