@@ -68,6 +68,8 @@ struct RingControl {
   alignas(kLineBytes) std::atomic<std::uint64_t> consumer_position;  ///< Written by the consumer.
   /// Not zero: the producer waits for room. Set by the producer, cleared by the consumer.
   alignas(kLineBytes) std::atomic<std::uint32_t> producer_waiting;
+  /// Not zero: the producer is copying into the consumer's memory. Written by the producer.
+  alignas(kLineBytes) std::atomic<std::uint32_t> producer_copying;
 };
 static_assert(sizeof(RingControl) <= kRingControlBytes);
 static_assert(kLeastRingBytes % kRingControlBytes == 0, "a ring is whole pages too");
@@ -158,6 +160,16 @@ class RingProducer : public RingEnd {
     return reload_consumer(std::memory_order_seq_cst) && end - known_consumer_ <= ring_bytes();
   }
 
+  /// Call begin_copy(), check whether the consumer has hung up, copy into the consumer's memory, call end_copy().
+  void begin_copy() noexcept {
+    // Pairs with the fence in RingConsumer::producer_copies(): either the producer sees that the consumer has hung
+    // up and copies nothing, or the consumer sees this word and waits.
+    control().producer_copying.store(1, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+  /// Release: the copy is complete when the consumer reads the 0.
+  void end_copy() noexcept { control().producer_copying.store(0, std::memory_order_release); }
+
   /// The consumer violates the protocol: consumer_position went back or beyond the last record.
   bool broken() const noexcept { return broken_; }
 
@@ -214,6 +226,13 @@ class RingConsumer : public RingEnd {
   void advance(const Record& record) noexcept { position_ += record_bytes(record.payload.size()); }
 
   std::uint64_t unreleased_bytes() const noexcept { return position_ - released_; }
+
+  /// Returns whether the producer may be copying into this process's memory.
+  /// REQUIRES: the consumer has hung up, so that no further copy begins.
+  bool producer_copies() const noexcept {
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // Pairs with the fence in begin_copy().
+    return control().producer_copying.load(std::memory_order_acquire) != 0;
+  }
 
   /// Returns the space of all records before the current position to the producer. Returns true if the
   /// producer waits and must be woken.

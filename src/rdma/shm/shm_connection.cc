@@ -222,6 +222,8 @@ void send_wake_byte(const FileDescriptor& socket) noexcept {
   static_cast<void>(::send(socket.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL));
 }
 
+void hang_up(const FileDescriptor& socket) noexcept { static_cast<void>(::shutdown(socket.get(), SHUT_WR)); }
+
 WakeBytes drain_wake_bytes(const FileDescriptor& socket) noexcept {
   std::array<char, 256> bytes;
   WakeBytes result = WakeBytes::kNone;

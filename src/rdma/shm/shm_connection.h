@@ -126,6 +126,10 @@ bool peek(const FileDescriptor& socket, std::span<std::byte> message) noexcept;
 /// notices a broken one. A system call, so the message path calls it only if the other side sleeps.
 void send_wake_byte(const FileDescriptor& socket) noexcept;
 
+/// The other end finds that this side is gone (its poll(), its drain_wake_bytes()). What it sends, and that it ends, is still
+/// read here.
+void hang_up(const FileDescriptor& socket) noexcept;
+
 enum class WakeBytes { kNone, kSome, kClosed };
 /// Reads the wake-ups in the socket. kClosed: the connection has ended; wake-ups may have been read before.
 WakeBytes drain_wake_bytes(const FileDescriptor& socket) noexcept;

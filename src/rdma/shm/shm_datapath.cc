@@ -108,12 +108,15 @@ Status ShmProvider::write(PeerId id, const std::byte* source, std::size_t length
   }
   // The pid is known only after the connection was made, which waits for room in the listener's backlog.
   if (peer->out_file.valid()) return Status::kAgain;
+  RemoteCopy result = RemoteCopy::kGone;
+  peer->out.begin_copy();
   // The pid of an ended process may be reused. Its socket was closed before that, so check the socket first.
   // While the peer is dying, our socket is closed, too.
-  if (peer->dying || hung_up(peer->out_socket)) return Status::kPeerFailed;
-  const RemoteCopy result = peer->pid <= 0
-                                ? RemoteCopy::kRefused
-                                : copy_to_process(peer->pid, destination.address, source, length_bytes);
+  if (!peer->dying && !hung_up(peer->out_socket))
+    result = peer->pid <= 0 ? RemoteCopy::kRefused
+                            : copy_to_process(peer->pid, destination.address, source, length_bytes);
+  const int copy_error = errno;
+  peer->out.end_copy();
   switch (result) {
     case RemoteCopy::kDone: break;
     case RemoteCopy::kGone: return Status::kPeerFailed;
@@ -124,7 +127,7 @@ Status ShmProvider::write(PeerId id, const std::byte* source, std::size_t length
     case RemoteCopy::kRefused:
       if (peer->pid <= 0) return refuse_write(*peer, "it is in another pid namespace");
       // ESRCH: the process is ending, or its first thread has ended. No setting is wrong, so do not log.
-      return refuse_write(*peer, errno == ESRCH ? nullptr : std::strerror(errno));
+      return refuse_write(*peer, copy_error == ESRCH ? nullptr : std::strerror(copy_error));
   }
   const WriteRecord record{static_cast<std::uint32_t>(immediate), 0, length_bytes};
   std::memcpy(peer->out.payload(), &record, sizeof record);

@@ -23,6 +23,9 @@ namespace {
 
 constexpr int kMostAcceptedAtOnce = 4096;  ///< Who connects without end must not keep us.
 
+/// A copy takes no longer. Who says so has broken the protocol, and must not keep its end from being told.
+constexpr std::uint64_t kLongestCopyNs = 10'000'000'000;
+
 }  // namespace
 
 bool ShmProvider::watch(const FileDescriptor& descriptor, WatchKind kind, std::uint32_t index) noexcept {
@@ -305,8 +308,12 @@ void ShmProvider::start_dying(Peer& peer, Status reason) noexcept {
   if (peer.dying || peer.down) return;
   peer.dying = true;
   peer.reason = reason;
+  peer.dying_since_ns = monotonic_ns();
   close_watched(peer.out_socket);
-  close_watched(peer.in_socket);
+  if (peer.in_socket.valid()) {
+    unwatch(peer.in_socket);
+    hang_up(peer.in_socket);
+  }
   *dying_end_ = &peer;
   dying_end_ = &peer.next_dying;
   wake_sleeper(true);
@@ -323,16 +330,28 @@ bool ShmProvider::end(PeerId id) noexcept {
   return true;
 }
 
+/// Whether a write of the peer may change memory of ours. It looks whether we have hung up before it copies; a copy that
+/// had begun before that is waited for, unless the process is gone.
+bool ShmProvider::may_still_copy(const Peer& peer, const Inbound& inbound) noexcept {
+  hang_up(peer.in_socket);  // It may have been attached while dying.
+  return inbound.ring.producer_copies() && drain_wake_bytes(peer.in_socket) != WakeBytes::kClosed &&
+         elapsed_ns(monotonic_ns(), peer.dying_since_ns) < kLongestCopyNs;
+}
+
 std::size_t ShmProvider::deliver_deaths(Sink& sink, std::size_t budget) noexcept {
   std::size_t delivered = 0;
-  while (dying_ != nullptr && delivered < budget) {
-    // A call of the sink may find that another peer dies: that one is appended, and this one stays in front.
-    Peer& peer = *dying_;
+  Peer** link = &dying_;
+  while (*link != nullptr && delivered < budget) {
+    Peer& peer = **link;  // A call of the sink may find that another peer dies: that one is appended.
     const auto inbound =
         std::find_if(inbound_.begin(), inbound_.end(), [&](const Inbound& i) { return i.peer == &peer; });
     if (inbound != inbound_.end()) {
       delivered += consume(*inbound, sink, budget - delivered);
       if (delivered >= budget) break;
+      if (may_still_copy(peer, *inbound)) {  // The next poll looks again.
+        link = &peer.next_dying;
+        continue;
+      }
       *inbound = inbound_.back();
       inbound_.pop_back();
       peer.in_memory.reset();
@@ -341,8 +360,8 @@ std::size_t ShmProvider::deliver_deaths(Sink& sink, std::size_t budget) noexcept
     delivered += deliver_write_done(sink, budget - delivered);
     if (delivered >= budget) break;
     close_watched(peer.in_socket);  // It may have been attached while dying.
-    dying_ = std::exchange(peer.next_dying, nullptr);
-    if (dying_ == nullptr) dying_end_ = &dying_;
+    *link = std::exchange(peer.next_dying, nullptr);
+    if (*link == nullptr) dying_end_ = link;
     peer.dying = false;
     peer.down = true;
     peer.sending = Status::kPeerFailed;

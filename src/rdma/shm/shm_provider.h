@@ -98,6 +98,7 @@ class ShmProvider final : public Provider {
     Peer* next_dying = nullptr;  ///< In dying_.
     bool down = false;   ///< on_peer_down() was called.
     Status reason = Status::kPeerFailed;
+    std::uint64_t dying_since_ns = 0;
   };
 
   /// A ring that is polled. Kept together, so that looking at an empty one touches its header only.
@@ -162,6 +163,7 @@ class ShmProvider final : public Provider {
   void send_welcome(Peer& peer) noexcept;
   void refuse(std::string_view why) noexcept;
   void start_dying(Peer& peer, Status reason) noexcept;
+  static bool may_still_copy(const Peer& peer, const Inbound& inbound) noexcept;
   std::size_t deliver_deaths(Sink& sink, std::size_t budget) noexcept;
 
   // Set-up: constant after create().

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdarg>
 #include <cstdio>
+#include <functional>
 #include <thread>
 
 #include "rdma/provider_contract.h"
@@ -37,6 +38,7 @@ Failure failing_poll;
 int opened_to_all = 0;          // Calls of prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY).
 long pretended_page_bytes = 0;  // 0: the kernel's.
 Failure failing_copy;
+std::function<void()> at_copy;  // Called before each process_vm_writev().
 Failure failing_send;
 
 template <class Function>
@@ -84,6 +86,7 @@ long sysconf(int name) noexcept {
 ssize_t process_vm_writev(pid_t pid, const iovec* local, unsigned long local_count, const iovec* remote,
                           unsigned long remote_count, unsigned long flags) noexcept {
   if (failing_copy.strikes()) return -1;
+  if (at_copy) at_copy();
   using Call = ssize_t(pid_t, const iovec*, unsigned long, const iovec*, unsigned long, unsigned long);
   static auto* const call = real<Call>("process_vm_writev");
   return call(pid, local, local_count, remote, remote_count, flags);
@@ -136,7 +139,10 @@ class ShmProviderTest : public testing::Test {
   }
 
   std::uint64_t shortage_limit_ms = ShmConfig{}.shortage_limit_ms;
-  void TearDown() override { failing_send = {}; }
+  void TearDown() override {
+    failing_send = {};
+    at_copy = {};
+  }
 
   ShmProvider& at(PeerId peer) { return *providers_[index_of(peer)]; }
   RecordingSink& sink(PeerId peer) { return sinks_[index_of(peer)]; }
@@ -278,25 +284,24 @@ TEST_F(ShmProviderTest, WhatSomebodySaidWhoIsDeadBeforeWeLookedIsDelivered) {
   EXPECT_FALSE(at(kA).end(kB));
 }
 
-/// A process that takes a connection as a receiver should, and then breaks the rules of the ring.
-class HostileReceiver {
+/// One end of a ring that a test holds in its own hands.
+class HandMadeReceiver {
  public:
-  explicit HostileReceiver(const std::string& neighbour) {
+  explicit HandMadeReceiver(const std::string& neighbour) {
     address_.node_id = ShmAddress::parse(neighbour)->node_id;
     address_.socket_id = {static_cast<std::uint64_t>(::getpid()), reinterpret_cast<std::uintptr_t>(this)};
     listener_ = std::move(listen_at(address_).value());
   }
   std::string address() const { return address_.to_string(); }
-  /// Says that it has consumed more than was ever sent.
-  void return_space_never_given() {
+  void take_connection() {
     int error_number = 0;
     socket_ = accept_from(listener_, error_number);
     Hello hello;
     FileDescriptor file;
     ASSERT_EQ(receive_with_file(socket_, std::as_writable_bytes(std::span(&hello, 1)), file), Receipt::kMessage);
     memory_ = std::move(map_mirrored(file, kRingControlBytes, hello.ring_bytes).value());
-    reinterpret_cast<RingControl*>(memory_.address())->consumer_position = std::uint64_t{1} << 60;
   }
+  RingControl& control() { return *reinterpret_cast<RingControl*>(memory_.address()); }
 
  private:
   ShmAddress address_;
@@ -305,12 +310,39 @@ class HostileReceiver {
   Mapping memory_;
 };
 
+class HandMadeSender {
+ public:
+  HandMadeSender(const std::string& to, PeerId self, PeerId receiver) {
+    const FileDescriptor file = std::move(make_shared_file("test", kRingControlBytes + kLeastRingBytes).value());
+    memory_ = std::move(map_mirrored(file, kRingControlBytes, kLeastRingBytes).value());
+    socket_ = std::move(make_socket().value());
+    EXPECT_EQ(connect_to(socket_, *ShmAddress::parse(to)).value(), ConnectProgress::kConnected);
+    Hello hello;
+    hello.sender = index_of(self);
+    hello.receiver = index_of(receiver);
+    hello.ring_bytes = kLeastRingBytes;
+    hello.secret = test_secret();
+    EXPECT_TRUE(send_with_file(socket_, std::as_bytes(std::span(&hello, 1)), file));
+  }
+  RingControl& control() { return *reinterpret_cast<RingControl*>(memory_.address()); }
+  bool sees_the_end() const {
+    pollfd entry{socket_.get(), POLLRDHUP, 0};
+    return ::poll(&entry, 1, 1) == 1;
+  }
+  void die() { socket_.reset(); }
+
+ private:
+  Mapping memory_;
+  FileDescriptor socket_;
+};
+
 /// Delivering the last messages of one peer shows that another one breaks the protocol: each end is told, once.
 TEST_F(ShmProviderTest, AnEndThatBeginsWhileAnotherIsToldIsToldToo) {
-  HostileReceiver hostile(at(kA).local_address());
+  HandMadeReceiver hostile(at(kA).local_address());
   constexpr PeerId kHostile{2};
   ASSERT_TRUE(at(kA).connect(kHostile, hostile.address()).ok());
-  hostile.return_space_never_given();
+  hostile.take_connection();
+  hostile.control().consumer_position = std::uint64_t{1} << 60;  // More than was ever sent.
   ASSERT_TRUE(connect(kB, kA));
   ASSERT_EQ(try_send(kB, kA), Status::kOk);
   kill(kB);
@@ -324,6 +356,39 @@ TEST_F(ShmProviderTest, AnEndThatBeginsWhileAnotherIsToldIsToldToo) {
   EXPECT_EQ(sink(kA).count(RecordingSink::Kind::kPeerDown, kB), 1u);
   EXPECT_EQ(sink(kA).count(RecordingSink::Kind::kPeerDown, kHostile), 1u);
   EXPECT_EQ(sink(kA).events.back().status, Status::kProtocol);
+}
+
+TEST_F(ShmProviderTest, AnEndIsToldWhenThePeerCopiesNoMore) {
+  for (const bool dies : {false, true}) {
+    const PeerId peer{dies ? 3u : 2u};
+    HandMadeSender sender(at(kA).local_address(), peer, kA);
+    poll_for_ms(kA, 5);
+    sender.control().producer_copying = 1;
+    ASSERT_TRUE(at(kA).end(peer));
+    poll_for_ms(kA, 5);
+    EXPECT_TRUE(sender.sees_the_end());
+    EXPECT_EQ(sink(kA).count(RecordingSink::Kind::kPeerDown, peer), 0u) << "it may still write to our memory";
+    EXPECT_FALSE(at(kA).arm());
+    at(kA).disarm();
+    if (dies)
+      sender.die();
+    else
+      sender.control().producer_copying = 0;
+    poll_for_ms(kA, 5);
+    EXPECT_EQ(sink(kA).count(RecordingSink::Kind::kPeerDown, peer), 1u);
+  }
+}
+
+TEST_F(ShmProviderTest, WhoCopiesSaysSo) {
+  HandMadeReceiver receiver(at(kA).local_address());
+  constexpr PeerId kReceiver{2};
+  ASSERT_TRUE(at(kA).connect(kReceiver, receiver.address()).ok());
+  receiver.take_connection();
+  std::vector<std::uint32_t> words;
+  at_copy = [&] { words.push_back(receiver.control().producer_copying); };
+  EXPECT_EQ(SmallWrite().post(at(kA), kReceiver), Status::kOk);
+  EXPECT_EQ(words, std::vector<std::uint32_t>{1});
+  EXPECT_EQ(receiver.control().producer_copying, 0u);
 }
 
 TEST_F(ShmProviderTest, ASignalDuringAWriteDoesNotLookLikeADeath) {
