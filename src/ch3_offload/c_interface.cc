@@ -164,8 +164,8 @@ int ch3_offload_cancel_send(ch3_offload_process_t* process, uint64_t operation, 
   return to_c(progressed);
 }
 
-void* ch3_offload_offer_external(ch3_offload_process_t* process, uint64_t bits, void* cookie) {
-  return of(process).engine().offer_external(MatchBits{bits}, cookie);
+int ch3_offload_offer_external(ch3_offload_process_t* process, uint64_t bits, void* cookie, void** receive) {
+  return to_c(of(process).engine().offer_external(MatchBits{bits}, cookie, *receive));
 }
 
 void* ch3_offload_withdraw_external(ch3_offload_process_t* process, uint64_t bits,

@@ -185,9 +185,9 @@ int ch3_offload_cancel_receive(ch3_offload_process_t * process, uint64_t operati
 int ch3_offload_cancel_send(ch3_offload_process_t * process, uint64_t operation, uint32_t peer,
                             uint64_t bits, uint32_t send_id, void *cookie);
 
-/** A message to oneself: returns the cookie of the posted receive that it matches (taken out), or NULL
- *  after adding `cookie` to the unexpected queue. */
-void *ch3_offload_offer_external(ch3_offload_process_t * process, uint64_t bits, void *cookie);
+/** A message to oneself. DONE: *receive is the cookie of the posted receive that it matches, which is taken out.
+ *  PENDING: `cookie` was added to the unexpected queue. ERROR: there was no memory for that. */
+int ch3_offload_offer_external(ch3_offload_process_t * process, uint64_t bits, void *cookie, void **receive);
 
 /** Takes back the newest external entry with these bits for which is_wanted holds, or NULL. */
 void *ch3_offload_withdraw_external(ch3_offload_process_t * process, uint64_t bits,

@@ -192,10 +192,10 @@ class Engine {
   Progressed cancel_send(OperationId operation, PeerId peer, MatchBits bits, std::uint32_t send_id,
                          Cookie cookie) noexcept;
 
-  /// A message from this process to itself, whose data the caller keeps. A posted receive that matches
-  /// is taken out and its cookie returned; else null, and an external entry with `cookie` joins the
-  /// unexpected queue.
-  Cookie offer_external(MatchBits bits, Cookie cookie) noexcept;
+  /// A message from this process to itself, whose data the caller keeps. kDone: `receive` is the cookie of the
+  /// posted receive that matches, which is taken out. kPending: none matches, and an external entry with
+  /// `cookie` joins the unexpected queue. kFailed: there is no memory for that entry, and nothing was done.
+  Progressed offer_external(MatchBits bits, Cookie cookie, Cookie& receive) noexcept;
 
   /// Takes back the newest external entry with these bits for which `is_wanted(context, cookie)`
   /// holds; null if there is none.

@@ -55,20 +55,20 @@ Progressed Engine::receive_matched(MessageId id, const Payload& payload, Cookie 
   return state.consume(*message, payload, cookie, nullptr, envelope);
 }
 
-Cookie Engine::offer_external(MatchBits bits, Cookie cookie) noexcept {
+Progressed Engine::offer_external(MatchBits bits, Cookie cookie, Cookie& receive) noexcept {
   State& state = *state_;
-  if (auto* const receive = static_cast<ReceiveOperation*>(state.matcher.take_posted(bits))) {
-    const Cookie matched = receive->cookie;
-    state.receives.give_back(*receive);
-    return matched;
+  if (auto* const posted = static_cast<ReceiveOperation*>(state.matcher.take_posted(bits))) {
+    receive = posted->cookie;
+    state.receives.give_back(*posted);
+    return Progressed::kDone;
   }
   IncomingMessage* const message = state.messages.take();
-  if (message == nullptr) return nullptr;
+  if (message == nullptr) return Progressed::kFailed;
   message->state = MessageState::kExternal;
   message->bits = bits;
   message->external = cookie;
   state.matcher.add(*message);
-  return nullptr;
+  return Progressed::kPending;
 }
 
 /// Takes a message out of the unexpected queue, or from whom matched_probe() gave it to.

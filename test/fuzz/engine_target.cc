@@ -557,8 +557,10 @@ void Conversation::receive_matched(std::size_t which, std::size_t capacity) {
 
 void Conversation::offer_external() {
   const MatchBits bits = match_bits();
-  const Cookie receive = engine_->offer_external(bits, &external_name_);
-  if (receive == nullptr) {
+  Cookie receive = nullptr;
+  const Progressed progressed = engine_->offer_external(bits, &external_name_, receive);
+  require(progressed != Progressed::kFailed, "there is memory for an external entry");
+  if (progressed == Progressed::kPending) {
     ++externals_;
     return;
   }

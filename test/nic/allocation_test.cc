@@ -288,6 +288,19 @@ TEST_F(EngineAllocation, AReceiveWithoutMemoryFailsAndLeavesTheMessage) {
   EXPECT_EQ(zero.host.sends, 1u);
 }
 
+TEST_F(EngineAllocation, WithoutMemoryAMessageToOneselfFailsAndDoesNotVanish) {
+  Cookie cookie = &sent;
+  Cookie receive = nullptr;
+  out_of_memory = true;
+  EXPECT_EQ(one.engine->offer_external(kBits, cookie, receive), Progressed::kFailed);
+  out_of_memory = false;
+  EXPECT_EQ(one.engine->counters().unexpected_depth, 0u);
+  EXPECT_EQ(one.engine->offer_external(kBits, cookie, receive), Progressed::kPending);
+  Envelope envelope;
+  ASSERT_EQ(one.engine->post_receive(kBits, kIgnoreNothing, {}, nullptr, posted, envelope), Progressed::kDone);
+  EXPECT_EQ(envelope.external, cookie);
+}
+
 TEST_F(EngineAllocation, WithoutMemoryASendOrAPacketThatMustWaitFails) {
   for (int i = 0; i < 64; ++i) send(zero, PeerId{1}, 1);  // No room any more.
   Status status{};

@@ -376,8 +376,8 @@ TEST_F(EngineCancel, PurgeHandsBackWhatMatchesAndNothingElse) {
   EXPECT_TRUE(at(1)->cancel_receive(kept.operation));
   int external = 0;
   int other = 0;
-  EXPECT_EQ(at(1)->offer_external(kBits, &external), nullptr);
-  EXPECT_EQ(at(1)->offer_external(kOtherBits, &other), nullptr);
+  EXPECT_EQ(offer(1, kBits, &external), nullptr);
+  EXPECT_EQ(offer(1, kOtherBits, &other), nullptr);
   purge(*at(1).engine, purged);
   EXPECT_EQ(purged.externals, std::vector<Cookie>{&external});
   EXPECT_EQ(at(1).counters().unexpected_depth, 1u);

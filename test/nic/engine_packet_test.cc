@@ -293,16 +293,16 @@ TEST_F(EngineExternal, TakesThePostedReceiveThatMatches) {
   receive(0, other, kOtherBits);
   receive(0, older, kBits, kIgnoreSource);
   receive(0, younger);
-  EXPECT_EQ(at(0)->offer_external(kBits, &first), older.cookie());
+  EXPECT_EQ(offer(0, kBits, &first), older.cookie());
   EXPECT_TRUE(pending(older));  // The caller finishes it: no callback.
   EXPECT_FALSE(at(0)->cancel_receive(older.operation));
-  EXPECT_EQ(at(0)->offer_external(kBits, &first), younger.cookie());
-  EXPECT_EQ(at(0)->offer_external(kBits, &first), nullptr);
+  EXPECT_EQ(offer(0, kBits, &first), younger.cookie());
+  EXPECT_EQ(offer(0, kBits, &first), nullptr);
 }
 
 TEST_F(EngineExternal, WaitsForAReceiveOrAProbe) {
-  EXPECT_EQ(at(0)->offer_external(kBits, &first), nullptr);
-  EXPECT_EQ(at(0)->offer_external(kBits, &second), nullptr);
+  EXPECT_EQ(offer(0, kBits, &first), nullptr);
+  EXPECT_EQ(offer(0, kBits, &second), nullptr);
   ASSERT_TRUE(at(0)->probe(kBits, kIgnoreNothing, envelope));
   EXPECT_EQ(envelope.external, &first);
   TestReceive request(8);
@@ -319,8 +319,8 @@ TEST_F(EngineExternal, WaitsForAReceiveOrAProbe) {
 }
 
 TEST_F(EngineExternal, TheNewestThatIsWantedIsTakenBack) {
-  EXPECT_EQ(at(0)->offer_external(kBits, &first), nullptr);
-  EXPECT_EQ(at(0)->offer_external(kBits, &second), nullptr);
+  EXPECT_EQ(offer(0, kBits, &first), nullptr);
+  EXPECT_EQ(offer(0, kBits, &second), nullptr);
   const auto any = [](void*, Cookie) { return true; };
   const auto that = [](void* wanted, Cookie cookie) { return wanted == cookie; };
   EXPECT_EQ(at(0)->withdraw_external(kOtherBits, any, nullptr), nullptr);

@@ -166,6 +166,13 @@ class EngineWorld : public testing::Test {
                                                       request.operation, envelope);
     if (progressed != Progressed::kPending) request.at_once = envelope;
   }
+  /// The receive that the external entry matches; null: it joined the queue.
+  Cookie offer(std::uint32_t i, MatchBits bits, Cookie cookie) {
+    Cookie matched = nullptr;
+    const Progressed progressed = at(i)->offer_external(bits, cookie, matched);
+    EXPECT_EQ(progressed, matched == nullptr ? Progressed::kPending : Progressed::kDone);
+    return matched;
+  }
   /// Its answer, if it is kPending, is in cancels by the message's cookie.
   Progressed cancel(TestSend& message) {
     at(message.from).cancels.erase(message.cookie());

@@ -365,8 +365,10 @@ void Simulation::command_offer(Process& process) {
   SendRecord& send = adopt(std::move(record));
   log("offer external", process.id, process.id, send.seed, raw(send.bits));
   oracle_.sent(send);
-  const Cookie matched = process.engine->offer_external(send.bits, static_cast<Record*>(&send));
-  if (matched == nullptr) return;
+  Cookie matched = nullptr;
+  const Progressed progressed = process.engine->offer_external(send.bits, static_cast<Record*>(&send), matched);
+  if (progressed == Progressed::kFailed) fail("offer_external() failed");
+  if (progressed != Progressed::kDone) return;
   auto* const receive = live<ReceiveRecord>(matched, Record::Kind::kReceive, "offer_external()");
   if (receive == nullptr) return;
   receive_over(*receive, {send.bits, 0, Status::kOk, static_cast<Record*>(&send)});

@@ -382,7 +382,8 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDP_or_AEU(MPIDI_Message_match * match, int *foun
 {
     int mpi_errno ATTRIBUTE((unused)) = MPI_SUCCESS;
     uint64_t bits = MPIDI_CH3I_Match_bits(match->parts.context_id, match->parts.rank, match->parts.tag);
-    MPIR_Request *rreq, *posted;
+    MPIR_Request *rreq;
+    void *posted;
 
     *foundp = FALSE;
     if (unlikely(MPIDI_CH3I_Is_revoked(bits)))
@@ -395,12 +396,19 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDP_or_AEU(MPIDI_Message_match * match, int *foun
     rreq->dev.match = *match;
     rreq->dev.sender_req_id = MPI_REQUEST_NULL;
 
-    posted = ch3_offload_offer_external(MPIDI_CH3I_process, bits, rreq);
-    if (posted != NULL) {
-        MPIDI_CH3I_Free_unused_rreq(rreq);
-        posted->ch.operation = 0;
-        *foundp = TRUE;
-        return posted;
+    switch (ch3_offload_offer_external(MPIDI_CH3I_process, bits, rreq, &posted)) {
+        case CH3_OFFLOAD_DONE:
+            MPIDI_CH3I_Free_unused_rreq(rreq);
+            rreq = posted;
+            rreq->ch.operation = 0;
+            *foundp = TRUE;
+            break;
+        case CH3_OFFLOAD_PENDING:
+            break;
+        default:       /* MPIDI_Isend_self says that there is no memory. */
+            MPIDI_CH3I_Free_unused_rreq(rreq);
+            rreq = NULL;
+            break;
     }
     return rreq;
 }
