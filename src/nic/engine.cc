@@ -51,6 +51,7 @@ Engine::State::State(const EngineConfig& settings, std::span<Provider* const> fa
       host(caller),
       matcher(settings.always_ignored),
       peers(settings.job_size),
+      missed(settings.job_size),
       // Half of the budget is lent before anybody asks; the other half follows demand.
       first_window_bytes(
           std::min(kFirstWindowBytes,
@@ -83,16 +84,44 @@ Peer* Engine::State::known(PeerId id) noexcept {
   const std::uint32_t index = index_of(id);
   if (index >= peers.size()) return nullptr;
   if (peers[index] == nullptr) {
-    peers[index] = std::make_unique<Peer>(id);
+    peers[index].reset(new (std::nothrow) Peer(id));
+    if (peers[index] == nullptr) return nullptr;
     Peer& peer = *peers[index];
     peer.window_bytes = peer.available_bytes = first_window_bytes;
+    if (missed[index]) {
+      missed[index] = false;
+      --missed_count;
+      doom(peer, Status::kNoMemory);
+    }
   }
   return peers[index].get();
 }
 
+Status Engine::State::why_unknown(PeerId id) const noexcept {
+  return index_of(id) < peers.size() ? Status::kNoMemory : Status::kUnreachable;
+}
+
+Peer* Engine::State::met(PeerId id) noexcept {
+  Peer* const peer = known(id);
+  if (peer == nullptr && index_of(id) < peers.size() && !missed[index_of(id)]) {
+    missed[index_of(id)] = true;
+    ++missed_count;
+  }
+  return peer;
+}
+
+/// kNoMemory: it may be tried again. Every other failure is for good.
 Status Engine::State::connect(Peer& peer) noexcept {
   if (peer.state == PeerState::kConnected) return Status::kOk;
   if (peer.state == PeerState::kFailed || peer.doom != Status::kOk) return Status::kPeerFailed;
+  try {
+    return make_connection(peer);
+  } catch (const std::bad_alloc&) {
+    return Status::kNoMemory;
+  }
+}
+
+Status Engine::State::make_connection(Peer& peer) {
   const std::string card = host.resolve(peer.id);
   std::string_view pieces = card;
   std::size_t credit_bytes = 0;
@@ -171,6 +200,9 @@ std::size_t Engine::progress() noexcept {
   if (state.progressing) return 0;
   state.progressing = true;
   std::size_t happened = 0;
+  if (state.missed_count > 0) [[unlikely]]
+    for (std::uint32_t i = 0; i < state.peers.size(); ++i)
+      if (state.missed[i]) static_cast<void>(state.known(PeerId{i}));
   for (Provider* provider : state.providers) happened += provider->poll(state, kPollBudget);
   for (const auto& cache : state.caches)
     if (cache != nullptr) cache->reap();
@@ -201,7 +233,7 @@ void Engine::close_peer(PeerId id) noexcept {
 
 void Engine::fail_peer(PeerId id) noexcept {
   State& state = *state_;
-  Peer* const peer = state.known(id);
+  Peer* const peer = state.met(id);
   if (peer == nullptr) return;
   if (state.progressing) return state.doom(*peer, Status::kPeerFailed);  // A Sink's call may be on the stack.
   state.progressing = true;
@@ -228,7 +260,7 @@ void Engine::for_each_posted(void (*visit)(void* context, OperationId operation,
 }
 
 void Engine::State::on_message(PeerId id, std::span<const std::byte> message) noexcept {
-  Peer* const peer = known(id);
+  Peer* const peer = met(id);
   if (peer == nullptr || peer->state == PeerState::kFailed || peer->doom != Status::kOk) return;
   wire::CommonHeader header;
   bool valid = wire::get(message, header);

@@ -158,16 +158,16 @@ void Engine::purge(bool (*is_doomed)(void* context, MatchBits bits),
                    void (*on_external)(void* context, Cookie cookie), void* context) noexcept {
   State& state = *state_;
   // Callbacks may post and cancel: collect first, call afterwards.
-  std::vector<Cookie> receives;
-  std::vector<Cookie> externals;
+  IntrusiveList<ReceiveOperation, &ReceiveOperation::peer_hook> receives;
+  IntrusiveList<IncomingMessage, &IncomingMessage::taken_hook> externals;
   PostedEntry* next_posted = nullptr;
   for (PostedEntry* entry = state.matcher.first_posted(); entry != nullptr; entry = next_posted) {
     next_posted = Matcher::next_posted(*entry);
     if (!is_doomed(context, entry->bits)) continue;
     auto& receive = static_cast<ReceiveOperation&>(*entry);
-    receives.push_back(receive.cookie);
     state.matcher.remove(receive);
-    state.receives.give_back(receive);
+    receive.state = ReceiveState::kPurged;
+    receives.push_back(receive);
   }
   UnexpectedEntry* next = nullptr;
   for (UnexpectedEntry* entry = state.matcher.first_unexpected(); entry != nullptr; entry = next) {
@@ -177,8 +177,8 @@ void Engine::purge(bool (*is_doomed)(void* context, MatchBits bits),
     state.matcher.remove(message);
     switch (message.state) {
       case MessageState::kExternal:
-        externals.push_back(message.external);
-        break;
+        externals.push_back(message);
+        continue;
       case MessageState::kRts:
         if (message.peer->state != PeerState::kFailed) {
           wire::CtsHeader nothing;  // Wants no bytes: the sender is done.
@@ -201,13 +201,21 @@ void Engine::purge(bool (*is_doomed)(void* context, MatchBits bits),
   }
   const bool outer_progressing = state.progressing;
   state.progressing = true;
-  for (const Cookie cookie : receives) on_receive(context, cookie);
-  for (const Cookie cookie : externals) on_external(context, cookie);
+  while (ReceiveOperation* const receive = receives.pop_front()) {
+    const Cookie cookie = receive->cookie;
+    state.receives.give_back(*receive);
+    on_receive(context, cookie);
+  }
+  while (IncomingMessage* const external = externals.pop_front()) {
+    const Cookie cookie = external->external;
+    state.forget_message(*external);
+    on_external(context, cookie);
+  }
   state.progressing = outer_progressing;
 }
 
 void Engine::State::on_peer_down(PeerId id, Status reason) noexcept {
-  Peer* const peer = known(id);
+  Peer* const peer = met(id);
   if (peer == nullptr) return;
   fail(*peer, peer->doom == Status::kOk ? reason : peer->doom);
   while (SendOperation* const send = peer->draining.front()) {  // No more on_write_done will come.

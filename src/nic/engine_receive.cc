@@ -414,7 +414,7 @@ bool Engine::State::on_data(Peer& peer, std::span<const std::byte> message) noex
 }
 
 void Engine::State::on_write_arrived(PeerId id, Immediate immediate, std::size_t length_bytes) noexcept {
-  Peer* const peer = known(id);
+  Peer* const peer = met(id);
   if (peer == nullptr || peer->state == PeerState::kFailed || peer->doom != Status::kOk) return;
   ReceiveOperation* const receive = receives.find(static_cast<std::uint32_t>(immediate));
   if (receive == nullptr || receive->peer != peer || receive->state != ReceiveState::kAwaitingData ||

@@ -23,7 +23,7 @@ Progressed Engine::send(PeerId id, SendMode mode, MatchBits bits, const Payload&
   State& state = *state_;
   operation = kNoOperation;
   Peer* const peer = state.known(id);
-  status = peer == nullptr ? Status::kUnreachable : state.connect(*peer);
+  status = peer == nullptr ? state.why_unknown(id) : state.connect(*peer);
   if (status != Status::kOk) return Progressed::kFailed;
   const std::uint64_t number = ++peer->messages_sent;
   state.trace(TraceEvent::kSendPosted, id, number, payload.length_bytes);

@@ -89,6 +89,7 @@ enum class ReceiveState : std::uint8_t {
   kPosted,        ///< In the matcher.
   kStreaming,     ///< Attached to an eager message whose parts arrive.
   kAwaitingData,  ///< CTS sent; a write or bounced parts are due.
+  kPurged,        ///< Taken out by purge(), which will tell its owner.
 };
 
 struct ReceiveOperation : PostedEntry {
@@ -107,7 +108,7 @@ struct ReceiveOperation : PostedEntry {
   bool packet_part = false;        ///< Peer::placing: no message.
   std::uint32_t remote_operation = 0;  ///< The sender's.
   HeldMemory memory;               ///< The payload; held: the peer may write to it.
-  ListHook<ReceiveOperation> peer_hook{};  ///< Peer::receives, while kStreaming or kAwaitingData.
+  ListHook<ReceiveOperation> peer_hook{};  ///< Peer::receives, while kStreaming or kAwaitingData; purge()'s list.
 };
 
 enum class MessageState : std::uint8_t {
@@ -139,7 +140,7 @@ struct IncomingMessage : UnexpectedEntry {
   std::size_t charged_bytes = 0;                ///< Byte credit that goes back when it is consumed.
   ReceiveOperation* receive = nullptr;          ///< kStreaming: the receive that matched it.
   std::unique_ptr<std::byte[]> heap_payload;    ///< Payload longer than kInlineBytes.
-  ListHook<IncomingMessage> taken_hook{};       ///< State::taken: held by matched_probe.
+  ListHook<IncomingMessage> taken_hook{};       ///< State::taken: held by matched_probe. An external one: purge()'s list.
   std::array<std::byte, kInlineBytes> inline_payload;
 
   std::byte* stored() noexcept { return heap_payload ? heap_payload.get() : inline_payload.data(); }
@@ -227,6 +228,9 @@ struct Engine::State final : Sink {
   Counters counters;
   Matcher matcher;
   std::vector<std::unique_ptr<Peer>> peers;  ///< By PeerId; null: never spoken to.
+  /// By PeerId: what it sent, or its end, was lost, because there was no memory for its Peer.
+  std::vector<bool> missed;
+  std::size_t missed_count = 0;
   Pool<SendOperation> sends;
   Pool<ReceiveOperation> receives;
   Pool<IncomingMessage> messages;
@@ -257,8 +261,11 @@ struct Engine::State final : Sink {
   }
 
   // engine.cc
-  Peer* known(PeerId id) noexcept;               ///< Null: no such process in the job.
+  Peer* known(PeerId id) noexcept;               ///< Null: why_unknown() says why.
+  Status why_unknown(PeerId id) const noexcept;  ///< kUnreachable: no such process in the job. kNoMemory.
+  Peer* met(PeerId id) noexcept;                 ///< As known(). Who cannot be known for want of memory will be failed.
   Status connect(Peer& peer) noexcept;           ///< Makes it kConnected, or says why not.
+  Status make_connection(Peer& peer);
   void activate(Peer& peer) noexcept;            ///< Something waits to leave for it.
   Status give_up(Peer& peer) noexcept;           ///< It cannot be reached.
   void doom(Peer& peer, Status reason) noexcept;  ///< Fails it at the next safe point (RULE FRONT-LOOP).
