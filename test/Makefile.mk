@@ -251,6 +251,8 @@ test_verbs_lab_tests_LDADD = libcore.la $(GTEST_LIBS)
 check_PROGRAMS += test/verbs_allocation_tests
 TESTS += test/verbs_allocation_tests
 test_verbs_allocation_tests_SOURCES = \
+	test/counting_allocator.cc \
+	test/counting_allocator.h \
 	$(fake_verbs_sources) \
 	test/rdma/contract_world.h \
 	test/rdma/seeded_random.h \
@@ -346,7 +348,13 @@ test_engine_tests_LDADD = libcore.la $(GTEST_LIBS)
 # Replaces operator new: a program of its own.
 check_PROGRAMS += test/allocation_tests
 TESTS += test/allocation_tests
-test_allocation_tests_SOURCES = test/nic/allocation_test.cc
+test_allocation_tests_SOURCES = \
+	test/counting_allocator.cc \
+	test/counting_allocator.h \
+	test/nic/allocation_test.cc \
+	test/rdma/contract_world.h \
+	test/rdma/shm/shm_allocation_test.cc \
+	test/rdma/shm/shm_world.h
 test_allocation_tests_CPPFLAGS = $(gtest_cppflags)
 test_allocation_tests_LDADD = libcore.la $(GTEST_LIBS)
 

@@ -151,7 +151,14 @@ std::optional<Error> Process::make_verbs(const ch3_offload_config_t& config) {
   return {};
 }
 
-void Process::log_line(void* process, const char* line) { static_cast<Process*>(process)->on_warning(line); }
+void Process::log_line(void* context, const char* line) {
+  Process& process = *static_cast<Process*>(context);
+  try {
+    process.on_warning(line);
+  } catch (const std::bad_alloc&) {
+    process.callbacks_.warning(process.user_, line);
+  }
+}
 
 Process::~Process() {
   write_trace();
@@ -198,9 +205,12 @@ std::size_t Process::progress() noexcept {
 int Process::write_trace() noexcept {
   if (trace_ == nullptr) return 0;
   const int error = trace_->write(trace_path_);
-  if (error != 0) {
-    on_warning("cannot write the trace " + trace_path_ + ": " + std::strerror(error) +
-               " (MPIR_CVAR_CH3_OFFLOAD_TRACE names a prefix in a writable folder)");
+  try {
+    if (error != 0)
+      on_warning("cannot write the trace " + trace_path_ + ": " + std::strerror(error) +
+                 " (MPIR_CVAR_CH3_OFFLOAD_TRACE names a prefix in a writable folder)");
+  } catch (const std::bad_alloc&) {
+    callbacks_.warning(user_, "cannot write the trace");
   }
   return error;
 }
@@ -286,7 +296,7 @@ void Process::on_peer_failed(PeerId peer, Status reason) noexcept {
   callbacks_.peer_failed(user_, index_of(peer), to_c(reason));
 }
 
-std::string Process::resolve(PeerId peer) noexcept {
+std::string Process::resolve(PeerId peer) {
   char card[512];
   card[0] = '\0';
   if (callbacks_.resolve(user_, index_of(peer), card, sizeof card) != 0) return {};
@@ -295,7 +305,11 @@ std::string Process::resolve(PeerId peer) noexcept {
 }
 
 void Process::on_warning(const std::string& text) noexcept {
-  if (warnings_.insert(text).second) callbacks_.warning(user_, text.c_str());
+  try {
+    if (!warnings_.insert(text).second) return;
+  } catch (const std::bad_alloc&) {  // It may be said again.
+  }
+  callbacks_.warning(user_, text.c_str());
 }
 
 }  // namespace ch3_offload

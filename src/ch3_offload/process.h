@@ -57,7 +57,7 @@ class Process final : public Host {
   Payload on_packet_offer(PeerId peer, std::size_t length_bytes) noexcept override;
   void on_packet_placed(PeerId peer, std::size_t length_bytes) noexcept override;
   void on_peer_failed(PeerId peer, Status reason) noexcept override;
-  std::string resolve(PeerId peer) noexcept override;
+  std::string resolve(PeerId peer) override;
   void on_warning(const std::string& text) noexcept override;
 
  private:

@@ -96,8 +96,8 @@ class Host {
   /// Posted receives are the host's to judge (for_each_posted, cancel_receive). Once per peer.
   virtual void on_peer_failed(PeerId peer, Status reason) noexcept = 0;
   /// The card that `peer` published (its Engine::card()); empty if unknown. Called on first use of a
-  /// peer.
-  virtual std::string resolve(PeerId peer) noexcept = 0;
+  /// peer. Throws nothing but std::bad_alloc.
+  virtual std::string resolve(PeerId peer) = 0;
   /// One line for the user, said once: a fallback taken or a failed connection.
   virtual void on_warning(const std::string& text) noexcept = 0;
 };

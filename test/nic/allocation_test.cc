@@ -1,47 +1,21 @@
 // What the engine allocates: nothing on the small-message path, little for a peer. And what it does when
 // there is no memory.
 //
-// A program of its own, because it replaces operator new. The provider below allocates nothing once it is
+// Its program replaces operator new (counting_allocator.h). The provider below allocates nothing once it is
 // made, so that every allocation is the engine's.
 
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstdlib>
-#include <new>
 
+#include "counting_allocator.h"
 #include "nic/engine.h"
-
-namespace {
-constinit std::uint64_t allocations = 0;
-constinit std::uint64_t allocated_bytes = 0;
-constinit bool out_of_memory = false;
-
-void* allocate(std::size_t bytes) noexcept {
-  ++allocations;
-  allocated_bytes += bytes;
-  if (out_of_memory) return nullptr;
-  return std::malloc(bytes == 0 ? 1 : bytes);
-}
-void* allocate_or_throw(std::size_t bytes) {
-  void* const memory = allocate(bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-}  // namespace
-
-void* operator new(std::size_t bytes) { return allocate_or_throw(bytes); }
-void* operator new[](std::size_t bytes) { return allocate_or_throw(bytes); }
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes); }
-void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes); }
-// Inlined, they make GCC believe that free() is handed what operator new returned by mistake.
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace ch3_offload {
 namespace {
+
+using allocator::allocated_bytes;
+using allocator::allocations;
 
 constexpr std::size_t kSlotBytes = 1024;
 constexpr std::size_t kLong = 20'000;  ///< By rendezvous.
@@ -107,13 +81,14 @@ class CountingHost final : public Host {
   void on_packet(PeerId, std::span<const std::byte> bytes) noexcept override { packet_bytes += bytes.size(); }
   Payload on_packet_offer(PeerId, std::size_t) noexcept override { return {}; }
   void on_packet_placed(PeerId, std::size_t) noexcept override { FAIL(); }
-  void on_peer_failed(PeerId, Status) noexcept override { FAIL(); }
-  std::string resolve(PeerId) noexcept override { return "v=2;w=65536;array"; }
+  void on_peer_failed(PeerId, Status reason) noexcept override { failure = reason; }
+  std::string resolve(PeerId) override { return "v=2;w=65536;array"; }
   void on_warning(const std::string&) noexcept override { FAIL(); }
 
   std::uint64_t sends = 0;
   std::uint64_t receives = 0;
   std::uint64_t packet_bytes = 0;
+  Status failure = Status::kOk;  ///< Of the other process.
 };
 
 struct ArrayProcess {
@@ -269,18 +244,18 @@ TEST_F(EngineAllocation, AReceiveWithoutMemoryFailsAndLeavesTheMessage) {
   Envelope envelope;
   const Payload payload{received.data(), kLong, nullptr};
   for (int i = 0; i < 3; ++i) {
-    out_of_memory = true;
+    allocator::left = 0;
     const Progressed progressed = one.engine->post_receive(kBits, kIgnoreNothing, payload, nullptr, posted, envelope);
-    out_of_memory = false;
+    allocator::left = allocator::kPlenty;
     EXPECT_EQ(progressed, Progressed::kFailed);
     EXPECT_EQ(envelope.status, Status::kNoMemory);
     ASSERT_TRUE(one.engine->probe(kBits, kIgnoreNothing, envelope));
   }
   MessageId message{};
   ASSERT_TRUE(one.engine->matched_probe(kBits, kIgnoreNothing, message, envelope));
-  out_of_memory = true;
+  allocator::left = 0;
   const Progressed progressed = one.engine->receive_matched(message, payload, nullptr, envelope);
-  out_of_memory = false;
+  allocator::left = allocator::kPlenty;
   EXPECT_EQ(progressed, Progressed::kFailed);
   EXPECT_EQ(one.engine->receive_matched(message, payload, nullptr, envelope), Progressed::kPending);
   progress();
@@ -288,12 +263,72 @@ TEST_F(EngineAllocation, AReceiveWithoutMemoryFailsAndLeavesTheMessage) {
   EXPECT_EQ(zero.host.sends, 1u);
 }
 
+TEST_F(EngineAllocation, WithoutMemoryTheFirstContactFailsAndMayBeTriedAgain) {
+  Status status = Status::kNoMemory;
+  OperationId operation{};
+  const Payload payload{sent.data(), 10, nullptr};
+  std::uint64_t attempts = 0;
+  for (; status == Status::kNoMemory; ++attempts) {
+    ASSERT_LT(attempts, 100u);
+    allocator::left = attempts;
+    const Progressed progressed =
+        zero.engine->send(PeerId{1}, SendMode::kStandard, kBits, payload, 1, nullptr, operation, status);
+    allocator::left = allocator::kPlenty;
+    ASSERT_EQ(progressed, status == Status::kOk ? Progressed::kDone : Progressed::kFailed);
+  }
+  EXPECT_EQ(status, Status::kOk);
+  EXPECT_GT(attempts, 2u);
+  EXPECT_EQ(zero.host.failure, Status::kOk);
+  receive(one, 10);
+  progress();
+  EXPECT_EQ(one.host.receives, 1u);
+}
+
+TEST_F(EngineAllocation, WhoseFirstMessageIsLostForWantOfMemoryFails) {
+  send(zero, PeerId{1}, 10);
+  allocator::left = 0;
+  one.engine->progress();
+  one.engine->progress();
+  allocator::left = allocator::kPlenty;
+  EXPECT_EQ(one.host.failure, Status::kOk);
+  one.engine->progress();
+  EXPECT_EQ(one.host.failure, Status::kNoMemory);
+  send(zero, PeerId{1}, 10);
+  progress();
+  EXPECT_EQ(one.engine->counters().unexpected_depth, 0u);
+}
+
+TEST_F(EngineAllocation, PurgeNeedsNoMemory) {
+  Cookie matched = nullptr;
+  ASSERT_EQ(one.engine->offer_external(make_match_bits(9, 9, 9), &sent, matched), Progressed::kPending);
+  for (int i = 0; i < 3; ++i) receive(one, 10);
+  struct Purged {
+    ArrayProcess* at;
+    OperationId last;
+    int receives = 0, externals = 0;
+  } purged{&one, posted};
+  allocator::left = 0;
+  one.engine->purge([](void*, MatchBits) { return true; },
+                    [](void* to, Cookie) {
+                      auto& counts = *static_cast<Purged*>(to);
+                      // The last one is on its way to its owner, too.
+                      EXPECT_FALSE(counts.at->engine->cancel_receive(counts.last));
+                      ++counts.receives;
+                    },
+                    [](void* to, Cookie) { ++static_cast<Purged*>(to)->externals; }, &purged);
+  allocator::left = allocator::kPlenty;
+  EXPECT_EQ(purged.receives, 3);
+  EXPECT_EQ(purged.externals, 1);
+  EXPECT_EQ(one.engine->counters().posted_depth, 0u);
+  EXPECT_EQ(one.engine->counters().unexpected_depth, 0u);
+}
+
 TEST_F(EngineAllocation, WithoutMemoryAMessageToOneselfFailsAndDoesNotVanish) {
   Cookie cookie = &sent;
   Cookie receive = nullptr;
-  out_of_memory = true;
+  allocator::left = 0;
   EXPECT_EQ(one.engine->offer_external(kBits, cookie, receive), Progressed::kFailed);
-  out_of_memory = false;
+  allocator::left = allocator::kPlenty;
   EXPECT_EQ(one.engine->counters().unexpected_depth, 0u);
   EXPECT_EQ(one.engine->offer_external(kBits, cookie, receive), Progressed::kPending);
   Envelope envelope;
@@ -307,16 +342,16 @@ TEST_F(EngineAllocation, WithoutMemoryASendOrAPacketThatMustWaitFails) {
   OperationId operation{};
   const Payload payload{sent.data(), 100, nullptr};
   const Payload data[] = {payload};
-  out_of_memory = true;
+  allocator::left = 0;
   const Progressed message =
       zero.engine->send(PeerId{1}, SendMode::kStandard, kBits, payload, 1, nullptr, operation, status);
-  out_of_memory = false;
+  allocator::left = allocator::kPlenty;
   EXPECT_EQ(message, Progressed::kFailed);
   EXPECT_EQ(status, Status::kNoMemory);
   send(zero, PeerId{1}, 1);  // Now there are operations, and no memory for what a packet keeps.
-  out_of_memory = true;
+  allocator::left = 0;
   const Progressed packet = zero.engine->send_packet(PeerId{1}, {sent.data(), 40}, data, nullptr, status);
-  out_of_memory = false;
+  allocator::left = allocator::kPlenty;
   EXPECT_EQ(packet, Progressed::kFailed);
   EXPECT_EQ(status, Status::kNoMemory);
   progress();

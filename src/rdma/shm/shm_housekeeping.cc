@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -25,6 +26,17 @@ constexpr int kMostAcceptedAtOnce = 4096;  ///< Who connects without end must no
 
 /// A copy takes no longer. Who says so has broken the protocol, and must not keep its end from being told.
 constexpr std::uint64_t kLongestCopyNs = 10'000'000'000;
+
+/// What `map` maps; none: that failed, be it for the text of its error.
+template <class Map>
+Mapping mapping_or_none(Map map) noexcept {
+  try {
+    Result<Mapping> memory = map();
+    if (memory.ok()) return std::move(memory.value());
+  } catch (const std::bad_alloc&) {
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -98,6 +110,13 @@ void ShmProvider::take_newcomers() noexcept {
 
 void ShmProvider::accept_all() noexcept {
   for (int i = 0; i < kMostAcceptedAtOnce; ++i) {
+    std::uint32_t index = 0;
+    while (index < newcomers_.size() && newcomers_[index].valid()) ++index;
+    try {
+      if (index == newcomers_.size()) newcomers_.emplace_back();
+    } catch (const std::bad_alloc&) {
+      return run_short(listener_, ENOMEM);
+    }
     int error_number = 0;
     Newcomer newcomer = accept_from(listener_, error_number);
     if (!newcomer.valid()) {
@@ -110,9 +129,6 @@ void ShmProvider::accept_all() noexcept {
       refuse("it belongs to another user");
       continue;
     }
-    std::uint32_t index = 0;
-    while (index < newcomers_.size() && newcomers_[index].valid()) ++index;
-    if (index == newcomers_.size()) newcomers_.emplace_back();
     newcomers_[index] = std::move(newcomer);
     receive_hello(index);  // It is there already, as a rule.
     if (newcomers_[index].valid() && !is_short_ && !watch(newcomers_[index], WatchKind::kNewcomer, index)) {
@@ -124,6 +140,7 @@ void ShmProvider::accept_all() noexcept {
 
 void ShmProvider::receive_hello(std::uint32_t index) noexcept {
   if (index >= newcomers_.size() || !newcomers_[index].valid()) return;
+  if (!make_room_for(newcomers_[index])) return run_short(newcomers_[index], ENOMEM);
   std::array<std::byte, sizeof(Hello)> bytes;
   FileDescriptor ring_file;
   switch (receive_with_file(newcomers_[index], bytes, ring_file)) {
@@ -152,16 +169,32 @@ void ShmProvider::receive_hello(std::uint32_t index) noexcept {
   attach(std::move(socket), hello, std::move(ring_file));
 }
 
+/// Makes what attach() needs for who says Hello there, which is not taken yet. False: there is no memory.
+bool ShmProvider::make_room_for(const Newcomer& newcomer) noexcept {
+  std::array<std::byte, sizeof(Hello)> bytes;
+  Hello hello;
+  if (!peek(newcomer, bytes) ||
+      !check_hello(bytes, config_.job_secret, config_.self, config_.peer_limit, hello).empty())
+    return true;
+  try {
+    find_or_make(PeerId{hello.sender});
+    if (inbound_.size() == inbound_.capacity()) inbound_.reserve(2 * inbound_.size() + 8);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  return true;
+}
+
 /// Adds a checked newcomer's ring to those that are polled, and answers.
 void ShmProvider::attach(Newcomer socket, const Hello& hello, FileDescriptor ring_file) noexcept {
-  Result<Mapping> memory = map_mirrored(ring_file, kRingControlBytes, hello.ring_bytes);
-  Peer& peer = find_or_make(PeerId{hello.sender});
-  if (!memory.ok() || !watch(socket, WatchKind::kInbound, hello.sender)) {
+  Peer& peer = *find(PeerId{hello.sender});
+  Mapping memory = mapping_or_none([&] { return map_mirrored(ring_file, kRingControlBytes, hello.ring_bytes); });
+  if (!memory.valid() || !watch(socket, WatchKind::kInbound, hello.sender)) {
     close_watched(socket);
-    refuse(memory.ok() ? "it cannot be watched" : memory.error().message);
+    refuse(!memory.valid() ? "there is no memory to map its ring" : "it cannot be watched");
     return start_dying(peer, Status::kNoMemory);  // We may be waiting for it.
   }
-  peer.in_memory = std::move(memory.value());
+  peer.in_memory = std::move(memory);
   peer.in_socket = std::move(socket);
   inbound_.push_back({RingConsumer(peer.in_memory.address(), hello.ring_bytes), &peer});
   send_welcome(peer);
@@ -200,9 +233,9 @@ bool ShmProvider::receive_from_receiver(Peer& peer) noexcept {
       start_dying(peer, Status::kProtocol);
       return false;
     }
-    Result<Mapping> page = map_shared(file, kDoorbellBytes, MapAccess::kRead);
-    if (page.ok())
-      peer.doorbell = PeerDoorbell(std::move(page.value()));
+    Mapping page = mapping_or_none([&] { return map_shared(file, kDoorbellBytes, MapAccess::kRead); });
+    if (page.valid())
+      peer.doorbell = PeerDoorbell(std::move(page));
     else
       start_dying(peer, Status::kPeerFailed);  // No address space: we cannot know when it sleeps.
     return false;
@@ -220,15 +253,19 @@ bool ShmProvider::receive_from_sender(Peer& peer) noexcept {
 }
 
 void ShmProvider::retry_connecting() noexcept {
-  std::vector<Peer*> waiting;
-  waiting.swap(connecting_);
-  for (Peer* peer : waiting) {  // try_connect() puts it back when the backlog is still full.
+  for (Peer* const peer : connecting_) {  // try_connect() keeps it there when the backlog is still full.
+    peer->connecting = false;
     if (peer->dying || peer->down) continue;
-    if (const std::optional<Error> error = try_connect(*peer)) {
-      log("%s", error->message.c_str());
-      start_dying(*peer, Status::kPeerFailed);
+    try {
+      if (const std::optional<Error> error = try_connect(*peer)) {
+        log("%s", error->message.c_str());
+        start_dying(*peer, Status::kPeerFailed);
+      }
+    } catch (const std::bad_alloc&) {  // For the text of an error: whatever failed fails the next time, too.
+      peer->connecting = true;
     }
   }
+  std::erase_if(connecting_, [](const Peer* peer) { return !peer->connecting; });
 }
 
 /// There is no descriptor (or memory) to take what waits at `descriptor`. It stays there, and housekeeping
@@ -247,7 +284,11 @@ void ShmProvider::run_short(const char* what, int error_number) noexcept {
 void ShmProvider::log_shortage(const char* what, int error_number) noexcept {
   if (shortage_logged_) return;
   shortage_logged_ = true;
-  log("%s", system_error(std::string("shm: ") + what, error_number).message.c_str());
+  try {
+    log("%s", system_error(std::string("shm: ") + what, error_number).message.c_str());
+  } catch (const std::bad_alloc&) {
+    log("shm: %s failed: there is no memory", what);
+  }
 }
 
 /// Does what run_short() left, and watches again what was not watched meanwhile.
@@ -292,8 +333,12 @@ void ShmProvider::refuse_backlog() noexcept {
     if (peer_credentials(socket).uid != ::geteuid() || !peek(socket, bytes) ||
         !check_hello(bytes, config_.job_secret, config_.self, config_.peer_limit, hello).empty())
       continue;
-    Peer& peer = find_or_make(PeerId{hello.sender});
-    if (!peer.in_memory.valid()) start_dying(peer, Status::kUnreachable);
+    try {
+      Peer& peer = find_or_make(PeerId{hello.sender});
+      if (!peer.in_memory.valid()) start_dying(peer, Status::kUnreachable);
+    } catch (const std::bad_alloc&) {  // It hears of its end; who waits for it here does not.
+      log("shm: there is no memory to note that peer %u was refused", hello.sender);
+    }
   }
 }
 
@@ -322,11 +367,17 @@ void ShmProvider::start_dying(Peer& peer, Status reason) noexcept {
 bool ShmProvider::end(PeerId id) noexcept {
   if (index_of(id) >= config_.peer_limit) return false;
   take_newcomers();
-  Peer* const known = find(id);
-  Peer& peer = find_or_make(id);
-  if (known == nullptr) peer.down = true;
-  if (peer.down) return false;
-  start_dying(peer, Status::kPeerFailed);
+  Peer* peer = find(id);
+  if (peer == nullptr) {
+    try {
+      find_or_make(id).down = true;  // Should it connect, it is refused.
+    } catch (const std::bad_alloc&) {
+      log("shm: there is no memory to note that peer %u was given up", index_of(id));
+    }
+    return false;
+  }
+  if (peer->down) return false;
+  start_dying(*peer, Status::kPeerFailed);
   return true;
 }
 

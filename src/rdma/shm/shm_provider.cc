@@ -120,8 +120,18 @@ Result<std::monostate> ShmProvider::connect(PeerId id, std::string_view address)
   if (peer.dying || peer.down)
     return Error{Status::kPeerFailed, 0, "shm: peer " + std::to_string(index_of(id)) + " is gone"};
   if (peer.sending == Status::kOk) return std::monostate{};
+  try {
+    return connect_anew(peer, *parsed);
+  } catch (const std::bad_alloc&) {
+    forget_sending(peer);
+    throw;
+  }
+}
 
-  peer.address = *parsed;
+Result<std::monostate> ShmProvider::connect_anew(Peer& peer, const ShmAddress& address) {
+  // Housekeeping, which may have to try again, must not allocate.
+  if (connecting_.size() == connecting_.capacity()) connecting_.reserve(2 * connecting_.size() + 8);
+  peer.address = address;
   std::optional<Error> error = make_ring(peer);
   if (!error) error = try_connect(peer);
   if (error) {
@@ -147,9 +157,10 @@ std::optional<Error> ShmProvider::make_ring(Peer& peer) {
   return {};
 }
 
-void ShmProvider::try_connect_later(Peer& peer) {
-  if (std::find(connecting_.begin(), connecting_.end(), &peer) == connecting_.end())
-    connecting_.push_back(&peer);
+/// Room for it was made by connect_anew(), or it is there already.
+void ShmProvider::try_connect_later(Peer& peer) noexcept {
+  peer.connecting = true;
+  if (std::ranges::find(connecting_, &peer) == connecting_.end()) connecting_.push_back(&peer);
   wake_sleeper(false);
 }
 

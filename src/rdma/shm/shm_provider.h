@@ -77,6 +77,7 @@ class ShmProvider final : public Provider {
     RingProducer out;
     /// What reserve() answers: kOk; kUnreachable before connect(); kPeerFailed after on_peer_down().
     Status sending = Status::kUnreachable;
+    bool connecting = false;       ///< To be tried again by retry_connecting(): in connecting_.
     bool write_refused = false;    ///< process_vm_writev does not work with this peer.
     pid_t pid = 0;                 ///< 0: unknown or in another pid namespace.
     std::size_t wanted_bytes = 0;  ///< Payload that had no room the last time. 0: none.
@@ -126,8 +127,9 @@ class ShmProvider final : public Provider {
   }
   Peer& find_or_make(PeerId peer);
   std::optional<Error> make_ring(Peer& peer);
+  Result<std::monostate> connect_anew(Peer& peer, const ShmAddress& address);
   std::optional<Error> try_connect(Peer& peer);
-  void try_connect_later(Peer& peer);
+  void try_connect_later(Peer& peer) noexcept;
   void forget_sending(Peer& peer) noexcept;
 
   // shm_datapath.cc
@@ -151,6 +153,7 @@ class ShmProvider final : public Provider {
   void take_newcomers() noexcept;
   void accept_all() noexcept;
   void receive_hello(std::uint32_t index) noexcept;
+  bool make_room_for(const Newcomer& newcomer) noexcept;
   void attach(Newcomer socket, const Hello& hello, FileDescriptor ring_file) noexcept;
   bool receive_from_receiver(Peer& peer) noexcept;
   bool receive_from_sender(Peer& peer) noexcept;
@@ -193,7 +196,7 @@ class ShmProvider final : public Provider {
   std::uint64_t last_housekeeping_ = 0;  ///< CycleClock. 0: due now.
   std::uint32_t busy_polls_ = 0;         ///< Polls that found something since the clock was read.
   std::vector<Newcomer> newcomers_;      ///< By watch index; an invalid one is free.
-  std::vector<Peer*> connecting_;        ///< To be tried again: their backlog was full, or the like.
+  std::vector<Peer*> connecting_;        ///< Their backlog was full, or the like. Room for all that have a ring.
   Peer* dying_ = nullptr;       ///< Oldest first. A call of the sink may append.
   Peer** dying_end_ = &dying_;  ///< Where the next one is linked.
   std::uint64_t refused_ = 0;  ///< Connections refused; the first is logged.

@@ -1,56 +1,19 @@
 // What the verbs provider allocates and registers: nothing on the message path, little for a peer, slots for all peers
 // together.
 //
-// A program of its own, because it replaces operator new. The fake device lives in it, too: what it allocates for a
+// Its program replaces operator new (counting_allocator.h). The fake device lives in it, too: what it allocates for a
 // connection is measured with connections that the provider does not know of.
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "counting_allocator.h"
 #include "rdma/verbs/verbs_fixture.h"
-
-namespace {
-constinit std::atomic<bool> counts{false};
-constinit std::atomic<std::uint64_t> allocations{0};
-constinit std::atomic<std::int64_t> live_bytes{0};
-
-void* allocate(std::size_t bytes) noexcept {
-  // The size in front, so that what is freed can be counted.
-  auto* const memory = static_cast<std::size_t*>(std::malloc(bytes + 16));
-  if (memory == nullptr) return nullptr;
-  if (counts) ++allocations;
-  live_bytes += static_cast<std::int64_t>(bytes);
-  *memory = bytes;
-  return memory + 2;
-}
-void* allocate_or_throw(std::size_t bytes) {
-  void* const memory = allocate(bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void release(void* memory) noexcept {
-  if (memory == nullptr) return;
-  auto* const start = static_cast<std::size_t*>(memory) - 2;
-  live_bytes -= static_cast<std::int64_t>(*start);
-  std::free(start);
-}
-}  // namespace
-
-void* operator new(std::size_t bytes) { return allocate_or_throw(bytes); }
-void* operator new[](std::size_t bytes) { return allocate_or_throw(bytes); }
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes); }
-void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes); }
-// Inlined, they make GCC believe that free() is handed what operator new returned by mistake.
-[[gnu::noinline]] void operator delete(void* memory) noexcept { release(memory); }
-[[gnu::noinline]] void operator delete[](void* memory) noexcept { release(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { release(memory); }
-[[gnu::noinline]] void operator delete[](void* memory, std::size_t) noexcept { release(memory); }
 
 namespace ch3_offload {
 namespace {
+
+using allocator::allocations;
+using allocator::live_bytes;
 
 class CountingSink final : public Sink {
  public:
@@ -63,7 +26,6 @@ class CountingSink final : public Sink {
 
 class VerbsAllocation : public VerbsProviders {
  protected:
-  ~VerbsAllocation() override { counts = false; }
   std::size_t registered(std::size_t peers) {
     make(peers + 1);
     for (std::uint32_t peer = 1; peer <= peers; ++peer) establish(0, peer);
@@ -99,11 +61,9 @@ TEST_F(VerbsAllocation, NothingOnTheMessagePath) {
   };
   exchange(500);  // Windows grow, and slabs come.
   const std::size_t before = sent;
-  allocations = 0;
-  counts = true;
+  const std::uint64_t allocated = allocations;
   exchange(500);
-  counts = false;
-  EXPECT_EQ(allocations, 0u);
+  EXPECT_EQ(allocations, allocated);
   EXPECT_GT(sent, before + 1000);
   EXPECT_GT(written, 100u);
   at(0).deregister_memory(source);
@@ -126,11 +86,9 @@ TEST_F(VerbsAllocation, NothingForMessagesInRings) {
   };
   exchange(500);  // Windows grow, and rings open.
   const std::uint64_t before = at(0).figures().ring_messages_received;
-  allocations = 0;
-  counts = true;
+  const std::uint64_t allocated = allocations;
   exchange(500);
-  counts = false;
-  EXPECT_EQ(allocations, 0u);
+  EXPECT_EQ(allocations, allocated);
   EXPECT_GT(at(0).figures().ring_messages_received, before + 1000);
 }
 
