@@ -160,10 +160,11 @@ class RingProducer : public RingEnd {
     return reload_consumer(std::memory_order_seq_cst) && end - known_consumer_ <= ring_bytes();
   }
 
-  /// Call begin_copy(), check whether the consumer has hung up, copy into the consumer's memory, call end_copy().
+  /// Call begin_copy(), check whether the consumer has hung up, copy into the consumer's memory, call
+  /// end_copy().
   void begin_copy() noexcept {
-    // Pairs with the fence in RingConsumer::producer_copies(): either the producer sees that the consumer has hung
-    // up and copies nothing, or the consumer sees this word and waits.
+    // Pairs with the fence in RingConsumer::producer_copies(): either the producer sees that the consumer has
+    // hung up and copies nothing, or the consumer sees this word and waits.
     control().producer_copying.store(1, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }

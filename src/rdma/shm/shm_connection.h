@@ -126,8 +126,8 @@ bool peek(const FileDescriptor& socket, std::span<std::byte> message) noexcept;
 /// notices a broken one. A system call, so the message path calls it only if the other side sleeps.
 void send_wake_byte(const FileDescriptor& socket) noexcept;
 
-/// The other end finds that this side is gone (its poll(), its drain_wake_bytes()). What it sends, and that it ends, is still
-/// read here.
+/// Ends this side's sending: the other end sees the connection as closed. This side can still receive, and
+/// still sees the other end's close.
 void hang_up(const FileDescriptor& socket) noexcept;
 
 enum class WakeBytes { kNone, kSome, kClosed };

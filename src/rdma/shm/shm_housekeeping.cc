@@ -1,7 +1,7 @@
-// Accepting connections, the handshake, and noticing deaths. See shm_provider.h.
+// Accepting connections, the handshake, and detecting deaths. See shm_provider.h.
 //
-// Not on the message path: may allocate and makes system calls, but never blocks. All input here comes
-// from processes that are not trusted until their Hello was checked.
+// Not on the message path: the functions may allocate and make system calls, but never block. A process is
+// not trusted until its Hello was checked.
 
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
@@ -22,12 +22,14 @@
 namespace ch3_offload {
 namespace {
 
-constexpr int kMostAcceptedAtOnce = 4096;  ///< Who connects without end must not keep us.
+constexpr int kMostAcceptedAtOnce = 4096;  ///< A process that connects without end must not block us.
 
-/// A copy takes no longer. Who says so has broken the protocol, and must not keep its end from being told.
+/// The longest time that a copy may take. A peer that claims to copy for longer violates the protocol; its
+/// end is then reported nevertheless.
 constexpr std::uint64_t kLongestCopyNs = 10'000'000'000;
 
-/// What `map` maps; none: that failed, be it for the text of its error.
+/// Returns the mapping that `map` makes, or an invalid one if that fails, also for want of memory for its
+/// error.
 template <class Map>
 Mapping mapping_or_none(Map map) noexcept {
   try {
@@ -44,7 +46,7 @@ bool ShmProvider::watch(const FileDescriptor& descriptor, WatchKind kind, std::u
   epoll_event event{};
   event.events = EPOLLIN | EPOLLRDHUP;
   event.data.u64 = std::uint64_t{static_cast<std::uint32_t>(kind)} << 32 | index;
-  // A newcomer's socket is watched already when it becomes a peer's.
+  // EEXIST: a newcomer's socket, which is watched already, becomes a peer's.
   return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor.get(), &event) == 0 ||
          (errno == EEXIST && ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, descriptor.get(), &event) == 0);
 }
@@ -53,14 +55,16 @@ void ShmProvider::unwatch(const FileDescriptor& descriptor) noexcept {
   static_cast<void>(::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor.get(), nullptr));
 }
 
-/// Closing alone is not enough: a forked child may hold the socket too, and then it would stay in the set.
+/// Stops watching a socket and closes it. Closing is not enough: if a forked child holds the socket, too, it
+/// would stay in epoll's set.
 void ShmProvider::close_watched(FileDescriptor& descriptor) noexcept {
   if (!descriptor.valid()) return;
   unwatch(descriptor);
   descriptor.reset();
 }
 
-/// During a sleep: poll() has work that no socket tells of, now or (something is to be tried again) soon.
+/// During a sleep: wakes the sleeper for work that no socket reports. `now`: at once; otherwise after the
+/// time until the next retry.
 void ShmProvider::wake_sleeper(bool now) noexcept {
   if (!armed_) return;
   constexpr long kRetryNs = 10'000'000;
@@ -69,7 +73,7 @@ void ShmProvider::wake_sleeper(bool now) noexcept {
   static_cast<void>(::timerfd_settime(alarm_.get(), 0, &time, nullptr));
 }
 
-/// Does what the sockets ask for. True: a wake-up was read.
+/// Handles the events of all sockets, and retries. Returns true if it read a wake-up.
 bool ShmProvider::keep_house() noexcept {
   if (!connecting_.empty()) retry_connecting();
   if (!spare_.valid()) spare_ = duplicate(listener_);
@@ -77,7 +81,8 @@ bool ShmProvider::keep_house() noexcept {
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   bool woken = false;
-  // An event may be stale (its index was reused within this batch): every handler only tries.
+  // An event may be stale, because its index was reused in this batch. So a handler must expect to find
+  // nothing.
   for (int i = 0; i < count; ++i) {
     const std::uint64_t data = events[static_cast<std::size_t>(i)].data.u64;
     const auto index = static_cast<std::uint32_t>(data);
@@ -98,7 +103,8 @@ bool ShmProvider::keep_house() noexcept {
     }
   }
   if (dying_ == nullptr) return woken;
-  // A peer may have connected, sent and died since we looked at the listener: its messages come first.
+  // A dying peer may have connected and sent after the listener was read. Accept its connection now, so that
+  // its messages are delivered before on_peer_down().
   take_newcomers();
   return woken;
 }
@@ -122,7 +128,7 @@ void ShmProvider::accept_all() noexcept {
     if (!newcomer.valid()) {
       if (error_number == 0) return;
       cannot_accept_ = true;
-      return run_short(listener_, error_number);  // The connection stays in the backlog.
+      return run_short(listener_, error_number);  // The connection waits in the backlog.
     }
     accept_wait_ns_ = 0;
     if (peer_credentials(newcomer).uid != ::geteuid()) {
@@ -130,7 +136,7 @@ void ShmProvider::accept_all() noexcept {
       continue;
     }
     newcomers_[index] = std::move(newcomer);
-    receive_hello(index);  // It is there already, as a rule.
+    receive_hello(index);  // It has usually arrived already.
     if (newcomers_[index].valid() && !is_short_ && !watch(newcomers_[index], WatchKind::kNewcomer, index)) {
       refuse("it cannot be watched");
       newcomers_[index].reset();
@@ -158,7 +164,7 @@ void ShmProvider::receive_hello(std::uint32_t index) noexcept {
     why = "its ring is not a sealed file of the size it says";
   if (why.empty()) {
     const Peer* peer = find(PeerId{hello.sender});
-    // A dying peer may still be attached: it connected before it died.
+    // A dying peer is attached, too, because it connected before it died.
     if (peer != nullptr && peer->down) why = "that process is gone, or was given up";
     if (peer != nullptr && peer->in_memory.valid()) why = "it is connected already";
   }
@@ -169,7 +175,8 @@ void ShmProvider::receive_hello(std::uint32_t index) noexcept {
   attach(std::move(socket), hello, std::move(ring_file));
 }
 
-/// Makes what attach() needs for who says Hello there, which is not taken yet. False: there is no memory.
+/// Allocates what attach() needs for the sender of the Hello that waits at `newcomer`. The Hello stays there.
+/// Returns false if there is no memory.
 bool ShmProvider::make_room_for(const Newcomer& newcomer) noexcept {
   std::array<std::byte, sizeof(Hello)> bytes;
   Hello hello;
@@ -185,14 +192,15 @@ bool ShmProvider::make_room_for(const Newcomer& newcomer) noexcept {
   return true;
 }
 
-/// Adds a checked newcomer's ring to those that are polled, and answers.
+/// Adds the ring of a checked newcomer to inbound_, and answers.
 void ShmProvider::attach(Newcomer socket, const Hello& hello, FileDescriptor ring_file) noexcept {
   Peer& peer = *find(PeerId{hello.sender});
-  Mapping memory = mapping_or_none([&] { return map_mirrored(ring_file, kRingControlBytes, hello.ring_bytes); });
+  Mapping memory =
+      mapping_or_none([&] { return map_mirrored(ring_file, kRingControlBytes, hello.ring_bytes); });
   if (!memory.valid() || !watch(socket, WatchKind::kInbound, hello.sender)) {
     close_watched(socket);
     refuse(!memory.valid() ? "there is no memory to map its ring" : "it cannot be watched");
-    return start_dying(peer, Status::kNoMemory);  // We may be waiting for it.
+    return start_dying(peer, Status::kNoMemory);  // The engine may wait for this peer.
   }
   peer.in_memory = std::move(memory);
   peer.in_socket = std::move(socket);
@@ -200,7 +208,7 @@ void ShmProvider::attach(Newcomer socket, const Hello& hello, FileDescriptor rin
   send_welcome(peer);
 }
 
-/// Answers a Hello. Where the kernel lacks something for it, housekeeping tries again.
+/// Answers a Hello. If the kernel lacks a resource, housekeeping tries again.
 void ShmProvider::send_welcome(Peer& peer) noexcept {
   const Welcome welcome;
   const bool was_due = peer.welcome_due;
@@ -210,13 +218,14 @@ void ShmProvider::send_welcome(Peer& peer) noexcept {
     if (was_due) wake_sender(peer);
     return;
   }
-  // The sender may have died after its Hello; what it left in the ring counts all the same.
+  // The sender may have died after its Hello. Its records in the ring are still delivered.
   if (errno == EPIPE || errno == ECONNRESET) return;
   peer.welcome_due = true;
   run_short("answering a local connection", errno);
 }
 
-/// On the socket through which we send: first the Welcome, then wake-ups, at last its end.
+/// Reads from the socket of the ring that we send through: first the Welcome, then wake-ups, then the end.
+/// Returns true if it read a wake-up.
 bool ShmProvider::receive_from_receiver(Peer& peer) noexcept {
   if (!peer.out_socket.valid()) return false;
   if (!peer.doorbell.known()) {
@@ -237,7 +246,7 @@ bool ShmProvider::receive_from_receiver(Peer& peer) noexcept {
     if (page.valid())
       peer.doorbell = PeerDoorbell(std::move(page));
     else
-      start_dying(peer, Status::kPeerFailed);  // No address space: we cannot know when it sleeps.
+      start_dying(peer, Status::kPeerFailed);  // Without its doorbell, we cannot know when it sleeps.
     return false;
   }
   const WakeBytes result = drain_wake_bytes(peer.out_socket);
@@ -253,7 +262,7 @@ bool ShmProvider::receive_from_sender(Peer& peer) noexcept {
 }
 
 void ShmProvider::retry_connecting() noexcept {
-  for (Peer* const peer : connecting_) {  // try_connect() keeps it there when the backlog is still full.
+  for (Peer* const peer : connecting_) {  // try_connect() sets `connecting` again if it must be retried.
     peer->connecting = false;
     if (peer->dying || peer->down) continue;
     try {
@@ -261,15 +270,15 @@ void ShmProvider::retry_connecting() noexcept {
         log("%s", error->message.c_str());
         start_dying(*peer, Status::kPeerFailed);
       }
-    } catch (const std::bad_alloc&) {  // For the text of an error: whatever failed fails the next time, too.
+    } catch (const std::bad_alloc&) {  // No memory for the error's message: the next attempt reports it.
       peer->connecting = true;
     }
   }
   std::erase_if(connecting_, [](const Peer* peer) { return !peer->connecting; });
 }
 
-/// There is no descriptor (or memory) to take what waits at `descriptor`. It stays there, and housekeeping
-/// tries again; until then it is not watched, so that it does not keep a sleeper awake.
+/// Notes that no descriptor (or memory) is free for the input of `descriptor`. The input stays there, and
+/// housekeeping tries again. Until then `descriptor` is not watched, because it would keep a sleeper awake.
 void ShmProvider::run_short(const FileDescriptor& descriptor, int error_number) noexcept {
   unwatch(descriptor);
   run_short("accepting a local connection", error_number);
@@ -291,16 +300,16 @@ void ShmProvider::log_shortage(const char* what, int error_number) noexcept {
   }
 }
 
-/// Does what run_short() left, and watches again what was not watched meanwhile.
+/// Retries what run_short() noted, and watches all sockets again if no resource is missing.
 void ShmProvider::retry_what_ran_short() noexcept {
   constexpr std::uint64_t kRetryNs = 1'000'000;
-  constexpr std::uint64_t kLongestTickNs = 100'000'000;  // We may have been elsewhere meanwhile.
+  constexpr std::uint64_t kLongestTickNs = 100'000'000;  // Longer intervals mean that we were not polled.
   const std::uint64_t now_ns = monotonic_ns();
   const std::uint64_t tick_ns = elapsed_ns(now_ns, last_retry_ns_);
   if (tick_ns < kRetryNs) return;
   last_retry_ns_ = now_ns;
   is_short_ = cannot_accept_ = false;
-  spare_.reset();  // Enough for a file that is received, mapped and closed.
+  spare_.reset();  // One descriptor suffices for a file that is received, mapped and closed.
   for (const auto& peer : peers_)
     if (peer != nullptr && peer->welcome_due) send_welcome(*peer);
   take_newcomers();
@@ -320,8 +329,8 @@ void ShmProvider::retry_what_ran_short() noexcept {
     if (awaits_welcome(peer)) is_short_ |= !watch(peer->out_socket, WatchKind::kOutbound, index_of(peer->id));
 }
 
-/// For long no connection could be taken: both sides would wait for each other for ever. Ends those that wait now; each side
-/// hears of it by on_peer_down().
+/// Refuses all waiting connections, because no connection could be accepted for shortage_limit_ms: both sides
+/// would wait for each other for ever. on_peer_down() reports it on both sides.
 void ShmProvider::refuse_backlog() noexcept {
   log("shm: for %llu s there was no descriptor for a local connection: those that wait are refused",
       static_cast<unsigned long long>(config_.shortage_limit_ms / 1000));
@@ -336,7 +345,7 @@ void ShmProvider::refuse_backlog() noexcept {
     try {
       Peer& peer = find_or_make(PeerId{hello.sender});
       if (!peer.in_memory.valid()) start_dying(peer, Status::kUnreachable);
-    } catch (const std::bad_alloc&) {  // It hears of its end; who waits for it here does not.
+    } catch (const std::bad_alloc&) {  // The peer sees its connection closed; this process does not fail it.
       log("shm: there is no memory to note that peer %u was refused", hello.sender);
     }
   }
@@ -348,7 +357,8 @@ void ShmProvider::refuse(std::string_view why) noexcept {
         static_cast<int>(why.size()), why.data());
 }
 
-/// The peer's end begins: no more events, but what lies in its ring is delivered before on_peer_down().
+/// Begins the end of a peer. Its sockets have no more events. Records in its ring are delivered before
+/// on_peer_down().
 void ShmProvider::start_dying(Peer& peer, Status reason) noexcept {
   if (peer.dying || peer.down) return;
   peer.dying = true;
@@ -370,7 +380,7 @@ bool ShmProvider::end(PeerId id) noexcept {
   Peer* peer = find(id);
   if (peer == nullptr) {
     try {
-      find_or_make(id).down = true;  // Should it connect, it is refused.
+      find_or_make(id).down = true;  // If it connects later, it is refused.
     } catch (const std::bad_alloc&) {
       log("shm: there is no memory to note that peer %u was given up", index_of(id));
     }
@@ -381,10 +391,11 @@ bool ShmProvider::end(PeerId id) noexcept {
   return true;
 }
 
-/// Whether a write of the peer may change memory of ours. It looks whether we have hung up before it copies; a copy that
-/// had begun before that is waited for, unless the process is gone.
+/// Returns whether a write of the peer may still change this process's memory. The peer checks whether we
+/// have hung up before it copies. So only a copy that had begun before is possible, while the peer's process
+/// lives.
 bool ShmProvider::may_still_copy(const Peer& peer, const Inbound& inbound) noexcept {
-  hang_up(peer.in_socket);  // It may have been attached while dying.
+  hang_up(peer.in_socket);  // The peer may have been attached while it was dying.
   return inbound.ring.producer_copies() && drain_wake_bytes(peer.in_socket) != WakeBytes::kClosed &&
          elapsed_ns(monotonic_ns(), peer.dying_since_ns) < kLongestCopyNs;
 }
@@ -393,13 +404,13 @@ std::size_t ShmProvider::deliver_deaths(Sink& sink, std::size_t budget) noexcept
   std::size_t delivered = 0;
   Peer** link = &dying_;
   while (*link != nullptr && delivered < budget) {
-    Peer& peer = **link;  // A call of the sink may find that another peer dies: that one is appended.
+    Peer& peer = **link;  // A call of the sink may append another dying peer.
     const auto inbound =
         std::find_if(inbound_.begin(), inbound_.end(), [&](const Inbound& i) { return i.peer == &peer; });
     if (inbound != inbound_.end()) {
       delivered += consume(*inbound, sink, budget - delivered);
       if (delivered >= budget) break;
-      if (may_still_copy(peer, *inbound)) {  // The next poll looks again.
+      if (may_still_copy(peer, *inbound)) {  // The next poll checks again.
         link = &peer.next_dying;
         continue;
       }
@@ -407,10 +418,10 @@ std::size_t ShmProvider::deliver_deaths(Sink& sink, std::size_t budget) noexcept
       inbound_.pop_back();
       peer.in_memory.reset();
     }
-    // The writes to it that were done come before its end.
+    // Completions of writes to the peer come before on_peer_down().
     delivered += deliver_write_done(sink, budget - delivered);
     if (delivered >= budget) break;
-    close_watched(peer.in_socket);  // It may have been attached while dying.
+    close_watched(peer.in_socket);  // The peer may have been attached while it was dying.
     *link = std::exchange(peer.next_dying, nullptr);
     if (*link == nullptr) dying_end_ = link;
     peer.dying = false;

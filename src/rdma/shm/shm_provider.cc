@@ -1,4 +1,4 @@
-// Making the provider and connecting. See shm_provider.h.
+// Set-up and connect(). See shm_provider.h.
 
 #include "rdma/shm/shm_provider.h"
 
@@ -18,7 +18,8 @@
 namespace ch3_offload {
 namespace {
 
-/// A long message is a pipeline of slots: while one side copies a slot in, the other copies the one before out.
+/// Limits the slot, so that a long message becomes a pipeline: the sender copies one slot in while the
+/// receiver copies the previous one out.
 constexpr std::size_t kLongestSlotBytes = (std::size_t{32} << 10) - kRecordHeaderBytes;
 
 bool draw_random(std::span<std::byte> bytes) noexcept {
@@ -129,7 +130,7 @@ Result<std::monostate> ShmProvider::connect(PeerId id, std::string_view address)
 }
 
 Result<std::monostate> ShmProvider::connect_anew(Peer& peer, const ShmAddress& address) {
-  // Housekeeping, which may have to try again, must not allocate.
+  // Make room now: try_connect_later() must not allocate.
   if (connecting_.size() == connecting_.capacity()) connecting_.reserve(2 * connecting_.size() + 8);
   peer.address = address;
   std::optional<Error> error = make_ring(peer);
@@ -157,15 +158,15 @@ std::optional<Error> ShmProvider::make_ring(Peer& peer) {
   return {};
 }
 
-/// Room for it was made by connect_anew(), or it is there already.
+/// Lets housekeeping try again. Does not allocate: connect_anew() made room, or the peer is in connecting_.
 void ShmProvider::try_connect_later(Peer& peer) noexcept {
   peer.connecting = true;
   if (std::ranges::find(connecting_, &peer) == connecting_.end()) connecting_.push_back(&peer);
   wake_sleeper(false);
 }
 
-/// Connects and sends the Hello; when the backlog is full or the kernel lacks something, housekeeping tries
-/// again: records can be published meanwhile.
+/// Connects and sends the Hello. If the backlog is full or the kernel lacks a resource, housekeeping tries
+/// again. Records can be published meanwhile.
 std::optional<Error> ShmProvider::try_connect(Peer& peer) {
   if (!peer.out_socket.valid()) {
     Result<FileDescriptor> socket = make_socket();
@@ -183,7 +184,7 @@ std::optional<Error> ShmProvider::try_connect(Peer& peer) {
     return {};
   }
   const PeerCredentials credentials = peer_credentials(peer.out_socket);
-  if (credentials.uid != ::geteuid())  // Before the secret is sent.
+  if (credentials.uid != ::geteuid())  // Check this before the secret is sent.
     return Error{Status::kUnreachable, 0,
                  "shm: peer " + std::to_string(index_of(peer.id)) + " belongs to another user"};
   peer.pid = credentials.pid;
@@ -196,7 +197,7 @@ std::optional<Error> ShmProvider::try_connect(Peer& peer) {
     if (errno != ETOOMANYREFS && errno != ENOBUFS && errno != ENOMEM)
       return system_error("shm: sending a ring to a local process", errno);
     log_shortage("sending a ring to a local process", errno);
-    peer.out_socket.reset();  // Again from the beginning: no wake-up may come first.
+    peer.out_socket.reset();  // Start again with a new socket: a wake-up must not precede the Hello.
     try_connect_later(peer);
     return {};
   }

@@ -1,15 +1,17 @@
 // The node-local provider: verbs semantics over shared memory.
 //
-// Each direction of traffic between two processes is one ring (ring.h) that the sender makes when it
-// connects and hands over through a Unix-domain socket (shm_connection.h). Sleepers are woken through the
-// same socket (doorbell.h, "The sleep rule"). Writes are one copy by process_vm_writev (bulk_copy.h).
+// Each direction of traffic between two processes has one ring (ring.h). The sender makes the ring when it
+// connects, and passes it to the receiver through a Unix-domain socket (shm_connection.h). The same socket
+// wakes sleepers (doorbell.h, "The sleep rule"). A write is one copy by process_vm_writev (bulk_copy.h).
 //
-//   shm_provider.cc      making it, connect
+//   shm_provider.cc      set-up, connect
 //   shm_datapath.cc      reserve, commit, write, poll, arm
-//   shm_housekeeping.cc  accepting, the handshake, noticing deaths
+//   shm_housekeeping.cc  accepting connections, the handshake, detecting deaths
 //
-// Threads: as rdma/provider.h says. fork: a child must not use the provider; it cannot harm it either.
-// A child that lives longer than its parent without exec hides the parent's death from the peers.
+// Threads: see rdma/provider.h.
+//
+// fork(): A child must not use the provider, and cannot harm it. If a child without exec() outlives its
+// parent, the peers do not notice the parent's death.
 
 #pragma once
 
@@ -33,21 +35,23 @@ namespace ch3_offload {
 struct ShmConfig {
   PeerId self{};
   JobSecret job_secret{};
-  /// Of each ring that this process sends through. A power of two, 64 KiB .. 16 MiB.
+  /// Size of each ring that this process makes: a power of two, 64 KiB .. 16 MiB.
   std::size_t ring_bytes = std::size_t{256} << 10;
   BulkMethod bulk = BulkMethod::kAutomatic;
-  /// Peers are numbered below this; a greater number in a handshake is refused.
+  /// The number of peers. A handshake with a peer number that is not below it is refused.
   std::uint32_t peer_limit = 1u << 20;
-  /// When no connection could be taken for so long, for want of descriptors, those that wait are refused. Counted while polled.
+  /// Time without a free descriptor for an arriving connection, after which waiting connections are refused.
+  /// Only time in which the provider is polled counts.
   std::uint64_t shortage_limit_ms = 10'000;
-  /// Takes one line without a newline, seldom: set-up and failures only. nullptr: nobody listens.
+  /// Called with one line without a newline, rarely: for set-up and failures. nullptr: no log.
   void (*log)(void* context, const char* line) = nullptr;
   void* log_context = nullptr;
 };
 
 class ShmProvider final : public Provider {
  public:
-  /// kNoMemory, kDeviceFailed (bad configuration, or the node lacks something: the message says what).
+  /// Errors: kNoMemory; kDeviceFailed (wrong configuration, or the node lacks something: the message says
+  /// what).
   static Result<std::unique_ptr<ShmProvider>> create(const ShmConfig& config);
   ~ShmProvider() override;
 
@@ -69,46 +73,46 @@ class ShmProvider final : public Provider {
   int descriptor() const noexcept override { return epoll_.get(); }
 
  private:
-  /// What we know of a process that we spoke to. Made at the first contact, kept until the end.
+  /// The state of one peer. Made at the first contact and kept until the provider is destroyed.
   struct Peer {
     PeerId id{};
 
     // Sending to it.
     RingProducer out;
-    /// What reserve() answers: kOk; kUnreachable before connect(); kPeerFailed after on_peer_down().
+    /// The result of reserve(): kOk; kUnreachable before connect(); kPeerFailed after on_peer_down().
     Status sending = Status::kUnreachable;
-    bool connecting = false;       ///< To be tried again by retry_connecting(): in connecting_.
+    bool connecting = false;       ///< In connecting_: retry_connecting() tries again.
     bool write_refused = false;    ///< process_vm_writev does not work with this peer.
-    pid_t pid = 0;                 ///< 0: unknown or in another pid namespace.
-    std::size_t wanted_bytes = 0;  ///< Payload that had no room the last time. 0: none.
+    pid_t pid = 0;                 ///< 0: unknown, or the peer is in another pid namespace.
+    std::size_t wanted_bytes = 0;  ///< Length of the last payload that had no room. 0: none.
     Peer* next_blocked = nullptr;  ///< In blocked_.
     bool in_blocked = false;
     PeerDoorbell doorbell;
     FileDescriptor out_socket;
-    Mapping out_memory;       ///< Stays mapped until the end: the caller may hold a reserved slot.
-    FileDescriptor out_file;  ///< The ring's file until the peer was sent it.
-    ShmAddress address;       ///< Valid while out_file is.
+    Mapping out_memory;       ///< Mapped until the end, because the caller may hold a reserved slot.
+    FileDescriptor out_file;  ///< The ring's file, until it was sent to the peer.
+    ShmAddress address;       ///< Valid while out_file is valid.
 
     // Receiving from it.
     Mapping in_memory;
     FileDescriptor in_socket;
-    bool welcome_due = false;  ///< The Welcome could not be sent yet; nothing else may be sent before.
+    bool welcome_due = false;  ///< The Welcome was not sent yet. Nothing else may be sent before it.
 
     // Its end.
-    bool dying = false;  ///< In dying_: what it sent is delivered, then on_peer_down() is called.
+    bool dying = false;          ///< In dying_: what it sent is delivered, then on_peer_down() is called.
     Peer* next_dying = nullptr;  ///< In dying_.
-    bool down = false;   ///< on_peer_down() was called.
+    bool down = false;           ///< on_peer_down() was called.
     Status reason = Status::kPeerFailed;
-    std::uint64_t dying_since_ns = 0;
+    std::uint64_t dying_since_ns = 0;  ///< monotonic_ns().
   };
 
-  /// A ring that is polled. Kept together, so that looking at an empty one touches its header only.
+  /// A ring that is polled. Consecutive in memory, so that a look at an empty ring touches only its header.
   struct Inbound {
     RingConsumer ring;
     Peer* peer;
   };
 
-  /// A connection whose Hello has not come yet.
+  /// A connection whose Hello has not arrived yet.
   using Newcomer = FileDescriptor;
 
   struct WriteDone {
@@ -175,35 +179,36 @@ class ShmProvider final : public Provider {
   ShmAddress address_;
   FileDescriptor listener_;
   FileDescriptor epoll_;
-  FileDescriptor alarm_;  ///< A timer, in epoll_: wake_sleeper().
-  FileDescriptor spare_;  ///< Given up for a moment where descriptors run short.
+  FileDescriptor alarm_;  ///< A timer, watched by epoll_. See wake_sleeper().
+  FileDescriptor spare_;  ///< Closed for a moment when no other descriptor is free.
 
   // Data path.
-  std::vector<std::unique_ptr<Peer>> peers_;  ///< By PeerId, up to the greatest one met.
+  std::vector<std::unique_ptr<Peer>> peers_;  ///< By PeerId. Null: no contact yet.
   std::vector<Inbound> inbound_;
-  std::size_t last_hit_ = 0;     ///< In inbound_: polled first.
-  std::size_t next_polled_ = 0;  ///< In inbound_: where round robin goes on.
-  Peer* blocked_ = nullptr;      ///< Peers whose ring was full; may hold some that have room again.
+  std::size_t last_hit_ = 0;     ///< Index in inbound_ of the ring to poll first.
+  std::size_t next_polled_ = 0;  ///< Index in inbound_ at which round robin continues.
+  Peer* blocked_ = nullptr;      ///< Peers whose ring was full. Some may have room again.
   Doorbell doorbell_;
   bool armed_ = false;
 
   static constexpr std::size_t kMostWritesDone = 256;
-  std::array<WriteDone, kMostWritesDone> writes_done_;  ///< Ring buffer, not yet delivered.
-  std::size_t writes_done_begin_ = 0;                   ///< Counts up; its place is modulo the size.
+  std::array<WriteDone, kMostWritesDone> writes_done_;  ///< Ring buffer of completions to deliver.
+  std::size_t writes_done_begin_ = 0;                   ///< Only grows; the index is modulo the size.
   std::size_t writes_done_end_ = 0;
 
   // Housekeeping.
-  std::uint64_t last_housekeeping_ = 0;  ///< CycleClock. 0: due now.
-  std::uint32_t busy_polls_ = 0;         ///< Polls that found something since the clock was read.
-  std::vector<Newcomer> newcomers_;      ///< By watch index; an invalid one is free.
-  std::vector<Peer*> connecting_;        ///< Their backlog was full, or the like. Room for all that have a ring.
-  Peer* dying_ = nullptr;       ///< Oldest first. A call of the sink may append.
-  Peer** dying_end_ = &dying_;  ///< Where the next one is linked.
-  std::uint64_t refused_ = 0;  ///< Connections refused; the first is logged.
+  std::uint64_t last_housekeeping_ = 0;  ///< CycleClock time. 0: housekeeping is due.
+  std::uint32_t busy_polls_ = 0;         ///< Polls with a result since the clock was read.
+  std::vector<Newcomer> newcomers_;      ///< By watch index. Invalid: the index is free.
+  /// Peers to connect to again, for example because their backlog was full. connect_anew() reserves the room.
+  std::vector<Peer*> connecting_;
+  Peer* dying_ = nullptr;       ///< A list, oldest first. A call of the sink may append.
+  Peer** dying_end_ = &dying_;  ///< The link to which the next dying peer is appended.
+  std::uint64_t refused_ = 0;   ///< Refused connections. Only the first is logged.
   bool write_refusal_logged_ = false;
-  bool is_short_ = false;  ///< Of descriptors or memory: Welcomes, or sockets not watched, wait for a retry.
-  bool cannot_accept_ = false;        ///< Found by the last try.
-  std::uint64_t accept_wait_ns_ = 0;  ///< For so long no connection could be taken.
+  bool is_short_ = false;       ///< Descriptors or memory were missing: retry_what_ran_short() has work.
+  bool cannot_accept_ = false;  ///< The last attempt to accept found no descriptor.
+  std::uint64_t accept_wait_ns_ = 0;  ///< Time for which no connection could be accepted.
   std::uint64_t last_retry_ns_ = 0;
   bool shortage_logged_ = false;
 };
