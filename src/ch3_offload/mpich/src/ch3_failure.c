@@ -295,7 +295,9 @@ int MPIDI_CH3I_Failure_poll(void)
     int mpi_errno = MPI_SUCCESS;
 
 #ifdef HAVE_SIGNAL_H
-    if (unlikely(signals != signals_handled)) {
+    /* MPI_Finalize polls after MPI_COMM_WORLD is gone, which CH3 needs to understand the news. The engine's own are enough
+     * then. */
+    if (unlikely(signals != signals_handled) && MPIR_Process.comm_world != NULL) {
         signals_handled = signals;
         mpi_errno = MPIDI_CH3U_Check_for_failed_procs();
     }
