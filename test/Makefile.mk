@@ -422,5 +422,6 @@ EXTRA_DIST += \
 	test/lab \
 	test/mpich \
 	test/netpipe \
+	test/over-mpi \
 	test/waiting \
 	test/wrappers

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 enum { kVictim = 1, kSecondVictim = 2, kLarge = 8 << 20, kPayload = 256 << 20, kTagTalk = 99 };
-enum { kWaitBeforeDeath_us = 300000 };  /* the survivors really wait by then */
+enum { kWaitBeforeDeath_us = 200000 };  /* the survivors really wait by then */
 
 /* When a victim dies. */
 typedef enum {

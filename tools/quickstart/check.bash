@@ -167,7 +167,7 @@ run_all_checks() {
   rm -rf "$check_dir"
   mkdir -p "$check_dir"
   trap end_part EXIT
-  step_count=15
+  step_count=16
   run_part packages 'packages' check_packages_there
   run_part library 'libch3offload' build_library
   run_part unit 'make check' check_unit
@@ -181,6 +181,7 @@ run_all_checks() {
   run_part bad-input 'bad input' check_over_mpich bad-input \
     "$root/test/bad-input/run" --prefix "$prefix" --mpich-src "$mpich_source_dir"
   run_part waiting 'threads that wait' check_over_mpich waiting "$root/test/waiting/run" --prefix "$prefix"
+  run_part over-mpi 'programs over MPI' check_over_mpich over-mpi "$root/test/over-mpi/run" --prefix "$prefix"
   run_part faults 'faults' check_over_mpich faults "$root/test/faults/run" --prefix "$prefix"
   run_part netpipe 'NetPIPE' check_over_mpich netpipe "$root/test/netpipe/run" --prefix "$prefix"
   run_part mpich-tests "MPICH's own tests" check_over_mpich mpich-tests \
