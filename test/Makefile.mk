@@ -156,10 +156,15 @@ test_tools_tests_CPPFLAGS = $(gtest_cppflags) -I$(top_srcdir)/tools $(TOOLS_CFLA
 test_tools_tests_LDADD = libtools.a libcore.la $(TOOLS_LIBS) $(GTEST_LIBS)
 endif
 
-# The contract suite is defined in a header: one program for each provider.
-shm_test_sources = \
+# The provider contract, compiled once for the programs that instantiate it.
+check_LIBRARIES = test/libcontract.a
+test_libcontract_a_SOURCES = \
 	test/rdma/contract_world.h \
-	test/rdma/provider_contract.h \
+	test/rdma/provider_contract.cc \
+	test/rdma/provider_contract.h
+test_libcontract_a_CPPFLAGS = $(gtest_cppflags)
+
+shm_test_sources = \
 	test/rdma/shm/ring_test.cc \
 	test/rdma/shm/shm_contract_test.cc \
 	test/rdma/shm/shm_world.h
@@ -169,7 +174,7 @@ TESTS += test/shm_tests
 test_shm_tests_SOURCES = $(shm_test_sources)
 nodist_EXTRA_test_shm_tests_SOURCES = none.cc
 test_shm_tests_CPPFLAGS = $(gtest_cppflags)
-test_shm_tests_LDADD = libcore.la $(GTEST_LIBS)
+test_shm_tests_LDADD = test/libcontract.a libcore.la $(GTEST_LIBS)
 
 # The fabric that the engine is tested with, and its own tests.
 fake_provider_sources = \
@@ -183,12 +188,10 @@ check_PROGRAMS += test/fake_tests
 TESTS += test/fake_tests
 test_fake_tests_SOURCES = \
 	$(fake_provider_sources) \
-	test/rdma/contract_world.h \
 	test/rdma/fake_provider_test.cc \
-	test/rdma/fake_world.h \
-	test/rdma/provider_contract.h
+	test/rdma/fake_world.h
 test_fake_tests_CPPFLAGS = $(gtest_cppflags)
-test_fake_tests_LDADD = libcore.la $(GTEST_LIBS)
+test_fake_tests_LDADD = test/libcontract.a libcore.la $(GTEST_LIBS)
 
 # The verbs device in software, over itself.
 if HAVE_VERBS
@@ -211,8 +214,6 @@ check_PROGRAMS += test/verbs_tests
 TESTS += test/verbs_tests
 test_verbs_tests_SOURCES = \
 	$(fake_verbs_sources) \
-	test/rdma/contract_world.h \
-	test/rdma/provider_contract.h \
 	test/rdma/seeded_random.h \
 	test/rdma/verbs/control_channel_test.cc \
 	test/rdma/verbs/dmabuf_test.cc \
@@ -234,18 +235,16 @@ test_verbs_tests_SOURCES = \
 	test/rdma/verbs/verbs_rings_test.cc \
 	test/rdma/verbs/verbs_world.h
 test_verbs_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
-test_verbs_tests_LDADD = libcore.la $(GTEST_LIBS)
+test_verbs_tests_LDADD = test/libcontract.a libcore.la $(GTEST_LIBS)
 
 # The same over a real device; run in the lab.
 check_PROGRAMS += test/verbs_lab_tests
 test_verbs_lab_tests_SOURCES = \
-	test/rdma/contract_world.h \
-	test/rdma/provider_contract.h \
 	test/rdma/verbs/verbs_kill_test.cc \
 	test/rdma/verbs/verbs_lab_test.cc \
 	test/rdma/verbs/verbs_world.h
 test_verbs_lab_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
-test_verbs_lab_tests_LDADD = libcore.la $(GTEST_LIBS)
+test_verbs_lab_tests_LDADD = test/libcontract.a libcore.la $(GTEST_LIBS)
 
 # It replaces operator new.
 check_PROGRAMS += test/verbs_allocation_tests

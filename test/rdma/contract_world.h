@@ -1,10 +1,9 @@
 // What the provider contract suite needs from a provider's author: a world of connectable providers
 // in one process, and a sink that writes down what it is told.
 //
-// Used by provider_contract.h. A provider's test implements ContractWorld and instantiates the suite:
+// Used by provider_contract.h. A provider's test implements ContractWorld and instantiates the suites:
 //
-//   INSTANTIATE_TEST_SUITE_P(Shm, ProviderContract,
-//                            testing::Values(ContractParam{"stream", &make_world}), contract_name);
+//   INSTANTIATE_PROVIDER_CONTRACT(Shm, (std::vector<ContractParam>{{.name = "Streaming", .make = &make_world, .writes = false}}));
 
 #pragma once
 
@@ -13,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <ostream>
 #include <span>
 #include <string>
 #include <vector>
@@ -53,11 +53,15 @@ class ContractWorld {
   }
 };
 
-/// One instantiation of the suite.
+/// One configuration of a provider, and which parts of the contract it is under.
 struct ContractParam {
   const char* name;  ///< Suffix of the test names: letters and digits.
   std::unique_ptr<ContractWorld> (*make)(std::size_t size);
+  bool writes = true;       ///< It writes, wherever the machine can.
+  bool sleeps = true;       ///< It has a descriptor to sleep on.
+  bool has_secrets = true;  ///< It refuses who does not know the job's secret.
 };
+inline std::ostream& operator<<(std::ostream& out, const ContractParam& param) { return out << param.name; }
 
 /// Writes down everything in order. `reaction`, when set, runs after each message is recorded: it may
 /// call what Sink allows.

@@ -1,5 +1,7 @@
 // The fake provider passes the contract suite in several tempers, and does what its configuration says.
 
+#include <cstdlib>
+
 #include "rdma/fake_world.h"
 #include "rdma/provider_contract.h"
 
@@ -29,17 +31,13 @@ std::unique_ptr<ContractWorld> make_calm(std::size_t size) {
   config.slots_per_pair = kSlots;
   return std::make_unique<CheckedWorld>(config, size);
 }
+/// Some messages are late, slots are short, and those of every other process are shorter still.
 std::unique_ptr<ContractWorld> make_slow_and_narrow(std::size_t size) {
   FakeConfig config;
   config.max_slot_bytes = 300;
-  config.slots_per_pair = kSlots;
-  config.slow_probability = 0.1;
-  return std::make_unique<CheckedWorld>(config, size);
-}
-std::unique_ptr<ContractWorld> make_uneven(std::size_t size) {
-  FakeConfig config;
   config.odd_slot_bytes = 256;
   config.slots_per_pair = kSlots;
+  config.slow_probability = 0.1;
   return std::make_unique<CheckedWorld>(config, size);
 }
 std::unique_ptr<ContractWorld> make_without_writes(std::size_t size) {
@@ -49,12 +47,17 @@ std::unique_ptr<ContractWorld> make_without_writes(std::size_t size) {
   return std::make_unique<CheckedWorld>(config, size);
 }
 
-INSTANTIATE_TEST_SUITE_P(Fake, ProviderContract,
-                         testing::Values(ContractParam{"Calm", &make_calm},
-                                         ContractParam{"SlowAndNarrow", &make_slow_and_narrow},
-                                         ContractParam{"Uneven", &make_uneven},
-                                         ContractParam{"WithoutWrites", &make_without_writes}),
-                         contract_name);
+/// The others can show nothing of the provider that this one does not, but for their own code in the fake.
+std::vector<ContractParam> configurations() {
+  std::vector<ContractParam> some = {{"SlowAndNarrow", &make_slow_and_narrow}};
+  if (std::getenv("CH3_OFFLOAD_CHECK_ALL") != nullptr) {
+    some.push_back({"Calm", &make_calm});
+    some.push_back({.name = "WithoutWrites", .make = &make_without_writes, .writes = false});
+  }
+  for (ContractParam& configuration : some) configuration.sleeps = configuration.has_secrets = false;
+  return some;
+}
+INSTANTIATE_PROVIDER_CONTRACT(Fake, configurations());
 
 /// Two connected processes and the little that the tests below do with them.
 struct Pair {

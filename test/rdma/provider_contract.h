@@ -1,8 +1,9 @@
-// The executable form of rdma/provider.h: every provider passes this suite.
+// The executable form of rdma/provider.h: every provider passes these suites.
 //
-// Include it in one source file of a test program, implement ContractWorld (contract_world.h) and
-// instantiate ProviderContract. The tests follow the order of the interface. A provider without writes
-// or without a descriptor skips those tests.
+// Include it in one source file of a test program, link test/libcontract.a, implement ContractWorld
+// (contract_world.h), and name the configurations with INSTANTIATE_PROVIDER_CONTRACT. A suite is instantiated for
+// the configurations that it applies to, as ContractParam says, and for no others. So a skip means something: a
+// provider that should be able to write says that it cannot on this machine.
 
 #pragma once
 
@@ -10,19 +11,38 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstring>
-#include <deque>
+#include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "rdma/contract_world.h"
 
 namespace ch3_offload {
 
-inline std::string contract_name(const testing::TestParamInfo<ContractParam>& info) {
-  return info.param.name;
-}
+std::string contract_name(const testing::TestParamInfo<ContractParam>& info);
+
+/// Those of `configurations` that have `trait`, and `other`, too.
+std::vector<ContractParam> those_with(bool ContractParam::*trait, bool ContractParam::*other,
+                                      const std::vector<ContractParam>& configurations);
+
+#define INSTANTIATE_CONTRACT_SUITE(prefix, suite, trait, other, configurations)                    \
+  GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(suite);                                            \
+  INSTANTIATE_TEST_SUITE_P(                                                                        \
+      prefix, suite,                                                                               \
+      testing::ValuesIn(those_with(&ContractParam::trait, &ContractParam::other, configurations)), \
+      contract_name)
+
+/// Instantiates every suite for those of `configurations`, a std::vector<ContractParam>, that it applies to.
+/// The names of the tests begin with `prefix`.
+#define INSTANTIATE_PROVIDER_CONTRACT(prefix, configurations)                                           \
+  INSTANTIATE_TEST_SUITE_P(prefix, ProviderContract, testing::ValuesIn(configurations), contract_name); \
+  INSTANTIATE_CONTRACT_SUITE(prefix, ProviderSecrets, has_secrets, has_secrets, configurations);        \
+  INSTANTIATE_CONTRACT_SUITE(prefix, ProviderWrites, writes, writes, configurations);                   \
+  INSTANTIATE_CONTRACT_SUITE(prefix, ProviderSleep, sleeps, sleeps, configurations);                    \
+  INSTANTIATE_CONTRACT_SUITE(prefix, ProviderSleepWithWrites, sleeps, writes, configurations)
 
 inline constexpr PeerId kA{0};
 inline constexpr PeerId kB{1};
@@ -156,20 +176,18 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
     });
     return status;
   }
-  /// Whether writes between A and B work here: tries one.
-  bool writes_work() {
-    if (!at(kA).capabilities().write) return false;
+  /// Writes from A to B and forgets it: the connection stands, and writes work.
+  void write_once() {
     Region source = make_region(kA, 8);
     Region target = make_region(kB, 8);
-    if (write(kA, kB, source, 8, target, 0) != Status::kOk) return false;
-    run_until([&] { return sink(kA).count(Kind::kWriteDone) == 1; });
-    if (sink(kA).events.back().status != Status::kOk) return false;
-    run_until([&] { return written_bytes(kB, 0) == 8; });
+    ASSERT_EQ(write(kA, kB, source, 8, target, 0), Status::kOk);
+    ASSERT_TRUE(
+        run_until([&] { return sink(kA).count(Kind::kWriteDone) == 1 && written_bytes(kB, 0) == 8; }));
+    ASSERT_EQ(sink(kA).events.back().status, Status::kOk);
     at(kA).deregister_memory(source.memory);
     at(kB).deregister_memory(target.memory);
     sink(kA).events.clear();
     sink(kB).events.clear();
-    return true;
   }
   /// What arrived at `peer` of the write with `immediate`, all parts together.
   std::size_t written_bytes(PeerId peer, std::uint32_t immediate) {
@@ -212,731 +230,22 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
   std::vector<RecordingSink> sinks_;
 };
 
-// capabilities, local_address
+/// Of a provider that has secrets.
+class ProviderSecrets : public ProviderContract {};
 
-TEST_P(ProviderContract, CapabilitiesAreUsable) {
-  make_world(1);
-  const Capabilities& capabilities = at(kA).capabilities();
-  EXPECT_FALSE(capabilities.name.empty());
-  EXPECT_GE(capabilities.max_slot_bytes, 256u);
-}
-
-TEST_P(ProviderContract, AddressIsShortPrintableAndConstant) {
-  make_world(2);
-  const std::string address = at(kA).local_address();
-  EXPECT_FALSE(address.empty());
-  EXPECT_LE(address.size(), 160u);
-  for (const char c : address) EXPECT_TRUE(c > ' ' && c <= '~') << static_cast<int>(c);
-  EXPECT_EQ(address, at(kA).local_address());
-  EXPECT_NE(address, at(kB).local_address());
-}
-
-// reaches
-
-TEST_P(ProviderContract, ReachesItsOwnKind) {
-  make_world(2);
-  EXPECT_TRUE(at(kA).reaches(at(kB).local_address()));
-}
-
-TEST_P(ProviderContract, HostileAddressesAreRefused) {
-  make_world(2);
-  const std::string good = at(kB).local_address();
-  std::vector<std::string> hostile = {"",
-                                      ":",
-                                      "::::",
-                                      "verbs:1:2",
-                                      std::string(1 << 20, 'a'),
-                                      std::string(3, '\0'),
-                                      good + "0",
-                                      good + ":",
-                                      good + std::string(1, '\0'),
-                                      " " + good};
-  for (std::size_t length = 0; length < good.size(); ++length) hostile.push_back(good.substr(0, length));
-  for (const std::string& address : hostile) {
-    EXPECT_FALSE(at(kA).reaches(address)) << address.substr(0, 200);
-    const Result<std::monostate> result = at(kA).connect(kB, address);
-    ASSERT_FALSE(result.ok()) << address.substr(0, 200);
-    EXPECT_EQ(result.error().status, Status::kUnreachable);
-    EXPECT_FALSE(result.error().message.empty());
+/// Of a provider that writes. What it says it can do must work: only if it says that it cannot here, these are skipped.
+class ProviderWrites : public ProviderContract {
+ protected:
+  void SetUp() override {
+    make_world(1);
+    if (!HasFatalFailure() && !at(kA).capabilities().write)
+      GTEST_SKIP() << "the provider says that it cannot write on this machine";
   }
-  Pattern random(3);
-  for (int i = 0; i < 2000; ++i) {  // One byte changed: any answer is right, but no crash.
-    std::string address = good;
-    address[random.next() % address.size()] = static_cast<char>(random.next());
-    static_cast<void>(at(kA).reaches(address));
-  }
-  ASSERT_TRUE(connect(kA, kB).ok()) << "a refused address must not spoil the peer";
-}
+};
 
-// connect
+/// Of a provider that has a descriptor to sleep on.
+class ProviderSleep : public ProviderContract {};
 
-TEST_P(ProviderContract, ConnectDoesNotWaitForThePeer) {
-  make_world(2);
-  ASSERT_TRUE(connect(kA, kB).ok());
-  const std::vector<std::byte> message = Pattern(1).bytes(100);
-  for (int i = 0; i < 100'000; ++i) {  // Only A is polled, as B computes.
-    const Status status = try_send(kA, kB, message);
-    if (status == Status::kOk) break;
-    ASSERT_EQ(status, Status::kAgain);
-    ASSERT_LT(i, 99'999);
-    poll(kA);
-    world_->step();
-  }
-  ASSERT_TRUE(run_until([&] { return sink(kB).count(Kind::kMessage) == 1; }));
-  EXPECT_EQ(sink(kB).events.back().bytes, message);
-  EXPECT_EQ(sink(kB).events.back().peer, kA);
-}
-
-TEST_P(ProviderContract, ConnectTwiceIsHarmless) {
-  make_world(2);
-  ASSERT_TRUE(connect(kA, kB).ok());
-  send(kA, kB, Pattern(1).bytes(10));
-  ASSERT_TRUE(connect(kA, kB).ok());
-  send(kA, kB, Pattern(2).bytes(20));
-  ASSERT_TRUE(run_until([&] { return sink(kB).count(Kind::kMessage) == 2; }));
-  ASSERT_TRUE(connect(kA, kB).ok());
-  run_a_while();
-  ASSERT_EQ(sink(kB).events.size(), 2u);
-  EXPECT_EQ(sink(kB).events[0].bytes, Pattern(1).bytes(10));
-  EXPECT_EQ(sink(kB).events[1].bytes, Pattern(2).bytes(20));
-}
-
-TEST_P(ProviderContract, BothSidesMayConnectAtOnce) {
-  make_world(2);
-  connect_both(kA, kB);
-  send(kA, kB, Pattern(1).bytes(33));
-  send(kB, kA, Pattern(2).bytes(44));
-  ASSERT_TRUE(run_until([&] { return sink(kA).events.size() == 1 && sink(kB).events.size() == 1; }));
-  EXPECT_EQ(sink(kB).events[0].bytes, Pattern(1).bytes(33));
-  EXPECT_EQ(sink(kA).events[0].bytes, Pattern(2).bytes(44));
-}
-
-TEST_P(ProviderContract, AnswersFromInsideTheSink) {
-  make_world(2);
-  connect_both(kA, kB);
-  int answered = 0;
-  sink(kB).reaction = [&](const RecordingSink::Event& event) {
-    if (try_send(kB, kA, event.bytes) == Status::kOk) ++answered;
-  };
-  for (int i = 0; i < 20; ++i) send(kA, kB, Pattern(i).bytes(1 + i));
-  ASSERT_TRUE(run_until([&] { return sink(kB).count(Kind::kMessage) == 20; }));
-  EXPECT_GT(answered, 0);
-  ASSERT_TRUE(
-      run_until([&] { return sink(kA).count(Kind::kMessage) == static_cast<std::size_t>(answered); }));
-}
-
-TEST_P(ProviderContract, ManyPeersTalkToEachOther) {
-  constexpr std::uint32_t kPeers = 12;
-  constexpr std::uint32_t kMessages = 20;
-  make_world(kPeers);
-  for (std::uint32_t from = 0; from < kPeers; ++from)
-    for (std::uint32_t to = 0; to < kPeers; ++to)
-      ASSERT_TRUE(from == to || connect(PeerId{from}, PeerId{to}).ok());
-  for (std::uint32_t n = 0; n < kMessages; ++n)
-    for (std::uint32_t from = 0; from < kPeers; ++from)
-      for (std::uint32_t to = 0; to < kPeers; ++to)
-        if (from != to) send(PeerId{from}, PeerId{to}, Pattern(from * 1000 + to * 40 + n).bytes(1 + n * 7));
-  ASSERT_TRUE(run_until([&] {
-    for (const RecordingSink& s : sinks_)
-      if (s.count(Kind::kMessage) != (kPeers - 1) * kMessages) return false;
-    return true;
-  }));
-  for (std::uint32_t to = 0; to < kPeers; ++to) {
-    std::vector<std::uint32_t> next(kPeers);
-    for (const RecordingSink::Event& event : sink(PeerId{to}).events) {
-      const std::uint32_t from = index_of(event.peer);
-      ASSERT_LT(from, kPeers);
-      const std::uint32_t n = next[from]++;
-      ASSERT_EQ(event.bytes, Pattern(from * 1000 + to * 40 + n).bytes(1 + n * 7));
-    }
-  }
-}
-
-TEST_P(ProviderContract, WrongSecretIsRefused) {
-  make_world(3);
-  std::unique_ptr<Provider> impostor = world_->make_impostor(kA);
-  if (impostor == nullptr) GTEST_SKIP() << "this provider has no secrets";
-  RecordingSink impostor_sink;
-  if (impostor->connect(kB, at(kB).local_address()).ok()) {
-    for (int i = 0; i < 100; ++i) {
-      std::span<std::byte> slot;
-      if (impostor->reserve(kB, 8, slot) == Status::kOk) impostor->commit(kB, 8);
-      impostor->poll(impostor_sink, kBudget);
-      poll_all();
-    }
-  }
-  run_a_while();
-  EXPECT_TRUE(sink(kB).events.empty()) << "neither a message nor the death of the peer it claimed to be";
-  connect_both(kA, kB);  // The real one is not harmed.
-  send(kA, kB, Pattern(1).bytes(9));
-  ASSERT_TRUE(run_until([&] { return sink(kB).count(Kind::kMessage) == 1; }));
-  EXPECT_EQ(sink(kB).events[0].bytes, Pattern(1).bytes(9));
-}
-
-// reserve, commit
-
-TEST_P(ProviderContract, RandomSizesArriveInOrder) {
-  make_world(2);
-  ASSERT_TRUE(connect(kA, kB).ok());
-  constexpr std::size_t kMessages = 1500;
-  Pattern lengths(11);
-  std::vector<std::size_t> sent;
-  for (std::size_t n = 0; n < kMessages; ++n) {
-    const std::size_t length =
-        n % 3 == 0 ? lengths.length_between(1, max_slot(kA, kB)) : lengths.length_between(1, 200);
-    send(kA, kB, Pattern(n).bytes(length));
-    sent.push_back(length);
-    if (n % 97 == 0) poll_all();
-  }
-  ASSERT_TRUE(run_until([&] { return sink(kB).events.size() >= kMessages; }));
-  for (std::size_t n = 0; n < kMessages; ++n) {
-    ASSERT_EQ(sink(kB).events[n].bytes.size(), sent[n]) << n;
-    ASSERT_EQ(sink(kB).events[n].bytes, Pattern(n).bytes(sent[n])) << n;
-  }
-}
-
-TEST_P(ProviderContract, EveryShortLengthAndTheLongestArrive) {
-  make_world(2);
-  ASSERT_TRUE(connect(kA, kB).ok());
-  std::vector<std::size_t> lengths;
-  const std::size_t longest = max_slot(kA, kB);
-  EXPECT_GE(longest, 128u);
-  EXPECT_LE(longest, at(kA).capabilities().max_slot_bytes);
-  for (std::size_t n = 1; n <= std::min<std::size_t>(longest, 260); ++n) lengths.push_back(n);
-  for (std::size_t n = 0; n < 20; ++n) lengths.push_back(longest - n);
-  for (const std::size_t length : lengths) send(kA, kB, Pattern(length).bytes(length));
-  ASSERT_TRUE(run_until([&] { return sink(kB).events.size() == lengths.size(); }));
-  for (std::size_t n = 0; n < lengths.size(); ++n)
-    ASSERT_EQ(sink(kB).events[n].bytes, Pattern(lengths[n]).bytes(lengths[n]));
-}
-
-TEST_P(ProviderContract, CommitMaySendLessThanWasReserved) {
-  make_world(2);
-  ASSERT_TRUE(connect(kA, kB).ok());
-  constexpr std::size_t kMessages = 300;
-  Pattern lengths(5);
-  std::vector<std::size_t> sent;
-  for (std::size_t n = 0; n < kMessages; ++n) {
-    const std::size_t reserved = lengths.length_between(1, max_slot(kA, kB));
-    std::span<std::byte> slot;
-    ASSERT_TRUE(run_until([&] { return at(kA).reserve(kB, reserved, slot) == Status::kOk; }));
-    Pattern(n).fill(slot);
-    sent.push_back(lengths.length_between(1, reserved));
-    at(kA).commit(kB, sent.back());
-  }
-  ASSERT_TRUE(run_until([&] { return sink(kB).events.size() == kMessages; }));
-  for (std::size_t n = 0; n < kMessages; ++n)
-    ASSERT_EQ(sink(kB).events[n].bytes, Pattern(n).bytes(sent[n])) << n;
-}
-
-TEST_P(ProviderContract, AnUncommittedSlotIsTakenBack) {
-  make_world(2);
-  ASSERT_TRUE(connect(kA, kB).ok());
-  std::span<std::byte> slot;
-  for (int i = 0; i < 50; ++i) {
-    ASSERT_TRUE(run_until([&] { return at(kA).reserve(kB, max_slot(kA, kB), slot) == Status::kOk; }));
-    std::memset(slot.data(), 0xFF, slot.size());  // Must not be taken for a message.
-  }
-  run_a_while();
-  EXPECT_TRUE(sink(kB).events.empty());
-  send(kA, kB, Pattern(1).bytes(3));
-  ASSERT_TRUE(run_until([&] { return sink(kB).events.size() == 1; }));
-  EXPECT_EQ(sink(kB).events[0].bytes, Pattern(1).bytes(3));
-  run_a_while();
-  EXPECT_EQ(sink(kB).events.size(), 1u);
-}
-
-TEST_P(ProviderContract, FullThenRoomAgain) {
-  make_world(2);
-  ASSERT_TRUE(connect(kA, kB).ok());
-  std::size_t total = 0;
-  for (const std::size_t length : {std::size_t{1}, std::size_t{56}, std::size_t{57}, max_slot(kA, kB)}) {
-    const std::size_t sent = fill(kA, kB, length);
-    ASSERT_GT(sent, 0u);
-    total += sent;
-    ASSERT_TRUE(run_until([&] { return sink(kB).events.size() == total; }));
-    ASSERT_TRUE(run_until([&] {
-      std::span<std::byte> slot;
-      return at(kA).reserve(kB, max_slot(kA, kB), slot) == Status::kOk;
-    }));
-  }
-}
-
-TEST_P(ProviderContract, TwoDirectionsAtOnce) {
-  make_world(2);
-  connect_both(kA, kB);
-  constexpr std::size_t kMessages = 2000;
-  std::size_t sent[2] = {};
-  const auto length_of = [&](std::size_t n) { return 1 + n * 131 % max_slot(kA, kB); };
-  ASSERT_TRUE(run_until([&] {
-    for (const PeerId from : {kA, kB}) {
-      std::size_t& n = sent[index_of(from)];
-      while (n < kMessages && try_send(from, from == kA ? kB : kA,
-                                       Pattern(n + index_of(from)).bytes(length_of(n))) == Status::kOk)
-        ++n;
-    }
-    return sink(kA).events.size() == kMessages && sink(kB).events.size() == kMessages;
-  }));
-  for (std::size_t n = 0; n < kMessages; ++n) {
-    ASSERT_EQ(sink(kB).events[n].bytes, Pattern(n).bytes(length_of(n)));
-    ASSERT_EQ(sink(kA).events[n].bytes, Pattern(n + 1).bytes(length_of(n)));
-  }
-}
-
-// write
-
-TEST_P(ProviderContract, WritesOfAllLengthsArriveWholeOnce) {
-  make_world(2);
-  connect_both(kA, kB);
-  if (!writes_work()) GTEST_SKIP() << "writes do not work here";
-  const std::size_t lengths[] = {0, 1, 7, 64, 4095, 4096, 4097, 100'000, (3u << 20) + 1};
-  std::uint32_t id = 100;
-  std::size_t parts = 0;
-  for (const std::size_t length : lengths) {
-    Region source = make_region(kA, length);
-    Region target = make_region(kB, length + 16);
-    Pattern(id).fill(source.bytes);
-    sink(kA).events.clear();
-    sink(kB).events.clear();
-    ASSERT_EQ(write(kA, kB, source, length, target, id), Status::kOk) << length;
-    ASSERT_TRUE(run_until([&] {
-      return !sink(kA).events.empty() && !sink(kB).events.empty() && written_bytes(kB, id) >= length;
-    })) << length;
-    EXPECT_EQ(written_bytes(kB, id), length);
-    for (const RecordingSink::Event& event : sink(kB).events) {
-      EXPECT_EQ(event.kind, Kind::kWriteArrived);
-      EXPECT_EQ(event.peer, kA);
-      EXPECT_EQ(event.immediate, Immediate{id});
-    }
-    parts = sink(kB).events.size();
-    ASSERT_EQ(sink(kA).events.size(), 1u);
-    EXPECT_EQ(sink(kA).events[0].kind, Kind::kWriteDone);
-    EXPECT_EQ(sink(kA).events[0].peer, kB);
-    EXPECT_EQ(sink(kA).events[0].work, WorkId{id});
-    EXPECT_EQ(sink(kA).events[0].status, Status::kOk);
-    EXPECT_EQ(std::memcmp(source.bytes.data(), target.bytes.data(), length), 0) << length;
-    for (std::size_t n = length; n < target.bytes.size(); ++n) EXPECT_EQ(target.bytes[n], std::byte{0});
-    at(kA).deregister_memory(source.memory);
-    at(kB).deregister_memory(target.memory);
-    ++id;
-  }
-  run_a_while();
-  EXPECT_EQ(sink(kA).events.size() + sink(kB).events.size(), 1 + parts) << "exactly once";
-}
-
-TEST_P(ProviderContract, SlotsAndWritesMayBeMixed) {
-  make_world(2);
-  connect_both(kA, kB);
-  if (!writes_work()) GTEST_SKIP() << "writes do not work here";
-  constexpr std::uint32_t kRounds = 200;
-  Region source = make_region(kA, 20'000);
-  Region target = make_region(kB, 20'000);
-  for (std::uint32_t n = 0; n < kRounds; ++n) {
-    send(kA, kB, Pattern(2 * n).bytes(5));
-    ASSERT_EQ(write(kA, kB, source, n * 100, target, n), Status::kOk);
-    send(kA, kB, Pattern(2 * n + 1).bytes(5));
-  }
-  ASSERT_TRUE(run_until([&] {
-    return sink(kB).count(Kind::kMessage) == 2 * kRounds && sink(kA).count(Kind::kWriteDone) == kRounds &&
-           written_bytes(kB, kRounds - 1) == (kRounds - 1) * 100;
-  }));
-  for (std::uint32_t n = 0; n < kRounds; ++n) EXPECT_EQ(written_bytes(kB, n), n * 100) << n;
-  std::uint32_t next = 0;
-  for (const RecordingSink::Event& event : sink(kB).events)
-    if (event.kind == Kind::kMessage) {
-      ASSERT_EQ(event.bytes, Pattern(next++).bytes(5)) << "slots are in order";
-    }
-}
-
-TEST_P(ProviderContract, EveryWriteCompletesOnce) {
-  make_world(2);
-  connect_both(kA, kB);
-  if (!writes_work()) GTEST_SKIP() << "writes do not work here";
-  constexpr std::uint32_t kWrites = 3000;
-  Region source = make_region(kA, 64);
-  Region target = make_region(kB, 64);
-  for (std::uint32_t n = 0; n < kWrites; ++n) ASSERT_EQ(write(kA, kB, source, 8, target, n), Status::kOk);
-  std::size_t arrived = 0;
-  ASSERT_TRUE(run_until([&] {
-    if (sink(kA).count(Kind::kWriteDone) < kWrites || sink(kB).count(Kind::kWriteArrived) < kWrites)
-      return false;
-    arrived = 0;
-    for (const RecordingSink::Event& event : sink(kB).events) arrived += event.length_bytes;
-    return arrived >= std::size_t{8} * kWrites;
-  }));
-  EXPECT_EQ(arrived, std::size_t{8} * kWrites);
-  std::vector<int> done(kWrites);
-  for (const RecordingSink::Event& event : sink(kA).events) ++done.at(static_cast<std::size_t>(event.work));
-  for (const int count : done) ASSERT_EQ(count, 1);
-}
-
-// poll
-
-TEST_P(ProviderContract, PollKeepsToItsBudget) {
-  make_world(2);
-  ASSERT_TRUE(connect(kA, kB).ok());
-  constexpr std::size_t kBefore = 500;  // Credit may grow with demand.
-  constexpr std::size_t kSmallBudget = 4;
-  for (std::size_t n = 0; n < kBefore; ++n) send(kA, kB, Pattern(n).bytes(8));
-  ASSERT_TRUE(run_until([&] { return sink(kB).events.size() == kBefore; }));
-  world_->settle();  // Acknowledgements that are on their way bring room.
-  while (poll(kA) != 0) {
-  }
-  const std::size_t messages = kBefore + fill(kA, kB, 8);
-  ASSERT_GT(messages, kBefore + 2 * kSmallBudget);
-  world_->settle();
-  std::size_t most = 0;
-  for (int i = 0; i < 100'000 && sink(kB).events.size() < messages; ++i) {
-    const std::size_t before = sink(kB).events.size();
-    const std::size_t said = at(kB).poll(sink(kB), kSmallBudget);
-    ASSERT_EQ(said, sink(kB).events.size() - before);
-    most = std::max(most, said);
-    poll(kA);
-    world_->step();
-  }
-  EXPECT_GT(most, 0u);
-  EXPECT_LE(most, 3 * kSmallBudget);  // "About": what two ways deliver, and one that was held back.
-  EXPECT_EQ(sink(kB).events.size(), messages);
-}
-
-TEST_P(ProviderContract, ABusyPeerDoesNotStarveAQuietOne) {
-  make_world(3);
-  ASSERT_TRUE(connect(kA, kC).ok());
-  ASSERT_TRUE(connect(kB, kC).ok());
-  ASSERT_TRUE(run_until([&] { return try_send(kA, kC, Pattern(1).bytes(8)) == Status::kOk; }));
-  ASSERT_TRUE(run_until([&] { return try_send(kB, kC, Pattern(1).bytes(8)) == Status::kOk; }));
-  ASSERT_TRUE(run_until([&] { return sink(kC).events.size() == 2; }));
-  fill(kA, kC, 8);
-  ASSERT_EQ(try_send(kB, kC, Pattern(2).bytes(9)), Status::kOk);
-  bool heard = false;
-  for (int i = 0; i < 20'000 && !heard; ++i) {  // A keeps its ring full all the time.
-    while (try_send(kA, kC, Pattern(1).bytes(8)) == Status::kOk) {
-    }
-    poll(kA);
-    poll(kB);
-    at(kC).poll(sink(kC), 8);
-    world_->step();
-    heard = sink(kC).count(Kind::kMessage, kB) == 2;
-  }
-  EXPECT_TRUE(heard);
-}
-
-// on_peer_down
-
-TEST_P(ProviderContract, DeathIsToldOnceAfterAllThatHadArrived) {
-  make_world(3);
-  connect_both(kA, kB);
-  connect_both(kA, kC);
-  const std::size_t sent = arrive_unseen();
-  ASSERT_GT(sent, 1u);
-  world_->kill(kB);
-  ASSERT_TRUE(run_until([&] { return sink(kA).count(Kind::kPeerDown) == 1; }));
-  ASSERT_EQ(sink(kA).events.size(), sent + 1);
-  EXPECT_EQ(sink(kA).events.back().kind, Kind::kPeerDown);
-  EXPECT_EQ(sink(kA).events.back().peer, kB);
-  EXPECT_EQ(sink(kA).events.back().status, Status::kPeerFailed);
-  for (std::size_t n = 1; n < sent; ++n) EXPECT_EQ(sink(kA).events[n].bytes, Pattern(n).bytes(100));
-  run_a_while();
-  EXPECT_EQ(sink(kA).events.size(), sent + 1) << "once";
-
-  std::span<std::byte> slot;
-  EXPECT_EQ(at(kA).reserve(kB, 8, slot), Status::kPeerFailed);
-  if (at(kA).capabilities().write) {
-    Region region = make_region(kA, 8);
-    EXPECT_EQ(at(kA).write(kB, region.bytes.data(), 8, region.memory, {}, Immediate{}, WorkId{}),
-              Status::kPeerFailed);
-    at(kA).deregister_memory(region.memory);
-  }
-  send(kA, kC, Pattern(1).bytes(10));  // Nobody else notices.
-  ASSERT_TRUE(run_until([&] { return sink(kC).count(Kind::kMessage) == 1; }));
-  EXPECT_EQ(sink(kC).count(Kind::kPeerDown), 0u);
-}
-
-TEST_P(ProviderContract, AWriteThatWasPostedIsAnsweredBeforeTheDeathIsTold) {
-  for (const bool armed : {false, true}) {
-    make_world(3);
-    connect_both(kA, kB);
-    connect_both(kC, kA);
-    if (!writes_work()) GTEST_SKIP() << "writes do not work here";
-    send(kC, kA, Pattern(1).bytes(8));
-    ASSERT_TRUE(run_until([&] { return sink(kA).count(Kind::kMessage) == 1; }));
-    Region source = make_region(kA, 8);
-    Region target = make_region(kB, 8);
-    sink(kA).reaction = [&](const RecordingSink::Event&) {
-      ASSERT_EQ(
-          at(kA).write(kB, source.bytes.data(), 8, source.memory, remote(target), Immediate{1}, WorkId{1}),
-          Status::kOk);
-      world_->kill(kB);
-    };
-    ASSERT_EQ(try_send(kC, kA, Pattern(1).bytes(8)), Status::kOk);
-    if (armed) static_cast<void>(at(kA).arm());
-    ASSERT_TRUE(run_until([&] { return sink(kA).count(Kind::kPeerDown) == 1; }));
-    EXPECT_EQ(sink(kA).events.back().kind, Kind::kPeerDown);
-    EXPECT_EQ(sink(kA).count(Kind::kWriteDone), 1u);
-    sink(kA).reaction = nullptr;
-  }
-}
-
-TEST_P(ProviderContract, DeathOfAPeerThatOnlySendsIsTold) {
-  make_world(2);
-  ASSERT_TRUE(connect(kB, kA).ok());
-  send(kB, kA, Pattern(0).bytes(10));
-  ASSERT_TRUE(run_until([&] { return sink(kA).events.size() == 1; }));
-  world_->kill(kB);
-  ASSERT_TRUE(run_until([&] { return sink(kA).count(Kind::kPeerDown) == 1; }));
-  run_a_while();
-  EXPECT_EQ(sink(kA).events.size(), 2u);
-}
-
-TEST_P(ProviderContract, DeathOfAPeerThatOnlyReceivesIsTold) {
-  make_world(2);
-  ASSERT_TRUE(connect(kA, kB).ok());
-  send(kA, kB, Pattern(0).bytes(10));
-  ASSERT_TRUE(run_until([&] { return sink(kB).events.size() == 1; }));
-  world_->kill(kB);
-  ASSERT_TRUE(run_until([&] { return sink(kA).count(Kind::kPeerDown) == 1; }));
-  run_a_while();
-  EXPECT_EQ(sink(kA).events.size(), 1u);
-}
-
-TEST_P(ProviderContract, ConnectingToADeadProcessFailsOrIsToldLater) {
-  make_world(2);
-  const std::string address = at(kB).local_address();
-  world_->kill(kB);
-  const Result<std::monostate> result = at(kA).connect(kB, address);
-  if (!result.ok()) {
-    EXPECT_TRUE(result.error().status == Status::kPeerFailed || result.error().status == Status::kUnreachable)
-        << status_name(result.error().status);
-    EXPECT_FALSE(result.error().message.empty());
-  } else {
-    EXPECT_TRUE(run_until([&] { return sink(kA).count(Kind::kPeerDown) == 1; }));
-  }
-}
-
-// end
-
-TEST_P(ProviderContract, WhoIsSaidToBeDeadIsHeardOutFirst) {
-  make_world(3);
-  connect_both(kA, kB);
-  const std::size_t sent = arrive_unseen();
-  ASSERT_GT(sent, 1u);
-  world_->kill(kB);
-  EXPECT_TRUE(at(kA).end(kB));
-  EXPECT_FALSE(at(kA).end(kC)) << "it was never met";
-  ASSERT_TRUE(run_until([&] { return sink(kA).count(Kind::kPeerDown) == 1; }));
-  ASSERT_EQ(sink(kA).events.size(), sent + 1);
-  EXPECT_EQ(sink(kA).events.back().kind, Kind::kPeerDown);
-  for (std::size_t n = 1; n < sent; ++n) EXPECT_EQ(sink(kA).events[n].bytes, Pattern(n).bytes(100));
-  EXPECT_FALSE(at(kA).end(kB));
-  run_a_while();
-  EXPECT_EQ(sink(kA).events.size(), sent + 1) << "once";
-}
-
-TEST_P(ProviderContract, ALivingPeerCanBeEnded) {
-  make_world(2);
-  connect_both(kA, kB);
-  send(kB, kA, Pattern(0).bytes(10));
-  ASSERT_TRUE(run_until([&] { return sink(kA).count(Kind::kMessage) == 1; }));
-  EXPECT_TRUE(at(kA).end(kB));
-  ASSERT_TRUE(run_until([&] { return sink(kA).count(Kind::kPeerDown) == 1; }));
-  EXPECT_EQ(sink(kA).events.back().kind, Kind::kPeerDown);
-  EXPECT_TRUE(run_until([&] { return sink(kB).count(Kind::kPeerDown) == 1; })) << "the other learns of it";
-}
-
-TEST_P(ProviderContract, WhoWasEndedBeforeTheyMetIsRefused) {
-  make_world(2);
-  EXPECT_FALSE(at(kA).end(kB));
-  const Result<std::monostate> result = at(kB).connect(kA, at(kA).local_address());
-  if (result.ok()) {
-    EXPECT_TRUE(run_until([&] { return sink(kB).count(Kind::kPeerDown) == 1; }));
-  } else {
-    EXPECT_EQ(result.error().status, Status::kPeerFailed) << result.error().message;
-  }
-  EXPECT_FALSE(at(kA).connect(kB, at(kB).local_address()).ok());
-  run_a_while();
-  EXPECT_TRUE(sink(kA).events.empty());
-}
-
-// arm, disarm, descriptor
-
-TEST_P(ProviderContract, ASleeperIsWokenByAMessage) {
-  make_world(2);
-  if (at(kB).descriptor() == -1) GTEST_SKIP() << "polled in simulated time";
-  connect_both(kA, kB);
-  send(kA, kB, Pattern(1).bytes(8));
-  ASSERT_TRUE(run_until([&] { return sink(kB).events.size() == 1; }));
-  sink(kB).events.clear();
-  for (int round = 0; round < 50; ++round) {
-    ASSERT_TRUE(put_to_sleep(kB)) << "an idle provider must come to rest";
-    send(kA, kB, Pattern(round).bytes(8));
-    // run_until inside send() polls B only when A had no room, which is never here after round 0.
-    if (sink(kB).events.size() == static_cast<std::size_t>(round)) {
-      ASSERT_TRUE(readable(at(kB).descriptor(), kWaitMs)) << round;
-    }
-    at(kB).disarm();
-    ASSERT_TRUE(run_until([&] { return sink(kB).events.size() == static_cast<std::size_t>(round) + 1; }));
-  }
-}
-
-TEST_P(ProviderContract, ASleeperIsWokenByANewConnection) {
-  make_world(2);
-  if (at(kB).descriptor() == -1) GTEST_SKIP() << "polled in simulated time";
-  ASSERT_TRUE(put_to_sleep(kB));
-  ASSERT_TRUE(connect(kA, kB).ok());
-  for (int i = 0; i < 1000 && try_send(kA, kB, Pattern(1).bytes(8)) == Status::kAgain; ++i) poll(kA);
-  ASSERT_TRUE(readable(at(kB).descriptor(), kWaitMs));
-}
-
-TEST_P(ProviderContract, ASleeperIsWokenByADeath) {
-  make_world(2);
-  if (at(kA).descriptor() == -1) GTEST_SKIP() << "polled in simulated time";
-  connect_both(kA, kB);
-  send(kA, kB, Pattern(1).bytes(8));
-  send(kB, kA, Pattern(1).bytes(8));
-  ASSERT_TRUE(run_until([&] { return sink(kA).events.size() == 1 && sink(kB).events.size() == 1; }));
-  ASSERT_TRUE(put_to_sleep(kA));
-  world_->kill(kB);
-  ASSERT_TRUE(readable(at(kA).descriptor(), kWaitMs));
-  at(kA).disarm();
-  ASSERT_TRUE(run_until([&] { return sink(kA).count(Kind::kPeerDown) == 1; }));
-  EXPECT_TRUE(put_to_sleep(kA)) << "a dead peer must not keep the descriptor readable";
-}
-
-TEST_P(ProviderContract, ASleeperIsWokenWhenThereIsRoomAgain) {
-  make_world(2);
-  if (at(kA).descriptor() == -1) GTEST_SKIP() << "polled in simulated time";
-  connect_both(kA, kB);
-  send(kA, kB, Pattern(1).bytes(8));
-  ASSERT_TRUE(run_until([&] { return sink(kB).events.size() == 1; }));
-  for (int round = 0; round < 20; ++round) {
-    fill_up(kA, kB, round % 2 == 0 ? 8 : max_slot(kA, kB));
-    ASSERT_TRUE(put_to_sleep(kA));
-    const std::vector<std::byte> message = Pattern(1).bytes(8);
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kWaitMs);
-    while (!readable(at(kA).descriptor(), 0)) {
-      poll(kB);
-      ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "nobody woke the sender; round " << round;
-    }
-    at(kA).disarm();
-    while (poll(kB) != 0) {
-    }
-    ASSERT_TRUE(run_until([&] { return try_send(kA, kB, message) == Status::kOk; }));
-  }
-}
-
-TEST_P(ProviderContract, ASleeperIsWokenForRoomThatWasLackedDuringTheSleep) {
-  make_world(2);
-  if (at(kA).descriptor() == -1) GTEST_SKIP() << "polled in simulated time";
-  connect_both(kA, kB);
-  send(kA, kB, Pattern(1).bytes(8));
-  ASSERT_TRUE(run_until([&] { return sink(kB).events.size() == 1; }));
-  for (int round = 0; round < 20; ++round) {
-    ASSERT_TRUE(put_to_sleep(kA));
-    fill(kA, kB, round % 2 == 0 ? 8 : max_slot(kA, kB));  // Another thread's sends.
-    ASSERT_TRUE(readable_while_drained(kA, kB)) << "nobody woke the sender; round " << round;
-    at(kA).disarm();
-    while (poll(kB) != 0) {
-    }
-  }
-}
-
-TEST_P(ProviderContract, AWakeUpThatBringsTooLittleRoomIsFollowedByAnother) {
-  make_world(2);
-  if (at(kA).descriptor() == -1) GTEST_SKIP() << "polled in simulated time";
-  connect_both(kA, kB);
-  send(kA, kB, Pattern(1).bytes(8));
-  ASSERT_TRUE(run_until([&] { return sink(kB).events.size() == 1; }));
-  Pattern random(9);
-  const auto has_room = [&] {
-    std::span<std::byte> slot;
-    return at(kA).reserve(kB, max_slot(kA, kB), slot) == Status::kOk;
-  };
-  for (int round = 0; round < 40; ++round) {
-    // Wake-ups come at certain places of the ring: begin anywhere.
-    for (std::size_t n = random.length_between(0, 300); n > 0; --n) send(kA, kB, Pattern(n).bytes(8));
-    while (poll(kB) != 0) {
-    }
-    do {  // Room that came back may have been on its way.
-      fill(kA, kB, 8);
-      world_->settle();
-      while (poll(kA) != 0) {
-      }
-    } while (has_room());
-    ASSERT_TRUE(put_to_sleep(kA));
-    for (bool room = false; !room;) {
-      ASSERT_TRUE(readable_while_drained(kA, kB)) << "nobody woke the sender; round " << round;
-      // Another thread's look takes the wake-up; the sleeper sleeps on. With and without a try to send.
-      room = poll(kA) != 0;
-      ASSERT_TRUE(!room || has_room());
-      if (round % 2 == 0) room = room || has_room();
-    }
-    at(kA).disarm();
-    while (poll(kB) != 0) {
-    }
-  }
-}
-
-TEST_P(ProviderContract, ASleeperIsWokenByAWriteThatWasPostedDuringTheSleep) {
-  make_world(2);
-  if (at(kA).descriptor() == -1) GTEST_SKIP() << "polled in simulated time";
-  connect_both(kA, kB);
-  if (!writes_work()) GTEST_SKIP() << "writes do not work here";
-  Region source = make_region(kA, 8);
-  Region target = make_region(kB, 8);
-  ASSERT_TRUE(put_to_sleep(kA));
-  ASSERT_EQ(at(kA).write(kB, source.bytes.data(), 8, source.memory, remote(target), Immediate{1}, WorkId{1}),
-            Status::kOk);  // Another thread's.
-  poll(kB);                // A network may need the other side for that.
-  ASSERT_TRUE(readable(at(kA).descriptor(), kWaitMs));
-  at(kA).disarm();
-  ASSERT_TRUE(run_until([&] { return sink(kA).count(Kind::kWriteDone) == 1; }));
-}
-
-/// Two threads that sleep whenever they find nothing: every lost wake-up is a time-out.
-TEST_P(ProviderContract, NoWakeUpIsLost) {
-  make_world(2);
-  if (at(kA).descriptor() == -1) GTEST_SKIP() << "polled in simulated time";
-  connect_both(kA, kB);
-  constexpr std::uint32_t kMessages = 4000;
-  std::atomic<bool> failed{false};
-  // Having received n, a side may have sent at least n + 1: nobody waits for ever. A burst now and then
-  // fills the ring.
-  const auto side = [&](PeerId self, PeerId other) {
-    std::uint32_t sent = 0;
-    Pattern random(index_of(self) + 1);
-    const auto received = [&] { return sink(self).count(Kind::kMessage); };
-    std::size_t have = 0;
-    while ((sent < kMessages || have < kMessages) && !failed) {
-      bool worked = false;
-      while (sent < kMessages && sent < have + 1 + random.next() % 64) {
-        if (try_send(self, other, Pattern(sent).bytes(1 + sent * 61 % max_slot(self, other))) != Status::kOk)
-          break;
-        ++sent;
-        worked = true;
-      }
-      if (poll(self) != 0) {
-        have = received();
-        worked = true;
-      }
-      if (worked || (sent >= kMessages && have >= kMessages)) continue;
-      // Nothing came, and what may be sent was sent or had no room.
-      if (at(self).arm() && poll(self) == 0) {
-        if (!readable(at(self).descriptor(), kWaitMs) && !failed.exchange(true))
-          ADD_FAILURE() << "slept " << kWaitMs << " ms; sent " << sent << " received " << have;
-      }
-      at(self).disarm();
-      have = received();
-    }
-  };
-  std::thread side_of_b(side, kB, kA);
-  side(kA, kB);
-  side_of_b.join();
-  ASSERT_FALSE(failed);
-  for (const auto& [self, other] : {std::pair(kA, kB), std::pair(kB, kA)}) {
-    ASSERT_EQ(sink(self).events.size(), kMessages);
-    for (std::uint32_t n = 0; n < kMessages; ++n)
-      ASSERT_EQ(sink(self).events[n].bytes, Pattern(n).bytes(1 + n * 61 % max_slot(other, self))) << n;
-  }
-}
+class ProviderSleepWithWrites : public ProviderWrites {};
 
 }  // namespace ch3_offload

@@ -113,11 +113,11 @@ std::unique_ptr<ContractWorld> smallest_ring(std::size_t size) {
   return make_world(size, kLeastRingBytes, BulkMethod::kCma);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shm, ProviderContract,
-                         testing::Values(ContractParam{"Streaming", &streaming},
-                                         ContractParam{"Writing", &writing},
-                                         ContractParam{"SmallestRing", &smallest_ring}),
-                         contract_name);
+const std::vector<ContractParam> kConfigurations = {
+    {.name = "Streaming", .make = &streaming, .writes = false},
+    {"Writing", &writing},
+    {"SmallestRing", &smallest_ring}};
+INSTANTIATE_PROVIDER_CONTRACT(Shm, kConfigurations);
 
 /// Two processes whose log lines are kept.
 class ShmProviderTest : public testing::Test {

@@ -92,15 +92,16 @@ std::unique_ptr<ContractWorld> make_ringless_world(std::size_t size) {
   return std::make_unique<VerbsWorld>(size, config);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Verbs, ProviderContract,
-    testing::Values(ContractParam{"roomy", &make_world}, ContractParam{"narrow", &make_narrow_world},
-                    ContractParam{"uneven", &make_uneven_world},
-                    ContractParam{"on_demand", &make_on_demand_world},
-                    ContractParam{"parking", &make_parking_world}, ContractParam{"slow", &make_slow_world},
-                    ContractParam{"rails", &make_rails_world}, ContractParam{"ringing", &make_ringing_world},
-                    ContractParam{"ringless", &make_ringless_world}),
-    contract_name);
+const std::vector<ContractParam> kConfigurations = {{"roomy", &make_world},
+                                                    {"narrow", &make_narrow_world},
+                                                    {"uneven", &make_uneven_world},
+                                                    {"on_demand", &make_on_demand_world},
+                                                    {"parking", &make_parking_world},
+                                                    {"slow", &make_slow_world},
+                                                    {"rails", &make_rails_world},
+                                                    {"ringing", &make_ringing_world},
+                                                    {"ringless", &make_ringless_world}};
+INSTANTIATE_PROVIDER_CONTRACT(Verbs, kConfigurations);
 
 }  // namespace
 }  // namespace ch3_offload

@@ -16,10 +16,8 @@ std::unique_ptr<ContractWorld> make_parking_world(std::size_t size) {
   return std::make_unique<VerbsWorld>(size, config);
 }
 
-INSTANTIATE_TEST_SUITE_P(VerbsDevice, ProviderContract,
-                         testing::Values(ContractParam{"roomy", &make_world},
-                                         ContractParam{"parking", &make_parking_world}),
-                         contract_name);
+const std::vector<ContractParam> kConfigurations = {{"roomy", &make_world}, {"parking", &make_parking_world}};
+INSTANTIATE_PROVIDER_CONTRACT(VerbsDevice, kConfigurations);
 
 }  // namespace
 }  // namespace ch3_offload
