@@ -8,7 +8,7 @@
 // usage: real_memory [--blind] [--device DEVICE] [--rounds N]
 //        real_memory_ucx [--blind] [--rounds N]: where UCX_TLS and UCX_NET_DEVICES have UCX write by an RDMA device
 // --blind: without memory events. Then stale registrations must show: it proves that the others look.
-// Prints a table; exit status 1 when a use was stale, 77 when nothing can be tested here.
+// Prints a table; exit status 1 when a use was stale, 2 when memory cannot be watched or got.
 
 #include <sys/mman.h>
 #include <sys/shm.h>
@@ -296,8 +296,8 @@ int run(std::string_view device, bool blind, std::size_t rounds) {
         },
         &cache);
     if (!watched.ok()) {
-      std::printf("real_memory: %s\n", watched.error().message.c_str());
-      return 77;
+      std::fprintf(stderr, "real_memory: %s\n", watched.error().message.c_str());
+      return 2;
     }
     events = std::move(watched.value());
   }
