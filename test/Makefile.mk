@@ -14,6 +14,11 @@ script_tests = \
 dist_check_SCRIPTS += $(script_tests)
 TESTS += $(script_tests)
 
+dist_check_SCRIPTS += test/lab/judging_test
+if !SANITIZED
+TESTS += test/lab/judging_test
+endif
+
 if HAVE_TOOLS
 dist_check_SCRIPTS += test/tools/info_commands test/tools/trace_commands
 TESTS += test/tools/info_commands test/tools/trace_commands

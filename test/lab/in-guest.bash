@@ -17,11 +17,11 @@ repair() {
 # What hangs: the state of the devices and connections, and of the processes that MPI started here.
 state_of_node() {
   local pid
-  local -a ranks
+  local -a processes
   rdma resource show qp | grep -w RC || true
   (cd /sys/class/infiniband && grep -H . ./*/ports/1/state ./*/ports/1/hw_counters/*err && ss -tnio) | grep -v ':0$'
-  mapfile -t ranks < <(grep -lsz '^PMI_RANK=' /proc/[0-9]*/environ | cut -d/ -f3 | head -n 2)
-  for pid in "${ranks[@]}"; do
+  mapfile -t processes < <(grep -lsz '^PMI_RANK=' /proc/[0-9]*/environ | cut -d/ -f3 | head -n 2)
+  for pid in "${processes[@]}"; do
     echo "process $pid: $(tr '\0' ' ' <"/proc/$pid/cmdline") $(cut -d' ' -f3,14,15 "/proc/$pid/stat") $(cat "/proc/$pid/wchan")"
     # Half a minute in a guest.
     ! command -v gdb >/dev/null || gdb -nx -p "$pid" -batch -ex bt </dev/null 2>/dev/null | grep '^#' | head -n 12 || true
@@ -53,6 +53,12 @@ check() {
     *) fail "$name" "${note:+$note; }status $job_status ($took)" "$log" ;;
   esac
   ((job_status == 0 || job_status == 77)) || repair
+}
+
+# long_check NAME SECONDS COMMAND...: a check of the lab's own tools, or of code that the library does not contain;
+# with --long or CH3_OFFLOAD_CHECK_ALL=1 only.
+long_check() {
+  [[ -z $long && -z ${CH3_OFFLOAD_CHECK_ALL:-} ]] || check "$@"
 }
 
 # expect STATUS COMMAND...: fails unless it ends so.
@@ -99,17 +105,62 @@ hello() {
   grep -q "^hello from $ranks ranks" "$work_dir/hello"
 }
 
+# ch3-offload-info names the port, says that it can be used, and what would be chosen. info_names PORT... (best first; all are used)
+info_names() {
+  local info=$prefix/bin/ch3-offload-info port used
+  [[ -x $info ]] || { echo "note: $info is not installed: built without libfmt or CLI11?"; return 1; }
+  "$info" >"$work_dir/info"
+  cat "$work_dir/info"
+  sed -n '/^RDMA ports/,/^$/p' "$work_dir/info" >"$work_dir/ports"
+  for port in "$@"; do
+    grep -Eq "^  $port:1 +yes +.*10\.9\.[01]\.1" "$work_dir/ports"
+  done
+  (($(grep -c '^  ' "$work_dir/ports") == $#))
+  used=$(printf ' and %s:1' "$@")
+  used=${used# and }
+  grep -Eq "^  verbs provider +yes +.*$used" "$work_dir/info"
+  grep -qx "  between nodes: verbs on $used" "$work_dir/info"
+  grep -qx "  RDMA port: $used" "$work_dir/info"
+  grep -qx '  within a node: shm' "$work_dir/info"
+  MPIR_CVAR_CH3_OFFLOAD_FABRIC=verbs "$info" >"$work_dir/info"
+  grep -qx "  within a node: verbs on $used" "$work_dir/info"
+}
+
 # over_verbs COMMAND...: with all messages over verbs, on the same node too.
 over_verbs() {
   MPIR_CVAR_CH3_OFFLOAD_FABRIC=verbs "$@"
 }
 
-# A suite of build/test/verbs_lab_tests: lab_tests FILTER.
+# built PROGRAM CONDITIONAL: below $build. 77 (a skip) only where nobody said --build, or where configure was told to do without
+# CONDITIONAL, as Makefile.mk names it.
+built() {
+  local program=$build/$1 conditional=$2
+  [[ -n $build ]] || { echo 'note: no --build'; return 77; }
+  if grep -q "^S\[\"${conditional}_TRUE\"\]=\"#\"" "$build/config.status"; then
+    echo "note: built without $conditional"
+    return 77
+  fi
+  [[ -x $program ]] || { echo "note: $program is not built"; return 1; }
+}
+
+# run_gtest OUTPUT COMMAND...: a GoogleTest program, of which some tests must run and none may be skipped.
+run_gtest() {
+  local output=$1 tests_run
+  shift
+  "$@" 2>&1 | tee "$output"
+  tests_run=$(sed -n 's/^\[==========\] \([0-9]*\) tests\? from .* ran\..*/\1/p' "$output")
+  if grep -q '^\[  SKIPPED \]' "$output"; then
+    echo "note: some of ${tests_run:-?} tests were skipped"
+    return 1
+  fi
+  ((${tests_run:-0} > 0)) || { echo 'note: no test was run'; return 1; }
+  echo "note: $tests_run tests"
+}
+
+# Suites of build/test/verbs_lab_tests: lab_tests FILTER.
 lab_tests() {
-  local program=$build/test/verbs_lab_tests
-  [[ -x $program ]] || { echo "note: $program is not built"; return 77; }
-  "$program" --gtest_brief=1 --gtest_filter="$1"
-  echo "note: $("$program" --gtest_list_tests --gtest_filter="$1" | grep -c '^  ') tests"
+  built test/verbs_lab_tests HAVE_VERBS
+  run_gtest "$work_dir/gtest" "$build/test/verbs_lab_tests" --gtest_brief=1 --gtest_filter="$1"
 }
 
 # mpich_tests SECONDS OPTION...: programs of MPICH's own tests (mpich-programs has the options).
@@ -119,7 +170,7 @@ mpich_tests() {
   [[ -n $tests ]] || { echo 'note: MPICH'"'"'s tests are not built (test/mpich/run-mpich-tests does)'; return 77; }
   "$(dirname "${BASH_SOURCE[0]}")/mpich-programs" --tests "$tests" --seconds "$seconds" "$@" | tee "$work_dir/mpich" ||
     status=$?
-  echo "note: $(tail -n 1 "$work_dir/mpich")"
+  echo "note: $(tail -n 1 "$work_dir/mpich")$(sed -n 's/^breaks of links: /; breaks of links: /p' "$work_dir/mpich")"
   return "$status"
 }
 
