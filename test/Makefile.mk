@@ -433,5 +433,6 @@ EXTRA_DIST += \
 	test/mpich \
 	test/netpipe \
 	test/over-mpi \
+	test/shared-windows \
 	test/waiting \
 	test/wrappers

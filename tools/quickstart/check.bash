@@ -182,6 +182,8 @@ run_all_checks() {
     "$root/test/bad-input/run" --prefix "$prefix" --mpich-src "$mpich_source_dir"
   run_part waiting 'threads that wait' check_over_mpich waiting "$root/test/waiting/run" --prefix "$prefix"
   run_part over-mpi 'programs over MPI' check_over_mpich over-mpi "$root/test/over-mpi/run" --prefix "$prefix"
+  run_part windows 'shared windows' check_over_mpich windows \
+    "$root/test/shared-windows/run" --prefix "$prefix"
   run_part faults 'faults' check_over_mpich faults "$root/test/faults/run" --prefix "$prefix"
   run_part netpipe 'NetPIPE' check_over_mpich netpipe "$root/test/netpipe/run" --prefix "$prefix"
   run_part mpich-tests "MPICH's own tests" check_over_mpich mpich-tests \

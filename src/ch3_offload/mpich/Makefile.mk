@@ -17,6 +17,7 @@ noinst_HEADERS +=                                          \
     src/mpid/ch3/channels/offload/include/mpidi_ch3_post.h
 
 mpi_core_sources +=                                        \
+    src/mpid/ch3/channels/offload/src/ch3_comm.c           \
     src/mpid/ch3/channels/offload/src/ch3_cvars.c          \
     src/mpid/ch3/channels/offload/src/ch3_failure.c        \
     src/mpid/ch3/channels/offload/src/ch3_init.c           \
@@ -30,6 +31,8 @@ mpi_core_sources +=                                        \
     src/mpid/ch3/channels/offload/src/ch3_recvq_purge.c    \
     src/mpid/ch3/channels/offload/src/ch3_rma_failure.c    \
     src/mpid/ch3/channels/offload/src/ch3_send.c           \
+    src/mpid/ch3/channels/offload/src/ch3_shared_segment.c \
+    src/mpid/ch3/channels/offload/src/ch3_shared_windows.c \
     src/mpid/ch3/channels/offload/src/ch3_win_fns.c
 
 endif BUILD_CH3_OFFLOAD

@@ -17,14 +17,19 @@
 #error "ch3:offload needs MPICH's global critical section: configure with --enable-thread-cs=global (the default)"
 #endif
 
-/* CH3's hooks around accumulates, for windows that several processes write directly: there are none. */
-#define MPIDI_CH3I_SHM_MUTEX_LOCK(win_ptr)
-#define MPIDI_CH3I_SHM_MUTEX_UNLOCK(win_ptr)
-#define MPIDI_CH3I_SHM_MUTEX_INIT(win_ptr)
-#define MPIDI_CH3I_SHM_MUTEX_DESTROY(win_ptr)
+/* CH3's hooks around accumulates, for windows that several processes write directly. */
+#define MPIDI_CH3I_SHM_MUTEX_LOCK(win_ptr) MPIDI_CH3I_Win_lock_mutex(win_ptr)
+#define MPIDI_CH3I_SHM_MUTEX_UNLOCK(win_ptr) MPIDI_CH3I_Win_unlock_mutex(win_ptr)
 
 /* The engine of this process. NULL before MPIDI_CH3_Init and after MPIDI_CH3_Finalize. */
 extern ch3_offload_process_t *MPIDI_CH3I_process;
+
+/* ---- ch3_init.c ---- */
+
+/* Fills bytes with random ones. FALSE: the system has none. */
+int MPIDI_CH3I_Random_bytes(unsigned char *bytes, size_t count);
+/* Says it on stderr, once. */
+void MPIDI_CH3I_Warn(const char *text);
 
 /* ---- match bits: context << 48 | rank << 32 | tag ---- */
 
@@ -90,6 +95,47 @@ void MPIDI_CH3I_Fail_any_source(void);
 void MPIDI_CH3I_Recvq_purge_init(void);
 /* Drops what has arrived for revoked communicators. Cheap when none is. */
 void MPIDI_CH3I_Drop_revoked(void);
+
+/* ---- ch3_comm.c ---- */
+
+void MPIDI_CH3I_Split_type_init(void);
+
+/* ---- ch3_shared_segment.c: memory that the processes of a node share ---- */
+
+/* Collective over the processes of a node. Makes a segment of segment->bytes and maps it in all of them.
+ * *failure is what has failed in this process, before or here; 0: nothing. The highest of several is the one to
+ * report. Errors of the collectives go to *mpi_errno and *errflag. Another collective is needed to know whether
+ * all processes have the segment. */
+void MPIDI_CH3I_Segment_share(MPIR_Comm * node, MPIDI_CH3I_Segment * segment, int *failure, int *mpi_errno,
+                              MPIR_Errflag_t * errflag);
+/* The failure that stands for a size that no memory has. */
+int MPIDI_CH3I_Segment_no_memory(void);
+/* Whether a failure is about memory, rather than about sharing it. */
+int MPIDI_CH3I_Segment_lacks_memory(int failure);
+/* What failed, to be put behind "rank N ". */
+void MPIDI_CH3I_Segment_describe(int failure, char *text, size_t capacity);
+void MPIDI_CH3I_Segment_release(MPIDI_CH3I_Segment * segment);
+/* What a segment begins with; a page. */
+size_t MPIDI_CH3I_Segment_header_bytes(void);
+/* These survive the death of the process that holds the mutex. */
+void MPIDI_CH3I_Segment_lock(pthread_mutex_t * mutex);
+void MPIDI_CH3I_Segment_unlock(pthread_mutex_t * mutex);
+
+/* ---- ch3_shared_windows.c: the functions of MPIDI_CH3U_Win_fns_t and MPIDI_CH3U_Win_hooks_t ---- */
+
+int MPIDI_CH3I_Win_init(MPI_Aint size, int disp_unit, int create_flavor, int model, MPIR_Info * info,
+                        MPIR_Comm * comm, MPIR_Win ** win_ptr);
+/* Windows of MPI_Win_allocate and MPI_Win_allocate_shared. Fails on all ranks if it does on one.
+ * MPI_ERR_NO_MEM: there is no memory of that size. MPI_ERR_RMA_SHARED: the processes cannot share it;
+ * MPI_Win_allocate does without then. */
+int MPIDI_CH3I_Win_allocate(MPI_Aint size, int disp_unit, MPIR_Info * info, MPIR_Comm * user_comm,
+                            void *base_ptr, MPIR_Win ** win_ptr);
+int MPIDI_CH3I_Win_detect(MPIR_Win ** win_ptr);
+int MPIDI_CH3I_Win_shared_query(MPIR_Win * win, int rank, MPI_Aint * size, int *disp_unit, void *base_ptr);
+int MPIDI_CH3I_Win_free(MPIR_Win ** win_ptr);
+/* Around each accumulate into memory that other processes write, too. */
+void MPIDI_CH3I_Win_lock_mutex(MPIR_Win * win);
+void MPIDI_CH3I_Win_unlock_mutex(MPIR_Win * win);
 
 /* ---- ch3_packets_send.c, ch3_packets_recv.c ---- */
 

@@ -7,6 +7,7 @@
 #ifndef MPIDI_CH3_PRE_H_INCLUDED
 #define MPIDI_CH3_PRE_H_INCLUDED
 
+#include <pthread.h>
 #include <stdint.h>
 
 /* Matching belongs to the engine: ch3_recvq.c replaces the functions of ch3u_recvq.c. */
@@ -70,6 +71,24 @@ typedef struct MPIDI_CH3I_Request {
         (req_)->ch.layout_next = 0;     \
         (req_)->ch.edge_bytes = 0;      \
     } while (0)
+
+/* Memory that the processes of a node share; see ch3_shared_segment.c. */
+typedef struct MPIDI_CH3I_Segment {
+    void *address;              /* where it is mapped in this process; NULL: there is none */
+    size_t bytes;               /* with its header */
+    uint64_t number;            /* in this job; the same in all processes, and never 0 */
+    pthread_mutex_t *mutex;     /* in its header */
+} MPIDI_CH3I_Segment;
+
+/* Additions to a window; see ch3_shared_windows.c. */
+typedef struct MPIDI_CH3I_Win {
+    MPIDI_CH3I_Segment segment; /* this window's own, if any */
+    pthread_mutex_t *mutex;     /* serialises accumulates; this segment's, or that of another window */
+    struct MPIR_Win *next;      /* list of windows with a segment */
+    struct MPIR_Win *prev;
+} MPIDI_CH3I_Win;
+
+#define MPIDI_CH3_WIN_DECL MPIDI_CH3I_Win ch;
 
 typedef struct MPIDI_CH3I_Progress_state {
     unsigned int completion_count;

@@ -76,6 +76,11 @@ static void warning(void *user ATTRIBUTE((unused)), const char *text)
     wait_for_reader();
 }
 
+void MPIDI_CH3I_Warn(const char *text)
+{
+    warning(NULL, text);
+}
+
 static const ch3_offload_callbacks_t callbacks = {
     .size_bytes = sizeof(ch3_offload_callbacks_t),
     .send_done = MPIDI_CH3I_Send_done,
@@ -91,27 +96,27 @@ static const ch3_offload_callbacks_t callbacks = {
 
 /* ---- the job's secret ---- */
 
-static int make_secret(unsigned char *secret)
+int MPIDI_CH3I_Random_bytes(unsigned char *bytes, size_t count)
 {
     size_t got = 0;
 
 #ifdef HAVE_SYS_RANDOM_H
-    while (got < SECRET_BYTES) {
-        ssize_t n = getrandom(secret + got, SECRET_BYTES - got, 0);
+    while (got < count) {
+        ssize_t n = getrandom(bytes + got, count - got, 0);
         if (n > 0)
             got += n;
         else if (errno != EINTR)
             break;
     }
 #endif
-    if (got < SECRET_BYTES) {
+    if (got < count) {
         FILE *random = fopen("/dev/urandom", "rb");
         if (random != NULL) {
-            got = fread(secret, 1, SECRET_BYTES, random);
+            got = fread(bytes, 1, count, random);
             fclose(random);
         }
     }
-    return got == SECRET_BYTES;
+    return got == count;
 }
 
 /* Rank 0 makes it, the process manager spreads it. */
@@ -122,8 +127,9 @@ static int share_secret(int rank, int size, unsigned char *secret)
     int i;
 
     if (rank == 0) {
-        MPIR_ERR_CHKANDJUMP1(!make_secret(secret), mpi_errno, MPI_ERR_OTHER, "**ch3|offload|create",
-                             "**ch3|offload|create %s", "no random bytes for the job's secret");
+        MPIR_ERR_CHKANDJUMP1(!MPIDI_CH3I_Random_bytes(secret, SECRET_BYTES), mpi_errno, MPI_ERR_OTHER,
+                             "**ch3|offload|create", "**ch3|offload|create %s",
+                             "no random bytes for the job's secret");
         for (i = 0; i < SECRET_BYTES; i++)
             MPL_snprintf(text + 2 * i, 3, "%02x", secret[i]);
     }
@@ -191,6 +197,7 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
     mpi_errno = MPIDI_CH3I_Failure_init();
     MPIR_ERR_CHECK(mpi_errno);
     MPIDI_CH3I_Pvars_init();
+    MPIDI_CH3I_Split_type_init();
 
     /* Messages to oneself are CH3's. This process's number was not known yet in MPIDI_CH3_VC_Init. */
     pg_p->vct[pg_rank].comm_ops = NULL;

@@ -1,0 +1,41 @@
+/*
+ * The ch3:offload channel: communicators of the processes that share memory.
+ */
+
+#include "mpidi_ch3_impl.h"
+
+/* Collective over comm. MPI_COMM_TYPE_SHARED: one communicator for each node, as the process manager
+ * numbers the nodes, or for each part of a node that info's key "shmem_topo" names. MPICH knows how to do
+ * the other types. */
+static int split_type(MPIR_Comm * comm, int type, int key, MPIR_Info * info, MPIR_Comm ** new_comm)
+{
+    int mpi_errno = MPI_SUCCESS;
+    MPIR_Comm *taking_part = NULL;
+
+    if (type != MPI_COMM_TYPE_SHARED) {
+        mpi_errno = MPIR_Comm_split_type(comm, type, key, info, new_comm);
+        MPIR_ERR_CHECK(mpi_errno);
+        goto fn_exit;
+    }
+    /* MPIR_Comm_split_type makes this split, too: other processes may be in it with MPI_UNDEFINED. */
+    mpi_errno = MPIR_Comm_split_impl(comm, 0, key, &taking_part);
+    MPIR_ERR_CHECK(mpi_errno);
+    mpi_errno = MPIR_Comm_split_type_node_topo(taking_part, key, info, new_comm);
+    MPIR_ERR_CHECK(mpi_errno);
+
+  fn_exit:
+    if (taking_part != NULL)
+        MPIR_Comm_free_impl(taking_part);
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+static MPIR_Commops comm_fns = {
+    .split_type = split_type
+};
+
+void MPIDI_CH3I_Split_type_init(void)
+{
+    MPIR_Comm_fns = &comm_fns;
+}

@@ -1,0 +1,259 @@
+/*
+ * The ch3:offload channel: windows whose memory the processes of a node share.
+ *
+ * MPI_Win_allocate_shared, and MPI_Win_allocate where several processes of a node take part, get their memory
+ * from one segment for each node (ch3_shared_segment.c): the part of each process, in the order of ranks. The
+ * last collective of the creation tells all ranks whether anything failed: a failure of one is an error on
+ * all.
+ *
+ * CH3 does loads and stores in place of packets for a window with shm_allocated and shm_base_addrs
+ * (mpid_rma_shm.h).
+ */
+
+#include "mpidi_ch3_impl.h"
+#include "utlist.h"
+
+#define MESSAGE_BYTES 256
+
+static MPIR_Win *shared_windows = NULL; /* those with a segment, linked by ch.next */
+
+/* What a part takes of the segment. MPI_Win_allocate_shared promises that each part begins where the one
+ * before ends, unless info says alloc_shared_noncontig=true. */
+static size_t room_bytes(const MPIR_Win * win, MPI_Aint size)
+{
+    if (win->info_args.alloc_shared_noncontig)
+        return MPL_ROUND_UP_ALIGN((size_t) size, MPIDI_CH3I_Segment_header_bytes());
+    if (win->create_flavor == MPI_WIN_FLAVOR_ALLOCATE)
+        return MPL_ROUND_UP_ALIGN((size_t) size, MPL_CACHELINE_SIZE);
+    return (size_t) size;
+}
+
+/* The size of the segment; 0: no address space has room for it. */
+static size_t segment_bytes(const MPIR_Win * win, const MPI_Aint * sizes, int count)
+{
+    size_t bytes = MPIDI_CH3I_Segment_header_bytes();
+    int i;
+
+    for (i = 0; i < count; i++) {
+        if (sizes[i] < 0 || sizes[i] > PTRDIFF_MAX / 2 ||
+            room_bytes(win, sizes[i]) > (size_t) PTRDIFF_MAX - bytes)
+            return 0;
+        bytes += room_bytes(win, sizes[i]);
+    }
+    return bytes;
+}
+
+/* The address of each process's part in this process; NULL where it has none. */
+static void find_parts(MPIR_Win * win, const MPI_Aint * sizes, int count)
+{
+    char *address = (char *) win->ch.segment.address + MPIDI_CH3I_Segment_header_bytes();
+    int i;
+
+    for (i = 0; i < count; i++) {
+        win->shm_base_addrs[i] = sizes[i] > 0 ? address : NULL;
+        address += room_bytes(win, sizes[i]);
+    }
+}
+
+static void release(MPIR_Win * win)
+{
+    MPL_free(win->shm_base_addrs);
+    win->shm_base_addrs = NULL;
+    win->shm_allocated = FALSE;
+    win->ch.mutex = NULL;
+    MPIDI_CH3I_Segment_release(&win->ch.segment);
+}
+
+void MPIDI_CH3I_Win_lock_mutex(MPIR_Win * win)
+{
+    MPIDI_CH3I_Segment_lock(win->ch.mutex);
+}
+
+void MPIDI_CH3I_Win_unlock_mutex(MPIR_Win * win)
+{
+    MPIDI_CH3I_Segment_unlock(win->ch.mutex);
+}
+
+int MPIDI_CH3I_Win_init(MPI_Aint size ATTRIBUTE((unused)), int disp_unit ATTRIBUTE((unused)),
+                        int create_flavor ATTRIBUTE((unused)), int model ATTRIBUTE((unused)),
+                        MPIR_Info * info ATTRIBUTE((unused)), MPIR_Comm * comm ATTRIBUTE((unused)),
+                        MPIR_Win ** win_ptr)
+{
+    memset(&(*win_ptr)->ch, 0, sizeof((*win_ptr)->ch));
+    return MPI_SUCCESS;
+}
+
+int MPIDI_CH3I_Win_allocate(MPI_Aint size, int disp_unit, MPIR_Info * info, MPIR_Comm * user_comm,
+                            void *base_ptr, MPIR_Win ** win_ptr)
+{
+    int mpi_errno = MPI_SUCCESS;
+    int error;
+    MPIR_Errflag_t errflag = MPIR_ERR_NONE;
+    MPIR_Win *win = *win_ptr;
+    MPIR_Comm *comm = win->comm_ptr;
+    MPIR_Comm *node = comm->node_comm;
+    int node_size = node == NULL ? 1 : node->local_size;
+    MPI_Aint *sizes = NULL;
+    struct {
+        int failure;            /* of MPIDI_CH3I_Segment_share; the highest wins */
+        int rank;
+    } worst = { 0, comm->rank };
+
+    MPIR_ERR_CHKANDJUMP1(win->create_flavor == MPI_WIN_FLAVOR_SHARED && node_size < comm->local_size,
+                         mpi_errno, MPI_ERR_RMA_SHARED, "**ch3|offload|nodes", "**ch3|offload|nodes %d",
+                         comm->local_size - node_size);
+    /* So on all ranks: no node has two of them. */
+    if (comm->hierarchy_kind != MPIR_COMM_HIERARCHY_KIND__PARENT)
+        goto not_shared;
+
+    if (node != NULL) {
+        sizes = MPL_malloc(node_size * sizeof(*sizes), MPL_MEM_RMA);
+        win->shm_base_addrs = MPL_malloc(node_size * sizeof(*win->shm_base_addrs), MPL_MEM_SHM);
+        MPIR_ERR_CHKANDJUMP(sizes == NULL || win->shm_base_addrs == NULL, mpi_errno, MPI_ERR_NO_MEM,
+                            "**nomem");
+        sizes[node->rank] = size;
+        error = MPIR_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, sizes, 1, MPI_AINT, node, &errflag);
+        MPIR_ERR_ADD(mpi_errno, error);
+        win->ch.segment.bytes = segment_bytes(win, sizes, node_size);
+        if (win->ch.segment.bytes == 0)
+            worst.failure = MPIDI_CH3I_Segment_no_memory();
+        MPIDI_CH3I_Segment_share(node, &win->ch.segment, &worst.failure, &mpi_errno, &errflag);
+    }
+    error = MPIR_Allreduce(MPI_IN_PLACE, &worst, 1, MPI_2INT, MPI_MAXLOC, comm, &errflag);
+    MPIR_ERR_ADD(mpi_errno, error);
+    MPIR_ERR_CHECK(mpi_errno);
+    MPIR_ERR_CHKANDJUMP(errflag, mpi_errno, MPI_ERR_OTHER, "**coll_fail");
+    if (worst.failure != 0) {
+        char text[MESSAGE_BYTES];
+
+        MPIDI_CH3I_Segment_describe(worst.failure, text, sizeof(text));
+        MPIR_ERR_CHKANDJUMP2(MPIDI_CH3I_Segment_lacks_memory(worst.failure), mpi_errno, MPI_ERR_NO_MEM,
+                             "**ch3|offload|window", "**ch3|offload|window %d %s", worst.rank, text);
+        MPIR_ERR_CHKANDJUMP2(win->create_flavor == MPI_WIN_FLAVOR_SHARED, mpi_errno, MPI_ERR_RMA_SHARED,
+                             "**ch3|offload|window", "**ch3|offload|window %d %s", worst.rank, text);
+        /* Messages can do what loads and stores cannot. */
+        if (worst.rank == comm->rank)
+            MPIDI_CH3I_Warn(text);
+        release(win);
+        goto not_shared;
+    }
+    if (node == NULL)
+        goto not_shared;
+
+    find_parts(win, sizes, node_size);
+    win->shm_allocated = TRUE;
+    win->base = win->shm_base_addrs[node->rank];
+    win->ch.mutex = win->ch.segment.mutex;
+    mpi_errno = MPIDI_CH3U_Win_gather_info(win->base, size, disp_unit, info, user_comm, win_ptr);
+    MPIR_ERR_CHECK(mpi_errno);
+    DL_APPEND_NP(shared_windows, win, ch.next, ch.prev);
+    *(void **) base_ptr = win->base;
+
+  fn_exit:
+    MPL_free(sizes);
+    return mpi_errno;
+  not_shared:
+    mpi_errno = MPIDI_CH3U_Win_allocate_no_shm(size, disp_unit, info, user_comm, base_ptr, win_ptr);
+    goto fn_exit;
+  fn_fail:
+    release(win);
+    goto fn_exit;
+}
+
+/* MPI_Win_create with info's alloc_shm=true: the memory may be a window's that is shared already, on all
+ * processes of the node. */
+int MPIDI_CH3I_Win_detect(MPIR_Win ** win_ptr)
+{
+    int mpi_errno = MPI_SUCCESS;
+    MPIR_Errflag_t errflag = MPIR_ERR_NONE;
+    MPIR_Win *win = *win_ptr;
+    MPIR_Win *shared, *source = NULL;
+    MPIR_Comm *node = win->comm_ptr->node_comm;
+    struct {
+        uint64_t number;        /* the segment's; 0: none */
+        MPI_Aint offset;        /* in it, bytes */
+    } *places;
+    int i;
+    MPIR_CHKLMEM_DECL(1);
+
+    if (node == NULL)
+        goto fn_exit;
+    MPIR_CHKLMEM_MALLOC(places, void *, node->local_size * sizeof(*places), mpi_errno, "places", MPL_MEM_RMA);
+
+    memset(&places[node->rank], 0, sizeof(*places));
+    DL_FOREACH_NP(shared_windows, shared, ch.next, ch.prev) {
+        MPI_Aint offset = (char *) win->base - (char *) shared->ch.segment.address;
+
+        if (win->size > 0 && offset >= (MPI_Aint) MPIDI_CH3I_Segment_header_bytes() &&
+            win->size <= (MPI_Aint) shared->ch.segment.bytes - offset) {
+            source = shared;
+            places[node->rank].number = shared->ch.segment.number;
+            places[node->rank].offset = offset;
+            break;
+        }
+    }
+    mpi_errno = MPIR_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, places, sizeof(*places), MPI_BYTE, node,
+                               &errflag);
+    MPIR_ERR_CHECK(mpi_errno);
+    MPIR_ERR_CHKANDJUMP(errflag, mpi_errno, MPI_ERR_OTHER, "**coll_fail");
+    for (i = 0; i < node->local_size; i++)
+        if (places[i].number == 0 || places[i].number != places[0].number)
+            goto fn_exit;
+
+    win->shm_base_addrs = MPL_malloc(node->local_size * sizeof(*win->shm_base_addrs), MPL_MEM_SHM);
+    MPIR_ERR_CHKANDJUMP(win->shm_base_addrs == NULL, mpi_errno, MPI_ERR_NO_MEM, "**nomem");
+    for (i = 0; i < node->local_size; i++)
+        win->shm_base_addrs[i] = (char *) source->ch.segment.address + places[i].offset;
+    win->ch.mutex = source->ch.mutex;
+    win->shm_allocated = TRUE;
+
+  fn_exit:
+    MPIR_CHKLMEM_FREEALL();
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+int MPIDI_CH3I_Win_shared_query(MPIR_Win * win, int rank, MPI_Aint * size, int *disp_unit, void *base_ptr)
+{
+    int mpi_errno = MPI_SUCCESS;
+    int i, node_rank;
+
+    MPIR_ERR_CHKANDJUMP(win->create_flavor != MPI_WIN_FLAVOR_SHARED &&
+                        win->create_flavor != MPI_WIN_FLAVOR_ALLOCATE, mpi_errno, MPI_ERR_RMA_FLAVOR,
+                        "**rmaflavor");
+    *size = 0;
+    *disp_unit = 0;
+    *(void **) base_ptr = NULL;
+    /* MPI_PROC_NULL: the first rank that has memory. */
+    for (i = 0; rank == MPI_PROC_NULL && i < win->comm_ptr->local_size; i++)
+        if (win->basic_info_table[i].size > 0)
+            rank = i;
+    if (rank == MPI_PROC_NULL)
+        goto fn_exit;
+    node_rank = win->shm_allocated ? win->comm_ptr->intranode_table[rank] : -1;
+    if (node_rank >= 0 || rank == win->comm_ptr->rank) {
+        *size = win->basic_info_table[rank].size;
+        *disp_unit = win->basic_info_table[rank].disp_unit;
+        *(void **) base_ptr = node_rank >= 0 ? win->shm_base_addrs[node_rank] : win->base;
+    }
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+/* All processes have stopped using the window. */
+int MPIDI_CH3I_Win_free(MPIR_Win ** win_ptr)
+{
+    MPIR_Win *win = *win_ptr;
+    int was_shared = win->shm_allocated;
+
+    if (win->ch.segment.address != NULL)
+        DL_DELETE_NP(shared_windows, win, ch.next, ch.prev);
+    release(win);
+    /* MPID_Win_free would free the memory of a window that is not shared. */
+    win->shm_allocated = was_shared;
+    return MPI_SUCCESS;
+}
