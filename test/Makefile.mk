@@ -433,6 +433,7 @@ EXTRA_DIST += \
 	test/mpich \
 	test/netpipe \
 	test/over-mpi \
+	test/packet-errors \
 	test/shared-windows \
 	test/waiting \
 	test/wrappers

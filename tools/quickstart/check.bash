@@ -167,7 +167,7 @@ run_all_checks() {
   rm -rf "$check_dir"
   mkdir -p "$check_dir"
   trap end_part EXIT
-  step_count=16
+  step_count=18
   run_part packages 'packages' check_packages_there
   run_part library 'libch3offload' build_library
   run_part unit 'make check' check_unit
@@ -184,6 +184,8 @@ run_all_checks() {
   run_part over-mpi 'programs over MPI' check_over_mpich over-mpi "$root/test/over-mpi/run" --prefix "$prefix"
   run_part windows 'shared windows' check_over_mpich windows \
     "$root/test/shared-windows/run" --prefix "$prefix"
+  run_part packets 'packets that cannot be taken' check_over_mpich packets \
+    "$root/test/packet-errors/run" --prefix "$prefix"
   run_part faults 'faults' check_over_mpich faults "$root/test/faults/run" --prefix "$prefix"
   run_part netpipe 'NetPIPE' check_over_mpich netpipe "$root/test/netpipe/run" --prefix "$prefix"
   run_part mpich-tests "MPICH's own tests" check_over_mpich mpich-tests \

@@ -1,10 +1,10 @@
 /*
  * The ch3:offload channel: packets of CH3, coming in.
  *
- * The engine delivers the stream of packets of a peer in chunks that may end anywhere: inside a header, inside
- * the data. CH3's handler of a packet gets what data there is and either takes it all or returns a request whose
- * iov wants the rest, as often as its OnDataAvail says so. Where that iov wants a long run of bytes at one place, the
- * engine may put them there itself.
+ * The engine delivers the stream of packets of a peer in chunks that may end anywhere: inside a header,
+ * inside the data. CH3's handler of a packet gets what data there is and either takes it all or returns a
+ * request whose iov wants the rest, as often as its OnDataAvail says so. Where that iov wants a long run of
+ * bytes at one place, the engine may put them there itself.
  */
 
 #include "mpidi_ch3_impl.h"
@@ -94,6 +94,21 @@ static int go_on(MPIDI_VC_t * vc)
     goto fn_exit;
 }
 
+/* A packet could not be taken. Where the next header begins is unknown then, so the connection is at its
+ * end: this process goes on without the peer. */
+static void give_up(MPIDI_VC_t * vc, int mpi_errno)
+{
+    char reason[MPI_MAX_ERROR_STRING] = "";
+    char text[MPI_MAX_ERROR_STRING + 100];
+
+    MPIR_Err_get_string(mpi_errno, reason, sizeof(reason), NULL);
+    MPL_snprintf(text, sizeof(text), "closes the connection to rank %d, because it could not take a packet: %s",
+                 vc->pg_rank, reason);
+    MPIDI_CH3I_Warn(text);
+    /* In the middle of the peer's messages this fails it at once, and the rest of them is dropped. */
+    ch3_offload_fail_peer(MPIDI_CH3I_process, vc->pg_rank);
+}
+
 /* A late farewell to a process that never knew of the connection and is finalizing: it gets the answer that
  * ends it at once. Anything else from there is ignored. */
 static int answer_late_close(MPIDI_VC_t * vc, const MPIDI_CH3_Pkt_t * pkt)
@@ -124,11 +139,8 @@ static int handle_header(MPIDI_VC_t * vc, MPIDI_CH3_Pkt_t * pkt, const char *dat
     int type = pkt->type;
 
     *taken = 0;
-    if (type < 0 || type >= MPIDI_CH3_PKT_END_ALL || handlers[type] == NULL) {
-        ch3_offload_fail_peer(MPIDI_CH3I_process, vc->pg_rank);
-        MPIR_ERR_SETANDJUMP1(mpi_errno, MPI_ERR_OTHER, "**ch3|offload|protocol",
-                             "**ch3|offload|protocol %d", vc->pg_rank);
-    }
+    MPIR_ERR_CHKANDJUMP1(type < 0 || type >= MPIDI_CH3_PKT_END_ALL || handlers[type] == NULL, mpi_errno,
+                         MPI_ERR_OTHER, "**ch3|offload|protocol", "**ch3|offload|protocol %d", vc->pg_rank);
     if (vc->state == MPIDI_VC_STATE_INACTIVE_CLOSED) {
         mpi_errno = answer_late_close(vc, pkt);
         MPIR_ERR_CHECK(mpi_errno);
@@ -155,10 +167,6 @@ static size_t collect_header(MPIDI_VC_t * vc, const char *bytes, size_t length)
 {
     size_t n = MPL_MIN(length, sizeof(MPIDI_CH3_Pkt_t) - vc->ch.partial_header_bytes);
 
-    if (vc->ch.partial_header == NULL) {
-        vc->ch.partial_header = MPL_malloc(sizeof(MPIDI_CH3_Pkt_t), MPL_MEM_BUFFER);
-        MPIR_Assert(vc->ch.partial_header != NULL);
-    }
     MPIR_Memcpy((char *) vc->ch.partial_header + vc->ch.partial_header_bytes, bytes, n);
     vc->ch.partial_header_bytes += n;
     return n;
@@ -196,6 +204,10 @@ void MPIDI_CH3I_Packet_recv(void *user ATTRIBUTE((unused)), uint32_t peer, const
             in += taken;
             left -= taken;
         } else {
+            if (vc->ch.partial_header == NULL) {
+                vc->ch.partial_header = MPL_malloc(sizeof(MPIDI_CH3_Pkt_t), MPL_MEM_BUFFER);
+                MPIR_ERR_CHKANDJUMP(vc->ch.partial_header == NULL, mpi_errno, MPI_ERR_NO_MEM, "**nomem");
+            }
             taken = collect_header(vc, in, left);
             in += taken;
             left -= taken;
@@ -213,9 +225,9 @@ void MPIDI_CH3I_Packet_recv(void *user ATTRIBUTE((unused)), uint32_t peer, const
     }
 
   fn_exit:
-    MPIDI_CH3I_Defer_error(mpi_errno);
     return;
   fn_fail:
+    give_up(vc, mpi_errno);
     goto fn_exit;
 }
 
@@ -246,12 +258,15 @@ void *MPIDI_CH3I_Packet_offer(void *user ATTRIBUTE((unused)), uint32_t peer,
 void MPIDI_CH3I_Packet_placed(void *user ATTRIBUTE((unused)), uint32_t peer, size_t length_bytes)
 {
     MPIDI_VC_t *vc;
+    int mpi_errno;
 
     MPIDI_PG_Get_vc(MPIDI_Process.my_pg, peer, &vc);
     if (vc->ch.recv_active == NULL)     /* it failed meanwhile */
         return;
     fill_iov(vc->ch.recv_active, NULL, length_bytes);
-    MPIDI_CH3I_Defer_error(go_on(vc));
+    mpi_errno = go_on(vc);
+    if (mpi_errno != MPI_SUCCESS)
+        give_up(vc, mpi_errno);
 }
 
 /* The peer is dead: the rest of the packet will not come. */
