@@ -43,7 +43,30 @@ fake_verbs_sources = \
 	test/rdma/verbs/fake_verbs_queue_pair.cc \
 	test/rdma/verbs/fake_verbs_receive.cc \
 	test/rdma/verbs/fake_verbs_transport.cc
+
+# Linked as objects: a library would come behind the real libibverbs, whose functions would be taken.
+check_LIBRARIES += test/libfake_verbs.a
+test_libfake_verbs_a_SOURCES = $(fake_verbs_sources)
+test_libfake_verbs_a_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/test $(VERBS_CFLAGS)
+fake_verbs_objects = $(test_libfake_verbs_a_OBJECTS)
 endif
+
+# The provider and the buffers that the engine is tested with.
+fake_provider_sources = \
+	test/rdma/fake_network.cc \
+	test/rdma/fake_network.h \
+	test/rdma/fake_provider.cc \
+	test/rdma/fake_provider.h \
+	test/rdma/seeded_random.h
+payload_sources = test/nic/payload_buffer.cc test/nic/payload_buffer.h
+
+check_LIBRARIES += test/libengine_world.a
+test_libengine_world_a_SOURCES = \
+	$(fake_provider_sources) \
+	$(payload_sources) \
+	test/nic/page_arena.cc \
+	test/nic/page_arena.h
+test_libengine_world_a_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/test
 
 # The fuzz targets, each with its own sources. `make check` runs them over their corpus, with any compiler;
 # `make fuzz` searches on with libFuzzer, `make fuzz-corpus` keeps what that found.
@@ -56,9 +79,7 @@ fuzz_engine_sources = \
 	test/fuzz/engine_target.cc \
 	test/fuzz/engine_target.h \
 	test/fuzz/wire_rules.cc \
-	test/fuzz/wire_rules.h \
-	test/nic/payload_buffer.cc \
-	test/nic/payload_buffer.h
+	test/fuzz/wire_rules.h
 fuzz_handshake_sources = test/fuzz/handshake_target.cc
 fuzz_ring_sources = test/fuzz/ring_target.cc
 fuzz_settings_sources = test/fuzz/settings_target.cc
@@ -76,7 +97,7 @@ test_fuzz_replay_SOURCES = \
 	$(fuzz_ring_sources) \
 	$(fuzz_settings_sources)
 test_fuzz_replay_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/test
-test_fuzz_replay_LDADD = libcore.la
+test_fuzz_replay_LDADD = test/libengine_world.a libcore.la
 
 if HAVE_TOOLS
 fuzz_trace_sources = test/fuzz/trace_target.cc test/tools/trace_sample.h
@@ -99,8 +120,9 @@ if HAVE_VERBS
 fuzz_frames_sources = test/fuzz/frames_target.cc
 fuzz_verbs_sources = test/fuzz/verbs_target.cc
 fuzz_targets += frames verbs
-test_fuzz_replay_SOURCES += $(fake_verbs_sources) $(fuzz_frames_sources) $(fuzz_verbs_sources)
+test_fuzz_replay_SOURCES += $(fuzz_frames_sources) $(fuzz_verbs_sources)
 test_fuzz_replay_CPPFLAGS += $(VERBS_CFLAGS)
+test_fuzz_replay_LDADD += $(fake_verbs_objects)
 endif
 
 fuzz fuzz-corpus: test/fuzz/replay
@@ -108,7 +130,7 @@ fuzz fuzz-corpus: test/fuzz/replay
 	  top_srcdir='$(top_srcdir)' targets='$(fuzz_targets)' \
 	  common_sources='$(libcore_la_SOURCES) $(fuzz_common_sources)' \
 	  card_sources='$(fuzz_card_sources) $(fuzz_stand_in_sources)' \
-	  engine_sources='$(fuzz_engine_sources) $(fuzz_stand_in_sources)' \
+	  engine_sources='$(fuzz_engine_sources) $(fuzz_stand_in_sources) $(payload_sources)' \
 	  frames_sources='$(fuzz_frames_sources) $(fake_verbs_sources)' \
 	  handshake_sources='$(fuzz_handshake_sources)' \
 	  ring_sources='$(fuzz_ring_sources)' \
@@ -121,7 +143,7 @@ fuzz fuzz-corpus: test/fuzz/replay
 clean-local:
 	rm -rf fuzz
 
-.PHONY: fuzz fuzz-corpus soak
+.PHONY: check-threads fuzz fuzz-corpus soak
 
 EXTRA_DIST += \
 	test/fuzz/README.md \
@@ -162,7 +184,7 @@ test_tools_tests_LDADD = libtools.a libcore.la $(TOOLS_LIBS) $(GTEST_LIBS)
 endif
 
 # The provider contract, compiled once for the programs that instantiate it.
-check_LIBRARIES = test/libcontract.a
+check_LIBRARIES += test/libcontract.a
 test_libcontract_a_SOURCES = \
 	test/rdma/contract_world.h \
 	test/rdma/provider_contract.cc \
@@ -181,29 +203,20 @@ nodist_EXTRA_test_shm_tests_SOURCES = none.cc
 test_shm_tests_CPPFLAGS = $(gtest_cppflags)
 test_shm_tests_LDADD = test/libcontract.a libcore.la $(GTEST_LIBS)
 
-# The fabric that the engine is tested with, and its own tests.
-fake_provider_sources = \
-	test/rdma/fake_network.cc \
-	test/rdma/fake_network.h \
-	test/rdma/fake_provider.cc \
-	test/rdma/fake_provider.h \
-	test/rdma/seeded_random.h
-
+# The fabric that the engine is tested with: its own tests.
 check_PROGRAMS += test/fake_tests
 TESTS += test/fake_tests
 test_fake_tests_SOURCES = \
-	$(fake_provider_sources) \
 	test/rdma/fake_provider_test.cc \
 	test/rdma/fake_world.h
 test_fake_tests_CPPFLAGS = $(gtest_cppflags)
-test_fake_tests_LDADD = test/libcontract.a libcore.la $(GTEST_LIBS)
+test_fake_tests_LDADD = test/libengine_world.a test/libcontract.a libcore.la $(GTEST_LIBS)
 
 # The verbs device in software, over itself.
 if HAVE_VERBS
 check_PROGRAMS += test/fake_verbs_tests
 TESTS += test/fake_verbs_tests
 test_fake_verbs_tests_SOURCES = \
-	$(fake_verbs_sources) \
 	test/rdma/verbs/fake_verbs_device_test.cc \
 	test/rdma/verbs/fake_verbs_endpoint.h \
 	test/rdma/verbs/fake_verbs_event_test.cc \
@@ -212,13 +225,12 @@ test_fake_verbs_tests_SOURCES = \
 	test/rdma/verbs/fake_verbs_test.cc \
 	test/rdma/verbs/fake_verbs_world.h
 test_fake_verbs_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
-test_fake_verbs_tests_LDADD = $(GTEST_LIBS)
+test_fake_verbs_tests_LDADD = $(fake_verbs_objects) $(GTEST_LIBS)
 
 # The verbs provider over it.
 check_PROGRAMS += test/verbs_tests
 TESTS += test/verbs_tests
 test_verbs_tests_SOURCES = \
-	$(fake_verbs_sources) \
 	test/rdma/seeded_random.h \
 	test/rdma/verbs/control_channel_test.cc \
 	test/rdma/verbs/dmabuf_test.cc \
@@ -240,7 +252,7 @@ test_verbs_tests_SOURCES = \
 	test/rdma/verbs/verbs_rings_test.cc \
 	test/rdma/verbs/verbs_world.h
 test_verbs_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
-test_verbs_tests_LDADD = test/libcontract.a libcore.la $(GTEST_LIBS)
+test_verbs_tests_LDADD = $(fake_verbs_objects) test/libcontract.a libcore.la $(GTEST_LIBS)
 
 # The same over a real device; run in the lab.
 check_PROGRAMS += test/verbs_lab_tests
@@ -257,14 +269,13 @@ TESTS += test/verbs_allocation_tests
 test_verbs_allocation_tests_SOURCES = \
 	test/counting_allocator.cc \
 	test/counting_allocator.h \
-	$(fake_verbs_sources) \
 	test/rdma/contract_world.h \
 	test/rdma/seeded_random.h \
 	test/rdma/verbs/verbs_allocation_test.cc \
 	test/rdma/verbs/verbs_fixture.h \
 	test/rdma/verbs/verbs_world.h
 test_verbs_allocation_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
-test_verbs_allocation_tests_LDADD = libcore.la $(GTEST_LIBS)
+test_verbs_allocation_tests_LDADD = $(fake_verbs_objects) libcore.la $(GTEST_LIBS)
 endif
 
 # The registrar for UCX, over whatever UCX finds here; run in the lab, too, where there is a device.
@@ -272,9 +283,12 @@ ucx_sources = src/rdma/ucx/ucx_registrar.cc src/rdma/ucx/ucx_registrar.h
 if HAVE_UCX
 check_PROGRAMS += test/ucx_tests
 TESTS += test/ucx_tests
-test_ucx_tests_SOURCES = $(ucx_sources) test/rdma/ucx/ucx_pair.h test/rdma/ucx/ucx_registrar_test.cc
+check_LIBRARIES += test/libucx_registrar.a
+test_libucx_registrar_a_SOURCES = $(ucx_sources)
+test_libucx_registrar_a_CPPFLAGS = $(AM_CPPFLAGS) $(LIBUCP_CFLAGS)
+test_ucx_tests_SOURCES = test/rdma/ucx/ucx_pair.h test/rdma/ucx/ucx_registrar_test.cc
 test_ucx_tests_CPPFLAGS = $(gtest_cppflags) $(LIBUCP_CFLAGS)
-test_ucx_tests_LDADD = libcore.la $(GTEST_LIBS) $(LIBUCP_LIBS)
+test_ucx_tests_LDADD = test/libucx_registrar.a libcore.la $(GTEST_LIBS) $(LIBUCP_LIBS)
 endif
 
 # The pin-down cache: over a model of memory, and over real memory that comes and goes.
@@ -318,12 +332,11 @@ if HAVE_UCX
 check_PROGRAMS += test/dme/real_memory_ucx
 test_dme_real_memory_ucx_SOURCES = \
 	$(real_memory_sources) \
-	$(ucx_sources) \
 	test/dme/make_ucx_pages.cc \
 	test/dme/ucx_pages.h \
 	test/rdma/ucx/ucx_pair.h
 test_dme_real_memory_ucx_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/test $(LIBUCP_CFLAGS)
-test_dme_real_memory_ucx_LDADD = libcore.la $(LIBUCP_LIBS)
+test_dme_real_memory_ucx_LDADD = test/libucx_registrar.a libcore.la $(LIBUCP_LIBS)
 endif
 dist_check_SCRIPTS += test/dme/real_memory_check
 TESTS += test/dme/real_memory_check
@@ -334,7 +347,6 @@ endif
 check_PROGRAMS += test/engine_tests
 TESTS += test/engine_tests
 test_engine_tests_SOURCES = \
-	$(fake_provider_sources) \
 	test/nic/engine_cancel_test.cc \
 	test/nic/engine_failure_test.cc \
 	test/nic/engine_flow_test.cc \
@@ -346,14 +358,26 @@ test_engine_tests_SOURCES = \
 	test/nic/engine_world.h \
 	test/nic/forged_messages.h \
 	test/nic/hostile_world.h \
-	test/nic/page_arena.cc \
-	test/nic/page_arena.h \
-	test/nic/payload_buffer.cc \
-	test/nic/payload_buffer.h \
 	test/nic/trace_contents.h \
 	test/rdma/contract_world.h
 test_engine_tests_CPPFLAGS = $(gtest_cppflags)
-test_engine_tests_LDADD = libcore.la $(GTEST_LIBS)
+test_engine_tests_LDADD = test/libengine_world.a libcore.la $(GTEST_LIBS)
+
+# What stands in for a missing library. distcheck configures --without-verbs --without-ucm.
+if SOMETHING_ABSENT
+check_PROGRAMS += test/absent_tests
+TESTS += test/absent_tests
+absent_test_sources =
+if !HAVE_VERBS
+absent_test_sources += test/rdma/verbs/verbs_absent_test.cc
+endif
+if !HAVE_UCM
+absent_test_sources += test/dme/memory_events_absent_test.cc
+endif
+test_absent_tests_SOURCES = $(absent_test_sources)
+test_absent_tests_CPPFLAGS = $(gtest_cppflags)
+test_absent_tests_LDADD = libcore.la $(GTEST_LIBS)
+endif
 
 # Replaces operator new: a program of its own.
 check_PROGRAMS += test/allocation_tests
@@ -368,17 +392,22 @@ test_allocation_tests_SOURCES = \
 test_allocation_tests_CPPFLAGS = $(gtest_cppflags)
 test_allocation_tests_LDADD = libcore.la $(GTEST_LIBS)
 
+# The tests with more than one thread. `make check-threads` runs only these: ThreadSanitizer finds nothing in
+# the others.
+threaded_tests = test/dme/model_tests test/dme_tests test/shm_tests
+if HAVE_VERBS
+threaded_tests += test/fake_verbs_tests test/verbs_tests
+endif
+
+check-threads:
+	$(MAKE) $(AM_MAKEFLAGS) check check_PROGRAMS='$(threaded_tests)' TESTS='$(threaded_tests)'
+
 # The deterministic simulation, short in `make check`. `make soak`: it and the model of the pin-down cache, long.
 check_PROGRAMS += test/simulation_tests
 TESTS += test/simulation_tests
 test_simulation_tests_SOURCES = \
-	$(fake_provider_sources) \
 	test/nic/oracle.cc \
 	test/nic/oracle.h \
-	test/nic/page_arena.cc \
-	test/nic/page_arena.h \
-	test/nic/payload_buffer.cc \
-	test/nic/payload_buffer.h \
 	test/nic/simulation.cc \
 	test/nic/simulation.h \
 	test/nic/simulation_config.cc \
@@ -387,7 +416,7 @@ test_simulation_tests_SOURCES = \
 	test/nic/simulation_results.cc \
 	test/nic/simulation_test.cc
 test_simulation_tests_CPPFLAGS = $(gtest_cppflags)
-test_simulation_tests_LDADD = libcore.la $(GTEST_LIBS)
+test_simulation_tests_LDADD = test/libengine_world.a libcore.la $(GTEST_LIBS)
 
 SOAK_SEEDS = 1..100
 SOAK_OPERATIONS = 100000
