@@ -10,7 +10,8 @@ script_tests = \
 	test/docs/wire_format \
 	test/exported_symbols \
 	test/graft/graft_test.sh \
-	test/include_rules
+	test/include_rules \
+	test/quickstart/check_parts
 dist_check_SCRIPTS += $(script_tests)
 TESTS += $(script_tests)
 

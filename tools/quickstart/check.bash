@@ -1,56 +1,13 @@
-# Sourced by quickstart: `quickstart check`, every test of the project. Each part runs even if an earlier one
-# failed, and leaves its counts in build/check; the last line printed sums them.
+# Sourced by quickstart: what the parts of `quickstart check` do. declare_parts(), at the end, lists them.
 # shellcheck shell=bash
-
-check_dir=$build_dir/check
-part_child=
-
-# run_part NAME TITLE FUNCTION...: in a subshell, because what fails in there exits.
-run_part() {
-  local name=$1 title=$2 status=0 begin=$SECONDS counts
-  shift 2
-  rm -f "$check_dir/$name"
-  begin_step "$title"
-  (
-    inside_part=1
-    trap end_running_child EXIT
-    trap 'exit 143' TERM
-    "$@"
-  ) &
-  part_child=$!
-  wait "$part_child" || status=$?
-  part_child=
-  # A part that ended without counting, or badly after counting no failure, is a failure.
-  if [[ ! -s $check_dir/$name ]]; then
-    if ((status == 0)); then counts='1 0 0'; else counts='0 1 0'; fi
-    echo "$counts" >"$check_dir/$name"
-  elif ((status != 0)) && read -r p f s <"$check_dir/$name" && ((f == 0)); then
-    echo "$p 1 $s" >"$check_dir/$name"
-  fi
-  printf '%s %d %s\n' "$name" $((SECONDS - begin)) "$(<"$check_dir/$name")" >>"$check_dir/parts"
-  read -r p f s <"$check_dir/$name"
-  end_step "$p passed, $f failed, $s skipped"
-}
-
-end_part() {
-  if [[ -n $part_child ]]; then
-    kill -TERM "$part_child" 2>/dev/null || true
-    wait "$part_child" 2>/dev/null || true
-  fi
-  end_running_child
-}
-
-# count NAME PASSED FAILED SKIPPED: what the part NAME came to.
-count() {
-  echo "$2 $3 $4" >"$check_dir/$1"
-}
 
 show_log_tail() {
   note "log: $log_dir/$1.log; its last lines:"
   tail -n "${2:-40}" "$log_dir/$1.log" | sed 's/^/        /'
 }
 
-# A script whose last line is "N passed, N failed[, N skipped]".
+# run_counted NAME SCRIPT...: runs a script whose last line is "N passed, N failed[, N skipped]". Its lines
+# "skip  TEST: WHY" name the skipped tests.
 run_counted() {
   local name=$1 line passed failed skipped status=0
   shift
@@ -65,33 +22,42 @@ run_counted() {
   read -r passed failed skipped _ < <(sed -E 's/ passed, / /; s/ failed(, )?/ /; s/ skipped//; s/$/ 0/' <<<"$line")
   ((failed == 0 && status == 0)) || show_log_tail "$name"
   ((failed > 0 || status == 0)) || failed=1
+  sed -n 's/^skip  //p' "$log_dir/$name.log" | skipped "$name"
   count "$name" "$passed" "$failed" "$skipped"
 }
 
-# Adds up what `make check` left in DIRECTORY: GoogleTest's own counts where a program is one, else the program.
+# count_make_check NAME DIRECTORY: prints the sums of what `make check` left in DIRECTORY. A GoogleTest program
+# adds its own counts, any other program is one test. Skipped tests are named for the part NAME.
 count_make_check() {
-  local directory=$1 result log passed=0 failed=0 skipped=0 p f s
+  local name=$1 directory=$2 result log passed=0 failed=0 skipped=0 p f s
   while IFS= read -r result; do
     log=${result%.trs}.log
     p=$(sed -nE 's/^\[  PASSED  \] ([0-9]+) tests?\.$/\1/p' "$log" | tail -n 1)
     f=$(sed -nE 's/^\[  FAILED  \] ([0-9]+) tests?, listed below:$/\1/p' "$log" | tail -n 1)
     s=$(sed -nE 's/^\[  SKIPPED \] ([0-9]+) tests?, listed below:$/\1/p' "$log" | tail -n 1)
+    sed -nE 's/^\[  SKIPPED \] ([^ ]+)$/\1/p' "$log" | LC_ALL=C sort -u | skipped "$name"
     case $(sed -n 's/^:test-result: //p' "$result" | tail -n 1) in
       PASS*) passed=$((passed + ${p:-1})) skipped=$((skipped + ${s:-0})) ;;
-      SKIP*) skipped=$((skipped + 1)) ;;
+      SKIP*)
+        skipped=$((skipped + 1))
+        printf '%s: %s\n' "$(basename "$log" .log)" "$(tail -n 2 "$log" | head -n 1)" | skipped "$name"
+        ;;
       *) passed=$((passed + ${p:-0})) failed=$((failed + ${f:-1})) skipped=$((skipped + ${s:-0})) ;;
     esac
-  done < <(find "$directory" -name '*.trs' | LC_ALL=C sort)
+  done < <(find "$directory/test" -name '*.trs' | LC_ALL=C sort)
   echo "$passed $failed $skipped"
 }
 
-# make_check NAME DIRECTORY COMMAND...: builds and runs `make check`; COMMAND is put before make.
+# The tests are compiled without optimization: compiling takes far longer than running them.
+test_flags=(CXXFLAGS='-O0 -g1')
+
+# make_check NAME DIRECTORY COMMAND...: runs COMMAND, some form of `make check`, in DIRECTORY and counts the tests.
 make_check() {
   local name=$1 directory=$2 status=0 passed failed skipped
   shift 2
-  find "$directory" -name '*.trs' -delete
-  log_command "$name" "$@" make -C "$directory" -j"$jobs" check || status=$?
-  read -r passed failed skipped < <(count_make_check "$directory")
+  find "$directory/test" -name '*.trs' -delete
+  log_command "$name" env --chdir="$directory" "$@" || status=$?
+  read -r passed failed skipped < <(count_make_check "$name" "$directory")
   ((status == 0 || failed > 0)) || failed=1
   if ((failed > 0)); then show_log_tail "$name" 60; fi
   count "$name" "$passed" "$failed" "$skipped"
@@ -102,29 +68,42 @@ check_packages_there() {
 }
 
 check_unit() {
-  make_check unit "$library_build_dir" env
+  make_check unit "$library_build_dir" make -j"$jobs" check "${test_flags[@]}"
 }
 
+# check_sanitizer NAME KIND TARGET: with --all TARGET is check.
 check_sanitizer() {
-  local name=$1 kind=$2
+  local name=$1 kind=$2 target=$3
+  [[ $check_scope != all ]] || target=check
   generate_configure
-  # -O1: with -O2 the instrumented tests take twice as long to compile and find nothing more.
-  configure_library "$build_dir/$name" "$name" --enable-sanitizers="$kind" --enable-werror --disable-shared CXXFLAGS='-O1 -g'
+  configure_library "$build_dir/$name" "$name" --enable-sanitizers="$kind" --enable-werror --disable-shared \
+    "${test_flags[@]}"
+  export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+  export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
   # setarch -R: ThreadSanitizer's shadow does not fit the address randomization of newer kernels.
-  make_check "$name" "$build_dir/$name" setarch "$(uname -m)" -R env \
-    ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
-    TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+  make_check "$name" "$build_dir/$name" setarch "$(uname -m)" -R make -j"$jobs" "$target"
 }
 
+# distcheck builds from the tarball, installs, tries the installed graft, and uninstalls. It leaves out the
+# libraries that a user may not have; the other parts build with them.
 check_dist() {
-  local begin=$SECONDS
-  # The tests ran in three builds already: here it is about what the tarball holds, and about install.
+  local missing
+  rm -rf "$build_dir/dist"
   must dist 'is a new file missing from a Makefile.mk?' make -C "$library_build_dir" -j"$jobs" distcheck \
-    DISTCHECK_CONFIGURE_FLAGS="CXXFLAGS=-O0" XFAIL_TESTS= check_PROGRAMS= TESTS="test/include_rules"
-  note "distcheck: $((SECONDS - begin)) s"
+    DISTCHECK_CONFIGURE_FLAGS='--without-verbs --without-ucm CXXFLAGS=-O0' XFAIL_TESTS= \
+    KEEP_INSTALL="$build_dir/dist" check_PROGRAMS=test/absent_tests TESTS='test/include_rules test/absent_tests'
+  [[ -e $root/.git ]] || return 0
+  # The sources that were not compiled must be in the tarball, too.
+  missing=$(comm -23 <(git -C "$root" ls-files | grep -vE '^(\.ci/|\.gitignore$)' | LC_ALL=C sort) \
+    <(tar -tf "$library_build_dir"/ch3-offload-*.tar.xz | sed 's,^[^/]*/,,' | LC_ALL=C sort))
+  [[ -z $missing ]] || stop 'the tarball lacks files of the tree: list them in a Makefile.mk' "$missing"
 }
 
-check_mpich_build() {
+# Grafts with what distcheck has installed, if that part ran.
+check_mpich() {
+  local graft_program=
+  [[ ${part_state[dist]:-} != done || ! -x $build_dir/dist/bin/ch3-offload-graft ]] ||
+    graft_program=$build_dir/dist/bin/ch3-offload-graft
   get_mpich_source
   graft_glue
   configure_mpich
@@ -135,65 +114,98 @@ check_mpich_build() {
   [[ $device == ch3:offload ]] || stop "mpichversion says the device is '$device', not ch3:offload"
 }
 
-needs_mpich() {
-  if [[ $(<"$check_dir/mpich") != '1 0 0' ]]; then
-    note 'not run: there is no MPICH to test'
-    count "$1" 0 1 0
-    return 1
-  fi
-}
-
-check_over_mpich() {
+# script NAME OPTION...: test/NAME/run over the installed MPICH.
+script() {
   local name=$1
   shift
-  needs_mpich "$name" || return 0
-  run_counted "$name" "$@"
+  run_counted "$name" "$root/test/$name/run" --prefix "$prefix" "$@"
 }
 
-print_summary() {
-  local name seconds p f s
-  passed=0 failed=0 skipped=0
-  printf '\n%-12s %8s %8s %8s %8s\n' part passed failed skipped seconds
-  while read -r name seconds p f s; do
-    printf '%-12s %8d %8d %8d %8d\n' "$name" "$p" "$f" "$s" "$seconds"
-    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
-  done <"$check_dir/parts"
-  printf '%-12s %8d %8d %8d %8d\n\n' 'in all' "$passed" "$failed" "$skipped" $((SECONDS - console_start))
-  printf '%d passed, %d failed\n' "$passed" "$failed"
+run_mpich_tests=("$root/test/mpich/run-mpich-tests" --mpich-src "$mpich_source_dir" --build-dir "$build_dir/mpich-tests")
+
+mpich_tests_build() {
+  must mpich-tests-build 'the log says which step of the build failed' \
+    "${run_mpich_tests[@]}" --prefix "$prefix" --build-only
 }
 
-run_all_checks() {
-  local passed failed skipped p f s
-  rm -rf "$check_dir"
-  mkdir -p "$check_dir"
-  trap end_part EXIT
-  step_count=18
-  run_part packages 'packages' check_packages_there
-  run_part library 'libch3offload' build_library
-  run_part unit 'make check' check_unit
-  run_part asan 'AddressSanitizer and UndefinedBehaviorSanitizer' check_sanitizer asan address
-  run_part tsan 'ThreadSanitizer' check_sanitizer tsan thread
-  run_part dist 'make distcheck' check_dist
-  run_part mpich 'MPICH over ch3:offload' check_mpich_build
-  run_part bench 'benchmarks with data check' check_over_mpich bench \
-    "$root/test/bench/run" --prefix "$prefix" --bench "$build_dir/bench/ch3_offload_bench"
-  run_part imb 'IMB runner' check_over_mpich imb "$root/test/imb/run" --prefix "$prefix"
-  run_part bad-input 'bad input' check_over_mpich bad-input \
-    "$root/test/bad-input/run" --prefix "$prefix" --mpich-src "$mpich_source_dir"
-  run_part waiting 'threads that wait' check_over_mpich waiting "$root/test/waiting/run" --prefix "$prefix"
-  run_part over-mpi 'programs over MPI' check_over_mpich over-mpi "$root/test/over-mpi/run" --prefix "$prefix"
-  run_part windows 'shared windows' check_over_mpich windows \
-    "$root/test/shared-windows/run" --prefix "$prefix"
-  run_part packets 'packets that cannot be taken' check_over_mpich packets \
-    "$root/test/packet-errors/run" --prefix "$prefix"
-  run_part faults 'faults' check_over_mpich faults "$root/test/faults/run" --prefix "$prefix"
-  run_part netpipe 'NetPIPE' check_over_mpich netpipe "$root/test/netpipe/run" --prefix "$prefix"
-  run_part mpich-tests "MPICH's own tests" check_over_mpich mpich-tests \
-    "$root/test/mpich/run-mpich-tests" --prefix "$prefix" --mpich-src "$mpich_source_dir" \
-    --build-dir "$build_dir/mpich-tests" --minutes 25
-  # Last: some of MPICH's tests run there, too.
-  run_part lab 'RDMA lab: emulated guests with software RoCE' check_over_mpich lab \
-    "$root/test/lab/run" --prefix "$prefix" --build "$library_build_dir" --tests "$build_dir/mpich-tests"
+mpich_tests() {
+  run_counted mpich-tests "${run_mpich_tests[@]}" --prefix "$prefix" --minutes 25
+}
+
+check_lab() {
+  local long=
+  [[ $check_scope != all ]] || long=--long
+  script lab --build "$library_build_dir" --tests "$build_dir/mpich-tests" $long
+}
+
+# What the README says under "Into an MPICH tree of your own", word by word: from the tarball, with Fortran, C++ and
+# MPI-IO. The library's prefix holds another MPICH without these, which no program may get.
+check_own_tree() {
+  local work=$build_dir/own-tree tarball
+  local mpich_source_dir=$work/mpich-4.0.2 library=$work/ch3-offload
+  install_packages gfortran
+  rm -rf "$work"
+  mkdir -p "$work/source" "$library/lib"
+  tarball=$(echo "$library_build_dir"/ch3-offload-*.tar.xz)
+  must own-tree-unpack 'is the disk full?' tar -C "$work/source" --strip-components=1 -xf "$tarball"
+  if [[ -n $user_mpich_source ]]; then copy_user_tree; else unpack_debian_source; fi
+  cp -a "$prefix"/lib/libmpi*.so* "$library/lib"
+  must own-tree-library 'compare with a build in the tree' env --chdir="$work/source" bash -euc \
+    './configure --prefix="$1" && make -j"$2" && make install' library "$library" "$jobs"
+  must own-tree-graft 'is a file of the glue missing from its Makefile.mk?' "$library/bin/ch3-offload-graft" \
+    "$mpich_source_dir"
+  must own-tree-mpich 'a compiler error in the glue?' env --chdir="$mpich_source_dir" bash -euc \
+    './configure --with-device=ch3:offload --with-ch3-offload="$1" --prefix="$2" && make -j"$3" install' \
+    mpich "$library" "$work/mpich" "$jobs"
+  run_counted own-tree "$root/test/wrappers/run" --prefix "$work/mpich"
+}
+
+check_soak() {
+  must soak 'the log names the seed' make -C "$library_build_dir" soak
+}
+
+# Each fuzz target for ten minutes, and forged messages of many seeds.
+check_fuzz() {
+  install_packages clang libclang-rt-14-dev
+  must fuzz 'test/fuzz/README.md says what to do with a finding' make -C "$library_build_dir" fuzz FUZZ_SECONDS=600
+  must fuzz-messages 'the log names the seed' env CH3_OFFLOAD_FUZZ_SEEDS=100000 \
+    "$build_dir/asan/test/engine_tests" --gtest_filter='EngineFuzz.*'
+}
+
+# The parts, in the order in which they start; part() in parts.bash explains the columns. To add one, write a
+# script test/NAME/run whose last line is "N passed, N failed[, N skipped]" (test/checks.bash counts and prints
+# them), and add a line here. A test that takes more than a minute belongs into `all`, or looks at
+# CH3_OFFLOAD_CHECK_ALL, which is 1 there.
+declare_parts() {
+  #    name         when  how    needs       title
+  part packages     fast  alone  -           'packages' check_packages_there
+  part library      fast  alone  packages    'libch3offload' build_library
+  part dist         check beside library     'make distcheck' check_dist
+  part mpich        fast  beside library,dist? 'MPICH over ch3:offload' check_mpich
+  part unit         fast  beside library     'make check' check_unit
+  part asan         check beside library     'AddressSanitizer and UndefinedBehaviorSanitizer' check_sanitizer asan address check
+  part tsan         check beside library     'ThreadSanitizer' check_sanitizer tsan thread check-threads
+  part tests-build  check beside mpich       "MPICH's own tests: build" mpich_tests_build
+  part wrappers     fast  alone  mpich       'compiler wrappers' script wrappers
+  part bench        check alone  mpich       'benchmarks with data check' script bench --bench "$build_dir/bench/ch3_offload_bench"
+  part imb          check alone  mpich       'IMB runner' script imb
+  part bad-input    fast  alone  mpich       'bad input' script bad-input --mpich-src "$mpich_source_dir"
+  part waiting      fast  alone  mpich       'threads that wait' script waiting
+  part over-mpi     check alone  mpich       'programs over MPI' script over-mpi
+  part shared-windows check alone mpich      'shared windows' script shared-windows
+  part packet-errors check alone mpich       'packets that cannot be taken' script packet-errors
+  part faults       check alone  mpich       'faults' script faults
+  part netpipe      check alone  mpich       'NetPIPE' script netpipe
+  part mpich-tests  check alone  tests-build "MPICH's own tests" mpich_tests
+  part lab          check alone  unit,tests-build 'RDMA lab: emulated guests with software RoCE' check_lab
+  part own-tree     all   alone  dist,mpich  'an MPICH tree of your own, as the README has it' check_own_tree
+  part soak         all   alone  unit        'soak' check_soak
+  part fuzz         all   alone  asan        'fuzzing' check_fuzz
+}
+
+run_check() {
+  [[ -n $only_parts ]] || want_parts "$check_scope"
+  [[ $check_scope != all ]] || export CH3_OFFLOAD_CHECK_ALL=1
+  run_parts
   print_summary
-  ((failed == 0))
 }
