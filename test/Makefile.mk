@@ -465,5 +465,6 @@ EXTRA_DIST += \
 	test/over-mpi \
 	test/packet-errors \
 	test/shared-windows \
+	test/trace \
 	test/waiting \
 	test/wrappers

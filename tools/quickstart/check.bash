@@ -192,6 +192,7 @@ declare_parts() {
   part imb          check alone  mpich       'IMB runner' script imb
   part bad-input    fast  alone  mpich       'bad input' script bad-input --mpich-src "$mpich_source_dir"
   part waiting      fast  alone  mpich       'threads that wait' script waiting
+  part trace        fast  alone  mpich       "a job's trace" script trace
   part over-mpi     check alone  mpich       'programs over MPI' script over-mpi
   part shared-windows check alone mpich      'shared windows' script shared-windows
   part packet-errors check alone mpich       'packets that cannot be taken' script packet-errors
