@@ -121,8 +121,9 @@ end_checks() {
   rm -rf "$work_dir"
 }
 
-# Prints the counts; the status is the test's.
+# Prints the counts; the status is the test's. To have counted nothing is a failure.
 finish() {
+  ((passed + failed + skipped > 0)) || fail 'any test' 'none was run'
   if ((skipped > 0)); then
     printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
   else
