@@ -144,7 +144,7 @@ fuzz fuzz-corpus: test/fuzz/replay
 clean-local:
 	rm -rf fuzz
 
-.PHONY: check-threads fuzz fuzz-corpus soak
+.PHONY: check-address check-threads fuzz fuzz-corpus soak
 
 EXTRA_DIST += \
 	test/fuzz/README.md \
@@ -397,8 +397,24 @@ test_allocation_tests_LDADD = libcore.la $(GTEST_LIBS)
 # the others.
 threaded_tests = test/dme/model_tests test/dme_tests test/shm_tests
 if HAVE_VERBS
-threaded_tests += test/fake_verbs_tests test/verbs_tests
+threaded_tests += test/verbs_tests
 endif
+
+# The tests of the library's and the tools' own code. `make check-address` runs only these, for AddressSanitizer:
+# the others test scripts, pages, test doubles and allocation counts, or run in the lab.
+no_address_tests = \
+	$(script_tests) \
+	test/allocation_tests \
+	test/dme/real_memory_ucx \
+	test/fake_tests \
+	test/fake_verbs_tests \
+	test/ucx_tests \
+	test/verbs_allocation_tests \
+	test/verbs_lab_tests
+
+check-address:
+	$(MAKE) $(AM_MAKEFLAGS) check check_PROGRAMS='$(filter-out $(no_address_tests),$(check_PROGRAMS))' \
+	  TESTS='$(filter-out $(no_address_tests),$(TESTS))'
 
 check-threads:
 	$(MAKE) $(AM_MAKEFLAGS) check check_PROGRAMS='$(threaded_tests)' TESTS='$(threaded_tests)'

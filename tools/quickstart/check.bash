@@ -184,7 +184,7 @@ declare_parts() {
   part dist         check beside library     'make distcheck' check_dist
   part mpich        fast  beside library,dist? 'MPICH over ch3:offload' check_mpich
   part unit         fast  beside library     'make check' check_unit
-  part asan         check beside library     'AddressSanitizer and UndefinedBehaviorSanitizer' check_sanitizer asan address check
+  part asan         check beside library     'AddressSanitizer and UndefinedBehaviorSanitizer' check_sanitizer asan address check-address
   part tsan         check beside library     'ThreadSanitizer' check_sanitizer tsan thread check-threads
   part tests-build  check beside mpich       "MPICH's own tests: build" mpich_tests_build
   part wrappers     fast  alone  mpich       'compiler wrappers' script wrappers
