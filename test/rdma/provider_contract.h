@@ -52,7 +52,7 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
  protected:
   using Kind = RecordingSink::Kind;
   static constexpr std::size_t kBudget = 64;
-  static constexpr int kWaitMs = 10'000;  ///< Longer than any loaded machine needs; a hang otherwise.
+  static constexpr int kWaitMs = 60'000;  ///< Longer than any loaded machine needs; a hang otherwise.
 
   void make_world(std::size_t size) {
     world_.reset();  // Before the next one is made: they may share a device.

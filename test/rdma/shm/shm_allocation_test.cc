@@ -49,7 +49,7 @@ class ShmAllocation : public testing::Test {
   }
   template <class Condition>
   bool poll_until(Condition done) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (!done() && std::chrono::steady_clock::now() < end) poll_both(16);
     return done();
   }

@@ -122,7 +122,7 @@ INSTANTIATE_PROVIDER_CONTRACT(Shm, kConfigurations);
 /// Two processes whose log lines are kept.
 class ShmProviderTest : public testing::Test {
  protected:
-  static constexpr int kWaitMs = 10'000;
+  static constexpr int kWaitMs = 60'000;
 
   void SetUp() override {
     for (const PeerId self : {kA, kB}) {

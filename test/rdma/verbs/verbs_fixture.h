@@ -22,7 +22,7 @@ namespace ch3_offload {
 class VerbsProviders : public testing::Test {
  protected:
   using Kind = RecordingSink::Kind;
-  static constexpr int kWaitMs = 20'000;  ///< Longer than any loaded machine needs; a hang otherwise.
+  static constexpr int kWaitMs = 60'000;  ///< Longer than any loaded machine needs; a hang otherwise.
 
   ~VerbsProviders() override {
     world_.reset();
