@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 
 #include "rdma/system_error.h"
 
@@ -65,10 +66,15 @@ void ControlChannel::fail(int error_number) noexcept {
   connecting_ = false;
 }
 
-void ControlChannel::send(const Frame& frame) {
+void ControlChannel::send(const Frame& frame) noexcept {
   if (!is_open() || failed_) return;
   const auto* const bytes = reinterpret_cast<const std::byte*>(&frame);
-  outgoing_.insert(outgoing_.end(), bytes, bytes + sizeof frame);
+  try {
+    outgoing_.insert(outgoing_.end(), bytes, bytes + sizeof frame);
+  } catch (const std::bad_alloc&) {
+    static_cast<void>(::shutdown(socket_.get(), SHUT_RDWR));  // The socket becomes readable, so it is noticed.
+    return fail(ENOMEM);
+  }
   flush();
 }
 

@@ -35,8 +35,9 @@ class ControlChannel {
   std::string local_host() const;
   void close() noexcept;
 
-  /// Queues a frame and sends what the socket takes. Nothing where the channel is closed or broken: receive() tells.
-  void send(const Frame& frame);
+  /// Queues a frame and sends what the socket takes. Does nothing if the channel is closed or broken: receive() tells.
+  /// A frame for which there is no memory breaks the channel.
+  void send(const Frame& frame) noexcept;
   /// Sends what is queued; for when the socket became writable.
   void flush() noexcept;
   /// Something is queued, or the connection is not made yet: the socket is to be watched for writing.

@@ -130,7 +130,7 @@ Result<std::monostate> Rail::set_up(const RailConfig& config) {
   return std::monostate{};
 }
 
-Result<QueuePair> Rail::make_queue_pair() noexcept {
+Result<QueuePair> Rail::make_queue_pair() {
   ibv_qp_init_attr attributes{};
   attributes.send_cq = completions_.get();
   attributes.recv_cq = completions_.get();

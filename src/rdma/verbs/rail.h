@@ -46,7 +46,7 @@ class Rail {
   SlotPool& receive_slots() noexcept { return *receive_slots_; }
 
   /// A queue pair in state INIT. Error: the device's limit, or memory.
-  Result<QueuePair> make_queue_pair() noexcept;
+  Result<QueuePair> make_queue_pair();
   /// Makes it ready to receive and send. False: errno says why.
   bool connect(ibv_qp* queue_pair, std::uint32_t packet_sequence, const RemoteQueuePair& remote) noexcept;
   /// From now on it neither sends nor receives; what it held completes with an error.

@@ -149,30 +149,44 @@ bool VerbsProvider::take_completion_events(std::uint32_t index) noexcept {
 }
 
 void VerbsProvider::accept_all(std::uint32_t listener) noexcept {
+  const auto pause = [&](int error_number) {
+    listeners_paused_ = true;  // The connection stays in the backlog.
+    unwatch(listeners_[listener].get());
+    log_shortage("verbs: accepting a connection", error_number);
+  };
   for (int i = 0; i < kMostAcceptedAtOnce; ++i) {
+    std::uint32_t index = 0;
+    while (index < newcomers_.size() && newcomers_[index].is_open()) ++index;
+    try {
+      if (index == newcomers_.size() && index < kMostNewcomers) newcomers_.emplace_back();
+    } catch (const std::bad_alloc&) {
+      return pause(ENOMEM);
+    }
     int error_number = 0;
     FileDescriptor socket = accept_channel(listeners_[listener], error_number);
     if (!socket.valid()) {
       if (error_number == 0) return;
       // Those who have said nothing make way for one who may.
       if ((error_number == EMFILE || error_number == ENFILE) && evict_newcomer()) continue;
-      listeners_paused_ = true;  // The connection stays in the backlog.
-      unwatch(listeners_[listener].get());
-      if (!shortage_logged_)
-        log("%s", system_error("verbs: accepting a connection", error_number).message.c_str());
-      shortage_logged_ = true;
-      return;
+      return pause(error_number);
     }
-    std::uint32_t index = 0;
-    while (index < newcomers_.size() && newcomers_[index].is_open()) ++index;
     if (index == kMostNewcomers && evict_newcomer()) {
       index = 0;
       while (newcomers_[index].is_open()) ++index;
     }
-    if (index == newcomers_.size()) newcomers_.emplace_back();
     newcomers_[index] = ControlChannel(std::move(socket), config_.peer_timeout_ms / 2);
     watch(newcomers_[index].socket().get(), WatchKind::kNewcomer, index, EPOLLIN | EPOLLRDHUP);
     hear_newcomer(index);  // It is there already, as a rule.
+  }
+}
+
+void VerbsProvider::log_shortage(const char* what, int error_number) noexcept {
+  if (shortage_logged_) return;
+  shortage_logged_ = true;
+  try {
+    log("%s", system_error(what, error_number).message.c_str());
+  } catch (const std::bad_alloc&) {
+    log("%s failed: there is no memory", what);
   }
 }
 
@@ -207,16 +221,26 @@ void VerbsProvider::hear_newcomer(std::uint32_t index) noexcept {
   }
 }
 
-/// Who a newcomer is; null: nobody of ours, and it was told.
+/// Who a newcomer is; null: nobody of ours, and it was told, or there is no memory for it, and it will dial again.
 VerbsProvider::Peer* VerbsProvider::check_introduction(ControlChannel& channel,
                                                        const IntroduceBody& body) noexcept {
+  try {
+    return introduced_peer(channel, body);
+  } catch (const std::bad_alloc&) {
+    log_shortage("verbs: taking a connection", ENOMEM);
+    return nullptr;
+  }
+}
+
+/// The same, with its address set.
+VerbsProvider::Peer* VerbsProvider::introduced_peer(ControlChannel& channel, const IntroduceBody& body) {
   const auto refused = [&](Refusal reason, const char* why) -> Peer* {
     refuse(channel, reason, why);
     return nullptr;
   };
   if (!equal_in_constant_time(body.secret, config_.job_secret))
     return refused(Refusal::kSecret, "it does not know the job's secret");
-  const std::optional<VerbsAddress> address = VerbsAddress::parse(body.address.data());
+  std::optional<VerbsAddress> address = VerbsAddress::parse(body.address.data());
   if (body.receiver != index_of(config_.self) || body.receiver_instance != address_.instance ||
       body.sender >= config_.peer_limit || body.sender == index_of(config_.self) || !address ||
       address->instance != body.sender_instance || !address->same_fabric(address_))
@@ -226,6 +250,7 @@ VerbsProvider::Peer* VerbsProvider::check_introduction(ControlChannel& channel,
   Peer& peer = find_or_make(PeerId{body.sender});
   if (peer.dying || peer.down || (peer.has_address && peer.address.instance != address->instance))
     return refused(Refusal::kStranger, "that process is gone, or was given up");
+  set_address(peer, std::move(*address));
   return &peer;
 }
 
@@ -243,7 +268,6 @@ void VerbsProvider::adopt(ControlChannel channel, const IntroduceBody& body) noe
        (peer.channel_state == ChannelState::kOpen && elapsed_ns(now_ns, peer.opened_ns) < kCrossedNs));
   if (ours_is_fresh && config_.self < peer.id) return refuse(channel, Refusal::kCrossed, nullptr);
   close_channel(peer);
-  set_address(peer, *VerbsAddress::parse(body.address.data()));
   peer.channel = std::move(channel);
   peer.dialled = false;
   introduce(peer);
@@ -294,7 +318,12 @@ void VerbsProvider::on_frame(Peer& peer, const Frame& frame) noexcept {
 void VerbsProvider::on_lane_frame(Peer& peer, const Frame& frame) noexcept {
   const std::uint32_t index = frame.kind == FrameKind::kConnect ? frame.connect.lane : frame.link.lane;
   if (index >= peer.pair_count) return start_dying(peer, Status::kProtocol);
-  Lane& lane = index == 0 ? peer.main : second_lane(peer);
+  try {
+    if (index != 0) second_lane(peer);
+  } catch (const std::bad_alloc&) {
+    return lose_channel(peer, ENOMEM);  // Over the next one the peer says it again.
+  }
+  Lane& lane = index == 0 ? peer.main : *peer.second;
   switch (frame.kind) {
     case FrameKind::kConnect: return on_connect_frame(lane, frame.connect);
     case FrameKind::kReady: return on_ready_frame(lane, frame.link);
@@ -333,6 +362,14 @@ void VerbsProvider::refused_at_host(Peer& peer) noexcept {
 
 void VerbsProvider::dial(Peer& peer) noexcept {
   peer.retry_at_ns = monotonic_ns() + kRedialNs;
+  try {
+    dial_next_host(peer);
+  } catch (const std::bad_alloc&) {
+    log_shortage("verbs: dialling", ENOMEM);
+  }
+}
+
+void VerbsProvider::dial_next_host(Peer& peer) {
   // The next try is for another of its addresses: a rail that is down takes the one of its port along.
   const std::string& host = peer.address.hosts[peer.next_host % peer.address.hosts.size()];
   ++peer.next_host;

@@ -97,11 +97,14 @@ Status VerbsProvider::write(PeerId id, const std::byte* source, std::size_t leng
   std::uint64_t part_bytes = part_bytes_;
   bool striped = false;
   if (length_bytes >= kStripedBytes && peer->pair_count > 1) {
-    Lane& second = second_lane(*peer);
-    if (second.link.state == LinkState::kNone) want_link(second);
+    try {
+      Lane& second = second_lane(*peer);
+      if (second.link.state == LinkState::kNone) want_link(second);
+      striped = second.link.state == LinkState::kUp;
+    } catch (const std::bad_alloc&) {  // The main lane takes all of it.
+    }
     const std::uint64_t half =
         ((length_bytes + 1) / 2 + kStripeGrainBytes - 1) / kStripeGrainBytes * kStripeGrainBytes;
-    striped = second.link.state == LinkState::kUp;
     if (striped) part_bytes = std::min(part_bytes, half);
   }
   const std::uint64_t parts = std::max<std::uint64_t>(1, (length_bytes + part_bytes - 1) / part_bytes);

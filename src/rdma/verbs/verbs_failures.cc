@@ -14,6 +14,15 @@ namespace {
 /// Between looks at what only time brings on, during a sleep.
 constexpr std::uint64_t kTickNs = 2'000'000;
 
+/// Whether our end of the channel is at that address; empty: at none.
+bool is_at_host(const ControlChannel& channel, const std::string& host) noexcept {
+  try {
+    return !host.empty() && channel.local_host() == host;
+  } catch (const std::bad_alloc&) {
+    return false;  // Its end is noticed all the same, only later.
+  }
+}
+
 }  // namespace
 
 /// The fd tells of ports and queue pairs; none of it is per message.
@@ -50,20 +59,29 @@ void VerbsProvider::on_device_events(RailUse& use) noexcept {
   }
 }
 
+void VerbsProvider::log_port_event(const RailUse& use, bool up, bool others_work) const noexcept {
+  try {
+    const std::string name = use.rail->port().to_string();
+    if (up)
+      log("verbs: the port %s is up again", name.c_str());
+    else if (others_work)
+      log("verbs: the port %s went down; going on without it", name.c_str());
+    else
+      log("verbs: the port %s went down; waiting up to %d s for it or another way", name.c_str(),
+          config_.peer_timeout_ms / 1000);
+  } catch (const std::bad_alloc&) {
+    log("verbs: a port of %s %s", use.rail->port().device.c_str(), up ? "is up again" : "went down");
+  }
+}
+
 /// Moves what used the port to the other rail, or back home; or makes its links anew once it is back, where something is not
 /// known to be acknowledged: rxe of Linux 6.1 stops a send queue without a word when a send fails locally behind one on its way.
 void VerbsProvider::on_port_event(RailUse& use, bool up) noexcept {
-  const std::string name = use.rail->port().to_string();
   const bool others_work = std::ranges::any_of(
       rails_, [&](const RailUse& other) { return &other != &use && other.up && !other.lost; });
   use.up = up;
-  const std::string what = up            ? " is up again"
-                           : others_work ? " went down; going on without it"
-                                         : " went down; waiting up to " +
-                                               std::to_string(config_.peer_timeout_ms / 1000) +
-                                               " s for it or another way";
   constexpr std::uint32_t kMostLogged = 20;  // A port that comes and goes must not fill the terminal.
-  if (++port_events_ <= kMostLogged) log("verbs: the port %s%s", name.c_str(), what.c_str());
+  if (++port_events_ <= kMostLogged) log_port_event(use, up, others_work);
   if (!up && !others_work) return;
   for (const auto& peer : peers_) {
     if (peer == nullptr || peer->dying || peer->down) continue;
@@ -79,7 +97,7 @@ void VerbsProvider::on_port_event(RailUse& use, bool up) noexcept {
       if (lane.link.state == LinkState::kUp && !lane.link.parking) begin_to_park(lane, monotonic_ns());
     });
     // Its connection may go through that port: through another one we know sooner.
-    if (!up && peer->channel.is_open() && !use.host.empty() && peer->channel.local_host() == use.host) {
+    if (!up && peer->channel.is_open() && is_at_host(peer->channel, use.host)) {
       excuse_waiting(*peer);
       close_channel(*peer);
       peer->retry_at_ns = 0;
@@ -149,23 +167,29 @@ void VerbsProvider::start_dying(Peer& peer, Status reason) noexcept {
 
 bool VerbsProvider::end(PeerId id) noexcept {
   if (index_of(id) >= config_.peer_limit) return false;
-  Peer* const known = find(id);
-  Peer& peer = find_or_make(id);
-  if (known == nullptr) peer.down = true;
-  if (peer.down) return false;
-  start_dying(peer, Status::kPeerFailed);
+  Peer* const peer = find(id);
+  if (peer == nullptr) {
+    try {
+      find_or_make(id).down = true;  // Should it connect, it is refused.
+    } catch (const std::bad_alloc&) {
+      log("verbs: there is no memory to note that peer %u was given up", index_of(id));
+    }
+    return false;
+  }
+  if (peer->down) return false;
+  start_dying(*peer, Status::kPeerFailed);
   return true;
 }
 
 void VerbsProvider::deliver_deaths() noexcept {
-  std::vector<Peer*> later;
-  while (!dying_.empty()) {
-    Peer& peer = *dying_.back();
-    dying_.pop_back();
+  for (std::size_t i = 0; i < dying_.size();) {
+    Peer& peer = *dying_[i];
     if (peer.lost_poll == polls_) {  // The completion queue was emptied before its queue pair was stopped.
-      later.push_back(&peer);
+      ++i;
       continue;
     }
+    dying_[i] = dying_.back();  // Now, for a call of the sink may append others.
+    dying_.pop_back();
     for_each_lane(peer, [&](Lane& lane) {
       std::erase(draining_, &lane);
       bury(lane);
@@ -181,12 +205,13 @@ void VerbsProvider::deliver_deaths() noexcept {
         if (item.kind == Item::Kind::kMessage) send_slots_->give_back(item.index);
       }
     });
-    for (std::uint32_t i = 0; i < kMostWrites; ++i) {
-      if (writes_[i].peer != &peer || writes_[i].parts == writes_[i].parts_retired) continue;
-      writes_[i].parts_retired = writes_[i].parts;
-      free_writes_.push_back(i);
+    for (std::uint32_t index = 0; index < kMostWrites; ++index) {
+      Write& write = writes_[index];
+      if (write.peer != &peer || write.parts == write.parts_retired) continue;
+      write.parts_retired = write.parts;
+      free_writes_.push_back(index);
       ++delivered_;
-      sink_->on_write_done(peer.id, writes_[i].work, Status::kPeerFailed);
+      sink_->on_write_done(peer.id, write.work, Status::kPeerFailed);
     }
     if (peer.reserved_slot != SlotPool::kNone) send_slots_->give_back(peer.reserved_slot);
     peer.reserved_slot = SlotPool::kNone;
@@ -196,7 +221,6 @@ void VerbsProvider::deliver_deaths() noexcept {
     ++delivered_;
     sink_->on_peer_down(peer.id, peer.reason);
   }
-  dying_.insert(dying_.end(), later.begin(), later.end());
 }
 
 }  // namespace ch3_offload

@@ -123,11 +123,8 @@ bool VerbsProvider::propose(Lane& lane, std::uint64_t now_ns) noexcept {
   }
   // Without room there is less spare; a late receive only costs time.
   make_room_for_window(use, link.window(), 0);
-  Result<QueuePair> made = use.rail->make_queue_pair();
-  if (!made.ok()) {
-    if (!queue_pair_logged_)
-      log("%s (%zu in use; trying again, told once)", made.error().message.c_str(), use.links.size());
-    queue_pair_logged_ = true;
+  QueuePair made = make_queue_pair(use, lane);
+  if (made == nullptr) {
     if (is_optional) return do_without();
     lane.refused = peer.pair_count > 1 ? rail : kNoRail;
     park_least_used(use, now_ns);
@@ -135,7 +132,7 @@ bool VerbsProvider::propose(Lane& lane, std::uint64_t now_ns) noexcept {
     return false;
   }
   lane.refused = kNoRail;
-  link.queue_pair = std::move(made.value());
+  link.queue_pair = std::move(made);
   std::uint32_t random = 0;
   static_cast<void>(!::getrandom(&random, sizeof random, 0));
   link.packet_sequence = random & 0xFF'FFFF;
@@ -144,12 +141,32 @@ bool VerbsProvider::propose(Lane& lane, std::uint64_t now_ns) noexcept {
   link.state = LinkState::kProposed;
   lane.rail = rail;
   lane.proposed_at_ns = patience_ns_;
-  use.links[link.queue_pair->qp_num] = &lane;
   use.windows_total += link.window();
   ++figures_.links_made;
   send_connect(lane);
   if (lane.has_remote && lane.remote.link == link.number) bind(lane);
   return true;
+}
+
+/// Makes a queue pair and enters it in `use.links`; null: it was refused, or there is no memory for what it needs here.
+QueuePair VerbsProvider::make_queue_pair(RailUse& use, Lane& lane) noexcept {
+  try {
+    // bury() must not allocate. Every queue pair that lives may be there at once.
+    std::size_t live = 1;
+    for (const RailUse& each : rails_) live += each.links.size();
+    if (zombies_.capacity() < zombies_.size() + live) zombies_.reserve(2 * (zombies_.size() + live));
+    Result<QueuePair> made = use.rail->make_queue_pair();
+    if (made.ok()) {
+      use.links[made.value()->qp_num] = &lane;
+      return std::move(made.value());
+    }
+    if (!queue_pair_logged_)
+      log("%s (%zu in use; trying again, told once)", made.error().message.c_str(), use.links.size());
+  } catch (const std::bad_alloc&) {
+    if (!queue_pair_logged_) log("verbs: there is no memory for a queue pair (trying again, told once)");
+  }
+  queue_pair_logged_ = true;
+  return nullptr;
 }
 
 /// RULE HALF ARE ANSWERED. At most half of the queue pairs are proposals of our own that nobody has answered. The others

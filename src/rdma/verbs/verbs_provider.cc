@@ -296,28 +296,45 @@ bool VerbsProvider::reaches(std::string_view text) const noexcept {
   return address && address->same_fabric(address_);
 }
 
+/// One more lane is to be made. No list that it or its peer may join later must need memory then.
+void VerbsProvider::make_room_for_lane() {
+  const auto make_room = [count = lanes_ + 1](auto& list) {
+    if (list.capacity() < count) list.reserve(std::max<std::size_t>(2 * count, 16));
+  };
+  for (auto* const list : {&credit_due_, &draining_, &waiting_, &being_made_}) make_room(*list);
+  for (auto* const list : {&ring_answers_, &blocked_, &troubled_, &dying_}) make_room(*list);
+}
+
 VerbsProvider::Peer& VerbsProvider::find_or_make(PeerId peer) {
   const std::size_t index = index_of(peer);
   if (index >= peers_.size()) peers_.resize(index + 1);
   if (peers_[index] == nullptr) {
+    make_room_for_lane();
     peers_[index] = std::make_unique<Peer>(peer);
+    ++lanes_;
   }
   return *peers_[index];
 }
 
 /// REQUIRES: peer.pair_count > 1.
 VerbsProvider::Lane& VerbsProvider::second_lane(Peer& peer) {
-  if (peer.second == nullptr) peer.second = std::make_unique<Lane>(peer, 1);
+  if (peer.second == nullptr) {
+    make_room_for_lane();
+    peer.second = std::make_unique<Lane>(peer, 1);
+    ++lanes_;
+  }
   return *peer.second;
 }
 
 /// At the first contact; it stays as it is.
-void VerbsProvider::set_address(Peer& peer, const VerbsAddress& address) {
+void VerbsProvider::set_address(Peer& peer, VerbsAddress address) {
   if (peer.has_address) return;
-  peer.address = address;
-  peer.has_address = true;
   const bool we_are_first = config_.self < peer.id;
-  for (const RailPair& pair : we_are_first ? pair_rails(address_, address) : pair_rails(address, address_)) {
+  const std::vector<RailPair> pairs =
+      we_are_first ? pair_rails(address_, address) : pair_rails(address, address_);
+  peer.address = std::move(address);
+  peer.has_address = true;
+  for (const RailPair& pair : pairs) {
     peer.pairs[peer.pair_count++] =
         we_are_first ? Peer::Pair{pair.first, pair.second} : Peer::Pair{pair.second, pair.first};
   }

@@ -229,9 +229,10 @@ class VerbsProvider final : public Provider {
     const std::uint32_t index = index_of(peer);
     return index < peers_.size() ? peers_[index].get() : nullptr;
   }
+  void make_room_for_lane();
   Peer& find_or_make(PeerId peer);
   Lane& second_lane(Peer& peer);
-  void set_address(Peer& peer, const VerbsAddress& address);
+  void set_address(Peer& peer, VerbsAddress address);
   Result<std::monostate> open_rails();
   static Result<RailUse> open_rail(const VerbsPort& port, const RailConfig& config);
   Result<std::monostate> listen();
@@ -290,6 +291,7 @@ class VerbsProvider final : public Provider {
   bool is_home(const Lane& lane) const noexcept;
   std::uint32_t next_number(const Lane& lane) const noexcept;
   bool propose(Lane& lane, std::uint64_t now_ns) noexcept;
+  QueuePair make_queue_pair(RailUse& use, Lane& lane) noexcept;
   static bool may_make_link(const RailUse& use, bool is_answer) noexcept;
   void retry_link(Lane& lane, std::uint64_t now_ns) noexcept;
   void bind(Lane& lane) noexcept;
@@ -331,10 +333,12 @@ class VerbsProvider final : public Provider {
   void retry_listeners() noexcept;
   void refuse_backlog(FileDescriptor& listener) noexcept;
   Peer* check_introduction(ControlChannel& channel, const IntroduceBody& body) noexcept;
+  Peer* introduced_peer(ControlChannel& channel, const IntroduceBody& body);
   void hear_newcomer(std::uint32_t index) noexcept;
   void adopt(ControlChannel channel, const IntroduceBody& body) noexcept;
   void refuse(ControlChannel& channel, Refusal reason, const char* why) noexcept;
   void log_refused(const char* why) noexcept;
+  void log_shortage(const char* what, int error_number) noexcept;
   void hear_peer(Peer& peer) noexcept;
   void on_frame(Peer& peer, const Frame& frame) noexcept;
   void on_lane_frame(Peer& peer, const Frame& frame) noexcept;
@@ -342,6 +346,7 @@ class VerbsProvider final : public Provider {
   void on_refusal(Peer& peer, Refusal reason) noexcept;
   void refused_at_host(Peer& peer) noexcept;
   void dial(Peer& peer) noexcept;
+  void dial_next_host(Peer& peer);
   void introduce(Peer& peer) noexcept;
   void channel_opened(Peer& peer) noexcept;
   static bool links_are_well(const Peer& peer) noexcept;
@@ -355,6 +360,7 @@ class VerbsProvider final : public Provider {
   // verbs_failures.cc
   void on_device_events(RailUse& use) noexcept;
   void on_port_event(RailUse& use, bool up) noexcept;
+  void log_port_event(const RailUse& use, bool up, bool others_work) const noexcept;
   void on_device_lost(RailUse& use, const char* what) noexcept;
   void set_alarm() noexcept;
   void start_dying(Peer& peer, Status reason) noexcept;
@@ -387,6 +393,7 @@ class VerbsProvider final : public Provider {
 
   // Data path.
   std::vector<std::unique_ptr<Peer>> peers_;  ///< By PeerId, up to the greatest one met.
+  std::size_t lanes_ = 0;                     ///< Of all peers. The lists of lanes and peers have room for so many.
   std::vector<Write> writes_;
   std::vector<std::uint32_t> free_writes_;
   std::vector<std::array<Registration, VerbsAddress::kMostRails>> registrations_;  ///< One for each rail.
