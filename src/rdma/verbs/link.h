@@ -94,11 +94,12 @@ class Link {
   bool takes_item() const noexcept { return !parking && next_ - retired_ < kDepth - 1 && next_ + 1 < limit_; }
   bool lacks_credit() const noexcept { return next_ + 1 >= limit_; }
   void push(const Item& new_item) noexcept {
-    assert(next_ - retired_ < kDepth);
+    assert(next_ - retired_ < kDepth && next_ < limit_);
     item(next_++) = new_item;
   }
 
-  bool may_post() const noexcept { return state == LinkState::kUp && posted_ < next_ && posted_ < limit_; }
+  /// Whether an item waits that may go out now. It had credit when it was pushed, and credit is never taken back.
+  bool may_post() const noexcept { return state == LinkState::kUp && posted_ < next_; }
   /// Whether a completion is to be asked for with the next item posted, if nothing else demands it.
   bool signal_is_due() const noexcept { return posted_ - last_signaled_ >= kSignalEvery - 1; }
   void was_posted(bool signaled) noexcept {
