@@ -289,6 +289,33 @@ TEST_F(EngineFlow, ASendThatWaitsForRoomIsCopiedWhenItLeavesWithoutCredit) {
   expect_at_rest();
 }
 
+/// An ACK waits for room when credit is due: it takes the credit along, and no message of its own is sent.
+TEST_F(EngineFlow, CreditRidesOnTheControlMessageThatWaits) {
+  constexpr std::uint32_t kSlots = 8;
+  network_config.slots_per_pair = kSlots;
+  network_config.max_slot_bytes = 32 * 1024;
+  make();
+  std::vector<std::unique_ptr<TestReceive>> requests;
+  for (std::uint32_t i = 0; i < 2 * kSlots; ++i) {
+    requests.push_back(std::make_unique<TestReceive>(16'000));
+    receive(i % 2, *requests.back(), kBits, kIgnoreSourceAndTag);
+  }
+  send_many(0, 1, kSlots - 1, 16'000);
+  TestSend last(16'000);
+  send(0, 1, last, SendMode::kSynchronous);
+  send_many(1, 0, kSlots, 10);  // No room is left on the way back.
+  for (int i = 0; i < 5; ++i) network->advance();
+  at(1)->progress();
+  EXPECT_FALSE(pending(*requests.back()));
+  EXPECT_TRUE(pending(last));
+  EXPECT_FALSE(at(1)->at_rest());
+  settle();
+  expect_sent(last);
+  for (auto& message : kept) expect_sent(*message);
+  EXPECT_EQ(at(1).counters().credit_messages, 0u);
+  expect_at_rest();
+}
+
 /// Both queues are full and both sides answer: inbound is always taken, so they cannot block each other.
 TEST_F(EngineFlow, TwoFullQueuesDoNotBlockEachOther) {
   network_config.slots_per_pair = 1;
