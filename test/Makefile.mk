@@ -11,9 +11,11 @@ script_tests = \
 	test/exported_symbols \
 	test/graft/graft_test.sh \
 	test/include_rules \
-	test/quickstart/check_parts
+	test/quickstart/check_parts \
+	test/seeded-faults/apply
 dist_check_SCRIPTS += $(script_tests)
 TESTS += $(script_tests)
+EXTRA_DIST += test/seeded-faults
 
 dist_check_SCRIPTS += test/lab/judging_test
 if !SANITIZED

@@ -179,6 +179,10 @@ check_fuzz() {
     "$build_dir/asan/test/engine_tests" --gtest_filter='EngineFuzz.*'
 }
 
+check_seeded_faults() {
+  run_counted seeded-faults "$root/test/seeded-faults/run"
+}
+
 # The parts, in the order in which they start; part() in parts.bash explains the columns. To add one, write a
 # script test/NAME/run whose last line is "N passed, N failed[, N skipped]" (test/checks.bash counts and prints
 # them), and add a line here. A test that takes more than a minute belongs into `all`, or looks at
@@ -209,6 +213,7 @@ declare_parts() {
   part own-tree     all   alone  dist,mpich  'an MPICH tree of your own, as the README has it' check_own_tree
   part soak         all   alone  unit        'soak' check_soak
   part fuzz         all   alone  asan        'fuzzing' check_fuzz
+  part seeded-faults all  alone  library     'seeded faults' check_seeded_faults
 }
 
 run_check() {
