@@ -482,6 +482,7 @@ EXTRA_DIST += \
 	test/netpipe \
 	test/over-mpi \
 	test/packet-errors \
+	test/sanitized-glue \
 	test/shared-windows \
 	test/trace \
 	test/waiting \

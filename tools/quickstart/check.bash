@@ -76,8 +76,9 @@ check_sanitizer() {
   local name=$1 kind=$2 target=$3
   [[ $check_scope != all ]] || target=check
   generate_configure
+  # -fPIC: the objects go into a shared library, too (test/sanitized-glue).
   configure_library "$build_dir/$name" "$name" --enable-sanitizers="$kind" --enable-werror --disable-shared \
-    "${test_flags[@]}"
+    "${test_flags[@]/%/ -fPIC}"
   export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
   export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
   # setarch -R: ThreadSanitizer's shadow does not fit the address randomization of newer kernels.
@@ -131,6 +132,13 @@ mpich_tests_build() {
 
 mpich_tests() {
   run_counted mpich-tests "${run_mpich_tests[@]}" --prefix "$prefix" --minutes 25
+}
+
+check_sanitized_glue() {
+  local long=
+  [[ $check_scope != all ]] || long=--long
+  script sanitized-glue --mpich-build "$mpich_build_dir" --build "$build_dir/asan" \
+    --tests "$build_dir/mpich-tests" --mpich-src "$mpich_source_dir" $long
 }
 
 check_lab() {
@@ -209,6 +217,7 @@ declare_parts() {
   part faults       check alone  mpich       'faults' script faults
   part netpipe      check alone  mpich       'NetPIPE' script netpipe
   part mpich-tests  check alone  tests-build "MPICH's own tests" mpich_tests
+  part sanitized-glue check alone asan,tests-build 'the channel under the sanitizers' check_sanitized_glue
   part lab          check alone  unit?,tests-build 'RDMA lab: emulated guests with software RoCE' check_lab
   part own-tree     all   alone  dist,mpich  'an MPICH tree of your own, as the README has it' check_own_tree
   part soak         all   alone  unit        'soak' check_soak
