@@ -127,8 +127,8 @@ class Provider : public Registrar {
   /// they are delivered when the peer polls. Has no effect if the peer is connected already. Both sides may
   /// connect at the same time.
   /// Errors: kUnreachable; kPeerFailed (no process listens at `address`); kNoMemory (no memory or no
-  /// descriptors: the message names the limit). Throws std::bad_alloc, and has done nothing then, if there is no
-  /// memory even for that; nothing else.
+  /// descriptors: the message names the limit). Throws std::bad_alloc if there is no memory even for the
+  /// error; then nothing was done.
   virtual Result<std::monostate> connect(PeerId peer, std::string_view address) = 0;
 
   /// Ends the connection with `peer`, because the process manager says that it is dead or because the caller
