@@ -107,6 +107,8 @@ channel_sources = \
 	src/ch3_offload/c_interface.cc \
 	src/ch3_offload/ch3_offload.h \
 	src/ch3_offload/config.cc \
+	src/ch3_offload/cores.cc \
+	src/ch3_offload/cores.h \
 	src/ch3_offload/counters.cc \
 	src/ch3_offload/process.cc \
 	src/ch3_offload/process.h \

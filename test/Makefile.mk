@@ -159,6 +159,7 @@ if HAVE_GTEST
 
 unit_test_sources = \
 	test/ch3_offload/config_test.cc \
+	test/ch3_offload/cores_test.cc \
 	test/ch3_offload/settings_test.cc \
 	test/ch3_offload/wait_policy_test.cc \
 	test/nic/matcher_test.cc \

@@ -96,14 +96,15 @@ Choice choose_bulk(const Environment& environment, const NodeFacts& facts) {
 Choice choose_waiting(const Environment& environment, const NodeFacts& facts) {
   const std::int64_t spin_us = environment.config.spin_us;
   const auto longest_us = [&](std::uint32_t processes) {
-    return static_cast<double>(WaitPolicy(spin_us, processes, facts.cores).spin_ns()) / 1000;
+    return static_cast<double>(WaitPolicy(spin_us, processes, {facts.cores, 1}, {}).spin_ns()) / 1000;
   };
   if (spin_us >= 0) {
     return {"waiting", fmt::format("polls for at most {:g} us, then sleeps", longest_us(1)),
             fmt::format("MPIR_CVAR_CH3_OFFLOAD_SPIN is {}", spin_us)};
   }
   return {"waiting",
-          fmt::format("polls for at most {:g} us, then sleeps; {:g} us with more than {} processes here",
+          fmt::format("polls for at most {:g} us, then sleeps; {:g} us, giving its core to others meanwhile, with more "
+                      "than {} processes here",
                       longest_us(facts.cores), longest_us(facts.cores + 1), facts.cores),
           fmt::format("MPIR_CVAR_CH3_OFFLOAD_SPIN is -1: it adapts; this node has {} cores", facts.cores)};
 }

@@ -12,7 +12,7 @@
 #include <system_error>
 
 #include "ch3_offload/settings.h"
-#include "ch3_offload/wait_policy.h"
+#include "ch3_offload/cores.h"
 #include "rdma/file_descriptor.h"
 #include "rdma/shm/bulk_copy.h"
 #include "rdma/shm/shm_provider.h"
@@ -114,7 +114,7 @@ std::string NodeFacts::used_port() const {
 
 NodeFacts probe_node(const ch3_offload_config_t& config) {
   NodeFacts facts;
-  facts.cores = cores_of_node();
+  facts.cores = usable_cores().of_node;
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) facts.descriptors = limit.rlim_max;
   if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)

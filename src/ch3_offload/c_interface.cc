@@ -19,6 +19,7 @@ using ch3_offload::Process;
 using ch3_offload::Progressed;
 using ch3_offload::SendMode;
 using ch3_offload::Status;
+using ch3_offload::WaitPolicy;
 
 namespace {
 
@@ -236,7 +237,15 @@ void ch3_offload_close_peer(ch3_offload_process_t* process, uint32_t peer) {
 }
 
 void ch3_offload_wait_begin(ch3_offload_process_t* process) { of(process).wait_begin(); }
-int ch3_offload_should_sleep(ch3_offload_process_t* process) { return of(process).should_sleep() ? 1 : 0; }
+int ch3_offload_wait_step(ch3_offload_process_t* process) {
+  switch (of(process).next_step()) {
+    case WaitPolicy::Step::kYield: return CH3_OFFLOAD_YIELD;
+    case WaitPolicy::Step::kSleep: return CH3_OFFLOAD_SLEEP;
+    case WaitPolicy::Step::kPoll: break;
+  }
+  return CH3_OFFLOAD_POLL;
+}
+int ch3_offload_is_crowded(const ch3_offload_process_t* process) { return of(process).is_crowded() ? 1 : 0; }
 void ch3_offload_sleep(ch3_offload_process_t* process, int timeout_ms) { of(process).sleep(timeout_ms); }
 void ch3_offload_awake(ch3_offload_process_t* process) { of(process).awake(); }
 void ch3_offload_wait_end(ch3_offload_process_t* process) { of(process).awake(); }

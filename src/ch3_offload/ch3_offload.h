@@ -125,7 +125,7 @@ typedef struct {
     int64_t spin_us;            /**< MPIR_CVAR_CH3_OFFLOAD_SPIN: longest spin before sleeping; -1 adapts */
     const char *trace;          /**< MPIR_CVAR_CH3_OFFLOAD_TRACE: file name prefix, "" off */
     int64_t trace_events;       /**< MPIR_CVAR_CH3_OFFLOAD_TRACE_EVENTS: events kept per process */
-    uint32_t local_size;        /**< processes of the job on this node; 0: unknown. Bounds the spin. */
+    uint32_t local_size;        /**< processes of the job on this node; 0: unknown. Decides how to wait. */
 } ch3_offload_config_t;
 
 void ch3_offload_config_default(ch3_offload_config_t * config);
@@ -213,12 +213,20 @@ int ch3_offload_idle(const ch3_offload_process_t * process);
 void ch3_offload_fail_peer(ch3_offload_process_t * process, uint32_t peer);
 void ch3_offload_close_peer(ch3_offload_process_t * process, uint32_t peer);
 
-/* Waiting: spin, then sleep.
+/* Waiting: poll, give the core to others, sleep.
  *
  *   ch3_offload_wait_begin(p);
  *   while (nothing of mine is finished) {
  *       if (ch3_offload_progress(p) > 0) { look; continue; }
- *       if (ch3_offload_should_sleep(p)) {        // the spin did not pay off; now armed
+ *       switch (ch3_offload_wait_step(p)) {
+ *       case CH3_OFFLOAD_POLL:
+ *           break;
+ *       case CH3_OFFLOAD_YIELD:
+ *           leave the critical section;
+ *           sched_yield();
+ *           enter the critical section;
+ *           break;
+ *       case CH3_OFFLOAD_SLEEP:                   // armed now
  *           if (ch3_offload_progress(p) == 0) {   // once more after arming: no lost wake-up
  *               leave the critical section;
  *               ch3_offload_sleep(p, timeout_ms);
@@ -229,12 +237,19 @@ void ch3_offload_close_peer(ch3_offload_process_t * process, uint32_t peer);
  *   }
  *   ch3_offload_wait_end(p);
  */
+enum {
+    CH3_OFFLOAD_POLL = 0,
+    CH3_OFFLOAD_YIELD = 1,
+    CH3_OFFLOAD_SLEEP = 2
+};
 
 /** Starts one wait: resets its spin. */
 void ch3_offload_wait_begin(ch3_offload_process_t * process);
-/** After progress found nothing: 1 when spinning longer is not worth it; the process is then armed. Then call
- *  progress once more before sleeping: by the same thread, with nothing between. */
-int ch3_offload_should_sleep(ch3_offload_process_t * process);
+/** After progress found nothing: what to do next. CH3_OFFLOAD_SLEEP: the process is armed. Then call progress
+ *  once more before sleeping: by the same thread, with nothing between. */
+int ch3_offload_wait_step(ch3_offload_process_t * process);
+/** 1: the job's processes of this node outnumber its cores. Programs that test in a loop should yield. Never changes. */
+int ch3_offload_is_crowded(const ch3_offload_process_t * process);
 /** Sleeps until traffic, ch3_offload_wake() or the time-out (ms; -1: none). The only blocking call. */
 void ch3_offload_sleep(ch3_offload_process_t * process, int timeout_ms);
 /** Ends the armed state. */

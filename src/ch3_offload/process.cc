@@ -2,6 +2,8 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,6 +28,24 @@ std::string chosen_by_user(const ch3_offload_config_t& config) {
   return text.empty() ? text : text + ")";
 }
 
+/// Processor time that the other threads of this process have used.
+std::uint64_t other_threads_ns() noexcept {
+  const auto used_ns = [](clockid_t clock) {
+    timespec time{};
+    clock_gettime(clock, &time);
+    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(time.tv_nsec);
+  };
+  const std::uint64_t own_ns = used_ns(CLOCK_THREAD_CPUTIME_ID);  // First, so that the difference is not negative.
+  return used_ns(CLOCK_PROCESS_CPUTIME_ID) - own_ns;
+}
+
+/// How often something else ran although this thread was ready to run. sched_yield() counts when it had an effect.
+std::uint64_t switches() noexcept {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return static_cast<std::uint64_t>(usage.ru_nivcsw);
+}
+
 }  // namespace
 
 int to_c(Status status) noexcept {
@@ -48,7 +68,7 @@ Process::Process(const ch3_offload_config_t& config, const ch3_offload_callbacks
     : self_(PeerId{config.rank}),
       callbacks_(callbacks),
       user_(user),
-      wait_(config.spin_us, config.local_size, cores_of_node()) {
+      wait_(config.spin_us, config.local_size, usable_cores(), {Trace::monotonic_ns, other_threads_ns, switches}) {
   if (config.trace != nullptr && *config.trace != '\0') {
     trace_path_ = std::string(config.trace) + "." + std::to_string(config.rank) + ".ch3trace";
     trace_ = std::make_unique<Trace>(self_, config.job_size, static_cast<std::size_t>(config.trace_events));
@@ -215,18 +235,19 @@ int Process::write_trace() noexcept {
   return error;
 }
 
-bool Process::should_sleep() noexcept {
-  if (!wait_.should_sleep(Trace::monotonic_ns)) return false;
+WaitPolicy::Step Process::next_step() noexcept {
+  if (const WaitPolicy::Step step = wait_.next(); step != WaitPolicy::Step::kSleep) [[likely]]
+    return step;
   for (const auto& provider : providers_) {
     if (provider->arm()) continue;
     for (const auto& armed : providers_) armed->disarm();
-    return false;
+    return WaitPolicy::Step::kPoll;
   }
   armed_ = true;
   is_last_look_ = true;
   trace(TraceEvent::kSleep);
   wait_.sleeps(Trace::monotonic_ns());
-  return true;
+  return WaitPolicy::Step::kSleep;
 }
 
 void Process::sleep(int timeout_ms) noexcept {

@@ -44,7 +44,9 @@ class Process final : public Host {
 
   // Waiting; see ch3_offload.h.
   void wait_begin() noexcept { wait_.begin(); }
-  bool should_sleep() noexcept;
+  /// kSleep: armed now.
+  WaitPolicy::Step next_step() noexcept;
+  bool is_crowded() const noexcept { return wait_.is_crowded(); }
   void sleep(int timeout_ms) noexcept;
   void awake() noexcept;
   void wake() noexcept;

@@ -19,8 +19,9 @@ namespace {
 /// number of local peers.
 constexpr std::size_t kRingsPerPoll = 8;
 
-/// A poller that always finds work reads the clock once in so many polls, so that housekeeping is not
-/// starved.
+/// Housekeeping looks at the clock once in so many polls. Where processes outnumber cores, a turn of the others
+/// is longer than housekeeping's period: one poll in each turn must not make a system call.
+constexpr std::uint32_t kIdlePollsPerClock = 32;
 constexpr std::uint32_t kBusyPollsPerClock = 256;
 
 /// consume() returns space at the end of a batch, and within it after each 1/16 of the ring.
@@ -155,8 +156,9 @@ std::size_t ShmProvider::poll(Sink& sink, std::size_t budget) noexcept {
     if (dying_ != nullptr && delivered < budget) delivered += deliver_deaths(sink, budget - delivered);
     return delivered;
   }
-  if (delivered == 0 || ++busy_polls_ >= kBusyPollsPerClock) {
-    busy_polls_ = 0;
+  clock_due_ += delivered == 0 ? kBusyPollsPerClock / kIdlePollsPerClock : 1;
+  if (clock_due_ >= kBusyPollsPerClock) [[unlikely]] {
+    clock_due_ = 0;
     const std::uint64_t now = CycleClock::now();
     if (now - last_housekeeping_ >= CycleClock::kAbout20Microseconds) [[unlikely]] {
       last_housekeeping_ = now;
@@ -277,6 +279,7 @@ void ShmProvider::disarm() noexcept {
   armed_ = false;
   doorbell_.announce_awake();
   last_housekeeping_ = 0;  // Housekeeping is due: the wake-up may have been for a socket.
+  clock_due_ = kBusyPollsPerClock;
 }
 
 }  // namespace ch3_offload

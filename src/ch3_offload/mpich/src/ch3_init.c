@@ -185,8 +185,6 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
     mpi_errno = share_secret(pg_rank, pg_p->size, config.secret);
     MPIR_ERR_CHECK(mpi_errno);
 
-    mpi_errno = MPIDI_CH3I_Progress_init();
-    MPIR_ERR_CHECK(mpi_errno);
     mpi_errno = MPIDI_CH3I_Packet_recv_init();
     MPIR_ERR_CHECK(mpi_errno);
     if (ch3_offload_create(&config, &callbacks, NULL, &MPIDI_CH3I_process, message, sizeof(message)) != 0) {
@@ -194,6 +192,8 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
         MPIR_ERR_SETANDJUMP1(mpi_errno, MPI_ERR_OTHER, "**ch3|offload|create", "**ch3|offload|create %s",
                              message);
     }
+    mpi_errno = MPIDI_CH3I_Progress_init();
+    MPIR_ERR_CHECK(mpi_errno);
     mpi_errno = MPIDI_CH3I_Failure_init();
     MPIR_ERR_CHECK(mpi_errno);
     MPIDI_CH3I_Pvars_init();

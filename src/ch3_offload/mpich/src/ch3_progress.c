@@ -5,6 +5,9 @@
  * polls when there are other threads. The other threads that wait sleep on a condition variable until the
  * leader has seen something finish. A thread that only tests polls for itself.
  *
+ * A thread that waits may give its core away between polls: ch3_offload_wait_step says when. Where processes outnumber
+ * cores, a thread that tests again and again does so, too.
+ *
  * Who sleeps misses nothing: everything that makes a wait succeed comes from the engine (which wakes the leader), from
  * another thread's completion (MPIDI_CH3I_PROGRESS_WAKEUP), from a signal (ch3_failure.c), or from
  * a progress hook; hooks act on completions and packets, and are run again after every one. The one exception are
@@ -16,7 +19,11 @@
 /* MPICH declares it in a header of one of its directories only. */
 int MPII_TSP_scheds_are_pending(void);
 
+#include <sched.h>
+
 #define RETRY_MS 1
+/* After so many fruitless tests in a row, each further one gives the core away. */
+#define MOST_FRUITLESS_TESTS 4
 
 volatile unsigned int MPIDI_CH3I_progress_completion_count = 0;
 
@@ -51,6 +58,9 @@ static int leads_already(void)
 #endif
 
 static int deferred_error = MPI_SUCCESS;
+/* The processes of this node outnumber its cores. */
+static int tests_yield = FALSE;
+static int fruitless_tests = 0; /* in a row */
 /* How often the process was armed for a sleep. */
 static unsigned int armings = 0;
 
@@ -65,9 +75,12 @@ void MPIDI_CH3I_Defer_error(int mpi_errno)
         deferred_error = mpi_errno;
 }
 
+/* The process exists. */
 int MPIDI_CH3I_Progress_init(void)
 {
     deferred_error = MPI_SUCCESS;
+    tests_yield = ch3_offload_is_crowded(MPIDI_CH3I_process);
+    fruitless_tests = 0;
 #ifdef MPICH_IS_THREADED
     int err;
     MPID_Thread_cond_create(&completion_cond, &err);
@@ -172,6 +185,14 @@ static void sleep_outside(int timeout_ms)
 #endif
 }
 
+/* Lets other processes run on this core, and other threads enter the critical section. */
+static void give_core_away(void)
+{
+    MPID_THREAD_CS_EXIT(GLOBAL, MPIR_THREAD_GLOBAL_ALLFUNC_MUTEX);
+    sched_yield();
+    MPID_THREAD_CS_ENTER(GLOBAL, MPIR_THREAD_GLOBAL_ALLFUNC_MUTEX);
+}
+
 /* Whether to sleep now, the process being armed; polls first. */
 static int may_sleep(unsigned int arming, int *mpi_errno)
 {
@@ -187,6 +208,7 @@ static int wait_as_leader(unsigned int count)
 {
     int mpi_errno = MPI_SUCCESS;
     int happened = FALSE;
+    int step;
 
     ch3_offload_wait_begin(MPIDI_CH3I_process);
     for (;;) {
@@ -196,13 +218,20 @@ static int wait_as_leader(unsigned int count)
         yield();
         if (MPIDI_CH3I_progress_completion_count != count)
             break;
-        if (happened || !ch3_offload_should_sleep(MPIDI_CH3I_process))
+        if (happened)
             continue;
 
-        /* Armed now: what comes from here on ends the sleep. */
-        if (may_sleep(++armings, &mpi_errno) && MPIDI_CH3I_progress_completion_count == count)
-            sleep_outside(longest_sleep());
-        ch3_offload_awake(MPIDI_CH3I_process);
+        step = ch3_offload_wait_step(MPIDI_CH3I_process);
+        if (step == CH3_OFFLOAD_POLL)
+            continue;
+        if (step == CH3_OFFLOAD_YIELD) {
+            give_core_away();
+        } else {
+            /* Armed now: what comes from here on ends the sleep. */
+            if (may_sleep(++armings, &mpi_errno) && MPIDI_CH3I_progress_completion_count == count)
+                sleep_outside(longest_sleep());
+            ch3_offload_awake(MPIDI_CH3I_process);
+        }
         if (mpi_errno != MPI_SUCCESS || MPIDI_CH3I_progress_completion_count != count)
             break;
     }
@@ -246,9 +275,21 @@ static int progress_wait(MPID_Progress_state * state)
     return mpi_errno;
 }
 
+/* Counts fruitless tests and probes. Where processes outnumber cores, a program that tests in a loop would keep its
+ * core to the end of its time slice, and the awaited process would not run. */
+static void after_test(int happened)
+{
+    if (happened) {
+        fruitless_tests = 0;
+    } else if (++fruitless_tests > MOST_FRUITLESS_TESTS) {
+        fruitless_tests = MOST_FRUITLESS_TESTS;
+        give_core_away();
+    }
+}
+
 int MPIDI_CH3I_Progress(int blocking, MPID_Progress_state * state)
 {
-    int happened;
+    int happened = TRUE;
     MPIDI_CH3I_probe_kind_t looked;
     int mpi_errno = MPIDI_CH3I_Probe_error(&looked);
 
@@ -256,6 +297,8 @@ int MPIDI_CH3I_Progress(int blocking, MPID_Progress_state * state)
         return mpi_errno == MPI_SUCCESS ? progress_wait(state) : mpi_errno;
     if (mpi_errno == MPI_SUCCESS)
         mpi_errno = poll_once(&happened);
+    if (unlikely(tests_yield))
+        after_test(happened);
     MPIDI_CH3I_Probe_polled(looked, mpi_errno);
     return mpi_errno;
 }
@@ -265,12 +308,18 @@ int MPIDI_CH3I_Progress_drain(void)
 {
     int mpi_errno = MPI_SUCCESS;
     int happened;
+    int step;
 
     ch3_offload_wait_begin(MPIDI_CH3I_process);
     while (!ch3_offload_idle(MPIDI_CH3I_process) || !MPIDI_CH3I_Packets_idle()) {
         mpi_errno = poll_once(&happened);
         MPIR_ERR_CHECK(mpi_errno);
-        if (!happened && ch3_offload_should_sleep(MPIDI_CH3I_process)) {
+        if (happened)
+            continue;
+        step = ch3_offload_wait_step(MPIDI_CH3I_process);
+        if (step == CH3_OFFLOAD_YIELD) {
+            sched_yield();
+        } else if (step == CH3_OFFLOAD_SLEEP) {
             if (may_sleep(++armings, &mpi_errno) && !ch3_offload_idle(MPIDI_CH3I_process))
                 ch3_offload_sleep(MPIDI_CH3I_process, longest_sleep());
             ch3_offload_awake(MPIDI_CH3I_process);
