@@ -1,5 +1,5 @@
-/* For bench/waiting: a dissemination barrier of bare processes over shared memory, without MPI. It shows what the
- * scheduler gives to processes that outnumber the cores, when they sleep or when they give their core away.
+/* For bench/waiting: a dissemination barrier of bare processes over shared memory, without MPI. It shows what
+ * the scheduler gives to processes that outnumber the cores, when they sleep or when they give their core away.
  *
  *   bare_barrier PROCESSES futex|yield
  *

@@ -1,5 +1,5 @@
-/* For bench/waiting: what waits cost. Plain MPI, so that it runs over any MPICH. argv[1] names a program. Rank 0
- * prints one figure in microseconds, the median of kBlocks blocks. */
+/* For bench/waiting: what waits cost. Plain MPI, so that it runs over any MPICH. argv[1] names a program. Rank
+ * 0 prints one figure in microseconds, the median of kBlocks blocks. */
 #include <mpi.h>
 
 #include <stdbool.h>
@@ -114,8 +114,8 @@ static void time_steps(void (*step) (void))
     print_median(block_us);
 }
 
-/* Rank 0 works for 5 ms, sends ten messages to rank 1, which waits for them, and gets an answer. The figure is the
- * time from the first send to the answer. */
+/* Rank 0 works for 5 ms, sends ten messages to rank 1, which waits for them, and gets an answer. The figure is
+ * the time from the first send to the answer. */
 static void late_partner(void)
 {
     static char buffers[kLateMessages][kLateBytes];

@@ -103,8 +103,8 @@ Choice choose_waiting(const Environment& environment, const NodeFacts& facts) {
             fmt::format("MPIR_CVAR_CH3_OFFLOAD_SPIN is {}", spin_us)};
   }
   return {"waiting",
-          fmt::format("polls for at most {:g} us, then sleeps; {:g} us, giving its core to others meanwhile, with more "
-                      "than {} processes here",
+          fmt::format("polls for at most {:g} us, then sleeps; {:g} us, giving its core to others meanwhile, "
+                      "with more than {} processes here",
                       longest_us(facts.cores), longest_us(facts.cores + 1), facts.cores),
           fmt::format("MPIR_CVAR_CH3_OFFLOAD_SPIN is -1: it adapts; this node has {} cores", facts.cores)};
 }

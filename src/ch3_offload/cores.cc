@@ -77,8 +77,8 @@ std::optional<std::uint32_t> quota_cores(std::string_view membership, const std:
     const std::string controllers(take_piece(path, ':'));
     if (!controllers.empty() && !has_cpu_controller(controllers)) continue;
     const std::string hierarchy = mounts + "/" + controllers;
-    // In a container, the path may be the host's while the mount begins at the container's own group. So every
-    // ancestor is looked for; one that is not there has no quota.
+    // In a container, the path may be the host's while the mount begins at the container's own group. So
+    // every ancestor is looked for; one that is not there has no quota.
     for (;; path = path.substr(0, path.rfind('/'))) {
       if (const auto cores = quota_of_group(hierarchy + std::string(path)))
         least = std::min(least.value_or(*cores), *cores);

@@ -19,8 +19,8 @@ struct Cores {
 Cores usable_cores();
 
 /// Whole cores that CPU quotas allow a process: the least quota of its control groups and their ancestors.
-/// Nothing: there is no quota. `membership`: the text of /proc/self/cgroup. `mounts`: where the hierarchies are
-/// mounted (/sys/fs/cgroup).
+/// Nothing: there is no quota. `membership`: the text of /proc/self/cgroup. `mounts`: where the hierarchies
+/// are mounted (/sys/fs/cgroup).
 std::optional<std::uint32_t> quota_cores(std::string_view membership, const std::string& mounts);
 
 }  // namespace ch3_offload

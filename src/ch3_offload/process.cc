@@ -35,11 +35,13 @@ std::uint64_t other_threads_ns() noexcept {
     clock_gettime(clock, &time);
     return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(time.tv_nsec);
   };
-  const std::uint64_t own_ns = used_ns(CLOCK_THREAD_CPUTIME_ID);  // First, so that the difference is not negative.
+  // First, so that the difference is not negative.
+  const std::uint64_t own_ns = used_ns(CLOCK_THREAD_CPUTIME_ID);
   return used_ns(CLOCK_PROCESS_CPUTIME_ID) - own_ns;
 }
 
-/// How often something else ran although this thread was ready to run. sched_yield() counts when it had an effect.
+/// How often something else ran although this thread was ready to run. sched_yield() counts if it had an
+/// effect.
 std::uint64_t switches() noexcept {
   rusage usage{};
   getrusage(RUSAGE_THREAD, &usage);
@@ -68,7 +70,8 @@ Process::Process(const ch3_offload_config_t& config, const ch3_offload_callbacks
     : self_(PeerId{config.rank}),
       callbacks_(callbacks),
       user_(user),
-      wait_(config.spin_us, config.local_size, usable_cores(), {Trace::monotonic_ns, other_threads_ns, switches}) {
+      wait_(config.spin_us, config.local_size, usable_cores(),
+            {Trace::monotonic_ns, other_threads_ns, switches}) {
   if (config.trace != nullptr && *config.trace != '\0') {
     trace_path_ = std::string(config.trace) + "." + std::to_string(config.rank) + ".ch3trace";
     trace_ = std::make_unique<Trace>(self_, config.job_size, static_cast<std::size_t>(config.trace_events));

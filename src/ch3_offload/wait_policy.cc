@@ -116,7 +116,8 @@ WaitPolicy::Step WaitPolicy::next_at(std::uint64_t now_ns) noexcept {
   return Step::kYield;
 }
 
-/// The turn that we gave away is over, and a poll after it has `found` something or not. True: it was a slow one.
+/// The turn that we gave away is over, and a poll after it has `found` something or not. True: it was a
+/// slow one.
 /// "SLOW TURN".
 bool WaitPolicy::end_turn(std::uint64_t now_ns, bool found) noexcept {
   const std::uint64_t took_ns = now_ns - std::exchange(yielded_at_ns_, 0);

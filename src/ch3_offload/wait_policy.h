@@ -6,9 +6,9 @@
 // | shares cores (the node's processes outnumber them) | 50 us, and 8 turns | after each poll |
 // | as above, but giving the core away did harm | 1 ms; 0.5 us where cores are shared | no |
 //
-// On a core of its own, the time follows what would have paid off. If a wait ended while it polled, or within
-// this time after it fell asleep, the next wait polls for longer. If a wait slept for longer, the time is halved,
-// and the rest of that wait hardly polls: alarms may cut it into many sleeps.
+// On a core of its own, the time follows what would have paid off. If a wait ended while it polled, or
+// within this time after it fell asleep, the next wait polls for longer. If a wait slept for longer, the
+// time is halved, and the rest of that wait hardly polls: alarms may cut it into many sleeps.
 //
 // A turn is the time between giving the core away and getting it back. Two kinds of turns do harm:
 //
@@ -17,8 +17,8 @@
 //   IDLE TURN: nobody got the core, although the awaited process wanted it. The scheduler does this when the
 //   processes are in different scheduling groups (control groups, or sessions with autogrouping).
 //
-// A slow turn after which nothing was found ends in a sleep. After several harmful turns, the core is not given
-// away for a while.
+// A slow turn after which nothing was found ends in a sleep. After several harmful turns, the core is not
+// given away for a while.
 //
 // Threads: one at a time.
 
@@ -45,7 +45,8 @@ class WaitPolicy {
     Clock switches;   ///< How often this thread lost its core while it was ready to run.
   };
 
-  /// `longest_us`: the longest time of polling; -1: as above. `processes`: of the job on this node; 0: unknown.
+  /// `longest_us`: the longest time of polling; -1: as above. `processes`: of the job on this node; 0:
+  /// unknown.
   WaitPolicy(std::int64_t longest_us, std::uint32_t processes, Cores cores, Clocks clocks) noexcept;
 
   /// A wait begins.

@@ -10,8 +10,8 @@ using Step = WaitPolicy::Step;
 constexpr std::uint64_t kMicrosecond = 1000;
 constexpr std::uint64_t kMillisecond = 1000 * kMicrosecond;
 
-// The simulated machine: a poll takes `poll_ns`, a turn of the others on our core `turn_ns`, and meanwhile other threads
-// of the process use `others_share` cores.
+// The simulated machine. A poll takes `poll_ns_`, a turn of the others on our core `turn_ns_`, and meanwhile
+// other threads of the process use `others_share_` cores.
 std::uint64_t clock_ns;
 std::uint64_t others_ns;
 std::uint64_t switches;

@@ -271,7 +271,8 @@ TEST(Choices, LongMessagesFollowTheSettingTheNodeAndTheMeasurement) {
 
 TEST(Choices, WaitingFollowsCoresOrTheSetting) {
   EXPECT_EQ(choice(read_environment(), good_node(), "waiting").choice,
-            "polls for at most 1000 us, then sleeps; 0.5 us with more than 4 processes here");
+            "polls for at most 20000 us, then sleeps; 50 us, giving its core to others meanwhile, "
+            "with more than 4 processes here");
   const Variable set("MPIR_CVAR_CH3_OFFLOAD_SPIN", "0");
   EXPECT_EQ(choice(read_environment(), good_node(), "waiting").choice, "polls for at most 0 us, then sleeps");
 }

@@ -6,11 +6,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-enum { kTagData = 1, kTagDone = 2, kManyMessages = 100000, kQueuedMessages = 200 };
+enum {
+    kTagData = 1,
+    kTagDone = 2,
+    kManyMessages = 100000,
+    kQueuedMessages = 200,
+    kTestedRounds = 500,
+    kMostTests = 1000,
+};
 
-static int rank;
+static int rank, size;
 
 static void fail(const char *what)
 {
@@ -168,6 +176,93 @@ static void sleeping_probe(void)
     }
 }
 
+/* Of the ranks' mean numbers of tests in a round, the least is judged. A rank that shares its core with an
+ * awaited rank must not test for its whole time slice: that is 10,000 tests and more. */
+static void judge_tests(long tests, int rounds)
+{
+    long mean = tests / rounds, least = 0;
+    MPI_Allreduce(&mean, &least, 1, MPI_LONG, MPI_MIN, MPI_COMM_WORLD);
+    if (least > kMostTests)
+        fail("tests without end");
+}
+
+/* Ranks that outnumber cores pass a message on, and wait for it by testing. */
+static void testing_ring(void)
+{
+    char bytes[2] = { 0, 0 };
+    MPI_Status statuses[2];
+    long tests = 0;
+
+    for (int round = 0; round < kTestedRounds; round++) {
+        MPI_Request requests[2];
+        int flag = 0;
+        MPI_Irecv(&bytes[0], 1, MPI_CHAR, (rank + size - 1) % size, kTagData, MPI_COMM_WORLD, &requests[0]);
+        MPI_Isend(&bytes[1], 1, MPI_CHAR, (rank + 1) % size, kTagData, MPI_COMM_WORLD, &requests[1]);
+        for (; !flag; tests++)
+            MPI_Testall(2, requests, &flag, statuses);
+    }
+    judge_tests(tests, kTestedRounds);
+}
+
+static void probing_ring(void)
+{
+    char bytes[2] = { 0, 0 };
+    long tests = 0;
+
+    for (int round = 0; round < kTestedRounds; round++) {
+        MPI_Request request;
+        int flag = 0;
+        MPI_Isend(&bytes[1], 1, MPI_CHAR, (rank + 1) % size, kTagData, MPI_COMM_WORLD, &request);
+        for (; !flag; tests++)
+            MPI_Iprobe((rank + size - 1) % size, kTagData, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+        MPI_Recv(&bytes[0], 1, MPI_CHAR, (rank + size - 1) % size, kTagData, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+    judge_tests(tests, kTestedRounds);
+}
+
+/* As ROMIO's nonblocking collectives wait. */
+static void testing_collective(void)
+{
+    long tests = 0;
+
+    for (int round = 0; round < kTestedRounds; round++) {
+        MPI_Request request;
+        int one = 1, sum = 0, flag = 0;
+        MPI_Iallreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request);
+        for (; !flag; tests++)
+            MPI_Test(&request, &flag, MPI_STATUS_IGNORE);
+        if (sum != size)
+            fail("wrong sum");
+    }
+    judge_tests(tests, kTestedRounds);
+}
+
+static double processor_seconds(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_utime.tv_sec + usage.ru_stime.tv_sec +
+        1e-6 * (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
+/* A wait that lasts is spent asleep. */
+static void long_wait(void)
+{
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int round = 0; round < 3; round++) {
+        if (rank == 0)
+            usleep(400000);
+        double began = MPI_Wtime(), used = processor_seconds();
+        MPI_Barrier(MPI_COMM_WORLD);
+        double waited = MPI_Wtime() - began;
+        used = processor_seconds() - used;
+        if (waited > 0.2 && used > waited / 4)
+            fail("awake in a long wait");
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -180,11 +275,16 @@ int main(int argc, char **argv)
         {"testing-thread", testing_thread},
         {"cancelled-receive", cancelled_receive},
         {"sleeping-probe", sleeping_probe},
+        {"testing-ring", testing_ring},
+        {"probing-ring", probing_ring},
+        {"testing-collective", testing_collective},
+        {"long-wait", long_wait},
     };
     int provided;
 
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (provided != MPI_THREAD_MULTIPLE)
         fail("no MPI_THREAD_MULTIPLE");
     for (size_t i = 0; i < sizeof programs / sizeof programs[0]; i++) {

@@ -19,8 +19,8 @@ namespace {
 /// number of local peers.
 constexpr std::size_t kRingsPerPoll = 8;
 
-/// Housekeeping looks at the clock once in so many polls. Where processes outnumber cores, a turn of the others
-/// is longer than housekeeping's period: one poll in each turn must not make a system call.
+/// Housekeeping looks at the clock once in so many polls. Where processes outnumber cores, a turn of the
+/// others is longer than housekeeping's period: one poll in each turn must not make a system call.
 constexpr std::uint32_t kIdlePollsPerClock = 32;
 constexpr std::uint32_t kBusyPollsPerClock = 256;
 

@@ -5,8 +5,8 @@
  * polls when there are other threads. The other threads that wait sleep on a condition variable until the
  * leader has seen something finish. A thread that only tests polls for itself.
  *
- * A thread that waits may give its core away between polls: ch3_offload_wait_step says when. Where processes outnumber
- * cores, a thread that tests again and again does so, too.
+ * A thread that waits may give its core away between polls: ch3_offload_wait_step says when. Where
+ * processes outnumber cores, a thread that tests again and again does so, too.
  *
  * Who sleeps misses nothing: everything that makes a wait succeed comes from the engine (which wakes the leader), from
  * another thread's completion (MPIDI_CH3I_PROGRESS_WAKEUP), from a signal (ch3_failure.c), or from
@@ -275,8 +275,8 @@ static int progress_wait(MPID_Progress_state * state)
     return mpi_errno;
 }
 
-/* Counts fruitless tests and probes. Where processes outnumber cores, a program that tests in a loop would keep its
- * core to the end of its time slice, and the awaited process would not run. */
+/* Counts fruitless tests and probes. Where processes outnumber cores, a program that tests in a loop would keep
+ * its core to the end of its time slice, and the awaited process would not run. */
 static void after_test(int happened)
 {
     if (happened) {
