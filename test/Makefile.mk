@@ -71,6 +71,15 @@ test_libengine_world_a_SOURCES = \
 	test/nic/page_arena.h
 test_libengine_world_a_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/test
 
+# The test doubles do most of the work of many tests. `quickstart check` compiles them optimized, by this target,
+# and then the tests without optimization.
+test_doubles = test/libengine_world.a
+if HAVE_VERBS
+test_doubles += test/libfake_verbs.a
+endif
+
+check-doubles: $(test_doubles)
+
 # The fuzz targets, each with its own sources. `make check` runs them over their corpus, with any compiler;
 # `make fuzz` searches on with libFuzzer, `make fuzz-corpus` keeps what that found.
 fuzz_common_sources = test/fuzz/target.cc test/fuzz/target.h
@@ -146,7 +155,7 @@ fuzz fuzz-corpus: test/fuzz/replay
 clean-local:
 	rm -rf fuzz
 
-.PHONY: check-address check-threads fuzz fuzz-corpus soak
+.PHONY: check-address check-doubles check-threads fuzz fuzz-corpus soak
 
 EXTRA_DIST += \
 	test/fuzz/README.md \
