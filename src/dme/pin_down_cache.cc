@@ -97,14 +97,6 @@ void PinDownCache::discard(Region& region) noexcept {
   release(region);
 }
 
-bool PinDownCache::holds(const void* address, std::size_t length_bytes, Access access) noexcept {
-  Request request;
-  if (!fork_mark_.is_owner() || !is_request(address, length_bytes, access, request)) return false;
-  Region* const region = find_open(request);
-  if (region != nullptr) release(*region);
-  return region != nullptr;
-}
-
 Status PinDownCache::acquire_slowly(const Request& request, Region*& region) noexcept {
   const std::lock_guard guard(registering_);
   reap_locked();
@@ -389,43 +381,6 @@ void PinDownCache::retire_all(Which which) noexcept {
   for (Region& region : regions_made_) {
     if (region.state == RegionState::kLive && which(region)) retire(region);
   }
-}
-
-Status PinDownCache::acquire_all(std::span<const std::span<const std::byte>> pieces, Access access,
-                                 std::span<Region*> regions) noexcept {
-  std::size_t done = 0;
-  std::vector<std::size_t> order;
-  const auto end_of = [&](std::size_t piece) { return pieces[piece].data() + pieces[piece].size(); };
-  const auto last_page = [&](const std::byte* end) {
-    return (reinterpret_cast<std::uintptr_t>(end) - 1) >> page_shift_;
-  };
-  const auto first_page = [&](std::size_t piece) {
-    return reinterpret_cast<std::uintptr_t>(pieces[piece].data()) >> page_shift_;
-  };
-  try {
-    order.resize(pieces.size());
-  } catch (const std::exception&) {
-    return Status::kNoMemory;
-  }
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::ranges::sort(order, {}, [&](std::size_t piece) { return pieces[piece].data(); });
-  Status status = Status::kOk;
-  while (done < order.size() && status == Status::kOk) {
-    const std::byte* const begin = pieces[order[done]].data();
-    const std::byte* end = end_of(order[done]);
-    std::size_t last = done + 1;
-    for (; last < order.size() && first_page(order[last]) <= last_page(end) + 1; ++last)
-      end = std::max(end, end_of(order[last]));
-    Region* region = nullptr;
-    status = acquire(begin, static_cast<std::size_t>(end - begin), access, region);
-    if (status != Status::kOk) break;
-    region->use.fetch_add(last - done - 1, kRelaxed);
-    for (; done < last; ++done) regions[order[done]] = region;
-  }
-  if (status != Status::kOk) {
-    while (done > 0) release(*regions[order[--done]]);
-  }
-  return status;
 }
 
 PinDownStatistics PinDownCache::statistics() const noexcept {

@@ -43,7 +43,6 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
-#include <span>
 #include <vector>
 
 #include "dme/fork_mark.h"
@@ -89,20 +88,11 @@ class PinDownCache {
   /// be registered.
   Status acquire(const void* address, std::size_t length_bytes, Access access, Region*& region) noexcept;
 
-  /// The same for many pieces: `regions[i]` holds `pieces[i]`, and each is to be released. Pieces that share
-  /// pages or lie next to each other are registered together. All or nothing.
-  /// REQUIRES: as many regions as pieces.
-  Status acquire_all(std::span<const std::span<const std::byte>> pieces, Access access,
-                     std::span<Region*> regions) noexcept;
-
   /// Ends one use of a region. REQUIRES: an acquire() for each release(); no transfer uses the region.
   void release(Region& region) noexcept;
 
   /// release() for a region that must not stay registered, because a failed peer might still write to it.
   void discard(Region& region) noexcept;
-
-  /// Whether acquire() would be a hit now.
-  bool holds(const void* address, std::size_t length_bytes, Access access) noexcept;
 
   /// Removes all regions that overlap the range. Call it before the range leaves the address space or gets
   /// other pages. Neither allocates nor calls the registrar: reap(), a miss or the release of the last

@@ -7,8 +7,6 @@ const char* status_name(Status status) noexcept {
     case Status::kOk: return "Ok";
     case Status::kAgain: return "Again";
     case Status::kTruncated: return "Truncated";
-    case Status::kCancelled: return "Cancelled";
-    case Status::kRevoked: return "Revoked";
     case Status::kUnsupported: return "Unsupported";
     case Status::kNoMemory: return "NoMemory";
     case Status::kUnreachable: return "Unreachable";

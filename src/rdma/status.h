@@ -18,8 +18,6 @@ enum class [[nodiscard]] Status : unsigned char {
   kOk = 0,
   kAgain,        ///< Nothing was done: a queue is full or credit is missing. Retry after poll().
   kTruncated,    ///< Request: the message was longer than the buffer; its first part was delivered.
-  kCancelled,    ///< Request: cancelled before it matched.
-  kRevoked,      ///< Request: its communicator was revoked.
   kUnsupported,  ///< Request: this provider, node or peer cannot do it; use another protocol.
   kNoMemory,     ///< Request: memory or a registration was refused.
   kUnreachable,  ///< Connection: no provider reaches the peer.

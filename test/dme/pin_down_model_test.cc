@@ -111,12 +111,8 @@ class World {
         if (!uses.empty()) end_use(uses, random() % uses.size());
       } else if (what < 980) {
         change(random);
-      } else if (what < 990) {
-        cache_->reap();
-      } else if (what < 995) {
-        begin_list(random, uses);
       } else if (what < 999) {
-        cache_->holds(ModelledMemory::address_of(random() % kPages), kPage, Access::kRead);
+        cache_->reap();
       } else if (random() % 50 != 0) {
         cache_->flush();
       } else {
@@ -212,32 +208,6 @@ class World {
     if (status == Status::kOk && !mapped) fail("memory that is not mapped was registered");
     if (status == Status::kUnsupported && mapped) fail("mapped memory could not be registered");
     if (status == Status::kNoMemory && !has_limits) fail("no room, where there is no limit");
-  }
-
-  void begin_list(std::mt19937_64& random, std::vector<Use>& uses) {
-    std::vector<Use> chosen;
-    std::vector<std::span<const std::byte>> pieces;
-    bool mapped = true;
-    for (std::size_t i = 1 + random() % 6; i > 0 && uses.size() < kMostUses; --i) {
-      Use use{};
-      if (!choose(random, use)) continue;
-      use.access = Access::kRead;
-      mapped = mapped && memory_.is_mapped(use.first_page, use.pages);
-      chosen.push_back(use);
-      pieces.emplace_back(use.address, use.length_bytes);
-    }
-    std::vector<Region*> regions(pieces.size());
-    const Status status = cache_->acquire_all(pieces, Access::kRead, regions);
-    check_status(status, mapped);
-    for (std::size_t i = 0; i < chosen.size(); ++i) {
-      if (status == Status::kOk) {
-        chosen[i].region = regions[i];
-        check(chosen[i], "at its acquisition in a list");
-        uses.push_back(chosen[i]);
-      } else {
-        guards_.end_use(chosen[i].first_page, chosen[i].pages);
-      }
-    }
   }
 
   void end_use(std::vector<Use>& uses, std::size_t which) {
