@@ -248,7 +248,6 @@ int ch3_offload_wait_step(ch3_offload_process_t* process) {
 int ch3_offload_is_crowded(const ch3_offload_process_t* process) { return of(process).is_crowded() ? 1 : 0; }
 void ch3_offload_sleep(ch3_offload_process_t* process, int timeout_ms) { of(process).sleep(timeout_ms); }
 void ch3_offload_awake(ch3_offload_process_t* process) { of(process).awake(); }
-void ch3_offload_wait_end(ch3_offload_process_t* process) { of(process).awake(); }
 void ch3_offload_wake(ch3_offload_process_t* process) { of(process).wake(); }
 
 int ch3_offload_trace_write(ch3_offload_process_t* process) { return of(process).write_trace(); }

@@ -235,7 +235,6 @@ void ch3_offload_close_peer(ch3_offload_process_t * process, uint32_t peer);
  *           ch3_offload_awake(p);
  *       }
  *   }
- *   ch3_offload_wait_end(p);
  */
 enum {
     CH3_OFFLOAD_POLL = 0,
@@ -254,8 +253,6 @@ int ch3_offload_is_crowded(const ch3_offload_process_t * process);
 void ch3_offload_sleep(ch3_offload_process_t * process, int timeout_ms);
 /** Ends the armed state. */
 void ch3_offload_awake(ch3_offload_process_t * process);
-/** Ends one wait: the spin of the next adapts to how this one went. */
-void ch3_offload_wait_end(ch3_offload_process_t * process);
 /** Ends the sleep of another thread, or makes the next one return at once. Async-signal-safe. */
 void ch3_offload_wake(ch3_offload_process_t * process);
 

@@ -235,7 +235,6 @@ static int wait_as_leader(unsigned int count)
         if (mpi_errno != MPI_SUCCESS || MPIDI_CH3I_progress_completion_count != count)
             break;
     }
-    ch3_offload_wait_end(MPIDI_CH3I_process);
     return mpi_errno;
 }
 
@@ -328,7 +327,6 @@ int MPIDI_CH3I_Progress_drain(void)
     }
 
   fn_exit:
-    ch3_offload_wait_end(MPIDI_CH3I_process);
     return mpi_errno;
   fn_fail:
     goto fn_exit;
