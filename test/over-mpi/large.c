@@ -97,23 +97,26 @@ static void large_vector(void)
     MPI_Type_free(&type);
 }
 
+/* CH3's packets have an int for the count, so MPI_Put_c of that many bytes cannot work. */
 static void large_put(void)
 {
     char *pattern = map_pattern(), *room = NULL;
     MPI_Win window;
     MPI_Datatype type;
+    int blocks = kLength >> 20;
+    size_t length = (size_t) blocks << 20;
 
     if (rank == 1)
-        room = map_room(kLength);
-    MPI_Win_create(room, rank == 1 ? kLength : 0, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
-    MPI_Type_contiguous(4, MPI_BYTE, &type);
+        room = map_room(length);
+    MPI_Win_create(room, rank == 1 ? length : 0, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    MPI_Type_contiguous(1 << 20, MPI_BYTE, &type);
     MPI_Type_commit(&type);
     MPI_Win_fence(0, window);
     if (rank == 0)
-        MPI_Put(pattern, kLength / 4, type, 1, 0, kLength / 4, type, window);
+        MPI_Put(pattern, blocks, type, 1, 0, blocks, type, window);
     MPI_Win_fence(0, window);
     if (rank == 1)
-        expect_pattern(room, pattern, kLength);
+        expect_pattern(room, pattern, length);
     MPI_Type_free(&type);
     MPI_Win_free(&window);
 }
