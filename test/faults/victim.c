@@ -313,19 +313,6 @@ static int accumulate(void)
     return error;
 }
 
-static int rget(void)
-{
-    MPI_Request request;
-    int error = MPI_Win_lock_all(0, window);
-    while (error == MPI_SUCCESS) {
-        error = MPI_Rget(buffer + kLarge / 2, kLarge / 4, MPI_CHAR, kVictim, 0, kLarge / 4, MPI_CHAR, window,
-                         &request);
-        if (error == MPI_SUCCESS)
-            error = MPI_Wait(&request, MPI_STATUS_IGNORE);
-    }
-    return error;
-}
-
 static int lock(void)
 {
     int error = MPI_SUCCESS;
@@ -481,8 +468,6 @@ static const struct way {
     {"get-busy", get, kEverybody, victim_progresses, .is_rma = 1},
     {"accumulate", accumulate, kEverybody, .is_rma = 1},
     {"accumulate-busy", accumulate, kEverybody, victim_progresses, .is_rma = 1},
-    {"rget", rget, kEverybody, .is_rma = 1},
-    {"rget-busy", rget, kEverybody, victim_progresses, .is_rma = 1},
     {"lock", lock, kEverybody, .is_rma = 1},
     {"lock-busy", lock, kEverybody, victim_progresses, .is_rma = 1},
     {"held-lock", wait_for_held_lock, kEverybody, .prepare = prepare_held_lock, .is_rma = 1},
@@ -619,8 +604,9 @@ int main(int argc, char **argv)
         start_thread(die, (void *) way);
         if (way->victim != NULL)
             way->victim();
-        sleep(600);
-        return 0;
+        /* A signal tells of the other victim's death. */
+        for (;;)
+            pause();
     }
     fprintf(words, "waiting\n");
     error = way->survive();

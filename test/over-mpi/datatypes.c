@@ -279,19 +279,8 @@ static void all_lengths(void)
         check_length(ints[i], (int) i, ints[i] > 70000);
 }
 
-/* For a network that is emulated. */
-static void few_lengths(void)
-{
-    static const int ints[] = { 2, 1000, 8190, 16386, 75000 };
-
-    if (size != 2)
-        fail("2 ranks are needed");
-    for (size_t i = 0; i < sizeof ints / sizeof ints[0]; i++)
-        check_length(ints[i], (int) i, 1);
-}
-
 int main(int argc, char **argv)
 {
-    static const program_t programs[] = { {"all-lengths", all_lengths}, {"few-lengths", few_lengths} };
+    static const program_t programs[] = { {"all-lengths", all_lengths} };
     return run_program(argc, argv, programs, sizeof programs / sizeof programs[0]);
 }
