@@ -33,10 +33,10 @@ constexpr std::uint64_t kSlowTurnNs = 1'000'000;
 // "IDLE TURN". Whoever we waited for needed our core, if he was done in this time after we had gone to sleep.
 constexpr std::uint64_t kShortSleepNs = 200'000;
 // So many turns after which the message was there make up for one that was slow or idle.
-constexpr std::uint32_t kDoubt = 8;
+constexpr std::uint32_t kDoubt = 16;
 constexpr std::uint32_t kMostDoubt = 24;
-constexpr std::uint64_t kWaryShortestNs = 100'000'000;  // Twice as long each time.
-constexpr std::uint64_t kWaryLongestNs = 2'000'000'000;
+constexpr std::uint64_t kWaryShortestNs = 500'000'000;  // Twice as long each time.
+constexpr std::uint64_t kWaryLongestNs = 8'000'000'000;
 
 /// Cores that this process's other threads may use while one spins.
 double spare_cores(std::uint32_t processes, Cores cores) noexcept {

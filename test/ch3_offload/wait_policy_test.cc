@@ -240,7 +240,7 @@ TEST_F(Waiting, MessagesThatWaitedForSlowTurnsEndTheGivingAway) {
     lost_ns += clock_ns - wait_began_ns;
     pass(50 * kMicrosecond);
   }
-  EXPECT_LT(lost_ns, 20'000 * kMillisecond / 50) << "less than 2 % of the time";
+  EXPECT_LT(lost_ns, 20'000 * kMillisecond / 200) << "less than 0.5 % of the time";
 }
 
 TEST_F(Waiting, OneSlowTurnAmongQuickOnesChangesNothing) {
@@ -264,7 +264,7 @@ TEST_F(Waiting, GivingAwayIsTriedAgainWhenTheOtherProgramIsGone) {
   for (int i = 0; i < 5; ++i) find_after_turn(crowded);
   crowded.begin();
   ASSERT_NE(crowded.next(), Step::kYield);
-  pass(3000 * kMillisecond);
+  pass(10'000 * kMillisecond);
   crowded.begin();
   EXPECT_EQ(crowded.next(), Step::kYield);
 }
