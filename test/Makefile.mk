@@ -71,15 +71,6 @@ test_libengine_world_a_SOURCES = \
 	test/nic/page_arena.h
 test_libengine_world_a_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/test
 
-# The test doubles do most of the work of many tests. `quickstart check` compiles them optimized, by this target,
-# and then the tests without optimization.
-test_doubles = test/libengine_world.a
-if HAVE_VERBS
-test_doubles += test/libfake_verbs.a
-endif
-
-check-doubles: $(test_doubles)
-
 # The fuzz targets, each with its own sources. `make check` runs them over their corpus, with any compiler;
 # `make fuzz` searches on with libFuzzer, `make fuzz-corpus` keeps what that found.
 fuzz_common_sources = test/fuzz/target.cc test/fuzz/target.h
@@ -155,7 +146,7 @@ fuzz fuzz-corpus: test/fuzz/replay
 clean-local:
 	rm -rf fuzz
 
-.PHONY: check-address check-doubles check-threads fuzz fuzz-corpus soak
+.PHONY: check-address check-optimized check-threads fuzz fuzz-corpus soak
 
 EXTRA_DIST += \
 	test/fuzz/README.md \
@@ -427,6 +418,20 @@ no_address_tests = \
 check-address:
 	$(MAKE) $(AM_MAKEFLAGS) check check_PROGRAMS='$(filter-out $(no_address_tests),$(check_PROGRAMS))' \
 	  TESTS='$(filter-out $(no_address_tests),$(TESTS))'
+
+# What computes much: `quickstart check` compiles these optimized, by this target, and the other tests without
+# optimization, because compiling those takes longer than running them.
+optimized_tests = \
+	test/dme/model_tests \
+	test/engine_tests \
+	test/fuzz/replay \
+	test/libengine_world.a \
+	test/simulation_tests
+if HAVE_VERBS
+optimized_tests += test/libfake_verbs.a
+endif
+
+check-optimized: $(optimized_tests)
 
 check-threads:
 	$(MAKE) $(AM_MAKEFLAGS) check check_PROGRAMS='$(threaded_tests)' TESTS='$(threaded_tests)'

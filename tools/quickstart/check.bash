@@ -48,8 +48,8 @@ count_make_check() {
   echo "$passed $failed $skipped"
 }
 
-# The tests are compiled without optimization, because compiling them takes longer than running them. The library
-# and the test doubles are optimized.
+# Most tests are compiled without optimization, because compiling them takes longer than running them. The library
+# and the tests that compute much are optimized (check-optimized).
 test_flags=(CXXFLAGS='-O0 -g1')
 
 # make_check NAME DIRECTORY COMMAND...: runs COMMAND, some form of `make check`, in DIRECTORY and counts the tests.
@@ -69,19 +69,20 @@ check_packages_there() {
 }
 
 check_unit() {
-  must unit-doubles 'a compiler error: fix the source' make -C "$library_build_dir" -j"$jobs" check-doubles
+  must unit-build 'a compiler error: fix the source' make -C "$library_build_dir" -j"$jobs" check-optimized
   make_check unit "$library_build_dir" make -j"$jobs" check "${test_flags[@]}"
 }
 
-# check_sanitizer NAME KIND TARGET: with --all TARGET is check.
+# check_sanitizer NAME KIND TARGET OPTIMIZED: OPTIMIZED is what is compiled optimized of the tests. With --all
+# TARGET is check.
 check_sanitizer() {
-  local name=$1 kind=$2 target=$3
-  [[ $check_scope != all ]] || target=check
+  local name=$1 kind=$2 target=$3 optimized=$4
+  [[ $check_scope != all ]] || target=check optimized=check-optimized
   generate_configure
   # -fPIC: the objects go into a shared library, too (test/sanitized-glue).
   configure_library "$build_dir/$name" "$name" --enable-sanitizers="$kind" --enable-werror --disable-shared \
     CXXFLAGS='-O1 -g1 -fPIC'
-  must "$name-build" 'a compiler error: fix the source' make -C "$build_dir/$name" -j"$jobs" all check-doubles
+  must "$name-build" 'a compiler error: fix the source' make -C "$build_dir/$name" -j"$jobs" all "$optimized"
   export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
   export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
   # setarch -R: ThreadSanitizer's shadow does not fit the address randomization of newer kernels.
@@ -208,8 +209,8 @@ declare_parts() {
   part dist         check beside library     'make distcheck' check_dist
   part mpich        fast  beside library,dist? 'MPICH over ch3:offload' check_mpich
   part unit         fast  beside library     'make check' check_unit
-  part asan         check beside library     'AddressSanitizer and UndefinedBehaviorSanitizer' check_sanitizer asan address check-address
-  part tsan         check beside library     'ThreadSanitizer' check_sanitizer tsan thread check-threads
+  part asan         check beside library     'AddressSanitizer and UndefinedBehaviorSanitizer' check_sanitizer asan address check-address check-optimized
+  part tsan         check beside library     'ThreadSanitizer' check_sanitizer tsan thread check-threads test/dme/model_tests
   part tests-build  check beside mpich       "MPICH's own tests: build" mpich_tests_build
   part wrappers     fast  alone  mpich       'compiler wrappers' script wrappers
   part bench        check alone  mpich       'benchmarks with data check' script bench --bench "$build_dir/bench/ch3_offload_bench"

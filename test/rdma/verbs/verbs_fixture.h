@@ -262,7 +262,7 @@ class Traffic {
                                                 writes_ == 0 ? 0 : most_write_bytes_);
   }
   /// Runs all of it; calls `disturb` now and then. False: it hangs, or something was wrong.
-  bool run(SeededRandom& random, const std::function<void()>& disturb, int wait_ms = 30'000) {
+  bool run(SeededRandom& random, const std::function<void()>& disturb, int wait_ms = 120'000) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(wait_ms);
     for (;;) {
       bool done = true;
