@@ -93,11 +93,13 @@ nic_sources = \
 	src/nic/engine_packets.cc \
 	src/nic/engine_send.cc \
 	src/nic/engine_state.h \
+	src/nic/free_list.h \
 	src/nic/intrusive_list.h \
 	src/nic/keyed_queues.h \
 	src/nic/match_bits.h \
 	src/nic/matcher.cc \
 	src/nic/matcher.h \
+	src/nic/payload_blocks.h \
 	src/nic/pool.h \
 	src/nic/trace.cc \
 	src/nic/trace.h \

@@ -163,6 +163,7 @@ unit_test_sources = \
 	test/ch3_offload/settings_test.cc \
 	test/ch3_offload/wait_policy_test.cc \
 	test/nic/matcher_test.cc \
+	test/nic/pool_test.cc \
 	test/nic/trace_contents.h \
 	test/nic/trace_test.cc \
 	test/rdma/monotonic_clock_test.cc

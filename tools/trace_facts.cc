@@ -148,7 +148,7 @@ std::string describe_detail(const JobEvent& event) {
     case TraceEvent::kMemoryRefused: return fmt::format("{} bytes", event.detail);
     case TraceEvent::kMemoryEvicted:
     case TraceEvent::kMemoryGone: return fmt::format("{} regions", event.detail);
-    case TraceEvent::kPeerConnected: return fmt::format("{} bytes of credit", event.detail);
+    case TraceEvent::kPeerConnected: return fmt::format("slots of {} bytes", event.detail);
     case TraceEvent::kWriteDone:
     case TraceEvent::kSendDone:
     case TraceEvent::kReceiveDone:

@@ -3,7 +3,6 @@
 
 #include "nic/engine.h"
 
-#include <charconv>
 #include <string_view>
 
 #include "nic/engine_state.h"
@@ -14,9 +13,6 @@ namespace {
 
 /// Items a provider may deliver per progress() before the queues that wait for room get their turn.
 constexpr std::size_t kPollBudget = 64;
-
-/// The most that a peer is lent before it has asked.
-constexpr std::size_t kFirstWindowBytes = std::size_t{256} * 1024;
 
 /// Splits `list` at `separator`: returns the first piece and shortens `list` to what follows.
 std::string_view next_piece(std::string_view& list, char separator) noexcept {
@@ -51,13 +47,7 @@ Engine::State::State(const EngineConfig& settings, std::span<Provider* const> fa
       host(caller),
       matcher(settings.always_ignored),
       peers(settings.job_size),
-      missed(settings.job_size),
-      // Half of the budget is lent before anybody asks; the other half follows demand.
-      first_window_bytes(
-          std::min(kFirstWindowBytes,
-                   settings.unexpected_budget_bytes / (2 * std::size_t{settings.job_size}))),
-      // Who has our card may spend its first window before we have heard of it.
-      lent_bytes(first_window_bytes * settings.job_size) {}
+      missed(settings.job_size) {}
 
 Engine::Engine(const EngineConfig& config, std::span<Provider* const> providers, Host& host)
     : state_(std::make_unique<State>(config, providers, host)) {}
@@ -66,7 +56,6 @@ Engine::~Engine() = default;
 
 std::string Engine::card() const {
   std::string card = "v=" + std::to_string(wire::kWireVersion);
-  card += ";w=" + std::to_string(state_->first_window_bytes);
   for (const Provider* provider : state_->providers) card += ";" + provider->local_address();
   return card;
 }
@@ -76,6 +65,7 @@ const Counters& Engine::counters() const noexcept {
   counters.posted_depth = state_->matcher.posted_depth();
   counters.unexpected_depth = state_->matcher.unexpected_depth();
   counters.lent_bytes = state_->lent_bytes;
+  counters.pending_sends = state_->sends.live();
   state_->add_statistics(counters);
   return counters;
 }
@@ -87,7 +77,6 @@ Peer* Engine::State::known(PeerId id) noexcept {
     peers[index].reset(new (std::nothrow) Peer(id));
     if (peers[index] == nullptr) return nullptr;
     Peer& peer = *peers[index];
-    peer.window_bytes = peer.available_bytes = first_window_bytes;
     if (missed[index]) {
       missed[index] = false;
       --missed_count;
@@ -124,7 +113,6 @@ Status Engine::State::connect(Peer& peer) noexcept {
 Status Engine::State::make_connection(Peer& peer) {
   const std::string card = host.resolve(peer.id);
   std::string_view pieces = card;
-  std::size_t credit_bytes = 0;
   const std::string who = "process " + std::to_string(index_of(peer.id));
   const std::string version = "v=" + std::to_string(wire::kWireVersion);
   if (!card.empty() && next_piece(pieces, ';') != version) {
@@ -134,10 +122,6 @@ Status Engine::State::make_connection(Peer& peer) {
   }
   while (!pieces.empty()) {
     const std::string_view piece = next_piece(pieces, ';');
-    if (piece.starts_with("w=")) {
-      std::from_chars(piece.data() + 2, piece.data() + piece.size(), credit_bytes);
-      continue;
-    }
     for (std::size_t i = 0; i < providers.size(); ++i) {
       Provider* const provider = providers[i];
       if (!provider->reaches(piece)) continue;
@@ -154,10 +138,9 @@ Status Engine::State::make_connection(Peer& peer) {
       peer.provider = provider;
       peer.caches = caches_of(i);
       peer.max_slot_bytes = provider->max_slot_bytes(peer.id);
-      peer.credit_bytes += credit_bytes;
       peer.state = PeerState::kConnected;
       ++counters.connected_peers;
-      trace(TraceEvent::kPeerConnected, peer.id, 0, credit_bytes);
+      trace(TraceEvent::kPeerConnected, peer.id, 0, peer.max_slot_bytes);
       return Status::kOk;
     }
   }
@@ -191,7 +174,7 @@ bool Engine::probe(MatchBits bits, MatchBits ignore, Envelope& envelope) noexcep
       static_cast<IncomingMessage*>(state.matcher.find_unexpected(bits, ignore));
   state.trace(TraceEvent::kProbe, state.config.self, 0, message != nullptr);
   if (message == nullptr) return false;
-  envelope = {message->bits, message->total_bytes, Status::kOk, message->external};
+  envelope = {message->bits, message->total_bytes, Status::kOk, message->cookie()};
   return true;
 }
 

@@ -107,10 +107,10 @@ struct EngineConfig {
   std::uint32_t job_size = 1;
   /// Longest payload sent without asking (eager). Bytes.
   std::size_t eager_limit_bytes = 64 * 1024;
-  /// Unexpected payload kept for all peers together; lent out as byte credits. Bytes.
+  /// For unexpected messages of all peers together, payload and envelopes; lent out as byte credits. Bytes.
   std::size_t unexpected_budget_bytes = 64 * 1024 * 1024;
-  /// Payload of eager-sized standard sends kept on the sending side while they wait for credit or
-  /// room, so that the send is done for its caller. Bytes; 0 turns it off.
+  /// Eager-sized standard sends kept on the sending side while they wait for credit, operation and copy of the
+  /// payload, so that the send is done for its caller. Bytes; 0 turns it off.
   std::size_t send_buffer_bytes = 64 * 1024 * 1024;
   /// Bits that never take part in matching (MPICH's error bits inside the tag).
   MatchBits always_ignored{};
@@ -133,7 +133,10 @@ struct Counters {
   std::uint64_t packet_bytes_placed = 0;  ///< Of those received: by rendezvous, to where they belong.
   std::uint64_t cancelled_sends = 0, failed_peers = 0;
   std::uint64_t posted_depth = 0, unexpected_depth = 0;  ///< Levels: now in the queues.
-  std::uint64_t unexpected_bytes = 0, unexpected_bytes_peak = 0;  ///< Payload kept: now, and most ever.
+  /// What unexpected messages cost of the budget, envelopes included: now, and most ever.
+  std::uint64_t unexpected_bytes = 0, unexpected_bytes_peak = 0;
+  std::uint64_t unexpected_announced = 0;  ///< Level: those whose payload the sender keeps. They cost no budget.
+  std::uint64_t pending_sends = 0;         ///< Level: sends and packets that are not finished, buffered ones too.
   std::uint64_t lent_bytes = 0;          ///< Byte credits lent to peers now.
   std::uint64_t connected_peers = 0;
   // The pin-down caches, all together (PinDownStatistics).
@@ -150,9 +153,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// What other processes must know to send here: "v=<wire version>;w=<first byte credit>;<address>;...",
-  /// the addresses being the providers' in order of preference. Printable ASCII without spaces. A card
-  /// without w= means no credit before the first message.
+  /// What other processes must know to send here: "v=<wire version>;<address>;...", the addresses being the
+  /// providers' in order of preference. Printable ASCII without spaces.
   std::string card() const;
 
   /// Sends a message. `send_id` (not 0 if cancellable) names it to cancel_send after it is done. kDone:

@@ -9,9 +9,10 @@ namespace ch3_offload {
 
 namespace {
 
-std::uint32_t pool_id_of(OperationId operation, std::uint64_t kind) noexcept {
+std::uint64_t pool_id_of(OperationId operation, std::uint64_t kind) noexcept {
   const auto value = static_cast<std::uint64_t>(operation);
-  return (value & ~std::uint64_t{UINT32_MAX}) == kind ? static_cast<std::uint32_t>(value) : 0;
+  const std::uint64_t id = value & (kSendOperation - 1);
+  return value - id == kind ? id : 0;
 }
 
 }  // namespace
@@ -55,21 +56,22 @@ Progressed Engine::cancel_send(OperationId operation, PeerId id, MatchBits bits,
   CancelRequest* const request = askable ? state.cancels.take() : nullptr;
   if (request == nullptr) return Progressed::kFailed;
   request->cookie = cookie;
+  request->token = ++state.last_token;
   peer->cancels.push_back(*request);
   if (send != nullptr) {
     send->cancelling = true;
     request->operation = send->pool_id;
   }
-  if (!leaving) state.ask_for_cancel(*peer, *request, bits, send != nullptr ? send->pool_id : send_id);
+  if (!leaving) state.ask_for_cancel(*peer, *request, bits, send != nullptr ? send->number_on_wire : send_id);
   return Progressed::kPending;
 }
 
-/// `id` is the operation's id, or, if the send was done for its caller, the caller's name for it.
+/// `id` is the operation's number on the wire, or, if the send was done for its caller, the caller's name for it.
 void Engine::State::ask_for_cancel(Peer& peer, const CancelRequest& request, MatchBits bits,
                                    std::uint32_t id) noexcept {
   wire::CancelHeader header;
   header.bits = raw(bits);
-  header.token = request.pool_id;
+  header.token = request.token;
   header.send_id = id;
   send_control(peer, wire::Kind::kCancel, request.operation != 0 ? wire::kByOperation : 0U, header);
 }
@@ -79,7 +81,7 @@ void Engine::State::ask_for_late_cancel(const SendOperation& operation) noexcept
   Peer& peer = *operation.peer;
   CancelRequest* request = peer.cancels.front();
   while (request->operation != operation.pool_id) request = decltype(peer.cancels)::next(*request);
-  ask_for_cancel(peer, *request, operation.bits, operation.pool_id);
+  ask_for_cancel(peer, *request, operation.bits, operation.number_on_wire);
 }
 
 bool Engine::State::on_cancel(Peer& peer, std::span<const std::byte> message) noexcept {
@@ -108,12 +110,9 @@ bool Engine::State::on_cancel(Peer& peer, std::span<const std::byte> message) no
 bool Engine::State::on_cancel_reply(Peer& peer, std::span<const std::byte> message) noexcept {
   wire::CancelReplyHeader header;
   if (!wire::get(message, header)) return false;
-  CancelRequest* const request = cancels.find(header.token);
+  CancelRequest* request = peer.cancels.front();  // Replies come in the order of the requests.
+  while (request != nullptr && request->token != header.token) request = decltype(peer.cancels)::next(*request);
   if (request == nullptr) return false;
-  // The token is ours, but it may name a request to another peer.
-  CancelRequest* ours = peer.cancels.front();
-  while (ours != nullptr && ours != request) ours = decltype(peer.cancels)::next(*ours);
-  if (ours == nullptr) return false;
   const bool cancelled = (header.common.flags & wire::kCancelled) != 0;
   const Cookie cookie = request->cookie;
   SendOperation* send = sends.find(request->operation);
@@ -159,7 +158,7 @@ void Engine::purge(bool (*is_doomed)(void* context, MatchBits bits),
   State& state = *state_;
   // Callbacks may post and cancel: collect first, call afterwards.
   IntrusiveList<ReceiveOperation, &ReceiveOperation::peer_hook> receives;
-  IntrusiveList<IncomingMessage, &IncomingMessage::taken_hook> externals;
+  IntrusiveList<UnexpectedEntry, &UnexpectedEntry::arrival_hook> externals;  // Out of the matcher: the hook is free.
   PostedEntry* next_posted = nullptr;
   for (PostedEntry* entry = state.matcher.first_posted(); entry != nullptr; entry = next_posted) {
     next_posted = Matcher::next_posted(*entry);
@@ -187,7 +186,7 @@ void Engine::purge(bool (*is_doomed)(void* context, MatchBits bits),
         }
         break;
       case MessageState::kStreaming:
-        message.heap_payload.reset();
+        state.drop_payload(message);
         message.discard = true;
         if (message.synchronous) state.send_ack(*message.peer, message.operation, message.number);
         continue;  // Peer::incoming still points here; it is forgotten when it is whole.
@@ -206,9 +205,10 @@ void Engine::purge(bool (*is_doomed)(void* context, MatchBits bits),
     state.receives.give_back(*receive);
     on_receive(context, cookie);
   }
-  while (IncomingMessage* const external = externals.pop_front()) {
-    const Cookie cookie = external->external;
-    state.forget_message(*external);
+  while (UnexpectedEntry* const entry = externals.pop_front()) {
+    auto& external = static_cast<IncomingMessage&>(*entry);
+    const Cookie cookie = external.external;
+    state.forget_message(external);
     on_external(context, cookie);
   }
   state.progressing = outer_progressing;
@@ -236,13 +236,11 @@ void Engine::State::fail(Peer& peer, Status reason) noexcept {
 
   // What the peer can no longer spend is lent to others; what it spent comes back when the messages
   // that are held here are consumed (repay).
-  const std::size_t unspent = peer.available_bytes + peer.owed_bytes;
-  peer.window_bytes -= unspent;
-  lent_bytes -= unspent;
+  shrink_window(peer, peer.available_bytes + peer.owed_bytes);
   peer.available_bytes = peer.owed_bytes = 0;
   if (IncomingMessage* const incoming = peer.incoming; incoming != nullptr) {
     peer.incoming = nullptr;
-    if (incoming->receive != nullptr || incoming->discard) {
+    if (peer.incoming_receive != nullptr || incoming->discard) {
       incoming->state = MessageState::kWhole;
       forget_message(*incoming);
     } else {

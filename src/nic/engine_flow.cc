@@ -1,12 +1,17 @@
 // Engine: what waits for room in a provider, and byte credit.
 //
-// Byte credit bounds the memory for unexpected payload (EngineConfig::unexpected_budget_bytes). A process
-// lends windows to its peers; an eager message spends its length of the sender's credit and the
-// receiver gives it back when the payload has left its hands, with the next slot that goes that way. A
-// peer that runs out says so in its RTS (kWantCredit) and its window doubles while the budget lasts;
-// after that credit is recalled from peers that hold more than they were given at first. Payload taken
-// without credit (optimistic) counts against the same budget, so that
-//   lent_bytes + optimistic_bytes <= unexpected_budget_bytes        at all times.
+// Byte credit bounds the memory for unexpected messages (EngineConfig::unexpected_budget_bytes). A
+// message costs its payload and an envelope (wire::cost_of()). A process lends windows of credit to its
+// peers. An eager message spends its cost of the sender's credit. The receiver gives it back when the
+// message has left its hands, with the next slot that goes that way. A message without credit
+// (optimistic) is kept if the budget has room for its cost; else only its envelope is. So
+//   lent_bytes + optimistic_bytes <= unexpected_budget_bytes        at all times,
+// and beyond the budget there are only envelopes whose senders have not finished: they cost the senders
+// no less.
+//
+// Nobody is lent anything before its first message. A message without credit asks for it (kWantCredit),
+// and the window doubles, but takes no more than half of what is free: others may ask, too. When the
+// budget is almost lent, credit is taken back from peers that have not spent theirs.
 
 #include "nic/engine_state.h"
 
@@ -14,11 +19,15 @@ namespace ch3_offload {
 
 namespace {
 
-/// A window grows by at least this much. Bytes.
-constexpr std::size_t kLeastGrowthBytes = std::size_t{16} * 1024;
+/// A window grows by a sixteenth of the budget at least, within these limits. Bytes.
+constexpr std::size_t kLeastGrowthBytes = 1024;
+constexpr std::size_t kMostFirstGrowthBytes = std::size_t{64} * 1024;
+
+/// Windows that are smaller are recalled whole, others by halves. Bytes.
+constexpr std::size_t kLeastRecallBytes = std::size_t{64} * 1024;
 
 /// Peers looked at for a recall, so that running out costs the same at any job size.
-constexpr std::uint32_t kRecallProbes = 8;
+constexpr std::size_t kRecallProbes = 8;
 
 }  // namespace
 
@@ -87,20 +96,19 @@ void Engine::State::send_ack(Peer& peer, std::uint32_t operation, std::uint64_t 
   send_control(peer, wire::Kind::kAck, 0, header);
 }
 
-bool Engine::State::charge(Peer& peer, std::size_t bytes) noexcept {
-  if (bytes > peer.available_bytes) return false;
-  peer.available_bytes -= bytes;
+bool Engine::State::charge(Peer& peer, std::size_t payload_bytes) noexcept {
+  // In this order nothing overflows, whatever length the peer claims.
+  if (peer.available_bytes < wire::kEnvelopeBytes ||
+      payload_bytes > peer.available_bytes - wire::kEnvelopeBytes) {
+    return false;
+  }
+  peer.available_bytes -= wire::cost_of(payload_bytes);
   return true;
 }
 
-void Engine::State::repay(Peer& peer, std::size_t bytes) noexcept {
-  if (bytes == 0) return;
-  if (peer.state == PeerState::kFailed) {
-    peer.window_bytes -= bytes;
-    lent_bytes -= bytes;
-    return;
-  }
-  peer.owed_bytes += bytes;
+void Engine::State::repay(Peer& peer, std::size_t cost) noexcept {
+  if (peer.state == PeerState::kFailed) return shrink_window(peer, cost);
+  peer.owed_bytes += cost;
   // A quarter of the window: early enough that a stream of eager messages does not stall, late enough
   // that most credit rides on messages that go that way anyhow.
   if (!peer.credit_hook.linked && peer.owed_bytes * 4 >= peer.window_bytes) credit_due.push_back(peer);
@@ -117,41 +125,63 @@ void Engine::State::send_due_credit() noexcept {
   }
 }
 
-bool Engine::State::room_for(std::size_t bytes) const noexcept {
-  const std::size_t used = lent_bytes + optimistic_bytes;
-  return used <= config.unexpected_budget_bytes && bytes <= config.unexpected_budget_bytes - used;
+std::size_t Engine::State::free_budget() const noexcept {
+  const std::size_t budget = config.unexpected_budget_bytes;
+  return budget - std::min(lent_bytes + optimistic_bytes, budget);
 }
 
-void Engine::State::grant_more(Peer& peer) noexcept {
+void Engine::State::grow_window(Peer& peer, std::size_t bytes) noexcept {
+  peer.window_bytes += bytes;
+  lent_bytes += bytes;
+  if (bytes > 0 && !peer.borrower_hook.linked) borrowers.push_back(peer);
+}
+
+void Engine::State::shrink_window(Peer& peer, std::size_t bytes) noexcept {
+  peer.window_bytes -= bytes;
+  lent_bytes -= bytes;
+  if (peer.window_bytes == 0 && peer.borrower_hook.linked) borrowers.remove(peer);
+}
+
+void Engine::State::grant_more(Peer& peer, std::uint64_t payload_bytes) noexcept {
   ++counters.credits_requested;
-  const std::size_t budget = config.unexpected_budget_bytes;
-  const std::size_t used = lent_bytes + optimistic_bytes;
-  const std::size_t free_bytes = used < budget ? budget - used : 0;
-  // No peer gets more than half: another one may ask next.
-  const std::size_t ceiling = budget / 2 > peer.window_bytes ? budget / 2 - peer.window_bytes : 0;
-  const std::size_t growth =
-      std::min({std::max(peer.window_bytes, kLeastGrowthBytes), free_bytes, ceiling});
-  trace(TraceEvent::kCreditRequested, peer.id, 0, growth);
-  if (growth > 0) {
-    peer.window_bytes += growth;
-    lent_bytes += growth;
-    peer.owed_bytes += growth;
-    if (!peer.credit_hook.linked) credit_due.push_back(peer);
+  // A peer that sends many messages at once asks with each of them, before it hears of what the first has
+  // brought.
+  const std::size_t unspent = peer.available_bytes + peer.owed_bytes;
+  if (unspent > peer.window_bytes / 2 && unspent >= wire::kEnvelopeBytes &&
+      payload_bytes <= unspent - wire::kEnvelopeBytes) {
+    if (peer.owed_bytes > 0 && !peer.credit_hook.linked) credit_due.push_back(peer);
     return;
   }
-  if (ceiling == 0) return;
-  for (std::uint32_t i = 0; i < std::min<std::size_t>(kRecallProbes, peers.size()); ++i) {
-    recall_cursor = (recall_cursor + 1) % static_cast<std::uint32_t>(peers.size());
-    Peer* const other = peers[recall_cursor].get();
-    if (other == nullptr || other == &peer || other->recalling ||
-        other->state == PeerState::kFailed || other->available_bytes == 0 ||
-        other->window_bytes <= first_window_bytes) {
+  const std::size_t least_growth =
+      std::clamp(config.unexpected_budget_bytes / 16, kLeastGrowthBytes, kMostFirstGrowthBytes);
+  if (free_budget() < least_growth) reclaim_for(peer);
+  const std::size_t wanted = std::max(peer.window_bytes, least_growth);
+  const std::size_t growth = std::min(wanted, (free_budget() + 1) / 2);
+  trace(TraceEvent::kCreditRequested, peer.id, 0, growth);
+  if (growth < wire::kEnvelopeBytes) return;  // Nothing could be sent with that.
+  grow_window(peer, growth);
+  peer.owed_bytes += growth;
+  if (!peer.credit_hook.linked) credit_due.push_back(peer);
+}
+
+void Engine::State::reclaim_for(const Peer& asking) noexcept {
+  for (std::size_t n = std::min(kRecallProbes, borrowers.size()); n > 0; --n) {
+    Peer& other = *borrowers.pop_front();
+    borrowers.push_back(other);
+    if (&other == &asking || other.state == PeerState::kFailed) continue;
+    // What is owed has not been given back yet: it is simply kept. What the peer can spend it must return.
+    const std::size_t owed = other.owed_bytes;
+    other.owed_bytes = 0;
+    shrink_window(other, owed);
+    if (other.recalling || other.available_bytes == 0) {
+      if (owed > 0) return;
       continue;
     }
-    other->recalling = true;
+    other.recalling = true;
     wire::RecallHeader header;
-    header.bytes = std::max<std::size_t>(other->available_bytes / 2, 1);
-    send_control(*other, wire::Kind::kRecall, 0, header);
+    const std::size_t unspent = other.available_bytes;
+    header.bytes = unspent > kLeastRecallBytes ? unspent / 2 : unspent;
+    send_control(other, wire::Kind::kRecall, 0, header);
     return;
   }
 }
@@ -171,8 +201,7 @@ bool Engine::State::on_return(Peer& peer, std::span<const std::byte> message) no
   if (!peer.recalling || header.bytes > peer.available_bytes) return false;
   peer.recalling = false;
   peer.available_bytes -= header.bytes;
-  peer.window_bytes -= header.bytes;
-  lent_bytes -= header.bytes;
+  shrink_window(peer, header.bytes);
   return true;
 }
 

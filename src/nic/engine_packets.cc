@@ -143,7 +143,7 @@ Status Engine::State::offer_part(SendOperation& operation, const Payload& part) 
   wire::RtsHeader header;
   header.common = common(peer, wire::Kind::kRts, wire::kPacketPart);
   header.total_bytes = part.length_bytes;
-  header.operation = operation.pool_id;
+  header.operation = number_send(operation);
   wire::put(slot, header);
   trace(TraceEvent::kRtsSent, peer.id, 0, part.length_bytes);
   peer.provider->commit(peer.id, sizeof header);
@@ -206,7 +206,7 @@ bool Engine::State::on_part_offered(Peer& peer, const wire::RtsHeader& header) n
     receive->remote_operation = header.operation;
     peer.receives.push_back(*receive);
     peer.placing = receive;
-    answer.transfer = receive->pool_id;
+    answer.transfer = number_transfer(*receive);
     answer.wanted_bytes = wanted_bytes;
     answer.address = reinterpret_cast<std::uint64_t>(place.address);
     answer.remote_key = static_cast<std::uint64_t>(receive->memory.region.remote_key);

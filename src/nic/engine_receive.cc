@@ -32,14 +32,14 @@ bool Engine::matched_probe(MatchBits bits, MatchBits ignore, MessageId& message,
   auto* const found = static_cast<IncomingMessage*>(state.matcher.find_unexpected(bits, ignore));
   state.trace(TraceEvent::kProbe, state.config.self, 0, found != nullptr);
   if (found == nullptr) return false;
-  envelope = {found->bits, found->total_bytes, Status::kOk, found->external};
+  envelope = {found->bits, found->total_bytes, Status::kOk, found->cookie()};
   state.matcher.remove(*found);
   if (found->state == MessageState::kExternal) {
     message = MessageId{0};
     state.forget_message(*found);
   } else {
     message = MessageId{found->pool_id};
-    state.taken.push_back(*found);
+    found->taken = true;
   }
   return true;
 }
@@ -47,8 +47,8 @@ bool Engine::matched_probe(MatchBits bits, MatchBits ignore, MessageId& message,
 Progressed Engine::receive_matched(MessageId id, const Payload& payload, Cookie cookie,
                                    Envelope& envelope) noexcept {
   State& state = *state_;
-  IncomingMessage* const message = state.messages.find(static_cast<std::uint32_t>(id));
-  if (message == nullptr || !message->taken_hook.linked) {
+  IncomingMessage* const message = state.messages.find(static_cast<std::uint64_t>(id));
+  if (message == nullptr || !message->taken) {
     envelope = {MatchBits{}, 0, Status::kProtocol, nullptr};
     return Progressed::kFailed;
   }
@@ -73,8 +73,8 @@ Progressed Engine::offer_external(MatchBits bits, Cookie cookie, Cookie& receive
 
 /// Takes a message out of the unexpected queue, or from whom matched_probe() gave it to.
 void Engine::State::unlink(IncomingMessage& message) noexcept {
-  if (message.taken_hook.linked) {
-    taken.remove(message);
+  if (message.taken) {
+    message.taken = false;
   } else {
     matcher.remove(message);
   }
@@ -84,7 +84,7 @@ void Engine::State::unlink(IncomingMessage& message) noexcept {
 /// `operation` (may be null) names. kFailed: there was no memory for one, and the message stays.
 Progressed Engine::State::consume(IncomingMessage& message, const Payload& payload, Cookie cookie,
                                   OperationId* operation, Envelope& envelope) noexcept {
-  envelope = {message.bits, message.total_bytes, Status::kOk, message.external};
+  envelope = {message.bits, message.total_bytes, Status::kOk, message.cookie()};
   if (message.state == MessageState::kExternal) {
     unlink(message);
     forget_message(message);
@@ -124,9 +124,9 @@ Progressed Engine::State::consume(IncomingMessage& message, const Payload& paylo
     receive->number = message.number;
     receive->total_bytes = message.total_bytes;
     peer.receives.push_back(*receive);
-    scatter(payload, 0, {message.stored(), message.received_bytes});
-    message.heap_payload.reset();
-    message.receive = receive;
+    scatter(payload, 0, {message.stored(), peer.incoming_bytes});
+    drop_payload(message);
+    peer.incoming_receive = receive;
     if (message.synchronous) send_ack(peer, message.operation, message.number);
   } else {
     const std::uint32_t remote_operation = message.operation;
@@ -163,7 +163,7 @@ bool Engine::State::start_transfer(ReceiveOperation& receive, Peer& peer, std::u
   }
   receive.state = ReceiveState::kAwaitingData;
   peer.receives.push_back(receive);
-  header.transfer = receive.pool_id;
+  header.transfer = number_transfer(receive);
   // The answer needs a connection in any case, and the choice below needs its provider.
   if (peer.state == PeerState::kKnown) {
     const Status status = connect(peer);
@@ -207,31 +207,48 @@ IncomingMessage* Engine::State::keep(Peer& peer, MatchBits bits, std::size_t tot
   IncomingMessage* const message = messages.take();
   if (message == nullptr) return nullptr;
   if (total_bytes > IncomingMessage::kInlineBytes) {
-    message->heap_payload.reset(new (std::nothrow) std::byte[total_bytes]);
-    if (message->heap_payload == nullptr) {
+    message->block = blocks.take(total_bytes);
+    if (message->block == nullptr) {
       messages.give_back(*message);
       return nullptr;
     }
+    message->has_block = true;
   }
   message->bits = bits;
   message->peer = &peer;
   message->number = peer.messages_received;
   message->total_bytes = total_bytes;
-  message->received_bytes = head.size();
   if (!head.empty()) std::memcpy(message->stored(), head.data(), head.size());
-  counters.unexpected_bytes += total_bytes;
-  counters.unexpected_bytes_peak = std::max(counters.unexpected_bytes_peak, counters.unexpected_bytes);
+  count_kept(wire::cost_of(total_bytes));
   ++counters.received_unexpected;
   trace(TraceEvent::kUnexpected, peer.id, message->number, total_bytes);
   return message;
 }
 
+void Engine::State::count_kept(std::size_t cost) noexcept {
+  counters.unexpected_bytes += cost;
+  counters.unexpected_bytes_peak = std::max(counters.unexpected_bytes_peak, counters.unexpected_bytes);
+}
+
+void Engine::State::drop_payload(IncomingMessage& message) noexcept {
+  if (!message.has_block) return;
+  blocks.give_back(message.block, message.total_bytes);
+  message.has_block = false;
+}
+
 void Engine::State::forget_message(IncomingMessage& message) noexcept {
   if (message.peer != nullptr && message.state != MessageState::kRts) {
-    counters.unexpected_bytes -= message.total_bytes;
-    if (message.optimistic) optimistic_bytes -= message.total_bytes;
-    repay(*message.peer, message.charged_bytes);
+    const std::size_t cost = wire::cost_of(message.total_bytes);
+    counters.unexpected_bytes -= cost;
+    if (message.optimistic) {
+      optimistic_bytes -= cost;
+    } else {
+      repay(*message.peer, cost);
+    }
+  } else if (message.state == MessageState::kRts) {
+    --counters.unexpected_announced;
   }
+  drop_payload(message);
   messages.give_back(message);
 }
 
@@ -255,7 +272,7 @@ bool Engine::State::on_eager(Peer& peer, std::span<const std::byte> message, boo
   ReceiveOperation* const receive = take_posted(bits);
   if (receive != nullptr && synchronous) send_ack(peer, header.eager.send_id, number);
   if (receive != nullptr && part.size() == total) {
-    repay(peer, total);
+    repay(peer, wire::cost_of(total));
     finish_whole(*receive, peer, bits, part, number);
     return true;
   }
@@ -265,12 +282,13 @@ bool Engine::State::on_eager(Peer& peer, std::span<const std::byte> message, boo
       doom(peer, Status::kNoMemory);
       return true;
     }
-    kept->charged_bytes = total;
     kept->synchronous = synchronous;
     (synchronous ? kept->operation : kept->send_id) = header.eager.send_id;
     if (part.size() < total) {
       kept->state = MessageState::kStreaming;
       peer.incoming = kept;
+      peer.incoming_bytes = part.size();
+      peer.incoming_receive = nullptr;
     }
     matcher.add(*kept);
     return true;
@@ -290,10 +308,10 @@ bool Engine::State::on_eager(Peer& peer, std::span<const std::byte> message, boo
   arriving->peer = &peer;
   arriving->number = number;
   arriving->total_bytes = total;
-  arriving->charged_bytes = total;
-  arriving->receive = receive;
-  counters.unexpected_bytes += total;  // Lent, so it counts; forget_message() takes it off.
+  count_kept(wire::cost_of(total));  // Its credit is spent until it is whole; forget_message() takes it off.
   peer.incoming = arriving;
+  peer.incoming_bytes = 0;
+  peer.incoming_receive = receive;
   receive->state = ReceiveState::kStreaming;
   receive->peer = &peer;
   receive->message_bits = bits;
@@ -309,7 +327,7 @@ bool Engine::State::on_eager(Peer& peer, std::span<const std::byte> message, boo
 bool Engine::State::on_eager_next(Peer& peer, std::span<const std::byte> message) noexcept {
   const auto part = message.subspan(sizeof(wire::CommonHeader));
   IncomingMessage* const incoming = peer.incoming;
-  if (incoming == nullptr || part.empty() || part.size() > incoming->total_bytes - incoming->received_bytes) {
+  if (incoming == nullptr || part.empty() || part.size() > incoming->total_bytes - peer.incoming_bytes) {
     return false;
   }
   deliver_part(*incoming, part);
@@ -317,15 +335,16 @@ bool Engine::State::on_eager_next(Peer& peer, std::span<const std::byte> message
 }
 
 void Engine::State::deliver_part(IncomingMessage& message, std::span<const std::byte> part) noexcept {
-  ReceiveOperation* const receive = message.receive;
+  Peer& peer = *message.peer;
+  ReceiveOperation* const receive = peer.incoming_receive;
   if (receive != nullptr) {
-    scatter(receive->payload, message.received_bytes, part);
+    scatter(receive->payload, peer.incoming_bytes, part);
   } else if (!message.discard) {
-    std::memcpy(message.stored() + message.received_bytes, part.data(), part.size());
+    std::memcpy(message.stored() + peer.incoming_bytes, part.data(), part.size());
   }
-  message.received_bytes += part.size();
-  if (message.received_bytes < message.total_bytes) return;
-  message.peer->incoming = nullptr;
+  peer.incoming_bytes += part.size();
+  if (peer.incoming_bytes < message.total_bytes) return;
+  peer.incoming = nullptr;
   message.state = MessageState::kWhole;
   if (message.discard) return forget_message(message);
   if (receive == nullptr) return;
@@ -346,9 +365,10 @@ bool Engine::State::on_rts(Peer& peer, std::span<const std::byte> message) noexc
   const std::uint64_t number = ++peer.messages_received;
   const MatchBits bits{header.bits};
   trace(TraceEvent::kMessageArrived, peer.id, number, header.total_bytes);
-  if ((header.common.flags & wire::kWantCredit) != 0) grant_more(peer);
+  const bool wants_credit = (header.common.flags & wire::kWantCredit) != 0;
 
   if (ReceiveOperation* const receive = take_posted(bits)) {
+    if (wants_credit) grant_more(peer, header.total_bytes);
     if (optimistic) {
       send_ack(peer, header.operation, number);
       finish_whole(*receive, peer, bits, payload, number);
@@ -361,7 +381,8 @@ bool Engine::State::on_rts(Peer& peer, std::span<const std::byte> message) noexc
     }
     return true;
   }
-  const bool take_payload = optimistic && room_for(payload.size());
+  const std::size_t cost = wire::cost_of(payload.size());
+  const bool take_payload = optimistic && room_for(cost);
   IncomingMessage* kept = nullptr;
   if (take_payload) {
     kept = keep(peer, bits, payload.size(), payload);
@@ -373,6 +394,7 @@ bool Engine::State::on_rts(Peer& peer, std::span<const std::byte> message) noexc
       kept->peer = &peer;
       kept->number = number;
       kept->total_bytes = header.total_bytes;
+      ++counters.unexpected_announced;
       ++counters.received_unexpected;
       trace(TraceEvent::kUnexpected, peer.id, number, header.total_bytes);
     }
@@ -383,15 +405,16 @@ bool Engine::State::on_rts(Peer& peer, std::span<const std::byte> message) noexc
   }
   kept->operation = header.operation;
   kept->send_id = header.send_id;
+  kept->optimistic = take_payload;
+  if (take_payload) optimistic_bytes += cost;
+  matcher.add(*kept);
+  if (wants_credit) grant_more(peer, header.total_bytes);  // Of what this message has left.
   if (take_payload) {
-    kept->optimistic = true;
-    optimistic_bytes += payload.size();
     send_ack(peer, header.operation, number);
   } else if (optimistic) {
     ++counters.dropped_payloads;
     trace(TraceEvent::kPayloadDropped, peer.id, number, payload.size());
   }
-  matcher.add(*kept);
   return true;
 }
 
@@ -399,7 +422,7 @@ bool Engine::State::on_data(Peer& peer, std::span<const std::byte> message) noex
   wire::DataHeader header;
   if (!wire::get(message, header)) return false;
   const auto part = message.subspan(sizeof header);
-  ReceiveOperation* const receive = receives.find(header.transfer);
+  ReceiveOperation* const receive = transfers.oldest(header.transfer);
   if (receive == nullptr || receive->peer != &peer || receive->state != ReceiveState::kAwaitingData ||
       receive->written || header.offset_bytes != receive->received_bytes || part.empty() ||
       part.size() > receive->wanted_bytes - receive->received_bytes) {
@@ -416,7 +439,7 @@ bool Engine::State::on_data(Peer& peer, std::span<const std::byte> message) noex
 void Engine::State::on_write_arrived(PeerId id, Immediate immediate, std::size_t length_bytes) noexcept {
   Peer* const peer = met(id);
   if (peer == nullptr || peer->state == PeerState::kFailed || peer->doom != Status::kOk) return;
-  ReceiveOperation* const receive = receives.find(static_cast<std::uint32_t>(immediate));
+  ReceiveOperation* const receive = transfers.oldest(static_cast<std::uint32_t>(immediate));
   if (receive == nullptr || receive->peer != peer || receive->state != ReceiveState::kAwaitingData ||
       !receive->memory.held || (receive->received_bytes != 0 && !receive->written) || length_bytes == 0 ||
       length_bytes > receive->wanted_bytes - receive->received_bytes) {
@@ -432,7 +455,16 @@ void Engine::State::on_write_arrived(PeerId id, Immediate immediate, std::size_t
 void Engine::State::release_receive(ReceiveOperation& receive) noexcept {
   if (receive.peer_hook.linked) receive.peer->receives.remove(receive);
   if (receive.memory.held) let_go(*receive.peer, receive.memory);
+  if (receive.transfer != 0) transfers.remove(receive);
   receives.give_back(receive);
+}
+
+std::uint32_t Engine::State::number_transfer(ReceiveOperation& receive) noexcept {
+  do ++last_transfer;
+  while (last_transfer == 0 || transfers.oldest(last_transfer) != nullptr);
+  receive.transfer = last_transfer;
+  transfers.append(receive);
+  return last_transfer;
 }
 
 void Engine::State::finish_receive(ReceiveOperation& receive, Status status) noexcept {

@@ -49,7 +49,7 @@ bool Engine::State::send_at_once(Peer& peer, MatchBits bits, const Payload& payl
                                  std::uint32_t send_id) noexcept {
   const std::size_t length = payload.length_bytes;
   const std::size_t slot_bytes = sizeof(wire::EagerHeader) + length;
-  if (!peer.queue.empty() || length > config.eager_limit_bytes || length > peer.credit_bytes ||
+  if (!peer.queue.empty() || length > config.eager_limit_bytes || wire::cost_of(length) > peer.credit_bytes ||
       slot_bytes > peer.max_slot_bytes) {
     return false;
   }
@@ -63,7 +63,7 @@ bool Engine::State::send_at_once(Peer& peer, MatchBits bits, const Payload& payl
   gather(payload, 0, slot.subspan(sizeof header));
   trace(TraceEvent::kSendShort, peer.id, peer.messages_sent, length);
   peer.provider->commit(peer.id, slot_bytes);
-  peer.credit_bytes -= length;
+  peer.credit_bytes -= wire::cost_of(length);
   ++counters.sent_short;
   return true;
 }
@@ -101,7 +101,7 @@ Status Engine::State::transmit(SendOperation& operation) noexcept {
   if (operation.state == SendState::kStreaming) return stream(operation);
   Peer& peer = *operation.peer;
   const std::size_t length = operation.payload.length_bytes;
-  if (length > config.eager_limit_bytes || length > peer.credit_bytes) return announce(operation);
+  if (length > config.eager_limit_bytes || wire::cost_of(length) > peer.credit_bytes) return announce(operation);
 
   const bool synchronous = operation.mode == SendMode::kSynchronous;
   const std::size_t whole_bytes = sizeof(wire::EagerHeader) + length;
@@ -115,13 +115,13 @@ Status Engine::State::transmit(SendOperation& operation) noexcept {
   header.eager.common = common(peer, one_slot ? wire::Kind::kEager : wire::Kind::kEagerFirst,
                                synchronous ? wire::kSynchronous : 0U);
   header.eager.bits = raw(operation.bits);
-  header.eager.send_id = synchronous ? operation.pool_id : operation.send_id;
+  header.eager.send_id = synchronous ? number_send(operation) : operation.send_id;
   header.total_bytes = length;
   if (one_slot) wire::put(slot, header.eager); else wire::put(slot, header);
   gather(operation.payload, 0, slot.subspan(header_bytes, part));
   trace(one_slot ? TraceEvent::kSendShort : TraceEvent::kSendEager, peer.id, operation.number, length);
   peer.provider->commit(peer.id, header_bytes + part);
-  peer.credit_bytes -= length;
+  peer.credit_bytes -= wire::cost_of(length);
   operation.sent_bytes = part;
   ++(one_slot ? counters.sent_short : counters.sent_eager);
   if (!one_slot) {
@@ -179,7 +179,7 @@ Status Engine::State::announce(SendOperation& operation) noexcept {
                              (small ? wire::kWantCredit : 0U) | (optimistic ? wire::kPayload : 0U));
   header.bits = raw(operation.bits);
   header.total_bytes = length;
-  header.operation = operation.pool_id;
+  header.operation = number_send(operation);
   header.send_id = operation.send_id;
   wire::put(slot, header);
   if (optimistic) gather(operation.payload, 0, slot.subspan(sizeof header, length));
@@ -198,14 +198,15 @@ Status Engine::State::announce(SendOperation& operation) noexcept {
 /// a program that leans on eager sends does not stop when the receiver's budget is spent.
 void Engine::State::keep_copy(SendOperation& operation) noexcept {
   const std::size_t length = operation.payload.length_bytes;
-  if (length > config.send_buffer_bytes - std::min(buffered_bytes, config.send_buffer_bytes)) return;
+  const std::size_t cost = kBufferedSendBytes + length;
+  if (cost > config.send_buffer_bytes - std::min(buffered_bytes, config.send_buffer_bytes)) return;
   std::unique_ptr<std::byte[]> copy(new (std::nothrow) std::byte[std::max<std::size_t>(length, 1)]);
   if (copy == nullptr) return;
   gather(operation.payload, 0, {copy.get(), length});
   operation.payload = {copy.get(), length, nullptr};
   operation.copy = std::move(copy);
   operation.detached = true;
-  buffered_bytes += length;
+  buffered_bytes += cost;
   ++counters.sent_buffered;
   trace(TraceEvent::kSendBuffered, operation.peer->id, operation.number, length);
   if (&operation != sending) host.on_send_done(operation.cookie, Status::kOk);
@@ -214,7 +215,7 @@ void Engine::State::keep_copy(SendOperation& operation) noexcept {
 bool Engine::State::on_cts(Peer& peer, std::span<const std::byte> message) noexcept {
   wire::CtsHeader header;
   if (!wire::get(message, header)) return false;
-  SendOperation* const operation = sends.find(header.operation);
+  SendOperation* const operation = sends_on_wire.oldest(header.operation);
   if (operation == nullptr || operation->peer != &peer ||
       operation->state != SendState::kAwaitingMatch || !operation->announced || operation->acknowledged ||
       header.wanted_bytes > operation->payload.length_bytes) {
@@ -247,7 +248,7 @@ bool Engine::State::on_cts(Peer& peer, std::span<const std::byte> message) noexc
 bool Engine::State::on_ack(Peer& peer, std::span<const std::byte> message) noexcept {
   wire::AckHeader header;
   if (!wire::get(message, header)) return false;
-  SendOperation* const operation = sends.find(header.operation);
+  SendOperation* const operation = sends_on_wire.oldest(header.operation);
   if (operation == nullptr || operation->peer != &peer || operation->acknowledged) return false;
   if (operation->packet != nullptr) return on_part_placed(*operation);
   if (operation->announced && !operation->optimistic) return false;
@@ -272,7 +273,7 @@ Status Engine::State::bulk_step(SendOperation& operation) noexcept {
     operation.state = SendState::kWriting;
     peer.bulk.remove(operation);
     ++writes_in_flight;
-    const std::uint32_t id = operation.pool_id;
+    const std::uint64_t id = operation.pool_id;
     const std::uint64_t posted_ns = config.trace != nullptr ? config.trace->now() : 0;
     const Status status =
         peer.provider->write(peer.id, operation.payload.address, operation.wanted_bytes,
@@ -322,7 +323,7 @@ Status Engine::State::bulk_step(SendOperation& operation) noexcept {
 }
 
 void Engine::State::on_write_done(PeerId, WorkId work, Status status) noexcept {
-  SendOperation* const operation = sends.find(static_cast<std::uint32_t>(work));
+  SendOperation* const operation = sends.find(static_cast<std::uint64_t>(work));
   if (operation == nullptr || (operation->state != SendState::kWriting &&
                                operation->state != SendState::kDraining)) {
     return;
@@ -358,9 +359,19 @@ void Engine::State::release_send(SendOperation& operation) noexcept {
     peer.queue.remove(operation);
   }
   let_go(peer, operation.memory);
-  if (operation.copy != nullptr) buffered_bytes -= operation.payload.length_bytes;
+  if (operation.copy != nullptr) buffered_bytes -= kBufferedSendBytes + operation.payload.length_bytes;
+  if (operation.number_on_wire != 0) sends_on_wire.remove(operation);
   (operation.state == SendState::kDraining ? peer.draining : peer.sends).remove(operation);
   sends.give_back(operation);
+}
+
+std::uint32_t Engine::State::number_send(SendOperation& operation) noexcept {
+  if (operation.number_on_wire != 0) return operation.number_on_wire;
+  do ++last_send_number;
+  while (last_send_number == 0 || sends_on_wire.oldest(last_send_number) != nullptr);
+  operation.number_on_wire = last_send_number;
+  sends_on_wire.append(operation);
+  return last_send_number;
 }
 
 void Engine::State::finish_send(SendOperation& operation, Status status) noexcept {

@@ -22,6 +22,7 @@
 #include "nic/engine.h"
 #include "nic/intrusive_list.h"
 #include "nic/matcher.h"
+#include "nic/payload_blocks.h"
 #include "nic/pool.h"
 #include "nic/trace.h"
 #include "nic/wire.h"
@@ -58,7 +59,7 @@ struct PacketParts {
 };
 
 struct SendOperation {
-  std::uint32_t pool_id = 0;
+  std::uint64_t pool_id = 0;
   SendState state = SendState::kQueued;
   SendMode mode = SendMode::kStandard;
   bool detached = false;      ///< Done for its caller: `copy` holds the payload, no callback comes.
@@ -67,7 +68,8 @@ struct SendOperation {
   bool announced = false;     ///< An RTS has left: a CTS may come.
   bool optimistic = false;    ///< The payload went with the RTS: an ACK may come, too.
   std::uint32_t send_id = 0;
-  std::uint32_t transfer = 0;  ///< The receiver's id, from the CTS.
+  std::uint32_t number_on_wire = 0;  ///< The receiver's name for it; 0: it has none yet (number_send()).
+  std::uint32_t transfer = 0;        ///< The receiver's id, from the CTS.
   Peer* peer = nullptr;
   Cookie cookie = nullptr;
   MatchBits bits{};
@@ -83,6 +85,7 @@ struct SendOperation {
   ListHook<SendOperation> queue_hook{};  ///< Peer::queue.
   ListHook<SendOperation> bulk_hook{};   ///< Peer::bulk.
   ListHook<SendOperation> peer_hook{};   ///< Peer::sends or Peer::draining.
+  KeyedHook<SendOperation> wire_hook{};  ///< State::sends_on_wire, with a number.
 };
 
 enum class ReceiveState : std::uint8_t {
@@ -93,7 +96,7 @@ enum class ReceiveState : std::uint8_t {
 };
 
 struct ReceiveOperation : PostedEntry {
-  std::uint32_t pool_id = 0;
+  std::uint64_t pool_id = 0;
   ReceiveState state = ReceiveState::kPosted;
   Cookie cookie = nullptr;
   Payload payload;
@@ -107,8 +110,10 @@ struct ReceiveOperation : PostedEntry {
   bool written = false;            ///< A part was written: no other may be bounced.
   bool packet_part = false;        ///< Peer::placing: no message.
   std::uint32_t remote_operation = 0;  ///< The sender's.
+  std::uint32_t transfer = 0;          ///< The sender's name for it; 0: it has none (number_transfer()).
   HeldMemory memory;               ///< The payload; held: the peer may write to it.
   ListHook<ReceiveOperation> peer_hook{};  ///< Peer::receives, while kStreaming or kAwaitingData; purge()'s list.
+  KeyedHook<ReceiveOperation> wire_hook{};  ///< State::transfers, with a number.
 };
 
 enum class MessageState : std::uint8_t {
@@ -119,36 +124,52 @@ enum class MessageState : std::uint8_t {
   kBroken,     ///< Its sender died before the payload was whole.
 };
 
-/// A message that no receive has taken, or whose parts still arrive.
+/// A message that no receive has taken, or whose parts still arrive. A flood leaves many: each byte counts.
 struct IncomingMessage : UnexpectedEntry {
-  static constexpr std::size_t kInlineBytes = 128;
+  static constexpr std::size_t kInlineBytes = 16;
 
-  IncomingMessage() noexcept {}  // NOLINT: user-provided, so that inline_payload is not zeroed
+  IncomingMessage() noexcept {}  // NOLINT: user-provided, so that the payload is not zeroed
+  IncomingMessage(const IncomingMessage&) = delete;
+  IncomingMessage& operator=(const IncomingMessage&) = delete;
+  ~IncomingMessage() {
+    if (has_block) PayloadBlocks::release(block);
+  }
 
-  std::uint32_t pool_id = 0;
+  std::uint64_t pool_id = 0;
   MessageState state = MessageState::kWhole;
   bool synchronous = false;     ///< Eager: an ACK is due at the match.
-  bool optimistic = false;      ///< Payload held outside the sender's credit.
+  bool optimistic = false;      ///< Kept without credit: it counts in State::optimistic_bytes.
   bool discard = false;         ///< kStreaming and purged: its parts are dropped.
+  bool taken = false;           ///< By matched_probe(): no longer in the matcher.
+  bool has_block = false;       ///< The payload is in `block`, not in `inline_payload`.
   std::uint32_t operation = 0;  ///< The sender's, when it has one (RTS, synchronous).
   std::uint32_t send_id = 0;    ///< The sender's name for kCancel, 0: none.
   Peer* peer = nullptr;         ///< Null: external.
-  Cookie external = nullptr;
-  std::uint64_t number = 0;  ///< For the trace.
+  std::uint64_t number = 0;     ///< For the trace.
   std::size_t total_bytes = 0;
-  std::size_t received_bytes = 0;
-  std::size_t charged_bytes = 0;                ///< Byte credit that goes back when it is consumed.
-  ReceiveOperation* receive = nullptr;          ///< kStreaming: the receive that matched it.
-  std::unique_ptr<std::byte[]> heap_payload;    ///< Payload longer than kInlineBytes.
-  ListHook<IncomingMessage> taken_hook{};       ///< State::taken: held by matched_probe. An external one: purge()'s list.
-  std::array<std::byte, kInlineBytes> inline_payload;
+  union {
+    std::array<std::byte, kInlineBytes> inline_payload;
+    std::byte* block;  ///< Of State::blocks, for a payload longer than kInlineBytes. Owned.
+    Cookie external;   ///< kExternal.
+  };
 
-  std::byte* stored() noexcept { return heap_payload ? heap_payload.get() : inline_payload.data(); }
+  std::byte* stored() noexcept { return has_block ? block : inline_payload.data(); }
+  Cookie cookie() const noexcept { return state == MessageState::kExternal ? external : nullptr; }
 };
+
+/// An unexpected message of up to kInlineBytes takes this much: the entry and its share of a table of
+/// buckets that has just doubled (one to two buckets a key, and half of that for the table before).
+inline constexpr std::size_t kEntryBytes = Pool<IncomingMessage>::bytes_per_object() + 3 * sizeof(void*);
+static_assert(kEntryBytes <= wire::kEnvelopeBytes, "credit pays for what a message takes");
+
+/// What a send that was finished by a copy takes beside the copy: no less than its envelope takes at the
+/// receiver.
+inline constexpr std::size_t kBufferedSendBytes = Pool<SendOperation>::bytes_per_object();
+static_assert(kBufferedSendBytes >= kEntryBytes);
 
 /// A short message of the protocol that waits for room. Not ordered with messages and packets.
 struct ControlMessage {
-  std::uint32_t pool_id = 0;
+  std::uint64_t pool_id = 0;
   std::size_t length_bytes = 0;
   std::array<std::byte, wire::kLongestHeaderBytes> bytes{};
   ListHook<ControlMessage> hook{};
@@ -156,9 +177,10 @@ struct ControlMessage {
 
 /// A cancel request whose reply is due.
 struct CancelRequest {
-  std::uint32_t pool_id = 0;
+  std::uint64_t pool_id = 0;
+  std::uint32_t token = 0;  ///< The peer's name for it.
   Cookie cookie = nullptr;
-  std::uint32_t operation = 0;  ///< The pending send, 0: it was done.
+  std::uint64_t operation = 0;  ///< The pending send's id in State::sends, 0: it was done.
   ListHook<CancelRequest> hook{};
 };
 
@@ -206,16 +228,19 @@ struct Peer {
   std::size_t available_bytes = 0;  ///< What the peer may still spend, by our books.
   std::size_t owed_bytes = 0;       ///< To be given (back) with the next slot.
   IncomingMessage* incoming = nullptr;  ///< The eager message whose parts arrive.
+  std::size_t incoming_bytes = 0;       ///< Of its payload: what has arrived.
+  ReceiveOperation* incoming_receive = nullptr;  ///< The receive that matched it, if one did.
   ReceiveOperation* placing = nullptr;  ///< The part of a packet that arrives by rendezvous.
   IntrusiveList<ReceiveOperation, &ReceiveOperation::peer_hook> receives;
 
   ListHook<Peer> active_hook{};  ///< State::active: something waits to leave.
   ListHook<Peer> credit_hook{};  ///< State::credit_due: enough is owed for a message of its own.
+  ListHook<Peer> borrower_hook{};  ///< State::borrowers: window_bytes is not 0.
 };
 
-/// The operation named in the low half; the kind in the high half.
-inline constexpr std::uint64_t kSendOperation = std::uint64_t{1} << 32;
-inline constexpr std::uint64_t kReceiveOperation = std::uint64_t{2} << 32;
+/// The kind of an OperationId, above the id in the pool.
+inline constexpr std::uint64_t kSendOperation = std::uint64_t{1} << Pool<SendOperation>::kIdBits;
+inline constexpr std::uint64_t kReceiveOperation = std::uint64_t{2} << Pool<SendOperation>::kIdBits;
 
 struct Engine::State final : Sink {
   State(const EngineConfig& settings, std::span<Provider* const> fabrics, Host& caller);
@@ -236,17 +261,28 @@ struct Engine::State final : Sink {
   Pool<IncomingMessage> messages;
   Pool<ControlMessage> controls;
   Pool<CancelRequest> cancels;
+  PayloadBlocks blocks;  ///< For `messages`.
   IntrusiveList<Peer, &Peer::active_hook> active;
   IntrusiveList<Peer, &Peer::credit_hook> credit_due;
-  IntrusiveList<IncomingMessage, &IncomingMessage::taken_hook> taken;
+  /// What goes over the wire is named by running numbers, of which 32 bits are enough: one comes again only
+  /// after 4 billion others, and never while it is in use. 32 bits of a pool's id would not last so long.
+  static std::uint64_t number_of_send(const SendOperation& send) noexcept { return send.number_on_wire; }
+  static std::uint64_t number_of_transfer(const ReceiveOperation& receive) noexcept {
+    return receive.transfer;
+  }
+  KeyedQueues<SendOperation, &SendOperation::wire_hook, &number_of_send> sends_on_wire;
+  KeyedQueues<ReceiveOperation, &ReceiveOperation::wire_hook, &number_of_transfer> transfers;
+  std::uint32_t last_send_number = 0;
+  std::uint32_t last_transfer = 0;
+  std::uint32_t last_token = 0;
   bool progressing = false;  ///< A call that may call the host back is on the stack.
-  const std::size_t first_window_bytes;  ///< Credit that a peer has before its first message.
-  std::size_t lent_bytes;                ///< Sum of all windows, of peers not yet heard of too.
-  std::size_t optimistic_bytes = 0;      ///< Held payload that nobody had credit for.
-  std::size_t buffered_bytes = 0;        ///< In SendOperation::copy.
+  /// Peers with a window; those looked at for a recall come last.
+  IntrusiveList<Peer, &Peer::borrower_hook> borrowers;
+  std::size_t lent_bytes = 0;            ///< Sum of all windows.
+  std::size_t optimistic_bytes = 0;      ///< Cost of the messages here that nobody had credit for.
+  std::size_t buffered_bytes = 0;        ///< Sends finished by a copy, kBufferedSendBytes and the copy each.
   std::size_t writes_in_flight = 0;
   std::size_t queues_waiting = 0;        ///< Peers of whose packet a part goes by rendezvous.
-  std::uint32_t recall_cursor = 0;
   std::uint64_t evictions_traced = 0;      ///< Of all pin-down caches together.
   std::uint64_t invalidations_traced = 0;  ///< Likewise.
   bool refusal_told = false;         ///< The user knows that memory could not be registered.
@@ -283,6 +319,7 @@ struct Engine::State final : Sink {
   void finish_send(SendOperation& operation, Status status) noexcept;
   void finish_bulk(SendOperation& operation, Status status) noexcept;  ///< All of `wanted_bytes` has left, or failed.
   void release_send(SendOperation& operation) noexcept;
+  std::uint32_t number_send(SendOperation& operation) noexcept;  ///< Its name on the wire.
   bool on_cts(Peer& peer, std::span<const std::byte> message) noexcept;
   bool on_ack(Peer& peer, std::span<const std::byte> message) noexcept;
 
@@ -294,6 +331,8 @@ struct Engine::State final : Sink {
   ReceiveOperation* take_posted(MatchBits bits) noexcept;
   IncomingMessage* keep(Peer& peer, MatchBits bits, std::size_t total_bytes,
                         std::span<const std::byte> head) noexcept;
+  void count_kept(std::size_t cost) noexcept;
+  void drop_payload(IncomingMessage& message) noexcept;  ///< What of it is in a block.
   void deliver_part(IncomingMessage& message, std::span<const std::byte> part) noexcept;
   void unlink(IncomingMessage& message) noexcept;
   Progressed consume(IncomingMessage& message, const Payload& payload, Cookie cookie,
@@ -302,6 +341,7 @@ struct Engine::State final : Sink {
                       MatchBits bits, std::size_t total_bytes, std::uint64_t number) noexcept;
   void finish_receive(ReceiveOperation& receive, Status status) noexcept;
   void release_receive(ReceiveOperation& receive) noexcept;
+  std::uint32_t number_transfer(ReceiveOperation& receive) noexcept;  ///< Its name on the wire.
   void finish_whole(ReceiveOperation& receive, Peer& peer, MatchBits bits,
                     std::span<const std::byte> payload, std::uint64_t number) noexcept;
 
@@ -331,11 +371,15 @@ struct Engine::State final : Sink {
   template <class Header>
   void send_control(Peer& peer, wire::Kind kind, unsigned flags, Header header) noexcept;
   void send_ack(Peer& peer, std::uint32_t operation, std::uint64_t number) noexcept;
-  bool charge(Peer& peer, std::size_t bytes) noexcept;      ///< False: the peer had no credit for that.
-  void repay(Peer& peer, std::size_t bytes) noexcept;       ///< A charge was consumed.
-  void grant_more(Peer& peer) noexcept;                     ///< It ran out of credit.
+  bool charge(Peer& peer, std::size_t payload_bytes) noexcept;  ///< False: the peer had no credit for that.
+  void repay(Peer& peer, std::size_t cost) noexcept;            ///< What was charged is free again.
+  void grant_more(Peer& peer, std::uint64_t payload_bytes) noexcept;  ///< It had no credit for that.
+  void reclaim_for(const Peer& asking) noexcept;  ///< Takes credit back from those who do not use it.
+  void grow_window(Peer& peer, std::size_t bytes) noexcept;
+  void shrink_window(Peer& peer, std::size_t bytes) noexcept;
   void send_due_credit() noexcept;
-  bool room_for(std::size_t bytes) const noexcept;          ///< Whether the budget holds that much more.
+  std::size_t free_budget() const noexcept;
+  bool room_for(std::size_t cost) const noexcept { return cost <= free_budget(); }
   bool on_recall(Peer& peer, std::span<const std::byte> message) noexcept;
   bool on_return(Peer& peer, std::span<const std::byte> message) noexcept;
 

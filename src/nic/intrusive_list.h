@@ -1,6 +1,7 @@
 // A doubly linked list through the elements: no allocation, O(1) removal from the middle.
 //
-// An element has one ListHook<T> member per list that it can be in. The list never owns.
+// An element has one hook member per list that it can be in: a ListHook<T>, which knows whether it is
+// linked, or a BareHook<T>, which is 8 bytes shorter. The list never owns.
 
 #pragma once
 
@@ -10,13 +11,19 @@
 namespace ch3_offload {
 
 template <class T>
+struct BareHook {
+  T* next = nullptr;
+  T* previous = nullptr;
+};
+
+template <class T>
 struct ListHook {
   T* next = nullptr;
   T* previous = nullptr;
   bool linked = false;
 };
 
-template <class T, ListHook<T> T::*kHook>
+template <class T, auto kHook>
 class IntrusiveList {
  public:
   bool empty() const noexcept { return head_ == nullptr; }
@@ -25,13 +32,16 @@ class IntrusiveList {
   T* back() const noexcept { return tail_; }
   static T* next(const T& element) noexcept { return (element.*kHook).next; }
   static T* previous(const T& element) noexcept { return (element.*kHook).previous; }
-  static bool contains(const T& element) noexcept { return (element.*kHook).linked; }
 
   /// REQUIRES: `element` is in no list by this hook.
   void push_back(T& element) noexcept {
-    ListHook<T>& hook = element.*kHook;
-    assert(!hook.linked);
-    hook = {nullptr, tail_, true};
+    auto& hook = element.*kHook;
+    if constexpr (requires { hook.linked; }) {
+      assert(!hook.linked);
+      hook.linked = true;
+    }
+    hook.next = nullptr;
+    hook.previous = tail_;
     (tail_ == nullptr ? head_ : (tail_->*kHook).next) = &element;
     tail_ = &element;
     ++size_;
@@ -39,8 +49,8 @@ class IntrusiveList {
 
   /// REQUIRES: `element` is in this list.
   void remove(T& element) noexcept {
-    ListHook<T>& hook = element.*kHook;
-    assert(hook.linked);
+    auto& hook = element.*kHook;
+    if constexpr (requires { hook.linked; }) assert(hook.linked);
     (hook.previous == nullptr ? head_ : (hook.previous->*kHook).next) = hook.next;
     (hook.next == nullptr ? tail_ : (hook.next->*kHook).previous) = hook.previous;
     hook = {};

@@ -4,6 +4,21 @@
 
 namespace ch3_offload {
 
+namespace {
+
+constexpr MatchShape kWildcardShapes[] = {MatchShape::kAnySource, MatchShape::kAnyTag,
+                                          MatchShape::kAnySourceAnyTag};
+
+}  // namespace
+
+Matcher::Matcher(MatchBits always_ignored) noexcept
+    : always_ignored_(always_ignored),
+      posted_{Posted(mask_of(MatchShape::kExact)), Posted(mask_of(MatchShape::kAnySource)),
+              Posted(mask_of(MatchShape::kAnyTag)), Posted(mask_of(MatchShape::kAnySourceAnyTag))},
+      unexpected_(mask_of(MatchShape::kExact)),
+      wildcards_{WildcardIndex(mask_of(MatchShape::kAnySource)), WildcardIndex(mask_of(MatchShape::kAnyTag)),
+                 WildcardIndex(mask_of(MatchShape::kAnySourceAnyTag))} {}
+
 MatchShape Matcher::shape_of(MatchBits ignore) const noexcept {
   // Bits that never take part do not make a mask odd: compare only the others.
   const std::uint64_t part = raw(ignore & ~always_ignored_);
@@ -14,28 +29,24 @@ MatchShape Matcher::shape_of(MatchBits ignore) const noexcept {
   return MatchShape::kOdd;
 }
 
-std::uint64_t Matcher::key_of(MatchBits bits, MatchShape shape) const noexcept {
+std::uint64_t Matcher::mask_of(MatchShape shape) const noexcept {
   switch (shape) {
-    case MatchShape::kExact: return raw(bits & ~always_ignored_);
-    case MatchShape::kAnySource: return raw(bits & ~(always_ignored_ | kIgnoreSource));
-    case MatchShape::kAnyTag: return raw(bits & ~(always_ignored_ | kIgnoreTag));
-    default: return raw(bits & ~(always_ignored_ | kIgnoreSourceAndTag));
+    case MatchShape::kExact: return raw(~always_ignored_);
+    case MatchShape::kAnySource: return raw(~(always_ignored_ | kIgnoreSource));
+    case MatchShape::kAnyTag: return raw(~(always_ignored_ | kIgnoreTag));
+    default: return raw(~(always_ignored_ | kIgnoreSourceAndTag));
   }
 }
 
-void Matcher::post(PostedEntry& receive) {
+void Matcher::post(PostedEntry& receive) noexcept {
   receive.stamp = next_stamp_++;
   receive.shape = shape_of(receive.ignore);
-  const std::uint64_t key = key_of(receive.bits, receive.shape);
-  switch (receive.shape) {
-    case MatchShape::kExact: exact_posted_.append(key, receive); break;
-    case MatchShape::kAnySource: any_source_posted_.append(key, receive); break;
-    case MatchShape::kAnyTag: any_tag_posted_.append(key, receive); break;
-    case MatchShape::kAnySourceAnyTag: any_both_posted_.append(key, receive); break;
-    case MatchShape::kOdd: odd_posted_.push_back(receive); break;
+  if (receive.shape == MatchShape::kOdd) {
+    odd_posted_.push_back(receive);
+  } else {
+    posted_[static_cast<std::size_t>(receive.shape)].append(receive);
   }
   all_posted_.push_back(receive);
-  ++posted_depth_;
 }
 
 PostedEntry* Matcher::take_posted(MatchBits message) noexcept {
@@ -43,15 +54,8 @@ PostedEntry* Matcher::take_posted(MatchBits message) noexcept {
   const auto consider = [&best](PostedEntry* candidate) {
     if (candidate != nullptr && (best == nullptr || candidate->stamp < best->stamp)) best = candidate;
   };
-  if (!exact_posted_.empty()) consider(exact_posted_.oldest(key_of(message, MatchShape::kExact)));
-  if (!any_source_posted_.empty()) {
-    consider(any_source_posted_.oldest(key_of(message, MatchShape::kAnySource)));
-  }
-  if (!any_tag_posted_.empty()) {
-    consider(any_tag_posted_.oldest(key_of(message, MatchShape::kAnyTag)));
-  }
-  if (!any_both_posted_.empty()) {
-    consider(any_both_posted_.oldest(key_of(message, MatchShape::kAnySourceAnyTag)));
+  for (const Posted& table : posted_) {
+    if (!table.empty()) consider(table.oldest(raw(message)));
   }
   for (PostedEntry* odd = odd_posted_.front(); odd != nullptr; odd = OddPosted::next(*odd)) {
     if (!matches(message, odd->bits, odd->ignore | always_ignored_)) continue;
@@ -63,56 +67,61 @@ PostedEntry* Matcher::take_posted(MatchBits message) noexcept {
 }
 
 void Matcher::remove(PostedEntry& receive) noexcept {
-  switch (receive.shape) {
-    case MatchShape::kExact: exact_posted_.remove(receive); break;
-    case MatchShape::kAnySource: any_source_posted_.remove(receive); break;
-    case MatchShape::kAnyTag: any_tag_posted_.remove(receive); break;
-    case MatchShape::kAnySourceAnyTag: any_both_posted_.remove(receive); break;
-    case MatchShape::kOdd: odd_posted_.remove(receive); break;
+  if (receive.shape == MatchShape::kOdd) {
+    odd_posted_.remove(receive);
+  } else {
+    posted_[static_cast<std::size_t>(receive.shape)].remove(receive);
   }
   all_posted_.remove(receive);
-  --posted_depth_;
 }
 
-void Matcher::add(UnexpectedEntry& message) {
+void Matcher::add(UnexpectedEntry& message) noexcept {
   arrivals_.push_back(message);
-  exact_unexpected_.append(key_of(message.bits, MatchShape::kExact), message);
-  if (any_source_indexed_) {
-    any_source_unexpected_.append(key_of(message.bits, MatchShape::kAnySource), message);
+  unexpected_.append(message);
+  for (const MatchShape shape : kWildcardShapes) {
+    if (index_of(shape).complete && !add_to_index(shape, message)) drop_index(shape);
   }
-  if (any_tag_indexed_) {
-    any_tag_unexpected_.append(key_of(message.bits, MatchShape::kAnyTag), message);
-  }
-  if (any_both_indexed_) {
-    any_both_unexpected_.append(key_of(message.bits, MatchShape::kAnySourceAnyTag), message);
-  }
-  ++unexpected_depth_;
 }
 
-template <class Table>
-UnexpectedEntry* Matcher::oldest_in(Table& table, bool& indexed, MatchBits bits, MatchShape shape) {
-  if (!indexed) {
-    for (UnexpectedEntry* message = arrivals_.front(); message != nullptr;
-         message = Arrivals::next(*message)) {
-      table.append(key_of(message->bits, shape), *message);
-    }
-    indexed = true;
-  }
-  return table.oldest(key_of(bits, shape));
+/// False: no memory.
+bool Matcher::add_to_index(MatchShape shape, UnexpectedEntry& message) noexcept {
+  WildcardNode* const node = nodes_.take();
+  if (node == nullptr) return false;
+  node->message = &message;
+  node->shape = shape;
+  node->next = message.wildcards;
+  message.wildcards = node;
+  index_of(shape).table.append(*node);
+  return true;
 }
 
-UnexpectedEntry* Matcher::find_unexpected(MatchBits bits, MatchBits ignore) {
-  if (arrivals_.empty()) return nullptr;
-  const MatchShape shape = shape_of(ignore);
-  switch (shape) {
-    case MatchShape::kExact: return exact_unexpected_.oldest(key_of(bits, shape));
-    case MatchShape::kAnySource:
-      return oldest_in(any_source_unexpected_, any_source_indexed_, bits, shape);
-    case MatchShape::kAnyTag: return oldest_in(any_tag_unexpected_, any_tag_indexed_, bits, shape);
-    case MatchShape::kAnySourceAnyTag:
-      return oldest_in(any_both_unexpected_, any_both_indexed_, bits, shape);
-    case MatchShape::kOdd: break;
+/// False: no memory, and there is no index.
+bool Matcher::build_index(MatchShape shape) noexcept {
+  for (UnexpectedEntry* message = arrivals_.front(); message != nullptr; message = Arrivals::next(*message)) {
+    if (add_to_index(shape, *message)) continue;
+    drop_index(shape);
+    return false;
   }
+  index_of(shape).complete = true;
+  return true;
+}
+
+/// The next receive of that shape that looks for a message tries to build it again.
+void Matcher::drop_index(MatchShape shape) noexcept {
+  WildcardIndex& index = index_of(shape);
+  index.complete = false;
+  for (UnexpectedEntry* message = arrivals_.front(); message != nullptr; message = Arrivals::next(*message)) {
+    WildcardNode** link = &message->wildcards;
+    while (*link != nullptr && (*link)->shape != shape) link = &(*link)->next;
+    WildcardNode* const node = *link;
+    if (node == nullptr) continue;
+    *link = node->next;
+    index.table.remove(*node);
+    nodes_.give_back(*node);
+  }
+}
+
+UnexpectedEntry* Matcher::walk(MatchBits bits, MatchBits ignore) const noexcept {
   UnexpectedEntry* message = arrivals_.front();
   while (message != nullptr && !matches(message->bits, bits, ignore | always_ignored_)) {
     message = Arrivals::next(*message);
@@ -120,13 +129,25 @@ UnexpectedEntry* Matcher::find_unexpected(MatchBits bits, MatchBits ignore) {
   return message;
 }
 
+UnexpectedEntry* Matcher::find_unexpected(MatchBits bits, MatchBits ignore) noexcept {
+  if (arrivals_.empty()) return nullptr;
+  const MatchShape shape = shape_of(ignore);
+  if (shape == MatchShape::kExact) return unexpected_.oldest(raw(bits));
+  if (shape == MatchShape::kOdd) return walk(bits, ignore);
+  WildcardIndex& index = index_of(shape);
+  if (!index.complete && !build_index(shape)) return walk(bits, ignore);
+  const WildcardNode* const node = index.table.oldest(raw(bits));
+  return node == nullptr ? nullptr : node->message;
+}
+
 void Matcher::remove(UnexpectedEntry& message) noexcept {
   arrivals_.remove(message);
-  exact_unexpected_.remove(message);
-  if (any_source_indexed_) any_source_unexpected_.remove(message);
-  if (any_tag_indexed_) any_tag_unexpected_.remove(message);
-  if (any_both_indexed_) any_both_unexpected_.remove(message);
-  --unexpected_depth_;
+  unexpected_.remove(message);
+  while (WildcardNode* const node = message.wildcards) {
+    message.wildcards = node->next;
+    index_of(node->shape).table.remove(*node);
+    nodes_.give_back(*node);
+  }
 }
 
 }  // namespace ch3_offload

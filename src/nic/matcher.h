@@ -8,7 +8,9 @@
 // place is in order of posting, so the candidate of each is its first match, and the lowest stamp among
 // the candidates is the receive that was posted first.
 //
-// Threads: one. Allocation: tables grow by doubling; nothing else.
+// Threads: one. Allocation: tables grow by doubling, and the wildcard indices of unexpected messages take
+// a node for each message. No function fails for want of memory: a table stays small, and a wildcard
+// without an index walks.
 
 #pragma once
 
@@ -16,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "nic/free_list.h"
 #include "nic/intrusive_list.h"
 #include "nic/keyed_queues.h"
 #include "nic/match_bits.h"
@@ -32,25 +35,36 @@ struct PostedEntry {
   MatchBits ignore{};           ///< Without the always-ignored bits.
   std::uint64_t stamp = 0;      ///< Order of posting; set by post().
   MatchShape shape{};           ///< Set by post().
-  std::array<KeyedHook<PostedEntry>, kKeyedShapes> hooks{};  ///< One is used: that of the shape.
+  KeyedHook<PostedEntry> hook{};     ///< The table of its shape, if that is not odd.
   ListHook<PostedEntry> odd_hook{};
   ListHook<PostedEntry> all_hook{};  ///< Every posted receive, in order of posting.
 };
 
+struct WildcardNode;
+
 /// What the matcher needs of a message that no receive has taken.
 struct UnexpectedEntry {
   MatchBits bits{};  ///< As sent, with the always-ignored bits.
-  std::array<KeyedHook<UnexpectedEntry>, kKeyedShapes> hooks{};
-  ListHook<UnexpectedEntry> arrival_hook{};
+  KeyedHook<UnexpectedEntry> hook{};
+  BareHook<UnexpectedEntry> arrival_hook{};
+  WildcardNode* wildcards = nullptr;  ///< Its nodes in the wildcard indices that exist.
+};
+
+/// The entry of a message in one wildcard index.
+struct WildcardNode {
+  WildcardNode* next = nullptr;  ///< Another one of the same message.
+  UnexpectedEntry* message = nullptr;
+  MatchShape shape{};
+  KeyedHook<WildcardNode> hook{};
 };
 
 class Matcher {
  public:
   /// `always_ignored`: bits of a message that never take part.
-  explicit Matcher(MatchBits always_ignored) noexcept : always_ignored_(always_ignored) {}
+  explicit Matcher(MatchBits always_ignored) noexcept;
 
   /// Appends a receive. REQUIRES: find_unexpected(receive) found nothing.
-  void post(PostedEntry& receive);
+  void post(PostedEntry& receive) noexcept;
 
   /// The receive that was posted first of those that match; taken out. Null if none does.
   PostedEntry* take_posted(MatchBits message) noexcept;
@@ -58,34 +72,24 @@ class Matcher {
   /// Takes a posted receive out. REQUIRES: it is posted.
   void remove(PostedEntry& receive) noexcept;
 
-  static bool is_posted(const PostedEntry& receive) noexcept {
-    return AllPosted::contains(receive);
-  }
-
   /// Appends a message. REQUIRES: take_posted(message.bits) found nothing.
-  void add(UnexpectedEntry& message);
+  void add(UnexpectedEntry& message) noexcept;
 
   /// The message that arrived first of those that such a receive matches, or null; left in place.
-  UnexpectedEntry* find_unexpected(MatchBits bits, MatchBits ignore);
+  UnexpectedEntry* find_unexpected(MatchBits bits, MatchBits ignore) noexcept;
 
   /// The newest message with these bits, or null; older_with_same_bits() walks on. For cancel, which
   /// names one message of a sender.
-  UnexpectedEntry* newest_with_bits(MatchBits bits) const noexcept {
-    return exact_unexpected_.newest(raw(bits & ~always_ignored_));
-  }
+  UnexpectedEntry* newest_with_bits(MatchBits bits) const noexcept { return unexpected_.newest(raw(bits)); }
   static UnexpectedEntry* older_with_same_bits(const UnexpectedEntry& message) noexcept {
-    return Unexpected<0>::previous(message);
+    return Unexpected::previous(message);
   }
 
   /// Takes a message out. REQUIRES: it is in the queue.
   void remove(UnexpectedEntry& message) noexcept;
 
-  static bool is_unexpected(const UnexpectedEntry& message) noexcept {
-    return Arrivals::contains(message);
-  }
-
-  std::size_t posted_depth() const noexcept { return posted_depth_; }
-  std::size_t unexpected_depth() const noexcept { return unexpected_depth_; }
+  std::size_t posted_depth() const noexcept { return all_posted_.size(); }
+  std::size_t unexpected_depth() const noexcept { return arrivals_.size(); }
 
   /// In order of posting and of arrival; next_* of the last is null.
   PostedEntry* first_posted() const noexcept { return all_posted_.front(); }
@@ -98,41 +102,45 @@ class Matcher {
   }
 
  private:
-  template <std::size_t kShape>
-  using Unexpected = KeyedQueues<UnexpectedEntry, kShape>;
+  static std::uint64_t bits_of_receive(const PostedEntry& receive) noexcept { return raw(receive.bits); }
+  static std::uint64_t bits_of_message(const UnexpectedEntry& message) noexcept { return raw(message.bits); }
+  static std::uint64_t bits_of_node(const WildcardNode& node) noexcept { return raw(node.message->bits); }
+  using Posted = KeyedQueues<PostedEntry, &PostedEntry::hook, &bits_of_receive>;
+  using Unexpected = KeyedQueues<UnexpectedEntry, &UnexpectedEntry::hook, &bits_of_message>;
+  using Wildcards = KeyedQueues<WildcardNode, &WildcardNode::hook, &bits_of_node>;
   using Arrivals = IntrusiveList<UnexpectedEntry, &UnexpectedEntry::arrival_hook>;
   using AllPosted = IntrusiveList<PostedEntry, &PostedEntry::all_hook>;
   using OddPosted = IntrusiveList<PostedEntry, &PostedEntry::odd_hook>;
 
+  struct WildcardIndex {
+    explicit WildcardIndex(std::uint64_t mask) noexcept : table(mask) {}
+    Wildcards table;
+    bool complete = false;  ///< Every message is in it; else none is.
+  };
+
   MatchShape shape_of(MatchBits ignore) const noexcept;
-  std::uint64_t key_of(MatchBits bits, MatchShape shape) const noexcept;
-  template <class Table>
-  UnexpectedEntry* oldest_in(Table& table, bool& indexed, MatchBits bits, MatchShape shape);
+  std::uint64_t mask_of(MatchShape shape) const noexcept;  ///< The bits that make the key of that shape.
+  WildcardIndex& index_of(MatchShape shape) noexcept { return wildcards_[static_cast<std::size_t>(shape) - 1]; }
+  bool add_to_index(MatchShape shape, UnexpectedEntry& message) noexcept;
+  bool build_index(MatchShape shape) noexcept;
+  void drop_index(MatchShape shape) noexcept;
+  UnexpectedEntry* walk(MatchBits bits, MatchBits ignore) const noexcept;
 
   const MatchBits always_ignored_;
 
   // Posted receives. Each is in all_posted_ and in one of the five others.
-  KeyedQueues<PostedEntry, 0> exact_posted_;
-  KeyedQueues<PostedEntry, 1> any_source_posted_;
-  KeyedQueues<PostedEntry, 2> any_tag_posted_;
-  KeyedQueues<PostedEntry, 3> any_both_posted_;
+  std::array<Posted, kKeyedShapes> posted_;  ///< By shape.
   OddPosted odd_posted_;
   AllPosted all_posted_;
   std::uint64_t next_stamp_ = 0;
-  std::size_t posted_depth_ = 0;
 
-  // Unexpected messages. Each is in arrivals_, in exact_unexpected_, and in those of the others that
-  // are indexed: a wildcard table is built when the first receive of its shape looks for a message, so
-  // that programs without wildcards do not pay for it.
-  Unexpected<0> exact_unexpected_;
-  Unexpected<1> any_source_unexpected_;
-  Unexpected<2> any_tag_unexpected_;
-  Unexpected<3> any_both_unexpected_;
+  // Unexpected messages. Each is in arrivals_, in unexpected_ by all its bits, and in the wildcard
+  // indices that are complete. Such an index is built when the first receive of its shape looks for a
+  // message, so that programs without wildcards do not pay for it.
+  Unexpected unexpected_;
+  std::array<WildcardIndex, kKeyedShapes - 1> wildcards_;  ///< By shape, without kExact.
+  FreeList<WildcardNode> nodes_;
   Arrivals arrivals_;
-  bool any_source_indexed_ = false;
-  bool any_tag_indexed_ = false;
-  bool any_both_indexed_ = false;
-  std::size_t unexpected_depth_ = 0;
 };
 
 }  // namespace ch3_offload

@@ -1,8 +1,10 @@
-// A pool of objects that are named by small ids, with a generation that tells a stale id.
+// A pool of objects that are named by ids, with a generation that tells a stale id.
 //
 // Grows by slabs, never shrinks, never moves an object; taking and returning one touches no allocator
-// once the pool has grown to its working size. An id fits 32 bits, because it travels as a write's
-// immediate: 24 bits of index, 8 of generation. 0 is never an id.
+// once the pool has grown to its working size. The object that was returned last is taken first, since it
+// is likely to be in the cache. An id has 24 bits of index and 32 of generation, so it comes again after
+// 4 billion reuses of one object. 0 is never an id. Ids stay in the process: what goes over the wire is
+// numbered apart (State::number_send()).
 
 #pragma once
 
@@ -15,12 +17,13 @@
 
 namespace ch3_offload {
 
-/// T has a public member `std::uint32_t pool_id = 0` (0 while it is free) that the pool sets, and a
+/// T has a public member `std::uint64_t pool_id = 0` (0 while it is free) that the pool sets, and a
 /// default constructor that does not throw: a taken object is always a fresh T().
 template <class T>
 class Pool {
  public:
-  static constexpr std::uint32_t kIndexBits = 24;
+  static constexpr unsigned kIndexBits = 24;
+  static constexpr unsigned kIdBits = kIndexBits + 32;
   static constexpr std::uint32_t kMaxObjects = 1U << kIndexBits;
 
   /// A fresh object, or null when memory or ids (16 million) have run out.
@@ -29,7 +32,7 @@ class Pool {
     const std::uint32_t index = free_;
     Cell& cell = at(index);
     free_ = cell.next_free;
-    cell.object.pool_id = cell.generation << kIndexBits | index;
+    cell.object.pool_id = std::uint64_t{cell.generation} << kIndexBits | index;
     ++live_;
     return &cell.object;
   }
@@ -37,21 +40,20 @@ class Pool {
   /// REQUIRES: `object` was taken from this pool and not returned since.
   void give_back(T& object) noexcept {
     assert(find(object.pool_id) == &object);
-    const std::uint32_t index = object.pool_id & (kMaxObjects - 1);
+    const std::uint32_t index = static_cast<std::uint32_t>(object.pool_id) & (kMaxObjects - 1);
     Cell& cell = at(index);
     std::destroy_at(&object);
     std::construct_at(&object);
     // Generation 0 is skipped, so that no id is 0.
-    cell.generation = cell.generation == kMaxGeneration ? 1 : cell.generation + 1;
+    if (++cell.generation == 0) cell.generation = 1;
     cell.next_free = free_;
     free_ = index;
     --live_;
   }
 
-  /// The live object of that id, or null: ids come from peers and from callers and may be stale or
-  /// invented.
-  T* find(std::uint32_t id) noexcept {
-    const std::uint32_t index = id & (kMaxObjects - 1);
+  /// The live object of that id, or null: ids come from callers and may be stale or invented.
+  T* find(std::uint64_t id) noexcept {
+    const std::uint32_t index = static_cast<std::uint32_t>(id) & (kMaxObjects - 1);
     if (id == 0 || index >= slabs_.size() * kSlabObjects) return nullptr;
     T& object = at(index).object;
     return object.pool_id == id ? &object : nullptr;
@@ -59,20 +61,12 @@ class Pool {
 
   std::size_t live() const noexcept { return live_; }
 
-  /// Calls visit(T&) for every live object, in no particular order; visit may give it back.
-  template <class Visit>
-  void for_each(Visit visit) {
-    for (auto& slab : slabs_) {
-      for (std::size_t i = 0; i < kSlabObjects; ++i) {
-        if (slab[i].object.pool_id != 0) visit(slab[i].object);
-      }
-    }
-  }
+  /// What one object takes, the pool's own share included. Bytes.
+  static constexpr std::size_t bytes_per_object() noexcept { return sizeof(Cell); }
 
  private:
   static constexpr std::uint32_t kSlabObjects = 32;
   static constexpr std::uint32_t kNone = UINT32_MAX;
-  static constexpr std::uint32_t kMaxGeneration = (1U << (32 - kIndexBits)) - 1;
 
   struct Cell {
     T object{};

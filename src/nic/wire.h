@@ -17,7 +17,13 @@ namespace ch3_offload::wire {
 
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
 
-inline constexpr unsigned kWireVersion = 2;
+inline constexpr unsigned kWireVersion = 3;
+
+/// What a message costs of byte credit beside its payload: the receiver keeps an envelope for it.
+inline constexpr std::size_t kEnvelopeBytes = 160;
+
+/// What a message of that length costs of byte credit. REQUIRES: the sum can be represented.
+constexpr std::size_t cost_of(std::size_t payload_bytes) noexcept { return kEnvelopeBytes + payload_bytes; }
 
 enum class Kind : std::uint8_t {
   kEager = 1,     ///< A whole message: EagerHeader, payload to the end of the slot.

@@ -77,13 +77,13 @@ void run(std::span<const std::byte> bytes) {
 std::vector<Bytes> seeds() {
   std::vector<Bytes> all;
   const std::string address = "shm:1:1f0c9a52be7d4e13:9b2d6c0f54a8e7317c1e5a90d3f2468b";
-  const std::string cards[] = {"v=2;w=262144;" + address,
-                               "v=2;" + address,
-                               "v=2;w=0;verbs:1:abc;" + address + ";stand-in",
-                               "v=1;w=1;" + address,
-                               "v=2;w=18446744073709551615;stand-in",
-                               "v=2;w=1x;;w=;stand-in",
-                               "v=2;w=10;nobody:here",
+  const std::string cards[] = {"v=3;" + address,
+                               "v=3;;x=1;" + address,
+                               "v=3;verbs:1:abc;" + address + ";stand-in",
+                               "v=2;w=1;" + address,
+                               "v=3;stand-in",
+                               "v=3;w=1x;;w=;stand-in",
+                               "v=3;nobody:here",
                                address,
                                ""};
   for (const std::string& card : cards) {

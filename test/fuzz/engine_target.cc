@@ -93,7 +93,7 @@ class Conversation final : public Host {
       if (rules_[index_of(from)].write_breaks(static_cast<std::uint32_t>(immediate), length_bytes))
         broke_.insert(from);
     };
-    first_window_bytes_ = engine_->counters().lent_bytes / kJobSize;
+    greet();
   }
 
   void run() {
@@ -157,8 +157,7 @@ class Conversation final : public Host {
   }
   std::string resolve(PeerId peer) noexcept override {
     if (peer == PeerId{kSelf}) return {};
-    const bool little = (settings_ & kLittleCredit) != 0;
-    return little ? "v=2;w=1000;stand-in" : "v=2;w=100000;stand-in";
+    return "v=3;stand-in";
   }
   void on_warning(const std::string& text) noexcept override {
     require(!text.empty(), "a warning says something");
@@ -169,6 +168,26 @@ class Conversation final : public Host {
     const Payload payload = place.payload();
     require(!provider_.registered(payload.address, payload.length_bytes),
             "a place is its owner's alone again");
+  }
+  /// Everybody lends the engine credit, and the first hostile peer has some of the engine's.
+  void greet() {
+    const std::uint32_t credit_bytes = (settings_ & kLittleCredit) != 0 ? 1000 : 100'000;
+    const wire::CreditHeader credit{.common = {.kind = wire::Kind::kCredit, .credit_bytes = credit_bytes}};
+    for (const std::uint32_t peer : {kHostile, kOtherHostile, kNeighbour}) {
+      provider_.message(PeerId{peer}, std::as_bytes(std::span(&credit, 1)));
+    }
+    constexpr MatchBits kHello = make_match_bits(9, 9, 9);
+    const wire::RtsHeader hello{.common = {wire::Kind::kRts, wire::kWantCredit | wire::kPayload},
+                                .bits = raw(kHello), .operation = 1};
+    Request& request = make_request(Request::Kind::kReceive);
+    give_buffer(request, 0, false);
+    Envelope envelope;
+    settle(request, engine_->post_receive(kHello, kIgnoreNothing, payload_of(request), request.cookie(),
+                                          request.operation, envelope));
+    provider_.message(PeerId{kHostile}, std::as_bytes(std::span(&hello, 1)));
+    progress();
+    require(!request.pending, "the greeting is received");
+    requests_.clear();
   }
   PeerId hostile_peer() { return kHostilePeers[input_.below(2)]; }
   std::size_t length() { return kLengths[input_.u8() % std::size(kLengths)]; }
@@ -240,7 +259,7 @@ class Conversation final : public Host {
   void check_budget() {
     const Counters& counters = engine_->counters();
     require(counters.unexpected_bytes <= config_.unexpected_budget_bytes,
-            "unexpected payload is within the budget");
+            "unexpected messages are within the budget");
     require(counters.lent_bytes <= config_.unexpected_budget_bytes, "lent credit is within the budget");
   }
   void reenter() {
@@ -281,7 +300,6 @@ class Conversation final : public Host {
   Trace trace_;
   EngineConfig config_;
   std::optional<Engine> engine_;
-  std::size_t first_window_bytes_ = 0;
   std::vector<std::unique_ptr<Request>> requests_;
   std::vector<MessageId> taken_;  ///< By matched_probe().
   std::size_t externals_ = 0;
@@ -614,7 +632,8 @@ void Conversation::expect_neighbour_unharmed() {
   settle(request, engine_->post_receive(bits, kIgnoreNothing, payload_of(request), request.cookie(),
                                         request.operation, envelope));
   require(request.pending, "nothing from the neighbour is there yet");
-  const wire::EagerHeader header{.common = {wire::Kind::kEager}, .bits = raw(bits)};
+  // Without credit: it may have been recalled, or there is no budget.
+  const wire::RtsHeader header{.common = {wire::Kind::kRts, wire::kPayload}, .bits = raw(bits), .operation = 2};
   provider_.message(PeerId{kNeighbour}, std::as_bytes(std::span(&header, 1)));
   poll_until_quiet();
   require(!request.pending, "the neighbour's message is received");
@@ -656,9 +675,7 @@ void Conversation::end() {
           "the queues are empty");
   require(counters.unexpected_bytes == 0, "no payload is kept");
   require(counters.unexpected_bytes_peak <= config_.unexpected_budget_bytes, "the budget held");
-  // Our own share stays, unless we tried to reach ourselves, which fails like any process that cannot be reached.
-  const std::size_t own_share = failed_.contains(PeerId{kSelf}) ? 0 : first_window_bytes_;
-  require(counters.lent_bytes == own_share, "what the dead were lent is back");
+  require(counters.lent_bytes == 0, "what the dead were lent is back");
   require(counters.connected_peers == 0, "nobody is connected");
   require(provider_.regions() == 0, "no memory is registered");
   require(engine_->idle(), "nothing waits to leave");

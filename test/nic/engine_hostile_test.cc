@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <functional>
+#include <set>
 
 #include "nic/forged_messages.h"
 #include "nic/hostile_world.h"
@@ -84,7 +85,7 @@ TEST_F(EngineHostile, SizesOutOfRangeAreRefused) {
 }
 
 TEST_F(EngineHostile, IdsThatNameNothingAreRefused) {
-  for (const std::uint32_t id : {0U, 1U, 0x01000000U, 0x01000001U, 0x02000000U, 0x01FFFFFFU, 0xFFFFFFFFU}) {
+  for (const std::uint32_t id : {0U, 1U, 2U, 3U, 0x01000000U, 0x01000001U, 0x02000000U, 0x01FFFFFFU, 0xFFFFFFFFU}) {
     for (const auto& message : {forged::cts(id, 1), forged::cts(id, 0), forged::data(id, 0, 10), forged::ack(id), forged::cancel_reply(id, true)}) {
       make_three();
       attack(message);
@@ -123,23 +124,42 @@ TEST_F(EngineHostile, IdsOfWhatIsOverAreRefused) {
   EXPECT_EQ(outcome(another), Status::kProtocol);
 }
 
+/// Each of these takes the object of the one before.
+TEST_F(EngineHostile, NumbersOnTheWireDoNotComeAgain) {
+  make_three();
+  std::set<std::uint32_t> operations;
+  std::set<std::uint32_t> transfers;
+  for (int i = 0; i < 1000; ++i) {
+    TestSend message(kLong);
+    const std::uint32_t operation = open_rendezvous(message);
+    ASSERT_TRUE(operations.insert(operation).second) << i;
+    attack(forged::cts(operation, 0));
+    TestReceive request(1000);
+    const std::uint32_t transfer = open_transfer(request);
+    ASSERT_TRUE(transfers.insert(transfer).second) << i;
+    attack(forged::data(transfer, 0, 1000));
+    settle();
+    heard = {};
+  }
+  expect_unharmed();
+}
+
 /// The neighbour's transfers and operations are not the attacker's to touch.
 TEST_F(EngineHostile, IdsOfAnotherPeerAreRefused) {
-  const std::function<Bytes(std::uint32_t)> forgeries[] = {
-      [](std::uint32_t id) { return forged::cts(id, 1); }, [](std::uint32_t id) { return forged::ack(id); },
-      [](std::uint32_t id) { return forged::data(id, 0, 10); }};
-  for (const auto& forge : forgeries) {
+  // The victim has greeted the two: its third operation and its first transfer are the neighbour's.
+  const Bytes forgeries[] = {forged::cts(3, 1), forged::ack(3), forged::data(1, 0, 10)};
+  for (const Bytes& forgery : forgeries) {
     make_three();
     TestSend message(kLong);
     TestReceive request(kLong);
-    send(kVictim, kNeighbour, message);       // The victim's first operation
+    send(kVictim, kNeighbour, message);
     receive(kVictim, request, kOtherBits);
     TestSend incoming(kLong, 2);
     incoming.bits = kOtherBits;
     send(kNeighbour, kVictim, incoming);
     network->advance();
-    at(kVictim)->progress();                  // and its first transfer are the neighbour's.
-    attack(forge(0x01000000));
+    at(kVictim)->progress();
+    attack(forgery);
     settle();
     expect_received(request, incoming);
     TestReceive counterpart(kLong);
@@ -245,8 +265,7 @@ TEST_F(EngineHostile, ARendezvousIsNotAcknowledged) {
 }
 
 TEST_F(EngineHostile, APayloadThatWasAcceptedIsNotAskedFor) {
-  engine_config.job_size = 400;
-  make_three();
+  make_three_strangers();
   TestSend message(3000);
   const std::uint32_t operation = open_rendezvous(message);  // Optimistic.
   ASSERT_EQ(cancel(message), Progressed::kPending);
@@ -366,7 +385,7 @@ TEST_F(EngineHostile, ACancelIsAnsweredOnceAndByWhomItWasAskedOf) {
     send(kVictim, kNeighbour, message);
     settle();
     ASSERT_EQ(cancel(message), Progressed::kPending);
-    attack(forged::cancel_reply(0x01000000, true));  // The victim's first token.
+    attack(forged::cancel_reply(1, true));  // The victim's first token.
     expect_refused();
     EXPECT_EQ(cancelled(message), true);  // By the neighbour.
     EXPECT_EQ(at(kNeighbour).counters().unexpected_depth, 0u);

@@ -30,8 +30,8 @@ struct Protocol {
 void as_it_is(FakeConfig&, EngineConfig&) {}
 /// Nothing is lent and nothing is kept.
 void without_budget(FakeConfig&, EngineConfig& engine) { engine.unexpected_budget_bytes = 0; }
-/// So many processes that each is lent less than a message, and half of the budget is free.
-void in_a_large_job(FakeConfig&, EngineConfig& engine) { engine.job_size = 400; }
+/// Nobody has credit before its first message.
+void to_a_stranger(FakeConfig&, EngineConfig&) {}
 void without_writes(FakeConfig& network, EngineConfig&) { network.write = false; }
 void pair_without_writes(FakeConfig& network, EngineConfig&) { network.pair_without_write_probability = 1; }
 void writes_that_fail_late(FakeConfig& network, EngineConfig&) { network.late_unsupported_probability = 1; }
@@ -58,8 +58,8 @@ const Protocol kProtocols[] = {
     {"EagerAndReady", 10'000, kReady, true, true, &Counters::sent_eager, as_it_is},
     {"EagerAndSynchronous", 10'000, kSynchronous, false, false, &Counters::sent_eager, as_it_is},
     {"EagerThroughANarrowQueue", 10'000, kStandard, false, true, &Counters::sent_eager, narrow_queue},
-    {"Optimistic", 3000, kStandard, false, true, &Counters::sent_optimistic, in_a_large_job},
-    {"OptimisticAndReady", 3000, kReady, false, true, &Counters::sent_optimistic, in_a_large_job},
+    {"Optimistic", 3000, kStandard, false, true, &Counters::sent_optimistic, to_a_stranger},
+    {"OptimisticAndReady", 3000, kReady, false, true, &Counters::sent_optimistic, to_a_stranger},
     {"OptimisticAndDropped", 3000, kStandard, false, false, &Counters::sent_optimistic, without_budget},
     {"SynchronousWithoutCredit", 3000, kSynchronous, false, false, &Counters::sent_rendezvous, without_budget},
     {"EagerWithoutCredit", 10'000, kStandard, false, false, &Counters::sent_rendezvous, without_budget},
@@ -83,7 +83,7 @@ class EngineProtocol : public EngineWorld, public testing::WithParamInterface<Pr
     network_config.max_slot_bytes = kSlotBytes;
     engine_config.eager_limit_bytes = kEagerLimitBytes;
     GetParam().prepare(network_config, engine_config);
-    make();
+    if (GetParam().prepare == to_a_stranger) make_strangers(); else make();
   }
   /// settle() does not wait for queues that refuse at random.
   void settle_for_good() {
@@ -243,7 +243,7 @@ std::uint64_t next_instant() noexcept { return ++latest_instant; }
 TEST_P(EngineProtocol, RecordsADepartureBeforeTheReceiverCanSeeIt) {
   Trace trace(PeerId{0}, 2, 4096, next_instant);  // Of both processes.
   engine_config.trace = &trace;
-  make();
+  make_strangers();
   using Instants = std::map<std::tuple<TraceEvent, std::uint32_t>, std::vector<std::uint64_t>>;  // Event, peer.
   Instants published;
   const auto event_of = [](wire::Kind kind) {
@@ -265,6 +265,7 @@ TEST_P(EngineProtocol, RecordsADepartureBeforeTheReceiverCanSeeIt) {
   network->on_write_posted = [&](PeerId, PeerId to) {
     published[{TraceEvent::kWritePosted, index_of(to)}].push_back(next_instant());
   };
+  if (GetParam().prepare != to_a_stranger) introduce(0, 1);
   for (int i = 0; i < 3; ++i) {
     TestSend message(length());
     TestReceive request(length());
@@ -382,7 +383,8 @@ class EngineRing : public EngineWorld {};
 /// A token goes round. Each process comes to know two others, out of a thousand.
 TEST_F(EngineRing, AThousandProcessesConnectOnFirstUseOnly) {
   constexpr std::uint32_t kSize = 1024;
-  make(kSize);
+  engine_config.send_buffer_bytes = 10'000;  // First messages go without credit.
+  make_strangers(kSize);
   std::vector<std::unique_ptr<TestReceive>> requests;
   for (std::uint32_t i = 0; i < kSize; ++i) {
     requests.push_back(std::make_unique<TestReceive>(64));

@@ -64,8 +64,20 @@ class EngineProcess final : public Host {
   void on_warning(const std::string& text) noexcept override { warnings.push_back(text); }
 
   Engine* operator->() { return engine.get(); }
-  const Counters& counters() { return engine->counters(); }
+  /// What was counted since EngineWorld::make(), and the levels as they are.
+  const Counters& counters() {
+    counted = engine->counters();
+    for (std::uint64_t Counters::*const counter : kEventCounters) counted.*counter -= at_start.*counter;
+    return counted;
+  }
 
+  static constexpr std::uint64_t Counters::*kEventCounters[] = {
+      &Counters::sent_short, &Counters::sent_eager, &Counters::sent_rendezvous, &Counters::sent_optimistic,
+      &Counters::sent_buffered, &Counters::received_expected, &Counters::received_unexpected,
+      &Counters::dropped_payloads, &Counters::credits_requested, &Counters::credit_messages};
+
+  Counters at_start;
+  Counters counted;
   std::unique_ptr<FakeProvider> provider;
   std::unique_ptr<Engine> engine;  ///< Null: dead, or never had one (the test speaks for it).
   const std::vector<std::string>* cards = nullptr;
@@ -124,9 +136,40 @@ class EngineWorld : public testing::Test {
     EXPECT_EQ(network->violations(), std::vector<std::string>{});
   }
 
+  /// Makes `size` processes that have exchanged a message each: all are connected, and have credit if the
+  /// budget allows it.
+  void make(std::uint32_t size = 2) {
+    make_strangers(size);
+    for (std::uint32_t one = 0; one < size; ++one) {
+      for (std::uint32_t other = one + 1; other < size; ++other) introduce(one, other);
+    }
+  }
+  /// Two processes exchange a message each. It does not count.
+  void introduce(std::uint32_t one, std::uint32_t other) {
+    greet(one, other);
+    greet(other, one);
+    settle();
+    for (auto& process : processes) {
+      process->at_start = process->engine->counters();
+      process->sends.clear();
+      process->receives.clear();
+      process->history.clear();
+    }
+  }
+  /// An empty message, and the receive for it, which is posted before.
+  void greet(std::uint32_t from, std::uint32_t to) {
+    constexpr MatchBits kHello = make_match_bits(0xFFF, 0, 0);
+    TestReceive request(0);
+    TestSend message(0);
+    message.bits = kHello;
+    receive(to, request, kHello);
+    send(from, to, message);
+    settle();
+    expect_received(request, message);
+  }
   /// Makes `size` processes, in a new network. A job_size that is larger leaves processes that nobody
   /// meets.
-  void make(std::uint32_t size = 2) {
+  void make_strangers(std::uint32_t size = 2) {
     processes.clear();
     cards.clear();
     network = std::make_unique<FakeNetwork>(network_config);

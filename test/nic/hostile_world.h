@@ -16,8 +16,16 @@ inline constexpr std::size_t kLong = 100'000;
 
 class HostileWorld : public EngineWorld {
  protected:
+  /// The victim knows the others, and all have credit.
   void make_three() {
-    make(3);
+    make_strangers(3);
+    introduce(kVictim, kNeighbour);
+    introduce(kVictim, kAttacker);
+    at(kAttacker).engine.reset();
+    heard = {};
+  }
+  void make_three_strangers() {
+    make_strangers(3);
     at(kAttacker).engine.reset();
     ASSERT_TRUE(at(kAttacker).provider->connect(PeerId{kVictim}, at(kVictim).provider->local_address()).ok());
     heard = {};

@@ -6,11 +6,14 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "nic/wire.h"
+
 namespace ch3_offload {
 
 namespace {
 constexpr std::size_t kLogLines = 1024;
 constexpr std::size_t kTraceEvents = 4096;
+constexpr std::size_t kMostAccounts = 16;  ///< Processes whose books are compared at each step.
 /// The trace's clock is a plain function: the network whose time it tells.
 const FakeNetwork* traced_network = nullptr;
 }  // namespace
@@ -171,7 +174,20 @@ bool Simulation::progress_once(Process& process) {
   const Counters& counters = process.engine->counters();
   if (counters.unexpected_bytes_peak > config_.engine.unexpected_budget_bytes) {
     fail("process " + std::to_string(process.id) + " keeps " + std::to_string(counters.unexpected_bytes_peak) +
-         " bytes of unexpected payload, over its budget");
+         " bytes of unexpected messages, over its budget");
+  }
+  // Beyond the budget there are only envelopes, and no more than there are sends that are not done.
+  const bool all_live = config_.deaths == 0 && config_.broken_connections == 0;
+  if (all_live && processes_.size() <= kMostAccounts) {
+    std::uint64_t announced = 0;
+    std::uint64_t pending = 0;
+    for (const auto& each : processes_) {
+      announced += each->engine->counters().unexpected_announced;
+      pending += each->engine->counters().pending_sends;
+    }
+    if (announced > pending) {
+      fail(std::to_string(announced) + " envelopes are kept for " + std::to_string(pending) + " sends");
+    }
   }
   if (counters.lent_bytes > config_.engine.unexpected_budget_bytes) {
     fail("process " + std::to_string(process.id) + " has lent " + std::to_string(counters.lent_bytes) +
@@ -245,6 +261,13 @@ void Simulation::check_at_rest() {
     if (exact ? counters.unexpected_depth != waiting : counters.unexpected_depth > waiting) {
       fail("process " + std::to_string(process->id) + " has " + std::to_string(counters.unexpected_depth) +
            " unexpected messages, should be " + (exact ? "" : "at most ") + std::to_string(waiting));
+    }
+    // Who keeps more than an envelope has paid for it. Messages to oneself are CH3's.
+    const std::uint64_t unpaid = counters.unexpected_announced + oracle_.waiting(process->id, process->id).size();
+    const std::uint64_t paid = counters.unexpected_depth - std::min(counters.unexpected_depth, unpaid);
+    if (paid * wire::kEnvelopeBytes > counters.unexpected_bytes) {
+      fail("process " + std::to_string(process->id) + " keeps " + std::to_string(paid) + " messages and counts only " +
+           std::to_string(counters.unexpected_bytes) + " bytes");
     }
     check_probe_at_rest(*process);
   }
