@@ -492,6 +492,7 @@ EXTRA_DIST += \
 	test/bench \
 	test/checks.bash \
 	test/faults \
+	test/flood \
 	test/imb \
 	test/lab \
 	test/mpich \

@@ -216,6 +216,7 @@ declare_parts() {
   part bench        check alone  mpich       'benchmarks with data check' script bench --bench "$build_dir/bench/ch3_offload_bench"
   part imb          check alone  mpich       'IMB runner' script imb
   part bad-input    fast  alone  mpich       'bad input' script bad-input --mpich-src "$mpich_source_dir"
+  part flood        check alone  mpich       'a flood of small messages' script flood
   part waiting      fast  alone  mpich       'threads that wait' script waiting
   part trace        fast  alone  mpich       "a job's trace" script trace
   part over-mpi     check alone  mpich       'programs over MPI' script over-mpi
