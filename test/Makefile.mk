@@ -5,6 +5,7 @@ gtest_cppflags = $(AM_CPPFLAGS) -I$(top_srcdir)/test $(GTEST_CFLAGS)
 
 # Scripts that check the sources, the pages and the built library.
 script_tests = \
+	test/docs/columns \
 	test/docs/links \
 	test/docs/settings \
 	test/docs/wire_format \
