@@ -1,10 +1,12 @@
-/* For test/faults/run: one rank or two kill themselves while the others wait for them in the way that argv[1] names. The
- * survivors' calls must end with MPIX_ERR_PROC_FAILED; afterwards they must be able to talk to each other.
+/* For test/faults/run: one rank or two kill themselves while the others wait for them in the way that
+ * argv[1] names. The survivors' calls must end with MPIX_ERR_PROC_FAILED; afterwards they must be able to
+ * talk to each other.
  *
- * Each rank writes to its own file in the directory argv[2], because mpiexec may end before it has passed on a survivor's last
- * words. A victim writes "victim PID" and at its death "killed NS"; a survivor "waiting", then "error CLASS NS" (CLASS is
- * 0, PROC_FAILED, PROC_FAILED_PENDING or a number) with " must" behind it if 0 is no right answer, and at its end "alive".
- * NS is CLOCK_MONOTONIC, which all processes of a node share. */
+ * Each rank writes to its own file in the directory argv[2], because mpiexec may end before it has passed
+ * on a survivor's last words. A victim writes "victim PID" and at its death "killed NS"; a survivor
+ * "waiting", then "error CLASS NS" (CLASS is 0, PROC_FAILED, PROC_FAILED_PENDING or a number) with " must"
+ * behind it if 0 is no right answer, and at its end "alive". NS is CLOCK_MONOTONIC, which all processes of
+ * a node share. */
 #define _GNU_SOURCE
 #include <mpi.h>
 

@@ -1,5 +1,5 @@
-/* For test/over-mpi/run: storms of cancelled sends and receives. Each message is either delivered, once and whole, or
- * cancelled, and both sides agree which. Ranks work in pairs: 0 and 1, 2 and 3... */
+/* For test/over-mpi/run: storms of cancelled sends and receives. Each message is either delivered, once
+ * and whole, or cancelled, and both sides agree which. Ranks work in pairs: 0 and 1, 2 and 3... */
 #include "over_mpi.h"
 
 enum { kMessages = 120, kReceives = 60, kLongest = 150000, kTagMargin = 10 };

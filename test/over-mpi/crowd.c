@@ -1,5 +1,5 @@
-/* For test/over-mpi/run: far more ranks than cores. All of them do the same random sequence of collectives and
- * messages, blocking and not, on the whole job and on halves of it; every result is checked. */
+/* For test/over-mpi/run: far more ranks than cores. All of them do the same random sequence of collectives
+ * and messages, blocking and not, on the whole job and on halves of it; every result is checked. */
 #include "over_mpi.h"
 
 enum { kLongest = 20000 };      /* 32-bit words */

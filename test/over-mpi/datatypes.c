@@ -1,6 +1,6 @@
-/* For test/over-mpi/run: messages of 8 B to 8 MiB between derived datatypes, sent in every mode, expected and unexpected, in
- * both directions at once. Every byte of the receiver's memory is checked: those of the message, and those in the
- * gaps, which must be untouched. */
+/* For test/over-mpi/run: messages of 8 B to 8 MiB between derived datatypes, sent in every mode, expected
+ * and unexpected, in both directions at once. Every byte of the receiver's memory is checked: those of the
+ * message, and those in the gaps, which must be untouched. */
 #include "over_mpi.h"
 
 /* A message of `ints` MPI_INTs spread over memory. */
@@ -210,7 +210,8 @@ static void exchange(int mode, int other, void *out, const layout_t * from, void
         fail("the status says %d ints instead of %d", elements, ints);
 }
 
-/* One message in each direction, between memories that both ranks lay out alike; checks all of the receiver's memory. */
+/* One message in each direction, between memories that both ranks lay out alike; checks all of the
+ * receiver's memory. */
 static void check_pair(int mode, const layout_t * from, const layout_t * to, int ints, uint32_t seed)
 {
     int other = 1 - rank;

@@ -1,5 +1,5 @@
-/* For test/over-mpi/run: messages of more than 2 GiB, between 2 ranks. The sender's memory is one page frame after another
- * of a small file, mapped again and again, so that only the receiver needs the room. */
+/* For test/over-mpi/run: messages of more than 2 GiB, between 2 ranks. The sender's memory is one page
+ * frame after another of a small file, mapped again and again, so that only the receiver needs the room. */
 #define _GNU_SOURCE
 #include "over_mpi.h"
 

@@ -1,5 +1,5 @@
-/* For test/over-mpi/run: which receive gets which message, with tags up to the greatest, a thousand communicators,
- * wildcards, and receives that are too short, for messages of every protocol. */
+/* For test/over-mpi/run: which receive gets which message, with tags up to the greatest, a thousand
+ * communicators, wildcards, and receives that are too short, for messages of every protocol. */
 #include "over_mpi.h"
 
 enum { kTag = 7, kLongest = 2 << 20 };
@@ -107,7 +107,8 @@ static MPI_Comm make_communicator(int number)
     return comm;
 }
 
-/* On all of them a message goes round, with the same tag; who takes one of another communicator sees wrong data. */
+/* On all of them a message goes round, with the same tag; who takes one of another communicator sees wrong
+ * data. */
 static void send_on_all(MPI_Comm * comms, const int *identities, int count, uint64_t * state)
 {
     static const int some_lengths[] = { 8, 1000, 70000 };
@@ -321,8 +322,8 @@ static int still_to_come(int (*numbers)[kTags], int source, int tag)
     return sum;
 }
 
-/* Some equal receives at a time, as many as messages that match them are to come: so the messages of a sender with a
- * tag arrive in their order. */
+/* Some equal receives at a time, as many as messages that match them are to come: so the messages of a
+ * sender with a tag arrive in their order. */
 static void receive_wild(uint64_t * state)
 {
     int (*numbers)[kTags] = allocate(sizeof(*numbers) * size);

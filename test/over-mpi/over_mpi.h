@@ -1,5 +1,6 @@
-/* What the programs of test/over-mpi share: how they fail, random numbers that follow from a seed, and data in which
- * every 32-bit word follows from a seed and its position, so that a byte that is wrong, missing or misplaced shows. */
+/* What the programs of test/over-mpi share: how they fail, random numbers that follow from a seed, and
+ * data in which every 32-bit word follows from a seed and its position, so that a byte that is wrong,
+ * missing or misplaced shows. */
 #ifndef OVER_MPI_H
 #define OVER_MPI_H
 
