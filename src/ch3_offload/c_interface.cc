@@ -207,6 +207,7 @@ void ch3_offload_purge(ch3_offload_process_t* process, int (*is_doomed)(void* co
         asked.on_external(asked.context, cookie);
       },
       &purge);
+  of(process).commanded();
 }
 
 void ch3_offload_for_each_posted(const ch3_offload_process_t* process,
@@ -230,6 +231,7 @@ int ch3_offload_idle(const ch3_offload_process_t* process) { return of(process).
 
 void ch3_offload_fail_peer(ch3_offload_process_t* process, uint32_t peer) {
   of(process).engine().fail_peer(PeerId{peer});
+  of(process).commanded();
 }
 
 void ch3_offload_close_peer(ch3_offload_process_t* process, uint32_t peer) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdio>
 #include <memory>
@@ -12,10 +13,13 @@ namespace ch3_offload {
 
 namespace {
 
-/// Processors a process may run on; 0: cannot tell.
+/// Processors a process may run on; 0: cannot tell. One system call tells it even where the kernel knows more
+/// processors than a cpu_set_t has bits.
 std::uint32_t cores_in_mask(pid_t process) noexcept {
-  cpu_set_t set;
-  return sched_getaffinity(process, sizeof set, &set) == 0 ? static_cast<std::uint32_t>(CPU_COUNT(&set)) : 0;
+  constexpr std::size_t kMostProcessors = 1 << 16;
+  std::array<cpu_set_t, kMostProcessors / CPU_SETSIZE> sets;
+  if (sched_getaffinity(process, sizeof sets, sets.data()) != 0) return 0;
+  return static_cast<std::uint32_t>(CPU_COUNT_S(sizeof sets, sets.data()));
 }
 
 /// The beginning of a file; empty: it cannot be read.

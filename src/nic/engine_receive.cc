@@ -279,6 +279,7 @@ bool Engine::State::on_eager(Peer& peer, std::span<const std::byte> message, boo
   if (receive == nullptr) {
     IncomingMessage* const kept = keep(peer, bits, total, part);
     if (kept == nullptr) {
+      repay(peer, wire::cost_of(total));
       doom(peer, Status::kNoMemory);
       return true;
     }
@@ -295,12 +296,16 @@ bool Engine::State::on_eager(Peer& peer, std::span<const std::byte> message, boo
   }
 
   // Parts of a message that has matched go straight to the receive; nothing is kept but the books.
+  receive->state = ReceiveState::kStreaming;
+  receive->peer = &peer;
+  receive->message_bits = bits;
+  receive->number = number;
+  receive->total_bytes = total;
+  peer.receives.push_back(*receive);
   IncomingMessage* const arriving = messages.take();
   if (arriving == nullptr) {
+    repay(peer, wire::cost_of(total));
     doom(peer, Status::kNoMemory);
-    peer.receives.push_back(*receive);
-    receive->state = ReceiveState::kStreaming;
-    receive->peer = &peer;
     return true;
   }
   arriving->state = MessageState::kStreaming;
@@ -312,12 +317,6 @@ bool Engine::State::on_eager(Peer& peer, std::span<const std::byte> message, boo
   peer.incoming = arriving;
   peer.incoming_bytes = 0;
   peer.incoming_receive = receive;
-  receive->state = ReceiveState::kStreaming;
-  receive->peer = &peer;
-  receive->message_bits = bits;
-  receive->number = number;
-  receive->total_bytes = total;
-  peer.receives.push_back(*receive);
   ++counters.received_expected;
   trace(TraceEvent::kMatched, peer.id, number, raw(bits));
   deliver_part(*arriving, part);

@@ -168,6 +168,8 @@ void ShmProvider::receive_hello(std::uint32_t index) noexcept {
     if (peer != nullptr && peer->down) why = "that process is gone, or was given up";
     if (peer != nullptr && peer->in_memory.valid()) why = "it is connected already";
   }
+  // The Hello may have come after make_room_for() looked.
+  if (why.empty() && !make_room_for(PeerId{hello.sender})) why = "there is no memory for it";
   if (!why.empty()) {
     close_watched(socket);
     return refuse(why);
@@ -183,8 +185,12 @@ bool ShmProvider::make_room_for(const Newcomer& newcomer) noexcept {
   if (!peek(newcomer, bytes) ||
       !check_hello(bytes, config_.job_secret, config_.self, config_.peer_limit, hello).empty())
     return true;
+  return make_room_for(PeerId{hello.sender});
+}
+
+bool ShmProvider::make_room_for(PeerId sender) noexcept {
   try {
-    find_or_make(PeerId{hello.sender});
+    find_or_make(sender);
     if (inbound_.size() == inbound_.capacity()) inbound_.reserve(2 * inbound_.size() + 8);
   } catch (const std::bad_alloc&) {
     return false;

@@ -158,6 +158,7 @@ class ShmProvider final : public Provider {
   void accept_all() noexcept;
   void receive_hello(std::uint32_t index) noexcept;
   bool make_room_for(const Newcomer& newcomer) noexcept;
+  bool make_room_for(PeerId sender) noexcept;
   void attach(Newcomer socket, const Hello& hello, FileDescriptor ring_file) noexcept;
   bool receive_from_receiver(Peer& peer) noexcept;
   bool receive_from_sender(Peer& peer) noexcept;

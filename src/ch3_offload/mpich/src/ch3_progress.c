@@ -61,6 +61,8 @@ static int deferred_error = MPI_SUCCESS;
 /* The processes of this node outnumber its cores. */
 static int tests_yield = FALSE;
 static int fruitless_tests = 0; /* in a row */
+/* More than 0: a progress hook runs. It may poll in turn: CH3's RMA does. */
+static int hooks_running = 0;
 /* How often the process was armed for a sleep. */
 static unsigned int armings = 0;
 
@@ -140,7 +142,9 @@ static int poll_once(int *happened)
         MPIDI_CH3_Progress_signal_completion();
     }
 
+    hooks_running++;
     mpi_errno = MPIR_Progress_hook_exec_all(&made_progress);
+    hooks_running--;
     MPIR_ERR_CHECK(mpi_errno);
     if (made_progress)
         MPIDI_CH3_Progress_signal_completion();
@@ -275,14 +279,18 @@ static int progress_wait(MPID_Progress_state * state)
 }
 
 /* Counts fruitless tests and probes. Where processes outnumber cores, a program that tests in a loop would keep
- * its core to the end of its time slice, and the awaited process would not run. */
+ * its core to the end of its time slice, and the awaited process would not run. A hook keeps the critical section,
+ * because it may be in the midst of a list. */
 static void after_test(int happened)
 {
     if (happened) {
         fruitless_tests = 0;
     } else if (++fruitless_tests > MOST_FRUITLESS_TESTS) {
         fruitless_tests = MOST_FRUITLESS_TESTS;
-        give_core_away();
+        if (hooks_running > 0)
+            sched_yield();
+        else
+            give_core_away();
     }
 }
 
