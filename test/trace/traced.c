@@ -1,5 +1,7 @@
 /* Messages of every protocol around a ring of ranks, for the trace: test/trace/run counts them again.
  *
+ * The first message of 65536 bytes has no credit yet and goes by rendezvous; the second is eager.
+ *
  * Each rank sends to the next: kRounds short messages that are answered, one of each length below, kUnexpected
  * that nobody awaits yet, and one synchronous. So kRounds + lengths + kUnexpected + 1 messages go to the next rank,
  * and kRounds answers come back, beside what MPI itself sends. Rank 0 prints both numbers. */
@@ -9,7 +11,7 @@
 
 enum { kRounds = 3000, kUnexpected = 50, kLongest = 4 << 20 };
 
-static const int lengths[] = { 0, 1, 100, 4000, 20000, 65536, 65537, 300000, kLongest };
+static const int lengths[] = { 0, 1, 100, 4000, 20000, 65536, 65536, 65537, 300000, kLongest };
 static const int length_count = (int) (sizeof lengths / sizeof lengths[0]);
 
 int main(int argc, char **argv)

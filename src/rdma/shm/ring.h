@@ -50,6 +50,18 @@ constexpr std::size_t record_bytes(std::size_t payload_bytes) noexcept {
   return (kRecordHeaderBytes + payload_bytes + kLineBytes - 1) & ~(kLineBytes - 1);
 }
 
+/// Orders all accesses before it, and what system calls did, before all accesses after it.
+inline void full_barrier() noexcept {
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wtsan"  // ThreadSanitizer ignores fences. No data race depends on this one.
+#endif
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+}
+
 enum class RecordKind : std::uint32_t {
   kMessage = 1,
   kWrite = 2,  ///< Payload: WriteRecord.
@@ -163,10 +175,10 @@ class RingProducer : public RingEnd {
   /// Call begin_copy(), check whether the consumer has hung up, copy into the consumer's memory, call
   /// end_copy().
   void begin_copy() noexcept {
-    // Pairs with the fence in RingConsumer::producer_copies(): either the producer sees that the consumer has
+    // Pairs with the barrier in RingConsumer::producer_copies(): either the producer sees that the consumer has
     // hung up and copies nothing, or the consumer sees this word and waits.
     control().producer_copying.store(1, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    full_barrier();
   }
   /// Release: the copy is complete when the consumer reads the 0.
   void end_copy() noexcept { control().producer_copying.store(0, std::memory_order_release); }
@@ -231,7 +243,7 @@ class RingConsumer : public RingEnd {
   /// Returns whether the producer may be copying into this process's memory.
   /// REQUIRES: the consumer has hung up, so that no further copy begins.
   bool producer_copies() const noexcept {
-    std::atomic_thread_fence(std::memory_order_seq_cst);  // Pairs with the fence in begin_copy().
+    full_barrier();  // Pairs with the barrier in begin_copy().
     return control().producer_copying.load(std::memory_order_acquire) != 0;
   }
 
