@@ -99,7 +99,7 @@ Peer* Engine::State::met(PeerId id) noexcept {
   return peer;
 }
 
-/// kNoMemory: it may be tried again. Every other failure is for good.
+/// kNoMemory, or the status of a provider that could not connect now: it may be tried again.
 Status Engine::State::connect(Peer& peer) noexcept {
   if (peer.state == PeerState::kConnected) return Status::kOk;
   if (peer.state == PeerState::kFailed || peer.doom != Status::kOk) return Status::kPeerFailed;
