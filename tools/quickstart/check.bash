@@ -7,7 +7,7 @@ show_log_tail() {
 }
 
 # run_counted NAME SCRIPT...: runs a script whose last line is "N passed, N failed[, N skipped]". Its lines
-# "skip  TEST: WHY" name the skipped tests.
+# "skip  TEST: WHY" and "FAIL  TEST" name the skipped and the failed tests.
 run_counted() {
   local name=$1 line passed failed skipped status=0
   shift
@@ -23,11 +23,12 @@ run_counted() {
   ((failed == 0 && status == 0)) || show_log_tail "$name"
   ((failed > 0 || status == 0)) || failed=1
   sed -n 's/^skip  //p' "$log_dir/$name.log" | skipped "$name"
+  sed -n 's/^FAIL  //p' "$log_dir/$name.log" | failed "$name"
   count "$name" "$passed" "$failed" "$skipped"
 }
 
 # count_make_check NAME DIRECTORY: prints the sums of what `make check` left in DIRECTORY. A GoogleTest program
-# adds its own counts, any other program is one test. Skipped tests are named for the part NAME.
+# adds its own counts, any other program is one test. Skipped and failed tests are named for the part NAME.
 count_make_check() {
   local name=$1 directory=$2 result log passed=0 failed=0 skipped=0 p f s
   while IFS= read -r result; do
@@ -42,10 +43,29 @@ count_make_check() {
         skipped=$((skipped + 1))
         printf '%s: %s\n' "$(basename "$log" .log)" "$(tail -n 2 "$log" | head -n 1)" | skipped "$name"
         ;;
-      *) passed=$((passed + ${p:-0})) failed=$((failed + ${f:-1})) skipped=$((skipped + ${s:-0})) ;;
+      *)
+        passed=$((passed + ${p:-0})) failed=$((failed + ${f:-1})) skipped=$((skipped + ${s:-0}))
+        { sed -nE 's/^\[  FAILED  \] ([^ ]+\.[^ ,]+).*/\1/p' "$log" | LC_ALL=C sort -u | grep . ||
+          basename "$log" .log; } | failed "$name"
+        ;;
     esac
   done < <(find "$directory/test" -name '*.trs' | LC_ALL=C sort)
   echo "$passed $failed $skipped"
+}
+
+# show_failed_tests DIRECTORY: of each program that failed in DIRECTORY: the messages of its tests, and their names.
+show_failed_tests() {
+  local directory=$1 result log
+  while IFS= read -r result; do
+    log=${result%.trs}.log
+    note "failed: $log"
+    if grep -q '^\[  FAILED  \]' "$log"; then
+      awk '/: Failure$/ { shown = 1 } shown || /^\[  FAILED  \]/ { print "        " $0 } /^\[/ { shown = 0 }' "$log" |
+        head -n 80 || true
+    else
+      tail -n 40 "$log" | sed 's/^/        /'
+    fi
+  done < <(grep -lE '^:test-result: (FAIL|ERROR|XPASS)' -r --include='*.trs' "$directory/test" | LC_ALL=C sort)
 }
 
 # Most tests are compiled without optimization, because compiling them takes longer than running them. The library
@@ -61,7 +81,10 @@ make_check() {
   read -r passed failed skipped < <(count_make_check "$name" "$directory")
   # A run of no test is a failure, too: a list of tests is empty.
   ((failed > 0 || status == 0 && passed + skipped > 0)) || failed=1
-  if ((failed > 0)); then show_log_tail "$name" 60; fi
+  if ((failed > 0)); then
+    show_log_tail "$name" 10
+    show_failed_tests "$directory"
+  fi
   count "$name" "$passed" "$failed" "$skipped"
 }
 

@@ -1,6 +1,6 @@
 # Sourced by quickstart: runs the parts of `quickstart check`, two at a time where they allow it, and sums up.
-# In build/check a part leaves its counts (NAME.count), the names of skipped tests (NAME.skipped) and its
-# output (NAME.out).
+# In build/check a part leaves its counts (NAME.count), the names of skipped and of failed tests (NAME.skipped,
+# NAME.failed) and its output (NAME.out).
 # Uses: build_dir, jobs; log_command and its kin.
 # shellcheck shell=bash
 
@@ -70,6 +70,11 @@ count() {
 # skipped NAME: reads the names of skipped tests of the part NAME, one a line.
 skipped() {
   cat >>"$check_dir/$1.skipped"
+}
+
+# failed NAME: the same for failed tests.
+failed() {
+  cat >>"$check_dir/$1.failed"
 }
 
 # Runs in a subshell of its own, because a command that fails ends it.
@@ -202,7 +207,7 @@ run_parts() {
   trap - EXIT
 }
 
-# Prints where the time went, what was skipped, and the counts. Fails if a test has failed.
+# Prints where the time went, what was skipped, what failed, and the counts. Fails if a test has failed.
 print_summary() {
   local name p f s seconds processor in_all=0 passed=0 failed=0 skipped=0
   printf '\n%-18s %8s %8s %8s %8s %10s\n' part passed failed skipped seconds 'processor'
@@ -213,6 +218,9 @@ print_summary() {
   printf '%-18s %8d %8d %8d %8d %10d\n\n' 'in all' "$passed" "$failed" "$skipped" $((SECONDS - console_start)) "$in_all"
   for name in "${part_names[@]}"; do
     [[ ! -s $check_dir/$name.skipped ]] || sed "s/^/skipped  $name: /" "$check_dir/$name.skipped"
+  done
+  for name in "${part_names[@]}"; do
+    [[ ! -s $check_dir/$name.failed ]] || sed "s/^/failed   $name: /" "$check_dir/$name.failed"
   done
   if ((skipped > 0)); then
     printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"

@@ -175,8 +175,8 @@ class RingProducer : public RingEnd {
   /// Call begin_copy(), check whether the consumer has hung up, copy into the consumer's memory, call
   /// end_copy().
   void begin_copy() noexcept {
-    // Pairs with the barrier in RingConsumer::producer_copies(): either the producer sees that the consumer has
-    // hung up and copies nothing, or the consumer sees this word and waits.
+    // Pairs with the barrier in RingConsumer::producer_copies(): either the producer sees that the consumer
+    // has hung up and copies nothing, or the consumer sees this word and waits.
     control().producer_copying.store(1, std::memory_order_relaxed);
     full_barrier();
   }
