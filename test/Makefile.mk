@@ -200,6 +200,7 @@ test_libcontract_a_CPPFLAGS = $(gtest_cppflags)
 shm_test_sources = \
 	test/rdma/shm/ring_test.cc \
 	test/rdma/shm/shm_contract_test.cc \
+	test/rdma/shm/shm_turns_test.cc \
 	test/rdma/shm/shm_world.h
 
 check_PROGRAMS += test/shm_tests

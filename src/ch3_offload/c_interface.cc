@@ -247,6 +247,7 @@ int ch3_offload_wait_step(ch3_offload_process_t* process) {
   }
   return CH3_OFFLOAD_POLL;
 }
+int ch3_offload_may_have_work(ch3_offload_process_t* process) { return of(process).may_have_work() ? 1 : 0; }
 int ch3_offload_is_crowded(const ch3_offload_process_t* process) { return of(process).is_crowded() ? 1 : 0; }
 void ch3_offload_sleep(ch3_offload_process_t* process, int timeout_ms) { of(process).sleep(timeout_ms); }
 void ch3_offload_awake(ch3_offload_process_t* process) { of(process).awake(); }

@@ -225,6 +225,13 @@ std::size_t Process::progress() noexcept {
   return happened;
 }
 
+bool Process::may_have_work() noexcept {
+  if (!engine_->at_rest()) return true;
+  for (const auto& provider : providers_)
+    if (provider->may_have_work()) return true;
+  return false;
+}
+
 int Process::write_trace() noexcept {
   if (trace_ == nullptr) return 0;
   const int error = trace_->write(trace_path_);

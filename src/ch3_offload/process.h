@@ -46,6 +46,8 @@ class Process final : public Host {
   void wait_begin() noexcept { wait_.begin(); }
   /// kSleep: armed now.
   WaitPolicy::Step next_step() noexcept;
+  /// False: progress() would find nothing but housekeeping to do.
+  bool may_have_work() noexcept;
   bool is_crowded() const noexcept { return wait_.is_crowded(); }
   void sleep(int timeout_ms) noexcept;
   void awake() noexcept;

@@ -35,8 +35,11 @@ constexpr std::uint64_t kShortSleepNs = 200'000;
 // So many turns after which the message was there make up for one that was slow or idle.
 constexpr std::uint32_t kDoubt = 16;
 constexpr std::uint32_t kMostDoubt = 24;
-constexpr std::uint64_t kWaryShortestNs = 500'000'000;  // Twice as long each time.
+// Short at first: a job that starts sees slow turns, too. Each relapse, which comes within kRelapseNs or within
+// the last length of caution, doubles it.
+constexpr std::uint64_t kWaryShortestNs = 20'000'000;
 constexpr std::uint64_t kWaryLongestNs = 8'000'000'000;
+constexpr std::uint64_t kRelapseNs = 500'000'000;
 
 /// Cores that this process's other threads may use while one spins.
 double spare_cores(std::uint32_t processes, Cores cores) noexcept {
@@ -134,7 +137,8 @@ void WaitPolicy::doubt(std::uint64_t now_ns) noexcept {
   doubt_ += kDoubt;
   if (doubt_ <= kMostDoubt) return;
   doubt_ = 0;
-  const bool is_relapse = wary_length_ns_ != 0 && now_ns - wary_until_ns_ < wary_length_ns_;
+  const std::uint64_t passed_ns = now_ns - wary_until_ns_;
+  const bool is_relapse = wary_length_ns_ != 0 && passed_ns < std::max(wary_length_ns_, kRelapseNs);
   wary_length_ns_ = is_relapse ? std::min(2 * wary_length_ns_, kWaryLongestNs) : kWaryShortestNs;
   wary_until_ns_ = now_ns + wary_length_ns_;
   is_wary_ = true;

@@ -269,6 +269,31 @@ TEST_F(Waiting, GivingAwayIsTriedAgainWhenTheOtherProgramIsGone) {
   EXPECT_EQ(crowded.next(), Step::kYield);
 }
 
+TEST_F(Waiting, AfterTheFirstSlowTurnsGivingAwayIsTriedAgainSoon) {
+  WaitPolicy crowded = policy(-1, 8, 2);
+  turn_ns_ = 4 * kMillisecond;
+  for (int i = 0; i < 2; ++i) find_after_turn(crowded);
+  crowded.begin();
+  ASSERT_NE(crowded.next(), Step::kYield);
+  pass(25 * kMillisecond);
+  crowded.begin();
+  EXPECT_EQ(crowded.next(), Step::kYield);
+}
+
+TEST_F(Waiting, SlowTurnsOfALongTimeSliceAreARelapse) {
+  WaitPolicy crowded = policy(-1, 8, 2);
+  turn_ns_ = 30 * kMillisecond;  // Longer than the first time of caution.
+  const std::uint64_t began_ns = clock_ns;
+  std::uint64_t lost_ns = 0;
+  while (clock_ns - began_ns < 20'000 * kMillisecond) {
+    const std::uint64_t wait_began_ns = clock_ns;
+    find_after_turn(crowded);
+    lost_ns += clock_ns - wait_began_ns;
+    pass(50 * kMicrosecond);
+  }
+  EXPECT_LT(lost_ns, 20'000 * kMillisecond / 20);
+}
+
 TEST_F(Waiting, TurnsThatNobodyTakesEndTheGivingAway) {
   WaitPolicy crowded = policy(-1, 8, 2);
   someone_runs_ = false;

@@ -47,7 +47,8 @@ same() { [[ $(fingerprint "$1") == "$2" ]]; }
 
 make_tree() {
   local tree=$1
-  mkdir -p "$tree"/{maint,modules/hwloc,src/include,src/mpid/ch3/{src,channels/sock}}
+  mkdir -p "$tree"/{maint,modules/hwloc,src/include,src/pm/hydra/utils/launch}
+  mkdir -p "$tree"/src/mpid/ch3/{src,channels/sock}
   echo 'm4_define([MPICH_VERSION_m4],[4.0.2])dnl' >"$tree/maint/version.m4"
   echo 'AC_INIT' >"$tree/configure.ac"
   echo '# configure' >"$tree/configure"
@@ -56,6 +57,7 @@ make_tree() {
     'include $(top_srcdir)/src/mpid/ch3/channels/sock/Makefile.mk' >"$tree/src/mpid/ch3/channels/Makefile.mk"
   printf '%s\n' '#include "mpidimpl.h"' '#include "mpidi_recvq_statistics.h"' 'int stock;' \
     >"$tree/src/mpid/ch3/src/ch3u_recvq.c"
+  printf '%s\n' '#include "hydra.h"' '        setsid();' >"$tree/src/pm/hydra/utils/launch/launch.c"
   cat >"$tree/autogen.sh" <<'END'
 #!/bin/sh
 [ ! -e autogen-fails ] || { echo "no autotools today"; exit 1; }
@@ -78,6 +80,8 @@ check "the channel is there, with every file of the glue" \
 check "... and all are in the list" test "$("$graft" --list | wc -l)" = "$(find "$glue" -type f ! -name '*~' ! -name '.*' | wc -l)"
 check "the include line is there" grep -qx 'include .*/channels/offload/Makefile.mk' "$tree/src/mpid/ch3/channels/Makefile.mk"
 check "the guard is there" grep -q '^#ifndef MPIDI_CH3_OWNS_RECVQ' "$tree/src/mpid/ch3/src/ch3u_recvq.c"
+check "a rank starts no session of its own without need" \
+  grep -q 'setpgid(0, 0) != 0)$' "$tree/src/pm/hydra/utils/launch/launch.c"
 check "configure was regenerated" grep -q BUILD_CH3_OFFLOAD "$tree/configure"
 check "generated files name the tree, not the copy" grep -qx "made in $tree" "$tree/src/include/generated.h"
 check "nothing is left in TMPDIR" test -z "$(ls -A "$TMPDIR")"

@@ -242,6 +242,18 @@ std::size_t ShmProvider::deliver_write_done(Sink& sink, std::size_t budget) noex
   return delivered;
 }
 
+/// Looks at all rings, poll() only at some: so the next poll() begins with the ring that has a record.
+bool ShmProvider::may_have_work() noexcept {
+  if (writes_done_begin_ != writes_done_end_ || dying_ != nullptr) return true;
+  const std::size_t count = inbound_.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    if (inbound_[i].ring.header() == 0) continue;
+    next_polled_ = i == 0 ? count - 1 : i - 1;
+    return true;
+  }
+  return false;
+}
+
 bool ShmProvider::arm() noexcept {
   armed_ = true;
   doorbell_.announce_sleep();  // "The sleep rule": announce, then look at all rings.

@@ -68,6 +68,7 @@ class ShmProvider final : public Provider {
                RemoteMemory destination, Immediate immediate, WorkId work) noexcept override;
   std::size_t poll(Sink& sink, std::size_t budget) noexcept override;
   bool end(PeerId peer) noexcept override;
+  bool may_have_work() noexcept override;
   bool arm() noexcept override;
   void disarm() noexcept override;
   int descriptor() const noexcept override { return epoll_.get(); }

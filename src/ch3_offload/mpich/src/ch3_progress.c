@@ -207,12 +207,26 @@ static int may_sleep(unsigned int arming, int *mpi_errno)
     return *mpi_errno == MPI_SUCCESS && !happened && arming == armings;
 }
 
+/* Gives the core away until there is something to poll for, or it is time to sleep; returns the next step. */
+static int take_turns(unsigned int count)
+{
+    int step = ch3_offload_wait_step(MPIDI_CH3I_process);
+
+    while (step == CH3_OFFLOAD_YIELD) {
+        give_core_away();
+        if (MPIDI_CH3I_progress_completion_count != count || longest_sleep() != -1 ||
+            ch3_offload_may_have_work(MPIDI_CH3I_process))
+            return CH3_OFFLOAD_POLL;
+        step = ch3_offload_wait_step(MPIDI_CH3I_process);
+    }
+    return step;
+}
+
 /* Spins and sleeps until the completion count is no longer `count`. */
 static int wait_as_leader(unsigned int count)
 {
     int mpi_errno = MPI_SUCCESS;
     int happened = FALSE;
-    int step;
 
     ch3_offload_wait_begin(MPIDI_CH3I_process);
     for (;;) {
@@ -225,12 +239,7 @@ static int wait_as_leader(unsigned int count)
         if (happened)
             continue;
 
-        step = ch3_offload_wait_step(MPIDI_CH3I_process);
-        if (step == CH3_OFFLOAD_POLL)
-            continue;
-        if (step == CH3_OFFLOAD_YIELD) {
-            give_core_away();
-        } else {
+        if (take_turns(count) == CH3_OFFLOAD_SLEEP) {
             /* Armed now: what comes from here on ends the sleep. */
             if (may_sleep(++armings, &mpi_errno) && MPIDI_CH3I_progress_completion_count == count)
                 sleep_outside(longest_sleep());
