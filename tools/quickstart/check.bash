@@ -166,7 +166,7 @@ mpich_tests_build() {
 }
 
 mpich_tests() {
-  run_counted mpich-tests "${run_mpich_tests[@]}" --prefix "$prefix" --minutes 25
+  run_counted mpich-tests "${run_mpich_tests[@]}" --prefix "$prefix" --parallel 2 --minutes 25
 }
 
 check_sanitized_glue() {
