@@ -76,20 +76,26 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
   }
 
   std::size_t poll(PeerId peer) { return at(peer).poll(sink(peer), kBudget); }
-  void poll_all() {
+  /// Returns how much was found.
+  std::size_t poll_all() {
+    std::size_t found = 0;
     for (std::uint32_t i = 0; i < world_->size(); ++i)
-      if (world_->alive(PeerId{i})) poll(PeerId{i});
+      if (world_->alive(PeerId{i})) found += poll(PeerId{i});
     world_->step();
+    return found;
   }
-  /// Polls everybody until `done()` says true (it is not asked again); false: not in time.
+  /// Polls everybody until `done()` says true (it is not asked again), now and then while nobody finds anything;
+  /// false: not in time.
   template <class Condition>
   bool run_until(Condition done) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kWaitMs);
     while (std::chrono::steady_clock::now() < deadline) {
+      std::size_t found = 0;
       for (int i = 0; i < 64; ++i) {
         if (done()) return true;
-        poll_all();
+        found += poll_all();
       }
+      if (found == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
     return done();
   }

@@ -23,6 +23,7 @@ class VerbsProviders : public testing::Test {
  protected:
   using Kind = RecordingSink::Kind;
   static constexpr int kWaitMs = 60'000;  ///< Longer than any loaded machine needs; a hang otherwise.
+  static constexpr std::chrono::microseconds kIdle{100};  ///< Between polls while nothing happens.
 
   ~VerbsProviders() override {
     world_.reset();
@@ -54,19 +55,25 @@ class VerbsProviders : public testing::Test {
     connect(one, other);
     connect(other, one);
   }
-  void poll(std::uint32_t peer) { at(peer).poll(sink(peer), 64); }
-  void poll_all() {
+  std::size_t poll(std::uint32_t peer) { return at(peer).poll(sink(peer), 64); }
+  /// Returns how much was found.
+  std::size_t poll_all() {
+    std::size_t found = 0;
     for (std::uint32_t i = 0; i < world_->size(); ++i)
-      if (world_->alive(PeerId{i})) poll(i);
+      if (world_->alive(PeerId{i})) found += poll(i);
+    return found;
   }
+  /// Polls everybody until `done()`; now and then, while nobody finds anything.
   template <class Condition>
   bool run_until(Condition done, int wait_ms = kWaitMs) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(wait_ms);
     while (std::chrono::steady_clock::now() < deadline) {
+      std::size_t found = 0;
       for (int i = 0; i < 16; ++i) {
         if (done()) return true;
-        poll_all();
+        found += poll_all();
       }
+      if (found == 0) std::this_thread::sleep_for(kIdle);
     }
     return done();
   }
@@ -264,7 +271,7 @@ class Traffic {
   /// Runs all of it; calls `disturb` now and then. False: it hangs, or something was wrong.
   bool run(SeededRandom& random, const std::function<void()>& disturb, int wait_ms = 120'000) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(wait_ms);
-    for (;;) {
+    for (int idle = 0;; ++idle) {
       bool done = true;
       for (auto& [pair, flow] : flows_) {
         if (random.below(4) != 0) flow->feed(messages_, writes_, static_cast<int>(random.below(40)));
@@ -272,7 +279,8 @@ class Traffic {
       }
       if (done) return !failed();
       for (std::uint32_t i = 0; i < world_.size(); ++i)
-        if (random.below(5) != 0) world_.at(PeerId{i}).poll(*sinks_[i], 1 + random.below(64));
+        if (random.below(5) != 0 && world_.at(PeerId{i}).poll(*sinks_[i], 1 + random.below(64)) != 0) idle = 0;
+      if (idle > 16) std::this_thread::sleep_for(std::chrono::microseconds(100));
       if (disturb) disturb();
       if (failed()) return false;
       if (std::chrono::steady_clock::now() > deadline) {
