@@ -407,20 +407,23 @@ threaded_tests += test/verbs_tests
 endif
 
 # The tests of the library's and the tools' own code. `make check-address` runs only these, for AddressSanitizer:
-# the others test scripts, pages, test doubles and allocation counts, or run in the lab.
+# the others test scripts, pages, test doubles and allocation counts, or run in the lab. Neither target compiles
+# what its tests do not need.
 no_address_tests = \
 	$(script_tests) \
 	test/allocation_tests \
 	test/dme/real_memory_ucx \
 	test/fake_tests \
 	test/fake_verbs_tests \
+	test/tools/info_commands \
+	test/tools/trace_commands \
 	test/ucx_tests \
 	test/verbs_allocation_tests \
 	test/verbs_lab_tests
 
 check-address:
-	$(MAKE) $(AM_MAKEFLAGS) check check_PROGRAMS='$(filter-out $(no_address_tests),$(check_PROGRAMS))' \
-	  TESTS='$(filter-out $(no_address_tests),$(TESTS))'
+	$(MAKE) $(AM_MAKEFLAGS) check-TESTS check_PROGRAMS='$(filter-out $(no_address_tests),$(check_PROGRAMS))' \
+	  check_LIBRARIES= TESTS='$(filter-out $(no_address_tests),$(TESTS))'
 
 # What computes much: `quickstart check` compiles these optimized, by this target, and the other tests without
 # optimization, because compiling those takes longer than running them.
@@ -437,7 +440,8 @@ endif
 check-optimized: $(optimized_tests)
 
 check-threads:
-	$(MAKE) $(AM_MAKEFLAGS) check check_PROGRAMS='$(threaded_tests)' TESTS='$(threaded_tests)'
+	$(MAKE) $(AM_MAKEFLAGS) check-TESTS check_PROGRAMS='$(threaded_tests)' check_LIBRARIES= \
+	  TESTS='$(threaded_tests)'
 
 # The deterministic simulation, short in `make check`. `make soak`: it and the model of the pin-down cache, long.
 check_PROGRAMS += test/simulation_tests

@@ -98,18 +98,21 @@ check_unit() {
 }
 
 # check_sanitizer NAME KIND TARGET OPTIMIZED: OPTIMIZED is what is compiled optimized of the tests. With --all
-# TARGET is check.
+# TARGET is check, and all tests of verbs run. Otherwise the contract is tested in the configurations that differ
+# most, and ThreadSanitizer does not look at sockets and ports that come and go: one thread does all of that.
 check_sanitizer() {
   local name=$1 kind=$2 target=$3 optimized=$4
+  local left_out='Verbs/*/roomy:Verbs/*/uneven:Verbs/*/on_demand:Verbs/*/slow:Verbs/*/ringless'
   local -a flags=("${test_flags[@]}")
   # The tests of threads take longer to run than to compile.
-  [[ $kind != thread ]] || flags=()
-  [[ $check_scope != all ]] || target=check optimized=check-optimized
+  [[ $kind != thread ]] || flags=() left_out+=":VerbsChannels.*:VerbsRails.*"
+  if [[ $check_scope == all ]]; then target=check optimized=check-optimized left_out=; fi
+  export GTEST_FILTER=-$left_out
   generate_configure
   # -fPIC: the objects go into a shared library, too (test/sanitized-glue).
   configure_library "$build_dir/$name" "$name" --enable-sanitizers="$kind" --enable-werror --disable-shared \
     CXXFLAGS='-O1 -g1 -fPIC'
-  must "$name-build" 'a compiler error: fix the source' make -C "$build_dir/$name" -j"$jobs" all "$optimized"
+  must "$name-build" 'a compiler error: fix the source' make -C "$build_dir/$name" -j"$jobs" libcore.la "$optimized"
   export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
   export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
   # setarch -R: ThreadSanitizer's shadow does not fit the address randomization of newer kernels.
