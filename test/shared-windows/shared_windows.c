@@ -361,6 +361,55 @@ static size_t address_space_bytes(void)
     return pages * sysconf(_SC_PAGESIZE);
 }
 
+static MPI_Info make_info(const char *key, const char *value)
+{
+    MPI_Info info;
+
+    MPI_Info_create(&info);
+    MPI_Info_set(info, key, value);
+    return info;
+}
+
+/* MPI_Win_allocate where one rank after the other has no memory: MPI_ERR_NO_MEM on all, and all go on. */
+static void memory_of_one(void)
+{
+    enum { kBytes = 64 << 20 };
+    MPI_Info infos[] = { MPI_INFO_NULL, make_info("alloc_shm", "false") };
+    MPI_Comm world;
+    MPI_Win win;
+    int *mine;
+    int i, who, error;
+
+    MPI_Comm_dup(MPI_COMM_WORLD, &world);
+    MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
+    for (i = 0; i < 2; i++)
+        for (who = 0; who < ranks; who++) {
+            struct rlimit before, limit;
+
+            /* Before and after: what MPI keeps of its first window is there, and the refusal leaves nothing. */
+            MPI_Win_allocate(kBytes, 1, infos[i], world, &mine, &win);
+            MPI_Win_free(&win);
+            getrlimit(RLIMIT_AS, &before);
+            limit = before;
+            limit.rlim_cur = address_space_bytes() + (1 << 20);
+            if (rank == who)
+                REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0);
+            error = MPI_Win_allocate(kBytes, 1, infos[i], world, &mine, &win);
+            if (rank == who)
+                setrlimit(RLIMIT_AS, &before);
+            REQUIRE(class_of(error) == MPI_ERR_NO_MEM);
+
+            REQUIRE(MPI_Win_allocate(kBytes, 1, infos[i], world, &mine, &win) == MPI_SUCCESS);
+            MPI_Win_fence(0, win);
+            MPI_Put(&rank, 1, MPI_INT, (rank + 1) % ranks, 0, 1, MPI_INT, win);
+            MPI_Win_fence(0, win);
+            REQUIRE(*mine == (rank + ranks - 1) % ranks);
+            MPI_Win_free(&win);
+        }
+    MPI_Info_free(&infos[1]);
+    MPI_Comm_free(&world);
+}
+
 /* What fails on one rank is the same error on all, and the next window works. */
 static void refusals(void)
 {
@@ -494,6 +543,8 @@ int main(int argc, char **argv)
         many(number);
     else if (strcmp(what, "refusals") == 0)
         refusals();
+    else if (strcmp(what, "memory-of-one") == 0)
+        memory_of_one();
     else if (strcmp(what, "death") == 0)
         death();
     else

@@ -103,12 +103,14 @@ void MPIDI_CH3I_Split_type_init(void);
 /* ---- ch3_shared_segment.c: memory that the processes of a node share ---- */
 
 /* Collective over the processes of a node. Makes a segment of segment->bytes and maps it in all of them.
+ * scratch: MPIDI_CH3I_Segment_scratch_bytes() zeros for each process of the node; the caller's.
  * *failure is what has failed in this process, before or here; 0: nothing. The highest of several is the one to
  * report. Errors of the collectives go to *mpi_errno and *errflag. Another collective is needed to know whether
  * all processes have the segment. */
-void MPIDI_CH3I_Segment_share(MPIR_Comm * node, MPIDI_CH3I_Segment * segment, int *failure, int *mpi_errno,
-                              MPIR_Errflag_t * errflag);
-/* The failure that stands for a size that no memory has. */
+void MPIDI_CH3I_Segment_share(MPIR_Comm * node, MPIDI_CH3I_Segment * segment, void *scratch, int *failure,
+                              int *mpi_errno, MPIR_Errflag_t * errflag);
+size_t MPIDI_CH3I_Segment_scratch_bytes(void);
+/* The failure of an allocation, or of a size that no memory has. */
 int MPIDI_CH3I_Segment_no_memory(void);
 /* Whether a failure is about memory, rather than about sharing it. */
 int MPIDI_CH3I_Segment_lacks_memory(int failure);
@@ -131,6 +133,10 @@ int MPIDI_CH3I_Win_init(MPI_Aint size, int disp_unit, int create_flavor, int mod
 int MPIDI_CH3I_Win_allocate(MPI_Aint size, int disp_unit, MPIR_Info * info, MPIR_Comm * user_comm,
                             void *base_ptr, MPIR_Win ** win_ptr);
 int MPIDI_CH3I_Win_detect(MPIR_Win ** win_ptr);
+/* Collective: the window's table of all processes, for windows of every kind. base == NULL where
+ * MPI_Win_allocate needs memory, or no memory for the table: MPI_ERR_NO_MEM on all ranks. */
+int MPIDI_CH3I_Win_gather_info(void *base, MPI_Aint size, int disp_unit, MPIR_Info * info,
+                               MPIR_Comm * user_comm, MPIR_Win ** win_ptr);
 int MPIDI_CH3I_Win_shared_query(MPIR_Win * win, int rank, MPI_Aint * size, int *disp_unit, void *base_ptr);
 int MPIDI_CH3I_Win_free(MPIR_Win ** win_ptr);
 /* Around each accumulate into memory that other processes write, too. */

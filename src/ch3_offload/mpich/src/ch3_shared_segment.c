@@ -47,7 +47,7 @@ static const char *const step_texts[] = {
     [STEP_TAKE] = "did not get the window's shared memory from the first process of its node",
     [STEP_GIVE] = "cannot send the window's shared memory to another process of its node",
     [STEP_MAP] = "cannot map the window's shared memory",
-    [STEP_MEMORY] = "cannot make the window's shared memory",
+    [STEP_MEMORY] = "cannot allocate the window's memory",
 };
 
 #define FAILURE(step_, errno_) ((step_) << 16 | (errno_))
@@ -364,19 +364,20 @@ static int all_ready(const recipient_t * recipients, int count)
     return TRUE;
 }
 
-void MPIDI_CH3I_Segment_share(MPIR_Comm * node, MPIDI_CH3I_Segment * segment, int *failure, int *mpi_errno,
-                              MPIR_Errflag_t * errflag)
+size_t MPIDI_CH3I_Segment_scratch_bytes(void)
 {
-    recipient_t *recipients = MPL_calloc(node->local_size, sizeof(*recipients), MPL_MEM_SHM);
+    return sizeof(recipient_t);
+}
+
+void MPIDI_CH3I_Segment_share(MPIR_Comm * node, MPIDI_CH3I_Segment * segment, void *scratch, int *failure,
+                              int *mpi_errno, MPIR_Errflag_t * errflag)
+{
+    recipient_t *recipients = scratch;
     recipient_t *own;
     int listener = -1;
     int is_made = FALSE;
     int error;
 
-    if (recipients == NULL) {
-        MPIR_ERR_SET(*mpi_errno, MPI_ERR_NO_MEM, "**nomem");
-        return;
-    }
     own = &recipients[node->rank];
     own->failure = *failure;
     if (node->rank != 0 && *failure == 0)
@@ -398,7 +399,6 @@ void MPIDI_CH3I_Segment_share(MPIR_Comm * node, MPIDI_CH3I_Segment * segment, in
         segment->number = ((header_t *) segment->address)->number;
     if (listener >= 0)
         close(listener);
-    MPL_free(recipients);
 }
 
 void MPIDI_CH3I_Segment_release(MPIDI_CH3I_Segment * segment)

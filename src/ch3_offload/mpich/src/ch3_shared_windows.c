@@ -2,9 +2,10 @@
  * The ch3:offload channel: windows whose memory the processes of a node share.
  *
  * MPI_Win_allocate_shared, and MPI_Win_allocate where several processes of a node take part, get their memory
- * from one segment for each node (ch3_shared_segment.c): the part of each process, in the order of ranks. The
- * last collective of the creation tells all ranks whether anything failed: a failure of one is an error on
- * all.
+ * from one segment for each node (ch3_shared_segment.c): the part of each process, in the order of ranks.
+ *
+ * A failure of one rank is an error on all: before each step that needs what the one before has made, all
+ * ranks agree on whether it was made (agree()). No rank leaves before, because others would wait for it.
  *
  * CH3 does loads and stores in place of packets for a window with shm_allocated and shm_base_addrs
  * (mpid_rma_shm.h).
@@ -83,6 +84,118 @@ int MPIDI_CH3I_Win_init(MPI_Aint size ATTRIBUTE((unused)), int disp_unit ATTRIBU
     return MPI_SUCCESS;
 }
 
+/* The worst failure of all ranks (ch3_shared_segment.c); 0: none. */
+typedef struct {
+    int failure;
+    int rank;
+} worst_t;
+
+/* Collective over the window's processes: all learn the worst failure of all. */
+static int agree(MPIR_Win * win, worst_t * worst)
+{
+    int mpi_errno = MPI_SUCCESS;
+    MPIR_Errflag_t errflag = MPIR_ERR_NONE;
+
+    worst->rank = win->comm_ptr->rank;
+    mpi_errno = MPIR_Allreduce(MPI_IN_PLACE, worst, 1, MPI_2INT, MPI_MAXLOC, win->comm_ptr, &errflag);
+    MPIR_ERR_CHECK(mpi_errno);
+    MPIR_ERR_CHKANDJUMP(errflag, mpi_errno, MPI_ERR_OTHER, "**coll_fail");
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+/* The MPI error of a failure that the ranks have agreed on. */
+static int failure_error(const worst_t * worst)
+{
+    int mpi_errno = MPI_SUCCESS;
+    char text[MESSAGE_BYTES];
+
+    MPIDI_CH3I_Segment_describe(worst->failure, text, sizeof(text));
+    if (MPIDI_CH3I_Segment_lacks_memory(worst->failure)) {
+        MPIR_ERR_SET2(mpi_errno, MPI_ERR_NO_MEM, "**ch3|offload|window", "**ch3|offload|window %d %s",
+                      worst->rank, text);
+    } else {
+        MPIR_ERR_SET2(mpi_errno, MPI_ERR_RMA_SHARED, "**ch3|offload|window", "**ch3|offload|window %d %s",
+                      worst->rank, text);
+    }
+    return mpi_errno;
+}
+
+static int is_allocated(const MPIR_Win * win)
+{
+    return win->create_flavor == MPI_WIN_FLAVOR_ALLOCATE || win->create_flavor == MPI_WIN_FLAVOR_SHARED;
+}
+
+int MPIDI_CH3I_Win_gather_info(void *base, MPI_Aint size, int disp_unit, MPIR_Info * info ATTRIBUTE((unused)),
+                               MPIR_Comm * user_comm ATTRIBUTE((unused)), MPIR_Win ** win_ptr)
+{
+    int mpi_errno = MPI_SUCCESS;
+    int i;
+    MPIR_Errflag_t errflag = MPIR_ERR_NONE;
+    MPIR_Win *win = *win_ptr;
+    MPIR_Comm *comm = win->comm_ptr;
+    worst_t worst = { 0 };
+    struct {
+        MPI_Aint base, size, disp_unit, handle;
+    } *all = MPL_malloc(comm->local_size * sizeof(*all), MPL_MEM_RMA);
+
+    win->basic_info_table = MPL_malloc(comm->local_size * sizeof(*win->basic_info_table), MPL_MEM_RMA);
+    if (all == NULL || win->basic_info_table == NULL ||
+        (is_allocated(win) && size != 0 && base == NULL))
+        worst.failure = MPIDI_CH3I_Segment_no_memory();
+    mpi_errno = agree(win, &worst);
+    MPIR_ERR_CHECK(mpi_errno);
+    if (worst.failure != 0) {
+        mpi_errno = failure_error(&worst);
+        goto fn_fail;
+    }
+
+    all[comm->rank].base = MPIR_Ptr_to_aint(base);
+    all[comm->rank].size = size;
+    all[comm->rank].disp_unit = disp_unit;
+    all[comm->rank].handle = win->handle;
+    mpi_errno = MPIR_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, 4, MPI_AINT, comm, &errflag);
+    MPIR_ERR_CHECK(mpi_errno);
+    MPIR_ERR_CHKANDJUMP(errflag, mpi_errno, MPI_ERR_OTHER, "**coll_fail");
+    for (i = 0; i < comm->local_size; i++) {
+        win->basic_info_table[i].base_addr = MPIR_Aint_to_ptr(all[i].base);
+        win->basic_info_table[i].size = all[i].size;
+        win->basic_info_table[i].disp_unit = (int) all[i].disp_unit;
+        win->basic_info_table[i].win_handle = (MPI_Win) all[i].handle;
+    }
+
+  fn_exit:
+    MPL_free(all);
+    return mpi_errno;
+  fn_fail:
+    MPL_free(win->basic_info_table);
+    win->basic_info_table = NULL;
+    goto fn_exit;
+}
+
+/* Each process's memory is its own. */
+static int allocate_unshared(MPI_Aint size, int disp_unit, MPIR_Info * info, MPIR_Comm * user_comm,
+                             void *base_ptr, MPIR_Win ** win_ptr)
+{
+    int mpi_errno = MPI_SUCCESS;
+    MPIR_Win *win = *win_ptr;
+
+    win->base = size > 0 ? MPL_malloc(size, MPL_MEM_RMA) : NULL;
+    mpi_errno = MPIDI_CH3I_Win_gather_info(win->base, size, disp_unit, info, user_comm, win_ptr);
+    MPIR_ERR_CHECK(mpi_errno);
+    *(void **) base_ptr = win->base;
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    MPL_free(win->base);
+    win->base = NULL;
+    goto fn_exit;
+}
+
 int MPIDI_CH3I_Win_allocate(MPI_Aint size, int disp_unit, MPIR_Info * info, MPIR_Comm * user_comm,
                             void *base_ptr, MPIR_Win ** win_ptr)
 {
@@ -94,46 +207,56 @@ int MPIDI_CH3I_Win_allocate(MPI_Aint size, int disp_unit, MPIR_Info * info, MPIR
     MPIR_Comm *node = comm->node_comm;
     int node_size = node == NULL ? 1 : node->local_size;
     MPI_Aint *sizes = NULL;
-    struct {
-        int failure;            /* of MPIDI_CH3I_Segment_share; the highest wins */
-        int rank;
-    } worst = { 0, comm->rank };
+    void *scratch = NULL;
+    worst_t worst = { 0 };
 
     MPIR_ERR_CHKANDJUMP1(win->create_flavor == MPI_WIN_FLAVOR_SHARED && node_size < comm->local_size,
                          mpi_errno, MPI_ERR_RMA_SHARED, "**ch3|offload|nodes", "**ch3|offload|nodes %d",
                          comm->local_size - node_size);
     /* So on all ranks: no node has two of them. */
-    if (comm->hierarchy_kind != MPIR_COMM_HIERARCHY_KIND__PARENT)
+    if ((win->create_flavor == MPI_WIN_FLAVOR_ALLOCATE && !win->info_args.alloc_shm) ||
+        comm->hierarchy_kind != MPIR_COMM_HIERARCHY_KIND__PARENT)
         goto not_shared;
 
     if (node != NULL) {
         sizes = MPL_malloc(node_size * sizeof(*sizes), MPL_MEM_RMA);
+        scratch = MPL_calloc(node_size, MPIDI_CH3I_Segment_scratch_bytes(), MPL_MEM_SHM);
         win->shm_base_addrs = MPL_malloc(node_size * sizeof(*win->shm_base_addrs), MPL_MEM_SHM);
-        MPIR_ERR_CHKANDJUMP(sizes == NULL || win->shm_base_addrs == NULL, mpi_errno, MPI_ERR_NO_MEM,
-                            "**nomem");
+        if (sizes == NULL || scratch == NULL || win->shm_base_addrs == NULL)
+            worst.failure = MPIDI_CH3I_Segment_no_memory();
+    }
+    mpi_errno = agree(win, &worst);
+    MPIR_ERR_CHECK(mpi_errno);
+    if (worst.failure != 0) {
+        mpi_errno = failure_error(&worst);
+        goto fn_fail;
+    }
+
+    if (node != NULL) {
         sizes[node->rank] = size;
         error = MPIR_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, sizes, 1, MPI_AINT, node, &errflag);
         MPIR_ERR_ADD(mpi_errno, error);
         win->ch.segment.bytes = segment_bytes(win, sizes, node_size);
         if (win->ch.segment.bytes == 0)
             worst.failure = MPIDI_CH3I_Segment_no_memory();
-        MPIDI_CH3I_Segment_share(node, &win->ch.segment, &worst.failure, &mpi_errno, &errflag);
+        MPIDI_CH3I_Segment_share(node, &win->ch.segment, scratch, &worst.failure, &mpi_errno, &errflag);
     }
-    error = MPIR_Allreduce(MPI_IN_PLACE, &worst, 1, MPI_2INT, MPI_MAXLOC, comm, &errflag);
+    error = agree(win, &worst);
     MPIR_ERR_ADD(mpi_errno, error);
     MPIR_ERR_CHECK(mpi_errno);
     MPIR_ERR_CHKANDJUMP(errflag, mpi_errno, MPI_ERR_OTHER, "**coll_fail");
     if (worst.failure != 0) {
-        char text[MESSAGE_BYTES];
-
-        MPIDI_CH3I_Segment_describe(worst.failure, text, sizeof(text));
-        MPIR_ERR_CHKANDJUMP2(MPIDI_CH3I_Segment_lacks_memory(worst.failure), mpi_errno, MPI_ERR_NO_MEM,
-                             "**ch3|offload|window", "**ch3|offload|window %d %s", worst.rank, text);
-        MPIR_ERR_CHKANDJUMP2(win->create_flavor == MPI_WIN_FLAVOR_SHARED, mpi_errno, MPI_ERR_RMA_SHARED,
-                             "**ch3|offload|window", "**ch3|offload|window %d %s", worst.rank, text);
+        if (win->create_flavor == MPI_WIN_FLAVOR_SHARED || MPIDI_CH3I_Segment_lacks_memory(worst.failure)) {
+            mpi_errno = failure_error(&worst);
+            goto fn_fail;
+        }
         /* Messages can do what loads and stores cannot. */
-        if (worst.rank == comm->rank)
+        if (worst.rank == comm->rank) {
+            char text[MESSAGE_BYTES];
+
+            MPIDI_CH3I_Segment_describe(worst.failure, text, sizeof(text));
             MPIDI_CH3I_Warn(text);
+        }
         release(win);
         goto not_shared;
     }
@@ -141,19 +264,20 @@ int MPIDI_CH3I_Win_allocate(MPI_Aint size, int disp_unit, MPIR_Info * info, MPIR
         goto not_shared;
 
     find_parts(win, sizes, node_size);
-    win->shm_allocated = TRUE;
     win->base = win->shm_base_addrs[node->rank];
-    win->ch.mutex = win->ch.segment.mutex;
-    mpi_errno = MPIDI_CH3U_Win_gather_info(win->base, size, disp_unit, info, user_comm, win_ptr);
+    mpi_errno = MPIDI_CH3I_Win_gather_info(win->base, size, disp_unit, info, user_comm, win_ptr);
     MPIR_ERR_CHECK(mpi_errno);
+    win->shm_allocated = TRUE;
+    win->ch.mutex = win->ch.segment.mutex;
     DL_APPEND_NP(shared_windows, win, ch.next, ch.prev);
     *(void **) base_ptr = win->base;
 
   fn_exit:
+    MPL_free(scratch);
     MPL_free(sizes);
     return mpi_errno;
   not_shared:
-    mpi_errno = MPIDI_CH3U_Win_allocate_no_shm(size, disp_unit, info, user_comm, base_ptr, win_ptr);
+    mpi_errno = allocate_unshared(size, disp_unit, info, user_comm, base_ptr, win_ptr);
     goto fn_exit;
   fn_fail:
     release(win);
@@ -169,48 +293,52 @@ int MPIDI_CH3I_Win_detect(MPIR_Win ** win_ptr)
     MPIR_Win *win = *win_ptr;
     MPIR_Win *shared, *source = NULL;
     MPIR_Comm *node = win->comm_ptr->node_comm;
-    struct {
-        uint64_t number;        /* the segment's; 0: none */
-        MPI_Aint offset;        /* in it, bytes */
-    } *places;
+    MPI_Aint *offsets = NULL;   /* in the segment, bytes */
+    int64_t lowest[2];          /* the segment's number, and its negative; 0: none */
     int i;
-    MPIR_CHKLMEM_DECL(1);
 
     if (node == NULL)
         goto fn_exit;
-    MPIR_CHKLMEM_MALLOC(places, void *, node->local_size * sizeof(*places), mpi_errno, "places", MPL_MEM_RMA);
+    offsets = MPL_malloc(node->local_size * sizeof(*offsets), MPL_MEM_RMA);
+    win->shm_base_addrs = MPL_malloc(node->local_size * sizeof(*win->shm_base_addrs), MPL_MEM_SHM);
 
-    memset(&places[node->rank], 0, sizeof(*places));
     DL_FOREACH_NP(shared_windows, shared, ch.next, ch.prev) {
         MPI_Aint offset = (char *) win->base - (char *) shared->ch.segment.address;
 
         if (win->size > 0 && offset >= (MPI_Aint) MPIDI_CH3I_Segment_header_bytes() &&
             win->size <= (MPI_Aint) shared->ch.segment.bytes - offset) {
             source = shared;
-            places[node->rank].number = shared->ch.segment.number;
-            places[node->rank].offset = offset;
             break;
         }
     }
-    mpi_errno = MPIR_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, places, sizeof(*places), MPI_BYTE, node,
-                               &errflag);
+    /* A process without memory for the tables has no segment either: packets do then. */
+    lowest[0] = source == NULL || offsets == NULL || win->shm_base_addrs == NULL ? 0 :
+        (int64_t) source->ch.segment.number;
+    lowest[1] = -lowest[0];
+    mpi_errno = MPIR_Allreduce(MPI_IN_PLACE, lowest, 2, MPI_INT64_T, MPI_MIN, node, &errflag);
+    MPIR_ERR_CHECK(mpi_errno);
+    MPIR_ERR_CHKANDJUMP(errflag, mpi_errno, MPI_ERR_OTHER, "**coll_fail");
+    if (lowest[0] == 0 || lowest[0] != -lowest[1]) {
+        MPL_free(win->shm_base_addrs);
+        win->shm_base_addrs = NULL;
+        goto fn_exit;
+    }
+
+    offsets[node->rank] = (char *) win->base - (char *) source->ch.segment.address;
+    mpi_errno = MPIR_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, offsets, 1, MPI_AINT, node, &errflag);
     MPIR_ERR_CHECK(mpi_errno);
     MPIR_ERR_CHKANDJUMP(errflag, mpi_errno, MPI_ERR_OTHER, "**coll_fail");
     for (i = 0; i < node->local_size; i++)
-        if (places[i].number == 0 || places[i].number != places[0].number)
-            goto fn_exit;
-
-    win->shm_base_addrs = MPL_malloc(node->local_size * sizeof(*win->shm_base_addrs), MPL_MEM_SHM);
-    MPIR_ERR_CHKANDJUMP(win->shm_base_addrs == NULL, mpi_errno, MPI_ERR_NO_MEM, "**nomem");
-    for (i = 0; i < node->local_size; i++)
-        win->shm_base_addrs[i] = (char *) source->ch.segment.address + places[i].offset;
+        win->shm_base_addrs[i] = (char *) source->ch.segment.address + offsets[i];
     win->ch.mutex = source->ch.mutex;
     win->shm_allocated = TRUE;
 
   fn_exit:
-    MPIR_CHKLMEM_FREEALL();
+    MPL_free(offsets);
     return mpi_errno;
   fn_fail:
+    MPL_free(win->shm_base_addrs);
+    win->shm_base_addrs = NULL;
     goto fn_exit;
 }
 

@@ -7,9 +7,8 @@
 
 int MPIDI_CH3_Win_fns_init(MPIDI_CH3U_Win_fns_t * win_fns)
 {
-    /* MPI_Win_allocate calls allocate_shm unless info says alloc_shm=false. MPI_Win_allocate_shared has no
-     * choice. */
-    win_fns->allocate_shm = MPIDI_CH3I_Win_allocate;
+    win_fns->gather_info = MPIDI_CH3I_Win_gather_info;
+    win_fns->allocate = MPIDI_CH3I_Win_allocate;
     win_fns->allocate_shared = MPIDI_CH3I_Win_allocate;
     win_fns->detect_shm = MPIDI_CH3I_Win_detect;
     win_fns->shared_query = MPIDI_CH3I_Win_shared_query;
