@@ -30,6 +30,7 @@ mpi_core_sources +=                                        \
     src/mpid/ch3/channels/offload/src/ch3_recvq.c          \
     src/mpid/ch3/channels/offload/src/ch3_recvq_purge.c    \
     src/mpid/ch3/channels/offload/src/ch3_rma_failure.c    \
+    src/mpid/ch3/channels/offload/src/ch3_rma_locks.c      \
     src/mpid/ch3/channels/offload/src/ch3_send.c           \
     src/mpid/ch3/channels/offload/src/ch3_shared_segment.c \
     src/mpid/ch3/channels/offload/src/ch3_shared_windows.c \

@@ -143,9 +143,58 @@ int MPIDI_CH3I_Win_free(MPIR_Win ** win_ptr);
 void MPIDI_CH3I_Win_lock_mutex(MPIR_Win * win);
 void MPIDI_CH3I_Win_unlock_mutex(MPIR_Win * win);
 
+/* ---- ch3_rma_failure.c: one-sided communication with a process that has died ---- */
+
+/* All waits of CH3's one-sided communication are calls of wait_progress_engine(). Its definition in mpidrma.h
+ * knows neither window nor target. But all its callers have the window as win_ptr (MPID_Win_free: its
+ * address), and those that wait for one target have its rank as dest; elsewhere dest is the constant here,
+ * or no int. So the calls become calls of MPIDI_CH3I_Win_wait(), and the definition gets another name. */
+#define wait_progress_engine(void_) MPIDI_CH3I_WAIT_PROGRESS_ENGINE_##void_
+#define MPIDI_CH3I_WAIT_PROGRESS_ENGINE_void MPIDI_CH3I_unused_wait_progress_engine(void)
+#define MPIDI_CH3I_WAIT_PROGRESS_ENGINE_                                                                    \
+    _Generic((win_ptr), MPIR_Win *: MPIDI_CH3I_Win_wait, MPIR_Win **: MPIDI_CH3I_Win_wait_to_free)          \
+        (win_ptr, _Generic((dest), int: (dest), default: -1))
+enum { dest = -1 };
+
+/* Waits for progress. MPIX_ERR_PROC_FAILED: what is waited for needs a dead process. target_rank: the wait
+ * is for operations and the lock of that process; negative: for everything that the window waits for. */
+int MPIDI_CH3I_Win_wait(MPIR_Win * win, int target_rank);
+/* As MPIDI_CH3I_Win_wait, in MPI_Win_free, which needs all processes of the window. */
+int MPIDI_CH3I_Win_wait_to_free(MPIR_Win ** win, int target_rank);
+/* Dead processes, packets that were not sent, and refused locks so far. 0: MPIDI_CH3I_Fail_lost_targets and
+ * MPIDI_CH3I_Packets_fail_unsent have nothing to do. */
+extern int MPIDI_CH3I_losses;
+/* Fails the operations whose target cannot answer any more. Not called inside CH3's functions that issue
+ * or handle operations. */
+int MPIDI_CH3I_Fail_lost_targets(void);
+/* Completes a request of a packet or of the answer to one with an error, and so the user's request of the
+ * operation. */
+void MPIDI_CH3I_Fail_request(MPIR_Request * req, int mpi_errno);
+/* All windows: the active ones, then the others. NULL: there is no other. */
+MPIR_Win *MPIDI_CH3I_First_window(void);
+MPIR_Win *MPIDI_CH3I_Next_window(MPIR_Win * win);
+
+/* ---- ch3_rma_locks.c: locks whose holders have died ---- */
+
+/* In the flags of a LOCK_ACK packet, and in the lock_mode of a target: the lock will not be granted. */
+#define MPIDI_CH3I_LOCK_BROKEN (1 << 30)
+/* A packet of the peer has come: notes if it asks for a lock or gives it back. MPI_ERR_NO_MEM: no memory
+ * for the note. */
+int MPIDI_CH3I_Lock_packet(MPIDI_VC_t * vc, MPIDI_CH3_Pkt_t * pkt);
+/* The packet says that this process will not get a lock. */
+void MPIDI_CH3I_Lock_refused(const MPIDI_CH3_Pkt_lock_ack_t * pkt);
+/* If the lock of the window's memory is broken, tells so whoever waits for it. */
+int MPIDI_CH3I_Refuse_waiters(MPIR_Win * win);
+/* The peer is dead: takes it out of the queues for locks, and breaks those that it held. */
+int MPIDI_CH3I_Locks_fail(MPIDI_VC_t * vc);
+/* Drops the notes of the peer's locks. */
+void MPIDI_CH3I_Locks_free(MPIDI_VC_t * vc);
+
 /* ---- ch3_packets_send.c, ch3_packets_recv.c ---- */
 
 void MPIDI_CH3I_Packet_sent(MPIR_Request * sreq, int status);
+/* Completes the requests of packets that could not be sent. */
+void MPIDI_CH3I_Packets_fail_unsent(void);
 void MPIDI_CH3I_Packets_fail(MPIDI_VC_t * vc, int mpi_errno);
 int MPIDI_CH3I_Packets_idle(void);
 int MPIDI_CH3I_Packet_recv_init(void);

@@ -22,6 +22,13 @@ typedef struct {
     struct MPIR_Comm *prev;
 } MPIDI_CH3I_CH_comm_t;
 
+/* What a peer has asked of the lock of one window of this process; see ch3_rma_locks.c. */
+typedef struct MPIDI_CH3I_Lock {
+    struct MPIDI_CH3I_Lock *next;
+    int window;                 /* its handle */
+    int is_taken;               /* TRUE: the peer has asked for the lock and has not given it back */
+} MPIDI_CH3I_Lock;
+
 /* Additions to a virtual connection. All sends to a peer that do not become messages of the engine (RMA,
  * close, revoke) form one stream of packets; see ch3_packets_send.c and ch3_packets_recv.c. */
 typedef struct MPIDI_CH3I_VC {
@@ -35,6 +42,8 @@ typedef struct MPIDI_CH3I_VC {
     /* The first partial_header_bytes of a header cut by the end of a chunk. Allocated on first use. */
     void *partial_header;
     int partial_header_bytes;
+    /* One for each window whose lock the peer has asked for. */
+    MPIDI_CH3I_Lock *locks;
     /* TRUE when the engine has said that this peer failed. */
     int peer_failed;
 } MPIDI_CH3I_VC;
@@ -80,12 +89,14 @@ typedef struct MPIDI_CH3I_Segment {
     pthread_mutex_t *mutex;     /* in its header */
 } MPIDI_CH3I_Segment;
 
-/* Additions to a window; see ch3_shared_windows.c. */
+/* Additions to a window; see ch3_shared_windows.c and ch3_rma_locks.c. */
 typedef struct MPIDI_CH3I_Win {
     MPIDI_CH3I_Segment segment; /* this window's own, if any */
     pthread_mutex_t *mutex;     /* serialises accumulates; this segment's, or that of another window */
     struct MPIR_Win *next;      /* list of windows with a segment */
     struct MPIR_Win *prev;
+    int is_lock_broken;         /* TRUE: a process died that held the lock of this process's memory */
+    int is_lock_all_refused;    /* TRUE: MPI_Win_lock_all waits for a broken lock */
 } MPIDI_CH3I_Win;
 
 #define MPIDI_CH3_WIN_DECL MPIDI_CH3I_Win ch;

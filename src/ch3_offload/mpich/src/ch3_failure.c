@@ -81,7 +81,9 @@ int MPIDI_CH3I_Connection_broken(MPIDI_VC_t * vc, int status)
 
     vc->ch.peer_failed = TRUE;
     failed_peers++;
+    MPIDI_CH3I_losses++;
     MPIDI_CH3I_Packets_fail(vc, mpi_errno);
+    MPIDI_CH3I_Defer_error(MPIDI_CH3I_Locks_fail(vc));
     MPIDI_CH3I_Packet_recv_fail(vc, mpi_errno);
     mpi_errno = MPI_SUCCESS;
     if (!is_closed(vc)) {
@@ -251,6 +253,7 @@ int MPIDI_CH3I_Failure_init(void)
     /* A session may have been here before. */
     communicators = NULL;
     failed_peers = 0;
+    MPIDI_CH3I_losses = 0;
     probe_error = MPI_SUCCESS;
     last_look = MPIDI_CH3I_PROBE_NONE;
     is_second_look = FALSE;

@@ -146,6 +146,12 @@ static int handle_header(MPIDI_VC_t * vc, MPIDI_CH3_Pkt_t * pkt, const char *dat
         MPIR_ERR_CHECK(mpi_errno);
         goto fn_exit;
     }
+    mpi_errno = MPIDI_CH3I_Lock_packet(vc, pkt);
+    MPIR_ERR_CHECK(mpi_errno);
+    if (type == MPIDI_CH3_PKT_LOCK_ACK && (pkt->lock_ack.pkt_flags & MPIDI_CH3I_LOCK_BROKEN)) {
+        MPIDI_CH3I_Lock_refused(&pkt->lock_ack);
+        goto fn_exit;
+    }
     mpi_errno = handlers[type] (vc, pkt, (void *) data, &data_bytes, &rreq);
     MPIR_ERR_CHECK(mpi_errno);
     *taken = data_bytes;
@@ -277,7 +283,6 @@ void MPIDI_CH3I_Packet_recv_fail(MPIDI_VC_t * vc, int mpi_errno)
     vc->ch.partial_header_bytes = 0;
     if (rreq != NULL) {
         vc->ch.recv_active = NULL;
-        rreq->status.MPI_ERROR = mpi_errno;
-        MPIDI_CH3I_Defer_error(MPID_Request_complete(rreq));
+        MPIDI_CH3I_Fail_request(rreq, mpi_errno);
     }
 }

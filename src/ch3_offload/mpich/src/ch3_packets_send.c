@@ -9,8 +9,15 @@
 
 #include "mpidi_ch3_impl.h"
 
-/* Requests in all sendqs. */
+/* Requests in all sendqs, and in `unsent`. */
 static int waiting = 0;
+
+/* Requests of packets that could not be sent, linked by next. They fail with the next progress. CH3's
+ * functions that issue operations or grant locks do not bear an error of the channel: it leaves their
+ * static variables (fn_reentrance_check, entered_flag) set, and they do nothing any more. And an error of
+ * a packet's handler would close the connection to the sender of the packet, which may be another process
+ * than the dead one. */
+static MPIR_Request *unsent = NULL;
 
 int MPIDI_CH3I_Packets_idle(void)
 {
@@ -29,10 +36,44 @@ static int is_dead(MPIDI_VC_t * vc)
     return vc->state == MPIDI_VC_STATE_MORIBUND || vc->ch.peer_failed;
 }
 
-static void fail_request(MPIR_Request * sreq, int mpi_errno)
+static int peer_is_dead(MPIDI_VC_t * vc)
 {
+    return MPIDI_CH3I_Error(CH3_OFFLOAD_PEER_FAILED, vc->pg_rank);
+}
+
+static void add_unsent(MPIDI_VC_t * vc, MPIR_Request * sreq, int mpi_errno)
+{
+    MPIR_Request_add_ref(sreq);
+    sreq->ch.is_packet = TRUE;
+    sreq->ch.vc = vc;
     sreq->status.MPI_ERROR = mpi_errno;
-    MPIDI_CH3I_Defer_error(MPID_Request_complete(sreq));
+    sreq->next = unsent;
+    unsent = sreq;
+    waiting++;
+    MPIDI_CH3I_losses++;
+#ifdef MPICH_IS_THREADED
+    MPIDI_CH3I_PROGRESS_WAKEUP;
+#endif
+}
+
+void MPIDI_CH3I_Packets_fail_unsent(void)
+{
+    while (unsent != NULL) {
+        MPIR_Request *sreq = unsent;
+        MPIDI_VC_t *vc = sreq->ch.vc;
+
+        unsent = sreq->next;
+        sreq->next = NULL;
+        waiting--;
+        /* The stream of packets has lost one. */
+        if (!vc->ch.peer_failed) {
+            ch3_offload_fail_peer(MPIDI_CH3I_process, vc->pg_rank);
+            if (!vc->ch.peer_failed)
+                MPIDI_CH3I_Defer_error(MPIDI_CH3I_Connection_broken(vc, CH3_OFFLOAD_PEER_FAILED));
+        }
+        MPIDI_CH3I_Fail_request(sreq, sreq->status.MPI_ERROR);
+        MPIR_Request_free(sreq);
+    }
 }
 
 /* One part of a packet has gone. Returns TRUE when the request is done, FALSE when its iov has more. */
@@ -74,7 +115,7 @@ static void start_or_continue(MPIDI_VC_t * vc, MPIR_Request * sreq, const MPIDI_
             return;             /* keeps the reference, and send_active */
         }
         if (progressed == CH3_OFFLOAD_ERROR) {
-            fail_request(sreq, MPIDI_CH3I_Error(status, vc->pg_rank));
+            add_unsent(vc, sreq, MPIDI_CH3I_Error(status, vc->pg_rank));
             break;
         }
         if (advance(vc, sreq))
@@ -137,7 +178,7 @@ void MPIDI_CH3I_Packet_sent(MPIR_Request * sreq, int status)
 
     sreq->ch.is_pending = FALSE;
     if (status != CH3_OFFLOAD_OK)
-        fail_request(sreq, MPIDI_CH3I_Error(status, vc->pg_rank));
+        MPIDI_CH3I_Fail_request(sreq, MPIDI_CH3I_Error(status, vc->pg_rank));
     else if (!advance(vc, sreq)) {
         start_or_continue(vc, sreq, NULL);
         was_active = FALSE;     /* start_or_continue has seen to it */
@@ -156,7 +197,7 @@ void MPIDI_CH3I_Packets_fail(MPIDI_VC_t * vc, int mpi_errno)
         vc->ch.sendq_head = sreq->next;
         sreq->next = NULL;
         waiting--;
-        fail_request(sreq, mpi_errno);
+        MPIDI_CH3I_Fail_request(sreq, mpi_errno);
         MPIR_Request_free(sreq);
     }
     vc->ch.sendq_tail = NULL;
@@ -164,25 +205,18 @@ void MPIDI_CH3I_Packets_fail(MPIDI_VC_t * vc, int mpi_errno)
 
 int MPIDI_CH3_iSendv(MPIDI_VC_t * vc, MPIR_Request * sreq, struct iovec *iov, int n_iov)
 {
-    int mpi_errno = MPI_SUCCESS;
     int i;
 
     MPIR_Assert(n_iov >= 1 && n_iov <= MPL_IOV_LIMIT);
     if (is_dead(vc)) {
-        MPIR_ERR_SET1(mpi_errno, MPIX_ERR_PROC_FAILED, "**comm_fail", "**comm_fail %d", vc->pg_rank);
-        sreq->status.MPI_ERROR = mpi_errno;
-        MPID_Request_complete(sreq);
-        goto fn_fail;
+        add_unsent(vc, sreq, peer_is_dead(vc));
+        return MPI_SUCCESS;
     }
     for (i = 1; i < n_iov; i++)
         sreq->dev.iov[i - 1] = iov[i];
     sreq->dev.iov_count = n_iov - 1;
     submit(vc, sreq, iov[0].iov_base, iov[0].iov_len);
-
-  fn_exit:
-    return mpi_errno;
-  fn_fail:
-    goto fn_exit;
+    return MPI_SUCCESS;
 }
 
 int MPIDI_CH3_iSend(MPIDI_VC_t * vc, MPIR_Request * sreq, void *header, intptr_t header_bytes)
@@ -194,6 +228,30 @@ int MPIDI_CH3_iSend(MPIDI_VC_t * vc, MPIR_Request * sreq, void *header, intptr_t
     return MPIDI_CH3_iSendv(vc, sreq, iov, 1);
 }
 
+/* Whether the caller bears an error. MPI_Win_complete learns of the death from nothing else; MPIX_Comm_revoke
+ * counts the packets that go out. */
+static int bears_error(const MPIDI_CH3_Pkt_t * pkt)
+{
+    return pkt->type == MPIDI_CH3_PKT_DECR_AT_COUNTER || pkt->type == MPIDI_CH3_PKT_REVOKE ||
+        pkt->type == MPIDI_CH3_PKT_CLOSE;
+}
+
+/* A packet without a request could not be sent. Returns mpi_errno, or a request that will fail. */
+static int start_unsent(MPIDI_VC_t * vc, const MPIDI_CH3_Pkt_t * pkt, int mpi_errno, MPIR_Request ** sreq_ptr)
+{
+    MPIR_Request *sreq;
+
+    if (bears_error(pkt))
+        return mpi_errno;
+    sreq = MPIR_Request_create(MPIR_REQUEST_KIND__SEND);
+    if (sreq == NULL)
+        return mpi_errno;
+    MPIR_Object_set_ref(sreq, 2);
+    add_unsent(vc, sreq, mpi_errno);
+    *sreq_ptr = sreq;
+    return MPI_SUCCESS;
+}
+
 /* Sends a packet for which the caller has no request; makes one only if the packet has to wait. */
 int MPIDI_CH3_iStartMsgv(MPIDI_VC_t * vc, struct iovec *iov, int n_iov, MPIR_Request ** sreq_ptr)
 {
@@ -203,8 +261,10 @@ int MPIDI_CH3_iStartMsgv(MPIDI_VC_t * vc, struct iovec *iov, int n_iov, MPIR_Req
 
     *sreq_ptr = NULL;
     MPIR_Assert(n_iov >= 1 && n_iov <= MPL_IOV_LIMIT);
-    MPIR_ERR_CHKANDJUMP1(is_dead(vc), mpi_errno, MPIX_ERR_PROC_FAILED, "**comm_fail", "**comm_fail %d",
-                         vc->pg_rank);
+    if (is_dead(vc)) {
+        mpi_errno = start_unsent(vc, iov[0].iov_base, peer_is_dead(vc), sreq_ptr);
+        goto fn_exit;
+    }
 
     if (n_iov == 1 && vc->ch.send_active == NULL && vc->ch.sendq_head == NULL) {
         /* The engine copies the header, and there is nothing else to keep. */
@@ -215,12 +275,10 @@ int MPIDI_CH3_iStartMsgv(MPIDI_VC_t * vc, struct iovec *iov, int n_iov, MPIR_Req
         if (ch3_offload_send_packet(MPIDI_CH3I_process, vc->pg_rank, &pkt, sizeof(pkt), NULL, 0, NULL,
                                     &status) == CH3_OFFLOAD_ERROR) {
             /* Whom to say goodbye to may be gone already: a cancelled receive opens a connection for us only. */
-            if (pkt.type == MPIDI_CH3_PKT_CLOSE && status == CH3_OFFLOAD_PEER_FAILED) {
+            if (pkt.type == MPIDI_CH3_PKT_CLOSE && status == CH3_OFFLOAD_PEER_FAILED)
                 mpi_errno = MPIDI_CH3I_Connection_broken(vc, status);
-                goto fn_exit;
-            }
-            mpi_errno = MPIDI_CH3I_Error(status, vc->pg_rank);
-            goto fn_fail;
+            else
+                mpi_errno = start_unsent(vc, &pkt, MPIDI_CH3I_Error(status, vc->pg_rank), sreq_ptr);
         }
         goto fn_exit;
     }

@@ -130,6 +130,10 @@ static int poll_once(int *happened)
     MPIR_ERR_CHECK(mpi_errno);
 
     events = ch3_offload_progress(MPIDI_CH3I_process);
+    if (unlikely(MPIDI_CH3I_losses > 0)) {
+        MPIDI_CH3I_Packets_fail_unsent();
+        MPIDI_CH3I_Defer_error(MPIDI_CH3I_Fail_lost_targets());
+    }
     if (unlikely(deferred_error != MPI_SUCCESS)) {
         mpi_errno = deferred_error;
         deferred_error = MPI_SUCCESS;
