@@ -44,6 +44,8 @@ Engine::State::State(const EngineConfig& settings, std::span<Provider* const> fa
     : config(settings),
       providers(fabrics.begin(), fabrics.end()),
       caches(make_caches(fabrics, settings.pin_down)),
+      most_buffered_sends(std::max(kLeastBufferedSends, settings.unexpected_budget_bytes /
+                                                            wire::kEnvelopeBytes / settings.job_size)),
       host(caller),
       matcher(settings.always_ignored),
       peers(settings.job_size),
@@ -101,8 +103,8 @@ Peer* Engine::State::met(PeerId id) noexcept {
 
 /// kNoMemory, or the status of a provider that could not connect now: it may be tried again.
 Status Engine::State::connect(Peer& peer) noexcept {
+  if (peer.doom != Status::kOk) return Status::kPeerFailed;  // It has failed, or will.
   if (peer.state == PeerState::kConnected) return Status::kOk;
-  if (peer.state == PeerState::kFailed || peer.doom != Status::kOk) return Status::kPeerFailed;
   try {
     return make_connection(peer);
   } catch (const std::bad_alloc&) {
@@ -164,7 +166,7 @@ void Engine::State::activate(Peer& peer) noexcept {
 }
 
 void Engine::State::doom(Peer& peer, Status reason) noexcept {
-  if (peer.doom == Status::kOk && peer.state != PeerState::kFailed) peer.doom = reason;
+  if (peer.doom == Status::kOk) peer.doom = reason;
   activate(peer);
 }
 
@@ -205,9 +207,13 @@ std::size_t Engine::progress() noexcept {
   return happened;
 }
 
-bool Engine::idle() const noexcept { return at_rest() && state_->queues_waiting == 0; }
+bool Engine::idle() const noexcept {
+  return state_->active.empty() && state_->writes_in_flight == 0 && state_->queues_waiting == 0;
+}
 
-bool Engine::at_rest() const noexcept { return state_->active.empty() && state_->writes_in_flight == 0; }
+bool Engine::at_rest() const noexcept {
+  return state_->active.empty() && state_->writes_in_flight == 0 && state_->credit_due.empty();
+}
 
 void Engine::close_peer(PeerId id) noexcept {
   Peer* const peer = state_->known(id);
@@ -244,7 +250,7 @@ void Engine::for_each_posted(void (*visit)(void* context, OperationId operation,
 
 void Engine::State::on_message(PeerId id, std::span<const std::byte> message) noexcept {
   Peer* const peer = met(id);
-  if (peer == nullptr || peer->state == PeerState::kFailed || peer->doom != Status::kOk) return;
+  if (peer == nullptr || peer->doom != Status::kOk) return;
   wire::CommonHeader header;
   bool valid = wire::get(message, header);
   if (valid) {

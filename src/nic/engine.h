@@ -110,7 +110,8 @@ struct EngineConfig {
   /// For unexpected messages of all peers together, payload and envelopes; lent out as byte credits. Bytes.
   std::size_t unexpected_budget_bytes = 64 * 1024 * 1024;
   /// Eager-sized standard sends kept on the sending side while they wait for credit, operation and copy of the
-  /// payload, so that the send is done for its caller. Bytes; 0 turns it off.
+  /// payload, so that the send is done for its caller. Bytes; 0 turns it off. All processes together keep at most
+  /// as many for one receiver as unexpected_budget_bytes pays envelopes for (and at least 64 each).
   std::size_t send_buffer_bytes = 64 * 1024 * 1024;
   /// Bits that never take part in matching (MPICH's error bits inside the tag).
   MatchBits always_ignored{};
@@ -220,8 +221,9 @@ class Engine {
 
   /// Whether nothing that has to leave this process waits to leave: no queued message, packet, control
   /// message or payload. Messages that wait for a receive or an answer do not count; packets that do count.
+  /// Credit does not count: nobody needs it of a process that ends.
   bool idle() const noexcept;
-  /// Whether there is nothing that progress() could send now.
+  /// Whether there is nothing that progress() could send now, credit included.
   bool at_rest() const noexcept;
 
   /// Declares `peer` dead (the process manager said so). As if its connection had broken: what had arrived from it is

@@ -229,6 +229,7 @@ void Engine::State::fail(Peer& peer, Status reason) noexcept {
   if (peer.state == PeerState::kFailed) return;
   if (peer.state == PeerState::kConnected) --counters.connected_peers;
   peer.state = PeerState::kFailed;
+  peer.doom = reason;
   trace(TraceEvent::kPeerFailed, peer.id, 0, static_cast<std::uint64_t>(reason));
   if (peer.active_hook.linked) active.remove(peer);
   if (peer.credit_hook.linked) credit_due.remove(peer);
@@ -247,7 +248,6 @@ void Engine::State::fail(Peer& peer, Status reason) noexcept {
       incoming->state = MessageState::kBroken;
     }
   }
-  peer.doom = reason;
   while (SendOperation* const send = peer.sends.front()) {
     if (send->state != SendState::kWriting) {
       finish_send(*send, reason);

@@ -53,7 +53,7 @@ void Engine::State::let_go(Peer& peer, HeldMemory& memory) noexcept {
   // Where there are two caches, each has regions of its own access only.
   PinDownCache& cache = *peer.caches[static_cast<std::size_t>(region.access)];
   // A peer that failed may have something under way that we know nothing of.
-  if (peer.doom == Status::kOk && peer.state != PeerState::kFailed) {
+  if (peer.doom == Status::kOk) {
     cache.release(region);
   } else {
     cache.discard(region);

@@ -437,7 +437,7 @@ bool Engine::State::on_data(Peer& peer, std::span<const std::byte> message) noex
 
 void Engine::State::on_write_arrived(PeerId id, Immediate immediate, std::size_t length_bytes) noexcept {
   Peer* const peer = met(id);
-  if (peer == nullptr || peer->state == PeerState::kFailed || peer->doom != Status::kOk) return;
+  if (peer == nullptr || peer->doom != Status::kOk) return;
   ReceiveOperation* const receive = transfers.oldest(static_cast<std::uint32_t>(immediate));
   if (receive == nullptr || receive->peer != peer || receive->state != ReceiveState::kAwaitingData ||
       !receive->memory.held || (receive->received_bytes != 0 && !receive->written) || length_bytes == 0 ||

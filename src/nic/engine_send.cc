@@ -195,11 +195,15 @@ Status Engine::State::announce(SendOperation& operation) noexcept {
 }
 
 /// Finishes a small send that is only short of credit for its caller, by keeping its payload here: so
-/// a program that leans on eager sends does not stop when the receiver's budget is spent.
+/// a program that leans on eager sends does not stop when the receiver's budget is spent. The receiver
+/// keeps an envelope for each, so each sender has its share of what all of them may leave there.
 void Engine::State::keep_copy(SendOperation& operation) noexcept {
   const std::size_t length = operation.payload.length_bytes;
   const std::size_t cost = kBufferedSendBytes + length;
-  if (cost > config.send_buffer_bytes - std::min(buffered_bytes, config.send_buffer_bytes)) return;
+  if (cost > config.send_buffer_bytes - std::min(buffered_bytes, config.send_buffer_bytes) ||
+      operation.peer->buffered_sends >= most_buffered_sends) {
+    return;
+  }
   std::unique_ptr<std::byte[]> copy(new (std::nothrow) std::byte[std::max<std::size_t>(length, 1)]);
   if (copy == nullptr) return;
   gather(operation.payload, 0, {copy.get(), length});
@@ -207,6 +211,7 @@ void Engine::State::keep_copy(SendOperation& operation) noexcept {
   operation.copy = std::move(copy);
   operation.detached = true;
   buffered_bytes += cost;
+  ++operation.peer->buffered_sends;
   ++counters.sent_buffered;
   trace(TraceEvent::kSendBuffered, operation.peer->id, operation.number, length);
   if (&operation != sending) host.on_send_done(operation.cookie, Status::kOk);
@@ -269,35 +274,24 @@ bool Engine::State::on_ack(Peer& peer, std::span<const std::byte> message) noexc
 Status Engine::State::bulk_step(SendOperation& operation) noexcept {
   Peer& peer = *operation.peer;
   if (operation.state == SendState::kWriteReady) {
-    // on_write_done may come before write() returns.
-    operation.state = SendState::kWriting;
-    peer.bulk.remove(operation);
-    ++writes_in_flight;
-    const std::uint64_t id = operation.pool_id;
     const std::uint64_t posted_ns = config.trace != nullptr ? config.trace->now() : 0;
     const Status status =
         peer.provider->write(peer.id, operation.payload.address, operation.wanted_bytes,
                              operation.memory.region, operation.remote, Immediate{operation.transfer},
-                             WorkId{id});
-    if (status == Status::kOk) {
-      ++counters.bulk_written;
-      if (config.trace != nullptr && sends.find(id) == &operation) {
-        config.trace->record_at(posted_ns, TraceEvent::kWritePosted, peer.id, operation.number,
-                                operation.wanted_bytes);
-      }
-      return Status::kOk;
-    }
-    --writes_in_flight;
+                             WorkId{operation.pool_id});
     if (status == Status::kUnsupported) {
-      peer.write_refused = true;
-      operation.state = SendState::kBouncing;
-      trace(TraceEvent::kBounceStarted, peer.id, operation.number, operation.wanted_bytes);
-      peer.bulk.push_back(operation);
+      bounce_instead(operation);
       return Status::kOk;
     }
-    operation.state = SendState::kWriteReady;
-    peer.bulk.push_back(operation);
-    return status;
+    if (status != Status::kOk) return status;
+    if (config.trace != nullptr) {
+      config.trace->record_at(posted_ns, TraceEvent::kWritePosted, peer.id, operation.number,
+                              operation.wanted_bytes);
+    }
+    operation.state = SendState::kWriting;
+    peer.bulk.remove(operation);
+    ++writes_in_flight;
+    return Status::kOk;
   }
   const std::size_t part = part_bytes(peer.max_slot_bytes, sizeof(wire::DataHeader),
                                       operation.wanted_bytes - operation.sent_bytes);
@@ -336,12 +330,20 @@ void Engine::State::on_write_done(PeerId, WorkId work, Status status) noexcept {
     return;
   }
   trace(TraceEvent::kWriteDone, peer.id, operation->number, static_cast<std::uint64_t>(status));
-  if (status != Status::kUnsupported) return finish_bulk(*operation, status);
-  peer.write_refused = true;
-  operation->state = SendState::kBouncing;
-  operation->sent_bytes = 0;
+  if (status != Status::kUnsupported) {
+    counters.bulk_written += status == Status::kOk;
+    return finish_bulk(*operation, status);
+  }
   peer.bulk.push_back(*operation);
+  bounce_instead(*operation);
   activate(peer);
+}
+
+/// The provider cannot write to this peer. The payload, which is in Peer::bulk, goes through slots.
+void Engine::State::bounce_instead(SendOperation& operation) noexcept {
+  operation.peer->write_refused = true;
+  operation.state = SendState::kBouncing;
+  trace(TraceEvent::kBounceStarted, operation.peer->id, operation.number, operation.wanted_bytes);
 }
 
 void Engine::State::finish_bulk(SendOperation& operation, Status status) noexcept {
@@ -359,7 +361,10 @@ void Engine::State::release_send(SendOperation& operation) noexcept {
     peer.queue.remove(operation);
   }
   let_go(peer, operation.memory);
-  if (operation.copy != nullptr) buffered_bytes -= kBufferedSendBytes + operation.payload.length_bytes;
+  if (operation.copy != nullptr) {
+    buffered_bytes -= kBufferedSendBytes + operation.payload.length_bytes;
+    --peer.buffered_sends;
+  }
   if (operation.number_on_wire != 0) sends_on_wire.remove(operation);
   (operation.state == SendState::kDraining ? peer.draining : peer.sends).remove(operation);
   sends.give_back(operation);

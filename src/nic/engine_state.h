@@ -167,6 +167,9 @@ static_assert(kEntryBytes <= wire::kEnvelopeBytes, "credit pays for what a messa
 inline constexpr std::size_t kBufferedSendBytes = Pool<SendOperation>::bytes_per_object();
 static_assert(kBufferedSendBytes >= kEntryBytes);
 
+/// To one peer, however small the budget and large the job.
+inline constexpr std::size_t kLeastBufferedSends = 64;
+
 /// A short message of the protocol that waits for room. Not ordered with messages and packets.
 struct ControlMessage {
   std::uint64_t pool_id = 0;
@@ -200,14 +203,15 @@ struct Peer {
   bool flushing = false;       ///< flush() runs.
   bool recalling = false;      ///< A credit recall is under way.
   bool announced = false;      ///< on_peer_failed has been called.
-  Status doom = Status::kOk;   ///< Not kOk: why it failed, or the next progress() will fail it.
+  Status doom = Status::kOk;   ///< Not kOk: why it failed, or why it will. Nothing is sent to it any more.
   Provider* provider = nullptr;
   std::array<PinDownCache*, 2> caches{};  ///< Of that provider, by Access, one or two; null: it needs none.
   std::size_t max_slot_bytes = 0;
 
   // Sending.
   std::uint64_t messages_sent = 0;
-  std::size_t credit_bytes = 0;  ///< What we may send eagerly.
+  std::size_t credit_bytes = 0;    ///< What we may send eagerly.
+  std::size_t buffered_sends = 0;  ///< Of `sends`: those that a copy has finished.
   /// Messages and packets, in order. A packet stays at the head while a part of it goes by rendezvous.
   IntrusiveList<SendOperation, &SendOperation::queue_hook> queue;
   IntrusiveList<SendOperation, &SendOperation::bulk_hook> bulk;  ///< Rendezvous payload, any order.
@@ -249,6 +253,7 @@ struct Engine::State final : Sink {
   const std::vector<Provider*> providers;
   /// Two for each provider (caches_of()). Constant, for memory_gone() comes from any thread.
   const std::vector<std::unique_ptr<PinDownCache>> caches;
+  const std::size_t most_buffered_sends;  ///< To one peer.
   Host& host;
   Counters counters;
   Matcher matcher;
@@ -315,6 +320,7 @@ struct Engine::State final : Sink {
   Status stream(SendOperation& operation) noexcept;
   Status announce(SendOperation& operation) noexcept;
   Status bulk_step(SendOperation& operation) noexcept;  ///< One write or one part.
+  void bounce_instead(SendOperation& operation) noexcept;
   void keep_copy(SendOperation& operation) noexcept;
   void finish_send(SendOperation& operation, Status status) noexcept;
   void finish_bulk(SendOperation& operation, Status status) noexcept;  ///< All of `wanted_bytes` has left, or failed.
@@ -424,7 +430,7 @@ inline void scatter(const Payload& payload, std::size_t offset,
 template <class Header>
 void Engine::State::send_control(Peer& peer, wire::Kind kind, unsigned flags, Header header) noexcept {
   static_assert(sizeof(Header) <= wire::kLongestHeaderBytes);
-  if (peer.state == PeerState::kFailed || peer.doom != Status::kOk) return;
+  if (peer.doom != Status::kOk) return;
   if (peer.state == PeerState::kKnown) {
     const Status status = connect(peer);
     if (status != Status::kOk) return doom(peer, status);

@@ -2,7 +2,7 @@
 //
 // Grows by slabs, never shrinks, never moves an object; taking and returning one touches no allocator
 // once the pool has grown to its working size. The object that was returned last is taken first, since it
-// is likely to be in the cache. An id has 24 bits of index and 32 of generation, so it comes again after
+// is likely to be in the cache. An id has 30 bits of index and 32 of generation, so it comes again after
 // 4 billion reuses of one object. 0 is never an id. Ids stay in the process: what goes over the wire is
 // numbered apart (State::number_send()).
 
@@ -22,11 +22,11 @@ namespace ch3_offload {
 template <class T>
 class Pool {
  public:
-  static constexpr unsigned kIndexBits = 24;
+  static constexpr unsigned kIndexBits = 30;
   static constexpr unsigned kIdBits = kIndexBits + 32;
   static constexpr std::uint32_t kMaxObjects = 1U << kIndexBits;
 
-  /// A fresh object, or null when memory or ids (16 million) have run out.
+  /// A fresh object, or null when memory or ids (2^30) have run out.
   T* take() noexcept {
     if (free_ == kNone && !grow()) return nullptr;
     const std::uint32_t index = free_;

@@ -155,8 +155,7 @@ class Provider : public Registrar {
 
   /// Copies `source` to `destination` in the peer's memory. The peer gets on_write_arrived() with
   /// `immediate`, once for each part that the provider makes of the write. This process gets on_write_done()
-  /// with `work`, from a later poll() or before write() returns. Writes and slots are not ordered with each
-  /// other.
+  /// with `work` from poll(), after write() has returned. Writes and slots are not ordered with each other.
   /// REQUIRES: `source` lies in `region`; the caller does not change it before on_write_done().
   /// kAgain: no room, nothing was done; retry after poll(). kUnsupported: nothing was delivered, but the
   /// destination may be partly overwritten; later writes to this peer may return it, too.

@@ -193,6 +193,20 @@ TEST_F(EngineFailure, AReceiveIsOverWhenItsFailedSenderCanWriteToItNoMore) {
   EXPECT_GT(failed, 5);
 }
 
+/// The end of its connection takes time. Until then nothing is sent to it, and nobody ends it again.
+TEST_F(EngineFailure, APeerThatIsGivenUpIsEndedOnceAndGetsNothingMore) {
+  make_three();
+  TestSend message(kShort);
+  network->inject(PeerId{1}, PeerId{0}, std::vector<std::byte>(1));  // No message of the protocol.
+  while (at(0)->progress() == 0) ASSERT_TRUE(network->advance());
+  ASSERT_TRUE(at(0).failures.empty());
+  send(0, 1, message);
+  EXPECT_EQ(message.at_once, Status::kPeerFailed);
+  EXPECT_EQ(at(0)->progress(), 0u);
+  settle();
+  EXPECT_EQ(at(0).failures, (std::map<std::uint32_t, Status>{{1, Status::kProtocol}}));
+}
+
 TEST_F(EngineFailure, AWholeUnexpectedMessageOutlivesItsSender) {
   make_three();
   for (const std::size_t length : {kShort, kEager}) {

@@ -173,6 +173,26 @@ TEST_F(EngineFlow, CreditOfWhatIsReceivedComesBack) {
   expect_at_rest();
 }
 
+/// A command may be another thread's while one sleeps: at_rest() tells it to wake the sleeper.
+TEST_F(EngineFlow, WhoOwesCreditForAReceivedMessageIsNotAtRest) {
+  make();
+  const std::size_t lent = at(1).counters().lent_bytes;
+  send_many(0, 1, lent / 4 / wire::kEnvelopeBytes + 1, 0);
+  settle();
+  ASSERT_TRUE(at(1)->at_rest());
+  for (auto& message : kept) {
+    TestReceive request(0);
+    receive(1, request, message->bits);
+    expect_received(request, *message);
+  }
+  EXPECT_FALSE(at(1)->at_rest());
+  EXPECT_TRUE(at(1)->idle());  // Nobody needs credit of a process that ends.
+  at(1)->progress();
+  EXPECT_EQ(at(1).counters().credit_messages, 1u);
+  EXPECT_TRUE(at(1)->at_rest());
+  expect_at_rest();
+}
+
 /// Traffic both ways takes the credit along: nothing is sent for its sake alone.
 TEST_F(EngineFlow, CreditRidesOnMessagesThatGoThatWayAnyhow) {
   make();
@@ -338,6 +358,32 @@ TEST_F(EngineFlow, TheSendersBufferCountsWhatASendCostsBesideItsCopy) {
   EXPECT_GE(at(0).counters().sent_buffered, 10u);
   EXPECT_LE(at(0).counters().sent_buffered, 10'000 / wire::kEnvelopeBytes);
   EXPECT_EQ(count_pending(), 100 - at(0).counters().sent_buffered);
+  receive_all();
+  expect_at_rest();
+}
+
+/// However large the senders' buffers are: what they finish by a copy takes an envelope at the receiver.
+TEST_F(EngineFlow, WhatAllSendersBufferTakesNoMoreEnvelopesThanTheBudgetPaysFor) {
+  constexpr std::uint32_t kReceiver = 4;
+  constexpr std::uint64_t kMost = kBudget / wire::kEnvelopeBytes;
+  engine_config.send_buffer_bytes = std::size_t{1} << 30;
+  make(kReceiver + 1);
+  std::size_t blocked = 0;
+  for (std::uint32_t from = 0; from < kReceiver; ++from) {
+    do {
+      send_many(from, kReceiver, 1, 0);
+      settle();
+      ASSERT_LT(kept.size(), 4 * kMost) << "nobody is made to wait";
+    } while (!pending(*kept.back()));
+    ++blocked;
+  }
+  EXPECT_EQ(count_pending(), blocked);
+  EXPECT_LE(at(kReceiver).counters().unexpected_announced, kMost + blocked);
+  EXPECT_GT(at(kReceiver).counters().unexpected_announced, kMost / 2);
+  receive_all();
+  send_many(0, kReceiver, 1, 0);
+  settle();
+  expect_sent(*kept.back());  // There is room again.
   receive_all();
   expect_at_rest();
 }

@@ -335,6 +335,34 @@ TEST_F(EngineBulk, APairThatRefusedAWriteIsNotAskedAgain) {
   expect_at_rest();
 }
 
+TEST_F(EngineBulk, AWriteThatFailsLateIsRecordedAndCountedAsABounce) {
+  Trace trace(PeerId{0}, 2, 4096, next_instant);  // Of both processes.
+  engine_config.trace = &trace;
+  network_config.late_unsupported_probability = 1;
+  make();
+  TestSend message(kLong);
+  TestReceive request(kLong);
+  receive(1, request);
+  send(0, 1, message);
+  settle();
+  expect_received(request, message);
+  EXPECT_EQ(at(0).counters().bulk_bounced, 1u);
+  EXPECT_EQ(at(0).counters().bulk_written, 0u);
+  expect_at_rest();
+  for (const std::uint32_t i : {0u, 1u}) at(i).engine.reset();  // Before the trace.
+  const std::string path = testing::TempDir() + "ch3-trace-" + std::to_string(getpid());
+  ASSERT_EQ(trace.write(path), 0);
+  std::vector<TraceEvent> ways;
+  for (const TraceRecord& record : read_back(path).records) {
+    const auto event = static_cast<TraceEvent>(record.event);
+    if (event == TraceEvent::kWritePosted || event == TraceEvent::kWriteDone || event == TraceEvent::kBounceStarted)
+      ways.push_back(event);
+  }
+  unlink(path.c_str());
+  EXPECT_EQ(ways, (std::vector<TraceEvent>{TraceEvent::kWritePosted, TraceEvent::kWriteDone,
+                                           TraceEvent::kBounceStarted}));
+}
+
 TEST_F(EngineBulk, ABouncedPayloadAndTheMessagesBehindItTakeTurns) {
   network_config.write = false;
   network_config.slots_per_pair = 2;

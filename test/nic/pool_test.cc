@@ -62,5 +62,18 @@ TEST(Pool, AMillionUsesOfOneObjectHaveAMillionIds) {
   EXPECT_LT(last, std::uint64_t{1} << Pool<Thing>::kIdBits);
 }
 
+/// A receiver of many senders may have that many messages: memory is the limit, not the ids.
+TEST(Pool, MoreThan16MillionObjectsHaveIds) {
+  struct Small {
+    std::uint64_t pool_id = 0;
+  };
+  constexpr std::uint32_t kObjects = (1U << 24) + 1;
+  Pool<Small> pool;
+  for (std::uint32_t i = 0; i < kObjects; ++i) ASSERT_NE(pool.take(), nullptr) << i;
+  EXPECT_EQ(pool.live(), kObjects);
+  Small* const last = pool.take();
+  EXPECT_EQ(pool.find(last->pool_id), last);
+}
+
 }  // namespace
 }  // namespace ch3_offload

@@ -115,10 +115,9 @@ class Party final : public Sink {
   }
 
   void post(std::uint32_t transfer, Source& source) {
-    source.posted = true;  // It may be answered before write() returns.
     const Status status = provider_.write(peer_, source.data.data(), source.data.size(), source.region,
                                           source.destination, Immediate{transfer}, WorkId{transfer});
-    if (status != Status::kOk) source.posted = false;
+    source.posted = status == Status::kOk;
   }
 
   void on_message(PeerId peer, std::span<const std::byte> message) noexcept override {
