@@ -154,6 +154,11 @@ std::size_t ShmProvider::poll(Sink& sink, std::size_t budget) noexcept {
     }
     if (delivered < budget) delivered += poll_all_rings(sink, budget - delivered);
     if (dying_ != nullptr && delivered < budget) delivered += deliver_deaths(sink, budget - delivered);
+    // keep_house() may have read the alarm that was set for what is left now. The sleeper must not miss it.
+    if (dying_ != nullptr || writes_done_begin_ != writes_done_end_)
+      wake_sleeper(true);
+    else if (is_short_ || !connecting_.empty())
+      wake_sleeper(false);
     return delivered;
   }
   clock_due_ += delivered == 0 ? kBusyPollsPerClock / kIdlePollsPerClock : 1;
@@ -260,7 +265,6 @@ bool ShmProvider::arm() noexcept {
   if (writes_done_begin_ != writes_done_end_ || dying_ != nullptr || !connecting_.empty()) return false;
   for (const Inbound& inbound : inbound_)
     if (inbound.ring.header(std::memory_order_seq_cst) != 0) return false;
-  if (is_short_) wake_sleeper(false);
   return !blocked_peer_has_room();
 }
 

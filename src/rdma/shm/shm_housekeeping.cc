@@ -127,7 +127,6 @@ void ShmProvider::accept_all() noexcept {
     Newcomer newcomer = accept_from(listener_, error_number);
     if (!newcomer.valid()) {
       if (error_number == 0) return;
-      cannot_accept_ = true;
       return run_short(listener_, error_number);  // The connection waits in the backlog.
     }
     accept_wait_ns_ = 0;
@@ -241,7 +240,10 @@ bool ShmProvider::receive_from_receiver(Peer& peer) noexcept {
       case Receipt::kNothing: return false;
       case Receipt::kClosed: start_dying(peer, Status::kPeerFailed); return false;
       case Receipt::kInvalid: start_dying(peer, Status::kProtocol); return false;
-      case Receipt::kNoDescriptor: run_short(peer.out_socket, EMFILE); return false;
+      case Receipt::kNoDescriptor:
+        unwatch(peer.out_socket);
+        run_short("finishing a local connection", EMFILE);
+        return false;
       case Receipt::kMessage: break;
     }
     if (!check_welcome(bytes) || !is_sealed_file(file, kDoorbellBytes)) {
@@ -283,9 +285,11 @@ void ShmProvider::retry_connecting() noexcept {
   std::erase_if(connecting_, [](const Peer* peer) { return !peer->connecting; });
 }
 
-/// Notes that no descriptor (or memory) is free for the input of `descriptor`. The input stays there, and
-/// housekeeping tries again. Until then `descriptor` is not watched, because it would keep a sleeper awake.
+/// Notes that no descriptor (or memory) is free for the connection or the Hello that waits at `descriptor`. It
+/// stays there, and housekeeping tries again. Until then `descriptor` is not watched, because it would keep a
+/// sleeper awake.
 void ShmProvider::run_short(const FileDescriptor& descriptor, int error_number) noexcept {
+  cannot_accept_ = true;
   unwatch(descriptor);
   run_short("accepting a local connection", error_number);
 }
@@ -338,23 +342,30 @@ void ShmProvider::retry_what_ran_short() noexcept {
 /// Refuses all waiting connections, because no connection could be accepted for shortage_limit_ms: both sides
 /// would wait for each other for ever. on_peer_down() reports it on both sides.
 void ShmProvider::refuse_backlog() noexcept {
-  log("shm: for %llu s there was no descriptor for a local connection: those that wait are refused",
+  log("shm: for %llu s there was no descriptor or memory for a local connection: those that wait are refused",
       static_cast<unsigned long long>(config_.shortage_limit_ms / 1000));
+  for (Newcomer& newcomer : newcomers_)
+    if (newcomer.valid() && fail_sender_of_hello(newcomer)) close_watched(newcomer);
   for (int i = 0; i < kMostAcceptedAtOnce; ++i) {
     const FileDescriptor socket = accept_with_last_descriptor(listener_);
     if (!socket.valid()) return;
-    std::array<std::byte, sizeof(Hello)> bytes;
-    Hello hello;
-    if (peer_credentials(socket).uid != ::geteuid() || !peek(socket, bytes) ||
-        !check_hello(bytes, config_.job_secret, config_.self, config_.peer_limit, hello).empty())
-      continue;
-    try {
-      Peer& peer = find_or_make(PeerId{hello.sender});
-      if (!peer.in_memory.valid()) start_dying(peer, Status::kUnreachable);
-    } catch (const std::bad_alloc&) {  // The peer sees its connection closed; this process does not fail it.
-      log("shm: there is no memory to note that peer %u was refused", hello.sender);
-    }
+    if (peer_credentials(socket).uid == ::geteuid()) static_cast<void>(fail_sender_of_hello(socket));
   }
+}
+
+/// Returns false if no Hello waits at `socket`.
+bool ShmProvider::fail_sender_of_hello(const FileDescriptor& socket) noexcept {
+  std::array<std::byte, sizeof(Hello)> bytes;
+  Hello hello;
+  if (!peek(socket, bytes)) return false;
+  if (!check_hello(bytes, config_.job_secret, config_.self, config_.peer_limit, hello).empty()) return true;
+  try {
+    Peer& peer = find_or_make(PeerId{hello.sender});
+    if (!peer.in_memory.valid()) start_dying(peer, Status::kUnreachable);
+  } catch (const std::bad_alloc&) {  // The peer sees its connection closed; this process does not fail it.
+    log("shm: there is no memory to note that peer %u was refused", hello.sender);
+  }
+  return true;
 }
 
 void ShmProvider::refuse(std::string_view why) noexcept {

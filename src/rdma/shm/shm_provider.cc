@@ -193,17 +193,18 @@ std::optional<Error> ShmProvider::try_connect(Peer& peer) {
   hello.receiver = index_of(peer.id);
   hello.ring_bytes = config_.ring_bytes;
   hello.secret = config_.job_secret;
-  if (!send_with_file(peer.out_socket, std::as_bytes(std::span(&hello, 1)), peer.out_file)) {
-    if (errno != ETOOMANYREFS && errno != ENOBUFS && errno != ENOMEM)
+  // The Hello comes last: after it nothing may fail, because the receiver takes a closed connection for a
+  // death.
+  if (!watch(peer.out_socket, WatchKind::kOutbound, index_of(peer.id)) ||
+      !send_with_file(peer.out_socket, std::as_bytes(std::span(&hello, 1)), peer.out_file)) {
+    if (errno != ETOOMANYREFS && errno != ENOBUFS && errno != ENOMEM && errno != ENOSPC)
       return system_error("shm: sending a ring to a local process", errno);
     log_shortage("sending a ring to a local process", errno);
-    peer.out_socket.reset();  // Start again with a new socket: a wake-up must not precede the Hello.
+    close_watched(peer.out_socket);  // Start again with a new one: a wake-up must not precede the Hello.
     try_connect_later(peer);
     return {};
   }
   peer.out_file.reset();
-  if (!watch(peer.out_socket, WatchKind::kOutbound, index_of(peer.id)))
-    return system_error("shm: watching a connection", errno);
   return {};
 }
 
@@ -213,7 +214,7 @@ void ShmProvider::forget_sending(Peer& peer) noexcept {
   peer.out = RingProducer();
   peer.out_memory.reset();
   peer.out_file.reset();
-  peer.out_socket.reset();
+  close_watched(peer.out_socket);
 }
 
 }  // namespace ch3_offload

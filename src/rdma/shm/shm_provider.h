@@ -40,7 +40,8 @@ struct ShmConfig {
   BulkMethod bulk = BulkMethod::kAutomatic;
   /// The number of peers. A handshake with a peer number that is not below it is refused.
   std::uint32_t peer_limit = 1u << 20;
-  /// Time without a free descriptor for an arriving connection, after which waiting connections are refused.
+  /// Time without a free descriptor, or memory, for an arriving connection, after which waiting connections are
+  /// refused.
   /// Only time in which the provider is polled counts.
   std::uint64_t shortage_limit_ms = 10'000;
   /// Called with one line without a newline, rarely: for set-up and failures. nullptr: no log.
@@ -169,6 +170,7 @@ class ShmProvider final : public Provider {
   void retry_what_ran_short() noexcept;
   void log_shortage(const char* what, int error_number) noexcept;
   void refuse_backlog() noexcept;
+  bool fail_sender_of_hello(const FileDescriptor& socket) noexcept;
   void send_welcome(Peer& peer) noexcept;
   void refuse(std::string_view why) noexcept;
   void start_dying(Peer& peer, Status reason) noexcept;
@@ -209,7 +211,7 @@ class ShmProvider final : public Provider {
   std::uint64_t refused_ = 0;   ///< Refused connections. Only the first is logged.
   bool write_refusal_logged_ = false;
   bool is_short_ = false;       ///< Descriptors or memory were missing: retry_what_ran_short() has work.
-  bool cannot_accept_ = false;  ///< The last attempt to accept found no descriptor.
+  bool cannot_accept_ = false;  ///< The last attempt to accept a connection or its Hello ran short.
   std::uint64_t accept_wait_ns_ = 0;  ///< Time for which no connection could be accepted.
   std::uint64_t last_retry_ns_ = 0;
   bool shortage_logged_ = false;

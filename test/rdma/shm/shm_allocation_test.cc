@@ -36,11 +36,13 @@ class ShmAllocation : public testing::Test {
       config.self = self;
       config.job_secret = test_secret();
       config.bulk = BulkMethod::kStream;
+      config.shortage_limit_ms = shortage_limit_ms;
       providers_[index_of(self)] = make_shm(config);
       addresses_[index_of(self)] = at(self).local_address();
       sinks_[index_of(self)] = {};
     }
   }
+  std::uint64_t shortage_limit_ms = ShmConfig{}.shortage_limit_ms;
   ShmProvider& at(PeerId peer) { return *providers_[index_of(peer)]; }
   CountingSink& sink(PeerId peer) { return sinks_[index_of(peer)]; }
   void poll_both(int times) {
@@ -109,6 +111,22 @@ TEST_F(ShmAllocation, AConnectionThatLacksMemoryIsMadeLater) {
     EXPECT_EQ(sink(kA).downs + sink(kB).downs, 0) << memory;
   }
   EXPECT_GT(memory, 10u);
+}
+
+/// One connection that is not accepted, and one whose Hello is not taken.
+TEST_F(ShmAllocation, AConnectionThatWaitsTooLongForMemoryIsRefused) {
+  shortage_limit_ms = 300;
+  for (const std::uint64_t memory : {0, 1}) {
+    make();
+    ASSERT_TRUE(connect(kA, kB));
+    send(kA, kB);
+    {
+      const Shortage shortage(memory);
+      ASSERT_TRUE(poll_until([&] { return sink(kA).downs == 1; })) << memory;
+    }
+    poll_for_a_while();
+    EXPECT_EQ(sink(kB).messages, 0);
+  }
 }
 
 TEST_F(ShmAllocation, AnEndNeedsNoMemory) {

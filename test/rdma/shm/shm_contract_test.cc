@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -40,6 +41,7 @@ long pretended_page_bytes = 0;  // 0: the kernel's.
 Failure failing_copy;
 std::function<void()> at_copy;  // Called before each process_vm_writev().
 Failure failing_send;
+Failure failing_watch;  // epoll_ctl() that adds.
 
 template <class Function>
 Function* real(const char* name) noexcept {
@@ -61,6 +63,12 @@ ssize_t sendmsg(int socket, const msghdr* message, int flags) {
   if (failing_send.strikes()) return -1;
   static auto* const call = real<ssize_t(int, const msghdr*, int)>("sendmsg");
   return call(socket, message, flags);
+}
+
+int epoll_ctl(int epoll, int operation, int descriptor, epoll_event* event) noexcept {
+  if (operation == EPOLL_CTL_ADD && failing_watch.strikes()) return -1;
+  static auto* const call = real<int(int, int, int, epoll_event*)>("epoll_ctl");
+  return call(epoll, operation, descriptor, event);
 }
 
 int prctl(int option, ...) noexcept {
@@ -141,6 +149,7 @@ class ShmProviderTest : public testing::Test {
   std::uint64_t shortage_limit_ms = ShmConfig{}.shortage_limit_ms;
   void TearDown() override {
     failing_send = {};
+    failing_watch = {};
     at_copy = {};
   }
 
@@ -429,6 +438,51 @@ TEST_F(ShmProviderTest, AHelloThatCannotBeSentIsSentLater) {
     EXPECT_EQ(sink(kB).events[0].kind, RecordingSink::Kind::kMessage);
     EXPECT_EQ(failing_send.failed, 2);
   }
+}
+
+/// The receiver would take it for a death if the connection ended after the Hello.
+TEST_F(ShmProviderTest, AConnectionThatCannotBeWatchedIsMadeLater) {
+  for (const int error_number : {ENOMEM, ENOSPC}) {
+    SetUp();
+    for (const PeerId peer : {kA, kB}) sink(peer).events.clear();
+    failing_watch = {error_number, 2};
+    ASSERT_TRUE(connect(kA, kB));
+    ASSERT_EQ(try_send(kA, kB), Status::kOk);
+    failing_watch.times = std::min(failing_watch.times, 1);
+    ASSERT_TRUE(poll_both_until([&] { return sink(kB).events.size() == 1; }));
+    EXPECT_EQ(sink(kB).events[0].kind, RecordingSink::Kind::kMessage);
+    EXPECT_EQ(sink(kA).events.size(), 0u);
+  }
+}
+
+/// Another thread polls while one sleeps: it reads the alarm, and is still short of something afterwards.
+TEST_F(ShmProviderTest, NobodySleepsOverWhatIsStillShort) {
+  ASSERT_TRUE(connect(kA, kB));
+  failing_send = {ETOOMANYREFS, 1'000'000};
+  ASSERT_TRUE(put_to_sleep(kB));
+  failing_send = {};
+  ASSERT_TRUE(is_readable(kB, kWaitMs));
+  failing_watch = {ENOMEM, 1};
+  EXPECT_EQ(poll(kB), 0u);
+  EXPECT_EQ(failing_watch.failed, 1);
+  EXPECT_TRUE(is_readable(kB, kWaitMs)) << "nobody tries again";
+}
+
+/// As above: the other thread reads the alarm of an end that cannot be told yet.
+TEST_F(ShmProviderTest, NobodySleepsOverAnEndThatIsYetToBeTold) {
+  HandMadeSender sender(at(kA).local_address(), PeerId{2}, kA);
+  poll_for_ms(kA, 5);
+  sender.control().producer_copying = 1;
+  ASSERT_TRUE(put_to_sleep(kA));
+  ASSERT_TRUE(at(kA).end(PeerId{2}));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(is_readable(kA, kWaitMs)) << "nobody looks whether it still copies";
+    EXPECT_EQ(poll(kA), 0u);
+  }
+  sender.control().producer_copying = 0;
+  EXPECT_TRUE(is_readable(kA, kWaitMs));
+  EXPECT_EQ(poll(kA), 1u);
+  EXPECT_EQ(sink(kA).count(RecordingSink::Kind::kPeerDown, PeerId{2}), 1u);
 }
 
 TEST_F(ShmProviderTest, AWelcomeThatCannotBeSentIsSentLater) {
