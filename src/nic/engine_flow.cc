@@ -11,7 +11,8 @@
 //
 // Nobody is lent anything before its first message. A message without credit asks for it (kWantCredit),
 // and the window doubles, but takes no more than half of what is free: others may ask, too. When the
-// budget is almost lent, credit is taken back from peers that have not spent theirs.
+// budget is almost lent, credit is taken back from peers that have not spent theirs: first from those that
+// are silent.
 
 #include "nic/engine_state.h"
 
@@ -164,26 +165,32 @@ void Engine::State::grant_more(Peer& peer, std::uint64_t payload_bytes) noexcept
   if (!peer.credit_hook.linked) credit_due.push_back(peer);
 }
 
+/// Prefers those that have sent nothing since the last look at them: who sends would ask again at once.
 void Engine::State::reclaim_for(const Peer& asking) noexcept {
+  Peer* busy = nullptr;
   for (std::size_t n = std::min(kRecallProbes, borrowers.size()); n > 0; --n) {
     Peer& other = *borrowers.pop_front();
     borrowers.push_back(other);
-    if (&other == &asking || other.state == PeerState::kFailed) continue;
-    // What is owed has not been given back yet: it is simply kept. What the peer can spend it must return.
-    const std::size_t owed = other.owed_bytes;
-    other.owed_bytes = 0;
-    shrink_window(other, owed);
-    if (other.recalling || other.available_bytes == 0) {
-      if (owed > 0) return;
-      continue;
-    }
-    other.recalling = true;
-    wire::RecallHeader header;
-    const std::size_t unspent = other.available_bytes;
-    header.bytes = unspent > kLeastRecallBytes ? unspent / 2 : unspent;
-    send_control(other, wire::Kind::kRecall, 0, header);
-    return;
+    if (&other == &asking || other.doom != Status::kOk) continue;
+    if (other.owed_bytes == 0 && (other.recalling || other.available_bytes == 0)) continue;
+    if (other.received_at_look == other.messages_received) return reclaim_from(other);
+    other.received_at_look = other.messages_received;
+    if (busy == nullptr) busy = &other;
   }
+  if (busy != nullptr) reclaim_from(*busy);
+}
+
+void Engine::State::reclaim_from(Peer& peer) noexcept {
+  // What is owed has not been given back yet: it is simply kept. What the peer can spend it must return.
+  const std::size_t owed = peer.owed_bytes;
+  peer.owed_bytes = 0;
+  shrink_window(peer, owed);
+  if (peer.recalling || peer.available_bytes == 0) return;
+  peer.recalling = true;
+  wire::RecallHeader header;
+  const std::size_t unspent = peer.available_bytes;
+  header.bytes = unspent > kLeastRecallBytes ? unspent / 2 : unspent;
+  send_control(peer, wire::Kind::kRecall, 0, header);
 }
 
 bool Engine::State::on_recall(Peer& peer, std::span<const std::byte> message) noexcept {

@@ -228,6 +228,7 @@ struct Peer {
 
   // Receiving. Invariant: window = available + owed + charges of messages held here.
   std::uint64_t messages_received = 0;
+  std::uint64_t received_at_look = 0;  ///< messages_received when reclaim_for() looked last.
   std::size_t window_bytes = 0;     ///< Lent to the peer.
   std::size_t available_bytes = 0;  ///< What the peer may still spend, by our books.
   std::size_t owed_bytes = 0;       ///< To be given (back) with the next slot.
@@ -381,6 +382,7 @@ struct Engine::State final : Sink {
   void repay(Peer& peer, std::size_t cost) noexcept;            ///< What was charged is free again.
   void grant_more(Peer& peer, std::uint64_t payload_bytes) noexcept;  ///< It had no credit for that.
   void reclaim_for(const Peer& asking) noexcept;  ///< Takes credit back from those who do not use it.
+  void reclaim_from(Peer& peer) noexcept;
   void grow_window(Peer& peer, std::size_t bytes) noexcept;
   void shrink_window(Peer& peer, std::size_t bytes) noexcept;
   void send_due_credit() noexcept;

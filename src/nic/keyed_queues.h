@@ -56,6 +56,15 @@ class KeyedQueues {
   /// The oldest entry with the key of `bits`, or null.
   Entry* oldest(std::uint64_t bits) const noexcept { return find(bits & mask_); }
 
+  /// The link to the oldest entry with the key of `bits`: a link to null if there is none. Valid until this
+  /// table changes.
+  Entry** link_to_oldest(std::uint64_t bits) noexcept {
+    const std::uint64_t key = bits & mask_;
+    Entry** link = &buckets_[bucket_of(key)];
+    while (*link != nullptr && (kBits(**link) & mask_) != key) link = &((*link)->*kHook).chain;
+    return link;
+  }
+
   /// The newest entry with the key of `bits`, or null; previous() walks towards the oldest.
   Entry* newest(std::uint64_t bits) const noexcept {
     const Entry* const oldest = find(bits & mask_);
@@ -74,19 +83,25 @@ class KeyedQueues {
     if (is_oldest(entry)) {
       Entry** link = &buckets_[bucket_of(key)];
       while (*link != &entry) link = &((*link)->*kHook).chain;
-      if (hook.next == nullptr) {
-        *link = hook.chain;
-        --keys_;
-      } else {
-        KeyedHook<Entry>& heir = hook.next->*kHook;
-        heir.previous = hook.previous;
-        heir.chain = hook.chain;
-        *link = hook.next;
-      }
+      return remove_oldest(link);
+    }
+    (hook.previous->*kHook).next = hook.next;
+    Entry* const follower = hook.next != nullptr ? hook.next : find(key);
+    (follower->*kHook).previous = hook.previous;
+    hook = {};
+  }
+
+  /// REQUIRES: `link` is from link_to_oldest(), and does not lead to null.
+  void remove_oldest(Entry** link) noexcept {
+    KeyedHook<Entry>& hook = (*link)->*kHook;
+    if (hook.next == nullptr) {
+      *link = hook.chain;
+      --keys_;
     } else {
-      (hook.previous->*kHook).next = hook.next;
-      Entry* const follower = hook.next != nullptr ? hook.next : find(key);
-      (follower->*kHook).previous = hook.previous;
+      KeyedHook<Entry>& heir = hook.next->*kHook;
+      heir.previous = hook.previous;
+      heir.chain = hook.chain;
+      *link = hook.next;
     }
     hook = {};
   }

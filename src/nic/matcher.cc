@@ -50,19 +50,25 @@ void Matcher::post(PostedEntry& receive) noexcept {
 }
 
 PostedEntry* Matcher::take_posted(MatchBits message) noexcept {
+  if (all_posted_.empty()) return nullptr;
   PostedEntry* best = nullptr;
-  const auto consider = [&best](PostedEntry* candidate) {
-    if (candidate != nullptr && (best == nullptr || candidate->stamp < best->stamp)) best = candidate;
-  };
-  for (const Posted& table : posted_) {
-    if (!table.empty()) consider(table.oldest(raw(message)));
+  PostedEntry** best_link = nullptr;
+  for (Posted& table : posted_) {
+    if (table.empty()) continue;
+    PostedEntry** const link = table.link_to_oldest(raw(message));
+    if (*link == nullptr || (best != nullptr && best->stamp < (*link)->stamp)) continue;
+    best = *link;
+    best_link = link;
   }
   for (PostedEntry* odd = odd_posted_.front(); odd != nullptr; odd = OddPosted::next(*odd)) {
     if (!matches(message, odd->bits, odd->ignore | always_ignored_)) continue;
-    consider(odd);
-    break;
+    if (best != nullptr && best->stamp < odd->stamp) break;
+    remove(*odd);
+    return odd;
   }
-  if (best != nullptr) remove(*best);
+  if (best == nullptr) return nullptr;
+  posted_[static_cast<std::size_t>(best->shape)].remove_oldest(best_link);
+  all_posted_.remove(*best);
   return best;
 }
 
@@ -97,6 +103,10 @@ bool Matcher::add_to_index(MatchShape shape, UnexpectedEntry& message) noexcept 
 
 /// False: no memory, and there is no index.
 bool Matcher::build_index(MatchShape shape) noexcept {
+  if (index_of(shape).walks_due > 0) {
+    --index_of(shape).walks_due;
+    return false;
+  }
   for (UnexpectedEntry* message = arrivals_.front(); message != nullptr; message = Arrivals::next(*message)) {
     if (add_to_index(shape, *message)) continue;
     drop_index(shape);
@@ -106,10 +116,10 @@ bool Matcher::build_index(MatchShape shape) noexcept {
   return true;
 }
 
-/// The next receive of that shape that looks for a message tries to build it again.
 void Matcher::drop_index(MatchShape shape) noexcept {
   WildcardIndex& index = index_of(shape);
   index.complete = false;
+  index.walks_due = arrivals_.size();
   for (UnexpectedEntry* message = arrivals_.front(); message != nullptr; message = Arrivals::next(*message)) {
     WildcardNode** link = &message->wildcards;
     while (*link != nullptr && (*link)->shape != shape) link = &(*link)->next;

@@ -381,6 +381,26 @@ TEST(MatcherWithoutMemory, MessagesAreFoundByAllBitsAndByWildcards) {
   EXPECT_EQ(matcher.unexpected_depth(), 0u);
 }
 
+/// Each attempt to build an index that fails goes over all messages.
+TEST(MatcherWithoutMemory, AnIndexIsNotTriedForEachReceive) {
+  constexpr std::uint32_t kMessages = 1000;
+  Matcher matcher(MatchBits{0});
+  std::vector<UnexpectedEntry> messages(kMessages);
+  for (std::uint32_t i = 0; i < kMessages; ++i) {
+    messages[i].bits = make_match_bits(1, 2, i);
+    matcher.add(messages[i]);
+  }
+  const std::uint64_t before = allocations;
+  {
+    const allocator::Shortage shortage;
+    for (std::uint32_t i = 0; i < kMessages; ++i)
+      ASSERT_EQ(matcher.find_unexpected(messages[0].bits, kIgnoreTag), &messages[0]);
+  }
+  EXPECT_EQ(allocations - before, 1u);
+  for (int i = 0; i < 10; ++i) matcher.find_unexpected(messages[0].bits, kIgnoreTag);
+  EXPECT_GT(allocations - before, kMessages / 64);  // There is memory again.
+}
+
 /// Its payload is not here yet, so the receive needs an operation.
 TEST_F(EngineAllocation, AReceiveWithoutMemoryFailsAndLeavesTheMessage) {
   send(zero, PeerId{1}, kLong);

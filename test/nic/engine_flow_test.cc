@@ -247,6 +247,33 @@ TEST_F(EngineFlow, CreditIsRecalledFromWhoDoesNotUseIt) {
   expect_at_rest();
 }
 
+/// 0 and 1 borrow most of the budget. 0 falls silent, 1 goes on, and 2 comes.
+TEST_F(EngineFlow, CreditIsRecalledFromWhoIsIdleAndNotFromWhoIsBusy) {
+  constexpr std::uint32_t kReceiver = 3;
+  network_config.slots_per_pair = 1000;
+  make(kReceiver + 1);
+  std::map<std::uint32_t, int> recalls;
+  network->tamper = [&](PeerId, PeerId to, std::span<std::byte> message) {
+    wire::CommonHeader header;
+    if (wire::get(message, header) && header.kind == wire::Kind::kRecall) ++recalls[index_of(to)];
+  };
+  for (int i = 0; i < 12; ++i) {
+    for (const std::uint32_t from : {1u, 0u}) send_many(from, kReceiver, 10, 4000);
+    settle();
+  }
+  receive_all();
+  recalls.clear();
+  for (int round = 0; round < 6; ++round) {
+    send_many(1, kReceiver, 20, 4000);
+    send_many(2, kReceiver, 60, 4000);
+    settle();
+    receive_all();
+  }
+  EXPECT_GT(recalls[0], 0);
+  EXPECT_EQ(recalls[1], 0);
+  expect_at_rest();
+}
+
 /// Forged, so that nobody has credit: the payloads that are kept and what is lent fill the budget, no more.
 TEST_F(EngineFlow, PayloadWithoutCreditFillsWhatIsLeftOfTheBudgetAndIsThenDropped) {
   constexpr std::size_t kLength = 3000;

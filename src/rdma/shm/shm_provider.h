@@ -40,8 +40,8 @@ struct ShmConfig {
   BulkMethod bulk = BulkMethod::kAutomatic;
   /// The number of peers. A handshake with a peer number that is not below it is refused.
   std::uint32_t peer_limit = 1u << 20;
-  /// Time without a free descriptor, or memory, for an arriving connection, after which waiting connections are
-  /// refused.
+  /// Time without a free descriptor (or memory) for an arriving connection, after which waiting connections
+  /// are refused.
   /// Only time in which the provider is polled counts.
   std::uint64_t shortage_limit_ms = 10'000;
   /// Called with one line without a newline, rarely: for set-up and failures. nullptr: no log.

@@ -1,0 +1,182 @@
+// Two shm providers in one program, whose kernel refuses what a test wants, and ends of rings by hand.
+
+#pragma once
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "rdma/provider_contract.h"
+#include "rdma/shm/shm_world.h"
+
+namespace ch3_offload {
+
+/// Makes the next calls of one system call in this program fail, by taking its symbol's place.
+struct Failure {
+  int error_number = 0;
+  int times = 0;   ///< So many calls more fail.
+  int failed = 0;  ///< So many did.
+
+  bool strikes() noexcept {
+    if (times == 0) return false;
+    --times;
+    ++failed;
+    errno = error_number;
+    return true;
+  }
+};
+
+extern Failure failing_poll;
+extern Failure failing_copy;
+extern Failure failing_send;
+extern Failure failing_watch;           // epoll_ctl() that adds.
+extern int opened_to_all;               // Calls of prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY).
+extern long pretended_page_bytes;       // 0: the kernel's.
+extern std::function<void()> at_copy;   // Called before each process_vm_writev().
+
+/// Two processes whose log lines are kept.
+class ShmProviderTest : public testing::Test {
+ protected:
+  static constexpr int kWaitMs = 60'000;
+
+  void SetUp() override {
+    for (const PeerId self : {kA, kB}) {
+      ShmConfig config;
+      config.self = self;
+      config.job_secret = test_secret();
+      config.bulk = BulkMethod::kCma;
+      config.shortage_limit_ms = shortage_limit_ms;
+      config.log = [](void* lines, const char* line) { *static_cast<std::string*>(lines) += line; };
+      config.log_context = &log(self);
+      providers_[index_of(self)] = make_shm(config);
+      ASSERT_NE(providers_[index_of(self)], nullptr);
+    }
+  }
+
+  std::uint64_t shortage_limit_ms = ShmConfig{}.shortage_limit_ms;
+  void TearDown() override {
+    failing_send = {};
+    failing_watch = {};
+    at_copy = {};
+  }
+
+  ShmProvider& at(PeerId peer) { return *providers_[index_of(peer)]; }
+  RecordingSink& sink(PeerId peer) { return sinks_[index_of(peer)]; }
+  std::string& log(PeerId peer) { return logs_[index_of(peer)]; }
+  std::size_t poll(PeerId peer) { return at(peer).poll(sink(peer), 64); }
+  void poll_for_ms(PeerId peer, int time_ms) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(time_ms);
+    while (std::chrono::steady_clock::now() < end) poll(peer);
+  }
+  template <class Condition>
+  bool poll_both_until(Condition done) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kWaitMs);
+    while (!done() && std::chrono::steady_clock::now() < end) {
+      poll(kA);
+      poll(kB);
+    }
+    return done();
+  }
+  void kill(PeerId peer) { providers_[index_of(peer)].reset(); }
+  bool connect(PeerId from, PeerId to) { return at(from).connect(to, at(to).local_address()).ok(); }
+  Status try_send(PeerId from, PeerId to) {
+    std::span<std::byte> slot;
+    const Status status = at(from).reserve(to, 8, slot);
+    if (status == Status::kOk) at(from).commit(to, 8);
+    return status;
+  }
+  bool is_readable(PeerId peer, int timeout_ms) {
+    pollfd entry{at(peer).descriptor(), POLLIN, 0};
+    return ::poll(&entry, 1, timeout_ms) == 1;
+  }
+  /// Whether `peer` sleeps: nothing to do, and nothing that keeps its descriptor readable.
+  bool put_to_sleep(PeerId peer) {
+    for (int i = 0; i < 1000; ++i) {
+      while (poll(peer) != 0) {
+      }
+      if (at(peer).arm() && poll(peer) == 0 && !is_readable(peer, 0)) return true;
+      at(peer).disarm();
+    }
+    return false;
+  }
+
+ private:
+  std::unique_ptr<ShmProvider> providers_[2];
+  RecordingSink sinks_[2];
+  std::string logs_[2];
+};
+
+/// One write of 8 bytes within this program.
+class SmallWrite {
+ public:
+  Status post(ShmProvider& from, PeerId to) {
+    return from.write(to, source_, sizeof source_, {}, {reinterpret_cast<std::uintptr_t>(target_), {}},
+                      Immediate{1}, WorkId{1});
+  }
+
+ private:
+  std::byte source_[8] = {};
+  std::byte target_[8] = {};
+};
+
+/// One end of a ring that a test holds in its own hands.
+class HandMadeReceiver {
+ public:
+  explicit HandMadeReceiver(const std::string& neighbour) {
+    address_.node_id = ShmAddress::parse(neighbour)->node_id;
+    address_.socket_id = {static_cast<std::uint64_t>(::getpid()), reinterpret_cast<std::uintptr_t>(this)};
+    listener_ = std::move(listen_at(address_).value());
+  }
+  std::string address() const { return address_.to_string(); }
+  void take_connection() {
+    int error_number = 0;
+    socket_ = accept_from(listener_, error_number);
+    Hello hello;
+    FileDescriptor file;
+    ASSERT_EQ(receive_with_file(socket_, std::as_writable_bytes(std::span(&hello, 1)), file), Receipt::kMessage);
+    memory_ = std::move(map_mirrored(file, kRingControlBytes, hello.ring_bytes).value());
+  }
+  RingControl& control() { return *reinterpret_cast<RingControl*>(memory_.address()); }
+
+ private:
+  ShmAddress address_;
+  FileDescriptor listener_;
+  FileDescriptor socket_;
+  Mapping memory_;
+};
+
+class HandMadeSender {
+ public:
+  HandMadeSender(const std::string& to, PeerId self, PeerId receiver) {
+    const FileDescriptor file = std::move(make_shared_file("test", kRingControlBytes + kLeastRingBytes).value());
+    memory_ = std::move(map_mirrored(file, kRingControlBytes, kLeastRingBytes).value());
+    socket_ = std::move(make_socket().value());
+    EXPECT_EQ(connect_to(socket_, *ShmAddress::parse(to)).value(), ConnectProgress::kConnected);
+    Hello hello;
+    hello.sender = index_of(self);
+    hello.receiver = index_of(receiver);
+    hello.ring_bytes = kLeastRingBytes;
+    hello.secret = test_secret();
+    EXPECT_TRUE(send_with_file(socket_, std::as_bytes(std::span(&hello, 1)), file));
+  }
+  RingControl& control() { return *reinterpret_cast<RingControl*>(memory_.address()); }
+  bool sees_the_end() const {
+    pollfd entry{socket_.get(), POLLRDHUP, 0};
+    return ::poll(&entry, 1, 1) == 1;
+  }
+  void die() { socket_.reset(); }
+
+ private:
+  Mapping memory_;
+  FileDescriptor socket_;
+};
+
+
+}  // namespace ch3_offload
