@@ -230,14 +230,6 @@ void Engine::fail_peer(PeerId id) noexcept {
   state.progressing = false;
 }
 
-/// Ends the connection with a peer. Where there is one, the peer can write to memory of its receives until
-/// on_peer_down(), which fails them.
-void Engine::State::end(Peer& peer) noexcept {
-  bool comes = false;
-  for (Provider* provider : providers) comes |= provider->end(peer.id);
-  if (!comes) fail(peer, peer.doom == Status::kOk ? Status::kPeerFailed : peer.doom);
-}
-
 void Engine::for_each_posted(void (*visit)(void* context, OperationId operation, Cookie cookie),
                              void* context) const noexcept {
   PostedEntry* next = nullptr;

@@ -3,6 +3,8 @@
 // A cancel and a match race; whoever holds the message decides, so there is one winner: the matcher for
 // receives, the sender's queue for sends that have not left, the receiver's matcher for those that have.
 
+#include <cassert>
+
 #include "nic/engine_state.h"
 
 namespace ch3_offload {
@@ -214,17 +216,20 @@ void Engine::purge(bool (*is_doomed)(void* context, MatchBits bits),
   state.progressing = outer_progressing;
 }
 
+/// progress() calls end(): another provider may have a connection with that peer, too.
 void Engine::State::on_peer_down(PeerId id, Status reason) noexcept {
-  Peer* const peer = met(id);
-  if (peer == nullptr) return;
-  fail(*peer, peer->doom == Status::kOk ? reason : peer->doom);
-  while (SendOperation* const send = peer->draining.front()) {  // No more on_write_done will come.
-    --writes_in_flight;
-    finish_send(*send, peer->doom);
-  }
-  announce_failure(*peer);
+  if (Peer* const peer = met(id); peer != nullptr) doom(*peer, reason);
 }
 
+/// Ends the connection with a peer. As long as there is one, the peer can write to memory of its receives, and the
+/// provider reads what is written to the peer: on_peer_down() will call this again.
+void Engine::State::end(Peer& peer) noexcept {
+  bool comes = false;
+  for (Provider* provider : providers) comes |= provider->end(peer.id);
+  if (!comes) fail(peer, peer.doom == Status::kOk ? Status::kPeerFailed : peer.doom);
+}
+
+/// REQUIRES: no provider has a connection with the peer.
 void Engine::State::fail(Peer& peer, Status reason) noexcept {
   if (peer.state == PeerState::kFailed) return;
   if (peer.state == PeerState::kConnected) --counters.connected_peers;
@@ -249,14 +254,8 @@ void Engine::State::fail(Peer& peer, Status reason) noexcept {
     }
   }
   while (SendOperation* const send = peer.sends.front()) {
-    if (send->state != SendState::kWriting) {
-      finish_send(*send, reason);
-      continue;
-    }
-    // The provider still reads the payload: its owner gets it back with on_write_done.
-    peer.sends.remove(*send);
-    send->state = SendState::kDraining;
-    peer.draining.push_back(*send);
+    assert(send->state != SendState::kWriting);  // on_write_done() comes before on_peer_down().
+    finish_send(*send, reason);
   }
   while (ReceiveOperation* const receive = peer.receives.front()) finish_receive(*receive, reason);
   while (CancelRequest* const request = peer.cancels.pop_front()) {
@@ -264,15 +263,9 @@ void Engine::State::fail(Peer& peer, Status reason) noexcept {
     cancels.give_back(*request);
     host.on_cancel_done(cookie, false);
   }
-  if (peer.draining.empty()) announce_failure(peer);
-}
-
-/// The last thing that is heard of a peer.
-void Engine::State::announce_failure(Peer& peer) noexcept {
-  if (peer.announced || peer.closed) return;
-  peer.announced = true;
+  if (peer.closed) return;
   ++counters.failed_peers;
-  host.on_peer_failed(peer.id, peer.doom);
+  host.on_peer_failed(peer.id, reason);
 }
 
 }  // namespace ch3_offload

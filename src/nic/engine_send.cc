@@ -318,17 +318,9 @@ Status Engine::State::bulk_step(SendOperation& operation) noexcept {
 
 void Engine::State::on_write_done(PeerId, WorkId work, Status status) noexcept {
   SendOperation* const operation = sends.find(static_cast<std::uint64_t>(work));
-  if (operation == nullptr || (operation->state != SendState::kWriting &&
-                               operation->state != SendState::kDraining)) {
-    return;
-  }
+  if (operation == nullptr || operation->state != SendState::kWriting) return;
   --writes_in_flight;
   Peer& peer = *operation->peer;
-  if (operation->state == SendState::kDraining) {
-    finish_send(*operation, peer.doom);
-    if (peer.draining.empty()) announce_failure(peer);
-    return;
-  }
   trace(TraceEvent::kWriteDone, peer.id, operation->number, static_cast<std::uint64_t>(status));
   if (status != Status::kUnsupported) {
     counters.bulk_written += status == Status::kOk;
@@ -366,7 +358,7 @@ void Engine::State::release_send(SendOperation& operation) noexcept {
     --peer.buffered_sends;
   }
   if (operation.number_on_wire != 0) sends_on_wire.remove(operation);
-  (operation.state == SendState::kDraining ? peer.draining : peer.sends).remove(operation);
+  peer.sends.remove(operation);
   sends.give_back(operation);
 }
 

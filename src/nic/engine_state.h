@@ -38,7 +38,6 @@ enum class SendState : std::uint8_t {
   kWriteReady,     ///< In Peer::bulk: CTS is here, the write is to be posted.
   kWriting,        ///< The provider reads the payload; on_write_done is due.
   kBouncing,       ///< In Peer::bulk: CTS is here, the payload goes out through slots.
-  kDraining,       ///< In Peer::draining: as kWriting, but the peer has failed.
 };
 
 /// Registered memory of one operation, from hold_memory() to let_go().
@@ -84,7 +83,7 @@ struct SendOperation {
   std::unique_ptr<PacketParts> packet;   ///< Not null: a packet, not a message.
   ListHook<SendOperation> queue_hook{};  ///< Peer::queue.
   ListHook<SendOperation> bulk_hook{};   ///< Peer::bulk.
-  ListHook<SendOperation> peer_hook{};   ///< Peer::sends or Peer::draining.
+  ListHook<SendOperation> peer_hook{};   ///< Peer::sends.
   KeyedHook<SendOperation> wire_hook{};  ///< State::sends_on_wire, with a number.
 };
 
@@ -202,7 +201,6 @@ struct Peer {
   bool write_refused = false;  ///< The provider cannot write to it.
   bool flushing = false;       ///< flush() runs.
   bool recalling = false;      ///< A credit recall is under way.
-  bool announced = false;      ///< on_peer_failed has been called.
   Status doom = Status::kOk;   ///< Not kOk: why it failed, or why it will. Nothing is sent to it any more.
   Provider* provider = nullptr;
   std::array<PinDownCache*, 2> caches{};  ///< Of that provider, by Access, one or two; null: it needs none.
@@ -222,8 +220,7 @@ struct Peer {
     return head == nullptr || head->state <= SendState::kStreaming ? head : nullptr;
   }
   IntrusiveList<ControlMessage, &ControlMessage::hook> control;
-  IntrusiveList<SendOperation, &SendOperation::peer_hook> sends;   ///< Unfinished, but for
-  IntrusiveList<SendOperation, &SendOperation::peer_hook> draining;  ///< those in kDraining.
+  IntrusiveList<SendOperation, &SendOperation::peer_hook> sends;  ///< Unfinished.
   IntrusiveList<CancelRequest, &CancelRequest::hook> cancels;
 
   // Receiving. Invariant: window = available + owed + charges of messages held here.
@@ -311,7 +308,6 @@ struct Engine::State final : Sink {
   void activate(Peer& peer) noexcept;            ///< Something waits to leave for it.
   Status give_up(Peer& peer) noexcept;           ///< It cannot be reached.
   void doom(Peer& peer, Status reason) noexcept;  ///< Fails it at the next safe point (RULE FRONT-LOOP).
-  void end(Peer& peer) noexcept;                  ///< Fails it, now or by on_peer_down(). Not from a Sink's call.
   void forget_message(IncomingMessage& message) noexcept;  ///< Frees it; its credit goes back.
 
   // engine_send.cc
@@ -396,8 +392,8 @@ struct Engine::State final : Sink {
   void ask_for_late_cancel(const SendOperation& operation) noexcept;
   bool on_cancel(Peer& peer, std::span<const std::byte> message) noexcept;
   bool on_cancel_reply(Peer& peer, std::span<const std::byte> message) noexcept;
+  void end(Peer& peer) noexcept;  ///< Fails it, now or after on_peer_down(). Not from a Sink's call.
   void fail(Peer& peer, Status reason) noexcept;
-  void announce_failure(Peer& peer) noexcept;
 
   // Sink
   void on_message(PeerId id, std::span<const std::byte> message) noexcept override;

@@ -207,6 +207,35 @@ TEST_F(EngineFailure, APeerThatIsGivenUpIsEndedOnceAndGetsNothingMore) {
   EXPECT_EQ(at(0).failures, (std::map<std::uint32_t, Status>{{1, Status::kProtocol}}));
 }
 
+/// The end of one connection is not the end of all: the peer may still write over the other, and must be told.
+TEST_F(EngineFailure, APeerWithTwoConnectionsFailsWhenBothHaveEnded) {
+  make_strangers();
+  FakeNetwork second(network_config);
+  const auto zero = second.make_provider(PeerId{0});
+  const auto one = second.make_provider(PeerId{1});
+  EngineConfig config = engine_config;
+  config.self = PeerId{0};
+  Provider* const providers[] = {at(0).provider.get(), zero.get()};
+  at(0).engine = std::make_unique<Engine>(config, providers, at(0));
+  introduce(0, 1);
+  ASSERT_TRUE(one->connect(PeerId{0}, zero->local_address()).ok());
+  TestSend message(kLong);
+  TestReceive request(kLong);
+  receive(0, request);
+  send(1, 0, message);
+  while (at(1)->idle()) step();  // Until the write is posted.
+  second.break_connection(PeerId{0}, PeerId{1});
+  while (second.advance()) {
+  }
+  at(0)->progress();
+  EXPECT_TRUE(pending(request)) << "it may still be written to";
+  settle();
+  EXPECT_EQ(at(0).failures, (std::map<std::uint32_t, Status>{{1, Status::kPeerFailed}}));
+  EXPECT_EQ(at(1).failures, (std::map<std::uint32_t, Status>{{0, Status::kPeerFailed}}));
+  EXPECT_EQ(second.violations(), std::vector<std::string>{});
+  at(0).engine.reset();  // Before the second network.
+}
+
 TEST_F(EngineFailure, AWholeUnexpectedMessageOutlivesItsSender) {
   make_three();
   for (const std::size_t length : {kShort, kEager}) {

@@ -363,6 +363,26 @@ TEST_F(VerbsLinks, ManyPeersShareFewQueuePairs) {
   }
 }
 
+/// Each talks to the next two, which talk to others first: nobody may use all its queue pairs for proposals.
+TEST_F(VerbsLinks, ACircleOfProposalsIsAnswered) {
+  constexpr std::uint32_t kPeers = 5;
+  VerbsConfig config;
+  config.rail.most_queue_pairs = 2;
+  make(kPeers, config);
+  for (std::uint32_t from = 0; from < kPeers; ++from) {
+    for (const std::uint32_t step : {1u, 2u}) {
+      const std::uint32_t to = (from + step) % kPeers;
+      connect(from, to);
+      ASSERT_EQ(try_send(from, to, Pattern(from).bytes(9)), Status::kOk);
+    }
+  }
+  ASSERT_TRUE(run_until([&] {
+    for (std::uint32_t i = 0; i < kPeers; ++i)
+      if (sink(i).count(Kind::kMessage) < 2) return false;
+    return true;
+  }));
+}
+
 TEST_F(VerbsLinks, FewQueuePairsThatBreakToo) {
   VerbsConfig config;
   config.rail.most_queue_pairs = 4;
