@@ -396,6 +396,7 @@ test_allocation_tests_SOURCES = \
 	test/counting_allocator.cc \
 	test/counting_allocator.h \
 	test/nic/allocation_test.cc \
+	test/nic/matcher_allocation_test.cc \
 	test/rdma/contract_world.h \
 	test/rdma/shm/shm_allocation_test.cc \
 	test/rdma/shm/shm_world.h

@@ -286,8 +286,8 @@ void ShmProvider::retry_connecting() noexcept {
 }
 
 /// Notes that no descriptor (or memory) is free for the connection or the Hello that waits at `descriptor`.
-/// It stays there, and housekeeping tries again. Until then `descriptor` is not watched, because it would keep
-/// a sleeper awake.
+/// It stays there, and housekeeping tries again. Until then `descriptor` is not watched, because it would
+/// keep a sleeper awake.
 void ShmProvider::run_short(const FileDescriptor& descriptor, int error_number) noexcept {
   cannot_accept_ = true;
   unwatch(descriptor);
