@@ -258,6 +258,12 @@ int MPIDI_CH3I_Failure_init(void)
     last_look = MPIDI_CH3I_PROBE_NONE;
     is_second_look = FALSE;
 
+    /* MPID_Init asks for the length of PMI's values before PMI is initialized, and gets 0: CH3 would read the
+     * list of dead processes into one byte. */
+    MPIDI_failed_procs_string = MPL_realloc(MPIDI_failed_procs_string, MPIR_pmi_max_val_size() + 1,
+                                            MPL_MEM_STRINGS);
+    MPIR_ERR_CHKANDJUMP(MPIDI_failed_procs_string == NULL, mpi_errno, MPI_ERR_NO_MEM, "**nomem");
+
     mpi_errno = MPIDI_CH3U_Comm_register_create_hook(on_comm_created, NULL);
     MPIR_ERR_CHECK(mpi_errno);
     mpi_errno = MPIDI_CH3U_Comm_register_destroy_hook(on_comm_destroyed, NULL);
