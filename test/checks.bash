@@ -135,9 +135,9 @@ finish() {
   ((failed == 0))
 }
 
-# compile NAME SOURCE: MPI program into work_dir/NAME.
+# compile NAME SOURCE...: MPI program into work_dir/NAME.
 compile() {
-  "$prefix/bin/mpicc" -std=gnu99 -O2 -Wall -o "$work_dir/$1" "$2" >"$work_dir/$1.log" 2>&1 || {
+  "$prefix/bin/mpicc" -std=gnu99 -O2 -Wall -o "$work_dir/$1" "${@:2}" >"$work_dir/$1.log" 2>&1 || {
     cat "$work_dir/$1.log"
     fail "$1" 'does not compile'
     finish

@@ -35,8 +35,8 @@ constexpr std::uint64_t kShortSleepNs = 200'000;
 // So many turns after which the message was there make up for one that was slow or idle.
 constexpr std::uint32_t kDoubt = 16;
 constexpr std::uint32_t kMostDoubt = 24;
-// Short at first: a job that starts sees slow turns, too. Each relapse, which comes within kRelapseNs or within
-// the last length of caution, doubles it.
+// Short at first: a job that starts sees slow turns, too. Each relapse, which comes within kRelapseNs or
+// within the last length of caution, doubles it.
 constexpr std::uint64_t kWaryShortestNs = 20'000'000;
 constexpr std::uint64_t kWaryLongestNs = 8'000'000'000;
 constexpr std::uint64_t kRelapseNs = 500'000'000;

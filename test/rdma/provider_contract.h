@@ -84,8 +84,8 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
     world_->step();
     return found;
   }
-  /// Polls everybody until `done()` says true (it is not asked again), now and then while nobody finds anything;
-  /// false: not in time.
+  /// Polls everybody until `done()` says true (it is not asked again), now and then while nobody finds
+  /// anything; false: not in time.
   template <class Condition>
   bool run_until(Condition done) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kWaitMs);

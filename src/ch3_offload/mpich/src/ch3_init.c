@@ -161,11 +161,12 @@ static int share_secret(int rank, int size, unsigned char *secret)
     goto fn_exit;
 }
 
-/* On one node, MPICH's own choice is a dissemination barrier and then a broadcast, which only several nodes need. The
- * choice of the user stays. All ranks choose the same, because there are no other ranks than those of the job. */
+/* On one node, MPICH's own choice is a dissemination barrier and then a broadcast, which only several nodes
+ * need. The choice of the user stays. All ranks choose the same: there are no ranks but those of the job. */
 static void choose_barrier(void)
 {
-    if (MPIR_Process.num_nodes == 1 && MPIR_CVAR_BARRIER_INTRA_ALGORITHM == MPIR_CVAR_BARRIER_INTRA_ALGORITHM_auto &&
+    if (MPIR_Process.num_nodes == 1 &&
+        MPIR_CVAR_BARRIER_INTRA_ALGORITHM == MPIR_CVAR_BARRIER_INTRA_ALGORITHM_auto &&
         *MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE == '\0')
         MPIR_CVAR_BARRIER_INTRA_ALGORITHM = MPIR_CVAR_BARRIER_INTRA_ALGORITHM_dissemination;
 }
