@@ -7,8 +7,10 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
@@ -123,7 +125,10 @@ class Pattern {
     return least + next() % (most - least + 1);
   }
   void fill(std::span<std::byte> bytes) noexcept {
-    for (std::byte& byte : bytes) byte = static_cast<std::byte>(next() >> 56);
+    for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::uint64_t)) {
+      const std::uint64_t word = next();
+      std::memcpy(bytes.data() + at, &word, std::min(sizeof word, bytes.size() - at));
+    }
   }
   std::vector<std::byte> bytes(std::size_t length) {
     std::vector<std::byte> result(length);

@@ -189,6 +189,7 @@ class Flow {
     std::uint32_t id = 0;
     std::size_t length = 0, arrived = 0, parts = 0;
     bool busy = false, done = false;
+    bool prepared = false;  ///< The next write waits for room.
   };
 
   std::size_t length_of(std::uint64_t n) const {
@@ -208,14 +209,18 @@ class Flow {
     ++sent_;
     return true;
   }
-  void post(std::size_t i) {
-    Lane& lane = lanes_[i];
+  void prepare(Lane& lane, std::size_t i) {
     lane.length = random_.below(4) == 0 ? random_.below(100) : random_.below(lane.source.size() + 1);
     lane.id = writes_posted_ * kLanes + static_cast<std::uint32_t>(i);
     Pattern(seed_ + lane.id + 7).fill({lane.source.data(), lane.length});
     std::fill(lane.target.begin(), lane.target.end(), std::byte{0xEE});
     lane.arrived = lane.parts = 0;
     lane.done = false;
+    lane.prepared = true;
+  }
+  void post(std::size_t i) {
+    Lane& lane = lanes_[i];
+    if (!lane.prepared) prepare(lane, i);
     const Status status =
         from_->write(receiver_, lane.source.data(), lane.length, lane.source_region,
                      {reinterpret_cast<std::uintptr_t>(lane.target.data()), lane.target_region.remote_key},
@@ -224,6 +229,7 @@ class Flow {
     EXPECT_EQ(status, Status::kOk) << name();
     if (status != Status::kOk) return;
     lane.busy = true;
+    lane.prepared = false;
     ++writes_posted_;
   }
   Lane& lane_of(std::uint32_t id) {
@@ -280,7 +286,7 @@ class Traffic {
       if (done) return !failed();
       for (std::uint32_t i = 0; i < world_.size(); ++i)
         if (random.below(5) != 0 && world_.at(PeerId{i}).poll(*sinks_[i], 1 + random.below(64)) != 0) idle = 0;
-      if (idle > 16) std::this_thread::sleep_for(std::chrono::microseconds(100));
+      if (idle > 2) std::this_thread::sleep_for(std::chrono::microseconds(100));
       if (disturb) disturb();
       if (failed()) return false;
       if (std::chrono::steady_clock::now() > deadline) {
