@@ -2,9 +2,10 @@
 # Uses: root, prefix, jobs and the directories that quickstart sets.
 # shellcheck shell=bash
 
-# With static libraries everything would be compiled twice.
+# With static libraries everything would be compiled twice. --no-recursion: MPICH's own tests, and only they, are
+# not configured here; run-mpich-tests does that elsewhere.
 mpich_options=(--with-device=ch3:offload --disable-fortran --disable-cxx --disable-romio --disable-static --without-ucx
-  --without-libfabric --disable-doc)
+  --without-libfabric --disable-doc --no-recursion)
 environment_key="CC=${CC:-} CXX=${CXX:-} CFLAGS=${CFLAGS:-} CXXFLAGS=${CXXFLAGS:-} LDFLAGS=${LDFLAGS:-}"
 
 # What the library is built from, and what is installed with it: the glue, too.
