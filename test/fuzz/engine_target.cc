@@ -244,10 +244,10 @@ class Conversation final : public Host {
             "what is received whole fits");
     require(envelope.status != Status::kTruncated || envelope.length_bytes > capacity, "what fits is whole");
   }
-  /// Who broke the rules has failed, or will when the writes to it have ended.
+  /// Who broke the rules has failed, or will with the end of its connection.
   void check_refusals() {
     for (const PeerId peer : broke_) {
-      const bool over = failed_.count(peer) != 0 || given_up_.count(peer) != 0 || provider_.writes_to(peer);
+      const bool over = failed_.count(peer) != 0 || given_up_.count(peer) != 0 || provider_.will_end(peer);
       require(over, "who breaks the rules of the wire is refused");
     }
   }

@@ -64,6 +64,12 @@ void StandInProvider::peer_down(PeerId peer, Status reason) {
   inbox_.push_back({.kind = ItemKind::kPeerDown, .peer = peer, .bytes = {}, .status = reason});
 }
 
+/// As if each peer had connected, so that its end is still to be told unless it was.
+bool StandInProvider::end(PeerId peer) noexcept {
+  peer_down(peer, Status::kPeerFailed);
+  return will_end(peer);
+}
+
 void StandInProvider::remote_write(std::size_t which, std::byte value) noexcept {
   if (granted_keys_.empty()) return;
   const auto found = regions_.find(granted_keys_[which % granted_keys_.size()]);
@@ -78,10 +84,10 @@ bool StandInProvider::registered(const std::byte* address, std::size_t length_by
   });
 }
 
-bool StandInProvider::writes_to(PeerId peer) const noexcept {
-  const auto ends = [&](const Item& item) { return item.kind == ItemKind::kWriteDone && item.peer == peer; };
-  const auto goes = [&](const Write& write) { return write.peer == peer; };
-  return std::any_of(writes_.begin(), writes_.end(), goes) || std::any_of(inbox_.begin(), inbox_.end(), ends);
+bool StandInProvider::will_end(PeerId peer) const noexcept {
+  return std::any_of(inbox_.begin(), inbox_.end(), [&](const Item& item) {
+    return item.kind == ItemKind::kPeerDown && item.peer == peer;
+  });
 }
 
 /// Its own address, and those that shm understands.

@@ -57,8 +57,8 @@ class StandInProvider final : public Provider {
   bool is_down(PeerId peer) const noexcept { return ends_[index_of(peer)].down; }
   std::size_t regions() const noexcept { return regions_.size(); }
   std::size_t posted_writes() const noexcept { return writes_.size(); }
-  /// Whether a write to it is posted whose end the engine has not heard of.
-  bool writes_to(PeerId peer) const noexcept;
+  /// on_peer_down() is in the inbox.
+  bool will_end(PeerId peer) const noexcept;
   bool registered(const std::byte* address, std::size_t length_bytes) const noexcept;
 
   const Capabilities& capabilities() const noexcept override { return capabilities_; }
@@ -70,7 +70,7 @@ class StandInProvider final : public Provider {
   void deregister_memory(MemoryRegion& region) noexcept override;
   Status reserve(PeerId peer, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override;
   void commit(PeerId peer, std::size_t length_bytes) noexcept override;
-  bool end(PeerId) noexcept override { return false; }
+  bool end(PeerId peer) noexcept override;
   Status write(PeerId peer, const std::byte* source, std::size_t length_bytes, const MemoryRegion& region,
                RemoteMemory destination, Immediate immediate, WorkId work) noexcept override;
   std::size_t poll(Sink& sink, std::size_t budget) noexcept override;
