@@ -77,6 +77,7 @@ int main(int argc, char **argv)
     MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
     if (rank != 1)
         talk(rank, 0);
+    is_refusing = rank == 0;            /* the put may come before the barrier returns */
     MPI_Barrier(MPI_COMM_WORLD);
 
     if (rank == 1) {
@@ -91,7 +92,6 @@ int main(int argc, char **argv)
         if (rank == 0) {
             int error;
 
-            is_refusing = 1;
             error = MPI_Recv(&i, 1, MPI_INT, 1, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
             REQUIRE(refused && error != MPI_SUCCESS);
             MPI_Error_class(error, &error);
