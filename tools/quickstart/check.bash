@@ -208,8 +208,9 @@ check_own_tree() {
   must own-tree-graft 'is a file of the glue missing from its Makefile.mk?' "$library/bin/ch3-offload-graft" \
     "$mpich_source_dir"
   must own-tree-mpich 'a compiler error in the glue?' env --chdir="$mpich_source_dir" bash -euc \
-    './configure --with-device=ch3:offload --with-ch3-offload="$1" --prefix="$2" && make -j"$3" install' \
-    mpich "$library" "$work/mpich" "$jobs"
+    './configure --with-device=ch3:offload --with-ch3-offload="$1" --prefix="$2" "${@:4}"
+     make -j"$3" install' \
+    mpich "$library" "$work/mpich" "$jobs" {FFLAGS,FCFLAGS}=-fallow-argument-mismatch
   run_counted own-tree "$root/test/wrappers/run" --prefix "$work/mpich"
 }
 
