@@ -411,8 +411,8 @@ threaded_tests += test/verbs_tests
 endif
 
 # The tests of the library's and the tools' own code. `make check-address` runs only these, for AddressSanitizer:
-# the others test scripts, pages, test doubles and allocation counts, or run in the lab. Neither target compiles
-# what its tests do not need.
+# the others test scripts, pages, test doubles and allocation counts, or run in the lab. This target and
+# check-threads compile only what their tests need.
 no_address_tests = \
 	$(script_tests) \
 	test/allocation_tests \

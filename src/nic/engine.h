@@ -110,8 +110,8 @@ struct EngineConfig {
   /// For unexpected messages of all peers together, payload and envelopes; lent out as byte credits. Bytes.
   std::size_t unexpected_budget_bytes = 64 * 1024 * 1024;
   /// Eager-sized standard sends kept on the sending side while they wait for credit, operation and copy of the
-  /// payload, so that the send is done for its caller. Bytes; 0 turns it off. All processes together keep at most
-  /// as many for one receiver as unexpected_budget_bytes pays envelopes for (and at least 64 each).
+  /// payload, so that the send is done for its caller. Bytes; 0 turns it off. All processes together keep at
+  /// most as many for one receiver as unexpected_budget_bytes pays envelopes for (and at least 64 each).
   std::size_t send_buffer_bytes = 64 * 1024 * 1024;
   /// Bits that never take part in matching (MPICH's error bits inside the tag).
   MatchBits always_ignored{};

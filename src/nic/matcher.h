@@ -116,8 +116,8 @@ class Matcher {
     explicit WildcardIndex(std::uint64_t mask) noexcept : table(mask) {}
     Wildcards table;
     bool complete = false;  ///< Every message is in it; else none is.
-    /// So many receives walk before the next one tries to build it again. An attempt that fails costs as much as
-    /// a walk over all messages, and a walk may end at the first.
+    /// So many receives walk before the next one tries to build it again. An attempt that fails costs as much
+    /// as a walk over all messages, and a walk may end at the first.
     std::size_t walks_due = 0;
   };
 

@@ -265,8 +265,8 @@ static int lock_of_living(void)
     return living_error == MPI_SUCCESS ? error : MPI_ERR_OTHER;
 }
 
-/* The victim dies in the queue for rank 0's lock, which rank 2 holds. Rank 2 gives it back when rank 0 knows of
- * the death: before, the dead would be granted it. */
+/* The victim dies in the queue for rank 0's lock, which rank 2 holds. Rank 2 gives it back when rank 0 knows
+ * of the death: before, the dead would be granted it. */
 static int death_in_queue(void)
 {
     int error = recv_from_victim();

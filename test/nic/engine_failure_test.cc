@@ -207,7 +207,7 @@ TEST_F(EngineFailure, APeerThatIsGivenUpIsEndedOnceAndGetsNothingMore) {
   EXPECT_EQ(at(0).failures, (std::map<std::uint32_t, Status>{{1, Status::kProtocol}}));
 }
 
-/// The end of one connection is not the end of all: the peer may still write over the other, and must be told.
+/// The peer may still write over the other connection, and must be told of the end.
 TEST_F(EngineFailure, APeerWithTwoConnectionsFailsWhenBothHaveEnded) {
   make_strangers();
   FakeNetwork second(network_config);

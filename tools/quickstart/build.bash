@@ -2,8 +2,8 @@
 # Uses: root, prefix, jobs and the directories that quickstart sets.
 # shellcheck shell=bash
 
-# With static libraries everything would be compiled twice. --no-recursion: MPICH's own tests, and only they, are
-# not configured here; run-mpich-tests does that elsewhere.
+# With static libraries everything would be compiled twice. --no-recursion leaves out MPICH's own tests alone,
+# which run-mpich-tests configures elsewhere.
 mpich_options=(--with-device=ch3:offload --disable-fortran --disable-cxx --disable-romio --disable-static --without-ucx
   --without-libfabric --disable-doc --no-recursion)
 environment_key="CC=${CC:-} CXX=${CXX:-} CFLAGS=${CFLAGS:-} CXXFLAGS=${CXXFLAGS:-} LDFLAGS=${LDFLAGS:-}"

@@ -53,7 +53,7 @@ count_make_check() {
   echo "$passed $failed $skipped"
 }
 
-# show_failed_tests DIRECTORY: of each program that failed in DIRECTORY: the messages of its tests, and their names.
+# show_failed_tests DIRECTORY: the messages and the names of the tests that failed in DIRECTORY.
 show_failed_tests() {
   local directory=$1 result log
   while IFS= read -r result; do
@@ -98,8 +98,8 @@ check_unit() {
 }
 
 # check_sanitizer NAME KIND TARGET OPTIMIZED: OPTIMIZED is what is compiled optimized of the tests. With --all
-# TARGET is check, and all tests of verbs run. Otherwise the contract is tested in the configurations that differ
-# most, and ThreadSanitizer does not look at sockets and ports that come and go: one thread does all of that.
+# TARGET is check, and all tests of verbs run. Otherwise the contract is tested in the configurations that
+# differ most. ThreadSanitizer then leaves out sockets and ports that come and go, which one thread handles.
 check_sanitizer() {
   local name=$1 kind=$2 target=$3 optimized=$4
   local left_out='Verbs/*/roomy:Verbs/*/uneven:Verbs/*/on_demand:Verbs/*/slow:Verbs/*/ringless'

@@ -1,6 +1,6 @@
 # Sourced by quickstart: runs the parts of `quickstart check`, two at a time where they allow it, and sums up.
-# In build/check a part leaves its counts (NAME.count), the names of skipped and of failed tests (NAME.skipped,
-# NAME.failed) and its output (NAME.out).
+# In build/check a part leaves its counts (NAME.count), the names of skipped and of failed tests
+# (NAME.skipped, NAME.failed) and its output (NAME.out).
 # Uses: build_dir, jobs; log_command and its kin.
 # shellcheck shell=bash
 
@@ -219,6 +219,7 @@ print_summary() {
   for name in "${part_names[@]}"; do
     [[ ! -s $check_dir/$name.skipped ]] || sed "s/^/skipped  $name: /" "$check_dir/$name.skipped"
   done
+  # Last, because it is what the reader of a long log looks for.
   for name in "${part_names[@]}"; do
     [[ ! -s $check_dir/$name.failed ]] || sed "s/^/failed   $name: /" "$check_dir/$name.failed"
   done
