@@ -92,32 +92,41 @@ check_packages_there() {
   install_packages "${build_packages[@]}" "${check_packages[@]}"
 }
 
+# A check that runs asan, too, runs there alone what is the same in both builds.
 check_unit() {
+  local target=check
+  [[ -z ${part_state[asan]:-} || $check_scope == all ]] || target=check-beside-address
   must unit-build 'a compiler error: fix the source' make -C "$library_build_dir" -j"$jobs" check-optimized
-  make_check unit "$library_build_dir" make -j"$jobs" check "${test_flags[@]}"
+  must unit-header 'is GoogleTest complete (libgtest-dev)?' \
+    make -C "$library_build_dir" test/googletest.h.gch "${test_flags[@]}"
+  make_check unit "$library_build_dir" make -j"$jobs" "$target" "${test_flags[@]}"
 }
 
 # check_sanitizer NAME KIND TARGET OPTIMIZED: OPTIMIZED is what is compiled optimized of the tests. With --all
-# TARGET is check, and all tests of verbs run. Otherwise the contract is tested in the configurations that
-# differ most. ThreadSanitizer then leaves out sockets and ports that come and go, which one thread handles.
+# TARGET is check, all tests of verbs run, and UBSan looks at the tests' own code, too, which doubles the time to
+# compile it. Otherwise the contract is tested in the configurations that differ most. ThreadSanitizer then leaves
+# out links, sockets and ports that come and go, which one thread handles.
 check_sanitizer() {
-  local name=$1 kind=$2 target=$3 optimized=$4
+  local name=$1 kind=$2 target=$3 optimized=$4 directory=$build_dir/$1
   local left_out='Verbs/*/roomy:Verbs/*/uneven:Verbs/*/on_demand:Verbs/*/slow:Verbs/*/ringless'
-  local -a flags=("${test_flags[@]}")
+  local quick=-O0 ubsan=-fno-sanitize=undefined
   # The tests of threads take longer to run than to compile.
-  [[ $kind != thread ]] || flags=() left_out+=":VerbsChannels.*:VerbsRails.*"
-  if [[ $check_scope == all ]]; then target=check optimized=check-optimized left_out=; fi
+  [[ $kind != thread ]] || quick=-O1 left_out+=":VerbsChannels.*:VerbsLinks.*:VerbsRails.*"
+  if [[ $check_scope == all ]]; then target=check optimized=check-optimized left_out= ubsan=; fi
   export GTEST_FILTER=-$left_out
   generate_configure
   # -fPIC: the objects go into a shared library, too (test/sanitized-glue).
-  configure_library "$build_dir/$name" "$name" --enable-sanitizers="$kind" --enable-werror --disable-shared \
+  configure_library "$directory" "$name" --enable-sanitizers="$kind" --enable-werror --disable-shared \
     CXXFLAGS='-O1 -g1 -fPIC'
-  must "$name-build" 'a compiler error: fix the source' make -C "$build_dir/$name" -j"$jobs" libcore.la "$optimized"
+  must "$name-build" 'a compiler error: fix the source' env --chdir="$directory" bash -euc '
+    make -j"$1" libcore.la
+    make -j"$1" "$2" CXXFLAGS="-O1 -g1 $4"
+    [[ $0 != address ]] || make -j"$1" libtools.a CXXFLAGS="$3 -g1"
+    make test/googletest.h.gch CXXFLAGS="$3 -g1 $4"' "$kind" "$jobs" "$optimized" "$quick" "$ubsan"
   export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
   export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
   # setarch -R: ThreadSanitizer's shadow does not fit the address randomization of newer kernels.
-  make_check "$name" "$build_dir/$name" setarch "$(uname -m)" -R make -j"$jobs" "$target" \
-    ${flags[@]+"${flags[@]}"}
+  make_check "$name" "$directory" setarch "$(uname -m)" -R make -j"$jobs" "$target" CXXFLAGS="$quick -g1 $ubsan"
 }
 
 # distcheck builds from the tarball, installs, tries the installed graft, and uninstalls. It leaves out the
