@@ -17,6 +17,7 @@ noinst_HEADERS +=                                          \
     src/mpid/ch3/channels/offload/include/mpidi_ch3_post.h
 
 mpi_core_sources +=                                        \
+    src/mpid/ch3/channels/offload/src/ch3_barrier.c        \
     src/mpid/ch3/channels/offload/src/ch3_comm.c           \
     src/mpid/ch3/channels/offload/src/ch3_cvars.c          \
     src/mpid/ch3/channels/offload/src/ch3_failure.c        \

@@ -100,6 +100,9 @@ void MPIDI_CH3I_Drop_revoked(void);
 
 void MPIDI_CH3I_Split_type_init(void);
 
+/* Chooses the algorithm of MPI_Barrier within a node; see ch3_barrier.c. */
+void MPIDI_CH3I_Barrier_init(void);
+
 /* ---- ch3_shared_segment.c: memory that the processes of a node share ---- */
 
 /* Collective over the processes of a node. Makes a segment of segment->bytes and maps it in all of them.

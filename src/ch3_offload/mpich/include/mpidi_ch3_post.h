@@ -14,4 +14,8 @@ int MPIDI_CH3I_Progress(int blocking, MPID_Progress_state * state);
 #define MPIDI_CH3_Progress_wait(state) MPIDI_CH3I_Progress(TRUE, state)
 #define MPIDI_CH3_Progress_poke() (MPIDI_CH3_Progress_test())
 
+#undef MPID_Barrier
+#define MPID_Barrier MPIDI_CH3I_Barrier
+int MPIDI_CH3I_Barrier(MPIR_Comm * comm, MPIR_Errflag_t * errflag);
+
 #endif /* MPIDI_CH3_POST_H_INCLUDED */

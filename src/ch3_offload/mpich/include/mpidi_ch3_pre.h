@@ -13,6 +13,9 @@
 /* Matching belongs to the engine: ch3_recvq.c replaces the functions of ch3u_recvq.c. */
 #define MPIDI_CH3_OWNS_RECVQ
 
+/* CH3's MPID_Barrier gets another name; mpidi_ch3_post.h has the channel's. See ch3_barrier.c. */
+#define MPID_Barrier MPIDI_CH3I_Stock_barrier
+
 #define MPIDI_CH3_HAS_NO_DYNAMIC_PROCESS
 #define MPIDI_DEV_IMPLEMENTS_KVS
 

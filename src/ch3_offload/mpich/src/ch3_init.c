@@ -161,16 +161,6 @@ static int share_secret(int rank, int size, unsigned char *secret)
     goto fn_exit;
 }
 
-/* On one node, MPICH's own choice is a dissemination barrier and then a broadcast, which only several nodes
- * need. The choice of the user stays. All ranks choose the same: there are no ranks but those of the job. */
-static void choose_barrier(void)
-{
-    if (MPIR_Process.num_nodes == 1 &&
-        MPIR_CVAR_BARRIER_INTRA_ALGORITHM == MPIR_CVAR_BARRIER_INTRA_ALGORITHM_auto &&
-        *MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE == '\0')
-        MPIR_CVAR_BARRIER_INTRA_ALGORITHM = MPIR_CVAR_BARRIER_INTRA_ALGORITHM_dissemination;
-}
-
 /* ---- start and end ---- */
 
 int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg_rank)
@@ -208,7 +198,7 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
     MPIR_ERR_CHECK(mpi_errno);
     MPIDI_CH3I_Pvars_init();
     MPIDI_CH3I_Split_type_init();
-    choose_barrier();
+    MPIDI_CH3I_Barrier_init();
 
     /* Messages to oneself are CH3's. This process's number was not known yet in MPIDI_CH3_VC_Init. */
     pg_p->vct[pg_rank].comm_ops = NULL;

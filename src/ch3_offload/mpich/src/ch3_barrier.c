@@ -1,0 +1,76 @@
+/*
+ * The ch3:offload channel: MPI_Barrier within a node.
+ */
+
+#include "mpidi_ch3_impl.h"
+
+#include <unistd.h>
+
+/* TRUE: this node has more processes than processors. All processes of the node have the same value, since it
+ * depends on the job and on the node alone: not on affinity, in which processes may differ. */
+static int processes_take_turns = FALSE;
+
+/* The choice of the user stays. All ranks choose the same: there are no ranks but those of the job. */
+void MPIDI_CH3I_Barrier_init(void)
+{
+    if (MPIR_CVAR_BARRIER_INTRA_ALGORITHM != MPIR_CVAR_BARRIER_INTRA_ALGORITHM_auto ||
+        *MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE != '\0')
+        return;
+    processes_take_turns = MPIR_Process.local_size > sysconf(_SC_NPROCESSORS_ONLN);
+    /* On one node, MPICH's own choice is a dissemination barrier and then a broadcast, which only several
+     * nodes need. */
+    if (MPIR_Process.num_nodes == 1)
+        MPIR_CVAR_BARRIER_INTRA_ALGORITHM = MPIR_CVAR_BARRIER_INTRA_ALGORITHM_dissemination;
+}
+
+/* One step of a collective operation has ended with mpi_errno: notes an error, and goes on. */
+static void note_error(int mpi_errno, int *all_errors, MPIR_Errflag_t * errflag)
+{
+    if (mpi_errno == MPI_SUCCESS)
+        return;
+    *errflag = MPIR_ERR_GET_CLASS(mpi_errno) == MPIX_ERR_PROC_FAILED ? MPIR_ERR_PROC_FAILED : MPIR_ERR_OTHER;
+    MPIR_ERR_SET(mpi_errno, *errflag, "**fail");
+    MPIR_ERR_ADD(*all_errors, mpi_errno);
+}
+
+static int tell(MPIR_Comm * comm, int rank, MPIR_Errflag_t * errflag)
+{
+    return MPIC_Send(NULL, 0, MPI_BYTE, rank, MPIR_BARRIER_TAG, comm, errflag);
+}
+
+static int hear(MPIR_Comm * comm, int rank, MPIR_Errflag_t * errflag)
+{
+    return MPIC_Recv(NULL, 0, MPI_BYTE, rank, MPIR_BARRIER_TAG, comm, MPI_STATUS_IGNORE, errflag);
+}
+
+/* Everybody tells rank 0, which then tells everybody. A process that waits has given its processor away and goes
+ * on when the others have had their turns. Two such turns suffice here, with any number of processes; a
+ * dissemination barrier can take as many as it has rounds. */
+static int barrier_in_two_turns(MPIR_Comm * comm, MPIR_Errflag_t * errflag)
+{
+    int mpi_errno = MPI_SUCCESS;
+    int i;
+
+    if (comm->rank == 0) {
+        for (i = 1; i < comm->local_size; i++)
+            note_error(hear(comm, i, errflag), &mpi_errno, errflag);
+        for (i = 1; i < comm->local_size; i++)
+            note_error(tell(comm, i, errflag), &mpi_errno, errflag);
+    } else {
+        note_error(tell(comm, 0, errflag), &mpi_errno, errflag);
+        note_error(hear(comm, 0, errflag), &mpi_errno, errflag);
+    }
+    if (mpi_errno == MPI_SUCCESS && *errflag != MPIR_ERR_NONE)
+        MPIR_ERR_SET(mpi_errno, *errflag, "**coll_fail");
+    return mpi_errno;
+}
+
+int MPIDI_CH3I_Barrier(MPIR_Comm * comm, MPIR_Errflag_t * errflag)
+{
+    int is_within_node = MPIR_Process.num_nodes == 1 || comm->hierarchy_kind == MPIR_COMM_HIERARCHY_KIND__NODE;
+
+    if (!processes_take_turns || !is_within_node || comm->comm_kind != MPIR_COMM_KIND__INTRACOMM ||
+        comm->local_size <= 2)
+        return MPIDI_CH3I_Stock_barrier(comm, errflag);
+    return barrier_in_two_turns(comm, errflag);
+}
