@@ -43,8 +43,8 @@ static int hear(MPIR_Comm * comm, int rank, MPIR_Errflag_t * errflag)
     return MPIC_Recv(NULL, 0, MPI_BYTE, rank, MPIR_BARRIER_TAG, comm, MPI_STATUS_IGNORE, errflag);
 }
 
-/* Everybody tells rank 0, which then tells everybody. A process that waits has given its processor away and goes
- * on when the others have had their turns. Two such turns suffice here, with any number of processes; a
+/* Everybody tells rank 0, which then tells everybody. A process that waits has given its processor away, and
+ * goes on when the others have had their turns. Two such turns suffice here, with any number of processes. A
  * dissemination barrier can take as many as it has rounds. */
 static int barrier_in_two_turns(MPIR_Comm * comm, MPIR_Errflag_t * errflag)
 {
@@ -67,8 +67,10 @@ static int barrier_in_two_turns(MPIR_Comm * comm, MPIR_Errflag_t * errflag)
 
 int MPIDI_CH3I_Barrier(MPIR_Comm * comm, MPIR_Errflag_t * errflag)
 {
-    int is_within_node = MPIR_Process.num_nodes == 1 || comm->hierarchy_kind == MPIR_COMM_HIERARCHY_KIND__NODE;
+    int is_within_node = MPIR_Process.num_nodes == 1 ||
+        comm->hierarchy_kind == MPIR_COMM_HIERARCHY_KIND__NODE;
 
+    /* Two processes need one turn by dissemination. */
     if (!processes_take_turns || !is_within_node || comm->comm_kind != MPIR_COMM_KIND__INTRACOMM ||
         comm->local_size <= 2)
         return MPIDI_CH3I_Stock_barrier(comm, errflag);
