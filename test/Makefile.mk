@@ -264,14 +264,26 @@ test_verbs_tests_SOURCES = \
 	test/rdma/verbs/slot_pool_test.cc \
 	test/rdma/verbs/verbs_address_test.cc \
 	test/rdma/verbs/verbs_channels_test.cc \
-	test/rdma/verbs/verbs_contract_test.cc \
 	test/rdma/verbs/verbs_fixture.h \
 	test/rdma/verbs/verbs_links_test.cc \
 	test/rdma/verbs/verbs_rails_test.cc \
-	test/rdma/verbs/verbs_rings_test.cc \
 	test/rdma/verbs/verbs_world.h
 test_verbs_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
-test_verbs_tests_LDADD = $(fake_verbs_objects) test/libcontract.a libcore.la $(GTEST_LIBS)
+test_verbs_tests_LDADD = $(fake_verbs_objects) libcore.la $(GTEST_LIBS)
+
+# Those with several threads, so that ThreadSanitizer need not compile the others.
+check_PROGRAMS += test/verbs_thread_tests
+TESTS += test/verbs_thread_tests
+test_verbs_thread_tests_SOURCES = \
+	test/rdma/contract_world.h \
+	test/rdma/seeded_random.h \
+	test/rdma/verbs/hostile_peer.h \
+	test/rdma/verbs/verbs_contract_test.cc \
+	test/rdma/verbs/verbs_fixture.h \
+	test/rdma/verbs/verbs_rings_test.cc \
+	test/rdma/verbs/verbs_world.h
+test_verbs_thread_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
+test_verbs_thread_tests_LDADD = $(fake_verbs_objects) test/libcontract.a libcore.la $(GTEST_LIBS)
 
 # The same over a real device; run in the lab.
 check_PROGRAMS += test/verbs_lab_tests
@@ -416,7 +428,7 @@ test_allocation_tests_LDADD = libcore.la $(GTEST_LIBS)
 # the others.
 threaded_tests = test/dme/model_tests test/dme_tests test/shm_tests
 if HAVE_VERBS
-threaded_tests += test/verbs_tests
+threaded_tests += test/verbs_thread_tests
 endif
 
 # The tests of the library's and the tools' own code. `make check-address` runs only these, for AddressSanitizer:
@@ -434,9 +446,9 @@ no_address_tests = \
 	test/verbs_allocation_tests \
 	test/verbs_lab_tests
 
-# Of these, what is the same with AddressSanitizer and without: no memory hooks, no processes, no timing.
+# Of these, what a sanitizer does not change: no memory hooks, no processes.
 # A check that runs both builds runs them there alone; `make check-beside-address` runs all the others.
-only_address_tests = test/engine_tests test/fuzz/replay test/tools_tests test/unit_tests
+only_address_tests = test/engine_tests test/fuzz/replay test/tools_tests test/unit_tests test/verbs_tests
 
 check-beside-address:
 	$(MAKE) $(AM_MAKEFLAGS) check-TESTS check_PROGRAMS='$(filter-out $(only_address_tests),$(check_PROGRAMS))' \

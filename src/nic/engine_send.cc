@@ -15,6 +15,10 @@ std::size_t part_bytes(std::size_t max_slot_bytes, std::size_t header_bytes,
   return std::min(max_slot_bytes - header_bytes, remaining_bytes);
 }
 
+bool fits_one_slot(const Peer& peer, const Payload& payload) noexcept {
+  return sizeof(wire::EagerHeader) + payload.length_bytes <= peer.max_slot_bytes;
+}
+
 }  // namespace
 
 Progressed Engine::send(PeerId id, SendMode mode, MatchBits bits, const Payload& payload,
@@ -47,25 +51,60 @@ Progressed Engine::send(PeerId id, SendMode mode, MatchBits bits, const Payload&
 
 bool Engine::State::send_at_once(Peer& peer, MatchBits bits, const Payload& payload,
                                  std::uint32_t send_id) noexcept {
+  return peer.queue.empty() && may_send_eager(peer, payload) && fits_one_slot(peer, payload) &&
+         send_short(peer, 0, bits, payload, send_id, peer.messages_sent) == Status::kOk;
+}
+
+/// The payload fits the byte credit, and is small enough not to be announced.
+bool Engine::State::may_send_eager(const Peer& peer, const Payload& payload) const noexcept {
+  const std::size_t length = payload.length_bytes;
+  return length <= config.eager_limit_bytes && wire::cost_of(length) <= peer.credit_bytes;
+}
+
+/// A whole message in one slot.
+Status Engine::State::send_short(Peer& peer, unsigned flags, MatchBits bits, const Payload& payload,
+                                 std::uint32_t send_id, std::uint64_t number) noexcept {
   const std::size_t length = payload.length_bytes;
   const std::size_t slot_bytes = sizeof(wire::EagerHeader) + length;
-  if (!peer.queue.empty() || length > config.eager_limit_bytes || wire::cost_of(length) > peer.credit_bytes ||
-      slot_bytes > peer.max_slot_bytes) {
-    return false;
-  }
   std::span<std::byte> slot;
-  if (reserve(peer, slot_bytes, slot) != Status::kOk) return false;
+  const Status status = reserve(peer, slot_bytes, slot);
+  if (status != Status::kOk) return status;
   wire::EagerHeader header;
-  header.common = common(peer, wire::Kind::kEager, 0);
+  header.common = common(peer, wire::Kind::kEager, flags);
   header.bits = raw(bits);
   header.send_id = send_id;
   wire::put(slot, header);
   gather(payload, 0, slot.subspan(sizeof header));
-  trace(TraceEvent::kSendShort, peer.id, peer.messages_sent, length);
+  trace(TraceEvent::kSendShort, peer.id, number, length);
   peer.provider->commit(peer.id, slot_bytes);
   peer.credit_bytes -= wire::cost_of(length);
   ++counters.sent_short;
-  return true;
+  return Status::kOk;
+}
+
+/// The first of the slots of a message that one slot cannot hold.
+Status Engine::State::send_first(SendOperation& operation) noexcept {
+  Peer& peer = *operation.peer;
+  const std::size_t length = operation.payload.length_bytes;
+  const bool synchronous = operation.mode == SendMode::kSynchronous;
+  const std::size_t part = part_bytes(peer.max_slot_bytes, sizeof(wire::EagerFirstHeader), length);
+  std::span<std::byte> slot;
+  const Status status = reserve(peer, sizeof(wire::EagerFirstHeader) + part, slot);
+  if (status != Status::kOk) return status;
+  wire::EagerFirstHeader header;
+  header.eager.common = common(peer, wire::Kind::kEagerFirst, synchronous ? wire::kSynchronous : 0U);
+  header.eager.bits = raw(operation.bits);
+  header.eager.send_id = synchronous ? number_send(operation) : operation.send_id;
+  header.total_bytes = length;
+  wire::put(slot, header);
+  gather(operation.payload, 0, slot.subspan(sizeof header, part));
+  trace(TraceEvent::kSendEager, peer.id, operation.number, length);
+  peer.provider->commit(peer.id, sizeof header + part);
+  peer.credit_bytes -= wire::cost_of(length);
+  operation.sent_bytes = part;
+  operation.state = SendState::kStreaming;
+  ++counters.sent_eager;
+  return Status::kOk;
 }
 
 Progressed Engine::State::submit(SendOperation& operation, OperationId* id, Status& status) noexcept {
@@ -100,34 +139,13 @@ Progressed Engine::State::submit(SendOperation& operation, OperationId* id, Stat
 Status Engine::State::transmit(SendOperation& operation) noexcept {
   if (operation.state == SendState::kStreaming) return stream(operation);
   Peer& peer = *operation.peer;
-  const std::size_t length = operation.payload.length_bytes;
-  if (length > config.eager_limit_bytes || wire::cost_of(length) > peer.credit_bytes) return announce(operation);
+  if (!may_send_eager(peer, operation.payload)) return announce(operation);
+  if (!fits_one_slot(peer, operation.payload)) return send_first(operation);
 
   const bool synchronous = operation.mode == SendMode::kSynchronous;
-  const std::size_t whole_bytes = sizeof(wire::EagerHeader) + length;
-  const bool one_slot = whole_bytes <= peer.max_slot_bytes;
-  const std::size_t header_bytes = one_slot ? sizeof(wire::EagerHeader) : sizeof(wire::EagerFirstHeader);
-  const std::size_t part = part_bytes(peer.max_slot_bytes, header_bytes, length);
-  std::span<std::byte> slot;
-  const Status status = reserve(peer, header_bytes + part, slot);
+  const Status status = send_short(peer, synchronous ? wire::kSynchronous : 0U, operation.bits, operation.payload,
+                                   synchronous ? number_send(operation) : operation.send_id, operation.number);
   if (status != Status::kOk) return status;
-  wire::EagerFirstHeader header;
-  header.eager.common = common(peer, one_slot ? wire::Kind::kEager : wire::Kind::kEagerFirst,
-                               synchronous ? wire::kSynchronous : 0U);
-  header.eager.bits = raw(operation.bits);
-  header.eager.send_id = synchronous ? number_send(operation) : operation.send_id;
-  header.total_bytes = length;
-  if (one_slot) wire::put(slot, header.eager); else wire::put(slot, header);
-  gather(operation.payload, 0, slot.subspan(header_bytes, part));
-  trace(one_slot ? TraceEvent::kSendShort : TraceEvent::kSendEager, peer.id, operation.number, length);
-  peer.provider->commit(peer.id, header_bytes + part);
-  peer.credit_bytes -= wire::cost_of(length);
-  operation.sent_bytes = part;
-  ++(one_slot ? counters.sent_short : counters.sent_eager);
-  if (!one_slot) {
-    operation.state = SendState::kStreaming;
-    return Status::kOk;
-  }
   peer.queue.remove(operation);
   if (synchronous) {
     operation.state = SendState::kAwaitingMatch;

@@ -312,6 +312,10 @@ struct Engine::State final : Sink {
 
   // engine_send.cc
   bool send_at_once(Peer& peer, MatchBits bits, const Payload& payload, std::uint32_t send_id) noexcept;
+  bool may_send_eager(const Peer& peer, const Payload& payload) const noexcept;
+  Status send_short(Peer& peer, unsigned flags, MatchBits bits, const Payload& payload, std::uint32_t send_id,
+                    std::uint64_t number) noexcept;
+  Status send_first(SendOperation& operation) noexcept;
   Progressed submit(SendOperation& operation, OperationId* id, Status& status) noexcept;
   Status transmit(SendOperation& operation) noexcept;   ///< The head of the queue; kOk: it has left.
   Status stream(SendOperation& operation) noexcept;

@@ -104,14 +104,13 @@ check_unit() {
 
 # check_sanitizer NAME KIND TARGET OPTIMIZED: OPTIMIZED is what is compiled optimized of the tests. With --all
 # TARGET is check, all tests of verbs run, and UBSan looks at the tests' own code, too, which doubles the time to
-# compile it. Otherwise the contract is tested in the configurations that differ most. ThreadSanitizer then leaves
-# out links, sockets and ports that come and go, which one thread handles.
+# compile it. Otherwise the contract is tested in the configurations that differ most.
 check_sanitizer() {
   local name=$1 kind=$2 target=$3 optimized=$4 directory=$build_dir/$1
   local left_out='Verbs/*/roomy:Verbs/*/uneven:Verbs/*/on_demand:Verbs/*/slow:Verbs/*/ringless'
   local quick=-O0 ubsan=-fno-sanitize=undefined
   # The tests of threads take longer to run than to compile.
-  [[ $kind != thread ]] || quick=-O1 left_out+=":VerbsChannels.*:VerbsLinks.*:VerbsRails.*"
+  [[ $kind != thread ]] || quick=-O1
   if [[ $check_scope == all ]]; then target=check optimized=check-optimized left_out= ubsan=; fi
   export GTEST_FILTER=-$left_out
   generate_configure
@@ -253,8 +252,9 @@ declare_parts() {
   part mpich        fast  beside library,dist? 'MPICH over ch3:offload' check_mpich
   part unit         fast  beside library     'make check' check_unit
   part asan         check beside library     'AddressSanitizer and UndefinedBehaviorSanitizer' check_sanitizer asan address check-address check-optimized
-  part tsan         check beside library     'ThreadSanitizer' check_sanitizer tsan thread check-threads test/dme/model_tests
   part tests-build  check beside mpich       "MPICH's own tests: build" mpich_tests_build
+  part tsan         check beside library     'ThreadSanitizer' check_sanitizer tsan thread check-threads test/dme/model_tests
+  part sanitized-glue check beside asan,tests-build 'the channel under the sanitizers' check_sanitized_glue
   part wrappers     fast  alone  mpich       'compiler wrappers' script wrappers
   part bench        check alone  mpich       'benchmarks with data check' script bench --bench "$build_dir/bench/ch3_offload_bench"
   part imb          check alone  mpich       'IMB runner' script imb
@@ -268,7 +268,6 @@ declare_parts() {
   part faults       check alone  mpich       'faults' script faults
   part netpipe      check alone  mpich       'NetPIPE' script netpipe
   part mpich-tests  check alone  tests-build "MPICH's own tests" mpich_tests
-  part sanitized-glue check alone asan,tests-build 'the channel under the sanitizers' check_sanitized_glue
   part lab          check alone  unit?,tests-build 'RDMA lab: emulated guests with software RoCE' check_lab
   part own-tree     all   alone  dist,mpich  'an MPICH tree of your own, as the README has it' check_own_tree
   part soak         all   alone  library      'soak' check_soak
