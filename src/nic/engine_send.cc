@@ -49,21 +49,10 @@ Progressed Engine::send(PeerId id, SendMode mode, MatchBits bits, const Payload&
   return state.submit(*send, &operation, status);
 }
 
-bool Engine::State::send_at_once(Peer& peer, MatchBits bits, const Payload& payload,
-                                 std::uint32_t send_id) noexcept {
-  return peer.queue.empty() && may_send_eager(peer, payload) && fits_one_slot(peer, payload) &&
-         send_short(peer, 0, bits, payload, send_id, peer.messages_sent) == Status::kOk;
-}
-
-/// The payload fits the byte credit, and is small enough not to be announced.
-bool Engine::State::may_send_eager(const Peer& peer, const Payload& payload) const noexcept {
-  const std::size_t length = payload.length_bytes;
-  return length <= config.eager_limit_bytes && wire::cost_of(length) <= peer.credit_bytes;
-}
-
-/// A whole message in one slot.
-Status Engine::State::send_short(Peer& peer, unsigned flags, MatchBits bits, const Payload& payload,
-                                 std::uint32_t send_id, std::uint64_t number) noexcept {
+/// A whole message in one slot. Inlined, since a call costs a small message 6 % of its instructions.
+[[gnu::always_inline]] inline Status Engine::State::send_short(Peer& peer, unsigned flags, MatchBits bits,
+                                                               const Payload& payload, std::uint32_t send_id,
+                                                               std::uint64_t number) noexcept {
   const std::size_t length = payload.length_bytes;
   const std::size_t slot_bytes = sizeof(wire::EagerHeader) + length;
   std::span<std::byte> slot;
@@ -80,6 +69,12 @@ Status Engine::State::send_short(Peer& peer, unsigned flags, MatchBits bits, con
   peer.credit_bytes -= wire::cost_of(length);
   ++counters.sent_short;
   return Status::kOk;
+}
+
+bool Engine::State::send_at_once(Peer& peer, MatchBits bits, const Payload& payload,
+                                 std::uint32_t send_id) noexcept {
+  return peer.queue.empty() && may_send_eager(peer, payload) && fits_one_slot(peer, payload) &&
+         send_short(peer, 0, bits, payload, send_id, peer.messages_sent) == Status::kOk;
 }
 
 /// The first of the slots of a message that one slot cannot hold.

@@ -312,7 +312,11 @@ struct Engine::State final : Sink {
 
   // engine_send.cc
   bool send_at_once(Peer& peer, MatchBits bits, const Payload& payload, std::uint32_t send_id) noexcept;
-  bool may_send_eager(const Peer& peer, const Payload& payload) const noexcept;
+  /// The payload fits the byte credit, and is small enough not to be announced.
+  bool may_send_eager(const Peer& peer, const Payload& payload) const noexcept {
+    const std::size_t length = payload.length_bytes;
+    return length <= config.eager_limit_bytes && wire::cost_of(length) <= peer.credit_bytes;
+  }
   Status send_short(Peer& peer, unsigned flags, MatchBits bits, const Payload& payload, std::uint32_t send_id,
                     std::uint64_t number) noexcept;
   Status send_first(SendOperation& operation) noexcept;
