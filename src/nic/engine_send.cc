@@ -138,8 +138,9 @@ Status Engine::State::transmit(SendOperation& operation) noexcept {
   if (!fits_one_slot(peer, operation.payload)) return send_first(operation);
 
   const bool synchronous = operation.mode == SendMode::kSynchronous;
-  const Status status = send_short(peer, synchronous ? wire::kSynchronous : 0U, operation.bits, operation.payload,
-                                   synchronous ? number_send(operation) : operation.send_id, operation.number);
+  const std::uint32_t send_id = synchronous ? number_send(operation) : operation.send_id;
+  const Status status = send_short(peer, synchronous ? wire::kSynchronous : 0U, operation.bits,
+                                   operation.payload, send_id, operation.number);
   if (status != Status::kOk) return status;
   peer.queue.remove(operation);
   if (synchronous) {
