@@ -243,7 +243,8 @@ check_seeded_faults() {
 # The parts, in the order in which they start; part() in parts.bash explains the columns. To add one, write a
 # script test/NAME/run whose last line is "N passed, N failed[, N skipped]" (test/checks.bash counts and prints
 # them), and add a line here. A test that takes more than a minute belongs into `all`, or looks at
-# CH3_OFFLOAD_CHECK_ALL, which is 1 there.
+# CH3_OFFLOAD_CHECK_ALL, which is 1 there. tsan waits for tests-build, so that it runs beside sanitized-glue,
+# which leaves a processor idle half of the time.
 declare_parts() {
   #    name         when  how    needs       title
   part packages     fast  alone  -           'packages' check_packages_there
@@ -253,7 +254,7 @@ declare_parts() {
   part unit         fast  beside library     'make check' check_unit
   part asan         check beside library     'AddressSanitizer and UndefinedBehaviorSanitizer' check_sanitizer asan address check-address check-optimized
   part tests-build  check beside mpich       "MPICH's own tests: build" mpich_tests_build
-  part tsan         check beside library     'ThreadSanitizer' check_sanitizer tsan thread check-threads test/dme/model_tests
+  part tsan         check beside library,tests-build? 'ThreadSanitizer' check_sanitizer tsan thread check-threads test/dme/model_tests
   part sanitized-glue check beside asan,tests-build 'the channel under the sanitizers' check_sanitized_glue
   part wrappers     fast  alone  mpich       'compiler wrappers' script wrappers
   part bench        check alone  mpich       'benchmarks with data check' script bench --bench "$build_dir/bench/ch3_offload_bench"
