@@ -3,11 +3,11 @@
 
 gtest_cppflags = $(AM_CPPFLAGS) -I$(top_srcdir)/test $(GTEST_CFLAGS) -include test/googletest.h
 
-# The compiler reads test/googletest.h.gch instead, if that is there and was compiled with the same flags. Then
-# a file takes 1 s less. `quickstart check` makes it.
+# If test/googletest.h.gch was compiled with the same flags, the compiler reads that instead. Each file takes 1 s
+# less then. `quickstart check` makes it.
 test/googletest.h.gch: test/googletest.h
-	$(AM_V_GEN)$(MKDIR_P) test && $(CXX) $(DEFS) $(DEFAULT_INCLUDES) $(gtest_cppflags) $(CPPFLAGS) $(AM_CXXFLAGS) \
-	  $(CXXFLAGS) -MD -MF test/googletest.d -MT $@ -x c++-header -o $@ $(top_srcdir)/test/googletest.h
+	$(AM_V_GEN)$(MKDIR_P) test && $(CXX) $(DEFS) $(DEFAULT_INCLUDES) $(gtest_cppflags) $(CPPFLAGS) \
+	  $(AM_CXXFLAGS) $(CXXFLAGS) -MD -MF test/googletest.d -MT $@ -x c++-header -o $@ $(top_srcdir)/test/googletest.h
 -include test/googletest.d
 CLEANFILES += test/googletest.d test/googletest.h.gch
 EXTRA_DIST += test/googletest.h
@@ -271,7 +271,7 @@ test_verbs_tests_SOURCES = \
 test_verbs_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
 test_verbs_tests_LDADD = $(fake_verbs_objects) libcore.la $(GTEST_LIBS)
 
-# Those with several threads, so that ThreadSanitizer need not compile the others.
+# The tests of verbs with several threads: a program of its own, so that ThreadSanitizer compiles no others.
 check_PROGRAMS += test/verbs_thread_tests
 TESTS += test/verbs_thread_tests
 test_verbs_thread_tests_SOURCES = \
@@ -446,8 +446,9 @@ no_address_tests = \
 	test/verbs_allocation_tests \
 	test/verbs_lab_tests
 
-# Of these, what a sanitizer does not change: no memory hooks, no processes.
-# A check that runs both builds runs them there alone; `make check-beside-address` runs all the others.
+# Of these, the programs that test the same with a sanitizer and without: they use no memory hooks and start no
+# processes. If the check has an AddressSanitizer build, it runs them in that build only. In the other build,
+# `make check-beside-address` runs the other programs.
 only_address_tests = test/engine_tests test/fuzz/replay test/tools_tests test/unit_tests test/verbs_tests
 
 check-beside-address:

@@ -1,4 +1,4 @@
-// What every file of a GoogleTest program reads first, by its flags (test/Makefile.mk), so that it can be compiled
-// once.
+// Each source of a GoogleTest program includes this header first, through -include (test/Makefile.mk). So the
+// header can be compiled once for all of them.
 
 #include <gtest/gtest.h>

@@ -247,8 +247,8 @@ void ch3_offload_wait_begin(ch3_offload_process_t * process);
 /** After progress found nothing: what to do next. CH3_OFFLOAD_SLEEP: the process is armed. Then call progress
  *  once more before sleeping: by the same thread, with nothing between. */
 int ch3_offload_wait_step(ch3_offload_process_t * process);
-/** After CH3_OFFLOAD_YIELD, cheaper than ch3_offload_progress(): 0 if that would find nothing but housekeeping to
- *  do. The caller may then ask ch3_offload_wait_step() again. */
+/** After CH3_OFFLOAD_YIELD, cheaper than ch3_offload_progress(): 0 if that would find nothing but housekeeping
+ *  to do. The caller may then ask ch3_offload_wait_step() again. */
 int ch3_offload_may_have_work(ch3_offload_process_t * process);
 /** 1: the job's processes of this node outnumber its cores. Programs that test in a loop should yield. Never changes. */
 int ch3_offload_is_crowded(const ch3_offload_process_t * process);

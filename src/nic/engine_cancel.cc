@@ -221,8 +221,8 @@ void Engine::State::on_peer_down(PeerId id, Status reason) noexcept {
   if (Peer* const peer = met(id); peer != nullptr) doom(*peer, reason);
 }
 
-/// Ends the connections with a peer. As long as there is one, the peer can write to memory of its receives, and
-/// the provider reads the sources of writes. Then on_peer_down() comes, and progress() calls this again.
+/// Ends the connections with a peer. As long as there is one, the peer can write to memory of its receives,
+/// and the provider reads the sources of writes. Then on_peer_down() comes, and progress() calls this again.
 void Engine::State::end(Peer& peer) noexcept {
   bool comes = false;
   for (Provider* provider : providers) comes |= provider->end(peer.id);

@@ -92,7 +92,7 @@ check_packages_there() {
   install_packages "${build_packages[@]}" "${check_packages[@]}"
 }
 
-# A check that runs asan, too, runs there alone what is the same in both builds.
+# If the check runs asan, the tests that are the same in both builds run in that one only (test/Makefile.mk).
 check_unit() {
   local target=check
   [[ -z ${part_state[asan]:-} || $check_scope == all ]] || target=check-beside-address
@@ -103,7 +103,7 @@ check_unit() {
 }
 
 # check_sanitizer NAME KIND TARGET OPTIMIZED: OPTIMIZED is what is compiled optimized of the tests. With --all
-# TARGET is check, all tests of verbs run, and UBSan looks at the tests' own code, too, which doubles the time to
+# TARGET is check, all tests of verbs run, and UBSan looks at the tests' own code, too. That doubles the time to
 # compile it. Otherwise the contract is tested in the configurations that differ most.
 check_sanitizer() {
   local name=$1 kind=$2 target=$3 optimized=$4 directory=$build_dir/$1
@@ -125,7 +125,8 @@ check_sanitizer() {
   export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
   export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
   # setarch -R: ThreadSanitizer's shadow does not fit the address randomization of newer kernels.
-  make_check "$name" "$directory" setarch "$(uname -m)" -R make -j"$jobs" "$target" CXXFLAGS="$quick -g1 $ubsan"
+  make_check "$name" "$directory" setarch "$(uname -m)" -R make -j"$jobs" "$target" \
+    CXXFLAGS="$quick -g1 $ubsan"
 }
 
 # distcheck builds from the tarball, installs, tries the installed graft, and uninstalls. It leaves out the
