@@ -42,8 +42,8 @@ rdma_sources += \
 	src/rdma/verbs/port_selection.h \
 	src/rdma/verbs/rail.cc \
 	src/rdma/verbs/rail.h \
-	src/rdma/verbs/ring.cc \
-	src/rdma/verbs/ring.h \
+	src/rdma/verbs/polled_ring.cc \
+	src/rdma/verbs/polled_ring.h \
 	src/rdma/verbs/ring_entry.cc \
 	src/rdma/verbs/ring_entry.h \
 	src/rdma/verbs/send_id.h \
@@ -83,27 +83,27 @@ else
 dme_sources += src/dme/memory_events_absent.cc
 endif
 
-nic_sources = \
-	src/nic/engine.cc \
-	src/nic/engine.h \
-	src/nic/engine_cancel.cc \
-	src/nic/engine_flow.cc \
-	src/nic/engine_memory.cc \
-	src/nic/engine_receive.cc \
-	src/nic/engine_packets.cc \
-	src/nic/engine_send.cc \
-	src/nic/engine_state.h \
-	src/nic/free_list.h \
-	src/nic/intrusive_list.h \
-	src/nic/keyed_queues.h \
-	src/nic/match_bits.h \
-	src/nic/matcher.cc \
-	src/nic/matcher.h \
-	src/nic/payload_blocks.h \
-	src/nic/pool.h \
-	src/nic/trace.cc \
-	src/nic/trace.h \
-	src/nic/wire.h
+engine_sources = \
+	src/engine/engine.cc \
+	src/engine/engine.h \
+	src/engine/engine_cancel.cc \
+	src/engine/engine_flow.cc \
+	src/engine/engine_memory.cc \
+	src/engine/engine_receive.cc \
+	src/engine/engine_packets.cc \
+	src/engine/engine_send.cc \
+	src/engine/engine_state.h \
+	src/engine/free_list.h \
+	src/engine/intrusive_list.h \
+	src/engine/keyed_queues.h \
+	src/engine/match_bits.h \
+	src/engine/matcher.cc \
+	src/engine/matcher.h \
+	src/engine/payload_blocks.h \
+	src/engine/pool.h \
+	src/engine/trace.cc \
+	src/engine/trace.h \
+	src/engine/wire.h
 
 channel_sources = \
 	src/ch3_offload/c_interface.cc \
@@ -112,8 +112,8 @@ channel_sources = \
 	src/ch3_offload/cores.cc \
 	src/ch3_offload/cores.h \
 	src/ch3_offload/counters.cc \
-	src/ch3_offload/process.cc \
-	src/ch3_offload/process.h \
+	src/ch3_offload/channel.cc \
+	src/ch3_offload/channel.h \
 	src/ch3_offload/settings.cc \
 	src/ch3_offload/settings.h \
 	src/ch3_offload/wait_policy.cc \
@@ -121,7 +121,7 @@ channel_sources = \
 
 # Every object of the core, with its C++ symbols: what the tests link.
 noinst_LTLIBRARIES += libcore.la
-libcore_la_SOURCES = $(rdma_sources) $(dme_sources) $(nic_sources) $(channel_sources)
+libcore_la_SOURCES = $(rdma_sources) $(dme_sources) $(engine_sources) $(channel_sources)
 libcore_la_CPPFLAGS = $(AM_CPPFLAGS) $(VERBS_CFLAGS)
 libcore_la_LIBADD = $(VERBS_LIBS)
 

@@ -71,14 +71,14 @@ fake_provider_sources = \
 	test/rdma/fake_provider.cc \
 	test/rdma/fake_provider.h \
 	test/rdma/seeded_random.h
-payload_sources = test/nic/payload_buffer.cc test/nic/payload_buffer.h
+payload_sources = test/engine/payload_buffer.cc test/engine/payload_buffer.h
 
 check_LIBRARIES += test/libengine_world.a
 test_libengine_world_a_SOURCES = \
 	$(fake_provider_sources) \
 	$(payload_sources) \
-	test/nic/page_arena.cc \
-	test/nic/page_arena.h
+	test/engine/page_arena.cc \
+	test/engine/page_arena.h
 test_libengine_world_a_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/test
 
 # The fuzz targets, each with its own sources. `make check` runs them over their corpus, with any compiler;
@@ -172,10 +172,10 @@ unit_test_sources = \
 	test/ch3_offload/cores_test.cc \
 	test/ch3_offload/settings_test.cc \
 	test/ch3_offload/wait_policy_test.cc \
-	test/nic/matcher_test.cc \
-	test/nic/pool_test.cc \
-	test/nic/trace_contents.h \
-	test/nic/trace_test.cc \
+	test/engine/matcher_test.cc \
+	test/engine/pool_test.cc \
+	test/engine/trace_contents.h \
+	test/engine/trace_test.cc \
 	test/rdma/monotonic_clock_test.cc
 
 check_PROGRAMS += test/unit_tests
@@ -378,18 +378,18 @@ endif
 check_PROGRAMS += test/engine_tests
 TESTS += test/engine_tests
 test_engine_tests_SOURCES = \
-	test/nic/engine_cancel_test.cc \
-	test/nic/engine_failure_test.cc \
-	test/nic/engine_flow_test.cc \
-	test/nic/engine_fuzz_test.cc \
-	test/nic/engine_hostile_test.cc \
-	test/nic/engine_memory_test.cc \
-	test/nic/engine_packet_test.cc \
-	test/nic/engine_protocol_test.cc \
-	test/nic/engine_world.h \
-	test/nic/forged_messages.h \
-	test/nic/hostile_world.h \
-	test/nic/trace_contents.h \
+	test/engine/engine_cancel_test.cc \
+	test/engine/engine_failure_test.cc \
+	test/engine/engine_flow_test.cc \
+	test/engine/engine_fuzz_test.cc \
+	test/engine/engine_hostile_test.cc \
+	test/engine/engine_memory_test.cc \
+	test/engine/engine_packet_test.cc \
+	test/engine/engine_protocol_test.cc \
+	test/engine/engine_world.h \
+	test/engine/forged_messages.h \
+	test/engine/hostile_world.h \
+	test/engine/trace_contents.h \
 	test/rdma/contract_world.h
 test_engine_tests_CPPFLAGS = $(gtest_cppflags)
 test_engine_tests_LDADD = test/libengine_world.a libcore.la $(GTEST_LIBS)
@@ -416,8 +416,8 @@ TESTS += test/allocation_tests
 test_allocation_tests_SOURCES = \
 	test/counting_allocator.cc \
 	test/counting_allocator.h \
-	test/nic/allocation_test.cc \
-	test/nic/matcher_allocation_test.cc \
+	test/engine/allocation_test.cc \
+	test/engine/matcher_allocation_test.cc \
 	test/rdma/contract_world.h \
 	test/rdma/shm/shm_allocation_test.cc \
 	test/rdma/shm/shm_world.h
@@ -479,15 +479,15 @@ check-threads:
 check_PROGRAMS += test/simulation_tests
 TESTS += test/simulation_tests
 test_simulation_tests_SOURCES = \
-	test/nic/oracle.cc \
-	test/nic/oracle.h \
-	test/nic/simulation.cc \
-	test/nic/simulation.h \
-	test/nic/simulation_config.cc \
-	test/nic/simulation_config.h \
-	test/nic/simulation_program.cc \
-	test/nic/simulation_results.cc \
-	test/nic/simulation_test.cc
+	test/engine/oracle.cc \
+	test/engine/oracle.h \
+	test/engine/simulation.cc \
+	test/engine/simulation.h \
+	test/engine/simulation_config.cc \
+	test/engine/simulation_config.h \
+	test/engine/simulation_program.cc \
+	test/engine/simulation_results.cc \
+	test/engine/simulation_test.cc
 test_simulation_tests_CPPFLAGS = $(gtest_cppflags)
 test_simulation_tests_LDADD = test/libengine_world.a libcore.la $(GTEST_LIBS)
 

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "ch3_offload/wait_policy.h"
-#include "nic/wire.h"
+#include "engine/wire.h"
 
 namespace ch3_offload {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "json_writer.h"
-#include "nic/wire.h"
+#include "engine/wire.h"
 #include "rdma/shm/shm_connection.h"
 #include "text_table.h"
 

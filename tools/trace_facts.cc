@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "nic/match_bits.h"
+#include "engine/match_bits.h"
 #include "rdma/status.h"
 
 namespace ch3_offload {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "nic/trace.h"
+#include "engine/trace.h"
 #include "rdma/status.h"
 
 namespace ch3_offload {

@@ -1,9 +1,9 @@
 /* The C interface of libch3offload: all that the MPICH glue calls.
  *
- * One ch3_offload_process per MPI process (any number per address space). Opaque handles, plain C, no
+ * One ch3_offload_channel per MPI process (any number per address space). Opaque handles, plain C, no
  * exceptions, no exit. Cookies are the caller's and come back unchanged.
  *
- * Threads: one thread at a time per process object (MPICH's global critical section), except
+ * Threads: one thread at a time per channel (MPICH's global critical section), except
  * ch3_offload_wake(), which any thread and any signal handler may call, and ch3_offload_sleep(), during
  * which other threads may make other calls. Callbacks run inside the call that caused them; they may call
  * anything but ch3_offload_progress() (which then does nothing).
@@ -30,7 +30,7 @@ extern "C" {
 /** Changes when a binary built against an older header would break. */
 #define CH3_OFFLOAD_ABI_VERSION 1
 
-typedef struct ch3_offload_process ch3_offload_process_t;
+typedef struct ch3_offload_channel ch3_offload_channel_t;
 
 /** How an operation ended. Zero is success. */
 typedef enum {
@@ -137,81 +137,81 @@ int ch3_offload_config_check(const ch3_offload_config_t * config, char *message,
 /** Reads a number of bytes, with K, M, G or T behind it or not. Returns 0, or not 0: `bytes` is untouched. */
 int ch3_offload_parse_size(const char *text, int64_t * bytes);
 
-/** Makes a process object. Returns 0, or not 0 with one line in `message`: what failed and what to do. */
+/** Makes a channel. Returns 0, or not 0 with one line in `message`: what failed and what to do. */
 int ch3_offload_create(const ch3_offload_config_t * config, const ch3_offload_callbacks_t * callbacks,
-                       void *user, ch3_offload_process_t ** process, char *message, size_t capacity_bytes);
+                       void *user, ch3_offload_channel_t ** channel, char *message, size_t capacity_bytes);
 
 /** Frees everything, at once: unfinished operations are forgotten (see ch3_offload_idle). */
-void ch3_offload_destroy(ch3_offload_process_t * process);
+void ch3_offload_destroy(ch3_offload_channel_t *channel);
 
 /** This process's card, to be published for the others: printable ASCII, no spaces, below 256 bytes.
- *  The string lives as long as the process object. */
-const char *ch3_offload_card(const ch3_offload_process_t * process);
+ *  The string lives as long as the channel. */
+const char *ch3_offload_card(const ch3_offload_channel_t *channel);
 
 /** Sends a message; as Engine::send. `send_id`: not 0 if it may be cancelled after it is done.
  *  `operation` is 0 unless PENDING. */
-int ch3_offload_send(ch3_offload_process_t * process, uint32_t peer, int mode, uint64_t bits,
+int ch3_offload_send(ch3_offload_channel_t *channel, uint32_t peer, int mode, uint64_t bits,
                      const ch3_offload_payload_t * payload, uint32_t send_id, void *cookie,
                      uint64_t * operation, int *status);
 
 /** Appends `header` and then the data of `iov` to the packet stream to `peer`. PENDING: the header was
  *  copied, the data must stay until send_done(cookie). */
-int ch3_offload_send_packet(ch3_offload_process_t * process, uint32_t peer, const void *header,
+int ch3_offload_send_packet(ch3_offload_channel_t *channel, uint32_t peer, const void *header,
                             size_t header_bytes, const struct iovec *iov, size_t iov_count, void *cookie,
                             int *status);
 
-int ch3_offload_post_receive(ch3_offload_process_t * process, uint64_t bits, uint64_t ignore,
+int ch3_offload_post_receive(ch3_offload_channel_t *channel, uint64_t bits, uint64_t ignore,
                              const ch3_offload_payload_t * payload, void *cookie, uint64_t * operation,
                              ch3_offload_envelope_t * envelope);
 
 /** 1 and `envelope` if such a receive would find a message now, else 0. */
-int ch3_offload_probe(ch3_offload_process_t * process, uint64_t bits, uint64_t ignore,
+int ch3_offload_probe(ch3_offload_channel_t *channel, uint64_t bits, uint64_t ignore,
                       ch3_offload_envelope_t * envelope);
 
 /** As probe, and takes the message: ch3_offload_receive_matched must follow, unless
  *  envelope->external is set (then the entry is the caller's). */
-int ch3_offload_matched_probe(ch3_offload_process_t * process, uint64_t bits, uint64_t ignore,
+int ch3_offload_matched_probe(ch3_offload_channel_t *channel, uint64_t bits, uint64_t ignore,
                               uint64_t * message, ch3_offload_envelope_t * envelope);
 
-int ch3_offload_receive_matched(ch3_offload_process_t * process, uint64_t message,
+int ch3_offload_receive_matched(ch3_offload_channel_t *channel, uint64_t message,
                                 const ch3_offload_payload_t * payload, void *cookie,
                                 ch3_offload_envelope_t * envelope);
 
 /** 1: the receive had not matched and is gone. 0: too late. */
-int ch3_offload_cancel_receive(ch3_offload_process_t * process, uint64_t operation);
+int ch3_offload_cancel_receive(ch3_offload_channel_t *channel, uint64_t operation);
 
 /** DONE: cancelled. ERROR: not cancelled. PENDING: cancel_done(cookie). A cancelled send's send_done
  *  does not come. */
-int ch3_offload_cancel_send(ch3_offload_process_t * process, uint64_t operation, uint32_t peer,
+int ch3_offload_cancel_send(ch3_offload_channel_t *channel, uint64_t operation, uint32_t peer,
                             uint64_t bits, uint32_t send_id, void *cookie);
 
 /** A message to oneself. DONE: *receive is the cookie of the posted receive that it matches, which is taken out.
  *  PENDING: `cookie` was added to the unexpected queue. ERROR: there was no memory for that. */
-int ch3_offload_offer_external(ch3_offload_process_t * process, uint64_t bits, void *cookie, void **receive);
+int ch3_offload_offer_external(ch3_offload_channel_t *channel, uint64_t bits, void *cookie, void **receive);
 
 /** Takes back the newest external entry with these bits for which is_wanted holds, or NULL. */
-void *ch3_offload_withdraw_external(ch3_offload_process_t * process, uint64_t bits,
+void *ch3_offload_withdraw_external(ch3_offload_channel_t *channel, uint64_t bits,
                                     int (*is_wanted) (void *context, void *cookie), void *context);
 
 /** Removes all posted receives and unexpected messages whose bits are doomed (MPIX_Comm_revoke). */
-void ch3_offload_purge(ch3_offload_process_t * process, int (*is_doomed) (void *context, uint64_t bits),
+void ch3_offload_purge(ch3_offload_channel_t *channel, int (*is_doomed) (void *context, uint64_t bits),
                        void (*on_receive) (void *context, void *cookie),
                        void (*on_external) (void *context, void *cookie), void *context);
 
 /** Visits each posted receive; visit must not call the library. */
-void ch3_offload_for_each_posted(const ch3_offload_process_t * process,
+void ch3_offload_for_each_posted(const ch3_offload_channel_t *channel,
                                  void (*visit) (void *context, uint64_t operation, void *cookie),
                                  void *context);
 
 /** Polls and moves what can move, once. Returns how many things happened. */
-size_t ch3_offload_progress(ch3_offload_process_t * process);
+size_t ch3_offload_progress(ch3_offload_channel_t *channel);
 
 /** 1 when nothing that has to leave this process waits to leave. Messages that wait for a receive or an
  *  answer do not count; packets that do count. */
-int ch3_offload_idle(const ch3_offload_process_t * process);
+int ch3_offload_idle(const ch3_offload_channel_t *channel);
 
-void ch3_offload_fail_peer(ch3_offload_process_t * process, uint32_t peer);
-void ch3_offload_close_peer(ch3_offload_process_t * process, uint32_t peer);
+void ch3_offload_fail_peer(ch3_offload_channel_t *channel, uint32_t peer);
+void ch3_offload_close_peer(ch3_offload_channel_t *channel, uint32_t peer);
 
 /* Waiting: poll, give the core to others, sleep.
  *
@@ -243,34 +243,34 @@ enum {
 };
 
 /** Starts one wait: resets its spin. */
-void ch3_offload_wait_begin(ch3_offload_process_t * process);
+void ch3_offload_wait_begin(ch3_offload_channel_t *channel);
 /** After progress found nothing: what to do next. CH3_OFFLOAD_SLEEP: the process is armed. Then call progress
  *  once more before sleeping: by the same thread, with nothing between. */
-int ch3_offload_wait_step(ch3_offload_process_t * process);
+int ch3_offload_wait_step(ch3_offload_channel_t *channel);
 /** After CH3_OFFLOAD_YIELD, cheaper than ch3_offload_progress(): 0 if that would find nothing but housekeeping
  *  to do. The caller may then ask ch3_offload_wait_step() again. */
-int ch3_offload_may_have_work(ch3_offload_process_t * process);
+int ch3_offload_may_have_work(ch3_offload_channel_t *channel);
 /** 1: the job's processes of this node outnumber its cores. Programs that test in a loop should yield. Never changes. */
-int ch3_offload_is_crowded(const ch3_offload_process_t * process);
+int ch3_offload_is_crowded(const ch3_offload_channel_t *channel);
 /** Sleeps until traffic, ch3_offload_wake() or the time-out (ms; -1: none). The only blocking call. */
-void ch3_offload_sleep(ch3_offload_process_t * process, int timeout_ms);
+void ch3_offload_sleep(ch3_offload_channel_t *channel, int timeout_ms);
 /** Ends the armed state. */
-void ch3_offload_awake(ch3_offload_process_t * process);
+void ch3_offload_awake(ch3_offload_channel_t *channel);
 /** Ends the sleep of another thread, or makes the next one return at once. Async-signal-safe. */
-void ch3_offload_wake(ch3_offload_process_t * process);
+void ch3_offload_wake(ch3_offload_channel_t *channel);
 
 /** Counters, by index; stable names for MPI_T. */
 size_t ch3_offload_counter_count(void);
 /** Name ("sent_eager") and one line of description of a counter; level: 1 when it can fall. */
 const char *ch3_offload_counter_name(size_t index, const char **description, int *is_level);
-/** Address of the counter's value, valid for the life of the process object. */
-const uint64_t *ch3_offload_counter(const ch3_offload_process_t * process, size_t index);
+/** Address of the counter's value, valid for the life of the channel. */
+const uint64_t *ch3_offload_counter(const ch3_offload_channel_t *channel, size_t index);
 
 /** mremap(2), for a program whose mremap() UCX has hooked (src/dme/memory_events.h). Sets errno; any thread. */
 void *ch3_offload_mremap(void *address, size_t old_bytes, size_t new_bytes, int flags, void *new_address);
 
 /** Writes the trace now (also done by destroy, and after a peer failed). Returns 0 or errno. */
-int ch3_offload_trace_write(ch3_offload_process_t * process);
+int ch3_offload_trace_write(ch3_offload_channel_t *channel);
 
 #if defined(__GNUC__)
 #pragma GCC visibility pop

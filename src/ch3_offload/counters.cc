@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <iterator>
 
-#include "ch3_offload/process.h"
+#include "ch3_offload/channel.h"
 
 namespace {
 
@@ -108,12 +108,12 @@ const char* ch3_offload_counter_name(size_t index, const char** description, int
   return row(index).name;
 }
 
-const uint64_t* ch3_offload_counter(const ch3_offload_process_t* handle, size_t index) {
+const uint64_t* ch3_offload_counter(const ch3_offload_channel_t* handle, size_t index) {
   if (index >= kCount) return nullptr;
-  const auto& process = *reinterpret_cast<const ch3_offload::Process*>(handle);
+  const auto& channel = *reinterpret_cast<const ch3_offload::Channel*>(handle);
   const void* const counters = index < std::size(kRows)
-                                   ? static_cast<const void*>(&process.engine().counters())
-                                   : static_cast<const void*>(&process.provider_counters());
+                                   ? static_cast<const void*>(&channel.engine().counters())
+                                   : static_cast<const void*>(&channel.provider_counters());
   return reinterpret_cast<const uint64_t*>(static_cast<const char*>(counters) + row(index).offset);
 }
 

@@ -7,7 +7,7 @@
 
 #include "fuzz/stand_in_provider.h"
 #include "fuzz/target.h"
-#include "nic/engine.h"
+#include "engine/engine.h"
 #include "rdma/shm/shm_connection.h"
 
 namespace ch3_offload::fuzz {

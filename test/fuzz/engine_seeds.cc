@@ -1,8 +1,8 @@
 #include "fuzz/engine_seeds.h"
 
 #include "fuzz/engine_target.h"
-#include "nic/match_bits.h"
-#include "nic/wire.h"
+#include "engine/match_bits.h"
+#include "engine/wire.h"
 
 namespace ch3_offload::fuzz {
 namespace {

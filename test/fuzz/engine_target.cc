@@ -19,10 +19,10 @@
 #include "fuzz/stand_in_provider.h"
 #include "fuzz/target.h"
 #include "fuzz/wire_rules.h"
-#include "nic/engine.h"
-#include "nic/payload_buffer.h"
-#include "nic/trace.h"
-#include "nic/wire.h"
+#include "engine/engine.h"
+#include "engine/payload_buffer.h"
+#include "engine/trace.h"
+#include "engine/wire.h"
 
 namespace ch3_offload::fuzz {
 namespace {

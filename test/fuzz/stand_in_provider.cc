@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "nic/wire.h"
+#include "engine/wire.h"
 #include "rdma/shm/shm_connection.h"
 
 namespace ch3_offload::fuzz {

@@ -11,7 +11,7 @@
 #include <set>
 #include <span>
 
-#include "nic/wire.h"
+#include "engine/wire.h"
 
 namespace ch3_offload::fuzz {
 

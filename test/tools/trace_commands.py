@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 PROGRAM = sys.argv.pop(1)
-HEADER = "<8sIIIIQQQQQQQII40s"  # TraceFileHeader in src/nic/trace.h
+HEADER = "<8sIIIIQQQQQQQII40s"  # TraceFileHeader in src/engine/trace.h
 RECORD = "<QQQIB3x"  # TraceRecord
 EPOCH_NS = 1_700_000_000_000_000_000
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "nic/trace.h"
+#include "engine/trace.h"
 #include "trace_file.h"
 
 namespace ch3_offload {

@@ -20,7 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "rdma/verbs/ring.h"
+#include "rdma/verbs/polled_ring.h"
 #include "rdma/verbs/verbs_handles.h"
 
 namespace ch3_offload {

@@ -1,4 +1,4 @@
-#include "rdma/verbs/ring.h"
+#include "rdma/verbs/polled_ring.h"
 
 #include <gtest/gtest.h>
 

@@ -22,7 +22,7 @@
 #define MPIDI_CH3I_SHM_MUTEX_UNLOCK(win_ptr) MPIDI_CH3I_Win_unlock_mutex(win_ptr)
 
 /* The engine of this process. NULL before MPIDI_CH3_Init and after MPIDI_CH3_Finalize. */
-extern ch3_offload_process_t *MPIDI_CH3I_process;
+extern ch3_offload_channel_t *MPIDI_CH3I_channel;
 
 /* ---- ch3_init.c ---- */
 

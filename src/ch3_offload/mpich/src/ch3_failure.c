@@ -122,13 +122,13 @@ int MPIDI_CH3_Connection_terminate(MPIDI_VC_t * vc)
 
     if (vc->state == MPIDI_VC_STATE_CLOSED) {
         /* The close protocol is through. Its last packet may still be on its way: MPIDI_CH3_Finalize sees it off. */
-        ch3_offload_close_peer(MPIDI_CH3I_process, vc->pg_rank);
+        ch3_offload_close_peer(MPIDI_CH3I_channel, vc->pg_rank);
         mpi_errno = MPIDI_CH3U_Handle_connection(vc, MPIDI_VC_EVENT_TERMINATED);
         MPIR_ERR_CHECK(mpi_errno);
     } else {
         /* The process manager says that it died. The engine calls back when what it had sent is here, unless it did so
          * before. */
-        ch3_offload_fail_peer(MPIDI_CH3I_process, vc->pg_rank);
+        ch3_offload_fail_peer(MPIDI_CH3I_channel, vc->pg_rank);
     }
 
   fn_exit:
@@ -233,8 +233,8 @@ static sig_atomic_t signals_handled = 0;
 static void on_sigusr1(int sig, siginfo_t * info, void *context)
 {
     signals++;
-    if (MPIDI_CH3I_process != NULL)
-        ch3_offload_wake(MPIDI_CH3I_process);
+    if (MPIDI_CH3I_channel != NULL)
+        ch3_offload_wake(MPIDI_CH3I_channel);
     if (previous_action.sa_flags & SA_SIGINFO)
         previous_action.sa_sigaction(sig, info, context);
     else if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN)

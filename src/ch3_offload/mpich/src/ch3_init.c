@@ -21,7 +21,7 @@
 /* The channel's interface to CH3. */
 char MPIDI_CH3_ABIVersion[] = "1.1";
 
-ch3_offload_process_t *MPIDI_CH3I_process = NULL;
+ch3_offload_channel_t *MPIDI_CH3I_channel = NULL;
 
 /* What has been said already, so that it is said once. */
 static char *warnings[MAX_WARNINGS];
@@ -187,7 +187,7 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
 
     mpi_errno = MPIDI_CH3I_Packet_recv_init();
     MPIR_ERR_CHECK(mpi_errno);
-    if (ch3_offload_create(&config, &callbacks, NULL, &MPIDI_CH3I_process, message, sizeof(message)) != 0) {
+    if (ch3_offload_create(&config, &callbacks, NULL, &MPIDI_CH3I_channel, message, sizeof(message)) != 0) {
         warning(NULL, message);
         MPIR_ERR_SETANDJUMP1(mpi_errno, MPI_ERR_OTHER, "**ch3|offload|create", "**ch3|offload|create %s",
                              message);
@@ -204,7 +204,7 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
     pg_p->vct[pg_rank].comm_ops = NULL;
 
     /* Publishes the card, and waits until everybody has. */
-    mpi_errno = MPIDI_PG_SetConnInfo(pg_rank, ch3_offload_card(MPIDI_CH3I_process));
+    mpi_errno = MPIDI_PG_SetConnInfo(pg_rank, ch3_offload_card(MPIDI_CH3I_channel));
     MPIR_ERR_CHECK(mpi_errno);
 
   fn_exit:
@@ -222,7 +222,7 @@ int MPIDI_CH3_InitCompleted(void)
 int MPIDI_CH3_Finalize(void)
 {
     int mpi_errno = MPI_SUCCESS;
-    ch3_offload_process_t *process = MPIDI_CH3I_process;
+    ch3_offload_channel_t *process = MPIDI_CH3I_channel;
 
     MPIR_FUNC_ENTER;
 
@@ -233,7 +233,7 @@ int MPIDI_CH3_Finalize(void)
     MPIDI_CH3I_Send_finalize();
     mpi_errno = MPIDI_CH3I_Progress_finalize();
     MPIR_ERR_CHECK(mpi_errno);
-    MPIDI_CH3I_process = NULL;
+    MPIDI_CH3I_channel = NULL;
     ch3_offload_destroy(process);
     while (warning_count > 0)
         MPL_free(warnings[--warning_count]);
@@ -274,7 +274,7 @@ int MPIDI_CH3_PG_Destroy(struct MPIDI_PG *pg ATTRIBUTE((unused)))
 
 int MPIDI_CH3_Get_business_card(int my_rank ATTRIBUTE((unused)), char *value, int length)
 {
-    MPL_strncpy(value, ch3_offload_card(MPIDI_CH3I_process), length);
+    MPL_strncpy(value, ch3_offload_card(MPIDI_CH3I_channel), length);
     return MPI_SUCCESS;
 }
 

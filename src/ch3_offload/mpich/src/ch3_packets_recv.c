@@ -106,7 +106,7 @@ static void give_up(MPIDI_VC_t * vc, int mpi_errno)
                  vc->pg_rank, reason);
     MPIDI_CH3I_Warn(text);
     /* In the middle of the peer's messages this fails it at once, and the rest of them is dropped. */
-    ch3_offload_fail_peer(MPIDI_CH3I_process, vc->pg_rank);
+    ch3_offload_fail_peer(MPIDI_CH3I_channel, vc->pg_rank);
 }
 
 /* A late farewell to a process that never knew of the connection and is finalizing: it gets the answer that

@@ -67,7 +67,7 @@ void MPIDI_CH3I_Packets_fail_unsent(void)
         waiting--;
         /* The stream of packets has lost one. */
         if (!vc->ch.peer_failed) {
-            ch3_offload_fail_peer(MPIDI_CH3I_process, vc->pg_rank);
+            ch3_offload_fail_peer(MPIDI_CH3I_channel, vc->pg_rank);
             if (!vc->ch.peer_failed)
                 MPIDI_CH3I_Defer_error(MPIDI_CH3I_Connection_broken(vc, CH3_OFFLOAD_PEER_FAILED));
         }
@@ -106,7 +106,7 @@ static void start_or_continue(MPIDI_VC_t * vc, MPIR_Request * sreq, const MPIDI_
         int status = CH3_OFFLOAD_OK;
         int progressed;
 
-        progressed = ch3_offload_send_packet(MPIDI_CH3I_process, vc->pg_rank, header,
+        progressed = ch3_offload_send_packet(MPIDI_CH3I_channel, vc->pg_rank, header,
                                              header == NULL ? 0 : sizeof(*header),
                                              sreq->dev.iov + sreq->dev.iov_offset, sreq->dev.iov_count,
                                              sreq, &status);
@@ -272,7 +272,7 @@ int MPIDI_CH3_iStartMsgv(MPIDI_VC_t * vc, struct iovec *iov, int n_iov, MPIR_Req
         int status = CH3_OFFLOAD_OK;
 
         set_header(&pkt, iov[0].iov_base, iov[0].iov_len);
-        if (ch3_offload_send_packet(MPIDI_CH3I_process, vc->pg_rank, &pkt, sizeof(pkt), NULL, 0, NULL,
+        if (ch3_offload_send_packet(MPIDI_CH3I_channel, vc->pg_rank, &pkt, sizeof(pkt), NULL, 0, NULL,
                                     &status) == CH3_OFFLOAD_ERROR) {
             /* Whom to say goodbye to may be gone already: a cancelled receive opens a connection for us only. */
             if (pkt.type == MPIDI_CH3_PKT_CLOSE && status == CH3_OFFLOAD_PEER_FAILED)

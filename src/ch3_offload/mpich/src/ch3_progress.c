@@ -81,7 +81,7 @@ void MPIDI_CH3I_Defer_error(int mpi_errno)
 int MPIDI_CH3I_Progress_init(void)
 {
     deferred_error = MPI_SUCCESS;
-    tests_yield = ch3_offload_is_crowded(MPIDI_CH3I_process);
+    tests_yield = ch3_offload_is_crowded(MPIDI_CH3I_channel);
     fruitless_tests = 0;
 #ifdef MPICH_IS_THREADED
     int err;
@@ -114,8 +114,8 @@ int MPIDI_CH3I_Progress_finalize(void)
 #ifdef MPICH_IS_THREADED
 void MPIDI_CH3I_Progress_wakeup(void)
 {
-    if (MPIDI_CH3I_process != NULL)
-        ch3_offload_wake(MPIDI_CH3I_process);
+    if (MPIDI_CH3I_channel != NULL)
+        ch3_offload_wake(MPIDI_CH3I_channel);
 }
 #endif
 
@@ -129,7 +129,7 @@ static int poll_once(int *happened)
     mpi_errno = MPIDI_CH3I_Failure_poll();
     MPIR_ERR_CHECK(mpi_errno);
 
-    events = ch3_offload_progress(MPIDI_CH3I_process);
+    events = ch3_offload_progress(MPIDI_CH3I_channel);
     if (unlikely(MPIDI_CH3I_losses > 0)) {
         MPIDI_CH3I_Packets_fail_unsent();
         MPIDI_CH3I_Defer_error(MPIDI_CH3I_Fail_lost_targets());
@@ -185,7 +185,7 @@ static void sleep_outside(int timeout_ms)
     MPIDI_CH3I_progress_blocked = TRUE;
     MPID_THREAD_CS_EXIT(GLOBAL, MPIR_THREAD_GLOBAL_ALLFUNC_MUTEX);
 #endif
-    ch3_offload_sleep(MPIDI_CH3I_process, timeout_ms);
+    ch3_offload_sleep(MPIDI_CH3I_channel, timeout_ms);
 #ifdef MPICH_IS_THREADED
     MPID_THREAD_CS_ENTER(GLOBAL, MPIR_THREAD_GLOBAL_ALLFUNC_MUTEX);
     MPIDI_CH3I_progress_blocked = FALSE;
@@ -214,14 +214,14 @@ static int may_sleep(unsigned int arming, int *mpi_errno)
 /* Gives the core away until there is something to poll for, or it is time to sleep; returns the next step. */
 static int take_turns(unsigned int count)
 {
-    int step = ch3_offload_wait_step(MPIDI_CH3I_process);
+    int step = ch3_offload_wait_step(MPIDI_CH3I_channel);
 
     while (step == CH3_OFFLOAD_YIELD) {
         give_core_away();
         if (MPIDI_CH3I_progress_completion_count != count || longest_sleep() != -1 ||
-            ch3_offload_may_have_work(MPIDI_CH3I_process))
+            ch3_offload_may_have_work(MPIDI_CH3I_channel))
             return CH3_OFFLOAD_POLL;
-        step = ch3_offload_wait_step(MPIDI_CH3I_process);
+        step = ch3_offload_wait_step(MPIDI_CH3I_channel);
     }
     return step;
 }
@@ -232,7 +232,7 @@ static int wait_as_leader(unsigned int count)
     int mpi_errno = MPI_SUCCESS;
     int happened = FALSE;
 
-    ch3_offload_wait_begin(MPIDI_CH3I_process);
+    ch3_offload_wait_begin(MPIDI_CH3I_channel);
     for (;;) {
         mpi_errno = poll_once(&happened);
         if (mpi_errno != MPI_SUCCESS || MPIDI_CH3I_progress_completion_count != count)
@@ -247,7 +247,7 @@ static int wait_as_leader(unsigned int count)
             /* Armed now: what comes from here on ends the sleep. */
             if (may_sleep(++armings, &mpi_errno) && MPIDI_CH3I_progress_completion_count == count)
                 sleep_outside(longest_sleep());
-            ch3_offload_awake(MPIDI_CH3I_process);
+            ch3_offload_awake(MPIDI_CH3I_channel);
         }
         if (mpi_errno != MPI_SUCCESS || MPIDI_CH3I_progress_completion_count != count)
             break;
@@ -330,19 +330,19 @@ int MPIDI_CH3I_Progress_drain(void)
     int happened;
     int step;
 
-    ch3_offload_wait_begin(MPIDI_CH3I_process);
-    while (!ch3_offload_idle(MPIDI_CH3I_process) || !MPIDI_CH3I_Packets_idle()) {
+    ch3_offload_wait_begin(MPIDI_CH3I_channel);
+    while (!ch3_offload_idle(MPIDI_CH3I_channel) || !MPIDI_CH3I_Packets_idle()) {
         mpi_errno = poll_once(&happened);
         MPIR_ERR_CHECK(mpi_errno);
         if (happened)
             continue;
-        step = ch3_offload_wait_step(MPIDI_CH3I_process);
+        step = ch3_offload_wait_step(MPIDI_CH3I_channel);
         if (step == CH3_OFFLOAD_YIELD) {
             sched_yield();
         } else if (step == CH3_OFFLOAD_SLEEP) {
-            if (may_sleep(++armings, &mpi_errno) && !ch3_offload_idle(MPIDI_CH3I_process))
-                ch3_offload_sleep(MPIDI_CH3I_process, longest_sleep());
-            ch3_offload_awake(MPIDI_CH3I_process);
+            if (may_sleep(++armings, &mpi_errno) && !ch3_offload_idle(MPIDI_CH3I_channel))
+                ch3_offload_sleep(MPIDI_CH3I_channel, longest_sleep());
+            ch3_offload_awake(MPIDI_CH3I_channel);
             MPIR_ERR_CHECK(mpi_errno);
         }
     }

@@ -16,8 +16,8 @@ static void get_value(void *addr, void *obj ATTRIBUTE((unused)), int count ATTRI
 {
     struct variable *variable = addr;
 
-    if (MPIDI_CH3I_process != NULL)
-        variable->last_value = *ch3_offload_counter(MPIDI_CH3I_process, variable - variables);
+    if (MPIDI_CH3I_channel != NULL)
+        variable->last_value = *ch3_offload_counter(MPIDI_CH3I_channel, variable - variables);
     *(unsigned long long *) value = variable->last_value;
 }
 
@@ -52,7 +52,7 @@ void MPIDI_CH3I_Pvars_finalize(void)
 
     if (variables != NULL)
         for (i = 0; i < count; i++)
-            variables[i].last_value = *ch3_offload_counter(MPIDI_CH3I_process, i);
+            variables[i].last_value = *ch3_offload_counter(MPIDI_CH3I_channel, i);
 }
 
 const uint64_t *MPIDI_CH3I_Counter(const char *name)
@@ -64,7 +64,7 @@ const uint64_t *MPIDI_CH3I_Counter(const char *name)
         const char *description;
         int is_level;
         if (strcmp(name, ch3_offload_counter_name(i, &description, &is_level)) == 0)
-            return ch3_offload_counter(MPIDI_CH3I_process, i);
+            return ch3_offload_counter(MPIDI_CH3I_channel, i);
     }
     return NULL;
 }

@@ -26,7 +26,7 @@ unsigned long long PVAR_LEVEL_unexpected_recvq_buffer_size ATTRIBUTE((unused));
 
 static unsigned long long counter_value(const char *name)
 {
-    const uint64_t *counter = MPIDI_CH3I_process == NULL ? NULL : MPIDI_CH3I_Counter(name);
+    const uint64_t *counter = MPIDI_CH3I_channel == NULL ? NULL : MPIDI_CH3I_Counter(name);
     return counter == NULL ? 0 : *counter;
 }
 
@@ -214,7 +214,7 @@ static int source_is_dead(int source, uint64_t bits, uint64_t ignore, MPIR_Comm 
         if (likely(vc->state != MPIDI_VC_STATE_MORIBUND))
             return FALSE;
     }
-    if (ch3_offload_probe(MPIDI_CH3I_process, bits, ignore, &envelope))
+    if (ch3_offload_probe(MPIDI_CH3I_channel, bits, ignore, &envelope))
         return FALSE;
     MPIR_ERR_SETSIMPLE(*mpi_errno, MPIX_ERR_PROC_FAILED, "**proc_failed");
     return TRUE;
@@ -252,7 +252,7 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_or_AEP(int source, int tag, int context_id, M
         payload.address = rreq;
     MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
     envelope.external = NULL;
-    progressed = ch3_offload_post_receive(MPIDI_CH3I_process, bits, ignore, &payload, rreq,
+    progressed = ch3_offload_post_receive(MPIDI_CH3I_channel, bits, ignore, &payload, rreq,
                                           &rreq->ch.operation, &envelope);
     if (progressed == CH3_OFFLOAD_PENDING)
         return rreq;
@@ -281,7 +281,7 @@ int MPIDI_CH3U_Recvq_FU(int source, int tag, int context_id, MPI_Status * s)
     bits = MPIDI_CH3I_Receive_bits(context_id, source, tag, &ignore);
     MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
     envelope.external = NULL;
-    if (!ch3_offload_probe(MPIDI_CH3I_process, bits, ignore, &envelope)) {
+    if (!ch3_offload_probe(MPIDI_CH3I_channel, bits, ignore, &envelope)) {
         MPIDI_CH3I_Probe_found_nothing(source, context_id, MPIDI_CH3I_PROBE_PLAIN);
         return FALSE;
     }
@@ -312,7 +312,7 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_matchonly(int source, int tag, int context_id
     bits = MPIDI_CH3I_Receive_bits(context_id, source, tag, &ignore);
     MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
     envelope.external = NULL;
-    if (!ch3_offload_matched_probe(MPIDI_CH3I_process, bits, ignore, &message, &envelope)) {
+    if (!ch3_offload_matched_probe(MPIDI_CH3I_channel, bits, ignore, &message, &envelope)) {
         MPIDI_CH3I_Probe_found_nothing(source, context_id, MPIDI_CH3I_PROBE_MATCHED);
         return NULL;
     }
@@ -348,7 +348,7 @@ int MPIDI_CH3I_Imrecv(MPIDI_VC_t * vc ATTRIBUTE((unused)), MPIR_Request * rreq)
                        &needs_request);
     if (needs_request)
         payload.address = rreq;
-    progressed = ch3_offload_receive_matched(MPIDI_CH3I_process, message, &payload, rreq, &envelope);
+    progressed = ch3_offload_receive_matched(MPIDI_CH3I_channel, message, &payload, rreq, &envelope);
     if (progressed == CH3_OFFLOAD_PENDING) {
         MPIDI_CH3I_Hold_datatype(rreq);
         return MPI_SUCCESS;
@@ -358,7 +358,7 @@ int MPIDI_CH3I_Imrecv(MPIDI_VC_t * vc ATTRIBUTE((unused)), MPIR_Request * rreq)
 
 int MPIDI_CH3U_Recvq_DP(MPIR_Request * rreq)
 {
-    if (rreq->ch.operation == 0 || !ch3_offload_cancel_receive(MPIDI_CH3I_process, rreq->ch.operation))
+    if (rreq->ch.operation == 0 || !ch3_offload_cancel_receive(MPIDI_CH3I_channel, rreq->ch.operation))
         return FALSE;
     rreq->ch.operation = 0;
     return TRUE;
@@ -374,7 +374,7 @@ static int is_sent_by(void *context, void *cookie)
 MPIR_Request *MPIDI_CH3U_Recvq_FDU(MPI_Request sreq_id, MPIDI_Message_match * match)
 {
     uint64_t bits = MPIDI_CH3I_Match_bits(match->parts.context_id, match->parts.rank, match->parts.tag);
-    return ch3_offload_withdraw_external(MPIDI_CH3I_process, bits, is_sent_by, &sreq_id);
+    return ch3_offload_withdraw_external(MPIDI_CH3I_channel, bits, is_sent_by, &sreq_id);
 }
 
 /* Only MPIDI_Isend_self comes here: messages from peers are the engine's. */
@@ -396,7 +396,7 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDP_or_AEU(MPIDI_Message_match * match, int *foun
     rreq->dev.match = *match;
     rreq->dev.sender_req_id = MPI_REQUEST_NULL;
 
-    switch (ch3_offload_offer_external(MPIDI_CH3I_process, bits, rreq, &posted)) {
+    switch (ch3_offload_offer_external(MPIDI_CH3I_channel, bits, rreq, &posted)) {
         case CH3_OFFLOAD_DONE:
             MPIDI_CH3I_Free_unused_rreq(rreq);
             rreq = posted;

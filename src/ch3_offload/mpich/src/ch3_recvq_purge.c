@@ -89,7 +89,7 @@ int MPIDI_CH3U_Clean_recvq(MPIR_Comm * comm_ptr)
 
     MPIR_ERR_SETSIMPLE(purge.error, MPIX_ERR_REVOKED, "**revoked");
     revocations++;
-    ch3_offload_purge(MPIDI_CH3I_process, is_doomed, on_receive, on_external, &purge);
+    ch3_offload_purge(MPIDI_CH3I_channel, is_doomed, on_receive, on_external, &purge);
     return MPI_SUCCESS;
 }
 
@@ -115,7 +115,7 @@ void MPIDI_CH3I_Drop_revoked(void)
         return;
     unexpected_seen = unexpected;
     MPIR_ERR_SETSIMPLE(purge.error, MPIX_ERR_REVOKED, "**revoked");
-    ch3_offload_purge(MPIDI_CH3I_process, is_doomed, on_receive, on_external, &purge);
+    ch3_offload_purge(MPIDI_CH3I_channel, is_doomed, on_receive, on_external, &purge);
 }
 
 /* ---- receives from a dead process ---- */
@@ -150,7 +150,7 @@ static void fail_posted(MPIDI_VC_t * vc)
     int error = MPI_SUCCESS;
 
     MPIR_ERR_SETSIMPLE(error, MPIX_ERR_PROC_FAILED, "**proc_failed");
-    ch3_offload_for_each_posted(MPIDI_CH3I_process, collect, &from);
+    ch3_offload_for_each_posted(MPIDI_CH3I_channel, collect, &from);
     while (from.head != NULL) {
         MPIR_Request *rreq = from.head;
         from.head = rreq->next;
@@ -187,7 +187,7 @@ void MPIDI_CH3U_Dbg_print_recvq(FILE * stream)
 {
     fprintf(stream, "========================================\n");
     fprintf(stream, "CH3 Posted RecvQ:\n");
-    ch3_offload_for_each_posted(MPIDI_CH3I_process, print_posted, stream);
+    ch3_offload_for_each_posted(MPIDI_CH3I_channel, print_posted, stream);
     fprintf(stream, "CH3 Unexpected RecvQ: %d messages\n", MPIDI_CH3U_Recvq_count_unexp());
     fprintf(stream, "========================================\n");
 }

@@ -38,7 +38,7 @@ static int blocking_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MPI_D
         sreq->ch.layout_next = 0;
         sreq->ch.edge_bytes = 0;
     }
-    progressed = ch3_offload_send(MPIDI_CH3I_process, vc->pg_rank, mode, bits, &payload, 0, sreq,
+    progressed = ch3_offload_send(MPIDI_CH3I_channel, vc->pg_rank, mode, bits, &payload, 0, sreq,
                                   &sreq->ch.operation, &status);
     if (likely(progressed == CH3_OFFLOAD_DONE))
         goto fn_exit;
@@ -88,7 +88,7 @@ static int nonblocking_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MP
     MPIDI_CH3I_Payload(buf, count, datatype, &payload, &needs_request);
     if (needs_request)
         payload.address = sreq;
-    progressed = ch3_offload_send(MPIDI_CH3I_process, vc->pg_rank, mode, bits, &payload, sreq->handle,
+    progressed = ch3_offload_send(MPIDI_CH3I_channel, vc->pg_rank, mode, bits, &payload, sreq->handle,
                                   sreq, &sreq->ch.operation, &status);
     if (progressed == CH3_OFFLOAD_PENDING) {
         sreq->ch.is_pending = TRUE;
@@ -195,7 +195,7 @@ static int offload_cancel_send(MPIDI_VC_t * vc, MPIR_Request * sreq)
 
     bits = MPIDI_CH3I_Match_bits(sreq->dev.match.parts.context_id, sreq->comm->rank,
                                  sreq->dev.match.parts.tag);
-    progressed = ch3_offload_cancel_send(MPIDI_CH3I_process, sreq->ch.is_pending ? sreq->ch.operation : 0,
+    progressed = ch3_offload_cancel_send(MPIDI_CH3I_channel, sreq->ch.is_pending ? sreq->ch.operation : 0,
                                          vc->pg_rank, bits, sreq->handle, sreq);
     if (progressed != CH3_OFFLOAD_PENDING) {
         mpi_errno = cancel_decided(sreq, progressed == CH3_OFFLOAD_DONE);

@@ -1,0 +1,346 @@
+#include "ch3_offload/channel.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "ch3_offload/settings.h"
+#include "rdma/shm/shm_provider.h"
+#include "rdma/verbs/verbs_config.h"
+
+namespace ch3_offload {
+namespace {
+
+/// The settings that narrow what verbs may use, for its error messages; the provider does not know their names.
+std::string chosen_by_user(const ch3_offload_config_t& config) {
+  std::string text;
+  const auto add = [&](const char* variable, const char* value) {
+    if (*value != '\0') text += std::string(text.empty() ? " (" : ", ") + variable + "=" + value;
+  };
+  add("MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE", config.verbs_device);
+  add("MPIR_CVAR_CH3_OFFLOAD_INTERFACE", config.network_interface);
+  return text.empty() ? text : text + ")";
+}
+
+/// Processor time that the other threads of this process have used.
+std::uint64_t other_threads_ns() noexcept {
+  const auto used_ns = [](clockid_t clock) {
+    timespec time{};
+    clock_gettime(clock, &time);
+    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(time.tv_nsec);
+  };
+  // First, so that the difference is not negative.
+  const std::uint64_t own_ns = used_ns(CLOCK_THREAD_CPUTIME_ID);
+  return used_ns(CLOCK_PROCESS_CPUTIME_ID) - own_ns;
+}
+
+/// How often something else ran although this thread was ready to run. sched_yield() counts if it had an
+/// effect.
+std::uint64_t switches() noexcept {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return static_cast<std::uint64_t>(usage.ru_nivcsw);
+}
+
+}  // namespace
+
+int to_c(Status status) noexcept {
+  switch (status) {
+    case Status::kOk: return CH3_OFFLOAD_OK;
+    case Status::kTruncated: return CH3_OFFLOAD_TRUNCATED;
+    case Status::kPeerFailed: return CH3_OFFLOAD_PEER_FAILED;
+    case Status::kUnreachable: return CH3_OFFLOAD_UNREACHABLE;
+    case Status::kProtocol: return CH3_OFFLOAD_PROTOCOL;
+    case Status::kNoMemory: return CH3_OFFLOAD_NO_MEMORY;
+    default: return CH3_OFFLOAD_FAILED;
+  }
+}
+
+ch3_offload_envelope_t to_c(const Envelope& envelope) noexcept {
+  return {raw(envelope.bits), envelope.length_bytes, to_c(envelope.status), envelope.external};
+}
+
+Channel::Channel(const ch3_offload_config_t& config, const ch3_offload_callbacks_t& callbacks, void* user)
+    : self_(PeerId{config.rank}),
+      callbacks_(callbacks),
+      user_(user),
+      wait_(config.spin_us, config.local_size, usable_cores(),
+            {Trace::monotonic_ns, other_threads_ns, switches}) {
+  if (config.trace != nullptr && *config.trace != '\0') {
+    trace_path_ = std::string(config.trace) + "." + std::to_string(config.rank) + ".ch3trace";
+    trace_ = std::make_unique<Trace>(self_, config.job_size, static_cast<std::size_t>(config.trace_events));
+  }
+}
+
+Result<std::unique_ptr<Channel>> Channel::create(const ch3_offload_config_t& config,
+                                                 const ch3_offload_callbacks_t& callbacks, void* user) {
+  std::unique_ptr<Channel> channel(new Channel(config, callbacks, user));
+  channel->wake_descriptor_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (channel->wake_descriptor_ < 0) {
+    return Error{Status::kNoMemory, errno,
+                 std::string("eventfd failed: ") + std::strerror(errno) +
+                     " (is RLIMIT_NOFILE, ulimit -n, too small?)"};
+  }
+
+  if (std::optional<Error> error = channel->make_providers(config)) return std::move(*error);
+
+  EngineConfig engine;
+  engine.self = channel->self_;
+  engine.job_size = config.job_size;
+  engine.eager_limit_bytes = static_cast<std::size_t>(config.eager_limit_bytes);
+  engine.unexpected_budget_bytes = static_cast<std::size_t>(config.unexpected_budget_bytes);
+  engine.send_buffer_bytes = static_cast<std::size_t>(config.send_buffer_bytes);
+  std::size_t registrations = 0;
+  for (const auto& one : channel->providers_)
+    if (one->capabilities().registering_costs)
+      registrations = std::max(registrations, one->capabilities().registrations);
+  engine.pin_down = pin_down_config(config, registrations);
+  engine.always_ignored = MatchBits{config.always_ignored_bits};
+  engine.trace = channel->trace_.get();
+  std::vector<Provider*> providers;
+  for (const auto& one : channel->providers_) providers.push_back(one.get());
+  channel->engine_ = std::make_unique<Engine>(engine, providers, *channel);
+  channel->watch_memory();
+  channel->card_ = channel->engine_->card();
+  return channel;
+}
+
+/// Registrations may outlive their transfer only if it is seen when their memory goes.
+void Channel::watch_memory() {
+  if (!engine_->keeps_memory()) return;
+  auto watched = MemoryEvents::watch(
+      [](void* engine, const void* address, std::size_t length_bytes) noexcept {
+        static_cast<Engine*>(engine)->memory_gone(address, length_bytes);
+      },
+      engine_.get());
+  if (watched.ok()) {
+    memory_events_ = std::move(watched.value());
+    return;
+  }
+  engine_->stop_keeping_memory();
+  on_warning("memory is registered anew for each long message, which is slower: " + watched.error().message +
+             ". MPIR_CVAR_CH3_OFFLOAD_PIN_CACHE=off says that this is well");
+}
+
+/// Node-local first: the engine takes the first provider that reaches a peer.
+std::optional<Error> Channel::make_providers(const ch3_offload_config_t& config) {
+  const std::string_view fabric = config.fabric;
+  if (fabric == "verbs") return make_verbs(config);
+  if (std::optional<Error> error = make_shm(config)) return error;
+  const bool others_elsewhere = config.local_size == 0 || config.local_size < config.job_size;
+  if (fabric == "auto" && others_elsewhere) {
+    // Without a network the processes of this node can still talk to each other.
+    if (const std::optional<Error> error = make_verbs(config)) on_warning(error->message);
+  }
+  return {};
+}
+
+std::optional<Error> Channel::make_shm(const ch3_offload_config_t& config) {
+  ShmConfig shm;
+  shm.self = self_;
+  static_assert(sizeof shm.job_secret == sizeof config.secret);
+  std::memcpy(shm.job_secret.data(), config.secret, sizeof config.secret);
+  shm.ring_bytes = static_cast<std::size_t>(config.shm_ring_bytes);
+  shm.bulk = bulk_method(config.shm_bulk);
+  shm.peer_limit = config.job_size;
+  shm.log = &Channel::log_line;
+  shm.log_context = this;
+  Result<std::unique_ptr<ShmProvider>> provider = ShmProvider::create(shm);
+  if (!provider.ok()) return provider.error();
+  providers_.push_back(std::move(provider.value()));
+  return {};
+}
+
+std::optional<Error> Channel::make_verbs(const ch3_offload_config_t& config) {
+  VerbsConfig verbs = verbs_config(config);
+  verbs.self = self_;
+  std::memcpy(verbs.job_secret.data(), config.secret, sizeof config.secret);
+  verbs.peer_limit = config.job_size;
+  verbs.log = &Channel::log_line;
+  verbs.log_context = this;
+  Result<std::unique_ptr<Provider>> provider = make_verbs_provider(verbs);
+  if (!provider.ok()) {
+    Error error = provider.error();
+    error.message += chosen_by_user(config);
+    return error;
+  }
+  providers_.push_back(std::move(provider.value()));
+  return {};
+}
+
+void Channel::log_line(void* context, const char* line) {
+  Channel& channel = *static_cast<Channel*>(context);
+  try {
+    channel.on_warning(line);
+  } catch (const std::bad_alloc&) {
+    channel.callbacks_.warning(channel.user_, line);
+  }
+}
+
+Channel::~Channel() {
+  write_trace();
+  memory_events_.reset();  // It calls the engine.
+  engine_.reset();
+  if (wake_descriptor_ >= 0) close(wake_descriptor_);
+}
+
+const ProviderCounters& Channel::provider_counters() const noexcept {
+  ProviderCounters& sum = provider_counters_;
+  sum = {};
+  for (const auto& provider : providers_) {
+    const ProviderCounters one = provider->counters();
+    sum.network_registered_bytes += one.network_registered_bytes;
+    sum.network_connections += one.network_connections;
+    sum.network_connections_made += one.network_connections_made;
+    sum.network_connections_lost += one.network_connections_lost;
+    sum.network_connections_parked += one.network_connections_parked;
+    sum.network_sent_again += one.network_sent_again;
+    sum.network_credit_messages += one.network_credit_messages;
+    sum.network_rings += one.network_rings;
+    sum.network_ring_messages_sent += one.network_ring_messages_sent;
+    sum.network_ring_messages_received += one.network_ring_messages_received;
+  }
+  return sum;
+}
+
+void Channel::trace(TraceEvent event) noexcept {
+  if (trace_ != nullptr) trace_->record(event, self_, 0, 0);
+}
+
+std::size_t Channel::progress() noexcept {
+  const bool own = is_last_look_;
+  is_last_look_ = false;
+  const std::size_t happened = engine_->progress();
+  if (happened == 0) return 0;
+  wait_.found();
+  // Another thread's call during a sleep: it has read what would have ended the sleep, and more may wait.
+  if (armed_ && !own) [[unlikely]]
+    wake();
+  return happened;
+}
+
+bool Channel::may_have_work() noexcept {
+  if (!engine_->at_rest()) return true;
+  for (const auto& provider : providers_)
+    if (provider->may_have_work()) return true;
+  return false;
+}
+
+int Channel::write_trace() noexcept {
+  if (trace_ == nullptr) return 0;
+  const int error = trace_->write(trace_path_);
+  try {
+    if (error != 0)
+      on_warning("cannot write the trace " + trace_path_ + ": " + std::strerror(error) +
+                 " (MPIR_CVAR_CH3_OFFLOAD_TRACE names a prefix in a writable folder)");
+  } catch (const std::bad_alloc&) {
+    callbacks_.warning(user_, "cannot write the trace");
+  }
+  return error;
+}
+
+WaitPolicy::Step Channel::next_step() noexcept {
+  if (const WaitPolicy::Step step = wait_.next(); step != WaitPolicy::Step::kSleep) [[likely]]
+    return step;
+  for (const auto& provider : providers_) {
+    if (provider->arm()) continue;
+    for (const auto& armed : providers_) armed->disarm();
+    return WaitPolicy::Step::kPoll;
+  }
+  armed_ = true;
+  is_last_look_ = true;
+  trace(TraceEvent::kSleep);
+  wait_.sleeps(Trace::monotonic_ns());
+  return WaitPolicy::Step::kSleep;
+}
+
+void Channel::sleep(int timeout_ms) noexcept {
+  // Other threads may use this object meanwhile: nothing but constants is touched here.
+  // The two kinds of descriptor: those of the providers, armed, and our own for wake().
+  constexpr std::size_t kMostProviders = 8;
+  pollfd descriptors[kMostProviders + 1];
+  std::size_t count = 0;
+  descriptors[count++] = {wake_descriptor_, POLLIN, 0};
+  for (const auto& provider : providers_) {
+    if (count <= kMostProviders) descriptors[count++] = {provider->descriptor(), POLLIN, 0};
+  }
+  const int ready = poll(descriptors, count, timeout_ms);
+  if (ready > 0 && (descriptors[0].revents & POLLIN) != 0) {
+    std::uint64_t wakes;
+    [[maybe_unused]] const ssize_t drained = read(wake_descriptor_, &wakes, sizeof wakes);
+  }
+}
+
+void Channel::awake() noexcept {
+  if (!armed_) return;
+  armed_ = false;
+  is_last_look_ = false;
+  wait_.wakes(Trace::monotonic_ns());
+  trace(TraceEvent::kWake);
+  for (const auto& provider : providers_) provider->disarm();
+}
+
+void Channel::wake() noexcept {
+  const int kept = errno;  // We may be in a signal handler.
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_descriptor_, &one, sizeof one);
+  errno = kept;
+}
+
+void Channel::on_send_done(Cookie cookie, Status status) noexcept {
+  callbacks_.send_done(user_, cookie, to_c(status));
+}
+
+void Channel::on_receive_done(Cookie cookie, const Envelope& envelope) noexcept {
+  const ch3_offload_envelope_t result = to_c(envelope);
+  callbacks_.receive_done(user_, cookie, &result);
+}
+
+void Channel::on_cancel_done(Cookie cookie, bool cancelled) noexcept {
+  callbacks_.cancel_done(user_, cookie, cancelled ? 1 : 0);
+}
+
+void Channel::on_packet(PeerId peer, std::span<const std::byte> bytes) noexcept {
+  callbacks_.packet(user_, index_of(peer), bytes.data(), bytes.size());
+}
+
+Payload Channel::on_packet_offer(PeerId peer, std::size_t length_bytes) noexcept {
+  Payload place;
+  place.address = static_cast<std::byte*>(
+      callbacks_.packet_offer(user_, index_of(peer), length_bytes, &place.length_bytes));
+  if (place.address == nullptr) place.length_bytes = 0;
+  return place;
+}
+
+void Channel::on_packet_placed(PeerId peer, std::size_t length_bytes) noexcept {
+  callbacks_.packet_placed(user_, index_of(peer), length_bytes);
+}
+
+void Channel::on_peer_failed(PeerId peer, Status reason) noexcept {
+  write_trace();  // The last seconds before a failure are what one wants to see.
+  callbacks_.peer_failed(user_, index_of(peer), to_c(reason));
+}
+
+std::string Channel::resolve(PeerId peer) {
+  char card[512];
+  card[0] = '\0';
+  if (callbacks_.resolve(user_, index_of(peer), card, sizeof card) != 0) return {};
+  card[sizeof card - 1] = '\0';
+  return card;
+}
+
+void Channel::on_warning(const std::string& text) noexcept {
+  try {
+    if (!warnings_.insert(text).second) return;
+  } catch (const std::bad_alloc&) {  // It may be said again.
+  }
+  callbacks_.warning(user_, text.c_str());
+}
+
+}  // namespace ch3_offload

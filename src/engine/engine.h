@@ -1,0 +1,255 @@
+// The engine: MPI matching and the message protocol as a deterministic, single-threaded state machine.
+//
+// Commands come in as calls (send, post_receive, probe, cancel, ...), provider events through
+// progress(), results go out through Host. The same code runs under every driver (host, thread,
+// process); test/engine/simulation_test.cc runs a thousand of them in one address space. It knows nothing of
+// MPICH: cookies are the caller's, match bits are matched as bits.
+//
+// Threads: one at a time. Reentrancy: any command but progress() may be called from a Host callback;
+// progress() called from a callback returns 0. Blocking: none. Allocation: none on the small-message path
+// (eager or short, connected peer, posted receive or a small unexpected one); pools grow by slabs otherwise.
+// Protocols: docs/wire-format.md. MPI sections: 3.5 (order), 3.8 (probe, cancel), 3.4 (modes).
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "dme/pin_down_cache.h"
+#include "engine/match_bits.h"
+#include "rdma/provider.h"
+#include "rdma/status.h"
+
+namespace ch3_offload {
+
+class Trace;
+
+/// The caller's name for a request; returned unchanged, never interpreted.
+using Cookie = void*;
+
+/// Names an unfinished operation of one engine. kNoOperation: finished at once. Stale handles are
+/// recognised (a generation is inside).
+enum class OperationId : std::uint64_t {};
+inline constexpr OperationId kNoOperation{0};
+
+/// Names a message taken by matched_probe().
+enum class MessageId : std::uint64_t {};
+
+/// How a non-contiguous payload is read and written, one byte range of the packed message at a time.
+/// Called from progress() and from commands; must not call the engine.
+struct PayloadLayout {
+  void (*pack)(const void* context, std::size_t offset_bytes, std::byte* destination,
+               std::size_t length_bytes) noexcept;
+  void (*unpack)(void* context, std::size_t offset_bytes, const std::byte* source,
+                 std::size_t length_bytes) noexcept;
+};
+
+/// A send buffer, or a receive buffer of that capacity. Contiguous memory when layout is null; else
+/// `address` is the context of the layout's calls. Must stay valid until the operation is done.
+struct Payload {
+  std::byte* address = nullptr;
+  std::size_t length_bytes = 0;
+  const PayloadLayout* layout = nullptr;
+};
+
+enum class SendMode : std::uint8_t { kStandard, kSynchronous, kReady };
+
+/// What a finished receive, or a probe, says of its message.
+struct Envelope {
+  MatchBits bits{};               ///< The message's own bits, with the always-ignored ones.
+  std::size_t length_bytes = 0;   ///< Length of the message as sent, even when truncated.
+  Status status = Status::kOk;    ///< kTruncated: capacity was smaller.
+  Cookie external = nullptr;      ///< Not null: an external entry (offer_external), length unknown.
+};
+
+/// What a command that can finish at once came to.
+enum class Progressed : std::uint8_t {
+  kDone,     ///< Finished: no callback will come.
+  kPending,  ///< A Host callback will come with the cookie.
+  kFailed,   ///< Failed at once (status says why): no callback will come.
+};
+
+/// Receives results. Calls come from progress() and from commands, on the same thread.
+class Host {
+ public:
+  virtual ~Host() = default;
+  /// A pending send is finished; its buffer is the caller's again.
+  virtual void on_send_done(Cookie cookie, Status status) noexcept = 0;
+  /// A pending receive is finished; envelope.status says how (kOk, kTruncated, kPeerFailed, kProtocol).
+  virtual void on_receive_done(Cookie cookie, const Envelope& envelope) noexcept = 0;
+  /// A pending cancel_send is decided. True: the send is cancelled and its on_send_done will not come.
+  virtual void on_cancel_done(Cookie cookie, bool cancelled) noexcept = 0;
+  /// The next bytes of the packet stream from `peer`, in order, valid during the call.
+  virtual void on_packet(PeerId peer, std::span<const std::byte> bytes) noexcept = 0;
+  /// The next `length_bytes` of the packet stream from `peer` wait there. Where they belong, if that is known: contiguous
+  /// memory, at least part of them long, that stays valid until on_packet_placed() or on_peer_failed(). An empty payload
+  /// (and one too short to be worth it, which is left alone): they come by on_packet(). Must not call the engine.
+  virtual Payload on_packet_offer(PeerId peer, std::size_t length_bytes) noexcept = 0;
+  /// The next `length_bytes` of that stream are in that memory; further ones are offered again or come by on_packet().
+  virtual void on_packet_placed(PeerId peer, std::size_t length_bytes) noexcept = 0;
+  /// `peer` is dead or its connection broke: its operations have been finished with `reason` before.
+  /// Posted receives are the host's to judge (for_each_posted, cancel_receive). Once per peer.
+  virtual void on_peer_failed(PeerId peer, Status reason) noexcept = 0;
+  /// The card that `peer` published (its Engine::card()); empty if unknown. Called on first use of a
+  /// peer. Throws nothing but std::bad_alloc.
+  virtual std::string resolve(PeerId peer) = 0;
+  /// One line for the user, said once: a fallback taken or a failed connection.
+  virtual void on_warning(const std::string& text) noexcept = 0;
+};
+
+struct EngineConfig {
+  PeerId self{};
+  std::uint32_t job_size = 1;
+  /// Longest payload sent without asking (eager). Bytes.
+  std::size_t eager_limit_bytes = 64 * 1024;
+  /// For unexpected messages of all peers together, payload and envelopes; lent out as byte credits. Bytes.
+  std::size_t unexpected_budget_bytes = 64 * 1024 * 1024;
+  /// Eager-sized standard sends kept on the sending side while they wait for credit, operation and copy of the
+  /// payload, so that the send is done for its caller. Bytes; 0 turns it off. All processes together keep at
+  /// most as many for one receiver as unexpected_budget_bytes pays envelopes for (and at least 64 each).
+  std::size_t send_buffer_bytes = 64 * 1024 * 1024;
+  /// Bits that never take part in matching (MPICH's error bits inside the tag).
+  MatchBits always_ignored{};
+  /// Memory that is kept registered from one transfer to the next, with each provider where that pays.
+  PinDownConfig pin_down;
+  /// Where events are recorded; null: nowhere. Not owned.
+  Trace* trace = nullptr;
+};
+
+/// Counted since the start; read by MPI_T variables and tests. Plain numbers, no order between them.
+struct Counters {
+  std::uint64_t sent_short = 0, sent_eager = 0, sent_rendezvous = 0, sent_optimistic = 0;
+  std::uint64_t sent_buffered = 0;       ///< Finished by a sender-side copy.
+  std::uint64_t bulk_written = 0;        ///< Rendezvous moved by write-with-immediate.
+  std::uint64_t bulk_bounced = 0;        ///< Rendezvous moved through slots.
+  std::uint64_t received_expected = 0, received_unexpected = 0;
+  std::uint64_t dropped_payloads = 0;    ///< Optimistic payloads that did not fit the budget.
+  std::uint64_t credits_requested = 0, credit_messages = 0;
+  std::uint64_t packets_sent = 0, packet_bytes_received = 0;
+  std::uint64_t packet_bytes_placed = 0;  ///< Of those received: by rendezvous, to where they belong.
+  std::uint64_t cancelled_sends = 0, failed_peers = 0;
+  std::uint64_t posted_depth = 0, unexpected_depth = 0;  ///< Levels: now in the queues.
+  /// What unexpected messages cost of the budget, envelopes included: now, and most ever.
+  std::uint64_t unexpected_bytes = 0, unexpected_bytes_peak = 0;
+  std::uint64_t unexpected_announced = 0;  ///< Level: those whose payload the sender keeps. They cost no budget.
+  std::uint64_t pending_sends = 0;         ///< Level: sends and packets that are not finished, buffered ones too.
+  std::uint64_t lent_bytes = 0;          ///< Byte credits lent to peers now.
+  std::uint64_t connected_peers = 0;
+  // The pin-down caches, all together (PinDownStatistics).
+  std::uint64_t pin_hits = 0, pin_misses = 0, pin_evictions = 0, pin_invalidations = 0, pin_refused = 0;
+  std::uint64_t pinned_bytes = 0, pinned_regions = 0;  ///< Levels.
+};
+
+class Engine {
+ public:
+  /// `providers` in order of preference; the first that reaches a peer carries it. Not owned, must
+  /// outlive the engine. `host` likewise.
+  Engine(const EngineConfig& config, std::span<Provider* const> providers, Host& host);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// What other processes must know to send here: "v=<wire version>;<address>;...", the addresses being the
+  /// providers' in order of preference. Printable ASCII without spaces.
+  std::string card() const;
+
+  /// Sends a message. `send_id` (not 0 if cancellable) names it to cancel_send after it is done. kDone:
+  /// the buffer is free. kPending: on_send_done(cookie). kFailed: `status` (kUnreachable, kPeerFailed).
+  Progressed send(PeerId peer, SendMode mode, MatchBits bits, const Payload& payload,
+                  std::uint32_t send_id, Cookie cookie, OperationId& operation, Status& status) noexcept;
+
+  /// Appends to the packet stream to `peer`: header and data are one uninterrupted run of bytes, in
+  /// order with send(). Contiguous data beyond the eager limit, and long enough for a write to pay, goes by rendezvous if the receiver knows
+  /// its place; what is behind it waits for that. kDone: all was copied. kPending: `header` was copied, `data` is the engine's
+  /// until on_send_done(cookie).
+  Progressed send_packet(PeerId peer, std::span<const std::byte> header,
+                         std::span<const Payload> data, Cookie cookie, Status& status) noexcept;
+
+  /// Receives the oldest matching message. kDone: `envelope` is filled, payload delivered (or
+  /// envelope.external is set and nothing was delivered). kPending: on_receive_done(cookie).
+  Progressed post_receive(MatchBits bits, MatchBits ignore, const Payload& payload, Cookie cookie,
+                          OperationId& operation, Envelope& envelope) noexcept;
+
+  /// Whether a message waits that such a receive would take; fills `envelope`. Does not poll.
+  bool probe(MatchBits bits, MatchBits ignore, Envelope& envelope) noexcept;
+
+  /// As probe, and takes the message out of matching: receive_matched() must follow (or, for an
+  /// external entry, nothing: it is the caller's).
+  bool matched_probe(MatchBits bits, MatchBits ignore, MessageId& message, Envelope& envelope) noexcept;
+
+  /// Receives a message taken by matched_probe. As post_receive.
+  Progressed receive_matched(MessageId message, const Payload& payload, Cookie cookie,
+                             Envelope& envelope) noexcept;
+
+  /// Takes a posted receive back. True: it had not matched, no callback will come. False: it has
+  /// matched (its callback has come or will).
+  bool cancel_receive(OperationId operation) noexcept;
+
+  /// Tries to take a send back before it matches: `operation` if it is pending, else the message
+  /// (peer, bits, send_id). kDone: cancelled. kFailed: not cancelled. kPending: on_cancel_done(cookie).
+  Progressed cancel_send(OperationId operation, PeerId peer, MatchBits bits, std::uint32_t send_id,
+                         Cookie cookie) noexcept;
+
+  /// A message from this process to itself, whose data the caller keeps. kDone: `receive` is the cookie of the
+  /// posted receive that matches, which is taken out. kPending: none matches, and an external entry with
+  /// `cookie` joins the unexpected queue. kFailed: there is no memory for that entry, and nothing was done.
+  Progressed offer_external(MatchBits bits, Cookie cookie, Cookie& receive) noexcept;
+
+  /// Takes back the newest external entry with these bits for which `is_wanted(context, cookie)`
+  /// holds; null if there is none.
+  Cookie withdraw_external(MatchBits bits, bool (*is_wanted)(void* context, Cookie cookie),
+                           void* context) noexcept;
+
+  /// Removes every posted receive and every unexpected message with bits such that
+  /// is_doomed(context, bits) and hands the receives' cookies to on_receive(context, cookie), external
+  /// entries' to on_external. Payload of such messages that still travels is dropped as it arrives.
+  void purge(bool (*is_doomed)(void* context, MatchBits bits),
+             void (*on_receive)(void* context, Cookie cookie),
+             void (*on_external)(void* context, Cookie cookie), void* context) noexcept;
+
+  /// Calls visit(context, operation, cookie) for each posted receive; visit must not call the engine.
+  void for_each_posted(void (*visit)(void* context, OperationId operation, Cookie cookie),
+                       void* context) const noexcept;
+
+  /// Polls the providers and moves what can move. Returns how many things happened.
+  std::size_t progress() noexcept;
+
+  /// Whether nothing that has to leave this process waits to leave: no queued message, packet, control
+  /// message or payload. Messages that wait for a receive or an answer do not count; packets that do count.
+  /// Credit does not count: nobody needs it of a process that ends.
+  bool idle() const noexcept;
+  /// Whether there is nothing that progress() could send now, credit included.
+  bool at_rest() const noexcept;
+
+  /// Declares `peer` dead (the process manager said so). As if its connection had broken: what had arrived from it is
+  /// delivered first, by progress(); one without a connection fails at once. From within a Host's call: by the next
+  /// progress(), and nothing that had arrived is delivered any more.
+  void fail_peer(PeerId peer) noexcept;
+
+  /// `peer` said goodbye: the end of its connection is not a failure. Unfinished operations with it
+  /// still are.
+  void close_peer(PeerId peer) noexcept;
+
+  /// Whether registrations outlive their transfer, so that memory_gone() must be called.
+  bool keeps_memory() const noexcept;
+
+  /// That memory is about to leave the address space, or to get other pages. From any thread at any time, in the midst
+  /// of an allocator too: neither allocates nor waits for anybody who does.
+  void memory_gone(const void* address, std::size_t length_bytes) noexcept;
+
+  /// From now on each transfer registers its own memory: nobody can call memory_gone() in time.
+  void stop_keeping_memory() noexcept;
+
+  const Counters& counters() const noexcept;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ch3_offload

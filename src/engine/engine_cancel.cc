@@ -1,0 +1,271 @@
+// Engine: taking operations back (cancel, purge) and the death of a peer.
+//
+// A cancel and a match race; whoever holds the message decides, so there is one winner: the matcher for
+// receives, the sender's queue for sends that have not left, the receiver's matcher for those that have.
+
+#include <cassert>
+
+#include "engine/engine_state.h"
+
+namespace ch3_offload {
+
+namespace {
+
+std::uint64_t pool_id_of(OperationId operation, std::uint64_t kind) noexcept {
+  const auto value = static_cast<std::uint64_t>(operation);
+  const std::uint64_t id = value & (kSendOperation - 1);
+  return value - id == kind ? id : 0;
+}
+
+}  // namespace
+
+bool Engine::cancel_receive(OperationId operation) noexcept {
+  State& state = *state_;
+  ReceiveOperation* const receive = state.receives.find(pool_id_of(operation, kReceiveOperation));
+  if (receive == nullptr || receive->state != ReceiveState::kPosted) return false;
+  state.matcher.remove(*receive);
+  state.receives.give_back(*receive);
+  state.trace(TraceEvent::kReceiveCancelled, state.config.self, 0, 0);
+  return true;
+}
+
+Progressed Engine::cancel_send(OperationId operation, PeerId id, MatchBits bits, std::uint32_t send_id,
+                               Cookie cookie) noexcept {
+  State& state = *state_;
+  Peer* const peer = state.known(id);
+  if (peer == nullptr || peer->state == PeerState::kFailed) return Progressed::kFailed;
+  state.trace(TraceEvent::kCancelRequested, id, 0, send_id);
+  SendOperation* send = state.sends.find(pool_id_of(operation, kSendOperation));
+  if (send == nullptr && send_id != 0) {
+    // Done for its caller, but the engine may still hold it (keep_copy). Ids are reused: the newest.
+    send = peer->sends.back();
+    while (send != nullptr && !(send->detached && send->send_id == send_id && send->bits == bits)) {
+      send = decltype(peer->sends)::previous(*send);
+    }
+  }
+  if (send != nullptr && send->peer != peer) return Progressed::kFailed;
+  if (send != nullptr && send->state == SendState::kQueued) {
+    state.release_send(*send);
+    ++state.counters.cancelled_sends;
+    return Progressed::kDone;
+  }
+  // A synchronous send whose parts still leave may wait for its match for good: ask when it has left.
+  const bool leaving = send != nullptr && send->state == SendState::kStreaming &&
+                       send->mode == SendMode::kSynchronous && !send->cancelling;
+  const bool askable = send == nullptr
+                           ? send_id != 0 && peer->state == PeerState::kConnected
+                           : leaving || (send->state == SendState::kAwaitingMatch && !send->cancelling);
+  CancelRequest* const request = askable ? state.cancels.take() : nullptr;
+  if (request == nullptr) return Progressed::kFailed;
+  request->cookie = cookie;
+  request->token = ++state.last_token;
+  peer->cancels.push_back(*request);
+  if (send != nullptr) {
+    send->cancelling = true;
+    request->operation = send->pool_id;
+  }
+  if (!leaving) state.ask_for_cancel(*peer, *request, bits, send != nullptr ? send->number_on_wire : send_id);
+  return Progressed::kPending;
+}
+
+/// `id` is the operation's number on the wire, or, if the send was done for its caller, the caller's name for it.
+void Engine::State::ask_for_cancel(Peer& peer, const CancelRequest& request, MatchBits bits,
+                                   std::uint32_t id) noexcept {
+  wire::CancelHeader header;
+  header.bits = raw(bits);
+  header.token = request.token;
+  header.send_id = id;
+  send_control(peer, wire::Kind::kCancel, request.operation != 0 ? wire::kByOperation : 0U, header);
+}
+
+/// All parts of a synchronous send have left that was cancelled meanwhile.
+void Engine::State::ask_for_late_cancel(const SendOperation& operation) noexcept {
+  Peer& peer = *operation.peer;
+  CancelRequest* request = peer.cancels.front();
+  while (request->operation != operation.pool_id) request = decltype(peer.cancels)::next(*request);
+  ask_for_cancel(peer, *request, operation.bits, operation.number_on_wire);
+}
+
+bool Engine::State::on_cancel(Peer& peer, std::span<const std::byte> message) noexcept {
+  wire::CancelHeader header;
+  if (!wire::get(message, header)) return false;
+  const bool by_operation = (header.common.flags & wire::kByOperation) != 0;
+  const MatchBits bits{header.bits};
+  auto* found = static_cast<IncomingMessage*>(matcher.newest_with_bits(bits));
+  while (found != nullptr &&
+         !(found->peer == &peer && found->bits == bits && header.send_id != 0 &&
+           (by_operation ? found->operation : found->send_id) == header.send_id)) {
+    found = static_cast<IncomingMessage*>(Matcher::older_with_same_bits(*found));
+  }
+  // A message whose parts still arrive will be whole soon: too late to stop it.
+  const bool cancelled = found != nullptr && found->state != MessageState::kStreaming;
+  if (cancelled) {
+    matcher.remove(*found);
+    forget_message(*found);
+  }
+  wire::CancelReplyHeader reply;
+  reply.token = header.token;
+  send_control(peer, wire::Kind::kCancelReply, cancelled ? wire::kCancelled : 0U, reply);
+  return true;
+}
+
+bool Engine::State::on_cancel_reply(Peer& peer, std::span<const std::byte> message) noexcept {
+  wire::CancelReplyHeader header;
+  if (!wire::get(message, header)) return false;
+  CancelRequest* request = peer.cancels.front();  // Replies come in the order of the requests.
+  while (request != nullptr && request->token != header.token) request = decltype(peer.cancels)::next(*request);
+  if (request == nullptr) return false;
+  const bool cancelled = (header.common.flags & wire::kCancelled) != 0;
+  const Cookie cookie = request->cookie;
+  SendOperation* send = sends.find(request->operation);
+  if (send != nullptr && (send->peer != &peer || !send->cancelling)) send = nullptr;
+  if (send != nullptr && send->state == SendState::kStreaming) return false;  // Nobody has asked yet.
+  // What has matched is not cancelled: its owner was told, or will be, that it is done.
+  const bool awaits_match = send != nullptr && send->state == SendState::kAwaitingMatch;
+  if (cancelled && request->operation != 0 && !awaits_match) return false;
+  peer.cancels.remove(*request);
+  cancels.give_back(*request);
+  trace(TraceEvent::kCancelDecided, peer.id, 0, cancelled);
+  if (send != nullptr) {
+    send->cancelling = false;
+    if (cancelled) {
+      release_send(*send);
+    } else if (send->acknowledged) {
+      finish_send(*send, Status::kOk);
+    }
+  }
+  if (cancelled) ++counters.cancelled_sends;
+  host.on_cancel_done(cookie, cancelled);
+  return true;
+}
+
+Cookie Engine::withdraw_external(MatchBits bits, bool (*is_wanted)(void* context, Cookie cookie),
+                                 void* context) noexcept {
+  State& state = *state_;
+  auto* found = static_cast<IncomingMessage*>(state.matcher.newest_with_bits(bits));
+  while (found != nullptr && !(found->state == MessageState::kExternal && found->bits == bits &&
+                               is_wanted(context, found->external))) {
+    found = static_cast<IncomingMessage*>(Matcher::older_with_same_bits(*found));
+  }
+  if (found == nullptr) return nullptr;
+  const Cookie cookie = found->external;
+  state.matcher.remove(*found);
+  state.forget_message(*found);
+  return cookie;
+}
+
+void Engine::purge(bool (*is_doomed)(void* context, MatchBits bits),
+                   void (*on_receive)(void* context, Cookie cookie),
+                   void (*on_external)(void* context, Cookie cookie), void* context) noexcept {
+  State& state = *state_;
+  // Callbacks may post and cancel: collect first, call afterwards.
+  IntrusiveList<ReceiveOperation, &ReceiveOperation::peer_hook> receives;
+  IntrusiveList<UnexpectedEntry, &UnexpectedEntry::arrival_hook> externals;  // Out of the matcher: the hook is free.
+  PostedEntry* next_posted = nullptr;
+  for (PostedEntry* entry = state.matcher.first_posted(); entry != nullptr; entry = next_posted) {
+    next_posted = Matcher::next_posted(*entry);
+    if (!is_doomed(context, entry->bits)) continue;
+    auto& receive = static_cast<ReceiveOperation&>(*entry);
+    state.matcher.remove(receive);
+    receive.state = ReceiveState::kPurged;
+    receives.push_back(receive);
+  }
+  UnexpectedEntry* next = nullptr;
+  for (UnexpectedEntry* entry = state.matcher.first_unexpected(); entry != nullptr; entry = next) {
+    next = Matcher::next_unexpected(*entry);
+    if (!is_doomed(context, entry->bits)) continue;
+    auto& message = static_cast<IncomingMessage&>(*entry);
+    state.matcher.remove(message);
+    switch (message.state) {
+      case MessageState::kExternal:
+        externals.push_back(message);
+        continue;
+      case MessageState::kRts:
+        if (message.peer->state != PeerState::kFailed) {
+          wire::CtsHeader nothing;  // Wants no bytes: the sender is done.
+          nothing.operation = message.operation;
+          state.send_control(*message.peer, wire::Kind::kCts, 0, nothing);
+        }
+        break;
+      case MessageState::kStreaming:
+        state.drop_payload(message);
+        message.discard = true;
+        if (message.synchronous) state.send_ack(*message.peer, message.operation, message.number);
+        continue;  // Peer::incoming still points here; it is forgotten when it is whole.
+      case MessageState::kWhole:
+        if (message.synchronous) state.send_ack(*message.peer, message.operation, message.number);
+        break;
+      case MessageState::kBroken:
+        break;
+    }
+    state.forget_message(message);
+  }
+  const bool outer_progressing = state.progressing;
+  state.progressing = true;
+  while (ReceiveOperation* const receive = receives.pop_front()) {
+    const Cookie cookie = receive->cookie;
+    state.receives.give_back(*receive);
+    on_receive(context, cookie);
+  }
+  while (UnexpectedEntry* const entry = externals.pop_front()) {
+    auto& external = static_cast<IncomingMessage&>(*entry);
+    const Cookie cookie = external.external;
+    state.forget_message(external);
+    on_external(context, cookie);
+  }
+  state.progressing = outer_progressing;
+}
+
+/// progress() calls end(): another provider may have a connection with that peer, too.
+void Engine::State::on_peer_down(PeerId id, Status reason) noexcept {
+  if (Peer* const peer = met(id); peer != nullptr) doom(*peer, reason);
+}
+
+/// Ends the connections with a peer. As long as there is one, the peer can write to memory of its receives,
+/// and the provider reads the sources of writes. Then on_peer_down() comes, and progress() calls this again.
+void Engine::State::end(Peer& peer) noexcept {
+  bool comes = false;
+  for (Provider* provider : providers) comes |= provider->end(peer.id);
+  if (!comes) fail(peer, peer.doom == Status::kOk ? Status::kPeerFailed : peer.doom);
+}
+
+/// REQUIRES: no provider has a connection with the peer.
+void Engine::State::fail(Peer& peer, Status reason) noexcept {
+  if (peer.state == PeerState::kFailed) return;
+  if (peer.state == PeerState::kConnected) --counters.connected_peers;
+  peer.state = PeerState::kFailed;
+  peer.doom = reason;
+  trace(TraceEvent::kPeerFailed, peer.id, 0, static_cast<std::uint64_t>(reason));
+  if (peer.active_hook.linked) active.remove(peer);
+  if (peer.credit_hook.linked) credit_due.remove(peer);
+  while (ControlMessage* const waiting = peer.control.pop_front()) controls.give_back(*waiting);
+
+  // What the peer can no longer spend is lent to others; what it spent comes back when the messages
+  // that are held here are consumed (repay).
+  shrink_window(peer, peer.available_bytes + peer.owed_bytes);
+  peer.available_bytes = peer.owed_bytes = 0;
+  if (IncomingMessage* const incoming = peer.incoming; incoming != nullptr) {
+    peer.incoming = nullptr;
+    if (peer.incoming_receive != nullptr || incoming->discard) {
+      incoming->state = MessageState::kWhole;
+      forget_message(*incoming);
+    } else {
+      incoming->state = MessageState::kBroken;
+    }
+  }
+  while (SendOperation* const send = peer.sends.front()) {
+    assert(send->state != SendState::kWriting);  // on_write_done() comes before on_peer_down().
+    finish_send(*send, reason);
+  }
+  while (ReceiveOperation* const receive = peer.receives.front()) finish_receive(*receive, reason);
+  while (CancelRequest* const request = peer.cancels.pop_front()) {
+    const Cookie cookie = request->cookie;
+    cancels.give_back(*request);
+    host.on_cancel_done(cookie, false);
+  }
+  if (peer.closed) return;
+  ++counters.failed_peers;
+  host.on_peer_failed(peer.id, reason);
+}
+
+}  // namespace ch3_offload

@@ -1,0 +1,215 @@
+// Engine: what waits for room in a provider, and byte credit.
+//
+// Byte credit bounds the memory for unexpected messages (EngineConfig::unexpected_budget_bytes). A
+// message costs its payload and an envelope (wire::cost_of()). A process lends windows of credit to its
+// peers. An eager message spends its cost of the sender's credit. The receiver gives it back when the
+// message has left its hands, with the next slot that goes that way. A message without credit
+// (optimistic) is kept if the budget has room for its cost; else only its envelope is. So
+//   lent_bytes + optimistic_bytes <= unexpected_budget_bytes        at all times,
+// and beyond the budget there are only envelopes whose senders have not finished: they cost the senders
+// no less.
+//
+// Nobody is lent anything before its first message. A message without credit asks for it (kWantCredit),
+// and the window doubles, but takes no more than half of what is free: others may ask, too. When the
+// budget is almost lent, credit is taken back from peers that have not spent theirs: first from those that
+// are silent.
+
+#include "engine/engine_state.h"
+
+namespace ch3_offload {
+
+namespace {
+
+/// A window grows by a sixteenth of the budget at least, within these limits. Bytes.
+constexpr std::size_t kLeastGrowthBytes = 1024;
+constexpr std::size_t kMostFirstGrowthBytes = std::size_t{64} * 1024;
+
+/// Windows that are smaller are recalled whole, others by halves. Bytes.
+constexpr std::size_t kLeastRecallBytes = std::size_t{64} * 1024;
+
+/// Peers looked at for a recall, so that running out costs the same at any job size.
+constexpr std::size_t kRecallProbes = 8;
+
+}  // namespace
+
+Status Engine::State::reserve(Peer& peer, std::size_t length_bytes,
+                              std::span<std::byte>& slot) noexcept {
+  return peer.provider->reserve(peer.id, length_bytes, slot);
+}
+
+wire::CommonHeader Engine::State::common(Peer& peer, wire::Kind kind, unsigned flags) noexcept {
+  const auto credit = static_cast<std::uint32_t>(std::min<std::size_t>(peer.owed_bytes, UINT32_MAX));
+  peer.owed_bytes -= credit;
+  peer.available_bytes += credit;
+  return {kind, static_cast<std::uint8_t>(flags), 0, credit};
+}
+
+std::size_t Engine::State::flush(Peer& peer) noexcept {
+  if (peer.flushing || peer.state != PeerState::kConnected) return 0;
+  peer.flushing = true;
+  std::size_t left = 0;
+  bool room = true;
+  while (room && !peer.control.empty()) {
+    room = send_waiting_control(peer);
+    left += room;
+  }
+  // Bulk and queue take turns, so that neither starves the other.
+  while (room && peer.state == PeerState::kConnected) {
+    SendOperation* const bulk = peer.bulk.front();
+    if (bulk != nullptr) {
+      room = bulk_step(*bulk) == Status::kOk;
+      left += room;
+    }
+    SendOperation* const head = room ? peer.next() : nullptr;
+    if (head != nullptr) {
+      room = transmit(*head) == Status::kOk;
+      left += room;
+    }
+    if (bulk == nullptr && head == nullptr) break;
+  }
+  peer.flushing = false;
+  if (peer.state == PeerState::kConnected &&
+      !(peer.control.empty() && peer.bulk.empty() && peer.next() == nullptr)) {
+    activate(peer);
+  }
+  return left;
+}
+
+bool Engine::State::send_waiting_control(Peer& peer) noexcept {
+  ControlMessage& waiting = *peer.control.front();
+  std::span<std::byte> slot;
+  if (reserve(peer, waiting.length_bytes, slot) != Status::kOk) return false;
+  wire::CommonHeader header;
+  std::memcpy(&header, waiting.bytes.data(), sizeof header);
+  header = common(peer, header.kind, header.flags);
+  std::memcpy(waiting.bytes.data(), &header, sizeof header);
+  std::memcpy(slot.data(), waiting.bytes.data(), waiting.length_bytes);
+  peer.provider->commit(peer.id, waiting.length_bytes);
+  peer.control.remove(waiting);
+  controls.give_back(waiting);
+  return true;
+}
+
+void Engine::State::send_ack(Peer& peer, std::uint32_t operation, std::uint64_t number) noexcept {
+  trace(TraceEvent::kAckSent, peer.id, number, 0);
+  wire::AckHeader header;
+  header.operation = operation;
+  send_control(peer, wire::Kind::kAck, 0, header);
+}
+
+bool Engine::State::charge(Peer& peer, std::size_t payload_bytes) noexcept {
+  // In this order nothing overflows, whatever length the peer claims.
+  if (peer.available_bytes < wire::kEnvelopeBytes ||
+      payload_bytes > peer.available_bytes - wire::kEnvelopeBytes) {
+    return false;
+  }
+  peer.available_bytes -= wire::cost_of(payload_bytes);
+  return true;
+}
+
+void Engine::State::repay(Peer& peer, std::size_t cost) noexcept {
+  if (peer.state == PeerState::kFailed) return shrink_window(peer, cost);
+  peer.owed_bytes += cost;
+  // A quarter of the window: early enough that a stream of eager messages does not stall, late enough
+  // that most credit rides on messages that go that way anyhow.
+  if (!peer.credit_hook.linked && peer.owed_bytes * 4 >= peer.window_bytes) credit_due.push_back(peer);
+}
+
+void Engine::State::send_due_credit() noexcept {
+  while (!credit_due.empty()) {
+    Peer& peer = *credit_due.pop_front();
+    if (peer.state == PeerState::kFailed || peer.owed_bytes == 0) continue;
+    if (!peer.control.empty()) continue;  // A queued control message will take the credit along.
+    ++counters.credit_messages;
+    trace(TraceEvent::kCreditSent, peer.id, 0, peer.owed_bytes);
+    send_control(peer, wire::Kind::kCredit, 0, wire::CreditHeader{});
+  }
+}
+
+std::size_t Engine::State::free_budget() const noexcept {
+  const std::size_t budget = config.unexpected_budget_bytes;
+  return budget - std::min(lent_bytes + optimistic_bytes, budget);
+}
+
+void Engine::State::grow_window(Peer& peer, std::size_t bytes) noexcept {
+  peer.window_bytes += bytes;
+  lent_bytes += bytes;
+  if (bytes > 0 && !peer.borrower_hook.linked) borrowers.push_back(peer);
+}
+
+void Engine::State::shrink_window(Peer& peer, std::size_t bytes) noexcept {
+  peer.window_bytes -= bytes;
+  lent_bytes -= bytes;
+  if (peer.window_bytes == 0 && peer.borrower_hook.linked) borrowers.remove(peer);
+}
+
+void Engine::State::grant_more(Peer& peer, std::uint64_t payload_bytes) noexcept {
+  ++counters.credits_requested;
+  // A peer that sends many messages at once asks with each of them, before it hears of what the first has
+  // brought.
+  const std::size_t unspent = peer.available_bytes + peer.owed_bytes;
+  if (unspent > peer.window_bytes / 2 && unspent >= wire::kEnvelopeBytes &&
+      payload_bytes <= unspent - wire::kEnvelopeBytes) {
+    if (peer.owed_bytes > 0 && !peer.credit_hook.linked) credit_due.push_back(peer);
+    return;
+  }
+  const std::size_t least_growth =
+      std::clamp(config.unexpected_budget_bytes / 16, kLeastGrowthBytes, kMostFirstGrowthBytes);
+  if (free_budget() < least_growth) reclaim_for(peer);
+  const std::size_t wanted = std::max(peer.window_bytes, least_growth);
+  const std::size_t growth = std::min(wanted, (free_budget() + 1) / 2);
+  trace(TraceEvent::kCreditRequested, peer.id, 0, growth);
+  if (growth < wire::kEnvelopeBytes) return;  // Nothing could be sent with that.
+  grow_window(peer, growth);
+  peer.owed_bytes += growth;
+  if (!peer.credit_hook.linked) credit_due.push_back(peer);
+}
+
+/// Prefers those that have sent nothing since the last look at them: who sends would ask again at once.
+void Engine::State::reclaim_for(const Peer& asking) noexcept {
+  Peer* busy = nullptr;
+  for (std::size_t n = std::min(kRecallProbes, borrowers.size()); n > 0; --n) {
+    Peer& other = *borrowers.pop_front();
+    borrowers.push_back(other);
+    if (&other == &asking || other.doom != Status::kOk) continue;
+    if (other.owed_bytes == 0 && (other.recalling || other.available_bytes == 0)) continue;
+    if (other.received_at_look == other.messages_received) return reclaim_from(other);
+    other.received_at_look = other.messages_received;
+    if (busy == nullptr) busy = &other;
+  }
+  if (busy != nullptr) reclaim_from(*busy);
+}
+
+void Engine::State::reclaim_from(Peer& peer) noexcept {
+  // What is owed has not been given back yet: it is simply kept. What the peer can spend it must return.
+  const std::size_t owed = peer.owed_bytes;
+  peer.owed_bytes = 0;
+  shrink_window(peer, owed);
+  if (peer.recalling || peer.available_bytes == 0) return;
+  peer.recalling = true;
+  wire::RecallHeader header;
+  const std::size_t unspent = peer.available_bytes;
+  header.bytes = unspent > kLeastRecallBytes ? unspent / 2 : unspent;
+  send_control(peer, wire::Kind::kRecall, 0, header);
+}
+
+bool Engine::State::on_recall(Peer& peer, std::span<const std::byte> message) noexcept {
+  wire::RecallHeader header;
+  if (!wire::get(message, header)) return false;
+  header.bytes = std::min<std::uint64_t>(header.bytes, peer.credit_bytes);
+  peer.credit_bytes -= header.bytes;
+  send_control(peer, wire::Kind::kReturn, 0, header);
+  return true;
+}
+
+bool Engine::State::on_return(Peer& peer, std::span<const std::byte> message) noexcept {
+  wire::RecallHeader header;
+  if (!wire::get(message, header)) return false;
+  if (!peer.recalling || header.bytes > peer.available_bytes) return false;
+  peer.recalling = false;
+  peer.available_bytes -= header.bytes;
+  shrink_window(peer, header.bytes);
+  return true;
+}
+
+}  // namespace ch3_offload

@@ -1,0 +1,111 @@
+// Engine: registered memory of transfers, with the pin-down caches where registering costs.
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "engine/engine_state.h"
+
+namespace ch3_offload {
+
+std::array<PinDownCache*, 2> Engine::State::caches_of(std::size_t provider) const noexcept {
+  PinDownCache* const for_reading = caches[2 * provider].get();
+  PinDownCache* const for_writing = caches[2 * provider + 1].get();
+  return {for_reading, for_writing == nullptr ? for_reading : for_writing};
+}
+
+bool Engine::State::hold_memory(Peer& peer, std::byte* address, std::size_t length_bytes, Access access,
+                                HeldMemory& memory) noexcept {
+  Status status = Status::kOk;
+  PinDownCache* const cache = peer.caches[static_cast<std::size_t>(access)];
+  if (cache == nullptr) {
+    status = peer.provider->register_memory(address, length_bytes, access, memory.region);
+  } else {
+    const std::uint64_t misses = cache->misses();
+    status = cache->acquire(address, length_bytes, access, memory.kept);
+    if (status == Status::kOk) memory.region = memory.kept->memory;
+    if (cache->misses() != misses)
+      trace(TraceEvent::kMemoryRegistered, peer.id, 0, memory.region.length_bytes);
+  }
+  memory.held = status == Status::kOk;
+  if (memory.held) return true;
+  trace(TraceEvent::kMemoryRefused, peer.id, 0, length_bytes);
+  if (status == Status::kNoMemory && cache != nullptr && !refusal_told) {
+    refusal_told = true;
+    try {
+      host.on_warning(
+          "no room to register " + std::to_string(length_bytes) +
+          " bytes of a message with the network device: it goes through buffers instead, which is "
+          "slower. Raise the limit of locked memory (ulimit -l unlimited); else "
+          "MPIR_CVAR_CH3_OFFLOAD_PIN_BYTES, PIN_REGIONS or the device is the limit");
+    } catch (const std::bad_alloc&) {
+      refusal_told = false;  // The next time.
+    }
+  }
+  return false;
+}
+
+void Engine::State::let_go(Peer& peer, HeldMemory& memory) noexcept {
+  if (!memory.held) return;
+  memory.held = false;
+  if (memory.kept == nullptr) return peer.provider->deregister_memory(memory.region);
+  Region& region = *std::exchange(memory.kept, nullptr);
+  // Where there are two caches, each has regions of its own access only.
+  PinDownCache& cache = *peer.caches[static_cast<std::size_t>(region.access)];
+  // A peer that failed may have something under way that we know nothing of.
+  if (peer.doom == Status::kOk) {
+    cache.release(region);
+  } else {
+    cache.discard(region);
+  }
+}
+
+void Engine::State::add_statistics(Counters& sum) const noexcept {
+  sum.pin_hits = sum.pin_misses = sum.pin_evictions = sum.pin_invalidations = sum.pin_refused = 0;
+  sum.pinned_bytes = sum.pinned_regions = 0;
+  for (const auto& cache : caches) {
+    if (cache == nullptr) continue;
+    const PinDownStatistics one = cache->statistics();
+    sum.pin_hits += one.hits;
+    sum.pin_misses += one.misses;
+    sum.pin_evictions += one.evictions;
+    sum.pin_invalidations += one.invalidations;
+    sum.pin_refused += one.refused;
+    sum.pinned_bytes += one.registered_bytes;
+    sum.pinned_regions += one.regions;
+  }
+}
+
+void Engine::State::trace_pin_down() noexcept {
+  std::uint64_t evictions = 0;
+  std::uint64_t invalidations = 0;
+  for (const auto& cache : caches) {
+    if (cache == nullptr) continue;
+    evictions += cache->evictions();
+    invalidations += cache->invalidations();
+  }
+  const std::uint64_t evicted = evictions - std::exchange(evictions_traced, evictions);
+  const std::uint64_t gone = invalidations - std::exchange(invalidations_traced, invalidations);
+  if (evicted != 0) trace(TraceEvent::kMemoryEvicted, config.self, 0, evicted);
+  if (gone != 0) trace(TraceEvent::kMemoryGone, config.self, 0, gone);
+}
+
+bool Engine::keeps_memory() const noexcept {
+  for (std::size_t i = 0; i < state_->providers.size(); ++i) {
+    const PinDownCache* const cache = state_->caches_of(i)[0];
+    if (cache != nullptr && cache->keeps() && !state_->providers[i]->capabilities().on_demand) return true;
+  }
+  return false;
+}
+
+void Engine::memory_gone(const void* address, std::size_t length_bytes) noexcept {
+  for (const auto& cache : state_->caches)
+    if (cache != nullptr) cache->invalidate(address, length_bytes);
+}
+
+void Engine::stop_keeping_memory() noexcept {
+  for (const auto& cache : state_->caches)
+    if (cache != nullptr) cache->stop_keeping();
+}
+
+}  // namespace ch3_offload

@@ -1,0 +1,478 @@
+// Engine: the receiving side of messages.
+
+#include "engine/engine_state.h"
+
+namespace ch3_offload {
+
+Progressed Engine::post_receive(MatchBits bits, MatchBits ignore, const Payload& payload, Cookie cookie,
+                                OperationId& operation, Envelope& envelope) noexcept {
+  State& state = *state_;
+  operation = kNoOperation;
+  if (auto* const message = static_cast<IncomingMessage*>(state.matcher.find_unexpected(bits, ignore))) {
+    return state.consume(*message, payload, cookie, &operation, envelope);
+  }
+  ReceiveOperation* const receive = state.receives.take();
+  if (receive == nullptr) {
+    envelope = {bits, 0, Status::kNoMemory, nullptr};
+    return Progressed::kFailed;
+  }
+  receive->bits = bits;
+  receive->ignore = ignore;
+  receive->payload = payload;
+  receive->cookie = cookie;
+  state.matcher.post(*receive);
+  state.trace(TraceEvent::kReceivePosted, state.config.self, 0, raw(bits));
+  operation = OperationId{kReceiveOperation | receive->pool_id};
+  return Progressed::kPending;
+}
+
+bool Engine::matched_probe(MatchBits bits, MatchBits ignore, MessageId& message,
+                           Envelope& envelope) noexcept {
+  State& state = *state_;
+  auto* const found = static_cast<IncomingMessage*>(state.matcher.find_unexpected(bits, ignore));
+  state.trace(TraceEvent::kProbe, state.config.self, 0, found != nullptr);
+  if (found == nullptr) return false;
+  envelope = {found->bits, found->total_bytes, Status::kOk, found->cookie()};
+  state.matcher.remove(*found);
+  if (found->state == MessageState::kExternal) {
+    message = MessageId{0};
+    state.forget_message(*found);
+  } else {
+    message = MessageId{found->pool_id};
+    found->taken = true;
+  }
+  return true;
+}
+
+Progressed Engine::receive_matched(MessageId id, const Payload& payload, Cookie cookie,
+                                   Envelope& envelope) noexcept {
+  State& state = *state_;
+  IncomingMessage* const message = state.messages.find(static_cast<std::uint64_t>(id));
+  if (message == nullptr || !message->taken) {
+    envelope = {MatchBits{}, 0, Status::kProtocol, nullptr};
+    return Progressed::kFailed;
+  }
+  return state.consume(*message, payload, cookie, nullptr, envelope);
+}
+
+Progressed Engine::offer_external(MatchBits bits, Cookie cookie, Cookie& receive) noexcept {
+  State& state = *state_;
+  if (auto* const posted = static_cast<ReceiveOperation*>(state.matcher.take_posted(bits))) {
+    receive = posted->cookie;
+    state.receives.give_back(*posted);
+    return Progressed::kDone;
+  }
+  IncomingMessage* const message = state.messages.take();
+  if (message == nullptr) return Progressed::kFailed;
+  message->state = MessageState::kExternal;
+  message->bits = bits;
+  message->external = cookie;
+  state.matcher.add(*message);
+  return Progressed::kPending;
+}
+
+/// Takes a message out of the unexpected queue, or from whom matched_probe() gave it to.
+void Engine::State::unlink(IncomingMessage& message) noexcept {
+  if (message.taken) {
+    message.taken = false;
+  } else {
+    matcher.remove(message);
+  }
+}
+
+/// Gives a message to a receive. A message whose payload is not here yet needs an operation, which
+/// `operation` (may be null) names. kFailed: there was no memory for one, and the message stays.
+Progressed Engine::State::consume(IncomingMessage& message, const Payload& payload, Cookie cookie,
+                                  OperationId* operation, Envelope& envelope) noexcept {
+  envelope = {message.bits, message.total_bytes, Status::kOk, message.cookie()};
+  if (message.state == MessageState::kExternal) {
+    unlink(message);
+    forget_message(message);
+    return Progressed::kDone;
+  }
+  Peer& peer = *message.peer;
+  const bool lost = message.state == MessageState::kBroken ||
+                    (message.state == MessageState::kRts && peer.state == PeerState::kFailed);
+  if (lost || message.state == MessageState::kWhole) {
+    unlink(message);
+    trace(TraceEvent::kMatched, peer.id, message.number, raw(message.bits));
+    if (lost) {
+      envelope.status = Status::kPeerFailed;
+    } else {
+      scatter(payload, 0, {message.stored(), message.total_bytes});
+      if (payload.length_bytes < message.total_bytes) envelope.status = Status::kTruncated;
+      if (message.synchronous) send_ack(peer, message.operation, message.number);
+    }
+    trace(TraceEvent::kReceiveDone, peer.id, message.number, static_cast<std::uint64_t>(envelope.status));
+    forget_message(message);
+    return Progressed::kDone;
+  }
+
+  ReceiveOperation* const receive = receives.take();
+  if (receive == nullptr) {
+    envelope.status = Status::kNoMemory;
+    return Progressed::kFailed;
+  }
+  unlink(message);
+  trace(TraceEvent::kMatched, peer.id, message.number, raw(message.bits));
+  receive->payload = payload;
+  receive->cookie = cookie;
+  if (message.state == MessageState::kStreaming) {
+    receive->state = ReceiveState::kStreaming;
+    receive->peer = &peer;
+    receive->message_bits = message.bits;
+    receive->number = message.number;
+    receive->total_bytes = message.total_bytes;
+    peer.receives.push_back(*receive);
+    scatter(payload, 0, {message.stored(), peer.incoming_bytes});
+    drop_payload(message);
+    peer.incoming_receive = receive;
+    if (message.synchronous) send_ack(peer, message.operation, message.number);
+  } else {
+    const std::uint32_t remote_operation = message.operation;
+    const MatchBits bits = message.bits;
+    const std::size_t total_bytes = message.total_bytes;
+    const std::uint64_t number = message.number;
+    forget_message(message);
+    if (start_transfer(*receive, peer, remote_operation, bits, total_bytes, number)) {
+      if (payload.length_bytes < total_bytes) envelope.status = Status::kTruncated;
+      receives.give_back(*receive);
+      return Progressed::kDone;
+    }
+  }
+  if (operation != nullptr) *operation = OperationId{kReceiveOperation | receive->pool_id};
+  return Progressed::kPending;
+}
+
+/// Answers an RTS for a receive that is in no queue. True: nothing is to be moved, the receive is done
+/// (and still the caller's). False: its data will come.
+bool Engine::State::start_transfer(ReceiveOperation& receive, Peer& peer, std::uint32_t remote_operation,
+                                   MatchBits bits, std::size_t total_bytes, std::uint64_t number) noexcept {
+  receive.peer = &peer;
+  receive.message_bits = bits;
+  receive.number = number;
+  receive.total_bytes = total_bytes;
+  receive.wanted_bytes = std::min(total_bytes, receive.payload.length_bytes);
+  wire::CtsHeader header;
+  header.operation = remote_operation;
+  header.wanted_bytes = receive.wanted_bytes;
+  trace(TraceEvent::kCtsSent, peer.id, number, receive.wanted_bytes);
+  if (receive.wanted_bytes == 0) {
+    send_control(peer, wire::Kind::kCts, 0, header);
+    return true;
+  }
+  receive.state = ReceiveState::kAwaitingData;
+  peer.receives.push_back(receive);
+  header.transfer = number_transfer(receive);
+  // The answer needs a connection in any case, and the choice below needs its provider.
+  if (peer.state == PeerState::kKnown) {
+    const Status status = connect(peer);
+    if (status != Status::kOk) {
+      doom(peer, status);
+      return false;
+    }
+  }
+  const Capabilities& can = peer.provider->capabilities();
+  unsigned flags = 0;
+  if (can.write && receive.payload.layout == nullptr && receive.wanted_bytes >= can.write_threshold_bytes &&
+      hold_memory(peer, receive.payload.address, receive.wanted_bytes, Access::kWrite, receive.memory)) {
+    header.address = reinterpret_cast<std::uint64_t>(receive.payload.address);
+    header.remote_key = static_cast<std::uint64_t>(receive.memory.region.remote_key);
+    flags = wire::kWritable;
+  }
+  send_control(peer, wire::Kind::kCts, flags, header);
+  return false;
+}
+
+ReceiveOperation* Engine::State::take_posted(MatchBits bits) noexcept {
+  return static_cast<ReceiveOperation*>(matcher.take_posted(bits));
+}
+
+/// Finishes a receive that is in no queue with a payload that is all here.
+void Engine::State::finish_whole(ReceiveOperation& receive, Peer& peer, MatchBits bits,
+                                 std::span<const std::byte> payload, std::uint64_t number) noexcept {
+  scatter(receive.payload, 0, payload);
+  const Status status = payload.size() > receive.payload.length_bytes ? Status::kTruncated : Status::kOk;
+  const Cookie cookie = receive.cookie;
+  receives.give_back(receive);
+  ++counters.received_expected;
+  trace(TraceEvent::kMatched, peer.id, number, raw(bits));
+  trace(TraceEvent::kReceiveDone, peer.id, number, static_cast<std::uint64_t>(status));
+  host.on_receive_done(cookie, {bits, payload.size(), status, nullptr});
+}
+
+/// Makes an unexpected message with room for its payload and `head` in it. Null: no memory.
+IncomingMessage* Engine::State::keep(Peer& peer, MatchBits bits, std::size_t total_bytes,
+                                     std::span<const std::byte> head) noexcept {
+  IncomingMessage* const message = messages.take();
+  if (message == nullptr) return nullptr;
+  if (total_bytes > IncomingMessage::kInlineBytes) {
+    message->block = blocks.take(total_bytes);
+    if (message->block == nullptr) {
+      messages.give_back(*message);
+      return nullptr;
+    }
+    message->has_block = true;
+  }
+  message->bits = bits;
+  message->peer = &peer;
+  message->number = peer.messages_received;
+  message->total_bytes = total_bytes;
+  if (!head.empty()) std::memcpy(message->stored(), head.data(), head.size());
+  count_kept(wire::cost_of(total_bytes));
+  ++counters.received_unexpected;
+  trace(TraceEvent::kUnexpected, peer.id, message->number, total_bytes);
+  return message;
+}
+
+void Engine::State::count_kept(std::size_t cost) noexcept {
+  counters.unexpected_bytes += cost;
+  counters.unexpected_bytes_peak = std::max(counters.unexpected_bytes_peak, counters.unexpected_bytes);
+}
+
+void Engine::State::drop_payload(IncomingMessage& message) noexcept {
+  if (!message.has_block) return;
+  blocks.give_back(message.block, message.total_bytes);
+  message.has_block = false;
+}
+
+void Engine::State::forget_message(IncomingMessage& message) noexcept {
+  if (message.peer != nullptr && message.state != MessageState::kRts) {
+    const std::size_t cost = wire::cost_of(message.total_bytes);
+    counters.unexpected_bytes -= cost;
+    if (message.optimistic) {
+      optimistic_bytes -= cost;
+    } else {
+      repay(*message.peer, cost);
+    }
+  } else if (message.state == MessageState::kRts) {
+    --counters.unexpected_announced;
+  }
+  drop_payload(message);
+  messages.give_back(message);
+}
+
+bool Engine::State::on_eager(Peer& peer, std::span<const std::byte> message, bool first_part) noexcept {
+  wire::EagerFirstHeader header;
+  std::size_t header_bytes = sizeof header.eager;
+  if (first_part) {
+    if (!wire::get(message, header)) return false;
+    header_bytes = sizeof header;
+  } else if (!wire::get(message, header.eager)) {
+    return false;
+  }
+  const auto part = message.subspan(header_bytes);
+  const std::size_t total = first_part ? header.total_bytes : part.size();
+  if (peer.incoming != nullptr || total < part.size() || !charge(peer, total)) return false;
+  const std::uint64_t number = ++peer.messages_received;
+  const MatchBits bits{header.eager.bits};
+  const bool synchronous = (header.eager.common.flags & wire::kSynchronous) != 0;
+  trace(TraceEvent::kMessageArrived, peer.id, number, total);
+
+  ReceiveOperation* const receive = take_posted(bits);
+  if (receive != nullptr && synchronous) send_ack(peer, header.eager.send_id, number);
+  if (receive != nullptr && part.size() == total) {
+    repay(peer, wire::cost_of(total));
+    finish_whole(*receive, peer, bits, part, number);
+    return true;
+  }
+  if (receive == nullptr) {
+    IncomingMessage* const kept = keep(peer, bits, total, part);
+    if (kept == nullptr) {
+      repay(peer, wire::cost_of(total));
+      doom(peer, Status::kNoMemory);
+      return true;
+    }
+    kept->synchronous = synchronous;
+    (synchronous ? kept->operation : kept->send_id) = header.eager.send_id;
+    if (part.size() < total) {
+      kept->state = MessageState::kStreaming;
+      peer.incoming = kept;
+      peer.incoming_bytes = part.size();
+      peer.incoming_receive = nullptr;
+    }
+    matcher.add(*kept);
+    return true;
+  }
+
+  // Parts of a message that has matched go straight to the receive; nothing is kept but the books.
+  receive->state = ReceiveState::kStreaming;
+  receive->peer = &peer;
+  receive->message_bits = bits;
+  receive->number = number;
+  receive->total_bytes = total;
+  peer.receives.push_back(*receive);
+  IncomingMessage* const arriving = messages.take();
+  if (arriving == nullptr) {
+    repay(peer, wire::cost_of(total));
+    doom(peer, Status::kNoMemory);
+    return true;
+  }
+  arriving->state = MessageState::kStreaming;
+  arriving->bits = bits;
+  arriving->peer = &peer;
+  arriving->number = number;
+  arriving->total_bytes = total;
+  count_kept(wire::cost_of(total));  // Its credit is spent until it is whole; forget_message() takes it off.
+  peer.incoming = arriving;
+  peer.incoming_bytes = 0;
+  peer.incoming_receive = receive;
+  ++counters.received_expected;
+  trace(TraceEvent::kMatched, peer.id, number, raw(bits));
+  deliver_part(*arriving, part);
+  return true;
+}
+
+bool Engine::State::on_eager_next(Peer& peer, std::span<const std::byte> message) noexcept {
+  const auto part = message.subspan(sizeof(wire::CommonHeader));
+  IncomingMessage* const incoming = peer.incoming;
+  if (incoming == nullptr || part.empty() || part.size() > incoming->total_bytes - peer.incoming_bytes) {
+    return false;
+  }
+  deliver_part(*incoming, part);
+  return true;
+}
+
+void Engine::State::deliver_part(IncomingMessage& message, std::span<const std::byte> part) noexcept {
+  Peer& peer = *message.peer;
+  ReceiveOperation* const receive = peer.incoming_receive;
+  if (receive != nullptr) {
+    scatter(receive->payload, peer.incoming_bytes, part);
+  } else if (!message.discard) {
+    std::memcpy(message.stored() + peer.incoming_bytes, part.data(), part.size());
+  }
+  peer.incoming_bytes += part.size();
+  if (peer.incoming_bytes < message.total_bytes) return;
+  peer.incoming = nullptr;
+  message.state = MessageState::kWhole;
+  if (message.discard) return forget_message(message);
+  if (receive == nullptr) return;
+  const bool fits = message.total_bytes <= receive->payload.length_bytes;
+  forget_message(message);
+  finish_receive(*receive, fits ? Status::kOk : Status::kTruncated);
+}
+
+bool Engine::State::on_rts(Peer& peer, std::span<const std::byte> message) noexcept {
+  wire::RtsHeader header;
+  if (!wire::get(message, header) || peer.incoming != nullptr) return false;
+  if ((header.common.flags & wire::kPacketPart) != 0) {
+    return message.size() == sizeof header && on_part_offered(peer, header);
+  }
+  const auto payload = message.subspan(sizeof header);
+  const bool optimistic = (header.common.flags & wire::kPayload) != 0;
+  if (payload.size() != (optimistic ? header.total_bytes : 0)) return false;
+  const std::uint64_t number = ++peer.messages_received;
+  const MatchBits bits{header.bits};
+  trace(TraceEvent::kMessageArrived, peer.id, number, header.total_bytes);
+  const bool wants_credit = (header.common.flags & wire::kWantCredit) != 0;
+
+  if (ReceiveOperation* const receive = take_posted(bits)) {
+    if (wants_credit) grant_more(peer, header.total_bytes);
+    if (optimistic) {
+      send_ack(peer, header.operation, number);
+      finish_whole(*receive, peer, bits, payload, number);
+      return true;
+    }
+    ++counters.received_expected;
+    trace(TraceEvent::kMatched, peer.id, number, raw(bits));
+    if (start_transfer(*receive, peer, header.operation, bits, header.total_bytes, number)) {
+      finish_receive(*receive, header.total_bytes > 0 ? Status::kTruncated : Status::kOk);
+    }
+    return true;
+  }
+  const std::size_t cost = wire::cost_of(payload.size());
+  const bool take_payload = optimistic && room_for(cost);
+  IncomingMessage* kept = nullptr;
+  if (take_payload) {
+    kept = keep(peer, bits, payload.size(), payload);
+  } else {
+    kept = messages.take();
+    if (kept != nullptr) {
+      kept->state = MessageState::kRts;
+      kept->bits = bits;
+      kept->peer = &peer;
+      kept->number = number;
+      kept->total_bytes = header.total_bytes;
+      ++counters.unexpected_announced;
+      ++counters.received_unexpected;
+      trace(TraceEvent::kUnexpected, peer.id, number, header.total_bytes);
+    }
+  }
+  if (kept == nullptr) {
+    doom(peer, Status::kNoMemory);
+    return true;
+  }
+  kept->operation = header.operation;
+  kept->send_id = header.send_id;
+  kept->optimistic = take_payload;
+  if (take_payload) optimistic_bytes += cost;
+  matcher.add(*kept);
+  if (wants_credit) grant_more(peer, header.total_bytes);  // Of what this message has left.
+  if (take_payload) {
+    send_ack(peer, header.operation, number);
+  } else if (optimistic) {
+    ++counters.dropped_payloads;
+    trace(TraceEvent::kPayloadDropped, peer.id, number, payload.size());
+  }
+  return true;
+}
+
+bool Engine::State::on_data(Peer& peer, std::span<const std::byte> message) noexcept {
+  wire::DataHeader header;
+  if (!wire::get(message, header)) return false;
+  const auto part = message.subspan(sizeof header);
+  ReceiveOperation* const receive = transfers.oldest(header.transfer);
+  if (receive == nullptr || receive->peer != &peer || receive->state != ReceiveState::kAwaitingData ||
+      receive->written || header.offset_bytes != receive->received_bytes || part.empty() ||
+      part.size() > receive->wanted_bytes - receive->received_bytes) {
+    return false;
+  }
+  scatter(receive->payload, receive->received_bytes, part);
+  receive->received_bytes += part.size();
+  if (receive->received_bytes == receive->wanted_bytes) {
+    finish_receive(*receive, receive->wanted_bytes < receive->total_bytes ? Status::kTruncated : Status::kOk);
+  }
+  return true;
+}
+
+void Engine::State::on_write_arrived(PeerId id, Immediate immediate, std::size_t length_bytes) noexcept {
+  Peer* const peer = met(id);
+  if (peer == nullptr || peer->doom != Status::kOk) return;
+  ReceiveOperation* const receive = transfers.oldest(static_cast<std::uint32_t>(immediate));
+  if (receive == nullptr || receive->peer != peer || receive->state != ReceiveState::kAwaitingData ||
+      !receive->memory.held || (receive->received_bytes != 0 && !receive->written) || length_bytes == 0 ||
+      length_bytes > receive->wanted_bytes - receive->received_bytes) {
+    return doom(*peer, Status::kProtocol);
+  }
+  receive->written = true;
+  receive->received_bytes += length_bytes;
+  if (receive->received_bytes < receive->wanted_bytes) return;
+  finish_receive(*receive, receive->wanted_bytes < receive->total_bytes ? Status::kTruncated : Status::kOk);
+}
+
+/// Takes a matched receive out of everything and frees it. No callback.
+void Engine::State::release_receive(ReceiveOperation& receive) noexcept {
+  if (receive.peer_hook.linked) receive.peer->receives.remove(receive);
+  if (receive.memory.held) let_go(*receive.peer, receive.memory);
+  if (receive.transfer != 0) transfers.remove(receive);
+  receives.give_back(receive);
+}
+
+std::uint32_t Engine::State::number_transfer(ReceiveOperation& receive) noexcept {
+  do ++last_transfer;
+  while (last_transfer == 0 || transfers.oldest(last_transfer) != nullptr);
+  receive.transfer = last_transfer;
+  transfers.append(receive);
+  return last_transfer;
+}
+
+void Engine::State::finish_receive(ReceiveOperation& receive, Status status) noexcept {
+  if (receive.packet_part) return finish_placing(receive, status);
+  trace(TraceEvent::kReceiveDone, receive.peer->id, receive.number, static_cast<std::uint64_t>(status));
+  const Cookie cookie = receive.cookie;
+  const Envelope envelope{receive.message_bits, receive.total_bytes, status, nullptr};
+  release_receive(receive);
+  host.on_receive_done(cookie, envelope);
+}
+
+}  // namespace ch3_offload

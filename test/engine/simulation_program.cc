@@ -1,0 +1,420 @@
+// The random program: what each process does next.
+
+#include <algorithm>
+
+#include "engine/simulation.h"
+
+namespace ch3_offload {
+
+namespace {
+
+/// A process's packet stream to another is one endless pattern.
+std::uint64_t stream_seed(std::uint32_t from, std::uint32_t to) {
+  return mix64(std::uint64_t{from} << 32 | to);
+}
+
+struct Doom {
+  std::uint16_t context;
+  std::uint32_t tag_parity;
+};
+bool is_doomed(void* context, MatchBits bits) {
+  const auto& doom = *static_cast<const Doom*>(context);
+  return context_of(bits) == doom.context && (tag_of(bits) & 1) == doom.tag_parity;
+}
+
+}  // namespace
+
+Simulation::Process* Simulation::choose_alive() {
+  for (;;) {
+    Process& process = *processes_[random_.below(processes_.size())];
+    if (process.alive) return &process;
+  }
+}
+
+/// A record for which keep() holds, found from a random place on, or null.
+template <class Keep>
+Record* Simulation::choose_record(Keep keep) {
+  constexpr std::size_t kTries = 40;
+  for (std::size_t i = 0; i < std::min(kTries, records_.size()); ++i) {
+    Record& record = *records_[random_.below(records_.size())];
+    if (!record.done && keep(record)) return &record;
+  }
+  return nullptr;
+}
+
+/// The rank of a process in a context's communicator: a rotation, so that ranks are not process numbers.
+std::uint16_t Simulation::rank_of(std::uint32_t process, std::uint32_t context) const {
+  return static_cast<std::uint16_t>((process + context * 3) % config_.processes);
+}
+
+MatchBits Simulation::choose_bits(std::uint32_t from, std::uint64_t number) {
+  const auto context = static_cast<std::uint16_t>(random_.below(config_.contexts));
+  auto tag = static_cast<std::uint32_t>(random_.below(config_.tags));
+  if (config_.numbered) {
+    tag |= static_cast<std::uint32_t>(number & ((std::uint64_t{1} << config_.number_bits) - 1)) << config_.number_shift;
+  }
+  return make_match_bits(context, rank_of(from, context), tag);
+}
+
+/// Lengths at and around every limit of the protocols.
+std::size_t Simulation::choose_length() {
+  const std::size_t slot = config_.network.max_slot_bytes;
+  std::size_t length = 0;
+  switch (random_.below(10)) {
+    case 0: length = 0; break;
+    case 1:
+    case 2: length = random_.between(1, 16); break;
+    case 3: length = random_.between(100, 140); break;
+    case 4: length = slot - random_.between(0, 48); break;
+    case 5: length = config_.engine.eager_limit_bytes + random_.below(3) - (config_.engine.eager_limit_bytes > 0); break;
+    case 6: length = random_.below(6 * slot); break;
+    case 7: length = random_.below(3 * config_.engine.eager_limit_bytes + 2); break;
+    default: length = random_.below(2000); break;
+  }
+  if (random_.chance(config_.long_probability)) length = random_.below(config_.longest_bytes + 1);
+  length = std::min(length, config_.longest_bytes);
+  return config_.numbered ? length : std::max<std::size_t>(length, 8);
+}
+
+std::unique_ptr<PayloadBuffer> Simulation::make_buffer(std::size_t length) {
+  if (!random_.chance(config_.strided_probability)) return std::make_unique<PayloadBuffer>(length, 0, 0, arena_);
+  const std::size_t block_bytes = random_.between(1, 100);
+  return std::make_unique<PayloadBuffer>(length, block_bytes, random_.below(40), arena_);
+}
+
+void Simulation::command(Process& process) {
+  ++commands_;
+  ++depth_;
+  const bool full = oracle_.waiting_messages() > config_.most_waiting * config_.processes;
+  const bool eager = oracle_.posted_receives() > config_.most_posted * config_.processes;
+  const std::uint64_t dice = random_.below(100);
+  if (config_.purge_probability > 0 && random_.chance(config_.purge_probability)) {
+    command_purge(process);
+  } else if (dice < 35) {
+    if (full) command_receive(process); else command_send(process);
+  } else if (dice < 70) {
+    if (eager) command_send(process); else command_receive(process);
+  } else if (dice < 76) {
+    command_probe(process);
+  } else if (dice < 80) {
+    command_matched_probe(process);
+  } else if (dice < 85) {
+    command_receive_matched(process);
+  } else if (dice < 88) {
+    command_cancel_receive(process);
+  } else if (dice < 92) {
+    command_cancel_send(process);
+  } else if (dice < 95) {
+    if (full) command_withdraw(process); else command_offer(process);
+  } else if (dice < 96) {
+    command_withdraw(process);
+  } else {
+    command_packet(process);
+  }
+  --depth_;
+}
+
+void Simulation::nested_command(Process& process) {
+  if (calm_ || depth_ > 3 || !random_.chance(config_.nested_probability)) return;
+  if (random_.chance(0.1) && process.engine->progress() != 0) fail("progress() inside a callback did something");
+  command(process);
+}
+
+void Simulation::command_send(Process& process) {
+  const auto to = static_cast<std::uint32_t>(random_.below(config_.processes));
+  if (to == process.id) return;
+  auto record = std::make_unique<SendRecord>(process.id);
+  record->seed = next_seed_++;
+  record->from = process.id;
+  record->to = to;
+  record->bits = choose_bits(process.id, next_number_[process.id * config_.processes + to]++);
+  record->length_bytes = choose_length();
+  record->mode = random_.chance(0.75) ? SendMode::kStandard
+                 : random_.chance(0.7) ? SendMode::kSynchronous : SendMode::kReady;
+  record->send_id = random_.chance(0.9) ? next_send_id_++ : 0;
+  record->buffer = make_buffer(record->length_bytes);
+  record->buffer->fill(record->seed);
+  SendRecord& send = adopt(std::move(record));
+  log("send", process.id, to, send.seed, raw(send.bits));
+  oracle_.sent(send);
+  Status status = Status::kDeviceFailed;
+  OperationId operation = kNoOperation;
+  const Progressed progressed = process.engine->send(PeerId{to}, send.mode, send.bits, send.buffer->payload(),
+                                                     send.send_id, static_cast<Record*>(&send), operation, status);
+  if (send.done) return fail("send() called back before it returned");
+  switch (progressed) {
+    case Progressed::kDone:
+      if (operation != kNoOperation) fail("a send that is done has an operation");
+      send_over(send, status);
+      break;
+    case Progressed::kPending:
+      send.operation = operation;
+      if (operation == kNoOperation) fail("a pending send has no operation");
+      break;
+    case Progressed::kFailed:
+      if (!oracle_.is_lost(process.id, to)) fail(std::string("send() failed: ") + status_name(status));
+      oracle_.send_refused(send);
+      send.done = true;
+      touch(send);
+      break;
+  }
+}
+
+void Simulation::command_packet(Process& process) {
+  const auto to = static_cast<std::uint32_t>(random_.below(config_.processes));
+  const bool busy = choose_record([](const Record& record) { return record.kind == Record::Kind::kPacket; }) != nullptr;
+  if (to == process.id || (busy && random_.chance(0.8))) return;
+  auto record = std::make_unique<PacketRecord>(process.id, to);
+  std::uint64_t& position = process.packet_bytes_out[to];
+  const std::uint64_t seed = stream_seed(process.id, to);
+  std::vector<std::byte> header(random_.below(80));
+  fill_pattern(header, seed, position);
+  std::uint64_t end = position + header.size();
+  std::vector<Payload> data;
+  for (std::uint64_t parts = random_.below(4); parts > 0; --parts) {
+    const std::size_t length = std::min<std::size_t>(choose_length(), 200'000);
+    // A layout's pattern begins at its seed's byte 0; a stream's does not, so fill it through the layout.
+    auto buffer = make_buffer(length);
+    std::vector<std::byte> bytes(length);
+    fill_pattern(bytes, seed, end);
+    const Payload payload = buffer->payload();
+    if (payload.layout != nullptr) {
+      payload.layout->unpack(payload.address, 0, bytes.data(), length);
+    } else if (length > 0) {
+      std::copy(bytes.begin(), bytes.end(), payload.address);
+    }
+    end += length;
+    data.push_back(payload);
+    record->parts.push_back(std::move(buffer));
+  }
+  PacketRecord& packet = adopt(std::move(record));
+  log("packet", process.id, to, position, end - position);
+  position = end;
+  Status status = Status::kDeviceFailed;
+  const Progressed progressed = process.engine->send_packet(PeerId{to}, header, data, static_cast<Record*>(&packet), status);
+  std::fill(header.begin(), header.end(), std::byte{0x77});
+  if (packet.done) return fail("send_packet() called back before it returned");
+  if (progressed == Progressed::kPending) return;
+  if (progressed == Progressed::kFailed && !oracle_.is_lost(process.id, to)) {
+    fail(std::string("send_packet() failed: ") + status_name(status));
+  }
+  for (auto& part : packet.parts) part->scribble();
+  packet.done = true;
+  touch(packet);
+}
+
+/// Bits, mask and capacity of a receive or a probe; three times out of four with a message in mind.
+void Simulation::choose_request(Process& process, MatchBits& bits, MatchBits& ignore, std::size_t& capacity) {
+  const auto context = static_cast<std::uint16_t>(random_.below(config_.contexts));
+  const auto source = static_cast<std::uint16_t>(random_.below(config_.processes));
+  bits = make_match_bits(context, source, static_cast<std::uint32_t>(random_.below(config_.tags)));
+  capacity = choose_length();
+  const auto& list = oracle_.waiting(static_cast<std::uint32_t>(random_.below(config_.processes)), process.id);
+  if (!list.empty() && random_.chance(0.75)) {
+    const SentMessage& target = *list[random_.below(list.size())];
+    bits = target.bits;
+    capacity = target.length_bytes + (random_.chance(0.5) ? 0 : random_.below(64));
+    if (random_.chance(0.2)) capacity = random_.below(capacity + 1);
+  }
+  if (!config_.numbered) capacity = std::max<std::size_t>(capacity, 8);
+  const std::uint64_t dice = random_.below(100);
+  if (dice < 35) ignore = kIgnoreNothing;
+  else if (dice < 55) ignore = kIgnoreSource;
+  else if (dice < 70) ignore = kIgnoreTag;
+  else if (dice < 85) ignore = kIgnoreSourceAndTag;
+  else ignore = MatchBits{random_.next() & random_.next() & 0x0003'0007'0000'000FU};
+  // What is ignored may hold anything.
+  const MatchBits always = config_.engine.always_ignored;
+  const MatchBits any = ignore | always;
+  bits = (bits & ~any) | (MatchBits{random_.next()} & any);
+  if (random_.chance(0.3)) ignore = ignore | (MatchBits{random_.next()} & always);
+}
+
+void Simulation::post(Process& process, MatchBits bits, MatchBits ignore, std::size_t capacity, SendRecord* expected) {
+  auto record = std::make_unique<ReceiveRecord>(process.id);
+  record->at = process.id;
+  record->bits = bits;
+  record->ignore = ignore;
+  record->expected = expected;
+  record->buffer = make_buffer(capacity);
+  ReceiveRecord& receive = adopt(std::move(record));
+  log("post", process.id, UINT32_MAX, capacity, raw(bits));
+  oracle_.posted(receive);
+  Envelope envelope;
+  OperationId operation = kNoOperation;
+  const Progressed progressed =
+      process.engine->post_receive(bits, ignore, receive.buffer->payload(), static_cast<Record*>(&receive), operation, envelope);
+  if (receive.done) return fail("post_receive() called back before it returned");
+  if (progressed == Progressed::kFailed) return fail("post_receive() failed");
+  if (progressed == Progressed::kDone) return receive_over(receive, envelope);
+  receive.operation = operation;
+  if (operation == kNoOperation) fail("a pending receive has no operation");
+}
+
+void Simulation::command_receive(Process& process) {
+  MatchBits bits{};
+  MatchBits ignore{};
+  std::size_t capacity = 0;
+  choose_request(process, bits, ignore, capacity);
+  post(process, bits, ignore, capacity, nullptr);
+}
+
+void Simulation::command_probe(Process& process) {
+  MatchBits bits{};
+  MatchBits ignore{};
+  std::size_t capacity = 0;
+  choose_request(process, bits, ignore, capacity);
+  Envelope envelope;
+  if (!process.engine->probe(bits, ignore, envelope)) return;
+  SendRecord* const found = identify(process, envelope, nullptr);
+  if (found == nullptr) return;
+  const bool certain = config_.numbered || found->external;
+  log("probed", process.id, found->from, found->seed, raw(bits));
+  if (certain) oracle_.probed(process.id, bits, ignore, *found);
+  if (random_.chance(0.5)) post(process, bits, ignore, capacity, certain ? found : nullptr);
+}
+
+void Simulation::command_matched_probe(Process& process) {
+  if (!config_.numbered) return;
+  MatchBits bits{};
+  MatchBits ignore{};
+  std::size_t capacity = 0;
+  choose_request(process, bits, ignore, capacity);
+  Envelope envelope;
+  MessageId message{};
+  if (!process.engine->matched_probe(bits, ignore, message, envelope)) return;
+  SendRecord* const found = identify(process, envelope, nullptr);
+  if (found == nullptr) return;
+  log("matched probe", process.id, found->from, found->seed, raw(bits));
+  oracle_.taken(process.id, bits, ignore, *found);
+  if (!found->external) {
+    process.taken.push_back({message, found});
+    return;
+  }
+  oracle_.taken_received(*found);
+  send_over(*found, Status::kOk);
+}
+
+void Simulation::command_receive_matched(Process& process) {
+  if (process.taken.empty()) return;
+  const std::size_t index = random_.below(process.taken.size());
+  const Process::Taken taken = process.taken[index];
+  process.taken.erase(process.taken.begin() + static_cast<std::ptrdiff_t>(index));
+  auto record = std::make_unique<ReceiveRecord>(process.id);
+  record->taken = taken.send;
+  std::size_t capacity = taken.send->length_bytes + random_.below(10);
+  if (random_.chance(0.2)) capacity = random_.below(capacity + 1);
+  record->buffer = make_buffer(capacity);
+  ReceiveRecord& receive = adopt(std::move(record));
+  log("receive matched", process.id, taken.send->from, taken.send->seed, capacity);
+  Envelope envelope;
+  const Progressed progressed =
+      process.engine->receive_matched(taken.message, receive.buffer->payload(), static_cast<Record*>(&receive), envelope);
+  if (receive.done) return fail("receive_matched() called back before it returned");
+  if (progressed == Progressed::kFailed) return fail("receive_matched() failed");
+  if (progressed == Progressed::kDone) receive_over(receive, envelope);
+}
+
+void Simulation::command_cancel_receive(Process& process) {
+  if (process.stale_receive != kNoOperation && random_.chance(0.2) && process.engine->cancel_receive(process.stale_receive)) {
+    return fail("a receive that was over was cancelled");
+  }
+  auto* const record = choose_record([&](const Record& each) {
+    return each.owner == process.id && each.kind == Record::Kind::kReceive &&
+           static_cast<const ReceiveRecord&>(each).operation != kNoOperation;
+  });
+  if (record == nullptr) return;
+  auto& receive = static_cast<ReceiveRecord&>(*record);
+  if (process.engine->cancel_receive(receive.operation)) receive_returned(receive);
+}
+
+void Simulation::command_cancel_send(Process& process) {
+  // Pending ones by their operation; finished ones, so long as nobody is known to have received them.
+  SendRecord* send = nullptr;
+  for (int tries = 0; tries < 20 && send == nullptr && !records_.empty(); ++tries) {
+    Record& record = *records_[random_.below(records_.size())];
+    if (record.kind != Record::Kind::kSend || record.owner != process.id) continue;
+    auto& candidate = static_cast<SendRecord&>(record);
+    if (candidate.external || candidate.cancelling || candidate.state == SentMessage::State::kCancelled ||
+        (candidate.done && candidate.send_id == 0)) {
+      continue;
+    }
+    send = &candidate;
+  }
+  if (send == nullptr) return;
+  CancelRecord& cancel = adopt(std::make_unique<CancelRecord>(process.id, *send));
+  log("cancel send", process.id, send->to, send->seed, send->done);
+  send->cancelling = true;
+  oracle_.cancel_requested(*send);
+  const OperationId operation = send->done ? kNoOperation : send->operation;
+  const Progressed progressed = process.engine->cancel_send(operation, PeerId{send->to}, send->bits, send->send_id,
+                                                            static_cast<Record*>(&cancel));
+  if (cancel.done) return fail("cancel_send() called back before it returned");
+  if (progressed == Progressed::kPending) return;
+  cancel.done = true;
+  touch(cancel);
+  cancel_over(*send, progressed == Progressed::kDone);
+}
+
+void Simulation::command_offer(Process& process) {
+  auto record = std::make_unique<SendRecord>(process.id);
+  record->seed = next_seed_++;
+  record->from = record->to = process.id;
+  record->external = true;
+  record->bits = choose_bits(process.id, next_number_[process.id * config_.processes + process.id]++);
+  SendRecord& send = adopt(std::move(record));
+  log("offer external", process.id, process.id, send.seed, raw(send.bits));
+  oracle_.sent(send);
+  Cookie matched = nullptr;
+  const Progressed progressed = process.engine->offer_external(send.bits, static_cast<Record*>(&send), matched);
+  if (progressed == Progressed::kFailed) fail("offer_external() failed");
+  if (progressed != Progressed::kDone) return;
+  auto* const receive = live<ReceiveRecord>(matched, Record::Kind::kReceive, "offer_external()");
+  if (receive == nullptr) return;
+  receive_over(*receive, {send.bits, 0, Status::kOk, static_cast<Record*>(&send)});
+}
+
+void Simulation::command_withdraw(Process& process) {
+  auto* const record = choose_record([&](const Record& each) {
+    return each.owner == process.id && each.kind == Record::Kind::kSend && static_cast<const SendRecord&>(each).external;
+  });
+  if (record == nullptr) return;
+  auto& send = static_cast<SendRecord&>(*record);
+  const auto is_wanted = [](void* wanted, Cookie cookie) { return cookie == wanted; };
+  log("withdraw external", process.id, process.id, send.seed, raw(send.bits));
+  if (process.engine->withdraw_external(send.bits, is_wanted, record) != record) {
+    return fail("an external entry that waits was not given back");
+  }
+  cancel_over(send, true);
+}
+
+void Simulation::command_purge(Process& process) {
+  struct Purge {
+    Doom doom;
+    Simulation* world;
+    std::vector<SendRecord*> externals;
+  } purge{{static_cast<std::uint16_t>(random_.below(config_.contexts)), static_cast<std::uint32_t>(random_.below(2))}, this, {}};
+  log("purge", process.id, process.id, purge.doom.context, purge.doom.tag_parity);
+  for (SentMessage* message : oracle_.waiting(process.id, process.id)) {
+    if (is_doomed(&purge.doom, message->bits)) purge.externals.push_back(static_cast<SendRecord*>(message));
+  }
+  oracle_.purged(process.id, &is_doomed, &purge.doom);
+  process.engine->purge(
+      [](void* context, MatchBits bits) { return is_doomed(&static_cast<Purge*>(context)->doom, bits); },
+      [](void* context, Cookie cookie) {
+        Simulation& world = *static_cast<Purge*>(context)->world;
+        auto* const receive = world.live<ReceiveRecord>(cookie, Record::Kind::kReceive, "purge()");
+        if (receive != nullptr) world.receive_returned(*receive);
+      },
+      [](void* context, Cookie cookie) {
+        Simulation& world = *static_cast<Purge*>(context)->world;
+        auto* const send = world.live<SendRecord>(cookie, Record::Kind::kSend, "purge()");
+        if (send != nullptr) world.cancel_over(*send, true);
+      },
+      &purge);
+  for (const SendRecord* send : purge.externals) {
+    if (send->state == SentMessage::State::kWaiting) fail("purge() left an external entry");
+  }
+}
+
+}  // namespace ch3_offload
