@@ -87,10 +87,13 @@ engine_sources = \
 	src/engine/engine.cc \
 	src/engine/engine.h \
 	src/engine/engine_cancel.cc \
+	src/engine/engine_events.cc \
 	src/engine/engine_flow.cc \
 	src/engine/engine_memory.cc \
 	src/engine/engine_receive.cc \
 	src/engine/engine_packets.cc \
+	src/engine/engine_peers.cc \
+	src/engine/engine_self.cc \
 	src/engine/engine_send.cc \
 	src/engine/engine_state.h \
 	src/engine/free_list.h \
@@ -104,6 +107,11 @@ engine_sources = \
 	src/engine/trace.cc \
 	src/engine/trace.h \
 	src/engine/wire.h
+
+nic_sources = \
+	src/nic/host_driver.cc \
+	src/nic/host_driver.h \
+	src/nic/port.h
 
 channel_sources = \
 	src/ch3_offload/c_interface.cc \
@@ -121,7 +129,7 @@ channel_sources = \
 
 # Every object of the core, with its C++ symbols: what the tests link.
 noinst_LTLIBRARIES += libcore.la
-libcore_la_SOURCES = $(rdma_sources) $(dme_sources) $(engine_sources) $(channel_sources)
+libcore_la_SOURCES = $(rdma_sources) $(dme_sources) $(engine_sources) $(nic_sources) $(channel_sources)
 libcore_la_CPPFLAGS = $(AM_CPPFLAGS) $(VERBS_CFLAGS)
 libcore_la_LIBADD = $(VERBS_LIBS)
 
@@ -138,7 +146,7 @@ libch3offload_la_LIBADD = libcore.la -lm
 libch3offload_la_DEPENDENCIES = libcore.la $(top_srcdir)/src/libch3offload.map
 libch3offload_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link \
 	$(CC) $(CFLAGS) $(AM_LDFLAGS) $(libch3offload_la_LDFLAGS) $(LDFLAGS) -o $@
-libch3offload_la_LDFLAGS = -version-info 7:0:0 $(cxx_runtime_flags) \
+libch3offload_la_LDFLAGS = -version-info 8:0:0 $(cxx_runtime_flags) \
 	-Wl,--version-script=$(top_srcdir)/src/libch3offload.map -Wl,-z,relro -Wl,-z,now
 if SANITIZED
 # The sanitizers' runtimes belong to the C++ compiler and to the program: only the tests' library matters here.

@@ -386,7 +386,9 @@ test_engine_tests_SOURCES = \
 	test/engine/engine_memory_test.cc \
 	test/engine/engine_packet_test.cc \
 	test/engine/engine_protocol_test.cc \
+	test/engine/engine_self_test.cc \
 	test/engine/engine_world.h \
+	test/engine/event_handler.h \
 	test/engine/forged_messages.h \
 	test/engine/hostile_world.h \
 	test/engine/trace_contents.h \
@@ -482,6 +484,7 @@ test_simulation_tests_SOURCES = \
 	test/engine/oracle.cc \
 	test/engine/oracle.h \
 	test/engine/simulation.cc \
+	test/engine/event_handler.h \
 	test/engine/simulation.h \
 	test/engine/simulation_config.cc \
 	test/engine/simulation_config.h \

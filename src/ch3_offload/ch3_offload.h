@@ -1,12 +1,12 @@
 /* The C interface of libch3offload: all that the MPICH glue calls.
  *
  * One ch3_offload_channel per MPI process (any number per address space). Opaque handles, plain C, no
- * exceptions, no exit. Cookies are the caller's and come back unchanged.
+ * exceptions, no exit. Cookies are the caller's and come back unchanged. No function calls back: what does not
+ * finish at once is told by an event, which ch3_offload_next_event() takes.
  *
- * Threads: one thread at a time per channel (MPICH's global critical section), except
- * ch3_offload_wake(), which any thread and any signal handler may call, and ch3_offload_sleep(), during
- * which other threads may make other calls. Callbacks run inside the call that caused them; they may call
- * anything but ch3_offload_progress() (which then does nothing).
+ * Threads: one thread at a time per channel (MPICH's global critical section), except ch3_offload_wake(), which
+ * any thread and any signal handler may call, and ch3_offload_sleep(), during which other threads may make other
+ * calls.
  *
  * ABI: structs that the library reads start with their size, by which it refuses a caller built against another
  * header. A changed struct is a new ABI: see -version-info in src/Makefile.mk.
@@ -28,7 +28,7 @@ extern "C" {
 #endif
 
 /** Changes when a binary built against an older header would break. */
-#define CH3_OFFLOAD_ABI_VERSION 1
+#define CH3_OFFLOAD_ABI_VERSION 2
 
 typedef struct ch3_offload_channel ch3_offload_channel_t;
 
@@ -40,14 +40,15 @@ typedef enum {
     CH3_OFFLOAD_UNREACHABLE,    /**< connection: no provider reaches that peer */
     CH3_OFFLOAD_PROTOCOL,       /**< connection: the peer sent nonsense */
     CH3_OFFLOAD_NO_MEMORY,
+    CH3_OFFLOAD_REVOKED,        /**< request: ch3_offload_purge() */
     CH3_OFFLOAD_FAILED          /**< anything else; a warning was given */
 } ch3_offload_status_t;
 
 /** What a call that may finish at once came to. */
 typedef enum {
-    CH3_OFFLOAD_DONE,           /**< finished, no callback */
-    CH3_OFFLOAD_PENDING,        /**< a callback will come */
-    CH3_OFFLOAD_ERROR           /**< failed at once (see status), no callback */
+    CH3_OFFLOAD_DONE,           /**< finished, no event */
+    CH3_OFFLOAD_PENDING,        /**< an event will come */
+    CH3_OFFLOAD_ERROR           /**< failed at once (see status), no event */
 } ch3_offload_progressed_t;
 
 typedef enum {
@@ -75,29 +76,38 @@ typedef struct {
     uint64_t bits;              /**< as sent, with the always-ignored bits */
     size_t length_bytes;        /**< as sent, even when truncated */
     int status;                 /**< ch3_offload_status_t */
-    void *external;             /**< not NULL: the cookie of an external entry (a self message) */
 } ch3_offload_envelope_t;
 
-/** Results. `user` is the pointer given to ch3_offload_create. */
+/** What an event tells, and which members of ch3_offload_event_t it has. */
+enum {
+    CH3_OFFLOAD_SEND_DONE = 0,  /**< cookie, status: a pending send or packet is finished */
+    CH3_OFFLOAD_RECEIVE_DONE,   /**< cookie, status, bits, length_bytes: a pending receive is finished; is_cancelled: by
+                                 *   ch3_offload_purge, and no message was received */
+    CH3_OFFLOAD_CANCEL_DONE,    /**< cookie, is_cancelled: a pending cancel_send is decided */
+    CH3_OFFLOAD_PACKET,         /**< peer, bytes, length_bytes: of its packet stream, valid until the next progress */
+    CH3_OFFLOAD_PACKET_OFFER,   /**< peer, length_bytes: so many wait there; ch3_offload_place_packet must follow */
+    CH3_OFFLOAD_PACKET_PLACED,  /**< peer, length_bytes: so many are in that place */
+    CH3_OFFLOAD_PEER_DOWN,      /**< peer, status: it is dead or out of reach, or broke the protocol */
+    CH3_OFFLOAD_CARD_WANTED,    /**< peer: ch3_offload_introduce must follow */
+    CH3_OFFLOAD_WARNING         /**< bytes, length_bytes: one line for the user, valid until the next event */
+};
+
 typedef struct {
-    size_t size_bytes;          /**< sizeof this struct */
-    void (*send_done) (void *user, void *cookie, int status);
-    void (*receive_done) (void *user, void *cookie, const ch3_offload_envelope_t * envelope);
-    void (*cancel_done) (void *user, void *cookie, int cancelled);
-    void (*packet) (void *user, uint32_t peer, const void *bytes, size_t length_bytes);
-    /** The next `length_bytes` of the packets from `peer` wait there. Returns where they belong and in *capacity_bytes how
-     *  many go there in one run, memory that stays valid until packet_placed or peer_failed; or NULL: they come by packet.
-     *  Must not call this library. */
-    void *(*packet_offer) (void *user, uint32_t peer, size_t length_bytes, size_t * capacity_bytes);
-    /** So many of them are there. */
-    void (*packet_placed) (void *user, uint32_t peer, size_t length_bytes);
-    void (*peer_failed) (void *user, uint32_t peer, int status);
-    /** Writes the card that `peer` published (ch3_offload_card in that process) as a string into `card`;
-     *  returns 0, or not 0 if it cannot be had. */
-    int (*resolve) (void *user, uint32_t peer, char *card, size_t capacity_bytes);
-    /** One line for the user. */
-    void (*warning) (void *user, const char *text);
-} ch3_offload_callbacks_t;
+    int kind;
+    int status;                 /**< ch3_offload_status_t */
+    int is_cancelled;
+    uint32_t peer;
+    void *cookie;
+    uint64_t bits;
+    size_t length_bytes;
+    const void *bytes;
+} ch3_offload_event_t;
+
+/** The messages and receives whose bits agree with `bits` where `ignore` is 0. */
+typedef struct {
+    uint64_t bits;
+    uint64_t ignore;
+} ch3_offload_pattern_t;
 
 /** Settings. Fill with ch3_offload_config_default() first. Names of the control variables in comments. */
 typedef struct {
@@ -138,8 +148,8 @@ int ch3_offload_config_check(const ch3_offload_config_t * config, char *message,
 int ch3_offload_parse_size(const char *text, int64_t * bytes);
 
 /** Makes a channel. Returns 0, or not 0 with one line in `message`: what failed and what to do. */
-int ch3_offload_create(const ch3_offload_config_t * config, const ch3_offload_callbacks_t * callbacks,
-                       void *user, ch3_offload_channel_t ** channel, char *message, size_t capacity_bytes);
+int ch3_offload_create(const ch3_offload_config_t * config, ch3_offload_channel_t ** channel, char *message,
+                       size_t capacity_bytes);
 
 /** Frees everything, at once: unfinished operations are forgotten (see ch3_offload_idle). */
 void ch3_offload_destroy(ch3_offload_channel_t *channel);
@@ -155,7 +165,7 @@ int ch3_offload_send(ch3_offload_channel_t *channel, uint32_t peer, int mode, ui
                      uint64_t * operation, int *status);
 
 /** Appends `header` and then the data of `iov` to the packet stream to `peer`. PENDING: the header was
- *  copied, the data must stay until send_done(cookie). */
+ *  copied, the data must stay until CH3_OFFLOAD_SEND_DONE. */
 int ch3_offload_send_packet(ch3_offload_channel_t *channel, uint32_t peer, const void *header,
                             size_t header_bytes, const struct iovec *iov, size_t iov_count, void *cookie,
                             int *status);
@@ -168,8 +178,7 @@ int ch3_offload_post_receive(ch3_offload_channel_t *channel, uint64_t bits, uint
 int ch3_offload_probe(ch3_offload_channel_t *channel, uint64_t bits, uint64_t ignore,
                       ch3_offload_envelope_t * envelope);
 
-/** As probe, and takes the message: ch3_offload_receive_matched must follow, unless
- *  envelope->external is set (then the entry is the caller's). */
+/** As probe, and takes the message: ch3_offload_receive_matched must follow. */
 int ch3_offload_matched_probe(ch3_offload_channel_t *channel, uint64_t bits, uint64_t ignore,
                               uint64_t * message, ch3_offload_envelope_t * envelope);
 
@@ -180,30 +189,36 @@ int ch3_offload_receive_matched(ch3_offload_channel_t *channel, uint64_t message
 /** 1: the receive had not matched and is gone. 0: too late. */
 int ch3_offload_cancel_receive(ch3_offload_channel_t *channel, uint64_t operation);
 
-/** DONE: cancelled. ERROR: not cancelled. PENDING: cancel_done(cookie). A cancelled send's send_done
- *  does not come. */
+/** DONE: cancelled. ERROR: not cancelled. PENDING: CH3_OFFLOAD_CANCEL_DONE. A cancelled send's
+ *  CH3_OFFLOAD_SEND_DONE does not come. */
 int ch3_offload_cancel_send(ch3_offload_channel_t *channel, uint64_t operation, uint32_t peer,
                             uint64_t bits, uint32_t send_id, void *cookie);
 
-/** A message to oneself. DONE: *receive is the cookie of the posted receive that it matches, which is taken out.
- *  PENDING: `cookie` was added to the unexpected queue. ERROR: there was no memory for that. */
-int ch3_offload_offer_external(ch3_offload_channel_t *channel, uint64_t bits, void *cookie, void **receive);
+/** Which receives and messages ch3_offload_purge() looks at. */
+enum {
+    CH3_OFFLOAD_PURGE_ALL = 0,  /**< posted receives and unexpected messages */
+    CH3_OFFLOAD_PURGE_RECEIVES_FROM_ONE,        /**< posted receives that name a source */
+    CH3_OFFLOAD_PURGE_RECEIVES_FROM_ANY         /**< posted receives from any source */
+};
 
-/** Takes back the newest external entry with these bits for which is_wanted holds, or NULL. */
-void *ch3_offload_withdraw_external(ch3_offload_channel_t *channel, uint64_t bits,
-                                    int (*is_wanted) (void *context, void *cookie), void *context);
+/** Removes those that are in one of the patterns `doomed` and in none of `spared`. Receives, and pending sends to
+ *  oneself, end with `status`: CH3_OFFLOAD_REVOKED or CH3_OFFLOAD_PEER_FAILED. */
+void ch3_offload_purge(ch3_offload_channel_t * channel, int scope, const ch3_offload_pattern_t * doomed,
+                       size_t doomed_count, const ch3_offload_pattern_t * spared, size_t spared_count, int status);
 
-/** Removes all posted receives and unexpected messages whose bits are doomed (MPIX_Comm_revoke). */
-void ch3_offload_purge(ch3_offload_channel_t *channel, int (*is_doomed) (void *context, uint64_t bits),
-                       void (*on_receive) (void *context, void *cookie),
-                       void (*on_external) (void *context, void *cookie), void *context);
+/** Answers CH3_OFFLOAD_CARD_WANTED with the card that `peer` published (ch3_offload_card in that process); "": it
+ *  cannot be had, and the peer is given up. */
+void ch3_offload_introduce(ch3_offload_channel_t * channel, uint32_t peer, const char *card);
 
-/** Visits each posted receive; visit must not call the library. */
-void ch3_offload_for_each_posted(const ch3_offload_channel_t *channel,
-                                 void (*visit) (void *context, uint64_t operation, void *cookie),
-                                 void *context);
+/** Answers CH3_OFFLOAD_PACKET_OFFER: where the bytes belong and how many go there in one run, memory that stays
+ *  valid until CH3_OFFLOAD_PACKET_PLACED or CH3_OFFLOAD_PEER_DOWN; or NULL and 0: they come as CH3_OFFLOAD_PACKET. */
+void ch3_offload_place_packet(ch3_offload_channel_t * channel, uint32_t peer, void *address, size_t capacity_bytes);
 
-/** Polls and moves what can move, once. Returns how many things happened. */
+/** Takes the oldest event. 0: there is none. */
+int ch3_offload_next_event(ch3_offload_channel_t * channel, ch3_offload_event_t * event);
+
+/** Polls and moves what can move, once. Returns how many things happened. REQUIRES: ch3_offload_next_event() has
+ *  returned 0. */
 size_t ch3_offload_progress(ch3_offload_channel_t *channel);
 
 /** 1 when nothing that has to leave this process waits to leave. Messages that wait for a receive or an
@@ -217,7 +232,7 @@ void ch3_offload_close_peer(ch3_offload_channel_t *channel, uint32_t peer);
  *
  *   ch3_offload_wait_begin(p);
  *   while (nothing of mine is finished) {
- *       if (ch3_offload_progress(p) > 0) { look; continue; }
+ *       if (ch3_offload_progress(p) > 0) { take the events; continue; }
  *       switch (ch3_offload_wait_step(p)) {
  *       case CH3_OFFLOAD_POLL:
  *           break;

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "ch3_offload/settings.h"
+#include "nic/host_driver.h"
 #include "rdma/shm/shm_provider.h"
 #include "rdma/verbs/verbs_config.h"
 
@@ -50,26 +51,8 @@ std::uint64_t switches() noexcept {
 
 }  // namespace
 
-int to_c(Status status) noexcept {
-  switch (status) {
-    case Status::kOk: return CH3_OFFLOAD_OK;
-    case Status::kTruncated: return CH3_OFFLOAD_TRUNCATED;
-    case Status::kPeerFailed: return CH3_OFFLOAD_PEER_FAILED;
-    case Status::kUnreachable: return CH3_OFFLOAD_UNREACHABLE;
-    case Status::kProtocol: return CH3_OFFLOAD_PROTOCOL;
-    case Status::kNoMemory: return CH3_OFFLOAD_NO_MEMORY;
-    default: return CH3_OFFLOAD_FAILED;
-  }
-}
-
-ch3_offload_envelope_t to_c(const Envelope& envelope) noexcept {
-  return {raw(envelope.bits), envelope.length_bytes, to_c(envelope.status), envelope.external};
-}
-
-Channel::Channel(const ch3_offload_config_t& config, const ch3_offload_callbacks_t& callbacks, void* user)
+Channel::Channel(const ch3_offload_config_t& config)
     : self_(PeerId{config.rank}),
-      callbacks_(callbacks),
-      user_(user),
       wait_(config.spin_us, config.local_size, usable_cores(),
             {Trace::monotonic_ns, other_threads_ns, switches}) {
   if (config.trace != nullptr && *config.trace != '\0') {
@@ -78,9 +61,8 @@ Channel::Channel(const ch3_offload_config_t& config, const ch3_offload_callbacks
   }
 }
 
-Result<std::unique_ptr<Channel>> Channel::create(const ch3_offload_config_t& config,
-                                                 const ch3_offload_callbacks_t& callbacks, void* user) {
-  std::unique_ptr<Channel> channel(new Channel(config, callbacks, user));
+Result<std::unique_ptr<Channel>> Channel::create(const ch3_offload_config_t& config) {
+  std::unique_ptr<Channel> channel(new Channel(config));
   channel->wake_descriptor_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (channel->wake_descriptor_ < 0) {
     return Error{Status::kNoMemory, errno,
@@ -105,26 +87,26 @@ Result<std::unique_ptr<Channel>> Channel::create(const ch3_offload_config_t& con
   engine.trace = channel->trace_.get();
   std::vector<Provider*> providers;
   for (const auto& one : channel->providers_) providers.push_back(one.get());
-  channel->engine_ = std::make_unique<Engine>(engine, providers, *channel);
+  channel->port_ = std::make_unique<HostDriver>(engine, providers);
   channel->watch_memory();
-  channel->card_ = channel->engine_->card();
+  channel->card_ = channel->port_->card();
   return channel;
 }
 
 /// Registrations may outlive their transfer only if it is seen when their memory goes.
 void Channel::watch_memory() {
-  if (!engine_->keeps_memory()) return;
+  if (!port_->keeps_memory()) return;
   auto watched = MemoryEvents::watch(
-      [](void* engine, const void* address, std::size_t length_bytes) noexcept {
-        static_cast<Engine*>(engine)->memory_gone(address, length_bytes);
+      [](void* port, const void* address, std::size_t length_bytes) noexcept {
+        static_cast<Port*>(port)->memory_gone(address, length_bytes);
       },
-      engine_.get());
+      port_.get());
   if (watched.ok()) {
     memory_events_ = std::move(watched.value());
     return;
   }
-  engine_->stop_keeping_memory();
-  on_warning("memory is registered anew for each long message, which is slower: " + watched.error().message +
+  port_->stop_keeping_memory();
+  warn("memory is registered anew for each long message, which is slower: " + watched.error().message +
              ". MPIR_CVAR_CH3_OFFLOAD_PIN_CACHE=off says that this is well");
 }
 
@@ -136,7 +118,7 @@ std::optional<Error> Channel::make_providers(const ch3_offload_config_t& config)
   const bool others_elsewhere = config.local_size == 0 || config.local_size < config.job_size;
   if (fabric == "auto" && others_elsewhere) {
     // Without a network the processes of this node can still talk to each other.
-    if (const std::optional<Error> error = make_verbs(config)) on_warning(error->message);
+    if (const std::optional<Error> error = make_verbs(config)) warn(error->message);
   }
   return {};
 }
@@ -175,38 +157,27 @@ std::optional<Error> Channel::make_verbs(const ch3_offload_config_t& config) {
 }
 
 void Channel::log_line(void* context, const char* line) {
-  Channel& channel = *static_cast<Channel*>(context);
   try {
-    channel.on_warning(line);
-  } catch (const std::bad_alloc&) {
-    channel.callbacks_.warning(channel.user_, line);
+    static_cast<Channel*>(context)->warn(line);
+  } catch (const std::bad_alloc&) {  // A line less.
+  }
+}
+
+void Channel::warn(std::string text) noexcept {
+  try {
+    warnings_.push_back(std::move(text));
+  } catch (const std::bad_alloc&) {  // A line less.
   }
 }
 
 Channel::~Channel() {
-  write_trace();
-  memory_events_.reset();  // It calls the engine.
-  engine_.reset();
+  memory_events_.reset();  // It calls the port.
+  port_.reset();
   if (wake_descriptor_ >= 0) close(wake_descriptor_);
 }
 
 const ProviderCounters& Channel::provider_counters() const noexcept {
-  ProviderCounters& sum = provider_counters_;
-  sum = {};
-  for (const auto& provider : providers_) {
-    const ProviderCounters one = provider->counters();
-    sum.network_registered_bytes += one.network_registered_bytes;
-    sum.network_connections += one.network_connections;
-    sum.network_connections_made += one.network_connections_made;
-    sum.network_connections_lost += one.network_connections_lost;
-    sum.network_connections_parked += one.network_connections_parked;
-    sum.network_sent_again += one.network_sent_again;
-    sum.network_credit_messages += one.network_credit_messages;
-    sum.network_rings += one.network_rings;
-    sum.network_ring_messages_sent += one.network_ring_messages_sent;
-    sum.network_ring_messages_received += one.network_ring_messages_received;
-  }
-  return sum;
+  return provider_counters_ = port_->provider_counters();
 }
 
 void Channel::trace(TraceEvent event) noexcept {
@@ -216,7 +187,7 @@ void Channel::trace(TraceEvent event) noexcept {
 std::size_t Channel::progress() noexcept {
   const bool own = is_last_look_;
   is_last_look_ = false;
-  const std::size_t happened = engine_->progress();
+  const std::size_t happened = port_->progress();
   if (happened == 0) return 0;
   wait_.found();
   // Another thread's call during a sleep: it has read what would have ended the sleep, and more may wait.
@@ -225,22 +196,40 @@ std::size_t Channel::progress() noexcept {
   return happened;
 }
 
-bool Channel::may_have_work() noexcept {
-  if (!engine_->at_rest()) return true;
-  for (const auto& provider : providers_)
-    if (provider->may_have_work()) return true;
+bool Channel::next_event(Event& event) noexcept {
+  if (!warnings_.empty()) [[unlikely]] {
+    if (std::exchange(warning_told_, false)) warnings_.pop_front();
+  }
+  while (port_->next_event(event)) {
+    if (event.kind == Event::Kind::kPeerFailed) write_trace();  // The last seconds before it are what one wants to see.
+    if (event.kind != Event::Kind::kWarning) [[likely]]
+      return true;
+    warn({reinterpret_cast<const char*>(event.bytes), event.length_bytes});
+  }
+  for (; !warnings_.empty(); warnings_.pop_front()) {
+    const std::string& text = warnings_.front();
+    try {
+      if (!warnings_said_.insert(text).second) continue;
+    } catch (const std::bad_alloc&) {  // It may be said again.
+    }
+    warning_told_ = true;
+    event = {.kind = Event::Kind::kWarning, .length_bytes = text.size(),
+             .bytes = reinterpret_cast<const std::byte*>(text.data())};
+    return true;
+  }
   return false;
 }
+
+bool Channel::may_have_work() noexcept { return port_->may_have_work(); }
 
 int Channel::write_trace() noexcept {
   if (trace_ == nullptr) return 0;
   const int error = trace_->write(trace_path_);
   try {
     if (error != 0)
-      on_warning("cannot write the trace " + trace_path_ + ": " + std::strerror(error) +
+      warn("cannot write the trace " + trace_path_ + ": " + std::strerror(error) +
                  " (MPIR_CVAR_CH3_OFFLOAD_TRACE names a prefix in a writable folder)");
-  } catch (const std::bad_alloc&) {
-    callbacks_.warning(user_, "cannot write the trace");
+  } catch (const std::bad_alloc&) {  // The caller has the error.
   }
   return error;
 }
@@ -248,11 +237,7 @@ int Channel::write_trace() noexcept {
 WaitPolicy::Step Channel::next_step() noexcept {
   if (const WaitPolicy::Step step = wait_.next(); step != WaitPolicy::Step::kSleep) [[likely]]
     return step;
-  for (const auto& provider : providers_) {
-    if (provider->arm()) continue;
-    for (const auto& armed : providers_) armed->disarm();
-    return WaitPolicy::Step::kPoll;
-  }
+  if (!port_->arm()) return WaitPolicy::Step::kPoll;
   armed_ = true;
   is_last_look_ = true;
   trace(TraceEvent::kSleep);
@@ -262,13 +247,13 @@ WaitPolicy::Step Channel::next_step() noexcept {
 
 void Channel::sleep(int timeout_ms) noexcept {
   // Other threads may use this object meanwhile: nothing but constants is touched here.
-  // The two kinds of descriptor: those of the providers, armed, and our own for wake().
-  constexpr std::size_t kMostProviders = 8;
-  pollfd descriptors[kMostProviders + 1];
+  // The two kinds of descriptor: those of the port, armed, and our own for wake().
+  constexpr std::size_t kMostDescriptors = 8;
+  pollfd descriptors[kMostDescriptors + 1];
   std::size_t count = 0;
   descriptors[count++] = {wake_descriptor_, POLLIN, 0};
-  for (const auto& provider : providers_) {
-    if (count <= kMostProviders) descriptors[count++] = {provider->descriptor(), POLLIN, 0};
+  for (const int descriptor : port_->descriptors()) {
+    if (count <= kMostDescriptors) descriptors[count++] = {descriptor, POLLIN, 0};
   }
   const int ready = poll(descriptors, count, timeout_ms);
   if (ready > 0 && (descriptors[0].revents & POLLIN) != 0) {
@@ -283,7 +268,7 @@ void Channel::awake() noexcept {
   is_last_look_ = false;
   wait_.wakes(Trace::monotonic_ns());
   trace(TraceEvent::kWake);
-  for (const auto& provider : providers_) provider->disarm();
+  port_->disarm();
 }
 
 void Channel::wake() noexcept {
@@ -291,56 +276,6 @@ void Channel::wake() noexcept {
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(wake_descriptor_, &one, sizeof one);
   errno = kept;
-}
-
-void Channel::on_send_done(Cookie cookie, Status status) noexcept {
-  callbacks_.send_done(user_, cookie, to_c(status));
-}
-
-void Channel::on_receive_done(Cookie cookie, const Envelope& envelope) noexcept {
-  const ch3_offload_envelope_t result = to_c(envelope);
-  callbacks_.receive_done(user_, cookie, &result);
-}
-
-void Channel::on_cancel_done(Cookie cookie, bool cancelled) noexcept {
-  callbacks_.cancel_done(user_, cookie, cancelled ? 1 : 0);
-}
-
-void Channel::on_packet(PeerId peer, std::span<const std::byte> bytes) noexcept {
-  callbacks_.packet(user_, index_of(peer), bytes.data(), bytes.size());
-}
-
-Payload Channel::on_packet_offer(PeerId peer, std::size_t length_bytes) noexcept {
-  Payload place;
-  place.address = static_cast<std::byte*>(
-      callbacks_.packet_offer(user_, index_of(peer), length_bytes, &place.length_bytes));
-  if (place.address == nullptr) place.length_bytes = 0;
-  return place;
-}
-
-void Channel::on_packet_placed(PeerId peer, std::size_t length_bytes) noexcept {
-  callbacks_.packet_placed(user_, index_of(peer), length_bytes);
-}
-
-void Channel::on_peer_failed(PeerId peer, Status reason) noexcept {
-  write_trace();  // The last seconds before a failure are what one wants to see.
-  callbacks_.peer_failed(user_, index_of(peer), to_c(reason));
-}
-
-std::string Channel::resolve(PeerId peer) {
-  char card[512];
-  card[0] = '\0';
-  if (callbacks_.resolve(user_, index_of(peer), card, sizeof card) != 0) return {};
-  card[sizeof card - 1] = '\0';
-  return card;
-}
-
-void Channel::on_warning(const std::string& text) noexcept {
-  try {
-    if (!warnings_.insert(text).second) return;
-  } catch (const std::bad_alloc&) {  // It may be said again.
-  }
-  callbacks_.warning(user_, text.c_str());
 }
 
 }  // namespace ch3_offload

@@ -1,11 +1,12 @@
-// One MPI process: its providers, its engine, its trace, and the way it waits. What the C interface
-// (ch3_offload.h) is a thin skin of.
+// What one MPI process has: its providers, the port to its engine, its trace, and the way it waits. What the C
+// interface (ch3_offload.h) is a thin skin of.
 //
 // Threads: as ch3_offload.h says.
 
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <set>
@@ -15,31 +16,34 @@
 #include "ch3_offload/ch3_offload.h"
 #include "ch3_offload/wait_policy.h"
 #include "dme/memory_events.h"
-#include "engine/engine.h"
 #include "engine/trace.h"
+#include "nic/port.h"
 #include "rdma/provider.h"
 
 namespace ch3_offload {
 
-class Channel final : public Host {
+class Channel {
  public:
   /// Makes the providers that `config` (checked before) asks for, and the engine over them.
-  static Result<std::unique_ptr<Channel>> create(const ch3_offload_config_t& config,
-                                                 const ch3_offload_callbacks_t& callbacks, void* user);
-  ~Channel() override;
+  static Result<std::unique_ptr<Channel>> create(const ch3_offload_config_t& config);
+  ~Channel();
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
 
-  Engine& engine() noexcept { return *engine_; }
+  Port& port() noexcept { return *port_; }
   /// After a command that another thread may have given during a sleep: ends the sleep if something is left
   /// that no descriptor tells of.
   void commanded() noexcept {
-    if (armed_ && !engine_->at_rest()) [[unlikely]] wake();
+    if (armed_ && !port_->at_rest()) [[unlikely]] wake();
   }
-  const Engine& engine() const noexcept { return *engine_; }
+  const Port& port() const noexcept { return *port_; }
   const std::string& card() const noexcept { return card_; }
   /// Of all providers together; a new sum at each call, at the same place.
   const ProviderCounters& provider_counters() const noexcept;
 
   std::size_t progress() noexcept;
+  /// As Port::next_event(), with the providers' warnings, and each warning once.
+  bool next_event(Event& event) noexcept;
   int write_trace() noexcept;
 
   // Waiting; see ch3_offload.h.
@@ -53,46 +57,32 @@ class Channel final : public Host {
   void awake() noexcept;
   void wake() noexcept;
 
-  // Host
-  void on_send_done(Cookie cookie, Status status) noexcept override;
-  void on_receive_done(Cookie cookie, const Envelope& envelope) noexcept override;
-  void on_cancel_done(Cookie cookie, bool cancelled) noexcept override;
-  void on_packet(PeerId peer, std::span<const std::byte> bytes) noexcept override;
-  Payload on_packet_offer(PeerId peer, std::size_t length_bytes) noexcept override;
-  void on_packet_placed(PeerId peer, std::size_t length_bytes) noexcept override;
-  void on_peer_failed(PeerId peer, Status reason) noexcept override;
-  std::string resolve(PeerId peer) override;
-  void on_warning(const std::string& text) noexcept override;
-
  private:
-  Channel(const ch3_offload_config_t& config, const ch3_offload_callbacks_t& callbacks, void* user);
+  explicit Channel(const ch3_offload_config_t& config);
   std::optional<Error> make_providers(const ch3_offload_config_t& config);
   std::optional<Error> make_shm(const ch3_offload_config_t& config);
   std::optional<Error> make_verbs(const ch3_offload_config_t& config);
-  static void log_line(void* process, const char* line);
+  void warn(std::string text) noexcept;
+  static void log_line(void* channel, const char* line);
   void watch_memory();
   void trace(TraceEvent event) noexcept;
 
   const PeerId self_;
-  const ch3_offload_callbacks_t callbacks_;
-  void* const user_;
   std::string trace_path_;  ///< Empty: no trace.
   std::string card_;
   WaitPolicy wait_;
   int wake_descriptor_ = -1;  ///< eventfd: readable ends a sleep.
   bool armed_ = false;
   bool is_last_look_ = false;  ///< The next progress() is the sleeper's own, between arming and sleeping.
-  std::set<std::string> warnings_;  ///< Said already.
+  std::deque<std::string> warnings_;  ///< To be told; the first was, if warning_told_.
+  bool warning_told_ = false;
+  std::set<std::string, std::less<>> warnings_said_;
   // Declared before what uses them: destroyed after.
   std::unique_ptr<Trace> trace_;
   std::vector<std::unique_ptr<Provider>> providers_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Port> port_;
   std::unique_ptr<MemoryEvents> memory_events_;  ///< Null: the engine keeps no memory registered.
   mutable ProviderCounters provider_counters_;
 };
-
-/// The C value of a status.
-int to_c(Status status) noexcept;
-ch3_offload_envelope_t to_c(const Envelope& envelope) noexcept;
 
 }  // namespace ch3_offload

@@ -28,6 +28,7 @@ constexpr Row kRows[] = {
     {"bulk_written", "rendezvous payloads moved by one write with immediate", 0,
      offsetof(Counters, bulk_written)},
     {"bulk_bounced", "rendezvous payloads moved through slots", 0, offsetof(Counters, bulk_bounced)},
+    {"sent_to_self", "messages of this process to itself", 0, offsetof(Counters, sent_to_self)},
     {"received_expected", "messages that met a posted receive", 0, offsetof(Counters, received_expected)},
     {"received_unexpected", "messages that came before their receive", 0,
      offsetof(Counters, received_unexpected)},
@@ -112,7 +113,7 @@ const uint64_t* ch3_offload_counter(const ch3_offload_channel_t* handle, size_t 
   if (index >= kCount) return nullptr;
   const auto& channel = *reinterpret_cast<const ch3_offload::Channel*>(handle);
   const void* const counters = index < std::size(kRows)
-                                   ? static_cast<const void*>(&channel.engine().counters())
+                                   ? static_cast<const void*>(&channel.port().counters())
                                    : static_cast<const void*>(&channel.provider_counters());
   return reinterpret_cast<const uint64_t*>(static_cast<const char*>(counters) + row(index).offset);
 }

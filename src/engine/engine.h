@@ -1,24 +1,23 @@
 // The engine: MPI matching and the message protocol as a deterministic, single-threaded state machine.
 //
-// Commands come in as calls (send, post_receive, probe, cancel, ...), provider events through
-// progress(), results go out through Host. The same code runs under every driver (host, thread,
-// process); test/engine/simulation_test.cc runs a thousand of them in one address space. It knows nothing of
-// MPICH: cookies are the caller's, match bits are matched as bits.
+// Commands come in as calls (send, post_receive, probe, cancel, ...), the providers' events through progress().
+// Results are return values, or events that the client takes with next_event(): the engine never calls its
+// client. The same code runs under every driver (src/nic); test/engine/simulation_test.cc runs a thousand of
+// them in one address space. It knows nothing of MPICH: cookies are the client's, match bits are matched as
+// bits.
 //
-// Threads: one at a time. Reentrancy: any command but progress() may be called from a Host callback;
-// progress() called from a callback returns 0. Blocking: none. Allocation: none on the small-message path
-// (eager or short, connected peer, posted receive or a small unexpected one); pools grow by slabs otherwise.
+// Threads: one at a time. Blocking: none. Allocation: none on the small-message path (eager or short, connected
+// peer, posted receive or a small unexpected one); pools grow by slabs otherwise.
 // Protocols: docs/wire-format.md. MPI sections: 3.5 (order), 3.8 (probe, cancel), 3.4 (modes).
 
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "dme/pin_down_cache.h"
 #include "engine/match_bits.h"
@@ -64,42 +63,51 @@ struct Envelope {
   MatchBits bits{};               ///< The message's own bits, with the always-ignored ones.
   std::size_t length_bytes = 0;   ///< Length of the message as sent, even when truncated.
   Status status = Status::kOk;    ///< kTruncated: capacity was smaller.
-  Cookie external = nullptr;      ///< Not null: an external entry (offer_external), length unknown.
 };
 
 /// What a command that can finish at once came to.
 enum class Progressed : std::uint8_t {
-  kDone,     ///< Finished: no callback will come.
-  kPending,  ///< A Host callback will come with the cookie.
-  kFailed,   ///< Failed at once (status says why): no callback will come.
+  kDone,     ///< Finished: no event will come.
+  kPending,  ///< An event will come with the cookie.
+  kFailed,   ///< Failed at once (status says why): no event will come.
 };
 
-/// Receives results. Calls come from progress() and from commands, on the same thread.
-class Host {
- public:
-  virtual ~Host() = default;
-  /// A pending send is finished; its buffer is the caller's again.
-  virtual void on_send_done(Cookie cookie, Status status) noexcept = 0;
-  /// A pending receive is finished; envelope.status says how (kOk, kTruncated, kPeerFailed, kProtocol).
-  virtual void on_receive_done(Cookie cookie, const Envelope& envelope) noexcept = 0;
-  /// A pending cancel_send is decided. True: the send is cancelled and its on_send_done will not come.
-  virtual void on_cancel_done(Cookie cookie, bool cancelled) noexcept = 0;
-  /// The next bytes of the packet stream from `peer`, in order, valid during the call.
-  virtual void on_packet(PeerId peer, std::span<const std::byte> bytes) noexcept = 0;
-  /// The next `length_bytes` of the packet stream from `peer` wait there. Where they belong, if that is known: contiguous
-  /// memory, at least part of them long, that stays valid until on_packet_placed() or on_peer_failed(). An empty payload
-  /// (and one too short to be worth it, which is left alone): they come by on_packet(). Must not call the engine.
-  virtual Payload on_packet_offer(PeerId peer, std::size_t length_bytes) noexcept = 0;
-  /// The next `length_bytes` of that stream are in that memory; further ones are offered again or come by on_packet().
-  virtual void on_packet_placed(PeerId peer, std::size_t length_bytes) noexcept = 0;
-  /// `peer` is dead or its connection broke: its operations have been finished with `reason` before.
-  /// Posted receives are the host's to judge (for_each_posted, cancel_receive). Once per peer.
-  virtual void on_peer_failed(PeerId peer, Status reason) noexcept = 0;
-  /// The card that `peer` published (its Engine::card()); empty if unknown. Called on first use of a
-  /// peer. Throws nothing but std::bad_alloc.
-  virtual std::string resolve(PeerId peer) = 0;
-  /// One line for the user, said once: a fallback taken or a failed connection.
-  virtual void on_warning(const std::string& text) noexcept = 0;
+/// What the engine tells its client: plain data, so that it can cross to another thread or process.
+struct Event {
+  enum class Kind : std::uint8_t {
+    kSendDone,      ///< cookie, status. A pending send or packet is finished; its buffer is the client's again.
+    kReceiveDone,   ///< cookie, status, bits, length_bytes: as an Envelope. A pending receive is finished. is_cancelled:
+                    ///< by purge(), and bits are the receive's own.
+    kCancelDone,    ///< cookie, is_cancelled. A pending cancel_send is decided. Cancelled: its kSendDone will not come.
+    kPacket,        ///< peer, bytes, length_bytes. The next bytes of its packet stream, valid until progress().
+    kPacketOffer,   ///< peer, length_bytes. So many bytes of its packet stream wait there: place_packet() must follow.
+    kPacketPlaced,  ///< peer, length_bytes. The next bytes of that stream are where place_packet() said.
+    kPeerFailed,    ///< peer, status. It is dead or its connection broke. Its operations were finished before, but
+                    ///< posted receives are the client's to judge (purge). Once for each peer.
+    kCardWanted,    ///< peer. Something is to be sent to it: introduce() must follow.
+    kWarning,       ///< bytes, length_bytes: a line for the user, valid until the next command or progress().
+  };
+  Kind kind{};
+  Status status = Status::kOk;
+  bool is_cancelled = false;
+  PeerId peer{};
+  Cookie cookie = nullptr;
+  MatchBits bits{};
+  std::size_t length_bytes = 0;
+  const std::byte* bytes = nullptr;
+};
+
+/// A set of match bits: those that `bits` matches as a receive.
+struct MatchPattern {
+  MatchBits bits{};
+  MatchBits ignore{};
+};
+
+/// What purge() removes.
+enum class PurgeScope : std::uint8_t {
+  kAll,              ///< Posted receives and unexpected messages.
+  kReceivesFromOne,  ///< Posted receives that name a source.
+  kReceivesFromAny,  ///< Posted receives from any source.
 };
 
 struct EngineConfig {
@@ -125,6 +133,7 @@ struct EngineConfig {
 struct Counters {
   std::uint64_t sent_short = 0, sent_eager = 0, sent_rendezvous = 0, sent_optimistic = 0;
   std::uint64_t sent_buffered = 0;       ///< Finished by a sender-side copy.
+  std::uint64_t sent_to_self = 0;
   std::uint64_t bulk_written = 0;        ///< Rendezvous moved by write-with-immediate.
   std::uint64_t bulk_bounced = 0;        ///< Rendezvous moved through slots.
   std::uint64_t received_expected = 0, received_unexpected = 0;
@@ -148,8 +157,8 @@ struct Counters {
 class Engine {
  public:
   /// `providers` in order of preference; the first that reaches a peer carries it. Not owned, must
-  /// outlive the engine. `host` likewise.
-  Engine(const EngineConfig& config, std::span<Provider* const> providers, Host& host);
+  /// outlive the engine.
+  Engine(const EngineConfig& config, std::span<Provider* const> providers);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -158,65 +167,62 @@ class Engine {
   /// providers' in order of preference. Printable ASCII without spaces.
   std::string card() const;
 
+  /// Takes the oldest event. False: there is none. Events come in the order in which things happened.
+  bool next_event(Event& event) noexcept;
+
+  /// The answer to kCardWanted: the card that the peer published (its Engine::card()); empty: it cannot be had,
+  /// and the peer fails. What waits for the peer leaves, or is finished with the reason.
+  void introduce(PeerId peer, std::string_view card) noexcept;
+
   /// Sends a message. `send_id` (not 0 if cancellable) names it to cancel_send after it is done. kDone:
-  /// the buffer is free. kPending: on_send_done(cookie). kFailed: `status` (kUnreachable, kPeerFailed).
+  /// the buffer is free. kPending: kSendDone will come. kFailed: `status` (kUnreachable, kPeerFailed, kNoMemory).
   Progressed send(PeerId peer, SendMode mode, MatchBits bits, const Payload& payload,
                   std::uint32_t send_id, Cookie cookie, OperationId& operation, Status& status) noexcept;
 
   /// Appends to the packet stream to `peer`: header and data are one uninterrupted run of bytes, in
   /// order with send(). Contiguous data beyond the eager limit, and long enough for a write to pay, goes by rendezvous if the receiver knows
   /// its place; what is behind it waits for that. kDone: all was copied. kPending: `header` was copied, `data` is the engine's
-  /// until on_send_done(cookie).
+  /// until kSendDone.
   Progressed send_packet(PeerId peer, std::span<const std::byte> header,
                          std::span<const Payload> data, Cookie cookie, Status& status) noexcept;
 
-  /// Receives the oldest matching message. kDone: `envelope` is filled, payload delivered (or
-  /// envelope.external is set and nothing was delivered). kPending: on_receive_done(cookie).
+  /// The answer to kPacketOffer: where the bytes belong. Contiguous memory, at least part of them long, that stays
+  /// valid until kPacketPlaced or kPeerFailed; further bytes are offered again or come by kPacket. An empty payload
+  /// (and one too short to be worth it, which is left alone): they come by kPacket.
+  void place_packet(PeerId peer, const Payload& place) noexcept;
+
+  /// Receives the oldest matching message. kDone: `envelope` is filled, payload delivered.
+  /// kPending: kReceiveDone will come.
   Progressed post_receive(MatchBits bits, MatchBits ignore, const Payload& payload, Cookie cookie,
                           OperationId& operation, Envelope& envelope) noexcept;
 
   /// Whether a message waits that such a receive would take; fills `envelope`. Does not poll.
   bool probe(MatchBits bits, MatchBits ignore, Envelope& envelope) noexcept;
 
-  /// As probe, and takes the message out of matching: receive_matched() must follow (or, for an
-  /// external entry, nothing: it is the caller's).
+  /// As probe, and takes the message out of matching: receive_matched() must follow.
   bool matched_probe(MatchBits bits, MatchBits ignore, MessageId& message, Envelope& envelope) noexcept;
 
   /// Receives a message taken by matched_probe. As post_receive.
   Progressed receive_matched(MessageId message, const Payload& payload, Cookie cookie,
                              Envelope& envelope) noexcept;
 
-  /// Takes a posted receive back. True: it had not matched, no callback will come. False: it has
-  /// matched (its callback has come or will).
+  /// Takes a posted receive back. True: it had not matched, no event will come. False: it has matched (its event
+  /// has come or will).
   bool cancel_receive(OperationId operation) noexcept;
 
   /// Tries to take a send back before it matches: `operation` if it is pending, else the message
-  /// (peer, bits, send_id). kDone: cancelled. kFailed: not cancelled. kPending: on_cancel_done(cookie).
+  /// (peer, bits, send_id). kDone: cancelled. kFailed: not cancelled. kPending: kCancelDone will come.
   Progressed cancel_send(OperationId operation, PeerId peer, MatchBits bits, std::uint32_t send_id,
                          Cookie cookie) noexcept;
 
-  /// A message from this process to itself, whose data the caller keeps. kDone: `receive` is the cookie of the
-  /// posted receive that matches, which is taken out. kPending: none matches, and an external entry with
-  /// `cookie` joins the unexpected queue. kFailed: there is no memory for that entry, and nothing was done.
-  Progressed offer_external(MatchBits bits, Cookie cookie, Cookie& receive) noexcept;
+  /// Removes what has bits that match one of `doomed` and none of `spared`: receives, which are finished with `reason`
+  /// (kReceiveDone), and unexpected messages. Their senders hear that they were received; only the pending send of a
+  /// message to oneself fails with `reason`. Payload that still travels is dropped as it arrives.
+  void purge(PurgeScope scope, std::span<const MatchPattern> doomed, std::span<const MatchPattern> spared,
+             Status reason) noexcept;
 
-  /// Takes back the newest external entry with these bits for which `is_wanted(context, cookie)`
-  /// holds; null if there is none.
-  Cookie withdraw_external(MatchBits bits, bool (*is_wanted)(void* context, Cookie cookie),
-                           void* context) noexcept;
-
-  /// Removes every posted receive and every unexpected message with bits such that
-  /// is_doomed(context, bits) and hands the receives' cookies to on_receive(context, cookie), external
-  /// entries' to on_external. Payload of such messages that still travels is dropped as it arrives.
-  void purge(bool (*is_doomed)(void* context, MatchBits bits),
-             void (*on_receive)(void* context, Cookie cookie),
-             void (*on_external)(void* context, Cookie cookie), void* context) noexcept;
-
-  /// Calls visit(context, operation, cookie) for each posted receive; visit must not call the engine.
-  void for_each_posted(void (*visit)(void* context, OperationId operation, Cookie cookie),
-                       void* context) const noexcept;
-
-  /// Polls the providers and moves what can move. Returns how many things happened.
+  /// Polls the providers and moves what can move. Returns how many things happened. REQUIRES: next_event() has
+  /// said that there are no more events.
   std::size_t progress() noexcept;
 
   /// Whether nothing that has to leave this process waits to leave: no queued message, packet, control
@@ -227,8 +233,7 @@ class Engine {
   bool at_rest() const noexcept;
 
   /// Declares `peer` dead (the process manager said so). As if its connection had broken: what had arrived from it is
-  /// delivered first, by progress(); one without a connection fails at once. From within a Host's call: by the next
-  /// progress(), and nothing that had arrived is delivered any more.
+  /// delivered first, by progress(); one without a connection fails at once.
   void fail_peer(PeerId peer) noexcept;
 
   /// `peer` said goodbye: the end of its connection is not a failure. Unfinished operations with it

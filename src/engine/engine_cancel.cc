@@ -3,6 +3,7 @@
 // A cancel and a match race; whoever holds the message decides, so there is one winner: the matcher for
 // receives, the sender's queue for sends that have not left, the receiver's matcher for those that have.
 
+#include <algorithm>
 #include <cassert>
 
 #include "engine/engine_state.h"
@@ -36,6 +37,11 @@ Progressed Engine::cancel_send(OperationId operation, PeerId id, MatchBits bits,
   if (peer == nullptr || peer->state == PeerState::kFailed) return Progressed::kFailed;
   state.trace(TraceEvent::kCancelRequested, id, 0, send_id);
   SendOperation* send = state.sends.find(pool_id_of(operation, kSendOperation));
+  // Its event waits to be taken.
+  if (send != nullptr && (send->detached || send->state == SendState::kFinished)) return Progressed::kFailed;
+  if (id == state.config.self) {
+    return state.cancel_to_self(send, bits, send_id) ? Progressed::kDone : Progressed::kFailed;
+  }
   if (send == nullptr && send_id != 0) {
     // Done for its caller, but the engine may still hold it (keep_copy). Ids are reused: the newest.
     send = peer->sends.back();
@@ -116,7 +122,6 @@ bool Engine::State::on_cancel_reply(Peer& peer, std::span<const std::byte> messa
   while (request != nullptr && request->token != header.token) request = decltype(peer.cancels)::next(*request);
   if (request == nullptr) return false;
   const bool cancelled = (header.common.flags & wire::kCancelled) != 0;
-  const Cookie cookie = request->cookie;
   SendOperation* send = sends.find(request->operation);
   if (send != nullptr && (send->peer != &peer || !send->cancelling)) send = nullptr;
   if (send != nullptr && send->state == SendState::kStreaming) return false;  // Nobody has asked yet.
@@ -124,7 +129,8 @@ bool Engine::State::on_cancel_reply(Peer& peer, std::span<const std::byte> messa
   const bool awaits_match = send != nullptr && send->state == SendState::kAwaitingMatch;
   if (cancelled && request->operation != 0 && !awaits_match) return false;
   peer.cancels.remove(*request);
-  cancels.give_back(*request);
+  request->is_cancelled = cancelled;
+  finished.push(*request);
   trace(TraceEvent::kCancelDecided, peer.id, 0, cancelled);
   if (send != nullptr) {
     send->cancelling = false;
@@ -135,85 +141,63 @@ bool Engine::State::on_cancel_reply(Peer& peer, std::span<const std::byte> messa
     }
   }
   if (cancelled) ++counters.cancelled_sends;
-  host.on_cancel_done(cookie, cancelled);
   return true;
 }
 
-Cookie Engine::withdraw_external(MatchBits bits, bool (*is_wanted)(void* context, Cookie cookie),
-                                 void* context) noexcept {
+void Engine::purge(PurgeScope scope, std::span<const MatchPattern> doomed, std::span<const MatchPattern> spared,
+                   Status reason) noexcept {
   State& state = *state_;
-  auto* found = static_cast<IncomingMessage*>(state.matcher.newest_with_bits(bits));
-  while (found != nullptr && !(found->state == MessageState::kExternal && found->bits == bits &&
-                               is_wanted(context, found->external))) {
-    found = static_cast<IncomingMessage*>(Matcher::older_with_same_bits(*found));
-  }
-  if (found == nullptr) return nullptr;
-  const Cookie cookie = found->external;
-  state.matcher.remove(*found);
-  state.forget_message(*found);
-  return cookie;
-}
-
-void Engine::purge(bool (*is_doomed)(void* context, MatchBits bits),
-                   void (*on_receive)(void* context, Cookie cookie),
-                   void (*on_external)(void* context, Cookie cookie), void* context) noexcept {
-  State& state = *state_;
-  // Callbacks may post and cancel: collect first, call afterwards.
-  IntrusiveList<ReceiveOperation, &ReceiveOperation::peer_hook> receives;
-  IntrusiveList<UnexpectedEntry, &UnexpectedEntry::arrival_hook> externals;  // Out of the matcher: the hook is free.
+  const auto is_in = [](MatchBits bits, std::span<const MatchPattern> patterns) {
+    return std::any_of(patterns.begin(), patterns.end(),
+                       [bits](const MatchPattern& each) { return matches(bits, each.bits, each.ignore); });
+  };
+  const auto is_doomed = [&](MatchBits bits) { return is_in(bits, doomed) && !is_in(bits, spared); };
   PostedEntry* next_posted = nullptr;
   for (PostedEntry* entry = state.matcher.first_posted(); entry != nullptr; entry = next_posted) {
     next_posted = Matcher::next_posted(*entry);
-    if (!is_doomed(context, entry->bits)) continue;
+    const bool any_source = (entry->ignore & kIgnoreSource) == kIgnoreSource;
+    if (scope != PurgeScope::kAll && any_source != (scope == PurgeScope::kReceivesFromAny)) continue;
+    if (!is_doomed(entry->bits)) continue;
     auto& receive = static_cast<ReceiveOperation&>(*entry);
     state.matcher.remove(receive);
-    receive.state = ReceiveState::kPurged;
-    receives.push_back(receive);
+    receive.message_bits = receive.bits;
+    receive.state = ReceiveState::kFinished;
+    receive.status = reason;
+    receive.is_cancelled = true;
+    state.finished.push(receive);
+    state.trace(TraceEvent::kReceiveCancelled, state.config.self, 0, 0);
   }
+  if (scope != PurgeScope::kAll) return;
   UnexpectedEntry* next = nullptr;
   for (UnexpectedEntry* entry = state.matcher.first_unexpected(); entry != nullptr; entry = next) {
     next = Matcher::next_unexpected(*entry);
-    if (!is_doomed(context, entry->bits)) continue;
-    auto& message = static_cast<IncomingMessage&>(*entry);
-    state.matcher.remove(message);
-    switch (message.state) {
-      case MessageState::kExternal:
-        externals.push_back(message);
-        continue;
-      case MessageState::kRts:
-        if (message.peer->state != PeerState::kFailed) {
-          wire::CtsHeader nothing;  // Wants no bytes: the sender is done.
-          nothing.operation = message.operation;
-          state.send_control(*message.peer, wire::Kind::kCts, 0, nothing);
-        }
-        break;
-      case MessageState::kStreaming:
-        state.drop_payload(message);
-        message.discard = true;
-        if (message.synchronous) state.send_ack(*message.peer, message.operation, message.number);
-        continue;  // Peer::incoming still points here; it is forgotten when it is whole.
-      case MessageState::kWhole:
-        if (message.synchronous) state.send_ack(*message.peer, message.operation, message.number);
-        break;
-      case MessageState::kBroken:
-        break;
-    }
-    state.forget_message(message);
+    if (is_doomed(entry->bits)) state.purge_message(static_cast<IncomingMessage&>(*entry), reason);
   }
-  const bool outer_progressing = state.progressing;
-  state.progressing = true;
-  while (ReceiveOperation* const receive = receives.pop_front()) {
-    const Cookie cookie = receive->cookie;
-    state.receives.give_back(*receive);
-    on_receive(context, cookie);
+}
+
+void Engine::State::purge_message(IncomingMessage& message, Status reason) noexcept {
+  Peer& peer = *message.peer;
+  matcher.remove(message);
+  switch (message.state) {
+    case MessageState::kToSelf: finish_send(*message.send_to_self, reason); break;
+    case MessageState::kRts:
+      if (peer.state != PeerState::kFailed) {
+        wire::CtsHeader nothing;  // Wants no bytes: the sender is done.
+        nothing.operation = message.operation;
+        send_control(peer, wire::Kind::kCts, 0, nothing);
+      }
+      break;
+    case MessageState::kStreaming:
+      drop_payload(message);
+      message.discard = true;
+      if (message.synchronous) send_ack(peer, message.operation, message.number);
+      return;  // Peer::incoming still points here; it is forgotten when it is whole.
+    case MessageState::kWhole:
+      if (message.synchronous) send_ack(peer, message.operation, message.number);
+      break;
+    case MessageState::kBroken: break;
   }
-  while (UnexpectedEntry* const entry = externals.pop_front()) {
-    auto& external = static_cast<IncomingMessage&>(*entry);
-    const Cookie cookie = external.external;
-    state.forget_message(external);
-    on_external(context, cookie);
-  }
-  state.progressing = outer_progressing;
+  forget_message(message);
 }
 
 /// progress() calls end(): another provider may have a connection with that peer, too.
@@ -233,6 +217,9 @@ void Engine::State::end(Peer& peer) noexcept {
 void Engine::State::fail(Peer& peer, Status reason) noexcept {
   if (peer.state == PeerState::kFailed) return;
   if (peer.state == PeerState::kConnected) --counters.connected_peers;
+  if (peer.state == PeerState::kAsked) --introductions_due;
+  peer.wants_card = peer.has_offer = false;
+  peer.offer = {};
   peer.state = PeerState::kFailed;
   peer.doom = reason;
   trace(TraceEvent::kPeerFailed, peer.id, 0, static_cast<std::uint64_t>(reason));
@@ -258,14 +245,14 @@ void Engine::State::fail(Peer& peer, Status reason) noexcept {
     finish_send(*send, reason);
   }
   while (ReceiveOperation* const receive = peer.receives.front()) finish_receive(*receive, reason);
-  while (CancelRequest* const request = peer.cancels.pop_front()) {
-    const Cookie cookie = request->cookie;
-    cancels.give_back(*request);
-    host.on_cancel_done(cookie, false);
+  while (CancelRequest* const request = peer.cancels.pop_front()) finished.push(*request);
+  if (peer.closed) {
+    if (peer.news_hook.linked && peer.placed_bytes == 0) peer_news.remove(peer);
+    return;
   }
-  if (peer.closed) return;
   ++counters.failed_peers;
-  host.on_peer_failed(peer.id, reason);
+  peer.has_failed = true;
+  tell(peer);
 }
 
 }  // namespace ch3_offload

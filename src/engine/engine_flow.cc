@@ -45,8 +45,7 @@ wire::CommonHeader Engine::State::common(Peer& peer, wire::Kind kind, unsigned f
 }
 
 std::size_t Engine::State::flush(Peer& peer) noexcept {
-  if (peer.flushing || peer.state != PeerState::kConnected) return 0;
-  peer.flushing = true;
+  if (peer.state != PeerState::kConnected) return 0;
   std::size_t left = 0;
   bool room = true;
   while (room && !peer.control.empty()) {
@@ -67,7 +66,6 @@ std::size_t Engine::State::flush(Peer& peer) noexcept {
     }
     if (bulk == nullptr && head == nullptr) break;
   }
-  peer.flushing = false;
   if (peer.state == PeerState::kConnected &&
       !(peer.control.empty() && peer.bulk.empty() && peer.next() == nullptr)) {
     activate(peer);

@@ -33,7 +33,7 @@ bool Engine::State::hold_memory(Peer& peer, std::byte* address, std::size_t leng
   if (status == Status::kNoMemory && cache != nullptr && !refusal_told) {
     refusal_told = true;
     try {
-      host.on_warning(
+      warn(
           "no room to register " + std::to_string(length_bytes) +
           " bytes of a message with the network device: it goes through buffers instead, which is "
           "slower. Raise the limit of locked memory (ulimit -l unlimited); else "

@@ -60,7 +60,7 @@ Progressed Engine::send_packet(PeerId id, std::span<const std::byte> header,
                                Status& status) noexcept {
   State& state = *state_;
   Peer* const peer = state.known(id);
-  status = peer == nullptr ? state.why_unknown(id) : state.connect(*peer);
+  status = peer == nullptr ? state.why_unknown(id) : peer->doom == Status::kOk ? Status::kOk : Status::kPeerFailed;
   if (status != Status::kOk) return Progressed::kFailed;
   std::size_t total_bytes = header.size();
   for (const Payload& part : data) total_bytes += part.length_bytes;
@@ -85,14 +85,15 @@ Progressed Engine::send_packet(PeerId id, std::span<const std::byte> header,
   send->state = SendState::kStreaming;
   send->peer = peer;
   send->cookie = cookie;
-  return state.submit(*send, nullptr, status);
+  OperationId operation;  // A packet cannot be cancelled.
+  return state.submit(*send, operation, status);
 }
 
 bool Engine::State::packet_at_once(Peer& peer, std::span<const std::byte> header,
                                    std::span<const Payload> data, std::size_t total_bytes) noexcept {
   const std::size_t slot_bytes = sizeof(wire::CommonHeader) + total_bytes;
   std::span<std::byte> slot;
-  if (!peer.queue.empty() || slot_bytes > peer.max_slot_bytes ||
+  if (peer.state != PeerState::kConnected || !peer.queue.empty() || slot_bytes > peer.max_slot_bytes ||
       reserve(peer, slot_bytes, slot) != Status::kOk) {
     return false;
   }
@@ -156,7 +157,7 @@ Status Engine::State::offer_part(SendOperation& operation, const Payload& part) 
   return Status::kOk;
 }
 
-void Engine::State::go_on(SendOperation& operation) noexcept {
+void Engine::State::resume_packet(SendOperation& operation) noexcept {
   Peer& peer = *operation.peer;
   PacketParts& packet = *operation.packet;
   packet.sent_bytes += operation.wanted_bytes;
@@ -175,48 +176,69 @@ bool Engine::State::on_part_placed(SendOperation& operation) noexcept {
   if (!has_left && operation.state != SendState::kWriting) return false;
   trace(TraceEvent::kAckArrived, operation.peer->id, 0, 0);
   operation.acknowledged = true;
-  if (has_left) go_on(operation);
+  if (has_left) resume_packet(operation);
   return true;
 }
 
-/// Takes a part that can be written where it belongs; through slots the stream is as good.
+bool Engine::State::on_packet(Peer& peer, std::span<const std::byte> message, Delivery& delivery) noexcept {
+  const auto bytes = message.subspan(sizeof(wire::CommonHeader));
+  if (peer.placing != nullptr || peer.offer.length_bytes > 0) return false;
+  counters.packet_bytes_received += bytes.size();
+  trace(TraceEvent::kPacketArrived, peer.id, 0, bytes.size());
+  if (bytes.empty()) return true;
+  packet_bytes = bytes;
+  packet_peer = &peer;
+  delivery = Delivery::kHeld;
+  return true;
+}
+
 bool Engine::State::on_part_offered(Peer& peer, const wire::RtsHeader& header) noexcept {
-  if (header.total_bytes == 0 || peer.placing != nullptr) return false;
-  // The answer needs a connection in any case, and the choice its provider.
-  if (const Status status = connect(peer); status != Status::kOk) {
-    doom(peer, status);
-    return true;
+  if (header.total_bytes == 0 || peer.placing != nullptr || peer.offer.length_bytes > 0) return false;
+  peer.offer = {header.total_bytes, header.operation};
+  if (peer.state == PeerState::kConnected) {
+    peer.has_offer = true;
+    tell(peer);
+  } else {
+    want_connection(peer);
+  }
+  return true;
+}
+
+/// A part that can be written goes where it belongs; through slots the stream is as good.
+void Engine::place_packet(PeerId id, const Payload& place) noexcept {
+  State& state = *state_;
+  Peer* const peer = state.known(id);
+  if (peer == nullptr || peer->state != PeerState::kConnected || peer->offer.length_bytes == 0) return;
+  const PartOffer offer = std::exchange(peer->offer, {});
+  const Capabilities& can = peer->provider->capabilities();
+  const std::size_t wanted_bytes = std::min(offer.length_bytes, place.length_bytes);
+  ReceiveOperation* receive = nullptr;
+  if (can.write && wanted_bytes > state.config.eager_limit_bytes && wanted_bytes >= can.write_threshold_bytes) {
+    receive = state.receives.take();
   }
   wire::CtsHeader answer;
-  answer.operation = header.operation;
+  answer.operation = offer.operation;
   unsigned flags = 0;
-  const Capabilities& can = peer.provider->capabilities();
-  const Payload place = host.on_packet_offer(peer.id, header.total_bytes);
-  const std::size_t wanted_bytes = std::min<std::uint64_t>(header.total_bytes, place.length_bytes);
-  ReceiveOperation* receive = nullptr;
-  if (can.write && wanted_bytes > config.eager_limit_bytes && wanted_bytes >= can.write_threshold_bytes) {
-    receive = receives.take();
-  }
-  if (receive != nullptr && hold_memory(peer, place.address, wanted_bytes, Access::kWrite, receive->memory)) {
+  if (receive != nullptr &&
+      state.hold_memory(*peer, place.address, wanted_bytes, Access::kWrite, receive->memory)) {
     receive->state = ReceiveState::kAwaitingData;
     receive->payload = place;
-    receive->peer = &peer;
+    receive->peer = peer;
     receive->total_bytes = receive->wanted_bytes = wanted_bytes;
     receive->packet_part = true;
-    receive->remote_operation = header.operation;
-    peer.receives.push_back(*receive);
-    peer.placing = receive;
-    answer.transfer = number_transfer(*receive);
+    receive->remote_operation = offer.operation;
+    peer->receives.push_back(*receive);
+    peer->placing = receive;
+    answer.transfer = state.number_transfer(*receive);
     answer.wanted_bytes = wanted_bytes;
     answer.address = reinterpret_cast<std::uint64_t>(place.address);
     answer.remote_key = static_cast<std::uint64_t>(receive->memory.region.remote_key);
     flags = wire::kWritable;
   } else if (receive != nullptr) {
-    receives.give_back(*receive);
+    state.receives.give_back(*receive);
   }
-  trace(TraceEvent::kCtsSent, peer.id, 0, answer.wanted_bytes);
-  send_control(peer, wire::Kind::kCts, flags, answer);
-  return true;
+  state.trace(TraceEvent::kCtsSent, peer->id, 0, answer.wanted_bytes);
+  state.send_control(*peer, wire::Kind::kCts, flags, answer);
 }
 
 void Engine::State::finish_placing(ReceiveOperation& receive, Status status) noexcept {
@@ -224,13 +246,15 @@ void Engine::State::finish_placing(ReceiveOperation& receive, Status status) noe
   const std::size_t length_bytes = receive.wanted_bytes;
   const std::uint32_t operation = receive.remote_operation;
   peer.placing = nullptr;
-  release_receive(receive);
-  if (status != Status::kOk) return;  // on_peer_failed() tells the host.
+  unlink_receive(receive);
+  receives.give_back(receive);
+  if (status != Status::kOk) return;  // kPeerFailed tells the client.
   send_ack(peer, operation, 0);
   trace(TraceEvent::kPacketArrived, peer.id, 0, length_bytes);
   counters.packet_bytes_received += length_bytes;
   counters.packet_bytes_placed += length_bytes;
-  host.on_packet_placed(peer.id, length_bytes);
+  peer.placed_bytes = length_bytes;
+  tell(peer);
 }
 
 }  // namespace ch3_offload

@@ -13,7 +13,7 @@ Progressed Engine::post_receive(MatchBits bits, MatchBits ignore, const Payload&
   }
   ReceiveOperation* const receive = state.receives.take();
   if (receive == nullptr) {
-    envelope = {bits, 0, Status::kNoMemory, nullptr};
+    envelope = {bits, 0, Status::kNoMemory};
     return Progressed::kFailed;
   }
   receive->bits = bits;
@@ -32,15 +32,10 @@ bool Engine::matched_probe(MatchBits bits, MatchBits ignore, MessageId& message,
   auto* const found = static_cast<IncomingMessage*>(state.matcher.find_unexpected(bits, ignore));
   state.trace(TraceEvent::kProbe, state.config.self, 0, found != nullptr);
   if (found == nullptr) return false;
-  envelope = {found->bits, found->total_bytes, Status::kOk, found->cookie()};
+  envelope = {found->bits, found->total_bytes, Status::kOk};
   state.matcher.remove(*found);
-  if (found->state == MessageState::kExternal) {
-    message = MessageId{0};
-    state.forget_message(*found);
-  } else {
-    message = MessageId{found->pool_id};
-    found->taken = true;
-  }
+  message = MessageId{found->pool_id};
+  found->taken = true;
   return true;
 }
 
@@ -49,26 +44,10 @@ Progressed Engine::receive_matched(MessageId id, const Payload& payload, Cookie 
   State& state = *state_;
   IncomingMessage* const message = state.messages.find(static_cast<std::uint64_t>(id));
   if (message == nullptr || !message->taken) {
-    envelope = {MatchBits{}, 0, Status::kProtocol, nullptr};
+    envelope = {MatchBits{}, 0, Status::kProtocol};
     return Progressed::kFailed;
   }
   return state.consume(*message, payload, cookie, nullptr, envelope);
-}
-
-Progressed Engine::offer_external(MatchBits bits, Cookie cookie, Cookie& receive) noexcept {
-  State& state = *state_;
-  if (auto* const posted = static_cast<ReceiveOperation*>(state.matcher.take_posted(bits))) {
-    receive = posted->cookie;
-    state.receives.give_back(*posted);
-    return Progressed::kDone;
-  }
-  IncomingMessage* const message = state.messages.take();
-  if (message == nullptr) return Progressed::kFailed;
-  message->state = MessageState::kExternal;
-  message->bits = bits;
-  message->external = cookie;
-  state.matcher.add(*message);
-  return Progressed::kPending;
 }
 
 /// Takes a message out of the unexpected queue, or from whom matched_probe() gave it to.
@@ -84,22 +63,18 @@ void Engine::State::unlink(IncomingMessage& message) noexcept {
 /// `operation` (may be null) names. kFailed: there was no memory for one, and the message stays.
 Progressed Engine::State::consume(IncomingMessage& message, const Payload& payload, Cookie cookie,
                                   OperationId* operation, Envelope& envelope) noexcept {
-  envelope = {message.bits, message.total_bytes, Status::kOk, message.cookie()};
-  if (message.state == MessageState::kExternal) {
-    unlink(message);
-    forget_message(message);
-    return Progressed::kDone;
-  }
+  envelope = {message.bits, message.total_bytes, Status::kOk};
   Peer& peer = *message.peer;
   const bool lost = message.state == MessageState::kBroken ||
                     (message.state == MessageState::kRts && peer.state == PeerState::kFailed);
-  if (lost || message.state == MessageState::kWhole) {
+  const bool to_self = message.state == MessageState::kToSelf;
+  if (lost || to_self || message.state == MessageState::kWhole) {
     unlink(message);
     trace(TraceEvent::kMatched, peer.id, message.number, raw(message.bits));
     if (lost) {
       envelope.status = Status::kPeerFailed;
     } else {
-      scatter(payload, 0, {message.stored(), message.total_bytes});
+      if (to_self) take_from_self(message, payload); else scatter(payload, 0, {message.stored(), message.total_bytes});
       if (payload.length_bytes < message.total_bytes) envelope.status = Status::kTruncated;
       if (message.synchronous) send_ack(peer, message.operation, message.number);
     }
@@ -153,25 +128,27 @@ bool Engine::State::start_transfer(ReceiveOperation& receive, Peer& peer, std::u
   receive.number = number;
   receive.total_bytes = total_bytes;
   receive.wanted_bytes = std::min(total_bytes, receive.payload.length_bytes);
-  wire::CtsHeader header;
-  header.operation = remote_operation;
-  header.wanted_bytes = receive.wanted_bytes;
-  trace(TraceEvent::kCtsSent, peer.id, number, receive.wanted_bytes);
   if (receive.wanted_bytes == 0) {
+    wire::CtsHeader header;
+    header.operation = remote_operation;
+    trace(TraceEvent::kCtsSent, peer.id, number, 0);
     send_control(peer, wire::Kind::kCts, 0, header);
     return true;
   }
-  receive.state = ReceiveState::kAwaitingData;
+  receive.state = ReceiveState::kAwaitingPeer;
+  receive.remote_operation = remote_operation;
   peer.receives.push_back(receive);
+  if (peer.state == PeerState::kConnected) grant(receive); else want_connection(peer);
+  return false;
+}
+
+void Engine::State::grant(ReceiveOperation& receive) noexcept {
+  Peer& peer = *receive.peer;
+  receive.state = ReceiveState::kAwaitingData;
+  wire::CtsHeader header;
+  header.operation = receive.remote_operation;
+  header.wanted_bytes = receive.wanted_bytes;
   header.transfer = number_transfer(receive);
-  // The answer needs a connection in any case, and the choice below needs its provider.
-  if (peer.state == PeerState::kKnown) {
-    const Status status = connect(peer);
-    if (status != Status::kOk) {
-      doom(peer, status);
-      return false;
-    }
-  }
   const Capabilities& can = peer.provider->capabilities();
   unsigned flags = 0;
   if (can.write && receive.payload.layout == nullptr && receive.wanted_bytes >= can.write_threshold_bytes &&
@@ -180,8 +157,8 @@ bool Engine::State::start_transfer(ReceiveOperation& receive, Peer& peer, std::u
     header.remote_key = static_cast<std::uint64_t>(receive.memory.region.remote_key);
     flags = wire::kWritable;
   }
+  trace(TraceEvent::kCtsSent, peer.id, receive.number, receive.wanted_bytes);
   send_control(peer, wire::Kind::kCts, flags, header);
-  return false;
 }
 
 ReceiveOperation* Engine::State::take_posted(MatchBits bits) noexcept {
@@ -192,13 +169,13 @@ ReceiveOperation* Engine::State::take_posted(MatchBits bits) noexcept {
 void Engine::State::finish_whole(ReceiveOperation& receive, Peer& peer, MatchBits bits,
                                  std::span<const std::byte> payload, std::uint64_t number) noexcept {
   scatter(receive.payload, 0, payload);
-  const Status status = payload.size() > receive.payload.length_bytes ? Status::kTruncated : Status::kOk;
-  const Cookie cookie = receive.cookie;
-  receives.give_back(receive);
+  receive.peer = &peer;
+  receive.message_bits = bits;
+  receive.number = number;
+  receive.total_bytes = payload.size();
   ++counters.received_expected;
   trace(TraceEvent::kMatched, peer.id, number, raw(bits));
-  trace(TraceEvent::kReceiveDone, peer.id, number, static_cast<std::uint64_t>(status));
-  host.on_receive_done(cookie, {bits, payload.size(), status, nullptr});
+  finish_receive(receive, payload.size() > receive.payload.length_bytes ? Status::kTruncated : Status::kOk);
 }
 
 /// Makes an unexpected message with room for its payload and `head` in it. Null: no memory.
@@ -237,7 +214,7 @@ void Engine::State::drop_payload(IncomingMessage& message) noexcept {
 }
 
 void Engine::State::forget_message(IncomingMessage& message) noexcept {
-  if (message.peer != nullptr && message.state != MessageState::kRts) {
+  if (!message.is_announced()) {
     const std::size_t cost = wire::cost_of(message.total_bytes);
     counters.unexpected_bytes -= cost;
     if (message.optimistic) {
@@ -245,7 +222,7 @@ void Engine::State::forget_message(IncomingMessage& message) noexcept {
     } else {
       repay(*message.peer, cost);
     }
-  } else if (message.state == MessageState::kRts) {
+  } else {
     --counters.unexpected_announced;
   }
   drop_payload(message);
@@ -450,12 +427,10 @@ void Engine::State::on_write_arrived(PeerId id, Immediate immediate, std::size_t
   finish_receive(*receive, receive->wanted_bytes < receive->total_bytes ? Status::kTruncated : Status::kOk);
 }
 
-/// Takes a matched receive out of everything and frees it. No callback.
-void Engine::State::release_receive(ReceiveOperation& receive) noexcept {
+void Engine::State::unlink_receive(ReceiveOperation& receive) noexcept {
   if (receive.peer_hook.linked) receive.peer->receives.remove(receive);
   if (receive.memory.held) let_go(*receive.peer, receive.memory);
   if (receive.transfer != 0) transfers.remove(receive);
-  receives.give_back(receive);
 }
 
 std::uint32_t Engine::State::number_transfer(ReceiveOperation& receive) noexcept {
@@ -469,10 +444,10 @@ std::uint32_t Engine::State::number_transfer(ReceiveOperation& receive) noexcept
 void Engine::State::finish_receive(ReceiveOperation& receive, Status status) noexcept {
   if (receive.packet_part) return finish_placing(receive, status);
   trace(TraceEvent::kReceiveDone, receive.peer->id, receive.number, static_cast<std::uint64_t>(status));
-  const Cookie cookie = receive.cookie;
-  const Envelope envelope{receive.message_bits, receive.total_bytes, status, nullptr};
-  release_receive(receive);
-  host.on_receive_done(cookie, envelope);
+  unlink_receive(receive);
+  receive.state = ReceiveState::kFinished;
+  receive.status = status;
+  finished.push(receive);
 }
 
 }  // namespace ch3_offload

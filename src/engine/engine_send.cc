@@ -26,8 +26,11 @@ Progressed Engine::send(PeerId id, SendMode mode, MatchBits bits, const Payload&
                         Status& status) noexcept {
   State& state = *state_;
   operation = kNoOperation;
+  if (id == state.config.self) {
+    return state.send_to_self(mode, bits, payload, send_id, cookie, operation, status);
+  }
   Peer* const peer = state.known(id);
-  status = peer == nullptr ? state.why_unknown(id) : state.connect(*peer);
+  status = peer == nullptr ? state.why_unknown(id) : peer->doom == Status::kOk ? Status::kOk : Status::kPeerFailed;
   if (status != Status::kOk) return Progressed::kFailed;
   const std::uint64_t number = ++peer->messages_sent;
   state.trace(TraceEvent::kSendPosted, id, number, payload.length_bytes);
@@ -46,7 +49,7 @@ Progressed Engine::send(PeerId id, SendMode mode, MatchBits bits, const Payload&
   send->bits = bits;
   send->payload = payload;
   send->number = number;
-  return state.submit(*send, &operation, status);
+  return state.submit(*send, operation, status);
 }
 
 /// A whole message in one slot. Inlined, since a call costs a small message 6 % of its instructions.
@@ -73,7 +76,7 @@ Progressed Engine::send(PeerId id, SendMode mode, MatchBits bits, const Payload&
 
 bool Engine::State::send_at_once(Peer& peer, MatchBits bits, const Payload& payload,
                                  std::uint32_t send_id) noexcept {
-  return peer.queue.empty() && may_send_eager(peer, payload) && fits_one_slot(peer, payload) &&
+  return peer.state == PeerState::kConnected && peer.queue.empty() && may_send_eager(peer, payload) && fits_one_slot(peer, payload) &&
          send_short(peer, 0, bits, payload, send_id, peer.messages_sent) == Status::kOk;
 }
 
@@ -102,33 +105,22 @@ Status Engine::State::send_first(SendOperation& operation) noexcept {
   return Status::kOk;
 }
 
-Progressed Engine::State::submit(SendOperation& operation, OperationId* id, Status& status) noexcept {
+/// Sends what can be sent of it now. `id` is set if the send is pending.
+Progressed Engine::State::submit(SendOperation& operation, OperationId& id, Status& status) noexcept {
   Peer& peer = *operation.peer;
   peer.sends.push_back(operation);
   peer.queue.push_back(operation);
-  if (id != nullptr) *id = OperationId{kSendOperation | operation.pool_id};
-  // A nested send (from a callback below) has its own outcome: keep ours on the stack.
-  SendOperation* const outer = sending;
-  const bool outer_done = sending_done;
-  const Status outer_status = sending_status;
-  const bool outer_progressing = progressing;
-  sending = &operation;
-  sending_done = false;
-  progressing = true;
-  flush(peer);
-  progressing = outer_progressing;
-  if (!sending_done && operation.state == SendState::kQueued) {
+  const OperationId its_id{kSendOperation | operation.pool_id};
+  submitting = &operation;
+  if (peer.state == PeerState::kConnected) flush(peer); else want_connection(peer);
+  const bool is_over = std::exchange(submitting, nullptr) == nullptr;
+  status = is_over ? submitted_status : Status::kOk;
+  if (is_over) return status == Status::kOk ? Progressed::kDone : Progressed::kFailed;
+  if (operation.state == SendState::kQueued) {
     trace(TraceEvent::kSendQueued, peer.id, operation.number, operation.payload.length_bytes);
-    activate(peer);
   }
-  const bool done = sending_done || operation.detached;
-  status = sending_done ? sending_status : Status::kOk;
-  sending = outer;
-  sending_done = outer_done;
-  sending_status = outer_status;
-  if (!done) return Progressed::kPending;
-  if (id != nullptr) *id = kNoOperation;
-  return status == Status::kOk ? Progressed::kDone : Progressed::kFailed;
+  id = its_id;
+  return Progressed::kPending;
 }
 
 Status Engine::State::transmit(SendOperation& operation) noexcept {
@@ -218,8 +210,14 @@ void Engine::State::keep_copy(SendOperation& operation) noexcept {
       operation.peer->buffered_sends >= most_buffered_sends) {
     return;
   }
+  // The event needs an operation of its own, because this one lives on.
+  SendOperation* const told = &operation == submitting ? nullptr : sends.take();
+  if (told == nullptr && &operation != submitting) return;
   std::unique_ptr<std::byte[]> copy(new (std::nothrow) std::byte[std::max<std::size_t>(length, 1)]);
-  if (copy == nullptr) return;
+  if (copy == nullptr) {
+    if (told != nullptr) sends.give_back(*told);
+    return;
+  }
   gather(operation.payload, 0, {copy.get(), length});
   operation.payload = {copy.get(), length, nullptr};
   operation.copy = std::move(copy);
@@ -228,7 +226,14 @@ void Engine::State::keep_copy(SendOperation& operation) noexcept {
   ++operation.peer->buffered_sends;
   ++counters.sent_buffered;
   trace(TraceEvent::kSendBuffered, operation.peer->id, operation.number, length);
-  if (&operation != sending) host.on_send_done(operation.cookie, Status::kOk);
+  if (told == nullptr) {
+    submitting = nullptr;
+    submitted_status = Status::kOk;
+    return;
+  }
+  told->cookie = operation.cookie;
+  told->state = SendState::kFinished;
+  finished.push(*told);
 }
 
 bool Engine::State::on_cts(Peer& peer, std::span<const std::byte> message) noexcept {
@@ -242,7 +247,7 @@ bool Engine::State::on_cts(Peer& peer, std::span<const std::byte> message) noexc
   }
   trace(TraceEvent::kCtsArrived, peer.id, operation->number, header.wanted_bytes);
   if (header.wanted_bytes == 0) {
-    if (operation->packet != nullptr) go_on(*operation); else finish_send(*operation, Status::kOk);
+    if (operation->packet != nullptr) resume_packet(*operation); else finish_send(*operation, Status::kOk);
     return true;
   }
   if (operation->packet != nullptr) operation->announced = false;  // The next word on it is an ACK.
@@ -355,11 +360,10 @@ void Engine::State::bounce_instead(SendOperation& operation) noexcept {
 void Engine::State::finish_bulk(SendOperation& operation, Status status) noexcept {
   if (operation.packet == nullptr || status != Status::kOk) return finish_send(operation, status);
   operation.state = SendState::kAwaitingMatch;
-  if (operation.acknowledged) go_on(operation);
+  if (operation.acknowledged) resume_packet(operation);
 }
 
-/// Takes the operation out of everything and frees it. No callback.
-void Engine::State::release_send(SendOperation& operation) noexcept {
+void Engine::State::unlink_send(SendOperation& operation) noexcept {
   Peer& peer = *operation.peer;
   if (operation.bulk_hook.linked) peer.bulk.remove(operation);
   if (operation.queue_hook.linked) {
@@ -373,6 +377,10 @@ void Engine::State::release_send(SendOperation& operation) noexcept {
   }
   if (operation.number_on_wire != 0) sends_on_wire.remove(operation);
   peer.sends.remove(operation);
+}
+
+void Engine::State::release_send(SendOperation& operation) noexcept {
+  unlink_send(operation);
   sends.give_back(operation);
 }
 
@@ -385,19 +393,19 @@ std::uint32_t Engine::State::number_send(SendOperation& operation) noexcept {
   return last_send_number;
 }
 
+/// The last thing done with an operation, unless it is `submitting`.
 void Engine::State::finish_send(SendOperation& operation, Status status) noexcept {
   trace(TraceEvent::kSendDone, operation.peer->id, operation.number, static_cast<std::uint64_t>(status));
-  const Cookie cookie = operation.cookie;
-  const bool silent = operation.detached;
-  const bool inside_call = &operation == sending;
-  release_send(operation);
-  if (inside_call) {
-    sending = nullptr;  // The pool may hand the same object to a nested send.
-    sending_done = true;
-    sending_status = status;
-  } else if (!silent) {
-    host.on_send_done(cookie, status);
+  if (&operation == submitting) {
+    submitting = nullptr;
+    submitted_status = status;
+    return release_send(operation);
   }
+  if (operation.detached) return release_send(operation);
+  unlink_send(operation);
+  operation.state = SendState::kFinished;
+  operation.status = status;
+  finished.push(operation);
 }
 
 }  // namespace ch3_offload

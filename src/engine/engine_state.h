@@ -1,12 +1,11 @@
 // The engine's inside: its objects and the functions that its source files share.
 //
-// Included by src/engine/engine*.cc only. engine.cc: peers, probes and the like; engine_send.cc and
-// engine_receive.cc: the two sides of a message; engine_packets.cc: the packet stream; engine_flow.cc:
+// Included by src/engine/engine*.cc only. engine.cc: progress and probes; engine_events.cc: what the client
+// is told; engine_peers.cc: introductions; engine_send.cc and engine_receive.cc: the two sides of a message;
+// engine_self.cc: messages of a process to itself; engine_packets.cc: the packet stream; engine_flow.cc:
 // queues that wait for room, byte credit; engine_cancel.cc: cancel, purge and failure.
 //
-// RULE FRONT-LOOP. Host callbacks may call the engine. Code that finishes operations therefore never
-// holds an iterator across a callback: it takes the front until the list is empty, and finish_*() is the
-// last thing done with an operation.
+// An operation that has finished stays in its pool until the client takes its event: it is the event's memory.
 
 #pragma once
 
@@ -14,9 +13,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <new>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/engine.h"
@@ -29,15 +30,30 @@
 
 namespace ch3_offload {
 
+struct IncomingMessage;
 struct Peer;
+
+/// What finishes with an event has in common. Its memory is the event's, so no event can be lost for want of any.
+struct Operation {
+  enum class Kind : std::uint8_t { kSend, kReceive, kCancel };
+  explicit Operation(Kind its_kind) noexcept : kind(its_kind) {}
+
+  const Kind kind;
+  Status status = Status::kOk;  ///< From here on: once it has finished.
+  bool is_cancelled = false;
+  Cookie cookie = nullptr;
+  Operation* next_finished = nullptr;  ///< State::finished.
+};
 
 enum class SendState : std::uint8_t {
   kQueued,         ///< In Peer::queue, nothing sent.
   kStreaming,      ///< In Peer::queue, its slots go out one after another (eager or packet).
   kAwaitingMatch,  ///< Sent (RTS, optimistic or synchronous eager); CTS, ACK or a cancel reply is due. A packet: CTS or ACK.
+                   ///< To oneself: in State::matcher, as a message.
   kWriteReady,     ///< In Peer::bulk: CTS is here, the write is to be posted.
   kWriting,        ///< The provider reads the payload; on_write_done is due.
   kBouncing,       ///< In Peer::bulk: CTS is here, the payload goes out through slots.
+  kFinished,       ///< In State::finished.
 };
 
 /// Registered memory of one operation, from hold_memory() to let_go().
@@ -57,11 +73,13 @@ struct PacketParts {
   std::size_t refused_until = 0;
 };
 
-struct SendOperation {
+struct SendOperation : Operation {
+  SendOperation() noexcept : Operation(Kind::kSend) {}
+
   std::uint64_t pool_id = 0;
   SendState state = SendState::kQueued;
   SendMode mode = SendMode::kStandard;
-  bool detached = false;      ///< Done for its caller: `copy` holds the payload, no callback comes.
+  bool detached = false;      ///< Done for its caller: `copy` holds the payload, no event comes.
   bool cancelling = false;    ///< A cancel request is under way; while kStreaming, it goes when all has left.
   bool acknowledged = false;  ///< The ACK came early: while streaming, cancelling or writing.
   bool announced = false;     ///< An RTS has left: a CTS may come.
@@ -70,7 +88,6 @@ struct SendOperation {
   std::uint32_t number_on_wire = 0;  ///< The receiver's name for it; 0: it has none yet (number_send()).
   std::uint32_t transfer = 0;        ///< The receiver's id, from the CTS.
   Peer* peer = nullptr;
-  Cookie cookie = nullptr;
   MatchBits bits{};
   Payload payload;               ///< Of a packet: the part that is announced.
   std::uint64_t number = 0;      ///< For the trace. 0: a packet.
@@ -81,6 +98,7 @@ struct SendOperation {
   HeldMemory memory;      ///< The payload, to be read by the device.
   std::unique_ptr<std::byte[]> copy;     ///< Sender-side buffer, see EngineConfig::send_buffer_bytes.
   std::unique_ptr<PacketParts> packet;   ///< Not null: a packet, not a message.
+  IncomingMessage* to_self = nullptr;    ///< The message as this process will receive it.
   ListHook<SendOperation> queue_hook{};  ///< Peer::queue.
   ListHook<SendOperation> bulk_hook{};   ///< Peer::bulk.
   ListHook<SendOperation> peer_hook{};   ///< Peer::sends.
@@ -90,14 +108,16 @@ struct SendOperation {
 enum class ReceiveState : std::uint8_t {
   kPosted,        ///< In the matcher.
   kStreaming,     ///< Attached to an eager message whose parts arrive.
+  kAwaitingPeer,  ///< Matched an RTS; the CTS is due as soon as there is a connection with the sender.
   kAwaitingData,  ///< CTS sent; a write or bounced parts are due.
-  kPurged,        ///< Taken out by purge(), which will tell its owner.
+  kFinished,      ///< In State::finished.
 };
 
-struct ReceiveOperation : PostedEntry {
+struct ReceiveOperation : PostedEntry, Operation {
+  ReceiveOperation() noexcept : Operation(Kind::kReceive) {}
+
   std::uint64_t pool_id = 0;
   ReceiveState state = ReceiveState::kPosted;
-  Cookie cookie = nullptr;
   Payload payload;
   // From the match on:
   Peer* peer = nullptr;
@@ -111,7 +131,7 @@ struct ReceiveOperation : PostedEntry {
   std::uint32_t remote_operation = 0;  ///< The sender's.
   std::uint32_t transfer = 0;          ///< The sender's name for it; 0: it has none (number_transfer()).
   HeldMemory memory;               ///< The payload; held: the peer may write to it.
-  ListHook<ReceiveOperation> peer_hook{};  ///< Peer::receives, while kStreaming or kAwaitingData; purge()'s list.
+  ListHook<ReceiveOperation> peer_hook{};  ///< Peer::receives, from the match to the end.
   KeyedHook<ReceiveOperation> wire_hook{};  ///< State::transfers, with a number.
 };
 
@@ -119,7 +139,7 @@ enum class MessageState : std::uint8_t {
   kWhole,      ///< The payload is here.
   kStreaming,  ///< Parts of an eager message arrive; Peer::incoming points here.
   kRts,        ///< The envelope is here, the payload is the sender's.
-  kExternal,   ///< The caller's own (offer_external).
+  kToSelf,     ///< The same of a message from this process, whose send is `send_to_self`.
   kBroken,     ///< Its sender died before the payload was whole.
 };
 
@@ -143,17 +163,18 @@ struct IncomingMessage : UnexpectedEntry {
   bool has_block = false;       ///< The payload is in `block`, not in `inline_payload`.
   std::uint32_t operation = 0;  ///< The sender's, when it has one (RTS, synchronous).
   std::uint32_t send_id = 0;    ///< The sender's name for kCancel, 0: none.
-  Peer* peer = nullptr;         ///< Null: external.
+  Peer* peer = nullptr;
   std::uint64_t number = 0;     ///< For the trace.
   std::size_t total_bytes = 0;
   union {
     std::array<std::byte, kInlineBytes> inline_payload;
     std::byte* block;  ///< Of State::blocks, for a payload longer than kInlineBytes. Owned.
-    Cookie external;   ///< kExternal.
+    SendOperation* send_to_self;  ///< kToSelf.
   };
 
   std::byte* stored() noexcept { return has_block ? block : inline_payload.data(); }
-  Cookie cookie() const noexcept { return state == MessageState::kExternal ? external : nullptr; }
+  /// The payload is still the sender's.
+  bool is_announced() const noexcept { return state == MessageState::kRts || state == MessageState::kToSelf; }
 };
 
 /// An unexpected message of up to kInlineBytes takes this much: the entry and its share of a table of
@@ -178,18 +199,26 @@ struct ControlMessage {
 };
 
 /// A cancel request whose reply is due.
-struct CancelRequest {
+struct CancelRequest : Operation {
+  CancelRequest() noexcept : Operation(Kind::kCancel) {}
+
   std::uint64_t pool_id = 0;
   std::uint32_t token = 0;  ///< The peer's name for it.
-  Cookie cookie = nullptr;
   std::uint64_t operation = 0;  ///< The pending send's id in State::sends, 0: it was done.
   ListHook<CancelRequest> hook{};
 };
 
 enum class PeerState : std::uint8_t {
-  kKnown,      ///< It has spoken to us; we have not connected.
+  kKnown,      ///< It has spoken to us; we have nothing to send.
+  kAsked,      ///< Something waits to be sent, and introduce() is due.
   kConnected,  ///< We can send.
   kFailed,
+};
+
+/// A part of a packet whose sender awaits a CTS.
+struct PartOffer {
+  std::size_t length_bytes = 0;  ///< 0: there is none.
+  std::uint32_t operation = 0;   ///< The sender's.
 };
 
 struct Peer {
@@ -199,7 +228,12 @@ struct Peer {
   PeerState state = PeerState::kKnown;
   bool closed = false;         ///< It said goodbye.
   bool write_refused = false;  ///< The provider cannot write to it.
-  bool flushing = false;       ///< flush() runs.
+  // What the client has not been told yet (State::peer_news).
+  bool wants_card = false;       ///< kCardWanted.
+  bool has_offer = false;        ///< kPacketOffer: `offer`.
+  bool has_failed = false;       ///< kPeerFailed.
+  std::size_t placed_bytes = 0;  ///< kPacketPlaced; 0: nothing was placed.
+
   bool recalling = false;      ///< A credit recall is under way.
   Status doom = Status::kOk;   ///< Not kOk: why it failed, or why it will. Nothing is sent to it any more.
   Provider* provider = nullptr;
@@ -233,11 +267,34 @@ struct Peer {
   std::size_t incoming_bytes = 0;       ///< Of its payload: what has arrived.
   ReceiveOperation* incoming_receive = nullptr;  ///< The receive that matched it, if one did.
   ReceiveOperation* placing = nullptr;  ///< The part of a packet that arrives by rendezvous.
+  PartOffer offer;                      ///< Such a part that place_packet() has not answered yet.
   IntrusiveList<ReceiveOperation, &ReceiveOperation::peer_hook> receives;
 
   ListHook<Peer> active_hook{};  ///< State::active: something waits to leave.
   ListHook<Peer> credit_hook{};  ///< State::credit_due: enough is owed for a message of its own.
   ListHook<Peer> borrower_hook{};  ///< State::borrowers: window_bytes is not 0.
+  ListHook<Peer> news_hook{};      ///< State::peer_news.
+};
+
+/// Operations that have finished, in that order.
+class FinishedQueue {
+ public:
+  bool empty() const noexcept { return head_ == nullptr; }
+  void push(Operation& operation) noexcept {
+    operation.next_finished = nullptr;
+    (head_ == nullptr ? head_ : tail_->next_finished) = &operation;
+    tail_ = &operation;
+  }
+  /// REQUIRES: not empty().
+  Operation& pop() noexcept {
+    Operation& operation = *head_;
+    head_ = operation.next_finished;
+    return operation;
+  }
+
+ private:
+  Operation* head_ = nullptr;
+  Operation* tail_ = nullptr;  ///< Valid while head_ is not null.
 };
 
 /// The kind of an OperationId, above the id in the pool.
@@ -245,14 +302,13 @@ inline constexpr std::uint64_t kSendOperation = std::uint64_t{1} << Pool<SendOpe
 inline constexpr std::uint64_t kReceiveOperation = std::uint64_t{2} << Pool<SendOperation>::kIdBits;
 
 struct Engine::State final : Sink {
-  State(const EngineConfig& settings, std::span<Provider* const> fabrics, Host& caller);
+  State(const EngineConfig& settings, std::span<Provider* const> fabrics);
 
   const EngineConfig config;
   const std::vector<Provider*> providers;
   /// Two for each provider (caches_of()). Constant, for memory_gone() comes from any thread.
   const std::vector<std::unique_ptr<PinDownCache>> caches;
   const std::size_t most_buffered_sends;  ///< To one peer.
-  Host& host;
   Counters counters;
   Matcher matcher;
   std::vector<std::unique_ptr<Peer>> peers;  ///< By PeerId; null: never spoken to.
@@ -278,20 +334,29 @@ struct Engine::State final : Sink {
   std::uint32_t last_send_number = 0;
   std::uint32_t last_transfer = 0;
   std::uint32_t last_token = 0;
-  bool progressing = false;  ///< A call that may call the host back is on the stack.
   /// Peers with a window; those looked at for a recall come last.
   IntrusiveList<Peer, &Peer::borrower_hook> borrowers;
   std::size_t lent_bytes = 0;            ///< Sum of all windows.
   std::size_t optimistic_bytes = 0;      ///< Cost of the messages here that nobody had credit for.
   std::size_t buffered_bytes = 0;        ///< Sends finished by a copy, kBufferedSendBytes and the copy each.
   std::size_t writes_in_flight = 0;
+  std::size_t introductions_due = 0;     ///< Peers that are kAsked.
+  std::size_t provider_turn = 0;         ///< The next provider to poll.
   std::size_t queues_waiting = 0;        ///< Peers of whose packet a part goes by rendezvous.
   std::uint64_t evictions_traced = 0;      ///< Of all pin-down caches together.
   std::uint64_t invalidations_traced = 0;  ///< Likewise.
   bool refusal_told = false;         ///< The user knows that memory could not be registered.
-  SendOperation* sending = nullptr;  ///< The send whose call is on the stack: finished without callback.
-  bool sending_done = false;
-  Status sending_status = Status::kOk;
+  SendOperation* submitting = nullptr;  ///< The send whose call is on the stack: it finishes without an event.
+  Status submitted_status = Status::kOk;
+
+  // Events that wait to be taken (engine_events.cc).
+  FinishedQueue finished;
+  IntrusiveList<Peer, &Peer::news_hook> peer_news;
+  /// Of a packet: polling has stopped there, and the bytes are in the provider's slot. Empty: there is none.
+  std::span<const std::byte> packet_bytes;
+  Peer* packet_peer = nullptr;
+  std::deque<std::string> warnings;
+  std::string warning_told;       ///< The text of the last kWarning.
 
   /// What announces a slot is recorded before the slot is committed. Otherwise a receiver on the same clock
   /// could record the arrival earlier than the departure.
@@ -299,16 +364,31 @@ struct Engine::State final : Sink {
     if (config.trace != nullptr) config.trace->record(event, peer, number, detail);
   }
 
-  // engine.cc
+  // engine_events.cc
+  void warn(std::string text) noexcept;
+  void tell(Peer& peer) noexcept;  ///< There is news of it.
+  bool has_events() const noexcept {
+    return !finished.empty() || !packet_bytes.empty() || !peer_news.empty() || !warnings.empty();
+  }
+  void take_finished(Event& event) noexcept;
+  void take_news(Event& event) noexcept;
+
+  // engine_peers.cc
   Peer* known(PeerId id) noexcept;               ///< Null: why_unknown() says why.
   Status why_unknown(PeerId id) const noexcept;  ///< kUnreachable: no such process in the job. kNoMemory.
   Peer* met(PeerId id) noexcept;                 ///< As known(). Who cannot be known for want of memory will be failed.
-  Status connect(Peer& peer) noexcept;           ///< Makes it kConnected, or says why not.
-  Status make_connection(Peer& peer);
+  void want_connection(Peer& peer) noexcept;     ///< Asks for its card, unless that was done.
+  Status make_connection(Peer& peer, std::string_view card);
+  void connected(Peer& peer) noexcept;           ///< What waited for the connection goes on.
+  void ran_short(Peer& peer) noexcept;           ///< No memory or descriptors for a connection now.
   void activate(Peer& peer) noexcept;            ///< Something waits to leave for it.
-  Status give_up(Peer& peer) noexcept;           ///< It cannot be reached.
-  void doom(Peer& peer, Status reason) noexcept;  ///< Fails it at the next safe point (RULE FRONT-LOOP).
-  void forget_message(IncomingMessage& message) noexcept;  ///< Frees it; its credit goes back.
+  void doom(Peer& peer, Status reason) noexcept;  ///< progress() will fail it.
+
+  // engine_self.cc
+  Progressed send_to_self(SendMode mode, MatchBits bits, const Payload& payload, std::uint32_t send_id,
+                          Cookie cookie, OperationId& operation, Status& status) noexcept;
+  void take_from_self(IncomingMessage& message, const Payload& payload) noexcept;
+  bool cancel_to_self(SendOperation* send, MatchBits bits, std::uint32_t send_id) noexcept;
 
   // engine_send.cc
   bool send_at_once(Peer& peer, MatchBits bits, const Payload& payload, std::uint32_t send_id) noexcept;
@@ -320,7 +400,7 @@ struct Engine::State final : Sink {
   Status send_short(Peer& peer, unsigned flags, MatchBits bits, const Payload& payload, std::uint32_t send_id,
                     std::uint64_t number) noexcept;
   Status send_first(SendOperation& operation) noexcept;
-  Progressed submit(SendOperation& operation, OperationId* id, Status& status) noexcept;
+  Progressed submit(SendOperation& operation, OperationId& id, Status& status) noexcept;
   Status transmit(SendOperation& operation) noexcept;   ///< The head of the queue; kOk: it has left.
   Status stream(SendOperation& operation) noexcept;
   Status announce(SendOperation& operation) noexcept;
@@ -329,7 +409,8 @@ struct Engine::State final : Sink {
   void keep_copy(SendOperation& operation) noexcept;
   void finish_send(SendOperation& operation, Status status) noexcept;
   void finish_bulk(SendOperation& operation, Status status) noexcept;  ///< All of `wanted_bytes` has left, or failed.
-  void release_send(SendOperation& operation) noexcept;
+  void unlink_send(SendOperation& operation) noexcept;   ///< Takes it out of everything.
+  void release_send(SendOperation& operation) noexcept;  ///< And frees it. No event.
   std::uint32_t number_send(SendOperation& operation) noexcept;  ///< Its name on the wire.
   bool on_cts(Peer& peer, std::span<const std::byte> message) noexcept;
   bool on_ack(Peer& peer, std::span<const std::byte> message) noexcept;
@@ -346,12 +427,14 @@ struct Engine::State final : Sink {
   void drop_payload(IncomingMessage& message) noexcept;  ///< What of it is in a block.
   void deliver_part(IncomingMessage& message, std::span<const std::byte> part) noexcept;
   void unlink(IncomingMessage& message) noexcept;
+  void forget_message(IncomingMessage& message) noexcept;  ///< Frees it; its credit goes back.
   Progressed consume(IncomingMessage& message, const Payload& payload, Cookie cookie,
                      OperationId* operation, Envelope& envelope) noexcept;
   bool start_transfer(ReceiveOperation& receive, Peer& peer, std::uint32_t remote_operation,
                       MatchBits bits, std::size_t total_bytes, std::uint64_t number) noexcept;
+  void grant(ReceiveOperation& receive) noexcept;  ///< Sends the CTS. REQUIRES: the peer is connected.
   void finish_receive(ReceiveOperation& receive, Status status) noexcept;
-  void release_receive(ReceiveOperation& receive) noexcept;
+  void unlink_receive(ReceiveOperation& receive) noexcept;  ///< Takes a matched one out of everything.
   std::uint32_t number_transfer(ReceiveOperation& receive) noexcept;  ///< Its name on the wire.
   void finish_whole(ReceiveOperation& receive, Peer& peer, MatchBits bits,
                     std::span<const std::byte> payload, std::uint64_t number) noexcept;
@@ -361,8 +444,9 @@ struct Engine::State final : Sink {
                       std::span<const Payload> data, std::size_t total_bytes) noexcept;
   Status stream_packet(SendOperation& operation) noexcept;
   Status offer_part(SendOperation& operation, const Payload& part) noexcept;
-  void go_on(SendOperation& operation) noexcept;  ///< The offered part is there, or was refused.
+  void resume_packet(SendOperation& operation) noexcept;  ///< The offered part is there, or was refused.
   bool on_part_placed(SendOperation& operation) noexcept;
+  bool on_packet(Peer& peer, std::span<const std::byte> message, Delivery& delivery) noexcept;
   bool on_part_offered(Peer& peer, const wire::RtsHeader& header) noexcept;
   void finish_placing(ReceiveOperation& receive, Status status) noexcept;
 
@@ -400,11 +484,12 @@ struct Engine::State final : Sink {
   void ask_for_late_cancel(const SendOperation& operation) noexcept;
   bool on_cancel(Peer& peer, std::span<const std::byte> message) noexcept;
   bool on_cancel_reply(Peer& peer, std::span<const std::byte> message) noexcept;
+  void purge_message(IncomingMessage& message, Status reason) noexcept;
   void end(Peer& peer) noexcept;  ///< Fails it, now or after on_peer_down(). Not from a Sink's call.
   void fail(Peer& peer, Status reason) noexcept;
 
   // Sink
-  void on_message(PeerId id, std::span<const std::byte> message) noexcept override;
+  Delivery on_message(PeerId id, std::span<const std::byte> message) noexcept override;
   void on_write_arrived(PeerId id, Immediate immediate, std::size_t length_bytes) noexcept override;
   void on_write_done(PeerId id, WorkId work, Status status) noexcept override;
   void on_peer_down(PeerId id, Status reason) noexcept override;
@@ -437,12 +522,10 @@ template <class Header>
 void Engine::State::send_control(Peer& peer, wire::Kind kind, unsigned flags, Header header) noexcept {
   static_assert(sizeof(Header) <= wire::kLongestHeaderBytes);
   if (peer.doom != Status::kOk) return;
-  if (peer.state == PeerState::kKnown) {
-    const Status status = connect(peer);
-    if (status != Status::kOk) return doom(peer, status);
-  }
   std::span<std::byte> slot;
-  if (peer.control.empty() && reserve(peer, sizeof header, slot) == Status::kOk) {
+  if (peer.state != PeerState::kConnected) {
+    want_connection(peer);
+  } else if (peer.control.empty() && reserve(peer, sizeof header, slot) == Status::kOk) {
     header.common = common(peer, kind, flags);
     wire::put(slot, header);
     peer.provider->commit(peer.id, sizeof header);
@@ -455,7 +538,7 @@ void Engine::State::send_control(Peer& peer, wire::Kind kind, unsigned flags, He
   wire::put(waiting->bytes, header);
   waiting->length_bytes = sizeof header;
   peer.control.push_back(*waiting);
-  activate(peer);
+  if (peer.state == PeerState::kConnected) activate(peer);
 }
 
 }  // namespace ch3_offload

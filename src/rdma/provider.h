@@ -71,14 +71,20 @@ struct Capabilities {
   bool on_demand = false;
 };
 
+/// What a Sink has done with a message.
+enum class Delivery : std::uint8_t {
+  kTaken,  ///< It has been read.
+  kHeld,   ///< It will be read: it stays valid until the next poll(), and this poll() delivers nothing more.
+};
+
 /// Receives the events that poll() finds. A callback may call reserve(), commit() and write(); it must not
 /// call poll().
 class Sink {
  public:
   virtual ~Sink() = default;
 
-  /// A slot arrived from `peer`. `message` is valid until the callback returns.
-  virtual void on_message(PeerId peer, std::span<const std::byte> message) noexcept = 0;
+  /// A slot arrived from `peer`. `message` is valid until the callback returns, or longer: see Delivery.
+  virtual Delivery on_message(PeerId peer, std::span<const std::byte> message) noexcept = 0;
 
   /// `length_bytes` of a peer's write have arrived and are visible. A long write may arrive in several parts,
   /// in any order. Each part is reported once, with the write's immediate. Writes and slots are not ordered
@@ -109,6 +115,20 @@ struct ProviderCounters {
   std::uint64_t network_rings = 0;               ///< Current. Polled receive rings for small messages.
   std::uint64_t network_ring_messages_sent = 0;  ///< Messages written into rings of peers.
   std::uint64_t network_ring_messages_received = 0;  ///< Messages taken from this process's rings.
+
+  ProviderCounters& operator+=(const ProviderCounters& other) noexcept {
+    network_registered_bytes += other.network_registered_bytes;
+    network_connections += other.network_connections;
+    network_connections_made += other.network_connections_made;
+    network_connections_lost += other.network_connections_lost;
+    network_connections_parked += other.network_connections_parked;
+    network_sent_again += other.network_sent_again;
+    network_credit_messages += other.network_credit_messages;
+    network_rings += other.network_rings;
+    network_ring_messages_sent += other.network_ring_messages_sent;
+    network_ring_messages_received += other.network_ring_messages_received;
+    return *this;
+  }
 };
 
 class Provider : public Registrar {

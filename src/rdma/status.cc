@@ -12,6 +12,7 @@ const char* status_name(Status status) noexcept {
     case Status::kUnreachable: return "Unreachable";
     case Status::kPeerFailed: return "PeerFailed";
     case Status::kProtocol: return "Protocol";
+    case Status::kRevoked: return "Revoked";
     case Status::kDeviceFailed: return "DeviceFailed";
   }
   return "Unknown";

@@ -20,6 +20,7 @@ enum class [[nodiscard]] Status : unsigned char {
   kTruncated,    ///< Request: the message was longer than the buffer; its first part was delivered.
   kUnsupported,  ///< Request: this provider, node or peer cannot do it; use another protocol.
   kNoMemory,     ///< Request: memory or a registration was refused.
+  kRevoked,      ///< Request: its owner withdrew it, with others of its kind.
   kUnreachable,  ///< Connection: no provider reaches the peer.
   kPeerFailed,   ///< Connection: the peer died or the connection broke.
   kProtocol,     ///< Connection: the peer violated the protocol.

@@ -11,6 +11,8 @@
 
 #include "counting_allocator.h"
 #include "engine/engine.h"
+#include "engine/event_handler.h"
+#include "nic/host_driver.h"
 
 namespace ch3_offload {
 namespace {
@@ -75,7 +77,7 @@ class ArrayProvider final : public Provider {
   std::size_t taken_ = 0;
 };
 
-class CountingHost final : public Host {
+class CountingHost final : public EventHandler {
  public:
   void on_send_done(Cookie, Status status) noexcept override { sends += status == Status::kOk; }
   void on_receive_done(Cookie, const Envelope& envelope) noexcept override { receives += envelope.status == Status::kOk; }
@@ -84,8 +86,8 @@ class CountingHost final : public Host {
   Payload on_packet_offer(PeerId, std::size_t) noexcept override { return {}; }
   void on_packet_placed(PeerId, std::size_t) noexcept override { FAIL(); }
   void on_peer_failed(PeerId, Status reason) noexcept override { failure = reason; }
-  std::string resolve(PeerId) override { return "v=3;array"; }
-  void on_warning(const std::string&) noexcept override { FAIL(); }
+  std::string on_card_wanted(PeerId) override { return "v=3;array"; }
+  void on_warning(std::string_view) noexcept override { FAIL(); }
 
   std::uint64_t sends = 0;
   std::uint64_t receives = 0;
@@ -104,12 +106,12 @@ struct ArrayProcess {
     config.send_buffer_bytes = send_buffer_bytes;
     Provider* const providers[] = {&provider};
     const std::uint64_t before = allocated_bytes;
-    engine = std::make_unique<Engine>(config, providers, host);
+    engine = std::make_unique<HostDriver>(config, providers);
     engine_bytes = allocated_bytes - before;
   }
   ArrayProvider provider;
   CountingHost host;
-  std::unique_ptr<Engine> engine;
+  std::unique_ptr<HostDriver> engine;
   std::uint64_t engine_bytes = 0;
 };
 
@@ -144,8 +146,8 @@ class EngineAllocation : public testing::Test {
   }
   void progress() {
     for (int i = 0; i < 4; ++i) {
-      zero.engine->progress();
-      one.engine->progress();
+      ch3_offload::progress(*zero.engine, zero.host);
+      ch3_offload::progress(*one.engine, one.host);
     }
   }
   /// Posts receives until the next one would need more memory.
@@ -271,12 +273,12 @@ TEST_F(EngineAllocation, AnUnexpectedMessageOfUpTo16BytesTakesAtMost160Bytes) {
       for (std::uint32_t i = 0; i < kMessages; ++i) {
         send(sender, PeerId{1}, length, SendMode::kStandard, make_match_bits(1, 2, one_tag ? 3 : i));
         if (i % 30 != 0) continue;
-        receiver.engine->progress();
-        sender.engine->progress();
+        ch3_offload::progress(*receiver.engine, receiver.host);
+        ch3_offload::progress(*sender.engine, sender.host);
       }
       for (int i = 0; i < 10; ++i) {
-        receiver.engine->progress();
-        sender.engine->progress();
+        ch3_offload::progress(*receiver.engine, receiver.host);
+        ch3_offload::progress(*sender.engine, sender.host);
       }
       ASSERT_EQ(receiver.engine->counters().unexpected_depth, static_cast<std::uint64_t>(kMessages));
       EXPECT_GT(sender.engine->counters().sent_short, 60'000u);
@@ -308,8 +310,8 @@ TEST_F(EngineAllocation, AFloodTakesNoMoreMemoryThanItsBudgetAndGivesItBack) {
     while (receiver.engine->counters().dropped_payloads == dropped_before) {
       send(sender, PeerId{1}, length);
       ++flooded;
-      receiver.engine->progress();
-      sender.engine->progress();
+      ch3_offload::progress(*receiver.engine, receiver.host);
+      ch3_offload::progress(*sender.engine, sender.host);
       ASSERT_LT(flooded, kFloodBudget / 100);
     }
     EXPECT_GT(flooded, kFloodBudget / (length + 160) * 9 / 10);
@@ -319,8 +321,8 @@ TEST_F(EngineAllocation, AFloodTakesNoMoreMemoryThanItsBudgetAndGivesItBack) {
         << length;
     while (receiver.engine->counters().unexpected_depth > 0) {
       receive(receiver, 1000);
-      receiver.engine->progress();
-      sender.engine->progress();
+      ch3_offload::progress(*receiver.engine, receiver.host);
+      ch3_offload::progress(*sender.engine, sender.host);
     }
     // The entries are kept for the next flood, of whatever length; the payloads are not.
     EXPECT_LE(live_bytes - live_at_first, static_cast<std::int64_t>(kFloodBudget)) << length;
@@ -398,11 +400,11 @@ TEST_F(FirstContact, WithoutMemoryTheFirstContactFailsAndMayBeTriedAgain) {
 TEST_F(FirstContact, WhoseFirstMessageIsLostForWantOfMemoryFails) {
   send(zero, PeerId{1}, 10);
   allocator::left = 0;
-  one.engine->progress();
-  one.engine->progress();
+  ch3_offload::progress(*one.engine, one.host);
+  ch3_offload::progress(*one.engine, one.host);
   allocator::left = allocator::kPlenty;
   EXPECT_EQ(one.host.failure, Status::kOk);
-  one.engine->progress();
+  ch3_offload::progress(*one.engine, one.host);
   EXPECT_EQ(one.host.failure, Status::kNoMemory);
   send(zero, PeerId{1}, 10);
   progress();
@@ -410,41 +412,37 @@ TEST_F(FirstContact, WhoseFirstMessageIsLostForWantOfMemoryFails) {
 }
 
 TEST_F(EngineAllocation, PurgeNeedsNoMemory) {
-  Cookie matched = nullptr;
-  ASSERT_EQ(one.engine->offer_external(make_match_bits(9, 9, 9), &sent, matched), Progressed::kPending);
   for (int i = 0; i < 3; ++i) receive(one, 10);
-  struct Purged {
-    ArrayProcess* at;
-    OperationId last;
-    int receives = 0, externals = 0;
-  } purged{&one, posted};
   allocator::left = 0;
-  one.engine->purge([](void*, MatchBits) { return true; },
-                    [](void* to, Cookie) {
-                      auto& counts = *static_cast<Purged*>(to);
-                      // The last one is on its way to its owner, too.
-                      EXPECT_FALSE(counts.at->engine->cancel_receive(counts.last));
-                      ++counts.receives;
-                    },
-                    [](void* to, Cookie) { ++static_cast<Purged*>(to)->externals; }, &purged);
+  const MatchPattern everything{MatchBits{}, ~MatchBits{}};
+  one.engine->purge(PurgeScope::kAll, {&everything, 1}, {}, Status::kRevoked);
+  int receives = 0;
+  for (Event event; one.engine->next_event(event); ++receives) EXPECT_EQ(event.status, Status::kRevoked);
   allocator::left = allocator::kPlenty;
-  EXPECT_EQ(purged.receives, 3);
-  EXPECT_EQ(purged.externals, 1);
+  EXPECT_EQ(receives, 3);
   EXPECT_EQ(one.engine->counters().posted_depth, 0u);
-  EXPECT_EQ(one.engine->counters().unexpected_depth, 0u);
 }
 
 TEST_F(EngineAllocation, WithoutMemoryAMessageToOneselfFailsAndDoesNotVanish) {
-  Cookie cookie = &sent;
-  Cookie receive = nullptr;
+  OperationId operation{};
+  Status status{};
+  const auto send_to_self = [&](std::size_t length) {
+    return one.engine->send(PeerId{1}, SendMode::kStandard, kBits, {sent.data(), length, nullptr}, 1, nullptr,
+                            operation, status);
+  };
   allocator::left = 0;
-  EXPECT_EQ(one.engine->offer_external(kBits, cookie, receive), Progressed::kFailed);
+  for (const std::size_t length : {std::size_t{100}, kLong}) {
+    EXPECT_EQ(send_to_self(length), Progressed::kFailed);
+    EXPECT_EQ(status, Status::kNoMemory);
+  }
   allocator::left = allocator::kPlenty;
   EXPECT_EQ(one.engine->counters().unexpected_depth, 0u);
-  EXPECT_EQ(one.engine->offer_external(kBits, cookie, receive), Progressed::kPending);
+  EXPECT_EQ(one.engine->counters().pending_sends, 0u);
+  EXPECT_EQ(send_to_self(100), Progressed::kDone);
   Envelope envelope;
-  ASSERT_EQ(one.engine->post_receive(kBits, kIgnoreNothing, {}, nullptr, posted, envelope), Progressed::kDone);
-  EXPECT_EQ(envelope.external, cookie);
+  ASSERT_EQ(one.engine->post_receive(kBits, kIgnoreNothing, {received.data(), 100, nullptr}, nullptr, posted, envelope),
+            Progressed::kDone);
+  EXPECT_EQ(envelope.length_bytes, 100u);
 }
 
 TEST_F(EngineAllocation, WithoutMemoryASendOrAPacketThatMustWaitFails) {

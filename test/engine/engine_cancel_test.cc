@@ -129,11 +129,24 @@ TEST_F(EngineCancel, AnOptimisticMessageIsTakenBackThoughItsAcceptanceIsUnderWay
   TestSend message(3000);
   message.send_id = 5;
   send(0, 1, message);
+  take_events(0);  // The introduction: it leaves.
   ASSERT_TRUE(pending(message));
   ASSERT_EQ(cancel(message), Progressed::kPending);
   settle();
   EXPECT_EQ(cancelled(message), true);
   EXPECT_TRUE(pending(message));
+  expect_at_rest();
+}
+
+TEST_F(EngineCancel, AMessageThatWaitsForTheIntroductionIsTakenBackAtOnce) {
+  make_strangers();
+  TestSend message(3000);
+  send(0, 1, message);
+  ASSERT_TRUE(pending(message));
+  EXPECT_EQ(cancel(message), Progressed::kDone);
+  settle();
+  EXPECT_TRUE(pending(message)) << "a cancelled send has no event";
+  EXPECT_EQ(at(1).counters().unexpected_depth, 0u);
   expect_at_rest();
 }
 
@@ -351,35 +364,58 @@ TEST_F(EngineCancel, OperationsOfTheOtherKindAreNotTakenForIt) {
   settle();
 }
 
-/// What purge() handed out.
-struct Purged {
-  std::vector<Cookie> receives;
-  std::vector<Cookie> externals;
-};
-
-void purge(Engine& engine, Purged& purged) {
-  engine.purge([](void*, MatchBits bits) { return bits == kBits; },
-               [](void* to, Cookie cookie) { static_cast<Purged*>(to)->receives.push_back(cookie); },
-               [](void* to, Cookie cookie) { static_cast<Purged*>(to)->externals.push_back(cookie); }, &purged);
+void purge(HostDriver& engine, PurgeScope scope = PurgeScope::kAll) {
+  const MatchPattern doomed{kBits, kIgnoreNothing};
+  engine.purge(scope, {&doomed, 1}, {}, Status::kRevoked);
 }
 
-TEST_F(EngineCancel, PurgeHandsBackWhatMatchesAndNothingElse) {
+TEST_F(EngineCancel, PurgeFinishesWhatMatchesAndNothingElse) {
   make();
   TestReceive doomed(kShort);
   TestReceive kept(kShort);
   receive(1, doomed);
   receive(1, kept, kOtherBits);
-  Purged purged;
-  purge(*at(1).engine, purged);
-  EXPECT_EQ(purged.receives, std::vector<Cookie>{doomed.cookie()});
+  purge(*at(1).engine);
+  EXPECT_TRUE(pending(doomed)) << "a command tells nothing";
+  EXPECT_FALSE(at(1)->cancel_receive(doomed.operation)) << "its event is there";
+  take_events(1);
+  EXPECT_EQ(outcome(doomed)->status, Status::kRevoked);
+  EXPECT_EQ(doomed.buffer.check_untouched(), "");
+  EXPECT_TRUE(pending(kept));
   EXPECT_TRUE(at(1)->cancel_receive(kept.operation));
-  int external = 0;
-  int other = 0;
-  EXPECT_EQ(offer(1, kBits, &external), nullptr);
-  EXPECT_EQ(offer(1, kOtherBits, &other), nullptr);
-  purge(*at(1).engine, purged);
-  EXPECT_EQ(purged.externals, std::vector<Cookie>{&external});
-  EXPECT_EQ(at(1).counters().unexpected_depth, 1u);
+}
+
+TEST_F(EngineCancel, PurgeSparesWhatItIsTold) {
+  make();
+  TestReceive doomed(kShort);
+  TestReceive spared(kShort);
+  receive(1, doomed);
+  receive(1, spared, kOtherBits);
+  const MatchPattern but{kOtherBits, kIgnoreSource};
+  at(1)->purge(PurgeScope::kAll, {&kEverything, 1}, {&but, 1}, Status::kRevoked);
+  take_events(1);
+  EXPECT_FALSE(pending(doomed));
+  EXPECT_TRUE(pending(spared));
+}
+
+TEST_F(EngineCancel, PurgeOfReceivesLooksAtTheirSource) {
+  make();
+  TestReceive named(kShort);
+  TestReceive any(kShort);
+  receive(1, named);
+  receive(1, any, kBits, kIgnoreSource);
+  purge(*at(1).engine, PurgeScope::kReceivesFromAny);
+  take_events(1);
+  EXPECT_FALSE(pending(any));
+  EXPECT_TRUE(pending(named));
+  TestSend message(kShort);
+  message.bits = kOtherBits;
+  send(0, 1, message);
+  settle();
+  at(1)->purge(PurgeScope::kReceivesFromOne, {&kEverything, 1}, {}, Status::kPeerFailed);
+  take_events(1);
+  EXPECT_EQ(outcome(named)->status, Status::kPeerFailed);
+  EXPECT_EQ(at(1).counters().unexpected_depth, 1u) << "messages stay";
 }
 
 TEST_F(EngineCancel, PurgeFreesTheSendersOfEveryProtocol) {
@@ -389,8 +425,7 @@ TEST_F(EngineCancel, PurgeFreesTheSendersOfEveryProtocol) {
       TestSend message(length);
       send(0, 1, message, mode);
       settle();
-      Purged purged;
-      purge(*at(1).engine, purged);
+      purge(*at(1).engine);
       settle();
       expect_sent(message);
       expect_at_rest();
@@ -408,8 +443,7 @@ TEST_F(EngineCancel, PurgeDropsThePartsThatStillArrive) {
     send(0, 1, message, mode);
     step();
     ASSERT_EQ(at(1).counters().unexpected_depth, 1u);
-    Purged purged;
-    purge(*at(1).engine, purged);
+    purge(*at(1).engine);
     EXPECT_EQ(at(1).counters().unexpected_depth, 0u);
     receive(1, request);
     send(0, 1, next);

@@ -90,7 +90,7 @@ class EngineFuzz : public HostileWorld {
       }
       default:
         if (random.chance(0.1)) {
-          at(kVictim)->purge([](void*, MatchBits) { return true; }, [](void*, Cookie) {}, [](void*, Cookie) {}, nullptr);
+          at(kVictim)->purge(PurgeScope::kAll, {&kEverything, 1}, {}, Status::kRevoked);
         }
     }
   }
@@ -181,7 +181,7 @@ TEST_F(EngineFuzz, ForgedMessagesHarmNobodyElse) {
     network->kill(PeerId{kAttacker});
     settle();
     if (!victim_has_failed_the_attacker()) at(kVictim)->fail_peer(PeerId{kAttacker});
-    at(kVictim)->purge([](void*, MatchBits) { return true; }, [](void*, Cookie) {}, [](void*, Cookie) {}, nullptr);
+    at(kVictim)->purge(PurgeScope::kAll, {&kEverything, 1}, {}, Status::kRevoked);
     expect_sane();
     expect_unharmed();
     EXPECT_LE(at(kVictim).counters().unexpected_bytes_peak, engine_config.unexpected_budget_bytes);
@@ -231,7 +231,7 @@ TEST_F(EngineFuzz, HonestMessagesWithFlippedBitsHarmNobodyElse) {
     kill(kAttacker);
     settle();
     if (!victim_has_failed_the_attacker()) at(kVictim)->fail_peer(PeerId{kAttacker});
-    at(kVictim)->purge([](void*, MatchBits) { return true; }, [](void*, Cookie) {}, [](void*, Cookie) {}, nullptr);
+    at(kVictim)->purge(PurgeScope::kAll, {&kEverything, 1}, {}, Status::kRevoked);
     expect_sane();
     expect_unharmed();
     if (HasFailure()) break;

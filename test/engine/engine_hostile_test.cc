@@ -158,7 +158,7 @@ TEST_F(EngineHostile, IdsOfAnotherPeerAreRefused) {
     incoming.bits = kOtherBits;
     send(kNeighbour, kVictim, incoming);
     network->advance();
-    at(kVictim)->progress();
+    at(kVictim).progress();
     attack(forgery);
     settle();
     expect_received(request, incoming);

@@ -110,7 +110,7 @@ TEST_F(EngineMemory, OfADeadProgramIsDeregisteredByProgress) {
   exchange(message, request);
   EXPECT_EQ(at(1).provider->regions(), 1u);
   replace(1, request.buffer);
-  at(1)->progress();
+  at(1).progress();
   EXPECT_EQ(at(1).provider->regions(), 0u);
 }
 
@@ -183,7 +183,7 @@ TEST_F(EngineMemory, WhatIsGivenUpOrGoesIsTraced) {
     exchange(*messages.back(), request);
   }
   replace(0, messages.back()->buffer);
-  at(0)->progress();
+  at(0).progress();
   const std::string path = testing::TempDir() + "ch3-trace-" + std::to_string(getpid());
   EXPECT_EQ(trace.write(path), 0);
   const TraceContents contents = read_back(path);

@@ -1,4 +1,4 @@
-// The packet stream, and what else is not a message between processes: external entries.
+// The packet stream.
 
 #include <gtest/gtest.h>
 
@@ -277,58 +277,6 @@ TEST_F(EnginePacketPart, ADeathFailsThePacketAndTakesThePlaceBack) {
   }
   EXPECT_GT(places_at_death, 0u) << "nobody died while a place was granted";
   EXPECT_GT(sources_at_death, 0u) << "nobody died while a source was read";
-}
-
-class EngineExternal : public EngineWorld {
- protected:
-  EngineExternal() { make(1); }
-  int first = 0;   ///< Cookies.
-  int second = 0;
-  Envelope envelope;
-};
-
-TEST_F(EngineExternal, TakesThePostedReceiveThatMatches) {
-  TestReceive other(8);
-  TestReceive older(8);
-  TestReceive younger(8);
-  receive(0, other, kOtherBits);
-  receive(0, older, kBits, kIgnoreSource);
-  receive(0, younger);
-  EXPECT_EQ(offer(0, kBits, &first), older.cookie());
-  EXPECT_TRUE(pending(older));  // The caller finishes it: no callback.
-  EXPECT_FALSE(at(0)->cancel_receive(older.operation));
-  EXPECT_EQ(offer(0, kBits, &first), younger.cookie());
-  EXPECT_EQ(offer(0, kBits, &first), nullptr);
-}
-
-TEST_F(EngineExternal, WaitsForAReceiveOrAProbe) {
-  EXPECT_EQ(offer(0, kBits, &first), nullptr);
-  EXPECT_EQ(offer(0, kBits, &second), nullptr);
-  ASSERT_TRUE(at(0)->probe(kBits, kIgnoreNothing, envelope));
-  EXPECT_EQ(envelope.external, &first);
-  TestReceive request(8);
-  receive(0, request);
-  ASSERT_TRUE(request.at_once.has_value());
-  EXPECT_EQ(request.at_once->external, &first);
-  EXPECT_EQ(request.buffer.check_untouched(), "");
-  MessageId taken{7};
-  ASSERT_TRUE(at(0)->matched_probe(kBits, kIgnoreNothing, taken, envelope));
-  EXPECT_EQ(envelope.external, &second);  // It is the caller's: nothing is left to receive.
-  EXPECT_EQ(at(0)->receive_matched(taken, request.buffer.payload(), nullptr, envelope), Progressed::kFailed);
-  EXPECT_EQ(at(0).counters().unexpected_depth, 0u);
-  EXPECT_EQ(at(0).counters().unexpected_bytes, 0u);
-}
-
-TEST_F(EngineExternal, TheNewestThatIsWantedIsTakenBack) {
-  EXPECT_EQ(offer(0, kBits, &first), nullptr);
-  EXPECT_EQ(offer(0, kBits, &second), nullptr);
-  const auto any = [](void*, Cookie) { return true; };
-  const auto that = [](void* wanted, Cookie cookie) { return wanted == cookie; };
-  EXPECT_EQ(at(0)->withdraw_external(kOtherBits, any, nullptr), nullptr);
-  EXPECT_EQ(at(0)->withdraw_external(kBits, that, &first), &first);
-  EXPECT_EQ(at(0)->withdraw_external(kBits, that, &first), nullptr);
-  EXPECT_EQ(at(0)->withdraw_external(kBits, any, nullptr), &second);
-  EXPECT_EQ(at(0).counters().unexpected_depth, 0u);
 }
 
 }  // namespace

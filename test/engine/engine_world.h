@@ -18,13 +18,15 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/event_handler.h"
+#include "nic/host_driver.h"
 #include "engine/payload_buffer.h"
 #include "rdma/fake_provider.h"
 
 namespace ch3_offload {
 
-/// One process: its engine and all that its host was told.
-class EngineProcess final : public Host {
+/// One process: its engine and all that the engine told.
+class EngineProcess final : public EventHandler {
  public:
   void on_send_done(Cookie cookie, Status status) noexcept override {
     EXPECT_TRUE(sends.emplace(cookie, status).second) << "on_send_done() came twice";
@@ -60,10 +62,12 @@ class EngineProcess final : public Host {
     EXPECT_TRUE(failures.emplace(index_of(peer), reason).second) << "on_peer_failed() came twice";
     history += 'f';
   }
-  std::string resolve(PeerId peer) noexcept override { return cards->at(index_of(peer)); }
-  void on_warning(const std::string& text) noexcept override { warnings.push_back(text); }
+  std::string on_card_wanted(PeerId peer) override { return cards->at(index_of(peer)); }
+  void on_warning(std::string_view text) noexcept override { warnings.emplace_back(text); }
 
-  Engine* operator->() { return engine.get(); }
+  HostDriver* operator->() { return engine.get(); }
+  /// Returns how many things happened.
+  std::size_t progress() { return ch3_offload::progress(*engine, *this); }
   /// What was counted since EngineWorld::make(), and the levels as they are.
   const Counters& counters() {
     counted = engine->counters();
@@ -79,7 +83,7 @@ class EngineProcess final : public Host {
   Counters at_start;
   Counters counted;
   std::unique_ptr<FakeProvider> provider;
-  std::unique_ptr<Engine> engine;  ///< Null: dead, or never had one (the test speaks for it).
+  std::unique_ptr<HostDriver> engine;  ///< Null: dead, or never had one (the test speaks for it).
   const std::vector<std::string>* cards = nullptr;
   std::map<Cookie, Status> sends;
   std::map<Cookie, Envelope> receives;
@@ -94,6 +98,8 @@ class EngineProcess final : public Host {
 };
 
 inline constexpr MatchBits kBits = make_match_bits(1, 2, 3);
+/// For purge().
+inline constexpr MatchPattern kEverything{MatchBits{}, ~MatchBits{}};
 inline constexpr MatchBits kOtherBits = make_match_bits(1, 2, 4);
 
 struct TestSend {
@@ -181,7 +187,7 @@ class EngineWorld : public testing::Test {
       EngineConfig config = engine_config;
       config.self = PeerId{i};
       Provider* const providers[] = {process->provider.get()};
-      process->engine = std::make_unique<Engine>(config, providers, *process);
+      process->engine = std::make_unique<HostDriver>(config, providers);
       cards.push_back(process->engine->card());
       processes.push_back(std::move(process));
     }
@@ -208,13 +214,6 @@ class EngineWorld : public testing::Test {
     const Progressed progressed = at(i)->post_receive(bits, ignore, request.buffer.payload(), request.cookie(),
                                                       request.operation, envelope);
     if (progressed != Progressed::kPending) request.at_once = envelope;
-  }
-  /// The receive that the external entry matches; null: it joined the queue.
-  Cookie offer(std::uint32_t i, MatchBits bits, Cookie cookie) {
-    Cookie matched = nullptr;
-    const Progressed progressed = at(i)->offer_external(bits, cookie, matched);
-    EXPECT_EQ(progressed, matched == nullptr ? Progressed::kPending : Progressed::kDone);
-    return matched;
   }
   /// Its answer, if it is kPending, is in cancels by the message's cookie.
   Progressed cancel(TestSend& message) {
@@ -252,16 +251,17 @@ class EngineWorld : public testing::Test {
     EXPECT_EQ(envelope->status, fits ? Status::kOk : Status::kTruncated);
     EXPECT_EQ(envelope->length_bytes, length);
     EXPECT_EQ(envelope->bits, message.bits);
-    EXPECT_EQ(envelope->external, nullptr);
     EXPECT_EQ(request.buffer.check(message.seed, length), "");
   }
   void expect_sent(TestSend& message) { EXPECT_EQ(outcome(message), Status::kOk); }
 
+  /// Takes what waits to be told, and nothing else.
+  void take_events(std::uint32_t i) { ch3_offload::take_events(*at(i).engine, at(i)); }
   /// The network moves once, then every engine does.
   void step() {
     network->advance();
     for (auto& process : processes) {
-      if (process->engine != nullptr) process->engine->progress();
+      if (process->engine != nullptr) process->progress();
     }
   }
   /// Lets time pass until nothing moves any more.
@@ -270,7 +270,7 @@ class EngineWorld : public testing::Test {
       bool moved = network->advance();
       for (auto& process : processes) {
         if (process->engine == nullptr) continue;
-        moved |= process->engine->progress() > 0;
+        moved |= process->progress() > 0;
         const Counters& counters = process->counters();
         ASSERT_LE(counters.lent_bytes, engine_config.unexpected_budget_bytes);
         ASSERT_LE(counters.unexpected_bytes, engine_config.unexpected_budget_bytes);

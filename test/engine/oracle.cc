@@ -23,7 +23,7 @@ Oracle::Oracle(std::uint32_t processes, MatchBits always_ignored)
 std::string Oracle::name(const SentMessage& message) {
   return "message #" + std::to_string(message.seed) + " " + std::to_string(message.from) + "->" +
          std::to_string(message.to) + " bits " + hex(message.bits) + " length " +
-         std::to_string(message.length_bytes) + (message.external ? " (external)" : "") + " sent at " +
+         std::to_string(message.length_bytes) + " sent at " +
          std::to_string(message.sent_at);
 }
 
@@ -183,11 +183,12 @@ void Oracle::probed(std::uint32_t at, MatchBits bits, MatchBits ignore, SentMess
   found_oldest(at, bits, ignore, now_, message);
 }
 
-void Oracle::purged(std::uint32_t at, bool (*is_doomed)(void* context, MatchBits bits), void* context) {
+void Oracle::purged(std::uint32_t at, const MatchPattern& doomed, const MatchPattern& spared) {
   ++now_;
   for (std::uint32_t from = 0; from < processes_; ++from) {
     for (SentMessage* message : waiting_[from * processes_ + at]) {
-      if (is_doomed(context, message->bits)) message->maybe_purged = true;
+      if (matches(message->bits, doomed.bits, doomed.ignore) && !matches(message->bits, spared.bits, spared.ignore))
+        message->maybe_purged = true;
     }
   }
 }
@@ -212,18 +213,11 @@ void Oracle::died(std::uint32_t process) {
 SentMessage* Oracle::find(std::uint32_t to, MatchBits bits, std::size_t length_bytes, std::uint64_t seed) {
   for (std::uint32_t from = 0; from < processes_; ++from) {
     for (SentMessage* message : waiting_[from * processes_ + to]) {
-      if (!message->external && message->bits == bits && message->length_bytes == length_bytes &&
+      if (message->bits == bits && message->length_bytes == length_bytes &&
           (seed == 0 || message->seed == seed)) {
         return message;
       }
     }
-  }
-  return nullptr;
-}
-
-SentMessage* Oracle::find_external(std::uint32_t to, MatchBits bits, std::uint64_t seed) {
-  for (SentMessage* message : waiting_[to * processes_ + to]) {
-    if (message->external && message->bits == bits && message->seed == seed) return message;
   }
   return nullptr;
 }

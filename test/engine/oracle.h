@@ -34,9 +34,8 @@ struct SentMessage {
   std::uint32_t from = 0;
   std::uint32_t to = 0;
   MatchBits bits{};
-  std::size_t length_bytes = 0;  ///< Not for external ones.
+  std::size_t length_bytes = 0;
   SendMode mode = SendMode::kStandard;
-  bool external = false;
 
   // The oracle's.
   State state = State::kWaiting;
@@ -88,7 +87,7 @@ class Oracle {
   void taken_received(SentMessage& message);
   void probed(std::uint32_t at, MatchBits bits, MatchBits ignore, SentMessage& message);
   /// Messages to `at` with such bits that had arrived are gone.
-  void purged(std::uint32_t at, bool (*is_doomed)(void* context, MatchBits bits), void* context);
+  void purged(std::uint32_t at, const MatchPattern& doomed, const MatchPattern& spared);
 
   /// One of the two has died, or their connection broke: messages between them may be lost.
   void lost(std::uint32_t one, std::uint32_t other);
@@ -98,7 +97,6 @@ class Oracle {
 
   /// The waiting message to `to` with this envelope: that of `seed` if it is not 0, else the earliest.
   SentMessage* find(std::uint32_t to, MatchBits bits, std::size_t length_bytes, std::uint64_t seed = 0);
-  SentMessage* find_external(std::uint32_t to, MatchBits bits, std::uint64_t seed);
 
   /// Nothing is in flight and every engine is at rest: checks that no match was missed.
   void check_at_rest();

@@ -41,7 +41,7 @@ Simulation::Simulation(const SimulationConfig& config)
       engine.trace = process->trace.get();
     }
     Provider* const providers[] = {process->provider.get()};
-    process->engine = std::make_unique<Engine>(engine, providers, *process);
+    process->engine = std::make_unique<HostDriver>(engine, providers);
     process->told_failed.resize(config.processes);
     process->packet_bytes_out.resize(config.processes);
     process->packet_bytes_in.resize(config.processes);
@@ -65,7 +65,7 @@ void Simulation::unmap(const std::byte* address, std::size_t length_bytes) {
   if (!memory_random_.chance(config_.unmap_probability)) return;
   for (const auto& process : processes_) {
     if (process->engine == nullptr || process->provider == nullptr) continue;
-    // As ch3_offload::Process does: where the provider need not be told, nobody watches.
+    // As ch3_offload::Channel does: where the provider need not be told, nobody watches.
     if (process->engine->keeps_memory()) process->engine->memory_gone(address, length_bytes);
     process->provider->memory_gone(address, length_bytes);
   }
@@ -169,7 +169,7 @@ void Simulation::step_motion() {
 
 bool Simulation::progress_once(Process& process) {
   ++depth_;
-  const std::size_t happened = process.engine->progress();
+  const std::size_t happened = progress(*process.engine, process);
   --depth_;
   const Counters& counters = process.engine->counters();
   if (counters.unexpected_bytes_peak > config_.engine.unexpected_budget_bytes) {
@@ -232,7 +232,6 @@ void Simulation::check_at_rest() {
     }
     if (record->kind != Record::Kind::kSend) continue;
     const auto& send = static_cast<SendRecord&>(*record);
-    if (send.external) continue;
     if (oracle_.is_lost(send.from, send.to)) {
       fail("all is at rest and a send to a lost process is not done: #" + std::to_string(send.seed));
     } else if (send.state == SentMessage::State::kReceived) {
@@ -262,9 +261,9 @@ void Simulation::check_at_rest() {
       fail("process " + std::to_string(process->id) + " has " + std::to_string(counters.unexpected_depth) +
            " unexpected messages, should be " + (exact ? "" : "at most ") + std::to_string(waiting));
     }
-    // Who keeps more than an envelope has paid for it. Messages to oneself are CH3's.
-    const std::uint64_t unpaid = counters.unexpected_announced + oracle_.waiting(process->id, process->id).size();
-    const std::uint64_t paid = counters.unexpected_depth - std::min(counters.unexpected_depth, unpaid);
+    // Who keeps more than an envelope has paid for it.
+    const std::uint64_t paid =
+        counters.unexpected_depth - std::min(counters.unexpected_depth, counters.unexpected_announced);
     if (paid * wire::kEnvelopeBytes > counters.unexpected_bytes) {
       fail("process " + std::to_string(process->id) + " keeps " + std::to_string(paid) + " messages and counts only " +
            std::to_string(counters.unexpected_bytes) + " bytes");

@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/event_handler.h"
+#include "nic/host_driver.h"
 #include "engine/oracle.h"
 #include "engine/page_arena.h"
 #include "engine/payload_buffer.h"
@@ -32,7 +34,7 @@ struct Record {
 
   const Kind kind;
   const std::uint32_t owner;  ///< The process.
-  bool done = false;          ///< No callback may come (any more).
+  bool done = false;          ///< No event may come (any more).
   bool touched = false;       ///< In Simulation::touched_.
   std::size_t index = 0;      ///< In Simulation::records_.
 };
@@ -81,7 +83,7 @@ class Simulation {
   const FakeNetwork& network() const noexcept { return network_; }
 
  private:
-  struct Process final : Host {
+  struct Process final : EventHandler {
     Process(Simulation& simulation, std::uint32_t self) : world(simulation), id(self) {}
     void on_send_done(Cookie cookie, Status status) noexcept override;
     void on_receive_done(Cookie cookie, const Envelope& envelope) noexcept override;
@@ -90,21 +92,21 @@ class Simulation {
     Payload on_packet_offer(PeerId peer, std::size_t length_bytes) noexcept override;
     void on_packet_placed(PeerId peer, std::size_t length_bytes) noexcept override;
     void on_peer_failed(PeerId peer, Status reason) noexcept override;
-    std::string resolve(PeerId peer) noexcept override { return world.cards_[index_of(peer)]; }
-    void on_warning(const std::string& text) noexcept override { world.warnings_.push_back(text); }
+    std::string on_card_wanted(PeerId peer) override { return world.cards_[index_of(peer)]; }
+    void on_warning(std::string_view text) noexcept override { world.warnings_.emplace_back(text); }
 
     Simulation& world;
     const std::uint32_t id;
     bool alive = true;
     std::unique_ptr<FakeProvider> provider;
     std::unique_ptr<Trace> trace;
-    std::unique_ptr<Engine> engine;
+    std::unique_ptr<HostDriver> engine;
     struct Taken {
       MessageId message;
       SendRecord* send;
     };
     std::vector<Taken> taken;
-    std::vector<bool> told_failed;               ///< on_peer_failed came, by peer.
+    std::vector<bool> told_failed;               ///< kPeerFailed came, by peer.
     std::vector<std::uint64_t> packet_bytes_out; ///< By peer.
     std::vector<std::uint64_t> packet_bytes_in;
     std::map<std::uint32_t, std::unique_ptr<PayloadBuffer>> places;  ///< By peer: for a part of a packet.
@@ -150,8 +152,6 @@ class Simulation {
   void command_receive_matched(Process& process);
   void command_cancel_receive(Process& process);
   void command_cancel_send(Process& process);
-  void command_offer(Process& process);
-  void command_withdraw(Process& process);
   void command_purge(Process& process);
   void check_given_back(const ReceiveRecord& receive);
   void kill(Process& process);
@@ -174,7 +174,7 @@ class Simulation {
   void cancel_over(SendRecord& send, bool cancelled);
   SendRecord* identify(const Process& process, const Envelope& envelope, const PayloadBuffer* buffer);
   template <class R>
-  R* live(Cookie cookie, Record::Kind kind, const char* callback);
+  R* live(Cookie cookie, Record::Kind kind, const char* event);
 
   const SimulationConfig config_;
   SeededRandom random_;
@@ -193,7 +193,7 @@ class Simulation {
   std::uint32_t next_send_id_ = 1;
   std::uint64_t commands_ = 0;
   int depth_ = 0;           ///< Commands on the stack.
-  bool calm_ = false;       ///< No nested commands: the end is wanted.
+  bool calm_ = false;       ///< No commands between events: the end is wanted.
   std::vector<LogLine> log_;
   std::uint64_t logged_ = 0;
 };
@@ -209,14 +209,14 @@ R& Simulation::adopt(std::unique_ptr<R> record) {
 
 /// Cookies are Record pointers, so that one check serves all kinds.
 template <class R>
-R* Simulation::live(Cookie cookie, Record::Kind kind, const char* callback) {
+R* Simulation::live(Cookie cookie, Record::Kind kind, const char* event) {
   if (live_.count(cookie) == 0) {
-    fail(std::string(callback) + " with a cookie that is unknown or long over");
+    fail(std::string(event) + " with a cookie that is unknown or long over");
     return nullptr;
   }
   auto* const record = static_cast<Record*>(cookie);
   if (record->kind != kind || record->done) {
-    fail(std::string(callback) + (record->done ? " for something that is over" : " with a cookie of another kind"));
+    fail(std::string(event) + (record->done ? " for something that is over" : " with a cookie of another kind"));
     return nullptr;
   }
   return static_cast<R*>(record);

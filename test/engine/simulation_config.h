@@ -35,7 +35,7 @@ struct SimulationConfig {
   double long_probability = 0.02;   ///< A message up to longest_bytes.
   double strided_probability = 0.2;
   double motion_probability = 0.7;  ///< Another step of progress or time after each command.
-  double nested_probability = 0.1;  ///< A command from inside a callback.
+  double nested_probability = 0.1;  ///< A command between two events.
   double purge_probability = 0;     ///< Per command.
   double unmap_probability = 0;     ///< A buffer's pages leave the address space when it is freed.
   std::uint32_t deaths = 0;

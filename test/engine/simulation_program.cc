@@ -13,15 +13,6 @@ std::uint64_t stream_seed(std::uint32_t from, std::uint32_t to) {
   return mix64(std::uint64_t{from} << 32 | to);
 }
 
-struct Doom {
-  std::uint16_t context;
-  std::uint32_t tag_parity;
-};
-bool is_doomed(void* context, MatchBits bits) {
-  const auto& doom = *static_cast<const Doom*>(context);
-  return context_of(bits) == doom.context && (tag_of(bits) & 1) == doom.tag_parity;
-}
-
 }  // namespace
 
 Simulation::Process* Simulation::choose_alive() {
@@ -104,10 +95,8 @@ void Simulation::command(Process& process) {
     command_cancel_receive(process);
   } else if (dice < 92) {
     command_cancel_send(process);
-  } else if (dice < 95) {
-    if (full) command_withdraw(process); else command_offer(process);
   } else if (dice < 96) {
-    command_withdraw(process);
+    if (full) command_receive(process); else command_send(process);
   } else {
     command_packet(process);
   }
@@ -116,13 +105,12 @@ void Simulation::command(Process& process) {
 
 void Simulation::nested_command(Process& process) {
   if (calm_ || depth_ > 3 || !random_.chance(config_.nested_probability)) return;
-  if (random_.chance(0.1) && process.engine->progress() != 0) fail("progress() inside a callback did something");
   command(process);
 }
 
 void Simulation::command_send(Process& process) {
   const auto to = static_cast<std::uint32_t>(random_.below(config_.processes));
-  if (to == process.id) return;
+  if (to == process.id && !random_.chance(0.5)) return;
   auto record = std::make_unique<SendRecord>(process.id);
   record->seed = next_seed_++;
   record->from = process.id;
@@ -141,7 +129,7 @@ void Simulation::command_send(Process& process) {
   OperationId operation = kNoOperation;
   const Progressed progressed = process.engine->send(PeerId{to}, send.mode, send.bits, send.buffer->payload(),
                                                      send.send_id, static_cast<Record*>(&send), operation, status);
-  if (send.done) return fail("send() called back before it returned");
+  if (send.done) return fail("send() finished it twice");
   switch (progressed) {
     case Progressed::kDone:
       if (operation != kNoOperation) fail("a send that is done has an operation");
@@ -193,7 +181,7 @@ void Simulation::command_packet(Process& process) {
   Status status = Status::kDeviceFailed;
   const Progressed progressed = process.engine->send_packet(PeerId{to}, header, data, static_cast<Record*>(&packet), status);
   std::fill(header.begin(), header.end(), std::byte{0x77});
-  if (packet.done) return fail("send_packet() called back before it returned");
+  if (packet.done) return fail("send_packet() finished it twice");
   if (progressed == Progressed::kPending) return;
   if (progressed == Progressed::kFailed && !oracle_.is_lost(process.id, to)) {
     fail(std::string("send_packet() failed: ") + status_name(status));
@@ -244,7 +232,7 @@ void Simulation::post(Process& process, MatchBits bits, MatchBits ignore, std::s
   OperationId operation = kNoOperation;
   const Progressed progressed =
       process.engine->post_receive(bits, ignore, receive.buffer->payload(), static_cast<Record*>(&receive), operation, envelope);
-  if (receive.done) return fail("post_receive() called back before it returned");
+  if (receive.done) return fail("post_receive() finished it twice");
   if (progressed == Progressed::kFailed) return fail("post_receive() failed");
   if (progressed == Progressed::kDone) return receive_over(receive, envelope);
   receive.operation = operation;
@@ -268,7 +256,7 @@ void Simulation::command_probe(Process& process) {
   if (!process.engine->probe(bits, ignore, envelope)) return;
   SendRecord* const found = identify(process, envelope, nullptr);
   if (found == nullptr) return;
-  const bool certain = config_.numbered || found->external;
+  const bool certain = config_.numbered;
   log("probed", process.id, found->from, found->seed, raw(bits));
   if (certain) oracle_.probed(process.id, bits, ignore, *found);
   if (random_.chance(0.5)) post(process, bits, ignore, capacity, certain ? found : nullptr);
@@ -287,12 +275,7 @@ void Simulation::command_matched_probe(Process& process) {
   if (found == nullptr) return;
   log("matched probe", process.id, found->from, found->seed, raw(bits));
   oracle_.taken(process.id, bits, ignore, *found);
-  if (!found->external) {
-    process.taken.push_back({message, found});
-    return;
-  }
-  oracle_.taken_received(*found);
-  send_over(*found, Status::kOk);
+  process.taken.push_back({message, found});
 }
 
 void Simulation::command_receive_matched(Process& process) {
@@ -310,7 +293,7 @@ void Simulation::command_receive_matched(Process& process) {
   Envelope envelope;
   const Progressed progressed =
       process.engine->receive_matched(taken.message, receive.buffer->payload(), static_cast<Record*>(&receive), envelope);
-  if (receive.done) return fail("receive_matched() called back before it returned");
+  if (receive.done) return fail("receive_matched() finished it twice");
   if (progressed == Progressed::kFailed) return fail("receive_matched() failed");
   if (progressed == Progressed::kDone) receive_over(receive, envelope);
 }
@@ -335,7 +318,7 @@ void Simulation::command_cancel_send(Process& process) {
     Record& record = *records_[random_.below(records_.size())];
     if (record.kind != Record::Kind::kSend || record.owner != process.id) continue;
     auto& candidate = static_cast<SendRecord&>(record);
-    if (candidate.external || candidate.cancelling || candidate.state == SentMessage::State::kCancelled ||
+    if (candidate.cancelling || candidate.state == SentMessage::State::kCancelled ||
         (candidate.done && candidate.send_id == 0)) {
       continue;
     }
@@ -349,72 +332,24 @@ void Simulation::command_cancel_send(Process& process) {
   const OperationId operation = send->done ? kNoOperation : send->operation;
   const Progressed progressed = process.engine->cancel_send(operation, PeerId{send->to}, send->bits, send->send_id,
                                                             static_cast<Record*>(&cancel));
-  if (cancel.done) return fail("cancel_send() called back before it returned");
+  if (cancel.done) return fail("cancel_send() finished it twice");
   if (progressed == Progressed::kPending) return;
   cancel.done = true;
   touch(cancel);
   cancel_over(*send, progressed == Progressed::kDone);
 }
 
-void Simulation::command_offer(Process& process) {
-  auto record = std::make_unique<SendRecord>(process.id);
-  record->seed = next_seed_++;
-  record->from = record->to = process.id;
-  record->external = true;
-  record->bits = choose_bits(process.id, next_number_[process.id * config_.processes + process.id]++);
-  SendRecord& send = adopt(std::move(record));
-  log("offer external", process.id, process.id, send.seed, raw(send.bits));
-  oracle_.sent(send);
-  Cookie matched = nullptr;
-  const Progressed progressed = process.engine->offer_external(send.bits, static_cast<Record*>(&send), matched);
-  if (progressed == Progressed::kFailed) fail("offer_external() failed");
-  if (progressed != Progressed::kDone) return;
-  auto* const receive = live<ReceiveRecord>(matched, Record::Kind::kReceive, "offer_external()");
-  if (receive == nullptr) return;
-  receive_over(*receive, {send.bits, 0, Status::kOk, static_cast<Record*>(&send)});
-}
-
-void Simulation::command_withdraw(Process& process) {
-  auto* const record = choose_record([&](const Record& each) {
-    return each.owner == process.id && each.kind == Record::Kind::kSend && static_cast<const SendRecord&>(each).external;
-  });
-  if (record == nullptr) return;
-  auto& send = static_cast<SendRecord&>(*record);
-  const auto is_wanted = [](void* wanted, Cookie cookie) { return cookie == wanted; };
-  log("withdraw external", process.id, process.id, send.seed, raw(send.bits));
-  if (process.engine->withdraw_external(send.bits, is_wanted, record) != record) {
-    return fail("an external entry that waits was not given back");
-  }
-  cancel_over(send, true);
-}
-
+/// All of a context with a tag that is even or odd, with exceptions or none.
 void Simulation::command_purge(Process& process) {
-  struct Purge {
-    Doom doom;
-    Simulation* world;
-    std::vector<SendRecord*> externals;
-  } purge{{static_cast<std::uint16_t>(random_.below(config_.contexts)), static_cast<std::uint32_t>(random_.below(2))}, this, {}};
-  log("purge", process.id, process.id, purge.doom.context, purge.doom.tag_parity);
-  for (SentMessage* message : oracle_.waiting(process.id, process.id)) {
-    if (is_doomed(&purge.doom, message->bits)) purge.externals.push_back(static_cast<SendRecord*>(message));
-  }
-  oracle_.purged(process.id, &is_doomed, &purge.doom);
-  process.engine->purge(
-      [](void* context, MatchBits bits) { return is_doomed(&static_cast<Purge*>(context)->doom, bits); },
-      [](void* context, Cookie cookie) {
-        Simulation& world = *static_cast<Purge*>(context)->world;
-        auto* const receive = world.live<ReceiveRecord>(cookie, Record::Kind::kReceive, "purge()");
-        if (receive != nullptr) world.receive_returned(*receive);
-      },
-      [](void* context, Cookie cookie) {
-        Simulation& world = *static_cast<Purge*>(context)->world;
-        auto* const send = world.live<SendRecord>(cookie, Record::Kind::kSend, "purge()");
-        if (send != nullptr) world.cancel_over(*send, true);
-      },
-      &purge);
-  for (const SendRecord* send : purge.externals) {
-    if (send->state == SentMessage::State::kWaiting) fail("purge() left an external entry");
-  }
+  const auto context = static_cast<std::uint16_t>(random_.below(config_.contexts));
+  const auto parity = static_cast<std::uint32_t>(random_.below(2));
+  const MatchPattern doomed{make_match_bits(context, 0, parity), kIgnoreSource | MatchBits{0xFFFF'FFFE}};
+  MatchPattern spared{make_match_bits(0xFFFF, 0, 0), kIgnoreSourceAndTag};  // Nothing.
+  if (random_.chance(0.5)) spared = {make_match_bits(0, 0, 2), ~MatchBits{2}};
+  log("purge", process.id, process.id, context, parity);
+  oracle_.purged(process.id, doomed, spared);
+  process.engine->purge(PurgeScope::kAll, {&doomed, 1}, {&spared, 1}, Status::kRevoked);
+  if (random_.chance(0.5)) take_events(*process.engine, process);
 }
 
 }  // namespace ch3_offload

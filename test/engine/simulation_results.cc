@@ -23,7 +23,7 @@ void Simulation::Process::on_send_done(Cookie cookie, Status status) noexcept {
 void Simulation::Process::on_receive_done(Cookie cookie, const Envelope& envelope) noexcept {
   if (auto* const receive = world.live<ReceiveRecord>(cookie, Record::Kind::kReceive, "on_receive_done()")) {
     if (receive->owner != id) world.fail("a receive was done at another process");
-    world.receive_over(*receive, envelope);
+    if (envelope.status == Status::kRevoked) world.receive_returned(*receive); else world.receive_over(*receive, envelope);
   }
   world.nested_command(*this);
 }
@@ -89,13 +89,8 @@ void Simulation::Process::on_peer_failed(PeerId peer, Status reason) noexcept {
 /// The message that an envelope speaks of; null (and a failure) if there can be none.
 SendRecord* Simulation::identify(const Process& process, const Envelope& envelope, const PayloadBuffer* buffer) {
   SentMessage* found = nullptr;
-  if (envelope.external != nullptr) {
-    auto* const send = live<SendRecord>(envelope.external, Record::Kind::kSend, "an envelope");
-    if (send != nullptr && send->external && send->to == process.id && send->bits == envelope.bits) found = send;
-  } else {
-    const std::uint64_t seed = config_.numbered || buffer == nullptr ? 0 : buffer->head();
-    found = oracle_.find(process.id, envelope.bits, envelope.length_bytes, seed);
-  }
+  const std::uint64_t seed = config_.numbered || buffer == nullptr ? 0 : buffer->head();
+  found = oracle_.find(process.id, envelope.bits, envelope.length_bytes, seed);
   if (found == nullptr) {
     fail("process " + std::to_string(process.id) + " got a message that does not exist or is gone: bits " +
          std::to_string(raw(envelope.bits)) + " length " + std::to_string(envelope.length_bytes));
@@ -105,10 +100,11 @@ SendRecord* Simulation::identify(const Process& process, const Envelope& envelop
 
 void Simulation::send_over(SendRecord& send, Status status) {
   log("send done", send.owner, send.to, send.seed, static_cast<std::uint64_t>(status));
+  if (status == Status::kRevoked && send.from == send.to && send.maybe_purged) return cancel_over(send, true);
   if (status != Status::kOk && !(status == Status::kPeerFailed && oracle_.is_lost(send.from, send.to))) {
     fail(std::string("a send ended with ") + status_name(status));
   }
-  if (!send.external) oracle_.send_done(send);
+  oracle_.send_done(send);
   if (send.buffer != nullptr) {
     if (const std::string wrong = send.buffer->check_guards(); !wrong.empty()) fail("send buffer: " + wrong);
     // As a program does: the buffer is its own again.
@@ -153,21 +149,15 @@ void Simulation::receive_over(ReceiveRecord& receive, const Envelope& envelope) 
     if (envelope.bits != message->bits) fail("a receive of a probed message has other bits than the message");
     oracle_.taken_received(*message);
   }
-  std::string wrong;
-  if (message->external) {
-    wrong = receive.buffer->check_untouched();
-  } else {
-    const std::size_t capacity = receive.buffer->length_bytes();
-    const Status expected = capacity < message->length_bytes ? Status::kTruncated : Status::kOk;
-    if (envelope.length_bytes != message->length_bytes) fail("an envelope has a wrong length");
-    if (envelope.status != expected) {
-      fail(std::string("a receive ended with ") + status_name(envelope.status) + ", should be " + status_name(expected));
-    }
-    wrong = receive.buffer->check(message->seed, message->length_bytes);
+  const std::size_t capacity = receive.buffer->length_bytes();
+  const Status expected = capacity < message->length_bytes ? Status::kTruncated : Status::kOk;
+  if (envelope.length_bytes != message->length_bytes) fail("an envelope has a wrong length");
+  if (envelope.status != expected) {
+    fail(std::string("a receive ended with ") + status_name(envelope.status) + ", should be " + status_name(expected));
   }
+  const std::string wrong = receive.buffer->check(message->seed, message->length_bytes);
   if (!wrong.empty()) fail("message #" + std::to_string(message->seed) + ": " + wrong);
   receive.buffer.reset();
-  if (message->external) send_over(*message, Status::kOk);
   touch(*message);
 }
 

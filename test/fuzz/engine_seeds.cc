@@ -358,12 +358,15 @@ void breaking(std::vector<Bytes>& seeds) {
 
 void commands(std::vector<Bytes>& seeds) {
   seeds.push_back(Steps()
-                      .step(Step::kOfferExternal, {0})
+                      .step(Step::kSendToSelf, {0, index_of_length(8), 0})
                       .receive(8)
                       .receive(8)
-                      .step(Step::kOfferExternal, {0})
-                      .step(Step::kOfferExternal, {0})
-                      .step(Step::kWithdrawExternal, {0})
+                      .step(Step::kSendToSelf, {0, index_of_length(8), 1})
+                      .step(Step::kTakeEvents, {})
+                      .step(Step::kSendToSelf, {0, index_of_length(60'000), 0})
+                      .step(Step::kCancelSend, {0})
+                      .step(Step::kSendToSelf, {0, index_of_length(60'000), 0})
+                      .receive(8)
                       .done());
   seeds.push_back(Steps()
                       .receive(8, 3)

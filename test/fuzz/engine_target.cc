@@ -1,5 +1,5 @@
 // The engine against a hostile conversation: messages, immediates and deaths of peers, room and failures of
-// the provider, and the program's own commands, in any order, also from callbacks.
+// the provider, and the program's own commands, in any order, also between two events.
 //
 // Required beyond what the sanitizers see: every request is finished exactly once, its buffer whole and no
 // longer registered; the budget for unexpected payload holds at all times; what breaks the rules of the wire
@@ -20,6 +20,8 @@
 #include "fuzz/target.h"
 #include "fuzz/wire_rules.h"
 #include "engine/engine.h"
+#include "engine/event_handler.h"
+#include "nic/host_driver.h"
 #include "engine/payload_buffer.h"
 #include "engine/trace.h"
 #include "engine/wire.h"
@@ -51,7 +53,7 @@ Capabilities capabilities(std::uint8_t bits) {
           write ? std::size_t{100} : SIZE_MAX};
 }
 
-/// Something that the engine finishes with a callback, at once, or not at all when it is taken back.
+/// Something that the engine finishes with an event, at once, or not at all when it is taken back.
 struct Request {
   enum class Kind : std::uint8_t { kSend, kPacket, kReceive, kCancel };
   Kind kind;
@@ -69,7 +71,7 @@ struct Request {
   Cookie cookie() { return this; }
 };
 
-class Conversation final : public Host {
+class Conversation final : public EventHandler {
  public:
   explicit Conversation(std::span<const std::byte> bytes)
       : input_(bytes),
@@ -79,7 +81,7 @@ class Conversation final : public Host {
         config_(engine_config(settings_)) {
     if ((settings_ & kTraced) != 0) config_.trace = &trace_;
     Provider* const providers[] = {&provider_};
-    engine_.emplace(config_, providers, *this);
+    engine_.emplace(config_, providers);
     provider_.reached = PeerId{kNeighbour};
     provider_.committed = [this](PeerId to, auto message) {
       require(rules_[index_of(to)].sent(message) || broke_.count(to) != 0,
@@ -155,11 +157,11 @@ class Conversation final : public Host {
     require(failed_.insert(peer).second, "a peer fails once");
     reenter();
   }
-  std::string resolve(PeerId peer) noexcept override {
-    if (peer == PeerId{kSelf}) return {};
+  std::string on_card_wanted(PeerId peer) override {
+    require(peer != PeerId{kSelf}, "nobody is introduced to itself");
     return "v=3;stand-in";
   }
-  void on_warning(const std::string& text) noexcept override {
+  void on_warning(std::string_view text) noexcept override {
     require(!text.empty(), "a warning says something");
   }
 
@@ -238,7 +240,7 @@ class Conversation final : public Host {
     if (!request.pending) release(request);
   }
   void check_envelope(const Request& request, const Envelope& envelope) {
-    if (envelope.external != nullptr) return;
+    if (envelope.status == Status::kRevoked) return;
     const std::size_t capacity = request.buffer->length_bytes();
     require(envelope.status != Status::kOk || envelope.length_bytes <= capacity,
             "what is received whole fits");
@@ -252,7 +254,7 @@ class Conversation final : public Host {
     }
   }
   std::size_t progress() {
-    const std::size_t happened = engine_->progress();
+    const std::size_t happened = ch3_offload::progress(*engine_, *this);
     if (depth_ == 0) check_refusals();
     return happened;
   }
@@ -286,7 +288,7 @@ class Conversation final : public Host {
   void cancel_receive();
   void probe(bool take_it);
   void receive_matched(std::size_t which, std::size_t capacity);
-  void offer_external();
+  void send_to_self();
   void purge(bool everything, std::uint16_t context);
 
   void poll_until_quiet();
@@ -299,10 +301,9 @@ class Conversation final : public Host {
   StandInProvider provider_;
   Trace trace_;
   EngineConfig config_;
-  std::optional<Engine> engine_;
+  std::optional<HostDriver> engine_;
   std::vector<std::unique_ptr<Request>> requests_;
   std::vector<MessageId> taken_;  ///< By matched_probe().
-  std::size_t externals_ = 0;
   std::array<WireRules, kJobSize> rules_;                    ///< By PeerId.
   std::map<PeerId, std::unique_ptr<PayloadBuffer>> places_;  ///< Where a part of a packet goes.
   std::set<PeerId> broke_;                                   ///< Who broke them.
@@ -311,7 +312,6 @@ class Conversation final : public Host {
   std::uint8_t reentries_ = 0;
   int depth_ = 0;
   bool ended_ = false;
-  char external_name_ = 0;  ///< Its address is the cookie of external entries.
 };
 
 void Conversation::take(Step step) {
@@ -444,14 +444,8 @@ void Conversation::commands_step(Step step) {
       const std::size_t which = input_.u8();
       return receive_matched(which, length());
     }
-    case Step::kOfferExternal: return offer_external();
-    case Step::kWithdrawExternal: {
-      const MatchBits bits = match_bits();
-      const Cookie found = engine_->withdraw_external(
-          bits, [](void*, Cookie) { return true; }, nullptr);
-      require(found == nullptr || externals_-- > 0, "an external entry is withdrawn once");
-      return;
-    }
+    case Step::kSendToSelf: return send_to_self();
+    case Step::kTakeEvents: take_events(*engine_, *this); return;
     case Step::kPurge: {
       const std::uint8_t bits = input_.u8();
       return purge((bits & 1) != 0, static_cast<std::uint16_t>(1 + (bits >> 1 & 1)));
@@ -479,7 +473,6 @@ void Conversation::send() {
   const Progressed progressed =
       engine_->send(request.peer, SendMode{static_cast<std::uint8_t>((mode & 3) % 3)}, request.bits,
                     payload_of(request), request.send_id, request.cookie(), request.operation, status);
-  require(request.pending, "a send is not finished by a callback inside its own call");
   require((progressed == Progressed::kFailed) == (status != Status::kOk), "a send that failed says why");
   require((progressed == Progressed::kPending) == (request.operation != kNoOperation),
           "a pending send has a name");
@@ -496,10 +489,7 @@ void Conversation::receive() {
   const Progressed progressed = engine_->post_receive(request.bits, ignored, payload_of(request),
                                                       request.cookie(), request.operation, envelope);
   require(progressed != Progressed::kFailed, "there is memory for a receive");
-  if (progressed == Progressed::kDone) {
-    check_envelope(request, envelope);
-    require(envelope.external == nullptr || externals_-- > 0, "an external entry is received once");
-  }
+  if (progressed == Progressed::kDone) check_envelope(request, envelope);
   settle(request, progressed);
 }
 
@@ -512,7 +502,6 @@ void Conversation::send_packet() {
   Status status = Status::kOk;
   request.pending = request.in_call = true;
   const Progressed progressed = engine_->send_packet(request.peer, header, data, request.cookie(), status);
-  require(request.pending, "a packet is not finished by a callback inside its own call");
   settle(request, progressed);
 }
 
@@ -552,10 +541,8 @@ void Conversation::probe(bool take_it) {
   Envelope taken;
   require(engine_->matched_probe(bits, ignored, message, taken) == there, "both probes find the same");
   if (!there) return;
-  require(taken.length_bytes == envelope.length_bytes && taken.external == envelope.external,
-          "the same message");
-  if (taken.external == nullptr) return taken_.push_back(message);
-  require(externals_-- > 0, "an external entry is taken once");
+  require(taken.length_bytes == envelope.length_bytes && taken.bits == envelope.bits, "the same message");
+  taken_.push_back(message);
 }
 
 void Conversation::receive_matched(std::size_t which, std::size_t capacity) {
@@ -573,38 +560,22 @@ void Conversation::receive_matched(std::size_t which, std::size_t capacity) {
   settle(request, progressed);
 }
 
-void Conversation::offer_external() {
-  const MatchBits bits = match_bits();
-  Cookie receive = nullptr;
-  const Progressed progressed = engine_->offer_external(bits, &external_name_, receive);
-  require(progressed != Progressed::kFailed, "there is memory for an external entry");
-  if (progressed == Progressed::kPending) {
-    ++externals_;
-    return;
-  }
-  finish(*static_cast<Request*>(receive));
+void Conversation::send_to_self() {
+  Request& request = make_request(Request::Kind::kSend);
+  request.peer = PeerId{kSelf};
+  request.bits = match_bits();
+  give_buffer(request, length(), false);
+  Status status = Status::kOk;
+  const SendMode mode = input_.flag() ? SendMode::kSynchronous : SendMode::kStandard;
+  const Progressed progressed = engine_->send(request.peer, mode, request.bits, payload_of(request), 0,
+                                              request.cookie(), request.operation, status);
+  require(progressed != Progressed::kFailed, "there is memory for a message to oneself");
+  settle(request, progressed);
 }
 
 void Conversation::purge(bool everything, std::uint16_t context) {
-  struct Purge {
-    Conversation* self;
-    bool everything;
-    std::uint16_t context;
-  } purge{this, everything, context};
-  engine_->purge(
-      [](void* wanted, MatchBits bits) {
-        const auto& it = *static_cast<Purge*>(wanted);
-        return it.everything || context_of(bits) == it.context;
-      },
-      [](void* wanted, Cookie cookie) {
-        auto& self = *static_cast<Purge*>(wanted)->self;
-        self.finish(*static_cast<Request*>(cookie));
-        self.reenter();
-      },
-      [](void* wanted, Cookie) {
-        require(static_cast<Purge*>(wanted)->self->externals_-- > 0, "an external entry is purged once");
-      },
-      &purge);
+  const MatchPattern doomed{make_match_bits(context, 0, 0), everything ? ~MatchBits{} : kIgnoreSourceAndTag};
+  engine_->purge(PurgeScope::kAll, {&doomed, 1}, {}, Status::kRevoked);
 }
 
 void Conversation::poll_until_quiet() {
@@ -658,9 +629,11 @@ void Conversation::end() {
   for (const auto& request : requests_) {
     const bool posted = request->kind == Request::Kind::kReceive;
     const bool neighbours = request->peer == PeerId{kNeighbour};
-    require(posted || neighbours || !request->pending, "what a dead peer had to answer is finished");
+    const bool own = request->peer == PeerId{kSelf};
+    require(posted || neighbours || own || !request->pending, "what a dead peer had to answer is finished");
   }
   purge(true, 0);
+  take_events(*engine_, *this);
   expect_neighbour_unharmed();
 
   ended_ = true;
@@ -671,8 +644,7 @@ void Conversation::end() {
   while (!taken_.empty()) receive_matched(0, 100);
   for (const auto& request : requests_) require(!request->pending, "every request is finished");
   const Counters& counters = engine_->counters();
-  require(counters.posted_depth == 0 && counters.unexpected_depth == 0 && externals_ == 0,
-          "the queues are empty");
+  require(counters.posted_depth == 0 && counters.unexpected_depth == 0, "the queues are empty");
   require(counters.unexpected_bytes == 0, "no payload is kept");
   require(counters.unexpected_bytes_peak <= config_.unexpected_budget_bytes, "the budget held");
   require(counters.lent_bytes == 0, "what the dead were lent is back");

@@ -53,12 +53,12 @@ enum class Step : std::uint8_t {
   kProbe,             ///< b, n: what is ignored
   kMatchedProbe,      ///< b, n: likewise
   kReceiveMatched,    ///< n: of those taken, l
-  kOfferExternal,     ///< b
-  kWithdrawExternal,  ///< b
+  kSendToSelf,        ///< b, l, n: bit 0 synchronous
+  kTakeEvents,        ///< Takes them; what has arrived meanwhile is not looked at.
   kPurge,             ///< n: bit 0 everything, else the context of bit 1
   kFailPeer,          ///< p
   kClosePeer,         ///< p
-  kReenter,           ///< n: the next so many callbacks take a step of the program's
+  kReenter,           ///< n: behind each of the next so many events comes a step of the program's
   kCount
 };
 

@@ -107,11 +107,12 @@ class Attack final : public Sink {
     for (const PeerId peer : heard_) require(down_.count(peer) == 1, "who was heard of and is gone is down");
   }
 
-  void on_message(PeerId peer, std::span<const std::byte> message) noexcept override {
+  Delivery on_message(PeerId peer, std::span<const std::byte> message) noexcept override {
     require(!message.empty() && message.size() <= longest_payload(kRingBytes),
             "a message has a possible length");
     touch(message);
     hear(peer);
+    return Delivery::kTaken;
   }
   void on_write_arrived(PeerId peer, Immediate, std::size_t) noexcept override { hear(peer); }
   void on_write_done(PeerId, WorkId, Status) noexcept override { require(false, "nothing was written"); }

@@ -181,14 +181,15 @@ std::size_t StandInProvider::poll(Sink& sink, std::size_t budget) noexcept {
   require(!polling_, "poll() is not called inside poll()");
   polling_ = true;
   std::size_t delivered = 0;
-  for (; delivered < budget && !inbox_.empty(); ++delivered) {
-    const Item item = std::move(inbox_.front());
+  held_.reset();
+  for (; delivered < budget && !inbox_.empty() && held_ == nullptr; ++delivered) {
+    Item item = std::move(inbox_.front());
     inbox_.pop_front();
     switch (item.kind) {
       case ItemKind::kMessage: {
         const std::span<const std::byte> message(item.bytes.get(), item.length_bytes);
         if (delivering) delivering(item.peer, message);
-        sink.on_message(item.peer, message);
+        if (sink.on_message(item.peer, message) == Delivery::kHeld) held_ = std::move(item.bytes);
         break;
       }
       case ItemKind::kWriteArrived:

@@ -114,6 +114,7 @@ class StandInProvider final : public Provider {
   const Capabilities capabilities_;
   std::vector<End> ends_;  ///< By PeerId.
   std::deque<Item> inbox_;
+  std::unique_ptr<std::byte[]> held_;  ///< The message that the Sink still reads (Delivery::kHeld).
   std::deque<Write> writes_;
   std::map<std::uint64_t, Region> regions_;  ///< By key.
   std::uint64_t next_key_ = 1;

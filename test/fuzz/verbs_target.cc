@@ -180,12 +180,13 @@ class Attack final : public Sink {
     end();
   }
 
-  void on_message(PeerId peer, std::span<const std::byte> message) noexcept override {
+  Delivery on_message(PeerId peer, std::span<const std::byte> message) noexcept override {
     require(!message.empty() && message.size() <= victim_->capabilities().max_slot_bytes,
             "a message has a possible length");
     touch(message);
     hear(peer);
     if (echoes_) send(peer, message.size());
+    return message.size() % 3 == 0 ? Delivery::kHeld : Delivery::kTaken;
   }
   void on_write_arrived(PeerId peer, Immediate, std::size_t length_bytes) noexcept override {
     require(length_bytes <= kMemoryBytes, "a write has a possible length");

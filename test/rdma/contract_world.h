@@ -80,9 +80,11 @@ class RecordingSink final : public Sink {
     Status status = Status::kOk;
   };
 
-  void on_message(PeerId peer, std::span<const std::byte> message) noexcept override {
+  Delivery on_message(PeerId peer, std::span<const std::byte> message) noexcept override {
     events.push_back({.kind = Kind::kMessage, .peer = peer, .bytes = {message.begin(), message.end()}});
     if (reaction) reaction(events.back());
+    held = holds ? message : std::span<const std::byte>();
+    return holds ? Delivery::kHeld : Delivery::kTaken;
   }
   void on_write_arrived(PeerId peer, Immediate immediate, std::size_t length_bytes) noexcept override {
     events.push_back(
@@ -108,6 +110,8 @@ class RecordingSink final : public Sink {
 
   std::vector<Event> events;
   std::function<void(const Event&)> reaction;
+  bool holds = false;               ///< Each message is held (Delivery::kHeld).
+  std::span<const std::byte> held;  ///< The latest of those.
 };
 
 /// Bytes that differ by stream, message and position, so that any mix-up shows.

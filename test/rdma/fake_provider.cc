@@ -239,23 +239,29 @@ std::size_t FakeProvider::poll(Sink& sink, std::size_t budget) noexcept {
   }
   polling_ = true;
   std::size_t delivered = 0;
-  while (delivered < budget && inbox_head_ != nullptr) {
-    const std::unique_ptr<Item> item = dequeue();
-    deliver(sink, *item);
+  if (held_ != nullptr) forget(*std::exchange(held_, nullptr));
+  while (delivered < budget && inbox_head_ != nullptr && held_ == nullptr) {
+    std::unique_ptr<Item> item = dequeue();
+    if (deliver(sink, *item) == Delivery::kHeld) held_ = std::move(item);
     ++delivered;
   }
   polling_ = false;
   return delivered;
 }
 
-void FakeProvider::deliver(Sink& sink, Item& item) noexcept {
+/// The Sink has read a message: from now on an access to it shows.
+void FakeProvider::forget(Item& item) noexcept {
+  std::memset(item.bytes.get(), kPoison, item.length_bytes);
+  if (!item.injected) --item.link->slots_in_use;
+}
+
+Delivery FakeProvider::deliver(Sink& sink, Item& item) noexcept {
   switch (item.kind) {
     case FakeItemKind::kMessage:
       ++network_.messages_delivered_;
       network_.bytes_delivered_ += item.length_bytes;
-      sink.on_message(item.peer, {item.bytes.get(), item.length_bytes});
-      std::memset(item.bytes.get(), kPoison, item.length_bytes);
-      if (!item.injected) --item.link->slots_in_use;
+      if (sink.on_message(item.peer, {item.bytes.get(), item.length_bytes}) == Delivery::kHeld) return Delivery::kHeld;
+      forget(item);
       break;
     case FakeItemKind::kWriteArrived: sink.on_write_arrived(item.peer, item.immediate, item.length_bytes); break;
     case FakeItemKind::kWriteDone: {
@@ -267,6 +273,7 @@ void FakeProvider::deliver(Sink& sink, Item& item) noexcept {
     case FakeItemKind::kPeerDown: sink.on_peer_down(item.peer, item.status); break;
     case FakeItemKind::kWrite: assert(false && "writes do not enter an inbox"); break;
   }
+  return Delivery::kTaken;
 }
 
 void FakeProvider::enqueue(std::unique_ptr<Item> item) noexcept {

@@ -188,7 +188,8 @@ class FakeProvider final : public Provider {
   void enqueue(std::unique_ptr<Item> item) noexcept;
   std::unique_ptr<Item> dequeue() noexcept;
   void drop_inbox() noexcept;
-  void deliver(Sink& sink, Item& item) noexcept;
+  Delivery deliver(Sink& sink, Item& item) noexcept;
+  static void forget(Item& item) noexcept;
   Region* find_region(std::uint64_t key, const std::byte* address, std::size_t length_bytes) noexcept;
 
   FakeNetwork& network_;
@@ -196,6 +197,7 @@ class FakeProvider final : public Provider {
   Capabilities capabilities_;
   std::map<std::uint64_t, Region> regions_;  ///< Live ones by key; local and remote key are the same.
   std::size_t pinned_bytes_ = 0;
+  std::unique_ptr<Item> held_;  ///< The Sink still reads it (Delivery::kHeld).
   Item* inbox_head_ = nullptr;  ///< Arrived, not polled; owned.
   Item* inbox_tail_ = nullptr;
   bool polling_ = false;

@@ -5,7 +5,7 @@
 # With static libraries everything would be compiled twice. --no-recursion leaves out MPICH's own tests alone,
 # which run-mpich-tests configures elsewhere.
 mpich_options=(--with-device=ch3:offload --disable-fortran --disable-cxx --disable-romio --disable-static --without-ucx
-  --without-libfabric --disable-doc --no-recursion)
+  --without-libfabric --disable-doc --no-recursion --enable-fast=O3,ndebug)
 environment_key="CC=${CC:-} CXX=${CXX:-} CFLAGS=${CFLAGS:-} CXXFLAGS=${CXXFLAGS:-} LDFLAGS=${LDFLAGS:-}"
 
 # What the library is built from, and what is installed with it: the glue, too.

@@ -5,6 +5,7 @@
 
 #include <sys/poll.h>
 
+#include <algorithm>
 #include <cassert>
 #include <cerrno>
 #include <cstring>
@@ -140,10 +141,16 @@ Status ShmProvider::write(PeerId id, const std::byte* source, std::size_t length
 
 std::size_t ShmProvider::poll(Sink& sink, std::size_t budget) noexcept {
   std::size_t delivered = 0;
+  if (held_ != nullptr) [[unlikely]]
+    release_held();
   if (writes_done_begin_ != writes_done_end_) delivered += deliver_write_done(sink, budget);
   if (dying_ != nullptr) [[unlikely]]
     delivered += deliver_deaths(sink, budget - std::min(budget, delivered));
   delivered += poll_rings(sink, budget - std::min(budget, delivered));
+  if (held_ != nullptr) [[unlikely]] {
+    if (armed_) wake_sleeper(true);  // Another thread polls: the sleeper must not miss what is left.
+    return delivered;
+  }
 
   if (armed_) [[unlikely]] {
     // "The sleep rule": keep_house() may read a wake-up, which uses up all announcements. So announce again,
@@ -153,6 +160,7 @@ std::size_t ShmProvider::poll(Sink& sink, std::size_t budget) noexcept {
       if (blocked_peer_has_room()) ++delivered;
     }
     if (delivered < budget) delivered += poll_all_rings(sink, budget - delivered);
+    if (held_ != nullptr) wake_sleeper(true);
     if (dying_ != nullptr && delivered < budget) delivered += deliver_deaths(sink, budget - delivered);
     // keep_house() may have read the alarm that was set for what is left now. The sleeper must not miss it.
     if (dying_ != nullptr || writes_done_begin_ != writes_done_end_)
@@ -181,6 +189,7 @@ std::size_t ShmProvider::poll_rings(Sink& sink, std::size_t budget) noexcept {
   if (last_hit_ >= count) last_hit_ = 0;
   if (inbound_[last_hit_].ring.header() != 0) {
     delivered = consume(inbound_[last_hit_], sink, budget);
+    if (held_ != nullptr) return delivered;
     if (delivered >= budget) {  // It may never be empty, so start with another ring the next time.
       last_hit_ = last_hit_ + 1 < count ? last_hit_ + 1 : 0;
       return delivered;
@@ -192,13 +201,14 @@ std::size_t ShmProvider::poll_rings(Sink& sink, std::size_t budget) noexcept {
     if (inbound_[next_polled_].ring.header() == 0) continue;
     last_hit_ = next_polled_;
     delivered += consume(inbound_[next_polled_], sink, budget - delivered);
+    if (held_ != nullptr) break;
   }
   return delivered;
 }
 
 std::size_t ShmProvider::poll_all_rings(Sink& sink, std::size_t budget) noexcept {
   std::size_t delivered = 0;
-  for (std::size_t i = 0; i < inbound_.size() && delivered < budget; ++i)
+  for (std::size_t i = 0; i < inbound_.size() && delivered < budget && held_ == nullptr; ++i)
     if (inbound_[i].ring.header(std::memory_order_seq_cst) != 0)
       delivered += consume(inbound_[i], sink, budget - delivered);
   return delivered;
@@ -225,7 +235,11 @@ std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budge
       break;
     }
     if (record.kind == RecordKind::kMessage) {
-      sink.on_message(peer.id, record.payload);
+      if (sink.on_message(peer.id, record.payload) == Delivery::kHeld) {
+        ring.advance(record);
+        held_ = &peer;
+        return delivered + 1;
+      }
     } else {
       WriteRecord write;
       std::memcpy(&write, record.payload.data(), sizeof write);
@@ -236,6 +250,14 @@ std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budge
   }
   if (ring.unreleased_bytes() != 0 && ring.release()) wake_sender(peer);
   return delivered;
+}
+
+/// The Sink has read the message that it held: its space goes back to the sender.
+void ShmProvider::release_held() noexcept {
+  const Peer& peer = *std::exchange(held_, nullptr);
+  const auto inbound =
+      std::find_if(inbound_.begin(), inbound_.end(), [&](const Inbound& each) { return each.peer == &peer; });
+  if (inbound != inbound_.end() && inbound->ring.release()) wake_sender(peer);
 }
 
 std::size_t ShmProvider::deliver_write_done(Sink& sink, std::size_t budget) noexcept {
@@ -249,7 +271,7 @@ std::size_t ShmProvider::deliver_write_done(Sink& sink, std::size_t budget) noex
 
 /// Looks at all rings, poll() only at some: so the next poll() begins with the ring that has a record.
 bool ShmProvider::may_have_work() noexcept {
-  if (writes_done_begin_ != writes_done_end_ || dying_ != nullptr) return true;
+  if (writes_done_begin_ != writes_done_end_ || dying_ != nullptr || held_ != nullptr) return true;
   const std::size_t count = inbound_.size();
   for (std::size_t i = 0; i < count; ++i) {
     if (inbound_[i].ring.header() == 0) continue;

@@ -145,6 +145,7 @@ class ShmProvider final : public Provider {
   std::size_t consume(Inbound& inbound, Sink& sink, std::size_t budget) noexcept;
   std::size_t poll_rings(Sink& sink, std::size_t budget) noexcept;
   std::size_t poll_all_rings(Sink& sink, std::size_t budget) noexcept;
+  void release_held() noexcept;
   std::size_t deliver_write_done(Sink& sink, std::size_t budget) noexcept;
   bool blocked_peer_has_room() noexcept;
   static void wake_sender(const Peer& peer) noexcept;
@@ -191,6 +192,7 @@ class ShmProvider final : public Provider {
   std::vector<Inbound> inbound_;
   std::size_t last_hit_ = 0;     ///< Index in inbound_ of the ring to poll first.
   std::size_t next_polled_ = 0;  ///< Index in inbound_ at which round robin continues.
+  Peer* held_ = nullptr;         ///< Whose latest message the Sink still reads (Delivery::kHeld).
   Peer* blocked_ = nullptr;      ///< Peers whose ring was full. Some may have room again.
   Doorbell doorbell_;
   bool armed_ = false;

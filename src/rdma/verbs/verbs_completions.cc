@@ -57,13 +57,13 @@ bool VerbsProvider::poll_completions(RailUse& use, std::size_t budget) noexcept 
   return false;
 }
 
-/// False: the budget is used up, and a receive has to wait for what is before it in a ring.
+/// False: a message is held; or the budget is used up, and a receive has to wait for what is before it in a ring.
 bool VerbsProvider::handle_completions(RailUse& use, std::size_t budget) noexcept {
   for (; use.next_completion < use.completion_count; ++use.next_completion) {
     const ibv_wc& completion = use.completions[use.next_completion];
     if (SendId::is_send(completion.wr_id))
       on_send_completion(completion);
-    else if (!on_receive(use, completion, budget))
+    else if (held_ || !on_receive(use, completion, budget))
       return false;
   }
   return true;
@@ -88,11 +88,16 @@ bool VerbsProvider::on_receive(RailUse& use, const ibv_wc& completion, std::size
   const auto is_refused = [&] { return peer.dying && peer.reason == Status::kProtocol; };
   if (!is_refused() && lane.link.rings.receive != nullptr) {  // RULE DRAIN FIRST.
     if (delivered_ < budget) drain_ring(peer, budget - delivered_);
-    if (delivered_ >= budget && ring_has_next(lane.link)) return false;
+    if (held_ || (delivered_ >= budget && ring_has_next(lane.link))) return false;
   }
   if (!is_refused() && !deliver(lane, completion, use.rail->receive_slots().address(slot)))
     start_dying(peer, Status::kProtocol);
-  use.rail->recycle(slot);
+  if (held_) {
+    held_rail_ = use.rail.get();
+    held_slot_ = slot;
+  } else {
+    use.rail->recycle(slot);
+  }
   note_credit_due(lane);
   return true;
 }
@@ -143,8 +148,14 @@ bool VerbsProvider::deliver(Lane& lane, const ibv_wc& completion, const std::byt
   if (payload.empty()) return false;
   if (ring_entry_bytes(length) <= kRingEntryBytes) note_heat(peer);
   ++delivered_;
-  sink_->on_message(peer.id, payload);
+  held_ = sink_->on_message(peer.id, payload) == Delivery::kHeld;
   return true;
+}
+
+/// The Sink has read the message that it held.
+void VerbsProvider::release_held() noexcept {
+  held_ = false;
+  if (held_rail_ != nullptr) std::exchange(held_rail_, nullptr)->recycle(held_slot_);
 }
 
 void VerbsProvider::on_send_completion(const ibv_wc& completion) noexcept {

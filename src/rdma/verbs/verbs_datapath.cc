@@ -287,6 +287,8 @@ std::size_t VerbsProvider::poll(Sink& sink, std::size_t budget) noexcept {
   sink_ = &sink;
   delivered_ = 0;
   ++polls_;
+  if (held_) [[unlikely]]
+    release_held();
   if (!open_rings_.empty()) poll_rings(budget);
   bool emptied = false;
   // What rings delivered need not wait for the completion queue; that is looked at all the same now and then.
@@ -310,6 +312,7 @@ std::size_t VerbsProvider::poll(Sink& sink, std::size_t budget) noexcept {
           std::clamp((CycleClock::now() - now) * kHousekeepingShare, kShortestInterval, kLongestInterval);
     }
   }
+  emptied = emptied && !held_;
   if (emptied) emptied_poll_ = polls_;
   if (emptied && looks_matter_) last_look_ = CycleClock::now();
   if (emptied && (!draining_.empty() || !dying_.empty())) [[unlikely]]

@@ -34,7 +34,7 @@ constexpr std::uint64_t kLingerNs = 2'000'000'000;
 
 /// For the time after the caller's last poll().
 class Deaf final : public Sink {
-  void on_message(PeerId, std::span<const std::byte>) noexcept override {}
+  Delivery on_message(PeerId, std::span<const std::byte>) noexcept override { return Delivery::kTaken; }
   void on_write_arrived(PeerId, Immediate, std::size_t) noexcept override {}
   void on_write_done(PeerId, WorkId, Status) noexcept override {}
   void on_peer_down(PeerId, Status) noexcept override {}

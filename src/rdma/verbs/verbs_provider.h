@@ -263,6 +263,7 @@ class VerbsProvider final : public Provider {
   bool take_item(Lane& lane) noexcept;
   void take_header(Lane& lane, const SlotHeader& header) noexcept;
   void note_credit_due(Lane& lane) noexcept;
+  void release_held() noexcept;
   bool deliver(Lane& lane, const ibv_wc& completion, const std::byte* slot) noexcept;
   void on_send_completion(const ibv_wc& completion) noexcept;
   void retire(Lane& lane, std::uint64_t up_to) noexcept;
@@ -399,6 +400,10 @@ class VerbsProvider final : public Provider {
   std::vector<std::array<Registration, VerbsAddress::kMostRails>> registrations_;  ///< One for each rail.
   std::vector<std::uint32_t> free_registrations_;
   std::vector<Lane*> credit_due_;
+  bool held_ = false;          ///< The Sink still reads the latest message (Delivery::kHeld): in a slot,
+  Rail* held_rail_ = nullptr;  ///< of this rail,
+  std::uint32_t held_slot_ = 0;
+  std::array<std::uint64_t, kRingEntryBytes / sizeof(std::uint64_t)> entry_copy_;  ///< or here, from a ring.
   Sink* sink_ = nullptr;       ///< During poll().
   std::size_t delivered_ = 0;  ///< By this poll().
   std::uint64_t polls_ = 0;

@@ -65,7 +65,7 @@ bool VerbsProvider::goes_by_ring(const Link& link, const SlotHeader& header,
 
 /// Delivers what is next and in a ring, of every peer that has one; about `budget` messages at most.
 void VerbsProvider::poll_rings(std::size_t budget) noexcept {
-  for (std::size_t i = 0; i < open_rings_.size() && delivered_ < budget; ++i) {
+  for (std::size_t i = 0; i < open_rings_.size() && delivered_ < budget && !held_; ++i) {
     const ReceiveRing& ring = *open_rings_[i];
     if (may_be_ring_entry(ring.entry(ring.link->received()), ring.link->received()))
       drain_ring(*find(ring.peer), budget - delivered_);
@@ -74,24 +74,23 @@ void VerbsProvider::poll_rings(std::size_t budget) noexcept {
 
 /// Delivers what is next and in the peer's ring, `most` messages at most.
 void VerbsProvider::drain_ring(Peer& peer, std::size_t most) noexcept {
-  for (Link& link = peer.main.link; most > 0; --most) {
+  for (Link& link = peer.main.link; most > 0 && !held_; --most) {
     ReceiveRing& ring = *link.rings.receive;
     if (peer.dying && peer.reason == Status::kProtocol) return;
-    std::array<std::uint64_t, kRingEntryBytes / sizeof(std::uint64_t)> copy;
     const std::size_t length =
-        read_ring_entry(ring.entry(link.received()), ring.key(), link.received(), copy);
+        read_ring_entry(ring.entry(link.received()), ring.key(), link.received(), entry_copy_);
     if (length == 0) return;
     ++ring.messages;
     ++figures_.ring_messages_received;
     ring.last_poll = polls_;
-    const std::span<const std::byte> message = std::as_bytes(std::span(copy)).first(length);
+    const std::span<const std::byte> message = std::as_bytes(std::span(entry_copy_)).first(length);
     SlotHeader header;
     std::memcpy(&header, message.data(), sizeof header);
     if (header.kind != SlotHeader::kMessage || !take_item(peer.main))
       return start_dying(peer, Status::kProtocol);
     take_header(peer.main, header);
     ++delivered_;
-    sink_->on_message(peer.id, message.subspan(sizeof header));
+    held_ = sink_->on_message(peer.id, message.subspan(sizeof header)) == Delivery::kHeld;
     note_credit_due(peer.main);
   }
 }

@@ -22,7 +22,10 @@ using allocator::live_bytes;
 
 class CountingSink final : public Sink {
  public:
-  void on_message(PeerId, std::span<const std::byte>) noexcept override { ++messages; }
+  Delivery on_message(PeerId, std::span<const std::byte>) noexcept override {
+    ++messages;
+    return Delivery::kTaken;
+  }
   void on_write_arrived(PeerId, Immediate, std::size_t) noexcept override { ++arrived; }
   void on_write_done(PeerId, WorkId, Status) noexcept override { ++written; }
   void on_peer_down(PeerId, Status) noexcept override { ++down; }

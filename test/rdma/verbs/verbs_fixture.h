@@ -312,8 +312,9 @@ class Traffic {
       EXPECT_NE(found, traffic.flows_.end());
       return *found->second;
     }
-    void on_message(PeerId peer, std::span<const std::byte> message) noexcept override {
+    Delivery on_message(PeerId peer, std::span<const std::byte> message) noexcept override {
       flow(peer, self).on_message(message);
+      return Delivery::kTaken;
     }
     void on_write_arrived(PeerId peer, Immediate immediate, std::size_t length) noexcept override {
       flow(peer, self).on_write_arrived(immediate, length);

@@ -120,7 +120,11 @@ class Party final : public Sink {
     source.posted = status == Status::kOk;
   }
 
-  void on_message(PeerId peer, std::span<const std::byte> message) noexcept override {
+  Delivery on_message(PeerId peer, std::span<const std::byte> message) noexcept override {
+    take(peer, message);
+    return Delivery::kTaken;
+  }
+  void take(PeerId peer, std::span<const std::byte> message) noexcept {
     ++steps_;
     Control control{};
     if (down_ || peer != peer_ || message.size() != sizeof control) {

@@ -28,6 +28,8 @@ extern ch3_offload_channel_t *MPIDI_CH3I_channel;
 
 /* Fills bytes with random ones. FALSE: the system has none. */
 int MPIDI_CH3I_Random_bytes(unsigned char *bytes, size_t count);
+/* Answers the engine. */
+void MPIDI_CH3I_Card_wanted(uint32_t peer);
 /* Says it on stderr, once. */
 void MPIDI_CH3I_Warn(const char *text);
 
@@ -80,16 +82,13 @@ void MPIDI_CH3I_Hold_datatype(MPIR_Request * req);
 
 extern MPIDI_Comm_ops_t MPIDI_CH3I_comm_ops;
 void MPIDI_CH3I_Send_finalize(void);
-void MPIDI_CH3I_Send_done(void *user, void *cookie, int status);
-void MPIDI_CH3I_Cancel_done(void *user, void *cookie, int cancelled);
+void MPIDI_CH3I_Send_done(MPIR_Request * sreq, int status);
+void MPIDI_CH3I_Cancel_done(MPIR_Request * sreq, int cancelled);
 
 /* ---- ch3_recvq.c, ch3_recvq_purge.c ---- */
 
-void MPIDI_CH3I_Receive_done(void *user, void *cookie, const ch3_offload_envelope_t * envelope);
+void MPIDI_CH3I_Receive_done(const ch3_offload_event_t * event);
 int MPIDI_CH3I_Imrecv(MPIDI_VC_t * vc, MPIR_Request * rreq);
-void MPIDI_CH3I_Free_unused_rreq(MPIR_Request * rreq);
-/* Whether a message with these bits belongs to a revoked communicator, where it is to be dropped. */
-int MPIDI_CH3I_Is_revoked(uint64_t bits);
 /* Completes the posted receives from ANY_SOURCE for which MPIDI_CH3I_Fails_any_source() holds. */
 void MPIDI_CH3I_Fail_any_source(void);
 void MPIDI_CH3I_Recvq_purge_init(void);
@@ -201,9 +200,10 @@ void MPIDI_CH3I_Packets_fail_unsent(void);
 void MPIDI_CH3I_Packets_fail(MPIDI_VC_t * vc, int mpi_errno);
 int MPIDI_CH3I_Packets_idle(void);
 int MPIDI_CH3I_Packet_recv_init(void);
-void MPIDI_CH3I_Packet_recv(void *user, uint32_t peer, const void *bytes, size_t length_bytes);
-void *MPIDI_CH3I_Packet_offer(void *user, uint32_t peer, size_t length_bytes, size_t * capacity_bytes);
-void MPIDI_CH3I_Packet_placed(void *user, uint32_t peer, size_t length_bytes);
+void MPIDI_CH3I_Packet_recv(uint32_t peer, const void *bytes, size_t length_bytes);
+/* Answers the engine: where the next bytes of the stream belong. */
+void MPIDI_CH3I_Packet_offered(uint32_t peer);
+void MPIDI_CH3I_Packet_placed(uint32_t peer, size_t length_bytes);
 void MPIDI_CH3I_Packet_recv_fail(MPIDI_VC_t * vc, int mpi_errno);
 
 /* ---- ch3_progress.c ---- */
@@ -212,14 +212,18 @@ int MPIDI_CH3I_Progress_init(void);
 int MPIDI_CH3I_Progress_drain(void);
 /* A probe found nothing: the next unexpected message makes waiting threads look again. */
 void MPIDI_CH3I_Probe_waits(void);
-/* An error inside a callback of the engine, which cannot return it: the next progress call does. */
+/* Handles all events of the engine. Returns how many there were. */
+size_t MPIDI_CH3I_Take_events(void);
+/* An error of an event's handler, which cannot return it: the next progress call does. */
 void MPIDI_CH3I_Defer_error(int mpi_errno);
 
 /* ---- ch3_failure.c ---- */
 
 /* The MPI error of an engine status (ch3_offload_status_t) in an operation with `rank`. */
 int MPIDI_CH3I_Error(int status, int rank);
-void MPIDI_CH3I_Peer_failed(void *user, uint32_t peer, int status);
+void MPIDI_CH3I_Peer_failed(uint32_t peer, int status);
+/* All communicators, the node-local and inter-node parts of others included; linked by dev.ch.next. */
+extern MPIR_Comm *MPIDI_CH3I_communicators;
 /* Ends everything with a peer that is gone. */
 int MPIDI_CH3I_Connection_broken(MPIDI_VC_t * vc, int status);
 int MPIDI_CH3I_Failure_init(void);

@@ -18,4 +18,12 @@ int MPIDI_CH3I_Progress(int blocking, MPID_Progress_state * state);
 #define MPID_Barrier MPIDI_CH3I_Barrier
 int MPIDI_CH3I_Barrier(MPIR_Comm * comm, MPIR_Errflag_t * errflag);
 
+/* The engine takes messages to oneself: calls of MPIDI_Isend_self, whose first argument is buf, become calls of the
+ * channel's function. Its definition, where that argument is a declaration, gets another name. */
+#define MPIDI_Isend_self(first_, ...) MPIDI_CH3I_ISEND_SELF_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_ISEND_SELF_buf MPIDI_CH3I_Isend_self(buf
+#define MPIDI_CH3I_ISEND_SELF_const MPIDI_CH3I_Stock_isend_self(const
+int MPIDI_CH3I_Isend_self(const void *buf, MPI_Aint count, MPI_Datatype datatype, int rank, int tag,
+                          MPIR_Comm * comm, int context_offset, int request_type, MPIR_Request ** request);
+
 #endif /* MPIDI_CH3_POST_H_INCLUDED */

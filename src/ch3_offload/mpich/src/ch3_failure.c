@@ -8,8 +8,7 @@
 #include <signal.h>
 #endif
 
-/* Every communicator, the node-local and inter-node parts of others included. */
-static MPIR_Comm *communicators = NULL;
+MPIR_Comm *MPIDI_CH3I_communicators = NULL;
 /* Peers that failed so far. While there is none, nothing is asked. */
 static int failed_peers = 0;
 
@@ -30,6 +29,9 @@ int MPIDI_CH3I_Error(int status, int rank)
         case CH3_OFFLOAD_PROTOCOL:
             MPIR_ERR_SET1(mpi_errno, MPI_ERR_OTHER, "**ch3|offload|protocol",
                           "**ch3|offload|protocol %d", rank);
+            break;
+        case CH3_OFFLOAD_REVOKED:
+            MPIR_ERR_SETSIMPLE(mpi_errno, MPIX_ERR_REVOKED, "**revoked");
             break;
         case CH3_OFFLOAD_NO_MEMORY:
             MPIR_ERR_SET(mpi_errno, MPI_ERR_NO_MEM, "**nomem");
@@ -80,6 +82,7 @@ int MPIDI_CH3I_Connection_broken(MPIDI_VC_t * vc, int status)
     int mpi_errno = MPIDI_CH3I_Error(status, vc->pg_rank);
 
     vc->ch.peer_failed = TRUE;
+    vc->ch.is_given_up = TRUE;
     failed_peers++;
     MPIDI_CH3I_losses++;
     MPIDI_CH3I_Packets_fail(vc, mpi_errno);
@@ -102,7 +105,7 @@ int MPIDI_CH3I_Connection_broken(MPIDI_VC_t * vc, int status)
 }
 
 /* The engine has lost a peer. Its sends and matched receives have been finished before. */
-void MPIDI_CH3I_Peer_failed(void *user ATTRIBUTE((unused)), uint32_t peer, int status)
+void MPIDI_CH3I_Peer_failed(uint32_t peer, int status)
 {
     MPIDI_VC_t *vc;
 
@@ -126,7 +129,7 @@ int MPIDI_CH3_Connection_terminate(MPIDI_VC_t * vc)
         mpi_errno = MPIDI_CH3U_Handle_connection(vc, MPIDI_VC_EVENT_TERMINATED);
         MPIR_ERR_CHECK(mpi_errno);
     } else {
-        /* The process manager says that it died. The engine calls back when what it had sent is here, unless it did so
+        /* The process manager says that it died. The engine says so when what it had sent is here, unless it did
          * before. */
         ch3_offload_fail_peer(MPIDI_CH3I_channel, vc->pg_rank);
     }
@@ -152,7 +155,7 @@ static MPIR_Comm *find_communicator(int context_id)
     MPIR_Comm *comm;
 
     /* The lowest bit tells collectives from the rest. */
-    DL_FOREACH_NP(communicators, comm, dev.ch.next, dev.ch.prev) {
+    DL_FOREACH_NP(MPIDI_CH3I_communicators, comm, dev.ch.next, dev.ch.prev) {
         if (comm->recvcontext_id == (context_id & ~1))
             break;
     }
@@ -212,13 +215,13 @@ void MPIDI_CH3I_Probe_polled(MPIDI_CH3I_probe_kind_t looked, int mpi_errno)
 
 static int on_comm_created(MPIR_Comm * comm, void *param ATTRIBUTE((unused)))
 {
-    DL_APPEND_NP(communicators, comm, dev.ch.next, dev.ch.prev);
+    DL_APPEND_NP(MPIDI_CH3I_communicators, comm, dev.ch.next, dev.ch.prev);
     return MPI_SUCCESS;
 }
 
 static int on_comm_destroyed(MPIR_Comm * comm, void *param ATTRIBUTE((unused)))
 {
-    DL_DELETE_NP(communicators, comm, dev.ch.next, dev.ch.prev);
+    DL_DELETE_NP(MPIDI_CH3I_communicators, comm, dev.ch.next, dev.ch.prev);
     return MPI_SUCCESS;
 }
 
@@ -251,7 +254,7 @@ int MPIDI_CH3I_Failure_init(void)
 #endif
 
     /* A session may have been here before. */
-    communicators = NULL;
+    MPIDI_CH3I_communicators = NULL;
     failed_peers = 0;
     MPIDI_CH3I_losses = 0;
     probe_error = MPI_SUCCESS;

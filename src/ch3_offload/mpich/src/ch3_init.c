@@ -36,11 +36,15 @@ uint64_t MPIDI_CH3I_Error_bits(void)
 #endif
 }
 
-/* ---- callbacks of the engine ---- */
+/* ---- what the engine asks, and what it says to the user ---- */
 
-static int resolve(void *user ATTRIBUTE((unused)), uint32_t peer, char *card, size_t capacity_bytes)
+void MPIDI_CH3I_Card_wanted(uint32_t peer)
 {
-    return MPIDI_PG_GetConnString(MPIDI_Process.my_pg, peer, card, capacity_bytes) != MPI_SUCCESS;
+    char card[CARD_BYTES] = "";
+
+    if (MPIDI_PG_GetConnString(MPIDI_Process.my_pg, peer, card, sizeof(card)) != MPI_SUCCESS)
+        card[0] = '\0';
+    ch3_offload_introduce(MPIDI_CH3I_channel, peer, card);
 }
 
 /* Hydra, on PMI_Abort, ends the job without what it has not read of the processes' output: on a busy node the only
@@ -59,7 +63,7 @@ static void wait_for_reader(void)
     }
 }
 
-static void warning(void *user ATTRIBUTE((unused)), const char *text)
+void MPIDI_CH3I_Warn(const char *text)
 {
     int i;
 
@@ -75,24 +79,6 @@ static void warning(void *user ATTRIBUTE((unused)), const char *text)
     fflush(stderr);
     wait_for_reader();
 }
-
-void MPIDI_CH3I_Warn(const char *text)
-{
-    warning(NULL, text);
-}
-
-static const ch3_offload_callbacks_t callbacks = {
-    .size_bytes = sizeof(ch3_offload_callbacks_t),
-    .send_done = MPIDI_CH3I_Send_done,
-    .receive_done = MPIDI_CH3I_Receive_done,
-    .cancel_done = MPIDI_CH3I_Cancel_done,
-    .packet = MPIDI_CH3I_Packet_recv,
-    .packet_offer = MPIDI_CH3I_Packet_offer,
-    .packet_placed = MPIDI_CH3I_Packet_placed,
-    .peer_failed = MPIDI_CH3I_Peer_failed,
-    .resolve = resolve,
-    .warning = warning,
-};
 
 /* ---- the job's secret ---- */
 
@@ -177,7 +163,7 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
     config.local_size = MPIR_Process.local_size;
     config.always_ignored_bits = MPIDI_CH3I_Error_bits();
     if (MPIDI_CH3I_Settings(&config, message, sizeof(message)) != 0) {
-        warning(NULL, message);
+        MPIDI_CH3I_Warn(message);
         MPIR_ERR_SETANDJUMP1(mpi_errno, MPI_ERR_OTHER, "**ch3|offload|setting", "**ch3|offload|setting %s",
                              message);
     }
@@ -187,8 +173,8 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
 
     mpi_errno = MPIDI_CH3I_Packet_recv_init();
     MPIR_ERR_CHECK(mpi_errno);
-    if (ch3_offload_create(&config, &callbacks, NULL, &MPIDI_CH3I_channel, message, sizeof(message)) != 0) {
-        warning(NULL, message);
+    if (ch3_offload_create(&config, &MPIDI_CH3I_channel, message, sizeof(message)) != 0) {
+        MPIDI_CH3I_Warn(message);
         MPIR_ERR_SETANDJUMP1(mpi_errno, MPI_ERR_OTHER, "**ch3|offload|create", "**ch3|offload|create %s",
                              message);
     }
@@ -196,12 +182,10 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
     MPIR_ERR_CHECK(mpi_errno);
     mpi_errno = MPIDI_CH3I_Failure_init();
     MPIR_ERR_CHECK(mpi_errno);
+    MPIDI_CH3I_Take_events();   /* warnings */
     MPIDI_CH3I_Pvars_init();
     MPIDI_CH3I_Split_type_init();
     MPIDI_CH3I_Barrier_init();
-
-    /* Messages to oneself are CH3's. This process's number was not known yet in MPIDI_CH3_VC_Init. */
-    pg_p->vct[pg_rank].comm_ops = NULL;
 
     /* Publishes the card, and waits until everybody has. */
     mpi_errno = MPIDI_PG_SetConnInfo(pg_rank, ch3_offload_card(MPIDI_CH3I_channel));
@@ -222,19 +206,21 @@ int MPIDI_CH3_InitCompleted(void)
 int MPIDI_CH3_Finalize(void)
 {
     int mpi_errno = MPI_SUCCESS;
-    ch3_offload_channel_t *process = MPIDI_CH3I_channel;
+    ch3_offload_channel_t *channel = MPIDI_CH3I_channel;
 
     MPIR_FUNC_ENTER;
 
     mpi_errno = MPIDI_CH3I_Progress_drain();
     MPIR_ERR_CHECK(mpi_errno);
+    ch3_offload_trace_write(channel);
+    MPIDI_CH3I_Take_events();
     MPIDI_CH3I_Pvars_finalize();
     MPIDI_CH3I_Failure_finalize();
     MPIDI_CH3I_Send_finalize();
     mpi_errno = MPIDI_CH3I_Progress_finalize();
     MPIR_ERR_CHECK(mpi_errno);
     MPIDI_CH3I_channel = NULL;
-    ch3_offload_destroy(process);
+    ch3_offload_destroy(channel);
     while (warning_count > 0)
         MPL_free(warnings[--warning_count]);
 

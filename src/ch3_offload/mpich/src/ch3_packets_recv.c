@@ -79,7 +79,7 @@ static size_t fill_iov(MPIR_Request * rreq, const char *bytes, size_t length)
 }
 
 /* The active request got bytes: it may be done, or want others. */
-static int go_on(MPIDI_VC_t * vc)
+static int resume_request(MPIDI_VC_t * vc)
 {
     int mpi_errno = MPI_SUCCESS;
 
@@ -105,7 +105,7 @@ static void give_up(MPIDI_VC_t * vc, int mpi_errno)
     MPL_snprintf(text, sizeof(text), "closes the connection to rank %d, because it could not take a packet: %s",
                  vc->pg_rank, reason);
     MPIDI_CH3I_Warn(text);
-    /* In the middle of the peer's messages this fails it at once, and the rest of them is dropped. */
+    vc->ch.is_given_up = TRUE;  /* what else it has sent is dropped */
     ch3_offload_fail_peer(MPIDI_CH3I_channel, vc->pg_rank);
 }
 
@@ -158,7 +158,7 @@ static int handle_header(MPIDI_VC_t * vc, MPIDI_CH3_Pkt_t * pkt, const char *dat
     if (rreq != NULL) {
         rreq->dev.iov_offset = 0;
         vc->ch.recv_active = rreq;
-        mpi_errno = go_on(vc);
+        mpi_errno = resume_request(vc);
         MPIR_ERR_CHECK(mpi_errno);
     }
 
@@ -179,8 +179,7 @@ static size_t collect_header(MPIDI_VC_t * vc, const char *bytes, size_t length)
 }
 
 /* The next bytes of the stream. */
-void MPIDI_CH3I_Packet_recv(void *user ATTRIBUTE((unused)), uint32_t peer, const void *bytes,
-                            size_t length_bytes)
+void MPIDI_CH3I_Packet_recv(uint32_t peer, const void *bytes, size_t length_bytes)
 {
     int mpi_errno = MPI_SUCCESS;
     const char *in = bytes;
@@ -192,12 +191,12 @@ void MPIDI_CH3I_Packet_recv(void *user ATTRIBUTE((unused)), uint32_t peer, const
         return;
     MPIDI_PG_Get_vc_set_active(MPIDI_Process.my_pg, peer, &vc);
 
-    while (left > 0 && !vc->ch.peer_failed) {
+    while (left > 0 && !vc->ch.is_given_up) {
         if (vc->ch.recv_active != NULL) {
             taken = fill_iov(vc->ch.recv_active, in, left);
             in += taken;
             left -= taken;
-            mpi_errno = go_on(vc);
+            mpi_errno = resume_request(vc);
             MPIR_ERR_CHECK(mpi_errno);
         } else if (vc->ch.partial_header_bytes == 0 && left >= sizeof(MPIDI_CH3_Pkt_t)) {
             MPIDI_CH3_Pkt_t pkt;        /* the chunk may be unaligned */
@@ -237,9 +236,8 @@ void MPIDI_CH3I_Packet_recv(void *user ATTRIBUTE((unused)), uint32_t peer, const
     goto fn_exit;
 }
 
-/* Where the next bytes of the stream belong. */
-void *MPIDI_CH3I_Packet_offer(void *user ATTRIBUTE((unused)), uint32_t peer,
-                              size_t length_bytes ATTRIBUTE((unused)), size_t * capacity_bytes)
+/* Where the next bytes of the stream belong, and how many go there in one run. NULL: nobody knows. */
+static void *find_place(uint32_t peer, size_t * capacity_bytes)
 {
     MPIDI_VC_t *vc;
     MPIR_Request *rreq;
@@ -250,7 +248,7 @@ void *MPIDI_CH3I_Packet_offer(void *user ATTRIBUTE((unused)), uint32_t peer,
         return NULL;
     MPIDI_PG_Get_vc(MPIDI_Process.my_pg, peer, &vc);
     rreq = vc->ch.recv_active;
-    if (rreq == NULL || rreq->dev.drop_data || vc->ch.peer_failed)
+    if (rreq == NULL || rreq->dev.drop_data || vc->ch.is_given_up)
         return NULL;
     for (i = rreq->dev.iov_offset; i < rreq->dev.iov_offset + rreq->dev.iov_count; i++)
         if (rreq->dev.iov[i].iov_len > 0) {
@@ -260,8 +258,16 @@ void *MPIDI_CH3I_Packet_offer(void *user ATTRIBUTE((unused)), uint32_t peer,
     return NULL;
 }
 
+void MPIDI_CH3I_Packet_offered(uint32_t peer)
+{
+    size_t capacity_bytes;
+    void *place = find_place(peer, &capacity_bytes);
+
+    ch3_offload_place_packet(MPIDI_CH3I_channel, peer, place, capacity_bytes);
+}
+
 /* They are there. */
-void MPIDI_CH3I_Packet_placed(void *user ATTRIBUTE((unused)), uint32_t peer, size_t length_bytes)
+void MPIDI_CH3I_Packet_placed(uint32_t peer, size_t length_bytes)
 {
     MPIDI_VC_t *vc;
     int mpi_errno;
@@ -270,7 +276,7 @@ void MPIDI_CH3I_Packet_placed(void *user ATTRIBUTE((unused)), uint32_t peer, siz
     if (vc->ch.recv_active == NULL)     /* it failed meanwhile */
         return;
     fill_iov(vc->ch.recv_active, NULL, length_bytes);
-    mpi_errno = go_on(vc);
+    mpi_errno = resume_request(vc);
     if (mpi_errno != MPI_SUCCESS)
         give_up(vc, mpi_errno);
 }

@@ -22,6 +22,8 @@ int MPII_TSP_scheds_are_pending(void);
 #include <sched.h>
 
 #define RETRY_MS 1
+/* Longest line of a warning. */
+#define WARNING_BYTES 1024
 /* After so many fruitless tests in a row, each further one gives the core away. */
 #define MOST_FRUITLESS_TESTS 4
 
@@ -119,6 +121,71 @@ void MPIDI_CH3I_Progress_wakeup(void)
 }
 #endif
 
+/* TRUE: a handler reads the bytes of a packet, which are valid until the engine polls again. */
+static int reading_packet = FALSE;
+
+static void handle(const ch3_offload_event_t * event)
+{
+    switch (event->kind) {
+        case CH3_OFFLOAD_SEND_DONE:
+            MPIDI_CH3I_Send_done(event->cookie, event->status);
+            break;
+        case CH3_OFFLOAD_RECEIVE_DONE:
+            MPIDI_CH3I_Receive_done(event);
+            break;
+        case CH3_OFFLOAD_CANCEL_DONE:
+            MPIDI_CH3I_Cancel_done(event->cookie, event->is_cancelled);
+            break;
+        case CH3_OFFLOAD_PACKET:
+            reading_packet = TRUE;
+            MPIDI_CH3I_Packet_recv(event->peer, event->bytes, event->length_bytes);
+            reading_packet = FALSE;
+            break;
+        case CH3_OFFLOAD_PACKET_OFFER:
+            MPIDI_CH3I_Packet_offered(event->peer);
+            break;
+        case CH3_OFFLOAD_PACKET_PLACED:
+            MPIDI_CH3I_Packet_placed(event->peer, event->length_bytes);
+            break;
+        case CH3_OFFLOAD_PEER_DOWN:
+            MPIDI_CH3I_Peer_failed(event->peer, event->status);
+            break;
+        case CH3_OFFLOAD_CARD_WANTED:
+            MPIDI_CH3I_Card_wanted(event->peer);
+            break;
+        case CH3_OFFLOAD_WARNING:{
+                char text[WARNING_BYTES];
+                MPL_snprintf(text, sizeof(text), "%.*s", (int) event->length_bytes, (const char *) event->bytes);
+                MPIDI_CH3I_Warn(text);
+                break;
+            }
+    }
+}
+
+size_t MPIDI_CH3I_Take_events(void)
+{
+    ch3_offload_event_t event;
+    size_t count = 0;
+
+    while (ch3_offload_next_event(MPIDI_CH3I_channel, &event)) {
+        handle(&event);
+        count++;
+    }
+    return count;
+}
+
+/* Takes what there is, lets the engine work, and takes what came of that. Returns how many things happened. */
+static size_t poll_engine(void)
+{
+    size_t count;
+
+    if (unlikely(reading_packet))
+        return 0;
+    count = MPIDI_CH3I_Take_events();
+    count += ch3_offload_progress(MPIDI_CH3I_channel);
+    return count + MPIDI_CH3I_Take_events();
+}
+
 /* Polls everything once. *happened: something moved. */
 static int poll_once(int *happened)
 {
@@ -129,7 +196,7 @@ static int poll_once(int *happened)
     mpi_errno = MPIDI_CH3I_Failure_poll();
     MPIR_ERR_CHECK(mpi_errno);
 
-    events = ch3_offload_progress(MPIDI_CH3I_channel);
+    events = poll_engine();
     if (unlikely(MPIDI_CH3I_losses > 0)) {
         MPIDI_CH3I_Packets_fail_unsent();
         MPIDI_CH3I_Defer_error(MPIDI_CH3I_Fail_lost_targets());

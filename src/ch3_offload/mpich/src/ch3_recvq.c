@@ -1,10 +1,9 @@
 /*
  * The ch3:offload channel: the receive queue as the rest of CH3 knows it, in place of ch3u_recvq.c.
  *
- * There is no queue here: the engine matches. A receive that the engine finishes at once is returned as
- * "not found, posted" with a request that is complete already, which MPID_Irecv and MPID_Recv take as well. A
- * message from the process to itself is an external entry of the engine, whose cookie is the request that
- * MPIDI_Isend_self made for it; such a receive is "found", and CH3 copies the data.
+ * There is no queue here: the engine matches all messages, also those of a process to itself. A receive that the engine
+ * finishes at once is returned as "not found, posted" with a request that is complete already, which MPID_Irecv and
+ * MPID_Recv take as well.
  */
 
 #include "mpidi_ch3_impl.h"
@@ -170,17 +169,26 @@ static int complete_receive(MPIR_Request * rreq, const ch3_offload_envelope_t * 
     return MPID_Request_complete(rreq);
 }
 
-void MPIDI_CH3I_Receive_done(void *user ATTRIBUTE((unused)), void *cookie,
-                             const ch3_offload_envelope_t * envelope)
+/* The engine took a receive out, because of a revoked communicator or a dead process. */
+static int fail_receive(MPIR_Request * rreq, int status)
 {
-    MPIDI_CH3I_Defer_error(complete_receive(cookie, envelope));
+    int mpi_errno = MPI_SUCCESS;
+
+    rreq->ch.operation = 0;
+    if (status == CH3_OFFLOAD_REVOKED)
+        MPIR_ERR_SETSIMPLE(mpi_errno, MPIX_ERR_REVOKED, "**revoked");
+    else
+        MPIR_ERR_SETSIMPLE(mpi_errno, MPIX_ERR_PROC_FAILED, "**proc_failed");
+    rreq->status.MPI_ERROR = mpi_errno;
+    return MPID_Request_complete(rreq);
 }
 
-/* Gives back a request that neither the user nor the engine has. */
-void MPIDI_CH3I_Free_unused_rreq(MPIR_Request * rreq)
+void MPIDI_CH3I_Receive_done(const ch3_offload_event_t * event)
 {
-    MPIR_Request_free(rreq);
-    MPIR_Request_free(rreq);
+    ch3_offload_envelope_t envelope = { event->bits, event->length_bytes, event->status };
+
+    MPIDI_CH3I_Defer_error(event->is_cancelled ? fail_receive(event->cookie, event->status) :
+                           complete_receive(event->cookie, &envelope));
 }
 
 /* ---- receives ---- */
@@ -251,23 +259,10 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_or_AEP(int source, int tag, int context_id, M
     if (needs_request)
         payload.address = rreq;
     MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
-    envelope.external = NULL;
     progressed = ch3_offload_post_receive(MPIDI_CH3I_channel, bits, ignore, &payload, rreq,
                                           &rreq->ch.operation, &envelope);
     if (progressed == CH3_OFFLOAD_PENDING)
         return rreq;
-
-    if (progressed == CH3_OFFLOAD_DONE && envelope.external != NULL) {
-        MPIDI_CH3I_Free_unused_rreq(rreq);
-        rreq = envelope.external;
-        rreq->comm = comm;
-        MPIR_Comm_add_ref(comm);
-        rreq->dev.user_buf = user_buf;
-        rreq->dev.user_count = user_count;
-        rreq->dev.datatype = datatype;
-        *foundp = TRUE;
-        return rreq;
-    }
 
     complete_receive(rreq, &envelope);
     return rreq;
@@ -280,7 +275,6 @@ int MPIDI_CH3U_Recvq_FU(int source, int tag, int context_id, MPI_Status * s)
 
     bits = MPIDI_CH3I_Receive_bits(context_id, source, tag, &ignore);
     MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
-    envelope.external = NULL;
     if (!ch3_offload_probe(MPIDI_CH3I_channel, bits, ignore, &envelope)) {
         MPIDI_CH3I_Probe_found_nothing(source, context_id, MPIDI_CH3I_PROBE_PLAIN);
         return FALSE;
@@ -290,12 +284,7 @@ int MPIDI_CH3U_Recvq_FU(int source, int tag, int context_id, MPI_Status * s)
     if (s != MPI_STATUS_IGNORE) {
         s->MPI_SOURCE = MPIDI_CH3I_Bits_source(envelope.bits);
         s->MPI_TAG = MPIDI_CH3I_Bits_tag(envelope.bits);
-        if (envelope.external != NULL) {
-            MPIR_Request *rreq = envelope.external;
-            MPIR_STATUS_SET_COUNT(*s, MPIR_STATUS_GET_COUNT(rreq->status));
-        } else {
-            MPIR_STATUS_SET_COUNT(*s, envelope.length_bytes);
-        }
+        MPIR_STATUS_SET_COUNT(*s, envelope.length_bytes);
         MPIR_STATUS_SET_CANCEL_BIT(*s, FALSE);
     }
     return TRUE;
@@ -311,7 +300,6 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_matchonly(int source, int tag, int context_id
     *foundp = FALSE;
     bits = MPIDI_CH3I_Receive_bits(context_id, source, tag, &ignore);
     MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
-    envelope.external = NULL;
     if (!ch3_offload_matched_probe(MPIDI_CH3I_channel, bits, ignore, &message, &envelope)) {
         MPIDI_CH3I_Probe_found_nothing(source, context_id, MPIDI_CH3I_PROBE_MATCHED);
         return NULL;
@@ -319,12 +307,6 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_matchonly(int source, int tag, int context_id
 
     MPIDI_CH3I_Probe_found_something();
     *foundp = TRUE;
-    if (envelope.external != NULL) {
-        rreq = envelope.external;
-        rreq->comm = comm;
-        MPIR_Comm_add_ref(comm);
-        return rreq;
-    }
     rreq = create_rreq(MPIDI_CH3I_Bits_source(envelope.bits), MPIDI_CH3I_Bits_tag(envelope.bits),
                        context_id, comm);
     MPIR_Assert(rreq != NULL);
@@ -334,7 +316,7 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_matchonly(int source, int tag, int context_id
     return rreq;
 }
 
-/* MPID_Imrecv of a message that came from a peer: CH3 has put the buffer into the request. */
+/* MPID_Imrecv: CH3 has put the buffer into the request. */
 int MPIDI_CH3I_Imrecv(MPIDI_VC_t * vc ATTRIBUTE((unused)), MPIR_Request * rreq)
 {
     int needs_request;
@@ -364,53 +346,18 @@ int MPIDI_CH3U_Recvq_DP(MPIR_Request * rreq)
     return TRUE;
 }
 
-/* ---- messages to oneself ---- */
+/* ---- for code of CH3 that this channel never reaches: packets with messages, and its own MPIDI_Isend_self ---- */
 
-static int is_sent_by(void *context, void *cookie)
+MPIR_Request *MPIDI_CH3U_Recvq_FDU(MPI_Request sreq_id ATTRIBUTE((unused)),
+                                   MPIDI_Message_match * match ATTRIBUTE((unused)))
 {
-    return ((MPIR_Request *) cookie)->dev.sender_req_id == *(MPI_Request *) context;
+    return NULL;
 }
 
-MPIR_Request *MPIDI_CH3U_Recvq_FDU(MPI_Request sreq_id, MPIDI_Message_match * match)
+MPIR_Request *MPIDI_CH3U_Recvq_FDP_or_AEU(MPIDI_Message_match * match ATTRIBUTE((unused)), int *foundp)
 {
-    uint64_t bits = MPIDI_CH3I_Match_bits(match->parts.context_id, match->parts.rank, match->parts.tag);
-    return ch3_offload_withdraw_external(MPIDI_CH3I_channel, bits, is_sent_by, &sreq_id);
-}
-
-/* Only MPIDI_Isend_self comes here: messages from peers are the engine's. */
-MPIR_Request *MPIDI_CH3U_Recvq_FDP_or_AEU(MPIDI_Message_match * match, int *foundp)
-{
-    int mpi_errno ATTRIBUTE((unused)) = MPI_SUCCESS;
-    uint64_t bits = MPIDI_CH3I_Match_bits(match->parts.context_id, match->parts.rank, match->parts.tag);
-    MPIR_Request *rreq;
-    void *posted;
-
     *foundp = FALSE;
-    if (unlikely(MPIDI_CH3I_Is_revoked(bits)))
-        return MPIR_Request_create_null_recv();
-
-    MPIDI_Request_create_rreq(rreq, mpi_errno, return NULL);
-    if (rreq == NULL)
-        return NULL;
-    rreq->dev.recv_pending_count = 1;
-    rreq->dev.match = *match;
-    rreq->dev.sender_req_id = MPI_REQUEST_NULL;
-
-    switch (ch3_offload_offer_external(MPIDI_CH3I_channel, bits, rreq, &posted)) {
-        case CH3_OFFLOAD_DONE:
-            MPIDI_CH3I_Free_unused_rreq(rreq);
-            rreq = posted;
-            rreq->ch.operation = 0;
-            *foundp = TRUE;
-            break;
-        case CH3_OFFLOAD_PENDING:
-            break;
-        default:       /* MPIDI_Isend_self says that there is no memory. */
-            MPIDI_CH3I_Free_unused_rreq(rreq);
-            rreq = NULL;
-            break;
-    }
-    return rreq;
+    return NULL;
 }
 
 int MPIDI_CH3U_Recvq_count_unexp(void)

@@ -1,11 +1,16 @@
 /*
- * The ch3:offload channel: taking receives and messages out of the engine for reasons of their own: a
- * revoked communicator, a dead process; and a listing for debuggers.
+ * The ch3:offload channel: taking receives and messages out of the engine for reasons of their own, a revoked
+ * communicator or a dead process. What is to be taken out is said in patterns of match bits; the engine finishes the
+ * receives by events.
  */
 
 #include "mpidi_ch3_impl.h"
 
-/* Revocations so far: none is the common case, and asked for on every self message. */
+/* Of all tags, both of collectives and of the rest. */
+#define COLLECTIVE_BIT (UINT64_C(1) << 48)
+#define CONTEXT_BITS   UINT64_C(0xFFFF000000000000)
+
+/* Revocations so far: none is the common case. */
 static int revocations = 0;
 /* Unexpected messages that ever came, when MPIDI_CH3I_Drop_revoked looked last. */
 static uint64_t unexpected_seen = 0;
@@ -16,96 +21,54 @@ void MPIDI_CH3I_Recvq_purge_init(void)
     unexpected_seen = 0;
 }
 
-/* Agreement and shrinking go on after a communicator was revoked. */
-static int survives_revocation(int tag)
+static ch3_offload_pattern_t all_of_context(int context_id)
 {
-    tag = MPIR_TAG_MASK_ERROR_BITS(tag) & ~MPIR_TAG_COLL_BIT;
-    return tag == MPIR_AGREE_TAG || tag == MPIR_SHRINK_TAG;
+    ch3_offload_pattern_t pattern = { MPIDI_CH3I_Match_bits(context_id, 0, 0), ~CONTEXT_BITS };
+    return pattern;
 }
 
-/* Whether the message is of comm or of its node-local or inter-node part, and ends with it. */
-static int is_doomed_by_comm(void *context, uint64_t bits)
+/* Agreement and shrinking go on after a communicator was revoked. */
+static ch3_offload_pattern_t all_of_tag(int tag)
 {
-    MPIR_Comm *comm_ptr = context;
-    int context_id = MPIDI_CH3I_Bits_context(bits);
-    int base = comm_ptr->recvcontext_id;
-    int is_intra = comm_ptr->comm_kind == MPIR_COMM_KIND__INTRACOMM;
+    ch3_offload_pattern_t pattern = { MPIDI_CH3I_Match_bits(0, 0, tag),
+        ~MPIDI_CH3I_TAG_BITS | MPIDI_CH3I_Error_bits() | (uint32_t) MPIR_TAG_COLL_BIT
+    };
+    return pattern;
+}
+
+/* Takes out what ends with comm: its own messages, and those of its node-local and inter-node parts. */
+static void purge_comm(MPIR_Comm * comm)
+{
+    int base = comm->recvcontext_id;
+    int is_intra = comm->comm_kind == MPIR_COMM_KIND__INTRACOMM;
     int pt2pt = is_intra ? MPIR_CONTEXT_INTRA_PT2PT : MPIR_CONTEXT_INTER_PT2PT;
     int coll = is_intra ? MPIR_CONTEXT_INTRA_COLL : MPIR_CONTEXT_INTER_COLL;
+    int count = 0;
+    ch3_offload_pattern_t messages = all_of_context(base + MPIR_CONTEXT_INTRA_PT2PT);
+    ch3_offload_pattern_t others[5];
+    ch3_offload_pattern_t spared[2] = { all_of_tag(MPIR_AGREE_TAG), all_of_tag(MPIR_SHRINK_TAG) };
 
-    if (context_id == base + MPIR_CONTEXT_INTRA_PT2PT)
-        return TRUE;
-    if (survives_revocation(MPIDI_CH3I_Bits_tag(bits)))
-        return FALSE;
-    if (context_id == base + MPIR_CONTEXT_INTRA_COLL)
-        return TRUE;
-    if (!MPIR_Comm_is_parent_comm(comm_ptr))
-        return FALSE;
-    return context_id == base + MPIR_CONTEXT_INTRANODE_OFFSET + pt2pt ||
-        context_id == base + MPIR_CONTEXT_INTRANODE_OFFSET + coll ||
-        context_id == base + MPIR_CONTEXT_INTERNODE_OFFSET + pt2pt ||
-        context_id == base + MPIR_CONTEXT_INTERNODE_OFFSET + coll;
-}
-
-static void fail_receive(void *context, void *cookie)
-{
-    MPIR_Request *rreq = cookie;
-
-    rreq->ch.operation = 0;
-    rreq->status.MPI_ERROR = *(int *) context;
-    MPIDI_CH3I_Defer_error(MPID_Request_complete(rreq));
-}
-
-struct purge {
-    MPIR_Comm *comm;            /* NULL: every revoked communicator */
-    int error;
-};
-
-static int is_doomed(void *context, uint64_t bits)
-{
-    struct purge *purge = context;
-    return purge->comm != NULL ? is_doomed_by_comm(purge->comm, bits) : MPIDI_CH3I_Is_revoked(bits);
-}
-
-static void on_receive(void *context, void *cookie)
-{
-    fail_receive(&((struct purge *) context)->error, cookie);
-}
-
-/* A message to oneself that nobody will receive: its send fails too. */
-static void on_external(void *context, void *cookie)
-{
-    struct purge *purge = context;
-    MPIR_Request *rreq = cookie;
-
-    if (rreq->dev.partner_request != NULL)
-        fail_receive(&purge->error, rreq->dev.partner_request);
-    MPIDI_CH3I_Free_unused_rreq(rreq);
+    others[count++] = all_of_context(base + MPIR_CONTEXT_INTRA_COLL);
+    if (MPIR_Comm_is_parent_comm(comm)) {
+        others[count++] = all_of_context(base + MPIR_CONTEXT_INTRANODE_OFFSET + pt2pt);
+        others[count++] = all_of_context(base + MPIR_CONTEXT_INTRANODE_OFFSET + coll);
+        others[count++] = all_of_context(base + MPIR_CONTEXT_INTERNODE_OFFSET + pt2pt);
+        others[count++] = all_of_context(base + MPIR_CONTEXT_INTERNODE_OFFSET + coll);
+    }
+    ch3_offload_purge(MPIDI_CH3I_channel, CH3_OFFLOAD_PURGE_ALL, &messages, 1, NULL, 0, CH3_OFFLOAD_REVOKED);
+    ch3_offload_purge(MPIDI_CH3I_channel, CH3_OFFLOAD_PURGE_ALL, others, count, spared, 2, CH3_OFFLOAD_REVOKED);
 }
 
 int MPIDI_CH3U_Clean_recvq(MPIR_Comm * comm_ptr)
 {
-    struct purge purge = { comm_ptr, MPI_SUCCESS };
-
-    MPIR_ERR_SETSIMPLE(purge.error, MPIX_ERR_REVOKED, "**revoked");
     revocations++;
-    ch3_offload_purge(MPIDI_CH3I_channel, is_doomed, on_receive, on_external, &purge);
+    purge_comm(comm_ptr);
     return MPI_SUCCESS;
-}
-
-int MPIDI_CH3I_Is_revoked(uint64_t bits)
-{
-    MPIR_Comm *comm_ptr = NULL;
-
-    if (likely(revocations == 0) || survives_revocation(MPIDI_CH3I_Bits_tag(bits)))
-        return FALSE;
-    MPIDI_CH3I_Comm_find(MPIDI_CH3I_Bits_context(bits), &comm_ptr);
-    return comm_ptr != NULL && comm_ptr->revoked;
 }
 
 void MPIDI_CH3I_Drop_revoked(void)
 {
-    struct purge purge = { NULL, MPI_SUCCESS };
+    MPIR_Comm *comm;
     uint64_t unexpected;
 
     if (likely(revocations == 0))
@@ -114,80 +77,58 @@ void MPIDI_CH3I_Drop_revoked(void)
     if (unexpected == unexpected_seen)
         return;
     unexpected_seen = unexpected;
-    MPIR_ERR_SETSIMPLE(purge.error, MPIX_ERR_REVOKED, "**revoked");
-    ch3_offload_purge(MPIDI_CH3I_channel, is_doomed, on_receive, on_external, &purge);
+    for (comm = MPIDI_CH3I_communicators; comm != NULL; comm = comm->dev.ch.next)
+        if (comm->revoked)
+            purge_comm(comm);
 }
 
 /* ---- receives from a dead process ---- */
 
-struct from_vc {
-    MPIDI_VC_t *vc;             /* NULL: any source, in a communicator with a dead process */
-    MPIR_Request *head;         /* the receives found, linked by next */
-};
-
-static void collect(void *context, uint64_t operation ATTRIBUTE((unused)), void *cookie)
+/* Fails the receives in comm from source; MPI_ANY_SOURCE: those that name no source. */
+static void fail_receives(MPIR_Comm * comm, int source)
 {
-    struct from_vc *from = context;
-    MPIR_Request *rreq = cookie;
-    int is_wanted;
+    int scope = source == MPI_ANY_SOURCE ? CH3_OFFLOAD_PURGE_RECEIVES_FROM_ANY :
+        CH3_OFFLOAD_PURGE_RECEIVES_FROM_ONE;
+    ch3_offload_pattern_t pattern;
 
-    if (rreq->dev.match.parts.rank == MPI_ANY_SOURCE) {
-        is_wanted = from->vc == NULL && MPIDI_CH3I_Fails_any_source(rreq->comm);
-    } else {
-        MPIDI_VC_t *vc;
-        MPIDI_Comm_get_vc(rreq->comm, rreq->dev.match.parts.rank, &vc);
-        is_wanted = vc == from->vc;
-    }
-    if (is_wanted) {
-        rreq->next = from->head;
-        from->head = rreq;
-    }
-}
-
-static void fail_posted(MPIDI_VC_t * vc)
-{
-    struct from_vc from = { vc, NULL };
-    int error = MPI_SUCCESS;
-
-    MPIR_ERR_SETSIMPLE(error, MPIX_ERR_PROC_FAILED, "**proc_failed");
-    ch3_offload_for_each_posted(MPIDI_CH3I_channel, collect, &from);
-    while (from.head != NULL) {
-        MPIR_Request *rreq = from.head;
-        from.head = rreq->next;
-        rreq->next = NULL;
-        if (MPIDI_CH3U_Recvq_DP(rreq))
-            fail_receive(&error, rreq);
-    }
+    pattern.bits = MPIDI_CH3I_Receive_bits(comm->recvcontext_id, source, MPI_ANY_TAG, &pattern.ignore);
+    pattern.ignore |= COLLECTIVE_BIT;
+    ch3_offload_purge(MPIDI_CH3I_channel, scope, &pattern, 1, NULL, 0, CH3_OFFLOAD_PEER_FAILED);
 }
 
 int MPIDI_CH3U_Complete_posted_with_error(MPIDI_VC_t * vc)
 {
-    fail_posted(vc);
+    MPIR_Comm *comm;
+    MPIDI_VC_t *other;
+    int rank;
+
+    for (comm = MPIDI_CH3I_communicators; comm != NULL; comm = comm->dev.ch.next) {
+        for (rank = 0; rank < comm->remote_size; rank++) {
+            MPIDI_Comm_get_vc(comm, rank, &other);
+            if (other == vc)
+                fail_receives(comm, rank);
+        }
+    }
     return MPI_SUCCESS;
 }
 
 void MPIDI_CH3I_Fail_any_source(void)
 {
-    fail_posted(NULL);
+    MPIR_Comm *comm;
+
+    for (comm = MPIDI_CH3I_communicators; comm != NULL; comm = comm->dev.ch.next)
+        if (MPIDI_CH3I_Fails_any_source(comm))
+            fail_receives(comm, MPI_ANY_SOURCE);
 }
 
 /* ---- for debuggers ---- */
 
-static void print_posted(void *context, uint64_t operation, void *cookie)
-{
-    MPIR_Request *rreq = cookie;
-    fprintf(context, "..[%llu] rreq=%p ctx=%#x rank=%d tag=%d\n", (unsigned long long) operation, (void *) rreq,
-            (unsigned) rreq->dev.match.parts.context_id, (int) rreq->dev.match.parts.rank,
-            (int) rreq->dev.match.parts.tag);
-}
-
 void MPIDI_CH3U_Dbg_print_recvq(FILE * stream);
 
+/* The engine's queues cannot be listed from here. */
 void MPIDI_CH3U_Dbg_print_recvq(FILE * stream)
 {
-    fprintf(stream, "========================================\n");
-    fprintf(stream, "CH3 Posted RecvQ:\n");
-    ch3_offload_for_each_posted(MPIDI_CH3I_channel, print_posted, stream);
+    fprintf(stream, "CH3 Posted RecvQ: %llu receives\n",
+            (unsigned long long) *MPIDI_CH3I_Counter("posted_depth"));
     fprintf(stream, "CH3 Unexpected RecvQ: %d messages\n", MPIDI_CH3U_Recvq_count_unexp());
-    fprintf(stream, "========================================\n");
 }

@@ -150,11 +150,22 @@ static int offload_issend(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MPI_
                             CH3_OFFLOAD_SYNCHRONOUS, MPIDI_REQUEST_TYPE_SSEND, request);
 }
 
-/* A send, or the part of a packet that was handed over last, is finished. */
-void MPIDI_CH3I_Send_done(void *user ATTRIBUTE((unused)), void *cookie, int status)
+/* In place of MPIDI_Isend_self (mpidi_ch3_post.h): the engine matches these messages, too. */
+int MPIDI_CH3I_Isend_self(const void *buf, MPI_Aint count, MPI_Datatype datatype, int rank, int tag,
+                          MPIR_Comm * comm, int context_offset, int request_type, MPIR_Request ** request)
 {
-    MPIR_Request *sreq = cookie;
+    int mode = request_type == MPIDI_REQUEST_TYPE_SSEND ? CH3_OFFLOAD_SYNCHRONOUS :
+        request_type == MPIDI_REQUEST_TYPE_RSEND ? CH3_OFFLOAD_READY : CH3_OFFLOAD_STANDARD;
+    MPIDI_VC_t *vc;
 
+    MPIDI_Comm_get_vc_set_active(comm, rank, &vc);
+    return nonblocking_send(vc, buf, count, datatype, rank, tag, comm, context_offset, mode, request_type,
+                            request);
+}
+
+/* A send, or the part of a packet that was handed over last, is finished. */
+void MPIDI_CH3I_Send_done(MPIR_Request * sreq, int status)
+{
     if (sreq == NULL)           /* a packet without data */
         return;
     if (sreq->ch.is_packet) {
@@ -208,9 +219,9 @@ static int offload_cancel_send(MPIDI_VC_t * vc, MPIR_Request * sreq)
     goto fn_exit;
 }
 
-void MPIDI_CH3I_Cancel_done(void *user ATTRIBUTE((unused)), void *cookie, int cancelled)
+void MPIDI_CH3I_Cancel_done(MPIR_Request * sreq, int cancelled)
 {
-    MPIDI_CH3I_Defer_error(cancel_decided(cookie, cancelled));
+    MPIDI_CH3I_Defer_error(cancel_decided(sreq, cancelled));
 }
 
 void MPIDI_CH3I_Send_finalize(void)

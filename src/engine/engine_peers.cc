@@ -1,0 +1,160 @@
+// Engine: the table of peers, introductions, and connections.
+
+#include <string_view>
+
+#include "engine/engine_state.h"
+
+namespace ch3_offload {
+
+namespace {
+
+/// Splits `list` at `separator`: returns the first piece and shortens `list` to what follows.
+std::string_view next_piece(std::string_view& list, char separator) noexcept {
+  const std::size_t end = list.find(separator);
+  const std::string_view piece = list.substr(0, end);
+  list = end == std::string_view::npos ? std::string_view{} : list.substr(end + 1);
+  return piece;
+}
+
+}  // namespace
+
+Peer* Engine::State::known(PeerId id) noexcept {
+  const std::uint32_t index = index_of(id);
+  if (index >= peers.size()) return nullptr;
+  if (peers[index] == nullptr) {
+    peers[index].reset(new (std::nothrow) Peer(id));
+    if (peers[index] == nullptr) return nullptr;
+    Peer& peer = *peers[index];
+    if (missed[index]) {
+      missed[index] = false;
+      --missed_count;
+      doom(peer, Status::kNoMemory);
+    }
+  }
+  return peers[index].get();
+}
+
+Status Engine::State::why_unknown(PeerId id) const noexcept {
+  return index_of(id) < peers.size() ? Status::kNoMemory : Status::kUnreachable;
+}
+
+Peer* Engine::State::met(PeerId id) noexcept {
+  Peer* const peer = known(id);
+  if (peer == nullptr && index_of(id) < peers.size() && !missed[index_of(id)]) {
+    missed[index_of(id)] = true;
+    ++missed_count;
+  }
+  return peer;
+}
+
+/// kOk, kNoMemory, or another status, with which the peer is doomed.
+Status Engine::State::make_connection(Peer& peer, std::string_view card) {
+  std::string_view pieces = card;
+  const std::string who = "process " + std::to_string(index_of(peer.id));
+  const std::string version = "v=" + std::to_string(wire::kWireVersion);
+  if (!card.empty() && next_piece(pieces, ';') != version) {
+    warn(who + " speaks another version of the message protocol (its card: '" + std::string(card) + "'; here: " +
+                    version + "): all processes of a job need the same libch3offload");
+    return Status::kUnreachable;
+  }
+  while (!pieces.empty()) {
+    const std::string_view piece = next_piece(pieces, ';');
+    for (std::size_t i = 0; i < providers.size(); ++i) {
+      Provider* const provider = providers[i];
+      if (!provider->reaches(piece)) continue;
+      const Result<std::monostate> connected = provider->connect(peer.id, piece);
+      if (!connected.ok()) {
+        // A process that is gone is told by the operation's error; the user can do something about the others.
+        if (connected.error().status != Status::kPeerFailed) {
+          warn("cannot connect to " + who + ": " + connected.error().message);
+        }
+        return connected.error().status;
+      }
+      peer.provider = provider;
+      peer.caches = caches_of(i);
+      peer.max_slot_bytes = provider->max_slot_bytes(peer.id);
+      peer.state = PeerState::kConnected;
+      ++counters.connected_peers;
+      trace(TraceEvent::kPeerConnected, peer.id, 0, peer.max_slot_bytes);
+      return Status::kOk;
+    }
+  }
+  std::string have;
+  for (const Provider* provider : providers) {
+    have += (have.empty() ? "" : ", ") + std::string(provider->capabilities().name);
+  }
+  warn("no provider reaches " + who + " (its address: '" + std::string(card) + "'; providers here: " +
+                  have + "). If it is on another node, that needs a network provider.");
+  return Status::kUnreachable;
+}
+
+void Engine::State::want_connection(Peer& peer) noexcept {
+  if (peer.state != PeerState::kKnown || peer.doom != Status::kOk) return;
+  peer.state = PeerState::kAsked;
+  ++introductions_due;
+  peer.wants_card = true;
+  tell(peer);
+}
+
+void Engine::introduce(PeerId id, std::string_view card) noexcept {
+  State& state = *state_;
+  Peer* const peer = state.known(id);
+  if (peer == nullptr || peer->state != PeerState::kAsked || peer->doom != Status::kOk) return;
+  Status status = Status::kNoMemory;
+  try {
+    status = state.make_connection(*peer, card);
+  } catch (const std::bad_alloc&) {
+    // As it stands.
+  }
+  if (status == Status::kOk) {
+    --state.introductions_due;
+    state.connected(*peer);
+  } else if (status == Status::kUnreachable || status == Status::kPeerFailed) {
+    // Nothing can be sent to it, ever: what is posted to receive from it must not wait, either.
+    state.doom(*peer, status);
+  } else {
+    state.ran_short(*peer);
+  }
+}
+
+void Engine::State::connected(Peer& peer) noexcept {
+  for (ReceiveOperation* receive = peer.receives.front(); receive != nullptr;
+       receive = decltype(peer.receives)::next(*receive)) {
+    if (receive->state == ReceiveState::kAwaitingPeer) grant(*receive);
+  }
+  if (peer.offer.length_bytes > 0) {
+    peer.has_offer = true;
+    tell(peer);
+  }
+  flush(peer);
+}
+
+/// Sends fail, and may be tried again. An answer that the peer awaits cannot.
+void Engine::State::ran_short(Peer& peer) noexcept {
+  --introductions_due;
+  peer.state = PeerState::kKnown;
+  if (!peer.control.empty() || !peer.receives.empty() || peer.offer.length_bytes > 0) {
+    return doom(peer, Status::kNoMemory);
+  }
+  while (SendOperation* const send = peer.sends.front()) finish_send(*send, Status::kNoMemory);
+}
+
+void Engine::State::activate(Peer& peer) noexcept {
+  if (!peer.active_hook.linked) active.push_back(peer);
+}
+
+void Engine::State::doom(Peer& peer, Status reason) noexcept {
+  if (peer.doom == Status::kOk) peer.doom = reason;
+  activate(peer);
+}
+
+void Engine::close_peer(PeerId id) noexcept {
+  Peer* const peer = state_->known(id);
+  if (peer != nullptr) peer->closed = true;
+}
+
+void Engine::fail_peer(PeerId id) noexcept {
+  if (Peer* const peer = state_->met(id)) state_->end(*peer);
+}
+
+}  // namespace ch3_offload

@@ -1,0 +1,128 @@
+// Engine: messages of a process to itself.
+//
+// They are matched where all others are. A message that finds its receive is copied from buffer to buffer. One that
+// does not is kept as if a peer had sent it without credit: a small one with its payload, if the budget has room; else
+// the envelope alone, and the send is not done before the receive.
+
+#include "engine/engine_state.h"
+
+namespace ch3_offload {
+
+namespace {
+
+/// Between two buffers that are both not contiguous. Bytes.
+constexpr std::size_t kPieceBytes = 4096;
+
+/// Copies what fits.
+void copy_payload(const Payload& from, const Payload& to) noexcept {
+  const std::size_t length = std::min(from.length_bytes, to.length_bytes);
+  if (from.layout == nullptr) return scatter(to, 0, {from.address, length});
+  if (to.layout == nullptr) return gather(from, 0, {to.address, length});
+  std::array<std::byte, kPieceBytes> piece;
+  for (std::size_t offset = 0; offset < length; offset += kPieceBytes) {
+    const auto part = std::span(piece).first(std::min(kPieceBytes, length - offset));
+    gather(from, offset, part);
+    scatter(to, offset, part);
+  }
+}
+
+}  // namespace
+
+Progressed Engine::State::send_to_self(SendMode mode, MatchBits bits, const Payload& payload, std::uint32_t send_id,
+                                       Cookie cookie, OperationId& operation, Status& status) noexcept {
+  Peer* const self = known(config.self);
+  status = Status::kNoMemory;
+  if (self == nullptr) return Progressed::kFailed;
+  const std::uint64_t number = ++self->messages_sent;
+  trace(TraceEvent::kSendPosted, self->id, number, payload.length_bytes);
+  ++self->messages_received;
+  ++counters.sent_to_self;
+  if (ReceiveOperation* const receive = take_posted(bits)) {
+    status = Status::kOk;
+    copy_payload(payload, receive->payload);
+    receive->peer = self;
+    receive->message_bits = bits;
+    receive->number = number;
+    receive->total_bytes = payload.length_bytes;
+    ++counters.received_expected;
+    trace(TraceEvent::kMatched, self->id, number, raw(bits));
+    const bool fits = payload.length_bytes <= receive->payload.length_bytes;
+    finish_receive(*receive, fits ? Status::kOk : Status::kTruncated);
+    trace(TraceEvent::kSendDone, self->id, number, 0);
+    return Progressed::kDone;
+  }
+
+  const std::size_t cost = wire::cost_of(std::min(payload.length_bytes, config.eager_limit_bytes));
+  if (mode != SendMode::kSynchronous && payload.length_bytes <= config.eager_limit_bytes && room_for(cost)) {
+    IncomingMessage* const kept = keep(*self, bits, payload.length_bytes, {});
+    if (kept == nullptr) return Progressed::kFailed;
+    gather(payload, 0, {kept->stored(), payload.length_bytes});
+    kept->send_id = send_id;
+    kept->optimistic = true;
+    optimistic_bytes += cost;
+    matcher.add(*kept);
+    status = Status::kOk;
+    trace(TraceEvent::kSendDone, self->id, number, 0);
+    return Progressed::kDone;
+  }
+
+  SendOperation* const send = sends.take();
+  IncomingMessage* const message = send == nullptr ? nullptr : messages.take();
+  if (message == nullptr) {
+    if (send != nullptr) sends.give_back(*send);
+    return Progressed::kFailed;
+  }
+  send->state = SendState::kAwaitingMatch;
+  send->mode = mode;
+  send->send_id = send_id;
+  send->peer = self;
+  send->cookie = cookie;
+  send->bits = bits;
+  send->payload = payload;
+  send->number = number;
+  send->to_self = message;
+  self->sends.push_back(*send);
+  message->state = MessageState::kToSelf;
+  message->bits = bits;
+  message->peer = self;
+  message->number = number;
+  message->total_bytes = payload.length_bytes;
+  message->send_to_self = send;
+  ++counters.unexpected_announced;
+  ++counters.received_unexpected;
+  trace(TraceEvent::kUnexpected, self->id, number, payload.length_bytes);
+  matcher.add(*message);
+  status = Status::kOk;
+  operation = OperationId{kSendOperation | send->pool_id};
+  return Progressed::kPending;
+}
+
+/// A receive takes a message whose payload is still the send's.
+void Engine::State::take_from_self(IncomingMessage& message, const Payload& payload) noexcept {
+  SendOperation& send = *message.send_to_self;
+  copy_payload(send.payload, payload);
+  finish_send(send, Status::kOk);
+}
+
+/// `send`: pending, or null: done for its caller. False: it has matched.
+bool Engine::State::cancel_to_self(SendOperation* send, MatchBits bits, std::uint32_t send_id) noexcept {
+  IncomingMessage* found = nullptr;
+  if (send != nullptr) {
+    found = send->to_self;
+    if (found->taken) return false;
+    release_send(*send);
+  } else {
+    found = static_cast<IncomingMessage*>(matcher.newest_with_bits(bits));
+    while (found != nullptr && !(found->peer->id == config.self && found->state == MessageState::kWhole &&
+                                 found->bits == bits && send_id != 0 && found->send_id == send_id)) {
+      found = static_cast<IncomingMessage*>(Matcher::older_with_same_bits(*found));
+    }
+    if (found == nullptr) return false;
+  }
+  matcher.remove(*found);
+  forget_message(*found);
+  ++counters.cancelled_sends;
+  return true;
+}
+
+}  // namespace ch3_offload

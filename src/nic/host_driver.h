@@ -1,0 +1,79 @@
+// The host driver: the engine runs inside the client's calls. Direct calls, no queue, no thread; nothing moves while
+// the client computes.
+
+#pragma once
+
+#include <vector>
+
+#include "nic/port.h"
+
+namespace ch3_offload {
+
+class HostDriver final : public Port {
+ public:
+  /// As Engine's. Throws std::bad_alloc.
+  HostDriver(const EngineConfig& config, std::span<Provider* const> providers);
+
+  Progressed send(PeerId peer, SendMode mode, MatchBits bits, const Payload& payload, std::uint32_t send_id,
+                  Cookie cookie, OperationId& operation, Status& status) noexcept override {
+    return engine_.send(peer, mode, bits, payload, send_id, cookie, operation, status);
+  }
+  Progressed send_packet(PeerId peer, std::span<const std::byte> header, std::span<const Payload> data, Cookie cookie,
+                         Status& status) noexcept override {
+    return engine_.send_packet(peer, header, data, cookie, status);
+  }
+  Progressed post_receive(MatchBits bits, MatchBits ignore, const Payload& payload, Cookie cookie,
+                          OperationId& operation, Envelope& envelope) noexcept override {
+    return engine_.post_receive(bits, ignore, payload, cookie, operation, envelope);
+  }
+  bool probe(MatchBits bits, MatchBits ignore, Envelope& envelope) noexcept override {
+    return engine_.probe(bits, ignore, envelope);
+  }
+  bool matched_probe(MatchBits bits, MatchBits ignore, MessageId& message, Envelope& envelope) noexcept override {
+    return engine_.matched_probe(bits, ignore, message, envelope);
+  }
+  Progressed receive_matched(MessageId message, const Payload& payload, Cookie cookie,
+                             Envelope& envelope) noexcept override {
+    return engine_.receive_matched(message, payload, cookie, envelope);
+  }
+  bool cancel_receive(OperationId operation) noexcept override { return engine_.cancel_receive(operation); }
+  Progressed cancel_send(OperationId operation, PeerId peer, MatchBits bits, std::uint32_t send_id,
+                         Cookie cookie) noexcept override {
+    return engine_.cancel_send(operation, peer, bits, send_id, cookie);
+  }
+  void purge(PurgeScope scope, std::span<const MatchPattern> doomed, std::span<const MatchPattern> spared,
+             Status reason) noexcept override {
+    engine_.purge(scope, doomed, spared, reason);
+  }
+  void introduce(PeerId peer, std::string_view card) noexcept override { engine_.introduce(peer, card); }
+  void place_packet(PeerId peer, const Payload& place) noexcept override { engine_.place_packet(peer, place); }
+  void fail_peer(PeerId peer) noexcept override { engine_.fail_peer(peer); }
+  void close_peer(PeerId peer) noexcept override { engine_.close_peer(peer); }
+
+  std::size_t progress() noexcept override { return engine_.progress(); }
+  bool next_event(Event& event) noexcept override { return engine_.next_event(event); }
+
+  bool idle() const noexcept override { return engine_.idle(); }
+  bool at_rest() const noexcept override { return engine_.at_rest(); }
+  bool may_have_work() noexcept override;
+  bool arm() noexcept override;
+  void disarm() noexcept override;
+  std::span<const int> descriptors() const noexcept override { return descriptors_; }
+
+  bool keeps_memory() const noexcept override { return engine_.keeps_memory(); }
+  void memory_gone(const void* address, std::size_t length_bytes) noexcept override {
+    engine_.memory_gone(address, length_bytes);
+  }
+  void stop_keeping_memory() noexcept override { engine_.stop_keeping_memory(); }
+
+  std::string card() const override { return engine_.card(); }
+  const Counters& counters() const noexcept override { return engine_.counters(); }
+  ProviderCounters provider_counters() const noexcept override;
+
+ private:
+  const std::vector<Provider*> providers_;
+  const std::vector<int> descriptors_;
+  Engine engine_;
+};
+
+}  // namespace ch3_offload

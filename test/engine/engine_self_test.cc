@@ -1,0 +1,159 @@
+// Messages of a process to itself.
+
+#include "engine/engine_world.h"
+
+namespace ch3_offload {
+namespace {
+
+constexpr std::size_t kShort = 100;
+constexpr std::size_t kLong = 100'000;  ///< Beyond the eager limit.
+
+class EngineSelf : public EngineWorld {
+ protected:
+  EngineSelf() { make_strangers(1); }
+};
+
+TEST_F(EngineSelf, ReachesTheReceiveThatWasPostedFirst) {
+  for (const std::size_t length : {std::size_t{0}, kShort, kLong}) {
+    TestReceive other(length);
+    TestReceive older(length);
+    TestReceive younger(length);
+    receive(0, other, kOtherBits);
+    receive(0, older, kBits, kIgnoreSource);
+    receive(0, younger);
+    TestSend first(length, 1);
+    TestSend second(length, 2);
+    send(0, 0, first);
+    send(0, 0, second, SendMode::kSynchronous);
+    EXPECT_EQ(first.at_once, Status::kOk);
+    EXPECT_EQ(second.at_once, Status::kOk);
+    EXPECT_TRUE(pending(older)) << "a command tells nothing";
+    settle();
+    expect_received(older, first);
+    expect_received(younger, second);
+    EXPECT_TRUE(at(0)->cancel_receive(other.operation));
+    expect_at_rest();
+  }
+}
+
+TEST_F(EngineSelf, IsTruncatedLikeAnyMessage) {
+  TestReceive request(kShort / 2);
+  receive(0, request);
+  TestSend message(kShort);
+  send(0, 0, message);
+  settle();
+  expect_received(request, message);
+}
+
+TEST_F(EngineSelf, CopiesBetweenBuffersOfAnyShape) {
+  for (const std::size_t send_block : {0, 24}) {
+    for (const std::size_t receive_block : {0, 56}) {
+      for (const bool posted_first : {true, false}) {
+        TestSend message(kLong, 3, send_block);
+        TestReceive request(kLong, receive_block);
+        if (posted_first) receive(0, request);
+        send(0, 0, message);
+        if (!posted_first) receive(0, request);
+        settle();
+        expect_sent(message);
+        expect_received(request, message);
+        expect_at_rest();
+      }
+    }
+  }
+}
+
+TEST_F(EngineSelf, ASmallOneIsDoneBeforeItsReceiveAndALongOneIsNot) {
+  TestSend small(kShort, 1);
+  TestSend long_one(kLong, 2);
+  TestSend synchronous(kShort, 3);
+  send(0, 0, small);
+  send(0, 0, long_one);
+  send(0, 0, synchronous, SendMode::kSynchronous);
+  EXPECT_EQ(small.at_once, Status::kOk);
+  small.buffer.scribble();
+  settle();
+  EXPECT_TRUE(pending(long_one));
+  EXPECT_TRUE(pending(synchronous));
+  EXPECT_EQ(at(0).counters().unexpected_depth, 3u);
+  EXPECT_GT(at(0).counters().unexpected_bytes, kShort);
+  TestReceive requests[] = {TestReceive(kLong), TestReceive(kLong), TestReceive(kLong)};
+  for (TestReceive& request : requests) receive(0, request);
+  settle();
+  expect_received(requests[0], small);
+  expect_received(requests[1], long_one);
+  expect_received(requests[2], synchronous);
+  expect_sent(long_one);
+  expect_sent(synchronous);
+  expect_at_rest();
+}
+
+TEST_F(EngineSelf, BeyondTheBudgetTheSenderWaits) {
+  engine_config.unexpected_budget_bytes = 1000;
+  make_strangers(1);
+  TestSend first(kShort, 1);
+  TestSend second(900, 2);
+  send(0, 0, first);
+  send(0, 0, second);
+  EXPECT_EQ(first.at_once, Status::kOk);
+  EXPECT_TRUE(pending(second));
+  TestReceive requests[] = {TestReceive(900), TestReceive(900)};
+  for (TestReceive& request : requests) receive(0, request);
+  settle();
+  expect_received(requests[0], first);
+  expect_received(requests[1], second);
+  expect_at_rest();
+}
+
+TEST_F(EngineSelf, ProbesFindIt) {
+  TestSend message(kLong);
+  send(0, 0, message);
+  Envelope envelope;
+  ASSERT_TRUE(at(0)->probe(kBits, kIgnoreNothing, envelope));
+  EXPECT_EQ(envelope.length_bytes, kLong);
+  MessageId taken{};
+  ASSERT_TRUE(at(0)->matched_probe(kBits, kIgnoreSourceAndTag, taken, envelope));
+  EXPECT_EQ(cancel(message), Progressed::kFailed) << "it has matched";
+  TestReceive request(kLong);
+  ASSERT_EQ(at(0)->receive_matched(taken, request.buffer.payload(), request.cookie(), envelope), Progressed::kDone);
+  EXPECT_EQ(request.buffer.check(message.seed, kLong), "");
+  settle();
+  expect_sent(message);
+  expect_at_rest();
+}
+
+TEST_F(EngineSelf, IsCancelledWhileNoReceiveHasTakenIt) {
+  TestSend small(kShort, 1);
+  TestSend long_one(kLong, 2);
+  small.send_id = 1;
+  long_one.send_id = 2;
+  send(0, 0, small);
+  send(0, 0, long_one);
+  EXPECT_EQ(cancel(long_one), Progressed::kDone);
+  EXPECT_EQ(cancel(small), Progressed::kDone);
+  EXPECT_EQ(cancel(small), Progressed::kFailed);
+  expect_at_rest();
+  EXPECT_TRUE(pending(long_one)) << "a cancelled send has no event";
+  TestReceive request(kShort);
+  receive(0, request);
+  TestSend matched(kShort, 3);
+  matched.send_id = 3;
+  send(0, 0, matched);
+  EXPECT_EQ(cancel(matched), Progressed::kFailed);
+  settle();
+  expect_received(request, matched);
+}
+
+TEST_F(EngineSelf, PurgeFailsTheSendThatWaits) {
+  TestSend small(kShort, 1);
+  TestSend long_one(kLong, 2);
+  send(0, 0, small);
+  send(0, 0, long_one);
+  at(0)->purge(PurgeScope::kAll, {&kEverything, 1}, {}, Status::kRevoked);
+  settle();
+  EXPECT_EQ(outcome(long_one), Status::kRevoked);
+  expect_at_rest();
+}
+
+}  // namespace
+}  // namespace ch3_offload
