@@ -642,6 +642,7 @@ void Conversation::end() {
   provider_.peer_down(PeerId{kNeighbour}, Status::kPeerFailed);
   poll_until_quiet();
   while (!taken_.empty()) receive_matched(0, 100);
+  take_events(*engine_, *this);
   for (const auto& request : requests_) require(!request->pending, "every request is finished");
   const Counters& counters = engine_->counters();
   require(counters.posted_depth == 0 && counters.unexpected_depth == 0, "the queues are empty");

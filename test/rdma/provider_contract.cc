@@ -2,6 +2,8 @@
 
 #include "rdma/provider_contract.h"
 
+#include <algorithm>
+
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -204,6 +206,37 @@ TEST_P(ProviderContract, RandomSizesArriveInOrder) {
     ASSERT_EQ(sink(kB).events[n].bytes.size(), sent[n]) << n;
     ASSERT_EQ(sink(kB).events[n].bytes, Pattern(n).bytes(sent[n])) << n;
   }
+}
+
+TEST_P(ProviderContract, AHeldMessageEndsThePollAndStaysUntilTheNext) {
+  make_world(2);
+  connect_both(kA, kB);
+  constexpr std::size_t kMessages = 400;  // More than a ring of any kind has entries.
+  sink(kB).holds = true;
+  std::size_t sent = 0;
+  const auto send_some = [&] {
+    while (sent < kMessages && try_send(kA, kB, Pattern(sent).bytes(20 + sent % 200)) == Status::kOk) ++sent;
+  };
+  std::size_t held = 0;
+  const auto look = [&] {  // In place of run_until(), which polls B, too.
+    send_some();
+    poll(kA);
+    world_->step();
+    poll(kB);
+    const std::size_t arrived = sink(kB).events.size();
+    ASSERT_LE(arrived - held, 1u) << "a held message is the last of its poll";
+    if (arrived == held) return;
+    send_some();  // Nothing that arrives now may overwrite it.
+    world_->step();
+    ASSERT_TRUE(std::ranges::equal(sink(kB).held, Pattern(held).bytes(20 + held % 200)));
+    held = arrived;
+  };
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kWaitMs);
+  while (held < kMessages && std::chrono::steady_clock::now() < deadline && !HasFailure()) look();
+  ASSERT_EQ(held, kMessages);
+  sink(kB).holds = false;
+  send(kA, kB, Pattern(1).bytes(10));
+  EXPECT_TRUE(run_until([&] { return sink(kB).events.size() == kMessages + 1; }));
 }
 
 TEST_P(ProviderContract, EveryShortLengthAndTheLongestArrive) {
