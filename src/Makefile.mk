@@ -1,6 +1,7 @@
 # libch3offload. Add a source to the list of its layer (ARCHITECTURE.md: dependencies point down only).
 
 rdma_sources = \
+	src/rdma/ch3_offload_lane.h \
 	src/rdma/cycle_clock.h \
 	src/rdma/descriptor_limit.h \
 	src/rdma/file_descriptor.h \
@@ -133,7 +134,7 @@ libcore_la_SOURCES = $(rdma_sources) $(dme_sources) $(engine_sources) $(nic_sour
 libcore_la_CPPFLAGS = $(AM_CPPFLAGS) $(VERBS_CFLAGS)
 libcore_la_LIBADD = $(VERBS_LIBS)
 
-include_HEADERS = src/ch3_offload/ch3_offload.h
+include_HEADERS = src/ch3_offload/ch3_offload.h src/rdma/ch3_offload_lane.h
 
 # What MPICH links. C programs must not need a C++ runtime: only ch3_offload_* is exported, and libstdc++ and
 # libgcc are linked in statically. libtool's C++ mode always appends the shared ones, so this library is

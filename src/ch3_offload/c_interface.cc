@@ -103,6 +103,12 @@ int ch3_offload_send(ch3_offload_channel_t* channel, uint32_t peer, int mode, ui
   return to_c(progressed);
 }
 
+ch3_offload_lane_t* ch3_offload_lane(ch3_offload_channel_t* channel, uint32_t peer) {
+  return of(channel).port().lane(PeerId{peer});
+}
+
+void ch3_offload_nudge(ch3_offload_channel_t* channel, uint32_t peer) { of(channel).port().nudge(PeerId{peer}); }
+
 int ch3_offload_send_packet(ch3_offload_channel_t* channel, uint32_t peer, const void* header,
                             size_t header_bytes, const struct iovec* iov, size_t iov_count, void* cookie,
                             int* status) {

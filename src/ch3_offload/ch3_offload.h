@@ -18,6 +18,8 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "ch3_offload_lane.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -163,6 +165,13 @@ const char *ch3_offload_card(const ch3_offload_channel_t *channel);
 int ch3_offload_send(ch3_offload_channel_t *channel, uint32_t peer, int mode, uint64_t bits,
                      const ch3_offload_payload_t * payload, uint32_t send_id, void *cookie,
                      uint64_t * operation, int *status);
+
+/** The lane of a peer, for ch3_offload_lane_send(), as long as the channel lives. NULL: there is none, or none yet:
+ *  ask again after ch3_offload_introduce(). */
+ch3_offload_lane_t *ch3_offload_lane(ch3_offload_channel_t * channel, uint32_t peer);
+
+/** Wakes a peer after CH3_OFFLOAD_LANE_SENT_TO_SLEEPER. */
+void ch3_offload_nudge(ch3_offload_channel_t * channel, uint32_t peer);
 
 /** Appends `header` and then the data of `iov` to the packet stream to `peer`. PENDING: the header was
  *  copied, the data must stay until CH3_OFFLOAD_SEND_DONE. */

@@ -118,7 +118,7 @@ Delivery Engine::State::on_message(PeerId id, std::span<const std::byte> message
   wire::CommonHeader header;
   bool valid = wire::get(message, header);
   if (valid) {
-    peer->credit_bytes += header.credit_bytes;
+    peer->lane->credit_bytes += header.credit_bytes;
     switch (header.kind) {
       case wire::Kind::kEager: valid = on_eager(*peer, message, false); break;
       case wire::Kind::kEagerFirst: valid = on_eager(*peer, message, true); break;

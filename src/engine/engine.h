@@ -179,6 +179,11 @@ class Engine {
   Progressed send(PeerId peer, SendMode mode, MatchBits bits, const Payload& payload,
                   std::uint32_t send_id, Cookie cookie, OperationId& operation, Status& status) noexcept;
 
+  /// The peer's lane, for ch3_offload_lane_send(); nullptr: there is none, or not yet. Valid as long as its provider.
+  ch3_offload_lane_t* lane(PeerId peer) noexcept;
+  /// Must follow CH3_OFFLOAD_LANE_SENT_TO_SLEEPER.
+  void nudge(PeerId peer) noexcept;
+
   /// Appends to the packet stream to `peer`: header and data are one uninterrupted run of bytes, in
   /// order with send(). Contiguous data beyond the eager limit, and long enough for a write to pay, goes by rendezvous if the receiver knows
   /// its place; what is behind it waits for that. kDone: all was copied. kPending: `header` was copied, `data` is the engine's

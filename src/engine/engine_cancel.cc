@@ -221,6 +221,7 @@ void Engine::State::fail(Peer& peer, Status reason) noexcept {
   peer.wants_card = peer.has_offer = false;
   peer.offer = {};
   peer.state = PeerState::kFailed;
+  gate(peer);
   peer.doom = reason;
   trace(TraceEvent::kPeerFailed, peer.id, 0, static_cast<std::uint64_t>(reason));
   if (peer.active_hook.linked) active.remove(peer);
@@ -229,8 +230,8 @@ void Engine::State::fail(Peer& peer, Status reason) noexcept {
 
   // What the peer can no longer spend is lent to others; what it spent comes back when the messages
   // that are held here are consumed (repay).
-  shrink_window(peer, peer.available_bytes + peer.owed_bytes);
-  peer.available_bytes = peer.owed_bytes = 0;
+  shrink_window(peer, peer.lane->available_bytes + peer.lane->owed_bytes);
+  peer.lane->available_bytes = peer.lane->owed_bytes = 0;
   if (IncomingMessage* const incoming = peer.incoming; incoming != nullptr) {
     peer.incoming = nullptr;
     if (peer.incoming_receive != nullptr || incoming->discard) {

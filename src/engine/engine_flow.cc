@@ -38,9 +38,9 @@ Status Engine::State::reserve(Peer& peer, std::size_t length_bytes,
 }
 
 wire::CommonHeader Engine::State::common(Peer& peer, wire::Kind kind, unsigned flags) noexcept {
-  const auto credit = static_cast<std::uint32_t>(std::min<std::size_t>(peer.owed_bytes, UINT32_MAX));
-  peer.owed_bytes -= credit;
-  peer.available_bytes += credit;
+  const auto credit = static_cast<std::uint32_t>(std::min<std::size_t>(peer.lane->owed_bytes, UINT32_MAX));
+  peer.lane->owed_bytes -= credit;
+  peer.lane->available_bytes += credit;
   return {kind, static_cast<std::uint8_t>(flags), 0, credit};
 }
 
@@ -97,29 +97,29 @@ void Engine::State::send_ack(Peer& peer, std::uint32_t operation, std::uint64_t 
 
 bool Engine::State::charge(Peer& peer, std::size_t payload_bytes) noexcept {
   // In this order nothing overflows, whatever length the peer claims.
-  if (peer.available_bytes < wire::kEnvelopeBytes ||
-      payload_bytes > peer.available_bytes - wire::kEnvelopeBytes) {
+  if (peer.lane->available_bytes < wire::kEnvelopeBytes ||
+      payload_bytes > peer.lane->available_bytes - wire::kEnvelopeBytes) {
     return false;
   }
-  peer.available_bytes -= wire::cost_of(payload_bytes);
+  peer.lane->available_bytes -= wire::cost_of(payload_bytes);
   return true;
 }
 
 void Engine::State::repay(Peer& peer, std::size_t cost) noexcept {
   if (peer.state == PeerState::kFailed) return shrink_window(peer, cost);
-  peer.owed_bytes += cost;
+  peer.lane->owed_bytes += cost;
   // A quarter of the window: early enough that a stream of eager messages does not stall, late enough
   // that most credit rides on messages that go that way anyhow.
-  if (!peer.credit_hook.linked && peer.owed_bytes * 4 >= peer.window_bytes) credit_due.push_back(peer);
+  if (!peer.credit_hook.linked && peer.lane->owed_bytes * 4 >= peer.window_bytes) credit_due.push_back(peer);
 }
 
 void Engine::State::send_due_credit() noexcept {
   while (!credit_due.empty()) {
     Peer& peer = *credit_due.pop_front();
-    if (peer.state == PeerState::kFailed || peer.owed_bytes == 0) continue;
+    if (peer.state == PeerState::kFailed || peer.lane->owed_bytes == 0) continue;
     if (!peer.control.empty()) continue;  // A queued control message will take the credit along.
     ++counters.credit_messages;
-    trace(TraceEvent::kCreditSent, peer.id, 0, peer.owed_bytes);
+    trace(TraceEvent::kCreditSent, peer.id, 0, peer.lane->owed_bytes);
     send_control(peer, wire::Kind::kCredit, 0, wire::CreditHeader{});
   }
 }
@@ -145,10 +145,10 @@ void Engine::State::grant_more(Peer& peer, std::uint64_t payload_bytes) noexcept
   ++counters.credits_requested;
   // A peer that sends many messages at once asks with each of them, before it hears of what the first has
   // brought.
-  const std::size_t unspent = peer.available_bytes + peer.owed_bytes;
+  const std::size_t unspent = peer.lane->available_bytes + peer.lane->owed_bytes;
   if (unspent > peer.window_bytes / 2 && unspent >= wire::kEnvelopeBytes &&
       payload_bytes <= unspent - wire::kEnvelopeBytes) {
-    if (peer.owed_bytes > 0 && !peer.credit_hook.linked) credit_due.push_back(peer);
+    if (peer.lane->owed_bytes > 0 && !peer.credit_hook.linked) credit_due.push_back(peer);
     return;
   }
   const std::size_t least_growth =
@@ -159,7 +159,7 @@ void Engine::State::grant_more(Peer& peer, std::uint64_t payload_bytes) noexcept
   trace(TraceEvent::kCreditRequested, peer.id, 0, growth);
   if (growth < wire::kEnvelopeBytes) return;  // Nothing could be sent with that.
   grow_window(peer, growth);
-  peer.owed_bytes += growth;
+  peer.lane->owed_bytes += growth;
   if (!peer.credit_hook.linked) credit_due.push_back(peer);
 }
 
@@ -170,7 +170,7 @@ void Engine::State::reclaim_for(const Peer& asking) noexcept {
     Peer& other = *borrowers.pop_front();
     borrowers.push_back(other);
     if (&other == &asking || other.doom != Status::kOk) continue;
-    if (other.owed_bytes == 0 && (other.recalling || other.available_bytes == 0)) continue;
+    if (other.lane->owed_bytes == 0 && (other.recalling || other.lane->available_bytes == 0)) continue;
     if (other.received_at_look == other.messages_received) return reclaim_from(other);
     other.received_at_look = other.messages_received;
     if (busy == nullptr) busy = &other;
@@ -180,13 +180,13 @@ void Engine::State::reclaim_for(const Peer& asking) noexcept {
 
 void Engine::State::reclaim_from(Peer& peer) noexcept {
   // What is owed has not been given back yet: it is simply kept. What the peer can spend it must return.
-  const std::size_t owed = peer.owed_bytes;
-  peer.owed_bytes = 0;
+  const std::size_t owed = peer.lane->owed_bytes;
+  peer.lane->owed_bytes = 0;
   shrink_window(peer, owed);
-  if (peer.recalling || peer.available_bytes == 0) return;
+  if (peer.recalling || peer.lane->available_bytes == 0) return;
   peer.recalling = true;
   wire::RecallHeader header;
-  const std::size_t unspent = peer.available_bytes;
+  const std::size_t unspent = peer.lane->available_bytes;
   header.bytes = unspent > kLeastRecallBytes ? unspent / 2 : unspent;
   send_control(peer, wire::Kind::kRecall, 0, header);
 }
@@ -194,8 +194,8 @@ void Engine::State::reclaim_from(Peer& peer) noexcept {
 bool Engine::State::on_recall(Peer& peer, std::span<const std::byte> message) noexcept {
   wire::RecallHeader header;
   if (!wire::get(message, header)) return false;
-  header.bytes = std::min<std::uint64_t>(header.bytes, peer.credit_bytes);
-  peer.credit_bytes -= header.bytes;
+  header.bytes = std::min<std::uint64_t>(header.bytes, peer.lane->credit_bytes);
+  peer.lane->credit_bytes -= header.bytes;
   send_control(peer, wire::Kind::kReturn, 0, header);
   return true;
 }
@@ -203,9 +203,9 @@ bool Engine::State::on_recall(Peer& peer, std::span<const std::byte> message) no
 bool Engine::State::on_return(Peer& peer, std::span<const std::byte> message) noexcept {
   wire::RecallHeader header;
   if (!wire::get(message, header)) return false;
-  if (!peer.recalling || header.bytes > peer.available_bytes) return false;
+  if (!peer.recalling || header.bytes > peer.lane->available_bytes) return false;
   peer.recalling = false;
-  peer.available_bytes -= header.bytes;
+  peer.lane->available_bytes -= header.bytes;
   shrink_window(peer, header.bytes);
   return true;
 }

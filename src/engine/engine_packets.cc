@@ -131,7 +131,7 @@ Status Engine::State::stream_packet(SendOperation& operation) noexcept {
   peer.provider->commit(peer.id, sizeof(wire::CommonHeader) + length);
   packet.sent_bytes += length;
   if (packet.sent_bytes < packet.total_bytes) return Status::kOk;
-  peer.queue.remove(operation);
+  dequeue(operation);
   finish_send(operation, Status::kOk);
   return Status::kOk;
 }

@@ -117,7 +117,31 @@ void Engine::introduce(PeerId id, std::string_view card) noexcept {
   }
 }
 
+/// From here on the books are in the provider's lane.
+void Engine::State::adopt_lane(Peer& peer) noexcept {
+  ch3_offload_lane_t* const lane = peer.provider->lane(peer.id);
+  if (lane == nullptr) return;
+  lane->credit_bytes = peer.own_lane.credit_bytes;
+  lane->owed_bytes = peer.own_lane.owed_bytes;
+  lane->available_bytes = peer.own_lane.available_bytes;
+  lane->messages_sent = peer.own_lane.messages_sent;
+  lane->sent_short = &counters.sent_short;
+  peer.lane = lane;
+}
+
+/// The lane is open while a short message may leave at once. The trace would miss it.
+void Engine::State::gate(Peer& peer) noexcept {
+  if (peer.lane == &peer.own_lane) return;
+  const bool is_open = peer.state == PeerState::kConnected && peer.doom == Status::kOk && peer.queue.empty() &&
+                       config.trace == nullptr;
+  const std::size_t longest =
+      std::min(config.eager_limit_bytes, peer.max_slot_bytes - sizeof(wire::EagerHeader));
+  peer.lane->length_limit = is_open ? longest + 1 : 0;
+}
+
 void Engine::State::connected(Peer& peer) noexcept {
+  adopt_lane(peer);
+  gate(peer);
   for (ReceiveOperation* receive = peer.receives.front(); receive != nullptr;
        receive = decltype(peer.receives)::next(*receive)) {
     if (receive->state == ReceiveState::kAwaitingPeer) grant(*receive);
@@ -145,7 +169,18 @@ void Engine::State::activate(Peer& peer) noexcept {
 
 void Engine::State::doom(Peer& peer, Status reason) noexcept {
   if (peer.doom == Status::kOk) peer.doom = reason;
+  gate(peer);
   activate(peer);
+}
+
+ch3_offload_lane_t* Engine::lane(PeerId id) noexcept {
+  const Peer* const peer = state_->known(id);
+  return peer == nullptr || peer->lane == &peer->own_lane ? nullptr : peer->lane;
+}
+
+void Engine::nudge(PeerId id) noexcept {
+  const Peer* const peer = state_->known(id);
+  if (peer != nullptr && peer->state == PeerState::kConnected) peer->provider->nudge(id);
 }
 
 void Engine::close_peer(PeerId id) noexcept {

@@ -33,7 +33,7 @@ Progressed Engine::State::send_to_self(SendMode mode, MatchBits bits, const Payl
   Peer* const self = known(config.self);
   status = Status::kNoMemory;
   if (self == nullptr) return Progressed::kFailed;
-  const std::uint64_t number = ++self->messages_sent;
+  const std::uint64_t number = ++self->lane->messages_sent;
   trace(TraceEvent::kSendPosted, self->id, number, payload.length_bytes);
   ++self->messages_received;
   ++counters.sent_to_self;

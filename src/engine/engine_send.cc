@@ -32,7 +32,7 @@ Progressed Engine::send(PeerId id, SendMode mode, MatchBits bits, const Payload&
   Peer* const peer = state.known(id);
   status = peer == nullptr ? state.why_unknown(id) : peer->doom == Status::kOk ? Status::kOk : Status::kPeerFailed;
   if (status != Status::kOk) return Progressed::kFailed;
-  const std::uint64_t number = ++peer->messages_sent;
+  const std::uint64_t number = ++peer->lane->messages_sent;
   state.trace(TraceEvent::kSendPosted, id, number, payload.length_bytes);
   if (mode != SendMode::kSynchronous && state.send_at_once(*peer, bits, payload, send_id)) {
     return Progressed::kDone;
@@ -69,7 +69,7 @@ Progressed Engine::send(PeerId id, SendMode mode, MatchBits bits, const Payload&
   gather(payload, 0, slot.subspan(sizeof header));
   trace(TraceEvent::kSendShort, peer.id, number, length);
   peer.provider->commit(peer.id, slot_bytes);
-  peer.credit_bytes -= wire::cost_of(length);
+  peer.lane->credit_bytes -= wire::cost_of(length);
   ++counters.sent_short;
   return Status::kOk;
 }
@@ -77,7 +77,7 @@ Progressed Engine::send(PeerId id, SendMode mode, MatchBits bits, const Payload&
 bool Engine::State::send_at_once(Peer& peer, MatchBits bits, const Payload& payload,
                                  std::uint32_t send_id) noexcept {
   return peer.state == PeerState::kConnected && peer.queue.empty() && may_send_eager(peer, payload) && fits_one_slot(peer, payload) &&
-         send_short(peer, 0, bits, payload, send_id, peer.messages_sent) == Status::kOk;
+         send_short(peer, 0, bits, payload, send_id, peer.lane->messages_sent) == Status::kOk;
 }
 
 /// The first of the slots of a message that one slot cannot hold.
@@ -98,7 +98,7 @@ Status Engine::State::send_first(SendOperation& operation) noexcept {
   gather(operation.payload, 0, slot.subspan(sizeof header, part));
   trace(TraceEvent::kSendEager, peer.id, operation.number, length);
   peer.provider->commit(peer.id, sizeof header + part);
-  peer.credit_bytes -= wire::cost_of(length);
+  peer.lane->credit_bytes -= wire::cost_of(length);
   operation.sent_bytes = part;
   operation.state = SendState::kStreaming;
   ++counters.sent_eager;
@@ -110,6 +110,7 @@ Progressed Engine::State::submit(SendOperation& operation, OperationId& id, Stat
   Peer& peer = *operation.peer;
   peer.sends.push_back(operation);
   peer.queue.push_back(operation);
+  gate(peer);
   const OperationId its_id{kSendOperation | operation.pool_id};
   submitting = &operation;
   if (peer.state == PeerState::kConnected) flush(peer); else want_connection(peer);
@@ -134,7 +135,7 @@ Status Engine::State::transmit(SendOperation& operation) noexcept {
   const Status status = send_short(peer, synchronous ? wire::kSynchronous : 0U, operation.bits,
                                    operation.payload, send_id, operation.number);
   if (status != Status::kOk) return status;
-  peer.queue.remove(operation);
+  dequeue(operation);
   if (synchronous) {
     operation.state = SendState::kAwaitingMatch;
   } else {
@@ -157,7 +158,7 @@ Status Engine::State::stream(SendOperation& operation) noexcept {
   peer.provider->commit(peer.id, sizeof(wire::CommonHeader) + part);
   operation.sent_bytes += part;
   if (operation.sent_bytes < total) return Status::kOk;
-  peer.queue.remove(operation);
+  dequeue(operation);
   if (operation.mode == SendMode::kSynchronous && (!operation.acknowledged || operation.cancelling)) {
     operation.state = SendState::kAwaitingMatch;
     if (operation.cancelling) ask_for_late_cancel(operation);
@@ -194,7 +195,7 @@ Status Engine::State::announce(SendOperation& operation) noexcept {
   operation.state = SendState::kAwaitingMatch;
   operation.announced = true;
   operation.optimistic = optimistic;
-  peer.queue.remove(operation);
+  dequeue(operation);
   ++(optimistic ? counters.sent_optimistic : counters.sent_rendezvous);
   if (small && operation.mode == SendMode::kStandard) keep_copy(operation);
   return Status::kOk;
@@ -363,12 +364,18 @@ void Engine::State::finish_bulk(SendOperation& operation, Status status) noexcep
   if (operation.acknowledged) resume_packet(operation);
 }
 
+/// It has left, or will not.
+void Engine::State::dequeue(SendOperation& operation) noexcept {
+  operation.peer->queue.remove(operation);
+  gate(*operation.peer);
+}
+
 void Engine::State::unlink_send(SendOperation& operation) noexcept {
   Peer& peer = *operation.peer;
   if (operation.bulk_hook.linked) peer.bulk.remove(operation);
   if (operation.queue_hook.linked) {
     if (operation.state > SendState::kStreaming) --queues_waiting;
-    peer.queue.remove(operation);
+    dequeue(operation);
   }
   let_go(peer, operation.memory);
   if (operation.copy != nullptr) {

@@ -241,8 +241,8 @@ struct Peer {
   std::size_t max_slot_bytes = 0;
 
   // Sending.
-  std::uint64_t messages_sent = 0;
-  std::size_t credit_bytes = 0;    ///< What we may send eagerly.
+  ch3_offload_lane_t own_lane{};  ///< The books until the provider has a lane, or if it never does.
+  ch3_offload_lane_t* lane = &own_lane;
   std::size_t buffered_sends = 0;  ///< Of `sends`: those that a copy has finished.
   /// Messages and packets, in order. A packet stays at the head while a part of it goes by rendezvous.
   IntrusiveList<SendOperation, &SendOperation::queue_hook> queue;
@@ -257,12 +257,10 @@ struct Peer {
   IntrusiveList<SendOperation, &SendOperation::peer_hook> sends;  ///< Unfinished.
   IntrusiveList<CancelRequest, &CancelRequest::hook> cancels;
 
-  // Receiving. Invariant: window = available + owed + charges of messages held here.
+  // Receiving. Invariant: window = available + owed (both in `lane`) + charges of messages held here.
   std::uint64_t messages_received = 0;
   std::uint64_t received_at_look = 0;  ///< messages_received when reclaim_for() looked last.
   std::size_t window_bytes = 0;     ///< Lent to the peer.
-  std::size_t available_bytes = 0;  ///< What the peer may still spend, by our books.
-  std::size_t owed_bytes = 0;       ///< To be given (back) with the next slot.
   IncomingMessage* incoming = nullptr;  ///< The eager message whose parts arrive.
   std::size_t incoming_bytes = 0;       ///< Of its payload: what has arrived.
   ReceiveOperation* incoming_receive = nullptr;  ///< The receive that matched it, if one did.
@@ -381,6 +379,8 @@ struct Engine::State final : Sink {
   Status make_connection(Peer& peer, std::string_view card);
   void connected(Peer& peer) noexcept;           ///< What waited for the connection goes on.
   void ran_short(Peer& peer) noexcept;           ///< No memory or descriptors for a connection now.
+  void adopt_lane(Peer& peer) noexcept;
+  void gate(Peer& peer) noexcept;                ///< Opens or closes its lane.
   void activate(Peer& peer) noexcept;            ///< Something waits to leave for it.
   void doom(Peer& peer, Status reason) noexcept;  ///< progress() will fail it.
 
@@ -395,7 +395,7 @@ struct Engine::State final : Sink {
   /// The payload fits the byte credit, and is small enough not to be announced.
   bool may_send_eager(const Peer& peer, const Payload& payload) const noexcept {
     const std::size_t length = payload.length_bytes;
-    return length <= config.eager_limit_bytes && wire::cost_of(length) <= peer.credit_bytes;
+    return length <= config.eager_limit_bytes && wire::cost_of(length) <= peer.lane->credit_bytes;
   }
   Status send_short(Peer& peer, unsigned flags, MatchBits bits, const Payload& payload, std::uint32_t send_id,
                     std::uint64_t number) noexcept;
@@ -409,6 +409,7 @@ struct Engine::State final : Sink {
   void keep_copy(SendOperation& operation) noexcept;
   void finish_send(SendOperation& operation, Status status) noexcept;
   void finish_bulk(SendOperation& operation, Status status) noexcept;  ///< All of `wanted_bytes` has left, or failed.
+  void dequeue(SendOperation& operation) noexcept;
   void unlink_send(SendOperation& operation) noexcept;   ///< Takes it out of everything.
   void release_send(SendOperation& operation) noexcept;  ///< And frees it. No event.
   std::uint32_t number_send(SendOperation& operation) noexcept;  ///< Its name on the wire.

@@ -13,6 +13,8 @@
 #include <span>
 #include <type_traits>
 
+#include "rdma/ch3_offload_lane.h"
+
 namespace ch3_offload::wire {
 
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
@@ -132,6 +134,11 @@ static_assert(sizeof(AckHeader) == 16);
 static_assert(sizeof(RecallHeader) == 16);
 static_assert(sizeof(CancelHeader) == 24 && offsetof(CancelHeader, token) == 20);
 static_assert(sizeof(CancelReplyHeader) == 16);
+
+// ch3_offload_lane_send() writes such a message.
+static_assert(sizeof(EagerHeader) == CH3_OFFLOAD_LANE_MESSAGE_HEADER_BYTES && offsetof(EagerHeader, bits) == 8 &&
+              kEnvelopeBytes == CH3_OFFLOAD_LANE_ENVELOPE_BYTES &&
+              static_cast<int>(Kind::kEager) == CH3_OFFLOAD_LANE_MESSAGE_KIND);
 
 /// The longest header: a provider's slots hold at least this and some payload.
 inline constexpr std::size_t kLongestHeaderBytes = sizeof(CtsHeader);

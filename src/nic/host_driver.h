@@ -18,6 +18,8 @@ class HostDriver final : public Port {
                   Cookie cookie, OperationId& operation, Status& status) noexcept override {
     return engine_.send(peer, mode, bits, payload, send_id, cookie, operation, status);
   }
+  ch3_offload_lane_t* lane(PeerId peer) noexcept override { return engine_.lane(peer); }
+  void nudge(PeerId peer) noexcept override { engine_.nudge(peer); }
   Progressed send_packet(PeerId peer, std::span<const std::byte> header, std::span<const Payload> data, Cookie cookie,
                          Status& status) noexcept override {
     return engine_.send_packet(peer, header, data, cookie, status);

@@ -37,6 +37,9 @@ class Port {
 
   virtual Progressed send(PeerId peer, SendMode mode, MatchBits bits, const Payload& payload, std::uint32_t send_id,
                           Cookie cookie, OperationId& operation, Status& status) noexcept = 0;
+  /// May return nullptr at any time: then send() is the only way.
+  virtual ch3_offload_lane_t* lane(PeerId peer) noexcept = 0;
+  virtual void nudge(PeerId peer) noexcept = 0;
   virtual Progressed send_packet(PeerId peer, std::span<const std::byte> header, std::span<const Payload> data,
                                  Cookie cookie, Status& status) noexcept = 0;
   virtual Progressed post_receive(MatchBits bits, MatchBits ignore, const Payload& payload, Cookie cookie,

@@ -26,6 +26,8 @@
 #include <cstdint>
 #include <span>
 
+#include "rdma/ch3_offload_lane.h"
+
 namespace ch3_offload {
 
 /// A multiple of every page size in use, the largest of which is 64 KiB (arm64, ppc64le). One page is
@@ -107,6 +109,8 @@ struct RecordHeader {
   }
 };
 static_assert(kMostRingBytes / 4 <= RecordHeader::kLengthMask);
+static_assert(kLineBytes == CH3_OFFLOAD_LANE_LINE_BYTES && kRecordHeaderBytes == CH3_OFFLOAD_LANE_RECORD_HEADER_BYTES &&
+              static_cast<int>(RecordKind::kMessage) == CH3_OFFLOAD_LANE_RECORD_KIND);
 
 /// What both ends have in common: the mapping.
 class RingEnd {
@@ -133,32 +137,41 @@ class RingEnd {
   std::size_t ring_bytes_ = 0;
 };
 
+/// Its state is a lane, in which ch3_offload_lane_send() publishes records, too.
 class RingProducer : public RingEnd {
  public:
   RingProducer() = default;
-  using RingEnd::RingEnd;
+  RingProducer(std::byte* base, std::size_t ring_bytes) noexcept : RingEnd(base, ring_bytes) {
+    lane_.records = reinterpret_cast<unsigned char*>(at(0));
+    lane_.position_mask = ring_bytes - 1;
+    note_consumer(0);
+  }
+
+  ch3_offload_lane_t& lane() noexcept { return lane_; }
+  /// No further record: the lane is closed, and has_room() is false.
+  void shut() noexcept { lane_.end_limit = 0; }
 
   /// Returns whether a payload of this length fits now. Sets broken() if consumer_position is impossible.
   bool has_room(std::size_t payload_bytes) noexcept {
-    // One line more than the record: publish() zeroes the header after it.
-    const std::uint64_t end = head_ + record_bytes(payload_bytes) + kLineBytes;
-    if (end - known_consumer_ <= ring_bytes()) [[likely]]
+    const std::uint64_t end = lane_.position + record_bytes(payload_bytes);
+    if (end <= lane_.end_limit) [[likely]]
       return true;
-    return reload_consumer(std::memory_order_acquire) && end - known_consumer_ <= ring_bytes();
+    return reload_consumer(std::memory_order_acquire) && end <= lane_.end_limit;
   }
 
   /// The place for the payload of the next record. REQUIRES: has_room(its length).
-  std::byte* payload() const noexcept { return at(head_) + kRecordHeaderBytes; }
+  std::byte* payload() const noexcept { return at(lane_.position) + kRecordHeaderBytes; }
 
   /// Publishes the record. REQUIRES: has_room(payload_bytes) and the payload is written.
   void publish(RecordKind kind, std::size_t payload_bytes) noexcept {
-    const std::uint64_t next = head_ + record_bytes(payload_bytes);
+    const std::uint64_t position = lane_.position;
+    const std::uint64_t next = position + record_bytes(payload_bytes);
     // Relaxed: the header's store below is at least a release, so it orders this store before itself.
     header_at(next).store(0, std::memory_order_relaxed);
     // Pairs with RingConsumer::header(), which then sees the payload and the zeroed header. Sequentially
     // consistent, because the caller looks at the consumer's doorbell next: "The sleep rule".
-    header_at(head_).store(RecordHeader::pack(head_, kind, payload_bytes), std::memory_order_seq_cst);
-    head_ = next;
+    header_at(position).store(RecordHeader::pack(position, kind, payload_bytes), std::memory_order_seq_cst);
+    lane_.position = next;
   }
 
   /// Asks for one wake-up when space is returned. After a wake-up with too little space, call it again.
@@ -168,8 +181,8 @@ class RingProducer : public RingEnd {
     control().producer_waiting.store(1, std::memory_order_seq_cst);
   }
   bool has_room_for_sure(std::size_t payload_bytes) noexcept {
-    const std::uint64_t end = head_ + record_bytes(payload_bytes) + kLineBytes;
-    return reload_consumer(std::memory_order_seq_cst) && end - known_consumer_ <= ring_bytes();
+    const std::uint64_t end = lane_.position + record_bytes(payload_bytes);
+    return reload_consumer(std::memory_order_seq_cst) && end <= lane_.end_limit;
   }
 
   /// Call begin_copy(), check whether the consumer has hung up, copy into the consumer's memory, call
@@ -192,16 +205,21 @@ class RingProducer : public RingEnd {
   /// overwritten.
   bool reload_consumer(std::memory_order order) noexcept {
     const std::uint64_t position = control().consumer_position.load(order);
-    if (position < known_consumer_ || position > head_) [[unlikely]] {
+    if (position < known_consumer_ || position > lane_.position) [[unlikely]] {
       broken_ = true;
       return false;
     }
-    known_consumer_ = position;
+    note_consumer(position);
     return true;
   }
+  void note_consumer(std::uint64_t position) noexcept {
+    known_consumer_ = position;
+    // One line less than the ring: publish() zeroes the header after the record.
+    lane_.end_limit = position + ring_bytes() - kLineBytes;
+  }
 
-  std::uint64_t head_ = 0;            ///< Position of the next record.
-  std::uint64_t known_consumer_ = 0;  ///< Latest consumer_position read; at most head_.
+  ch3_offload_lane_t lane_{};
+  std::uint64_t known_consumer_ = 0;  ///< Latest consumer_position read; at most lane_.position.
   bool broken_ = false;
 };
 

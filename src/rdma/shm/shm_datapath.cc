@@ -71,6 +71,16 @@ void ShmProvider::publish(Peer& peer, RecordKind kind, std::size_t payload_bytes
     send_wake_byte(peer.out_socket);
 }
 
+ch3_offload_lane_t* ShmProvider::lane(PeerId id) noexcept {
+  Peer* const peer = find(id);
+  return peer == nullptr || peer->sending != Status::kOk ? nullptr : &peer->out.lane();
+}
+
+void ShmProvider::nudge(PeerId id) noexcept {
+  Peer* const peer = find(id);
+  if (peer != nullptr && peer->doorbell.must_ring()) send_wake_byte(peer->out_socket);
+}
+
 /// Notes in blocked_, for arm(), that the caller waits for room. Returns kAgain, or kOk if there is room now.
 Status ShmProvider::no_room(Peer& peer, std::size_t payload_bytes) noexcept {
   // During a sleep, blocked_ is read only after a wake-up. So ask for the wake-up now: "The sleep rule".

@@ -251,10 +251,12 @@ bool ShmProvider::receive_from_receiver(Peer& peer) noexcept {
       return false;
     }
     Mapping page = mapping_or_none([&] { return map_shared(file, kDoorbellBytes, MapAccess::kRead); });
-    if (page.valid())
+    if (page.valid()) {
       peer.doorbell = PeerDoorbell(std::move(page));
-    else
+      peer.out.lane().doorbell = peer.doorbell.epoch();
+    } else {
       start_dying(peer, Status::kPeerFailed);  // Without its doorbell, we cannot know when it sleeps.
+    }
     return false;
   }
   const WakeBytes result = drain_wake_bytes(peer.out_socket);
@@ -444,6 +446,7 @@ std::size_t ShmProvider::deliver_deaths(Sink& sink, std::size_t budget) noexcept
     peer.dying = false;
     peer.down = true;
     peer.sending = Status::kPeerFailed;
+    peer.out.shut();
     if (peer.reason == Status::kProtocol)
       log("shm: peer %u does not follow the protocol; its connection is closed", index_of(peer.id));
     sink.on_peer_down(peer.id, peer.reason);

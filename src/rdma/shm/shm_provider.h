@@ -65,6 +65,8 @@ class ShmProvider final : public Provider {
   void deregister_memory(MemoryRegion& region) noexcept override;
   Status reserve(PeerId peer, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override;
   void commit(PeerId peer, std::size_t length_bytes) noexcept override;
+  ch3_offload_lane_t* lane(PeerId peer) noexcept override;
+  void nudge(PeerId peer) noexcept override;
   Status write(PeerId peer, const std::byte* source, std::size_t length_bytes, const MemoryRegion& region,
                RemoteMemory destination, Immediate immediate, WorkId work) noexcept override;
   std::size_t poll(Sink& sink, std::size_t budget) noexcept override;

@@ -35,6 +35,8 @@ typedef struct MPIDI_CH3I_Lock {
 /* Additions to a virtual connection. All sends to a peer that do not become messages of the engine (RMA,
  * close, revoke) form one stream of packets; see ch3_packets_send.c and ch3_packets_recv.c. */
 typedef struct MPIDI_CH3I_VC {
+    /* The engine's ch3_offload_lane_t for short messages. NULL: there is none, or none yet. */
+    void *lane;
     /* Requests whose packet waits behind send_active; linked by next. CH3 wants a field of the first name. */
     struct MPIR_Request *sendq_head;
     struct MPIR_Request *sendq_tail;

@@ -41,10 +41,13 @@ uint64_t MPIDI_CH3I_Error_bits(void)
 void MPIDI_CH3I_Card_wanted(uint32_t peer)
 {
     char card[CARD_BYTES] = "";
+    MPIDI_VC_t *vc;
 
     if (MPIDI_PG_GetConnString(MPIDI_Process.my_pg, peer, card, sizeof(card)) != MPI_SUCCESS)
         card[0] = '\0';
     ch3_offload_introduce(MPIDI_CH3I_channel, peer, card);
+    MPIDI_PG_Get_vc(MPIDI_Process.my_pg, peer, &vc);
+    vc->ch.lane = ch3_offload_lane(MPIDI_CH3I_channel, peer);
 }
 
 /* Hydra, on PMI_Abort, ends the job without what it has not read of the processes' output: on a busy node the only

@@ -10,6 +10,21 @@
 
 static MPIR_Request *spare_sreq = NULL;
 
+/* Sends a message through the peer's lane, if that is possible at once. */
+static inline int send_by_lane(MPIDI_VC_t * vc, uint64_t bits, uint32_t send_id, const void *buf, MPI_Aint count,
+                               MPI_Datatype datatype)
+{
+    ch3_offload_lane_t *lane = vc->ch.lane;
+    int sent;
+
+    if (unlikely(lane == NULL || !HANDLE_IS_BUILTIN(datatype)))
+        return FALSE;
+    sent = ch3_offload_lane_send(lane, bits, send_id, buf, count * MPIR_Datatype_get_basic_size(datatype));
+    if (unlikely(sent == CH3_OFFLOAD_LANE_SENT_TO_SLEEPER))
+        ch3_offload_nudge(MPIDI_CH3I_channel, vc->pg_rank);
+    return sent != CH3_OFFLOAD_LANE_CLOSED;
+}
+
 static int blocking_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MPI_Datatype datatype,
                          int rank, int tag, MPIR_Comm * comm, int context_offset, int mode,
                          MPIR_Request ** request)
@@ -85,6 +100,10 @@ static int nonblocking_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MP
     *request = sreq;
     sreq->ch.vc = vc;
 
+    if (likely(mode != CH3_OFFLOAD_SYNCHRONOUS && send_by_lane(vc, bits, sreq->handle, buf, count, datatype))) {
+        mpi_errno = MPID_Request_complete(sreq);
+        goto fn_exit;
+    }
     MPIDI_CH3I_Payload(buf, count, datatype, &payload, &needs_request);
     if (needs_request)
         payload.address = sreq;
@@ -111,6 +130,12 @@ static int nonblocking_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MP
 static int offload_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MPI_Datatype datatype, int dest,
                         int tag, MPIR_Comm * comm, int context_offset, MPIR_Request ** request)
 {
+    uint64_t bits = MPIDI_CH3I_Match_bits(comm->context_id + context_offset, comm->rank, tag);
+
+    if (likely(send_by_lane(vc, bits, 0, buf, count, datatype))) {
+        *request = NULL;
+        return MPI_SUCCESS;
+    }
     return blocking_send(vc, buf, count, datatype, dest, tag, comm, context_offset, CH3_OFFLOAD_STANDARD,
                          request);
 }

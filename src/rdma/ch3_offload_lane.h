@@ -1,0 +1,103 @@
+/* A lane: what a short message to one peer needs to leave without a call of the library.
+ *
+ * The shared-memory provider has one for each peer that it sends to, and works on it itself. The engine opens and
+ * closes it: it is open while a message of up to `length_limit - 1` bytes may go at once, in order with all others.
+ * A client asks for it with ch3_offload_lane() and sends with ch3_offload_lane_send(). That does what the engine does
+ * for a short message (Engine::State::send_short() and RingProducer::publish()) for contiguous memory.
+ *
+ * All of it is private to the process, but for the records and the doorbell. It lives as long as the channel.
+ * Threads: as all calls for the channel. A change of this file is a new ABI (CH3_OFFLOAD_ABI_VERSION).
+ */
+#ifndef CH3_OFFLOAD_LANE_H_INCLUDED
+#define CH3_OFFLOAD_LANE_H_INCLUDED
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    /* The provider's; src/rdma/shm/ring.h says what they mean. */
+    unsigned char *records;     /**< of the ring, mapped twice in a row */
+    uint64_t position_mask;     /**< the ring's bytes, less one */
+    uint64_t position;          /**< of the next record */
+    uint64_t end_limit;         /**< a record may end there at most; 0: none may begin */
+    const uint64_t *doorbell;   /**< odd: the peer sleeps. NULL: not known yet */
+    /* The engine's; src/engine/engine_flow.cc has the books. Bytes. */
+    uint64_t length_limit;      /**< payloads must be shorter; 0: the lane is closed */
+    uint64_t credit_bytes;      /**< what may be sent eagerly, kEnvelopeBytes for each message included */
+    uint64_t owed_bytes;        /**< byte credit to be given to the peer with the next slot */
+    uint64_t available_bytes;   /**< what the peer may still spend, by our books */
+    uint64_t messages_sent;
+    uint64_t *sent_short;       /**< the counter of such messages to all peers */
+} ch3_offload_lane_t;
+
+enum {
+    CH3_OFFLOAD_LANE_LINE_BYTES = 64,   /**< records begin at multiples of it */
+    CH3_OFFLOAD_LANE_RECORD_HEADER_BYTES = 8,
+    CH3_OFFLOAD_LANE_MESSAGE_HEADER_BYTES = 24, /**< wire::EagerHeader */
+    CH3_OFFLOAD_LANE_ENVELOPE_BYTES = 160,      /**< wire::kEnvelopeBytes */
+    CH3_OFFLOAD_LANE_RECORD_KIND = 1,   /**< RecordKind::kMessage */
+    CH3_OFFLOAD_LANE_MESSAGE_KIND = 1   /**< wire::Kind::kEager */
+};
+
+/** What ch3_offload_lane_send() came to. */
+enum {
+    CH3_OFFLOAD_LANE_CLOSED = 0,        /**< nothing was done: call ch3_offload_send() */
+    CH3_OFFLOAD_LANE_SENT,
+    CH3_OFFLOAD_LANE_SENT_TO_SLEEPER    /**< sent, and ch3_offload_nudge() must follow */
+};
+
+/** Sends a message of contiguous memory, if that is possible at once. `send_id` as for ch3_offload_send(). */
+static inline int ch3_offload_lane_send(ch3_offload_lane_t * lane, uint64_t bits, uint32_t send_id,
+                                        const void *payload, size_t length_bytes)
+{
+    const uint64_t slot_bytes = CH3_OFFLOAD_LANE_MESSAGE_HEADER_BYTES + length_bytes;
+    const uint64_t position = lane->position;
+    const uint64_t next = position + ((CH3_OFFLOAD_LANE_RECORD_HEADER_BYTES + slot_bytes +
+                                       CH3_OFFLOAD_LANE_LINE_BYTES - 1) &
+                                      ~(uint64_t) (CH3_OFFLOAD_LANE_LINE_BYTES - 1));
+    const uint64_t cost = CH3_OFFLOAD_LANE_ENVELOPE_BYTES + length_bytes;
+    unsigned char *record;
+    uint64_t owed, common, ids = send_id;
+    uint64_t *next_header;
+
+    if (length_bytes >= lane->length_limit || cost > lane->credit_bytes || next > lane->end_limit)
+        return CH3_OFFLOAD_LANE_CLOSED;
+
+    record = lane->records + (position & lane->position_mask);
+    owed = lane->owed_bytes < UINT32_MAX ? lane->owed_bytes : UINT32_MAX;
+    lane->owed_bytes -= owed;
+    lane->available_bytes += owed;
+    common = owed << 32 | CH3_OFFLOAD_LANE_MESSAGE_KIND;
+    memcpy(record + 8, &common, 8);
+    memcpy(record + 16, &bits, 8);
+    memcpy(record + 24, &ids, 8);
+    if (length_bytes == 8)      /* not worth a call */
+        memcpy(record + 32, payload, 8);
+    else if (length_bytes > 0)
+        memcpy(record + 32, payload, length_bytes);
+    lane->credit_bytes -= cost;
+    lane->position = next;
+    lane->messages_sent++;
+    ++*lane->sent_short;
+
+    /* As RingProducer::publish() and PeerDoorbell::must_ring(): "The sleep rule". */
+    next_header = (uint64_t *) (lane->records + (next & lane->position_mask));
+    __atomic_store_n(next_header, 0, __ATOMIC_RELAXED);
+    __atomic_store_n((uint64_t *) record,
+                     position / CH3_OFFLOAD_LANE_LINE_BYTES << 32 |
+                     (uint64_t) CH3_OFFLOAD_LANE_RECORD_KIND << 28 | slot_bytes, __ATOMIC_SEQ_CST);
+    if (lane->doorbell == NULL || (__atomic_load_n(lane->doorbell, __ATOMIC_SEQ_CST) & 1) != 0)
+        return CH3_OFFLOAD_LANE_SENT_TO_SLEEPER;
+    return CH3_OFFLOAD_LANE_SENT;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif                          /* CH3_OFFLOAD_LANE_H_INCLUDED */
