@@ -391,6 +391,7 @@ test_engine_tests_SOURCES = \
 	test/engine/event_handler.h \
 	test/engine/forged_messages.h \
 	test/engine/hostile_world.h \
+	test/engine/lane_test.cc \
 	test/engine/trace_contents.h \
 	test/rdma/contract_world.h
 test_engine_tests_CPPFLAGS = $(gtest_cppflags)

@@ -174,8 +174,8 @@ class Provider : public Registrar {
   /// Sends the first `length_bytes` of the reserved slot. REQUIRES: 1 <= length_bytes <= the slot's length.
   virtual void commit(PeerId peer, std::size_t length_bytes) noexcept = 0;
 
-  /// Returns the peer's lane, in which short messages may be sent without reserve() and commit(); nullptr: this
-  /// provider has none. Valid as long as the provider. REQUIRES: the peer is connected.
+  /// Returns the peer's lane, in which short messages may be sent without reserve() and commit(). nullptr:
+  /// this provider has none. Valid as long as the provider. REQUIRES: the peer is connected.
   virtual ch3_offload_lane_t* lane(PeerId) noexcept { return nullptr; }
 
   /// Wakes the peer if it sleeps. To be called after ch3_offload_lane_send() has said so.

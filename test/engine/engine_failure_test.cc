@@ -296,7 +296,7 @@ TEST_F(EngineFailure, AnUnexpectedMessageThatIsNotWholeFailsTheReceiveThatTakesI
   }
 }
 
-TEST_F(EngineFailure, APostedReceiveIsTheHostsToJudge) {
+TEST_F(EngineFailure, APostedReceiveIsTheClientsToJudge) {
   make_three();
   TestReceive request(kShort);
   receive(0, request);

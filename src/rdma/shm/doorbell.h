@@ -84,7 +84,9 @@ class PeerDoorbell {
 
   bool known() const noexcept { return word_ != nullptr; }
   /// Odd: its owner sleeps. REQUIRES: known().
-  const std::uint64_t* epoch() const noexcept { return reinterpret_cast<const std::uint64_t*>(&word_->epoch); }
+  const std::uint64_t* epoch() const noexcept {
+    return reinterpret_cast<const std::uint64_t*>(&word_->epoch);
+  }
 
   /// Returns whether the caller, who has published a record, must send a byte. Always true while the doorbell
   /// is not known. Returns true once for each sleep of a known doorbell.

@@ -109,7 +109,8 @@ struct RecordHeader {
   }
 };
 static_assert(kMostRingBytes / 4 <= RecordHeader::kLengthMask);
-static_assert(kLineBytes == CH3_OFFLOAD_LANE_LINE_BYTES && kRecordHeaderBytes == CH3_OFFLOAD_LANE_RECORD_HEADER_BYTES &&
+static_assert(kLineBytes == CH3_OFFLOAD_LANE_LINE_BYTES &&
+              kRecordHeaderBytes == CH3_OFFLOAD_LANE_RECORD_HEADER_BYTES &&
               static_cast<int>(RecordKind::kMessage) == CH3_OFFLOAD_LANE_RECORD_KIND);
 
 /// What both ends have in common: the mapping.
