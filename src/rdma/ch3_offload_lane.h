@@ -1,10 +1,10 @@
 /* A lane: what a short message to one peer needs to leave without a call of the library.
  *
  * The shared-memory provider has one for each peer that it sends to, and works on it itself. The engine
- * opens and closes it: it is open while a message of less than `length_limit` bytes may go at once, in order with all
- * others. A client asks for it with ch3_offload_lane() and sends with ch3_offload_lane_send(). That does, for
- * contiguous memory, what the engine does for a short message (Engine::State::send_short() and
- * RingProducer::publish()).
+ * opens and closes it: it is open while a message of less than `length_limit` bytes may go at once, in
+ * order with all others. A client asks for it with ch3_offload_lane() and sends with
+ * ch3_offload_lane_send(). That does, for contiguous memory, what the engine does for a short message
+ * (Engine::State::send_short() and RingProducer::publish()).
  *
  * All of it is private to the process, but for the records and the doorbell. It lives as long as the channel.
  * Threads: as all calls for the channel. A change of this file is a new ABI (CH3_OFFLOAD_ABI_VERSION).
