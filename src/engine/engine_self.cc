@@ -66,20 +66,13 @@ Progressed Engine::State::send_to_self(SendMode mode, MatchBits bits, const Payl
     return Progressed::kDone;
   }
 
-  SendOperation* const send = sends.take();
+  SendOperation* const send = make_send(*self, mode, bits, payload, send_id, cookie, number);
   IncomingMessage* const message = send == nullptr ? nullptr : messages.take();
   if (message == nullptr) {
     if (send != nullptr) sends.give_back(*send);
     return Progressed::kFailed;
   }
   send->state = SendState::kAwaitingMatch;
-  send->mode = mode;
-  send->send_id = send_id;
-  send->peer = self;
-  send->cookie = cookie;
-  send->bits = bits;
-  send->payload = payload;
-  send->number = number;
   send->to_self = message;
   self->sends.push_back(*send);
   message->state = MessageState::kToSelf;

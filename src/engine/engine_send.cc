@@ -37,19 +37,27 @@ Progressed Engine::send(PeerId id, SendMode mode, MatchBits bits, const Payload&
   if (mode != SendMode::kSynchronous && state.send_at_once(*peer, bits, payload, send_id)) {
     return Progressed::kDone;
   }
-  SendOperation* const send = state.sends.take();
+  SendOperation* const send = state.make_send(*peer, mode, bits, payload, send_id, cookie, number);
   if (send == nullptr) {
     status = Status::kNoMemory;
     return Progressed::kFailed;
   }
+  return state.submit(*send, operation, status);
+}
+
+/// Null: no memory.
+SendOperation* Engine::State::make_send(Peer& peer, SendMode mode, MatchBits bits, const Payload& payload,
+                                        std::uint32_t send_id, Cookie cookie, std::uint64_t number) noexcept {
+  SendOperation* const send = sends.take();
+  if (send == nullptr) return nullptr;
   send->mode = mode;
   send->send_id = send_id;
-  send->peer = peer;
+  send->peer = &peer;
   send->cookie = cookie;
   send->bits = bits;
   send->payload = payload;
   send->number = number;
-  return state.submit(*send, operation, status);
+  return send;
 }
 
 /// A whole message in one slot. Inlined, since a call costs a small message 6 % of its instructions.

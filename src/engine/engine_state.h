@@ -399,6 +399,8 @@ struct Engine::State final : Sink {
   }
   Status send_short(Peer& peer, unsigned flags, MatchBits bits, const Payload& payload, std::uint32_t send_id,
                     std::uint64_t number) noexcept;
+  SendOperation* make_send(Peer& peer, SendMode mode, MatchBits bits, const Payload& payload, std::uint32_t send_id,
+                           Cookie cookie, std::uint64_t number) noexcept;
   Status send_first(SendOperation& operation) noexcept;
   Progressed submit(SendOperation& operation, OperationId& id, Status& status) noexcept;
   Status transmit(SendOperation& operation) noexcept;   ///< The head of the queue; kOk: it has left.
