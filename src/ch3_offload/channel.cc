@@ -156,16 +156,11 @@ std::optional<Error> Channel::make_verbs(const ch3_offload_config_t& config) {
   return {};
 }
 
-void Channel::log_line(void* context, const char* line) {
-  try {
-    static_cast<Channel*>(context)->warn(line);
-  } catch (const std::bad_alloc&) {  // A line less.
-  }
-}
+void Channel::log_line(void* context, const char* line) { static_cast<Channel*>(context)->warn(line); }
 
-void Channel::warn(std::string text) noexcept {
+void Channel::warn(std::string_view text) noexcept {
   try {
-    warnings_.push_back(std::move(text));
+    warnings_.emplace_back(text);
   } catch (const std::bad_alloc&) {  // A line less.
   }
 }

@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ch3_offload/ch3_offload.h"
@@ -62,7 +63,7 @@ class Channel {
   std::optional<Error> make_providers(const ch3_offload_config_t& config);
   std::optional<Error> make_shm(const ch3_offload_config_t& config);
   std::optional<Error> make_verbs(const ch3_offload_config_t& config);
-  void warn(std::string text) noexcept;
+  void warn(std::string_view text) noexcept;
   static void log_line(void* channel, const char* line);
   void watch_memory();
   void trace(TraceEvent event) noexcept;

@@ -239,6 +239,47 @@ TEST_P(ProviderContract, AHeldMessageEndsThePollAndStaysUntilTheNext) {
   EXPECT_TRUE(run_until([&] { return sink(kB).events.size() == kMessages + 1; }));
 }
 
+TEST_P(ProviderContract, MessagesBehindAHeldOneComeBeforeTheEndOfTheirSender) {
+  enum class End { kDeath, kGivenUp, kDeathInASleep };
+  for (const End end : {End::kDeath, End::kGivenUp, End::kDeathInASleep}) {
+    if (end == End::kDeathInASleep && !GetParam().sleeps) continue;
+    SCOPED_TRACE(static_cast<int>(end));
+    make_world(3);
+    connect_both(kA, kB);
+    connect_both(kA, kC);
+    send(kC, kA, Pattern(100).bytes(10));
+    ASSERT_TRUE(run_until([&] { return sink(kA).events.size() == 1; }));
+    sink(kA).events.clear();
+    const std::size_t from_b = arrive_unseen();  // A has taken the first.
+    ASSERT_EQ(try_send(kC, kA, Pattern(101).bytes(10)), Status::kOk);
+    world_->settle();
+    sink(kA).holds = true;
+    if (end == End::kDeathInASleep) static_cast<void>(at(kA).arm());
+    if (end == End::kGivenUp) {
+      ASSERT_TRUE(at(kA).end(kB));
+    } else {
+      world_->kill(kB);
+    }
+    std::size_t seen = 1;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kWaitMs);
+    while (sink(kA).count(Kind::kPeerDown) == 0 && std::chrono::steady_clock::now() < deadline) {
+      poll(kA);
+      world_->step();
+      std::size_t messages = 0;
+      for (; seen < sink(kA).events.size(); ++seen) {
+        if (sink(kA).events[seen].kind != Kind::kMessage) continue;
+        ++messages;
+        EXPECT_TRUE(std::ranges::equal(sink(kA).held, sink(kA).events[seen].bytes)) << "it is still there";
+      }
+      ASSERT_LE(messages, 1u) << "a held message is the last of its poll";
+    }
+    EXPECT_EQ(sink(kA).count(Kind::kPeerDown, kB), 1u);
+    EXPECT_EQ(sink(kA).count(Kind::kMessage, kB), from_b) << "nothing that had arrived is lost";
+    at(kA).disarm();
+    ASSERT_TRUE(run_until([&] { return sink(kA).count(Kind::kMessage, kC) == 1; }));
+  }
+}
+
 TEST_P(ProviderContract, EveryShortLengthAndTheLongestArrive) {
   make_world(2);
   ASSERT_TRUE(connect(kA, kB).ok());

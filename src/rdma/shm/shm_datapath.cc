@@ -156,11 +156,9 @@ std::size_t ShmProvider::poll(Sink& sink, std::size_t budget) noexcept {
   if (writes_done_begin_ != writes_done_end_) delivered += deliver_write_done(sink, budget);
   if (dying_ != nullptr) [[unlikely]]
     delivered += deliver_deaths(sink, budget - std::min(budget, delivered));
-  delivered += poll_rings(sink, budget - std::min(budget, delivered));
-  if (held_ != nullptr) [[unlikely]] {
-    if (armed_) wake_sleeper(true);  // Another thread polls: the sleeper must not miss what is left.
-    return delivered;
-  }
+  // A held message is the last: from here on, nothing else is delivered.
+  if (held_ == nullptr) [[likely]]
+    delivered += poll_rings(sink, budget - std::min(budget, delivered));
 
   if (armed_) [[unlikely]] {
     // "The sleep rule": keep_house() may read a wake-up, which uses up all announcements. So announce again,
@@ -170,10 +168,10 @@ std::size_t ShmProvider::poll(Sink& sink, std::size_t budget) noexcept {
       if (blocked_peer_has_room()) ++delivered;
     }
     if (delivered < budget) delivered += poll_all_rings(sink, budget - delivered);
-    if (held_ != nullptr) wake_sleeper(true);
-    if (dying_ != nullptr && delivered < budget) delivered += deliver_deaths(sink, budget - delivered);
+    if (held_ == nullptr && dying_ != nullptr && delivered < budget)
+      delivered += deliver_deaths(sink, budget - delivered);
     // keep_house() may have read the alarm that was set for what is left now. The sleeper must not miss it.
-    if (dying_ != nullptr || writes_done_begin_ != writes_done_end_)
+    if (held_ != nullptr || dying_ != nullptr || writes_done_begin_ != writes_done_end_)
       wake_sleeper(true);
     else if (is_short_ || !connecting_.empty())
       wake_sleeper(false);

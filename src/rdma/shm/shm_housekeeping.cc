@@ -428,7 +428,7 @@ std::size_t ShmProvider::deliver_deaths(Sink& sink, std::size_t budget) noexcept
         std::find_if(inbound_.begin(), inbound_.end(), [&](const Inbound& i) { return i.peer == &peer; });
     if (inbound != inbound_.end()) {
       delivered += consume(*inbound, sink, budget - delivered);
-      if (delivered >= budget) break;
+      if (held_ != nullptr || delivered >= budget) break;
       if (may_still_copy(peer, *inbound)) {  // The next poll checks again.
         link = &peer.next_dying;
         continue;

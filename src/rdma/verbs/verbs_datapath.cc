@@ -317,6 +317,7 @@ std::size_t VerbsProvider::poll(Sink& sink, std::size_t budget) noexcept {
   if (emptied && looks_matter_) last_look_ = CycleClock::now();
   if (emptied && (!draining_.empty() || !dying_.empty())) [[unlikely]]
     drain_stopped_rings();
+  emptied = emptied && !held_;  // A held message of such a ring may not be its last.
   if (!draining_.empty() && emptied) [[unlikely]]
     finish_draining();
   if (!dying_.empty() && emptied) [[unlikely]]
