@@ -1,11 +1,11 @@
 /* The C interface of libch3offload: all that the MPICH glue calls.
  *
  * One ch3_offload_channel per MPI process (any number per address space). Opaque handles, plain C, no
- * exceptions, no exit. Cookies are the caller's and come back unchanged. No function calls back: what does not
- * finish at once is told by an event, which ch3_offload_next_event() takes.
+ * exceptions, no exit. Cookies are the caller's and come back unchanged. No function calls back: what does
+ * not finish at once is told by an event, which ch3_offload_next_event() takes.
  *
- * Threads: one thread at a time per channel (MPICH's global critical section), except ch3_offload_wake(), which
- * any thread and any signal handler may call, and ch3_offload_sleep(), during which other threads may make other
+ * Threads: one thread at a time per channel (MPICH's global critical section), with two exceptions. Any thread
+ * and any signal handler may call ch3_offload_wake(). During ch3_offload_sleep(), other threads may make other
  * calls.
  *
  * ABI: structs that the library reads start with their size, by which it refuses a caller built against another
@@ -83,11 +83,13 @@ typedef struct {
 /** What an event tells, and which members of ch3_offload_event_t it has. */
 enum {
     CH3_OFFLOAD_SEND_DONE = 0,  /**< cookie, status: a pending send or packet is finished */
-    CH3_OFFLOAD_RECEIVE_DONE,   /**< cookie, status, bits, length_bytes: a pending receive is finished; is_cancelled: by
-                                 *   ch3_offload_purge, and no message was received */
+    CH3_OFFLOAD_RECEIVE_DONE,   /**< cookie, status, bits, length_bytes: a pending receive is finished. If
+                                 *   is_cancelled, ch3_offload_purge took it out, and nothing was received */
     CH3_OFFLOAD_CANCEL_DONE,    /**< cookie, is_cancelled: a pending cancel_send is decided */
-    CH3_OFFLOAD_PACKET,         /**< peer, bytes, length_bytes: of its packet stream, valid until the next progress */
-    CH3_OFFLOAD_PACKET_OFFER,   /**< peer, length_bytes: so many wait there; ch3_offload_place_packet must follow */
+    CH3_OFFLOAD_PACKET,         /**< peer, bytes, length_bytes: of its packet stream; valid until the next
+                                 *   ch3_offload_progress */
+    CH3_OFFLOAD_PACKET_OFFER,   /**< peer, length_bytes: so many bytes of the stream wait there;
+                                 *   ch3_offload_place_packet must follow */
     CH3_OFFLOAD_PACKET_PLACED,  /**< peer, length_bytes: so many are in that place */
     CH3_OFFLOAD_PEER_DOWN,      /**< peer, status: it is dead or out of reach, or broke the protocol */
     CH3_OFFLOAD_CARD_WANTED,    /**< peer: ch3_offload_introduce must follow */
@@ -166,8 +168,8 @@ int ch3_offload_send(ch3_offload_channel_t *channel, uint32_t peer, int mode, ui
                      const ch3_offload_payload_t * payload, uint32_t send_id, void *cookie,
                      uint64_t * operation, int *status);
 
-/** The lane of a peer, for ch3_offload_lane_send(), as long as the channel lives. NULL: there is none, or none yet:
- *  ask again after ch3_offload_introduce(). */
+/** The lane of a peer, for ch3_offload_lane_send(). Valid as long as the channel. NULL: there is none, or none
+ *  yet. Ask again after ch3_offload_introduce(). */
 ch3_offload_lane_t *ch3_offload_lane(ch3_offload_channel_t * channel, uint32_t peer);
 
 /** Wakes a peer after CH3_OFFLOAD_LANE_SENT_TO_SLEEPER. */
@@ -210,24 +212,25 @@ enum {
     CH3_OFFLOAD_PURGE_RECEIVES_FROM_ANY         /**< posted receives from any source */
 };
 
-/** Removes those that are in one of the patterns `doomed` and in none of `spared`. Receives, and pending sends to
- *  oneself, end with `status`: CH3_OFFLOAD_REVOKED or CH3_OFFLOAD_PEER_FAILED. */
+/** Removes those that are in one of the patterns `doomed` and in none of `spared`. Receives, and pending sends
+ *  to oneself, end with `status`: CH3_OFFLOAD_REVOKED or CH3_OFFLOAD_PEER_FAILED. */
 void ch3_offload_purge(ch3_offload_channel_t * channel, int scope, const ch3_offload_pattern_t * doomed,
                        size_t doomed_count, const ch3_offload_pattern_t * spared, size_t spared_count, int status);
 
-/** Answers CH3_OFFLOAD_CARD_WANTED with the card that `peer` published (ch3_offload_card in that process); "": it
- *  cannot be had, and the peer is given up. */
+/** Answers CH3_OFFLOAD_CARD_WANTED with the card that `peer` published (ch3_offload_card in that process). "":
+ *  the card cannot be had, and the peer is given up. */
 void ch3_offload_introduce(ch3_offload_channel_t * channel, uint32_t peer, const char *card);
 
-/** Answers CH3_OFFLOAD_PACKET_OFFER: where the bytes belong and how many go there in one run, memory that stays
- *  valid until CH3_OFFLOAD_PACKET_PLACED or CH3_OFFLOAD_PEER_DOWN; or NULL and 0: they come as CH3_OFFLOAD_PACKET. */
+/** Answers CH3_OFFLOAD_PACKET_OFFER: where the bytes belong, and how many go there in one run. The memory stays
+ *  valid until CH3_OFFLOAD_PACKET_PLACED or CH3_OFFLOAD_PEER_DOWN. NULL and 0: the bytes come as
+ *  CH3_OFFLOAD_PACKET. */
 void ch3_offload_place_packet(ch3_offload_channel_t * channel, uint32_t peer, void *address, size_t capacity_bytes);
 
-/** Takes the oldest event. 0: there is none. */
+/** Takes the next event. 0: there is none. */
 int ch3_offload_next_event(ch3_offload_channel_t * channel, ch3_offload_event_t * event);
 
-/** Polls and moves what can move, once. Returns how many things happened. REQUIRES: ch3_offload_next_event() has
- *  returned 0. */
+/** Polls and moves what can move, once. Returns how many things happened. REQUIRES: ch3_offload_next_event()
+ *  has returned 0. */
 size_t ch3_offload_progress(ch3_offload_channel_t *channel);
 
 /** 1 when nothing that has to leave this process waits to leave. Messages that wait for a receive or an

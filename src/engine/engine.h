@@ -75,17 +75,21 @@ enum class Progressed : std::uint8_t {
 /// What the engine tells its client: plain data, so that it can cross to another thread or process.
 struct Event {
   enum class Kind : std::uint8_t {
-    kSendDone,      ///< cookie, status. A pending send or packet is finished; its buffer is the client's again.
-    kReceiveDone,   ///< cookie, status, bits, length_bytes: as an Envelope. A pending receive is finished. is_cancelled:
-                    ///< by purge(), and bits are the receive's own.
-    kCancelDone,    ///< cookie, is_cancelled. A pending cancel_send is decided. Cancelled: its kSendDone will not come.
-    kPacket,        ///< peer, bytes, length_bytes. The next bytes of its packet stream, valid until progress().
-    kPacketOffer,   ///< peer, length_bytes. So many bytes of its packet stream wait there: place_packet() must follow.
+    kSendDone,      ///< cookie, status. A pending send or packet is finished. Its buffer is the client's
+                    ///< again.
+    kReceiveDone,   ///< cookie, status, bits, length_bytes: as an Envelope. A pending receive is finished. If
+                    ///< is_cancelled, purge() finished it, and bits are the receive's own.
+    kCancelDone,    ///< cookie, is_cancelled. A pending cancel_send is decided. If it is cancelled, its
+                    ///< kSendDone will not come.
+    kPacket,        ///< peer, bytes, length_bytes. The next bytes of the peer's packet stream, valid until
+                    ///< progress().
+    kPacketOffer,   ///< peer, length_bytes. So many bytes of the packet stream wait at the peer:
+                    ///< place_packet() must follow.
     kPacketPlaced,  ///< peer, length_bytes. The next bytes of that stream are where place_packet() said.
-    kPeerFailed,    ///< peer, status. It is dead or its connection broke. Its operations were finished before, but
-                    ///< posted receives are the client's to judge (purge). Once for each peer.
+    kPeerFailed,    ///< peer, status. The peer is dead or its connection broke. Its operations were finished
+                    ///< before. Posted receives are the client's to judge (purge). Once for each peer.
     kCardWanted,    ///< peer. Something is to be sent to it: introduce() must follow.
-    kWarning,       ///< bytes, length_bytes: a line for the user, valid until the next command or progress().
+    kWarning,       ///< bytes, length_bytes: a line for the user, valid until the next next_event().
   };
   Kind kind{};
   Status status = Status::kOk;
@@ -167,10 +171,11 @@ class Engine {
   /// providers' in order of preference. Printable ASCII without spaces.
   std::string card() const;
 
-  /// Takes the oldest event. False: there is none. Events come in the order in which things happened.
+  /// Takes the next event. Returns false if there is none. Completions come first, in the order in which the
+  /// operations finished; then news of peers, then the bytes of a packet, then warnings.
   bool next_event(Event& event) noexcept;
 
-  /// The answer to kCardWanted: the card that the peer published (its Engine::card()); empty: it cannot be had,
+  /// Answers kCardWanted. `card`: what the peer published (its Engine::card()). Empty: the card cannot be had,
   /// and the peer fails. What waits for the peer leaves, or is finished with the reason.
   void introduce(PeerId peer, std::string_view card) noexcept;
 
@@ -179,7 +184,8 @@ class Engine {
   Progressed send(PeerId peer, SendMode mode, MatchBits bits, const Payload& payload,
                   std::uint32_t send_id, Cookie cookie, OperationId& operation, Status& status) noexcept;
 
-  /// The peer's lane, for ch3_offload_lane_send(); nullptr: there is none, or not yet. Valid as long as its provider.
+  /// The peer's lane, for ch3_offload_lane_send(). nullptr: there is none, or none yet. Valid as long as the
+  /// provider.
   ch3_offload_lane_t* lane(PeerId peer) noexcept;
   /// Must follow CH3_OFFLOAD_LANE_SENT_TO_SLEEPER.
   void nudge(PeerId peer) noexcept;
@@ -191,9 +197,9 @@ class Engine {
   Progressed send_packet(PeerId peer, std::span<const std::byte> header,
                          std::span<const Payload> data, Cookie cookie, Status& status) noexcept;
 
-  /// The answer to kPacketOffer: where the bytes belong. Contiguous memory, at least part of them long, that stays
-  /// valid until kPacketPlaced or kPeerFailed; further bytes are offered again or come by kPacket. An empty payload
-  /// (and one too short to be worth it, which is left alone): they come by kPacket.
+  /// Answers kPacketOffer: where the bytes belong. `place` is contiguous memory that stays valid until
+  /// kPacketPlaced or kPeerFailed. If it is shorter than the offer, the rest is offered again or comes by
+  /// kPacket. If it is empty or too short for a write to pay, all bytes come by kPacket, and it is not touched.
   void place_packet(PeerId peer, const Payload& place) noexcept;
 
   /// Receives the oldest matching message. kDone: `envelope` is filled, payload delivered.
@@ -211,8 +217,8 @@ class Engine {
   Progressed receive_matched(MessageId message, const Payload& payload, Cookie cookie,
                              Envelope& envelope) noexcept;
 
-  /// Takes a posted receive back. True: it had not matched, no event will come. False: it has matched (its event
-  /// has come or will).
+  /// Takes a posted receive back. True: it had not matched, and no event will come. False: it has matched, and
+  /// its event has come or will.
   bool cancel_receive(OperationId operation) noexcept;
 
   /// Tries to take a send back before it matches: `operation` if it is pending, else the message
@@ -220,9 +226,9 @@ class Engine {
   Progressed cancel_send(OperationId operation, PeerId peer, MatchBits bits, std::uint32_t send_id,
                          Cookie cookie) noexcept;
 
-  /// Removes what has bits that match one of `doomed` and none of `spared`: receives, which are finished with `reason`
-  /// (kReceiveDone), and unexpected messages. Their senders hear that they were received; only the pending send of a
-  /// message to oneself fails with `reason`. Payload that still travels is dropped as it arrives.
+  /// Removes what has bits that match one of `doomed` and none of `spared`. Receives are finished with `reason`
+  /// (kReceiveDone). The senders of unexpected messages are told that these were received; payload that still
+  /// travels is dropped as it arrives. A pending send to oneself fails with `reason`.
   void purge(PurgeScope scope, std::span<const MatchPattern> doomed, std::span<const MatchPattern> spared,
              Status reason) noexcept;
 

@@ -1,5 +1,5 @@
-// Engine: what the client is told. Nothing is allocated for an event but the text of a warning: an operation, a
-// peer and the provider's slot are the memory of their events.
+// Engine: what the client is told. An event needs no memory of its own: the operation, the peer or the provider's
+// slot holds it. Only the text of a warning is allocated.
 
 #include "engine/engine_state.h"
 
@@ -19,7 +19,9 @@ bool Engine::next_event(Event& event) noexcept {
   if (!state.packet_bytes.empty()) {
     const auto bytes = std::exchange(state.packet_bytes, {});
     if (state.packet_peer->state != PeerState::kFailed) {
-      event = {.kind = Event::Kind::kPacket, .peer = state.packet_peer->id, .length_bytes = bytes.size(),
+      event = {.kind = Event::Kind::kPacket,
+               .peer = state.packet_peer->id,
+               .length_bytes = bytes.size(),
                .bytes = bytes.data()};
       return true;
     }
@@ -27,7 +29,8 @@ bool Engine::next_event(Event& event) noexcept {
   if (state.warnings.empty()) return false;
   state.warning_told = std::move(state.warnings.front());
   state.warnings.pop_front();
-  event = {.kind = Event::Kind::kWarning, .length_bytes = state.warning_told.size(),
+  event = {.kind = Event::Kind::kWarning,
+           .length_bytes = state.warning_told.size(),
            .bytes = reinterpret_cast<const std::byte*>(state.warning_told.data())};
   return true;
 }
@@ -73,7 +76,8 @@ void Engine::State::take_news(Event& event) noexcept {
     event.status = peer.doom;
     peer.has_failed = false;
   }
-  if (!peer.wants_card && !peer.has_offer && !peer.has_failed && peer.placed_bytes == 0) peer_news.remove(peer);
+  if (!peer.wants_card && !peer.has_offer && !peer.has_failed && peer.placed_bytes == 0)
+    peer_news.remove(peer);
 }
 
 void Engine::State::tell(Peer& peer) noexcept {

@@ -34,7 +34,8 @@ Peer* Engine::State::known(PeerId id) noexcept {
   return peers[index].get();
 }
 
-Status Engine::State::why_unknown(PeerId id) const noexcept {
+Status Engine::State::may_send(const Peer* peer, PeerId id) const noexcept {
+  if (peer != nullptr) return peer->doom == Status::kOk ? Status::kOk : Status::kPeerFailed;
   return index_of(id) < peers.size() ? Status::kNoMemory : Status::kUnreachable;
 }
 
@@ -53,8 +54,8 @@ Status Engine::State::make_connection(Peer& peer, std::string_view card) {
   const std::string who = "process " + std::to_string(index_of(peer.id));
   const std::string version = "v=" + std::to_string(wire::kWireVersion);
   if (!card.empty() && next_piece(pieces, ';') != version) {
-    warn(who + " speaks another version of the message protocol (its card: '" + std::string(card) + "'; here: " +
-                    version + "): all processes of a job need the same libch3offload");
+    warn(who + " speaks another version of the message protocol (its card: '" + std::string(card) +
+         "'; here: " + version + "): all processes of a job need the same libch3offload");
     return Status::kUnreachable;
   }
   while (!pieces.empty()) {
@@ -83,8 +84,8 @@ Status Engine::State::make_connection(Peer& peer, std::string_view card) {
   for (const Provider* provider : providers) {
     have += (have.empty() ? "" : ", ") + std::string(provider->capabilities().name);
   }
-  warn("no provider reaches " + who + " (its address: '" + std::string(card) + "'; providers here: " +
-                  have + "). If it is on another node, that needs a network provider.");
+  warn("no provider reaches " + who + " (its address: '" + std::string(card) + "'; providers here: " + have +
+       "). If it is on another node, that needs a network provider.");
   return Status::kUnreachable;
 }
 
@@ -132,8 +133,8 @@ void Engine::State::adopt_lane(Peer& peer) noexcept {
 /// The lane is open while a short message may leave at once. The trace would miss it.
 void Engine::State::gate(Peer& peer) noexcept {
   if (peer.lane == &peer.own_lane) return;
-  const bool is_open = peer.state == PeerState::kConnected && peer.doom == Status::kOk && peer.queue.empty() &&
-                       config.trace == nullptr;
+  const bool is_open = peer.state == PeerState::kConnected && peer.doom == Status::kOk &&
+                       peer.queue.empty() && config.trace == nullptr;
   const std::size_t longest =
       std::min(config.eager_limit_bytes, peer.max_slot_bytes - sizeof(wire::EagerHeader));
   peer.lane->length_limit = is_open ? longest + 1 : 0;

@@ -1,8 +1,8 @@
 // Engine: messages of a process to itself.
 //
-// They are matched where all others are. A message that finds its receive is copied from buffer to buffer. One that
-// does not is kept as if a peer had sent it without credit: a small one with its payload, if the budget has room; else
-// the envelope alone, and the send is not done before the receive.
+// The matcher treats them as all others. If the receive is posted, the payload is copied from buffer to buffer.
+// Otherwise the message is kept as if a peer had sent it without credit: a small one with its payload if the
+// budget has room, any other as an envelope. The send of an envelope ends with its receive.
 
 #include "engine/engine_state.h"
 
@@ -28,8 +28,9 @@ void copy_payload(const Payload& from, const Payload& to) noexcept {
 
 }  // namespace
 
-Progressed Engine::State::send_to_self(SendMode mode, MatchBits bits, const Payload& payload, std::uint32_t send_id,
-                                       Cookie cookie, OperationId& operation, Status& status) noexcept {
+Progressed Engine::State::send_to_self(SendMode mode, MatchBits bits, const Payload& payload,
+                                       std::uint32_t send_id, Cookie cookie, OperationId& operation,
+                                       Status& status) noexcept {
   Peer* const self = known(config.self);
   status = Status::kNoMemory;
   if (self == nullptr) return Progressed::kFailed;

@@ -30,7 +30,7 @@ Progressed Engine::send(PeerId id, SendMode mode, MatchBits bits, const Payload&
     return state.send_to_self(mode, bits, payload, send_id, cookie, operation, status);
   }
   Peer* const peer = state.known(id);
-  status = peer == nullptr ? state.why_unknown(id) : peer->doom == Status::kOk ? Status::kOk : Status::kPeerFailed;
+  status = state.may_send(peer, id);
   if (status != Status::kOk) return Progressed::kFailed;
   const std::uint64_t number = ++peer->lane->messages_sent;
   state.trace(TraceEvent::kSendPosted, id, number, payload.length_bytes);
@@ -84,7 +84,8 @@ SendOperation* Engine::State::make_send(Peer& peer, SendMode mode, MatchBits bit
 
 bool Engine::State::send_at_once(Peer& peer, MatchBits bits, const Payload& payload,
                                  std::uint32_t send_id) noexcept {
-  return peer.state == PeerState::kConnected && peer.queue.empty() && may_send_eager(peer, payload) && fits_one_slot(peer, payload) &&
+  return peer.state == PeerState::kConnected && peer.queue.empty() && may_send_eager(peer, payload) &&
+         fits_one_slot(peer, payload) &&
          send_short(peer, 0, bits, payload, send_id, peer.lane->messages_sent) == Status::kOk;
 }
 

@@ -5,7 +5,7 @@
 // engine_self.cc: messages of a process to itself; engine_packets.cc: the packet stream; engine_flow.cc:
 // queues that wait for room, byte credit; engine_cancel.cc: cancel, purge and failure.
 //
-// An operation that has finished stays in its pool until the client takes its event: it is the event's memory.
+// An operation that has finished stays in its pool until the client takes its event, which it holds.
 
 #pragma once
 
@@ -33,7 +33,8 @@ namespace ch3_offload {
 struct IncomingMessage;
 struct Peer;
 
-/// What finishes with an event has in common. Its memory is the event's, so no event can be lost for want of any.
+/// What all operations that finish with an event have in common. The operation holds its event, so no event is
+/// lost for want of memory.
 struct Operation {
   enum class Kind : std::uint8_t { kSend, kReceive, kCancel };
   explicit Operation(Kind its_kind) noexcept : kind(its_kind) {}
@@ -372,8 +373,9 @@ struct Engine::State final : Sink {
   void take_news(Event& event) noexcept;
 
   // engine_peers.cc
-  Peer* known(PeerId id) noexcept;               ///< Null: why_unknown() says why.
-  Status why_unknown(PeerId id) const noexcept;  ///< kUnreachable: no such process in the job. kNoMemory.
+  Peer* known(PeerId id) noexcept;               ///< Null: no such process in the job, or no memory.
+  /// `peer`: known(id). kOk, kPeerFailed, kUnreachable (no such process in the job) or kNoMemory.
+  Status may_send(const Peer* peer, PeerId id) const noexcept;
   Peer* met(PeerId id) noexcept;                 ///< As known(). Who cannot be known for want of memory will be failed.
   void want_connection(Peer& peer) noexcept;     ///< Asks for its card, unless that was done.
   Status make_connection(Peer& peer, std::string_view card);

@@ -20,8 +20,8 @@ HostDriver::HostDriver(const EngineConfig& config, std::span<Provider* const> pr
       engine_(config, providers) {}
 
 bool HostDriver::may_have_work() noexcept {
-  return !engine_.at_rest() ||
-         std::any_of(providers_.begin(), providers_.end(), [](Provider* one) { return one->may_have_work(); });
+  return !engine_.at_rest() || std::any_of(providers_.begin(), providers_.end(),
+                                           [](Provider* one) { return one->may_have_work(); });
 }
 
 bool HostDriver::arm() noexcept {

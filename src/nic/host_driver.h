@@ -1,5 +1,5 @@
-// The host driver: the engine runs inside the client's calls. Direct calls, no queue, no thread; nothing moves while
-// the client computes.
+// The host driver: the engine runs inside the client's calls. There is no queue and no thread, so nothing moves
+// while the client computes.
 
 #pragma once
 
@@ -20,8 +20,8 @@ class HostDriver final : public Port {
   }
   ch3_offload_lane_t* lane(PeerId peer) noexcept override { return engine_.lane(peer); }
   void nudge(PeerId peer) noexcept override { engine_.nudge(peer); }
-  Progressed send_packet(PeerId peer, std::span<const std::byte> header, std::span<const Payload> data, Cookie cookie,
-                         Status& status) noexcept override {
+  Progressed send_packet(PeerId peer, std::span<const std::byte> header, std::span<const Payload> data,
+                         Cookie cookie, Status& status) noexcept override {
     return engine_.send_packet(peer, header, data, cookie, status);
   }
   Progressed post_receive(MatchBits bits, MatchBits ignore, const Payload& payload, Cookie cookie,
@@ -31,7 +31,8 @@ class HostDriver final : public Port {
   bool probe(MatchBits bits, MatchBits ignore, Envelope& envelope) noexcept override {
     return engine_.probe(bits, ignore, envelope);
   }
-  bool matched_probe(MatchBits bits, MatchBits ignore, MessageId& message, Envelope& envelope) noexcept override {
+  bool matched_probe(MatchBits bits, MatchBits ignore, MessageId& message,
+                     Envelope& envelope) noexcept override {
     return engine_.matched_probe(bits, ignore, message, envelope);
   }
   Progressed receive_matched(MessageId message, const Payload& payload, Cookie cookie,
@@ -48,7 +49,9 @@ class HostDriver final : public Port {
     engine_.purge(scope, doomed, spared, reason);
   }
   void introduce(PeerId peer, std::string_view card) noexcept override { engine_.introduce(peer, card); }
-  void place_packet(PeerId peer, const Payload& place) noexcept override { engine_.place_packet(peer, place); }
+  void place_packet(PeerId peer, const Payload& place) noexcept override {
+    engine_.place_packet(peer, place);
+  }
   void fail_peer(PeerId peer) noexcept override { engine_.fail_peer(peer); }
   void close_peer(PeerId peer) noexcept override { engine_.close_peer(peer); }
 

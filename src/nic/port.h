@@ -1,19 +1,20 @@
 // The port: all that a client asks of its network processor, and all that it hears from it.
 //
-// A client (MPI through the glue, a Portals library) gives commands and takes events. Behind the port runs an engine
-// (src/engine/engine.h says what each command means):
+// A client (MPI through the glue, a Portals library) gives commands and takes events. An engine runs behind the
+// port. src/engine/engine.h says what each command means.
 //
 //   driver   where the engine runs                 source
 //   host     inside the client's calls, no queue   nic/host_driver.h
 //
 // What all drivers keep:
 //
-// - A command never calls back. It may finish at once; that is permitted and never promised. Else an event comes, with
-//   the cookie of the command.
-// - Events come from next_event() only. Each operation has the memory of its event, so none is lost.
-// - Everything that crosses is plain data: numbers, bits, addresses of payloads, patterns. The two functions of a
-//   PayloadLayout are the exception: they need the client's address space (see there).
-// - The engine asks by events, and is answered by commands: kCardWanted by introduce(), kPacketOffer by place_packet().
+// - A command never calls back. It may finish at once, which is permitted and never promised. Otherwise an event
+//   comes with the cookie of the command.
+// - Events come from next_event() only. Each operation has the memory of its event, so no event is lost.
+// - Everything that crosses is plain data: numbers, bits, addresses of payloads, patterns. The two functions of
+//   a PayloadLayout are the exception. They need the client's address space.
+// - The engine asks by events, and commands answer: introduce() answers kCardWanted, place_packet() answers
+//   kPacketOffer.
 //
 // Threads: one at a time, except where a function says otherwise. Blocking: none.
 
@@ -35,24 +36,26 @@ class Port {
 
   // Commands. As the functions of Engine with these names.
 
-  virtual Progressed send(PeerId peer, SendMode mode, MatchBits bits, const Payload& payload, std::uint32_t send_id,
-                          Cookie cookie, OperationId& operation, Status& status) noexcept = 0;
+  virtual Progressed send(PeerId peer, SendMode mode, MatchBits bits, const Payload& payload,
+                          std::uint32_t send_id, Cookie cookie, OperationId& operation,
+                          Status& status) noexcept = 0;
   /// May return nullptr at any time: then send() is the only way.
   virtual ch3_offload_lane_t* lane(PeerId peer) noexcept = 0;
   virtual void nudge(PeerId peer) noexcept = 0;
-  virtual Progressed send_packet(PeerId peer, std::span<const std::byte> header, std::span<const Payload> data,
-                                 Cookie cookie, Status& status) noexcept = 0;
+  virtual Progressed send_packet(PeerId peer, std::span<const std::byte> header,
+                                 std::span<const Payload> data, Cookie cookie, Status& status) noexcept = 0;
   virtual Progressed post_receive(MatchBits bits, MatchBits ignore, const Payload& payload, Cookie cookie,
                                   OperationId& operation, Envelope& envelope) noexcept = 0;
   virtual bool probe(MatchBits bits, MatchBits ignore, Envelope& envelope) noexcept = 0;
-  virtual bool matched_probe(MatchBits bits, MatchBits ignore, MessageId& message, Envelope& envelope) noexcept = 0;
+  virtual bool matched_probe(MatchBits bits, MatchBits ignore, MessageId& message,
+                             Envelope& envelope) noexcept = 0;
   virtual Progressed receive_matched(MessageId message, const Payload& payload, Cookie cookie,
                                      Envelope& envelope) noexcept = 0;
   virtual bool cancel_receive(OperationId operation) noexcept = 0;
   virtual Progressed cancel_send(OperationId operation, PeerId peer, MatchBits bits, std::uint32_t send_id,
                                  Cookie cookie) noexcept = 0;
-  virtual void purge(PurgeScope scope, std::span<const MatchPattern> doomed, std::span<const MatchPattern> spared,
-                     Status reason) noexcept = 0;
+  virtual void purge(PurgeScope scope, std::span<const MatchPattern> doomed,
+                     std::span<const MatchPattern> spared, Status reason) noexcept = 0;
   virtual void introduce(PeerId peer, std::string_view card) noexcept = 0;
   virtual void place_packet(PeerId peer, const Payload& place) noexcept = 0;
   virtual void fail_peer(PeerId peer) noexcept = 0;
@@ -63,7 +66,7 @@ class Port {
   /// Lets the engine work where it has no thread of its own. Returns how many things happened.
   /// REQUIRES: next_event() has returned false.
   virtual std::size_t progress() noexcept = 0;
-  /// Takes the oldest event. Returns false if there is none.
+  /// Takes the next event, in the order of Engine::next_event(). Returns false if there is none.
   virtual bool next_event(Event& event) noexcept = 0;
 
   // Waiting: for a client that has found nothing and wants to sleep.
@@ -74,18 +77,19 @@ class Port {
   virtual bool at_rest() const noexcept = 0;
   /// Returns false only if progress() would find nothing but housekeeping to do. Cheaper than progress().
   virtual bool may_have_work() noexcept = 0;
-  /// From now on, work makes one of descriptors() readable. The caller then calls progress() once more, and sleeps only
-  /// if that returns 0. Returns false, and announces nothing, if there is work already.
+  /// From now on, work makes one of descriptors() readable. The caller then calls progress() once more, and
+  /// sleeps only if that returns 0. Returns false, and announces nothing, if there is work already.
   virtual bool arm() noexcept = 0;
   /// Ends the effect of arm(). Has no effect without it.
   virtual void disarm() noexcept = 0;
-  /// To be polled for POLLIN during a sleep. Constant for the port's life, so another thread may call it then.
+  /// To be polled for POLLIN during a sleep. Constant for the port's life, so any thread may call it.
   virtual std::span<const int> descriptors() const noexcept = 0;
 
   // Memory that stays registered between transfers; see Engine.
 
   virtual bool keeps_memory() const noexcept = 0;
-  virtual void memory_gone(const void* address, std::size_t length_bytes) noexcept = 0;  ///< Any thread, any time.
+  virtual void memory_gone(const void* address,
+                           std::size_t length_bytes) noexcept = 0;  ///< Any thread, any time.
   virtual void stop_keeping_memory() noexcept = 0;
 
   // What it is.

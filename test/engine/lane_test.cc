@@ -47,7 +47,9 @@ class LaneProcess final : public EventHandler {
     EXPECT_EQ(status, Status::kOk);
     ++sends;
   }
-  void on_receive_done(Cookie cookie, const Envelope& envelope) noexcept override { received[cookie] = envelope; }
+  void on_receive_done(Cookie cookie, const Envelope& envelope) noexcept override {
+    received[cookie] = envelope;
+  }
   void on_cancel_done(Cookie, bool cancelled) noexcept override { cancels += cancelled; }
   void on_packet(PeerId, std::span<const std::byte>) noexcept override {}
   Payload on_packet_offer(PeerId, std::size_t) noexcept override { return {}; }
@@ -98,8 +100,8 @@ class Lane : public testing::Test {
   Progressed send_by_engine(LaneProcess& from, std::span<std::byte> bytes, MatchBits bits = kBits) {
     OperationId operation{};
     Status status{};
-    return from.port->send(to(from), SendMode::kStandard, bits, {bytes.data(), bytes.size(), nullptr}, 0, nullptr,
-                           operation, status);
+    return from.port->send(to(from), SendMode::kStandard, bits, {bytes.data(), bytes.size(), nullptr}, 0,
+                           nullptr, operation, status);
   }
   /// Receives `length_bytes` at most; returns what came at once or by an event.
   std::vector<std::byte> receive(LaneProcess& at, std::size_t length_bytes) {
