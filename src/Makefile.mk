@@ -100,7 +100,8 @@ engine_sources = \
 	src/engine/free_list.h \
 	src/engine/intrusive_list.h \
 	src/engine/keyed_queues.h \
-	src/engine/match_bits.h \
+	src/engine/ch3_offload_events.h \
+	src/engine/match_key.h \
 	src/engine/matcher.cc \
 	src/engine/matcher.h \
 	src/engine/payload_blocks.h \
@@ -134,7 +135,7 @@ libcore_la_SOURCES = $(rdma_sources) $(dme_sources) $(engine_sources) $(nic_sour
 libcore_la_CPPFLAGS = $(AM_CPPFLAGS) $(VERBS_CFLAGS)
 libcore_la_LIBADD = $(VERBS_LIBS)
 
-include_HEADERS = src/ch3_offload/ch3_offload.h src/rdma/ch3_offload_lane.h
+include_HEADERS = src/ch3_offload/ch3_offload.h src/engine/ch3_offload_events.h src/rdma/ch3_offload_lane.h
 
 # What MPICH links. C programs must not need a C++ runtime: only ch3_offload_* is exported, and libstdc++ and
 # libgcc are linked in statically. libtool's C++ mode always appends the shared ones, so this library is
@@ -147,7 +148,7 @@ libch3offload_la_LIBADD = libcore.la -lm
 libch3offload_la_DEPENDENCIES = libcore.la $(top_srcdir)/src/libch3offload.map
 libch3offload_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link \
 	$(CC) $(CFLAGS) $(AM_LDFLAGS) $(libch3offload_la_LDFLAGS) $(LDFLAGS) -o $@
-libch3offload_la_LDFLAGS = -version-info 8:0:0 $(cxx_runtime_flags) \
+libch3offload_la_LDFLAGS = -version-info 9:0:0 $(cxx_runtime_flags) \
 	-Wl,--version-script=$(top_srcdir)/src/libch3offload.map -Wl,-z,relro -Wl,-z,now
 if SANITIZED
 # The sanitizers' runtimes belong to the C++ compiler and to the program: only the tests' library matters here.

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "engine/match_bits.h"
+#include "engine/match_key.h"
 #include "rdma/status.h"
 
 namespace ch3_offload {
@@ -155,8 +155,8 @@ std::string describe_detail(const JobEvent& event) {
     case TraceEvent::kPeerFailed: return status_text(event.detail);
     case TraceEvent::kMatched:
     case TraceEvent::kReceivePosted: {
-      const MatchBits bits{event.detail};
-      return fmt::format("context {} source {} tag {}", context_of(bits), source_of(bits), tag_of(bits));
+      const std::uint64_t key = event.detail;
+      return fmt::format("context {} source {} tag {}", context_of(key), initiator_of(key), tag_of(key));
     }
     case TraceEvent::kCancelRequested: return fmt::format("send id {}", event.detail);
     case TraceEvent::kCancelDecided: return event.detail != 0 ? "cancelled" : "too late";

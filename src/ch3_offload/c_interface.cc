@@ -16,52 +16,39 @@ const Channel& of(const ch3_offload_channel_t* channel) noexcept {
   return *reinterpret_cast<const Channel*>(channel);
 }
 
-// The layouts are the same struct of two C function pointers; only the pointee types differ.
+// The types of the two sides are the same bytes; only the names of what they point to differ.
 static_assert(sizeof(PayloadLayout) == sizeof(ch3_offload_layout_t));
-
-Payload from_c(const ch3_offload_payload_t& payload) noexcept {
-  return {static_cast<std::byte*>(payload.address), payload.length_bytes,
-          reinterpret_cast<const PayloadLayout*>(payload.layout)};
-}
-
+static_assert(sizeof(Payload) == sizeof(ch3_offload_payload_t) &&
+              offsetof(Payload, length_bytes) == offsetof(ch3_offload_payload_t, length_bytes) &&
+              offsetof(Payload, layout) == offsetof(ch3_offload_payload_t, layout));
+static_assert(sizeof(MatchKey) == sizeof(ch3_offload_match_t) &&
+              offsetof(MatchKey, initiator) == offsetof(ch3_offload_match_t, initiator));
 static_assert(sizeof(MatchPattern) == sizeof(ch3_offload_pattern_t) &&
               offsetof(MatchPattern, ignore) == offsetof(ch3_offload_pattern_t, ignore));
+static_assert(sizeof(Envelope) == sizeof(ch3_offload_envelope_t) &&
+              offsetof(Envelope, length_bytes) == offsetof(ch3_offload_envelope_t, length_bytes) &&
+              offsetof(Envelope, status) == offsetof(ch3_offload_envelope_t, status));
 
-static_assert(static_cast<int>(Event::Kind::kSendDone) == CH3_OFFLOAD_SEND_DONE &&
-              static_cast<int>(Event::Kind::kReceiveDone) == CH3_OFFLOAD_RECEIVE_DONE &&
-              static_cast<int>(Event::Kind::kCancelDone) == CH3_OFFLOAD_CANCEL_DONE &&
-              static_cast<int>(Event::Kind::kPacket) == CH3_OFFLOAD_PACKET &&
-              static_cast<int>(Event::Kind::kPacketOffer) == CH3_OFFLOAD_PACKET_OFFER &&
-              static_cast<int>(Event::Kind::kPacketPlaced) == CH3_OFFLOAD_PACKET_PLACED &&
-              static_cast<int>(Event::Kind::kPeerFailed) == CH3_OFFLOAD_PEER_DOWN &&
-              static_cast<int>(Event::Kind::kCardWanted) == CH3_OFFLOAD_CARD_WANTED &&
-              static_cast<int>(Event::Kind::kWarning) == CH3_OFFLOAD_WARNING);
-
-int to_c(Status status) noexcept {
-  switch (status) {
-    case Status::kOk: return CH3_OFFLOAD_OK;
-    case Status::kTruncated: return CH3_OFFLOAD_TRUNCATED;
-    case Status::kPeerFailed: return CH3_OFFLOAD_PEER_FAILED;
-    case Status::kUnreachable: return CH3_OFFLOAD_UNREACHABLE;
-    case Status::kProtocol: return CH3_OFFLOAD_PROTOCOL;
-    case Status::kNoMemory: return CH3_OFFLOAD_NO_MEMORY;
-    case Status::kRevoked: return CH3_OFFLOAD_REVOKED;
-    default: return CH3_OFFLOAD_FAILED;
-  }
+const Payload& from_c(const ch3_offload_payload_t* payload) noexcept {
+  return *reinterpret_cast<const Payload*>(payload);
 }
+MatchKey from_c(ch3_offload_match_t match) noexcept { return {match.bits, match.initiator}; }
+Envelope& from_c(ch3_offload_envelope_t* envelope) noexcept { return *reinterpret_cast<Envelope*>(envelope); }
 
-ch3_offload_envelope_t to_c(const Envelope& envelope) noexcept {
-  return {raw(envelope.bits), envelope.length_bytes, to_c(envelope.status)};
-}
+static_assert(static_cast<int>(Status::kOk) == CH3_OFFLOAD_OK &&
+              static_cast<int>(Status::kTruncated) == CH3_OFFLOAD_TRUNCATED &&
+              static_cast<int>(Status::kNoMemory) == CH3_OFFLOAD_NO_MEMORY &&
+              static_cast<int>(Status::kRevoked) == CH3_OFFLOAD_REVOKED &&
+              static_cast<int>(Status::kUnreachable) == CH3_OFFLOAD_UNREACHABLE &&
+              static_cast<int>(Status::kPeerFailed) == CH3_OFFLOAD_PEER_FAILED &&
+              static_cast<int>(Status::kProtocol) == CH3_OFFLOAD_PROTOCOL &&
+              static_cast<int>(Status::kDeviceFailed) == CH3_OFFLOAD_FAILED);
+int to_c(Status status) noexcept { return static_cast<int>(status); }
 
-int to_c(Progressed progressed) noexcept {
-  switch (progressed) {
-    case Progressed::kDone: return CH3_OFFLOAD_DONE;
-    case Progressed::kPending: return CH3_OFFLOAD_PENDING;
-    case Progressed::kFailed: break;
-  }
-  return CH3_OFFLOAD_ERROR;
-}
+static_assert(static_cast<int>(Progressed::kDone) == CH3_OFFLOAD_DONE &&
+              static_cast<int>(Progressed::kPending) == CH3_OFFLOAD_PENDING &&
+              static_cast<int>(Progressed::kFailed) == CH3_OFFLOAD_ERROR);
+int to_c(Progressed progressed) noexcept { return static_cast<int>(progressed); }
 
 }  // namespace
 
@@ -89,14 +76,14 @@ void ch3_offload_destroy(ch3_offload_channel_t* channel) { delete &of(channel); 
 
 const char* ch3_offload_card(const ch3_offload_channel_t* channel) { return of(channel).card().c_str(); }
 
-int ch3_offload_send(ch3_offload_channel_t* channel, uint32_t peer, int mode, uint64_t bits,
+int ch3_offload_send(ch3_offload_channel_t* channel, uint32_t peer, int mode, ch3_offload_match_t match,
                      const ch3_offload_payload_t* payload, uint32_t send_id, void* cookie,
                      uint64_t* operation, int* status) {
   constexpr SendMode kModes[] = {SendMode::kStandard, SendMode::kSynchronous, SendMode::kReady};
   OperationId id;
   Status result;
-  const Progressed progressed = of(channel).port().send(
-      PeerId{peer}, kModes[mode], MatchBits{bits}, from_c(*payload), send_id, cookie, id, result);
+  const Progressed progressed = of(channel).port().send(PeerId{peer}, kModes[mode], from_c(match),
+                                                        from_c(payload), send_id, cookie, id, result);
   *operation = static_cast<uint64_t>(id);
   *status = to_c(result);
   of(channel).commanded();
@@ -130,45 +117,46 @@ int ch3_offload_send_packet(ch3_offload_channel_t* channel, uint32_t peer, const
   return to_c(progressed);
 }
 
-int ch3_offload_post_receive(ch3_offload_channel_t* channel, uint64_t bits, uint64_t ignore,
-                             const ch3_offload_payload_t* payload, void* cookie, uint64_t* operation,
-                             ch3_offload_envelope_t* envelope) {
+int ch3_offload_post_receive(ch3_offload_channel_t* channel, ch3_offload_match_t match,
+                             ch3_offload_match_t ignore, const ch3_offload_payload_t* payload, void* cookie,
+                             uint64_t* operation, ch3_offload_envelope_t* envelope) {
   OperationId id;
-  Envelope result;
   const Progressed progressed = of(channel).port().post_receive(
-      MatchBits{bits}, MatchBits{ignore}, from_c(*payload), cookie, id, result);
+      from_c(match), from_c(ignore), from_c(payload), cookie, id, from_c(envelope));
   *operation = static_cast<uint64_t>(id);
   of(channel).commanded();
-  if (progressed != Progressed::kPending) *envelope = to_c(result);
   return to_c(progressed);
 }
 
-int ch3_offload_probe(ch3_offload_channel_t* channel, uint64_t bits, uint64_t ignore,
-                      ch3_offload_envelope_t* envelope) {
-  Envelope result;
-  if (!of(channel).port().probe(MatchBits{bits}, MatchBits{ignore}, result)) return 0;
-  *envelope = to_c(result);
+int ch3_offload_receive_now(ch3_offload_channel_t* channel, ch3_offload_match_t match,
+                            ch3_offload_match_t ignore, const ch3_offload_payload_t* payload,
+                            ch3_offload_envelope_t* envelope) {
+  if (!of(channel).port().receive_now(from_c(match), from_c(ignore), from_c(payload), from_c(envelope)))
+    return 0;
+  of(channel).commanded();
   return 1;
 }
 
-int ch3_offload_matched_probe(ch3_offload_channel_t* channel, uint64_t bits, uint64_t ignore,
-                              uint64_t* message, ch3_offload_envelope_t* envelope) {
-  Envelope result;
+int ch3_offload_probe(ch3_offload_channel_t* channel, ch3_offload_match_t match, ch3_offload_match_t ignore,
+                      ch3_offload_envelope_t* envelope) {
+  return of(channel).port().probe(from_c(match), from_c(ignore), from_c(envelope)) ? 1 : 0;
+}
+
+int ch3_offload_matched_probe(ch3_offload_channel_t* channel, ch3_offload_match_t match,
+                              ch3_offload_match_t ignore, uint64_t* message,
+                              ch3_offload_envelope_t* envelope) {
   MessageId id;
-  if (!of(channel).port().matched_probe(MatchBits{bits}, MatchBits{ignore}, id, result)) return 0;
+  if (!of(channel).port().matched_probe(from_c(match), from_c(ignore), id, from_c(envelope))) return 0;
   *message = static_cast<uint64_t>(id);
-  *envelope = to_c(result);
   return 1;
 }
 
 int ch3_offload_receive_matched(ch3_offload_channel_t* channel, uint64_t message,
                                 const ch3_offload_payload_t* payload, void* cookie,
                                 ch3_offload_envelope_t* envelope) {
-  Envelope result;
   const Progressed progressed =
-      of(channel).port().receive_matched(MessageId{message}, from_c(*payload), cookie, result);
+      of(channel).port().receive_matched(MessageId{message}, from_c(payload), cookie, from_c(envelope));
   of(channel).commanded();
-  if (progressed != Progressed::kPending) *envelope = to_c(result);
   return to_c(progressed);
 }
 
@@ -177,9 +165,9 @@ int ch3_offload_cancel_receive(ch3_offload_channel_t* channel, uint64_t operatio
 }
 
 int ch3_offload_cancel_send(ch3_offload_channel_t* channel, uint64_t operation, uint32_t peer,
-                            uint64_t bits, uint32_t send_id, void* cookie) {
-  const Progressed progressed = of(channel).port().cancel_send(OperationId{operation}, PeerId{peer},
-                                                                 MatchBits{bits}, send_id, cookie);
+                            ch3_offload_match_t match, uint32_t send_id, void* cookie) {
+  const Progressed progressed =
+      of(channel).port().cancel_send(OperationId{operation}, PeerId{peer}, from_c(match), send_id, cookie);
   of(channel).commanded();
   return to_c(progressed);
 }
@@ -203,12 +191,12 @@ void ch3_offload_place_packet(ch3_offload_channel_t* channel, uint32_t peer, voi
   of(channel).commanded();
 }
 
-int ch3_offload_next_event(ch3_offload_channel_t* channel, ch3_offload_event_t* out) {
-  Event event;
-  if (!of(channel).next_event(event)) return 0;
-  *out = {static_cast<int>(event.kind), to_c(event.status), event.is_cancelled ? 1 : 0, index_of(event.peer),
-          event.cookie, raw(event.bits), event.length_bytes, event.bytes};
-  return 1;
+ch3_offload_events_t* ch3_offload_events(ch3_offload_channel_t* channel) {
+  return &of(channel).port().events();
+}
+
+int ch3_offload_next_event(ch3_offload_channel_t* channel, ch3_offload_event_t* event) {
+  return of(channel).next_event(*reinterpret_cast<Event*>(event)) ? 1 : 0;
 }
 
 size_t ch3_offload_progress(ch3_offload_channel_t* channel) { return of(channel).progress(); }

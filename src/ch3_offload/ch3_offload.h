@@ -18,6 +18,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "ch3_offload_events.h"
 #include "ch3_offload_lane.h"
 
 #ifdef __cplusplus
@@ -30,20 +31,20 @@ extern "C" {
 #endif
 
 /** Changes when a binary built against an older header would break. */
-#define CH3_OFFLOAD_ABI_VERSION 2
+#define CH3_OFFLOAD_ABI_VERSION 3
 
 typedef struct ch3_offload_channel ch3_offload_channel_t;
 
-/** How an operation ended. Zero is success. */
+/** How an operation ended. Zero is success. The numbers are those of the library's own Status. */
 typedef enum {
     CH3_OFFLOAD_OK = 0,
-    CH3_OFFLOAD_TRUNCATED,      /**< request: longer than the receive buffer, its head was delivered */
-    CH3_OFFLOAD_PEER_FAILED,    /**< connection: the peer died or the connection broke */
-    CH3_OFFLOAD_UNREACHABLE,    /**< connection: no provider reaches that peer */
-    CH3_OFFLOAD_PROTOCOL,       /**< connection: the peer sent nonsense */
-    CH3_OFFLOAD_NO_MEMORY,
-    CH3_OFFLOAD_REVOKED,        /**< request: ch3_offload_purge() */
-    CH3_OFFLOAD_FAILED          /**< anything else; a warning was given */
+    CH3_OFFLOAD_TRUNCATED = 2,  /**< request: longer than the receive buffer, its head was delivered */
+    CH3_OFFLOAD_NO_MEMORY = 4,
+    CH3_OFFLOAD_REVOKED = 5,    /**< request: ch3_offload_purge() */
+    CH3_OFFLOAD_UNREACHABLE = 6,        /**< connection: no provider reaches that peer */
+    CH3_OFFLOAD_PEER_FAILED = 7,        /**< connection: the peer died or the connection broke */
+    CH3_OFFLOAD_PROTOCOL = 8,   /**< connection: the peer sent nonsense */
+    CH3_OFFLOAD_FAILED = 9      /**< anything else, and any other number; a warning was given */
 } ch3_offload_status_t;
 
 /** What a call that may finish at once came to. */
@@ -75,42 +76,15 @@ typedef struct {
 
 /** What a receive or a probe tells of a message. */
 typedef struct {
-    uint64_t bits;              /**< as sent, with the always-ignored bits */
+    ch3_offload_match_t match;  /**< the message's own, with the always-ignored bits */
     size_t length_bytes;        /**< as sent, even when truncated */
-    int status;                 /**< ch3_offload_status_t */
+    uint8_t status;             /**< ch3_offload_status_t */
 } ch3_offload_envelope_t;
 
-/** What an event tells, and which members of ch3_offload_event_t it has. */
-enum {
-    CH3_OFFLOAD_SEND_DONE = 0,  /**< cookie, status: a pending send or packet is finished */
-    CH3_OFFLOAD_RECEIVE_DONE,   /**< cookie, status, bits, length_bytes: a pending receive is finished. If
-                                 *   is_cancelled, ch3_offload_purge took it out, and nothing was received */
-    CH3_OFFLOAD_CANCEL_DONE,    /**< cookie, is_cancelled: a pending cancel_send is decided */
-    CH3_OFFLOAD_PACKET,         /**< peer, bytes, length_bytes: of its packet stream; valid until the next
-                                 *   ch3_offload_progress */
-    CH3_OFFLOAD_PACKET_OFFER,   /**< peer, length_bytes: so many bytes of the stream wait there;
-                                 *   ch3_offload_place_packet must follow */
-    CH3_OFFLOAD_PACKET_PLACED,  /**< peer, length_bytes: so many are in that place */
-    CH3_OFFLOAD_PEER_DOWN,      /**< peer, status: it is dead or out of reach, or broke the protocol */
-    CH3_OFFLOAD_CARD_WANTED,    /**< peer: ch3_offload_introduce must follow */
-    CH3_OFFLOAD_WARNING         /**< bytes, length_bytes: one line for the user, valid until the next event */
-};
-
+/** The messages and receives whose key agrees with `match` where `ignore` is 0. */
 typedef struct {
-    int kind;
-    int status;                 /**< ch3_offload_status_t */
-    int is_cancelled;
-    uint32_t peer;
-    void *cookie;
-    uint64_t bits;
-    size_t length_bytes;
-    const void *bytes;
-} ch3_offload_event_t;
-
-/** The messages and receives whose bits agree with `bits` where `ignore` is 0. */
-typedef struct {
-    uint64_t bits;
-    uint64_t ignore;
+    ch3_offload_match_t match;
+    ch3_offload_match_t ignore;
 } ch3_offload_pattern_t;
 
 /** Settings. Fill with ch3_offload_config_default() first. Names of the control variables in comments. */
@@ -164,7 +138,7 @@ const char *ch3_offload_card(const ch3_offload_channel_t *channel);
 
 /** Sends a message; as Engine::send. `send_id`: not 0 if it may be cancelled after it is done.
  *  `operation` is 0 unless PENDING. */
-int ch3_offload_send(ch3_offload_channel_t *channel, uint32_t peer, int mode, uint64_t bits,
+int ch3_offload_send(ch3_offload_channel_t *channel, uint32_t peer, int mode, ch3_offload_match_t match,
                      const ch3_offload_payload_t * payload, uint32_t send_id, void *cookie,
                      uint64_t * operation, int *status);
 
@@ -181,17 +155,22 @@ int ch3_offload_send_packet(ch3_offload_channel_t *channel, uint32_t peer, const
                             size_t header_bytes, const struct iovec *iov, size_t iov_count, void *cookie,
                             int *status);
 
-int ch3_offload_post_receive(ch3_offload_channel_t *channel, uint64_t bits, uint64_t ignore,
-                             const ch3_offload_payload_t * payload, void *cookie, uint64_t * operation,
+int ch3_offload_post_receive(ch3_offload_channel_t *channel, ch3_offload_match_t match,
+                             ch3_offload_match_t ignore, const ch3_offload_payload_t * payload, void *cookie, uint64_t * operation,
                              ch3_offload_envelope_t * envelope);
 
+/** 1 and `envelope` if such a message is here whole: it was received. 0: nothing was done. */
+int ch3_offload_receive_now(ch3_offload_channel_t *channel, ch3_offload_match_t match,
+                            ch3_offload_match_t ignore, const ch3_offload_payload_t * payload,
+                            ch3_offload_envelope_t * envelope);
+
 /** 1 and `envelope` if such a receive would find a message now, else 0. */
-int ch3_offload_probe(ch3_offload_channel_t *channel, uint64_t bits, uint64_t ignore,
+int ch3_offload_probe(ch3_offload_channel_t *channel, ch3_offload_match_t match, ch3_offload_match_t ignore,
                       ch3_offload_envelope_t * envelope);
 
 /** As probe, and takes the message: ch3_offload_receive_matched must follow. */
-int ch3_offload_matched_probe(ch3_offload_channel_t *channel, uint64_t bits, uint64_t ignore,
-                              uint64_t * message, ch3_offload_envelope_t * envelope);
+int ch3_offload_matched_probe(ch3_offload_channel_t *channel, ch3_offload_match_t match,
+                              ch3_offload_match_t ignore, uint64_t * message, ch3_offload_envelope_t * envelope);
 
 int ch3_offload_receive_matched(ch3_offload_channel_t *channel, uint64_t message,
                                 const ch3_offload_payload_t * payload, void *cookie,
@@ -203,7 +182,7 @@ int ch3_offload_cancel_receive(ch3_offload_channel_t *channel, uint64_t operatio
 /** DONE: cancelled. ERROR: not cancelled. PENDING: CH3_OFFLOAD_CANCEL_DONE. A cancelled send's
  *  CH3_OFFLOAD_SEND_DONE does not come. */
 int ch3_offload_cancel_send(ch3_offload_channel_t *channel, uint64_t operation, uint32_t peer,
-                            uint64_t bits, uint32_t send_id, void *cookie);
+                            ch3_offload_match_t match, uint32_t send_id, void *cookie);
 
 /** Which receives and messages ch3_offload_purge() looks at. */
 enum {
@@ -226,7 +205,11 @@ void ch3_offload_introduce(ch3_offload_channel_t * channel, uint32_t peer, const
  *  CH3_OFFLOAD_PACKET. */
 void ch3_offload_place_packet(ch3_offload_channel_t * channel, uint32_t peer, void *address, size_t capacity_bytes);
 
-/** Takes the next event. 0: there is none. */
+/** Where completions wait: ch3_offload_take_event() takes them without a call of the library. When that has
+ *  returned 0 and `others` is not 0, ch3_offload_next_event() goes on. Valid as long as the channel. */
+ch3_offload_events_t *ch3_offload_events(ch3_offload_channel_t * channel);
+
+/** Takes the next event, of the ring too. 0: there is none. */
 int ch3_offload_next_event(ch3_offload_channel_t * channel, ch3_offload_event_t * event);
 
 /** Polls and moves what can move, once. Returns how many things happened. REQUIRES: ch3_offload_next_event()

@@ -83,11 +83,12 @@ Result<std::unique_ptr<Channel>> Channel::create(const ch3_offload_config_t& con
     if (one->capabilities().registering_costs)
       registrations = std::max(registrations, one->capabilities().registrations);
   engine.pin_down = pin_down_config(config, registrations);
-  engine.always_ignored = MatchBits{config.always_ignored_bits};
+  engine.always_ignored = {config.always_ignored_bits, 0};
   engine.trace = channel->trace_.get();
   std::vector<Provider*> providers;
   for (const auto& one : channel->providers_) providers.push_back(one.get());
   channel->port_ = std::make_unique<HostDriver>(engine, providers);
+  channel->port_->events().others = 1;  // There may be warnings.
   channel->watch_memory();
   channel->card_ = channel->port_->card();
   return channel;
@@ -161,6 +162,7 @@ void Channel::log_line(void* context, const char* line) { static_cast<Channel*>(
 void Channel::warn(std::string_view text) noexcept {
   try {
     warnings_.emplace_back(text);
+    if (port_ != nullptr) port_->events().others = 1;
   } catch (const std::bad_alloc&) {  // A line less.
   }
 }
@@ -208,6 +210,7 @@ bool Channel::next_event(Event& event) noexcept {
     } catch (const std::bad_alloc&) {  // It may be said again.
     }
     warning_told_ = true;
+    port_->events().others = 1;  // The port, which has none, has said 0.
     event = {.kind = Event::Kind::kWarning, .length_bytes = text.size(),
              .bytes = reinterpret_cast<const std::byte*>(text.data())};
     return true;

@@ -14,6 +14,9 @@ namespace {
 /// Items a provider may deliver per progress() before the queues that wait for room get their turn.
 constexpr std::size_t kPollBudget = 64;
 
+/// The client of this engine, in wire::CommonHeader.
+constexpr std::uint16_t kOnlyClient = 0;
+
 /// Two for each provider: for reading and for writing, null where one serves both or none is needed. Two are needed where the
 /// device faults pages in: to read from a region that it may write to, it would ask for writable pages.
 std::vector<std::unique_ptr<PinDownCache>> make_caches(std::span<Provider* const> providers,
@@ -63,13 +66,12 @@ const Counters& Engine::counters() const noexcept {
   return counters;
 }
 
-bool Engine::probe(MatchBits bits, MatchBits ignore, Envelope& envelope) noexcept {
+bool Engine::probe(const MatchKey& key, const MatchKey& ignore, Envelope& envelope) noexcept {
   State& state = *state_;
-  const auto* const message =
-      static_cast<IncomingMessage*>(state.matcher.find_unexpected(bits, ignore));
+  const auto* const message = static_cast<IncomingMessage*>(state.matcher.find_unexpected(key, ignore));
   state.trace(TraceEvent::kProbe, state.config.self, 0, message != nullptr);
   if (message == nullptr) return false;
-  envelope = {message->bits, message->total_bytes, Status::kOk};
+  envelope = {message->key, message->total_bytes, Status::kOk};
   return true;
 }
 
@@ -114,14 +116,23 @@ bool Engine::at_rest() const noexcept {
 Delivery Engine::State::on_message(PeerId id, std::span<const std::byte> message) noexcept {
   Peer* const peer = met(id);
   Delivery delivery = Delivery::kTaken;
-  if (peer == nullptr || peer->doom != Status::kOk) return delivery;
+  if (peer == nullptr || peer->doom != Status::kOk) [[unlikely]]
+    return delivery;
+  wire::EagerHeader eager;
+  if (wire::get(message, eager) && eager.common.kind == wire::Kind::kEager &&
+      eager.common.client == kOnlyClient) [[likely]] {
+    peer->lane->credit_bytes += eager.common.credit_bytes;
+    const auto payload = message.subspan(sizeof eager);
+    if (!arrive(*peer, eager, payload, payload.size())) doom(*peer, Status::kProtocol);
+    return delivery;
+  }
   wire::CommonHeader header;
-  bool valid = wire::get(message, header);
+  bool valid = wire::get(message, header) && header.client == kOnlyClient;
   if (valid) {
     peer->lane->credit_bytes += header.credit_bytes;
     switch (header.kind) {
-      case wire::Kind::kEager: valid = on_eager(*peer, message, false); break;
-      case wire::Kind::kEagerFirst: valid = on_eager(*peer, message, true); break;
+      case wire::Kind::kEager: valid = false; break;  // Its header is cut.
+      case wire::Kind::kEagerFirst: valid = on_eager_first(*peer, message); break;
       case wire::Kind::kEagerNext: valid = on_eager_next(*peer, message); break;
       case wire::Kind::kPacket: valid = on_packet(*peer, message, delivery); break;
       case wire::Kind::kRts: valid = on_rts(*peer, message); break;

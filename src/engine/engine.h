@@ -4,7 +4,7 @@
 // Results are return values, or events that the client takes with next_event(): the engine never calls its
 // client. The same code runs under every driver (src/nic); test/engine/simulation_test.cc runs a thousand of
 // them in one address space. It knows nothing of MPICH: cookies are the client's, match bits are matched as
-// bits.
+// key.
 //
 // Threads: one at a time. Blocking: none. Allocation: none on the small-message path (eager or short, connected
 // peer, posted receive or a small unexpected one); pools grow by slabs otherwise.
@@ -20,7 +20,8 @@
 #include <string_view>
 
 #include "dme/pin_down_cache.h"
-#include "engine/match_bits.h"
+#include "engine/ch3_offload_events.h"
+#include "engine/match_key.h"
 #include "rdma/provider.h"
 #include "rdma/status.h"
 
@@ -60,7 +61,7 @@ enum class SendMode : std::uint8_t { kStandard, kSynchronous, kReady };
 
 /// What a finished receive, or a probe, says of its message.
 struct Envelope {
-  MatchBits bits{};               ///< The message's own bits, with the always-ignored ones.
+  MatchKey key{};                 ///< The message's own, with the always-ignored bits.
   std::size_t length_bytes = 0;   ///< Length of the message as sent, even when truncated.
   Status status = Status::kOk;    ///< kTruncated: capacity was smaller.
 };
@@ -77,8 +78,8 @@ struct Event {
   enum class Kind : std::uint8_t {
     kSendDone,      ///< cookie, status. A pending send or packet is finished. Its buffer is the client's
                     ///< again.
-    kReceiveDone,   ///< cookie, status, bits, length_bytes: as an Envelope. A pending receive is finished. If
-                    ///< is_cancelled, purge() finished it, and bits are the receive's own.
+    kReceiveDone,   ///< cookie, status, key, length_bytes: as an Envelope. A pending receive is finished. If
+                    ///< is_cancelled, purge() finished it, and key is the receive's own.
     kCancelDone,    ///< cookie, is_cancelled. A pending cancel_send is decided. If it is cancelled, its
                     ///< kSendDone will not come.
     kPacket,        ///< peer, bytes, length_bytes. The next bytes of the peer's packet stream, valid until
@@ -96,15 +97,15 @@ struct Event {
   bool is_cancelled = false;
   PeerId peer{};
   Cookie cookie = nullptr;
-  MatchBits bits{};
+  MatchKey key{};
   std::size_t length_bytes = 0;
   const std::byte* bytes = nullptr;
 };
 
-/// A set of match bits: those that `bits` matches as a receive.
+/// A set of keys: those that `key` matches as a receive.
 struct MatchPattern {
-  MatchBits bits{};
-  MatchBits ignore{};
+  MatchKey key{};
+  MatchKey ignore{};
 };
 
 /// What purge() removes.
@@ -125,8 +126,8 @@ struct EngineConfig {
   /// payload, so that the send is done for its caller. Bytes; 0 turns it off. All processes together keep at
   /// most as many for one receiver as unexpected_budget_bytes pays envelopes for (and at least 64 each).
   std::size_t send_buffer_bytes = 64 * 1024 * 1024;
-  /// Bits that never take part in matching (MPICH's error bits inside the tag).
-  MatchBits always_ignored{};
+  /// What never takes part in matching (MPICH's error bits inside the tag).
+  MatchKey always_ignored{};
   /// Memory that is kept registered from one transfer to the next, with each provider where that pays.
   PinDownConfig pin_down;
   /// Where events are recorded; null: nowhere. Not owned.
@@ -174,6 +175,9 @@ class Engine {
   /// Takes the next event. Returns false if there is none. Completions come first, in the order in which the
   /// operations finished; then news of peers, then the bytes of a packet, then warnings.
   bool next_event(Event& event) noexcept;
+  /// Where completions wait. A client may take them from there instead, and calls next_event() when the ring is
+  /// empty and `others` is not 0.
+  ch3_offload_events_t& events() noexcept;
 
   /// Answers kCardWanted. `card`: what the peer published (its Engine::card()). Empty: the card cannot be had,
   /// and the peer fails. What waits for the peer leaves, or is finished with the reason.
@@ -181,7 +185,7 @@ class Engine {
 
   /// Sends a message. `send_id` (not 0 if cancellable) names it to cancel_send after it is done. kDone:
   /// the buffer is free. kPending: kSendDone will come. kFailed: `status` (kUnreachable, kPeerFailed, kNoMemory).
-  Progressed send(PeerId peer, SendMode mode, MatchBits bits, const Payload& payload,
+  Progressed send(PeerId peer, SendMode mode, const MatchKey& key, const Payload& payload,
                   std::uint32_t send_id, Cookie cookie, OperationId& operation, Status& status) noexcept;
 
   /// The peer's lane, for ch3_offload_lane_send(). nullptr: there is none, or none yet. Valid as long as the
@@ -204,14 +208,20 @@ class Engine {
 
   /// Receives the oldest matching message. kDone: `envelope` is filled, payload delivered.
   /// kPending: kReceiveDone will come.
-  Progressed post_receive(MatchBits bits, MatchBits ignore, const Payload& payload, Cookie cookie,
+  Progressed post_receive(const MatchKey& key, const MatchKey& ignore, const Payload& payload, Cookie cookie,
                           OperationId& operation, Envelope& envelope) noexcept;
 
+  /// Receives the oldest matching message if it is here whole. Returns false if it is not, or if there is none:
+  /// post_receive() then says more.
+  bool receive_now(const MatchKey& key, const MatchKey& ignore, const Payload& payload,
+                   Envelope& envelope) noexcept;
+
   /// Whether a message waits that such a receive would take; fills `envelope`. Does not poll.
-  bool probe(MatchBits bits, MatchBits ignore, Envelope& envelope) noexcept;
+  bool probe(const MatchKey& key, const MatchKey& ignore, Envelope& envelope) noexcept;
 
   /// As probe, and takes the message out of matching: receive_matched() must follow.
-  bool matched_probe(MatchBits bits, MatchBits ignore, MessageId& message, Envelope& envelope) noexcept;
+  bool matched_probe(const MatchKey& key, const MatchKey& ignore, MessageId& message,
+                     Envelope& envelope) noexcept;
 
   /// Receives a message taken by matched_probe. As post_receive.
   Progressed receive_matched(MessageId message, const Payload& payload, Cookie cookie,
@@ -221,12 +231,12 @@ class Engine {
   /// its event has come or will.
   bool cancel_receive(OperationId operation) noexcept;
 
-  /// Tries to take a send back before it matches: `operation` if it is pending, else the message
-  /// (peer, bits, send_id). kDone: cancelled. kFailed: not cancelled. kPending: kCancelDone will come.
-  Progressed cancel_send(OperationId operation, PeerId peer, MatchBits bits, std::uint32_t send_id,
+  /// Tries to take a send back before it matches: `operation` if its event has not come, else the message
+  /// (peer, key, send_id). kDone: cancelled. kFailed: not cancelled. kPending: kCancelDone will come.
+  Progressed cancel_send(OperationId operation, PeerId peer, const MatchKey& key, std::uint32_t send_id,
                          Cookie cookie) noexcept;
 
-  /// Removes what has bits that match one of `doomed` and none of `spared`. Receives are finished with `reason`
+  /// Removes what matches one of `doomed` and none of `spared`. Receives are finished with `reason`
   /// (kReceiveDone). The senders of unexpected messages are told that these were received; payload that still
   /// travels is dropped as it arrives. A pending send to oneself fails with `reason`.
   void purge(PurgeScope scope, std::span<const MatchPattern> doomed, std::span<const MatchPattern> spared,

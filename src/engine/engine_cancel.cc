@@ -30,22 +30,22 @@ bool Engine::cancel_receive(OperationId operation) noexcept {
   return true;
 }
 
-Progressed Engine::cancel_send(OperationId operation, PeerId id, MatchBits bits, std::uint32_t send_id,
+Progressed Engine::cancel_send(OperationId operation, PeerId id, const MatchKey& key, std::uint32_t send_id,
                                Cookie cookie) noexcept {
   State& state = *state_;
   Peer* const peer = state.known(id);
   if (peer == nullptr || peer->state == PeerState::kFailed) return Progressed::kFailed;
   state.trace(TraceEvent::kCancelRequested, id, 0, send_id);
   SendOperation* send = state.sends.find(pool_id_of(operation, kSendOperation));
-  // Its event waits to be taken.
-  if (send != nullptr && (send->detached || send->state == SendState::kFinished)) return Progressed::kFailed;
+  const bool is_over = send == nullptr || send->detached || send->state == SendState::kFinished;
+  if (operation != kNoOperation && is_over) return Progressed::kFailed;  // Its event waits to be taken.
   if (id == state.config.self) {
-    return state.cancel_to_self(send, bits, send_id) ? Progressed::kDone : Progressed::kFailed;
+    return state.cancel_to_self(send, key, send_id) ? Progressed::kDone : Progressed::kFailed;
   }
   if (send == nullptr && send_id != 0) {
     // Done for its caller, but the engine may still hold it (keep_copy). Ids are reused: the newest.
     send = peer->sends.back();
-    while (send != nullptr && !(send->detached && send->send_id == send_id && send->bits == bits)) {
+    while (send != nullptr && !(send->detached && send->send_id == send_id && send->key == key)) {
       send = decltype(peer->sends)::previous(*send);
     }
   }
@@ -70,15 +70,16 @@ Progressed Engine::cancel_send(OperationId operation, PeerId id, MatchBits bits,
     send->cancelling = true;
     request->operation = send->pool_id;
   }
-  if (!leaving) state.ask_for_cancel(*peer, *request, bits, send != nullptr ? send->number_on_wire : send_id);
+  if (!leaving) state.ask_for_cancel(*peer, *request, key, send != nullptr ? send->number_on_wire : send_id);
   return Progressed::kPending;
 }
 
 /// `id` is the operation's number on the wire, or, if the send was done for its caller, the caller's name for it.
-void Engine::State::ask_for_cancel(Peer& peer, const CancelRequest& request, MatchBits bits,
+void Engine::State::ask_for_cancel(Peer& peer, const CancelRequest& request, const MatchKey& key,
                                    std::uint32_t id) noexcept {
   wire::CancelHeader header;
-  header.bits = raw(bits);
+  header.bits = key.bits;
+  header.initiator = key.initiator;
   header.token = request.token;
   header.send_id = id;
   send_control(peer, wire::Kind::kCancel, request.operation != 0 ? wire::kByOperation : 0U, header);
@@ -89,19 +90,18 @@ void Engine::State::ask_for_late_cancel(const SendOperation& operation) noexcept
   Peer& peer = *operation.peer;
   CancelRequest* request = peer.cancels.front();
   while (request->operation != operation.pool_id) request = decltype(peer.cancels)::next(*request);
-  ask_for_cancel(peer, *request, operation.bits, operation.number_on_wire);
+  ask_for_cancel(peer, *request, operation.key, operation.number_on_wire);
 }
 
 bool Engine::State::on_cancel(Peer& peer, std::span<const std::byte> message) noexcept {
   wire::CancelHeader header;
   if (!wire::get(message, header)) return false;
   const bool by_operation = (header.common.flags & wire::kByOperation) != 0;
-  const MatchBits bits{header.bits};
-  auto* found = static_cast<IncomingMessage*>(matcher.newest_with_bits(bits));
-  while (found != nullptr &&
-         !(found->peer == &peer && found->bits == bits && header.send_id != 0 &&
-           (by_operation ? found->operation : found->send_id) == header.send_id)) {
-    found = static_cast<IncomingMessage*>(Matcher::older_with_same_bits(*found));
+  const MatchKey key{header.bits, header.initiator};
+  auto* found = static_cast<IncomingMessage*>(matcher.newest_with_key(key));
+  while (found != nullptr && !(found->peer == &peer && found->key == key && header.send_id != 0 &&
+                               (by_operation ? found->operation : found->send_id) == header.send_id)) {
+    found = static_cast<IncomingMessage*>(Matcher::older_with_same_key(*found));
   }
   // A message whose parts still arrive will be whole soon: too late to stop it.
   const bool cancelled = found != nullptr && found->state != MessageState::kStreaming;
@@ -130,7 +130,7 @@ bool Engine::State::on_cancel_reply(Peer& peer, std::span<const std::byte> messa
   if (cancelled && request->operation != 0 && !awaits_match) return false;
   peer.cancels.remove(*request);
   request->is_cancelled = cancelled;
-  finished.push(*request);
+  complete(*request);
   trace(TraceEvent::kCancelDecided, peer.id, 0, cancelled);
   if (send != nullptr) {
     send->cancelling = false;
@@ -147,31 +147,31 @@ bool Engine::State::on_cancel_reply(Peer& peer, std::span<const std::byte> messa
 void Engine::purge(PurgeScope scope, std::span<const MatchPattern> doomed, std::span<const MatchPattern> spared,
                    Status reason) noexcept {
   State& state = *state_;
-  const auto is_in = [](MatchBits bits, std::span<const MatchPattern> patterns) {
+  const auto is_in = [](const MatchKey& key, std::span<const MatchPattern> patterns) {
     return std::any_of(patterns.begin(), patterns.end(),
-                       [bits](const MatchPattern& each) { return matches(bits, each.bits, each.ignore); });
+                       [&](const MatchPattern& each) { return matches(key, each.key, each.ignore); });
   };
-  const auto is_doomed = [&](MatchBits bits) { return is_in(bits, doomed) && !is_in(bits, spared); };
-  PostedEntry* next_posted = nullptr;
-  for (PostedEntry* entry = state.matcher.first_posted(); entry != nullptr; entry = next_posted) {
-    next_posted = Matcher::next_posted(*entry);
-    const bool any_source = (entry->ignore & kIgnoreSource) == kIgnoreSource;
-    if (scope != PurgeScope::kAll && any_source != (scope == PurgeScope::kReceivesFromAny)) continue;
-    if (!is_doomed(entry->bits)) continue;
-    auto& receive = static_cast<ReceiveOperation&>(*entry);
-    state.matcher.remove(receive);
-    receive.message_bits = receive.bits;
+  const auto is_doomed = [&](const MatchKey& key) { return is_in(key, doomed) && !is_in(key, spared); };
+  const auto is_posted_and_doomed = [&](const PostedEntry& entry) {
+    const bool from_any = (entry.ignore & kIgnoreInitiator) == kIgnoreInitiator;
+    return (scope == PurgeScope::kAll || from_any == (scope == PurgeScope::kReceivesFromAny)) &&
+           is_doomed(entry.key);
+  };
+  state.matcher.take_posted_if(is_posted_and_doomed, [&](PostedEntry& entry) {
+    auto& receive = static_cast<ReceiveOperation&>(entry);
+    receive.message_key = receive.key;
+    receive.total_bytes = 0;
     receive.state = ReceiveState::kFinished;
     receive.status = reason;
     receive.is_cancelled = true;
-    state.finished.push(receive);
+    state.complete(receive);
     state.trace(TraceEvent::kReceiveCancelled, state.config.self, 0, 0);
-  }
+  });
   if (scope != PurgeScope::kAll) return;
   UnexpectedEntry* next = nullptr;
   for (UnexpectedEntry* entry = state.matcher.first_unexpected(); entry != nullptr; entry = next) {
     next = Matcher::next_unexpected(*entry);
-    if (is_doomed(entry->bits)) state.purge_message(static_cast<IncomingMessage&>(*entry), reason);
+    if (is_doomed(entry->key)) state.purge_message(static_cast<IncomingMessage&>(*entry), reason);
   }
 }
 
@@ -246,7 +246,7 @@ void Engine::State::fail(Peer& peer, Status reason) noexcept {
     finish_send(*send, reason);
   }
   while (ReceiveOperation* const receive = peer.receives.front()) finish_receive(*receive, reason);
-  while (CancelRequest* const request = peer.cancels.pop_front()) finished.push(*request);
+  while (CancelRequest* const request = peer.cancels.pop_front()) complete(*request);
   if (peer.closed) {
     if (peer.news_hook.linked && peer.placed_bytes == 0) peer_news.remove(peer);
     return;

@@ -5,11 +5,33 @@
 
 namespace ch3_offload {
 
+static_assert(sizeof(Event) == sizeof(ch3_offload_event_t) &&
+              offsetof(Event, status) == offsetof(ch3_offload_event_t, status) &&
+              offsetof(Event, is_cancelled) == offsetof(ch3_offload_event_t, is_cancelled) &&
+              offsetof(Event, peer) == offsetof(ch3_offload_event_t, peer) &&
+              offsetof(Event, cookie) == offsetof(ch3_offload_event_t, cookie) &&
+              offsetof(Event, key) == offsetof(ch3_offload_event_t, match) &&
+              offsetof(MatchKey, initiator) == offsetof(ch3_offload_match_t, initiator) &&
+              offsetof(Event, length_bytes) == offsetof(ch3_offload_event_t, length_bytes) &&
+              offsetof(Event, bytes) == offsetof(ch3_offload_event_t, bytes));
+static_assert(static_cast<int>(Event::Kind::kSendDone) == CH3_OFFLOAD_SEND_DONE &&
+              static_cast<int>(Event::Kind::kReceiveDone) == CH3_OFFLOAD_RECEIVE_DONE &&
+              static_cast<int>(Event::Kind::kCancelDone) == CH3_OFFLOAD_CANCEL_DONE &&
+              static_cast<int>(Event::Kind::kPacket) == CH3_OFFLOAD_PACKET &&
+              static_cast<int>(Event::Kind::kPacketOffer) == CH3_OFFLOAD_PACKET_OFFER &&
+              static_cast<int>(Event::Kind::kPacketPlaced) == CH3_OFFLOAD_PACKET_PLACED &&
+              static_cast<int>(Event::Kind::kPeerFailed) == CH3_OFFLOAD_PEER_DOWN &&
+              static_cast<int>(Event::Kind::kCardWanted) == CH3_OFFLOAD_CARD_WANTED &&
+              static_cast<int>(Event::Kind::kWarning) == CH3_OFFLOAD_WARNING);
+
+ch3_offload_events_t& Engine::events() noexcept { return state_->events; }
+
 /// Completions go first: those of a peer's operations come before its kPeerFailed.
 bool Engine::next_event(Event& event) noexcept {
   State& state = *state_;
+  if (ch3_offload_take_event(&state.events, reinterpret_cast<ch3_offload_event_t*>(&event)) != 0) return true;
   if (!state.finished.empty()) {
-    state.take_finished(event);
+    state.fill(event, state.finished.pop());
     return true;
   }
   if (!state.peer_news.empty()) {
@@ -26,7 +48,10 @@ bool Engine::next_event(Event& event) noexcept {
       return true;
     }
   }
-  if (state.warnings.empty()) return false;
+  if (state.warnings.empty()) {
+    state.events.others = 0;
+    return false;
+  }
   state.warning_told = std::move(state.warnings.front());
   state.warnings.pop_front();
   event = {.kind = Event::Kind::kWarning,
@@ -35,8 +60,39 @@ bool Engine::next_event(Event& event) noexcept {
   return true;
 }
 
-void Engine::State::take_finished(Event& event) noexcept {
-  Operation& operation = finished.pop();
+void Engine::State::complete(Operation& operation) noexcept {
+  if (Event* const event = free_slot()) [[likely]] {
+    fill(*event, operation);
+    ++events.written;
+  } else {
+    finished.push(operation);
+    events.others = 1;
+  }
+}
+
+/// As complete(), of a receive whose end is not in it yet.
+void Engine::State::complete_receive(ReceiveOperation& receive, Status status, const MatchKey& key,
+                                     std::size_t length_bytes) noexcept {
+  if (Event* const event = free_slot()) [[likely]] {
+    event->kind = Event::Kind::kReceiveDone;
+    event->status = status;
+    event->is_cancelled = false;
+    event->cookie = receive.cookie;
+    event->key = key;
+    event->length_bytes = length_bytes;
+    ++events.written;
+    receives.give_back(receive);
+    return;
+  }
+  receive.status = status;
+  receive.message_key = key;
+  receive.total_bytes = length_bytes;
+  receive.state = ReceiveState::kFinished;
+  complete(receive);
+}
+
+/// Frees the operation.
+void Engine::State::fill(Event& event, Operation& operation) noexcept {
   event.status = operation.status;
   event.is_cancelled = operation.is_cancelled;
   event.cookie = operation.cookie;
@@ -44,7 +100,7 @@ void Engine::State::take_finished(Event& event) noexcept {
     case Operation::Kind::kReceive: {
       auto& receive = static_cast<ReceiveOperation&>(operation);
       event.kind = Event::Kind::kReceiveDone;
-      event.bits = receive.message_bits;
+      event.key = receive.message_key;
       event.length_bytes = receive.total_bytes;
       receives.give_back(receive);
       break;
@@ -82,11 +138,13 @@ void Engine::State::take_news(Event& event) noexcept {
 
 void Engine::State::tell(Peer& peer) noexcept {
   if (!peer.news_hook.linked) peer_news.push_back(peer);
+  events.others = 1;
 }
 
 void Engine::State::warn(std::string text) noexcept {
   try {
     warnings.push_back(std::move(text));
+    events.others = 1;
   } catch (const std::bad_alloc&) {
     // A line less.
   }

@@ -95,24 +95,6 @@ void Engine::State::send_ack(Peer& peer, std::uint32_t operation, std::uint64_t 
   send_control(peer, wire::Kind::kAck, 0, header);
 }
 
-bool Engine::State::charge(Peer& peer, std::size_t payload_bytes) noexcept {
-  // In this order nothing overflows, whatever length the peer claims.
-  if (peer.lane->available_bytes < wire::kEnvelopeBytes ||
-      payload_bytes > peer.lane->available_bytes - wire::kEnvelopeBytes) {
-    return false;
-  }
-  peer.lane->available_bytes -= wire::cost_of(payload_bytes);
-  return true;
-}
-
-void Engine::State::repay(Peer& peer, std::size_t cost) noexcept {
-  if (peer.state == PeerState::kFailed) return shrink_window(peer, cost);
-  peer.lane->owed_bytes += cost;
-  // A quarter of the window: early enough that a stream of eager messages does not stall, late enough
-  // that most credit rides on messages that go that way anyhow.
-  if (!peer.credit_hook.linked && peer.lane->owed_bytes * 4 >= peer.window_bytes) credit_due.push_back(peer);
-}
-
 void Engine::State::send_due_credit() noexcept {
   while (!credit_due.empty()) {
     Peer& peer = *credit_due.pop_front();

@@ -188,6 +188,7 @@ bool Engine::State::on_packet(Peer& peer, std::span<const std::byte> message, De
   if (bytes.empty()) return true;
   packet_bytes = bytes;
   packet_peer = &peer;
+  events.others = 1;
   delivery = Delivery::kHeld;
   return true;
 }

@@ -18,20 +18,17 @@ std::string_view next_piece(std::string_view& list, char separator) noexcept {
 
 }  // namespace
 
-Peer* Engine::State::known(PeerId id) noexcept {
+Peer* Engine::State::make_known(PeerId id) noexcept {
   const std::uint32_t index = index_of(id);
   if (index >= peers.size()) return nullptr;
-  if (peers[index] == nullptr) {
-    peers[index].reset(new (std::nothrow) Peer(id));
-    if (peers[index] == nullptr) return nullptr;
-    Peer& peer = *peers[index];
-    if (missed[index]) {
-      missed[index] = false;
-      --missed_count;
-      doom(peer, Status::kNoMemory);
-    }
+  peers[index].reset(new (std::nothrow) Peer(id));
+  Peer* const peer = peers[index].get();
+  if (peer != nullptr && missed[index]) {
+    missed[index] = false;
+    --missed_count;
+    doom(*peer, Status::kNoMemory);
   }
-  return peers[index].get();
+  return peer;
 }
 
 Status Engine::State::may_send(const Peer* peer, PeerId id) const noexcept {
@@ -39,8 +36,8 @@ Status Engine::State::may_send(const Peer* peer, PeerId id) const noexcept {
   return index_of(id) < peers.size() ? Status::kNoMemory : Status::kUnreachable;
 }
 
-Peer* Engine::State::met(PeerId id) noexcept {
-  Peer* const peer = known(id);
+Peer* Engine::State::meet(PeerId id) noexcept {
+  Peer* const peer = make_known(id);
   if (peer == nullptr && index_of(id) < peers.size() && !missed[index_of(id)]) {
     missed[index_of(id)] = true;
     ++missed_count;

@@ -4,35 +4,44 @@
 
 namespace ch3_offload {
 
-Progressed Engine::post_receive(MatchBits bits, MatchBits ignore, const Payload& payload, Cookie cookie,
-                                OperationId& operation, Envelope& envelope) noexcept {
+Progressed Engine::post_receive(const MatchKey& key, const MatchKey& ignore, const Payload& payload,
+                                Cookie cookie, OperationId& operation, Envelope& envelope) noexcept {
   State& state = *state_;
   operation = kNoOperation;
-  if (auto* const message = static_cast<IncomingMessage*>(state.matcher.find_unexpected(bits, ignore))) {
+  if (auto* const message = static_cast<IncomingMessage*>(state.matcher.find_unexpected(key, ignore))) {
     return state.consume(*message, payload, cookie, &operation, envelope);
   }
   ReceiveOperation* const receive = state.receives.take();
   if (receive == nullptr) {
-    envelope = {bits, 0, Status::kNoMemory};
+    envelope = {key, 0, Status::kNoMemory};
     return Progressed::kFailed;
   }
-  receive->bits = bits;
+  receive->key = key;
   receive->ignore = ignore;
   receive->payload = payload;
   receive->cookie = cookie;
   state.matcher.post(*receive);
-  state.trace(TraceEvent::kReceivePosted, state.config.self, 0, raw(bits));
+  state.trace(TraceEvent::kReceivePosted, state.config.self, 0, abridged(key));
   operation = OperationId{kReceiveOperation | receive->pool_id};
   return Progressed::kPending;
 }
 
-bool Engine::matched_probe(MatchBits bits, MatchBits ignore, MessageId& message,
+bool Engine::receive_now(const MatchKey& key, const MatchKey& ignore, const Payload& payload,
+                         Envelope& envelope) noexcept {
+  State& state = *state_;
+  auto* const message = static_cast<IncomingMessage*>(state.matcher.find_unexpected(key, ignore));
+  if (message == nullptr || message->state != MessageState::kWhole) return false;
+  state.consume_whole(*message, payload, envelope);
+  return true;
+}
+
+bool Engine::matched_probe(const MatchKey& key, const MatchKey& ignore, MessageId& message,
                            Envelope& envelope) noexcept {
   State& state = *state_;
-  auto* const found = static_cast<IncomingMessage*>(state.matcher.find_unexpected(bits, ignore));
+  auto* const found = static_cast<IncomingMessage*>(state.matcher.find_unexpected(key, ignore));
   state.trace(TraceEvent::kProbe, state.config.self, 0, found != nullptr);
   if (found == nullptr) return false;
-  envelope = {found->bits, found->total_bytes, Status::kOk};
+  envelope = {found->key, found->total_bytes, Status::kOk};
   state.matcher.remove(*found);
   message = MessageId{found->pool_id};
   found->taken = true;
@@ -44,7 +53,7 @@ Progressed Engine::receive_matched(MessageId id, const Payload& payload, Cookie 
   State& state = *state_;
   IncomingMessage* const message = state.messages.find(static_cast<std::uint64_t>(id));
   if (message == nullptr || !message->taken) {
-    envelope = {MatchBits{}, 0, Status::kProtocol};
+    envelope = {MatchKey{}, 0, Status::kProtocol};
     return Progressed::kFailed;
   }
   return state.consume(*message, payload, cookie, nullptr, envelope);
@@ -59,25 +68,40 @@ void Engine::State::unlink(IncomingMessage& message) noexcept {
   }
 }
 
+/// Delivers a message whose payload is here.
+void Engine::State::consume_whole(IncomingMessage& message, const Payload& payload,
+                                  Envelope& envelope) noexcept {
+  Peer& peer = *message.peer;
+  const std::size_t length = message.total_bytes;
+  envelope = {message.key, length, payload.length_bytes < length ? Status::kTruncated : Status::kOk};
+  unlink(message);
+  trace(TraceEvent::kMatched, peer.id, message.number, abridged(message.key));
+  scatter(payload, 0, {message.stored(), length});
+  if (message.synchronous) [[unlikely]]
+    send_ack(peer, message.operation, message.number);
+  trace(TraceEvent::kReceiveDone, peer.id, message.number, static_cast<std::uint64_t>(envelope.status));
+  forget_message(message);
+}
+
 /// Gives a message to a receive. A message whose payload is not here yet needs an operation, which
 /// `operation` (may be null) names. kFailed: there was no memory for one, and the message stays.
 Progressed Engine::State::consume(IncomingMessage& message, const Payload& payload, Cookie cookie,
                                   OperationId* operation, Envelope& envelope) noexcept {
-  envelope = {message.bits, message.total_bytes, Status::kOk};
+  if (message.state == MessageState::kWhole) [[likely]] {
+    consume_whole(message, payload, envelope);
+    return Progressed::kDone;
+  }
+  envelope = {message.key, message.total_bytes, Status::kOk};
   Peer& peer = *message.peer;
   const bool lost = message.state == MessageState::kBroken ||
                     (message.state == MessageState::kRts && peer.state == PeerState::kFailed);
   const bool to_self = message.state == MessageState::kToSelf;
-  if (lost || to_self || message.state == MessageState::kWhole) {
+  if (lost || to_self) {
     unlink(message);
-    trace(TraceEvent::kMatched, peer.id, message.number, raw(message.bits));
-    if (lost) {
-      envelope.status = Status::kPeerFailed;
-    } else {
-      if (to_self) take_from_self(message, payload); else scatter(payload, 0, {message.stored(), message.total_bytes});
-      if (payload.length_bytes < message.total_bytes) envelope.status = Status::kTruncated;
-      if (message.synchronous) send_ack(peer, message.operation, message.number);
-    }
+    trace(TraceEvent::kMatched, peer.id, message.number, abridged(message.key));
+    if (to_self) take_from_self(message, payload);
+    if (payload.length_bytes < message.total_bytes) envelope.status = Status::kTruncated;
+    if (lost) envelope.status = Status::kPeerFailed;
     trace(TraceEvent::kReceiveDone, peer.id, message.number, static_cast<std::uint64_t>(envelope.status));
     forget_message(message);
     return Progressed::kDone;
@@ -89,13 +113,13 @@ Progressed Engine::State::consume(IncomingMessage& message, const Payload& paylo
     return Progressed::kFailed;
   }
   unlink(message);
-  trace(TraceEvent::kMatched, peer.id, message.number, raw(message.bits));
+  trace(TraceEvent::kMatched, peer.id, message.number, abridged(message.key));
   receive->payload = payload;
   receive->cookie = cookie;
   if (message.state == MessageState::kStreaming) {
     receive->state = ReceiveState::kStreaming;
     receive->peer = &peer;
-    receive->message_bits = message.bits;
+    receive->message_key = message.key;
     receive->number = message.number;
     receive->total_bytes = message.total_bytes;
     peer.receives.push_back(*receive);
@@ -105,11 +129,11 @@ Progressed Engine::State::consume(IncomingMessage& message, const Payload& paylo
     if (message.synchronous) send_ack(peer, message.operation, message.number);
   } else {
     const std::uint32_t remote_operation = message.operation;
-    const MatchBits bits = message.bits;
+    const MatchKey key = message.key;
     const std::size_t total_bytes = message.total_bytes;
     const std::uint64_t number = message.number;
     forget_message(message);
-    if (start_transfer(*receive, peer, remote_operation, bits, total_bytes, number)) {
+    if (start_transfer(*receive, peer, remote_operation, key, total_bytes, number)) {
       if (payload.length_bytes < total_bytes) envelope.status = Status::kTruncated;
       receives.give_back(*receive);
       return Progressed::kDone;
@@ -122,9 +146,10 @@ Progressed Engine::State::consume(IncomingMessage& message, const Payload& paylo
 /// Answers an RTS for a receive that is in no queue. True: nothing is to be moved, the receive is done
 /// (and still the caller's). False: its data will come.
 bool Engine::State::start_transfer(ReceiveOperation& receive, Peer& peer, std::uint32_t remote_operation,
-                                   MatchBits bits, std::size_t total_bytes, std::uint64_t number) noexcept {
+                                   const MatchKey& key, std::size_t total_bytes,
+                                   std::uint64_t number) noexcept {
   receive.peer = &peer;
-  receive.message_bits = bits;
+  receive.message_key = key;
   receive.number = number;
   receive.total_bytes = total_bytes;
   receive.wanted_bytes = std::min(total_bytes, receive.payload.length_bytes);
@@ -161,25 +186,21 @@ void Engine::State::grant(ReceiveOperation& receive) noexcept {
   send_control(peer, wire::Kind::kCts, flags, header);
 }
 
-ReceiveOperation* Engine::State::take_posted(MatchBits bits) noexcept {
-  return static_cast<ReceiveOperation*>(matcher.take_posted(bits));
-}
-
-/// Finishes a receive that is in no queue with a payload that is all here.
-void Engine::State::finish_whole(ReceiveOperation& receive, Peer& peer, MatchBits bits,
+/// Finishes a receive that has just matched, with a payload that is all here.
+void Engine::State::finish_whole(ReceiveOperation& receive, Peer& peer, const MatchKey& key,
                                  std::span<const std::byte> payload, std::uint64_t number) noexcept {
+  const Status status = payload.size() <= receive.payload.length_bytes ? Status::kOk : Status::kTruncated;
   scatter(receive.payload, 0, payload);
-  receive.peer = &peer;
-  receive.message_bits = bits;
-  receive.number = number;
-  receive.total_bytes = payload.size();
   ++counters.received_expected;
-  trace(TraceEvent::kMatched, peer.id, number, raw(bits));
-  finish_receive(receive, payload.size() > receive.payload.length_bytes ? Status::kTruncated : Status::kOk);
+  if (config.trace != nullptr) [[unlikely]] {
+    trace(TraceEvent::kMatched, peer.id, number, abridged(key));
+    trace(TraceEvent::kReceiveDone, peer.id, number, static_cast<std::uint64_t>(status));
+  }
+  complete_receive(receive, status, key, payload.size());
 }
 
 /// Makes an unexpected message with room for its payload and `head` in it. Null: no memory.
-IncomingMessage* Engine::State::keep(Peer& peer, MatchBits bits, std::size_t total_bytes,
+IncomingMessage* Engine::State::keep(Peer& peer, const MatchKey& key, std::size_t total_bytes,
                                      std::span<const std::byte> head) noexcept {
   IncomingMessage* const message = messages.take();
   if (message == nullptr) return nullptr;
@@ -191,7 +212,7 @@ IncomingMessage* Engine::State::keep(Peer& peer, MatchBits bits, std::size_t tot
     }
     message->has_block = true;
   }
-  message->bits = bits;
+  message->key = key;
   message->peer = &peer;
   message->number = peer.messages_received;
   message->total_bytes = total_bytes;
@@ -229,75 +250,78 @@ void Engine::State::forget_message(IncomingMessage& message) noexcept {
   messages.give_back(message);
 }
 
-bool Engine::State::on_eager(Peer& peer, std::span<const std::byte> message, bool first_part) noexcept {
-  wire::EagerFirstHeader header;
-  std::size_t header_bytes = sizeof header.eager;
-  if (first_part) {
-    if (!wire::get(message, header)) return false;
-    header_bytes = sizeof header;
-  } else if (!wire::get(message, header.eager)) {
-    return false;
-  }
-  const auto part = message.subspan(header_bytes);
-  const std::size_t total = first_part ? header.total_bytes : part.size();
-  if (peer.incoming != nullptr || total < part.size() || !charge(peer, total)) return false;
+/// The first part of an eager message, or all of it.
+bool Engine::State::arrive(Peer& peer, const wire::EagerHeader& header, std::span<const std::byte> part,
+                           std::size_t total_bytes) noexcept {
+  if (peer.incoming != nullptr || total_bytes < part.size() || !charge(peer, total_bytes)) return false;
   const std::uint64_t number = ++peer.messages_received;
-  const MatchBits bits{header.eager.bits};
-  const bool synchronous = (header.eager.common.flags & wire::kSynchronous) != 0;
-  trace(TraceEvent::kMessageArrived, peer.id, number, total);
+  const MatchKey key{header.bits, header.initiator};
+  const bool synchronous = (header.common.flags & wire::kSynchronous) != 0;
+  trace(TraceEvent::kMessageArrived, peer.id, number, total_bytes);
 
-  ReceiveOperation* const receive = take_posted(bits);
-  if (receive != nullptr && synchronous) send_ack(peer, header.eager.send_id, number);
-  if (receive != nullptr && part.size() == total) {
-    repay(peer, wire::cost_of(total));
-    finish_whole(*receive, peer, bits, part, number);
+  if (ReceiveOperation* const receive = take_posted(key)) {
+    if (synchronous) [[unlikely]]
+      send_ack(peer, header.send_id, number);
+    if (part.size() == total_bytes) {
+      repay(peer, wire::cost_of(total_bytes));
+      finish_whole(*receive, peer, key, part, number);
+    } else {
+      attach(peer, *receive, key, part, total_bytes, number);
+    }
     return true;
   }
-  if (receive == nullptr) {
-    IncomingMessage* const kept = keep(peer, bits, total, part);
-    if (kept == nullptr) {
-      repay(peer, wire::cost_of(total));
-      doom(peer, Status::kNoMemory);
-      return true;
-    }
-    kept->synchronous = synchronous;
-    (synchronous ? kept->operation : kept->send_id) = header.eager.send_id;
-    if (part.size() < total) {
-      kept->state = MessageState::kStreaming;
-      peer.incoming = kept;
-      peer.incoming_bytes = part.size();
-      peer.incoming_receive = nullptr;
-    }
-    matcher.add(*kept);
-    return true;
-  }
-
-  // Parts of a message that has matched go straight to the receive; nothing is kept but the books.
-  receive->state = ReceiveState::kStreaming;
-  receive->peer = &peer;
-  receive->message_bits = bits;
-  receive->number = number;
-  receive->total_bytes = total;
-  peer.receives.push_back(*receive);
-  IncomingMessage* const arriving = messages.take();
-  if (arriving == nullptr) {
-    repay(peer, wire::cost_of(total));
+  IncomingMessage* const kept = keep(peer, key, total_bytes, part);
+  if (kept == nullptr) {
+    repay(peer, wire::cost_of(total_bytes));
     doom(peer, Status::kNoMemory);
     return true;
   }
+  kept->synchronous = synchronous;
+  (synchronous ? kept->operation : kept->send_id) = header.send_id;
+  if (part.size() < total_bytes) {
+    kept->state = MessageState::kStreaming;
+    peer.incoming = kept;
+    peer.incoming_bytes = part.size();
+    peer.incoming_receive = nullptr;
+  }
+  matcher.add(*kept);
+  return true;
+}
+
+bool Engine::State::on_eager_first(Peer& peer, std::span<const std::byte> message) noexcept {
+  wire::EagerFirstHeader header;
+  if (!wire::get(message, header)) return false;
+  return arrive(peer, header.eager, message.subspan(sizeof header), header.total_bytes);
+}
+
+/// Parts of a message that has matched go straight to the receive; nothing is kept but the books.
+void Engine::State::attach(Peer& peer, ReceiveOperation& receive, const MatchKey& key,
+                           std::span<const std::byte> part, std::size_t total_bytes,
+                           std::uint64_t number) noexcept {
+  receive.state = ReceiveState::kStreaming;
+  receive.peer = &peer;
+  receive.message_key = key;
+  receive.number = number;
+  receive.total_bytes = total_bytes;
+  peer.receives.push_back(receive);
+  IncomingMessage* const arriving = messages.take();
+  if (arriving == nullptr) {
+    repay(peer, wire::cost_of(total_bytes));
+    return doom(peer, Status::kNoMemory);
+  }
   arriving->state = MessageState::kStreaming;
-  arriving->bits = bits;
+  arriving->key = key;
   arriving->peer = &peer;
   arriving->number = number;
-  arriving->total_bytes = total;
-  count_kept(wire::cost_of(total));  // Its credit is spent until it is whole; forget_message() takes it off.
+  arriving->total_bytes = total_bytes;
+  count_kept(
+      wire::cost_of(total_bytes));  // Its credit is spent until it is whole; forget_message() takes it off.
   peer.incoming = arriving;
   peer.incoming_bytes = 0;
-  peer.incoming_receive = receive;
+  peer.incoming_receive = &receive;
   ++counters.received_expected;
-  trace(TraceEvent::kMatched, peer.id, number, raw(bits));
+  trace(TraceEvent::kMatched, peer.id, number, abridged(key));
   deliver_part(*arriving, part);
-  return true;
 }
 
 bool Engine::State::on_eager_next(Peer& peer, std::span<const std::byte> message) noexcept {
@@ -339,20 +363,20 @@ bool Engine::State::on_rts(Peer& peer, std::span<const std::byte> message) noexc
   const bool optimistic = (header.common.flags & wire::kPayload) != 0;
   if (payload.size() != (optimistic ? header.total_bytes : 0)) return false;
   const std::uint64_t number = ++peer.messages_received;
-  const MatchBits bits{header.bits};
+  const MatchKey key{header.bits, header.initiator};
   trace(TraceEvent::kMessageArrived, peer.id, number, header.total_bytes);
   const bool wants_credit = (header.common.flags & wire::kWantCredit) != 0;
 
-  if (ReceiveOperation* const receive = take_posted(bits)) {
+  if (ReceiveOperation* const receive = take_posted(key)) {
     if (wants_credit) grant_more(peer, header.total_bytes);
     if (optimistic) {
       send_ack(peer, header.operation, number);
-      finish_whole(*receive, peer, bits, payload, number);
+      finish_whole(*receive, peer, key, payload, number);
       return true;
     }
     ++counters.received_expected;
-    trace(TraceEvent::kMatched, peer.id, number, raw(bits));
-    if (start_transfer(*receive, peer, header.operation, bits, header.total_bytes, number)) {
+    trace(TraceEvent::kMatched, peer.id, number, abridged(key));
+    if (start_transfer(*receive, peer, header.operation, key, header.total_bytes, number)) {
       finish_receive(*receive, header.total_bytes > 0 ? Status::kTruncated : Status::kOk);
     }
     return true;
@@ -361,12 +385,12 @@ bool Engine::State::on_rts(Peer& peer, std::span<const std::byte> message) noexc
   const bool take_payload = optimistic && room_for(cost);
   IncomingMessage* kept = nullptr;
   if (take_payload) {
-    kept = keep(peer, bits, payload.size(), payload);
+    kept = keep(peer, key, payload.size(), payload);
   } else {
     kept = messages.take();
     if (kept != nullptr) {
       kept->state = MessageState::kRts;
-      kept->bits = bits;
+      kept->key = key;
       kept->peer = &peer;
       kept->number = number;
       kept->total_bytes = header.total_bytes;
@@ -447,7 +471,7 @@ void Engine::State::finish_receive(ReceiveOperation& receive, Status status) noe
   unlink_receive(receive);
   receive.state = ReceiveState::kFinished;
   receive.status = status;
-  finished.push(receive);
+  complete(receive);
 }
 
 }  // namespace ch3_offload

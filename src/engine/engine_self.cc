@@ -28,7 +28,7 @@ void copy_payload(const Payload& from, const Payload& to) noexcept {
 
 }  // namespace
 
-Progressed Engine::State::send_to_self(SendMode mode, MatchBits bits, const Payload& payload,
+Progressed Engine::State::send_to_self(SendMode mode, const MatchKey& key, const Payload& payload,
                                        std::uint32_t send_id, Cookie cookie, OperationId& operation,
                                        Status& status) noexcept {
   Peer* const self = known(config.self);
@@ -38,15 +38,15 @@ Progressed Engine::State::send_to_self(SendMode mode, MatchBits bits, const Payl
   trace(TraceEvent::kSendPosted, self->id, number, payload.length_bytes);
   ++self->messages_received;
   ++counters.sent_to_self;
-  if (ReceiveOperation* const receive = take_posted(bits)) {
+  if (ReceiveOperation* const receive = take_posted(key)) {
     status = Status::kOk;
     copy_payload(payload, receive->payload);
     receive->peer = self;
-    receive->message_bits = bits;
+    receive->message_key = key;
     receive->number = number;
     receive->total_bytes = payload.length_bytes;
     ++counters.received_expected;
-    trace(TraceEvent::kMatched, self->id, number, raw(bits));
+    trace(TraceEvent::kMatched, self->id, number, abridged(key));
     const bool fits = payload.length_bytes <= receive->payload.length_bytes;
     finish_receive(*receive, fits ? Status::kOk : Status::kTruncated);
     trace(TraceEvent::kSendDone, self->id, number, 0);
@@ -55,7 +55,7 @@ Progressed Engine::State::send_to_self(SendMode mode, MatchBits bits, const Payl
 
   const std::size_t cost = wire::cost_of(std::min(payload.length_bytes, config.eager_limit_bytes));
   if (mode != SendMode::kSynchronous && payload.length_bytes <= config.eager_limit_bytes && room_for(cost)) {
-    IncomingMessage* const kept = keep(*self, bits, payload.length_bytes, {});
+    IncomingMessage* const kept = keep(*self, key, payload.length_bytes, {});
     if (kept == nullptr) return Progressed::kFailed;
     gather(payload, 0, {kept->stored(), payload.length_bytes});
     kept->send_id = send_id;
@@ -67,7 +67,7 @@ Progressed Engine::State::send_to_self(SendMode mode, MatchBits bits, const Payl
     return Progressed::kDone;
   }
 
-  SendOperation* const send = make_send(*self, mode, bits, payload, send_id, cookie, number);
+  SendOperation* const send = make_send(*self, mode, key, payload, send_id, cookie, number);
   IncomingMessage* const message = send == nullptr ? nullptr : messages.take();
   if (message == nullptr) {
     if (send != nullptr) sends.give_back(*send);
@@ -77,7 +77,7 @@ Progressed Engine::State::send_to_self(SendMode mode, MatchBits bits, const Payl
   send->to_self = message;
   self->sends.push_back(*send);
   message->state = MessageState::kToSelf;
-  message->bits = bits;
+  message->key = key;
   message->peer = self;
   message->number = number;
   message->total_bytes = payload.length_bytes;
@@ -99,17 +99,17 @@ void Engine::State::take_from_self(IncomingMessage& message, const Payload& payl
 }
 
 /// `send`: pending, or null: done for its caller. False: it has matched.
-bool Engine::State::cancel_to_self(SendOperation* send, MatchBits bits, std::uint32_t send_id) noexcept {
+bool Engine::State::cancel_to_self(SendOperation* send, const MatchKey& key, std::uint32_t send_id) noexcept {
   IncomingMessage* found = nullptr;
   if (send != nullptr) {
     found = send->to_self;
     if (found->taken) return false;
     release_send(*send);
   } else {
-    found = static_cast<IncomingMessage*>(matcher.newest_with_bits(bits));
+    found = static_cast<IncomingMessage*>(matcher.newest_with_key(key));
     while (found != nullptr && !(found->peer->id == config.self && found->state == MessageState::kWhole &&
-                                 found->bits == bits && send_id != 0 && found->send_id == send_id)) {
-      found = static_cast<IncomingMessage*>(Matcher::older_with_same_bits(*found));
+                                 found->key == key && send_id != 0 && found->send_id == send_id)) {
+      found = static_cast<IncomingMessage*>(Matcher::older_with_same_key(*found));
     }
     if (found == nullptr) return false;
   }

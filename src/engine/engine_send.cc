@@ -21,23 +21,23 @@ bool fits_one_slot(const Peer& peer, const Payload& payload) noexcept {
 
 }  // namespace
 
-Progressed Engine::send(PeerId id, SendMode mode, MatchBits bits, const Payload& payload,
+Progressed Engine::send(PeerId id, SendMode mode, const MatchKey& key, const Payload& payload,
                         std::uint32_t send_id, Cookie cookie, OperationId& operation,
                         Status& status) noexcept {
   State& state = *state_;
   operation = kNoOperation;
   if (id == state.config.self) {
-    return state.send_to_self(mode, bits, payload, send_id, cookie, operation, status);
+    return state.send_to_self(mode, key, payload, send_id, cookie, operation, status);
   }
   Peer* const peer = state.known(id);
   status = state.may_send(peer, id);
   if (status != Status::kOk) return Progressed::kFailed;
   const std::uint64_t number = ++peer->lane->messages_sent;
   state.trace(TraceEvent::kSendPosted, id, number, payload.length_bytes);
-  if (mode != SendMode::kSynchronous && state.send_at_once(*peer, bits, payload, send_id)) {
+  if (mode != SendMode::kSynchronous && state.send_at_once(*peer, key, payload, send_id)) {
     return Progressed::kDone;
   }
-  SendOperation* const send = state.make_send(*peer, mode, bits, payload, send_id, cookie, number);
+  SendOperation* const send = state.make_send(*peer, mode, key, payload, send_id, cookie, number);
   if (send == nullptr) {
     status = Status::kNoMemory;
     return Progressed::kFailed;
@@ -46,23 +46,25 @@ Progressed Engine::send(PeerId id, SendMode mode, MatchBits bits, const Payload&
 }
 
 /// Null: no memory.
-SendOperation* Engine::State::make_send(Peer& peer, SendMode mode, MatchBits bits, const Payload& payload,
-                                        std::uint32_t send_id, Cookie cookie, std::uint64_t number) noexcept {
+SendOperation* Engine::State::make_send(Peer& peer, SendMode mode, const MatchKey& key,
+                                        const Payload& payload, std::uint32_t send_id, Cookie cookie,
+                                        std::uint64_t number) noexcept {
   SendOperation* const send = sends.take();
   if (send == nullptr) return nullptr;
   send->mode = mode;
   send->send_id = send_id;
   send->peer = &peer;
   send->cookie = cookie;
-  send->bits = bits;
+  send->key = key;
   send->payload = payload;
   send->number = number;
   return send;
 }
 
 /// A whole message in one slot. Inlined, since a call costs a small message 6 % of its instructions.
-[[gnu::always_inline]] inline Status Engine::State::send_short(Peer& peer, unsigned flags, MatchBits bits,
-                                                               const Payload& payload, std::uint32_t send_id,
+[[gnu::always_inline]] inline Status Engine::State::send_short(Peer& peer, unsigned flags,
+                                                               const MatchKey& key, const Payload& payload,
+                                                               std::uint32_t send_id,
                                                                std::uint64_t number) noexcept {
   const std::size_t length = payload.length_bytes;
   const std::size_t slot_bytes = sizeof(wire::EagerHeader) + length;
@@ -71,7 +73,8 @@ SendOperation* Engine::State::make_send(Peer& peer, SendMode mode, MatchBits bit
   if (status != Status::kOk) return status;
   wire::EagerHeader header;
   header.common = common(peer, wire::Kind::kEager, flags);
-  header.bits = raw(bits);
+  header.bits = key.bits;
+  header.initiator = key.initiator;
   header.send_id = send_id;
   wire::put(slot, header);
   gather(payload, 0, slot.subspan(sizeof header));
@@ -82,11 +85,11 @@ SendOperation* Engine::State::make_send(Peer& peer, SendMode mode, MatchBits bit
   return Status::kOk;
 }
 
-bool Engine::State::send_at_once(Peer& peer, MatchBits bits, const Payload& payload,
+bool Engine::State::send_at_once(Peer& peer, const MatchKey& key, const Payload& payload,
                                  std::uint32_t send_id) noexcept {
   return peer.state == PeerState::kConnected && peer.queue.empty() && may_send_eager(peer, payload) &&
          fits_one_slot(peer, payload) &&
-         send_short(peer, 0, bits, payload, send_id, peer.lane->messages_sent) == Status::kOk;
+         send_short(peer, 0, key, payload, send_id, peer.lane->messages_sent) == Status::kOk;
 }
 
 /// The first of the slots of a message that one slot cannot hold.
@@ -100,7 +103,8 @@ Status Engine::State::send_first(SendOperation& operation) noexcept {
   if (status != Status::kOk) return status;
   wire::EagerFirstHeader header;
   header.eager.common = common(peer, wire::Kind::kEagerFirst, synchronous ? wire::kSynchronous : 0U);
-  header.eager.bits = raw(operation.bits);
+  header.eager.bits = operation.key.bits;
+  header.eager.initiator = operation.key.initiator;
   header.eager.send_id = synchronous ? number_send(operation) : operation.send_id;
   header.total_bytes = length;
   wire::put(slot, header);
@@ -141,7 +145,7 @@ Status Engine::State::transmit(SendOperation& operation) noexcept {
 
   const bool synchronous = operation.mode == SendMode::kSynchronous;
   const std::uint32_t send_id = synchronous ? number_send(operation) : operation.send_id;
-  const Status status = send_short(peer, synchronous ? wire::kSynchronous : 0U, operation.bits,
+  const Status status = send_short(peer, synchronous ? wire::kSynchronous : 0U, operation.key,
                                    operation.payload, send_id, operation.number);
   if (status != Status::kOk) return status;
   dequeue(operation);
@@ -193,7 +197,8 @@ Status Engine::State::announce(SendOperation& operation) noexcept {
   header.common = common(peer, wire::Kind::kRts,
                          (operation.mode == SendMode::kSynchronous ? wire::kSynchronous : 0U) |
                              (small ? wire::kWantCredit : 0U) | (optimistic ? wire::kPayload : 0U));
-  header.bits = raw(operation.bits);
+  header.bits = operation.key.bits;
+  header.initiator = operation.key.initiator;
   header.total_bytes = length;
   header.operation = number_send(operation);
   header.send_id = operation.send_id;
@@ -243,7 +248,7 @@ void Engine::State::keep_copy(SendOperation& operation) noexcept {
   }
   told->cookie = operation.cookie;
   told->state = SendState::kFinished;
-  finished.push(*told);
+  complete(*told);
 }
 
 bool Engine::State::on_cts(Peer& peer, std::span<const std::byte> message) noexcept {
@@ -421,7 +426,7 @@ void Engine::State::finish_send(SendOperation& operation, Status status) noexcep
   unlink_send(operation);
   operation.state = SendState::kFinished;
   operation.status = status;
-  finished.push(operation);
+  complete(operation);
 }
 
 }  // namespace ch3_offload

@@ -40,8 +40,8 @@ struct Operation {
   explicit Operation(Kind its_kind) noexcept : kind(its_kind) {}
 
   const Kind kind;
-  Status status = Status::kOk;  ///< From here on: once it has finished.
-  bool is_cancelled = false;
+  Status status = Status::kOk;  ///< Once it has finished.
+  bool is_cancelled = false;    ///< Likewise.
   Cookie cookie = nullptr;
   Operation* next_finished = nullptr;  ///< State::finished.
 };
@@ -89,7 +89,7 @@ struct SendOperation : Operation {
   std::uint32_t number_on_wire = 0;  ///< The receiver's name for it; 0: it has none yet (number_send()).
   std::uint32_t transfer = 0;        ///< The receiver's id, from the CTS.
   Peer* peer = nullptr;
-  MatchBits bits{};
+  MatchKey key{};
   Payload payload;               ///< Of a packet: the part that is announced.
   std::uint64_t number = 0;      ///< For the trace. 0: a packet.
   std::size_t sent_bytes = 0;    ///< Of the payload: streamed or bounced so far.
@@ -118,22 +118,32 @@ struct ReceiveOperation : PostedEntry, Operation {
   ReceiveOperation() noexcept : Operation(Kind::kReceive) {}
 
   std::uint64_t pool_id = 0;
-  ReceiveState state = ReceiveState::kPosted;
   Payload payload;
   // From the match on:
   Peer* peer = nullptr;
-  MatchBits message_bits{};
+  MatchKey message_key{};
   std::uint64_t number = 0;  ///< For the trace.
   std::size_t total_bytes = 0;
-  std::size_t wanted_bytes = 0;    ///< min(total, capacity).
-  std::size_t received_bytes = 0;  ///< Parts so far, written or bounced.
-  bool written = false;            ///< A part was written: no other may be bounced.
-  bool packet_part = false;        ///< Peer::placing: no message.
+  // Of a message that does not come in one slot:
+  ReceiveState state = ReceiveState::kPosted;
+  bool written = false;                ///< A part was written: no other may be bounced.
+  bool packet_part = false;            ///< Peer::placing: no message.
+  HeldMemory memory;                   ///< The payload; held: the peer may write to it.
+  std::size_t received_bytes = 0;      ///< Parts so far, written or bounced.
+  std::size_t wanted_bytes = 0;        ///< min(total, capacity).
   std::uint32_t remote_operation = 0;  ///< The sender's.
   std::uint32_t transfer = 0;          ///< The sender's name for it; 0: it has none (number_transfer()).
-  HeldMemory memory;               ///< The payload; held: the peer may write to it.
   ListHook<ReceiveOperation> peer_hook{};  ///< Peer::receives, from the match to the end.
   KeyedHook<ReceiveOperation> wire_hook{};  ///< State::transfers, with a number.
+
+  /// For Pool. What is not here is set before it is read.
+  void recycle() noexcept {
+    is_cancelled = false;
+    state = ReceiveState::kPosted;
+    written = packet_part = false;
+    received_bytes = 0;
+    transfer = 0;
+  }
 };
 
 enum class MessageState : std::uint8_t {
@@ -172,6 +182,15 @@ struct IncomingMessage : UnexpectedEntry {
     std::byte* block;  ///< Of State::blocks, for a payload longer than kInlineBytes. Owned.
     SendOperation* send_to_self;  ///< kToSelf.
   };
+
+  /// For Pool. What is not here is set before it is read.
+  void recycle() noexcept {
+    if (has_block) PayloadBlocks::release(block);
+    state = MessageState::kWhole;
+    synchronous = optimistic = discard = taken = has_block = false;
+    operation = send_id = 0;
+    wildcards = nullptr;
+  }
 
   std::byte* stored() noexcept { return has_block ? block : inline_payload.data(); }
   /// The payload is still the sender's.
@@ -349,7 +368,8 @@ struct Engine::State final : Sink {
   Status submitted_status = Status::kOk;
 
   // Events that wait to be taken (engine_events.cc).
-  FinishedQueue finished;
+  ch3_offload_events_t events{};
+  FinishedQueue finished;  ///< Those that found no room in `events`, and all after them.
   IntrusiveList<Peer, &Peer::news_hook> peer_news;
   /// Of a packet: polling has stopped there, and the bytes are in the provider's slot. Empty: there is none.
   std::span<const std::byte> packet_bytes;
@@ -367,16 +387,37 @@ struct Engine::State final : Sink {
   void warn(std::string text) noexcept;
   void tell(Peer& peer) noexcept;  ///< There is news of it.
   bool has_events() const noexcept {
-    return !finished.empty() || !packet_bytes.empty() || !peer_news.empty() || !warnings.empty();
+    return events.taken != events.written || !finished.empty() || !packet_bytes.empty() ||
+           !peer_news.empty() || !warnings.empty();
   }
-  void take_finished(Event& event) noexcept;
+  Event* free_slot() noexcept {
+    const bool has_room = events.written - events.taken < CH3_OFFLOAD_EVENT_SLOTS && finished.empty();
+    return has_room ? reinterpret_cast<Event*>(&events.slots[events.written % CH3_OFFLOAD_EVENT_SLOTS])
+                    : nullptr;
+  }
+  void complete(Operation& operation) noexcept;  ///< It is in no queue. The last thing done with it.
+  void complete_receive(ReceiveOperation& receive, Status status, const MatchKey& key,
+                        std::size_t length_bytes) noexcept;
+  void fill(Event& event, Operation& operation) noexcept;
   void take_news(Event& event) noexcept;
 
   // engine_peers.cc
-  Peer* known(PeerId id) noexcept;               ///< Null: no such process in the job, or no memory.
+  Peer* find(PeerId id) const noexcept {  ///< Null: it is not known.
+    return index_of(id) < peers.size() ? peers[index_of(id)].get() : nullptr;
+  }
+  Peer* known(PeerId id) noexcept {  ///< Null: no such process in the job, or no memory.
+    Peer* const peer = find(id);
+    return peer != nullptr ? peer : make_known(id);
+  }
+  /// As known(). Who cannot be known for want of memory will be failed.
+  Peer* met(PeerId id) noexcept {
+    Peer* const peer = find(id);
+    return peer != nullptr ? peer : meet(id);
+  }
+  Peer* make_known(PeerId id) noexcept;
+  Peer* meet(PeerId id) noexcept;
   /// `peer`: known(id). kOk, kPeerFailed, kUnreachable (no such process in the job) or kNoMemory.
   Status may_send(const Peer* peer, PeerId id) const noexcept;
-  Peer* met(PeerId id) noexcept;                 ///< As known(). Who cannot be known for want of memory will be failed.
   void want_connection(Peer& peer) noexcept;     ///< Asks for its card, unless that was done.
   Status make_connection(Peer& peer, std::string_view card);
   void connected(Peer& peer) noexcept;           ///< What waited for the connection goes on.
@@ -387,22 +428,22 @@ struct Engine::State final : Sink {
   void doom(Peer& peer, Status reason) noexcept;  ///< progress() will fail it.
 
   // engine_self.cc
-  Progressed send_to_self(SendMode mode, MatchBits bits, const Payload& payload, std::uint32_t send_id,
+  Progressed send_to_self(SendMode mode, const MatchKey& key, const Payload& payload, std::uint32_t send_id,
                           Cookie cookie, OperationId& operation, Status& status) noexcept;
   void take_from_self(IncomingMessage& message, const Payload& payload) noexcept;
-  bool cancel_to_self(SendOperation* send, MatchBits bits, std::uint32_t send_id) noexcept;
+  bool cancel_to_self(SendOperation* send, const MatchKey& key, std::uint32_t send_id) noexcept;
 
   // engine_send.cc
-  bool send_at_once(Peer& peer, MatchBits bits, const Payload& payload, std::uint32_t send_id) noexcept;
+  bool send_at_once(Peer& peer, const MatchKey& key, const Payload& payload, std::uint32_t send_id) noexcept;
   /// The payload fits the byte credit, and is small enough not to be announced.
   bool may_send_eager(const Peer& peer, const Payload& payload) const noexcept {
     const std::size_t length = payload.length_bytes;
     return length <= config.eager_limit_bytes && wire::cost_of(length) <= peer.lane->credit_bytes;
   }
-  Status send_short(Peer& peer, unsigned flags, MatchBits bits, const Payload& payload, std::uint32_t send_id,
-                    std::uint64_t number) noexcept;
-  SendOperation* make_send(Peer& peer, SendMode mode, MatchBits bits, const Payload& payload, std::uint32_t send_id,
-                           Cookie cookie, std::uint64_t number) noexcept;
+  Status send_short(Peer& peer, unsigned flags, const MatchKey& key, const Payload& payload,
+                    std::uint32_t send_id, std::uint64_t number) noexcept;
+  SendOperation* make_send(Peer& peer, SendMode mode, const MatchKey& key, const Payload& payload,
+                           std::uint32_t send_id, Cookie cookie, std::uint64_t number) noexcept;
   Status send_first(SendOperation& operation) noexcept;
   Progressed submit(SendOperation& operation, OperationId& id, Status& status) noexcept;
   Status transmit(SendOperation& operation) noexcept;   ///< The head of the queue; kOk: it has left.
@@ -421,27 +462,34 @@ struct Engine::State final : Sink {
   bool on_ack(Peer& peer, std::span<const std::byte> message) noexcept;
 
   // engine_receive.cc
-  bool on_eager(Peer& peer, std::span<const std::byte> message, bool first_part) noexcept;
+  bool on_eager_first(Peer& peer, std::span<const std::byte> message) noexcept;
+  bool arrive(Peer& peer, const wire::EagerHeader& header, std::span<const std::byte> part,
+              std::size_t total_bytes) noexcept;
+  void attach(Peer& peer, ReceiveOperation& receive, const MatchKey& key, std::span<const std::byte> part,
+              std::size_t total_bytes, std::uint64_t number) noexcept;
   bool on_eager_next(Peer& peer, std::span<const std::byte> message) noexcept;
   bool on_rts(Peer& peer, std::span<const std::byte> message) noexcept;
   bool on_data(Peer& peer, std::span<const std::byte> message) noexcept;
-  ReceiveOperation* take_posted(MatchBits bits) noexcept;
-  IncomingMessage* keep(Peer& peer, MatchBits bits, std::size_t total_bytes,
+  ReceiveOperation* take_posted(const MatchKey& key) noexcept {
+    return static_cast<ReceiveOperation*>(matcher.take_posted(key));
+  }
+  IncomingMessage* keep(Peer& peer, const MatchKey& key, std::size_t total_bytes,
                         std::span<const std::byte> head) noexcept;
   void count_kept(std::size_t cost) noexcept;
   void drop_payload(IncomingMessage& message) noexcept;  ///< What of it is in a block.
   void deliver_part(IncomingMessage& message, std::span<const std::byte> part) noexcept;
   void unlink(IncomingMessage& message) noexcept;
   void forget_message(IncomingMessage& message) noexcept;  ///< Frees it; its credit goes back.
+  void consume_whole(IncomingMessage& message, const Payload& payload, Envelope& envelope) noexcept;
   Progressed consume(IncomingMessage& message, const Payload& payload, Cookie cookie,
                      OperationId* operation, Envelope& envelope) noexcept;
   bool start_transfer(ReceiveOperation& receive, Peer& peer, std::uint32_t remote_operation,
-                      MatchBits bits, std::size_t total_bytes, std::uint64_t number) noexcept;
+                      const MatchKey& key, std::size_t total_bytes, std::uint64_t number) noexcept;
   void grant(ReceiveOperation& receive) noexcept;  ///< Sends the CTS. REQUIRES: the peer is connected.
   void finish_receive(ReceiveOperation& receive, Status status) noexcept;
   void unlink_receive(ReceiveOperation& receive) noexcept;  ///< Takes a matched one out of everything.
   std::uint32_t number_transfer(ReceiveOperation& receive) noexcept;  ///< Its name on the wire.
-  void finish_whole(ReceiveOperation& receive, Peer& peer, MatchBits bits,
+  void finish_whole(ReceiveOperation& receive, Peer& peer, const MatchKey& key,
                     std::span<const std::byte> payload, std::uint64_t number) noexcept;
 
   // engine_packets.cc
@@ -471,8 +519,24 @@ struct Engine::State final : Sink {
   template <class Header>
   void send_control(Peer& peer, wire::Kind kind, unsigned flags, Header header) noexcept;
   void send_ack(Peer& peer, std::uint32_t operation, std::uint64_t number) noexcept;
-  bool charge(Peer& peer, std::size_t payload_bytes) noexcept;  ///< False: the peer had no credit for that.
-  void repay(Peer& peer, std::size_t cost) noexcept;            ///< What was charged is free again.
+  /// False: the peer had no credit for that.
+  bool charge(Peer& peer, std::size_t payload_bytes) noexcept {
+    // In this order nothing overflows, whatever length the peer claims.
+    std::uint64_t& available = peer.lane->available_bytes;
+    if (available < wire::kEnvelopeBytes || payload_bytes > available - wire::kEnvelopeBytes) return false;
+    available -= wire::cost_of(payload_bytes);
+    return true;
+  }
+  /// What was charged is free again.
+  void repay(Peer& peer, std::size_t cost) noexcept {
+    if (peer.state == PeerState::kFailed) [[unlikely]]
+      return shrink_window(peer, cost);
+    peer.lane->owed_bytes += cost;
+    // A quarter of the window: early enough that a stream of eager messages does not stall, late enough
+    // that most credit rides on messages that go that way anyhow.
+    if (!peer.credit_hook.linked && peer.lane->owed_bytes * 4 >= peer.window_bytes)
+      credit_due.push_back(peer);
+  }
   void grant_more(Peer& peer, std::uint64_t payload_bytes) noexcept;  ///< It had no credit for that.
   void reclaim_for(const Peer& asking) noexcept;  ///< Takes credit back from those who do not use it.
   void reclaim_from(Peer& peer) noexcept;
@@ -485,7 +549,8 @@ struct Engine::State final : Sink {
   bool on_return(Peer& peer, std::span<const std::byte> message) noexcept;
 
   // engine_cancel.cc
-  void ask_for_cancel(Peer& peer, const CancelRequest& request, MatchBits bits, std::uint32_t id) noexcept;
+  void ask_for_cancel(Peer& peer, const CancelRequest& request, const MatchKey& key,
+                      std::uint32_t id) noexcept;
   void ask_for_late_cancel(const SendOperation& operation) noexcept;
   bool on_cancel(Peer& peer, std::span<const std::byte> message) noexcept;
   bool on_cancel_reply(Peer& peer, std::span<const std::byte> message) noexcept;
@@ -515,11 +580,12 @@ inline void scatter(const Payload& payload, std::size_t offset,
                     std::span<const std::byte> part) noexcept {
   if (offset >= payload.length_bytes) return;
   const std::size_t length = std::min(part.size(), payload.length_bytes - offset);
-  if (length == 0) return;
-  if (payload.layout == nullptr) {
+  if (payload.layout != nullptr) [[unlikely]] {
+    if (length > 0) payload.layout->unpack(payload.address, offset, part.data(), length);
+  } else if (length == 8) {  // Not worth a call.
+    std::memcpy(payload.address + offset, part.data(), 8);
+  } else if (length > 0) {
     std::memcpy(payload.address + offset, part.data(), length);
-  } else {
-    payload.layout->unpack(payload.address, offset, part.data(), length);
   }
 }
 

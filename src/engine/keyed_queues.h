@@ -1,4 +1,4 @@
-// Queues by 64-bit key: append, oldest of a key, and removal in O(1), whatever else is queued.
+// Queues by key: append, oldest of a key, and removal in O(1), whatever else is queued.
 //
 // A hash table whose buckets chain the oldest entry of each key; the others of a key hang off it in order
 // of arrival. Everything is linked through the entries, so no operation can fail. The table of buckets
@@ -13,6 +13,9 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <utility>
+
+#include "engine/match_key.h"
 
 namespace ch3_offload {
 
@@ -23,12 +26,23 @@ struct KeyedHook {
   Entry* chain = nullptr;     ///< Of the oldest of a key: the oldest of another key in the same bucket.
 };
 
-/// kHook: the hook of an entry that this table uses. kBits(entry): 64 bits, of which those in the table's
-/// mask are the key; they do not change while the entry is in the table.
-template <class Entry, KeyedHook<Entry> Entry::*kHook, std::uint64_t (*kBits)(const Entry&)>
+// Fibonacci hashing on folded halves: contexts, ranks, tags and running numbers differ in few low bits each. The
+// best bits of the product are its upper ones.
+constexpr std::uint32_t hash_of(std::uint64_t key) noexcept {
+  return static_cast<std::uint32_t>((key ^ key >> 29) * 0x9E37'79B9'7F4A'7C15U >> 32);
+}
+constexpr std::uint32_t hash_of(const MatchKey& key) noexcept {
+  return hash_of(key.bits + key.initiator * std::uint64_t{0xD6E8'FEB8'6659'FD93U});
+}
+
+/// kHook: the hook of an entry that this table uses. kKey(entry): of which the part in the table's mask is the key;
+/// it does not change while the entry is in the table.
+template <class Entry, KeyedHook<Entry> Entry::*kHook, auto kKey>
 class KeyedQueues {
  public:
-  explicit KeyedQueues(std::uint64_t mask = ~std::uint64_t{0}) noexcept : mask_(mask) {}
+  using Key = std::remove_cvref_t<decltype(kKey(std::declval<const Entry&>()))>;
+
+  explicit KeyedQueues(const Key& mask = ~Key{}) noexcept : mask_(mask) {}
   KeyedQueues(const KeyedQueues&) = delete;
   KeyedQueues& operator=(const KeyedQueues&) = delete;
 
@@ -36,39 +50,37 @@ class KeyedQueues {
 
   /// REQUIRES: `entry` is not in this table. Allocates nothing but larger tables of buckets.
   void append(Entry& entry) noexcept {
-    const std::uint64_t key = kBits(entry) & mask_;
     KeyedHook<Entry>& hook = entry.*kHook;
     assert(hook.previous == nullptr);
-    if (Entry* const oldest = find(key); oldest != nullptr) {
+    Entry** const link = link_to_oldest(kKey(entry));
+    if (Entry* const oldest = *link; oldest != nullptr) {
       Entry*& newest = (oldest->*kHook).previous;
       (newest->*kHook).next = &entry;
       hook = {nullptr, newest, nullptr};
       newest = &entry;
       return;
     }
-    if (keys_ >= bucket_count_) double_buckets();
-    Entry*& bucket = buckets_[bucket_of(key)];
-    hook = {nullptr, &entry, bucket};
-    bucket = &entry;
-    ++keys_;
+    hook = {nullptr, &entry, nullptr};
+    *link = &entry;
+    if (++keys_ > bucket_count_) [[unlikely]]
+      double_buckets();
   }
 
-  /// The oldest entry with the key of `bits`, or null.
-  Entry* oldest(std::uint64_t bits) const noexcept { return find(bits & mask_); }
+  /// The oldest entry with that key, or null.
+  Entry* oldest(const Key& key) const noexcept { return *link_to_oldest(key); }
 
-  /// The link to the oldest entry with the key of `bits`: a link to null if there is none. Valid until this
-  /// table changes.
-  Entry** link_to_oldest(std::uint64_t bits) noexcept {
-    const std::uint64_t key = bits & mask_;
+  /// The link to the oldest entry with that key: a link to null if there is none. Valid until this table changes.
+  Entry** link_to_oldest(const Key& whole) const noexcept {
+    const Key key = whole & mask_;
     Entry** link = &buckets_[bucket_of(key)];
-    while (*link != nullptr && (kBits(**link) & mask_) != key) link = &((*link)->*kHook).chain;
+    while (*link != nullptr && !(key_of(**link) == key)) link = &((*link)->*kHook).chain;
     return link;
   }
 
-  /// The newest entry with the key of `bits`, or null; previous() walks towards the oldest.
-  Entry* newest(std::uint64_t bits) const noexcept {
-    const Entry* const oldest = find(bits & mask_);
-    return oldest == nullptr ? nullptr : (oldest->*kHook).previous;
+  /// The newest entry with that key, or null; previous() walks towards the oldest.
+  Entry* newest(const Key& key) const noexcept {
+    const Entry* const first = oldest(key);
+    return first == nullptr ? nullptr : (first->*kHook).previous;
   }
   static Entry* previous(const Entry& entry) noexcept {
     return is_oldest(entry) ? nullptr : (entry.*kHook).previous;
@@ -79,16 +91,11 @@ class KeyedQueues {
   void remove(Entry& entry) noexcept {
     KeyedHook<Entry>& hook = entry.*kHook;
     assert(hook.previous != nullptr);
-    const std::uint64_t key = kBits(entry) & mask_;
-    if (is_oldest(entry)) {
-      Entry** link = &buckets_[bucket_of(key)];
-      while (*link != &entry) link = &((*link)->*kHook).chain;
-      return remove_oldest(link);
-    }
+    if (is_oldest(entry)) return remove_oldest(link_to_oldest(kKey(entry)));
     (hook.previous->*kHook).next = hook.next;
-    Entry* const follower = hook.next != nullptr ? hook.next : find(key);
+    Entry* const follower = hook.next != nullptr ? hook.next : oldest(kKey(entry));
     (follower->*kHook).previous = hook.previous;
-    hook = {};
+    hook.previous = nullptr;
   }
 
   /// REQUIRES: `link` is from link_to_oldest(), and does not lead to null.
@@ -103,7 +110,34 @@ class KeyedQueues {
       heir.chain = hook.chain;
       *link = hook.next;
     }
-    hook = {};
+    hook.previous = nullptr;
+  }
+
+  /// Takes out the entries that `chosen(entry)` is true of, and hands each to `taken(entry)`: those of a key from
+  /// its second oldest to its newest, then its oldest.
+  template <class Chosen, class Taken>
+  void take_if(const Chosen& chosen, const Taken& taken) {
+    for (std::size_t bucket = 0; bucket < bucket_count_; ++bucket) {
+      for (Entry** link = &buckets_[bucket]; *link != nullptr;) {
+        Entry& first = **link;
+        for (Entry* entry = (first.*kHook).next; entry != nullptr;) {
+          Entry* const next = (entry->*kHook).next;
+          if (chosen(*entry)) {
+            remove(*entry);
+            taken(*entry);
+          }
+          entry = next;
+        }
+        if (!chosen(first)) {
+          link = &(first.*kHook).chain;
+          continue;
+        }
+        const bool has_heir = (first.*kHook).next != nullptr;
+        remove_oldest(link);
+        if (has_heir) link = &((*link)->*kHook).chain;
+        taken(first);
+      }
+    }
   }
 
  private:
@@ -114,17 +148,9 @@ class KeyedQueues {
     return ((entry.*kHook).previous->*kHook).next == nullptr;
   }
 
-  std::size_t bucket_of(std::uint64_t key) const noexcept {
-    // Fibonacci hashing on folded halves: contexts, sources and tags differ in few low bits each.
-    const std::uint64_t mixed = (key ^ key >> 29) * 0x9E37'79B9'7F4A'7C15U;
-    return (mixed ^ mixed >> 32) & (bucket_count_ - 1);
-  }
+  Key key_of(const Entry& entry) const noexcept { return kKey(entry) & mask_; }
 
-  Entry* find(std::uint64_t key) const noexcept {
-    Entry* entry = buckets_[bucket_of(key)];
-    while (entry != nullptr && (kBits(*entry) & mask_) != key) entry = (entry->*kHook).chain;
-    return entry;
-  }
+  std::size_t bucket_of(const Key& key) const noexcept { return hash_of(key) & (bucket_count_ - 1); }
 
   void double_buckets() noexcept {
     std::unique_ptr<Entry*[]> larger(new (std::nothrow) Entry*[bucket_count_ * 2]());
@@ -136,7 +162,7 @@ class KeyedQueues {
     for (std::size_t i = 0; i < old_count; ++i) {
       for (Entry* entry = old[i]; entry != nullptr;) {
         Entry* const next = (entry->*kHook).chain;
-        Entry*& bucket = buckets_[bucket_of(kBits(*entry) & mask_)];
+        Entry*& bucket = buckets_[bucket_of(key_of(*entry))];
         (entry->*kHook).chain = bucket;
         bucket = entry;
         entry = next;
@@ -145,7 +171,7 @@ class KeyedQueues {
     allocated_ = std::move(larger);
   }
 
-  const std::uint64_t mask_;
+  const Key mask_;
   std::array<Entry*, kFirstBuckets> first_buckets_{};
   std::unique_ptr<Entry*[]> allocated_;     ///< Null: first_buckets_ is in use.
   Entry** buckets_ = first_buckets_.data();

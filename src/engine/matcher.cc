@@ -6,69 +6,71 @@ namespace ch3_offload {
 
 namespace {
 
-constexpr MatchShape kWildcardShapes[] = {MatchShape::kAnySource, MatchShape::kAnyTag,
-                                          MatchShape::kAnySourceAnyTag};
+constexpr MatchShape kWildcardShapes[] = {MatchShape::kAnyInitiator, MatchShape::kAnyTag,
+                                          MatchShape::kAnyInitiatorAnyTag};
 
 }  // namespace
 
-Matcher::Matcher(MatchBits always_ignored) noexcept
+Matcher::Matcher(const MatchKey& always_ignored) noexcept
     : always_ignored_(always_ignored),
-      posted_{Posted(mask_of(MatchShape::kExact)), Posted(mask_of(MatchShape::kAnySource)),
-              Posted(mask_of(MatchShape::kAnyTag)), Posted(mask_of(MatchShape::kAnySourceAnyTag))},
+      posted_{Posted(mask_of(MatchShape::kExact)), Posted(mask_of(MatchShape::kAnyInitiator)),
+              Posted(mask_of(MatchShape::kAnyTag)), Posted(mask_of(MatchShape::kAnyInitiatorAnyTag))},
       unexpected_(mask_of(MatchShape::kExact)),
-      wildcards_{WildcardIndex(mask_of(MatchShape::kAnySource)), WildcardIndex(mask_of(MatchShape::kAnyTag)),
-                 WildcardIndex(mask_of(MatchShape::kAnySourceAnyTag))} {}
+      wildcards_{WildcardIndex(mask_of(MatchShape::kAnyInitiator)),
+                 WildcardIndex(mask_of(MatchShape::kAnyTag)),
+                 WildcardIndex(mask_of(MatchShape::kAnyInitiatorAnyTag))} {}
 
-MatchShape Matcher::shape_of(MatchBits ignore) const noexcept {
-  // Bits that never take part do not make a mask odd: compare only the others.
-  const std::uint64_t part = raw(ignore & ~always_ignored_);
-  if (part == 0) return MatchShape::kExact;
-  if (part == raw(kIgnoreSource & ~always_ignored_)) return MatchShape::kAnySource;
-  if (part == raw(kIgnoreTag & ~always_ignored_)) return MatchShape::kAnyTag;
-  if (part == raw(kIgnoreSourceAndTag & ~always_ignored_)) return MatchShape::kAnySourceAnyTag;
+MatchShape Matcher::shape_of(const MatchKey& ignore) const noexcept {
+  // What never takes part does not make a mask odd: compare only the rest.
+  const MatchKey part = ignore & ~always_ignored_;
+  if (part == kIgnoreNothing) [[likely]]
+    return MatchShape::kExact;
+  if (part == (kIgnoreInitiator & ~always_ignored_)) return MatchShape::kAnyInitiator;
+  if (part == (kIgnoreTag & ~always_ignored_)) return MatchShape::kAnyTag;
+  if (part == (kIgnoreInitiatorAndTag & ~always_ignored_)) return MatchShape::kAnyInitiatorAnyTag;
   return MatchShape::kOdd;
 }
 
-std::uint64_t Matcher::mask_of(MatchShape shape) const noexcept {
+MatchKey Matcher::mask_of(MatchShape shape) const noexcept {
   switch (shape) {
-    case MatchShape::kExact: return raw(~always_ignored_);
-    case MatchShape::kAnySource: return raw(~(always_ignored_ | kIgnoreSource));
-    case MatchShape::kAnyTag: return raw(~(always_ignored_ | kIgnoreTag));
-    default: return raw(~(always_ignored_ | kIgnoreSourceAndTag));
+    case MatchShape::kExact: return ~always_ignored_;
+    case MatchShape::kAnyInitiator: return ~(always_ignored_ | kIgnoreInitiator);
+    case MatchShape::kAnyTag: return ~(always_ignored_ | kIgnoreTag);
+    default: return ~(always_ignored_ | kIgnoreInitiatorAndTag);
   }
 }
 
 void Matcher::post(PostedEntry& receive) noexcept {
   receive.stamp = next_stamp_++;
   receive.shape = shape_of(receive.ignore);
+  ++posted_depth_;
+  wildcards_posted_ += receive.shape != MatchShape::kExact;
   if (receive.shape == MatchShape::kOdd) {
     odd_posted_.push_back(receive);
   } else {
     posted_[static_cast<std::size_t>(receive.shape)].append(receive);
   }
-  all_posted_.push_back(receive);
 }
 
-PostedEntry* Matcher::take_posted(MatchBits message) noexcept {
-  if (all_posted_.empty()) return nullptr;
+PostedEntry* Matcher::take_among_wildcards(const MatchKey& message) noexcept {
   PostedEntry* best = nullptr;
   PostedEntry** best_link = nullptr;
   for (Posted& table : posted_) {
     if (table.empty()) continue;
-    PostedEntry** const link = table.link_to_oldest(raw(message));
+    PostedEntry** const link = table.link_to_oldest(message);
     if (*link == nullptr || (best != nullptr && best->stamp < (*link)->stamp)) continue;
     best = *link;
     best_link = link;
   }
   for (PostedEntry* odd = odd_posted_.front(); odd != nullptr; odd = OddPosted::next(*odd)) {
-    if (!matches(message, odd->bits, odd->ignore | always_ignored_)) continue;
+    if (!matches(message, odd->key, odd->ignore | always_ignored_)) continue;
     if (best != nullptr && best->stamp < odd->stamp) break;
     remove(*odd);
     return odd;
   }
   if (best == nullptr) return nullptr;
   posted_[static_cast<std::size_t>(best->shape)].remove_oldest(best_link);
-  all_posted_.remove(*best);
+  uncount(*best);
   return best;
 }
 
@@ -78,7 +80,7 @@ void Matcher::remove(PostedEntry& receive) noexcept {
   } else {
     posted_[static_cast<std::size_t>(receive.shape)].remove(receive);
   }
-  all_posted_.remove(receive);
+  uncount(receive);
 }
 
 void Matcher::add(UnexpectedEntry& message) noexcept {
@@ -131,22 +133,22 @@ void Matcher::drop_index(MatchShape shape) noexcept {
   }
 }
 
-UnexpectedEntry* Matcher::walk(MatchBits bits, MatchBits ignore) const noexcept {
+UnexpectedEntry* Matcher::walk(const MatchKey& key, const MatchKey& ignore) const noexcept {
   UnexpectedEntry* message = arrivals_.front();
-  while (message != nullptr && !matches(message->bits, bits, ignore | always_ignored_)) {
+  while (message != nullptr && !matches(message->key, key, ignore | always_ignored_)) {
     message = Arrivals::next(*message);
   }
   return message;
 }
 
-UnexpectedEntry* Matcher::find_unexpected(MatchBits bits, MatchBits ignore) noexcept {
+UnexpectedEntry* Matcher::find_unexpected(const MatchKey& key, const MatchKey& ignore) noexcept {
   if (arrivals_.empty()) return nullptr;
   const MatchShape shape = shape_of(ignore);
-  if (shape == MatchShape::kExact) return unexpected_.oldest(raw(bits));
-  if (shape == MatchShape::kOdd) return walk(bits, ignore);
+  if (shape == MatchShape::kExact) return unexpected_.oldest(key);
+  if (shape == MatchShape::kOdd) return walk(key, ignore);
   WildcardIndex& index = index_of(shape);
-  if (!index.complete && !build_index(shape)) return walk(bits, ignore);
-  const WildcardNode* const node = index.table.oldest(raw(bits));
+  if (!index.complete && !build_index(shape)) return walk(key, ignore);
+  const WildcardNode* const node = index.table.oldest(key);
   return node == nullptr ? nullptr : node->message;
 }
 

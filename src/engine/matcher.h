@@ -1,7 +1,7 @@
 // The posted receive queue and the unexpected queue, with MPI's matching rules (MPI 4.0, 3.5).
 //
 // Post, match, find and remove cost O(1) in the number of entries that do not match, for receives that
-// ignore nothing, the source, the tag, or both; any other ignore mask works and costs a walk over the
+// ignore nothing, the initiator, the tag, or both; any other ignore mask works and costs a walk over the
 // receives (or messages) of such masks. Entries are the caller's and are linked through themselves.
 //
 // Why the oldest wins: a message may match receives in five places (four shapes and the odd ones). Each
@@ -21,18 +21,18 @@
 #include "engine/free_list.h"
 #include "engine/intrusive_list.h"
 #include "engine/keyed_queues.h"
-#include "engine/match_bits.h"
+#include "engine/match_key.h"
 
 namespace ch3_offload {
 
 /// The shapes of an ignore mask, MPI's four and any other.
-enum class MatchShape : std::uint8_t { kExact, kAnySource, kAnyTag, kAnySourceAnyTag, kOdd };
+enum class MatchShape : std::uint8_t { kExact, kAnyInitiator, kAnyTag, kAnyInitiatorAnyTag, kOdd };
 inline constexpr std::size_t kKeyedShapes = 4;
 
 /// What the matcher needs of a receive.
 struct PostedEntry {
-  MatchBits bits{};
-  MatchBits ignore{};           ///< Without the always-ignored bits.
+  MatchKey key{};
+  MatchKey ignore{};            ///< Without the always-ignored key.
   std::uint64_t stamp = 0;      ///< Order of posting; set by post().
   MatchShape shape{};           ///< Set by post().
   KeyedHook<PostedEntry> hook{};     ///< The table of its shape, if that is not odd.
@@ -44,7 +44,7 @@ struct WildcardNode;
 
 /// What the matcher needs of a message that no receive has taken.
 struct UnexpectedEntry {
-  MatchBits bits{};  ///< As sent, with the always-ignored bits.
+  MatchKey key{};  ///< As sent, with the always-ignored key.
   KeyedHook<UnexpectedEntry> hook{};
   BareHook<UnexpectedEntry> arrival_hook{};
   WildcardNode* wildcards = nullptr;  ///< Its nodes in the wildcard indices that exist.
@@ -60,60 +60,83 @@ struct WildcardNode {
 
 class Matcher {
  public:
-  /// `always_ignored`: bits of a message that never take part.
-  explicit Matcher(MatchBits always_ignored) noexcept;
+  /// `always_ignored`: the part of a key that never takes part.
+  explicit Matcher(const MatchKey& always_ignored) noexcept;
 
   /// Appends a receive. REQUIRES: find_unexpected(receive) found nothing.
   void post(PostedEntry& receive) noexcept;
 
   /// The receive that was posted first of those that match; taken out. Null if none does.
-  PostedEntry* take_posted(MatchBits message) noexcept;
+  PostedEntry* take_posted(const MatchKey& message) noexcept {
+    if (wildcards_posted_ != 0) [[unlikely]]
+      return take_among_wildcards(message);
+    PostedEntry** const link = posted_.front().link_to_oldest(message);
+    PostedEntry* const oldest = *link;
+    if (oldest == nullptr) return nullptr;
+    posted_.front().remove_oldest(link);
+    --posted_depth_;
+    return oldest;
+  }
+
+  /// Takes out all posted receives that `chosen(receive)` is true of, and hands each to `taken(receive)`. The order
+  /// is unspecified.
+  template <class Chosen, class Taken>
+  void take_posted_if(const Chosen& chosen, const Taken& taken) {
+    const auto count_and_hand_over = [&](PostedEntry& receive) {
+      uncount(receive);
+      taken(receive);
+    };
+    for (Posted& table : posted_) table.take_if(chosen, count_and_hand_over);
+    for (PostedEntry* odd = odd_posted_.front(); odd != nullptr;) {
+      PostedEntry* const next = OddPosted::next(*odd);
+      if (chosen(*odd)) {
+        odd_posted_.remove(*odd);
+        count_and_hand_over(*odd);
+      }
+      odd = next;
+    }
+  }
 
   /// Takes a posted receive out. REQUIRES: it is posted.
   void remove(PostedEntry& receive) noexcept;
 
-  /// Appends a message. REQUIRES: take_posted(message.bits) found nothing.
+  /// Appends a message. REQUIRES: take_posted(message.key) found nothing.
   void add(UnexpectedEntry& message) noexcept;
 
   /// The message that arrived first of those that such a receive matches, or null; left in place.
-  UnexpectedEntry* find_unexpected(MatchBits bits, MatchBits ignore) noexcept;
+  UnexpectedEntry* find_unexpected(const MatchKey& key, const MatchKey& ignore) noexcept;
 
-  /// The newest message with these bits, or null; older_with_same_bits() walks on. For cancel, which
+  /// The newest message with this key, or null; older_with_same_key() walks on. For cancel, which
   /// names one message of a sender.
-  UnexpectedEntry* newest_with_bits(MatchBits bits) const noexcept { return unexpected_.newest(raw(bits)); }
-  static UnexpectedEntry* older_with_same_bits(const UnexpectedEntry& message) noexcept {
+  UnexpectedEntry* newest_with_key(const MatchKey& key) const noexcept { return unexpected_.newest(key); }
+  static UnexpectedEntry* older_with_same_key(const UnexpectedEntry& message) noexcept {
     return Unexpected::previous(message);
   }
 
   /// Takes a message out. REQUIRES: it is in the queue.
   void remove(UnexpectedEntry& message) noexcept;
 
-  std::size_t posted_depth() const noexcept { return all_posted_.size(); }
+  std::size_t posted_depth() const noexcept { return posted_depth_; }
   std::size_t unexpected_depth() const noexcept { return arrivals_.size(); }
 
-  /// In order of posting and of arrival; next_* of the last is null.
-  PostedEntry* first_posted() const noexcept { return all_posted_.front(); }
-  static PostedEntry* next_posted(const PostedEntry& receive) noexcept {
-    return AllPosted::next(receive);
-  }
+  /// In order of arrival; next_unexpected() of the last is null.
   UnexpectedEntry* first_unexpected() const noexcept { return arrivals_.front(); }
   static UnexpectedEntry* next_unexpected(const UnexpectedEntry& message) noexcept {
     return Arrivals::next(message);
   }
 
  private:
-  static std::uint64_t bits_of_receive(const PostedEntry& receive) noexcept { return raw(receive.bits); }
-  static std::uint64_t bits_of_message(const UnexpectedEntry& message) noexcept { return raw(message.bits); }
-  static std::uint64_t bits_of_node(const WildcardNode& node) noexcept { return raw(node.message->bits); }
-  using Posted = KeyedQueues<PostedEntry, &PostedEntry::hook, &bits_of_receive>;
-  using Unexpected = KeyedQueues<UnexpectedEntry, &UnexpectedEntry::hook, &bits_of_message>;
-  using Wildcards = KeyedQueues<WildcardNode, &WildcardNode::hook, &bits_of_node>;
+  static const MatchKey& key_of_receive(const PostedEntry& receive) noexcept { return receive.key; }
+  static const MatchKey& key_of_message(const UnexpectedEntry& message) noexcept { return message.key; }
+  static const MatchKey& key_of_node(const WildcardNode& node) noexcept { return node.message->key; }
+  using Posted = KeyedQueues<PostedEntry, &PostedEntry::hook, &key_of_receive>;
+  using Unexpected = KeyedQueues<UnexpectedEntry, &UnexpectedEntry::hook, &key_of_message>;
+  using Wildcards = KeyedQueues<WildcardNode, &WildcardNode::hook, &key_of_node>;
   using Arrivals = IntrusiveList<UnexpectedEntry, &UnexpectedEntry::arrival_hook>;
-  using AllPosted = IntrusiveList<PostedEntry, &PostedEntry::all_hook>;
   using OddPosted = IntrusiveList<PostedEntry, &PostedEntry::odd_hook>;
 
   struct WildcardIndex {
-    explicit WildcardIndex(std::uint64_t mask) noexcept : table(mask) {}
+    explicit WildcardIndex(const MatchKey& mask) noexcept : table(mask) {}
     Wildcards table;
     bool complete = false;  ///< Every message is in it; else none is.
     /// So many receives walk before the next one tries to build it again. An attempt that fails costs as much
@@ -121,23 +144,29 @@ class Matcher {
     std::size_t walks_due = 0;
   };
 
-  MatchShape shape_of(MatchBits ignore) const noexcept;
-  std::uint64_t mask_of(MatchShape shape) const noexcept;  ///< The bits that make the key of that shape.
+  MatchShape shape_of(const MatchKey& ignore) const noexcept;
+  MatchKey mask_of(MatchShape shape) const noexcept;  ///< What of a key those of that shape look at.
+  PostedEntry* take_among_wildcards(const MatchKey& message) noexcept;
+  void uncount(const PostedEntry& receive) noexcept {
+    --posted_depth_;
+    wildcards_posted_ -= receive.shape != MatchShape::kExact;
+  }
   WildcardIndex& index_of(MatchShape shape) noexcept { return wildcards_[static_cast<std::size_t>(shape) - 1]; }
   bool add_to_index(MatchShape shape, UnexpectedEntry& message) noexcept;
   bool build_index(MatchShape shape) noexcept;
   void drop_index(MatchShape shape) noexcept;
-  UnexpectedEntry* walk(MatchBits bits, MatchBits ignore) const noexcept;
+  UnexpectedEntry* walk(const MatchKey& key, const MatchKey& ignore) const noexcept;
 
-  const MatchBits always_ignored_;
+  const MatchKey always_ignored_;
 
-  // Posted receives. Each is in all_posted_ and in one of the five others.
-  std::array<Posted, kKeyedShapes> posted_;  ///< By shape.
+  // Posted receives. Each is in one of these five.
+  std::array<Posted, kKeyedShapes> posted_;  ///< By shape; the exact ones first.
   OddPosted odd_posted_;
-  AllPosted all_posted_;
+  std::size_t posted_depth_ = 0;
+  std::size_t wildcards_posted_ = 0;  ///< Of those: not exact.
   std::uint64_t next_stamp_ = 0;
 
-  // Unexpected messages. Each is in arrivals_, in unexpected_ by all its bits, and in the wildcard
+  // Unexpected messages. Each is in arrivals_, in unexpected_ by its whole key, and in the wildcard
   // indices that are complete. Such an index is built when the first receive of its shape looks for a
   // message, so that programs without wildcards do not pay for it.
   Unexpected unexpected_;

@@ -17,45 +17,49 @@
 
 namespace ch3_offload {
 
-/// T has a public member `std::uint64_t pool_id = 0` (0 while it is free) that the pool sets, and a
-/// default constructor that does not throw: a taken object is always a fresh T().
+/// T has a public member `std::uint64_t pool_id = 0` that is the pool's. A taken object is a fresh one: T has a
+/// default constructor that does not throw, or a function recycle() that undoes all that a user may have done.
 template <class T>
 class Pool {
  public:
   static constexpr unsigned kIndexBits = 30;
-  static constexpr unsigned kIdBits = kIndexBits + 32;
-  static constexpr std::uint32_t kMaxObjects = 1U << kIndexBits;
+  static constexpr unsigned kGenerationBits = 32;
+  static constexpr unsigned kIdBits = kIndexBits + kGenerationBits;
+  static constexpr std::uint32_t kMaxObjects = (1U << kIndexBits) - 1;
 
-  /// A fresh object, or null when memory or ids (2^30) have run out.
+  /// A fresh object, or null when memory or ids (2^30 - 1) have run out.
   T* take() noexcept {
-    if (free_ == kNone && !grow()) return nullptr;
-    const std::uint32_t index = free_;
-    Cell& cell = at(index);
-    free_ = cell.next_free;
-    cell.object.pool_id = std::uint64_t{cell.generation} << kIndexBits | index;
+    if (free_ == nullptr && !grow()) [[unlikely]]
+      return nullptr;
+    Cell* const cell = free_;
+    free_ = cell->next_free;
+    cell->pool_id &= ~kFree;
     ++live_;
-    return &cell.object;
+    return cell;
   }
 
   /// REQUIRES: `object` was taken from this pool and not returned since.
   void give_back(T& object) noexcept {
-    assert(find(object.pool_id) == &object);
-    const std::uint32_t index = static_cast<std::uint32_t>(object.pool_id) & (kMaxObjects - 1);
-    Cell& cell = at(index);
-    std::destroy_at(&object);
-    std::construct_at(&object);
-    // Generation 0 is skipped, so that no id is 0.
-    if (++cell.generation == 0) cell.generation = 1;
+    assert((object.pool_id & kFree) == 0);
+    const std::uint64_t next_id = ((object.pool_id + kGeneration) & (kFree - 1)) | kFree;
+    if constexpr (requires { object.recycle(); }) {
+      object.recycle();
+    } else {
+      std::destroy_at(&object);
+      std::construct_at(&object);
+    }
+    object.pool_id = next_id;
+    Cell& cell = static_cast<Cell&>(object);
     cell.next_free = free_;
-    free_ = index;
+    free_ = &cell;
     --live_;
   }
 
   /// The live object of that id, or null: ids come from callers and may be stale or invented.
   T* find(std::uint64_t id) noexcept {
-    const std::uint32_t index = static_cast<std::uint32_t>(id) & (kMaxObjects - 1);
-    if (id == 0 || index >= slabs_.size() * kSlabObjects) return nullptr;
-    T& object = at(index).object;
+    const std::uint32_t index = (static_cast<std::uint32_t>(id) & kMaxObjects) - 1;
+    if ((id & kFree) != 0 || index >= slabs_.size() * kSlabObjects) return nullptr;
+    T& object = slabs_[index / kSlabObjects][index % kSlabObjects];
     return object.pool_id == id ? &object : nullptr;
   }
 
@@ -66,17 +70,13 @@ class Pool {
 
  private:
   static constexpr std::uint32_t kSlabObjects = 32;
-  static constexpr std::uint32_t kNone = UINT32_MAX;
+  // pool_id: index + 1, so that no id is 0; the generation above that; whether nobody has the object.
+  static constexpr std::uint64_t kGeneration = std::uint64_t{1} << kIndexBits;
+  static constexpr std::uint64_t kFree = std::uint64_t{1} << kIdBits;
 
-  struct Cell {
-    T object{};
-    std::uint32_t generation = 1;
-    std::uint32_t next_free = kNone;
+  struct Cell final : T {
+    Cell* next_free = nullptr;
   };
-
-  Cell& at(std::uint32_t index) noexcept {
-    return slabs_[index / kSlabObjects][index % kSlabObjects];
-  }
 
   bool grow() noexcept {
     if (slabs_.size() * kSlabObjects >= kMaxObjects) return false;
@@ -87,14 +87,16 @@ class Pool {
     }
     const auto first = static_cast<std::uint32_t>((slabs_.size() - 1) * kSlabObjects);
     for (std::uint32_t i = kSlabObjects; i-- > 0;) {
-      at(first + i).next_free = free_;
-      free_ = first + i;
+      Cell& cell = slabs_.back()[i];
+      cell.pool_id = kFree | (first + i + 1);
+      cell.next_free = free_;
+      free_ = &cell;
     }
     return true;
   }
 
   std::vector<std::unique_ptr<Cell[]>> slabs_;
-  std::uint32_t free_ = kNone;  ///< First free index, kNone: none.
+  Cell* free_ = nullptr;  ///< Null: none.
   std::size_t live_ = 0;
 };
 

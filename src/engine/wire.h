@@ -19,7 +19,7 @@ namespace ch3_offload::wire {
 
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
 
-inline constexpr unsigned kWireVersion = 3;
+inline constexpr unsigned kWireVersion = 4;
 
 /// What a message costs of byte credit beside its payload: the receiver keeps an envelope for it.
 inline constexpr std::size_t kEnvelopeBytes = 160;
@@ -56,7 +56,7 @@ inline constexpr unsigned kPacketPart = 64;   ///< kRts: no message, the next by
 struct CommonHeader {
   Kind kind{};
   std::uint8_t flags = 0;
-  std::uint16_t reserved = 0;      ///< 0.
+  std::uint16_t client = 0;        ///< Which client of the receiving process it is for. 0: the only one.
   std::uint32_t credit_bytes = 0;  ///< Byte credit given to the receiver of this slot.
 };
 
@@ -64,7 +64,7 @@ struct EagerHeader {
   CommonHeader common;
   std::uint64_t bits = 0;
   std::uint32_t send_id = 0;  ///< For kCancel; with kSynchronous the sender's operation, for kAck too.
-  std::uint32_t reserved = 0;
+  std::uint32_t initiator = 0;
 };
 
 struct EagerFirstHeader {
@@ -78,6 +78,8 @@ struct RtsHeader {
   std::uint64_t total_bytes = 0;
   std::uint32_t operation = 0;  ///< The sender's.
   std::uint32_t send_id = 0;    ///< For kCancel after an optimistic payload was taken.
+  std::uint32_t initiator = 0;
+  std::uint32_t reserved = 0;
 };
 
 struct CtsHeader {
@@ -116,6 +118,8 @@ struct CancelHeader {
   std::uint64_t bits = 0;
   std::uint32_t send_id = 0;
   std::uint32_t token = 0;  ///< Comes back in the reply.
+  std::uint32_t initiator = 0;
+  std::uint32_t reserved = 0;
 };
 
 struct CancelReplyHeader {
@@ -127,12 +131,12 @@ struct CancelReplyHeader {
 static_assert(sizeof(CommonHeader) == 8 && offsetof(CommonHeader, credit_bytes) == 4);
 static_assert(sizeof(EagerHeader) == 24 && offsetof(EagerHeader, send_id) == 16);
 static_assert(sizeof(EagerFirstHeader) == 32 && offsetof(EagerFirstHeader, total_bytes) == 24);
-static_assert(sizeof(RtsHeader) == 32 && offsetof(RtsHeader, operation) == 24);
+static_assert(sizeof(RtsHeader) == 40 && offsetof(RtsHeader, initiator) == 32);
 static_assert(sizeof(CtsHeader) == 40 && offsetof(CtsHeader, remote_key) == 32);
 static_assert(sizeof(DataHeader) == 24 && offsetof(DataHeader, offset_bytes) == 16);
 static_assert(sizeof(AckHeader) == 16);
 static_assert(sizeof(RecallHeader) == 16);
-static_assert(sizeof(CancelHeader) == 24 && offsetof(CancelHeader, token) == 20);
+static_assert(sizeof(CancelHeader) == 32 && offsetof(CancelHeader, initiator) == 24);
 static_assert(sizeof(CancelReplyHeader) == 16);
 
 // ch3_offload_lane_send() writes such a message.

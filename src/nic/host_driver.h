@@ -14,9 +14,10 @@ class HostDriver final : public Port {
   /// As Engine's. Throws std::bad_alloc.
   HostDriver(const EngineConfig& config, std::span<Provider* const> providers);
 
-  Progressed send(PeerId peer, SendMode mode, MatchBits bits, const Payload& payload, std::uint32_t send_id,
-                  Cookie cookie, OperationId& operation, Status& status) noexcept override {
-    return engine_.send(peer, mode, bits, payload, send_id, cookie, operation, status);
+  Progressed send(PeerId peer, SendMode mode, const MatchKey& key, const Payload& payload,
+                  std::uint32_t send_id, Cookie cookie, OperationId& operation,
+                  Status& status) noexcept override {
+    return engine_.send(peer, mode, key, payload, send_id, cookie, operation, status);
   }
   ch3_offload_lane_t* lane(PeerId peer) noexcept override { return engine_.lane(peer); }
   void nudge(PeerId peer) noexcept override { engine_.nudge(peer); }
@@ -24,25 +25,29 @@ class HostDriver final : public Port {
                          Cookie cookie, Status& status) noexcept override {
     return engine_.send_packet(peer, header, data, cookie, status);
   }
-  Progressed post_receive(MatchBits bits, MatchBits ignore, const Payload& payload, Cookie cookie,
+  Progressed post_receive(const MatchKey& key, const MatchKey& ignore, const Payload& payload, Cookie cookie,
                           OperationId& operation, Envelope& envelope) noexcept override {
-    return engine_.post_receive(bits, ignore, payload, cookie, operation, envelope);
+    return engine_.post_receive(key, ignore, payload, cookie, operation, envelope);
   }
-  bool probe(MatchBits bits, MatchBits ignore, Envelope& envelope) noexcept override {
-    return engine_.probe(bits, ignore, envelope);
+  bool receive_now(const MatchKey& key, const MatchKey& ignore, const Payload& payload,
+                   Envelope& envelope) noexcept override {
+    return engine_.receive_now(key, ignore, payload, envelope);
   }
-  bool matched_probe(MatchBits bits, MatchBits ignore, MessageId& message,
+  bool probe(const MatchKey& key, const MatchKey& ignore, Envelope& envelope) noexcept override {
+    return engine_.probe(key, ignore, envelope);
+  }
+  bool matched_probe(const MatchKey& key, const MatchKey& ignore, MessageId& message,
                      Envelope& envelope) noexcept override {
-    return engine_.matched_probe(bits, ignore, message, envelope);
+    return engine_.matched_probe(key, ignore, message, envelope);
   }
   Progressed receive_matched(MessageId message, const Payload& payload, Cookie cookie,
                              Envelope& envelope) noexcept override {
     return engine_.receive_matched(message, payload, cookie, envelope);
   }
   bool cancel_receive(OperationId operation) noexcept override { return engine_.cancel_receive(operation); }
-  Progressed cancel_send(OperationId operation, PeerId peer, MatchBits bits, std::uint32_t send_id,
+  Progressed cancel_send(OperationId operation, PeerId peer, const MatchKey& key, std::uint32_t send_id,
                          Cookie cookie) noexcept override {
-    return engine_.cancel_send(operation, peer, bits, send_id, cookie);
+    return engine_.cancel_send(operation, peer, key, send_id, cookie);
   }
   void purge(PurgeScope scope, std::span<const MatchPattern> doomed, std::span<const MatchPattern> spared,
              Status reason) noexcept override {
@@ -57,6 +62,7 @@ class HostDriver final : public Port {
 
   std::size_t progress() noexcept override { return engine_.progress(); }
   bool next_event(Event& event) noexcept override { return engine_.next_event(event); }
+  ch3_offload_events_t& events() noexcept override { return engine_.events(); }
 
   bool idle() const noexcept override { return engine_.idle(); }
   bool at_rest() const noexcept override { return engine_.at_rest(); }

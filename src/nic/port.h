@@ -10,8 +10,8 @@
 //
 // - A command never calls back. It may finish at once, which is permitted and never promised. Otherwise an event
 //   comes with the cookie of the command.
-// - Events come from next_event() only. Each operation has the memory of its event, so no event is lost.
-// - Everything that crosses is plain data: numbers, bits, addresses of payloads, patterns. The two functions of
+// - Events come from events() and next_event() only. Each operation has the memory of its event, so none is lost.
+// - Everything that crosses is plain data: numbers, keys, addresses of payloads, patterns. The two functions of
 //   a PayloadLayout are the exception. They need the client's address space.
 // - The engine asks by events, and commands answer: introduce() answers kCardWanted, place_packet() answers
 //   kPacketOffer.
@@ -36,7 +36,7 @@ class Port {
 
   // Commands. As the functions of Engine with these names.
 
-  virtual Progressed send(PeerId peer, SendMode mode, MatchBits bits, const Payload& payload,
+  virtual Progressed send(PeerId peer, SendMode mode, const MatchKey& key, const Payload& payload,
                           std::uint32_t send_id, Cookie cookie, OperationId& operation,
                           Status& status) noexcept = 0;
   /// May return nullptr at any time: then send() is the only way.
@@ -44,16 +44,19 @@ class Port {
   virtual void nudge(PeerId peer) noexcept = 0;
   virtual Progressed send_packet(PeerId peer, std::span<const std::byte> header,
                                  std::span<const Payload> data, Cookie cookie, Status& status) noexcept = 0;
-  virtual Progressed post_receive(MatchBits bits, MatchBits ignore, const Payload& payload, Cookie cookie,
-                                  OperationId& operation, Envelope& envelope) noexcept = 0;
-  virtual bool probe(MatchBits bits, MatchBits ignore, Envelope& envelope) noexcept = 0;
-  virtual bool matched_probe(MatchBits bits, MatchBits ignore, MessageId& message,
+  virtual Progressed post_receive(const MatchKey& key, const MatchKey& ignore, const Payload& payload,
+                                  Cookie cookie, OperationId& operation, Envelope& envelope) noexcept = 0;
+  /// May return false at any time: then post_receive() is the way.
+  virtual bool receive_now(const MatchKey& key, const MatchKey& ignore, const Payload& payload,
+                           Envelope& envelope) noexcept = 0;
+  virtual bool probe(const MatchKey& key, const MatchKey& ignore, Envelope& envelope) noexcept = 0;
+  virtual bool matched_probe(const MatchKey& key, const MatchKey& ignore, MessageId& message,
                              Envelope& envelope) noexcept = 0;
   virtual Progressed receive_matched(MessageId message, const Payload& payload, Cookie cookie,
                                      Envelope& envelope) noexcept = 0;
   virtual bool cancel_receive(OperationId operation) noexcept = 0;
-  virtual Progressed cancel_send(OperationId operation, PeerId peer, MatchBits bits, std::uint32_t send_id,
-                                 Cookie cookie) noexcept = 0;
+  virtual Progressed cancel_send(OperationId operation, PeerId peer, const MatchKey& key,
+                                 std::uint32_t send_id, Cookie cookie) noexcept = 0;
   virtual void purge(PurgeScope scope, std::span<const MatchPattern> doomed,
                      std::span<const MatchPattern> spared, Status reason) noexcept = 0;
   virtual void introduce(PeerId peer, std::string_view card) noexcept = 0;
@@ -68,6 +71,8 @@ class Port {
   virtual std::size_t progress() noexcept = 0;
   /// Takes the next event, in the order of Engine::next_event(). Returns false if there is none.
   virtual bool next_event(Event& event) noexcept = 0;
+  /// Where completions wait; see Engine::events(). Constant for the port's life.
+  virtual ch3_offload_events_t& events() noexcept = 0;
 
   // Waiting: for a client that has found nothing and wants to sleep.
 

@@ -53,8 +53,8 @@ enum {
 };
 
 /** Sends a message of contiguous memory, if that is possible at once. `send_id` as for ch3_offload_send(). */
-static inline int ch3_offload_lane_send(ch3_offload_lane_t * lane, uint64_t bits, uint32_t send_id,
-                                        const void *payload, size_t length_bytes)
+static inline int ch3_offload_lane_send(ch3_offload_lane_t * lane, uint64_t bits, uint32_t initiator,
+                                        uint32_t send_id, const void *payload, size_t length_bytes)
 {
     const uint64_t slot_bytes = CH3_OFFLOAD_LANE_MESSAGE_HEADER_BYTES + length_bytes;
     const uint64_t position = lane->position;
@@ -63,7 +63,7 @@ static inline int ch3_offload_lane_send(ch3_offload_lane_t * lane, uint64_t bits
                                       ~(uint64_t) (CH3_OFFLOAD_LANE_LINE_BYTES - 1));
     const uint64_t cost = CH3_OFFLOAD_LANE_ENVELOPE_BYTES + length_bytes;
     unsigned char *record;
-    uint64_t owed, common, ids = send_id;
+    uint64_t owed, common, ids = (uint64_t) initiator << 32 | send_id;
     uint64_t *next_header;
 
     if (length_bytes >= lane->length_limit || cost > lane->credit_bytes || next > lane->end_limit)

@@ -23,7 +23,7 @@ using allocator::allocations;
 
 constexpr std::size_t kSlotBytes = 1024;
 constexpr std::size_t kLong = 20'000;  ///< By rendezvous.
-constexpr MatchBits kBits = make_match_bits(1, 2, 3);
+constexpr MatchKey kKey = make_match_key(1, 2, 3);
 
 /// Slots in arrays, delivered in order when the other side polls. Reaches everybody: whoever is not
 /// `other` never polls, and what is sent to it is dropped.
@@ -86,7 +86,7 @@ class CountingHost final : public EventHandler {
   Payload on_packet_offer(PeerId, std::size_t) noexcept override { return {}; }
   void on_packet_placed(PeerId, std::size_t) noexcept override { FAIL(); }
   void on_peer_failed(PeerId, Status reason) noexcept override { failure = reason; }
-  std::string on_card_wanted(PeerId) override { return "v=3;array"; }
+  std::string on_card_wanted(PeerId) override { return "v=4;array"; }
   void on_warning(std::string_view) noexcept override { FAIL(); }
 
   std::uint64_t sends = 0;
@@ -130,18 +130,19 @@ class EngineAllocation : public testing::Test {
     at_start = zero.engine->counters();
   }
   void send(ArrayProcess& from, PeerId to, std::size_t length, SendMode mode = SendMode::kStandard,
-            MatchBits bits = kBits) {
+            MatchKey key = kKey) {
     Status status{};
     OperationId operation{};
     const Progressed progressed =
-        from.engine->send(to, mode, bits, {sent.data(), length, nullptr}, 1, nullptr, operation, status);
+        from.engine->send(to, mode, key, {sent.data(), length, nullptr}, 1, nullptr, operation, status);
     ASSERT_NE(progressed, Progressed::kFailed);
   }
   /// Done at once or by a callback: receives of the host count only the latter.
-  void receive(ArrayProcess& at, std::size_t capacity, MatchBits ignore = kIgnoreNothing, MatchBits bits = kBits) {
+  void receive(ArrayProcess& at, std::size_t capacity, MatchKey ignore = kIgnoreNothing,
+               MatchKey key = kKey) {
     Envelope envelope;
     const Progressed progressed =
-        at.engine->post_receive(bits, ignore, {received.data(), capacity, nullptr}, nullptr, posted, envelope);
+        at.engine->post_receive(key, ignore, {received.data(), capacity, nullptr}, nullptr, posted, envelope);
     ASSERT_NE(progressed, Progressed::kFailed);
     at.host.receives += progressed == Progressed::kDone;
   }
@@ -153,7 +154,7 @@ class EngineAllocation : public testing::Test {
   }
   /// Posts receives until the next one would need more memory.
   void use_up_receives() {
-    for (std::uint32_t i = 0; i < 32; ++i) receive(one, 0, kIgnoreNothing, make_match_bits(8, 8, i));
+    for (std::uint32_t i = 0; i < 32; ++i) receive(one, 0, kIgnoreNothing, make_match_key(8, 8, i));
     spare = posted;
   }
   /// Runs `exchange` until all pools have their size and credit has gone both ways (so both are connected),
@@ -192,7 +193,8 @@ TEST_F(EngineAllocation, NoneForShortMessagesToPostedReceives) {
 TEST_F(EngineAllocation, NoneForWildcardReceives) {
   expected_receives = 3;
   expect_no_allocation([this] {
-    for (const MatchBits ignore : {kIgnoreSource, kIgnoreTag, kIgnoreSourceAndTag}) receive(one, 100, ignore);
+    for (const MatchKey ignore : {kIgnoreInitiator, kIgnoreTag, kIgnoreInitiatorAndTag})
+      receive(one, 100, ignore);
     for (int i = 0; i < 3; ++i) send(zero, PeerId{1}, 100);
     progress();
   });
@@ -206,9 +208,9 @@ TEST_F(EngineAllocation, NoneForSmallUnexpectedMessagesAndProbes) {
     progress();
     Envelope envelope;
     MessageId message{};
-    ASSERT_TRUE(one.engine->probe(kBits, kIgnoreSourceAndTag, envelope));
-    receive(one, 128, kIgnoreSource);
-    ASSERT_TRUE(one.engine->matched_probe(kBits, kIgnoreTag, message, envelope));
+    ASSERT_TRUE(one.engine->probe(kKey, kIgnoreInitiatorAndTag, envelope));
+    receive(one, 128, kIgnoreInitiator);
+    ASSERT_TRUE(one.engine->matched_probe(kKey, kIgnoreTag, message, envelope));
     ASSERT_EQ(one.engine->receive_matched(message, {received.data(), 10, nullptr}, nullptr, envelope), Progressed::kDone);
     ++one.host.receives;
   });
@@ -272,7 +274,7 @@ TEST_F(EngineAllocation, AnUnexpectedMessageOfUpTo16BytesTakesAtMost160Bytes) {
       receiver.provider.other = &sender.provider;
       const std::int64_t live_engines = live_bytes;
       for (std::uint32_t i = 0; i < kMessages; ++i) {
-        send(sender, PeerId{1}, length, SendMode::kStandard, make_match_bits(1, 2, one_tag ? 3 : i));
+        send(sender, PeerId{1}, length, SendMode::kStandard, make_match_key(1, 2, one_tag ? 3 : i));
         if (i % 30 != 0) continue;
         ch3_offload::progress(*receiver.engine, receiver.host);
         ch3_offload::progress(*sender.engine, sender.host);
@@ -286,7 +288,7 @@ TEST_F(EngineAllocation, AnUnexpectedMessageOfUpTo16BytesTakesAtMost160Bytes) {
       EXPECT_LE((live_bytes - live_engines) / kMessages, 160) << length << (one_tag ? ", one tag" : ", many tags");
       EXPECT_GT((live_bytes - live_engines) / kMessages, 100);
       for (std::uint32_t i = 0; i < kMessages; ++i) {
-        receive(receiver, 16, kIgnoreNothing, make_match_bits(1, 2, one_tag ? 3 : i));
+        receive(receiver, 16, kIgnoreNothing, make_match_key(1, 2, one_tag ? 3 : i));
       }
       EXPECT_EQ(receiver.engine->counters().unexpected_bytes, 0u);
       EXPECT_LT(live_before, live_bytes);
@@ -332,12 +334,12 @@ TEST_F(EngineAllocation, AFloodTakesNoMoreMemoryThanItsBudgetAndGivesItBack) {
 
 /// The tables of the matcher stay small, and work.
 TEST_F(EngineAllocation, ReceivesArePostedWithoutMemoryForLargerTables) {
-  for (std::uint32_t i = 0; i < 33; ++i) receive(one, 8, kIgnoreNothing, make_match_bits(2, 2, i));
+  for (std::uint32_t i = 0; i < 33; ++i) receive(one, 8, kIgnoreNothing, make_match_key(2, 2, i));
   allocator::left = 0;
-  for (std::uint32_t i = 33; i < 64; ++i) receive(one, 8, kIgnoreNothing, make_match_bits(2, 2, i));
+  for (std::uint32_t i = 33; i < 64; ++i) receive(one, 8, kIgnoreNothing, make_match_key(2, 2, i));
   allocator::left = allocator::kPlenty;
   for (std::uint32_t i = 64; i-- > 0;) {
-    send(zero, PeerId{1}, 8, SendMode::kStandard, make_match_bits(2, 2, i));
+    send(zero, PeerId{1}, 8, SendMode::kStandard, make_match_key(2, 2, i));
     progress();
   }
   EXPECT_EQ(one.host.receives, 64u);
@@ -353,14 +355,15 @@ TEST_F(EngineAllocation, AReceiveWithoutMemoryFailsAndLeavesTheMessage) {
   const Payload payload{received.data(), kLong, nullptr};
   for (int i = 0; i < 3; ++i) {
     allocator::left = 0;
-    const Progressed progressed = one.engine->post_receive(kBits, kIgnoreNothing, payload, nullptr, posted, envelope);
+    const Progressed progressed =
+        one.engine->post_receive(kKey, kIgnoreNothing, payload, nullptr, posted, envelope);
     allocator::left = allocator::kPlenty;
     EXPECT_EQ(progressed, Progressed::kFailed);
     EXPECT_EQ(envelope.status, Status::kNoMemory);
-    ASSERT_TRUE(one.engine->probe(kBits, kIgnoreNothing, envelope));
+    ASSERT_TRUE(one.engine->probe(kKey, kIgnoreNothing, envelope));
   }
   MessageId message{};
-  ASSERT_TRUE(one.engine->matched_probe(kBits, kIgnoreNothing, message, envelope));
+  ASSERT_TRUE(one.engine->matched_probe(kKey, kIgnoreNothing, message, envelope));
   allocator::left = 0;
   const Progressed progressed = one.engine->receive_matched(message, payload, nullptr, envelope);
   allocator::left = allocator::kPlenty;
@@ -386,7 +389,7 @@ TEST_F(FirstContact, WithoutMemoryTheFirstContactFailsAndMayBeTriedAgain) {
     ASSERT_LT(attempts, 100u);
     allocator::left = attempts;
     const Progressed progressed =
-        zero.engine->send(PeerId{1}, SendMode::kStandard, kBits, payload, 1, nullptr, operation, status);
+        zero.engine->send(PeerId{1}, SendMode::kStandard, kKey, payload, 1, nullptr, operation, status);
     allocator::left = allocator::kPlenty;
     ASSERT_EQ(progressed == Progressed::kFailed, status != Status::kOk);
   }
@@ -416,7 +419,7 @@ TEST_F(FirstContact, WhoseFirstMessageIsLostForWantOfMemoryFails) {
 TEST_F(EngineAllocation, PurgeNeedsNoMemory) {
   for (int i = 0; i < 3; ++i) receive(one, 10);
   allocator::left = 0;
-  const MatchPattern everything{MatchBits{}, ~MatchBits{}};
+  const MatchPattern everything{MatchKey{}, ~MatchKey{}};
   one.engine->purge(PurgeScope::kAll, {&everything, 1}, {}, Status::kRevoked);
   int receives = 0;
   for (Event event; one.engine->next_event(event); ++receives) EXPECT_EQ(event.status, Status::kRevoked);
@@ -429,7 +432,7 @@ TEST_F(EngineAllocation, WithoutMemoryAMessageToOneselfFailsAndDoesNotVanish) {
   OperationId operation{};
   Status status{};
   const auto send_to_self = [&](std::size_t length) {
-    return one.engine->send(PeerId{1}, SendMode::kStandard, kBits, {sent.data(), length, nullptr}, 1, nullptr,
+    return one.engine->send(PeerId{1}, SendMode::kStandard, kKey, {sent.data(), length, nullptr}, 1, nullptr,
                             operation, status);
   };
   allocator::left = 0;
@@ -442,7 +445,8 @@ TEST_F(EngineAllocation, WithoutMemoryAMessageToOneselfFailsAndDoesNotVanish) {
   EXPECT_EQ(one.engine->counters().pending_sends, 0u);
   EXPECT_EQ(send_to_self(100), Progressed::kDone);
   Envelope envelope;
-  ASSERT_EQ(one.engine->post_receive(kBits, kIgnoreNothing, {received.data(), 100, nullptr}, nullptr, posted, envelope),
+  ASSERT_EQ(one.engine->post_receive(kKey, kIgnoreNothing, {received.data(), 100, nullptr}, nullptr, posted,
+                                     envelope),
             Progressed::kDone);
   EXPECT_EQ(envelope.length_bytes, 100u);
 }
@@ -455,7 +459,7 @@ TEST_F(EngineAllocation, WithoutMemoryASendOrAPacketThatMustWaitFails) {
   const Payload data[] = {payload};
   allocator::left = 0;
   const Progressed message =
-      zero.engine->send(PeerId{1}, SendMode::kStandard, kBits, payload, 1, nullptr, operation, status);
+      zero.engine->send(PeerId{1}, SendMode::kStandard, kKey, payload, 1, nullptr, operation, status);
   allocator::left = allocator::kPlenty;
   EXPECT_EQ(message, Progressed::kFailed);
   EXPECT_EQ(status, Status::kNoMemory);
@@ -483,8 +487,8 @@ TEST(EngineMemory, APeerCostsLittle) {
     Status status{};
     OperationId operation{};
     std::byte byte{};
-    static_cast<void>(large.engine->send(PeerId{i}, SendMode::kStandard, kBits, {&byte, 1, nullptr}, 0, nullptr,
-                                         operation, status));
+    static_cast<void>(large.engine->send(PeerId{i}, SendMode::kStandard, kKey, {&byte, 1, nullptr}, 0,
+                                         nullptr, operation, status));
     ASSERT_EQ(status, Status::kOk);
     take_events(*large.engine, large.host);  // The introduction.
   }

@@ -26,7 +26,7 @@ class EngineCancel : public EngineWorld {
     EXPECT_EQ(pending(message), was_pending);  // No on_send_done() after a cancel.
     EXPECT_EQ(at(0).counters().cancelled_sends, 1u);
     Envelope envelope;
-    EXPECT_FALSE(at(1)->probe(kBits, kIgnoreNothing, envelope));
+    EXPECT_FALSE(at(1)->probe(kKey, kIgnoreNothing, envelope));
     expect_at_rest();
   }
   /// The cancel is under way while the receive is posted: the receiver decides, and the receive has won.
@@ -184,7 +184,7 @@ TEST_F(EngineCancel, AMessageThatIsLeavingCannotBeTakenBack) {
   EXPECT_EQ(cancel(message), Progressed::kFailed);
   step();
   // Asked for by its name the receiver decides: too late, its parts are arriving.
-  EXPECT_EQ(at(0)->cancel_send(kNoOperation, PeerId{1}, kBits, 9, message.cookie()), Progressed::kPending);
+  EXPECT_EQ(at(0)->cancel_send(kNoOperation, PeerId{1}, kKey, 9, message.cookie()), Progressed::kPending);
   settle();
   EXPECT_EQ(cancelled(message), false);
   receive(1, request);
@@ -206,7 +206,7 @@ TEST_F(EngineCancel, ASynchronousMessageThatIsLeavingIsTakenBackWhenItHasLeft) {
   EXPECT_EQ(cancelled(message), true);
   EXPECT_TRUE(pending(message));  // No on_send_done() after a cancel.
   Envelope envelope;
-  EXPECT_FALSE(at(1)->probe(kBits, kIgnoreNothing, envelope));
+  EXPECT_FALSE(at(1)->probe(kKey, kIgnoreNothing, envelope));
   expect_at_rest();
 }
 
@@ -295,7 +295,7 @@ TEST_F(EngineCancel, OnlyTheNamedOneOfManyIsTakenBack) {
   expect_at_rest();
 }
 
-/// Two senders use the same name and bits: each takes back its own.
+/// Two senders use the same name and key: each takes back its own.
 TEST_F(EngineCancel, AMessageOfAnotherSenderIsNotTakenBack) {
   make(3);
   TestSend mine(kShort, 1);
@@ -359,13 +359,13 @@ TEST_F(EngineCancel, OperationsOfTheOtherKindAreNotTakenForIt) {
   send(0, 1, message);
   receive(0, request);
   EXPECT_FALSE(at(0)->cancel_receive(message.operation));
-  EXPECT_EQ(at(0)->cancel_send(request.operation, PeerId{1}, kBits, 0, nullptr), Progressed::kFailed);
+  EXPECT_EQ(at(0)->cancel_send(request.operation, PeerId{1}, kKey, 0, nullptr), Progressed::kFailed);
   EXPECT_FALSE(at(0)->cancel_receive(kNoOperation));
   settle();
 }
 
 void purge(HostDriver& engine, PurgeScope scope = PurgeScope::kAll) {
-  const MatchPattern doomed{kBits, kIgnoreNothing};
+  const MatchPattern doomed{kKey, kIgnoreNothing};
   engine.purge(scope, {&doomed, 1}, {}, Status::kRevoked);
 }
 
@@ -374,7 +374,7 @@ TEST_F(EngineCancel, PurgeFinishesWhatMatchesAndNothingElse) {
   TestReceive doomed(kShort);
   TestReceive kept(kShort);
   receive(1, doomed);
-  receive(1, kept, kOtherBits);
+  receive(1, kept, kOtherKey);
   purge(*at(1).engine);
   EXPECT_TRUE(pending(doomed)) << "a command tells nothing";
   EXPECT_FALSE(at(1)->cancel_receive(doomed.operation)) << "its event is there";
@@ -390,8 +390,8 @@ TEST_F(EngineCancel, PurgeSparesWhatItIsTold) {
   TestReceive doomed(kShort);
   TestReceive spared(kShort);
   receive(1, doomed);
-  receive(1, spared, kOtherBits);
-  const MatchPattern but{kOtherBits, kIgnoreSource};
+  receive(1, spared, kOtherKey);
+  const MatchPattern but{kOtherKey, kIgnoreInitiator};
   at(1)->purge(PurgeScope::kAll, {&kEverything, 1}, {&but, 1}, Status::kRevoked);
   take_events(1);
   EXPECT_FALSE(pending(doomed));
@@ -403,13 +403,13 @@ TEST_F(EngineCancel, PurgeOfReceivesLooksAtTheirSource) {
   TestReceive named(kShort);
   TestReceive any(kShort);
   receive(1, named);
-  receive(1, any, kBits, kIgnoreSource);
+  receive(1, any, kKey, kIgnoreInitiator);
   purge(*at(1).engine, PurgeScope::kReceivesFromAny);
   take_events(1);
   EXPECT_FALSE(pending(any));
   EXPECT_TRUE(pending(named));
   TestSend message(kShort);
-  message.bits = kOtherBits;
+  message.key = kOtherKey;
   send(0, 1, message);
   settle();
   at(1)->purge(PurgeScope::kReceivesFromOne, {&kEverything, 1}, {}, Status::kPeerFailed);

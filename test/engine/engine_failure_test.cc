@@ -30,12 +30,12 @@ class EngineFailure : public EngineWorld {
     EXPECT_EQ(at(0).failures, (std::map<std::uint32_t, Status>{{1, Status::kPeerFailed}}));
     EXPECT_EQ(at(0).counters().failed_peers, 1u);
     EXPECT_TRUE(at(2).failures.empty());
-    const MatchBits bits = make_match_bits(9, 9, 9);
+    const MatchKey key = make_match_key(9, 9, 9);
     for (const std::size_t length : {kShort, kEager, kLong}) {
       TestSend message(length);
-      message.bits = bits;
+      message.key = key;
       TestReceive request(length);
-      receive(2, request, bits);
+      receive(2, request, key);
       send(0, 2, message);
       settle();
       expect_received(request, message);
@@ -147,7 +147,7 @@ TEST_F(EngineFailure, AReceiveWhosePartsArriveFails) {
   settle();
   expect_failed(request);
   EXPECT_EQ(outcome(request)->length_bytes, kEager);
-  EXPECT_EQ(outcome(request)->bits, kBits);
+  EXPECT_EQ(outcome(request)->key, kKey);
   expect_contained();
 }
 
@@ -261,7 +261,7 @@ TEST_F(EngineFailure, AnUnexpectedEnvelopeWhosePayloadIsGoneFailsTheReceiveThatT
   kill(1);
   settle();
   Envelope envelope;
-  ASSERT_TRUE(at(0)->probe(kBits, kIgnoreNothing, envelope));
+  ASSERT_TRUE(at(0)->probe(kKey, kIgnoreNothing, envelope));
   EXPECT_EQ(envelope.length_bytes, kLong);
   TestReceive request(kLong);
   receive(0, request);
@@ -279,7 +279,7 @@ TEST_F(EngineFailure, AnUnexpectedMessageThatIsNotWholeFailsTheReceiveThatTakesI
     MessageId taken{};
     Envelope envelope;
     if (by_probe) {
-      ASSERT_TRUE(at(0)->matched_probe(kBits, kIgnoreNothing, taken, envelope));
+      ASSERT_TRUE(at(0)->matched_probe(kKey, kIgnoreNothing, taken, envelope));
     }
     kill(1);
     settle();
@@ -301,7 +301,7 @@ TEST_F(EngineFailure, APostedReceiveIsTheClientsToJudge) {
   TestReceive request(kShort);
   receive(0, request);
   TestSend hello(kShort);
-  hello.bits = kOtherBits;
+  hello.key = kOtherKey;
   send(0, 1, hello);
   settle();
   kill(1);
@@ -398,7 +398,7 @@ TEST_F(EngineFailure, APeerThatSaidGoodbyeHasNotFailed) {
 
 TEST_F(EngineFailure, NobodyThereIsSaid) {
   make_strangers();
-  cards[1] = "v=3;ib:nowhere";
+  cards[1] = "v=4;ib:nowhere";
   TestSend message(kShort);
   send(0, 1, message);
   settle();
@@ -413,7 +413,7 @@ TEST_F(EngineFailure, NobodyThereIsSaid) {
 /// Both would wait for each other, for ever.
 TEST_F(EngineFailure, WhoCannotBeReachedHasFailed) {
   make_strangers();
-  cards[1] = "v=3;ib:nowhere";
+  cards[1] = "v=4;ib:nowhere";
   TestSend message(kShort);
   send(0, 1, message);
   EXPECT_TRUE(pending(message));
@@ -458,7 +458,7 @@ TEST_F(EngineFailure, AReceiverThatCannotConnectBackFailsTheSender) {
 /// Whoever is given up before it connects must not wait for an answer, either.
 TEST_F(EngineFailure, WhoWasGivenUpBeforeItConnectedFails) {
   make_strangers();
-  cards[0] = "v=3;ib:nowhere";
+  cards[0] = "v=4;ib:nowhere";
   TestSend there(kShort);
   send(1, 0, there);
   settle();

@@ -19,7 +19,7 @@ class EngineFlow : public EngineWorld {
   void send_many(std::uint32_t from, std::uint32_t to, std::size_t count, std::size_t length) {
     for (std::size_t i = 0; i < count; ++i) {
       kept.push_back(std::make_unique<TestSend>(length, kept.size() + 1));
-      kept.back()->bits = make_match_bits(1, static_cast<std::uint16_t>(from), 0);
+      kept.back()->key = make_match_key(1, static_cast<std::uint16_t>(from), 0);
       send(from, to, *kept.back());
     }
   }
@@ -27,7 +27,7 @@ class EngineFlow : public EngineWorld {
   void receive_all() {
     for (auto& message : kept) {
       TestReceive request(message->buffer.length_bytes());
-      receive(message->to, request, message->bits);
+      receive(message->to, request, message->key);
       for (int i = 0; i < 1000 && pending(request); ++i) step();
       expect_received(request, *message);
     }
@@ -54,7 +54,7 @@ TEST_F(EngineFlow, NobodyIsLentAnythingBeforeItsFirstMessage) {
     engine_config.job_size = size;
     make_strangers(1);
     EXPECT_EQ(at(0).counters().lent_bytes, 0u);
-    EXPECT_EQ(at(0)->card().find("v=3;fake:"), 0u) << at(0)->card();
+    EXPECT_EQ(at(0)->card().find("v=4;fake:"), 0u) << at(0)->card();
   }
 }
 
@@ -139,12 +139,12 @@ TEST_F(EngineFlow, AMessageBehindASpentBudgetIsReceivedFirst) {
       settle();
     }
     TestSend wanted(length);
-    wanted.bits = kOtherBits;
+    wanted.key = kOtherKey;
     send(0, 1, wanted);
     settle();
     EXPECT_TRUE(pending(wanted));
     TestReceive request(length);
-    receive(1, request, kOtherBits);
+    receive(1, request, kOtherKey);
     settle();
     expect_received(request, wanted);
     expect_sent(wanted);
@@ -183,7 +183,7 @@ TEST_F(EngineFlow, WhoOwesCreditForAReceivedMessageIsNotAtRest) {
   ASSERT_TRUE(at(1)->at_rest());
   for (auto& message : kept) {
     TestReceive request(0);
-    receive(1, request, message->bits);
+    receive(1, request, message->key);
     expect_received(request, *message);
   }
   EXPECT_FALSE(at(1)->at_rest());
@@ -456,7 +456,7 @@ TEST_F(EngineFlow, CreditRidesOnTheControlMessageThatWaits) {
   std::vector<std::unique_ptr<TestReceive>> requests;
   for (std::uint32_t i = 0; i < 2 * kSlots; ++i) {
     requests.push_back(std::make_unique<TestReceive>(16'000));
-    receive(i % 2, *requests.back(), kBits, kIgnoreSourceAndTag);
+    receive(i % 2, *requests.back(), kKey, kIgnoreInitiatorAndTag);
   }
   send_many(0, 1, kSlots - 1, 16'000);
   TestSend last(16'000);
@@ -483,7 +483,7 @@ TEST_F(EngineFlow, TwoFullQueuesDoNotBlockEachOther) {
   for (std::uint32_t i = 0; i < 2; ++i) {
     for (int k = 0; k < 50; ++k) {
       requests.push_back(std::make_unique<TestReceive>(30'000));
-      receive(i, *requests.back(), kBits, kIgnoreSourceAndTag);
+      receive(i, *requests.back(), kKey, kIgnoreInitiatorAndTag);
     }
   }
   for (int k = 0; k < 50; ++k) {

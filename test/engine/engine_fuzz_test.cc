@@ -1,5 +1,5 @@
 // Hostile bytes at random: forged messages with ids and sizes near the real ones, and honest messages with
-// flipped bits. By seed; the sanitizers and the buffers' guards judge memory, EngineProcess that nothing is
+// flipped key. By seed; the sanitizers and the buffers' guards judge memory, EngineProcess that nothing is
 // finished twice.
 
 #include <gtest/gtest.h>
@@ -61,8 +61,8 @@ class EngineFuzz : public HostileWorld {
       case 2:
       case 3: {
         receives.push_back(std::make_unique<TestReceive>(random_length(), random.chance(0.3) ? 10 : 0));
-        const MatchBits ignore = random.chance(0.5) ? kIgnoreNothing : kIgnoreSourceAndTag;
-        receive(kVictim, *receives.back(), kBits, ignore);
+        const MatchKey ignore = random.chance(0.5) ? kIgnoreNothing : kIgnoreInitiatorAndTag;
+        receive(kVictim, *receives.back(), kKey, ignore);
         break;
       }
       case 4: {
@@ -75,7 +75,7 @@ class EngineFuzz : public HostileWorld {
       case 5: {
         MessageId id{};
         Envelope envelope;
-        if (at(kVictim)->matched_probe(kBits, kIgnoreSourceAndTag, id, envelope)) taken.push_back(id);
+        if (at(kVictim)->matched_probe(kKey, kIgnoreInitiatorAndTag, id, envelope)) taken.push_back(id);
         break;
       }
       case 6: {

@@ -153,9 +153,9 @@ TEST_F(EngineHostile, IdsOfAnotherPeerAreRefused) {
     TestSend message(kLong);
     TestReceive request(kLong);
     send(kVictim, kNeighbour, message);
-    receive(kVictim, request, kOtherBits);
+    receive(kVictim, request, kOtherKey);
     TestSend incoming(kLong, 2);
-    incoming.bits = kOtherBits;
+    incoming.key = kOtherKey;
     send(kNeighbour, kVictim, incoming);
     network->advance();
     at(kVictim).progress();
@@ -436,7 +436,7 @@ TEST_F(EngineHostile, AnEnvelopeMaySayAnyLength) {
   attack(forged::rts(UINT64_MAX));
   settle();
   Envelope envelope;
-  ASSERT_TRUE(at(kVictim)->probe(kBits, kIgnoreNothing, envelope));
+  ASSERT_TRUE(at(kVictim)->probe(kKey, kIgnoreNothing, envelope));
   EXPECT_EQ(envelope.length_bytes, UINT64_MAX);
   TestReceive request(1000);
   receive(kVictim, request);

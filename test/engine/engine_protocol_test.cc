@@ -209,15 +209,15 @@ TEST_P(EngineProtocol, IsProbedAndReceivedByTheProbesName) {
   send(0, 1, message, GetParam().mode);
   settle_for_good();
   Envelope envelope;
-  EXPECT_FALSE(at(1)->probe(kOtherBits, kIgnoreNothing, envelope));
-  ASSERT_TRUE(at(1)->probe(kOtherBits, kIgnoreTag, envelope));
+  EXPECT_FALSE(at(1)->probe(kOtherKey, kIgnoreNothing, envelope));
+  ASSERT_TRUE(at(1)->probe(kOtherKey, kIgnoreTag, envelope));
   EXPECT_EQ(envelope.length_bytes, length());
-  EXPECT_EQ(envelope.bits, kBits);
+  EXPECT_EQ(envelope.key, kKey);
   EXPECT_EQ(at(1).counters().unexpected_depth, 1u);
   MessageId taken{};
-  ASSERT_TRUE(at(1)->matched_probe(kBits, kIgnoreNothing, taken, envelope));
+  ASSERT_TRUE(at(1)->matched_probe(kKey, kIgnoreNothing, taken, envelope));
   EXPECT_EQ(envelope.length_bytes, length());
-  EXPECT_FALSE(at(1)->probe(kBits, kIgnoreNothing, envelope));  // Nobody else gets it now.
+  EXPECT_FALSE(at(1)->probe(kKey, kIgnoreNothing, envelope));  // Nobody else gets it now.
   TestReceive other(length());
   receive(1, other);
   settle_for_good();
@@ -373,9 +373,9 @@ TEST_F(EngineBulk, ABouncedPayloadAndTheMessagesBehindItTakeTurns) {
   send(0, 1, message);
   for (int i = 0; i < 4; ++i) step();
   TestSend quick(100, 2);
-  quick.bits = kOtherBits;
+  quick.key = kOtherKey;
   TestReceive quick_request(100);
-  receive(1, quick_request, kOtherBits);
+  receive(1, quick_request, kOtherKey);
   send(0, 1, quick);
   for (int i = 0; i < 4; ++i) step();
   expect_received(quick_request, quick);
@@ -392,12 +392,12 @@ TEST_F(EngineBulk, ManyTransfersAreUnderWayAtOnce) {
   std::vector<std::unique_ptr<TestReceive>> requests;
   for (std::size_t i = 0; i < 30; ++i) {
     messages.push_back(std::make_unique<TestSend>(kLong + i, i + 1, i % 3 == 0 ? 1000 : 0));
-    messages[i]->bits = make_match_bits(1, 2, static_cast<std::uint32_t>(i));
+    messages[i]->key = make_match_key(1, 2, static_cast<std::uint32_t>(i));
     requests.push_back(std::make_unique<TestReceive>(kLong + 100));
     send(0, 1, *messages[i]);
   }
   settle();
-  for (std::size_t i = 30; i-- > 0;) receive(1, *requests[i], messages[i]->bits);
+  for (std::size_t i = 30; i-- > 0;) receive(1, *requests[i], messages[i]->key);
   settle();
   for (std::size_t i = 0; i < 30; ++i) {
     expect_received(*requests[i], *messages[i]);
@@ -416,7 +416,7 @@ TEST_F(EngineRing, AThousandProcessesConnectOnFirstUseOnly) {
   std::vector<std::unique_ptr<TestReceive>> requests;
   for (std::uint32_t i = 0; i < kSize; ++i) {
     requests.push_back(std::make_unique<TestReceive>(64));
-    receive(i, *requests[i], kBits, kIgnoreSource);
+    receive(i, *requests[i], kKey, kIgnoreInitiator);
   }
   TestSend token(64);
   for (std::uint32_t i = 0; i < kSize; ++i) {

@@ -18,8 +18,8 @@ TEST_F(EngineSelf, ReachesTheReceiveThatWasPostedFirst) {
     TestReceive other(length);
     TestReceive older(length);
     TestReceive younger(length);
-    receive(0, other, kOtherBits);
-    receive(0, older, kBits, kIgnoreSource);
+    receive(0, other, kOtherKey);
+    receive(0, older, kKey, kIgnoreInitiator);
     receive(0, younger);
     TestSend first(length, 1);
     TestSend second(length, 2);
@@ -109,10 +109,10 @@ TEST_F(EngineSelf, ProbesFindIt) {
   TestSend message(kLong);
   send(0, 0, message);
   Envelope envelope;
-  ASSERT_TRUE(at(0)->probe(kBits, kIgnoreNothing, envelope));
+  ASSERT_TRUE(at(0)->probe(kKey, kIgnoreNothing, envelope));
   EXPECT_EQ(envelope.length_bytes, kLong);
   MessageId taken{};
-  ASSERT_TRUE(at(0)->matched_probe(kBits, kIgnoreSourceAndTag, taken, envelope));
+  ASSERT_TRUE(at(0)->matched_probe(kKey, kIgnoreInitiatorAndTag, taken, envelope));
   EXPECT_EQ(cancel(message), Progressed::kFailed) << "it has matched";
   TestReceive request(kLong);
   ASSERT_EQ(at(0)->receive_matched(taken, request.buffer.payload(), request.cookie(), envelope), Progressed::kDone);

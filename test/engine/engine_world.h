@@ -97,10 +97,10 @@ class EngineProcess final : public EventHandler {
   std::string history;  ///< A letter a call, in order: send, receive, cancel, packet, offer, Placed, failure.
 };
 
-inline constexpr MatchBits kBits = make_match_bits(1, 2, 3);
+inline constexpr MatchKey kKey = make_match_key(1, 2, 3);
 /// For purge().
-inline constexpr MatchPattern kEverything{MatchBits{}, ~MatchBits{}};
-inline constexpr MatchBits kOtherBits = make_match_bits(1, 2, 4);
+inline constexpr MatchPattern kEverything{MatchKey{}, ~MatchKey{}};
+inline constexpr MatchKey kOtherKey = make_match_key(1, 2, 4);
 
 struct TestSend {
   /// block_bytes 0: contiguous.
@@ -112,7 +112,7 @@ struct TestSend {
   PayloadBuffer buffer;
   std::uint32_t from = 0;
   std::uint32_t to = 0;
-  MatchBits bits = kBits;
+  MatchKey key = kKey;
   std::uint32_t send_id = 0;
   OperationId operation = kNoOperation;
   std::optional<Status> at_once;  ///< What send() said, unless that was kPending.
@@ -164,10 +164,10 @@ class EngineWorld : public testing::Test {
   }
   /// An empty message, and the receive for it, which is posted before.
   void greet(std::uint32_t from, std::uint32_t to) {
-    constexpr MatchBits kHello = make_match_bits(0xFFF, 0, 0);
+    constexpr MatchKey kHello = make_match_key(0xFFF, 0, 0);
     TestReceive request(0);
     TestSend message(0);
-    message.bits = kHello;
+    message.key = kHello;
     receive(to, request, kHello);
     send(from, to, message);
     settle();
@@ -201,25 +201,25 @@ class EngineWorld : public testing::Test {
     at(from).sends.erase(message.cookie());  // The stack reuses addresses.
     Status status = Status::kDeviceFailed;
     const Progressed progressed =
-        at(from)->send(PeerId{to}, mode, message.bits, message.buffer.payload(), message.send_id,
+        at(from)->send(PeerId{to}, mode, message.key, message.buffer.payload(), message.send_id,
                        message.cookie(), message.operation, status);
     if (progressed != Progressed::kPending) message.at_once = status;
     EXPECT_EQ(message.operation != kNoOperation, progressed == Progressed::kPending);
     EXPECT_EQ(progressed == Progressed::kDone, message.at_once == Status::kOk);
   }
-  void receive(std::uint32_t i, TestReceive& request, MatchBits bits = kBits, MatchBits ignore = kIgnoreNothing) {
+  void receive(std::uint32_t i, TestReceive& request, MatchKey key = kKey, MatchKey ignore = kIgnoreNothing) {
     request.at = i;
     at(i).receives.erase(request.cookie());
     Envelope envelope;
-    const Progressed progressed = at(i)->post_receive(bits, ignore, request.buffer.payload(), request.cookie(),
+    const Progressed progressed = at(i)->post_receive(key, ignore, request.buffer.payload(), request.cookie(),
                                                       request.operation, envelope);
     if (progressed != Progressed::kPending) request.at_once = envelope;
   }
   /// Its answer, if it is kPending, is in cancels by the message's cookie.
   Progressed cancel(TestSend& message) {
     at(message.from).cancels.erase(message.cookie());
-    return at(message.from)->cancel_send(message.operation, PeerId{message.to}, message.bits, message.send_id,
-                                         message.cookie());
+    return at(message.from)
+        ->cancel_send(message.operation, PeerId{message.to}, message.key, message.send_id, message.cookie());
   }
   /// Nothing: undecided, or decided at once.
   std::optional<bool> cancelled(TestSend& message) {
@@ -250,7 +250,7 @@ class EngineWorld : public testing::Test {
     const bool fits = length <= request.buffer.length_bytes();
     EXPECT_EQ(envelope->status, fits ? Status::kOk : Status::kTruncated);
     EXPECT_EQ(envelope->length_bytes, length);
-    EXPECT_EQ(envelope->bits, message.bits);
+    EXPECT_EQ(envelope->key, message.key);
     EXPECT_EQ(request.buffer.check(message.seed, length), "");
   }
   void expect_sent(TestSend& message) { EXPECT_EQ(outcome(message), Status::kOk); }

@@ -32,7 +32,7 @@ inline void handle(Port& port, EventHandler& handler, const Event& event) {
   switch (event.kind) {
     case Event::Kind::kSendDone: return handler.on_send_done(event.cookie, event.status);
     case Event::Kind::kReceiveDone:
-      return handler.on_receive_done(event.cookie, {event.bits, event.length_bytes, event.status});
+      return handler.on_receive_done(event.cookie, {event.key, event.length_bytes, event.status});
     case Event::Kind::kCancelDone: return handler.on_cancel_done(event.cookie, event.is_cancelled);
     case Event::Kind::kPacket: return handler.on_packet(event.peer, {event.bytes, event.length_bytes});
     case Event::Kind::kPacketOffer:

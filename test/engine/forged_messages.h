@@ -25,18 +25,26 @@ inline Bytes plain(wire::Kind kind, std::size_t payload_bytes = 0, std::uint8_t 
   return message(wire::CommonHeader{kind, flags}, payload_bytes);
 }
 inline Bytes eager(std::size_t payload_bytes, std::uint8_t flags = 0) {
-  return message(wire::EagerHeader{.common = {wire::Kind::kEager, flags}, .bits = raw(kBits), .send_id = 1},
+  return message(wire::EagerHeader{.common = {wire::Kind::kEager, flags},
+                                   .bits = kKey.bits,
+                                   .send_id = 1,
+                                   .initiator = kKey.initiator},
                  payload_bytes);
 }
 inline Bytes eager_first(std::uint64_t total_bytes, std::size_t part_bytes) {
-  return message(wire::EagerFirstHeader{.eager = {.common = {wire::Kind::kEagerFirst}, .bits = raw(kBits)},
-                                        .total_bytes = total_bytes},
-                 part_bytes);
+  return message(
+      wire::EagerFirstHeader{
+          .eager = {.common = {wire::Kind::kEagerFirst}, .bits = kKey.bits, .initiator = kKey.initiator},
+          .total_bytes = total_bytes},
+      part_bytes);
 }
 inline Bytes eager_next(std::size_t part_bytes) { return plain(wire::Kind::kEagerNext, part_bytes); }
 inline Bytes rts(std::uint64_t total_bytes, std::uint8_t flags = 0, std::size_t payload_bytes = 0) {
-  return message(wire::RtsHeader{.common = {wire::Kind::kRts, flags}, .bits = raw(kBits),
-                                 .total_bytes = total_bytes, .operation = 1},
+  return message(wire::RtsHeader{.common = {wire::Kind::kRts, flags},
+                                 .bits = kKey.bits,
+                                 .total_bytes = total_bytes,
+                                 .operation = 1,
+                                 .initiator = kKey.initiator},
                  payload_bytes);
 }
 inline Bytes cts(std::uint32_t operation, std::uint64_t wanted_bytes, std::uint8_t flags = 0) {
@@ -58,8 +66,11 @@ inline Bytes credit_return(std::uint64_t bytes) {
   return message(wire::RecallHeader{.common = {wire::Kind::kReturn}, .bytes = bytes});
 }
 inline Bytes cancel(std::uint32_t send_id, std::uint32_t token, std::uint8_t flags = 0) {
-  return message(wire::CancelHeader{.common = {wire::Kind::kCancel, flags}, .bits = raw(kBits),
-                                    .send_id = send_id, .token = token});
+  return message(wire::CancelHeader{.common = {wire::Kind::kCancel, flags},
+                                    .bits = kKey.bits,
+                                    .send_id = send_id,
+                                    .token = token,
+                                    .initiator = kKey.initiator});
 }
 inline Bytes cancel_reply(std::uint32_t token, bool cancelled) {
   const std::uint8_t flags = cancelled ? wire::kCancelled : 0;

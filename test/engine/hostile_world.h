@@ -44,13 +44,13 @@ class HostileWorld : public EngineWorld {
   void expect_unharmed() {
     EXPECT_EQ(at(kVictim).failures.count(kNeighbour), 0u);
     EXPECT_TRUE(at(kNeighbour).failures.empty());
-    const MatchBits bits = make_match_bits(77, 7, 7);
+    const MatchKey key = make_match_key(77, 7, 7);
     for (const std::size_t length : {std::size_t{100}, std::size_t{10'000}, kLong}) {
       for (const std::uint32_t from : {kVictim, kNeighbour}) {
         TestSend message(length);
-        message.bits = bits;
+        message.key = key;
         TestReceive request(length);
-        receive(1 - from, request, bits);
+        receive(1 - from, request, key);
         send(from, 1 - from, message);
         settle();
         expect_received(request, message);

@@ -19,7 +19,7 @@
 namespace ch3_offload {
 namespace {
 
-constexpr MatchBits kBits = make_match_bits(1, 2, 3);
+constexpr MatchKey kKey = make_match_key(1, 2, 3);
 constexpr std::size_t kEager = 4096;
 
 /// One of two processes, over a real ring.
@@ -91,16 +91,17 @@ class Lane : public testing::Test {
   PeerId to(const LaneProcess& from) const { return &from == zero.get() ? PeerId{1} : PeerId{0}; }
   ch3_offload_lane_t* lane(LaneProcess& from) { return from.port->lane(to(from)); }
 
-  int send_by_lane(LaneProcess& from, std::span<const std::byte> bytes, MatchBits bits = kBits,
+  int send_by_lane(LaneProcess& from, std::span<const std::byte> bytes, MatchKey key = kKey,
                    std::uint32_t send_id = 0) {
-    const int sent = ch3_offload_lane_send(lane(from), raw(bits), send_id, bytes.data(), bytes.size());
+    const int sent =
+        ch3_offload_lane_send(lane(from), key.bits, key.initiator, send_id, bytes.data(), bytes.size());
     if (sent == CH3_OFFLOAD_LANE_SENT_TO_SLEEPER) from.port->nudge(to(from));
     return sent;
   }
-  Progressed send_by_engine(LaneProcess& from, std::span<std::byte> bytes, MatchBits bits = kBits) {
+  Progressed send_by_engine(LaneProcess& from, std::span<std::byte> bytes, MatchKey key = kKey) {
     OperationId operation{};
     Status status{};
-    return from.port->send(to(from), SendMode::kStandard, bits, {bytes.data(), bytes.size(), nullptr}, 0,
+    return from.port->send(to(from), SendMode::kStandard, key, {bytes.data(), bytes.size(), nullptr}, 0,
                            nullptr, operation, status);
   }
   /// Receives `length_bytes` at most; returns what came at once or by an event.
@@ -109,7 +110,7 @@ class Lane : public testing::Test {
     OperationId operation{};
     Envelope envelope;
     const Progressed progressed = at.port->post_receive(
-        kBits, kIgnoreNothing, {buffer.data(), length_bytes, nullptr}, &buffer, operation, envelope);
+        kKey, kIgnoreNothing, {buffer.data(), length_bytes, nullptr}, &buffer, operation, envelope);
     if (progressed == Progressed::kPending) {
       settle();
       const auto found = at.received.find(&buffer);
@@ -209,9 +210,9 @@ TEST_F(Lane, DoesNotOvertakeAMessageThatWaits) {
 
 TEST_F(Lane, WhatItSentCanBeCancelledByItsName) {
   make();
-  ASSERT_NE(send_by_lane(*zero, pattern(8, 1), kBits, 77), CH3_OFFLOAD_LANE_CLOSED);
+  ASSERT_NE(send_by_lane(*zero, pattern(8, 1), kKey, 77), CH3_OFFLOAD_LANE_CLOSED);
   int cookie = 0;
-  ASSERT_EQ(zero->port->cancel_send(kNoOperation, PeerId{1}, kBits, 77, &cookie), Progressed::kPending);
+  ASSERT_EQ(zero->port->cancel_send(kNoOperation, PeerId{1}, kKey, 77, &cookie), Progressed::kPending);
   settle();
   EXPECT_EQ(zero->cancels, 1);
   EXPECT_EQ(one->port->counters().unexpected_depth, 0u);

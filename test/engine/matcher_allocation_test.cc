@@ -16,22 +16,24 @@ using allocator::allocations;
 
 TEST(MatcherWithoutMemory, MessagesAreFoundByAllBitsAndByWildcards) {
   constexpr std::uint32_t kMessages = 1000;
-  constexpr MatchBits kShapes[] = {kIgnoreNothing, kIgnoreSource, kIgnoreTag, kIgnoreSourceAndTag};
-  Matcher matcher(MatchBits{0});
+  constexpr MatchKey kShapes[] = {kIgnoreNothing, kIgnoreInitiator, kIgnoreTag, kIgnoreInitiatorAndTag};
+  Matcher matcher(MatchKey{0});
   std::vector<UnexpectedEntry> messages(kMessages);
-  const auto bits_of = [](std::uint32_t i) { return make_match_bits(1, static_cast<std::uint16_t>(i % 7), i / 7); };
+  const auto key_of = [](std::uint32_t i) {
+    return make_match_key(1, static_cast<std::uint16_t>(i % 7), i / 7);
+  };
   const auto find = [&](std::uint32_t first, std::uint32_t end) {
-    for (const MatchBits ignore : kShapes) {
+    for (const MatchKey ignore : kShapes) {
       for (std::uint32_t i = first; i < end; i += 50) {
         std::uint32_t oldest = first;
-        while (!matches(messages[oldest].bits, bits_of(i), ignore)) ++oldest;
-        EXPECT_EQ(matcher.find_unexpected(bits_of(i), ignore), &messages[oldest]) << i << " " << raw(ignore);
+        while (!matches(messages[oldest].key, key_of(i), ignore)) ++oldest;
+        EXPECT_EQ(matcher.find_unexpected(key_of(i), ignore), &messages[oldest]) << i << " " << ignore.bits;
       }
     }
   };
   const auto add = [&](std::uint32_t first, std::uint32_t end) {
     for (std::uint32_t i = first; i < end; ++i) {
-      messages[i].bits = bits_of(i);
+      messages[i].key = key_of(i);
       matcher.add(messages[i]);
     }
   };
@@ -56,20 +58,20 @@ TEST(MatcherWithoutMemory, MessagesAreFoundByAllBitsAndByWildcards) {
 /// Each attempt to build an index that fails goes over all messages.
 TEST(MatcherWithoutMemory, AnIndexIsNotTriedForEachReceive) {
   constexpr std::uint32_t kMessages = 1000;
-  Matcher matcher(MatchBits{0});
+  Matcher matcher(MatchKey{0});
   std::vector<UnexpectedEntry> messages(kMessages);
   for (std::uint32_t i = 0; i < kMessages; ++i) {
-    messages[i].bits = make_match_bits(1, 2, i);
+    messages[i].key = make_match_key(1, 2, i);
     matcher.add(messages[i]);
   }
   const std::uint64_t before = allocations;
   {
     const allocator::Shortage shortage;
     for (std::uint32_t i = 0; i < kMessages; ++i)
-      ASSERT_EQ(matcher.find_unexpected(messages[0].bits, kIgnoreTag), &messages[0]);
+      ASSERT_EQ(matcher.find_unexpected(messages[0].key, kIgnoreTag), &messages[0]);
   }
   EXPECT_EQ(allocations - before, 1u);
-  for (int i = 0; i < 10; ++i) matcher.find_unexpected(messages[0].bits, kIgnoreTag);
+  for (int i = 0; i < 10; ++i) matcher.find_unexpected(messages[0].key, kIgnoreTag);
   EXPECT_GT(allocations - before, kMessages / 64);  // There is memory again.
 }
 

@@ -12,6 +12,7 @@
 #include <list>
 #include <memory>
 #include <new>
+#include <set>
 #include <vector>
 
 #include "rdma/seeded_random.h"
@@ -19,68 +20,71 @@
 namespace ch3_offload {
 namespace {
 
-constexpr MatchBits kNoBits{0};
-constexpr MatchBits kShapes[] = {kIgnoreNothing, kIgnoreSource, kIgnoreTag, kIgnoreSourceAndTag};
-constexpr MatchBits kMessage = make_match_bits(3, 5, 7);
+constexpr MatchKey kNoKey{0};
+constexpr MatchKey kShapes[] = {kIgnoreNothing, kIgnoreInitiator, kIgnoreTag, kIgnoreInitiatorAndTag};
+constexpr MatchKey kMessage = make_match_key(3, 5, 7);
 
 /// A matcher and entries that live as long as it does.
 class MatcherTest : public testing::Test {
  protected:
-  PostedEntry& post(MatchBits bits, MatchBits ignore) {
+  PostedEntry& post(MatchKey key, MatchKey ignore) {
     PostedEntry& receive = receives.emplace_back();
-    receive.bits = bits;
+    receive.key = key;
     receive.ignore = ignore;
     matcher->post(receive);
     return receive;
   }
-  UnexpectedEntry& add(MatchBits bits) {
+  UnexpectedEntry& add(MatchKey key) {
     UnexpectedEntry& message = messages.emplace_back();
-    message.bits = bits;
+    message.key = key;
     matcher->add(message);
     return message;
   }
 
   std::deque<PostedEntry> receives;
   std::deque<UnexpectedEntry> messages;
-  std::unique_ptr<Matcher> matcher = std::make_unique<Matcher>(kNoBits);
+  std::unique_ptr<Matcher> matcher = std::make_unique<Matcher>(kNoKey);
 };
 
 /// A message that differs from kMessage in the chosen parts.
-constexpr MatchBits message_with(bool other_context, bool other_source, bool other_tag) {
-  return make_match_bits(other_context ? 4 : 3, other_source ? 6 : 5, other_tag ? 8 : 7);
+constexpr MatchKey message_with(bool other_context, bool other_source, bool other_tag) {
+  return make_match_key(other_context ? 4 : 3, other_source ? 6 : 5, other_tag ? 8 : 7);
 }
 
 TEST_F(MatcherTest, EveryWildcardIgnoresItsPartAndNothingElse) {
-  for (const MatchBits ignore : kShapes) {
+  for (const MatchKey ignore : kShapes) {
     for (unsigned differs = 0; differs < 8; ++differs) {
-      const MatchBits message = message_with((differs & 1) != 0, (differs & 2) != 0, (differs & 4) != 0);
+      const MatchKey message = message_with((differs & 1) != 0, (differs & 2) != 0, (differs & 4) != 0);
       const bool expected = matches(message, kMessage, ignore);
       PostedEntry& receive = post(kMessage, ignore);
-      EXPECT_EQ(matcher->take_posted(message), expected ? &receive : nullptr) << raw(ignore) << " " << differs;
+      EXPECT_EQ(matcher->take_posted(message), expected ? &receive : nullptr)
+          << ignore.bits << "/" << ignore.initiator << " " << differs;
       if (!expected) matcher->remove(receive);
       UnexpectedEntry& arrived = add(message);
       EXPECT_EQ(matcher->find_unexpected(kMessage, ignore), expected ? &arrived : nullptr)
-          << raw(ignore) << " " << differs;
+          << ignore.bits << "/" << ignore.initiator << " " << differs;
       matcher->remove(arrived);
     }
   }
 }
 
 TEST_F(MatcherTest, WhatAReceiveIgnoresMayHoldAnything) {
-  for (const MatchBits ignore : kShapes) {
-    PostedEntry& receive = post(kMessage | (MatchBits{UINT64_MAX} & ignore), ignore);
-    EXPECT_EQ(matcher->take_posted(kMessage), &receive) << raw(ignore);
+  for (const MatchKey ignore : kShapes) {
+    PostedEntry& receive = post(kMessage | (~MatchKey{} & ignore), ignore);
+    EXPECT_EQ(matcher->take_posted(kMessage), &receive) << ignore.bits << "/" << ignore.initiator;
   }
 }
 
 TEST_F(MatcherTest, TheReceiveThatWasPostedFirstWinsInEveryOrderOfShapes) {
-  std::vector<MatchBits> order(std::begin(kShapes), std::end(kShapes));
-  order.push_back(MatchBits{0x0000'0001'0000'0001});  // Odd: the lowest bit of source and of tag.
-  const auto by_value = [](MatchBits a, MatchBits b) { return raw(a) < raw(b); };
+  std::vector<MatchKey> order(std::begin(kShapes), std::end(kShapes));
+  order.push_back(MatchKey{1, 1});  // Odd: the lowest bit of initiator and of tag.
+  const auto by_value = [](const MatchKey& a, const MatchKey& b) {
+    return std::pair(a.bits, a.initiator) < std::pair(b.bits, b.initiator);
+  };
   std::sort(order.begin(), order.end(), by_value);
   do {
     std::vector<PostedEntry*> posted;
-    for (const MatchBits ignore : order) posted.push_back(&post(kMessage, ignore));
+    for (const MatchKey ignore : order) posted.push_back(&post(kMessage, ignore));
     for (PostedEntry* const expected : posted) EXPECT_EQ(matcher->take_posted(kMessage), expected);
     EXPECT_EQ(matcher->take_posted(kMessage), nullptr);
   } while (std::next_permutation(order.begin(), order.end(), by_value));
@@ -93,7 +97,8 @@ TEST_F(MatcherTest, ReceivesOfOneKeyAreTakenInOrder) {
 }
 
 TEST_F(MatcherTest, ACancelledReceiveIsPassedOver) {
-  for (const MatchBits ignore : {kIgnoreNothing, kIgnoreSource, kIgnoreTag, kIgnoreSourceAndTag, MatchBits{1}}) {
+  for (const MatchKey ignore :
+       {kIgnoreNothing, kIgnoreInitiator, kIgnoreTag, kIgnoreInitiatorAndTag, MatchKey{1}}) {
     PostedEntry& first = post(kMessage, ignore);
     PostedEntry& second = post(kMessage, ignore);
     PostedEntry& third = post(kMessage, ignore);
@@ -109,23 +114,27 @@ TEST_F(MatcherTest, ACancelledReceiveIsPassedOver) {
 
 TEST_F(MatcherTest, ACancelledReceiveLeavesThoseOfOtherShapesInOrder) {
   PostedEntry& exact = post(kMessage, kIgnoreNothing);
-  PostedEntry& any_source = post(kMessage, kIgnoreSource);
-  PostedEntry& odd = post(kMessage, MatchBits{1});
+  PostedEntry& any_source = post(kMessage, kIgnoreInitiator);
+  PostedEntry& odd = post(kMessage, MatchKey{1});
   matcher->remove(exact);
   EXPECT_EQ(matcher->take_posted(kMessage), &any_source);
   EXPECT_EQ(matcher->take_posted(kMessage), &odd);
 }
 
-TEST_F(MatcherTest, PostedReceivesAreWalkedInOrderOfPosting) {
-  std::vector<const PostedEntry*> expected;
-  for (unsigned i = 0; i < 20; ++i) expected.push_back(&post(make_match_bits(1, 2, i), kShapes[i % 4]));
-  matcher->remove(const_cast<PostedEntry&>(*expected[7]));
-  expected.erase(expected.begin() + 7);
-  std::vector<const PostedEntry*> walked;
-  for (const PostedEntry* entry = matcher->first_posted(); entry != nullptr; entry = Matcher::next_posted(*entry)) {
-    walked.push_back(entry);
+TEST_F(MatcherTest, TheChosenReceivesAreTakenOutAndTheOthersKeepTheirOrder) {
+  std::vector<PostedEntry*> posted;
+  for (unsigned i = 0; i < 100; ++i) posted.push_back(&post(make_match_key(1, 2, i / 20), kShapes[i % 4]));
+  for (unsigned i = 0; i < 10; ++i) posted.push_back(&post(make_match_key(1, 2, i / 5), MatchKey{1, 0}));
+  const auto is_chosen = [](const PostedEntry& entry) { return entry.stamp % 3 == 0; };
+  std::set<const PostedEntry*> taken;
+  matcher->take_posted_if(is_chosen, [&](PostedEntry& entry) { EXPECT_TRUE(taken.insert(&entry).second); });
+  std::vector<PostedEntry*> left;
+  for (PostedEntry* const entry : posted) {
+    EXPECT_EQ(taken.count(entry) != 0, is_chosen(*entry));
+    if (!is_chosen(*entry)) left.push_back(entry);
   }
-  EXPECT_EQ(walked, expected);
+  EXPECT_EQ(matcher->posted_depth(), left.size());
+  for (PostedEntry* const expected : left) EXPECT_EQ(matcher->take_posted(expected->key), expected);
 }
 
 TEST_F(MatcherTest, AReceiveFindsTheOldestUnexpectedMessageOfItsShape) {
@@ -135,17 +144,17 @@ TEST_F(MatcherTest, AReceiveFindsTheOldestUnexpectedMessageOfItsShape) {
   UnexpectedEntry& same = add(kMessage);
   UnexpectedEntry& same_again = add(kMessage);
   EXPECT_EQ(matcher->find_unexpected(kMessage, kIgnoreNothing), &same);
-  EXPECT_EQ(matcher->find_unexpected(kMessage, kIgnoreSource), &other_source);
+  EXPECT_EQ(matcher->find_unexpected(kMessage, kIgnoreInitiator), &other_source);
   EXPECT_EQ(matcher->find_unexpected(kMessage, kIgnoreTag), &other_tag);
-  EXPECT_EQ(matcher->find_unexpected(kMessage, kIgnoreSourceAndTag), &other_tag);
-  EXPECT_EQ(matcher->find_unexpected(kMessage, MatchBits{UINT64_MAX}), &other_context);
+  EXPECT_EQ(matcher->find_unexpected(kMessage, kIgnoreInitiatorAndTag), &other_tag);
+  EXPECT_EQ(matcher->find_unexpected(kMessage, MatchKey{UINT64_MAX}), &other_context);
   matcher->remove(same);
   EXPECT_EQ(matcher->find_unexpected(kMessage, kIgnoreNothing), &same_again);
   EXPECT_EQ(matcher->unexpected_depth(), 4u);
 }
 
 TEST_F(MatcherTest, MessagesThatArriveAfterAWildcardLookedAreFoundByTheNext) {
-  for (const MatchBits ignore : kShapes) {
+  for (const MatchKey ignore : kShapes) {
     UnexpectedEntry& before = add(kMessage);
     EXPECT_EQ(matcher->find_unexpected(kMessage, ignore), &before);
     UnexpectedEntry& after = add(kMessage);
@@ -160,18 +169,20 @@ TEST_F(MatcherTest, MessagesWithTheSameBitsAreWalkedFromTheNewest) {
   UnexpectedEntry& oldest = add(kMessage);
   add(message_with(false, true, false));
   UnexpectedEntry& newest = add(kMessage);
-  ASSERT_EQ(matcher->newest_with_bits(kMessage), &newest);
-  EXPECT_EQ(Matcher::older_with_same_bits(newest), &oldest);
-  EXPECT_EQ(Matcher::older_with_same_bits(oldest), nullptr);
-  EXPECT_EQ(matcher->newest_with_bits(message_with(true, true, true)), nullptr);
+  ASSERT_EQ(matcher->newest_with_key(kMessage), &newest);
+  EXPECT_EQ(Matcher::older_with_same_key(newest), &oldest);
+  EXPECT_EQ(Matcher::older_with_same_key(oldest), nullptr);
+  EXPECT_EQ(matcher->newest_with_key(message_with(true, true, true)), nullptr);
 }
 
 TEST_F(MatcherTest, AnyOtherMaskMatchesBitByBit) {
-  const MatchBits ignore{0x0000'00F0'0000'0100};
+  const MatchKey ignore{0x00F0'0000'0000'0100, 0x8001'0000};
   PostedEntry& receive = post(kMessage, ignore);
-  for (unsigned bit = 0; bit < 64; ++bit) {
-    const MatchBits message{raw(kMessage) ^ std::uint64_t{1} << bit};
-    const bool ignored = (raw(ignore) >> bit & 1) != 0;
+  for (unsigned bit = 0; bit < 96; ++bit) {
+    MatchKey other{};
+    (bit < 64 ? other.bits = std::uint64_t{1} << bit : other.initiator = 1U << (bit - 64));
+    const MatchKey message{kMessage.bits ^ other.bits, kMessage.initiator ^ other.initiator};
+    const bool ignored = (ignore & other) == other;
     EXPECT_EQ(matcher->take_posted(message), ignored ? &receive : nullptr) << bit;
     if (ignored) matcher->post(receive);
     UnexpectedEntry& arrived = add(message);
@@ -181,23 +192,26 @@ TEST_F(MatcherTest, AnyOtherMaskMatchesBitByBit) {
 }
 
 TEST_F(MatcherTest, AnOddReceiveDoesNotOvertakeAnOlderOneOfAnotherMask) {
-  PostedEntry& first = post(kMessage, MatchBits{2});
-  PostedEntry& second = post(kMessage, MatchBits{1});
+  PostedEntry& first = post(kMessage, MatchKey{2});
+  PostedEntry& second = post(kMessage, MatchKey{1});
   EXPECT_EQ(matcher->take_posted(kMessage), &first);
   EXPECT_EQ(matcher->take_posted(kMessage), &second);
 }
 
 TEST_F(MatcherTest, AlwaysIgnoredBitsNeverTakePart) {
-  const MatchBits always{0x4000'0000};  // One bit of the tag.
+  const MatchKey always{0x4000'0000};  // One bit of the tag.
   matcher = std::make_unique<Matcher>(always);
-  for (const MatchBits ignore : {kIgnoreNothing, kIgnoreSource, kIgnoreTag, kIgnoreSourceAndTag, MatchBits{1}}) {
-    for (const MatchBits also : {kNoBits, always}) {  // Whether the mask names them, too, is all the same.
+  for (const MatchKey ignore :
+       {kIgnoreNothing, kIgnoreInitiator, kIgnoreTag, kIgnoreInitiatorAndTag, MatchKey{1}}) {
+    for (const MatchKey also : {kNoKey, always}) {  // Whether the mask names them, too, is all the same.
       PostedEntry& receive = post(kMessage | also, ignore | also);
-      EXPECT_EQ(matcher->take_posted(kMessage | (always & ~also)), &receive) << raw(ignore);
+      EXPECT_EQ(matcher->take_posted(kMessage | (always & ~also)), &receive)
+          << ignore.bits << "/" << ignore.initiator;
       UnexpectedEntry& arrived = add(kMessage | also);
-      EXPECT_EQ(matcher->find_unexpected(kMessage, ignore | also), &arrived) << raw(ignore);
-      EXPECT_EQ(matcher->newest_with_bits(kMessage), &arrived);
-      EXPECT_EQ(matcher->newest_with_bits(kMessage | always), &arrived);
+      EXPECT_EQ(matcher->find_unexpected(kMessage, ignore | also), &arrived)
+          << ignore.bits << "/" << ignore.initiator;
+      EXPECT_EQ(matcher->newest_with_key(kMessage), &arrived);
+      EXPECT_EQ(matcher->newest_with_key(kMessage | always), &arrived);
       matcher->remove(arrived);
     }
   }
@@ -256,15 +270,15 @@ TEST_F(MatcherTest, TenThousandReceivesThatDoNotMatchAreNotLookedAt) {
   LockedEntries<PostedEntry> locked(4 * kDepth);
   post(message_with(true, true, true), kIgnoreNothing);
   for (unsigned i = 0; i < 4 * kDepth; ++i) {
-    locked[i].bits = make_match_bits(3, static_cast<std::uint16_t>(1000 + i % 64), 1000 + i);
-    if (i % 4 == 3) locked[i].bits = make_match_bits(static_cast<std::uint16_t>(100 + i), 5, 7);
+    locked[i].key = make_match_key(3, static_cast<std::uint16_t>(1000 + i % 64), 1000 + i);
+    if (i % 4 == 3) locked[i].key = make_match_key(static_cast<std::uint16_t>(100 + i), 5, 7);
     locked[i].ignore = kShapes[i % 4];
     matcher->post(locked[i]);
   }
   // A neighbour in the list of all receives is touched when an entry is unlinked: not one of those.
   post(message_with(true, true, true), kIgnoreNothing);
   ASSERT_NO_FATAL_FAILURE(locked.lock());
-  for (const MatchBits ignore : kShapes) {
+  for (const MatchKey ignore : kShapes) {
     PostedEntry& receive = post(kMessage, ignore);
     EXPECT_EQ(matcher->take_posted(kMessage), &receive);
     matcher->post(receive);
@@ -277,13 +291,13 @@ TEST_F(MatcherTest, TenThousandReceivesThatDoNotMatchAreNotLookedAt) {
 }
 
 TEST_F(MatcherTest, TenThousandReceivesBehindTheOldestAreNotLookedAt) {
-  for (const MatchBits ignore : kShapes) {
-    matcher = std::make_unique<Matcher>(kNoBits);
+  for (const MatchKey ignore : kShapes) {
+    matcher = std::make_unique<Matcher>(kNoKey);
     LockedEntries<PostedEntry> locked(kDepth);
     PostedEntry& oldest = post(kMessage, ignore);
     post(kMessage, ignore);
     for (unsigned i = 0; i < kDepth; ++i) {
-      locked[i].bits = kMessage;
+      locked[i].key = kMessage;
       locked[i].ignore = ignore;
       matcher->post(locked[i]);
     }
@@ -296,14 +310,14 @@ TEST_F(MatcherTest, TenThousandReceivesBehindTheOldestAreNotLookedAt) {
 TEST_F(MatcherTest, TenThousandMessagesThatDoNotMatchAreNotLookedAt) {
   LockedEntries<UnexpectedEntry> locked(kDepth);
   for (unsigned i = 0; i < kDepth; ++i) {
-    locked[i].bits = make_match_bits(4, static_cast<std::uint16_t>(1000 + i % 64), 1000 + i);
+    locked[i].key = make_match_key(4, static_cast<std::uint16_t>(1000 + i % 64), 1000 + i);
     matcher->add(locked[i]);
   }
   add(message_with(true, true, true));  // The neighbour in the list of arrivals.
   // The first of each shape builds its index, once.
-  for (const MatchBits ignore : kShapes) EXPECT_EQ(matcher->find_unexpected(kMessage, ignore), nullptr);
+  for (const MatchKey ignore : kShapes) EXPECT_EQ(matcher->find_unexpected(kMessage, ignore), nullptr);
   ASSERT_NO_FATAL_FAILURE(locked.lock());
-  for (const MatchBits ignore : kShapes) {
+  for (const MatchKey ignore : kShapes) {
     UnexpectedEntry& message = add(kMessage);
     EXPECT_EQ(matcher->find_unexpected(kMessage, ignore), &message);
     EXPECT_EQ(matcher->find_unexpected(message_with(false, true, true), kIgnoreNothing), nullptr);
@@ -317,18 +331,18 @@ TEST_F(MatcherTest, TenThousandMessagesThatDoNotMatchAreNotLookedAt) {
 /// The same rules, by walking lists.
 class NaiveMatcher {
  public:
-  explicit NaiveMatcher(MatchBits always_ignored) : always_(always_ignored) {}
-  PostedEntry* take_posted(MatchBits message) {
+  explicit NaiveMatcher(MatchKey always_ignored) : always_(always_ignored) {}
+  PostedEntry* take_posted(MatchKey message) {
     for (PostedEntry* const receive : posted) {
-      if (!matches(message, receive->bits, receive->ignore | always_)) continue;
+      if (!matches(message, receive->key, receive->ignore | always_)) continue;
       posted.remove(receive);
       return receive;
     }
     return nullptr;
   }
-  UnexpectedEntry* find_unexpected(MatchBits bits, MatchBits ignore) const {
+  UnexpectedEntry* find_unexpected(MatchKey key, MatchKey ignore) const {
     for (UnexpectedEntry* const message : unexpected) {
-      if (matches(message->bits, bits, ignore | always_)) return message;
+      if (matches(message->key, key, ignore | always_)) return message;
     }
     return nullptr;
   }
@@ -337,21 +351,22 @@ class NaiveMatcher {
   std::list<UnexpectedEntry*> unexpected;
 
  private:
-  const MatchBits always_;
+  const MatchKey always_;
 };
 
 /// Few values, so that keys meet; `wide`: many, so that tables grow.
-MatchBits random_bits(SeededRandom& random, bool wide) {
+MatchKey random_key(SeededRandom& random, bool wide) {
   const std::uint64_t spread = wide ? 500 : 3;
-  return make_match_bits(static_cast<std::uint16_t>(random.below(2)), static_cast<std::uint16_t>(random.below(spread)),
-                         static_cast<std::uint32_t>(random.below(spread)) | (random.chance(0.3) ? 0x4000'0000U : 0U));
+  return make_match_key(
+      static_cast<std::uint16_t>(random.below(2)), static_cast<std::uint16_t>(random.below(spread)),
+      static_cast<std::uint32_t>(random.below(spread)) | (random.chance(0.3) ? 0x4000'0000U : 0U));
 }
 
 TEST(MatcherAtRandom, DoesWhatANaiveMatcherDoes) {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     SeededRandom random(seed);
-    const MatchBits always{seed % 2 == 0 ? 0U : 0x4000'0000U};
+    const MatchKey always{seed % 2 == 0 ? 0U : 0x4000'0000U};
     const bool wide = seed % 3 == 0;
     const std::size_t depth = wide ? 1500 : 40;
     Matcher matcher(always);
@@ -359,28 +374,30 @@ TEST(MatcherAtRandom, DoesWhatANaiveMatcherDoes) {
     std::deque<PostedEntry> receives;
     std::deque<UnexpectedEntry> messages;
     for (int step = 0; step < 4000; ++step) {
-      const MatchBits bits = random_bits(random, wide);
+      const MatchKey key = random_key(random, wide);
       const std::uint64_t dice = random.below(100);
       if (dice < 45 && naive.unexpected.size() < depth) {  // A message arrives.
-        PostedEntry* const expected = naive.take_posted(bits);
-        ASSERT_EQ(matcher.take_posted(bits), expected);
+        PostedEntry* const expected = naive.take_posted(key);
+        ASSERT_EQ(matcher.take_posted(key), expected);
         if (expected != nullptr) continue;
         UnexpectedEntry& message = messages.emplace_back();
-        message.bits = bits;
+        message.key = key;
         matcher.add(message);
         naive.unexpected.push_back(&message);
       } else if (dice < 90) {  // A receive, or a probe.
-        MatchBits ignore = kShapes[random.below(4)];
-        if (random.chance(0.2)) ignore = MatchBits{random.next() & random.next()};
-        UnexpectedEntry* const expected = naive.find_unexpected(bits, ignore);
-        ASSERT_EQ(matcher.find_unexpected(bits, ignore), expected);
+        MatchKey ignore = kShapes[random.below(4)];
+        if (random.chance(0.2))
+          ignore = MatchKey{random.next() & random.next(),
+                            static_cast<std::uint32_t>(random.next() & random.next())};
+        UnexpectedEntry* const expected = naive.find_unexpected(key, ignore);
+        ASSERT_EQ(matcher.find_unexpected(key, ignore), expected);
         if (random.chance(0.1)) continue;
         if (expected != nullptr) {
           matcher.remove(*expected);
           naive.unexpected.remove(expected);
         } else if (naive.posted.size() < depth) {
           PostedEntry& receive = receives.emplace_back();
-          receive.bits = bits;
+          receive.key = key;
           receive.ignore = ignore;
           matcher.post(receive);
           naive.posted.push_back(&receive);
@@ -399,12 +416,10 @@ TEST(MatcherAtRandom, DoesWhatANaiveMatcherDoes) {
       ASSERT_EQ(matcher.posted_depth(), naive.posted.size());
       ASSERT_EQ(matcher.unexpected_depth(), naive.unexpected.size());
     }
-    PostedEntry* receive = matcher.first_posted();
-    for (const PostedEntry* const expected : naive.posted) {
-      ASSERT_EQ(receive, expected);
-      receive = Matcher::next_posted(*receive);
-    }
-    EXPECT_EQ(receive, nullptr);
+    std::set<const PostedEntry*> left(naive.posted.begin(), naive.posted.end());
+    const auto all = [](const PostedEntry&) { return true; };
+    matcher.take_posted_if(all, [&](const PostedEntry& receive) { EXPECT_EQ(left.erase(&receive), 1u); });
+    EXPECT_TRUE(left.empty());
     UnexpectedEntry* message = matcher.first_unexpected();
     for (const UnexpectedEntry* const expected : naive.unexpected) {
       ASSERT_EQ(message, expected);

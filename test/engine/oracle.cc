@@ -6,14 +6,14 @@
 namespace ch3_offload {
 
 namespace {
-std::string hex(MatchBits bits) {
-  char text[20];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(raw(bits)));
+std::string hex(MatchKey key) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%016llx/%08x", static_cast<unsigned long long>(key.bits), key.initiator);
   return text;
 }
 }  // namespace
 
-Oracle::Oracle(std::uint32_t processes, MatchBits always_ignored)
+Oracle::Oracle(std::uint32_t processes, MatchKey always_ignored)
     : processes_(processes),
       always_ignored_(always_ignored),
       waiting_(std::size_t{processes} * processes),
@@ -22,13 +22,12 @@ Oracle::Oracle(std::uint32_t processes, MatchBits always_ignored)
 
 std::string Oracle::name(const SentMessage& message) {
   return "message #" + std::to_string(message.seed) + " " + std::to_string(message.from) + "->" +
-         std::to_string(message.to) + " bits " + hex(message.bits) + " length " +
-         std::to_string(message.length_bytes) + " sent at " +
-         std::to_string(message.sent_at);
+         std::to_string(message.to) + " key " + hex(message.key) + " length " +
+         std::to_string(message.length_bytes) + " sent at " + std::to_string(message.sent_at);
 }
 
 std::string Oracle::name(const PostedReceive& receive) {
-  return "receive of " + std::to_string(receive.at) + " bits " + hex(receive.bits) + " ignore " +
+  return "receive of " + std::to_string(receive.at) + " key " + hex(receive.key) + " ignore " +
          hex(receive.ignore) + " posted at " + std::to_string(receive.stamp);
 }
 
@@ -68,7 +67,7 @@ void Oracle::send_done(SentMessage& message) {
   }
   message.matched_at = now_;
   for (const PostedReceive* receive : posted_[message.to]) {
-    if (match(message, receive->bits, receive->ignore)) return;
+    if (match(message, receive->key, receive->ignore)) return;
   }
   fail("a synchronous send was done and no receive had been posted for it: " + name(message));
 }
@@ -106,12 +105,12 @@ void Oracle::remove(PostedReceive& receive) {
 }
 
 /// Notes what follows from facts 1 and 2, and whether it contradicts what was noted before.
-void Oracle::found_oldest(std::uint32_t at, MatchBits bits, MatchBits ignore, std::uint64_t stamp,
+void Oracle::found_oldest(std::uint32_t at, MatchKey key, MatchKey ignore, std::uint64_t stamp,
                           SentMessage& message) {
   if (message.state != SentMessage::State::kWaiting) return fail("found a message that is gone: " + name(message));
   if (message.to != at) return fail("process " + std::to_string(at) + " found a message of another: " + name(message));
-  if (!match(message, bits, ignore)) {
-    return fail("bits " + hex(bits) + " ignore " + hex(ignore) + " do not match " + name(message));
+  if (!match(message, key, ignore)) {
+    return fail("key " + hex(key) + " ignore " + hex(ignore) + " do not match " + name(message));
   }
   if (stamp >= message.gone_before) {
     fail("overtaken: a later message of the same sender that matches the same request was found first; now " +
@@ -123,13 +122,13 @@ void Oracle::found_oldest(std::uint32_t at, MatchBits bits, MatchBits ignore, st
   }
   for (SentMessage* earlier : waiting_[message.from * processes_ + message.to]) {
     if (earlier == &message) break;
-    if (!match(*earlier, bits, ignore) || earlier->maybe_purged) continue;
+    if (!match(*earlier, key, ignore) || earlier->maybe_purged) continue;
     earlier->gone_before = std::min(earlier->gone_before, stamp);
     earlier->gone_at = std::min(earlier->gone_at, now_);
   }
   for (PostedReceive* older : posted_[at]) {
     if (older->stamp >= stamp) break;
-    if (!match(message, older->bits, older->ignore)) continue;
+    if (older->maybe_purged || !match(message, older->key, older->ignore)) continue;
     older->matched_at = std::min(older->matched_at, now_);
     older->bounds.push_back({message.from, message.sent_at});
   }
@@ -137,7 +136,7 @@ void Oracle::found_oldest(std::uint32_t at, MatchBits bits, MatchBits ignore, st
 
 void Oracle::received(PostedReceive& receive, SentMessage& message) {
   ++now_;
-  found_oldest(receive.at, receive.bits, receive.ignore, receive.stamp, message);
+  found_oldest(receive.at, receive.key, receive.ignore, receive.stamp, message);
   if (message.sent_at >= receive.matched_at) {
     fail("passed over: a receive posted later took a message that this one matches, before the message it got "
          "had been sent: " + name(receive) + " got " + name(message));
@@ -166,9 +165,9 @@ void Oracle::receive_cancelled(PostedReceive& receive) {
   remove(receive);
 }
 
-void Oracle::taken(std::uint32_t at, MatchBits bits, MatchBits ignore, SentMessage& message) {
+void Oracle::taken(std::uint32_t at, MatchKey key, MatchKey ignore, SentMessage& message) {
   ++now_;
-  found_oldest(at, bits, ignore, now_, message);
+  found_oldest(at, key, ignore, now_, message);
   stop_waiting(message, SentMessage::State::kTaken);
 }
 
@@ -178,19 +177,20 @@ void Oracle::taken_received(SentMessage& message) {
   message.state = SentMessage::State::kReceived;
 }
 
-void Oracle::probed(std::uint32_t at, MatchBits bits, MatchBits ignore, SentMessage& message) {
+void Oracle::probed(std::uint32_t at, MatchKey key, MatchKey ignore, SentMessage& message) {
   ++now_;
-  found_oldest(at, bits, ignore, now_, message);
+  found_oldest(at, key, ignore, now_, message);
 }
 
 void Oracle::purged(std::uint32_t at, const MatchPattern& doomed, const MatchPattern& spared) {
   ++now_;
-  for (std::uint32_t from = 0; from < processes_; ++from) {
-    for (SentMessage* message : waiting_[from * processes_ + at]) {
-      if (matches(message->bits, doomed.bits, doomed.ignore) && !matches(message->bits, spared.bits, spared.ignore))
-        message->maybe_purged = true;
-    }
-  }
+  const auto is_doomed = [&](const MatchKey& key) {
+    return matches(key, doomed.key, doomed.ignore) && !matches(key, spared.key, spared.ignore);
+  };
+  for (PostedReceive* receive : posted_[at]) receive->maybe_purged |= is_doomed(receive->key);
+  for (std::uint32_t from = 0; from < processes_; ++from)
+    for (SentMessage* message : waiting_[from * processes_ + at])
+      message->maybe_purged |= is_doomed(message->key);
 }
 
 void Oracle::lost(std::uint32_t one, std::uint32_t other) {
@@ -210,10 +210,10 @@ void Oracle::died(std::uint32_t process) {
   }
 }
 
-SentMessage* Oracle::find(std::uint32_t to, MatchBits bits, std::size_t length_bytes, std::uint64_t seed) {
+SentMessage* Oracle::find(std::uint32_t to, MatchKey key, std::size_t length_bytes, std::uint64_t seed) {
   for (std::uint32_t from = 0; from < processes_; ++from) {
     for (SentMessage* message : waiting_[from * processes_ + to]) {
-      if (message->bits == bits && message->length_bytes == length_bytes &&
+      if (message->key == key && message->length_bytes == length_bytes &&
           (seed == 0 || message->seed == seed)) {
         return message;
       }
@@ -239,7 +239,7 @@ void Oracle::check_at_rest() {
         fail("a synchronous send was done and nobody received it: " + name(*message));
       }
       for (const PostedReceive* receive : posted_[message->to]) {
-        if (!match(*message, receive->bits, receive->ignore)) continue;
+        if (!match(*message, receive->key, receive->ignore)) continue;
         fail("all is at rest and a receive did not get the message it matches: " + name(*receive) + ", " +
              name(*message));
         break;

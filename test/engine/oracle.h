@@ -33,7 +33,7 @@ struct SentMessage {
   std::uint64_t seed = 0;  ///< Of its payload's pattern; unique.
   std::uint32_t from = 0;
   std::uint32_t to = 0;
-  MatchBits bits{};
+  MatchKey key{};
   std::size_t length_bytes = 0;
   SendMode mode = SendMode::kStandard;
 
@@ -50,12 +50,13 @@ struct SentMessage {
 
 struct PostedReceive {
   std::uint32_t at = 0;
-  MatchBits bits{};
-  MatchBits ignore{};
+  MatchKey key{};
+  MatchKey ignore{};
 
   // The oracle's.
   std::uint64_t stamp = 0;
   std::uint64_t matched_at = kNever;  ///< Fact 2: it had matched by this time.
+  bool maybe_purged = false;          ///< It is over. If it had not matched before, it was purged.
   struct Bound {
     std::uint32_t from;
     std::uint64_t sent_at;
@@ -66,7 +67,7 @@ struct PostedReceive {
 
 class Oracle {
  public:
-  Oracle(std::uint32_t processes, MatchBits always_ignored);
+  Oracle(std::uint32_t processes, MatchKey always_ignored);
 
   // The sending side. sent() comes before the engine is called.
   void sent(SentMessage& message);
@@ -83,10 +84,10 @@ class Oracle {
   void receive_lost(PostedReceive& receive);
   void receive_cancelled(PostedReceive& receive);
   /// matched_probe took `message` / the receive of a taken message is done.
-  void taken(std::uint32_t at, MatchBits bits, MatchBits ignore, SentMessage& message);
+  void taken(std::uint32_t at, MatchKey key, MatchKey ignore, SentMessage& message);
   void taken_received(SentMessage& message);
-  void probed(std::uint32_t at, MatchBits bits, MatchBits ignore, SentMessage& message);
-  /// Messages to `at` with such bits that had arrived are gone.
+  void probed(std::uint32_t at, MatchKey key, MatchKey ignore, SentMessage& message);
+  /// Such receives of `at` are over, and such messages to it that had arrived are gone.
   void purged(std::uint32_t at, const MatchPattern& doomed, const MatchPattern& spared);
 
   /// One of the two has died, or their connection broke: messages between them may be lost.
@@ -96,7 +97,7 @@ class Oracle {
   void died(std::uint32_t process);
 
   /// The waiting message to `to` with this envelope: that of `seed` if it is not 0, else the earliest.
-  SentMessage* find(std::uint32_t to, MatchBits bits, std::size_t length_bytes, std::uint64_t seed = 0);
+  SentMessage* find(std::uint32_t to, MatchKey key, std::size_t length_bytes, std::uint64_t seed = 0);
 
   /// Nothing is in flight and every engine is at rest: checks that no match was missed.
   void check_at_rest();
@@ -105,8 +106,8 @@ class Oracle {
   static bool may_forget(const SentMessage& message) {
     return message.state != SentMessage::State::kWaiting && message.state != SentMessage::State::kTaken;
   }
-  bool match(const SentMessage& message, MatchBits bits, MatchBits ignore) const {
-    return matches(message.bits, bits, ignore | always_ignored_);
+  bool match(const SentMessage& message, MatchKey key, MatchKey ignore) const {
+    return matches(message.key, key, ignore | always_ignored_);
   }
 
   const std::vector<SentMessage*>& waiting(std::uint32_t from, std::uint32_t to) const {
@@ -120,7 +121,7 @@ class Oracle {
   const std::vector<std::string>& failures() const { return failures_; }
 
  private:
-  void found_oldest(std::uint32_t at, MatchBits bits, MatchBits ignore, std::uint64_t stamp,
+  void found_oldest(std::uint32_t at, MatchKey key, MatchKey ignore, std::uint64_t stamp,
                     SentMessage& message);
   void stop_waiting(SentMessage& message, SentMessage::State state);
   void remove(PostedReceive& receive);
@@ -128,7 +129,7 @@ class Oracle {
   static std::string name(const PostedReceive& receive);
 
   const std::uint32_t processes_;
-  const MatchBits always_ignored_;
+  const MatchKey always_ignored_;
   std::uint64_t now_ = 0;
   std::vector<std::vector<SentMessage*>> waiting_;   ///< By from * processes + to; in order of sending.
   std::vector<std::vector<PostedReceive*>> posted_;  ///< By process; in order of posting.

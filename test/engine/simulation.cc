@@ -274,21 +274,21 @@ void Simulation::check_at_rest() {
 
 /// At rest a probe's answer is known, both ways.
 void Simulation::check_probe_at_rest(Process& process) {
-  MatchBits bits{};
-  MatchBits ignore{};
+  MatchKey key{};
+  MatchKey ignore{};
   std::size_t capacity = 0;
-  choose_request(process, bits, ignore, capacity);
+  choose_request(process, key, ignore, capacity);
   bool sure = false;
   bool possible = false;
   for (auto& sender : processes_) {
     for (const SentMessage* message : oracle_.waiting(sender->id, process.id)) {
-      if (!oracle_.match(*message, bits, ignore)) continue;
+      if (!oracle_.match(*message, key, ignore)) continue;
       possible = true;
       sure |= !message->maybe_purged && !oracle_.is_lost(sender->id, process.id);
     }
   }
   Envelope envelope;
-  const bool found = process.engine->probe(bits, ignore, envelope);
+  const bool found = process.engine->probe(key, ignore, envelope);
   if (found && !possible) fail("a probe found a message that does not exist");
   if (!found && sure) fail("all is at rest and a probe did not find the message that waits");
 }
@@ -353,8 +353,8 @@ void Simulation::drain() {
     for (auto& process : processes_) {
       if (!process->alive || process->engine->counters().unexpected_depth == 0) continue;
       waits = true;
-      post(*process, MatchBits{random_.next()}, MatchBits{~std::uint64_t{0}},
-           config_.numbered ? choose_length() : config_.longest_bytes, nullptr);
+      post(*process, random_mask(), ~MatchKey{}, config_.numbered ? choose_length() : config_.longest_bytes,
+           nullptr);
     }
     if (!waits) {
       come_to_rest();

@@ -157,12 +157,13 @@ class Simulation {
   void kill(Process& process);
   void break_connection(std::uint32_t one, std::uint32_t other);
   void announce_death(std::uint32_t dead);
-  void post(Process& process, MatchBits bits, MatchBits ignore, std::size_t capacity, SendRecord* expected);
-  void choose_request(Process& process, MatchBits& bits, MatchBits& ignore, std::size_t& capacity);
+  void post(Process& process, MatchKey key, MatchKey ignore, std::size_t capacity, SendRecord* expected);
+  void choose_request(Process& process, MatchKey& key, MatchKey& ignore, std::size_t& capacity);
   std::unique_ptr<PayloadBuffer> make_buffer(std::size_t length);
   std::size_t choose_length();
-  MatchBits choose_bits(std::uint32_t from, std::uint64_t number);
-  std::uint16_t rank_of(std::uint32_t process, std::uint32_t context) const;
+  MatchKey random_mask();
+  MatchKey choose_key(std::uint32_t from, std::uint64_t number);
+  std::uint32_t rank_of(std::uint32_t process, std::uint32_t context) const;
   Process* choose_alive();
   template <class Keep>
   Record* choose_record(Keep keep);

@@ -48,7 +48,8 @@ SimulationConfig SimulationConfig::from_seed(std::uint64_t seed, std::uint64_t o
   if (config.numbered) {
     config.number_shift = static_cast<unsigned>(random.between(4, 14));
     config.number_bits = static_cast<unsigned>(random.between(14, 18));
-    engine.always_ignored = MatchBits{((std::uint64_t{1} << config.number_bits) - 1) << config.number_shift};
+    engine.always_ignored =
+        MatchKey{((std::uint64_t{1} << config.number_bits) - 1) << config.number_shift, 0};
   }
   config.contexts = static_cast<std::uint32_t>(random.between(1, 3));
   config.tags = static_cast<std::uint32_t>(random.between(1, 5));

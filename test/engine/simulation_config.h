@@ -21,7 +21,7 @@ struct SimulationConfig {
   FakeConfig network;
   EngineConfig engine;              ///< self is filled in for each process.
 
-  /// Messages carry a number in bits that never take part in matching, so that every one can be told,
+  /// Messages carry a number in key that never take part in matching, so that every one can be told,
   /// even an empty one. Otherwise no payload is shorter than its pattern's head.
   bool numbered = true;
   unsigned number_shift = 12;       ///< Of the number, in the tag.

@@ -33,18 +33,24 @@ Record* Simulation::choose_record(Keep keep) {
   return nullptr;
 }
 
-/// The rank of a process in a context's communicator: a rotation, so that ranks are not process numbers.
-std::uint16_t Simulation::rank_of(std::uint32_t process, std::uint32_t context) const {
-  return static_cast<std::uint16_t>((process + context * 3) % config_.processes);
+/// The rank of a process in a context's communicator: a rotation, so that ranks are not process numbers. Every
+/// second communicator has more than 65,536 ranks.
+std::uint32_t Simulation::rank_of(std::uint32_t process, std::uint32_t context) const {
+  return (process + context * 3) % config_.processes + context % 2 * 0x1'0000;
 }
 
-MatchBits Simulation::choose_bits(std::uint32_t from, std::uint64_t number) {
+MatchKey Simulation::random_mask() {
+  const std::uint64_t bits = random_.next();
+  return {bits, static_cast<std::uint32_t>(random_.next())};
+}
+
+MatchKey Simulation::choose_key(std::uint32_t from, std::uint64_t number) {
   const auto context = static_cast<std::uint16_t>(random_.below(config_.contexts));
   auto tag = static_cast<std::uint32_t>(random_.below(config_.tags));
   if (config_.numbered) {
     tag |= static_cast<std::uint32_t>(number & ((std::uint64_t{1} << config_.number_bits) - 1)) << config_.number_shift;
   }
-  return make_match_bits(context, rank_of(from, context), tag);
+  return make_match_key(context, rank_of(from, context), tag);
 }
 
 /// Lengths at and around every limit of the protocols.
@@ -115,7 +121,7 @@ void Simulation::command_send(Process& process) {
   record->seed = next_seed_++;
   record->from = process.id;
   record->to = to;
-  record->bits = choose_bits(process.id, next_number_[process.id * config_.processes + to]++);
+  record->key = choose_key(process.id, next_number_[process.id * config_.processes + to]++);
   record->length_bytes = choose_length();
   record->mode = random_.chance(0.75) ? SendMode::kStandard
                  : random_.chance(0.7) ? SendMode::kSynchronous : SendMode::kReady;
@@ -123,12 +129,13 @@ void Simulation::command_send(Process& process) {
   record->buffer = make_buffer(record->length_bytes);
   record->buffer->fill(record->seed);
   SendRecord& send = adopt(std::move(record));
-  log("send", process.id, to, send.seed, raw(send.bits));
+  log("send", process.id, to, send.seed, abridged(send.key));
   oracle_.sent(send);
   Status status = Status::kDeviceFailed;
   OperationId operation = kNoOperation;
-  const Progressed progressed = process.engine->send(PeerId{to}, send.mode, send.bits, send.buffer->payload(),
-                                                     send.send_id, static_cast<Record*>(&send), operation, status);
+  const Progressed progressed =
+      process.engine->send(PeerId{to}, send.mode, send.key, send.buffer->payload(), send.send_id,
+                           static_cast<Record*>(&send), operation, status);
   if (send.done) return fail("send() finished it twice");
   switch (progressed) {
     case Progressed::kDone:
@@ -192,46 +199,53 @@ void Simulation::command_packet(Process& process) {
 }
 
 /// Bits, mask and capacity of a receive or a probe; three times out of four with a message in mind.
-void Simulation::choose_request(Process& process, MatchBits& bits, MatchBits& ignore, std::size_t& capacity) {
+void Simulation::choose_request(Process& process, MatchKey& key, MatchKey& ignore, std::size_t& capacity) {
   const auto context = static_cast<std::uint16_t>(random_.below(config_.contexts));
-  const auto source = static_cast<std::uint16_t>(random_.below(config_.processes));
-  bits = make_match_bits(context, source, static_cast<std::uint32_t>(random_.below(config_.tags)));
+  const std::uint32_t source = rank_of(static_cast<std::uint32_t>(random_.below(config_.processes)), context);
+  key = make_match_key(context, source, static_cast<std::uint32_t>(random_.below(config_.tags)));
   capacity = choose_length();
   const auto& list = oracle_.waiting(static_cast<std::uint32_t>(random_.below(config_.processes)), process.id);
   if (!list.empty() && random_.chance(0.75)) {
     const SentMessage& target = *list[random_.below(list.size())];
-    bits = target.bits;
+    key = target.key;
     capacity = target.length_bytes + (random_.chance(0.5) ? 0 : random_.below(64));
     if (random_.chance(0.2)) capacity = random_.below(capacity + 1);
   }
   if (!config_.numbered) capacity = std::max<std::size_t>(capacity, 8);
   const std::uint64_t dice = random_.below(100);
   if (dice < 35) ignore = kIgnoreNothing;
-  else if (dice < 55) ignore = kIgnoreSource;
+  else if (dice < 55)
+    ignore = kIgnoreInitiator;
   else if (dice < 70) ignore = kIgnoreTag;
-  else if (dice < 85) ignore = kIgnoreSourceAndTag;
-  else ignore = MatchBits{random_.next() & random_.next() & 0x0003'0007'0000'000FU};
+  else if (dice < 85)
+    ignore = kIgnoreInitiatorAndTag;
+  else
+    ignore = random_mask() & random_mask() & MatchKey{0x0003'0000'000F, 0x1'0007};
   // What is ignored may hold anything.
-  const MatchBits always = config_.engine.always_ignored;
-  const MatchBits any = ignore | always;
-  bits = (bits & ~any) | (MatchBits{random_.next()} & any);
-  if (random_.chance(0.3)) ignore = ignore | (MatchBits{random_.next()} & always);
+  const MatchKey always = config_.engine.always_ignored;
+  const MatchKey any = ignore | always;
+  key = (key & ~any) | (random_mask() & any);
+  if (random_.chance(0.3)) ignore = ignore | (random_mask() & always);
 }
 
-void Simulation::post(Process& process, MatchBits bits, MatchBits ignore, std::size_t capacity, SendRecord* expected) {
+void Simulation::post(Process& process, MatchKey key, MatchKey ignore, std::size_t capacity,
+                      SendRecord* expected) {
   auto record = std::make_unique<ReceiveRecord>(process.id);
   record->at = process.id;
-  record->bits = bits;
+  record->key = key;
   record->ignore = ignore;
   record->expected = expected;
   record->buffer = make_buffer(capacity);
   ReceiveRecord& receive = adopt(std::move(record));
-  log("post", process.id, UINT32_MAX, capacity, raw(bits));
+  log("post", process.id, UINT32_MAX, capacity, abridged(key));
   oracle_.posted(receive);
   Envelope envelope;
+  if (random_.chance(0.3) && process.engine->receive_now(key, ignore, receive.buffer->payload(), envelope)) {
+    return receive_over(receive, envelope);
+  }
   OperationId operation = kNoOperation;
-  const Progressed progressed =
-      process.engine->post_receive(bits, ignore, receive.buffer->payload(), static_cast<Record*>(&receive), operation, envelope);
+  const Progressed progressed = process.engine->post_receive(
+      key, ignore, receive.buffer->payload(), static_cast<Record*>(&receive), operation, envelope);
   if (receive.done) return fail("post_receive() finished it twice");
   if (progressed == Progressed::kFailed) return fail("post_receive() failed");
   if (progressed == Progressed::kDone) return receive_over(receive, envelope);
@@ -240,41 +254,41 @@ void Simulation::post(Process& process, MatchBits bits, MatchBits ignore, std::s
 }
 
 void Simulation::command_receive(Process& process) {
-  MatchBits bits{};
-  MatchBits ignore{};
+  MatchKey key{};
+  MatchKey ignore{};
   std::size_t capacity = 0;
-  choose_request(process, bits, ignore, capacity);
-  post(process, bits, ignore, capacity, nullptr);
+  choose_request(process, key, ignore, capacity);
+  post(process, key, ignore, capacity, nullptr);
 }
 
 void Simulation::command_probe(Process& process) {
-  MatchBits bits{};
-  MatchBits ignore{};
+  MatchKey key{};
+  MatchKey ignore{};
   std::size_t capacity = 0;
-  choose_request(process, bits, ignore, capacity);
+  choose_request(process, key, ignore, capacity);
   Envelope envelope;
-  if (!process.engine->probe(bits, ignore, envelope)) return;
+  if (!process.engine->probe(key, ignore, envelope)) return;
   SendRecord* const found = identify(process, envelope, nullptr);
   if (found == nullptr) return;
   const bool certain = config_.numbered;
-  log("probed", process.id, found->from, found->seed, raw(bits));
-  if (certain) oracle_.probed(process.id, bits, ignore, *found);
-  if (random_.chance(0.5)) post(process, bits, ignore, capacity, certain ? found : nullptr);
+  log("probed", process.id, found->from, found->seed, abridged(key));
+  if (certain) oracle_.probed(process.id, key, ignore, *found);
+  if (random_.chance(0.5)) post(process, key, ignore, capacity, certain ? found : nullptr);
 }
 
 void Simulation::command_matched_probe(Process& process) {
   if (!config_.numbered) return;
-  MatchBits bits{};
-  MatchBits ignore{};
+  MatchKey key{};
+  MatchKey ignore{};
   std::size_t capacity = 0;
-  choose_request(process, bits, ignore, capacity);
+  choose_request(process, key, ignore, capacity);
   Envelope envelope;
   MessageId message{};
-  if (!process.engine->matched_probe(bits, ignore, message, envelope)) return;
+  if (!process.engine->matched_probe(key, ignore, message, envelope)) return;
   SendRecord* const found = identify(process, envelope, nullptr);
   if (found == nullptr) return;
-  log("matched probe", process.id, found->from, found->seed, raw(bits));
-  oracle_.taken(process.id, bits, ignore, *found);
+  log("matched probe", process.id, found->from, found->seed, abridged(key));
+  oracle_.taken(process.id, key, ignore, *found);
   process.taken.push_back({message, found});
 }
 
@@ -330,8 +344,8 @@ void Simulation::command_cancel_send(Process& process) {
   send->cancelling = true;
   oracle_.cancel_requested(*send);
   const OperationId operation = send->done ? kNoOperation : send->operation;
-  const Progressed progressed = process.engine->cancel_send(operation, PeerId{send->to}, send->bits, send->send_id,
-                                                            static_cast<Record*>(&cancel));
+  const Progressed progressed = process.engine->cancel_send(operation, PeerId{send->to}, send->key,
+                                                            send->send_id, static_cast<Record*>(&cancel));
   if (cancel.done) return fail("cancel_send() finished it twice");
   if (progressed == Progressed::kPending) return;
   cancel.done = true;
@@ -343,9 +357,9 @@ void Simulation::command_cancel_send(Process& process) {
 void Simulation::command_purge(Process& process) {
   const auto context = static_cast<std::uint16_t>(random_.below(config_.contexts));
   const auto parity = static_cast<std::uint32_t>(random_.below(2));
-  const MatchPattern doomed{make_match_bits(context, 0, parity), kIgnoreSource | MatchBits{0xFFFF'FFFE}};
-  MatchPattern spared{make_match_bits(0xFFFF, 0, 0), kIgnoreSourceAndTag};  // Nothing.
-  if (random_.chance(0.5)) spared = {make_match_bits(0, 0, 2), ~MatchBits{2}};
+  const MatchPattern doomed{make_match_key(context, 0, parity), kIgnoreInitiator | MatchKey{0xFFFF'FFFE, 0}};
+  MatchPattern spared{make_match_key(0xFFFF, 0, 0), kIgnoreInitiatorAndTag};  // Nothing.
+  if (random_.chance(0.5)) spared = {make_match_key(0, 0, 2), ~MatchKey{2, 0}};
   log("purge", process.id, process.id, context, parity);
   oracle_.purged(process.id, doomed, spared);
   process.engine->purge(PurgeScope::kAll, {&doomed, 1}, {&spared, 1}, Status::kRevoked);

@@ -90,10 +90,10 @@ void Simulation::Process::on_peer_failed(PeerId peer, Status reason) noexcept {
 SendRecord* Simulation::identify(const Process& process, const Envelope& envelope, const PayloadBuffer* buffer) {
   SentMessage* found = nullptr;
   const std::uint64_t seed = config_.numbered || buffer == nullptr ? 0 : buffer->head();
-  found = oracle_.find(process.id, envelope.bits, envelope.length_bytes, seed);
+  found = oracle_.find(process.id, envelope.key, envelope.length_bytes, seed);
   if (found == nullptr) {
-    fail("process " + std::to_string(process.id) + " got a message that does not exist or is gone: bits " +
-         std::to_string(raw(envelope.bits)) + " length " + std::to_string(envelope.length_bytes));
+    fail("process " + std::to_string(process.id) + " got a message that does not exist or is gone: key " +
+         std::to_string(abridged(envelope.key)) + " length " + std::to_string(envelope.length_bytes));
   }
   return static_cast<SendRecord*>(found);
 }
@@ -122,8 +122,9 @@ void Simulation::receive_over(ReceiveRecord& receive, const Envelope& envelope) 
   if (receive.operation != kNoOperation) process.stale_receive = receive.operation;
   SendRecord* message = receive.taken;
   if (envelope.status == Status::kPeerFailed) {
-    log("receive failed", receive.owner, UINT32_MAX, 0, raw(envelope.bits));
-    SentMessage* const lost = message != nullptr ? message : oracle_.find(process.id, envelope.bits, envelope.length_bytes);
+    log("receive failed", receive.owner, UINT32_MAX, 0, abridged(envelope.key));
+    SentMessage* const lost =
+        message != nullptr ? message : oracle_.find(process.id, envelope.key, envelope.length_bytes);
     if (lost != nullptr && !oracle_.is_lost(lost->from, lost->to)) fail("a receive failed though its sender lives");
     if (const std::string wrong = receive.buffer->check_guards(); !wrong.empty()) fail("receive buffer: " + wrong);
     receive.buffer->scribble();  // The program's again.
@@ -146,7 +147,7 @@ void Simulation::receive_over(ReceiveRecord& receive, const Envelope& envelope) 
   if (receive.taken == nullptr) {
     oracle_.received(receive, *message);
   } else {
-    if (envelope.bits != message->bits) fail("a receive of a probed message has other bits than the message");
+    if (envelope.key != message->key) fail("a receive of a probed message has other key than the message");
     oracle_.taken_received(*message);
   }
   const std::size_t capacity = receive.buffer->length_bytes();
@@ -163,7 +164,7 @@ void Simulation::receive_over(ReceiveRecord& receive, const Envelope& envelope) 
 
 /// A receive that came back unmatched.
 void Simulation::receive_returned(ReceiveRecord& receive) {
-  log("receive cancelled", receive.owner, UINT32_MAX, 0, raw(receive.bits));
+  log("receive cancelled", receive.owner, UINT32_MAX, 0, abridged(receive.key));
   if (receive.operation != kNoOperation) processes_[receive.owner]->stale_receive = receive.operation;
   if (receive.taken != nullptr) fail("the receive of a probed message was cancelled");
   oracle_.receive_cancelled(receive);

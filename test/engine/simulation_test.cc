@@ -93,7 +93,7 @@ TEST(Simulation, AThousandEnginesShareOneProcess) {
   config.engine.eager_limit_bytes = 4096;
   config.engine.unexpected_budget_bytes = 1 << 20;
   config.engine.send_buffer_bytes = 16'384;
-  config.engine.always_ignored = MatchBits{std::uint64_t{0xFFFF} << config.number_shift};
+  config.engine.always_ignored = MatchKey{std::uint64_t{0xFFFF} << config.number_shift, 0};
   config.most_waiting = config.most_posted = 4;
   config.longest_bytes = 20'000;
   config.deaths = 2;

@@ -64,7 +64,7 @@ void run(std::span<const std::byte> bytes) {
   OperationId operation{};
   Status status = Status::kOk;
   const Progressed progressed =
-      engine.send(kPeer, SendMode::kStandard, MatchBits{}, {data, sizeof data}, 0, &host, operation, status);
+      engine.send(kPeer, SendMode::kStandard, MatchKey{}, {data, sizeof data}, 0, &host, operation, status);
   require(progressed == Progressed::kPending, "a send waits for the introduction");
   take_events(engine, host);
   const bool connected = engine.counters().connected_peers == 1;
@@ -80,13 +80,13 @@ void run(std::span<const std::byte> bytes) {
 std::vector<Bytes> seeds() {
   std::vector<Bytes> all;
   const std::string address = "shm:1:1f0c9a52be7d4e13:9b2d6c0f54a8e7317c1e5a90d3f2468b";
-  const std::string cards[] = {"v=3;" + address,
-                               "v=3;;x=1;" + address,
-                               "v=3;verbs:1:abc;" + address + ";stand-in",
+  const std::string cards[] = {"v=4;" + address,
+                               "v=4;;x=1;" + address,
+                               "v=4;verbs:1:abc;" + address + ";stand-in",
                                "v=2;w=1;" + address,
-                               "v=3;stand-in",
-                               "v=3;w=1x;;w=;stand-in",
-                               "v=3;nobody:here",
+                               "v=4;stand-in",
+                               "v=4;w=1x;;w=;stand-in",
+                               "v=4;nobody:here",
                                address,
                                ""};
   for (const std::string& card : cards) {

@@ -1,15 +1,15 @@
 #include "fuzz/engine_seeds.h"
 
-#include "fuzz/engine_target.h"
-#include "engine/match_bits.h"
+#include "engine/match_key.h"
 #include "engine/wire.h"
+#include "fuzz/engine_target.h"
 
 namespace ch3_offload::fuzz {
 namespace {
 
 using wire::Kind;
 
-constexpr std::uint64_t kBits = raw(make_match_bits(1, 0, 0));  // The byte 0 of match_bits().
+constexpr std::uint64_t kBits = make_match_key(1, 0, 0).bits;  // The byte 0 of match_key().
 constexpr std::uint8_t kEndless = 255;
 constexpr std::uint8_t kCancellable = 9;  // A send id.
 

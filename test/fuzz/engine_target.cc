@@ -60,7 +60,7 @@ struct Request {
   bool pending = false;
   bool in_call = false;  ///< The call that begins it has not returned: its owner cannot name it yet.
   PeerId peer{};
-  MatchBits bits{};
+  MatchKey key{};
   std::uint32_t send_id = 0;
   OperationId operation = kNoOperation;
   std::unique_ptr<PayloadBuffer> buffer;  ///< Gone when the request is finished: a late access shows.
@@ -159,7 +159,7 @@ class Conversation final : public EventHandler {
   }
   std::string on_card_wanted(PeerId peer) override {
     require(peer != PeerId{kSelf}, "nobody is introduced to itself");
-    return "v=3;stand-in";
+    return "v=4;stand-in";
   }
   void on_warning(std::string_view text) noexcept override {
     require(!text.empty(), "a warning says something");
@@ -178,9 +178,11 @@ class Conversation final : public EventHandler {
     for (const std::uint32_t peer : {kHostile, kOtherHostile, kNeighbour}) {
       provider_.message(PeerId{peer}, std::as_bytes(std::span(&credit, 1)));
     }
-    constexpr MatchBits kHello = make_match_bits(9, 9, 9);
+    constexpr MatchKey kHello = make_match_key(9, 9, 9);
     const wire::RtsHeader hello{.common = {wire::Kind::kRts, wire::kWantCredit | wire::kPayload},
-                                .bits = raw(kHello), .operation = 1};
+                                .bits = kHello.bits,
+                                .operation = 1,
+                                .initiator = kHello.initiator};
     Request& request = make_request(Request::Kind::kReceive);
     give_buffer(request, 0, false);
     Envelope envelope;
@@ -193,13 +195,13 @@ class Conversation final : public EventHandler {
   }
   PeerId hostile_peer() { return kHostilePeers[input_.below(2)]; }
   std::size_t length() { return kLengths[input_.u8() % std::size(kLengths)]; }
-  MatchBits match_bits() {
+  MatchKey match_key() {
     const std::uint8_t byte = input_.u8();
-    return make_match_bits(1 + (byte & 1), byte >> 1 & 3, byte >> 3 & 3);
+    return make_match_key(1 + (byte & 1), byte >> 1 & 3, byte >> 3 & 3);
   }
-  MatchBits ignore() {
-    constexpr MatchBits kMasks[] = {kIgnoreNothing, kIgnoreSource, kIgnoreTag, kIgnoreSourceAndTag,
-                                    MatchBits{5}};
+  MatchKey ignore() {
+    constexpr MatchKey kMasks[] = {kIgnoreNothing, kIgnoreInitiator, kIgnoreTag, kIgnoreInitiatorAndTag,
+                                   MatchKey{5}};
     return kMasks[input_.u8() % std::size(kMasks)];
   }
 
@@ -466,12 +468,12 @@ void Conversation::send() {
   request.peer = PeerId{kReceivers[input_.below(std::size(kReceivers))]};
   const std::uint8_t mode = input_.u8();
   give_buffer(request, length(), (mode & 4) != 0);
-  request.bits = match_bits();
+  request.key = match_key();
   request.send_id = input_.u8();
   Status status = Status::kOk;
   request.pending = request.in_call = true;
   const Progressed progressed =
-      engine_->send(request.peer, SendMode{static_cast<std::uint8_t>((mode & 3) % 3)}, request.bits,
+      engine_->send(request.peer, SendMode{static_cast<std::uint8_t>((mode & 3) % 3)}, request.key,
                     payload_of(request), request.send_id, request.cookie(), request.operation, status);
   require((progressed == Progressed::kFailed) == (status != Status::kOk), "a send that failed says why");
   require((progressed == Progressed::kPending) == (request.operation != kNoOperation),
@@ -482,11 +484,11 @@ void Conversation::send() {
 void Conversation::receive() {
   Request& request = make_request(Request::Kind::kReceive);
   const std::uint8_t byte = input_.u8();
-  request.bits = make_match_bits(1 + (byte & 1), byte >> 1 & 3, byte >> 3 & 3);
-  const MatchBits ignored = ignore();
+  request.key = make_match_key(1 + (byte & 1), byte >> 1 & 3, byte >> 3 & 3);
+  const MatchKey ignored = ignore();
   give_buffer(request, length(), (byte & 128) != 0);
   Envelope envelope;
-  const Progressed progressed = engine_->post_receive(request.bits, ignored, payload_of(request),
+  const Progressed progressed = engine_->post_receive(request.key, ignored, payload_of(request),
                                                       request.cookie(), request.operation, envelope);
   require(progressed != Progressed::kFailed, "there is memory for a receive");
   if (progressed == Progressed::kDone) check_envelope(request, envelope);
@@ -515,7 +517,7 @@ void Conversation::cancel_send() {
   request.peer = target.peer;
   request.cancelled = target.pending ? &target : nullptr;
   const Progressed progressed =
-      engine_->cancel_send(target.operation, target.peer, target.bits, target.send_id, request.cookie());
+      engine_->cancel_send(target.operation, target.peer, target.key, target.send_id, request.cookie());
   if (progressed == Progressed::kDone && request.cancelled != nullptr) finish(target);
   settle(request, progressed);
 }
@@ -532,16 +534,16 @@ void Conversation::cancel_receive() {
 }
 
 void Conversation::probe(bool take_it) {
-  const MatchBits bits = match_bits();
-  const MatchBits ignored = ignore();
+  const MatchKey key = match_key();
+  const MatchKey ignored = ignore();
   Envelope envelope;
-  const bool there = engine_->probe(bits, ignored, envelope);
+  const bool there = engine_->probe(key, ignored, envelope);
   if (!take_it) return;
   MessageId message{};
   Envelope taken;
-  require(engine_->matched_probe(bits, ignored, message, taken) == there, "both probes find the same");
+  require(engine_->matched_probe(key, ignored, message, taken) == there, "both probes find the same");
   if (!there) return;
-  require(taken.length_bytes == envelope.length_bytes && taken.bits == envelope.bits, "the same message");
+  require(taken.length_bytes == envelope.length_bytes && taken.key == envelope.key, "the same message");
   taken_.push_back(message);
 }
 
@@ -563,18 +565,18 @@ void Conversation::receive_matched(std::size_t which, std::size_t capacity) {
 void Conversation::send_to_self() {
   Request& request = make_request(Request::Kind::kSend);
   request.peer = PeerId{kSelf};
-  request.bits = match_bits();
+  request.key = match_key();
   give_buffer(request, length(), false);
   Status status = Status::kOk;
   const SendMode mode = input_.flag() ? SendMode::kSynchronous : SendMode::kStandard;
-  const Progressed progressed = engine_->send(request.peer, mode, request.bits, payload_of(request), 0,
+  const Progressed progressed = engine_->send(request.peer, mode, request.key, payload_of(request), 0,
                                               request.cookie(), request.operation, status);
   require(progressed != Progressed::kFailed, "there is memory for a message to oneself");
   settle(request, progressed);
 }
 
 void Conversation::purge(bool everything, std::uint16_t context) {
-  const MatchPattern doomed{make_match_bits(context, 0, 0), everything ? ~MatchBits{} : kIgnoreSourceAndTag};
+  const MatchPattern doomed{make_match_key(context, 0, 0), everything ? ~MatchKey{} : kIgnoreInitiatorAndTag};
   engine_->purge(PurgeScope::kAll, {&doomed, 1}, {}, Status::kRevoked);
 }
 
@@ -596,15 +598,18 @@ void Conversation::end_hostile_peers() {
 
 /// Messages of the neighbour arrive, and go to it.
 void Conversation::expect_neighbour_unharmed() {
-  const MatchBits bits = make_match_bits(77, 3, 7);
+  const MatchKey key = make_match_key(77, 3, 7);
   Request& request = make_request(Request::Kind::kReceive);
   give_buffer(request, 100, false);
   Envelope envelope;
-  settle(request, engine_->post_receive(bits, kIgnoreNothing, payload_of(request), request.cookie(),
+  settle(request, engine_->post_receive(key, kIgnoreNothing, payload_of(request), request.cookie(),
                                         request.operation, envelope));
   require(request.pending, "nothing from the neighbour is there yet");
   // Without credit: it may have been recalled, or there is no budget.
-  const wire::RtsHeader header{.common = {wire::Kind::kRts, wire::kPayload}, .bits = raw(bits), .operation = 2};
+  const wire::RtsHeader header{.common = {wire::Kind::kRts, wire::kPayload},
+                               .bits = key.bits,
+                               .operation = 2,
+                               .initiator = key.initiator};
   provider_.message(PeerId{kNeighbour}, std::as_bytes(std::span(&header, 1)));
   poll_until_quiet();
   require(!request.pending, "the neighbour's message is received");

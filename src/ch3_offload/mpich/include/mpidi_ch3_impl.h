@@ -9,10 +9,6 @@
 #include "mpidimpl.h"
 #include <ch3_offload.h>
 
-#if CH3_RANK_BITS != 16
-#error "ch3:offload packs the rank of a message into 16 bits: configure MPICH with --with-ch3-rank-bits=16 (the default)"
-#endif
-
 #if defined(MPICH_IS_THREADED) && MPICH_THREAD_GRANULARITY != MPICH_THREAD_GRANULARITY__GLOBAL
 #error "ch3:offload needs MPICH's global critical section: configure with --enable-thread-cs=global (the default)"
 #endif
@@ -23,6 +19,8 @@
 
 /* The engine of this process. NULL before MPIDI_CH3_Init and after MPIDI_CH3_Finalize. */
 extern ch3_offload_channel_t *MPIDI_CH3I_channel;
+/* Where its completions wait. Valid while there is an engine. */
+extern ch3_offload_events_t *MPIDI_CH3I_events;
 
 /* ---- ch3_init.c ---- */
 
@@ -33,34 +31,28 @@ void MPIDI_CH3I_Card_wanted(uint32_t peer);
 /* Says it on stderr, once. */
 void MPIDI_CH3I_Warn(const char *text);
 
-/* ---- match bits: context << 48 | rank << 32 | tag ---- */
+/* ---- match bits: context << 32 | tag. The initiator is the sender's rank in the communicator. ---- */
 
-#define MPIDI_CH3I_SOURCE_BITS UINT64_C(0x0000FFFF00000000)
-#define MPIDI_CH3I_TAG_BITS    UINT64_C(0x00000000FFFFFFFF)
+#define MPIDI_CH3I_TAG_BITS     UINT64_C(0x00000000FFFFFFFF)
+#define MPIDI_CH3I_ANY_RANK     UINT32_MAX      /* in an ignore mask */
 
-static inline uint64_t MPIDI_CH3I_Match_bits(int context_id, int rank, int tag)
+static inline ch3_offload_match_t MPIDI_CH3I_Match(int context_id, int rank, int tag)
 {
-    return (uint64_t) (uint16_t) context_id << 48 | (uint64_t) (uint16_t) rank << 32 | (uint32_t) tag;
+    ch3_offload_match_t match = { (uint64_t) (uint32_t) context_id << 32 | (uint32_t) tag, (uint32_t) rank };
+    return match;
 }
 
-/* The bits of a receive or a probe: wildcards become ignored bits. */
-static inline uint64_t MPIDI_CH3I_Receive_bits(int context_id, int source, int tag, uint64_t * ignore)
+/* What a receive or a probe matches: wildcards become ignored bits. */
+static inline ch3_offload_match_t MPIDI_CH3I_Receive_match(int context_id, int source, int tag,
+                                                           ch3_offload_match_t * ignore)
 {
-    *ignore = 0;
-    if (source == MPI_ANY_SOURCE) {
-        *ignore |= MPIDI_CH3I_SOURCE_BITS;
-        source = 0;
-    }
-    if (tag == MPI_ANY_TAG) {
-        *ignore |= MPIDI_CH3I_TAG_BITS;
-        tag = 0;
-    }
-    return MPIDI_CH3I_Match_bits(context_id, source, tag);
+    ignore->bits = tag == MPI_ANY_TAG ? MPIDI_CH3I_TAG_BITS : 0;
+    ignore->initiator = source == MPI_ANY_SOURCE ? MPIDI_CH3I_ANY_RANK : 0;
+    return MPIDI_CH3I_Match(context_id, source, tag);
 }
 
-#define MPIDI_CH3I_Bits_context(bits_) ((int) (uint16_t) ((bits_) >> 48))
-#define MPIDI_CH3I_Bits_source(bits_)  ((int) (int16_t) (uint16_t) ((bits_) >> 32))
-#define MPIDI_CH3I_Bits_tag(bits_)     ((int) (int32_t) (uint32_t) (bits_))
+#define MPIDI_CH3I_Match_source(match_) ((int) (match_).initiator)
+#define MPIDI_CH3I_Match_tag(match_)    ((int) (int32_t) (uint32_t) (match_).bits)
 
 /* The error bits that MPICH hides in tags; they never take part in matching. */
 uint64_t MPIDI_CH3I_Error_bits(void);

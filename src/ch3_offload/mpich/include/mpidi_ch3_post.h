@@ -26,4 +26,13 @@ int MPIDI_CH3I_Barrier(MPIR_Comm * comm, MPIR_Errflag_t * errflag);
 int MPIDI_CH3I_Isend_self(const void *buf, MPI_Aint count, MPI_Datatype datatype, int rank, int tag,
                           MPIR_Comm * comm, int context_offset, int request_type, MPIR_Request ** request);
 
+/* Likewise MPID_Recv: the channel's function receives a message that waits without a request. */
+#define MPID_Recv(first_, ...) MPIDI_CH3I_RECV_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_RECV_buf MPIDI_CH3I_Recv(buf
+#define MPIDI_CH3I_RECV_void MPIDI_CH3I_Stock_recv(void
+int MPIDI_CH3I_Recv(void *buf, MPI_Aint count, MPI_Datatype datatype, int rank, int tag, MPIR_Comm * comm,
+                    int context_offset, MPI_Status * status, MPIR_Request ** request);
+int MPIDI_CH3I_Stock_recv(void *buf, MPI_Aint count, MPI_Datatype datatype, int rank, int tag,
+                          MPIR_Comm * comm, int context_offset, MPI_Status * status, MPIR_Request ** request);
+
 #endif /* MPIDI_CH3_POST_H_INCLUDED */

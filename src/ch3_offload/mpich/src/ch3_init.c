@@ -22,6 +22,7 @@
 char MPIDI_CH3_ABIVersion[] = "1.1";
 
 ch3_offload_channel_t *MPIDI_CH3I_channel = NULL;
+ch3_offload_events_t *MPIDI_CH3I_events = NULL;
 
 /* What has been said already, so that it is said once. */
 static char *warnings[MAX_WARNINGS];
@@ -181,6 +182,7 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
         MPIR_ERR_SETANDJUMP1(mpi_errno, MPI_ERR_OTHER, "**ch3|offload|create", "**ch3|offload|create %s",
                              message);
     }
+    MPIDI_CH3I_events = ch3_offload_events(MPIDI_CH3I_channel);
     mpi_errno = MPIDI_CH3I_Progress_init();
     MPIR_ERR_CHECK(mpi_errno);
     mpi_errno = MPIDI_CH3I_Failure_init();
@@ -223,6 +225,7 @@ int MPIDI_CH3_Finalize(void)
     mpi_errno = MPIDI_CH3I_Progress_finalize();
     MPIR_ERR_CHECK(mpi_errno);
     MPIDI_CH3I_channel = NULL;
+    MPIDI_CH3I_events = NULL;
     ch3_offload_destroy(channel);
     while (warning_count > 0)
         MPL_free(warnings[--warning_count]);

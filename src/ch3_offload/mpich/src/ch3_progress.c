@@ -130,9 +130,6 @@ static void handle(const ch3_offload_event_t * event)
         case CH3_OFFLOAD_SEND_DONE:
             MPIDI_CH3I_Send_done(event->cookie, event->status);
             break;
-        case CH3_OFFLOAD_RECEIVE_DONE:
-            MPIDI_CH3I_Receive_done(event);
-            break;
         case CH3_OFFLOAD_CANCEL_DONE:
             MPIDI_CH3I_Cancel_done(event->cookie, event->is_cancelled);
             break;
@@ -167,8 +164,12 @@ size_t MPIDI_CH3I_Take_events(void)
     ch3_offload_event_t event;
     size_t count = 0;
 
-    while (ch3_offload_next_event(MPIDI_CH3I_channel, &event)) {
-        handle(&event);
+    while (ch3_offload_take_event(MPIDI_CH3I_events, &event) ||
+           (MPIDI_CH3I_events->others && ch3_offload_next_event(MPIDI_CH3I_channel, &event))) {
+        if (likely(event.kind == CH3_OFFLOAD_RECEIVE_DONE))
+            MPIDI_CH3I_Receive_done(&event);
+        else
+            handle(&event);
         count++;
     }
     return count;

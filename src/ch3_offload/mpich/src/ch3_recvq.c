@@ -113,59 +113,62 @@ static MPI_Aint capacity_of(MPIR_Request * rreq)
     return size * rreq->dev.user_count;
 }
 
-static void set_envelope(MPIR_Request * rreq, const ch3_offload_envelope_t * envelope)
+static void set_status(MPI_Status * status, const ch3_offload_envelope_t * envelope, MPI_Aint count)
 {
-    rreq->status.MPI_SOURCE = MPIDI_CH3I_Bits_source(envelope->bits);
-    rreq->status.MPI_TAG = MPIDI_CH3I_Bits_tag(envelope->bits);
-    MPIR_STATUS_SET_COUNT(rreq->status, envelope->length_bytes);
-    rreq->dev.recv_data_sz = envelope->length_bytes;
+    status->MPI_SOURCE = MPIDI_CH3I_Match_source(envelope->match);
+    status->MPI_TAG = MPIDI_CH3I_Match_tag(envelope->match);
+    MPIR_STATUS_SET_COUNT(*status, count);
 }
 
 /* Having heard from a peer opens its virtual connection, as a packet from it would: both sides must go
  * through the close protocol. */
-static void set_source_active(MPIR_Request * rreq)
+static void set_source_active(MPIR_Comm * comm, int source)
 {
     MPIDI_VC_t *vc;
-    int size = rreq->comm->comm_kind == MPIR_COMM_KIND__INTERCOMM ? rreq->comm->remote_size :
-        rreq->comm->local_size;
+    int size = comm->comm_kind == MPIR_COMM_KIND__INTERCOMM ? comm->remote_size : comm->local_size;
 
-    if (rreq->status.MPI_SOURCE >= 0 && rreq->status.MPI_SOURCE < size)
-        MPIDI_Comm_get_vc_set_active(rreq->comm, rreq->status.MPI_SOURCE, &vc);
+    if (likely(source >= 0 && source < size))
+        MPIDI_Comm_get_vc_set_active(comm, source, &vc);
+}
+
+static int truncation_error(const ch3_offload_envelope_t * envelope, MPI_Aint capacity)
+{
+    return MPIR_Err_create_code(MPI_SUCCESS, MPIR_ERR_RECOVERABLE, __func__, __LINE__, MPI_ERR_TRUNCATE,
+                                "**truncate", "**truncate %d %d %d %d",
+                                MPIDI_CH3I_Match_source(envelope->match),
+                                MPIDI_CH3I_Match_tag(envelope->match), (int) envelope->length_bytes,
+                                (int) capacity);
+}
+
+/* Of a receive that did not get what it had room for. *count is how much it got. */
+static int receive_error(MPIR_Request * rreq, const ch3_offload_envelope_t * envelope, MPI_Aint * count)
+{
+    switch (envelope->status) {
+        case CH3_OFFLOAD_OK:
+            /* The message ends inside a basic element. */
+            *count -= rreq->ch.edge_bytes;
+            return MPIR_Err_create_code(MPI_SUCCESS, MPIR_ERR_RECOVERABLE, __func__, __LINE__, MPI_ERR_TYPE,
+                                        "**dtypemismatch", 0);
+        case CH3_OFFLOAD_TRUNCATED:
+            *count = capacity_of(rreq);
+            return truncation_error(envelope, *count);
+        default:
+            *count = 0;
+            return MPIDI_CH3I_Error(envelope->status, MPIDI_CH3I_Match_source(envelope->match));
+    }
 }
 
 /* The engine has finished the receive. */
-static int complete_receive(MPIR_Request * rreq, const ch3_offload_envelope_t * envelope)
+static inline int complete_receive(MPIR_Request * rreq, const ch3_offload_envelope_t * envelope)
 {
+    MPI_Aint count = envelope->length_bytes;
+
     rreq->ch.operation = 0;
-    switch (envelope->status) {
-        case CH3_OFFLOAD_OK:
-            set_envelope(rreq, envelope);
-            if (rreq->ch.edge_bytes > 0) {
-                /* The message ends inside a basic element. */
-                MPIR_STATUS_SET_COUNT(rreq->status, envelope->length_bytes - rreq->ch.edge_bytes);
-                rreq->status.MPI_ERROR =
-                    MPIR_Err_create_code(MPI_SUCCESS, MPIR_ERR_RECOVERABLE, __func__, __LINE__,
-                                         MPI_ERR_TYPE, "**dtypemismatch", 0);
-            }
-            break;
-        case CH3_OFFLOAD_TRUNCATED:{
-                MPI_Aint capacity = capacity_of(rreq);
-                set_envelope(rreq, envelope);
-                MPIR_STATUS_SET_COUNT(rreq->status, capacity);
-                rreq->status.MPI_ERROR =
-                    MPIR_Err_create_code(MPI_SUCCESS, MPIR_ERR_RECOVERABLE, __func__, __LINE__,
-                                         MPI_ERR_TRUNCATE, "**truncate", "**truncate %d %d %d %d",
-                                         rreq->status.MPI_SOURCE, rreq->status.MPI_TAG,
-                                         (int) rreq->dev.recv_data_sz, (int) capacity);
-                break;
-            }
-        default:
-            set_envelope(rreq, envelope);
-            MPIR_STATUS_SET_COUNT(rreq->status, 0);
-            rreq->status.MPI_ERROR = MPIDI_CH3I_Error(envelope->status, rreq->status.MPI_SOURCE);
-            break;
-    }
-    set_source_active(rreq);
+    rreq->dev.recv_data_sz = count;
+    if (unlikely(envelope->status != CH3_OFFLOAD_OK || rreq->ch.edge_bytes > 0))
+        rreq->status.MPI_ERROR = receive_error(rreq, envelope, &count);
+    set_status(&rreq->status, envelope, count);
+    set_source_active(rreq->comm, rreq->status.MPI_SOURCE);
     return MPID_Request_complete(rreq);
 }
 
@@ -185,10 +188,12 @@ static int fail_receive(MPIR_Request * rreq, int status)
 
 void MPIDI_CH3I_Receive_done(const ch3_offload_event_t * event)
 {
-    ch3_offload_envelope_t envelope = { event->bits, event->length_bytes, event->status };
+    ch3_offload_envelope_t envelope = { event->match, event->length_bytes, event->status };
+    int mpi_errno = event->is_cancelled ? fail_receive(event->cookie, event->status) :
+        complete_receive(event->cookie, &envelope);
 
-    MPIDI_CH3I_Defer_error(event->is_cancelled ? fail_receive(event->cookie, event->status) :
-                           complete_receive(event->cookie, &envelope));
+    if (unlikely(mpi_errno != MPI_SUCCESS))
+        MPIDI_CH3I_Defer_error(mpi_errno);
 }
 
 /* ---- receives ---- */
@@ -209,7 +214,8 @@ static MPIR_Request *create_rreq(int source, int tag, int context_id, MPIR_Comm 
 
 /* A receive from a dead process, or from any with a dead one among them, for which nothing waits here: fails at
  * once. */
-static int source_is_dead(int source, uint64_t bits, uint64_t ignore, MPIR_Comm * comm, int *mpi_errno)
+static int source_is_dead(int source, ch3_offload_match_t match, ch3_offload_match_t ignore, MPIR_Comm * comm,
+                          int *mpi_errno)
 {
     ch3_offload_envelope_t envelope;
 
@@ -222,7 +228,7 @@ static int source_is_dead(int source, uint64_t bits, uint64_t ignore, MPIR_Comm 
         if (likely(vc->state != MPIDI_VC_STATE_MORIBUND))
             return FALSE;
     }
-    if (ch3_offload_probe(MPIDI_CH3I_channel, bits, ignore, &envelope))
+    if (ch3_offload_probe(MPIDI_CH3I_channel, match, ignore, &envelope))
         return FALSE;
     MPIR_ERR_SETSIMPLE(*mpi_errno, MPIX_ERR_PROC_FAILED, "**proc_failed");
     return TRUE;
@@ -235,7 +241,7 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_or_AEP(int source, int tag, int context_id, M
     int mpi_errno = MPI_SUCCESS;
     int needs_request;
     int progressed;
-    uint64_t bits, ignore;
+    ch3_offload_match_t match, ignore;
     ch3_offload_payload_t payload;
     ch3_offload_envelope_t envelope;
     MPIR_Request *rreq;
@@ -248,8 +254,8 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_or_AEP(int source, int tag, int context_id, M
     rreq->dev.user_count = user_count;
     rreq->dev.datatype = datatype;
 
-    bits = MPIDI_CH3I_Receive_bits(context_id, source, tag, &ignore);
-    if (unlikely(source_is_dead(source, bits, ignore, comm, &mpi_errno))) {
+    match = MPIDI_CH3I_Receive_match(context_id, source, tag, &ignore);
+    if (unlikely(source_is_dead(source, match, ignore, comm, &mpi_errno))) {
         rreq->status.MPI_ERROR = mpi_errno;
         MPID_Request_complete(rreq);
         return rreq;
@@ -259,7 +265,7 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_or_AEP(int source, int tag, int context_id, M
     if (needs_request)
         payload.address = rreq;
     MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
-    progressed = ch3_offload_post_receive(MPIDI_CH3I_channel, bits, ignore, &payload, rreq,
+    progressed = ch3_offload_post_receive(MPIDI_CH3I_channel, match, ignore, &payload, rreq,
                                           &rreq->ch.operation, &envelope);
     if (progressed == CH3_OFFLOAD_PENDING)
         return rreq;
@@ -268,22 +274,54 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_or_AEP(int source, int tag, int context_id, M
     return rreq;
 }
 
+/* MPID_Recv (mpidi_ch3_post.h). Without a request if the message is here. */
+int MPIDI_CH3I_Recv(void *buf, MPI_Aint count, MPI_Datatype datatype, int rank, int tag, MPIR_Comm * comm,
+                    int context_offset, MPI_Status * status, MPIR_Request ** request)
+{
+    ch3_offload_match_t match, ignore;
+    ch3_offload_payload_t payload;
+    ch3_offload_envelope_t envelope;
+    MPI_Aint length;
+
+    if (unlikely(comm->revoked || !HANDLE_IS_BUILTIN(datatype)))
+        return MPIDI_CH3I_Stock_recv(buf, count, datatype, rank, tag, comm, context_offset, status, request);
+    match = MPIDI_CH3I_Receive_match(comm->recvcontext_id + context_offset, rank, tag, &ignore);
+    payload.address = buf;
+    payload.length_bytes = count * MPIR_Datatype_get_basic_size(datatype);
+    payload.layout = NULL;
+    if (!ch3_offload_receive_now(MPIDI_CH3I_channel, match, ignore, &payload, &envelope))
+        return MPIDI_CH3I_Stock_recv(buf, count, datatype, rank, tag, comm, context_offset, status, request);
+
+    MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
+    *request = NULL;
+    length = envelope.length_bytes <= payload.length_bytes ? envelope.length_bytes : payload.length_bytes;
+    set_source_active(comm, MPIDI_CH3I_Match_source(envelope.match));
+    if (status != MPI_STATUS_IGNORE) {
+        set_status(status, &envelope, length);
+        MPIR_STATUS_SET_CANCEL_BIT(*status, FALSE);
+        /* MPIC_Recv reads it. The user's is not to be changed (MPI 4.0, 3.2.5). */
+        if (context_offset != MPIR_CONTEXT_INTRA_PT2PT)
+            status->MPI_ERROR = MPI_SUCCESS;
+    }
+    return likely(envelope.status == CH3_OFFLOAD_OK) ? MPI_SUCCESS : truncation_error(&envelope, length);
+}
+
 int MPIDI_CH3U_Recvq_FU(int source, int tag, int context_id, MPI_Status * s)
 {
-    uint64_t bits, ignore;
+    ch3_offload_match_t match, ignore;
     ch3_offload_envelope_t envelope;
 
-    bits = MPIDI_CH3I_Receive_bits(context_id, source, tag, &ignore);
+    match = MPIDI_CH3I_Receive_match(context_id, source, tag, &ignore);
     MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
-    if (!ch3_offload_probe(MPIDI_CH3I_channel, bits, ignore, &envelope)) {
+    if (!ch3_offload_probe(MPIDI_CH3I_channel, match, ignore, &envelope)) {
         MPIDI_CH3I_Probe_found_nothing(source, context_id, MPIDI_CH3I_PROBE_PLAIN);
         return FALSE;
     }
     MPIDI_CH3I_Probe_found_something();
 
     if (s != MPI_STATUS_IGNORE) {
-        s->MPI_SOURCE = MPIDI_CH3I_Bits_source(envelope.bits);
-        s->MPI_TAG = MPIDI_CH3I_Bits_tag(envelope.bits);
+        s->MPI_SOURCE = MPIDI_CH3I_Match_source(envelope.match);
+        s->MPI_TAG = MPIDI_CH3I_Match_tag(envelope.match);
         MPIR_STATUS_SET_COUNT(*s, envelope.length_bytes);
         MPIR_STATUS_SET_CANCEL_BIT(*s, FALSE);
     }
@@ -293,26 +331,28 @@ int MPIDI_CH3U_Recvq_FU(int source, int tag, int context_id, MPI_Status * s)
 MPIR_Request *MPIDI_CH3U_Recvq_FDU_matchonly(int source, int tag, int context_id, MPIR_Comm * comm,
                                              int *foundp)
 {
-    uint64_t bits, ignore, message;
+    ch3_offload_match_t match, ignore;
+    uint64_t message;
     ch3_offload_envelope_t envelope;
     MPIR_Request *rreq;
 
     *foundp = FALSE;
-    bits = MPIDI_CH3I_Receive_bits(context_id, source, tag, &ignore);
+    match = MPIDI_CH3I_Receive_match(context_id, source, tag, &ignore);
     MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
-    if (!ch3_offload_matched_probe(MPIDI_CH3I_channel, bits, ignore, &message, &envelope)) {
+    if (!ch3_offload_matched_probe(MPIDI_CH3I_channel, match, ignore, &message, &envelope)) {
         MPIDI_CH3I_Probe_found_nothing(source, context_id, MPIDI_CH3I_PROBE_MATCHED);
         return NULL;
     }
 
     MPIDI_CH3I_Probe_found_something();
     *foundp = TRUE;
-    rreq = create_rreq(MPIDI_CH3I_Bits_source(envelope.bits), MPIDI_CH3I_Bits_tag(envelope.bits),
+    rreq = create_rreq(MPIDI_CH3I_Match_source(envelope.match), MPIDI_CH3I_Match_tag(envelope.match),
                        context_id, comm);
     MPIR_Assert(rreq != NULL);
     rreq->ch.message = message;
-    set_envelope(rreq, &envelope);
-    set_source_active(rreq);
+    set_status(&rreq->status, &envelope, envelope.length_bytes);
+    rreq->dev.recv_data_sz = envelope.length_bytes;
+    set_source_active(comm, rreq->status.MPI_SOURCE);
     return rreq;
 }
 

@@ -7,8 +7,7 @@
 #include "mpidi_ch3_impl.h"
 
 /* Of all tags, both of collectives and of the rest. */
-#define COLLECTIVE_BIT (UINT64_C(1) << 48)
-#define CONTEXT_BITS   UINT64_C(0xFFFF000000000000)
+#define COLLECTIVE_BIT (UINT64_C(1) << 32)
 
 /* Revocations so far: none is the common case. */
 static int revocations = 0;
@@ -23,15 +22,17 @@ void MPIDI_CH3I_Recvq_purge_init(void)
 
 static ch3_offload_pattern_t all_of_context(int context_id)
 {
-    ch3_offload_pattern_t pattern = { MPIDI_CH3I_Match_bits(context_id, 0, 0), ~CONTEXT_BITS };
+    ch3_offload_pattern_t pattern = { MPIDI_CH3I_Match(context_id, 0, 0),
+        {MPIDI_CH3I_TAG_BITS, MPIDI_CH3I_ANY_RANK}
+    };
     return pattern;
 }
 
 /* Agreement and shrinking go on after a communicator was revoked. */
 static ch3_offload_pattern_t all_of_tag(int tag)
 {
-    ch3_offload_pattern_t pattern = { MPIDI_CH3I_Match_bits(0, 0, tag),
-        ~MPIDI_CH3I_TAG_BITS | MPIDI_CH3I_Error_bits() | (uint32_t) MPIR_TAG_COLL_BIT
+    ch3_offload_pattern_t pattern = { MPIDI_CH3I_Match(0, 0, tag),
+        {~MPIDI_CH3I_TAG_BITS | MPIDI_CH3I_Error_bits() | (uint32_t) MPIR_TAG_COLL_BIT, MPIDI_CH3I_ANY_RANK}
     };
     return pattern;
 }
@@ -91,8 +92,8 @@ static void fail_receives(MPIR_Comm * comm, int source)
         CH3_OFFLOAD_PURGE_RECEIVES_FROM_ONE;
     ch3_offload_pattern_t pattern;
 
-    pattern.bits = MPIDI_CH3I_Receive_bits(comm->recvcontext_id, source, MPI_ANY_TAG, &pattern.ignore);
-    pattern.ignore |= COLLECTIVE_BIT;
+    pattern.match = MPIDI_CH3I_Receive_match(comm->recvcontext_id, source, MPI_ANY_TAG, &pattern.ignore);
+    pattern.ignore.bits |= COLLECTIVE_BIT;
     ch3_offload_purge(MPIDI_CH3I_channel, scope, &pattern, 1, NULL, 0, CH3_OFFLOAD_PEER_FAILED);
 }
 

@@ -11,15 +11,16 @@
 static MPIR_Request *spare_sreq = NULL;
 
 /* Sends a message through the peer's lane, if that is possible at once. */
-static inline int send_by_lane(MPIDI_VC_t * vc, uint64_t bits, uint32_t send_id, const void *buf, MPI_Aint count,
-                               MPI_Datatype datatype)
+static inline int send_by_lane(MPIDI_VC_t * vc, ch3_offload_match_t match, uint32_t send_id, const void *buf,
+                               MPI_Aint count, MPI_Datatype datatype)
 {
     ch3_offload_lane_t *lane = vc->ch.lane;
     int sent;
 
     if (unlikely(lane == NULL || !HANDLE_IS_BUILTIN(datatype)))
         return FALSE;
-    sent = ch3_offload_lane_send(lane, bits, send_id, buf, count * MPIR_Datatype_get_basic_size(datatype));
+    sent = ch3_offload_lane_send(lane, match.bits, match.initiator, send_id, buf,
+                                 count * MPIR_Datatype_get_basic_size(datatype));
     if (unlikely(sent == CH3_OFFLOAD_LANE_SENT_TO_SLEEPER))
         ch3_offload_nudge(MPIDI_CH3I_channel, vc->pg_rank);
     return sent != CH3_OFFLOAD_LANE_CLOSED;
@@ -33,7 +34,7 @@ static int blocking_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MPI_D
     int status = CH3_OFFLOAD_OK;
     int needs_request;
     int progressed;
-    uint64_t bits = MPIDI_CH3I_Match_bits(comm->context_id + context_offset, comm->rank, tag);
+    ch3_offload_match_t match = MPIDI_CH3I_Match(comm->context_id + context_offset, comm->rank, tag);
     ch3_offload_payload_t payload;
     MPIR_Request *sreq;
 
@@ -53,7 +54,7 @@ static int blocking_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MPI_D
         sreq->ch.layout_next = 0;
         sreq->ch.edge_bytes = 0;
     }
-    progressed = ch3_offload_send(MPIDI_CH3I_channel, vc->pg_rank, mode, bits, &payload, 0, sreq,
+    progressed = ch3_offload_send(MPIDI_CH3I_channel, vc->pg_rank, mode, match, &payload, 0, sreq,
                                   &sreq->ch.operation, &status);
     if (likely(progressed == CH3_OFFLOAD_DONE))
         goto fn_exit;
@@ -91,7 +92,7 @@ static int nonblocking_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MP
     int status = CH3_OFFLOAD_OK;
     int needs_request;
     int progressed;
-    uint64_t bits = MPIDI_CH3I_Match_bits(comm->context_id + context_offset, comm->rank, tag);
+    ch3_offload_match_t match = MPIDI_CH3I_Match(comm->context_id + context_offset, comm->rank, tag);
     ch3_offload_payload_t payload;
     MPIR_Request *sreq;
 
@@ -100,14 +101,15 @@ static int nonblocking_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MP
     *request = sreq;
     sreq->ch.vc = vc;
 
-    if (likely(mode != CH3_OFFLOAD_SYNCHRONOUS && send_by_lane(vc, bits, sreq->handle, buf, count, datatype))) {
+    if (likely(mode != CH3_OFFLOAD_SYNCHRONOUS &&
+               send_by_lane(vc, match, sreq->handle, buf, count, datatype))) {
         mpi_errno = MPID_Request_complete(sreq);
         goto fn_exit;
     }
     MPIDI_CH3I_Payload(buf, count, datatype, &payload, &needs_request);
     if (needs_request)
         payload.address = sreq;
-    progressed = ch3_offload_send(MPIDI_CH3I_channel, vc->pg_rank, mode, bits, &payload, sreq->handle,
+    progressed = ch3_offload_send(MPIDI_CH3I_channel, vc->pg_rank, mode, match, &payload, sreq->handle,
                                   sreq, &sreq->ch.operation, &status);
     if (progressed == CH3_OFFLOAD_PENDING) {
         sreq->ch.is_pending = TRUE;
@@ -130,9 +132,9 @@ static int nonblocking_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MP
 static int offload_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MPI_Datatype datatype, int dest,
                         int tag, MPIR_Comm * comm, int context_offset, MPIR_Request ** request)
 {
-    uint64_t bits = MPIDI_CH3I_Match_bits(comm->context_id + context_offset, comm->rank, tag);
+    ch3_offload_match_t match = MPIDI_CH3I_Match(comm->context_id + context_offset, comm->rank, tag);
 
-    if (likely(send_by_lane(vc, bits, 0, buf, count, datatype))) {
+    if (likely(send_by_lane(vc, match, 0, buf, count, datatype))) {
         *request = NULL;
         return MPI_SUCCESS;
     }
@@ -223,16 +225,15 @@ static int offload_cancel_send(MPIDI_VC_t * vc, MPIR_Request * sreq)
     int mpi_errno = MPI_SUCCESS;
     int was_incomplete;
     int progressed;
-    uint64_t bits;
+    ch3_offload_match_t match;
 
     MPIDI_CH3U_Request_increment_cc(sreq, &was_incomplete);
     if (!was_incomplete)
         MPIR_Request_add_ref(sreq);
 
-    bits = MPIDI_CH3I_Match_bits(sreq->dev.match.parts.context_id, sreq->comm->rank,
-                                 sreq->dev.match.parts.tag);
+    match = MPIDI_CH3I_Match(sreq->dev.match.parts.context_id, sreq->comm->rank, sreq->dev.match.parts.tag);
     progressed = ch3_offload_cancel_send(MPIDI_CH3I_channel, sreq->ch.is_pending ? sreq->ch.operation : 0,
-                                         vc->pg_rank, bits, sreq->handle, sreq);
+                                         vc->pg_rank, match, sreq->handle, sreq);
     if (progressed != CH3_OFFLOAD_PENDING) {
         mpi_errno = cancel_decided(sreq, progressed == CH3_OFFLOAD_DONE);
         MPIR_ERR_CHECK(mpi_errno);

@@ -1,0 +1,77 @@
+/* The events of an engine, and the ring in which its completions wait for the client.
+ *
+ * The client reads the ring without a call of the library. What does not fit the ring, and events of other
+ * kinds, wait in the engine: `others` says so, and ch3_offload_next_event() takes them. Completions in the ring
+ * are older than those.
+ *
+ * Threads: as all calls for the channel. A change of this file is a new ABI (CH3_OFFLOAD_ABI_VERSION).
+ */
+#ifndef CH3_OFFLOAD_EVENTS_H_INCLUDED
+#define CH3_OFFLOAD_EVENTS_H_INCLUDED
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** The key of a message or of a receive, and a mask of either. Set bits of an ignore mask do not take part. */
+typedef struct {
+    uint64_t bits;              /**< the client's */
+    uint32_t initiator;         /**< the sender's number, as the clients count */
+} ch3_offload_match_t;
+
+/** What an event tells, and which members of ch3_offload_event_t it has. */
+enum {
+    CH3_OFFLOAD_SEND_DONE = 0,  /**< cookie, status: a pending send or packet is finished */
+    CH3_OFFLOAD_RECEIVE_DONE,   /**< cookie, status, match, length_bytes: a pending receive is finished. If
+                                 *   is_cancelled, ch3_offload_purge took it out, and nothing was received */
+    CH3_OFFLOAD_CANCEL_DONE,    /**< cookie, is_cancelled: a pending cancel_send is decided */
+    CH3_OFFLOAD_PACKET,         /**< peer, bytes, length_bytes: of its packet stream; valid until the next
+                                 *   ch3_offload_progress */
+    CH3_OFFLOAD_PACKET_OFFER,   /**< peer, length_bytes: so many bytes of the stream wait there;
+                                 *   ch3_offload_place_packet must follow */
+    CH3_OFFLOAD_PACKET_PLACED,  /**< peer, length_bytes: so many are in that place */
+    CH3_OFFLOAD_PEER_DOWN,      /**< peer, status: it is dead or out of reach, or broke the protocol */
+    CH3_OFFLOAD_CARD_WANTED,    /**< peer: ch3_offload_introduce must follow */
+    CH3_OFFLOAD_WARNING         /**< bytes, length_bytes: one line for the user, valid until the next event */
+};
+
+typedef struct {
+    uint8_t kind;
+    uint8_t status;             /**< ch3_offload_status_t */
+    uint8_t is_cancelled;
+    uint32_t peer;
+    void *cookie;
+    ch3_offload_match_t match;
+    size_t length_bytes;
+    const void *bytes;
+} ch3_offload_event_t;
+
+enum {
+    CH3_OFFLOAD_EVENT_SLOTS = 64        /**< a power of two */
+};
+
+typedef struct {
+    uint32_t written;           /**< events put in so far; the engine's */
+    uint32_t taken;             /**< events taken so far; the client's */
+    uint32_t others;            /**< not 0: ch3_offload_next_event() may have events when the ring is empty */
+    ch3_offload_event_t slots[CH3_OFFLOAD_EVENT_SLOTS];
+} ch3_offload_events_t;
+
+/** Takes the oldest event of the ring. Returns 0 if the ring is empty. */
+static inline int ch3_offload_take_event(ch3_offload_events_t * events, ch3_offload_event_t * event)
+{
+    if (events->taken == events->written)
+        return 0;
+    *event = events->slots[events->taken % CH3_OFFLOAD_EVENT_SLOTS];
+    events->taken++;
+    return 1;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif                          /* CH3_OFFLOAD_EVENTS_H_INCLUDED */

@@ -1,0 +1,119 @@
+// Engine: the ring of completions, and what finds no room in it.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "engine/engine_world.h"
+
+namespace ch3_offload {
+namespace {
+
+class EngineEvents : public EngineWorld {
+ protected:
+  bool take_from_ring(std::uint32_t i, ch3_offload_event_t& event) {
+    return ch3_offload_take_event(&at(i)->events(), &event) != 0;
+  }
+  /// What a client without a queue of its own does.
+  std::vector<Cookie> take_all(std::uint32_t i) {
+    std::vector<Cookie> cookies;
+    ch3_offload_event_t event{};
+    Event other;
+    for (;;) {
+      if (take_from_ring(i, event)) {
+        cookies.push_back(event.cookie);
+      } else if (at(i)->events().others != 0 && at(i)->next_event(other)) {
+        cookies.push_back(other.cookie);
+      } else {
+        return cookies;
+      }
+    }
+  }
+  /// A pending receive, which purge() ends.
+  TestReceive& post(std::uint32_t tag) {
+    requests.push_back(std::make_unique<TestReceive>(8));
+    receive(0, *requests.back(), make_match_key(1, 2, tag));
+    return *requests.back();
+  }
+  void purge(std::uint32_t tag) {
+    const MatchPattern one{make_match_key(1, 2, tag), kIgnoreNothing};
+    at(0)->purge(PurgeScope::kAll, {&one, 1}, {}, Status::kRevoked);
+  }
+  std::vector<std::unique_ptr<TestReceive>> requests;
+};
+
+TEST_F(EngineEvents, MoreCompletionsThanTheRingHoldsKeepTheirOrder) {
+  make();
+  constexpr std::uint32_t kReceives = 3 * CH3_OFFLOAD_EVENT_SLOTS;
+  std::vector<Cookie> expected;
+  for (std::uint32_t tag = 0; tag < kReceives; ++tag) expected.push_back(post(tag).cookie());
+  for (std::uint32_t tag = 0; tag < kReceives; ++tag) {
+    purge(tag);
+    EXPECT_EQ(at(0)->events().others != 0, tag >= CH3_OFFLOAD_EVENT_SLOTS) << tag;
+  }
+  EXPECT_EQ(take_all(0), expected);
+  EXPECT_EQ(at(0)->events().others, 0u);
+}
+
+TEST_F(EngineEvents, ACompletionDoesNotOvertakeOneThatFoundNoRoom) {
+  make();
+  std::vector<Cookie> expected;
+  for (std::uint32_t tag = 0; tag < CH3_OFFLOAD_EVENT_SLOTS + 2; ++tag) {
+    expected.push_back(post(tag).cookie());
+    purge(tag);
+  }
+  ch3_offload_event_t event{};
+  ASSERT_TRUE(take_from_ring(0, event));  // There is room now, and two wait for it.
+  EXPECT_EQ(event.cookie, expected.front());
+  expected.erase(expected.begin());
+  expected.push_back(post(1000).cookie());
+  purge(1000);
+  EXPECT_EQ(take_all(0), expected);
+}
+
+TEST_F(EngineEvents, TheRingSaysWhatNextEventWouldHaveSaid) {
+  make();
+  TestSend message(100);
+  TestReceive request(60);
+  receive(1, request);
+  send(0, 1, message);
+  for (int i = 0; i < 10 && at(1)->events().written == at(1)->events().taken; ++i) {
+    network->advance();
+    at(1)->progress();
+  }
+  ch3_offload_event_t event{};
+  ASSERT_TRUE(take_from_ring(1, event));
+  EXPECT_EQ(event.kind, CH3_OFFLOAD_RECEIVE_DONE);
+  EXPECT_EQ(event.status, static_cast<std::uint8_t>(Status::kTruncated));
+  EXPECT_EQ(event.is_cancelled, 0);
+  EXPECT_EQ(event.cookie, request.cookie());
+  EXPECT_EQ(event.match.bits, kKey.bits);
+  EXPECT_EQ(event.match.initiator, kKey.initiator);
+  EXPECT_EQ(event.length_bytes, 100u);
+  EXPECT_FALSE(take_from_ring(1, event));
+  Event none;
+  EXPECT_FALSE(at(1)->next_event(none));
+}
+
+TEST_F(EngineEvents, ASendWhoseCompletionWaitsCannotBeCancelled) {
+  make();
+  TestSend message(100);
+  message.send_id = 7;
+  TestReceive request(100);
+  receive(1, request);
+  send(0, 1, message, SendMode::kSynchronous);
+  for (int i = 0; i < 10 && at(0)->events().written == at(0)->events().taken; ++i) {
+    network->advance();
+    at(0)->progress();
+    at(1).progress();
+  }
+  ASSERT_NE(at(0)->events().written, at(0)->events().taken);
+  EXPECT_EQ(cancel(message), Progressed::kFailed);
+  settle();
+  expect_sent(message);
+  expect_received(request, message);
+}
+
+}  // namespace
+}  // namespace ch3_offload
