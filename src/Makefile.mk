@@ -19,6 +19,7 @@ rdma_sources = \
 	src/rdma/shm/shm_connection.cc \
 	src/rdma/shm/shm_connection.h \
 	src/rdma/shm/shm_datapath.cc \
+	src/rdma/shm/shm_endpoint.h \
 	src/rdma/shm/shm_housekeeping.cc \
 	src/rdma/shm/shm_provider.cc \
 	src/rdma/shm/shm_provider.h \
@@ -53,6 +54,7 @@ rdma_sources += \
 	src/rdma/verbs/verbs_channels.cc \
 	src/rdma/verbs/verbs_completions.cc \
 	src/rdma/verbs/verbs_datapath.cc \
+	src/rdma/verbs/verbs_endpoint.h \
 	src/rdma/verbs/verbs_failures.cc \
 	src/rdma/verbs/verbs_handles.h \
 	src/rdma/verbs/verbs_links.cc \

@@ -34,7 +34,7 @@ constexpr std::size_t kRecallProbes = 8;
 
 Status Engine::State::reserve(Peer& peer, std::size_t length_bytes,
                               std::span<std::byte>& slot) noexcept {
-  return peer.provider->reserve(peer.id, length_bytes, slot);
+  return peer.provider->reserve(*peer.endpoint, length_bytes, slot);
 }
 
 wire::CommonHeader Engine::State::common(Peer& peer, wire::Kind kind, unsigned flags) noexcept {
@@ -82,7 +82,7 @@ bool Engine::State::send_waiting_control(Peer& peer) noexcept {
   header = common(peer, header.kind, header.flags);
   std::memcpy(waiting.bytes.data(), &header, sizeof header);
   std::memcpy(slot.data(), waiting.bytes.data(), waiting.length_bytes);
-  peer.provider->commit(peer.id, waiting.length_bytes);
+  peer.provider->commit(*peer.endpoint, waiting.length_bytes);
   peer.control.remove(waiting);
   controls.give_back(waiting);
   return true;

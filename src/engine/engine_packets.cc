@@ -105,7 +105,7 @@ bool Engine::State::packet_at_once(Peer& peer, std::span<const std::byte> header
     gather(part, 0, slot.first(part.length_bytes));
     slot = slot.subspan(part.length_bytes);
   }
-  peer.provider->commit(peer.id, slot_bytes);
+  peer.provider->commit(*peer.endpoint, slot_bytes);
   return true;
 }
 
@@ -128,7 +128,7 @@ Status Engine::State::stream_packet(SendOperation& operation) noexcept {
   if (status != Status::kOk) return status;
   wire::put(slot, common(peer, wire::Kind::kPacket, 0));
   gather_packet(packet, packet.sent_bytes, slot.subspan(sizeof(wire::CommonHeader), length));
-  peer.provider->commit(peer.id, sizeof(wire::CommonHeader) + length);
+  peer.provider->commit(*peer.endpoint, sizeof(wire::CommonHeader) + length);
   packet.sent_bytes += length;
   if (packet.sent_bytes < packet.total_bytes) return Status::kOk;
   dequeue(operation);
@@ -147,7 +147,7 @@ Status Engine::State::offer_part(SendOperation& operation, const Payload& part) 
   header.operation = number_send(operation);
   wire::put(slot, header);
   trace(TraceEvent::kRtsSent, peer.id, 0, part.length_bytes);
-  peer.provider->commit(peer.id, sizeof header);
+  peer.provider->commit(*peer.endpoint, sizeof header);
   ++queues_waiting;
   operation.payload = part;
   operation.sent_bytes = operation.wanted_bytes = 0;

@@ -60,7 +60,7 @@ Status Engine::State::make_connection(Peer& peer, std::string_view card) {
     for (std::size_t i = 0; i < providers.size(); ++i) {
       Provider* const provider = providers[i];
       if (!provider->reaches(piece)) continue;
-      const Result<std::monostate> connected = provider->connect(peer.id, piece);
+      Result<Endpoint*> connected = provider->connect(peer.id, piece);
       if (!connected.ok()) {
         // A process that is gone is told by the operation's error; the user can do something about the others.
         if (connected.error().status != Status::kPeerFailed) {
@@ -69,8 +69,9 @@ Status Engine::State::make_connection(Peer& peer, std::string_view card) {
         return connected.error().status;
       }
       peer.provider = provider;
+      peer.endpoint = connected.value();
       peer.caches = caches_of(i);
-      peer.max_slot_bytes = provider->max_slot_bytes(peer.id);
+      peer.max_slot_bytes = provider->max_slot_bytes(*peer.endpoint);
       peer.state = PeerState::kConnected;
       ++counters.connected_peers;
       trace(TraceEvent::kPeerConnected, peer.id, 0, peer.max_slot_bytes);
@@ -117,7 +118,7 @@ void Engine::introduce(PeerId id, std::string_view card) noexcept {
 
 /// From here on the books are in the provider's lane.
 void Engine::State::adopt_lane(Peer& peer) noexcept {
-  ch3_offload_lane_t* const lane = peer.provider->lane(peer.id);
+  ch3_offload_lane_t* const lane = peer.provider->lane(*peer.endpoint);
   if (lane == nullptr) return;
   lane->credit_bytes = peer.own_lane.credit_bytes;
   lane->owed_bytes = peer.own_lane.owed_bytes;
@@ -178,7 +179,7 @@ ch3_offload_lane_t* Engine::lane(PeerId id) noexcept {
 
 void Engine::nudge(PeerId id) noexcept {
   const Peer* const peer = state_->known(id);
-  if (peer != nullptr && peer->state == PeerState::kConnected) peer->provider->nudge(id);
+  if (peer != nullptr && peer->state == PeerState::kConnected) peer->provider->nudge(*peer->endpoint);
 }
 
 void Engine::close_peer(PeerId id) noexcept {

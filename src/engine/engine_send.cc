@@ -79,7 +79,7 @@ SendOperation* Engine::State::make_send(Peer& peer, SendMode mode, const MatchKe
   wire::put(slot, header);
   gather(payload, 0, slot.subspan(sizeof header));
   trace(TraceEvent::kSendShort, peer.id, number, length);
-  peer.provider->commit(peer.id, slot_bytes);
+  peer.provider->commit(*peer.endpoint, slot_bytes);
   peer.lane->credit_bytes -= wire::cost_of(length);
   ++counters.sent_short;
   return Status::kOk;
@@ -110,7 +110,7 @@ Status Engine::State::send_first(SendOperation& operation) noexcept {
   wire::put(slot, header);
   gather(operation.payload, 0, slot.subspan(sizeof header, part));
   trace(TraceEvent::kSendEager, peer.id, operation.number, length);
-  peer.provider->commit(peer.id, sizeof header + part);
+  peer.provider->commit(*peer.endpoint, sizeof header + part);
   peer.lane->credit_bytes -= wire::cost_of(length);
   operation.sent_bytes = part;
   operation.state = SendState::kStreaming;
@@ -168,7 +168,7 @@ Status Engine::State::stream(SendOperation& operation) noexcept {
   if (status != Status::kOk) return status;
   wire::put(slot, common(peer, wire::Kind::kEagerNext, 0));
   gather(operation.payload, operation.sent_bytes, slot.subspan(sizeof(wire::CommonHeader), part));
-  peer.provider->commit(peer.id, sizeof(wire::CommonHeader) + part);
+  peer.provider->commit(*peer.endpoint, sizeof(wire::CommonHeader) + part);
   operation.sent_bytes += part;
   if (operation.sent_bytes < total) return Status::kOk;
   dequeue(operation);
@@ -205,7 +205,7 @@ Status Engine::State::announce(SendOperation& operation) noexcept {
   wire::put(slot, header);
   if (optimistic) gather(operation.payload, 0, slot.subspan(sizeof header, length));
   trace(optimistic ? TraceEvent::kOptimisticSent : TraceEvent::kRtsSent, peer.id, operation.number, length);
-  peer.provider->commit(peer.id, slot_bytes);
+  peer.provider->commit(*peer.endpoint, slot_bytes);
   operation.state = SendState::kAwaitingMatch;
   operation.announced = true;
   operation.optimistic = optimistic;
@@ -309,10 +309,9 @@ Status Engine::State::bulk_step(SendOperation& operation) noexcept {
   Peer& peer = *operation.peer;
   if (operation.state == SendState::kWriteReady) {
     const std::uint64_t posted_ns = config.trace != nullptr ? config.trace->now() : 0;
-    const Status status =
-        peer.provider->write(peer.id, operation.payload.address, operation.wanted_bytes,
-                             operation.memory.region, operation.remote, Immediate{operation.transfer},
-                             WorkId{operation.pool_id});
+    const Status status = peer.provider->write(
+        *peer.endpoint, operation.payload.address, operation.wanted_bytes, operation.memory.region,
+        operation.remote, Immediate{operation.transfer}, WorkId{operation.pool_id});
     if (status == Status::kUnsupported) {
       bounce_instead(operation);
       return Status::kOk;
@@ -338,7 +337,7 @@ Status Engine::State::bulk_step(SendOperation& operation) noexcept {
   header.offset_bytes = operation.sent_bytes;
   wire::put(slot, header);
   gather(operation.payload, operation.sent_bytes, slot.subspan(sizeof header, part));
-  peer.provider->commit(peer.id, sizeof header + part);
+  peer.provider->commit(*peer.endpoint, sizeof header + part);
   operation.sent_bytes += part;
   peer.bulk.remove(operation);
   if (operation.sent_bytes < operation.wanted_bytes) {

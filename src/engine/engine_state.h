@@ -257,6 +257,7 @@ struct Peer {
   bool recalling = false;      ///< A credit recall is under way.
   Status doom = Status::kOk;   ///< Not kOk: why it failed, or why it will. Nothing is sent to it any more.
   Provider* provider = nullptr;
+  Endpoint* endpoint = nullptr;           ///< That provider's. Both are set from kConnected on.
   std::array<PinDownCache*, 2> caches{};  ///< Of that provider, by Access, one or two; null: it needs none.
   std::size_t max_slot_bytes = 0;
 
@@ -599,7 +600,7 @@ void Engine::State::send_control(Peer& peer, wire::Kind kind, unsigned flags, He
   } else if (peer.control.empty() && reserve(peer, sizeof header, slot) == Status::kOk) {
     header.common = common(peer, kind, flags);
     wire::put(slot, header);
-    peer.provider->commit(peer.id, sizeof header);
+    peer.provider->commit(*peer.endpoint, sizeof header);
     return;
   }
   ControlMessage* const waiting = controls.take();

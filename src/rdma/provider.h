@@ -47,6 +47,19 @@ enum class Immediate : std::uint32_t {};
 /// Identifies a posted write in its completion. The caller chooses it; the provider returns it unchanged.
 enum class WorkId : std::uint64_t {};
 
+/// A peer as its provider knows it: Provider::connect() returns it, and the calls that send take it, so that
+/// none of them looks the peer up. Each provider derives its own type from this one, and owns the objects. An
+/// endpoint is valid as long as its provider, also after on_peer_down(). Only its own provider takes it.
+class Endpoint {
+ protected:
+  Endpoint() = default;
+  ~Endpoint() = default;
+
+ public:
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+};
+
 /// The destination of a write.
 struct RemoteMemory {
   std::uint64_t address = 0;  ///< Virtual address in the peer's address space.
@@ -79,7 +92,8 @@ enum class Delivery : std::uint8_t {
 };
 
 /// Receives the events that poll() finds. A callback may call reserve(), commit() and write(); it must not
-/// call poll().
+/// call poll(). Events name the PeerId, not the endpoint: a peer that has connected to this process may send
+/// before this process has connected to it, and so has an endpoint of it.
 class Sink {
  public:
   virtual ~Sink() = default;
@@ -99,7 +113,7 @@ class Sink {
   /// The connection with `peer` has ended. All messages that had arrived completely have been delivered, and
   /// on_write_done() has been called for all writes to the peer. No write of the peer changes this process's
   /// memory any more: memory that the peer was granted may be reused and deregistered.
-  /// Called once for each peer. From now on reserve() and write() to it return kPeerFailed.
+  /// Called once for each peer. From now on reserve(), write() and connect() to it return kPeerFailed.
   virtual void on_peer_down(PeerId peer, Status reason) noexcept = 0;
 };
 
@@ -144,42 +158,43 @@ class Provider : public Registrar {
   /// Returns false for any string that is not an address. Never blocks.
   virtual bool reaches(std::string_view address) const noexcept = 0;
 
-  /// Starts a connection for sending to `peer`. Does not wait for the peer: slots may be reserved at once;
-  /// they are delivered when the peer polls. Has no effect if the peer is connected already. Both sides may
-  /// connect at the same time.
-  /// Errors: kUnreachable; kPeerFailed (no process listens at `address`); kNoMemory (no memory or no
-  /// descriptors: the message names the limit). Throws std::bad_alloc if there is no memory even for the
-  /// error; then nothing was done.
-  virtual Result<std::monostate> connect(PeerId peer, std::string_view address) = 0;
+  /// Starts a connection for sending to `peer`, and returns the peer's endpoint, never nullptr. Does not wait
+  /// for the peer: slots may be reserved at once; they are delivered when the peer polls. If the peer is
+  /// connected already, has no effect and returns the same endpoint. Both sides may connect at the same time.
+  /// Errors: kUnreachable; kPeerFailed (no process listens at `address`, or on_peer_down() was called);
+  /// kNoMemory (no memory or no descriptors: the message names the limit). Throws std::bad_alloc if there is
+  /// no memory even for the error; then nothing was done.
+  virtual Result<Endpoint*> connect(PeerId peer, std::string_view address) = 0;
 
   /// Ends the connection with `peer`, because the process manager says that it is dead or because the caller
   /// gives up on it. The next calls of poll() deliver what had arrived from the peer, then on_peer_down().
   /// Until on_peer_down() the peer may still write to memory that it was granted.
   /// If the peer lives, its own on_peer_down() is called, now or when it connects.
   /// Returns false if there is no connection with the peer, now or any more: no event of it will come.
-  /// A Sink must not call end().
+  /// A Sink must not call end(). Takes the PeerId, because this process need not have connected to the peer.
   virtual bool end(PeerId peer) noexcept = 0;
 
-  /// Longest message that `peer` accepts: at least 128 bytes, at most Capabilities::max_slot_bytes.
-  /// Constant for the provider's life. REQUIRES: the peer is connected.
-  virtual std::size_t max_slot_bytes(PeerId) const noexcept { return capabilities().max_slot_bytes; }
+  /// Longest message that the peer accepts: at least 128 bytes, at most Capabilities::max_slot_bytes.
+  /// Constant for the provider's life.
+  virtual std::size_t max_slot_bytes(Endpoint&) const noexcept { return capabilities().max_slot_bytes; }
 
-  /// Grants a slot of exactly `length_bytes` for the next message to `peer`. The caller fills the slot and
+  /// Grants a slot of exactly `length_bytes` for the next message to the peer. The caller fills the slot and
   /// calls commit(), with no other call for this peer in between. The next reserve() takes back a slot that
   /// was not committed.
-  /// REQUIRES: the peer is connected; 1 <= length_bytes <= max_slot_bytes(peer).
+  /// REQUIRES: 1 <= length_bytes <= max_slot_bytes(endpoint).
   /// kAgain: no room; retry after poll(). kPeerFailed: the connection has ended.
-  virtual Status reserve(PeerId peer, std::size_t length_bytes, std::span<std::byte>& slot) noexcept = 0;
+  virtual Status reserve(Endpoint& endpoint, std::size_t length_bytes,
+                         std::span<std::byte>& slot) noexcept = 0;
 
   /// Sends the first `length_bytes` of the reserved slot. REQUIRES: 1 <= length_bytes <= the slot's length.
-  virtual void commit(PeerId peer, std::size_t length_bytes) noexcept = 0;
+  virtual void commit(Endpoint& endpoint, std::size_t length_bytes) noexcept = 0;
 
   /// Returns the peer's lane, in which short messages may be sent without reserve() and commit(). nullptr:
-  /// this provider has none. Valid as long as the provider. REQUIRES: the peer is connected.
-  virtual ch3_offload_lane_t* lane(PeerId) noexcept { return nullptr; }
+  /// this provider has none. Valid as long as the provider; after on_peer_down() it takes nothing.
+  virtual ch3_offload_lane_t* lane(Endpoint&) noexcept { return nullptr; }
 
   /// Wakes the peer if it sleeps. To be called after ch3_offload_lane_send() has said so.
-  virtual void nudge(PeerId) noexcept {}
+  virtual void nudge(Endpoint&) noexcept {}
 
   /// Copies `source` to `destination` in the peer's memory. The peer gets on_write_arrived() with
   /// `immediate`, once for each part that the provider makes of the write. This process gets on_write_done()
@@ -188,7 +203,7 @@ class Provider : public Registrar {
   /// kAgain: no room, nothing was done; retry after poll(). kUnsupported: nothing was delivered, but the
   /// destination may be partly overwritten; later writes to this peer may return it, too.
   /// kPeerFailed: the connection has ended.
-  virtual Status write(PeerId peer, const std::byte* source, std::size_t length_bytes,
+  virtual Status write(Endpoint& endpoint, const std::byte* source, std::size_t length_bytes,
                        const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
                        WorkId work) noexcept = 0;
 

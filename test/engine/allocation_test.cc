@@ -35,20 +35,22 @@ class ArrayProvider final : public Provider {
   const Capabilities& capabilities() const noexcept override { return capabilities_; }
   std::string local_address() const override { return "array"; }
   bool reaches(std::string_view address) const noexcept override { return address == "array"; }
-  Result<std::monostate> connect(PeerId, std::string_view) override { return std::monostate{}; }
+  Result<Endpoint*> connect(PeerId peer, std::string_view) override {
+    return other != nullptr && peer == other->self_ ? &to_other_ : &to_nobody_;
+  }
   Status register_memory(void*, std::size_t, Access, MemoryRegion&) noexcept override { return Status::kNoMemory; }
   void deregister_memory(MemoryRegion&) noexcept override {}
-  Status reserve(PeerId, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override {
+  Status reserve(Endpoint&, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override {
     if (sent_ - taken_ == slots_.size()) return Status::kAgain;
     slot = {slots_[sent_ % slots_.size()].bytes.data(), length_bytes};
     return Status::kOk;
   }
-  void commit(PeerId peer, std::size_t length_bytes) noexcept override {
-    if (other == nullptr || peer != other->self_) return;
+  void commit(Endpoint& endpoint, std::size_t length_bytes) noexcept override {
+    if (&endpoint != &to_other_) return;
     slots_[sent_++ % slots_.size()].length_bytes = length_bytes;
   }
   bool end(PeerId) noexcept override { return false; }
-  Status write(PeerId, const std::byte*, std::size_t, const MemoryRegion&, RemoteMemory, Immediate,
+  Status write(Endpoint&, const std::byte*, std::size_t, const MemoryRegion&, RemoteMemory, Immediate,
                WorkId) noexcept override {
     return Status::kUnsupported;
   }
@@ -66,11 +68,14 @@ class ArrayProvider final : public Provider {
   int descriptor() const noexcept override { return -1; }
 
  private:
+  struct ArrayEndpoint final : Endpoint {};
   struct Slot {
     std::size_t length_bytes = 0;
     std::array<std::byte, kSlotBytes> bytes{};
   };
   const PeerId self_;
+  ArrayEndpoint to_other_;
+  ArrayEndpoint to_nobody_;  ///< Of all who never poll.
   const Capabilities capabilities_{"array", kSlotBytes, false, SIZE_MAX};
   std::array<Slot, 64> slots_;
   std::size_t sent_ = 0;

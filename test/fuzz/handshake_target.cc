@@ -153,6 +153,7 @@ class Attack final : public Sink {
 
   Input input_;
   std::unique_ptr<ShmProvider> victim_;
+  Endpoint* endpoint_ = nullptr;  ///< The victim's, of peer 0. nullptr: it has not connected.
   ShmAddress victims_address_;
   ShmAddress own_address_;
   std::array<Connection, kConnections> connections_;
@@ -217,7 +218,10 @@ void Attack::victim_connects() {
     require(listener.ok(), "there are descriptors");
     listener_ = std::move(listener.value());
   }
-  static_cast<void>(victim_->connect(PeerId{0}, own_address_.to_string()).ok());
+  Result<Endpoint*> connected = victim_->connect(PeerId{0}, own_address_.to_string());
+  if (!connected.ok()) return;
+  require(endpoint_ == nullptr || endpoint_ == connected.value(), "a peer has one endpoint");
+  endpoint_ = connected.value();
 }
 
 void Attack::welcome() {
@@ -238,10 +242,10 @@ void Attack::welcome() {
 void Attack::victim_sends(std::size_t length_bytes) {
   length_bytes = 1 + length_bytes % victim_->capabilities().max_slot_bytes;
   std::span<std::byte> slot;
-  if (victim_->reserve(PeerId{0}, length_bytes, slot) != Status::kOk) return;
+  if (endpoint_ == nullptr || victim_->reserve(*endpoint_, length_bytes, slot) != Status::kOk) return;
   require(slot.size() == length_bytes, "a slot has the length that was asked for");
   std::memset(slot.data(), 0x56, slot.size());
-  victim_->commit(PeerId{0}, length_bytes);
+  victim_->commit(*endpoint_, length_bytes);
 }
 
 /// The two parsers, with bytes that no socket brought.

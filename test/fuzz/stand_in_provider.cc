@@ -9,7 +9,9 @@
 namespace ch3_offload::fuzz {
 
 StandInProvider::StandInProvider(std::uint32_t peers, const Capabilities& capabilities)
-    : capabilities_(capabilities), ends_(peers) {}
+    : capabilities_(capabilities), ends_(peers) {
+  for (std::uint32_t i = 0; i < peers; ++i) ends_[i].peer = PeerId{i};
+}
 
 StandInProvider::End& StandInProvider::end_of(PeerId peer) {
   require(index_of(peer) < ends_.size(), "a provider is asked for processes of the job only");
@@ -95,7 +97,7 @@ bool StandInProvider::reaches(std::string_view address) const noexcept {
   return address == "stand-in" || ShmAddress::parse(address).has_value();
 }
 
-Result<std::monostate> StandInProvider::connect(PeerId peer, std::string_view address) {
+Result<Endpoint*> StandInProvider::connect(PeerId peer, std::string_view address) {
   require(reaches(address), "connect() is called with addresses that are reached");
   End& end = end_of(peer);
   if (end.down) return Error{Status::kPeerFailed, 0, "it is down"};
@@ -103,7 +105,7 @@ Result<std::monostate> StandInProvider::connect(PeerId peer, std::string_view ad
   if (connect_answer != Status::kOk && !(ends_it && peer == reached))
     return Error{connect_answer, 0, "the input says no"};
   end.connected = true;
-  return std::monostate{};
+  return &end;
 }
 
 Status StandInProvider::register_memory(void* address, std::size_t length_bytes, Access,
@@ -123,15 +125,16 @@ void StandInProvider::deregister_memory(MemoryRegion& region) noexcept {
   region = {};
 }
 
-Status StandInProvider::reserve(PeerId peer, std::size_t length_bytes, std::span<std::byte>& slot) noexcept {
-  End& end = end_of(peer);
+Status StandInProvider::reserve(Endpoint& endpoint, std::size_t length_bytes,
+                                std::span<std::byte>& slot) noexcept {
+  End& end = of(endpoint);
   require(end.connected, "reserve() comes after connect()");
   require(length_bytes >= 1 && length_bytes <= capabilities_.max_slot_bytes,
           "a slot is 1 .. max_slot_bytes long");
   end.slot.reset();
   if (end.down) return Status::kPeerFailed;
   if (room_slots == 0) {
-    if (refused) refused(peer);
+    if (refused) refused(end.peer);
     return Status::kAgain;
   }
   end.slot = std::make_unique<std::byte[]>(length_bytes);
@@ -140,14 +143,14 @@ Status StandInProvider::reserve(PeerId peer, std::size_t length_bytes, std::span
   return Status::kOk;
 }
 
-void StandInProvider::commit(PeerId peer, std::size_t length_bytes) noexcept {
-  End& end = end_of(peer);
+void StandInProvider::commit(Endpoint& endpoint, std::size_t length_bytes) noexcept {
+  End& end = of(endpoint);
   require(end.slot != nullptr && length_bytes >= 1 && length_bytes <= end.slot_bytes,
           "commit() follows reserve()");
   if (room_slots != SIZE_MAX) --room_slots;
   const std::span<const std::byte> message(end.slot.get(), length_bytes);
   touch(message);
-  if (committed) committed(peer, message);
+  if (committed) committed(end.peer, message);
   wire::CtsHeader cts;
   if (wire::get(message, cts) && cts.common.kind == wire::Kind::kCts &&
       (cts.common.flags & wire::kWritable) != 0) {
@@ -159,9 +162,9 @@ void StandInProvider::commit(PeerId peer, std::size_t length_bytes) noexcept {
   end.slot.reset();
 }
 
-Status StandInProvider::write(PeerId peer, const std::byte* source, std::size_t length_bytes,
+Status StandInProvider::write(Endpoint& endpoint, const std::byte* source, std::size_t length_bytes,
                               const MemoryRegion& region, RemoteMemory, Immediate, WorkId work) noexcept {
-  End& end = end_of(peer);
+  End& end = of(endpoint);
   require(end.connected, "write() comes after connect()");
   require(capabilities_.write, "write() is called where there are writes");
   const auto found = regions_.find(region.local_key);
@@ -173,7 +176,7 @@ Status StandInProvider::write(PeerId peer, const std::byte* source, std::size_t 
   if (room_slots == 0) return Status::kAgain;
   if (write_answer != Status::kOk) return write_answer;
   if (room_slots != SIZE_MAX) --room_slots;
-  writes_.push_back({peer, source, length_bytes, region.local_key, work});
+  writes_.push_back({end.peer, source, length_bytes, region.local_key, work});
   return Status::kOk;
 }
 

@@ -64,22 +64,24 @@ class StandInProvider final : public Provider {
   const Capabilities& capabilities() const noexcept override { return capabilities_; }
   std::string local_address() const override { return "stand-in"; }
   bool reaches(std::string_view address) const noexcept override;
-  Result<std::monostate> connect(PeerId peer, std::string_view address) override;
+  Result<Endpoint*> connect(PeerId peer, std::string_view address) override;
   Status register_memory(void* address, std::size_t length_bytes, Access access,
                          MemoryRegion& region) noexcept override;
   void deregister_memory(MemoryRegion& region) noexcept override;
-  Status reserve(PeerId peer, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override;
-  void commit(PeerId peer, std::size_t length_bytes) noexcept override;
+  Status reserve(Endpoint& endpoint, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override;
+  void commit(Endpoint& endpoint, std::size_t length_bytes) noexcept override;
   bool end(PeerId peer) noexcept override;
-  Status write(PeerId peer, const std::byte* source, std::size_t length_bytes, const MemoryRegion& region,
-               RemoteMemory destination, Immediate immediate, WorkId work) noexcept override;
+  Status write(Endpoint& endpoint, const std::byte* source, std::size_t length_bytes,
+               const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
+               WorkId work) noexcept override;
   std::size_t poll(Sink& sink, std::size_t budget) noexcept override;
   bool arm() noexcept override { return inbox_.empty(); }
   void disarm() noexcept override {}
   int descriptor() const noexcept override { return -1; }
 
  private:
-  struct End {
+  struct End final : Endpoint {
+    PeerId peer{};
     bool connected = false;
     bool down = false;                  ///< on_peer_down() was called, or is in the inbox.
     std::unique_ptr<std::byte[]> slot;  ///< Between reserve() and commit(): exactly what was asked for.
@@ -109,6 +111,7 @@ class StandInProvider final : public Provider {
   };
 
   End& end_of(PeerId peer);
+  static End& of(Endpoint& endpoint) noexcept { return static_cast<End&>(endpoint); }
   void finish(const Write& write, Status status);
 
   const Capabilities capabilities_;

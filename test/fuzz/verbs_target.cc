@@ -272,6 +272,7 @@ class Attack final : public Sink {
   bool knows_secret_ = false;
   bool echoes_ = false;  ///< The victim answers from callbacks.
   std::unique_ptr<VerbsProvider> victim_;
+  std::array<Endpoint*, kPeerLimit> endpoints_{};  ///< The victim's. nullptr: it has not connected.
   VerbsAddress victims_address_;
   VerbsAddress own_address_;
   std::unique_ptr<Device> device_;
@@ -550,25 +551,28 @@ void Attack::on_transfer(const fake_verbs::Config::Transfer& transfer, std::span
 }
 
 void Attack::send(PeerId peer, std::size_t length_bytes) {
+  Endpoint* const endpoint = endpoints_[index_of(peer)];
+  if (endpoint == nullptr) return;
   std::span<std::byte> slot;
-  const Status status = victim_->reserve(peer, length_bytes, slot);
-  if (down_.count(peer) != 0)
-    require(status == Status::kPeerFailed || status == Status::kUnreachable, "who is down takes nothing");
+  const Status status = victim_->reserve(*endpoint, length_bytes, slot);
+  if (down_.count(peer) != 0) require(status == Status::kPeerFailed, "who is down takes nothing");
   if (status != Status::kOk) return;
   require(slot.size() == length_bytes, "a slot has the length that was asked for");
   std::memset(slot.data(), 0x56, slot.size());
-  victim_->commit(peer, length_bytes);
+  victim_->commit(*endpoint, length_bytes);
 }
 
 void Attack::write_from_victim(PeerId peer) {
   const bool known = input_.flag();
   const std::size_t length = input_.u16() % kMemoryBytes;
+  Endpoint* const endpoint = endpoints_[index_of(peer)];
+  if (endpoint == nullptr) return;
   const std::uint64_t work = next_write_++;
   writes_.insert(work);
   const RemoteMemory to{reinterpret_cast<std::uintptr_t>(device_->memory.data()),
                         RemoteKey{device_->region->rkey ^ (known ? 0u : 1u)}};
   // Also done before it returns: then it is no longer there.
-  if (victim_->write(peer, source_.data(), length, source_region_, to, Immediate{7}, WorkId{work}) !=
+  if (victim_->write(*endpoint, source_.data(), length, source_region_, to, Immediate{7}, WorkId{work}) !=
       Status::kOk)
     require(writes_.erase(work) == 1, "a write that was not taken is not done");
 }
@@ -679,14 +683,20 @@ void Attack::take(Step step) {
     case Step::kTime: simulated_ns += input_.u8() * kMillisecondNs; return;
     case Step::kVictimConnects: {
       const PeerId peer{input_.below(kPeerLimit + 1)};
-      const bool good = victim_->connect(peer, address(Flaw{input_.below(6)})).ok();
-      require(!good || (peer != kVictim && index_of(peer) < kPeerLimit), "peers are below the limit");
-      if (good) engaged_.insert(peer);
+      Result<Endpoint*> connected = victim_->connect(peer, address(Flaw{input_.below(6)}));
+      if (!connected.ok()) return;
+      require(peer != kVictim && index_of(peer) < kPeerLimit, "peers are below the limit");
+      Endpoint*& endpoint = endpoints_[index_of(peer)];
+      require(endpoint == nullptr || endpoint == connected.value(), "a peer has one endpoint");
+      endpoint = connected.value();
+      engaged_.insert(peer);
       return;
     }
     case Step::kVictimSends: {
       const PeerId peer{input_.below(kPeerLimit)};
-      return send(peer, 1 + input_.u16() % victim_->max_slot_bytes(peer));
+      const std::size_t length = input_.u16();
+      Endpoint* const endpoint = endpoints_[index_of(peer)];
+      return endpoint == nullptr ? void() : send(peer, 1 + length % victim_->max_slot_bytes(*endpoint));
     }
     case Step::kVictimWrites: return write_from_victim(PeerId{input_.below(kPeerLimit)});
     default: return toggle_region();

@@ -17,6 +17,8 @@
 #include <ostream>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "rdma/provider.h"
@@ -53,6 +55,24 @@ class ContractWorld {
     static_cast<void>(claimed);
     return nullptr;
   }
+};
+
+/// The endpoints that the processes of a test got when they connected.
+class Endpoints {
+ public:
+  /// Connects process `from`, whose provider this is, and notes the endpoint.
+  Result<Endpoint*> connect(Provider& provider, PeerId from, PeerId to, std::string_view address) {
+    Result<Endpoint*> connected = provider.connect(to, address);
+    if (connected.ok()) note(from, to, connected.value());
+    return connected;
+  }
+  void note(PeerId from, PeerId to, Endpoint* endpoint) { endpoints_[{from, to}] = endpoint; }
+  /// REQUIRES: `from` has connected to `to`.
+  Endpoint& of(PeerId from, PeerId to) const { return *endpoints_.at({from, to}); }
+  void clear() { endpoints_.clear(); }
+
+ private:
+  std::map<std::pair<PeerId, PeerId>, Endpoint*> endpoints_;
 };
 
 /// One configuration of a provider, and which parts of the contract it is under.

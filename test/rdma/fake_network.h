@@ -29,8 +29,9 @@ struct FakeNetwork::Item {
   Item* next = nullptr;  ///< In an inbox.
 };
 
-/// From one process to another. Made on first use, kept for the network's life.
-struct FakeNetwork::Link {
+/// From one process to another, and the sender's endpoint of the receiver. Made on first use, kept for the
+/// network's life.
+struct FakeNetwork::Link final : Endpoint {
   PeerId from{};
   PeerId to{};
   bool connected = false;       ///< `from` called connect().

@@ -51,7 +51,7 @@ bool FakeProvider::reaches(std::string_view address) const noexcept {
   return true;
 }
 
-Result<std::monostate> FakeProvider::connect(PeerId peer, std::string_view address) {
+Result<Endpoint*> FakeProvider::connect(PeerId peer, std::string_view address) {
   if (address != make_address(network_, peer)) {
     return Error{Status::kUnreachable, 0, "that is not the address of process " + std::to_string(index_of(peer))};
   }
@@ -69,12 +69,23 @@ Result<std::monostate> FakeProvider::connect(PeerId peer, std::string_view addre
     network_.plan_notice(link);  // Or it is found out later.
   }
   link.connected = true;
-  return std::monostate{};
+  return &link;
 }
 
-std::size_t FakeProvider::max_slot_bytes(PeerId peer) const noexcept {
+FakeNetwork::Link& FakeProvider::of(Endpoint& endpoint) const noexcept {
+  Link& link = static_cast<Link&>(endpoint);
+  if (link.from != self_) network_.violation(self_, "used an endpoint of another process's provider");
+  return link;
+}
+
+std::size_t FakeProvider::max_slot_bytes(Endpoint& endpoint) const noexcept {
+  return max_slot_bytes_to(of(endpoint).to);
+}
+
+std::size_t FakeProvider::max_slot_bytes_to(PeerId peer) const noexcept {
   const FakeConfig& config = network_.config_;
-  return index_of(peer) % 2 == 0 ? config.max_slot_bytes : std::min(config.max_slot_bytes, config.odd_slot_bytes);
+  return index_of(peer) % 2 == 0 ? config.max_slot_bytes
+                                 : std::min(config.max_slot_bytes, config.odd_slot_bytes);
 }
 
 Status FakeProvider::register_memory(void* address, std::size_t length_bytes, Access access,
@@ -135,67 +146,60 @@ FakeProvider::Region* FakeProvider::find_region(std::uint64_t key, const std::by
   return &found->second;
 }
 
-Status FakeProvider::reserve(PeerId peer, std::size_t length_bytes, std::span<std::byte>& slot) noexcept {
-  FakeNetwork::Link* const link = network_.find_link(self_, peer);
-  if (link == nullptr || !link->connected) {
-    if (link == nullptr || !link->failed) network_.violation(self_, "reserve() without connect()");
-    return Status::kPeerFailed;
-  }
-  if (length_bytes == 0 || length_bytes > max_slot_bytes(peer)) {
+Status FakeProvider::reserve(Endpoint& endpoint, std::size_t length_bytes,
+                             std::span<std::byte>& slot) noexcept {
+  Link& link = of(endpoint);
+  if (length_bytes == 0 || length_bytes > max_slot_bytes_to(link.to)) {
     network_.violation(self_, "reserve() of " + std::to_string(length_bytes) + " bytes");
     return Status::kAgain;
   }
-  link->reserved.reset();
-  if (link->failed) return Status::kPeerFailed;
-  if (link->slots_in_use >= network_.config_.slots_per_pair) return Status::kAgain;
+  link.reserved.reset();
+  if (link.failed) return Status::kPeerFailed;
+  if (link.slots_in_use >= network_.config_.slots_per_pair) return Status::kAgain;
   if (network_.random_.chance(network_.config_.again_probability)) return Status::kAgain;
-  link->reserved.reset(new std::byte[length_bytes]);
-  link->reserved_bytes = length_bytes;
-  std::memset(link->reserved.get(), kPoison, length_bytes);
-  slot = {link->reserved.get(), length_bytes};
+  link.reserved.reset(new std::byte[length_bytes]);
+  link.reserved_bytes = length_bytes;
+  std::memset(link.reserved.get(), kPoison, length_bytes);
+  slot = {link.reserved.get(), length_bytes};
   return Status::kOk;
 }
 
-void FakeProvider::commit(PeerId peer, std::size_t length_bytes) noexcept {
-  FakeNetwork::Link* const link = network_.find_link(self_, peer);
-  if (link == nullptr || link->reserved == nullptr) {
+void FakeProvider::commit(Endpoint& endpoint, std::size_t length_bytes) noexcept {
+  Link& link = of(endpoint);
+  if (link.reserved == nullptr) {
     network_.violation(self_, "commit() without reserve()");
     return;
   }
-  if (length_bytes == 0 || length_bytes > link->reserved_bytes) {
+  if (length_bytes == 0 || length_bytes > link.reserved_bytes) {
     network_.violation(self_, "commit() of " + std::to_string(length_bytes) + " bytes, reserved were " +
-                                  std::to_string(link->reserved_bytes));
+                                  std::to_string(link.reserved_bytes));
     return;
   }
   // Copied, so that a sender that writes into the slot later spoils nothing but itself.
   auto item = std::make_unique<Item>();
   item->kind = FakeItemKind::kMessage;
   item->peer = self_;
-  item->link = link;
+  item->link = &link;
   item->length_bytes = length_bytes;
-  if (length_bytes == link->reserved_bytes) {
-    item->bytes = std::move(link->reserved);
+  if (length_bytes == link.reserved_bytes) {
+    item->bytes = std::move(link.reserved);
   } else {
     item->bytes.reset(new std::byte[length_bytes]);
-    std::memcpy(item->bytes.get(), link->reserved.get(), length_bytes);
-    link->reserved.reset();
+    std::memcpy(item->bytes.get(), link.reserved.get(), length_bytes);
+    link.reserved.reset();
   }
-  if (network_.tamper) network_.tamper(self_, peer, {item->bytes.get(), length_bytes});
-  ++link->slots_in_use;
-  network_.post(*link, item.release());
+  if (network_.tamper) network_.tamper(self_, link.to, {item->bytes.get(), length_bytes});
+  ++link.slots_in_use;
+  network_.post(link, item.release());
 }
 
-Status FakeProvider::write(PeerId peer, const std::byte* source, std::size_t length_bytes,
+Status FakeProvider::write(Endpoint& endpoint, const std::byte* source, std::size_t length_bytes,
                            const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
                            WorkId work) noexcept {
-  FakeNetwork::Link* const link = network_.find_link(self_, peer);
-  if (link == nullptr || !link->connected) {
-    network_.violation(self_, "write() without connect()");
-    return Status::kPeerFailed;
-  }
-  link->reserved.reset();
-  if (link->failed) return Status::kPeerFailed;
-  if (!capabilities_.write || link->without_write) return Status::kUnsupported;
+  Link& link = of(endpoint);
+  link.reserved.reset();
+  if (link.failed) return Status::kPeerFailed;
+  if (!capabilities_.write || link.without_write) return Status::kUnsupported;
   Region* const from = find_region(region.local_key, source, length_bytes);
   if (from == nullptr) {
     network_.violation(self_, "write() from memory outside its registration");
@@ -205,15 +209,15 @@ Status FakeProvider::write(PeerId peer, const std::byte* source, std::size_t len
   ++from->writes_in_flight;
   auto item = std::make_unique<Item>();
   item->kind = FakeItemKind::kWrite;
-  item->link = link;
+  item->link = &link;
   item->source = source;
   item->length_bytes = length_bytes;
   item->source_key = region.local_key;
   item->destination = destination;
   item->immediate = immediate;
   item->work = work;
-  if (network_.on_write_posted) network_.on_write_posted(self_, peer);
-  network_.post(*link, item.release());
+  if (network_.on_write_posted) network_.on_write_posted(self_, link.to);
+  network_.post(link, item.release());
   return Status::kOk;
 }
 

@@ -150,15 +150,16 @@ class FakeProvider final : public Provider {
   const Capabilities& capabilities() const noexcept override { return capabilities_; }
   std::string local_address() const override;
   bool reaches(std::string_view address) const noexcept override;
-  Result<std::monostate> connect(PeerId peer, std::string_view address) override;
-  std::size_t max_slot_bytes(PeerId peer) const noexcept override;
+  Result<Endpoint*> connect(PeerId peer, std::string_view address) override;
+  std::size_t max_slot_bytes(Endpoint& endpoint) const noexcept override;
   Status register_memory(void* address, std::size_t length_bytes, Access access,
                          MemoryRegion& region) noexcept override;
   void deregister_memory(MemoryRegion& region) noexcept override;
-  Status reserve(PeerId peer, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override;
-  void commit(PeerId peer, std::size_t length_bytes) noexcept override;
-  Status write(PeerId peer, const std::byte* source, std::size_t length_bytes, const MemoryRegion& region,
-               RemoteMemory destination, Immediate immediate, WorkId work) noexcept override;
+  Status reserve(Endpoint& endpoint, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override;
+  void commit(Endpoint& endpoint, std::size_t length_bytes) noexcept override;
+  Status write(Endpoint& endpoint, const std::byte* source, std::size_t length_bytes,
+               const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
+               WorkId work) noexcept override;
   std::size_t poll(Sink& sink, std::size_t budget) noexcept override;
   bool end(PeerId peer) noexcept override;
   bool arm() noexcept override { return inbox_head_ == nullptr; }
@@ -176,6 +177,7 @@ class FakeProvider final : public Provider {
  private:
   friend class FakeNetwork;
   using Item = FakeNetwork::Item;
+  using Link = FakeNetwork::Link;
   struct Region {
     const std::byte* address;
     std::size_t length_bytes;
@@ -185,6 +187,9 @@ class FakeProvider final : public Provider {
   };
 
   FakeProvider(FakeNetwork& network, PeerId self);
+  /// An endpoint that this provider did not return is a violation.
+  Link& of(Endpoint& endpoint) const noexcept;
+  std::size_t max_slot_bytes_to(PeerId peer) const noexcept;
   void enqueue(std::unique_ptr<Item> item) noexcept;
   std::unique_ptr<Item> dequeue() noexcept;
   void drop_inbox() noexcept;

@@ -62,15 +62,23 @@ INSTANTIATE_PROVIDER_CONTRACT(Fake, configurations());
 /// Two connected processes and the little that the tests below do with them.
 struct Pair {
   explicit Pair(const FakeConfig& config, std::size_t size = 2) : world(config, size), sinks(size) {
-    EXPECT_TRUE(world.at(kA).connect(kB, world.at(kB).local_address()).ok());
-    EXPECT_TRUE(world.at(kB).connect(kA, world.at(kA).local_address()).ok());
+    connect(kA, kB);
+    connect(kB, kA);
+  }
+  void connect(PeerId from, PeerId to) {
+    EXPECT_TRUE(endpoints.connect(world.at(from), from, to, world.at(to).local_address()).ok());
+  }
+  /// Posts a write from A to B.
+  Status write(const std::byte* source, std::size_t length, const MemoryRegion& from, RemoteMemory to,
+               std::uint32_t id = 0) {
+    return world.at(kA).write(endpoints.of(kA, kB), source, length, from, to, Immediate{id}, WorkId{id});
   }
   Status send(PeerId from, PeerId to, const std::vector<std::byte>& bytes) {
     std::span<std::byte> slot;
-    const Status status = world.at(from).reserve(to, bytes.size(), slot);
+    const Status status = world.at(from).reserve(endpoints.of(from, to), bytes.size(), slot);
     if (status != Status::kOk) return status;
     std::memcpy(slot.data(), bytes.data(), bytes.size());
-    world.at(from).commit(to, bytes.size());
+    world.at(from).commit(endpoints.of(from, to), bytes.size());
     return Status::kOk;
   }
   void run() {
@@ -86,6 +94,7 @@ struct Pair {
   const std::vector<std::string>& violations() { return world.network().violations(); }
 
   FakeWorld world;
+  Endpoints endpoints;
   std::vector<RecordingSink> sinks;
 };
 
@@ -114,7 +123,7 @@ TEST(FakeNetwork, MessagesOfDifferentPairsOvertakeEachOther) {
     FakeConfig config;
     config.seed = seed;
     Pair pair(config, 3);
-    ASSERT_TRUE(pair.world.at(kC).connect(kB, pair.world.at(kB).local_address()).ok());
+    pair.connect(kC, kB);
     ASSERT_EQ(pair.send(kA, kB, kHello), Status::kOk);
     ASSERT_EQ(pair.send(kC, kB, kHello), Status::kOk);
     pair.run();
@@ -133,7 +142,7 @@ TEST(FakeNetwork, AWriteCopiesWhenItIsDelivered) {
   ASSERT_EQ(pair.world.at(kA).register_memory(source.data(), 100, Access::kWrite, from), Status::kOk);
   ASSERT_EQ(pair.world.at(kB).register_memory(target.data(), 100, Access::kWrite, to), Status::kOk);
   const RemoteMemory remote{reinterpret_cast<std::uintptr_t>(target.data()), to.remote_key};
-  ASSERT_EQ(pair.world.at(kA).write(kB, source.data(), 100, from, remote, Immediate{5}, WorkId{6}), Status::kOk);
+  ASSERT_EQ(pair.write(source.data(), 100, from, remote), Status::kOk);
   source[50] = std::byte{2};  // Too early: the other side sees it.
   pair.run();
   EXPECT_EQ(target[50], std::byte{2});
@@ -150,7 +159,7 @@ TEST(FakeNetwork, AWriteToMemoryThatIsNoLongerRegisteredIsAViolation) {
   ASSERT_EQ(pair.world.at(kA).register_memory(source.data(), 100, Access::kWrite, from), Status::kOk);
   ASSERT_EQ(pair.world.at(kB).register_memory(target.data(), 100, Access::kWrite, to), Status::kOk);
   const RemoteMemory remote{reinterpret_cast<std::uintptr_t>(target.data()), to.remote_key};
-  ASSERT_EQ(pair.world.at(kA).write(kB, source.data(), 100, from, remote, Immediate{5}, WorkId{6}), Status::kOk);
+  ASSERT_EQ(pair.write(source.data(), 100, from, remote), Status::kOk);
   pair.world.at(kB).deregister_memory(to);
   pair.run();
   EXPECT_EQ(target[0], std::byte{0});
@@ -168,7 +177,7 @@ TEST(FakeNetwork, AWriteBeyondTheEndOfARegionIsAViolation) {
   ASSERT_EQ(pair.world.at(kA).register_memory(memory.data(), 100, Access::kWrite, from), Status::kOk);
   ASSERT_EQ(pair.world.at(kB).register_memory(memory.data() + 100, 50, Access::kWrite, to), Status::kOk);
   const RemoteMemory remote{reinterpret_cast<std::uintptr_t>(memory.data() + 100), to.remote_key};
-  ASSERT_EQ(pair.world.at(kA).write(kB, memory.data(), 51, from, remote, Immediate{}, WorkId{}), Status::kOk);
+  ASSERT_EQ(pair.write(memory.data(), 51, from, remote), Status::kOk);
   pair.run();
   EXPECT_EQ(pair.violations().size(), 1u);
 }
@@ -187,8 +196,7 @@ TEST(FakeNetwork, EveryWriteIsAnsweredBeforeThePeerIsDown) {
     const RemoteMemory remote{reinterpret_cast<std::uintptr_t>(target.data()), to.remote_key};
     std::uint32_t posted = 0;
     for (; posted < 10; ++posted) {
-      ASSERT_EQ(pair.world.at(kA).write(kB, source.data(), 1000, from, remote, Immediate{posted}, WorkId{posted}),
-                Status::kOk);
+      ASSERT_EQ(pair.write(source.data(), 1000, from, remote, posted), Status::kOk);
       if (posted % 2 == 0) pair.world.network().advance();
     }
     if (seed % 2 == 0) {
@@ -196,7 +204,7 @@ TEST(FakeNetwork, EveryWriteIsAnsweredBeforeThePeerIsDown) {
     } else {
       pair.world.network().break_connection(kA, kB);
     }
-    if (pair.world.at(kA).write(kB, source.data(), 10, from, remote, Immediate{}, WorkId{99}) == Status::kOk) ++posted;
+    if (pair.write(source.data(), 10, from, remote, 99) == Status::kOk) ++posted;
     pair.run();
     ASSERT_EQ(pair.sinks[0].events.size(), posted + 1);
     EXPECT_EQ(pair.sinks[0].events.back().kind, Kind::kPeerDown);
@@ -263,10 +271,10 @@ TEST(FakeNetwork, PairsWithoutWriteOrConnectionStayThatWay) {
   std::vector<std::byte> memory(8);
   MemoryRegion region;
   ASSERT_EQ(pair.world.at(kA).register_memory(memory.data(), 8, Access::kWrite, region), Status::kOk);
-  EXPECT_EQ(pair.world.at(kA).write(kB, memory.data(), 8, region, {}, Immediate{}, WorkId{}), Status::kUnsupported);
+  EXPECT_EQ(pair.write(memory.data(), 8, region, {}), Status::kUnsupported);
   config.pair_without_connection_probability = 1;
   FakeWorld world(config, 2);
-  const Result<std::monostate> result = world.at(kA).connect(kB, world.at(kB).local_address());
+  const Result<Endpoint*> result = world.at(kA).connect(kB, world.at(kB).local_address());
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().status, Status::kUnreachable);
 }
@@ -289,17 +297,19 @@ TEST(FakeNetwork, InjectedBytesArriveInOrderWithRealOnes) {
 TEST(FakeNetwork, BreachesOfTheContractAreWrittenDown) {
   Pair pair(FakeConfig{}, 3);
   std::span<std::byte> slot;
-  EXPECT_EQ(pair.world.at(kA).reserve(kC, 8, slot), Status::kPeerFailed);
-  EXPECT_EQ(pair.violations().size(), 1u);
-  pair.world.at(kA).commit(kB, 8);
-  EXPECT_EQ(pair.violations().size(), 2u);
-  ASSERT_EQ(pair.world.at(kA).reserve(kB, 8, slot), Status::kOk);
-  pair.world.at(kA).commit(kB, 9);
-  EXPECT_EQ(pair.violations().size(), 3u);
+  Endpoint& to_b = pair.endpoints.of(kA, kB);
+  static_cast<void>(pair.world.at(kB).reserve(to_b, 8, slot));
+  EXPECT_EQ(pair.violations().size(), 1u) << "another provider's endpoint";
+  ASSERT_EQ(pair.world.at(kA).reserve(to_b, 8, slot), Status::kOk);
+  pair.world.at(kA).commit(to_b, 9);
+  EXPECT_EQ(pair.violations().size(), 2u) << "more than was reserved";
+  pair.world.at(kA).commit(to_b, 8);
+  pair.world.at(kA).commit(to_b, 8);
+  EXPECT_EQ(pair.violations().size(), 3u) << "nothing is reserved";
   pair.sinks[1].reaction = [&](const auto&) { pair.world.at(kB).poll(pair.sinks[1], 1); };
   ASSERT_EQ(pair.send(kA, kB, kHello), Status::kOk);
   pair.run();
-  EXPECT_EQ(pair.violations().size(), 4u);
+  EXPECT_EQ(pair.violations().size(), 5u);
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ TEST_P(ProviderContract, HostileAddressesAreRefused) {
   for (std::size_t length = 0; length < good.size(); ++length) hostile.push_back(good.substr(0, length));
   for (const std::string& address : hostile) {
     EXPECT_FALSE(at(kA).reaches(address)) << address.substr(0, 200);
-    const Result<std::monostate> result = at(kA).connect(kB, address);
+    const Result<Endpoint*> result = at(kA).connect(kB, address);
     ASSERT_FALSE(result.ok()) << address.substr(0, 200);
     EXPECT_EQ(result.error().status, Status::kUnreachable);
     EXPECT_FALSE(result.error().message.empty());
@@ -112,6 +112,39 @@ TEST_P(ProviderContract, ConnectTwiceIsHarmless) {
   ASSERT_EQ(sink(kB).events.size(), 2u);
   EXPECT_EQ(sink(kB).events[0].bytes, Pattern(1).bytes(10));
   EXPECT_EQ(sink(kB).events[1].bytes, Pattern(2).bytes(20));
+}
+
+TEST_P(ProviderContract, APeerHasOneEndpoint) {
+  make_world(3);
+  Endpoint* const first = connect(kA, kB).value();
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(connect(kA, kB).value(), first);
+  send(kA, kB, Pattern(1).bytes(10));
+  ASSERT_TRUE(run_until([&] { return sink(kB).count(Kind::kMessage) == 1; }));
+  ASSERT_TRUE(connect(kB, kA).ok());
+  send(kB, kA, Pattern(1).bytes(10));
+  ASSERT_TRUE(run_until([&] { return sink(kA).count(Kind::kMessage) == 1; }));
+  EXPECT_EQ(connect(kA, kB).value(), first);
+  EXPECT_NE(connect(kA, kC).value(), first);
+  // A peer whose connection came before ours has one, too.
+  send(kA, kC, Pattern(1).bytes(10));
+  ASSERT_TRUE(run_until([&] { return sink(kC).count(Kind::kMessage) == 1; }));
+  Endpoint* const of_caller = connect(kC, kA).value();
+  EXPECT_EQ(connect(kC, kA).value(), of_caller);
+}
+
+TEST_P(ProviderContract, AnEndpointStaysWhereItIsWhenOthersAreMade) {
+  constexpr std::uint32_t kPeers = 12;
+  make_world(kPeers);
+  ASSERT_TRUE(connect(kA, kB).ok());
+  const std::size_t longest = max_slot(kA, kB);
+  for (std::uint32_t i = 2; i < kPeers; ++i) ASSERT_TRUE(connect(kA, PeerId{i}).ok());
+  EXPECT_EQ(max_slot(kA, kB), longest);
+  for (std::uint32_t i = 1; i < kPeers; ++i) send(kA, PeerId{i}, Pattern(i).bytes(10 + i));
+  for (std::uint32_t i = 1; i < kPeers; ++i) {
+    ASSERT_TRUE(run_until([&] { return sink(PeerId{i}).events.size() == 1; }));
+    EXPECT_EQ(sink(PeerId{i}).events[0].bytes, Pattern(i).bytes(10 + i));
+  }
 }
 
 TEST_P(ProviderContract, BothSidesMayConnectAtOnce) {
@@ -170,10 +203,12 @@ TEST_P(ProviderSecrets, WrongSecretIsRefused) {
   std::unique_ptr<Provider> impostor = world_->make_impostor(kA);
   ASSERT_NE(impostor, nullptr);
   RecordingSink impostor_sink;
-  if (impostor->connect(kB, at(kB).local_address()).ok()) {
+  Result<Endpoint*> connected = impostor->connect(kB, at(kB).local_address());
+  if (connected.ok()) {
+    Endpoint& endpoint = *connected.value();
     for (int i = 0; i < 100; ++i) {
       std::span<std::byte> slot;
-      if (impostor->reserve(kB, 8, slot) == Status::kOk) impostor->commit(kB, 8);
+      if (impostor->reserve(endpoint, 8, slot) == Status::kOk) impostor->commit(endpoint, 8);
       impostor->poll(impostor_sink, kBudget);
       poll_all();
     }
@@ -304,10 +339,10 @@ TEST_P(ProviderContract, CommitMaySendLessThanWasReserved) {
   for (std::size_t n = 0; n < kMessages; ++n) {
     const std::size_t reserved = lengths.length_between(1, max_slot(kA, kB));
     std::span<std::byte> slot;
-    ASSERT_TRUE(run_until([&] { return at(kA).reserve(kB, reserved, slot) == Status::kOk; }));
+    ASSERT_TRUE(run_until([&] { return at(kA).reserve(endpoint(kA, kB), reserved, slot) == Status::kOk; }));
     Pattern(n).fill(slot);
     sent.push_back(lengths.length_between(1, reserved));
-    at(kA).commit(kB, sent.back());
+    at(kA).commit(endpoint(kA, kB), sent.back());
   }
   ASSERT_TRUE(run_until([&] { return sink(kB).events.size() == kMessages; }));
   for (std::size_t n = 0; n < kMessages; ++n)
@@ -319,7 +354,8 @@ TEST_P(ProviderContract, AnUncommittedSlotIsTakenBack) {
   ASSERT_TRUE(connect(kA, kB).ok());
   std::span<std::byte> slot;
   for (int i = 0; i < 50; ++i) {
-    ASSERT_TRUE(run_until([&] { return at(kA).reserve(kB, max_slot(kA, kB), slot) == Status::kOk; }));
+    ASSERT_TRUE(
+        run_until([&] { return at(kA).reserve(endpoint(kA, kB), max_slot(kA, kB), slot) == Status::kOk; }));
     std::memset(slot.data(), 0xFF, slot.size());  // Must not be taken for a message.
   }
   run_a_while();
@@ -342,7 +378,7 @@ TEST_P(ProviderContract, FullThenRoomAgain) {
     ASSERT_TRUE(run_until([&] { return sink(kB).events.size() == total; }));
     ASSERT_TRUE(run_until([&] {
       std::span<std::byte> slot;
-      return at(kA).reserve(kB, max_slot(kA, kB), slot) == Status::kOk;
+      return at(kA).reserve(endpoint(kA, kB), max_slot(kA, kB), slot) == Status::kOk;
     }));
   }
 }
@@ -524,14 +560,7 @@ TEST_P(ProviderContract, DeathIsToldOnceAfterAllThatHadArrived) {
   run_a_while();
   EXPECT_EQ(sink(kA).events.size(), sent + 1) << "once";
 
-  std::span<std::byte> slot;
-  EXPECT_EQ(at(kA).reserve(kB, 8, slot), Status::kPeerFailed);
-  if (at(kA).capabilities().write) {
-    Region region = make_region(kA, 8);
-    EXPECT_EQ(at(kA).write(kB, region.bytes.data(), 8, region.memory, {}, Immediate{}, WorkId{}),
-              Status::kPeerFailed);
-    at(kA).deregister_memory(region.memory);
-  }
+  expect_takes_nothing(kA, kB);
   send(kA, kC, Pattern(1).bytes(10));  // Nobody else notices.
   ASSERT_TRUE(run_until([&] { return sink(kC).count(Kind::kMessage) == 1; }));
   EXPECT_EQ(sink(kC).count(Kind::kPeerDown), 0u);
@@ -548,9 +577,9 @@ TEST_P(ProviderWrites, AWriteThatWasPostedIsAnsweredBeforeTheDeathIsTold) {
     Region source = make_region(kA, 8);
     Region target = make_region(kB, 8);
     sink(kA).reaction = [&](const RecordingSink::Event&) {
-      ASSERT_EQ(
-          at(kA).write(kB, source.bytes.data(), 8, source.memory, remote(target), Immediate{1}, WorkId{1}),
-          Status::kOk);
+      ASSERT_EQ(at(kA).write(endpoint(kA, kB), source.bytes.data(), 8, source.memory, remote(target),
+                             Immediate{1}, WorkId{1}),
+                Status::kOk);
       world_->kill(kB);
     };
     ASSERT_EQ(try_send(kC, kA, Pattern(1).bytes(8)), Status::kOk);
@@ -588,7 +617,7 @@ TEST_P(ProviderContract, ConnectingToADeadProcessFailsOrIsToldLater) {
   make_world(2);
   const std::string address = at(kB).local_address();
   world_->kill(kB);
-  const Result<std::monostate> result = at(kA).connect(kB, address);
+  const Result<Endpoint*> result = at(kA).connect(kB, address);
   if (!result.ok()) {
     EXPECT_TRUE(result.error().status == Status::kPeerFailed || result.error().status == Status::kUnreachable)
         << status_name(result.error().status);
@@ -628,10 +657,28 @@ TEST_P(ProviderContract, ALivingPeerCanBeEnded) {
   EXPECT_TRUE(run_until([&] { return sink(kB).count(Kind::kPeerDown) == 1; })) << "the other learns of it";
 }
 
+TEST_P(ProviderContract, TheEndpointOfAnEndedPeerTakesNothing) {
+  make_world(2);
+  connect_both(kA, kB);
+  const std::string address = at(kB).local_address();
+  send(kA, kB, Pattern(0).bytes(10));
+  ASSERT_TRUE(run_until([&] { return sink(kB).count(Kind::kMessage) == 1; }));
+  std::span<std::byte> slot;
+  ASSERT_TRUE(run_until([&] { return at(kA).reserve(endpoint(kA, kB), 8, slot) == Status::kOk; }));
+  ASSERT_TRUE(at(kA).end(kB));
+  ASSERT_TRUE(run_until([&] { return sink(kA).count(Kind::kPeerDown) == 1; }));
+  expect_takes_nothing(kA, kB);
+  const Result<Endpoint*> again = at(kA).connect(kB, address);
+  ASSERT_FALSE(again.ok());
+  EXPECT_EQ(again.error().status, Status::kPeerFailed);
+  ASSERT_TRUE(run_until([&] { return sink(kB).count(Kind::kPeerDown) == 1; }));
+  expect_takes_nothing(kB, kA);
+}
+
 TEST_P(ProviderContract, WhoWasEndedBeforeTheyMetIsRefused) {
   make_world(2);
   EXPECT_FALSE(at(kA).end(kB));
-  const Result<std::monostate> result = at(kB).connect(kA, at(kA).local_address());
+  const Result<Endpoint*> result = at(kB).connect(kA, at(kA).local_address());
   if (result.ok()) {
     EXPECT_TRUE(run_until([&] { return sink(kB).count(Kind::kPeerDown) == 1; }));
   } else {
@@ -728,7 +775,7 @@ TEST_P(ProviderSleep, AWakeUpThatBringsTooLittleRoomIsFollowedByAnother) {
   Pattern random(9);
   const auto has_room = [&] {
     std::span<std::byte> slot;
-    return at(kA).reserve(kB, max_slot(kA, kB), slot) == Status::kOk;
+    return at(kA).reserve(endpoint(kA, kB), max_slot(kA, kB), slot) == Status::kOk;
   };
   for (int round = 0; round < 40; ++round) {
     // Wake-ups come at certain places of the ring: begin anywhere.
@@ -762,7 +809,8 @@ TEST_P(ProviderSleepWithWrites, ASleeperIsWokenByAWriteThatWasPostedDuringTheSle
   Region source = make_region(kA, 8);
   Region target = make_region(kB, 8);
   ASSERT_TRUE(put_to_sleep(kA));
-  ASSERT_EQ(at(kA).write(kB, source.bytes.data(), 8, source.memory, remote(target), Immediate{1}, WorkId{1}),
+  ASSERT_EQ(at(kA).write(endpoint(kA, kB), source.bytes.data(), 8, source.memory, remote(target),
+                         Immediate{1}, WorkId{1}),
             Status::kOk);  // Another thread's.
   poll(kB);                // A network may need the other side for that.
   ASSERT_TRUE(readable(at(kA).descriptor(), kWaitMs));

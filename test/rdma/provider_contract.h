@@ -60,16 +60,19 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
     ASSERT_NE(world_, nullptr);
     ASSERT_EQ(world_->size(), size);
     sinks_ = std::vector<RecordingSink>(size);
+    endpoints_.clear();
   }
 
   Provider& at(PeerId peer) { return world_->at(peer); }
   RecordingSink& sink(PeerId peer) { return sinks_[index_of(peer)]; }
   /// REQUIRES: they are connected.
-  std::size_t max_slot(PeerId from, PeerId to) { return at(from).max_slot_bytes(to); }
+  std::size_t max_slot(PeerId from, PeerId to) { return at(from).max_slot_bytes(endpoint(from, to)); }
 
-  [[nodiscard]] Result<std::monostate> connect(PeerId from, PeerId to) {
-    return at(from).connect(to, at(to).local_address());
+  [[nodiscard]] Result<Endpoint*> connect(PeerId from, PeerId to) {
+    return endpoints_.connect(at(from), from, to, at(to).local_address());
   }
+  /// REQUIRES: `from` has connected to `to`.
+  Endpoint& endpoint(PeerId from, PeerId to) { return endpoints_.of(from, to); }
   void connect_both(PeerId one, PeerId other) {
     ASSERT_TRUE(connect(one, other).ok());
     ASSERT_TRUE(connect(other, one).ok());
@@ -110,11 +113,11 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
   /// One try to send.
   Status try_send(PeerId from, PeerId to, std::span<const std::byte> message) {
     std::span<std::byte> slot;
-    const Status status = at(from).reserve(to, message.size(), slot);
+    const Status status = at(from).reserve(endpoint(from, to), message.size(), slot);
     if (status != Status::kOk) return status;
     EXPECT_EQ(slot.size(), message.size());
     std::memcpy(slot.data(), message.data(), message.size());
-    at(from).commit(to, message.size());
+    at(from).commit(endpoint(from, to), message.size());
     return Status::kOk;
   }
   /// Sends, polling everybody while there is no room.
@@ -142,7 +145,7 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
       world_->settle();
       while (poll(from) != 0) {
       }
-    } while (at(from).reserve(to, length, slot) == Status::kOk);
+    } while (at(from).reserve(endpoint(from, to), length, slot) == Status::kOk);
   }
 
   /// B sends A messages that arrive and that A does not look at, over a connection that stands. Returns how many B has sent
@@ -155,6 +158,27 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
     while (sent < 40 && try_send(kB, kA, Pattern(sent).bytes(100)) == Status::kOk) ++sent;
     world_->settle();
     return sent;
+  }
+
+  /// REQUIRES: on_peer_down() of `to` was called at `from`. Its endpoint is still valid.
+  void expect_takes_nothing(PeerId from, PeerId to) {
+    Endpoint& dead = endpoint(from, to);
+    std::span<std::byte> slot;
+    EXPECT_EQ(at(from).reserve(dead, 8, slot), Status::kPeerFailed);
+    EXPECT_GE(at(from).max_slot_bytes(dead), 128u);
+    if (at(from).capabilities().write) {
+      Region region = make_region(from, 8);
+      EXPECT_EQ(at(from).write(dead, region.bytes.data(), 8, region.memory, {}, Immediate{}, WorkId{}),
+                Status::kPeerFailed);
+      at(from).deregister_memory(region.memory);
+    }
+    if (ch3_offload_lane_t* const lane = at(from).lane(dead)) {
+      std::uint64_t sent_short = 0;
+      lane->length_limit = lane->credit_bytes = 1000;
+      lane->sent_short = &sent_short;
+      EXPECT_EQ(ch3_offload_lane_send(lane, 0, 0, "12345678", 8), CH3_OFFLOAD_LANE_CLOSED);
+    }
+    at(from).nudge(dead);
   }
 
   struct Region {
@@ -176,8 +200,8 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
                std::uint32_t id) {
     Status status = Status::kAgain;
     run_until([&] {
-      status = at(from).write(to, source.bytes.data(), length, source.memory, remote(target), Immediate{id},
-                              WorkId{id});
+      status = at(from).write(endpoint(from, to), source.bytes.data(), length, source.memory, remote(target),
+                              Immediate{id}, WorkId{id});
       return status != Status::kAgain;
     });
     return status;
@@ -234,6 +258,7 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
 
   std::unique_ptr<ContractWorld> world_;
   std::vector<RecordingSink> sinks_;
+  Endpoints endpoints_;
 };
 
 /// Of a provider that has secrets.

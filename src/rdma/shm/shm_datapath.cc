@@ -44,45 +44,40 @@ Status ShmProvider::register_memory(void* address, std::size_t length_bytes, Acc
 
 void ShmProvider::deregister_memory(MemoryRegion& region) noexcept { region = {}; }
 
-Status ShmProvider::reserve(PeerId id, std::size_t length_bytes, std::span<std::byte>& slot) noexcept {
-  Peer* peer = find(id);
-  if (peer == nullptr) [[unlikely]]
-    return Status::kUnreachable;
-  if (peer->sending != Status::kOk) [[unlikely]]
-    return peer->sending;
+Status ShmProvider::reserve(Endpoint& endpoint, std::size_t length_bytes,
+                            std::span<std::byte>& slot) noexcept {
+  ShmEndpoint& peer = of(endpoint);
+  if (peer.sending != Status::kOk) [[unlikely]]
+    return peer.sending;
   assert(length_bytes >= 1 && length_bytes <= capabilities_.max_slot_bytes);
-  if (!peer->out.has_room(length_bytes)) [[unlikely]] {
-    if (const Status status = no_room(*peer, length_bytes); status != Status::kOk) return status;
+  if (!peer.out.has_room(length_bytes)) [[unlikely]] {
+    if (const Status status = no_room(peer, length_bytes); status != Status::kOk) return status;
   }
-  slot = {peer->out.payload(), length_bytes};
+  slot = {peer.out.payload(), length_bytes};
   return Status::kOk;
 }
 
-void ShmProvider::commit(PeerId id, std::size_t length_bytes) noexcept {
-  Peer* peer = find(id);
-  assert(peer != nullptr && length_bytes >= 1);
-  publish(*peer, RecordKind::kMessage, length_bytes);
+void ShmProvider::commit(Endpoint& endpoint, std::size_t length_bytes) noexcept {
+  assert(length_bytes >= 1);
+  publish(of(endpoint), RecordKind::kMessage, length_bytes);
 }
 
 /// Publishes a record and rings the peer's doorbell if it sleeps: "The sleep rule". No other function rings.
-void ShmProvider::publish(Peer& peer, RecordKind kind, std::size_t payload_bytes) noexcept {
+void ShmProvider::publish(ShmEndpoint& peer, RecordKind kind, std::size_t payload_bytes) noexcept {
   peer.out.publish(kind, payload_bytes);
   if (peer.doorbell.must_ring()) [[unlikely]]
     send_wake_byte(peer.out_socket);
 }
 
-ch3_offload_lane_t* ShmProvider::lane(PeerId id) noexcept {
-  Peer* const peer = find(id);
-  return peer == nullptr || peer->sending != Status::kOk ? nullptr : &peer->out.lane();
-}
+ch3_offload_lane_t* ShmProvider::lane(Endpoint& endpoint) noexcept { return &of(endpoint).out.lane(); }
 
-void ShmProvider::nudge(PeerId id) noexcept {
-  Peer* const peer = find(id);
-  if (peer != nullptr && peer->doorbell.must_ring()) send_wake_byte(peer->out_socket);
+void ShmProvider::nudge(Endpoint& endpoint) noexcept {
+  ShmEndpoint& peer = of(endpoint);
+  if (peer.doorbell.must_ring()) send_wake_byte(peer.out_socket);
 }
 
 /// Notes in blocked_, for arm(), that the caller waits for room. Returns kAgain, or kOk if there is room now.
-Status ShmProvider::no_room(Peer& peer, std::size_t payload_bytes) noexcept {
+Status ShmProvider::no_room(ShmEndpoint& peer, std::size_t payload_bytes) noexcept {
   // During a sleep, blocked_ is read only after a wake-up. So ask for the wake-up now: "The sleep rule".
   if (armed_ && !peer.out.broken()) {
     peer.out.announce_waiting();
@@ -99,7 +94,7 @@ Status ShmProvider::no_room(Peer& peer, std::size_t payload_bytes) noexcept {
 }
 
 /// Streams all further payload for this peer. Logs `why`, once for all peers; nullptr: does not log.
-Status ShmProvider::refuse_write(Peer& peer, const char* why) noexcept {
+Status ShmProvider::refuse_write(ShmEndpoint& peer, const char* why) noexcept {
   peer.write_refused = true;
   if (why != nullptr && !write_refusal_logged_) {
     write_refusal_logged_ = true;
@@ -108,43 +103,43 @@ Status ShmProvider::refuse_write(Peer& peer, const char* why) noexcept {
   return Status::kUnsupported;
 }
 
-Status ShmProvider::write(PeerId id, const std::byte* source, std::size_t length_bytes, const MemoryRegion&,
-                          RemoteMemory destination, Immediate immediate, WorkId work) noexcept {
-  Peer* peer = find(id);
-  if (peer == nullptr) return Status::kUnreachable;
-  if (peer->sending != Status::kOk) return peer->sending;
-  if (!capabilities_.write || peer->write_refused) return Status::kUnsupported;
+Status ShmProvider::write(Endpoint& endpoint, const std::byte* source, std::size_t length_bytes,
+                          const MemoryRegion&, RemoteMemory destination, Immediate immediate,
+                          WorkId work) noexcept {
+  ShmEndpoint& peer = of(endpoint);
+  if (peer.sending != Status::kOk) return peer.sending;
+  if (!capabilities_.write || peer.write_refused) return Status::kUnsupported;
   if (writes_done_end_ - writes_done_begin_ == kMostWritesDone) return Status::kAgain;
-  if (!peer->out.has_room(sizeof(WriteRecord))) {
-    if (const Status status = no_room(*peer, sizeof(WriteRecord)); status != Status::kOk) return status;
+  if (!peer.out.has_room(sizeof(WriteRecord))) {
+    if (const Status status = no_room(peer, sizeof(WriteRecord)); status != Status::kOk) return status;
   }
   // The pid is known only after the connection was made, which waits for room in the listener's backlog.
-  if (peer->out_file.valid()) return Status::kAgain;
+  if (peer.out_file.valid()) return Status::kAgain;
   RemoteCopy result = RemoteCopy::kGone;
-  peer->out.begin_copy();
+  peer.out.begin_copy();
   // The pid of an ended process may be reused. Its socket was closed before that, so check the socket first.
   // While the peer is dying, our socket is closed, too.
-  if (!peer->dying && !hung_up(peer->out_socket))
-    result = peer->pid <= 0 ? RemoteCopy::kRefused
-                            : copy_to_process(peer->pid, destination.address, source, length_bytes);
+  if (!peer.dying && !hung_up(peer.out_socket))
+    result = peer.pid <= 0 ? RemoteCopy::kRefused
+                           : copy_to_process(peer.pid, destination.address, source, length_bytes);
   const int copy_error = errno;
-  peer->out.end_copy();
+  peer.out.end_copy();
   switch (result) {
     case RemoteCopy::kDone: break;
     case RemoteCopy::kGone: return Status::kPeerFailed;
     case RemoteCopy::kFault:
       // Memory that the kernel cannot access (a device's) is legitimate. A wrong address harms only its
       // owner.
-      return refuse_write(*peer, "the kernel cannot reach its memory");
+      return refuse_write(peer, "the kernel cannot reach its memory");
     case RemoteCopy::kRefused:
-      if (peer->pid <= 0) return refuse_write(*peer, "it is in another pid namespace");
+      if (peer.pid <= 0) return refuse_write(peer, "it is in another pid namespace");
       // ESRCH: the process is ending, or its first thread has ended. No setting is wrong, so do not log.
-      return refuse_write(*peer, copy_error == ESRCH ? nullptr : std::strerror(copy_error));
+      return refuse_write(peer, copy_error == ESRCH ? nullptr : std::strerror(copy_error));
   }
   const WriteRecord record{static_cast<std::uint32_t>(immediate), 0, length_bytes};
-  std::memcpy(peer->out.payload(), &record, sizeof record);
-  publish(*peer, RecordKind::kWrite, sizeof record);
-  writes_done_[writes_done_end_++ % kMostWritesDone] = {id, work};
+  std::memcpy(peer.out.payload(), &record, sizeof record);
+  publish(peer, RecordKind::kWrite, sizeof record);
+  writes_done_[writes_done_end_++ % kMostWritesDone] = {peer.id, work};
   wake_sleeper(true);
   return Status::kOk;
 }
@@ -224,14 +219,14 @@ std::size_t ShmProvider::poll_all_rings(Sink& sink, std::size_t budget) noexcept
 
 /// Tells the sender that there is room. Before the Welcome is sent, nothing else may be sent; send_welcome()
 /// then calls this function.
-void ShmProvider::wake_sender(const Peer& peer) noexcept {
+void ShmProvider::wake_sender(const ShmEndpoint& peer) noexcept {
   if (!peer.welcome_due) send_wake_byte(peer.in_socket);
 }
 
 /// Delivers at most `budget` records of one ring.
 std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budget) noexcept {
   RingConsumer& ring = inbound.ring;
-  Peer& peer = *inbound.peer;
+  ShmEndpoint& peer = *inbound.peer;
   const std::size_t release_bytes = ring.ring_bytes() / kReleasesPerRing;
   std::size_t delivered = 0;
   for (; delivered < budget; ++delivered) {
@@ -262,7 +257,7 @@ std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budge
 
 /// The Sink has read the message that it held: its space goes back to the sender.
 void ShmProvider::release_held() noexcept {
-  const Peer& peer = *std::exchange(held_, nullptr);
+  const ShmEndpoint& peer = *std::exchange(held_, nullptr);
   const auto inbound =
       std::find_if(inbound_.begin(), inbound_.end(), [&](const Inbound& each) { return each.peer == &peer; });
   if (inbound != inbound_.end() && inbound->ring.release()) wake_sender(peer);
@@ -302,8 +297,8 @@ bool ShmProvider::arm() noexcept {
 /// all rings even then, because the caller may be another thread than the sleeper, which goes on sleeping.
 bool ShmProvider::blocked_peer_has_room() noexcept {
   bool found = false;
-  for (Peer** link = &blocked_; *link != nullptr;) {
-    Peer& peer = **link;
+  for (ShmEndpoint** link = &blocked_; *link != nullptr;) {
+    ShmEndpoint& peer = **link;
     bool waits = !peer.down && !peer.dying;
     if (waits) {
       peer.out.announce_waiting();

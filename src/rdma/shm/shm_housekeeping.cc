@@ -90,10 +90,10 @@ bool ShmProvider::keep_house() noexcept {
       case WatchKind::kListener: accept_all(); break;
       case WatchKind::kNewcomer: receive_hello(index); break;
       case WatchKind::kOutbound:
-        if (Peer* peer = find(PeerId{index})) woken |= receive_from_receiver(*peer);
+        if (ShmEndpoint* peer = find(PeerId{index})) woken |= receive_from_receiver(*peer);
         break;
       case WatchKind::kInbound:
-        if (Peer* peer = find(PeerId{index})) woken |= receive_from_sender(*peer);
+        if (ShmEndpoint* peer = find(PeerId{index})) woken |= receive_from_sender(*peer);
         break;
       case WatchKind::kAlarm: {
         std::uint64_t expirations;
@@ -162,7 +162,7 @@ void ShmProvider::receive_hello(std::uint32_t index) noexcept {
   if (why.empty() && !is_sealed_file(ring_file, kRingControlBytes + hello.ring_bytes))
     why = "its ring is not a sealed file of the size it says";
   if (why.empty()) {
-    const Peer* peer = find(PeerId{hello.sender});
+    const ShmEndpoint* peer = find(PeerId{hello.sender});
     // A dying peer is attached, too, because it connected before it died.
     if (peer != nullptr && peer->down) why = "that process is gone, or was given up";
     if (peer != nullptr && peer->in_memory.valid()) why = "it is connected already";
@@ -199,7 +199,7 @@ bool ShmProvider::make_room_for(PeerId sender) noexcept {
 
 /// Adds the ring of a checked newcomer to inbound_, and answers.
 void ShmProvider::attach(Newcomer socket, const Hello& hello, FileDescriptor ring_file) noexcept {
-  Peer& peer = *find(PeerId{hello.sender});
+  ShmEndpoint& peer = *find(PeerId{hello.sender});
   Mapping memory =
       mapping_or_none([&] { return map_mirrored(ring_file, kRingControlBytes, hello.ring_bytes); });
   if (!memory.valid() || !watch(socket, WatchKind::kInbound, hello.sender)) {
@@ -214,7 +214,7 @@ void ShmProvider::attach(Newcomer socket, const Hello& hello, FileDescriptor rin
 }
 
 /// Answers a Hello. If the kernel lacks a resource, housekeeping tries again.
-void ShmProvider::send_welcome(Peer& peer) noexcept {
+void ShmProvider::send_welcome(ShmEndpoint& peer) noexcept {
   const Welcome welcome;
   const bool was_due = peer.welcome_due;
   peer.welcome_due = false;
@@ -231,7 +231,7 @@ void ShmProvider::send_welcome(Peer& peer) noexcept {
 
 /// Reads from the socket of the ring that we send through: first the Welcome, then wake-ups, then the end.
 /// Returns true if it read a wake-up.
-bool ShmProvider::receive_from_receiver(Peer& peer) noexcept {
+bool ShmProvider::receive_from_receiver(ShmEndpoint& peer) noexcept {
   if (!peer.out_socket.valid()) return false;
   if (!peer.doorbell.known()) {
     std::array<std::byte, sizeof(Welcome)> bytes;
@@ -264,7 +264,7 @@ bool ShmProvider::receive_from_receiver(Peer& peer) noexcept {
   return result == WakeBytes::kSome;
 }
 
-bool ShmProvider::receive_from_sender(Peer& peer) noexcept {
+bool ShmProvider::receive_from_sender(ShmEndpoint& peer) noexcept {
   if (!peer.in_socket.valid()) return false;
   const WakeBytes result = drain_wake_bytes(peer.in_socket);
   if (result == WakeBytes::kClosed) start_dying(peer, Status::kPeerFailed);
@@ -272,7 +272,8 @@ bool ShmProvider::receive_from_sender(Peer& peer) noexcept {
 }
 
 void ShmProvider::retry_connecting() noexcept {
-  for (Peer* const peer : connecting_) {  // try_connect() sets `connecting` again if it must be retried.
+  for (ShmEndpoint* const peer :
+       connecting_) {  // try_connect() sets `connecting` again if it must be retried.
     peer->connecting = false;
     if (peer->dying || peer->down) continue;
     try {
@@ -284,7 +285,7 @@ void ShmProvider::retry_connecting() noexcept {
       peer->connecting = true;
     }
   }
-  std::erase_if(connecting_, [](const Peer* peer) { return !peer->connecting; });
+  std::erase_if(connecting_, [](const ShmEndpoint* peer) { return !peer->connecting; });
 }
 
 /// Notes that no descriptor (or memory) is free for the connection or the Hello that waits at `descriptor`.
@@ -362,7 +363,7 @@ bool ShmProvider::fail_sender_of_hello(const FileDescriptor& socket) noexcept {
   if (!peek(socket, bytes)) return false;
   if (!check_hello(bytes, config_.job_secret, config_.self, config_.peer_limit, hello).empty()) return true;
   try {
-    Peer& peer = find_or_make(PeerId{hello.sender});
+    ShmEndpoint& peer = find_or_make(PeerId{hello.sender});
     if (!peer.in_memory.valid()) start_dying(peer, Status::kUnreachable);
   } catch (const std::bad_alloc&) {  // The peer sees its connection closed; this process does not fail it.
     log("shm: there is no memory to note that peer %u was refused", hello.sender);
@@ -378,7 +379,7 @@ void ShmProvider::refuse(std::string_view why) noexcept {
 
 /// Begins the end of a peer. Its sockets have no more events. Records in its ring are delivered before
 /// on_peer_down().
-void ShmProvider::start_dying(Peer& peer, Status reason) noexcept {
+void ShmProvider::start_dying(ShmEndpoint& peer, Status reason) noexcept {
   if (peer.dying || peer.down) return;
   peer.dying = true;
   peer.reason = reason;
@@ -396,7 +397,7 @@ void ShmProvider::start_dying(Peer& peer, Status reason) noexcept {
 bool ShmProvider::end(PeerId id) noexcept {
   if (index_of(id) >= config_.peer_limit) return false;
   take_newcomers();
-  Peer* peer = find(id);
+  ShmEndpoint* peer = find(id);
   if (peer == nullptr) {
     try {
       find_or_make(id).down = true;  // If it connects later, it is refused.
@@ -413,7 +414,7 @@ bool ShmProvider::end(PeerId id) noexcept {
 /// Returns whether a write of the peer may still change this process's memory. The peer checks whether we
 /// have hung up before it copies. So only a copy that had begun before is possible, while the peer's process
 /// lives.
-bool ShmProvider::may_still_copy(const Peer& peer, const Inbound& inbound) noexcept {
+bool ShmProvider::may_still_copy(const ShmEndpoint& peer, const Inbound& inbound) noexcept {
   hang_up(peer.in_socket);  // The peer may have been attached while it was dying.
   return inbound.ring.producer_copies() && drain_wake_bytes(peer.in_socket) != WakeBytes::kClosed &&
          elapsed_ns(monotonic_ns(), peer.dying_since_ns) < kLongestCopyNs;
@@ -421,9 +422,9 @@ bool ShmProvider::may_still_copy(const Peer& peer, const Inbound& inbound) noexc
 
 std::size_t ShmProvider::deliver_deaths(Sink& sink, std::size_t budget) noexcept {
   std::size_t delivered = 0;
-  Peer** link = &dying_;
+  ShmEndpoint** link = &dying_;
   while (*link != nullptr && delivered < budget) {
-    Peer& peer = **link;  // A call of the sink may append another dying peer.
+    ShmEndpoint& peer = **link;  // A call of the sink may append another dying peer.
     const auto inbound =
         std::find_if(inbound_.begin(), inbound_.end(), [&](const Inbound& i) { return i.peer == &peer; });
     if (inbound != inbound_.end()) {

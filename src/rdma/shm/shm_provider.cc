@@ -101,49 +101,45 @@ bool ShmProvider::reaches(std::string_view address) const noexcept {
   return parsed && parsed->node_id == address_.node_id;
 }
 
-ShmProvider::Peer& ShmProvider::find_or_make(PeerId peer) {
+ShmEndpoint& ShmProvider::find_or_make(PeerId peer) {
   const std::size_t index = index_of(peer);
   if (index >= peers_.size()) peers_.resize(index + 1);
-  if (peers_[index] == nullptr) {
-    peers_[index] = std::make_unique<Peer>();
-    peers_[index]->id = peer;
-  }
+  if (peers_[index] == nullptr) peers_[index] = std::make_unique<ShmEndpoint>(peer);
   return *peers_[index];
 }
 
-Result<std::monostate> ShmProvider::connect(PeerId id, std::string_view address) {
+Result<Endpoint*> ShmProvider::connect(PeerId id, std::string_view address) {
   const std::optional<ShmAddress> parsed = ShmAddress::parse(address);
   if (!parsed || parsed->node_id != address_.node_id || index_of(id) >= config_.peer_limit)
     return Error{
         Status::kUnreachable, 0,
         "shm: peer " + std::to_string(index_of(id)) + " is not a process of this node and network namespace"};
-  Peer& peer = find_or_make(id);
+  ShmEndpoint& peer = find_or_make(id);
   if (peer.dying || peer.down)
     return Error{Status::kPeerFailed, 0, "shm: peer " + std::to_string(index_of(id)) + " is gone"};
-  if (peer.sending == Status::kOk) return std::monostate{};
+  if (peer.sending == Status::kOk) return &peer;
   try {
-    return connect_anew(peer, *parsed);
+    if (std::optional<Error> error = connect_anew(peer, *parsed)) {
+      forget_sending(peer);
+      return std::move(*error);
+    }
   } catch (const std::bad_alloc&) {
     forget_sending(peer);
     throw;
   }
+  peer.sending = Status::kOk;
+  return &peer;
 }
 
-Result<std::monostate> ShmProvider::connect_anew(Peer& peer, const ShmAddress& address) {
+std::optional<Error> ShmProvider::connect_anew(ShmEndpoint& peer, const ShmAddress& address) {
   // Make room now: try_connect_later() must not allocate.
   if (connecting_.size() == connecting_.capacity()) connecting_.reserve(2 * connecting_.size() + 8);
   peer.address = address;
-  std::optional<Error> error = make_ring(peer);
-  if (!error) error = try_connect(peer);
-  if (error) {
-    forget_sending(peer);
-    return std::move(*error);
-  }
-  peer.sending = Status::kOk;
-  return std::monostate{};
+  if (std::optional<Error> error = make_ring(peer)) return error;
+  return try_connect(peer);
 }
 
-std::optional<Error> ShmProvider::make_ring(Peer& peer) {
+std::optional<Error> ShmProvider::make_ring(ShmEndpoint& peer) {
   const std::size_t file_bytes = kRingControlBytes + config_.ring_bytes;
   Result<FileDescriptor> file = make_shared_file("ch3-offload-ring", file_bytes);
   if (!file.ok()) return file.error();
@@ -159,7 +155,7 @@ std::optional<Error> ShmProvider::make_ring(Peer& peer) {
 }
 
 /// Lets housekeeping try again. Does not allocate: connect_anew() made room, or the peer is in connecting_.
-void ShmProvider::try_connect_later(Peer& peer) noexcept {
+void ShmProvider::try_connect_later(ShmEndpoint& peer) noexcept {
   peer.connecting = true;
   if (std::ranges::find(connecting_, &peer) == connecting_.end()) connecting_.push_back(&peer);
   wake_sleeper(false);
@@ -167,7 +163,7 @@ void ShmProvider::try_connect_later(Peer& peer) noexcept {
 
 /// Connects and sends the Hello. If the backlog is full or the kernel lacks a resource, housekeeping tries
 /// again. Records can be published meanwhile.
-std::optional<Error> ShmProvider::try_connect(Peer& peer) {
+std::optional<Error> ShmProvider::try_connect(ShmEndpoint& peer) {
   if (!peer.out_socket.valid()) {
     Result<FileDescriptor> socket = make_socket();
     if (!socket.ok()) {
@@ -209,7 +205,7 @@ std::optional<Error> ShmProvider::try_connect(Peer& peer) {
 }
 
 /// Undoes make_ring() and try_connect().
-void ShmProvider::forget_sending(Peer& peer) noexcept {
+void ShmProvider::forget_sending(ShmEndpoint& peer) noexcept {
   std::erase(connecting_, &peer);
   peer.out = RingProducer();
   peer.out_memory.reset();

@@ -39,7 +39,7 @@ enum class Refusal : std::uint32_t {
   kEnd
 };
 
-/// Links of two processes at once (VerbsProvider::Lane).
+/// Links of two processes at once (VerbsLane).
 inline constexpr std::uint32_t kMostLanes = 2;
 
 struct IntroduceBody {

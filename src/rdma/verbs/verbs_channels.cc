@@ -48,7 +48,7 @@ void VerbsProvider::unwatch(int descriptor) noexcept {
   static_cast<void>(::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr));
 }
 
-void VerbsProvider::update_watch(Peer& peer) noexcept {
+void VerbsProvider::update_watch(VerbsEndpoint& peer) noexcept {
   if (!peer.channel.is_open()) return;
   const std::uint32_t events = EPOLLIN | EPOLLRDHUP | (peer.channel.wants_write() ? EPOLLOUT : 0u);
   if (peer.watched == events) return;
@@ -56,7 +56,7 @@ void VerbsProvider::update_watch(Peer& peer) noexcept {
     peer.watched = events;
 }
 
-void VerbsProvider::send_frame(Peer& peer, const Frame& frame) noexcept {
+void VerbsProvider::send_frame(VerbsEndpoint& peer, const Frame& frame) noexcept {
   if (peer.channel_state != ChannelState::kOpen) return;  // channel_opened() says it again.
   peer.channel.send(frame);
   update_watch(peer);
@@ -75,7 +75,7 @@ bool VerbsProvider::keep_house() noexcept {
       case WatchKind::kListener: accept_all(index); break;
       case WatchKind::kNewcomer: hear_newcomer(index); break;
       case WatchKind::kChannel:
-        if (Peer* const peer = find(PeerId{index})) hear_peer(*peer);
+        if (VerbsEndpoint* const peer = find(PeerId{index})) hear_peer(*peer);
         break;
       case WatchKind::kCompletions: completions |= take_completion_events(index); break;
       case WatchKind::kDevice: on_device_events(rails_[index]); break;
@@ -131,7 +131,7 @@ void VerbsProvider::refuse_backlog(FileDescriptor& listener) noexcept {
     Frame frame;
     if (channel.receive(frame) != ControlChannel::Receipt::kFrame || frame.kind != FrameKind::kIntroduce)
       continue;
-    Peer* const peer = check_introduction(channel, frame.introduce);
+    VerbsEndpoint* const peer = check_introduction(channel, frame.introduce);
     if (peer == nullptr) continue;
     refuse(channel, Refusal::kStranger, nullptr);
     if (peer->channel_state != ChannelState::kOpen) start_dying(*peer, Status::kUnreachable);
@@ -222,8 +222,8 @@ void VerbsProvider::hear_newcomer(std::uint32_t index) noexcept {
 }
 
 /// Who a newcomer is; null: nobody of ours, and it was told, or there is no memory for it, and it will dial again.
-VerbsProvider::Peer* VerbsProvider::check_introduction(ControlChannel& channel,
-                                                       const IntroduceBody& body) noexcept {
+VerbsEndpoint* VerbsProvider::check_introduction(ControlChannel& channel,
+                                                 const IntroduceBody& body) noexcept {
   try {
     return introduced_peer(channel, body);
   } catch (const std::bad_alloc&) {
@@ -233,8 +233,8 @@ VerbsProvider::Peer* VerbsProvider::check_introduction(ControlChannel& channel,
 }
 
 /// The same, with its address set.
-VerbsProvider::Peer* VerbsProvider::introduced_peer(ControlChannel& channel, const IntroduceBody& body) {
-  const auto refused = [&](Refusal reason, const char* why) -> Peer* {
+VerbsEndpoint* VerbsProvider::introduced_peer(ControlChannel& channel, const IntroduceBody& body) {
+  const auto refused = [&](Refusal reason, const char* why) -> VerbsEndpoint* {
     refuse(channel, reason, why);
     return nullptr;
   };
@@ -247,7 +247,7 @@ VerbsProvider::Peer* VerbsProvider::introduced_peer(ControlChannel& channel, con
     return refused(Refusal::kStranger, "it means another process");
   if (body.slot_bytes != address->slot_bytes)
     return refused(Refusal::kStranger, "it says two lengths of its slots");
-  Peer& peer = find_or_make(PeerId{body.sender});
+  VerbsEndpoint& peer = find_or_make(PeerId{body.sender});
   if (peer.dying || peer.down || (peer.has_address && peer.address.instance != address->instance))
     return refused(Refusal::kStranger, "that process is gone, or was given up");
   set_address(peer, std::move(*address));
@@ -256,9 +256,9 @@ VerbsProvider::Peer* VerbsProvider::introduced_peer(ControlChannel& channel, con
 
 /// Makes a newcomer the peer's channel, if it is one of ours.
 void VerbsProvider::adopt(ControlChannel channel, const IntroduceBody& body) noexcept {
-  Peer* const newcomer = check_introduction(channel, body);
+  VerbsEndpoint* const newcomer = check_introduction(channel, body);
   if (newcomer == nullptr) return;
-  Peer& peer = *newcomer;
+  VerbsEndpoint& peer = *newcomer;
   // Both dialled at once: the dial of the lower number counts, if the peer's kernel took it or it has just succeeded.
   // One that is still connecting may do so for long after a link was down.
   const std::uint64_t now_ns = monotonic_ns();
@@ -285,7 +285,7 @@ void VerbsProvider::log_refused(const char* why) noexcept {
   if (refused_++ == 0) log("verbs: refused a connection: %s (further ones are refused silently)", why);
 }
 
-void VerbsProvider::hear_peer(Peer& peer) noexcept {
+void VerbsProvider::hear_peer(VerbsEndpoint& peer) noexcept {
   for (;;) {
     Frame frame;
     switch (peer.channel.receive(frame)) {
@@ -300,7 +300,7 @@ void VerbsProvider::hear_peer(Peer& peer) noexcept {
   }
 }
 
-void VerbsProvider::on_frame(Peer& peer, const Frame& frame) noexcept {
+void VerbsProvider::on_frame(VerbsEndpoint& peer, const Frame& frame) noexcept {
   if (peer.channel_state == ChannelState::kIntroducing) {
     if (frame.kind == FrameKind::kIntroduce) return on_answer(peer, frame.introduce);
     if (frame.kind == FrameKind::kRefuse) return on_refusal(peer, static_cast<Refusal>(frame.refuse.reason));
@@ -315,7 +315,7 @@ void VerbsProvider::on_frame(Peer& peer, const Frame& frame) noexcept {
   }
 }
 
-void VerbsProvider::on_lane_frame(Peer& peer, const Frame& frame) noexcept {
+void VerbsProvider::on_lane_frame(VerbsEndpoint& peer, const Frame& frame) noexcept {
   const std::uint32_t index = frame.kind == FrameKind::kConnect ? frame.connect.lane : frame.link.lane;
   if (index >= peer.pair_count) return start_dying(peer, Status::kProtocol);
   try {
@@ -323,7 +323,7 @@ void VerbsProvider::on_lane_frame(Peer& peer, const Frame& frame) noexcept {
   } catch (const std::bad_alloc&) {
     return lose_channel(peer, ENOMEM);  // Over the next one the peer says it again.
   }
-  Lane& lane = index == 0 ? peer.main : *peer.second;
+  VerbsLane& lane = index == 0 ? peer.main : *peer.second;
   switch (frame.kind) {
     case FrameKind::kConnect: return on_connect_frame(lane, frame.connect);
     case FrameKind::kReady: return on_ready_frame(lane, frame.link);
@@ -331,7 +331,7 @@ void VerbsProvider::on_lane_frame(Peer& peer, const Frame& frame) noexcept {
   }
 }
 
-void VerbsProvider::on_answer(Peer& peer, const IntroduceBody& body) noexcept {
+void VerbsProvider::on_answer(VerbsEndpoint& peer, const IntroduceBody& body) noexcept {
   if (!equal_in_constant_time(body.secret, config_.job_secret) || body.sender != index_of(peer.id) ||
       body.sender_instance != peer.address.instance || body.receiver != index_of(config_.self) ||
       body.receiver_instance != address_.instance || body.slot_bytes != peer.address.slot_bytes) {
@@ -341,7 +341,7 @@ void VerbsProvider::on_answer(Peer& peer, const IntroduceBody& body) noexcept {
   channel_opened(peer);
 }
 
-void VerbsProvider::on_refusal(Peer& peer, Refusal reason) noexcept {
+void VerbsProvider::on_refusal(VerbsEndpoint& peer, Refusal reason) noexcept {
   if (reason == Refusal::kCrossed) {  // The peer's own dial is on its way.
     close_channel(peer);
     peer.retry_at_ns = monotonic_ns() + kCrossedNs;
@@ -353,14 +353,14 @@ void VerbsProvider::on_refusal(Peer& peer, Refusal reason) noexcept {
 }
 
 /// At the address that was dialled there is not the peer. When that is so at each of them, it is gone.
-void VerbsProvider::refused_at_host(Peer& peer) noexcept {
+void VerbsProvider::refused_at_host(VerbsEndpoint& peer) noexcept {
   close_channel(peer);
   if (++peer.refusals >= peer.address.hosts.size()) return start_dying(peer, Status::kPeerFailed);
   peer.retry_at_ns = 0;
   trouble(peer);
 }
 
-void VerbsProvider::dial(Peer& peer) noexcept {
+void VerbsProvider::dial(VerbsEndpoint& peer) noexcept {
   peer.retry_at_ns = monotonic_ns() + kRedialNs;
   try {
     dial_next_host(peer);
@@ -369,7 +369,7 @@ void VerbsProvider::dial(Peer& peer) noexcept {
   }
 }
 
-void VerbsProvider::dial_next_host(Peer& peer) {
+void VerbsProvider::dial_next_host(VerbsEndpoint& peer) {
   // The next try is for another of its addresses: a rail that is down takes the one of its port along.
   const std::string& host = peer.address.hosts[peer.next_host % peer.address.hosts.size()];
   ++peer.next_host;
@@ -389,7 +389,7 @@ void VerbsProvider::dial_next_host(Peer& peer) {
   update_watch(peer);
 }
 
-void VerbsProvider::introduce(Peer& peer) noexcept {
+void VerbsProvider::introduce(VerbsEndpoint& peer) noexcept {
   Frame frame = make_frame(FrameKind::kIntroduce);
   IntroduceBody& body = frame.introduce;
   body.secret = config_.job_secret;
@@ -404,12 +404,12 @@ void VerbsProvider::introduce(Peer& peer) noexcept {
 }
 
 /// Both know who the other is. Says again what an earlier channel may have lost.
-void VerbsProvider::channel_opened(Peer& peer) noexcept {
+void VerbsProvider::channel_opened(VerbsEndpoint& peer) noexcept {
   peer.channel_state = ChannelState::kOpen;
   peer.refusals = 0;
   peer.opened_ns = monotonic_ns();
   peer.retry_at_ns = 0;
-  for_each_lane(peer, [&](Lane& lane) {
+  for_each_lane(peer, [&](VerbsLane& lane) {
     const Link& link = lane.link;
     lane.retry_at_ns = 0;
     switch (link.state) {
@@ -432,7 +432,7 @@ void VerbsProvider::channel_opened(Peer& peer) noexcept {
 }
 
 /// Nothing waits for a link that was lost.
-bool VerbsProvider::links_are_well(const Peer& peer) noexcept {
+bool VerbsProvider::links_are_well(const VerbsEndpoint& peer) noexcept {
   const auto is_well = [](const Link& link) {
     return link.state == LinkState::kUp || link.number == 0 || link.parked;
   };
@@ -442,7 +442,7 @@ bool VerbsProvider::links_are_well(const Peer& peer) noexcept {
   return is_well(second) || (second.state == LinkState::kNone && second.all_retired());
 }
 
-void VerbsProvider::lose_channel(Peer& peer, int error_number) noexcept {
+void VerbsProvider::lose_channel(VerbsEndpoint& peer, int error_number) noexcept {
   const bool was_dialling = peer.channel_state == ChannelState::kIntroducing;
   const std::uint64_t before_ns = peer.lost_since_ns;
   excuse_waiting(peer);
@@ -460,7 +460,7 @@ void VerbsProvider::lose_channel(Peer& peer, int error_number) noexcept {
   if (!was_dialling) peer.retry_at_ns = 0;
 }
 
-void VerbsProvider::close_channel(Peer& peer) noexcept {
+void VerbsProvider::close_channel(VerbsEndpoint& peer) noexcept {
   if (peer.channel.is_open()) {
     unwatch(peer.channel.socket().get());
     peer.channel.close();
@@ -471,7 +471,7 @@ void VerbsProvider::close_channel(Peer& peer) noexcept {
 
 /// Something about the peer needs time or another try: tend_troubled() looks after it. `is_lost`: nothing gets
 /// through, from now on if not since before.
-void VerbsProvider::trouble(Peer& peer, bool is_lost) noexcept {
+void VerbsProvider::trouble(VerbsEndpoint& peer, bool is_lost) noexcept {
   if (troubled_.empty()) last_tick_ns_ = monotonic_ns();  // What was before is no time that we waited.
   if (is_lost && peer.lost_since_ns == 0) peer.lost_since_ns = patience_ns_;
   if (peer.troubled || peer.dying || peer.down) return;
@@ -479,14 +479,14 @@ void VerbsProvider::trouble(Peer& peer, bool is_lost) noexcept {
   troubled_.push_back(&peer);
 }
 
-bool VerbsProvider::is_overdue(const Peer& peer) const noexcept {
+bool VerbsProvider::is_overdue(const VerbsEndpoint& peer) const noexcept {
   return peer.lost_since_ns != 0 && patience_ns_ - peer.lost_since_ns >
                                         static_cast<std::uint64_t>(config_.peer_timeout_ms) * kMillisecondNs;
 }
 
 void VerbsProvider::tend_troubled(std::uint64_t now_ns) noexcept {
   for (std::size_t i = 0; i < troubled_.size();) {  // tend() may add others.
-    Peer* const peer = troubled_[i];
+    VerbsEndpoint* const peer = troubled_[i];
     if (!peer->dying && !peer->down && tend(*peer, now_ns)) {
       ++i;
       continue;
@@ -498,7 +498,7 @@ void VerbsProvider::tend_troubled(std::uint64_t now_ns) noexcept {
 }
 
 /// False: it is well again, or dead.
-bool VerbsProvider::tend(Peer& peer, std::uint64_t now_ns) noexcept {
+bool VerbsProvider::tend(VerbsEndpoint& peer, std::uint64_t now_ns) noexcept {
   const bool no_contact = peer.channel_state == ChannelState::kNone ||
                           (peer.channel_state == ChannelState::kIntroducing && peer.channel.is_connecting());
   // An item may have got through while the channel was gone; since then it counts again.
@@ -513,7 +513,7 @@ bool VerbsProvider::tend(Peer& peer, std::uint64_t now_ns) noexcept {
   if (peer.channel_state == ChannelState::kNone && now_ns >= peer.retry_at_ns) dial(peer);
   if (peer.dying) return false;
   bool well = peer.channel_state == ChannelState::kOpen && peer.lost_since_ns == 0;
-  for_each_lane(peer, [&](Lane& lane) {
+  for_each_lane(peer, [&](VerbsLane& lane) {
     if (lane.link.parking) try_to_park(lane);
     well = well && !lane.link.parking && lane.link.state != LinkState::kDraining;
   });

@@ -78,8 +78,8 @@ bool VerbsProvider::on_receive(RailUse& use, const ibv_wc& completion, std::size
     use.rail->recycle(slot);
     return true;
   }
-  Lane& lane = *found->second;
-  Peer& peer = *lane.peer;
+  VerbsLane& lane = *found->second;
+  VerbsEndpoint& peer = *lane.peer;
   if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
     use.rail->recycle(slot);
     lose_link(lane, ibv_wc_status_str(completion.status));
@@ -102,29 +102,29 @@ bool VerbsProvider::on_receive(RailUse& use, const ibv_wc& completion, std::size
   return true;
 }
 
-void VerbsProvider::note_credit_due(Lane& lane) noexcept {
+void VerbsProvider::note_credit_due(VerbsLane& lane) noexcept {
   if (lane.credit_due || !lane.link.credit_is_due()) return;
   lane.credit_due = true;
   credit_due_.push_back(&lane);
 }
 
 /// An item arrived. False: the peer had no credit for it.
-bool VerbsProvider::take_item(Lane& lane) noexcept {
+bool VerbsProvider::take_item(VerbsLane& lane) noexcept {
   if (!lane.link.take()) return false;
   lane.last_used = polls_;
   lane.peer->lost_since_ns = 0;
   return true;
 }
 
-void VerbsProvider::take_header(Lane& lane, const SlotHeader& header) noexcept {
+void VerbsProvider::take_header(VerbsLane& lane, const SlotHeader& header) noexcept {
   lane.link.raise_limit(header.limit);
   if (lane.peer->unfinished_write != kNoWrite) push_parts(*lane.peer);
   if ((header.flags & SlotHeader::kWantsCredit) != 0) widen(lane);
 }
 
 /// Hands an item to the sink. False: it does not follow the protocol.
-bool VerbsProvider::deliver(Lane& lane, const ibv_wc& completion, const std::byte* slot) noexcept {
-  Peer& peer = *lane.peer;
+bool VerbsProvider::deliver(VerbsLane& lane, const ibv_wc& completion, const std::byte* slot) noexcept {
+  VerbsEndpoint& peer = *lane.peer;
   if (!take_item(lane)) return false;
   const std::size_t length = completion.byte_len;
   if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
@@ -160,9 +160,9 @@ void VerbsProvider::release_held() noexcept {
 
 void VerbsProvider::on_send_completion(const ibv_wc& completion) noexcept {
   const SendId id(completion.wr_id);
-  Peer* const peer = find(id.peer());
+  VerbsEndpoint* const peer = find(id.peer());
   if (peer == nullptr || (id.lane() != 0 && peer->second == nullptr)) return;
-  Lane& lane = id.lane() == 0 ? peer->main : *peer->second;
+  VerbsLane& lane = id.lane() == 0 ? peer->main : *peer->second;
   if (lane.link.queue_pair == nullptr || (lane.link.number & 0xFF) != id.link_bits()) return;
   if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
     if (lane.link.state == LinkState::kDraining) return;
@@ -179,8 +179,8 @@ void VerbsProvider::on_send_completion(const ibv_wc& completion) noexcept {
 }
 
 /// The peer's device has all items below `up_to`.
-void VerbsProvider::retire(Lane& lane, std::uint64_t up_to) noexcept {
-  Peer& peer = *lane.peer;
+void VerbsProvider::retire(VerbsLane& lane, std::uint64_t up_to) noexcept {
+  VerbsEndpoint& peer = *lane.peer;
   while (lane.link.retired() < up_to) {
     const Item item = lane.link.retire_one();
     if (item.kind == Item::Kind::kMessage) {

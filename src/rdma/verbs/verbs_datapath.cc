@@ -34,21 +34,20 @@ constexpr std::uint64_t kStripeGrainBytes = 4096;
 
 }  // namespace
 
-Status VerbsProvider::reserve(PeerId id, std::size_t length_bytes, std::span<std::byte>& slot) noexcept {
-  Peer* const peer = find(id);
-  if (peer == nullptr || !peer->connected) [[unlikely]]
-    return Status::kUnreachable;
-  if (peer->dying || peer->down) [[unlikely]]
+Status VerbsProvider::reserve(Endpoint& endpoint, std::size_t length_bytes,
+                              std::span<std::byte>& slot) noexcept {
+  VerbsEndpoint& peer = of(endpoint);
+  if (peer.dying || peer.down) [[unlikely]]
     return Status::kPeerFailed;
-  assert(length_bytes >= 1 && length_bytes <= max_slot_bytes(id));
-  if (!peer->main.link.takes_item()) [[unlikely]]
-    return no_room(*peer);
-  if (peer->reserved_slot == SlotPool::kNone) {
-    peer->reserved_slot = take_send_slot();
-    if (peer->reserved_slot == SlotPool::kNone) [[unlikely]]
-      return no_room(*peer);
+  assert(length_bytes >= 1 && length_bytes <= max_slot_bytes(endpoint));
+  if (!peer.main.link.takes_item()) [[unlikely]]
+    return no_room(peer);
+  if (peer.reserved_slot == SlotPool::kNone) {
+    peer.reserved_slot = take_send_slot();
+    if (peer.reserved_slot == SlotPool::kNone) [[unlikely]]
+      return no_room(peer);
   }
-  slot = {send_slots_->address(peer->reserved_slot) + sizeof(SlotHeader), length_bytes};
+  slot = {send_slots_->address(peer.reserved_slot) + sizeof(SlotHeader), length_bytes};
   return Status::kOk;
 }
 
@@ -65,16 +64,16 @@ std::uint32_t VerbsProvider::take_send_slot() noexcept {
   return pool.take();
 }
 
-void VerbsProvider::commit(PeerId id, std::size_t length_bytes) noexcept {
-  Peer* const peer = find(id);
-  assert(peer != nullptr && peer->reserved_slot != SlotPool::kNone && length_bytes >= 1);
-  const std::uint32_t slot = peer->reserved_slot;
-  peer->reserved_slot = SlotPool::kNone;
-  push_message(peer->main, slot, SlotHeader::kMessage, length_bytes);
+void VerbsProvider::commit(Endpoint& endpoint, std::size_t length_bytes) noexcept {
+  VerbsEndpoint& peer = of(endpoint);
+  assert(peer.reserved_slot != SlotPool::kNone && length_bytes >= 1);
+  const std::uint32_t slot = peer.reserved_slot;
+  peer.reserved_slot = SlotPool::kNone;
+  push_message(peer.main, slot, SlotHeader::kMessage, length_bytes);
   ++figures_.messages_sent;
 }
 
-void VerbsProvider::push_message(Lane& lane, std::uint32_t slot, std::uint8_t kind,
+void VerbsProvider::push_message(VerbsLane& lane, std::uint32_t slot, std::uint8_t kind,
                                  std::size_t payload_bytes) noexcept {
   SlotHeader header;
   header.kind = kind;
@@ -84,21 +83,20 @@ void VerbsProvider::push_message(Lane& lane, std::uint32_t slot, std::uint8_t ki
   pump(lane);
 }
 
-Status VerbsProvider::write(PeerId id, const std::byte* source, std::size_t length_bytes,
+Status VerbsProvider::write(Endpoint& endpoint, const std::byte* source, std::size_t length_bytes,
                             const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
                             WorkId work) noexcept {
-  Peer* const peer = find(id);
-  if (peer == nullptr || !peer->connected) return Status::kUnreachable;
-  if (peer->dying || peer->down) return Status::kPeerFailed;
-  if (peer->unfinished_write != kNoWrite || !peer->main.link.takes_item() || free_writes_.empty())
-    return no_room(*peer);
+  VerbsEndpoint& peer = of(endpoint);
+  if (peer.dying || peer.down) return Status::kPeerFailed;
+  if (peer.unfinished_write != kNoWrite || !peer.main.link.takes_item() || free_writes_.empty())
+    return no_room(peer);
   const std::uint32_t index = free_writes_.back();
   free_writes_.pop_back();
   std::uint64_t part_bytes = part_bytes_;
   bool striped = false;
-  if (length_bytes >= kStripedBytes && peer->pair_count > 1) {
+  if (length_bytes >= kStripedBytes && peer.pair_count > 1) {
     try {
-      Lane& second = second_lane(*peer);
+      VerbsLane& second = second_lane(peer);
       if (second.link.state == LinkState::kNone) want_link(second);
       striped = second.link.state == LinkState::kUp;
     } catch (const std::bad_alloc&) {  // The main lane takes all of it.
@@ -109,7 +107,7 @@ Status VerbsProvider::write(PeerId id, const std::byte* source, std::size_t leng
   }
   const std::uint64_t parts = std::max<std::uint64_t>(1, (length_bytes + part_bytes - 1) / part_bytes);
   writes_[index] = {.work = work,
-                    .peer = peer,
+                    .peer = &peer,
                     .source = source,
                     .length_bytes = length_bytes,
                     .region = region.local_key,
@@ -118,15 +116,15 @@ Status VerbsProvider::write(PeerId id, const std::byte* source, std::size_t leng
                     .immediate = immediate,
                     .striped = striped,
                     .parts = static_cast<std::uint32_t>(parts)};
-  peer->unfinished_write = index;
-  push_parts(*peer);
+  peer.unfinished_write = index;
+  push_parts(peer);
   return Status::kOk;
 }
 
 /// Who takes the next part, by turns. The second lane only helps: where it cannot now, the main one takes all.
 /// nullptr: nobody.
-VerbsProvider::Lane* VerbsProvider::lane_for_part(Peer& peer, const Write& write) noexcept {
-  Lane* const second = peer.second.get();
+VerbsLane* VerbsProvider::lane_for_part(VerbsEndpoint& peer, const Write& write) noexcept {
+  VerbsLane* const second = peer.second.get();
   const bool second_can = write.striped && second->link.state == LinkState::kUp && second->link.takes_item();
   const bool main_can = peer.main.link.takes_item();
   if (second_can && (write.parts_pushed % 2 == 1 || !main_can)) return second;
@@ -134,10 +132,10 @@ VerbsProvider::Lane* VerbsProvider::lane_for_part(Peer& peer, const Write& write
 }
 
 /// Makes items of what is left of a write, as far as there is room.
-void VerbsProvider::push_parts(Peer& peer) noexcept {
+void VerbsProvider::push_parts(VerbsEndpoint& peer) noexcept {
   while (peer.unfinished_write != kNoWrite) {
     Write& write = writes_[peer.unfinished_write];
-    Lane* const lane = lane_for_part(peer, write);
+    VerbsLane* const lane = lane_for_part(peer, write);
     if (lane == nullptr) break;
     const std::uint64_t offset = write.parts_pushed * write.part_bytes;
     const auto length =
@@ -147,12 +145,12 @@ void VerbsProvider::push_parts(Peer& peer) noexcept {
     if (++write.parts_pushed == write.parts) peer.unfinished_write = kNoWrite;
   }
   if (peer.unfinished_write != kNoWrite && peer.main.link.lacks_credit()) peer.main.starved = true;
-  for_each_lane(peer, [&](Lane& lane) { pump(lane); });
+  for_each_lane(peer, [&](VerbsLane& lane) { pump(lane); });
 }
 
 /// Remembers that somebody waits for room, for arm() and poll().
-Status VerbsProvider::no_room(Peer& peer) noexcept {
-  Lane& lane = peer.main;
+Status VerbsProvider::no_room(VerbsEndpoint& peer) noexcept {
+  VerbsLane& lane = peer.main;
   if (lane.link.lacks_credit()) {
     lane.starved = true;
     if (lane.link.state == LinkState::kNone) want_link(lane);  // Parked: the next Connect brings credit.
@@ -164,7 +162,7 @@ Status VerbsProvider::no_room(Peer& peer) noexcept {
   return Status::kAgain;
 }
 
-bool VerbsProvider::has_room(const Peer& peer) const noexcept {
+bool VerbsProvider::has_room(const VerbsEndpoint& peer) const noexcept {
   return peer.main.link.takes_item() && peer.unfinished_write == kNoWrite &&
          (peer.reserved_slot != SlotPool::kNone || send_slots_->may_take()) && !free_writes_.empty();
 }
@@ -173,7 +171,7 @@ bool VerbsProvider::has_room(const Peer& peer) const noexcept {
 /// found no room would sleep after a poll that brought it.
 std::size_t VerbsProvider::unblock() noexcept {
   std::size_t unblocked = 0;
-  std::erase_if(blocked_, [&](Peer* peer) {
+  std::erase_if(blocked_, [&](VerbsEndpoint* peer) {
     const bool gone = peer->dying || peer->down;
     if (!gone && !has_room(*peer)) return false;
     peer->blocked = false;
@@ -184,7 +182,7 @@ std::size_t VerbsProvider::unblock() noexcept {
 }
 
 /// Gives the device what it may have.
-void VerbsProvider::pump(Lane& lane) noexcept {
+void VerbsProvider::pump(VerbsLane& lane) noexcept {
   Link& link = lane.link;
   const bool for_a_write = lane.index == 0 && lane.peer->unfinished_write != kNoWrite;
   if (link.state == LinkState::kNone && (!link.all_retired() || for_a_write)) want_link(lane);
@@ -194,7 +192,7 @@ void VerbsProvider::pump(Lane& lane) noexcept {
 }
 
 /// The only place, but for flush_tail(), that rings the device's doorbell for a send. Returns 0 or an errno.
-int VerbsProvider::post(Lane& lane) noexcept {
+int VerbsProvider::post(VerbsLane& lane) noexcept {
   Link& link = lane.link;
   const Rail& rail = *rails_[lane.rail].rail;
   const std::uint64_t number = link.posted();
@@ -247,7 +245,7 @@ int VerbsProvider::post(Lane& lane) noexcept {
 }
 
 /// Tells the peer what it may send, in a message of its own, if it may be sent now.
-bool VerbsProvider::send_credit(Lane& lane) noexcept {
+bool VerbsProvider::send_credit(VerbsLane& lane) noexcept {
   if (lane.link.state != LinkState::kUp || !lane.link.takes_credit_message()) return false;
   const std::uint32_t slot = take_send_slot();
   if (slot == SlotPool::kNone) return false;
@@ -259,7 +257,7 @@ bool VerbsProvider::send_credit(Lane& lane) noexcept {
 /// Sees to it that all that was posted will be retired: the last completion may not have been asked for. Then it is
 /// asked for with a write of nothing, which takes neither slot nor credit: both may be lacking, and may come back only
 /// by this.
-void VerbsProvider::flush_tail(Lane& lane) noexcept {
+void VerbsProvider::flush_tail(VerbsLane& lane) noexcept {
   Link& link = lane.link;
   lane.flush = true;
   pump(lane);
@@ -275,8 +273,8 @@ void VerbsProvider::flush_tail(Lane& lane) noexcept {
 }
 
 void VerbsProvider::send_due_credit() noexcept {
-  std::erase_if(credit_due_, [&](Lane* lane) {
-    const Peer& peer = *lane->peer;
+  std::erase_if(credit_due_, [&](VerbsLane* lane) {
+    const VerbsEndpoint& peer = *lane->peer;
     const bool over = peer.dying || peer.down || !lane->link.credit_is_due() || send_credit(*lane);
     if (over) lane->credit_due = false;
     return over;

@@ -29,7 +29,7 @@ bool is_at_host(const ControlChannel& channel, const std::string& host) noexcept
 void VerbsProvider::on_device_events(RailUse& use) noexcept {
   ibv_async_event event;
   while (ibv_get_async_event(use.rail->context(), &event) == 0) {
-    const auto of_queue_pair = [&]() -> Lane* {
+    const auto of_queue_pair = [&]() -> VerbsLane* {
       const auto found = use.links.find(event.element.qp->qp_num);
       return found == use.links.end() || found->second->link.queue_pair.get() != event.element.qp
                  ? nullptr
@@ -39,7 +39,7 @@ void VerbsProvider::on_device_events(RailUse& use) noexcept {
       case IBV_EVENT_QP_FATAL:
       case IBV_EVENT_QP_REQ_ERR:
       case IBV_EVENT_QP_ACCESS_ERR:
-        if (Lane* const lane = of_queue_pair()) lose_link(*lane, ibv_event_type_str(event.event_type));
+        if (VerbsLane* const lane = of_queue_pair()) lose_link(*lane, ibv_event_type_str(event.event_type));
         break;
       case IBV_EVENT_SRQ_LIMIT_REACHED:
         // At its bound it is not armed again: it would tell at once, and again.
@@ -85,7 +85,7 @@ void VerbsProvider::on_port_event(RailUse& use, bool up) noexcept {
   if (!up && !others_work) return;
   for (const auto& peer : peers_) {
     if (peer == nullptr || peer->dying || peer->down) continue;
-    for_each_lane(*peer, [&](Lane& lane) {
+    for_each_lane(*peer, [&](VerbsLane& lane) {
       if (lane.link.queue_pair == nullptr) return;
       if (!up && &rails_[lane.rail] == &use) return lose_link(lane, "its port went down");
       if (up && !rails_[lane.rail].up) return lose_link(lane, "its port is down");
@@ -122,7 +122,7 @@ void VerbsProvider::on_device_lost(RailUse& use, const char* what) noexcept {
     if (!others_work || (peer->has_address && !has_working_rail(*peer)))
       start_dying(*peer, Status::kDeviceFailed);
     else
-      for_each_lane(*peer, [&](Lane& lane) {
+      for_each_lane(*peer, [&](VerbsLane& lane) {
         if (lane.link.queue_pair != nullptr && &rails_[lane.rail] == &use) lose_link(lane, what);
       });
   }
@@ -150,12 +150,12 @@ void VerbsProvider::set_alarm() noexcept {
 }
 
 /// The peer's end begins: what arrived from it is delivered before on_peer_down().
-void VerbsProvider::start_dying(Peer& peer, Status reason) noexcept {
+void VerbsProvider::start_dying(VerbsEndpoint& peer, Status reason) noexcept {
   if (peer.dying || peer.down) return;
   peer.dying = true;
   peer.reason = reason;
   peer.lost_poll = polls_;
-  for_each_lane(peer, [](Lane& lane) {
+  for_each_lane(peer, [](VerbsLane& lane) {
     if (lane.link.queue_pair != nullptr) Rail::stop(lane.link.queue_pair.get());
   });
   if (peer.channel_state == ChannelState::kOpen && reason != Status::kPeerFailed)
@@ -167,7 +167,7 @@ void VerbsProvider::start_dying(Peer& peer, Status reason) noexcept {
 
 bool VerbsProvider::end(PeerId id) noexcept {
   if (index_of(id) >= config_.peer_limit) return false;
-  Peer* const peer = find(id);
+  VerbsEndpoint* const peer = find(id);
   if (peer == nullptr) {
     try {
       find_or_make(id).down = true;  // Should it connect, it is refused.
@@ -183,14 +183,14 @@ bool VerbsProvider::end(PeerId id) noexcept {
 
 void VerbsProvider::deliver_deaths() noexcept {
   for (std::size_t i = 0; i < dying_.size();) {
-    Peer& peer = *dying_[i];
+    VerbsEndpoint& peer = *dying_[i];
     if (peer.lost_poll == polls_) {  // The completion queue was emptied before its queue pair was stopped.
       ++i;
       continue;
     }
     dying_[i] = dying_.back();  // Now, for a call of the sink may append others.
     dying_.pop_back();
-    for_each_lane(peer, [&](Lane& lane) {
+    for_each_lane(peer, [&](VerbsLane& lane) {
       std::erase(draining_, &lane);
       bury(lane);
     });
@@ -198,7 +198,7 @@ void VerbsProvider::deliver_deaths() noexcept {
     std::erase_if(zombies_, [&](const Zombie& zombie) { return zombie.peer == &peer; });
     peer.dying = false;
     peer.down = true;
-    for_each_lane(peer, [&](Lane& lane) {
+    for_each_lane(peer, [&](VerbsLane& lane) {
       lane.link.abandon();
       while (!lane.link.all_retired()) {
         const Item item = lane.link.retire_one();

@@ -45,7 +45,7 @@ constexpr std::uint64_t kLeastUpNs = 2'000'000;
 }  // namespace
 
 /// Asks for a queue pair; keep_house() makes it.
-void VerbsProvider::want_link(Lane& lane) noexcept {
+void VerbsProvider::want_link(VerbsLane& lane) noexcept {
   if (lane.proposal_waits || lane.peer->dying || lane.peer->down) return;
   lane.proposal_waits = true;
   waiting_.push_back(&lane);
@@ -56,7 +56,7 @@ void VerbsProvider::want_link(Lane& lane) noexcept {
 /// Makes the queue pairs that are wanted, as many as there may be.
 void VerbsProvider::make_wanted_links(std::uint64_t now_ns) noexcept {
   being_made_.swap(waiting_);  // Callbacks may want others meanwhile.
-  for (Lane* const lane : being_made_) {
+  for (VerbsLane* const lane : being_made_) {
     const bool over = lane->peer->dying || lane->peer->down || lane->link.state != LinkState::kNone;
     if (over || propose(*lane, now_ns))
       lane->proposal_waits = false;
@@ -68,16 +68,16 @@ void VerbsProvider::make_wanted_links(std::uint64_t now_ns) noexcept {
 
 /// The rail of ours that a link of this number uses. Both processes know the other's, too: the lanes begin at homes
 /// that spread them and the peers over the pairs of rails, and each number is one pair further.
-std::uint8_t VerbsProvider::rail_of(const Lane& lane, std::uint32_t link_number) const noexcept {
-  const Peer& peer = *lane.peer;
+std::uint8_t VerbsProvider::rail_of(const VerbsLane& lane, std::uint32_t link_number) const noexcept {
+  const VerbsEndpoint& peer = *lane.peer;
   const std::uint32_t home = lane.index + index_of(config_.self) + index_of(peer.id);
   return peer.pairs[(home + link_number - 1) % peer.pair_count].mine;
 }
 
-bool VerbsProvider::is_home(const Lane& lane) const noexcept { return lane.rail == rail_of(lane, 1); }
+bool VerbsProvider::is_home(const VerbsLane& lane) const noexcept { return lane.rail == rail_of(lane, 1); }
 
 /// Of the link to be made now: the one after the last, or a later one for the rail that we want.
-std::uint32_t VerbsProvider::next_number(const Lane& lane) const noexcept {
+std::uint32_t VerbsProvider::next_number(const VerbsLane& lane) const noexcept {
   const std::uint32_t after = std::max(lane.link.number, lane.has_remote ? lane.remote.link : 0) + 1;
   const auto works = [&](std::uint32_t link_number) {
     const std::uint8_t rail = rail_of(lane, link_number);
@@ -93,8 +93,8 @@ std::uint32_t VerbsProvider::next_number(const Lane& lane) const noexcept {
 }
 
 /// False: not now.
-bool VerbsProvider::propose(Lane& lane, std::uint64_t now_ns) noexcept {
-  Peer& peer = *lane.peer;
+bool VerbsProvider::propose(VerbsLane& lane, std::uint64_t now_ns) noexcept {
+  VerbsEndpoint& peer = *lane.peer;
   if (peer.channel_state != ChannelState::kOpen) {
     trouble(peer);
     if (peer.channel_state == ChannelState::kNone && now_ns >= peer.retry_at_ns) dial(peer);
@@ -149,7 +149,7 @@ bool VerbsProvider::propose(Lane& lane, std::uint64_t now_ns) noexcept {
 }
 
 /// Makes a queue pair and enters it in `use.links`; null: it was refused, or there is no memory for what it needs here.
-QueuePair VerbsProvider::make_queue_pair(RailUse& use, Lane& lane) noexcept {
+QueuePair VerbsProvider::make_queue_pair(RailUse& use, VerbsLane& lane) noexcept {
   try {
     // bury() must not allocate. Every queue pair that lives may be there at once.
     std::size_t live = 1;
@@ -181,14 +181,14 @@ bool VerbsProvider::may_make_link(const RailUse& use, bool is_answer) noexcept {
 }
 
 /// A try to make or connect a queue pair failed here: later, or never.
-void VerbsProvider::retry_link(Lane& lane, std::uint64_t now_ns) noexcept {
+void VerbsProvider::retry_link(VerbsLane& lane, std::uint64_t now_ns) noexcept {
   lane.retry_at_ns = now_ns + kRetryNs;
   excuse_waiting(*lane.peer);
   trouble(*lane.peer);
   if (is_overdue(*lane.peer)) start_dying(*lane.peer, Status::kPeerFailed);
 }
 
-void VerbsProvider::send_connect(Lane& lane) noexcept {
+void VerbsProvider::send_connect(VerbsLane& lane) noexcept {
   Link& link = lane.link;
   const VerbsPort& port = rails_[lane.rail].rail->port();
   Frame frame = make_frame(FrameKind::kConnect);
@@ -205,7 +205,7 @@ void VerbsProvider::send_connect(Lane& lane) noexcept {
   send_frame(*lane.peer, frame);
 }
 
-void VerbsProvider::send_ready(Lane& lane) noexcept {
+void VerbsProvider::send_ready(VerbsLane& lane) noexcept {
   Frame frame = make_frame(FrameKind::kReady);
   frame.link.link = lane.link.number;
   frame.link.lane = lane.index;
@@ -213,10 +213,10 @@ void VerbsProvider::send_ready(Lane& lane) noexcept {
 }
 
 /// The time that the peer takes to answer a proposal, it may compute: that does not count.
-void VerbsProvider::excuse_waiting(Peer& peer) noexcept {
+void VerbsProvider::excuse_waiting(VerbsEndpoint& peer) noexcept {
   if (peer.lost_since_ns == 0 || peer.channel_state != ChannelState::kOpen) return;
   std::uint64_t since_ns = patience_ns_;
-  for_each_lane(peer, [&](Lane& lane) {
+  for_each_lane(peer, [&](VerbsLane& lane) {
     if (lane.link.state == LinkState::kProposed) since_ns = std::min(since_ns, lane.proposed_at_ns);
     lane.proposed_at_ns = patience_ns_;
   });
@@ -224,8 +224,8 @@ void VerbsProvider::excuse_waiting(Peer& peer) noexcept {
 }
 
 /// Connects our queue pair with the peer's, and finds out what has to be sent again.
-void VerbsProvider::bind(Lane& lane) noexcept {
-  Peer& peer = *lane.peer;
+void VerbsProvider::bind(VerbsLane& lane) noexcept {
+  VerbsEndpoint& peer = *lane.peer;
   Link& link = lane.link;
   lane.has_remote = false;
   excuse_waiting(peer);
@@ -256,7 +256,7 @@ void VerbsProvider::bind(Lane& lane) noexcept {
   send_ready(lane);
 }
 
-void VerbsProvider::on_connect_frame(Lane& lane, const ConnectBody& body) noexcept {
+void VerbsProvider::on_connect_frame(VerbsLane& lane, const ConnectBody& body) noexcept {
   Link& link = lane.link;
   if (body.link == link.number && link.state == LinkState::kProposed) {
     lane.remote = body;
@@ -275,7 +275,7 @@ void VerbsProvider::on_connect_frame(Lane& lane, const ConnectBody& body) noexce
     lose_link(lane, "the peer begins anew", Cause::kRenewal);
 }
 
-void VerbsProvider::on_ready_frame(Lane& lane, const LinkBody& body) noexcept {
+void VerbsProvider::on_ready_frame(VerbsLane& lane, const LinkBody& body) noexcept {
   Link& link = lane.link;
   if (body.link != link.number || link.state != LinkState::kBound) return;
   link.state = LinkState::kUp;
@@ -288,8 +288,8 @@ void VerbsProvider::on_ready_frame(Lane& lane, const LinkBody& body) noexcept {
 }
 
 /// Gives a queue pair up; what it held is kept and sent over the next one, on another rail if there is one.
-void VerbsProvider::lose_link(Lane& lane, const char* why, Cause cause) noexcept {
-  Peer& peer = *lane.peer;
+void VerbsProvider::lose_link(VerbsLane& lane, const char* why, Cause cause) noexcept {
+  VerbsEndpoint& peer = *lane.peer;
   Link& link = lane.link;
   // Of a peer that is dying it was stopped, and what it had comes back flushed.
   if (link.queue_pair == nullptr || link.state == LinkState::kDraining || peer.dying) return;
@@ -315,7 +315,7 @@ void VerbsProvider::lose_link(Lane& lane, const char* why, Cause cause) noexcept
 
 /// The completion queue is empty: what a link that was lost before this poll had delivered was taken.
 void VerbsProvider::finish_draining() noexcept {
-  std::erase_if(draining_, [&](Lane* lane) {
+  std::erase_if(draining_, [&](VerbsLane* lane) {
     if (lane->lost_poll == polls_) return false;
     bury(*lane);
     want_link(*lane);
@@ -324,7 +324,7 @@ void VerbsProvider::finish_draining() noexcept {
 }
 
 /// Takes the queue pair away. Nothing that still comes through it counts.
-void VerbsProvider::bury(Lane& lane) noexcept {
+void VerbsProvider::bury(VerbsLane& lane) noexcept {
   Link& link = lane.link;
   if (link.queue_pair == nullptr) return;
   RailUse& use = rails_[lane.rail];
@@ -380,7 +380,7 @@ void VerbsProvider::look_for_stalls(std::uint64_t now_ns) noexcept {
 
 /// For the peer time-out, and as long as what is on its way takes at a megabyte per second: few networks are slower. Twice
 /// as long each time that it did not help.
-bool VerbsProvider::stalled_for_good(const Lane& lane) const noexcept {
+bool VerbsProvider::stalled_for_good(const VerbsLane& lane) const noexcept {
   constexpr std::uint64_t kSlowestBytesPerMs = 1000;
   const std::uint64_t stalled_ms = lane.stalled_looks * (stall_look_ns() / 1'000'000);
   const auto patience_ms = static_cast<std::uint64_t>(config_.peer_timeout_ms);
@@ -391,7 +391,7 @@ bool VerbsProvider::stalled_for_good(const Lane& lane) const noexcept {
 
 /// Makes room for those who wait for a queue pair: one is on its way out for each of them, at most.
 void VerbsProvider::park_least_used(RailUse& use, std::uint64_t now_ns) noexcept {
-  Lane* victim = nullptr;
+  VerbsLane* victim = nullptr;
   std::size_t parking = 0;
   for (const auto& [number, lane] : use.links) {
     if (lane->peer->dying) continue;
@@ -407,7 +407,7 @@ void VerbsProvider::park_least_used(RailUse& use, std::uint64_t now_ns) noexcept
   begin_to_park(*victim, now_ns);
 }
 
-void VerbsProvider::on_park_frame(Lane& lane, const LinkBody& body) noexcept {
+void VerbsProvider::on_park_frame(VerbsLane& lane, const LinkBody& body) noexcept {
   Link& link = lane.link;
   if (body.link != link.number || link.state == LinkState::kDraining) return;
   if (link.state == LinkState::kNone) {
@@ -425,7 +425,7 @@ void VerbsProvider::on_park_frame(Lane& lane, const LinkBody& body) noexcept {
     begin_to_park(lane, monotonic_ns());
 }
 
-void VerbsProvider::begin_to_park(Lane& lane, std::uint64_t now_ns) noexcept {
+void VerbsProvider::begin_to_park(VerbsLane& lane, std::uint64_t now_ns) noexcept {
   flush_tail(lane);
   lane.link.parking = true;
   lane.parking_since_ns = now_ns;
@@ -433,7 +433,7 @@ void VerbsProvider::begin_to_park(Lane& lane, std::uint64_t now_ns) noexcept {
   try_to_park(lane);
 }
 
-void VerbsProvider::send_park(Lane& lane) noexcept {
+void VerbsProvider::send_park(VerbsLane& lane) noexcept {
   Frame frame = make_frame(FrameKind::kPark);
   frame.link.link = lane.link.number;
   frame.link.lane = lane.index;
@@ -441,8 +441,8 @@ void VerbsProvider::send_park(Lane& lane) noexcept {
   send_frame(*lane.peer, frame);
 }
 
-void VerbsProvider::try_to_park(Lane& lane) noexcept {
-  Peer& peer = *lane.peer;
+void VerbsProvider::try_to_park(VerbsLane& lane) noexcept {
+  VerbsEndpoint& peer = *lane.peer;
   Link& link = lane.link;
   if (!link.parking || link.state != LinkState::kUp) return;
   if (!link.all_retired()) {
@@ -464,7 +464,7 @@ void VerbsProvider::try_to_park(Lane& lane) noexcept {
 }
 
 /// The peer runs out of credit: doubles its window, as far as there are slots that nobody else has credit for.
-void VerbsProvider::widen(Lane& lane) noexcept {
+void VerbsProvider::widen(VerbsLane& lane) noexcept {
   Link& link = lane.link;
   const std::uint32_t more = std::min(link.window(), Link::kMostWindow - link.window());
   if (more == 0 || link.queue_pair == nullptr) return;

@@ -260,14 +260,14 @@ VerbsProvider::~VerbsProvider() {
 void VerbsProvider::linger() noexcept {
   Deaf sink;
   const std::uint64_t deadline_ns = monotonic_ns() + kLingerNs;
-  const auto is_pending = [](const std::unique_ptr<Peer>& peer) {
+  const auto is_pending = [](const std::unique_ptr<VerbsEndpoint>& peer) {
     if (peer == nullptr || peer->dying || peer->down) return false;
     const bool second = peer->second != nullptr && !peer->second->link.all_retired();
     return second || !peer->main.link.all_retired() || peer->unfinished_write != kNoWrite;
   };
   while (std::any_of(peers_.begin(), peers_.end(), is_pending) && monotonic_ns() < deadline_ns) {
     for (const auto& peer : peers_)
-      if (is_pending(peer)) for_each_lane(*peer, [&](Lane& lane) { flush_tail(lane); });
+      if (is_pending(peer)) for_each_lane(*peer, [&](VerbsLane& lane) { flush_tail(lane); });
     last_housekeeping_ = 0;
     if (poll(sink, 64) == 0) std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
@@ -283,12 +283,8 @@ void VerbsProvider::log(const char* format, ...) const noexcept {
   config_.log(config_.log_context, line);
 }
 
-std::size_t VerbsProvider::max_slot_bytes(PeerId id) const noexcept {
-  const Peer* const peer = find(id);
-  const std::size_t ours = capabilities_.max_slot_bytes;
-  return peer == nullptr || !peer->has_address
-             ? ours
-             : std::min(ours, peer->address.slot_bytes - sizeof(SlotHeader));
+std::size_t VerbsProvider::max_slot_bytes(Endpoint& endpoint) const noexcept {
+  return std::min(capabilities_.max_slot_bytes, of(endpoint).address.slot_bytes - sizeof(SlotHeader));
 }
 
 bool VerbsProvider::reaches(std::string_view text) const noexcept {
@@ -305,29 +301,29 @@ void VerbsProvider::make_room_for_lane() {
   for (auto* const list : {&ring_answers_, &blocked_, &troubled_, &dying_}) make_room(*list);
 }
 
-VerbsProvider::Peer& VerbsProvider::find_or_make(PeerId peer) {
+VerbsEndpoint& VerbsProvider::find_or_make(PeerId peer) {
   const std::size_t index = index_of(peer);
   if (index >= peers_.size()) peers_.resize(index + 1);
   if (peers_[index] == nullptr) {
     make_room_for_lane();
-    peers_[index] = std::make_unique<Peer>(peer);
+    peers_[index] = std::make_unique<VerbsEndpoint>(peer);
     ++lanes_;
   }
   return *peers_[index];
 }
 
 /// REQUIRES: peer.pair_count > 1.
-VerbsProvider::Lane& VerbsProvider::second_lane(Peer& peer) {
+VerbsLane& VerbsProvider::second_lane(VerbsEndpoint& peer) {
   if (peer.second == nullptr) {
     make_room_for_lane();
-    peer.second = std::make_unique<Lane>(peer, 1);
+    peer.second = std::make_unique<VerbsLane>(peer, 1);
     ++lanes_;
   }
   return *peer.second;
 }
 
 /// At the first contact; it stays as it is.
-void VerbsProvider::set_address(Peer& peer, VerbsAddress address) {
+void VerbsProvider::set_address(VerbsEndpoint& peer, VerbsAddress address) {
   if (peer.has_address) return;
   const bool we_are_first = config_.self < peer.id;
   const std::vector<RailPair> pairs =
@@ -335,8 +331,8 @@ void VerbsProvider::set_address(Peer& peer, VerbsAddress address) {
   peer.address = std::move(address);
   peer.has_address = true;
   for (const RailPair& pair : pairs) {
-    peer.pairs[peer.pair_count++] =
-        we_are_first ? Peer::Pair{pair.first, pair.second} : Peer::Pair{pair.second, pair.first};
+    peer.pairs[peer.pair_count++] = we_are_first ? VerbsEndpoint::Pair{pair.first, pair.second}
+                                                 : VerbsEndpoint::Pair{pair.second, pair.first};
   }
 }
 
@@ -345,12 +341,12 @@ std::size_t VerbsProvider::working_rails() const noexcept {
 }
 
 /// REQUIRES: peer.has_address.
-bool VerbsProvider::has_working_rail(const Peer& peer) const noexcept {
+bool VerbsProvider::has_working_rail(const VerbsEndpoint& peer) const noexcept {
   return std::any_of(peer.pairs.begin(), peer.pairs.begin() + peer.pair_count,
-                     [&](const Peer::Pair& pair) { return !rails_[pair.mine].lost; });
+                     [&](const VerbsEndpoint::Pair& pair) { return !rails_[pair.mine].lost; });
 }
 
-Result<std::monostate> VerbsProvider::connect(PeerId id, std::string_view text) {
+Result<Endpoint*> VerbsProvider::connect(PeerId id, std::string_view text) {
   const std::string who = "verbs: peer " + std::to_string(index_of(id));
   const std::optional<VerbsAddress> address = VerbsAddress::parse(text);
   if (!address || index_of(id) >= config_.peer_limit || id == config_.self)
@@ -359,19 +355,19 @@ Result<std::monostate> VerbsProvider::connect(PeerId id, std::string_view text) 
     return Error{Status::kUnreachable, 0,
                  who + " is on another fabric (another link layer or InfiniBand subnet)"};
   if (working_rails() == 0) return Error{Status::kUnreachable, 0, "verbs: the device failed"};
-  Peer& peer = find_or_make(id);
+  VerbsEndpoint& peer = find_or_make(id);
   if (peer.dying || peer.down) return Error{Status::kPeerFailed, 0, who + " is gone"};
   if (peer.has_address && peer.address.instance != address->instance)
     return Error{Status::kUnreachable, 0, who + " has another address than it had"};
   set_address(peer, *address);
   if (!has_working_rail(peer))
     return Error{Status::kUnreachable, 0, who + " is reached by the device that failed"};
-  if (peer.connected) return std::monostate{};
+  if (peer.connected) return &peer;
   peer.connected = true;
   // At once, not in the next poll(): the peer may be asleep.
   if (peer.channel_state == ChannelState::kNone) dial(peer);
   want_link(peer.main);
-  return std::monostate{};
+  return &peer;
 }
 
 namespace {

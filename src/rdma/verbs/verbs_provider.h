@@ -34,10 +34,10 @@
 
 #include "rdma/provider.h"
 #include "rdma/verbs/control_channel.h"
-#include "rdma/verbs/link.h"
 #include "rdma/verbs/rail.h"
 #include "rdma/verbs/verbs_address.h"
 #include "rdma/verbs/verbs_config.h"
+#include "rdma/verbs/verbs_endpoint.h"
 
 namespace ch3_offload {
 
@@ -75,15 +75,16 @@ class VerbsProvider final : public Provider {
   const Capabilities& capabilities() const noexcept override { return capabilities_; }
   std::string local_address() const override { return address_text_; }
   bool reaches(std::string_view address) const noexcept override;
-  std::size_t max_slot_bytes(PeerId peer) const noexcept override;
-  Result<std::monostate> connect(PeerId peer, std::string_view address) override;
+  std::size_t max_slot_bytes(Endpoint& endpoint) const noexcept override;
+  Result<Endpoint*> connect(PeerId peer, std::string_view address) override;
   Status register_memory(void* address, std::size_t length_bytes, Access access,
                          MemoryRegion& region) noexcept override;
   void deregister_memory(MemoryRegion& region) noexcept override;
-  Status reserve(PeerId peer, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override;
-  void commit(PeerId peer, std::size_t length_bytes) noexcept override;
-  Status write(PeerId peer, const std::byte* source, std::size_t length_bytes, const MemoryRegion& region,
-               RemoteMemory destination, Immediate immediate, WorkId work) noexcept override;
+  Status reserve(Endpoint& endpoint, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override;
+  void commit(Endpoint& endpoint, std::size_t length_bytes) noexcept override;
+  Status write(Endpoint& endpoint, const std::byte* source, std::size_t length_bytes,
+               const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
+               WorkId work) noexcept override;
   std::size_t poll(Sink& sink, std::size_t budget) noexcept override;
   bool end(PeerId peer) noexcept override;
   bool arm() noexcept override;
@@ -100,89 +101,11 @@ class VerbsProvider final : public Provider {
   void abandon() noexcept { abandoned_ = true; }
 
  private:
-  enum class ChannelState : std::uint8_t {
-    kNone,
-    kIntroducing,  ///< We dialled; the peer's introduction is due.
-    kOpen,
-  };
-
-  static constexpr std::uint8_t kNoRail = UINT8_MAX;
-  struct Peer;
-
-  /// One link to a peer and what goes with it.
-  struct Lane {
-    Lane(Peer& owner, std::uint8_t number) noexcept : peer(&owner), index(number) {}
-
-    Peer* peer;
-    std::uint8_t index;              ///< 0: the main lane.
-    std::uint8_t rail = kNoRail;     ///< In rails_: of the current or last queue pair.
-    std::uint8_t avoided = kNoRail;  ///< The last link that broke was on this rail.
-    std::uint8_t refused =
-        kNoRail;              ///< There the device has just refused a queue pair, and there is another rail.
-    bool starved = false;     ///< It was credit that lacked: the next slot asks for more.
-    bool credit_due = false;  ///< In credit_due_.
-    bool flush = false;       ///< Until all is retired, the completion of the last item is asked for.
-    bool proposal_waits = false;  ///< In waiting_: a queue pair is to be made when there may be one more.
-    bool has_remote = false;      ///< `remote` is for a link that we have not proposed yet.
-    Link link;
-    std::uint64_t last_used = 0;         ///< polls_ at that time.
-    std::uint64_t lost_poll = 0;         ///< polls_ when its queue pair was stopped.
-    std::uint64_t up_since_ns = 0;       ///< Of the link.
-    std::uint64_t parking_since_ns = 0;  ///< Of the link, while it is parking.
-    std::uint64_t proposed_at_ns = 0;    ///< patience_ns_ when our last Connect was due an answer.
-    std::uint64_t retry_at_ns = 0;       ///< Next try to make a queue pair.
-    std::uint64_t seen_retired = 0;      ///< Link::retired() when look_for_stalls() last came by.
-    std::uint32_t stalls = 0;            ///< Links given up for that since it last changed.
-    std::uint32_t stalled_looks = 0;     ///< In a row, at this link, that found it unchanged.
-    ConnectBody remote{};                ///< The peer's last Connect.
-  };
-
-  /// What we know of a process that we spoke to. Made at the first contact, kept until the end.
-  struct Peer {
-    explicit Peer(PeerId peer) noexcept : id(peer), main(*this, 0) {}
-
-    PeerId id;
-    bool connected = false;  ///< connect() was called.
-    bool dying = false;      ///< In dying_: what it sent is delivered, then on_peer_down() is called.
-    bool down = false;       ///< on_peer_down() was called.
-    bool blocked = false;    ///< Something found no room and is to be told when there is.
-    bool troubled = false;   ///< In troubled_.
-    Status reason = Status::kPeerFailed;
-    Lane main;
-    std::unique_ptr<Lane> second;  ///< Where there are two pairs of rails, once one of us wants it.
-    std::uint32_t reserved_slot = SlotPool::kNone;
-    std::uint32_t unfinished_write = kNoWrite;  ///< In writes_: not all of its parts are items yet.
-    std::uint64_t lost_poll = 0;                ///< polls_ when it began to die.
-
-    ChannelState channel_state = ChannelState::kNone;
-    bool dialled = false;         ///< The channel is ours, not the peer's.
-    std::uint64_t opened_ns = 0;  ///< Of the channel.
-    /// 0: all is well. Since then, in patience_ns_, neither a channel nor an item got through.
-    std::uint64_t lost_since_ns = 0;
-    std::uint64_t retry_at_ns = 0;  ///< Next try to dial.
-    ControlChannel channel;
-    std::uint32_t watched = 0;  ///< epoll events that the channel's socket is watched for.
-    VerbsAddress address;
-    bool has_address = false;
-    std::uint8_t next_host = 0;   ///< In address.hosts, to dial.
-    std::uint8_t refusals = 0;    ///< By address.hosts in turn, since a channel was open.
-    std::uint8_t pair_count = 0;  ///< Of `pairs`.
-    struct Pair {
-      std::uint8_t mine, theirs;  ///< Rails.
-    };
-    std::array<Pair, kMostLanes> pairs{};
-  };
-  template <class Function>
-  static void for_each_lane(Peer& peer, Function function) {
-    function(peer.main);
-    if (peer.second != nullptr) function(*peer.second);
-  }
-
   /// A rail and what uses it.
   struct RailUse {
     std::unique_ptr<Rail> rail;
-    std::unordered_map<std::uint32_t, Lane*> links;  ///< By the number of their queue pair.
-    std::uint32_t windows_total = 0;                 ///< Of all these.
+    std::unordered_map<std::uint32_t, VerbsLane*> links;  ///< By the number of their queue pair.
+    std::uint32_t windows_total = 0;                      ///< Of all these.
     std::string host;      ///< Address of the port's network interface; empty: it has none, or is not used.
     bool up = true;        ///< The port, as far as we were told.
     bool lost = false;     ///< The device failed.
@@ -196,7 +119,7 @@ class VerbsProvider final : public Provider {
   /// A write whose source is still read.
   struct Write {
     WorkId work{};
-    Peer* peer = nullptr;
+    VerbsEndpoint* peer = nullptr;
     const std::byte* source = nullptr;
     std::size_t length_bytes = 0;
     std::size_t region = 0;  ///< In registrations_.
@@ -208,13 +131,12 @@ class VerbsProvider final : public Provider {
     std::uint32_t parts_pushed = 0;
     std::uint32_t parts_retired = 0;
   };
-  static constexpr std::uint32_t kNoWrite = UINT32_MAX;
   static constexpr std::uint32_t kMostWrites = 256;
 
   /// A queue pair that is stopped, until nothing of it can be in the completion queue any more.
   struct Zombie {
     QueuePair queue_pair;
-    const Peer* peer;
+    const VerbsEndpoint* peer;
     std::uint64_t since_ns;
     std::uint64_t since_poll;  ///< polls_ at that time.
   };
@@ -224,34 +146,38 @@ class VerbsProvider final : public Provider {
   std::optional<Error> set_up();
   [[gnu::format(printf, 2, 3)]] void log(const char* format, ...) const noexcept;
 
+  /// REQUIRES: connect() of this provider returned it.
+  static VerbsEndpoint& of(Endpoint& endpoint) noexcept { return static_cast<VerbsEndpoint&>(endpoint); }
+
   // verbs_provider.cc
-  Peer* find(PeerId peer) const noexcept {
+  VerbsEndpoint* find(PeerId peer) const noexcept {
     const std::uint32_t index = index_of(peer);
     return index < peers_.size() ? peers_[index].get() : nullptr;
   }
   void make_room_for_lane();
-  Peer& find_or_make(PeerId peer);
-  Lane& second_lane(Peer& peer);
-  void set_address(Peer& peer, VerbsAddress address);
+  VerbsEndpoint& find_or_make(PeerId peer);
+  VerbsLane& second_lane(VerbsEndpoint& peer);
+  void set_address(VerbsEndpoint& peer, VerbsAddress address);
   Result<std::monostate> open_rails();
   static Result<RailUse> open_rail(const VerbsPort& port, const RailConfig& config);
   Result<std::monostate> listen();
   std::size_t working_rails() const noexcept;
-  bool has_working_rail(const Peer& peer) const noexcept;
+  bool has_working_rail(const VerbsEndpoint& peer) const noexcept;
   void linger() noexcept;
 
   // verbs_datapath.cc
-  Status no_room(Peer& peer) noexcept;
-  bool has_room(const Peer& peer) const noexcept;
+  Status no_room(VerbsEndpoint& peer) noexcept;
+  bool has_room(const VerbsEndpoint& peer) const noexcept;
   std::size_t unblock() noexcept;
   std::uint32_t take_send_slot() noexcept;
-  void push_message(Lane& lane, std::uint32_t slot, std::uint8_t kind, std::size_t payload_bytes) noexcept;
-  Lane* lane_for_part(Peer& peer, const Write& write) noexcept;
-  void push_parts(Peer& peer) noexcept;
-  void pump(Lane& lane) noexcept;
-  int post(Lane& lane) noexcept;
-  bool send_credit(Lane& lane) noexcept;
-  void flush_tail(Lane& lane) noexcept;
+  void push_message(VerbsLane& lane, std::uint32_t slot, std::uint8_t kind,
+                    std::size_t payload_bytes) noexcept;
+  VerbsLane* lane_for_part(VerbsEndpoint& peer, const Write& write) noexcept;
+  void push_parts(VerbsEndpoint& peer) noexcept;
+  void pump(VerbsLane& lane) noexcept;
+  int post(VerbsLane& lane) noexcept;
+  bool send_credit(VerbsLane& lane) noexcept;
+  void flush_tail(VerbsLane& lane) noexcept;
   void send_due_credit() noexcept;
   bool request_notification() noexcept;
 
@@ -260,103 +186,103 @@ class VerbsProvider final : public Provider {
   bool poll_completions(RailUse& use, std::size_t budget) noexcept;
   bool handle_completions(RailUse& use, std::size_t budget) noexcept;
   bool on_receive(RailUse& use, const ibv_wc& completion, std::size_t budget) noexcept;
-  bool take_item(Lane& lane) noexcept;
-  void take_header(Lane& lane, const SlotHeader& header) noexcept;
-  void note_credit_due(Lane& lane) noexcept;
+  bool take_item(VerbsLane& lane) noexcept;
+  void take_header(VerbsLane& lane, const SlotHeader& header) noexcept;
+  void note_credit_due(VerbsLane& lane) noexcept;
   void release_held() noexcept;
-  bool deliver(Lane& lane, const ibv_wc& completion, const std::byte* slot) noexcept;
+  bool deliver(VerbsLane& lane, const ibv_wc& completion, const std::byte* slot) noexcept;
   void on_send_completion(const ibv_wc& completion) noexcept;
-  void retire(Lane& lane, std::uint64_t up_to) noexcept;
+  void retire(VerbsLane& lane, std::uint64_t up_to) noexcept;
 
   // verbs_rings.cc
   bool goes_by_ring(const Link& link, const SlotHeader& header, std::size_t length_bytes) const noexcept;
   void poll_rings(std::size_t budget) noexcept;
-  void drain_ring(Peer& peer, std::size_t most) noexcept;
+  void drain_ring(VerbsEndpoint& peer, std::size_t most) noexcept;
   static bool ring_has_next(const Link& link) noexcept;
   void drain_stopped_rings() noexcept;
-  void note_heat(Peer& peer) noexcept;
-  void open_ring(Peer& peer) noexcept;
+  void note_heat(VerbsEndpoint& peer) noexcept;
+  void open_ring(VerbsEndpoint& peer) noexcept;
   void close_ring(ReceiveRing& ring) noexcept;
   void free_ring(ReceiveRing& ring) noexcept;
   void forget_rings(Link& link) noexcept;
   void tend_rings() noexcept;
-  bool send_ring_notice(Peer& peer, std::uint8_t kind, const RingBody& body) noexcept;
-  bool on_ring_notice(Peer& peer, std::uint8_t kind, std::span<const std::byte> payload) noexcept;
+  bool send_ring_notice(VerbsEndpoint& peer, std::uint8_t kind, const RingBody& body) noexcept;
+  bool on_ring_notice(VerbsEndpoint& peer, std::uint8_t kind, std::span<const std::byte> payload) noexcept;
   void close_rings_for_sleep() noexcept;
   std::uint64_t ring_tick_ns() const noexcept;
 
   // verbs_links.cc
-  void want_link(Lane& lane) noexcept;
+  void want_link(VerbsLane& lane) noexcept;
   void make_wanted_links(std::uint64_t now_ns) noexcept;
-  std::uint8_t rail_of(const Lane& lane, std::uint32_t link_number) const noexcept;
-  bool is_home(const Lane& lane) const noexcept;
-  std::uint32_t next_number(const Lane& lane) const noexcept;
-  bool propose(Lane& lane, std::uint64_t now_ns) noexcept;
-  QueuePair make_queue_pair(RailUse& use, Lane& lane) noexcept;
+  std::uint8_t rail_of(const VerbsLane& lane, std::uint32_t link_number) const noexcept;
+  bool is_home(const VerbsLane& lane) const noexcept;
+  std::uint32_t next_number(const VerbsLane& lane) const noexcept;
+  bool propose(VerbsLane& lane, std::uint64_t now_ns) noexcept;
+  QueuePair make_queue_pair(RailUse& use, VerbsLane& lane) noexcept;
   static bool may_make_link(const RailUse& use, bool is_answer) noexcept;
-  void retry_link(Lane& lane, std::uint64_t now_ns) noexcept;
-  void bind(Lane& lane) noexcept;
-  void excuse_waiting(Peer& peer) noexcept;
-  void send_connect(Lane& lane) noexcept;
-  void send_ready(Lane& lane) noexcept;
-  void on_connect_frame(Lane& lane, const ConnectBody& body) noexcept;
-  void on_ready_frame(Lane& lane, const LinkBody& body) noexcept;
-  void on_park_frame(Lane& lane, const LinkBody& body) noexcept;
+  void retry_link(VerbsLane& lane, std::uint64_t now_ns) noexcept;
+  void bind(VerbsLane& lane) noexcept;
+  void excuse_waiting(VerbsEndpoint& peer) noexcept;
+  void send_connect(VerbsLane& lane) noexcept;
+  void send_ready(VerbsLane& lane) noexcept;
+  void on_connect_frame(VerbsLane& lane, const ConnectBody& body) noexcept;
+  void on_ready_frame(VerbsLane& lane, const LinkBody& body) noexcept;
+  void on_park_frame(VerbsLane& lane, const LinkBody& body) noexcept;
   enum class Cause : std::uint8_t {
     kFailure,
     kStall,    ///< Its device says nothing: no word about the peer.
     kRenewal,  ///< By the peer, or because the port was down.
   };
-  void lose_link(Lane& lane, const char* why, Cause cause = Cause::kFailure) noexcept;
+  void lose_link(VerbsLane& lane, const char* why, Cause cause = Cause::kFailure) noexcept;
   void finish_draining() noexcept;
-  void bury(Lane& lane) noexcept;
+  void bury(VerbsLane& lane) noexcept;
   void destroy_zombies(std::uint64_t now_ns) noexcept;
   void look_for_stalls(std::uint64_t now_ns) noexcept;
   std::uint64_t stall_look_ns() const noexcept;
-  bool stalled_for_good(const Lane& lane) const noexcept;
+  bool stalled_for_good(const VerbsLane& lane) const noexcept;
   void park_least_used(RailUse& use, std::uint64_t now_ns) noexcept;
-  void begin_to_park(Lane& lane, std::uint64_t now_ns) noexcept;
-  void send_park(Lane& lane) noexcept;
-  void try_to_park(Lane& lane) noexcept;
-  void widen(Lane& lane) noexcept;
+  void begin_to_park(VerbsLane& lane, std::uint64_t now_ns) noexcept;
+  void send_park(VerbsLane& lane) noexcept;
+  void try_to_park(VerbsLane& lane) noexcept;
+  void widen(VerbsLane& lane) noexcept;
   static bool make_room_for_window(RailUse& use, std::uint32_t more, std::uint32_t kept_free) noexcept;
 
   // verbs_channels.cc
   enum class WatchKind : std::uint32_t { kListener, kNewcomer, kChannel, kCompletions, kDevice, kAlarm };
   bool watch(int descriptor, WatchKind kind, std::uint32_t index, std::uint32_t events) noexcept;
   void unwatch(int descriptor) noexcept;
-  void update_watch(Peer& peer) noexcept;
-  void send_frame(Peer& peer, const Frame& frame) noexcept;
+  void update_watch(VerbsEndpoint& peer) noexcept;
+  void send_frame(VerbsEndpoint& peer, const Frame& frame) noexcept;
   bool keep_house() noexcept;
   bool take_completion_events(std::uint32_t rail) noexcept;
   void accept_all(std::uint32_t listener) noexcept;
   bool evict_newcomer() noexcept;
   void retry_listeners() noexcept;
   void refuse_backlog(FileDescriptor& listener) noexcept;
-  Peer* check_introduction(ControlChannel& channel, const IntroduceBody& body) noexcept;
-  Peer* introduced_peer(ControlChannel& channel, const IntroduceBody& body);
+  VerbsEndpoint* check_introduction(ControlChannel& channel, const IntroduceBody& body) noexcept;
+  VerbsEndpoint* introduced_peer(ControlChannel& channel, const IntroduceBody& body);
   void hear_newcomer(std::uint32_t index) noexcept;
   void adopt(ControlChannel channel, const IntroduceBody& body) noexcept;
   void refuse(ControlChannel& channel, Refusal reason, const char* why) noexcept;
   void log_refused(const char* why) noexcept;
   void log_shortage(const char* what, int error_number) noexcept;
-  void hear_peer(Peer& peer) noexcept;
-  void on_frame(Peer& peer, const Frame& frame) noexcept;
-  void on_lane_frame(Peer& peer, const Frame& frame) noexcept;
-  void on_answer(Peer& peer, const IntroduceBody& body) noexcept;
-  void on_refusal(Peer& peer, Refusal reason) noexcept;
-  void refused_at_host(Peer& peer) noexcept;
-  void dial(Peer& peer) noexcept;
-  void dial_next_host(Peer& peer);
-  void introduce(Peer& peer) noexcept;
-  void channel_opened(Peer& peer) noexcept;
-  static bool links_are_well(const Peer& peer) noexcept;
-  void lose_channel(Peer& peer, int error_number) noexcept;
-  void close_channel(Peer& peer) noexcept;
-  void trouble(Peer& peer, bool is_lost = true) noexcept;
+  void hear_peer(VerbsEndpoint& peer) noexcept;
+  void on_frame(VerbsEndpoint& peer, const Frame& frame) noexcept;
+  void on_lane_frame(VerbsEndpoint& peer, const Frame& frame) noexcept;
+  void on_answer(VerbsEndpoint& peer, const IntroduceBody& body) noexcept;
+  void on_refusal(VerbsEndpoint& peer, Refusal reason) noexcept;
+  void refused_at_host(VerbsEndpoint& peer) noexcept;
+  void dial(VerbsEndpoint& peer) noexcept;
+  void dial_next_host(VerbsEndpoint& peer);
+  void introduce(VerbsEndpoint& peer) noexcept;
+  void channel_opened(VerbsEndpoint& peer) noexcept;
+  static bool links_are_well(const VerbsEndpoint& peer) noexcept;
+  void lose_channel(VerbsEndpoint& peer, int error_number) noexcept;
+  void close_channel(VerbsEndpoint& peer) noexcept;
+  void trouble(VerbsEndpoint& peer, bool is_lost = true) noexcept;
   void tend_troubled(std::uint64_t now_ns) noexcept;
-  bool tend(Peer& peer, std::uint64_t now_ns) noexcept;
-  bool is_overdue(const Peer& peer) const noexcept;
+  bool tend(VerbsEndpoint& peer, std::uint64_t now_ns) noexcept;
+  bool is_overdue(const VerbsEndpoint& peer) const noexcept;
 
   // verbs_failures.cc
   void on_device_events(RailUse& use) noexcept;
@@ -364,7 +290,7 @@ class VerbsProvider final : public Provider {
   void log_port_event(const RailUse& use, bool up, bool others_work) const noexcept;
   void on_device_lost(RailUse& use, const char* what) noexcept;
   void set_alarm() noexcept;
-  void start_dying(Peer& peer, Status reason) noexcept;
+  void start_dying(VerbsEndpoint& peer, Status reason) noexcept;
   void deliver_deaths() noexcept;
 
   // Set-up: constant after create().
@@ -387,37 +313,37 @@ class VerbsProvider final : public Provider {
   std::uint64_t last_look_ = 0;           ///< CycleClock when the completion queue was last seen empty.
   bool looks_matter_ = false;             ///< last_look_ is kept: a peer has opened a ring to this process.
   bool ring_work_ = false;                ///< tend_rings() has something to do.
-  Peer* ring_candidate_ = nullptr;        ///< Hot; nullptr: none.
-  std::vector<Peer*> ring_answers_;       ///< `answer_due`, or was when it was put here.
+  VerbsEndpoint* ring_candidate_ = nullptr;      ///< Hot; nullptr: none.
+  std::vector<VerbsEndpoint*> ring_answers_;     ///< `answer_due`, or was when it was put here.
   std::uint32_t polls_without_completions_ = 0;  ///< In a row: rings delivered in each.
   std::uint64_t sleeps_ = 0;                     ///< That this process went into.
 
   // Data path.
-  std::vector<std::unique_ptr<Peer>> peers_;  ///< By PeerId, up to the greatest one met.
-  std::size_t lanes_ = 0;                     ///< Of all peers. The lists of lanes and peers have room for so many.
+  std::vector<std::unique_ptr<VerbsEndpoint>> peers_;  ///< By PeerId, up to the greatest one met.
+  std::size_t lanes_ = 0;  ///< Of all peers. The lists of lanes and peers have room for so many.
   std::vector<Write> writes_;
   std::vector<std::uint32_t> free_writes_;
   std::vector<std::array<Registration, VerbsAddress::kMostRails>> registrations_;  ///< One for each rail.
   std::vector<std::uint32_t> free_registrations_;
-  std::vector<Lane*> credit_due_;
+  std::vector<VerbsLane*> credit_due_;
   bool held_ = false;          ///< The Sink still reads the latest message (Delivery::kHeld): in a slot,
   Rail* held_rail_ = nullptr;  ///< of this rail,
   std::uint32_t held_slot_ = 0;
   std::array<std::uint64_t, kRingEntryBytes / sizeof(std::uint64_t)> entry_copy_;  ///< or here, from a ring.
-  Sink* sink_ = nullptr;       ///< During poll().
-  std::size_t delivered_ = 0;  ///< By this poll().
+  Sink* sink_ = nullptr;                                                           ///< During poll().
+  std::size_t delivered_ = 0;                                                      ///< By this poll().
   std::uint64_t polls_ = 0;
   std::uint64_t emptied_poll_ = 0;  ///< polls_ when the completion queue was last seen empty.
   bool armed_ = false;
   bool alarm_is_set_ = false;
   bool abandoned_ = false;
-  std::vector<Peer*> blocked_;
+  std::vector<VerbsEndpoint*> blocked_;
 
   // Links.
-  std::vector<Lane*> draining_;  ///< Links in kDraining.
+  std::vector<VerbsLane*> draining_;  ///< Links in kDraining.
   std::vector<Zombie> zombies_;
-  std::vector<Lane*> waiting_;     ///< `proposal_waits`.
-  std::vector<Lane*> being_made_;  ///< make_wanted_links() only.
+  std::vector<VerbsLane*> waiting_;     ///< `proposal_waits`.
+  std::vector<VerbsLane*> being_made_;  ///< make_wanted_links() only.
 
   // Housekeeping.
   std::uint64_t last_housekeeping_ = 0;      ///< CycleClock. 0: due now.
@@ -429,8 +355,8 @@ class VerbsProvider final : public Provider {
   /// what took no try is no failure. Starts so late that there is a time before.
   std::uint64_t patience_ns_ = std::uint64_t{1} << 50;
   std::vector<ControlChannel> newcomers_;  ///< By watch index; a closed one is free.
-  std::vector<Peer*> troubled_;
-  std::vector<Peer*> dying_;
+  std::vector<VerbsEndpoint*> troubled_;
+  std::vector<VerbsEndpoint*> dying_;
   bool listeners_paused_ = false;      ///< No descriptor was left; tried again at the next tick.
   std::uint64_t paused_since_ns_ = 0;  ///< In patience_ns_; 0: they are not.
   FileDescriptor spare_;               ///< Given up for a moment to refuse those that wait.

@@ -73,7 +73,7 @@ void VerbsProvider::poll_rings(std::size_t budget) noexcept {
 }
 
 /// Delivers what is next and in the peer's ring, `most` messages at most.
-void VerbsProvider::drain_ring(Peer& peer, std::size_t most) noexcept {
+void VerbsProvider::drain_ring(VerbsEndpoint& peer, std::size_t most) noexcept {
   for (Link& link = peer.main.link; most > 0 && !held_; --most) {
     ReceiveRing& ring = *link.rings.receive;
     if (peer.dying && peer.reason == Status::kProtocol) return;
@@ -105,7 +105,7 @@ bool VerbsProvider::ring_has_next(const Link& link) noexcept {
 /// The completion queue is empty: takes what queue pairs that were stopped before this poll wrote last.
 void VerbsProvider::drain_stopped_rings() noexcept {
   for (std::size_t i = 0; i < open_rings_.size(); ++i) {
-    Peer& peer = *find(open_rings_[i]->peer);
+    VerbsEndpoint& peer = *find(open_rings_[i]->peer);
     if (peer.dying || peer.main.link.state == LinkState::kDraining) drain_ring(peer, kRingEntries);
   }
 }
@@ -113,7 +113,7 @@ void VerbsProvider::drain_stopped_rings() noexcept {
 // Opening and closing
 
 /// A message came through the completion queue that a ring would have taken.
-void VerbsProvider::note_heat(Peer& peer) noexcept {
+void VerbsProvider::note_heat(VerbsEndpoint& peer) noexcept {
   LinkRings& rings = peer.main.link.rings;
   if (rings.receive != nullptr || armed_ || !rings.heat.add(polls_, sleeps_)) return;
   ring_candidate_ = &peer;
@@ -122,7 +122,7 @@ void VerbsProvider::note_heat(Peer& peer) noexcept {
 
 /// Opens a ring to a peer that is hot; where there are no more, one that delivered nothing while the peer proved itself
 /// is closed, to be there the next time.
-void VerbsProvider::open_ring(Peer& peer) noexcept {
+void VerbsProvider::open_ring(VerbsEndpoint& peer) noexcept {
   Link& link = peer.main.link;
   if (link.state != LinkState::kUp || link.parking || peer.dying || link.rings.receive != nullptr || armed_)
     return;
@@ -192,7 +192,7 @@ void VerbsProvider::tend_rings() noexcept {
     else
       ring_work_ = true;
   }
-  std::erase_if(ring_answers_, [&](Peer* peer) {
+  std::erase_if(ring_answers_, [&](VerbsEndpoint* peer) {
     LinkRings& rings = peer->main.link.rings;
     if (!rings.answer_due) return true;  // The link ended.
     const RingBody body{.key = rings.send.key(), .link = peer->main.link.number};
@@ -203,7 +203,7 @@ void VerbsProvider::tend_rings() noexcept {
 }
 
 /// False: it cannot be sent now.
-bool VerbsProvider::send_ring_notice(Peer& peer, std::uint8_t kind, const RingBody& body) noexcept {
+bool VerbsProvider::send_ring_notice(VerbsEndpoint& peer, std::uint8_t kind, const RingBody& body) noexcept {
   if (peer.dying || peer.main.link.state != LinkState::kUp || !peer.main.link.takes_item()) return false;
   const std::uint32_t slot = take_send_slot();
   if (slot == SlotPool::kNone) return false;
@@ -213,7 +213,7 @@ bool VerbsProvider::send_ring_notice(Peer& peer, std::uint8_t kind, const RingBo
 }
 
 /// The peer says something about a ring. False: it does not follow the protocol.
-bool VerbsProvider::on_ring_notice(Peer& peer, std::uint8_t kind,
+bool VerbsProvider::on_ring_notice(VerbsEndpoint& peer, std::uint8_t kind,
                                    std::span<const std::byte> payload) noexcept {
   Link& link = peer.main.link;
   LinkRings& rings = link.rings;

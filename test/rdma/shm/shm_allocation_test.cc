@@ -61,17 +61,20 @@ class ShmAllocation : public testing::Test {
   /// False: there was no memory for it.
   bool connect(PeerId from, PeerId to) {
     try {
-      const Result<std::monostate> connected = at(from).connect(to, addresses_[index_of(to)]);
+      Result<Endpoint*> connected = at(from).connect(to, addresses_[index_of(to)]);
       EXPECT_TRUE(connected.ok() || connected.error().status == Status::kNoMemory) << connected.error().message;
+      if (connected.ok()) endpoints_[index_of(from)] = connected.value();
       return connected.ok();
     } catch (const std::bad_alloc&) {
       return false;
     }
   }
-  void send(PeerId from, PeerId to) {
+  /// Sends to the other process.
+  void send(PeerId from) {
     std::span<std::byte> slot;
-    ASSERT_EQ(at(from).reserve(to, 8, slot), Status::kOk);
-    at(from).commit(to, 8);
+    Endpoint& endpoint = *endpoints_[index_of(from)];
+    ASSERT_EQ(at(from).reserve(endpoint, 8, slot), Status::kOk);
+    at(from).commit(endpoint, 8);
   }
   /// The housekeeping of an idle poll comes every 20 us: so long that it came a few times.
   void poll_for_a_while() {
@@ -82,6 +85,7 @@ class ShmAllocation : public testing::Test {
  private:
   std::unique_ptr<ShmProvider> providers_[2];
   std::string addresses_[2];
+  Endpoint* endpoints_[2] = {};  ///< Of the other process. nullptr: not connected.
   CountingSink sinks_[2];
 };
 
@@ -95,20 +99,20 @@ TEST_F(ShmAllocation, AConnectionThatLacksMemoryIsMadeLater) {
     {
       const Shortage shortage(memory);
       a_to_b = connect(kA, kB);
-      if (a_to_b) send(kA, kB);
+      if (a_to_b) send(kA);
       poll_for_a_while();
       b_to_a = connect(kB, kA);
-      if (b_to_a) send(kB, kA);
+      if (b_to_a) send(kB);
       poll_for_a_while();
       sufficed = allocator::left > 0;
     }
     if (!a_to_b) {
       ASSERT_TRUE(connect(kA, kB)) << memory;
-      send(kA, kB);
+      send(kA);
     }
     if (!b_to_a) {
       ASSERT_TRUE(connect(kB, kA)) << memory;
-      send(kB, kA);
+      send(kB);
     }
     ASSERT_TRUE(poll_until([&] { return sink(kA).messages == 1 && sink(kB).messages == 1; })) << memory;
     EXPECT_EQ(sink(kA).downs + sink(kB).downs, 0) << memory;
@@ -122,7 +126,7 @@ TEST_F(ShmAllocation, AConnectionThatWaitsTooLongForMemoryIsRefused) {
   for (const std::uint64_t memory : {0, 1}) {
     make();
     ASSERT_TRUE(connect(kA, kB));
-    send(kA, kB);
+    send(kA);
     {
       const Shortage shortage(memory);
       ASSERT_TRUE(poll_until([&] { return sink(kA).downs == 1; })) << memory;
@@ -136,7 +140,7 @@ TEST_F(ShmAllocation, AnEndNeedsNoMemory) {
   make();
   ASSERT_TRUE(connect(kA, kB));
   ASSERT_TRUE(connect(kB, kA));
-  send(kA, kB);
+  send(kA);
   poll_for_a_while();
   {
     const Shortage shortage;

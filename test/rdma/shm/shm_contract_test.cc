@@ -71,7 +71,7 @@ TEST_F(ShmProviderTest, AWriteToAPeerThatIsDyingFails) {
   SmallWrite write;
   std::size_t delivered = 0;
   while (sink(kA).count(RecordingSink::Kind::kPeerDown) == 0) {
-    EXPECT_EQ(write.post(at(kA), kB), Status::kPeerFailed) << delivered;
+    EXPECT_EQ(write.post(at(kA), endpoint(kA, kB)), Status::kPeerFailed) << delivered;
     at(kA).arm();
     delivered += at(kA).poll(sink(kA), 10);
     at(kA).disarm();
@@ -93,7 +93,7 @@ TEST_F(ShmProviderTest, WhatSomebodySaidWhoIsDeadBeforeWeLookedIsDelivered) {
 TEST_F(ShmProviderTest, AnEndThatBeginsWhileAnotherIsToldIsToldToo) {
   HandMadeReceiver hostile(at(kA).local_address());
   constexpr PeerId kHostile{2};
-  ASSERT_TRUE(at(kA).connect(kHostile, hostile.address()).ok());
+  ASSERT_TRUE(connect(kA, kHostile, hostile.address()));
   hostile.take_connection();
   hostile.control().consumer_position = std::uint64_t{1} << 60;  // More than was ever sent.
   ASSERT_TRUE(connect(kB, kA));
@@ -101,7 +101,8 @@ TEST_F(ShmProviderTest, AnEndThatBeginsWhileAnotherIsToldIsToldToo) {
   kill(kB);
   sink(kA).reaction = [&](const RecordingSink::Event&) {
     std::span<std::byte> slot;
-    while (at(kA).reserve(kHostile, 8, slot) == Status::kOk) at(kA).commit(kHostile, 8);
+    Endpoint& to = endpoint(kA, kHostile);
+    while (at(kA).reserve(to, 8, slot) == Status::kOk) at(kA).commit(to, 8);
   };
   ASSERT_TRUE(at(kA).end(kB));
   poll_for_ms(kA, 5);
@@ -135,11 +136,11 @@ TEST_F(ShmProviderTest, AnEndIsToldWhenThePeerCopiesNoMore) {
 TEST_F(ShmProviderTest, WhoCopiesSaysSo) {
   HandMadeReceiver receiver(at(kA).local_address());
   constexpr PeerId kReceiver{2};
-  ASSERT_TRUE(at(kA).connect(kReceiver, receiver.address()).ok());
+  ASSERT_TRUE(connect(kA, kReceiver, receiver.address()));
   receiver.take_connection();
   std::vector<std::uint32_t> words;
   at_copy = [&] { words.push_back(receiver.control().producer_copying); };
-  EXPECT_EQ(SmallWrite().post(at(kA), kReceiver), Status::kOk);
+  EXPECT_EQ(SmallWrite().post(at(kA), endpoint(kA, kReceiver)), Status::kOk);
   EXPECT_EQ(words, std::vector<std::uint32_t>{1});
   EXPECT_EQ(receiver.control().producer_copying, 0u);
 }
@@ -147,14 +148,14 @@ TEST_F(ShmProviderTest, WhoCopiesSaysSo) {
 TEST_F(ShmProviderTest, ASignalDuringAWriteDoesNotLookLikeADeath) {
   ASSERT_TRUE(connect(kA, kB));
   failing_poll = {EINTR, 1};
-  EXPECT_EQ(SmallWrite().post(at(kA), kB), Status::kOk);
+  EXPECT_EQ(SmallWrite().post(at(kA), endpoint(kA, kB)), Status::kOk);
   EXPECT_EQ(failing_poll.failed, 1);
 }
 
 TEST_F(ShmProviderTest, AWriteToAProcessThatEndsIsNoRefusalToWarnOf) {
   ASSERT_TRUE(connect(kA, kB));
   failing_copy = {ESRCH, 1};
-  EXPECT_EQ(SmallWrite().post(at(kA), kB), Status::kUnsupported);
+  EXPECT_EQ(SmallWrite().post(at(kA), endpoint(kA, kB)), Status::kUnsupported);
   EXPECT_EQ(log(kA), "");
 }
 
@@ -162,7 +163,8 @@ TEST_F(ShmProviderTest, AWriteToMemoryThatCannotBeReachedIsRefusedAndNoMore) {
   ASSERT_TRUE(connect(kA, kB));
   for (int i = 0; i < 2; ++i) {
     std::byte source{};
-    EXPECT_EQ(at(kA).write(kB, &source, 1, {}, {4096, {}}, Immediate{1}, WorkId{1}), Status::kUnsupported);
+    EXPECT_EQ(at(kA).write(endpoint(kA, kB), &source, 1, {}, {4096, {}}, Immediate{1}, WorkId{1}),
+              Status::kUnsupported);
   }
   EXPECT_NE(log(kA).find("streamed copies"), std::string::npos) << log(kA);
   EXPECT_EQ(log(kA).find("streamed"), log(kA).rfind("streamed")) << "once";

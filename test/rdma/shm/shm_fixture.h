@@ -85,11 +85,16 @@ class ShmProviderTest : public testing::Test {
     return done();
   }
   void kill(PeerId peer) { providers_[index_of(peer)].reset(); }
-  bool connect(PeerId from, PeerId to) { return at(from).connect(to, at(to).local_address()).ok(); }
+  bool connect(PeerId from, PeerId to) { return connect(from, to, at(to).local_address()); }
+  bool connect(PeerId from, PeerId to, const std::string& address) {
+    return endpoints_.connect(at(from), from, to, address).ok();
+  }
+  /// REQUIRES: `from` has connected to `to`.
+  Endpoint& endpoint(PeerId from, PeerId to) const { return endpoints_.of(from, to); }
   Status try_send(PeerId from, PeerId to) {
     std::span<std::byte> slot;
-    const Status status = at(from).reserve(to, 8, slot);
-    if (status == Status::kOk) at(from).commit(to, 8);
+    const Status status = at(from).reserve(endpoint(from, to), 8, slot);
+    if (status == Status::kOk) at(from).commit(endpoint(from, to), 8);
     return status;
   }
   bool is_readable(PeerId peer, int timeout_ms) {
@@ -109,6 +114,7 @@ class ShmProviderTest : public testing::Test {
 
  private:
   std::unique_ptr<ShmProvider> providers_[2];
+  Endpoints endpoints_;
   RecordingSink sinks_[2];
   std::string logs_[2];
 };
@@ -116,7 +122,7 @@ class ShmProviderTest : public testing::Test {
 /// One write of 8 bytes within this program.
 class SmallWrite {
  public:
-  Status post(ShmProvider& from, PeerId to) {
+  Status post(ShmProvider& from, Endpoint& to) {
     return from.write(to, source_, sizeof source_, {}, {reinterpret_cast<std::uintptr_t>(target_), {}},
                       Immediate{1}, WorkId{1});
   }

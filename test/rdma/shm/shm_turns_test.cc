@@ -19,7 +19,8 @@ class ShmTurns : public testing::Test {
     world_ = std::make_unique<ShmWorld>(size, ShmConfig{});
     sinks_.resize(size);
     for (std::uint32_t i = 1; i < size; ++i) {
-      ASSERT_TRUE(world_->at(PeerId{i}).connect(kReader, reader().local_address()).ok());
+      ASSERT_TRUE(
+          endpoints_.connect(world_->at(PeerId{i}), PeerId{i}, kReader, reader().local_address()).ok());
       ASSERT_EQ(send(PeerId{i}), Status::kOk);
     }
     while (sinks_[0].events.size() < size - 1) poll_all();
@@ -30,8 +31,8 @@ class ShmTurns : public testing::Test {
   Provider& reader() { return world_->at(kReader); }
   Status send(PeerId from) {
     std::span<std::byte> slot;
-    const Status status = world_->at(from).reserve(kReader, 8, slot);
-    if (status == Status::kOk) world_->at(from).commit(kReader, 8);
+    const Status status = world_->at(from).reserve(endpoints_.of(from, kReader), 8, slot);
+    if (status == Status::kOk) world_->at(from).commit(endpoints_.of(from, kReader), 8);
     return status;
   }
   std::size_t poll(PeerId peer) { return world_->at(peer).poll(sinks_[index_of(peer)], 64); }
@@ -41,6 +42,7 @@ class ShmTurns : public testing::Test {
 
   std::unique_ptr<ShmWorld> world_;
   std::vector<RecordingSink> sinks_;
+  Endpoints endpoints_;
 };
 
 TEST_F(ShmTurns, WithoutTrafficThereIsNoWork) {

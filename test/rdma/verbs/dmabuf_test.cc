@@ -86,7 +86,7 @@ TEST_F(VerbsDmabuf, MemoryOfAnotherDeviceIsWrittenFromAndTo) {
     MemoryRegion from, to;
     ASSERT_EQ(at(0).register_memory(source.bytes() + kBegin, kLength, Access::kRead, from), Status::kOk);
     ASSERT_EQ(at(1).register_memory(target.bytes() + kBegin, kLength, Access::kWrite, to), Status::kOk);
-    ASSERT_EQ(at(0).write(PeerId{1}, source.bytes() + kBegin, kLength, from,
+    ASSERT_EQ(at(0).write(endpoint(0, 1), source.bytes() + kBegin, kLength, from,
                           {reinterpret_cast<std::uintptr_t>(target.bytes() + kBegin), to.remote_key},
                           Immediate{9}, WorkId{1}),
               Status::kOk);

@@ -101,7 +101,8 @@ TEST_F(VerbsSetUp, AProcessThatMayLockLittleMakesDo) {
   EXPECT_TRUE(logged("registering 524288 bytes failed: Cannot allocate memory"));
   EXPECT_TRUE(logged("few and short buffers"));
   run_traffic(0);
-  EXPECT_EQ(at(0).max_slot_bytes(PeerId{1}), 1024 - sizeof(SlotHeader));
+  connect(0, 1);
+  EXPECT_EQ(at(0).max_slot_bytes(endpoint(0, 1)), 1024 - sizeof(SlotHeader));
   EXPECT_LE(at(0).figures().registered_slot_bytes, 65'536u);
 }
 
@@ -113,7 +114,8 @@ TEST_F(VerbsSetUp, WhereAMebibyteMayBeLockedSlotsTakeAQuarter) {
   make(3, config, fake);
   EXPECT_TRUE(logged("may lock 1048576 bytes of memory only; raise it"));
   run_traffic(0);
-  EXPECT_EQ(at(0).max_slot_bytes(PeerId{1}), 1024 - sizeof(SlotHeader));
+  connect(0, 1);
+  EXPECT_EQ(at(0).max_slot_bytes(endpoint(0, 1)), 1024 - sizeof(SlotHeader));
 }
 
 TEST_F(VerbsSetUp, TooLittleMemoryThatMayBeLockedIsExplained) {
@@ -178,7 +180,7 @@ TEST_F(VerbsSetUp, InfiniBandIsRoutedByLid) {
   run_traffic();
   EXPECT_FALSE(at(0).reaches("verbs:3/r/127.0.0.1/9/8192/0000000000000000/0123456789abcdef"));
   EXPECT_FALSE(at(0).reaches("verbs:3/i/127.0.0.1/9/8192/0000000000000000/0123456789abcdef"));
-  const Result<std::monostate> other =
+  const Result<Endpoint*> other =
       at(0).connect(PeerId{9}, "verbs:3/r/127.0.0.1/9/8192/0000000000000000/0123456789abcdef");
   ASSERT_FALSE(other.ok());
   EXPECT_TRUE(contains(other.error().message, "another fabric"));

@@ -303,9 +303,9 @@ TEST_F(VerbsChannels, WhoBreaksTheProtocolIsCutOff) {
     expect_bystander_unharmed();
     run_for(2);
     EXPECT_EQ(sink(0).count(Kind::kPeerDown), 1u);
-    std::span<std::byte> slot;
-    static_cast<void>(at(0).connect(PeerId{kHostile}, peer->address.to_string()).ok());
-    EXPECT_NE(at(0).reserve(PeerId{kHostile}, 8, slot), Status::kOk);
+    const Result<Endpoint*> again = try_connect(0, kHostile, peer->address.to_string());
+    ASSERT_FALSE(again.ok());
+    EXPECT_EQ(again.error().status, Status::kPeerFailed);
   }
 }
 
@@ -403,8 +403,7 @@ TEST_F(VerbsChannels, FramesAtRandom) {
       peer->send(frame);
       if (random.below(3) == 0) poll(0);
     }
-    if (random.below(3) == 0)
-      static_cast<void>(at(0).connect(PeerId{kHostile}, peer->address.to_string()).ok());
+    if (random.below(3) == 0) static_cast<void>(try_connect(0, kHostile, peer->address.to_string()).ok());
     if (random.below(3) == 0) peer->socket.reset();
     run_for(1);
     EXPECT_LE(sink(0).count(Kind::kPeerDown), 1u) << seed;
@@ -499,7 +498,7 @@ TEST_F(VerbsChannels, ADialThatHasNotArrivedRefusesNobody) {
   const FullPort full;
   const std::unique_ptr<HostilePeer> peer = make_hostile();
   peer->address.port = full.port;
-  ASSERT_TRUE(at(0).connect(PeerId{kHostile}, peer->address.to_string()).ok());
+  ASSERT_TRUE(try_connect(0, kHostile, peer->address.to_string()).ok());
   run_for(50);
   peer->dial(at(0).local_address());
   peer->send(peer->introduction(PeerId{0}));
@@ -576,10 +575,10 @@ TEST_F(VerbsChannels, DeathAtAnyMomentIsToldOnceAndLeavesNothing) {
         case 0: static_cast<void>(try_send(other, dead, Pattern(n).bytes(50)) == Status::kOk); break;
         case 1: static_cast<void>(try_send(dead, other, Pattern(n).bytes(50)) == Status::kOk); break;
         case 2:
-          writes +=
-              at(other).write(PeerId{dead}, source.data(), random.below(source.size()), source_region,
-                              {reinterpret_cast<std::uintptr_t>(target.data()), target_region.remote_key},
-                              Immediate{writes}, WorkId{writes}) == Status::kOk;
+          writes += at(other).write(
+                        endpoint(other, dead), source.data(), random.below(source.size()), source_region,
+                        {reinterpret_cast<std::uintptr_t>(target.data()), target_region.remote_key},
+                        Immediate{writes}, WorkId{writes}) == Status::kOk;
           break;
         default: poll(static_cast<std::uint32_t>(random.below(3)));
       }
@@ -637,7 +636,7 @@ TEST_F(VerbsChannels, WhoCannotBeReachedIsDeadAfterTheTimeOut) {
   VerbsAddress silent = *VerbsAddress::parse(at(1).local_address());
   silent.hosts = {"127.0.0.1"};
   silent.port = full.port;
-  ASSERT_TRUE(at(0).connect(PeerId{6}, silent.to_string()).ok());
+  ASSERT_TRUE(try_connect(0, 6, silent.to_string()).ok());
   run_for(850);
   EXPECT_EQ(sink(0).count(Kind::kPeerDown), 0u);
   ASSERT_TRUE(run_until([&] { return sink(0).count(Kind::kPeerDown) == 1; }, 3000));
@@ -754,7 +753,7 @@ TEST_F(VerbsChannels, AFatalEventEndsEveryConnection) {
         EXPECT_TRUE(event.status == Status::kDeviceFailed || event.status == Status::kPeerFailed) << how;
       }
     EXPECT_TRUE(logged("the device fake0 does not work any more")) << how;
-    const Result<std::monostate> again = at(0).connect(PeerId{9}, at(1).local_address());
+    const Result<Endpoint*> again = at(0).connect(PeerId{9}, at(1).local_address());
     ASSERT_FALSE(again.ok());
     EXPECT_EQ(again.error().status, Status::kUnreachable);
     run_for(5);

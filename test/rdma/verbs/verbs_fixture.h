@@ -38,6 +38,7 @@ class VerbsProviders : public testing::Test {
     fake_verbs::reset(fake);
     world_ = std::make_unique<VerbsWorld>(size, std::move(config), adjust);
     sinks_ = std::vector<RecordingSink>(size);
+    endpoints_.clear();
   }
 
   VerbsProvider& at(std::uint32_t peer) { return world_->at(PeerId{peer}); }
@@ -49,7 +50,14 @@ class VerbsProviders : public testing::Test {
   }
 
   void connect(std::uint32_t from, std::uint32_t to) {
-    ASSERT_TRUE(at(from).connect(PeerId{to}, at(to).local_address()).ok());
+    ASSERT_TRUE(try_connect(from, to, at(to).local_address()).ok());
+  }
+  Result<Endpoint*> try_connect(std::uint32_t from, std::uint32_t to, std::string_view address) {
+    return endpoints_.connect(at(from), PeerId{from}, PeerId{to}, address);
+  }
+  /// REQUIRES: `from` has connected to `to`.
+  Endpoint& endpoint(std::uint32_t from, std::uint32_t to) const {
+    return endpoints_.of(PeerId{from}, PeerId{to});
   }
   void connect_both(std::uint32_t one, std::uint32_t other) {
     connect(one, other);
@@ -83,10 +91,10 @@ class VerbsProviders : public testing::Test {
 
   Status try_send(std::uint32_t from, std::uint32_t to, std::span<const std::byte> message) {
     std::span<std::byte> slot;
-    const Status status = at(from).reserve(PeerId{to}, message.size(), slot);
+    const Status status = at(from).reserve(endpoint(from, to), message.size(), slot);
     if (status != Status::kOk) return status;
     std::memcpy(slot.data(), message.data(), message.size());
-    at(from).commit(PeerId{to}, message.size());
+    at(from).commit(endpoint(from, to), message.size());
     return Status::kOk;
   }
   void send(std::uint32_t from, std::uint32_t to, std::span<const std::byte> message) {
@@ -109,6 +117,7 @@ class VerbsProviders : public testing::Test {
 
   std::unique_ptr<VerbsWorld> world_;
   std::vector<RecordingSink> sinks_;
+  Endpoints endpoints_;
 };
 
 /// Messages and writes from one peer to another, each checked when it arrives.
@@ -116,8 +125,11 @@ class Flow {
  public:
   static constexpr std::size_t kLanes = 3;  ///< Writes at once.
 
-  Flow(VerbsProvider& from, VerbsProvider& to, PeerId sender, PeerId receiver, std::size_t most_write_bytes)
+  /// `endpoint`: the sender's of the receiver.
+  Flow(VerbsProvider& from, Endpoint& endpoint, VerbsProvider& to, PeerId sender, PeerId receiver,
+       std::size_t most_write_bytes)
       : from_(&from),
+        endpoint_(&endpoint),
         to_(&to),
         sender_(sender),
         receiver_(receiver),
@@ -194,18 +206,18 @@ class Flow {
 
   std::size_t length_of(std::uint64_t n) const {
     const std::uint64_t random = mix64(seed_ + n);
-    const std::size_t most = from_->max_slot_bytes(receiver_);
+    const std::size_t most = from_->max_slot_bytes(*endpoint_);
     return 1 + (random % 8 == 0 ? random / 8 % most : random / 8 % std::min<std::size_t>(most, 100));
   }
   bool send_message() {
     const std::size_t length = length_of(sent_);
     std::span<std::byte> slot;
-    const Status status = from_->reserve(receiver_, length, slot);
+    const Status status = from_->reserve(*endpoint_, length, slot);
     if (status == Status::kAgain) return false;
     EXPECT_EQ(status, Status::kOk) << name();
     if (status != Status::kOk) return false;
     Pattern(seed_ + sent_).fill(slot);
-    from_->commit(receiver_, length);
+    from_->commit(*endpoint_, length);
     ++sent_;
     return true;
   }
@@ -222,7 +234,7 @@ class Flow {
     Lane& lane = lanes_[i];
     if (!lane.prepared) prepare(lane, i);
     const Status status =
-        from_->write(receiver_, lane.source.data(), lane.length, lane.source_region,
+        from_->write(*endpoint_, lane.source.data(), lane.length, lane.source_region,
                      {reinterpret_cast<std::uintptr_t>(lane.target.data()), lane.target_region.remote_key},
                      Immediate{lane.id}, WorkId{lane.id});
     if (status == Status::kAgain) return;
@@ -247,6 +259,7 @@ class Flow {
   }
 
   VerbsProvider* from_;
+  Endpoint* endpoint_;
   VerbsProvider* to_;
   PeerId sender_, receiver_;
   std::uint64_t seed_;
@@ -270,8 +283,9 @@ class Traffic {
   Traffic& operator=(const Traffic&) = delete;
 
   void add(PeerId from, PeerId to) {
-    EXPECT_TRUE(world_.at(from).connect(to, world_.at(to).local_address()).ok());
-    flows_[{from, to}] = std::make_unique<Flow>(world_.at(from), world_.at(to), from, to,
+    Result<Endpoint*> connected = world_.at(from).connect(to, world_.at(to).local_address());
+    ASSERT_TRUE(connected.ok());
+    flows_[{from, to}] = std::make_unique<Flow>(world_.at(from), *connected.value(), world_.at(to), from, to,
                                                 writes_ == 0 ? 0 : most_write_bytes_);
   }
   /// Runs all of it; calls `disturb` now and then. False: it hangs, or something was wrong.

@@ -38,6 +38,13 @@ class Party final : public Sink {
  public:
   Party(Provider& provider, PeerId peer) : provider_(provider), peer_(peer) {}
 
+  bool connect(const char* address) {
+    Result<Endpoint*> connected = provider_.connect(peer_, address);
+    if (connected.ok()) endpoint_ = connected.value();
+    return connected.ok();
+  }
+  /// REQUIRES: connect() has returned true.
+  Endpoint& endpoint() const { return *endpoint_; }
   /// Keeps so many transfers to the peer in flight.
   void feed(int transfers, Pattern& random) {
     while (!down_ && static_cast<int>(sources_.size()) < transfers) {
@@ -105,17 +112,17 @@ class Party final : public Sink {
   };
 
   void send_control() {
-    while (!control_.empty() && !down_) {
+    while (!control_.empty() && !down_ && endpoint_ != nullptr) {
       std::span<std::byte> slot;
-      if (provider_.reserve(peer_, sizeof(Control), slot) != Status::kOk) return;
+      if (provider_.reserve(*endpoint_, sizeof(Control), slot) != Status::kOk) return;
       std::memcpy(slot.data(), &control_.front(), sizeof(Control));
-      provider_.commit(peer_, sizeof(Control));
+      provider_.commit(*endpoint_, sizeof(Control));
       control_.pop_front();
     }
   }
 
   void post(std::uint32_t transfer, Source& source) {
-    const Status status = provider_.write(peer_, source.data.data(), source.data.size(), source.region,
+    const Status status = provider_.write(*endpoint_, source.data.data(), source.data.size(), source.region,
                                           source.destination, Immediate{transfer}, WorkId{transfer});
     source.posted = status == Status::kOk;
   }
@@ -198,6 +205,7 @@ class Party final : public Sink {
 
   Provider& provider_;
   PeerId peer_;
+  Endpoint* endpoint_ = nullptr;  ///< The provider's, of the peer. nullptr: not connected.
   std::map<std::uint32_t, Source> sources_;
   std::map<std::uint32_t, Target> targets_;
   std::deque<Control> control_;
@@ -241,7 +249,7 @@ VerbsConfig config_of(PeerId self) {
   board.ready = true;
   Party party(provider, PeerId{0});
   Pattern random(index_of(self));
-  if (!provider.connect(PeerId{0}, board.survivor_address).ok()) board.errors = board.errors + 1;
+  if (!party.connect(board.survivor_address)) board.errors = board.errors + 1;
   int told = 0;
   for (;;) {
     if (role == Role::kSender) party.feed(kInFlight, random);
@@ -321,7 +329,7 @@ class VerbsDeath : public testing::TestWithParam<Role> {
       return board_->ready.load();
     })) << "the peer does not start";
     const pid_t process = board_->process;
-    ASSERT_TRUE(provider_->connect(peer, board_->peer_address).ok());
+    ASSERT_TRUE(survivor.connect(board_->peer_address));
 
     const bool sends = GetParam() == Role::kReceiver;
     const int steps = static_cast<int>(random.length_between(0, 12));
@@ -350,7 +358,7 @@ class VerbsDeath : public testing::TestWithParam<Role> {
     EXPECT_EQ(survivor.errors(), 0);
     EXPECT_EQ(provider_->figures().registrations, 0u);
     std::span<std::byte> slot;
-    EXPECT_EQ(provider_->reserve(peer, 1, slot), Status::kPeerFailed);
+    EXPECT_EQ(provider_->reserve(survivor.endpoint(), 1, slot), Status::kPeerFailed);
     whole_ += survivor.done();
     dead_.push_back(std::move(survivor));
     if (dead_.size() > 3) dead_.pop_front();

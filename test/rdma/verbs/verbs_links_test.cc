@@ -254,7 +254,7 @@ TEST_F(VerbsLinks, ALongWriteHasTimeToGetThrough) {
   ASSERT_EQ(at(1).register_memory(target.data(), target.size(), Access::kWrite, to), Status::kOk);
   fake_verbs::drop_next(1, fake_verbs::Loss::kData);
   ASSERT_EQ(
-      at(0).write(PeerId{1}, source.data(), source.size(), from,
+      at(0).write(endpoint(0, 1), source.data(), source.size(), from,
                   {reinterpret_cast<std::uintptr_t>(to.address), to.remote_key}, Immediate{1}, WorkId{1}),
       Status::kOk);
   run_for(3000);

@@ -25,6 +25,7 @@ class VerbsRails : public VerbsProviders {
   }
   /// One write from 0 to 1, checked.
   void write_once(std::size_t length) {
+    connect(0, 1);
     std::vector<std::byte> source = Pattern(length).bytes(length), target(length);
     MemoryRegion source_region, target_region;
     ASSERT_EQ(at(0).register_memory(source.data(), length, Access::kRead, source_region), Status::kOk);
@@ -33,7 +34,7 @@ class VerbsRails : public VerbsProviders {
     const std::size_t before = arrived_bytes();
     Status status = Status::kAgain;
     ASSERT_TRUE(run_until([&] {
-      status = at(0).write(PeerId{1}, source.data(), length, source_region,
+      status = at(0).write(endpoint(0, 1), source.data(), length, source_region,
                            {reinterpret_cast<std::uintptr_t>(target.data()), target_region.remote_key},
                            Immediate{7}, WorkId{9});
       return status != Status::kAgain;
@@ -231,7 +232,7 @@ TEST_F(VerbsRails, WhoIsReachedByTheLostDeviceAloneIsLost) {
   establish(0, 1);
   fake_verbs::raise_event("fake0", IBV_EVENT_DEVICE_FATAL);  // Its queue pairs still work.
   ASSERT_TRUE(run_until([&] { return sink(0).count(Kind::kPeerDown, PeerId{1}) == 1; }));
-  const Result<std::monostate> result = at(0).connect(PeerId{1}, at(1).local_address());
+  const Result<Endpoint*> result = at(0).connect(PeerId{1}, at(1).local_address());
   EXPECT_FALSE(result.ok());
 }
 

@@ -1,0 +1,56 @@
+// What the shm provider knows of one peer: both directions of traffic with it, and its end.
+//
+// An endpoint is made at the first contact, by connect() or by the peer's Hello, and kept until the provider
+// is destroyed. Only the provider's functions change it; see shm_provider.h.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "rdma/file_descriptor.h"
+#include "rdma/provider.h"
+#include "rdma/shm/doorbell.h"
+#include "rdma/shm/ring.h"
+#include "rdma/shm/shared_memory.h"
+#include "rdma/shm/shm_connection.h"
+
+namespace ch3_offload {
+
+struct ShmEndpoint final : Endpoint {
+  explicit ShmEndpoint(PeerId peer) noexcept : id(peer) {}
+
+  const PeerId id;
+
+  // Sending to it.
+  RingProducer out;
+  /// The result of reserve(): kOk; kUnreachable before connect(), kPeerFailed after on_peer_down().
+  Status sending = Status::kUnreachable;
+  bool connecting = false;              ///< In connecting_: retry_connecting() tries again.
+  bool write_refused = false;           ///< process_vm_writev does not work with this peer.
+  pid_t pid = 0;                        ///< 0: unknown, or the peer is in another pid namespace.
+  std::size_t wanted_bytes = 0;         ///< Length of the last payload that had no room. 0: none.
+  ShmEndpoint* next_blocked = nullptr;  ///< In blocked_.
+  bool in_blocked = false;
+  PeerDoorbell doorbell;
+  FileDescriptor out_socket;
+  Mapping out_memory;       ///< Mapped until the end, because the caller may hold a reserved slot.
+  FileDescriptor out_file;  ///< The ring's file, until it was sent to the peer.
+  ShmAddress address;       ///< Valid while out_file is valid.
+
+  // Receiving from it.
+  Mapping in_memory;
+  FileDescriptor in_socket;
+  bool welcome_due = false;  ///< The Welcome was not sent yet. Nothing else may be sent before it.
+
+  // Its end.
+  bool dying = false;  ///< In dying_: what it sent is delivered, then on_peer_down() is called.
+  ShmEndpoint* next_dying = nullptr;  ///< In dying_.
+  bool down = false;                  ///< on_peer_down() was called.
+  Status reason = Status::kPeerFailed;
+  std::uint64_t dying_since_ns = 0;  ///< monotonic_ns().
+};
+
+}  // namespace ch3_offload
