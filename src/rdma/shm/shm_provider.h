@@ -4,6 +4,7 @@
 // connects, and passes it to the receiver through a Unix-domain socket (shm_connection.h). The same socket
 // wakes sleepers (doorbell.h, "The sleep rule"). A write is one copy by process_vm_writev (bulk_copy.h).
 //
+//   shm_endpoint.h       what it knows of one peer
 //   shm_provider.cc      set-up, connect
 //   shm_datapath.cc      reserve, commit, write, poll, arm
 //   shm_housekeeping.cc  accepting connections, the handshake, detecting deaths

@@ -10,13 +10,13 @@
 #include <cstdint>
 #include <memory>
 
-#include "rdma/provider.h"
 #include "rdma/verbs/ring_entry.h"
 #include "rdma/verbs/verbs_handles.h"
 
 namespace ch3_offload {
 
 class Link;
+struct VerbsEndpoint;
 
 /// A ring of the peer's, into which we may write. It belongs to one queue pair.
 class SendRing {
@@ -64,8 +64,8 @@ class ReceiveRing {
   std::uint64_t key() const noexcept { return key_; }
 
   State state = State::kFree;
-  PeerId peer{};
-  Link* link = nullptr;
+  VerbsEndpoint* peer = nullptr;       ///< Whose it is. nullptr: it has never been open.
+  Link* link = nullptr;                ///< Of the peer's main lane.
   std::uint64_t messages = 0;          ///< Delivered from it.
   std::uint64_t last_poll = 0;         ///< VerbsProvider::polls_ when one was, or when it was opened.
   std::uint64_t closing_since_ns = 0;  ///< monotonic_ns() when it was to be closed.

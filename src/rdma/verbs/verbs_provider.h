@@ -11,6 +11,7 @@
 // rails, by which peers are spread over the rails, and its links move to the other pair when they break there: what
 // one rail has lost is sent again over the other.
 //
+//   verbs_endpoint.h      what it knows of one peer
 //   verbs_provider.cc     making it, its end, connect, registering memory
 //   verbs_datapath.cc     reserve, commit, write, poll, arm
 //   verbs_completions.cc  what arrived, and what the peers' devices have

@@ -68,7 +68,7 @@ void VerbsProvider::poll_rings(std::size_t budget) noexcept {
   for (std::size_t i = 0; i < open_rings_.size() && delivered_ < budget && !held_; ++i) {
     const ReceiveRing& ring = *open_rings_[i];
     if (may_be_ring_entry(ring.entry(ring.link->received()), ring.link->received()))
-      drain_ring(*find(ring.peer), budget - delivered_);
+      drain_ring(*ring.peer, budget - delivered_);
   }
 }
 
@@ -105,7 +105,7 @@ bool VerbsProvider::ring_has_next(const Link& link) noexcept {
 /// The completion queue is empty: takes what queue pairs that were stopped before this poll wrote last.
 void VerbsProvider::drain_stopped_rings() noexcept {
   for (std::size_t i = 0; i < open_rings_.size(); ++i) {
-    VerbsEndpoint& peer = *find(open_rings_[i]->peer);
+    VerbsEndpoint& peer = *open_rings_[i]->peer;
     if (peer.dying || peer.main.link.state == LinkState::kDraining) drain_ring(peer, kRingEntries);
   }
 }
@@ -145,7 +145,7 @@ void VerbsProvider::open_ring(VerbsEndpoint& peer) noexcept {
     return;
   }
   ring.state = ReceiveRing::State::kOpenDue;
-  ring.peer = peer.id;
+  ring.peer = &peer;
   ring.link = &link;
   ring.last_poll = polls_;
   link.rings.receive = &ring;
@@ -186,7 +186,7 @@ void VerbsProvider::tend_rings() noexcept {
   for (ReceiveRing* const ring : open_rings_) {  // Sending frees no ring.
     if (ring->state != State::kOpenDue && ring->state != State::kCloseDue) continue;
     const bool opens = ring->state == State::kOpenDue;
-    if (send_ring_notice(*find(ring->peer), opens ? SlotHeader::kRingOpen : SlotHeader::kRingClose,
+    if (send_ring_notice(*ring->peer, opens ? SlotHeader::kRingOpen : SlotHeader::kRingClose,
                          ring->body(ring->link->number)))
       ring->state = opens ? State::kOpen : State::kClosing;
     else
