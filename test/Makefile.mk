@@ -236,8 +236,8 @@ if HAVE_VERBS
 check_PROGRAMS += test/fake_verbs_tests
 TESTS += test/fake_verbs_tests
 test_fake_verbs_tests_SOURCES = \
+	test/rdma/verbs/fake_verbs_connection_end.h \
 	test/rdma/verbs/fake_verbs_device_test.cc \
-	test/rdma/verbs/fake_verbs_endpoint.h \
 	test/rdma/verbs/fake_verbs_event_test.cc \
 	test/rdma/verbs/fake_verbs_fault_test.cc \
 	test/rdma/verbs/fake_verbs_loss_test.cc \

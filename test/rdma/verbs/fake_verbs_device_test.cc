@@ -91,12 +91,12 @@ TEST_F(FakeVerbsDevice, NoneAndClosedDoors) {
 }
 
 TEST_F(FakeVerbsDevice, LimitsOfObjectsAndMemory) {
-  reset({.devices = {
-             {.max_completion_queues = 1,
-              .max_receive_queues = 1,
-              .max_queue_pairs = 1,
-              .registered_bytes_per_context = Endpoint::kBufferBytes + Endpoint::kSlotBytes * 256 + 10}}});
-  one_ = std::make_unique<Endpoint>();
+  reset({.devices = {{.max_completion_queues = 1,
+                      .max_receive_queues = 1,
+                      .max_queue_pairs = 1,
+                      .registered_bytes_per_context =
+                          ConnectionEnd::kBufferBytes + ConnectionEnd::kSlotBytes * 256 + 10}}});
+  one_ = std::make_unique<ConnectionEnd>();
   errno = 0;
   EXPECT_EQ(ibv_create_cq(one_->context, 1, nullptr, nullptr, 0), nullptr);
   EXPECT_EQ(errno, ENOMEM);
@@ -123,7 +123,7 @@ TEST_F(FakeVerbsDevice, LimitsOfObjectsAndMemory) {
 }
 
 TEST_F(FakeVerbsDevice, RegistrationLooksAtFlagsAndPages) {
-  one_ = std::make_unique<Endpoint>();
+  one_ = std::make_unique<ConnectionEnd>();
   char memory[64];
   EXPECT_EQ(ibv_reg_mr(one_->domain, memory, 64, int{IBV_ACCESS_REMOTE_WRITE}), nullptr);
   EXPECT_EQ(errno, EINVAL);
@@ -138,14 +138,14 @@ TEST_F(FakeVerbsDevice, RegistrationLooksAtFlagsAndPages) {
 }
 
 TEST_F(FakeVerbsDevice, RegistrationRefusesPagesThatItCannotReach) {
-  one_ = std::make_unique<Endpoint>();
+  one_ = std::make_unique<ConnectionEnd>();
   void* const pages = ::mmap(nullptr, 8192, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(pages, MAP_FAILED);
   if (::madvise(pages, 8192, MADV_POPULATE_WRITE) != 0 && errno == EINVAL) {
     ::munmap(pages, 8192);
     GTEST_SKIP() << "this kernel has no MADV_POPULATE_WRITE (Linux 5.14)";
   }
-  EXPECT_EQ(ibv_reg_mr(one_->domain, pages, 8192, Endpoint::kLocal), nullptr);
+  EXPECT_EQ(ibv_reg_mr(one_->domain, pages, 8192, ConnectionEnd::kLocal), nullptr);
   EXPECT_EQ(errno, EFAULT);
   ::munmap(pages, 8192);
   EXPECT_EQ(ibv_reg_mr(one_->domain, pages, 8192, 0), nullptr);
@@ -153,7 +153,7 @@ TEST_F(FakeVerbsDevice, RegistrationRefusesPagesThatItCannotReach) {
 }
 
 TEST_F(FakeVerbsDevice, ParentsOutliveTheirChildren) {
-  one_ = std::make_unique<Endpoint>();
+  one_ = std::make_unique<ConnectionEnd>();
   EXPECT_EQ(ibv_destroy_cq(one_->queue), EBUSY);
   EXPECT_EQ(ibv_destroy_srq(one_->shared), EBUSY);
   EXPECT_EQ(ibv_destroy_comp_channel(one_->channel), EBUSY);
@@ -165,7 +165,7 @@ TEST_F(FakeVerbsDevice, ParentsOutliveTheirChildren) {
 }
 
 TEST_F(FakeVerbsDevice, QueuePairStatesAreStrict) {
-  one_ = std::make_unique<Endpoint>();
+  one_ = std::make_unique<ConnectionEnd>();
   EXPECT_EQ(one_->state(), IBV_QPS_RESET);
   EXPECT_EQ(one_->post({.id = 1}), EINVAL);
   EXPECT_EQ(one_->ready_to_receive(*one_), EINVAL);  // Not from RESET.
@@ -187,7 +187,7 @@ TEST_F(FakeVerbsDevice, QueuePairStatesAreStrict) {
 }
 
 TEST_F(FakeVerbsDevice, RoceNeedsAGlobalRouteAndAValidGid) {
-  one_ = std::make_unique<Endpoint>();
+  one_ = std::make_unique<ConnectionEnd>();
   one_->initialize();
   ibv_qp_attr values{};
   values.qp_state = IBV_QPS_RTR;
@@ -219,7 +219,7 @@ TEST_F(FakeVerbsDevice, PostChecksWhatItCan) {
 
 TEST_F(FakeVerbsDevice, NumbersAreUsedAgainInASmallRange) {
   reset({.devices = {{.first_queue_pair_number = 100, .queue_pair_numbers = 2}}});
-  one_ = std::make_unique<Endpoint>();
+  one_ = std::make_unique<ConnectionEnd>();
   EXPECT_EQ(one_->pair->qp_num, 100u);
   for (const std::uint32_t expected : {101u, 100u, 101u}) {
     ibv_destroy_qp(one_->pair);

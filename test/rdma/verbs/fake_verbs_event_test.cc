@@ -107,8 +107,8 @@ TEST_F(FakeVerbsEvent, LastReceiveAndFirstMessageAreReportedIfConfigured) {
       config.last_wqe_event = reported;
       config.communication_established = reported;
     });
-    one_ = std::make_unique<Endpoint>();
-    other_ = std::make_unique<Endpoint>();
+    one_ = std::make_unique<ConnectionEnd>();
+    other_ = std::make_unique<ConnectionEnd>();
     one_->connect(*other_);
     other_->initialize();
     EXPECT_EQ(other_->ready_to_receive(*one_), 0);
@@ -155,7 +155,7 @@ TEST_F(FakeVerbsEvent, SleeperIsWokenByWhatCouldNotGoOnAtOnce) {
 TEST_F(FakeVerbsEvent, ThreadsWithDevicesOfTheirOwn) {
   connect();
   constexpr int kMessages = 2000;
-  const auto run = [](Endpoint& me) {
+  const auto run = [](ConnectionEnd& me) {
     for (std::uint64_t i = 0; i < 8; ++i) me.post_receive(i);
     int sent = 0, done = 0, received = 0;
     while (done < kMessages || received < kMessages) {
@@ -171,7 +171,7 @@ TEST_F(FakeVerbsEvent, ThreadsWithDevicesOfTheirOwn) {
         ++done;
         continue;
       }
-      EXPECT_EQ(me.slots[work.wr_id * Endpoint::kSlotBytes], static_cast<char>(received));
+      EXPECT_EQ(me.slots[work.wr_id * ConnectionEnd::kSlotBytes], static_cast<char>(received));
       ++received;
       me.post_receive(work.wr_id);
     }

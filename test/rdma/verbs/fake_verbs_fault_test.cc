@@ -43,7 +43,7 @@ TEST_F(FakeVerbsFault, LocalKeyIsChecked) {
                     .length = 16,
                     .lkey = one_->region->lkey};
     if (wrong == 0) part.lkey = one_->region->rkey;
-    if (wrong == 1) part.addr += Endpoint::kBufferBytes - 15;
+    if (wrong == 1) part.addr += ConnectionEnd::kBufferBytes - 15;
     if (wrong == 2) part.addr -= 1;
     if (wrong == 3) part.lkey = other_->region->lkey;  // Of another domain.
     ibv_send_wr request{};
@@ -61,9 +61,9 @@ TEST_F(FakeVerbsFault, LocalKeyIsChecked) {
 TEST_F(FakeVerbsFault, RemoteKeyIsCheckedAndBreaksBothEnds) {
   for (int wrong = 0; wrong < 4; ++wrong) {
     connect();
-    Endpoint::Work work = one_->write_to(*other_, 1, 100);
+    ConnectionEnd::Work work = one_->write_to(*other_, 1, 100);
     if (wrong == 0) work.remote_key = other_->region->lkey;
-    if (wrong == 1) work.remote_address += Endpoint::kBufferBytes - 99;
+    if (wrong == 1) work.remote_address += ConnectionEnd::kBufferBytes - 99;
     if (wrong == 2) work.remote_key = one_->region->rkey;
     if (wrong == 3) work.remote_key = other_->slot_region->rkey;
     ASSERT_EQ(one_->post(work), 0);
@@ -94,8 +94,8 @@ TEST_F(FakeVerbsFault, AWriteIsVisibleInParts) {
 TEST_F(FakeVerbsFault, DeregisteredKeyIsDead) {
   connect();
   std::vector<char> memory(100);
-  ibv_mr* const region = ibv_reg_mr(other_->domain, memory.data(), memory.size(), Endpoint::kRemote);
-  Endpoint::Work work = one_->write_to(*other_, 1, 100);
+  ibv_mr* const region = ibv_reg_mr(other_->domain, memory.data(), memory.size(), ConnectionEnd::kRemote);
+  ConnectionEnd::Work work = one_->write_to(*other_, 1, 100);
   work.remote_address = reinterpret_cast<std::uintptr_t>(memory.data());
   work.remote_key = region->rkey;
   ASSERT_EQ(one_->post(work), 0);
@@ -160,7 +160,7 @@ TEST_F(FakeVerbsFault, NthCallFailsOnDemand) {
   fail_call("ibv_reg_mr", 2, ENOMEM);
   char memory[64];
   for (int i = 0; i < 3; ++i) {
-    ibv_mr* const region = ibv_reg_mr(one_->domain, memory, sizeof memory, Endpoint::kLocal);
+    ibv_mr* const region = ibv_reg_mr(one_->domain, memory, sizeof memory, ConnectionEnd::kLocal);
     EXPECT_EQ(region == nullptr, i == 1);
     if (region == nullptr) {
       EXPECT_EQ(errno, ENOMEM);

@@ -22,8 +22,8 @@ class FakeVerbsLoss : public FakeVerbs {
 
 TEST_F(FakeVerbsLoss, PeerThatIsNeverConnectedExceedsTheRetries) {
   give_up_soon();
-  one_ = std::make_unique<Endpoint>();
-  other_ = std::make_unique<Endpoint>();
+  one_ = std::make_unique<ConnectionEnd>();
+  other_ = std::make_unique<ConnectionEnd>();
   one_->connect(*other_);
   one_->post({.id = 1, .length = 4, .flags = 0});
   one_->post({.id = 2, .length = 4, .flags = 0});

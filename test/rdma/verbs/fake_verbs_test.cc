@@ -67,7 +67,7 @@ TEST_F(FakeVerbs, WriteWithImmediateTakesAReceive) {
   connect();
   other_->post_receive(3);
   one_->fill("written");
-  Endpoint::Work work = one_->write_to(*other_, 1, 7);
+  ConnectionEnd::Work work = one_->write_to(*other_, 1, 7);
   work.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
   work.immediate = 0x01020304;
   ASSERT_EQ(one_->post(work), 0);
@@ -110,7 +110,7 @@ TEST_F(FakeVerbs, ManyPacketsWrapTheSequenceNumber) {
   connect();
   std::iota(one_->buffer.begin(), one_->buffer.end(), 1);
   for (int i = 0; i < 8; ++i) {
-    ASSERT_EQ(one_->post(one_->write_to(*other_, 1, Endpoint::kBufferBytes)), 0);  // 16 packets each.
+    ASSERT_EQ(one_->post(one_->write_to(*other_, 1, ConnectionEnd::kBufferBytes)), 0);  // 16 packets each.
     EXPECT_EQ(one_->poll_one().status, IBV_WC_SUCCESS);
   }
   EXPECT_EQ(one_->buffer, other_->buffer);
@@ -156,8 +156,8 @@ TEST_F(FakeVerbs, AWriteNeedsNoReceiveButStaysInOrder) {
 }
 
 TEST_F(FakeVerbs, ASendWaitsForItsPeerToBeConnected) {
-  one_ = std::make_unique<Endpoint>();
-  other_ = std::make_unique<Endpoint>();
+  one_ = std::make_unique<ConnectionEnd>();
+  other_ = std::make_unique<ConnectionEnd>();
   other_->post_receive(0);
   one_->connect(*other_);
   ASSERT_EQ(one_->post({.id = 1, .length = 4}), 0);
@@ -170,12 +170,12 @@ TEST_F(FakeVerbs, ASendWaitsForItsPeerToBeConnected) {
 }
 
 TEST_F(FakeVerbs, AQueuePairMayBeItsOwnPeer) {
-  one_ = std::make_unique<Endpoint>();
+  one_ = std::make_unique<ConnectionEnd>();
   one_->connect(*one_);
   one_->post_receive(0);
   ASSERT_EQ(one_->post({.id = 1, .length = 4}), 0);
   EXPECT_EQ(one_->poll().size(), 2u);
-  Endpoint::Work work = one_->write_to(*one_, 2, 4);
+  ConnectionEnd::Work work = one_->write_to(*one_, 2, 4);
   work.remote_key = 1;
   ASSERT_EQ(one_->post(work), 0);
   EXPECT_EQ(one_->poll().size(), 1u);
@@ -187,8 +187,8 @@ TEST_F(FakeVerbs, DevicesOfInfiniBandAreFoundByLid) {
   config.devices = {{.name = "ib0", .ports = {infiniband_port(17)}},
                     {.name = "ib1", .ports = {infiniband_port(18)}}};
   reset(config);
-  one_ = std::make_unique<Endpoint>(EndpointOptions{.device = 0});
-  other_ = std::make_unique<Endpoint>(EndpointOptions{.device = 1});
+  one_ = std::make_unique<ConnectionEnd>(ConnectionOptions{.device = 0});
+  other_ = std::make_unique<ConnectionEnd>(ConnectionOptions{.device = 1});
   one_->connect(*other_);
   other_->connect(*one_);
   other_->post_receive(0);
@@ -219,7 +219,7 @@ TEST_F(FakeVerbs, CountersTellWhatWasDelivered) {
   one_->post({.id = 1, .length = 10});
   one_->post({.id = 2, .length = 5, .flags = IBV_SEND_INLINE});
   one_->post(one_->write_to(*other_, 3, 100));
-  Endpoint::Work work = one_->write_to(*other_, 4, 1000);
+  ConnectionEnd::Work work = one_->write_to(*other_, 4, 1000);
   work.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
   one_->post(work);
   const Counters now = counters();
@@ -230,7 +230,7 @@ TEST_F(FakeVerbs, CountersTellWhatWasDelivered) {
   EXPECT_EQ(now.writes_with_immediate, 1u);
   EXPECT_EQ(now.bytes, 1115u);
   EXPECT_EQ(now.receives_posted, 3u);
-  EXPECT_EQ(now.registered_bytes, 2 * (Endpoint::kBufferBytes + Endpoint::kSlotBytes * 256));
+  EXPECT_EQ(now.registered_bytes, 2 * (ConnectionEnd::kBufferBytes + ConnectionEnd::kSlotBytes * 256));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@
 
 namespace ch3_offload::fake_verbs {
 
-struct EndpointOptions {
+struct ConnectionOptions {
   int device = 0;
   bool shared = true;  ///< Receives through an SRQ.
   int completions = 256;
@@ -27,7 +27,7 @@ struct EndpointOptions {
   std::uint8_t timeout = 14;
 };
 
-class Endpoint {
+class ConnectionEnd {
  public:
   static constexpr std::size_t kSlotBytes = 64;
   static constexpr std::size_t kBufferBytes = 1 << 16;
@@ -46,7 +46,7 @@ class Endpoint {
     std::uint32_t remote_key = 0;
   };
 
-  explicit Endpoint(const EndpointOptions& options = {}) : options_(options) {
+  explicit ConnectionEnd(const ConnectionOptions& options = {}) : options_(options) {
     int count = 0;
     ibv_device** const devices = ibv_get_device_list(&count);
     EXPECT_GT(count, options.device);
@@ -69,10 +69,10 @@ class Endpoint {
     make_pair();
   }
 
-  Endpoint(const Endpoint&) = delete;
-  Endpoint& operator=(const Endpoint&) = delete;
+  ConnectionEnd(const ConnectionEnd&) = delete;
+  ConnectionEnd& operator=(const ConnectionEnd&) = delete;
 
-  ~Endpoint() {
+  ~ConnectionEnd() {
     EXPECT_EQ(pair != nullptr ? ibv_destroy_qp(pair) : 0, 0);
     EXPECT_EQ(shared != nullptr ? ibv_destroy_srq(shared) : 0, 0);
     EXPECT_EQ(ibv_destroy_cq(queue), 0);
@@ -97,7 +97,7 @@ class Endpoint {
     ASSERT_NE(pair, nullptr);
   }
 
-  void connect(const Endpoint& peer) {
+  void connect(const ConnectionEnd& peer) {
     initialize();
     EXPECT_EQ(ready_to_receive(peer), 0);
     EXPECT_EQ(ready_to_send(), 0);
@@ -113,7 +113,7 @@ class Endpoint {
   }
 
   /// errno, or 0.
-  int ready_to_receive(const Endpoint& peer) {
+  int ready_to_receive(const ConnectionEnd& peer) {
     ibv_port_attr port{};
     EXPECT_EQ(ibv_query_port(peer.context, 1, &port), 0);
     ibv_qp_attr values{};
@@ -200,7 +200,8 @@ class Endpoint {
   }
 
   /// A write of the buffer's first bytes into the peer's buffer.
-  Work write_to(const Endpoint& peer, std::uint64_t id, std::size_t length, std::size_t offset = 0) const {
+  Work write_to(const ConnectionEnd& peer, std::uint64_t id, std::size_t length,
+                std::size_t offset = 0) const {
     return {.id = id,
             .length = length,
             .opcode = IBV_WR_RDMA_WRITE,
@@ -250,7 +251,7 @@ class Endpoint {
   std::vector<char> slots;        ///< What receives are posted with.
 
  private:
-  const EndpointOptions options_;
+  const ConnectionOptions options_;
 };
 
 }  // namespace ch3_offload::fake_verbs
