@@ -21,6 +21,7 @@ script_tests = \
 	test/exported_symbols \
 	test/graft/graft_test.sh \
 	test/include_rules \
+	test/instructions/judging_test \
 	test/quickstart/check_parts \
 	test/seeded-faults/apply
 dist_check_SCRIPTS += $(script_tests)
@@ -537,6 +538,7 @@ EXTRA_DIST += \
 	test/faults \
 	test/flood \
 	test/imb \
+	test/instructions \
 	test/lab \
 	test/mpich \
 	test/netpipe \

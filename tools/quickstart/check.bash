@@ -264,6 +264,7 @@ declare_parts() {
   part flood        check alone  mpich       'a flood of small messages' script flood
   part waiting      fast  alone  mpich       'threads that wait' script waiting
   part trace        fast  alone  mpich       "a job's trace" script trace
+  part instructions fast  alone  mpich       'instructions of a message' script instructions
   part over-mpi     check alone  mpich       'programs over MPI' script over-mpi
   part shared-windows check alone mpich      'shared windows' script shared-windows
   part packet-errors check alone mpich       'packets that cannot be taken' script packet-errors
