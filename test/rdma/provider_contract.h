@@ -176,7 +176,7 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
       std::uint64_t sent_short = 0;
       lane->length_limit = lane->credit_bytes = 1000;
       lane->sent_short = &sent_short;
-      EXPECT_EQ(ch3_offload_lane_send(lane, 0, 0, "12345678", 8), CH3_OFFLOAD_LANE_CLOSED);
+      EXPECT_EQ(ch3_offload_lane_send(lane, 0, 0, 0, "12345678", 8), CH3_OFFLOAD_LANE_CLOSED);
     }
     at(from).nudge(dead);
   }
