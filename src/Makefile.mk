@@ -87,27 +87,32 @@ dme_sources += src/dme/memory_events_absent.cc
 endif
 
 engine_sources = \
+	src/engine/ch3_offload_events.h \
 	src/engine/engine.cc \
 	src/engine/engine.h \
 	src/engine/engine_cancel.cc \
 	src/engine/engine_events.cc \
 	src/engine/engine_flow.cc \
 	src/engine/engine_memory.cc \
-	src/engine/engine_receive.cc \
 	src/engine/engine_packets.cc \
 	src/engine/engine_peers.cc \
+	src/engine/engine_receive.cc \
+	src/engine/engine_rendezvous.cc \
 	src/engine/engine_self.cc \
 	src/engine/engine_send.cc \
 	src/engine/engine_state.h \
 	src/engine/free_list.h \
 	src/engine/intrusive_list.h \
 	src/engine/keyed_queues.h \
-	src/engine/ch3_offload_events.h \
 	src/engine/match_key.h \
 	src/engine/matcher.cc \
 	src/engine/matcher.h \
+	src/engine/operations.h \
 	src/engine/payload_blocks.h \
+	src/engine/peer.h \
 	src/engine/pool.h \
+	src/engine/state_machine.h \
+	src/engine/states.h \
 	src/engine/trace.cc \
 	src/engine/trace.h \
 	src/engine/wire.h

@@ -17,8 +17,9 @@ constexpr std::size_t kPollBudget = 64;
 /// The client of this engine, in wire::CommonHeader.
 constexpr std::uint16_t kOnlyClient = 0;
 
-/// Two for each provider: for reading and for writing, null where one serves both or none is needed. Two are needed where the
-/// device faults pages in: to read from a region that it may write to, it would ask for writable pages.
+/// Two for each provider: for reading and for writing, null where one serves both or none is needed. Two are
+/// needed where the device faults pages in: to read from a region that it may write to, it would ask for
+/// writable pages.
 std::vector<std::unique_ptr<PinDownCache>> make_caches(std::span<Provider* const> providers,
                                                        const PinDownConfig& config) {
   std::vector<std::unique_ptr<PinDownCache>> caches;
@@ -61,7 +62,7 @@ const Counters& Engine::counters() const noexcept {
   counters.posted_depth = state_->matcher.posted_depth();
   counters.unexpected_depth = state_->matcher.unexpected_depth();
   counters.lent_bytes = state_->lent_bytes;
-  counters.pending_sends = state_->sends.live();
+  counters.pending_sends = state_->sends.live() + state_->packets.live();
   state_->add_statistics(counters);
   return counters;
 }

@@ -12,17 +12,21 @@ namespace ch3_offload {
 
 namespace {
 
-std::uint64_t pool_id_of(OperationId operation, std::uint64_t kind) noexcept {
-  const auto value = static_cast<std::uint64_t>(operation);
-  const std::uint64_t id = value & (kSendOperation - 1);
-  return value - id == kind ? id : 0;
+bool streams_synchronous(const SendOperation& send) noexcept {
+  return send.state == SendState::kStreamingSynchronous || send.state == SendState::kStreamingMatched;
+}
+
+bool awaits_match(const SendOperation& send) noexcept {
+  return send.state == SendState::kAwaitingAck || send.state == SendState::kAwaitingCts ||
+         send.state == SendState::kAwaitingCtsOrAck;
 }
 
 }  // namespace
 
 bool Engine::cancel_receive(OperationId operation) noexcept {
   State& state = *state_;
-  ReceiveOperation* const receive = state.receives.find(pool_id_of(operation, kReceiveOperation));
+  const std::uint64_t id = pool_id_of(static_cast<std::uint64_t>(operation), kReceiveOperation);
+  ReceiveOperation* const receive = state.receives.find(id);
   if (receive == nullptr || receive->state != ReceiveState::kPosted) return false;
   state.matcher.remove(*receive);
   state.receives.give_back(*receive);
@@ -36,7 +40,7 @@ Progressed Engine::cancel_send(OperationId operation, PeerId id, const MatchKey&
   Peer* const peer = state.known(id);
   if (peer == nullptr || peer->state == PeerState::kFailed) return Progressed::kFailed;
   state.trace(TraceEvent::kCancelRequested, id, 0, send_id);
-  SendOperation* send = state.sends.find(pool_id_of(operation, kSendOperation));
+  SendOperation* send = state.sends.find(pool_id_of(static_cast<std::uint64_t>(operation), kSendOperation));
   const bool is_over = send == nullptr || send->detached || send->state == SendState::kFinished;
   if (operation != kNoOperation && is_over) return Progressed::kFailed;  // Its event waits to be taken.
   if (id == state.config.self) {
@@ -44,23 +48,26 @@ Progressed Engine::cancel_send(OperationId operation, PeerId id, const MatchKey&
   }
   if (send == nullptr && send_id != 0) {
     // Done for its caller, but the engine may still hold it (keep_copy). Ids are reused: the newest.
-    send = peer->sends.back();
-    while (send != nullptr && !(send->detached && send->send_id == send_id && send->key == key)) {
-      send = decltype(peer->sends)::previous(*send);
-    }
+    const auto is_it = [&](const Outgoing& one) {
+      if (one.kind != Operation::Kind::kSend) return false;
+      const auto& held = static_cast<const SendOperation&>(one);
+      return held.detached && held.send_id == send_id && held.key == key;
+    };
+    Outgoing* one = peer->outgoing.back();
+    while (one != nullptr && !is_it(*one)) one = decltype(peer->outgoing)::previous(*one);
+    send = static_cast<SendOperation*>(one);
   }
   if (send != nullptr && send->peer != peer) return Progressed::kFailed;
   if (send != nullptr && send->state == SendState::kQueued) {
+    kSendMachine.must_step(send->state, SendEvent::kCancelled);
     state.release_send(*send);
     ++state.counters.cancelled_sends;
     return Progressed::kDone;
   }
   // A synchronous send whose parts still leave may wait for its match for good: ask when it has left.
-  const bool leaving = send != nullptr && send->state == SendState::kStreaming &&
-                       send->mode == SendMode::kSynchronous && !send->cancelling;
-  const bool askable = send == nullptr
-                           ? send_id != 0 && peer->state == PeerState::kConnected
-                           : leaving || (send->state == SendState::kAwaitingMatch && !send->cancelling);
+  const bool leaving = send != nullptr && streams_synchronous(*send);
+  const bool askable = send == nullptr ? send_id != 0 && peer->state == PeerState::kConnected
+                                       : !send->cancelling && (leaving || awaits_match(*send));
   CancelRequest* const request = askable ? state.cancels.take() : nullptr;
   if (request == nullptr) return Progressed::kFailed;
   request->cookie = cookie;
@@ -74,7 +81,8 @@ Progressed Engine::cancel_send(OperationId operation, PeerId id, const MatchKey&
   return Progressed::kPending;
 }
 
-/// `id` is the operation's number on the wire, or, if the send was done for its caller, the caller's name for it.
+/// `id` is the operation's number on the wire, or, if the send was done for its caller, the caller's name for
+/// it.
 void Engine::State::ask_for_cancel(Peer& peer, const CancelRequest& request, const MatchKey& key,
                                    std::uint32_t id) noexcept {
   wire::CancelHeader header;
@@ -124,10 +132,12 @@ bool Engine::State::on_cancel_reply(Peer& peer, std::span<const std::byte> messa
   const bool cancelled = (header.common.flags & wire::kCancelled) != 0;
   SendOperation* send = sends.find(request->operation);
   if (send != nullptr && (send->peer != &peer || !send->cancelling)) send = nullptr;
-  if (send != nullptr && send->state == SendState::kStreaming) return false;  // Nobody has asked yet.
+  if (send != nullptr && streams_synchronous(*send)) return false;  // Nobody has asked yet.
   // What has matched is not cancelled: its owner was told, or will be, that it is done.
-  const bool awaits_match = send != nullptr && send->state == SendState::kAwaitingMatch;
-  if (cancelled && request->operation != 0 && !awaits_match) return false;
+  if (cancelled && request->operation != 0 &&
+      (send == nullptr || !follow(peer, kSendMachine, send->state, SendEvent::kCancelled))) {
+    return false;
+  }
   peer.cancels.remove(*request);
   request->is_cancelled = cancelled;
   complete(*request);
@@ -136,7 +146,7 @@ bool Engine::State::on_cancel_reply(Peer& peer, std::span<const std::byte> messa
     send->cancelling = false;
     if (cancelled) {
       release_send(*send);
-    } else if (send->acknowledged) {
+    } else if (send->state == SendState::kAccepted) {
       finish_send(*send, Status::kOk);
     }
   }
@@ -161,7 +171,7 @@ void Engine::purge(PurgeScope scope, std::span<const MatchPattern> doomed, std::
     auto& receive = static_cast<ReceiveOperation&>(entry);
     receive.message_key = receive.key;
     receive.total_bytes = 0;
-    receive.state = ReceiveState::kFinished;
+    kReceiveMachine.must_step(receive.state, ReceiveEvent::kPurged);
     receive.status = reason;
     receive.is_cancelled = true;
     state.complete(receive);
@@ -189,12 +199,13 @@ void Engine::State::purge_message(IncomingMessage& message, Status reason) noexc
       break;
     case MessageState::kStreaming:
       drop_payload(message);
-      message.discard = true;
+      kMessageMachine.must_step(message.state, MessageEvent::kPurged);
       if (message.synchronous) send_ack(peer, message.operation, message.number);
       return;  // Peer::incoming still points here; it is forgotten when it is whole.
     case MessageState::kWhole:
       if (message.synchronous) send_ack(peer, message.operation, message.number);
       break;
+    case MessageState::kDiscarded:
     case MessageState::kBroken: break;
   }
   forget_message(message);
@@ -232,19 +243,17 @@ void Engine::State::fail(Peer& peer, Status reason) noexcept {
   // that are held here are consumed (repay).
   shrink_window(peer, peer.lane->available_bytes + peer.lane->owed_bytes);
   peer.lane->available_bytes = peer.lane->owed_bytes = 0;
-  if (IncomingMessage* const incoming = peer.incoming; incoming != nullptr) {
-    peer.incoming = nullptr;
-    if (peer.incoming_receive != nullptr || incoming->discard) {
-      incoming->state = MessageState::kWhole;
-      forget_message(*incoming);
-    } else {
-      incoming->state = MessageState::kBroken;
-    }
+  if (IncomingMessage* const incoming = std::exchange(peer.incoming, nullptr)) {
+    const bool for_nobody = peer.incoming_receive != nullptr || incoming->state == MessageState::kDiscarded;
+    kMessageMachine.must_step(incoming->state, MessageEvent::kSenderDied);
+    if (for_nobody) forget_message(*incoming);
   }
-  while (SendOperation* const send = peer.sends.front()) {
-    assert(send->state != SendState::kWriting);  // on_write_done() comes before on_peer_down().
-    finish_send(*send, reason);
+  while (Outgoing* const outgoing = peer.outgoing.front()) {
+    // on_write_done() comes before on_peer_down().
+    assert(outgoing->outbound.state != OutboundState::kWriting);
+    finish_outgoing(*outgoing, reason);
   }
+  if (peer.placing != nullptr) finish_placing(peer, reason);
   while (ReceiveOperation* const receive = peer.receives.front()) finish_receive(*receive, reason);
   while (CancelRequest* const request = peer.cancels.pop_front()) complete(*request);
   if (peer.closed) {

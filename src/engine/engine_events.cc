@@ -1,5 +1,5 @@
-// Engine: what the client is told. An event needs no memory of its own: the operation, the peer or the provider's
-// slot holds it. Only the text of a warning is allocated.
+// Engine: what the client is told. An event needs no memory of its own: the operation, the peer or the
+// provider's slot holds it. Only the text of a warning is allocated.
 
 #include "engine/engine_state.h"
 
@@ -109,6 +109,10 @@ void Engine::State::fill(Event& event, Operation& operation) noexcept {
       event.kind = Event::Kind::kSendDone;
       sends.give_back(static_cast<SendOperation&>(operation));
       break;
+    case Operation::Kind::kPacket:
+      event.kind = Event::Kind::kSendDone;
+      packets.give_back(static_cast<PacketOperation&>(operation));
+      break;
     case Operation::Kind::kCancel:
       event.kind = Event::Kind::kCancelDone;
       cancels.give_back(static_cast<CancelRequest&>(operation));
@@ -139,6 +143,16 @@ void Engine::State::take_news(Event& event) noexcept {
 void Engine::State::tell(Peer& peer) noexcept {
   if (!peer.news_hook.linked) peer_news.push_back(peer);
   events.others = 1;
+}
+
+void Engine::State::warn_of_breach(const Peer& peer, const char* machine, const char* state,
+                                   const char* event) noexcept {
+  try {
+    warn("process " + std::to_string(index_of(peer.id)) + " broke the protocol between engines: " + event +
+         " for a " + machine + " that is " + state + ". Its connection is closed");
+  } catch (const std::bad_alloc&) {
+    // A line less.
+  }
 }
 
 void Engine::State::warn(std::string text) noexcept {

@@ -54,12 +54,12 @@ std::size_t Engine::State::flush(Peer& peer) noexcept {
   }
   // Bulk and queue take turns, so that neither starves the other.
   while (room && peer.state == PeerState::kConnected) {
-    SendOperation* const bulk = peer.bulk.front();
+    Outgoing* const bulk = peer.bulk.front();
     if (bulk != nullptr) {
-      room = bulk_step(*bulk) == Status::kOk;
+      room = move(*bulk) == Status::kOk;
       left += room;
     }
-    SendOperation* const head = room ? peer.next() : nullptr;
+    Outgoing* const head = room ? peer.next() : nullptr;
     if (head != nullptr) {
       room = transmit(*head) == Status::kOk;
       left += room;

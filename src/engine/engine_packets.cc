@@ -1,9 +1,11 @@
-// Engine: the packet stream, what CH3 sends that is no message (one-sided communication, connection management).
+// Engine: the packet stream, what CH3 sends that is no message (one-sided communication, connection
+// management).
 //
-// A packet is a run of bytes in the order of Peer::queue, through slots. A long contiguous part of its data is announced
-// (kRts with kPacketPart): the receiver knows by then, from the bytes before it, where it belongs, and answers with a
-// CTS as if it were a message's; or it wants nothing and gets the part through slots. Writes and slots are not ordered, so
-// what comes behind in the queue, messages too, waits for the receiver's ACK.
+// A packet is a run of bytes in the order of Peer::queue, through slots. A long contiguous part of its data
+// is announced (kRts with kPacketPart): the receiver knows by then, from the bytes before it, where it
+// belongs, and answers with a CTS as if it were a message's; or it wants nothing and gets the part through
+// slots. Writes and slots are not ordered, so what comes behind in the queue, messages too, waits for the
+// receiver's ACK.
 
 #include "engine/engine_state.h"
 
@@ -12,7 +14,7 @@ namespace ch3_offload {
 namespace {
 
 /// Copies bytes [offset, offset + out.size()) of a packet, header and data as one run.
-void gather_packet(const PacketParts& packet, std::size_t offset, std::span<std::byte> out) noexcept {
+void gather_packet(const PacketOperation& packet, std::size_t offset, std::span<std::byte> out) noexcept {
   if (offset < packet.header.size()) {
     const std::size_t length = std::min(packet.header.size() - offset, out.size());
     std::memcpy(out.data(), packet.header.data() + offset, length);
@@ -39,7 +41,7 @@ struct LongPart {
 };
 
 /// The next one that has not left. Contiguous, at least `least_bytes` long, and not refused.
-LongPart find_long_part(const PacketParts& packet, std::size_t least_bytes) noexcept {
+LongPart find_long_part(const PacketOperation& packet, std::size_t least_bytes) noexcept {
   const std::size_t from = std::max(packet.sent_bytes, packet.refused_until);
   std::size_t begin = packet.header.size();
   for (const Payload& part : packet.data) {
@@ -69,24 +71,21 @@ Progressed Engine::send_packet(PeerId id, std::span<const std::byte> header,
   if (total_bytes == 0 || state.packet_at_once(*peer, header, data, total_bytes)) {
     return Progressed::kDone;
   }
-  SendOperation* const send = state.sends.take();
-  if (send == nullptr) {
-    status = Status::kNoMemory;
-    return Progressed::kFailed;
-  }
+  PacketOperation* const packet = state.packets.take();
+  status = Status::kNoMemory;
+  if (packet == nullptr) return Progressed::kFailed;
   try {
-    send->packet = std::make_unique<PacketParts>(
-        PacketParts{{header.begin(), header.end()}, {data.begin(), data.end()}, total_bytes});
+    packet->header.assign(header.begin(), header.end());
+    packet->data.assign(data.begin(), data.end());
   } catch (const std::bad_alloc&) {
-    state.sends.give_back(*send);
-    status = Status::kNoMemory;
+    state.packets.give_back(*packet);
     return Progressed::kFailed;
   }
-  send->state = SendState::kStreaming;
-  send->peer = peer;
-  send->cookie = cookie;
-  OperationId operation;  // A packet cannot be cancelled.
-  return state.submit(*send, operation, status);
+  packet->total_bytes = total_bytes;
+  packet->peer = peer;
+  packet->cookie = cookie;
+  OperationId none;
+  return state.submit(*packet, none, status);
 }
 
 bool Engine::State::packet_at_once(Peer& peer, std::span<const std::byte> header,
@@ -109,20 +108,20 @@ bool Engine::State::packet_at_once(Peer& peer, std::span<const std::byte> header
   return true;
 }
 
-Status Engine::State::stream_packet(SendOperation& operation) noexcept {
-  Peer& peer = *operation.peer;
-  PacketParts& packet = *operation.packet;
+Status Engine::State::stream_packet(PacketOperation& packet) noexcept {
+  Peer& peer = *packet.peer;
   const Capabilities& can = peer.provider->capabilities();
   std::size_t until = packet.total_bytes;
   if (can.write && !peer.write_refused) {
     const std::size_t beyond_eager = std::min(config.eager_limit_bytes, SIZE_MAX - 1) + 1;
     const std::size_t least_bytes = std::max(can.write_threshold_bytes, beyond_eager);
     const LongPart part = find_long_part(packet, least_bytes);
-    if (part.payload.length_bytes > 0 && part.begin == packet.sent_bytes) return offer_part(operation, part.payload);
+    if (part.payload.length_bytes > 0 && part.begin == packet.sent_bytes)
+      return offer_part(packet, part.payload);
     until = part.begin;
   }
   const std::size_t length =
-      std::min(peer.max_slot_bytes - sizeof(wire::CommonHeader), until - packet.sent_bytes);
+      part_bytes(peer.max_slot_bytes, sizeof(wire::CommonHeader), until - packet.sent_bytes);
   std::span<std::byte> slot;
   const Status status = reserve(peer, sizeof(wire::CommonHeader) + length, slot);
   if (status != Status::kOk) return status;
@@ -130,54 +129,57 @@ Status Engine::State::stream_packet(SendOperation& operation) noexcept {
   gather_packet(packet, packet.sent_bytes, slot.subspan(sizeof(wire::CommonHeader), length));
   peer.provider->commit(*peer.endpoint, sizeof(wire::CommonHeader) + length);
   packet.sent_bytes += length;
-  if (packet.sent_bytes < packet.total_bytes) return Status::kOk;
-  dequeue(operation);
-  finish_send(operation, Status::kOk);
+  if (packet.sent_bytes == packet.total_bytes) finish_packet(packet, Status::kOk);
   return Status::kOk;
 }
 
-Status Engine::State::offer_part(SendOperation& operation, const Payload& part) noexcept {
-  Peer& peer = *operation.peer;
+Status Engine::State::offer_part(PacketOperation& packet, const Payload& part) noexcept {
+  Peer& peer = *packet.peer;
   std::span<std::byte> slot;
   const Status status = reserve(peer, sizeof(wire::RtsHeader), slot);
   if (status != Status::kOk) return status;
   wire::RtsHeader header;
   header.common = common(peer, wire::Kind::kRts, wire::kPacketPart);
   header.total_bytes = part.length_bytes;
-  header.operation = number_send(operation);
+  header.operation = number_outgoing(packet);
   wire::put(slot, header);
   trace(TraceEvent::kRtsSent, peer.id, 0, part.length_bytes);
   peer.provider->commit(*peer.endpoint, sizeof header);
   ++queues_waiting;
-  operation.payload = part;
-  operation.sent_bytes = operation.wanted_bytes = 0;
-  operation.acknowledged = false;
-  operation.announced = true;
-  operation.state = SendState::kAwaitingMatch;
+  packet.outbound.payload = part;
+  packet.outbound.wanted_bytes = 0;
+  kPacketMachine.must_step(packet.state, PacketEvent::kOffered);
   return Status::kOk;
 }
 
-void Engine::State::resume_packet(SendOperation& operation) noexcept {
-  Peer& peer = *operation.peer;
-  PacketParts& packet = *operation.packet;
-  packet.sent_bytes += operation.wanted_bytes;
-  if (operation.wanted_bytes == 0) packet.refused_until = packet.sent_bytes + operation.payload.length_bytes;
-  operation.announced = false;
-  let_go(peer, operation.memory);
+/// REQUIRES: it streams again.
+void Engine::State::resume_packet(PacketOperation& packet) noexcept {
+  Peer& peer = *packet.peer;
+  packet.sent_bytes += packet.outbound.wanted_bytes;
+  let_go(peer, packet.outbound.memory);
   --queues_waiting;
-  operation.state = SendState::kStreaming;
   activate(peer);
-  if (packet.sent_bytes == packet.total_bytes) finish_send(operation, Status::kOk);
+  if (packet.sent_bytes == packet.total_bytes) finish_packet(packet, Status::kOk);
 }
 
 /// The ACK of a part: all of it is there. The write's own end may be heard of later.
-bool Engine::State::on_part_placed(SendOperation& operation) noexcept {
-  const bool has_left = operation.state == SendState::kAwaitingMatch && !operation.announced;
-  if (!has_left && operation.state != SendState::kWriting) return false;
-  trace(TraceEvent::kAckArrived, operation.peer->id, 0, 0);
-  operation.acknowledged = true;
-  if (has_left) resume_packet(operation);
+bool Engine::State::on_part_placed(PacketOperation& packet) noexcept {
+  const bool has_left =
+      packet.state != PacketState::kPartMoving || packet.outbound.state == OutboundState::kWriting;
+  if (!has_left || !follow(*packet.peer, kPacketMachine, packet.state, PacketEvent::kAck)) return false;
+  if (packet.state == PacketState::kStreaming) resume_packet(packet);
   return true;
+}
+
+/// The last thing done with it.
+void Engine::State::finish_packet(PacketOperation& packet, Status status) noexcept {
+  trace(TraceEvent::kSendDone, packet.peer->id, packet.number, static_cast<std::uint64_t>(status));
+  if (packet.state != PacketState::kStreaming) --queues_waiting;
+  kPacketMachine.must_step(packet.state, status == Status::kOk ? PacketEvent::kDone : PacketEvent::kFailed);
+  unlink_outgoing(packet);
+  if (over_for_caller(packet, status)) return packets.give_back(packet);
+  packet.status = status;
+  complete(packet);
 }
 
 bool Engine::State::on_packet(Peer& peer, std::span<const std::byte> message, Delivery& delivery) noexcept {
@@ -213,42 +215,31 @@ void Engine::place_packet(PeerId id, const Payload& place) noexcept {
   const PartOffer offer = std::exchange(peer->offer, {});
   const Capabilities& can = peer->provider->capabilities();
   const std::size_t wanted_bytes = std::min(offer.length_bytes, place.length_bytes);
-  ReceiveOperation* receive = nullptr;
+  PlacedPart* part = nullptr;
   if (can.write && wanted_bytes > state.config.eager_limit_bytes && wanted_bytes >= can.write_threshold_bytes) {
-    receive = state.receives.take();
+    part = state.placed_parts.take();
   }
-  wire::CtsHeader answer;
-  answer.operation = offer.operation;
-  unsigned flags = 0;
-  if (receive != nullptr &&
-      state.hold_memory(*peer, place.address, wanted_bytes, Access::kWrite, receive->memory)) {
-    receive->state = ReceiveState::kAwaitingData;
-    receive->payload = place;
-    receive->peer = peer;
-    receive->total_bytes = receive->wanted_bytes = wanted_bytes;
-    receive->packet_part = true;
-    receive->remote_operation = offer.operation;
-    peer->receives.push_back(*receive);
-    peer->placing = receive;
-    answer.transfer = state.number_transfer(*receive);
-    answer.wanted_bytes = wanted_bytes;
-    answer.address = reinterpret_cast<std::uint64_t>(place.address);
-    answer.remote_key = static_cast<std::uint64_t>(receive->memory.region.remote_key);
-    flags = wire::kWritable;
-  } else if (receive != nullptr) {
-    state.receives.give_back(*receive);
+  if (part != nullptr) {
+    Landing& landing = state.start_landing(part->landing, *peer, place, wanted_bytes, offer.operation);
+    if (state.hold_memory(*peer, place.address, wanted_bytes, Access::kWrite, landing.memory)) {
+      peer->placing = part;
+      return state.grant(landing);
+    }
+    state.placed_parts.give_back(*part);
   }
-  state.trace(TraceEvent::kCtsSent, peer->id, 0, answer.wanted_bytes);
-  state.send_control(*peer, wire::Kind::kCts, flags, answer);
+  wire::CtsHeader nothing;  // Wants no bytes: they come through slots.
+  nothing.operation = offer.operation;
+  state.trace(TraceEvent::kCtsSent, peer->id, 0, 0);
+  state.send_control(*peer, wire::Kind::kCts, 0, nothing);
 }
 
-void Engine::State::finish_placing(ReceiveOperation& receive, Status status) noexcept {
-  Peer& peer = *receive.peer;
-  const std::size_t length_bytes = receive.wanted_bytes;
-  const std::uint32_t operation = receive.remote_operation;
-  peer.placing = nullptr;
-  unlink_receive(receive);
-  receives.give_back(receive);
+/// The part is there, or its peer has failed.
+void Engine::State::finish_placing(Peer& peer, Status status) noexcept {
+  PlacedPart& part = *std::exchange(peer.placing, nullptr);
+  const std::size_t length_bytes = part.landing.wanted_bytes;
+  const std::uint32_t operation = part.landing.remote_operation;
+  end_landing(part.landing);
+  placed_parts.give_back(part);
   if (status != Status::kOk) return;  // kPeerFailed tells the client.
   send_ack(peer, operation, 0);
   trace(TraceEvent::kPacketArrived, peer.id, 0, length_bytes);

@@ -62,7 +62,8 @@ Status Engine::State::make_connection(Peer& peer, std::string_view card) {
       if (!provider->reaches(piece)) continue;
       Result<Endpoint*> connected = provider->connect(peer.id, piece);
       if (!connected.ok()) {
-        // A process that is gone is told by the operation's error; the user can do something about the others.
+        // A process that is gone is told by the operation's error; the user can do something about the
+        // others.
         if (connected.error().status != Status::kPeerFailed) {
           warn("cannot connect to " + who + ": " + connected.error().message);
         }
@@ -143,7 +144,9 @@ void Engine::State::connected(Peer& peer) noexcept {
   gate(peer);
   for (ReceiveOperation* receive = peer.receives.front(); receive != nullptr;
        receive = decltype(peer.receives)::next(*receive)) {
-    if (receive->state == ReceiveState::kAwaitingPeer) grant(*receive);
+    const bool waits =
+        receive->state == ReceiveState::kLanding && receive->landing.state == LandingState::kAwaitingPeer;
+    if (waits) grant(receive->landing);
   }
   if (peer.offer.length_bytes > 0) {
     peer.has_offer = true;
@@ -159,7 +162,7 @@ void Engine::State::ran_short(Peer& peer) noexcept {
   if (!peer.control.empty() || !peer.receives.empty() || peer.offer.length_bytes > 0) {
     return doom(peer, Status::kNoMemory);
   }
-  while (SendOperation* const send = peer.sends.front()) finish_send(*send, Status::kNoMemory);
+  while (Outgoing* const outgoing = peer.outgoing.front()) finish_outgoing(*outgoing, Status::kNoMemory);
 }
 
 void Engine::State::activate(Peer& peer) noexcept {

@@ -117,7 +117,7 @@ Progressed Engine::State::consume(IncomingMessage& message, const Payload& paylo
   receive->payload = payload;
   receive->cookie = cookie;
   if (message.state == MessageState::kStreaming) {
-    receive->state = ReceiveState::kStreaming;
+    kReceiveMachine.must_step(receive->state, ReceiveEvent::kPartArrived);
     receive->peer = &peer;
     receive->message_key = message.key;
     receive->number = message.number;
@@ -152,38 +152,22 @@ bool Engine::State::start_transfer(ReceiveOperation& receive, Peer& peer, std::u
   receive.message_key = key;
   receive.number = number;
   receive.total_bytes = total_bytes;
-  receive.wanted_bytes = std::min(total_bytes, receive.payload.length_bytes);
-  if (receive.wanted_bytes == 0) {
+  const std::size_t wanted_bytes = std::min(total_bytes, receive.payload.length_bytes);
+  if (wanted_bytes == 0) {
     wire::CtsHeader header;
     header.operation = remote_operation;
     trace(TraceEvent::kCtsSent, peer.id, number, 0);
     send_control(peer, wire::Kind::kCts, 0, header);
     return true;
   }
-  receive.state = ReceiveState::kAwaitingPeer;
-  receive.remote_operation = remote_operation;
+  kReceiveMachine.must_step(receive.state, ReceiveEvent::kAnnounced);
+  start_landing(receive.landing, peer, receive.payload, wanted_bytes, remote_operation).receive = &receive;
   peer.receives.push_back(receive);
-  if (peer.state == PeerState::kConnected) grant(receive); else want_connection(peer);
+  if (peer.state == PeerState::kConnected)
+    grant(receive.landing);
+  else
+    want_connection(peer);
   return false;
-}
-
-void Engine::State::grant(ReceiveOperation& receive) noexcept {
-  Peer& peer = *receive.peer;
-  receive.state = ReceiveState::kAwaitingData;
-  wire::CtsHeader header;
-  header.operation = receive.remote_operation;
-  header.wanted_bytes = receive.wanted_bytes;
-  header.transfer = number_transfer(receive);
-  const Capabilities& can = peer.provider->capabilities();
-  unsigned flags = 0;
-  if (can.write && receive.payload.layout == nullptr && receive.wanted_bytes >= can.write_threshold_bytes &&
-      hold_memory(peer, receive.payload.address, receive.wanted_bytes, Access::kWrite, receive.memory)) {
-    header.address = reinterpret_cast<std::uint64_t>(receive.payload.address);
-    header.remote_key = static_cast<std::uint64_t>(receive.memory.region.remote_key);
-    flags = wire::kWritable;
-  }
-  trace(TraceEvent::kCtsSent, peer.id, receive.number, receive.wanted_bytes);
-  send_control(peer, wire::Kind::kCts, flags, header);
 }
 
 /// Finishes a receive that has just matched, with a payload that is all here.
@@ -298,7 +282,7 @@ bool Engine::State::on_eager_first(Peer& peer, std::span<const std::byte> messag
 void Engine::State::attach(Peer& peer, ReceiveOperation& receive, const MatchKey& key,
                            std::span<const std::byte> part, std::size_t total_bytes,
                            std::uint64_t number) noexcept {
-  receive.state = ReceiveState::kStreaming;
+  kReceiveMachine.must_step(receive.state, ReceiveEvent::kPartArrived);
   receive.peer = &peer;
   receive.message_key = key;
   receive.number = number;
@@ -339,14 +323,15 @@ void Engine::State::deliver_part(IncomingMessage& message, std::span<const std::
   ReceiveOperation* const receive = peer.incoming_receive;
   if (receive != nullptr) {
     scatter(receive->payload, peer.incoming_bytes, part);
-  } else if (!message.discard) {
+  } else if (message.state != MessageState::kDiscarded) {
     std::memcpy(message.stored() + peer.incoming_bytes, part.data(), part.size());
   }
   peer.incoming_bytes += part.size();
   if (peer.incoming_bytes < message.total_bytes) return;
   peer.incoming = nullptr;
-  message.state = MessageState::kWhole;
-  if (message.discard) return forget_message(message);
+  const bool discarded = message.state == MessageState::kDiscarded;
+  kMessageMachine.must_step(message.state, MessageEvent::kLastPart);
+  if (discarded) return forget_message(message);
   if (receive == nullptr) return;
   const bool fits = message.total_bytes <= receive->payload.length_bytes;
   forget_message(message);
@@ -418,60 +403,14 @@ bool Engine::State::on_rts(Peer& peer, std::span<const std::byte> message) noexc
   return true;
 }
 
-bool Engine::State::on_data(Peer& peer, std::span<const std::byte> message) noexcept {
-  wire::DataHeader header;
-  if (!wire::get(message, header)) return false;
-  const auto part = message.subspan(sizeof header);
-  ReceiveOperation* const receive = transfers.oldest(header.transfer);
-  if (receive == nullptr || receive->peer != &peer || receive->state != ReceiveState::kAwaitingData ||
-      receive->written || header.offset_bytes != receive->received_bytes || part.empty() ||
-      part.size() > receive->wanted_bytes - receive->received_bytes) {
-    return false;
-  }
-  scatter(receive->payload, receive->received_bytes, part);
-  receive->received_bytes += part.size();
-  if (receive->received_bytes == receive->wanted_bytes) {
-    finish_receive(*receive, receive->wanted_bytes < receive->total_bytes ? Status::kTruncated : Status::kOk);
-  }
-  return true;
-}
-
-void Engine::State::on_write_arrived(PeerId id, Immediate immediate, std::size_t length_bytes) noexcept {
-  Peer* const peer = met(id);
-  if (peer == nullptr || peer->doom != Status::kOk) return;
-  ReceiveOperation* const receive = transfers.oldest(static_cast<std::uint32_t>(immediate));
-  if (receive == nullptr || receive->peer != peer || receive->state != ReceiveState::kAwaitingData ||
-      !receive->memory.held || (receive->received_bytes != 0 && !receive->written) || length_bytes == 0 ||
-      length_bytes > receive->wanted_bytes - receive->received_bytes) {
-    return doom(*peer, Status::kProtocol);
-  }
-  receive->written = true;
-  receive->received_bytes += length_bytes;
-  if (receive->received_bytes < receive->wanted_bytes) return;
-  finish_receive(*receive, receive->wanted_bytes < receive->total_bytes ? Status::kTruncated : Status::kOk);
-}
-
-void Engine::State::unlink_receive(ReceiveOperation& receive) noexcept {
-  if (receive.peer_hook.linked) receive.peer->receives.remove(receive);
-  if (receive.memory.held) let_go(*receive.peer, receive.memory);
-  if (receive.transfer != 0) transfers.remove(receive);
-}
-
-std::uint32_t Engine::State::number_transfer(ReceiveOperation& receive) noexcept {
-  do ++last_transfer;
-  while (last_transfer == 0 || transfers.oldest(last_transfer) != nullptr);
-  receive.transfer = last_transfer;
-  transfers.append(receive);
-  return last_transfer;
-}
-
+/// The last thing done with it. REQUIRES: it is not in the matcher.
 void Engine::State::finish_receive(ReceiveOperation& receive, Status status) noexcept {
-  if (receive.packet_part) return finish_placing(receive, status);
   trace(TraceEvent::kReceiveDone, receive.peer->id, receive.number, static_cast<std::uint64_t>(status));
-  unlink_receive(receive);
-  receive.state = ReceiveState::kFinished;
-  receive.status = status;
-  complete(receive);
+  if (receive.peer_hook.linked) receive.peer->receives.remove(receive);
+  if (receive.state == ReceiveState::kLanding) end_landing(receive.landing);
+  const bool failed = status != Status::kOk && status != Status::kTruncated;
+  kReceiveMachine.must_step(receive.state, failed ? ReceiveEvent::kFailed : ReceiveEvent::kDone);
+  complete_receive(receive, status, receive.message_key, receive.total_bytes);
 }
 
 }  // namespace ch3_offload

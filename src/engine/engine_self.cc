@@ -1,8 +1,8 @@
 // Engine: messages of a process to itself.
 //
-// The matcher treats them as all others. If the receive is posted, the payload is copied from buffer to buffer.
-// Otherwise the message is kept as if a peer had sent it without credit: a small one with its payload if the
-// budget has room, any other as an envelope. The send of an envelope ends with its receive.
+// The matcher treats them as all others. If the receive is posted, the payload is copied from buffer to
+// buffer. Otherwise the message is kept as if a peer had sent it without credit: a small one with its payload
+// if the budget has room, any other as an envelope. The send of an envelope ends with its receive.
 
 #include "engine/engine_state.h"
 
@@ -73,9 +73,9 @@ Progressed Engine::State::send_to_self(SendMode mode, const MatchKey& key, const
     if (send != nullptr) sends.give_back(*send);
     return Progressed::kFailed;
   }
-  send->state = SendState::kAwaitingMatch;
+  kSendMachine.must_step(send->state, SendEvent::kKeptHere);
   send->to_self = message;
-  self->sends.push_back(*send);
+  self->outgoing.push_back(*send);
   message->state = MessageState::kToSelf;
   message->key = key;
   message->peer = self;
@@ -104,6 +104,7 @@ bool Engine::State::cancel_to_self(SendOperation* send, const MatchKey& key, std
   if (send != nullptr) {
     found = send->to_self;
     if (found->taken) return false;
+    kSendMachine.must_step(send->state, SendEvent::kCancelled);
     release_send(*send);
   } else {
     found = static_cast<IncomingMessage*>(matcher.newest_with_key(key));

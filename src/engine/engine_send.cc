@@ -9,12 +9,6 @@ namespace ch3_offload {
 
 namespace {
 
-/// Parts of eager messages and packets are not cut finer than this to use the rest of a slot queue.
-std::size_t part_bytes(std::size_t max_slot_bytes, std::size_t header_bytes,
-                       std::size_t remaining_bytes) noexcept {
-  return std::min(max_slot_bytes - header_bytes, remaining_bytes);
-}
-
 bool fits_one_slot(const Peer& peer, const Payload& payload) noexcept {
   return sizeof(wire::EagerHeader) + payload.length_bytes <= peer.max_slot_bytes;
 }
@@ -93,339 +87,240 @@ bool Engine::State::send_at_once(Peer& peer, const MatchKey& key, const Payload&
 }
 
 /// The first of the slots of a message that one slot cannot hold.
-Status Engine::State::send_first(SendOperation& operation) noexcept {
-  Peer& peer = *operation.peer;
-  const std::size_t length = operation.payload.length_bytes;
-  const bool synchronous = operation.mode == SendMode::kSynchronous;
+Status Engine::State::send_first(SendOperation& send) noexcept {
+  Peer& peer = *send.peer;
+  const std::size_t length = send.payload.length_bytes;
+  const bool synchronous = send.mode == SendMode::kSynchronous;
   const std::size_t part = part_bytes(peer.max_slot_bytes, sizeof(wire::EagerFirstHeader), length);
   std::span<std::byte> slot;
   const Status status = reserve(peer, sizeof(wire::EagerFirstHeader) + part, slot);
   if (status != Status::kOk) return status;
   wire::EagerFirstHeader header;
   header.eager.common = common(peer, wire::Kind::kEagerFirst, synchronous ? wire::kSynchronous : 0U);
-  header.eager.bits = operation.key.bits;
-  header.eager.initiator = operation.key.initiator;
-  header.eager.send_id = synchronous ? number_send(operation) : operation.send_id;
+  header.eager.bits = send.key.bits;
+  header.eager.initiator = send.key.initiator;
+  header.eager.send_id = synchronous ? number_outgoing(send) : send.send_id;
   header.total_bytes = length;
   wire::put(slot, header);
-  gather(operation.payload, 0, slot.subspan(sizeof header, part));
-  trace(TraceEvent::kSendEager, peer.id, operation.number, length);
+  gather(send.payload, 0, slot.subspan(sizeof header, part));
+  trace(TraceEvent::kSendEager, peer.id, send.number, length);
   peer.provider->commit(*peer.endpoint, sizeof header + part);
   peer.lane->credit_bytes -= wire::cost_of(length);
-  operation.sent_bytes = part;
-  operation.state = SendState::kStreaming;
+  send.sent_bytes = part;
+  kSendMachine.must_step(send.state, synchronous ? SendEvent::kSynchronousPartLeft : SendEvent::kPartLeft);
   ++counters.sent_eager;
   return Status::kOk;
 }
 
-/// Sends what can be sent of it now. `id` is set if the send is pending.
-Progressed Engine::State::submit(SendOperation& operation, OperationId& id, Status& status) noexcept {
-  Peer& peer = *operation.peer;
-  peer.sends.push_back(operation);
-  peer.queue.push_back(operation);
+/// Sends what can be sent of it now. `id` is set if it is a message and pending: a packet cannot be
+/// cancelled.
+Progressed Engine::State::submit(Outgoing& outgoing, OperationId& id, Status& status) noexcept {
+  Peer& peer = *outgoing.peer;
+  peer.outgoing.push_back(outgoing);
+  peer.queue.push_back(outgoing);
   gate(peer);
-  const OperationId its_id{kSendOperation | operation.pool_id};
-  submitting = &operation;
+  submitting = &outgoing;
   if (peer.state == PeerState::kConnected) flush(peer); else want_connection(peer);
   const bool is_over = std::exchange(submitting, nullptr) == nullptr;
   status = is_over ? submitted_status : Status::kOk;
   if (is_over) return status == Status::kOk ? Progressed::kDone : Progressed::kFailed;
-  if (operation.state == SendState::kQueued) {
-    trace(TraceEvent::kSendQueued, peer.id, operation.number, operation.payload.length_bytes);
+  if (outgoing.kind == Operation::Kind::kPacket) return Progressed::kPending;
+  const auto& send = static_cast<SendOperation&>(outgoing);
+  if (send.state == SendState::kQueued) {
+    trace(TraceEvent::kSendQueued, peer.id, send.number, send.payload.length_bytes);
   }
-  id = its_id;
+  id = OperationId{kSendOperation | send.pool_id};
   return Progressed::kPending;
 }
 
-Status Engine::State::transmit(SendOperation& operation) noexcept {
-  if (operation.state == SendState::kStreaming) return stream(operation);
-  Peer& peer = *operation.peer;
-  if (!may_send_eager(peer, operation.payload)) return announce(operation);
-  if (!fits_one_slot(peer, operation.payload)) return send_first(operation);
+Status Engine::State::transmit(Outgoing& outgoing) noexcept {
+  if (outgoing.kind == Operation::Kind::kPacket)
+    return stream_packet(static_cast<PacketOperation&>(outgoing));
+  auto& send = static_cast<SendOperation&>(outgoing);
+  return send.state == SendState::kQueued ? transmit_message(send) : stream(send);
+}
 
-  const bool synchronous = operation.mode == SendMode::kSynchronous;
-  const std::uint32_t send_id = synchronous ? number_send(operation) : operation.send_id;
-  const Status status = send_short(peer, synchronous ? wire::kSynchronous : 0U, operation.key,
-                                   operation.payload, send_id, operation.number);
+Status Engine::State::transmit_message(SendOperation& send) noexcept {
+  Peer& peer = *send.peer;
+  if (!may_send_eager(peer, send.payload)) return announce(send);
+  if (!fits_one_slot(peer, send.payload)) return send_first(send);
+
+  const bool synchronous = send.mode == SendMode::kSynchronous;
+  const Status status = send_short(peer, synchronous ? wire::kSynchronous : 0U, send.key, send.payload,
+                                   synchronous ? number_outgoing(send) : send.send_id, send.number);
   if (status != Status::kOk) return status;
-  dequeue(operation);
+  dequeue(send);
   if (synchronous) {
-    operation.state = SendState::kAwaitingMatch;
+    kSendMachine.must_step(send.state, SendEvent::kSynchronousLeft);
   } else {
-    finish_send(operation, Status::kOk);
+    finish_send(send, Status::kOk);
   }
   return Status::kOk;
 }
 
-Status Engine::State::stream(SendOperation& operation) noexcept {
-  if (operation.packet != nullptr) return stream_packet(operation);
-  Peer& peer = *operation.peer;
-  const std::size_t total = operation.payload.length_bytes;
+Status Engine::State::stream(SendOperation& send) noexcept {
+  Peer& peer = *send.peer;
+  const std::size_t total = send.payload.length_bytes;
   const std::size_t part =
-      part_bytes(peer.max_slot_bytes, sizeof(wire::CommonHeader), total - operation.sent_bytes);
+      part_bytes(peer.max_slot_bytes, sizeof(wire::CommonHeader), total - send.sent_bytes);
   std::span<std::byte> slot;
   const Status status = reserve(peer, sizeof(wire::CommonHeader) + part, slot);
   if (status != Status::kOk) return status;
   wire::put(slot, common(peer, wire::Kind::kEagerNext, 0));
-  gather(operation.payload, operation.sent_bytes, slot.subspan(sizeof(wire::CommonHeader), part));
+  gather(send.payload, send.sent_bytes, slot.subspan(sizeof(wire::CommonHeader), part));
   peer.provider->commit(*peer.endpoint, sizeof(wire::CommonHeader) + part);
-  operation.sent_bytes += part;
-  if (operation.sent_bytes < total) return Status::kOk;
-  dequeue(operation);
-  if (operation.mode == SendMode::kSynchronous && (!operation.acknowledged || operation.cancelling)) {
-    operation.state = SendState::kAwaitingMatch;
-    if (operation.cancelling) ask_for_late_cancel(operation);
-  } else {
-    finish_send(operation, Status::kOk);
+  send.sent_bytes += part;
+  if (send.sent_bytes < total) return Status::kOk;
+  dequeue(send);
+  if (send.mode == SendMode::kSynchronous) kSendMachine.must_step(send.state, SendEvent::kSynchronousLeft);
+  if (send.cancelling) {
+    ask_for_late_cancel(send);
+  } else if (send.state == SendState::kStreaming || send.state == SendState::kAccepted) {
+    finish_send(send, Status::kOk);
   }
   return Status::kOk;
 }
 
-Status Engine::State::announce(SendOperation& operation) noexcept {
-  Peer& peer = *operation.peer;
-  const std::size_t length = operation.payload.length_bytes;
+Status Engine::State::announce(SendOperation& send) noexcept {
+  Peer& peer = *send.peer;
+  const std::size_t length = send.payload.length_bytes;
   const bool small = length <= config.eager_limit_bytes;  // It is credit that is missing.
   const std::size_t with_payload = sizeof(wire::RtsHeader) + length;
   // The acceptance of a payload is no match: a synchronous send waits for its CTS.
-  const bool optimistic =
-      small && operation.mode != SendMode::kSynchronous && with_payload <= peer.max_slot_bytes;
+  const bool optimistic = small && send.mode != SendMode::kSynchronous && with_payload <= peer.max_slot_bytes;
   const std::size_t slot_bytes = optimistic ? with_payload : sizeof(wire::RtsHeader);
   std::span<std::byte> slot;
   const Status status = reserve(peer, slot_bytes, slot);
   if (status != Status::kOk) return status;
   wire::RtsHeader header;
   header.common = common(peer, wire::Kind::kRts,
-                         (operation.mode == SendMode::kSynchronous ? wire::kSynchronous : 0U) |
+                         (send.mode == SendMode::kSynchronous ? wire::kSynchronous : 0U) |
                              (small ? wire::kWantCredit : 0U) | (optimistic ? wire::kPayload : 0U));
-  header.bits = operation.key.bits;
-  header.initiator = operation.key.initiator;
+  header.bits = send.key.bits;
+  header.initiator = send.key.initiator;
   header.total_bytes = length;
-  header.operation = number_send(operation);
-  header.send_id = operation.send_id;
+  header.operation = number_outgoing(send);
+  header.send_id = send.send_id;
   wire::put(slot, header);
-  if (optimistic) gather(operation.payload, 0, slot.subspan(sizeof header, length));
-  trace(optimistic ? TraceEvent::kOptimisticSent : TraceEvent::kRtsSent, peer.id, operation.number, length);
+  if (optimistic) gather(send.payload, 0, slot.subspan(sizeof header, length));
+  trace(optimistic ? TraceEvent::kOptimisticSent : TraceEvent::kRtsSent, peer.id, send.number, length);
   peer.provider->commit(*peer.endpoint, slot_bytes);
-  operation.state = SendState::kAwaitingMatch;
-  operation.announced = true;
-  operation.optimistic = optimistic;
-  dequeue(operation);
+  kSendMachine.must_step(send.state, optimistic ? SendEvent::kAnnouncedWithPayload : SendEvent::kAnnounced);
+  dequeue(send);
   ++(optimistic ? counters.sent_optimistic : counters.sent_rendezvous);
-  if (small && operation.mode == SendMode::kStandard) keep_copy(operation);
+  if (small && send.mode == SendMode::kStandard) keep_copy(send);
   return Status::kOk;
 }
 
 /// Finishes a small send that is only short of credit for its caller, by keeping its payload here: so
 /// a program that leans on eager sends does not stop when the receiver's budget is spent. The receiver
 /// keeps an envelope for each, so each sender has its share of what all of them may leave there.
-void Engine::State::keep_copy(SendOperation& operation) noexcept {
-  const std::size_t length = operation.payload.length_bytes;
+void Engine::State::keep_copy(SendOperation& send) noexcept {
+  const std::size_t length = send.payload.length_bytes;
   const std::size_t cost = kBufferedSendBytes + length;
   if (cost > config.send_buffer_bytes - std::min(buffered_bytes, config.send_buffer_bytes) ||
-      operation.peer->buffered_sends >= most_buffered_sends) {
+      send.peer->buffered_sends >= most_buffered_sends) {
     return;
   }
   // The event needs an operation of its own, because this one lives on.
-  SendOperation* const told = &operation == submitting ? nullptr : sends.take();
-  if (told == nullptr && &operation != submitting) return;
+  SendOperation* const told = &send == submitting ? nullptr : sends.take();
+  if (told == nullptr && &send != submitting) return;
   std::unique_ptr<std::byte[]> copy(new (std::nothrow) std::byte[std::max<std::size_t>(length, 1)]);
   if (copy == nullptr) {
     if (told != nullptr) sends.give_back(*told);
     return;
   }
-  gather(operation.payload, 0, {copy.get(), length});
-  operation.payload = {copy.get(), length, nullptr};
-  operation.copy = std::move(copy);
-  operation.detached = true;
+  gather(send.payload, 0, {copy.get(), length});
+  send.payload = {copy.get(), length, nullptr};
+  send.copy = std::move(copy);
+  send.detached = true;
   buffered_bytes += cost;
-  ++operation.peer->buffered_sends;
+  ++send.peer->buffered_sends;
   ++counters.sent_buffered;
-  trace(TraceEvent::kSendBuffered, operation.peer->id, operation.number, length);
+  trace(TraceEvent::kSendBuffered, send.peer->id, send.number, length);
   if (told == nullptr) {
     submitting = nullptr;
     submitted_status = Status::kOk;
     return;
   }
-  told->cookie = operation.cookie;
+  told->cookie = send.cookie;
   told->state = SendState::kFinished;
   complete(*told);
-}
-
-bool Engine::State::on_cts(Peer& peer, std::span<const std::byte> message) noexcept {
-  wire::CtsHeader header;
-  if (!wire::get(message, header)) return false;
-  SendOperation* const operation = sends_on_wire.oldest(header.operation);
-  if (operation == nullptr || operation->peer != &peer ||
-      operation->state != SendState::kAwaitingMatch || !operation->announced || operation->acknowledged ||
-      header.wanted_bytes > operation->payload.length_bytes) {
-    return false;
-  }
-  trace(TraceEvent::kCtsArrived, peer.id, operation->number, header.wanted_bytes);
-  if (header.wanted_bytes == 0) {
-    if (operation->packet != nullptr) resume_packet(*operation); else finish_send(*operation, Status::kOk);
-    return true;
-  }
-  if (operation->packet != nullptr) operation->announced = false;  // The next word on it is an ACK.
-  operation->wanted_bytes = header.wanted_bytes;
-  operation->transfer = header.transfer;
-  operation->remote = {header.address, RemoteKey{header.remote_key}};
-  operation->writable = (header.common.flags & wire::kWritable) != 0;
-  const Capabilities& can = peer.provider->capabilities();
-  const bool write = operation->writable && can.write && !peer.write_refused &&
-                     operation->payload.layout == nullptr &&
-                     operation->wanted_bytes >= can.write_threshold_bytes &&
-                     hold_memory(peer, operation->payload.address, operation->wanted_bytes, Access::kRead,
-                                 operation->memory);
-  operation->state = write ? SendState::kWriteReady : SendState::kBouncing;
-  if (!write) trace(TraceEvent::kBounceStarted, peer.id, operation->number, operation->wanted_bytes);
-  peer.bulk.push_back(*operation);
-  // Not from here: a callback of the provider. progress() flushes right after polling.
-  activate(peer);
-  return true;
 }
 
 bool Engine::State::on_ack(Peer& peer, std::span<const std::byte> message) noexcept {
   wire::AckHeader header;
   if (!wire::get(message, header)) return false;
-  SendOperation* const operation = sends_on_wire.oldest(header.operation);
-  if (operation == nullptr || operation->peer != &peer || operation->acknowledged) return false;
-  if (operation->packet != nullptr) return on_part_placed(*operation);
-  if (operation->announced && !operation->optimistic) return false;
-  const bool streaming = operation->state == SendState::kStreaming &&
-                         operation->mode == SendMode::kSynchronous && operation->sent_bytes > 0;
-  if (operation->state != SendState::kAwaitingMatch && !streaming) return false;
-  trace(TraceEvent::kAckArrived, peer.id, operation->number, 0);
-  if (streaming || operation->cancelling) {
-    // The first part matched: done when the last has left. Or the cancel's reply decides: an accepted
-    // payload can still be cancelled.
-    operation->acknowledged = true;
-  } else {
-    finish_send(*operation, Status::kOk);
+  Outgoing* const outgoing = on_wire.oldest(header.operation);
+  if (outgoing == nullptr || outgoing->peer != &peer) return false;
+  trace(TraceEvent::kAckArrived, peer.id, outgoing->number, 0);
+  if (outgoing->kind == Operation::Kind::kPacket) {
+    return on_part_placed(static_cast<PacketOperation&>(*outgoing));
   }
+  auto& send = static_cast<SendOperation&>(*outgoing);
+  if (!follow(peer, kSendMachine, send.state, SendEvent::kAck)) return false;
+  // If the first part has matched, it is done when the last has left. If a cancel is undecided, its reply
+  // decides: an accepted payload can still be cancelled.
+  if (send.state == SendState::kAccepted && !send.cancelling) finish_send(send, Status::kOk);
   return true;
 }
 
-Status Engine::State::bulk_step(SendOperation& operation) noexcept {
-  Peer& peer = *operation.peer;
-  if (operation.state == SendState::kWriteReady) {
-    const std::uint64_t posted_ns = config.trace != nullptr ? config.trace->now() : 0;
-    const Status status = peer.provider->write(
-        *peer.endpoint, operation.payload.address, operation.wanted_bytes, operation.memory.region,
-        operation.remote, Immediate{operation.transfer}, WorkId{operation.pool_id});
-    if (status == Status::kUnsupported) {
-      bounce_instead(operation);
-      return Status::kOk;
-    }
-    if (status != Status::kOk) return status;
-    if (config.trace != nullptr) {
-      config.trace->record_at(posted_ns, TraceEvent::kWritePosted, peer.id, operation.number,
-                              operation.wanted_bytes);
-    }
-    operation.state = SendState::kWriting;
-    peer.bulk.remove(operation);
-    ++writes_in_flight;
-    return Status::kOk;
+void Engine::State::dequeue(Outgoing& outgoing) noexcept {
+  outgoing.peer->queue.remove(outgoing);
+  gate(*outgoing.peer);
+}
+
+void Engine::State::unlink_outgoing(Outgoing& outgoing) noexcept {
+  Peer& peer = *outgoing.peer;
+  if (outgoing.bulk_hook.linked) peer.bulk.remove(outgoing);
+  if (outgoing.queue_hook.linked) dequeue(outgoing);
+  let_go(peer, outgoing.outbound.memory);
+  if (outgoing.number_on_wire != 0) on_wire.remove(outgoing);
+  peer.outgoing.remove(outgoing);
+}
+
+void Engine::State::release_send(SendOperation& send) noexcept {
+  unlink_outgoing(send);
+  if (send.copy != nullptr) {
+    buffered_bytes -= kBufferedSendBytes + send.payload.length_bytes;
+    --send.peer->buffered_sends;
   }
-  const std::size_t part = part_bytes(peer.max_slot_bytes, sizeof(wire::DataHeader),
-                                      operation.wanted_bytes - operation.sent_bytes);
-  std::span<std::byte> slot;
-  const Status status = reserve(peer, sizeof(wire::DataHeader) + part, slot);
-  if (status != Status::kOk) return status;
-  wire::DataHeader header;
-  header.common = common(peer, wire::Kind::kData, 0);
-  header.transfer = operation.transfer;
-  header.offset_bytes = operation.sent_bytes;
-  wire::put(slot, header);
-  gather(operation.payload, operation.sent_bytes, slot.subspan(sizeof header, part));
-  peer.provider->commit(*peer.endpoint, sizeof header + part);
-  operation.sent_bytes += part;
-  peer.bulk.remove(operation);
-  if (operation.sent_bytes < operation.wanted_bytes) {
-    peer.bulk.push_back(operation);  // Transfers take turns.
+  sends.give_back(send);
+}
+
+std::uint32_t Engine::State::number_outgoing(Outgoing& outgoing) noexcept {
+  if (outgoing.number_on_wire != 0) return outgoing.number_on_wire;
+  do ++last_outgoing;
+  while (last_outgoing == 0 || on_wire.oldest(last_outgoing) != nullptr);
+  outgoing.number_on_wire = last_outgoing;
+  on_wire.append(outgoing);
+  return last_outgoing;
+}
+
+/// If its call is on the stack, tells it what came of it: no event comes.
+bool Engine::State::over_for_caller(Outgoing& outgoing, Status status) noexcept {
+  if (&outgoing != submitting) return false;
+  submitting = nullptr;
+  submitted_status = status;
+  return true;
+}
+
+/// The last thing done with it.
+void Engine::State::finish_send(SendOperation& send, Status status) noexcept {
+  trace(TraceEvent::kSendDone, send.peer->id, send.number, static_cast<std::uint64_t>(status));
+  kSendMachine.must_step(send.state, status == Status::kOk ? SendEvent::kDone : SendEvent::kFailed);
+  if (over_for_caller(send, status) || send.detached) return release_send(send);
+  unlink_outgoing(send);
+  send.status = status;
+  complete(send);
+}
+
+void Engine::State::finish_outgoing(Outgoing& outgoing, Status status) noexcept {
+  if (outgoing.kind == Operation::Kind::kPacket) {
+    finish_packet(static_cast<PacketOperation&>(outgoing), status);
   } else {
-    ++counters.bulk_bounced;
-    finish_bulk(operation, Status::kOk);
+    finish_send(static_cast<SendOperation&>(outgoing), status);
   }
-  return Status::kOk;
-}
-
-void Engine::State::on_write_done(PeerId, WorkId work, Status status) noexcept {
-  SendOperation* const operation = sends.find(static_cast<std::uint64_t>(work));
-  if (operation == nullptr || operation->state != SendState::kWriting) return;
-  --writes_in_flight;
-  Peer& peer = *operation->peer;
-  trace(TraceEvent::kWriteDone, peer.id, operation->number, static_cast<std::uint64_t>(status));
-  if (status != Status::kUnsupported) {
-    counters.bulk_written += status == Status::kOk;
-    return finish_bulk(*operation, status);
-  }
-  peer.bulk.push_back(*operation);
-  bounce_instead(*operation);
-  activate(peer);
-}
-
-/// The provider cannot write to this peer. The payload, which is in Peer::bulk, goes through slots.
-void Engine::State::bounce_instead(SendOperation& operation) noexcept {
-  operation.peer->write_refused = true;
-  operation.state = SendState::kBouncing;
-  trace(TraceEvent::kBounceStarted, operation.peer->id, operation.number, operation.wanted_bytes);
-}
-
-void Engine::State::finish_bulk(SendOperation& operation, Status status) noexcept {
-  if (operation.packet == nullptr || status != Status::kOk) return finish_send(operation, status);
-  operation.state = SendState::kAwaitingMatch;
-  if (operation.acknowledged) resume_packet(operation);
-}
-
-/// It has left, or will not.
-void Engine::State::dequeue(SendOperation& operation) noexcept {
-  operation.peer->queue.remove(operation);
-  gate(*operation.peer);
-}
-
-void Engine::State::unlink_send(SendOperation& operation) noexcept {
-  Peer& peer = *operation.peer;
-  if (operation.bulk_hook.linked) peer.bulk.remove(operation);
-  if (operation.queue_hook.linked) {
-    if (operation.state > SendState::kStreaming) --queues_waiting;
-    dequeue(operation);
-  }
-  let_go(peer, operation.memory);
-  if (operation.copy != nullptr) {
-    buffered_bytes -= kBufferedSendBytes + operation.payload.length_bytes;
-    --peer.buffered_sends;
-  }
-  if (operation.number_on_wire != 0) sends_on_wire.remove(operation);
-  peer.sends.remove(operation);
-}
-
-void Engine::State::release_send(SendOperation& operation) noexcept {
-  unlink_send(operation);
-  sends.give_back(operation);
-}
-
-std::uint32_t Engine::State::number_send(SendOperation& operation) noexcept {
-  if (operation.number_on_wire != 0) return operation.number_on_wire;
-  do ++last_send_number;
-  while (last_send_number == 0 || sends_on_wire.oldest(last_send_number) != nullptr);
-  operation.number_on_wire = last_send_number;
-  sends_on_wire.append(operation);
-  return last_send_number;
-}
-
-/// The last thing done with an operation, unless it is `submitting`.
-void Engine::State::finish_send(SendOperation& operation, Status status) noexcept {
-  trace(TraceEvent::kSendDone, operation.peer->id, operation.number, static_cast<std::uint64_t>(status));
-  if (&operation == submitting) {
-    submitting = nullptr;
-    submitted_status = status;
-    return release_send(operation);
-  }
-  if (operation.detached) return release_send(operation);
-  unlink_send(operation);
-  operation.state = SendState::kFinished;
-  operation.status = status;
-  complete(operation);
 }
 
 }  // namespace ch3_offload

@@ -1,11 +1,11 @@
-// The engine's inside: its objects and the functions that its source files share.
+// The engine's inside: its state, and the functions that its source files share. Its objects are in
+// operations.h and peer.h, their states in states.h.
 //
 // Included by src/engine/engine*.cc only. engine.cc: progress and probes; engine_events.cc: what the client
 // is told; engine_peers.cc: introductions; engine_send.cc and engine_receive.cc: the two sides of a message;
-// engine_self.cc: messages of a process to itself; engine_packets.cc: the packet stream; engine_flow.cc:
-// queues that wait for room, byte credit; engine_cancel.cc: cancel, purge and failure.
-//
-// An operation that has finished stays in its pool until the client takes its event, which it holds.
+// engine_rendezvous.cc: payloads that move after a CTS; engine_self.cc: messages of a process to itself;
+// engine_packets.cc: the packet stream; engine_flow.cc: queues that wait for room, byte credit;
+// engine_cancel.cc: cancel, purge and failure.
 
 #pragma once
 
@@ -23,302 +23,14 @@
 #include "engine/engine.h"
 #include "engine/intrusive_list.h"
 #include "engine/matcher.h"
+#include "engine/operations.h"
 #include "engine/payload_blocks.h"
+#include "engine/peer.h"
 #include "engine/pool.h"
 #include "engine/trace.h"
 #include "engine/wire.h"
 
 namespace ch3_offload {
-
-struct IncomingMessage;
-struct Peer;
-
-/// What all operations that finish with an event have in common. The operation holds its event, so no event is
-/// lost for want of memory.
-struct Operation {
-  enum class Kind : std::uint8_t { kSend, kReceive, kCancel };
-  explicit Operation(Kind its_kind) noexcept : kind(its_kind) {}
-
-  const Kind kind;
-  Status status = Status::kOk;  ///< Once it has finished.
-  bool is_cancelled = false;    ///< Likewise.
-  Cookie cookie = nullptr;
-  Operation* next_finished = nullptr;  ///< State::finished.
-};
-
-enum class SendState : std::uint8_t {
-  kQueued,         ///< In Peer::queue, nothing sent.
-  kStreaming,      ///< In Peer::queue, its slots go out one after another (eager or packet).
-  kAwaitingMatch,  ///< Sent (RTS, optimistic or synchronous eager); CTS, ACK or a cancel reply is due. A packet: CTS or ACK.
-                   ///< To oneself: in State::matcher, as a message.
-  kWriteReady,     ///< In Peer::bulk: CTS is here, the write is to be posted.
-  kWriting,        ///< The provider reads the payload; on_write_done is due.
-  kBouncing,       ///< In Peer::bulk: CTS is here, the payload goes out through slots.
-  kFinished,       ///< In State::finished.
-};
-
-/// Registered memory of one operation, from hold_memory() to let_go().
-struct HeldMemory {
-  bool held = false;
-  MemoryRegion region{};   ///< While held.
-  Region* kept = nullptr;  ///< The cache's region, if it came from one.
-};
-
-/// What a packet that could not leave at once keeps.
-struct PacketParts {
-  std::vector<std::byte> header;
-  std::vector<Payload> data;
-  std::size_t total_bytes = 0;  ///< Header and data.
-  std::size_t sent_bytes = 0;   ///< Of those: what has left.
-  /// What comes before goes through slots: the receiver has no place for it.
-  std::size_t refused_until = 0;
-};
-
-struct SendOperation : Operation {
-  SendOperation() noexcept : Operation(Kind::kSend) {}
-
-  std::uint64_t pool_id = 0;
-  SendState state = SendState::kQueued;
-  SendMode mode = SendMode::kStandard;
-  bool detached = false;      ///< Done for its caller: `copy` holds the payload, no event comes.
-  bool cancelling = false;    ///< A cancel request is under way; while kStreaming, it goes when all has left.
-  bool acknowledged = false;  ///< The ACK came early: while streaming, cancelling or writing.
-  bool announced = false;     ///< An RTS has left: a CTS may come.
-  bool optimistic = false;    ///< The payload went with the RTS: an ACK may come, too.
-  std::uint32_t send_id = 0;
-  std::uint32_t number_on_wire = 0;  ///< The receiver's name for it; 0: it has none yet (number_send()).
-  std::uint32_t transfer = 0;        ///< The receiver's id, from the CTS.
-  Peer* peer = nullptr;
-  MatchKey key{};
-  Payload payload;               ///< Of a packet: the part that is announced.
-  std::uint64_t number = 0;      ///< For the trace. 0: a packet.
-  std::size_t sent_bytes = 0;    ///< Of the payload: streamed or bounced so far.
-  std::size_t wanted_bytes = 0;  ///< What the CTS asked for.
-  RemoteMemory remote{};
-  bool writable = false;  ///< The CTS allows a write to `remote`.
-  HeldMemory memory;      ///< The payload, to be read by the device.
-  std::unique_ptr<std::byte[]> copy;     ///< Sender-side buffer, see EngineConfig::send_buffer_bytes.
-  std::unique_ptr<PacketParts> packet;   ///< Not null: a packet, not a message.
-  IncomingMessage* to_self = nullptr;    ///< The message as this process will receive it.
-  ListHook<SendOperation> queue_hook{};  ///< Peer::queue.
-  ListHook<SendOperation> bulk_hook{};   ///< Peer::bulk.
-  ListHook<SendOperation> peer_hook{};   ///< Peer::sends.
-  KeyedHook<SendOperation> wire_hook{};  ///< State::sends_on_wire, with a number.
-};
-
-enum class ReceiveState : std::uint8_t {
-  kPosted,        ///< In the matcher.
-  kStreaming,     ///< Attached to an eager message whose parts arrive.
-  kAwaitingPeer,  ///< Matched an RTS; the CTS is due as soon as there is a connection with the sender.
-  kAwaitingData,  ///< CTS sent; a write or bounced parts are due.
-  kFinished,      ///< In State::finished.
-};
-
-struct ReceiveOperation : PostedEntry, Operation {
-  ReceiveOperation() noexcept : Operation(Kind::kReceive) {}
-
-  std::uint64_t pool_id = 0;
-  Payload payload;
-  // From the match on:
-  Peer* peer = nullptr;
-  MatchKey message_key{};
-  std::uint64_t number = 0;  ///< For the trace.
-  std::size_t total_bytes = 0;
-  // Of a message that does not come in one slot:
-  ReceiveState state = ReceiveState::kPosted;
-  bool written = false;                ///< A part was written: no other may be bounced.
-  bool packet_part = false;            ///< Peer::placing: no message.
-  HeldMemory memory;                   ///< The payload; held: the peer may write to it.
-  std::size_t received_bytes = 0;      ///< Parts so far, written or bounced.
-  std::size_t wanted_bytes = 0;        ///< min(total, capacity).
-  std::uint32_t remote_operation = 0;  ///< The sender's.
-  std::uint32_t transfer = 0;          ///< The sender's name for it; 0: it has none (number_transfer()).
-  ListHook<ReceiveOperation> peer_hook{};  ///< Peer::receives, from the match to the end.
-  KeyedHook<ReceiveOperation> wire_hook{};  ///< State::transfers, with a number.
-
-  /// For Pool. What is not here is set before it is read.
-  void recycle() noexcept {
-    is_cancelled = false;
-    state = ReceiveState::kPosted;
-    written = packet_part = false;
-    received_bytes = 0;
-    transfer = 0;
-  }
-};
-
-enum class MessageState : std::uint8_t {
-  kWhole,      ///< The payload is here.
-  kStreaming,  ///< Parts of an eager message arrive; Peer::incoming points here.
-  kRts,        ///< The envelope is here, the payload is the sender's.
-  kToSelf,     ///< The same of a message from this process, whose send is `send_to_self`.
-  kBroken,     ///< Its sender died before the payload was whole.
-};
-
-/// A message that no receive has taken, or whose parts still arrive. A flood leaves many: each byte counts.
-struct IncomingMessage : UnexpectedEntry {
-  static constexpr std::size_t kInlineBytes = 16;
-
-  IncomingMessage() noexcept {}  // NOLINT: user-provided, so that the payload is not zeroed
-  IncomingMessage(const IncomingMessage&) = delete;
-  IncomingMessage& operator=(const IncomingMessage&) = delete;
-  ~IncomingMessage() {
-    if (has_block) PayloadBlocks::release(block);
-  }
-
-  std::uint64_t pool_id = 0;
-  MessageState state = MessageState::kWhole;
-  bool synchronous = false;     ///< Eager: an ACK is due at the match.
-  bool optimistic = false;      ///< Kept without credit: it counts in State::optimistic_bytes.
-  bool discard = false;         ///< kStreaming and purged: its parts are dropped.
-  bool taken = false;           ///< By matched_probe(): no longer in the matcher.
-  bool has_block = false;       ///< The payload is in `block`, not in `inline_payload`.
-  std::uint32_t operation = 0;  ///< The sender's, when it has one (RTS, synchronous).
-  std::uint32_t send_id = 0;    ///< The sender's name for kCancel, 0: none.
-  Peer* peer = nullptr;
-  std::uint64_t number = 0;     ///< For the trace.
-  std::size_t total_bytes = 0;
-  union {
-    std::array<std::byte, kInlineBytes> inline_payload;
-    std::byte* block;  ///< Of State::blocks, for a payload longer than kInlineBytes. Owned.
-    SendOperation* send_to_self;  ///< kToSelf.
-  };
-
-  /// For Pool. What is not here is set before it is read.
-  void recycle() noexcept {
-    if (has_block) PayloadBlocks::release(block);
-    state = MessageState::kWhole;
-    synchronous = optimistic = discard = taken = has_block = false;
-    operation = send_id = 0;
-    wildcards = nullptr;
-  }
-
-  std::byte* stored() noexcept { return has_block ? block : inline_payload.data(); }
-  /// The payload is still the sender's.
-  bool is_announced() const noexcept { return state == MessageState::kRts || state == MessageState::kToSelf; }
-};
-
-/// An unexpected message of up to kInlineBytes takes this much: the entry and its share of a table of
-/// buckets that has just doubled (one to two buckets a key, and half of that for the table before).
-inline constexpr std::size_t kEntryBytes = Pool<IncomingMessage>::bytes_per_object() + 3 * sizeof(void*);
-static_assert(kEntryBytes <= wire::kEnvelopeBytes, "credit pays for what a message takes");
-
-/// What a send that was finished by a copy takes beside the copy: no less than its envelope takes at the
-/// receiver.
-inline constexpr std::size_t kBufferedSendBytes = Pool<SendOperation>::bytes_per_object();
-static_assert(kBufferedSendBytes >= kEntryBytes);
-
-/// To one peer, however small the budget and large the job.
-inline constexpr std::size_t kLeastBufferedSends = 64;
-
-/// A short message of the protocol that waits for room. Not ordered with messages and packets.
-struct ControlMessage {
-  std::uint64_t pool_id = 0;
-  std::size_t length_bytes = 0;
-  std::array<std::byte, wire::kLongestHeaderBytes> bytes{};
-  ListHook<ControlMessage> hook{};
-};
-
-/// A cancel request whose reply is due.
-struct CancelRequest : Operation {
-  CancelRequest() noexcept : Operation(Kind::kCancel) {}
-
-  std::uint64_t pool_id = 0;
-  std::uint32_t token = 0;  ///< The peer's name for it.
-  std::uint64_t operation = 0;  ///< The pending send's id in State::sends, 0: it was done.
-  ListHook<CancelRequest> hook{};
-};
-
-enum class PeerState : std::uint8_t {
-  kKnown,      ///< It has spoken to us; we have nothing to send.
-  kAsked,      ///< Something waits to be sent, and introduce() is due.
-  kConnected,  ///< We can send.
-  kFailed,
-};
-
-/// A part of a packet whose sender awaits a CTS.
-struct PartOffer {
-  std::size_t length_bytes = 0;  ///< 0: there is none.
-  std::uint32_t operation = 0;   ///< The sender's.
-};
-
-struct Peer {
-  explicit Peer(PeerId peer) noexcept : id(peer) {}
-
-  const PeerId id;
-  PeerState state = PeerState::kKnown;
-  bool closed = false;         ///< It said goodbye.
-  bool write_refused = false;  ///< The provider cannot write to it.
-  // What the client has not been told yet (State::peer_news).
-  bool wants_card = false;       ///< kCardWanted.
-  bool has_offer = false;        ///< kPacketOffer: `offer`.
-  bool has_failed = false;       ///< kPeerFailed.
-  std::size_t placed_bytes = 0;  ///< kPacketPlaced; 0: nothing was placed.
-
-  bool recalling = false;      ///< A credit recall is under way.
-  Status doom = Status::kOk;   ///< Not kOk: why it failed, or why it will. Nothing is sent to it any more.
-  Provider* provider = nullptr;
-  Endpoint* endpoint = nullptr;           ///< That provider's. Both are set from kConnected on.
-  std::array<PinDownCache*, 2> caches{};  ///< Of that provider, by Access, one or two; null: it needs none.
-  std::size_t max_slot_bytes = 0;
-
-  // Sending.
-  ch3_offload_lane_t own_lane{};  ///< The books until the provider has a lane, or if it never does.
-  ch3_offload_lane_t* lane = &own_lane;
-  std::size_t buffered_sends = 0;  ///< Of `sends`: those that a copy has finished.
-  /// Messages and packets, in order. A packet stays at the head while a part of it goes by rendezvous.
-  IntrusiveList<SendOperation, &SendOperation::queue_hook> queue;
-  IntrusiveList<SendOperation, &SendOperation::bulk_hook> bulk;  ///< Rendezvous payload, any order.
-
-  /// The head of the queue, if anything of it may leave now.
-  SendOperation* next() const noexcept {
-    SendOperation* const head = queue.front();
-    return head == nullptr || head->state <= SendState::kStreaming ? head : nullptr;
-  }
-  IntrusiveList<ControlMessage, &ControlMessage::hook> control;
-  IntrusiveList<SendOperation, &SendOperation::peer_hook> sends;  ///< Unfinished.
-  IntrusiveList<CancelRequest, &CancelRequest::hook> cancels;
-
-  // Receiving. Invariant: window = available + owed (both in `lane`) + charges of messages held here.
-  std::uint64_t messages_received = 0;
-  std::uint64_t received_at_look = 0;  ///< messages_received when reclaim_for() looked last.
-  std::size_t window_bytes = 0;     ///< Lent to the peer.
-  IncomingMessage* incoming = nullptr;  ///< The eager message whose parts arrive.
-  std::size_t incoming_bytes = 0;       ///< Of its payload: what has arrived.
-  ReceiveOperation* incoming_receive = nullptr;  ///< The receive that matched it, if one did.
-  ReceiveOperation* placing = nullptr;  ///< The part of a packet that arrives by rendezvous.
-  PartOffer offer;                      ///< Such a part that place_packet() has not answered yet.
-  IntrusiveList<ReceiveOperation, &ReceiveOperation::peer_hook> receives;
-
-  ListHook<Peer> active_hook{};  ///< State::active: something waits to leave.
-  ListHook<Peer> credit_hook{};  ///< State::credit_due: enough is owed for a message of its own.
-  ListHook<Peer> borrower_hook{};  ///< State::borrowers: window_bytes is not 0.
-  ListHook<Peer> news_hook{};      ///< State::peer_news.
-};
-
-/// Operations that have finished, in that order.
-class FinishedQueue {
- public:
-  bool empty() const noexcept { return head_ == nullptr; }
-  void push(Operation& operation) noexcept {
-    operation.next_finished = nullptr;
-    (head_ == nullptr ? head_ : tail_->next_finished) = &operation;
-    tail_ = &operation;
-  }
-  /// REQUIRES: not empty().
-  Operation& pop() noexcept {
-    Operation& operation = *head_;
-    head_ = operation.next_finished;
-    return operation;
-  }
-
- private:
-  Operation* head_ = nullptr;
-  Operation* tail_ = nullptr;  ///< Valid while head_ is not null.
-};
-
-/// The kind of an OperationId, above the id in the pool.
-inline constexpr std::uint64_t kSendOperation = std::uint64_t{1} << Pool<SendOperation>::kIdBits;
-inline constexpr std::uint64_t kReceiveOperation = std::uint64_t{2} << Pool<SendOperation>::kIdBits;
 
 struct Engine::State final : Sink {
   State(const EngineConfig& settings, std::span<Provider* const> fabrics);
@@ -335,26 +47,26 @@ struct Engine::State final : Sink {
   std::vector<bool> missed;
   std::size_t missed_count = 0;
   Pool<SendOperation> sends;
+  Pool<PacketOperation> packets;
+  Pool<PlacedPart> placed_parts;
   Pool<ReceiveOperation> receives;
   Pool<IncomingMessage> messages;
   Pool<ControlMessage> controls;
   Pool<CancelRequest> cancels;
   PayloadBlocks blocks;  ///< For `messages`.
-  IntrusiveList<Peer, &Peer::active_hook> active;
+  IntrusiveList<Peer, &Peer::active_hook, true> active;
   IntrusiveList<Peer, &Peer::credit_hook> credit_due;
   /// What goes over the wire is named by running numbers, of which 32 bits are enough: one comes again only
   /// after 4 billion others, and never while it is in use. 32 bits of a pool's id would not last so long.
-  static std::uint64_t number_of_send(const SendOperation& send) noexcept { return send.number_on_wire; }
-  static std::uint64_t number_of_transfer(const ReceiveOperation& receive) noexcept {
-    return receive.transfer;
-  }
-  KeyedQueues<SendOperation, &SendOperation::wire_hook, &number_of_send> sends_on_wire;
-  KeyedQueues<ReceiveOperation, &ReceiveOperation::wire_hook, &number_of_transfer> transfers;
-  std::uint32_t last_send_number = 0;
-  std::uint32_t last_transfer = 0;
+  static std::uint64_t number_of_outgoing(const Outgoing& one) noexcept { return one.number_on_wire; }
+  static std::uint64_t number_of_landing(const Landing& landing) noexcept { return landing.number; }
+  KeyedQueues<Outgoing, &Outgoing::wire_hook, &number_of_outgoing> on_wire;
+  KeyedQueues<Landing, &Landing::wire_hook, &number_of_landing> landings;
+  std::uint32_t last_outgoing = 0;
+  std::uint32_t last_landing = 0;
   std::uint32_t last_token = 0;
   /// Peers with a window; those looked at for a recall come last.
-  IntrusiveList<Peer, &Peer::borrower_hook> borrowers;
+  IntrusiveList<Peer, &Peer::borrower_hook, true> borrowers;
   std::size_t lent_bytes = 0;            ///< Sum of all windows.
   std::size_t optimistic_bytes = 0;      ///< Cost of the messages here that nobody had credit for.
   std::size_t buffered_bytes = 0;        ///< Sends finished by a copy, kBufferedSendBytes and the copy each.
@@ -365,7 +77,7 @@ struct Engine::State final : Sink {
   std::uint64_t evictions_traced = 0;      ///< Of all pin-down caches together.
   std::uint64_t invalidations_traced = 0;  ///< Likewise.
   bool refusal_told = false;         ///< The user knows that memory could not be registered.
-  SendOperation* submitting = nullptr;  ///< The send whose call is on the stack: it finishes without an event.
+  Outgoing* submitting = nullptr;    ///< Its call is on the stack: it finishes without an event.
   Status submitted_status = Status::kOk;
 
   // Events that wait to be taken (engine_events.cc).
@@ -383,6 +95,16 @@ struct Engine::State final : Sink {
   void trace(TraceEvent event, PeerId peer, std::uint64_t number, std::uint64_t detail) noexcept {
     if (config.trace != nullptr) config.trace->record(event, peer, number, detail);
   }
+
+  /// A step that a peer has caused. Returns false if its state does not allow it, and says so to the user.
+  template <class Machine, class State, class Event>
+  bool follow(const Peer& peer, const Machine& machine, State& state, Event event) noexcept {
+    if (machine.step(state, event)) [[likely]]
+      return true;
+    warn_of_breach(peer, machine.name(), machine.name_of(state), machine.name_of(event));
+    return false;
+  }
+  void warn_of_breach(const Peer& peer, const char* machine, const char* state, const char* event) noexcept;
 
   // engine_events.cc
   void warn(std::string text) noexcept;
@@ -445,22 +167,34 @@ struct Engine::State final : Sink {
                     std::uint32_t send_id, std::uint64_t number) noexcept;
   SendOperation* make_send(Peer& peer, SendMode mode, const MatchKey& key, const Payload& payload,
                            std::uint32_t send_id, Cookie cookie, std::uint64_t number) noexcept;
-  Status send_first(SendOperation& operation) noexcept;
-  Progressed submit(SendOperation& operation, OperationId& id, Status& status) noexcept;
-  Status transmit(SendOperation& operation) noexcept;   ///< The head of the queue; kOk: it has left.
-  Status stream(SendOperation& operation) noexcept;
-  Status announce(SendOperation& operation) noexcept;
-  Status bulk_step(SendOperation& operation) noexcept;  ///< One write or one part.
-  void bounce_instead(SendOperation& operation) noexcept;
-  void keep_copy(SendOperation& operation) noexcept;
-  void finish_send(SendOperation& operation, Status status) noexcept;
-  void finish_bulk(SendOperation& operation, Status status) noexcept;  ///< All of `wanted_bytes` has left, or failed.
-  void dequeue(SendOperation& operation) noexcept;
-  void unlink_send(SendOperation& operation) noexcept;   ///< Takes it out of everything.
-  void release_send(SendOperation& operation) noexcept;  ///< And frees it. No event.
-  std::uint32_t number_send(SendOperation& operation) noexcept;  ///< Its name on the wire.
-  bool on_cts(Peer& peer, std::span<const std::byte> message) noexcept;
+  Status send_first(SendOperation& send) noexcept;
+  Progressed submit(Outgoing& outgoing, OperationId& id, Status& status) noexcept;
+  Status transmit(Outgoing& outgoing) noexcept;  ///< The head of the queue; kOk: it has left.
+  Status transmit_message(SendOperation& send) noexcept;
+  Status stream(SendOperation& send) noexcept;
+  Status announce(SendOperation& send) noexcept;
+  void keep_copy(SendOperation& send) noexcept;
+  void finish_send(SendOperation& send, Status status) noexcept;
+  void finish_outgoing(Outgoing& outgoing, Status status) noexcept;  ///< A message or a packet.
+  bool over_for_caller(Outgoing& outgoing, Status status) noexcept;
+  void dequeue(Outgoing& outgoing) noexcept;                   ///< It has left, or will not.
+  void unlink_outgoing(Outgoing& outgoing) noexcept;           ///< Takes it out of everything.
+  void release_send(SendOperation& send) noexcept;             ///< And frees it. No event.
+  std::uint32_t number_outgoing(Outgoing& outgoing) noexcept;  ///< Its name on the wire.
   bool on_ack(Peer& peer, std::span<const std::byte> message) noexcept;
+
+  // engine_rendezvous.cc
+  bool on_cts(Peer& peer, std::span<const std::byte> message) noexcept;
+  bool on_data(Peer& peer, std::span<const std::byte> message) noexcept;
+  Status move(Outgoing& outgoing) noexcept;  ///< One write or one part.
+  void moved(Outgoing& outgoing, Status status) noexcept;
+  void bounce_instead(Outgoing& outgoing) noexcept;
+  Landing& start_landing(Landing& landing, Peer& peer, const Payload& payload, std::size_t wanted_bytes,
+                         std::uint32_t remote_operation) noexcept;
+  void grant(Landing& landing) noexcept;  ///< Sends the CTS. REQUIRES: the peer is connected.
+  void landed(Landing& landing) noexcept;
+  void end_landing(Landing& landing) noexcept;              ///< Nothing of it may come any more.
+  std::uint32_t number_landing(Landing& landing) noexcept;  ///< Its name on the wire.
 
   // engine_receive.cc
   bool on_eager_first(Peer& peer, std::span<const std::byte> message) noexcept;
@@ -470,7 +204,6 @@ struct Engine::State final : Sink {
               std::size_t total_bytes, std::uint64_t number) noexcept;
   bool on_eager_next(Peer& peer, std::span<const std::byte> message) noexcept;
   bool on_rts(Peer& peer, std::span<const std::byte> message) noexcept;
-  bool on_data(Peer& peer, std::span<const std::byte> message) noexcept;
   ReceiveOperation* take_posted(const MatchKey& key) noexcept {
     return static_cast<ReceiveOperation*>(matcher.take_posted(key));
   }
@@ -486,23 +219,21 @@ struct Engine::State final : Sink {
                      OperationId* operation, Envelope& envelope) noexcept;
   bool start_transfer(ReceiveOperation& receive, Peer& peer, std::uint32_t remote_operation,
                       const MatchKey& key, std::size_t total_bytes, std::uint64_t number) noexcept;
-  void grant(ReceiveOperation& receive) noexcept;  ///< Sends the CTS. REQUIRES: the peer is connected.
   void finish_receive(ReceiveOperation& receive, Status status) noexcept;
-  void unlink_receive(ReceiveOperation& receive) noexcept;  ///< Takes a matched one out of everything.
-  std::uint32_t number_transfer(ReceiveOperation& receive) noexcept;  ///< Its name on the wire.
   void finish_whole(ReceiveOperation& receive, Peer& peer, const MatchKey& key,
                     std::span<const std::byte> payload, std::uint64_t number) noexcept;
 
   // engine_packets.cc
   bool packet_at_once(Peer& peer, std::span<const std::byte> header,
                       std::span<const Payload> data, std::size_t total_bytes) noexcept;
-  Status stream_packet(SendOperation& operation) noexcept;
-  Status offer_part(SendOperation& operation, const Payload& part) noexcept;
-  void resume_packet(SendOperation& operation) noexcept;  ///< The offered part is there, or was refused.
-  bool on_part_placed(SendOperation& operation) noexcept;
+  Status stream_packet(PacketOperation& packet) noexcept;
+  Status offer_part(PacketOperation& packet, const Payload& part) noexcept;
+  void resume_packet(PacketOperation& packet) noexcept;  ///< The offered part is there, or was refused.
+  bool on_part_placed(PacketOperation& packet) noexcept;
+  void finish_packet(PacketOperation& packet, Status status) noexcept;
   bool on_packet(Peer& peer, std::span<const std::byte> message, Delivery& delivery) noexcept;
   bool on_part_offered(Peer& peer, const wire::RtsHeader& header) noexcept;
-  void finish_placing(ReceiveOperation& receive, Status status) noexcept;
+  void finish_placing(Peer& peer, Status status) noexcept;
 
   // engine_memory.cc
   std::array<PinDownCache*, 2> caches_of(std::size_t provider) const noexcept;  ///< By Access.
@@ -565,6 +296,12 @@ struct Engine::State final : Sink {
   void on_write_done(PeerId id, WorkId work, Status status) noexcept override;
   void on_peer_down(PeerId id, Status reason) noexcept override;
 };
+
+/// Parts of eager messages and packets are not cut finer than this to use the rest of a slot queue.
+inline std::size_t part_bytes(std::size_t max_slot_bytes, std::size_t header_bytes,
+                              std::size_t remaining_bytes) noexcept {
+  return std::min(max_slot_bytes - header_bytes, remaining_bytes);
+}
 
 /// Copies payload[offset, offset + out.size()) out; the caller keeps it in bounds.
 inline void gather(const Payload& payload, std::size_t offset, std::span<std::byte> out) noexcept {

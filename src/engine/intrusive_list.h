@@ -7,6 +7,7 @@
 
 #include <cassert>
 #include <cstddef>
+#include <type_traits>
 
 namespace ch3_offload {
 
@@ -23,11 +24,12 @@ struct ListHook {
   bool linked = false;
 };
 
-template <class T, auto kHook>
+/// kCounted: the list knows its size.
+template <class T, auto kHook, bool kCounted = false>
 class IntrusiveList {
  public:
   bool empty() const noexcept { return head_ == nullptr; }
-  std::size_t size() const noexcept { return size_; }
+  std::size_t size() const noexcept requires kCounted { return count_; }
   T* front() const noexcept { return head_; }
   T* back() const noexcept { return tail_; }
   static T* next(const T& element) noexcept { return (element.*kHook).next; }
@@ -44,7 +46,7 @@ class IntrusiveList {
     hook.previous = tail_;
     (tail_ == nullptr ? head_ : (tail_->*kHook).next) = &element;
     tail_ = &element;
-    ++size_;
+    if constexpr (kCounted) ++count_;
   }
 
   /// REQUIRES: `element` is in this list.
@@ -54,7 +56,7 @@ class IntrusiveList {
     (hook.previous == nullptr ? head_ : (hook.previous->*kHook).next) = hook.next;
     (hook.next == nullptr ? tail_ : (hook.next->*kHook).previous) = hook.previous;
     hook = {};
-    --size_;
+    if constexpr (kCounted) --count_;
   }
 
   T* pop_front() noexcept {
@@ -66,7 +68,8 @@ class IntrusiveList {
  private:
   T* head_ = nullptr;
   T* tail_ = nullptr;
-  std::size_t size_ = 0;
+  struct Nothing {};
+  [[no_unique_address]] std::conditional_t<kCounted, std::size_t, Nothing> count_{};
 };
 
 }  // namespace ch3_offload

@@ -78,8 +78,8 @@ class Matcher {
     return oldest;
   }
 
-  /// Takes out all posted receives that `chosen(receive)` is true of, and hands each to `taken(receive)`. The order
-  /// is unspecified.
+  /// Takes out all posted receives that `chosen(receive)` is true of, and hands each to `taken(receive)`. The
+  /// order is unspecified.
   template <class Chosen, class Taken>
   void take_posted_if(const Chosen& chosen, const Taken& taken) {
     const auto count_and_hand_over = [&](PostedEntry& receive) {
@@ -132,7 +132,7 @@ class Matcher {
   using Posted = KeyedQueues<PostedEntry, &PostedEntry::hook, &key_of_receive>;
   using Unexpected = KeyedQueues<UnexpectedEntry, &UnexpectedEntry::hook, &key_of_message>;
   using Wildcards = KeyedQueues<WildcardNode, &WildcardNode::hook, &key_of_node>;
-  using Arrivals = IntrusiveList<UnexpectedEntry, &UnexpectedEntry::arrival_hook>;
+  using Arrivals = IntrusiveList<UnexpectedEntry, &UnexpectedEntry::arrival_hook, true>;
   using OddPosted = IntrusiveList<PostedEntry, &PostedEntry::odd_hook>;
 
   struct WildcardIndex {

@@ -1,0 +1,228 @@
+// Engine: payloads that move after a CTS, a message's or a part of a packet, by a write of the provider or,
+// where that is not possible, through slots (bouncing). Both sides.
+
+#include <cassert>
+
+#include "engine/engine_state.h"
+
+namespace ch3_offload {
+
+// ---- the sender's side ----
+
+bool Engine::State::on_cts(Peer& peer, std::span<const std::byte> message) noexcept {
+  wire::CtsHeader header;
+  if (!wire::get(message, header)) return false;
+  Outgoing* const outgoing = on_wire.oldest(header.operation);
+  if (outgoing == nullptr || outgoing->peer != &peer) return false;
+  trace(TraceEvent::kCtsArrived, peer.id, outgoing->number, header.wanted_bytes);
+  const bool nothing_wanted = header.wanted_bytes == 0;
+  Outbound& outbound = outgoing->outbound;
+  if (outgoing->kind == Operation::Kind::kPacket) {
+    auto& packet = static_cast<PacketOperation&>(*outgoing);
+    if (header.wanted_bytes > outbound.payload.length_bytes ||
+        !follow(peer, kPacketMachine, packet.state,
+                nothing_wanted ? PacketEvent::kRefused : PacketEvent::kCts)) {
+      return false;
+    }
+    if (nothing_wanted) {
+      packet.refused_until = packet.sent_bytes + outbound.payload.length_bytes;
+      resume_packet(packet);
+      return true;
+    }
+  } else {
+    auto& send = static_cast<SendOperation&>(*outgoing);
+    if (header.wanted_bytes > send.payload.length_bytes ||
+        !follow(peer, kSendMachine, send.state, SendEvent::kCts)) {
+      return false;
+    }
+    if (nothing_wanted) {
+      finish_send(send, Status::kOk);
+      return true;
+    }
+    outbound.payload = send.payload;
+  }
+  outbound.wanted_bytes = header.wanted_bytes;
+  outbound.sent_bytes = 0;
+  outbound.landing = header.transfer;
+  outbound.remote = {header.address, RemoteKey{header.remote_key}};
+  const Capabilities& can = peer.provider->capabilities();
+  const bool write =
+      (header.common.flags & wire::kWritable) != 0 && can.write && !peer.write_refused &&
+      outbound.payload.layout == nullptr && outbound.wanted_bytes >= can.write_threshold_bytes &&
+      hold_memory(peer, outbound.payload.address, outbound.wanted_bytes, Access::kRead, outbound.memory);
+  kOutboundMachine.must_step(outbound.state, write ? OutboundEvent::kMayWrite : OutboundEvent::kMustBounce);
+  if (!write) trace(TraceEvent::kBounceStarted, peer.id, outgoing->number, outbound.wanted_bytes);
+  peer.bulk.push_back(*outgoing);
+  // Not from here: a callback of the provider. progress() flushes right after polling.
+  activate(peer);
+  return true;
+}
+
+Status Engine::State::move(Outgoing& outgoing) noexcept {
+  Peer& peer = *outgoing.peer;
+  Outbound& outbound = outgoing.outbound;
+  if (outbound.state == OutboundState::kWriteReady) {
+    const std::uint64_t posted_ns = config.trace != nullptr ? config.trace->now() : 0;
+    const bool is_packet = outgoing.kind == Operation::Kind::kPacket;
+    const WorkId work{(is_packet ? kPacketOperation : kSendOperation) | outgoing.pool_id};
+    const Status status =
+        peer.provider->write(*peer.endpoint, outbound.payload.address, outbound.wanted_bytes,
+                             outbound.memory.region, outbound.remote, Immediate{outbound.landing}, work);
+    if (status == Status::kUnsupported) {
+      bounce_instead(outgoing);
+      return Status::kOk;
+    }
+    if (status != Status::kOk) return status;
+    if (config.trace != nullptr) {
+      config.trace->record_at(posted_ns, TraceEvent::kWritePosted, peer.id, outgoing.number,
+                              outbound.wanted_bytes);
+    }
+    kOutboundMachine.must_step(outbound.state, OutboundEvent::kPosted);
+    peer.bulk.remove(outgoing);
+    ++writes_in_flight;
+    return Status::kOk;
+  }
+  const std::size_t part =
+      part_bytes(peer.max_slot_bytes, sizeof(wire::DataHeader), outbound.wanted_bytes - outbound.sent_bytes);
+  std::span<std::byte> slot;
+  const Status status = reserve(peer, sizeof(wire::DataHeader) + part, slot);
+  if (status != Status::kOk) return status;
+  wire::DataHeader header;
+  header.common = common(peer, wire::Kind::kData, 0);
+  header.transfer = outbound.landing;
+  header.offset_bytes = outbound.sent_bytes;
+  wire::put(slot, header);
+  gather(outbound.payload, outbound.sent_bytes, slot.subspan(sizeof header, part));
+  peer.provider->commit(*peer.endpoint, sizeof header + part);
+  outbound.sent_bytes += part;
+  peer.bulk.remove(outgoing);
+  if (outbound.sent_bytes < outbound.wanted_bytes) {
+    peer.bulk.push_back(outgoing);  // Transfers take turns.
+  } else {
+    ++counters.bulk_bounced;
+    moved(outgoing, Status::kOk);
+  }
+  return Status::kOk;
+}
+
+void Engine::State::on_write_done(PeerId, WorkId work, Status status) noexcept {
+  const auto id = static_cast<std::uint64_t>(work);
+  Outgoing* outgoing = sends.find(pool_id_of(id, kSendOperation));
+  if (outgoing == nullptr) outgoing = packets.find(pool_id_of(id, kPacketOperation));
+  if (outgoing == nullptr || outgoing->outbound.state != OutboundState::kWriting) return;
+  --writes_in_flight;
+  Peer& peer = *outgoing->peer;
+  trace(TraceEvent::kWriteDone, peer.id, outgoing->number, static_cast<std::uint64_t>(status));
+  if (status != Status::kUnsupported) {
+    counters.bulk_written += status == Status::kOk;
+    return moved(*outgoing, status);
+  }
+  peer.bulk.push_back(*outgoing);
+  bounce_instead(*outgoing);
+  activate(peer);
+}
+
+/// The provider cannot write to this peer. The payload, which is in Peer::bulk, goes through slots.
+void Engine::State::bounce_instead(Outgoing& outgoing) noexcept {
+  outgoing.peer->write_refused = true;
+  kOutboundMachine.must_step(outgoing.outbound.state, OutboundEvent::kUnwritable);
+  trace(TraceEvent::kBounceStarted, outgoing.peer->id, outgoing.number, outgoing.outbound.wanted_bytes);
+}
+
+/// All of `wanted_bytes` has left, or failed.
+void Engine::State::moved(Outgoing& outgoing, Status status) noexcept {
+  kOutboundMachine.must_step(outgoing.outbound.state, OutboundEvent::kMoved);
+  if (outgoing.kind == Operation::Kind::kSend || status != Status::kOk)
+    return finish_outgoing(outgoing, status);
+  auto& packet = static_cast<PacketOperation&>(outgoing);
+  kPacketMachine.must_step(packet.state, PacketEvent::kMoved);
+  if (packet.state == PacketState::kStreaming) resume_packet(packet);
+}
+
+// ---- the receiver's side ----
+
+Landing& Engine::State::start_landing(Landing& landing, Peer& peer, const Payload& payload,
+                                      std::size_t wanted_bytes, std::uint32_t remote_operation) noexcept {
+  landing.state = LandingState::kAwaitingPeer;
+  landing.peer = &peer;
+  landing.receive = nullptr;
+  landing.payload = payload;
+  landing.wanted_bytes = wanted_bytes;
+  landing.received_bytes = 0;
+  landing.remote_operation = remote_operation;
+  landing.number = 0;
+  landing.memory.held = false;
+  return landing;
+}
+
+void Engine::State::grant(Landing& landing) noexcept {
+  Peer& peer = *landing.peer;
+  kLandingMachine.must_step(landing.state, LandingEvent::kCtsSent);
+  wire::CtsHeader header;
+  header.operation = landing.remote_operation;
+  header.wanted_bytes = landing.wanted_bytes;
+  header.transfer = number_landing(landing);
+  const Capabilities& can = peer.provider->capabilities();
+  unsigned flags = 0;
+  if (landing.memory.held ||
+      (can.write && landing.payload.layout == nullptr && landing.wanted_bytes >= can.write_threshold_bytes &&
+       hold_memory(peer, landing.payload.address, landing.wanted_bytes, Access::kWrite, landing.memory))) {
+    header.address = reinterpret_cast<std::uint64_t>(landing.payload.address);
+    header.remote_key = static_cast<std::uint64_t>(landing.memory.region.remote_key);
+    flags = wire::kWritable;
+  }
+  trace(TraceEvent::kCtsSent, peer.id, landing.receive != nullptr ? landing.receive->number : 0,
+        landing.wanted_bytes);
+  send_control(peer, wire::Kind::kCts, flags, header);
+}
+
+bool Engine::State::on_data(Peer& peer, std::span<const std::byte> message) noexcept {
+  wire::DataHeader header;
+  if (!wire::get(message, header)) return false;
+  const auto part = message.subspan(sizeof header);
+  Landing* const landing = landings.oldest(header.transfer);
+  if (landing == nullptr || landing->peer != &peer || header.offset_bytes != landing->received_bytes ||
+      part.empty() || part.size() > landing->wanted_bytes - landing->received_bytes ||
+      !follow(peer, kLandingMachine, landing->state, LandingEvent::kPartBounced)) {
+    return false;
+  }
+  scatter(landing->payload, landing->received_bytes, part);
+  landing->received_bytes += part.size();
+  if (landing->received_bytes == landing->wanted_bytes) landed(*landing);
+  return true;
+}
+
+void Engine::State::on_write_arrived(PeerId id, Immediate immediate, std::size_t length_bytes) noexcept {
+  Peer* const peer = met(id);
+  if (peer == nullptr || peer->doom != Status::kOk) return;
+  Landing* const landing = landings.oldest(static_cast<std::uint32_t>(immediate));
+  if (landing == nullptr || landing->peer != peer || !landing->memory.held || length_bytes == 0 ||
+      length_bytes > landing->wanted_bytes - landing->received_bytes ||
+      !follow(*peer, kLandingMachine, landing->state, LandingEvent::kPartWritten)) {
+    return doom(*peer, Status::kProtocol);
+  }
+  landing->received_bytes += length_bytes;
+  if (landing->received_bytes == landing->wanted_bytes) landed(*landing);
+}
+
+/// All of it is here.
+void Engine::State::landed(Landing& landing) noexcept {
+  ReceiveOperation* const receive = landing.receive;
+  if (receive == nullptr) return finish_placing(*landing.peer, Status::kOk);
+  finish_receive(*receive, landing.wanted_bytes < receive->total_bytes ? Status::kTruncated : Status::kOk);
+}
+
+void Engine::State::end_landing(Landing& landing) noexcept {
+  let_go(*landing.peer, landing.memory);
+  if (landing.number != 0) landings.remove(landing);
+}
+
+std::uint32_t Engine::State::number_landing(Landing& landing) noexcept {
+  do ++last_landing;
+  while (last_landing == 0 || landings.oldest(last_landing) != nullptr);
+  landing.number = last_landing;
+  landings.append(landing);
+  return last_landing;
+}
+
+}  // namespace ch3_offload

@@ -1,0 +1,84 @@
+// What the engine knows of one peer.
+//
+// Included by src/engine/engine_state.h only. A peer never spoken to has none.
+
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/operations.h"
+
+namespace ch3_offload {
+
+enum class PeerState : std::uint8_t {
+  kKnown,      ///< It has spoken to us; we have nothing to send.
+  kAsked,      ///< Something waits to be sent, and introduce() is due.
+  kConnected,  ///< We can send.
+  kFailed,
+};
+
+/// A part of a packet whose sender awaits a CTS.
+struct PartOffer {
+  std::size_t length_bytes = 0;  ///< 0: there is none.
+  std::uint32_t operation = 0;   ///< The sender's.
+};
+
+struct Peer {
+  explicit Peer(PeerId peer) noexcept : id(peer) {}
+
+  const PeerId id;
+  PeerState state = PeerState::kKnown;
+  Status doom = Status::kOk;   ///< Not kOk: why it failed, or why it will. Nothing is sent to it any more.
+  bool closed = false;         ///< It said goodbye.
+  bool write_refused = false;  ///< The provider cannot write to it.
+  bool recalling = false;      ///< A credit recall is under way.
+  // What the client has not been told yet (State::peer_news).
+  bool wants_card = false;       ///< kCardWanted.
+  bool has_offer = false;        ///< kPacketOffer: `offer`.
+  bool has_failed = false;       ///< kPeerFailed.
+  std::size_t placed_bytes = 0;  ///< kPacketPlaced; 0: nothing was placed.
+
+  Provider* provider = nullptr;
+  Endpoint* endpoint = nullptr;           ///< That provider's. Both are set from kConnected on.
+  std::array<PinDownCache*, 2> caches{};  ///< Of that provider, by Access, one or two; null: it needs none.
+  std::size_t max_slot_bytes = 0;
+
+  // Sending.
+  ch3_offload_lane_t own_lane{};  ///< The books until the provider has a lane, or if it never does.
+  ch3_offload_lane_t* lane = &own_lane;
+  std::size_t buffered_sends = 0;  ///< Of `outgoing`: those that a copy has finished.
+  /// Messages and packets, in order. A packet stays at the head while a part of it goes by rendezvous.
+  IntrusiveList<Outgoing, &Outgoing::queue_hook> queue;
+  IntrusiveList<Outgoing, &Outgoing::bulk_hook> bulk;      ///< Rendezvous payload, any order.
+  IntrusiveList<Outgoing, &Outgoing::peer_hook> outgoing;  ///< Unfinished.
+  IntrusiveList<ControlMessage, &ControlMessage::hook> control;
+  IntrusiveList<CancelRequest, &CancelRequest::hook> cancels;
+
+  /// The head of the queue, if anything of it may leave now.
+  Outgoing* next() const noexcept {
+    Outgoing* const head = queue.front();
+    const bool waits = head != nullptr && head->kind == Operation::Kind::kPacket &&
+                       static_cast<PacketOperation*>(head)->state != PacketState::kStreaming;
+    return waits ? nullptr : head;
+  }
+
+  // Receiving. Invariant: window = available + owed (both in `lane`) + charges of messages held here.
+  std::uint64_t messages_received = 0;
+  std::uint64_t received_at_look = 0;            ///< messages_received when reclaim_for() looked last.
+  std::size_t window_bytes = 0;                  ///< Lent to the peer.
+  IncomingMessage* incoming = nullptr;           ///< The eager message whose parts arrive.
+  std::size_t incoming_bytes = 0;                ///< Of its payload: what has arrived.
+  ReceiveOperation* incoming_receive = nullptr;  ///< The receive that matched it, if one did.
+  PlacedPart* placing = nullptr;                 ///< The part of a packet that arrives by rendezvous.
+  PartOffer offer;                               ///< Such a part that place_packet() has not answered yet.
+  IntrusiveList<ReceiveOperation, &ReceiveOperation::peer_hook> receives;
+
+  ListHook<Peer> active_hook{};    ///< State::active: something waits to leave.
+  ListHook<Peer> credit_hook{};    ///< State::credit_due: enough is owed for a message of its own.
+  ListHook<Peer> borrower_hook{};  ///< State::borrowers: window_bytes is not 0.
+  ListHook<Peer> news_hook{};      ///< State::peer_news.
+};
+
+}  // namespace ch3_offload
