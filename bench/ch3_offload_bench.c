@@ -28,7 +28,7 @@ typedef struct {
     size_t max_length_bytes;    /* -msglen */
     int iterations;             /* -iter: for small messages; fewer for large ones */
     size_t volume_bytes;        /* -vol: at most this much per size, as IMB has it */
-    int window;                 /* -window: messages in flight in Stream, at most kMaxWindow */
+    int window;                 /* -window: messages in flight one way in Stream and BiStream */
     bool check;                 /* -check: verify the data of every iteration */
     int depth;                  /* -depth: of the posted-depth and unexpected-depth benchmarks */
     int flood_messages;         /* -flood-messages */
@@ -56,8 +56,11 @@ static void usage(FILE * out)
           "\n"
           "benchmarks (default: the first seven):\n"
           "  PingPong SendRecv Exchange Allreduce Bcast Alltoall Barrier\n"
-          "  Stream            one way, -window messages in flight, then an answer: bandwidth\n"
+          "  Stream            one way, -window messages in flight, then an answer: message rate, bandwidth\n"
+          "  BiStream          the same in both directions at once\n"
           "  Put Get           one-sided, each flushed; after a Put a message of 0 bytes tells the target\n"
+          "  Accumulate        as Put: the sum of 64-bit integers\n"
+          "  Fetch_and_op      one-sided, flushed: the sum of one 64-bit integer\n"
           "  posted-depth      8-byte ping-pong with -depth receives posted that do not match\n"
           "  unexpected-depth  8-byte ping-pong with -depth unexpected messages queued\n"
           "  flood             rank 0 sends -flood-messages before rank 1 receives the first\n"
@@ -68,7 +71,7 @@ static void usage(FILE * out)
           "  -msglen BYTES        longest message (default 4194304; K and M may follow)\n"
           "  -iter N              iterations of small messages (default 1000)\n"
           "  -vol BYTES           at most so many bytes per message size, fewer iterations (default 40M)\n"
-          "  -window N            messages in flight in Stream (default 64, at most 1024)\n"
+          "  -window N            messages in flight one way in Stream, BiStream (default 64, at most 1024)\n"
           "  -check               verify every byte received (slower)\n"
           "  -depth N             queue depth (default 10000)\n"
           "  -flood-messages N    (default 20000)\n"
@@ -113,7 +116,7 @@ typedef struct {
     size_t length_bytes;
     int iterations;
     unsigned char *send, *receive;      /* length_bytes each; times `size` for Alltoall */
-    MPI_Win window;             /* of Put and Get: the target's `receive` or `send` */
+    MPI_Win window;             /* of the one-sided ones: the target's `receive`; its `send` for Get */
 } run_t;
 
 /* Runs once; the seed of the data is the iteration. */
@@ -150,22 +153,77 @@ static void stream(const run_t * run, int iteration)
                  MPI_STATUS_IGNORE);
 }
 
-/* With -check the target says first that it has looked at what came before. */
-static void put(const run_t * run, int iteration)
+/* A window of messages each way. */
+static void stream_both_ways(const run_t * run, int iteration)
 {
-    const int length = (int) run->length_bytes;
+    const int length = (int) run->length_bytes, other = 1 - run->rank;
+    MPI_Request requests[2 * kMaxWindow];
     (void) iteration;
-    if (options.check && run->rank == 1)
+    if (run->rank > 1)
+        return;
+    for (int i = 0; i < options.window; i++)
+        MPI_Irecv(run->receive, length, MPI_BYTE, other, kTagData, run->comm, &requests[i]);
+    for (int i = 0; i < options.window; i++)
+        MPI_Isend(run->send, length, MPI_BYTE, other, kTagData, run->comm, &requests[options.window + i]);
+    MPI_Waitall(2 * options.window, requests, MPI_STATUSES_IGNORE);
+    MPI_Sendrecv(NULL, 0, MPI_BYTE, other, kTagData, NULL, 0, MPI_BYTE, other, kTagData, run->comm,
+                 MPI_STATUS_IGNORE);
+}
+
+/* How Put and Accumulate begin. With -check, the target has looked at what came before, and clears it. */
+static void await_target(const run_t * run)
+{
+    if (!options.check)
+        return;
+    if (run->rank == 1) {
+        memset(run->receive, 0xA5, run->length_bytes);
+        MPI_Win_sync(run->window);
         MPI_Send(NULL, 0, MPI_BYTE, 0, kTagData, run->comm);
+    } else if (run->rank == 0) {
+        MPI_Recv(NULL, 0, MPI_BYTE, 1, kTagData, run->comm, MPI_STATUS_IGNORE);
+    }
+}
+
+/* How they end: what was moved is there, and the target learns of it. */
+static void tell_target(const run_t * run)
+{
     if (run->rank == 0) {
-        if (options.check)
-            MPI_Recv(NULL, 0, MPI_BYTE, 1, kTagData, run->comm, MPI_STATUS_IGNORE);
-        MPI_Put(run->send, length, MPI_BYTE, 1, 0, length, MPI_BYTE, run->window);
         MPI_Win_flush(1, run->window);
         MPI_Send(NULL, 0, MPI_BYTE, 1, kTagData, run->comm);
     } else if (run->rank == 1) {
         MPI_Recv(NULL, 0, MPI_BYTE, 0, kTagData, run->comm, MPI_STATUS_IGNORE);
         MPI_Win_sync(run->window);
+    }
+}
+
+static void put(const run_t * run, int iteration)
+{
+    const int length = (int) run->length_bytes;
+    (void) iteration;
+    await_target(run);
+    if (run->rank == 0)
+        MPI_Put(run->send, length, MPI_BYTE, 1, 0, length, MPI_BYTE, run->window);
+    tell_target(run);
+}
+
+static void accumulate(const run_t * run, int iteration)
+{
+    const int count = (int) (run->length_bytes / sizeof(uint64_t));
+    (void) iteration;
+    await_target(run);
+    if (run->rank == 0)
+        MPI_Accumulate(run->send, count, MPI_UINT64_T, 1, 0, count, MPI_UINT64_T, MPI_SUM, run->window);
+    tell_target(run);
+}
+
+/* Counts up; `receive` has what was there before. */
+static void fetch_and_op(const run_t * run, int iteration)
+{
+    static const uint64_t one = 1;
+    (void) iteration;
+    if (run->rank == 0) {
+        MPI_Fetch_and_op(&one, run->receive, MPI_UINT64_T, 1, 0, MPI_SUM, run->window);
+        MPI_Win_flush(1, run->window);
     }
 }
 
@@ -236,9 +294,35 @@ static void prepare(const run_t * run, iteration_fn function, size_t copies)
             values[i] = (float) ((i + (size_t) run->rank) % 1024);
         return;
     }
+    if (function == accumulate) {       /* rank 1 sends nothing: it has what rank 0 adds, to check the sums */
+        fill(run->send, run->length_bytes, 0);
+        return;
+    }
     for (size_t i = 0; i < copies; i++)
         fill(run->send + i * run->length_bytes, run->length_bytes,
              (unsigned) run->rank + (copies > 1 ? (unsigned) i * 1000u : 0u));
+}
+
+/* What rank 0 sends was added to the words that await_target() has set. */
+static void verify_sum(const run_t * run)
+{
+    const uint64_t *sums = (const uint64_t *) run->receive, *added = (const uint64_t *) run->send;
+    for (size_t i = 0; i < run->length_bytes / sizeof *sums; i++) {
+        if (sums[i] == added[i] + 0xA5A5A5A5A5A5A5A5u)
+            continue;
+        if (errors_found++ < 5)
+            fprintf(stderr, "rank %d: Accumulate: word %zu is wrong\n", world_rank, i);
+        return;
+    }
+}
+
+static void verify_count(const run_t * run, int iteration)
+{
+    const uint64_t counted = *(const uint64_t *) run->receive;
+    const int expected = iteration + (run->iterations < kWarmUp ? run->iterations : kWarmUp);
+    if (counted != (uint64_t) expected && errors_found++ < 5)
+        fprintf(stderr, "rank %d: Fetch_and_op: %llu, not %d\n", world_rank, (unsigned long long) counted,
+                expected);
 }
 
 static void check(const run_t * run, iteration_fn function, int iteration)
@@ -248,6 +332,12 @@ static void check(const run_t * run, iteration_fn function, int iteration)
         verify(run->receive, run->length_bytes, (unsigned) (1 - run->rank), "PingPong");
     if (function == stream && run->rank == 1)
         verify(run->receive, run->length_bytes, 0, "Stream");
+    if (function == stream_both_ways && run->rank < 2)
+        verify(run->receive, run->length_bytes, (unsigned) (1 - run->rank), "BiStream");
+    if (function == accumulate && run->rank == 1)
+        verify_sum(run);
+    if (function == fetch_and_op && run->rank == 0)
+        verify_count(run, iteration);
     if (function == put && run->rank == 1)
         verify(run->receive, run->length_bytes, 0, "Put");
     if (function == get && run->rank == 0)
@@ -276,7 +366,7 @@ static void check(const run_t * run, iteration_fn function, int iteration)
             break;
         }
     }
-    if (function != barrier)
+    if (function != barrier && function != fetch_and_op && function != put && function != accumulate)
         memset(run->receive, 0xA5, run->length_bytes * (function == all_to_all ? (size_t) run->size : 1));
 }
 
@@ -311,19 +401,25 @@ typedef struct {
     bool half_time;             /* the time of one way */
     size_t min_length_bytes;
     bool no_sizes;
+    bool has_window;            /* an iteration is a window of messages: the rate of these is shown, too */
+    bool is_one_sided;
 } benchmark_t;
 
 static const benchmark_t benchmarks[] = {
-    {"PingPong", ping_pong, 1, true, true, 0, false},
-    {"SendRecv", send_receive, 2, false, false, 0, false},
-    {"Exchange", exchange, 4, false, false, 0, false},
-    {"Allreduce", allreduce, 0, false, false, sizeof(float), false},
-    {"Bcast", broadcast, 0, false, false, 0, false},
-    {"Alltoall", all_to_all, 0, false, false, 0, false},
-    {"Barrier", barrier, 0, false, false, 0, true},
-    {"Stream", stream, 1, true, false, 0, false},
-    {"Put", put, 1, true, false, 0, false},
-    {"Get", get, 1, true, false, 0, false},
+    {"PingPong", ping_pong, 1, .two_ranks = true, .half_time = true},
+    {"SendRecv", send_receive, .bytes_per_iteration = 2},
+    {"Exchange", exchange, .bytes_per_iteration = 4},
+    {"Allreduce", allreduce, .min_length_bytes = sizeof(float)},
+    {"Bcast", broadcast, .bytes_per_iteration = 0},
+    {"Alltoall", all_to_all, .bytes_per_iteration = 0},
+    {"Barrier", barrier, .no_sizes = true},
+    {"Stream", stream, 1, .two_ranks = true, .has_window = true},
+    {"BiStream", stream_both_ways, 2, .two_ranks = true, .has_window = true},
+    {"Put", put, 1, .two_ranks = true, .is_one_sided = true},
+    {"Get", get, 1, .two_ranks = true, .is_one_sided = true},
+    {"Accumulate", accumulate, 1, .two_ranks = true, .is_one_sided = true,
+     .min_length_bytes = sizeof(uint64_t)},
+    {"Fetch_and_op", fetch_and_op, 0, .two_ranks = true, .no_sizes = true, .is_one_sided = true},
 };
 
 enum { kDefaultBenchmarks = 7 };        /* the first of them */
@@ -340,19 +436,23 @@ static void print_head(const benchmark_t * benchmark, int ranks)
     else if (benchmark->no_sizes)
         printf("%13s %13s %13s %13s\n", "#repetitions", "t_min[usec]", "t_max[usec]", "t_avg[usec]");
     else
-        printf("%13s %13s %13s %13s %13s%s\n", "#bytes", "#repetitions", "t_min[usec]", "t_max[usec]",
-               "t_avg[usec]", benchmark->bytes_per_iteration > 0 ? "    Mbytes/sec" : "");
+        printf("%13s %13s %13s %13s %13s%s%s\n", "#bytes", "#repetitions", "t_min[usec]", "t_max[usec]",
+               "t_avg[usec]", benchmark->has_window ? " messages/usec" : "",
+               benchmark->bytes_per_iteration > 0 ? "    Mbytes/sec" : "");
 }
 
 static void print_row(const benchmark_t * benchmark, const run_t * run, double least, double greatest,
                       double mean)
 {
-    const double lengths = benchmark->bytes_per_iteration * (benchmark->run == stream ? options.window : 1);
-    const double rate = greatest > 0 ? (double) run->length_bytes * lengths / greatest : 0;
+    const double messages = benchmark->bytes_per_iteration * (benchmark->has_window ? options.window : 1);
+    const double rate = greatest > 0 ? (double) run->length_bytes * messages / greatest : 0;
     if (benchmark->half_time)
         printf("%13zu %13d %13.2f %13.2f\n", run->length_bytes, run->iterations, greatest, rate);
     else if (benchmark->no_sizes)
         printf("%13d %13.2f %13.2f %13.2f\n", run->iterations, least, greatest, mean);
+    else if (benchmark->has_window)
+        printf("%13zu %13d %13.2f %13.2f %13.2f %13.3f %13.2f\n", run->length_bytes, run->iterations, least,
+               greatest, mean, greatest > 0 ? messages / greatest : 0, rate);
     else if (benchmark->bytes_per_iteration > 0)
         printf("%13zu %13d %13.2f %13.2f %13.2f %13.2f\n", run->length_bytes, run->iterations, least,
                greatest, mean, rate);
@@ -367,8 +467,8 @@ static void run_size(const benchmark_t * benchmark, run_t * run)
 {
     const size_t copies = benchmark->run == all_to_all ? (size_t) run->size : 1;
     const size_t volume = run->length_bytes * copies;
-    const bool one_sided = benchmark->run == put || benchmark->run == get;
-    const size_t moved = volume * (benchmark->run == stream ? (size_t) options.window : 1);
+    const size_t received = benchmark->run == fetch_and_op ? sizeof(uint64_t) : volume;
+    const size_t moved = volume * (benchmark->has_window ? (size_t) options.window : 1);
     double mine, least, greatest, sum;
     run->iterations = options.iterations;
     if (moved > 0 && options.volume_bytes / moved < (size_t) run->iterations)
@@ -376,21 +476,22 @@ static void run_size(const benchmark_t * benchmark, run_t * run)
     if (run->iterations < 4)
         run->iterations = 4;
     run->send = allocate(volume);
-    run->receive = allocate(volume);
+    run->receive = allocate(received);
     prepare(run, benchmark->run, copies);
-    if (one_sided) {
-        MPI_Win_create(benchmark->run == put ? run->receive : run->send, (MPI_Aint) volume, 1, MPI_INFO_NULL, run->comm,
+    if (benchmark->is_one_sided) {
+        MPI_Win_create(benchmark->run == get ? run->send : run->receive,
+                       (MPI_Aint) (benchmark->run == get ? volume : received), 1, MPI_INFO_NULL, run->comm,
                        &run->window);
         MPI_Win_lock_all(MPI_MODE_NOCHECK, run->window);
     }
     mine = measure(run, benchmark->run);
-    if (one_sided) {
+    if (benchmark->is_one_sided) {
         MPI_Win_unlock_all(run->window);
         MPI_Win_free(&run->window);
     }
     if (benchmark->half_time)
         mine /= 2;
-    if (benchmark->run == get)  /* the target has no part in it */
+    if (benchmark->run == get || benchmark->run == fetch_and_op)        /* the target has no part in it */
         MPI_Bcast(&mine, 1, MPI_DOUBLE, 0, run->comm);
     MPI_Reduce(&mine, &least, 1, MPI_DOUBLE, MPI_MIN, 0, run->comm);
     MPI_Reduce(&mine, &greatest, 1, MPI_DOUBLE, MPI_MAX, 0, run->comm);
