@@ -14,6 +14,9 @@ namespace {
 /// Items a provider may deliver per progress() before the queues that wait for room get their turn.
 constexpr std::size_t kPollBudget = 64;
 
+/// Of the budget for unexpected messages, so much is kept for the next payloads when it is free again.
+constexpr std::size_t kBudgetPerKeptByte = 16;
+
 /// The client of this engine, in wire::CommonHeader.
 constexpr std::uint16_t kOnlyClient = 0;
 
@@ -44,7 +47,8 @@ Engine::State::State(const EngineConfig& settings, std::span<Provider* const> fa
                                                             wire::kEnvelopeBytes / settings.job_size)),
       matcher(settings.always_ignored),
       peers(settings.job_size),
-      missed(settings.job_size) {}
+      missed(settings.job_size),
+      blocks(settings.unexpected_budget_bytes / kBudgetPerKeptByte) {}
 
 Engine::Engine(const EngineConfig& config, std::span<Provider* const> providers)
     : state_(std::make_unique<State>(config, providers)) {}

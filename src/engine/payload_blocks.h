@@ -1,13 +1,15 @@
 // Memory for the payload of unexpected messages that does not fit their entry.
 //
-// Blocks of up to 1 KiB are kept for the next message when they are given back, 64 KiB of them at most: a
-// steady flow of small unexpected messages allocates nothing, and what a flood took goes back to the
-// allocator. Lengths are rounded to what malloc hands out anyway on 64-bit systems (a multiple of 16
-// bytes with 8 of its own).
+// Blocks of up to 64 KiB are kept for the next message when they are given back, within a limit: a
+// steady flow of unexpected messages allocates nothing, and what a flood took goes back to the allocator.
+// Without that, malloc gives the pages of each burst back to the system, and takes them anew. Lengths up to
+// 1 KiB are rounded to what malloc hands out anyway on 64-bit systems (a multiple of 16 bytes with 8 of its
+// own), others up to a sixteenth of their power of two.
 
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <new>
 
@@ -15,7 +17,8 @@ namespace ch3_offload {
 
 class PayloadBlocks {
  public:
-  PayloadBlocks() = default;
+  /// `most_kept_bytes`: for the next messages, of all lengths together.
+  explicit PayloadBlocks(std::size_t most_kept_bytes) noexcept : most_kept_bytes_(most_kept_bytes) {}
   PayloadBlocks(const PayloadBlocks&) = delete;
   PayloadBlocks& operator=(const PayloadBlocks&) = delete;
   ~PayloadBlocks() {
@@ -30,22 +33,23 @@ class PayloadBlocks {
 
   /// A block of at least that length, for give_back() or release(). Null: no memory.
   std::byte* take(std::size_t length_bytes) noexcept {
-    const std::size_t step = step_of(length_bytes);
-    if (step >= kSteps) return static_cast<std::byte*>(::operator new(length_bytes, std::nothrow));
-    if (Kept* const block = kept_[step]; block != nullptr) {
-      kept_[step] = block->next;
-      kept_bytes_ -= bytes_of(step);
-      return reinterpret_cast<std::byte*>(block);
-    }
-    return static_cast<std::byte*>(::operator new(bytes_of(step), std::nothrow));
+    if (length_bytes > kLongestKeptBytes) return static_cast<std::byte*>(::operator new(length_bytes, std::nothrow));
+    const Step step = step_of(length_bytes);
+    Kept*& kept = kept_[step.index];
+    if (kept == nullptr) return static_cast<std::byte*>(::operator new(step.bytes, std::nothrow));
+    Kept* const block = kept;
+    kept = block->next;
+    kept_bytes_ -= step.bytes;
+    return reinterpret_cast<std::byte*>(block);
   }
 
   /// `length_bytes` as in take().
   void give_back(std::byte* block, std::size_t length_bytes) noexcept {
-    const std::size_t step = step_of(length_bytes);
-    if (step >= kSteps || kept_bytes_ + bytes_of(step) > kMostKeptBytes) return release(block);
-    kept_[step] = new (block) Kept{kept_[step]};
-    kept_bytes_ += bytes_of(step);
+    if (length_bytes > kLongestKeptBytes) return release(block);
+    const Step step = step_of(length_bytes);
+    if (kept_bytes_ + step.bytes > most_kept_bytes_) return release(block);
+    kept_[step.index] = new (block) Kept{kept_[step.index]};
+    kept_bytes_ += step.bytes;
   }
 
   /// Frees a block without a PayloadBlocks.
@@ -55,13 +59,28 @@ class PayloadBlocks {
   struct Kept {
     Kept* next;
   };
-  static constexpr std::size_t kSteps = 64;
-  static constexpr std::size_t kMostKeptBytes = std::size_t{64} * 1024;
+  static constexpr std::size_t kLongestKeptBytes = std::size_t{64} * 1024;
+  static constexpr std::size_t kFineSteps = 64;     ///< Of 16 bytes.
+  static constexpr std::size_t kStepsPerDouble = 16;  ///< From 1 KiB on.
 
-  static constexpr std::size_t step_of(std::size_t length_bytes) noexcept { return (length_bytes + 7) / 16; }
-  static constexpr std::size_t bytes_of(std::size_t step) noexcept { return step * 16 + 8; }
+  /// A length of blocks that are kept.
+  struct Step {
+    std::size_t index;
+    std::size_t bytes;
+  };
+  static constexpr Step step_of(std::size_t length_bytes) noexcept {
+    const std::size_t fine = (length_bytes + 7) / 16;
+    if (fine < kFineSteps) return {fine, fine * 16 + 8};
+    // The lengths from 2^(n-1) + 1 to 2^n are in kStepsPerDouble steps.
+    const auto n = static_cast<unsigned>(std::bit_width(length_bytes - 1));
+    const std::size_t width = (std::size_t{1} << (n - 1)) / kStepsPerDouble;
+    const std::size_t steps = (length_bytes + width - 1) / width;  // 17 to 32 of them make the block.
+    return {kFineSteps + (n - 10) * kStepsPerDouble + steps - kStepsPerDouble - 1, steps * width};
+  }
+  static constexpr std::size_t kSteps = kFineSteps + 7 * kStepsPerDouble;
 
-  std::array<Kept*, kSteps> kept_{};  ///< By step: bytes_of() each.
+  const std::size_t most_kept_bytes_;
+  std::array<Kept*, kSteps> kept_{};  ///< By Step::index.
   std::size_t kept_bytes_ = 0;
 };
 
