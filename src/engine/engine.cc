@@ -17,9 +17,6 @@ constexpr std::size_t kPollBudget = 64;
 /// Of the budget for unexpected messages, so much is kept for the next payloads when it is free again.
 constexpr std::size_t kBudgetPerKeptByte = 16;
 
-/// The client of this engine, in wire::CommonHeader.
-constexpr std::uint16_t kOnlyClient = 0;
-
 /// Two for each provider: for reading and for writing, null where one serves both or none is needed. Two are
 /// needed where the device faults pages in: to read from a region that it may write to, it would ask for
 /// writable pages.
@@ -36,6 +33,7 @@ std::vector<std::unique_ptr<PinDownCache>> make_caches(std::span<Provider* const
   }
   return caches;
 }
+
 
 }  // namespace
 
@@ -118,41 +116,31 @@ bool Engine::at_rest() const noexcept {
          !state_->has_events();
 }
 
-Delivery Engine::State::on_message(PeerId id, std::span<const std::byte> message) noexcept {
-  Peer* const peer = met(id);
+/// All kinds but kEager, which on_message() takes itself.
+Delivery Engine::State::dispatch(Peer& peer, std::span<const std::byte> message) noexcept {
   Delivery delivery = Delivery::kTaken;
-  if (peer == nullptr || peer->doom != Status::kOk) [[unlikely]]
-    return delivery;
-  wire::EagerHeader eager;
-  if (wire::get(message, eager) && eager.common.kind == wire::Kind::kEager &&
-      eager.common.client == kOnlyClient) [[likely]] {
-    peer->lane->credit_bytes += eager.common.credit_bytes;
-    const auto payload = message.subspan(sizeof eager);
-    if (!arrive(*peer, eager, payload, payload.size())) doom(*peer, Status::kProtocol);
-    return delivery;
-  }
   wire::CommonHeader header;
   bool valid = wire::get(message, header) && header.client == kOnlyClient;
   if (valid) {
-    peer->lane->credit_bytes += header.credit_bytes;
+    peer.lane->credit_bytes += header.credit_bytes;
     switch (header.kind) {
       case wire::Kind::kEager: valid = false; break;  // Its header is cut.
-      case wire::Kind::kEagerFirst: valid = on_eager_first(*peer, message); break;
-      case wire::Kind::kEagerNext: valid = on_eager_next(*peer, message); break;
-      case wire::Kind::kPacket: valid = on_packet(*peer, message, delivery); break;
-      case wire::Kind::kRts: valid = on_rts(*peer, message); break;
-      case wire::Kind::kCts: valid = on_cts(*peer, message); break;
-      case wire::Kind::kData: valid = on_data(*peer, message); break;
-      case wire::Kind::kAck: valid = on_ack(*peer, message); break;
+      case wire::Kind::kEagerFirst: valid = on_eager_first(peer, message); break;
+      case wire::Kind::kEagerNext: valid = on_eager_next(peer, message); break;
+      case wire::Kind::kPacket: valid = on_packet(peer, message, delivery); break;
+      case wire::Kind::kRts: valid = on_rts(peer, message); break;
+      case wire::Kind::kCts: valid = on_cts(peer, message); break;
+      case wire::Kind::kData: valid = on_data(peer, message); break;
+      case wire::Kind::kAck: valid = on_ack(peer, message); break;
       case wire::Kind::kCredit: break;
-      case wire::Kind::kRecall: valid = on_recall(*peer, message); break;
-      case wire::Kind::kReturn: valid = on_return(*peer, message); break;
-      case wire::Kind::kCancel: valid = on_cancel(*peer, message); break;
-      case wire::Kind::kCancelReply: valid = on_cancel_reply(*peer, message); break;
+      case wire::Kind::kRecall: valid = on_recall(peer, message); break;
+      case wire::Kind::kReturn: valid = on_return(peer, message); break;
+      case wire::Kind::kCancel: valid = on_cancel(peer, message); break;
+      case wire::Kind::kCancelReply: valid = on_cancel_reply(peer, message); break;
       default: valid = false;
     }
   }
-  if (!valid) doom(*peer, Status::kProtocol);
+  if (!valid) doom(peer, Status::kProtocol);
   return delivery;
 }
 

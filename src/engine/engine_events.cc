@@ -70,27 +70,6 @@ void Engine::State::complete(Operation& operation) noexcept {
   }
 }
 
-/// As complete(), of a receive whose end is not in it yet.
-void Engine::State::complete_receive(ReceiveOperation& receive, Status status, const MatchKey& key,
-                                     std::size_t length_bytes) noexcept {
-  if (Event* const event = free_slot()) [[likely]] {
-    event->kind = Event::Kind::kReceiveDone;
-    event->status = status;
-    event->is_cancelled = false;
-    event->cookie = receive.cookie;
-    event->key = key;
-    event->length_bytes = length_bytes;
-    ++events.written;
-    receives.give_back(receive);
-    return;
-  }
-  receive.status = status;
-  receive.message_key = key;
-  receive.total_bytes = length_bytes;
-  receive.state = ReceiveState::kFinished;
-  complete(receive);
-}
-
 /// Frees the operation.
 void Engine::State::fill(Event& event, Operation& operation) noexcept {
   event.status = operation.status;

@@ -59,15 +59,6 @@ Progressed Engine::receive_matched(MessageId id, const Payload& payload, Cookie 
   return state.consume(*message, payload, cookie, nullptr, envelope);
 }
 
-/// Takes a message out of the unexpected queue, or from whom matched_probe() gave it to.
-void Engine::State::unlink(IncomingMessage& message) noexcept {
-  if (message.taken) {
-    message.taken = false;
-  } else {
-    matcher.remove(message);
-  }
-}
-
 /// Delivers a message whose payload is here.
 void Engine::State::consume_whole(IncomingMessage& message, const Payload& payload,
                                   Envelope& envelope) noexcept {
@@ -171,8 +162,10 @@ bool Engine::State::start_transfer(ReceiveOperation& receive, Peer& peer, std::u
 }
 
 /// Finishes a receive that has just matched, with a payload that is all here.
-void Engine::State::finish_whole(ReceiveOperation& receive, Peer& peer, const MatchKey& key,
-                                 std::span<const std::byte> payload, std::uint64_t number) noexcept {
+[[gnu::always_inline]] inline void Engine::State::finish_whole(ReceiveOperation& receive, Peer& peer,
+                                                               const MatchKey& key,
+                                                               std::span<const std::byte> payload,
+                                                               std::uint64_t number) noexcept {
   const Status status = payload.size() <= receive.payload.length_bytes ? Status::kOk : Status::kTruncated;
   scatter(receive.payload, 0, payload);
   ++counters.received_expected;
@@ -207,11 +200,6 @@ IncomingMessage* Engine::State::keep(Peer& peer, const MatchKey& key, std::size_
   return message;
 }
 
-void Engine::State::count_kept(std::size_t cost) noexcept {
-  counters.unexpected_bytes += cost;
-  counters.unexpected_bytes_peak = std::max(counters.unexpected_bytes_peak, counters.unexpected_bytes);
-}
-
 void Engine::State::drop_payload(IncomingMessage& message) noexcept {
   if (!message.has_block) return;
   blocks.give_back(message.block, message.total_bytes);
@@ -235,8 +223,9 @@ void Engine::State::forget_message(IncomingMessage& message) noexcept {
 }
 
 /// The first part of an eager message, or all of it.
-bool Engine::State::arrive(Peer& peer, const wire::EagerHeader& header, std::span<const std::byte> part,
-                           std::size_t total_bytes) noexcept {
+[[gnu::always_inline]] inline bool Engine::State::arrive(Peer& peer, const wire::EagerHeader& header,
+                                                         std::span<const std::byte> part,
+                                                         std::size_t total_bytes) noexcept {
   if (peer.incoming != nullptr || total_bytes < part.size() || !charge(peer, total_bytes)) return false;
   const std::uint64_t number = ++peer.messages_received;
   const MatchKey key{header.bits, header.initiator};
@@ -270,6 +259,21 @@ bool Engine::State::arrive(Peer& peer, const wire::EagerHeader& header, std::spa
   }
   matcher.add(*kept);
   return true;
+}
+
+Delivery Engine::State::on_message(PeerId id, std::span<const std::byte> message) noexcept {
+  Peer* const peer = met(id);
+  if (peer == nullptr || peer->doom != Status::kOk) [[unlikely]]
+    return Delivery::kTaken;
+  wire::EagerHeader header;
+  const bool is_short = wire::get(message, header) && header.common.kind == wire::Kind::kEager &&
+                        header.common.client == kOnlyClient;
+  if (!is_short) return dispatch(*peer, message);
+  peer->lane->credit_bytes += header.common.credit_bytes;
+  const auto payload = message.subspan(sizeof header);
+  if (!arrive(*peer, header, payload, payload.size())) [[unlikely]]
+    doom(*peer, Status::kProtocol);
+  return Delivery::kTaken;
 }
 
 bool Engine::State::on_eager_first(Peer& peer, std::span<const std::byte> message) noexcept {

@@ -32,6 +32,9 @@
 
 namespace ch3_offload {
 
+/// The client of this engine, in wire::CommonHeader.
+inline constexpr std::uint16_t kOnlyClient = 0;
+
 struct Engine::State final : Sink {
   State(const EngineConfig& settings, std::span<Provider* const> fabrics);
 
@@ -209,10 +212,20 @@ struct Engine::State final : Sink {
   }
   IncomingMessage* keep(Peer& peer, const MatchKey& key, std::size_t total_bytes,
                         std::span<const std::byte> head) noexcept;
-  void count_kept(std::size_t cost) noexcept;
+  void count_kept(std::size_t cost) noexcept {
+    counters.unexpected_bytes += cost;
+    counters.unexpected_bytes_peak = std::max(counters.unexpected_bytes_peak, counters.unexpected_bytes);
+  }
   void drop_payload(IncomingMessage& message) noexcept;  ///< What of it is in a block.
   void deliver_part(IncomingMessage& message, std::span<const std::byte> part) noexcept;
-  void unlink(IncomingMessage& message) noexcept;
+  /// Takes a message out of the unexpected queue, or from whom matched_probe() gave it to.
+  void unlink(IncomingMessage& message) noexcept {
+    if (message.taken) {
+      message.taken = false;
+    } else {
+      matcher.remove(message);
+    }
+  }
   void forget_message(IncomingMessage& message) noexcept;  ///< Frees it; its credit goes back.
   void consume_whole(IncomingMessage& message, const Payload& payload, Envelope& envelope) noexcept;
   Progressed consume(IncomingMessage& message, const Payload& payload, Cookie cookie,
@@ -291,11 +304,34 @@ struct Engine::State final : Sink {
   void fail(Peer& peer, Status reason) noexcept;
 
   // Sink
+  Delivery dispatch(Peer& peer, std::span<const std::byte> message) noexcept;
   Delivery on_message(PeerId id, std::span<const std::byte> message) noexcept override;
   void on_write_arrived(PeerId id, Immediate immediate, std::size_t length_bytes) noexcept override;
   void on_write_done(PeerId id, WorkId work, Status status) noexcept override;
   void on_peer_down(PeerId id, Status reason) noexcept override;
 };
+
+/// As complete(), of a receive whose end is not in it yet. Inlined into the path of a short message.
+[[gnu::always_inline]] inline void Engine::State::complete_receive(ReceiveOperation& receive, Status status,
+                                                                   const MatchKey& key,
+                                                                   std::size_t length_bytes) noexcept {
+  if (Event* const event = free_slot()) [[likely]] {
+    event->kind = Event::Kind::kReceiveDone;
+    event->status = status;
+    event->is_cancelled = false;
+    event->cookie = receive.cookie;
+    event->key = key;
+    event->length_bytes = length_bytes;
+    ++events.written;
+    receives.give_back(receive);
+    return;
+  }
+  receive.status = status;
+  receive.message_key = key;
+  receive.total_bytes = length_bytes;
+  receive.state = ReceiveState::kFinished;
+  complete(receive);
+}
 
 /// Parts of eager messages and packets are not cut finer than this to use the rest of a slot queue.
 inline std::size_t part_bytes(std::size_t max_slot_bytes, std::size_t header_bytes,

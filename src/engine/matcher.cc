@@ -84,8 +84,11 @@ void Matcher::remove(PostedEntry& receive) noexcept {
 }
 
 void Matcher::add(UnexpectedEntry& message) noexcept {
+  found_ = nullptr;
   arrivals_.push_back(message);
   unexpected_.append(message);
+  if (complete_indices_ == 0) [[likely]]
+    return;
   for (const MatchShape shape : kWildcardShapes) {
     if (index_of(shape).complete && !add_to_index(shape, message)) drop_index(shape);
   }
@@ -115,11 +118,13 @@ bool Matcher::build_index(MatchShape shape) noexcept {
     return false;
   }
   index_of(shape).complete = true;
+  ++complete_indices_;
   return true;
 }
 
 void Matcher::drop_index(MatchShape shape) noexcept {
   WildcardIndex& index = index_of(shape);
+  complete_indices_ -= index.complete;
   index.complete = false;
   index.walks_due = arrivals_.size();
   for (UnexpectedEntry* message = arrivals_.front(); message != nullptr; message = Arrivals::next(*message)) {
@@ -141,10 +146,8 @@ UnexpectedEntry* Matcher::walk(const MatchKey& key, const MatchKey& ignore) cons
   return message;
 }
 
-UnexpectedEntry* Matcher::find_unexpected(const MatchKey& key, const MatchKey& ignore) noexcept {
-  if (arrivals_.empty()) return nullptr;
+UnexpectedEntry* Matcher::find_with_wildcards(const MatchKey& key, const MatchKey& ignore) noexcept {
   const MatchShape shape = shape_of(ignore);
-  if (shape == MatchShape::kExact) return unexpected_.oldest(key);
   if (shape == MatchShape::kOdd) return walk(key, ignore);
   WildcardIndex& index = index_of(shape);
   if (!index.complete && !build_index(shape)) return walk(key, ignore);
@@ -154,7 +157,12 @@ UnexpectedEntry* Matcher::find_unexpected(const MatchKey& key, const MatchKey& i
 
 void Matcher::remove(UnexpectedEntry& message) noexcept {
   arrivals_.remove(message);
-  unexpected_.remove(message);
+  if (found_ != nullptr && *found_ == &message) [[likely]] {
+    unexpected_.remove_oldest(found_);
+  } else {
+    unexpected_.remove(message);
+  }
+  found_ = nullptr;
   while (WildcardNode* const node = message.wildcards) {
     message.wildcards = node->next;
     index_of(node->shape).table.remove(*node);

@@ -104,7 +104,13 @@ class Matcher {
   void add(UnexpectedEntry& message) noexcept;
 
   /// The message that arrived first of those that such a receive matches, or null; left in place.
-  UnexpectedEntry* find_unexpected(const MatchKey& key, const MatchKey& ignore) noexcept;
+  UnexpectedEntry* find_unexpected(const MatchKey& key, const MatchKey& ignore) noexcept {
+    if (arrivals_.empty()) return nullptr;
+    if ((ignore & ~always_ignored_) != kIgnoreNothing) [[unlikely]]
+      return find_with_wildcards(key, ignore);
+    found_ = unexpected_.link_to_oldest(key);
+    return *found_;
+  }
 
   /// The newest message with this key, or null; older_with_same_key() walks on. For cancel, which
   /// names one message of a sender.
@@ -155,6 +161,7 @@ class Matcher {
   bool add_to_index(MatchShape shape, UnexpectedEntry& message) noexcept;
   bool build_index(MatchShape shape) noexcept;
   void drop_index(MatchShape shape) noexcept;
+  UnexpectedEntry* find_with_wildcards(const MatchKey& key, const MatchKey& ignore) noexcept;
   UnexpectedEntry* walk(const MatchKey& key, const MatchKey& ignore) const noexcept;
 
   const MatchKey always_ignored_;
@@ -170,6 +177,9 @@ class Matcher {
   // indices that are complete. Such an index is built when the first receive of its shape looks for a
   // message, so that programs without wildcards do not pay for it.
   Unexpected unexpected_;
+  /// Where find_unexpected() found a message, for remove(), which mostly follows. Null if unexpected_ has changed.
+  UnexpectedEntry** found_ = nullptr;
+  unsigned complete_indices_ = 0;  ///< Of wildcards_.
   std::array<WildcardIndex, kKeyedShapes - 1> wildcards_;  ///< By shape, without kExact.
   FreeList<WildcardNode> nodes_;
   Arrivals arrivals_;
