@@ -56,6 +56,7 @@ static void usage(FILE * out)
           "\n"
           "benchmarks (default: the first seven):\n"
           "  PingPong SendRecv Exchange Allreduce Bcast Alltoall Barrier\n"
+          "  Reduce Allgather\n"
           "  Stream            one way, -window messages in flight, then an answer: message rate, bandwidth\n"
           "  BiStream          the same in both directions at once\n"
           "  Put Get           one-sided, each flushed; after a Put a message of 0 bytes tells the target\n"
@@ -279,6 +280,19 @@ static void all_to_all(const run_t * run, int iteration)
                  MPI_BYTE, run->comm);
 }
 
+static void reduce(const run_t * run, int iteration)
+{
+    MPI_Reduce(run->send, run->receive, (int) (run->length_bytes / sizeof(float)), MPI_FLOAT, MPI_SUM,
+               iteration % run->size, run->comm);
+}
+
+static void all_gather(const run_t * run, int iteration)
+{
+    (void) iteration;
+    MPI_Allgather(run->send, (int) run->length_bytes, MPI_BYTE, run->receive, (int) run->length_bytes,
+                  MPI_BYTE, run->comm);
+}
+
 static void barrier(const run_t * run, int iteration)
 {
     (void) iteration;
@@ -288,7 +302,7 @@ static void barrier(const run_t * run, int iteration)
 /* What a rank sends is filled with its rank; so what must have arrived follows from the pattern. */
 static void prepare(const run_t * run, iteration_fn function, size_t copies)
 {
-    if (function == allreduce) {
+    if (function == allreduce || function == reduce) {
         float *values = (float *) run->send;
         for (size_t i = 0; i < run->length_bytes / sizeof(float); i++)
             values[i] = (float) ((i + (size_t) run->rank) % 1024);
@@ -352,7 +366,10 @@ static void check(const run_t * run, iteration_fn function, int iteration)
         for (int i = 0; i < run->size; i++)
             verify(run->receive + (size_t) i * run->length_bytes, run->length_bytes,
                    (unsigned) i + (unsigned) run->rank * 1000u, "Alltoall");
-    if (function == allreduce) {
+    if (function == all_gather)
+        for (int i = 0; i < run->size; i++)
+            verify(run->receive + (size_t) i * run->length_bytes, run->length_bytes, (unsigned) i, "Allgather");
+    if (function == allreduce || (function == reduce && run->rank == iteration % run->size)) {
         const float *values = (const float *) run->receive;
         for (size_t i = 0; i < run->length_bytes / sizeof(float); i++) {
             float sum = 0;
@@ -361,13 +378,15 @@ static void check(const run_t * run, iteration_fn function, int iteration)
             if (values[i] == sum)
                 continue;
             if (errors_found++ < 5)
-                fprintf(stderr, "rank %d: Allreduce: element %zu is %g, not %g\n", world_rank, i,
-                        (double) values[i], (double) sum);
+                fprintf(stderr, "rank %d: %s: element %zu is %g, not %g\n", world_rank,
+                        function == reduce ? "Reduce" : "Allreduce", i, (double) values[i], (double) sum);
             break;
         }
     }
-    if (function != barrier && function != fetch_and_op && function != put && function != accumulate)
-        memset(run->receive, 0xA5, run->length_bytes * (function == all_to_all ? (size_t) run->size : 1));
+    if (function != barrier && function != fetch_and_op && function != put && function != accumulate) {
+        const bool from_all = function == all_to_all || function == all_gather;
+        memset(run->receive, 0xA5, run->length_bytes * (from_all ? (size_t) run->size : 1));
+    }
 }
 
 /* Microseconds per iteration on this rank. */
@@ -413,6 +432,8 @@ static const benchmark_t benchmarks[] = {
     {"Bcast", broadcast, .bytes_per_iteration = 0},
     {"Alltoall", all_to_all, .bytes_per_iteration = 0},
     {"Barrier", barrier, .no_sizes = true},
+    {"Reduce", reduce, .min_length_bytes = sizeof(float)},
+    {"Allgather", all_gather, .bytes_per_iteration = 0},
     {"Stream", stream, 1, .two_ranks = true, .has_window = true},
     {"BiStream", stream_both_ways, 2, .two_ranks = true, .has_window = true},
     {"Put", put, 1, .two_ranks = true, .is_one_sided = true},
@@ -467,7 +488,8 @@ static void run_size(const benchmark_t * benchmark, run_t * run)
 {
     const size_t copies = benchmark->run == all_to_all ? (size_t) run->size : 1;
     const size_t volume = run->length_bytes * copies;
-    const size_t received = benchmark->run == fetch_and_op ? sizeof(uint64_t) : volume;
+    const size_t received = benchmark->run == fetch_and_op ? sizeof(uint64_t)
+        : benchmark->run == all_gather ? volume * (size_t) run->size : volume;
     const size_t moved = volume * (benchmark->has_window ? (size_t) options.window : 1);
     double mine, least, greatest, sum;
     run->iterations = options.iterations;
