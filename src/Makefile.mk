@@ -12,8 +12,10 @@ rdma_sources = \
 	src/rdma/registrar.h \
 	src/rdma/shm/bulk_copy.cc \
 	src/rdma/shm/bulk_copy.h \
+	src/rdma/shm/activity.h \
 	src/rdma/shm/doorbell.h \
 	src/rdma/shm/ring.h \
+	src/rdma/shm/ring_memory.h \
 	src/rdma/shm/shared_memory.cc \
 	src/rdma/shm/shared_memory.h \
 	src/rdma/shm/shm_connection.cc \
@@ -155,7 +157,7 @@ libch3offload_la_LIBADD = libcore.la -lm
 libch3offload_la_DEPENDENCIES = libcore.la $(top_srcdir)/src/libch3offload.map
 libch3offload_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link \
 	$(CC) $(CFLAGS) $(AM_LDFLAGS) $(libch3offload_la_LDFLAGS) $(LDFLAGS) -o $@
-libch3offload_la_LDFLAGS = -version-info 9:0:0 $(cxx_runtime_flags) \
+libch3offload_la_LDFLAGS = -version-info 10:0:0 $(cxx_runtime_flags) \
 	-Wl,--version-script=$(top_srcdir)/src/libch3offload.map -Wl,-z,relro -Wl,-z,now
 if SANITIZED
 # The sanitizers' runtimes belong to the C++ compiler and to the program: only the tests' library matters here.

@@ -211,9 +211,11 @@ test_libcontract_a_CPPFLAGS = $(gtest_cppflags)
 
 shm_test_sources = \
 	test/rdma/shm/ring_test.cc \
+	test/rdma/shm/ring_window_test.cc \
 	test/rdma/shm/shm_contract_test.cc \
 	test/rdma/shm/shm_fixture.cc \
 	test/rdma/shm/shm_fixture.h \
+	test/rdma/shm/shm_many_test.cc \
 	test/rdma/shm/shm_shortage_test.cc \
 	test/rdma/shm/shm_turns_test.cc \
 	test/rdma/shm/shm_world.h

@@ -79,10 +79,7 @@ int probe_remote_copy() {
 }
 
 void probe_shm(const ch3_offload_config_t& config, NodeFacts& facts) {
-  ShmConfig shm;
-  shm.ring_bytes = static_cast<std::size_t>(config.shm_ring_bytes);
-  shm.bulk = bulk_method(config.shm_bulk);
-  auto provider = ShmProvider::create(shm);
+  auto provider = ShmProvider::create(shm_config(config));
   if (provider.ok()) {
     facts.shm_address = provider.value()->local_address();
     facts.shm = provider.value()->capabilities();

@@ -31,7 +31,7 @@ extern "C" {
 #endif
 
 /** Changes when a binary built against an older header would break. */
-#define CH3_OFFLOAD_ABI_VERSION 3
+#define CH3_OFFLOAD_ABI_VERSION 4
 
 typedef struct ch3_offload_channel ch3_offload_channel_t;
 
@@ -98,6 +98,7 @@ typedef struct {
     int64_t unexpected_budget_bytes;    /**< MPIR_CVAR_CH3_OFFLOAD_UNEXPECTED_BUDGET */
     int64_t send_buffer_bytes;  /**< MPIR_CVAR_CH3_OFFLOAD_SEND_BUFFER */
     int64_t shm_ring_bytes;     /**< MPIR_CVAR_CH3_OFFLOAD_SHM_RING_SIZE */
+    int64_t shm_memory_bytes;   /**< MPIR_CVAR_CH3_OFFLOAD_SHM_MEMORY: of the node's rings; 0 by the machine */
     const char *shm_bulk;       /**< MPIR_CVAR_CH3_OFFLOAD_SHM_BULK: auto, stream, cma */
     const char *fabric;         /**< MPIR_CVAR_CH3_OFFLOAD_FABRIC: auto, shm, verbs */
     const char *verbs_device;   /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE: DEVICE[:PORT[:GID_INDEX]], "" the best */

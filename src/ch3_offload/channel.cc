@@ -125,12 +125,10 @@ std::optional<Error> Channel::make_providers(const ch3_offload_config_t& config)
 }
 
 std::optional<Error> Channel::make_shm(const ch3_offload_config_t& config) {
-  ShmConfig shm;
+  ShmConfig shm = shm_config(config);
   shm.self = self_;
   static_assert(sizeof shm.job_secret == sizeof config.secret);
   std::memcpy(shm.job_secret.data(), config.secret, sizeof config.secret);
-  shm.ring_bytes = static_cast<std::size_t>(config.shm_ring_bytes);
-  shm.bulk = bulk_method(config.shm_bulk);
   shm.peer_limit = config.job_size;
   shm.log = &Channel::log_line;
   shm.log_context = this;

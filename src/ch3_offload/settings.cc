@@ -50,11 +50,19 @@ constexpr Setting kSettings[] = {
      .kind = SettingKind::kInt,
      .unit = "bytes",
      .takes = "a power of two from 65536 to 16777216 (bytes)",
-     .effect = "shared-memory ring to each peer on the node",
+     .effect = "greatest size of the shared-memory ring to each peer on the node",
      .number = &Config::shm_ring_bytes,
      .least = 64 * kKiB,
      .most = 16 * kMiB,
      .power_of_two = true},
+    {.variable = "MPIR_CVAR_CH3_OFFLOAD_SHM_MEMORY",
+     .kind = SettingKind::kSize,
+     .unit = "bytes",
+     .takes = "bytes from 1 to 1T, or 0 to go by the machine; K, M, G and T may follow",
+     .effect = "most memory of the rings of all processes on the node; 0: a sixteenth of the node's memory",
+     .number = &Config::shm_memory_bytes,
+     .least = 0,
+     .most = kTiB},
     {.variable = "MPIR_CVAR_CH3_OFFLOAD_SHM_BULK",
      .kind = SettingKind::kWord,
      .unit = "",
@@ -251,6 +259,17 @@ BulkMethod bulk_method(std::string_view word) noexcept {
   if (word == "stream") return BulkMethod::kStream;
   if (word == "cma") return BulkMethod::kCma;
   return BulkMethod::kAutomatic;
+}
+
+ShmConfig shm_config(const ch3_offload_config_t& config) {
+  constexpr std::size_t kPartOfTheNode = 16;
+  ShmConfig shm;
+  shm.ring_bytes = static_cast<std::size_t>(config.shm_ring_bytes);
+  shm.memory_bytes = config.shm_memory_bytes != 0 ? static_cast<std::size_t>(config.shm_memory_bytes)
+                                                  : pin_limits(1).memory_bytes / kPartOfTheNode;
+  shm.processes_on_node = processes_on_node(config);
+  shm.bulk = bulk_method(config.shm_bulk);
+  return shm;
 }
 
 PinDownConfig pin_down_config(const ch3_offload_config_t& config, std::size_t registrations) {

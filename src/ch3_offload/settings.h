@@ -15,7 +15,7 @@
 
 #include "ch3_offload/ch3_offload.h"
 #include "dme/pin_down_cache.h"
-#include "rdma/shm/bulk_copy.h"
+#include "rdma/shm/shm_provider.h"
 #include "rdma/verbs/verbs_config.h"
 
 namespace ch3_offload {
@@ -61,6 +61,8 @@ std::string to_string(const Setting& setting, const ch3_offload_config_t& config
 BulkMethod bulk_method(std::string_view word) noexcept;
 
 /// What may stay registered; what the settings leave open goes by the machine. Each region takes so many `registrations`.
+/// Without what identifies the process and its job. Throws std::bad_alloc.
+ShmConfig shm_config(const ch3_offload_config_t& config);
 PinDownConfig pin_down_config(const ch3_offload_config_t& config, std::size_t registrations);
 
 /// What the settings ask of the verbs provider. Who the process is, and who listens to it, the caller fills in.

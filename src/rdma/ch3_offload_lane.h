@@ -26,7 +26,9 @@ typedef struct {
     uint64_t position_mask;     /**< the ring's bytes, less one */
     uint64_t position;          /**< of the next record */
     uint64_t end_limit;         /**< a record may end there at most; 0: none may begin */
-    const uint64_t *doorbell;   /**< odd: the peer sleeps. NULL: not known yet */
+    const uint64_t *doorbell;   /**< CH3_OFFLOAD_LANE_SLEEPS, ...WANTS_BITS. NULL: not known yet */
+    uint64_t *activity;         /**< the word with this process's activity bit; known if doorbell is */
+    uint64_t activity_bit;      /**< the bit, in its place */
     /* The engine's; src/engine/engine_flow.cc has the books. Bytes. */
     uint64_t length_limit;      /**< payloads must be shorter; 0: the lane is closed */
     uint64_t credit_bytes;      /**< what may be sent eagerly, kEnvelopeBytes for each message included */
@@ -42,6 +44,8 @@ enum {
     CH3_OFFLOAD_LANE_MESSAGE_HEADER_BYTES = 24, /**< wire::EagerHeader */
     CH3_OFFLOAD_LANE_ENVELOPE_BYTES = 160,      /**< wire::kEnvelopeBytes */
     CH3_OFFLOAD_LANE_RECORD_KIND = 1,   /**< RecordKind::kMessage */
+    CH3_OFFLOAD_LANE_SLEEPS = 1,        /**< bits of the doorbell: the peer sleeps */
+    CH3_OFFLOAD_LANE_WANTS_BITS = 2,    /**< the peer polls many rings, and finds this one by its bit */
     CH3_OFFLOAD_LANE_MESSAGE_KIND = 1   /**< wire::Kind::kEager */
 };
 
@@ -63,7 +67,7 @@ static inline int ch3_offload_lane_send(ch3_offload_lane_t * lane, uint64_t bits
                                       ~(uint64_t) (CH3_OFFLOAD_LANE_LINE_BYTES - 1));
     const uint64_t cost = CH3_OFFLOAD_LANE_ENVELOPE_BYTES + length_bytes;
     unsigned char *record;
-    uint64_t owed, common, ids = (uint64_t) initiator << 32 | send_id;
+    uint64_t owed, common, state, ids = (uint64_t) initiator << 32 | send_id;
     uint64_t *next_header;
 
     if (length_bytes >= lane->length_limit || cost > lane->credit_bytes || next > lane->end_limit)
@@ -86,15 +90,21 @@ static inline int ch3_offload_lane_send(ch3_offload_lane_t * lane, uint64_t bits
     lane->messages_sent++;
     ++*lane->sent_short;
 
-    /* As RingProducer::publish() and PeerDoorbell::must_ring(): "The sleep rule". */
+    /* As ShmProvider::publish(): "The sleep rule". */
     next_header = (uint64_t *) (lane->records + (next & lane->position_mask));
     __atomic_store_n(next_header, 0, __ATOMIC_RELAXED);
     __atomic_store_n((uint64_t *) record,
                      position / CH3_OFFLOAD_LANE_LINE_BYTES << 32 |
                      (uint64_t) CH3_OFFLOAD_LANE_RECORD_KIND << 28 | slot_bytes, __ATOMIC_SEQ_CST);
-    if (lane->doorbell == NULL || (__atomic_load_n(lane->doorbell, __ATOMIC_SEQ_CST) & 1) != 0)
+    if (lane->doorbell == NULL)
         return CH3_OFFLOAD_LANE_SENT_TO_SLEEPER;
-    return CH3_OFFLOAD_LANE_SENT;
+    state = __atomic_load_n(lane->doorbell, __ATOMIC_SEQ_CST);
+    if ((state & (CH3_OFFLOAD_LANE_SLEEPS | CH3_OFFLOAD_LANE_WANTS_BITS)) == 0)
+        return CH3_OFFLOAD_LANE_SENT;
+    if ((state & CH3_OFFLOAD_LANE_WANTS_BITS) != 0 &&
+        (__atomic_load_n(lane->activity, __ATOMIC_SEQ_CST) & lane->activity_bit) == 0)
+        __atomic_fetch_or(lane->activity, lane->activity_bit, __ATOMIC_SEQ_CST);
+    return (state & CH3_OFFLOAD_LANE_SLEEPS) != 0 ? CH3_OFFLOAD_LANE_SENT_TO_SLEEPER : CH3_OFFLOAD_LANE_SENT;
 }
 
 #ifdef __cplusplus

@@ -32,6 +32,7 @@ TEST(Config, EveryBadValueNamesItsVariableAndItself) {
       {"_TRACE_EVENTS", "3", [](auto& c) { c.trace_events = 3; }},
       {"_SHM_RING_SIZE", "100000", [](auto& c) { c.shm_ring_bytes = 100000; }},
       {"_SHM_RING_SIZE", "4096", [](auto& c) { c.shm_ring_bytes = 4096; }},
+      {"_SHM_MEMORY", "-1", [](auto& c) { c.shm_memory_bytes = -1; }},
       {"_SHM_BULK", "dma", [](auto& c) { c.shm_bulk = "dma"; }},
       {"_FABRIC", "ethernet", [](auto& c) { c.fabric = "ethernet"; }},
   };

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "dme/pin_budget.h"
+
 namespace ch3_offload {
 namespace {
 
@@ -87,6 +89,17 @@ TEST(Settings, ATraceNeedsAFolderThatCanBeWritten) {
       said("_TRACE", "/nonexistent/run"),
       "MPIR_CVAR_CH3_OFFLOAD_TRACE=/nonexistent/run (No such file or directory): it takes a prefix of file "
       "names in a writable folder, or nothing");
+}
+
+TEST(Settings, RingsShareAPartOfTheNodesMemory) {
+  ch3_offload_config_t config;
+  ch3_offload_config_default(&config);
+  config.local_size = 128;
+  config.job_size = 1024;
+  EXPECT_EQ(shm_config(config).processes_on_node, 128u);
+  EXPECT_EQ(shm_config(config).memory_bytes, pin_limits(1).memory_bytes / 16);
+  config.shm_memory_bytes = 1 << 20;
+  EXPECT_EQ(shm_config(config).memory_bytes, std::size_t{1} << 20);
 }
 
 TEST(Settings, SizesAreShownAsAUserWritesThem) {

@@ -45,7 +45,7 @@ class Ring {
         memory_(ring_memory()),
         records_(memory_ + kRingControlBytes),
         consumer_(memory_, kRingBytes),
-        producer_(memory_, kRingBytes) {}
+        producer_(memory_, kRingBytes, kRingBytes) {}
 
   void run() {
     while (!input_.empty()) {
@@ -91,6 +91,14 @@ class Ring {
       const std::uint64_t header = consumer_.header();
       RingConsumer::Record record;
       if (header == 0) return;
+      if (consumer_.is_skip(header)) {
+        const std::uint64_t before = consumer_.unreleased_bytes();
+        consumer_.skip();
+        const std::uint64_t step = consumer_.unreleased_bytes() - before;
+        require(step > 0 && step < kRingBytes, "a skip goes to the next beginning of the ring");
+        require(!consumer_.is_skip(consumer_.header()), "no skip follows a skip");
+        continue;
+      }
       if (!consumer_.parse(header, record)) {
         return;  // The provider closes the connection; here the next step may look again.
       }
@@ -120,7 +128,8 @@ class Ring {
     const bool asks = !fits(length);
     const bool sane = !asks || look_at_consumer();
     const bool has_room = producer_.has_room(length);
-    require(has_room == (sane && fits(length)), "there is room where the consumer returned it, and nowhere else");
+    require(has_room == (sane && fits(length)),
+            "there is room where the consumer returned it, and nowhere else");
     require(producer_.broken() == broken_, "who returns what it was not given is found out");
     if (!has_room) return;
     std::byte* const payload = producer_.payload();
@@ -134,7 +143,8 @@ class Ring {
     length = 1 + length % longest_payload(kRingBytes);
     producer_.announce_waiting();
     const bool sane = look_at_consumer();
-    require(producer_.has_room_for_sure(length) == (sane && fits(length)), "a second look finds what is there");
+    require(producer_.has_room_for_sure(length) == (sane && fits(length)),
+            "a second look finds what is there");
     require(producer_.broken() == broken_, "who returns what it was not given is found out");
   }
 

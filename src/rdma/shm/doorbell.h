@@ -14,19 +14,22 @@
 // The byte keeps the sleeper's epoll descriptor readable until the sleeper reads it. After reading, the
 // sleeper looks at all its rings.
 //
-// Two words follow the rule:
+// Three words follow the rule:
 //
 //   word                            sleeper       waker's work
-//   DoorbellWord::epoch             the consumer  a published record
+//   DoorbellWord::state             the consumer  a published record
 //   RingControl::producer_waiting   the producer  returned space
+//   a bit of ActivityBits           the consumer  a published record
+//
+// The last one knows no sleep: activity.h says what takes its place.
 //
 // A wake-up uses up the announcement. So a thread that reads wake-ups during a sleep announces both words
 // again and looks again. That thread is the sleeper in its last look, or another thread that calls the
 // provider meanwhile. A thread that finds a ring full during a sleep announces that at once, because arm()
 // has already looked at the rings that were full before.
 //
-// The epoch is odd during a sleep, and has another value for each sleep. So a waker rings once for each
-// sleep, however many records it publishes before the sleeper wakes up.
+// The state's lowest bit is 1 during a sleep, and the state has another value for each sleep. So a waker
+// rings once for each sleep, however many records it publishes before the sleeper wakes up.
 
 #pragma once
 
@@ -34,6 +37,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "rdma/ch3_offload_lane.h"
 #include "rdma/shm/shared_memory.h"
 
 namespace ch3_offload {
@@ -42,7 +46,13 @@ inline constexpr std::size_t kDoorbellBytes = 4096;  ///< Correct for larger pag
 
 /// The first word of a doorbell's page.
 struct DoorbellWord {
-  std::atomic<std::uint64_t> epoch;  ///< Odd: the owner sleeps or is about to sleep.
+  /// Bit 0: the owner sleeps or is about to sleep. Bit 1: it wants activity bits. The others count its
+  /// sleeps.
+  std::atomic<std::uint64_t> state;
+
+  static constexpr std::uint64_t kSleeps = CH3_OFFLOAD_LANE_SLEEPS;
+  static constexpr std::uint64_t kWantsBits = CH3_OFFLOAD_LANE_WANTS_BITS;
+  static constexpr std::uint64_t kOneSleep = 4;
 };
 
 /// A process's own doorbell.
@@ -57,14 +67,21 @@ class Doorbell {
   /// Announces a sleep. Peers that rang before will ring again. The caller must look at all rings afterwards:
   /// "The sleep rule".
   void announce_sleep() noexcept {
-    epoch_ = (epoch_ + 1) | 1;
-    word().epoch.store(epoch_, std::memory_order_seq_cst);
+    state_ = (state_ | DoorbellWord::kSleeps) + DoorbellWord::kOneSleep;
+    word().state.store(state_, std::memory_order_seq_cst);
   }
   void announce_awake() noexcept {
-    if ((epoch_ & 1) == 0) return;
-    ++epoch_;
+    if ((state_ & DoorbellWord::kSleeps) == 0) return;
+    state_ &= ~DoorbellWord::kSleeps;
     // Relaxed: a peer that sees it late only sends a useless byte.
-    word().epoch.store(epoch_, std::memory_order_relaxed);
+    word().state.store(state_, std::memory_order_relaxed);
+  }
+
+  bool wants_bits() const noexcept { return (state_ & DoorbellWord::kWantsBits) != 0; }
+  /// From now on, peers set activity bits. The caller must look at all rings afterwards: "The sleep rule".
+  void ask_for_bits() noexcept {
+    state_ |= DoorbellWord::kWantsBits;
+    word().state.store(state_, std::memory_order_seq_cst);
   }
 
  private:
@@ -72,7 +89,7 @@ class Doorbell {
 
   Mapping page_;
   FileDescriptor file_;
-  std::uint64_t epoch_ = 0;  ///< This process's copy of the word, which it never reads back.
+  std::uint64_t state_ = 0;  ///< This process's copy of the word, which it never reads back.
 };
 
 /// Another process's doorbell.
@@ -83,26 +100,29 @@ class PeerDoorbell {
       : word_(reinterpret_cast<const DoorbellWord*>(page.address())), page_(std::move(page)) {}
 
   bool known() const noexcept { return word_ != nullptr; }
-  /// Odd: its owner sleeps. REQUIRES: known().
-  const std::uint64_t* epoch() const noexcept {
-    return reinterpret_cast<const std::uint64_t*>(&word_->epoch);
+  /// The word, for a lane. REQUIRES: known().
+  const std::uint64_t* word() const noexcept { return reinterpret_cast<const std::uint64_t*>(&word_->state); }
+
+  /// What its owner wants of the caller, who has published a record: kSleeps, kWantsBits. While the doorbell
+  /// is not known, kSleeps.
+  std::uint64_t state() const noexcept {
+    return word_ == nullptr ? DoorbellWord::kSleeps
+                            : word_->state.load(std::memory_order_seq_cst);  // "The sleep rule".
   }
 
-  /// Returns whether the caller, who has published a record, must send a byte. Always true while the doorbell
-  /// is not known. Returns true once for each sleep of a known doorbell.
-  bool must_ring() noexcept {
+  /// Returns whether the caller, who found this state, must send a byte. Always true for kSleeps while the
+  /// doorbell is not known. Returns true once for each sleep of a known doorbell.
+  bool must_ring(std::uint64_t state) noexcept {
     if (word_ == nullptr) [[unlikely]]
       return true;
-    const std::uint64_t epoch = word_->epoch.load(std::memory_order_seq_cst);  // "The sleep rule".
-    if ((epoch & 1) == 0 || epoch == rung_) [[likely]]
-      return false;
-    rung_ = epoch;
+    if ((state & DoorbellWord::kSleeps) == 0 || state == rung_) return false;
+    rung_ = state;
     return true;
   }
 
  private:
   const DoorbellWord* word_ = nullptr;  ///< nullptr: the peer has not sent it yet.
-  std::uint64_t rung_ = 0;              ///< Epoch of the last sleep for which must_ring() was true. 0: none.
+  std::uint64_t rung_ = 0;              ///< State in the last sleep for which must_ring() was true. 0: none.
   Mapping page_;
 };
 

@@ -13,6 +13,14 @@
 // Space: The consumer returns space by storing consumer_position. The producer reads that word only if its
 // own copy says that there is no room. RingConsumer::release() says when the producer is woken.
 //
+// The window: The ring's file is sparse: a page takes memory from its first use on. So the producer uses only
+// the window, the first bytes of the ring. At the end of the window it publishes a skip, a record without
+// payload, and continues at the beginning of the ring. The skip takes all positions in between, so positions
+// and space are counted in the same way with and without it, and the consumer need not know the window. If
+// records that the consumer has not taken are in the way, the window should grow.
+// RingProducer::window_wanted() says so, and the owner of the producer decides: grow(). A window never
+// shrinks. A window of the whole ring has no skips: there, records run over the end.
+//
 // Trust: The other process may be hostile. Every word that it can write is loaded once and checked. It can
 // garble its own stream, but not other memory of this process.
 //
@@ -20,6 +28,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstddef>
@@ -37,12 +46,17 @@ inline constexpr std::size_t kLineBytes = 64;
 inline constexpr std::size_t kRecordHeaderBytes = 8;
 inline constexpr std::size_t kLeastRingBytes = std::size_t{64} << 10;
 inline constexpr std::size_t kMostRingBytes = std::size_t{16} << 20;
+inline constexpr std::size_t kLeastPageBytes = 4096;
+/// The window of a new ring.
+inline constexpr std::size_t kFirstWindowBytes = std::size_t{16} << 10;
+/// RingConsumer::release() looks at producer_waiting when the position crosses a multiple of this.
+inline constexpr std::size_t kWakeBytes = std::size_t{2} << 10;
 
 constexpr bool is_ring_size(std::uint64_t bytes) noexcept {
   return bytes >= kLeastRingBytes && bytes <= kMostRingBytes && std::has_single_bit(bytes);
 }
 
-/// Longest payload of a record. RingConsumer::release() relies on the limit of a quarter of the ring.
+/// Longest payload of a record.
 constexpr std::size_t longest_payload(std::size_t ring_bytes) noexcept {
   return ring_bytes / 4 - kRecordHeaderBytes;
 }
@@ -51,6 +65,17 @@ constexpr std::size_t longest_payload(std::size_t ring_bytes) noexcept {
 constexpr std::size_t record_bytes(std::size_t payload_bytes) noexcept {
   return (kRecordHeaderBytes + payload_bytes + kLineBytes - 1) & ~(kLineBytes - 1);
 }
+
+/// The least window in which records with this payload flow. RingConsumer::release() says why.
+constexpr std::size_t least_window_bytes(std::size_t payload_bytes) noexcept {
+  return 2 * (record_bytes(payload_bytes) + kLineBytes) + kWakeBytes;
+}
+/// The longest payload that flows in a window of this size, which is at least kFirstWindowBytes.
+constexpr std::size_t longest_payload_in_window(std::size_t window_bytes) noexcept {
+  return (((window_bytes - kWakeBytes) / 2 - kLineBytes) & ~(kLineBytes - 1)) - kRecordHeaderBytes;
+}
+static_assert(least_window_bytes(longest_payload_in_window(kFirstWindowBytes)) <= kFirstWindowBytes);
+static_assert(least_window_bytes(longest_payload(kLeastRingBytes)) <= kLeastRingBytes);
 
 /// Orders all accesses before it, and what system calls did, before all accesses after it.
 inline void full_barrier() noexcept {
@@ -67,6 +92,7 @@ inline void full_barrier() noexcept {
 enum class RecordKind : std::uint32_t {
   kMessage = 1,
   kWrite = 2,  ///< Payload: WriteRecord.
+  kSkip = 3,   ///< No payload. The next record is at the beginning of the ring.
 };
 
 /// Payload of a kWrite record: `length_bytes` of a write are in place.
@@ -142,22 +168,37 @@ class RingEnd {
 class RingProducer : public RingEnd {
  public:
   RingProducer() = default;
-  RingProducer(std::byte* base, std::size_t ring_bytes) noexcept : RingEnd(base, ring_bytes) {
+  /// `window_bytes`: as many bytes from the beginning of the ring are used at first.
+  RingProducer(std::byte* base, std::size_t ring_bytes, std::size_t window_bytes) noexcept
+      : RingEnd(base, ring_bytes), window_bytes_(std::min(window_bytes, ring_bytes)) {
     lane_.records = reinterpret_cast<unsigned char*>(at(0));
     lane_.position_mask = ring_bytes - 1;
     note_consumer(0);
   }
 
+  /// Takes the page faults of the first records now. To be called before the first record is published.
+  void touch() const noexcept {
+    control().producer_waiting.store(0, std::memory_order_relaxed);
+    for (std::uint64_t at = 0; at < window_bytes_; at += kLeastPageBytes)
+      header_at(at).store(0, std::memory_order_relaxed);
+  }
+
   ch3_offload_lane_t& lane() noexcept { return lane_; }
   /// No further record: the lane is closed, and has_room() is false.
-  void shut() noexcept { lane_.end_limit = 0; }
+  void shut() noexcept {
+    shut_ = true;
+    lane_.end_limit = 0;
+  }
 
-  /// Returns whether a payload of this length fits now. Sets broken() if consumer_position is impossible.
+  /// Returns whether a payload of this length fits, by what is known of the consumer.
+  bool has_room_known(std::size_t payload_bytes) const noexcept {
+    return lane_.position + record_bytes(payload_bytes) <= lane_.end_limit;
+  }
+  /// Returns whether a payload of this length fits now, and goes to the place where it does. Sets broken() if
+  /// consumer_position is impossible.
   bool has_room(std::size_t payload_bytes) noexcept {
-    const std::uint64_t end = lane_.position + record_bytes(payload_bytes);
-    if (end <= lane_.end_limit) [[likely]]
-      return true;
-    return reload_consumer(std::memory_order_acquire) && end <= lane_.end_limit;
+    return has_room_known(payload_bytes) ||
+           (reload_consumer(std::memory_order_acquire) && go_to_room(payload_bytes));
   }
 
   /// The place for the payload of the next record. REQUIRES: has_room(its length).
@@ -165,25 +206,39 @@ class RingProducer : public RingEnd {
 
   /// Publishes the record. REQUIRES: has_room(payload_bytes) and the payload is written.
   void publish(RecordKind kind, std::size_t payload_bytes) noexcept {
-    const std::uint64_t position = lane_.position;
-    const std::uint64_t next = position + record_bytes(payload_bytes);
-    // Relaxed: the header's store below is at least a release, so it orders this store before itself.
-    header_at(next).store(0, std::memory_order_relaxed);
-    // Pairs with RingConsumer::header(), which then sees the payload and the zeroed header. Sequentially
-    // consistent, because the caller looks at the consumer's doorbell next: "The sleep rule".
-    header_at(position).store(RecordHeader::pack(position, kind, payload_bytes), std::memory_order_seq_cst);
-    lane_.position = next;
+    publish_up_to(lane_.position + record_bytes(payload_bytes), kind, payload_bytes);
   }
 
   /// Asks for one wake-up when space is returned. After a wake-up with too little space, call it again.
   /// After each call, call has_room_for_sure() and do not sleep if it returns true.
+  /// REQUIRES: the window is at least least_window_bytes() of the record that waits.
   void announce_waiting() noexcept {
     // Pairs with RingConsumer::release(): "The sleep rule".
     control().producer_waiting.store(1, std::memory_order_seq_cst);
   }
+  /// Publishes nothing: has_room() must follow.
   bool has_room_for_sure(std::size_t payload_bytes) noexcept {
-    const std::uint64_t end = lane_.position + record_bytes(payload_bytes);
-    return reload_consumer(std::memory_order_seq_cst) && end <= lane_.end_limit;
+    return reload_consumer(std::memory_order_seq_cst) && find_room(payload_bytes) != Room::kNone;
+  }
+
+  std::size_t window_bytes() const noexcept { return window_bytes_; }
+  /// Whether a payload of this length does not fit before the end of the window, so that a skip is needed.
+  bool is_at_end(std::size_t payload_bytes) const noexcept {
+    return lane_.position + record_bytes(payload_bytes) > window_end();
+  }
+  /// When has_room() returned false: the size to which the window should grow, window_bytes() if it should
+  /// not. At the end of the window, growing gives room at once. Before it, the producer has caught up with
+  /// the consumer, and growing gives room in the next lap: so it grows once in a lap.
+  std::size_t window_wanted(std::size_t payload_bytes) const noexcept {
+    if (shut_ || broken_) return window_bytes_;
+    if (!is_at_end(payload_bytes) && grown_in_lap_ == begin_of_lap()) return window_bytes_;
+    return std::min(std::max(2 * window_bytes_, least_window_bytes(payload_bytes)), ring_bytes());
+  }
+  /// REQUIRES: window_bytes() <= window_bytes <= ring_bytes().
+  void grow(std::size_t window_bytes) noexcept {
+    window_bytes_ = window_bytes;
+    grown_in_lap_ = begin_of_lap();
+    note_consumer(known_consumer_);
   }
 
   /// Call begin_copy(), check whether the consumer has hung up, copy into the consumer's memory, call
@@ -201,6 +256,38 @@ class RingProducer : public RingEnd {
   bool broken() const noexcept { return broken_; }
 
  private:
+  enum class Room : std::uint8_t { kNone, kNext, kAfterSkip };
+
+  /// Where a record of this length has room, as far as known_consumer_ says.
+  Room find_room(std::size_t payload_bytes) const noexcept {
+    const std::uint64_t length = record_bytes(payload_bytes);
+    if (lane_.position + length <= lane_.end_limit) return Room::kNext;
+    const std::uint64_t begin = begin_of_lap(), next_begin = begin + ring_bytes();
+    if (shut_ || window_bytes_ == ring_bytes() || lane_.position + length <= window_end() ||
+        lane_.position == begin)
+      return Room::kNone;
+    return next_begin + length <= record_limit() && length + kLineBytes <= window_bytes_ ? Room::kAfterSkip
+                                                                                         : Room::kNone;
+  }
+  bool go_to_room(std::size_t payload_bytes) noexcept {
+    const Room room = find_room(payload_bytes);
+    if (room == Room::kAfterSkip) {
+      publish_up_to(begin_of_lap() + ring_bytes(), RecordKind::kSkip, 0);
+      note_consumer(known_consumer_);
+    }
+    return room != Room::kNone;
+  }
+
+  void publish_up_to(std::uint64_t next, RecordKind kind, std::size_t payload_bytes) noexcept {
+    const std::uint64_t position = lane_.position;
+    // Relaxed: the header's store below is at least a release, so it orders this store before itself.
+    header_at(next).store(0, std::memory_order_relaxed);
+    // Pairs with RingConsumer::header(), which then sees the payload and the zeroed header. Sequentially
+    // consistent, because the caller looks at the consumer's doorbell next: "The sleep rule".
+    header_at(position).store(RecordHeader::pack(position, kind, payload_bytes), std::memory_order_seq_cst);
+    lane_.position = next;
+  }
+
   /// Reads consumer_position. Returns false and sets broken() if it is impossible. `order` is at least
   /// acquire: it pairs with the store in release(), so that the consumer has read a payload before it is
   /// overwritten.
@@ -215,13 +302,23 @@ class RingProducer : public RingEnd {
   }
   void note_consumer(std::uint64_t position) noexcept {
     known_consumer_ = position;
-    // One line less than the ring: publish() zeroes the header after the record.
-    lane_.end_limit = position + ring_bytes() - kLineBytes;
+    if (!shut_) lane_.end_limit = std::min(record_limit(), window_end());
+  }
+
+  std::uint64_t begin_of_lap() const noexcept { return lane_.position & ~std::uint64_t{ring_bytes() - 1}; }
+  /// A record may end there at most. One line less than there is, because publish() zeroes the header after
+  /// the record.
+  std::uint64_t record_limit() const noexcept { return known_consumer_ + ring_bytes() - kLineBytes; }
+  std::uint64_t window_end() const noexcept {
+    return window_bytes_ == ring_bytes() ? UINT64_MAX : begin_of_lap() + window_bytes_ - kLineBytes;
   }
 
   ch3_offload_lane_t lane_{};
-  std::uint64_t known_consumer_ = 0;  ///< Latest consumer_position read; at most lane_.position.
+  std::size_t window_bytes_ = 0;
+  std::uint64_t grown_in_lap_ = UINT64_MAX;  ///< begin_of_lap() when the window grew. UINT64_MAX: never.
+  std::uint64_t known_consumer_ = 0;         ///< Latest consumer_position read; at most lane_.position.
   bool broken_ = false;
+  bool shut_ = false;
 };
 
 class RingConsumer : public RingEnd {
@@ -235,13 +332,32 @@ class RingConsumer : public RingEnd {
     std::span<const std::byte> payload;
   };
 
-  /// Returns the header of the next record. 0: it is not published yet.
-  /// Acquire: pairs with RingProducer::publish().
+  /// Returns the header of the next record. 0: it is not published yet, or there is no ring.
+  /// Acquire: pairs with RingProducer::publish(). Sequentially consistent after an announcement of "The sleep
+  /// rule".
   std::uint64_t header(std::memory_order order = std::memory_order_acquire) const noexcept {
-    return header_at(position_).load(order);
+    return attached() ? header_at(position_).load(order) : 0;
   }
 
-  /// Checks a header that header() returned. Returns false if the producer violates the protocol.
+  /// Takes the page faults of the first records now. To be called before the first record is consumed.
+  void touch() const noexcept {
+    control().consumer_position.store(0, std::memory_order_relaxed);
+    for (std::uint64_t at = 0; at < kFirstWindowBytes; at += kLeastPageBytes)
+      static_cast<void>(header_at(at).load(std::memory_order_relaxed));
+  }
+
+  /// Whether a header that header() returned is a skip, and is allowed here. At the beginning of the ring
+  /// none is: so a skip is not followed by a skip.
+  bool is_skip(std::uint64_t header) const noexcept {
+    return RecordHeader::kind(header) == static_cast<std::uint32_t>(RecordKind::kSkip) &&
+           RecordHeader::length(header) == 0 && RecordHeader::is_at(header, position_) &&
+           (position_ & (ring_bytes() - 1)) != 0;
+  }
+  /// Steps over a skip.
+  void skip() noexcept { position_ = (position_ | (ring_bytes() - 1)) + 1; }
+
+  /// Checks a header that header() returned, and that is no skip. Returns false if the producer violates the
+  /// protocol.
   bool parse(std::uint64_t header, Record& record) const noexcept {
     const std::size_t length = RecordHeader::length(header);
     const std::uint32_t kind = RecordHeader::kind(header);
@@ -270,17 +386,22 @@ class RingConsumer : public RingEnd {
   /// producer waits and must be woken.
   ///
   /// When the producer is woken: release() reads producer_waiting, and makes its store sequentially
-  /// consistent, only if the position crossed a multiple of a quarter of the ring. That suffices. The
-  /// producer waits for at most a quarter and a line. So when it found no room, records beyond the
-  /// consumer_position that it read occupied more than half of the ring. While the consumer consumes them, it
-  /// crosses at least one quarter, after the announcement in the order of "The sleep rule".
+  /// consistent, only if the position crossed a multiple of kWakeBytes. That suffices if, whenever the
+  /// producer finds no room, kWakeBytes or more lie between the consumer_position that it read and its own
+  /// position. While the consumer consumes them, it crosses a multiple, after the announcement in the order
+  /// of "The sleep rule". For a record of r bytes, of at most a quarter of the ring, there are two reasons to
+  /// find no room:
+  ///
+  ///   the ring is full           more than ring_bytes - r - 64 lie between, skipped bytes included
+  ///   at the end of the window,  the producer is less than r + 64 before the end, and the consumer less than
+  ///   and the consumer is at     r + 64 behind the beginning. So window_bytes - 2 (r + 64) lie between: at
+  ///   the beginning              least kWakeBytes, as window_bytes >= least_window_bytes()
   ///
   /// The first crossing may come soon after the announcement. Then the wake-up uses up the announcement, but
   /// the returned space may be too little. The thread that reads the wake-up must announce and look again.
   /// The argument then holds again, from the consumer_position that this look read.
   bool release() noexcept {
-    const std::uint64_t quarter = ring_bytes() / 4;
-    const bool crossed = (position_ ^ released_) >= quarter;
+    const bool crossed = (position_ ^ released_) >= kWakeBytes;
     released_ = position_;
     if (!crossed) [[likely]] {
       control().consumer_position.store(position_, std::memory_order_release);

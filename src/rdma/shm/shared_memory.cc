@@ -12,6 +12,9 @@
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
 
 namespace ch3_offload {
 
@@ -28,6 +31,11 @@ void Mapping::reset() noexcept {
   if (address_ != nullptr) ::munmap(address_, length_bytes_);
   address_ = nullptr;
   length_bytes_ = 0;
+}
+
+void Mapping::populate(std::size_t offset_bytes, std::size_t length_bytes) const noexcept {
+  // Without it, or without memory, the faults come one by one.
+  static_cast<void>(::madvise(address_ + offset_bytes, length_bytes, MADV_POPULATE_WRITE));
 }
 
 Result<FileDescriptor> make_shared_file(const char* name, std::size_t length_bytes) {

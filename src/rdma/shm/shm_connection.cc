@@ -8,10 +8,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 
 #include "rdma/hex.h"
+#include "rdma/shm/activity.h"
 #include "rdma/system_error.h"
 
 namespace ch3_offload {
@@ -86,12 +88,12 @@ std::string_view check_hello(std::span<const std::byte> bytes, const JobSecret& 
   return {};
 }
 
-bool check_welcome(std::span<const std::byte> bytes) noexcept {
+bool check_welcome(std::span<const std::byte> bytes, Welcome& welcome) noexcept {
   if (bytes.size() != sizeof(Welcome)) return false;
-  Welcome welcome;
   std::memcpy(&welcome, bytes.data(), sizeof welcome);
   return welcome.magic == Welcome::kMagic && welcome.version == Hello::kVersion &&
-         welcome.size_bytes == sizeof(Welcome) && welcome.reserved == 0;
+         welcome.size_bytes == sizeof(Welcome) && welcome.activity_bit < kMostActivityBits &&
+         welcome.reserved == 0;
 }
 
 Result<FileDescriptor> make_socket() {
@@ -151,21 +153,26 @@ PeerCredentials peer_credentials(const FileDescriptor& socket) noexcept {
   return {credentials.uid, credentials.pid};
 }
 
-bool send_with_file(const FileDescriptor& socket, std::span<const std::byte> message,
-                    const FileDescriptor& file) noexcept {
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+bool send_with_files(const FileDescriptor& socket, std::span<const std::byte> message,
+                     std::initializer_list<const FileDescriptor*> files) noexcept {
+  assert(files.size() <= kMostFiles);
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostFiles * sizeof(int))] = {};
   iovec part{const_cast<std::byte*>(message.data()), message.size()};
   msghdr header{};
   header.msg_iov = &part;
   header.msg_iovlen = 1;
   header.msg_control = control;
-  header.msg_controllen = sizeof control;
+  header.msg_controllen = CMSG_SPACE(files.size() * sizeof(int));
   cmsghdr* attached = CMSG_FIRSTHDR(&header);
   attached->cmsg_level = SOL_SOCKET;
   attached->cmsg_type = SCM_RIGHTS;
-  attached->cmsg_len = CMSG_LEN(sizeof(int));
-  const int number = file.get();
-  std::memcpy(CMSG_DATA(attached), &number, sizeof number);
+  attached->cmsg_len = CMSG_LEN(files.size() * sizeof(int));
+  unsigned char* place = CMSG_DATA(attached);
+  for (const FileDescriptor* const file : files) {
+    const int number = file->get();
+    std::memcpy(place, &number, sizeof number);
+    place += sizeof number;
+  }
   ssize_t sent = -1;
   do {
     sent = ::sendmsg(socket.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -174,10 +181,11 @@ bool send_with_file(const FileDescriptor& socket, std::span<const std::byte> mes
   return sent >= 0 && static_cast<std::size_t>(sent) == message.size();
 }
 
-Receipt receive_with_file(const FileDescriptor& socket, std::span<std::byte> message,
-                          FileDescriptor& file) noexcept {
-  constexpr std::size_t kMostFiles = 4;  // The kernel drops further files, which makes the message invalid.
-  alignas(cmsghdr) char control[CMSG_SPACE(kMostFiles * sizeof(int))];
+Receipt receive_with_files(const FileDescriptor& socket, std::span<std::byte> message,
+                           std::span<FileDescriptor> files) noexcept {
+  constexpr std::size_t kMostTaken = 4;  // The kernel drops further files, which makes the message invalid.
+  static_assert(kMostTaken > kMostFiles);
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostTaken * sizeof(int))];
   iovec part{message.data(), message.size()};
   msghdr header{};
   header.msg_iov = &part;
@@ -190,25 +198,29 @@ Receipt receive_with_file(const FileDescriptor& socket, std::span<std::byte> mes
     received = ::recvmsg(socket.get(), &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT | MSG_PEEK);
   } while (received < 0 && errno == EINTR);
   if (received < 0) return errno == EAGAIN ? Receipt::kNothing : Receipt::kClosed;
-  std::size_t files = 0;
+  std::size_t came = 0;
   for (cmsghdr* attached = CMSG_FIRSTHDR(&header); attached != nullptr;
        attached = CMSG_NXTHDR(&header, attached)) {
     if (attached->cmsg_level != SOL_SOCKET || attached->cmsg_type != SCM_RIGHTS) continue;
     const std::size_t count = (attached->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i, ++files) {
+    for (std::size_t i = 0; i < count; ++i, ++came) {
       int number = -1;
       std::memcpy(&number, CMSG_DATA(attached) + i * sizeof number, sizeof number);
-      file = FileDescriptor(number);  // Closes the previous one.
+      FileDescriptor file(number);  // Closed if nobody wants it.
+      if (came < files.size()) files[came] = std::move(file);
     }
   }
   if (received == 0) return Receipt::kClosed;
   const bool cut_short = (header.msg_flags & MSG_CTRUNC) != 0;
-  if (files == 0 && cut_short) return Receipt::kNoDescriptor;
-  // Removes the message from the socket. Its file has got its descriptor by MSG_PEEK already.
+  if (came < files.size() && cut_short) {
+    for (FileDescriptor& file : files) file.reset();
+    return Receipt::kNoDescriptor;
+  }
+  // Removes the message from the socket. Its files have got their descriptors by MSG_PEEK already.
   const ssize_t taken =
       ::recv(socket.get(), message.data(), static_cast<std::size_t>(received), MSG_DONTWAIT);
-  const bool valid =
-      files == 1 && !cut_short && taken == received && static_cast<std::size_t>(received) == message.size();
+  const bool valid = came == files.size() && !cut_short && taken == received &&
+                     static_cast<std::size_t>(received) == message.size();
   return valid ? Receipt::kMessage : Receipt::kInvalid;
 }
 

@@ -4,7 +4,7 @@
 // can be left behind. Each direction of traffic has its own connection, which the sender makes:
 //
 //   sender    ── Hello, its ring's file ───────▶ receiver
-//   sender    ◀─ Welcome, its doorbell's file ── receiver
+//   sender    ◀─ Welcome, two files ──────────── receiver: its doorbell's, its activity bits'
 //   either    ── one byte: a wake-up ──────────▶ the other, at any time afterwards
 //
 // The end of the connection means that the process at the other end has ended.
@@ -19,6 +19,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
@@ -48,7 +49,7 @@ Result<std::uint64_t> read_node_id();
 /// processes are on one node.
 struct Hello {
   static constexpr std::uint32_t kMagic = 0x6F33'6833;  // "3h3o"
-  static constexpr std::uint16_t kVersion = 1;
+  static constexpr std::uint16_t kVersion = 2;
 
   std::uint32_t magic = kMagic;
   std::uint16_t version = kVersion;
@@ -62,14 +63,15 @@ struct Hello {
 static_assert(sizeof(Hello) == 64 && offsetof(Hello, sender) == 8 && offsetof(Hello, ring_bytes) == 16 &&
               offsetof(Hello, secret) == 24 && offsetof(Hello, reserved) == 40);
 
-/// The answer, with the receiver's doorbell file attached.
+/// The answer, with two files attached: the receiver's doorbell and its activity bits.
 struct Welcome {
   static constexpr std::uint32_t kMagic = 0x6F33'6877;  // "wh3o"
 
   std::uint32_t magic = kMagic;
   std::uint16_t version = Hello::kVersion;
   std::uint16_t size_bytes = sizeof(Welcome);
-  std::uint64_t reserved = 0;
+  std::uint32_t activity_bit = 0;  ///< The bit of the sender's ring: below kMostActivityBits.
+  std::uint32_t reserved = 0;      ///< 0.
 };
 static_assert(sizeof(Welcome) == 16);
 
@@ -77,8 +79,8 @@ static_assert(sizeof(Welcome) == 16);
 /// `peer_limit` is the number of peers. The secret is checked before all other fields, in constant time.
 std::string_view check_hello(std::span<const std::byte> bytes, const JobSecret& secret, PeerId self,
                              std::uint32_t peer_limit, Hello& hello) noexcept;
-/// Returns whether these bytes are a Welcome.
-bool check_welcome(std::span<const std::byte> bytes) noexcept;
+/// Checks a Welcome and copies it to `welcome`. Returns whether it is right.
+bool check_welcome(std::span<const std::byte> bytes, Welcome& welcome) noexcept;
 
 /// Makes the listening socket of `address`.
 Result<FileDescriptor> listen_at(const ShmAddress& address);
@@ -103,20 +105,21 @@ struct PeerCredentials {
 };
 PeerCredentials peer_credentials(const FileDescriptor& socket) noexcept;
 
-/// Sends a short message and a file. Returns false on failure; errno says why.
-bool send_with_file(const FileDescriptor& socket, std::span<const std::byte> message,
-                    const FileDescriptor& file) noexcept;
+/// Sends a short message and at most kMostFiles files. Returns false on failure; errno says why.
+bool send_with_files(const FileDescriptor& socket, std::span<const std::byte> message,
+                     std::initializer_list<const FileDescriptor*> files) noexcept;
+inline constexpr std::size_t kMostFiles = 2;
 
 enum class Receipt {
-  kMessage,       ///< `message` is full, and exactly one file came with it.
+  kMessage,       ///< `message` is full, and exactly the wanted number of files came with it.
   kNothing,       ///< No message has arrived.
   kClosed,        ///< The other side closed the connection.
-  kInvalid,       ///< The message is too short, or has not exactly one file.
-  kNoDescriptor,  ///< No descriptor is free for the file. The message stays in the socket.
+  kInvalid,       ///< The message has another length, or another number of files.
+  kNoDescriptor,  ///< No descriptor is free for a file. The message stays in the socket.
 };
-/// Receives a message of exactly `message.size()` bytes and its file.
-Receipt receive_with_file(const FileDescriptor& socket, std::span<std::byte> message,
-                          FileDescriptor& file) noexcept;
+/// Receives a message of exactly `message.size()` bytes and its `files.size()` files, at most kMostFiles.
+Receipt receive_with_files(const FileDescriptor& socket, std::span<std::byte> message,
+                           std::span<FileDescriptor> files) noexcept;
 
 /// Copies the next message to `message` and leaves it, and its file, in the socket. Returns false if it has
 /// not arrived completely.

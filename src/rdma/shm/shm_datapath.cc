@@ -6,6 +6,7 @@
 #include <sys/poll.h>
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <cerrno>
 #include <cstring>
@@ -16,17 +17,13 @@
 namespace ch3_offload {
 namespace {
 
-/// Rings that one poll looks at, besides the ring that had the last record. Bounds the cost of a poll for any
-/// number of local peers.
-constexpr std::size_t kRingsPerPoll = 8;
-
 /// Housekeeping looks at the clock once in so many polls. Where processes outnumber cores, a turn of the
 /// others is longer than housekeeping's period: one poll in each turn must not make a system call.
 constexpr std::uint32_t kIdlePollsPerClock = 32;
 constexpr std::uint32_t kBusyPollsPerClock = 256;
 
-/// consume() returns space at the end of a batch, and within it after each 1/16 of the ring.
-constexpr std::size_t kReleasesPerRing = 16;
+/// consume() returns space at the end of a batch, and within it after so many bytes.
+constexpr std::size_t kReleaseBytes = kFirstWindowBytes / 4;
 
 /// Returns whether the process at the other end has closed the socket. One system call.
 bool hung_up(const FileDescriptor& socket) noexcept {
@@ -50,7 +47,7 @@ Status ShmProvider::reserve(Endpoint& endpoint, std::size_t length_bytes,
   if (peer.sending != Status::kOk) [[unlikely]]
     return peer.sending;
   assert(length_bytes >= 1 && length_bytes <= capabilities_.max_slot_bytes);
-  if (!peer.out.has_room(length_bytes)) [[unlikely]] {
+  if (!find_room(peer, length_bytes)) [[unlikely]] {
     if (const Status status = no_room(peer, length_bytes); status != Status::kOk) return status;
   }
   slot = {peer.out.payload(), length_bytes};
@@ -62,19 +59,43 @@ void ShmProvider::commit(Endpoint& endpoint, std::size_t length_bytes) noexcept 
   publish(of(endpoint), RecordKind::kMessage, length_bytes);
 }
 
-/// Publishes a record and rings the peer's doorbell if it sleeps: "The sleep rule". No other function rings.
+/// Whether a payload of this length fits now. The window grows if the ring streams and there is memory.
+bool ShmProvider::find_room(ShmEndpoint& peer, std::size_t payload_bytes) noexcept {
+  if (peer.out.has_room_known(payload_bytes)) [[likely]]
+    return true;
+  if (peer.out.is_at_end(payload_bytes) && peer.laps.is_fast(CycleClock::now())) widen(peer, payload_bytes);
+  return peer.out.has_room(payload_bytes) || (widen(peer, payload_bytes) && peer.out.has_room(payload_bytes));
+}
+
+/// Lets the window of the peer's ring grow. Returns false if it need not, or if there is no memory for it.
+bool ShmProvider::widen(ShmEndpoint& peer, std::size_t payload_bytes) noexcept {
+  const std::size_t window_bytes = peer.out.window_bytes();
+  const std::size_t granted_bytes = memory_.grant(window_bytes, peer.out.window_wanted(payload_bytes));
+  if (granted_bytes == window_bytes) return false;
+  // A ring grows a few times in its life. The faults of its new pages would cost more than this call.
+  peer.out_memory.populate(kRingControlBytes + window_bytes, granted_bytes - window_bytes);
+  peer.out.grow(granted_bytes);
+  return true;
+}
+
 void ShmProvider::publish(ShmEndpoint& peer, RecordKind kind, std::size_t payload_bytes) noexcept {
   peer.out.publish(kind, payload_bytes);
-  if (peer.doorbell.must_ring()) [[unlikely]]
-    send_wake_byte(peer.out_socket);
+  tell(peer);
+}
+
+/// Tells a peer of a published record, as the peer's doorbell asks for: "The sleep rule". No other function
+/// rings. ch3_offload_lane_send() does the same, but for the byte on the socket.
+void ShmProvider::tell(ShmEndpoint& peer) noexcept {
+  const std::uint64_t state = peer.doorbell.state();
+  if ((state & (DoorbellWord::kSleeps | DoorbellWord::kWantsBits)) == 0) [[likely]]
+    return;
+  if ((state & DoorbellWord::kWantsBits) != 0) peer.activity.mark();
+  if (peer.doorbell.must_ring(state)) send_wake_byte(peer.out_socket);
 }
 
 ch3_offload_lane_t* ShmProvider::lane(Endpoint& endpoint) noexcept { return &of(endpoint).out.lane(); }
 
-void ShmProvider::nudge(Endpoint& endpoint) noexcept {
-  ShmEndpoint& peer = of(endpoint);
-  if (peer.doorbell.must_ring()) send_wake_byte(peer.out_socket);
-}
+void ShmProvider::nudge(Endpoint& endpoint) noexcept { tell(of(endpoint)); }
 
 /// Notes in blocked_, for arm(), that the caller waits for room. Returns kAgain, or kOk if there is room now.
 Status ShmProvider::no_room(ShmEndpoint& peer, std::size_t payload_bytes) noexcept {
@@ -110,7 +131,7 @@ Status ShmProvider::write(Endpoint& endpoint, const std::byte* source, std::size
   if (peer.sending != Status::kOk) return peer.sending;
   if (!capabilities_.write || peer.write_refused) return Status::kUnsupported;
   if (writes_done_end_ - writes_done_begin_ == kMostWritesDone) return Status::kAgain;
-  if (!peer.out.has_room(sizeof(WriteRecord))) {
+  if (!find_room(peer, sizeof(WriteRecord))) {
     if (const Status status = no_room(peer, sizeof(WriteRecord)); status != Status::kOk) return status;
   }
   // The pid is known only after the connection was made, which waits for room in the listener's backlog.
@@ -184,36 +205,91 @@ std::size_t ShmProvider::poll(Sink& sink, std::size_t budget) noexcept {
   return delivered;
 }
 
-/// Polls the ring that had the last record, then some of the others in turn.
+/// Polls the ring that had the last record, then the others, or those whose bits are set.
 std::size_t ShmProvider::poll_rings(Sink& sink, std::size_t budget) noexcept {
   const std::size_t count = inbound_.size();
   if (count == 0 || budget == 0) return 0;
   std::size_t delivered = 0;
-  if (last_hit_ >= count) last_hit_ = 0;
   if (inbound_[last_hit_].ring.header() != 0) {
-    delivered = consume(inbound_[last_hit_], sink, budget);
+    delivered = take_records(last_hit_, sink, budget);
     if (held_ != nullptr) return delivered;
     if (delivered >= budget) {  // It may never be empty, so start with another ring the next time.
       last_hit_ = last_hit_ + 1 < count ? last_hit_ + 1 : 0;
       return delivered;
     }
   }
-  const std::size_t looks = std::min(kRingsPerPoll, count - 1);
-  for (std::size_t i = 0; i < looks && delivered < budget; ++i) {
+  if (doorbell_.wants_bits()) [[unlikely]]
+    return delivered + poll_by_bits(sink, budget - delivered);
+  for (std::size_t i = 1; i < count && delivered < budget; ++i) {
     next_polled_ = next_polled_ + 1 < count ? next_polled_ + 1 : 0;
     if (inbound_[next_polled_].ring.header() == 0) continue;
     last_hit_ = next_polled_;
-    delivered += consume(inbound_[next_polled_], sink, budget - delivered);
+    delivered += take_records(next_polled_, sink, budget - delivered);
     if (held_ != nullptr) break;
   }
   return delivered;
+}
+
+/// Polls the rings that peers have told of, and one in turn: activity.h, "Trust".
+std::size_t ShmProvider::poll_by_bits(Sink& sink, std::size_t budget) noexcept {
+  const std::size_t count = inbound_.size();
+  for (std::size_t word = 0; word < words_of_bits(); ++word)
+    pending_[word] |= activity_.take(word, last_hit_in(word));
+  next_polled_ = next_polled_ + 1 < count ? next_polled_ + 1 : 0;
+  look_later_at(next_polled_);
+  std::size_t delivered = 0;
+  while (delivered < budget && held_ == nullptr) {
+    const std::size_t index = next_pending();
+    if (index == SIZE_MAX) break;
+    const std::size_t taken = take_records(index, sink, budget - delivered);
+    if (taken != 0) last_hit_ = index;
+    delivered += taken;
+  }
+  return delivered;
+}
+
+/// Delivers records of one ring. If some may be left, the ring is looked at later.
+std::size_t ShmProvider::take_records(std::size_t index, Sink& sink, std::size_t budget) noexcept {
+  const std::size_t delivered = consume(inbound_[index], sink, budget);
+  if (delivered >= budget || held_ != nullptr) look_later_at(index);
+  return delivered;
+}
+
+/// The bit of the ring that each poll begins with, if it is in this word. It is not cleared, because nobody
+/// need tell of that ring.
+std::uint64_t ShmProvider::last_hit_in(std::size_t word) const noexcept {
+  return last_hit_ / kBitsPerWord == word ? std::uint64_t{1} << last_hit_ % kBitsPerWord : 0;
+}
+
+void ShmProvider::look_later_at(std::size_t index) noexcept {
+  pending_[index / kBitsPerWord] |= std::uint64_t{1} << index % kBitsPerWord;
+}
+
+/// Removes a ring from pending_, in turn, and returns its index. SIZE_MAX: there is none.
+std::size_t ShmProvider::next_pending() noexcept {
+  const std::size_t words = words_of_bits();
+  std::size_t word = next_pending_ / kBitsPerWord;
+  std::uint64_t bits = pending_[word] & ~std::uint64_t{0} << next_pending_ % kBitsPerWord;
+  for (std::size_t i = 0; i <= words; ++i) {
+    while (bits != 0) {
+      const std::size_t index = word * kBitsPerWord + static_cast<std::size_t>(std::countr_zero(bits));
+      bits &= bits - 1;
+      pending_[word] &= ~(std::uint64_t{1} << index % kBitsPerWord);
+      if (index >= inbound_.size()) continue;  // A peer has set a bit that nobody has.
+      next_pending_ = index + 1 < inbound_.size() ? index + 1 : 0;
+      return index;
+    }
+    word = word + 1 < words ? word + 1 : 0;
+    bits = pending_[word];
+  }
+  return SIZE_MAX;
 }
 
 std::size_t ShmProvider::poll_all_rings(Sink& sink, std::size_t budget) noexcept {
   std::size_t delivered = 0;
   for (std::size_t i = 0; i < inbound_.size() && delivered < budget && held_ == nullptr; ++i)
     if (inbound_[i].ring.header(std::memory_order_seq_cst) != 0)
-      delivered += consume(inbound_[i], sink, budget - delivered);
+      delivered += take_records(i, sink, budget - delivered);
   return delivered;
 }
 
@@ -227,10 +303,14 @@ void ShmProvider::wake_sender(const ShmEndpoint& peer) noexcept {
 std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budget) noexcept {
   RingConsumer& ring = inbound.ring;
   ShmEndpoint& peer = *inbound.peer;
-  const std::size_t release_bytes = ring.ring_bytes() / kReleasesPerRing;
   std::size_t delivered = 0;
   for (; delivered < budget; ++delivered) {
-    const std::uint64_t header = ring.header();  // Loaded once: the peer may change it.
+    // Loaded once: the peer may change it. The ring's bit may have been cleared before: "The sleep rule".
+    std::uint64_t header = ring.header(std::memory_order_seq_cst);
+    if (ring.is_skip(header)) [[unlikely]] {
+      ring.skip();
+      header = ring.header(std::memory_order_seq_cst);
+    }
     if (header == 0) break;
     RingConsumer::Record record;
     if (peer.reason == Status::kProtocol || !ring.parse(header, record)) [[unlikely]] {
@@ -249,7 +329,7 @@ std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budge
       sink.on_write_arrived(peer.id, Immediate{write.immediate}, write.length_bytes);
     }
     ring.advance(record);
-    if (ring.unreleased_bytes() >= release_bytes && ring.release()) wake_sender(peer);
+    if (ring.unreleased_bytes() >= kReleaseBytes && ring.release()) wake_sender(peer);
   }
   if (ring.unreleased_bytes() != 0 && ring.release()) wake_sender(peer);
   return delivered;
@@ -258,9 +338,7 @@ std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budge
 /// The Sink has read the message that it held: its space goes back to the sender.
 void ShmProvider::release_held() noexcept {
   const ShmEndpoint& peer = *std::exchange(held_, nullptr);
-  const auto inbound =
-      std::find_if(inbound_.begin(), inbound_.end(), [&](const Inbound& each) { return each.peer == &peer; });
-  if (inbound != inbound_.end() && inbound->ring.release()) wake_sender(peer);
+  if (peer.in_memory.valid() && inbound_[peer.inbound].ring.release()) wake_sender(peer);
 }
 
 std::size_t ShmProvider::deliver_write_done(Sink& sink, std::size_t budget) noexcept {
@@ -272,15 +350,13 @@ std::size_t ShmProvider::deliver_write_done(Sink& sink, std::size_t budget) noex
   return delivered;
 }
 
-/// Looks at all rings, poll() only at some: so the next poll() begins with the ring that has a record.
 bool ShmProvider::may_have_work() noexcept {
   if (writes_done_begin_ != writes_done_end_ || dying_ != nullptr || held_ != nullptr) return true;
-  const std::size_t count = inbound_.size();
-  for (std::size_t i = 0; i < count; ++i) {
-    if (inbound_[i].ring.header() == 0) continue;
-    next_polled_ = i == 0 ? count - 1 : i - 1;
-    return true;
-  }
+  if (!doorbell_.wants_bits())
+    return std::ranges::any_of(inbound_, [](const Inbound& each) { return each.ring.header() != 0; });
+  if (inbound_[last_hit_].ring.header() != 0) return true;
+  for (std::size_t word = 0; word < words_of_bits(); ++word)
+    if (pending_[word] != 0 || activity_.any(word, last_hit_in(word))) return true;
   return false;
 }
 

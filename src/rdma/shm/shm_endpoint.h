@@ -12,8 +12,10 @@
 
 #include "rdma/file_descriptor.h"
 #include "rdma/provider.h"
+#include "rdma/shm/activity.h"
 #include "rdma/shm/doorbell.h"
 #include "rdma/shm/ring.h"
+#include "rdma/shm/ring_memory.h"
 #include "rdma/shm/shared_memory.h"
 #include "rdma/shm/shm_connection.h"
 
@@ -26,6 +28,7 @@ struct ShmEndpoint final : Endpoint {
 
   // Sending to it.
   RingProducer out;
+  LapTimer laps;
   /// The result of reserve(): kOk; kUnreachable before connect(), kPeerFailed after on_peer_down().
   Status sending = Status::kUnreachable;
   bool connecting = false;              ///< In connecting_: retry_connecting() tries again.
@@ -35,13 +38,15 @@ struct ShmEndpoint final : Endpoint {
   ShmEndpoint* next_blocked = nullptr;  ///< In blocked_.
   bool in_blocked = false;
   PeerDoorbell doorbell;
+  PeerActivityBit activity;  ///< Known if the doorbell is.
   FileDescriptor out_socket;
   Mapping out_memory;       ///< Mapped until the end, because the caller may hold a reserved slot.
   FileDescriptor out_file;  ///< The ring's file, until it was sent to the peer.
   ShmAddress address;       ///< Valid while out_file is valid.
 
   // Receiving from it.
-  Mapping in_memory;
+  Mapping in_memory;          ///< Invalid: it has no ring here, or it is down.
+  std::uint32_t inbound = 0;  ///< Index of its ring in inbound_. Valid while in_memory is.
   FileDescriptor in_socket;
   bool welcome_due = false;  ///< The Welcome was not sent yet. Nothing else may be sent before it.
 

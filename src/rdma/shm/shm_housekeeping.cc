@@ -76,7 +76,8 @@ void ShmProvider::wake_sleeper(bool now) noexcept {
 /// Handles the events of all sockets, and retries. Returns true if it read a wake-up.
 bool ShmProvider::keep_house() noexcept {
   if (!connecting_.empty()) retry_connecting();
-  if (!spare_.valid()) spare_ = duplicate(listener_);
+  for (FileDescriptor& spare : spares_)
+    if (!spare.valid()) spare = duplicate(listener_);
   if (is_short_) retry_what_ran_short();
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
@@ -148,7 +149,7 @@ void ShmProvider::receive_hello(std::uint32_t index) noexcept {
   if (!make_room_for(newcomers_[index])) return run_short(newcomers_[index], ENOMEM);
   std::array<std::byte, sizeof(Hello)> bytes;
   FileDescriptor ring_file;
-  switch (receive_with_file(newcomers_[index], bytes, ring_file)) {
+  switch (receive_with_files(newcomers_[index], bytes, std::span(&ring_file, 1))) {
     case Receipt::kNothing: return;
     case Receipt::kClosed: return close_watched(newcomers_[index]);
     case Receipt::kInvalid: refuse("its first message is malformed"); return close_watched(newcomers_[index]);
@@ -166,6 +167,7 @@ void ShmProvider::receive_hello(std::uint32_t index) noexcept {
     // A dying peer is attached, too, because it connected before it died.
     if (peer != nullptr && peer->down) why = "that process is gone, or was given up";
     if (peer != nullptr && peer->in_memory.valid()) why = "it is connected already";
+    if (inbound_.size() == kMostActivityBits) why = "there are too many";
   }
   // The Hello may have come after make_room_for() looked.
   if (why.empty() && !make_room_for(PeerId{hello.sender})) why = "there is no memory for it";
@@ -197,7 +199,7 @@ bool ShmProvider::make_room_for(PeerId sender) noexcept {
   return true;
 }
 
-/// Adds the ring of a checked newcomer to inbound_, and answers.
+/// Adds the ring of a checked newcomer to inbound_, and answers. Its index is that of its activity bit.
 void ShmProvider::attach(Newcomer socket, const Hello& hello, FileDescriptor ring_file) noexcept {
   ShmEndpoint& peer = *find(PeerId{hello.sender});
   Mapping memory =
@@ -209,17 +211,26 @@ void ShmProvider::attach(Newcomer socket, const Hello& hello, FileDescriptor rin
   }
   peer.in_memory = std::move(memory);
   peer.in_socket = std::move(socket);
+  peer.inbound = static_cast<std::uint32_t>(inbound_.size());
   inbound_.push_back({RingConsumer(peer.in_memory.address(), hello.ring_bytes), &peer});
+  inbound_.back().ring.touch();
+  look_later_at(peer.inbound);
+  if (!doorbell_.wants_bits() && inbound_.size() > kMostRingsWithoutBits) {
+    doorbell_.ask_for_bits();
+    for (std::uint32_t i = 0; i < inbound_.size(); ++i) look_later_at(i);  // "The sleep rule".
+  }
   send_welcome(peer);
 }
 
 /// Answers a Hello. If the kernel lacks a resource, housekeeping tries again.
 void ShmProvider::send_welcome(ShmEndpoint& peer) noexcept {
-  const Welcome welcome;
+  Welcome welcome;
+  welcome.activity_bit = peer.inbound;
   const bool was_due = peer.welcome_due;
   peer.welcome_due = false;
   if (!peer.in_socket.valid()) return;
-  if (send_with_file(peer.in_socket, std::as_bytes(std::span(&welcome, 1)), doorbell_.file())) {
+  if (send_with_files(peer.in_socket, std::as_bytes(std::span(&welcome, 1)),
+                      {&doorbell_.file(), &activity_.file()})) {
     if (was_due) wake_sender(peer);
     return;
   }
@@ -235,8 +246,8 @@ bool ShmProvider::receive_from_receiver(ShmEndpoint& peer) noexcept {
   if (!peer.out_socket.valid()) return false;
   if (!peer.doorbell.known()) {
     std::array<std::byte, sizeof(Welcome)> bytes;
-    FileDescriptor file;
-    switch (receive_with_file(peer.out_socket, bytes, file)) {
+    std::array<FileDescriptor, 2> files;
+    switch (receive_with_files(peer.out_socket, bytes, files)) {
       case Receipt::kNothing: return false;
       case Receipt::kClosed: start_dying(peer, Status::kPeerFailed); return false;
       case Receipt::kInvalid: start_dying(peer, Status::kProtocol); return false;
@@ -246,17 +257,7 @@ bool ShmProvider::receive_from_receiver(ShmEndpoint& peer) noexcept {
         return false;
       case Receipt::kMessage: break;
     }
-    if (!check_welcome(bytes) || !is_sealed_file(file, kDoorbellBytes)) {
-      start_dying(peer, Status::kProtocol);
-      return false;
-    }
-    Mapping page = mapping_or_none([&] { return map_shared(file, kDoorbellBytes, MapAccess::kRead); });
-    if (page.valid()) {
-      peer.doorbell = PeerDoorbell(std::move(page));
-      peer.out.lane().doorbell = peer.doorbell.epoch();
-    } else {
-      start_dying(peer, Status::kPeerFailed);  // Without its doorbell, we cannot know when it sleeps.
-    }
+    take_welcome(peer, bytes, files);
     return false;
   }
   const WakeBytes result = drain_wake_bytes(peer.out_socket);
@@ -264,9 +265,30 @@ bool ShmProvider::receive_from_receiver(ShmEndpoint& peer) noexcept {
   return result == WakeBytes::kSome;
 }
 
+/// Learns where the peer says that it sleeps, and which bit tells it of our ring.
+void ShmProvider::take_welcome(ShmEndpoint& peer, std::span<const std::byte> bytes,
+                               std::span<const FileDescriptor, 2> files) noexcept {
+  Welcome welcome;
+  if (!check_welcome(bytes, welcome) || !is_sealed_file(files[0], kDoorbellBytes) ||
+      !is_sealed_file(files[1], kActivityBytes))
+    return start_dying(peer, Status::kProtocol);
+  Mapping doorbell = mapping_or_none([&] { return map_shared(files[0], kDoorbellBytes, MapAccess::kRead); });
+  Mapping bits = mapping_or_none([&] { return map_shared(files[1], kActivityBytes, MapAccess::kReadWrite); });
+  // Without them, we cannot know when it sleeps, nor tell it of records.
+  if (!doorbell.valid() || !bits.valid()) return start_dying(peer, Status::kPeerFailed);
+  peer.activity = PeerActivityBit(std::move(bits), welcome.activity_bit);
+  peer.doorbell = PeerDoorbell(std::move(doorbell));
+  ch3_offload_lane_t& lane = peer.out.lane();
+  lane.doorbell = peer.doorbell.word();
+  lane.activity = peer.activity.word();
+  lane.activity_bit = peer.activity.mask();
+  peer.activity.mark();  // For the records that were published before.
+}
+
 bool ShmProvider::receive_from_sender(ShmEndpoint& peer) noexcept {
   if (!peer.in_socket.valid()) return false;
   const WakeBytes result = drain_wake_bytes(peer.in_socket);
+  if (result == WakeBytes::kSome) look_later_at(peer.inbound);
   if (result == WakeBytes::kClosed) start_dying(peer, Status::kPeerFailed);
   return result == WakeBytes::kSome;
 }
@@ -322,10 +344,11 @@ void ShmProvider::retry_what_ran_short() noexcept {
   if (tick_ns < kRetryNs) return;
   last_retry_ns_ = now_ns;
   is_short_ = cannot_accept_ = false;
-  spare_.reset();  // One descriptor suffices for a file that is received, mapped and closed.
+  spares_[0].reset();  // One descriptor suffices for the file of a Hello, which is mapped and closed.
   for (const auto& peer : peers_)
     if (peer != nullptr && peer->welcome_due) send_welcome(*peer);
   take_newcomers();
+  spares_[1].reset();  // Two suffice for the files of a Welcome.
   const auto awaits_welcome = [](const auto& peer) {
     return peer != nullptr && peer->out_socket.valid() && !peer->out_file.valid() && !peer->doorbell.known();
   };
@@ -333,7 +356,7 @@ void ShmProvider::retry_what_ran_short() noexcept {
     if (awaits_welcome(peer)) static_cast<void>(receive_from_receiver(*peer));
   accept_wait_ns_ = cannot_accept_ ? accept_wait_ns_ + std::min(tick_ns, kLongestTickNs) : 0;
   if (accept_wait_ns_ >= config_.shortage_limit_ms * 1'000'000) refuse_backlog();
-  spare_ = duplicate(listener_);
+  for (FileDescriptor& spare : spares_) spare = duplicate(listener_);
   if (is_short_) return;
   is_short_ = !watch(listener_, WatchKind::kListener, 0);
   for (std::uint32_t i = 0; i < newcomers_.size(); ++i)
@@ -425,17 +448,15 @@ std::size_t ShmProvider::deliver_deaths(Sink& sink, std::size_t budget) noexcept
   ShmEndpoint** link = &dying_;
   while (*link != nullptr && delivered < budget) {
     ShmEndpoint& peer = **link;  // A call of the sink may append another dying peer.
-    const auto inbound =
-        std::find_if(inbound_.begin(), inbound_.end(), [&](const Inbound& i) { return i.peer == &peer; });
-    if (inbound != inbound_.end()) {
-      delivered += consume(*inbound, sink, budget - delivered);
+    if (peer.in_memory.valid()) {
+      Inbound& inbound = inbound_[peer.inbound];
+      delivered += consume(inbound, sink, budget - delivered);
       if (held_ != nullptr || delivered >= budget) break;
-      if (may_still_copy(peer, *inbound)) {  // The next poll checks again.
+      if (may_still_copy(peer, inbound)) {  // The next poll checks again.
         link = &peer.next_dying;
         continue;
       }
-      *inbound = inbound_.back();
-      inbound_.pop_back();
+      inbound.ring = RingConsumer();  // It keeps its place: the number of its bit is its index.
       peer.in_memory.reset();
     }
     // Completions of writes to the peer come before on_peer_down().

@@ -60,8 +60,10 @@ std::optional<Error> ShmProvider::set_up() {
   alarm_ = FileDescriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!alarm_.valid() || !watch(alarm_, WatchKind::kAlarm, 0))
     return system_error("shm: making a timer", errno);
-  spare_ = duplicate(listener_);
-  if (!spare_.valid()) return system_error("shm: taking a spare descriptor", errno);
+  for (FileDescriptor& spare : spares_) {
+    spare = duplicate(listener_);
+    if (!spare.valid()) return system_error("shm: taking a spare descriptor", errno);
+  }
 
   Result<FileDescriptor> file = make_shared_file("ch3-offload-doorbell", kDoorbellBytes);
   if (!file.ok()) return file.error();
@@ -69,9 +71,17 @@ std::optional<Error> ShmProvider::set_up() {
   if (!page.ok()) return page.error();
   seal_against_new_writers(file.value());
   doorbell_ = Doorbell(std::move(page.value()), std::move(file.value()));
+  file = make_shared_file("ch3-offload-activity", kActivityBytes);
+  if (!file.ok()) return file.error();
+  page = map_shared(file.value(), kActivityBytes, MapAccess::kReadWrite);
+  if (!page.ok()) return page.error();
+  activity_ = ActivityBits(std::move(page.value()), std::move(file.value()));
 
+  const std::size_t longest_slot = std::min(kLongestSlotBytes, longest_payload(config_.ring_bytes));
+  memory_ = RingMemory(config_.memory_bytes, config_.processes_on_node, config_.ring_bytes,
+                       static_cast<std::size_t>(page_bytes), longest_slot);
   capabilities_.name = "shm";
-  capabilities_.max_slot_bytes = std::min(kLongestSlotBytes, longest_payload(config_.ring_bytes));
+  capabilities_.max_slot_bytes = std::min(longest_slot, memory_.longest_payload());
   capabilities_.write = config_.bulk != BulkMethod::kStream;
   if (capabilities_.write) let_peers_write();
   switch (config_.bulk) {
@@ -150,7 +160,8 @@ std::optional<Error> ShmProvider::make_ring(ShmEndpoint& peer) {
   peer.out_file = std::move(file.value());
   peer.out_memory = std::move(memory.value());
   peer.out_socket = std::move(socket.value());
-  peer.out = RingProducer(peer.out_memory.address(), config_.ring_bytes);
+  peer.out = RingProducer(peer.out_memory.address(), config_.ring_bytes, memory_.first_window_bytes());
+  peer.out.touch();
   return {};
 }
 
@@ -192,7 +203,7 @@ std::optional<Error> ShmProvider::try_connect(ShmEndpoint& peer) {
   // The Hello comes last: after it nothing may fail, because the receiver takes a closed connection for a
   // death.
   if (!watch(peer.out_socket, WatchKind::kOutbound, index_of(peer.id)) ||
-      !send_with_file(peer.out_socket, std::as_bytes(std::span(&hello, 1)), peer.out_file)) {
+      !send_with_files(peer.out_socket, std::as_bytes(std::span(&hello, 1)), {&peer.out_file})) {
     if (errno != ETOOMANYREFS && errno != ENOBUFS && errno != ENOMEM && errno != ENOSPC)
       return system_error("shm: sending a ring to a local process", errno);
     log_shortage("sending a ring to a local process", errno);

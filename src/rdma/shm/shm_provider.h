@@ -25,9 +25,11 @@
 #include <vector>
 
 #include "rdma/provider.h"
+#include "rdma/shm/activity.h"
 #include "rdma/shm/bulk_copy.h"
 #include "rdma/shm/doorbell.h"
 #include "rdma/shm/ring.h"
+#include "rdma/shm/ring_memory.h"
 #include "rdma/shm/shared_memory.h"
 #include "rdma/shm/shm_connection.h"
 #include "rdma/shm/shm_endpoint.h"
@@ -37,8 +39,12 @@ namespace ch3_offload {
 struct ShmConfig {
   PeerId self{};
   JobSecret job_secret{};
-  /// Size of each ring that this process makes: a power of two, 64 KiB .. 16 MiB.
+  /// Greatest size of each ring that this process makes: a power of two, 64 KiB .. 16 MiB.
   std::size_t ring_bytes = std::size_t{256} << 10;
+  /// The most memory for the rings of all processes of the job on this node, and their number. Each process
+  /// has an equal share for those that it makes.
+  std::size_t memory_bytes = std::size_t{1} << 30;
+  std::size_t processes_on_node = 2;
   BulkMethod bulk = BulkMethod::kAutomatic;
   /// The number of peers. A handshake with a peer number that is not below it is refused.
   std::uint32_t peer_limit = 1u << 20;
@@ -80,11 +86,15 @@ class ShmProvider final : public Provider {
   int descriptor() const noexcept override { return epoll_.get(); }
 
  private:
-  /// A ring that is polled. Consecutive in memory, so that a look at an empty ring touches only its header.
+  /// A ring that is polled, or that was, until its peer was down. Consecutive in memory, so that a look at an
+  /// empty ring touches only its header. The index in inbound_ is the number of the ring's activity bit.
   struct Inbound {
     RingConsumer ring;
     ShmEndpoint* peer;
   };
+
+  /// With at most so many rings, poll() looks at all of them. With more, it asks for activity bits.
+  static constexpr std::size_t kMostRingsWithoutBits = 8;
 
   /// A connection whose Hello has not arrived yet.
   using Newcomer = FileDescriptor;
@@ -115,10 +125,19 @@ class ShmProvider final : public Provider {
 
   // shm_datapath.cc
   void publish(ShmEndpoint& peer, RecordKind kind, std::size_t payload_bytes) noexcept;
+  static void tell(ShmEndpoint& peer) noexcept;
+  bool find_room(ShmEndpoint& peer, std::size_t payload_bytes) noexcept;
+  bool widen(ShmEndpoint& peer, std::size_t payload_bytes) noexcept;
   Status no_room(ShmEndpoint& peer, std::size_t payload_bytes) noexcept;
   Status refuse_write(ShmEndpoint& peer, const char* why) noexcept;
   std::size_t consume(Inbound& inbound, Sink& sink, std::size_t budget) noexcept;
   std::size_t poll_rings(Sink& sink, std::size_t budget) noexcept;
+  std::size_t poll_by_bits(Sink& sink, std::size_t budget) noexcept;
+  std::size_t take_records(std::size_t index, Sink& sink, std::size_t budget) noexcept;
+  std::size_t words_of_bits() const noexcept { return (inbound_.size() + kBitsPerWord - 1) / kBitsPerWord; }
+  std::uint64_t last_hit_in(std::size_t word) const noexcept;
+  void look_later_at(std::size_t index) noexcept;
+  std::size_t next_pending() noexcept;
   std::size_t poll_all_rings(Sink& sink, std::size_t budget) noexcept;
   void release_held() noexcept;
   std::size_t deliver_write_done(Sink& sink, std::size_t budget) noexcept;
@@ -139,6 +158,8 @@ class ShmProvider final : public Provider {
   bool make_room_for(PeerId sender) noexcept;
   void attach(Newcomer socket, const Hello& hello, FileDescriptor ring_file) noexcept;
   bool receive_from_receiver(ShmEndpoint& peer) noexcept;
+  void take_welcome(ShmEndpoint& peer, std::span<const std::byte> bytes,
+                    std::span<const FileDescriptor, 2> files) noexcept;
   bool receive_from_sender(ShmEndpoint& peer) noexcept;
   void retry_connecting() noexcept;
   void run_short(const FileDescriptor& descriptor, int error_number) noexcept;
@@ -159,10 +180,11 @@ class ShmProvider final : public Provider {
   ShmAddress address_;
   FileDescriptor listener_;
   FileDescriptor epoll_;
-  FileDescriptor alarm_;  ///< A timer, watched by epoll_. See wake_sleeper().
-  FileDescriptor spare_;  ///< Closed for a moment when no other descriptor is free.
+  FileDescriptor alarm_;                  ///< A timer, watched by epoll_. See wake_sleeper().
+  std::array<FileDescriptor, 2> spares_;  ///< Closed for a moment when no other descriptor is free.
 
   // Data path.
+  RingMemory memory_;
   std::vector<std::unique_ptr<ShmEndpoint>> peers_;  ///< By PeerId. Null: no contact yet.
   std::vector<Inbound> inbound_;
   std::size_t last_hit_ = 0;        ///< Index in inbound_ of the ring to poll first.
@@ -170,6 +192,10 @@ class ShmProvider final : public Provider {
   ShmEndpoint* held_ = nullptr;     ///< Whose latest message the Sink still reads (Delivery::kHeld).
   ShmEndpoint* blocked_ = nullptr;  ///< Peers whose ring was full. Some may have room again.
   Doorbell doorbell_;
+  ActivityBits activity_;
+  /// Rings to look at besides those whose bits are set. Used if doorbell_.wants_bits().
+  std::array<std::uint64_t, kMostActivityBits / kBitsPerWord> pending_{};
+  std::size_t next_pending_ = 0;  ///< Index in inbound_ at which the search in pending_ continues.
   bool armed_ = false;
 
   static constexpr std::size_t kMostWritesDone = 256;

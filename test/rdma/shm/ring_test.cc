@@ -17,7 +17,7 @@ class HostileConsumer : public testing::Test {
   HostileConsumer() {
     Result<FileDescriptor> file = make_shared_file("ring-test", kRingControlBytes + kRingBytes);
     memory_ = std::move(map_mirrored(file.value(), kRingControlBytes, kRingBytes).value());
-    producer = RingProducer(memory_.address(), kRingBytes);
+    producer = RingProducer(memory_.address(), kRingBytes, kRingBytes);
   }
   /// Publishes what there is room for.
   std::uint64_t fill() {

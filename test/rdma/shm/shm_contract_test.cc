@@ -23,9 +23,26 @@ std::unique_ptr<ContractWorld> smallest_ring(std::size_t size) {
   return make_world(size, kLeastRingBytes, BulkMethod::kCma);
 }
 
+/// Rings begin with a small window and grow.
+std::unique_ptr<ContractWorld> growing(std::size_t size) {
+  ShmConfig config;
+  config.bulk = BulkMethod::kStream;
+  config.memory_bytes = std::size_t{1} << 20;
+  return std::make_unique<ShmWorld>(size, config);
+}
+/// Rings may not grow, and slots are short.
+std::unique_ptr<ContractWorld> least_memory(std::size_t size) {
+  ShmConfig config;
+  config.bulk = BulkMethod::kCma;
+  config.memory_bytes = 1;
+  return std::make_unique<ShmWorld>(size, config);
+}
+
 const std::vector<ContractParam> kConfigurations = {
     {.name = "Streaming", .make = &streaming, .writes = false},
     {"Writing", &writing},
+    {.name = "Growing", .make = &growing, .writes = false},
+    {"LeastMemory", &least_memory},
     {"SmallestRing", &smallest_ring}};
 INSTANTIATE_PROVIDER_CONTRACT(Shm, kConfigurations);
 
@@ -38,6 +55,13 @@ TEST_F(ShmProviderTest, PagesOf64KiBAreSupportedAndGreaterOnesRefused) {
   pretended_page_bytes = 0;
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.error().message.find("pages of 131072 bytes"), std::string::npos);
+}
+
+TEST_F(ShmProviderTest, ASlotFlowsInARingThatMayNotGrow) {
+  ShmConfig config;
+  config.memory_bytes = 1;
+  EXPECT_EQ(make_shm(config)->capabilities().max_slot_bytes, longest_payload_in_window(kFirstWindowBytes));
+  EXPECT_EQ(make_shm({})->capabilities().max_slot_bytes, 32'760u);
 }
 
 TEST(BulkCopy, OpensTheProcessToItsPeersWhereYamaAsksForItOnly) {

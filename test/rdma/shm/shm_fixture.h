@@ -36,10 +36,10 @@ struct Failure {
 extern Failure failing_poll;
 extern Failure failing_copy;
 extern Failure failing_send;
-extern Failure failing_watch;           // epoll_ctl() that adds.
-extern int opened_to_all;               // Calls of prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY).
-extern long pretended_page_bytes;       // 0: the kernel's.
-extern std::function<void()> at_copy;   // Called before each process_vm_writev().
+extern Failure failing_watch;          // epoll_ctl() that adds.
+extern int opened_to_all;              // Calls of prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY).
+extern long pretended_page_bytes;      // 0: the kernel's.
+extern std::function<void()> at_copy;  // Called before each process_vm_writev().
 
 /// Two processes whose log lines are kept.
 class ShmProviderTest : public testing::Test {
@@ -146,7 +146,8 @@ class HandMadeReceiver {
     socket_ = accept_from(listener_, error_number);
     Hello hello;
     FileDescriptor file;
-    ASSERT_EQ(receive_with_file(socket_, std::as_writable_bytes(std::span(&hello, 1)), file), Receipt::kMessage);
+    ASSERT_EQ(receive_with_files(socket_, std::as_writable_bytes(std::span(&hello, 1)), std::span(&file, 1)),
+              Receipt::kMessage);
     memory_ = std::move(map_mirrored(file, kRingControlBytes, hello.ring_bytes).value());
   }
   RingControl& control() { return *reinterpret_cast<RingControl*>(memory_.address()); }
@@ -161,7 +162,8 @@ class HandMadeReceiver {
 class HandMadeSender {
  public:
   HandMadeSender(const std::string& to, PeerId self, PeerId receiver) {
-    const FileDescriptor file = std::move(make_shared_file("test", kRingControlBytes + kLeastRingBytes).value());
+    const FileDescriptor file =
+        std::move(make_shared_file("test", kRingControlBytes + kLeastRingBytes).value());
     memory_ = std::move(map_mirrored(file, kRingControlBytes, kLeastRingBytes).value());
     socket_ = std::move(make_socket().value());
     EXPECT_EQ(connect_to(socket_, *ShmAddress::parse(to)).value(), ConnectProgress::kConnected);
@@ -170,7 +172,7 @@ class HandMadeSender {
     hello.receiver = index_of(receiver);
     hello.ring_bytes = kLeastRingBytes;
     hello.secret = test_secret();
-    EXPECT_TRUE(send_with_file(socket_, std::as_bytes(std::span(&hello, 1)), file));
+    EXPECT_TRUE(send_with_files(socket_, std::as_bytes(std::span(&hello, 1)), {&file}));
   }
   RingControl& control() { return *reinterpret_cast<RingControl*>(memory_.address()); }
   bool sees_the_end() const {
@@ -178,11 +180,24 @@ class HandMadeSender {
     return ::poll(&entry, 1, 1) == 1;
   }
   void die() { socket_.reset(); }
+  /// Returns whether the answer has come. bits() are known then.
+  bool take_welcome() {
+    Welcome welcome;
+    FileDescriptor files[2];
+    if (receive_with_files(socket_, std::as_writable_bytes(std::span(&welcome, 1)), files) !=
+        Receipt::kMessage)
+      return false;
+    bits_ = std::move(map_shared(files[1], kActivityBytes, MapAccess::kReadWrite).value());
+    return true;
+  }
+  std::atomic<std::uint64_t>* bits() {
+    return reinterpret_cast<std::atomic<std::uint64_t>*>(bits_.address());
+  }
 
  private:
   Mapping memory_;
+  Mapping bits_;
   FileDescriptor socket_;
 };
-
 
 }  // namespace ch3_offload

@@ -59,9 +59,22 @@ cvars:
       verbosity   : MPI_T_VERBOSITY_USER_DETAIL
       scope       : MPI_T_SCOPE_ALL_EQ
       description : >-
-        Size in bytes of the shared-memory ring through which a process
-        sends to one peer on its node; made when the two first talk. A power
-        of two from 65536 to 16777216.
+        Greatest size in bytes of the shared-memory ring through which a
+        process sends to one peer on its node. A ring is made when the two
+        first talk, takes 20 KiB then, and grows with demand. A power of two
+        from 65536 to 16777216.
+
+    - name        : MPIR_CVAR_CH3_OFFLOAD_SHM_MEMORY
+      category    : CH3_OFFLOAD
+      type        : string
+      default     : "0"
+      class       : none
+      verbosity   : MPI_T_VERBOSITY_USER_DETAIL
+      scope       : MPI_T_SCOPE_ALL_EQ
+      description : >-
+        The most memory of the shared-memory rings of all processes of the
+        job on the node, in bytes (K, M, G and T may follow), up to 1T. A
+        ring has at least 20 KiB. 0: a sixteenth of the node's memory.
 
     - name        : MPIR_CVAR_CH3_OFFLOAD_SHM_BULK
       category    : CH3_OFFLOAD
@@ -276,6 +289,8 @@ int MPIDI_CH3I_Settings(ch3_offload_config_t * config, char *message, size_t cap
                  &config->unexpected_budget_bytes, message, capacity) ||
         set_size("MPIR_CVAR_CH3_OFFLOAD_SEND_BUFFER", MPIR_CVAR_CH3_OFFLOAD_SEND_BUFFER,
                  &config->send_buffer_bytes, message, capacity) ||
+        set_size("MPIR_CVAR_CH3_OFFLOAD_SHM_MEMORY", MPIR_CVAR_CH3_OFFLOAD_SHM_MEMORY,
+                 &config->shm_memory_bytes, message, capacity) ||
         set_size("MPIR_CVAR_CH3_OFFLOAD_VERBS_POOL", MPIR_CVAR_CH3_OFFLOAD_VERBS_POOL,
                  &config->verbs_pool_bytes, message, capacity) ||
         set_size("MPIR_CVAR_CH3_OFFLOAD_PIN_BYTES", MPIR_CVAR_CH3_OFFLOAD_PIN_BYTES,

@@ -1,0 +1,87 @@
+// How much of its rings a process may use: ring.h, "The window".
+//
+// All processes of a node have equal shares of the memory for rings. A process divides its share among the
+// rings that it makes. Each ring gets the guaranteed window, in which every message of the provider flows.
+// What is left goes to the rings that want more, first come, first served. So the shares are never exceeded,
+// except that a ring always has kFirstWindowBytes.
+
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "rdma/cycle_clock.h"
+#include "rdma/shm/ring.h"
+
+namespace ch3_offload {
+
+/// Notices that a ring streams, although its consumer keeps up: the producer comes to the end of the window
+/// again and again. Each end costs two cache lines that the other process has written, or waits for.
+class LapTimer {
+ public:
+  /// To be called at each end of the window. Returns true if the last kLaps of them came within a
+  /// millisecond.
+  bool is_fast(std::uint64_t now) noexcept {
+    if (++laps_ < kLaps) return false;
+    laps_ = 0;
+    return now - std::exchange(since_, now) < kMillisecond;
+  }
+
+ private:
+  static constexpr std::uint32_t kLaps = 4;
+  static constexpr std::uint64_t kMillisecond = 50 * CycleClock::kAbout20Microseconds;
+  std::uint32_t laps_ = 0;
+  std::uint64_t since_ = 0;  ///< CycleClock time of the last decision.
+};
+
+class RingMemory {
+ public:
+  RingMemory() = default;
+  /// `memory_bytes`: of all `processes` on the node together. `longest_payload`: of the messages to be sent,
+  /// if there is memory.
+  RingMemory(std::size_t memory_bytes, std::size_t processes, std::size_t ring_bytes, std::size_t page_bytes,
+             std::size_t longest_payload) noexcept {
+    const std::size_t rings = processes > 1 ? processes - 1 : 1;
+    const std::size_t share_bytes = memory_bytes / std::max<std::size_t>(processes, 1);
+    const std::size_t each_bytes = share_bytes / rings;
+    const std::size_t affordable_bytes = each_bytes > page_bytes ? each_bytes - page_bytes : 0;
+    guaranteed_bytes_ = std::min(least_window_bytes(longest_payload), affordable_bytes);
+    guaranteed_bytes_ = std::clamp(guaranteed_bytes_, kFirstWindowBytes, ring_bytes);
+    const std::size_t promised_bytes = rings * (page_bytes + guaranteed_bytes_);
+    left_bytes_ = share_bytes > promised_bytes ? share_bytes - promised_bytes : 0;
+    if (rings * ring_bytes <= share_bytes / kPlenty) {
+      guaranteed_bytes_ = first_bytes_ = ring_bytes;
+      left_bytes_ = 0;
+    }
+  }
+
+  /// The window of a new ring: kFirstWindowBytes; or the whole ring, if all rings together are a small part
+  /// of the share.
+  std::size_t first_window_bytes() const noexcept { return first_bytes_; }
+
+  /// The longest payload that flows in the guaranteed window.
+  std::size_t longest_payload() const noexcept { return longest_payload_in_window(guaranteed_bytes_); }
+  std::size_t guaranteed_bytes() const noexcept { return guaranteed_bytes_; }
+
+  /// A ring with a window of `window_bytes` wants one of `wanted_bytes`. Returns what it gets, which is at
+  /// least what it has.
+  std::size_t grant(std::size_t window_bytes, std::size_t wanted_bytes) noexcept {
+    const std::size_t free_bytes = std::max(window_bytes, guaranteed_bytes_);
+    if (wanted_bytes <= free_bytes) return std::max(window_bytes, wanted_bytes);
+    const std::size_t cost_bytes = wanted_bytes - free_bytes;
+    if (cost_bytes > left_bytes_) return free_bytes;
+    left_bytes_ -= cost_bytes;
+    return wanted_bytes;
+  }
+
+ private:
+  static constexpr std::size_t kPlenty = 8;
+
+  std::size_t first_bytes_ = kFirstWindowBytes;
+  std::size_t guaranteed_bytes_ = kFirstWindowBytes;
+  std::size_t left_bytes_ = 0;  ///< Of the share, what no ring has and none was promised.
+};
+
+}  // namespace ch3_offload
