@@ -122,7 +122,7 @@ Delivery Engine::State::dispatch(Peer& peer, std::span<const std::byte> message)
   wire::CommonHeader header;
   bool valid = wire::get(message, header) && header.client == kOnlyClient;
   if (valid) {
-    peer.lane->credit_bytes += header.credit_bytes;
+    peer.books->credit_bytes += header.credit_bytes;
     switch (header.kind) {
       case wire::Kind::kEager: valid = false; break;  // Its header is cut.
       case wire::Kind::kEagerFirst: valid = on_eager_first(peer, message); break;

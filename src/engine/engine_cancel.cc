@@ -241,8 +241,8 @@ void Engine::State::fail(Peer& peer, Status reason) noexcept {
 
   // What the peer can no longer spend is lent to others; what it spent comes back when the messages
   // that are held here are consumed (repay).
-  shrink_window(peer, peer.lane->available_bytes + peer.lane->owed_bytes);
-  peer.lane->available_bytes = peer.lane->owed_bytes = 0;
+  shrink_window(peer, peer.books->available_bytes + peer.books->owed_bytes);
+  peer.books->available_bytes = peer.books->owed_bytes = 0;
   if (IncomingMessage* const incoming = std::exchange(peer.incoming, nullptr)) {
     const bool for_nobody = peer.incoming_receive != nullptr || incoming->state == MessageState::kDiscarded;
     kMessageMachine.must_step(incoming->state, MessageEvent::kSenderDied);

@@ -38,9 +38,9 @@ Status Engine::State::reserve(Peer& peer, std::size_t length_bytes,
 }
 
 wire::CommonHeader Engine::State::common(Peer& peer, wire::Kind kind, unsigned flags) noexcept {
-  const auto credit = static_cast<std::uint32_t>(std::min<std::size_t>(peer.lane->owed_bytes, UINT32_MAX));
-  peer.lane->owed_bytes -= credit;
-  peer.lane->available_bytes += credit;
+  const auto credit = static_cast<std::uint32_t>(std::min<std::size_t>(peer.books->owed_bytes, UINT32_MAX));
+  peer.books->owed_bytes -= credit;
+  peer.books->available_bytes += credit;
   return {kind, static_cast<std::uint8_t>(flags), 0, credit};
 }
 
@@ -98,10 +98,10 @@ void Engine::State::send_ack(Peer& peer, std::uint32_t operation, std::uint64_t 
 void Engine::State::send_due_credit() noexcept {
   while (!credit_due.empty()) {
     Peer& peer = *credit_due.pop_front();
-    if (peer.state == PeerState::kFailed || peer.lane->owed_bytes == 0) continue;
+    if (peer.state == PeerState::kFailed || peer.books->owed_bytes == 0) continue;
     if (!peer.control.empty()) continue;  // A queued control message will take the credit along.
     ++counters.credit_messages;
-    trace(TraceEvent::kCreditSent, peer.id, 0, peer.lane->owed_bytes);
+    trace(TraceEvent::kCreditSent, peer.id, 0, peer.books->owed_bytes);
     send_control(peer, wire::Kind::kCredit, 0, wire::CreditHeader{});
   }
 }
@@ -127,10 +127,10 @@ void Engine::State::grant_more(Peer& peer, std::uint64_t payload_bytes) noexcept
   ++counters.credits_requested;
   // A peer that sends many messages at once asks with each of them, before it hears of what the first has
   // brought.
-  const std::size_t unspent = peer.lane->available_bytes + peer.lane->owed_bytes;
+  const std::size_t unspent = peer.books->available_bytes + peer.books->owed_bytes;
   if (unspent > peer.window_bytes / 2 && unspent >= wire::kEnvelopeBytes &&
       payload_bytes <= unspent - wire::kEnvelopeBytes) {
-    if (peer.lane->owed_bytes > 0 && !peer.credit_hook.linked) credit_due.push_back(peer);
+    if (peer.books->owed_bytes > 0 && !peer.credit_hook.linked) credit_due.push_back(peer);
     return;
   }
   const std::size_t least_growth =
@@ -141,7 +141,7 @@ void Engine::State::grant_more(Peer& peer, std::uint64_t payload_bytes) noexcept
   trace(TraceEvent::kCreditRequested, peer.id, 0, growth);
   if (growth < wire::kEnvelopeBytes) return;  // Nothing could be sent with that.
   grow_window(peer, growth);
-  peer.lane->owed_bytes += growth;
+  peer.books->owed_bytes += growth;
   if (!peer.credit_hook.linked) credit_due.push_back(peer);
 }
 
@@ -152,7 +152,7 @@ void Engine::State::reclaim_for(const Peer& asking) noexcept {
     Peer& other = *borrowers.pop_front();
     borrowers.push_back(other);
     if (&other == &asking || other.doom != Status::kOk) continue;
-    if (other.lane->owed_bytes == 0 && (other.recalling || other.lane->available_bytes == 0)) continue;
+    if (other.books->owed_bytes == 0 && (other.recalling || other.books->available_bytes == 0)) continue;
     if (other.received_at_look == other.messages_received) return reclaim_from(other);
     other.received_at_look = other.messages_received;
     if (busy == nullptr) busy = &other;
@@ -162,13 +162,13 @@ void Engine::State::reclaim_for(const Peer& asking) noexcept {
 
 void Engine::State::reclaim_from(Peer& peer) noexcept {
   // What is owed has not been given back yet: it is simply kept. What the peer can spend it must return.
-  const std::size_t owed = peer.lane->owed_bytes;
-  peer.lane->owed_bytes = 0;
+  const std::size_t owed = peer.books->owed_bytes;
+  peer.books->owed_bytes = 0;
   shrink_window(peer, owed);
-  if (peer.recalling || peer.lane->available_bytes == 0) return;
+  if (peer.recalling || peer.books->available_bytes == 0) return;
   peer.recalling = true;
   wire::RecallHeader header;
-  const std::size_t unspent = peer.lane->available_bytes;
+  const std::size_t unspent = peer.books->available_bytes;
   header.bytes = unspent > kLeastRecallBytes ? unspent / 2 : unspent;
   send_control(peer, wire::Kind::kRecall, 0, header);
 }
@@ -176,8 +176,8 @@ void Engine::State::reclaim_from(Peer& peer) noexcept {
 bool Engine::State::on_recall(Peer& peer, std::span<const std::byte> message) noexcept {
   wire::RecallHeader header;
   if (!wire::get(message, header)) return false;
-  header.bytes = std::min<std::uint64_t>(header.bytes, peer.lane->credit_bytes);
-  peer.lane->credit_bytes -= header.bytes;
+  header.bytes = std::min<std::uint64_t>(header.bytes, peer.books->credit_bytes);
+  peer.books->credit_bytes -= header.bytes;
   send_control(peer, wire::Kind::kReturn, 0, header);
   return true;
 }
@@ -185,9 +185,9 @@ bool Engine::State::on_recall(Peer& peer, std::span<const std::byte> message) no
 bool Engine::State::on_return(Peer& peer, std::span<const std::byte> message) noexcept {
   wire::RecallHeader header;
   if (!wire::get(message, header)) return false;
-  if (!peer.recalling || header.bytes > peer.lane->available_bytes) return false;
+  if (!peer.recalling || header.bytes > peer.books->available_bytes) return false;
   peer.recalling = false;
-  peer.lane->available_bytes -= header.bytes;
+  peer.books->available_bytes -= header.bytes;
   shrink_window(peer, header.bytes);
   return true;
 }

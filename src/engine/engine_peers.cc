@@ -121,17 +121,15 @@ void Engine::introduce(PeerId id, std::string_view card) noexcept {
 void Engine::State::adopt_lane(Peer& peer) noexcept {
   ch3_offload_lane_t* const lane = peer.provider->lane(*peer.endpoint);
   if (lane == nullptr) return;
-  lane->credit_bytes = peer.own_lane.credit_bytes;
-  lane->owed_bytes = peer.own_lane.owed_bytes;
-  lane->available_bytes = peer.own_lane.available_bytes;
-  lane->messages_sent = peer.own_lane.messages_sent;
+  lane->books = peer.own_books;
+  peer.books = &lane->books;
   lane->sent_short = &counters.sent_short;
   peer.lane = lane;
 }
 
 /// The lane is open while a short message may leave at once. The trace would miss it.
 void Engine::State::gate(Peer& peer) noexcept {
-  if (peer.lane == &peer.own_lane) return;
+  if (peer.lane == nullptr) return;
   const bool is_open = peer.state == PeerState::kConnected && peer.doom == Status::kOk &&
                        peer.queue.empty() && config.trace == nullptr;
   const std::size_t longest =
@@ -177,7 +175,7 @@ void Engine::State::doom(Peer& peer, Status reason) noexcept {
 
 ch3_offload_lane_t* Engine::lane(PeerId id) noexcept {
   const Peer* const peer = state_->known(id);
-  return peer == nullptr || peer->lane == &peer->own_lane ? nullptr : peer->lane;
+  return peer == nullptr ? nullptr : peer->lane;
 }
 
 void Engine::nudge(PeerId id) noexcept {

@@ -269,7 +269,7 @@ Delivery Engine::State::on_message(PeerId id, std::span<const std::byte> message
   const bool is_short = wire::get(message, header) && header.common.kind == wire::Kind::kEager &&
                         header.common.client == kOnlyClient;
   if (!is_short) return dispatch(*peer, message);
-  peer->lane->credit_bytes += header.common.credit_bytes;
+  peer->books->credit_bytes += header.common.credit_bytes;
   const auto payload = message.subspan(sizeof header);
   if (!arrive(*peer, header, payload, payload.size())) [[unlikely]]
     doom(*peer, Status::kProtocol);

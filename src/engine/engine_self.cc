@@ -34,7 +34,7 @@ Progressed Engine::State::send_to_self(SendMode mode, const MatchKey& key, const
   Peer* const self = known(config.self);
   status = Status::kNoMemory;
   if (self == nullptr) return Progressed::kFailed;
-  const std::uint64_t number = ++self->lane->messages_sent;
+  const std::uint64_t number = ++self->books->messages_sent;
   trace(TraceEvent::kSendPosted, self->id, number, payload.length_bytes);
   ++self->messages_received;
   ++counters.sent_to_self;

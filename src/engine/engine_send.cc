@@ -26,7 +26,7 @@ Progressed Engine::send(PeerId id, SendMode mode, const MatchKey& key, const Pay
   Peer* const peer = state.known(id);
   status = state.may_send(peer, id);
   if (status != Status::kOk) return Progressed::kFailed;
-  const std::uint64_t number = ++peer->lane->messages_sent;
+  const std::uint64_t number = ++peer->books->messages_sent;
   state.trace(TraceEvent::kSendPosted, id, number, payload.length_bytes);
   if (mode != SendMode::kSynchronous && state.send_at_once(*peer, key, payload, send_id)) {
     return Progressed::kDone;
@@ -74,7 +74,7 @@ SendOperation* Engine::State::make_send(Peer& peer, SendMode mode, const MatchKe
   gather(payload, 0, slot.subspan(sizeof header));
   trace(TraceEvent::kSendShort, peer.id, number, length);
   peer.provider->commit(*peer.endpoint, slot_bytes);
-  peer.lane->credit_bytes -= wire::cost_of(length);
+  peer.books->credit_bytes -= wire::cost_of(length);
   ++counters.sent_short;
   return Status::kOk;
 }
@@ -83,7 +83,7 @@ bool Engine::State::send_at_once(Peer& peer, const MatchKey& key, const Payload&
                                  std::uint32_t send_id) noexcept {
   return peer.state == PeerState::kConnected && peer.queue.empty() && may_send_eager(peer, payload) &&
          fits_one_slot(peer, payload) &&
-         send_short(peer, 0, key, payload, send_id, peer.lane->messages_sent) == Status::kOk;
+         send_short(peer, 0, key, payload, send_id, peer.books->messages_sent) == Status::kOk;
 }
 
 /// The first of the slots of a message that one slot cannot hold.
@@ -105,7 +105,7 @@ Status Engine::State::send_first(SendOperation& send) noexcept {
   gather(send.payload, 0, slot.subspan(sizeof header, part));
   trace(TraceEvent::kSendEager, peer.id, send.number, length);
   peer.provider->commit(*peer.endpoint, sizeof header + part);
-  peer.lane->credit_bytes -= wire::cost_of(length);
+  peer.books->credit_bytes -= wire::cost_of(length);
   send.sent_bytes = part;
   kSendMachine.must_step(send.state, synchronous ? SendEvent::kSynchronousPartLeft : SendEvent::kPartLeft);
   ++counters.sent_eager;

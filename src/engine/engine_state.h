@@ -164,7 +164,7 @@ struct Engine::State final : Sink {
   /// The payload fits the byte credit, and is small enough not to be announced.
   bool may_send_eager(const Peer& peer, const Payload& payload) const noexcept {
     const std::size_t length = payload.length_bytes;
-    return length <= config.eager_limit_bytes && wire::cost_of(length) <= peer.lane->credit_bytes;
+    return length <= config.eager_limit_bytes && wire::cost_of(length) <= peer.books->credit_bytes;
   }
   Status send_short(Peer& peer, unsigned flags, const MatchKey& key, const Payload& payload,
                     std::uint32_t send_id, std::uint64_t number) noexcept;
@@ -267,7 +267,7 @@ struct Engine::State final : Sink {
   /// False: the peer had no credit for that.
   bool charge(Peer& peer, std::size_t payload_bytes) noexcept {
     // In this order nothing overflows, whatever length the peer claims.
-    std::uint64_t& available = peer.lane->available_bytes;
+    std::uint64_t& available = peer.books->available_bytes;
     if (available < wire::kEnvelopeBytes || payload_bytes > available - wire::kEnvelopeBytes) return false;
     available -= wire::cost_of(payload_bytes);
     return true;
@@ -276,10 +276,10 @@ struct Engine::State final : Sink {
   void repay(Peer& peer, std::size_t cost) noexcept {
     if (peer.state == PeerState::kFailed) [[unlikely]]
       return shrink_window(peer, cost);
-    peer.lane->owed_bytes += cost;
+    peer.books->owed_bytes += cost;
     // A quarter of the window: early enough that a stream of eager messages does not stall, late enough
     // that most credit rides on messages that go that way anyhow.
-    if (!peer.credit_hook.linked && peer.lane->owed_bytes * 4 >= peer.window_bytes)
+    if (!peer.credit_hook.linked && peer.books->owed_bytes * 4 >= peer.window_bytes)
       credit_due.push_back(peer);
   }
   void grant_more(Peer& peer, std::uint64_t payload_bytes) noexcept;  ///< It had no credit for that.

@@ -46,8 +46,9 @@ struct Peer {
   std::size_t max_slot_bytes = 0;
 
   // Sending.
-  ch3_offload_lane_t own_lane{};  ///< The books until the provider has a lane, or if it never does.
-  ch3_offload_lane_t* lane = &own_lane;
+  ch3_offload_lane_t* lane = nullptr;  ///< Null: the provider has none, or there is no connection yet.
+  ch3_offload_books_t own_books{};     ///< Without a lane.
+  ch3_offload_books_t* books = &own_books;  ///< These, or those of the lane.
   std::size_t buffered_sends = 0;  ///< Of `outgoing`: those that a copy has finished.
   /// Messages and packets, in order. A packet stays at the head while a part of it goes by rendezvous.
   IntrusiveList<Outgoing, &Outgoing::queue_hook> queue;
@@ -64,7 +65,7 @@ struct Peer {
     return waits ? nullptr : head;
   }
 
-  // Receiving. Invariant: window = available + owed (both in `lane`) + charges of messages held here.
+  // Receiving. Invariant: window = available + owed (both in `books`) + charges of messages held here.
   std::uint64_t messages_received = 0;
   std::uint64_t received_at_look = 0;            ///< messages_received when reclaim_for() looked last.
   std::size_t window_bytes = 0;                  ///< Lent to the peer.

@@ -20,6 +20,14 @@
 extern "C" {
 #endif
 
+/** Byte credit with one peer (src/engine/engine_flow.cc), and how many messages it was sent. */
+typedef struct {
+    uint64_t credit_bytes;      /**< what may be sent eagerly, kEnvelopeBytes for each message included */
+    uint64_t owed_bytes;        /**< to be given to the peer with the next slot */
+    uint64_t messages_sent;
+    uint64_t available_bytes;   /**< what the peer may still spend, by our books */
+} ch3_offload_books_t;
+
 typedef struct {
     /* The provider's; src/rdma/shm/ring.h says what they mean. */
     unsigned char *records;     /**< of the ring, mapped twice in a row */
@@ -29,12 +37,9 @@ typedef struct {
     const uint64_t *doorbell;   /**< CH3_OFFLOAD_LANE_SLEEPS, ...WANTS_BITS. NULL: not known yet */
     uint64_t *activity;         /**< the word with this process's activity bit; known if doorbell is */
     uint64_t activity_bit;      /**< the bit, in its place */
-    /* The engine's; src/engine/engine_flow.cc has the books. Bytes. */
+    /* The engine's. */
     uint64_t length_limit;      /**< payloads must be shorter; 0: the lane is closed */
-    uint64_t credit_bytes;      /**< what may be sent eagerly, kEnvelopeBytes for each message included */
-    uint64_t owed_bytes;        /**< byte credit to be given to the peer with the next slot */
-    uint64_t available_bytes;   /**< what the peer may still spend, by our books */
-    uint64_t messages_sent;
+    ch3_offload_books_t books;
     uint64_t *sent_short;       /**< the counter of such messages to all peers */
 } ch3_offload_lane_t;
 
@@ -70,13 +75,13 @@ static inline int ch3_offload_lane_send(ch3_offload_lane_t * lane, uint64_t bits
     uint64_t owed, common, state, ids = (uint64_t) initiator << 32 | send_id;
     uint64_t *next_header;
 
-    if (length_bytes >= lane->length_limit || cost > lane->credit_bytes || next > lane->end_limit)
+    if (length_bytes >= lane->length_limit || cost > lane->books.credit_bytes || next > lane->end_limit)
         return CH3_OFFLOAD_LANE_CLOSED;
 
     record = lane->records + (position & lane->position_mask);
-    owed = lane->owed_bytes < UINT32_MAX ? lane->owed_bytes : UINT32_MAX;
-    lane->owed_bytes -= owed;
-    lane->available_bytes += owed;
+    owed = lane->books.owed_bytes < UINT32_MAX ? lane->books.owed_bytes : UINT32_MAX;
+    lane->books.owed_bytes -= owed;
+    lane->books.available_bytes += owed;
     common = owed << 32 | CH3_OFFLOAD_LANE_MESSAGE_KIND;
     memcpy(record + 8, &common, 8);
     memcpy(record + 16, &bits, 8);
@@ -85,9 +90,9 @@ static inline int ch3_offload_lane_send(ch3_offload_lane_t * lane, uint64_t bits
         memcpy(record + 32, payload, 8);
     else if (length_bytes > 0)
         memcpy(record + 32, payload, length_bytes);
-    lane->credit_bytes -= cost;
+    lane->books.credit_bytes -= cost;
     lane->position = next;
-    lane->messages_sent++;
+    lane->books.messages_sent++;
     ++*lane->sent_short;
 
     /* As ShmProvider::publish(): "The sleep rule". */

@@ -184,7 +184,7 @@ TEST_F(Lane, EndsWithTheRingAndComesBackWithIt) {
     settle();
     for (; sent > 0; --sent) ASSERT_EQ(receive(*one, 1000), bytes);
   }
-  EXPECT_GT(lane(*zero)->credit_bytes, std::size_t{96} << 10) << "it is the ring that ends";
+  EXPECT_GT(lane(*zero)->books.credit_bytes, std::size_t{96} << 10) << "it is the ring that ends";
   while (send_by_lane(*zero, bytes) != CH3_OFFLOAD_LANE_CLOSED) ++sent;
   EXPECT_LE(sent * 1088, std::size_t{64} << 10);
   EXPECT_GT(sent * 1088, std::size_t{32} << 10);

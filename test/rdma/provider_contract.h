@@ -174,7 +174,7 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
     }
     if (ch3_offload_lane_t* const lane = at(from).lane(dead)) {
       std::uint64_t sent_short = 0;
-      lane->length_limit = lane->credit_bytes = 1000;
+      lane->length_limit = lane->books.credit_bytes = 1000;
       lane->sent_short = &sent_short;
       EXPECT_EQ(ch3_offload_lane_send(lane, 0, 0, 0, "12345678", 8), CH3_OFFLOAD_LANE_CLOSED);
     }

@@ -64,7 +64,7 @@ class Sender {
   bool send_by_lane() {
     ch3_offload_lane_t& lane = *provider_->lane(*endpoint_);
     lane.length_limit = 1000;
-    lane.credit_bytes = 1000;
+    lane.books.credit_bytes = 1000;
     lane.sent_short = &sent_short_;
     const int result = ch3_offload_lane_send(&lane, 0, 0, 0, &number_, sizeof number_);
     if (result == CH3_OFFLOAD_LANE_CLOSED) return false;
