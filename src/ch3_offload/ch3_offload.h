@@ -2,7 +2,7 @@
  *
  * One ch3_offload_channel per MPI process (any number per address space). Opaque handles, plain C, no
  * exceptions, no exit. Cookies are the caller's and come back unchanged. No function calls back: what does
- * not finish at once is told by an event, which ch3_offload_next_event() takes.
+ * not finish at once is told by an event (ch3_offload_events.h).
  *
  * Threads: one thread at a time per channel (MPICH's global critical section), with two exceptions. Any thread
  * and any signal handler may call ch3_offload_wake(). During ch3_offload_sleep(), other threads may make other
@@ -157,8 +157,8 @@ int ch3_offload_send_packet(ch3_offload_channel_t *channel, uint32_t peer, const
                             int *status);
 
 int ch3_offload_post_receive(ch3_offload_channel_t *channel, ch3_offload_match_t match,
-                             ch3_offload_match_t ignore, const ch3_offload_payload_t * payload, void *cookie, uint64_t * operation,
-                             ch3_offload_envelope_t * envelope);
+                             ch3_offload_match_t ignore, const ch3_offload_payload_t * payload,
+                             void *cookie, uint64_t * operation, ch3_offload_envelope_t * envelope);
 
 /** 1 and `envelope` if such a message is here whole: it was received. 0: nothing was done. */
 int ch3_offload_receive_now(ch3_offload_channel_t *channel, ch3_offload_match_t match,
@@ -213,8 +213,8 @@ ch3_offload_events_t *ch3_offload_events(ch3_offload_channel_t * channel);
 /** Takes the next event, of the ring too. 0: there is none. */
 int ch3_offload_next_event(ch3_offload_channel_t * channel, ch3_offload_event_t * event);
 
-/** Polls and moves what can move, once. Returns how many things happened. REQUIRES: ch3_offload_next_event()
- *  has returned 0. */
+/** Polls and moves what can move, once. Returns how many things happened. REQUIRES: the ring of
+ *  events is empty, and `others` is 0 or ch3_offload_next_event() has returned 0. */
 size_t ch3_offload_progress(ch3_offload_channel_t *channel);
 
 /** 1 when nothing that has to leave this process waits to leave. Messages that wait for a receive or an

@@ -1,8 +1,8 @@
 /* The events of an engine, and the ring in which its completions wait for the client.
  *
  * The client reads the ring without a call of the library. What does not fit the ring, and events of other
- * kinds, wait in the engine: `others` says so, and ch3_offload_next_event() takes them. Completions in the ring
- * are older than those.
+ * kinds, wait in the engine: `others` says so, and ch3_offload_next_event() takes them. Completions in the
+ * ring are older than those.
  *
  * Threads: as all calls for the channel. A change of this file is a new ABI (CH3_OFFLOAD_ABI_VERSION).
  */
@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-/** The key of a message or of a receive, and a mask of either. Set bits of an ignore mask do not take part. */
+/** The key of a message or of a receive, or an ignore mask, whose set bits do not take part. */
 typedef struct {
     uint64_t bits;              /**< the client's */
     uint32_t initiator;         /**< the sender's number, as the clients count */

@@ -1,14 +1,13 @@
 // The engine: MPI matching and the message protocol as a deterministic, single-threaded state machine.
 //
-// Commands come in as calls (send, post_receive, probe, cancel, ...), the providers' events through progress().
-// Results are return values, or events that the client takes with next_event(): the engine never calls its
-// client. The same code runs under every driver (src/nic); test/engine/simulation_test.cc runs a thousand of
-// them in one address space. It knows nothing of MPICH: cookies are the client's, match bits are matched as
-// key.
+// Commands come in as calls (send, post_receive, probe, cancel, ...), the providers' events through
+// progress(). Results are return values, or events that the client takes with next_event(): the engine never
+// calls its client. The same code runs under every driver (src/nic); test/engine/simulation_test.cc runs a
+// thousand of them in one address space. It knows nothing of MPICH: cookies and match keys are the client's.
 //
-// Threads: one at a time. Blocking: none. Allocation: none on the small-message path (eager or short, connected
-// peer, posted receive or a small unexpected one); pools grow by slabs otherwise.
-// Protocols: docs/wire-format.md. MPI sections: 3.5 (order), 3.8 (probe, cancel), 3.4 (modes).
+// Threads: one at a time. Blocking: none. Allocation: none on the small-message path (eager or short,
+// connected peer, posted receive or a small unexpected one); pools grow by slabs otherwise. Protocols:
+// docs/wire-format.md. MPI sections: 3.5 (order), 3.8 (probe, cancel), 3.4 (modes).
 
 #pragma once
 
@@ -122,9 +121,9 @@ struct EngineConfig {
   std::size_t eager_limit_bytes = 64 * 1024;
   /// For unexpected messages of all peers together, payload and envelopes; lent out as byte credits. Bytes.
   std::size_t unexpected_budget_bytes = 64 * 1024 * 1024;
-  /// Eager-sized standard sends kept on the sending side while they wait for credit, operation and copy of the
-  /// payload, so that the send is done for its caller. Bytes; 0 turns it off. All processes together keep at
-  /// most as many for one receiver as unexpected_budget_bytes pays envelopes for (and at least 64 each).
+  /// Eager-sized standard sends kept on the sending side while they wait for credit, operation and copy of
+  /// the payload, so that the send is done for its caller. Bytes; 0 turns it off. All processes together keep
+  /// at most as many for one receiver as unexpected_budget_bytes pays envelopes for (and at least 64 each).
   std::size_t send_buffer_bytes = 64 * 1024 * 1024;
   /// What never takes part in matching (MPICH's error bits inside the tag).
   MatchKey always_ignored{};
@@ -175,16 +174,17 @@ class Engine {
   /// Takes the next event. Returns false if there is none. Completions come first, in the order in which the
   /// operations finished; then news of peers, then the bytes of a packet, then warnings.
   bool next_event(Event& event) noexcept;
-  /// Where completions wait. A client may take them from there instead, and calls next_event() when the ring is
-  /// empty and `others` is not 0.
+  /// Where completions wait. A client may take them from there instead, and calls next_event() when the ring
+  /// is empty and `others` is not 0.
   ch3_offload_events_t& events() noexcept;
 
-  /// Answers kCardWanted. `card`: what the peer published (its Engine::card()). Empty: the card cannot be had,
-  /// and the peer fails. What waits for the peer leaves, or is finished with the reason.
+  /// Answers kCardWanted. `card`: what the peer published (its Engine::card()). Empty: the card cannot be
+  /// had, and the peer fails. What waits for the peer leaves, or is finished with the reason.
   void introduce(PeerId peer, std::string_view card) noexcept;
 
   /// Sends a message. `send_id` (not 0 if cancellable) names it to cancel_send after it is done. kDone:
-  /// the buffer is free. kPending: kSendDone will come. kFailed: `status` (kUnreachable, kPeerFailed, kNoMemory).
+  /// the buffer is free. kPending: kSendDone will come. kFailed: `status` (kUnreachable, kPeerFailed,
+  /// kNoMemory).
   Progressed send(PeerId peer, SendMode mode, const MatchKey& key, const Payload& payload,
                   std::uint32_t send_id, Cookie cookie, OperationId& operation, Status& status) noexcept;
 
@@ -195,15 +195,16 @@ class Engine {
   void nudge(PeerId peer) noexcept;
 
   /// Appends to the packet stream to `peer`: header and data are one uninterrupted run of bytes, in
-  /// order with send(). Contiguous data beyond the eager limit, and long enough for a write to pay, goes by rendezvous if the receiver knows
-  /// its place; what is behind it waits for that. kDone: all was copied. kPending: `header` was copied, `data` is the engine's
-  /// until kSendDone.
+  /// order with send(). Contiguous data beyond the eager limit, and long enough for a write to pay, goes by
+  /// rendezvous if the receiver knows its place; what is behind it waits for that. kDone: all was copied.
+  /// kPending: `header` was copied, `data` is the engine's until kSendDone.
   Progressed send_packet(PeerId peer, std::span<const std::byte> header,
                          std::span<const Payload> data, Cookie cookie, Status& status) noexcept;
 
   /// Answers kPacketOffer: where the bytes belong. `place` is contiguous memory that stays valid until
   /// kPacketPlaced or kPeerFailed. If it is shorter than the offer, the rest is offered again or comes by
-  /// kPacket. If it is empty or too short for a write to pay, all bytes come by kPacket, and it is not touched.
+  /// kPacket. If it is empty or too short for a write to pay, all bytes come by kPacket, and it is not
+  /// touched.
   void place_packet(PeerId peer, const Payload& place) noexcept;
 
   /// Receives the oldest matching message. kDone: `envelope` is filled, payload delivered.
@@ -211,8 +212,8 @@ class Engine {
   Progressed post_receive(const MatchKey& key, const MatchKey& ignore, const Payload& payload, Cookie cookie,
                           OperationId& operation, Envelope& envelope) noexcept;
 
-  /// Receives the oldest matching message if it is here whole. Returns false if it is not, or if there is none:
-  /// post_receive() then says more.
+  /// Receives the oldest matching message if it is here whole. Returns false if it is not, or if there is
+  /// none: post_receive() then says more.
   bool receive_now(const MatchKey& key, const MatchKey& ignore, const Payload& payload,
                    Envelope& envelope) noexcept;
 
@@ -227,8 +228,8 @@ class Engine {
   Progressed receive_matched(MessageId message, const Payload& payload, Cookie cookie,
                              Envelope& envelope) noexcept;
 
-  /// Takes a posted receive back. True: it had not matched, and no event will come. False: it has matched, and
-  /// its event has come or will.
+  /// Takes a posted receive back. True: it had not matched, and no event will come. False: it has matched,
+  /// and its event has come or will.
   bool cancel_receive(OperationId operation) noexcept;
 
   /// Tries to take a send back before it matches: `operation` if its event has not come, else the message
@@ -242,8 +243,8 @@ class Engine {
   void purge(PurgeScope scope, std::span<const MatchPattern> doomed, std::span<const MatchPattern> spared,
              Status reason) noexcept;
 
-  /// Polls the providers and moves what can move. Returns how many things happened. REQUIRES: next_event() has
-  /// said that there are no more events.
+  /// Polls the providers and moves what can move. Returns how many things happened. REQUIRES: events() is
+  /// empty, and `others` is 0 or next_event() has returned false.
   std::size_t progress() noexcept;
 
   /// Whether nothing that has to leave this process waits to leave: no queued message, packet, control
@@ -253,8 +254,8 @@ class Engine {
   /// Whether there is nothing that progress() could send now, credit included.
   bool at_rest() const noexcept;
 
-  /// Declares `peer` dead (the process manager said so). As if its connection had broken: what had arrived from it is
-  /// delivered first, by progress(); one without a connection fails at once.
+  /// Declares `peer` dead (the process manager said so). As if its connection had broken: what had arrived
+  /// from it is delivered first, by progress(); one without a connection fails at once.
   void fail_peer(PeerId peer) noexcept;
 
   /// `peer` said goodbye: the end of its connection is not a failure. Unfinished operations with it
@@ -264,8 +265,8 @@ class Engine {
   /// Whether registrations outlive their transfer, so that memory_gone() must be called.
   bool keeps_memory() const noexcept;
 
-  /// That memory is about to leave the address space, or to get other pages. From any thread at any time, in the midst
-  /// of an allocator too: neither allocates nor waits for anybody who does.
+  /// That memory is about to leave the address space, or to get other pages. From any thread at any time, in
+  /// the midst of an allocator too: neither allocates nor waits for anybody who does.
   void memory_gone(const void* address, std::size_t length_bytes) noexcept;
 
   /// From now on each transfer registers its own memory: nobody can call memory_gone() in time.

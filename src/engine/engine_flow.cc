@@ -126,10 +126,12 @@ void Engine::State::shrink_window(Peer& peer, std::size_t bytes) noexcept {
 void Engine::State::grant_more(Peer& peer, std::uint64_t payload_bytes) noexcept {
   ++counters.credits_requested;
   // A peer that sends many messages at once asks with each of them, before it hears of what the first has
-  // brought.
+  // brought. But if all that it asks for in the meantime is more than its window, then the window is too
+  // small for it, however fast its messages are received.
+  peer.asked_bytes += std::min(payload_bytes, config.unexpected_budget_bytes);
   const std::size_t unspent = peer.books->available_bytes + peer.books->owed_bytes;
-  if (unspent > peer.window_bytes / 2 && unspent >= wire::kEnvelopeBytes &&
-      payload_bytes <= unspent - wire::kEnvelopeBytes) {
+  if (peer.asked_bytes <= peer.window_bytes && unspent > peer.window_bytes / 2 &&
+      unspent >= wire::kEnvelopeBytes && payload_bytes <= unspent - wire::kEnvelopeBytes) {
     if (peer.books->owed_bytes > 0 && !peer.credit_hook.linked) credit_due.push_back(peer);
     return;
   }
@@ -138,6 +140,7 @@ void Engine::State::grant_more(Peer& peer, std::uint64_t payload_bytes) noexcept
   if (free_budget() < least_growth) reclaim_for(peer);
   const std::size_t wanted = std::max(peer.window_bytes, least_growth);
   const std::size_t growth = std::min(wanted, (free_budget() + 1) / 2);
+  peer.asked_bytes = 0;
   trace(TraceEvent::kCreditRequested, peer.id, 0, growth);
   if (growth < wire::kEnvelopeBytes) return;  // Nothing could be sent with that.
   grow_window(peer, growth);

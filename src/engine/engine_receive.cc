@@ -21,7 +21,7 @@ Progressed Engine::post_receive(const MatchKey& key, const MatchKey& ignore, con
   receive->payload = payload;
   receive->cookie = cookie;
   state.matcher.post(*receive);
-  state.trace(TraceEvent::kReceivePosted, state.config.self, 0, abridged(key));
+  state.trace(TraceEvent::kReceivePosted, state.config.self, 0, abridged(key & ~ignore));
   operation = OperationId{kReceiveOperation | receive->pool_id};
   return Progressed::kPending;
 }

@@ -244,7 +244,7 @@ void Engine::State::keep_copy(SendOperation& send) noexcept {
     return;
   }
   told->cookie = send.cookie;
-  told->state = SendState::kFinished;
+  kSendMachine.must_step(told->state, SendEvent::kDone);
   complete(*told);
 }
 

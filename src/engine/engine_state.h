@@ -326,10 +326,11 @@ struct Engine::State final : Sink {
     receives.give_back(receive);
     return;
   }
+  // A short message comes here without a step.
+  if (receive.state == ReceiveState::kPosted) kReceiveMachine.must_step(receive.state, ReceiveEvent::kDone);
   receive.status = status;
   receive.message_key = key;
   receive.total_bytes = length_bytes;
-  receive.state = ReceiveState::kFinished;
   complete(receive);
 }
 

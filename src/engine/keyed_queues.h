@@ -26,8 +26,8 @@ struct KeyedHook {
   Entry* chain = nullptr;     ///< Of the oldest of a key: the oldest of another key in the same bucket.
 };
 
-// Fibonacci hashing on folded halves: contexts, ranks, tags and running numbers differ in few low bits each. The
-// best bits of the product are its upper ones.
+// Fibonacci hashing on folded halves: contexts, ranks, tags and running numbers differ in few low bits each.
+// The best bits of the product are its upper ones.
 constexpr std::uint32_t hash_of(std::uint64_t key) noexcept {
   return static_cast<std::uint32_t>((key ^ key >> 29) * 0x9E37'79B9'7F4A'7C15U >> 32);
 }
@@ -35,8 +35,8 @@ constexpr std::uint32_t hash_of(const MatchKey& key) noexcept {
   return hash_of(key.bits + key.initiator * std::uint64_t{0xD6E8'FEB8'6659'FD93U});
 }
 
-/// kHook: the hook of an entry that this table uses. kKey(entry): of which the part in the table's mask is the key;
-/// it does not change while the entry is in the table.
+/// kHook: the hook of an entry that this table uses. kKey(entry): of which the part in the table's mask is
+/// the key; it does not change while the entry is in the table.
 template <class Entry, KeyedHook<Entry> Entry::*kHook, auto kKey>
 class KeyedQueues {
  public:
@@ -69,7 +69,8 @@ class KeyedQueues {
   /// The oldest entry with that key, or null.
   Entry* oldest(const Key& key) const noexcept { return *link_to_oldest(key); }
 
-  /// The link to the oldest entry with that key: a link to null if there is none. Valid until this table changes.
+  /// The link to the oldest entry with that key: a link to null if there is none. Valid until this table
+  /// changes.
   Entry** link_to_oldest(const Key& whole) const noexcept {
     const Key key = whole & mask_;
     Entry** link = &buckets_[bucket_of(key)];
@@ -113,8 +114,8 @@ class KeyedQueues {
     hook.previous = nullptr;
   }
 
-  /// Takes out the entries that `chosen(entry)` is true of, and hands each to `taken(entry)`: those of a key from
-  /// its second oldest to its newest, then its oldest.
+  /// Takes out the entries that `chosen(entry)` is true of, and hands each to `taken(entry)`: those of a key
+  /// from its second oldest to its newest, then its oldest.
   template <class Chosen, class Taken>
   void take_if(const Chosen& chosen, const Taken& taken) {
     for (std::size_t bucket = 0; bucket < bucket_count_; ++bucket) {

@@ -1,8 +1,8 @@
 // What a message is matched by: 64 match bits, as in Portals 4 (section 3.11), and who has sent it.
 //
-// A message with key m matches a receive with key r and ignore mask i if ((m ^ r) & ~i) == 0. The bits are the
-// client's. MPI puts the context above the 32 bits of the tag; the fast masks of the matcher are those that MPI
-// needs.
+// A message with key m matches a receive with key r and ignore mask i if ((m ^ r) & ~i) == 0. The bits are
+// the client's. MPI puts the context above the 32 bits of the tag; the fast masks of the matcher are those
+// that MPI needs.
 
 #pragma once
 

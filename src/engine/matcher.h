@@ -32,19 +32,18 @@ inline constexpr std::size_t kKeyedShapes = 4;
 /// What the matcher needs of a receive.
 struct PostedEntry {
   MatchKey key{};
-  MatchKey ignore{};            ///< Without the always-ignored key.
+  MatchKey ignore{};            ///< Without the always-ignored bits.
   std::uint64_t stamp = 0;      ///< Order of posting; set by post().
   MatchShape shape{};           ///< Set by post().
   KeyedHook<PostedEntry> hook{};     ///< The table of its shape, if that is not odd.
-  ListHook<PostedEntry> odd_hook{};
-  ListHook<PostedEntry> all_hook{};  ///< Every posted receive, in order of posting.
+  BareHook<PostedEntry> odd_hook{};  ///< The list of the odd ones.
 };
 
 struct WildcardNode;
 
 /// What the matcher needs of a message that no receive has taken.
 struct UnexpectedEntry {
-  MatchKey key{};  ///< As sent, with the always-ignored key.
+  MatchKey key{};  ///< As sent, with the always-ignored bits.
   KeyedHook<UnexpectedEntry> hook{};
   BareHook<UnexpectedEntry> arrival_hook{};
   WildcardNode* wildcards = nullptr;  ///< Its nodes in the wildcard indices that exist.
@@ -177,7 +176,8 @@ class Matcher {
   // indices that are complete. Such an index is built when the first receive of its shape looks for a
   // message, so that programs without wildcards do not pay for it.
   Unexpected unexpected_;
-  /// Where find_unexpected() found a message, for remove(), which mostly follows. Null if unexpected_ has changed.
+  /// Where find_unexpected() found a message, for remove(), which mostly follows. Null if unexpected_ has
+  /// changed.
   UnexpectedEntry** found_ = nullptr;
   unsigned complete_indices_ = 0;  ///< Of wildcards_.
   std::array<WildcardIndex, kKeyedShapes - 1> wildcards_;  ///< By shape, without kExact.

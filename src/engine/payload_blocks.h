@@ -47,7 +47,8 @@ class PayloadBlocks {
   void give_back(std::byte* block, std::size_t length_bytes) noexcept {
     if (length_bytes > kLongestKeptBytes) return release(block);
     const Step step = step_of(length_bytes);
-    if (kept_bytes_ + step.bytes > most_kept_bytes_) return release(block);
+    if (kept_bytes_ + step.bytes > most_kept_bytes_ && !make_room(step)) [[unlikely]]
+      return release(block);
     kept_[step.index] = new (block) Kept{kept_[step.index]};
     kept_bytes_ += step.bytes;
   }
@@ -79,7 +80,31 @@ class PayloadBlocks {
   }
   static constexpr std::size_t kSteps = kFineSteps + 7 * kStepsPerDouble;
 
+  static constexpr std::size_t bytes_of(std::size_t index) noexcept {
+    if (index < kFineSteps) return index * 16 + 8;
+    const std::size_t doubles = (index - kFineSteps) / kStepsPerDouble;
+    const std::size_t steps = (index - kFineSteps) % kStepsPerDouble + kStepsPerDouble + 1;
+    return steps * (std::size_t{512} / kStepsPerDouble << doubles);
+  }
+
+  /// Releases kept blocks of other lengths, in turn: the program sends messages of this length now. Returns
+  /// false if that is not enough.
+  bool make_room(const Step& wanted) noexcept {
+    for (std::size_t looks = 0; looks < kSteps; ++looks) {
+      while (next_victim_ != wanted.index && kept_[next_victim_] != nullptr) {
+        Kept* const block = kept_[next_victim_];
+        kept_[next_victim_] = block->next;
+        release(reinterpret_cast<std::byte*>(block));
+        kept_bytes_ -= bytes_of(next_victim_);
+        if (kept_bytes_ + wanted.bytes <= most_kept_bytes_) return true;
+      }
+      next_victim_ = next_victim_ + 1 < kSteps ? next_victim_ + 1 : 0;
+    }
+    return false;
+  }
+
   const std::size_t most_kept_bytes_;
+  std::size_t next_victim_ = 0;       ///< Step::index.
   std::array<Kept*, kSteps> kept_{};  ///< By Step::index.
   std::size_t kept_bytes_ = 0;
 };

@@ -4,7 +4,7 @@
 // once the pool has grown to its working size. The object that was returned last is taken first, since it
 // is likely to be in the cache. An id has 30 bits of index and 32 of generation, so it comes again after
 // 4 billion reuses of one object. 0 is never an id. Ids stay in the process: what goes over the wire is
-// numbered apart (State::number_send()).
+// numbered apart (State::number_outgoing()).
 
 #pragma once
 
@@ -17,8 +17,9 @@
 
 namespace ch3_offload {
 
-/// T has a public member `std::uint64_t pool_id = 0` that is the pool's. A taken object is a fresh one: T has a
-/// default constructor that does not throw, or a function recycle() that undoes all that a user may have done.
+/// T has a public member `std::uint64_t pool_id = 0` that is the pool's. A taken object is a fresh one: T has
+/// a default constructor that does not throw, or a function recycle() that undoes all that a user may have
+/// done.
 template <class T>
 class Pool {
  public:
@@ -27,7 +28,7 @@ class Pool {
   static constexpr unsigned kIdBits = kIndexBits + kGenerationBits;
   static constexpr std::uint32_t kMaxObjects = (1U << kIndexBits) - 1;
 
-  /// A fresh object, or null when memory or ids (2^30 - 1) have run out.
+  /// A fresh object, or null when memory or ids (almost 2^30) have run out.
   T* take() noexcept {
     if (free_ == nullptr && !grow()) [[unlikely]]
       return nullptr;
@@ -79,7 +80,7 @@ class Pool {
   };
 
   bool grow() noexcept {
-    if (slabs_.size() * kSlabObjects >= kMaxObjects) return false;
+    if ((slabs_.size() + 1) * kSlabObjects > kMaxObjects) return false;
     try {
       slabs_.push_back(std::make_unique<Cell[]>(kSlabObjects));
     } catch (const std::bad_alloc&) {

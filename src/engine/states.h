@@ -152,7 +152,7 @@ enum class ReceiveState : std::uint8_t {
   kPosted,     ///< In the matcher, or just made.
   kStreaming,  ///< Attached to an eager message whose parts arrive.
   kLanding,    ///< Matched an RTS: see LandingState.
-  kFinished,   ///< In State::finished.
+  kFinished,   ///< In State::finished, or gone.
 };
 enum class ReceiveEvent : std::uint8_t {
   kPartArrived,  ///< The first of several, or those that have come so far.

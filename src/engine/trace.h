@@ -38,14 +38,14 @@ enum class TraceEvent : std::uint8_t {
   kCancelDecided,    ///< number: 0; detail: 1 cancelled, 0 not
   // The receiving side; number: the message's number from that peer.
   kMessageArrived,  ///< its envelope is here; detail: length_bytes
-  kMatched,         ///< with a posted receive, or by a later one; detail: match bits
+  kMatched,         ///< with a posted receive, or by a later one; detail: the key, abridged (match_key.h)
   kUnexpected,      ///< no receive matched; detail: length_bytes
   kPayloadDropped,  ///< optimistic payload did not fit; detail: length_bytes
   kCtsSent,         ///< detail: length wanted
   kAckSent,
   kReceiveDone,  ///< detail: Status
   // Neither; number is 0.
-  kReceivePosted,  ///< peer: self; detail: match bits
+  kReceivePosted,  ///< peer: self; detail: the key, abridged; 0 for what the receive ignores
   kReceiveCancelled,
   kProbe,            ///< detail: 1 found
   kCreditRequested,  ///< the peer ran out; detail: bytes it gets

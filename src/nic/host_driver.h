@@ -1,5 +1,5 @@
-// The host driver: the engine runs inside the client's calls. There is no queue and no thread, so nothing moves
-// while the client computes.
+// The host driver: the engine runs inside the client's calls. There is no queue and no thread, so nothing
+// moves while the client computes.
 
 #pragma once
 

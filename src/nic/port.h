@@ -1,18 +1,19 @@
 // The port: all that a client asks of its network processor, and all that it hears from it.
 //
-// A client (MPI through the glue, a Portals library) gives commands and takes events. An engine runs behind the
-// port. src/engine/engine.h says what each command means.
+// A client (MPI through the glue, a Portals library) gives commands and takes events. An engine runs behind
+// the port. src/engine/engine.h says what each command means.
 //
 //   driver   where the engine runs                 source
 //   host     inside the client's calls, no queue   nic/host_driver.h
 //
 // What all drivers keep:
 //
-// - A command never calls back. It may finish at once, which is permitted and never promised. Otherwise an event
-//   comes with the cookie of the command.
-// - Events come from events() and next_event() only. Each operation has the memory of its event, so none is lost.
-// - Everything that crosses is plain data: numbers, keys, addresses of payloads, patterns. The two functions of
-//   a PayloadLayout are the exception. They need the client's address space.
+// - A command never calls back. It may finish at once, which is permitted and never promised. Otherwise an
+//   event comes with the cookie of the command.
+// - Events come from events() and next_event() only. Each operation has the memory of its event, so none is
+//   lost.
+// - Everything that crosses is plain data: numbers, keys, addresses of payloads, patterns. The two functions
+//   of a PayloadLayout are the exception. They need the client's address space.
 // - The engine asks by events, and commands answer: introduce() answers kCardWanted, place_packet() answers
 //   kPacketOffer.
 //
@@ -67,7 +68,7 @@ class Port {
   // Events.
 
   /// Lets the engine work where it has no thread of its own. Returns how many things happened.
-  /// REQUIRES: next_event() has returned false.
+  /// REQUIRES: as Engine::progress().
   virtual std::size_t progress() noexcept = 0;
   /// Takes the next event, in the order of Engine::next_event(). Returns false if there is none.
   virtual bool next_event(Event& event) noexcept = 0;

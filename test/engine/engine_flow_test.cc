@@ -58,6 +58,30 @@ TEST_F(EngineFlow, NobodyIsLentAnythingBeforeItsFirstMessage) {
   }
 }
 
+/// A receiver that is quick gives credit back at once, and seems to have lent enough. What the sender asked for in
+/// the meantime says otherwise.
+TEST_F(EngineFlow, ABurstToAQuickReceiverGetsAWindowForAllOfIt) {
+  engine_config.unexpected_budget_bytes = 16 << 20;
+  make();
+  constexpr std::size_t kLength = 16 * 1024;
+  constexpr std::size_t kBurst = 64;
+  std::uint64_t announced_before = 0;
+  for (int burst = 0; burst < 4; ++burst) {
+    std::vector<std::unique_ptr<TestReceive>> requests;
+    for (std::size_t i = 0; i < kBurst; ++i) {
+      requests.push_back(std::make_unique<TestReceive>(kLength));
+      receive(1, *requests.back(), make_match_key(1, 0, 0));
+    }
+    announced_before = at(0).counters().sent_rendezvous;
+    send_many(0, 1, kBurst, kLength);
+    settle();
+    for (std::size_t i = 0; i < kBurst; ++i) expect_received(*requests[i], *kept[i]);
+    kept.clear();
+  }
+  EXPECT_EQ(at(0).counters().sent_rendezvous, announced_before) << "the last burst had credit";
+  EXPECT_LE(at(1).counters().lent_bytes, 4 * kBurst * kLength) << "and not much more";
+}
+
 TEST_F(EngineFlow, AFirstMessageGoesWithoutCreditAndBringsSome) {
   make_strangers();
   TestSend first(1000);

@@ -56,5 +56,24 @@ TEST(PayloadBlocks, NoMoreIsKeptThanTheLimit) {
   blocks.give_back(one, 2000);
 }
 
+/// What an earlier part of the program used does not take the room of what this one uses.
+TEST(PayloadBlocks, KeptBlocksOfOtherLengthsGiveWay) {
+  for (const std::size_t before :
+       {std::size_t{24}, std::size_t{1000}, std::size_t{1500}, std::size_t{30'000}}) {
+    PayloadBlocks blocks(100'000);
+    std::vector<std::byte*> old;
+    for (std::size_t i = 0; i < 100'000 / before; ++i) old.push_back(blocks.take(before));
+    for (std::byte* const block : old) blocks.give_back(block, before);
+    std::byte* const one = blocks.take(40'000);
+    std::byte* const other = blocks.take(40'000);
+    blocks.give_back(one, 40'000);
+    blocks.give_back(other, 40'000);
+    EXPECT_EQ(blocks.take(40'000), other) << before;
+    EXPECT_EQ(blocks.take(40'000), one) << before;
+    blocks.give_back(one, 40'000);
+    blocks.give_back(other, 40'000);
+  }
+}
+
 }  // namespace
 }  // namespace ch3_offload

@@ -121,8 +121,12 @@ void MPIDI_CH3I_Progress_wakeup(void)
 }
 #endif
 
+/* The engine polls no further than to a packet. After so many packets, others have their turn. */
+#define MOST_PACKETS_IN_A_ROW 32
+
 /* TRUE: a handler reads the bytes of a packet, which are valid until the engine polls again. */
 static int reading_packet = FALSE;
+static unsigned int packets_read = 0;
 
 static void handle(const ch3_offload_event_t * event)
 {
@@ -137,6 +141,7 @@ static void handle(const ch3_offload_event_t * event)
             reading_packet = TRUE;
             MPIDI_CH3I_Packet_recv(event->peer, event->bytes, event->length_bytes);
             reading_packet = FALSE;
+            packets_read++;
             break;
         case CH3_OFFLOAD_PACKET_OFFER:
             MPIDI_CH3I_Packet_offered(event->peer);
@@ -179,12 +184,18 @@ size_t MPIDI_CH3I_Take_events(void)
 static size_t poll_engine(void)
 {
     size_t count;
+    unsigned int packets_before;
+    int turns = MOST_PACKETS_IN_A_ROW;
 
     if (unlikely(reading_packet))
         return 0;
     count = MPIDI_CH3I_Take_events();
-    count += ch3_offload_progress(MPIDI_CH3I_channel);
-    return count + MPIDI_CH3I_Take_events();
+    do {
+        packets_before = packets_read;
+        count += ch3_offload_progress(MPIDI_CH3I_channel);
+        count += MPIDI_CH3I_Take_events();
+    } while (unlikely(packets_read != packets_before) && --turns > 0);
+    return count;
 }
 
 /* Polls everything once. *happened: something moved. */

@@ -120,14 +120,21 @@ static void set_status(MPI_Status * status, const ch3_offload_envelope_t * envel
     MPIR_STATUS_SET_COUNT(*status, count);
 }
 
+/* The sender of a message says what its rank is: it need not be true. */
+static int is_rank_of(MPIR_Comm * comm, int source)
+{
+    int size = comm->comm_kind == MPIR_COMM_KIND__INTERCOMM ? comm->remote_size : comm->local_size;
+
+    return source >= 0 && source < size;
+}
+
 /* Having heard from a peer opens its virtual connection, as a packet from it would: both sides must go
  * through the close protocol. */
 static void set_source_active(MPIR_Comm * comm, int source)
 {
     MPIDI_VC_t *vc;
-    int size = comm->comm_kind == MPIR_COMM_KIND__INTERCOMM ? comm->remote_size : comm->local_size;
 
-    if (likely(source >= 0 && source < size))
+    if (likely(is_rank_of(comm, source)))
         MPIDI_Comm_get_vc_set_active(comm, source, &vc);
 }
 
@@ -353,6 +360,9 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_matchonly(int source, int tag, int context_id
     set_status(&rreq->status, &envelope, envelope.length_bytes);
     rreq->dev.recv_data_sz = envelope.length_bytes;
     set_source_active(comm, rreq->status.MPI_SOURCE);
+    /* MPID_Imrecv looks it up in the table of connections, only to find MPIDI_CH3I_Imrecv. */
+    if (unlikely(!is_rank_of(comm, rreq->status.MPI_SOURCE)))
+        rreq->status.MPI_SOURCE = 0;
     return rreq;
 }
 
