@@ -74,7 +74,7 @@ Result<std::unique_ptr<Channel>> Channel::create(const ch3_offload_config_t& con
 
   EngineConfig engine;
   engine.self = channel->self_;
-  engine.job_size = config.job_size;
+  engine.senders = config.job_size;
   engine.eager_limit_bytes = static_cast<std::size_t>(config.eager_limit_bytes);
   engine.unexpected_budget_bytes = static_cast<std::size_t>(config.unexpected_budget_bytes);
   engine.send_buffer_bytes = static_cast<std::size_t>(config.send_buffer_bytes);

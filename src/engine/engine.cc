@@ -34,18 +34,15 @@ std::vector<std::unique_ptr<PinDownCache>> make_caches(std::span<Provider* const
   return caches;
 }
 
-
 }  // namespace
 
 Engine::State::State(const EngineConfig& settings, std::span<Provider* const> fabrics)
     : config(settings),
       providers(fabrics.begin(), fabrics.end()),
       caches(make_caches(fabrics, settings.pin_down)),
-      most_buffered_sends(std::max(kLeastBufferedSends, settings.unexpected_budget_bytes /
-                                                            wire::kEnvelopeBytes / settings.job_size)),
+      most_buffered_sends(std::max(
+          kLeastBufferedSends, settings.unexpected_budget_bytes / wire::kEnvelopeBytes / settings.senders)),
       matcher(settings.always_ignored),
-      peers(settings.job_size),
-      missed(settings.job_size),
       blocks(settings.unexpected_budget_bytes / kBudgetPerKeptByte) {}
 
 Engine::Engine(const EngineConfig& config, std::span<Provider* const> providers)
@@ -82,9 +79,8 @@ std::size_t Engine::progress() noexcept {
   State& state = *state_;
   assert(!state.has_events());
   std::size_t happened = 0;
-  if (state.missed_count > 0) [[unlikely]]
-    for (std::uint32_t i = 0; i < state.peers.size(); ++i)
-      if (state.missed[i]) static_cast<void>(state.known(PeerId{i}));
+  if (!state.missed.empty()) [[unlikely]]
+    state.know_missed();
   for (std::size_t left = state.providers.size(); left > 0 && state.packet_bytes.empty(); --left) {
     happened += state.providers[state.provider_turn]->poll(state, kPollBudget);
     if (++state.provider_turn == state.providers.size()) state.provider_turn = 0;

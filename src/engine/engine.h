@@ -116,13 +116,14 @@ enum class PurgeScope : std::uint8_t {
 
 struct EngineConfig {
   PeerId self{};
-  std::uint32_t job_size = 1;
+  /// About how many processes may send to one receiver: no limit, see send_buffer_bytes.
+  std::uint32_t senders = 1;
   /// Longest payload sent without asking (eager). Bytes.
   std::size_t eager_limit_bytes = 64 * 1024;
   /// For unexpected messages of all peers together, payload and envelopes; lent out as byte credits. Bytes.
   std::size_t unexpected_budget_bytes = 64 * 1024 * 1024;
   /// Eager-sized standard sends kept on the sending side while they wait for credit, operation and copy of
-  /// the payload, so that the send is done for its caller. Bytes; 0 turns it off. All processes together keep
+  /// the payload, so that the send is done for its caller. Bytes; 0 turns it off. All `senders` together keep
   /// at most as many for one receiver as unexpected_budget_bytes pays envelopes for (and at least 64 each).
   std::size_t send_buffer_bytes = 64 * 1024 * 1024;
   /// What never takes part in matching (MPICH's error bits inside the tag).
@@ -183,8 +184,7 @@ class Engine {
   void introduce(PeerId peer, std::string_view card) noexcept;
 
   /// Sends a message. `send_id` (not 0 if cancellable) names it to cancel_send after it is done. kDone:
-  /// the buffer is free. kPending: kSendDone will come. kFailed: `status` (kUnreachable, kPeerFailed,
-  /// kNoMemory).
+  /// the buffer is free. kPending: kSendDone will come. kFailed: `status` (kPeerFailed, kNoMemory).
   Progressed send(PeerId peer, SendMode mode, const MatchKey& key, const Payload& payload,
                   std::uint32_t send_id, Cookie cookie, OperationId& operation, Status& status) noexcept;
 

@@ -1,5 +1,6 @@
 // Engine: the table of peers, introductions, and connections.
 
+#include <algorithm>
 #include <string_view>
 
 #include "engine/engine_state.h"
@@ -19,30 +20,33 @@ std::string_view next_piece(std::string_view& list, char separator) noexcept {
 }  // namespace
 
 Peer* Engine::State::make_known(PeerId id) noexcept {
-  const std::uint32_t index = index_of(id);
-  if (index >= peers.size()) return nullptr;
-  peers[index].reset(new (std::nothrow) Peer(id));
-  Peer* const peer = peers[index].get();
-  if (peer != nullptr && missed[index]) {
-    missed[index] = false;
-    --missed_count;
-    doom(*peer, Status::kNoMemory);
+  const std::size_t index = index_of(id);
+  try {
+    if (index >= peers.size()) peers.resize(std::max(index + 1, peers.size() * 2));
+    peers[index] = std::make_unique<Peer>(id);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
   }
-  return peer;
+  Peer& peer = *peers[index];
+  if (missed.take(id)) [[unlikely]]
+    doom(peer, Status::kNoMemory);
+  return &peer;
 }
 
-Status Engine::State::may_send(const Peer* peer, PeerId id) const noexcept {
-  if (peer != nullptr) return peer->doom == Status::kOk ? Status::kOk : Status::kPeerFailed;
-  return index_of(id) < peers.size() ? Status::kNoMemory : Status::kUnreachable;
+Status Engine::State::may_send(const Peer* peer) noexcept {
+  if (peer == nullptr) return Status::kNoMemory;
+  return peer->doom == Status::kOk ? Status::kOk : Status::kPeerFailed;
 }
 
 Peer* Engine::State::meet(PeerId id) noexcept {
   Peer* const peer = make_known(id);
-  if (peer == nullptr && index_of(id) < peers.size() && !missed[index_of(id)]) {
-    missed[index_of(id)] = true;
-    ++missed_count;
-  }
+  if (peer == nullptr) missed.note(id);
   return peer;
+}
+
+void Engine::State::know_missed() noexcept {
+  while (!missed.empty() && make_known(missed.any()) != nullptr) {
+  }
 }
 
 /// kOk, kNoMemory, or another status, with which the peer is doomed.

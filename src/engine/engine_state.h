@@ -45,10 +45,8 @@ struct Engine::State final : Sink {
   const std::size_t most_buffered_sends;  ///< To one peer.
   Counters counters;
   Matcher matcher;
-  std::vector<std::unique_ptr<Peer>> peers;  ///< By PeerId; null: never spoken to.
-  /// By PeerId: what it sent, or its end, was lost, because there was no memory for its Peer.
-  std::vector<bool> missed;
-  std::size_t missed_count = 0;
+  std::vector<std::unique_ptr<Peer>> peers;  ///< By PeerId; grows as they appear. Null: never spoken to.
+  MissedPeers missed;
   Pool<SendOperation> sends;
   Pool<PacketOperation> packets;
   Pool<PlacedPart> placed_parts;
@@ -131,7 +129,7 @@ struct Engine::State final : Sink {
   Peer* find(PeerId id) const noexcept {  ///< Null: it is not known.
     return index_of(id) < peers.size() ? peers[index_of(id)].get() : nullptr;
   }
-  Peer* known(PeerId id) noexcept {  ///< Null: no such process in the job, or no memory.
+  Peer* known(PeerId id) noexcept {  ///< Null: no memory.
     Peer* const peer = find(id);
     return peer != nullptr ? peer : make_known(id);
   }
@@ -142,8 +140,9 @@ struct Engine::State final : Sink {
   }
   Peer* make_known(PeerId id) noexcept;
   Peer* meet(PeerId id) noexcept;
-  /// `peer`: known(id). kOk, kPeerFailed, kUnreachable (no such process in the job) or kNoMemory.
-  Status may_send(const Peer* peer, PeerId id) const noexcept;
+  void know_missed() noexcept;  ///< Those for whom there is memory by now.
+  /// `peer`: known(id). kOk, kPeerFailed or kNoMemory.
+  static Status may_send(const Peer* peer) noexcept;
   void want_connection(Peer& peer) noexcept;     ///< Asks for its card, unless that was done.
   Status make_connection(Peer& peer, std::string_view card);
   void connected(Peer& peer) noexcept;           ///< What waited for the connection goes on.

@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -81,6 +82,43 @@ struct Peer {
   ListHook<Peer> credit_hook{};    ///< State::credit_due: enough is owed for a message of its own.
   ListHook<Peer> borrower_hook{};  ///< State::borrowers: window_bytes is not 0.
   ListHook<Peer> news_hook{};      ///< State::peer_news.
+};
+
+/// Those that nothing could be kept of for want of memory: what they sent, or their end, was lost. They fail
+/// as soon as they can be known. Needs no memory: beyond so many, everybody who is met from then on is taken
+/// for one of them.
+class MissedPeers {
+ public:
+  bool empty() const noexcept { return count_ == 0; }
+  /// REQUIRES: not empty().
+  PeerId any() const noexcept { return ids_[count_ - 1]; }
+
+  void note(PeerId id) noexcept {
+    if (std::find(ids_.begin(), end(), id) != end()) return;
+    if (count_ == ids_.size()) {
+      overflowed_ = true;
+    } else {
+      ids_[count_++] = id;
+    }
+  }
+
+  /// Forgets one that is known now. Returns whether it was missed.
+  bool take(PeerId id) noexcept {
+    const auto found = std::find(ids_.begin(), end(), id);
+    if (found == end()) return overflowed_;
+    *found = ids_[--count_];
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t kMost = 32;
+  std::array<PeerId, kMost>::iterator end() noexcept {
+    return ids_.begin() + static_cast<std::ptrdiff_t>(count_);
+  }
+
+  std::array<PeerId, kMost> ids_{};
+  std::size_t count_ = 0;
+  bool overflowed_ = false;
 };
 
 }  // namespace ch3_offload

@@ -37,7 +37,8 @@
 
 namespace ch3_offload {
 
-/// A process of the job, numbered 0 .. job size - 1. The engine and all providers use the same number.
+/// A process. The engine and all providers use the same number; the client chooses it. Numbers are small:
+/// tables by number are arrays.
 enum class PeerId : std::uint32_t {};
 constexpr std::uint32_t index_of(PeerId peer) noexcept { return static_cast<std::uint32_t>(peer); }
 

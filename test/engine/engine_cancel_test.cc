@@ -77,7 +77,7 @@ TEST_F(EngineCancel, ARendezvousIsTakenBack) {
 }
 
 TEST_F(EngineCancel, AnOptimisticMessageWhosePayloadWasKeptIsTakenBackByItsName) {
-  engine_config.job_size = 400;
+  engine_config.senders = 400;
   make();
   TestSend message(3000);
   expect_taken_back(message, SendMode::kStandard);

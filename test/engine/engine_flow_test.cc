@@ -51,7 +51,7 @@ class EngineFlow : public EngineWorld {
 
 TEST_F(EngineFlow, NobodyIsLentAnythingBeforeItsFirstMessage) {
   for (const std::uint32_t size : {1U, 100U, 5000U}) {
-    engine_config.job_size = size;
+    engine_config.senders = size;
     make_strangers(1);
     EXPECT_EQ(at(0).counters().lent_bytes, 0u);
     EXPECT_EQ(at(0)->card().find("v=4;fake:"), 0u) << at(0)->card();
@@ -349,7 +349,7 @@ TEST_F(EngineFlow, TheWindowsOfIdlePeersComeBackWhenAnotherNeedsThem) {
 TEST_F(EngineFlow, WhatIsLentAndWhatIsKeptWithoutCreditNeverExceedTheBudget) {
   for (const std::size_t budget : {std::size_t{8000}, std::size_t{50'000}, kBudget}) {
     engine_config.unexpected_budget_bytes = budget;
-    engine_config.job_size = 8;
+    engine_config.senders = 8;
     make(6);
     for (int round = 0; round < 10; ++round) {
       for (std::uint32_t from = 0; from < 5; ++from) send_many(from, 5, 10 + 20 * from, 100 + 900 * (from % 4));

@@ -460,12 +460,13 @@ TEST_F(EngineHostile, ACancelThatNamesNothingIsAnswered) {
   expect_unharmed();
 }
 
-TEST_F(EngineHostile, AProcessOutsideTheJobIsNotHeard) {
+/// Providers let nobody in without the job's secret. One that has it may have any number.
+TEST_F(EngineHostile, AStrangerWithoutCreditFailsAlone) {
   make_three();
   network->inject(PeerId{1000}, PeerId{kVictim}, forged::eager(10));
   network->inject_immediate(PeerId{1000}, PeerId{kVictim}, Immediate{1}, 1);
   settle();
-  EXPECT_TRUE(at(kVictim).failures.empty());
+  EXPECT_EQ(at(kVictim).failures, (std::map<std::uint32_t, Status>{{1000, Status::kProtocol}}));
   EXPECT_EQ(at(kVictim).counters().unexpected_depth, 0u);
   expect_unharmed();
 }

@@ -173,13 +173,12 @@ class EngineWorld : public testing::Test {
     settle();
     expect_received(request, message);
   }
-  /// Makes `size` processes, in a new network. A job_size that is larger leaves processes that nobody
-  /// meets.
+  /// Makes `size` processes, in a new network.
   void make_strangers(std::uint32_t size = 2) {
     processes.clear();
     cards.clear();
     network = std::make_unique<FakeNetwork>(network_config);
-    engine_config.job_size = std::max(engine_config.job_size, size);
+    engine_config.senders = std::max(engine_config.senders, size);
     for (std::uint32_t i = 0; i < size; ++i) {
       auto process = std::make_unique<EngineProcess>();
       process->provider = network->make_provider(PeerId{i});

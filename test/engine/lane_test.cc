@@ -35,7 +35,7 @@ class LaneProcess final : public EventHandler {
     provider = std::move(made.value());
     EngineConfig config;
     config.self = PeerId{self};
-    config.job_size = 2;
+    config.senders = 2;
     config.eager_limit_bytes = kEager;
     config.unexpected_budget_bytes = budget_bytes;
     config.send_buffer_bytes = 0;

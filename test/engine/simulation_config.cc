@@ -37,7 +37,7 @@ SimulationConfig SimulationConfig::from_seed(std::uint64_t seed, std::uint64_t o
   network.pinned_budget_bytes = one_of<std::size_t>(random, {SIZE_MAX, SIZE_MAX, 100'000, 1'000'000});
 
   EngineConfig& engine = config.engine;
-  engine.job_size = config.processes;
+  engine.senders = config.processes;
   engine.eager_limit_bytes =
       one_of<std::size_t>(random, {0, 1, 64, 100, 1000, 4096, 16'384, 65'536});
   engine.unexpected_budget_bytes =

@@ -89,7 +89,7 @@ TEST(Simulation, AThousandEnginesShareOneProcess) {
   config.network.max_slot_bytes = 1024;
   config.network.slots_per_pair = 4;
   config.network.most_delay_ns = 20'000;
-  config.engine.job_size = config.processes;
+  config.engine.senders = config.processes;
   config.engine.eager_limit_bytes = 4096;
   config.engine.unexpected_budget_bytes = 1 << 20;
   config.engine.send_buffer_bytes = 16'384;

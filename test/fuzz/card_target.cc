@@ -57,7 +57,7 @@ void run(std::span<const std::byte> bytes) {
   provider.connect_answer = refuse ? Status::kNoMemory : Status::kOk;
   CardHolder host(card);
   EngineConfig config;
-  config.job_size = 2;
+  config.senders = 2;
   Provider* const providers[] = {&provider};
   HostDriver engine(config, providers);
   std::byte data[8] = {};

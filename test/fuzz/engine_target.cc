@@ -38,7 +38,7 @@ constexpr PeerId kHostilePeers[] = {PeerId{kHostile}, PeerId{kOtherHostile}};
 EngineConfig engine_config(std::uint8_t bits) {
   EngineConfig config;
   config.self = PeerId{kSelf};
-  config.job_size = kJobSize;
+  config.senders = kJobSize;
   config.eager_limit_bytes = (bits & kSmallEager) != 0 ? 1000 : 16 * 1024;
   config.unexpected_budget_bytes = (bits & kNoBudget) != 0      ? 0
                                    : (bits & kSmallBudget) != 0 ? 20'000
@@ -76,7 +76,7 @@ class Conversation final : public EventHandler {
   explicit Conversation(std::span<const std::byte> bytes)
       : input_(bytes),
         settings_(input_.u8()),
-        provider_(kJobSize, capabilities(settings_)),
+        provider_(kJobSize + 1, capabilities(settings_)),
         trace_(PeerId{kSelf}, kJobSize, 1024, []() noexcept { return std::uint64_t{1}; }),
         config_(engine_config(settings_)) {
     if ((settings_ & kTraced) != 0) config_.trace = &trace_;
@@ -306,7 +306,7 @@ class Conversation final : public EventHandler {
   std::optional<HostDriver> engine_;
   std::vector<std::unique_ptr<Request>> requests_;
   std::vector<MessageId> taken_;  ///< By matched_probe().
-  std::array<WireRules, kJobSize> rules_;                    ///< By PeerId.
+  std::array<WireRules, kJobSize + 1> rules_;  ///< By PeerId, with a process that nobody expected.
   std::map<PeerId, std::unique_ptr<PayloadBuffer>> places_;  ///< Where a part of a packet goes.
   std::set<PeerId> broke_;                                   ///< Who broke them.
   std::set<PeerId> given_up_;                                ///< By a command: its failure may be silent.
@@ -586,13 +586,14 @@ void Conversation::poll_until_quiet() {
 }
 
 void Conversation::end_hostile_peers() {
-  for (const PeerId peer : kHostilePeers) {
+  constexpr PeerId kAll[] = {kHostilePeers[0], kHostilePeers[1], PeerId{kJobSize}};
+  for (const PeerId peer : kAll) {
     given_up_.insert(peer);
     engine_->fail_peer(peer);
   }
   poll_until_quiet();
   while (provider_.posted_writes() > 0) provider_.end_write(Status::kOk);
-  for (const PeerId peer : kHostilePeers) provider_.peer_down(peer, Status::kPeerFailed);
+  for (const PeerId peer : kAll) provider_.peer_down(peer, Status::kPeerFailed);
   poll_until_quiet();
 }
 
