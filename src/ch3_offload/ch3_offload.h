@@ -171,7 +171,8 @@ int ch3_offload_probe(ch3_offload_channel_t *channel, ch3_offload_match_t match,
 
 /** As probe, and takes the message: ch3_offload_receive_matched must follow. */
 int ch3_offload_matched_probe(ch3_offload_channel_t *channel, ch3_offload_match_t match,
-                              ch3_offload_match_t ignore, uint64_t * message, ch3_offload_envelope_t * envelope);
+                              ch3_offload_match_t ignore, uint64_t * message,
+                              ch3_offload_envelope_t * envelope);
 
 int ch3_offload_receive_matched(ch3_offload_channel_t *channel, uint64_t message,
                                 const ch3_offload_payload_t * payload, void *cookie,

@@ -6,8 +6,8 @@
 // thousand of them in one address space. It knows nothing of MPICH: cookies and match keys are the client's.
 //
 // Threads: one at a time. Blocking: none. Allocation: none on the small-message path (eager or short,
-// connected peer, posted receive or a small unexpected one); pools grow by slabs otherwise. Protocols:
-// docs/wire-format.md. MPI sections: 3.5 (order), 3.8 (probe, cancel), 3.4 (modes).
+// connected peer, posted receive or a small unexpected one); pools grow by slabs otherwise.
+// Protocols: docs/wire-format.md. MPI sections: 3.5 (order), 3.8 (probe, cancel), 3.4 (modes).
 
 #pragma once
 

@@ -33,7 +33,8 @@ class PayloadBlocks {
 
   /// A block of at least that length, for give_back() or release(). Null: no memory.
   std::byte* take(std::size_t length_bytes) noexcept {
-    if (length_bytes > kLongestKeptBytes) return static_cast<std::byte*>(::operator new(length_bytes, std::nothrow));
+    if (length_bytes > kLongestKeptBytes)
+      return static_cast<std::byte*>(::operator new(length_bytes, std::nothrow));
     const Step step = step_of(length_bytes);
     Kept*& kept = kept_[step.index];
     if (kept == nullptr) return static_cast<std::byte*>(::operator new(step.bytes, std::nothrow));
