@@ -84,8 +84,7 @@ Progressed Engine::send_packet(PeerId id, std::span<const std::byte> header,
   packet->total_bytes = total_bytes;
   packet->peer = peer;
   packet->cookie = cookie;
-  OperationId none;
-  return state.submit(*packet, none, status);
+  return state.submit(*packet, status);
 }
 
 bool Engine::State::packet_at_once(Peer& peer, std::span<const std::byte> header,

@@ -36,7 +36,13 @@ Progressed Engine::send(PeerId id, SendMode mode, const MatchKey& key, const Pay
     status = Status::kNoMemory;
     return Progressed::kFailed;
   }
-  return state.submit(*send, operation, status);
+  const Progressed progressed = state.submit(*send, status);
+  if (progressed != Progressed::kPending) return progressed;
+  if (send->state == SendState::kQueued) {
+    state.trace(TraceEvent::kSendQueued, id, number, payload.length_bytes);
+  }
+  operation = OperationId{kSendOperation | send->pool_id};
+  return progressed;
 }
 
 /// Null: no memory.
@@ -112,25 +118,21 @@ Status Engine::State::send_first(SendOperation& send) noexcept {
   return Status::kOk;
 }
 
-/// Sends what can be sent of it now. `id` is set if it is a message and pending: a packet cannot be
-/// cancelled.
-Progressed Engine::State::submit(Outgoing& outgoing, OperationId& id, Status& status) noexcept {
+/// Sends what can be sent of it now. Unless it is kPending, the caller must not use it any more.
+Progressed Engine::State::submit(Outgoing& outgoing, Status& status) noexcept {
   Peer& peer = *outgoing.peer;
   peer.outgoing.push_back(outgoing);
   peer.queue.push_back(outgoing);
   gate(peer);
   submitting = &outgoing;
-  if (peer.state == PeerState::kConnected) flush(peer); else want_connection(peer);
+  if (peer.state == PeerState::kConnected)
+    flush(peer);
+  else
+    want_connection(peer);
   const bool is_over = std::exchange(submitting, nullptr) == nullptr;
   status = is_over ? submitted_status : Status::kOk;
-  if (is_over) return status == Status::kOk ? Progressed::kDone : Progressed::kFailed;
-  if (outgoing.kind == Operation::Kind::kPacket) return Progressed::kPending;
-  const auto& send = static_cast<SendOperation&>(outgoing);
-  if (send.state == SendState::kQueued) {
-    trace(TraceEvent::kSendQueued, peer.id, send.number, send.payload.length_bytes);
-  }
-  id = OperationId{kSendOperation | send.pool_id};
-  return Progressed::kPending;
+  if (!is_over) return Progressed::kPending;
+  return status == Status::kOk ? Progressed::kDone : Progressed::kFailed;
 }
 
 Status Engine::State::transmit(Outgoing& outgoing) noexcept {

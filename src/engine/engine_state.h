@@ -170,7 +170,7 @@ struct Engine::State final : Sink {
   SendOperation* make_send(Peer& peer, SendMode mode, const MatchKey& key, const Payload& payload,
                            std::uint32_t send_id, Cookie cookie, std::uint64_t number) noexcept;
   Status send_first(SendOperation& send) noexcept;
-  Progressed submit(Outgoing& outgoing, OperationId& id, Status& status) noexcept;
+  Progressed submit(Outgoing& outgoing, Status& status) noexcept;
   Status transmit(Outgoing& outgoing) noexcept;  ///< The head of the queue; kOk: it has left.
   Status transmit_message(SendOperation& send) noexcept;
   Status stream(SendOperation& send) noexcept;
