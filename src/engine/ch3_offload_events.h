@@ -60,14 +60,10 @@ typedef struct {
     ch3_offload_event_t slots[CH3_OFFLOAD_EVENT_SLOTS];
 } ch3_offload_events_t;
 
-/** Takes the oldest event of the ring. Returns 0 if the ring is empty. */
-static inline int ch3_offload_take_event(ch3_offload_events_t * events, ch3_offload_event_t * event)
-{
-    if (events->taken == events->written)
-        return 0;
-    *event = events->slots[events->taken % CH3_OFFLOAD_EVENT_SLOTS];
-    events->taken++;
-    return 1;
+/** Takes the oldest event of the ring. It stays valid until the next call for the channel. NULL: the ring is empty. */
+static inline const ch3_offload_event_t* ch3_offload_take_event(ch3_offload_events_t* events) {
+  if (events->taken == events->written) return NULL;
+  return &events->slots[events->taken++ % CH3_OFFLOAD_EVENT_SLOTS];
 }
 
 #ifdef __cplusplus

@@ -178,16 +178,15 @@ void Engine::purge(PurgeScope scope, std::span<const MatchPattern> doomed, std::
     state.trace(TraceEvent::kReceiveCancelled, state.config.self, 0, 0);
   });
   if (scope != PurgeScope::kAll) return;
-  UnexpectedEntry* next = nullptr;
-  for (UnexpectedEntry* entry = state.matcher.first_unexpected(); entry != nullptr; entry = next) {
-    next = Matcher::next_unexpected(*entry);
-    if (is_doomed(entry->key)) state.purge_message(static_cast<IncomingMessage&>(*entry), reason);
-  }
+  const auto is_kept_and_doomed = [&](const UnexpectedEntry& entry) { return is_doomed(entry.key); };
+  state.matcher.take_unexpected_if(is_kept_and_doomed, [&](UnexpectedEntry& entry) {
+    state.purge_message(static_cast<IncomingMessage&>(entry), reason);
+  });
 }
 
+/// REQUIRES: it is not in the matcher.
 void Engine::State::purge_message(IncomingMessage& message, Status reason) noexcept {
   Peer& peer = *message.peer;
-  matcher.remove(message);
   switch (message.state) {
     case MessageState::kToSelf: finish_send(*message.send_to_self, reason); break;
     case MessageState::kRts:

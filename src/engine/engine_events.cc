@@ -29,7 +29,10 @@ ch3_offload_events_t& Engine::events() noexcept { return state_->events; }
 /// Completions go first: those of a peer's operations come before its kPeerFailed.
 bool Engine::next_event(Event& event) noexcept {
   State& state = *state_;
-  if (ch3_offload_take_event(&state.events, reinterpret_cast<ch3_offload_event_t*>(&event)) != 0) return true;
+  if (const ch3_offload_event_t* const oldest = ch3_offload_take_event(&state.events)) {
+    event = *reinterpret_cast<const Event*>(oldest);
+    return true;
+  }
   if (!state.finished.empty()) {
     state.fill(event, state.finished.pop());
     return true;

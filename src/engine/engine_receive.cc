@@ -4,6 +4,61 @@
 
 namespace ch3_offload {
 
+namespace {
+
+/// The length of many payloads, one number: not worth a call.
+constexpr std::size_t kCommonBytes = 8;
+
+/// Copies a whole message into the buffer of its receive. kOk or kTruncated.
+[[gnu::always_inline]] inline Status deliver_whole(const Payload& room,
+                                                   std::span<const std::byte> payload) noexcept {
+  if (payload.size() == kCommonBytes && room.length_bytes >= kCommonBytes && room.layout == nullptr) {
+    std::memcpy(room.address, payload.data(), kCommonBytes);
+    return Status::kOk;
+  }
+  scatter(room, 0, payload);
+  return payload.size() <= room.length_bytes ? Status::kOk : Status::kTruncated;
+}
+
+}  // namespace
+
+void Engine::State::drop_payload(IncomingMessage& message) noexcept {
+  if (!message.has_block) return;
+  blocks.give_back(message.block, message.total_bytes);
+  message.has_block = false;
+}
+
+void Engine::State::forget_message(IncomingMessage& message) noexcept {
+  if (!message.is_announced()) {
+    const std::size_t cost = wire::cost_of(message.total_bytes);
+    counters.unexpected_bytes -= cost;
+    if (message.optimistic) {
+      optimistic_bytes -= cost;
+    } else {
+      repay(*message.peer, cost);
+    }
+  } else {
+    --counters.unexpected_announced;
+  }
+  drop_payload(message);
+  messages.give_back(message);
+}
+
+/// Delivers a message whose payload is here. REQUIRES: it is not in the matcher.
+[[gnu::always_inline]] inline void Engine::State::consume_whole(IncomingMessage& message,
+                                                                const Payload& payload,
+                                                                Envelope& envelope) noexcept {
+  Peer& peer = *message.peer;
+  trace(TraceEvent::kMatched, peer.id, message.number, abridged(message.key));
+  envelope.key = message.key;
+  envelope.length_bytes = message.total_bytes;
+  envelope.status = deliver_whole(payload, {message.stored(), message.total_bytes});
+  if (message.synchronous) [[unlikely]]
+    send_ack(peer, message.operation, message.number);
+  trace(TraceEvent::kReceiveDone, peer.id, message.number, static_cast<std::uint64_t>(envelope.status));
+  forget_message(message);
+}
+
 Progressed Engine::post_receive(const MatchKey& key, const MatchKey& ignore, const Payload& payload,
                                 Cookie cookie, OperationId& operation, Envelope& envelope) noexcept {
   State& state = *state_;
@@ -31,6 +86,7 @@ bool Engine::receive_now(const MatchKey& key, const MatchKey& ignore, const Payl
   State& state = *state_;
   auto* const message = static_cast<IncomingMessage*>(state.matcher.find_unexpected(key, ignore));
   if (message == nullptr || message->state != MessageState::kWhole) return false;
+  state.matcher.remove(*message);
   state.consume_whole(*message, payload, envelope);
   return true;
 }
@@ -59,26 +115,12 @@ Progressed Engine::receive_matched(MessageId id, const Payload& payload, Cookie 
   return state.consume(*message, payload, cookie, nullptr, envelope);
 }
 
-/// Delivers a message whose payload is here.
-void Engine::State::consume_whole(IncomingMessage& message, const Payload& payload,
-                                  Envelope& envelope) noexcept {
-  Peer& peer = *message.peer;
-  const std::size_t length = message.total_bytes;
-  envelope = {message.key, length, payload.length_bytes < length ? Status::kTruncated : Status::kOk};
-  unlink(message);
-  trace(TraceEvent::kMatched, peer.id, message.number, abridged(message.key));
-  scatter(payload, 0, {message.stored(), length});
-  if (message.synchronous) [[unlikely]]
-    send_ack(peer, message.operation, message.number);
-  trace(TraceEvent::kReceiveDone, peer.id, message.number, static_cast<std::uint64_t>(envelope.status));
-  forget_message(message);
-}
-
 /// Gives a message to a receive. A message whose payload is not here yet needs an operation, which
 /// `operation` (may be null) names. kFailed: there was no memory for one, and the message stays.
 Progressed Engine::State::consume(IncomingMessage& message, const Payload& payload, Cookie cookie,
                                   OperationId* operation, Envelope& envelope) noexcept {
   if (message.state == MessageState::kWhole) [[likely]] {
+    unlink(message);
     consume_whole(message, payload, envelope);
     return Progressed::kDone;
   }
@@ -166,91 +208,83 @@ bool Engine::State::start_transfer(ReceiveOperation& receive, Peer& peer, std::u
                                                                const MatchKey& key,
                                                                std::span<const std::byte> payload,
                                                                std::uint64_t number) noexcept {
-  const Status status = payload.size() <= receive.payload.length_bytes ? Status::kOk : Status::kTruncated;
-  scatter(receive.payload, 0, payload);
+  const Status status = deliver_whole(receive.payload, payload);
   ++counters.received_expected;
-  if (config.trace != nullptr) [[unlikely]] {
-    trace(TraceEvent::kMatched, peer.id, number, abridged(key));
-    trace(TraceEvent::kReceiveDone, peer.id, number, static_cast<std::uint64_t>(status));
-  }
+  trace(TraceEvent::kMatched, peer.id, number, abridged(key));
+  trace(TraceEvent::kReceiveDone, peer.id, number, static_cast<std::uint64_t>(status));
   complete_receive(receive, status, key, payload.size());
+}
+
+/// With room for a payload that is not kept in the message itself. Null: no memory.
+IncomingMessage* Engine::State::make_with_block(std::size_t total_bytes) noexcept {
+  IncomingMessage* const message = messages.take();
+  if (message == nullptr) return nullptr;
+  message->block = blocks.take(total_bytes);
+  if (message->block == nullptr) {
+    messages.give_back(*message);
+    return nullptr;
+  }
+  message->has_block = true;
+  return message;
 }
 
 /// Makes an unexpected message with room for its payload and `head` in it. Null: no memory.
 IncomingMessage* Engine::State::keep(Peer& peer, const MatchKey& key, std::size_t total_bytes,
                                      std::span<const std::byte> head) noexcept {
-  IncomingMessage* const message = messages.take();
+  IncomingMessage* const message =
+      total_bytes <= IncomingMessage::kInlineBytes ? messages.take() : make_with_block(total_bytes);
   if (message == nullptr) return nullptr;
-  if (total_bytes > IncomingMessage::kInlineBytes) {
-    message->block = blocks.take(total_bytes);
-    if (message->block == nullptr) {
-      messages.give_back(*message);
-      return nullptr;
-    }
-    message->has_block = true;
-  }
   message->key = key;
   message->peer = &peer;
   message->number = peer.messages_received;
   message->total_bytes = total_bytes;
-  if (!head.empty()) std::memcpy(message->stored(), head.data(), head.size());
+  if (head.size() == kCommonBytes) {
+    std::memcpy(message->stored(), head.data(), kCommonBytes);
+  } else if (!head.empty()) {
+    std::memcpy(message->stored(), head.data(), head.size());
+  }
   count_kept(wire::cost_of(total_bytes));
   ++counters.received_unexpected;
   trace(TraceEvent::kUnexpected, peer.id, message->number, total_bytes);
   return message;
 }
 
-void Engine::State::drop_payload(IncomingMessage& message) noexcept {
-  if (!message.has_block) return;
-  blocks.give_back(message.block, message.total_bytes);
-  message.has_block = false;
-}
-
-void Engine::State::forget_message(IncomingMessage& message) noexcept {
-  if (!message.is_announced()) {
-    const std::size_t cost = wire::cost_of(message.total_bytes);
-    counters.unexpected_bytes -= cost;
-    if (message.optimistic) {
-      optimistic_bytes -= cost;
-    } else {
-      repay(*message.peer, cost);
-    }
-  } else {
-    --counters.unexpected_announced;
-  }
-  drop_payload(message);
-  messages.give_back(message);
-}
-
 /// The first part of an eager message, or all of it.
 [[gnu::always_inline]] inline bool Engine::State::arrive(Peer& peer, const wire::EagerHeader& header,
                                                          std::span<const std::byte> part,
                                                          std::size_t total_bytes) noexcept {
-  if (peer.incoming != nullptr || total_bytes < part.size() || !charge(peer, total_bytes)) return false;
+  ch3_offload_books_t& books = *peer.books;
+  if (peer.incoming != nullptr || total_bytes < part.size() || !charge(books, total_bytes)) return false;
   const std::uint64_t number = ++peer.messages_received;
-  const MatchKey key{header.bits, header.initiator};
-  const bool synchronous = (header.common.flags & wire::kSynchronous) != 0;
   trace(TraceEvent::kMessageArrived, peer.id, number, total_bytes);
-
-  if (ReceiveOperation* const receive = take_posted(key)) {
-    if (synchronous) [[unlikely]]
-      send_ack(peer, header.send_id, number);
-    if (part.size() == total_bytes) {
-      repay(peer, wire::cost_of(total_bytes));
-      finish_whole(*receive, peer, key, part, number);
-    } else {
-      attach(peer, *receive, key, part, total_bytes, number);
-    }
+  const MatchKey key{header.bits, header.initiator};
+  ReceiveOperation* const receive = take_posted(key);
+  if (receive == nullptr) {
+    keep_eager(peer, header, part, total_bytes);
     return true;
   }
-  IncomingMessage* const kept = keep(peer, key, total_bytes, part);
+  if ((header.common.flags & wire::kSynchronous) != 0) [[unlikely]]
+    send_ack(peer, header.send_id, number);
+  if (part.size() == total_bytes) {
+    owe(peer, books, wire::cost_of(total_bytes));  // It has not failed: on_message() has looked.
+    finish_whole(*receive, peer, key, part, number);
+  } else {
+    attach(peer, *receive, key, part, total_bytes, number);
+  }
+  return true;
+}
+
+/// No receive has taken it.
+[[gnu::flatten]] void Engine::State::keep_eager(Peer& peer, const wire::EagerHeader& header,
+                                                std::span<const std::byte> part,
+                                                std::size_t total_bytes) noexcept {
+  IncomingMessage* const kept = keep(peer, {header.bits, header.initiator}, total_bytes, part);
   if (kept == nullptr) {
     repay(peer, wire::cost_of(total_bytes));
-    doom(peer, Status::kNoMemory);
-    return true;
+    return doom(peer, Status::kNoMemory);
   }
-  kept->synchronous = synchronous;
-  (synchronous ? kept->operation : kept->send_id) = header.send_id;
+  kept->synchronous = (header.common.flags & wire::kSynchronous) != 0;
+  (kept->synchronous ? kept->operation : kept->send_id) = header.send_id;
   if (part.size() < total_bytes) {
     kept->state = MessageState::kStreaming;
     peer.incoming = kept;
@@ -258,7 +292,6 @@ void Engine::State::forget_message(IncomingMessage& message) noexcept {
     peer.incoming_receive = nullptr;
   }
   matcher.add(*kept);
-  return true;
 }
 
 Delivery Engine::State::on_message(PeerId id, std::span<const std::byte> message) noexcept {

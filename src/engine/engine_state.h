@@ -94,7 +94,12 @@ struct Engine::State final : Sink {
   /// What announces a slot is recorded before the slot is committed. Otherwise a receiver on the same clock
   /// could record the arrival earlier than the departure.
   void trace(TraceEvent event, PeerId peer, std::uint64_t number, std::uint64_t detail) noexcept {
-    if (config.trace != nullptr) config.trace->record(event, peer, number, detail);
+    if (config.trace != nullptr) [[unlikely]]
+      record(event, peer, number, detail);
+  }
+  [[gnu::noinline, gnu::cold]] void record(TraceEvent event, PeerId peer, std::uint64_t number,
+                                           std::uint64_t detail) noexcept {
+    config.trace->record(event, peer, number, detail);
   }
 
   /// A step that a peer has caused. Returns false if its state does not allow it, and says so to the user.
@@ -202,6 +207,8 @@ struct Engine::State final : Sink {
   bool on_eager_first(Peer& peer, std::span<const std::byte> message) noexcept;
   bool arrive(Peer& peer, const wire::EagerHeader& header, std::span<const std::byte> part,
               std::size_t total_bytes) noexcept;
+  void keep_eager(Peer& peer, const wire::EagerHeader& header, std::span<const std::byte> part,
+                  std::size_t total_bytes) noexcept;
   void attach(Peer& peer, ReceiveOperation& receive, const MatchKey& key, std::span<const std::byte> part,
               std::size_t total_bytes, std::uint64_t number) noexcept;
   bool on_eager_next(Peer& peer, std::span<const std::byte> message) noexcept;
@@ -211,6 +218,7 @@ struct Engine::State final : Sink {
   }
   IncomingMessage* keep(Peer& peer, const MatchKey& key, std::size_t total_bytes,
                         std::span<const std::byte> head) noexcept;
+  IncomingMessage* make_with_block(std::size_t total_bytes) noexcept;
   void count_kept(std::size_t cost) noexcept {
     counters.unexpected_bytes += cost;
     counters.unexpected_bytes_peak = std::max(counters.unexpected_bytes_peak, counters.unexpected_bytes);
@@ -264,9 +272,9 @@ struct Engine::State final : Sink {
   void send_control(Peer& peer, wire::Kind kind, unsigned flags, Header header) noexcept;
   void send_ack(Peer& peer, std::uint32_t operation, std::uint64_t number) noexcept;
   /// False: the peer had no credit for that.
-  bool charge(Peer& peer, std::size_t payload_bytes) noexcept {
+  static bool charge(ch3_offload_books_t& books, std::size_t payload_bytes) noexcept {
     // In this order nothing overflows, whatever length the peer claims.
-    std::uint64_t& available = peer.books->available_bytes;
+    std::uint64_t& available = books.available_bytes;
     if (available < wire::kEnvelopeBytes || payload_bytes > available - wire::kEnvelopeBytes) return false;
     available -= wire::cost_of(payload_bytes);
     return true;
@@ -275,10 +283,14 @@ struct Engine::State final : Sink {
   void repay(Peer& peer, std::size_t cost) noexcept {
     if (peer.state == PeerState::kFailed) [[unlikely]]
       return shrink_window(peer, cost);
-    peer.books->owed_bytes += cost;
+    owe(peer, *peer.books, cost);
+  }
+  /// REQUIRES: it has not failed, and `books` are its own.
+  void owe(Peer& peer, ch3_offload_books_t& books, std::size_t cost) noexcept {
+    books.owed_bytes += cost;
     // A quarter of the window: early enough that a stream of eager messages does not stall, late enough
     // that most credit rides on messages that go that way anyhow.
-    if (!peer.credit_hook.linked && peer.books->owed_bytes * 4 >= peer.window_bytes)
+    if (books.owed_bytes * 4 >= peer.window_bytes && !peer.credit_hook.linked) [[unlikely]]
       credit_due.push_back(peer);
   }
   void grant_more(Peer& peer, std::uint64_t payload_bytes) noexcept;  ///< It had no credit for that.

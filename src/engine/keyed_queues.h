@@ -26,13 +26,15 @@ struct KeyedHook {
   Entry* chain = nullptr;     ///< Of the oldest of a key: the oldest of another key in the same bucket.
 };
 
-// Fibonacci hashing on folded halves: contexts, ranks, tags and running numbers differ in few low bits each.
-// The best bits of the product are its upper ones.
-constexpr std::uint32_t hash_of(std::uint64_t key) noexcept {
-  return static_cast<std::uint32_t>((key ^ key >> 29) * 0x9E37'79B9'7F4A'7C15U >> 32);
-}
-constexpr std::uint32_t hash_of(const MatchKey& key) noexcept {
-  return hash_of(key.bits + key.initiator * std::uint64_t{0xD6E8'FEB8'6659'FD93U});
+// Fibonacci hashing: contexts, ranks, tags and running numbers differ in few low bits each, and the best bits
+// of a product are its upper ones. Each part of a key has a multiplier of its own: the tag, in the lower half
+// of the bits, sees all of kBitsFactor (the golden ratio), the context only its lower half (the square root of
+// 2), and the initiator the square root of 3.
+inline constexpr std::uint64_t kBitsFactor = 0x9E37'79B9'6A09'E667U;
+inline constexpr std::uint64_t kInitiatorFactor = 0xBB67'AE85'84CA'A73BU;
+constexpr std::uint64_t hash_of(std::uint64_t key) noexcept { return key * kBitsFactor; }
+constexpr std::uint64_t hash_of(const MatchKey& key) noexcept {
+  return key.bits * kBitsFactor + key.initiator * kInitiatorFactor;
 }
 
 /// kHook: the hook of an entry that this table uses. kKey(entry): of which the part in the table's mask is
@@ -62,7 +64,7 @@ class KeyedQueues {
     }
     hook = {nullptr, &entry, nullptr};
     *link = &entry;
-    if (++keys_ > bucket_count_) [[unlikely]]
+    if (++keys_ > bucket_count()) [[unlikely]]
       double_buckets();
   }
 
@@ -114,11 +116,20 @@ class KeyedQueues {
     hook.previous = nullptr;
   }
 
+  /// Calls `visit(entry)` for each: those of a key from its oldest to its newest.
+  template <class Visit>
+  void for_each(const Visit& visit) const {
+    for (std::size_t bucket = 0; bucket < bucket_count(); ++bucket) {
+      for (Entry* first = buckets_[bucket]; first != nullptr; first = (first->*kHook).chain)
+        for (Entry* entry = first; entry != nullptr; entry = (entry->*kHook).next) visit(*entry);
+    }
+  }
+
   /// Takes out the entries that `chosen(entry)` is true of, and hands each to `taken(entry)`: those of a key
   /// from its second oldest to its newest, then its oldest.
   template <class Chosen, class Taken>
   void take_if(const Chosen& chosen, const Taken& taken) {
-    for (std::size_t bucket = 0; bucket < bucket_count_; ++bucket) {
+    for (std::size_t bucket = 0; bucket < bucket_count(); ++bucket) {
       for (Entry** link = &buckets_[bucket]; *link != nullptr;) {
         Entry& first = **link;
         for (Entry* entry = (first.*kHook).next; entry != nullptr;) {
@@ -142,7 +153,8 @@ class KeyedQueues {
   }
 
  private:
-  static constexpr std::size_t kFirstBuckets = 16;
+  static constexpr unsigned kFirstBucketBits = 4;
+  static constexpr unsigned kHashBits = 64;
 
   /// The oldest of a key points back at the newest, which nothing follows.
   static bool is_oldest(const Entry& entry) noexcept {
@@ -151,15 +163,16 @@ class KeyedQueues {
 
   Key key_of(const Entry& entry) const noexcept { return kKey(entry) & mask_; }
 
-  std::size_t bucket_of(const Key& key) const noexcept { return hash_of(key) & (bucket_count_ - 1); }
+  std::size_t bucket_of(const Key& key) const noexcept { return hash_of(key) >> shift_; }
+  std::size_t bucket_count() const noexcept { return std::size_t{1} << (kHashBits - shift_); }
 
   void double_buckets() noexcept {
-    std::unique_ptr<Entry*[]> larger(new (std::nothrow) Entry*[bucket_count_ * 2]());
+    std::unique_ptr<Entry*[]> larger(new (std::nothrow) Entry*[bucket_count() * 2]());
     if (larger == nullptr) return;
     Entry** const old = buckets_;
-    const std::size_t old_count = bucket_count_;
+    const std::size_t old_count = bucket_count();
     buckets_ = larger.get();
-    bucket_count_ *= 2;
+    --shift_;
     for (std::size_t i = 0; i < old_count; ++i) {
       for (Entry* entry = old[i]; entry != nullptr;) {
         Entry* const next = (entry->*kHook).chain;
@@ -173,10 +186,10 @@ class KeyedQueues {
   }
 
   const Key mask_;
-  std::array<Entry*, kFirstBuckets> first_buckets_{};
+  std::array<Entry*, std::size_t{1} << kFirstBucketBits> first_buckets_{};
   std::unique_ptr<Entry*[]> allocated_;     ///< Null: first_buckets_ is in use.
   Entry** buckets_ = first_buckets_.data();
-  std::size_t bucket_count_ = kFirstBuckets;  ///< A power of two.
+  unsigned shift_ = kHashBits - kFirstBucketBits;  ///< The upper bits of a hash are the bucket.
   std::size_t keys_ = 0;
 };
 

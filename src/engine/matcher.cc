@@ -1,6 +1,8 @@
 #include "engine/matcher.h"
 
-#include <cassert>
+#include <algorithm>
+#include <new>
+#include <vector>
 
 namespace ch3_offload {
 
@@ -83,14 +85,17 @@ void Matcher::remove(PostedEntry& receive) noexcept {
   uncount(receive);
 }
 
-void Matcher::add(UnexpectedEntry& message) noexcept {
-  found_ = nullptr;
-  arrivals_.push_back(message);
-  unexpected_.append(message);
-  if (complete_indices_ == 0) [[likely]]
-    return;
+void Matcher::add_to_indices(UnexpectedEntry& message) noexcept {
   for (const MatchShape shape : kWildcardShapes) {
     if (index_of(shape).complete && !add_to_index(shape, message)) drop_index(shape);
+  }
+}
+
+void Matcher::remove_from_indices(UnexpectedEntry& message) noexcept {
+  while (WildcardNode* const node = message.wildcards) {
+    message.wildcards = node->next;
+    index_of(node->shape).table.remove(*node);
+    nodes_.give_back(*node);
   }
 }
 
@@ -112,7 +117,16 @@ bool Matcher::build_index(MatchShape shape) noexcept {
     --index_of(shape).walks_due;
     return false;
   }
-  for (UnexpectedEntry* message = arrivals_.front(); message != nullptr; message = Arrivals::next(*message)) {
+  std::vector<UnexpectedEntry*> arrivals;  // Each message comes in the order of its arrival.
+  try {
+    arrivals.reserve(unexpected_depth_);
+  } catch (const std::bad_alloc&) {
+    drop_index(shape);
+    return false;
+  }
+  unexpected_.for_each([&](UnexpectedEntry& message) { arrivals.push_back(&message); });
+  std::ranges::sort(arrivals, {}, &UnexpectedEntry::stamp);
+  for (UnexpectedEntry* const message : arrivals) {
     if (add_to_index(shape, *message)) continue;
     drop_index(shape);
     return false;
@@ -126,24 +140,26 @@ void Matcher::drop_index(MatchShape shape) noexcept {
   WildcardIndex& index = index_of(shape);
   complete_indices_ -= index.complete;
   index.complete = false;
-  index.walks_due = arrivals_.size();
-  for (UnexpectedEntry* message = arrivals_.front(); message != nullptr; message = Arrivals::next(*message)) {
-    WildcardNode** link = &message->wildcards;
+  index.walks_due = unexpected_depth_;
+  unexpected_.for_each([&](UnexpectedEntry& message) {
+    WildcardNode** link = &message.wildcards;
     while (*link != nullptr && (*link)->shape != shape) link = &(*link)->next;
     WildcardNode* const node = *link;
-    if (node == nullptr) continue;
+    if (node == nullptr) return;
     *link = node->next;
     index.table.remove(*node);
     nodes_.give_back(*node);
-  }
+  });
 }
 
 UnexpectedEntry* Matcher::walk(const MatchKey& key, const MatchKey& ignore) const noexcept {
-  UnexpectedEntry* message = arrivals_.front();
-  while (message != nullptr && !matches(message->key, key, ignore | always_ignored_)) {
-    message = Arrivals::next(*message);
-  }
-  return message;
+  UnexpectedEntry* first = nullptr;
+  unexpected_.for_each([&](UnexpectedEntry& message) {
+    if ((first == nullptr || message.stamp < first->stamp) &&
+        matches(message.key, key, ignore | always_ignored_))
+      first = &message;
+  });
+  return first;
 }
 
 UnexpectedEntry* Matcher::find_with_wildcards(const MatchKey& key, const MatchKey& ignore) noexcept {
@@ -153,21 +169,6 @@ UnexpectedEntry* Matcher::find_with_wildcards(const MatchKey& key, const MatchKe
   if (!index.complete && !build_index(shape)) return walk(key, ignore);
   const WildcardNode* const node = index.table.oldest(key);
   return node == nullptr ? nullptr : node->message;
-}
-
-void Matcher::remove(UnexpectedEntry& message) noexcept {
-  arrivals_.remove(message);
-  if (found_ != nullptr && *found_ == &message) [[likely]] {
-    unexpected_.remove_oldest(found_);
-  } else {
-    unexpected_.remove(message);
-  }
-  found_ = nullptr;
-  while (WildcardNode* const node = message.wildcards) {
-    message.wildcards = node->next;
-    index_of(node->shape).table.remove(*node);
-    nodes_.give_back(*node);
-  }
 }
 
 }  // namespace ch3_offload

@@ -44,8 +44,8 @@ struct WildcardNode;
 /// What the matcher needs of a message that no receive has taken.
 struct UnexpectedEntry {
   MatchKey key{};  ///< As sent, with the always-ignored bits.
+  std::uint64_t stamp = 0;  ///< Order of arrival; set by add().
   KeyedHook<UnexpectedEntry> hook{};
-  BareHook<UnexpectedEntry> arrival_hook{};
   WildcardNode* wildcards = nullptr;  ///< Its nodes in the wildcard indices that exist.
 };
 
@@ -100,11 +100,18 @@ class Matcher {
   void remove(PostedEntry& receive) noexcept;
 
   /// Appends a message. REQUIRES: take_posted(message.key) found nothing.
-  void add(UnexpectedEntry& message) noexcept;
+  void add(UnexpectedEntry& message) noexcept {
+    message.stamp = next_stamp_++;
+    ++unexpected_depth_;
+    found_ = nullptr;
+    unexpected_.append(message);
+    if (complete_indices_ != 0) [[unlikely]]
+      add_to_indices(message);
+  }
 
   /// The message that arrived first of those that such a receive matches, or null; left in place.
   UnexpectedEntry* find_unexpected(const MatchKey& key, const MatchKey& ignore) noexcept {
-    if (arrivals_.empty()) return nullptr;
+    if (unexpected_depth_ == 0) return nullptr;
     if ((ignore & ~always_ignored_) != kIgnoreNothing) [[unlikely]]
       return find_with_wildcards(key, ignore);
     found_ = unexpected_.link_to_oldest(key);
@@ -119,16 +126,32 @@ class Matcher {
   }
 
   /// Takes a message out. REQUIRES: it is in the queue.
-  void remove(UnexpectedEntry& message) noexcept;
+  void remove(UnexpectedEntry& message) noexcept {
+    --unexpected_depth_;
+    if (found_ != nullptr && *found_ == &message) [[likely]] {
+      unexpected_.remove_oldest(found_);
+    } else {
+      unexpected_.remove(message);
+    }
+    found_ = nullptr;
+    if (message.wildcards != nullptr) [[unlikely]]
+      remove_from_indices(message);
+  }
+
+  /// Takes out all messages that `chosen(message)` is true of, and hands each to `taken(message)`. The order is
+  /// unspecified.
+  template <class Chosen, class Taken>
+  void take_unexpected_if(const Chosen& chosen, const Taken& taken) {
+    found_ = nullptr;
+    unexpected_.take_if(chosen, [&](UnexpectedEntry& message) {
+      --unexpected_depth_;
+      remove_from_indices(message);
+      taken(message);
+    });
+  }
 
   std::size_t posted_depth() const noexcept { return posted_depth_; }
-  std::size_t unexpected_depth() const noexcept { return arrivals_.size(); }
-
-  /// In order of arrival; next_unexpected() of the last is null.
-  UnexpectedEntry* first_unexpected() const noexcept { return arrivals_.front(); }
-  static UnexpectedEntry* next_unexpected(const UnexpectedEntry& message) noexcept {
-    return Arrivals::next(message);
-  }
+  std::size_t unexpected_depth() const noexcept { return unexpected_depth_; }
 
  private:
   static const MatchKey& key_of_receive(const PostedEntry& receive) noexcept { return receive.key; }
@@ -137,7 +160,6 @@ class Matcher {
   using Posted = KeyedQueues<PostedEntry, &PostedEntry::hook, &key_of_receive>;
   using Unexpected = KeyedQueues<UnexpectedEntry, &UnexpectedEntry::hook, &key_of_message>;
   using Wildcards = KeyedQueues<WildcardNode, &WildcardNode::hook, &key_of_node>;
-  using Arrivals = IntrusiveList<UnexpectedEntry, &UnexpectedEntry::arrival_hook, true>;
   using OddPosted = IntrusiveList<PostedEntry, &PostedEntry::odd_hook>;
 
   struct WildcardIndex {
@@ -157,6 +179,8 @@ class Matcher {
     wildcards_posted_ -= receive.shape != MatchShape::kExact;
   }
   WildcardIndex& index_of(MatchShape shape) noexcept { return wildcards_[static_cast<std::size_t>(shape) - 1]; }
+  void add_to_indices(UnexpectedEntry& message) noexcept;
+  void remove_from_indices(UnexpectedEntry& message) noexcept;
   bool add_to_index(MatchShape shape, UnexpectedEntry& message) noexcept;
   bool build_index(MatchShape shape) noexcept;
   void drop_index(MatchShape shape) noexcept;
@@ -164,25 +188,25 @@ class Matcher {
   UnexpectedEntry* walk(const MatchKey& key, const MatchKey& ignore) const noexcept;
 
   const MatchKey always_ignored_;
+  std::uint64_t next_stamp_ = 0;  ///< Of receives and of messages.
 
   // Posted receives. Each is in one of these five.
   std::array<Posted, kKeyedShapes> posted_;  ///< By shape; the exact ones first.
   OddPosted odd_posted_;
   std::size_t posted_depth_ = 0;
   std::size_t wildcards_posted_ = 0;  ///< Of those: not exact.
-  std::uint64_t next_stamp_ = 0;
 
-  // Unexpected messages. Each is in arrivals_, in unexpected_ by its whole key, and in the wildcard
-  // indices that are complete. Such an index is built when the first receive of its shape looks for a
-  // message, so that programs without wildcards do not pay for it.
+  // Unexpected messages. Each is in unexpected_ by its whole key, and in the wildcard indices that are
+  // complete. Such an index is built when the first receive of its shape looks for a message, so that programs
+  // without wildcards do not pay for it.
   Unexpected unexpected_;
+  std::size_t unexpected_depth_ = 0;
   /// Where find_unexpected() found a message, for remove(), which mostly follows. Null if unexpected_ has
   /// changed.
   UnexpectedEntry** found_ = nullptr;
   unsigned complete_indices_ = 0;  ///< Of wildcards_.
   std::array<WildcardIndex, kKeyedShapes - 1> wildcards_;  ///< By shape, without kExact.
   FreeList<WildcardNode> nodes_;
-  Arrivals arrivals_;
 };
 
 }  // namespace ch3_offload

@@ -234,15 +234,15 @@ class FinishedQueue {
   Operation* tail_ = nullptr;  ///< Valid while head_ is not null.
 };
 
-// An OperationId, and the WorkId of a write: the id in a pool, and above it which pool.
-inline constexpr std::uint64_t kSendOperation = std::uint64_t{1} << Pool<SendOperation>::kIdBits;
-inline constexpr std::uint64_t kReceiveOperation = std::uint64_t{2} << Pool<SendOperation>::kIdBits;
-inline constexpr std::uint64_t kPacketOperation = std::uint64_t{3} << Pool<SendOperation>::kIdBits;
+// An OperationId, and the WorkId of a write: the id in a pool, with which pool in the bits that it leaves.
+inline constexpr std::uint64_t kSendOperation = std::uint64_t{1} << Pool<SendOperation>::kIndexBits;
+inline constexpr std::uint64_t kReceiveOperation = std::uint64_t{2} << Pool<SendOperation>::kIndexBits;
+inline constexpr std::uint64_t kPacketOperation = std::uint64_t{3} << Pool<SendOperation>::kIndexBits;
 
 /// The id in the pool of that kind. 0: of another one.
 constexpr std::uint64_t pool_id_of(std::uint64_t id, std::uint64_t kind) noexcept {
-  const std::uint64_t in_pool = id & (kSendOperation - 1);
-  return id - in_pool == kind ? in_pool : 0;
+  constexpr std::uint64_t kAnyKind = kSendOperation | kReceiveOperation;
+  return (id & kAnyKind) == kind ? id & ~kAnyKind : 0;
 }
 
 }  // namespace ch3_offload

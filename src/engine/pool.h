@@ -2,9 +2,10 @@
 //
 // Grows by slabs, never shrinks, never moves an object; taking and returning one touches no allocator
 // once the pool has grown to its working size. The object that was returned last is taken first, since it
-// is likely to be in the cache. An id has 30 bits of index and 32 of generation, so it comes again after
-// 4 billion reuses of one object. 0 is never an id. Ids stay in the process: what goes over the wire is
-// numbered apart (State::number_outgoing()).
+// is likely to be in the cache. An id has 30 bits of index and 32 of generation, and 2 bits between them that
+// are the user's, 0 here. A generation is odd while the object is taken, so an id comes again after 2 billion
+// reuses of one object. 0 is never an id. Ids stay in the process: what goes over the wire is numbered apart
+// (State::number_outgoing()).
 
 #pragma once
 
@@ -24,8 +25,7 @@ template <class T>
 class Pool {
  public:
   static constexpr unsigned kIndexBits = 30;
-  static constexpr unsigned kGenerationBits = 32;
-  static constexpr unsigned kIdBits = kIndexBits + kGenerationBits;
+  static constexpr unsigned kUserBits = 2;  ///< Above the index.
   static constexpr std::uint32_t kMaxObjects = (1U << kIndexBits) - 1;
 
   /// A fresh object, or null when memory or ids (almost 2^30) have run out.
@@ -34,15 +34,16 @@ class Pool {
       return nullptr;
     Cell* const cell = free_;
     free_ = cell->next_free;
-    cell->pool_id &= ~kFree;
+    cell->pool_id += kGeneration;
     ++live_;
     return cell;
   }
 
   /// REQUIRES: `object` was taken from this pool and not returned since.
   void give_back(T& object) noexcept {
-    assert((object.pool_id & kFree) == 0);
-    const std::uint64_t next_id = ((object.pool_id + kGeneration) & (kFree - 1)) | kFree;
+    assert(is_taken(object.pool_id));
+    const std::uint64_t next_id =
+        object.pool_id + kGeneration;  // May overflow: that is the first generation.
     if constexpr (requires { object.recycle(); }) {
       object.recycle();
     } else {
@@ -59,7 +60,7 @@ class Pool {
   /// The live object of that id, or null: ids come from callers and may be stale or invented.
   T* find(std::uint64_t id) noexcept {
     const std::uint32_t index = (static_cast<std::uint32_t>(id) & kMaxObjects) - 1;
-    if ((id & kFree) != 0 || index >= slabs_.size() * kSlabObjects) return nullptr;
+    if (!is_taken(id) || index >= slabs_.size() * kSlabObjects) return nullptr;
     T& object = slabs_[index / kSlabObjects][index % kSlabObjects];
     return object.pool_id == id ? &object : nullptr;
   }
@@ -71,9 +72,9 @@ class Pool {
 
  private:
   static constexpr std::uint32_t kSlabObjects = 32;
-  // pool_id: index + 1, so that no id is 0; the generation above that; whether nobody has the object.
-  static constexpr std::uint64_t kGeneration = std::uint64_t{1} << kIndexBits;
-  static constexpr std::uint64_t kFree = std::uint64_t{1} << kIdBits;
+  // pool_id: index + 1, so that no id is 0; the generation at the top.
+  static constexpr std::uint64_t kGeneration = std::uint64_t{1} << (kIndexBits + kUserBits);
+  static constexpr bool is_taken(std::uint64_t id) noexcept { return (id & kGeneration) != 0; }
 
   struct Cell final : T {
     Cell* next_free = nullptr;
@@ -89,7 +90,7 @@ class Pool {
     const auto first = static_cast<std::uint32_t>((slabs_.size() - 1) * kSlabObjects);
     for (std::uint32_t i = kSlabObjects; i-- > 0;) {
       Cell& cell = slabs_.back()[i];
-      cell.pool_id = kFree | (first + i + 1);
+      cell.pool_id = first + i + 1;
       cell.next_free = free_;
       free_ = &cell;
     }

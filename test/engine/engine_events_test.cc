@@ -13,7 +13,9 @@ namespace {
 class EngineEvents : public EngineWorld {
  protected:
   bool take_from_ring(std::uint32_t i, ch3_offload_event_t& event) {
-    return ch3_offload_take_event(&at(i)->events(), &event) != 0;
+    const ch3_offload_event_t* const oldest = ch3_offload_take_event(&at(i)->events());
+    if (oldest != nullptr) event = *oldest;
+    return oldest != nullptr;
   }
   /// What a client without a queue of its own does.
   std::vector<Cookie> take_all(std::uint32_t i) {

@@ -30,7 +30,12 @@ configure_library() {
   local directory=$1 name=$2 key
   shift 2
   key=$(hash_of "$environment_key $*" "$root/configure")
-  if [[ -f $directory/Makefile ]] && is_current "$name-configure" "$key"; then return; fi
+  if [[ -f $directory/Makefile ]] && is_current "$name-configure" "$key"; then
+    # A later make may have flags for the tests on its command line. If it ran configure again, these would
+    # become the library's. So let it run now.
+    must "$name-configure" 'delete its build directory and try again' make -C "$directory" Makefile
+    return
+  fi
   clear_stamps "$name-configure"
   mkdir -p "$directory"
   must "$name-configure" 'the last lines say what configure did not find' \

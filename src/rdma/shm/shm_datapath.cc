@@ -95,7 +95,11 @@ void ShmProvider::tell(ShmEndpoint& peer) noexcept {
 
 ch3_offload_lane_t* ShmProvider::lane(Endpoint& endpoint) noexcept { return &of(endpoint).out.lane(); }
 
-void ShmProvider::nudge(Endpoint& endpoint) noexcept { tell(of(endpoint)); }
+void ShmProvider::nudge(Endpoint& endpoint) noexcept {
+  tell(of(endpoint));
+  // Each message to a peer whose doorbell is not known comes here, so let the next poll look for the Welcome.
+  if (!of(endpoint).doorbell.known()) clock_due_ = kBusyPollsPerClock;
+}
 
 /// Notes in blocked_, for arm(), that the caller waits for room. Returns kAgain, or kOk if there is room now.
 Status ShmProvider::no_room(ShmEndpoint& peer, std::size_t payload_bytes) noexcept {
@@ -304,18 +308,22 @@ std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budge
   RingConsumer& ring = inbound.ring;
   ShmEndpoint& peer = *inbound.peer;
   std::size_t delivered = 0;
+  if (peer.reason == Status::kProtocol) [[unlikely]]
+    return 0;
   for (; delivered < budget; ++delivered) {
     // Loaded once: the peer may change it. The ring's bit may have been cleared before: "The sleep rule".
     std::uint64_t header = ring.header(std::memory_order_seq_cst);
-    if (ring.is_skip(header)) [[unlikely]] {
-      ring.skip();
-      header = ring.header(std::memory_order_seq_cst);
-    }
-    if (header == 0) break;
     RingConsumer::Record record;
-    if (peer.reason == Status::kProtocol || !ring.parse(header, record)) [[unlikely]] {
-      start_dying(peer, Status::kProtocol);
-      break;
+    if (!ring.parse(header, record)) [[unlikely]] {
+      if (ring.is_skip(header)) {
+        ring.skip();
+        header = ring.header(std::memory_order_seq_cst);
+      }
+      if (header == 0) break;
+      if (!ring.parse(header, record)) {
+        start_dying(peer, Status::kProtocol);
+        break;
+      }
     }
     if (record.kind == RecordKind::kMessage) {
       if (sink.on_message(peer.id, record.payload) == Delivery::kHeld) {

@@ -166,18 +166,22 @@ static void handle(const ch3_offload_event_t * event)
 
 size_t MPIDI_CH3I_Take_events(void)
 {
-    ch3_offload_event_t event;
+    const ch3_offload_event_t *event;
+    ch3_offload_event_t other;
     size_t count = 0;
 
-    while (ch3_offload_take_event(MPIDI_CH3I_events, &event) ||
-           (MPIDI_CH3I_events->others && ch3_offload_next_event(MPIDI_CH3I_channel, &event))) {
-        if (likely(event.kind == CH3_OFFLOAD_RECEIVE_DONE))
-            MPIDI_CH3I_Receive_done(&event);
+    for (;; count++) {
+        event = ch3_offload_take_event(MPIDI_CH3I_events);
+        if (event == NULL) {
+            if (likely(!MPIDI_CH3I_events->others) || !ch3_offload_next_event(MPIDI_CH3I_channel, &other))
+                return count;
+            event = &other;
+        }
+        if (likely(event->kind == CH3_OFFLOAD_RECEIVE_DONE))
+            MPIDI_CH3I_Receive_done(event);
         else
-            handle(&event);
-        count++;
+            handle(event);
     }
-    return count;
 }
 
 /* Takes what there is, lets the engine work, and takes what came of that. Returns how many things happened. */

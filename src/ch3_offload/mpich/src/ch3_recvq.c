@@ -113,10 +113,10 @@ static MPI_Aint capacity_of(MPIR_Request * rreq)
     return size * rreq->dev.user_count;
 }
 
-static void set_status(MPI_Status * status, const ch3_offload_envelope_t * envelope, MPI_Aint count)
+static inline void set_status(MPI_Status * status, ch3_offload_match_t match, MPI_Aint count)
 {
-    status->MPI_SOURCE = MPIDI_CH3I_Match_source(envelope->match);
-    status->MPI_TAG = MPIDI_CH3I_Match_tag(envelope->match);
+    status->MPI_SOURCE = MPIDI_CH3I_Match_source(match);
+    status->MPI_TAG = MPIDI_CH3I_Match_tag(match);
     MPIR_STATUS_SET_COUNT(*status, count);
 }
 
@@ -138,19 +138,20 @@ static void set_source_active(MPIR_Comm * comm, int source)
         MPIDI_Comm_get_vc_set_active(comm, source, &vc);
 }
 
-static int truncation_error(const ch3_offload_envelope_t * envelope, MPI_Aint capacity)
+static int truncation_error(ch3_offload_match_t match, size_t length_bytes, MPI_Aint capacity)
 {
     return MPIR_Err_create_code(MPI_SUCCESS, MPIR_ERR_RECOVERABLE, __func__, __LINE__, MPI_ERR_TRUNCATE,
                                 "**truncate", "**truncate %d %d %d %d",
-                                MPIDI_CH3I_Match_source(envelope->match),
-                                MPIDI_CH3I_Match_tag(envelope->match), (int) envelope->length_bytes,
-                                (int) capacity);
+                                MPIDI_CH3I_Match_source(match), MPIDI_CH3I_Match_tag(match),
+                                (int) length_bytes, (int) capacity);
 }
 
-/* Of a receive that did not get what it had room for. *count is how much it got. */
-static int receive_error(MPIR_Request * rreq, const ch3_offload_envelope_t * envelope, MPI_Aint * count)
+/* Of a receive that did not get what it had room for. *count is the message's length, and then how much it got. */
+static int receive_error(MPIR_Request * rreq, ch3_offload_match_t match, int status, MPI_Aint * count)
 {
-    switch (envelope->status) {
+    size_t length_bytes = *count;
+
+    switch (status) {
         case CH3_OFFLOAD_OK:
             /* The message ends inside a basic element. */
             *count -= rreq->ch.edge_bytes;
@@ -158,23 +159,23 @@ static int receive_error(MPIR_Request * rreq, const ch3_offload_envelope_t * env
                                         "**dtypemismatch", 0);
         case CH3_OFFLOAD_TRUNCATED:
             *count = capacity_of(rreq);
-            return truncation_error(envelope, *count);
+            return truncation_error(match, length_bytes, *count);
         default:
             *count = 0;
-            return MPIDI_CH3I_Error(envelope->status, MPIDI_CH3I_Match_source(envelope->match));
+            return MPIDI_CH3I_Error(status, MPIDI_CH3I_Match_source(match));
     }
 }
 
 /* The engine has finished the receive. */
-static inline int complete_receive(MPIR_Request * rreq, const ch3_offload_envelope_t * envelope)
+static inline int complete_receive(MPIR_Request * rreq, ch3_offload_match_t match, size_t length_bytes, int status)
 {
-    MPI_Aint count = envelope->length_bytes;
+    MPI_Aint count = length_bytes;
 
     rreq->ch.operation = 0;
     rreq->dev.recv_data_sz = count;
-    if (unlikely(envelope->status != CH3_OFFLOAD_OK || rreq->ch.edge_bytes > 0))
-        rreq->status.MPI_ERROR = receive_error(rreq, envelope, &count);
-    set_status(&rreq->status, envelope, count);
+    if (unlikely(status != CH3_OFFLOAD_OK || rreq->ch.edge_bytes > 0))
+        rreq->status.MPI_ERROR = receive_error(rreq, match, status, &count);
+    set_status(&rreq->status, match, count);
     set_source_active(rreq->comm, rreq->status.MPI_SOURCE);
     return MPID_Request_complete(rreq);
 }
@@ -195,9 +196,8 @@ static int fail_receive(MPIR_Request * rreq, int status)
 
 void MPIDI_CH3I_Receive_done(const ch3_offload_event_t * event)
 {
-    ch3_offload_envelope_t envelope = { event->match, event->length_bytes, event->status };
-    int mpi_errno = event->is_cancelled ? fail_receive(event->cookie, event->status) :
-        complete_receive(event->cookie, &envelope);
+    int mpi_errno = unlikely(event->is_cancelled) ? fail_receive(event->cookie, event->status) :
+        complete_receive(event->cookie, event->match, event->length_bytes, event->status);
 
     if (unlikely(mpi_errno != MPI_SUCCESS))
         MPIDI_CH3I_Defer_error(mpi_errno);
@@ -277,7 +277,7 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_or_AEP(int source, int tag, int context_id, M
     if (progressed == CH3_OFFLOAD_PENDING)
         return rreq;
 
-    complete_receive(rreq, &envelope);
+    complete_receive(rreq, envelope.match, envelope.length_bytes, envelope.status);
     return rreq;
 }
 
@@ -304,13 +304,14 @@ int MPIDI_CH3I_Recv(void *buf, MPI_Aint count, MPI_Datatype datatype, int rank, 
     length = envelope.length_bytes <= payload.length_bytes ? envelope.length_bytes : payload.length_bytes;
     set_source_active(comm, MPIDI_CH3I_Match_source(envelope.match));
     if (status != MPI_STATUS_IGNORE) {
-        set_status(status, &envelope, length);
+        set_status(status, envelope.match, length);
         MPIR_STATUS_SET_CANCEL_BIT(*status, FALSE);
         /* MPIC_Recv reads it. The user's is not to be changed (MPI 4.0, 3.2.5). */
         if (context_offset != MPIR_CONTEXT_INTRA_PT2PT)
             status->MPI_ERROR = MPI_SUCCESS;
     }
-    return likely(envelope.status == CH3_OFFLOAD_OK) ? MPI_SUCCESS : truncation_error(&envelope, length);
+    return likely(envelope.status == CH3_OFFLOAD_OK) ? MPI_SUCCESS :
+        truncation_error(envelope.match, envelope.length_bytes, length);
 }
 
 int MPIDI_CH3U_Recvq_FU(int source, int tag, int context_id, MPI_Status * s)
@@ -357,7 +358,7 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_matchonly(int source, int tag, int context_id
                        context_id, comm);
     MPIR_Assert(rreq != NULL);
     rreq->ch.message = message;
-    set_status(&rreq->status, &envelope, envelope.length_bytes);
+    set_status(&rreq->status, envelope.match, envelope.length_bytes);
     rreq->dev.recv_data_sz = envelope.length_bytes;
     set_source_active(comm, rreq->status.MPI_SOURCE);
     /* MPID_Imrecv looks it up in the table of connections, only to find MPIDI_CH3I_Imrecv. */
@@ -385,7 +386,7 @@ int MPIDI_CH3I_Imrecv(MPIDI_VC_t * vc ATTRIBUTE((unused)), MPIR_Request * rreq)
         MPIDI_CH3I_Hold_datatype(rreq);
         return MPI_SUCCESS;
     }
-    return complete_receive(rreq, &envelope);
+    return complete_receive(rreq, envelope.match, envelope.length_bytes, envelope.status);
 }
 
 int MPIDI_CH3U_Recvq_DP(MPIR_Request * rreq)
