@@ -35,6 +35,7 @@ enum {
     CH3_OFFLOAD_PACKET_PLACED,  /**< peer, length_bytes: so many are in that place */
     CH3_OFFLOAD_PEER_DOWN,      /**< peer, status: it is dead or out of reach, or broke the protocol */
     CH3_OFFLOAD_CARD_WANTED,    /**< peer: ch3_offload_introduce must follow */
+    CH3_OFFLOAD_LANE_MADE,      /**< peer: from now on ch3_offload_lane returns its lane */
     CH3_OFFLOAD_WARNING         /**< bytes, length_bytes: one line for the user, valid until the next event */
 };
 

@@ -95,6 +95,9 @@ std::size_t Engine::progress() noexcept {
     if (peer.doom != Status::kOk) {
       state.end(peer);
       ++happened;
+    } else if (peer.state == PeerState::kWanted) {
+      state.seek(peer);
+      ++happened;
     } else {
       happened += state.flush(peer);
     }

@@ -88,7 +88,9 @@ struct Event {
     kPacketPlaced,  ///< peer, length_bytes. The next bytes of that stream are where place_packet() said.
     kPeerFailed,    ///< peer, status. The peer is dead or its connection broke. Its operations were finished
                     ///< before. Posted receives are the client's to judge (purge). Once for each peer.
-    kCardWanted,    ///< peer. Something is to be sent to it: introduce() must follow.
+    kCardWanted,    ///< peer. Something is to be sent to it, and it has not connected to this process:
+                    ///< introduce() must follow.
+    kLaneMade,      ///< peer. From now on it has a lane().
     kWarning,       ///< bytes, length_bytes: a line for the user, valid until the next next_event().
   };
   Kind kind{};
@@ -154,6 +156,7 @@ struct Counters {
   std::uint64_t pending_sends = 0;         ///< Level: sends and packets that are not finished, buffered ones too.
   std::uint64_t lent_bytes = 0;          ///< Byte credits lent to peers now.
   std::uint64_t connected_peers = 0;
+  std::uint64_t cards_wanted = 0;  ///< Peers whose card the client was asked for.
   // The pin-down caches, all together (PinDownStatistics).
   std::uint64_t pin_hits = 0, pin_misses = 0, pin_evictions = 0, pin_invalidations = 0, pin_refused = 0;
   std::uint64_t pinned_bytes = 0, pinned_regions = 0;  ///< Levels.

@@ -227,8 +227,8 @@ void Engine::State::end(Peer& peer) noexcept {
 void Engine::State::fail(Peer& peer, Status reason) noexcept {
   if (peer.state == PeerState::kFailed) return;
   if (peer.state == PeerState::kConnected) --counters.connected_peers;
-  if (peer.state == PeerState::kAsked) --introductions_due;
-  peer.wants_card = peer.has_offer = false;
+  if (peer.state == PeerState::kWanted || peer.state == PeerState::kAsked) --introductions_due;
+  peer.wants_card = peer.has_new_lane = peer.has_offer = false;
   peer.offer = {};
   peer.state = PeerState::kFailed;
   gate(peer);

@@ -22,6 +22,7 @@ static_assert(static_cast<int>(Event::Kind::kSendDone) == CH3_OFFLOAD_SEND_DONE 
               static_cast<int>(Event::Kind::kPacketPlaced) == CH3_OFFLOAD_PACKET_PLACED &&
               static_cast<int>(Event::Kind::kPeerFailed) == CH3_OFFLOAD_PEER_DOWN &&
               static_cast<int>(Event::Kind::kCardWanted) == CH3_OFFLOAD_CARD_WANTED &&
+              static_cast<int>(Event::Kind::kLaneMade) == CH3_OFFLOAD_LANE_MADE &&
               static_cast<int>(Event::Kind::kWarning) == CH3_OFFLOAD_WARNING);
 
 ch3_offload_events_t& Engine::events() noexcept { return state_->events; }
@@ -107,6 +108,8 @@ void Engine::State::take_news(Event& event) noexcept {
   event = {.peer = peer.id};
   if (std::exchange(peer.wants_card, false)) {
     event.kind = Event::Kind::kCardWanted;
+  } else if (std::exchange(peer.has_new_lane, false)) {
+    event.kind = Event::Kind::kLaneMade;
   } else if (peer.placed_bytes > 0) {
     event.kind = Event::Kind::kPacketPlaced;
     event.length_bytes = std::exchange(peer.placed_bytes, 0);
@@ -118,7 +121,7 @@ void Engine::State::take_news(Event& event) noexcept {
     event.status = peer.doom;
     peer.has_failed = false;
   }
-  if (!peer.wants_card && !peer.has_offer && !peer.has_failed && peer.placed_bytes == 0)
+  if (!peer.wants_card && !peer.has_new_lane && !peer.has_offer && !peer.has_failed && peer.placed_bytes == 0)
     peer_news.remove(peer);
 }
 

@@ -49,8 +49,8 @@ void Engine::State::know_missed() noexcept {
   }
 }
 
-/// kOk, kNoMemory, or another status, with which the peer is doomed.
-Status Engine::State::make_connection(Peer& peer, std::string_view card) {
+/// As connect().
+Status Engine::State::connect_by_card(Peer& peer, std::string_view card) {
   std::string_view pieces = card;
   const std::string who = "process " + std::to_string(index_of(peer.id));
   const std::string version = "v=" + std::to_string(wire::kWireVersion);
@@ -62,25 +62,7 @@ Status Engine::State::make_connection(Peer& peer, std::string_view card) {
   while (!pieces.empty()) {
     const std::string_view piece = next_piece(pieces, ';');
     for (std::size_t i = 0; i < providers.size(); ++i) {
-      Provider* const provider = providers[i];
-      if (!provider->reaches(piece)) continue;
-      Result<Endpoint*> connected = provider->connect(peer.id, piece);
-      if (!connected.ok()) {
-        // A process that is gone is told by the operation's error; the user can do something about the
-        // others.
-        if (connected.error().status != Status::kPeerFailed) {
-          warn("cannot connect to " + who + ": " + connected.error().message);
-        }
-        return connected.error().status;
-      }
-      peer.provider = provider;
-      peer.endpoint = connected.value();
-      peer.caches = caches_of(i);
-      peer.max_slot_bytes = provider->max_slot_bytes(*peer.endpoint);
-      peer.state = PeerState::kConnected;
-      ++counters.connected_peers;
-      trace(TraceEvent::kPeerConnected, peer.id, 0, peer.max_slot_bytes);
-      return Status::kOk;
+      if (providers[i]->reaches(piece)) return connect(peer, i, piece);
     }
   }
   std::string have;
@@ -92,12 +74,57 @@ Status Engine::State::make_connection(Peer& peer, std::string_view card) {
   return Status::kUnreachable;
 }
 
+/// kOk, kNoMemory, or another status, with which the peer is doomed. Throws std::bad_alloc.
+Status Engine::State::connect(Peer& peer, std::size_t provider_index, std::string_view address) {
+  Provider* const provider = providers[provider_index];
+  Result<Endpoint*> made = provider->connect(peer.id, address);
+  if (!made.ok()) {
+    // A process that is gone is told by the operation's error; the user can do something about the others.
+    if (made.error().status != Status::kPeerFailed) {
+      warn("cannot connect to process " + std::to_string(index_of(peer.id)) + ": " + made.error().message);
+    }
+    return made.error().status;
+  }
+  peer.provider = provider;
+  peer.endpoint = made.value();
+  peer.caches = caches_of(provider_index);
+  peer.max_slot_bytes = provider->max_slot_bytes(*peer.endpoint);
+  peer.state = PeerState::kConnected;
+  ++counters.connected_peers;
+  trace(TraceEvent::kPeerConnected, peer.id, 0, peer.max_slot_bytes);
+  return Status::kOk;
+}
+
+/// Does not connect, because a Sink may call it.
 void Engine::State::want_connection(Peer& peer) noexcept {
   if (peer.state != PeerState::kKnown || peer.doom != Status::kOk) return;
-  peer.state = PeerState::kAsked;
+  peer.state = PeerState::kWanted;
   ++introductions_due;
-  peer.wants_card = true;
-  tell(peer);
+  activate(peer);
+}
+
+/// A peer that has connected to this process has given its address to the provider: nobody is asked for it,
+/// and the answer goes the way by which the peer came. Its version was checked: it would not have connected
+/// to an engine of another version.
+void Engine::State::seek(Peer& peer) noexcept {
+  Status status = Status::kNoMemory;
+  try {
+    bool is_found = false;
+    for (std::size_t i = 0; i < providers.size() && !is_found; ++i) {
+      const std::string address = providers[i]->address_of(peer.id);
+      is_found = !address.empty();
+      if (is_found) status = connect(peer, i, address);
+    }
+    if (!is_found) {
+      peer.state = PeerState::kAsked;
+      peer.wants_card = true;
+      ++counters.cards_wanted;
+      return tell(peer);
+    }
+  } catch (const std::bad_alloc&) {
+    // As it stands.
+  }
+  tried_to_connect(peer, status);
 }
 
 void Engine::introduce(PeerId id, std::string_view card) noexcept {
@@ -106,18 +133,22 @@ void Engine::introduce(PeerId id, std::string_view card) noexcept {
   if (peer == nullptr || peer->state != PeerState::kAsked || peer->doom != Status::kOk) return;
   Status status = Status::kNoMemory;
   try {
-    status = state.make_connection(*peer, card);
+    status = state.connect_by_card(*peer, card);
   } catch (const std::bad_alloc&) {
     // As it stands.
   }
+  state.tried_to_connect(*peer, status);
+}
+
+void Engine::State::tried_to_connect(Peer& peer, Status status) noexcept {
   if (status == Status::kOk) {
-    --state.introductions_due;
-    state.connected(*peer);
+    --introductions_due;
+    connected(peer);
   } else if (status == Status::kUnreachable || status == Status::kPeerFailed) {
     // Nothing can be sent to it, ever: what is posted to receive from it must not wait, either.
-    state.doom(*peer, status);
+    doom(peer, status);
   } else {
-    state.ran_short(*peer);
+    ran_short(peer);
   }
 }
 
@@ -129,6 +160,8 @@ void Engine::State::adopt_lane(Peer& peer) noexcept {
   peer.books = &lane->books;
   lane->sent_short = &counters.sent_short;
   peer.lane = lane;
+  peer.has_new_lane = true;
+  tell(peer);
 }
 
 /// The lane is open while a short message may leave at once. The trace would miss it.

@@ -72,7 +72,7 @@ struct Engine::State final : Sink {
   std::size_t optimistic_bytes = 0;      ///< Cost of the messages here that nobody had credit for.
   std::size_t buffered_bytes = 0;        ///< Sends finished by a copy, kBufferedSendBytes and the copy each.
   std::size_t writes_in_flight = 0;
-  std::size_t introductions_due = 0;     ///< Peers that are kAsked.
+  std::size_t introductions_due = 0;     ///< Peers that are kWanted or kAsked.
   std::size_t provider_turn = 0;         ///< The next provider to poll.
   std::size_t queues_waiting = 0;        ///< Peers of whose packet a part goes by rendezvous.
   std::uint64_t evictions_traced = 0;      ///< Of all pin-down caches together.
@@ -148,8 +148,11 @@ struct Engine::State final : Sink {
   void know_missed() noexcept;  ///< Those for whom there is memory by now.
   /// `peer`: known(id). kOk, kPeerFailed or kNoMemory.
   static Status may_send(const Peer* peer) noexcept;
-  void want_connection(Peer& peer) noexcept;     ///< Asks for its card, unless that was done.
-  Status make_connection(Peer& peer, std::string_view card);
+  void want_connection(Peer& peer) noexcept;  ///< progress() will make one, unless that is under way.
+  void seek(Peer& peer) noexcept;             ///< Connects to a kWanted peer, or asks for its card.
+  Status connect_by_card(Peer& peer, std::string_view card);
+  Status connect(Peer& peer, std::size_t provider_index, std::string_view address);
+  void tried_to_connect(Peer& peer, Status status) noexcept;
   void connected(Peer& peer) noexcept;           ///< What waited for the connection goes on.
   void ran_short(Peer& peer) noexcept;           ///< No memory or descriptors for a connection now.
   void adopt_lane(Peer& peer) noexcept;

@@ -15,7 +15,8 @@ namespace ch3_offload {
 
 enum class PeerState : std::uint8_t {
   kKnown,      ///< It has spoken to us; we have nothing to send.
-  kAsked,      ///< Something waits to be sent, and introduce() is due.
+  kWanted,     ///< Something waits to be sent; it is in State::active, for progress() to connect to it.
+  kAsked,      ///< Something waits to be sent, no provider knows its address, and introduce() is due.
   kConnected,  ///< We can send.
   kFailed,
 };
@@ -37,6 +38,7 @@ struct Peer {
   bool recalling = false;      ///< A credit recall is under way.
   // What the client has not been told yet (State::peer_news).
   bool wants_card = false;       ///< kCardWanted.
+  bool has_new_lane = false;     ///< kLaneMade.
   bool has_offer = false;        ///< kPacketOffer: `offer`.
   bool has_failed = false;       ///< kPeerFailed.
   std::size_t placed_bytes = 0;  ///< kPacketPlaced; 0: nothing was placed.

@@ -167,6 +167,13 @@ class Provider : public Registrar {
   /// no memory even for the error; then nothing was done.
   virtual Result<Endpoint*> connect(PeerId peer, std::string_view address) = 0;
 
+  /// Returns the address of `peer` as far as this provider knows it: from the peer, which gave it when it
+  /// connected to this process, or from connect(). So a peer that has connected can be connected to. Empty:
+  /// this provider does not know it. A process that knows the job's secret can give a wrong address: then
+  /// whoever listens there refuses connect(), or stands in for the peer.
+  /// Throws std::bad_alloc.
+  virtual std::string address_of(PeerId peer) const = 0;
+
   /// Ends the connection with `peer`, because the process manager says that it is dead or because the caller
   /// gives up on it. The next calls of poll() deliver what had arrived from the peer, then on_peer_down().
   /// Until on_peer_down() the peer may still write to memory that it was granted.

@@ -24,6 +24,7 @@ using allocator::allocations;
 constexpr std::size_t kSlotBytes = 1024;
 constexpr std::size_t kLong = 20'000;  ///< By rendezvous.
 constexpr MatchKey kKey = make_match_key(1, 2, 3);
+constexpr const char* kAddress = "array:longer-than-what-a-string-keeps-without-memory-of-its-own";
 
 /// Slots in arrays, delivered in order when the other side polls. Reaches everybody: whoever is not
 /// `other` never polls, and what is sent to it is dropped.
@@ -33,10 +34,13 @@ class ArrayProvider final : public Provider {
   ArrayProvider* other = nullptr;
 
   const Capabilities& capabilities() const noexcept override { return capabilities_; }
-  std::string local_address() const override { return "array"; }
-  bool reaches(std::string_view address) const noexcept override { return address == "array"; }
+  std::string local_address() const override { return kAddress; }
+  bool reaches(std::string_view address) const noexcept override { return address == kAddress; }
   Result<Endpoint*> connect(PeerId peer, std::string_view) override {
     return other != nullptr && peer == other->self_ ? &to_other_ : &to_nobody_;
+  }
+  std::string address_of(PeerId peer) const override {
+    return other != nullptr && peer == other->self_ && other->taken_ > 0 ? kAddress : "";
   }
   Status register_memory(void*, std::size_t, Access, MemoryRegion&) noexcept override { return Status::kNoMemory; }
   void deregister_memory(MemoryRegion&) noexcept override {}
@@ -91,7 +95,7 @@ class CountingHost final : public EventHandler {
   Payload on_packet_offer(PeerId, std::size_t) noexcept override { return {}; }
   void on_packet_placed(PeerId, std::size_t) noexcept override { FAIL(); }
   void on_peer_failed(PeerId, Status reason) noexcept override { failure = reason; }
-  std::string on_card_wanted(PeerId) override { return "v=4;array"; }
+  std::string on_card_wanted(PeerId) override { return std::string("v=4;") + kAddress; }
   void on_warning(std::string_view) noexcept override { FAIL(); }
 
   std::uint64_t sends = 0;
@@ -408,7 +412,7 @@ TEST_F(FirstContact, WithoutMemoryTheFirstContactFailsAndMayBeTriedAgain) {
 
 TEST_F(FirstContact, WhoseFirstMessageIsLostForWantOfMemoryFails) {
   send(zero, PeerId{1}, 10);
-  take_events(*zero.engine, zero.host);  // The introduction: it leaves.
+  ch3_offload::progress(*zero.engine, zero.host);  // The introduction: it leaves.
   allocator::left = 0;
   ch3_offload::progress(*one.engine, one.host);
   ch3_offload::progress(*one.engine, one.host);
@@ -419,6 +423,20 @@ TEST_F(FirstContact, WhoseFirstMessageIsLostForWantOfMemoryFails) {
   send(zero, PeerId{1}, 10);
   progress();
   EXPECT_EQ(one.engine->counters().unexpected_depth, 0u);
+}
+
+TEST_F(FirstContact, WhoCannotBeAnsweredForWantOfMemoryFails) {
+  receive(one, 10);
+  send(zero, PeerId{1}, 10, SendMode::kSynchronous);
+  ch3_offload::progress(*zero.engine, zero.host);  // The introduction: it leaves.
+  allocator::left = 0;
+  one.engine->progress();
+  EXPECT_EQ(one.host.failure, Status::kOk);
+  allocator::left = allocator::kPlenty;
+  ch3_offload::progress(*one.engine, one.host);
+  EXPECT_EQ(one.host.failure, Status::kNoMemory);
+  EXPECT_EQ(one.engine->counters().cards_wanted, 0u);
+  EXPECT_TRUE(one.engine->idle());
 }
 
 TEST_F(EngineAllocation, PurgeNeedsNoMemory) {
@@ -494,7 +512,7 @@ TEST(EngineMemory, APeerCostsLittle) {
     static_cast<void>(large.engine->send(PeerId{i}, SendMode::kStandard, kKey, {&byte, 1, nullptr}, 0,
                                          nullptr, operation, status));
     ASSERT_EQ(status, Status::kOk);
-    take_events(*large.engine, large.host);  // The introduction.
+    ch3_offload::progress(*large.engine, large.host);  // The introduction.
   }
   EXPECT_EQ(large.engine->counters().connected_peers, 1000u);
   const std::uint64_t peer_bytes = (allocated_bytes - before) / 1000;

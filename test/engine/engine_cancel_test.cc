@@ -129,7 +129,7 @@ TEST_F(EngineCancel, AnOptimisticMessageIsTakenBackThoughItsAcceptanceIsUnderWay
   TestSend message(3000);
   message.send_id = 5;
   send(0, 1, message);
-  take_events(0);  // The introduction: it leaves.
+  at(0).progress();  // The introduction: it leaves.
   ASSERT_TRUE(pending(message));
   ASSERT_EQ(cancel(message), Progressed::kPending);
   settle();

@@ -437,8 +437,15 @@ TEST_F(EngineFailure, AnotherVersionOfTheProtocolIsRefused) {
 
 /// The receiver cannot answer: the connection fails, the process does not.
 TEST_F(EngineFailure, AReceiverThatCannotConnectBackFailsTheSender) {
+  network_config.pair_without_connection_probability = 0.5;
+  const auto connects = [this](std::uint32_t from, std::uint32_t to) {
+    return at(from).provider->connect(PeerId{to}, at(to).provider->local_address()).ok();
+  };
+  do {
+    ++network_config.seed;
+    make_strangers();
+  } while (!connects(0, 1) || connects(1, 0));
   make_strangers();
-  cards[0] = "";
   TestSend message(kLong);
   TestReceive request(kLong);
   receive(1, request);
@@ -449,6 +456,76 @@ TEST_F(EngineFailure, AReceiverThatCannotConnectBackFailsTheSender) {
   EXPECT_EQ(at(1).failures, (std::map<std::uint32_t, Status>{{0, Status::kUnreachable}}));
   expect_failed(message);
   EXPECT_EQ(at(0).failures, (std::map<std::uint32_t, Status>{{1, Status::kPeerFailed}}));
+}
+
+/// Its card would be of no use, nor is it asked for.
+TEST_F(EngineFailure, WhoHasSentIsAnsweredWithoutItsCard) {
+  const auto greet = [this](std::size_t length, SendMode mode) {
+    make_strangers();
+    cards[0] = "";
+    TestSend message(length);
+    TestReceive request(length);
+    receive(1, request);
+    send(0, 1, message, mode);
+    settle();
+    expect_received(request, message);
+    expect_sent(message);
+    TestSend back(length);
+    TestReceive request_back(length);
+    receive(0, request_back);
+    send(1, 0, back);
+    settle();
+    expect_received(request_back, back);
+    expect_sent(back);
+    EXPECT_EQ(at(0).counters().cards_wanted, 1u);
+    EXPECT_EQ(at(1).counters().cards_wanted, 0u);
+  };
+  greet(kShort, SendMode::kStandard);
+  greet(kShort, SendMode::kSynchronous);
+  greet(kLong, SendMode::kStandard);
+}
+
+TEST_F(EngineFailure, WhoHasSentIsAnsweredTheWayItCame) {
+  make_strangers();
+  FakeNetwork second(network_config);
+  const auto zero = second.make_provider(PeerId{0});
+  const auto one = second.make_provider(PeerId{1});
+  EngineConfig config = engine_config;
+  config.self = PeerId{0};
+  Provider* const both[] = {at(0).provider.get(), zero.get()};
+  at(0).engine = std::make_unique<HostDriver>(config, both);
+  config.self = PeerId{1};
+  Provider* const only[] = {one.get()};
+  at(1).engine = std::make_unique<HostDriver>(config, only);
+  cards[0] = at(0).engine->card();
+  cards[1] = "";
+  TestSend message(kLong);
+  TestReceive request(kLong);
+  receive(0, request);
+  send(1, 0, message);
+  do {
+    settle();
+  } while (second.advance());
+  expect_received(request, message);
+  expect_sent(message);
+  EXPECT_EQ(at(0).provider->address_of(PeerId{1}), "");
+  EXPECT_EQ(second.violations(), std::vector<std::string>{});
+  for (const std::uint32_t i : {0u, 1u}) at(i).engine.reset();  // Before the second network.
+}
+
+/// Both would wait for ever: the answer is due, and the process to be answered is gone.
+TEST_F(EngineFailure, WhoDiesBeforeItIsAnsweredFails) {
+  make_strangers();
+  TestSend message(kLong);
+  TestReceive request(kLong);
+  receive(1, request);
+  send(0, 1, message);
+  at(0).progress();
+  at(0).progress();
+  kill(0);
+  settle();
+  EXPECT_EQ(at(1).failures.count(0), 1u);
+  EXPECT_TRUE(at(1)->idle());
 }
 
 /// Whoever is given up before it connects must not wait for an answer, either.

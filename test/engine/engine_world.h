@@ -62,7 +62,10 @@ class EngineProcess final : public EventHandler {
     EXPECT_TRUE(failures.emplace(index_of(peer), reason).second) << "on_peer_failed() came twice";
     history += 'f';
   }
-  std::string on_card_wanted(PeerId peer) override { return cards->at(index_of(peer)); }
+  std::string on_card_wanted(PeerId peer) override {
+    EXPECT_EQ(provider->address_of(peer), "") << "its address is known";
+    return cards->at(index_of(peer));
+  }
   void on_warning(std::string_view text) noexcept override { warnings.emplace_back(text); }
 
   HostDriver* operator->() { return engine.get(); }

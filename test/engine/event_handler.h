@@ -24,6 +24,7 @@ class EventHandler {
   virtual void on_peer_failed(PeerId peer, Status reason) noexcept = 0;
   /// Returns the peer's card.
   virtual std::string on_card_wanted(PeerId peer) = 0;
+  virtual void on_lane_made(PeerId) noexcept {}
   virtual void on_warning(std::string_view text) noexcept = 0;
 };
 
@@ -40,6 +41,7 @@ inline void handle(Port& port, EventHandler& handler, const Event& event) {
     case Event::Kind::kPacketPlaced: return handler.on_packet_placed(event.peer, event.length_bytes);
     case Event::Kind::kPeerFailed: return handler.on_peer_failed(event.peer, event.status);
     case Event::Kind::kCardWanted: return port.introduce(event.peer, handler.on_card_wanted(event.peer));
+    case Event::Kind::kLaneMade: return handler.on_lane_made(event.peer);
     case Event::Kind::kWarning:
       return handler.on_warning({reinterpret_cast<const char*>(event.bytes), event.length_bytes});
   }

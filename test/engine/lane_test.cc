@@ -56,6 +56,10 @@ class LaneProcess final : public EventHandler {
   void on_packet_placed(PeerId, std::size_t) noexcept override {}
   void on_peer_failed(PeerId, Status) noexcept override { ++failures; }
   std::string on_card_wanted(PeerId) override { return other->port->card(); }
+  void on_lane_made(PeerId peer) noexcept override {
+    EXPECT_NE(port->lane(peer), nullptr);
+    ++lanes_made;
+  }
   void on_warning(std::string_view text) noexcept override { ADD_FAILURE() << text; }
 
   std::unique_ptr<ShmProvider> provider;
@@ -65,6 +69,7 @@ class LaneProcess final : public EventHandler {
   int sends = 0;
   int cancels = 0;
   int failures = 0;
+  int lanes_made = 0;
 };
 
 class Lane : public testing::Test {
@@ -151,6 +156,14 @@ TEST_F(Lane, MessagesOfEveryLengthArriveInOrderWithTheEngines) {
   settle();
   EXPECT_EQ(one->port->counters().unexpected_bytes, 0u);
   EXPECT_GT(zero->port->counters().sent_short, lengths.size() / 2);
+}
+
+TEST_F(Lane, IsToldOfOnceOnBothSides) {
+  make();
+  EXPECT_EQ(zero->lanes_made, 1);
+  EXPECT_EQ(one->lanes_made, 1);
+  EXPECT_EQ(zero->port->counters().cards_wanted, 1u);
+  EXPECT_EQ(one->port->counters().cards_wanted, 0u) << "it has answered";
 }
 
 TEST_F(Lane, ALongerMessageIsNotForIt) {

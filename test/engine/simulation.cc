@@ -117,6 +117,7 @@ void add(Counters& sum, const Counters& each) {
   sum.cancelled_sends += each.cancelled_sends;
   sum.failed_peers += each.failed_peers;
   sum.connected_peers += each.connected_peers;
+  sum.cards_wanted += each.cards_wanted;
   sum.pin_hits += each.pin_hits;
   sum.pin_misses += each.pin_misses;
   sum.pin_evictions += each.pin_evictions;

@@ -92,7 +92,7 @@ class Simulation {
     Payload on_packet_offer(PeerId peer, std::size_t length_bytes) noexcept override;
     void on_packet_placed(PeerId peer, std::size_t length_bytes) noexcept override;
     void on_peer_failed(PeerId peer, Status reason) noexcept override;
-    std::string on_card_wanted(PeerId peer) override { return world.cards_[index_of(peer)]; }
+    std::string on_card_wanted(PeerId peer) override;
     void on_warning(std::string_view text) noexcept override { world.warnings_.emplace_back(text); }
 
     Simulation& world;

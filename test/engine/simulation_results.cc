@@ -46,6 +46,11 @@ Payload Simulation::Process::on_packet_offer(PeerId peer, std::size_t length_byt
   return (places[from] = std::make_unique<PayloadBuffer>(capacity, 0, 0, world.arena_))->payload();
 }
 
+std::string Simulation::Process::on_card_wanted(PeerId peer) {
+  if (!provider->address_of(peer).empty()) world.fail("a card is wanted of a peer whose address is known");
+  return world.cards_[index_of(peer)];
+}
+
 void Simulation::Process::on_packet_placed(PeerId peer, std::size_t length_bytes) noexcept {
   const std::uint32_t from = index_of(peer);
   const auto place = places.find(from);

@@ -76,6 +76,8 @@ TEST(Simulation, RandomProgramsObeyTheRulesOfMpi) {
   print("packet bytes placed", sum.packet_bytes_placed);
   print("cancelled sends", sum.cancelled_sends);
   print("failed peers", sum.failed_peers);
+  print("connections", sum.connected_peers);
+  print("cards asked for", sum.cards_wanted);
 }
 
 /// Everybody may speak with everybody, so that what costs by the job's size (MPI_COMM_WORLD) shows here.

@@ -66,7 +66,7 @@ void run(std::span<const std::byte> bytes) {
   const Progressed progressed =
       engine.send(kPeer, SendMode::kStandard, MatchKey{}, {data, sizeof data}, 0, &host, operation, status);
   require(progressed == Progressed::kPending, "a send waits for the introduction");
-  take_events(engine, host);
+  progress(engine, host);
   const bool connected = engine.counters().connected_peers == 1;
   require(connected != (host.warnings == 1), "the user is told once why not");
   require(connected == !provider.sent_to(kPeer).empty(), "a send leaves where there is a connection");

@@ -218,7 +218,10 @@ void Attack::victim_connects() {
     require(listener.ok(), "there are descriptors");
     listener_ = std::move(listener.value());
   }
-  Result<Endpoint*> connected = victim_->connect(PeerId{0}, own_address_.to_string());
+  const std::string known = victim_->address_of(PeerId{0});  // Its Hello may have said anything.
+  const std::string address = known.empty() ? own_address_.to_string() : known;
+  require(victim_->reaches(address), "an address that a peer gave has the form of one");
+  Result<Endpoint*> connected = victim_->connect(PeerId{0}, address);
   if (!connected.ok()) return;
   require(endpoint_ == nullptr || endpoint_ == connected.value(), "a peer has one endpoint");
   endpoint_ = connected.value();
@@ -277,6 +280,7 @@ void Attack::take(Step step) {
       hello.receiver = index_of(kVictim);
       hello.ring_bytes = kRingBytes;
       hello.secret = secret();
+      hello.socket_id = own_address_.socket_id;
       const auto kind = FileKind{input_.below(static_cast<std::uint8_t>(FileKind::kCount))};
       const auto bytes = std::as_writable_bytes(std::span(&hello, 1));
       const std::uint8_t position = input_.u8();
@@ -371,7 +375,7 @@ std::vector<Bytes> seeds() {
   // Every kind of file, and every field of a Hello.
   for (std::uint8_t file = 0; file < static_cast<std::uint8_t>(FileKind::kCount); ++file)
     add(Steps().hello(0, 0, FileKind{file}).poll());
-  for (const std::uint8_t position : {0, 4, 6, 8, 12, 16, 18, 24, 40})
+  for (const std::uint8_t position : {0, 4, 6, 8, 12, 16, 18, 24, 40, 56})
     add(Steps().hello(0, 0, FileKind::kRing, position, 1).poll());
   // The same peer twice, once before and once after its end.
   add(Steps().hello(0, 0, FileKind::kRing).poll().hello(1, 0, FileKind::kRing).poll());
@@ -406,6 +410,17 @@ std::vector<Bytes> seeds() {
             .poll());
   }
   add(Steps().step(Step::kVictimConnects, {}).step(Step::kAccept, {}).step(Step::kWelcome, {2, 0, 0}).poll());
+  // The victim connects to where the Hello says, and hears a Hello that says another address than it knows.
+  for (const std::uint8_t value : {0, 1}) {
+    add(Steps()
+            .hello(0, 0, FileKind::kRing, 40, value)
+            .poll()
+            .step(Step::kVictimConnects, {})
+            .step(Step::kAccept, {})
+            .step(Step::kWelcome, {0, 0, 0})
+            .poll());
+    add(Steps().step(Step::kVictimConnects, {}).hello(0, 0, FileKind::kRing, 47, value).poll());
+  }
   add(Steps().step(Step::kVictimConnects, {}).step(Step::kAccept, {}).step(Step::kAnswer, {2, 1, 2}).poll());
   return all;
 }

@@ -108,6 +108,11 @@ Result<Endpoint*> StandInProvider::connect(PeerId peer, std::string_view address
   return &end;
 }
 
+std::string StandInProvider::address_of(PeerId peer) const {
+  const End& end = ends_.at(index_of(peer));
+  return end.connected || end.heard ? local_address() : std::string();
+}
+
 Status StandInProvider::register_memory(void* address, std::size_t length_bytes, Access,
                                         MemoryRegion& region) noexcept {
   require(address != nullptr && length_bytes > 0, "nothing is not registered");
@@ -188,6 +193,7 @@ std::size_t StandInProvider::poll(Sink& sink, std::size_t budget) noexcept {
   for (; delivered < budget && !inbox_.empty() && held_ == nullptr; ++delivered) {
     Item item = std::move(inbox_.front());
     inbox_.pop_front();
+    if (item.kind != ItemKind::kPeerDown) end_of(item.peer).heard = true;
     switch (item.kind) {
       case ItemKind::kMessage: {
         const std::span<const std::byte> message(item.bytes.get(), item.length_bytes);

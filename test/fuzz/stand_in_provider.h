@@ -65,6 +65,7 @@ class StandInProvider final : public Provider {
   std::string local_address() const override { return "stand-in"; }
   bool reaches(std::string_view address) const noexcept override;
   Result<Endpoint*> connect(PeerId peer, std::string_view address) override;
+  std::string address_of(PeerId peer) const override;
   Status register_memory(void* address, std::size_t length_bytes, Access access,
                          MemoryRegion& region) noexcept override;
   void deregister_memory(MemoryRegion& region) noexcept override;
@@ -83,6 +84,7 @@ class StandInProvider final : public Provider {
   struct End final : Endpoint {
     PeerId peer{};
     bool connected = false;
+    bool heard = false;                 ///< Something of it was delivered.
     bool down = false;                  ///< on_peer_down() was called, or is in the inbox.
     std::unique_ptr<std::byte[]> slot;  ///< Between reserve() and commit(): exactly what was asked for.
     std::size_t slot_bytes = 0;

@@ -35,6 +35,7 @@ struct FakeNetwork::Link final : Endpoint {
   PeerId from{};
   PeerId to{};
   bool connected = false;       ///< `from` called connect().
+  bool introduced = false;      ///< `to` has heard of `from`, and knows its address.
   bool severed = false;         ///< Nothing posted from now on arrives.
   bool failed = false;          ///< `from` will be, or was, told that `to` is gone.
   bool notice_planned = false;  ///< A kDeathNotice for `from` is scheduled or happened.

@@ -72,6 +72,13 @@ Result<Endpoint*> FakeProvider::connect(PeerId peer, std::string_view address) {
   return &link;
 }
 
+std::string FakeProvider::address_of(PeerId peer) const {
+  const FakeNetwork::Link* const out = network_.find_link(self_, peer);
+  const FakeNetwork::Link* const in = network_.find_link(peer, self_);
+  const bool is_known = (out != nullptr && out->connected) || (in != nullptr && in->introduced);
+  return is_known ? make_address(network_, peer) : std::string();
+}
+
 FakeNetwork::Link& FakeProvider::of(Endpoint& endpoint) const noexcept {
   Link& link = static_cast<Link&>(endpoint);
   if (link.from != self_) network_.violation(self_, "used an endpoint of another process's provider");
@@ -260,6 +267,8 @@ void FakeProvider::forget(Item& item) noexcept {
 }
 
 Delivery FakeProvider::deliver(Sink& sink, Item& item) noexcept {
+  if (item.kind == FakeItemKind::kMessage || item.kind == FakeItemKind::kWriteArrived)
+    network_.link(item.peer, self_).introduced = true;
   switch (item.kind) {
     case FakeItemKind::kMessage:
       ++network_.messages_delivered_;

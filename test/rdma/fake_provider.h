@@ -151,6 +151,7 @@ class FakeProvider final : public Provider {
   std::string local_address() const override;
   bool reaches(std::string_view address) const noexcept override;
   Result<Endpoint*> connect(PeerId peer, std::string_view address) override;
+  std::string address_of(PeerId peer) const override;
   std::size_t max_slot_bytes(Endpoint& endpoint) const noexcept override;
   Status register_memory(void* address, std::size_t length_bytes, Access access,
                          MemoryRegion& region) noexcept override;

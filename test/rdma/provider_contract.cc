@@ -157,6 +157,40 @@ TEST_P(ProviderContract, BothSidesMayConnectAtOnce) {
   EXPECT_EQ(sink(kA).events[0].bytes, Pattern(2).bytes(44));
 }
 
+// address_of
+
+TEST_P(ProviderContract, WhoHasConnectedCanBeConnectedTo) {
+  make_world(3);
+  EXPECT_EQ(at(kB).address_of(kA), "");
+  ASSERT_TRUE(connect(kA, kB).ok());
+  EXPECT_EQ(at(kA).address_of(kB), at(kB).local_address());
+  send(kA, kB, Pattern(1).bytes(10));
+  ASSERT_TRUE(run_until([&] { return sink(kB).events.size() == 1; }));
+  const std::string address = at(kB).address_of(kA);
+  EXPECT_EQ(address, at(kA).local_address());
+  ASSERT_TRUE(endpoints_.connect(at(kB), kB, kA, address).ok());
+  send(kB, kA, Pattern(2).bytes(20));
+  ASSERT_TRUE(run_until([&] { return sink(kA).events.size() == 1; }));
+  EXPECT_EQ(sink(kA).events[0].bytes, Pattern(2).bytes(20));
+  EXPECT_EQ(at(kB).address_of(kC), "");
+  EXPECT_EQ(at(kB).address_of(PeerId{UINT32_MAX}), "");
+}
+
+TEST_P(ProviderContract, WhoHasConnectedAndIsGoneIsNotConnectedTo) {
+  make_world(2);
+  ASSERT_TRUE(connect(kA, kB).ok());
+  send(kA, kB, Pattern(1).bytes(10));
+  ASSERT_TRUE(run_until([&] { return sink(kB).events.size() == 1; }));
+  const std::string address = at(kA).local_address();
+  world_->kill(kA);
+  ASSERT_TRUE(run_until([&] { return sink(kB).count(Kind::kPeerDown) == 1; }));
+  const std::string known = at(kB).address_of(kA);
+  EXPECT_TRUE(known.empty() || known == address) << known;
+  const Result<Endpoint*> result = at(kB).connect(kA, address);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().status, Status::kPeerFailed);
+}
+
 TEST_P(ProviderContract, AnswersFromInsideTheSink) {
   make_world(2);
   connect_both(kA, kB);
@@ -215,6 +249,7 @@ TEST_P(ProviderSecrets, WrongSecretIsRefused) {
   }
   run_a_while();
   EXPECT_TRUE(sink(kB).events.empty()) << "neither a message nor the death of the peer it claimed to be";
+  EXPECT_EQ(at(kB).address_of(kA), "");
   connect_both(kA, kB);  // The real one is not harmed.
   send(kA, kB, Pattern(1).bytes(9));
   ASSERT_TRUE(run_until([&] { return sink(kB).count(Kind::kMessage) == 1; }));

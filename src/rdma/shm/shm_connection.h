@@ -3,7 +3,7 @@
 // A process listens on a socket in the abstract namespace, whose name is a random 128-bit number. So no file
 // can be left behind. Each direction of traffic has its own connection, which the sender makes:
 //
-//   sender    ── Hello, its ring's file ───────▶ receiver
+//   sender    ── Hello, its ring's file ───────▶ receiver; the Hello says where the sender itself listens
 //   sender    ◀─ Welcome, two files ──────────── receiver: its doorbell's, its activity bits'
 //   either    ── one byte: a wake-up ──────────▶ the other, at any time afterwards
 //
@@ -49,7 +49,7 @@ Result<std::uint64_t> read_node_id();
 /// processes are on one node.
 struct Hello {
   static constexpr std::uint32_t kMagic = 0x6F33'6833;  // "3h3o"
-  static constexpr std::uint16_t kVersion = 2;
+  static constexpr std::uint16_t kVersion = 3;
 
   std::uint32_t magic = kMagic;
   std::uint16_t version = kVersion;
@@ -58,10 +58,12 @@ struct Hello {
   std::uint32_t receiver = 0;  ///< PeerId of the process that it connects to.
   std::uint64_t ring_bytes = 0;
   JobSecret secret{};
-  std::array<std::byte, 24> reserved{};  ///< Zero.
+  std::array<std::uint64_t, 2> socket_id{};  ///< ShmAddress::socket_id of the process that connects.
+  std::uint64_t reserved = 0;                ///< 0.
 };
 static_assert(sizeof(Hello) == 64 && offsetof(Hello, sender) == 8 && offsetof(Hello, ring_bytes) == 16 &&
-              offsetof(Hello, secret) == 24 && offsetof(Hello, reserved) == 40);
+              offsetof(Hello, secret) == 24 && offsetof(Hello, socket_id) == 40 &&
+              offsetof(Hello, reserved) == 56);
 
 /// The answer, with two files attached: the receiver's doorbell and its activity bits.
 struct Welcome {

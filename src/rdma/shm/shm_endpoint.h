@@ -25,6 +25,8 @@ struct ShmEndpoint final : Endpoint {
   explicit ShmEndpoint(PeerId peer) noexcept : id(peer) {}
 
   const PeerId id;
+  bool has_address = false;
+  ShmAddress address;  ///< From connect() or from its Hello. Valid if has_address.
 
   // Sending to it.
   RingProducer out;
@@ -42,7 +44,6 @@ struct ShmEndpoint final : Endpoint {
   FileDescriptor out_socket;
   Mapping out_memory;       ///< Mapped until the end, because the caller may hold a reserved slot.
   FileDescriptor out_file;  ///< The ring's file, until it was sent to the peer.
-  ShmAddress address;       ///< Valid while out_file is valid.
 
   // Receiving from it.
   Mapping in_memory;          ///< Invalid: it has no ring here, or it is down.

@@ -167,6 +167,7 @@ void ShmProvider::receive_hello(std::uint32_t index) noexcept {
     // A dying peer is attached, too, because it connected before it died.
     if (peer != nullptr && peer->down) why = "that process is gone, or was given up";
     if (peer != nullptr && peer->in_memory.valid()) why = "it is connected already";
+    if (peer != nullptr && !is_at(*peer, hello)) why = "it is not the process that this one has connected to";
     if (inbound_.size() == kMostActivityBits) why = "there are too many";
   }
   // The Hello may have come after make_room_for() looked.
@@ -199,6 +200,11 @@ bool ShmProvider::make_room_for(PeerId sender) noexcept {
   return true;
 }
 
+/// Returns false if the peer has another address than its Hello says.
+bool ShmProvider::is_at(const ShmEndpoint& peer, const Hello& hello) noexcept {
+  return !peer.has_address || peer.address.socket_id == hello.socket_id;
+}
+
 /// Adds the ring of a checked newcomer to inbound_, and answers. Its index is that of its activity bit.
 void ShmProvider::attach(Newcomer socket, const Hello& hello, FileDescriptor ring_file) noexcept {
   ShmEndpoint& peer = *find(PeerId{hello.sender});
@@ -209,6 +215,8 @@ void ShmProvider::attach(Newcomer socket, const Hello& hello, FileDescriptor rin
     refuse(!memory.valid() ? "there is no memory to map its ring" : "it cannot be watched");
     return start_dying(peer, Status::kNoMemory);  // The engine may wait for this peer.
   }
+  peer.address = {address_.node_id, hello.socket_id};
+  peer.has_address = true;
   peer.in_memory = std::move(memory);
   peer.in_socket = std::move(socket);
   peer.inbound = static_cast<std::uint32_t>(inbound_.size());

@@ -127,6 +127,9 @@ Result<Endpoint*> ShmProvider::connect(PeerId id, std::string_view address) {
   ShmEndpoint& peer = find_or_make(id);
   if (peer.dying || peer.down)
     return Error{Status::kPeerFailed, 0, "shm: peer " + std::to_string(index_of(id)) + " is gone"};
+  if (peer.has_address && peer.address.socket_id != parsed->socket_id)
+    return Error{Status::kUnreachable, 0,
+                 "shm: peer " + std::to_string(index_of(id)) + " has another address than it had"};
   if (peer.sending == Status::kOk) return &peer;
   try {
     if (std::optional<Error> error = connect_anew(peer, *parsed)) {
@@ -141,10 +144,16 @@ Result<Endpoint*> ShmProvider::connect(PeerId id, std::string_view address) {
   return &peer;
 }
 
+std::string ShmProvider::address_of(PeerId id) const {
+  const ShmEndpoint* const peer = find(id);
+  return peer != nullptr && peer->has_address ? peer->address.to_string() : std::string();
+}
+
 std::optional<Error> ShmProvider::connect_anew(ShmEndpoint& peer, const ShmAddress& address) {
   // Make room now: try_connect_later() must not allocate.
   if (connecting_.size() == connecting_.capacity()) connecting_.reserve(2 * connecting_.size() + 8);
   peer.address = address;
+  peer.has_address = true;
   if (std::optional<Error> error = make_ring(peer)) return error;
   return try_connect(peer);
 }
@@ -200,6 +209,7 @@ std::optional<Error> ShmProvider::try_connect(ShmEndpoint& peer) {
   hello.receiver = index_of(peer.id);
   hello.ring_bytes = config_.ring_bytes;
   hello.secret = config_.job_secret;
+  hello.socket_id = address_.socket_id;
   // The Hello comes last: after it nothing may fail, because the receiver takes a closed connection for a
   // death.
   if (!watch(peer.out_socket, WatchKind::kOutbound, index_of(peer.id)) ||
@@ -222,6 +232,7 @@ void ShmProvider::forget_sending(ShmEndpoint& peer) noexcept {
   peer.out_memory.reset();
   peer.out_file.reset();
   close_watched(peer.out_socket);
+  peer.has_address = peer.in_memory.valid();
 }
 
 }  // namespace ch3_offload

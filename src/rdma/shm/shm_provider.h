@@ -68,6 +68,7 @@ class ShmProvider final : public Provider {
   std::string local_address() const override { return address_.to_string(); }
   bool reaches(std::string_view address) const noexcept override;
   Result<Endpoint*> connect(PeerId peer, std::string_view address) override;
+  std::string address_of(PeerId peer) const override;
   Status register_memory(void* address, std::size_t length_bytes, Access access,
                          MemoryRegion& region) noexcept override;
   void deregister_memory(MemoryRegion& region) noexcept override;
@@ -156,6 +157,7 @@ class ShmProvider final : public Provider {
   void receive_hello(std::uint32_t index) noexcept;
   bool make_room_for(const Newcomer& newcomer) noexcept;
   bool make_room_for(PeerId sender) noexcept;
+  static bool is_at(const ShmEndpoint& peer, const Hello& hello) noexcept;
   void attach(Newcomer socket, const Hello& hello, FileDescriptor ring_file) noexcept;
   bool receive_from_receiver(ShmEndpoint& peer) noexcept;
   void take_welcome(ShmEndpoint& peer, std::span<const std::byte> bytes,

@@ -370,6 +370,11 @@ Result<Endpoint*> VerbsProvider::connect(PeerId id, std::string_view text) {
   return &peer;
 }
 
+std::string VerbsProvider::address_of(PeerId id) const {
+  const VerbsEndpoint* const peer = find(id);
+  return peer != nullptr && peer->has_address ? peer->address.to_string() : std::string();
+}
+
 namespace {
 
 /// Other memory could make room; else it is this memory that cannot be registered.

@@ -78,6 +78,7 @@ class VerbsProvider final : public Provider {
   bool reaches(std::string_view address) const noexcept override;
   std::size_t max_slot_bytes(Endpoint& endpoint) const noexcept override;
   Result<Endpoint*> connect(PeerId peer, std::string_view address) override;
+  std::string address_of(PeerId peer) const override;
   Status register_memory(void* address, std::size_t length_bytes, Access access,
                          MemoryRegion& region) noexcept override;
   void deregister_memory(MemoryRegion& region) noexcept override;

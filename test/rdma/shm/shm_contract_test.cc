@@ -136,6 +136,36 @@ TEST_F(ShmProviderTest, AnEndThatBeginsWhileAnotherIsToldIsToldToo) {
   EXPECT_EQ(sink(kA).events.back().status, Status::kProtocol);
 }
 
+/// Who knows the secret can only say that it listens elsewhere. That harms the connection with itself.
+TEST_F(ShmProviderTest, AnAddressWhereNobodyListensIsThatOfADeadProcess) {
+  constexpr PeerId kHostile{2};
+  const ShmAddress nowhere{ShmAddress::parse(at(kA).local_address())->node_id, {1, 2}};
+  HandMadeSender sender(at(kA).local_address(), kHostile, kA, nowhere);
+  poll_for_ms(kA, 5);
+  EXPECT_EQ(at(kA).address_of(kHostile), nowhere.to_string());
+  const Result<Endpoint*> elsewhere = at(kA).connect(kHostile, at(kB).local_address());
+  ASSERT_FALSE(elsewhere.ok());
+  EXPECT_EQ(elsewhere.error().status, Status::kUnreachable);
+  const Result<Endpoint*> there = at(kA).connect(kHostile, nowhere.to_string());
+  ASSERT_FALSE(there.ok());
+  EXPECT_EQ(there.error().status, Status::kPeerFailed);
+  EXPECT_EQ(at(kA).address_of(kHostile), nowhere.to_string());
+}
+
+TEST_F(ShmProviderTest, WhoConnectsMustListenWhereItWasConnectedTo) {
+  HandMadeReceiver receiver(at(kA).local_address());
+  constexpr PeerId kPeer{2};
+  ASSERT_TRUE(connect(kA, kPeer, receiver.address()));
+  HandMadeSender impostor(at(kA).local_address(), kPeer, kA);
+  poll_for_ms(kA, 5);
+  EXPECT_TRUE(impostor.sees_the_end());
+  EXPECT_NE(log(kA).find("not the process that this one has connected to"), std::string::npos) << log(kA);
+  EXPECT_EQ(at(kA).address_of(kPeer), receiver.address());
+  HandMadeSender right(at(kA).local_address(), kPeer, kA, *ShmAddress::parse(receiver.address()));
+  poll_for_ms(kA, 5);
+  EXPECT_TRUE(right.take_welcome());
+}
+
 TEST_F(ShmProviderTest, AnEndIsToldWhenThePeerCopiesNoMore) {
   for (const bool dies : {false, true}) {
     const PeerId peer{dies ? 3u : 2u};

@@ -161,7 +161,7 @@ class HandMadeReceiver {
 
 class HandMadeSender {
  public:
-  HandMadeSender(const std::string& to, PeerId self, PeerId receiver) {
+  HandMadeSender(const std::string& to, PeerId self, PeerId receiver, const ShmAddress& listens_at = {}) {
     const FileDescriptor file =
         std::move(make_shared_file("test", kRingControlBytes + kLeastRingBytes).value());
     memory_ = std::move(map_mirrored(file, kRingControlBytes, kLeastRingBytes).value());
@@ -172,6 +172,7 @@ class HandMadeSender {
     hello.receiver = index_of(receiver);
     hello.ring_bytes = kLeastRingBytes;
     hello.secret = test_secret();
+    hello.socket_id = listens_at.socket_id;
     EXPECT_TRUE(send_with_files(socket_, std::as_bytes(std::span(&hello, 1)), {&file}));
   }
   RingControl& control() { return *reinterpret_cast<RingControl*>(memory_.address()); }

@@ -28,6 +28,7 @@ extern ch3_offload_events_t *MPIDI_CH3I_events;
 int MPIDI_CH3I_Random_bytes(unsigned char *bytes, size_t count);
 /* Answers the engine. */
 void MPIDI_CH3I_Card_wanted(uint32_t peer);
+void MPIDI_CH3I_Lane_made(uint32_t peer);
 /* Says it on stderr, once. */
 void MPIDI_CH3I_Warn(const char *text);
 

@@ -42,11 +42,16 @@ uint64_t MPIDI_CH3I_Error_bits(void)
 void MPIDI_CH3I_Card_wanted(uint32_t peer)
 {
     char card[CARD_BYTES] = "";
-    MPIDI_VC_t *vc;
 
     if (MPIDI_PG_GetConnString(MPIDI_Process.my_pg, peer, card, sizeof(card)) != MPI_SUCCESS)
         card[0] = '\0';
     ch3_offload_introduce(MPIDI_CH3I_channel, peer, card);
+}
+
+void MPIDI_CH3I_Lane_made(uint32_t peer)
+{
+    MPIDI_VC_t *vc;
+
     MPIDI_PG_Get_vc(MPIDI_Process.my_pg, peer, &vc);
     vc->ch.lane = ch3_offload_lane(MPIDI_CH3I_channel, peer);
 }

@@ -155,6 +155,9 @@ static void handle(const ch3_offload_event_t * event)
         case CH3_OFFLOAD_CARD_WANTED:
             MPIDI_CH3I_Card_wanted(event->peer);
             break;
+        case CH3_OFFLOAD_LANE_MADE:
+            MPIDI_CH3I_Lane_made(event->peer);
+            break;
         case CH3_OFFLOAD_WARNING:{
                 char text[WARNING_BYTES];
                 MPL_snprintf(text, sizeof(text), "%.*s", (int) event->length_bytes, (const char *) event->bytes);
