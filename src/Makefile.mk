@@ -122,7 +122,9 @@ engine_sources = \
 nic_sources = \
 	src/nic/host_driver.cc \
 	src/nic/host_driver.h \
-	src/nic/port.h
+	src/nic/port.h \
+	src/nic/traced_port.cc \
+	src/nic/traced_port.h
 
 channel_sources = \
 	src/ch3_offload/c_interface.cc \

@@ -122,8 +122,10 @@ fuzz_trace_tools = \
 	tools/trace_facts.cc \
 	tools/trace_file.cc \
 	tools/trace_job.cc \
+	tools/trace_join.cc \
 	tools/trace_json.cc \
-	tools/trace_show.cc
+	tools/trace_show.cc \
+	tools/trace_summary.cc
 fuzz_targets += trace
 test_fuzz_replay_SOURCES += $(fuzz_trace_sources)
 test_fuzz_replay_CPPFLAGS += -I$(top_srcdir)/tools $(TOOLS_CFLAGS)
@@ -180,6 +182,7 @@ unit_test_sources = \
 	test/engine/states_test.cc \
 	test/engine/trace_contents.h \
 	test/engine/trace_test.cc \
+	test/nic/traced_port_test.cc \
 	test/rdma/monotonic_clock_test.cc
 
 check_PROGRAMS += test/unit_tests

@@ -28,6 +28,8 @@ libtools_a_SOURCES = \
 	tools/trace_file.h \
 	tools/trace_job.cc \
 	tools/trace_job.h \
+	tools/trace_join.cc \
+	tools/trace_join.h \
 	tools/trace_json.cc \
 	tools/trace_json.h \
 	tools/trace_lanes.h \

@@ -61,8 +61,8 @@ bool is_bad(const JobEvent* done) noexcept {
 /// Why a side of a message is not in the files; `otherwise`: its rank's trace has lost nothing.
 std::string gap_of_rank(std::uint32_t rank, const TraceJob& job, std::string_view otherwise) {
   const RankTrace* const trace = job.find_rank(rank);
-  if (trace == nullptr) return fmt::format("no trace of rank {}", rank);
-  if (trace->lost_events > 0) return fmt::format("overwritten on rank {}", rank);
+  if (trace == nullptr || !trace->engine.is_here) return fmt::format("no trace of rank {}", rank);
+  if (trace->engine.lost_events > 0) return fmt::format("overwritten on rank {}", rank);
   return fmt::format("{} rank {}", otherwise, rank);
 }
 
@@ -84,6 +84,18 @@ std::string gap_of(const Message& message, const TraceJob& job) {
   if (!has(message.received, TraceEvent::kMatched)) return "not matched";
   if (!has(message.received, TraceEvent::kReceiveDone)) return "receive unfinished";
   return send_is_done(message) ? "" : "send unfinished";
+}
+
+std::string_view news_name(std::uint64_t kind) noexcept {
+  switch (static_cast<Event::Kind>(std::min<std::uint64_t>(kind, UINT8_MAX))) {
+    case Event::Kind::kPacket: return "bytes of a packet";
+    case Event::Kind::kPacketOffer: return "offer of a packet";
+    case Event::Kind::kPacketPlaced: return "bytes of a packet in their place";
+    case Event::Kind::kPeerFailed: return "peer failed";
+    case Event::Kind::kCardWanted: return "card wanted";
+    case Event::Kind::kWarning: return "warning";
+    default: return "unknown";
+  }
 }
 
 std::string status_text(std::uint64_t detail) {
@@ -145,25 +157,34 @@ std::string describe_detail(const JobEvent& event) {
     case TraceEvent::kPacketSent:
     case TraceEvent::kPacketArrived:
     case TraceEvent::kMemoryRegistered:
-    case TraceEvent::kMemoryRefused: return fmt::format("{} bytes", event.detail);
+    case TraceEvent::kMemoryRefused:
+    case TraceEvent::kSendGiven:
+    case TraceEvent::kPacketGiven: return fmt::format("{} bytes", event.detail);
     case TraceEvent::kMemoryEvicted:
     case TraceEvent::kMemoryGone: return fmt::format("{} regions", event.detail);
     case TraceEvent::kPeerConnected: return fmt::format("slots of {} bytes", event.detail);
     case TraceEvent::kWriteDone:
     case TraceEvent::kSendDone:
     case TraceEvent::kReceiveDone:
-    case TraceEvent::kPeerFailed: return status_text(event.detail);
+    case TraceEvent::kPeerFailed:
+    case TraceEvent::kSendTaken:
+    case TraceEvent::kReceiveTaken: return status_text(event.detail);
     case TraceEvent::kMatched:
-    case TraceEvent::kReceivePosted: {
+    case TraceEvent::kReceivePosted:
+    case TraceEvent::kReceiveGiven: {
       const std::uint64_t key = event.detail;
       return fmt::format("context {} source {} tag {}", context_of(key), initiator_of(key), tag_of(key));
     }
-    case TraceEvent::kCancelRequested: return fmt::format("send id {}", event.detail);
-    case TraceEvent::kCancelDecided: return event.detail != 0 ? "cancelled" : "too late";
+    case TraceEvent::kCancelRequested:
+    case TraceEvent::kCancelGiven: return fmt::format("send id {}", event.detail);
+    case TraceEvent::kCancelDecided:
+    case TraceEvent::kCancelTaken: return event.detail != 0 ? "cancelled" : "too late";
     case TraceEvent::kProbe: return event.detail != 0 ? "found" : "nothing";
+    case TraceEvent::kNewsTaken: return std::string(news_name(event.detail));
     case TraceEvent::kAckArrived:
     case TraceEvent::kAckSent:
     case TraceEvent::kReceiveCancelled:
+    case TraceEvent::kMatchedReceiveGiven:
     case TraceEvent::kSleep:
     case TraceEvent::kWake:
     case TraceEvent::kCount: break;
@@ -190,6 +211,15 @@ std::string_view phase_after(TraceEvent event) noexcept {
     case TraceEvent::kCtsSent: return "waits for the payload";
     default: return "finishes";
   }
+}
+
+std::string_view outcome_name(Progressed outcome) noexcept {
+  switch (outcome) {
+    case Progressed::kDone: return "done at once";
+    case Progressed::kPending: return "pending";
+    case Progressed::kFailed: return "failed";
+  }
+  return "unknown";
 }
 
 std::string human_bytes(std::uint64_t bytes) {

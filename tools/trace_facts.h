@@ -37,6 +37,9 @@ std::string describe_detail(const JobEvent& event);
 /// What a message does after an event, until the next one on the same side: "waits for a receive".
 std::string_view phase_after(TraceEvent event) noexcept;
 
+/// What the call of a command returned: "done at once".
+std::string_view outcome_name(Progressed outcome) noexcept;
+
 /// "17 B", "4.0 KiB", "1.5 GiB".
 std::string human_bytes(std::uint64_t bytes);
 

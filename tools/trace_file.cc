@@ -15,10 +15,13 @@
 #include <system_error>
 #include <utility>
 
+#include "engine/engine.h"
+
 namespace ch3_offload {
 namespace {
 
 constexpr std::string_view kSuffix = ".ch3trace";
+constexpr std::string_view kClientSuffix = ".client.ch3trace";
 
 Error broken(const std::string& path, std::size_t offset, std::string_view what) {
   return {Status::kProtocol, 0, fmt::format("{}: offset {}: {}", path, offset, what)};
@@ -46,8 +49,10 @@ std::optional<Flaw> check_clocks(const TraceFileHeader& header) {
     return Flaw{offsetof(TraceFileHeader, at_write), "written before the trace began"};
   if (end.clock_ns - start.clock_ns > kLongestTraceNs)
     return Flaw{offsetof(TraceFileHeader, at_write), "the trace is years long"};
-  if (header.clock > static_cast<std::uint32_t>(TraceClock::kSimulated))
+  if (header.clock > static_cast<std::uint16_t>(TraceClock::kSimulated))
     return Flaw{offsetof(TraceFileHeader, clock), fmt::format("unknown clock {}", header.clock)};
+  if (header.side > static_cast<std::uint16_t>(TraceSide::kClient))
+    return Flaw{offsetof(TraceFileHeader, side), fmt::format("unknown side {}", header.side)};
   return std::nullopt;
 }
 
@@ -105,16 +110,29 @@ std::optional<Flaw> check_record(const TraceRecord& record, const TraceFileHeade
   }
   if (record.event >= static_cast<std::uint8_t>(TraceEvent::kCount))
     return Flaw{offsetof(TraceRecord, event), fmt::format("unknown event {}", record.event)};
+  const auto event = static_cast<TraceEvent>(record.event);
+  const bool by_client = header.side == static_cast<std::uint16_t>(TraceSide::kClient);
+  if (is_of_client(event) != by_client) {
+    return Flaw{offsetof(TraceRecord, event),
+                fmt::format("{} in a trace of the {}'s side", trace_event_name(event),
+                            by_client ? "client" : "engine")};
+  }
+  if (record.outcome > (is_command(event) ? static_cast<std::uint8_t>(Progressed::kFailed) : 0))
+    return Flaw{offsetof(TraceRecord, outcome), fmt::format("unknown outcome {}", record.outcome)};
+  if (is_command(event) && record.number > header.at_write.clock_ns - record.time_ns)
+    return Flaw{offsetof(TraceRecord, number), "a command that returned after the file was written"};
   return std::nullopt;
 }
 
-/// The rank in "<stem>.<rank>.ch3trace"; nothing if `name` is not of that form.
+/// The rank in "<stem>.<rank>.ch3trace" or "<stem>.<rank>.client.ch3trace"; nothing if `name` is not of that
+/// form.
 std::optional<std::uint32_t> rank_in(std::string_view name, std::string_view stem) {
   if (!name.starts_with(stem) || !name.ends_with(kSuffix)) return std::nullopt;
   name.remove_prefix(stem.size());
-  if (name.size() < kSuffix.size() + 2 || name.front() != '.') return std::nullopt;
+  const std::string_view suffix = name.ends_with(kClientSuffix) ? kClientSuffix : kSuffix;
+  if (name.size() < suffix.size() + 2 || name.front() != '.') return std::nullopt;
   name.remove_prefix(1);
-  name.remove_suffix(kSuffix.size());
+  name.remove_suffix(suffix.size());
   std::uint32_t rank = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), rank);
   if (error != std::errc{} || end != name.data() + name.size()) return std::nullopt;

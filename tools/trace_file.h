@@ -16,14 +16,22 @@
 
 namespace ch3_offload {
 
-/// One checked file. Holds: self and every peer are below job_size; every event is below kCount; the
+/// One checked file. Holds: self and every peer are below job_size; every event is one of the file's side; the
 /// records' times never decrease and lie between at_start and at_write, which are at most kLongestTraceNs
-/// apart; times and indices are below kTraceLimit; host is printable and ends in NUL.
+/// apart; times and indices are below kTraceLimit; a command of the client has an outcome, and returned
+/// before at_write; host is printable and ends in NUL.
 struct TraceFile {
   std::string path;
   TraceFileHeader header{};
   std::vector<TraceRecord> records;  ///< Oldest first.
+
+  bool is_of_client() const noexcept { return header.side == static_cast<std::uint16_t>(TraceSide::kClient); }
 };
+
+/// Whether a client gave a command.
+constexpr bool is_command(TraceEvent event) noexcept {
+  return event >= TraceEvent::kSendGiven && event <= TraceEvent::kCancelGiven;
+}
 
 /// So that no sum or difference of times in this tool overflows, whatever the files say. 146 years and 2.
 inline constexpr std::uint64_t kTraceLimit = std::uint64_t{1} << 62;
@@ -37,7 +45,7 @@ Result<TraceFile> parse_trace(const std::string& path, std::span<const std::byte
 Result<TraceFile> read_trace(const std::string& path);
 
 /// The files that an argument of the command line stands for: itself if it is a file, else every
-/// `<argument>.<rank>.ch3trace` in order of rank. Never empty.
+/// `<argument>.<rank>.ch3trace` and `<argument>.<rank>.client.ch3trace` in order of rank. Never empty.
 Result<std::vector<std::string>> find_traces(const std::string& argument);
 
 }  // namespace ch3_offload

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "trace_clock.h"
+#include "trace_join.h"
 
 namespace ch3_offload {
 namespace {
@@ -26,17 +27,18 @@ struct MessageEvent {
 Error refuse(std::string message) { return {Status::kProtocol, 0, std::move(message)}; }
 
 std::optional<Error> check_one_job(const std::vector<TraceFile>& files) {
-  std::map<std::uint32_t, const TraceFile*> by_rank;
+  std::map<std::pair<std::uint32_t, std::uint16_t>, const TraceFile*> by_side;
   const TraceFile& first = files.front();
   for (const TraceFile& file : files) {
     if (file.header.job_size != first.header.job_size) {
       return refuse(fmt::format("{} is of a job of {} processes, {} of one of {}", first.path,
                                 first.header.job_size, file.path, file.header.job_size));
     }
-    const auto [place, is_new] = by_rank.try_emplace(file.header.self, &file);
-    if (!is_new)
-      return refuse(
-          fmt::format("{} and {} are both of rank {}", place->second->path, file.path, file.header.self));
+    const auto [place, is_new] = by_side.try_emplace({file.header.self, file.header.side}, &file);
+    if (!is_new) {
+      return refuse(fmt::format("{} and {} are both of rank {}{}", place->second->path, file.path,
+                                file.header.self, file.is_of_client() ? "'s client" : ""));
+    }
     if (file.header.clock != first.header.clock)
       return refuse(fmt::format("{} ran on a simulated clock, or {} did; not both", first.path, file.path));
     const auto apart = static_cast<std::int64_t>(file.header.at_start.realtime_ns) -
@@ -92,8 +94,9 @@ bool arrives_before_it_left(const Message& message) {
   return left != nullptr && arrived != nullptr && arrived->time_ns < left->time_ns;
 }
 
-/// "1, 2, 5-9": ranks below job_size that are not in `present` (sorted), at most a line of them.
-std::string list_missing(std::span<const RankTrace> present, std::uint32_t job_size) {
+/// "1, 2, 5-9": ranks below job_size without that side in `ranks` (sorted), at most a line of them.
+std::string list_missing(std::span<const RankTrace> ranks, SideTrace RankTrace::*side,
+                         std::uint32_t job_size) {
   constexpr int kMostRanges = 10;
   std::string text;
   int ranges = 0;
@@ -107,7 +110,8 @@ std::string list_missing(std::span<const RankTrace> present, std::uint32_t job_s
       text += ", ...";
     }
   };
-  for (const RankTrace& rank : present) {
+  for (const RankTrace& rank : ranks) {
+    if (!(rank.*side).is_here) continue;
     add(rank.rank);
     next = rank.rank + 1;
   }
@@ -156,11 +160,16 @@ class TraceJobBuilder {
   TraceJob build() {
     std::vector<std::size_t> order(files_.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
+    const auto place_of = [this](std::size_t index) {
+      return std::pair(files_[index].header.self, files_[index].header.side);
+    };
     std::sort(order.begin(), order.end(),
-              [this](std::size_t a, std::size_t b) { return files_[a].header.self < files_[b].header.self; });
+              [&](std::size_t a, std::size_t b) { return place_of(a) < place_of(b); });
     for (const std::size_t index : order) add(index);
     assemble();
     align();
+    for (const RankTrace& rank : job_.ranks_) join_commands(rank, steps_[rank.rank], job_.commands_);
+    connect();
     note_missing();
     note_lost();
     note_clocks();
@@ -171,23 +180,28 @@ class TraceJobBuilder {
   /// Takes one file's events, on its node's own real-time clock for now.
   void add(std::size_t index) {
     const TraceFile& file = files_[index];
-    RankTrace& rank = job_.ranks_.emplace_back();
-    rank.rank = file.header.self;
-    rank.process_id = file.header.process_id;
-    rank.host = file.header.host;
-    rank.kept_events = file.records.size();
-    rank.lost_events = file.header.first_index;
+    if (job_.ranks_.empty() || job_.ranks_.back().rank != file.header.self)
+      job_.ranks_.push_back({file.header.self, file.header.process_id, file.header.host, {}, {}});
+    RankTrace& rank = job_.ranks_.back();
+    const bool by_client = file.is_of_client();
+    SideTrace& trace = by_client ? rank.client : rank.engine;
+    trace.is_here = true;
+    trace.kept_events = file.records.size();
+    trace.lost_events = file.header.first_index;
     const std::uint64_t start =
         file.records.empty() ? file.header.at_start.clock_ns : file.records.front().time_ns;
-    rank.start_ns = clock_.realtime_ns(index, start);
-    rank.end_ns = clock_.realtime_ns(index, file.header.at_write.clock_ns);
-    node_of_rank_[rank.rank] = clock_.node_of(index);
+    trace.start_ns = clock_.realtime_ns(index, start);
+    trace.end_ns = clock_.realtime_ns(index, file.header.at_write.clock_ns);
+    node_of_rank_.try_emplace(rank.rank, clock_.node_of(index));
     for (const TraceRecord& record : file.records) {
       const auto event = static_cast<TraceEvent>(record.event);
       const JobEvent entry{clock_.realtime_ns(index, record.time_ns), record.detail, record.peer, event};
-      const EventSide side = record.number == 0 ? EventSide::kNone : side_of(event);
+      const EventSide side = by_client || record.number == 0 ? EventSide::kNone : side_of(event);
+      if (takes_part_in_command(event, record.cookie))
+        steps_[rank.rank].push_back(
+            {entry, record.cookie, record.number, static_cast<Progressed>(record.outcome)});
       if (side == EventSide::kNone) {
-        rank.events.push_back(entry);
+        if (!by_client || !is_step_of_client(event)) trace.events.push_back(entry);
       } else if (side == EventSide::kSending) {
         loose_.push_back({{rank.rank, record.peer, record.number}, side, rank.rank, entry});
       } else {
@@ -222,12 +236,18 @@ class TraceJobBuilder {
   void align() {
     shifts_ = align_nodes(clock_.node_count(), find_flights(job_.messages_, node_of_rank_));
     std::int64_t zero = INT64_MAX;
-    for (const RankTrace& rank : job_.ranks_) zero = std::min(zero, rank.start_ns + shift_of(rank.rank));
+    for (const RankTrace& rank : job_.ranks_) {
+      for (const SideTrace* const side : {&rank.engine, &rank.client})
+        if (side->is_here) zero = std::min(zero, side->start_ns + shift_of(rank.rank));
+    }
     for (RankTrace& rank : job_.ranks_) {
       const std::int64_t move_ns = shift_of(rank.rank) - zero;
-      rank.start_ns += move_ns;
-      rank.end_ns += move_ns;
-      for (JobEvent& event : rank.events) event.time_ns += move_ns;
+      for (SideTrace* const side : {&rank.engine, &rank.client}) {
+        side->start_ns += move_ns;
+        side->end_ns += move_ns;
+        for (JobEvent& event : side->events) event.time_ns += move_ns;
+      }
+      for (CommandStep& step : steps_[rank.rank]) step.event.time_ns += move_ns;
     }
     for (std::size_t i = 0; i < loose_.size(); ++i)
       job_.events_[i].time_ns += shift_of(loose_[i].rank) - zero;
@@ -235,24 +255,53 @@ class TraceJobBuilder {
     job_.realtime_of_zero_ns_ = simulated ? 0 : zero;
   }
 
+  /// Tells the messages of their commands.
+  void connect() {
+    for (const Command& command : job_.commands_) {
+      if (!command.message) continue;
+      const auto at = std::lower_bound(job_.messages_.begin(), job_.messages_.end(), *command.message,
+                                       [](const Message& a, const MessageName& b) { return a.name < b; });
+      if (at == job_.messages_.end() || at->name != *command.message) continue;
+      (command.given == TraceEvent::kSendGiven ? at->send : at->receive) = &command;
+    }
+  }
+
   std::int64_t shift_of(std::uint32_t rank) const { return shifts_[node_of_rank_.at(rank)]; }
 
   void note_missing() {
-    const std::size_t missing = job_.job_size_ - job_.ranks_.size();
-    if (missing == 0) return;
-    job_.notes_.push_back(fmt::format("no trace of {} of {} ranks ({}): their side of messages is missing",
-                                      missing, job_.job_size_, list_missing(job_.ranks_, job_.job_size_)));
+    const auto here = [this](SideTrace RankTrace::*side) {
+      return static_cast<std::size_t>(
+          std::count_if(job_.ranks_.begin(), job_.ranks_.end(),
+                        [&](const RankTrace& rank) { return (rank.*side).is_here; }));
+    };
+    const std::size_t engines = here(&RankTrace::engine);
+    const std::size_t clients = here(&RankTrace::client);
+    if (engines < job_.job_size_) {
+      job_.notes_.push_back(fmt::format("no trace of {} of {} ranks ({}): their side of messages is missing",
+                                        job_.job_size_ - engines, job_.job_size_,
+                                        list_missing(job_.ranks_, &RankTrace::engine, job_.job_size_)));
+    }
+    if (clients > 0 && clients < job_.job_size_) {
+      job_.notes_.push_back(
+          fmt::format("no trace of the client of {} of {} ranks ({}): their commands are missing",
+                      job_.job_size_ - clients, job_.job_size_,
+                      list_missing(job_.ranks_, &RankTrace::client, job_.job_size_)));
+    }
   }
 
   void note_lost() {
     constexpr int kMostLines = 8;
     int lossy = 0;
     for (const RankTrace& rank : job_.ranks_) {
-      if (rank.lost_events == 0 || ++lossy > kMostLines) continue;
+      const std::uint64_t lost = rank.engine.lost_events + rank.client.lost_events;
+      if (lost == 0 || ++lossy > kMostLines) continue;
+      std::int64_t start_ns = INT64_MIN;
+      for (const SideTrace* const side : {&rank.engine, &rank.client})
+        if (side->lost_events > 0) start_ns = std::max(start_ns, side->start_ns);
       job_.notes_.push_back(fmt::format(
           "rank {}: its oldest {} events were overwritten; what it did before {:.3f} us is not known "
           "(MPIR_CVAR_CH3_OFFLOAD_TRACE_EVENTS keeps more)",
-          rank.rank, rank.lost_events, static_cast<double>(rank.start_ns) / 1000));
+          rank.rank, lost, static_cast<double>(start_ns) / 1000));
     }
     if (lossy > kMostLines)
       job_.notes_.push_back(
@@ -291,6 +340,7 @@ class TraceJobBuilder {
   const RealtimeClock clock_;
   std::map<std::uint32_t, std::size_t> node_of_rank_;
   std::vector<MessageEvent> loose_;
+  std::map<std::uint32_t, std::vector<CommandStep>> steps_;  ///< Per rank.
   std::vector<std::int64_t> shifts_;  ///< Per node.
   TraceJob job_;
 };

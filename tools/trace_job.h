@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/engine.h"
 #include "trace_file.h"
 
 namespace ch3_offload {
@@ -33,27 +34,66 @@ struct MessageName {
 /// "0:1:17".
 std::string to_string(const MessageName& name);
 
+/// A command that a client gave to its port, and what became of it on both sides.
+struct Command {
+  std::uint32_t rank;
+  std::uint32_t peer;
+  TraceEvent given;      ///< kSendGiven ... kCancelGiven
+  Progressed outcome;    ///< What the call returned.
+  std::uint64_t detail;  ///< See TraceEvent.
+  std::uint64_t cookie;  ///< 0: what became of it is not known (a packet without data).
+  std::int64_t given_ns;
+  std::int64_t returned_ns;
+  // Nothing: not kept, or not there.
+  std::optional<JobEvent> begun;       ///< The engine took it up.
+  std::optional<JobEvent> done;        ///< The engine was done with it.
+  std::optional<JobEvent> taken;       ///< The client took its event.
+  std::optional<MessageName> message;  ///< Of a send or receive, once the engine knew it.
+  bool is_cancelled = false;           ///< No event comes.
+
+  /// Its event was to come, and was not taken.
+  bool is_unfinished() const noexcept {
+    return outcome == Progressed::kPending && cookie != 0 && !taken && !is_cancelled;
+  }
+  /// How long it waited for the engine, and its event for the client. Nothing: not known.
+  std::optional<std::int64_t> command_wait_ns() const noexcept {
+    return begun ? std::optional(begun->time_ns - given_ns) : std::nullopt;
+  }
+  std::optional<std::int64_t> event_wait_ns() const noexcept {
+    return done && taken ? std::optional(taken->time_ns - done->time_ns) : std::nullopt;
+  }
+};
+
 /// One message's life. Each side is empty when nothing of it was kept.
 struct Message {
   MessageName name;
   std::span<const JobEvent> sent;      ///< The source's events, in order.
   std::span<const JobEvent> received;  ///< The destination's events, in order.
+  const Command* send = nullptr;       ///< Null: the source's client has no trace of it.
+  const Command* receive = nullptr;    ///< Likewise the destination's.
+};
+
+/// What one side of a rank's port recorded.
+struct SideTrace {
+  bool is_here = false;
+  std::uint64_t kept_events = 0;
+  std::uint64_t lost_events = 0;  ///< Overwritten in the ring before the first one kept.
+  std::int64_t start_ns = 0;      ///< The first event kept, or the start of an empty trace.
+  std::int64_t end_ns = 0;        ///< The trace was written.
+  std::vector<JobEvent> events;   ///< Those that belong to no message and no command.
 };
 
 struct RankTrace {
   std::uint32_t rank = 0;
   std::uint32_t process_id = 0;
   std::string host;
-  std::uint64_t kept_events = 0;
-  std::uint64_t lost_events = 0;  ///< Overwritten in the ring before the first one kept.
-  std::int64_t start_ns = 0;      ///< The first event kept, or the start of an empty trace.
-  std::int64_t end_ns = 0;        ///< The trace was written.
-  std::vector<JobEvent> events;   ///< Those that belong to no message.
+  SideTrace engine;
+  SideTrace client;
 };
 
 class TraceJob {
  public:
-  /// Fails if the files are not one job's: different sizes, a rank twice, years apart.
+  /// Fails if the files are not one job's: different sizes, a side of a rank twice, years apart.
   static Result<TraceJob> merge(const std::vector<TraceFile>& files);
   TraceJob(TraceJob&&) = default;
   TraceJob& operator=(TraceJob&&) = default;
@@ -67,6 +107,8 @@ class TraceJob {
   /// In order of name.
   std::span<const Message> messages() const noexcept { return messages_; }
   const Message* find(const MessageName& name) const noexcept;
+  /// What the clients gave, in order of rank, and of time within a rank.
+  std::span<const Command> commands() const noexcept { return commands_; }
   /// What is missing and what was corrected; one line each, for the user.
   std::span<const std::string> notes() const noexcept { return notes_; }
 
@@ -78,6 +120,7 @@ class TraceJob {
   std::int64_t realtime_of_zero_ns_ = 0;
   std::vector<RankTrace> ranks_;
   std::vector<JobEvent> events_;  ///< Of messages; Message's spans point here.
+  std::vector<Command> commands_;  ///< Message's pointers point here.
   std::vector<Message> messages_;
   std::vector<std::string> notes_;
 };

@@ -17,8 +17,9 @@ namespace {
 
 // "Threads" of a rank, in the viewer's order from top to bottom. Not 0: that is the idle task to Perfetto, as
 // is process 0 (see begin_event).
-constexpr std::uint32_t kEngineLane = 1;
-constexpr std::uint32_t kFirstSendLane = 2;
+constexpr std::uint32_t kClientLane = 1;
+constexpr std::uint32_t kEngineLane = 2;
+constexpr std::uint32_t kFirstSendLane = 3;
 constexpr std::uint32_t kFirstReceiveLane = 1'000'000;
 
 /// One side of a message: a span on a lane.
@@ -118,8 +119,12 @@ class TraceJsonWriter {
     write_metadata("process_name", rank.rank, kEngineLane, "name",
                    fmt::format("rank {} ({}, pid {})", rank.rank, rank.host, rank.process_id));
     write_metadata("process_sort_index", rank.rank, kEngineLane, "sort_index", rank.rank);
+    if (rank.client.is_here) {
+      name_lane(rank.rank, kClientLane, "client");
+      write_client(rank);
+    }
     name_lane(rank.rank, kEngineLane, "engine");
-    write_engine(rank);
+    for (const JobEvent& event : rank.engine.events) write_instant(rank.rank, kEngineLane, "engine", event);
     const auto found = ranks_.find(rank.rank);
     if (found == ranks_.end()) return;
     const RankSpans& placed = found->second;
@@ -139,29 +144,52 @@ class TraceJsonWriter {
     write_metadata("thread_sort_index", rank, lane, "sort_index", lane);
   }
 
-  /// What belongs to no message: sleeps as spans, the rest as instants.
-  void write_engine(const RankTrace& rank) {
+  /// The client's calls and sleeps as spans, what it took as instants.
+  void write_client(const RankTrace& rank) {
     const JobEvent* asleep = nullptr;
     const auto write_sleep = [&](std::int64_t end_ns) {
-      begin_span("asleep", "sleep", rank.rank, kEngineLane, asleep->time_ns, end_ns);
+      begin_span("asleep", "sleep", rank.rank, kClientLane, asleep->time_ns, end_ns);
       json_.end();
       asleep = nullptr;
     };
-    for (const JobEvent& event : rank.events) {
+    for (const JobEvent& event : rank.client.events) {
       if (event.event == TraceEvent::kSleep) {
         asleep = &event;
       } else if (event.event != TraceEvent::kWake) {
-        write_instant(rank.rank, event);
+        write_instant(rank.rank, kClientLane, "client", event);
       } else if (asleep != nullptr) {
         write_sleep(event.time_ns);
       }
     }
-    if (asleep != nullptr) write_sleep(rank.end_ns);
+    if (asleep != nullptr) write_sleep(rank.client.end_ns);
+    const auto commands = job_.commands();
+    auto command = std::lower_bound(commands.begin(), commands.end(), rank.rank,
+                                    [](const Command& a, std::uint32_t b) { return a.rank < b; });
+    for (; command != commands.end() && command->rank == rank.rank; ++command) write_command(*command);
   }
 
-  void write_instant(std::uint32_t rank, const JobEvent& event) {
-    begin_event("i", trace_event_name(event.event), rank, kEngineLane);
-    json_.field("cat", "engine");
+  void write_command(const Command& command) {
+    const JobEvent given{command.given_ns, command.detail, command.peer, command.given};
+    begin_span(trace_event_name(command.given), "command", command.rank, kClientLane, command.given_ns,
+               command.returned_ns);
+    json_.begin_object("args");
+    json_.field("peer", command.peer);
+    json_.field("detail", describe_detail(given));
+    json_.field("outcome", outcome_name(command.outcome));
+    if (command.message) json_.field("message", to_string(*command.message));
+    if (const auto wait_ns = command.command_wait_ns()) json_.field_us("command_wait_us", *wait_ns);
+    if (const auto wait_ns = command.event_wait_ns()) json_.field_us("event_wait_us", *wait_ns);
+    if (command.is_cancelled) json_.field("cancelled", true);
+    if (command.is_unfinished()) json_.field("unfinished", true);
+    json_.end();
+    json_.end();
+    if (command.taken) write_instant(command.rank, kClientLane, "client", *command.taken);
+  }
+
+  void write_instant(std::uint32_t rank, std::uint32_t lane, std::string_view category,
+                     const JobEvent& event) {
+    begin_event("i", trace_event_name(event.event), rank, lane);
+    json_.field("cat", category);
     json_.field("s", event.event == TraceEvent::kPeerFailed ? "p" : "t");  // The whole rank, or its lane.
     json_.field_us("ts", event.time_ns);
     json_.begin_object("args");
@@ -249,6 +277,7 @@ class TraceJsonWriter {
   void write_arrows(const Message& message) {
     const auto sent = [&](TraceEvent event) { return find_event(message.sent, event); };
     const auto received = [&](TraceEvent event) { return find_event(message.received, event); };
+    write_command_arrow(message);
     write_arrow(message, "message", true, departure(message), received(TraceEvent::kMessageArrived));
     write_arrow(message, "clear-to-send", false, received(TraceEvent::kCtsSent),
                 sent(TraceEvent::kCtsArrived));
@@ -264,6 +293,22 @@ class TraceJsonWriter {
     if (from == nullptr || to == nullptr) return;
     write_arrow_end(message, name, "s", forward, from->time_ns);
     write_arrow_end(message, name, "f", !forward, to->time_ns);
+  }
+
+  /// From the call of a send to what the engine made of it.
+  void write_command_arrow(const Message& message) {
+    if (message.send == nullptr || message.sent.empty() || !message.send->begun) return;
+    const std::uint32_t rank = message.name.source;
+    const auto write_end = [&](std::string_view phase, std::uint32_t lane, std::int64_t time_ns) {
+      begin_event(phase, "command", rank, lane);
+      json_.field("cat", "command");
+      json_.field("id", fmt::format("{} command", to_string(message.name)));
+      if (phase == "f") json_.field("bp", "e");
+      json_.field_us("ts", time_ns);
+      json_.end();
+    };
+    write_end("s", kClientLane, message.send->given_ns);
+    write_end("f", lanes_of(message).send, message.send->begun->time_ns);
   }
 
   void write_arrow_end(const Message& message, std::string_view name, std::string_view phase, bool at_source,

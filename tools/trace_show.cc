@@ -22,10 +22,44 @@ struct Branches {
 constexpr Branches kUnicodeBranches{"├── ", "└── ", "│   ", "    "};
 constexpr Branches kAsciiBranches{"|-- ", "`-- ", "|   ", "    "};
 
-/// What on the other side led to an event, if both are there: "0.890 after RtsSent".
-std::string cause_of(const JobEvent& event, const Message& message) {
+/// An event of a message, or of the command of one of its sides.
+struct Row {
+  JobEvent event;
+  std::string detail;
+};
+
+/// The events of one side of a message, with those of its client, in order of time.
+std::vector<Row> rows_of(std::span<const JobEvent> events, const Command* command) {
+  std::vector<Row> rows;
+  if (command != nullptr) {
+    const JobEvent given{command->given_ns, command->detail, command->peer, command->given};
+    const std::string what = describe_detail(given);
+    rows.push_back(
+        {given, fmt::format("{}{}{}", what, what.empty() ? "" : ", ", outcome_name(command->outcome))});
+  }
+  for (const JobEvent& event : events) rows.push_back({event, describe_detail(event)});
+  if (command != nullptr && command->taken)
+    rows.push_back({*command->taken, describe_detail(*command->taken)});
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const Row& a, const Row& b) { return a.event.time_ns < b.event.time_ns; });
+  return rows;
+}
+
+/// What on the other side of the message or of the port led to an event, if both are there: "0.890 after
+/// RtsSent". `command`: of the event's side of the message; may be null.
+std::string cause_of(const JobEvent& event, const Message& message, const Command* command) {
   const JobEvent* cause = nullptr;
+  JobEvent given{};
   switch (event.event) {
+    case TraceEvent::kSendPosted:
+      if (command == nullptr) break;
+      given = {command->given_ns, 0, 0, command->given};
+      cause = &given;
+      break;
+    case TraceEvent::kSendTaken:
+    case TraceEvent::kReceiveTaken:
+      if (command != nullptr && command->done) cause = &*command->done;
+      break;
     case TraceEvent::kMessageArrived: cause = departure(message); break;
     case TraceEvent::kCtsArrived: cause = find_event(message.received, TraceEvent::kCtsSent); break;
     case TraceEvent::kAckArrived: cause = find_event(message.received, TraceEvent::kAckSent); break;
@@ -58,8 +92,8 @@ class TreeText {
 
   std::string render() {
     write_head();
-    write_side(message_.sent, message_.name.source, "sends", false);
-    write_side(message_.received, message_.name.destination, "receives", true);
+    write_side(message_.sent, message_.send, message_.name.source, "sends", false);
+    write_side(message_.received, message_.receive, message_.name.destination, "receives", true);
     return std::move(text_);
   }
 
@@ -83,25 +117,28 @@ class TreeText {
     write(", and since the event above\n");
   }
 
-  void write_side(std::span<const JobEvent> events, std::uint32_t rank, std::string_view does, bool last) {
+  void write_side(std::span<const JobEvent> events, const Command* command, std::uint32_t rank,
+                  std::string_view does, bool last) {
     const RankTrace* const trace = job_.find_rank(rank);
     write("{}rank {}", last ? branches_.last : branches_.fork, rank);
     if (trace != nullptr && !trace->host.empty()) write(" on {}", trace->host);
     write(" {}", does);
-    if (trace == nullptr) write(": no trace of it");
-    if (trace != nullptr && events.empty())
-      write("{}", trace->lost_events > 0 ? ": its events were overwritten" : ": nothing recorded");
+    const bool is_here = trace != nullptr && trace->engine.is_here;
+    if (!is_here) write(": no trace of it");
+    if (is_here && events.empty())
+      write("{}", trace->engine.lost_events > 0 ? ": its events were overwritten" : ": nothing recorded");
     write("\n");
     const std::string_view stem = last ? branches_.gap : branches_.pass;
-    for (std::size_t i = 0; i < events.size(); ++i) {
-      const JobEvent& event = events[i];
-      const std::int64_t step_ns = i == 0 ? 0 : event.time_ns - events[i - 1].time_ns;
+    const std::vector<Row> rows = rows_of(events, command);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const JobEvent& event = rows[i].event;
+      const std::int64_t step_ns = i == 0 ? 0 : event.time_ns - rows[i - 1].event.time_ns;
       std::string line =
           fmt::format("{}{}{:12.3f} {:>11}  {:<15} {:<34} {}", stem,
-                      i + 1 == events.size() ? branches_.last : branches_.fork,
+                      i + 1 == rows.size() ? branches_.last : branches_.fork,
                       static_cast<double>(event.time_ns - begin_ns_) / 1000,
                       i == 0 ? "" : fmt::format("{:+.3f}", static_cast<double>(step_ns) / 1000),
-                      trace_event_name(event.event), describe_detail(event), cause_of(event, message_));
+                      trace_event_name(event.event), rows[i].detail, cause_of(event, message_, command));
       line.erase(line.find_last_not_of(' ') + 1);
       write("{}\n", line);
     }

@@ -15,6 +15,15 @@
 namespace ch3_offload {
 namespace {
 
+/// By nearest rank: a time that was measured. In us. `sorted_ns`: in order.
+std::string percentile(const std::vector<std::int64_t>& sorted_ns, std::size_t percent) {
+  if (sorted_ns.empty()) return "-";
+  const std::size_t rank = (sorted_ns.size() * percent + 99) / 100;
+  return fmt::format("{:.3f}", static_cast<double>(sorted_ns[rank - 1]) / 1000);
+}
+
+std::string count(std::uint64_t value) { return value == 0 ? "-" : fmt::format("{}", value); }
+
 /// What a row of a table adds up.
 class Tally {
  public:
@@ -33,24 +42,21 @@ class Tally {
   /// The cells under kTallyTitles. Sorts the latencies.
   std::vector<std::string> cells(std::string name) {
     std::sort(latencies_ns_.begin(), latencies_ns_.end());
-    return {std::move(name), fmt::format("{}", messages_), human_bytes(bytes_), percentile(50),
-            percentile(99),  share(unexpected_, arrived_), count(failed_),      count(incomplete_)};
+    return {std::move(name),
+            fmt::format("{}", messages_),
+            human_bytes(bytes_),
+            percentile(latencies_ns_, 50),
+            percentile(latencies_ns_, 99),
+            share(unexpected_, arrived_),
+            count(failed_),
+            count(incomplete_)};
   }
 
  private:
-  /// By nearest rank: a latency that was measured.
-  std::string percentile(std::size_t percent) const {
-    if (latencies_ns_.empty()) return "-";
-    const std::size_t rank = (latencies_ns_.size() * percent + 99) / 100;
-    return fmt::format("{:.3f}", static_cast<double>(latencies_ns_[rank - 1]) / 1000);
-  }
-
   static std::string share(std::uint64_t part, std::uint64_t whole) {
     if (whole == 0) return "-";
     return fmt::format("{:.1f} %", 100 * static_cast<double>(part) / static_cast<double>(whole));
   }
-
-  static std::string count(std::uint64_t value) { return value == 0 ? "-" : fmt::format("{}", value); }
 
   std::uint64_t messages_ = 0;
   std::uint64_t bytes_ = 0;
@@ -77,23 +83,24 @@ struct RankTally {
 RankTally tally_rank(const RankTrace& rank) {
   RankTally tally;
   const JobEvent* asleep = nullptr;
-  for (const JobEvent& event : rank.events) {
+  for (const JobEvent& event : rank.client.events) {
     if (asleep != nullptr) {
       tally.asleep_ns += event.time_ns - asleep->time_ns;
       asleep = nullptr;
     }
+    if (event.event != TraceEvent::kSleep) continue;
+    ++tally.sleeps;
+    asleep = &event;
+  }
+  if (asleep != nullptr) tally.asleep_ns += rank.client.end_ns - asleep->time_ns;
+  for (const JobEvent& event : rank.engine.events) {
     switch (event.event) {
-      case TraceEvent::kSleep:
-        ++tally.sleeps;
-        asleep = &event;
-        break;
       case TraceEvent::kPacketSent: ++tally.packets; break;
       case TraceEvent::kCreditSent: ++tally.credits; break;
       case TraceEvent::kPeerFailed: ++tally.failed_peers; break;
       default: break;
     }
   }
-  if (asleep != nullptr) tally.asleep_ns += rank.end_ns - asleep->time_ns;
   return tally;
 }
 
@@ -102,11 +109,41 @@ std::string render_ranks(const TraceJob& job) {
                    ">credit messages", ">failed peers"});
   for (const RankTrace& rank : job.ranks()) {
     const RankTally tally = tally_rank(rank);
-    table.add({fmt::format("{}", rank.rank), rank.host, fmt::format("{}", rank.kept_events),
-               fmt::format("{}", rank.lost_events), fmt::format("{}", tally.sleeps),
+    table.add({fmt::format("{}", rank.rank), rank.host,
+               fmt::format("{}", rank.engine.kept_events + rank.client.kept_events),
+               fmt::format("{}", rank.engine.lost_events + rank.client.lost_events),
+               fmt::format("{}", tally.sleeps),
                fmt::format("{:.3f}", static_cast<double>(tally.asleep_ns) / 1000),
                fmt::format("{}", tally.packets), fmt::format("{}", tally.credits),
                fmt::format("{}", tally.failed_peers)});
+  }
+  return table.render();
+}
+
+/// What the clients gave and took, and how long that waited between the two sides.
+std::string render_commands(const TraceJob& job) {
+  TextTable table({">rank", ">commands", ">at once", ">failed", ">unfinished", ">wait median us", ">p99 us",
+                   ">event's wait median us", ">p99 us"});
+  const std::span<const Command> commands = job.commands();
+  for (std::size_t begin = 0; begin < commands.size();) {
+    const std::uint32_t rank = commands[begin].rank;
+    std::uint64_t at_once = 0, failed = 0, unfinished = 0;
+    std::vector<std::int64_t> waits_ns, event_waits_ns;
+    std::size_t end = begin;
+    for (; end < commands.size() && commands[end].rank == rank; ++end) {
+      const Command& command = commands[end];
+      at_once += command.outcome == Progressed::kDone;
+      failed += command.outcome == Progressed::kFailed;
+      unfinished += command.is_unfinished();
+      if (const auto wait_ns = command.command_wait_ns()) waits_ns.push_back(*wait_ns);
+      if (const auto wait_ns = command.event_wait_ns()) event_waits_ns.push_back(*wait_ns);
+    }
+    std::sort(waits_ns.begin(), waits_ns.end());
+    std::sort(event_waits_ns.begin(), event_waits_ns.end());
+    table.add({fmt::format("{}", rank), fmt::format("{}", end - begin), fmt::format("{}", at_once),
+               count(failed), count(unfinished), percentile(waits_ns, 50), percentile(waits_ns, 99),
+               percentile(event_waits_ns, 50), percentile(event_waits_ns, 99)});
+    begin = end;
   }
   return table.render();
 }
@@ -146,7 +183,8 @@ std::string render_summary(const TraceJob& job, std::size_t most_pairs) {
 
   TextTable protocol_table = tally_table("protocol");
   for (auto& [protocol, tally] : by_protocol) protocol_table.add(tally.cells(std::string(protocol)));
-  return text + "\n" + protocol_table.render() + "\n" + render_ranks(job);
+  text += "\n" + protocol_table.render() + "\n" + render_ranks(job);
+  return job.commands().empty() ? text : text + "\n" + render_commands(job);
 }
 
 }  // namespace ch3_offload

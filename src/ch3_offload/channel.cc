@@ -12,6 +12,7 @@
 
 #include "ch3_offload/settings.h"
 #include "nic/host_driver.h"
+#include "nic/traced_port.h"
 #include "rdma/shm/shm_provider.h"
 #include "rdma/verbs/verbs_config.h"
 
@@ -56,8 +57,11 @@ Channel::Channel(const ch3_offload_config_t& config)
       wait_(config.spin_us, config.local_size, usable_cores(),
             {Trace::monotonic_ns, other_threads_ns, switches}) {
   if (config.trace != nullptr && *config.trace != '\0') {
-    trace_path_ = std::string(config.trace) + "." + std::to_string(config.rank) + ".ch3trace";
-    trace_ = std::make_unique<Trace>(self_, config.job_size, static_cast<std::size_t>(config.trace_events));
+    trace_prefix_ = std::string(config.trace) + "." + std::to_string(config.rank);
+    const auto events = static_cast<std::size_t>(config.trace_events);
+    engine_trace_ = std::make_unique<Trace>(self_, config.job_size, events);
+    client_trace_ =
+        std::make_unique<Trace>(self_, config.job_size, events, Trace::monotonic_ns, TraceSide::kClient);
   }
 }
 
@@ -84,10 +88,12 @@ Result<std::unique_ptr<Channel>> Channel::create(const ch3_offload_config_t& con
       registrations = std::max(registrations, one->capabilities().registrations);
   engine.pin_down = pin_down_config(config, registrations);
   engine.always_ignored = {config.always_ignored_bits, 0};
-  engine.trace = channel->trace_.get();
+  engine.trace = channel->engine_trace_.get();
   std::vector<Provider*> providers;
   for (const auto& one : channel->providers_) providers.push_back(one.get());
   channel->port_ = std::make_unique<HostDriver>(engine, providers);
+  if (channel->client_trace_ != nullptr)
+    channel->port_ = std::make_unique<TracedPort>(std::move(channel->port_), *channel->client_trace_);
   channel->port_->events().others = 1;  // There may be warnings.
   channel->watch_memory();
   channel->card_ = channel->port_->card();
@@ -176,7 +182,7 @@ const ProviderCounters& Channel::provider_counters() const noexcept {
 }
 
 void Channel::trace(TraceEvent event) noexcept {
-  if (trace_ != nullptr) trace_->record(event, self_, 0, 0);
+  if (client_trace_ != nullptr) client_trace_->record(event, self_, 0, 0);
 }
 
 std::size_t Channel::progress() noexcept {
@@ -219,12 +225,22 @@ bool Channel::next_event(Event& event) noexcept {
 bool Channel::may_have_work() noexcept { return port_->may_have_work(); }
 
 int Channel::write_trace() noexcept {
-  if (trace_ == nullptr) return 0;
-  const int error = trace_->write(trace_path_);
+  if (engine_trace_ == nullptr) return 0;
+  try {
+    const int engine_error = write_trace(*engine_trace_, trace_prefix_ + ".ch3trace");
+    const int client_error = write_trace(*client_trace_, trace_prefix_ + ".client.ch3trace");
+    return engine_error != 0 ? engine_error : client_error;
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
+}
+
+int Channel::write_trace(const Trace& trace, const std::string& path) noexcept {
+  const int error = trace.write(path);
   try {
     if (error != 0)
-      warn("cannot write the trace " + trace_path_ + ": " + std::strerror(error) +
-                 " (MPIR_CVAR_CH3_OFFLOAD_TRACE names a prefix in a writable folder)");
+      warn("cannot write the trace " + path + ": " + std::strerror(error) +
+           " (MPIR_CVAR_CH3_OFFLOAD_TRACE names a prefix in a writable folder)");
   } catch (const std::bad_alloc&) {  // The caller has the error.
   }
   return error;

@@ -45,6 +45,7 @@ class Channel {
   std::size_t progress() noexcept;
   /// As Port::next_event(), with the providers' warnings, and each warning once.
   bool next_event(Event& event) noexcept;
+  /// Writes the traces of both sides. Returns 0 or errno.
   int write_trace() noexcept;
 
   // Waiting; see ch3_offload.h.
@@ -66,10 +67,11 @@ class Channel {
   void warn(std::string_view text) noexcept;
   static void log_line(void* channel, const char* line);
   void watch_memory();
+  int write_trace(const Trace& trace, const std::string& path) noexcept;
   void trace(TraceEvent event) noexcept;
 
   const PeerId self_;
-  std::string trace_path_;  ///< Empty: no trace.
+  std::string trace_prefix_;  ///< Up to the rank. Empty: no trace.
   std::string card_;
   WaitPolicy wait_;
   int wake_descriptor_ = -1;  ///< eventfd: readable ends a sleep.
@@ -79,7 +81,8 @@ class Channel {
   bool warning_told_ = false;
   std::set<std::string, std::less<>> warnings_said_;
   // Declared before what uses them: destroyed after.
-  std::unique_ptr<Trace> trace_;
+  std::unique_ptr<Trace> engine_trace_;  ///< Null: no trace.
+  std::unique_ptr<Trace> client_trace_;  ///< Likewise. Also of how this process waits.
   std::vector<std::unique_ptr<Provider>> providers_;
   std::unique_ptr<Port> port_;
   std::unique_ptr<MemoryEvents> memory_events_;  ///< Null: the engine keeps no memory registered.

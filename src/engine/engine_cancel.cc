@@ -29,8 +29,8 @@ bool Engine::cancel_receive(OperationId operation) noexcept {
   ReceiveOperation* const receive = state.receives.find(id);
   if (receive == nullptr || receive->state != ReceiveState::kPosted) return false;
   state.matcher.remove(*receive);
+  state.trace(TraceEvent::kReceiveCancelled, state.config.self, 0, 0, receive->cookie);
   state.receives.give_back(*receive);
-  state.trace(TraceEvent::kReceiveCancelled, state.config.self, 0, 0);
   return true;
 }
 
@@ -39,7 +39,7 @@ Progressed Engine::cancel_send(OperationId operation, PeerId id, const MatchKey&
   State& state = *state_;
   Peer* const peer = state.known(id);
   if (peer == nullptr || peer->state == PeerState::kFailed) return Progressed::kFailed;
-  state.trace(TraceEvent::kCancelRequested, id, 0, send_id);
+  state.trace(TraceEvent::kCancelRequested, id, 0, send_id, cookie);
   SendOperation* send = state.sends.find(pool_id_of(static_cast<std::uint64_t>(operation), kSendOperation));
   const bool is_over = send == nullptr || send->detached || send->state == SendState::kFinished;
   if (operation != kNoOperation && is_over) return Progressed::kFailed;  // Its event waits to be taken.
@@ -140,8 +140,8 @@ bool Engine::State::on_cancel_reply(Peer& peer, std::span<const std::byte> messa
   }
   peer.cancels.remove(*request);
   request->is_cancelled = cancelled;
+  trace(TraceEvent::kCancelDecided, peer.id, 0, cancelled, request->cookie);
   complete(*request);
-  trace(TraceEvent::kCancelDecided, peer.id, 0, cancelled);
   if (send != nullptr) {
     send->cancelling = false;
     if (cancelled) {
@@ -174,8 +174,8 @@ void Engine::purge(PurgeScope scope, std::span<const MatchPattern> doomed, std::
     kReceiveMachine.must_step(receive.state, ReceiveEvent::kPurged);
     receive.status = reason;
     receive.is_cancelled = true;
+    state.trace(TraceEvent::kReceiveCancelled, state.config.self, 0, 0, receive.cookie);
     state.complete(receive);
-    state.trace(TraceEvent::kReceiveCancelled, state.config.self, 0, 0);
   });
   if (scope != PurgeScope::kAll) return;
   const auto is_kept_and_doomed = [&](const UnexpectedEntry& entry) { return is_doomed(entry.key); };

@@ -67,7 +67,7 @@ Progressed Engine::send_packet(PeerId id, std::span<const std::byte> header,
   std::size_t total_bytes = header.size();
   for (const Payload& part : data) total_bytes += part.length_bytes;
   ++state.counters.packets_sent;
-  state.trace(TraceEvent::kPacketSent, id, 0, total_bytes);
+  state.trace(TraceEvent::kPacketSent, id, 0, total_bytes, cookie);
   if (total_bytes == 0 || state.packet_at_once(*peer, header, data, total_bytes)) {
     return Progressed::kDone;
   }
@@ -172,7 +172,8 @@ bool Engine::State::on_part_placed(PacketOperation& packet) noexcept {
 
 /// The last thing done with it.
 void Engine::State::finish_packet(PacketOperation& packet, Status status) noexcept {
-  trace(TraceEvent::kSendDone, packet.peer->id, packet.number, static_cast<std::uint64_t>(status));
+  trace(TraceEvent::kSendDone, packet.peer->id, packet.number, static_cast<std::uint64_t>(status),
+        packet.cookie);
   if (packet.state != PacketState::kStreaming) --queues_waiting;
   kPacketMachine.must_step(packet.state, status == Status::kOk ? PacketEvent::kDone : PacketEvent::kFailed);
   unlink_outgoing(packet);

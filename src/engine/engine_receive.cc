@@ -46,16 +46,17 @@ void Engine::State::forget_message(IncomingMessage& message) noexcept {
 
 /// Delivers a message whose payload is here. REQUIRES: it is not in the matcher.
 [[gnu::always_inline]] inline void Engine::State::consume_whole(IncomingMessage& message,
-                                                                const Payload& payload,
+                                                                const Payload& payload, Cookie cookie,
                                                                 Envelope& envelope) noexcept {
   Peer& peer = *message.peer;
-  trace(TraceEvent::kMatched, peer.id, message.number, abridged(message.key));
+  trace(TraceEvent::kMatched, peer.id, message.number, abridged(message.key), cookie);
   envelope.key = message.key;
   envelope.length_bytes = message.total_bytes;
   envelope.status = deliver_whole(payload, {message.stored(), message.total_bytes});
   if (message.synchronous) [[unlikely]]
     send_ack(peer, message.operation, message.number);
-  trace(TraceEvent::kReceiveDone, peer.id, message.number, static_cast<std::uint64_t>(envelope.status));
+  trace(TraceEvent::kReceiveDone, peer.id, message.number, static_cast<std::uint64_t>(envelope.status),
+        cookie);
   forget_message(message);
 }
 
@@ -76,7 +77,7 @@ Progressed Engine::post_receive(const MatchKey& key, const MatchKey& ignore, con
   receive->payload = payload;
   receive->cookie = cookie;
   state.matcher.post(*receive);
-  state.trace(TraceEvent::kReceivePosted, state.config.self, 0, abridged(key & ~ignore));
+  state.trace(TraceEvent::kReceivePosted, state.config.self, 0, abridged(key & ~ignore), cookie);
   operation = OperationId{kReceiveOperation | receive->pool_id};
   return Progressed::kPending;
 }
@@ -87,7 +88,7 @@ bool Engine::receive_now(const MatchKey& key, const MatchKey& ignore, const Payl
   auto* const message = static_cast<IncomingMessage*>(state.matcher.find_unexpected(key, ignore));
   if (message == nullptr || message->state != MessageState::kWhole) return false;
   state.matcher.remove(*message);
-  state.consume_whole(*message, payload, envelope);
+  state.consume_whole(*message, payload, nullptr, envelope);
   return true;
 }
 
@@ -121,7 +122,7 @@ Progressed Engine::State::consume(IncomingMessage& message, const Payload& paylo
                                   OperationId* operation, Envelope& envelope) noexcept {
   if (message.state == MessageState::kWhole) [[likely]] {
     unlink(message);
-    consume_whole(message, payload, envelope);
+    consume_whole(message, payload, cookie, envelope);
     return Progressed::kDone;
   }
   envelope = {message.key, message.total_bytes, Status::kOk};
@@ -131,11 +132,12 @@ Progressed Engine::State::consume(IncomingMessage& message, const Payload& paylo
   const bool to_self = message.state == MessageState::kToSelf;
   if (lost || to_self) {
     unlink(message);
-    trace(TraceEvent::kMatched, peer.id, message.number, abridged(message.key));
+    trace(TraceEvent::kMatched, peer.id, message.number, abridged(message.key), cookie);
     if (to_self) take_from_self(message, payload);
     if (payload.length_bytes < message.total_bytes) envelope.status = Status::kTruncated;
     if (lost) envelope.status = Status::kPeerFailed;
-    trace(TraceEvent::kReceiveDone, peer.id, message.number, static_cast<std::uint64_t>(envelope.status));
+    trace(TraceEvent::kReceiveDone, peer.id, message.number, static_cast<std::uint64_t>(envelope.status),
+          cookie);
     forget_message(message);
     return Progressed::kDone;
   }
@@ -146,7 +148,7 @@ Progressed Engine::State::consume(IncomingMessage& message, const Payload& paylo
     return Progressed::kFailed;
   }
   unlink(message);
-  trace(TraceEvent::kMatched, peer.id, message.number, abridged(message.key));
+  trace(TraceEvent::kMatched, peer.id, message.number, abridged(message.key), cookie);
   receive->payload = payload;
   receive->cookie = cookie;
   if (message.state == MessageState::kStreaming) {
@@ -210,8 +212,8 @@ bool Engine::State::start_transfer(ReceiveOperation& receive, Peer& peer, std::u
                                                                std::uint64_t number) noexcept {
   const Status status = deliver_whole(receive.payload, payload);
   ++counters.received_expected;
-  trace(TraceEvent::kMatched, peer.id, number, abridged(key));
-  trace(TraceEvent::kReceiveDone, peer.id, number, static_cast<std::uint64_t>(status));
+  trace(TraceEvent::kMatched, peer.id, number, abridged(key), receive.cookie);
+  trace(TraceEvent::kReceiveDone, peer.id, number, static_cast<std::uint64_t>(status), receive.cookie);
   complete_receive(receive, status, key, payload.size());
 }
 
@@ -341,7 +343,7 @@ void Engine::State::attach(Peer& peer, ReceiveOperation& receive, const MatchKey
   peer.incoming_bytes = 0;
   peer.incoming_receive = &receive;
   ++counters.received_expected;
-  trace(TraceEvent::kMatched, peer.id, number, abridged(key));
+  trace(TraceEvent::kMatched, peer.id, number, abridged(key), receive.cookie);
   deliver_part(*arriving, part);
 }
 
@@ -397,7 +399,7 @@ bool Engine::State::on_rts(Peer& peer, std::span<const std::byte> message) noexc
       return true;
     }
     ++counters.received_expected;
-    trace(TraceEvent::kMatched, peer.id, number, abridged(key));
+    trace(TraceEvent::kMatched, peer.id, number, abridged(key), receive->cookie);
     if (start_transfer(*receive, peer, header.operation, key, header.total_bytes, number)) {
       finish_receive(*receive, header.total_bytes > 0 ? Status::kTruncated : Status::kOk);
     }
@@ -442,7 +444,8 @@ bool Engine::State::on_rts(Peer& peer, std::span<const std::byte> message) noexc
 
 /// The last thing done with it. REQUIRES: it is not in the matcher.
 void Engine::State::finish_receive(ReceiveOperation& receive, Status status) noexcept {
-  trace(TraceEvent::kReceiveDone, receive.peer->id, receive.number, static_cast<std::uint64_t>(status));
+  trace(TraceEvent::kReceiveDone, receive.peer->id, receive.number, static_cast<std::uint64_t>(status),
+        receive.cookie);
   if (receive.peer_hook.linked) receive.peer->receives.remove(receive);
   if (receive.state == ReceiveState::kLanding) end_landing(receive.landing);
   const bool failed = status != Status::kOk && status != Status::kTruncated;

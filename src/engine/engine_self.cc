@@ -35,7 +35,7 @@ Progressed Engine::State::send_to_self(SendMode mode, const MatchKey& key, const
   status = Status::kNoMemory;
   if (self == nullptr) return Progressed::kFailed;
   const std::uint64_t number = ++self->books->messages_sent;
-  trace(TraceEvent::kSendPosted, self->id, number, payload.length_bytes);
+  trace(TraceEvent::kSendPosted, self->id, number, payload.length_bytes, cookie);
   ++self->messages_received;
   ++counters.sent_to_self;
   if (ReceiveOperation* const receive = take_posted(key)) {
@@ -46,10 +46,10 @@ Progressed Engine::State::send_to_self(SendMode mode, const MatchKey& key, const
     receive->number = number;
     receive->total_bytes = payload.length_bytes;
     ++counters.received_expected;
-    trace(TraceEvent::kMatched, self->id, number, abridged(key));
+    trace(TraceEvent::kMatched, self->id, number, abridged(key), receive->cookie);
     const bool fits = payload.length_bytes <= receive->payload.length_bytes;
     finish_receive(*receive, fits ? Status::kOk : Status::kTruncated);
-    trace(TraceEvent::kSendDone, self->id, number, 0);
+    trace(TraceEvent::kSendDone, self->id, number, 0, cookie);
     return Progressed::kDone;
   }
 
@@ -63,7 +63,7 @@ Progressed Engine::State::send_to_self(SendMode mode, const MatchKey& key, const
     optimistic_bytes += cost;
     matcher.add(*kept);
     status = Status::kOk;
-    trace(TraceEvent::kSendDone, self->id, number, 0);
+    trace(TraceEvent::kSendDone, self->id, number, 0, cookie);
     return Progressed::kDone;
   }
 

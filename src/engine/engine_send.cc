@@ -27,7 +27,7 @@ Progressed Engine::send(PeerId id, SendMode mode, const MatchKey& key, const Pay
   status = State::may_send(peer);
   if (status != Status::kOk) return Progressed::kFailed;
   const std::uint64_t number = ++peer->books->messages_sent;
-  state.trace(TraceEvent::kSendPosted, id, number, payload.length_bytes);
+  state.trace(TraceEvent::kSendPosted, id, number, payload.length_bytes, cookie);
   if (mode != SendMode::kSynchronous && state.send_at_once(*peer, key, payload, send_id)) {
     return Progressed::kDone;
   }
@@ -239,7 +239,7 @@ void Engine::State::keep_copy(SendOperation& send) noexcept {
   buffered_bytes += cost;
   ++send.peer->buffered_sends;
   ++counters.sent_buffered;
-  trace(TraceEvent::kSendBuffered, send.peer->id, send.number, length);
+  trace(TraceEvent::kSendBuffered, send.peer->id, send.number, length, send.cookie);
   if (told == nullptr) {
     submitting = nullptr;
     submitted_status = Status::kOk;
@@ -309,7 +309,8 @@ bool Engine::State::over_for_caller(Outgoing& outgoing, Status status) noexcept 
 
 /// The last thing done with it.
 void Engine::State::finish_send(SendOperation& send, Status status) noexcept {
-  trace(TraceEvent::kSendDone, send.peer->id, send.number, static_cast<std::uint64_t>(status));
+  trace(TraceEvent::kSendDone, send.peer->id, send.number, static_cast<std::uint64_t>(status),
+        send.detached ? nullptr : send.cookie);
   kSendMachine.must_step(send.state, status == Status::kOk ? SendEvent::kDone : SendEvent::kFailed);
   if (over_for_caller(send, status) || send.detached) return release_send(send);
   unlink_outgoing(send);

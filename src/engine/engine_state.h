@@ -93,13 +93,14 @@ struct Engine::State final : Sink {
 
   /// What announces a slot is recorded before the slot is committed. Otherwise a receiver on the same clock
   /// could record the arrival earlier than the departure.
-  void trace(TraceEvent event, PeerId peer, std::uint64_t number, std::uint64_t detail) noexcept {
+  void trace(TraceEvent event, PeerId peer, std::uint64_t number, std::uint64_t detail,
+             Cookie cookie = nullptr) noexcept {
     if (config.trace != nullptr) [[unlikely]]
-      record(event, peer, number, detail);
+      record(event, peer, number, detail, cookie);
   }
   [[gnu::noinline, gnu::cold]] void record(TraceEvent event, PeerId peer, std::uint64_t number,
-                                           std::uint64_t detail) noexcept {
-    config.trace->record(event, peer, number, detail);
+                                           std::uint64_t detail, Cookie cookie) noexcept {
+    config.trace->record(event, peer, number, detail, cookie);
   }
 
   /// A step that a peer has caused. Returns false if its state does not allow it, and says so to the user.
@@ -237,7 +238,8 @@ struct Engine::State final : Sink {
     }
   }
   void forget_message(IncomingMessage& message) noexcept;  ///< Frees it; its credit goes back.
-  void consume_whole(IncomingMessage& message, const Payload& payload, Envelope& envelope) noexcept;
+  void consume_whole(IncomingMessage& message, const Payload& payload, Cookie cookie,
+                     Envelope& envelope) noexcept;
   Progressed consume(IncomingMessage& message, const Payload& payload, Cookie cookie,
                      OperationId* operation, Envelope& envelope) noexcept;
   bool start_transfer(ReceiveOperation& receive, Peer& peer, std::uint32_t remote_operation,

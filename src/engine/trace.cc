@@ -136,6 +136,15 @@ const char* trace_event_name(TraceEvent event) noexcept {
     case TraceEvent::kMemoryRefused: return "MemoryRefused";
     case TraceEvent::kMemoryEvicted: return "MemoryEvicted";
     case TraceEvent::kMemoryGone: return "MemoryGone";
+    case TraceEvent::kSendGiven: return "SendGiven";
+    case TraceEvent::kPacketGiven: return "PacketGiven";
+    case TraceEvent::kReceiveGiven: return "ReceiveGiven";
+    case TraceEvent::kMatchedReceiveGiven: return "MatchedReceiveGiven";
+    case TraceEvent::kCancelGiven: return "CancelGiven";
+    case TraceEvent::kSendTaken: return "SendTaken";
+    case TraceEvent::kReceiveTaken: return "ReceiveTaken";
+    case TraceEvent::kCancelTaken: return "CancelTaken";
+    case TraceEvent::kNewsTaken: return "NewsTaken";
     case TraceEvent::kCount: break;
   }
   return "Unknown";
@@ -143,11 +152,12 @@ const char* trace_event_name(TraceEvent event) noexcept {
 
 std::uint64_t Trace::monotonic_ns() noexcept { return now_ns(CLOCK_MONOTONIC); }
 
-Trace::Trace(PeerId self, std::uint32_t job_size, std::size_t capacity_events, Clock clock)
+Trace::Trace(PeerId self, std::uint32_t job_size, std::size_t capacity_events, Clock clock, TraceSide side)
     : self_(self),
       job_size_(job_size),
       mask_(capacity_for(capacity_events) - 1),
       clock_(clock),
+      side_(side),
       start_(sample_clocks(clock)),
       records_(std::make_unique<TraceRecord[]>(mask_ + 1)) {}
 
@@ -164,7 +174,8 @@ int Trace::write(const std::string& path) const noexcept {
   header.at_write = sample_clocks(clock_);
   header.process_id = static_cast<std::uint32_t>(getpid());
   header.clock =
-      static_cast<std::uint32_t>(clock_ == monotonic_ns ? TraceClock::kMonotonic : TraceClock::kSimulated);
+      static_cast<std::uint16_t>(clock_ == monotonic_ns ? TraceClock::kMonotonic : TraceClock::kSimulated);
+  header.side = static_cast<std::uint16_t>(side_);
   // A name that does not fit is cut; the header's last byte stays NUL.
   static_cast<void>(gethostname(header.host, sizeof header.host - 1));
   header.node_id = node_id(header.host);

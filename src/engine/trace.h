@@ -1,11 +1,13 @@
-// The trace: a ring of the engine's latest events, for `ch3-offload-trace` and for post-mortems.
+// The trace: a ring of the latest events of one side of the port, for `ch3-offload-trace` and for
+// post-mortems. The engine has one, and its client another (nic/traced_port.h).
 //
 // Off (a null pointer in the engine) it costs one predictable branch an event. On, an event is one
-// clock read and one 32-byte store; the ring keeps the latest events and never allocates or blocks.
-// Threads: record() from the engine's thread only; write() from the same thread.
+// clock read and one 40-byte store; the ring keeps the latest events and never allocates or blocks.
+// Threads: record() from the side's thread only; write() from the same thread.
 //
 // A message is named by (source process, destination process, number): both sides count the messages of
-// their ordered stream, from 1, so the name needs no bytes on the wire.
+// their ordered stream, from 1, so the name needs no bytes on the wire. A command is named by its cookie,
+// which both sides of the port know. A cookie may be used again when its command is over.
 
 #pragma once
 
@@ -18,12 +20,13 @@
 
 namespace ch3_offload {
 
-/// What happened. The comment gives the meaning of `number` and `detail` in TraceRecord.
+/// What happened. The comment gives the meaning of `number` and `detail` in TraceRecord. The events with (C)
+/// have the command's cookie.
 enum class TraceEvent : std::uint8_t {
   // The sending side; number: the message's number to that peer. 0 here and below: a part of a packet.
   kSendPosted = 0,   ///< detail: length_bytes
   kSendQueued,       ///< no room or an older send waits; detail: length_bytes
-  kSendBuffered,     ///< copied on the sending side; detail: length_bytes
+  kSendBuffered,     ///< (C) copied on the sending side; detail: length_bytes
   kSendShort,        ///< one slot, whole; detail: length_bytes
   kSendEager,        ///< several slots; detail: length_bytes
   kRtsSent,          ///< detail: length_bytes
@@ -33,35 +36,53 @@ enum class TraceEvent : std::uint8_t {
   kWriteDone,        ///< detail: Status
   kBounceStarted,    ///< payload goes through slots; detail: length_bytes
   kAckArrived,       ///< the match of a synchronous or the acceptance of an optimistic send
-  kSendDone,         ///< detail: Status
-  kCancelRequested,  ///< number: 0, the send may be done already; detail: send_id
-  kCancelDecided,    ///< number: 0; detail: 1 cancelled, 0 not
+  kSendDone,         ///< (C) detail: Status
+  kCancelRequested,  ///< (C) number: 0, the send may be done already; detail: send_id
+  kCancelDecided,    ///< (C) number: 0; detail: 1 cancelled, 0 not
   // The receiving side; number: the message's number from that peer.
   kMessageArrived,  ///< its envelope is here; detail: length_bytes
-  kMatched,         ///< with a posted receive, or by a later one; detail: the key, abridged (match_key.h)
+  kMatched,         ///< (C) with a posted receive, or by a later one; detail: the key, abridged (match_key.h)
   kUnexpected,      ///< no receive matched; detail: length_bytes
   kPayloadDropped,  ///< optimistic payload did not fit; detail: length_bytes
   kCtsSent,         ///< detail: length wanted
   kAckSent,
-  kReceiveDone,  ///< detail: Status
+  kReceiveDone,  ///< (C) detail: Status
   // Neither; number is 0.
-  kReceivePosted,  ///< peer: self; detail: the key, abridged; 0 for what the receive ignores
-  kReceiveCancelled,
-  kProbe,            ///< detail: 1 found
-  kCreditRequested,  ///< the peer ran out; detail: bytes it gets
-  kCreditSent,       ///< detail: bytes returned or granted
-  kPacketSent,       ///< detail: length_bytes
-  kPacketArrived,    ///< detail: length_bytes
+  kReceivePosted,     ///< (C) peer: self; detail: the key, abridged; 0 for what the receive ignores
+  kReceiveCancelled,  ///< (C)
+  kProbe,             ///< detail: 1 found
+  kCreditRequested,   ///< the peer ran out; detail: bytes it gets
+  kCreditSent,        ///< detail: bytes returned or granted
+  kPacketSent,        ///< (C) detail: length_bytes
+  kPacketArrived,     ///< detail: length_bytes
   kPeerConnected,
-  kPeerFailed,  ///< detail: Status
-  kSleep,       ///< the process goes to sleep
-  kWake,
+  kPeerFailed,        ///< detail: Status
+  kSleep,             ///< the client's side: the process goes to sleep
+  kWake,              ///< likewise
   kMemoryRegistered,  ///< the pin-down cache did not have it; detail: bytes of the region
   kMemoryRefused,     ///< the payload goes through slots; detail: length_bytes
   kMemoryEvicted,  ///< given up for room by the pin-down cache, seen by progress; peer: self; detail: regions
   kMemoryGone,     ///< its memory went away, seen by progress; peer: self; detail: regions
+  // The client's side of the port. number of a command: for how many ns the client was in the call.
+  kSendGiven,     ///< (C) outcome; detail: length_bytes
+  kPacketGiven,   ///< (C) outcome; detail: length_bytes
+  kReceiveGiven,  ///< (C) outcome; peer: self; detail: the key, abridged; 0 for what the receive ignores
+  kMatchedReceiveGiven,  ///< (C) outcome; peer: self
+  kCancelGiven,          ///< (C) outcome; of a send; detail: send_id
+  kSendTaken,            ///< (C) peer: self; the event of a send or packet; detail: Status
+  kReceiveTaken,         ///< (C) peer: self; detail: Status
+  kCancelTaken,          ///< (C) peer: self; detail: 1 cancelled, 0 not
+  kNewsTaken,            ///< any other event; detail: Event::Kind (engine.h)
   kCount
 };
+
+/// Which side of the port recorded a trace.
+enum class TraceSide : std::uint16_t { kEngine = 0, kClient = 1 };
+
+/// Whether such an event is one of the client's side.
+constexpr bool is_of_client(TraceEvent event) noexcept {
+  return event >= TraceEvent::kSendGiven || event == TraceEvent::kSleep || event == TraceEvent::kWake;
+}
 
 /// The constant's name without its k.
 const char* trace_event_name(TraceEvent event) noexcept;
@@ -71,17 +92,19 @@ struct TraceRecord {
   std::uint64_t time_ns;     ///< CLOCK_MONOTONIC, or the simulation's clock.
   std::uint64_t number;      ///< Message number, see TraceEvent.
   std::uint64_t detail;      ///< See TraceEvent.
+  std::uint64_t cookie;      ///< Of the command that the event belongs to. 0: none, or it has no cookie.
   std::uint32_t peer;        ///< PeerId of the other side.
   std::uint8_t event;        ///< TraceEvent.
-  std::uint8_t reserved[3];  ///< 0.
+  std::uint8_t outcome;      ///< Of a command of the client: Progressed (engine.h). Else 0.
+  std::uint8_t reserved[2];  ///< 0.
 };
-static_assert(sizeof(TraceRecord) == 32);
+static_assert(sizeof(TraceRecord) == 40);
 
 inline constexpr char kTraceMagic[8] = {'C', 'H', '3', 'T', 'R', 'A', 'C', 'E'};
-inline constexpr std::uint32_t kTraceVersion = 1;
+inline constexpr std::uint32_t kTraceVersion = 2;
 
 /// What TraceRecord::time_ns counts.
-enum class TraceClock : std::uint32_t {
+enum class TraceClock : std::uint16_t {
   kMonotonic = 0,  ///< CLOCK_MONOTONIC: comparable between the processes of one node.
   kSimulated = 1,  ///< The simulation's clock: comparable between all processes.
 };
@@ -106,7 +129,8 @@ struct TraceFileHeader {
   TraceClockPair at_start;     ///< When the trace was made.
   TraceClockPair at_write;     ///< When the file was written.
   std::uint32_t process_id;    ///< As getpid() says.
-  std::uint32_t clock;         ///< TraceClock
+  std::uint16_t clock;         ///< TraceClock
+  std::uint16_t side;          ///< TraceSide
   char host[40];               ///< Name of the node, cut if longer, always ends in NUL.
 };
 static_assert(sizeof(TraceFileHeader) == 128 && offsetof(TraceFileHeader, at_start) == 48 &&
@@ -117,25 +141,31 @@ class Trace {
   using Clock = std::uint64_t (*)() noexcept;
 
   /// Keeps the latest `capacity_events` (rounded up to a power of two, at least 1024).
-  Trace(PeerId self, std::uint32_t job_size, std::size_t capacity_events, Clock clock = monotonic_ns);
+  Trace(PeerId self, std::uint32_t job_size, std::size_t capacity_events, Clock clock = monotonic_ns,
+        TraceSide side = TraceSide::kEngine);
 
-  void record(TraceEvent event, PeerId peer, std::uint64_t number, std::uint64_t detail) noexcept {
-    record_at(clock_(), event, peer, number, detail);
+  void record(TraceEvent event, PeerId peer, std::uint64_t number, std::uint64_t detail,
+              const void* cookie = nullptr) noexcept {
+    record_at(clock_(), event, peer, number, detail, cookie);
   }
 
   /// Records an event of an earlier time: now() before a call that had to succeed first.
   /// REQUIRES: nothing was recorded since that time.
   void record_at(std::uint64_t time_ns, TraceEvent event, PeerId peer, std::uint64_t number,
-                 std::uint64_t detail) noexcept {
+                 std::uint64_t detail, const void* cookie = nullptr, std::uint8_t outcome = 0) noexcept {
     TraceRecord& slot = records_[next_ & mask_];
-    slot = TraceRecord{time_ns, number, detail, index_of(peer), static_cast<std::uint8_t>(event), {}};
+    slot = TraceRecord{time_ns,        number,
+                       detail,         reinterpret_cast<std::uintptr_t>(cookie),
+                       index_of(peer), static_cast<std::uint8_t>(event),
+                       outcome,        {}};
     ++next_;
   }
   std::uint64_t now() const noexcept { return clock_(); }
+  PeerId self() const noexcept { return self_; }
 
-  /// Writes header and events to `path` (0600, replaced atomically; by convention
-  /// `<prefix>.<rank>.ch3trace`). Changes nothing here, so it may be called again later. Blocks on the
-  /// file system, allocates nothing. Returns 0 or errno; then `path` is as it was before.
+  /// Writes header and events to `path` (0600, replaced atomically; by convention `<prefix>.<rank>.ch3trace`,
+  /// the client's `<prefix>.<rank>.client.ch3trace`). Changes nothing here, so it may be called again later.
+  /// Blocks on the file system, allocates nothing. Returns 0 or errno; then `path` is as it was before.
   int write(const std::string& path) const noexcept;
 
   static std::uint64_t monotonic_ns() noexcept;
@@ -146,6 +176,7 @@ class Trace {
   std::uint64_t mask_;      ///< Capacity minus one; the capacity is a power of two.
   std::uint64_t next_ = 0;  ///< Events recorded since the start; the ring holds the last mask_ + 1.
   Clock clock_;
+  TraceSide side_;
   TraceClockPair start_;
   std::unique_ptr<TraceRecord[]> records_;
 };

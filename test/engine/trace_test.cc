@@ -61,6 +61,7 @@ TEST_F(TraceTest, HeaderSaysWhoWhereAndWhen) {
   EXPECT_EQ(header.first_index, 0u);
   EXPECT_EQ(header.process_id, static_cast<std::uint32_t>(getpid()));
   EXPECT_EQ(header.clock, static_cast<std::uint32_t>(TraceClock::kMonotonic));
+  EXPECT_EQ(header.side, static_cast<std::uint32_t>(TraceSide::kEngine));
   EXPECT_GT(header.at_start.realtime_ns, 0u);
   EXPECT_LT(header.at_start.clock_ns, header.at_write.clock_ns);
   EXPECT_NE(header.host[0], '\0');
@@ -77,7 +78,7 @@ TEST_F(TraceTest, RecordsComeBackInOrderWithTheirFields) {
   simulated_ns = 100;
   Trace trace(PeerId{0}, 2, 0, simulated_clock);
   const std::uint64_t begin = simulated_ns;
-  trace.record(TraceEvent::kSendPosted, PeerId{1}, 7, 4096);
+  trace.record(TraceEvent::kSendPosted, PeerId{1}, 7, 4096, &trace);
   trace.record(TraceEvent::kSendShort, PeerId{1}, 7, 4096);
   ASSERT_EQ(trace.write(path("a")), 0);
   const TraceContents contents = read_back(path("a"));
@@ -87,6 +88,7 @@ TEST_F(TraceTest, RecordsComeBackInOrderWithTheirFields) {
   EXPECT_EQ(record.time_ns, begin);
   EXPECT_EQ(record.number, 7u);
   EXPECT_EQ(record.detail, 4096u);
+  EXPECT_EQ(record.cookie, reinterpret_cast<std::uintptr_t>(&trace));
   EXPECT_EQ(record.peer, 1u);
   EXPECT_EQ(record.event, static_cast<std::uint8_t>(TraceEvent::kSendPosted));
   EXPECT_EQ(contents.records[1].time_ns, begin + 1);

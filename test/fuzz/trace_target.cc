@@ -13,6 +13,7 @@
 #include "trace_job.h"
 #include "trace_json.h"
 #include "trace_show.h"
+#include "trace_summary.h"
 
 namespace ch3_offload::fuzz {
 namespace {
@@ -25,6 +26,11 @@ void check_promises(const TraceFile& file) {
   for (const TraceRecord& record : file.records) {
     require(record.peer < header.job_size, "peers are ranks of the job");
     require(record.event < static_cast<std::uint8_t>(TraceEvent::kCount), "events are known");
+    require(is_of_client(static_cast<TraceEvent>(record.event)) == file.is_of_client(),
+            "a side has its own events");
+    require(!is_command(static_cast<TraceEvent>(record.event)) ||
+                record.number <= header.at_write.clock_ns - record.time_ns,
+            "commands returned");
     require(record.time_ns >= earliest_ns && record.time_ns <= header.at_write.clock_ns,
             "times do not decrease");
     earliest_ns = record.time_ns;
@@ -36,6 +42,11 @@ void show(const TraceJob& job) {
   require(nowhere != nullptr && write_json(job, nowhere) == 0, "JSON is written");
   require(!render_list(job).empty() || job.messages().empty(), "messages are listed");
   static_cast<void>(slowest(job, 3));
+  require(!render_summary(job, 3).empty(), "a job is summed up");
+  for (const Command& command : job.commands()) {
+    require(job.find_rank(command.rank) != nullptr, "a command has a rank");
+    require(command.returned_ns >= command.given_ns, "a command takes time");
+  }
   for (const Message& message : job.messages()) {
     require(job.find(message.name) == &message, "a message is found by its name");
     require(parse_message_name(to_string(message.name)) == message.name,
@@ -90,15 +101,38 @@ std::vector<Bytes> seeds() {
       .add(62, kReceiveDone, 0, 2, 2)
       .add(80, kMessageArrived, 0, 3, 100)
       .add(81, kPayloadDropped, 0, 3, 100);
-  receiver.add(90, kPacketArrived, 0, 0, 12)
-      .add(91, kSleep, 1)
-      .add(92, kWake, 1)
-      .add(99, kPeerFailed, 0, 0, 8);
+  receiver.add(90, kPacketArrived, 0, 0, 12).add(99, kPeerFailed, 0, 0, 8);
+  TraceSample client(0, 2);
+  client.by_client()
+      .add(9, kSendGiven, 1, 3, 64, 0xA, 0)
+      .add(19, kSendGiven, 1, 4, 9000, 0xA, 1)
+      .add(30, kSleep, 0)
+      .add(49, kWake, 0)
+      .add(62, kSendTaken, 0, 0, 0, 0xA);
+  client.add(63, kReceiveGiven, 0, 1, 7, 0xB, 1)
+      .add(64, kPacketGiven, 1, 1, 40, 0, 1)
+      .add(69, kSendGiven, 1, 5, 100, 0xC, 1)
+      .add(80, kCancelGiven, 1, 2, 5, 0xC, 1)
+      .add(90, kCancelTaken, 0, 0, 1, 0xC)
+      .add(95, kMatchedReceiveGiven, 0, 1, 0, 0xD, 2)
+      .add(96, kReceiveTaken, 0, 0, 5, 0xB)
+      .add(99, kNewsTaken, 1, 0, 6);
+  TraceSample engine(0, 2);
+  engine.add(10, kSendPosted, 1, 1, 64, 0xA).add(20, kSendPosted, 1, 2, 9000, 0xA);
+  engine.add(61, kSendDone, 1, 2, 0, 0xA)
+      .add(63, kReceivePosted, 0, 0, 7, 0xB)
+      .add(70, kSendPosted, 1, 3, 100, 0xC)
+      .add(81, kCancelRequested, 1, 0, 5, 0xC)
+      .add(82, kCancelDecided, 1, 0, 1, 0xC)
+      .add(83, kReceiveCancelled, 0, 0, 0, 0xB);
   const Bytes from = sender.bytes();
   const Bytes to = receiver.bytes();
-  Seed both;
+  Seed both, sides, all;
   both.bytes(from).bytes(to);
-  return {from, to, both.done(), TraceSample(0, 1).bytes(), sender.lose(5).bytes()};
+  sides.bytes(client.bytes()).bytes(engine.bytes());
+  all.bytes(client.bytes()).bytes(engine.bytes()).bytes(to);
+  return {from,           to,           both.done(), TraceSample(0, 1).bytes(), sender.lose(5).bytes(),
+          client.bytes(), sides.done(), all.done()};
 }
 
 const Target kTarget("trace", run, seeds);

@@ -10,34 +10,38 @@ import tempfile
 import unittest
 
 PROGRAM = sys.argv.pop(1)
-HEADER = "<8sIIIIQQQQQQQII40s"  # TraceFileHeader in src/engine/trace.h
-RECORD = "<QQQIB3x"  # TraceRecord
+HEADER = "<8sIIIIQQQQQQQIHH40s"  # TraceFileHeader in src/engine/trace.h
+RECORD = "<QQQQIBB2x"  # TraceRecord
 EPOCH_NS = 1_700_000_000_000_000_000
 
 NAMES = """SendPosted SendQueued SendBuffered SendShort SendEager RtsSent OptimisticSent CtsArrived
 WritePosted WriteDone BounceStarted AckArrived SendDone CancelRequested CancelDecided MessageArrived
 Matched Unexpected PayloadDropped CtsSent AckSent ReceiveDone ReceivePosted ReceiveCancelled Probe
-CreditRequested CreditSent PacketSent PacketArrived PeerConnected PeerFailed Sleep Wake""".split()
+CreditRequested CreditSent PacketSent PacketArrived PeerConnected PeerFailed Sleep Wake MemoryRegistered
+MemoryRefused MemoryEvicted MemoryGone SendGiven PacketGiven ReceiveGiven MatchedReceiveGiven CancelGiven
+SendTaken ReceiveTaken CancelTaken NewsTaken""".split()
+CLIENT_NAMES = ["Sleep", "Wake", *NAMES[NAMES.index("SendGiven"):]]
+ENGINE_NAMES = [name for name in NAMES if name not in CLIENT_NAMES]
 
 
-def trace_file(self_rank, job_size, events, lost=0, node=1, host=b"node1"):
-    """events: (time in ns, name, peer, number, detail)"""
+def trace_file(self_rank, job_size, events, lost=0, node=1, host=b"node1", client=False):
+    """events: (time in ns, name, peer, number, detail), or with cookie and outcome behind these"""
     end_ns = max([event[0] for event in events], default=0) + 1000
-    header = struct.pack(HEADER, b"CH3TRACE", 1, 32, self_rank, job_size, node, len(events), lost,
-                         0, EPOCH_NS, end_ns, EPOCH_NS + end_ns, 4242 + self_rank, 0, host)
-    return header + b"".join(struct.pack(RECORD, time, number, detail, peer, NAMES.index(name))
-                             for time, name, peer, number, detail in events)
+    header = struct.pack(HEADER, b"CH3TRACE", 2, 40, self_rank, job_size, node, len(events), lost,
+                         0, EPOCH_NS, end_ns, EPOCH_NS + end_ns, 4242 + self_rank, 0, client, host)
+    return header + b"".join(struct.pack(RECORD, time, number, detail, cookie, peer, NAMES.index(name), outcome)
+                             for time, name, peer, number, detail, cookie, outcome
+                             in ((*event, 0, 0)[:7] for event in events))
 
 
 # A short message, an unexpected one, a rendezvous, and one whose receiver dies.
 SENDER = [
     (1000, "PeerConnected", 1, 0, 65536),
-    (1500, "SendPosted", 1, 1, 64), (1700, "SendShort", 1, 1, 64),
+    (1500, "SendPosted", 1, 1, 64, 0xA, 0), (1700, "SendShort", 1, 1, 64),
     (2000, "SendPosted", 1, 2, 4096), (2100, "SendShort", 1, 2, 4096),
-    (3000, "SendPosted", 1, 3, 1 << 20), (3400, "RtsSent", 1, 3, 1 << 20),
-    (3500, "Sleep", 0, 0, 0), (5200, "Wake", 0, 0, 0),
+    (3000, "SendPosted", 1, 3, 1 << 20, 0xB, 0), (3400, "RtsSent", 1, 3, 1 << 20),
     (5300, "CtsArrived", 1, 3, 1 << 20), (5600, "WritePosted", 1, 3, 1 << 20),
-    (90000, "WriteDone", 1, 3, 0), (90100, "SendDone", 1, 3, 0),
+    (90000, "WriteDone", 1, 3, 0), (90100, "SendDone", 1, 3, 0, 0xB, 0),
     (91000, "SendPosted", 1, 4, 1 << 20), (91100, "RtsSent", 1, 4, 1 << 20),
     (92000, "PeerFailed", 1, 0, 8), (92100, "SendDone", 1, 4, 8),
 ]
@@ -51,6 +55,12 @@ RECEIVER = [
     (91000, "ReceiveDone", 0, 3, 0),
 ]
 
+SENDING_CLIENT = [
+    (1450, "SendGiven", 1, 300, 64, 0xA, 0), (2950, "SendGiven", 1, 500, 1 << 20, 0xB, 1),
+    (3500, "Sleep", 0, 0, 0), (5200, "Wake", 0, 0, 0),
+    (90300, "SendTaken", 0, 0, 0, 0xB, 0),
+]
+
 
 class TraceCommands(unittest.TestCase):
     def setUp(self):
@@ -58,8 +68,8 @@ class TraceCommands(unittest.TestCase):
         self.addCleanup(self.directory.cleanup)
         self.prefix = os.path.join(self.directory.name, "run")
 
-    def put(self, rank, contents):
-        path = f"{self.prefix}.{rank}.ch3trace"
+    def put(self, rank, contents, side=""):
+        path = f"{self.prefix}.{rank}{side}.ch3trace"
         with open(path, "wb") as file:
             file.write(contents)
         return path
@@ -67,6 +77,11 @@ class TraceCommands(unittest.TestCase):
     def put_pair(self):
         self.put(0, trace_file(0, 2, SENDER))
         self.put(1, trace_file(1, 2, RECEIVER))
+
+    def put_all(self):
+        self.put_pair()
+        self.put(0, trace_file(0, 2, SENDING_CLIENT, client=True), ".client")
+        self.put(1, trace_file(1, 2, [], client=True), ".client")
 
     def run_program(self, *arguments, locale="C.UTF-8"):
         environment = dict(os.environ, LC_ALL=locale)
@@ -85,7 +100,7 @@ class TraceCommands(unittest.TestCase):
             return json.load(file)
 
     def test_json_spans_nest_and_do_not_overlap(self):
-        self.put_pair()
+        self.put_all()
         lanes = {}
         for event in self.to_json(self.prefix)["traceEvents"]:
             if event["ph"] == "X":
@@ -102,12 +117,12 @@ class TraceCommands(unittest.TestCase):
                 open_spans.append(span)
 
     def test_json_arrows_start_and_end_inside_spans(self):
-        self.put_pair()
+        self.put_all()
         events = self.to_json(self.prefix)["traceEvents"]
         starts = {e["id"]: e for e in events if e["ph"] == "s"}
         ends = {e["id"]: e for e in events if e["ph"] == "f"}
         self.assertEqual(starts.keys(), ends.keys())
-        self.assertEqual(set(starts), {"0:1:1 message", "0:1:2 message", "0:1:3 message", "0:1:3 clear-to-send",
+        self.assertEqual(set(starts), {"0:1:1 command", "0:1:3 command", "0:1:1 message", "0:1:2 message", "0:1:3 message", "0:1:3 clear-to-send",
                                        "0:1:3 payload"})
         for identity, start in starts.items():
             self.assertLessEqual(start["ts"], ends[identity]["ts"])
@@ -115,8 +130,18 @@ class TraceCommands(unittest.TestCase):
                 self.assertTrue(any(e["ph"] == "X" and (e["pid"], e["tid"]) == (end["pid"], end["tid"])
                                     and e["ts"] <= end["ts"] <= e["ts"] + e["dur"] + 1e-6 for e in events), end)
 
+    def test_json_shows_what_the_client_gave_and_took(self):
+        self.put_all()
+        events = self.to_json(self.prefix)["traceEvents"]
+        sends = [e for e in events if e.get("cat") == "command" and e["ph"] == "X"]
+        self.assertEqual([(e["name"], e["ts"], e["dur"], e["args"]["outcome"]) for e in sends],
+                         [("SendGiven", 1.45, 0.3, "done at once"), ("SendGiven", 2.95, 0.5, "pending")])
+        self.assertEqual(sends[1]["args"]["message"], "0:1:3")
+        self.assertEqual((sends[1]["args"]["command_wait_us"], sends[1]["args"]["event_wait_us"]), (0.05, 0.2))
+        self.assertEqual([e["ts"] for e in events if e["name"] == "SendTaken"], [90.3])
+
     def test_json_names_ranks_and_marks_the_rest(self):
-        self.put_pair()
+        self.put_all()
         result = self.to_json(self.prefix)
         events = result["traceEvents"]
         names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
@@ -151,6 +176,12 @@ class TraceCommands(unittest.TestCase):
         self.assertIn("├── rank 0 on node1 sends", tree)
         self.assertIn("1.300 after CtsSent", tree)
         self.assertIn("context 0 source 0 tag 9", tree)
+        self.assertNotIn("SendGiven", tree)
+        self.put_all()
+        both = self.good("show", "--message", "0:1:3", self.prefix)
+        self.assertIn("-0.050              SendGiven       1048576 bytes, pending", both)
+        self.assertIn("0.050 after SendGiven", both)
+        self.assertIn("0.200 after SendDone", both)
         plain = self.good("show", "--message", "0:1:3", self.prefix, locale="C")
         self.assertTrue(plain.isascii())
         self.assertEqual(plain, self.good("show", "--ascii", "--message", "0:1:3", self.prefix))
@@ -180,11 +211,12 @@ class TraceCommands(unittest.TestCase):
         self.assertIn("the job has 2 ranks", self.run_program("show", "--message", "0:2:9", self.prefix).stderr)
 
     def test_summary(self):
-        self.put_pair()
+        self.put_all()
         text = self.good("summary", self.prefix)
         self.assertRegex(text, r"0 -> 1 +4 +2\.0 MiB +2\.200 +88\.000 +33\.3 % +1 +1\n")
         self.assertRegex(text, r"short +2 +4\.1 KiB +0\.800 +2\.200 +50\.0 % +- +-\n")
-        self.assertRegex(text, r"\n +0  node1 +17 +0 +1 +1\.700 +0 +0 +1\n")
+        self.assertRegex(text, r"\n +0  node1 +20 +0 +1 +1\.700 +0 +0 +1\n")
+        self.assertRegex(text, r"\n +0 +2 +1 +- +- +0\.050 +0\.050 +0\.200 +0\.200\n")
 
     def test_command_lines_that_make_no_sense(self):
         self.put_pair()
@@ -215,9 +247,16 @@ class TraceCommands(unittest.TestCase):
             for rank in range(3):
                 times = sorted(chance.randrange(1 << 40) for _ in range(200))
                 self.put(rank, trace_file(rank, 3, [
-                    (time, chance.choice(NAMES), chance.randrange(3), chance.choice([0, 1, 2, 3, (1 << 64) - 1]),
-                     chance.choice([0, 1, 255, 256, (1 << 63), (1 << 64) - 1])) for time in times],
+                    (time, chance.choice(ENGINE_NAMES), chance.randrange(3),
+                     chance.choice([0, 1, 2, 3, (1 << 64) - 1]),
+                     chance.choice([0, 1, 255, 256, (1 << 63), (1 << 64) - 1]), chance.randrange(4), 0)
+                    for time in times],
                     node=chance.randrange(2), lost=chance.choice([0, 7])))
+                self.put(rank, trace_file(rank, 3, [
+                    (time, chance.choice(CLIENT_NAMES), chance.randrange(3), chance.randrange(1000),
+                     chance.choice([0, 1, 255, 256, (1 << 63), (1 << 64) - 1]), chance.randrange(4), 0)
+                    for time in times],
+                    node=chance.randrange(2), lost=chance.choice([0, 7]), client=True), ".client")
             self.to_json(self.prefix)
             self.good("summary", self.prefix)
             self.good("show", "--list", self.prefix)

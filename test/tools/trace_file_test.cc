@@ -45,14 +45,14 @@ TEST(ParseTrace, EveryTruncationIsFound) {
   for (std::size_t length = 0; length < bytes.size(); ++length)
     EXPECT_NE(flaw_of(std::span(bytes).first(length)), "none") << length;
   EXPECT_EQ(flaw_of(std::span(bytes).first(100)), "offset 100: the file ends inside its header of 128 bytes");
-  EXPECT_EQ(flaw_of(std::span(bytes).first(160)),
-            "offset 32: the header counts 2 records of 32 bytes, but 32 bytes follow it");
+  EXPECT_EQ(flaw_of(std::span(bytes).first(168)),
+            "offset 32: the header counts 2 records of 40 bytes, but 40 bytes follow it");
 }
 
 TEST(ParseTrace, TrailingBytesAreFound) {
   auto bytes = two_events().bytes();
   bytes.emplace_back();
-  EXPECT_EQ(flaw_of(bytes), "offset 32: the header counts 2 records of 32 bytes, but 65 bytes follow it");
+  EXPECT_EQ(flaw_of(bytes), "offset 32: the header counts 2 records of 40 bytes, but 81 bytes follow it");
 }
 
 TEST(ParseTrace, HugeCountIsFoundBeforeAnythingIsAllocated) {
@@ -68,7 +68,7 @@ TEST(ParseTrace, EachFieldOfTheHeaderIsChecked) {
   };
   const Case cases[] = {
       {"offset 0: not a trace", [](TraceFileHeader& h) { h.magic[7] = 'X'; }},
-      {"offset 8: trace version 9; this program reads version 1", [](TraceFileHeader& h) { h.version = 9; }},
+      {"offset 8: trace version 9; this program reads version 2", [](TraceFileHeader& h) { h.version = 9; }},
       {"offset 12: records of 48 bytes", [](TraceFileHeader& h) { h.record_bytes = 48; }},
       {"offset 16: rank 4 in a job of 4 processes", [](TraceFileHeader& h) { h.self = 4; }},
       {"offset 20: a job of no processes", [](TraceFileHeader& h) { h.job_size = 0; }},
@@ -82,6 +82,7 @@ TEST(ParseTrace, EachFieldOfTheHeaderIsChecked) {
       {"offset 64: the trace is years",
        [](TraceFileHeader& h) { h.at_write.clock_ns = kLongestTraceNs + 1; }},
       {"offset 84: unknown clock 2", [](TraceFileHeader& h) { h.clock = 2; }},
+      {"offset 86: unknown side 2", [](TraceFileHeader& h) { h.side = 2; }},
       {"offset 88: the host name does not end",
        [](TraceFileHeader& h) { std::memset(h.host, 'x', sizeof h.host); }},
       {"offset 90: the host name is not printable", [](TraceFileHeader& h) { h.host[2] = '\x1B'; }},
@@ -95,14 +96,34 @@ TEST(ParseTrace, EachFieldOfTheHeaderIsChecked) {
 }
 
 TEST(ParseTrace, EachFieldOfARecordIsChecked) {
-  EXPECT_EQ(flaw_of(TraceSample(0, 2).add(10, TraceEvent::kWake, 0).add(9, TraceEvent::kWake, 0)),
-            "offset 160: an event before the one that it follows");
-  EXPECT_EQ(flaw_of(TraceSample(0, 2).add(2'000'000'000, TraceEvent::kWake, 0)),
+  EXPECT_EQ(flaw_of(TraceSample(0, 2).add(10, TraceEvent::kProbe, 0).add(9, TraceEvent::kProbe, 0)),
+            "offset 168: an event before the one that it follows");
+  EXPECT_EQ(flaw_of(TraceSample(0, 2).add(2'000'000'000, TraceEvent::kProbe, 0)),
             "offset 128: an event after the file was written");
-  EXPECT_EQ(flaw_of(TraceSample(0, 2).add(1, TraceEvent::kWake, 2)),
-            "offset 152: peer 2 in a job of 2 processes");
+  EXPECT_EQ(flaw_of(TraceSample(0, 2).add(1, TraceEvent::kProbe, 2)),
+            "offset 160: peer 2 in a job of 2 processes");
   EXPECT_EQ(flaw_of(TraceSample(0, 2).add(1, TraceEvent::kCount, 0)),
-            "offset 156: unknown event " + std::to_string(static_cast<int>(TraceEvent::kCount)));
+            "offset 164: unknown event " + std::to_string(static_cast<int>(TraceEvent::kCount)));
+  EXPECT_EQ(flaw_of(TraceSample(0, 2).add(1, TraceEvent::kProbe, 0, 0, 0, 0, 1)),
+            "offset 165: unknown outcome 1");
+}
+
+TEST(ParseTrace, EachSideHasItsOwnEvents) {
+  EXPECT_EQ(flaw_of(TraceSample(0, 2).add(1, TraceEvent::kSendGiven, 1)),
+            "offset 164: SendGiven in a trace of the engine's side");
+  EXPECT_EQ(flaw_of(TraceSample(0, 2).by_client().add(1, TraceEvent::kProbe, 0)),
+            "offset 164: Probe in a trace of the client's side");
+  EXPECT_EQ(flaw_of(TraceSample(0, 2).by_client().add(1, TraceEvent::kSleep, 0)), "none");
+}
+
+TEST(ParseTrace, ACommandHasAnOutcomeAndReturned) {
+  const auto command = [](std::uint64_t took_ns, std::uint8_t outcome) {
+    return flaw_of(TraceSample(0, 2).by_client().add(1, TraceEvent::kSendGiven, 1, took_ns, 8, 5, outcome));
+  };
+  EXPECT_EQ(command(100, 2), "none");
+  EXPECT_EQ(command(100, 3), "offset 165: unknown outcome 3");
+  EXPECT_EQ(command(1'000'000'000, 0), "offset 136: a command that returned after the file was written");
+  EXPECT_EQ(command(UINT64_MAX, 0), "offset 136: a command that returned after the file was written");
 }
 
 TEST(ParseTrace, AnyFlippedBitsAreRefusedOrHarmless) {
@@ -175,12 +196,13 @@ TEST_F(TraceFilesTest, AFileStandsForItself) {
 TEST_F(TraceFilesTest, APrefixStandsForItsRanksInOrder) {
   for (const char* name :
        {"run.10.ch3trace", "run.2.ch3trace", "run.0.ch3trace", "run.x.ch3trace", "run..ch3trace",
+        "run.2.client.ch3trace", "run.x.client.ch3trace", "run..client.ch3trace", "run.client.ch3trace",
         "run.1.ch3trace.tmp", "run.1.2.ch3trace", "other.1.ch3trace", "run.-1.ch3trace"})
     make(name);
   auto found = find_traces(path("run"));
   ASSERT_TRUE(found.ok()) << found.error().message;
-  EXPECT_EQ(found.value(),
-            (std::vector{path("run.0.ch3trace"), path("run.2.ch3trace"), path("run.10.ch3trace")}));
+  EXPECT_EQ(found.value(), (std::vector{path("run.0.ch3trace"), path("run.2.ch3trace"),
+                                        path("run.2.client.ch3trace"), path("run.10.ch3trace")}));
 }
 
 TEST_F(TraceFilesTest, APrefixWithoutFilesIsAnError) {

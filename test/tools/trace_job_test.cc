@@ -56,10 +56,129 @@ TEST(TraceJob, BringsBothSidesOfAMessageTogether) {
 }
 
 TEST(TraceJob, EventsOfNoMessageStayWithTheirRank) {
-  const TraceJob job = merge({sender().add(1300, kSleep, 0).add(1400, kWake, 0), receiver()});
+  const TraceJob job = merge({sender().add(1300, kProbe, 0).add(1400, kPeerFailed, 1), receiver(),
+                              TraceSample(1, 2).by_client().add(1300, kSleep, 1).add(1400, kWake, 1)});
   EXPECT_EQ(job.messages().size(), 1u);
-  ASSERT_EQ(job.ranks()[0].events.size(), 2u);
-  EXPECT_EQ(job.ranks()[0].events[0].event, kSleep);
+  ASSERT_EQ(job.ranks().size(), 2u);
+  ASSERT_EQ(job.ranks()[0].engine.events.size(), 2u);
+  EXPECT_EQ(job.ranks()[0].engine.events[0].event, kProbe);
+  ASSERT_EQ(job.ranks()[1].client.events.size(), 2u);
+  EXPECT_EQ(job.ranks()[1].client.events[0].event, kSleep);
+}
+
+/// What the clients gave and took of the message above: the send is over at once, the receive waits.
+TraceSample sending_client() {
+  TraceSample sample(0, 2);
+  sample.by_client().add(900, kSendGiven, 1, 350, 64, 0xA, 0);
+  return sample;
+}
+TraceSample receiving_client() {
+  TraceSample sample(1, 2);
+  sample.by_client().add(500, kReceiveGiven, 1, 20, 7, 0xB, 1).add(1800, kReceiveTaken, 1, 0, 0, 0xB);
+  return sample;
+}
+TraceSample joined_sender() {
+  TraceSample sample(0, 2);
+  sample.add(1000, kSendPosted, 1, 1, 64, 0xA).add(1200, kSendShort, 1, 1, 64);
+  return sample;
+}
+TraceSample joined_receiver() {
+  TraceSample sample(1, 2);
+  sample.add(510, kReceivePosted, 1, 0, 7, 0xB)
+      .add(1500, kMessageArrived, 0, 1, 64)
+      .add(1600, kMatched, 0, 1, 7, 0xB)
+      .add(1700, kReceiveDone, 0, 1, 0, 0xB);
+  return sample;
+}
+
+TEST(TraceJob, JoinsCommandsWithWhatTheEngineMadeOfThem) {
+  const TraceJob job = merge({joined_sender(), sending_client(), joined_receiver(), receiving_client()});
+  EXPECT_TRUE(job.notes().empty());
+  ASSERT_EQ(job.commands().size(), 2u);
+  const Command& send = job.commands()[0];
+  EXPECT_EQ(send.returned_ns - send.given_ns, 350);
+  EXPECT_EQ(send.command_wait_ns(), 100);
+  EXPECT_FALSE(send.event_wait_ns().has_value());
+  EXPECT_FALSE(send.is_unfinished());
+  const Command& receive = job.commands()[1];
+  EXPECT_EQ(receive.command_wait_ns(), 10);
+  EXPECT_EQ(receive.event_wait_ns(), 100);
+  EXPECT_FALSE(receive.is_unfinished());
+  const Message& message = job.messages()[0];
+  EXPECT_EQ(message.send, &send);
+  EXPECT_EQ(message.receive, &receive);
+}
+
+TEST(TraceJob, ACookieThatComesAgainIsAnotherCommand) {
+  TraceSample client(0, 2);
+  TraceSample engine(0, 2);
+  client.by_client();
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    const std::uint64_t start = 1000 * (i + 1);
+    client.add(start, kSendGiven, 1, 10, 8, 0xA, 1).add(start + 500, kSendTaken, 0, 0, 0, 0xA);
+    engine.add(start + i, kSendPosted, 1, i + 1, 8, 0xA).add(start + 400, kSendDone, 1, i + 1, 0, 0xA);
+  }
+  const TraceJob job = merge({client, engine});
+  ASSERT_EQ(job.commands().size(), 3u);
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(job.commands()[i].command_wait_ns(), static_cast<std::int64_t>(i));
+    EXPECT_EQ(job.commands()[i].event_wait_ns(), 100);
+    EXPECT_EQ(job.commands()[i].message, (MessageName{0, 1, i + 1}));
+  }
+}
+
+TEST(TraceJob, EventsThatWereOverwrittenAreNotJoinedWithOthers) {
+  TraceSample client(0, 2);
+  client.by_client();
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    client.add(1000 * i, kSendGiven, 1, 10, 8, 0xA, 1).add(1000 * i + 500, kSendTaken, 0, 0, 0, 0xA);
+  }
+  TraceSample engine(0, 2);  // Of the third command only.
+  engine.lose(2).add(1700, kProbe, 0).add(2100, kSendPosted, 1, 3, 8, 0xA).add(2400, kSendDone, 1, 3, 0, 0xA);
+  const TraceJob job = merge({client, engine});
+  ASSERT_EQ(job.commands().size(), 3u);
+  EXPECT_FALSE(job.commands()[0].command_wait_ns().has_value());
+  EXPECT_FALSE(job.commands()[1].command_wait_ns().has_value());
+  EXPECT_EQ(job.commands()[2].command_wait_ns(), 100);
+  for (const Command& command : job.commands()) EXPECT_FALSE(command.is_unfinished());
+}
+
+TEST(TraceJob, WhatIsCancelledHasNoEventToTake) {
+  TraceSample client(0, 2);
+  client.by_client()
+      .add(100, kSendGiven, 1, 10, 8, 0xA, 1)
+      .add(200, kCancelGiven, 1, 10, 0, 0xA, 1)
+      .add(300, kCancelTaken, 0, 0, 1, 0xA)
+      .add(400, kReceiveGiven, 0, 10, 7, 0xB, 1)
+      .add(500, kSendGiven, 1, 10, 8, 0xC, 1);
+  TraceSample engine(0, 2);
+  engine.add(101, kSendPosted, 1, 1, 8, 0xA)
+      .add(201, kCancelRequested, 1, 0, 0, 0xA)
+      .add(250, kCancelDecided, 1, 0, 1, 0xA)
+      .add(401, kReceivePosted, 0, 0, 7, 0xB)
+      .add(450, kReceiveCancelled, 0, 0, 0, 0xB)
+      .add(501, kSendPosted, 1, 2, 8, 0xC);
+  const TraceJob job = merge({client, engine});
+  ASSERT_EQ(job.commands().size(), 4u);
+  EXPECT_TRUE(job.commands()[0].is_cancelled);
+  EXPECT_EQ(job.commands()[1].event_wait_ns(), 50);
+  EXPECT_TRUE(job.commands()[2].is_cancelled);
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(job.commands()[static_cast<std::size_t>(i)].is_unfinished()) << i;
+  EXPECT_TRUE(job.commands()[3].is_unfinished());
+}
+
+TEST(TraceJob, OneSideShowsWhatItHas) {
+  const TraceJob client = merge({sending_client()});
+  EXPECT_EQ(client.messages().size(), 0u);
+  ASSERT_EQ(client.commands().size(), 1u);
+  EXPECT_FALSE(client.commands()[0].command_wait_ns().has_value());
+  ASSERT_EQ(client.notes().size(), 2u);
+  EXPECT_EQ(client.notes()[0], "no trace of 2 of 2 ranks (0-1): their side of messages is missing");
+  EXPECT_EQ(client.notes()[1], "no trace of the client of 1 of 2 ranks (1): their commands are missing");
+  const TraceJob engines = merge({joined_sender(), joined_receiver()});
+  EXPECT_TRUE(engines.commands().empty());
+  EXPECT_TRUE(engines.notes().empty());
+  EXPECT_EQ(render_summary(engines, 0).find("commands"), std::string::npos);
 }
 
 TEST(TraceJob, ASelfMessageHasBothSides) {
@@ -123,6 +242,8 @@ TEST(TraceJob, RefusesWhatIsNotOneJob) {
   EXPECT_EQ(refusal({TraceSample(0, 2), TraceSample(1, 3)}),
             "sample.0.ch3trace is of a job of 2 processes, sample.1.ch3trace of one of 3");
   EXPECT_EQ(refusal({sender(), sender()}), "sample.0.ch3trace and sample.0.ch3trace are both of rank 0");
+  EXPECT_EQ(refusal({sending_client(), sending_client()}),
+            "sample.0.client.ch3trace and sample.0.client.ch3trace are both of rank 0's client");
   TraceSample old(1, 2);
   old.header().at_start.realtime_ns = old.header().at_write.realtime_ns = 0;
   EXPECT_NE(refusal({sender(), old}).find("years apart"), std::string::npos);
@@ -216,6 +337,20 @@ TEST(RenderTree, ShowsBothSides) {
   EXPECT_NE(tree.find("0.300 after SendShort"), std::string::npos) << tree;
 }
 
+TEST(RenderTree, ShowsBothSidesOfThePort) {
+  const TraceJob job = merge({joined_sender(), sending_client(), joined_receiver(), receiving_client()});
+  const std::string tree = render_tree(job.messages()[0], job, LineArt::kAscii);
+  EXPECT_NE(tree.find("-0.100              SendGiven       64 bytes, done at once\n"), std::string::npos)
+      << tree;
+  EXPECT_NE(tree.find("SendPosted      64 bytes                           0.100 after SendGiven\n"),
+            std::string::npos)
+      << tree;
+  EXPECT_NE(tree.find("ReceiveGiven    context 0 source 0 tag 7, pending\n"), std::string::npos) << tree;
+  EXPECT_NE(tree.find("ReceiveTaken    Ok                                 0.100 after ReceiveDone\n"),
+            std::string::npos)
+      << tree;
+}
+
 TEST(RenderTree, SaysWhatIsMissing) {
   const TraceJob job = merge({sender()});
   const std::string tree = render_tree(job.messages()[0], job, LineArt::kUnicode);
@@ -245,11 +380,24 @@ TEST(RenderSummary, CountsBytesLatenciesAndSleeps) {
     if (number % 4 == 0) to.add(1000 * number + 1, kUnexpected, 0, number, 1024);
     to.add(1000 * number + number, kReceiveDone, 0, number, 0);
   }
-  to.add(200'000, kSleep, 1).add(205'000, kWake, 1);
-  const std::string text = render_summary(merge({from, to}), 0);
+  TraceSample client(1, 2);
+  client.by_client().add(200'000, kSleep, 1).add(205'000, kWake, 1);
+  const std::string text = render_summary(merge({from, to, client}), 0);
   EXPECT_NE(text.find("0 -> 1       100  100.0 KiB      0.050   0.099      25.0 %"), std::string::npos)
       << text;
   EXPECT_NE(text.find("1      5.000"), std::string::npos) << text;  // One sleep of 5 us.
+}
+
+TEST(RenderSummary, SaysHowLongCommandsAndEventsWaited) {
+  const TraceJob job = merge({joined_sender(), sending_client(), joined_receiver(), receiving_client()});
+  const std::string text = render_summary(job, 0);
+  const std::string table = text.substr(text.find("rank  commands"));
+  EXPECT_EQ(
+      table,
+      "rank  commands  at once  failed  unfinished  wait median us  p99 us  event's wait median us  p99 us\n"
+      "   0         1        1       -           -           0.100   0.100                       -       -\n"
+      "   1         1        0       -           -           0.010   0.010                   0.100   "
+      "0.100\n");
 }
 
 TEST(RenderSummary, NothingToSumUpIsNoTrouble) {

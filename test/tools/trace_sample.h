@@ -35,10 +35,18 @@ class TraceSample {
     boot_ns_ = boot_ns;
   }
 
+  /// Makes it the client's side.
+  TraceSample& by_client() {
+    file_.header.side = static_cast<std::uint16_t>(TraceSide::kClient);
+    file_.path = "sample." + std::to_string(file_.header.self) + ".client.ch3trace";
+    return *this;
+  }
+
   /// `time_ns`: since kEpochNs.
   TraceSample& add(std::uint64_t time_ns, TraceEvent event, std::uint32_t peer, std::uint64_t number = 0,
-                   std::uint64_t detail = 0) {
-    file_.records.push_back({boot_ns_ + time_ns, number, detail, peer, static_cast<std::uint8_t>(event), {}});
+                   std::uint64_t detail = 0, std::uint64_t cookie = 0, std::uint8_t outcome = 0) {
+    file_.records.push_back(
+        {boot_ns_ + time_ns, number, detail, cookie, peer, static_cast<std::uint8_t>(event), outcome, {}});
     file_.header.count = file_.records.size();
     return *this;
   }
