@@ -12,6 +12,7 @@ rdma_sources = \
 	src/rdma/registrar.h \
 	src/rdma/shm/bulk_copy.cc \
 	src/rdma/shm/bulk_copy.h \
+	src/rdma/shm/shared_write.h \
 	src/rdma/shm/activity.h \
 	src/rdma/shm/doorbell.h \
 	src/rdma/shm/ring.h \

@@ -216,6 +216,7 @@ test_libcontract_a_CPPFLAGS = $(gtest_cppflags)
 shm_test_sources = \
 	test/rdma/shm/ring_test.cc \
 	test/rdma/shm/ring_window_test.cc \
+	test/rdma/shm/shared_write_test.cc \
 	test/rdma/shm/shm_contract_test.cc \
 	test/rdma/shm/shm_fixture.cc \
 	test/rdma/shm/shm_fixture.h \

@@ -205,6 +205,15 @@ void Engine::State::on_write_arrived(PeerId id, Immediate immediate, std::size_t
   if (landing->received_bytes == landing->wanted_bytes) landed(*landing);
 }
 
+std::byte* Engine::State::on_write_shared(PeerId id, Immediate immediate, std::size_t length_bytes) noexcept {
+  Peer* const peer = met(id);
+  if (peer == nullptr || peer->doom != Status::kOk) return nullptr;
+  const Landing* const landing = landings.oldest(static_cast<std::uint32_t>(immediate));
+  const bool is_granted = landing != nullptr && landing->peer == peer && landing->memory.held &&
+                          landing->state == LandingState::kGranted && landing->wanted_bytes == length_bytes;
+  return is_granted ? landing->payload.address : nullptr;
+}
+
 /// All of it is here.
 void Engine::State::landed(Landing& landing) noexcept {
   ReceiveOperation* const receive = landing.receive;

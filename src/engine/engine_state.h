@@ -323,6 +323,7 @@ struct Engine::State final : Sink {
   Delivery dispatch(Peer& peer, std::span<const std::byte> message) noexcept;
   Delivery on_message(PeerId id, std::span<const std::byte> message) noexcept override;
   void on_write_arrived(PeerId id, Immediate immediate, std::size_t length_bytes) noexcept override;
+  std::byte* on_write_shared(PeerId id, Immediate immediate, std::size_t length_bytes) noexcept override;
   void on_write_done(PeerId id, WorkId work, Status status) noexcept override;
   void on_peer_down(PeerId id, Status reason) noexcept override;
 };

@@ -107,6 +107,14 @@ class Sink {
   /// with each other.
   virtual void on_write_arrived(PeerId peer, Immediate immediate, std::size_t length_bytes) noexcept = 0;
 
+  /// Asked by a provider whose processes can share the work of a write: where does the peer's write with this
+  /// immediate land? Returns the address of memory of `length_bytes`, granted to the peer for exactly that
+  /// write, of which nothing has arrived. nullptr: there is none, or the provider must not copy itself. The
+  /// provider may write to that memory until the callback's caller returns from poll().
+  virtual std::byte* on_write_shared(PeerId, Immediate, std::size_t /*length_bytes*/) noexcept {
+    return nullptr;
+  }
+
   /// A write of this process is complete. Its source may be reused.
   /// `status`: kOk; kPeerFailed; kUnsupported (nothing was delivered to the peer: use another protocol).
   virtual void on_write_done(PeerId peer, WorkId work, Status status) noexcept = 0;

@@ -170,12 +170,45 @@ TEST_F(EngineHostile, IdsOfAnotherPeerAreRefused) {
   }
 }
 
+/// Only of the write that was granted: whole, to this peer, and before anything of it has come.
+TEST_F(EngineHostile, AProviderIsToldWhereAGrantedWriteLandsAndNothingElse) {
+  make_three();
+  const auto answer_to = [&](std::uint32_t from, std::uint32_t transfer, std::size_t length_bytes) {
+    std::byte unset{};
+    std::byte* answer = &unset;
+    network->inject_share(PeerId{from}, PeerId{kVictim}, Immediate{transfer}, length_bytes, answer);
+    settle();
+    EXPECT_NE(answer, &unset);
+    return answer;
+  };
+  TestReceive request(kLong);
+  const std::uint32_t transfer = open_transfer(request);
+  EXPECT_EQ(answer_to(kAttacker, transfer, kLong), request.buffer.payload().address);
+  EXPECT_EQ(answer_to(kAttacker, transfer, kLong - 1), nullptr);
+  EXPECT_EQ(answer_to(kAttacker, transfer, kLong + 1), nullptr);
+  EXPECT_EQ(answer_to(kAttacker, transfer + 1, kLong), nullptr);
+  EXPECT_EQ(answer_to(kNeighbour, transfer, kLong), nullptr);
+  network->inject_immediate(PeerId{kAttacker}, PeerId{kVictim}, Immediate{transfer}, 1000);
+  settle();
+  EXPECT_EQ(answer_to(kAttacker, transfer, kLong), nullptr) << "a part has come";
+  network->inject_immediate(PeerId{kAttacker}, PeerId{kVictim}, Immediate{transfer}, kLong - 1000);
+  settle();
+  EXPECT_EQ(outcome(request)->status, Status::kOk);
+  EXPECT_EQ(answer_to(kAttacker, transfer, kLong), nullptr) << "it is complete";
+  EXPECT_TRUE(at(kVictim).failures.empty());
+}
+
 TEST_F(EngineHostile, AnImmediateForAReceiveThatIsNotWrittenToIsRefused) {
   network_config.write_threshold_bytes = 2000;
   make_three();
   TestReceive request(1000);
-  network->inject_immediate(PeerId{kAttacker}, PeerId{kVictim}, Immediate{open_transfer(request)}, 1000);
+  const Immediate immediate{open_transfer(request)};
+  std::byte unset{};
+  std::byte* answer = &unset;
+  network->inject_share(PeerId{kAttacker}, PeerId{kVictim}, immediate, 1000, answer);
+  network->inject_immediate(PeerId{kAttacker}, PeerId{kVictim}, immediate, 1000);
   expect_refused();
+  EXPECT_EQ(answer, nullptr);
   EXPECT_EQ(outcome(request)->status, Status::kProtocol);
 }
 

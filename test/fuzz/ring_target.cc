@@ -108,6 +108,8 @@ class Ring {
       require(!record.payload.empty(), "a record is not empty");
       require(record.kind != RecordKind::kWrite || record.payload.size() == sizeof(WriteRecord),
               "a write is told in one way");
+      require(record.kind != RecordKind::kSharedWrite || record.payload.size() == sizeof(SharedWriteRecord),
+              "a write is offered in one way");
       touch(record.payload);
       const std::uint64_t before = consumer_.unreleased_bytes();
       consumer_.advance(record);

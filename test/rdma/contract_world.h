@@ -110,6 +110,9 @@ class RecordingSink final : public Sink {
     events.push_back(
         {.kind = Kind::kWriteArrived, .peer = peer, .immediate = immediate, .length_bytes = length_bytes});
   }
+  std::byte* on_write_shared(PeerId, Immediate, std::size_t length_bytes) noexcept override {
+    return shared_landing.size() == length_bytes ? shared_landing.data() : nullptr;
+  }
   void on_write_done(PeerId peer, WorkId work, Status status) noexcept override {
     events.push_back({.kind = Kind::kWriteDone, .peer = peer, .work = work, .status = status});
   }
@@ -132,6 +135,7 @@ class RecordingSink final : public Sink {
   std::function<void(const Event&)> reaction;
   bool holds = false;               ///< Each message is held (Delivery::kHeld).
   std::span<const std::byte> held;  ///< The latest of those.
+  std::span<std::byte> shared_landing;  ///< Where writes of this length land (on_write_shared()).
 };
 
 /// Bytes that differ by stream, message and position, so that any mix-up shows.

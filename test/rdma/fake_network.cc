@@ -297,6 +297,20 @@ void FakeNetwork::inject_immediate(PeerId from, PeerId to, Immediate immediate, 
   post(path, item.release());
 }
 
+void FakeNetwork::inject_share(PeerId from, PeerId to, Immediate immediate, std::size_t length_bytes,
+                               std::byte*& answer) {
+  Link& path = link(from, to);
+  auto item = std::make_unique<Item>();
+  item->kind = FakeItemKind::kWriteShared;
+  item->injected = true;
+  item->peer = from;
+  item->link = &path;
+  item->immediate = immediate;
+  item->length_bytes = length_bytes;
+  item->answer = &answer;
+  post(path, item.release());
+}
+
 void FakeNetwork::violation(PeerId who, const std::string& what) {
   if (violations_.size() < 100) {
     violations_.push_back("process " + std::to_string(index_of(who)) + " at " + std::to_string(now_ns_) +

@@ -8,7 +8,7 @@
 
 namespace ch3_offload {
 
-enum class FakeItemKind : std::uint8_t { kMessage, kWrite, kWriteArrived, kWriteDone, kPeerDown };
+enum class FakeItemKind : std::uint8_t { kMessage, kWrite, kWriteArrived, kWriteShared, kWriteDone, kPeerDown };
 
 /// Something on its way to, or in the inbox of, a process.
 struct FakeNetwork::Item {
@@ -25,6 +25,7 @@ struct FakeNetwork::Item {
   const std::byte* source = nullptr;  ///< kWrite.
   std::uint64_t source_key = 0;
   RemoteMemory destination{};
+  std::byte** answer = nullptr;  ///< kWriteShared.
   Link* link = nullptr;  ///< kMessage: where its slot is returned.
   Item* next = nullptr;  ///< In an inbox.
 };

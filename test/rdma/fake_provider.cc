@@ -277,6 +277,9 @@ Delivery FakeProvider::deliver(Sink& sink, Item& item) noexcept {
       forget(item);
       break;
     case FakeItemKind::kWriteArrived: sink.on_write_arrived(item.peer, item.immediate, item.length_bytes); break;
+    case FakeItemKind::kWriteShared:
+      *item.answer = sink.on_write_shared(item.peer, item.immediate, item.length_bytes);
+      break;
     case FakeItemKind::kWriteDone: {
       const auto region = regions_.find(item.source_key);
       if (region != regions_.end()) --region->second.writes_in_flight;

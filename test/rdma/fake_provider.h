@@ -86,6 +86,8 @@ class FakeNetwork {
   void inject(PeerId from, PeerId to, std::span<const std::byte> message);
   /// Delivers an immediate, and the length of a write, that no write() was posted for.
   void inject_immediate(PeerId from, PeerId to, Immediate immediate, std::size_t length_bytes);
+  /// Asks the receiver's Sink where a write lands (Sink::on_write_shared()), and stores what it says.
+  void inject_share(PeerId from, PeerId to, Immediate immediate, std::size_t length_bytes, std::byte*& answer);
   /// Called with every message as it is committed; may change the bytes, or inject() others before it.
   std::function<void(PeerId from, PeerId to, std::span<std::byte>)> tamper;
   /// Called when a write is posted, before write() returns.

@@ -1,4 +1,5 @@
-// Copies directly into another process's memory (process_vm_writev), and measures when that is faster.
+// Copies directly between two processes (process_vm_writev, process_vm_readv), and measures when that is
+// faster.
 
 #pragma once
 
@@ -25,6 +26,9 @@ enum class RemoteCopy {
 /// Copies into the memory of process `pid`. Returns when the copy is complete.
 RemoteCopy copy_to_process(pid_t pid, std::uint64_t destination, const std::byte* source,
                            std::size_t length_bytes) noexcept;
+/// Copies from the memory of process `pid`. Returns when the copy is complete.
+RemoteCopy copy_from_process(pid_t pid, std::uint64_t source, std::byte* destination,
+                             std::size_t length_bytes) noexcept;
 
 inline constexpr const char* kYamaScope = "/proc/sys/kernel/yama/ptrace_scope";
 
@@ -33,8 +37,8 @@ inline constexpr const char* kYamaScope = "/proc/sys/kernel/yama/ptrace_scope";
 /// `scope_file` holds Yama's scope. If it does not exist, there is no Yama.
 void let_peers_write(const char* scope_file = kYamaScope) noexcept;
 
-/// Returns the length from which on one copy by process_vm_writev is expected to be faster than two copies
-/// through a buffer of `ring_bytes`. SIZE_MAX: never, or the kernel refuses. Measures for about 2 ms at most.
+/// Returns the length from which on one copy by the kernel is expected to be faster than two copies through a
+/// buffer of `ring_bytes`. SIZE_MAX: never, or the kernel refuses. Measures for about 2 ms at most.
 std::size_t calibrate_write_threshold(std::size_t ring_bytes);
 
 }  // namespace ch3_offload

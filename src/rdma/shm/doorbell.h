@@ -18,7 +18,7 @@
 //
 //   word                            sleeper       waker's work
 //   DoorbellWord::state             the consumer  a published record
-//   RingControl::producer_waiting   the producer  returned space
+//   RingControl::producer_waiting   the producer  returned space; the end of a shared write
 //   a bit of ActivityBits           the consumer  a published record
 //
 // The last one knows no sleep: activity.h says what takes its place.

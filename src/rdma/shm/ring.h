@@ -36,6 +36,7 @@
 #include <span>
 
 #include "rdma/ch3_offload_lane.h"
+#include "rdma/shm/shared_write.h"
 
 namespace ch3_offload {
 
@@ -91,8 +92,9 @@ inline void full_barrier() noexcept {
 
 enum class RecordKind : std::uint32_t {
   kMessage = 1,
-  kWrite = 2,  ///< Payload: WriteRecord.
-  kSkip = 3,   ///< No payload. The next record is at the beginning of the ring.
+  kWrite = 2,        ///< Payload: WriteRecord.
+  kSkip = 3,         ///< No payload. The next record is at the beginning of the ring.
+  kSharedWrite = 4,  ///< Payload: SharedWriteRecord.
 };
 
 /// Payload of a kWrite record: `length_bytes` of a write are in place.
@@ -106,10 +108,13 @@ static_assert(sizeof(WriteRecord) == 16 && offsetof(WriteRecord, length_bytes) =
 /// The first words of the file. Both processes map them writable.
 struct RingControl {
   alignas(kLineBytes) std::atomic<std::uint64_t> consumer_position;  ///< Written by the consumer.
-  /// Not zero: the producer waits for room. Set by the producer, cleared by the consumer.
+  /// Not zero: the producer waits for room, or for the end of a shared write. Set by the producer, cleared by
+  /// the consumer.
   alignas(kLineBytes) std::atomic<std::uint32_t> producer_waiting;
   /// Not zero: the producer is copying into the consumer's memory. Written by the producer.
   alignas(kLineBytes) std::atomic<std::uint32_t> producer_copying;
+  /// SharedWriteWord.
+  alignas(kLineBytes) std::atomic<std::uint32_t> shared_write;
 };
 static_assert(sizeof(RingControl) <= kRingControlBytes);
 static_assert(kLeastRingBytes % kRingControlBytes == 0, "a ring is whole pages too");
@@ -252,6 +257,14 @@ class RingProducer : public RingEnd {
   /// Release: the copy is complete when the consumer reads the 0.
   void end_copy() noexcept { control().producer_copying.store(0, std::memory_order_release); }
 
+  SharedWriteWord shared_write() const noexcept { return SharedWriteWord(control().shared_write); }
+  /// Whether the consumer has consumed everything before `position`.
+  bool is_consumed(std::uint64_t position) noexcept {
+    return known_consumer_ >= position ||
+           (reload_consumer(std::memory_order_acquire) && known_consumer_ >= position);
+  }
+  std::uint64_t position() const noexcept { return lane_.position; }
+
   /// The consumer violates the protocol: consumer_position went back or beyond the last record.
   bool broken() const noexcept { return broken_; }
 
@@ -363,8 +376,10 @@ class RingConsumer : public RingEnd {
     const std::uint32_t kind = RecordHeader::kind(header);
     const bool is_message = kind == static_cast<std::uint32_t>(RecordKind::kMessage);
     const bool is_write = kind == static_cast<std::uint32_t>(RecordKind::kWrite);
+    const bool is_offer = kind == static_cast<std::uint32_t>(RecordKind::kSharedWrite);
     if (!RecordHeader::is_at(header, position_) || length == 0 || length > longest_payload(ring_bytes()) ||
-        !(is_message || (is_write && length == sizeof(WriteRecord)))) [[unlikely]]
+        !(is_message || (is_write && length == sizeof(WriteRecord)) ||
+          (is_offer && length == sizeof(SharedWriteRecord)))) [[unlikely]]
       return false;
     record = {static_cast<RecordKind>(kind), {at(position_) + kRecordHeaderBytes, length}};
     return true;
@@ -374,6 +389,8 @@ class RingConsumer : public RingEnd {
   void advance(const Record& record) noexcept { position_ += record_bytes(record.payload.size()); }
 
   std::uint64_t unreleased_bytes() const noexcept { return position_ - released_; }
+
+  SharedWriteWord shared_write() const noexcept { return SharedWriteWord(control().shared_write); }
 
   /// Returns whether the producer may be copying into this process's memory.
   /// REQUIRES: the consumer has hung up, so that no further copy begins.
@@ -402,11 +419,15 @@ class RingConsumer : public RingEnd {
   /// The argument then holds again, from the consumer_position that this look read.
   bool release() noexcept {
     const bool crossed = (position_ ^ released_) >= kWakeBytes;
+    if (crossed) [[unlikely]]
+      return release_and_look();
     released_ = position_;
-    if (!crossed) [[likely]] {
-      control().consumer_position.store(position_, std::memory_order_release);
-      return false;
-    }
+    control().consumer_position.store(position_, std::memory_order_release);
+    return false;
+  }
+  /// The same, and always looks whether the producer waits: a shared write may be what it waits for.
+  bool release_and_look() noexcept {
+    released_ = position_;
     control().consumer_position.store(position_, std::memory_order_seq_cst);
     return control().producer_waiting.load(std::memory_order_seq_cst) != 0 &&
            control().producer_waiting.exchange(0, std::memory_order_seq_cst) != 0;

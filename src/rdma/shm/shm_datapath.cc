@@ -25,6 +25,20 @@ constexpr std::uint32_t kBusyPollsPerClock = 256;
 /// consume() returns space at the end of a batch, and within it after so many bytes.
 constexpr std::size_t kReleaseBytes = kFirstWindowBytes / 4;
 
+constexpr const char* kCannotRead = "it cannot read this process's memory";
+
+/// Room for the records of a write: an offer, and what says that the write is in place.
+constexpr std::size_t kWriteRoomBytes = record_bytes(sizeof(SharedWriteRecord)) + sizeof(WriteRecord);
+static_assert(record_bytes(kWriteRoomBytes) ==
+              record_bytes(sizeof(SharedWriteRecord)) + record_bytes(sizeof(WriteRecord)));
+
+/// The front half of a shared write. It ends at the end of a page of the destination, so that no page is
+/// pinned by both processes.
+std::size_t front_half(std::uint64_t destination, std::size_t length_bytes) noexcept {
+  return ((destination + length_bytes / 2) & ~std::uint64_t{kLeastPageBytes - 1}) - destination;
+}
+static_assert(kLeastSharedBytes >= 2 * kLeastPageBytes, "no half is empty");
+
 /// Returns whether the process at the other end has closed the socket. One system call.
 bool hung_up(const FileDescriptor& socket) noexcept {
   pollfd entry{socket.get(), POLLRDHUP, 0};
@@ -135,18 +149,26 @@ Status ShmProvider::write(Endpoint& endpoint, const std::byte* source, std::size
   if (peer.sending != Status::kOk) return peer.sending;
   if (!capabilities_.write || peer.write_refused) return Status::kUnsupported;
   if (writes_done_end_ - writes_done_begin_ == kMostWritesDone) return Status::kAgain;
-  if (!find_room(peer, sizeof(WriteRecord))) {
-    if (const Status status = no_room(peer, sizeof(WriteRecord)); status != Status::kOk) return status;
+  if (!find_room(peer, kWriteRoomBytes)) {
+    if (const Status status = no_room(peer, kWriteRoomBytes); status != Status::kOk) return status;
   }
   // The pid is known only after the connection was made, which waits for room in the listener's backlog.
   if (peer.out_file.valid()) return Status::kAgain;
+  const bool shared = may_share(peer, length_bytes);
+  const std::size_t front_bytes = shared ? front_half(destination.address, length_bytes) : length_bytes;
+  if (shared) offer_back(peer, source, length_bytes, front_bytes, immediate);
+  auto back = shared ? SharedWriteWord::Back::kTheirs : SharedWriteWord::Back::kWhole;
   RemoteCopy result = RemoteCopy::kGone;
   peer.out.begin_copy();
   // The pid of an ended process may be reused. Its socket was closed before that, so check the socket first.
   // While the peer is dying, our socket is closed, too.
   if (!peer.dying && !hung_up(peer.out_socket))
     result = peer.pid <= 0 ? RemoteCopy::kRefused
-                           : copy_to_process(peer.pid, destination.address, source, length_bytes);
+                           : copy_to_process(peer.pid, destination.address, source, front_bytes);
+  if (shared && result == RemoteCopy::kDone) back = peer.out.shared_write().front_done();
+  if (back == SharedWriteWord::Back::kMine)
+    result = copy_to_process(peer.pid, destination.address + front_bytes, source + front_bytes,
+                             length_bytes - front_bytes);
   const int copy_error = errno;
   peer.out.end_copy();
   switch (result) {
@@ -161,6 +183,11 @@ Status ShmProvider::write(Endpoint& endpoint, const std::byte* source, std::size
       // ESRCH: the process is ending, or its first thread has ended. No setting is wrong, so do not log.
       return refuse_write(peer, copy_error == ESRCH ? nullptr : std::strerror(copy_error));
   }
+  if (back == SharedWriteWord::Back::kFailed) return refuse_write(peer, kCannotRead);
+  if (back == SharedWriteWord::Back::kTheirs) {
+    await_back(peer, work);
+    return Status::kOk;
+  }
   const WriteRecord record{static_cast<std::uint32_t>(immediate), 0, length_bytes};
   std::memcpy(peer.out.payload(), &record, sizeof record);
   publish(peer, RecordKind::kWrite, sizeof record);
@@ -169,11 +196,85 @@ Status ShmProvider::write(Endpoint& endpoint, const std::byte* source, std::size
   return Status::kOk;
 }
 
+/// Whether the peer may be offered the back half of a write.
+bool ShmProvider::may_share(ShmEndpoint& peer, std::size_t length_bytes) noexcept {
+  return length_bytes >= kLeastSharedBytes && peer.pid > 0 && !peer.dying && !peer.shares_write &&
+         peer.out.is_consumed(peer.offer_end);
+}
+
+void ShmProvider::offer_back(ShmEndpoint& peer, const std::byte* source, std::size_t length_bytes,
+                             std::size_t front_bytes, Immediate immediate) noexcept {
+  const SharedWriteRecord offer{static_cast<std::uint32_t>(immediate), 0, length_bytes, front_bytes,
+                                reinterpret_cast<std::uint64_t>(source + front_bytes)};
+  std::memcpy(peer.out.payload(), &offer, sizeof offer);
+  peer.out.shared_write().offer();
+  publish(peer, RecordKind::kSharedWrite, sizeof offer);
+  peer.offer_end = peer.out.position();
+}
+
+/// The peer still copies the back half: poll() finishes the write.
+void ShmProvider::await_back(ShmEndpoint& peer, WorkId work) noexcept {
+  peer.shares_write = true;
+  peer.shared_work = work;
+  peer.next_sharing = std::exchange(sharing_, &peer);
+  // During a sleep, arm() has already looked: "The sleep rule".
+  if (armed_ && shared_write_ended(true)) wake_sleeper(true);
+}
+
+/// Whether a peer has ended its copy. `announce`: asks for a wake-up first, of all peers that have not.
+bool ShmProvider::shared_write_ended(bool announce) noexcept {
+  bool ended = false;
+  for (ShmEndpoint* peer = sharing_; peer != nullptr; peer = peer->next_sharing) {
+    if (announce) peer->out.announce_waiting();
+    ended |= peer->out.shared_write().outcome() != SharedWriteWord::Back::kTheirs;
+  }
+  return ended;
+}
+
+/// Also ends the writes to dying peers.
+std::size_t ShmProvider::deliver_shared_done(Sink& sink, std::size_t budget) noexcept {
+  std::size_t delivered = 0;
+  for (ShmEndpoint** link = &sharing_; *link != nullptr && delivered < budget;) {
+    ShmEndpoint& peer = **link;
+    const SharedWriteWord::Back back =
+        peer.dying ? peer.out.shared_write().withdraw() : peer.out.shared_write().outcome();
+    if (back == SharedWriteWord::Back::kTheirs && !peer.dying) {
+      link = &peer.next_sharing;
+      continue;
+    }
+    *link = peer.next_sharing;
+    peer.shares_write = false;
+    Status status = Status::kOk;
+    if (back == SharedWriteWord::Back::kTheirs) status = Status::kPeerFailed;
+    if (back == SharedWriteWord::Back::kFailed) status = refuse_write(peer, kCannotRead);
+    sink.on_write_done(peer.id, peer.shared_work, status);
+    ++delivered;
+  }
+  return delivered;
+}
+
+/// Copies the back half of a peer's write, unless the peer has kept it or this process cannot.
+void ShmProvider::take_back(ShmEndpoint& peer, SharedWriteWord word, const SharedWriteRecord& offer,
+                            Sink& sink) noexcept {
+  if (peer.pid <= 0 || peer.read_refused || peer.dying) return;
+  const Immediate immediate{offer.immediate};
+  std::byte* const landing = sink.on_write_shared(peer.id, immediate, offer.length_bytes);
+  if (landing == nullptr || !word.take()) return;
+  if (copy_from_process(peer.pid, offer.back_address, landing + offer.front_bytes,
+                        offer.length_bytes - offer.front_bytes) != RemoteCopy::kDone) {
+    peer.read_refused = true;
+    return word.back_failed();
+  }
+  if (word.back_done()) sink.on_write_arrived(peer.id, immediate, offer.length_bytes);
+}
+
 std::size_t ShmProvider::poll(Sink& sink, std::size_t budget) noexcept {
   std::size_t delivered = 0;
   if (held_ != nullptr) [[unlikely]]
     release_held();
   if (writes_done_begin_ != writes_done_end_) delivered += deliver_write_done(sink, budget);
+  if (sharing_ != nullptr) [[unlikely]]
+    delivered += deliver_shared_done(sink, budget - std::min(budget, delivered));
   if (dying_ != nullptr) [[unlikely]]
     delivered += deliver_deaths(sink, budget - std::min(budget, delivered));
   // A held message is the last: from here on, nothing else is delivered.
@@ -185,7 +286,7 @@ std::size_t ShmProvider::poll(Sink& sink, std::size_t budget) noexcept {
     // and look at all rings and at the room that blocked senders wait for.
     if (keep_house()) {
       doorbell_.announce_sleep();
-      if (blocked_peer_has_room()) ++delivered;
+      if (shared_write_ended(true) | blocked_peer_has_room()) ++delivered;
     }
     if (delivered < budget) delivered += poll_all_rings(sink, budget - delivered);
     if (held_ == nullptr && dying_ != nullptr && delivered < budget)
@@ -331,10 +432,21 @@ std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budge
         held_ = &peer;
         return delivered + 1;
       }
-    } else {
+    } else if (record.kind == RecordKind::kWrite) {
       WriteRecord write;
       std::memcpy(&write, record.payload.data(), sizeof write);
       sink.on_write_arrived(peer.id, Immediate{write.immediate}, write.length_bytes);
+    } else {
+      SharedWriteRecord offer;
+      std::memcpy(&offer, record.payload.data(), sizeof offer);
+      if (offer.front_bytes >= offer.length_bytes) {
+        start_dying(peer, Status::kProtocol);
+        break;
+      }
+      take_back(peer, ring.shared_write(), offer, sink);
+      ring.advance(record);
+      if (ring.release_and_look()) wake_sender(peer);
+      continue;
     }
     ring.advance(record);
     if (ring.unreleased_bytes() >= kReleaseBytes && ring.release()) wake_sender(peer);
@@ -360,6 +472,7 @@ std::size_t ShmProvider::deliver_write_done(Sink& sink, std::size_t budget) noex
 
 bool ShmProvider::may_have_work() noexcept {
   if (writes_done_begin_ != writes_done_end_ || dying_ != nullptr || held_ != nullptr) return true;
+  if (shared_write_ended(false)) return true;
   if (!doorbell_.wants_bits())
     return std::ranges::any_of(inbound_, [](const Inbound& each) { return each.ring.header() != 0; });
   if (inbound_[last_hit_].ring.header() != 0) return true;
@@ -374,7 +487,7 @@ bool ShmProvider::arm() noexcept {
   if (writes_done_begin_ != writes_done_end_ || dying_ != nullptr || !connecting_.empty()) return false;
   for (const Inbound& inbound : inbound_)
     if (inbound.ring.header(std::memory_order_seq_cst) != 0) return false;
-  return !blocked_peer_has_room();
+  return !(shared_write_ended(true) | blocked_peer_has_room());
 }
 
 /// Asks the consumers of all full rings for a wake-up. Returns true if one of the rings has room now. Visits

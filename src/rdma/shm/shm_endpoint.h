@@ -35,10 +35,16 @@ struct ShmEndpoint final : Endpoint {
   Status sending = Status::kUnreachable;
   bool connecting = false;              ///< In connecting_: retry_connecting() tries again.
   bool write_refused = false;           ///< process_vm_writev does not work with this peer.
+  bool read_refused = false;            ///< process_vm_readv does not work with this peer.
   pid_t pid = 0;                        ///< 0: unknown, or the peer is in another pid namespace.
   std::size_t wanted_bytes = 0;         ///< Length of the last payload that had no room. 0: none.
   ShmEndpoint* next_blocked = nullptr;  ///< In blocked_.
   bool in_blocked = false;
+  /// Position after the last offer (shared_write.h) in the ring.
+  std::uint64_t offer_end = 0;
+  bool shares_write = false;            ///< In sharing_: it still copies the back half of a write.
+  WorkId shared_work{};                 ///< Of that write.
+  ShmEndpoint* next_sharing = nullptr;  ///< In sharing_.
   PeerDoorbell doorbell;
   PeerActivityBit activity;  ///< Known if the doorbell is.
   FileDescriptor out_socket;

@@ -469,6 +469,7 @@ std::size_t ShmProvider::deliver_deaths(Sink& sink, std::size_t budget) noexcept
     }
     // Completions of writes to the peer come before on_peer_down().
     delivered += deliver_write_done(sink, budget - delivered);
+    delivered += deliver_shared_done(sink, budget - delivered);
     if (delivered >= budget) break;
     close_watched(peer.in_socket);  // The peer may have been attached while it was dying.
     *link = std::exchange(peer.next_dying, nullptr);

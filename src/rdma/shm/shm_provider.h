@@ -2,7 +2,8 @@
 //
 // Each direction of traffic between two processes has one ring (ring.h). The sender makes the ring when it
 // connects, and passes it to the receiver through a Unix-domain socket (shm_connection.h). The same socket
-// wakes sleepers (doorbell.h, "The sleep rule"). A write is one copy by process_vm_writev (bulk_copy.h).
+// wakes sleepers (doorbell.h, "The sleep rule"). A write is one copy by the kernel (bulk_copy.h). Both
+// processes share the work of a long one (shared_write.h).
 //
 //   shm_endpoint.h       what it knows of one peer
 //   shm_provider.cc      set-up, connect
@@ -141,6 +142,14 @@ class ShmProvider final : public Provider {
   std::size_t next_pending() noexcept;
   std::size_t poll_all_rings(Sink& sink, std::size_t budget) noexcept;
   void release_held() noexcept;
+  static bool may_share(ShmEndpoint& peer, std::size_t length_bytes) noexcept;
+  void offer_back(ShmEndpoint& peer, const std::byte* source, std::size_t length_bytes,
+                  std::size_t front_bytes, Immediate immediate) noexcept;
+  void await_back(ShmEndpoint& peer, WorkId work) noexcept;
+  static void take_back(ShmEndpoint& peer, SharedWriteWord word, const SharedWriteRecord& offer,
+                        Sink& sink) noexcept;
+  std::size_t deliver_shared_done(Sink& sink, std::size_t budget) noexcept;
+  bool shared_write_ended(bool announce) noexcept;
   std::size_t deliver_write_done(Sink& sink, std::size_t budget) noexcept;
   bool blocked_peer_has_room() noexcept;
   static void wake_sender(const ShmEndpoint& peer) noexcept;
@@ -193,6 +202,7 @@ class ShmProvider final : public Provider {
   std::size_t next_polled_ = 0;     ///< Index in inbound_ at which round robin continues.
   ShmEndpoint* held_ = nullptr;     ///< Whose latest message the Sink still reads (Delivery::kHeld).
   ShmEndpoint* blocked_ = nullptr;  ///< Peers whose ring was full. Some may have room again.
+  ShmEndpoint* sharing_ = nullptr;  ///< Peers that copy the back half of a write.
   Doorbell doorbell_;
   ActivityBits activity_;
   /// Rings to look at besides those whose bits are set. Used if doorbell_.wants_bits().

@@ -14,11 +14,13 @@ namespace ch3_offload {
 
 Failure failing_poll;
 Failure failing_copy;
+Failure failing_read;
 Failure failing_send;
 Failure failing_watch;
 int opened_to_all = 0;
 long pretended_page_bytes = 0;
 std::function<void()> at_copy;
+std::function<void()> at_read;
 
 }  // namespace ch3_offload
 
@@ -80,6 +82,15 @@ ssize_t process_vm_writev(pid_t pid, const iovec* local, unsigned long local_cou
   if (at_copy) at_copy();
   using Call = ssize_t(pid_t, const iovec*, unsigned long, const iovec*, unsigned long, unsigned long);
   static auto* const call = real<Call>("process_vm_writev");
+  return call(pid, local, local_count, remote, remote_count, flags);
+}
+
+ssize_t process_vm_readv(pid_t pid, const iovec* local, unsigned long local_count, const iovec* remote,
+                         unsigned long remote_count, unsigned long flags) noexcept {
+  if (at_read) at_read();
+  if (failing_read.strikes()) return -1;
+  using Call = ssize_t(pid_t, const iovec*, unsigned long, const iovec*, unsigned long, unsigned long);
+  static auto* const call = real<Call>("process_vm_readv");
   return call(pid, local, local_count, remote, remote_count, flags);
 }
 

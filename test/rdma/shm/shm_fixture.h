@@ -34,12 +34,14 @@ struct Failure {
 };
 
 extern Failure failing_poll;
-extern Failure failing_copy;
+extern Failure failing_copy;  // process_vm_writev().
+extern Failure failing_read;  // process_vm_readv().
 extern Failure failing_send;
 extern Failure failing_watch;          // epoll_ctl() that adds.
 extern int opened_to_all;              // Calls of prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY).
 extern long pretended_page_bytes;      // 0: the kernel's.
 extern std::function<void()> at_copy;  // Called before each process_vm_writev().
+extern std::function<void()> at_read;  // Called before each process_vm_readv().
 
 /// Two processes whose log lines are kept.
 class ShmProviderTest : public testing::Test {
@@ -64,7 +66,9 @@ class ShmProviderTest : public testing::Test {
   void TearDown() override {
     failing_send = {};
     failing_watch = {};
+    failing_read = {};
     at_copy = {};
+    at_read = {};
   }
 
   ShmProvider& at(PeerId peer) { return *providers_[index_of(peer)]; }
@@ -176,6 +180,8 @@ class HandMadeSender {
     EXPECT_TRUE(send_with_files(socket_, std::as_bytes(std::span(&hello, 1)), {&file}));
   }
   RingControl& control() { return *reinterpret_cast<RingControl*>(memory_.address()); }
+  /// Of an empty ring.
+  RingProducer ring() { return {memory_.address(), kLeastRingBytes, kLeastRingBytes}; }
   bool sees_the_end() const {
     pollfd entry{socket_.get(), POLLRDHUP, 0};
     return ::poll(&entry, 1, 1) == 1;

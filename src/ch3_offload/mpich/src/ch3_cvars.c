@@ -16,7 +16,7 @@ cvars:
     - name        : MPIR_CVAR_CH3_OFFLOAD_EAGER_LIMIT
       category    : CH3_OFFLOAD
       type        : int
-      default     : 65536
+      default     : 65535
       class       : none
       verbosity   : MPI_T_VERBOSITY_USER_BASIC
       scope       : MPI_T_SCOPE_ALL_EQ
@@ -87,7 +87,7 @@ cvars:
         How large messages move between processes on a node.
         auto   - whichever works and is faster
         stream - copied through shared memory by both sides
-        cma    - one copy by process_vm_writev, where the kernel allows it
+        cma    - one copy by the kernel, where it allows that
 
     - name        : MPIR_CVAR_CH3_OFFLOAD_FABRIC
       category    : CH3_OFFLOAD
