@@ -1,8 +1,9 @@
 /* The events of an engine, and the ring in which its completions wait for the client.
  *
- * The client reads the ring without a call of the library. What does not fit the ring, and events of other
- * kinds, wait in the engine: `others` says so, and ch3_offload_next_event() takes them. Completions in the
- * ring are older than those.
+ * The client reads the ring without a call of the library, and behind it the one packet that may wait. What
+ * does not fit the ring, and events of other kinds, wait in the engine: `others` says so, and
+ * ch3_offload_next_event() takes them. Completions in the ring are older than those, and the packet is taken
+ * after all but warnings.
  *
  * Threads: as all calls for the channel. A change of this file is a new ABI (CH3_OFFLOAD_ABI_VERSION).
  */
@@ -58,13 +59,32 @@ typedef struct {
     uint32_t written;           /**< events put in so far; the engine's */
     uint32_t taken;             /**< events taken so far; the client's */
     uint32_t others;            /**< not 0: ch3_offload_next_event() may have events when the ring is empty */
+    uint32_t packet_peer;       /**< of the packet */
+    const void *packet;         /**< its bytes, in the provider's slot; NULL: there is none */
+    size_t packet_bytes;
     ch3_offload_event_t slots[CH3_OFFLOAD_EVENT_SLOTS];
 } ch3_offload_events_t;
 
 /** Takes the oldest event of the ring. It stays valid until the next call for the channel. NULL: the ring is empty. */
-static inline const ch3_offload_event_t* ch3_offload_take_event(ch3_offload_events_t* events) {
-  if (events->taken == events->written) return NULL;
-  return &events->slots[events->taken++ % CH3_OFFLOAD_EVENT_SLOTS];
+static inline const ch3_offload_event_t *ch3_offload_take_event(ch3_offload_events_t * events)
+{
+    if (events->taken == events->written)
+        return NULL;
+    return &events->slots[events->taken++ % CH3_OFFLOAD_EVENT_SLOTS];
+}
+
+/** Takes the packet, if there is one, into the members of `event` that CH3_OFFLOAD_PACKET has. Returns 0 if there
+ *  is none. REQUIRES: the ring is empty, and `others` is 0. */
+static inline int ch3_offload_take_packet(ch3_offload_events_t * events, ch3_offload_event_t * event)
+{
+    if (events->packet == NULL)
+        return 0;
+    event->kind = CH3_OFFLOAD_PACKET;
+    event->peer = events->packet_peer;
+    event->bytes = events->packet;
+    event->length_bytes = events->packet_bytes;
+    events->packet = NULL;
+    return 1;
 }
 
 #ifdef __cplusplus

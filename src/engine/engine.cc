@@ -81,7 +81,7 @@ std::size_t Engine::progress() noexcept {
   std::size_t happened = 0;
   if (!state.missed.empty()) [[unlikely]]
     state.know_missed();
-  for (std::size_t left = state.providers.size(); left > 0 && state.packet_bytes.empty(); --left) {
+  for (std::size_t left = state.providers.size(); left > 0 && state.events.packet == nullptr; --left) {
     happened += state.providers[state.provider_turn]->poll(state, kPollBudget);
     if (++state.provider_turn == state.providers.size()) state.provider_turn = 0;
   }

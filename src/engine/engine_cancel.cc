@@ -226,6 +226,7 @@ void Engine::State::end(Peer& peer) noexcept {
 /// REQUIRES: no provider has a connection with the peer.
 void Engine::State::fail(Peer& peer, Status reason) noexcept {
   if (peer.state == PeerState::kFailed) return;
+  assert(events.packet == nullptr || events.packet_peer != index_of(peer.id));
   if (peer.state == PeerState::kConnected) --counters.connected_peers;
   if (peer.state == PeerState::kWanted || peer.state == PeerState::kAsked) --introductions_due;
   peer.wants_card = peer.has_new_lane = peer.has_offer = false;

@@ -42,16 +42,8 @@ bool Engine::next_event(Event& event) noexcept {
     state.take_news(event);
     return true;
   }
-  if (!state.packet_bytes.empty()) {
-    const auto bytes = std::exchange(state.packet_bytes, {});
-    if (state.packet_peer->state != PeerState::kFailed) {
-      event = {.kind = Event::Kind::kPacket,
-               .peer = state.packet_peer->id,
-               .length_bytes = bytes.size(),
-               .bytes = bytes.data()};
-      return true;
-    }
-  }
+  if (ch3_offload_take_packet(&state.events, reinterpret_cast<ch3_offload_event_t*>(&event)) != 0)
+    return true;
   if (state.warnings.empty()) {
     state.events.others = 0;
     return false;

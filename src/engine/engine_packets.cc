@@ -188,9 +188,9 @@ bool Engine::State::on_packet(Peer& peer, std::span<const std::byte> message, De
   counters.packet_bytes_received += bytes.size();
   trace(TraceEvent::kPacketArrived, peer.id, 0, bytes.size());
   if (bytes.empty()) return true;
-  packet_bytes = bytes;
-  packet_peer = &peer;
-  events.others = 1;
+  events.packet = bytes.data();  // Polling stops here: the bytes are in the provider's slot.
+  events.packet_bytes = bytes.size();
+  events.packet_peer = index_of(peer.id);
   delivery = Delivery::kHeld;
   return true;
 }

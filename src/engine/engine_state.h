@@ -85,9 +85,6 @@ struct Engine::State final : Sink {
   ch3_offload_events_t events{};
   FinishedQueue finished;  ///< Those that found no room in `events`, and all after them.
   IntrusiveList<Peer, &Peer::news_hook> peer_news;
-  /// Of a packet: polling has stopped there, and the bytes are in the provider's slot. Empty: there is none.
-  std::span<const std::byte> packet_bytes;
-  Peer* packet_peer = nullptr;
   std::deque<std::string> warnings;
   std::string warning_told;       ///< The text of the last kWarning.
 
@@ -117,7 +114,7 @@ struct Engine::State final : Sink {
   void warn(std::string text) noexcept;
   void tell(Peer& peer) noexcept;  ///< There is news of it.
   bool has_events() const noexcept {
-    return events.taken != events.written || !finished.empty() || !packet_bytes.empty() ||
+    return events.taken != events.written || !finished.empty() || events.packet != nullptr ||
            !peer_news.empty() || !warnings.empty();
   }
   Event* free_slot() noexcept {

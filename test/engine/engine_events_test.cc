@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "engine/engine_world.h"
@@ -12,10 +14,14 @@ namespace {
 
 class EngineEvents : public EngineWorld {
  protected:
+  /// What needs no call of the library.
   bool take_from_ring(std::uint32_t i, ch3_offload_event_t& event) {
-    const ch3_offload_event_t* const oldest = ch3_offload_take_event(&at(i)->events());
-    if (oldest != nullptr) event = *oldest;
-    return oldest != nullptr;
+    ch3_offload_events_t& events = at(i)->events();
+    if (const ch3_offload_event_t* const oldest = ch3_offload_take_event(&events)) {
+      event = *oldest;
+      return true;
+    }
+    return events.others == 0 && ch3_offload_take_packet(&events, &event) != 0;
   }
   /// What a client without a queue of its own does.
   std::vector<Cookie> take_all(std::uint32_t i) {
@@ -31,6 +37,18 @@ class EngineEvents : public EngineWorld {
         return cookies;
       }
     }
+  }
+  /// Lets a packet from 1 come to 0, and what was sent before it.
+  void bring_packet(std::span<const std::byte> bytes) {
+    Status status{};
+    at(1)->send_packet(PeerId{0}, bytes, {}, nullptr, status);
+    EXPECT_EQ(status, Status::kOk);
+    for (int i = 0; i < 100 && at(0)->events().packet == nullptr; ++i) {
+      network->advance();
+      at(1).progress();
+      at(0)->progress();
+    }
+    ASSERT_NE(at(0)->events().packet, nullptr);
   }
   /// A pending receive, which purge() ends.
   TestReceive& post(std::uint32_t tag) {
@@ -96,6 +114,49 @@ TEST_F(EngineEvents, TheRingSaysWhatNextEventWouldHaveSaid) {
   EXPECT_FALSE(take_from_ring(1, event));
   Event none;
   EXPECT_FALSE(at(1)->next_event(none));
+}
+
+TEST_F(EngineEvents, APacketIsTakenAfterTheCompletionsWithoutACall) {
+  make();
+  const std::vector<std::byte> bytes(40, std::byte{7});
+  bring_packet(bytes);
+  const Cookie receive = post(1).cookie();
+  purge(1);
+  EXPECT_EQ(at(0)->events().others, 0u);
+  ch3_offload_event_t event{};
+  ASSERT_TRUE(take_from_ring(0, event));
+  EXPECT_EQ(event.cookie, receive);
+  ASSERT_TRUE(take_from_ring(0, event));
+  EXPECT_EQ(event.kind, CH3_OFFLOAD_PACKET);
+  EXPECT_EQ(event.peer, 1u);
+  ASSERT_EQ(event.length_bytes, bytes.size());
+  EXPECT_EQ(std::memcmp(event.bytes, bytes.data(), bytes.size()), 0);
+  EXPECT_FALSE(take_from_ring(0, event));
+  Event none;
+  EXPECT_FALSE(at(0)->next_event(none));
+}
+
+TEST_F(EngineEvents, APacketDoesNotOvertakeACompletionThatFoundNoRoom) {
+  make();
+  bring_packet(std::vector<std::byte>(40));
+  for (std::uint32_t tag = 0; tag < CH3_OFFLOAD_EVENT_SLOTS + 2; ++tag) {
+    post(tag);
+    purge(tag);
+  }
+  ch3_offload_event_t event{};
+  for (int i = 0; i < CH3_OFFLOAD_EVENT_SLOTS; ++i) {
+    ASSERT_TRUE(take_from_ring(0, event));
+    EXPECT_EQ(event.kind, CH3_OFFLOAD_RECEIVE_DONE);
+  }
+  EXPECT_FALSE(take_from_ring(0, event));
+  Event other;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(at(0)->next_event(other));
+    EXPECT_EQ(other.kind, Event::Kind::kReceiveDone);
+  }
+  ASSERT_TRUE(at(0)->next_event(other));
+  EXPECT_EQ(other.kind, Event::Kind::kPacket);
+  EXPECT_FALSE(at(0)->next_event(other));
 }
 
 TEST_F(EngineEvents, ASendWhoseCompletionWaitsCannotBeCancelled) {

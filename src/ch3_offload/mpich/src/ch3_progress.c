@@ -121,7 +121,8 @@ void MPIDI_CH3I_Progress_wakeup(void)
 }
 #endif
 
-/* The engine polls no further than to a packet. After so many packets, others have their turn. */
+/* The engine polls no further than to a packet. After so many packets, others have their turn; so have they after
+ * a packet that completes something, for which the caller may wait. */
 #define MOST_PACKETS_IN_A_ROW 32
 
 /* TRUE: a handler reads the bytes of a packet, which are valid until the engine polls again. */
@@ -176,7 +177,8 @@ size_t MPIDI_CH3I_Take_events(void)
     for (;; count++) {
         event = ch3_offload_take_event(MPIDI_CH3I_events);
         if (event == NULL) {
-            if (likely(!MPIDI_CH3I_events->others) || !ch3_offload_next_event(MPIDI_CH3I_channel, &other))
+            if (!(MPIDI_CH3I_events->others ? ch3_offload_next_event(MPIDI_CH3I_channel, &other) :
+                  ch3_offload_take_packet(MPIDI_CH3I_events, &other)))
                 return count;
             event = &other;
         }
@@ -192,6 +194,7 @@ static size_t poll_engine(void)
 {
     size_t count;
     unsigned int packets_before;
+    unsigned int completions = MPIDI_CH3I_progress_completion_count;
     int turns = MOST_PACKETS_IN_A_ROW;
 
     if (unlikely(reading_packet))
@@ -201,7 +204,8 @@ static size_t poll_engine(void)
         packets_before = packets_read;
         count += ch3_offload_progress(MPIDI_CH3I_channel);
         count += MPIDI_CH3I_Take_events();
-    } while (unlikely(packets_read != packets_before) && --turns > 0);
+    } while (unlikely(packets_read != packets_before) && --turns > 0 &&
+             completions == MPIDI_CH3I_progress_completion_count);
     return count;
 }
 
