@@ -191,7 +191,7 @@ class Engine {
   Progressed send(PeerId peer, SendMode mode, const MatchKey& key, const Payload& payload,
                   std::uint32_t send_id, Cookie cookie, OperationId& operation, Status& status) noexcept;
 
-  /// The peer's lane, for ch3_offload_lane_send(). nullptr: there is none, or none yet. Valid as long as the
+  /// The peer's lane (ch3_offload_lane.h). nullptr: there is none, or none yet. Valid as long as the
   /// provider.
   ch3_offload_lane_t* lane(PeerId peer) noexcept;
   /// Must follow CH3_OFFLOAD_LANE_SENT_TO_SLEEPER.

@@ -159,12 +159,13 @@ void Engine::State::adopt_lane(Peer& peer) noexcept {
   lane->books = peer.own_books;
   peer.books = &lane->books;
   lane->sent_short = &counters.sent_short;
+  lane->packets_sent = &counters.packets_sent;
   peer.lane = lane;
   peer.has_new_lane = true;
   tell(peer);
 }
 
-/// The lane is open while a short message may leave at once. The trace would miss it.
+/// The lane is open while a short message or packet may leave at once. The trace would miss it.
 void Engine::State::gate(Peer& peer) noexcept {
   if (peer.lane == nullptr) return;
   const bool is_open = peer.state == PeerState::kConnected && peer.doom == Status::kOk &&

@@ -140,9 +140,12 @@ static_assert(sizeof(CancelHeader) == 32 && offsetof(CancelHeader, initiator) ==
 static_assert(sizeof(CancelReplyHeader) == 16);
 
 // ch3_offload_lane_send() writes such a message.
-static_assert(sizeof(EagerHeader) == CH3_OFFLOAD_LANE_MESSAGE_HEADER_BYTES && offsetof(EagerHeader, bits) == 8 &&
+static_assert(sizeof(EagerHeader) == CH3_OFFLOAD_LANE_MESSAGE_HEADER_BYTES &&
+              offsetof(EagerHeader, bits) == 8 &&
+              sizeof(CommonHeader) == CH3_OFFLOAD_LANE_PACKET_HEADER_BYTES &&
               kEnvelopeBytes == CH3_OFFLOAD_LANE_ENVELOPE_BYTES &&
-              static_cast<int>(Kind::kEager) == CH3_OFFLOAD_LANE_MESSAGE_KIND);
+              static_cast<int>(Kind::kEager) == CH3_OFFLOAD_LANE_MESSAGE_KIND &&
+              static_cast<int>(Kind::kPacket) == CH3_OFFLOAD_LANE_PACKET_KIND);
 
 /// The longest header: a provider's slots hold at least this and some payload.
 inline constexpr std::size_t kLongestHeaderBytes = sizeof(CtsHeader);

@@ -205,11 +205,11 @@ class Provider : public Registrar {
   /// Sends the first `length_bytes` of the reserved slot. REQUIRES: 1 <= length_bytes <= the slot's length.
   virtual void commit(Endpoint& endpoint, std::size_t length_bytes) noexcept = 0;
 
-  /// Returns the peer's lane, in which short messages may be sent without reserve() and commit(). nullptr:
+  /// Returns the peer's lane, in which short slots may be sent without reserve() and commit(). nullptr:
   /// this provider has none. Valid as long as the provider; after on_peer_down() it takes nothing.
   virtual ch3_offload_lane_t* lane(Endpoint&) noexcept { return nullptr; }
 
-  /// Wakes the peer if it sleeps. To be called after ch3_offload_lane_send() has said so.
+  /// Wakes the peer if it sleeps. To be called after a send through the lane has said so.
   virtual void nudge(Endpoint&) noexcept {}
 
   /// Copies `source` to `destination` in the peer's memory. The peer gets on_write_arrived() with

@@ -1,9 +1,11 @@
-// Lanes: ch3_offload_lane_send() over the shared-memory provider, beside the engine's own way.
+// Lanes: messages and packets over the shared-memory provider, beside the engine's own way.
 
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <random>
@@ -51,7 +53,11 @@ class LaneProcess final : public EventHandler {
     received[cookie] = envelope;
   }
   void on_cancel_done(Cookie, bool cancelled) noexcept override { cancels += cancelled; }
-  void on_packet(PeerId, std::span<const std::byte>) noexcept override {}
+  void on_packet(PeerId, std::span<const std::byte> bytes) noexcept override {
+    stream.insert(stream.end(), bytes.begin(), bytes.end());
+    ++packets;
+    messages_at_packet.push_back(port->counters().received_unexpected);
+  }
   Payload on_packet_offer(PeerId, std::size_t) noexcept override { return {}; }
   void on_packet_placed(PeerId, std::size_t) noexcept override {}
   void on_peer_failed(PeerId, Status) noexcept override { ++failures; }
@@ -66,6 +72,9 @@ class LaneProcess final : public EventHandler {
   std::unique_ptr<HostDriver> port;
   LaneProcess* other = nullptr;
   std::map<Cookie, Envelope> received;
+  std::vector<std::byte> stream;  ///< The bytes of all packets.
+  std::size_t packets = 0;
+  std::vector<std::uint64_t> messages_at_packet;  ///< How many had come before each.
   int sends = 0;
   int cancels = 0;
   int failures = 0;
@@ -102,6 +111,19 @@ class Lane : public testing::Test {
         ch3_offload_lane_send(lane(from), key.bits, key.initiator, send_id, bytes.data(), bytes.size());
     if (sent == CH3_OFFLOAD_LANE_SENT_TO_SLEEPER) from.port->nudge(to(from));
     return sent;
+  }
+  int send_packet_by_lane(LaneProcess& from, std::span<const std::byte> bytes) {
+    void* const place = ch3_offload_lane_begin_packet(lane(from), bytes.size());
+    if (place == nullptr) return CH3_OFFLOAD_LANE_CLOSED;
+    std::memcpy(place, bytes.data(), bytes.size());
+    const int sent = ch3_offload_lane_end_packet(lane(from), bytes.size());
+    if (sent == CH3_OFFLOAD_LANE_SENT_TO_SLEEPER) from.port->nudge(to(from));
+    return sent;
+  }
+  Progressed send_packet_by_engine(LaneProcess& from, std::span<std::byte> bytes) {
+    const Payload data[] = {{bytes.data(), bytes.size(), nullptr}};
+    Status status{};
+    return from.port->send_packet(to(from), {}, data, nullptr, status);
   }
   Progressed send_by_engine(LaneProcess& from, std::span<std::byte> bytes, MatchKey key = kKey) {
     OperationId operation{};
@@ -221,6 +243,111 @@ TEST_F(Lane, DoesNotOvertakeAMessageThatWaits) {
   EXPECT_EQ(receive(*one, 8), pattern(8, 7));
 }
 
+TEST_F(Lane, PacketsOfEveryLengthArriveInOrderWithTheEngines) {
+  make();
+  std::mt19937_64 random(2);
+  std::vector<std::size_t> lengths = {1, 7, 8, 9, 47, 48, 49, 56, 111, 112, 113, kEager - 1, kEager};
+  for (int i = 0; i < 2000; ++i) lengths.push_back(1 + random() % kEager);
+  std::vector<std::byte> expected;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    std::vector<std::byte> bytes = pattern(lengths[i], i);
+    expected.insert(expected.end(), bytes.begin(), bytes.end());
+    const bool by_lane = random() % 4 != 0 && send_packet_by_lane(*zero, bytes) != CH3_OFFLOAD_LANE_CLOSED;
+    if (!by_lane) {
+      ASSERT_NE(send_packet_by_engine(*zero, bytes), Progressed::kFailed);
+      settle();
+    }
+  }
+  settle();
+  EXPECT_EQ(one->stream, expected);
+  EXPECT_EQ(one->port->counters().packet_bytes_received, expected.size());
+  EXPECT_EQ(zero->port->counters().packets_sent, lengths.size());
+}
+
+TEST_F(Lane, APacketStaysInOrderWithMessages) {
+  make();
+  const std::uint64_t before = one->port->counters().received_unexpected;
+  const std::vector<std::byte> bytes = pattern(48, 1);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_NE(send_by_lane(*zero, bytes), CH3_OFFLOAD_LANE_CLOSED);
+    ASSERT_NE(send_packet_by_lane(*zero, bytes), CH3_OFFLOAD_LANE_CLOSED);
+  }
+  settle();
+  EXPECT_EQ(one->messages_at_packet, (std::vector<std::uint64_t>{before + 1, before + 2, before + 3}));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(receive(*one, 48), bytes);
+}
+
+TEST_F(Lane, ALongerPacketIsNotForIt) {
+  make();
+  EXPECT_EQ(send_packet_by_lane(*zero, pattern(kEager + 1, 1)), CH3_OFFLOAD_LANE_CLOSED);
+}
+
+TEST_F(Lane, APacketNeedsNoCreditButTakesAlongWhatIsOwed) {
+  make(20'000);
+  const std::vector<std::byte> bytes = pattern(100, 1);
+  std::size_t sent = 0;
+  while (send_by_lane(*zero, bytes) != CH3_OFFLOAD_LANE_CLOSED) ASSERT_LT(++sent, 1000u);
+  EXPECT_NE(send_packet_by_lane(*zero, bytes), CH3_OFFLOAD_LANE_CLOSED);
+  settle();
+  EXPECT_EQ(one->packets, 1u);
+  // Less than a quarter of the window is owed now: it waits for something that goes that way.
+  EXPECT_EQ(receive(*one, 100), bytes);
+  const std::uint64_t credit = lane(*zero)->books.credit_bytes;
+  const std::uint64_t owed = lane(*one)->books.owed_bytes;
+  EXPECT_GT(owed, 0u);
+  EXPECT_NE(send_packet_by_lane(*one, bytes), CH3_OFFLOAD_LANE_CLOSED);
+  EXPECT_EQ(lane(*one)->books.owed_bytes, 0u);
+  settle();
+  EXPECT_EQ(lane(*zero)->books.credit_bytes, credit + owed);
+}
+
+TEST_F(Lane, PacketsEndWithTheRingAndComeBackWithIt) {
+  make();
+  const std::vector<std::byte> bytes = pattern(1000, 1);
+  std::size_t sent = 0;
+  for (int round = 0; round < 20; ++round) {
+    std::size_t of_round = 0;
+    while (send_packet_by_lane(*zero, bytes) != CH3_OFFLOAD_LANE_CLOSED) ++of_round;
+    EXPECT_GT(of_round, 0u);
+    std::vector<std::byte> more = bytes;
+    ASSERT_NE(send_packet_by_engine(*zero, more), Progressed::kFailed);
+    sent += of_round + 1;
+    settle();
+    ASSERT_EQ(one->stream.size(), sent * 1000);
+  }
+  for (std::size_t i = 0; i < sent; ++i)
+    ASSERT_TRUE(
+        std::equal(bytes.begin(), bytes.end(), one->stream.begin() + static_cast<std::ptrdiff_t>(i) * 1000));
+}
+
+TEST_F(Lane, APacketDoesNotOvertakeAPacketThatWaits) {
+  make();
+  std::vector<std::byte> expected;
+  std::vector<std::byte> waiting = pattern(200'000, 1);  // More than the ring has.
+  ASSERT_EQ(send_packet_by_engine(*zero, waiting), Progressed::kPending);
+  EXPECT_EQ(send_packet_by_lane(*zero, pattern(8, 7)), CH3_OFFLOAD_LANE_CLOSED);
+  settle();
+  EXPECT_EQ(zero->sends, 1);
+  EXPECT_NE(send_packet_by_lane(*zero, pattern(8, 7)), CH3_OFFLOAD_LANE_CLOSED);
+  settle();
+  expected = waiting;
+  const std::vector<std::byte> last = pattern(8, 7);
+  expected.insert(expected.end(), last.begin(), last.end());
+  EXPECT_EQ(one->stream, expected);
+}
+
+TEST_F(Lane, APacketWakesAPeerThatSleeps) {
+  make();
+  while (!one->port->arm() || progress(*one->port, *one) > 0) {
+  }
+  EXPECT_EQ(send_packet_by_lane(*zero, pattern(48, 1)), CH3_OFFLOAD_LANE_SENT_TO_SLEEPER);
+  pollfd entry{one->port->descriptors()[0], POLLIN, 0};
+  EXPECT_EQ(::poll(&entry, 1, 60'000), 1);
+  one->port->disarm();
+  settle();
+  EXPECT_EQ(one->stream, pattern(48, 1));
+}
+
 TEST_F(Lane, WhatItSentCanBeCancelledByItsName) {
   make();
   ASSERT_NE(send_by_lane(*zero, pattern(8, 1), kKey, 77), CH3_OFFLOAD_LANE_CLOSED);
@@ -248,12 +375,14 @@ TEST_F(Lane, IsClosedForGoodWhenThePeerIsGone) {
   settle();
   EXPECT_EQ(zero->failures, 1);
   EXPECT_EQ(send_by_lane(*zero, pattern(8, 1)), CH3_OFFLOAD_LANE_CLOSED);
+  EXPECT_EQ(send_packet_by_lane(*zero, pattern(8, 1)), CH3_OFFLOAD_LANE_CLOSED);
 }
 
 TEST_F(Lane, IsClosedForATrace) {
   Trace trace(PeerId{0}, 2, 1000);
   make(1 << 20, &trace);
   EXPECT_EQ(send_by_lane(*zero, pattern(8, 1)), CH3_OFFLOAD_LANE_CLOSED);
+  EXPECT_EQ(send_packet_by_lane(*zero, pattern(8, 1)), CH3_OFFLOAD_LANE_CLOSED);
 }
 
 }  // namespace

@@ -169,7 +169,7 @@ class RingEnd {
   std::size_t ring_bytes_ = 0;
 };
 
-/// Its state is a lane, in which ch3_offload_lane_send() publishes records, too.
+/// Its state is a lane, in which ch3_offload_lane_publish() publishes records, too.
 class RingProducer : public RingEnd {
  public:
   RingProducer() = default;

@@ -98,7 +98,7 @@ void ShmProvider::publish(ShmEndpoint& peer, RecordKind kind, std::size_t payloa
 }
 
 /// Tells a peer of a published record, as the peer's doorbell asks for: "The sleep rule". No other function
-/// rings. ch3_offload_lane_send() does the same, but for the byte on the socket.
+/// rings. ch3_offload_lane_publish() does the same, but for the byte on the socket.
 void ShmProvider::tell(ShmEndpoint& peer) noexcept {
   const std::uint64_t state = peer.doorbell.state();
   if ((state & (DoorbellWord::kSleeps | DoorbellWord::kWantsBits)) == 0) [[likely]]

@@ -2,7 +2,8 @@
  * The ch3:offload channel: packets of CH3 (RMA, close, revoke), going out.
  *
  * The packets to one peer are a stream of bytes: a header of fixed size, sizeof(MPIDI_CH3_Pkt_t), padded with
- * zeros, and the data that it announces. The engine queues and keeps the order, with one exception: a request whose
+ * zeros, and the data that it announces. A short packet leaves through the peer's lane, without a call of the
+ * library. All others go to the engine, which queues and keeps the order, with one exception: a request whose
  * OnDataAvail loads the next part of its data when one part has gone. While such a request is in mid-packet
  * (send_active), what comes behind it waits here (sendq).
  */
@@ -29,6 +30,34 @@ static void set_header(MPIDI_CH3_Pkt_t * to, const void *header, intptr_t header
     MPIR_Assert(header_bytes <= (intptr_t) sizeof(MPIDI_CH3_Pkt_t));
     memset(to, 0, sizeof(*to));
     MPIR_Memcpy(to, header, header_bytes);
+}
+
+/* Sends a packet through the peer's lane, if that is possible at once. */
+static inline int send_by_lane(MPIDI_VC_t * vc, const void *header, intptr_t header_bytes,
+                               const struct iovec *data, int n_data)
+{
+    ch3_offload_lane_t *lane = vc->ch.lane;
+    size_t length = sizeof(MPIDI_CH3_Pkt_t);
+    char *out;
+    int i;
+
+    if (unlikely(lane == NULL))
+        return FALSE;
+    for (i = 0; i < n_data; i++)
+        length += data[i].iov_len;
+    out = ch3_offload_lane_begin_packet(lane, length);
+    if (unlikely(out == NULL))
+        return FALSE;
+    set_header((MPIDI_CH3_Pkt_t *) out, header, header_bytes);
+    out += sizeof(MPIDI_CH3_Pkt_t);
+    for (i = 0; i < n_data; i++) {
+        if (data[i].iov_len > 0)
+            MPIR_Memcpy(out, data[i].iov_base, data[i].iov_len);
+        out += data[i].iov_len;
+    }
+    if (unlikely(ch3_offload_lane_end_packet(lane, length) == CH3_OFFLOAD_LANE_SENT_TO_SLEEPER))
+        ch3_offload_nudge(MPIDI_CH3I_channel, vc->pg_rank);
+    return TRUE;
 }
 
 static int is_dead(MPIDI_VC_t * vc)
@@ -91,9 +120,25 @@ static int advance(MPIDI_VC_t * vc, MPIR_Request * sreq)
     return mpi_errno != MPI_SUCCESS || complete || MPIR_Request_is_complete(sreq);
 }
 
+/* Hands the next part of the request's packet to the engine. Returns what came of it. */
+static int send_part(MPIDI_VC_t * vc, MPIR_Request * sreq, const void *header, intptr_t header_bytes, int *status)
+{
+    const struct iovec *data = sreq->dev.iov + sreq->dev.iov_offset;
+    MPIDI_CH3_Pkt_t pkt;
+
+    if (header == NULL)
+        return ch3_offload_send_packet(MPIDI_CH3I_channel, vc->pg_rank, NULL, 0, data, sreq->dev.iov_count, sreq,
+                                       status);
+    if (likely(send_by_lane(vc, header, header_bytes, data, sreq->dev.iov_count)))
+        return CH3_OFFLOAD_DONE;
+    set_header(&pkt, header, header_bytes);
+    return ch3_offload_send_packet(MPIDI_CH3I_channel, vc->pg_rank, &pkt, sizeof(pkt), data, sreq->dev.iov_count,
+                                   sreq, status);
+}
+
 /* Hands parts of the request's packet to the engine until it is done or the engine keeps one. `header` is
  * NULL for a continuation. Takes no reference unless the engine keeps a part. */
-static void start_or_continue(MPIDI_VC_t * vc, MPIR_Request * sreq, const MPIDI_CH3_Pkt_t * header)
+static void start_or_continue(MPIDI_VC_t * vc, MPIR_Request * sreq, const void *header, intptr_t header_bytes)
 {
     /* A continuation is active already, and its OnDataAvail may be gone by now. */
     int is_active = sreq->dev.OnDataAvail != NULL || header == NULL;
@@ -104,12 +149,8 @@ static void start_or_continue(MPIDI_VC_t * vc, MPIR_Request * sreq, const MPIDI_
         vc->ch.send_active = sreq;
     for (;;) {
         int status = CH3_OFFLOAD_OK;
-        int progressed;
+        int progressed = send_part(vc, sreq, header, header_bytes, &status);
 
-        progressed = ch3_offload_send_packet(MPIDI_CH3I_channel, vc->pg_rank, header,
-                                             header == NULL ? 0 : sizeof(*header),
-                                             sreq->dev.iov + sreq->dev.iov_offset, sreq->dev.iov_count,
-                                             sreq, &status);
         if (progressed == CH3_OFFLOAD_PENDING) {
             sreq->ch.is_pending = TRUE;
             return;             /* keeps the reference, and send_active */
@@ -136,7 +177,7 @@ static void drain(MPIDI_VC_t * vc)
             vc->ch.sendq_tail = NULL;
         sreq->next = NULL;
         waiting--;
-        start_or_continue(vc, sreq, &sreq->dev.pending_pkt);
+        start_or_continue(vc, sreq, &sreq->dev.pending_pkt, sizeof(sreq->dev.pending_pkt));
         MPIR_Request_free(sreq);
     }
 }
@@ -163,9 +204,7 @@ static void submit(MPIDI_VC_t * vc, MPIR_Request * sreq, const void *header, int
         set_header(&sreq->dev.pending_pkt, header, header_bytes);
         enqueue(vc, sreq);
     } else {
-        MPIDI_CH3_Pkt_t pkt;
-        set_header(&pkt, header, header_bytes);
-        start_or_continue(vc, sreq, &pkt);
+        start_or_continue(vc, sreq, header, header_bytes);
         drain(vc);
     }
 }
@@ -180,7 +219,7 @@ void MPIDI_CH3I_Packet_sent(MPIR_Request * sreq, int status)
     if (status != CH3_OFFLOAD_OK)
         MPIDI_CH3I_Fail_request(sreq, MPIDI_CH3I_Error(status, vc->pg_rank));
     else if (!advance(vc, sreq)) {
-        start_or_continue(vc, sreq, NULL);
+        start_or_continue(vc, sreq, NULL, 0);
         was_active = FALSE;     /* start_or_continue has seen to it */
     }
     if (was_active)
@@ -256,7 +295,7 @@ static int start_unsent(MPIDI_VC_t * vc, const MPIDI_CH3_Pkt_t * pkt, int mpi_er
 int MPIDI_CH3_iStartMsgv(MPIDI_VC_t * vc, struct iovec *iov, int n_iov, MPIR_Request ** sreq_ptr)
 {
     int mpi_errno = MPI_SUCCESS;
-    int i;
+    int i, is_next;
     MPIR_Request *sreq;
 
     *sreq_ptr = NULL;
@@ -266,7 +305,10 @@ int MPIDI_CH3_iStartMsgv(MPIDI_VC_t * vc, struct iovec *iov, int n_iov, MPIR_Req
         goto fn_exit;
     }
 
-    if (n_iov == 1 && vc->ch.send_active == NULL && vc->ch.sendq_head == NULL) {
+    is_next = vc->ch.send_active == NULL && vc->ch.sendq_head == NULL;
+    if (likely(is_next && send_by_lane(vc, iov[0].iov_base, iov[0].iov_len, iov + 1, n_iov - 1)))
+        goto fn_exit;
+    if (n_iov == 1 && is_next) {
         /* The engine copies the header, and there is nothing else to keep. */
         MPIDI_CH3_Pkt_t pkt;
         int status = CH3_OFFLOAD_OK;
