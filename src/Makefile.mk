@@ -112,6 +112,7 @@ engine_sources = \
 	src/engine/matcher.h \
 	src/engine/operations.h \
 	src/engine/payload_blocks.h \
+	src/engine/payload_layout.cc \
 	src/engine/peer.h \
 	src/engine/pool.h \
 	src/engine/state_machine.h \

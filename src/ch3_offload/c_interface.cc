@@ -17,7 +17,17 @@ const Channel& of(const ch3_offload_channel_t* channel) noexcept {
 }
 
 // The types of the two sides are the same bytes; only the names of what they point to differ.
-static_assert(sizeof(PayloadLayout) == sizeof(ch3_offload_layout_t));
+static_assert(sizeof(Piece) == sizeof(ch3_offload_piece_t) &&
+              offsetof(Piece, length_bytes) == offsetof(ch3_offload_piece_t, length_bytes));
+static_assert(sizeof(PayloadLayout) == sizeof(ch3_offload_layout_t) &&
+              offsetof(PayloadLayout, piece_count) == offsetof(ch3_offload_layout_t, piece_count) &&
+              offsetof(PayloadLayout, pieces) == offsetof(ch3_offload_layout_t, pieces) &&
+              offsetof(PayloadLayout, element_bytes) == offsetof(ch3_offload_layout_t, element_bytes) &&
+              offsetof(PayloadLayout, extent_bytes) == offsetof(ch3_offload_layout_t, extent_bytes) &&
+              offsetof(PayloadLayout, pack) == offsetof(ch3_offload_layout_t, pack) &&
+              offsetof(PayloadLayout, unpack) == offsetof(ch3_offload_layout_t, unpack));
+static_assert(static_cast<int>(PayloadLayout::Kind::kPieces) == CH3_OFFLOAD_PIECES &&
+              static_cast<int>(PayloadLayout::Kind::kPacked) == CH3_OFFLOAD_PACKED);
 static_assert(sizeof(Payload) == sizeof(ch3_offload_payload_t) &&
               offsetof(Payload, length_bytes) == offsetof(ch3_offload_payload_t, length_bytes) &&
               offsetof(Payload, layout) == offsetof(ch3_offload_payload_t, layout));

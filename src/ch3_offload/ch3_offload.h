@@ -60,9 +60,27 @@ typedef enum {
     CH3_OFFLOAD_READY
 } ch3_offload_mode_t;
 
-/** Pack and unpack of one byte range of a message whose memory is not contiguous. `context` is the
- *  payload's address. Must not call this library. */
+/** A run of bytes of an element. */
 typedef struct {
+    ptrdiff_t offset_bytes;     /**< from the element's address */
+    size_t length_bytes;        /**< not 0 */
+} ch3_offload_piece_t;
+
+/** The kinds of a layout, and which members of ch3_offload_layout_t each has. */
+enum {
+    CH3_OFFLOAD_PIECES = 0,     /**< piece_count, pieces, element_bytes, extent_bytes: the payload's address is that
+                                 *   of the first of equal elements. The library moves the bytes by itself */
+    CH3_OFFLOAD_PACKED = 1      /**< pack, unpack: one byte range of the message. `context` is the payload's
+                                 *   address. Called by any thread. They must not call this library */
+};
+
+/** How a message whose memory is not contiguous is read and written. Stays as it is until the operation is done. */
+typedef struct {
+    uint32_t kind;
+    uint32_t piece_count;       /**< not 0 */
+    const ch3_offload_piece_t *pieces;  /**< of one element, in the order of the message */
+    size_t element_bytes;       /**< of the message: the sum of the pieces */
+    ptrdiff_t extent_bytes;     /**< from one element to the next */
     void (*pack) (const void *context, size_t offset_bytes, void *destination, size_t length_bytes);
     void (*unpack) (void *context, size_t offset_bytes, const void *source, size_t length_bytes);
 } ch3_offload_layout_t;

@@ -39,17 +39,39 @@ inline constexpr OperationId kNoOperation{0};
 /// Names a message taken by matched_probe().
 enum class MessageId : std::uint64_t {};
 
-/// How a non-contiguous payload is read and written, one byte range of the packed message at a time.
-/// Called from progress() and from commands; must not call the engine.
-struct PayloadLayout {
-  void (*pack)(const void* context, std::size_t offset_bytes, std::byte* destination,
-               std::size_t length_bytes) noexcept;
-  void (*unpack)(void* context, std::size_t offset_bytes, const std::byte* source,
-                 std::size_t length_bytes) noexcept;
+/// A run of bytes of an element.
+struct Piece {
+  std::ptrdiff_t offset_bytes;  ///< From the element's address.
+  std::size_t length_bytes;     ///< Not 0.
 };
 
-/// A send buffer, or a receive buffer of that capacity. Contiguous memory when layout is null; else
-/// `address` is the context of the layout's calls. Must stay valid until the operation is done.
+/// How a payload that is not contiguous is read and written. Must stay as it is until the operation is done.
+struct PayloadLayout {
+  enum class Kind : std::uint32_t {
+    /// Plain data: the payload is a row of equal elements, and each is a row of pieces. Payload::address is
+    /// the first element's. The last element may be cut by the payload's length.
+    kPieces,
+    /// The client's functions move one byte range of the packed message at a time. Payload::address is their
+    /// context. They need the client's address space and may be called by any thread: the engine's, in
+    /// progress() and in commands. They must not call the engine. A client in another process has a third kind
+    /// instead: the engine asks, and the client packs into memory that both see.
+    kPacked
+  };
+  Kind kind;
+  // kPieces:
+  std::uint32_t piece_count = 0;    ///< Not 0.
+  const Piece* pieces = nullptr;    ///< Of one element, in the order of the message.
+  std::size_t element_bytes = 0;    ///< Of the message: the sum of the pieces.
+  std::ptrdiff_t extent_bytes = 0;  ///< From one element to the next.
+  // kPacked:
+  void (*pack)(const void* context, std::size_t offset_bytes, std::byte* destination,
+               std::size_t length_bytes) noexcept = nullptr;
+  void (*unpack)(void* context, std::size_t offset_bytes, const std::byte* source,
+                 std::size_t length_bytes) noexcept = nullptr;
+};
+
+/// A send buffer, or a receive buffer of that capacity: contiguous memory when layout is null. Must stay valid
+/// until the operation is done.
 struct Payload {
   std::byte* address = nullptr;
   std::size_t length_bytes = 0;

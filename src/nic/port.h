@@ -12,8 +12,8 @@
 //   event comes with the cookie of the command.
 // - Events come from events() and next_event() only. Each operation has the memory of its event, so none is
 //   lost.
-// - Everything that crosses is plain data: numbers, keys, addresses of payloads, patterns. The two functions
-//   of a PayloadLayout are the exception. They need the client's address space.
+// - Everything that crosses is plain data: numbers, keys, addresses and pieces of payloads, patterns. The two
+//   functions of a PayloadLayout of kind kPacked are the exception. They need the client's address space.
 // - The engine asks by events, and commands answer: introduce() answers kCardWanted, place_packet() answers
 //   kPacketOffer.
 //

@@ -145,17 +145,19 @@ TEST_P(EngineProtocol, CutsWhatDoesNotFitAndSaysHowLongItWas) {
 }
 
 TEST_P(EngineProtocol, ReadsAndWritesAnyLayout) {
-  for (const bool strided_send : {true, false}) {
-    for (const bool posted : {true, false}) {
-      TestSend message(length(), 9, strided_send ? 13 : 0);
-      TestReceive request(length() + 3, strided_send ? 0 : 29);
-      if (posted) receive(1, request);
-      send(0, 1, message, GetParam().mode);
-      settle_for_good();
-      if (!posted) receive(1, request);
-      settle_for_good();
-      expect_received(request, message);
-      expect_sent(message);
+  for (const auto kind : {PayloadBuffer::Kind::kPacked, PayloadBuffer::Kind::kPieces}) {
+    for (const bool strided_send : {true, false}) {
+      for (const bool posted : {true, false}) {
+        TestSend message(length(), 9, strided_send ? 13 : 0, kind);
+        TestReceive request(length() + 3, strided_send ? 0 : 29, kind);
+        if (posted) receive(1, request);
+        send(0, 1, message, GetParam().mode);
+        settle_for_good();
+        if (!posted) receive(1, request);
+        settle_for_good();
+        expect_received(request, message);
+        expect_sent(message);
+      }
     }
   }
   expect_at_rest();

@@ -1,5 +1,7 @@
 // Messages of a process to itself.
 
+#include <array>
+
 #include "engine/engine_world.h"
 
 namespace ch3_offload {
@@ -59,6 +61,51 @@ TEST_F(EngineSelf, CopiesBetweenBuffersOfAnyShape) {
         expect_received(request, message);
         expect_at_rest();
       }
+    }
+  }
+}
+
+/// A message of three elements, from an element's own layout to contiguous memory and back. The pieces are not
+/// in the order of memory, lie before the element's address, too, and elements go backwards.
+TEST_F(EngineSelf, MovesPiecesInTheOrderOfTheMessage) {
+  constexpr std::array<Piece, 3> kPieces{{{4, 8}, {-6, 2}, {12, 3}}};
+  const PayloadLayout layout{.kind = PayloadLayout::Kind::kPieces,
+                             .piece_count = kPieces.size(),
+                             .pieces = kPieces.data(),
+                             .element_bytes = 13,
+                             .extent_bytes = -30};
+  constexpr std::size_t kLength = 3 * 13 - 2;  // The last element is cut.
+  for (const bool is_sent : {true, false}) {
+    std::array<std::byte, 100> memory{};
+    std::array<std::byte, kLength> packed{};
+    const Payload pieces{memory.data() + 70, kLength, &layout};
+    const Payload contiguous{packed.data(), kLength, nullptr};
+    fill_pattern(packed, 77);
+    fill_pattern(memory, 78);
+    const auto memory_before = memory;
+    const auto packed_before = packed;
+    OperationId operation{};
+    Status status{};
+    Envelope envelope;
+    ASSERT_EQ(at(0)->send(PeerId{0}, SendMode::kStandard, kKey, is_sent ? pieces : contiguous, 0, nullptr,
+                          operation, status),
+              Progressed::kDone);
+    ASSERT_EQ(at(0)->post_receive(kKey, kIgnoreNothing, is_sent ? contiguous : pieces, nullptr, operation,
+                                  envelope),
+              Progressed::kDone);
+    std::size_t next = 0;
+    for (std::ptrdiff_t element = 70; next < kLength; element -= 30) {
+      for (const Piece& piece : kPieces) {
+        for (std::size_t i = 0; i < piece.length_bytes && next < kLength; ++i, ++next) {
+          const auto place = static_cast<std::size_t>(element + piece.offset_bytes) + i;
+          EXPECT_EQ(memory[place], packed[next]) << next;
+          memory[place] = memory_before[place];
+        }
+      }
+    }
+    EXPECT_EQ(memory, memory_before) << "bytes between the pieces were written";
+    if (!is_sent) {
+      EXPECT_EQ(packed, packed_before);
     }
   }
 }

@@ -107,8 +107,10 @@ inline constexpr MatchKey kOtherKey = make_match_key(1, 2, 4);
 
 struct TestSend {
   /// block_bytes 0: contiguous.
-  explicit TestSend(std::size_t length_bytes, std::uint64_t pattern_seed = 1, std::size_t block_bytes = 0)
-      : seed(pattern_seed), buffer(length_bytes, block_bytes, block_bytes == 0 ? 0 : 7) {
+  explicit TestSend(std::size_t length_bytes, std::uint64_t pattern_seed = 1, std::size_t block_bytes = 0,
+                    PayloadBuffer::Kind kind = PayloadBuffer::Kind::kPacked)
+      : seed(pattern_seed),
+        buffer(length_bytes, block_bytes, block_bytes == 0 ? 0 : 7, *std::pmr::get_default_resource(), kind) {
     buffer.fill(seed);
   }
   const std::uint64_t seed;
@@ -123,8 +125,10 @@ struct TestSend {
 };
 
 struct TestReceive {
-  explicit TestReceive(std::size_t capacity_bytes, std::size_t block_bytes = 0)
-      : buffer(capacity_bytes, block_bytes, block_bytes == 0 ? 0 : 5) {}
+  explicit TestReceive(std::size_t capacity_bytes, std::size_t block_bytes = 0,
+                       PayloadBuffer::Kind kind = PayloadBuffer::Kind::kPacked)
+      : buffer(capacity_bytes, block_bytes, block_bytes == 0 ? 0 : 5, *std::pmr::get_default_resource(),
+               kind) {}
   PayloadBuffer buffer;
   std::uint32_t at = 0;
   OperationId operation = kNoOperation;

@@ -44,14 +44,31 @@ std::size_t first_difference(std::span<const std::byte> bytes, std::uint64_t see
   return bytes.size();
 }
 
-const PayloadLayout PayloadBuffer::kLayout{&PayloadBuffer::pack, &PayloadBuffer::unpack};
+const PayloadLayout PayloadBuffer::kLayout{
+    .kind = PayloadLayout::Kind::kPacked, .pack = &PayloadBuffer::pack, .unpack = &PayloadBuffer::unpack};
 
 PayloadBuffer::PayloadBuffer(std::size_t length_bytes, std::size_t block_bytes, std::size_t gap_bytes,
-                             std::pmr::memory_resource& memory)
+                             std::pmr::memory_resource& memory, Kind kind)
     : length_bytes_(length_bytes),
       block_bytes_(block_bytes),
       stride_bytes_(block_bytes + gap_bytes),
-      storage_(extent_bytes() + 2 * kGuardBytes, std::byte{kGuard}, &memory) {}
+      storage_(extent_bytes() + 2 * kGuardBytes, std::byte{kGuard}, &memory),
+      layout_(kLayout) {
+  if (kind == Kind::kPieces && block_bytes > 0) make_pieces();
+}
+
+void PayloadBuffer::make_pieces() noexcept {
+  layout_ = {.kind = Kind::kPieces,
+             .pieces = pieces_.data(),
+             .element_bytes = kBlocks * block_bytes_,
+             .extent_bytes = static_cast<std::ptrdiff_t>(kBlocks * stride_bytes_)};
+  for (std::size_t block = 0; block < kBlocks; ++block) {
+    const auto begin = static_cast<std::ptrdiff_t>(block * stride_bytes_);
+    const std::size_t head = block_bytes_ / 3;
+    if (head > 0) pieces_[layout_.piece_count++] = {begin, head};
+    pieces_[layout_.piece_count++] = {begin + static_cast<std::ptrdiff_t>(head), block_bytes_ - head};
+  }
+}
 
 std::size_t PayloadBuffer::extent_bytes() const noexcept {
   if (block_bytes_ == 0) return length_bytes_;
@@ -60,7 +77,8 @@ std::size_t PayloadBuffer::extent_bytes() const noexcept {
 
 Payload PayloadBuffer::payload() noexcept {
   if (block_bytes_ == 0) return {first(), length_bytes_, nullptr};
-  return {reinterpret_cast<std::byte*>(this), length_bytes_, &kLayout};
+  if (layout_.kind == Kind::kPieces) return {first(), length_bytes_, &layout_};
+  return {reinterpret_cast<std::byte*>(this), length_bytes_, &layout_};
 }
 
 void PayloadBuffer::pack(const void* context, std::size_t offset, std::byte* to, std::size_t length) noexcept {

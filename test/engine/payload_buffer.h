@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory_resource>
@@ -24,13 +25,16 @@ std::size_t first_difference(std::span<const std::byte> bytes, std::uint64_t see
 /// Memory for a payload. As a layout, byte k lies at (k / block) * stride + k % block.
 class PayloadBuffer {
  public:
+  using Kind = PayloadLayout::Kind;
+
   static constexpr unsigned char kGuard = 0xA5;  ///< What a fresh buffer and its guards hold.
   static constexpr unsigned char kScribble = 0x5C;
   static constexpr std::size_t kGuardBytes = 32;
 
   /// block_bytes 0: contiguous. `memory` outlives the buffer.
   explicit PayloadBuffer(std::size_t length_bytes, std::size_t block_bytes = 0, std::size_t gap_bytes = 0,
-                         std::pmr::memory_resource& memory = *std::pmr::get_default_resource());
+                         std::pmr::memory_resource& memory = *std::pmr::get_default_resource(),
+                         Kind kind = Kind::kPacked);
   PayloadBuffer(const PayloadBuffer&) = delete;
   PayloadBuffer& operator=(const PayloadBuffer&) = delete;
 
@@ -38,6 +42,8 @@ class PayloadBuffer {
   std::size_t length_bytes() const noexcept { return length_bytes_; }
 
   void fill(std::uint64_t seed) noexcept;
+  /// Sets the whole payload. REQUIRES: as many bytes.
+  void set(std::span<const std::byte> bytes) noexcept { copy_in(0, bytes.data(), bytes.size()); }
   /// Overwrites the payload, as a program does that owns its buffer again.
   void scribble() noexcept;
   /// Whether nothing was written since scribble().
@@ -57,6 +63,9 @@ class PayloadBuffer {
   static void pack(const void* context, std::size_t offset, std::byte* to, std::size_t length) noexcept;
   static void unpack(void* context, std::size_t offset, const std::byte* from, std::size_t length) noexcept;
   static const PayloadLayout kLayout;
+  /// As pieces, an element is this many blocks, each in two pieces.
+  static constexpr std::size_t kBlocks = 3;
+  void make_pieces() noexcept;
 
   std::byte* first() const noexcept { return storage_.data() + kGuardBytes; }
   std::size_t extent_bytes() const noexcept;
@@ -69,6 +78,8 @@ class PayloadBuffer {
   std::size_t stride_bytes_;
   mutable bool out_of_range_ = false;  ///< A layout call left [0, length_bytes_).
   mutable std::pmr::vector<std::byte> storage_;
+  std::array<Piece, 2 * kBlocks> pieces_{};
+  PayloadLayout layout_;
 };
 
 }  // namespace ch3_offload

@@ -76,7 +76,8 @@ std::size_t Simulation::choose_length() {
 std::unique_ptr<PayloadBuffer> Simulation::make_buffer(std::size_t length) {
   if (!random_.chance(config_.strided_probability)) return std::make_unique<PayloadBuffer>(length, 0, 0, arena_);
   const std::size_t block_bytes = random_.between(1, 100);
-  return std::make_unique<PayloadBuffer>(length, block_bytes, random_.below(40), arena_);
+  const auto kind = block_bytes % 2 == 0 ? PayloadBuffer::Kind::kPacked : PayloadBuffer::Kind::kPieces;
+  return std::make_unique<PayloadBuffer>(length, block_bytes, random_.below(40), arena_, kind);
 }
 
 void Simulation::command(Process& process) {
@@ -168,18 +169,13 @@ void Simulation::command_packet(Process& process) {
   std::vector<Payload> data;
   for (std::uint64_t parts = random_.below(4); parts > 0; --parts) {
     const std::size_t length = std::min<std::size_t>(choose_length(), 200'000);
-    // A layout's pattern begins at its seed's byte 0; a stream's does not, so fill it through the layout.
+    // A buffer's pattern begins at its seed's byte 0; a stream's does not.
     auto buffer = make_buffer(length);
     std::vector<std::byte> bytes(length);
     fill_pattern(bytes, seed, end);
-    const Payload payload = buffer->payload();
-    if (payload.layout != nullptr) {
-      payload.layout->unpack(payload.address, 0, bytes.data(), length);
-    } else if (length > 0) {
-      std::copy(bytes.begin(), bytes.end(), payload.address);
-    }
+    buffer->set(bytes);
     end += length;
-    data.push_back(payload);
+    data.push_back(buffer->payload());
     record->parts.push_back(std::move(buffer));
   }
   PacketRecord& packet = adopt(std::move(record));

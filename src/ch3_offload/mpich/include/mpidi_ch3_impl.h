@@ -60,12 +60,10 @@ uint64_t MPIDI_CH3I_Error_bits(void);
 
 /* ---- ch3_layout.c ---- */
 
-extern const ch3_offload_layout_t MPIDI_CH3I_layout;
-
-/* Describes a buffer to the engine. *needs_request: the layout is not contiguous, so that
- * payload->address must be set to the request that holds user_buf, user_count and datatype. */
-void MPIDI_CH3I_Payload(const void *buf, MPI_Aint count, MPI_Datatype datatype,
-                        ch3_offload_payload_t * payload, int *needs_request);
+/* Describes a buffer to the engine. If payload->layout is not NULL, the engine may read user_buf, user_count
+ * and datatype of the request until the operation is done, and the request must hold the datatype as long. */
+void MPIDI_CH3I_Payload(const void *buf, MPI_Aint count, MPI_Datatype datatype, MPIR_Request * req,
+                        ch3_offload_payload_t * payload);
 
 /* Takes a reference to the request's datatype, so that the user may free it while the request is
  * pending. MPID_Request_destroy_hook gives it back. */

@@ -1,24 +1,118 @@
 /*
  * The ch3:offload channel: MPI buffers as the engine sees them.
  *
- * A contiguous buffer is an address and a length. Anything else is packed and unpacked by byte range, in
- * ranges that the engine chooses and that may cut a basic element, while MPIR_Typerep_pack and _unpack move
- * whole basic elements only. The bytes of the element that a range has cut are kept in the request (edge)
- * until the next range completes it. Ranges that do not follow each other are served through an iovec: correct for
- * every range, but slow.
+ * A contiguous buffer is an address and a length. A datatype that flattens into at most MOST_PIECES runs of
+ * bytes is a list of them, made at its first use and kept until the datatype is freed. The engine moves such
+ * payloads by itself.
+ *
+ * Anything else is packed and unpacked by byte range, in ranges that the engine chooses and that may cut a
+ * basic element, while MPIR_Typerep_pack and _unpack move whole basic elements only. The bytes of the element
+ * that a range has cut are kept in the request (edge) until the next range completes it. Ranges that do not
+ * follow each other are served through an iovec: correct for every range, but slow.
+ *
+ * pack and unpack may be called by any thread and need no lock of MPICH, because nothing that they touch changes
+ * while the request is pending ("Packing without a lock" in ch3:offload's ARCHITECTURE.md):
+ *   - the request, with its edge: one range at a time; the request is the engine's until its event is taken
+ *   - the datatype and its dataloop: the request holds a reference, and commit is over
+ *   - MPIR_Segment: allocated and freed by each call, by malloc
+ *   - the table of datatypes: its blocks never move
  */
 
 #include "mpidi_ch3_impl.h"
 
 #define IOV_BATCH 64
+#define MOST_PIECES 64
 
 static void pack(const void *context, size_t offset_bytes, void *destination, size_t length_bytes);
 static void unpack(void *context, size_t offset_bytes, const void *source, size_t length_bytes);
 
-const ch3_offload_layout_t MPIDI_CH3I_layout = { pack, unpack };
+static const ch3_offload_layout_t packed_layout = {
+    .kind = CH3_OFFLOAD_PACKED,
+    .pack = pack,
+    .unpack = unpack
+};
 
-void MPIDI_CH3I_Payload(const void *buf, MPI_Aint count, MPI_Datatype datatype,
-                        ch3_offload_payload_t * payload, int *needs_request)
+/* The lists of pieces. CH3 gives a datatype one int for the device (dev.foo), so it has the index here: 0 if it
+ * was never used, and that of packed_layout if it has too many pieces. A new datatype has 0: fresh memory is
+ * zeroed, and MPIDI_CH3I_Type_free_hook resets it. */
+#define LAYOUT_UNKNOWN 0
+#define LAYOUT_PACKED 1
+#define FIRST_LAYOUT 2
+static const ch3_offload_layout_t **layouts = NULL;     /* NULL where an index is free */
+static int layout_count = 0;    /* indices so far, used or free; the array's length */
+static int free_from = FIRST_LAYOUT;    /* no index below it is free */
+
+static int new_index(void)
+{
+    int index;
+
+    for (index = free_from; index < layout_count && layouts[index] != NULL; index++);
+    if (index >= layout_count) {
+        int count = layout_count == 0 ? 64 : 2 * layout_count;
+        const ch3_offload_layout_t **larger =
+            MPL_realloc(layouts, count * sizeof(layouts[0]), MPL_MEM_DATATYPE);
+        if (larger == NULL)
+            return LAYOUT_PACKED;
+        memset(larger + layout_count, 0, (count - layout_count) * sizeof(layouts[0]));
+        layouts = larger;
+        layout_count = count;
+    }
+    free_from = index + 1;
+    return index;
+}
+
+/* Flattens a datatype. Returns the index of its layout. */
+static int make_layout(const MPIR_Datatype * type)
+{
+    struct iovec iov[MOST_PIECES];
+    MPI_Aint count, bytes, i;
+    ch3_offload_layout_t *layout;
+    ch3_offload_piece_t *pieces;
+    int index;
+
+    MPIR_Typerep_to_iov(NULL, 1, type->handle, 0, iov, MOST_PIECES, type->size, &count, &bytes);
+    if (bytes != type->size)
+        return LAYOUT_PACKED;
+    index = new_index();
+    if (index == LAYOUT_PACKED)
+        return LAYOUT_PACKED;
+    layout = MPL_malloc(sizeof(*layout) + count * sizeof(*pieces), MPL_MEM_DATATYPE);
+    if (layout == NULL) {
+        free_from = index;
+        return LAYOUT_PACKED;
+    }
+    pieces = (ch3_offload_piece_t *) (layout + 1);
+    memset(layout, 0, sizeof(*layout));
+    layout->kind = CH3_OFFLOAD_PIECES;
+    layout->pieces = pieces;
+    layout->element_bytes = type->size;
+    layout->extent_bytes = type->extent;
+    for (i = 0; i < count; i++) {
+        if (iov[i].iov_len == 0)
+            continue;
+        pieces[layout->piece_count].offset_bytes = (char *) iov[i].iov_base - (char *) NULL;
+        pieces[layout->piece_count].length_bytes = iov[i].iov_len;
+        layout->piece_count++;
+    }
+    layouts[index] = layout;
+    return index;
+}
+
+int MPIDI_CH3I_Type_free_hook(MPIR_Datatype * type)
+{
+    const int index = type->dev.foo;
+
+    type->dev.foo = LAYOUT_UNKNOWN;
+    if (index >= FIRST_LAYOUT) {
+        MPL_free((void *) layouts[index]);
+        layouts[index] = NULL;
+        free_from = MPL_MIN(free_from, index);
+    }
+    return MPI_SUCCESS;
+}
+
+void MPIDI_CH3I_Payload(const void *buf, MPI_Aint count, MPI_Datatype datatype, MPIR_Request * req,
+                        ch3_offload_payload_t * payload)
 {
     MPIR_Datatype *dt_ptr;
     MPI_Aint true_lb;
@@ -26,16 +120,20 @@ void MPIDI_CH3I_Payload(const void *buf, MPI_Aint count, MPI_Datatype datatype,
     int is_contiguous;
 
     MPIDI_Datatype_get_info(count, datatype, is_contiguous, data_sz, dt_ptr, true_lb);
-    MPL_UNREFERENCED_ARG(dt_ptr);
     payload->length_bytes = data_sz;
     if (is_contiguous || data_sz == 0) {
         payload->address = data_sz == 0 ? NULL : MPIR_get_contig_ptr(buf, true_lb);
         payload->layout = NULL;
-        *needs_request = FALSE;
+        return;
+    }
+    if (unlikely(dt_ptr->dev.foo == LAYOUT_UNKNOWN))
+        dt_ptr->dev.foo = make_layout(dt_ptr);
+    if (likely(dt_ptr->dev.foo >= FIRST_LAYOUT)) {
+        payload->address = (void *) buf;
+        payload->layout = layouts[dt_ptr->dev.foo];
     } else {
-        payload->address = NULL;
-        payload->layout = &MPIDI_CH3I_layout;
-        *needs_request = TRUE;
+        payload->address = req;
+        payload->layout = &packed_layout;
     }
 }
 

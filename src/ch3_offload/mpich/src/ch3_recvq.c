@@ -246,7 +246,6 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_or_AEP(int source, int tag, int context_id, M
                                           int *foundp)
 {
     int mpi_errno = MPI_SUCCESS;
-    int needs_request;
     int progressed;
     ch3_offload_match_t match, ignore;
     ch3_offload_payload_t payload;
@@ -268,9 +267,7 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_or_AEP(int source, int tag, int context_id, M
         return rreq;
     }
 
-    MPIDI_CH3I_Payload(user_buf, user_count, datatype, &payload, &needs_request);
-    if (needs_request)
-        payload.address = rreq;
+    MPIDI_CH3I_Payload(user_buf, user_count, datatype, rreq, &payload);
     MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
     progressed = ch3_offload_post_receive(MPIDI_CH3I_channel, match, ignore, &payload, rreq,
                                           &rreq->ch.operation, &envelope);
@@ -370,17 +367,13 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_matchonly(int source, int tag, int context_id
 /* MPID_Imrecv: CH3 has put the buffer into the request. */
 int MPIDI_CH3I_Imrecv(MPIDI_VC_t * vc ATTRIBUTE((unused)), MPIR_Request * rreq)
 {
-    int needs_request;
     int progressed;
     uint64_t message = rreq->ch.message;
     ch3_offload_payload_t payload;
     ch3_offload_envelope_t envelope;
 
     rreq->ch.message = 0;
-    MPIDI_CH3I_Payload(rreq->dev.user_buf, rreq->dev.user_count, rreq->dev.datatype, &payload,
-                       &needs_request);
-    if (needs_request)
-        payload.address = rreq;
+    MPIDI_CH3I_Payload(rreq->dev.user_buf, rreq->dev.user_count, rreq->dev.datatype, rreq, &payload);
     progressed = ch3_offload_receive_matched(MPIDI_CH3I_channel, message, &payload, rreq, &envelope);
     if (progressed == CH3_OFFLOAD_PENDING) {
         MPIDI_CH3I_Hold_datatype(rreq);

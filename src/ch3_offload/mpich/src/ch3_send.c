@@ -32,7 +32,6 @@ static int blocking_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MPI_D
 {
     int mpi_errno = MPI_SUCCESS;
     int status = CH3_OFFLOAD_OK;
-    int needs_request;
     int progressed;
     ch3_offload_match_t match = MPIDI_CH3I_Match(comm->context_id + context_offset, comm->rank, tag);
     ch3_offload_payload_t payload;
@@ -45,9 +44,8 @@ static int blocking_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MPI_D
     }
     sreq = spare_sreq;
 
-    MPIDI_CH3I_Payload(buf, count, datatype, &payload, &needs_request);
-    if (needs_request) {
-        payload.address = sreq;
+    MPIDI_CH3I_Payload(buf, count, datatype, sreq, &payload);
+    if (payload.layout != NULL) {
         sreq->dev.user_buf = (void *) buf;
         sreq->dev.user_count = count;
         sreq->dev.datatype = datatype;
@@ -65,7 +63,7 @@ static int blocking_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MPI_D
 
     /* What MPIDI_Request_create_sreq does. */
     spare_sreq = NULL;
-    if (needs_request)
+    if (payload.layout != NULL)
         MPIDI_CH3I_Hold_datatype(sreq);
     MPIR_Object_set_ref(sreq, 2);
     sreq->comm = comm;
@@ -90,7 +88,6 @@ static int nonblocking_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MP
 {
     int mpi_errno = MPI_SUCCESS;
     int status = CH3_OFFLOAD_OK;
-    int needs_request;
     int progressed;
     ch3_offload_match_t match = MPIDI_CH3I_Match(comm->context_id + context_offset, comm->rank, tag);
     ch3_offload_payload_t payload;
@@ -106,9 +103,7 @@ static int nonblocking_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MP
         mpi_errno = MPID_Request_complete(sreq);
         goto fn_exit;
     }
-    MPIDI_CH3I_Payload(buf, count, datatype, &payload, &needs_request);
-    if (needs_request)
-        payload.address = sreq;
+    MPIDI_CH3I_Payload(buf, count, datatype, sreq, &payload);
     progressed = ch3_offload_send(MPIDI_CH3I_channel, vc->pg_rank, mode, match, &payload, sreq->handle,
                                   sreq, &sreq->ch.operation, &status);
     if (progressed == CH3_OFFLOAD_PENDING) {
