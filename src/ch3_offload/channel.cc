@@ -177,10 +177,6 @@ Channel::~Channel() {
   if (wake_descriptor_ >= 0) close(wake_descriptor_);
 }
 
-const ProviderCounters& Channel::provider_counters() const noexcept {
-  return provider_counters_ = port_->provider_counters();
-}
-
 void Channel::trace(TraceEvent event) noexcept {
   if (client_trace_ != nullptr) client_trace_->record(event, self_, 0, 0);
 }

@@ -39,8 +39,6 @@ class Channel {
   }
   const Port& port() const noexcept { return *port_; }
   const std::string& card() const noexcept { return card_; }
-  /// Of all providers together; a new sum at each call, at the same place.
-  const ProviderCounters& provider_counters() const noexcept;
 
   std::size_t progress() noexcept;
   /// As Port::next_event(), with the providers' warnings, and each warning once.
@@ -86,7 +84,6 @@ class Channel {
   std::vector<std::unique_ptr<Provider>> providers_;
   std::unique_ptr<Port> port_;
   std::unique_ptr<MemoryEvents> memory_events_;  ///< Null: the engine keeps no memory registered.
-  mutable ProviderCounters provider_counters_;
 };
 
 }  // namespace ch3_offload

@@ -114,10 +114,11 @@ const char* ch3_offload_counter_name(size_t index, const char** description, int
 const uint64_t* ch3_offload_counter(const ch3_offload_channel_t* handle, size_t index) {
   if (index >= kCount) return nullptr;
   const auto& channel = *reinterpret_cast<const ch3_offload::Channel*>(handle);
-  const void* const counters = index < std::size(kRows)
-                                   ? static_cast<const void*>(&channel.port().counters())
-                                   : static_cast<const void*>(&channel.provider_counters());
-  return reinterpret_cast<const uint64_t*>(static_cast<const char*>(counters) + row(index).offset);
+  const ch3_offload::CounterPage& page = channel.port().counters();
+  const auto& its = index < std::size(kRows)
+                        ? reinterpret_cast<const char&>(static_cast<const Counters&>(page))
+                        : reinterpret_cast<const char&>(page.providers);
+  return reinterpret_cast<const uint64_t*>(&its + row(index).offset);
 }
 
 }  // extern "C"

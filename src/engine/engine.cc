@@ -56,13 +56,15 @@ std::string Engine::card() const {
   return card;
 }
 
-const Counters& Engine::counters() const noexcept {
-  Counters& counters = state_->counters;
+const CounterPage& Engine::counters() const noexcept {
+  CounterPage& counters = state_->counters;
   counters.posted_depth = state_->matcher.posted_depth();
   counters.unexpected_depth = state_->matcher.unexpected_depth();
-  counters.lent_bytes = state_->lent_bytes;
   counters.pending_sends = state_->sends.live() + state_->packets.live();
-  state_->add_statistics(counters);
+  state_->sum_up_caches();
+  ProviderCounters sum;
+  for (const Provider* const provider : state_->providers) sum += provider->counters();
+  counters.providers = sum;
   return counters;
 }
 

@@ -158,7 +158,7 @@ struct EngineConfig {
   Trace* trace = nullptr;
 };
 
-/// Counted since the start; read by MPI_T variables and tests. Plain numbers, no order between them.
+/// What the engine counts since the start, and levels. Plain numbers, no order between them.
 struct Counters {
   std::uint64_t sent_short = 0, sent_eager = 0, sent_rendezvous = 0, sent_optimistic = 0;
   std::uint64_t sent_buffered = 0;       ///< Finished by a sender-side copy.
@@ -183,6 +183,15 @@ struct Counters {
   std::uint64_t pin_hits = 0, pin_misses = 0, pin_evictions = 0, pin_invalidations = 0, pin_refused = 0;
   std::uint64_t pinned_bytes = 0, pinned_regions = 0;  ///< Levels.
 };
+
+/// All counters, in whole pages of their own, without a pointer: a driver can put memory there that it shares
+/// with its client. Whoever runs the engine is the one writer (a client that sends through a lane, too: it
+/// counts sent_short). Each number is a word that others may read at any time.
+inline constexpr std::size_t kCounterPageBytes = 4096;
+struct alignas(kCounterPageBytes) CounterPage : Counters {
+  ProviderCounters providers;  ///< Of all providers together.
+};
+static_assert(sizeof(CounterPage) == kCounterPageBytes);
 
 class Engine {
  public:
@@ -297,7 +306,9 @@ class Engine {
   /// From now on each transfer registers its own memory: nobody can call memory_gone() in time.
   void stop_keeping_memory() noexcept;
 
-  const Counters& counters() const noexcept;
+  /// Brings up to date what is not counted as it happens: posted_depth, unexpected_depth, pending_sends, and
+  /// the numbers of the pin-down caches and of the providers. The page stays where it is.
+  const CounterPage& counters() const noexcept;
 
  private:
   struct State;

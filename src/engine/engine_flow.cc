@@ -108,18 +108,18 @@ void Engine::State::send_due_credit() noexcept {
 
 std::size_t Engine::State::free_budget() const noexcept {
   const std::size_t budget = config.unexpected_budget_bytes;
-  return budget - std::min(lent_bytes + optimistic_bytes, budget);
+  return budget - std::min<std::size_t>(counters.lent_bytes + optimistic_bytes, budget);
 }
 
 void Engine::State::grow_window(Peer& peer, std::size_t bytes) noexcept {
   peer.window_bytes += bytes;
-  lent_bytes += bytes;
+  counters.lent_bytes += bytes;
   if (bytes > 0 && !peer.borrower_hook.linked) borrowers.push_back(peer);
 }
 
 void Engine::State::shrink_window(Peer& peer, std::size_t bytes) noexcept {
   peer.window_bytes -= bytes;
-  lent_bytes -= bytes;
+  counters.lent_bytes -= bytes;
   if (peer.window_bytes == 0 && peer.borrower_hook.linked) borrowers.remove(peer);
 }
 

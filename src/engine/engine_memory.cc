@@ -60,20 +60,27 @@ void Engine::State::let_go(Peer& peer, HeldMemory& memory) noexcept {
   }
 }
 
-void Engine::State::add_statistics(Counters& sum) const noexcept {
-  sum.pin_hits = sum.pin_misses = sum.pin_evictions = sum.pin_invalidations = sum.pin_refused = 0;
-  sum.pinned_bytes = sum.pinned_regions = 0;
+/// Writes each number once: a reader must not see a part of a sum.
+void Engine::State::sum_up_caches() noexcept {
+  PinDownStatistics sum;
   for (const auto& cache : caches) {
     if (cache == nullptr) continue;
     const PinDownStatistics one = cache->statistics();
-    sum.pin_hits += one.hits;
-    sum.pin_misses += one.misses;
-    sum.pin_evictions += one.evictions;
-    sum.pin_invalidations += one.invalidations;
-    sum.pin_refused += one.refused;
-    sum.pinned_bytes += one.registered_bytes;
-    sum.pinned_regions += one.regions;
+    sum.hits += one.hits;
+    sum.misses += one.misses;
+    sum.evictions += one.evictions;
+    sum.invalidations += one.invalidations;
+    sum.refused += one.refused;
+    sum.registered_bytes += one.registered_bytes;
+    sum.regions += one.regions;
   }
+  counters.pin_hits = sum.hits;
+  counters.pin_misses = sum.misses;
+  counters.pin_evictions = sum.evictions;
+  counters.pin_invalidations = sum.invalidations;
+  counters.pin_refused = sum.refused;
+  counters.pinned_bytes = sum.registered_bytes;
+  counters.pinned_regions = sum.regions;
 }
 
 void Engine::State::trace_pin_down() noexcept {

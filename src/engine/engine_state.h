@@ -43,7 +43,6 @@ struct Engine::State final : Sink {
   /// Two for each provider (caches_of()). Constant, for memory_gone() comes from any thread.
   const std::vector<std::unique_ptr<PinDownCache>> caches;
   const std::size_t most_buffered_sends;  ///< To one peer.
-  Counters counters;
   Matcher matcher;
   std::vector<std::unique_ptr<Peer>> peers;  ///< By PeerId; grows as they appear. Null: never spoken to.
   MissedPeers missed;
@@ -68,7 +67,6 @@ struct Engine::State final : Sink {
   std::uint32_t last_token = 0;
   /// Peers with a window; those looked at for a recall come last.
   IntrusiveList<Peer, &Peer::borrower_hook, true> borrowers;
-  std::size_t lent_bytes = 0;            ///< Sum of all windows.
   std::size_t optimistic_bytes = 0;      ///< Cost of the messages here that nobody had credit for.
   std::size_t buffered_bytes = 0;        ///< Sends finished by a copy, kBufferedSendBytes and the copy each.
   std::size_t writes_in_flight = 0;
@@ -87,6 +85,8 @@ struct Engine::State final : Sink {
   IntrusiveList<Peer, &Peer::news_hook> peer_news;
   std::deque<std::string> warnings;
   std::string warning_told;       ///< The text of the last kWarning.
+
+  CounterPage counters;  ///< Whole pages: nothing else that is written lies there.
 
   /// What announces a slot is recorded before the slot is committed. Otherwise a receiver on the same clock
   /// could record the arrival earlier than the departure.
@@ -262,7 +262,7 @@ struct Engine::State final : Sink {
   bool hold_memory(Peer& peer, std::byte* address, std::size_t length_bytes, Access access,
                    HeldMemory& memory) noexcept;  ///< False: refused, bounce.
   void let_go(Peer& peer, HeldMemory& memory) noexcept;
-  void add_statistics(Counters& counters) const noexcept;
+  void sum_up_caches() noexcept;
   void trace_pin_down() noexcept;  ///< What the caches gave up or lost since the last time.
 
   // engine_flow.cc

@@ -37,10 +37,4 @@ void HostDriver::disarm() noexcept {
   for (Provider* const provider : providers_) provider->disarm();
 }
 
-ProviderCounters HostDriver::provider_counters() const noexcept {
-  ProviderCounters sum;
-  for (const Provider* const provider : providers_) sum += provider->counters();
-  return sum;
-}
-
 }  // namespace ch3_offload

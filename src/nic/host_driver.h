@@ -78,8 +78,7 @@ class HostDriver final : public Port {
   void stop_keeping_memory() noexcept override { engine_.stop_keeping_memory(); }
 
   std::string card() const override { return engine_.card(); }
-  const Counters& counters() const noexcept override { return engine_.counters(); }
-  ProviderCounters provider_counters() const noexcept override;
+  const CounterPage& counters() const noexcept override { return engine_.counters(); }
 
  private:
   const std::vector<Provider*> providers_;

@@ -102,8 +102,8 @@ class Port {
 
   /// What other processes must know to reach this one: printable ASCII without spaces. Throws std::bad_alloc.
   virtual std::string card() const = 0;
-  virtual const Counters& counters() const noexcept = 0;
-  virtual ProviderCounters provider_counters() const noexcept = 0;
+  /// The page stays where it is. Its numbers are those of now, or were a short time ago.
+  virtual const CounterPage& counters() const noexcept = 0;
 };
 
 }  // namespace ch3_offload

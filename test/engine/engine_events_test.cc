@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "engine/engine_world.h"
@@ -176,6 +178,55 @@ TEST_F(EngineEvents, ASendWhoseCompletionWaitsCannotBeCancelled) {
   settle();
   expect_sent(message);
   expect_received(request, message);
+}
+
+class EngineCounters : public EngineWorld {};
+
+/// So a driver can share the page with its client: a copy of the bytes says the same elsewhere.
+TEST_F(EngineCounters, AreInWholePagesThatStayWhereTheyAre) {
+  static_assert(std::is_trivially_copyable_v<CounterPage>);
+  static_assert(sizeof(CounterPage) % kCounterPageBytes == 0);
+  make();
+  const CounterPage& page = at(0)->counters();
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(&page) % kCounterPageBytes, 0u);
+  const std::uint64_t sent = page.sent_short;
+  TestSend message(100);
+  send(0, 1, message);
+  EXPECT_EQ(page.sent_short, sent + 1) << "it is counted there, and not copied";
+  EXPECT_GT(page.lent_bytes, 0u);
+  EXPECT_EQ(&at(0)->counters(), &page);
+  EXPECT_NE(&at(1)->counters(), &page);
+}
+
+TEST_F(EngineCounters, SayHowLongTheQueuesAre) {
+  make();
+  TestReceive request(100);
+  receive(0, request);
+  TestSend message(100'000);
+  message.key = kOtherKey;
+  send(1, 0, message);
+  settle();
+  const CounterPage& receiver = at(0)->counters();
+  EXPECT_EQ(receiver.posted_depth, 1u);
+  EXPECT_EQ(receiver.unexpected_depth, 1u);
+  EXPECT_EQ(at(1)->counters().pending_sends, 1u);
+}
+
+TEST_F(EngineCounters, HaveTheProvidersAllTogether) {
+  make();
+  FakeNetwork second(network_config);
+  const auto zero = second.make_provider(PeerId{0});
+  Provider* const both[] = {at(0).provider.get(), zero.get()};
+  at(0).engine = std::make_unique<HostDriver>(engine_config, both);
+  at(0).provider->counted.network_rings = 3;
+  zero->counted.network_rings = 4;
+  zero->counted.network_sent_again = 5;
+  for (int i = 0; i < 2; ++i) {  // The second time it is no other sum.
+    const CounterPage& page = at(0)->counters();
+    EXPECT_EQ(page.providers.network_rings, 7u);
+    EXPECT_EQ(page.providers.network_sent_again, 5u);
+  }
+  at(0).engine.reset();  // Before the second network.
 }
 
 }  // namespace

@@ -168,6 +168,9 @@ class FakeProvider final : public Provider {
   bool arm() noexcept override { return inbox_head_ == nullptr; }
   void disarm() noexcept override {}
   int descriptor() const noexcept override { return -1; }
+  ProviderCounters counters() const noexcept override { return counted; }
+
+  ProviderCounters counted;  ///< What counters() says: the test's.
 
   /// These pages of the process are gone: to use a region by them from now on is a violation.
   void memory_gone(const std::byte* address, std::size_t length_bytes);
