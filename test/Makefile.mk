@@ -177,6 +177,7 @@ unit_test_sources = \
 	test/ch3_offload/wait_policy_test.cc \
 	test/engine/matcher_test.cc \
 	test/engine/payload_blocks_test.cc \
+	test/engine/intrusive_list_test.cc \
 	test/engine/peer_test.cc \
 	test/engine/pool_test.cc \
 	test/engine/states_test.cc \

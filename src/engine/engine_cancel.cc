@@ -235,8 +235,8 @@ void Engine::State::fail(Peer& peer, Status reason) noexcept {
   gate(peer);
   peer.doom = reason;
   trace(TraceEvent::kPeerFailed, peer.id, 0, static_cast<std::uint64_t>(reason));
-  if (peer.active_hook.linked) active.remove(peer);
-  if (peer.credit_hook.linked) credit_due.remove(peer);
+  if (peer.active_hook.linked()) active.remove(peer);
+  if (peer.credit_hook.linked()) credit_due.remove(peer);
   while (ControlMessage* const waiting = peer.control.pop_front()) controls.give_back(*waiting);
 
   // What the peer can no longer spend is lent to others; what it spent comes back when the messages
@@ -257,7 +257,7 @@ void Engine::State::fail(Peer& peer, Status reason) noexcept {
   while (ReceiveOperation* const receive = peer.receives.front()) finish_receive(*receive, reason);
   while (CancelRequest* const request = peer.cancels.pop_front()) complete(*request);
   if (peer.closed) {
-    if (peer.news_hook.linked && peer.placed_bytes == 0) peer_news.remove(peer);
+    if (peer.news_hook.linked() && peer.placed_bytes == 0) peer_news.remove(peer);
     return;
   }
   ++counters.failed_peers;

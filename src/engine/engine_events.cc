@@ -118,7 +118,7 @@ void Engine::State::take_news(Event& event) noexcept {
 }
 
 void Engine::State::tell(Peer& peer) noexcept {
-  if (!peer.news_hook.linked) peer_news.push_back(peer);
+  if (!peer.news_hook.linked()) peer_news.push_back(peer);
   events.others = 1;
 }
 

@@ -114,13 +114,13 @@ std::size_t Engine::State::free_budget() const noexcept {
 void Engine::State::grow_window(Peer& peer, std::size_t bytes) noexcept {
   peer.window_bytes += bytes;
   counters.lent_bytes += bytes;
-  if (bytes > 0 && !peer.borrower_hook.linked) borrowers.push_back(peer);
+  if (bytes > 0 && !peer.borrower_hook.linked()) borrowers.push_back(peer);
 }
 
 void Engine::State::shrink_window(Peer& peer, std::size_t bytes) noexcept {
   peer.window_bytes -= bytes;
   counters.lent_bytes -= bytes;
-  if (peer.window_bytes == 0 && peer.borrower_hook.linked) borrowers.remove(peer);
+  if (peer.window_bytes == 0 && peer.borrower_hook.linked()) borrowers.remove(peer);
 }
 
 void Engine::State::grant_more(Peer& peer, std::uint64_t payload_bytes) noexcept {
@@ -132,7 +132,7 @@ void Engine::State::grant_more(Peer& peer, std::uint64_t payload_bytes) noexcept
   const std::size_t unspent = peer.books->available_bytes + peer.books->owed_bytes;
   if (peer.asked_bytes <= peer.window_bytes && unspent > peer.window_bytes / 2 &&
       unspent >= wire::kEnvelopeBytes && payload_bytes <= unspent - wire::kEnvelopeBytes) {
-    if (peer.books->owed_bytes > 0 && !peer.credit_hook.linked) credit_due.push_back(peer);
+    if (peer.books->owed_bytes > 0 && !peer.credit_hook.linked()) credit_due.push_back(peer);
     return;
   }
   const std::size_t least_growth =
@@ -145,7 +145,7 @@ void Engine::State::grant_more(Peer& peer, std::uint64_t payload_bytes) noexcept
   if (growth < wire::kEnvelopeBytes) return;  // Nothing could be sent with that.
   grow_window(peer, growth);
   peer.books->owed_bytes += growth;
-  if (!peer.credit_hook.linked) credit_due.push_back(peer);
+  if (!peer.credit_hook.linked()) credit_due.push_back(peer);
 }
 
 /// Prefers those that have sent nothing since the last look at them: who sends would ask again at once.

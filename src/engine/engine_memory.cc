@@ -17,7 +17,7 @@ std::array<PinDownCache*, 2> Engine::State::caches_of(std::size_t provider) cons
 bool Engine::State::hold_memory(Peer& peer, std::byte* address, std::size_t length_bytes, Access access,
                                 HeldMemory& memory) noexcept {
   Status status = Status::kOk;
-  PinDownCache* const cache = peer.caches[static_cast<std::size_t>(access)];
+  PinDownCache* const cache = caches_of(peer.provider_index)[static_cast<std::size_t>(access)];
   if (cache == nullptr) {
     status = peer.provider->register_memory(address, length_bytes, access, memory.region);
   } else {
@@ -51,7 +51,7 @@ void Engine::State::let_go(Peer& peer, HeldMemory& memory) noexcept {
   if (memory.kept == nullptr) return peer.provider->deregister_memory(memory.region);
   Region& region = *std::exchange(memory.kept, nullptr);
   // Where there are two caches, each has regions of its own access only.
-  PinDownCache& cache = *peer.caches[static_cast<std::size_t>(region.access)];
+  PinDownCache& cache = *caches_of(peer.provider_index)[static_cast<std::size_t>(region.access)];
   // A peer that failed may have something under way that we know nothing of.
   if (peer.doom == Status::kOk) {
     cache.release(region);

@@ -87,8 +87,8 @@ Status Engine::State::connect(Peer& peer, std::size_t provider_index, std::strin
   }
   peer.provider = provider;
   peer.endpoint = made.value();
-  peer.caches = caches_of(provider_index);
-  peer.max_slot_bytes = provider->max_slot_bytes(*peer.endpoint);
+  peer.provider_index = static_cast<std::uint32_t>(provider_index);
+  peer.max_slot_bytes = static_cast<std::uint32_t>(provider->max_slot_bytes(*peer.endpoint));
   peer.state = PeerState::kConnected;
   ++counters.connected_peers;
   trace(TraceEvent::kPeerConnected, peer.id, 0, peer.max_slot_bytes);
@@ -202,7 +202,7 @@ void Engine::State::ran_short(Peer& peer) noexcept {
 }
 
 void Engine::State::activate(Peer& peer) noexcept {
-  if (!peer.active_hook.linked) active.push_back(peer);
+  if (!peer.active_hook.linked()) active.push_back(peer);
 }
 
 void Engine::State::doom(Peer& peer, Status reason) noexcept {

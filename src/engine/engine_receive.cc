@@ -446,7 +446,7 @@ bool Engine::State::on_rts(Peer& peer, std::span<const std::byte> message) noexc
 void Engine::State::finish_receive(ReceiveOperation& receive, Status status) noexcept {
   trace(TraceEvent::kReceiveDone, receive.peer->id, receive.number, static_cast<std::uint64_t>(status),
         receive.cookie);
-  if (receive.peer_hook.linked) receive.peer->receives.remove(receive);
+  if (receive.peer_hook.linked()) receive.peer->receives.remove(receive);
   if (receive.state == ReceiveState::kLanding) end_landing(receive.landing);
   const bool failed = status != Status::kOk && status != Status::kTruncated;
   kReceiveMachine.must_step(receive.state, failed ? ReceiveEvent::kFailed : ReceiveEvent::kDone);

@@ -274,8 +274,8 @@ void Engine::State::dequeue(Outgoing& outgoing) noexcept {
 
 void Engine::State::unlink_outgoing(Outgoing& outgoing) noexcept {
   Peer& peer = *outgoing.peer;
-  if (outgoing.bulk_hook.linked) peer.bulk.remove(outgoing);
-  if (outgoing.queue_hook.linked) dequeue(outgoing);
+  if (outgoing.bulk_hook.linked()) peer.bulk.remove(outgoing);
+  if (outgoing.queue_hook.linked()) dequeue(outgoing);
   let_go(peer, outgoing.outbound.memory);
   if (outgoing.number_on_wire != 0) on_wire.remove(outgoing);
   peer.outgoing.remove(outgoing);

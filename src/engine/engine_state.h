@@ -258,7 +258,8 @@ struct Engine::State final : Sink {
   void finish_placing(Peer& peer, Status status) noexcept;
 
   // engine_memory.cc
-  std::array<PinDownCache*, 2> caches_of(std::size_t provider) const noexcept;  ///< By Access.
+  /// By Access; null: the provider needs none.
+  std::array<PinDownCache*, 2> caches_of(std::size_t provider) const noexcept;
   bool hold_memory(Peer& peer, std::byte* address, std::size_t length_bytes, Access access,
                    HeldMemory& memory) noexcept;  ///< False: refused, bounce.
   void let_go(Peer& peer, HeldMemory& memory) noexcept;
@@ -292,7 +293,7 @@ struct Engine::State final : Sink {
     books.owed_bytes += cost;
     // A quarter of the window: early enough that a stream of eager messages does not stall, late enough
     // that most credit rides on messages that go that way anyhow.
-    if (books.owed_bytes * 4 >= peer.window_bytes && !peer.credit_hook.linked) [[unlikely]]
+    if (books.owed_bytes * 4 >= peer.window_bytes && !peer.credit_hook.linked()) [[unlikely]]
       credit_due.push_back(peer);
   }
   void grant_more(Peer& peer, std::uint64_t payload_bytes) noexcept;  ///< It had no credit for that.

@@ -44,9 +44,9 @@ struct Peer {
   std::size_t placed_bytes = 0;  ///< kPacketPlaced; 0: nothing was placed.
 
   Provider* provider = nullptr;
-  Endpoint* endpoint = nullptr;           ///< That provider's. Both are set from kConnected on.
-  std::array<PinDownCache*, 2> caches{};  ///< Of that provider, by Access, one or two; null: it needs none.
-  std::size_t max_slot_bytes = 0;
+  Endpoint* endpoint = nullptr;      ///< That provider's. All three are set from kConnected on.
+  std::uint32_t provider_index = 0;  ///< In State::providers, as is `provider`.
+  std::uint32_t max_slot_bytes = 0;
 
   // Sending.
   ch3_offload_lane_t* lane = nullptr;  ///< Null: the provider has none, or there is no connection yet.

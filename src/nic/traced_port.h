@@ -72,8 +72,7 @@ class TracedPort final : public Port {
   void stop_keeping_memory() noexcept override { port_->stop_keeping_memory(); }
 
   std::string card() const override { return port_->card(); }
-  const Counters& counters() const noexcept override { return port_->counters(); }
-  ProviderCounters provider_counters() const noexcept override { return port_->provider_counters(); }
+  const CounterPage& counters() const noexcept override { return port_->counters(); }
 
  private:
   /// Records a command that was given at `given_ns` and has returned.
