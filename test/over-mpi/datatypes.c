@@ -280,8 +280,50 @@ static void all_lengths(void)
         check_length(ints[i], (int) i, ints[i] > 70000);
 }
 
+/* Receives a message that ends inside an element: in a datatype of few pieces, and in one of too many for a list. */
+static void check_cut_element(int blocks)
+{
+    MPI_Datatype type;
+    MPI_Status status;
+    int other = 1 - rank, count;
+    int *memory = allocate(sizeof(int) * 2 * blocks);
+
+    snprintf(doing, sizeof doing, "6 bytes into %d blocks", blocks);
+    MPI_Type_vector(blocks, 1, 2, MPI_INT, &type);
+    MPI_Type_commit(&type);
+    for (int is_posted = 0; is_posted < 2; is_posted++) {
+        MPI_Request request;
+        int error, class = MPI_SUCCESS;
+        const char bytes[6] = { 1, 2, 3, 4, 5, 6 };
+
+        if (is_posted)
+            MPI_Irecv(memory, 1, type, other, 0, MPI_COMM_WORLD, &request);
+        MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Send(bytes, 6, MPI_BYTE, other, 0, MPI_COMM_WORLD);
+        MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+        error = is_posted ? MPI_Wait(&request, &status) :
+            MPI_Recv(memory, 1, type, other, 0, MPI_COMM_WORLD, &status);
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+        MPI_Error_class(error, &class);
+        MPI_Get_count(&status, MPI_BYTE, &count);
+        if (class != MPI_ERR_TYPE || count != 4)
+            fail("error class %d, %d bytes: MPI_ERR_TYPE and 4 are right", class, count);
+    }
+    MPI_Type_free(&type);
+    free(memory);
+}
+
+static void cut_elements(void)
+{
+    if (size != 2)
+        fail("2 ranks are needed");
+    check_cut_element(4);
+    check_cut_element(1000);
+}
+
 int main(int argc, char **argv)
 {
-    static const program_t programs[] = { {"all-lengths", all_lengths} };
+    static const program_t programs[] = { {"all-lengths", all_lengths}, {"cut-elements", cut_elements} };
     return run_program(argc, argv, programs, sizeof programs / sizeof programs[0]);
 }

@@ -60,6 +60,9 @@ typedef struct MPIDI_CH3I_VC {
 /* Longest predefined datatype (a complex of two long doubles). */
 #define MPIDI_CH3I_MAX_BASIC_BYTES 32
 
+/* edge_bytes of a receive whose payload is pieces: the engine does not know basic elements. */
+#define MPIDI_CH3I_EDGE_UNKNOWN (-1)
+
 /* Additions to a request. */
 typedef struct MPIDI_CH3I_Request {
     uint64_t operation;         /* the engine's name of it while pending; 0: none */

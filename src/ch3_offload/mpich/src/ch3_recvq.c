@@ -146,15 +146,39 @@ static int truncation_error(ch3_offload_match_t match, size_t length_bytes, MPI_
                                 (int) length_bytes, (int) capacity);
 }
 
-/* Of a receive that did not get what it had room for. *count is the message's length, and then how much it got. */
+/* How many bytes at the end of a message are no whole basic element of the receive's datatype. 0 if its elements
+ * have several lengths: then nobody counts. */
+static MPI_Aint bytes_of_cut_element(MPIR_Request * rreq, MPI_Aint length_bytes)
+{
+    MPIR_Datatype *type;
+
+    if (rreq->ch.edge_bytes != MPIDI_CH3I_EDGE_UNKNOWN)
+        return rreq->ch.edge_bytes;
+    MPIR_Datatype_get_ptr(rreq->dev.datatype, type);
+    return type->builtin_element_size > 0 ? length_bytes % type->builtin_element_size : 0;
+}
+
+/* Describes the request's buffer to the engine. */
+static inline void describe(MPIR_Request * rreq, ch3_offload_payload_t * payload)
+{
+    MPIDI_CH3I_Payload(rreq->dev.user_buf, rreq->dev.user_count, rreq->dev.datatype, rreq, payload);
+    if (unlikely(payload->layout != NULL && payload->layout->kind == CH3_OFFLOAD_PIECES))
+        rreq->ch.edge_bytes = MPIDI_CH3I_EDGE_UNKNOWN;
+}
+
+/* Of a receive that may not have got what it had room for. *count is the message's length, and then how much it
+ * got. */
 static int receive_error(MPIR_Request * rreq, ch3_offload_match_t match, int status, MPI_Aint * count)
 {
     size_t length_bytes = *count;
+    MPI_Aint cut;
 
     switch (status) {
         case CH3_OFFLOAD_OK:
-            /* The message ends inside a basic element. */
-            *count -= rreq->ch.edge_bytes;
+            cut = bytes_of_cut_element(rreq, *count);
+            if (cut == 0)
+                return MPI_SUCCESS;
+            *count -= cut;
             return MPIR_Err_create_code(MPI_SUCCESS, MPIR_ERR_RECOVERABLE, __func__, __LINE__, MPI_ERR_TYPE,
                                         "**dtypemismatch", 0);
         case CH3_OFFLOAD_TRUNCATED:
@@ -173,7 +197,7 @@ static inline int complete_receive(MPIR_Request * rreq, ch3_offload_match_t matc
 
     rreq->ch.operation = 0;
     rreq->dev.recv_data_sz = count;
-    if (unlikely(status != CH3_OFFLOAD_OK || rreq->ch.edge_bytes > 0))
+    if (unlikely(status != CH3_OFFLOAD_OK || rreq->ch.edge_bytes != 0))
         rreq->status.MPI_ERROR = receive_error(rreq, match, status, &count);
     set_status(&rreq->status, match, count);
     set_source_active(rreq->comm, rreq->status.MPI_SOURCE);
@@ -267,7 +291,7 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_or_AEP(int source, int tag, int context_id, M
         return rreq;
     }
 
-    MPIDI_CH3I_Payload(user_buf, user_count, datatype, rreq, &payload);
+    describe(rreq, &payload);
     MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
     progressed = ch3_offload_post_receive(MPIDI_CH3I_channel, match, ignore, &payload, rreq,
                                           &rreq->ch.operation, &envelope);
@@ -373,7 +397,7 @@ int MPIDI_CH3I_Imrecv(MPIDI_VC_t * vc ATTRIBUTE((unused)), MPIR_Request * rreq)
     ch3_offload_envelope_t envelope;
 
     rreq->ch.message = 0;
-    MPIDI_CH3I_Payload(rreq->dev.user_buf, rreq->dev.user_count, rreq->dev.datatype, rreq, &payload);
+    describe(rreq, &payload);
     progressed = ch3_offload_receive_matched(MPIDI_CH3I_channel, message, &payload, rreq, &envelope);
     if (progressed == CH3_OFFLOAD_PENDING) {
         MPIDI_CH3I_Hold_datatype(rreq);
