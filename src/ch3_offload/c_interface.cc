@@ -138,11 +138,10 @@ int ch3_offload_post_receive(ch3_offload_channel_t* channel, ch3_offload_match_t
   return to_c(progressed);
 }
 
-int ch3_offload_receive_now(ch3_offload_channel_t* channel, ch3_offload_match_t match,
-                            ch3_offload_match_t ignore, const ch3_offload_payload_t* payload,
-                            ch3_offload_envelope_t* envelope) {
-  if (!of(channel).port().receive_now(from_c(match), from_c(ignore), from_c(payload), from_c(envelope)))
-    return 0;
+int ch3_offload_receive_now(ch3_offload_channel_t* channel, const ch3_offload_pattern_t* pattern,
+                            const ch3_offload_payload_t* payload, ch3_offload_envelope_t* envelope) {
+  const auto& wanted = *reinterpret_cast<const MatchPattern*>(pattern);
+  if (!of(channel).port().receive_now(wanted.key, wanted.ignore, from_c(payload), from_c(envelope))) return 0;
   of(channel).commanded();
   return 1;
 }

@@ -178,10 +178,9 @@ int ch3_offload_post_receive(ch3_offload_channel_t *channel, ch3_offload_match_t
                              ch3_offload_match_t ignore, const ch3_offload_payload_t * payload,
                              void *cookie, uint64_t * operation, ch3_offload_envelope_t * envelope);
 
-/** 1 and `envelope` if such a message is here whole: it was received. 0: nothing was done. */
-int ch3_offload_receive_now(ch3_offload_channel_t *channel, ch3_offload_match_t match,
-                            ch3_offload_match_t ignore, const ch3_offload_payload_t * payload,
-                            ch3_offload_envelope_t * envelope);
+/** 1 and `envelope` if a message of the set `wanted` is here whole: the oldest was received. 0: nothing was done. */
+int ch3_offload_receive_now(ch3_offload_channel_t *channel, const ch3_offload_pattern_t * wanted,
+                            const ch3_offload_payload_t * payload, ch3_offload_envelope_t * envelope);
 
 /** 1 and `envelope` if such a receive would find a message now, else 0. */
 int ch3_offload_probe(ch3_offload_channel_t *channel, ch3_offload_match_t match, ch3_offload_match_t ignore,

@@ -28,19 +28,22 @@ void Engine::State::drop_payload(IncomingMessage& message) noexcept {
   message.has_block = false;
 }
 
-void Engine::State::forget_message(IncomingMessage& message) noexcept {
-  if (!message.is_announced()) {
-    const std::size_t cost = wire::cost_of(message.total_bytes);
-    counters.unexpected_bytes -= cost;
-    if (message.optimistic) {
-      optimistic_bytes -= cost;
-    } else {
-      repay(*message.peer, cost);
-    }
+/// One that takes of the budget.
+[[gnu::always_inline]] inline void Engine::State::forget_kept(IncomingMessage& message) noexcept {
+  const std::size_t cost = wire::cost_of(message.total_bytes);
+  counters.unexpected_bytes -= cost;
+  if (message.optimistic) [[unlikely]] {
+    optimistic_bytes -= cost;
   } else {
-    --counters.unexpected_announced;
+    repay(*message.peer, cost);
   }
   drop_payload(message);
+  messages.give_back(message);
+}
+
+void Engine::State::forget_message(IncomingMessage& message) noexcept {
+  if (!message.is_announced()) return forget_kept(message);
+  --counters.unexpected_announced;
   messages.give_back(message);
 }
 
@@ -57,7 +60,7 @@ void Engine::State::forget_message(IncomingMessage& message) noexcept {
     send_ack(peer, message.operation, message.number);
   trace(TraceEvent::kReceiveDone, peer.id, message.number, static_cast<std::uint64_t>(envelope.status),
         cookie);
-  forget_message(message);
+  forget_kept(message);
 }
 
 Progressed Engine::post_receive(const MatchKey& key, const MatchKey& ignore, const Payload& payload,
@@ -205,15 +208,17 @@ bool Engine::State::start_transfer(ReceiveOperation& receive, Peer& peer, std::u
   return false;
 }
 
-/// Finishes a receive that has just matched, with a payload that is all here.
+/// Finishes a receive that has just matched the peer's latest message, with a payload that is all here.
 [[gnu::always_inline]] inline void Engine::State::finish_whole(ReceiveOperation& receive, Peer& peer,
                                                                const MatchKey& key,
-                                                               std::span<const std::byte> payload,
-                                                               std::uint64_t number) noexcept {
+                                                               std::span<const std::byte> payload) noexcept {
   const Status status = deliver_whole(receive.payload, payload);
   ++counters.received_expected;
-  trace(TraceEvent::kMatched, peer.id, number, abridged(key), receive.cookie);
-  trace(TraceEvent::kReceiveDone, peer.id, number, static_cast<std::uint64_t>(status), receive.cookie);
+  if (config.trace != nullptr) [[unlikely]] {
+    record(TraceEvent::kMatched, peer.id, peer.messages_received, abridged(key), receive.cookie);
+    record(TraceEvent::kReceiveDone, peer.id, peer.messages_received, static_cast<std::uint64_t>(status),
+           receive.cookie);
+  }
   complete_receive(receive, status, key, payload.size());
 }
 
@@ -257,8 +262,8 @@ IncomingMessage* Engine::State::keep(Peer& peer, const MatchKey& key, std::size_
                                                          std::size_t total_bytes) noexcept {
   ch3_offload_books_t& books = *peer.books;
   if (peer.incoming != nullptr || total_bytes < part.size() || !charge(books, total_bytes)) return false;
-  const std::uint64_t number = ++peer.messages_received;
-  trace(TraceEvent::kMessageArrived, peer.id, number, total_bytes);
+  ++peer.messages_received;
+  trace(TraceEvent::kMessageArrived, peer.id, peer.messages_received, total_bytes);
   const MatchKey key{header.bits, header.initiator};
   ReceiveOperation* const receive = take_posted(key);
   if (receive == nullptr) {
@@ -266,12 +271,12 @@ IncomingMessage* Engine::State::keep(Peer& peer, const MatchKey& key, std::size_
     return true;
   }
   if ((header.common.flags & wire::kSynchronous) != 0) [[unlikely]]
-    send_ack(peer, header.send_id, number);
+    send_ack(peer, header.send_id, peer.messages_received);
   if (part.size() == total_bytes) {
     owe(peer, books, wire::cost_of(total_bytes));  // It has not failed: on_message() has looked.
-    finish_whole(*receive, peer, key, part, number);
+    finish_whole(*receive, peer, key, part);
   } else {
-    attach(peer, *receive, key, part, total_bytes, number);
+    attach(peer, *receive, key, part, total_bytes, peer.messages_received);
   }
   return true;
 }
@@ -395,7 +400,7 @@ bool Engine::State::on_rts(Peer& peer, std::span<const std::byte> message) noexc
     if (wants_credit) grant_more(peer, header.total_bytes);
     if (optimistic) {
       send_ack(peer, header.operation, number);
-      finish_whole(*receive, peer, key, payload, number);
+      finish_whole(*receive, peer, key, payload);
       return true;
     }
     ++counters.received_expected;

@@ -214,7 +214,7 @@ struct Engine::State final : Sink {
               std::size_t total_bytes, std::uint64_t number) noexcept;
   bool on_eager_next(Peer& peer, std::span<const std::byte> message) noexcept;
   bool on_rts(Peer& peer, std::span<const std::byte> message) noexcept;
-  ReceiveOperation* take_posted(const MatchKey& key) noexcept {
+  ReceiveOperation* take_posted(MatchKey key) noexcept {
     return static_cast<ReceiveOperation*>(matcher.take_posted(key));
   }
   IncomingMessage* keep(Peer& peer, const MatchKey& key, std::size_t total_bytes,
@@ -235,6 +235,7 @@ struct Engine::State final : Sink {
     }
   }
   void forget_message(IncomingMessage& message) noexcept;  ///< Frees it; its credit goes back.
+  void forget_kept(IncomingMessage& message) noexcept;
   void consume_whole(IncomingMessage& message, const Payload& payload, Cookie cookie,
                      Envelope& envelope) noexcept;
   Progressed consume(IncomingMessage& message, const Payload& payload, Cookie cookie,
@@ -243,7 +244,7 @@ struct Engine::State final : Sink {
                       const MatchKey& key, std::size_t total_bytes, std::uint64_t number) noexcept;
   void finish_receive(ReceiveOperation& receive, Status status) noexcept;
   void finish_whole(ReceiveOperation& receive, Peer& peer, const MatchKey& key,
-                    std::span<const std::byte> payload, std::uint64_t number) noexcept;
+                    std::span<const std::byte> payload) noexcept;
 
   // engine_packets.cc
   bool packet_at_once(Peer& peer, std::span<const std::byte> header,

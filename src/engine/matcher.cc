@@ -54,7 +54,7 @@ void Matcher::post(PostedEntry& receive) noexcept {
   }
 }
 
-PostedEntry* Matcher::take_among_wildcards(const MatchKey& message) noexcept {
+PostedEntry* Matcher::take_among_wildcards(MatchKey message) noexcept {
   PostedEntry* best = nullptr;
   PostedEntry** best_link = nullptr;
   for (Posted& table : posted_) {

@@ -66,7 +66,7 @@ class Matcher {
   void post(PostedEntry& receive) noexcept;
 
   /// The receive that was posted first of those that match; taken out. Null if none does.
-  PostedEntry* take_posted(const MatchKey& message) noexcept {
+  PostedEntry* take_posted(MatchKey message) noexcept {
     if (wildcards_posted_ != 0) [[unlikely]]
       return take_among_wildcards(message);
     PostedEntry** const link = posted_.front().link_to_oldest(message);
@@ -126,7 +126,7 @@ class Matcher {
   }
 
   /// Takes a message out. REQUIRES: it is in the queue.
-  void remove(UnexpectedEntry& message) noexcept {
+  [[gnu::always_inline]] void remove(UnexpectedEntry& message) noexcept {
     --unexpected_depth_;
     if (found_ != nullptr && *found_ == &message) [[likely]] {
       unexpected_.remove_oldest(found_);
@@ -173,7 +173,7 @@ class Matcher {
 
   MatchShape shape_of(const MatchKey& ignore) const noexcept;
   MatchKey mask_of(MatchShape shape) const noexcept;  ///< What of a key those of that shape look at.
-  PostedEntry* take_among_wildcards(const MatchKey& message) noexcept;
+  PostedEntry* take_among_wildcards(MatchKey message) noexcept;
   void uncount(const PostedEntry& receive) noexcept {
     --posted_depth_;
     wildcards_posted_ -= receive.shape != MatchShape::kExact;

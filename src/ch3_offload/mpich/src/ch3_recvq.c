@@ -306,18 +306,18 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_or_AEP(int source, int tag, int context_id, M
 int MPIDI_CH3I_Recv(void *buf, MPI_Aint count, MPI_Datatype datatype, int rank, int tag, MPIR_Comm * comm,
                     int context_offset, MPI_Status * status, MPIR_Request ** request)
 {
-    ch3_offload_match_t match, ignore;
+    ch3_offload_pattern_t wanted;
     ch3_offload_payload_t payload;
     ch3_offload_envelope_t envelope;
     MPI_Aint length;
 
     if (unlikely(comm->revoked || !HANDLE_IS_BUILTIN(datatype)))
         return MPIDI_CH3I_Stock_recv(buf, count, datatype, rank, tag, comm, context_offset, status, request);
-    match = MPIDI_CH3I_Receive_match(comm->recvcontext_id + context_offset, rank, tag, &ignore);
+    wanted.match = MPIDI_CH3I_Receive_match(comm->recvcontext_id + context_offset, rank, tag, &wanted.ignore);
     payload.address = buf;
     payload.length_bytes = count * MPIR_Datatype_get_basic_size(datatype);
     payload.layout = NULL;
-    if (!ch3_offload_receive_now(MPIDI_CH3I_channel, match, ignore, &payload, &envelope))
+    if (!ch3_offload_receive_now(MPIDI_CH3I_channel, &wanted, &payload, &envelope))
         return MPIDI_CH3I_Stock_recv(buf, count, datatype, rank, tag, comm, context_offset, status, request);
 
     MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
