@@ -66,6 +66,21 @@ static void receive_batch(void)
         MPI_Recv(buffers[i], length_bytes, MPI_BYTE, 0, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
+static void self_batch(void)
+{
+    MPI_Request both[2];
+
+    for (int i = 0; i < BATCH; i++) {
+        MPI_Irecv(buffers[i], length_bytes, MPI_BYTE, rank, 7, MPI_COMM_WORLD, &both[0]);
+        MPI_Isend(buffers[BATCH - 1 - i], length_bytes, MPI_BYTE, rank, 7, MPI_COMM_WORLD, &both[1]);
+        MPI_Waitall(2, both, MPI_STATUSES_IGNORE);
+    }
+}
+
+static void no_batch(void)
+{
+}
+
 static void run(void (*batch) (void), int is_counted)
 {
     if (is_counted)
@@ -128,6 +143,7 @@ int main(int argc, char **argv)
         measure("isend", 0, isend_batch, NULL, receive_batch);
         measure("posted", 1, send_batch, post_batch, complete_batch);
         measure("waiting", 1, send_batch, NULL, receive_batch);
+        measure("self", 0, self_batch, NULL, no_batch);
         for (int j = 0; j < BATCH; j++)
             free(buffers[j]);
     }

@@ -1,6 +1,7 @@
-/* What many ranks of one node need when all of them talk to each other: MPI_Alltoall with BYTES for each rank,
- * ROUNDS times. Rank 0 prints the mean time of a round, the growth of the node's shared memory and page tables
- * (/proc/meminfo, so nothing else should run), and the sum of the ranks' anonymous memory.
+/* What many ranks of one node need when all of them talk to each other: MPI_Alltoall with BYTES for each
+ * rank, ROUNDS times. Every byte is checked. Rank 0 prints the mean time of a round, the growth of the
+ * node's shared memory and page tables (/proc/meminfo, so nothing else should run), and the sum of the
+ * ranks' anonymous memory.
  *
  *   mpiexec -n 64 node_memory [BYTES [ROUNDS]]         (default: 1024 100) */
 #include <mpi.h>
@@ -41,11 +42,18 @@ int main(int argc, char **argv)
     to = calloc((size_t) size + 1, (size_t) bytes + 1);
     if (!from || !to)
         MPI_Abort(MPI_COMM_WORLD, 1);
+    memset(from, rank + 1, (size_t) size * bytes);
     MPI_Alltoall(from, bytes, MPI_BYTE, to, bytes, MPI_BYTE, MPI_COMM_WORLD);
     begin = MPI_Wtime();
     for (i = 0; i < rounds; i++)
         MPI_Alltoall(from, bytes, MPI_BYTE, to, bytes, MPI_BYTE, MPI_COMM_WORLD);
     time = (MPI_Wtime() - begin) / rounds;
+    for (size_t at = 0; at < (size_t) size * bytes; at++) {
+        if (to[at] != (char) (at / bytes + 1)) {
+            fprintf(stderr, "rank %d: byte %zu is wrong\n", rank, at);
+            MPI_Abort(MPI_COMM_WORLD, 1);
+        }
+    }
     anonymous = kib("/proc/self/status", "RssAnon:");
     MPI_Reduce(&anonymous, &all, 1, MPI_LONG_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
     if (rank == 0)

@@ -93,6 +93,7 @@ std::string_view news_name(std::uint64_t kind) noexcept {
     case Event::Kind::kPacketPlaced: return "bytes of a packet in their place";
     case Event::Kind::kPeerFailed: return "peer failed";
     case Event::Kind::kCardWanted: return "card wanted";
+    case Event::Kind::kLaneMade: return "lane made";
     case Event::Kind::kWarning: return "warning";
     default: return "unknown";
   }

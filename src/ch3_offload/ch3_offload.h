@@ -225,14 +225,16 @@ void ch3_offload_introduce(ch3_offload_channel_t * channel, uint32_t peer, const
 void ch3_offload_place_packet(ch3_offload_channel_t * channel, uint32_t peer, void *address, size_t capacity_bytes);
 
 /** Where completions wait: ch3_offload_take_event() takes them without a call of the library. When that has
- *  returned 0 and `others` is not 0, ch3_offload_next_event() goes on. Valid as long as the channel. */
+ *  returned NULL, ch3_offload_next_event() goes on if `others` is not 0, else ch3_offload_take_packet(). Valid
+ *  as long as the channel. */
 ch3_offload_events_t *ch3_offload_events(ch3_offload_channel_t * channel);
 
 /** Takes the next event, of the ring too. 0: there is none. */
 int ch3_offload_next_event(ch3_offload_channel_t * channel, ch3_offload_event_t * event);
 
-/** Polls and moves what can move, once. Returns how many things happened. REQUIRES: the ring of
- *  events is empty, and `others` is 0 or ch3_offload_next_event() has returned 0. */
+/** Polls and moves what can move, once. Returns how many things happened. REQUIRES: all
+ *  events were taken: the ring is empty and has no packet, and `others` is 0 or ch3_offload_next_event() has
+ *  returned 0. */
 size_t ch3_offload_progress(ch3_offload_channel_t *channel);
 
 /** 1 when nothing that has to leave this process waits to leave. Messages that wait for a receive or an

@@ -36,7 +36,7 @@ enum {
     CH3_OFFLOAD_PACKET_PLACED,  /**< peer, length_bytes: so many are in that place */
     CH3_OFFLOAD_PEER_DOWN,      /**< peer, status: it is dead or out of reach, or broke the protocol */
     CH3_OFFLOAD_CARD_WANTED,    /**< peer: ch3_offload_introduce must follow */
-    CH3_OFFLOAD_LANE_MADE,      /**< peer: from now on ch3_offload_lane returns its lane */
+    CH3_OFFLOAD_LANE_MADE,      /**< peer: ask ch3_offload_lane again */
     CH3_OFFLOAD_WARNING         /**< bytes, length_bytes: one line for the user, valid until the next event */
 };
 
@@ -65,7 +65,8 @@ typedef struct {
     ch3_offload_event_t slots[CH3_OFFLOAD_EVENT_SLOTS];
 } ch3_offload_events_t;
 
-/** Takes the oldest event of the ring. It stays valid until the next call for the channel. NULL: the ring is empty. */
+/** Takes the oldest event of the ring. It stays valid until the next call for the channel. NULL: the ring is
+ *  empty. */
 static inline const ch3_offload_event_t *ch3_offload_take_event(ch3_offload_events_t * events)
 {
     if (events->taken == events->written)
@@ -73,8 +74,8 @@ static inline const ch3_offload_event_t *ch3_offload_take_event(ch3_offload_even
     return &events->slots[events->taken++ % CH3_OFFLOAD_EVENT_SLOTS];
 }
 
-/** Takes the packet, if there is one, into the members of `event` that CH3_OFFLOAD_PACKET has. Returns 0 if there
- *  is none. REQUIRES: the ring is empty, and `others` is 0. */
+/** Takes the packet, if there is one, into the members of `event` that CH3_OFFLOAD_PACKET has. Returns 0 if
+ *  there is none. REQUIRES: the ring is empty, and `others` is 0. */
 static inline int ch3_offload_take_packet(ch3_offload_events_t * events, ch3_offload_event_t * event)
 {
     if (events->packet == NULL)

@@ -53,8 +53,8 @@ struct PayloadLayout {
     kPieces,
     /// The client's functions move one byte range of the packed message at a time. Payload::address is their
     /// context. They need the client's address space and may be called by any thread: the engine's, in
-    /// progress() and in commands. They must not call the engine. A client in another process has a third kind
-    /// instead: the engine asks, and the client packs into memory that both see.
+    /// progress() and in commands. They must not call the engine. A client in another process has a third
+    /// kind instead: the engine asks, and the client packs into memory that both see.
     kPacked
   };
   Kind kind;
@@ -70,8 +70,8 @@ struct PayloadLayout {
                  std::size_t length_bytes) noexcept = nullptr;
 };
 
-/// A send buffer, or a receive buffer of that capacity: contiguous memory when layout is null. Must stay valid
-/// until the operation is done.
+/// A send buffer, or a receive buffer of that capacity: contiguous memory when layout is null. Must stay
+/// valid until the operation is done.
 struct Payload {
   std::byte* address = nullptr;
   std::size_t length_bytes = 0;
@@ -112,7 +112,7 @@ struct Event {
                     ///< before. Posted receives are the client's to judge (purge). Once for each peer.
     kCardWanted,    ///< peer. Something is to be sent to it, and it has not connected to this process:
                     ///< introduce() must follow.
-    kLaneMade,      ///< peer. From now on it has a lane().
+    kLaneMade,      ///< peer. From now on it has a lane(), if the driver has lanes.
     kWarning,       ///< bytes, length_bytes: a line for the user, valid until the next next_event().
   };
   Kind kind{};
@@ -174,8 +174,8 @@ struct Counters {
   std::uint64_t posted_depth = 0, unexpected_depth = 0;  ///< Levels: now in the queues.
   /// What unexpected messages cost of the budget, envelopes included: now, and most ever.
   std::uint64_t unexpected_bytes = 0, unexpected_bytes_peak = 0;
-  std::uint64_t unexpected_announced = 0;  ///< Level: those whose payload the sender keeps. They cost no budget.
-  std::uint64_t pending_sends = 0;         ///< Level: sends and packets that are not finished, buffered ones too.
+  std::uint64_t unexpected_announced = 0;  ///< Level: those whose payload the sender keeps. No cost.
+  std::uint64_t pending_sends = 0;         ///< Level: unfinished sends and packets, buffered ones too.
   std::uint64_t lent_bytes = 0;          ///< Byte credits lent to peers now.
   std::uint64_t connected_peers = 0;
   std::uint64_t cards_wanted = 0;  ///< Peers whose card the client was asked for.
@@ -186,7 +186,7 @@ struct Counters {
 
 /// All counters, in whole pages of their own, without a pointer: a driver can put memory there that it shares
 /// with its client. Whoever runs the engine is the one writer (a client that sends through a lane, too: it
-/// counts sent_short). Each number is a word that others may read at any time.
+/// counts sent_short and packets_sent). Each number is a word that others may read at any time.
 inline constexpr std::size_t kCounterPageBytes = 4096;
 struct alignas(kCounterPageBytes) CounterPage : Counters {
   ProviderCounters providers;  ///< Of all providers together.
@@ -277,8 +277,8 @@ class Engine {
   void purge(PurgeScope scope, std::span<const MatchPattern> doomed, std::span<const MatchPattern> spared,
              Status reason) noexcept;
 
-  /// Polls the providers and moves what can move. Returns how many things happened. REQUIRES: events() is
-  /// empty, and `others` is 0 or next_event() has returned false.
+  /// Polls the providers and moves what can move. Returns how many things happened. REQUIRES: all events were
+  /// taken: events() is empty and has no packet, and `others` is 0 or next_event() has returned false.
   std::size_t progress() noexcept;
 
   /// Whether nothing that has to leave this process waits to leave: no queued message, packet, control

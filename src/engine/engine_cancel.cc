@@ -127,7 +127,9 @@ bool Engine::State::on_cancel_reply(Peer& peer, std::span<const std::byte> messa
   wire::CancelReplyHeader header;
   if (!wire::get(message, header)) return false;
   CancelRequest* request = peer.cancels.front();  // Replies come in the order of the requests.
-  while (request != nullptr && request->token != header.token) request = decltype(peer.cancels)::next(*request);
+  while (request != nullptr && request->token != header.token) {
+    request = decltype(peer.cancels)::next(*request);
+  }
   if (request == nullptr) return false;
   const bool cancelled = (header.common.flags & wire::kCancelled) != 0;
   SendOperation* send = sends.find(request->operation);
@@ -154,8 +156,8 @@ bool Engine::State::on_cancel_reply(Peer& peer, std::span<const std::byte> messa
   return true;
 }
 
-void Engine::purge(PurgeScope scope, std::span<const MatchPattern> doomed, std::span<const MatchPattern> spared,
-                   Status reason) noexcept {
+void Engine::purge(PurgeScope scope, std::span<const MatchPattern> doomed,
+                   std::span<const MatchPattern> spared, Status reason) noexcept {
   State& state = *state_;
   const auto is_in = [](const MatchKey& key, std::span<const MatchPattern> patterns) {
     return std::any_of(patterns.begin(), patterns.end(),

@@ -216,7 +216,8 @@ void Engine::place_packet(PeerId id, const Payload& place) noexcept {
   const Capabilities& can = peer->provider->capabilities();
   const std::size_t wanted_bytes = std::min(offer.length_bytes, place.length_bytes);
   PlacedPart* part = nullptr;
-  if (can.write && wanted_bytes > state.config.eager_limit_bytes && wanted_bytes >= can.write_threshold_bytes) {
+  if (can.write && wanted_bytes > state.config.eager_limit_bytes &&
+      wanted_bytes >= can.write_threshold_bytes) {
     part = state.placed_parts.take();
   }
   if (part != nullptr) {

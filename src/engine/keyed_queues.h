@@ -28,8 +28,8 @@ struct KeyedHook {
 
 // Fibonacci hashing: contexts, ranks, tags and running numbers differ in few low bits each, and the best bits
 // of a product are its upper ones. Each part of a key has a multiplier of its own: the tag, in the lower half
-// of the bits, sees all of kBitsFactor (the golden ratio), the context only its lower half (the square root of
-// 2), and the initiator the square root of 3.
+// of the bits, sees all of kBitsFactor (the golden ratio), the context only its lower half (the square root
+// of 2), and the initiator the square root of 3.
 inline constexpr std::uint64_t kBitsFactor = 0x9E37'79B9'6A09'E667U;
 inline constexpr std::uint64_t kInitiatorFactor = 0xBB67'AE85'84CA'A73BU;
 constexpr std::uint64_t hash_of(std::uint64_t key) noexcept { return key * kBitsFactor; }
@@ -119,6 +119,7 @@ class KeyedQueues {
   /// Calls `visit(entry)` for each: those of a key from its oldest to its newest.
   template <class Visit>
   void for_each(const Visit& visit) const {
+    if (keys_ == 0) return;  // The table may have been large.
     for (std::size_t bucket = 0; bucket < bucket_count(); ++bucket) {
       for (Entry* first = buckets_[bucket]; first != nullptr; first = (first->*kHook).chain)
         for (Entry* entry = first; entry != nullptr; entry = (entry->*kHook).next) visit(*entry);
@@ -129,6 +130,7 @@ class KeyedQueues {
   /// from its second oldest to its newest, then its oldest.
   template <class Chosen, class Taken>
   void take_if(const Chosen& chosen, const Taken& taken) {
+    if (keys_ == 0) return;  // The table may have been large.
     for (std::size_t bucket = 0; bucket < bucket_count(); ++bucket) {
       for (Entry** link = &buckets_[bucket]; *link != nullptr;) {
         Entry& first = **link;

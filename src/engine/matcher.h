@@ -8,9 +8,12 @@
 // place is in order of posting, so the candidate of each is its first match, and the lowest stamp among
 // the candidates is the receive that was posted first.
 //
+// The first receive of a wildcard shape that looks for a message builds the index of that shape, in
+// O(n log n) of the messages that wait.
+//
 // Threads: one. Allocation: tables grow by doubling, and the wildcard indices of unexpected messages take
-// a node for each message. No function fails for want of memory: a table stays small, and a wildcard
-// without an index walks.
+// a node for each message, and a list of all while they are built. No function fails for want of memory: a
+// table stays small, and a wildcard without an index walks.
 
 #pragma once
 
@@ -138,8 +141,8 @@ class Matcher {
       remove_from_indices(message);
   }
 
-  /// Takes out all messages that `chosen(message)` is true of, and hands each to `taken(message)`. The order is
-  /// unspecified.
+  /// Takes out all messages that `chosen(message)` is true of, and hands each to `taken(message)`. The order
+  /// is unspecified.
   template <class Chosen, class Taken>
   void take_unexpected_if(const Chosen& chosen, const Taken& taken) {
     found_ = nullptr;
@@ -178,7 +181,9 @@ class Matcher {
     --posted_depth_;
     wildcards_posted_ -= receive.shape != MatchShape::kExact;
   }
-  WildcardIndex& index_of(MatchShape shape) noexcept { return wildcards_[static_cast<std::size_t>(shape) - 1]; }
+  WildcardIndex& index_of(MatchShape shape) noexcept {
+    return wildcards_[static_cast<std::size_t>(shape) - 1];
+  }
   void add_to_indices(UnexpectedEntry& message) noexcept;
   void remove_from_indices(UnexpectedEntry& message) noexcept;
   bool add_to_index(MatchShape shape, UnexpectedEntry& message) noexcept;
@@ -197,8 +202,8 @@ class Matcher {
   std::size_t wildcards_posted_ = 0;  ///< Of those: not exact.
 
   // Unexpected messages. Each is in unexpected_ by its whole key, and in the wildcard indices that are
-  // complete. Such an index is built when the first receive of its shape looks for a message, so that programs
-  // without wildcards do not pay for it.
+  // complete. Such an index is built when the first receive of its shape looks for a message, so that
+  // programs without wildcards do not pay for it.
   Unexpected unexpected_;
   std::size_t unexpected_depth_ = 0;
   /// Where find_unexpected() found a message, for remove(), which mostly follows. Null if unexpected_ has

@@ -1,6 +1,9 @@
 // Payloads that are not contiguous, one byte range of the message at a time.
 //
-// Nothing is kept from one range to the next, so ranges may come in any order and from any thread.
+// Of pieces, nothing is kept from one range to the next: ranges may come in any order. The client's functions
+// may keep something in their context, so one range of a payload is moved at a time, and in order is faster.
+
+#include <cstdint>
 
 #include "engine/engine_state.h"
 
@@ -43,16 +46,18 @@ inline void for_each_run(const Payload& payload, std::size_t offset, std::size_t
   const PayloadLayout& layout = *payload.layout;
   const Piece* const end = layout.pieces + layout.piece_count;
   const Piece* piece = layout.pieces;
-  std::byte* element = payload.address;
+  // An address by itself may be null, and the pieces absolute (MPI_BOTTOM): so this is no pointer yet.
+  auto element = reinterpret_cast<std::intptr_t>(payload.address);
   std::size_t skipped = 0;  // Of the piece.
   if (offset > 0) {
-    element += static_cast<std::ptrdiff_t>(offset / layout.element_bytes) * layout.extent_bytes;
+    element += static_cast<std::intptr_t>(offset / layout.element_bytes) * layout.extent_bytes;
     for (skipped = offset % layout.element_bytes; skipped >= piece->length_bytes; ++piece)
       skipped -= piece->length_bytes;
   }
   for (;;) {
     const std::size_t run = std::min(piece->length_bytes - skipped, length);
-    move(element + piece->offset_bytes + skipped, run);
+    const std::intptr_t memory = element + piece->offset_bytes + static_cast<std::intptr_t>(skipped);
+    move(reinterpret_cast<std::byte*>(memory), run);
     length -= run;
     if (length == 0) return;
     skipped = 0;

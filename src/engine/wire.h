@@ -28,19 +28,19 @@ inline constexpr std::size_t kEnvelopeBytes = 160;
 constexpr std::size_t cost_of(std::size_t payload_bytes) noexcept { return kEnvelopeBytes + payload_bytes; }
 
 enum class Kind : std::uint8_t {
-  kEager = 1,     ///< A whole message: EagerHeader, payload to the end of the slot.
-  kEagerFirst,    ///< Head of a longer eager message: EagerFirstHeader, payload.
-  kEagerNext,     ///< The next part of it: CommonHeader, payload. Only control and kData come between.
-  kPacket,        ///< The next bytes of the packet stream: CommonHeader, bytes.
-  kRts,           ///< Ready to send: RtsHeader; with kPayload also the payload (optimistic).
-  kCts,           ///< Clear to send, the answer to one kRts: CtsHeader.
-  kData,          ///< Part of a bounced payload: DataHeader, payload.
-  kAck,           ///< A synchronous eager send matched, an optimistic payload was taken, a part is there: AckHeader.
-  kCredit,        ///< Nothing but the credit in CommonHeader.
-  kRecall,        ///< Asks for byte credit back: RecallHeader.
-  kReturn,        ///< Gives byte credit back: RecallHeader.
-  kCancel,        ///< Asks to take a message back: CancelHeader.
-  kCancelReply,   ///< CancelReplyHeader.
+  kEager = 1,    ///< A whole message: EagerHeader, payload to the end of the slot.
+  kEagerFirst,   ///< Head of a longer eager message: EagerFirstHeader, payload.
+  kEagerNext,    ///< The next part of it: CommonHeader, payload. Only control and kData come between.
+  kPacket,       ///< The next bytes of the packet stream: CommonHeader, bytes.
+  kRts,          ///< Ready to send: RtsHeader; with kPayload also the payload (optimistic).
+  kCts,          ///< Clear to send, the answer to one kRts: CtsHeader.
+  kData,         ///< Part of a bounced payload: DataHeader, payload.
+  kAck,          ///< A synchronous eager send matched, an optimistic payload was taken, a part is there.
+  kCredit,       ///< Nothing but the credit in CommonHeader.
+  kRecall,       ///< Asks for byte credit back: RecallHeader.
+  kReturn,       ///< Gives byte credit back: RecallHeader.
+  kCancel,       ///< Asks to take a message back: CancelHeader.
+  kCancelReply,  ///< CancelReplyHeader.
   kEnd
 };
 

@@ -32,9 +32,9 @@ RemoteCopy copy_from_process(pid_t pid, std::uint64_t source, std::byte* destina
 
 inline constexpr const char* kYamaScope = "/proc/sys/kernel/yama/ptrace_scope";
 
-/// Permits all processes of this user to write into this one, and to trace it (PR_SET_PTRACER_ANY), if Yama's
-/// scope is 1, which permits only ancestors; peers are not ancestors. Lasts as long as the process.
-/// `scope_file` holds Yama's scope. If it does not exist, there is no Yama.
+/// Permits all processes of this user to write into this one, to read it and to trace it
+/// (PR_SET_PTRACER_ANY), if Yama's scope is 1, which permits only ancestors; peers are not ancestors. Lasts
+/// as long as the process. `scope_file` holds Yama's scope. If it does not exist, there is no Yama.
 void let_peers_write(const char* scope_file = kYamaScope) noexcept;
 
 /// Returns the length from which on one copy by the kernel is expected to be faster than two copies through a

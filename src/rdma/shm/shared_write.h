@@ -9,9 +9,10 @@
 //   bit           set by    meaning
 //   kTaken        receiver  the receiver copies the back half; only from 0
 //   kKept         writer    the writer copies the back half; only from 0
-//   kFrontDone    writer    the front half is in place; only after kTaken
+//   kFrontDone    writer    the front half is in place; only after kTaken. Cleared if the write is given up:
+//                           then the receiver delivers nothing
 //   kBackDone     receiver  the back half is in place
-//   kBackFailed   receiver  the kernel refused; the write is void
+//   kBackFailed   receiver  the kernel refused: the writer copies all, or the write is void
 //
 // Who finishes: if kBackDone is the last bit, the receiver delivers the write, and the writer sees the bit in
 // a later poll(). Otherwise the writer publishes a record of the write, as for a write that it has copied
@@ -21,7 +22,9 @@
 // looks at the word. The receiver sets the bit, then looks at producer_waiting.
 //
 // Trust: the word decides only who copies. The receiver asks its Sink where the write lands, and the writer
-// reads nothing else from the receiver.
+// reads nothing else from the receiver. What neither can help: the kernel makes a receiver wait while it
+// faults in the writer's pages (a file on a server that is down), and a writer whose receiver is stopped in
+// its copy waits for it, as for any receiver that does not poll.
 
 #pragma once
 
@@ -62,6 +65,11 @@ class SharedWriteWord {
     std::uint32_t free = 0;
     if (word_.compare_exchange_strong(free, kKept)) return Back::kMine;
     return back(word_.fetch_or(kFrontDone));
+  }
+  /// The front half could not be copied: an offer that nobody has taken ends.
+  void front_failed() noexcept {
+    std::uint32_t free = 0;
+    word_.compare_exchange_strong(free, kKept);
   }
   Back outcome() const noexcept { return back(word_.load()); }
   /// The write is given up: the receiver must not deliver it. Returns what had come of it.

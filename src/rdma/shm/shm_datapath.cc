@@ -1,7 +1,7 @@
 // The data path: reserve, commit, write, poll, arm. See shm_provider.h.
 //
 // On an established connection no function here allocates or takes a lock. System calls are made only to wake
-// a sleeper, in write(), and in the periodic housekeeping of poll().
+// a sleeper, for writes (write(), take_back()), and in the periodic housekeeping of poll().
 
 #include <sys/poll.h>
 
@@ -166,7 +166,9 @@ Status ShmProvider::write(Endpoint& endpoint, const std::byte* source, std::size
     result = peer.pid <= 0 ? RemoteCopy::kRefused
                            : copy_to_process(peer.pid, destination.address, source, front_bytes);
   if (shared && result == RemoteCopy::kDone) back = peer.out.shared_write().front_done();
-  if (back == SharedWriteWord::Back::kMine)
+  if (shared && result != RemoteCopy::kDone) peer.out.shared_write().front_failed();
+  if (back == SharedWriteWord::Back::kFailed) peer.share_refused = true;
+  if (back == SharedWriteWord::Back::kMine || back == SharedWriteWord::Back::kFailed)
     result = copy_to_process(peer.pid, destination.address + front_bytes, source + front_bytes,
                              length_bytes - front_bytes);
   const int copy_error = errno;
@@ -183,7 +185,6 @@ Status ShmProvider::write(Endpoint& endpoint, const std::byte* source, std::size
       // ESRCH: the process is ending, or its first thread has ended. No setting is wrong, so do not log.
       return refuse_write(peer, copy_error == ESRCH ? nullptr : std::strerror(copy_error));
   }
-  if (back == SharedWriteWord::Back::kFailed) return refuse_write(peer, kCannotRead);
   if (back == SharedWriteWord::Back::kTheirs) {
     await_back(peer, work);
     return Status::kOk;
@@ -199,7 +200,7 @@ Status ShmProvider::write(Endpoint& endpoint, const std::byte* source, std::size
 /// Whether the peer may be offered the back half of a write.
 bool ShmProvider::may_share(ShmEndpoint& peer, std::size_t length_bytes) noexcept {
   return length_bytes >= kLeastSharedBytes && peer.pid > 0 && !peer.dying && !peer.shares_write &&
-         peer.out.is_consumed(peer.offer_end);
+         !peer.share_refused && peer.out.is_consumed(peer.offer_end);
 }
 
 void ShmProvider::offer_back(ShmEndpoint& peer, const std::byte* source, std::size_t length_bytes,
@@ -260,8 +261,10 @@ void ShmProvider::take_back(ShmEndpoint& peer, SharedWriteWord word, const Share
   const Immediate immediate{offer.immediate};
   std::byte* const landing = sink.on_write_shared(peer.id, immediate, offer.length_bytes);
   if (landing == nullptr || !word.take()) return;
-  if (copy_from_process(peer.pid, offer.back_address, landing + offer.front_bytes,
-                        offer.length_bytes - offer.front_bytes) != RemoteCopy::kDone) {
+  const RemoteCopy result = copy_from_process(peer.pid, offer.back_address, landing + offer.front_bytes,
+                                              offer.length_bytes - offer.front_bytes);
+  // The pid of an ended process may be reused. Its socket was closed before that: here before the look.
+  if (result != RemoteCopy::kDone || hung_up(peer.in_socket)) {
     peer.read_refused = true;
     return word.back_failed();
   }

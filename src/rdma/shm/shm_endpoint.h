@@ -42,6 +42,7 @@ struct ShmEndpoint final : Endpoint {
   bool in_blocked = false;
   /// Position after the last offer (shared_write.h) in the ring.
   std::uint64_t offer_end = 0;
+  bool share_refused = false;           ///< It cannot read this process's memory: nothing is offered.
   bool shares_write = false;            ///< In sharing_: it still copies the back half of a write.
   WorkId shared_work{};                 ///< Of that write.
   ShmEndpoint* next_sharing = nullptr;  ///< In sharing_.

@@ -205,6 +205,8 @@ int MPIDI_CH3I_Progress_drain(void);
 void MPIDI_CH3I_Probe_waits(void);
 /* Handles all events of the engine. Returns how many there were. */
 size_t MPIDI_CH3I_Take_events(void);
+/* Handles the completions that wait in the ring, and no other event. May be called outside of progress. */
+void MPIDI_CH3I_Take_completions(void);
 /* An error of an event's handler, which cannot return it: the next progress call does. */
 void MPIDI_CH3I_Defer_error(int mpi_errno);
 

@@ -35,7 +35,8 @@ int MPIDI_CH3I_Recv(void *buf, MPI_Aint count, MPI_Datatype datatype, int rank, 
 int MPIDI_CH3I_Stock_recv(void *buf, MPI_Aint count, MPI_Datatype datatype, int rank, int tag,
                           MPIR_Comm * comm, int context_offset, MPI_Status * status, MPIR_Request ** request);
 
-/* Likewise MPID_Type_free_hook, where CH3's does nothing: a datatype takes its list of pieces with it (ch3_layout.c). */
+/* Likewise MPID_Type_free_hook, where CH3's does nothing: a datatype takes its list of pieces with it
+ * (ch3_layout.c). */
 #define MPID_Type_free_hook(first_) MPIDI_CH3I_TYPE_FREE_HOOK_##first_)
 #define MPIDI_CH3I_TYPE_FREE_HOOK_ptr MPIDI_CH3I_Type_free_hook(ptr
 #define MPIDI_CH3I_TYPE_FREE_HOOK_MPIR_Datatype MPIDI_CH3I_Stock_type_free_hook(MPIR_Datatype

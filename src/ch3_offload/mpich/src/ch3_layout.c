@@ -32,55 +32,58 @@ static const ch3_offload_layout_t packed_layout = {
     .unpack = unpack
 };
 
-/* The lists of pieces. CH3 gives a datatype one int for the device (dev.foo), so it has the index here: 0 if it
- * was never used, and that of packed_layout if it has too many pieces. A new datatype has 0: fresh memory is
- * zeroed, and MPIDI_CH3I_Type_free_hook resets it. */
-#define LAYOUT_UNKNOWN 0
-#define LAYOUT_PACKED 1
-#define FIRST_LAYOUT 2
-static const ch3_offload_layout_t **layouts = NULL;     /* NULL where an index is free */
-static int layout_count = 0;    /* indices so far, used or free; the array's length */
-static int free_from = FIRST_LAYOUT;    /* no index below it is free */
+/* The layouts of the datatypes that were used, at the index that is in the datatype: CH3 gives it one int for
+ * the device (dev.foo). It is not set before the first use, so an index counts only if its layout is that
+ * datatype's. */
+typedef struct {
+    const MPIR_Datatype *owner; /* NULL: the index is free */
+    const ch3_offload_layout_t *layout; /* &packed_layout: it has too many pieces */
+} used_layout_t;
+static used_layout_t *layouts = NULL;
+static int layout_count = 0;    /* indices so far, used or free: the array's length */
+static int layouts_used = 0;
+static int free_from = 0;       /* no index below it is free */
 
-static int new_index(void)
+static used_layout_t *find_layout(const MPIR_Datatype * type)
+{
+    const int index = type->dev.foo;
+
+    return index >= 0 && index < layout_count && layouts[index].owner == type ? &layouts[index] : NULL;
+}
+
+/* Returns the index of a free place, or -1 without memory. */
+static int free_index(void)
 {
     int index;
 
-    for (index = free_from; index < layout_count && layouts[index] != NULL; index++);
-    if (index >= layout_count) {
+    for (index = free_from; index < layout_count && layouts[index].owner != NULL; index++);
+    if (index == layout_count) {
         int count = layout_count == 0 ? 64 : 2 * layout_count;
-        const ch3_offload_layout_t **larger =
-            MPL_realloc(layouts, count * sizeof(layouts[0]), MPL_MEM_DATATYPE);
+        used_layout_t *larger = MPL_realloc(layouts, count * sizeof(layouts[0]), MPL_MEM_DATATYPE);
         if (larger == NULL)
-            return LAYOUT_PACKED;
+            return -1;
         memset(larger + layout_count, 0, (count - layout_count) * sizeof(layouts[0]));
         layouts = larger;
         layout_count = count;
     }
-    free_from = index + 1;
+    free_from = index;
     return index;
 }
 
-/* Flattens a datatype. Returns the index of its layout. */
-static int make_layout(const MPIR_Datatype * type)
+/* Flattens a datatype. &packed_layout: it has too many pieces. NULL: there is no memory. */
+static const ch3_offload_layout_t *flatten(const MPIR_Datatype * type)
 {
     struct iovec iov[MOST_PIECES];
     MPI_Aint count, bytes, i;
     ch3_offload_layout_t *layout;
     ch3_offload_piece_t *pieces;
-    int index;
 
     MPIR_Typerep_to_iov(NULL, 1, type->handle, 0, iov, MOST_PIECES, type->size, &count, &bytes);
     if (bytes != type->size)
-        return LAYOUT_PACKED;
-    index = new_index();
-    if (index == LAYOUT_PACKED)
-        return LAYOUT_PACKED;
+        return &packed_layout;
     layout = MPL_malloc(sizeof(*layout) + count * sizeof(*pieces), MPL_MEM_DATATYPE);
-    if (layout == NULL) {
-        free_from = index;
-        return LAYOUT_PACKED;
-    }
+    if (layout == NULL)
+        return NULL;
     pieces = (ch3_offload_piece_t *) (layout + 1);
     memset(layout, 0, sizeof(*layout));
     layout->kind = CH3_OFFLOAD_PIECES;
@@ -94,19 +97,38 @@ static int make_layout(const MPIR_Datatype * type)
         pieces[layout->piece_count].length_bytes = iov[i].iov_len;
         layout->piece_count++;
     }
-    layouts[index] = layout;
-    return index;
+    return layout;
+}
+
+/* The layout of a datatype that is used for the first time. Without memory it is packed, this time. */
+static const ch3_offload_layout_t *make_layout(MPIR_Datatype * type)
+{
+    const int index = free_index();
+    const ch3_offload_layout_t *layout = index < 0 ? NULL : flatten(type);
+
+    if (layout == NULL)
+        return &packed_layout;
+    layouts[index].owner = type;
+    layouts[index].layout = layout;
+    layouts_used++;
+    type->dev.foo = index;
+    return layout;
 }
 
 int MPIDI_CH3I_Type_free_hook(MPIR_Datatype * type)
 {
-    const int index = type->dev.foo;
+    used_layout_t *used = find_layout(type);
 
-    type->dev.foo = LAYOUT_UNKNOWN;
-    if (index >= FIRST_LAYOUT) {
-        MPL_free((void *) layouts[index]);
-        layouts[index] = NULL;
-        free_from = MPL_MIN(free_from, index);
+    if (used == NULL)
+        return MPI_SUCCESS;
+    if (used->layout != &packed_layout)
+        MPL_free((void *) used->layout);
+    used->owner = NULL;
+    free_from = MPL_MIN(free_from, type->dev.foo);
+    if (--layouts_used == 0) {
+        MPL_free(layouts);
+        layouts = NULL;
+        layout_count = free_from = 0;
     }
     return MPI_SUCCESS;
 }
@@ -115,6 +137,7 @@ void MPIDI_CH3I_Payload(const void *buf, MPI_Aint count, MPI_Datatype datatype, 
                         ch3_offload_payload_t * payload)
 {
     MPIR_Datatype *dt_ptr;
+    const used_layout_t *used;
     MPI_Aint true_lb;
     intptr_t data_sz;
     int is_contiguous;
@@ -126,15 +149,9 @@ void MPIDI_CH3I_Payload(const void *buf, MPI_Aint count, MPI_Datatype datatype, 
         payload->layout = NULL;
         return;
     }
-    if (unlikely(dt_ptr->dev.foo == LAYOUT_UNKNOWN))
-        dt_ptr->dev.foo = make_layout(dt_ptr);
-    if (likely(dt_ptr->dev.foo >= FIRST_LAYOUT)) {
-        payload->address = (void *) buf;
-        payload->layout = layouts[dt_ptr->dev.foo];
-    } else {
-        payload->address = req;
-        payload->layout = &packed_layout;
-    }
+    used = find_layout(dt_ptr);
+    payload->layout = likely(used != NULL) ? used->layout : make_layout(dt_ptr);
+    payload->address = payload->layout == &packed_layout ? (void *) req : (void *) buf;
 }
 
 void MPIDI_CH3I_Hold_datatype(MPIR_Request * req)

@@ -121,7 +121,8 @@ static int advance(MPIDI_VC_t * vc, MPIR_Request * sreq)
 }
 
 /* Hands the next part of the request's packet to the engine. Returns what came of it. */
-static int send_part(MPIDI_VC_t * vc, MPIR_Request * sreq, const void *header, intptr_t header_bytes, int *status)
+static int send_part(MPIDI_VC_t * vc, MPIR_Request * sreq, const void *header, intptr_t header_bytes,
+                     int *status)
 {
     const struct iovec *data = sreq->dev.iov + sreq->dev.iov_offset;
     MPIDI_CH3_Pkt_t pkt;

@@ -122,7 +122,7 @@ void MPIDI_CH3I_Progress_wakeup(void)
 #endif
 
 /* The engine polls no further than to a packet. After so many packets, others have their turn; so have they after
- * a packet that completes something, for which the caller may wait. */
+ * a packet that completes or frees a request, for which the caller may wait. */
 #define MOST_PACKETS_IN_A_ROW 32
 
 /* TRUE: a handler reads the bytes of a packet, which are valid until the engine polls again. */
@@ -168,6 +168,22 @@ static void handle(const ch3_offload_event_t * event)
     }
 }
 
+static inline void take(const ch3_offload_event_t * event)
+{
+    if (likely(event->kind == CH3_OFFLOAD_RECEIVE_DONE))
+        MPIDI_CH3I_Receive_done(event);
+    else
+        handle(event);
+}
+
+void MPIDI_CH3I_Take_completions(void)
+{
+    const ch3_offload_event_t *event;
+
+    while ((event = ch3_offload_take_event(MPIDI_CH3I_events)) != NULL)
+        take(event);
+}
+
 size_t MPIDI_CH3I_Take_events(void)
 {
     const ch3_offload_event_t *event;
@@ -182,10 +198,7 @@ size_t MPIDI_CH3I_Take_events(void)
                 return count;
             event = &other;
         }
-        if (likely(event->kind == CH3_OFFLOAD_RECEIVE_DONE))
-            MPIDI_CH3I_Receive_done(event);
-        else
-            handle(event);
+        take(event);
     }
 }
 

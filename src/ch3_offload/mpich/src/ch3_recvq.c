@@ -146,8 +146,8 @@ static int truncation_error(ch3_offload_match_t match, size_t length_bytes, MPI_
                                 (int) length_bytes, (int) capacity);
 }
 
-/* How many bytes at the end of a message are no whole basic element of the receive's datatype. 0 if its elements
- * have several lengths: then nobody counts. */
+/* How many bytes at the end of a message are no whole basic element of the receive's datatype. 0 if it has basic
+ * elements of several kinds: then nobody counts. */
 static MPI_Aint bytes_of_cut_element(MPIR_Request * rreq, MPI_Aint length_bytes)
 {
     MPIR_Datatype *type;
@@ -155,7 +155,9 @@ static MPI_Aint bytes_of_cut_element(MPIR_Request * rreq, MPI_Aint length_bytes)
     if (rreq->ch.edge_bytes != MPIDI_CH3I_EDGE_UNKNOWN)
         return rreq->ch.edge_bytes;
     MPIR_Datatype_get_ptr(rreq->dev.datatype, type);
-    return type->builtin_element_size > 0 ? length_bytes % type->builtin_element_size : 0;
+    if (type->basic_type == MPI_DATATYPE_NULL || type->builtin_element_size <= 0)
+        return 0;
+    return length_bytes % type->builtin_element_size;
 }
 
 /* Describes the request's buffer to the engine. */
@@ -191,7 +193,8 @@ static int receive_error(MPIR_Request * rreq, ch3_offload_match_t match, int sta
 }
 
 /* The engine has finished the receive. */
-static inline int complete_receive(MPIR_Request * rreq, ch3_offload_match_t match, size_t length_bytes, int status)
+static inline int complete_receive(MPIR_Request * rreq, ch3_offload_match_t match, size_t length_bytes,
+                                   int status)
 {
     MPI_Aint count = length_bytes;
 

@@ -178,11 +178,15 @@ int MPIDI_CH3I_Isend_self(const void *buf, MPI_Aint count, MPI_Datatype datatype
 {
     int mode = request_type == MPIDI_REQUEST_TYPE_SSEND ? CH3_OFFLOAD_SYNCHRONOUS :
         request_type == MPIDI_REQUEST_TYPE_RSEND ? CH3_OFFLOAD_READY : CH3_OFFLOAD_STANDARD;
+    int mpi_errno;
     MPIDI_VC_t *vc;
 
     MPIDI_Comm_get_vc_set_active(comm, rank, &vc);
-    return nonblocking_send(vc, buf, count, datatype, rank, tag, comm, context_offset, mode, request_type,
-                            request);
+    mpi_errno = nonblocking_send(vc, buf, count, datatype, rank, tag, comm, context_offset, mode, request_type,
+                                 request);
+    /* If the receive was posted, it is finished now. Then a wait for it takes no turn of progress. */
+    MPIDI_CH3I_Take_completions();
+    return mpi_errno;
 }
 
 /* A send, or the part of a packet that was handed over last, is finished. */
