@@ -91,18 +91,18 @@ static inline void ch3_offload_lane_write_common(ch3_offload_lane_t * lane, unsi
     memcpy(record + CH3_OFFLOAD_LANE_RECORD_HEADER_BYTES, &common, 8);
 }
 
-/** The lane's own: publishes the record. As ShmProvider::publish(): "The sleep rule". */
-static inline int ch3_offload_lane_publish(ch3_offload_lane_t * lane, uint64_t slot_bytes)
+/** The lane's own: publishes the record, behind which `next` is. As ShmProvider::publish(): "The sleep
+ *  rule". */
+static inline int ch3_offload_lane_publish(ch3_offload_lane_t * lane, unsigned char *record, uint64_t next,
+                                           uint64_t slot_bytes)
 {
     const uint64_t position = lane->position;
-    const uint64_t next = ch3_offload_lane_next(lane, slot_bytes);
-    uint64_t *header = (uint64_t *) ch3_offload_lane_record(lane);
     uint64_t *next_header = (uint64_t *) (lane->records + (next & lane->position_mask));
     uint64_t state;
 
     lane->position = next;
     __atomic_store_n(next_header, 0, __ATOMIC_RELAXED);
-    __atomic_store_n(header,
+    __atomic_store_n((uint64_t *) record,
                      position / CH3_OFFLOAD_LANE_LINE_BYTES << 32 |
                      (uint64_t) CH3_OFFLOAD_LANE_RECORD_KIND << 28 | slot_bytes, __ATOMIC_SEQ_CST);
     if (lane->doorbell == NULL)
@@ -121,12 +121,12 @@ static inline int ch3_offload_lane_send(ch3_offload_lane_t * lane, uint64_t bits
                                         uint32_t send_id, const void *payload, size_t length_bytes)
 {
     const uint64_t slot_bytes = CH3_OFFLOAD_LANE_MESSAGE_HEADER_BYTES + length_bytes;
+    const uint64_t next = ch3_offload_lane_next(lane, slot_bytes);
     const uint64_t cost = CH3_OFFLOAD_LANE_ENVELOPE_BYTES + length_bytes;
     const uint64_t ids = (uint64_t) initiator << 32 | send_id;
     unsigned char *record;
 
-    if (length_bytes >= lane->length_limit || cost > lane->books.credit_bytes ||
-        ch3_offload_lane_next(lane, slot_bytes) > lane->end_limit)
+    if (length_bytes >= lane->length_limit || cost > lane->books.credit_bytes || next > lane->end_limit)
         return CH3_OFFLOAD_LANE_CLOSED;
 
     record = ch3_offload_lane_record(lane);
@@ -140,7 +140,7 @@ static inline int ch3_offload_lane_send(ch3_offload_lane_t * lane, uint64_t bits
     lane->books.credit_bytes -= cost;
     lane->books.messages_sent++;
     ++*lane->sent_short;
-    return ch3_offload_lane_publish(lane, slot_bytes);
+    return ch3_offload_lane_publish(lane, record, next, slot_bytes);
 }
 
 /** Begins a packet of `length_bytes` if it may leave at once. Returns the place for its bytes. The caller
@@ -159,9 +159,12 @@ static inline void *ch3_offload_lane_begin_packet(ch3_offload_lane_t * lane, siz
 /** Sends the packet that was begun with this length. Never CH3_OFFLOAD_LANE_CLOSED. */
 static inline int ch3_offload_lane_end_packet(ch3_offload_lane_t * lane, size_t length_bytes)
 {
-    ch3_offload_lane_write_common(lane, ch3_offload_lane_record(lane), CH3_OFFLOAD_LANE_PACKET_KIND);
+    const uint64_t slot_bytes = CH3_OFFLOAD_LANE_PACKET_HEADER_BYTES + length_bytes;
+    unsigned char *record = ch3_offload_lane_record(lane);
+
+    ch3_offload_lane_write_common(lane, record, CH3_OFFLOAD_LANE_PACKET_KIND);
     ++*lane->packets_sent;
-    return ch3_offload_lane_publish(lane, CH3_OFFLOAD_LANE_PACKET_HEADER_BYTES + length_bytes);
+    return ch3_offload_lane_publish(lane, record, ch3_offload_lane_next(lane, slot_bytes), slot_bytes);
 }
 
 #ifdef __cplusplus

@@ -271,8 +271,8 @@ static void check_length(int ints, int number, int is_sparse)
 
 static void all_lengths(void)
 {
-    /* Around the ends of slots (8 KiB, 32 KiB) and of the eager limit (64 KiB), and in between. */
-    static const int ints[] = { 2, 26, 1000, 2048, 8190, 8192, 16384, 16386, 75000, 262146, 2097152 };
+    /* Around the ends of slots (8 KiB, 32 KiB) and of the eager limit (65,535 bytes), and in between. */
+    static const int ints[] = { 2, 26, 1000, 2048, 8190, 8192, 16383, 16384, 75000, 262146, 2097152 };
 
     if (size != 2)
         fail("2 ranks are needed");
