@@ -23,6 +23,7 @@ Peer* Engine::State::make_known(PeerId id) noexcept {
   const std::size_t index = index_of(id);
   try {
     if (index >= peers.size()) peers.resize(std::max(index + 1, peers.size() * 2));
+    peer_slots = peers.size();
     peers[index] = std::make_unique<Peer>(id);
   } catch (const std::bad_alloc&) {
     return nullptr;

@@ -45,6 +45,7 @@ struct Engine::State final : Sink {
   const std::size_t most_buffered_sends;  ///< To one peer.
   Matcher matcher;
   std::vector<std::unique_ptr<Peer>> peers;  ///< By PeerId; grows as they appear. Null: never spoken to.
+  std::size_t peer_slots = 0;                ///< peers.size(), which is a difference and takes longer.
   MissedPeers missed;
   Pool<SendOperation> sends;
   Pool<PacketOperation> packets;
@@ -130,7 +131,7 @@ struct Engine::State final : Sink {
 
   // engine_peers.cc
   Peer* find(PeerId id) const noexcept {  ///< Null: it is not known.
-    return index_of(id) < peers.size() ? peers[index_of(id)].get() : nullptr;
+    return index_of(id) < peer_slots ? peers[index_of(id)].get() : nullptr;
   }
   Peer* known(PeerId id) noexcept {  ///< Null: no memory.
     Peer* const peer = find(id);

@@ -150,7 +150,9 @@ class RingEnd {
   RingEnd() = default;
   /// `base`: the mapping made by map_mirrored(file, kRingControlBytes, ring_bytes).
   RingEnd(std::byte* base, std::size_t ring_bytes) noexcept
-      : records_(base + kRingControlBytes), ring_bytes_(ring_bytes) {}
+      : longest_payload_(longest_payload(ring_bytes)),
+        records_(base + kRingControlBytes),
+        ring_bytes_(ring_bytes) {}
 
   bool attached() const noexcept { return records_ != nullptr; }
   std::size_t ring_bytes() const noexcept { return ring_bytes_; }
@@ -163,6 +165,8 @@ class RingEnd {
   std::atomic_ref<std::uint64_t> header_at(std::uint64_t position) const noexcept {
     return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(at(position)));
   }
+
+  std::size_t longest_payload_ = 0;  ///< longest_payload(ring_bytes()), for each record is checked with it.
 
  private:
   std::byte* records_ = nullptr;  ///< nullptr: no ring.
@@ -349,7 +353,11 @@ class RingConsumer : public RingEnd {
   /// Acquire: pairs with RingProducer::publish(). Sequentially consistent after an announcement of "The sleep
   /// rule".
   std::uint64_t header(std::memory_order order = std::memory_order_acquire) const noexcept {
-    return attached() ? header_at(position_).load(order) : 0;
+    return attached() ? attached_header(order) : 0;
+  }
+  /// The same. REQUIRES: attached().
+  std::uint64_t attached_header(std::memory_order order) const noexcept {
+    return header_at(position_).load(order);
   }
 
   /// Takes the page faults of the first records now. To be called before the first record is consumed.
@@ -377,7 +385,7 @@ class RingConsumer : public RingEnd {
     const bool is_message = kind == static_cast<std::uint32_t>(RecordKind::kMessage);
     const bool is_write = kind == static_cast<std::uint32_t>(RecordKind::kWrite);
     const bool is_offer = kind == static_cast<std::uint32_t>(RecordKind::kSharedWrite);
-    if (!RecordHeader::is_at(header, position_) || length == 0 || length > longest_payload(ring_bytes()) ||
+    if (!RecordHeader::is_at(header, position_) || length == 0 || length > longest_payload_ ||
         !(is_message || (is_write && length == sizeof(WriteRecord)) ||
           (is_offer && length == sizeof(SharedWriteRecord)))) [[unlikely]]
       return false;

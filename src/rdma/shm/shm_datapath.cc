@@ -411,17 +411,17 @@ void ShmProvider::wake_sender(const ShmEndpoint& peer) noexcept {
 std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budget) noexcept {
   RingConsumer& ring = inbound.ring;
   ShmEndpoint& peer = *inbound.peer;
-  std::size_t delivered = 0;
-  if (peer.reason == Status::kProtocol) [[unlikely]]
+  std::size_t left = budget;
+  if (peer.reason == Status::kProtocol || !ring.attached()) [[unlikely]]
     return 0;
-  for (; delivered < budget; ++delivered) {
+  for (; left > 0; --left) {
     // Loaded once: the peer may change it. The ring's bit may have been cleared before: "The sleep rule".
-    std::uint64_t header = ring.header(std::memory_order_seq_cst);
+    std::uint64_t header = ring.attached_header(std::memory_order_seq_cst);
     RingConsumer::Record record;
     if (!ring.parse(header, record)) [[unlikely]] {
       if (ring.is_skip(header)) {
         ring.skip();
-        header = ring.header(std::memory_order_seq_cst);
+        header = ring.attached_header(std::memory_order_seq_cst);
       }
       if (header == 0) break;
       if (!ring.parse(header, record)) {
@@ -433,7 +433,7 @@ std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budge
       if (sink.on_message(peer.id, record.payload) == Delivery::kHeld) {
         ring.advance(record);
         held_ = &peer;
-        return delivered + 1;
+        return budget - left + 1;
       }
     } else if (record.kind == RecordKind::kWrite) {
       WriteRecord write;
@@ -455,7 +455,7 @@ std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budge
     if (ring.unreleased_bytes() >= kReleaseBytes && ring.release()) wake_sender(peer);
   }
   if (ring.unreleased_bytes() != 0 && ring.release()) wake_sender(peer);
-  return delivered;
+  return budget - left;
 }
 
 /// The Sink has read the message that it held: its space goes back to the sender.

@@ -120,12 +120,11 @@ static inline void set_status(MPI_Status * status, ch3_offload_match_t match, MP
     MPIR_STATUS_SET_COUNT(*status, count);
 }
 
-/* The sender of a message says what its rank is: it need not be true. */
-static int is_rank_of(MPIR_Comm * comm, int source)
+/* The sender of a message says what its rank is: it need not be true. An intracommunicator's remote group is its
+ * own. */
+static inline int is_rank_of(MPIR_Comm * comm, int source)
 {
-    int size = comm->comm_kind == MPIR_COMM_KIND__INTERCOMM ? comm->remote_size : comm->local_size;
-
-    return source >= 0 && source < size;
+    return (unsigned) source < (unsigned) comm->remote_size;
 }
 
 /* Having heard from a peer opens its virtual connection, as a packet from it would: both sides must go
@@ -223,9 +222,14 @@ static int fail_receive(MPIR_Request * rreq, int status)
 
 void MPIDI_CH3I_Receive_done(const ch3_offload_event_t * event)
 {
-    int mpi_errno = unlikely(event->is_cancelled) ? fail_receive(event->cookie, event->status) :
-        complete_receive(event->cookie, event->match, event->length_bytes, event->status);
+    int mpi_errno;
 
+    if (likely(event->status == CH3_OFFLOAD_OK))
+        mpi_errno = complete_receive(event->cookie, event->match, event->length_bytes, CH3_OFFLOAD_OK);
+    else if (event->is_cancelled)
+        mpi_errno = fail_receive(event->cookie, event->status);
+    else
+        mpi_errno = complete_receive(event->cookie, event->match, event->length_bytes, event->status);
     if (unlikely(mpi_errno != MPI_SUCCESS))
         MPIDI_CH3I_Defer_error(mpi_errno);
 }
