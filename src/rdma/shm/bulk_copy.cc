@@ -89,10 +89,12 @@ std::size_t calibrate_write_threshold(std::size_t ring_bytes) {
     return copy_to_process(::getpid(), reinterpret_cast<std::uintptr_t>(target.data()), source.data(), size);
   };
   if (direct(1) != RemoteCopy::kDone) return SIZE_MAX;
-  // Each process does half of the work, either way. With a core for each of them, a byte that goes through
-  // the ring changes cores twice, and a byte that the kernel copies only once. All copies measured here are
-  // in one core. The change of cores is counted as another copy between buffers.
-  const int ring_copies = has_a_core_for_the_peer() ? 3 : 2;
+  // All copies measured here are in one core. With a core for each process, each does half of the work,
+  // either way, and a byte changes cores twice through the ring, once in a copy by the kernel. A change of
+  // cores is counted as a copy between buffers, of which the ring takes two:
+  //
+  //   by_call / 2 + by_ring / 2 < by_ring / 2 + 2 * (by_ring / 2), that is by_call < 2 * by_ring
+  const int most = has_a_core_for_the_peer() ? 2 : 1;
   std::size_t threshold = SIZE_MAX;
   for (const std::size_t size : kSizes) {
     const auto by_call = fastest(kRuns, [&] { static_cast<void>(direct(size)); });
@@ -103,7 +105,7 @@ std::size_t calibrate_write_threshold(std::size_t ring_bytes) {
         std::memcpy(target.data() + at, ring.data(), part);
       }
     });
-    if (2 * by_call >= ring_copies * by_ring)
+    if (by_call >= most * by_ring)
       threshold = SIZE_MAX;
     else if (threshold == SIZE_MAX)
       threshold = size;
