@@ -22,6 +22,7 @@ rdma_sources = \
 	src/rdma/shm/shm_connection.cc \
 	src/rdma/shm/shm_connection.h \
 	src/rdma/shm/shm_datapath.cc \
+	src/rdma/shm/shm_write.cc \
 	src/rdma/shm/shm_endpoint.h \
 	src/rdma/shm/shm_housekeeping.cc \
 	src/rdma/shm/shm_provider.cc \

@@ -7,7 +7,8 @@
 //
 //   shm_endpoint.h       what it knows of one peer
 //   shm_provider.cc      set-up, connect
-//   shm_datapath.cc      reserve, commit, write, poll, arm
+//   shm_datapath.cc      reserve, commit, poll, arm
+//   shm_write.cc         write
 //   shm_housekeeping.cc  accepting connections, the handshake, detecting deaths
 //
 // Threads: see rdma/provider.h.
@@ -131,7 +132,6 @@ class ShmProvider final : public Provider {
   bool find_room(ShmEndpoint& peer, std::size_t payload_bytes) noexcept;
   bool widen(ShmEndpoint& peer, std::size_t payload_bytes) noexcept;
   Status no_room(ShmEndpoint& peer, std::size_t payload_bytes) noexcept;
-  Status refuse_write(ShmEndpoint& peer, const char* why) noexcept;
   std::size_t consume(Inbound& inbound, Sink& sink, std::size_t budget) noexcept;
   std::size_t poll_rings(Sink& sink, std::size_t budget) noexcept;
   std::size_t poll_by_bits(Sink& sink, std::size_t budget) noexcept;
@@ -142,6 +142,11 @@ class ShmProvider final : public Provider {
   std::size_t next_pending() noexcept;
   std::size_t poll_all_rings(Sink& sink, std::size_t budget) noexcept;
   void release_held() noexcept;
+  bool blocked_peer_has_room() noexcept;
+  static void wake_sender(const ShmEndpoint& peer) noexcept;
+
+  // shm_write.cc
+  Status refuse_write(ShmEndpoint& peer, const char* why) noexcept;
   static bool may_share(ShmEndpoint& peer, std::size_t length_bytes) noexcept;
   void offer_back(ShmEndpoint& peer, const std::byte* source, std::size_t length_bytes,
                   std::size_t front_bytes, Immediate immediate) noexcept;
@@ -151,8 +156,6 @@ class ShmProvider final : public Provider {
   std::size_t deliver_shared_done(Sink& sink, std::size_t budget) noexcept;
   bool shared_write_ended(bool announce) noexcept;
   std::size_t deliver_write_done(Sink& sink, std::size_t budget) noexcept;
-  bool blocked_peer_has_room() noexcept;
-  static void wake_sender(const ShmEndpoint& peer) noexcept;
 
   // shm_housekeeping.cc
   enum class WatchKind : std::uint32_t { kListener, kNewcomer, kOutbound, kInbound, kAlarm };
