@@ -74,7 +74,8 @@ enum {
                                  *   address. Called by any thread. They must not call this library */
 };
 
-/** How a message whose memory is not contiguous is read and written. Stays as it is until the operation is done. */
+/** How a message whose memory is not contiguous is read and written. Stays as it is until the operation is
+ *  done. */
 typedef struct {
     uint32_t kind;
     uint32_t piece_count;       /**< not 0 */
@@ -178,7 +179,8 @@ int ch3_offload_post_receive(ch3_offload_channel_t *channel, ch3_offload_match_t
                              ch3_offload_match_t ignore, const ch3_offload_payload_t * payload,
                              void *cookie, uint64_t * operation, ch3_offload_envelope_t * envelope);
 
-/** 1 and `envelope` if a message of the set `wanted` is here whole: the oldest was received. 0: nothing was done. */
+/** 1 and `envelope` if a message of the set `wanted` is here whole: the oldest was received. 0: nothing was
+ *  done. */
 int ch3_offload_receive_now(ch3_offload_channel_t *channel, const ch3_offload_pattern_t * wanted,
                             const ch3_offload_payload_t * payload, ch3_offload_envelope_t * envelope);
 
@@ -225,8 +227,8 @@ void ch3_offload_introduce(ch3_offload_channel_t * channel, uint32_t peer, const
 void ch3_offload_place_packet(ch3_offload_channel_t * channel, uint32_t peer, void *address, size_t capacity_bytes);
 
 /** Where completions wait: ch3_offload_take_event() takes them without a call of the library. When that has
- *  returned NULL, ch3_offload_next_event() goes on if `others` is not 0, else ch3_offload_take_packet(). Valid
- *  as long as the channel. */
+ *  returned NULL, ch3_offload_next_event() goes on if `others` is not 0, else ch3_offload_take_packet().
+ *  Valid as long as the channel. */
 ch3_offload_events_t *ch3_offload_events(ch3_offload_channel_t * channel);
 
 /** Takes the next event, of the ring too. 0: there is none. */

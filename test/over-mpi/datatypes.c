@@ -280,7 +280,8 @@ static void all_lengths(void)
         check_length(ints[i], (int) i, ints[i] > 70000);
 }
 
-/* Receives a message that ends inside an element: in a datatype of few pieces, and in one of too many for a list. */
+/* Receives a message that ends inside an element of that many blocks: few are a list of pieces, many are
+ * packed. */
 static void check_cut_element(int blocks)
 {
     MPI_Datatype type;

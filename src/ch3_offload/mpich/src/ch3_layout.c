@@ -10,8 +10,8 @@
  * that a range has cut are kept in the request (edge) until the next range completes it. Ranges that do not
  * follow each other are served through an iovec: correct for every range, but slow.
  *
- * pack and unpack may be called by any thread and need no lock of MPICH, because nothing that they touch changes
- * while the request is pending ("Packing without a lock" in ch3:offload's ARCHITECTURE.md):
+ * pack and unpack may be called by any thread and need no lock of MPICH, because nothing that they touch
+ * changes while the request is pending ("Packing without a lock" in ch3:offload's ARCHITECTURE.md):
  *   - the request, with its edge: one range at a time; the request is the engine's until its event is taken
  *   - the datatype and its dataloop: the request holds a reference, and commit is over
  *   - MPIR_Segment: allocated and freed by each call, by malloc

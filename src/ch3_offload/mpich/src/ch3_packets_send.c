@@ -128,13 +128,13 @@ static int send_part(MPIDI_VC_t * vc, MPIR_Request * sreq, const void *header, i
     MPIDI_CH3_Pkt_t pkt;
 
     if (header == NULL)
-        return ch3_offload_send_packet(MPIDI_CH3I_channel, vc->pg_rank, NULL, 0, data, sreq->dev.iov_count, sreq,
-                                       status);
+        return ch3_offload_send_packet(MPIDI_CH3I_channel, vc->pg_rank, NULL, 0, data,
+                                       sreq->dev.iov_count, sreq, status);
     if (likely(send_by_lane(vc, header, header_bytes, data, sreq->dev.iov_count)))
         return CH3_OFFLOAD_DONE;
     set_header(&pkt, header, header_bytes);
-    return ch3_offload_send_packet(MPIDI_CH3I_channel, vc->pg_rank, &pkt, sizeof(pkt), data, sreq->dev.iov_count,
-                                   sreq, status);
+    return ch3_offload_send_packet(MPIDI_CH3I_channel, vc->pg_rank, &pkt, sizeof(pkt), data,
+                                   sreq->dev.iov_count, sreq, status);
 }
 
 /* Hands parts of the request's packet to the engine until it is done or the engine keeps one. `header` is

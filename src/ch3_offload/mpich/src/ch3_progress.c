@@ -121,8 +121,8 @@ void MPIDI_CH3I_Progress_wakeup(void)
 }
 #endif
 
-/* The engine polls no further than to a packet. After so many packets, others have their turn; so have they after
- * a packet that completes or frees a request, for which the caller may wait. */
+/* The engine polls no further than to a packet. Others have their turn after so many packets, or after one that
+ * completes or frees a request: the caller may wait for it. */
 #define MOST_PACKETS_IN_A_ROW 32
 
 /* TRUE: a handler reads the bytes of a packet, which are valid until the engine polls again. */

@@ -120,8 +120,8 @@ static inline void set_status(MPI_Status * status, ch3_offload_match_t match, MP
     MPIR_STATUS_SET_COUNT(*status, count);
 }
 
-/* The sender of a message says what its rank is: it need not be true. An intracommunicator's remote group is its
- * own. */
+/* The sender of a message says what its rank is: it need not be true. The remote size of an intracommunicator
+ * is its size. */
 static inline int is_rank_of(MPIR_Comm * comm, int source)
 {
     return (unsigned) source < (unsigned) comm->remote_size;
@@ -145,8 +145,8 @@ static int truncation_error(ch3_offload_match_t match, size_t length_bytes, MPI_
                                 (int) length_bytes, (int) capacity);
 }
 
-/* How many bytes at the end of a message are no whole basic element of the receive's datatype. 0 if it has basic
- * elements of several kinds: then nobody counts. */
+/* How many bytes at the end of a message are no whole basic element of the receive's datatype. 0 if it has
+ * basic elements of several kinds: then nobody counts. */
 static MPI_Aint bytes_of_cut_element(MPIR_Request * rreq, MPI_Aint length_bytes)
 {
     MPIR_Datatype *type;
@@ -167,8 +167,8 @@ static inline void describe(MPIR_Request * rreq, ch3_offload_payload_t * payload
         rreq->ch.edge_bytes = MPIDI_CH3I_EDGE_UNKNOWN;
 }
 
-/* Of a receive that may not have got what it had room for. *count is the message's length, and then how much it
- * got. */
+/* Of a receive that may not have got what it had room for. *count is the message's length, and then how much
+ * it got. */
 static int receive_error(MPIR_Request * rreq, ch3_offload_match_t match, int status, MPI_Aint * count)
 {
     size_t length_bytes = *count;

@@ -182,8 +182,8 @@ int MPIDI_CH3I_Isend_self(const void *buf, MPI_Aint count, MPI_Datatype datatype
     MPIDI_VC_t *vc;
 
     MPIDI_Comm_get_vc_set_active(comm, rank, &vc);
-    mpi_errno = nonblocking_send(vc, buf, count, datatype, rank, tag, comm, context_offset, mode, request_type,
-                                 request);
+    mpi_errno = nonblocking_send(vc, buf, count, datatype, rank, tag, comm, context_offset, mode,
+                                 request_type, request);
     /* If the receive was posted, it is finished now. Then a wait for it takes no turn of progress. */
     MPIDI_CH3I_Take_completions();
     return mpi_errno;
