@@ -114,6 +114,7 @@ engine_sources = \
 	src/engine/operations.h \
 	src/engine/payload_blocks.h \
 	src/engine/payload_layout.cc \
+	src/engine/payload_layout.h \
 	src/engine/peer.h \
 	src/engine/pool.h \
 	src/engine/state_machine.h \

@@ -399,6 +399,7 @@ test_engine_tests_SOURCES = \
 	test/engine/engine_packet_test.cc \
 	test/engine/engine_protocol_test.cc \
 	test/engine/engine_self_test.cc \
+	test/engine/payload_layout_test.cc \
 	test/engine/engine_world.h \
 	test/engine/event_handler.h \
 	test/engine/forged_messages.h \

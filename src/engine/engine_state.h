@@ -4,7 +4,7 @@
 // Included by src/engine/engine*.cc only. engine.cc: progress and probes; engine_events.cc: what the client
 // is told; engine_peers.cc: introductions; engine_send.cc and engine_receive.cc: the two sides of a message;
 // engine_rendezvous.cc: payloads that move after a CTS; engine_self.cc: messages of a process to itself;
-// payload_layout.cc: payloads that are not contiguous; engine_packets.cc: the packet stream; engine_flow.cc:
+// engine_packets.cc: the packet stream; engine_flow.cc:
 // queues that wait for room, byte credit; engine_cancel.cc: cancel, purge and failure.
 
 #pragma once
@@ -25,6 +25,7 @@
 #include "engine/matcher.h"
 #include "engine/operations.h"
 #include "engine/payload_blocks.h"
+#include "engine/payload_layout.h"
 #include "engine/peer.h"
 #include "engine/pool.h"
 #include "engine/trace.h"
@@ -355,35 +356,6 @@ struct Engine::State final : Sink {
 inline std::size_t part_bytes(std::size_t max_slot_bytes, std::size_t header_bytes,
                               std::size_t remaining_bytes) noexcept {
   return std::min(max_slot_bytes - header_bytes, remaining_bytes);
-}
-
-// payload_layout.cc: as gather() and scatter(), of a payload with a layout. REQUIRES: the range is not empty
-// and within the payload.
-void gather_layout(const Payload& payload, std::size_t offset, std::span<std::byte> out) noexcept;
-void scatter_layout(const Payload& payload, std::size_t offset, std::span<const std::byte> part) noexcept;
-
-/// Copies payload[offset, offset + out.size()) out; the caller keeps it in bounds.
-inline void gather(const Payload& payload, std::size_t offset, std::span<std::byte> out) noexcept {
-  if (out.empty()) return;
-  if (payload.layout == nullptr) {
-    std::memcpy(out.data(), payload.address + offset, out.size());
-  } else {
-    gather_layout(payload, offset, out);
-  }
-}
-
-/// Copies `part` into the payload at `offset`; what is beyond its capacity is dropped.
-inline void scatter(const Payload& payload, std::size_t offset,
-                    std::span<const std::byte> part) noexcept {
-  if (offset >= payload.length_bytes) return;
-  const std::size_t length = std::min(part.size(), payload.length_bytes - offset);
-  if (payload.layout != nullptr) [[unlikely]] {
-    if (length > 0) scatter_layout(payload, offset, part.first(length));
-  } else if (length == 8) {  // Not worth a call.
-    std::memcpy(payload.address + offset, part.data(), 8);
-  } else if (length > 0) {
-    std::memcpy(payload.address + offset, part.data(), length);
-  }
 }
 
 template <class Header>

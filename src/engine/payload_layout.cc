@@ -1,11 +1,7 @@
-// Payloads that are not contiguous, one byte range of the message at a time.
-//
-// Of pieces, nothing is kept from one range to the next: ranges may come in any order. The client's functions
-// may keep something in their context, so one range of a payload is moved at a time, and in order is faster.
+#include "engine/payload_layout.h"
 
+#include <array>
 #include <cstdint>
-
-#include "engine/engine_state.h"
 
 namespace ch3_offload {
 
