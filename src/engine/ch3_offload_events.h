@@ -65,6 +65,12 @@ typedef struct {
     ch3_offload_event_t slots[CH3_OFFLOAD_EVENT_SLOTS];
 } ch3_offload_events_t;
 
+/** 0: there is nothing to take. */
+static inline int ch3_offload_has_events(const ch3_offload_events_t * events)
+{
+    return events->taken != events->written || events->others != 0 || events->packet != NULL;
+}
+
 /** Takes the oldest event of the ring. It stays valid until the next call for the channel. NULL: the ring is
  *  empty. */
 static inline const ch3_offload_event_t *ch3_offload_take_event(ch3_offload_events_t * events)

@@ -40,6 +40,7 @@ Engine::State::State(const EngineConfig& settings, std::span<Provider* const> fa
     : config(settings),
       providers(fabrics.begin(), fabrics.end()),
       caches(make_caches(fabrics, settings.pin_down)),
+      has_caches(std::ranges::any_of(caches, [](const auto& cache) { return cache != nullptr; })),
       most_buffered_sends(std::max(
           kLeastBufferedSends, settings.unexpected_budget_bytes / wire::kEnvelopeBytes / settings.senders)),
       matcher(settings.always_ignored),
@@ -87,8 +88,10 @@ std::size_t Engine::progress() noexcept {
     happened += state.providers[state.provider_turn]->poll(state, kPollBudget);
     if (++state.provider_turn == state.providers.size()) state.provider_turn = 0;
   }
-  for (const auto& cache : state.caches)
-    if (cache != nullptr) cache->reap();
+  if (state.has_caches) {
+    for (const auto& cache : state.caches)
+      if (cache != nullptr) cache->reap();
+  }
   if (state.config.trace != nullptr) state.trace_pin_down();
   if (!state.credit_due.empty()) state.send_due_credit();
   // One turn for each peer that waited when this began; flush() queues it again if it still waits.
@@ -119,16 +122,16 @@ bool Engine::at_rest() const noexcept {
 
 /// All kinds but kEager, which on_message() takes itself.
 Delivery Engine::State::dispatch(Peer& peer, std::span<const std::byte> message) noexcept {
-  Delivery delivery = Delivery::kTaken;
   wire::CommonHeader header;
   bool valid = wire::get(message, header) && header.client == kOnlyClient;
+  if (valid && header.kind == wire::Kind::kPacket)
+    return on_packet(peer, header, message.subspan(sizeof header));
   if (valid) {
     peer.books->credit_bytes += header.credit_bytes;
     switch (header.kind) {
       case wire::Kind::kEager: valid = false; break;  // Its header is cut.
       case wire::Kind::kEagerFirst: valid = on_eager_first(peer, message); break;
       case wire::Kind::kEagerNext: valid = on_eager_next(peer, message); break;
-      case wire::Kind::kPacket: valid = on_packet(peer, message, delivery); break;
       case wire::Kind::kRts: valid = on_rts(peer, message); break;
       case wire::Kind::kCts: valid = on_cts(peer, message); break;
       case wire::Kind::kData: valid = on_data(peer, message); break;
@@ -142,7 +145,7 @@ Delivery Engine::State::dispatch(Peer& peer, std::span<const std::byte> message)
     }
   }
   if (!valid) doom(peer, Status::kProtocol);
-  return delivery;
+  return Delivery::kTaken;
 }
 
 }  // namespace ch3_offload

@@ -182,17 +182,21 @@ void Engine::State::finish_packet(PacketOperation& packet, Status status) noexce
   complete(packet);
 }
 
-bool Engine::State::on_packet(Peer& peer, std::span<const std::byte> message, Delivery& delivery) noexcept {
-  const auto bytes = message.subspan(sizeof(wire::CommonHeader));
-  if (peer.placing != nullptr || peer.offer.length_bytes > 0) return false;
+Delivery Engine::State::on_packet(Peer& peer, const wire::CommonHeader& header,
+                                  std::span<const std::byte> bytes) noexcept {
+  peer.books->credit_bytes += header.credit_bytes;
+  if (peer.placing != nullptr || peer.offer.length_bytes > 0) [[unlikely]] {
+    doom(peer, Status::kProtocol);
+    return Delivery::kTaken;
+  }
   counters.packet_bytes_received += bytes.size();
   trace(TraceEvent::kPacketArrived, peer.id, 0, bytes.size());
-  if (bytes.empty()) return true;
+  if (bytes.empty()) [[unlikely]]
+    return Delivery::kTaken;
   events.packet = bytes.data();  // Polling stops here: the bytes are in the provider's slot.
   events.packet_bytes = bytes.size();
   events.packet_peer = index_of(peer.id);
-  delivery = Delivery::kHeld;
-  return true;
+  return Delivery::kHeld;
 }
 
 bool Engine::State::on_part_offered(Peer& peer, const wire::RtsHeader& header) noexcept {

@@ -41,14 +41,12 @@ Progressed Engine::State::send_to_self(SendMode mode, const MatchKey& key, const
   if (ReceiveOperation* const receive = take_posted(key)) {
     status = Status::kOk;
     copy_payload(payload, receive->payload);
-    receive->peer = self;
-    receive->message_key = key;
-    receive->number = number;
-    receive->total_bytes = payload.length_bytes;
     ++counters.received_expected;
-    trace(TraceEvent::kMatched, self->id, number, abridged(key), receive->cookie);
     const bool fits = payload.length_bytes <= receive->payload.length_bytes;
-    finish_receive(*receive, fits ? Status::kOk : Status::kTruncated);
+    const Status received = fits ? Status::kOk : Status::kTruncated;
+    trace(TraceEvent::kMatched, self->id, number, abridged(key), receive->cookie);
+    trace(TraceEvent::kReceiveDone, self->id, number, static_cast<std::uint64_t>(received), receive->cookie);
+    complete_receive(*receive, received, key, payload.length_bytes);
     trace(TraceEvent::kSendDone, self->id, number, 0, cookie);
     return Progressed::kDone;
   }

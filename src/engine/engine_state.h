@@ -43,6 +43,7 @@ struct Engine::State final : Sink {
   const std::vector<Provider*> providers;
   /// Two for each provider (caches_of()). Constant, for memory_gone() comes from any thread.
   const std::vector<std::unique_ptr<PinDownCache>> caches;
+  const bool has_caches;
   const std::size_t most_buffered_sends;  ///< To one peer.
   Matcher matcher;
   std::vector<std::unique_ptr<Peer>> peers;  ///< By PeerId; grows as they appear. Null: never spoken to.
@@ -256,7 +257,7 @@ struct Engine::State final : Sink {
   void resume_packet(PacketOperation& packet) noexcept;  ///< The offered part is there, or was refused.
   bool on_part_placed(PacketOperation& packet) noexcept;
   void finish_packet(PacketOperation& packet, Status status) noexcept;
-  bool on_packet(Peer& peer, std::span<const std::byte> message, Delivery& delivery) noexcept;
+  Delivery on_packet(Peer& peer, const wire::CommonHeader& header, std::span<const std::byte> bytes) noexcept;
   bool on_part_offered(Peer& peer, const wire::RtsHeader& header) noexcept;
   void finish_placing(Peer& peer, Status status) noexcept;
 

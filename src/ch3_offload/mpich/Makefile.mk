@@ -12,6 +12,7 @@ AM_CPPFLAGS +=                                             \
     -I$(top_builddir)/src/mpid/ch3/channels/offload/include
 
 noinst_HEADERS +=                                          \
+    src/mpid/ch3/channels/offload/include/ch3_packet_headers.h \
     src/mpid/ch3/channels/offload/include/mpidi_ch3_pre.h  \
     src/mpid/ch3/channels/offload/include/mpidi_ch3_impl.h \
     src/mpid/ch3/channels/offload/include/mpidi_ch3_post.h

@@ -60,10 +60,23 @@ uint64_t MPIDI_CH3I_Error_bits(void);
 
 /* ---- ch3_layout.c ---- */
 
+/* The same as MPIDI_CH3I_Payload, of any datatype. */
+void MPIDI_CH3I_Payload_of_type(const void *buf, MPI_Aint count, MPI_Datatype datatype, MPIR_Request * req,
+                                ch3_offload_payload_t * payload);
+
 /* Describes a buffer to the engine. If payload->layout is not NULL, the engine may read user_buf, user_count
  * and datatype of the request until the operation is done, and the request must hold the datatype as long. */
-void MPIDI_CH3I_Payload(const void *buf, MPI_Aint count, MPI_Datatype datatype, MPIR_Request * req,
-                        ch3_offload_payload_t * payload);
+static inline void MPIDI_CH3I_Payload(const void *buf, MPI_Aint count, MPI_Datatype datatype,
+                                      MPIR_Request * req, ch3_offload_payload_t * payload)
+{
+    if (unlikely(!HANDLE_IS_BUILTIN(datatype))) {
+        MPIDI_CH3I_Payload_of_type(buf, count, datatype, req, payload);
+        return;
+    }
+    payload->length_bytes = count * MPIR_Datatype_get_basic_size(datatype);
+    payload->address = payload->length_bytes == 0 ? NULL : (void *) buf;
+    payload->layout = NULL;
+}
 
 /* Takes a reference to the request's datatype, so that the user may free it while the request is
  * pending. MPID_Request_destroy_hook gives it back. */

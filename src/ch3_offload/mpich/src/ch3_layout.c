@@ -133,8 +133,8 @@ int MPIDI_CH3I_Type_free_hook(MPIR_Datatype * type)
     return MPI_SUCCESS;
 }
 
-void MPIDI_CH3I_Payload(const void *buf, MPI_Aint count, MPI_Datatype datatype, MPIR_Request * req,
-                        ch3_offload_payload_t * payload)
+void MPIDI_CH3I_Payload_of_type(const void *buf, MPI_Aint count, MPI_Datatype datatype, MPIR_Request * req,
+                                ch3_offload_payload_t * payload)
 {
     MPIR_Datatype *dt_ptr;
     const used_layout_t *used;

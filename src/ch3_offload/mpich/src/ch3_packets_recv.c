@@ -7,20 +7,16 @@
  * bytes at one place, the engine may put them there itself.
  */
 
-#include "mpidi_ch3_impl.h"
+#include "ch3_packet_headers.h"
 
 static MPIDI_CH3_PktHandler_Fcn *handlers[MPIDI_CH3_PKT_END_ALL + 1];
 
 int MPIDI_CH3I_Packet_recv_init(void)
 {
     int mpi_errno = MPI_SUCCESS;
-    int type;
 
     mpi_errno = MPIDI_CH3_PktHandler_Init(handlers, MPIDI_CH3_PKT_END_ALL + 1);
     MPIR_ERR_CHECK(mpi_errno);
-    /* Messages are the engine's: a packet that carries one is a forgery. */
-    for (type = MPIDI_CH3_PKT_EAGER_SEND; type <= MPIDI_CH3_PKT_CANCEL_SEND_RESP; type++)
-        handlers[type] = NULL;
 
   fn_exit:
     return mpi_errno;
@@ -128,6 +124,23 @@ static int answer_late_close(MPIDI_VC_t * vc, const MPIDI_CH3_Pkt_t * pkt)
     return mpi_errno;
 }
 
+#define HAS_FLAGS_WHERE_PUT_HAS_THEM(packet) \
+    MPL_COMPILE_TIME_ASSERT(offsetof(MPIDI_CH3_Pkt_t, packet.pkt_flags) == \
+                            offsetof(MPIDI_CH3_Pkt_t, put.pkt_flags))
+
+/* FALSE: MPIDI_CH3I_Lock_packet has nothing to do. */
+static inline int may_concern_lock(const MPIDI_CH3_Pkt_t * pkt)
+{
+    HAS_FLAGS_WHERE_PUT_HAS_THEM(lock);
+    HAS_FLAGS_WHERE_PUT_HAS_THEM(get);
+    HAS_FLAGS_WHERE_PUT_HAS_THEM(accum);
+    HAS_FLAGS_WHERE_PUT_HAS_THEM(get_accum);
+    HAS_FLAGS_WHERE_PUT_HAS_THEM(cas);
+    HAS_FLAGS_WHERE_PUT_HAS_THEM(fop);
+    return pkt->type == MPIDI_CH3_PKT_UNLOCK ||
+        (pkt->put.pkt_flags & (MPIDI_CH3_PKT_FLAG_RMA_LOCK_SHARED | MPIDI_CH3_PKT_FLAG_RMA_LOCK_EXCLUSIVE));
+}
+
 /* Calls the handler of a packet with the data behind its header. Returns an error, and in *taken how much of
  * the data it took. */
 static int handle_header(MPIDI_VC_t * vc, MPIDI_CH3_Pkt_t * pkt, const char *data, size_t length,
@@ -139,15 +152,15 @@ static int handle_header(MPIDI_VC_t * vc, MPIDI_CH3_Pkt_t * pkt, const char *dat
     int type = pkt->type;
 
     *taken = 0;
-    MPIR_ERR_CHKANDJUMP1(type < 0 || type >= MPIDI_CH3_PKT_END_ALL || handlers[type] == NULL, mpi_errno,
-                         MPI_ERR_OTHER, "**ch3|offload|protocol", "**ch3|offload|protocol %d", vc->pg_rank);
     if (vc->state == MPIDI_VC_STATE_INACTIVE_CLOSED) {
         mpi_errno = answer_late_close(vc, pkt);
         MPIR_ERR_CHECK(mpi_errno);
         goto fn_exit;
     }
-    mpi_errno = MPIDI_CH3I_Lock_packet(vc, pkt);
-    MPIR_ERR_CHECK(mpi_errno);
+    if (unlikely(may_concern_lock(pkt))) {
+        mpi_errno = MPIDI_CH3I_Lock_packet(vc, pkt);
+        MPIR_ERR_CHECK(mpi_errno);
+    }
     if (type == MPIDI_CH3_PKT_LOCK_ACK && (pkt->lock_ack.pkt_flags & MPIDI_CH3I_LOCK_BROKEN)) {
         MPIDI_CH3I_Lock_refused(&pkt->lock_ack);
         goto fn_exit;
@@ -168,14 +181,72 @@ static int handle_header(MPIDI_VC_t * vc, MPIDI_CH3_Pkt_t * pkt, const char *dat
     goto fn_exit;
 }
 
-/* Collects a header that a chunk's end has cut. Returns how many bytes it took. */
-static size_t collect_header(MPIDI_VC_t * vc, const char *bytes, size_t length)
+/* How long the header is that begins with these bytes. While that is not known: the bytes that tell it.
+ * 0: none begins so. */
+static inline size_t header_length(const void *bytes, size_t have)
 {
-    size_t n = MPL_MIN(length, sizeof(MPIDI_CH3_Pkt_t) - vc->ch.partial_header_bytes);
+    const MPIDI_CH3I_Header_t *header;
 
-    MPIR_Memcpy((char *) vc->ch.partial_header + vc->ch.partial_header_bytes, bytes, n);
-    vc->ch.partial_header_bytes += n;
-    return n;
+    if (unlikely(have < sizeof(MPIDI_CH3_Pkt_type_t)))
+        return sizeof(MPIDI_CH3_Pkt_type_t);
+    header = find_header(bytes);
+    return unlikely(header == NULL) ? 0 : header->bytes;
+}
+
+/* Takes a header, and of the data behind it what belongs to it: *taken. */
+static int take_packet(MPIDI_VC_t * vc, const char *header, const char *data, size_t data_bytes,
+                       size_t * taken)
+{
+    const MPIDI_CH3I_Header_t *shape = find_header(header);
+    MPIDI_CH3_Pkt_t pkt;
+    int mpi_errno = MPI_SUCCESS;
+
+    *taken = 0;
+    MPIR_ERR_CHKANDJUMP1(shape == NULL, mpi_errno, MPI_ERR_OTHER, "**ch3|offload|protocol",
+                         "**ch3|offload|protocol %d", vc->pg_rank);
+    get_header(&pkt, shape, header);
+    mpi_errno = handle_header(vc, &pkt, data, data_bytes, taken);
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+/* Collects a header that a chunk's end has cut, and takes it when it is whole. *taken: of the bytes. */
+static int collect_header(MPIDI_VC_t * vc, const char *bytes, size_t length, size_t * taken)
+{
+    int mpi_errno = MPI_SUCCESS;
+    char *header = vc->ch.partial_header;
+    size_t have = vc->ch.partial_header_bytes;
+    size_t wanted, data_taken;
+
+    *taken = 0;
+    if (header == NULL) {
+        header = MPL_malloc(sizeof(MPIDI_CH3_Pkt_t), MPL_MEM_BUFFER);
+        MPIR_ERR_CHKANDJUMP(header == NULL, mpi_errno, MPI_ERR_NO_MEM, "**nomem");
+        vc->ch.partial_header = header;
+    }
+    while ((wanted = header_length(header, have)) > have) {
+        size_t n = MPL_MIN(length - *taken, wanted - have);
+
+        if (n == 0) {
+            vc->ch.partial_header_bytes = have;
+            goto fn_exit;
+        }
+        MPIR_Memcpy(header + have, bytes + *taken, n);
+        have += n;
+        *taken += n;
+    }
+    vc->ch.partial_header_bytes = 0;
+    mpi_errno = take_packet(vc, header, bytes + *taken, length - *taken, &data_taken);
+    MPIR_ERR_CHECK(mpi_errno);
+    *taken += data_taken;
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
 }
 
 /* The next bytes of the stream. */
@@ -184,7 +255,7 @@ void MPIDI_CH3I_Packet_recv(uint32_t peer, const void *bytes, size_t length_byte
     int mpi_errno = MPI_SUCCESS;
     const char *in = bytes;
     size_t left = length_bytes;
-    size_t taken;
+    size_t taken, header_bytes;
     MPIDI_VC_t *vc;
 
     if (peer >= (uint32_t) MPIDI_Process.my_pg->size)
@@ -194,39 +265,16 @@ void MPIDI_CH3I_Packet_recv(uint32_t peer, const void *bytes, size_t length_byte
     while (left > 0 && !vc->ch.is_given_up) {
         if (vc->ch.recv_active != NULL) {
             taken = fill_iov(vc->ch.recv_active, in, left);
-            in += taken;
-            left -= taken;
             mpi_errno = resume_request(vc);
-            MPIR_ERR_CHECK(mpi_errno);
-        } else if (vc->ch.partial_header_bytes == 0 && left >= sizeof(MPIDI_CH3_Pkt_t)) {
-            MPIDI_CH3_Pkt_t pkt;        /* the chunk may be unaligned */
-
-            MPIR_Memcpy(&pkt, in, sizeof(pkt));
-            in += sizeof(pkt);
-            left -= sizeof(pkt);
-            mpi_errno = handle_header(vc, &pkt, in, left, &taken);
-            MPIR_ERR_CHECK(mpi_errno);
-            in += taken;
-            left -= taken;
+        } else if (vc->ch.partial_header_bytes == 0 && (header_bytes = header_length(in, left)) <= left) {
+            mpi_errno = take_packet(vc, in, in + header_bytes, left - header_bytes, &taken);
+            taken += header_bytes;
         } else {
-            if (vc->ch.partial_header == NULL) {
-                vc->ch.partial_header = MPL_malloc(sizeof(MPIDI_CH3_Pkt_t), MPL_MEM_BUFFER);
-                MPIR_ERR_CHKANDJUMP(vc->ch.partial_header == NULL, mpi_errno, MPI_ERR_NO_MEM, "**nomem");
-            }
-            taken = collect_header(vc, in, left);
-            in += taken;
-            left -= taken;
-            if (vc->ch.partial_header_bytes == (int) sizeof(MPIDI_CH3_Pkt_t)) {
-                MPIDI_CH3_Pkt_t pkt;
-
-                MPIR_Memcpy(&pkt, vc->ch.partial_header, sizeof(pkt));
-                vc->ch.partial_header_bytes = 0;
-                mpi_errno = handle_header(vc, &pkt, in, left, &taken);
-                MPIR_ERR_CHECK(mpi_errno);
-                in += taken;
-                left -= taken;
-            }
+            mpi_errno = collect_header(vc, in, left, &taken);
         }
+        MPIR_ERR_CHECK(mpi_errno);
+        in += taken;
+        left -= taken;
     }
 
   fn_exit:

@@ -1,14 +1,14 @@
 /*
  * The ch3:offload channel: packets of CH3 (RMA, close, revoke), going out.
  *
- * The packets to one peer are a stream of bytes: a header of fixed size, sizeof(MPIDI_CH3_Pkt_t), padded with
- * zeros, and the data that it announces. A short packet leaves through the peer's lane, without a call of the
+ * The packets to one peer are a stream of bytes: a header (ch3_packet_headers.h) and the data
+ * that it announces. A short packet leaves through the peer's lane, without a call of the
  * library. All others go to the engine, which queues and keeps the order, with one exception: a request whose
  * OnDataAvail loads the next part of its data when one part has gone. While such a request is in mid-packet
  * (send_active), what comes behind it waits here (sendq).
  */
 
-#include "mpidi_ch3_impl.h"
+#include "ch3_packet_headers.h"
 
 /* Requests in all sendqs, and in `unsent`. */
 static int waiting = 0;
@@ -25,31 +25,27 @@ int MPIDI_CH3I_Packets_idle(void)
     return waiting == 0;
 }
 
-static void set_header(MPIDI_CH3_Pkt_t * to, const void *header, intptr_t header_bytes)
-{
-    MPIR_Assert(header_bytes <= (intptr_t) sizeof(MPIDI_CH3_Pkt_t));
-    memset(to, 0, sizeof(*to));
-    MPIR_Memcpy(to, header, header_bytes);
-}
-
 /* Sends a packet through the peer's lane, if that is possible at once. */
 static inline int send_by_lane(MPIDI_VC_t * vc, const void *header, intptr_t header_bytes,
                                const struct iovec *data, int n_data)
 {
     ch3_offload_lane_t *lane = vc->ch.lane;
-    size_t length = sizeof(MPIDI_CH3_Pkt_t);
+    const MPIDI_CH3I_Header_t *shape = find_header(header);
+    size_t length;
     char *out;
     int i;
 
+    MPIR_Assert(shape != NULL);
     if (unlikely(lane == NULL))
         return FALSE;
+    length = shape->bytes;
     for (i = 0; i < n_data; i++)
         length += data[i].iov_len;
     out = ch3_offload_lane_begin_packet(lane, length);
     if (unlikely(out == NULL))
         return FALSE;
-    set_header((MPIDI_CH3_Pkt_t *) out, header, header_bytes);
-    out += sizeof(MPIDI_CH3_Pkt_t);
+    put_header(out, shape, header, header_bytes);
+    out += shape->bytes;
     for (i = 0; i < n_data; i++) {
         if (data[i].iov_len > 0)
             MPIR_Memcpy(out, data[i].iov_base, data[i].iov_len);
@@ -60,9 +56,15 @@ static inline int send_by_lane(MPIDI_VC_t * vc, const void *header, intptr_t hea
     return TRUE;
 }
 
-static int is_dead(MPIDI_VC_t * vc)
+static inline int is_dead(MPIDI_VC_t * vc)
 {
     return vc->state == MPIDI_VC_STATE_MORIBUND || vc->ch.peer_failed;
+}
+
+/* Nothing waits here that has to go before a packet of now. */
+static inline int is_next(MPIDI_VC_t * vc)
+{
+    return vc->ch.send_active == NULL && vc->ch.sendq_head == NULL;
 }
 
 static int peer_is_dead(MPIDI_VC_t * vc)
@@ -125,15 +127,17 @@ static int send_part(MPIDI_VC_t * vc, MPIR_Request * sreq, const void *header, i
                      int *status)
 {
     const struct iovec *data = sreq->dev.iov + sreq->dev.iov_offset;
-    MPIDI_CH3_Pkt_t pkt;
+    const MPIDI_CH3I_Header_t *shape;
+    char in_stream[sizeof(MPIDI_CH3_Pkt_t)];
 
     if (header == NULL)
         return ch3_offload_send_packet(MPIDI_CH3I_channel, vc->pg_rank, NULL, 0, data,
                                        sreq->dev.iov_count, sreq, status);
     if (likely(send_by_lane(vc, header, header_bytes, data, sreq->dev.iov_count)))
         return CH3_OFFLOAD_DONE;
-    set_header(&pkt, header, header_bytes);
-    return ch3_offload_send_packet(MPIDI_CH3I_channel, vc->pg_rank, &pkt, sizeof(pkt), data,
+    shape = find_header(header);
+    put_header(in_stream, shape, header, header_bytes);
+    return ch3_offload_send_packet(MPIDI_CH3I_channel, vc->pg_rank, in_stream, shape->bytes, data,
                                    sreq->dev.iov_count, sreq, status);
 }
 
@@ -201,8 +205,9 @@ static void submit(MPIDI_VC_t * vc, MPIR_Request * sreq, const void *header, int
     sreq->ch.is_packet = TRUE;
     sreq->ch.vc = vc;
     sreq->dev.iov_offset = 0;
-    if (vc->ch.send_active != NULL || vc->ch.sendq_head != NULL) {
-        set_header(&sreq->dev.pending_pkt, header, header_bytes);
+    if (!is_next(vc)) {
+        memset(&sreq->dev.pending_pkt, 0, sizeof(sreq->dev.pending_pkt));
+        MPIR_Memcpy(&sreq->dev.pending_pkt, header, header_bytes);
         enqueue(vc, sreq);
     } else {
         start_or_continue(vc, sreq, header, header_bytes);
@@ -296,7 +301,7 @@ static int start_unsent(MPIDI_VC_t * vc, const MPIDI_CH3_Pkt_t * pkt, int mpi_er
 int MPIDI_CH3_iStartMsgv(MPIDI_VC_t * vc, struct iovec *iov, int n_iov, MPIR_Request ** sreq_ptr)
 {
     int mpi_errno = MPI_SUCCESS;
-    int i, is_next;
+    int i;
     MPIR_Request *sreq;
 
     *sreq_ptr = NULL;
@@ -306,22 +311,23 @@ int MPIDI_CH3_iStartMsgv(MPIDI_VC_t * vc, struct iovec *iov, int n_iov, MPIR_Req
         goto fn_exit;
     }
 
-    is_next = vc->ch.send_active == NULL && vc->ch.sendq_head == NULL;
-    if (likely(is_next && send_by_lane(vc, iov[0].iov_base, iov[0].iov_len, iov + 1, n_iov - 1)))
+    if (likely(is_next(vc) && send_by_lane(vc, iov[0].iov_base, iov[0].iov_len, iov + 1, n_iov - 1)))
         goto fn_exit;
-    if (n_iov == 1 && is_next) {
+    if (n_iov == 1 && is_next(vc)) {
         /* The engine copies the header, and there is nothing else to keep. */
-        MPIDI_CH3_Pkt_t pkt;
+        const MPIDI_CH3_Pkt_t *pkt = iov[0].iov_base;
+        const MPIDI_CH3I_Header_t *shape = find_header(pkt);
+        char in_stream[sizeof(MPIDI_CH3_Pkt_t)];
         int status = CH3_OFFLOAD_OK;
 
-        set_header(&pkt, iov[0].iov_base, iov[0].iov_len);
-        if (ch3_offload_send_packet(MPIDI_CH3I_channel, vc->pg_rank, &pkt, sizeof(pkt), NULL, 0, NULL,
+        put_header(in_stream, shape, pkt, iov[0].iov_len);
+        if (ch3_offload_send_packet(MPIDI_CH3I_channel, vc->pg_rank, in_stream, shape->bytes, NULL, 0, NULL,
                                     &status) == CH3_OFFLOAD_ERROR) {
             /* Whom to say goodbye to may be gone already: a cancelled receive opens a connection for us only. */
-            if (pkt.type == MPIDI_CH3_PKT_CLOSE && status == CH3_OFFLOAD_PEER_FAILED)
+            if (pkt->type == MPIDI_CH3_PKT_CLOSE && status == CH3_OFFLOAD_PEER_FAILED)
                 mpi_errno = MPIDI_CH3I_Connection_broken(vc, status);
             else
-                mpi_errno = start_unsent(vc, &pkt, MPIDI_CH3I_Error(status, vc->pg_rank), sreq_ptr);
+                mpi_errno = start_unsent(vc, pkt, MPIDI_CH3I_Error(status, vc->pg_rank), sreq_ptr);
         }
         goto fn_exit;
     }
@@ -351,6 +357,10 @@ int MPIDI_CH3_iStartMsg(MPIDI_VC_t * vc, void *header, intptr_t header_bytes, MP
 {
     struct iovec iov[1];
 
+    if (likely(!is_dead(vc) && is_next(vc) && send_by_lane(vc, header, header_bytes, NULL, 0))) {
+        *sreq_ptr = NULL;
+        return MPI_SUCCESS;
+    }
     iov[0].iov_base = header;
     iov[0].iov_len = header_bytes;
     return MPIDI_CH3_iStartMsgv(vc, iov, 1, sreq_ptr);

@@ -129,6 +129,14 @@ void MPIDI_CH3I_Progress_wakeup(void)
 static int reading_packet = FALSE;
 static unsigned int packets_read = 0;
 
+static inline void read_packet(const ch3_offload_event_t * packet)
+{
+    reading_packet = TRUE;
+    MPIDI_CH3I_Packet_recv(packet->peer, packet->bytes, packet->length_bytes);
+    reading_packet = FALSE;
+    packets_read++;
+}
+
 static void handle(const ch3_offload_event_t * event)
 {
     switch (event->kind) {
@@ -139,10 +147,7 @@ static void handle(const ch3_offload_event_t * event)
             MPIDI_CH3I_Cancel_done(event->cookie, event->is_cancelled);
             break;
         case CH3_OFFLOAD_PACKET:
-            reading_packet = TRUE;
-            MPIDI_CH3I_Packet_recv(event->peer, event->bytes, event->length_bytes);
-            reading_packet = FALSE;
-            packets_read++;
+            read_packet(event);
             break;
         case CH3_OFFLOAD_PACKET_OFFER:
             MPIDI_CH3I_Packet_offered(event->peer);
@@ -184,22 +189,43 @@ void MPIDI_CH3I_Take_completions(void)
         take(event);
 }
 
-size_t MPIDI_CH3I_Take_events(void)
+static inline int take_packet(void)
+{
+    ch3_offload_event_t packet;
+
+    if (!ch3_offload_take_packet(MPIDI_CH3I_events, &packet))
+        return FALSE;
+    read_packet(&packet);
+    return TRUE;
+}
+
+static int take_other(void)
+{
+    ch3_offload_event_t event;
+
+    if (!ch3_offload_next_event(MPIDI_CH3I_channel, &event))
+        return FALSE;
+    take(&event);
+    return TRUE;
+}
+
+static inline size_t take_all(void)
 {
     const ch3_offload_event_t *event;
-    ch3_offload_event_t other;
     size_t count = 0;
 
     for (;; count++) {
         event = ch3_offload_take_event(MPIDI_CH3I_events);
-        if (event == NULL) {
-            if (!(MPIDI_CH3I_events->others ? ch3_offload_next_event(MPIDI_CH3I_channel, &other) :
-                  ch3_offload_take_packet(MPIDI_CH3I_events, &other)))
-                return count;
-            event = &other;
-        }
-        take(event);
+        if (event != NULL)
+            take(event);
+        else if (!(unlikely(MPIDI_CH3I_events->others)? take_other() : take_packet()))
+            return count;
     }
+}
+
+size_t MPIDI_CH3I_Take_events(void)
+{
+    return take_all();
 }
 
 /* Takes what there is, lets the engine work, and takes what came of that. Returns how many things happened. */
@@ -212,11 +238,11 @@ static size_t poll_engine(void)
 
     if (unlikely(reading_packet))
         return 0;
-    count = MPIDI_CH3I_Take_events();
+    count = ch3_offload_has_events(MPIDI_CH3I_events) ? take_all() : 0;
     do {
         packets_before = packets_read;
         count += ch3_offload_progress(MPIDI_CH3I_channel);
-        count += MPIDI_CH3I_Take_events();
+        count += take_all();
     } while (unlikely(packets_read != packets_before) && --turns > 0 &&
              completions == MPIDI_CH3I_progress_completion_count);
     return count;
