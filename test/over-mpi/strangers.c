@@ -1,6 +1,9 @@
-/* Rank 0 receives from all others and answers them. They ask the process manager for its card; it asks for
- * nobody's, because who has connected has said how it is reached. */
+/* Processes that speak to each other for the first time. In "answers", rank 0 receives from all others and
+ * answers them. They ask the process manager for its card; it asks for nobody's, because who has connected has
+ * said how it is reached. */
 #include "over_mpi.h"
+
+#include <unistd.h>
 
 enum { kTag = 7, kAnswers = 3 };
 
@@ -71,8 +74,26 @@ static void answers(void)
         fail("%lld cards were asked for", wanted);
 }
 
+/* Each process waits for a word of the one before, which it does not know, and passes it on. SPIN lets it poll for
+ * seconds, and it hears the word while it does. */
+static void pass_a_word(void)
+{
+    enum { kThinkUs = 10000, kPatience = 1 };   /* far above what a machine under load needs */
+    const double began = MPI_Wtime();
+
+    if (rank > 0) {
+        snprintf(doing, sizeof doing, "waiting for a word");
+        MPI_Recv(NULL, 0, MPI_CHAR, rank - 1, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    usleep(kThinkUs);
+    if (rank < size - 1)
+        MPI_Send(NULL, 0, MPI_CHAR, rank + 1, kTag, MPI_COMM_WORLD);
+    else if (MPI_Wtime() - began > kPatience)
+        fail("the word took %.1f s", MPI_Wtime() - began);
+}
+
 int main(int argc, char **argv)
 {
-    static const program_t programs[] = { {"answers", answers} };
+    static const program_t programs[] = { {"answers", answers}, {"word", pass_a_word} };
     return run_program(argc, argv, programs, sizeof programs / sizeof programs[0]);
 }

@@ -26,6 +26,8 @@ int MPII_TSP_scheds_are_pending(void);
 #define WARNING_BYTES 1024
 /* After so many fruitless tests in a row, each further one gives the core away. */
 #define MOST_FRUITLESS_TESTS 4
+/* Where processes outnumber cores, a whole poll costs more than a turn: it begins with cold caches. */
+#define MOST_TURNS_WITHOUT_POLL 8
 
 volatile unsigned int MPIDI_CH3I_progress_completion_count = 0;
 
@@ -61,7 +63,7 @@ static int leads_already(void)
 
 static int deferred_error = MPI_SUCCESS;
 /* The processes of this node outnumber its cores. */
-static int tests_yield = FALSE;
+static int is_crowded = FALSE;
 static int fruitless_tests = 0; /* in a row */
 /* More than 0: a progress hook runs. It may poll in turn: CH3's RMA does. */
 static int hooks_running = 0;
@@ -83,7 +85,7 @@ void MPIDI_CH3I_Defer_error(int mpi_errno)
 int MPIDI_CH3I_Progress_init(void)
 {
     deferred_error = MPI_SUCCESS;
-    tests_yield = ch3_offload_is_crowded(MPIDI_CH3I_channel);
+    is_crowded = ch3_offload_is_crowded(MPIDI_CH3I_channel);
     fruitless_tests = 0;
 #ifdef MPICH_IS_THREADED
     int err;
@@ -340,14 +342,16 @@ static int may_sleep(unsigned int arming, int *mpi_errno)
     return *mpi_errno == MPI_SUCCESS && !happened && arming == armings;
 }
 
-/* Gives the core away until there is something to poll for, or it is time to sleep; returns the next step. */
+/* Gives the core away until there is something to poll for, or it is time to sleep; returns the next step. A
+ * poll sees more than ch3_offload_may_have_work, such as a new peer, so there is one now and then anyway. */
 static int take_turns(unsigned int count)
 {
     int step = ch3_offload_wait_step(MPIDI_CH3I_channel);
+    int turns = is_crowded ? MOST_TURNS_WITHOUT_POLL : 1;
 
     while (step == CH3_OFFLOAD_YIELD) {
         give_core_away();
-        if (MPIDI_CH3I_progress_completion_count != count || longest_sleep() != -1 ||
+        if (MPIDI_CH3I_progress_completion_count != count || longest_sleep() != -1 || --turns == 0 ||
             ch3_offload_may_have_work(MPIDI_CH3I_channel))
             return CH3_OFFLOAD_POLL;
         step = ch3_offload_wait_step(MPIDI_CH3I_channel);
@@ -446,7 +450,7 @@ int MPIDI_CH3I_Progress(int blocking, MPID_Progress_state * state)
         return mpi_errno == MPI_SUCCESS ? progress_wait(state) : mpi_errno;
     if (mpi_errno == MPI_SUCCESS)
         mpi_errno = poll_once(&happened);
-    if (unlikely(tests_yield))
+    if (unlikely(is_crowded))
         after_test(happened);
     MPIDI_CH3I_Probe_polled(looked, mpi_errno);
     return mpi_errno;
