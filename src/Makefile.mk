@@ -163,7 +163,7 @@ libch3offload_la_LIBADD = libcore.la -lm
 libch3offload_la_DEPENDENCIES = libcore.la $(top_srcdir)/src/libch3offload.map
 libch3offload_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link \
 	$(CC) $(CFLAGS) $(AM_LDFLAGS) $(libch3offload_la_LDFLAGS) $(LDFLAGS) -o $@
-libch3offload_la_LDFLAGS = -version-info 11:0:0 $(cxx_runtime_flags) \
+libch3offload_la_LDFLAGS = -version-info 12:0:0 $(cxx_runtime_flags) \
 	-Wl,--version-script=$(top_srcdir)/src/libch3offload.map -Wl,-z,relro -Wl,-z,now
 if SANITIZED
 # The sanitizers' runtimes belong to the C++ compiler and to the program: only the tests' library matters here.

@@ -31,7 +31,7 @@ extern "C" {
 #endif
 
 /** Changes when a binary built against an older header would break. */
-#define CH3_OFFLOAD_ABI_VERSION 5
+#define CH3_OFFLOAD_ABI_VERSION 6
 
 typedef struct ch3_offload_channel ch3_offload_channel_t;
 
@@ -170,7 +170,7 @@ ch3_offload_lane_t *ch3_offload_lane(ch3_offload_channel_t * channel, uint32_t p
 void ch3_offload_nudge(ch3_offload_channel_t * channel, uint32_t peer);
 
 /** Appends `header` and then the data of `iov` to the packet stream to `peer`. PENDING: the header was
- *  copied, the data must stay until CH3_OFFLOAD_SEND_DONE. */
+ *  copied, the data must stay until CH3_OFFLOAD_SEND_DONE. The first 120 bytes of both arrive in one event. */
 int ch3_offload_send_packet(ch3_offload_channel_t *channel, uint32_t peer, const void *header,
                             size_t header_bytes, const struct iovec *iov, size_t iov_count, void *cookie,
                             int *status);

@@ -94,6 +94,9 @@ enum class Progressed : std::uint8_t {
   kFailed,   ///< Failed at once (status says why): no event will come.
 };
 
+/// The first so many bytes of a packet are never cut: they arrive in one event.
+inline constexpr std::size_t kUncutPacketBytes = 120;
+
 /// What the engine tells its client: plain data, so that it can cross to another thread or process.
 struct Event {
   enum class Kind : std::uint8_t {

@@ -128,7 +128,7 @@ void Engine::State::grant_more(Peer& peer, std::uint64_t payload_bytes) noexcept
   // A peer that sends many messages at once asks with each of them, before it hears of what the first has
   // brought. But if all that it asks for in the meantime is more than its window, then the window is too
   // small for it, however fast its messages are received.
-  peer.asked_bytes += std::min(payload_bytes, config.unexpected_budget_bytes);
+  peer.asked_bytes += wire::cost_of(std::min(payload_bytes, config.unexpected_budget_bytes));
   const std::size_t unspent = peer.books->available_bytes + peer.books->owed_bytes;
   if (peer.asked_bytes <= peer.window_bytes && unspent > peer.window_bytes / 2 &&
       unspent >= wire::kEnvelopeBytes && payload_bytes <= unspent - wire::kEnvelopeBytes) {

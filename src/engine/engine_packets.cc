@@ -13,6 +13,8 @@ namespace ch3_offload {
 
 namespace {
 
+static_assert(kUncutPacketBytes <= kLeastSlotBytes - sizeof(wire::CommonHeader));
+
 /// Copies bytes [offset, offset + out.size()) of a packet, header and data as one run.
 void gather_packet(const PacketOperation& packet, std::size_t offset, std::span<std::byte> out) noexcept {
   if (offset < packet.header.size()) {

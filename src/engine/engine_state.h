@@ -43,7 +43,7 @@ struct Engine::State final : Sink {
   const std::vector<Provider*> providers;
   /// Two for each provider (caches_of()). Constant, for memory_gone() comes from any thread.
   const std::vector<std::unique_ptr<PinDownCache>> caches;
-  const bool has_caches;
+  const bool has_caches;                  ///< Any of these.
   const std::size_t most_buffered_sends;  ///< To one peer.
   Matcher matcher;
   std::vector<std::unique_ptr<Peer>> peers;  ///< By PeerId; grows as they appear. Null: never spoken to.

@@ -72,7 +72,7 @@ struct Peer {
   std::uint64_t messages_received = 0;
   std::uint64_t received_at_look = 0;            ///< messages_received when reclaim_for() looked last.
   std::size_t window_bytes = 0;                  ///< Lent to the peer.
-  std::size_t asked_bytes = 0;  ///< Payload for which it lacked credit since the window grew.
+  std::size_t asked_bytes = 0;  ///< Credit that it lacked for messages since the window grew.
   IncomingMessage* incoming = nullptr;           ///< The eager message whose parts arrive.
   std::size_t incoming_bytes = 0;                ///< Of its payload: what has arrived.
   ReceiveOperation* incoming_receive = nullptr;  ///< The receive that matched it, if one did.

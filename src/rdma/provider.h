@@ -67,6 +67,9 @@ struct RemoteMemory {
   RemoteKey remote_key{};
 };
 
+/// However little memory there is, a slot to any peer can have so many bytes.
+inline constexpr std::size_t kLeastSlotBytes = 128;
+
 /// What a provider can do. Constant for the provider's life.
 struct Capabilities {
   std::string_view name;  ///< "shm", "verbs" or "fake", for logs and the trace.
@@ -190,7 +193,7 @@ class Provider : public Registrar {
   /// A Sink must not call end(). Takes the PeerId, because this process need not have connected to the peer.
   virtual bool end(PeerId peer) noexcept = 0;
 
-  /// Longest message that the peer accepts: at least 128 bytes, at most Capabilities::max_slot_bytes.
+  /// Longest message that the peer accepts: at least kLeastSlotBytes, at most Capabilities::max_slot_bytes.
   /// Constant for the provider's life.
   virtual std::size_t max_slot_bytes(Endpoint&) const noexcept { return capabilities().max_slot_bytes; }
 

@@ -82,6 +82,27 @@ TEST_F(EngineFlow, ABurstToAQuickReceiverGetsAWindowForAllOfIt) {
   EXPECT_LE(at(1).counters().lent_bytes, 4 * kBurst * kLength) << "and not much more";
 }
 
+TEST_F(EngineFlow, ABurstOfEmptyMessagesGetsAWindowToo) {
+  engine_config.unexpected_budget_bytes = 64 << 10;
+  make();
+  constexpr std::size_t kBurst = 60;
+  std::uint64_t optimistic_before = 0;
+  for (int burst = 0; burst < 10; ++burst) {
+    std::vector<std::unique_ptr<TestReceive>> requests;
+    for (std::size_t i = 0; i < kBurst; ++i) {
+      requests.push_back(std::make_unique<TestReceive>(0));
+      receive(1, *requests.back(), make_match_key(1, 0, 0));
+    }
+    optimistic_before = at(0).counters().sent_optimistic;
+    send_many(0, 1, kBurst, 0);
+    settle();
+    for (std::size_t i = 0; i < kBurst; ++i) expect_received(*requests[i], *kept[i]);
+    kept.clear();
+  }
+  EXPECT_EQ(at(0).counters().sent_optimistic, optimistic_before) << "the last burst had credit";
+  EXPECT_LE(at(1).counters().lent_bytes, 4 * kBurst * wire::kEnvelopeBytes) << "and not much more";
+}
+
 TEST_F(EngineFlow, AFirstMessageGoesWithoutCreditAndBringsSome) {
   make_strangers();
   TestSend first(1000);

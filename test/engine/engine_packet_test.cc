@@ -56,6 +56,18 @@ TEST_F(EnginePacket, AnyLengthArrivesAsOneRunOfBytes) {
   expect_at_rest();
 }
 
+TEST_F(EnginePacket, ItsFirstBytesAreNotCut) {
+  network_config.max_slot_bytes = kLeastSlotBytes;
+  make();
+  const std::vector<std::byte> header = next_bytes(kUncutPacketBytes);
+  std::vector<std::byte> bytes = next_bytes(500);
+  const Payload data[] = {{bytes.data(), bytes.size(), nullptr}};
+  static_cast<void>(send_packet(header, data, &bytes));
+  for (int i = 0; i < 1000 && at(1).packets[0].empty(); ++i) step();
+  EXPECT_EQ(at(1).packets[0].size(), kUncutPacketBytes);
+  expect_stream();
+}
+
 TEST_F(EnginePacket, IsGatheredFromItsParts) {
   make();
   for (const std::size_t scale : {std::size_t{1}, std::size_t{50}}) {  // One slot; many.

@@ -293,6 +293,41 @@ static void lock_of_0_to_2(void)
     }
 }
 
+/* The victim has used the lock of rank 0 and given it back with its last operation, which waits for the lock
+ * because rank 0 answers late. Rank 2 holds it when the victim dies. */
+static void lock_by_victim_then_2(void)
+{
+    if (rank == kVictim) {
+        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, window);
+        MPI_Put(buffer, 8, MPI_CHAR, 0, 0, 8, MPI_CHAR, window);
+        MPI_Put(buffer, 8, MPI_CHAR, 0, 8, 8, MPI_CHAR, window);
+        MPI_Win_unlock(0, window);
+        MPI_Send(NULL, 0, MPI_CHAR, 2, kTagLock, MPI_COMM_WORLD);
+    } else if (rank == 2) {
+        MPI_Recv(NULL, 0, MPI_CHAR, kVictim, kTagLock, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        lock_of_0_to_2();
+    } else {
+        usleep(kWaitBeforeDeath_us);
+    }
+}
+
+/* Rank 0 waits for its lock, which rank 2 holds, when the death is known. */
+static int wait_for_lock_of_living(void)
+{
+    int error = recv_from_victim();
+    int living_error;
+
+    meet_other_living();
+    if (rank == 2) {
+        progress_us(kWaitBeforeDeath_us);
+        living_error = MPI_Win_unlock(0, window);
+    } else {
+        living_error = lock_put_unlock(0, window);
+    }
+    meet_other_living();
+    return living_error == MPI_SUCCESS ? error : MPI_ERR_OTHER;
+}
+
 static void victim_queues(void)
 {
     lock_put_unlock(0, window);
@@ -376,6 +411,7 @@ const struct way window_ways[] = {
     {"other-target", other_target, kEverybody, .is_rma = 1},
     {"lock-of-living", lock_of_living, kEverybody, .is_rma = 1},
     {"death-in-queue", death_in_queue, kEverybody, victim_queues, .prepare = lock_of_0_to_2, .is_rma = 1},
+    {"lock-given-back", wait_for_lock_of_living, kEverybody, .prepare = lock_by_victim_then_2, .is_rma = 1},
     {"fence", fence, kEverybody, .is_rma = 1},
     {"second-fence", fence, kEverybody, victim_fences_once, .is_rma = 1},
     {"start", start_and_complete, kEverybody, .is_rma = 1},

@@ -159,7 +159,7 @@ class Conversation final : public EventHandler {
   }
   std::string on_card_wanted(PeerId peer) override {
     require(peer != PeerId{kSelf}, "nobody is introduced to itself");
-    return "v=4;stand-in";
+    return "v=" + std::to_string(wire::kWireVersion) + ";stand-in";
   }
   void on_warning(std::string_view text) noexcept override {
     require(!text.empty(), "a warning says something");

@@ -1,10 +1,9 @@
 /*
  * The ch3:offload channel: how the headers of CH3's packets stand in the stream.
  *
- * Of MPIDI_CH3_Pkt_t, only the 8-byte words go that a packet of its type uses. With the others, a small
- * operation would take two cache lines instead of one: for its data of at most MPIDI_RMA_IMMED_BYTES, MPICH
- * reserves 32 bytes. The type is in the first word and tells which words they are. The receiver sees zeros in
- * the others.
+ * In the stream, a header holds only those 8-byte words of MPIDI_CH3_Pkt_t that a packet of its type uses. The
+ * first word holds the type. The receiver sets all other words to 0. So a small operation fits one cache line
+ * instead of two: for its data of at most MPIDI_RMA_IMMED_BYTES, MPICH reserves 32 bytes where it aligns types.
  */
 #ifndef CH3_PACKET_HEADERS_H_INCLUDED
 #define CH3_PACKET_HEADERS_H_INCLUDED
@@ -13,8 +12,10 @@
 
 typedef struct {
     uint16_t words;             /* bit i: the word at byte 8 * i; 0: no packet of this type is sent */
-    uint8_t bytes;              /* all of them */
+    uint8_t bytes;              /* length of the header in the stream */
 } MPIDI_CH3I_Header_t;
+
+#define MOST_WORDS 10           /* COUNT counts so many */
 
 /* Members of MPIDI_CH3_Pkt_t: the first byte, and the one behind the last. */
 #define BEGIN(member) offsetof(MPIDI_CH3_Pkt_t, member)
@@ -83,13 +84,14 @@ static inline const MPIDI_CH3I_Header_t *find_header(const void *bytes)
     return &headers[type];
 }
 
-/* Writes header->bytes for a packet of which the caller has pkt_bytes. */
+/* Writes header->bytes to `to`, from a packet of which the caller has pkt_bytes. REQUIRES: that is all that a
+ * packet of its type has. */
 static inline void put_header(char *to, const MPIDI_CH3I_Header_t * header, const void *pkt, size_t pkt_bytes)
 {
     unsigned int words;
     unsigned int cut = 1U << pkt_bytes / 8;     /* the word in which the packet ends, or the one behind */
 
-    MPIR_Assert(header->words < 2 * cut);
+    MPIR_Assert(header->words < (pkt_bytes % 8 != 0 ? 2 * cut : cut));
     for (words = header->words & (cut - 1); words != 0; words &= words - 1, to += 8)
         memcpy(to, (const char *) pkt + 8 * __builtin_ctz(words), 8);
     if (header->words & cut) {
@@ -98,14 +100,17 @@ static inline void put_header(char *to, const MPIDI_CH3I_Header_t * header, cons
     }
 }
 
-/* Reads header->bytes. */
+/* Reads header->bytes from `from`. */
 static inline void get_header(MPIDI_CH3_Pkt_t * pkt, const MPIDI_CH3I_Header_t * header, const char *from)
 {
     unsigned int words;
 
+    MPL_COMPILE_TIME_ASSERT(sizeof(*pkt) % 8 == 0 && sizeof(*pkt) / 8 <= MOST_WORDS);
     memset(pkt, 0, sizeof(*pkt));
     for (words = header->words; words != 0; words &= words - 1, from += 8)
         memcpy((char *) pkt + 8 * __builtin_ctz(words), from, 8);
 }
+
+#undef MOST_WORDS
 
 #endif                          /* CH3_PACKET_HEADERS_H_INCLUDED */

@@ -44,9 +44,6 @@ typedef struct MPIDI_CH3I_VC {
     struct MPIR_Request *send_active;
     /* The request that wants the next bytes of the incoming stream. Or NULL: a packet header comes. */
     struct MPIR_Request *recv_active;
-    /* The first partial_header_bytes of a header cut by the end of a chunk. Allocated on first use. */
-    void *partial_header;
-    int partial_header_bytes;
     /* One for each window whose lock the peer has asked for. */
     MPIDI_CH3I_Lock *locks;
     /* TRUE when the engine has said that this peer failed. */

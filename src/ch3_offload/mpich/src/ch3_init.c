@@ -253,8 +253,6 @@ int MPIDI_CH3_VC_Init(MPIDI_VC_t * vc)
 
 int MPIDI_CH3_VC_Destroy(MPIDI_VC_t * vc)
 {
-    MPL_free(vc->ch.partial_header);
-    vc->ch.partial_header = NULL;
     MPIDI_CH3I_Locks_free(vc);
     return MPI_SUCCESS;
 }

@@ -1,8 +1,8 @@
 /*
  * The ch3:offload channel: packets of CH3, coming in.
  *
- * The engine delivers the stream of packets of a peer in chunks that may end anywhere: inside a header,
- * inside the data. CH3's handler of a packet gets what data there is and either takes it all or returns a
+ * The engine delivers the stream of packets of a peer in chunks. Headers are whole, the data may be cut
+ * anywhere. CH3's handler of a packet gets what data there is and either takes it all or returns a
  * request whose iov wants the rest, as often as its OnDataAvail says so. Where that iov wants a long run of
  * bytes at one place, the engine may put them there itself.
  */
@@ -138,7 +138,8 @@ static inline int may_concern_lock(const MPIDI_CH3_Pkt_t * pkt)
     HAS_FLAGS_WHERE_PUT_HAS_THEM(cas);
     HAS_FLAGS_WHERE_PUT_HAS_THEM(fop);
     return pkt->type == MPIDI_CH3_PKT_UNLOCK ||
-        (pkt->put.pkt_flags & (MPIDI_CH3_PKT_FLAG_RMA_LOCK_SHARED | MPIDI_CH3_PKT_FLAG_RMA_LOCK_EXCLUSIVE));
+        (pkt->put.pkt_flags & (MPIDI_CH3_PKT_FLAG_RMA_LOCK_SHARED | MPIDI_CH3_PKT_FLAG_RMA_LOCK_EXCLUSIVE |
+                               MPIDI_CH3_PKT_FLAG_RMA_UNLOCK));
 }
 
 /* Calls the handler of a packet with the data behind its header. Returns an error, and in *taken how much of
@@ -181,67 +182,23 @@ static int handle_header(MPIDI_VC_t * vc, MPIDI_CH3_Pkt_t * pkt, const char *dat
     goto fn_exit;
 }
 
-/* How long the header is that begins with these bytes. While that is not known: the bytes that tell it.
- * 0: none begins so. */
-static inline size_t header_length(const void *bytes, size_t have)
-{
-    const MPIDI_CH3I_Header_t *header;
-
-    if (unlikely(have < sizeof(MPIDI_CH3_Pkt_type_t)))
-        return sizeof(MPIDI_CH3_Pkt_type_t);
-    header = find_header(bytes);
-    return unlikely(header == NULL) ? 0 : header->bytes;
-}
-
-/* Takes a header, and of the data behind it what belongs to it: *taken. */
-static int take_packet(MPIDI_VC_t * vc, const char *header, const char *data, size_t data_bytes,
-                       size_t * taken)
-{
-    const MPIDI_CH3I_Header_t *shape = find_header(header);
-    MPIDI_CH3_Pkt_t pkt;
-    int mpi_errno = MPI_SUCCESS;
-
-    *taken = 0;
-    MPIR_ERR_CHKANDJUMP1(shape == NULL, mpi_errno, MPI_ERR_OTHER, "**ch3|offload|protocol",
-                         "**ch3|offload|protocol %d", vc->pg_rank);
-    get_header(&pkt, shape, header);
-    mpi_errno = handle_header(vc, &pkt, data, data_bytes, taken);
-
-  fn_exit:
-    return mpi_errno;
-  fn_fail:
-    goto fn_exit;
-}
-
-/* Collects a header that a chunk's end has cut, and takes it when it is whole. *taken: of the bytes. */
-static int collect_header(MPIDI_VC_t * vc, const char *bytes, size_t length, size_t * taken)
+/* A packet begins with these bytes, and its header is whole. *taken: what of them is the packet's. */
+static int handle_packet(MPIDI_VC_t * vc, const char *bytes, size_t length, size_t * taken)
 {
     int mpi_errno = MPI_SUCCESS;
-    char *header = vc->ch.partial_header;
-    size_t have = vc->ch.partial_header_bytes;
-    size_t wanted, data_taken;
+    const MPIDI_CH3I_Header_t *header = NULL;
+    MPIDI_CH3_Pkt_t pkt;        /* the bytes may be unaligned */
+    size_t data_taken;
 
     *taken = 0;
-    if (header == NULL) {
-        header = MPL_malloc(sizeof(MPIDI_CH3_Pkt_t), MPL_MEM_BUFFER);
-        MPIR_ERR_CHKANDJUMP(header == NULL, mpi_errno, MPI_ERR_NO_MEM, "**nomem");
-        vc->ch.partial_header = header;
-    }
-    while ((wanted = header_length(header, have)) > have) {
-        size_t n = MPL_MIN(length - *taken, wanted - have);
-
-        if (n == 0) {
-            vc->ch.partial_header_bytes = have;
-            goto fn_exit;
-        }
-        MPIR_Memcpy(header + have, bytes + *taken, n);
-        have += n;
-        *taken += n;
-    }
-    vc->ch.partial_header_bytes = 0;
-    mpi_errno = take_packet(vc, header, bytes + *taken, length - *taken, &data_taken);
+    if (length >= sizeof(MPIDI_CH3_Pkt_type_t))
+        header = find_header(bytes);
+    MPIR_ERR_CHKANDJUMP1(header == NULL || header->bytes > length, mpi_errno, MPI_ERR_OTHER,
+                         "**ch3|offload|protocol", "**ch3|offload|protocol %d", vc->pg_rank);
+    get_header(&pkt, header, bytes);
+    mpi_errno = handle_header(vc, &pkt, bytes + header->bytes, length - header->bytes, &data_taken);
     MPIR_ERR_CHECK(mpi_errno);
-    *taken += data_taken;
+    *taken = header->bytes + data_taken;
 
   fn_exit:
     return mpi_errno;
@@ -255,7 +212,7 @@ void MPIDI_CH3I_Packet_recv(uint32_t peer, const void *bytes, size_t length_byte
     int mpi_errno = MPI_SUCCESS;
     const char *in = bytes;
     size_t left = length_bytes;
-    size_t taken, header_bytes;
+    size_t taken;
     MPIDI_VC_t *vc;
 
     if (peer >= (uint32_t) MPIDI_Process.my_pg->size)
@@ -266,11 +223,8 @@ void MPIDI_CH3I_Packet_recv(uint32_t peer, const void *bytes, size_t length_byte
         if (vc->ch.recv_active != NULL) {
             taken = fill_iov(vc->ch.recv_active, in, left);
             mpi_errno = resume_request(vc);
-        } else if (vc->ch.partial_header_bytes == 0 && (header_bytes = header_length(in, left)) <= left) {
-            mpi_errno = take_packet(vc, in, in + header_bytes, left - header_bytes, &taken);
-            taken += header_bytes;
         } else {
-            mpi_errno = collect_header(vc, in, left, &taken);
+            mpi_errno = handle_packet(vc, in, left, &taken);
         }
         MPIR_ERR_CHECK(mpi_errno);
         in += taken;
@@ -334,7 +288,6 @@ void MPIDI_CH3I_Packet_recv_fail(MPIDI_VC_t * vc, int mpi_errno)
 {
     MPIR_Request *rreq = vc->ch.recv_active;
 
-    vc->ch.partial_header_bytes = 0;
     if (rreq != NULL) {
         vc->ch.recv_active = NULL;
         MPIDI_CH3I_Fail_request(rreq, mpi_errno);

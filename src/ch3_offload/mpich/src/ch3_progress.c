@@ -26,7 +26,7 @@ int MPII_TSP_scheds_are_pending(void);
 #define WARNING_BYTES 1024
 /* After so many fruitless tests in a row, each further one gives the core away. */
 #define MOST_FRUITLESS_TESTS 4
-/* Where processes outnumber cores, a whole poll costs more than a turn: it begins with cold caches. */
+/* Where processes outnumber cores: after so many turns without work, it polls all the same. */
 #define MOST_TURNS_WITHOUT_POLL 8
 
 volatile unsigned int MPIDI_CH3I_progress_completion_count = 0;
