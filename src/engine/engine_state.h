@@ -4,8 +4,8 @@
 // Included by src/engine/engine*.cc only. engine.cc: progress and probes; engine_events.cc: what the client
 // is told; engine_peers.cc: introductions; engine_send.cc and engine_receive.cc: the two sides of a message;
 // engine_rendezvous.cc: payloads that move after a CTS; engine_self.cc: messages of a process to itself;
-// engine_packets.cc: the packet stream; engine_flow.cc:
-// queues that wait for room, byte credit; engine_cancel.cc: cancel, purge and failure.
+// engine_packets.cc: the packet stream; engine_flow.cc: queues that wait for room, byte credit;
+// engine_cancel.cc: cancel, purge and failure.
 
 #pragma once
 

@@ -1,6 +1,6 @@
 /* Processes that speak to each other for the first time. In "answers", rank 0 receives from all others and
- * answers them. They ask the process manager for its card; it asks for nobody's, because who has connected has
- * said how it is reached. */
+ * answers them. They ask the process manager for its card; it asks for nobody's, because who has connected
+ * has said how it is reached. In "word", each process waits for one that it does not know. */
 #include "over_mpi.h"
 
 #include <unistd.h>
@@ -74,8 +74,8 @@ static void answers(void)
         fail("%lld cards were asked for", wanted);
 }
 
-/* Each process waits for a word of the one before, which it does not know, and passes it on. SPIN lets it poll for
- * seconds, and it hears the word while it does. */
+/* Each process waits for a word of the one before, which it does not know, and passes it on. SPIN lets it poll
+ * for seconds, and it hears the word while it does. */
 static void pass_a_word(void)
 {
     enum { kThinkUs = 10000, kPatience = 1 };   /* far above what a machine under load needs */

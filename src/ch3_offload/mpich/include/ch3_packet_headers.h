@@ -1,9 +1,10 @@
 /*
  * The ch3:offload channel: how the headers of CH3's packets stand in the stream.
  *
- * In the stream, a header holds only those 8-byte words of MPIDI_CH3_Pkt_t that a packet of its type uses. The
- * first word holds the type. The receiver sets all other words to 0. So a small operation fits one cache line
- * instead of two: for its data of at most MPIDI_RMA_IMMED_BYTES, MPICH reserves 32 bytes where it aligns types.
+ * In the stream, a header holds only those 8-byte words of MPIDI_CH3_Pkt_t that a packet of its type uses.
+ * The first word holds the type. The receiver sets all other words to 0. So a small operation fits one cache
+ * line instead of two: for its data of at most MPIDI_RMA_IMMED_BYTES, MPICH reserves 32 bytes where it aligns
+ * types.
  */
 #ifndef CH3_PACKET_HEADERS_H_INCLUDED
 #define CH3_PACKET_HEADERS_H_INCLUDED

@@ -1,10 +1,11 @@
 /*
  * The ch3:offload channel: packets of CH3 (RMA, close, revoke), going out.
  *
- * The packets to one peer are a stream of bytes: a header (ch3_packet_headers.h) and the data that it announces.
- * A short packet leaves through the peer's lane, without a call of the library. All others go to the engine, which
- * queues and keeps the order, with one exception: a request whose OnDataAvail loads the next part of its data when
- * one part has gone. While such a request is in mid-packet (send_active), what comes behind it waits here (sendq).
+ * The packets to one peer are a stream of bytes: a header (ch3_packet_headers.h) and the data that it
+ * announces. A short packet leaves through the peer's lane, without a call of the library. All others go to
+ * the engine, which queues and keeps the order, with one exception: a request whose OnDataAvail loads the next
+ * part of its data when one part has gone. While such a request is in mid-packet (send_active), what comes
+ * behind it waits here (sendq).
  */
 
 #include "ch3_packet_headers.h"
