@@ -48,10 +48,6 @@ rdma_sources += \
 	src/rdma/verbs/port_selection.h \
 	src/rdma/verbs/rail.cc \
 	src/rdma/verbs/rail.h \
-	src/rdma/verbs/polled_ring.cc \
-	src/rdma/verbs/polled_ring.h \
-	src/rdma/verbs/ring_entry.cc \
-	src/rdma/verbs/ring_entry.h \
 	src/rdma/verbs/send_id.h \
 	src/rdma/verbs/slot_pool.cc \
 	src/rdma/verbs/slot_pool.h \
@@ -63,8 +59,7 @@ rdma_sources += \
 	src/rdma/verbs/verbs_handles.h \
 	src/rdma/verbs/verbs_links.cc \
 	src/rdma/verbs/verbs_provider.cc \
-	src/rdma/verbs/verbs_provider.h \
-	src/rdma/verbs/verbs_rings.cc
+	src/rdma/verbs/verbs_provider.h
 else
 rdma_sources += src/rdma/verbs/verbs_absent.cc
 endif
@@ -163,7 +158,7 @@ libch3offload_la_LIBADD = libcore.la -lm
 libch3offload_la_DEPENDENCIES = libcore.la $(top_srcdir)/src/libch3offload.map
 libch3offload_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link \
 	$(CC) $(CFLAGS) $(AM_LDFLAGS) $(libch3offload_la_LDFLAGS) $(LDFLAGS) -o $@
-libch3offload_la_LDFLAGS = -version-info 12:0:0 $(cxx_runtime_flags) \
+libch3offload_la_LDFLAGS = -version-info 13:0:0 $(cxx_runtime_flags) \
 	-Wl,--version-script=$(top_srcdir)/src/libch3offload.map -Wl,-z,relro -Wl,-z,now
 if SANITIZED
 # The sanitizers' runtimes belong to the C++ compiler and to the program: only the tests' library matters here.

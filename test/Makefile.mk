@@ -270,8 +270,6 @@ test_verbs_tests_SOURCES = \
 	test/rdma/verbs/port_description_test.cc \
 	test/rdma/verbs/port_selection_test.cc \
 	test/rdma/verbs/rail_test.cc \
-	test/rdma/verbs/ring_entry_test.cc \
-	test/rdma/verbs/ring_test.cc \
 	test/rdma/verbs/slot_pool_test.cc \
 	test/rdma/verbs/verbs_address_test.cc \
 	test/rdma/verbs/verbs_channels_test.cc \
@@ -287,11 +285,7 @@ check_PROGRAMS += test/verbs_thread_tests
 TESTS += test/verbs_thread_tests
 test_verbs_thread_tests_SOURCES = \
 	test/rdma/contract_world.h \
-	test/rdma/seeded_random.h \
-	test/rdma/verbs/hostile_peer.h \
 	test/rdma/verbs/verbs_contract_test.cc \
-	test/rdma/verbs/verbs_fixture.h \
-	test/rdma/verbs/verbs_rings_test.cc \
 	test/rdma/verbs/verbs_world.h
 test_verbs_thread_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
 test_verbs_thread_tests_LDADD = $(fake_verbs_objects) test/libcontract.a libcore.la $(GTEST_LIBS)

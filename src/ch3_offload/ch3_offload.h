@@ -31,7 +31,7 @@ extern "C" {
 #endif
 
 /** Changes when a binary built against an older header would break. */
-#define CH3_OFFLOAD_ABI_VERSION 6
+#define CH3_OFFLOAD_ABI_VERSION 7
 
 typedef struct ch3_offload_channel ch3_offload_channel_t;
 
@@ -124,7 +124,6 @@ typedef struct {
     int64_t verbs_rails;        /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_RAILS: most RDMA ports that are used at once */
     int64_t verbs_pool_bytes;   /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_POOL: most memory for receive slots */
     int64_t verbs_queue_pairs;  /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_QUEUE_PAIRS: most that live at once */
-    int64_t verbs_rings;        /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_RINGS: most polled rings for small messages; 0 none */
     const char *pin_cache;      /**< MPIR_CVAR_CH3_OFFLOAD_PIN_CACHE: on, off, on-demand */
     int64_t pin_bytes;          /**< MPIR_CVAR_CH3_OFFLOAD_PIN_BYTES: most memory that stays registered; 0 by the machine */
     int64_t pin_regions;        /**< MPIR_CVAR_CH3_OFFLOAD_PIN_REGIONS: the same in regions; 0 by the device */

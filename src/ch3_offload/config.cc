@@ -30,7 +30,6 @@ void ch3_offload_config_default(ch3_offload_config_t* config) {
   config->verbs_rails = 2;
   config->verbs_pool_bytes = 16 * kMiB;
   config->verbs_queue_pairs = 256;
-  config->verbs_rings = 8;
   config->pin_cache = "on";
   config->pin_bytes = 0;
   config->pin_regions = 0;

@@ -68,7 +68,7 @@ constexpr Row kRows[] = {
 static_assert(sizeof(Counters) == std::size(kRows) * sizeof(std::uint64_t), "every counter has a row");
 
 constexpr Row kProviderRows[] = {
-    {"network_registered_bytes", "registered memory of the network's slots and rings, bytes", 1,
+    {"network_registered_bytes", "registered memory of the network's slots, bytes", 1,
      offsetof(ProviderCounters, network_registered_bytes)},
     {"network_connections", "queue pairs that this process has", 1,
      offsetof(ProviderCounters, network_connections)},
@@ -82,12 +82,6 @@ constexpr Row kProviderRows[] = {
      offsetof(ProviderCounters, network_sent_again)},
     {"network_credit_messages", "slots that held nothing but credit for slots", 0,
      offsetof(ProviderCounters, network_credit_messages)},
-    {"network_rings", "polled rings for small messages of peers", 1,
-     offsetof(ProviderCounters, network_rings)},
-    {"network_ring_messages_sent", "messages written into polled rings of peers", 0,
-     offsetof(ProviderCounters, network_ring_messages_sent)},
-    {"network_ring_messages_received", "messages taken from polled rings", 0,
-     offsetof(ProviderCounters, network_ring_messages_received)},
 };
 static_assert(sizeof(ProviderCounters) == std::size(kProviderRows) * sizeof(std::uint64_t),
               "every counter has a row");

@@ -108,14 +108,6 @@ constexpr Setting kSettings[] = {
      .number = &Config::verbs_queue_pairs,
      .least = 2,
      .most = 65536},
-    {.variable = "MPIR_CVAR_CH3_OFFLOAD_VERBS_RINGS",
-     .kind = SettingKind::kInt,
-     .unit = "",
-     .takes = "a number from 0 (off) to 64",
-     .effect = "most peers whose small messages come through a polled ring instead of the completion queue",
-     .number = &Config::verbs_rings,
-     .least = 0,
-     .most = 64},
     {.variable = "MPIR_CVAR_CH3_OFFLOAD_PIN_CACHE",
      .kind = SettingKind::kWord,
      .unit = "",
@@ -291,7 +283,6 @@ VerbsConfig verbs_config(const ch3_offload_config_t& config) {
   verbs.rail.most_receive_slots =
       static_cast<std::uint32_t>(static_cast<std::size_t>(config.verbs_pool_bytes) / verbs.rail.slot_bytes);
   verbs.rail.most_queue_pairs = static_cast<std::uint32_t>(config.verbs_queue_pairs);
-  verbs.most_rings = static_cast<std::uint32_t>(config.verbs_rings);
   verbs.on_demand = std::string_view(config.pin_cache) == "on-demand";
   verbs.processes_on_node = processes_on_node(config);
   verbs.lockable_bytes = pin_limits(1).locked_bytes;

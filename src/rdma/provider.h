@@ -132,16 +132,13 @@ class Sink {
 /// Counters for the user who tunes a job. A counter that does not apply to a provider is 0.
 /// The counters of several providers can be added.
 struct ProviderCounters {
-  std::uint64_t network_registered_bytes = 0;    ///< Current. Send slots, receive slots and rings.
+  std::uint64_t network_registered_bytes = 0;    ///< Current. Send slots and receive slots.
   std::uint64_t network_connections = 0;         ///< Current. Queue pairs.
   std::uint64_t network_connections_made = 0;    ///< Queue pairs made since the start.
   std::uint64_t network_connections_lost = 0;    ///< Queue pairs that broke: replaced, or the peer failed.
   std::uint64_t network_connections_parked = 0;  ///< Queue pairs closed to make room for others.
   std::uint64_t network_sent_again = 0;          ///< Messages and writes repeated after a queue pair broke.
   std::uint64_t network_credit_messages = 0;     ///< Slots that carried only credit.
-  std::uint64_t network_rings = 0;               ///< Current. Polled receive rings for small messages.
-  std::uint64_t network_ring_messages_sent = 0;  ///< Messages written into rings of peers.
-  std::uint64_t network_ring_messages_received = 0;  ///< Messages taken from this process's rings.
 
   ProviderCounters& operator+=(const ProviderCounters& other) noexcept {
     network_registered_bytes += other.network_registered_bytes;
@@ -151,9 +148,6 @@ struct ProviderCounters {
     network_connections_parked += other.network_connections_parked;
     network_sent_again += other.network_sent_again;
     network_credit_messages += other.network_credit_messages;
-    network_rings += other.network_rings;
-    network_ring_messages_sent += other.network_ring_messages_sent;
-    network_ring_messages_received += other.network_ring_messages_received;
     return *this;
   }
 };

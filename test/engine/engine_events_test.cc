@@ -218,12 +218,12 @@ TEST_F(EngineCounters, HaveTheProvidersAllTogether) {
   const auto zero = second.make_provider(PeerId{0});
   Provider* const both[] = {at(0).provider.get(), zero.get()};
   at(0).engine = std::make_unique<HostDriver>(engine_config, both);
-  at(0).provider->counted.network_rings = 3;
-  zero->counted.network_rings = 4;
+  at(0).provider->counted.network_connections = 3;
+  zero->counted.network_connections = 4;
   zero->counted.network_sent_again = 5;
   for (int i = 0; i < 2; ++i) {  // The second time it is no other sum.
     const CounterPage& page = at(0)->counters();
-    EXPECT_EQ(page.providers.network_rings, 7u);
+    EXPECT_EQ(page.providers.network_connections, 7u);
     EXPECT_EQ(page.providers.network_sent_again, 5u);
   }
   at(0).engine.reset();  // Before the second network.

@@ -126,9 +126,9 @@ std::vector<Bytes> seeds() {
     all.push_back(seed(What::kRepairedFrame).u8(kind).bytes(frame.bytes).done());
   }
   for (const char* text :
-       {"verbs:3/r/127.0.0.1+127.0.0.2/4711/8192/0000000000000000+0000000000000001/1f0c9a52be7d4e13",
-        "verbs:3/i/fe80::1/65535/8192/fe80000000000000/ffffffffffffffff",
-        "verbs:3/r/127.0.0.1/4711/8192/1f0c9a52be7d4e13/0000000000000000"})
+       {"verbs:4/r/127.0.0.1+127.0.0.2/4711/8192/0000000000000000+0000000000000001/1f0c9a52be7d4e13",
+        "verbs:4/i/fe80::1/65535/8192/fe80000000000000/ffffffffffffffff",
+        "verbs:4/r/127.0.0.1/4711/8192/1f0c9a52be7d4e13/0000000000000000"})
     all.push_back(seed(What::kAddress).text(text).done());
   for (const char* text :
        {"", "fake0", "fake0:1:1", "fake0:2,fake1", "fake0:3:65535,fake2:1", "fake0:0", ":1"})

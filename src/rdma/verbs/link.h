@@ -20,7 +20,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "rdma/verbs/polled_ring.h"
 #include "rdma/verbs/verbs_handles.h"
 
 namespace ch3_offload {
@@ -29,10 +28,6 @@ namespace ch3_offload {
 struct SlotHeader {
   static constexpr std::uint8_t kMessage = 1;
   static constexpr std::uint8_t kCreditOnly = 2;
-  // About a ring (verbs_rings.cc), with a RingBody:
-  static constexpr std::uint8_t kRingOpen = 3;     ///< The receiver of this slot may write into a ring,
-  static constexpr std::uint8_t kRingClose = 4;    ///< is to stop,
-  static constexpr std::uint8_t kRingClosed = 5;   ///< and says that the sender of this slot has stopped.
   static constexpr std::uint8_t kWantsCredit = 1;  ///< Flag: the sender waits for credit.
 
   /// The receiver of this slot may send items below this number; its lower 32 bits.
@@ -78,7 +73,6 @@ class Link {
   std::uint32_t number = 0;           ///< Of the current or last queue pair; 0: there was none.
   std::uint32_t packet_sequence = 0;  ///< Of the current queue pair.
   QueuePair queue_pair;
-  LinkRings rings;
 
   // Sending: retired <= posted <= next.
   std::uint64_t retired() const noexcept { return retired_; }
@@ -187,6 +181,5 @@ class Link {
   std::uint32_t window_ = kFirstWindow;
   std::array<Item, kDepth> items_{};
 };
-static_assert(kRingEntries >= Link::kMostWindow, "an entry is free before its next item has credit");
 
 }  // namespace ch3_offload

@@ -17,7 +17,7 @@
 namespace ch3_offload {
 namespace {
 
-constexpr std::string_view kPrefix = "verbs:3/";
+constexpr std::string_view kPrefix = "verbs:4/";
 
 std::string to_text(const sockaddr* address) {
   char text[INET6_ADDRSTRLEN] = "";

@@ -13,7 +13,7 @@
 
 namespace ch3_offload {
 
-/// "verbs:3/<r: RoCE, i: InfiniBand>/<IP address>[+<IP address>]/<TCP port>/<slot>/<network>[+<network>]/<instance>", the
+/// "verbs:4/<r: RoCE, i: InfiniBand>/<IP address>[+<IP address>]/<TCP port>/<slot>/<network>[+<network>]/<instance>", the
 /// networks and the instance as 16 hex digits. At the addresses, at the TCP port, the process sets up connections
 /// (control_channel.h); either will do. There is one network for each of its rails, in their order.
 struct VerbsAddress {

@@ -41,7 +41,7 @@ bool VerbsProvider::poll_all_completions(std::size_t budget) noexcept {
 
 bool VerbsProvider::poll_completions(RailUse& use, std::size_t budget) noexcept {
   // What the last poll held back comes first.
-  for (std::size_t taken = 0; handle_completions(use, budget);) {
+  for (std::size_t taken = 0; handle_completions(use);) {
     if (taken >= budget) return false;
     const std::size_t wanted = std::min(use.completions.size(), budget - taken);
     const int count = ibv_poll_cq(use.rail->completions(), static_cast<int>(wanted), use.completions.data());
@@ -52,45 +52,38 @@ bool VerbsProvider::poll_completions(RailUse& use, std::size_t budget) noexcept 
     use.next_completion = 0;
     use.completion_count = static_cast<std::size_t>(count);
     taken += use.completion_count;
-    if (use.completion_count < wanted) return handle_completions(use, budget);
+    if (use.completion_count < wanted) return handle_completions(use);
   }
   return false;
 }
 
-/// False: a message is held; or the budget is used up, and a receive has to wait for what is before it in a ring.
-bool VerbsProvider::handle_completions(RailUse& use, std::size_t budget) noexcept {
+/// False: a message is held, and a receive behind it has to wait.
+bool VerbsProvider::handle_completions(RailUse& use) noexcept {
   for (; use.next_completion < use.completion_count; ++use.next_completion) {
     const ibv_wc& completion = use.completions[use.next_completion];
     if (SendId::is_send(completion.wr_id))
       on_send_completion(completion);
-    else if (held_ || !on_receive(use, completion, budget))
+    else if (held_)
       return false;
+    else
+      on_receive(use, completion);
   }
   return true;
 }
 
-/// False: not now. The ring has to be drained first, for which the budget does not suffice.
-bool VerbsProvider::on_receive(RailUse& use, const ibv_wc& completion, std::size_t budget) noexcept {
+void VerbsProvider::on_receive(RailUse& use, const ibv_wc& completion) noexcept {
   const auto slot = static_cast<std::uint32_t>(completion.wr_id);
   const auto found = use.links.find(completion.qp_num);
   // Of a queue pair that was given up: the peer sends it again over the next one.
-  if (found == use.links.end()) {
-    use.rail->recycle(slot);
-    return true;
-  }
+  if (found == use.links.end()) return use.rail->recycle(slot);
   VerbsLane& lane = *found->second;
   VerbsEndpoint& peer = *lane.peer;
   if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
     use.rail->recycle(slot);
-    lose_link(lane, ibv_wc_status_str(completion.status));
-    return true;
+    return lose_link(lane, ibv_wc_status_str(completion.status));
   }
-  const auto is_refused = [&] { return peer.dying && peer.reason == Status::kProtocol; };
-  if (!is_refused() && lane.link.rings.receive != nullptr) {  // RULE DRAIN FIRST.
-    if (delivered_ < budget) drain_ring(peer, budget - delivered_);
-    if (held_ || (delivered_ >= budget && ring_has_next(lane.link))) return false;
-  }
-  if (!is_refused() && !deliver(lane, completion, use.rail->receive_slots().address(slot)))
+  const bool is_refused = peer.dying && peer.reason == Status::kProtocol;
+  if (!is_refused && !deliver(lane, completion, use.rail->receive_slots().address(slot)))
     start_dying(peer, Status::kProtocol);
   if (held_) {
     held_rail_ = use.rail.get();
@@ -98,34 +91,17 @@ bool VerbsProvider::on_receive(RailUse& use, const ibv_wc& completion, std::size
   } else {
     use.rail->recycle(slot);
   }
-  note_credit_due(lane);
-  return true;
-}
-
-void VerbsProvider::note_credit_due(VerbsLane& lane) noexcept {
   if (lane.credit_due || !lane.link.credit_is_due()) return;
   lane.credit_due = true;
   credit_due_.push_back(&lane);
 }
 
-/// An item arrived. False: the peer had no credit for it.
-bool VerbsProvider::take_item(VerbsLane& lane) noexcept {
-  if (!lane.link.take()) return false;
-  lane.last_used = polls_;
-  lane.peer->lost_since_ns = 0;
-  return true;
-}
-
-void VerbsProvider::take_header(VerbsLane& lane, const SlotHeader& header) noexcept {
-  lane.link.raise_limit(header.limit);
-  if (lane.peer->unfinished_write != kNoWrite) push_parts(*lane.peer);
-  if ((header.flags & SlotHeader::kWantsCredit) != 0) widen(lane);
-}
-
 /// Hands an item to the sink. False: it does not follow the protocol.
 bool VerbsProvider::deliver(VerbsLane& lane, const ibv_wc& completion, const std::byte* slot) noexcept {
   VerbsEndpoint& peer = *lane.peer;
-  if (!take_item(lane)) return false;
+  if (!lane.link.take()) return false;  // The peer had no credit for it.
+  lane.last_used = polls_;
+  peer.lost_since_ns = 0;
   const std::size_t length = completion.byte_len;
   if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
     if (lane.index != 0 && lane.link.credit_is_due()) widen(lane);  // Nothing there can ask for it.
@@ -138,15 +114,15 @@ bool VerbsProvider::deliver(VerbsLane& lane, const ibv_wc& completion, const std
   SlotHeader header;
   std::memcpy(&header, slot, sizeof header);
   const std::span<const std::byte> payload{slot + sizeof header, length - sizeof header};
-  take_header(lane, header);
+  lane.link.raise_limit(header.limit);
+  if (peer.unfinished_write != kNoWrite) push_parts(peer);
+  if ((header.flags & SlotHeader::kWantsCredit) != 0) widen(lane);
   if (header.kind == SlotHeader::kCreditOnly) {
     lane.link.was_credit_only();
     return payload.empty();
   }
-  if (lane.index != 0) return false;  // Messages and all about rings are the main lane's.
-  if (header.kind != SlotHeader::kMessage) return on_ring_notice(peer, header.kind, payload);
-  if (payload.empty()) return false;
-  if (ring_entry_bytes(length) <= kRingEntryBytes) note_heat(peer);
+  // Messages are the main lane's.
+  if (header.kind != SlotHeader::kMessage || lane.index != 0 || payload.empty()) return false;
   ++delivered_;
   held_ = sink_->on_message(peer.id, payload) == Delivery::kHeld;
   return true;
@@ -155,7 +131,7 @@ bool VerbsProvider::deliver(VerbsLane& lane, const ibv_wc& completion, const std
 /// The Sink has read the message that it held.
 void VerbsProvider::release_held() noexcept {
   held_ = false;
-  if (held_rail_ != nullptr) std::exchange(held_rail_, nullptr)->recycle(held_slot_);
+  held_rail_->recycle(held_slot_);
 }
 
 void VerbsProvider::on_send_completion(const ibv_wc& completion) noexcept {

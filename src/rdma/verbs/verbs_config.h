@@ -34,9 +34,6 @@ struct VerbsConfig {
   /// in for each other. At least 1.
   std::uint32_t most_rails = 2;
   std::uint32_t most_send_slots = 512;
-  std::uint32_t most_rings = 8;  ///< Polled rings for the small messages of the hottest peers; 0: none.
-  /// A sender that has not seen its completion queue empty for so long writes into no ring (verbs_rings.cc).
-  std::uint32_t ring_trust_us = 200;
   /// What this process may lock (RLIMIT_MEMLOCK); SIZE_MAX: no limit. Under 4 MiB slots are few and short, to leave some.
   std::size_t lockable_bytes = SIZE_MAX;
   std::size_t processes_on_node = 1;  ///< Which share the devices' regions; at least 1.

@@ -18,9 +18,6 @@ namespace {
 /// A busy poller reads the clock at every so many polls, so that newcomers are not starved.
 constexpr std::uint32_t kBusyPollsPerClock = 256;
 
-/// Polls in a row that leave the completion queue alone while rings deliver.
-constexpr std::uint32_t kMostPollsWithoutCompletions = 8;
-
 /// Housekeeping, a system call most of the time, takes one part in so many of a poller's time: it comes less often where
 /// system calls are slow.
 constexpr std::uint64_t kHousekeepingShare = 32;
@@ -216,10 +213,6 @@ int VerbsProvider::post(VerbsLane& lane) noexcept {
     request.opcode = IBV_WR_SEND;
     piece.addr = reinterpret_cast<std::uintptr_t>(slot);
     piece.lkey = pool.local_key(item.index, lane.rail);
-    if (goes_by_ring(link, header, item.length_bytes)) {
-      link.rings.send.write(number, slot, piece, request);
-      ++figures_.ring_messages_sent;
-    }
     if (piece.length <= rail.inline_bytes()) request.send_flags |= IBV_SEND_INLINE;
     signaled |= pool.free_count() * 2 < pool.count();  // Slots come back with completions only.
   } else {
@@ -287,13 +280,7 @@ std::size_t VerbsProvider::poll(Sink& sink, std::size_t budget) noexcept {
   ++polls_;
   if (held_) [[unlikely]]
     release_held();
-  if (!open_rings_.empty()) poll_rings(budget);
-  bool emptied = false;
-  // What rings delivered need not wait for the completion queue; that is looked at all the same now and then.
-  if (delivered_ == 0 || armed_ || ++polls_without_completions_ >= kMostPollsWithoutCompletions) {
-    polls_without_completions_ = 0;
-    emptied = poll_all_completions(budget);
-  }
+  bool emptied = poll_all_completions(budget);
   if (armed_) [[unlikely]] {
     // An event that is read here must not hide what comes after it.
     if (keep_house()) {
@@ -312,10 +299,6 @@ std::size_t VerbsProvider::poll(Sink& sink, std::size_t budget) noexcept {
   }
   emptied = emptied && !held_;
   if (emptied) emptied_poll_ = polls_;
-  if (emptied && looks_matter_) last_look_ = CycleClock::now();
-  if (emptied && (!draining_.empty() || !dying_.empty())) [[unlikely]]
-    drain_stopped_rings();
-  emptied = emptied && !held_;  // A held message of such a ring may not be its last.
   if (!draining_.empty() && emptied) [[unlikely]]
     finish_draining();
   if (!dying_.empty() && emptied) [[unlikely]]
@@ -326,13 +309,10 @@ std::size_t VerbsProvider::poll(Sink& sink, std::size_t budget) noexcept {
       on_device_lost(use, "it takes no more receives");
   }
   if (!credit_due_.empty()) send_due_credit();
-  if (ring_work_) [[unlikely]]
-    tend_rings();
   if (armed_) [[unlikely]] {
     delivered_ += unblock();
     // What the budget left in the completion queue, or held back, raises no event.
     if (!emptied && delivered_ == 0) delivered_ = 1;
-    if (delivered_ == 0) close_rings_for_sleep();
     set_alarm();
   }
   sink_ = nullptr;

@@ -135,8 +135,6 @@ void VerbsProvider::set_alarm() noexcept {
     delay_ns = 1;
   else if (!waiting_.empty() || !troubled_.empty() || !zombies_.empty() || listeners_paused_)
     delay_ns = kTickNs;
-  if (const std::uint64_t tick_ns = ring_tick_ns(); tick_ns != 0 && (delay_ns == 0 || tick_ns < delay_ns))
-    delay_ns = tick_ns;
   if (delay_ns == 0) {
     // What is set is hardly later than this.
     if (alarm_is_set_ || std::ranges::all_of(rails_, [](const RailUse& use) { return use.links.empty(); }))

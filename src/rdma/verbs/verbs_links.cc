@@ -329,7 +329,6 @@ void VerbsProvider::bury(VerbsLane& lane) noexcept {
   if (link.queue_pair == nullptr) return;
   RailUse& use = rails_[lane.rail];
   Rail::stop(link.queue_pair.get());
-  forget_rings(link);
   use.links.erase(link.queue_pair->qp_num);
   use.windows_total -= link.window();
   zombies_.push_back({std::move(link.queue_pair), lane.peer, monotonic_ns(), polls_});

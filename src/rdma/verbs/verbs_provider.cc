@@ -15,7 +15,6 @@
 #include <cstdio>
 #include <thread>
 
-#include "rdma/cycle_clock.h"
 #include "rdma/descriptor_limit.h"
 #include "rdma/monotonic_clock.h"
 #include "rdma/system_error.h"
@@ -61,8 +60,6 @@ VerbsConfig frugal_config(const VerbsConfig& config, std::size_t lockable_bytes)
   frugal.rail.most_receive_slots = std::min(config.rail.most_receive_slots, 64u);
   frugal.most_send_slots = std::min(config.most_send_slots, 64u);
   frugal.most_rails = 1;
-  frugal.most_rings =
-      static_cast<std::uint32_t>(std::min<std::size_t>(config.most_rings, lockable_bytes / 16 / kRingBytes));
   return frugal;
 }
 
@@ -132,10 +129,6 @@ std::optional<Error> VerbsProvider::set_up() {
               watch(rails_[i].rail->context()->async_fd, WatchKind::kDevice, i, EPOLLIN);
   if (!watched) return system_error("verbs: making an epoll descriptor", errno);
 
-  rings_ = std::vector<ReceiveRing>(config_.most_rings);
-  open_rings_.reserve(rings_.size());
-  most_rings_ = rings_.size();
-  ring_trust_cycles_ = config_.ring_trust_us * (CycleClock::kAbout20Microseconds / 20);
   writes_.resize(kMostWrites);
   free_writes_.reserve(kMostWrites);
   for (std::uint32_t i = kMostWrites; i > 0; --i) free_writes_.push_back(i - 1);
@@ -298,7 +291,7 @@ void VerbsProvider::make_room_for_lane() {
     if (list.capacity() < count) list.reserve(std::max<std::size_t>(2 * count, 16));
   };
   for (auto* const list : {&credit_due_, &draining_, &waiting_, &being_made_}) make_room(*list);
-  for (auto* const list : {&ring_answers_, &blocked_, &troubled_, &dying_}) make_room(*list);
+  for (auto* const list : {&blocked_, &troubled_, &dying_}) make_room(*list);
 }
 
 VerbsEndpoint& VerbsProvider::find_or_make(PeerId peer) {
@@ -445,16 +438,12 @@ ProviderCounters VerbsProvider::counters() const noexcept {
           .network_connections_lost = now.links_lost,
           .network_connections_parked = now.links_parked,
           .network_sent_again = now.items_sent_again,
-          .network_credit_messages = now.credit_messages,
-          .network_rings = now.rings,
-          .network_ring_messages_sent = now.ring_messages_sent,
-          .network_ring_messages_received = now.ring_messages_received};
+          .network_credit_messages = now.credit_messages};
 }
 
 VerbsFigures VerbsProvider::figures() const noexcept {
   VerbsFigures figures = figures_;
-  figures.registered_slot_bytes = send_slots_->registered_bytes() + open_rings_.size() * kRingBytes;
-  figures.rings = static_cast<std::uint32_t>(open_rings_.size());
+  figures.registered_slot_bytes = send_slots_->registered_bytes();
   figures.send_slots_taken = send_slots_->count() - send_slots_->free_count();
   for (const RailUse& use : rails_) {
     figures.registered_slot_bytes += use.rail->receive_slots().registered_bytes();

@@ -15,7 +15,6 @@
 //   verbs_provider.cc     making it, its end, connect, registering memory
 //   verbs_datapath.cc     reserve, commit, write, poll, arm
 //   verbs_completions.cc  what arrived, and what the peers' devices have
-//   verbs_rings.cc        polled rings: small messages past the completion queue
 //   verbs_links.cc        queue pairs: set-up, loss, parking, credit windows
 //   verbs_channels.cc     TCP: accepting, introductions, frames; time-outs
 //   verbs_failures.cc     events of the device, deaths
@@ -55,14 +54,11 @@ struct VerbsFigures {
   std::uint64_t messages_sent = 0;
   std::uint64_t writes_posted = 0;  ///< Parts.
   std::uint64_t credit_messages = 0;
-  std::uint32_t rings = 0;               ///< Open to peers, or closing.
-  std::uint64_t rings_opened = 0;        ///< All there ever were.
-  std::uint64_t ring_messages_sent = 0;  ///< Of messages_sent; those sent again count again.
-  std::uint64_t ring_messages_received = 0;
 };
 
-/// For a process that may lock little memory: few and short slots, one rail, few rings or none. From 1 MiB on they take a quarter of
-/// `lockable_bytes` at most; else they begin with 32 KiB, and grow while there is room. Some systems and containers allow 64 KiB.
+/// For a process that may lock little memory: few and short slots, one rail. From 1 MiB on they take a quarter of
+/// `lockable_bytes` at most; else they begin with 32 KiB, and grow while there is room. Some systems and containers
+/// allow 64 KiB.
 VerbsConfig frugal_config(const VerbsConfig& config, std::size_t lockable_bytes);
 
 class VerbsProvider final : public Provider {
@@ -186,32 +182,12 @@ class VerbsProvider final : public Provider {
   // verbs_completions.cc
   bool poll_all_completions(std::size_t budget) noexcept;
   bool poll_completions(RailUse& use, std::size_t budget) noexcept;
-  bool handle_completions(RailUse& use, std::size_t budget) noexcept;
-  bool on_receive(RailUse& use, const ibv_wc& completion, std::size_t budget) noexcept;
-  bool take_item(VerbsLane& lane) noexcept;
-  void take_header(VerbsLane& lane, const SlotHeader& header) noexcept;
-  void note_credit_due(VerbsLane& lane) noexcept;
+  bool handle_completions(RailUse& use) noexcept;
+  void on_receive(RailUse& use, const ibv_wc& completion) noexcept;
   void release_held() noexcept;
   bool deliver(VerbsLane& lane, const ibv_wc& completion, const std::byte* slot) noexcept;
   void on_send_completion(const ibv_wc& completion) noexcept;
   void retire(VerbsLane& lane, std::uint64_t up_to) noexcept;
-
-  // verbs_rings.cc
-  bool goes_by_ring(const Link& link, const SlotHeader& header, std::size_t length_bytes) const noexcept;
-  void poll_rings(std::size_t budget) noexcept;
-  void drain_ring(VerbsEndpoint& peer, std::size_t most) noexcept;
-  static bool ring_has_next(const Link& link) noexcept;
-  void drain_stopped_rings() noexcept;
-  void note_heat(VerbsEndpoint& peer) noexcept;
-  void open_ring(VerbsEndpoint& peer) noexcept;
-  void close_ring(ReceiveRing& ring) noexcept;
-  void free_ring(ReceiveRing& ring) noexcept;
-  void forget_rings(Link& link) noexcept;
-  void tend_rings() noexcept;
-  bool send_ring_notice(VerbsEndpoint& peer, std::uint8_t kind, const RingBody& body) noexcept;
-  bool on_ring_notice(VerbsEndpoint& peer, std::uint8_t kind, std::span<const std::byte> payload) noexcept;
-  void close_rings_for_sleep() noexcept;
-  std::uint64_t ring_tick_ns() const noexcept;
 
   // verbs_links.cc
   void want_link(VerbsLane& lane) noexcept;
@@ -307,19 +283,6 @@ class VerbsProvider final : public Provider {
   std::vector<RailUse> rails_;
   std::unique_ptr<SlotPool> send_slots_;  ///< Of all rails. Gone before them.
 
-  // Rings. Before the peers, whose queue pairs end first.
-  std::vector<ReceiveRing> rings_;        ///< All that there may be; the addresses stay.
-  std::vector<ReceiveRing*> open_rings_;  ///< Those that are not free.
-  std::size_t most_rings_ = 0;            ///< Fewer than rings_ when registering one was refused.
-  std::uint64_t ring_trust_cycles_ = 0;   ///< VerbsConfig::ring_trust_us by CycleClock.
-  std::uint64_t last_look_ = 0;           ///< CycleClock when the completion queue was last seen empty.
-  bool looks_matter_ = false;             ///< last_look_ is kept: a peer has opened a ring to this process.
-  bool ring_work_ = false;                ///< tend_rings() has something to do.
-  VerbsEndpoint* ring_candidate_ = nullptr;      ///< Hot; nullptr: none.
-  std::vector<VerbsEndpoint*> ring_answers_;     ///< `answer_due`, or was when it was put here.
-  std::uint32_t polls_without_completions_ = 0;  ///< In a row: rings delivered in each.
-  std::uint64_t sleeps_ = 0;                     ///< That this process went into.
-
   // Data path.
   std::vector<std::unique_ptr<VerbsEndpoint>> peers_;  ///< By PeerId, up to the greatest one met.
   std::size_t lanes_ = 0;  ///< Of all peers. The lists of lanes and peers have room for so many.
@@ -328,12 +291,11 @@ class VerbsProvider final : public Provider {
   std::vector<std::array<Registration, VerbsAddress::kMostRails>> registrations_;  ///< One for each rail.
   std::vector<std::uint32_t> free_registrations_;
   std::vector<VerbsLane*> credit_due_;
-  bool held_ = false;          ///< The Sink still reads the latest message (Delivery::kHeld): in a slot,
-  Rail* held_rail_ = nullptr;  ///< of this rail,
-  std::uint32_t held_slot_ = 0;
-  std::array<std::uint64_t, kRingEntryBytes / sizeof(std::uint64_t)> entry_copy_;  ///< or here, from a ring.
-  Sink* sink_ = nullptr;                                                           ///< During poll().
-  std::size_t delivered_ = 0;                                                      ///< By this poll().
+  bool held_ = false;  ///< The Sink still reads the latest message (Delivery::kHeld):
+  Rail* held_rail_ = nullptr;
+  std::uint32_t held_slot_ = 0;  ///< Of held_rail_.
+  Sink* sink_ = nullptr;         ///< During poll().
+  std::size_t delivered_ = 0;    ///< By this poll().
   std::uint64_t polls_ = 0;
   std::uint64_t emptied_poll_ = 0;  ///< polls_ when the completion queue was last seen empty.
   bool armed_ = false;

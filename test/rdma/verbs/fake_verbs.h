@@ -11,8 +11,7 @@
 // interfaces (as on a device that lacks them: EOPNOTSUPP or EINVAL).
 //
 // What makes mistakes show: data is read from its source when it is transferred, not when it is posted, and
-// looked at again when it is acknowledged (Config::acknowledge_delay); a write may be visible in part, its end
-// before its beginning (Config::write_steps); fields of a completion that the
+// looked at again when it is acknowledged (Config::acknowledge_delay); fields of a completion that the
 // standard leaves undefined hold rubbish; lkey and rkey differ; keys are not used again; objects are heap
 // blocks of their own, freed when they are destroyed; a destroy that would leave children behind, or would
 // wait for an acknowledgement, fails with EBUSY and is a violation(). The post and poll calls do not allocate
@@ -105,9 +104,6 @@ struct Config {
   ibv_wc_status dead_port_status = IBV_WC_RETRY_EXC_ERR;
   std::chrono::microseconds transfer_delay{0};     ///< From post to delivery.
   std::chrono::microseconds acknowledge_delay{0};  ///< From delivery to the sender's completion.
-  /// A write without immediate is placed in so many steps, in one or more calls of verbs each, the last bytes and some before
-  /// them in the first step: as devices may.
-  unsigned write_steps = 1;
   /// How often a thread of the fake tries again what could not go on. 0: no thread, later calls only.
   std::chrono::microseconds pump_interval{2'000};
 

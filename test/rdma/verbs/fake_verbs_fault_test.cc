@@ -75,22 +75,6 @@ TEST_F(FakeVerbsFault, RemoteKeyIsCheckedAndBreaksBothEnds) {
   }
 }
 
-TEST_F(FakeVerbsFault, AWriteIsVisibleInParts) {
-  connect({.shared = false});
-  adjust([](Config& config) {
-    config.write_steps = 3;
-    config.pump_interval = {};
-  });
-  one_->fill("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUV");
-  other_->fill("................................................");
-  one_->post(one_->write_to(*other_, 1, 48));
-  EXPECT_EQ(other_->text(48), "................qrstuvwx................OPQRSTUV") << "the end first";
-  EXPECT_TRUE(other_->poll().empty());
-  EXPECT_EQ(other_->text(48), "........ijklmnopqrstuvwx........GHIJKLMNOPQRSTUV");
-  EXPECT_EQ(one_->poll_one().status, IBV_WC_SUCCESS);
-  EXPECT_EQ(other_->text(48), one_->text(48));
-}
-
 TEST_F(FakeVerbsFault, DeregisteredKeyIsDead) {
   connect();
   std::vector<char> memory(100);

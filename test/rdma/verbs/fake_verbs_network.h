@@ -100,7 +100,7 @@ class Network {
   std::map<std::string, Failure, std::less<>> failures_;
 
  private:
-  enum class Outcome : std::uint8_t { kDelivered, kLost, kNotReady, kPlacing, kFailed };
+  enum class Outcome : std::uint8_t { kDelivered, kLost, kNotReady, kFailed };
   void advance(QueuePair& pair, Clock::time_point now);
   void transfer_all(QueuePair& pair, Clock::time_point now);
   void acknowledge(QueuePair& pair, Clock::time_point now);
@@ -115,7 +115,6 @@ class Network {
   bool scatter(const Receives& receives, const ReceiveRequest& receive);
   QueuePair* find_peer(const QueuePair& pair);
   bool strike(QueuePair& pair, SendRequest& request);
-  bool place_in_steps(SendRequest& request, std::byte* to);
   std::uint64_t digest() const noexcept;
   void run_pump();
   void wake_pump();

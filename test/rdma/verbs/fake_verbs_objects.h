@@ -202,7 +202,6 @@ struct SendRequest {
   std::optional<Clock::time_point> not_ready_since;  ///< First try that found no receive.
   Clock::time_point delivered;
   std::optional<std::uint64_t> digest;  ///< Of the source's bytes when they were delivered.
-  unsigned steps_placed = 0;            ///< Of Config::write_steps.
 };
 
 struct QueuePair : ibv_qp {

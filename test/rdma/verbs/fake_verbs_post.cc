@@ -55,7 +55,6 @@ void append(QueuePair& pair, const ibv_send_wr& posted, Clock::time_point now) {
   request.lost_since.reset();
   request.not_ready_since.reset();
   request.digest.reset();
-  request.steps_placed = 0;
 }
 
 }  // namespace

@@ -54,7 +54,6 @@ void Network::transfer_all(QueuePair& pair, Clock::time_point now) {
         request.lost_since.reset();
         if (!request.not_ready_since) request.not_ready_since = now;
         return;
-      case Outcome::kPlacing: return;
       case Outcome::kFailed: fail(pair, status); return;
     }
   }

@@ -29,33 +29,6 @@ bool has_immediate(const SendRequest& request) noexcept {
   return request.opcode == IBV_WR_SEND_WITH_IMM || request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
-/// As a device: memory that a program reads at the same time is written with whole words, so that ThreadSanitizer
-/// knows that both sides mean it. Words of `step` only, counted from the last one; the others are left.
-void place(std::byte* to, const std::byte* from, std::size_t length_bytes, std::size_t step = 0,
-           std::size_t steps = 1) noexcept {
-  using Word [[gnu::may_alias]] = std::uint64_t;
-  constexpr std::size_t kWord = sizeof(Word);
-  const std::size_t before = -reinterpret_cast<std::uintptr_t>(to) % kWord;
-  const auto is_due = [&](std::size_t i) {
-    return steps == 1 || (length_bytes - 1 - i) / kWord % steps == step;
-  };
-  for (std::size_t i = 0; i < length_bytes;) {
-    const bool whole = (i - before) % kWord == 0 && length_bytes - i >= kWord;
-    if (!is_due(i)) {
-      ++i;
-    } else if (whole) {
-      Word word;
-      std::memcpy(&word, from + i, kWord);
-      __atomic_store_n(reinterpret_cast<Word*>(to + i), word, __ATOMIC_RELAXED);
-      i += kWord;
-    } else {
-      __atomic_store_n(reinterpret_cast<unsigned char*>(to + i), static_cast<unsigned char>(from[i]),
-                       __ATOMIC_RELAXED);
-      ++i;
-    }
-  }
-}
-
 bool passes(const Network& network, const Device& device, std::uint8_t port) noexcept {
   const Device::Port& now = device.ports[port - 1u];
   return !device.dead && !now.down && !now.silent &&
@@ -151,7 +124,7 @@ void Network::write_first_packet(QueuePair& pair, SendRequest& request) {
   if (!writes(request) || peer == nullptr || packets_of(pair, request) == 1 || !gather(pair, request)) return;
   std::byte* const to = find_remote(request.remote_key, peer->pd, request.remote_address,
                                     request.length_bytes, IBV_ACCESS_REMOTE_WRITE);
-  if (to != nullptr) place(to, message_.data(), mtu_bytes(pair));
+  if (to != nullptr) std::memcpy(to, message_.data(), mtu_bytes(pair));
 }
 
 // Whether drop_next() keeps this transfer from arriving now.
@@ -166,13 +139,6 @@ bool Network::strike(QueuePair& pair, SendRequest& request) {
       break;
     case Loss::kAcknowledge: pair.acknowledgements_lost = true; return false;
   }
-  return true;
-}
-
-// Config::write_steps. False: what is left is to be placed now.
-bool Network::place_in_steps(SendRequest& request, std::byte* to) {
-  if (request.steps_placed + 1 >= config_.write_steps) return false;
-  place(to, message_.data(), message_.size(), request.steps_placed++, config_.write_steps);
   return true;
 }
 
@@ -197,7 +163,6 @@ Network::Outcome Network::deliver(QueuePair& pair, SendRequest& request, QueuePa
     return Outcome::kNotReady;
   }
   gather(pair, request);
-  if (to != nullptr && !consumes && place_in_steps(request, to)) return Outcome::kPlacing;
   Config::Transfer transfer = {.source = pair.qp_num,
                                .destination = peer.qp_num,
                                .opcode = request.opcode,
@@ -205,7 +170,7 @@ Network::Outcome Network::deliver(QueuePair& pair, SendRequest& request, QueuePa
                                .remote_address = request.remote_address};
   if (config_.acknowledge_delay.count() > 0 && !request.in_line) request.digest = digest();
   if (config_.tamper) config_.tamper(transfer, message_);
-  if (to != nullptr) place(to, message_.data(), message_.size());
+  if (to != nullptr) std::memcpy(to, message_.data(), message_.size());
   if (!consumes) return Outcome::kDelivered;
 
   ReceiveRequest& receive = receives.ring.front();

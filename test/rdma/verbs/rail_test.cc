@@ -175,13 +175,13 @@ TEST_F(VerbsSetUp, InfiniBandIsRoutedByLid) {
   config.interface = "lo";
   make(4, config, fake);
   EXPECT_FALSE(at(0).port().ethernet);
-  EXPECT_TRUE(at(0).local_address().starts_with("verbs:3/i/127.0.0.1/")) << at(0).local_address();
+  EXPECT_TRUE(at(0).local_address().starts_with("verbs:4/i/127.0.0.1/")) << at(0).local_address();
   EXPECT_TRUE(at(0).local_address().find("/fe80000000000000/") != std::string::npos);
   run_traffic();
-  EXPECT_FALSE(at(0).reaches("verbs:3/r/127.0.0.1/9/8192/0000000000000000/0123456789abcdef"));
-  EXPECT_FALSE(at(0).reaches("verbs:3/i/127.0.0.1/9/8192/0000000000000000/0123456789abcdef"));
+  EXPECT_FALSE(at(0).reaches("verbs:4/r/127.0.0.1/9/8192/0000000000000000/0123456789abcdef"));
+  EXPECT_FALSE(at(0).reaches("verbs:4/i/127.0.0.1/9/8192/0000000000000000/0123456789abcdef"));
   const Result<Endpoint*> other =
-      at(0).connect(PeerId{9}, "verbs:3/r/127.0.0.1/9/8192/0000000000000000/0123456789abcdef");
+      at(0).connect(PeerId{9}, "verbs:4/r/127.0.0.1/9/8192/0000000000000000/0123456789abcdef");
   ASSERT_FALSE(other.ok());
   EXPECT_TRUE(contains(other.error().message, "another fabric"));
 }
@@ -207,7 +207,6 @@ TEST_F(VerbsSetUp, MemoryIsPinnedUnlessTheDeviceFaultsPagesAndIsAskedTo) {
       fake.devices[0].faults_pages = can;
       fake.devices[0].registered_bytes_per_context = 2u * 64 * 8192;  // The slots'.
       VerbsConfig config;
-      config.most_rings = 0;
       config.on_demand = wanted;
       make(2, config, fake);
       const Capabilities& capabilities = at(0).capabilities();

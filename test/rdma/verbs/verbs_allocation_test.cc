@@ -78,28 +78,6 @@ TEST_F(VerbsAllocation, NothingOnTheMessagePath) {
   at(1).deregister_memory(target);
 }
 
-TEST_F(VerbsAllocation, NothingForMessagesInRings) {
-  VerbsConfig config;
-  config.ring_trust_us = 1'000'000'000;
-  make(2, config);
-  establish(0, 1);
-  CountingSink sinks[2];
-  const std::vector<std::byte> message(100);
-  const auto exchange = [&](std::size_t rounds) {
-    for (std::size_t i = 0; i < rounds; ++i) {
-      for (std::uint32_t from = 0; from < 2; ++from)
-        for (int n = 0; n < 5; ++n) static_cast<void>(try_send(from, 1 - from, message) == Status::kOk);
-      for (std::uint32_t self = 0; self < 2; ++self) at(self).poll(sinks[self], 64);
-    }
-  };
-  exchange(500);  // Windows grow, and rings open.
-  const std::uint64_t before = at(0).figures().ring_messages_received;
-  const std::uint64_t allocated = allocations;
-  exchange(500);
-  EXPECT_EQ(allocations, allocated);
-  EXPECT_GT(at(0).figures().ring_messages_received, before + 1000);
-}
-
 TEST_F(VerbsAllocation, AFrameWithoutMemoryBreaksItsChannel) {
   std::uint16_t port = 0;
   const FileDescriptor listener = std::move(listen_for_channels("127.0.0.1", port).value());
@@ -221,7 +199,7 @@ TEST_F(VerbsAllocation, LittleForAPeer) {
 }
 
 TEST_F(VerbsAllocation, RegisteredSlotsDoNotGrowWithPeersBeyondTheirBound) {
-  const std::size_t bound = (2048 + 512) * std::size_t{8192} + 8 * kRingBytes;
+  const std::size_t bound = (2048 + 512) * std::size_t{8192};
   const std::size_t two = registered(2);
   const std::size_t many = registered(16);
   const std::size_t most = registered(64);
@@ -248,8 +226,7 @@ TEST_F(VerbsAllocation, TheBoundHoldsForAnyNumberOfPeers) {
       }
       poll_all();
     }
-    EXPECT_LE(at(0).figures().registered_slot_bytes, (128u + 64) * 512 + config.most_rings * kRingBytes)
-        << peers;
+    EXPECT_LE(at(0).figures().registered_slot_bytes, (128u + 64) * 512) << peers;
     EXPECT_LE(at(0).figures().queue_pairs, 128u / 8);
   }
 }

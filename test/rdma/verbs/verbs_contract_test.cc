@@ -73,34 +73,11 @@ std::unique_ptr<ContractWorld> make_rails_world(std::size_t size) {
   return std::make_unique<VerbsWorld>(size, config);
 }
 
-/// Fewer rings than peers, always used, and writes that become visible in parts.
-std::unique_ptr<ContractWorld> make_ringing_world(std::size_t size) {
-  fake_verbs::Config fake;
-  fake.write_steps = 3;
-  fake.pump_interval = std::chrono::microseconds(200);
-  fake_verbs::reset(fake);
-  VerbsConfig config = patient_config();
-  config.most_rings = 2;
-  config.ring_trust_us = 1'000'000'000;
-  return std::make_unique<VerbsWorld>(size, config);
-}
-
-std::unique_ptr<ContractWorld> make_ringless_world(std::size_t size) {
-  fake_verbs::reset(fake_verbs::Config{});
-  VerbsConfig config = patient_config();
-  config.most_rings = 0;
-  return std::make_unique<VerbsWorld>(size, config);
-}
-
-const std::vector<ContractParam> kConfigurations = {{"roomy", &make_world},
-                                                    {"narrow", &make_narrow_world},
-                                                    {"uneven", &make_uneven_world},
-                                                    {"on_demand", &make_on_demand_world},
-                                                    {"parking", &make_parking_world},
-                                                    {"slow", &make_slow_world},
-                                                    {"rails", &make_rails_world},
-                                                    {"ringing", &make_ringing_world},
-                                                    {"ringless", &make_ringless_world}};
+const std::vector<ContractParam> kConfigurations = {
+    {"roomy", &make_world},           {"narrow", &make_narrow_world},
+    {"uneven", &make_uneven_world},   {"on_demand", &make_on_demand_world},
+    {"parking", &make_parking_world}, {"slow", &make_slow_world},
+    {"rails", &make_rails_world}};
 INSTANTIATE_PROVIDER_CONTRACT(Verbs, kConfigurations);
 
 }  // namespace

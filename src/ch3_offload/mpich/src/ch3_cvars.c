@@ -154,18 +154,6 @@ cvars:
         time is closed, to be opened again when it is needed. From 2 to
         65536.
 
-    - name        : MPIR_CVAR_CH3_OFFLOAD_VERBS_RINGS
-      category    : CH3_OFFLOAD
-      type        : int
-      default     : 8
-      class       : none
-      verbosity   : MPI_T_VERBOSITY_USER_DETAIL
-      scope       : MPI_T_SCOPE_LOCAL
-      description : >-
-        The most peers whose small messages a process polls for in memory
-        (16 KiB for each) instead of taking them from the completion queue:
-        those that send most. From 0 (off) to 64.
-
     - name        : MPIR_CVAR_CH3_OFFLOAD_PIN_CACHE
       category    : CH3_OFFLOAD
       type        : string
@@ -303,7 +291,6 @@ int MPIDI_CH3I_Settings(ch3_offload_config_t * config, char *message, size_t cap
     config->verbs_device = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE);
     config->verbs_rails = MPIR_CVAR_CH3_OFFLOAD_VERBS_RAILS;
     config->verbs_queue_pairs = MPIR_CVAR_CH3_OFFLOAD_VERBS_QUEUE_PAIRS;
-    config->verbs_rings = MPIR_CVAR_CH3_OFFLOAD_VERBS_RINGS;
     config->pin_cache = MPIR_CVAR_CH3_OFFLOAD_PIN_CACHE;
     config->pin_regions = MPIR_CVAR_CH3_OFFLOAD_PIN_REGIONS;
     config->network_interface = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_INTERFACE);
