@@ -5,8 +5,11 @@ rdma_sources = \
 	src/rdma/cycle_clock.h \
 	src/rdma/descriptor_limit.h \
 	src/rdma/file_descriptor.h \
+	src/rdma/fork_closing.cc \
+	src/rdma/fork_closing.h \
 	src/rdma/hex.h \
 	src/rdma/job_secret.h \
+	src/rdma/log_scope.h \
 	src/rdma/monotonic_clock.h \
 	src/rdma/provider.h \
 	src/rdma/registrar.h \
@@ -33,16 +36,14 @@ rdma_sources = \
 	src/rdma/system_error.h \
 	src/rdma/verbs/dmabuf.cc \
 	src/rdma/verbs/dmabuf.h \
+	src/rdma/verbs/host_address.cc \
+	src/rdma/verbs/host_address.h \
 	src/rdma/verbs/verbs_address.cc \
 	src/rdma/verbs/verbs_address.h \
 	src/rdma/verbs/verbs_config.h
 
 if HAVE_VERBS
 rdma_sources += \
-	src/rdma/verbs/control_channel.cc \
-	src/rdma/verbs/control_channel.h \
-	src/rdma/verbs/frames.cc \
-	src/rdma/verbs/frames.h \
 	src/rdma/verbs/link.h \
 	src/rdma/verbs/port_selection.cc \
 	src/rdma/verbs/port_selection.h \
@@ -51,15 +52,25 @@ rdma_sources += \
 	src/rdma/verbs/send_id.h \
 	src/rdma/verbs/slot_pool.cc \
 	src/rdma/verbs/slot_pool.h \
-	src/rdma/verbs/verbs_channels.cc \
 	src/rdma/verbs/verbs_completions.cc \
 	src/rdma/verbs/verbs_datapath.cc \
 	src/rdma/verbs/verbs_endpoint.h \
 	src/rdma/verbs/verbs_failures.cc \
 	src/rdma/verbs/verbs_handles.h \
+	src/rdma/verbs/verbs_housekeeping.cc \
 	src/rdma/verbs/verbs_links.cc \
 	src/rdma/verbs/verbs_provider.cc \
-	src/rdma/verbs/verbs_provider.h
+	src/rdma/verbs/verbs_provider.h \
+	src/rdma/verbs/verbs_wire_up.cc \
+	src/rdma/verbs/waiting_messages.h \
+	src/rdma/verbs/wire_up/frame_stream.cc \
+	src/rdma/verbs/wire_up/frame_stream.h \
+	src/rdma/verbs/wire_up/frames.cc \
+	src/rdma/verbs/wire_up/frames.h \
+	src/rdma/verbs/wire_up/transcript.cc \
+	src/rdma/verbs/wire_up/transcript.h \
+	src/rdma/verbs/wire_up/wire_up.cc \
+	src/rdma/verbs/wire_up/wire_up.h
 else
 rdma_sources += src/rdma/verbs/verbs_absent.cc
 endif

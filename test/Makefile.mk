@@ -171,6 +171,7 @@ EXTRA_DIST += \
 if HAVE_GTEST
 
 unit_test_sources = \
+	test/ch3_offload/channel_test.cc \
 	test/ch3_offload/config_test.cc \
 	test/ch3_offload/cores_test.cc \
 	test/ch3_offload/settings_test.cc \
@@ -184,7 +185,8 @@ unit_test_sources = \
 	test/engine/trace_contents.h \
 	test/engine/trace_test.cc \
 	test/nic/traced_port_test.cc \
-	test/rdma/monotonic_clock_test.cc
+	test/rdma/monotonic_clock_test.cc \
+	test/rdma/verbs/host_address_test.cc
 
 check_PROGRAMS += test/unit_tests
 TESTS += test/unit_tests
@@ -262,23 +264,34 @@ check_PROGRAMS += test/verbs_tests
 TESTS += test/verbs_tests
 test_verbs_tests_SOURCES = \
 	test/rdma/seeded_random.h \
-	test/rdma/verbs/control_channel_test.cc \
 	test/rdma/verbs/dmabuf_test.cc \
-	test/rdma/verbs/frames_test.cc \
 	test/rdma/verbs/hostile_peer.h \
 	test/rdma/verbs/link_test.cc \
+	test/rdma/verbs/listening_test.cc \
 	test/rdma/verbs/port_description_test.cc \
 	test/rdma/verbs/port_selection_test.cc \
 	test/rdma/verbs/rail_test.cc \
 	test/rdma/verbs/slot_pool_test.cc \
 	test/rdma/verbs/verbs_address_test.cc \
-	test/rdma/verbs/verbs_channels_test.cc \
+	test/rdma/verbs/verbs_peers_test.cc \
 	test/rdma/verbs/verbs_fixture.h \
 	test/rdma/verbs/verbs_links_test.cc \
 	test/rdma/verbs/verbs_rails_test.cc \
 	test/rdma/verbs/verbs_world.h
 test_verbs_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
 test_verbs_tests_LDADD = $(fake_verbs_objects) libcore.la $(GTEST_LIBS)
+
+# Introductions, over loopback and without any device.
+check_PROGRAMS += test/wire_up_tests
+TESTS += test/wire_up_tests
+test_wire_up_tests_SOURCES = \
+	test/rdma/seeded_random.h \
+	test/rdma/verbs/wire_up/frame_stream_test.cc \
+	test/rdma/verbs/wire_up/frames_test.cc \
+	test/rdma/verbs/wire_up/transcript_test.cc \
+	test/rdma/verbs/wire_up/wire_up_test.cc
+test_wire_up_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
+test_wire_up_tests_LDADD = libcore.la $(GTEST_LIBS)
 
 # The tests of verbs with several threads: a program of its own, so that ThreadSanitizer compiles no others.
 check_PROGRAMS += test/verbs_thread_tests

@@ -13,11 +13,10 @@ namespace {
 constexpr std::string_view kPrefixes[] = {"MPICH_", "MPIR_PARAM_", "MPIR_CVAR_"};
 constexpr std::string_view kOurs = "CH3_OFFLOAD_";
 
-/// "CH3_OFFLOAD_SPIN" of "MPIR_CVAR_CH3_OFFLOAD_SPIN"; empty: not one of ours.
+/// "CH3_OFFLOAD_SPIN" of "MPIR_CVAR_CH3_OFFLOAD_SPIN"; empty: no control variable.
 std::string_view without_prefix(std::string_view name) noexcept {
   for (const std::string_view prefix : kPrefixes) {
-    if (name.starts_with(prefix) && name.substr(prefix.size()).starts_with(kOurs))
-      return name.substr(prefix.size());
+    if (name.starts_with(prefix)) return name.substr(prefix.size());
   }
   return {};
 }
@@ -25,13 +24,18 @@ std::string_view without_prefix(std::string_view name) noexcept {
 SettingState read_setting(const Setting& setting, ch3_offload_config_t& config) {
   SettingState state{&setting, to_string(setting, config), to_string(setting, config), {}, {}};
   const char* text = nullptr;
-  for (const std::string_view prefix : kPrefixes) {
-    const std::string name = std::string(prefix).append(without_prefix(setting.variable));
-    if (const char* const found = std::getenv(name.c_str())) {
-      text = found;
-      state.source = name;
+  const auto look_for = [&](std::string_view name_after_prefix) {
+    for (const std::string_view prefix : kPrefixes) {
+      const std::string name = std::string(prefix).append(name_after_prefix);
+      if (const char* const found = std::getenv(name.c_str())) {
+        text = found;
+        state.source = name;
+      }
     }
-  }
+  };
+  for (const char* const alias : setting.aliases)
+    if (alias != nullptr) look_for(alias);
+  look_for(without_prefix(setting.variable));
   if (text == nullptr) return state;
   state.complaint = set_from_text(setting, text, config);
   state.value = state.complaint ? text : to_string(setting, config);
@@ -44,7 +48,7 @@ std::vector<std::string> find_strangers() {
     const std::string_view text(*entry);
     const std::string_view name = text.substr(0, text.find('='));
     const std::string_view ours = without_prefix(name);
-    if (ours.empty()) continue;
+    if (!ours.starts_with(kOurs)) continue;
     const bool known = std::ranges::any_of(
         settings(), [&](const Setting& setting) { return without_prefix(setting.variable) == ours; });
     if (!known) strangers.emplace_back(name);

@@ -57,7 +57,13 @@ Choice choose_setup_address(const Environment& environment, const NodeFacts& fac
     if (!port.why_used.empty() && !port.address.empty() && facts.verbs_host.starts_with(port.address))
       why = "it is the RDMA port's own address";
   if (!interface.empty()) why = fmt::format("MPIR_CVAR_CH3_OFFLOAD_INTERFACE is {}", interface);
-  return {"connections", "set up over TCP at " + facts.verbs_host, why};
+  const ch3_offload_config_t& config = environment.config;
+  std::string where = "set up over TCP at " + facts.verbs_host;
+  if (config.first_port != 0) {
+    where += fmt::format(", ports {} to {}", config.first_port, config.last_port);
+    why += fmt::format("; MPIR_CVAR_CH3_PORT_RANGE is {}:{}", config.first_port, config.last_port);
+  }
+  return {"connections", where, why};
 }
 
 Choice choose_short(const Environment& environment, const Capabilities& provider, std::size_t container_bytes,

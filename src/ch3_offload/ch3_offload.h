@@ -127,12 +127,16 @@ typedef struct {
     const char *pin_cache;      /**< MPIR_CVAR_CH3_OFFLOAD_PIN_CACHE: on, off, on-demand */
     int64_t pin_bytes;          /**< MPIR_CVAR_CH3_OFFLOAD_PIN_BYTES: most memory that stays registered; 0 by the machine */
     int64_t pin_regions;        /**< MPIR_CVAR_CH3_OFFLOAD_PIN_REGIONS: the same in regions; 0 by the device */
-    const char *network_interface;      /**< MPIR_CVAR_CH3_OFFLOAD_INTERFACE: where connections are set up, "" the port's */
+    const char *network_interface;      /**< MPIR_CVAR_CH3_OFFLOAD_INTERFACE: patterns; "" the RDMA port's */
+    int64_t first_port;         /**< MPIR_CVAR_CH3_PORT_RANGE: TCP ports to listen at; 0: any */
+    int64_t last_port;          /**< the last one of that range */
     int64_t peer_timeout_s;     /**< MPIR_CVAR_CH3_OFFLOAD_PEER_TIMEOUT: out of reach for so long is dead */
     int64_t spin_us;            /**< MPIR_CVAR_CH3_OFFLOAD_SPIN: longest spin before sleeping; -1 adapts */
     const char *trace;          /**< MPIR_CVAR_CH3_OFFLOAD_TRACE: file name prefix, "" off */
     int64_t trace_events;       /**< MPIR_CVAR_CH3_OFFLOAD_TRACE_EVENTS: events kept per process */
     uint32_t local_size;        /**< processes of the job on this node; 0: unknown. Decides how to wait. */
+    uint32_t local_rank;        /**< number among those; 0: this process says what holds for the node. Rank 0
+                                 *   says what holds for the job */
 } ch3_offload_config_t;
 
 void ch3_offload_config_default(ch3_offload_config_t * config);

@@ -22,11 +22,14 @@ namespace {
 /// The settings that narrow what verbs may use, for its error messages; the provider does not know their names.
 std::string chosen_by_user(const ch3_offload_config_t& config) {
   std::string text;
-  const auto add = [&](const char* variable, const char* value) {
-    if (*value != '\0') text += std::string(text.empty() ? " (" : ", ") + variable + "=" + value;
+  const auto add = [&](const char* variable, const std::string& value) {
+    if (!value.empty()) text += std::string(text.empty() ? " (" : ", ") + variable + "=" + value;
   };
   add("MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE", config.verbs_device);
   add("MPIR_CVAR_CH3_OFFLOAD_INTERFACE", config.network_interface);
+  if (config.first_port != 0)
+    add("MPIR_CVAR_CH3_PORT_RANGE",
+        std::to_string(config.first_port) + ":" + std::to_string(config.last_port));
   return text.empty() ? text : text + ")";
 }
 
@@ -54,6 +57,7 @@ std::uint64_t switches() noexcept {
 
 Channel::Channel(const ch3_offload_config_t& config)
     : self_(PeerId{config.rank}),
+      is_first_of_node_(config.local_rank == 0),
       wait_(config.spin_us, config.local_size, usable_cores(),
             {Trace::monotonic_ns, other_threads_ns, switches}) {
   if (config.trace != nullptr && *config.trace != '\0') {
@@ -113,8 +117,10 @@ void Channel::watch_memory() {
     return;
   }
   port_->stop_keeping_memory();
-  warn("memory is registered anew for each long message, which is slower: " + watched.error().message +
-             ". MPIR_CVAR_CH3_OFFLOAD_PIN_CACHE=off says that this is well");
+  // By what the program and the library were built from, or by the environment.
+  warn(LogScope::kJob,
+       "memory is registered anew for each long message, which is slower: " + watched.error().message +
+           ". MPIR_CVAR_CH3_OFFLOAD_PIN_CACHE=off says that this is well");
 }
 
 /// Node-local first: the engine takes the first provider that reaches a peer.
@@ -125,7 +131,7 @@ std::optional<Error> Channel::make_providers(const ch3_offload_config_t& config)
   const bool others_elsewhere = config.local_size == 0 || config.local_size < config.job_size;
   if (fabric == "auto" && others_elsewhere) {
     // Without a network the processes of this node can still talk to each other.
-    if (const std::optional<Error> error = make_verbs(config)) warn(error->message);
+    if (const std::optional<Error> error = make_verbs(config)) warn(LogScope::kNode, error->message);
   }
   return {};
 }
@@ -161,9 +167,12 @@ std::optional<Error> Channel::make_verbs(const ch3_offload_config_t& config) {
   return {};
 }
 
-void Channel::log_line(void* context, const char* line) { static_cast<Channel*>(context)->warn(line); }
+void Channel::log_line(void* context, LogScope scope, const char* line) {
+  static_cast<Channel*>(context)->warn(scope, line);
+}
 
-void Channel::warn(std::string_view text) noexcept {
+void Channel::warn(LogScope scope, std::string_view text) noexcept {
+  if (!says(scope, is_first_of_node_, index_of(self_) == 0)) return;
   try {
     warnings_.emplace_back(text);
     if (port_ != nullptr) port_->events().others = 1;
@@ -201,7 +210,7 @@ bool Channel::next_event(Event& event) noexcept {
     if (event.kind == Event::Kind::kPeerFailed) write_trace();  // The last seconds before it are what one wants to see.
     if (event.kind != Event::Kind::kWarning) [[likely]]
       return true;
-    warn({reinterpret_cast<const char*>(event.bytes), event.length_bytes});
+    warn(event.scope, {reinterpret_cast<const char*>(event.bytes), event.length_bytes});
   }
   for (; !warnings_.empty(); warnings_.pop_front()) {
     const std::string& text = warnings_.front();
@@ -235,8 +244,8 @@ int Channel::write_trace(const Trace& trace, const std::string& path) noexcept {
   const int error = trace.write(path);
   try {
     if (error != 0)
-      warn("cannot write the trace " + path + ": " + std::strerror(error) +
-           " (MPIR_CVAR_CH3_OFFLOAD_TRACE names a prefix in a writable folder)");
+      warn(LogScope::kProcess, "cannot write the trace " + path + ": " + std::strerror(error) +
+                                   " (MPIR_CVAR_CH3_OFFLOAD_TRACE names a prefix in a writable folder)");
   } catch (const std::bad_alloc&) {  // The caller has the error.
   }
   return error;

@@ -41,7 +41,8 @@ class Channel {
   const std::string& card() const noexcept { return card_; }
 
   std::size_t progress() noexcept;
-  /// As Port::next_event(), with the providers' warnings, and each warning once.
+  /// As Port::next_event(), with the providers' warnings, and each warning once. Warnings that another process
+  /// says (LogScope) do not come.
   bool next_event(Event& event) noexcept;
   /// Writes the traces of both sides. Returns 0 or errno.
   int write_trace() noexcept;
@@ -62,13 +63,15 @@ class Channel {
   std::optional<Error> make_providers(const ch3_offload_config_t& config);
   std::optional<Error> make_shm(const ch3_offload_config_t& config);
   std::optional<Error> make_verbs(const ch3_offload_config_t& config);
-  void warn(std::string_view text) noexcept;
-  static void log_line(void* channel, const char* line);
+  /// Keeps a line for the user, if this process says those of that scope.
+  void warn(LogScope scope, std::string_view text) noexcept;
+  static void log_line(void* channel, LogScope scope, const char* line);
   void watch_memory();
   int write_trace(const Trace& trace, const std::string& path) noexcept;
   void trace(TraceEvent event) noexcept;
 
   const PeerId self_;
+  const bool is_first_of_node_;  ///< Of the job's processes there.
   std::string trace_prefix_;  ///< Up to the rank. Empty: no trace.
   std::string card_;
   WaitPolicy wait_;

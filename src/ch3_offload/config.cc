@@ -34,6 +34,8 @@ void ch3_offload_config_default(ch3_offload_config_t* config) {
   config->pin_bytes = 0;
   config->pin_regions = 0;
   config->network_interface = "";
+  config->first_port = 0;
+  config->last_port = 0;
   config->peer_timeout_s = 10;
   config->spin_us = -1;
   config->trace = "";

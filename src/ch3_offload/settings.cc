@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cctype>
 #include <cerrno>
@@ -134,9 +135,21 @@ constexpr Setting kSettings[] = {
     {.variable = "MPIR_CVAR_CH3_OFFLOAD_INTERFACE",
      .kind = SettingKind::kText,
      .unit = "",
-     .takes = "a network interface or an IP address of this node, or nothing",
+     .takes = "network interfaces (patterns as in ib*) or IP addresses of this node, !-prefixed ones "
+              "excluded, with "
+              "commas between, or nothing",
      .effect = "where processes set up connections; nothing: the RDMA port's address, or the host's",
      .text = &Config::network_interface},
+    {.variable = "MPIR_CVAR_CH3_PORT_RANGE",
+     .kind = SettingKind::kRange,
+     .unit = "",
+     .takes = "LOW:HIGH, TCP ports from 1 to 65535, or 0:0 for any",
+     .effect = "the TCP ports at which processes set up connections; 0:0: any free one",
+     .number = &Config::first_port,
+     .high = &Config::last_port,
+     .least = 0,
+     .most = 65535,
+     .aliases = {"PORTRANGE", "PORT_RANGE"}},
     {.variable = "MPIR_CVAR_CH3_OFFLOAD_PEER_TIMEOUT",
      .kind = SettingKind::kInt,
      .unit = "s",
@@ -206,8 +219,11 @@ std::span<const Setting> settings() noexcept { return kSettings; }
 std::optional<std::string> complaint(const Setting& setting, const Config& config) {
   if (setting.number != nullptr) {
     const std::int64_t value = config.*setting.number;
-    if (is_right_number(setting, value)) return {};
-    return refuse(setting, std::to_string(value), " is out of range");
+    const bool is_range = setting.kind == SettingKind::kRange;
+    if (is_right_number(setting, value) &&
+        (!is_range || (is_right_number(setting, config.*setting.high) && value <= config.*setting.high)))
+      return {};
+    return refuse(setting, to_string(setting, config), is_range ? " is no range" : " is out of range");
   }
   const char* const text = config.*setting.text;
   const std::string_view value = text == nullptr ? "" : text;
@@ -224,6 +240,11 @@ std::optional<std::string> complaint(const Setting& setting, const Config& confi
 std::optional<std::string> set_from_text(const Setting& setting, const char* text, Config& config) {
   if (setting.text != nullptr) {
     config.*setting.text = text;
+  } else if (setting.kind == SettingKind::kRange) {
+    const auto range = parse_range(text);
+    if (!range) return refuse(setting, text);
+    config.*setting.number = range->first;
+    config.*setting.high = range->second;
   } else {
     const auto value = setting.kind == SettingKind::kSize ? parse_size(text) : parse_int(text);
     if (!value) return refuse(setting, text);
@@ -235,6 +256,8 @@ std::optional<std::string> set_from_text(const Setting& setting, const char* tex
 std::string to_string(const Setting& setting, const Config& config) {
   if (setting.text != nullptr) return config.*setting.text == nullptr ? "" : config.*setting.text;
   std::int64_t value = config.*setting.number;
+  if (setting.kind == SettingKind::kRange)
+    return std::to_string(value) + ":" + std::to_string(config.*setting.high);
   if (setting.kind != SettingKind::kSize) return std::to_string(value);
   constexpr std::string_view kSuffixes = " KMGT";
   std::size_t suffix = 0;
@@ -279,6 +302,8 @@ VerbsConfig verbs_config(const ch3_offload_config_t& config) {
   VerbsConfig verbs;
   verbs.device = config.verbs_device;
   verbs.interface = config.network_interface;
+  verbs.first_port = static_cast<std::uint16_t>(config.first_port);
+  verbs.last_port = static_cast<std::uint16_t>(config.last_port);
   verbs.most_rails = static_cast<std::uint32_t>(config.verbs_rails);
   verbs.rail.most_receive_slots =
       static_cast<std::uint32_t>(static_cast<std::size_t>(config.verbs_pool_bytes) / verbs.rail.slot_bytes);
@@ -323,6 +348,28 @@ std::optional<std::int64_t> parse_int(std::string_view text) noexcept {
   const auto [rest, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc() || rest != end) return {};
   return negative ? -static_cast<std::int64_t>(value) : value;
+}
+
+std::optional<std::pair<std::int64_t, std::int64_t>> parse_range(std::string_view text) noexcept {
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text[0]))) text.remove_prefix(1);
+  // Digits, or none at all.
+  const auto take_number = [&text](std::int64_t& number) {
+    std::int32_t value = 0;  // An int there: more would wrap around.
+    const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+    if (digits > 0 && std::from_chars(text.data(), text.data() + digits, value).ec != std::errc())
+      return false;
+    text.remove_prefix(digits);
+    number = value;
+    return true;
+  };
+  std::int64_t low = 0, high = 0;
+  if (!take_number(low)) return {};
+  if (text.starts_with(':')) {
+    text.remove_prefix(1);
+    if (!take_number(high)) return {};
+  }
+  if (!text.empty()) return {};
+  return std::pair(low, high);
 }
 
 }  // namespace ch3_offload

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "ch3_offload/ch3_offload.h"
 #include "dme/pin_down_cache.h"
@@ -21,26 +22,31 @@
 namespace ch3_offload {
 
 enum class SettingKind {
-  kInt,   ///< Declared as int to MPICH.
-  kSize,  ///< Bytes; declared as string, so that it may be above 2 GiB and have a suffix.
-  kWord,  ///< One of `words`.
-  kText,  ///< Anything.
-  kPath,  ///< Prefix of file names; empty: off.
+  kInt,    ///< Declared as int to MPICH.
+  kRange,  ///< LOW:HIGH; two ints of MPICH. 0:0: none.
+  kSize,   ///< Bytes; declared as string, so that it may be above 2 GiB and have a suffix.
+  kWord,   ///< One of `words`.
+  kText,   ///< Anything.
+  kPath,   ///< Prefix of file names; empty: off.
 };
 
 struct Setting {
-  const char* variable;  ///< "MPIR_CVAR_CH3_OFFLOAD_...".
+  const char* variable;  ///< "MPIR_CVAR_CH3_OFFLOAD_...", or one of MPICH's own.
   SettingKind kind;
   const char* unit;   ///< "bytes", "us", "s", "events", or "".
   const char* takes;  ///< Completes "it takes ...".
   const char* effect;
 
-  std::int64_t ch3_offload_config_t::*number = nullptr;  ///< kInt, kSize.
+  std::int64_t ch3_offload_config_t::*number = nullptr;  ///< kInt, kSize; of kRange the low end.
+  std::int64_t ch3_offload_config_t::*high = nullptr;    ///< kRange: not below `number`.
   std::int64_t least = 0, most = 0;
   bool power_of_two = false;
 
   const char* ch3_offload_config_t::*text = nullptr;  ///< kWord, kText, kPath.
   std::array<const char*, 3> words{};                 ///< nullptr: no more.
+
+  /// Other names without MPICH's prefixes (MPIR_CVAR_ and others); the variable's own takes precedence.
+  std::array<const char*, 2> aliases{};  ///< nullptr: no more.
 };
 
 std::span<const Setting> settings() noexcept;
@@ -73,5 +79,8 @@ std::optional<std::int64_t> parse_size(std::string_view text) noexcept;
 
 /// A whole number as MPICH reads an int control variable: blanks before it are skipped, no digits are 0.
 std::optional<std::int64_t> parse_int(std::string_view text) noexcept;
+
+/// Two numbers as MPICH reads a range control variable, "LOW:HIGH": what is missing is 0.
+std::optional<std::pair<std::int64_t, std::int64_t>> parse_range(std::string_view text) noexcept;
 
 }  // namespace ch3_offload

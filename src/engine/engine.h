@@ -21,6 +21,7 @@
 #include "dme/pin_down_cache.h"
 #include "engine/ch3_offload_events.h"
 #include "engine/match_key.h"
+#include "rdma/log_scope.h"
 #include "rdma/provider.h"
 #include "rdma/status.h"
 
@@ -116,11 +117,12 @@ struct Event {
     kCardWanted,    ///< peer. Something is to be sent to it, and it has not connected to this process:
                     ///< introduce() must follow.
     kLaneMade,      ///< peer. From now on it has a lane(), if the driver has lanes.
-    kWarning,       ///< bytes, length_bytes: a line for the user, valid until the next next_event().
+    kWarning,       ///< bytes, length_bytes, scope: a line for the user, valid until the next next_event().
   };
   Kind kind{};
   Status status = Status::kOk;
   bool is_cancelled = false;
+  LogScope scope = LogScope::kProcess;
   PeerId peer{};
   Cookie cookie = nullptr;
   MatchKey key{};

@@ -217,6 +217,13 @@ void Engine::State::on_peer_down(PeerId id, Status reason) noexcept {
   if (Peer* const peer = met(id); peer != nullptr) doom(*peer, reason);
 }
 
+/// A client that polls may wait for anything from any peer: for a packet, or for any sender's message. Only
+/// a peer that has said goodbye sends nothing more.
+bool Engine::State::awaits(PeerId id) const noexcept {
+  const Peer* const peer = find(id);
+  return peer == nullptr || !peer->closed;
+}
+
 /// Ends the connections with a peer. As long as there is one, the peer can write to memory of its receives,
 /// and the provider reads the sources of writes. Then on_peer_down() comes, and progress() calls this again.
 void Engine::State::end(Peer& peer) noexcept {

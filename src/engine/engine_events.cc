@@ -48,9 +48,11 @@ bool Engine::next_event(Event& event) noexcept {
     state.events.others = 0;
     return false;
   }
-  state.warning_told = std::move(state.warnings.front());
+  const LogScope scope = state.warnings.front().scope;
+  state.warning_told = std::move(state.warnings.front().text);
   state.warnings.pop_front();
   event = {.kind = Event::Kind::kWarning,
+           .scope = scope,
            .length_bytes = state.warning_told.size(),
            .bytes = reinterpret_cast<const std::byte*>(state.warning_told.data())};
   return true;
@@ -125,16 +127,17 @@ void Engine::State::tell(Peer& peer) noexcept {
 void Engine::State::warn_of_breach(const Peer& peer, const char* machine, const char* state,
                                    const char* event) noexcept {
   try {
-    warn("process " + std::to_string(index_of(peer.id)) + " broke the protocol between engines: " + event +
-         " for a " + machine + " that is " + state + ". Its connection is closed");
+    warn(LogScope::kProcess, "process " + std::to_string(index_of(peer.id)) +
+                                 " broke the protocol between engines: " + event + " for a " + machine +
+                                 " that is " + state + ". Its connection is closed");
   } catch (const std::bad_alloc&) {
     // A line less.
   }
 }
 
-void Engine::State::warn(std::string text) noexcept {
+void Engine::State::warn(LogScope scope, std::string text) noexcept {
   try {
-    warnings.push_back(std::move(text));
+    warnings.push_back({scope, std::move(text)});
     events.others = 1;
   } catch (const std::bad_alloc&) {
     // A line less.

@@ -33,11 +33,11 @@ bool Engine::State::hold_memory(Peer& peer, std::byte* address, std::size_t leng
   if (status == Status::kNoMemory && cache != nullptr && !refusal_told) {
     refusal_told = true;
     try {
-      warn(
-          "no room to register " + std::to_string(length_bytes) +
-          " bytes of a message with the network device: it goes through buffers instead, which is "
-          "slower. Raise the limit of locked memory (ulimit -l unlimited); else "
-          "MPIR_CVAR_CH3_OFFLOAD_PIN_BYTES, PIN_REGIONS or the device is the limit");
+      warn(LogScope::kNode,
+           "no room to register " + std::to_string(length_bytes) +
+               " bytes of a message with the network device: it goes through buffers instead, which is "
+               "slower. Raise the limit of locked memory (ulimit -l unlimited); else "
+               "MPIR_CVAR_CH3_OFFLOAD_PIN_BYTES, PIN_REGIONS or the device is the limit");
     } catch (const std::bad_alloc&) {
       refusal_told = false;  // The next time.
     }

@@ -56,8 +56,9 @@ Status Engine::State::connect_by_card(Peer& peer, std::string_view card) {
   const std::string who = "process " + std::to_string(index_of(peer.id));
   const std::string version = "v=" + std::to_string(wire::kWireVersion);
   if (!card.empty() && next_piece(pieces, ';') != version) {
-    warn(who + " speaks another version of the message protocol (its card: '" + std::string(card) +
-         "'; here: " + version + "): all processes of a job need the same libch3offload");
+    warn(LogScope::kProcess, who + " speaks another version of the message protocol (its card: '" +
+                                 std::string(card) + "'; here: " + version +
+                                 "): all processes of a job need the same libch3offload");
     return Status::kUnreachable;
   }
   while (!pieces.empty()) {
@@ -70,8 +71,9 @@ Status Engine::State::connect_by_card(Peer& peer, std::string_view card) {
   for (const Provider* provider : providers) {
     have += (have.empty() ? "" : ", ") + std::string(provider->capabilities().name);
   }
-  warn("no provider reaches " + who + " (its address: '" + std::string(card) + "'; providers here: " + have +
-       "). If it is on another node, that needs a network provider.");
+  warn(LogScope::kProcess, "no provider reaches " + who + " (its address: '" + std::string(card) +
+                               "'; providers here: " + have +
+                               "). If it is on another node, that needs a network provider.");
   return Status::kUnreachable;
 }
 
@@ -82,7 +84,8 @@ Status Engine::State::connect(Peer& peer, std::size_t provider_index, std::strin
   if (!made.ok()) {
     // A process that is gone is told by the operation's error; the user can do something about the others.
     if (made.error().status != Status::kPeerFailed) {
-      warn("cannot connect to process " + std::to_string(index_of(peer.id)) + ": " + made.error().message);
+      warn(LogScope::kProcess,
+           "cannot connect to process " + std::to_string(index_of(peer.id)) + ": " + made.error().message);
     }
     return made.error().status;
   }

@@ -86,7 +86,11 @@ struct Engine::State final : Sink {
   ch3_offload_events_t events{};
   FinishedQueue finished;  ///< Those that found no room in `events`, and all after them.
   IntrusiveList<Peer, &Peer::news_hook> peer_news;
-  std::deque<std::string> warnings;
+  struct Warning {
+    LogScope scope;
+    std::string text;
+  };
+  std::deque<Warning> warnings;
   std::string warning_told;       ///< The text of the last kWarning.
 
   CounterPage counters;  ///< Whole pages: nothing else that is written lies there.
@@ -114,7 +118,7 @@ struct Engine::State final : Sink {
   void warn_of_breach(const Peer& peer, const char* machine, const char* state, const char* event) noexcept;
 
   // engine_events.cc
-  void warn(std::string text) noexcept;
+  void warn(LogScope scope, std::string text) noexcept;
   void tell(Peer& peer) noexcept;  ///< There is news of it.
   bool has_events() const noexcept {
     return events.taken != events.written || !finished.empty() || events.packet != nullptr ||
@@ -328,6 +332,7 @@ struct Engine::State final : Sink {
   std::byte* on_write_shared(PeerId id, Immediate immediate, std::size_t length_bytes) noexcept override;
   void on_write_done(PeerId id, WorkId work, Status status) noexcept override;
   void on_peer_down(PeerId id, Status reason) noexcept override;
+  bool awaits(PeerId id) const noexcept override;
 };
 
 /// As complete(), of a receive whose end is not in it yet. Inlined into the path of a short message.

@@ -118,6 +118,10 @@ class Sink {
     return nullptr;
   }
 
+  /// Returns whether this process waits for something from `peer`. Asked seldom, and only about a peer that
+  /// has been silent for long: a provider that has no other news of it then finds out whether it lives.
+  virtual bool awaits(PeerId) const noexcept { return true; }
+
   /// A write of this process is complete. Its source may be reused.
   /// `status`: kOk; kPeerFailed; kUnsupported (nothing was delivered to the peer: use another protocol).
   virtual void on_write_done(PeerId peer, WorkId work, Status status) noexcept = 0;

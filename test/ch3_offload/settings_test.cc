@@ -27,7 +27,7 @@ std::string said(std::string_view suffix, const char* text) {
 
 TEST(Settings, EveryRowHasItsNumberOrItsText) {
   for (const Setting& setting : settings()) {
-    EXPECT_TRUE(std::string_view(setting.variable).starts_with("MPIR_CVAR_CH3_OFFLOAD_"));
+    EXPECT_TRUE(std::string_view(setting.variable).starts_with("MPIR_CVAR_CH3_"));
     EXPECT_NE(setting.number == nullptr, setting.text == nullptr) << setting.variable;
   }
 }
@@ -57,6 +57,39 @@ TEST(Settings, IntsAreReadAsMpichReadsThem) {
   for (const char* text : {"12 ", "1x", "--1", "1.5", "64K", "2147483648"}) {
     EXPECT_EQ(parse_int(text), std::nullopt) << text;
   }
+}
+
+TEST(Settings, RangesAreReadAsMpichReadsThem) {
+  using Range = std::pair<std::int64_t, std::int64_t>;
+  EXPECT_EQ(parse_range("20000:20999"), (Range{20000, 20999}));
+  EXPECT_EQ(parse_range(" 7:8"), (Range{7, 8}));
+  EXPECT_EQ(parse_range("7"), (Range{7, 0}));
+  EXPECT_EQ(parse_range(":8"), (Range{0, 8}));
+  EXPECT_EQ(parse_range(""), (Range{0, 0}));
+  for (const char* text :
+       {"7:8 ", "7 :8", "7-8", "-7:8", "7:-8", "7:8:9", "a:b", "2147483648:1", "1:2147483648"})
+    EXPECT_EQ(parse_range(text), std::nullopt) << text;
+}
+
+TEST(Settings, APortRangeHasItsEndsInOrderAndWithinPorts) {
+  for (const char* text : {"0:0", "", "1:65535", "20000:20000"})
+    EXPECT_EQ(said("_PORT_RANGE", text), "") << text;
+  EXPECT_EQ(
+      said("_PORT_RANGE", "5:4"),
+      "MPIR_CVAR_CH3_PORT_RANGE=5:4 is no range: it takes LOW:HIGH, TCP ports from 1 to 65535, or 0:0 for "
+      "any");
+  EXPECT_EQ(said("_PORT_RANGE", "banana"),
+            "MPIR_CVAR_CH3_PORT_RANGE=banana: it takes LOW:HIGH, TCP ports from 1 to 65535, or 0:0 for any");
+  for (const char* text : {"20000", "1:65536", "65536:65536", "-1:5"})
+    EXPECT_NE(said("_PORT_RANGE", text), "") << text;
+
+  ch3_offload_config_t config;
+  ch3_offload_config_default(&config);
+  EXPECT_EQ(verbs_config(config).first_port, 0);
+  EXPECT_EQ(set_from_text(named("_PORT_RANGE"), "20000:20999", config), std::nullopt);
+  EXPECT_EQ(to_string(named("_PORT_RANGE"), config), "20000:20999");
+  EXPECT_EQ(verbs_config(config).first_port, 20000);
+  EXPECT_EQ(verbs_config(config).last_port, 20999);
 }
 
 TEST(Settings, RightTextsAreStored) {

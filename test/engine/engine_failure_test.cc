@@ -404,6 +404,7 @@ TEST_F(EngineFailure, NobodyThereIsSaid) {
   EXPECT_EQ(outcome(message), Status::kUnreachable);
   ASSERT_EQ(at(0).warnings.size(), 1u);
   EXPECT_NE(at(0).warnings[0].find("ib:nowhere"), std::string::npos);
+  EXPECT_EQ(at(0).warning_scopes[0], LogScope::kProcess);
 }
 
 /// Both would wait for each other, for ever.

@@ -136,6 +136,7 @@ TEST_F(EngineMemory, ThatCannotBeRegisteredBouncesAndTheUserIsToldOnce) {
   EXPECT_EQ(at(1).counters().pin_refused, 3u);
   ASSERT_EQ(at(1).warnings.size(), 1u);
   EXPECT_NE(at(1).warnings[0].find("100000 bytes"), std::string::npos) << at(1).warnings[0];
+  EXPECT_EQ(at(1).warning_scopes[0], LogScope::kNode);
 }
 
 TEST_F(EngineMemory, MakesRoomByGivingUpOlderRegions) {

@@ -66,7 +66,10 @@ class EngineProcess final : public EventHandler {
     EXPECT_EQ(provider->address_of(peer), "") << "its address is known";
     return cards->at(index_of(peer));
   }
-  void on_warning(std::string_view text) noexcept override { warnings.emplace_back(text); }
+  void on_warning(LogScope scope, std::string_view text) noexcept override {
+    warnings.emplace_back(text);
+    warning_scopes.push_back(scope);
+  }
 
   HostDriver* operator->() { return engine.get(); }
   /// Returns how many things happened.
@@ -97,6 +100,7 @@ class EngineProcess final : public EventHandler {
   std::map<std::uint32_t, std::vector<std::byte>> places;   ///< By peer: the latest.
   std::map<std::uint32_t, Status> failures;                 ///< By peer.
   std::vector<std::string> warnings;
+  std::vector<LogScope> warning_scopes;
   std::string history;  ///< A letter a call, in order: send, receive, cancel, packet, offer, Placed, failure.
 };
 

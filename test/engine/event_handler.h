@@ -25,7 +25,7 @@ class EventHandler {
   /// Returns the peer's card.
   virtual std::string on_card_wanted(PeerId peer) = 0;
   virtual void on_lane_made(PeerId) noexcept {}
-  virtual void on_warning(std::string_view text) noexcept = 0;
+  virtual void on_warning(LogScope scope, std::string_view text) noexcept = 0;
 };
 
 /// Hands one event to its function.
@@ -43,7 +43,8 @@ inline void handle(Port& port, EventHandler& handler, const Event& event) {
     case Event::Kind::kCardWanted: return port.introduce(event.peer, handler.on_card_wanted(event.peer));
     case Event::Kind::kLaneMade: return handler.on_lane_made(event.peer);
     case Event::Kind::kWarning:
-      return handler.on_warning({reinterpret_cast<const char*>(event.bytes), event.length_bytes});
+      return handler.on_warning(event.scope,
+                                {reinterpret_cast<const char*>(event.bytes), event.length_bytes});
   }
 }
 

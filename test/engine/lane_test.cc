@@ -66,7 +66,7 @@ class LaneProcess final : public EventHandler {
     EXPECT_NE(port->lane(peer), nullptr);
     ++lanes_made;
   }
-  void on_warning(std::string_view text) noexcept override { ADD_FAILURE() << text; }
+  void on_warning(LogScope, std::string_view text) noexcept override { ADD_FAILURE() << text; }
 
   std::unique_ptr<ShmProvider> provider;
   std::unique_ptr<HostDriver> port;

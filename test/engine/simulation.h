@@ -93,7 +93,7 @@ class Simulation {
     void on_packet_placed(PeerId peer, std::size_t length_bytes) noexcept override;
     void on_peer_failed(PeerId peer, Status reason) noexcept override;
     std::string on_card_wanted(PeerId peer) override;
-    void on_warning(std::string_view text) noexcept override { world.warnings_.emplace_back(text); }
+    void on_warning(LogScope, std::string_view text) noexcept override { world.warnings_.emplace_back(text); }
 
     Simulation& world;
     const std::uint32_t id;

@@ -29,7 +29,7 @@ class CardHolder final : public EventHandler {
   void on_packet_placed(PeerId, std::size_t) noexcept override {}
   void on_peer_failed(PeerId, Status) noexcept override {}
   std::string on_card_wanted(PeerId) override { return std::string(card_); }
-  void on_warning(std::string_view text) noexcept override {
+  void on_warning(LogScope, std::string_view text) noexcept override {
     require(!text.empty(), "a warning says something");
     ++warnings;
   }

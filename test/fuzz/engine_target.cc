@@ -161,7 +161,7 @@ class Conversation final : public EventHandler {
     require(peer != PeerId{kSelf}, "nobody is introduced to itself");
     return "v=" + std::to_string(wire::kWireVersion) + ";stand-in";
   }
-  void on_warning(std::string_view text) noexcept override {
+  void on_warning(LogScope, std::string_view text) noexcept override {
     require(!text.empty(), "a warning says something");
   }
 

@@ -1,5 +1,5 @@
-// What the verbs provider reads before anything else: frames from a connection, addresses from cards, and the user's
-// list of devices. Input: one byte says which, the rest is it.
+// What the verbs provider reads before anything else: frames from a connection and their proofs, addresses
+// from cards, and the user's list of devices. Input: one byte says which, the rest is it.
 
 #include <cstring>
 #include <string>
@@ -7,9 +7,10 @@
 
 #include "fuzz/target.h"
 #include "rdma/verbs/fake_verbs.h"
-#include "rdma/verbs/frames.h"
 #include "rdma/verbs/port_selection.h"
 #include "rdma/verbs/verbs_address.h"
+#include "rdma/verbs/wire_up/frames.h"
+#include "rdma/verbs/wire_up/transcript.h"
 
 namespace ch3_offload::fuzz {
 namespace {
@@ -21,32 +22,47 @@ constexpr std::uint32_t kMost24Bits = 0xFF'FFFF;
 void require_ranges(const Frame& frame) {
   require(frame.magic == Frame::kMagic && frame.version == Frame::kVersion, "a frame is one of this version");
   switch (frame.kind) {
-    case FrameKind::kIntroduce: {
+    case FrameKind::kHello: {
+      const HelloBody& body = frame.hello;
       // Whoever reads it as a string stays inside.
-      const std::size_t length = ::strnlen(frame.introduce.address.data(), frame.introduce.address.size());
-      require(length < frame.introduce.address.size(), "an address ends inside its field");
+      const std::size_t length = ::strnlen(body.address.data(), body.address.size());
+      require(length < body.address.size(), "an address ends inside its field");
+      require(body.lane < kMostLanes, "lanes are numbered from 0");
       return;
     }
     case FrameKind::kRefuse:
       require(frame.refuse.reason >= 1 && frame.refuse.reason <= 4, "a refusal has one of the reasons");
       require(!describe(static_cast<Refusal>(frame.refuse.reason)).empty(), "a reason has a text");
       return;
-    case FrameKind::kConnect: {
-      const ConnectBody& body = frame.connect;
+    case FrameKind::kOffer: {
+      const OfferBody& body = frame.offer;
       require(body.link != 0, "links are numbered from 1");
       require(body.queue_pair <= kMost24Bits && body.packet_sequence <= kMost24Bits, "24 bits are 24 bits");
-      require(body.mtu >= 1 && body.mtu <= 5 && body.lane < kMostLanes, "an MTU is one of verbs'");
+      require(body.mtu >= 1 && body.mtu <= 5, "an MTU is one of verbs'");
       require(body.limit >= body.received, "what has arrived had credit");
       return;
     }
-    case FrameKind::kReady:
-    case FrameKind::kPark:
-      require(frame.link.link != 0 && frame.link.lane < kMostLanes,
-              "links are numbered from 1, lanes from 0");
-      return;
-    case FrameKind::kBye: return;
-    default: require(false, "there are six kinds of frames");
+    case FrameKind::kReady: return;
+    default: require(false, "there are four kinds of frames");
   }
+}
+
+/// Whoever does not know the secret makes no proof, and a proof holds for one frame of one speaker.
+void check_proofs(Frame frame) {
+  const std::size_t chosen =
+      (std::to_integer<std::size_t>(frame.bytes[0]) << 8 | std::to_integer<std::size_t>(frame.bytes[1])) %
+      sizeof frame;
+  JobSecret secret;
+  secret.fill(std::byte{0x5A});
+  require(!Transcript(secret).verify(Speaker::kDialler, frame), "a proof needs the secret");
+  Transcript(secret).sign(Speaker::kDialler, frame);
+  require(Transcript(secret).verify(Speaker::kDialler, frame), "a proof is accepted");
+  require(!Transcript(secret).verify(Speaker::kAcceptor, frame), "a frame is not taken back");
+  Transcript twice(secret);
+  require(twice.verify(Speaker::kDialler, frame) && !twice.verify(Speaker::kDialler, frame),
+          "a proof holds once");
+  reinterpret_cast<std::byte*>(&frame)[chosen] ^= std::byte{1};
+  require(!Transcript(secret).verify(Speaker::kDialler, frame), "every byte counts");
 }
 
 void check(std::span<const std::byte> bytes) {
@@ -62,6 +78,7 @@ void check(std::span<const std::byte> bytes) {
   require(std::memcmp(again.data(), bytes.data(), sizeof frame) == 0, "a frame is taken as it is");
   Frame twice;
   require(check_frame(again, twice) == FrameCheck::kValid, "what was taken once is taken again");
+  check_proofs(frame);
 }
 
 /// Random bytes behind a right beginning.
@@ -121,7 +138,7 @@ std::vector<Bytes> seeds() {
   for (std::uint8_t kind = 0; kind <= static_cast<std::uint8_t>(FrameKind::kEnd); ++kind) {
     Frame frame = make_frame(FrameKind{kind});
     frame.bytes[0] = std::byte{1};  // A link, a reason.
-    if (frame.kind == FrameKind::kConnect) frame.connect.mtu = 3;
+    if (frame.kind == FrameKind::kOffer) frame.offer.mtu = 3;
     all.push_back(seed(What::kFrame).bytes(std::as_bytes(std::span(&frame, 1))).done());
     all.push_back(seed(What::kRepairedFrame).u8(kind).bytes(frame.bytes).done());
   }

@@ -15,7 +15,8 @@ FUZZ_SECONDS = 60
 FUZZ_TARGET = $(targets)
 
 flags = -std=c++20 -pthread -fsanitize=address,undefined -fno-sanitize-recover=undefined \
-	-fno-omit-frame-pointer -I$(top_srcdir)/src -I$(top_srcdir)/test -I$(top_srcdir)/tools \
+	-fno-omit-frame-pointer -I$(top_srcdir)/src -I$(top_srcdir)/src/engine -I$(top_srcdir)/src/rdma \
+	-I$(top_srcdir)/test -I$(top_srcdir)/tools \
 	$(tools_flags) $(verbs_flags)
 
 unknown = $(filter-out $(targets),$(FUZZ_TARGET))

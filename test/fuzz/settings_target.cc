@@ -6,6 +6,7 @@
 
 #include "ch3_offload/settings.h"
 #include "fuzz/target.h"
+#include "rdma/verbs/host_address.h"
 
 namespace ch3_offload::fuzz {
 namespace {
@@ -30,6 +31,9 @@ void run(std::span<const std::byte> bytes) {
   } else if (setting.number != nullptr) {
     const std::int64_t value = config.*setting.number;
     require(value >= setting.least && value <= setting.most, "a number that is taken is in range");
+    require(
+        setting.high == nullptr || (value <= config.*setting.high && config.*setting.high <= setting.most),
+        "a range that is taken has its ends in order");
     ch3_offload_config_t again = before;
     require(
         !set_from_text(setting, to_string(setting, config).c_str(), again) && again.*setting.number == value,
@@ -43,6 +47,12 @@ void run(std::span<const std::byte> bytes) {
           "what is refused is refused by the check too, or was not stored");
   require(!refused || why, "what is taken passes the check");
 
+  HostNetwork node;
+  node.interfaces = {{"lo", "127.0.0.1"}, {"eth0", "10.0.0.5"}, {"ib0", "169.254.1.1"}, {"ib0", "fe80::1"}};
+  if (Result<std::string> host = choose_host_address(text, node); host.ok())
+    require(host.value() == "10.0.0.5" || host.value() == "169.254.1.1",
+            "the chosen address is one that others reach");
+
   std::int64_t size = 0;
   const bool is_size = ch3_offload_parse_size(text.c_str(), &size) == 0;
   require(!is_size || size >= 0, "no size is negative");
@@ -51,8 +61,9 @@ void run(std::span<const std::byte> bytes) {
 std::vector<Bytes> seeds() {
   std::vector<Bytes> all;
   for (std::size_t i = 0; i < settings().size(); ++i) {
-    for (const char* const text : {"", "0", "1024", "65536", "64M", "1t", "-1", " +7", "auto", "shm",
-                                   "stream", "9223372036854775807G"})
+    for (const char* const text :
+         {"", "0", "1024", "65536", "64M", "1t", "-1", " +7", "auto", "shm", "stream", "9223372036854775807G",
+          "20000:20999", "5:4", "1:65536", "ib*,!eth0", "!10.0.0.5"})
       all.push_back(Seed().u8(static_cast<std::uint8_t>(i)).text(text).done());
   }
   return all;

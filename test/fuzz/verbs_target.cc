@@ -1,8 +1,9 @@
-// The verbs provider, over the verbs device in software, against processes that hold its address and, as one bit of
-// the input says, the job's secret: connections, frames, queue pairs and slots, right ones and any others, in any
-// order. Input: two flags, then steps until it ends.
+// The verbs provider, over the verbs device in software, against processes that hold its address and, as one
+// bit of the input says, the job's secret: introductions, queue pairs and slots, right ones and any others,
+// in any order. Input: three flags, then steps until it ends.
 //
-// What is right depends on what the victim said, so a step names a field's right value or gives another.
+// What is right depends on what the victim said, so a step names a field's right value or gives another. Who
+// knows the secret signs what it says, unless a step spoils that.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -19,10 +20,14 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "fuzz/target.h"
 #include "rdma/verbs/fake_verbs.h"
 #include "rdma/verbs/verbs_provider.h"
+#include "rdma/verbs/wire_up/frame_stream.h"
+#include "rdma/verbs/wire_up/frames.h"
+#include "rdma/verbs/wire_up/transcript.h"
 
 namespace ch3_offload::fuzz {
 namespace {
@@ -33,8 +38,8 @@ std::uint64_t simulated_ns = 0;
 }  // namespace
 }  // namespace ch3_offload::fuzz
 
-/// Takes the C library's place, also for std::chrono (so it must be seen from outside of the program): time-outs pass when
-/// an input says so.
+/// Takes the C library's place, also for std::chrono (so it must be seen from outside of the program).
+/// Time-outs pass when an input says so.
 extern "C" [[gnu::visibility("default")]] int clock_gettime(clockid_t clock, timespec* time) noexcept {
   using ch3_offload::fuzz::simulated_ns;
   if (clock != CLOCK_MONOTONIC || simulated_ns == 0)
@@ -55,14 +60,17 @@ constexpr std::size_t kMemoryBytes = 4096;
 constexpr std::uint32_t kReceiveDepth = 64;
 constexpr std::uint32_t kSends = 128;
 constexpr std::uint64_t kMillisecondNs = 1'000'000;
+/// No honest peer counts that far. The victim's own number after this one may be out of range.
+constexpr std::uint32_t kManyLinks = 1u << 30;
 
 enum class Step : std::uint8_t {
   kDial,       ///< c: a connection of the attacker's; the one before of that number ends
   kAccept,     ///< c: one that the victim made
-  kIntroduce,  ///< c, sender, flaw
-  kConnect,    ///< c, link, queue pair, received, limit: each 0, or 1 and a value; flip: position and value
-  kLink,       ///< c, Ready or Park, link, sent
+  kHello,      ///< c, sender, flaw, last link: 0, or 1 and a value
+  kOffer,      ///< c, link, queue pair, received, limit: each 0, or 1 and a value; flip: position and value
+  kReady,      ///< c
   kFrame,      ///< c, kind, u32: its first field
+  kSpoil,      ///< c, what: of the next frame
   kRaw,        ///< c, length, the bytes
   kClose,      ///< c, orderly or not
   kQueuePair,  ///< peer: a new one of the attacker's
@@ -74,9 +82,11 @@ enum class Step : std::uint8_t {
   kLose,       ///< count, how
   kPoll,       ///< armed or not, budget
   kTime,       ///< milliseconds
+  kProbe,      ///< peers that the victim waits for, as bits
   kVictimConnects,  ///< peer, flaw of the address
   kVictimSends,     ///< peer, length (u16)
   kVictimWrites,    ///< peer, key, length (u16)
+  kVictimEnds,      ///< peer
   kRegister,        ///< The memory that the victim lets others write to, or no longer.
   kCount
 };
@@ -84,22 +94,35 @@ enum class Step : std::uint8_t {
 enum class Flaw : std::uint8_t {
   kNone,
   kDeadPort,  ///< Nobody listens there.
+  kTwoHosts,  ///< At the second one nobody listens.
   kFabric,
   kAddress,
-  kEndless,
+  kSlots,
   kInstance,
+  kEndless,
+  kSenderInstance,
   kSecret,
   kReceiver,
   kReceiverInstance,
-  kSlots,
+  kLane,
   kVersion,
   kMagic,
+  kOverheard,  ///< Said by a process that knows the secret. Who repeats it need not know it.
   kCount
 };
 
-JobSecret secret() {
+enum class Spoil : std::uint8_t {
+  kNothing,
+  kProof,
+  kSpeaker,  ///< Signed as the other side.
+  kReflect,  ///< What the victim said last, instead.
+  kCount
+};
+
+JobSecret secret(bool right = true) {
   JobSecret secret;
   secret.fill(std::byte{0x5A});
+  if (!right) secret[15] ^= std::byte{1};
   return secret;
 }
 
@@ -141,6 +164,7 @@ class Attack final : public Sink {
     simulated_ns = 1'000'000 * kMillisecondNs;
     knows_secret_ = input_.flag();
     echoes_ = input_.flag();
+    few_links_ = input_.flag();
     fake_verbs::Config fake{.pump_interval = {}};
     fake.tamper = [this](fake_verbs::Config::Transfer& transfer, std::span<std::byte> message) {
       on_transfer(transfer, message);
@@ -150,22 +174,24 @@ class Attack final : public Sink {
     config.self = kVictim;
     config.job_secret = secret();
     config.peer_limit = kPeerLimit;
-    config.rail = {.slot_bytes = kSlotBytes, .most_receive_slots = 128, .most_queue_pairs = 4};
+    config.rail = {
+        .slot_bytes = kSlotBytes, .most_receive_slots = 128, .most_queue_pairs = few_links_ ? 2u : 4u};
     config.most_send_slots = 64;
     config.peer_timeout_ms = 1000;
-    config.log = [](void*, const char* line) { require(line[0] != '\0', "a line says something"); };
+    config.log = [](void*, LogScope, const char* line) { require(line[0] != '\0', "a line says something"); };
     Result<std::unique_ptr<VerbsProvider>> made = VerbsProvider::create(config);
     require(made.ok(), "a provider can be made");
     victim_ = std::move(made.value());
     victims_address_ = *VerbsAddress::parse(victim_->local_address());
     device_ = std::make_unique<Device>();
     std::uint16_t port = 0;
-    Result<FileDescriptor> listener = listen_for_channels(victims_address_.hosts[0], port);
+    Result<FileDescriptor> listener = listen_for_streams(victims_address_.hosts[0], port);
     require(listener.ok(), "there are descriptors");
     listener_ = std::move(listener.value());
     own_address_ = victims_address_;
     own_address_.port = port;
-    constexpr std::uint32_t kSlots[] = {VerbsAddress::kLeastSlotBytes, kSlotBytes, VerbsAddress::kMostSlotBytes};
+    constexpr std::uint32_t kSlots[] = {VerbsAddress::kLeastSlotBytes, kSlotBytes,
+                                        VerbsAddress::kMostSlotBytes};
     own_address_.slot_bytes = kSlots[bytes.size() % std::size(kSlots)];
     require(victim_->register_memory(source_.data(), source_.size(), Access::kRead, source_region_) ==
                 Status::kOk,
@@ -192,6 +218,10 @@ class Attack final : public Sink {
     require(length_bytes <= kMemoryBytes, "a write has a possible length");
     hear(peer);
   }
+  bool awaits(PeerId peer) const noexcept override {
+    require(down_.count(peer) == 0, "nobody waits for who is down");
+    return (awaited_ >> index_of(peer) & 1) != 0;
+  }
   void on_write_done(PeerId peer, WorkId work, Status) noexcept override {
     require(down_.count(peer) == 0, "nothing comes from who is down");
     require(writes_.erase(static_cast<std::uint64_t>(work)) == 1, "a write is done once");
@@ -200,33 +230,50 @@ class Attack final : public Sink {
   void on_peer_down(PeerId peer, Status reason) noexcept override {
     require(index_of(peer) < kPeerLimit && peer != kVictim, "peers are below the limit");
     require(reason == Status::kPeerFailed || reason == Status::kProtocol, "an end has a reason");
+    require(unknown_.count(peer) == 0, "nothing comes from who was given up before it was known");
     require(down_.insert(peer).second, "a peer goes down once");
   }
 
  private:
+  /// One connection, for an introduction.
   struct Channel {
     FileDescriptor socket;
-    bool dialled = false;     ///< By the attacker.
-    bool introduced = false;  ///< Its introduction was right.
-    std::uint32_t peer = 0;   ///< Whom the attacker plays here.
+    bool dialled = false;    ///< By the attacker.
+    std::uint32_t peer = 0;  ///< Whom the attacker plays here.
+    Transcript transcript{secret()};
+    /// All that the attacker said was signed and its turn: what the victim says has proofs that hold.
+    bool in_order = false;
+    std::uint32_t sent = 0;   ///< Frames.
+    std::uint32_t heard = 0;  ///< Frames.
+    bool proved = false;      ///< The attacker's Hello was right.
+    bool overheard = false;   ///< The same, but the attacker cannot go on.
+    bool offered = false;     ///< Its offer followed.
+    Spoil spoil{};            ///< The next frame.
+    Frame last;               ///< The victim's.
     std::array<std::byte, sizeof(Frame)> incoming{};
     std::size_t incoming_bytes = 0;
+    /// The attacker speaks after the victim, or first if it has dialled.
+    bool is_due() const { return sent + (dialled ? 0 : 1) == heard; }
+    Speaker self() const { return dialled ? Speaker::kDialler : Speaker::kAcceptor; }
+    Speaker victim() const { return dialled ? Speaker::kAcceptor : Speaker::kDialler; }
   };
   /// What the attacker has of a link to the victim, as a peer.
   struct Link {
     ibv_qp* queue_pair = nullptr;
     std::uint32_t number = 0;   ///< Of the current queue pair's; numbers are used again.
-    ConnectBody remote{};       ///< The victim's last.
+    OfferBody remote{};         ///< The victim's last.
     std::uint64_t arrived = 0;  ///< Items of the victim.
     std::uint64_t given = 4;    ///< Credit that the victim has.
     std::uint64_t told = 4;     ///< Credit that the victim gave.
     std::uint64_t heard = 0;    ///< What the victim delivered of it.
     std::uint64_t sent = 0;     ///< Items.
     bool introduced = false;
+    bool parked = false;  ///< The victim has said that it sends nothing more on this queue pair.
   };
 
   void take(Step step);
   void end();
+  void demand_link(PeerId peer);
   void hear(PeerId peer);
   Link& link() { return links_[input_.below(kPeerLimit)]; }
   Channel& channel() { return channels_[input_.below(kChannels)]; }
@@ -249,11 +296,13 @@ class Attack final : public Sink {
       static_cast<void>(
           ::send(channel.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
   }
-  void send_frame(Channel& channel, const Frame& frame) {
-    send_bytes(channel, std::as_bytes(std::span(&frame, 1)));
+  void say(Channel& channel, Frame frame);
+  void hello(Channel& channel, std::uint32_t sender, Flaw flaw);
+  void offer(Channel& channel);
+  std::uint32_t count_on(std::uint32_t number) {
+    counts_far_ |= number >= kManyLinks;
+    return number;
   }
-  void introduce(Channel& channel, std::uint32_t sender, Flaw flaw);
-  void connect(Channel& channel);
 
   void make_queue_pair(Link& link);
   void bind(Link& link);
@@ -270,7 +319,9 @@ class Attack final : public Sink {
 
   Input input_;
   bool knows_secret_ = false;
-  bool echoes_ = false;  ///< The victim answers from callbacks.
+  bool echoes_ = false;      ///< The victim answers from callbacks.
+  bool few_links_ = false;   ///< The victim has fewer queue pairs than peers: it parks.
+  bool counts_far_ = false;  ///< The attacker has named numbers of links from kManyLinks on.
   std::unique_ptr<VerbsProvider> victim_;
   std::array<Endpoint*, kPeerLimit> endpoints_{};  ///< The victim's. nullptr: it has not connected.
   VerbsAddress victims_address_;
@@ -288,21 +339,28 @@ class Attack final : public Sink {
   MemoryRegion source_region_;
   MemoryRegion target_region_;
   std::set<PeerId> engaged_;  ///< Somebody spoke to them.
+  std::set<PeerId> ended_;    ///< By the victim.
+  std::set<PeerId> unknown_;  ///< The same, before there was anything to end.
   std::set<PeerId> down_;
+  std::set<Nonce> nonces_;       ///< The victim's.
+  std::uint8_t awaited_ = 0xFF;  ///< Peers that the victim waits for, as bits.
+  std::uint8_t next_nonce_ = 0;
 };
 
 void Attack::hear(PeerId peer) {
   require(index_of(peer) < kPeerLimit && peer != kVictim, "peers are below the limit");
   require(down_.count(peer) == 0, "nothing comes from who is down");
+  require(unknown_.count(peer) == 0, "nothing comes from who was given up before it was known");
   engaged_.insert(peer);
   Link& link = links_[index_of(peer)];
   require(knows_secret_ && link.introduced, "who is heard has introduced itself");
   ++link.heard;
   for (Channel& channel : channels_) drain(channel);
-  // Where all that the victim said has arrived, the attacker knows of all credit.
+  // Where all that the victim said has arrived, the attacker knows of all credit. Nobody counts the slots by
+  // which the victim parks and says goodbye.
   const VerbsFigures figures = victim_->figures();
-  if (frames_lost_ || figures.links_lost != 0 ||
-      figures.messages_sent + figures.credit_messages != slots_seen_)
+  if (frames_lost_ || few_links_ || ended_.count(peer) != 0 || figures.links_lost != 0 ||
+      figures.items_sent_again != 0 || figures.messages_sent + figures.credit_messages != slots_seen_)
     return;
   require(link.heard <= link.told, "nothing is delivered without credit");
 }
@@ -311,8 +369,10 @@ std::string Attack::address(Flaw flaw) const {
   VerbsAddress address = own_address_;
   switch (flaw) {
     case Flaw::kDeadPort: address.port = 1; break;
+    case Flaw::kTwoHosts: address.hosts.push_back("127.0.0.2"); break;
     case Flaw::kFabric: address.ethernet = false; break;
     case Flaw::kAddress: return "verbs:4/r/localhost/1/";
+    case Flaw::kSlots: --address.slot_bytes; break;
     case Flaw::kInstance: address.instance ^= 1; break;
     default: break;
   }
@@ -324,6 +384,8 @@ void Attack::open(Channel& channel, FileDescriptor socket, bool dialled) {
   channel = {};
   channel.socket = std::move(socket);
   channel.dialled = dialled;
+  channel.transcript = Transcript(secret(knows_secret_));
+  channel.in_order = knows_secret_;
   // Ends with a reset: no port stays in use.
   const linger at_once{1, 0};
   static_cast<void>(::setsockopt(channel.socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once));
@@ -334,7 +396,7 @@ void Attack::open(Channel& channel, FileDescriptor socket, bool dialled) {
 void Attack::close(Channel& channel, bool orderly) {
   if (!channel.socket.valid()) return;
   drain(channel);
-  frames_lost_ |= channel.introduced;
+  frames_lost_ |= channel.proved;
   if (orderly) {
     static_cast<void>(::shutdown(channel.socket.get(), SHUT_WR));
     poll(true, 64);
@@ -352,57 +414,90 @@ void Attack::drain(Channel& channel) {
     if (channel.incoming_bytes < channel.incoming.size()) continue;
     channel.incoming_bytes = 0;
     Frame frame;
-    require(check_frame(channel.incoming, frame) == FrameCheck::kValid, "the victim's frames are valid");
+    const bool valid = check_frame(channel.incoming, frame) == FrameCheck::kValid;
+    require(valid || (counts_far_ && frame.kind == FrameKind::kOffer), "the victim's frames are valid");
     on_frame(channel, frame);
   }
 }
 
 void Attack::on_frame(Channel& channel, const Frame& frame) {
-  if (frame.kind == FrameKind::kIntroduce) {
-    require(!channel.dialled || channel.introduced, "the secret is told to nobody who does not know it");
-    require(frame.introduce.sender == index_of(kVictim) && frame.introduce.secret == secret(),
-            "the victim introduces itself");
-    if (!channel.dialled) channel.peer = frame.introduce.receiver;
-    return;
+  ++channel.heard;
+  channel.last = frame;
+  if (frame.kind == FrameKind::kRefuse) return;  // It needs no proof.
+  if (channel.in_order)
+    require(channel.transcript.verify(channel.victim(), frame), "the victim's frames have proofs");
+  switch (frame.kind) {
+    case FrameKind::kHello:
+      require(!channel.dialled || channel.proved || channel.overheard,
+              "who does not know the secret is told nothing");
+      require(
+          frame.hello.sender == index_of(kVictim) && frame.hello.sender_instance == victims_address_.instance,
+          "the victim says who it is");
+      require(nonces_.insert(frame.hello.nonce).second, "a nonce is used once");
+      if (!channel.dialled) channel.peer = frame.hello.receiver;
+      return;
+    case FrameKind::kOffer: {
+      require(channel.dialled ? channel.offered : channel.proved, "offers are for who was introduced");
+      Link& link = links_[channel.peer];
+      link.remote = frame.offer;
+      link.told = std::max(link.told, frame.offer.limit);
+      return;
+    }
+    default: require(!channel.dialled && channel.offered, "the dialler is ready once it has an offer");
   }
-  if (frame.kind == FrameKind::kRefuse) return;
-  require(channel.introduced || frame.kind == FrameKind::kBye, "frames are for who was introduced");
-  if (frame.kind != FrameKind::kConnect) return;
-  Link& link = links_[channel.peer];
-  link.remote = frame.connect;
-  link.told = std::max(link.told, frame.connect.limit);
 }
 
-void Attack::introduce(Channel& channel, std::uint32_t sender, Flaw flaw) {
+void Attack::say(Channel& channel, Frame frame) {
   if (!channel.socket.valid()) return;
-  Frame frame = make_frame(FrameKind::kIntroduce);
-  IntroduceBody& body = frame.introduce;
-  body.secret = secret();
-  if (!knows_secret_ || flaw == Flaw::kSecret) body.secret[15] ^= std::byte{1};
+  drain(channel);
+  const Spoil spoil = std::exchange(channel.spoil, Spoil::kNothing);
+  channel.in_order &= channel.is_due() && spoil == Spoil::kNothing;
+  ++channel.sent;
+  channel.transcript.sign(spoil == Spoil::kSpeaker ? channel.victim() : channel.self(), frame);
+  if (spoil == Spoil::kProof) frame.proof[0] ^= std::byte{1};
+  if (spoil == Spoil::kReflect) frame = channel.last;
+  if (channel.in_order && channel.proved && frame.kind == FrameKind::kOffer) {
+    channel.offered = true;
+    links_[channel.peer].introduced = true;
+  }
+  send_bytes(channel, std::as_bytes(std::span(&frame, 1)));
+}
+
+void Attack::hello(Channel& channel, std::uint32_t sender, Flaw flaw) {
+  if (!channel.socket.valid()) return;
+  Frame frame = make_frame(FrameKind::kHello);
+  HelloBody& body = frame.hello;
+  body.nonce.fill(std::byte{++next_nonce_});
   body.sender = sender;
   body.receiver = index_of(kVictim) ^ (flaw == Flaw::kReceiver);
-  body.sender_instance = own_address_.instance;
+  body.sender_instance = own_address_.instance ^ (flaw == Flaw::kSenderInstance);
   body.receiver_instance = victims_address_.instance ^ (flaw == Flaw::kReceiverInstance);
-  body.slot_bytes = own_address_.slot_bytes - (flaw == Flaw::kSlots);
+  body.lane = flaw == Flaw::kLane;
+  body.last_link = input_.flag() ? count_on(input_.u32()) : links_[sender % kPeerLimit].remote.link;
   const std::string text = address(flaw);
   std::memcpy(body.address.data(), text.data(), std::min(text.size(), body.address.size() - 1));
   if (flaw == Flaw::kEndless) body.address.fill('1');
   if (flaw == Flaw::kVersion) ++frame.version;
   if (flaw == Flaw::kMagic) ++frame.magic;
-  // The address counts only where the victim has none yet.
-  if (knows_secret_ && (flaw < Flaw::kEndless || (flaw == Flaw::kInstance && !channel.dialled)) &&
-      sender < kPeerLimit) {
-    channel.introduced = true;
-    if (channel.dialled) channel.peer = sender;
-    links_[sender].introduced = true;
-    if (channel.peer < kPeerLimit) links_[channel.peer].introduced = true;
+  if (flaw == Flaw::kSecret || flaw == Flaw::kOverheard) {
+    channel.transcript = Transcript(secret(flaw == Flaw::kOverheard));
+    channel.in_order = false;
+    channel.overheard |= flaw == Flaw::kOverheard;
   }
-  send_frame(channel, frame);
+  drain(channel);
+  // The victim looks at an address only if it was dialled.
+  const bool is_right = flaw < Flaw::kFabric || (flaw < Flaw::kEndless && !channel.dialled);
+  if (channel.dialled && sender < kPeerLimit) channel.peer = sender;
+  const bool is_first = channel.sent == 0 && channel.is_due();
+  say(channel, frame);
+  channel.proved |= is_first && is_right && channel.in_order && sender < kPeerLimit;
+  if (flaw == Flaw::kOverheard) channel.transcript = Transcript(secret(knows_secret_));
 }
 
-void Attack::connect(Channel& channel) {
-  Frame frame = make_frame(FrameKind::kConnect);
-  ConnectBody& body = frame.connect;
+void Attack::offer(Channel& channel) {
+  Frame frame = make_frame(FrameKind::kOffer);
+  OfferBody& body = frame.offer;
+  drain(channel);
   Link& link = links_[channel.peer % kPeerLimit];
   const std::uint8_t ahead = input_.u8();  // 0: the victim's; 1: the next.
   body.link = ahead == 0xFF ? input_.u32() : link.remote.link + ahead;
@@ -413,8 +508,9 @@ void Attack::connect(Channel& channel) {
   body.limit = or_value(body.received + 64);
   const std::uint8_t position = input_.u8();
   frame.bytes[position % frame.bytes.size()] ^= std::byte{input_.u8()};
+  count_on(body.link);
   link.given = std::max(link.given, body.limit);
-  send_frame(channel, frame);
+  say(channel, frame);
 }
 
 void Attack::make_queue_pair(Link& link) {
@@ -430,6 +526,7 @@ void Attack::make_queue_pair(Link& link) {
   link.queue_pair = ibv_create_qp(device_->domain, &init);
   require(link.queue_pair != nullptr, "there are queue pairs");
   link.number = link.queue_pair->qp_num;
+  link.parked = false;
   ibv_qp_attr values{};
   values.qp_state = IBV_QPS_INIT;
   values.port_num = 1;
@@ -526,21 +623,37 @@ void Attack::drain_completions() {
 
 /// What reaches a queue pair of the attacker's. Called under the device's lock.
 void Attack::on_transfer(const fake_verbs::Config::Transfer& transfer, std::span<const std::byte> message) {
-  for (Link& link : links_) {
+  for (std::uint32_t i = 0; i < kPeerLimit; ++i) {
+    Link& link = links_[i];
+    const PeerId peer{i};
     if (link.queue_pair == nullptr || link.number != transfer.destination) continue;
     if (transfer.opcode == IBV_WR_RDMA_WRITE) return;
     ++link.arrived;
-    if (victim_->figures().links_lost == 0)
-      require(link.arrived <= link.given, "the victim sends no more than it has credit for");
-    if (transfer.opcode != IBV_WR_SEND) return;
-    ++slots_seen_;
+    require(!link.parked, "who has parked sends nothing more");
     SlotHeader header;
-    require(message.size() >= sizeof header && message.size() <= std::min<std::size_t>(kSlotBytes, own_address_.slot_bytes),
-            "a slot has a possible length");
-    std::memcpy(&header, message.data(), sizeof header);
-    const bool credit_only = header.kind == SlotHeader::kCreditOnly && message.size() == sizeof header;
-    require(credit_only || (header.kind == SlotHeader::kMessage && message.size() > sizeof header),
-            "a slot is a message or credit");
+    const bool is_slot = transfer.opcode == IBV_WR_SEND;
+    if (is_slot) {
+      require(message.size() >= sizeof header &&
+                  message.size() <= std::min<std::size_t>(kSlotBytes, own_address_.slot_bytes),
+              "a slot has a possible length");
+      std::memcpy(&header, message.data(), sizeof header);
+    }
+    // A link's last item needs no credit. Over the next link it is one of credit.
+    const bool may_go_further = is_slot && header.kind != SlotHeader::kMessage;
+    if (victim_->figures().links_lost == 0)
+      require(link.arrived <= link.given || (may_go_further && link.arrived - 1 <= link.given),
+              "the victim sends no more than it has credit for");
+    if (!is_slot) return;
+    link.parked = header.kind == SlotHeader::kPark;
+    if (header.kind == SlotHeader::kMessage) {
+      require(message.size() > sizeof header, "a message is not empty");
+    } else {
+      require(message.size() == sizeof header, "a notice is empty");
+      require(header.kind == SlotHeader::kCreditOnly || header.kind == SlotHeader::kPark ||
+                  (header.kind == SlotHeader::kBye && ended_.count(peer) != 0),
+              "a slot is one of four kinds, and goodbye is said at the end");
+    }
+    slots_seen_ += header.kind == SlotHeader::kMessage || header.kind == SlotHeader::kCreditOnly;
     require(header.reserved == 0 && (header.flags & ~SlotHeader::kWantsCredit) == 0, "the rest is 0");
     link.told = std::max<std::uint64_t>(link.told, header.limit);
     return;
@@ -551,6 +664,7 @@ void Attack::send(PeerId peer, std::size_t length_bytes) {
   Endpoint* const endpoint = endpoints_[index_of(peer)];
   if (endpoint == nullptr) return;
   std::span<std::byte> slot;
+  length_bytes = std::min(length_bytes, victim_->max_slot_bytes(*endpoint));
   const Status status = victim_->reserve(*endpoint, length_bytes, slot);
   if (down_.count(peer) != 0) require(status == Status::kPeerFailed, "who is down takes nothing");
   if (status != Status::kOk) return;
@@ -581,11 +695,32 @@ void Attack::toggle_region() {
       "memory can be registered");
 }
 
+/// Whatever the victim has of the peer: it is to need a link now.
+void Attack::demand_link(PeerId peer) {
+  const std::string address = victim_->address_of(peer);
+  if (address.empty()) return;
+  if (Result<Endpoint*> connected = victim_->connect(peer, address); connected.ok())
+    endpoints_[index_of(peer)] = connected.value();
+  send(peer, 1);
+}
+
+/// The attacker dies. Dials tell, and probes of the links that there are.
 void Attack::end() {
   for (Channel& channel : channels_) close(channel, false);
   listener_.reset();
-  for (int i = 0; i < 60; ++i) {
+  for (Link& link : links_)
+    if (link.queue_pair != nullptr) ibv_destroy_qp(std::exchange(link.queue_pair, nullptr));
+  awaited_ = 0xFF;
+  const auto is_over = [this] {
+    const VerbsFigures now = victim_->figures();
+    return std::ranges::includes(down_, engaged_) && now.queue_pairs == 0 && now.send_slots_taken == 0 &&
+           now.waiting_messages == 0 && now.descriptors == victims_address_.hosts.size();
+  };
+  for (int i = 0; i < 100 && !is_over(); ++i) {
     simulated_ns += 50 * kMillisecondNs;
+    victim_->probe_soon();
+    if (i % 10 == 0)
+      for (const PeerId peer : engaged_) demand_link(peer);
     poll(true, 64);
   }
   for (const PeerId peer : engaged_) require(down_.count(peer) == 1, "who cannot be reached is down");
@@ -593,11 +728,12 @@ void Attack::end() {
   if (target_region_.address != nullptr) victim_->deregister_memory(target_region_);
   victim_->deregister_memory(source_region_);
   const VerbsFigures figures = victim_->figures();
-  require(figures.queue_pairs == 0 && figures.registrations == 0, "nothing is kept for who is down");
+  require(figures.queue_pairs == 0 && figures.registrations == 0 && figures.send_slots_taken == 0 &&
+              figures.waiting_messages == 0,
+          "nothing is kept for who is down");
+  require(figures.descriptors == victims_address_.hosts.size(), "no connection is left");
   victim_->abandon();
   victim_.reset();
-  for (Link& link : links_)
-    if (link.queue_pair != nullptr) ibv_destroy_qp(link.queue_pair);
   device_.reset();
   require(fake_verbs::leaks().none(), "nothing of the device is left");
   require(fake_verbs::counters().overflows == 0, "no completion is lost");
@@ -620,35 +756,35 @@ void Attack::take(Step step) {
     case Step::kAccept: {
       Channel& of = channel();
       int error_number = 0;
-      FileDescriptor socket = accept_channel(listener_, error_number);
+      FileDescriptor socket = accept_stream(listener_, error_number);
       if (!socket.valid()) return;
       open(of, std::move(socket), false);
       return drain(of);
     }
-    case Step::kIntroduce: {
+    case Step::kHello: {
       Channel& of = channel();
       const std::uint32_t sender = input_.below(kPeerLimit + 1);
-      return introduce(of, sender, Flaw{input_.below(static_cast<std::uint8_t>(Flaw::kCount))});
+      return hello(of, sender, Flaw{input_.below(static_cast<std::uint8_t>(Flaw::kCount))});
     }
-    case Step::kConnect: return connect(channel());
-    case Step::kLink: {
-      Channel& to = channel();
-      Frame frame = make_frame(input_.flag() ? FrameKind::kPark : FrameKind::kReady);
-      const Link& of = links_[to.peer % kPeerLimit];
-      frame.link.link = of.remote.link + input_.below(4);
-      frame.link.sent = or_value(of.sent);
-      return send_frame(to, frame);
-    }
+    case Step::kOffer: return offer(channel());
+    case Step::kReady: return say(channel(), make_frame(FrameKind::kReady));
     case Step::kFrame: {
       Channel& to = channel();
       Frame frame = make_frame(FrameKind{input_.u8()});
       const std::uint32_t field = input_.u32();
       std::memcpy(frame.bytes.data(), &field, sizeof field);
-      return send_frame(to, frame);
+      return say(to, frame);
+    }
+    case Step::kSpoil: {
+      Channel& of = channel();
+      of.spoil = Spoil{input_.below(static_cast<std::uint8_t>(Spoil::kCount))};
+      return;
     }
     case Step::kRaw: {
       Channel& to = channel();
-      return send_bytes(to, input_.bytes(input_.u8()));
+      const auto bytes = input_.bytes(input_.u8());
+      to.in_order &= bytes.empty();
+      return send_bytes(to, bytes);
     }
     case Step::kClose: {
       Channel& of = channel();
@@ -678,9 +814,11 @@ void Attack::take(Step step) {
       return poll(armed, 1 + input_.below(64));
     }
     case Step::kTime: simulated_ns += input_.u8() * kMillisecondNs; return;
+    case Step::kProbe: awaited_ = input_.u8(); return victim_->probe_soon();
     case Step::kVictimConnects: {
       const PeerId peer{input_.below(kPeerLimit + 1)};
-      Result<Endpoint*> connected = victim_->connect(peer, address(Flaw{input_.below(6)}));
+      const Flaw flaw{input_.below(static_cast<std::uint8_t>(Flaw::kEndless))};
+      Result<Endpoint*> connected = victim_->connect(peer, address(flaw));
       if (!connected.ok()) return;
       require(peer != kVictim && index_of(peer) < kPeerLimit, "peers are below the limit");
       Endpoint*& endpoint = endpoints_[index_of(peer)];
@@ -696,13 +834,25 @@ void Attack::take(Step step) {
       return endpoint == nullptr ? void() : send(peer, 1 + length % victim_->max_slot_bytes(*endpoint));
     }
     case Step::kVictimWrites: return write_from_victim(PeerId{input_.below(kPeerLimit)});
+    case Step::kVictimEnds: {
+      const PeerId peer{input_.below(kPeerLimit)};
+      if (peer == kVictim) return;
+      ended_.insert(peer);
+      if (victim_->end(peer))
+        engaged_.insert(peer);
+      else if (down_.count(peer) == 0)
+        unknown_.insert(peer);
+      return;
+    }
     default: return toggle_region();
   }
 }
 
 std::vector<Bytes> seeds() {
   struct Steps {
-    explicit Steps(bool knows_secret = true, bool echoes = false) { seed.u8(knows_secret).u8(echoes); }
+    explicit Steps(bool knows_secret = true, bool echoes = false, bool few_links = false) {
+      seed.u8(knows_secret).u8(echoes).u8(few_links);
+    }
     Seed seed;
     Steps& step(Step name, std::initializer_list<std::uint8_t> arguments) {
       seed.u8(static_cast<std::uint8_t>(name));
@@ -710,76 +860,146 @@ std::vector<Bytes> seeds() {
       return *this;
     }
     Steps& poll() { return step(Step::kPoll, {1, 63}); }
-    Steps& introduce(std::uint8_t c, std::uint8_t peer, Flaw flaw = Flaw::kNone) {
-      return step(Step::kIntroduce, {c, peer, static_cast<std::uint8_t>(flaw)});
+    Steps& polls(int count) {
+      while (count-- > 0) poll();
+      return *this;
     }
-    Steps& connect(std::uint8_t c, std::uint8_t ahead) {
-      return step(Step::kConnect, {c, ahead, 0, 0, 0, 0, 0});
+    Steps& hello(std::uint8_t c, std::uint8_t peer, Flaw flaw = Flaw::kNone) {
+      return step(Step::kHello, {c, peer, static_cast<std::uint8_t>(flaw), 0});
     }
-    Steps& ready(std::uint8_t c) { return step(Step::kLink, {c, 0, 0, 0}); }
-    Steps& park(std::uint8_t c) { return step(Step::kLink, {c, 1, 0, 0}); }
-    Steps& send(std::uint8_t peer, std::uint8_t limit, std::uint8_t length) {
-      return step(Step::kSend, {peer, limit, 0, 0, 0, SlotHeader::kMessage, 0, length, 0});
+    Steps& offer(std::uint8_t c, std::uint8_t ahead) { return step(Step::kOffer, {c, ahead, 0, 0, 0, 0, 0}); }
+    Steps& refuse(std::uint8_t c, std::uint8_t reason) {
+      return step(Step::kFrame, {c, static_cast<std::uint8_t>(FrameKind::kRefuse), reason, 0, 0, 0});
     }
-    /// The attacker's link to the victim, from its connection on.
+    Steps& spoil(std::uint8_t c, Spoil what) {
+      return step(Step::kSpoil, {c, static_cast<std::uint8_t>(what)});
+    }
+    Steps& send(std::uint8_t peer, std::uint8_t limit, std::uint8_t length,
+                std::uint8_t kind = SlotHeader::kMessage) {
+      return step(Step::kSend, {peer, limit, 0, 0, 0, kind, 0, length, 0});
+    }
+    Steps& notice(std::uint8_t peer, std::uint8_t kind) { return send(peer, 60, sizeof(SlotHeader), kind); }
+    /// A link by the attacker's dial.
     Steps& up(std::uint8_t c, std::uint8_t peer) {
-      step(Step::kDial, {c}).introduce(c, peer).poll();
-      return anew(c, peer);
+      step(Step::kDial, {c}).hello(c, peer).poll();
+      step(Step::kQueuePair, {peer}).offer(c, 1).polls(2);
+      return step(Step::kBind, {peer}).step(Step::kReady, {c}).poll();
     }
+    /// The attacker's Hello to a dial of the victim's, up to the victim's offer.
+    Steps& answer(std::uint8_t c, std::uint8_t peer, Flaw flaw = Flaw::kNone) {
+      return poll().step(Step::kAccept, {c}).poll().hello(c, peer, flaw).polls(2);
+    }
+    /// A link by the victim's dial.
     Steps& anew(std::uint8_t c, std::uint8_t peer) {
-      step(Step::kQueuePair, {peer}).connect(c, 1).poll().poll();
-      return step(Step::kBind, {peer}).ready(c).poll();
+      answer(c, peer);
+      return step(Step::kQueuePair, {peer}).step(Step::kBind, {peer}).offer(c, 0).polls(2);
     }
-    /// The victim's.
-    Steps& victims(std::uint8_t c, std::uint8_t peer) {
-      step(Step::kVictimConnects, {peer, 0}).step(Step::kAccept, {c}).introduce(c, peer).poll().poll();
-      step(Step::kQueuePair, {peer}).connect(c, 0).poll();
-      return step(Step::kBind, {peer}).ready(c).poll();
+    Steps& victims(std::uint8_t c, std::uint8_t peer, Flaw flaw = Flaw::kNone) {
+      return step(Step::kVictimConnects, {peer, static_cast<std::uint8_t>(flaw)}).anew(c, peer);
     }
     Steps& traffic(std::uint8_t peer) {
       for (const std::uint8_t length : {100, 200, 9}) send(peer, 60, length);
       step(Step::kRegister, {}).step(Step::kWrite, {peer, 1, 0xFF, 3, 1, 2, 3, 4}).poll();
       for (int i = 0; i < 6; ++i) step(Step::kVictimSends, {peer, 100, 0}).send(peer, 60, 20).poll();
-      step(Step::kVictimWrites, {peer, 1, 0xFF, 7}).poll().poll();
+      return step(Step::kVictimWrites, {peer, 1, 0xFF, 7}).polls(2);
+    }
+    Steps& wait(int count) {
+      while (count-- > 0) step(Step::kTime, {60}).poll();
       return *this;
     }
   };
   std::vector<Bytes> all;
   const auto add = [&all](const Steps& steps) { all.push_back(steps.seed.done()); };
-  add(Steps().up(0, 2).step(Step::kVictimConnects, {2, 0}).traffic(2).step(Step::kClose, {0, 1}).poll());
-  add(Steps(true, true).victims(0, 0).traffic(0).step(Step::kFrame, {0, 6, 0, 0, 0, 0}).poll());
-  add(Steps(true, true).up(0, 0).up(1, 2).victims(2, 3).traffic(0).traffic(2).traffic(3).park(0).poll());
-  add(Steps(false).step(Step::kDial, {0}).introduce(0, 2).poll());
-  for (std::uint8_t flaw = 1; flaw < static_cast<std::uint8_t>(Flaw::kCount); ++flaw)
-    add(Steps().step(Step::kDial, {0}).introduce(0, 2, Flaw{flaw}).poll().connect(0, 1).poll());
-  for (std::uint8_t flaw = 1; flaw < 6; ++flaw)
-    add(Steps().step(Step::kVictimConnects, {2, flaw}).step(Step::kVictimSends, {2, 1, 0}).poll().poll());
-  // Both dial at once; refused for each reason.
-  add(Steps().step(Step::kVictimConnects, {2, 0}).up(0, 2).traffic(2));
+  add(Steps().up(0, 2).step(Step::kVictimConnects, {2, 0}).traffic(2).notice(2, SlotHeader::kBye).poll());
+  add(Steps(true, true).victims(0, 0).traffic(0).notice(0, SlotHeader::kBye).poll());
+  add(Steps(true, true).up(0, 0).up(1, 2).victims(2, 3).traffic(0).traffic(2).traffic(3));
+  add(Steps(false).step(Step::kDial, {0}).hello(0, 2).poll());
+  add(Steps(false).step(Step::kVictimConnects, {2, 0}).answer(0, 2));
+  for (std::uint8_t flaw = 1; flaw < static_cast<std::uint8_t>(Flaw::kCount); ++flaw) {
+    add(Steps().step(Step::kDial, {0}).hello(0, 2, Flaw{flaw}).poll().offer(0, 1).polls(2));
+    add(Steps().step(Step::kVictimConnects, {2, 0}).answer(0, 2, Flaw{flaw}).offer(0, 0).polls(2));
+  }
+  for (std::uint8_t flaw = 1; flaw < static_cast<std::uint8_t>(Flaw::kEndless); ++flaw)
+    add(Steps().victims(0, 2, Flaw{flaw}).step(Step::kVictimSends, {2, 1, 0}).polls(2));
+  for (std::uint8_t what = 1; what < static_cast<std::uint8_t>(Spoil::kCount); ++what) {
+    add(Steps().step(Step::kDial, {0}).spoil(0, Spoil{what}).hello(0, 2).poll());
+    add(Steps().step(Step::kDial, {0}).hello(0, 2).poll().spoil(0, Spoil{what}).offer(0, 1).polls(2));
+    add(Steps().step(Step::kVictimConnects, {2, 0}).answer(0, 2).spoil(0, Spoil{what}).offer(0, 0).polls(2));
+    add(Steps()
+            .step(Step::kVictimConnects, {2, 0})
+            .poll()
+            .step(Step::kAccept, {0})
+            .poll()
+            .spoil(0, Spoil{what})
+            .hello(0, 2)
+            .polls(2));
+  }
+  // What was overheard: it says no more than that somebody knocks.
+  for (const bool knows_secret : {false, true})
+    add(Steps(knows_secret)
+            .step(Step::kDial, {0})
+            .hello(0, 2, Flaw::kOverheard)
+            .poll()
+            .offer(0, 1)
+            .polls(2)
+            .step(Step::kDial, {1})
+            .hello(1, 3, Flaw::kOverheard)
+            .poll()
+            .step(Step::kClose, {1, 1})
+            .answer(2, 3));
+  // Both dial at once, and one refuses.
+  for (const std::uint8_t peer : {0, 2}) {
+    add(Steps().step(Step::kVictimConnects, {peer, 0}).poll().up(0, peer).traffic(peer));
+    add(Steps()
+            .step(Step::kVictimConnects, {peer, 0})
+            .poll()
+            .step(Step::kAccept, {1})
+            .up(0, peer)
+            .anew(1, peer));
+  }
   for (std::uint8_t reason = 1; reason <= 4; ++reason)
     add(Steps()
             .step(Step::kVictimConnects, {0, 0})
             .step(Step::kAccept, {0})
-            .step(Step::kFrame, {0, 2, reason, 0, 0, 0})
-            .poll()
-            .up(1, 0));
-  // A link that breaks, and the next one; parked, and made anew.
-  add(Steps().victims(0, 2).traffic(2).step(Step::kBreak, {2}).traffic(2).poll().anew(0, 2).traffic(2));
-  add(Steps().victims(0, 2).traffic(2).step(Step::kLose, {1, 1}).traffic(2).step(Step::kTime, {250}).poll());
-  add(Steps().victims(0, 2).traffic(2).park(0).poll().poll().anew(0, 2).traffic(2));
-  // A channel that breaks and comes again, from either side.
+            .refuse(0, reason)
+            .polls(2)
+            .up(1, 0)
+            .traffic(0));
+  // A knock, while the victim computes; also where it takes the link for whole.
+  add(Steps().step(Step::kDial, {0}).hello(0, 2).step(Step::kClose, {0, 0}).poll().anew(1, 2).traffic(2));
+  add(Steps().up(0, 2).step(Step::kDial, {1}).hello(1, 2).step(Step::kClose, {1, 0}).wait(3).anew(2, 2));
+  // A dial that nobody answers.
+  add(Steps().step(Step::kVictimConnects, {2, 0}).step(Step::kVictimSends, {2, 9, 0}).wait(30).anew(0, 2));
+  // A link that breaks, and the next one; parked by either side, and made anew.
+  add(Steps().victims(0, 2).traffic(2).step(Step::kBreak, {2}).traffic(2).wait(3).anew(1, 2).traffic(2));
+  add(Steps().victims(0, 2).traffic(2).step(Step::kLose, {1, 1}).traffic(2).wait(6).anew(1, 2).traffic(2));
+  add(Steps().up(0, 2).traffic(2).up(1, 2).traffic(2).wait(3).up(2, 2).traffic(2));
   add(Steps()
           .victims(0, 2)
           .traffic(2)
-          .step(Step::kClose, {0, 0})
-          .poll()
-          .step(Step::kTime, {2})
-          .poll()
-          .step(Step::kAccept, {1})
-          .introduce(1, 2)
-          .poll()
+          .notice(2, SlotHeader::kPark)
+          .polls(3)
+          .step(Step::kVictimSends, {2, 9, 0})
+          .anew(1, 2)
           .traffic(2));
-  add(Steps().up(0, 2).step(Step::kDial, {1}).introduce(1, 2).poll().traffic(2));
+  add(Steps().up(0, 2).notice(2, SlotHeader::kPark).polls(3).up(1, 2).traffic(2));
+  add(Steps().up(0, 2).notice(2, SlotHeader::kPark).send(2, 60, 20).polls(3));
+  Steps crowded(true, false, true);
+  crowded.victims(0, 2)
+      .traffic(2)
+      .victims(1, 3)
+      .traffic(3)
+      .step(Step::kTime, {20})
+      .step(Step::kVictimConnects, {0, 0});
+  crowded.answer(2, 0).wait(1).notice(2, SlotHeader::kPark).notice(3, SlotHeader::kPark).wait(3);
+  add(crowded.step(Step::kQueuePair, {0}).step(Step::kBind, {0}).offer(2, 0).polls(2).traffic(0));
+  // Who waits finds out that the peer is gone; who does not wait, does not.
+  add(Steps().victims(0, 2).traffic(2).step(Step::kQueuePair, {2}).step(Step::kProbe, {4}).wait(8));
+  add(Steps().victims(0, 2).traffic(2).step(Step::kQueuePair, {2}).step(Step::kProbe, {3}).wait(8));
+  // The victim gives peers up: with and without a link, and whom it does not know.
+  add(Steps().victims(0, 2).traffic(2).step(Step::kVictimEnds, {2}).send(2, 60, 20).wait(1).up(1, 2));
+  add(Steps().step(Step::kVictimConnects, {2, 0}).poll().step(Step::kVictimEnds, {2}).poll());
+  add(Steps().step(Step::kVictimEnds, {3}).up(0, 3).step(Step::kVictimConnects, {3, 0}).poll());
   // More than there is credit for; slots that are none.
   Steps greedy;
   greedy.up(0, 2);
@@ -787,7 +1007,7 @@ std::vector<Bytes> seeds() {
   add(greedy.poll());
   for (const std::uint8_t length : {0, 4, 8})
     add(Steps().up(0, 2).step(Step::kSend, {2, 9, 0, 0, 0, SlotHeader::kMessage, 1, length, 0}).poll());
-  add(Steps().up(0, 2).step(Step::kSend, {2, 9, 0, 0, 0, 3, 0, 50, 0}).poll());
+  for (const std::uint8_t kind : {0, 2, 3, 4, 5}) add(Steps().up(0, 2).send(2, 9, 50, kind).poll());
   add(Steps().up(0, 2).step(Step::kSend, {2, 9, 0, 0, 0, SlotHeader::kMessage, 0, 0x80, 1}).poll());
   add(Steps()
           .step(Step::kDial, {0})

@@ -120,6 +120,8 @@ class RecordingSink final : public Sink {
     events.push_back({.kind = Kind::kPeerDown, .peer = peer, .status = reason});
   }
 
+  bool awaits(PeerId) const noexcept override { return waits; }
+
   std::size_t count(Kind kind) const {
     std::size_t n = 0;
     for (const Event& event : events) n += event.kind == kind;
@@ -132,6 +134,7 @@ class RecordingSink final : public Sink {
   }
 
   std::vector<Event> events;
+  bool waits = true;  ///< For every peer.
   std::function<void(const Event&)> reaction;
   bool holds = false;               ///< Each message is held (Delivery::kHeld).
   std::span<const std::byte> held;  ///< The latest of those.

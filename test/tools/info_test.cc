@@ -104,6 +104,20 @@ TEST(Environment, MpichsOtherNamesCountAndTheLastWins) {
   EXPECT_EQ(state(read_environment(), "_SHM_BULK").value, "cma");
 }
 
+TEST(Environment, TheRangeOfPortsHasOtherNames) {
+  const Variable other("MPIR_CVAR_PORTRANGE", "1:2");
+  EXPECT_EQ(state(read_environment(), "_PORT_RANGE").value, "1:2");
+  const Variable another("MPICH_PORT_RANGE", "3:4");
+  EXPECT_EQ(state(read_environment(), "_PORT_RANGE").value, "3:4");
+  const Variable own("MPICH_CH3_PORT_RANGE", "20000:20999");
+  const Environment environment = read_environment();
+  EXPECT_EQ(state(environment, "_PORT_RANGE").value, "20000:20999");
+  EXPECT_EQ(state(environment, "_PORT_RANGE").source, "MPICH_CH3_PORT_RANGE");
+  EXPECT_TRUE(environment.strangers.empty());
+  EXPECT_EQ(choice(environment, good_node(), "connections").choice,
+            "set up over TCP at 10.9.0.1, ports 20000 to 20999");
+}
+
 TEST(Environment, AWrongValueIsShownWithItsComplaint) {
   const Variable set("MPIR_CVAR_CH3_OFFLOAD_SEND_BUFFER", "64X");
   const Environment environment = read_environment();

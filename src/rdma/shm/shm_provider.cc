@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdarg>
 #include <cstdio>
 
 #include "rdma/cycle_clock.h"
@@ -97,13 +96,24 @@ std::optional<Error> ShmProvider::set_up() {
 ShmProvider::~ShmProvider() = default;
 
 void ShmProvider::log(const char* format, ...) const noexcept {
-  if (config_.log == nullptr) return;
-  char line[512];
   va_list arguments;
   va_start(arguments, format);
-  static_cast<void>(std::vsnprintf(line, sizeof line, format, arguments));
+  log_line(LogScope::kProcess, format, arguments);
   va_end(arguments);
-  config_.log(config_.log_context, line);
+}
+
+void ShmProvider::log(LogScope scope, const char* format, ...) const noexcept {
+  va_list arguments;
+  va_start(arguments, format);
+  log_line(scope, format, arguments);
+  va_end(arguments);
+}
+
+void ShmProvider::log_line(LogScope scope, const char* format, va_list arguments) const noexcept {
+  if (config_.log == nullptr) return;
+  char line[512];
+  static_cast<void>(std::vsnprintf(line, sizeof line, format, arguments));
+  config_.log(config_.log_context, scope, line);
 }
 
 bool ShmProvider::reaches(std::string_view address) const noexcept {

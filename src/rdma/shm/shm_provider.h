@@ -19,6 +19,7 @@
 #pragma once
 
 #include <array>
+#include <cstdarg>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -26,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "rdma/log_scope.h"
 #include "rdma/provider.h"
 #include "rdma/shm/activity.h"
 #include "rdma/shm/bulk_copy.h"
@@ -55,7 +57,7 @@ struct ShmConfig {
   /// Only time in which the provider is polled counts.
   std::uint64_t shortage_limit_ms = 10'000;
   /// Called with one line without a newline, rarely: for set-up and failures. nullptr: no log.
-  void (*log)(void* context, const char* line) = nullptr;
+  void (*log)(void* context, LogScope scope, const char* line) = nullptr;
   void* log_context = nullptr;
 };
 
@@ -109,7 +111,10 @@ class ShmProvider final : public Provider {
 
   explicit ShmProvider(const ShmConfig& config) : config_(config) {}
   std::optional<Error> set_up();
+  /// Logs a line about this process; with a scope, one of that scope.
   [[gnu::format(printf, 2, 3)]] void log(const char* format, ...) const noexcept;
+  [[gnu::format(printf, 3, 4)]] void log(LogScope scope, const char* format, ...) const noexcept;
+  void log_line(LogScope scope, const char* format, va_list arguments) const noexcept;
 
   /// REQUIRES: connect() of this provider returned it.
   static ShmEndpoint& of(Endpoint& endpoint) noexcept { return static_cast<ShmEndpoint&>(endpoint); }
@@ -146,7 +151,7 @@ class ShmProvider final : public Provider {
   static void wake_sender(const ShmEndpoint& peer) noexcept;
 
   // shm_write.cc
-  Status refuse_write(ShmEndpoint& peer, const char* why) noexcept;
+  Status refuse_write(ShmEndpoint& peer, const char* why, LogScope scope) noexcept;
   static bool may_share(ShmEndpoint& peer, std::size_t length_bytes) noexcept;
   void offer_back(ShmEndpoint& peer, const std::byte* source, std::size_t length_bytes,
                   std::size_t front_bytes, Immediate immediate) noexcept;

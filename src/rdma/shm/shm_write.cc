@@ -38,11 +38,12 @@ bool hung_up(const FileDescriptor& socket) noexcept {
 }  // namespace
 
 /// Streams all further payload for this peer. Logs `why`, once for all peers; nullptr: does not log.
-Status ShmProvider::refuse_write(ShmEndpoint& peer, const char* why) noexcept {
+Status ShmProvider::refuse_write(ShmEndpoint& peer, const char* why, LogScope scope) noexcept {
   peer.write_refused = true;
   if (why != nullptr && !write_refusal_logged_) {
     write_refusal_logged_ = true;
-    log("shm: process_vm_writev to peer %u refused: %s; using streamed copies", index_of(peer.id), why);
+    log(scope, "shm: process_vm_writev to peer %u refused: %s; using streamed copies", index_of(peer.id),
+        why);
   }
   return Status::kUnsupported;
 }
@@ -84,11 +85,11 @@ Status ShmProvider::write(Endpoint& endpoint, const std::byte* source, std::size
     case RemoteCopy::kFault:
       // Memory that the kernel cannot access (a device's) is legitimate. A wrong address harms only its
       // owner.
-      return refuse_write(peer, "the kernel cannot reach its memory");
+      return refuse_write(peer, "the kernel cannot reach its memory", LogScope::kProcess);
     case RemoteCopy::kRefused:
-      if (peer.pid <= 0) return refuse_write(peer, "it is in another pid namespace");
+      if (peer.pid <= 0) return refuse_write(peer, "it is in another pid namespace", LogScope::kNode);
       // ESRCH: the process is ending, or its first thread has ended. No setting is wrong, so do not log.
-      return refuse_write(peer, copy_error == ESRCH ? nullptr : std::strerror(copy_error));
+      return refuse_write(peer, copy_error == ESRCH ? nullptr : std::strerror(copy_error), LogScope::kNode);
   }
   if (back == SharedWriteWord::Back::kTheirs) {
     await_back(peer, work);
@@ -152,7 +153,7 @@ std::size_t ShmProvider::deliver_shared_done(Sink& sink, std::size_t budget) noe
     peer.shares_write = false;
     Status status = Status::kOk;
     if (back == SharedWriteWord::Back::kTheirs) status = Status::kPeerFailed;
-    if (back == SharedWriteWord::Back::kFailed) status = refuse_write(peer, kCannotRead);
+    if (back == SharedWriteWord::Back::kFailed) status = refuse_write(peer, kCannotRead, LogScope::kProcess);
     sink.on_write_done(peer.id, peer.shared_work, status);
     ++delivered;
   }

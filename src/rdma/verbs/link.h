@@ -3,12 +3,14 @@
 // An item is what takes one receive at the other side: a message in a slot, or a part of a write with its immediate.
 // Items are numbered from 0 for the life of both processes. Each stays here until the peer's device has
 // acknowledged it, so that what a broken queue pair lost is sent again over the next one, from the number that the
-// peer says it has (ConnectBody::received). Nothing is lost or delivered twice.
+// peer says it has (OfferBody::received). Nothing is lost or delivered twice.
 //
 // Credit: the receiver tells the number below which items may be sent, in every slot, in messages of their own and in
-// Connect. One item less is used for anything but such a message, so both sides can always tell:
+// offers. One item less is used for anything but such a message, so both sides can always tell:
 // RULE LAST CREDIT. Were both stuck, each would have sent as its last item a message that carried credit, which the
 // other, having sent nothing since, would still have.
+// The last item of a link (SlotHeader::kPark, kBye) needs no credit. Else a process that has used its credit could not
+// answer a peer that parks and, after that, sends no credit any more.
 //
 // This class is the bookkeeping; VerbsProvider moves the items.
 
@@ -28,6 +30,10 @@ namespace ch3_offload {
 struct SlotHeader {
   static constexpr std::uint8_t kMessage = 1;
   static constexpr std::uint8_t kCreditOnly = 2;
+  /// The sender sends nothing more on this link. It ends when both sides have said so.
+  static constexpr std::uint8_t kPark = 3;
+  /// The sender's process ends.
+  static constexpr std::uint8_t kBye = 4;
   static constexpr std::uint8_t kWantsCredit = 1;  ///< Flag: the sender waits for credit.
 
   /// The receiver of this slot may send items below this number; its lower 32 bits.
@@ -40,16 +46,20 @@ static_assert(sizeof(SlotHeader) == 8 && offsetof(SlotHeader, kind) == 4);
 
 enum class LinkState : std::uint8_t {
   kNone,      ///< No queue pair.
-  kProposed,  ///< Our Connect is on its way, the peer's is not here.
-  kBound,     ///< Both are known: it receives. The peer's Ready is due.
-  kUp,        ///< It sends, too.
+  kProposed,  ///< Our offer is on its way, the peer's is due.
+  kBound,  ///< We have answered the peer's offer: it receives. The peer's Ready, or its first item, is due.
+  kUp,     ///< It sends, too.
   kDraining,  ///< The queue pair is stopped; what came through it is still taken from the completion queue.
 };
 
 struct Item {
-  enum class Kind : std::uint8_t { kMessage, kWritePart };
+  enum class Kind : std::uint8_t {
+    kMessage,
+    kWaitingMessage,  ///< Not in a send slot yet.
+    kWritePart,
+  };
   Kind kind = Kind::kMessage;
-  std::uint32_t index = 0;         ///< Send slot, or place in VerbsProvider::writes_.
+  std::uint32_t index = 0;         ///< Send slot, or place in WaitingMessages, or in VerbsProvider::writes_.
   std::uint32_t length_bytes = 0;  ///< Of the slot with its header, or of the part.
   std::uint32_t part = 0;          ///< Counts from 0.
 };
@@ -60,16 +70,14 @@ class Link {
   static constexpr std::uint32_t kFirstWindow = 4;  ///< Credit that every process has with every other one.
   static constexpr std::uint32_t kMostWindow = 64;
   static constexpr std::uint32_t kSignalEvery = 16;  ///< Items between completions that are asked for.
-  /// Of a queue pair: every item, and one write of nothing that asks for the completion of the last (until all is
-  /// retired the items that follow ask themselves).
-  static constexpr std::uint32_t kSendQueueDepth = kDepth + 1;
+  /// Of a queue pair: every item; one write of nothing that asks for the completion of the last item (until all is
+  /// retired the items that follow ask themselves); and one that finds out whether the peer lives.
+  static constexpr std::uint32_t kSendQueueDepth = kDepth + 2;
 
   LinkState state = LinkState::kNone;
-  bool parking = false;  ///< Nothing new is sent; kPark goes out when all is acknowledged.
-  bool park_sent = false;
-  bool park_heard = false;  ///< The peer's kPark is here: it has sent `park_sent_by_peer` items.
-  std::uint64_t park_sent_by_peer = 0;
-  bool parked = false;                ///< kNone because both sides parked, not because of a loss.
+  bool parking = false;               ///< Nothing new is sent but SlotHeader::kPark, the last item.
+  bool park_sent = false;             ///< Ours was pushed.
+  bool park_heard = false;            ///< The peer's is here.
   std::uint32_t number = 0;           ///< Of the current or last queue pair; 0: there was none.
   std::uint32_t packet_sequence = 0;  ///< Of the current queue pair.
   QueuePair queue_pair;
@@ -86,9 +94,11 @@ class Link {
     return !parking && next_ - retired_ < kDepth && next_ < limit_;
   }
   bool takes_item() const noexcept { return !parking && next_ - retired_ < kDepth - 1 && next_ + 1 < limit_; }
+  /// Whether push() is allowed for SlotHeader::kPark and kBye.
+  bool takes_last_item() const noexcept { return next_ - retired_ < kDepth && next_ <= limit_; }
   bool lacks_credit() const noexcept { return next_ + 1 >= limit_; }
   void push(const Item& new_item) noexcept {
-    assert(next_ - retired_ < kDepth && next_ < limit_);
+    assert(next_ - retired_ < kDepth && next_ <= limit_);
     item(next_++) = new_item;
   }
 
@@ -147,13 +157,15 @@ class Link {
   std::uint64_t received() const noexcept { return received_; }
   std::uint32_t window() const noexcept { return window_; }
   void set_window(std::uint32_t window) noexcept { window_ = window; }
-  /// An item arrived. False: the peer had no credit for it.
+  /// An item arrived. Returns false if the peer could not send it, whatever it is.
   bool take() noexcept {
-    if (received_ == granted_) return false;
+    if (received_ > granted_) return false;
     ++received_;
     return true;
   }
-  /// What the peer is told now: with it in a slot or a Connect.
+  /// The item that was taken last needed no credit: it must be the link's last one.
+  bool was_beyond_credit() const noexcept { return received_ > granted_; }
+  /// What the peer is told now: with it in a slot or an offer.
   std::uint64_t grant() noexcept {
     credit_only_ = 0;
     return granted_ = std::max(granted_, received_ + window_);

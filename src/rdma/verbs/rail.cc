@@ -84,6 +84,10 @@ Result<std::monostate> Rail::set_up(const RailConfig& config) {
   if (events_ == nullptr || !make_nonblocking(events_->fd))
     return device_error(port_, "making a completion channel", errno);
 
+  // A child that kept them would keep the queue pairs alive after this process.
+  for (const int descriptor : {context_->cmd_fd, context_->async_fd, events_->fd})
+    if (descriptor >= 0) closing_.emplace_back(descriptor);
+
   const std::uint32_t slab = config_.slots_per_slab;
   config_.most_receive_slots =
       std::min(config_.most_receive_slots, static_cast<std::uint32_t>(limits.max_srq_wr));

@@ -13,7 +13,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
+#include "rdma/fork_closing.h"
 #include "rdma/status.h"
 #include "rdma/verbs/port_selection.h"
 #include "rdma/verbs/slot_pool.h"
@@ -93,6 +95,7 @@ class Rail {
   std::array<std::uint32_t, kRepostBatch> recycled_{};
   std::size_t recycled_count_ = 0;
   bool broken_ = false;
+  std::vector<ForkClosing> closing_;  ///< Of the device's descriptors. Gone before these.
 };
 
 }  // namespace ch3_offload

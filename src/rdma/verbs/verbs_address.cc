@@ -2,9 +2,6 @@
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
-#include <net/if.h>
-#include <netdb.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -52,29 +49,6 @@ template <class Number>
 bool parse_number(std::string_view text, Number& number) noexcept {
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc{} && stop == text.data() + text.size() && !text.starts_with('0') && number > 0;
-}
-
-bool serves_others(const sockaddr* address) noexcept {
-  if (address == nullptr) return false;
-  if (address->sa_family == AF_INET)
-    return (ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr) >> 24) != 127;
-  if (address->sa_family != AF_INET6) return false;
-  const in6_addr& ip = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
-  return !IN6_IS_ADDR_LOOPBACK(&ip) && !IN6_IS_ADDR_LINKLOCAL(&ip);
-}
-
-std::string address_of_hostname() {
-  char name[256] = "";
-  if (::gethostname(name, sizeof name - 1) != 0) return {};
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* list = nullptr;
-  if (::getaddrinfo(name, nullptr, &hints, &list) != 0) return {};
-  std::string found;
-  for (const addrinfo* one = list; one != nullptr && found.empty(); one = one->ai_next)
-    if (serves_others(one->ai_addr)) found = to_text(one->ai_addr);
-  ::freeaddrinfo(list);
-  return found;
 }
 
 }  // namespace
@@ -178,22 +152,5 @@ std::optional<SocketAddress> socket_address(const std::string& host, std::uint16
 }
 
 std::string SocketAddress::host() const { return to_text(get()); }
-
-std::string find_host_address(const std::string& interface_or_address) {
-  if (interface_or_address.empty()) {
-    if (std::string found = address_of_hostname(); !found.empty()) return found;
-  }
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return {};
-  std::string found;
-  for (const ifaddrs* one = list; one != nullptr && found.empty(); one = one->ifa_next) {
-    if (one->ifa_addr == nullptr || (one->ifa_flags & IFF_UP) == 0) continue;
-    const bool named = !interface_or_address.empty() && (interface_or_address == one->ifa_name ||
-                                                         interface_or_address == to_text(one->ifa_addr));
-    if (interface_or_address.empty() ? serves_others(one->ifa_addr) : named) found = to_text(one->ifa_addr);
-  }
-  ::freeifaddrs(list);
-  return found;
-}
 
 }  // namespace ch3_offload

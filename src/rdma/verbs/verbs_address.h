@@ -15,7 +15,7 @@ namespace ch3_offload {
 
 /// "verbs:4/<r: RoCE, i: InfiniBand>/<IP address>[+<IP address>]/<TCP port>/<slot>/<network>[+<network>]/<instance>", the
 /// networks and the instance as 16 hex digits. At the addresses, at the TCP port, the process sets up connections
-/// (control_channel.h); either will do. There is one network for each of its rails, in their order.
+/// (wire_up/wire_up.h); either will do. There is one network for each of its rails, in their order.
 struct VerbsAddress {
   static constexpr std::size_t kMostRails = 2;
   static constexpr std::size_t kMostBytes = 160;  ///< Of to_string().
@@ -62,10 +62,5 @@ struct SocketAddress {
   std::string host() const;
 };
 std::optional<SocketAddress> socket_address(const std::string& host, std::uint16_t port) noexcept;
-
-/// The address that others reach this node at, where the RDMA port itself has none: of `interface_or_address` (a
-/// network interface or an IP address of this node) or, when that is empty, of the host's name, or else of the first
-/// interface that is up. Empty: there is none.
-std::string find_host_address(const std::string& interface_or_address);
 
 }  // namespace ch3_offload

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "rdma/verbs/send_id.h"
 #include "rdma/verbs/verbs_provider.h"
@@ -82,6 +83,8 @@ void VerbsProvider::on_receive(RailUse& use, const ibv_wc& completion) noexcept 
     use.rail->recycle(slot);
     return lose_link(lane, ibv_wc_status_str(completion.status));
   }
+  if (lane.link.state == LinkState::kBound) [[unlikely]]
+    link_is_up(lane);  // The peer sends: its queue pair is ready.
   const bool is_refused = peer.dying && peer.reason == Status::kProtocol;
   if (!is_refused && !deliver(lane, completion, use.rail->receive_slots().address(slot)))
     start_dying(peer, Status::kProtocol);
@@ -99,11 +102,13 @@ void VerbsProvider::on_receive(RailUse& use, const ibv_wc& completion) noexcept 
 /// Hands an item to the sink. False: it does not follow the protocol.
 bool VerbsProvider::deliver(VerbsLane& lane, const ibv_wc& completion, const std::byte* slot) noexcept {
   VerbsEndpoint& peer = *lane.peer;
-  if (!lane.link.take()) return false;  // The peer had no credit for it.
+  if (!lane.link.take() || lane.link.park_heard) return false;
+  const bool must_be_last = lane.link.was_beyond_credit();
   lane.last_used = polls_;
-  peer.lost_since_ns = 0;
+  peer.failed = false;
   const std::size_t length = completion.byte_len;
   if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+    if (must_be_last) return false;
     if (lane.index != 0 && lane.link.credit_is_due()) widen(lane);  // Nothing there can ask for it.
     ++delivered_;
     sink_->on_write_arrived(peer.id, Immediate{ntohl(completion.imm_data)}, length);
@@ -114,12 +119,23 @@ bool VerbsProvider::deliver(VerbsLane& lane, const ibv_wc& completion, const std
   SlotHeader header;
   std::memcpy(&header, slot, sizeof header);
   const std::span<const std::byte> payload{slot + sizeof header, length - sizeof header};
+  // Credit alone: a kPark that a broken link lost (forget_parking()).
+  if (must_be_last && header.kind == SlotHeader::kMessage) return false;
   lane.link.raise_limit(header.limit);
   if (peer.unfinished_write != kNoWrite) push_parts(peer);
   if ((header.flags & SlotHeader::kWantsCredit) != 0) widen(lane);
   if (header.kind == SlotHeader::kCreditOnly) {
     lane.link.was_credit_only();
     return payload.empty();
+  }
+  if (header.kind == SlotHeader::kPark) {
+    lane.link.was_credit_only();
+    on_park(lane);
+    return payload.empty();
+  }
+  if (header.kind == SlotHeader::kBye && payload.empty()) {
+    start_dying(peer, Status::kPeerFailed);
+    return true;
   }
   // Messages are the main lane's.
   if (header.kind != SlotHeader::kMessage || lane.index != 0 || payload.empty()) return false;
@@ -150,6 +166,7 @@ void VerbsProvider::on_send_completion(const ibv_wc& completion) noexcept {
     }
     return;
   }
+  lane.probe_done |= std::exchange(lane.probing, false);
   const std::uint64_t number = lane.link.number_from(id.item_bits());
   if (number < lane.link.posted()) retire(lane, number + 1);
 }
@@ -159,8 +176,8 @@ void VerbsProvider::retire(VerbsLane& lane, std::uint64_t up_to) noexcept {
   VerbsEndpoint& peer = *lane.peer;
   while (lane.link.retired() < up_to) {
     const Item item = lane.link.retire_one();
-    if (item.kind == Item::Kind::kMessage) {
-      send_slots_->give_back(item.index);
+    if (item.kind != Item::Kind::kWritePart) {
+      give_back_message(item);
       continue;
     }
     Write& write = writes_[item.index];
@@ -170,8 +187,11 @@ void VerbsProvider::retire(VerbsLane& lane, std::uint64_t up_to) noexcept {
     ++delivered_;
     sink_->on_write_done(peer.id, work, Status::kOk);
   }
-  if (lane.link.all_retired() && !lane.link.parking) lane.flush = false;
-  peer.lost_since_ns = 0;
+  peer.failed = false;
+  if (lane.link.all_retired()) {
+    if (!lane.link.parking) lane.flush = false;
+    try_to_park(lane);
+  }
   if (peer.unfinished_write != kNoWrite) push_parts(peer);
 }
 

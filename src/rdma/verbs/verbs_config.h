@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rdma/job_secret.h"
+#include "rdma/log_scope.h"
 #include "rdma/provider.h"
 
 namespace ch3_offload {
@@ -30,6 +31,12 @@ struct VerbsConfig {
   std::uint32_t peer_limit = 1u << 20;
   std::string device;     ///< survey_verbs_ports(); empty: the best.
   std::string interface;  ///< find_host_address(), for ports that have no IP address, or to use another.
+  bool loopback_serves =
+      false;  ///< `interface` may name a loopback address; for tests, whose node is one process.
+  /// The TCP ports to listen at; first_port 0: the kernel chooses. At which a process begins depends on `self`.
+  /// REQUIRES: first_port <= last_port.
+  std::uint16_t first_port = 0;
+  std::uint16_t last_port = 0;
   /// Most rails: further usable ports of the same kind and rate, or of those named in `device`, share the load and stand
   /// in for each other. At least 1.
   std::uint32_t most_rails = 2;
@@ -41,10 +48,10 @@ struct VerbsConfig {
   bool on_demand = false;
   std::string dmabuf_kind = "/dmabuf:";  ///< find_dmabuf(); others are for tests.
   RailConfig rail;                       ///< Of all rails together: each has its share.
-  /// A peer that cannot be reached for so long is dead. 1000 at least.
+  /// A peer whose link failed and whose host then answers nothing for so long is dead. 1000 at least.
   int peer_timeout_ms = 10'000;
   /// Takes one line without a newline, seldom. nullptr: nobody listens.
-  void (*log)(void* context, const char* line) = nullptr;
+  void (*log)(void* context, LogScope scope, const char* line) = nullptr;
   void* log_context = nullptr;
 };
 

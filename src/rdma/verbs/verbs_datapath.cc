@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <utility>
 
 #include "rdma/cycle_clock.h"
 #include "rdma/verbs/send_id.h"
@@ -24,6 +25,9 @@ constexpr std::uint64_t kHousekeepingShare = 32;
 constexpr std::uint64_t kShortestInterval = CycleClock::kAbout20Microseconds;
 constexpr std::uint64_t kLongestInterval = 16 * kShortestInterval;
 
+/// Send slots that messages leave to notices.
+constexpr std::uint32_t kCreditSlots = 16;
+
 /// Writes of at least this go over both lanes: of shorter ones the halves take hardly less time than the whole.
 constexpr std::size_t kStripedBytes = std::size_t{64} << 10;
 /// Parts begin at multiples of it.
@@ -39,8 +43,11 @@ Status VerbsProvider::reserve(Endpoint& endpoint, std::size_t length_bytes,
   assert(length_bytes >= 1 && length_bytes <= max_slot_bytes(endpoint));
   if (!peer.main.link.takes_item()) [[unlikely]]
     return no_room(peer);
+  if (peer.main.link.state != LinkState::kUp) [[unlikely]]
+    return reserve_waiting(peer, length_bytes, slot);
   if (peer.reserved_slot == SlotPool::kNone) {
-    peer.reserved_slot = take_send_slot();
+    give_back_reserved(peer);  // From before the link was up.
+    peer.reserved_slot = take_send_slot(SlotUse::kMessage);
     if (peer.reserved_slot == SlotPool::kNone) [[unlikely]]
       return no_room(peer);
   }
@@ -48,8 +55,27 @@ Status VerbsProvider::reserve(Endpoint& endpoint, std::size_t length_bytes,
   return Status::kOk;
 }
 
-std::uint32_t VerbsProvider::take_send_slot() noexcept {
+/// For a link that is not up (RULE ONLY LIVE LINKS HOLD SLOTS).
+Status VerbsProvider::reserve_waiting(VerbsEndpoint& peer, std::size_t length_bytes,
+                                      std::span<std::byte>& slot) noexcept {
+  give_back_reserved(peer);
+  peer.reserved_message = waiting_messages_.take(sizeof(SlotHeader) + length_bytes);
+  if (peer.reserved_message == WaitingMessages::kNone) return no_room(peer);
+  slot = {waiting_messages_.address(peer.reserved_message) + sizeof(SlotHeader), length_bytes};
+  return Status::kOk;
+}
+
+void VerbsProvider::give_back_reserved(VerbsEndpoint& peer) noexcept {
+  if (peer.reserved_slot != SlotPool::kNone)
+    send_slots_->give_back(std::exchange(peer.reserved_slot, SlotPool::kNone));
+  if (peer.reserved_message != WaitingMessages::kNone)
+    waiting_messages_.give_back(std::exchange(peer.reserved_message, WaitingMessages::kNone));
+}
+
+std::uint32_t VerbsProvider::take_send_slot(SlotUse use) noexcept {
   SlotPool& pool = *send_slots_;
+  if (use == SlotUse::kMessage && !may_take_send_slot()) [[unlikely]]
+    return SlotPool::kNone;
   const std::uint32_t slot = pool.take();
   if (slot != SlotPool::kNone || pool.count() == pool.most()) [[likely]]
     return slot;
@@ -58,26 +84,98 @@ std::uint32_t VerbsProvider::take_send_slot() noexcept {
   } catch (const std::exception&) {
     pool.stop_growing();
   }
-  return pool.take();
+  return use == SlotUse::kCredit || may_take_send_slot() ? pool.take() : SlotPool::kNone;
+}
+
+/// Whether a message may have a slot, or the pool may grow (RULE CREDIT GETS THROUGH).
+bool VerbsProvider::may_take_send_slot() const noexcept {
+  const SlotPool& pool = *send_slots_;
+  return pool.count() < pool.most() || pool.free_count() > std::min(kCreditSlots, pool.count() / 4);
 }
 
 void VerbsProvider::commit(Endpoint& endpoint, std::size_t length_bytes) noexcept {
   VerbsEndpoint& peer = of(endpoint);
-  assert(peer.reserved_slot != SlotPool::kNone && length_bytes >= 1);
-  const std::uint32_t slot = peer.reserved_slot;
-  peer.reserved_slot = SlotPool::kNone;
-  push_message(peer.main, slot, SlotHeader::kMessage, length_bytes);
+  assert(length_bytes >= 1);
+  if (peer.reserved_message != WaitingMessages::kNone) [[unlikely]] {
+    push_message(peer.main, Item::Kind::kWaitingMessage,
+                 std::exchange(peer.reserved_message, WaitingMessages::kNone), SlotHeader::kMessage,
+                 length_bytes);
+  } else {
+    assert(peer.reserved_slot != SlotPool::kNone);
+    push_message(peer.main, Item::Kind::kMessage, std::exchange(peer.reserved_slot, SlotPool::kNone),
+                 SlotHeader::kMessage, length_bytes);
+  }
   ++figures_.messages_sent;
 }
 
-void VerbsProvider::push_message(VerbsLane& lane, std::uint32_t slot, std::uint8_t kind,
-                                 std::size_t payload_bytes) noexcept {
+void VerbsProvider::push_message(VerbsLane& lane, Item::Kind item_kind, std::uint32_t index,
+                                 std::uint8_t kind, std::size_t payload_bytes) noexcept {
   SlotHeader header;
   header.kind = kind;
-  std::memcpy(send_slots_->address(slot), &header, sizeof header);
-  lane.link.push({Item::Kind::kMessage, slot, static_cast<std::uint32_t>(sizeof header + payload_bytes), 0});
+  const Item item{item_kind, index, static_cast<std::uint32_t>(sizeof header + payload_bytes), 0};
+  std::memcpy(message_at(item), &header, sizeof header);
+  lane.link.push(item);
   lane.last_used = polls_;
   pump(lane);
+}
+
+/// Sends a message without payload. Returns false if there is no slot for it.
+/// REQUIRES: the link is up and takes it.
+bool VerbsProvider::push_notice(VerbsLane& lane, std::uint8_t kind) noexcept {
+  const std::uint32_t slot = take_send_slot(SlotUse::kCredit);
+  if (slot == SlotPool::kNone) return false;
+  push_message(lane, Item::Kind::kMessage, slot, kind, 0);
+  return true;
+}
+
+/// Where a message lies, with its header. REQUIRES: it is no part of a write.
+std::byte* VerbsProvider::message_at(const Item& item) const noexcept {
+  return item.kind == Item::Kind::kMessage ? send_slots_->address(item.index)
+                                           : waiting_messages_.address(item.index);
+}
+
+void VerbsProvider::give_back_message(const Item& item) noexcept {
+  if (item.kind == Item::Kind::kMessage)
+    send_slots_->give_back(item.index);
+  else
+    waiting_messages_.give_back(item.index);
+}
+
+/// Returns false if no slot is free: pump_lacking() tries again.
+bool VerbsProvider::move_to_slot(VerbsLane& lane, Item& item) noexcept {
+  const std::uint32_t slot = take_send_slot(SlotUse::kMessage);
+  if (slot == SlotPool::kNone) {
+    if (!std::exchange(lane.lacks_slot, true)) lacking_.push_back(&lane);
+    return false;
+  }
+  std::memcpy(send_slots_->address(slot), waiting_messages_.address(item.index), item.length_bytes);
+  waiting_messages_.give_back(item.index);
+  item.kind = Item::Kind::kMessage;
+  item.index = slot;
+  return true;
+}
+
+/// The messages of a link that is buried. Without memory, they keep their slots.
+void VerbsProvider::move_from_slots(Link& link) noexcept {
+  for (std::uint64_t number = link.retired(); number < link.next(); ++number) {
+    Item& item = link.item(number);
+    if (item.kind != Item::Kind::kMessage) continue;
+    const std::uint32_t index = waiting_messages_.take(item.length_bytes);
+    if (index == WaitingMessages::kNone) return;
+    std::memcpy(waiting_messages_.address(index), send_slots_->address(item.index), item.length_bytes);
+    send_slots_->give_back(item.index);
+    item.kind = Item::Kind::kWaitingMessage;
+    item.index = index;
+  }
+}
+
+void VerbsProvider::pump_lacking() noexcept {
+  while (!lacking_.empty() && may_take_send_slot()) {
+    VerbsLane& lane = *lacking_.back();
+    lacking_.pop_back();
+    lane.lacks_slot = false;
+    pump(lane);
+  }
 }
 
 Status VerbsProvider::write(Endpoint& endpoint, const std::byte* source, std::size_t length_bytes,
@@ -94,7 +192,10 @@ Status VerbsProvider::write(Endpoint& endpoint, const std::byte* source, std::si
   if (length_bytes >= kStripedBytes && peer.pair_count > 1) {
     try {
       VerbsLane& second = second_lane(peer);
-      if (second.link.state == LinkState::kNone) want_link(second);
+      if (second.link.state == LinkState::kNone) {
+        second.wanted = true;
+        want_link(second);
+      }
       striped = second.link.state == LinkState::kUp;
     } catch (const std::bad_alloc&) {  // The main lane takes all of it.
     }
@@ -150,7 +251,7 @@ Status VerbsProvider::no_room(VerbsEndpoint& peer) noexcept {
   VerbsLane& lane = peer.main;
   if (lane.link.lacks_credit()) {
     lane.starved = true;
-    if (lane.link.state == LinkState::kNone) want_link(lane);  // Parked: the next Connect brings credit.
+    if (lane.link.state == LinkState::kNone) want_link(lane);  // Parked: the next offer brings credit.
   }
   if (!peer.blocked) {
     peer.blocked = true;
@@ -161,7 +262,9 @@ Status VerbsProvider::no_room(VerbsEndpoint& peer) noexcept {
 
 bool VerbsProvider::has_room(const VerbsEndpoint& peer) const noexcept {
   return peer.main.link.takes_item() && peer.unfinished_write == kNoWrite &&
-         (peer.reserved_slot != SlotPool::kNone || send_slots_->may_take()) && !free_writes_.empty();
+         (peer.main.link.state != LinkState::kUp || peer.reserved_slot != SlotPool::kNone ||
+          may_take_send_slot()) &&
+         !free_writes_.empty();
 }
 
 /// How many of those who found no room have it now; they are forgotten. Only on the way to sleep, and in it: else who
@@ -184,11 +287,14 @@ void VerbsProvider::pump(VerbsLane& lane) noexcept {
   const bool for_a_write = lane.index == 0 && lane.peer->unfinished_write != kNoWrite;
   if (link.state == LinkState::kNone && (!link.all_retired() || for_a_write)) want_link(lane);
   while (link.may_post()) {
+    Item& item = link.item(link.posted());
+    if (item.kind == Item::Kind::kWaitingMessage && !move_to_slot(lane, item)) [[unlikely]]
+      return;
     if (const int error = post(lane); error != 0) return lose_link(lane, std::strerror(error));
   }
 }
 
-/// The only place, but for flush_tail(), that rings the device's doorbell for a send. Returns 0 or an errno.
+/// The only place, but for post_empty_write(), that rings the device's doorbell for a send. Returns 0 or an errno.
 int VerbsProvider::post(VerbsLane& lane) noexcept {
   Link& link = lane.link;
   const Rail& rail = *rails_[lane.rail].rail;
@@ -240,10 +346,8 @@ int VerbsProvider::post(VerbsLane& lane) noexcept {
 /// Tells the peer what it may send, in a message of its own, if it may be sent now.
 bool VerbsProvider::send_credit(VerbsLane& lane) noexcept {
   if (lane.link.state != LinkState::kUp || !lane.link.takes_credit_message()) return false;
-  const std::uint32_t slot = take_send_slot();
-  if (slot == SlotPool::kNone) return false;
+  if (!push_notice(lane, SlotHeader::kCreditOnly)) return false;
   ++figures_.credit_messages;
-  push_message(lane, slot, SlotHeader::kCreditOnly, 0);
   return true;
 }
 
@@ -255,14 +359,27 @@ void VerbsProvider::flush_tail(VerbsLane& lane) noexcept {
   lane.flush = true;
   pump(lane);
   if (link.state != LinkState::kUp || link.posted() != link.next() || link.tail_is_signaled()) return;
+  if (post_empty_write(lane)) link.tail_was_signaled();
+}
+
+/// Its completion retires all that was posted before it. Returns false if the link is lost.
+bool VerbsProvider::post_empty_write(VerbsLane& lane) noexcept {
+  Link& link = lane.link;
   ibv_send_wr request{};  // Without bytes, address and key are not looked at (IBTA C9-88).
   request.wr_id = SendId(lane.peer->id, lane.index, link.number, link.posted() - 1).raw();
   request.opcode = IBV_WR_RDMA_WRITE;
   request.send_flags = IBV_SEND_SIGNALED;
   ibv_send_wr* refused = nullptr;
-  if (const int error = ibv_post_send(link.queue_pair.get(), &request, &refused); error != 0)
-    return lose_link(lane, std::strerror(error));
-  link.tail_was_signaled();
+  const int error = ibv_post_send(link.queue_pair.get(), &request, &refused);
+  if (error != 0) lose_link(lane, std::strerror(error));
+  return error == 0;
+}
+
+/// Finds out whether the peer lives, by a write of nothing: without an error its device is there.
+/// REQUIRES: the link is up, and all is retired.
+void VerbsProvider::probe(VerbsLane& lane) noexcept {
+  ++figures_.probes;
+  lane.probing = post_empty_write(lane);
 }
 
 void VerbsProvider::send_due_credit() noexcept {
@@ -309,6 +426,8 @@ std::size_t VerbsProvider::poll(Sink& sink, std::size_t budget) noexcept {
       on_device_lost(use, "it takes no more receives");
   }
   if (!credit_due_.empty()) send_due_credit();
+  if (!lacking_.empty()) [[unlikely]]
+    pump_lacking();
   if (armed_) [[unlikely]] {
     delivered_ += unblock();
     // What the budget left in the completion queue, or held back, raises no event.
@@ -328,7 +447,7 @@ bool VerbsProvider::request_notification() noexcept {
 bool VerbsProvider::arm() noexcept {
   armed_ = true;
   if (std::ranges::any_of(rails_, &RailUse::holds_completions)) return false;
-  if (!request_notification() || !dying_.empty() || !draining_.empty()) return false;
+  if (!request_notification() || !dying_.empty()) return false;
   set_alarm();
   return unblock() == 0;
 }

@@ -1,4 +1,4 @@
-// What the verbs provider knows of one peer: its lanes and their links, its TCP connection, and its end.
+// What the verbs provider knows of one peer: its lanes and their links, its address, and its end.
 //
 // An endpoint is made at the first contact, by connect() or by the peer's introduction, and kept until the
 // provider is destroyed. Only the provider's functions change it; see verbs_provider.h.
@@ -11,19 +11,14 @@
 #include <memory>
 
 #include "rdma/provider.h"
-#include "rdma/verbs/control_channel.h"
-#include "rdma/verbs/frames.h"
 #include "rdma/verbs/link.h"
 #include "rdma/verbs/slot_pool.h"
 #include "rdma/verbs/verbs_address.h"
+#include "rdma/verbs/waiting_messages.h"
+#include "rdma/verbs/wire_up/frames.h"
+#include "rdma/verbs/wire_up/wire_up.h"
 
 namespace ch3_offload {
-
-enum class ChannelState : std::uint8_t {
-  kNone,
-  kIntroducing,  ///< We dialled; the peer's introduction is due.
-  kOpen,
-};
 
 inline constexpr std::uint8_t kNoRail = UINT8_MAX;
 /// The index of no write.
@@ -33,7 +28,7 @@ struct VerbsEndpoint;
 
 /// One link to a peer and what goes with it.
 struct VerbsLane {
-  VerbsLane(VerbsEndpoint& owner, std::uint8_t number) noexcept : peer(&owner), index(number) {}
+  inline VerbsLane(VerbsEndpoint& owner, std::uint8_t number) noexcept;
 
   VerbsEndpoint* peer;
   std::uint8_t index;              ///< 0: the main lane.
@@ -44,19 +39,31 @@ struct VerbsLane {
   bool starved = false;     ///< It was credit that lacked: the next slot asks for more.
   bool credit_due = false;  ///< In credit_due_.
   bool flush = false;       ///< Until all is retired, the completion of the last item is asked for.
-  bool proposal_waits = false;  ///< In waiting_: a queue pair is to be made when there may be one more.
-  bool has_remote = false;      ///< `remote` is for a link that we have not proposed yet.
+  bool waits = false;       ///< In waiting_: a peer is to be dialled, or a queue pair to be made.
+  bool wanted = false;      ///< There is a use for a link though nothing is to be sent.
+  bool is_parking = false;  ///< In parking_.
+  bool lacks_slot = false;  ///< In lacking_: a message waits for a send slot.
+  bool may_offer = false;   ///< The peer has answered our dial.
+  bool has_remote = false;  ///< `remote` is the peer's offer, which is to be answered.
+  WireUp::Contact contact;
   Link link;
+  bool probing = false;                ///< A probe is on its way.
+  bool probe_done = false;             ///< One has come back since look_for_stalls() last came by.
+  std::uint32_t number_before = 0;     ///< Link::number before the current proposal.
+  std::uint32_t peers_last_link = 0;   ///< Said when the peer answered our dial.
   std::uint64_t last_used = 0;         ///< polls_ at that time.
-  std::uint64_t lost_poll = 0;         ///< polls_ when its queue pair was stopped.
+  std::uint64_t stopped_poll = 0;      ///< polls_ when nothing more could come from its stopped queue pair.
+  std::uint64_t stopped_ns = 0;        ///< Of the queue pair.
+  bool is_empty = false;               ///< Nothing more comes from its stopped queue pair.
   std::uint64_t up_since_ns = 0;       ///< Of the link.
   std::uint64_t parking_since_ns = 0;  ///< Of the link, while it is parking.
-  std::uint64_t proposed_at_ns = 0;    ///< patience_ns_ when our last Connect was due an answer.
   std::uint64_t retry_at_ns = 0;       ///< Next try to make a queue pair.
   std::uint64_t seen_retired = 0;      ///< Link::retired() when look_for_stalls() last came by.
+  std::uint64_t seen_received = 0;     ///< Link::received() at that time.
   std::uint32_t stalls = 0;            ///< Links given up for that since it last changed.
-  std::uint32_t stalled_looks = 0;     ///< In a row, at this link, that found it unchanged.
-  ConnectBody remote{};                ///< The peer's last Connect.
+  std::uint32_t stalled_looks = 0;     ///< In a row, at this link, that found `retired` unchanged.
+  std::uint32_t silent_looks = 0;      ///< In a row, at this link, that found nothing moved either way.
+  OfferBody remote{};
 };
 
 /// A peer. See the top of this file.
@@ -68,32 +75,27 @@ struct VerbsEndpoint final : Endpoint {
   bool dying = false;      ///< In dying_: what it sent is delivered, then on_peer_down() is called.
   bool down = false;       ///< on_peer_down() was called.
   bool blocked = false;    ///< Something found no room and is to be told when there is.
-  bool troubled = false;   ///< In troubled_.
+  bool failed = false;     ///< A link to it has failed, and nothing has got through since.
   Status reason = Status::kPeerFailed;
+  std::uint64_t leaving_since_ns = 0;  ///< end() was called, and our goodbye is on its way. 0: not so.
   VerbsLane main;
   std::unique_ptr<VerbsLane> second;  ///< Where there are two pairs of rails, once one of us wants it.
   std::uint32_t reserved_slot = SlotPool::kNone;
+  std::uint32_t reserved_message = WaitingMessages::kNone;  ///< Instead, while the link is not up.
   std::uint32_t unfinished_write = kNoWrite;  ///< In writes_: not all of its parts are items yet.
-  std::uint64_t lost_poll = 0;                ///< polls_ when it began to die.
+  std::uint64_t stopped_poll = 0;             ///< polls_ when it began to die.
 
-  ChannelState channel_state = ChannelState::kNone;
-  bool dialled = false;         ///< The channel is ours, not the peer's.
-  std::uint64_t opened_ns = 0;  ///< Of the channel.
-  /// 0: all is well. Since then, in patience_ns_, neither a channel nor an item got through.
-  std::uint64_t lost_since_ns = 0;
-  std::uint64_t retry_at_ns = 0;  ///< Next try to dial.
-  ControlChannel channel;
-  std::uint32_t watched = 0;  ///< epoll events that the channel's socket is watched for.
   VerbsAddress address;
   bool has_address = false;
-  std::uint8_t next_host = 0;   ///< In address.hosts, to dial.
-  std::uint8_t refusals = 0;    ///< By address.hosts in turn, since a channel was open.
   std::uint8_t pair_count = 0;  ///< Of `pairs`.
   struct Pair {
     std::uint8_t mine, theirs;  ///< Rails.
   };
   std::array<Pair, kMostLanes> pairs{};
 };
+
+inline VerbsLane::VerbsLane(VerbsEndpoint& owner, std::uint8_t number) noexcept
+    : peer(&owner), index(number), contact(owner.id, number) {}
 
 /// Calls `function` with each lane of the peer.
 template <class Function>

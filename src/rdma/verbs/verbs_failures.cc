@@ -1,7 +1,5 @@
 // Events of the device, and how a peer's end is carried out. See verbs_provider.h.
 
-#include <sys/timerfd.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -11,17 +9,8 @@
 namespace ch3_offload {
 namespace {
 
-/// Between looks at what only time brings on, during a sleep.
-constexpr std::uint64_t kTickNs = 2'000'000;
-
-/// Whether our end of the channel is at that address; empty: at none.
-bool is_at_host(const ControlChannel& channel, const std::string& host) noexcept {
-  try {
-    return !host.empty() && channel.local_host() == host;
-  } catch (const std::bad_alloc&) {
-    return false;  // Its end is noticed all the same, only later.
-  }
-}
+/// Time that a goodbye has to reach a peer that is given up.
+constexpr std::uint64_t kFarewellNs = 20'000'000;
 
 }  // namespace
 
@@ -41,6 +30,7 @@ void VerbsProvider::on_device_events(RailUse& use) noexcept {
       case IBV_EVENT_QP_ACCESS_ERR:
         if (VerbsLane* const lane = of_queue_pair()) lose_link(*lane, ibv_event_type_str(event.event_type));
         break;
+      case IBV_EVENT_QP_LAST_WQE_REACHED: on_last_receive(use, event.element.qp); break;
       case IBV_EVENT_SRQ_LIMIT_REACHED:
         // At its bound it is not armed again: it would tell at once, and again.
         if (use.rail->grow_receive_slots()) use.rail->arm_low_water();
@@ -51,6 +41,8 @@ void VerbsProvider::on_device_events(RailUse& use) noexcept {
           on_port_event(use, event.event_type == IBV_EVENT_PORT_ACTIVE);
         break;
       case IBV_EVENT_DEVICE_FATAL:
+        on_device_lost(use, ibv_event_type_str(event.event_type), LogScope::kNode);
+        break;
       case IBV_EVENT_CQ_ERR:
       case IBV_EVENT_SRQ_ERR: on_device_lost(use, ibv_event_type_str(event.event_type)); break;
       default: break;
@@ -63,14 +55,14 @@ void VerbsProvider::log_port_event(const RailUse& use, bool up, bool others_work
   try {
     const std::string name = use.rail->port().to_string();
     if (up)
-      log("verbs: the port %s is up again", name.c_str());
+      log(LogScope::kNode, "verbs: the port %s is up again", name.c_str());
     else if (others_work)
-      log("verbs: the port %s went down; going on without it", name.c_str());
+      log(LogScope::kNode, "verbs: the port %s went down; going on without it", name.c_str());
     else
-      log("verbs: the port %s went down; waiting up to %d s for it or another way", name.c_str(),
-          config_.peer_timeout_ms / 1000);
+      log(LogScope::kNode, "verbs: the port %s went down; waiting for it or another way", name.c_str());
   } catch (const std::bad_alloc&) {
-    log("verbs: a port of %s %s", use.rail->port().device.c_str(), up ? "is up again" : "went down");
+    log(LogScope::kNode, "verbs: a port of %s %s", use.rail->port().device.c_str(),
+        up ? "is up again" : "went down");
   }
 }
 
@@ -96,17 +88,11 @@ void VerbsProvider::on_port_event(RailUse& use, bool up) noexcept {
       lane.avoided = kNoRail;
       if (lane.link.state == LinkState::kUp && !lane.link.parking) begin_to_park(lane, monotonic_ns());
     });
-    // Its connection may go through that port: through another one we know sooner.
-    if (!up && peer->channel.is_open() && is_at_host(peer->channel, use.host)) {
-      excuse_waiting(*peer);
-      close_channel(*peer);
-      peer->retry_at_ns = 0;
-      trouble(*peer);
-    }
   }
 }
 
-void VerbsProvider::on_device_lost(RailUse& use, const char* what) noexcept {
+/// `scope` is that of the line which says so.
+void VerbsProvider::on_device_lost(RailUse& use, const char* what, LogScope scope) noexcept {
   if (use.lost) return;
   use.lost = true;
   const bool others_work = working_rails() > 0;
@@ -115,7 +101,7 @@ void VerbsProvider::on_device_lost(RailUse& use, const char* what) noexcept {
   // They may be readable for ever.
   unwatch(use.rail->events()->fd);
   unwatch(use.rail->context()->async_fd);
-  log("verbs: the device %s does not work any more: %s%s", use.rail->port().device.c_str(), what,
+  log(scope, "verbs: the device %s does not work any more: %s%s", use.rail->port().device.c_str(), what,
       others_work ? "; going on without it" : "");
   for (const auto& peer : peers_) {
     if (peer == nullptr) continue;
@@ -128,39 +114,31 @@ void VerbsProvider::on_device_lost(RailUse& use, const char* what) noexcept {
   }
 }
 
-/// During a sleep: what no other descriptor tells of, now or soon.
-void VerbsProvider::set_alarm() noexcept {
-  std::uint64_t delay_ns = 0;
-  if (!draining_.empty() || !dying_.empty())
-    delay_ns = 1;
-  else if (!waiting_.empty() || !troubled_.empty() || !zombies_.empty() || listeners_paused_)
-    delay_ns = kTickNs;
-  if (delay_ns == 0) {
-    // What is set is hardly later than this.
-    if (alarm_is_set_ || std::ranges::all_of(rails_, [](const RailUse& use) { return use.links.empty(); }))
-      return;
-    delay_ns = stall_look_ns();
-  }
-  itimerspec time{};
-  time.it_value.tv_sec = static_cast<time_t>(delay_ns / 1'000'000'000);
-  time.it_value.tv_nsec = static_cast<long>(delay_ns % 1'000'000'000);
-  alarm_is_set_ = ::timerfd_settime(alarm_.get(), 0, &time, nullptr) == 0;
-}
-
 /// The peer's end begins: what arrived from it is delivered before on_peer_down().
 void VerbsProvider::start_dying(VerbsEndpoint& peer, Status reason) noexcept {
   if (peer.dying || peer.down) return;
   peer.dying = true;
   peer.reason = reason;
-  peer.lost_poll = polls_;
-  for_each_lane(peer, [](VerbsLane& lane) {
-    if (lane.link.queue_pair != nullptr) Rail::stop(lane.link.queue_pair.get());
-  });
-  if (peer.channel_state == ChannelState::kOpen && reason != Status::kPeerFailed)
-    peer.channel.send(make_frame(FrameKind::kBye));
-  close_channel(peer);
+  for_each_lane(peer, [&](VerbsLane& lane) { drop_introductions(lane); });
+  stop_links(peer);
   dying_.push_back(&peer);
   if (armed_) set_alarm();
+}
+
+void VerbsProvider::stop_links(VerbsEndpoint& peer) noexcept {
+  peer.stopped_poll = polls_;
+  for_each_lane(peer, [&](VerbsLane& lane) {
+    if (lane.link.queue_pair != nullptr) Rail::stop(lane.link.queue_pair.get());
+  });
+}
+
+/// Tells the peer that this process gives it up, if that can be told: it may live. It has kFarewellNs to get there.
+bool VerbsProvider::say_farewell(VerbsEndpoint& peer) noexcept {
+  const Link& link = peer.main.link;
+  if (link.state != LinkState::kUp || link.park_sent || !link.takes_last_item()) return false;
+  if (!push_notice(peer.main, SlotHeader::kBye)) return false;
+  flush_tail(peer.main);
+  return link.state == LinkState::kUp;
 }
 
 bool VerbsProvider::end(PeerId id) noexcept {
@@ -175,14 +153,30 @@ bool VerbsProvider::end(PeerId id) noexcept {
     return false;
   }
   if (peer->down) return false;
-  start_dying(*peer, Status::kPeerFailed);
+  if (peer->dying || peer->leaving_since_ns != 0) return true;
+  if (!say_farewell(*peer)) {
+    start_dying(*peer, Status::kPeerFailed);
+    return true;
+  }
+  peer->leaving_since_ns = monotonic_ns();
+  farewells_.push_back(peer);
+  if (armed_) set_alarm();
   return true;
+}
+
+void VerbsProvider::finish_farewells(std::uint64_t now_ns) noexcept {
+  std::erase_if(farewells_, [&](VerbsEndpoint* peer) {
+    const bool is_over = peer->main.link.state != LinkState::kUp || peer->main.link.all_retired() ||
+                         elapsed_ns(now_ns, peer->leaving_since_ns) >= kFarewellNs;
+    if (is_over) start_dying(*peer, Status::kPeerFailed);
+    return is_over || peer->dying || peer->down;
+  });
 }
 
 void VerbsProvider::deliver_deaths() noexcept {
   for (std::size_t i = 0; i < dying_.size();) {
     VerbsEndpoint& peer = *dying_[i];
-    if (peer.lost_poll == polls_) {  // The completion queue was emptied before its queue pair was stopped.
+    if (peer.stopped_poll == polls_) {  // The completion queue was emptied before its queue pair was stopped.
       ++i;
       continue;
     }
@@ -193,14 +187,18 @@ void VerbsProvider::deliver_deaths() noexcept {
       bury(lane);
     });
     // The device is done with the sources of its writes once the queue pair is gone.
-    std::erase_if(zombies_, [&](const Zombie& zombie) { return zombie.peer == &peer; });
+    std::erase_if(zombies_, [&](const Zombie& zombie) {
+      if (zombie.peer != &peer) return false;
+      --rails_[zombie.rail].zombies;
+      return true;
+    });
     peer.dying = false;
     peer.down = true;
     for_each_lane(peer, [&](VerbsLane& lane) {
       lane.link.abandon();
       while (!lane.link.all_retired()) {
         const Item item = lane.link.retire_one();
-        if (item.kind == Item::Kind::kMessage) send_slots_->give_back(item.index);
+        if (item.kind != Item::Kind::kWritePart) give_back_message(item);
       }
     });
     for (std::uint32_t index = 0; index < kMostWrites; ++index) {
@@ -211,8 +209,7 @@ void VerbsProvider::deliver_deaths() noexcept {
       ++delivered_;
       sink_->on_write_done(peer.id, write.work, Status::kPeerFailed);
     }
-    if (peer.reserved_slot != SlotPool::kNone) send_slots_->give_back(peer.reserved_slot);
-    peer.reserved_slot = SlotPool::kNone;
+    give_back_reserved(peer);
     peer.unfinished_write = kNoWrite;
     if (peer.reason == Status::kProtocol)
       log("verbs: peer %u does not follow the protocol; its connection is closed", index_of(peer.id));

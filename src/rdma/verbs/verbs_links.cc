@@ -1,14 +1,13 @@
 // Queue pairs: set-up, loss, parking, and the credit that peers get. See verbs_provider.h.
 //
-// The life of a link. Both sides go through the same states, and frames of an earlier number than the current one
-// are late and ignored:
+// The life of a link. Introductions (wire_up/wire_up.h) bring the offers; numbers only grow.
 //
-//   kNone ── propose(): queue pair made, Connect(n) sent ──▶ kProposed ── the peer's Connect(n) ──▶ kBound, Ready(n)
-//   sent ── the peer's Ready(n) ──▶ kUp
-//   kProposed, kBound, kUp ── an error, or the peer's Connect(n + 1) ──▶ kDraining ── the completion queue was seen
-//   empty ──▶ kNone, and propose() with n + 1
-//   kUp ── nothing is acknowledged for long, or its port was down ──▶ kDraining
-//   kUp ── parked: both have said Park(n), all items are acknowledged ──▶ kNone
+//   who dialled:   kNone ── propose(): our offer(n) sent ──▶ kProposed ── the peer's offer(n) ──▶ kUp, Ready sent
+//   who accepted:  kNone ── the peer's offer(n), propose(): our offer(n) sent ──▶ kBound ── Ready, or an item ──▶ kUp
+//   both:          kProposed, kBound, kUp ── an error, or a later offer of the peer's ──▶ kDraining ── the device has
+//                  nothing more of the queue pair ──▶ kNone, and a new introduction where one is needed
+//                  kUp ── nothing is acknowledged for long, or its port was down ──▶ kDraining
+//                  kUp ── parked: both have sent kPark, and all items are acknowledged ──▶ kNone
 //
 // Where two processes have two pairs of rails in common, the number of a link says which one it is on (rail_of()), and
 // who proposes skips a number to get the other: n + 2 for n + 1.
@@ -16,6 +15,7 @@
 // Not on the message path: may allocate.
 
 #include <sys/random.h>
+#include <sys/timerfd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -31,37 +31,48 @@ namespace {
 /// A peer that takes longer to park is busy: another one is asked, too.
 constexpr std::uint64_t kParkPatienceNs = 10'000'000;
 
-/// How long a stopped queue pair is kept: what its device still had for the completion queue is there after that.
-constexpr std::uint64_t kZombieNs = 50'000'000;
-
-/// Stopped queue pairs that may wait for that.
-constexpr std::size_t kMostZombies = 64;
+/// A device that does not say when a stopped queue pair has used its last receive (IBV_EVENT_QP_LAST_WQE_REACHED, IBTA
+/// 11.6.4.2) is given this time: what it still had for the completion queue is there after that. One that has said so
+/// before is given more (most_stop_ns()).
+constexpr std::uint64_t kStopNs = 50'000'000;
 
 constexpr std::uint64_t kRetryNs = 100'000'000;
+
+/// Looks in a row that found a link silent before the peer is probed: a quarter of the peer time-out.
+constexpr std::uint32_t kSilentLooks = 2;
+
+/// Peers without a link that are dialled at one look.
+constexpr std::uint32_t kMostChecks = 16;
 
 /// A link is not parked before it had time for what it was made for.
 constexpr std::uint64_t kLeastUpNs = 2'000'000;
 
 }  // namespace
 
-/// Asks for a queue pair; keep_house() makes it.
+/// Asks for a link; keep_house() dials the peer, or makes a queue pair.
 void VerbsProvider::want_link(VerbsLane& lane) noexcept {
-  if (lane.proposal_waits || lane.peer->dying || lane.peer->down) return;
-  lane.proposal_waits = true;
+  if (lane.waits || lane.peer->dying || lane.peer->down) return;
+  lane.waits = true;
   waiting_.push_back(&lane);
   last_housekeeping_ = 0;
+  has_new_wants_ = true;
   if (armed_) set_alarm();
 }
 
-/// Makes the queue pairs that are wanted, as many as there may be.
+/// Dials peers, and makes the queue pairs that are wanted, as many as there may be.
 void VerbsProvider::make_wanted_links(std::uint64_t now_ns) noexcept {
   being_made_.swap(waiting_);  // Callbacks may want others meanwhile.
   for (VerbsLane* const lane : being_made_) {
     const bool over = lane->peer->dying || lane->peer->down || lane->link.state != LinkState::kNone;
-    if (over || propose(*lane, now_ns))
-      lane->proposal_waits = false;
-    else
+    lane->waits = false;
+    if (over) continue;
+    if (!lane->may_offer && !lane->has_remote) {
+      // The introduction that asked for a queue pair may have ended.
+      if (is_needed(*lane)) wire_up_->seek(lane->contact, lane->peer->address);
+    } else if (!propose(*lane, now_ns) && !lane->waits) {
+      lane->waits = true;
       waiting_.push_back(lane);
+    }
   }
   being_made_.clear();
 }
@@ -78,7 +89,7 @@ bool VerbsProvider::is_home(const VerbsLane& lane) const noexcept { return lane.
 
 /// Of the link to be made now: the one after the last, or a later one for the rail that we want.
 std::uint32_t VerbsProvider::next_number(const VerbsLane& lane) const noexcept {
-  const std::uint32_t after = std::max(lane.link.number, lane.has_remote ? lane.remote.link : 0) + 1;
+  const std::uint32_t after = std::max(lane.link.number, lane.peers_last_link) + 1;
   const auto works = [&](std::uint32_t link_number) {
     const std::uint8_t rail = rail_of(lane, link_number);
     return !rails_[rail].lost && rails_[rail].up && rail != lane.avoided && rail != lane.refused;
@@ -92,31 +103,31 @@ std::uint32_t VerbsProvider::next_number(const VerbsLane& lane) const noexcept {
   return rails_[rail_of(lane, after)].lost ? after + 1 : after;
 }
 
-/// False: not now.
+/// Makes a queue pair and offers it to the peer. Returns false if there can be none now.
 bool VerbsProvider::propose(VerbsLane& lane, std::uint64_t now_ns) noexcept {
-  VerbsEndpoint& peer = *lane.peer;
-  if (peer.channel_state != ChannelState::kOpen) {
-    trouble(peer);
-    if (peer.channel_state == ChannelState::kNone && now_ns >= peer.retry_at_ns) dial(peer);
-    return false;
-  }
   if (now_ns < lane.retry_at_ns) return false;
+  VerbsEndpoint& peer = *lane.peer;
   Link& link = lane.link;
-  const std::uint8_t remote_rail = lane.has_remote ? rail_of(lane, lane.remote.link) : kNoRail;
-  const bool is_answer = lane.has_remote && lane.remote.link > link.number && !rails_[remote_rail].lost &&
-                         remote_rail != lane.refused;
-  // The peer may have given up links that we never saw.
-  const std::uint32_t number = is_answer ? lane.remote.link : next_number(lane);
+  // The dialler chooses the number, and so the rail.
+  const std::uint32_t number = lane.has_remote ? lane.remote.link : next_number(lane);
   const std::uint8_t rail = rail_of(lane, number);
   RailUse& use = rails_[rail];
-  if (use.lost || zombies_.size() >= kMostZombies) return false;
-  // Nobody waits for the second lane unless something is on it: the next long write asks again.
-  const bool is_optional = lane.index != 0 && link.all_retired() && !lane.has_remote;
-  const auto do_without = [&] {
-    if (links_are_well(peer)) peer.lost_since_ns = 0;
+  const auto start_over = [&] {  // This process dials, and chooses another one.
+    drop_introductions(lane);
+    lane.peers_last_link = std::max(lane.peers_last_link, number);
+    lane.wanted = true;
+    want_link(lane);
     return true;
   };
-  if (!may_make_link(use, is_answer)) {
+  if (use.lost) return lane.has_remote && peer.pair_count > 1 ? start_over() : false;
+  if (use.zombies >= use.rail->config().most_queue_pairs) return false;
+  // If no transfer uses the second lane, do not wait for it. The next long write requests it again.
+  const bool is_optional = lane.index != 0 && link.all_retired() && !lane.has_remote;
+  const auto do_without = [&] {
+    drop_introductions(lane);
+    return true;
+  };
+  if (!may_make_link(use, lane.has_remote)) {
     if (is_optional) return do_without();
     if (use.links.size() >= use.rail->config().most_queue_pairs) park_least_used(use, now_ns);
     return false;
@@ -126,26 +137,35 @@ bool VerbsProvider::propose(VerbsLane& lane, std::uint64_t now_ns) noexcept {
   QueuePair made = make_queue_pair(use, lane);
   if (made == nullptr) {
     if (is_optional) return do_without();
-    lane.refused = peer.pair_count > 1 ? rail : kNoRail;
     park_least_used(use, now_ns);
-    retry_link(lane, now_ns);
-    return false;
+    lane.retry_at_ns = now_ns + kRetryNs;
+    if (peer.pair_count == 1) return false;
+    lane.refused = rail;
+    return lane.has_remote ? start_over() : false;
   }
   lane.refused = kNoRail;
   link.queue_pair = std::move(made);
   std::uint32_t random = 0;
   static_cast<void>(!::getrandom(&random, sizeof random, 0));
   link.packet_sequence = random & 0xFF'FFFF;
+  lane.number_before = link.number;
   link.number = number;
-  link.parked = false;
   link.state = LinkState::kProposed;
   lane.rail = rail;
-  lane.proposed_at_ns = patience_ns_;
+  lane.may_offer = false;
   use.windows_total += link.window();
   ++figures_.links_made;
-  send_connect(lane);
-  if (lane.has_remote && lane.remote.link == link.number) bind(lane);
+  if (std::exchange(lane.has_remote, false)) {
+    if (!bind(lane)) return true;
+    link.state = LinkState::kBound;
+  }
+  wire_up_->offer(lane.contact, offer_of(lane));
   return true;
+}
+
+void VerbsProvider::drop_introductions(VerbsLane& lane) noexcept {
+  wire_up_->drop(lane.contact);
+  lane.may_offer = lane.has_remote = false;
 }
 
 /// Makes a queue pair and enters it in `use.links`; null: it was refused, or there is no memory for what it needs here.
@@ -180,58 +200,31 @@ bool VerbsProvider::may_make_link(const RailUse& use, bool is_answer) noexcept {
   return is_answer || static_cast<std::uint32_t>(unanswered) < std::max(1u, most / 2);
 }
 
-/// A try to make or connect a queue pair failed here: later, or never.
-void VerbsProvider::retry_link(VerbsLane& lane, std::uint64_t now_ns) noexcept {
-  lane.retry_at_ns = now_ns + kRetryNs;
-  excuse_waiting(*lane.peer);
-  trouble(*lane.peer);
-  if (is_overdue(*lane.peer)) start_dying(*lane.peer, Status::kPeerFailed);
-}
-
-void VerbsProvider::send_connect(VerbsLane& lane) noexcept {
+/// REQUIRES: it has a queue pair.
+OfferBody VerbsProvider::offer_of(VerbsLane& lane) noexcept {
   Link& link = lane.link;
   const VerbsPort& port = rails_[lane.rail].rail->port();
-  Frame frame = make_frame(FrameKind::kConnect);
-  ConnectBody& body = frame.connect;
-  body.link = link.number;
-  body.queue_pair = link.queue_pair->qp_num;
-  body.packet_sequence = link.packet_sequence;
-  body.lid = port.lid;
-  body.mtu = static_cast<std::uint8_t>(port.mtu);
-  body.lane = lane.index;
-  std::memcpy(body.gid.data(), port.gid.raw, body.gid.size());
-  body.received = link.received();
-  body.limit = link.grant();
-  send_frame(*lane.peer, frame);
+  OfferBody offer;
+  offer.link = link.number;
+  offer.queue_pair = link.queue_pair->qp_num;
+  offer.packet_sequence = link.packet_sequence;
+  offer.lid = port.lid;
+  offer.mtu = static_cast<std::uint8_t>(port.mtu);
+  std::memcpy(offer.gid.data(), port.gid.raw, offer.gid.size());
+  offer.received = link.received();
+  offer.limit = link.grant();
+  return offer;
 }
 
-void VerbsProvider::send_ready(VerbsLane& lane) noexcept {
-  Frame frame = make_frame(FrameKind::kReady);
-  frame.link.link = lane.link.number;
-  frame.link.lane = lane.index;
-  send_frame(*lane.peer, frame);
-}
-
-/// The time that the peer takes to answer a proposal, it may compute: that does not count.
-void VerbsProvider::excuse_waiting(VerbsEndpoint& peer) noexcept {
-  if (peer.lost_since_ns == 0 || peer.channel_state != ChannelState::kOpen) return;
-  std::uint64_t since_ns = patience_ns_;
-  for_each_lane(peer, [&](VerbsLane& lane) {
-    if (lane.link.state == LinkState::kProposed) since_ns = std::min(since_ns, lane.proposed_at_ns);
-    lane.proposed_at_ns = patience_ns_;
-  });
-  peer.lost_since_ns += patience_ns_ - std::max(since_ns, peer.lost_since_ns);
-}
-
-/// Connects our queue pair with the peer's, and finds out what has to be sent again.
-void VerbsProvider::bind(VerbsLane& lane) noexcept {
+/// Connects our queue pair with the one of `remote`, and finds out what has to be sent again. Returns false if that
+/// failed: the link is lost, or the peer is.
+bool VerbsProvider::bind(VerbsLane& lane) noexcept {
   VerbsEndpoint& peer = *lane.peer;
   Link& link = lane.link;
-  lane.has_remote = false;
-  excuse_waiting(peer);
   if (!link.may_resume_at(lane.remote.received)) {
     log("verbs: peer %u lost messages that its device had acknowledged", index_of(peer.id));
-    return start_dying(peer, Status::kPeerFailed);
+    start_dying(peer, Status::kPeerFailed);
+    return false;
   }
   RemoteQueuePair remote;
   remote.number = lane.remote.queue_pair;
@@ -242,46 +235,41 @@ void VerbsProvider::bind(VerbsLane& lane) noexcept {
   if (!rails_[lane.rail].rail->connect(link.queue_pair.get(), link.packet_sequence, remote)) {
     const int error_number = errno;
     lane.retry_at_ns = monotonic_ns() + kRetryNs;
-    return lose_link(lane, std::strerror(error_number));
+    lose_link(lane, std::strerror(error_number));
+    return false;
   }
-  link.state = LinkState::kBound;
   if (link.number > 1) {
-    const std::uint64_t since = peer.lost_since_ns;
+    const bool had_failed = peer.failed;
     retire(lane, lane.remote.received);
-    peer.lost_since_ns = since;  // That was no news from this link.
+    peer.failed = had_failed;  // That was no news from this link.
     figures_.items_sent_again += link.posted() - link.retired();
   }
+  forget_parking(lane);
   link.resume();
   link.raise_limit(lane.remote.limit);
-  send_ready(lane);
+  return true;
 }
 
-void VerbsProvider::on_connect_frame(VerbsLane& lane, const ConnectBody& body) noexcept {
+/// A kPark that a link lost says nothing on the next one: it becomes a message of credit.
+void VerbsProvider::forget_parking(VerbsLane& lane) noexcept {
   Link& link = lane.link;
-  if (body.link == link.number && link.state == LinkState::kProposed) {
-    lane.remote = body;
-    return bind(lane);
+  for (std::uint64_t number = link.retired(); number < link.next(); ++number) {
+    const Item& item = link.item(number);
+    if (item.kind == Item::Kind::kWritePart) continue;
+    std::byte* const kind = message_at(item) + offsetof(SlotHeader, kind);
+    if (*kind == std::byte{SlotHeader::kPark}) *kind = std::byte{SlotHeader::kCreditOnly};
   }
-  if (body.link <= link.number) {
-    // Late, or sent again after a new channel was opened. Its credit is not told again.
-    link.raise_limit(body.limit);
-    return push_parts(*lane.peer);
-  }
-  lane.remote = body;
-  lane.has_remote = true;
-  if (link.state == LinkState::kNone)
-    want_link(lane);
-  else if (link.state != LinkState::kDraining)
-    lose_link(lane, "the peer begins anew", Cause::kRenewal);
 }
 
-void VerbsProvider::on_ready_frame(VerbsLane& lane, const LinkBody& body) noexcept {
+void VerbsProvider::link_is_up(VerbsLane& lane) noexcept {
   Link& link = lane.link;
-  if (body.link != link.number || link.state != LinkState::kBound) return;
   link.state = LinkState::kUp;
+  lane.wanted = false;
   lane.up_since_ns = monotonic_ns();
+  lane.stalled_looks = lane.silent_looks = 0;
+  lane.probing = lane.probe_done = false;
   if (link.all_retired())
-    lane.peer->lost_since_ns = 0;
+    lane.peer->failed = false;
   else
     lane.flush = true;  // The sooner it is known that this link works.
   push_parts(*lane.peer);
@@ -295,32 +283,75 @@ void VerbsProvider::lose_link(VerbsLane& lane, const char* why, Cause cause) noe
   if (link.queue_pair == nullptr || link.state == LinkState::kDraining || peer.dying) return;
   // Both have parked, and the peer makes the next one before we have taken what the last one brought.
   const bool parked = link.park_sent && link.park_heard;
-  if (!loss_logged_ && !parked && link.state == LinkState::kUp && cause != Cause::kStall) {
+  if (!loss_logged_ && !leaving_ && !parked && link.state == LinkState::kUp && cause != Cause::kStall) {
     loss_logged_ = true;
     log("verbs: the connection with peer %u broke (%s); connecting again (told once)", index_of(peer.id),
         why);
   }
-  ++(parked ? figures_.links_parked : figures_.links_lost);
+  if (parked)
+    ++figures_.links_parked;
+  else if (link.state == LinkState::kUp)
+    ++figures_.links_lost;
   if (cause != Cause::kRenewal) lane.avoided = lane.rail;
-  excuse_waiting(peer);
+  if (cause != Cause::kRenewal) peer.failed = true;
+  // After a renewal the introduction goes on, or has ended.
+  if (cause != Cause::kRenewal) drop_introductions(lane);
+  const bool nothing_came = link.state == LinkState::kProposed;
+  if (nothing_came) link.number = lane.number_before;  // The peer may have taken the same number.
   Rail::stop(link.queue_pair.get());
   link.state = LinkState::kDraining;
   link.parking = link.park_sent = link.park_heard = false;
   lane.flush = false;
-  lane.lost_poll = polls_;
+  lane.is_empty = nothing_came;
+  lane.wanted = cause != Cause::kRenewal && lane.index == 0;
+  lane.stopped_poll = polls_;
+  lane.stopped_ns = monotonic_ns();
   draining_.push_back(&lane);
-  trouble(peer);
-  if (cause == Cause::kFailure && is_overdue(peer)) start_dying(peer, Status::kPeerFailed);
 }
 
-/// The completion queue is empty: what a link that was lost before this poll had delivered was taken.
+/// The device has said that nothing more comes from a stopped queue pair.
+void VerbsProvider::on_last_receive(RailUse& use, const ibv_qp* queue_pair) noexcept {
+  use.tells_last_receive = true;
+  const auto found = use.links.find(queue_pair->qp_num);
+  if (found != use.links.end() && found->second->link.queue_pair.get() == queue_pair) {
+    VerbsLane& lane = *found->second;
+    lose_link(lane,
+              ibv_event_type_str(IBV_EVENT_QP_LAST_WQE_REACHED));  // The device has stopped it by itself.
+    lane.is_empty = true;
+    lane.stopped_poll = polls_;  // What came before may still be in the completion queue.
+  }
+  for (Zombie& zombie : zombies_) {
+    if (zombie.queue_pair.get() != queue_pair) continue;
+    zombie.is_empty = true;
+    zombie.since_poll = polls_;
+  }
+}
+
+/// The completion queue is empty: what links that were lost before this poll had delivered was taken.
+/// RULE TAKE ALL FIRST. A link is buried once nothing more can come through it: only then is it true what our next offer
+/// says of the items that have arrived, and the peer does not send again what it knows to be acknowledged.
 void VerbsProvider::finish_draining() noexcept {
+  const std::uint64_t now_ns = monotonic_ns();
   std::erase_if(draining_, [&](VerbsLane* lane) {
-    if (lane->lost_poll == polls_) return false;
+    const RailUse& use = rails_[lane->rail];
+    const bool is_over =
+        lane->is_empty || use.lost || elapsed_ns(now_ns, lane->stopped_ns) >= most_stop_ns(use);
+    if (!is_over || lane->stopped_poll == polls_) return false;
     bury(*lane);
-    want_link(*lane);
+    if (lane->has_remote || lane->may_offer || is_needed(*lane)) want_link(*lane);
     return true;
   });
+}
+
+/// Whether this process has a use for a link of the lane.
+bool VerbsProvider::is_needed(const VerbsLane& lane) noexcept {
+  if (lane.wanted || !lane.link.all_retired()) return true;
+  return lane.index == 0 && (lane.peer->unfinished_write != kNoWrite || lane.peer->blocked);
+}
+
+/// How long a stopped queue pair waits for the device's word. One that tells may be slow; an event may be lost.
+std::uint64_t VerbsProvider::most_stop_ns(const RailUse& use) noexcept {
+  return use.tells_last_receive ? 20 * kStopNs : kStopNs;
 }
 
 /// Takes the queue pair away. Nothing that still comes through it counts.
@@ -328,20 +359,31 @@ void VerbsProvider::bury(VerbsLane& lane) noexcept {
   Link& link = lane.link;
   if (link.queue_pair == nullptr) return;
   RailUse& use = rails_[lane.rail];
-  Rail::stop(link.queue_pair.get());
+  if (link.state != LinkState::kDraining) {
+    Rail::stop(link.queue_pair.get());
+    lane.stopped_ns = monotonic_ns();
+    lane.is_empty = false;
+  }
   use.links.erase(link.queue_pair->qp_num);
   use.windows_total -= link.window();
-  zombies_.push_back({std::move(link.queue_pair), lane.peer, monotonic_ns(), polls_});
+  ++use.zombies;
+  zombies_.push_back(
+      {std::move(link.queue_pair), lane.peer, lane.rail, lane.stopped_ns, polls_, lane.is_empty});
   link.state = LinkState::kNone;
   link.parking = link.park_sent = link.park_heard = false;
   lane.flush = false;
-  lane.stalled_looks = 0;
+  if (!lane.peer->dying) move_from_slots(link);
 }
 
 /// Nothing of theirs may be in the completion queue: their numbers are given to others.
 void VerbsProvider::destroy_zombies(std::uint64_t now_ns) noexcept {
   std::erase_if(zombies_, [&](const Zombie& zombie) {
-    return elapsed_ns(now_ns, zombie.since_ns) >= kZombieNs && emptied_poll_ > zombie.since_poll;
+    RailUse& use = rails_[zombie.rail];
+    const bool is_over =
+        zombie.is_empty || use.lost || elapsed_ns(now_ns, zombie.since_ns) >= most_stop_ns(use);
+    if (!is_over || emptied_poll_ <= zombie.since_poll) return false;
+    --use.zombies;
+    return true;
   });
 }
 
@@ -354,26 +396,63 @@ std::uint64_t VerbsProvider::stall_look_ns() const noexcept {
 /// receive there for long) must not make us wait for ever: the link is given up, and what it held is sent over the next
 /// one. Each look counts for the same time however long this process was elsewhere.
 void VerbsProvider::look_for_stalls(std::uint64_t now_ns) noexcept {
-  if (elapsed_ns(now_ns, last_look_for_stalls_ns_) < stall_look_ns()) return;
+  const bool probes = probe_soon_.load(std::memory_order_relaxed) && probe_soon_.exchange(false);
+  if (!probes && elapsed_ns(now_ns, last_look_for_stalls_ns_) < stall_look_ns()) return;
   last_look_for_stalls_ns_ = now_ns;
   for (RailUse& use : rails_) {
-    for (const auto& [number, lane] : use.links) {
-      const Link& link = lane->link;
-      const bool moved = link.retired() != std::exchange(lane->seen_retired, link.retired());
-      if (moved) lane->stalls = 0;
-      if (moved || link.state != LinkState::kUp || link.retired() == link.posted()) {
-        lane->stalled_looks = 0;
-      } else if (++lane->stalled_looks == 1) {
-        flush_tail(*lane);  // Its completion may not have been asked for.
-      } else if (stalled_for_good(*lane)) {
-        log("verbs: peer %u has not acknowledged anything for %llu s, and the device reports no error; "
-            "connecting again",
-            index_of(lane->peer->id),
-            static_cast<unsigned long long>(lane->stalled_looks * stall_look_ns() / 1'000'000'000));
-        ++lane->stalls;
-        lose_link(*lane, "no acknowledgement", Cause::kStall);
-      }
-    }
+    // The links may not change meanwhile: what is lost stays in `links` until it is buried.
+    for (const auto& [number, lane] : use.links) look_for_stall(*lane, probes);
+  }
+  check_peers_without_link();
+}
+
+/// A peer that is awaited may have died while there was no link with it, because that was parked. Few at a time.
+void VerbsProvider::check_peers_without_link() noexcept {
+  std::uint32_t checks = 0;
+  for (std::size_t looked = 0; looked < peers_.size() && checks < kMostChecks; ++looked) {
+    VerbsEndpoint* const peer = peers_[next_checked_++ % peers_.size()].get();
+    if (peer == nullptr || peer->dying || peer->down || peer->main.link.number == 0) continue;
+    if (peer->main.link.state != LinkState::kNone || !sink_->awaits(peer->id)) continue;
+    wire_up_->check(peer->main.contact, peer->address);
+    ++checks;
+  }
+}
+
+void VerbsProvider::probe_soon() noexcept {
+  probe_soon_ = true;
+  itimerspec now{};
+  now.it_value.tv_nsec = 1;
+  static_cast<void>(::timerfd_settime(alarm_.get(), 0, &now, nullptr));
+}
+
+void VerbsProvider::look_for_stall(VerbsLane& lane, bool probes) noexcept {
+  const Link& link = lane.link;
+  const bool moved = link.retired() != std::exchange(lane.seen_retired, link.retired()) ||
+                     std::exchange(lane.probe_done, false);
+  const bool is_owed = link.retired() != link.posted() || lane.probing;
+  const bool heard = link.received() != std::exchange(lane.seen_received, link.received());
+  if (moved) lane.stalls = 0;
+  if (moved || heard || link.state != LinkState::kUp) lane.silent_looks = 0;
+  if (moved || link.state != LinkState::kUp || !is_owed) {
+    lane.stalled_looks = 0;
+  } else if (++lane.stalled_looks == 1) {
+    flush_tail(lane);  // Its completion may not have been asked for.
+  } else if (stalled_for_good(lane)) {
+    log("verbs: peer %u has not acknowledged anything for %llu s, and the device reports no error; "
+        "connecting again",
+        index_of(lane.peer->id),
+        static_cast<unsigned long long>(lane.stalled_looks * stall_look_ns() / 1'000'000'000));
+    ++lane.stalls;
+    return lose_link(lane, "no acknowledgement", Cause::kStall);
+  }
+  if (link.state != LinkState::kUp) return;
+  if (is_owed) {
+    if (probes) probe_soon_ = true;
+    return;
+  }
+  if ((++lane.silent_looks >= kSilentLooks || probes) && sink_->awaits(lane.peer->id)) {
+    lane.silent_looks = 0;
+    probe(lane);
   }
 }
 
@@ -406,60 +485,56 @@ void VerbsProvider::park_least_used(RailUse& use, std::uint64_t now_ns) noexcept
   begin_to_park(*victim, now_ns);
 }
 
-void VerbsProvider::on_park_frame(VerbsLane& lane, const LinkBody& body) noexcept {
-  Link& link = lane.link;
-  if (body.link != link.number || link.state == LinkState::kDraining) return;
-  if (link.state == LinkState::kNone) {
-    // It asks again over a new channel: the old one lost our answer.
-    if (link.parked && body.sent == link.received()) send_park(lane);
-    return;
-  }
-  if (body.sent < link.received() || body.sent > link.granted())
-    return start_dying(*lane.peer, Status::kProtocol);
-  link.park_heard = true;
-  link.park_sent_by_peer = body.sent;
-  if (link.parking)
+/// The peer sends nothing more on this link.
+void VerbsProvider::on_park(VerbsLane& lane) noexcept {
+  lane.link.park_heard = true;
+  if (lane.link.parking)
     try_to_park(lane);
   else
     begin_to_park(lane, monotonic_ns());
 }
 
 void VerbsProvider::begin_to_park(VerbsLane& lane, std::uint64_t now_ns) noexcept {
-  flush_tail(lane);
   lane.link.parking = true;
   lane.parking_since_ns = now_ns;
-  trouble(*lane.peer, false);
+  if (!std::exchange(lane.is_parking, true)) parking_.push_back(&lane);
   try_to_park(lane);
 }
 
-void VerbsProvider::send_park(VerbsLane& lane) noexcept {
-  Frame frame = make_frame(FrameKind::kPark);
-  frame.link.link = lane.link.number;
-  frame.link.lane = lane.index;
-  frame.link.sent = lane.link.retired();  // All that went over it.
-  send_frame(*lane.peer, frame);
-}
-
+/// Sends kPark once there is room for it, and ends the link once both have sent it and all is acknowledged.
 void VerbsProvider::try_to_park(VerbsLane& lane) noexcept {
   VerbsEndpoint& peer = *lane.peer;
   Link& link = lane.link;
   if (!link.parking || link.state != LinkState::kUp) return;
+  if (!link.park_sent && link.takes_last_item()) {
+    link.park_sent = push_notice(lane, SlotHeader::kPark);
+    if (link.state != LinkState::kUp) return;  // Posting it failed.
+  }
   if (!link.all_retired()) {
     if (!link.tail_is_signaled()) flush_tail(lane);
     return;
   }
-  if (!link.park_sent) {
-    send_park(lane);
-    link.park_sent = true;
-  }
-  if (!link.park_heard || link.received() != link.park_sent_by_peer) return;
+  if (!link.park_sent || !link.park_heard) return;
   ++figures_.links_parked;
   bury(lane);
-  link.parked = true;
   lane.avoided = kNoRail;
   if (peer.unfinished_write != kNoWrite) push_parts(peer);
   if (peer.blocked && lane.index == 0 && link.lacks_credit())
-    want_link(lane);  // Credit that the peer owes comes with a Connect.
+    want_link(lane);  // Credit that the peer owes comes with an offer.
+}
+
+void VerbsProvider::go_on_parking() noexcept {
+  for (std::size_t i = 0; i < parking_.size();) {
+    VerbsLane& lane = *parking_[i];
+    try_to_park(lane);
+    if (lane.link.parking) {
+      ++i;
+      continue;
+    }
+    lane.is_parking = false;
+    parking_[i] = parking_.back();
+    parking_.pop_back();
+  }
 }
 
 /// The peer runs out of credit: doubles its window, as far as there are slots that nobody else has credit for.

@@ -3,6 +3,7 @@
 #include "rdma/verbs/verbs_provider.h"
 
 #include <endian.h>
+#include <sodium/core.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/timerfd.h>
@@ -11,7 +12,6 @@
 #include <bit>
 #include <cerrno>
 #include <chrono>
-#include <cstdarg>
 #include <cstdio>
 #include <thread>
 
@@ -19,6 +19,7 @@
 #include "rdma/monotonic_clock.h"
 #include "rdma/system_error.h"
 #include "rdma/verbs/dmabuf.h"
+#include "rdma/verbs/host_address.h"
 
 namespace ch3_offload {
 namespace {
@@ -28,8 +29,6 @@ constexpr std::size_t kWriteThresholdBytes = std::size_t{16} << 10;
 
 /// A part of a write; longer ones gain nothing, and shorter ones would cost receives.
 constexpr std::uint64_t kLongestPartBytes = std::uint64_t{1} << 30;
-
-constexpr std::uint64_t kLingerNs = 2'000'000'000;
 
 /// For the time after the caller's last poll().
 class Deaf final : public Sink {
@@ -48,6 +47,17 @@ std::string no_port_message(const VerbsPorts& ports) {
   }
   if (ports.rejected.empty()) text += " (no RDMA device; is the kernel's driver loaded?)";
   return text;
+}
+
+Error no_free_port(const VerbsConfig& config, const std::vector<std::string>& hosts, std::uint32_t tries) {
+  std::string text = "verbs: no TCP port";
+  if (config.first_port != 0)
+    text += " from " + std::to_string(config.first_port) + " to " + std::to_string(config.last_port);
+  text += " is free at " + hosts[0];
+  for (std::size_t i = 1; i < hosts.size(); ++i) text += " and " + hosts[i];
+  text += " (" + std::to_string(tries) + " tried)";
+  if (config.first_port != 0) text += ": the range needs at least one port for each process on the node";
+  return {Status::kDeviceFailed, EADDRINUSE, text};
 }
 
 }  // namespace
@@ -77,7 +87,8 @@ Result<std::unique_ptr<VerbsProvider>> VerbsProvider::create(const VerbsConfig& 
   Result<std::unique_ptr<VerbsProvider>> frugal =
       create_exactly(frugal_config(config, first ? 0 : config.lockable_bytes));
   if (frugal.ok()) {
-    frugal.value()->log("%s. Going on with few and short buffers, which is slower", why.c_str());
+    frugal.value()->log(LogScope::kNode, "%s. Going on with few and short buffers, which is slower",
+                        why.c_str());
   } else if (first) {
     return std::move(*first);
   }
@@ -102,11 +113,9 @@ Result<std::unique_ptr<Provider>> make_verbs_provider(const VerbsConfig& config)
 std::optional<Error> VerbsProvider::set_up() {
   address_.slot_bytes = static_cast<std::uint32_t>(config_.rail.slot_bytes);
   if (!config_.interface.empty()) {
-    address_.hosts = {find_host_address(config_.interface)};
-    if (address_.hosts[0].empty())
-      return Error{Status::kUnsupported, 0,
-                   "verbs: '" + config_.interface +
-                       "' is no network interface that is up, and no address, of this node"};
+    Result<std::string> host = find_host_address(config_.interface, config_.loopback_serves);
+    if (!host.ok()) return host.error();
+    address_.hosts = {std::move(host.value())};
   }
   raise_descriptor_limit();
   if (const Result<std::monostate> opened = open_rails(); !opened.ok()) return opened.error();
@@ -120,13 +129,12 @@ std::optional<Error> VerbsProvider::set_up() {
 
   epoll_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
   alarm_ = FileDescriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  bool watched = epoll_.valid() && alarm_.valid() && watch(alarm_.get(), WatchKind::kAlarm, 0, EPOLLIN);
-  spare_ = duplicate(listeners_[0]);
-  for (std::uint32_t i = 0; i < listeners_.size(); ++i)
-    watched = watched && watch(listeners_[i].get(), WatchKind::kListener, i, EPOLLIN);
+  bool watched = epoll_.valid() && alarm_.valid() && wire_up_->descriptor() >= 0 &&
+                 watch(alarm_.get(), WatchKind::kAlarm, 0) &&
+                 watch(wire_up_->descriptor(), WatchKind::kWireUp, 0);
   for (std::uint32_t i = 0; i < rails_.size(); ++i)
-    watched = watched && watch(rails_[i].rail->events()->fd, WatchKind::kCompletions, i, EPOLLIN) &&
-              watch(rails_[i].rail->context()->async_fd, WatchKind::kDevice, i, EPOLLIN);
+    watched = watched && watch(rails_[i].rail->events()->fd, WatchKind::kCompletions, i) &&
+              watch(rails_[i].rail->context()->async_fd, WatchKind::kDevice, i);
   if (!watched) return system_error("verbs: making an epoll descriptor", errno);
 
   writes_.resize(kMostWrites);
@@ -145,7 +153,7 @@ std::optional<Error> VerbsProvider::set_up() {
                               return use.rail->faults_pages();
                             });
   if (config_.on_demand && !capabilities_.on_demand)
-    log("verbs: %s cannot fault pages in (on-demand paging): memory that it uses is pinned",
+    log(LogScope::kNode, "verbs: %s cannot fault pages in (on-demand paging): memory that it uses is pinned",
         rails_[0].rail->port().device.c_str());
   capabilities_.registrations = capabilities_.on_demand ? 0 : rails_.size();
   // Half of the device, for other jobs may be there, shared by this one's processes.
@@ -176,7 +184,7 @@ Result<std::monostate> VerbsProvider::open_rails() {
     } else if (rails_.empty()) {
       return opened.error();
     } else {
-      log("%s; going on without this port", opened.error().message.c_str());
+      log(LogScope::kNode, "%s; going on without this port", opened.error().message.c_str());
     }
   }
   address_.ethernet = usable[0].ethernet;
@@ -210,49 +218,76 @@ Result<VerbsProvider::RailUse> VerbsProvider::open_rail(const VerbsPort& port, c
 Result<std::monostate> VerbsProvider::listen() {
   if (address_.hosts.empty()) {
     for (RailUse& use : rails_) {
-      use.host = use.rail->port().network_address();
-      if (!use.host.empty() && std::ranges::find(address_.hosts, use.host) == address_.hosts.end())
-        address_.hosts.push_back(use.host);
+      const std::string host = use.rail->port().network_address();
+      if (!host.empty() && std::ranges::find(address_.hosts, host) == address_.hosts.end())
+        address_.hosts.push_back(host);
     }
   }
-  if (address_.hosts.empty()) address_.hosts = {find_host_address({})};
-  if (address_.hosts[0].empty())
-    return Error{Status::kUnsupported, 0,
-                 "verbs: this node has no IP address at which others could set up connections"};
-  constexpr int kTries = 64;  // The port that is free at the first address may be taken at the second.
-  for (int i = 0; i < kTries && listeners_.size() < address_.hosts.size(); ++i) {
-    listeners_.clear();
-    address_.port = 0;
-    for (const std::string& host : address_.hosts) {
-      Result<FileDescriptor> listener = listen_for_channels(host, address_.port);
-      if (!listener.ok()) {
-        if (i + 1 < kTries && listener.error().error_number == EADDRINUSE) break;
-        if (listeners_.empty()) return listener.error();
-        log("%s; going on without this address", listener.error().message.c_str());
-        address_.hosts.resize(listeners_.size());
-        break;
-      }
-      listeners_.push_back(std::move(listener.value()));
-    }
+  if (address_.hosts.empty()) {
+    Result<std::string> host = find_host_address({});
+    if (!host.ok()) return host.error();
+    address_.hosts = {std::move(host.value())};
   }
+  const bool in_range = config_.first_port != 0;
+  // The port that the kernel finds free at the first address may be taken at the second.
+  const std::uint32_t tries = in_range ? config_.last_port - config_.first_port + 1u : 64u;
+  std::vector<FileDescriptor> listeners;
+  bool listens = false;
+  for (std::uint32_t i = 0; i < tries && !listens; ++i) {
+    const std::uint64_t place = (std::uint64_t{index_of(config_.self)} + i) % tries;
+    const auto port = static_cast<std::uint16_t>(in_range ? config_.first_port + place : 0);
+    Result<bool> listening = listen_at(port, listeners);
+    if (!listening.ok()) return listening.error();
+    listens = listening.value();
+  }
+  if (!listens) return no_free_port(config_, address_.hosts, tries);
   if (::getrandom(&address_.instance, sizeof address_.instance, 0) != sizeof address_.instance)
     return system_error("verbs: getrandom", errno);
   address_text_ = address_.to_string();
+  if (::sodium_init() < 0)
+    return Error{Status::kDeviceFailed, 0,
+                 "verbs: libsodium does not start: the system gives it no random numbers"};
+  const auto log_line = [this](const char* line) { log("%s", line); };
+  wire_up_ = std::make_unique<WireUp>(
+      WireUp::Config{config_.self, config_.job_secret, config_.peer_timeout_ms, log_line}, address_,
+      std::move(listeners), static_cast<WireUp::Client&>(*this));
   return std::monostate{};
+}
+
+/// Listens at `port` of all addresses; 0: the kernel chooses. An address after the first that does not work
+/// is given up. Returns false if the port is in use at one of them.
+Result<bool> VerbsProvider::listen_at(std::uint16_t port, std::vector<FileDescriptor>& listeners) {
+  listeners.clear();
+  address_.port = port;
+  for (const std::string& host : address_.hosts) {
+    Result<FileDescriptor> listener = listen_for_streams(host, address_.port);
+    if (!listener.ok()) {
+      if (listener.error().error_number == EADDRINUSE) return false;
+      if (listeners.empty()) return listener.error();
+      log(LogScope::kNode, "%s; going on without this address", listener.error().message.c_str());
+      address_.hosts.resize(listeners.size());
+      return true;
+    }
+    listeners.push_back(std::move(listener.value()));
+  }
+  return true;
 }
 
 VerbsProvider::~VerbsProvider() {
   if (abandoned_ || rails_.empty()) return;
-  linger();
+  leaving_ = true;
+  const std::uint64_t deadline_ns =
+      monotonic_ns() + static_cast<std::uint64_t>(config_.peer_timeout_ms) * 1'000'000;
+  linger(deadline_ns);
   for (const auto& peer : peers_)
-    if (peer != nullptr && peer->channel_state == ChannelState::kOpen)
-      peer->channel.send(make_frame(FrameKind::kBye));
+    if (peer != nullptr) static_cast<void>(say_farewell(*peer));
+  linger(deadline_ns);
 }
 
-/// The peers' devices take what was sent without their processes' help; only a lost packet takes time.
-void VerbsProvider::linger() noexcept {
+/// Waits until the peers' devices have what was sent. They take it without their processes' help; only lost packets, and
+/// links that are not up, take time.
+void VerbsProvider::linger(std::uint64_t deadline_ns) noexcept {
   Deaf sink;
-  const std::uint64_t deadline_ns = monotonic_ns() + kLingerNs;
   const auto is_pending = [](const std::unique_ptr<VerbsEndpoint>& peer) {
     if (peer == nullptr || peer->dying || peer->down) return false;
     const bool second = peer->second != nullptr && !peer->second->link.all_retired();
@@ -267,13 +302,24 @@ void VerbsProvider::linger() noexcept {
 }
 
 void VerbsProvider::log(const char* format, ...) const noexcept {
-  if (config_.log == nullptr) return;
-  char line[1024];
   va_list arguments;
   va_start(arguments, format);
-  static_cast<void>(std::vsnprintf(line, sizeof line, format, arguments));
+  log_line(LogScope::kProcess, format, arguments);
   va_end(arguments);
-  config_.log(config_.log_context, line);
+}
+
+void VerbsProvider::log(LogScope scope, const char* format, ...) const noexcept {
+  va_list arguments;
+  va_start(arguments, format);
+  log_line(scope, format, arguments);
+  va_end(arguments);
+}
+
+void VerbsProvider::log_line(LogScope scope, const char* format, va_list arguments) const noexcept {
+  if (config_.log == nullptr) return;
+  char line[1024];
+  static_cast<void>(std::vsnprintf(line, sizeof line, format, arguments));
+  config_.log(config_.log_context, scope, line);
 }
 
 std::size_t VerbsProvider::max_slot_bytes(Endpoint& endpoint) const noexcept {
@@ -290,8 +336,13 @@ void VerbsProvider::make_room_for_lane() {
   const auto make_room = [count = lanes_ + 1](auto& list) {
     if (list.capacity() < count) list.reserve(std::max<std::size_t>(2 * count, 16));
   };
-  for (auto* const list : {&credit_due_, &draining_, &waiting_, &being_made_}) make_room(*list);
-  for (auto* const list : {&blocked_, &troubled_, &dying_}) make_room(*list);
+  for (auto* const list : {&credit_due_, &draining_, &waiting_, &being_made_, &parking_, &lacking_})
+    make_room(*list);
+  for (auto* const list : {&blocked_, &dying_, &farewells_}) make_room(*list);
+  if (wire_up_room_ <= lanes_) {
+    wire_up_->make_room(2 * (lanes_ + 1));
+    wire_up_room_ = 2 * (lanes_ + 1);
+  }
 }
 
 VerbsEndpoint& VerbsProvider::find_or_make(PeerId peer) {
@@ -358,8 +409,8 @@ Result<Endpoint*> VerbsProvider::connect(PeerId id, std::string_view text) {
   if (peer.connected) return &peer;
   peer.connected = true;
   // At once, not in the next poll(): the peer may be asleep.
-  if (peer.channel_state == ChannelState::kNone) dial(peer);
-  want_link(peer.main);
+  if (peer.main.link.state == LinkState::kNone && !peer.main.has_remote)
+    wire_up_->seek(peer.main.contact, peer.address);
   return &peer;
 }
 
@@ -444,6 +495,9 @@ ProviderCounters VerbsProvider::counters() const noexcept {
 VerbsFigures VerbsProvider::figures() const noexcept {
   VerbsFigures figures = figures_;
   figures.registered_slot_bytes = send_slots_->registered_bytes();
+  figures.waiting_messages = waiting_messages_.count();
+  figures.dials = wire_up_->dials_made();
+  figures.descriptors = wire_up_->descriptors();
   figures.send_slots_taken = send_slots_->count() - send_slots_->free_count();
   for (const RailUse& use : rails_) {
     figures.registered_slot_bytes += use.rail->receive_slots().registered_bytes();

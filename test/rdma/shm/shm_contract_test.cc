@@ -213,6 +213,15 @@ TEST_F(ShmProviderTest, AWriteToAProcessThatEndsIsNoRefusalToWarnOf) {
   EXPECT_EQ(log(kA), "");
 }
 
+TEST_F(ShmProviderTest, AWriteThatTheKernelForbidsIsAWarningOfTheNode) {
+  ASSERT_TRUE(connect(kA, kB));
+  failing_copy = {EPERM, 1};
+  EXPECT_EQ(SmallWrite().post(at(kA), endpoint(kA, kB)), Status::kUnsupported);
+  EXPECT_EQ(log(kA),
+            "of the node: shm: process_vm_writev to peer 1 refused: Operation not permitted; using streamed "
+            "copies");
+}
+
 TEST_F(ShmProviderTest, AWriteToMemoryThatCannotBeReachedIsRefusedAndNoMore) {
   ASSERT_TRUE(connect(kA, kB));
   for (int i = 0; i < 2; ++i) {
@@ -221,6 +230,7 @@ TEST_F(ShmProviderTest, AWriteToMemoryThatCannotBeReachedIsRefusedAndNoMore) {
               Status::kUnsupported);
   }
   EXPECT_NE(log(kA).find("streamed copies"), std::string::npos) << log(kA);
+  EXPECT_EQ(log(kA).find("of the node"), std::string::npos) << "other memory may be reached";
   EXPECT_EQ(log(kA).find("streamed"), log(kA).rfind("streamed")) << "once";
   ASSERT_EQ(try_send(kA, kB), Status::kOk);
   ASSERT_TRUE(poll_both_until([&] { return !sink(kB).events.empty(); }));

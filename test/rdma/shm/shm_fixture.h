@@ -55,7 +55,10 @@ class ShmProviderTest : public testing::Test {
       config.job_secret = test_secret();
       config.bulk = BulkMethod::kCma;
       config.shortage_limit_ms = shortage_limit_ms;
-      config.log = [](void* lines, const char* line) { *static_cast<std::string*>(lines) += line; };
+      config.log = [](void* lines, LogScope scope, const char* line) {
+        *static_cast<std::string*>(lines) +=
+            (scope == LogScope::kNode ? "of the node: " : "") + std::string(line);
+      };
       config.log_context = &log(self);
       providers_[index_of(self)] = make_shm(config);
       ASSERT_NE(providers_[index_of(self)], nullptr);

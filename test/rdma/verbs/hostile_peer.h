@@ -1,4 +1,5 @@
-// A peer that says what a test makes it say: frames over TCP, and messages over a queue pair of its own.
+// A peer that knows the secret and says what a test makes it say: frames of introductions, and messages over a queue
+// pair of its own.
 
 #pragma once
 
@@ -14,12 +15,13 @@
 #include <vector>
 
 #include "rdma/provider.h"
-#include "rdma/verbs/control_channel.h"
-#include "rdma/verbs/frames.h"
 #include "rdma/verbs/link.h"
 #include "rdma/verbs/port_selection.h"
 #include "rdma/verbs/verbs_address.h"
 #include "rdma/verbs/verbs_handles.h"
+#include "rdma/verbs/wire_up/frame_stream.h"
+#include "rdma/verbs/wire_up/frames.h"
+#include "rdma/verbs/wire_up/transcript.h"
 
 namespace ch3_offload {
 
@@ -31,7 +33,7 @@ class HostilePeer {
     address.networks = {0};
     address.slot_bytes = 8192;
     address.instance = 0xBAD0'0000'0000'0000u + index_of(id);
-    Result<FileDescriptor> listening = listen_for_channels(address.hosts[0], address.port);
+    Result<FileDescriptor> listening = listen_for_streams(address.hosts[0], address.port);
     EXPECT_TRUE(listening.ok());
     if (listening.ok()) listener = std::move(listening.value());
   }
@@ -42,32 +44,38 @@ class HostilePeer {
     ASSERT_TRUE(to);
     target_ = *to;
     const std::optional<SocketAddress> where = socket_address(to->hosts[0], to->port);
-    socket = FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    take(FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), Speaker::kDialler);
     ASSERT_EQ(::connect(socket.get(), where->get(), where->length), 0) << std::strerror(errno);
   }
-  /// A proper introduction to the process dialled.
-  Frame introduction(PeerId receiver) const {
-    Frame frame = make_frame(FrameKind::kIntroduce);
-    frame.introduce.secret = secret_;
-    frame.introduce.sender = index_of(id_);
-    frame.introduce.receiver = index_of(receiver);
-    frame.introduce.sender_instance = address.instance;
-    frame.introduce.receiver_instance = target_.instance;
-    frame.introduce.slot_bytes = 8192;
+  /// A connection on which nothing was said yet.
+  void take(FileDescriptor connection, Speaker role) {
+    socket = std::move(connection);
+    role_ = role;
+    transcript_ = Transcript(secret_);
+    closed = false;
+    incoming_bytes_ = 0;
+  }
+  /// A proper Hello to the process dialled, or to whom `to` names.
+  Frame hello(PeerId receiver, std::optional<std::uint64_t> to = {}) const {
+    Frame frame = make_frame(FrameKind::kHello);
+    frame.hello.nonce = make_nonce();
+    frame.hello.sender = index_of(id_);
+    frame.hello.receiver = index_of(receiver);
+    frame.hello.sender_instance = address.instance;
+    frame.hello.receiver_instance = to.value_or(target_.instance);
+    frame.hello.last_link = last_link;
     const std::string text = address.to_string();
-    std::memcpy(frame.introduce.address.data(), text.data(), text.size());
+    std::memcpy(frame.hello.address.data(), text.data(), text.size());
     return frame;
   }
   void send_bytes(const void* bytes, std::size_t length) const {
     // It may have been closed on us: then that is the answer.
     static_cast<void>(!::send(socket.get(), bytes, length, MSG_NOSIGNAL));
   }
-  void send(const Frame& frame) const { send_bytes(&frame, sizeof frame); }
-  void send_link(FrameKind kind, std::uint32_t link, std::uint64_t sent = 0) const {
-    Frame frame = make_frame(kind);
-    frame.link.link = link;
-    frame.link.sent = sent;
-    send(frame);
+  /// With its proof.
+  void send(Frame frame) {
+    transcript_.sign(role_, frame);
+    send_bytes(&frame, sizeof frame);
   }
 
   /// What came, without waiting: a frame, or nothing yet; `closed` says that nothing will come.
@@ -85,6 +93,8 @@ class HostilePeer {
     incoming_bytes_ = 0;
     Frame frame;
     EXPECT_EQ(check_frame(incoming_, frame), FrameCheck::kValid);
+    const Speaker other = role_ == Speaker::kDialler ? Speaker::kAcceptor : Speaker::kDialler;
+    EXPECT_TRUE(frame.kind == FrameKind::kRefuse || transcript_.verify(other, frame) || says_anything);
     return frame;
   }
 
@@ -123,19 +133,19 @@ class HostilePeer {
       ASSERT_EQ(ibv_post_recv(queue_pair.get(), &request, &refused), 0);
     }
   }
-  Frame connect_frame(std::uint32_t link, std::uint64_t received = 0, std::uint64_t limit = 4) const {
-    Frame frame = make_frame(FrameKind::kConnect);
-    frame.connect.link = link;
-    frame.connect.queue_pair = queue_pair == nullptr ? 77 : queue_pair->qp_num;
-    frame.connect.packet_sequence = 1000;
-    frame.connect.mtu = IBV_MTU_1024;
-    frame.connect.received = received;
-    frame.connect.limit = limit;
+  Frame offer(std::uint32_t link, std::uint64_t received = 0, std::uint64_t limit = 4) const {
+    Frame frame = make_frame(FrameKind::kOffer);
+    frame.offer.link = link;
+    frame.offer.queue_pair = queue_pair == nullptr ? 77 : queue_pair->qp_num;
+    frame.offer.packet_sequence = 1000;
+    frame.offer.mtu = IBV_MTU_1024;
+    frame.offer.received = received;
+    frame.offer.limit = limit;
     const std::array<std::uint8_t, 16> gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 0, 0, 1};
-    frame.connect.gid = gid;
+    frame.offer.gid = gid;
     return frame;
   }
-  void connect_queue_pair(const ConnectBody& remote) {
+  void connect_queue_pair(const OfferBody& remote) {
     ibv_qp_attr state{};
     state.qp_state = IBV_QPS_RTR;
     state.path_mtu = IBV_MTU_1024;
@@ -179,6 +189,8 @@ class HostilePeer {
   }
 
   VerbsAddress address;
+  std::uint32_t last_link = 0;  ///< That it says it had.
+  bool says_anything = false;   ///< What it says may not fit what it hears.
   FileDescriptor listener;
   FileDescriptor socket;
   bool closed = false;
@@ -193,6 +205,8 @@ class HostilePeer {
   PeerId id_;
   JobSecret secret_;
   VerbsAddress target_;
+  Speaker role_ = Speaker::kDialler;
+  Transcript transcript_{secret_};
   std::array<std::byte, sizeof(Frame)> incoming_{};
   std::size_t incoming_bytes_ = 0;
 };

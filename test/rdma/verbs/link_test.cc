@@ -154,12 +154,25 @@ TEST(Link, NoLimitMakesAnotherOneSmaller) {
 TEST(Link, TheReceiverTakesWhatItGranted) {
   Link link;
   for (std::uint32_t i = 0; i < Link::kFirstWindow; ++i) EXPECT_TRUE(link.take());
-  EXPECT_FALSE(link.take());
+  EXPECT_FALSE(link.was_beyond_credit());
   EXPECT_EQ(link.received(), Link::kFirstWindow);
   EXPECT_TRUE(link.credit_is_due());
   EXPECT_EQ(link.grant(), 2 * Link::kFirstWindow);
   EXPECT_FALSE(link.credit_is_due());
   EXPECT_TRUE(link.take());
+}
+
+TEST(Link, OneItemMayComeWithoutCreditAndMustBeTheLast) {
+  Link link;
+  for (std::uint32_t i = 0; i < Link::kFirstWindow; ++i) EXPECT_TRUE(link.take());
+  EXPECT_TRUE(link.take());
+  EXPECT_TRUE(link.was_beyond_credit());
+  EXPECT_FALSE(link.take());
+  Link sender;
+  while (sender.takes_credit_message()) sender.push({});
+  EXPECT_TRUE(sender.takes_last_item());
+  sender.push({});
+  EXPECT_FALSE(sender.takes_last_item());
 }
 
 TEST(Link, CreditAloneAsksForNoneUnlessNextToNothingIsLeft) {

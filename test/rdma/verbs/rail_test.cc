@@ -59,7 +59,7 @@ TEST_F(VerbsSetUp, SaysWhyThereIsNoPort) {
   EXPECT_TRUE(contains(failure(config), "no RDMA device is called 'mlx5_0': there is fake0"));
   config = {};
   config.interface = "eth77";
-  EXPECT_TRUE(contains(failure(config), "'eth77' is no network interface"));
+  EXPECT_TRUE(contains(failure(config), "'eth77' matches no network interface"));
 }
 
 TEST_F(VerbsSetUp, EveryCallThatFailsIsReportedAndLeavesNothing) {
@@ -99,7 +99,7 @@ TEST_F(VerbsSetUp, AProcessThatMayLockLittleMakesDo) {
   fake.devices[0].registered_bytes_per_context = 65'536;
   make(3, {}, fake);
   EXPECT_TRUE(logged("registering 524288 bytes failed: Cannot allocate memory"));
-  EXPECT_TRUE(logged("few and short buffers"));
+  EXPECT_EQ(scope_of("few and short buffers"), LogScope::kNode);
   run_traffic(0);
   connect(0, 1);
   EXPECT_EQ(at(0).max_slot_bytes(endpoint(0, 1)), 1024 - sizeof(SlotHeader));
@@ -143,7 +143,7 @@ TEST_F(VerbsSetUp, ADeviceWithTooShortSendQueuesIsRefused) {
   fake_verbs::Config fake;
   fake.devices[0].max_work_requests = 32;
   fake_verbs::reset(fake);
-  EXPECT_TRUE(contains(failure(), "fake0 has queue pairs of 32 sends; 65 are needed"));
+  EXPECT_TRUE(contains(failure(), "fake0 has queue pairs of 32 sends; 66 are needed"));
 }
 
 TEST_F(VerbsSetUp, APortThatTakesNoWholeSlotIsRefused) {
@@ -173,6 +173,8 @@ TEST_F(VerbsSetUp, InfiniBandIsRoutedByLid) {
   fake.devices[0].ports = {fake_verbs::infiniband_port(9)};
   VerbsConfig config;
   config.interface = "lo";
+  EXPECT_TRUE(contains(failure(config), "'lo' stands for a loopback address"));
+  config.loopback_serves = true;
   make(4, config, fake);
   EXPECT_FALSE(at(0).port().ethernet);
   EXPECT_TRUE(at(0).local_address().starts_with("verbs:4/i/127.0.0.1/")) << at(0).local_address();

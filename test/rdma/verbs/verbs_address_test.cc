@@ -1,4 +1,4 @@
-// Addresses as text, and this node's own.
+// Addresses as text, and what processes of two nodes have in common.
 
 #include "rdma/verbs/verbs_address.h"
 
@@ -96,15 +96,6 @@ TEST(SocketAddress, TakesBothFamiliesAndNoNames) {
   EXPECT_FALSE(socket_address("localhost", 1));
   EXPECT_FALSE(socket_address("", 1));
   EXPECT_FALSE(socket_address("1.2.3", 1));
-}
-
-TEST(FindHostAddress, TakesAnInterfaceOrAnAddressOfThisNode) {
-  EXPECT_EQ(find_host_address("lo"), "127.0.0.1");
-  EXPECT_EQ(find_host_address("127.0.0.1"), "127.0.0.1");
-  EXPECT_EQ(find_host_address("no-such-interface"), "");
-  EXPECT_EQ(find_host_address("192.0.2.77"), "");
-  const std::string any = find_host_address("");
-  EXPECT_TRUE(any.empty() || socket_address(any, 1)) << any;
 }
 
 VerbsAddress with_networks(std::vector<std::uint64_t> networks) {

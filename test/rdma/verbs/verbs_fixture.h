@@ -49,6 +49,14 @@ class VerbsProviders : public testing::Test {
     return false;
   }
 
+  /// The scope of the first line that has `part`.
+  LogScope scope_of(std::string_view part) const {
+    for (std::size_t i = 0; i < world_->scopes.size(); ++i)
+      if (world_->lines[i].find(part) != std::string::npos) return world_->scopes[i];
+    ADD_FAILURE() << "not logged: " << part;
+    return {};
+  }
+
   void connect(std::uint32_t from, std::uint32_t to) {
     ASSERT_TRUE(try_connect(from, to, at(to).local_address()).ok());
   }

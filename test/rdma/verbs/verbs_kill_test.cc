@@ -233,7 +233,7 @@ VerbsConfig config_of(PeerId self) {
   VerbsConfig config;
   config.self = self;
   config.job_secret = verbs_test_secret();
-  config.log = [](void*, const char* line) { std::fprintf(stderr, "%s\n", line); };
+  config.log = [](void*, LogScope, const char* line) { std::fprintf(stderr, "%s\n", line); };
   return config;
 }
 

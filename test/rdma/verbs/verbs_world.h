@@ -46,9 +46,10 @@ class VerbsWorld final : public ContractWorld {
              const std::function<void(std::size_t, VerbsConfig&)>& adjust = {})
       : config_(std::move(config)) {
     config_.job_secret = verbs_test_secret();
-    config_.log = [](void* world, const char* line) {
+    config_.log = [](void* world, LogScope scope, const char* line) {
       try {
         static_cast<VerbsWorld*>(world)->lines.push_back(line);
+        static_cast<VerbsWorld*>(world)->scopes.push_back(scope);
       } catch (const std::bad_alloc&) {  // A test made it so.
       }
     };
@@ -74,6 +75,8 @@ class VerbsWorld final : public ContractWorld {
   void kill(PeerId peer) override {
     at(peer).abandon();
     providers_[index_of(peer)].reset();
+    for (const auto& provider : providers_)
+      if (provider != nullptr) provider->probe_soon();
   }
   /// The process ends as it should.
   void leave(PeerId peer) { providers_[index_of(peer)].reset(); }
@@ -87,6 +90,7 @@ class VerbsWorld final : public ContractWorld {
   }
 
   std::vector<std::string> lines;  ///< What was logged.
+  std::vector<LogScope> scopes;    ///< Of each line.
 
  private:
   VerbsConfig config_;

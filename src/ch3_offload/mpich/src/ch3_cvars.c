@@ -1,6 +1,7 @@
 /*
  * The ch3:offload channel: control variables (MPIR_CVAR_CH3_OFFLOAD_*; environment or MPI_T) and their way into
- * the engine's settings. Defaults are those of ch3_offload_config_default().
+ * the engine's settings. Defaults are those of ch3_offload_config_default(). MPIR_CVAR_CH3_PORT_RANGE is
+ * MPICH's own: it is declared beside nemesis's TCP, and every build has it.
  */
 
 #include "mpidi_ch3_impl.h"
@@ -201,9 +202,11 @@ cvars:
       scope       : MPI_T_SCOPE_LOCAL
       description : >-
         The network interface, or IP address of the node, at which
-        processes set up their connections over TCP. Empty: the address
-        of the RDMA port if it has one (RoCE), else the one that the
-        host's name stands for.
+        processes set up their connections over TCP. Several with commas
+        between: the first that the node has. Names may be patterns
+        (ib*), and those after an exclamation mark are excluded. Empty:
+        the address of the RDMA port if it has one (RoCE), else the one
+        that the host's name stands for.
 
     - name        : MPIR_CVAR_CH3_OFFLOAD_PEER_TIMEOUT
       category    : CH3_OFFLOAD
@@ -294,6 +297,8 @@ int MPIDI_CH3I_Settings(ch3_offload_config_t * config, char *message, size_t cap
     config->pin_cache = MPIR_CVAR_CH3_OFFLOAD_PIN_CACHE;
     config->pin_regions = MPIR_CVAR_CH3_OFFLOAD_PIN_REGIONS;
     config->network_interface = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_INTERFACE);
+    config->first_port = MPIR_CVAR_CH3_PORT_RANGE.low;
+    config->last_port = MPIR_CVAR_CH3_PORT_RANGE.high;
     config->peer_timeout_s = MPIR_CVAR_CH3_OFFLOAD_PEER_TIMEOUT;
     config->spin_us = MPIR_CVAR_CH3_OFFLOAD_SPIN;
     config->trace = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_TRACE);

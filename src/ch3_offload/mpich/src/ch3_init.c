@@ -17,6 +17,8 @@
 /* How long a warning waits for its reader at most, and how often it looks. */
 #define READER_WAIT_US 200000
 #define READER_LOOK_US 500
+/* How long the others wait for the end of the job before they say why they cannot start. */
+#define FIRST_SAYS_US 500000
 
 /* The channel's interface to CH3. */
 char MPIDI_CH3_ABIVersion[] = "1.1";
@@ -87,6 +89,21 @@ void MPIDI_CH3I_Warn(const char *text)
     MPL_error_printf("[%d] ch3:offload: %s\n", MPIR_Process.rank, text);
     fflush(stderr);
     wait_for_reader();
+}
+
+/* Also where the processes of the node are not known. */
+static int first_of_node(void)
+{
+    return MPIR_Process.local_rank <= 0;
+}
+
+/* Says why this process cannot start. Where one cannot, others often cannot for the same reason. The first one
+ * says so at once and ends the job. A process that is still there after a while says it, too. */
+static void say_why(const char *text, int is_first)
+{
+    if (!is_first)
+        usleep(FIRST_SAYS_US);
+    MPIDI_CH3I_Warn(text);
 }
 
 /* ---- the job's secret ---- */
@@ -170,9 +187,10 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
     config.rank = pg_rank;
     config.job_size = pg_p->size;
     config.local_size = MPIR_Process.local_size;
+    config.local_rank = first_of_node() ? 0 : MPIR_Process.local_rank;
     config.always_ignored_bits = MPIDI_CH3I_Error_bits();
     if (MPIDI_CH3I_Settings(&config, message, sizeof(message)) != 0) {
-        MPIDI_CH3I_Warn(message);
+        say_why(message, pg_rank == 0);
         MPIR_ERR_SETANDJUMP1(mpi_errno, MPI_ERR_OTHER, "**ch3|offload|setting", "**ch3|offload|setting %s",
                              message);
     }
@@ -183,7 +201,7 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
     mpi_errno = MPIDI_CH3I_Packet_recv_init();
     MPIR_ERR_CHECK(mpi_errno);
     if (ch3_offload_create(&config, &MPIDI_CH3I_channel, message, sizeof(message)) != 0) {
-        MPIDI_CH3I_Warn(message);
+        say_why(message, first_of_node());
         MPIR_ERR_SETANDJUMP1(mpi_errno, MPI_ERR_OTHER, "**ch3|offload|create", "**ch3|offload|create %s",
                              message);
     }

@@ -1,0 +1,87 @@
+// What a proof holds for.
+
+#include "rdma/verbs/wire_up/transcript.h"
+
+#include <gtest/gtest.h>
+
+namespace ch3_offload {
+namespace {
+
+JobSecret secret(unsigned char fill) {
+  JobSecret bytes;
+  bytes.fill(static_cast<std::byte>(fill));
+  return bytes;
+}
+
+Frame hello() {
+  Frame frame = make_frame(FrameKind::kHello);
+  frame.hello.nonce = make_nonce();
+  return frame;
+}
+
+class Transcripts : public testing::Test {
+ protected:
+  Transcript dialler_{secret(1)};
+  Transcript acceptor_{secret(1)};
+};
+
+TEST_F(Transcripts, BothSidesVerifyEachOther) {
+  Frame first = hello(), second = hello(), third = make_frame(FrameKind::kOffer);
+  dialler_.sign(Speaker::kDialler, first);
+  EXPECT_TRUE(acceptor_.verify(Speaker::kDialler, first));
+  acceptor_.sign(Speaker::kAcceptor, second);
+  EXPECT_TRUE(dialler_.verify(Speaker::kAcceptor, second));
+  dialler_.sign(Speaker::kDialler, third);
+  EXPECT_TRUE(acceptor_.verify(Speaker::kDialler, third));
+}
+
+TEST_F(Transcripts, AnotherSecretDoesNotDo) {
+  Transcript stranger(secret(2));
+  Frame frame = hello();
+  stranger.sign(Speaker::kDialler, frame);
+  EXPECT_FALSE(acceptor_.verify(Speaker::kDialler, frame));
+}
+
+TEST_F(Transcripts, EveryByteCounts) {
+  Frame frame = hello();
+  dialler_.sign(Speaker::kDialler, frame);
+  for (std::size_t i = 0; i < sizeof frame; ++i) {
+    Frame changed = frame;
+    reinterpret_cast<unsigned char*>(&changed)[i] ^= 1;
+    EXPECT_FALSE(Transcript(secret(1)).verify(Speaker::kDialler, changed)) << i;
+  }
+}
+
+TEST_F(Transcripts, AFrameIsNotTakenBackFromWhoItWasSentTo) {
+  Frame frame = hello();
+  dialler_.sign(Speaker::kDialler, frame);
+  EXPECT_FALSE(acceptor_.verify(Speaker::kAcceptor, frame));
+}
+
+TEST_F(Transcripts, AFrameOfAnotherIntroductionDoesNotDo) {
+  Frame first = hello(), answer = hello(), third = make_frame(FrameKind::kOffer);
+  dialler_.sign(Speaker::kDialler, first);
+  acceptor_.verify(Speaker::kDialler, first);
+  acceptor_.sign(Speaker::kAcceptor, answer);
+  dialler_.verify(Speaker::kAcceptor, answer);
+  dialler_.sign(Speaker::kDialler, third);
+
+  Transcript again(secret(1));  // The acceptor meets a replay, and says another nonce.
+  EXPECT_TRUE(again.verify(Speaker::kDialler, first)) << "the first frame has nothing fresh of ours";
+  Frame other_answer = hello();
+  again.sign(Speaker::kAcceptor, other_answer);
+  EXPECT_FALSE(again.verify(Speaker::kDialler, third));
+}
+
+TEST_F(Transcripts, AFrameThatFailedChangesNothing) {
+  Frame wrong = hello(), right = hello();
+  Transcript(secret(2)).sign(Speaker::kDialler, wrong);
+  dialler_.sign(Speaker::kDialler, right);
+  EXPECT_FALSE(acceptor_.verify(Speaker::kDialler, wrong));
+  EXPECT_TRUE(acceptor_.verify(Speaker::kDialler, right));
+}
+
+TEST(MakeNonce, Differs) { EXPECT_NE(make_nonce(), make_nonce()); }
+
+}  // namespace
+}  // namespace ch3_offload
