@@ -174,9 +174,11 @@ class Attack final : public Sink {
     config.self = kVictim;
     config.job_secret = secret();
     config.peer_limit = kPeerLimit;
-    config.rail = {
-        .slot_bytes = kSlotBytes, .most_receive_slots = 128, .most_queue_pairs = few_links_ ? 2u : 4u};
-    config.most_send_slots = 64;
+    config.rail = {.slot_bytes = kSlotBytes,
+                   .slots_per_slab = few_links_ ? 16u : 64u,
+                   .most_receive_slots = 128,
+                   .most_queue_pairs = few_links_ ? 2u : 4u};
+    config.most_send_slots = few_links_ ? 16 : 64;
     config.peer_timeout_ms = 1000;
     config.log = [](void*, LogScope, const char* line) { require(line[0] != '\0', "a line says something"); };
     Result<std::unique_ptr<VerbsProvider>> made = VerbsProvider::create(config);
@@ -320,7 +322,7 @@ class Attack final : public Sink {
   Input input_;
   bool knows_secret_ = false;
   bool echoes_ = false;      ///< The victim answers from callbacks.
-  bool few_links_ = false;   ///< The victim has fewer queue pairs than peers: it parks.
+  bool few_links_ = false;   ///< The victim has fewer queue pairs than peers, so it parks, and few slots.
   bool counts_far_ = false;  ///< The attacker has named numbers of links from kManyLinks on.
   std::unique_ptr<VerbsProvider> victim_;
   std::array<Endpoint*, kPeerLimit> endpoints_{};  ///< The victim's. nullptr: it has not connected.
@@ -912,6 +914,13 @@ std::vector<Bytes> seeds() {
   const auto add = [&all](const Steps& steps) { all.push_back(steps.seed.done()); };
   add(Steps().up(0, 2).step(Step::kVictimConnects, {2, 0}).traffic(2).notice(2, SlotHeader::kBye).poll());
   add(Steps(true, true).victims(0, 0).traffic(0).notice(0, SlotHeader::kBye).poll());
+  // With slots of each length: that of the input chooses.
+  for (int padding = 0; padding < 3; ++padding) {
+    Steps echoed(true, true);
+    echoed.up(0, 2).step(Step::kVictimConnects, {2, 0}).traffic(2);
+    for (int i = 0; i < padding; ++i) echoed.step(Step::kRegister, {});
+    add(echoed);
+  }
   add(Steps(true, true).up(0, 0).up(1, 2).victims(2, 3).traffic(0).traffic(2).traffic(3));
   add(Steps(false).step(Step::kDial, {0}).hello(0, 2).poll());
   add(Steps(false).step(Step::kVictimConnects, {2, 0}).answer(0, 2));
@@ -985,14 +994,22 @@ std::vector<Bytes> seeds() {
   add(Steps().up(0, 2).notice(2, SlotHeader::kPark).polls(3).up(1, 2).traffic(2));
   add(Steps().up(0, 2).notice(2, SlotHeader::kPark).send(2, 60, 20).polls(3));
   Steps crowded(true, false, true);
-  crowded.victims(0, 2)
-      .traffic(2)
-      .victims(1, 3)
-      .traffic(3)
-      .step(Step::kTime, {20})
-      .step(Step::kVictimConnects, {0, 0});
-  crowded.answer(2, 0).wait(1).notice(2, SlotHeader::kPark).notice(3, SlotHeader::kPark).wait(3);
+  crowded.victims(0, 2).send(2, 60, 20).poll().victims(1, 3).send(3, 60, 20).poll();
+  crowded.step(Step::kTime, {20}).step(Step::kVictimConnects, {0, 0}).answer(2, 0).wait(1);
+  crowded.notice(2, SlotHeader::kPark).notice(3, SlotHeader::kPark).wait(3);
   add(crowded.step(Step::kQueuePair, {0}).step(Step::kBind, {0}).offer(2, 0).polls(2).traffic(0));
+  // More messages for a link that is not up than there are slots.
+  Steps many(true, false, true);
+  many.victims(0, 2)
+      .send(2, 200, 20)
+      .poll()
+      .step(Step::kBreak, {2})
+      .step(Step::kVictimSends, {2, 9, 0})
+      .wait(8);
+  for (int i = 0; i < 40; ++i) many.step(Step::kVictimSends, {2, 9, 0});
+  add(many.anew(1, 2).polls(4).traffic(2));
+  // An offer that answers none.
+  add(Steps().step(Step::kVictimConnects, {2, 0}).answer(0, 2).offer(0, 1).polls(2));
   // Who waits finds out that the peer is gone; who does not wait, does not.
   add(Steps().victims(0, 2).traffic(2).step(Step::kQueuePair, {2}).step(Step::kProbe, {4}).wait(8));
   add(Steps().victims(0, 2).traffic(2).step(Step::kQueuePair, {2}).step(Step::kProbe, {3}).wait(8));
