@@ -19,7 +19,8 @@
 namespace ch3_offload {
 namespace {
 
-/// The settings that narrow what verbs may use, for its error messages; the provider does not know their names.
+/// The settings that narrow what verbs may use, for its error messages; the provider does not know their
+/// names.
 std::string chosen_by_user(const ch3_offload_config_t& config) {
   std::string text;
   const auto add = [&](const char* variable, const std::string& value) {

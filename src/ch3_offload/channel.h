@@ -1,5 +1,5 @@
-// What one MPI process has: its providers, the port to its engine, its trace, and the way it waits. What the C
-// interface (ch3_offload.h) is a thin skin of.
+// What one MPI process has: its providers, the port to its engine, its trace, and the way it waits. What the
+// C interface (ch3_offload.h) is a thin skin of.
 //
 // Threads: as ch3_offload.h says.
 
@@ -41,8 +41,8 @@ class Channel {
   const std::string& card() const noexcept { return card_; }
 
   std::size_t progress() noexcept;
-  /// As Port::next_event(), with the providers' warnings, and each warning once. Warnings that another process
-  /// says (LogScope) do not come.
+  /// As Port::next_event(), with the providers' warnings, and each warning once. Warnings that another
+  /// process says (LogScope) do not come.
   bool next_event(Event& event) noexcept;
   /// Writes the traces of both sides. Returns 0 or errno.
   int write_trace() noexcept;

@@ -1,5 +1,5 @@
-// The settings as a table: one row for each control variable, with what it takes. ch3_offload_config_check() and
-// ch3-offload-info read it; the glue declares the same variables to MPICH (mpich/src/ch3_cvars.c), and
+// The settings as a table: one row for each control variable, with what it takes. ch3_offload_config_check()
+// and ch3-offload-info read it; the glue declares the same variables to MPICH (mpich/src/ch3_cvars.c), and
 // test/docs/settings compares the two with docs/settings.md.
 //
 // Threads: any; nothing here has state.
@@ -51,12 +51,12 @@ struct Setting {
 
 std::span<const Setting> settings() noexcept;
 
-/// Why the setting's value in `config` is refused, in a line that names the variable, the value and what it takes;
-/// nothing when it is right.
+/// Why the setting's value in `config` is refused, in a line that names the variable, the value and what it
+/// takes; nothing when it is right.
 std::optional<std::string> complaint(const Setting& setting, const ch3_offload_config_t& config);
 
-/// Stores what the environment says as MPICH and the glue would. `config` keeps pointers into `text`. Nothing, or
-/// why it is refused: then `config` is as it was, or the value is out of range.
+/// Stores what the environment says as MPICH and the glue would. `config` keeps pointers into `text`.
+/// Nothing, or why it is refused: then `config` is as it was, or the value is out of range.
 std::optional<std::string> set_from_text(const Setting& setting, const char* text,
                                          ch3_offload_config_t& config);
 
@@ -66,12 +66,13 @@ std::string to_string(const Setting& setting, const ch3_offload_config_t& config
 /// What a word of MPIR_CVAR_CH3_OFFLOAD_SHM_BULK stands for.
 BulkMethod bulk_method(std::string_view word) noexcept;
 
-/// What may stay registered; what the settings leave open goes by the machine. Each region takes so many `registrations`.
-/// Without what identifies the process and its job. Throws std::bad_alloc.
+/// What may stay registered; what the settings leave open goes by the machine. Each region takes so many
+/// `registrations`. Without what identifies the process and its job. Throws std::bad_alloc.
 ShmConfig shm_config(const ch3_offload_config_t& config);
 PinDownConfig pin_down_config(const ch3_offload_config_t& config, std::size_t registrations);
 
-/// What the settings ask of the verbs provider. Who the process is, and who listens to it, the caller fills in.
+/// What the settings ask of the verbs provider. Who the process is, and who listens to it, the caller fills
+/// in.
 VerbsConfig verbs_config(const ch3_offload_config_t& config);
 
 /// "64M" and the like. Nothing: not a size, or it does not fit.

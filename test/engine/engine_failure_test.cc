@@ -166,7 +166,8 @@ TEST_F(EngineFailure, AReceiveThatIsWrittenToFailsAndItsMemoryIsTakenBack) {
   expect_contained();
 }
 
-/// A peer that the engine gives up on may have a write under way. The fake reports memory that is taken back too early.
+/// A peer that the engine gives up on may have a write under way. The fake reports memory that is taken back
+/// too early.
 TEST_F(EngineFailure, AReceiveIsOverWhenItsFailedSenderCanWriteToItNoMore) {
   network_config.most_delay_ns = 5000;
   int failed = 0;

@@ -1,6 +1,6 @@
-// What a process publishes about itself: its card, as the engine reads it from Engine::introduce(), and in it the
-// address of the shm provider. Input: bit 0 of one byte says how the connection attempt ends, the rest is the
-// card.
+// What a process publishes about itself: its card, as the engine reads it from Engine::introduce(), and in it
+// the address of the shm provider. Input: bit 0 of one byte says how the connection attempt ends, the rest is
+// the card.
 
 #include <string>
 #include <string_view>

@@ -1,16 +1,16 @@
 // One ordered, reliable stream of items to a peer, and one from it, over queue pairs that come and go.
 //
-// An item is what takes one receive at the other side: a message in a slot, or a part of a write with its immediate.
-// Items are numbered from 0 for the life of both processes. Each stays here until the peer's device has
-// acknowledged it, so that what a broken queue pair lost is sent again over the next one, from the number that the
-// peer says it has (OfferBody::received). Nothing is lost or delivered twice.
+// An item is what takes one receive at the other side: a message in a slot, or a part of a write with its
+// immediate. Items are numbered from 0 for the life of both processes. Each stays here until the peer's
+// device has acknowledged it, so that what a broken queue pair lost is sent again over the next one, from the
+// number that the peer says it has (OfferBody::received). Nothing is lost or delivered twice.
 //
-// Credit: the receiver tells the number below which items may be sent, in every slot, in messages of their own and in
-// offers. One item less is used for anything but such a message, so both sides can always tell:
-// RULE LAST CREDIT. Were both stuck, each would have sent as its last item a message that carried credit, which the
-// other, having sent nothing since, would still have.
-// The last item of a link (SlotHeader::kPark, kBye) needs no credit. Else a process that has used its credit could not
-// answer a peer that parks and, after that, sends no credit any more.
+// Credit: the receiver tells the number below which items may be sent, in every slot, in messages of their
+// own and in offers. One item less is used for anything but such a message, so both sides can always tell:
+// RULE LAST CREDIT. Were both stuck, each would have sent as its last item a message that carried credit,
+// which the other, having sent nothing since, would still have. The last item of a link (SlotHeader::kPark,
+// kBye) needs no credit. Else a process that has used its credit could not answer a peer that parks and,
+// after that, sends no credit any more.
 //
 // This class is the bookkeeping; VerbsProvider moves the items.
 
@@ -70,8 +70,8 @@ class Link {
   static constexpr std::uint32_t kFirstWindow = 4;  ///< Credit that every process has with every other one.
   static constexpr std::uint32_t kMostWindow = 64;
   static constexpr std::uint32_t kSignalEvery = 16;  ///< Items between completions that are asked for.
-  /// Of a queue pair: every item; one write of nothing that asks for the completion of the last item (until all is
-  /// retired the items that follow ask themselves); and one that finds out whether the peer lives.
+  /// Of a queue pair: every item; one write of nothing that asks for the completion of the last item (until
+  /// all is retired the items that follow ask themselves); and one that finds out whether the peer lives.
   static constexpr std::uint32_t kSendQueueDepth = kDepth + 2;
 
   LinkState state = LinkState::kNone;
@@ -102,7 +102,8 @@ class Link {
     item(next_++) = new_item;
   }
 
-  /// Whether an item waits that may go out now. It had credit when it was pushed, and credit is never taken back.
+  /// Whether an item waits that may go out now. It had credit when it was pushed, and credit is never taken
+  /// back.
   bool may_post() const noexcept { return state == LinkState::kUp && posted_ < next_; }
   /// Whether a completion is to be asked for with the next item posted, if nothing else demands it.
   bool signal_is_due() const noexcept { return posted_ - last_signaled_ >= kSignalEvery - 1; }
@@ -127,8 +128,8 @@ class Link {
     for (std::uint64_t i = retired_; i < posted_; ++i) sum += items_[i % kDepth].length_bytes;
     return sum;
   }
-  /// The full number of an item of which a completion tells the lower 24 bits. Nothing else can be meant: fewer are
-  /// posted.
+  /// The full number of an item of which a completion tells the lower 24 bits. Nothing else can be meant:
+  /// fewer are posted.
   std::uint64_t number_from(std::uint32_t low_bits) const noexcept {
     return retired_ + ((low_bits - static_cast<std::uint32_t>(retired_)) & 0xFF'FFFFu);
   }
@@ -172,8 +173,9 @@ class Link {
   }
   /// The item that was taken last held nothing but credit.
   void was_credit_only() noexcept { ++credit_only_; }
-  /// So much is to be told that it is worth a message of its own. What was only credit asks for none, unless the peer
-  /// has next to nothing left: else two that answer each other would tell credit with every message, for ever.
+  /// So much is to be told that it is worth a message of its own. What was only credit asks for none, unless
+  /// the peer has next to nothing left: else two that answer each other would tell credit with every message,
+  /// for ever.
   bool credit_is_due() const noexcept {
     const std::uint64_t may_grant = received_ + window_;
     const std::uint64_t owed = may_grant - std::min(may_grant, granted_);

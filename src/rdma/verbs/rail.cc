@@ -12,11 +12,13 @@ namespace {
 /// What we ask for; the device may grant more or less.
 constexpr std::uint32_t kWantedInlineBytes = 256;
 
-// IBTA 9.7.5.2.8 and 9.7.5.1.3: 4.096 us x 2^14 = 67 ms without an acknowledgement, six retries, so about half a second
-// until a dead link is known; the provider connects again then (link.h). To software RoCE seven are endless.
+// IBTA 9.7.5.2.8 and 9.7.5.1.3: 4.096 us x 2^14 = 67 ms without an acknowledgement, six retries, so about
+// half a second until a dead link is known; the provider connects again then (link.h). To software RoCE seven
+// are endless.
 constexpr std::uint8_t kAckTimeout = 14;
 constexpr std::uint8_t kRetries = 6;
-// Credits see to it that a receive is there; should it be late all the same, the sender waits (look_for_stalls()).
+// Credits see to it that a receive is there; should it be late all the same, the sender waits
+// (look_for_stalls()).
 constexpr std::uint8_t kRetryForever = 7;
 constexpr std::uint8_t kRnrTimer = 12;  ///< 0.64 ms (IBTA table 45).
 
@@ -103,7 +105,8 @@ Result<std::monostate> Rail::set_up(const RailConfig& config) {
 
   // Half of the slots are for the first credit of every peer.
   config_.most_queue_pairs = std::min(config_.most_queue_pairs, config_.most_receive_slots / 8);
-  // Every receive and every send can be in it at once, those of queue pairs that are about to be destroyed too.
+  // Every receive and every send can be in it at once, those of queue pairs that are about to be destroyed
+  // too.
   config_.most_queue_pairs =
       std::clamp(config_.most_queue_pairs, kLeastQueuePairs,
                  std::max(kLeastQueuePairs, static_cast<std::uint32_t>(limits.max_qp)));

@@ -1,9 +1,9 @@
-// One port of one device, opened: its protection domain, completion queue, shared receive queue and the slots to receive
-// in. Every queue pair of the process on this port uses them.
+// One port of one device, opened: its protection domain, completion queue, shared receive queue and the slots
+// to receive in. Every queue pair of the process on this port uses them.
 //
-// Receive slots: those that the pool holds are with the device, but for the few between a completion and repost().
-// The pool grows when more credit is wanted than it covers (VerbsProvider) and when the device says that the queue
-// runs low, up to its bound, which does not depend on the number of processes.
+// Receive slots: those that the pool holds are with the device, but for the few between a completion and
+// repost(). The pool grows when more credit is wanted than it covers (VerbsProvider) and when the device says
+// that the queue runs low, up to its bound, which does not depend on the number of processes.
 //
 // Threads: as rdma/provider.h says.
 
@@ -35,8 +35,8 @@ struct RemoteQueuePair {
 
 class Rail {
  public:
-  /// Opens the port. Where the device has less than `config` asks for, it is given less (config() tells), down to
-  /// a bare minimum. kUnsupported, kDeviceFailed, kNoMemory: message says what is missing.
+  /// Opens the port. Where the device has less than `config` asks for, it is given less (config() tells),
+  /// down to a bare minimum. kUnsupported, kDeviceFailed, kNoMemory: message says what is missing.
   static Result<std::unique_ptr<Rail>> open(const VerbsPort& port, const RailConfig& config);
 
   const VerbsPort& port() const noexcept { return port_; }

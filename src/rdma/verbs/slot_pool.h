@@ -51,8 +51,8 @@ class SlotPool {
 
   std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(slabs_.size()) * slots_per_slab_; }
   std::uint32_t most() const noexcept { return most_slabs_ * slots_per_slab_; }
-  /// A slot is free, or the pool may grow.
-  bool may_take() const noexcept { return !free_.empty() || count() < most(); }
+  /// Whether more than `kept` slots are free, or the pool may grow.
+  bool may_take(std::uint32_t kept = 0) const noexcept { return free_.size() > kept || count() < most(); }
   std::uint32_t free_count() const noexcept { return static_cast<std::uint32_t>(free_.size()); }
   std::size_t slot_bytes() const noexcept { return slot_bytes_; }
   std::size_t registered_bytes() const noexcept { return count() * slot_bytes_; }

@@ -13,9 +13,10 @@
 
 namespace ch3_offload {
 
-/// "verbs:4/<r: RoCE, i: InfiniBand>/<IP address>[+<IP address>]/<TCP port>/<slot>/<network>[+<network>]/<instance>", the
-/// networks and the instance as 16 hex digits. At the addresses, at the TCP port, the process sets up connections
-/// (wire_up/wire_up.h); either will do. There is one network for each of its rails, in their order.
+/// "verbs:4/<r: RoCE, i: InfiniBand>/<IP address>[+<IP address>]/<TCP
+/// port>/<slot>/<network>[+<network>]/<instance>", the networks and the instance as 16 hex digits. At the
+/// addresses, at the TCP port, the process sets up connections (wire_up/wire_up.h); either will do. There is
+/// one network for each of its rails, in their order.
 struct VerbsAddress {
   static constexpr std::size_t kMostRails = 2;
   static constexpr std::size_t kMostBytes = 160;  ///< Of to_string().
@@ -35,8 +36,8 @@ struct VerbsAddress {
   /// Nothing: not an address of this version. Any input.
   static std::optional<VerbsAddress> parse(std::string_view text);
 
-  /// Whether queue pairs can be connected: the same link layer and, on InfiniBand, a common subnet. RoCE goes through
-  /// routers.
+  /// Whether queue pairs can be connected: the same link layer and, on InfiniBand, a common subnet. RoCE goes
+  /// through routers.
   bool same_fabric(const VerbsAddress& other) const noexcept;
 };
 
@@ -45,12 +46,12 @@ struct RailPair {
   std::uint8_t first = 0;
   std::uint8_t second = 0;
 };
-/// Those of two processes: rails on the same network where there are any, or else by their order. Both get the same list
-/// when both name the same process first.
+/// Those of two processes: rails on the same network where there are any, or else by their order. Both get
+/// the same list when both name the same process first.
 std::vector<RailPair> pair_rails(const VerbsAddress& first, const VerbsAddress& second);
 
-/// A number for the IP network of `host`, an address of this node: the same for all addresses of that network, on
-/// whichever node. 0: no interface has this address.
+/// A number for the IP network of `host`, an address of this node: the same for all addresses of that
+/// network, on whichever node. 0: no interface has this address.
 std::uint64_t network_of_host(const std::string& host);
 
 /// A numeric IP address and port for connect() and bind(). Nothing: `host` is not an IP address.

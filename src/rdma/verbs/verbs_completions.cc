@@ -1,4 +1,5 @@
-// What the completion queues tell: items that arrived, and items that the peers' devices have. See verbs_provider.h.
+// What the completion queues tell: items that arrived, and items that the peers' devices have. See
+// verbs_provider.h.
 //
 // Nothing here allocates or locks.
 

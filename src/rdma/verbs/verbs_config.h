@@ -33,15 +33,16 @@ struct VerbsConfig {
   std::string interface;  ///< find_host_address(), for ports that have no IP address, or to use another.
   bool loopback_serves =
       false;  ///< `interface` may name a loopback address; for tests, whose node is one process.
-  /// The TCP ports to listen at; first_port 0: the kernel chooses. At which a process begins depends on `self`.
-  /// REQUIRES: first_port <= last_port.
+  /// The TCP ports to listen at; first_port 0: the kernel chooses. At which a process begins depends on
+  /// `self`. REQUIRES: first_port <= last_port.
   std::uint16_t first_port = 0;
   std::uint16_t last_port = 0;
-  /// Most rails: further usable ports of the same kind and rate, or of those named in `device`, share the load and stand
-  /// in for each other. At least 1.
+  /// Most rails: further usable ports of the same kind and rate, or of those named in `device`, share the
+  /// load and stand in for each other. At least 1.
   std::uint32_t most_rails = 2;
   std::uint32_t most_send_slots = 512;
-  /// What this process may lock (RLIMIT_MEMLOCK); SIZE_MAX: no limit. Under 4 MiB slots are few and short, to leave some.
+  /// What this process may lock (RLIMIT_MEMLOCK); SIZE_MAX: no limit. Under 4 MiB slots are few and short, to
+  /// leave some.
   std::size_t lockable_bytes = SIZE_MAX;
   std::size_t processes_on_node = 1;  ///< Which share the devices' regions; at least 1.
   /// Let the device fault the caller's memory in (Capabilities::on_demand), if it can.
@@ -76,9 +77,10 @@ struct VerbsPortDescription {
   std::uint32_t max_message_bytes = 0;
 };
 
-/// Every port of every device of this node: first those to choose from, best first and the ones that cannot be used
-/// behind them, then the others. `wanted` is VerbsConfig::device, `most_rails` VerbsConfig::most_rails; when that is wrong no port is wanted, and
-/// make_verbs_provider() says what is wrong. Empty: there is no device, or this library was built without libibverbs.
+/// Every port of every device of this node: first those to choose from, best first and the ones that cannot
+/// be used behind them, then the others. `wanted` is VerbsConfig::device, `most_rails`
+/// VerbsConfig::most_rails; when that is wrong no port is wanted, and make_verbs_provider() says what is
+/// wrong. Empty: there is no device, or this library was built without libibverbs.
 std::vector<VerbsPortDescription> describe_verbs_ports(std::string_view wanted, std::uint32_t most_rails);
 
 }  // namespace ch3_offload

@@ -1,4 +1,5 @@
-// Moving data: reserve, commit, write, poll, arm. What completes is verbs_completions.cc's. See verbs_provider.h.
+// Moving data: reserve, commit, write, poll, arm. What completes is verbs_completions.cc's. See
+// verbs_provider.h.
 //
 // On an established connection nothing here allocates, but for slabs of slots added now and then, or locks.
 
@@ -19,8 +20,8 @@ namespace {
 /// A busy poller reads the clock at every so many polls, so that newcomers are not starved.
 constexpr std::uint32_t kBusyPollsPerClock = 256;
 
-/// Housekeeping, a system call most of the time, takes one part in so many of a poller's time: it comes less often where
-/// system calls are slow.
+/// Housekeeping, a system call most of the time, takes one part in so many of a poller's time: it comes less
+/// often where system calls are slow.
 constexpr std::uint64_t kHousekeepingShare = 32;
 constexpr std::uint64_t kShortestInterval = CycleClock::kAbout20Microseconds;
 constexpr std::uint64_t kLongestInterval = 16 * kShortestInterval;
@@ -28,7 +29,8 @@ constexpr std::uint64_t kLongestInterval = 16 * kShortestInterval;
 /// Send slots that messages leave to notices.
 constexpr std::uint32_t kCreditSlots = 16;
 
-/// Writes of at least this go over both lanes: of shorter ones the halves take hardly less time than the whole.
+/// Writes of at least this go over both lanes: of shorter ones the halves take hardly less time than the
+/// whole.
 constexpr std::size_t kStripedBytes = std::size_t{64} << 10;
 /// Parts begin at multiples of it.
 constexpr std::uint64_t kStripeGrainBytes = 4096;
@@ -46,7 +48,8 @@ Status VerbsProvider::reserve(Endpoint& endpoint, std::size_t length_bytes,
   if (peer.main.link.state != LinkState::kUp) [[unlikely]]
     return reserve_waiting(peer, length_bytes, slot);
   if (peer.reserved_slot == SlotPool::kNone) {
-    give_back_reserved(peer);  // From before the link was up.
+    if (peer.reserved_message != WaitingMessages::kNone) [[unlikely]]
+      give_back_reserved(peer);  // From before the link was up.
     peer.reserved_slot = take_send_slot(SlotUse::kMessage);
     if (peer.reserved_slot == SlotPool::kNone) [[unlikely]]
       return no_room(peer);
@@ -89,8 +92,7 @@ std::uint32_t VerbsProvider::take_send_slot(SlotUse use) noexcept {
 
 /// Whether a message may have a slot, or the pool may grow (RULE CREDIT GETS THROUGH).
 bool VerbsProvider::may_take_send_slot() const noexcept {
-  const SlotPool& pool = *send_slots_;
-  return pool.count() < pool.most() || pool.free_count() > std::min(kCreditSlots, pool.count() / 4);
+  return send_slots_->may_take(std::min(kCreditSlots, send_slots_->count() / 4));
 }
 
 void VerbsProvider::commit(Endpoint& endpoint, std::size_t length_bytes) noexcept {
@@ -219,8 +221,8 @@ Status VerbsProvider::write(Endpoint& endpoint, const std::byte* source, std::si
   return Status::kOk;
 }
 
-/// Who takes the next part, by turns. The second lane only helps: where it cannot now, the main one takes all.
-/// nullptr: nobody.
+/// Who takes the next part, by turns. The second lane only helps: where it cannot now, the main one takes
+/// all. nullptr: nobody.
 VerbsLane* VerbsProvider::lane_for_part(VerbsEndpoint& peer, const Write& write) noexcept {
   VerbsLane* const second = peer.second.get();
   const bool second_can = write.striped && second->link.state == LinkState::kUp && second->link.takes_item();
@@ -267,8 +269,8 @@ bool VerbsProvider::has_room(const VerbsEndpoint& peer) const noexcept {
          !free_writes_.empty();
 }
 
-/// How many of those who found no room have it now; they are forgotten. Only on the way to sleep, and in it: else who
-/// found no room would sleep after a poll that brought it.
+/// How many of those who found no room have it now; they are forgotten. Only on the way to sleep, and in it:
+/// else who found no room would sleep after a poll that brought it.
 std::size_t VerbsProvider::unblock() noexcept {
   std::size_t unblocked = 0;
   std::erase_if(blocked_, [&](VerbsEndpoint* peer) {
@@ -294,7 +296,8 @@ void VerbsProvider::pump(VerbsLane& lane) noexcept {
   }
 }
 
-/// The only place, but for post_empty_write(), that rings the device's doorbell for a send. Returns 0 or an errno.
+/// The only place, but for post_empty_write(), that rings the device's doorbell for a send. Returns 0 or an
+/// errno.
 int VerbsProvider::post(VerbsLane& lane) noexcept {
   Link& link = lane.link;
   const Rail& rail = *rails_[lane.rail].rail;
@@ -351,9 +354,9 @@ bool VerbsProvider::send_credit(VerbsLane& lane) noexcept {
   return true;
 }
 
-/// Sees to it that all that was posted will be retired: the last completion may not have been asked for. Then it is
-/// asked for with a write of nothing, which takes neither slot nor credit: both may be lacking, and may come back only
-/// by this.
+/// Sees to it that all that was posted will be retired: the last completion may not have been asked for. Then
+/// it is asked for with a write of nothing, which takes neither slot nor credit: both may be lacking, and may
+/// come back only by this.
 void VerbsProvider::flush_tail(VerbsLane& lane) noexcept {
   Link& link = lane.link;
   lane.flush = true;

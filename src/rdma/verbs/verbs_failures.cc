@@ -66,8 +66,9 @@ void VerbsProvider::log_port_event(const RailUse& use, bool up, bool others_work
   }
 }
 
-/// Moves what used the port to the other rail, or back home; or makes its links anew once it is back, where something is not
-/// known to be acknowledged: rxe of Linux 6.1 stops a send queue without a word when a send fails locally behind one on its way.
+/// Moves what used the port to the other rail, or back home; or makes its links anew once it is back, where
+/// something is not known to be acknowledged: rxe of Linux 6.1 stops a send queue without a word when a send
+/// fails locally behind one on its way.
 void VerbsProvider::on_port_event(RailUse& use, bool up) noexcept {
   const bool others_work = std::ranges::any_of(
       rails_, [&](const RailUse& other) { return &other != &use && other.up && !other.lost; });
@@ -132,7 +133,8 @@ void VerbsProvider::stop_links(VerbsEndpoint& peer) noexcept {
   });
 }
 
-/// Tells the peer that this process gives it up, if that can be told: it may live. It has kFarewellNs to get there.
+/// Tells the peer that this process gives it up, if that can be told: it may live. It has kFarewellNs to get
+/// there.
 bool VerbsProvider::say_farewell(VerbsEndpoint& peer) noexcept {
   const Link& link = peer.main.link;
   if (link.state != LinkState::kUp || link.park_sent || !link.takes_last_item()) return false;

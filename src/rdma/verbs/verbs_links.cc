@@ -1,6 +1,7 @@
 // Queue pairs: set-up, loss, parking, and the credit that peers get. See verbs_provider.h.
 //
-// The life of a link. Introductions (wire_up/wire_up.h) bring the offers; numbers only grow.
+// The life of a link. Introductions (wire_up/wire_up.h) bring the offers. Numbers only grow, but that of a
+// proposal that nobody answered is used again.
 //
 //   who dialled:   kNone ── propose(): our offer(n) sent ──▶ kProposed ── the peer's offer(n) ──▶ kUp, Ready sent
 //   who accepted:  kNone ── the peer's offer(n), propose(): our offer(n) sent ──▶ kBound ── Ready, or an item ──▶ kUp
@@ -9,8 +10,8 @@
 //                  kUp ── nothing is acknowledged for long, or its port was down ──▶ kDraining
 //                  kUp ── parked: both have sent kPark, and all items are acknowledged ──▶ kNone
 //
-// Where two processes have two pairs of rails in common, the number of a link says which one it is on (rail_of()), and
-// who proposes skips a number to get the other: n + 2 for n + 1.
+// Where two processes have two pairs of rails in common, the number of a link says which one it is on
+// (rail_of()), and who proposes skips a number to get the other: n + 2 for n + 1.
 //
 // Not on the message path: may allocate.
 
@@ -31,9 +32,9 @@ namespace {
 /// A peer that takes longer to park is busy: another one is asked, too.
 constexpr std::uint64_t kParkPatienceNs = 10'000'000;
 
-/// A device that does not say when a stopped queue pair has used its last receive (IBV_EVENT_QP_LAST_WQE_REACHED, IBTA
-/// 11.6.4.2) is given this time: what it still had for the completion queue is there after that. One that has said so
-/// before is given more (most_stop_ns()).
+/// A device that does not say when a stopped queue pair has used its last receive
+/// (IBV_EVENT_QP_LAST_WQE_REACHED, IBTA 11.6.4.2) is given this time: what it still had for the completion
+/// queue is there after that. One that has said so before is given more (most_stop_ns()).
 constexpr std::uint64_t kStopNs = 50'000'000;
 
 constexpr std::uint64_t kRetryNs = 100'000'000;
@@ -77,8 +78,8 @@ void VerbsProvider::make_wanted_links(std::uint64_t now_ns) noexcept {
   being_made_.clear();
 }
 
-/// The rail of ours that a link of this number uses. Both processes know the other's, too: the lanes begin at homes
-/// that spread them and the peers over the pairs of rails, and each number is one pair further.
+/// The rail of ours that a link of this number uses. Both processes know the other's, too: the lanes begin at
+/// homes that spread them and the peers over the pairs of rails, and each number is one pair further.
 std::uint8_t VerbsProvider::rail_of(const VerbsLane& lane, std::uint32_t link_number) const noexcept {
   const VerbsEndpoint& peer = *lane.peer;
   const std::uint32_t home = lane.index + index_of(config_.self) + index_of(peer.id);
@@ -168,7 +169,8 @@ void VerbsProvider::drop_introductions(VerbsLane& lane) noexcept {
   lane.may_offer = lane.has_remote = false;
 }
 
-/// Makes a queue pair and enters it in `use.links`; null: it was refused, or there is no memory for what it needs here.
+/// Makes a queue pair and enters it in `use.links`; null: it was refused, or there is no memory for what it
+/// needs here.
 QueuePair VerbsProvider::make_queue_pair(RailUse& use, VerbsLane& lane) noexcept {
   try {
     // bury() must not allocate. Every queue pair that lives may be there at once.
@@ -189,9 +191,9 @@ QueuePair VerbsProvider::make_queue_pair(RailUse& use, VerbsLane& lane) noexcept
   return nullptr;
 }
 
-/// RULE HALF ARE ANSWERED. At most half of the queue pairs are proposals of our own that nobody has answered. The others
-/// are or get up, and can be parked: so everybody can answer at last. Were all unanswered, everybody might wait for
-/// everybody.
+/// RULE HALF ARE ANSWERED. At most half of the queue pairs are proposals of our own that nobody has answered.
+/// The others are or get up, and can be parked: so everybody can answer at last. Were all unanswered,
+/// everybody might wait for everybody.
 bool VerbsProvider::may_make_link(const RailUse& use, bool is_answer) noexcept {
   const std::uint32_t most = use.rail->config().most_queue_pairs;
   if (use.links.size() >= most) return false;
@@ -216,8 +218,8 @@ OfferBody VerbsProvider::offer_of(VerbsLane& lane) noexcept {
   return offer;
 }
 
-/// Connects our queue pair with the one of `remote`, and finds out what has to be sent again. Returns false if that
-/// failed: the link is lost, or the peer is.
+/// Connects our queue pair with the one of `remote`, and finds out what has to be sent again. Returns false
+/// if that failed: the link is lost, or the peer is.
 bool VerbsProvider::bind(VerbsLane& lane) noexcept {
   VerbsEndpoint& peer = *lane.peer;
   Link& link = lane.link;
@@ -292,10 +294,11 @@ void VerbsProvider::lose_link(VerbsLane& lane, const char* why, Cause cause) noe
     ++figures_.links_parked;
   else if (link.state == LinkState::kUp)
     ++figures_.links_lost;
-  if (cause != Cause::kRenewal) lane.avoided = lane.rail;
-  if (cause != Cause::kRenewal) peer.failed = true;
-  // After a renewal the introduction goes on, or has ended.
-  if (cause != Cause::kRenewal) drop_introductions(lane);
+  if (cause != Cause::kRenewal) {
+    lane.avoided = lane.rail;
+    peer.failed = true;
+    drop_introductions(lane);  // After a renewal it goes on, or has ended.
+  }
   const bool nothing_came = link.state == LinkState::kProposed;
   if (nothing_came) link.number = lane.number_before;  // The peer may have taken the same number.
   Rail::stop(link.queue_pair.get());
@@ -315,8 +318,8 @@ void VerbsProvider::on_last_receive(RailUse& use, const ibv_qp* queue_pair) noex
   const auto found = use.links.find(queue_pair->qp_num);
   if (found != use.links.end() && found->second->link.queue_pair.get() == queue_pair) {
     VerbsLane& lane = *found->second;
-    lose_link(lane,
-              ibv_event_type_str(IBV_EVENT_QP_LAST_WQE_REACHED));  // The device has stopped it by itself.
+    // Has an effect only if the device has stopped the queue pair by itself.
+    lose_link(lane, ibv_event_type_str(IBV_EVENT_QP_LAST_WQE_REACHED));
     lane.is_empty = true;
     lane.stopped_poll = polls_;  // What came before may still be in the completion queue.
   }
@@ -328,8 +331,9 @@ void VerbsProvider::on_last_receive(RailUse& use, const ibv_qp* queue_pair) noex
 }
 
 /// The completion queue is empty: what links that were lost before this poll had delivered was taken.
-/// RULE TAKE ALL FIRST. A link is buried once nothing more can come through it: only then is it true what our next offer
-/// says of the items that have arrived, and the peer does not send again what it knows to be acknowledged.
+/// RULE TAKE ALL FIRST. A link is buried once nothing more can come through it: only then is it true what our
+/// next offer says of the items that have arrived, and the peer does not send again what it knows to be
+/// acknowledged.
 void VerbsProvider::finish_draining() noexcept {
   const std::uint64_t now_ns = monotonic_ns();
   std::erase_if(draining_, [&](VerbsLane* lane) {
@@ -349,7 +353,8 @@ bool VerbsProvider::is_needed(const VerbsLane& lane) noexcept {
   return lane.index == 0 && (lane.peer->unfinished_write != kNoWrite || lane.peer->blocked);
 }
 
-/// How long a stopped queue pair waits for the device's word. One that tells may be slow; an event may be lost.
+/// How long a stopped queue pair waits for the device's word. One that tells may be slow; an event may be
+/// lost.
 std::uint64_t VerbsProvider::most_stop_ns(const RailUse& use) noexcept {
   return use.tells_last_receive ? 20 * kStopNs : kStopNs;
 }
@@ -387,26 +392,29 @@ void VerbsProvider::destroy_zombies(std::uint64_t now_ns) noexcept {
   });
 }
 
-/// Between looks for links on which nothing moves: an eighth of the peer time-out. A sleeping process wakes for them.
+/// Between looks for links on which nothing moves: an eighth of the peer time-out. A sleeping process wakes
+/// for them.
 std::uint64_t VerbsProvider::stall_look_ns() const noexcept {
   return static_cast<std::uint64_t>(config_.peer_timeout_ms) * (1'000'000 / 8);
 }
 
-/// A device reports that nobody acknowledges, as a rule after half a second. One that does not (it lost its timer, or finds no
-/// receive there for long) must not make us wait for ever: the link is given up, and what it held is sent over the next
-/// one. Each look counts for the same time however long this process was elsewhere.
+/// A device reports that nobody acknowledges, as a rule after half a second. One that does not (it lost its
+/// timer, or finds no receive there for long) must not make us wait for ever: the link is given up, and what
+/// it held is sent over the next one. Each look counts for the same time however long this process was
+/// elsewhere.
 void VerbsProvider::look_for_stalls(std::uint64_t now_ns) noexcept {
   const bool probes = probe_soon_.load(std::memory_order_relaxed) && probe_soon_.exchange(false);
   if (!probes && elapsed_ns(now_ns, last_look_for_stalls_ns_) < stall_look_ns()) return;
   last_look_for_stalls_ns_ = now_ns;
   for (RailUse& use : rails_) {
-    // The links may not change meanwhile: what is lost stays in `links` until it is buried.
+    // Losing a link leaves it in `links`: only bury() takes it out.
     for (const auto& [number, lane] : use.links) look_for_stall(*lane, probes);
   }
   check_peers_without_link();
 }
 
-/// A peer that is awaited may have died while there was no link with it, because that was parked. Few at a time.
+/// A peer that is awaited may have died while there was no link with it, because that was parked. Few at a
+/// time.
 void VerbsProvider::check_peers_without_link() noexcept {
   std::uint32_t checks = 0;
   for (std::size_t looked = 0; looked < peers_.size() && checks < kMostChecks; ++looked) {
@@ -456,8 +464,8 @@ void VerbsProvider::look_for_stall(VerbsLane& lane, bool probes) noexcept {
   }
 }
 
-/// For the peer time-out, and as long as what is on its way takes at a megabyte per second: few networks are slower. Twice
-/// as long each time that it did not help.
+/// For the peer time-out, and as long as what is on its way takes at a megabyte per second: few networks are
+/// slower. Twice as long each time that it did not help.
 bool VerbsProvider::stalled_for_good(const VerbsLane& lane) const noexcept {
   constexpr std::uint64_t kSlowestBytesPerMs = 1000;
   const std::uint64_t stalled_ms = lane.stalled_looks * (stall_look_ns() / 1'000'000);
@@ -537,7 +545,8 @@ void VerbsProvider::go_on_parking() noexcept {
   }
 }
 
-/// The peer runs out of credit: doubles its window, as far as there are slots that nobody else has credit for.
+/// The peer runs out of credit: doubles its window, as far as there are slots that nobody else has credit
+/// for.
 void VerbsProvider::widen(VerbsLane& lane) noexcept {
   Link& link = lane.link;
   const std::uint32_t more = std::min(link.window(), Link::kMostWindow - link.window());
@@ -550,8 +559,8 @@ void VerbsProvider::widen(VerbsLane& lane) noexcept {
   use.windows_total += more;
 }
 
-/// Sees to it that there are receive slots for `more` items than all windows hold, adding slabs while that leaves
-/// room for `kept_free` below the pool's bound.
+/// Sees to it that there are receive slots for `more` items than all windows hold, adding slabs while that
+/// leaves room for `kept_free` below the pool's bound.
 bool VerbsProvider::make_room_for_window(RailUse& use, std::uint32_t more, std::uint32_t kept_free) noexcept {
   const SlotPool& pool = use.rail->receive_slots();
   // Some are between a completion and repost(), or meant for what nobody has credit for.

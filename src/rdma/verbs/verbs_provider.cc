@@ -164,7 +164,8 @@ std::optional<Error> VerbsProvider::set_up() {
   return {};
 }
 
-/// The best port and, where they are wanted, others like it. One that cannot be opened beside the first is done without.
+/// The best port and, where they are wanted, others like it. One that cannot be opened beside the first is
+/// done without.
 Result<std::monostate> VerbsProvider::open_rails() {
   Result<VerbsPorts> ports = survey_verbs_ports(config_.device);
   if (!ports.ok()) return ports.error();
@@ -213,8 +214,8 @@ Result<VerbsProvider::RailUse> VerbsProvider::open_rail(const VerbsPort& port, c
   return use;
 }
 
-/// At the address that the user named, or else at that of each rail, so that the loss of one does not cut us off; or at
-/// the host's.
+/// At the address that the user named, or else at that of each rail, so that the loss of one does not cut us
+/// off; or at the host's.
 Result<std::monostate> VerbsProvider::listen() {
   if (address_.hosts.empty()) {
     for (RailUse& use : rails_) {
@@ -284,8 +285,8 @@ VerbsProvider::~VerbsProvider() {
   linger(deadline_ns);
 }
 
-/// Waits until the peers' devices have what was sent. They take it without their processes' help; only lost packets, and
-/// links that are not up, take time.
+/// Waits until the peers' devices have what was sent. They take it without their processes' help; only lost
+/// packets, and links that are not up, take time.
 void VerbsProvider::linger(std::uint64_t deadline_ns) noexcept {
   Deaf sink;
   const auto is_pending = [](const std::unique_ptr<VerbsEndpoint>& peer) {

@@ -1,18 +1,20 @@
 // The InfiniBand and RoCE provider, over libibverbs.
 //
-// Each pair of processes that talk has one RC queue pair, made on first use and kept while it is used (at most
-// RailConfig::most_queue_pairs live at once; the least recently used one is parked). All share one completion queue
-// and one shared receive queue (rail.h). What is sent is numbered and kept until acknowledged (link.h), so a queue
-// pair that breaks is replaced and nothing is lost. Queue pairs are introduced to each other over short TCP
-// connections (wire_up/wire_up.h). Once a link is up, no connection is left: an idle pair sends nothing.
+// Each pair of processes that talk has one RC queue pair, made on first use and kept while it is used (at
+// most RailConfig::most_queue_pairs live at once; the least recently used one is parked). All share one
+// completion queue and one shared receive queue (rail.h). What is sent is numbered and kept until
+// acknowledged (link.h), so a queue pair that breaks is replaced and nothing is lost. Queue pairs are
+// introduced to each other over short TCP connections (wire_up/wire_up.h). Once a link is up, no connection
+// is left: an idle pair sends nothing.
 //
-// How a peer's death is known: a dial to it is refused; or a link to it failed, and then no dial is answered. A dial is
-// made when a link is wanted, and when one has failed. Who waits for a silent peer probes the link: the write fails if the peer's device does not answer.
+// How a peer's death is known: a dial to it is refused; or a link to it failed, and then no dial is answered.
+// A dial is made when a link is wanted, and when one has failed. Who waits for a silent peer probes the link:
+// the write fails if the peer's device does not answer.
 //
-// Several rails: two processes with two pairs of rails in common have two lanes, each a link of its own. The main lane
-// takes messages and parts of writes, the second one parts of long writes. Each lane has a home among the pairs of
-// rails, by which peers are spread over the rails, and its links move to the other pair when they break there: what
-// one rail has lost is sent again over the other.
+// Several rails: two processes with two pairs of rails in common have two lanes, each a link of its own. The
+// main lane takes messages and parts of writes, the second one parts of long writes. Each lane has a home
+// among the pairs of rails, by which peers are spread over the rails, and its links move to the other pair
+// when they break there: what one rail has lost is sent again over the other.
 //
 //   verbs_endpoint.h      what it knows of one peer
 //   verbs_provider.cc     making it, its end, connect, registering memory
@@ -66,9 +68,9 @@ struct VerbsFigures {
   std::size_t descriptors = 0;       ///< For introductions: listeners and connections.
 };
 
-/// For a process that may lock little memory: few and short slots, one rail. From 1 MiB on they take a quarter of
-/// `lockable_bytes` at most; else they begin with 32 KiB, and grow while there is room. Some systems and containers
-/// allow 64 KiB.
+/// For a process that may lock little memory: few and short slots, one rail. From 1 MiB on they take a
+/// quarter of `lockable_bytes` at most; else they begin with 32 KiB, and grow while there is room. Some
+/// systems and containers allow 64 KiB.
 VerbsConfig frugal_config(const VerbsConfig& config, std::size_t lockable_bytes);
 
 class VerbsProvider final : public Provider, private WireUp::Client {

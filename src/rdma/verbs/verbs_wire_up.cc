@@ -71,11 +71,10 @@ void VerbsProvider::on_broken(WireUp::Contact& contact) noexcept {
 void VerbsProvider::on_knock(WireUp::Contact& contact, std::uint32_t peers_last_link) noexcept {
   VerbsLane& lane = lane_of(contact);
   if (peers_last_link < lane.link.number) return;  // It has had its link since.
-  lane.wanted = true;
-  if (lane.link.state == LinkState::kNone) return want_link(lane);
   // The peer has given up the link that we take for whole.
   if (lane.link.state == LinkState::kUp) lose_link(lane, "the peer begins anew", Cause::kRenewal);
-  lane.wanted = true;  // Again: a loss by renewal does not want one.
+  lane.wanted = true;
+  if (lane.link.state == LinkState::kNone) want_link(lane);
 }
 
 void VerbsProvider::on_gone(WireUp::Contact& contact, const char* why) noexcept {
@@ -97,13 +96,11 @@ void VerbsProvider::on_silence(WireUp::Contact& contact, WireUp::Silence silence
   silence_logged_ = true;
   if (silence == WireUp::Silence::kUnreachable)
     log("verbs: no connection with peer %u at %s for %d s: its backlog is full, or the network or the host "
-        "is down; "
-        "going on trying (told once; MPIEXEC_TIMEOUT bounds a job's time)",
+        "is down; going on trying (told once; MPIEXEC_TIMEOUT bounds a job's time)",
         index_of(peer.id), host, seconds);
   else
     log("verbs: peer %u at %s has not answered for %d s: it computes without calling MPI, or it hangs; "
-        "waiting "
-        "(told once; MPIEXEC_TIMEOUT bounds a job's time)",
+        "waiting (told once; MPIEXEC_TIMEOUT bounds a job's time)",
         index_of(peer.id), host, seconds);
 }
 

@@ -1,8 +1,8 @@
-// Messages for links that are not up. They wait in ordinary memory, so that peers that do not answer take none of the
-// registered send slots: those are for links on which they come back soon.
+// Messages for links that are not up. They wait in ordinary memory, so that peers that do not answer take
+// none of the registered send slots: those are for links on which they come back soon.
 //
-// RULE ONLY LIVE LINKS HOLD SLOTS. A message takes a send slot when it is posted to a link that is up. When a link is
-// buried, its messages go back to ordinary memory.
+// RULE ONLY LIVE LINKS HOLD SLOTS. A message takes a send slot when it is posted to a link that is up. When a
+// link is buried, its messages go back to ordinary memory.
 //
 // Threads: as rdma/provider.h says.
 

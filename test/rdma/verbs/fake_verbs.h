@@ -210,7 +210,8 @@ bool kill_queue_pair(std::string_view device, std::uint32_t number);
 /// on.
 void kill_device(std::string_view device);
 /// The calls of one function ("ibv_create_qp"; ibv_reg_mr_iova2() counts as "ibv_reg_mr") fail with `error`:
-/// the `nth` from now (1: the next), and so many in a row. Another fail_call() for the function replaces this.
+/// the `nth` from now (1: the next), and so many in a row. Another fail_call() for the function replaces
+/// this.
 void fail_call(std::string_view function, unsigned nth, int error, unsigned times = 1);
 
 }  // namespace ch3_offload::fake_verbs

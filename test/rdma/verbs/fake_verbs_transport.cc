@@ -1,9 +1,9 @@
 // The fake verbs device: how posted sends and writes get to their peers.
 //
-// A queue pair that is not done with its sends is listed as pending. Each try goes through its sends in order:
-// delivered ones wait for their acknowledgement, the first that cannot be delivered stops the rest. Packet
-// sequence numbers are checked as by a device, so that traffic of a queue pair's past does not reach its
-// number's next owner.
+// A queue pair that is not done with its sends is listed as pending. Each try goes through its sends in
+// order: delivered ones wait for their acknowledgement, the first that cannot be delivered stops the rest.
+// Packet sequence numbers are checked as by a device, so that traffic of a queue pair's past does not reach
+// its number's next owner.
 
 #include <algorithm>
 #include <cstring>

@@ -1,5 +1,5 @@
-// A peer that knows the secret and says what a test makes it say: frames of introductions, and messages over a queue
-// pair of its own.
+// A peer that knows the secret and says what a test makes it say: frames of introductions, and messages over
+// a queue pair of its own.
 
 #pragma once
 

@@ -233,8 +233,9 @@ TEST(Link, WhatIsAbandonedMayBeRetired) {
   EXPECT_TRUE(link.all_retired());
 }
 
-/// RULE LAST CREDIT: two links over wires that are slow at random, with owners that want to send, and receive, and
-/// tell credit, whenever chance has it. Neither ever waits for ever, nor sends what the other did not grant.
+/// RULE LAST CREDIT: two links over wires that are slow at random, with owners that want to send, and
+/// receive, and tell credit, whenever chance has it. Neither ever waits for ever, nor sends what the other
+/// did not grant.
 class TwoLinks {
  public:
   explicit TwoLinks(std::uint64_t seed) : random_(seed) {

@@ -1,8 +1,8 @@
-// What the verbs provider allocates and registers: nothing on the message path, little for a peer, slots for all peers
-// together.
+// What the verbs provider allocates and registers: nothing on the message path, little for a peer, slots for
+// all peers together.
 //
-// Its program replaces operator new (counting_allocator.h). The fake device lives in it, too: what it allocates for a
-// connection is measured with connections that the provider does not know of.
+// Its program replaces operator new (counting_allocator.h). The fake device lives in it, too: what it
+// allocates for a connection is measured with connections that the provider does not know of.
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -93,8 +93,8 @@ TEST_F(VerbsAllocation, AFrameWithoutMemoryBreaksItsStream) {
   EXPECT_EQ(stream.error(), ENOMEM);
 }
 
-/// Memory runs out at each allocation in turn while a connection is set up, the fake device's included, and comes back.
-/// A try again takes its time: `check --all` has each allocation, others every fifth.
+/// Memory runs out at each allocation in turn while a connection is set up, the fake device's included, and
+/// comes back. A try again takes its time: `check --all` has each allocation, others every fifth.
 TEST_F(VerbsAllocation, AConnectionThatLacksMemoryIsMadeLater) {
   const std::uint64_t step = std::getenv("CH3_OFFLOAD_CHECK_ALL") != nullptr ? 1 : 5;
   std::uint64_t memory = 0;

@@ -1,5 +1,5 @@
-// What the tests of the verbs provider share: providers over the fake device, random traffic among them that checks
-// itself, and the check that nothing is left behind.
+// What the tests of the verbs provider share: providers over the fake device, random traffic among them that
+// checks itself, and the check that nothing is left behind.
 
 #pragma once
 

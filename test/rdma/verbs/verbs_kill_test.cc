@@ -1,5 +1,6 @@
-// A peer is killed with SIGKILL in the middle of rendezvous, again and again, while one provider lives through it all.
-// The peers are processes of their own, over this machine's own RDMA device: test/lab runs it in a guest.
+// A peer is killed with SIGKILL in the middle of rendezvous, again and again, while one provider lives
+// through it all. The peers are processes of their own, over this machine's own RDMA device: test/lab runs it
+// in a guest.
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -1,4 +1,5 @@
-// Several rails: long writes go over both, peers are spread over them, and what one of them loses the other delivers.
+// Several rails: long writes go over both, peers are spread over them, and what one of them loses the other
+// delivers.
 
 #include <cerrno>
 
@@ -255,7 +256,8 @@ TEST_F(VerbsRails, ASecondLaneThatCannotBeHarmsNobody) {
   }));
 }
 
-/// A second lane that broke and cannot be made again is no reason to take the peer for lost, now or at the next loss.
+/// A second lane that broke and cannot be made again is no reason to take the peer for lost, now or at the
+/// next loss.
 TEST_F(VerbsRails, ASecondLaneThatIsGoneIsForgotten) {
   VerbsConfig config;
   config.peer_timeout_ms = 1000;

@@ -1,4 +1,5 @@
-// A ContractWorld of verbs providers in this process: over the fake device, or over whatever libibverbs finds.
+// A ContractWorld of verbs providers in this process: over the fake device, or over whatever libibverbs
+// finds.
 
 #pragma once
 

@@ -20,11 +20,11 @@ namespace ch3_offload {
 class FrameStream {
  public:
   FrameStream() = default;
-  /// Takes an accepted socket, which does not block. The kernel notices a host that is silent for about `timeout_ms`.
-  /// Throws std::bad_alloc.
+  /// Takes an accepted socket, which does not block. The kernel notices a host that is silent for about
+  /// `timeout_ms`. Throws std::bad_alloc.
   FrameStream(FileDescriptor socket, int timeout_ms);
-  /// Begins to connect; frames may be queued at once. kPeerFailed: nobody listens there. kNoMemory: descriptors.
-  /// Throws std::bad_alloc.
+  /// Begins to connect; frames may be queued at once. kPeerFailed: nobody listens there. kNoMemory:
+  /// descriptors. Throws std::bad_alloc.
   static Result<FrameStream> dial(const SocketAddress& to, int timeout_ms);
 
   bool is_open() const noexcept { return socket_.valid(); }
@@ -33,12 +33,13 @@ class FrameStream {
   const FileDescriptor& socket() const noexcept { return socket_; }
   void close() noexcept;
 
-  /// Queues a frame and sends what the socket takes. Has no effect on a stream that is closed or broken: receive()
-  /// tells. If there is no memory for the frame, the stream breaks.
+  /// Queues a frame and sends what the socket takes. Has no effect on a stream that is closed or broken:
+  /// receive() tells. If there is no memory for the frame, the stream breaks.
   void send(const Frame& frame) noexcept;
   /// Sends what is queued; for when the socket became writable.
   void flush() noexcept;
-  /// Returns whether the socket is to be watched for writing: something is queued, or the connection is not made yet.
+  /// Returns whether the socket is to be watched for writing: something is queued, or the connection is not
+  /// made yet.
   bool wants_write() const noexcept { return is_open() && (connecting_ || !outgoing_.empty()); }
 
   enum class Receipt {
@@ -65,10 +66,12 @@ class FrameStream {
   std::vector<std::byte> outgoing_;
 };
 
-/// Makes a socket that listens at `host`, an IP address of this node, at `port`. 0: the kernel chooses, and sets `port`.
+/// Makes a socket that listens at `host`, an IP address of this node, at `port`. 0: the kernel chooses, and
+/// sets `port`.
 Result<FileDescriptor> listen_for_streams(const std::string& host, std::uint16_t& port);
 
-/// Takes one connection. Returns none if nobody waits (then `error_number` is 0) or accepting failed (its errno).
+/// Takes one connection. Returns none if nobody waits (then `error_number` is 0) or accepting failed (its
+/// errno).
 FileDescriptor accept_stream(const FileDescriptor& listener, int& error_number) noexcept;
 
 }  // namespace ch3_offload

@@ -1,9 +1,9 @@
 // The messages of an introduction (wire_up.h), by which two processes set up a pair of queue pairs.
 // docs/wire-format.md has them as tables.
 //
-// All frames have one length. Numbers are little-endian and of fixed width. Each frame ends with a proof that its
-// sender knows the job's secret (transcript.h). No field is to be used before check_frame() has accepted the
-// frame and the transcript has verified the proof.
+// All frames have one length. Numbers are little-endian and of fixed width. Each frame ends with a proof that
+// its sender knows the job's secret (transcript.h). No field is to be used before check_frame() has accepted
+// the frame and the transcript has verified the proof.
 
 #pragma once
 
@@ -102,8 +102,8 @@ enum class FrameCheck {
   kMalformed,
 };
 
-/// Copies a frame out of `bytes` and checks what needs no context: length, magic number, version, kind, and the
-/// ranges of the fields. Accepts any input. Does not look at the proof.
+/// Copies a frame out of `bytes` and checks what needs no context: length, magic number, version, kind, and
+/// the ranges of the fields. Accepts any input. Does not look at the proof.
 FrameCheck check_frame(std::span<const std::byte> bytes, Frame& frame) noexcept;
 
 /// A frame with an all-zero body.

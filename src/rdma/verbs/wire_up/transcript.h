@@ -1,10 +1,10 @@
-// The proofs of an introduction: each frame ends with a keyed hash of all that both sides have said, up to and with
-// this frame. The key is the job's secret, which is never sent.
+// The proofs of an introduction: each frame ends with a keyed hash of all that both sides have said, up to
+// and with this frame. The key is the job's secret, which is never sent.
 //
-// Both sides put a fresh nonce into their first frame. So a proof holds for one introduction only: who records an
-// introduction cannot use its frames in another one. A dialler's first frame is the exception: nothing fresh of
-// the other side goes into it, so it may be a replay. Until the dialler's second frame has been verified, it may only
-// make the acceptor dial the peer's own address (a knock, wire_up.h).
+// Both sides put a fresh nonce into their first frame. So a proof holds for one introduction only: who
+// records an introduction cannot use its frames in another one. A dialler's first frame is the exception:
+// nothing fresh of the other side goes into it, so it may be a replay. Until the dialler's second frame has
+// been verified, it may only make the acceptor dial the peer's own address (a knock, wire_up.h).
 //
 // The hash is HMAC-SHA-256 (RFC 2104, FIPS 198-1), by libsodium.
 //
@@ -28,8 +28,8 @@ class Transcript {
 
   /// Sets the proof of a frame that `speaker` is about to send, and takes the frame into the transcript.
   void sign(Speaker speaker, Frame& frame) noexcept;
-  /// Returns whether `speaker` knows the secret and both sides have seen the same frames before this one. Then takes
-  /// the frame into the transcript.
+  /// Returns whether `speaker` knows the secret and both sides have seen the same frames before this one.
+  /// Then takes the frame into the transcript.
   bool verify(Speaker speaker, const Frame& frame) noexcept;
 
  private:

@@ -35,8 +35,6 @@ constexpr std::uint64_t kLookNs = 50 * kMillisecondNs;
 constexpr std::uint64_t kLongestTickNs = 100 * kMillisecondNs;
 constexpr std::uint64_t kTickNs = 20 * kMillisecondNs;
 
-constexpr const char* kOtherVersion = "it runs another version of libch3offload";
-
 /// Tags of epoll events: an introduction's index, or a listener's with this bit.
 constexpr std::uint64_t kListenerTag = std::uint64_t{1} << 32;
 
@@ -112,7 +110,7 @@ void WireUp::end(Introduction& introduction) noexcept {
     if (contact->dial_ == &introduction) contact->dial_ = nullptr;
     if (contact->guest_ == &introduction) contact->guest_ = nullptr;
   }
-  // Closing alone is not enough: a forked child may hold the descriptor too, and then it would stay in the set.
+  // Closing alone is not enough: a child between vfork() and exec() holds the descriptor, too.
   static_cast<void>(::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, introduction.stream.socket().get(), nullptr));
   introduction.stream.close();
   introduction.contact = nullptr;
@@ -191,8 +189,8 @@ void WireUp::resume_listeners() noexcept {
   for (std::size_t i = 0; i < listeners_.size(); ++i) watch(listeners_[i].get(), kListenerTag | i, EPOLLIN);
 }
 
-/// Closes the guest that has been silent for the longest time: at once if it has not said who it is, else if it
-/// has had its time. Returns false if there is none.
+/// Closes the guest that has been silent for the longest time: at once if it has not said who it is, else if
+/// it has had its time. Returns false if there is none.
 bool WireUp::evict_guest() noexcept {
   Introduction* victim = nullptr;
   for (const auto& introduction : introductions_) {
@@ -270,8 +268,9 @@ void WireUp::hear(Introduction& introduction) noexcept {
       case FrameStream::Receipt::kNothing: return update_watch(introduction);
       case FrameStream::Receipt::kClosed: return on_closed(introduction, introduction.stream.error());
       case FrameStream::Receipt::kVersion:
-        if (introduction.dialled) return client_.on_gone(*introduction.contact, kOtherVersion);
-        return refuse(introduction, Refusal::kVersion, kOtherVersion);
+        if (introduction.dialled)
+          return client_.on_gone(*introduction.contact, describe(Refusal::kVersion).data());
+        return refuse(introduction, Refusal::kVersion, describe(Refusal::kVersion).data());
       case FrameStream::Receipt::kMalformed:
         if (introduction.dialled) return refused(*introduction.contact);
         log_once(
@@ -311,8 +310,8 @@ void WireUp::on_frame(Introduction& introduction, const Frame& frame) noexcept {
   fail(introduction);  // Not what is due. It knows the secret: it is a bug of the peer's.
 }
 
-/// Whether a dial of the peer's is to make way for ours: of two that cross, the one of the lower number counts, if
-/// the peer's kernel has taken it.
+/// Whether a dial of the peer's is to make way for ours: of two that cross, the one of the lower number
+/// counts, if the peer's kernel has taken it.
 bool WireUp::our_dial_counts(const Contact& contact) const noexcept {
   return contact.dial_ != nullptr && contact.dial_->connected && !contact.checks_ &&
          config_.self < contact.peer;
@@ -368,7 +367,7 @@ void WireUp::on_offer_of_dialler(Introduction& introduction, const OfferBody& bo
 
 void WireUp::on_refusal(Introduction& introduction, Refusal reason) noexcept {
   Contact& contact = *introduction.contact;
-  if (reason == Refusal::kVersion) return client_.on_gone(contact, kOtherVersion);
+  if (reason == Refusal::kVersion) return client_.on_gone(contact, describe(Refusal::kVersion).data());
   if (reason != Refusal::kCrossed) return refused(contact);
   fail(introduction);  // The peer's own dial is on its way.
   contact.retry_at_ns_ = monotonic_ns() + kCrossedNs;
@@ -390,8 +389,8 @@ void WireUp::on_closed(Introduction& introduction, int error_number) noexcept {
   fail(introduction);
   contact->retry_at_ns_ = monotonic_ns() + kRedialNs;
   if (!was_connected) return no_contact(*contact, since_ns);
-  // What reset the connection was the process's end, perhaps: the next dial tells. But a process that is short of
-  // descriptors resets, too.
+  // What reset the connection was the process's end, perhaps: the next dial tells. But a process that is
+  // short of descriptors resets, too.
   if (error_number == ECONNRESET && !std::exchange(contact->was_reset_, true)) contact->retry_at_ns_ = 0;
 }
 
@@ -513,8 +512,8 @@ void WireUp::tick(std::uint64_t now_ns) noexcept {
   look_at_dials();
 }
 
-/// How long a dial waits for the other side's kernel: not long if the peer has another address, which may be the one
-/// whose rail is up.
+/// How long a dial waits for the other side's kernel: not long if the peer has another address, which may be
+/// the one whose rail is up.
 std::uint64_t WireUp::most_attempt_ns(const Contact& contact) const noexcept {
   return contact.address_->hosts.size() > 1 ? std::min(kOtherHostNs, timeout_ns() / 4) : timeout_ns() / 4;
 }
@@ -540,8 +539,8 @@ void WireUp::look_at_guests() noexcept {
   }
 }
 
-/// Gives up dials that have had their time: those that no kernel answers, for another address; those that the peer
-/// does not answer, for a peer that waits for its turn.
+/// Gives up dials that have had their time: those that no kernel answers, for another address; those that the
+/// peer does not answer, for a peer that waits for its turn.
 void WireUp::look_at_dials() noexcept {
   const std::uint64_t now_ns = monotonic_ns();
   std::size_t waiting = 0;
@@ -569,7 +568,8 @@ void WireUp::look_at_dials() noexcept {
       contact.retry_at_ns_ = 0;
       client_.on_silence(contact, Silence::kUnanswered);
     } else if (waiting > 0 && introduction.step != Step::kMayOffer) {
-      // A Hello that was not answered stays with the peer's kernel: a knock. A queue pair that was offered waits longer.
+      // A Hello that was not answered stays with the peer's kernel: a knock. A queue pair that was offered
+      // waits longer.
       const bool is_knock = introduction.step == Step::kAwaitsHello;
       if (since_ns < (is_knock ? kGraceNs : 5 * kGraceNs)) continue;
       --waiting;

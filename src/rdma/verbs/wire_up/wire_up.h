@@ -1,4 +1,5 @@
-// Introductions: how two processes agree on a queue pair each, over a TCP connection that lives for just that.
+// Introductions: how two processes agree on a queue pair each, over a TCP connection that lives for just
+// that.
 //
 //   dialler                       acceptor
 //   Hello (nonce, address)  ──▶
@@ -7,17 +8,18 @@
 //                           ◀──   Offer (queue pair, connected)
 //   Ready                   ──▶                                  both close
 //
-// Why TCP and not UD: only a TCP dial gives evidence of death. The kernel of a dead process's host refuses a dial;
-// a datagram gets no answer, like one to a process that computes. TCP also needs no retransmission of our own, and
-// works through routers and firewalls that administrators know. The cost is bounded: at most kMostDials and
-// kMostGuests descriptors, whatever the number of peers.
+// Why TCP and not UD: only a TCP dial gives evidence of death. The kernel of a dead process's host refuses a
+// dial; a datagram gets no answer, like one to a process that computes. TCP also needs no retransmission of
+// our own, and works through routers and firewalls that administrators know. The cost is bounded: at most
+// kMostDials and kMostGuests descriptors, whatever the number of peers.
 //
-// A process that computes does not accept. Its kernel keeps the dialler's Hello, if its backlog has room. If other
-// peers are to be dialled, the dialler closes: then that Hello is a *knock*. The acceptor reads it later and dials back.
+// A process that computes does not accept. Its kernel keeps the dialler's Hello, if its backlog has room. If
+// other peers are to be dialled, the dialler closes: then that Hello is a *knock*. The acceptor reads it
+// later and dials back.
 //
-// Evidence (on_gone()): each address of the peer has refused a dial, or another process answered there, and no kernel
-// took one in between. Silence
-// (on_silence()) is none by itself: a full backlog, a network that is down and a dead node look alike.
+// Evidence (on_gone()): each address of the peer has refused a dial, or another process answered there, and
+// no kernel took one in between. Silence (on_silence()) is none by itself: a full backlog, a network that is
+// down and a dead node look alike.
 //
 // Threads: as rdma/provider.h says. Nothing blocks. Only making an introduction allocates.
 
@@ -51,7 +53,8 @@ class WireUp {
   static constexpr std::size_t kMostGuests = 256;  ///< Accepted connections at once.
   static constexpr int kMostAccepts = 16;          ///< At one listener, in one service().
 
-  /// What the wire-up knows of one lane of a peer. Owned by the client, at a fixed address for the wire-up's life.
+  /// What the wire-up knows of one lane of a peer. Owned by the client, at a fixed address for the wire-up's
+  /// life.
   class Contact {
    public:
     Contact(PeerId peer_id, std::uint8_t lane_index) noexcept : peer(peer_id), lane(lane_index) {}
@@ -83,16 +86,16 @@ class WireUp {
   class Client {
    public:
     virtual ~Client() = default;
-    /// Somebody who knows the secret says hello as `body.sender`, at `address`. It may be a replay: until on_offer()
-    /// nothing may change but that the contact exists, or is dialled (on_knock()). Returns nullptr if this is no peer of ours, or not any more.
-    /// Throws std::bad_alloc.
+    /// Somebody who knows the secret says hello as `body.sender`, at `address`. It may be a replay: until
+    /// on_offer() nothing may change but that the contact exists, or is dialled (on_knock()). Returns nullptr
+    /// if this is no peer of ours, or not any more. Throws std::bad_alloc.
     virtual Contact* meet(const HelloBody& body, const VerbsAddress& address) = 0;
     /// Number of the last link of the contact's lane.
     virtual std::uint32_t last_link(const Contact& contact) const noexcept = 0;
     /// The peer has answered our dial: offer() may follow, at any time. `peers_last_link`: at its side.
     virtual void on_answer(Contact& contact, std::uint32_t peers_last_link) noexcept = 0;
-    /// The peer's offer. If we dialled, it answers ours, and ready() or seek() must follow, now. Else offer() is to
-    /// follow, at any time.
+    /// The peer's offer. If we dialled, it answers ours, and ready() or seek() must follow, now. Else offer()
+    /// is to follow, at any time.
     virtual void on_offer(Contact& contact, const OfferBody& offer, bool is_answer) noexcept = 0;
     /// The peer's queue pair receives. The introduction has ended.
     virtual void on_ready(Contact& contact) noexcept = 0;
@@ -101,8 +104,8 @@ class WireUp {
     virtual void on_broken(Contact& contact) noexcept = 0;
     /// The peer has dialled and hung up while this process did not poll: it wants a link. May be a replay.
     virtual void on_knock(Contact& contact, std::uint32_t peers_last_link) noexcept = 0;
-    /// The peer does not exist any more, or not for us. drop() of all its contacts must follow, now. `why`: for the
-    /// log; nullptr: it has ended, which is no fault.
+    /// The peer does not exist any more, or not for us. drop() of all its contacts must follow, now. `why`:
+    /// for the log; nullptr: it has ended, which is no fault.
     virtual void on_gone(Contact& contact, const char* why) noexcept = 0;
     virtual void on_silence(Contact& contact, Silence silence) noexcept = 0;
   };
@@ -115,7 +118,8 @@ class WireUp {
     std::function<void(const char* line)> log;
   };
 
-  /// `listeners` listen at `address.port` of each of `address.hosts`. `address` is this process's own, and stays valid.
+  /// `listeners` listen at `address.port` of each of `address.hosts`. `address` is this process's own, and
+  /// stays valid.
   WireUp(Config config, const VerbsAddress& address, std::vector<FileDescriptor> listeners, Client& client);
   ~WireUp();
   WireUp(const WireUp&) = delete;
@@ -123,8 +127,8 @@ class WireUp {
 
   /// Prepares for one more contact. Throws std::bad_alloc; then nothing has changed.
   void make_room(std::size_t contacts) { sought_.reserve(contacts); }
-  /// Dials until an introduction succeeds. `address` is the peer's, and stays valid. If the contact is sought already,
-  /// has no effect.
+  /// Dials until an introduction succeeds. `address` is the peer's, and stays valid. If the contact is sought
+  /// already, has no effect.
   void seek(Contact& contact, const VerbsAddress& address) noexcept;
   /// Dials once, to show whether the peer's process still listens. on_gone() follows if it does not.
   /// REQUIRES: there is no link with the contact. If it is sought, has no effect.

@@ -1,5 +1,5 @@
-// Introductions over loopback, without any RDMA device: who gets introduced, who is turned away, what counts as
-// evidence of death, and how many descriptors it takes.
+// Introductions over loopback, without any RDMA device: who gets introduced, who is turned away, what counts
+// as evidence of death, and how many descriptors it takes.
 
 #include "rdma/verbs/wire_up/wire_up.h"
 
@@ -440,8 +440,8 @@ TEST_F(WireUps, TwoThatKnockedAtEachOtherMeetAtOnce) {
 
 // Many peers
 
-/// The dialler has fewer descriptors than there are peers that compute. Those that poll are reached all the same, and
-/// the others dial back when they poll.
+/// The dialler has fewer descriptors than there are peers that compute. Those that poll are reached all the
+/// same, and the others dial back when they poll.
 TEST_F(WireUps, PeersThatComputeKeepNobodyWaiting) {
   constexpr std::uint32_t kComputing = 150;
   Process a(0), ready(1000);
