@@ -34,8 +34,6 @@ rdma_sources = \
 	src/rdma/status.h \
 	src/rdma/system_error.cc \
 	src/rdma/system_error.h \
-	src/rdma/verbs/dmabuf.cc \
-	src/rdma/verbs/dmabuf.h \
 	src/rdma/verbs/host_address.cc \
 	src/rdma/verbs/host_address.h \
 	src/rdma/verbs/verbs_address.cc \

@@ -264,7 +264,6 @@ check_PROGRAMS += test/verbs_tests
 TESTS += test/verbs_tests
 test_verbs_tests_SOURCES = \
 	test/rdma/seeded_random.h \
-	test/rdma/verbs/dmabuf_test.cc \
 	test/rdma/verbs/hostile_peer.h \
 	test/rdma/verbs/link_test.cc \
 	test/rdma/verbs/listening_test.cc \

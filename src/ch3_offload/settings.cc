@@ -310,7 +310,6 @@ VerbsConfig verbs_config(const ch3_offload_config_t& config) {
   verbs.rail.most_queue_pairs = static_cast<std::uint32_t>(config.verbs_queue_pairs);
   verbs.on_demand = std::string_view(config.pin_cache) == "on-demand";
   verbs.processes_on_node = processes_on_node(config);
-  verbs.lockable_bytes = pin_limits(1).locked_bytes;
   verbs.peer_timeout_ms = static_cast<int>(config.peer_timeout_s) * 1000;
   return verbs;
 }

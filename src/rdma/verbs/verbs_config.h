@@ -41,14 +41,10 @@ struct VerbsConfig {
   /// load and stand in for each other. At least 1.
   std::uint32_t most_rails = 2;
   std::uint32_t most_send_slots = 512;
-  /// What this process may lock (RLIMIT_MEMLOCK); SIZE_MAX: no limit. Under 4 MiB slots are few and short, to
-  /// leave some.
-  std::size_t lockable_bytes = SIZE_MAX;
   std::size_t processes_on_node = 1;  ///< Which share the devices' regions; at least 1.
   /// Let the device fault the caller's memory in (Capabilities::on_demand), if it can.
   bool on_demand = false;
-  std::string dmabuf_kind = "/dmabuf:";  ///< find_dmabuf(); others are for tests.
-  RailConfig rail;                       ///< Of all rails together: each has its share.
+  RailConfig rail;  ///< Of all rails together: each has its share.
   /// A peer whose link failed and whose host then answers nothing for so long is dead. 1000 at least.
   int peer_timeout_ms = 10'000;
   /// Takes one line without a newline, seldom. nullptr: nobody listens.

@@ -18,7 +18,6 @@
 #include "rdma/descriptor_limit.h"
 #include "rdma/monotonic_clock.h"
 #include "rdma/system_error.h"
-#include "rdma/verbs/dmabuf.h"
 #include "rdma/verbs/host_address.h"
 
 namespace ch3_offload {
@@ -62,40 +61,7 @@ Error no_free_port(const VerbsConfig& config, const std::vector<std::string>& ho
 
 }  // namespace
 
-VerbsConfig frugal_config(const VerbsConfig& config, std::size_t lockable_bytes) {
-  VerbsConfig frugal = config;
-  const std::size_t slot_bytes = std::bit_floor(std::clamp<std::size_t>(lockable_bytes / 640, 1024, 8192));
-  frugal.rail.slot_bytes = std::min(config.rail.slot_bytes, slot_bytes);
-  frugal.rail.slots_per_slab = 16;
-  frugal.rail.most_receive_slots = std::min(config.rail.most_receive_slots, 64u);
-  frugal.most_send_slots = std::min(config.most_send_slots, 64u);
-  frugal.most_rails = 1;
-  return frugal;
-}
-
 Result<std::unique_ptr<VerbsProvider>> VerbsProvider::create(const VerbsConfig& config) {
-  constexpr std::size_t kPlentyBytes = std::size_t{4} << 20;
-  std::string why = "verbs: this process may lock " + std::to_string(config.lockable_bytes) +
-                    " bytes of memory only; " + locked_memory_remedy();
-  std::optional<Error> first;
-  if (config.lockable_bytes >= kPlentyBytes) {
-    Result<std::unique_ptr<VerbsProvider>> provider = create_exactly(config);
-    if (provider.ok() || provider.error().status != Status::kNoMemory) return provider;
-    first = provider.error();
-    why = first->message;
-  }
-  Result<std::unique_ptr<VerbsProvider>> frugal =
-      create_exactly(frugal_config(config, first ? 0 : config.lockable_bytes));
-  if (frugal.ok()) {
-    frugal.value()->log(LogScope::kNode, "%s. Going on with few and short buffers, which is slower",
-                        why.c_str());
-  } else if (first) {
-    return std::move(*first);
-  }
-  return frugal;
-}
-
-Result<std::unique_ptr<VerbsProvider>> VerbsProvider::create_exactly(const VerbsConfig& config) {
   std::unique_ptr<VerbsProvider> provider(new VerbsProvider(config));  // The constructor is private.
   if (std::optional<Error> error = provider->set_up()) {
     provider->abandon();
@@ -427,21 +393,6 @@ bool is_shortage(int error_number) noexcept {
   return error_number == ENOMEM || error_number == EAGAIN || error_number == ENOSPC;
 }
 
-/// Null: errno says why.
-ibv_mr* register_with(const Rail& rail, void* address, std::size_t length_bytes, int rights,
-                      std::string_view dmabuf_kind) noexcept {
-  ibv_mr* const region = ibv_reg_mr(rail.domain(), address, length_bytes, rights);
-  if (region != nullptr || errno != EFAULT) return region;
-  // Pages that cannot be pinned: gone, not writable, or another device's.
-  const std::optional<DmabufRange> buffer = find_dmabuf(address, length_bytes, dmabuf_kind);
-  if (buffer)
-    return ibv_reg_dmabuf_mr(rail.domain(), buffer->offset_bytes, length_bytes,
-                             reinterpret_cast<std::uintptr_t>(address), buffer->file.get(),
-                             rights & ~IBV_ACCESS_ON_DEMAND);
-  errno = EFAULT;
-  return nullptr;
-}
-
 }  // namespace
 
 Status VerbsProvider::register_memory(void* address, std::size_t length_bytes, Access access,
@@ -452,8 +403,7 @@ Status VerbsProvider::register_memory(void* address, std::size_t length_bytes, A
   std::uint64_t keys = 0;  // Of one rail each half.
   for (std::size_t i = 0; i < rails_.size(); ++i) {
     if (rails_[i].lost) continue;
-    registrations[i].reset(
-        register_with(*rails_[i].rail, address, length_bytes, rights, config_.dmabuf_kind));
+    registrations[i].reset(ibv_reg_mr(rails_[i].rail->domain(), address, length_bytes, rights));
     if (registrations[i] == nullptr) return is_shortage(errno) ? Status::kNoMemory : Status::kUnsupported;
     keys |= std::uint64_t{registrations[i]->rkey} << (32 * i);
   }

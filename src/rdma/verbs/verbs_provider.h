@@ -68,15 +68,9 @@ struct VerbsFigures {
   std::size_t descriptors = 0;       ///< For introductions: listeners and connections.
 };
 
-/// For a process that may lock little memory: few and short slots, one rail. From 1 MiB on they take a
-/// quarter of `lockable_bytes` at most; else they begin with 32 KiB, and grow while there is room. Some
-/// systems and containers allow 64 KiB.
-VerbsConfig frugal_config(const VerbsConfig& config, std::size_t lockable_bytes);
-
 class VerbsProvider final : public Provider, private WireUp::Client {
  public:
   /// kUnsupported: this node has no usable port; kNoMemory, kDeviceFailed. The message says what is missing.
-  /// Where little memory can be locked, it makes do with few and short slots, and logs so.
   static Result<std::unique_ptr<VerbsProvider>> create(const VerbsConfig& config);
   /// Waits, for the peer time-out at most, until the peers' devices have what was sent.
   ~VerbsProvider() override;
@@ -157,7 +151,6 @@ class VerbsProvider final : public Provider, private WireUp::Client {
   };
 
   explicit VerbsProvider(const VerbsConfig& config) : config_(config) {}
-  static Result<std::unique_ptr<VerbsProvider>> create_exactly(const VerbsConfig& config);
   std::optional<Error> set_up();
   /// Logs a line about this process; with a scope, one of that scope.
   [[gnu::format(printf, 2, 3)]] void log(const char* format, ...) const noexcept;

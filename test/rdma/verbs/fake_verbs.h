@@ -69,7 +69,6 @@ struct DeviceConfig {
   std::vector<PortConfig> ports = {ethernet_port()};
   int open_error = 0;  ///< errno of ibv_open_device(); 0: it works.
   int completion_vectors = 4;
-  bool takes_dmabufs = false;  ///< ibv_reg_dmabuf_mr() works; else it fails with EOPNOTSUPP.
   // Numbers of objects; one more is ENOMEM.
   int max_contexts = 1024;
   int max_domains = 1024;

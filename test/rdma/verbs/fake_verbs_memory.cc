@@ -168,33 +168,6 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* address, std::size_t length_bytes
   return register_region(Network::get(), domain, address, length_bytes, start, access);
 }
 
-// Takes any file that can be mapped. The pages are not the process's: they need no pinning.
-ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, std::uint64_t offset, std::size_t length_bytes, std::uint64_t start,
-                          int descriptor, int access) {
-  const Call call("ibv_reg_dmabuf_mr");
-  if (call.error() != 0) return failed(call.error());
-  Network& network = Network::get();
-  if (!network.config_of(*context_of(domain->context)->device).takes_dmabufs) return failed(EOPNOTSUPP);
-  const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  const std::uint64_t before = offset % page_bytes;
-  if (start % page_bytes != before) return failed(EINVAL);
-  const std::size_t mapping_bytes = before + length_bytes;
-  void* const mapping = ::mmap(nullptr, mapping_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor,
-                               static_cast<off_t>(offset - before));
-  if (mapping == MAP_FAILED) return nullptr;
-  auto* const region =
-      static_cast<Region*>(register_region(network, domain, static_cast<std::byte*>(mapping) + before,
-                                           length_bytes, start, static_cast<unsigned>(access)));
-  if (region == nullptr) {
-    const int error = errno;
-    ::munmap(mapping, mapping_bytes);
-    return failed(error);
-  }
-  region->mapping = mapping;
-  region->mapping_bytes = mapping_bytes;
-  return region;
-}
-
 int ibv_dereg_mr(ibv_mr* handle) {
   const Call call("ibv_dereg_mr");
   Network& network = Network::get();
@@ -206,7 +179,6 @@ int ibv_dereg_mr(ibv_mr* handle) {
   if ((region->access & IBV_ACCESS_ON_DEMAND) == 0)
     context_of(region->context)->registered_bytes -= region->length;
   network.counters_.registered_bytes -= region->length;
-  if (region->mapping != nullptr) ::munmap(region->mapping, region->mapping_bytes);
   network.regions_.remove(region);
   return 0;
 }

@@ -133,8 +133,6 @@ struct Region : ibv_mr {
   Region() : ibv_mr{} {}
   std::uint64_t start = 0;  ///< The address by which work requests name its first byte.
   unsigned access = 0;
-  void* mapping = nullptr;  ///< Of a dma-buf: our own.
-  std::size_t mapping_bytes = 0;
 };
 
 struct CompletionQueue;

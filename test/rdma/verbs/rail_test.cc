@@ -94,30 +94,6 @@ TEST_F(VerbsSetUp, EveryCallThatFailsIsReportedAndLeavesNothing) {
     }
 }
 
-TEST_F(VerbsSetUp, AProcessThatMayLockLittleMakesDo) {
-  fake_verbs::Config fake;
-  fake.devices[0].registered_bytes_per_context = 65'536;
-  make(3, {}, fake);
-  EXPECT_TRUE(logged("registering 524288 bytes failed: Cannot allocate memory"));
-  EXPECT_EQ(scope_of("few and short buffers"), LogScope::kNode);
-  run_traffic(0);
-  connect(0, 1);
-  EXPECT_EQ(at(0).max_slot_bytes(endpoint(0, 1)), 1024 - sizeof(SlotHeader));
-  EXPECT_LE(at(0).figures().registered_slot_bytes, 65'536u);
-}
-
-TEST_F(VerbsSetUp, WhereAMebibyteMayBeLockedSlotsTakeAQuarter) {
-  fake_verbs::Config fake;
-  fake.devices[0].registered_bytes_per_context = 1 << 18;
-  VerbsConfig config;
-  config.lockable_bytes = 1 << 20;
-  make(3, config, fake);
-  EXPECT_TRUE(logged("may lock 1048576 bytes of memory only; raise it"));
-  run_traffic(0);
-  connect(0, 1);
-  EXPECT_EQ(at(0).max_slot_bytes(endpoint(0, 1)), 1024 - sizeof(SlotHeader));
-}
-
 TEST_F(VerbsSetUp, TooLittleMemoryThatMayBeLockedIsExplained) {
   fake_verbs::Config fake;
   fake.devices[0].registered_bytes_per_context = 20'000;

@@ -25,11 +25,15 @@ std::unique_ptr<ContractWorld> make_narrow_world(std::size_t size) {
   return std::make_unique<VerbsWorld>(size, config);
 }
 
-/// Every other process has what one has that may lock next to no memory: few and short slots.
+/// Every other process has few and short slots.
 std::unique_ptr<ContractWorld> make_uneven_world(std::size_t size) {
   fake_verbs::reset(fake_verbs::Config{});
   return std::make_unique<VerbsWorld>(size, patient_config(), [](std::size_t process, VerbsConfig& config) {
-    if (process % 2 == 1) config = frugal_config(config, 65'536);
+    if (process % 2 == 0) return;
+    config.rail.slot_bytes = 1024;
+    config.rail.slots_per_slab = 16;
+    config.rail.most_receive_slots = 64;
+    config.most_send_slots = 64;
   });
 }
 
