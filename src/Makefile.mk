@@ -9,6 +9,7 @@ rdma_sources = \
 	src/rdma/fork_closing.h \
 	src/rdma/hex.h \
 	src/rdma/job_secret.h \
+	src/rdma/log.h \
 	src/rdma/log_scope.h \
 	src/rdma/monotonic_clock.h \
 	src/rdma/provider.h \
@@ -42,29 +43,40 @@ rdma_sources = \
 
 if HAVE_VERBS
 rdma_sources += \
-	src/rdma/verbs/link.h \
-	src/rdma/verbs/port_selection.cc \
-	src/rdma/verbs/port_selection.h \
-	src/rdma/verbs/rail.cc \
-	src/rdma/verbs/rail.h \
-	src/rdma/verbs/send_id.h \
-	src/rdma/verbs/slot_pool.cc \
-	src/rdma/verbs/slot_pool.h \
-	src/rdma/verbs/verbs_completions.cc \
-	src/rdma/verbs/verbs_datapath.cc \
-	src/rdma/verbs/verbs_endpoint.h \
+	src/rdma/verbs/devices/port_selection.cc \
+	src/rdma/verbs/devices/port_selection.h \
+	src/rdma/verbs/devices/rail.cc \
+	src/rdma/verbs/devices/rail.h \
+	src/rdma/verbs/devices/registrations.cc \
+	src/rdma/verbs/devices/registrations.h \
+	src/rdma/verbs/devices/slot_pool.cc \
+	src/rdma/verbs/devices/slot_pool.h \
+	src/rdma/verbs/devices/verbs_handles.h \
+	src/rdma/verbs/links/introductions.cc \
+	src/rdma/verbs/links/link.h \
+	src/rdma/verbs/links/link_timer.h \
+	src/rdma/verbs/links/links.cc \
+	src/rdma/verbs/links/links.h \
+	src/rdma/verbs/links/parking.cc \
+	src/rdma/verbs/links/parking.h \
+	src/rdma/verbs/links/verbs_endpoint.h \
+	src/rdma/verbs/marked_list.h \
+	src/rdma/verbs/transport/completions.cc \
+	src/rdma/verbs/transport/message_buffers.cc \
+	src/rdma/verbs/transport/message_buffers.h \
+	src/rdma/verbs/transport/transport.cc \
+	src/rdma/verbs/transport/transport.h \
 	src/rdma/verbs/verbs_failures.cc \
-	src/rdma/verbs/verbs_handles.h \
 	src/rdma/verbs/verbs_housekeeping.cc \
-	src/rdma/verbs/verbs_links.cc \
 	src/rdma/verbs/verbs_provider.cc \
 	src/rdma/verbs/verbs_provider.h \
-	src/rdma/verbs/verbs_wire_up.cc \
-	src/rdma/verbs/waiting_messages.h \
 	src/rdma/verbs/wire_up/frame_stream.cc \
 	src/rdma/verbs/wire_up/frame_stream.h \
 	src/rdma/verbs/wire_up/frames.cc \
 	src/rdma/verbs/wire_up/frames.h \
+	src/rdma/verbs/wire_up/introducer.h \
+	src/rdma/verbs/wire_up/listening.cc \
+	src/rdma/verbs/wire_up/listening.h \
 	src/rdma/verbs/wire_up/transcript.cc \
 	src/rdma/verbs/wire_up/transcript.h \
 	src/rdma/verbs/wire_up/wire_up.cc \

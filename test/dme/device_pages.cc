@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "rdma/verbs/port_selection.h"
+#include "rdma/verbs/devices/port_selection.h"
 
 namespace ch3_offload {
 

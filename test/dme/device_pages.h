@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "dme/pages_under_test.h"
-#include "rdma/verbs/rail.h"
+#include "rdma/verbs/devices/rail.h"
 
 namespace ch3_offload {
 

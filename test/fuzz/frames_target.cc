@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "fuzz/target.h"
+#include "rdma/verbs/devices/port_selection.h"
 #include "rdma/verbs/fake_verbs.h"
-#include "rdma/verbs/port_selection.h"
 #include "rdma/verbs/verbs_address.h"
 #include "rdma/verbs/wire_up/frames.h"
 #include "rdma/verbs/wire_up/transcript.h"

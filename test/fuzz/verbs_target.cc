@@ -361,8 +361,9 @@ void Attack::hear(PeerId peer) {
   // Where all that the victim said has arrived, the attacker knows of all credit. Nobody counts the slots by
   // which the victim parks and says goodbye.
   const VerbsFigures figures = victim_->figures();
-  if (frames_lost_ || few_links_ || ended_.count(peer) != 0 || figures.links_lost != 0 ||
-      figures.items_sent_again != 0 || figures.messages_sent + figures.credit_messages != slots_seen_)
+  if (frames_lost_ || few_links_ || ended_.count(peer) != 0 || figures.links.lost != 0 ||
+      figures.links.items_sent_again != 0 ||
+      figures.traffic.messages_sent + figures.traffic.credit_messages != slots_seen_)
     return;
   require(link.heard <= link.told, "nothing is delivered without credit");
 }
@@ -642,7 +643,7 @@ void Attack::on_transfer(const fake_verbs::Config::Transfer& transfer, std::span
     }
     // A link's last item needs no credit. Over the next link it is one of credit.
     const bool may_go_further = is_slot && header.kind != SlotHeader::kMessage;
-    if (victim_->figures().links_lost == 0)
+    if (victim_->figures().links.lost == 0)
       require(link.arrived <= link.given || (may_go_further && link.arrived - 1 <= link.given),
               "the victim sends no more than it has credit for");
     if (!is_slot) return;

@@ -308,7 +308,7 @@ void ShmProvider::retry_connecting() noexcept {
     if (peer->dying || peer->down) continue;
     try {
       if (const std::optional<Error> error = try_connect(*peer)) {
-        log("%s", error->message.c_str());
+        log_("%s", error->message.c_str());
         start_dying(*peer, Status::kPeerFailed);
       }
     } catch (const std::bad_alloc&) {  // No memory for the error's message: the next attempt reports it.
@@ -337,9 +337,9 @@ void ShmProvider::log_shortage(const char* what, int error_number) noexcept {
   if (shortage_logged_) return;
   shortage_logged_ = true;
   try {
-    log("%s", system_error(std::string("shm: ") + what, error_number).message.c_str());
+    log_("%s", system_error(std::string("shm: ") + what, error_number).message.c_str());
   } catch (const std::bad_alloc&) {
-    log("shm: %s failed: there is no memory", what);
+    log_("shm: %s failed: there is no memory", what);
   }
 }
 
@@ -376,7 +376,8 @@ void ShmProvider::retry_what_ran_short() noexcept {
 /// Refuses all waiting connections, because no connection could be accepted for shortage_limit_ms: both sides
 /// would wait for each other for ever. on_peer_down() reports it on both sides.
 void ShmProvider::refuse_backlog() noexcept {
-  log("shm: for %llu s there was no descriptor or memory for a local connection: those that wait are refused",
+  log_(
+      "shm: for %llu s there was no descriptor or memory for a local connection: those that wait are refused",
       static_cast<unsigned long long>(config_.shortage_limit_ms / 1000));
   for (Newcomer& newcomer : newcomers_)
     if (newcomer.valid() && fail_sender_of_hello(newcomer)) close_watched(newcomer);
@@ -397,15 +398,15 @@ bool ShmProvider::fail_sender_of_hello(const FileDescriptor& socket) noexcept {
     ShmEndpoint& peer = find_or_make(PeerId{hello.sender});
     if (!peer.in_memory.valid()) start_dying(peer, Status::kUnreachable);
   } catch (const std::bad_alloc&) {  // The peer sees its connection closed; this process does not fail it.
-    log("shm: there is no memory to note that peer %u was refused", hello.sender);
+    log_("shm: there is no memory to note that peer %u was refused", hello.sender);
   }
   return true;
 }
 
 void ShmProvider::refuse(std::string_view why) noexcept {
   if (refused_++ == 0)
-    log("shm: refused a local connection: %.*s (further ones are refused silently)",
-        static_cast<int>(why.size()), why.data());
+    log_("shm: refused a local connection: %.*s (further ones are refused silently)",
+         static_cast<int>(why.size()), why.data());
 }
 
 /// Begins the end of a peer. Its sockets have no more events. Records in its ring are delivered before
@@ -433,7 +434,7 @@ bool ShmProvider::end(PeerId id) noexcept {
     try {
       find_or_make(id).down = true;  // If it connects later, it is refused.
     } catch (const std::bad_alloc&) {
-      log("shm: there is no memory to note that peer %u was given up", index_of(id));
+      log_("shm: there is no memory to note that peer %u was given up", index_of(id));
     }
     return false;
   }
@@ -479,7 +480,7 @@ std::size_t ShmProvider::deliver_deaths(Sink& sink, std::size_t budget) noexcept
     peer.sending = Status::kPeerFailed;
     peer.out.shut();
     if (peer.reason == Status::kProtocol)
-      log("shm: peer %u does not follow the protocol; its connection is closed", index_of(peer.id));
+      log_("shm: peer %u does not follow the protocol; its connection is closed", index_of(peer.id));
     sink.on_peer_down(peer.id, peer.reason);
     ++delivered;
   }

@@ -95,27 +95,6 @@ std::optional<Error> ShmProvider::set_up() {
 
 ShmProvider::~ShmProvider() = default;
 
-void ShmProvider::log(const char* format, ...) const noexcept {
-  va_list arguments;
-  va_start(arguments, format);
-  log_line(LogScope::kProcess, format, arguments);
-  va_end(arguments);
-}
-
-void ShmProvider::log(LogScope scope, const char* format, ...) const noexcept {
-  va_list arguments;
-  va_start(arguments, format);
-  log_line(scope, format, arguments);
-  va_end(arguments);
-}
-
-void ShmProvider::log_line(LogScope scope, const char* format, va_list arguments) const noexcept {
-  if (config_.log == nullptr) return;
-  char line[512];
-  static_cast<void>(std::vsnprintf(line, sizeof line, format, arguments));
-  config_.log(config_.log_context, scope, line);
-}
-
 bool ShmProvider::reaches(std::string_view address) const noexcept {
   const std::optional<ShmAddress> parsed = ShmAddress::parse(address);
   return parsed && parsed->node_id == address_.node_id;

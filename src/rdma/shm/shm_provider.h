@@ -19,7 +19,6 @@
 #pragma once
 
 #include <array>
-#include <cstdarg>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -27,7 +26,7 @@
 #include <string>
 #include <vector>
 
-#include "rdma/log_scope.h"
+#include "rdma/log.h"
 #include "rdma/provider.h"
 #include "rdma/shm/activity.h"
 #include "rdma/shm/bulk_copy.h"
@@ -109,12 +108,8 @@ class ShmProvider final : public Provider {
     WorkId work;
   };
 
-  explicit ShmProvider(const ShmConfig& config) : config_(config) {}
+  explicit ShmProvider(const ShmConfig& config) : config_(config), log_(config.log, config.log_context) {}
   std::optional<Error> set_up();
-  /// Logs a line about this process; with a scope, one of that scope.
-  [[gnu::format(printf, 2, 3)]] void log(const char* format, ...) const noexcept;
-  [[gnu::format(printf, 3, 4)]] void log(LogScope scope, const char* format, ...) const noexcept;
-  void log_line(LogScope scope, const char* format, va_list arguments) const noexcept;
 
   /// REQUIRES: connect() of this provider returned it.
   static ShmEndpoint& of(Endpoint& endpoint) noexcept { return static_cast<ShmEndpoint&>(endpoint); }
@@ -195,6 +190,7 @@ class ShmProvider final : public Provider {
 
   // Set-up: constant after create().
   ShmConfig config_;
+  const Log log_;
   Capabilities capabilities_;
   ShmAddress address_;
   FileDescriptor listener_;

@@ -42,8 +42,8 @@ Status ShmProvider::refuse_write(ShmEndpoint& peer, const char* why, LogScope sc
   peer.write_refused = true;
   if (why != nullptr && !write_refusal_logged_) {
     write_refusal_logged_ = true;
-    log(scope, "shm: process_vm_writev to peer %u refused: %s; using streamed copies", index_of(peer.id),
-        why);
+    log_(scope, "shm: process_vm_writev to peer %u refused: %s; using streamed copies", index_of(peer.id),
+         why);
   }
   return Status::kUnsupported;
 }

@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "rdma/provider.h"
-#include "rdma/verbs/link.h"
-#include "rdma/verbs/port_selection.h"
+#include "rdma/verbs/devices/port_selection.h"
+#include "rdma/verbs/devices/verbs_handles.h"
+#include "rdma/verbs/links/link.h"
 #include "rdma/verbs/verbs_address.h"
-#include "rdma/verbs/verbs_handles.h"
 #include "rdma/verbs/wire_up/frame_stream.h"
 #include "rdma/verbs/wire_up/frames.h"
 #include "rdma/verbs/wire_up/transcript.h"

@@ -1,6 +1,6 @@
 // The bookkeeping of a link, without any device.
 
-#include "rdma/verbs/link.h"
+#include "rdma/verbs/links/link.h"
 
 #include <gtest/gtest.h>
 
@@ -105,30 +105,6 @@ TEST(Link, AsksForACompletionAtLeastEverySixteenth) {
   }
   link.tail_was_signaled();
   EXPECT_TRUE(link.tail_is_signaled());
-}
-
-TEST(Link, FullNumbersFollowFromTheirLowerBits) {
-  Link link;
-  advance(link, 5);
-  link.raise_limit(std::uint64_t{100});
-  for (int i = 0; i < 60; ++i) link.push({});
-  for (std::uint32_t n = 5; n < 65; ++n) EXPECT_EQ(link.number_from(n), n);
-}
-
-TEST(Link, FullNumbersFollowFromTheirLowerBitsAcrossTheWrap) {
-  Link link;
-  advance(link, (1u << 24) - 10);
-  link.raise_limit(link.next() + 100);
-  for (int i = 0; i < 60; ++i) link.push({});
-  for (std::uint64_t n = link.retired(); n < link.next(); ++n)
-    EXPECT_EQ(link.number_from(static_cast<std::uint32_t>(n & 0xFF'FFFF)), n);
-  advance(link, 0);
-  for (int i = 0; i < 30; ++i) {  // In the middle of it.
-    link.was_posted(true);
-    link.retire_one();
-  }
-  for (std::uint64_t n = link.retired(); n < link.next(); ++n)
-    EXPECT_EQ(link.number_from(static_cast<std::uint32_t>(n & 0xFF'FFFF)), n);
 }
 
 TEST(Link, LimitsRiseAcrossTheWrapOf32Bits) {

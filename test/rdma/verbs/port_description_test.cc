@@ -1,6 +1,6 @@
 // Which port is chosen, and what ch3-offload-info is told of all of them. Over the fake device.
 
-#include "rdma/verbs/port_selection.h"
+#include "rdma/verbs/devices/port_selection.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Which port is chosen, and what is said of the others.
 
-#include "rdma/verbs/port_selection.h"
+#include "rdma/verbs/devices/port_selection.h"
 
 #include <gtest/gtest.h>
 

@@ -1,14 +1,14 @@
 // Registered memory in slots.
 
-#include "rdma/verbs/slot_pool.h"
+#include "rdma/verbs/devices/slot_pool.h"
 
 #include <gtest/gtest.h>
 
 #include <cerrno>
 #include <set>
 
+#include "rdma/verbs/devices/port_selection.h"
 #include "rdma/verbs/fake_verbs.h"
-#include "rdma/verbs/port_selection.h"
 
 namespace ch3_offload {
 namespace {

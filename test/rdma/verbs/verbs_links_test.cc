@@ -44,12 +44,12 @@ class VerbsLinks : public VerbsProviders {
   }
   std::uint64_t sent_again() {
     std::uint64_t sum = 0;
-    for (std::uint32_t i = 0; i < world_->size(); ++i) sum += at(i).figures().items_sent_again;
+    for (std::uint32_t i = 0; i < world_->size(); ++i) sum += at(i).figures().links.items_sent_again;
     return sum;
   }
   std::uint64_t links_lost() {
     std::uint64_t sum = 0;
-    for (std::uint32_t i = 0; i < world_->size(); ++i) sum += at(i).figures().links_lost;
+    for (std::uint32_t i = 0; i < world_->size(); ++i) sum += at(i).figures().links.lost;
     return sum;
   }
   void expect_sent_again() {
@@ -138,12 +138,12 @@ TEST_F(VerbsLinks, WhatComesThroughALinkThatIsGivenUpIsTaken) {
   fake_verbs::kill_queue_pair(kDevice, fake_verbs::queue_pairs()[0].number);
   send(0, 1, Pattern(2).bytes(8));
   run_for(50);
-  const std::uint64_t lost = at(0).figures().links_lost;
+  const std::uint64_t lost = at(0).figures().links.lost;
   const std::size_t before[2] = {sink(0).events.size(), sink(1).events.size()};
   fake_verbs::fail_call("ibv_post_send", 1, ENOMEM);
   fake_verbs::fail_call("ibv_modify_qp", 1, ENOMEM);
   ASSERT_EQ(try_send(0, 1, Pattern(3).bytes(8)), Status::kOk);
-  ASSERT_EQ(at(0).figures().links_lost, lost + 1);
+  ASSERT_EQ(at(0).figures().links.lost, lost + 1);
   for (int i = 0; i < 20; ++i) poll(0);
   constexpr std::uint32_t kMessages = 2 * Link::kSignalEvery;  // So that the sender knows of the first ones.
   for (std::uint32_t n = 0; n < kMessages; ++n)
@@ -216,9 +216,9 @@ TEST_F(VerbsLinks, ADeviceThatNeverReportsALossKeepsNobodyWaiting) {
     }
     ASSERT_TRUE(run_until(is_over, asleep ? 0 : kWaitMs)) << asleep;
     EXPECT_TRUE(logged("the device reports no error"));
-    EXPECT_EQ(at(0).figures().items_sent_again, 1u);
+    EXPECT_EQ(at(0).figures().links.items_sent_again, 1u);
     run_for(600);
-    EXPECT_EQ(at(0).figures().links_lost, 1u) << "the new one works";
+    EXPECT_EQ(at(0).figures().links.lost, 1u) << "the new one works";
     EXPECT_EQ(sink(0).count(Kind::kPeerDown) + sink(1).count(Kind::kPeerDown), 0u);
   }
 }
@@ -266,9 +266,9 @@ TEST_F(VerbsLinks, WhoIsAboutToSleepLooksAgainWhereTheBudgetEnded) {
   for (std::uint32_t peer = 1; peer < kPeers; ++peer)
     while (try_send(0, peer, Pattern(peer).bytes(8)) == Status::kOk) {
     }
-  const std::uint64_t sent = at(1).figures().messages_sent;
+  const std::uint64_t sent = at(1).figures().traffic.messages_sent;
   ASSERT_EQ(try_send(1, 0, Pattern(7).bytes(9)), Status::kOk);
-  ASSERT_EQ(at(1).figures().messages_sent, sent + 1);
+  ASSERT_EQ(at(1).figures().traffic.messages_sent, sent + 1);
   static_cast<void>(at(0).arm());
   std::size_t looks = 1;
   while (at(0).poll(sink(0), 1) != 0 && sink(0).events.empty()) ++looks;
@@ -292,7 +292,7 @@ TEST_F(VerbsLinks, ALongWriteHasTimeToGetThrough) {
   run_for(3000);
   EXPECT_EQ(links_lost(), 0u);
   ASSERT_TRUE(run_until([&] { return sink(0).count(Kind::kWriteDone) == 1; }));
-  EXPECT_EQ(at(0).figures().links_lost, 1u);
+  EXPECT_EQ(at(0).figures().links.lost, 1u);
   EXPECT_EQ(target, source);
   at(0).deregister_memory(from);
   at(1).deregister_memory(to);
@@ -304,7 +304,7 @@ TEST_F(VerbsLinks, ADeviceThatIsSilentTwiceIsNoDeadPeer) {
   fake_verbs::drop_next(2, fake_verbs::Loss::kData);  // On the link, and on the next one.
   send(0, 1, Pattern(3).bytes(9));
   ASSERT_TRUE(run_until([&] { return sink(1).count(Kind::kMessage) == 2; }));
-  EXPECT_EQ(at(0).figures().links_lost, 2u);
+  EXPECT_EQ(at(0).figures().links.lost, 2u);
   EXPECT_EQ(sink(0).count(Kind::kPeerDown) + sink(1).count(Kind::kPeerDown), 0u);
 }
 
@@ -328,7 +328,7 @@ TEST_F(VerbsLinks, WhoLeavesInGoodOrderBreaksNoConnection) {
   ASSERT_EQ(try_send(0, 1, Pattern(3).bytes(8)), Status::kOk);
   ASSERT_TRUE(run_until([&] { return sink(0).count(Kind::kPeerDown) == 1; }));
   EXPECT_FALSE(logged("broke"));
-  EXPECT_EQ(at(0).figures().links_lost, 0u);
+  EXPECT_EQ(at(0).figures().links.lost, 0u);
 }
 
 /// Its queue pair breaks, and breaks again, while the other one computes.
@@ -386,7 +386,7 @@ TEST_F(VerbsLinks, ManyPeersShareFewQueuePairs) {
       })) << most;
     }
     std::uint64_t parked = 0;
-    for (std::uint32_t i = 0; i < kPeers; ++i) parked += at(i).figures().links_parked;
+    for (std::uint32_t i = 0; i < kPeers; ++i) parked += at(i).figures().links.parked;
     EXPECT_GT(parked, 0u);
     EXPECT_EQ(links_lost(), 0u) << "parking is no loss";
   }
@@ -514,7 +514,9 @@ TEST_F(VerbsLinks, WhoAnswerEachOtherTellCreditInTheirAnswers) {
   send(0, 1, Pattern(1).bytes(8));  // Two in a row: now credit is told in a message of its own.
   send(0, 1, Pattern(1).bytes(8));
   run_for(2);
-  const auto credit = [&] { return at(0).figures().credit_messages + at(1).figures().credit_messages; };
+  const auto credit = [&] {
+    return at(0).figures().traffic.credit_messages + at(1).figures().traffic.credit_messages;
+  };
   const std::uint64_t before = credit();
   for (std::uint32_t i = 0; i < 1000; ++i) {
     const std::uint32_t from = i % 2;

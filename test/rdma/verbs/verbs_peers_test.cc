@@ -401,7 +401,7 @@ TEST_F(VerbsPeers, AnIdlePairSendsNothing) {
   const std::uint64_t doorbells = fake_verbs::counters().post_send_calls;
   run_for(1500);
   EXPECT_EQ(fake_verbs::counters().post_send_calls, doorbells);
-  EXPECT_EQ(at(0).figures().probes + at(1).figures().probes, 0u);
+  EXPECT_EQ(at(0).figures().traffic.probes + at(1).figures().traffic.probes, 0u);
 }
 
 TEST_F(VerbsPeers, BothMayDialAtOnce) {
@@ -673,7 +673,7 @@ TEST_F(VerbsPeers, ADeathIsNoticedThoughNothingIsSent) {
   sink(0).waits = true;
   ASSERT_TRUE(run_until([&] { return sink(0).count(Kind::kPeerDown, PeerId{1}) == 1; }));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(2500));
-  EXPECT_GT(at(0).figures().probes, 0u);
+  EXPECT_GT(at(0).figures().traffic.probes, 0u);
   EXPECT_EQ(sink(0).count(Kind::kPeerDown, PeerId{2}), 0u);
 }
 

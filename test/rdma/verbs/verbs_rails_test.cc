@@ -79,11 +79,11 @@ TEST_F(VerbsRails, ALongWriteGoesOverBoth) {
   establish(0, 1);
   write_once(1 << 20);  // Brings the second lane up.
   ASSERT_TRUE(run_until([&] { return links_on("fake0") == 2 && links_on("fake1") == 2; }));
-  const std::uint64_t before = at(0).figures().writes_posted;
+  const std::uint64_t before = at(0).figures().traffic.writes_posted;
   write_once(1 << 20);
-  EXPECT_EQ(at(0).figures().writes_posted, before + 2);
+  EXPECT_EQ(at(0).figures().traffic.writes_posted, before + 2);
   write_once(60'000);
-  EXPECT_EQ(at(0).figures().writes_posted, before + 3) << "a short one is not split";
+  EXPECT_EQ(at(0).figures().traffic.writes_posted, before + 3) << "a short one is not split";
 }
 
 TEST_F(VerbsRails, PeersAreSpreadOverTheRails) {
@@ -156,7 +156,7 @@ TEST_F(VerbsRails, QueuePairsThatBreakOnEitherLoseNothing) {
       const fake_verbs::QueuePairInfo& victim = all[random.below(all.size())];
       fake_verbs::kill_queue_pair(victim.device, victim.number);
     });
-    EXPECT_GT(at(0).figures().links_lost + at(1).figures().links_lost, 0u);
+    EXPECT_GT(at(0).figures().links.lost + at(1).figures().links.lost, 0u);
   }
 }
 
@@ -198,7 +198,7 @@ TEST_F(VerbsRails, ANetworkThatGoesSilentIsLeft) {
       if (!silent) fake_verbs::set_silent(device, true);
       silent = true;
     });
-    EXPECT_GT(at(0).figures().links_lost + at(1).figures().links_lost, 0u);
+    EXPECT_GT(at(0).figures().links.lost + at(1).figures().links.lost, 0u);
   }
 }
 
@@ -332,7 +332,7 @@ TEST_F(VerbsRails, FewQueuePairsForManyPeersAreParkedOnEachRail) {
     for (std::uint32_t to = 0; to < 7; ++to)
       if (from != to) traffic.add(PeerId{from}, PeerId{to});
   ASSERT_TRUE(traffic.run(random, {}, 60'000));
-  EXPECT_GT(at(0).figures().links_parked, 0u);
+  EXPECT_GT(at(0).figures().links.parked, 0u);
   EXPECT_LE(at(0).figures().queue_pairs, 4u);
 }
 

@@ -20,7 +20,8 @@ void set_option(int socket, int level, int name, int value) noexcept {
   static_cast<void>(::setsockopt(socket, level, name, &value, sizeof value));
 }
 
-/// Makes the kernel notice a silent peer: idle, after keep-alive probes; with data under way, after a time-out.
+/// Makes the kernel notice a silent peer: idle, after keep-alive probes; with data under way, after a
+/// time-out.
 void watch_for_silence(int socket, int timeout_ms) noexcept {
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -68,7 +69,7 @@ void FrameStream::send(const Frame& frame) noexcept {
   try {
     outgoing_.insert(outgoing_.end(), bytes, bytes + sizeof frame);
   } catch (const std::bad_alloc&) {
-    static_cast<void>(::shutdown(socket_.get(), SHUT_RDWR));  // The socket becomes readable, so it is noticed.
+    static_cast<void>(::shutdown(socket_.get(), SHUT_RDWR));  // It becomes readable: noticed.
     return fail(ENOMEM);
   }
   flush();

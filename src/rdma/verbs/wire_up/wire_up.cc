@@ -40,9 +40,9 @@ constexpr std::uint64_t kListenerTag = std::uint64_t{1} << 32;
 
 }  // namespace
 
-WireUp::WireUp(Config config, const VerbsAddress& address, std::vector<FileDescriptor> listeners,
+WireUp::WireUp(const Config& config, const VerbsAddress& address, std::vector<FileDescriptor> listeners,
                Client& client)
-    : config_(std::move(config)),
+    : config_(config),
       address_(address),
       address_text_(address.to_string()),
       client_(client),
@@ -59,9 +59,8 @@ std::uint64_t WireUp::timeout_ns() const noexcept {
   return static_cast<std::uint64_t>(config_.peer_timeout_ms) * kMillisecondNs;
 }
 
-void WireUp::log_once(bool& logged, const char* line) noexcept {
-  if (std::exchange(logged, true) || !config_.log) return;
-  config_.log(line);
+void WireUp::log_once(bool& logged, const char* line) const noexcept {
+  if (!std::exchange(logged, true)) config_.log("%s", line);
 }
 
 // Introductions
@@ -83,7 +82,7 @@ void WireUp::update_watch(Introduction& introduction) noexcept {
 }
 
 /// Throws std::bad_alloc.
-WireUp::Introduction* WireUp::begin(FrameStream stream, bool dialled) {
+Introduction* WireUp::begin(FrameStream stream, bool dialled) {
   std::size_t index = 0;
   while (index < introductions_.size() && !introductions_[index]->is_free()) ++index;
   if (index == introductions_.size())
@@ -139,11 +138,11 @@ Frame WireUp::hello_to(const Contact& contact, std::uint64_t instance) const noe
   HelloBody& body = frame.hello;
   body.nonce = make_nonce();
   body.sender = index_of(config_.self);
-  body.receiver = index_of(contact.peer);
+  body.receiver = index_of(contact.id);
   body.sender_instance = address_.instance;
   body.receiver_instance = instance;
   body.last_link = client_.last_link(contact);
-  body.lane = contact.lane;
+  body.lane = contact.index;
   return frame;
 }
 
@@ -314,7 +313,7 @@ void WireUp::on_frame(Introduction& introduction, const Frame& frame) noexcept {
 /// counts, if the peer's kernel has taken it.
 bool WireUp::our_dial_counts(const Contact& contact) const noexcept {
   return contact.dial_ != nullptr && contact.dial_->connected && !contact.checks_ &&
-         config_.self < contact.peer;
+         config_.self < contact.id;
 }
 
 void WireUp::on_hello_of_dialler(Introduction& introduction, const HelloBody& body) noexcept {
@@ -342,9 +341,9 @@ void WireUp::on_hello_of_dialler(Introduction& introduction, const HelloBody& bo
 
 void WireUp::on_hello_of_acceptor(Introduction& introduction, const HelloBody& body) noexcept {
   Contact& contact = *introduction.contact;
-  if (body.sender != index_of(contact.peer) || body.sender_instance != contact.address_->instance ||
+  if (body.sender != index_of(contact.id) || body.sender_instance != contact.address_->instance ||
       body.receiver != index_of(config_.self) || body.receiver_instance != address_.instance ||
-      body.lane != contact.lane)
+      body.lane != contact.index)
     return refused(contact);
   contact.was_reset_ = false;
   introduction.step = Step::kMayOffer;
@@ -454,9 +453,9 @@ void WireUp::dial_next_host(Contact& contact) {
   if (!stream.ok()) {
     const Error& error = stream.error();
     if (error.status == Status::kPeerFailed) return refused(contact);
-    log_once(dial_logged_, (error.message + " (peer " + std::to_string(index_of(contact.peer)) +
-                            "; trying again, told once)")
-                               .c_str());
+    log_once(dial_logged_,
+             (error.message + " (peer " + std::to_string(index_of(contact.id)) + "; trying again, told once)")
+                 .c_str());
     if (error.status != Status::kNoMemory) no_contact(contact, patience_ns_);
     return;
   }

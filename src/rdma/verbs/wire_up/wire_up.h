@@ -28,7 +28,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,109 +35,67 @@
 
 #include "rdma/file_descriptor.h"
 #include "rdma/job_secret.h"
+#include "rdma/log.h"
 #include "rdma/provider.h"
 #include "rdma/status.h"
 #include "rdma/verbs/verbs_address.h"
 #include "rdma/verbs/wire_up/frame_stream.h"
 #include "rdma/verbs/wire_up/frames.h"
+#include "rdma/verbs/wire_up/introducer.h"
 #include "rdma/verbs/wire_up/transcript.h"
 
 namespace ch3_offload {
 
-class WireUp {
-  struct Introduction;
+/// One introduction, as one side sees it.
+struct Introduction {
+  enum class Step : std::uint8_t { kFree, kAwaitsHello, kMayOffer, kAwaitsOffer, kMayBeReady, kAwaitsReady };
 
+  Introduction(std::uint32_t number, const JobSecret& secret) noexcept : index(number), transcript(secret) {}
+  std::uint32_t index;  ///< In WireUp::introductions_.
+  Step step = Step::kFree;
+  bool dialled = false;       ///< By us.
+  std::uint32_t life = 0;     ///< Counts the uses of this object, so that a stale reference is noticed.
+  std::uint32_t watched = 0;  ///< epoll events that the socket is watched for.
+  Introducer::Contact* contact = nullptr;  ///< nullptr: the dialler has not said who it is.
+  std::uint32_t peers_last_link = 0;
+  std::uint64_t since_ns = 0;  ///< WireUp::patience_ns_ when the last frame came, or when it began.
+  bool connected = false;      ///< The other side's kernel has answered.
+  FrameStream stream;
+  Transcript transcript;
+  bool is_free() const noexcept { return step == Step::kFree; }
+  Speaker self() const noexcept { return dialled ? Speaker::kDialler : Speaker::kAcceptor; }
+  Speaker other() const noexcept { return dialled ? Speaker::kAcceptor : Speaker::kDialler; }
+};
+
+class WireUp final : public Introducer {
  public:
   static constexpr std::size_t kMostDials = 64;    ///< Outgoing connections at once.
   static constexpr std::size_t kMostGuests = 256;  ///< Accepted connections at once.
   static constexpr int kMostAccepts = 16;          ///< At one listener, in one service().
 
-  /// What the wire-up knows of one lane of a peer. Owned by the client, at a fixed address for the wire-up's
-  /// life.
-  class Contact {
-   public:
-    Contact(PeerId peer_id, std::uint8_t lane_index) noexcept : peer(peer_id), lane(lane_index) {}
-    const PeerId peer;
-    const std::uint8_t lane;
-    bool is_sought() const noexcept { return sought_; }
-
-   private:
-    friend class WireUp;
-    bool sought_ = false;                    ///< In WireUp::sought_.
-    Introduction* dial_ = nullptr;           ///< The dialler's side. nullptr: there is none now.
-    Introduction* guest_ = nullptr;          ///< The acceptor's side, once the dialler has proved itself.
-    const VerbsAddress* address_ = nullptr;  ///< Of the peer.
-    bool checks_ = false;                    ///< A dial is only to show whether somebody listens (check()).
-    std::uint8_t next_host_ = 0;             ///< In address_->hosts, to dial, modulo their number.
-    std::uint8_t refused_hosts_ = 0;     ///< Bit n: hosts[n] has refused a dial, and none was taken since.
-    bool was_reset_ = false;             ///< A connection was reset since the peer answered last.
-    std::uint64_t retry_at_ns_ = 0;      ///< Earliest next dial.
-    std::uint32_t silent_tries_ = 0;     ///< Dials in a row that no kernel answered.
-    std::uint64_t silent_since_ns_ = 0;  ///< patience_ns_ when the first of them began.
-  };
-
-  enum class Silence : std::uint8_t {
-    kUnreachable,  ///< No kernel has answered dials for the peer time-out.
-    kUnanswered,  ///< The peer's kernel has taken a dial, and the peer has not answered for the peer time-out.
-  };
-
-  /// What happens. Calls come from service(), tick() and seek(). A call may call any function of the wire-up.
-  class Client {
-   public:
-    virtual ~Client() = default;
-    /// Somebody who knows the secret says hello as `body.sender`, at `address`. It may be a replay: until
-    /// on_offer() nothing may change but that the contact exists, or is dialled (on_knock()). Returns nullptr
-    /// if this is no peer of ours, or not any more. Throws std::bad_alloc.
-    virtual Contact* meet(const HelloBody& body, const VerbsAddress& address) = 0;
-    /// Number of the last link of the contact's lane.
-    virtual std::uint32_t last_link(const Contact& contact) const noexcept = 0;
-    /// The peer has answered our dial: offer() may follow, at any time. `peers_last_link`: at its side.
-    virtual void on_answer(Contact& contact, std::uint32_t peers_last_link) noexcept = 0;
-    /// The peer's offer. If we dialled, it answers ours, and ready() or seek() must follow, now. Else offer()
-    /// is to follow, at any time.
-    virtual void on_offer(Contact& contact, const OfferBody& offer, bool is_answer) noexcept = 0;
-    /// The peer's queue pair receives. The introduction has ended.
-    virtual void on_ready(Contact& contact) noexcept = 0;
-    /// An introduction ended too early after offer() had been allowed: the queue pair made for it is void. If
-    /// the contact is sought, it will be dialled again.
-    virtual void on_broken(Contact& contact) noexcept = 0;
-    /// The peer has dialled and hung up while this process did not poll: it wants a link. May be a replay.
-    virtual void on_knock(Contact& contact, std::uint32_t peers_last_link) noexcept = 0;
-    /// The peer does not exist any more, or not for us. drop() of all its contacts must follow, now. `why`:
-    /// for the log; nullptr: it has ended, which is no fault.
-    virtual void on_gone(Contact& contact, const char* why) noexcept = 0;
-    virtual void on_silence(Contact& contact, Silence silence) noexcept = 0;
-  };
-
   struct Config {
     PeerId self{};
     JobSecret secret{};
     int peer_timeout_ms = 10'000;
-    /// Takes one line without a newline. May be empty.
-    std::function<void(const char* line)> log;
+    Log log{nullptr, nullptr};
   };
 
   /// `listeners` listen at `address.port` of each of `address.hosts`. `address` is this process's own, and
   /// stays valid.
-  WireUp(Config config, const VerbsAddress& address, std::vector<FileDescriptor> listeners, Client& client);
+  WireUp(const Config& config, const VerbsAddress& address, std::vector<FileDescriptor> listeners,
+         Client& client);
   ~WireUp();
   WireUp(const WireUp&) = delete;
   WireUp& operator=(const WireUp&) = delete;
 
-  /// Prepares for one more contact. Throws std::bad_alloc; then nothing has changed.
+  /// Prepares for so many contacts. Throws std::bad_alloc; then nothing has changed.
   void make_room(std::size_t contacts) { sought_.reserve(contacts); }
-  /// Dials until an introduction succeeds. `address` is the peer's, and stays valid. If the contact is sought
-  /// already, has no effect.
-  void seek(Contact& contact, const VerbsAddress& address) noexcept;
-  /// Dials once, to show whether the peer's process still listens. on_gone() follows if it does not.
-  /// REQUIRES: there is no link with the contact. If it is sought, has no effect.
-  void check(Contact& contact, const VerbsAddress& address) noexcept;
-  /// Ends introductions with the contact, without on_broken(). It is not sought any more.
-  void drop(Contact& contact) noexcept;
-  /// Sends our offer. REQUIRES: on_answer() or on_offer() allowed it, and no on_broken() has come since.
-  void offer(Contact& contact, const OfferBody& offer) noexcept;
-  /// Says that our queue pair receives. The introduction has ended. REQUIRES: on_offer() with `is_answer`.
-  void ready(Contact& contact) noexcept;
+
+  void seek(Contact& contact, const VerbsAddress& address) noexcept override;
+  void check(Contact& contact, const VerbsAddress& address) noexcept override;
+  void drop(Contact& contact) noexcept override;
+  void offer(Contact& contact, const OfferBody& offer) noexcept override;
+  void ready(Contact& contact) noexcept override;
 
   /// Becomes readable when service() has something to do. -1: there is none, and the wire-up is unusable.
   int descriptor() const noexcept { return epoll_.get(); }
@@ -155,26 +112,7 @@ class WireUp {
   std::uint64_t dials_made() const noexcept { return dials_made_; }
 
  private:
-  enum class Step : std::uint8_t { kFree, kAwaitsHello, kMayOffer, kAwaitsOffer, kMayBeReady, kAwaitsReady };
-
-  struct Introduction {
-    Introduction(std::uint32_t number, const JobSecret& secret) noexcept
-        : index(number), transcript(secret) {}
-    std::uint32_t index;  ///< In introductions_.
-    Step step = Step::kFree;
-    bool dialled = false;        ///< By us.
-    std::uint32_t life = 0;      ///< Counts the uses of this object, so that a stale reference is noticed.
-    std::uint32_t watched = 0;   ///< epoll events that the socket is watched for.
-    Contact* contact = nullptr;  ///< nullptr: the dialler has not said who it is.
-    std::uint32_t peers_last_link = 0;
-    std::uint64_t since_ns = 0;  ///< patience_ns_ when the last frame came, or when it began.
-    bool connected = false;      ///< The other side's kernel has answered.
-    FrameStream stream;
-    Transcript transcript;
-    bool is_free() const noexcept { return step == Step::kFree; }
-    Speaker self() const noexcept { return dialled ? Speaker::kDialler : Speaker::kAcceptor; }
-    Speaker other() const noexcept { return dialled ? Speaker::kAcceptor : Speaker::kDialler; }
-  };
+  using Step = Introduction::Step;
 
   std::uint64_t timeout_ns() const noexcept;
   bool watch(int descriptor, std::uint64_t tag, std::uint32_t events) noexcept;
@@ -210,7 +148,7 @@ class WireUp {
   void look_at_guests() noexcept;
   std::uint64_t most_attempt_ns(const Contact& contact) const noexcept;
   void no_contact(Contact& contact, std::uint64_t since_ns) noexcept;
-  void log_once(bool& logged, const char* line) noexcept;
+  void log_once(bool& logged, const char* line) const noexcept;
 
   const Config config_;
   const VerbsAddress& address_;

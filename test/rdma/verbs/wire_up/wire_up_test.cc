@@ -41,8 +41,10 @@ class Process final : public WireUp::Client {
     EXPECT_TRUE(listener.ok());
     std::vector<FileDescriptor> listeners;
     listeners.push_back(std::move(listener.value()));
-    wire_up = std::make_unique<WireUp>(WireUp::Config{PeerId{number}, secret, timeout_ms,
-                                                      [this](const char* line) { lines.push_back(line); }},
+    const auto log = [](void* self, LogScope, const char* line) {
+      static_cast<Process*>(self)->lines.push_back(line);
+    };
+    wire_up = std::make_unique<WireUp>(WireUp::Config{PeerId{number}, secret, timeout_ms, Log(log, this)},
                                        address, std::move(listeners), *this);
   }
 
@@ -79,20 +81,20 @@ class Process final : public WireUp::Client {
     ++offers;
     if (is_answer) {
       wire_up->ready(whom);
-      up.push_back(index_of(whom.peer));
+      up.push_back(index_of(whom.id));
     } else if (!withholds) {
       wire_up->offer(whom, {.link = 4, .queue_pair = 2, .mtu = 1});
     }
   }
-  void on_ready(WireUp::Contact& whom) noexcept override { up.push_back(index_of(whom.peer)); }
+  void on_ready(WireUp::Contact& whom) noexcept override { up.push_back(index_of(whom.id)); }
   void on_broken(WireUp::Contact&) noexcept override { ++broken; }
   void on_knock(WireUp::Contact& whom, std::uint32_t) noexcept override {
     ++knocks;
-    const auto known = addresses.find(index_of(whom.peer));
+    const auto known = addresses.find(index_of(whom.id));
     if (known != addresses.end()) wire_up->seek(whom, *known->second);
   }
   void on_gone(WireUp::Contact& whom, const char*) noexcept override {
-    gone.push_back(index_of(whom.peer));
+    gone.push_back(index_of(whom.id));
     wire_up->drop(whom);
   }
   void on_silence(WireUp::Contact&, WireUp::Silence silence) noexcept override {

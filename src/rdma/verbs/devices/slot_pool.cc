@@ -1,4 +1,4 @@
-#include "rdma/verbs/slot_pool.h"
+#include "rdma/verbs/devices/slot_pool.h"
 
 #include <sys/resource.h>
 

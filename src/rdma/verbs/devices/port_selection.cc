@@ -1,4 +1,4 @@
-#include "rdma/verbs/port_selection.h"
+#include "rdma/verbs/devices/port_selection.h"
 
 #include <arpa/inet.h>
 #include <unistd.h>
@@ -149,7 +149,8 @@ bool choose_gid(ibv_context* context, const ibv_port_attr& attributes, int wante
   return true;
 }
 
-/// Why a device cannot be opened. libibverbs says ENOENT, too, where its file is there and this user may not open it.
+/// Why a device cannot be opened. libibverbs says ENOENT, too, where its file is there and this user may not
+/// open it.
 std::string open_error(ibv_device* device, int error_number) {
   const std::string file = std::string("/dev/infiniband/") + device->dev_name;
   if (error_number == ENOENT && ::access(file.c_str(), F_OK) == 0 && ::access(file.c_str(), R_OK | W_OK) != 0)

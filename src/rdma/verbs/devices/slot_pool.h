@@ -1,7 +1,8 @@
-// Registered memory, cut into slots of one size. Grows by slabs up to a bound; a slab is registered once with each of the
-// devices that use it.
+// Registered memory, cut into slots of one size. Grows by slabs up to a bound; a slab is registered once with
+// each of the devices that use it.
 //
-// Threads: as rdma/provider.h says. take() and give_back() neither allocate nor block; grow() registers memory.
+// Threads: as rdma/provider.h says. take() and give_back() neither allocate nor block; grow() registers
+// memory.
 
 #pragma once
 
@@ -17,7 +18,7 @@
 #include <vector>
 
 #include "rdma/status.h"
-#include "rdma/verbs/verbs_handles.h"
+#include "rdma/verbs/devices/verbs_handles.h"
 
 namespace ch3_offload {
 
@@ -27,8 +28,8 @@ class SlotPool {
 
   static constexpr std::size_t kMostDomains = 2;
 
-  /// `slot_bytes`: a multiple of 64. `most_slots` is rounded up to whole slabs. The 1 to kMostDomains `domains` outlive
-  /// the pool.
+  /// `slot_bytes`: a multiple of 64. `most_slots` is rounded up to whole slabs. The 1 to kMostDomains
+  /// `domains` outlive the pool.
   SlotPool(std::span<ibv_pd* const> domains, std::size_t slot_bytes, std::uint32_t slots_per_slab,
            std::uint32_t most_slots)
       : domains_(domains.begin(), domains.end()),
@@ -40,8 +41,8 @@ class SlotPool {
     free_.reserve(std::size_t{most_slabs_} * slots_per_slab);
   }
 
-  /// Adds a slab: all its slots are free. kAgain: the bound is reached. kNoMemory: memory or its registration was
-  /// refused; the message says which limit.
+  /// Adds a slab: all its slots are free. kAgain: the bound is reached. kNoMemory: memory or its registration
+  /// was refused; the message says which limit.
   std::optional<Error> grow();
 
   /// What there is now is all.

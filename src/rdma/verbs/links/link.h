@@ -12,7 +12,7 @@
 // kBye) needs no credit. Else a process that has used its credit could not answer a peer that parks and,
 // after that, sends no credit any more.
 //
-// This class is the bookkeeping; VerbsProvider moves the items.
+// This class is the bookkeeping; Transport moves the items.
 
 #pragma once
 
@@ -22,7 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "rdma/verbs/verbs_handles.h"
+#include "rdma/verbs/devices/verbs_handles.h"
 
 namespace ch3_offload {
 
@@ -44,6 +44,10 @@ struct SlotHeader {
 };
 static_assert(sizeof(SlotHeader) == 8 && offsetof(SlotHeader, kind) == 4);
 
+/// Marks the work request id of a send. The rest of the id is the number of items that are retired when it
+/// completes. The id of a receive is its slot.
+inline constexpr std::uint64_t kSendBit = std::uint64_t{1} << 63;
+
 enum class LinkState : std::uint8_t {
   kNone,      ///< No queue pair.
   kProposed,  ///< Our offer is on its way, the peer's is due.
@@ -59,7 +63,7 @@ struct Item {
     kWritePart,
   };
   Kind kind = Kind::kMessage;
-  std::uint32_t index = 0;         ///< Send slot, or place in WaitingMessages, or in VerbsProvider::writes_.
+  std::uint32_t index = 0;         ///< In MessageBuffers, or in Transport::writes_.
   std::uint32_t length_bytes = 0;  ///< Of the slot with its header, or of the part.
   std::uint32_t part = 0;          ///< Counts from 0.
 };
@@ -80,7 +84,7 @@ class Link {
   bool park_heard = false;            ///< The peer's is here.
   std::uint32_t number = 0;           ///< Of the current or last queue pair; 0: there was none.
   std::uint32_t packet_sequence = 0;  ///< Of the current queue pair.
-  QueuePair queue_pair;
+  QueuePair queue_pair;               ///< None in kNone and kDraining.
 
   // Sending: retired <= posted <= next.
   std::uint64_t retired() const noexcept { return retired_; }
@@ -128,12 +132,6 @@ class Link {
     for (std::uint64_t i = retired_; i < posted_; ++i) sum += items_[i % kDepth].length_bytes;
     return sum;
   }
-  /// The full number of an item of which a completion tells the lower 24 bits. Nothing else can be meant:
-  /// fewer are posted.
-  std::uint64_t number_from(std::uint32_t low_bits) const noexcept {
-    return retired_ + ((low_bits - static_cast<std::uint32_t>(retired_)) & 0xFF'FFFFu);
-  }
-
   /// The peer's word on what arrived there. False: it cannot be (we hold it acknowledged, or never sent it).
   bool may_resume_at(std::uint64_t received_by_peer) const noexcept {
     return received_by_peer >= retired_ && received_by_peer <= posted_;

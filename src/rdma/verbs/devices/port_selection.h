@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "rdma/status.h"
-#include "rdma/verbs/verbs_handles.h"
+#include "rdma/verbs/devices/verbs_handles.h"
 
 namespace ch3_offload {
 
@@ -56,8 +56,8 @@ struct VerbsPorts {
 /// kUnsupported: `wanted` is malformed or names what is not there (message says what there is).
 Result<VerbsPorts> survey_verbs_ports(std::string_view wanted);
 
-/// Those of `usable`, as survey_verbs_ports(`wanted`) has it, that one process uses at once: the first and, up to `most`,
-/// others of its link layer; where nobody asked for certain ones, of its rate.
+/// Those of `usable`, as survey_verbs_ports(`wanted`) has it, that one process uses at once: the first and,
+/// up to `most`, others of its link layer; where nobody asked for certain ones, of its rate.
 std::vector<VerbsPort> choose_rails(const std::vector<VerbsPort>& usable, std::string_view wanted,
                                     std::size_t most);
 

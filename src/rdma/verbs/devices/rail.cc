@@ -1,10 +1,13 @@
-#include "rdma/verbs/rail.h"
+#include "rdma/verbs/devices/rail.h"
 
 #include <fcntl.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
+#include <utility>
+
+#include "rdma/monotonic_clock.h"
 
 namespace ch3_offload {
 namespace {
@@ -13,14 +16,20 @@ namespace {
 constexpr std::uint32_t kWantedInlineBytes = 256;
 
 // IBTA 9.7.5.2.8 and 9.7.5.1.3: 4.096 us x 2^14 = 67 ms without an acknowledgement, six retries, so about
-// half a second until a dead link is known; the provider connects again then (link.h). To software RoCE seven
-// are endless.
+// half a second until a dead link is known; the provider connects again then (links.h). To software RoCE
+// seven are endless.
 constexpr std::uint8_t kAckTimeout = 14;
 constexpr std::uint8_t kRetries = 6;
 // Credits see to it that a receive is there; should it be late all the same, the sender waits
-// (look_for_stalls()).
+// (link_timer.h).
 constexpr std::uint8_t kRetryForever = 7;
 constexpr std::uint8_t kRnrTimer = 12;  ///< 0.64 ms (IBTA table 45).
+
+/// A device that does not say when a stopped queue pair has used its last receive
+/// (IBV_EVENT_QP_LAST_WQE_REACHED, IBTA 11.6.4.2) is given this time: what it still had for the completion
+/// queue is there after that. One that has said so before is given more: it may be slow, or lose an event.
+constexpr std::uint64_t kStopNs = 50'000'000;
+constexpr std::uint64_t kLongestStopNs = 20 * kStopNs;
 
 /// One for a link of our own, one to answer the others' (RULE HALF ARE ANSWERED).
 constexpr std::uint32_t kLeastQueuePairs = 2;
@@ -52,8 +61,9 @@ bool make_nonblocking(int descriptor) noexcept {
 
 }  // namespace
 
-Result<std::unique_ptr<Rail>> Rail::open(const VerbsPort& port, const RailConfig& config) {
-  std::unique_ptr<Rail> rail(new Rail(port));  // The constructor is private.
+Result<std::unique_ptr<Rail>> Rail::open(const VerbsPort& port, const RailConfig& config,
+                                         std::uint8_t index) {
+  std::unique_ptr<Rail> rail(new Rail(port, index));  // The constructor is private.
   const Result<std::monostate> result = rail->set_up(config);
   if (!result.ok()) return result.error();
   return rail;
@@ -111,7 +121,7 @@ Result<std::monostate> Rail::set_up(const RailConfig& config) {
       std::clamp(config_.most_queue_pairs, kLeastQueuePairs,
                  std::max(kLeastQueuePairs, static_cast<std::uint32_t>(limits.max_qp)));
   config_.send_queue_depth = std::min(config_.send_queue_depth, static_cast<std::uint32_t>(limits.max_qp_wr));
-  completions_.reset(
+  queue_.reset(
       halve_until_made(config_.most_queue_pairs, kLeastQueuePairs, [&](std::uint32_t queue_pairs) -> ibv_cq* {
         const std::uint64_t entries =
             config_.most_receive_slots + std::uint64_t{2} * queue_pairs * config_.send_queue_depth;
@@ -121,7 +131,7 @@ Result<std::monostate> Rail::set_up(const RailConfig& config) {
         }
         return ibv_create_cq(context_.get(), static_cast<int>(entries), nullptr, events_.get(), 0);
       }));
-  if (completions_ == nullptr) return device_error(port_, "making a completion queue", errno);
+  if (queue_ == nullptr) return device_error(port_, "making a completion queue", errno);
 
   ibv_pd* const domain = domain_.get();
   receive_slots_ =
@@ -132,15 +142,24 @@ Result<std::monostate> Rail::set_up(const RailConfig& config) {
     if (!post(&slot, 1)) return device_error(port_, "posting a receive", errno);
   }
   arm_low_water();
-  Result<QueuePair> probe = make_queue_pair();  // Learns inline_bytes(), and that it works.
+  Result<QueuePair> probe = create_queue_pair();  // Learns inline_bytes(), and that it works.
   if (!probe.ok()) return probe.error();
   return std::monostate{};
 }
 
-Result<QueuePair> Rail::make_queue_pair() {
+Result<QueuePair> Rail::make_queue_pair(VerbsLane& lane) {
+  // stop() must not allocate. Every queue pair that lives may be there at once.
+  const std::size_t most = stopped_.size() + lanes_.size() + 1;
+  if (stopped_.capacity() < most) stopped_.reserve(2 * most);
+  Result<QueuePair> made = create_queue_pair();
+  if (made.ok()) lanes_[made.value()->qp_num] = &lane;
+  return made;
+}
+
+Result<QueuePair> Rail::create_queue_pair() {
   ibv_qp_init_attr attributes{};
-  attributes.send_cq = completions_.get();
-  attributes.recv_cq = completions_.get();
+  attributes.send_cq = queue_.get();
+  attributes.recv_cq = queue_.get();
   attributes.srq = receives_.get();
   attributes.qp_type = IBV_QPT_RC;
   attributes.cap.max_send_wr = config_.send_queue_depth;
@@ -207,10 +226,87 @@ bool Rail::connect(ibv_qp* queue_pair, std::uint32_t packet_sequence,
   return error == 0;
 }
 
-void Rail::stop(ibv_qp* queue_pair) noexcept {
+void Rail::stop(QueuePair queue_pair, VerbsLane& lane, End end) noexcept {
   ibv_qp_attr state{};
   state.qp_state = IBV_QPS_ERR;
-  static_cast<void>(ibv_modify_qp(queue_pair, &state, IBV_QP_STATE));
+  static_cast<void>(ibv_modify_qp(queue_pair.get(), &state, IBV_QP_STATE));
+  if (end == End::kFinished) lanes_.erase(queue_pair->qp_num);
+  stopped_.push_back({std::move(queue_pair), end == End::kFinished ? nullptr : &lane, monotonic_ns(),
+                      emptied_, end == End::kUnused});
+}
+
+bool Rail::is_over(const Stopped& stopped, std::uint64_t now_ns) const noexcept {
+  const std::uint64_t most_ns = tells_last_receive_ ? kLongestStopNs : kStopNs;
+  const bool is_empty = stopped.is_empty || lost || elapsed_ns(now_ns, stopped.since_ns) >= most_ns;
+  return drained_ || (is_empty && emptied_ > stopped.since_emptied);
+}
+
+bool Rail::fetch(std::size_t most) noexcept {
+  next_completion = completion_count = 0;
+  const std::size_t wanted = std::min(most, completions_.size());
+  const int count = ibv_poll_cq(queue_.get(), static_cast<int>(wanted), completions_.data());
+  if (count < 0) [[unlikely]]
+    return false;
+  completion_count = static_cast<std::size_t>(count);
+  return true;
+}
+
+bool Rail::request_notification() noexcept { return lost || ibv_req_notify_cq(queue_.get(), 0) == 0; }
+
+bool Rail::take_completion_events() noexcept {
+  unsigned taken = 0;
+  ibv_cq* queue = nullptr;
+  void* context = nullptr;
+  while (ibv_get_cq_event(events_.get(), &queue, &context) == 0) ++taken;
+  if (taken > 0) ibv_ack_cq_events(queue_.get(), taken);
+  return taken > 0;
+}
+
+void Rail::take_events(Client& client) noexcept {
+  ibv_async_event event;
+  while (ibv_get_async_event(context_.get(), &event) == 0) {
+    const char* const name = ibv_event_type_str(event.event_type);
+    switch (event.event_type) {
+      case IBV_EVENT_QP_FATAL:
+      case IBV_EVENT_QP_REQ_ERR:
+      case IBV_EVENT_QP_ACCESS_ERR:
+        if (VerbsLane* const lane = lane_of(event.element.qp->qp_num))
+          client.on_queue_pair_failed(*lane, name);
+        break;
+      case IBV_EVENT_QP_LAST_WQE_REACHED: on_last_receive(event.element.qp, client); break;
+      case IBV_EVENT_SRQ_LIMIT_REACHED:
+        // At its bound it is not armed again: it would tell at once, and again.
+        if (grow_receive_slots()) arm_low_water();
+        break;
+      case IBV_EVENT_PORT_ERR:
+      case IBV_EVENT_PORT_ACTIVE:
+        if (event.element.port_num == port_.port)
+          client.on_port(*this, event.event_type == IBV_EVENT_PORT_ACTIVE);
+        break;
+      case IBV_EVENT_DEVICE_FATAL: client.on_device_failed(*this, name, LogScope::kNode); break;
+      case IBV_EVENT_CQ_ERR:
+      case IBV_EVENT_SRQ_ERR: client.on_device_failed(*this, name, LogScope::kProcess); break;
+      default: break;
+    }
+    ibv_ack_async_event(&event);
+  }
+}
+
+/// Nothing more comes through a queue pair that is stopped, by us or by the device.
+void Rail::on_last_receive(const ibv_qp* queue_pair, Client& client) noexcept {
+  tells_last_receive_ = true;
+  const auto find = [&] {
+    return std::ranges::find(stopped_, queue_pair, [](const Stopped& one) { return one.queue_pair.get(); });
+  };
+  auto found = find();
+  if (found == stopped_.end()) {
+    VerbsLane* const lane = lane_of(queue_pair->qp_num);
+    if (lane == nullptr) return;
+    client.on_queue_pair_failed(*lane, ibv_event_type_str(IBV_EVENT_QP_LAST_WQE_REACHED));
+    if (found = find(); found == stopped_.end()) return;
+  }
+  found->is_empty = true;
+  found->since_emptied = emptied_;  // What came before may still be in the completion queue.
 }
 
 void Rail::repost() noexcept {
@@ -234,6 +330,16 @@ bool Rail::post(const std::uint32_t* slots, std::size_t count) noexcept {
   return error == 0;
 }
 
+bool Rail::make_room_for_credit(std::uint32_t more, std::uint32_t kept_free) noexcept {
+  // Some are between a completion and repost(), or meant for what nobody has credit for.
+  const std::uint32_t needed = credit_ + more + config_.slots_per_slab / 2;
+  if (needed + kept_free > receive_slots_->most()) return false;
+  while (needed > receive_slots_->count())
+    if (!grow_receive_slots()) return false;
+  return true;
+}
+
+/// Adds a slab of receive slots and posts them. Returns false at the bound, or if it is refused.
 bool Rail::grow_receive_slots() noexcept {
   try {
     if (receive_slots_->grow()) return false;
@@ -250,6 +356,7 @@ bool Rail::grow_receive_slots() noexcept {
   return true;
 }
 
+/// Asks for IBV_EVENT_SRQ_LIMIT_REACHED when a quarter of the slots is left.
 void Rail::arm_low_water() noexcept {
   ibv_srq_attr attributes{};
   attributes.srq_limit = receive_slots_->count() / 4;

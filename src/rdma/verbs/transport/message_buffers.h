@@ -1,0 +1,80 @@
+// Where messages lie until the peer's device has them: in registered send slots, or, for links that are not
+// up, in ordinary memory.
+//
+// RULE ONLY LIVE LINKS HOLD SLOTS. A message takes a send slot when it is posted to a link that is up. When a
+// link ends, its messages go back to ordinary memory. So peers that do not answer take none of the slots:
+// those are for links on which they come back soon.
+//
+// RULE CREDIT GETS THROUGH. The last send slots are for messages of credit, parking and goodbye: without
+// these, who waits for credit would hold slots for ever.
+//
+// Threads: as rdma/provider.h says.
+
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "rdma/verbs/devices/slot_pool.h"
+#include "rdma/verbs/links/link.h"
+
+namespace ch3_offload {
+
+class MessageBuffers {
+ public:
+  static constexpr std::uint32_t kNone = UINT32_MAX;
+  static_assert(kNone == SlotPool::kNone);
+
+  enum class SlotUse : std::uint8_t { kMessage, kCredit };
+
+  explicit MessageBuffers(SlotPool slots) : slots_(std::move(slots)) {}
+
+  /// Slots may be added. Returns kNone if all are taken that are for this use.
+  std::uint32_t take_slot(SlotUse use) noexcept;
+  /// Whether a message may have a slot, or slots may be added.
+  bool may_take_slot() const noexcept { return slots_.may_take(std::min(kCreditSlots, slots_.count() / 4)); }
+  void give_back_slot(std::uint32_t slot) noexcept { slots_.give_back(slot); }
+  /// Slots are short: their completions are to come soon.
+  bool is_short() const noexcept { return slots_.free_count() * 2 < slots_.count(); }
+  std::uint32_t slots_taken() const noexcept { return slots_.count() - slots_.free_count(); }
+  SlotPool& slots() noexcept { return slots_; }
+  const SlotPool& slots() const noexcept { return slots_; }
+
+  /// Ordinary memory for a message. Returns kNone if there is none.
+  std::uint32_t take_memory(std::size_t length_bytes) noexcept;
+  void give_back_memory(std::uint32_t place) noexcept {
+    waiting_[place].reset();
+    free_places_.push_back(place);
+  }
+  /// Messages in ordinary memory.
+  std::size_t waiting() const noexcept { return waiting_.size() - free_places_.size(); }
+
+  /// Where a message lies, with its header.
+  std::byte* address(Item::Kind kind, std::uint32_t index) const noexcept {
+    return kind == Item::Kind::kMessage ? slots_.address(index) : waiting_[index].get();
+  }
+  /// REQUIRES: the item is no part of a write; likewise below.
+  std::byte* address(const Item& item) const noexcept { return address(item.kind, item.index); }
+  void give_back(const Item& item) noexcept {
+    if (item.kind == Item::Kind::kMessage)
+      give_back_slot(item.index);
+    else
+      give_back_memory(item.index);
+  }
+  /// Returns false if no slot is free.
+  bool move_to_slot(Item& item) noexcept;
+  /// Moves the messages of a link that has ended. Without memory, they keep their slots.
+  void move_from_slots(Link& link) noexcept;
+
+ private:
+  static constexpr std::uint32_t kCreditSlots = 16;  ///< That messages leave to others.
+
+  SlotPool slots_;
+  std::vector<std::unique_ptr<std::byte[]>> waiting_;
+  std::vector<std::uint32_t> free_places_;  ///< In waiting_.
+};
+
+}  // namespace ch3_offload
