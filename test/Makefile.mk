@@ -63,6 +63,16 @@ check_LIBRARIES += test/libfake_verbs.a
 test_libfake_verbs_a_SOURCES = $(fake_verbs_sources)
 test_libfake_verbs_a_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/test $(VERBS_CFLAGS)
 fake_verbs_objects = $(test_libfake_verbs_a_OBJECTS)
+
+# A job of many processes over that device.
+many_peers_sources = \
+	test/counting_allocator.cc \
+	test/counting_allocator.h \
+	test/rdma/seeded_random.h \
+	test/rdma/verbs/many_peers.cc \
+	test/rdma/verbs/many_peers.h \
+	test/rdma/verbs/simulated_descriptors.cc \
+	test/rdma/verbs/simulated_descriptors.h
 endif
 
 # The provider and the buffers that the engine is tested with.
@@ -324,6 +334,13 @@ test_verbs_allocation_tests_SOURCES = \
 	test/rdma/verbs/verbs_world.h
 test_verbs_allocation_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
 test_verbs_allocation_tests_LDADD = $(fake_verbs_objects) libcore.la $(GTEST_LIBS)
+
+# A job of many processes. It replaces operator new, and descriptors.
+check_PROGRAMS += test/verbs_scale_tests
+TESTS += test/verbs_scale_tests
+test_verbs_scale_tests_SOURCES = $(many_peers_sources) test/rdma/verbs/many_peers_test.cc
+test_verbs_scale_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
+test_verbs_scale_tests_LDADD = $(fake_verbs_objects) libcore.la $(GTEST_LIBS)
 endif
 
 # The registrar for UCX, over whatever UCX finds here; run in the lab, too, where there is a device.
@@ -466,7 +483,8 @@ no_address_tests = \
 	test/tools/trace_commands \
 	test/ucx_tests \
 	test/verbs_allocation_tests \
-	test/verbs_lab_tests
+	test/verbs_lab_tests \
+	test/verbs_scale_tests
 
 # Of these, the programs that test the same with a sanitizer and without: they use no memory hooks and start no
 # processes. If the check has an AddressSanitizer build, it runs them in that build only. In the other build,

@@ -7,7 +7,11 @@ namespace {
 
 using namespace ch3_offload;
 
-constexpr std::size_t kHeaderBytes = 16;  // The size is in front, so that what is freed can be counted.
+/// In front of the memory, so that what is freed can be counted.
+struct alignas(16) Header {
+  std::size_t bytes;
+  bool is_marked;
+};
 
 void* allocate(std::size_t bytes) noexcept {
   ++allocator::allocations;
@@ -16,11 +20,13 @@ void* allocate(std::size_t bytes) noexcept {
     if (left == 0) return nullptr;
     allocator::left = left - 1;
   }
-  auto* const memory = static_cast<std::size_t*>(std::malloc(bytes + kHeaderBytes));
-  if (memory == nullptr) return nullptr;
+  auto* const header = static_cast<Header*>(std::malloc(sizeof(Header) + bytes));
+  if (header == nullptr) return nullptr;
+  const auto marks = allocator::marks.load();
+  *header = {.bytes = bytes, .is_marked = marks != nullptr && marks()};
   allocator::live_bytes += static_cast<std::int64_t>(bytes);
-  *memory = bytes;
-  return memory + kHeaderBytes / sizeof *memory;
+  if (header->is_marked) allocator::live_bytes_marked += static_cast<std::int64_t>(bytes);
+  return header + 1;
 }
 
 void* allocate_or_throw(std::size_t bytes) {
@@ -31,9 +37,10 @@ void* allocate_or_throw(std::size_t bytes) {
 
 void release(void* memory) noexcept {
   if (memory == nullptr) return;
-  auto* const start = static_cast<std::size_t*>(memory) - kHeaderBytes / sizeof(std::size_t);
-  allocator::live_bytes -= static_cast<std::int64_t>(*start);
-  std::free(start);
+  auto* const header = static_cast<Header*>(memory) - 1;
+  allocator::live_bytes -= static_cast<std::int64_t>(header->bytes);
+  if (header->is_marked) allocator::live_bytes_marked -= static_cast<std::int64_t>(header->bytes);
+  std::free(header);
 }
 
 }  // namespace

@@ -12,6 +12,9 @@ inline constexpr std::uint64_t kPlenty = UINT64_MAX;
 inline constinit std::atomic<std::uint64_t> allocations{0};      ///< All there were, those that failed too.
 inline constinit std::atomic<std::uint64_t> allocated_bytes{0};  ///< Likewise.
 inline constinit std::atomic<std::int64_t> live_bytes{0};
+/// Whether what is allocated now counts in live_bytes_marked, until it is freed. nullptr: it does not.
+inline constinit std::atomic<bool (*)() noexcept> marks{nullptr};
+inline constinit std::atomic<std::int64_t> live_bytes_marked{0};
 inline constinit std::atomic<std::uint64_t> left{kPlenty};  ///< So many more succeed, then all fail. kPlenty: all succeed.
 
 /// For its life so many allocations succeed.

@@ -53,8 +53,12 @@ void ForkClosing::forget() noexcept {
   if (descriptor_ < 0) return;
   const std::lock_guard lock(list().mutex);
   auto& descriptors = list().descriptors;
-  const auto found = std::ranges::find(descriptors, descriptor_);
-  if (found != descriptors.end()) descriptors.erase(found);
+  // Introductions come and go: theirs are the latest.
+  const auto found = std::find(descriptors.rbegin(), descriptors.rend(), descriptor_);
+  if (found != descriptors.rend()) {
+    *found = descriptors.back();
+    descriptors.pop_back();
+  }
   descriptor_ = -1;
 }
 

@@ -31,7 +31,7 @@ constexpr std::uint64_t kRoundNs = 1'000'000;
 constexpr std::uint64_t kTickNs = 2'000'000;
 
 /// Peers without a link that are dialled at one look.
-constexpr std::uint32_t kMostChecks = 16;
+constexpr std::uint32_t kMostChecks = WireUp::kMostDials;
 
 }  // namespace
 

@@ -191,6 +191,8 @@ void adjust(const std::function<void(Config&)>& change);
 
 Counters counters();
 Leaks leaks();
+/// Whether the calling thread is inside a call of the API: for tests that count allocations.
+bool is_in_call() noexcept;
 /// Misuse that the API does not report, in words. Tests end by checking that there is none.
 std::vector<std::string> violations();
 std::vector<QueuePairInfo> queue_pairs();

@@ -156,9 +156,10 @@ ibv_cq* ibv_create_cq(ibv_context* handle, int capacity, void* cq_context, ibv_c
   if (capacity < 1 || capacity > config.max_completions) return failed(EINVAL);
   if (vector < 0 || vector >= config.completion_vectors) return failed(EINVAL);
   if (channel != nullptr && channel->context != handle) return failed(EINVAL);
-  const int queues = network.completion_queues_.count(
-      [&](const CompletionQueue& queue) { return context_of(queue.context)->device == context.device; });
-  if (queues >= config.max_completion_queues) return failed(ENOMEM);
+  const auto is_here = [&](const CompletionQueue& queue) {
+    return context_of(queue.context)->device == context.device;
+  };
+  if (network.completion_queues_.holds(config.max_completion_queues, is_here)) return failed(ENOMEM);
   CompletionQueue* const queue = network.completion_queues_.add(std::make_unique<CompletionQueue>());
   queue->context = handle;
   queue->channel = channel;

@@ -108,7 +108,18 @@ Device* Network::find_device(std::string_view name) noexcept {
   return nullptr;
 }
 
+namespace {
+
+thread_local int calls_begun = 0;
+
+}  // namespace
+
+bool is_in_call() noexcept { return calls_begun > 0; }
+
+Call::~Call() { --calls_begun; }
+
 Call::Call(std::string_view function) : lock_(Network::get().mutex_) {
+  ++calls_begun;
   auto& failures = Network::get().failures_;
   if (failures.empty()) return;
   const auto found = failures.find(function);

@@ -152,10 +152,8 @@ ibv_context* ibv_open_device(ibv_device* handle) {
   if (call.error() != 0) return failed(call.error());
   if (config.open_error != 0) return failed(config.open_error);
   if (device.dead) return failed(EIO);
-  if (network.contexts_.count([&](const Context& one) { return one.device == &device; }) >=
-      config.max_contexts) {
-    return failed(ENOMEM);
-  }
+  const auto is_here = [&](const Context& one) { return one.device == &device; };
+  if (network.contexts_.holds(config.max_contexts, is_here)) return failed(ENOMEM);
   Context* const made = network.contexts_.add(std::make_unique<Context>());
   made->device = &device;
   made->query_port = query_port;

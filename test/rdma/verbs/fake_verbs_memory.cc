@@ -61,9 +61,10 @@ int check_registration(Network& network, ibv_pd* domain, void* address, std::siz
   if (length_bytes > std::numeric_limits<std::uintptr_t>::max() - reinterpret_cast<std::uintptr_t>(address)) {
     return EINVAL;
   }
-  const int regions = network.regions_.count(
-      [&](const Region& region) { return context_of(region.context)->device == context.device; });
-  if (regions >= config.max_regions) return ENOMEM;
+  const auto is_here = [&](const Region& region) {
+    return context_of(region.context)->device == context.device;
+  };
+  if (network.regions_.holds(config.max_regions, is_here)) return ENOMEM;
   if ((access & IBV_ACCESS_ON_DEMAND) != 0) return config.faults_pages ? 0 : EOPNOTSUPP;
   if (length_bytes > config.registered_bytes_per_context - context.registered_bytes) return ENOMEM;
   if (!can_pin(address, length_bytes, (access & IBV_ACCESS_LOCAL_WRITE) != 0)) return EFAULT;
@@ -122,9 +123,10 @@ ibv_pd* ibv_alloc_pd(ibv_context* handle) {
   Network& network = Network::get();
   Context& context = *context_of(handle);
   if (context.device->dead) return failed(EIO);
-  const int domains = network.domains_.count(
-      [&](const Domain& domain) { return context_of(domain.context)->device == context.device; });
-  if (domains >= network.config_of(*context.device).max_domains) return failed(ENOMEM);
+  const auto is_here = [&](const Domain& domain) {
+    return context_of(domain.context)->device == context.device;
+  };
+  if (network.domains_.holds(network.config_of(*context.device).max_domains, is_here)) return failed(ENOMEM);
   Domain* const domain = network.domains_.add(std::make_unique<Domain>());
   domain->context = handle;
   domain->handle = ++network.next_handle_;

@@ -131,6 +131,9 @@ class Network {
 class Call {
  public:
   explicit Call(std::string_view function);
+  ~Call();
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
   /// The errno of fail_call(), or 0.
   int error() const noexcept { return error_; }
   std::unique_lock<std::mutex>& lock() noexcept { return lock_; }

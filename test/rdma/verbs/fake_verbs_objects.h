@@ -63,11 +63,13 @@ class Owned {
   void for_each(Function&& function) {
     for (auto& [pointer, item] : items_) function(*pointer);
   }
+  /// Whether there are `number` or more that match. Does not look at them if there are fewer in all.
   template <class Predicate>
-  int count(Predicate&& predicate) const {
+  bool holds(int number, Predicate&& predicate) const {
+    if (size() < number) return false;
     int n = 0;
     for (const auto& [pointer, item] : items_) n += predicate(*pointer);
-    return n;
+    return n >= number;
   }
 
  private:

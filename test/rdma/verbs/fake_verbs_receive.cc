@@ -75,9 +75,10 @@ ibv_srq* ibv_create_srq(ibv_pd* domain, ibv_srq_init_attr* init) {
       init->attr.max_sge > static_cast<std::uint32_t>(config.max_scatter)) {
     return failed(EINVAL);
   }
-  const int queues = network.receive_queues_.count(
-      [&](const ReceiveQueue& queue) { return context_of(queue.context)->device == context.device; });
-  if (queues >= config.max_receive_queues) return failed(ENOMEM);
+  const auto is_here = [&](const ReceiveQueue& queue) {
+    return context_of(queue.context)->device == context.device;
+  };
+  if (network.receive_queues_.holds(config.max_receive_queues, is_here)) return failed(ENOMEM);
   ReceiveQueue* const queue = network.receive_queues_.add(std::make_unique<ReceiveQueue>());
   queue->context = domain->context;
   queue->srq_context = init->srq_context;

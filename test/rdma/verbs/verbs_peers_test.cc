@@ -840,11 +840,10 @@ TEST_F(VerbsPeers, EventsOfThePortAreLogged) {
   make(2);
   establish(0, 1);
   fake_verbs::set_link("fake0", false);
-  run_for(3);
+  EXPECT_TRUE(run_until([&] { return logged("went down; waiting for it"); }));
   EXPECT_TRUE(logged("the port fake0:1:1 (RoCE v2, 127.0.0.1"));
-  EXPECT_TRUE(logged("went down; waiting for it"));
   fake_verbs::set_link("fake0", true);
-  run_for(3);
+  EXPECT_TRUE(run_until([&] { return logged("is up again"); }));
   EXPECT_EQ(scope_of("is up again"), LogScope::kNode);
   for (const ibv_event_type other : {IBV_EVENT_LID_CHANGE, IBV_EVENT_PKEY_CHANGE, IBV_EVENT_SM_CHANGE,
                                      IBV_EVENT_CLIENT_REREGISTER, IBV_EVENT_GID_CHANGE})
