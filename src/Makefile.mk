@@ -70,6 +70,7 @@ rdma_sources += \
 	src/rdma/verbs/verbs_housekeeping.cc \
 	src/rdma/verbs/verbs_provider.cc \
 	src/rdma/verbs/verbs_provider.h \
+	src/rdma/verbs/wire_up/dialling.cc \
 	src/rdma/verbs/wire_up/frame_stream.cc \
 	src/rdma/verbs/wire_up/frame_stream.h \
 	src/rdma/verbs/wire_up/frames.cc \

@@ -37,7 +37,6 @@ class Introducer {
     bool checks_ = false;                    ///< A dial is only to show whether somebody listens (check()).
     std::uint8_t next_host_ = 0;             ///< In address_->hosts, to dial, modulo their number.
     std::uint8_t refused_hosts_ = 0;     ///< Bit n: hosts[n] has refused a dial, and none was taken since.
-    bool was_reset_ = false;             ///< A connection was reset since the peer answered last.
     std::uint64_t retry_at_ns_ = 0;      ///< Earliest next dial.
     std::uint32_t silent_tries_ = 0;     ///< Dials in a row that no kernel answered.
     std::uint64_t silent_since_ns_ = 0;  ///< patience_ns_ when the first of them began.

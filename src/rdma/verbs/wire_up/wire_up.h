@@ -113,8 +113,14 @@ class WireUp final : public Introducer {
 
  private:
   using Step = Introduction::Step;
+  /// Between dials of one contact.
+  static constexpr std::uint64_t kRedialNs = 200'000'000;
+  /// Time that a dial has to be answered before it makes way for another one.
+  static constexpr std::uint64_t kGraceNs = 200'000'000;
 
+  // wire_up.cc
   std::uint64_t timeout_ns() const noexcept;
+  void log_once(bool& logged, const char* line) const noexcept;
   bool watch(int descriptor, std::uint64_t tag, std::uint32_t events) noexcept;
   void update_watch(Introduction& introduction) noexcept;
   Introduction* begin(FrameStream stream, bool dialled);
@@ -138,7 +144,9 @@ class WireUp final : public Introducer {
   void on_closed(Introduction& introduction, int error_number) noexcept;
   bool our_dial_counts(const Contact& contact) const noexcept;
   void fail(Introduction& introduction) noexcept;
+  void break_off(Introduction& introduction) noexcept;
 
+  // dialling.cc
   void begin_to_seek(Contact& contact, const VerbsAddress& address) noexcept;
   void dial(Contact& contact) noexcept;
   void dial_next_host(Contact& contact);
@@ -148,7 +156,6 @@ class WireUp final : public Introducer {
   void look_at_guests() noexcept;
   std::uint64_t most_attempt_ns(const Contact& contact) const noexcept;
   void no_contact(Contact& contact, std::uint64_t since_ns) noexcept;
-  void log_once(bool& logged, const char* line) const noexcept;
 
   const Config config_;
   const VerbsAddress& address_;
