@@ -10,6 +10,7 @@ rdma_sources = \
 	src/rdma/hex.h \
 	src/rdma/job_secret.h \
 	src/rdma/log.h \
+	src/rdma/log.h \
 	src/rdma/log_scope.h \
 	src/rdma/monotonic_clock.h \
 	src/rdma/provider.h \
@@ -53,19 +54,19 @@ rdma_sources += \
 	src/rdma/verbs/devices/slot_pool.h \
 	src/rdma/verbs/devices/verbs_handles.h \
 	src/rdma/verbs/links/introductions.cc \
-	src/rdma/verbs/links/link.h \
 	src/rdma/verbs/links/link_timer.h \
 	src/rdma/verbs/links/links.cc \
 	src/rdma/verbs/links/links.h \
 	src/rdma/verbs/links/parking.cc \
 	src/rdma/verbs/links/parking.h \
-	src/rdma/verbs/links/verbs_endpoint.h \
 	src/rdma/verbs/marked_list.h \
 	src/rdma/verbs/transport/completions.cc \
+	src/rdma/verbs/transport/link.h \
 	src/rdma/verbs/transport/message_buffers.cc \
 	src/rdma/verbs/transport/message_buffers.h \
 	src/rdma/verbs/transport/transport.cc \
 	src/rdma/verbs/transport/transport.h \
+	src/rdma/verbs/verbs_endpoint.h \
 	src/rdma/verbs/verbs_failures.cc \
 	src/rdma/verbs/verbs_housekeeping.cc \
 	src/rdma/verbs/verbs_provider.cc \

@@ -67,7 +67,7 @@ struct RemoteMemory {
   RemoteKey remote_key{};
 };
 
-/// However little memory there is, a slot to any peer can have so many bytes.
+/// A slot to any peer can have so many bytes.
 inline constexpr std::size_t kLeastSlotBytes = 128;
 
 /// What a provider can do. Constant for the provider's life.

@@ -26,26 +26,15 @@ bool VerbsProvider::another_works(const Rail& rail) const noexcept {
       rails_, [&](const auto& other) { return other.get() != &rail && other->up && !other->lost; });
 }
 
-void VerbsProvider::log_port(const Rail& rail, bool others_work) const noexcept {
-  try {
-    const std::string name = rail.port().to_string();
-    if (rail.up)
-      log_(LogScope::kNode, "verbs: the port %s is up again", name.c_str());
-    else if (others_work)
-      log_(LogScope::kNode, "verbs: the port %s went down; going on without it", name.c_str());
-    else
-      log_(LogScope::kNode, "verbs: the port %s went down; waiting for it or another way", name.c_str());
-  } catch (const std::bad_alloc&) {
-    log_(LogScope::kNode, "verbs: a port of %s %s", rail.port().device.c_str(),
-         rail.up ? "is up again" : "went down");
-  }
-}
-
 void VerbsProvider::on_port(Rail& rail, bool is_up) noexcept {
   constexpr std::uint32_t kMostLogged = 20;  // A port that comes and goes must not fill the terminal.
   const bool others_work = another_works(rail);
   rail.up = is_up;
-  if (++port_events_ <= kMostLogged) log_port(rail, others_work);
+  if (++port_events_ <= kMostLogged)
+    log_(LogScope::kNode, "verbs: the port %s %s", rail.port_name.c_str(),
+         is_up         ? "is up again"
+         : others_work ? "went down; going on without it"
+                       : "went down; waiting for it or another way");
   if (!is_up && !others_work) return;
   for (const auto& peer : peers_)
     if (peer != nullptr && !peer->is_over()) links_.on_port(*peer, rail);

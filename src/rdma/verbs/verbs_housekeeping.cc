@@ -93,7 +93,7 @@ bool VerbsProvider::request_notification() noexcept {
 bool VerbsProvider::arm() noexcept {
   armed_ = true;
   if (std::ranges::any_of(rails_, [](const auto& rail) { return rail->holds_completions(); })) return false;
-  if (!request_notification() || !dying_.empty()) return false;
+  if (!request_notification()) return false;
   set_alarm();
   return transport_.unblock() == 0;
 }
@@ -149,13 +149,13 @@ void VerbsProvider::look_after_peers(std::uint64_t now_ns) noexcept {
   std::uint32_t checks = 0;
   for (std::size_t looked = 0; looked < peers_.size() && checks < kMostChecks; ++looked) {
     VerbsEndpoint* const peer = peers_[next_checked_++ % peers_.size()].get();
-    if (peer != nullptr && transport_.sink().awaits(peer->id)) checks += links_.check(*peer);
+    if (peer != nullptr) checks += links_.check(*peer, transport_.sink());
   }
 }
 
 void VerbsProvider::probe_soon() noexcept {
   probe_soon_ = true;
-  set_alarm(1);
+  static_cast<void>(set_alarm(1));
 }
 
 void VerbsProvider::on_work() noexcept {
@@ -174,14 +174,14 @@ void VerbsProvider::set_alarm() noexcept {
       return;
     delay_ns = links_.look_ns();
   }
-  set_alarm(delay_ns);
+  alarm_is_set_ = set_alarm(delay_ns);
 }
 
-void VerbsProvider::set_alarm(std::uint64_t delay_ns) noexcept {
+bool VerbsProvider::set_alarm(std::uint64_t delay_ns) const noexcept {
   itimerspec time{};
   time.it_value.tv_sec = static_cast<time_t>(delay_ns / 1'000'000'000);
   time.it_value.tv_nsec = static_cast<long>(delay_ns % 1'000'000'000);
-  if (::timerfd_settime(alarm_.get(), 0, &time, nullptr) == 0) alarm_is_set_ = true;
+  return ::timerfd_settime(alarm_.get(), 0, &time, nullptr) == 0;
 }
 
 }  // namespace ch3_offload

@@ -275,8 +275,10 @@ Status VerbsProvider::write(Endpoint& endpoint, const std::byte* source, std::si
                             const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
                             WorkId work) noexcept {
   VerbsEndpoint& peer = of(endpoint);
+  if (const Status status = transport_.may_write(peer); status != Status::kOk) return status;
   const bool striped = length_bytes >= kStripedBytes && peer.pair_count > 1 && second_lane_is_up(peer);
-  return transport_.write(peer, source, length_bytes, region, destination, immediate, work, striped);
+  transport_.write(peer, source, length_bytes, region, destination, immediate, work, striped);
+  return Status::kOk;
 }
 
 /// At the first contact; it stays as it is.

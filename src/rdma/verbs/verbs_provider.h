@@ -15,14 +15,8 @@
 // among the pairs of rails, by which peers are spread over the rails, and its links move to the other pair
 // when they break there: what one rail has lost is sent again over the other.
 //
-// The parts, each of which knows those above it only:
-//
-//   devices/     Rail: a port with its queues. SlotPool, Registrations: memory. Which ports to use
-//   transport/   Transport: items over links. MessageBuffers: where messages lie
-//   links/       Links: how queue pairs come and go. Parking, LinkTimer. What is known of a peer
-//   wire_up/     WireUp: introductions over TCP. It knows none of the others
-//
-// This class makes the parts, and knows the peers and their ends:
+// Rail, Transport, Links and WireUp do the work (ARCHITECTURE.md). This class makes them, and knows the peers
+// and their ends:
 //
 //   verbs_provider.cc      making it, connecting
 //   verbs_housekeeping.cc  poll, sleep, and what descriptors and time ask for
@@ -44,7 +38,7 @@
 #include "rdma/verbs/devices/rail.h"
 #include "rdma/verbs/devices/registrations.h"
 #include "rdma/verbs/links/links.h"
-#include "rdma/verbs/links/verbs_endpoint.h"
+#include "rdma/verbs/verbs_endpoint.h"
 #include "rdma/verbs/transport/transport.h"
 #include "rdma/verbs/verbs_address.h"
 #include "rdma/verbs/verbs_config.h"
@@ -148,14 +142,13 @@ class VerbsProvider final : public Provider, private Links::Client, private Rail
   void look_after_peers(std::uint64_t now_ns) noexcept;
   bool request_notification() noexcept;
   void set_alarm() noexcept;
-  void set_alarm(std::uint64_t delay_ns) noexcept;
+  bool set_alarm(std::uint64_t delay_ns) const noexcept;
   void on_work() noexcept override;
 
   // verbs_failures.cc
   bool another_works(const Rail& rail) const noexcept;
   void on_queue_pair_failed(VerbsLane& lane, const char* why) noexcept override;
   void on_port(Rail& rail, bool is_up) noexcept override;
-  void log_port(const Rail& rail, bool others_work) const noexcept;
   void on_device_failed(Rail& rail, const char* why, LogScope scope) noexcept override;
   void on_rail_failed(Rail& rail, const char* why) noexcept override {
     on_device_failed(rail, why, LogScope::kProcess);

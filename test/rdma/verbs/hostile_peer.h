@@ -17,7 +17,7 @@
 #include "rdma/provider.h"
 #include "rdma/verbs/devices/port_selection.h"
 #include "rdma/verbs/devices/verbs_handles.h"
-#include "rdma/verbs/links/link.h"
+#include "rdma/verbs/transport/link.h"
 #include "rdma/verbs/verbs_address.h"
 #include "rdma/verbs/wire_up/frame_stream.h"
 #include "rdma/verbs/wire_up/frames.h"

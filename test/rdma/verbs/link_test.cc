@@ -1,6 +1,6 @@
 // The bookkeeping of a link, without any device.
 
-#include "rdma/verbs/links/link.h"
+#include "rdma/verbs/transport/link.h"
 
 #include <gtest/gtest.h>
 

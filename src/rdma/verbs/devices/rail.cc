@@ -232,13 +232,16 @@ void Rail::stop(QueuePair queue_pair, VerbsLane& lane, End end) noexcept {
   static_cast<void>(ibv_modify_qp(queue_pair.get(), &state, IBV_QP_STATE));
   if (end == End::kFinished) lanes_.erase(queue_pair->qp_num);
   stopped_.push_back({std::move(queue_pair), end == End::kFinished ? nullptr : &lane, monotonic_ns(),
-                      emptied_, end == End::kUnused});
+                      end == End::kUnused, emptied_});
 }
 
-bool Rail::is_over(const Stopped& stopped, std::uint64_t now_ns) const noexcept {
+bool Rail::is_over(Stopped& stopped, std::uint64_t now_ns) const noexcept {
   const std::uint64_t most_ns = tells_last_receive_ ? kLongestStopNs : kStopNs;
-  const bool is_empty = stopped.is_empty || lost || elapsed_ns(now_ns, stopped.since_ns) >= most_ns;
-  return drained_ || (is_empty && emptied_ > stopped.since_emptied);
+  if (!stopped.is_empty && (lost || elapsed_ns(now_ns, stopped.since_ns) >= most_ns)) {
+    stopped.is_empty = true;
+    stopped.since_emptied = emptied_;
+  }
+  return drained_ || (stopped.is_empty && emptied_ > stopped.since_emptied);
 }
 
 bool Rail::fetch(std::size_t most) noexcept {

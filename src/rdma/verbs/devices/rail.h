@@ -17,6 +17,8 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <utility>
 #include <unordered_map>
 #include <vector>
 
@@ -76,6 +78,7 @@ class Rail {
   std::uint32_t inline_bytes() const noexcept { return inline_bytes_; }
 
   const std::uint8_t index;
+  const std::string port_name;  ///< For people.
   bool up = true;     ///< The port, as far as the device has told.
   bool lost = false;  ///< The device failed. It is asked nothing any more.
 
@@ -171,17 +174,17 @@ class Rail {
     QueuePair queue_pair;
     VerbsLane* lane;  ///< nullptr: what comes through it does not count.
     std::uint64_t since_ns;
-    std::uint64_t since_emptied;  ///< emptied_ when it was stopped, or when the device said that it is empty.
     bool is_empty;                ///< Nothing more comes through it.
+    std::uint64_t since_emptied;  ///< emptied_ when that became known: what came before is taken after it.
   };
 
-  Rail(const VerbsPort& port, std::uint8_t number) : index(number), port_(port) {}
+  Rail(const VerbsPort& port, std::uint8_t number) : index(number), port_name(port.to_string()), port_(port) {}
   Result<std::monostate> set_up(const RailConfig& config);
   Result<QueuePair> create_queue_pair();
   bool post(const std::uint32_t* slots, std::size_t count) noexcept;
   bool grow_receive_slots() noexcept;
   void arm_low_water() noexcept;
-  bool is_over(const Stopped& stopped, std::uint64_t now_ns) const noexcept;
+  bool is_over(Stopped& stopped, std::uint64_t now_ns) const noexcept;
   void on_last_receive(const ibv_qp* queue_pair, Client& client) noexcept;
 
   static constexpr std::size_t kRepostBatch = 16;

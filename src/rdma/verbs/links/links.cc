@@ -22,7 +22,7 @@ void Links::make_room(std::size_t lanes) {
 }
 
 void Links::want_link(VerbsLane& lane) noexcept {
-  if (lane.peer->is_over()) return;
+  if (lane.waits || lane.peer->is_over()) return;
   waiting_.add(lane);
   client_.on_work();
 }
@@ -234,13 +234,15 @@ void Links::stop(VerbsLane& lane, Rail::End end) noexcept {
   if (end == Rail::End::kUnused)
     link.number = lane.number_before;  // The peer may have taken the same number.
   link.state = LinkState::kDraining;
-  link.parking = link.park_sent = link.park_heard = false;
+  link.forget_parking();
   rail_of(lane).stop(std::move(link.queue_pair), lane, end);
+  client_.on_work();
 }
 
 /// What the link has brought was taken.
 void Links::on_stopped(VerbsLane& lane) noexcept {
   lane.link.state = LinkState::kNone;
+  lane.link.forget_parking();  // The peer's kPark may have come last.
   rail_of(lane).change_credit(-static_cast<std::int32_t>(lane.link.window()));
   transport_.stop(lane);
   if (lane.has_remote || lane.may_offer || is_needed(lane)) want_link(lane);
@@ -270,7 +272,7 @@ bool Links::has_link(const VerbsEndpoint& peer) noexcept {
 /// Whether this process has a use for a link of the lane.
 bool Links::is_needed(const VerbsLane& lane) noexcept {
   if (lane.wanted || !lane.link.all_retired()) return true;
-  return lane.index == 0 && (lane.peer->unfinished_write != kNone || lane.peer->blocked);
+  return lane.index == 0 && (lane.peer->unfinished_write != kNone || (lane.peer->blocked && lane.link.lacks_credit()));
 }
 
 void Links::tick(std::uint64_t now_ns) noexcept {
@@ -299,7 +301,7 @@ bool Links::look(VerbsLane& lane, const Sink& sink, bool at_once) noexcept {
   if (link.state != LinkState::kUp) return true;
   const bool is_owed = link.retired() != link.posted() || lane.probing;
   const LinkTimer::Due due = lane.timer.look(
-      {lane.completions, link.received(), is_owed, link.posted_bytes()}, config_.peer_timeout_ms);
+      {lane.acknowledged, link.received(), is_owed, link.posted_bytes()}, config_.peer_timeout_ms);
   if (due == LinkTimer::Due::kReplace) {
     log_(
         "verbs: peer %u has not acknowledged anything for %llu s, and the device reports no error; "
@@ -316,8 +318,9 @@ bool Links::look(VerbsLane& lane, const Sink& sink, bool at_once) noexcept {
   return true;
 }
 
-bool Links::check(VerbsEndpoint& peer) noexcept {
-  if (peer.is_over() || peer.main.link.number == 0 || peer.main.link.state != LinkState::kNone) return false;
+bool Links::check(VerbsEndpoint& peer, const Sink& sink) noexcept {
+  const bool has_had_link = peer.main.link.number != 0 && peer.main.link.state == LinkState::kNone;
+  if (peer.is_over() || !has_had_link || !sink.awaits(peer.id)) return false;
   introducer_->check(peer.main, peer.address);
   return true;
 }

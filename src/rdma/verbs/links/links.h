@@ -30,7 +30,7 @@
 #include "rdma/provider.h"
 #include "rdma/verbs/devices/rail.h"
 #include "rdma/verbs/links/parking.h"
-#include "rdma/verbs/links/verbs_endpoint.h"
+#include "rdma/verbs/verbs_endpoint.h"
 #include "rdma/verbs/marked_list.h"
 #include "rdma/verbs/transport/transport.h"
 #include "rdma/verbs/wire_up/introducer.h"
@@ -48,7 +48,7 @@ class Links final : public Introducer::Client, public Transport::Client, private
     /// The peer's end has become known.
     virtual void on_peer_over(VerbsEndpoint& peer, Status reason) noexcept = 0;
     virtual void on_rail_failed(Rail& rail, const char* why) noexcept = 0;
-    /// tick() has something to do.
+    /// tick() or make_wanted() has something to do.
     virtual void on_work() noexcept = 0;
 
    protected:
@@ -85,7 +85,7 @@ class Links final : public Introducer::Client, public Transport::Client, private
 
   /// Prepares for so many lanes. Throws std::bad_alloc.
   void make_room(std::size_t lanes);
-  /// Asks for a link: tick() dials the peer, or makes a queue pair.
+  /// Asks for a link: make_wanted() dials the peer, or makes a queue pair.
   void want_link(VerbsLane& lane) noexcept override;
   /// Gives a queue pair up; what it held is kept and sent over the next one, on another rail if there is one.
   void lose_link(VerbsLane& lane, const char* why, Cause cause) noexcept;
@@ -110,8 +110,9 @@ class Links final : public Introducer::Client, public Transport::Client, private
   /// be probed yet.
   bool look(const Sink& sink, bool at_once) noexcept;
   std::uint64_t look_ns() const noexcept { return config_.peer_timeout_ms * 1'000'000 / LinkTimer::kLooks; }
-  /// Finds out whether a peer without a link lives, if it had one. Returns whether it is dialled for that.
-  bool check(VerbsEndpoint& peer) noexcept;
+  /// Finds out whether a peer that has no link any more lives, if `sink` awaits it. Returns whether it is
+  /// dialled for that.
+  bool check(VerbsEndpoint& peer, const Sink& sink) noexcept;
 
   const Figures& figures() const noexcept { return figures_; }
   /// No link that breaks is logged any more.

@@ -17,7 +17,6 @@ void Parking::make_way(const Rail& rail, std::size_t wanted, std::uint64_t now_n
   VerbsLane* victim = nullptr;
   std::size_t leaving = 0;
   for (const auto& [number, lane] : rail.lanes()) {
-    if (lane->peer->dying) continue;
     if (lane->link.parking) {
       leaving += elapsed_ns(now_ns, lane->parking_since_ns) < kPatienceNs;
       continue;
@@ -30,6 +29,7 @@ void Parking::make_way(const Rail& rail, std::size_t wanted, std::uint64_t now_n
 }
 
 void Parking::on_heard(VerbsLane& lane) noexcept {
+  if (lane.link.state != LinkState::kUp) return;  // It ends anyway.
   lane.link.park_heard = true;
   if (lane.link.parking)
     advance(lane);

@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "rdma/verbs/devices/rail.h"
-#include "rdma/verbs/links/verbs_endpoint.h"
+#include "rdma/verbs/verbs_endpoint.h"
 #include "rdma/verbs/marked_list.h"
 #include "rdma/verbs/transport/transport.h"
 

@@ -81,12 +81,10 @@ void Transport::on_receive(Rail& rail, const ibv_wc& completion) noexcept {
   const bool is_refused = peer.dying && peer.reason == Status::kProtocol;
   if (!is_refused && !deliver(*lane, completion, rail.receive_slots().address(slot)))
     client_.on_peer_over(peer, Status::kProtocol);
-  if (held_rail_ != nullptr) {
-    held_rail_ = &rail;
+  if (held_rail_ != nullptr)
     held_slot_ = slot;
-  } else {
+  else
     rail.recycle(slot);
-  }
   if (lane->link.credit_is_due()) credit_due_.add(*lane);
 }
 
@@ -117,13 +115,9 @@ bool Transport::deliver(VerbsLane& lane, const ibv_wc& completion, const std::by
   lane.link.raise_limit(header.limit);
   if (peer.unfinished_write != kNone) push_parts(peer);
   if ((header.flags & SlotHeader::kWantsCredit) != 0) client_.on_credit_wanted(lane);
-  if (header.kind == SlotHeader::kCreditOnly) {
+  if (header.kind == SlotHeader::kCreditOnly || header.kind == SlotHeader::kPark) {
     lane.link.was_credit_only();
-    return payload.empty();
-  }
-  if (header.kind == SlotHeader::kPark) {
-    lane.link.was_credit_only();
-    client_.on_park(lane);
+    if (header.kind == SlotHeader::kPark) client_.on_park(lane);
     return payload.empty();
   }
   if (header.kind == SlotHeader::kBye && payload.empty()) {
@@ -148,8 +142,7 @@ void Transport::on_send_completion(Rail& rail, const ibv_wc& completion) noexcep
     log_("verbs: peer %u refused what was sent (%s)", index_of(lane->peer->id), why);
     return client_.on_peer_over(*lane->peer, Status::kPeerFailed);
   }
-  lane->probing = false;
-  ++lane->completions;
+  lane->acknowledged += std::exchange(lane->probing, false);
   const std::uint64_t up_to = completion.wr_id & ~kSendBit;
   if (up_to <= lane->link.posted()) retire(*lane, up_to);
 }
@@ -158,6 +151,7 @@ void Transport::on_send_completion(Rail& rail, const ibv_wc& completion) noexcep
 void Transport::retire(VerbsLane& lane, std::uint64_t up_to) noexcept {
   VerbsEndpoint& peer = *lane.peer;
   while (lane.link.retired() < up_to) {
+    ++lane.acknowledged;
     const Item item = lane.link.retire_one();
     if (item.kind != Item::Kind::kWritePart) {
       buffers_.give_back(item);

@@ -24,7 +24,7 @@ std::uint32_t MessageBuffers::take_memory(std::size_t length_bytes) noexcept {
   try {
     if (free_places_.empty()) {
       waiting_.emplace_back();
-      free_places_.reserve(waiting_.capacity());  // give_back_memory() must not allocate.
+      free_places_.reserve(waiting_.capacity());  // give_back() must not allocate.
       free_places_.push_back(static_cast<std::uint32_t>(waiting_.size() - 1));
     }
     const std::uint32_t place = free_places_.back();
@@ -36,13 +36,17 @@ std::uint32_t MessageBuffers::take_memory(std::size_t length_bytes) noexcept {
   }
 }
 
+void MessageBuffers::move(Item& item, Item to) noexcept {
+  to.length_bytes = item.length_bytes;
+  std::memcpy(address(to), address(item), item.length_bytes);
+  give_back(item);
+  item = to;
+}
+
 bool MessageBuffers::move_to_slot(Item& item) noexcept {
   const std::uint32_t slot = take_slot(SlotUse::kMessage);
   if (slot == kNone) return false;
-  std::memcpy(slots_.address(slot), address(item), item.length_bytes);
-  give_back_memory(item.index);
-  item.kind = Item::Kind::kMessage;
-  item.index = slot;
+  move(item, {Item::Kind::kMessage, slot});
   return true;
 }
 
@@ -52,10 +56,7 @@ void MessageBuffers::move_from_slots(Link& link) noexcept {
     if (item.kind != Item::Kind::kMessage) continue;
     const std::uint32_t place = take_memory(item.length_bytes);
     if (place == kNone) return;
-    std::memcpy(waiting_[place].get(), address(item), item.length_bytes);
-    give_back_slot(item.index);
-    item.kind = Item::Kind::kWaitingMessage;
-    item.index = place;
+    move(item, {Item::Kind::kWaitingMessage, place});
   }
 }
 

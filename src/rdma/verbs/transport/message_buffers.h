@@ -16,18 +16,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "rdma/verbs/devices/slot_pool.h"
-#include "rdma/verbs/links/link.h"
+#include "rdma/verbs/transport/link.h"
 
 namespace ch3_offload {
 
 class MessageBuffers {
  public:
-  static constexpr std::uint32_t kNone = UINT32_MAX;
-  static_assert(kNone == SlotPool::kNone);
-
   enum class SlotUse : std::uint8_t { kMessage, kCredit };
 
   explicit MessageBuffers(SlotPool slots) : slots_(std::move(slots)) {}
@@ -36,7 +34,6 @@ class MessageBuffers {
   std::uint32_t take_slot(SlotUse use) noexcept;
   /// Whether a message may have a slot, or slots may be added.
   bool may_take_slot() const noexcept { return slots_.may_take(std::min(kCreditSlots, slots_.count() / 4)); }
-  void give_back_slot(std::uint32_t slot) noexcept { slots_.give_back(slot); }
   /// Slots are short: their completions are to come soon.
   bool is_short() const noexcept { return slots_.free_count() * 2 < slots_.count(); }
   std::uint32_t slots_taken() const noexcept { return slots_.count() - slots_.free_count(); }
@@ -45,24 +42,17 @@ class MessageBuffers {
 
   /// Ordinary memory for a message. Returns kNone if there is none.
   std::uint32_t take_memory(std::size_t length_bytes) noexcept;
-  void give_back_memory(std::uint32_t place) noexcept {
-    waiting_[place].reset();
-    free_places_.push_back(place);
-  }
   /// Messages in ordinary memory.
   std::size_t waiting() const noexcept { return waiting_.size() - free_places_.size(); }
 
-  /// Where a message lies, with its header.
-  std::byte* address(Item::Kind kind, std::uint32_t index) const noexcept {
-    return kind == Item::Kind::kMessage ? slots_.address(index) : waiting_[index].get();
+  /// Where a message lies, with its header. REQUIRES: the item is no part of a write; likewise below.
+  std::byte* address(const Item& item) const noexcept {
+    return item.kind == Item::Kind::kMessage ? slots_.address(item.index) : waiting_[item.index].get();
   }
-  /// REQUIRES: the item is no part of a write; likewise below.
-  std::byte* address(const Item& item) const noexcept { return address(item.kind, item.index); }
   void give_back(const Item& item) noexcept {
-    if (item.kind == Item::Kind::kMessage)
-      give_back_slot(item.index);
-    else
-      give_back_memory(item.index);
+    if (item.kind == Item::Kind::kMessage) return slots_.give_back(item.index);
+    waiting_[item.index].reset();
+    free_places_.push_back(item.index);
   }
   /// Returns false if no slot is free.
   bool move_to_slot(Item& item) noexcept;
@@ -70,6 +60,8 @@ class MessageBuffers {
   void move_from_slots(Link& link) noexcept;
 
  private:
+  void move(Item& item, Item to) noexcept;
+
   static constexpr std::uint32_t kCreditSlots = 16;  ///< That messages leave to others.
 
   SlotPool slots_;

@@ -93,12 +93,16 @@ bool Transport::push_notice(VerbsLane& lane, std::uint8_t kind) noexcept {
   return true;
 }
 
-Status Transport::write(VerbsEndpoint& peer, const std::byte* source, std::size_t length_bytes,
-                        const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
-                        WorkId work, bool striped) noexcept {
+Status Transport::may_write(VerbsEndpoint& peer) noexcept {
   if (peer.is_over()) return Status::kPeerFailed;
-  if (peer.unfinished_write != kNone || !peer.main.link.takes_item() || free_writes_.empty())
-    return no_room(peer);
+  const bool has_room =
+      peer.unfinished_write == kNone && peer.main.link.takes_item() && !free_writes_.empty();
+  return has_room ? Status::kOk : no_room(peer);
+}
+
+void Transport::write(VerbsEndpoint& peer, const std::byte* source, std::size_t length_bytes,
+                      const MemoryRegion& region, RemoteMemory destination, Immediate immediate, WorkId work,
+                      bool striped) noexcept {
   std::uint64_t part_bytes = part_bytes_;
   if (striped) {
     const std::uint64_t half = (length_bytes + 1) / 2 + kStripeGrainBytes - 1;
@@ -118,7 +122,6 @@ Status Transport::write(VerbsEndpoint& peer, const std::byte* source, std::size_
                                     .striped = striped,
                                     .parts = static_cast<std::uint32_t>(parts)};
   push_parts(peer);
-  return Status::kOk;
 }
 
 /// Who takes the next part, by turns. The second lane only helps: where it cannot now, the main one takes
@@ -327,6 +330,7 @@ std::size_t Transport::end_poll() noexcept {
   if (!credit_due_.empty()) send_due_credit();
   if (!lacking_.empty() && buffers_.may_take_slot()) [[unlikely]]
     lacking_.drain([&](VerbsLane& lane) { pump(lane); });
+  sink_ = nullptr;
   return found_;
 }
 

@@ -21,7 +21,7 @@
 #include "rdma/provider.h"
 #include "rdma/verbs/devices/rail.h"
 #include "rdma/verbs/devices/registrations.h"
-#include "rdma/verbs/links/verbs_endpoint.h"
+#include "rdma/verbs/verbs_endpoint.h"
 #include "rdma/verbs/marked_list.h"
 #include "rdma/verbs/transport/message_buffers.h"
 
@@ -69,9 +69,11 @@ class Transport {
   // Sending. As Provider has it; `striped`: over both lanes.
   Status reserve(VerbsEndpoint& peer, std::size_t length_bytes, std::span<std::byte>& slot) noexcept;
   void commit(VerbsEndpoint& peer, std::size_t length_bytes) noexcept;
-  Status write(VerbsEndpoint& peer, const std::byte* source, std::size_t length_bytes,
-               const MemoryRegion& region, RemoteMemory destination, Immediate immediate, WorkId work,
-               bool striped) noexcept;
+  Status may_write(VerbsEndpoint& peer) noexcept;
+  /// REQUIRES: may_write() has just returned kOk.
+  void write(VerbsEndpoint& peer, const std::byte* source, std::size_t length_bytes,
+             const MemoryRegion& region, RemoteMemory destination, Immediate immediate, WorkId work,
+             bool striped) noexcept;
   /// Sends a message without payload. Returns false if there is no slot for it.
   /// REQUIRES: the link is up and takes it.
   bool push_notice(VerbsLane& lane, std::uint8_t kind) noexcept;
@@ -104,7 +106,6 @@ class Transport {
   std::size_t found() const noexcept { return found_; }
   /// Whether the Sink still reads the latest message (Delivery::kHeld).
   bool holds_message() const noexcept { return held_rail_ != nullptr; }
-  std::uint64_t polls() const noexcept { return polls_; }
   /// How many of those who found no room have it now; they are forgotten. Only on the way to sleep, and in
   /// it: else who found no room would sleep after a poll that brought it.
   std::size_t unblock() noexcept;

@@ -1,7 +1,7 @@
 // What the verbs provider knows of one peer: its lanes and their links, its address, and its end.
 //
 // An endpoint is made at the first contact, by connect() or by the peer's introduction, and kept until the
-// provider is destroyed. Only the provider's functions change it; see verbs_provider.h.
+// provider is destroyed. Each part of the provider changes its own fields.
 
 #pragma once
 
@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "rdma/provider.h"
-#include "rdma/verbs/links/link.h"
+#include "rdma/verbs/transport/link.h"
 #include "rdma/verbs/links/link_timer.h"
 #include "rdma/verbs/verbs_address.h"
 #include "rdma/verbs/wire_up/frames.h"
@@ -20,8 +20,6 @@
 namespace ch3_offload {
 
 inline constexpr std::uint8_t kNoRail = UINT8_MAX;
-/// The index of no message, or of no write.
-inline constexpr std::uint32_t kNone = UINT32_MAX;
 
 struct VerbsEndpoint;
 
@@ -39,8 +37,8 @@ struct VerbsLane final : Introducer::Contact {
   bool lacks_slot = false;        ///< In Transport::lacking_: a message waits for a send slot.
   bool flush = false;             ///< Until all is retired, the completion of the last item is asked for.
   bool probing = false;           ///< A probe is on its way.
-  std::uint64_t last_used = 0;    ///< Transport::polls() at that time.
-  std::uint64_t completions = 0;  ///< Of sends and probes.
+  std::uint64_t last_used = 0;    ///< Transport::polls_ at that time.
+  std::uint64_t acknowledged = 0;  ///< Items and probes that the peer has acknowledged.
 
   // Of Links.
   LinkTimer timer;

@@ -56,6 +56,9 @@ enum class LinkState : std::uint8_t {
   kDraining,  ///< The queue pair is stopped; what came through it is still taken from the completion queue.
 };
 
+/// The index of no message, or of no write.
+inline constexpr std::uint32_t kNone = UINT32_MAX;
+
 struct Item {
   enum class Kind : std::uint8_t {
     kMessage,
@@ -85,6 +88,8 @@ class Link {
   std::uint32_t number = 0;           ///< Of the current or last queue pair; 0: there was none.
   std::uint32_t packet_sequence = 0;  ///< Of the current queue pair.
   QueuePair queue_pair;               ///< None in kNone and kDraining.
+
+  void forget_parking() noexcept { parking = park_sent = park_heard = false; }
 
   // Sending: retired <= posted <= next.
   std::uint64_t retired() const noexcept { return retired_; }
@@ -149,8 +154,6 @@ class Link {
     if (ahead > 0) raise_limit(limit_ + static_cast<std::uint32_t>(ahead));
   }
   std::uint64_t limit() const noexcept { return limit_; }
-  /// The peer may have sent items below this number.
-  std::uint64_t granted() const noexcept { return granted_; }
 
   // Receiving: received <= granted, the number below which the peer may send.
   std::uint64_t received() const noexcept { return received_; }
