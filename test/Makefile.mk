@@ -195,6 +195,7 @@ unit_test_sources = \
 	test/engine/trace_contents.h \
 	test/engine/trace_test.cc \
 	test/nic/traced_port_test.cc \
+	test/rdma/fork_closing_test.cc \
 	test/rdma/monotonic_clock_test.cc \
 	test/rdma/verbs/host_address_test.cc
 

@@ -1,13 +1,17 @@
-// Descriptors that a forked child must not keep. A child that did (Python's multiprocessing forks) would hide
-// its parent's death: the kernel would still take dials to the parent's port, and the device would answer for
-// its queue pairs.
+// Descriptors and mappings that a forked child must not keep. A child that did (Python's multiprocessing
+// forks) would hide its parent's death: the kernel would still take dials to the parent's port, and the
+// device would answer for its queue pairs. A mapping of a device keeps it open, as a descriptor does.
 //
-// A process-wide list with a pthread_atfork() handler: the child closes what is listed before fork() returns.
-// vfork() and posix_spawn() need none: the descriptors are close-on-exec.
+// A process-wide list with a pthread_atfork() handler: before fork() returns, the child closes what is
+// listed. If anything is, the child also unmaps the RDMA devices (/dev/infiniband/uverbs*). libibverbs maps
+// them, and a child may not use them anyway (ibv_fork_init(3)). vfork() and posix_spawn() need none of it:
+// the descriptors are close-on-exec, and mappings end there.
 //
 // Threads: any. A mutex guards the list; it is held across fork(), so that the child finds the list whole.
 
 #pragma once
+
+#include <string_view>
 
 namespace ch3_offload {
 
@@ -27,5 +31,9 @@ class ForkClosing {
 
   int descriptor_ = -1;  ///< -1: none.
 };
+
+/// Unmaps all mappings of files whose path begins with `path`. Async-signal-safe. Without /proc it has no
+/// effect.
+void unmap_files(std::string_view path) noexcept;
 
 }  // namespace ch3_offload

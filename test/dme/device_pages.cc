@@ -25,7 +25,7 @@ Result<std::unique_ptr<DevicePages>> DevicePages::open(std::string_view device) 
   std::unique_ptr<DevicePages> pages(new DevicePages(std::move(rail.value())));
   QueuePair* const ends[] = {&pages->sender_, &pages->receiver_};
   for (QueuePair* const end : ends) {
-    Result<QueuePair> made = pages->rail_->make_queue_pair();
+    Result<QueuePair> made = pages->rail_->make_queue_pair(pages->peer_.main);
     if (!made.ok()) return made.error();
     *end = std::move(made.value());
   }
@@ -77,11 +77,11 @@ bool DevicePages::meets_memory(const MemoryRegion& region, std::byte* address, s
   request.wr.rdma.rkey = static_cast<std::uint32_t>(region.remote_key);
   ibv_send_wr* refused = nullptr;
   if (ibv_post_send(sender_.get(), &request, &refused) != 0) nothing_was_written();
-  ibv_wc completion{};
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (ibv_poll_cq(rail_->completions(), 1, &completion) == 0)
+  while (rail_->fetch(1) && !rail_->holds_completions())
     if (std::chrono::steady_clock::now() > deadline) nothing_was_written();
-  if (completion.status != IBV_WC_SUCCESS) nothing_was_written();
+  if (!rail_->holds_completions() || rail_->completion().status != IBV_WC_SUCCESS) nothing_was_written();
+  ++rail_->next_completion;
   return std::memcmp(source_.data(), address, length_bytes) == 0;
 }
 

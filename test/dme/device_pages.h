@@ -11,6 +11,7 @@
 
 #include "dme/pages_under_test.h"
 #include "rdma/verbs/devices/rail.h"
+#include "rdma/verbs/verbs_endpoint.h"
 
 namespace ch3_offload {
 
@@ -29,6 +30,7 @@ class DevicePages final : public PagesUnderTest {
 
   std::mutex lock_;
   std::unique_ptr<Rail> rail_;
+  VerbsEndpoint peer_{PeerId{0}};  ///< Whose the queue pairs are.
   QueuePair sender_;
   QueuePair receiver_;
   std::vector<std::byte> source_;

@@ -36,14 +36,42 @@ diagnose() {
 # check NAME SECONDS COMMAND...: a command or a function, in a subshell with set -e, must end well within the seconds.
 # Status 77 is a skip. Of what it prints, "note: TEXT" is added to its line; all of it stays in $LAB_OUT.
 check() {
-  local name=$1 seconds=$2 begin=${EPOCHREALTIME/./} log note took
-  shift 2
+  start_check "$@"
+  finish_check "$1"
+}
+
+declare -A check_job=() check_log=() check_begin=() check_seconds=()   # of what was started, by NAME
+
+# start_check NAME SECONDS COMMAND...: a check that runs beside others, until finish_check. Its $work_dir is
+# its own.
+start_check() {
+  local name=$1
   check_number=$((check_number + 1))
-  log=$LAB_OUT/${0##*/}-$check_number.log
+  check_log[$name]=$LAB_OUT/${0##*/}-$check_number.log
+  check_begin[$name]=${EPOCHREALTIME/./}
+  check_seconds[$name]=$2
   : >"$LAB_OUT/checked"
-  start_job "$log" "$@"
-  wait_job "$seconds" >>"$log"
-  took=$(((${EPOCHREALTIME/./} - begin) / 100000))
+  start_job "${check_log[$name]}" apart "${check_log[$name]}.end" "${@:3}"
+  check_job[$name]=$job
+}
+
+# apart FILE COMMAND...: FILE gets the time of the end.
+apart() {
+  # shellcheck disable=SC2064  # the name of now
+  trap "echo \"\${EPOCHREALTIME/./}\" >'$1'" EXIT
+  work_dir=$(mktemp -d "$work_dir/check.XXXXXX")
+  "${@:2}"
+}
+
+# finish_check NAME: waits for it, and says how it ended.
+finish_check() {
+  local name=$1 log=${check_log[$1]} begin=${check_begin[$1]} seconds=${check_seconds[$1]} note took end
+  job=${check_job[$name]}
+  wait_job $((seconds - (${EPOCHREALTIME/./} - begin) / 1000000)) >>"$log"
+  unset "check_job[$name]"
+  end=${EPOCHREALTIME/./}
+  [[ ! -s $log.end ]] || end=$(<"$log.end")
+  took=$(((end - begin) / 100000))
   took="$((took / 10)).$((took % 10)) s"
   note=$(sed -n 's/^note: //p' "$log" | tail -n 1)
   case $job_status in
@@ -53,6 +81,30 @@ check() {
     *) fail "$name" "${note:+$note; }status $job_status ($took)" "$log" ;;
   esac
   ((job_status == 0 || job_status == 77)) || repair
+}
+
+waiting_checks=()
+
+# beside NAME SECONDS COMMAND...: a check that disturbs no other one. As many of them run at once as there are
+# processors. finish_beside must follow before a check that is disturbed.
+beside() {
+  local name running
+  while :; do
+    running=0
+    for name in "${waiting_checks[@]}"; do
+      ! kill -0 "${check_job[$name]}" 2>/dev/null || running=$((running + 1))
+    done
+    ((running >= $(nproc))) || break
+    sleep 0.05
+  done
+  start_check "$@"
+  waiting_checks+=("$1")
+}
+
+finish_beside() {
+  local name
+  for name in "${waiting_checks[@]}"; do finish_check "$name"; done
+  waiting_checks=()
 }
 
 # long_check NAME SECONDS COMMAND...: a check of the lab's own tools, or of code that the library does not contain;
@@ -175,17 +227,15 @@ mpich_tests() {
 }
 
 # check_mpich_tests NAME LIST MPIEXEC_OPTION...: those that the file LIST beside this one names; with --long, all of pt2pt and coll
-# whose ranks do not need ages to take turns. Where `memlock` is set no process on this node may lock more bytes.
+# whose ranks do not need ages to take turns. `how` may be "beside".
 check_mpich_tests() {
-  local name=$1 list
+  local name=$1 list how=${how:-check}
   list=$(dirname "${BASH_SOURCE[0]}")/$2
   shift 2
-  local -a limits=()
-  [[ -z ${memlock:-} ]] || limits=(--memlock "$memlock")
   if [[ -n $long ]]; then
-    check "$name: all" 7200 mpich_tests 7100 --timeout 300 --max-ranks 8 "${limits[@]}" -- "$@"
+    "$how" "$name: all" 7200 mpich_tests 7100 --timeout 300 --max-ranks 8 -- "$@"
   else
-    check "$name: some" 300 mpich_tests 280 --timeout 90 "${limits[@]}" --select "$list" -- "$@"
+    "$how" "$name: some" 300 mpich_tests 280 --timeout 90 --select "$list" -- "$@"
   fi
 }
 

@@ -312,8 +312,7 @@ void Rail::on_last_receive(const ibv_qp* queue_pair, Client& client) noexcept {
   found->since_emptied = emptied_;  // What came before may still be in the completion queue.
 }
 
-void Rail::repost() noexcept {
-  if (recycled_count_ == 0) return;
+void Rail::repost_recycled() noexcept {
   if (!post(recycled_.data(), recycled_count_)) broken_ = true;
   recycled_count_ = 0;
 }

@@ -160,7 +160,9 @@ class Rail {
     recycled_[recycled_count_++] = slot;
     if (recycled_count_ == recycled_.size()) repost();
   }
-  void repost() noexcept;
+  void repost() noexcept {
+    if (recycled_count_ > 0) repost_recycled();
+  }
   /// Sees to it that there are receive slots for `more` items than all credit that is given out, adding slabs
   /// while that leaves room for `kept_free` below the pool's bound. Returns false if there are not so many.
   bool make_room_for_credit(std::uint32_t more, std::uint32_t kept_free) noexcept;
@@ -181,6 +183,7 @@ class Rail {
   Rail(const VerbsPort& port, std::uint8_t number) : index(number), port_name(port.to_string()), port_(port) {}
   Result<std::monostate> set_up(const RailConfig& config);
   Result<QueuePair> create_queue_pair();
+  void repost_recycled() noexcept;
   bool post(const std::uint32_t* slots, std::size_t count) noexcept;
   bool grow_receive_slots() noexcept;
   void arm_low_water() noexcept;
