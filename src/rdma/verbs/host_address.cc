@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 
 #include "rdma/verbs/verbs_address.h"
@@ -86,13 +85,6 @@ Result<std::string> choose_by_itself(const HostNetwork& node) {
                "verbs: this node has no IP address at which others could set up connections"};
 }
 
-std::string to_text(const sockaddr* address) {
-  SocketAddress copy;
-  copy.length = address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-  std::memcpy(&copy.storage, address, copy.length);
-  return copy.host();
-}
-
 bool is_ip(const sockaddr* address) noexcept {
   return address != nullptr && (address->sa_family == AF_INET || address->sa_family == AF_INET6);
 }
@@ -103,7 +95,7 @@ std::vector<HostInterface> interfaces_of_node() {
   if (::getifaddrs(&list) != 0) return interfaces;
   for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next)
     if (is_ip(one->ifa_addr))
-      interfaces.push_back({one->ifa_name, to_text(one->ifa_addr), (one->ifa_flags & IFF_UP) != 0});
+      interfaces.push_back({one->ifa_name, ip_text(one->ifa_addr), (one->ifa_flags & IFF_UP) != 0});
   ::freeifaddrs(list);
   return interfaces;
 }
@@ -117,7 +109,7 @@ std::vector<std::string> addresses_of_host_name() {
   addrinfo* list = nullptr;
   if (::getaddrinfo(name, nullptr, &hints, &list) != 0) return addresses;
   for (const addrinfo* one = list; one != nullptr; one = one->ai_next)
-    if (is_ip(one->ai_addr)) addresses.push_back(to_text(one->ai_addr));
+    if (is_ip(one->ai_addr)) addresses.push_back(ip_text(one->ai_addr));
   ::freeaddrinfo(list);
   return addresses;
 }

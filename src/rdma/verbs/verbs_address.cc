@@ -16,15 +16,6 @@ namespace {
 
 constexpr std::string_view kPrefix = "verbs:4/";
 
-std::string to_text(const sockaddr* address) {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (address->sa_family == AF_INET)
-    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof text);
-  else if (address->sa_family == AF_INET6)
-    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text, sizeof text);
-  return text;
-}
-
 std::span<const unsigned char> ip_bytes(const sockaddr* address) noexcept {
   if (address->sa_family == AF_INET)
     return {reinterpret_cast<const unsigned char*>(&reinterpret_cast<const sockaddr_in*>(address)->sin_addr),
@@ -118,7 +109,7 @@ std::uint64_t network_of_host(const std::string& host) {
   if (::getifaddrs(&list) != 0) return 0;
   std::uint64_t network = 0;
   for (const ifaddrs* one = list; one != nullptr && network == 0; one = one->ifa_next) {
-    if (one->ifa_addr == nullptr || one->ifa_netmask == nullptr || to_text(one->ifa_addr) != host) continue;
+    if (one->ifa_addr == nullptr || one->ifa_netmask == nullptr || ip_text(one->ifa_addr) != host) continue;
     const std::span<const unsigned char> address = ip_bytes(one->ifa_addr), mask = ip_bytes(one->ifa_netmask);
     // FNV-1a: only equality counts.
     network = 0xCBF2'9CE4'8422'2325u;
@@ -151,6 +142,13 @@ std::optional<SocketAddress> socket_address(const std::string& host, std::uint16
   return {};
 }
 
-std::string SocketAddress::host() const { return to_text(get()); }
+std::string ip_text(const sockaddr* address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address->sa_family == AF_INET)
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof text);
+  else if (address->sa_family == AF_INET6)
+    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text, sizeof text);
+  return text;
+}
 
 }  // namespace ch3_offload
