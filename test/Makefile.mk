@@ -274,19 +274,29 @@ test_fake_verbs_tests_LDADD = $(fake_verbs_objects) $(GTEST_LIBS)
 check_PROGRAMS += test/verbs_tests
 TESTS += test/verbs_tests
 test_verbs_tests_SOURCES = \
+	test/rdma/contract_world.h \
 	test/rdma/seeded_random.h \
+	test/rdma/verbs/devices/fake_rails.h \
+	test/rdma/verbs/devices/port_description_test.cc \
+	test/rdma/verbs/devices/port_selection_test.cc \
+	test/rdma/verbs/devices/rail_test.cc \
+	test/rdma/verbs/devices/registrations_test.cc \
+	test/rdma/verbs/devices/slot_pool_test.cc \
 	test/rdma/verbs/hostile_peer.h \
-	test/rdma/verbs/link_test.cc \
-	test/rdma/verbs/listening_test.cc \
-	test/rdma/verbs/port_description_test.cc \
-	test/rdma/verbs/port_selection_test.cc \
-	test/rdma/verbs/rail_test.cc \
-	test/rdma/verbs/slot_pool_test.cc \
+	test/rdma/verbs/transport/link_test.cc \
+	test/rdma/verbs/links/link_timer_test.cc \
+	test/rdma/verbs/links/links_test.cc \
+	test/rdma/verbs/links/links_world.h \
+	test/rdma/verbs/marked_list_test.cc \
+	test/rdma/verbs/transport/message_buffers_test.cc \
+	test/rdma/verbs/transport/transport_test.cc \
+	test/rdma/verbs/transport/transport_world.h \
 	test/rdma/verbs/verbs_address_test.cc \
-	test/rdma/verbs/verbs_peers_test.cc \
 	test/rdma/verbs/verbs_fixture.h \
 	test/rdma/verbs/verbs_links_test.cc \
+	test/rdma/verbs/verbs_peers_test.cc \
 	test/rdma/verbs/verbs_rails_test.cc \
+	test/rdma/verbs/verbs_set_up_test.cc \
 	test/rdma/verbs/verbs_world.h
 test_verbs_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
 test_verbs_tests_LDADD = $(fake_verbs_objects) libcore.la $(GTEST_LIBS)
@@ -298,6 +308,7 @@ test_wire_up_tests_SOURCES = \
 	test/rdma/seeded_random.h \
 	test/rdma/verbs/wire_up/frame_stream_test.cc \
 	test/rdma/verbs/wire_up/frames_test.cc \
+	test/rdma/verbs/wire_up/listening_test.cc \
 	test/rdma/verbs/wire_up/transcript_test.cc \
 	test/rdma/verbs/wire_up/wire_up_test.cc
 test_wire_up_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
@@ -330,6 +341,9 @@ test_verbs_allocation_tests_SOURCES = \
 	test/counting_allocator.h \
 	test/rdma/contract_world.h \
 	test/rdma/seeded_random.h \
+	test/rdma/verbs/devices/fake_rails.h \
+	test/rdma/verbs/devices/registrations_allocation_test.cc \
+	test/rdma/verbs/transport/message_buffers_allocation_test.cc \
 	test/rdma/verbs/verbs_allocation_test.cc \
 	test/rdma/verbs/verbs_fixture.h \
 	test/rdma/verbs/verbs_world.h

@@ -22,8 +22,9 @@ Status Registrations::add(void* address, std::size_t length_bytes, Access access
   }
   try {
     if (free_.empty()) {
-      regions_.emplace_back();
+      if (regions_.size() == regions_.capacity()) regions_.reserve(2 * regions_.size() + 1);
       free_.reserve(regions_.capacity());  // remove() must not allocate.
+      regions_.emplace_back();
       free_.push_back(static_cast<std::uint32_t>(regions_.size() - 1));
     }
   } catch (const std::bad_alloc&) {

@@ -45,8 +45,10 @@ class LinkTimer {
     const bool heard = std::exchange(received_, now.received) != now.received;
     const bool changed = std::exchange(is_owed_, now.is_owed) != now.is_owed;
     if (moved) replaced_ = 0;
-    if (moved || changed || (heard && !now.is_owed)) quiet_looks_ = 0;
-    if (moved && now.is_owed) return Due::kNothing;
+    if (moved || changed || (heard && !now.is_owed)) {
+      quiet_looks_ = 0;
+      return Due::kNothing;
+    }
     ++quiet_looks_;
     if (!now.is_owed) return quiet_looks_ >= kLooks / 4 ? Due::kProbe : Due::kNothing;
     if (quiet_looks_ == 1) return Due::kFlush;

@@ -242,7 +242,6 @@ void Links::stop(VerbsLane& lane, Rail::End end) noexcept {
 /// What the link has brought was taken.
 void Links::on_stopped(VerbsLane& lane) noexcept {
   lane.link.state = LinkState::kNone;
-  lane.link.forget_parking();  // The peer's kPark may have come last.
   rail_of(lane).change_credit(-static_cast<std::int32_t>(lane.link.window()));
   transport_.stop(lane);
   if (lane.has_remote || lane.may_offer || is_needed(lane)) want_link(lane);

@@ -121,7 +121,10 @@ class Links final : public Introducer::Client, public Transport::Client, private
  private:
   // links.cc
   void on_first_item(VerbsLane& lane) noexcept override { link_is_up(lane); }
-  void on_park(VerbsLane& lane) noexcept override { parking_.on_heard(lane); }
+  void on_park(VerbsLane& lane) noexcept override {
+    // Through a link that was lost, it says nothing about the next one.
+    if (lane.link.state == LinkState::kUp) parking_.on_heard(lane);
+  }
   void on_all_retired(VerbsLane& lane) noexcept override { parking_.advance(lane); }
   void on_credit_wanted(VerbsLane& lane) noexcept override;
   void on_peer_over(VerbsEndpoint& peer, Status reason) noexcept override {

@@ -29,7 +29,6 @@ void Parking::make_way(const Rail& rail, std::size_t wanted, std::uint64_t now_n
 }
 
 void Parking::on_heard(VerbsLane& lane) noexcept {
-  if (lane.link.state != LinkState::kUp) return;  // It ends anyway.
   lane.link.park_heard = true;
   if (lane.link.parking)
     advance(lane);

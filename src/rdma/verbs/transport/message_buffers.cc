@@ -23,8 +23,9 @@ std::uint32_t MessageBuffers::take_slot(SlotUse use) noexcept {
 std::uint32_t MessageBuffers::take_memory(std::size_t length_bytes) noexcept {
   try {
     if (free_places_.empty()) {
-      waiting_.emplace_back();
+      if (waiting_.size() == waiting_.capacity()) waiting_.reserve(2 * waiting_.size() + 1);
       free_places_.reserve(waiting_.capacity());  // give_back() must not allocate.
+      waiting_.emplace_back();
       free_places_.push_back(static_cast<std::uint32_t>(waiting_.size() - 1));
     }
     const std::uint32_t place = free_places_.back();

@@ -83,7 +83,7 @@ class Transport {
   /// REQUIRES: the link is up, and all is retired.
   void probe(VerbsLane& lane) noexcept;
 
-  // Links.
+  // Links. REQUIRES: a poll.
   /// The link is up: sends what waits.
   void start(VerbsLane& lane) noexcept;
   /// The peer has all items below `received` and takes those below `limit`: what follows is to be sent again.

@@ -1,6 +1,6 @@
 // Providers on devices that have little, refuse something, or are not there.
 
-#include "rdma/verbs/devices/rail.h"
+#include "rdma/verbs/verbs_provider.h"
 
 #include <cerrno>
 
