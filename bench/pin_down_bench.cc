@@ -1,7 +1,9 @@
 // The pin-down cache and UCX's registration cache (ucs_rcache of libucs) on the same accesses, in one run.
 //
-// Registering costs nothing here, for both: what is measured is the caches. Regions are 64 KiB, 64 KiB apart; which one an access
-// takes is random but where it says so, the same for both. Neither watches memory events.
+// Registering costs nothing here, for both: what is measured is the caches. Regions are 64 KiB, 64 KiB apart;
+// which one an access takes is random but where it says so, the same for both. Neither watches memory events.
+// One thread uses the cache, as the engine does, and a second thread sleeps. An access begins when the one
+// before has ended: between two hits of a program lies a transfer.
 //
 //   exact      the whole of a region that is there
 //   in turn    the same, the regions one after another, as programs with many buffers do
@@ -22,6 +24,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -74,11 +77,13 @@ class Ours {
  public:
   explicit Ours(std::size_t most_regions) : cache_(registrar_, {.most_regions = most_regions}) {}
 
-  void use(std::byte* address, std::size_t length_bytes) {
+  std::uint64_t use(std::byte* address, std::size_t length_bytes) {
     Region* region = nullptr;
     if (cache_.acquire(address, length_bytes, Access::kWrite, region) != Status::kOk) std::abort();
-    benchmark::DoNotOptimize(region->memory.local_key);
+    std::uint64_t seen = region->memory.local_key - 1;
+    benchmark::DoNotOptimize(seen);
     cache_.release(*region);
+    return seen;
   }
 
  private:
@@ -111,12 +116,14 @@ class Ucs {
   Ucs& operator=(const Ucs&) = delete;
   ~Ucs() { ucs_rcache_destroy(cache_); }
 
-  void use(std::byte* address, std::size_t length_bytes) {
+  std::uint64_t use(std::byte* address, std::size_t length_bytes) {
     ucs_rcache_region_t* region = nullptr;
     if (ucs_rcache_get(cache_, address, length_bytes, PROT_READ | PROT_WRITE, nullptr, &region) != UCS_OK)
       std::abort();
-    benchmark::DoNotOptimize(region->status);
+    auto seen = static_cast<std::uint64_t>(region->status);
+    benchmark::DoNotOptimize(seen);
     ucs_rcache_region_put(cache_, region);
+    return seen;
   }
 
  private:
@@ -127,11 +134,13 @@ class Floor {
  public:
   explicit Floor(std::size_t) : users_(kMostRegions) {}
 
-  void use(const std::byte* address, std::size_t) {
+  std::uint64_t use(const std::byte* address, std::size_t) {
     Line& line = users_[static_cast<std::size_t>(address - memory()) / kStrideBytes];
     line.users.fetch_add(1, std::memory_order_acquire);
-    benchmark::DoNotOptimize(line.key);
+    std::uint64_t seen = line.key;
+    benchmark::DoNotOptimize(seen);
     line.users.fetch_sub(1, std::memory_order_release);
+    return seen;
   }
 
  private:
@@ -152,12 +161,14 @@ class Random {
     state_ ^= state_ << 17;
     return static_cast<std::size_t>((static_cast<unsigned __int128>(state_) * bound) >> 64);
   }
+  /// Lets the next value wait until `zero` is known.
+  void depend_on(std::uint64_t zero) noexcept { state_ ^= zero; }
 
  private:
   std::uint64_t state_;
 };
 
-/// Shared by the threads of one run; filled before it and emptied after it by Google Benchmark's set-up.
+/// Filled before a run and emptied after it by Google Benchmark's set-up.
 template <class Cache>
 std::unique_ptr<Cache> shared;
 
@@ -177,13 +188,13 @@ void drop(const benchmark::State&) {
 template <class Cache>
 void hit(benchmark::State& state, std::size_t step_bytes, std::size_t length_bytes) {
   const auto regions = static_cast<std::size_t>(state.range(0));
-  Random random(static_cast<std::uint64_t>(state.thread_index()) + 1);
+  Random random(1);
   // Not constants to the compiler: exact hits and others take the same instructions here.
   benchmark::DoNotOptimize(step_bytes);
   benchmark::DoNotOptimize(length_bytes);
   for (auto _ : state) {
     const std::size_t draw = random.below(regions * 16);
-    shared<Cache>->use(region_address(draw / 16) + draw % 16 * step_bytes, length_bytes);
+    random.depend_on(shared<Cache>->use(region_address(draw / 16) + draw % 16 * step_bytes, length_bytes));
   }
 }
 
@@ -195,10 +206,10 @@ void exact(benchmark::State& state) {
 template <class Cache>
 void in_turn(benchmark::State& state) {
   const auto regions = static_cast<std::size_t>(state.range(0));
-  std::size_t next = regions / 4 * static_cast<std::size_t>(state.thread_index());
+  std::size_t next = 0;
   for (auto _ : state) {
-    shared<Cache>->use(region_address(next), kRegionBytes);
-    if (++next == regions) next = 0;
+    next += 1 + shared<Cache>->use(region_address(next), kRegionBytes);
+    if (next == regions) next = 0;
   }
 }
 
@@ -240,15 +251,12 @@ void churn(benchmark::State& state) {
 template <class Cache>
 void add(const std::string& name) {
   const auto with_sizes = [](benchmark::internal::Benchmark* one) { one->Arg(10)->Arg(1000)->Arg(100'000); };
-  for (const int threads : {1, 4}) {
-    for (const auto& [what, run] : {std::pair("exact", &exact<Cache>), std::pair("in turn", &in_turn<Cache>),
-                                    std::pair("sub-range", &sub_range<Cache>)})
-      with_sizes(benchmark::RegisterBenchmark((std::string(what) + "/" + name).c_str(), run)
-                     ->Setup(&fill<Cache>)
-                     ->Teardown(&drop<Cache>)
-                     ->Threads(threads)
-                     ->UseRealTime());
-  }
+  for (const auto& [what, run] : {std::pair("exact", &exact<Cache>), std::pair("in turn", &in_turn<Cache>),
+                                  std::pair("sub-range", &sub_range<Cache>)})
+    with_sizes(benchmark::RegisterBenchmark((std::string(what) + "/" + name).c_str(), run)
+                   ->Setup(&fill<Cache>)
+                   ->Teardown(&drop<Cache>)
+                   ->UseRealTime());
   if (std::is_same_v<Cache, Floor>) return;
   with_sizes(benchmark::RegisterBenchmark(("miss/" + name).c_str(), &miss<Cache>));
   with_sizes(benchmark::RegisterBenchmark(("churn/" + name).c_str(), &churn<Cache>));
@@ -259,9 +267,15 @@ void add(const std::string& name) {
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  // In a process with one thread, the C library's mutexes need no atomic operations.
+  std::atomic<bool> done{false};
+  std::thread second([&done] { done.wait(false); });
   add<Ours>("ours");
   add<Ucs>("ucs_rcache");
   add<Floor>("floor");
   benchmark::RunSpecifiedBenchmarks();
+  done.store(true);
+  done.notify_one();
+  second.join();
   return 0;
 }

@@ -99,8 +99,7 @@ dme_sources = \
 	src/dme/pin_budget.h \
 	src/dme/pin_down_cache.cc \
 	src/dme/pin_down_cache.h \
-	src/dme/region.h \
-	src/dme/sharded_counter.h
+	src/dme/region.h
 
 if HAVE_UCM
 dme_sources += src/dme/memory_events.cc src/dme/tcmalloc_calls.cc src/dme/tcmalloc_calls.h

@@ -381,8 +381,7 @@ test_dme_tests_SOURCES = \
 	test/dme/modelled_memory.h \
 	test/dme/page_table_test.cc \
 	test/dme/pin_budget_test.cc \
-	test/dme/pin_down_cache_test.cc \
-	test/dme/sharded_counter_test.cc
+	test/dme/pin_down_cache_test.cc
 test_dme_tests_CPPFLAGS = $(gtest_cppflags)
 if HAVE_UCM
 test_dme_tests_CPPFLAGS += -DWITH_UCM

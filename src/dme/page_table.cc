@@ -32,12 +32,12 @@ Node* node_of(std::uintptr_t entry) noexcept {
 /// so that the processor predicts them separately when a program uses several regions in turn.
 template <unsigned kLevel>
 Region* find_below(const Node& node, std::uint64_t page) noexcept {
-  const std::uintptr_t entry = node.entries[index_at(kLevel, page)].load(std::memory_order_acquire);
+  const std::uintptr_t entry = node.entries[index_at(kLevel, page)];
   if ((entry & kIsRegion) != 0) return region_of(entry);
   if constexpr (kLevel > 0) {
     if (entry != 0) return find_below<kLevel - 1>(*node_of(entry), page);
   }
-  return nullptr;  // A node at level 0 is possible: another thread reused the node that holds this entry.
+  return nullptr;
 }
 
 }  // namespace
@@ -59,7 +59,7 @@ Region* PageTable::first_below(const Node& node, unsigned level, const PageRange
   const std::uint64_t span = std::uint64_t{1} << shift_of(level);
   std::uint64_t page = range.first;
   for (std::size_t i = index_at(level, page); i < kEntries && page < range.last; ++i) {
-    const std::uintptr_t entry = node.entries[i].load(std::memory_order_relaxed);
+    const std::uintptr_t entry = node.entries[i];
     if ((entry & kIsRegion) != 0) return region_of(entry);
     if (entry != 0) {
       Region* const found = first_below(*node_of(entry), level - 1, {page, range.last});
@@ -84,8 +84,8 @@ void PageTable::set(Node& node, unsigned level, const PageRange& range, std::uin
     const std::uint64_t end = (page / span + 1) * span;
     const PageRange part{page, std::min(end, range.last)};
     page = end;
-    auto& entry = node.entries[index_at(level, part.first)];
-    const std::uintptr_t before = entry.load(std::memory_order_relaxed);
+    std::uintptr_t& entry = node.entries[index_at(level, part.first)];
+    const std::uintptr_t before = entry;
     std::uintptr_t after = value;
     if (part.count() < span) {
       Node* child = node_of(before);
@@ -101,7 +101,7 @@ void PageTable::set(Node& node, unsigned level, const PageRange& range, std::uin
       }
     }
     node.used += static_cast<std::size_t>(after != 0) - static_cast<std::size_t>(before != 0);
-    entry.store(after, std::memory_order_release);
+    entry = after;
   }
 }
 

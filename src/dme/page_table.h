@@ -2,20 +2,14 @@
 // table.
 //
 // Regions do not overlap. A region that covers all pages of an inner entry is stored in that entry, so a
-// region of any size takes few entries. A look-up needs no lock and takes at most four steps, for any address
-// inside a region and any number of regions.
+// region of any size takes few entries. A look-up takes at most four steps, for any address inside a region
+// and any number of regions.
 //
-// Threads: find() may be called by any thread at any time. All other functions require the caller's lock,
-// which is one for the table.
-//
-// find() walks the tree while other threads change it and reuse its nodes. So its result may be stale, and
-// the caller must check it: Region::use says whether the region is live, and Region::memory whether it is the
-// right one. Nodes and regions must outlive the table.
+// Threads: one at a time. Nodes and regions must outlive the table.
 
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -41,7 +35,8 @@ class PageTable {
   PageTable() = default;
   PageTable(const PageTable&) = delete;
   PageTable& operator=(const PageTable&) = delete;
-  /// Returns the region that holds the page, or null. The result may be stale; see above.
+
+  /// Returns the region that holds the page, or null.
   Region* find(std::uint64_t page) const noexcept;
 
   /// Returns the region with the lowest address among those that overlap the range, or null.
@@ -58,9 +53,8 @@ class PageTable {
   static constexpr std::size_t kEntries = std::size_t{1} << kBits;
 
   struct Node {
-    /// An entry is 0, the address of a Node, or the address of a Region with bit 0 set. set() stores with
-    /// release and find() loads with acquire, so that a thread that sees an address sees the object there.
-    std::array<std::atomic<std::uintptr_t>, kEntries> entries{};
+    /// An entry is 0, the address of a Node, or the address of a Region with bit 0 set.
+    std::array<std::uintptr_t, kEntries> entries{};
     std::size_t used = 0;  ///< Entries that are not 0.
     Node* next_spare = nullptr;
   };

@@ -50,23 +50,21 @@ PageRange PinDownCache::pages_of(const void* address, std::size_t length_bytes) 
   return {begin >> page_shift_, ((begin + length_bytes - 1) >> page_shift_) + 1};
 }
 
-/// Takes a reference to the region that covers the request and returns it, or null. The whole path of a hit.
-Region* PinDownCache::find_open(const Request& request) noexcept {
+/// Takes a reference to the live region that covers the request and returns it, or null. The whole path of a
+/// hit.
+Region* PinDownCache::find(const Request& request) noexcept {
+  const std::lock_guard table(table_lock_);
   Region* const region = table_.find(request.pages.first);
-  if (region == nullptr) return nullptr;
-  // Acquire: pairs with the release in open(), so that `access` and `memory` are seen.
-  const std::uint64_t before = region->use.fetch_add(1, std::memory_order_acquire);
-  if ((before & Region::kClosed) == 0 && region->access >= request.access) {
-    const auto begin = reinterpret_cast<std::uintptr_t>(region->memory.address);
-    const std::uintptr_t offset = request.address - begin;  // Wraps to a huge value if request begins first.
-    if (offset < region->memory.length_bytes && request.length_bytes <= region->memory.length_bytes - offset)
-      return region;
-  }
-  // If this was the last reference to a retired region, leave the rest to the next reap(). reap_now() could
-  // not do it here: the caller may hold registering_.
-  if (region->use.fetch_sub(1, std::memory_order_release) == (Region::kClosed | 1))
-    reap_is_due_.store(true, std::memory_order_release);
-  return nullptr;
+  if (region == nullptr || region->state != RegionState::kLive || region->access < request.access)
+    return nullptr;
+  const auto begin = reinterpret_cast<std::uintptr_t>(region->memory.address);
+  const std::uintptr_t offset = request.address - begin;  // Wraps to a huge value if request begins first.
+  if (offset >= region->memory.length_bytes || request.length_bytes > region->memory.length_bytes - offset)
+    return nullptr;
+  ++region->references;
+  region->used_again = true;
+  add(hits_, 1);
+  return region;
 }
 
 Status PinDownCache::acquire(const void* address, std::size_t length_bytes, Access access,
@@ -74,23 +72,19 @@ Status PinDownCache::acquire(const void* address, std::size_t length_bytes, Acce
   Request request;
   if (!fork_mark_.is_owner() || !is_request(address, length_bytes, access, request))
     return Status::kUnsupported;
-  region = find_open(request);
-  if (region == nullptr) return acquire_slowly(request, region);
-  region->used_again.store(true, kRelaxed);
-  hits_.increment();
-  return Status::kOk;
+  region = find(request);
+  return region != nullptr ? Status::kOk : acquire_slowly(request, region);
 }
 
 void PinDownCache::release(Region& region) noexcept {
-  // Release: pairs with the acquire in reap_locked(), so that the user's accesses end before deregistration.
-  const std::uint64_t before = region.use.fetch_sub(1, std::memory_order_release);
-  if (before != (Region::kClosed | 1)) return;
-  reap_is_due_.store(true, std::memory_order_release);
-  reap_now();
+  if (!fork_mark_.is_owner()) return;
+  end_use(region);
+  reap();
 }
 
 void PinDownCache::discard(Region& region) noexcept {
-  if (fork_mark_.is_owner()) {
+  if (!fork_mark_.is_owner()) return;
+  {
     const std::lock_guard table(table_lock_);
     if (region.state == RegionState::kLive) retire(region);
   }
@@ -100,12 +94,8 @@ void PinDownCache::discard(Region& region) noexcept {
 Status PinDownCache::acquire_slowly(const Request& request, Region*& region) noexcept {
   const std::lock_guard guard(registering_);
   reap_locked();
-  region = find_open(request);  // Another thread may have registered it meanwhile.
-  if (region != nullptr) {
-    region->used_again.store(true, kRelaxed);
-    hits_.increment();
-    return Status::kOk;
-  }
+  region = find(request);  // Another thread may have registered it meanwhile.
+  if (region != nullptr) return Status::kOk;
   const Status status = register_new(request, region);
   if (status != Status::kOk) add(refused_, 1);
   return status;
@@ -160,23 +150,22 @@ bool PinDownCache::prepare() noexcept {
   return true;
 }
 
-/// Puts a closed region with one reference into the table (RULE TABLE BEFORE REGISTRAR) and retires the
+/// Puts a pending region with one reference into the table (RULE TABLE BEFORE REGISTRAR) and retires the
 /// regions that it overlaps. With `extend`, the new region covers their pages and access, too, if most_bytes
 /// permits. If the cache keeps nothing, the new region is retired from the start and not in the table.
 Region& PinDownCache::take_pending(const Request& request, bool extend) noexcept {
   const std::lock_guard table(table_lock_);
   Region& made = *free_;
   free_ = made.next;
-  made.use.fetch_add(1, kRelaxed);
+  made.references = 1;
   made.access = request.access;
-  made.used_again.store(false, kRelaxed);
+  made.used_again = false;
   const auto names = [&](std::uintptr_t address, std::size_t length_bytes) {
     made.memory = {reinterpret_cast<std::byte*>(address), length_bytes};  // NOLINT(performance-no-int-to-ptr)
   };
   if (!keeping_.load(kRelaxed)) {
     names(request.address, request.length_bytes);
     made.state = RegionState::kRetired;
-    push(retired_, made);
     return made;
   }
   PageRange all = request.pages;
@@ -203,8 +192,8 @@ bool PinDownCache::has_room(std::size_t bytes) const noexcept {
          registered_bytes_.load(kRelaxed) <= config_.most_bytes - bytes;
 }
 
-/// Registers the range of region.memory and opens the region. Evicts others if room is missing, twice as many
-/// after each refusal of the registrar.
+/// Registers the range of region.memory and makes the region live. Evicts others if room is missing, twice
+/// as many after each refusal of the registrar.
 Status PinDownCache::register_region(Region& region) noexcept {
   const MemoryRegion wanted = region.memory;
   while (!has_room(wanted.length_bytes)) {
@@ -228,7 +217,7 @@ Status PinDownCache::register_region(Region& region) noexcept {
   add(regions_, 1);
   add(registered_bytes_, wanted.length_bytes);
   region.registered = true;
-  open(region, memory);
+  make_live(region, memory);
   return Status::kOk;
 }
 
@@ -243,40 +232,46 @@ bool PinDownCache::is_hopeless(std::size_t length_bytes) noexcept {
   return false;
 }
 
-/// Opens a registered region, so that find_open() finds it. If it was invalidated meanwhile, or the cache
-/// keeps nothing, the region stays closed, and its only user is the caller of acquire().
-void PinDownCache::open(Region& region, const MemoryRegion& memory) noexcept {
+/// Lets find() return a registered region. If it was invalidated meanwhile, or the cache keeps nothing, it
+/// stays retired, and its only user is the caller of acquire().
+void PinDownCache::make_live(Region& region, const MemoryRegion& memory) noexcept {
   const std::lock_guard table(table_lock_);
   region.memory.remote_key = memory.remote_key;
   region.memory.local_key = memory.local_key;
   if (region.state != RegionState::kPending) return;
   region.state = RegionState::kLive;
   ++live_count_;
-  region.use.fetch_and(~Region::kClosed, std::memory_order_release);
 }
 
 /// Undoes take_pending() for a region that could not be registered. The next reap_locked() frees it.
 void PinDownCache::forget(Region& region) noexcept {
-  const std::lock_guard table(table_lock_);
-  if (region.state == RegionState::kPending) retire(region);
-  region.use.fetch_sub(1, kRelaxed);
-  reap_is_due_.store(true, std::memory_order_release);
+  {
+    const std::lock_guard table(table_lock_);
+    if (region.state == RegionState::kPending) retire(region);
+  }
+  end_use(region);
 }
 
-/// Closes a region and moves it from the table to retired_: RULE CLOSED FIRST.
+void PinDownCache::end_use(Region& region) noexcept {
+  const std::lock_guard table(table_lock_);
+  --region.references;
+  if (region.state == RegionState::kRetired) make_due(region);
+}
+
+/// Removes a region from the table: RULE RETIRED FIRST.
 /// REQUIRES: table_lock_ is held; the region is in the table.
 void PinDownCache::retire(Region& region) noexcept {
-  const std::uint64_t before = region.use.fetch_or(Region::kClosed, kRelaxed);
-  if ((before & ~Region::kClosed) == 0) reap_is_due_.store(true, std::memory_order_release);
   table_.erase(pages_of(region.memory.address, region.memory.length_bytes));
   if (region.state == RegionState::kLive) --live_count_;
   region.state = RegionState::kRetired;
-  push(retired_, region);
+  make_due(region);
 }
 
-bool PinDownCache::close_unused(Region& region) noexcept {
-  std::uint64_t unused = 0;
-  return region.use.compare_exchange_strong(unused, Region::kClosed, kRelaxed);
+/// Lets reap() deregister a retired region, unless it has references. REQUIRES: table_lock_ is held.
+void PinDownCache::make_due(Region& region) noexcept {
+  if (region.references != 0) return;
+  region.next = due_.load(kRelaxed);
+  due_.store(&region, kRelaxed);
 }
 
 /// Retires the next region that is not in use and had no hit since the last visit. Returns false if all are
@@ -288,16 +283,15 @@ bool PinDownCache::evict_one() noexcept {
     for (std::size_t turns = regions_made_.size(); turns > 0; --turns) {
       if (next_turn_ >= regions_made_.size()) next_turn_ = 0;
       Region& region = regions_made_[next_turn_++];
-      if (region.state != RegionState::kLive) continue;
-      if ((region.use.load(kRelaxed) & ~Region::kClosed) != 0) continue;
-      if (region.used_again.load(kRelaxed)) {
-        region.used_again.store(false, kRelaxed);
+      if (region.state != RegionState::kLive || region.references != 0) continue;
+      if (region.used_again) {
+        region.used_again = false;
         noted = true;  // The next round may evict it.
-      } else if (close_unused(region)) {
-        retire(region);
-        add(evictions_, 1);
-        return true;
+        continue;
       }
+      retire(region);
+      add(evictions_, 1);
+      return true;
     }
   }
   return false;
@@ -330,19 +324,11 @@ void PinDownCache::reap_now() noexcept {
 
 /// Deregisters retired regions without references. REQUIRES: registering_ is held.
 void PinDownCache::reap_locked() noexcept {
-  if (!reap_is_due_.exchange(false, std::memory_order_acquire)) return;
+  if (due_.load(kRelaxed) == nullptr) return;
   Region* unused = nullptr;
   {
     const std::lock_guard table(table_lock_);
-    for (Region** link = &retired_; *link != nullptr;) {
-      Region& region = **link;
-      if (region.use.load(std::memory_order_acquire) == Region::kClosed) {
-        *link = region.next;
-        push(unused, region);
-      } else {
-        link = &region.next;
-      }
-    }
+    unused = due_.exchange(nullptr, kRelaxed);
   }
   while (unused != nullptr) {
     Region& region = *unused;
@@ -362,7 +348,7 @@ void PinDownCache::reap_locked() noexcept {
 void PinDownCache::flush() noexcept {
   if (!fork_mark_.is_owner()) return;
   const std::lock_guard guard(registering_);
-  retire_all([](Region& region) { return close_unused(region); });
+  retire_all([](const Region& region) { return region.references == 0; });
   reap_locked();
 }
 
@@ -370,7 +356,7 @@ void PinDownCache::stop_keeping() noexcept {
   if (!fork_mark_.is_owner()) return;
   const std::lock_guard guard(registering_);
   keeping_.store(false, kRelaxed);
-  retire_all([](Region&) { return true; });
+  retire_all([](const Region&) { return true; });
   reap_locked();
 }
 
@@ -384,7 +370,7 @@ void PinDownCache::retire_all(Which which) noexcept {
 }
 
 PinDownStatistics PinDownCache::statistics() const noexcept {
-  return {.hits = hits_.sum(),
+  return {.hits = hits_.load(kRelaxed),
           .misses = misses_.load(kRelaxed),
           .evictions = evictions_.load(kRelaxed),
           .invalidations = invalidations_.load(kRelaxed),

@@ -17,9 +17,8 @@
 //
 // Invalidation. invalidate() must be called before memory leaves the address space: see memory_events.h.
 //
-// RULE CLOSED FIRST. Close a region before it is deregistered or forgotten. Close it in the same critical
-// section of table_lock_ that removes it from the table. The release of its last reference then lets it be
-// deregistered. So a reference to an open region guarantees registered memory, and is taken without a lock.
+// RULE RETIRED FIRST. Remove a region from the table before it is deregistered or forgotten. Deregister it
+// only when it has no references. So a reference guarantees registered memory.
 //
 // RULE TABLE BEFORE REGISTRAR. Put a region into the table before it is registered, so that an invalidation
 // during the registration finds it.
@@ -31,7 +30,8 @@
 //   table_lock_    short accesses to the table and the lists, never during allocation; taken after
 //                  registering_ where both are held
 //
-// A hit takes no lock. invalidate() takes table_lock_ only, so it may run inside an allocator.
+// A hit, invalidate() and a release() without deregistration take table_lock_ only. So invalidate() may run
+// inside an allocator, also in a thread that is inside acquire() or release().
 //
 // fork(): A child owns no registration. There acquire() returns kUnsupported and all other functions do
 // nothing.
@@ -48,7 +48,6 @@
 #include "dme/fork_mark.h"
 #include "dme/page_table.h"
 #include "dme/region.h"
-#include "dme/sharded_counter.h"
 #include "rdma/registrar.h"
 #include "rdma/status.h"
 
@@ -83,7 +82,7 @@ class PinDownCache {
   ~PinDownCache();
 
   /// Returns a region that covers the range and permits at least `access`. The caller uses it until
-  /// release(). A hit neither blocks nor allocates. A miss calls the registrar.
+  /// release(). A hit does not allocate. A miss calls the registrar.
   /// kNoMemory: no room, even after eviction of regions that are not in use. kUnsupported: the memory cannot
   /// be registered.
   Status acquire(const void* address, std::size_t length_bytes, Access access, Region*& region) noexcept;
@@ -95,13 +94,13 @@ class PinDownCache {
   void discard(Region& region) noexcept;
 
   /// Removes all regions that overlap the range. Call it before the range leaves the address space or gets
-  /// other pages. Neither allocates nor calls the registrar: reap(), a miss or the release of the last
-  /// reference deregisters the removed regions later.
+  /// other pages. Neither allocates nor calls the registrar: reap(), a miss or a release() deregisters the
+  /// removed regions later.
   void invalidate(const void* address, std::size_t length_bytes) noexcept;
 
   /// Deregisters removed regions that are not in use. Cheap when there are none.
   void reap() noexcept {
-    if (reap_is_due_.load(std::memory_order_relaxed)) reap_now();
+    if (due_.load(std::memory_order_relaxed) != nullptr) reap_now();
   }
 
   /// Deregisters all regions that are not in use.
@@ -130,18 +129,19 @@ class PinDownCache {
 
   bool is_request(const void* address, std::size_t length_bytes, Access access,
                   Request& request) const noexcept;
-  Region* find_open(const Request& request) noexcept;
+  Region* find(const Request& request) noexcept;
   Status acquire_slowly(const Request& request, Region*& region) noexcept;
   Status register_new(const Request& request, Region*& region) noexcept;
   bool prepare() noexcept;
   Region& take_pending(const Request& request, bool extend) noexcept;
   Status register_region(Region& region) noexcept;
   bool is_hopeless(std::size_t length_bytes) noexcept;
-  void open(Region& region, const MemoryRegion& memory) noexcept;
+  void make_live(Region& region, const MemoryRegion& memory) noexcept;
   PageRange pages_of(const void* address, std::size_t length_bytes) const noexcept;
   void forget(Region& region) noexcept;
   void retire(Region& region) noexcept;
-  static bool close_unused(Region& region) noexcept;
+  void end_use(Region& region) noexcept;
+  void make_due(Region& region) noexcept;
   template <class Which>
   void retire_all(Which which) noexcept;
   bool evict_one() noexcept;
@@ -169,19 +169,17 @@ class PinDownCache {
   std::size_t next_turn_ = 0;  ///< Index in regions_made_ of eviction's next visit: the hand of the clock.
 
   std::mutex table_lock_;
-  PageTable table_;         ///< Changed under table_lock_; find() takes no lock.
-  Region* free_ = nullptr;  ///< Guarded by table_lock_, as are retired_, live_count_ and Region::state.
-  Region* retired_ = nullptr;
+  // Guarded by table_lock_.
+  PageTable table_;
+  Region* free_ = nullptr;  ///< Unused regions.
   std::size_t live_count_ = 0;
+  /// Retired regions without references: to deregister. Changed under table_lock_; whether there are any is
+  /// read without a lock.
+  std::atomic<Region*> due_{nullptr};
 
-  /// True: a retired region may have no references. The thread that releases the last reference stores true
-  /// with release. reap_locked() clears the flag with acquire before it reads retired_, so that it sees that
-  /// thread's changes.
-  std::atomic<bool> reap_is_due_{false};
-
-  ShardedCounter hits_;
-  // invalidations_ is written under table_lock_, the others under registering_. All are read without a lock,
-  // so the values that statistics() returns may be of different moments.
+  // hits_ and invalidations_ are written under table_lock_, the others under registering_. All are read
+  // without a lock, so the values that statistics() returns may be of different moments.
+  std::atomic<std::uint64_t> hits_{0};
   std::atomic<std::uint64_t> misses_{0};
   std::atomic<std::uint64_t> evictions_{0};
   std::atomic<std::uint64_t> invalidations_{0};

@@ -4,6 +4,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
+
 #include "dme/modelled_memory.h"
 
 namespace ch3_offload {
@@ -229,6 +232,21 @@ TEST_F(PinDownCacheTest, MemoryThatGoesWhileItIsRegisteredIsNotFoundAgain) {
   ASSERT_EQ(cache.acquire(at(10), kPage, Access::kRead, region), Status::kOk);
   EXPECT_EQ(memory.why_wrong(at(10), kPage, Access::kRead, region->memory), "");
   cache.release(*region);
+}
+
+TEST_F(PinDownCacheTest, MemoryThatGoesInAnotherThreadStaysRegisteredForItsUser) {
+  make();
+  std::atomic<bool> done{false};
+  std::thread other([&] {
+    while (!done.load()) cache_->invalidate(at(11), kPage);
+  });
+  for (int i = 0; i < 20'000 || cache_->invalidations() < 100; ++i) {
+    ASSERT_EQ(use(at(10), 3 * kPage), Status::kOk);
+    if (i % 7 == 0) cache_->reap();
+  }
+  done.store(true);
+  other.join();
+  EXPECT_EQ(cache_->statistics().regions, memory_.live());
 }
 
 TEST_F(PinDownCacheTest, TheByteBudgetIsKept) {
