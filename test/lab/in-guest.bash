@@ -71,6 +71,8 @@ finish_check() {
   unset "check_job[$name]"
   end=${EPOCHREALTIME/./}
   [[ ! -s $log.end ]] || end=$(<"$log.end")
+  # A check that ended by itself, but after its time: nobody waited for it then.
+  ((job_status != 0 || end - begin <= seconds * 1000000)) || job_status=124
   took=$(((end - begin) / 100000))
   took="$((took / 10)).$((took % 10)) s"
   note=$(sed -n 's/^note: //p' "$log" | tail -n 1)
@@ -86,14 +88,24 @@ finish_check() {
 waiting_checks=()
 
 # beside NAME SECONDS COMMAND...: a check that disturbs no other one. As many of them run at once as there are
-# processors. finish_beside must follow before a check that is disturbed.
+# processors. One whose time is over is ended. finish_beside must follow before a check that is disturbed.
 beside() {
   local name running
+  local -a left
   while :; do
     running=0
+    left=()
     for name in "${waiting_checks[@]}"; do
-      ! kill -0 "${check_job[$name]}" 2>/dev/null || running=$((running + 1))
+      if [[ ! -s ${check_log[$name]}.end ]]; then
+        if ((${EPOCHREALTIME/./} - check_begin[$name] > check_seconds[$name] * 1000000)); then
+          finish_check "$name"
+          continue
+        fi
+        running=$((running + 1))
+      fi
+      left+=("$name")
     done
+    waiting_checks=("${left[@]}")
     ((running >= $(nproc))) || break
     sleep 0.05
   done

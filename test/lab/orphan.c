@@ -2,8 +2,9 @@
  * it has forked a child, which lives on and holds what it has inherited until the file argv[1]/over is
  * there.
  *
- * Rank 0 writes "error CLASS after MS ms" to argv[1]/rank0. The child writes "child PID: uverbs MAPPINGS
- * mapped, DESCRIPTORS open" to argv[1]/child before its parent ends. */
+ * Rank 0 writes "error PROC_FAILED after MS ms" to argv[1]/rank0, and rank 1 "killed" to argv[1]/rank1. The
+ * child writes "child PID: uverbs MAPPINGS mapped, DESCRIPTORS open" to argv[1]/child before its parent
+ * ends. */
 #include <mpi.h>
 
 #include <dirent.h>
@@ -85,7 +86,9 @@ int main(int argc, char **argv)
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     if (rank == 1) {
         char byte;
-        MPI_Sendrecv(&number, 1, MPI_INT, 0, 0, &number, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        if (MPI_Sendrecv(&number, 1, MPI_INT, 0, 0, &number, 1, MPI_INT, 0, 0, MPI_COMM_WORLD,
+                         MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            _exit(4);
         if (argc > 2 && strcmp(argv[2], "fork") == 0) {
             if (pipe(told) != 0)
                 MPI_Abort(MPI_COMM_WORLD, 2);
@@ -94,15 +97,20 @@ int main(int argc, char **argv)
             if (read(told[0], &byte, 1) != 1)
                 MPI_Abort(MPI_COMM_WORLD, 2);
         }
+        fprintf(create(directory, "rank1"), "killed\n");
         kill(getpid(), SIGKILL);
     }
     if (rank == 0) {
         FILE *words = create(directory, "rank0");
-        MPI_Sendrecv(&number, 1, MPI_INT, 1, 0, &number, 1, MPI_INT, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        if (MPI_Sendrecv(&number, 1, MPI_INT, 1, 0, &number, 1, MPI_INT, 1, 0, MPI_COMM_WORLD,
+                         MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            _exit(4);
         begin = MPI_Wtime();
         error = MPI_Recv(&number, 1, MPI_INT, 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         MPI_Error_class(error, &class);
-        fprintf(words, "error %d after %.0f ms\n", class, (MPI_Wtime() - begin) * 1e3);
+        fprintf(words, "error %s after %.0f ms\n",
+                class == MPIX_ERR_PROC_FAILED ? "PROC_FAILED" : "of another class",
+                (MPI_Wtime() - begin) * 1e3);
     }
     _exit(3);   /* MPI_Finalize is collective, and one rank is gone */
 }

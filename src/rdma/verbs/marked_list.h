@@ -1,5 +1,4 @@
-// A list of what waits for something. A mark in each object says that it is in the list, so it is there once
-// at most. Only make_room() allocates.
+// A list without duplicates: a mark in each object says whether it is in the list. Only make_room() allocates.
 //
 // Threads: one at a time.
 

@@ -31,7 +31,7 @@ constexpr std::uint64_t kRoundNs = 1'000'000;
 constexpr std::uint64_t kTickNs = 2'000'000;
 
 /// Peers without a link that are dialled at one look.
-constexpr std::uint32_t kMostChecks = WireUp::kMostDials;
+constexpr std::uint32_t kMostChecks = WireUp::kMostChecks;
 
 }  // namespace
 
@@ -169,9 +169,8 @@ void VerbsProvider::set_alarm() noexcept {
   const bool is_busy = !dying_.empty() || !farewells_.empty() || links_.is_busy();
   std::uint64_t delay_ns = is_busy ? kTickNs : wire_up_.tick_ns();
   if (delay_ns == 0) {
-    // What is set is hardly later than this.
-    if (alarm_is_set_ || std::ranges::all_of(rails_, [](const auto& rail) { return rail->lanes().empty(); }))
-      return;
+    // What is set is hardly later than this. Peers whose links are parked are looked after, too.
+    if (alarm_is_set_ || links_.figures().made == 0) return;
     delay_ns = links_.look_ns();
   }
   alarm_is_set_ = set_alarm(delay_ns);

@@ -27,6 +27,7 @@
 #pragma once
 
 #include <atomic>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -82,6 +83,7 @@ class VerbsProvider final : public Provider, private Links::Client, private Rail
   }
   void deregister_memory(MemoryRegion& region) noexcept override { registrations_.remove(region); }
   Status reserve(Endpoint& endpoint, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override {
+    assert(length_bytes >= 1 && length_bytes <= max_slot_bytes(endpoint));
     return transport_.reserve(of(endpoint), length_bytes, slot);
   }
   void commit(Endpoint& endpoint, std::size_t length_bytes) noexcept override {

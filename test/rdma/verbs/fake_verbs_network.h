@@ -68,7 +68,7 @@ class Network {
   /// After something was posted.
   void start(QueuePair& pair);
 
-  // fake_verbs_pump.cc
+  // fake_verbs_progress.cc
   void stop_pump(std::unique_lock<std::mutex>& lock);
 
   std::mutex mutex_;

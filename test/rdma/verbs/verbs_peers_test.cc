@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -689,6 +690,20 @@ TEST_F(VerbsPeers, ADeathIsNoticedThoughThereIsNoLink) {
   ASSERT_TRUE(run_until([&] { return sink(0).count(Kind::kPeerDown, PeerId{1}) == 1; }, 3000));
   run_for(1000);
   EXPECT_EQ(sink(0).count(Kind::kPeerDown), 1u) << "those that live answer";
+}
+
+TEST_F(VerbsPeers, ASleeperWhoseLinksAreParkedWakesToLookAfterItsPeers) {
+  VerbsConfig config;
+  config.peer_timeout_ms = 1000;
+  config.rail.most_queue_pairs = 2;
+  make(5, config);
+  for (std::uint32_t to = 1; to < 5; ++to) establish(0, to);
+  run_for(300);
+  ASSERT_EQ(at(1).figures().queue_pairs, 0u);
+  ASSERT_TRUE(at(1).arm());
+  pollfd wait{at(1).descriptor(), POLLIN, 0};
+  EXPECT_EQ(::poll(&wait, 1, kWaitMs), 1);
+  at(1).disarm();
 }
 
 /// A child of the dead process lives on, as those of Python's multiprocessing do.

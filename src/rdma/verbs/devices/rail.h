@@ -5,8 +5,8 @@
 // repost(). The pool grows when more credit is wanted than it covers (make_room_for_credit()) and when the
 // device says that the queue runs low, up to its bound, which does not depend on the number of processes.
 //
-// A queue pair is live until stop(). A stopped one is destroyed once nothing of it can be in the completion
-// queue: its number is given to another one then.
+// A queue pair is live until stop(). It is destroyed only when the completion queue can hold none of its
+// completions. The device may give its number to the next one: by its number, a completion finds its lane.
 //
 // Threads: as rdma/provider.h says.
 
@@ -108,9 +108,9 @@ class Rail {
   /// Whether more queue pairs have been stopped than may wait for their end.
   bool has_many_stopped() const noexcept { return stopped_.size() >= config_.most_queue_pairs; }
   bool has_stopped() const noexcept { return !stopped_.empty(); }
-  /// RULE TAKE ALL FIRST. A queue pair is destroyed once nothing more can come through it, and all that has
-  /// come was taken: only then is it true what the lane's next offer says of the items that have arrived, and
-  /// the peer does not send again what it knows to be acknowledged.
+  /// RULE TAKE ALL FIRST. Destroy a broken queue pair only when nothing more can come through it and all that
+  /// came was taken. The lane's next offer tells the peer how many items have arrived: an item that the device
+  /// has acknowledged and nobody has counted would be lost.
   /// Calls `on_drained` with the lane of each broken queue pair that it destroys.
   template <class OnDrained>
   void destroy_stopped(std::uint64_t now_ns, OnDrained on_drained) noexcept {

@@ -32,7 +32,7 @@ class LinkTimer {
     kNothing,
     kFlush,    ///< The completion of the last item may not have been asked for.
     kProbe,    ///< The peer has been silent for a quarter of the time-out.
-    kReplace,  ///< Something has been owed for the time-out, and for as long as it takes to send.
+    kReplace,  ///< Nothing was acknowledged for the time-out and the time that the owed bytes take.
   };
 
   static constexpr std::uint64_t kLooks = 8;  ///< In a peer time-out.

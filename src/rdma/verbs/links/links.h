@@ -101,7 +101,7 @@ class Links final : public Introducer::Client, public Transport::Client, private
   /// Dials, and makes queue pairs, for those who want a link.
   void make_wanted(std::uint64_t now_ns) noexcept;
   bool has_wanted() const noexcept { return !waiting_.empty(); }
-  /// Does what time brings.
+  /// Destroys stopped queue pairs, and goes on parking. To be called each millisecond or so while is_busy().
   void tick(std::uint64_t now_ns) noexcept;
   /// Whether tick() or make_wanted() is to be called soon.
   bool is_busy() const noexcept;

@@ -309,7 +309,9 @@ void Transport::probe(VerbsLane& lane) noexcept {
 
 void Transport::send_due_credit() noexcept {
   credit_due_.drain([&](VerbsLane& lane) {
-    if (!lane.peer->is_over() && lane.link.credit_is_due() && !send_credit(lane)) credit_due_.add(lane);
+    // Another link begins with an offer, which tells credit.
+    const bool is_due = lane.link.state == LinkState::kUp && lane.link.credit_is_due();
+    if (is_due && !lane.peer->is_over() && !send_credit(lane)) credit_due_.add(lane);
   });
 }
 

@@ -106,8 +106,8 @@ class Transport {
   std::size_t found() const noexcept { return found_; }
   /// Whether the Sink still reads the latest message (Delivery::kHeld).
   bool holds_message() const noexcept { return held_rail_ != nullptr; }
-  /// How many of those who found no room have it now; they are forgotten. Only on the way to sleep, and in
-  /// it: else who found no room would sleep after a poll that brought it.
+  /// Returns how many peers that were refused room have room now, and forgets them. To be called only before
+  /// and during a sleep: otherwise a caller that was refused could sleep although room has come.
   std::size_t unblock() noexcept;
 
   const MessageBuffers& buffers() const noexcept { return buffers_; }

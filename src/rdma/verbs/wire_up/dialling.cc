@@ -28,9 +28,9 @@ constexpr std::uint64_t kTickNs = 20 * kMillisecondNs;
 }  // namespace
 
 void WireUp::seek(Contact& contact, const VerbsAddress& address) noexcept {
-  if (contact.sought_ && std::exchange(contact.checks_, false) && contact.dial_ != nullptr)
-    fail(*contact.dial_);
-  if (contact.sought_) return;
+  if (contact.sought_ && !contact.checks_) return;
+  if (contact.dial_ != nullptr) fail(*contact.dial_);
+  if (contact.sought_) std::erase(sought_, &contact);
   begin_to_seek(contact, address);
   if (contact.guest_ == nullptr && dials_ < kMostDials) dial(contact);
 }
@@ -47,7 +47,7 @@ void WireUp::begin_to_seek(Contact& contact, const VerbsAddress& address) noexce
 }
 
 void WireUp::check(Contact& contact, const VerbsAddress& address) noexcept {
-  if (contact.sought_ || contact.guest_ != nullptr || dials_ >= kMostDials) return;
+  if (contact.sought_ || contact.guest_ != nullptr || dials_ >= kMostChecks) return;
   begin_to_seek(contact, address);
   contact.checks_ = true;
   dial(contact);
@@ -89,7 +89,7 @@ void WireUp::dial_next_host(Contact& contact) {
   send(introduction, frame);
 }
 
-/// At the address that was dialled there is not the peer. If that is so at each of them, it is gone.
+/// The peer does not listen at the address that was dialled. If all of its addresses have refused, it is gone.
 void WireUp::refused(Contact& contact) noexcept {
   if (contact.dial_ != nullptr) break_off(*contact.dial_);
   const std::size_t hosts = contact.address_->hosts.size();

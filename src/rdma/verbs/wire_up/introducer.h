@@ -82,7 +82,8 @@ class Introducer {
   /// Dials until an introduction succeeds. `address` is the peer's, and stays valid. If the contact is sought
   /// already, has no effect.
   virtual void seek(Contact& contact, const VerbsAddress& address) noexcept = 0;
-  /// Dials once, to show whether the peer's process still listens. on_gone() follows if it does not.
+  /// Dials once, to show whether the peer's process still listens. on_gone() follows if it does not. Has no
+  /// effect while other dials need the room.
   /// REQUIRES: there is no link with the contact. If it is sought, has no effect.
   virtual void check(Contact& contact, const VerbsAddress& address) noexcept = 0;
   /// Ends introductions with the contact, without on_broken(). It is not sought any more.

@@ -379,7 +379,7 @@ void WireUp::fail(Introduction& introduction) noexcept {
   break_off(introduction);
 }
 
-/// fail() for a dial that was refused, too.
+/// Ends an introduction and tells the client. Unlike fail(), it is no answer of the peer's host.
 void WireUp::break_off(Introduction& introduction) noexcept {
   Contact* const contact = introduction.contact;
   // A queue pair may have been made for it.
