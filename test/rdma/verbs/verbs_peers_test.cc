@@ -52,6 +52,14 @@ class VerbsPeers : public VerbsProviders {
     EXPECT_TRUE(run_until([&] { return (frame = peer.receive()) || peer.closed; }));
     return frame;
   }
+  /// Process 0 has talked with four others over two queue pairs: links are parked.
+  void make_with_few_queue_pairs() {
+    VerbsConfig config;
+    config.peer_timeout_ms = 1000;
+    config.rail.most_queue_pairs = 2;
+    make(5, config);
+    for (std::uint32_t to = 1; to < 5; ++to) establish(0, to);
+  }
   std::unique_ptr<HostilePeer> make_hostile() {
     return std::make_unique<HostilePeer>(PeerId{kHostile}, verbs_test_secret());
   }
@@ -680,11 +688,7 @@ TEST_F(VerbsPeers, ADeathIsNoticedThoughNothingIsSent) {
 
 /// Its link was parked, so there is nothing to probe.
 TEST_F(VerbsPeers, ADeathIsNoticedThoughThereIsNoLink) {
-  VerbsConfig config;
-  config.peer_timeout_ms = 1000;
-  config.rail.most_queue_pairs = 2;
-  make(5, config);
-  for (std::uint32_t to = 1; to < 5; ++to) establish(0, to);
+  make_with_few_queue_pairs();
   ASSERT_LE(at(0).figures().queue_pairs, 2u);
   world_->kill(PeerId{1});  // The least recently used one.
   ASSERT_TRUE(run_until([&] { return sink(0).count(Kind::kPeerDown, PeerId{1}) == 1; }, 3000));
@@ -693,11 +697,7 @@ TEST_F(VerbsPeers, ADeathIsNoticedThoughThereIsNoLink) {
 }
 
 TEST_F(VerbsPeers, ASleeperWhoseLinksAreParkedWakesToLookAfterItsPeers) {
-  VerbsConfig config;
-  config.peer_timeout_ms = 1000;
-  config.rail.most_queue_pairs = 2;
-  make(5, config);
-  for (std::uint32_t to = 1; to < 5; ++to) establish(0, to);
+  make_with_few_queue_pairs();
   run_for(300);
   ASSERT_EQ(at(1).figures().queue_pairs, 0u);
   ASSERT_TRUE(at(1).arm());
