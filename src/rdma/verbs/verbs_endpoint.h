@@ -11,8 +11,8 @@
 #include <memory>
 
 #include "rdma/provider.h"
-#include "rdma/verbs/transport/link.h"
 #include "rdma/verbs/links/link_timer.h"
+#include "rdma/verbs/transport/link.h"
 #include "rdma/verbs/verbs_address.h"
 #include "rdma/verbs/wire_up/frames.h"
 #include "rdma/verbs/wire_up/introducer.h"
@@ -32,12 +32,12 @@ struct VerbsLane final : Introducer::Contact {
   Link link;
 
   // Of Transport.
-  bool starved = false;           ///< It was credit that lacked: the next slot asks for more.
-  bool credit_due = false;        ///< In Transport::credit_due_.
-  bool lacks_slot = false;        ///< In Transport::lacking_: a message waits for a send slot.
-  bool flush = false;             ///< Until all is retired, the completion of the last item is asked for.
-  bool probing = false;           ///< A probe is on its way.
-  std::uint64_t last_used = 0;    ///< Transport::polls_ at that time.
+  bool starved = false;            ///< It was credit that lacked: the next slot asks for more.
+  bool credit_due = false;         ///< In Transport::credit_due_.
+  bool lacks_slot = false;         ///< In Transport::lacking_: a message waits for a send slot.
+  bool flush = false;              ///< Until all is retired, the completion of the last item is asked for.
+  bool probing = false;            ///< A probe is on its way.
+  std::uint64_t last_used = 0;     ///< Transport::polls_ at that time.
   std::uint64_t acknowledged = 0;  ///< Items and probes that the peer has acknowledged.
 
   // Of Links.

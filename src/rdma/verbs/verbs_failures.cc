@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <new>
-#include <string>
 
 #include "rdma/monotonic_clock.h"
 #include "rdma/verbs/verbs_provider.h"
@@ -21,14 +20,10 @@ void VerbsProvider::on_queue_pair_failed(VerbsLane& lane, const char* why) noexc
   links_.lose_link(lane, why);
 }
 
-bool VerbsProvider::another_works(const Rail& rail) const noexcept {
-  return std::ranges::any_of(
-      rails_, [&](const auto& other) { return other.get() != &rail && other->up && !other->lost; });
-}
-
 void VerbsProvider::on_port(Rail& rail, bool is_up) noexcept {
   constexpr std::uint32_t kMostLogged = 20;  // A port that comes and goes must not fill the terminal.
-  const bool others_work = another_works(rail);
+  const bool others_work = std::ranges::any_of(
+      rails_, [&](const auto& other) { return other.get() != &rail && other->up && !other->lost; });
   rail.up = is_up;
   if (++port_events_ <= kMostLogged)
     log_(LogScope::kNode, "verbs: the port %s %s", rail.port_name.c_str(),

@@ -30,9 +30,6 @@ constexpr std::uint64_t kRoundNs = 1'000'000;
 /// Between looks at what only time brings on, during a sleep.
 constexpr std::uint64_t kTickNs = 2'000'000;
 
-/// Peers without a link that are dialled at one look.
-constexpr std::uint32_t kMostChecks = WireUp::kMostChecks;
-
 }  // namespace
 
 bool VerbsProvider::watch(int descriptor, WatchKind kind, std::uint32_t index) noexcept {
@@ -146,8 +143,8 @@ void VerbsProvider::look_after_peers(std::uint64_t now_ns) noexcept {
   if (!at_once && elapsed_ns(now_ns, last_look_ns_) < links_.look_ns()) return;
   last_look_ns_ = now_ns;
   if (links_.look(transport_.sink(), at_once)) probe_soon_ = true;
-  std::uint32_t checks = 0;
-  for (std::size_t looked = 0; looked < peers_.size() && checks < kMostChecks; ++looked) {
+  std::size_t checks = 0;
+  for (std::size_t looked = 0; looked < peers_.size() && checks < WireUp::kMostChecks; ++looked) {
     VerbsEndpoint* const peer = peers_[next_checked_++ % peers_.size()].get();
     if (peer != nullptr) checks += links_.check(*peer, transport_.sink());
   }

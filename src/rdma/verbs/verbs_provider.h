@@ -39,10 +39,10 @@
 #include "rdma/verbs/devices/rail.h"
 #include "rdma/verbs/devices/registrations.h"
 #include "rdma/verbs/links/links.h"
-#include "rdma/verbs/verbs_endpoint.h"
 #include "rdma/verbs/transport/transport.h"
 #include "rdma/verbs/verbs_address.h"
 #include "rdma/verbs/verbs_config.h"
+#include "rdma/verbs/verbs_endpoint.h"
 #include "rdma/verbs/wire_up/wire_up.h"
 
 namespace ch3_offload {
@@ -148,7 +148,6 @@ class VerbsProvider final : public Provider, private Links::Client, private Rail
   void on_work() noexcept override;
 
   // verbs_failures.cc
-  bool another_works(const Rail& rail) const noexcept;
   void on_queue_pair_failed(VerbsLane& lane, const char* why) noexcept override;
   void on_port(Rail& rail, bool is_up) noexcept override;
   void on_device_failed(Rail& rail, const char* why, LogScope scope) noexcept override;

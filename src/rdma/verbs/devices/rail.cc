@@ -246,8 +246,7 @@ bool Rail::is_over(Stopped& stopped, std::uint64_t now_ns) const noexcept {
 
 bool Rail::fetch(std::size_t most) noexcept {
   next_completion = completion_count = 0;
-  const std::size_t wanted = std::min(most, completions_.size());
-  const int count = ibv_poll_cq(queue_.get(), static_cast<int>(wanted), completions_.data());
+  const int count = ibv_poll_cq(queue_.get(), static_cast<int>(most), completions_.data());
   if (count < 0) [[unlikely]]
     return false;
   completion_count = static_cast<std::size_t>(count);

@@ -18,8 +18,8 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <utility>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "rdma/fork_closing.h"
@@ -79,8 +79,8 @@ class Rail {
 
   const std::uint8_t index;
   const std::string port_name;  ///< For people.
-  bool up = true;     ///< The port, as far as the device has told.
-  bool lost = false;  ///< The device failed. It is asked nothing any more.
+  bool up = true;               ///< The port, as far as the device has told.
+  bool lost = false;            ///< The device failed. It is asked nothing any more.
 
   // Queue pairs.
 
@@ -129,8 +129,8 @@ class Rail {
 
   // Completions.
 
-  /// Takes at most `most` completions from the device. REQUIRES: the last ones were handled. Returns false if
-  /// the completion queue failed.
+  /// Takes at most `most` completions from the device. Returns false if the completion queue failed.
+  /// REQUIRES: most <= kBatch; the last ones were handled.
   bool fetch(std::size_t most) noexcept;
   /// Completions that were taken and are not handled yet. The caller advances `next_completion`.
   bool holds_completions() const noexcept { return next_completion < completion_count; }
@@ -180,7 +180,8 @@ class Rail {
     std::uint64_t since_emptied;  ///< emptied_ when that became known: what came before is taken after it.
   };
 
-  Rail(const VerbsPort& port, std::uint8_t number) : index(number), port_name(port.to_string()), port_(port) {}
+  Rail(const VerbsPort& port, std::uint8_t number)
+      : index(number), port_name(port.to_string()), port_(port) {}
   Result<std::monostate> set_up(const RailConfig& config);
   Result<QueuePair> create_queue_pair();
   void repost_recycled() noexcept;

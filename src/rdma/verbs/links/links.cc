@@ -271,7 +271,8 @@ bool Links::has_link(const VerbsEndpoint& peer) noexcept {
 /// Whether this process has a use for a link of the lane.
 bool Links::is_needed(const VerbsLane& lane) noexcept {
   if (lane.wanted || !lane.link.all_retired()) return true;
-  return lane.index == 0 && (lane.peer->unfinished_write != kNone || (lane.peer->blocked && lane.link.lacks_credit()));
+  return lane.index == 0 &&
+         (lane.peer->unfinished_write != kNone || (lane.peer->blocked && lane.link.lacks_credit()));
 }
 
 void Links::tick(std::uint64_t now_ns) noexcept {

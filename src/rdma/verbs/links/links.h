@@ -30,9 +30,9 @@
 #include "rdma/provider.h"
 #include "rdma/verbs/devices/rail.h"
 #include "rdma/verbs/links/parking.h"
-#include "rdma/verbs/verbs_endpoint.h"
 #include "rdma/verbs/marked_list.h"
 #include "rdma/verbs/transport/transport.h"
+#include "rdma/verbs/verbs_endpoint.h"
 #include "rdma/verbs/wire_up/introducer.h"
 
 namespace ch3_offload {

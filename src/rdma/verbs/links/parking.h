@@ -11,9 +11,9 @@
 #include <cstdint>
 
 #include "rdma/verbs/devices/rail.h"
-#include "rdma/verbs/verbs_endpoint.h"
 #include "rdma/verbs/marked_list.h"
 #include "rdma/verbs/transport/transport.h"
+#include "rdma/verbs/verbs_endpoint.h"
 
 namespace ch3_offload {
 

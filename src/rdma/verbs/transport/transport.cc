@@ -271,14 +271,6 @@ int Transport::post(VerbsLane& lane) noexcept {
   return error;
 }
 
-/// Tells the peer what it may send, in a message of its own, if it may be sent now.
-bool Transport::send_credit(VerbsLane& lane) noexcept {
-  if (lane.link.state != LinkState::kUp || !lane.link.takes_credit_message()) return false;
-  if (!push_notice(lane, SlotHeader::kCreditOnly)) return false;
-  ++figures_.credit_messages;
-  return true;
-}
-
 /// The last completion may not have been asked for. Then it is asked for with a write of nothing, which takes
 /// neither slot nor credit: both may be lacking, and may come back only by this.
 void Transport::flush_tail(VerbsLane& lane) noexcept {
@@ -307,11 +299,16 @@ void Transport::probe(VerbsLane& lane) noexcept {
   lane.probing = post_empty_write(lane);
 }
 
+/// Tells peers what they may send, in messages of their own.
 void Transport::send_due_credit() noexcept {
   credit_due_.drain([&](VerbsLane& lane) {
+    const Link& link = lane.link;
     // Another link begins with an offer, which tells credit.
-    const bool is_due = lane.link.state == LinkState::kUp && lane.link.credit_is_due();
-    if (is_due && !lane.peer->is_over() && !send_credit(lane)) credit_due_.add(lane);
+    if (lane.peer->is_over() || link.state != LinkState::kUp || !link.credit_is_due()) return;
+    if (link.takes_credit_message() && push_notice(lane, SlotHeader::kCreditOnly))
+      ++figures_.credit_messages;
+    else
+      credit_due_.add(lane);
   });
 }
 

@@ -21,9 +21,9 @@
 #include "rdma/provider.h"
 #include "rdma/verbs/devices/rail.h"
 #include "rdma/verbs/devices/registrations.h"
-#include "rdma/verbs/verbs_endpoint.h"
 #include "rdma/verbs/marked_list.h"
 #include "rdma/verbs/transport/message_buffers.h"
+#include "rdma/verbs/verbs_endpoint.h"
 
 namespace ch3_offload {
 
@@ -140,7 +140,6 @@ class Transport {
   void pump(VerbsLane& lane) noexcept;
   int post(VerbsLane& lane) noexcept;
   bool post_empty_write(VerbsLane& lane) noexcept;
-  bool send_credit(VerbsLane& lane) noexcept;
   void send_due_credit() noexcept;
 
   // completions.cc

@@ -69,10 +69,10 @@ struct Introduction {
 
 class WireUp final : public Introducer {
  public:
-  static constexpr std::size_t kMostDials = 64;    ///< Outgoing connections at once.
+  static constexpr std::size_t kMostDials = 64;               ///< Outgoing connections at once.
   static constexpr std::size_t kMostChecks = kMostDials / 4;  ///< Dials at once that leave room for checks.
-  static constexpr std::size_t kMostGuests = 256;  ///< Accepted connections at once.
-  static constexpr int kMostAccepts = 16;          ///< At one listener, in one service().
+  static constexpr std::size_t kMostGuests = 256;             ///< Accepted connections at once.
+  static constexpr int kMostAccepts = 16;                     ///< At one listener, in one service().
 
   struct Config {
     PeerId self{};
