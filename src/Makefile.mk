@@ -141,25 +141,34 @@ engine_sources = \
 	src/engine/wire.h
 
 nic_sources = \
+	src/nic/cores.cc \
+	src/nic/cores.h \
 	src/nic/host_driver.cc \
 	src/nic/host_driver.h \
+	src/nic/nic_records.h \
 	src/nic/port.h \
+	src/nic/port_memory.cc \
+	src/nic/port_memory.h \
+	src/nic/ring_port.cc \
+	src/nic/ring_port.h \
+	src/nic/ring_server.cc \
+	src/nic/ring_server.h \
+	src/nic/thread_driver.cc \
+	src/nic/thread_driver.h \
 	src/nic/traced_port.cc \
-	src/nic/traced_port.h
+	src/nic/traced_port.h \
+	src/nic/wait_policy.cc \
+	src/nic/wait_policy.h
 
 channel_sources = \
 	src/ch3_offload/c_interface.cc \
 	src/ch3_offload/ch3_offload.h \
 	src/ch3_offload/config.cc \
-	src/ch3_offload/cores.cc \
-	src/ch3_offload/cores.h \
 	src/ch3_offload/counters.cc \
 	src/ch3_offload/channel.cc \
 	src/ch3_offload/channel.h \
 	src/ch3_offload/settings.cc \
-	src/ch3_offload/settings.h \
-	src/ch3_offload/wait_policy.cc \
-	src/ch3_offload/wait_policy.h
+	src/ch3_offload/settings.h
 
 # Every object of the core, with its C++ symbols: what the tests link.
 noinst_LTLIBRARIES += libcore.la
@@ -180,7 +189,7 @@ libch3offload_la_LIBADD = libcore.la -lm
 libch3offload_la_DEPENDENCIES = libcore.la $(top_srcdir)/src/libch3offload.map
 libch3offload_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link \
 	$(CC) $(CFLAGS) $(AM_LDFLAGS) $(libch3offload_la_LDFLAGS) $(LDFLAGS) -o $@
-libch3offload_la_LDFLAGS = -version-info 13:0:0 $(cxx_runtime_flags) \
+libch3offload_la_LDFLAGS = -version-info 14:0:0 $(cxx_runtime_flags) \
 	-Wl,--version-script=$(top_srcdir)/src/libch3offload.map -Wl,-z,relro -Wl,-z,now
 if SANITIZED
 # The sanitizers' runtimes belong to the C++ compiler and to the program: only the tests' library matters here.

@@ -183,9 +183,9 @@ if HAVE_GTEST
 unit_test_sources = \
 	test/ch3_offload/channel_test.cc \
 	test/ch3_offload/config_test.cc \
-	test/ch3_offload/cores_test.cc \
+	test/nic/cores_test.cc \
 	test/ch3_offload/settings_test.cc \
-	test/ch3_offload/wait_policy_test.cc \
+	test/nic/wait_policy_test.cc \
 	test/engine/matcher_test.cc \
 	test/engine/payload_blocks_test.cc \
 	test/engine/intrusive_list_test.cc \
@@ -447,6 +447,17 @@ test_engine_tests_SOURCES = \
 test_engine_tests_CPPFLAGS = $(gtest_cppflags)
 test_engine_tests_LDADD = test/libengine_world.a libcore.la $(GTEST_LIBS)
 
+# Ports through rings. The thread driver needs providers of its own for each thread.
+check_PROGRAMS += test/nic_tests
+TESTS += test/nic_tests
+test_nic_tests_SOURCES = \
+	test/nic/ring_port_test.cc \
+	test/nic/thread_driver_test.cc \
+	test/rdma/contract_world.h \
+	test/rdma/shm/shm_world.h
+test_nic_tests_CPPFLAGS = $(gtest_cppflags)
+test_nic_tests_LDADD = test/libengine_world.a libcore.la $(GTEST_LIBS)
+
 # What stands in for a missing library. distcheck configures --without-verbs --without-ucm.
 if SOMETHING_ABSENT
 check_PROGRAMS += test/absent_tests
@@ -479,7 +490,7 @@ test_allocation_tests_LDADD = libcore.la $(GTEST_LIBS)
 
 # The tests with more than one thread. `make check-threads` runs only these: ThreadSanitizer finds nothing in
 # the others.
-threaded_tests = test/dme/model_tests test/dme_tests test/shm_tests
+threaded_tests = test/dme/model_tests test/dme_tests test/nic_tests test/shm_tests
 if HAVE_VERBS
 threaded_tests += test/verbs_thread_tests
 endif
@@ -542,7 +553,8 @@ test_simulation_tests_SOURCES = \
 	test/engine/simulation_config.h \
 	test/engine/simulation_program.cc \
 	test/engine/simulation_results.cc \
-	test/engine/simulation_test.cc
+	test/engine/simulation_test.cc \
+	test/nic/stepped_rings.h
 test_simulation_tests_CPPFLAGS = $(gtest_cppflags)
 test_simulation_tests_LDADD = test/libengine_world.a libcore.la $(GTEST_LIBS)
 

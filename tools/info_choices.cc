@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "ch3_offload/wait_policy.h"
+#include "nic/wait_policy.h"
 #include "engine/wire.h"
 
 namespace ch3_offload {

@@ -12,7 +12,7 @@
 #include <system_error>
 
 #include "ch3_offload/settings.h"
-#include "ch3_offload/cores.h"
+#include "nic/cores.h"
 #include "rdma/file_descriptor.h"
 #include "rdma/shm/bulk_copy.h"
 #include "rdma/shm/shm_provider.h"

@@ -31,7 +31,7 @@ extern "C" {
 #endif
 
 /** Changes when a binary built against an older header would break. */
-#define CH3_OFFLOAD_ABI_VERSION 7
+#define CH3_OFFLOAD_ABI_VERSION 8
 
 typedef struct ch3_offload_channel ch3_offload_channel_t;
 
@@ -137,6 +137,7 @@ typedef struct {
     uint32_t local_size;        /**< processes of the job on this node; 0: unknown. Decides how to wait. */
     uint32_t local_rank;        /**< number among those; 0: this process says what holds for the node. Rank 0
                                  *   says what holds for the job */
+    const char *nic;            /**< MPIR_CVAR_CH3_OFFLOAD_NIC: host, thread */
 } ch3_offload_config_t;
 
 void ch3_offload_config_default(ch3_offload_config_t * config);

@@ -54,12 +54,16 @@ std::uint64_t switches() noexcept {
   return static_cast<std::uint64_t>(usage.ru_nivcsw);
 }
 
+bool has_thread(const ch3_offload_config_t& config) noexcept {
+  return std::string_view(config.nic) == "thread";
+}
+
 }  // namespace
 
 Channel::Channel(const ch3_offload_config_t& config)
     : self_(PeerId{config.rank}),
       is_first_of_node_(config.local_rank == 0),
-      wait_(config.spin_us, config.local_size, usable_cores(),
+      wait_(config.spin_us, has_thread(config) ? 2 * config.local_size : config.local_size, usable_cores(),
             {Trace::monotonic_ns, other_threads_ns, switches}) {
   if (config.trace != nullptr && *config.trace != '\0') {
     trace_prefix_ = std::string(config.trace) + "." + std::to_string(config.rank);
@@ -94,15 +98,27 @@ Result<std::unique_ptr<Channel>> Channel::create(const ch3_offload_config_t& con
   engine.pin_down = pin_down_config(config, registrations);
   engine.always_ignored = {config.always_ignored_bits, 0};
   engine.trace = channel->engine_trace_.get();
-  std::vector<Provider*> providers;
-  for (const auto& one : channel->providers_) providers.push_back(one.get());
-  channel->port_ = std::make_unique<HostDriver>(engine, providers);
-  if (channel->client_trace_ != nullptr)
-    channel->port_ = std::make_unique<TracedPort>(std::move(channel->port_), *channel->client_trace_);
+  if (std::optional<Error> error = channel->make_port(config, engine)) return std::move(*error);
   channel->port_->events().others = 1;  // There may be warnings.
   channel->watch_memory();
   channel->card_ = channel->port_->card();
   return channel;
+}
+
+std::optional<Error> Channel::make_port(const ch3_offload_config_t& config, const EngineConfig& engine) {
+  std::vector<Provider*> providers;
+  for (const auto& one : providers_) providers.push_back(one.get());
+  if (has_thread(config)) {
+    auto driver = ThreadDriver::create(engine, providers, wait_);
+    if (!driver.ok()) return driver.error();
+    thread_driver_ = driver.value().get();
+    port_ = std::move(driver.value());
+    if (std::optional<Error> error = thread_driver_->start()) return error;
+  } else {
+    port_ = std::make_unique<HostDriver>(engine, providers);
+  }
+  if (client_trace_ != nullptr) port_ = std::make_unique<TracedPort>(std::move(port_), *client_trace_);
+  return {};
 }
 
 /// Registrations may outlive their transfer only if it is seen when their memory goes.
@@ -169,7 +185,11 @@ std::optional<Error> Channel::make_verbs(const ch3_offload_config_t& config) {
 }
 
 void Channel::log_line(void* context, LogScope scope, const char* line) {
-  static_cast<Channel*>(context)->warn(scope, line);
+  auto& channel = *static_cast<Channel*>(context);
+  if (channel.thread_driver_ != nullptr && channel.thread_driver_->runs_here())
+    channel.thread_driver_->log_line(scope, line);
+  else
+    channel.warn(scope, line);
 }
 
 void Channel::warn(LogScope scope, std::string_view text) noexcept {
@@ -183,6 +203,8 @@ void Channel::warn(LogScope scope, std::string_view text) noexcept {
 
 Channel::~Channel() {
   memory_events_.reset();  // It calls the port.
+  if (thread_driver_ != nullptr) thread_driver_->stop();
+  thread_driver_ = nullptr;
   port_.reset();
   if (wake_descriptor_ >= 0) close(wake_descriptor_);
 }
@@ -231,18 +253,19 @@ bool Channel::next_event(Event& event) noexcept {
 bool Channel::may_have_work() noexcept { return port_->may_have_work(); }
 
 int Channel::write_trace() noexcept {
-  if (engine_trace_ == nullptr) return 0;
+  if (client_trace_ == nullptr) return 0;
   try {
-    const int engine_error = write_trace(*engine_trace_, trace_prefix_ + ".ch3trace");
-    const int client_error = write_trace(*client_trace_, trace_prefix_ + ".client.ch3trace");
+    const std::string engines = trace_prefix_ + ".ch3trace";
+    const std::string clients = trace_prefix_ + ".client.ch3trace";
+    const int engine_error = trace_written(port_->write_trace(engines), engines);
+    const int client_error = trace_written(client_trace_->write(clients), clients);
     return engine_error != 0 ? engine_error : client_error;
   } catch (const std::bad_alloc&) {
     return ENOMEM;
   }
 }
 
-int Channel::write_trace(const Trace& trace, const std::string& path) noexcept {
-  const int error = trace.write(path);
+int Channel::trace_written(int error, const std::string& path) noexcept {
   try {
     if (error != 0)
       warn(LogScope::kProcess, "cannot write the trace " + path + ": " + std::strerror(error) +

@@ -15,10 +15,11 @@
 #include <vector>
 
 #include "ch3_offload/ch3_offload.h"
-#include "ch3_offload/wait_policy.h"
+#include "nic/wait_policy.h"
 #include "dme/memory_events.h"
 #include "engine/trace.h"
 #include "nic/port.h"
+#include "nic/thread_driver.h"
 #include "rdma/provider.h"
 
 namespace ch3_offload {
@@ -66,8 +67,10 @@ class Channel {
   /// Keeps a line for the user, if this process says those of that scope.
   void warn(LogScope scope, std::string_view text) noexcept;
   static void log_line(void* channel, LogScope scope, const char* line);
+  std::optional<Error> make_port(const ch3_offload_config_t& config, const EngineConfig& engine);
   void watch_memory();
-  int write_trace(const Trace& trace, const std::string& path) noexcept;
+  /// Warns if the trace was not written. Returns `error`.
+  int trace_written(int error, const std::string& path) noexcept;
   void trace(TraceEvent event) noexcept;
 
   const PeerId self_;
@@ -86,6 +89,7 @@ class Channel {
   std::unique_ptr<Trace> client_trace_;  ///< Likewise. Also of how this process waits.
   std::vector<std::unique_ptr<Provider>> providers_;
   std::unique_ptr<Port> port_;
+  ThreadDriver* thread_driver_ = nullptr;  ///< What port_ is or has, if it is one.
   std::unique_ptr<MemoryEvents> memory_events_;  ///< Null: the engine keeps no memory registered.
 };
 

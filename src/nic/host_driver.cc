@@ -15,7 +15,8 @@ std::vector<int> descriptors_of(std::span<Provider* const> providers) {
 }  // namespace
 
 HostDriver::HostDriver(const EngineConfig& config, std::span<Provider* const> providers)
-    : providers_(providers.begin(), providers.end()),
+    : trace_(config.trace),
+      providers_(providers.begin(), providers.end()),
       descriptors_(descriptors_of(providers)),
       engine_(config, providers) {}
 

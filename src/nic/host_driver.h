@@ -3,8 +3,10 @@
 
 #pragma once
 
+#include <string>
 #include <vector>
 
+#include "engine/trace.h"
 #include "nic/port.h"
 
 namespace ch3_offload {
@@ -79,8 +81,12 @@ class HostDriver final : public Port {
 
   std::string card() const override { return engine_.card(); }
   const CounterPage& counters() const noexcept override { return engine_.counters(); }
+  int write_trace(const std::string& path) noexcept override {
+    return trace_ == nullptr ? 0 : trace_->write(path);
+  }
 
  private:
+  const Trace* const trace_;  ///< Null: none.
   const std::vector<Provider*> providers_;
   const std::vector<int> descriptors_;
   Engine engine_;

@@ -5,6 +5,7 @@
 //
 //   driver   where the engine runs                 source
 //   host     inside the client's calls, no queue   nic/host_driver.h
+//   thread   in a thread of the client's process   nic/thread_driver.h
 //
 // What all drivers keep:
 //
@@ -104,6 +105,8 @@ class Port {
   virtual std::string card() const = 0;
   /// The page stays where it is. Its numbers are those of now, or were a short time ago.
   virtual const CounterPage& counters() const noexcept = 0;
+  /// Writes the trace of the engine's side, if there is one. Returns 0 or errno.
+  virtual int write_trace(const std::string& path) noexcept = 0;
 };
 
 }  // namespace ch3_offload

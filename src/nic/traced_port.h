@@ -73,6 +73,7 @@ class TracedPort final : public Port {
 
   std::string card() const override { return port_->card(); }
   const CounterPage& counters() const noexcept override { return port_->counters(); }
+  int write_trace(const std::string& path) noexcept override { return port_->write_trace(path); }
 
  private:
   /// Records a command that was given at `given_ns` and has returned.

@@ -35,6 +35,7 @@ TEST(Config, EveryBadValueNamesItsVariableAndItself) {
       {"_OFFLOAD_SHM_MEMORY", "-1", [](auto& c) { c.shm_memory_bytes = -1; }},
       {"_OFFLOAD_SHM_BULK", "dma", [](auto& c) { c.shm_bulk = "dma"; }},
       {"_OFFLOAD_FABRIC", "ethernet", [](auto& c) { c.fabric = "ethernet"; }},
+      {"_OFFLOAD_NIC", "firmware", [](auto& c) { c.nic = "firmware"; }},
       {"_PORT_RANGE", "-1:5", [](auto& c) { c.first_port = -1, c.last_port = 5; }},
       {"_PORT_RANGE", "9:8", [](auto& c) { c.first_port = 9, c.last_port = 8; }},
       {"_PORT_RANGE", "9:70000", [](auto& c) { c.first_port = 9, c.last_port = 70000; }},

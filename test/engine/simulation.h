@@ -16,7 +16,7 @@
 
 #include "engine/engine.h"
 #include "engine/event_handler.h"
-#include "nic/host_driver.h"
+#include "nic/port.h"
 #include "engine/oracle.h"
 #include "engine/page_arena.h"
 #include "engine/payload_buffer.h"
@@ -100,7 +100,7 @@ class Simulation {
     bool alive = true;
     std::unique_ptr<FakeProvider> provider;
     std::unique_ptr<Trace> trace;
-    std::unique_ptr<HostDriver> engine;
+    std::unique_ptr<Port> engine;
     struct Taken {
       MessageId message;
       SendRecord* send;

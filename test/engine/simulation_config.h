@@ -18,6 +18,7 @@ struct SimulationConfig {
   std::uint64_t seed = 1;
   std::uint64_t operations = 1000;  ///< Commands given to engines; progress() does not count.
   std::uint32_t processes = 2;
+  bool rings = false;               ///< The engines run behind rings, in turns of their own.
   FakeConfig network;
   EngineConfig engine;              ///< self is filled in for each process.
 

@@ -35,7 +35,8 @@ bool read_seeds(const char* text) {
 
 void print(const char* name, std::uint64_t value) { std::printf("  %s %llu\n", name, static_cast<unsigned long long>(value)); }
 
-TEST(Simulation, RandomProgramsObeyTheRulesOfMpi) {
+/// `rings`: the engines run behind rings, as with the thread driver.
+void run_programs(bool rings) {
   const auto start = std::chrono::steady_clock::now();
   const auto seconds = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -43,7 +44,9 @@ TEST(Simulation, RandomProgramsObeyTheRulesOfMpi) {
   std::uint64_t commands = 0;
   Counters sum;
   for (std::uint64_t seed = options.first_seed; seed <= options.last_seed; ++seed) {
-    Simulation simulation(SimulationConfig::from_seed(seed, options.operations));
+    SimulationConfig config = SimulationConfig::from_seed(seed, options.operations);
+    config.rings = rings;
+    Simulation simulation(config);
     const double began = seconds();
     ASSERT_TRUE(simulation.run()) << simulation.report();
     commands += simulation.commands_given();
@@ -79,6 +82,9 @@ TEST(Simulation, RandomProgramsObeyTheRulesOfMpi) {
   print("connections", sum.connected_peers);
   print("cards asked for", sum.cards_wanted);
 }
+
+TEST(Simulation, RandomProgramsObeyTheRulesOfMpi) { run_programs(false); }
+TEST(Simulation, RandomProgramsBehindRingsObeyThem) { run_programs(true); }
 
 /// Everybody may speak with everybody, so that what costs by the job's size (MPI_COMM_WORLD) shows here.
 /// Peers are connected on first use only, and the budget holds for each process however many lean on it.

@@ -397,6 +397,8 @@ class RingConsumer : public RingEnd {
   void advance(const Record& record) noexcept { position_ += record_bytes(record.payload.size()); }
 
   std::uint64_t unreleased_bytes() const noexcept { return position_ - released_; }
+  /// RingProducer::position() when all was consumed.
+  std::uint64_t position() const noexcept { return position_; }
 
   SharedWriteWord shared_write() const noexcept { return SharedWriteWord(control().shared_write); }
 

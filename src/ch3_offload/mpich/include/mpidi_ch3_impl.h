@@ -214,7 +214,8 @@ void MPIDI_CH3I_Packet_recv_fail(MPIDI_VC_t * vc, int mpi_errno);
 
 int MPIDI_CH3I_Progress_init(void);
 int MPIDI_CH3I_Progress_drain(void);
-/* A probe found nothing: the next unexpected message makes waiting threads look again. */
+/* A probe looks now. If it finds nothing, the next unexpected message makes waiting threads look again. */
+void MPIDI_CH3I_Probe_looks(void);
 void MPIDI_CH3I_Probe_waits(void);
 /* Handles all events of the engine. Returns how many there were. */
 size_t MPIDI_CH3I_Take_events(void);

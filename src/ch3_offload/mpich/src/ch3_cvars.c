@@ -103,6 +103,18 @@ cvars:
         shm   - shared memory only: all processes must be on one node
         verbs - InfiniBand or RoCE only, within a node too
 
+    - name        : MPIR_CVAR_CH3_OFFLOAD_NIC
+      category    : CH3_OFFLOAD
+      type        : string
+      default     : "host"
+      class       : none
+      verbosity   : MPI_T_VERBOSITY_USER_BASIC
+      scope       : MPI_T_SCOPE_LOCAL
+      description : >-
+        Where messages are matched and moved.
+        host   - inside the calls of MPI: lowest latency
+        thread - in a thread of the process, also while the program computes: needs a core to spare
+
     - name        : MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE
       category    : CH3_OFFLOAD
       type        : string
@@ -291,6 +303,7 @@ int MPIDI_CH3I_Settings(ch3_offload_config_t * config, char *message, size_t cap
     config->shm_ring_bytes = MPIR_CVAR_CH3_OFFLOAD_SHM_RING_SIZE;
     config->shm_bulk = MPIR_CVAR_CH3_OFFLOAD_SHM_BULK;
     config->fabric = MPIR_CVAR_CH3_OFFLOAD_FABRIC;
+    config->nic = MPIR_CVAR_CH3_OFFLOAD_NIC;
     config->verbs_device = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE);
     config->verbs_rails = MPIR_CVAR_CH3_OFFLOAD_VERBS_RAILS;
     config->verbs_queue_pairs = MPIR_CVAR_CH3_OFFLOAD_VERBS_QUEUE_PAIRS;

@@ -95,12 +95,23 @@ int MPIDI_CH3I_Progress_init(void)
     return MPI_SUCCESS;
 }
 
-void MPIDI_CH3I_Probe_waits(void)
+/* The network processor may count at any time. */
+static uint64_t count_unexpected(void)
+{
+    return __atomic_load_n(unexpected_messages, __ATOMIC_RELAXED);
+}
+
+/* A message that comes after the look counts as new, so the number is read before. */
+void MPIDI_CH3I_Probe_looks(void)
 {
     if (unexpected_messages == NULL)
         unexpected_messages = MPIDI_CH3I_Counter("received_unexpected");
+    unexpected_at_probe = count_unexpected();
+}
+
+void MPIDI_CH3I_Probe_waits(void)
+{
     probe_waits = TRUE;
-    unexpected_at_probe = *unexpected_messages;
 }
 
 int MPIDI_CH3I_Progress_finalize(void)
@@ -272,7 +283,7 @@ static int poll_once(int *happened)
     }
     if (events > 0)
         MPIDI_CH3I_Drop_revoked();
-    if (probe_waits && *unexpected_messages != unexpected_at_probe) {
+    if (probe_waits && count_unexpected() != unexpected_at_probe) {
         probe_waits = FALSE;
         MPIDI_CH3_Progress_signal_completion();
     }

@@ -349,6 +349,7 @@ int MPIDI_CH3U_Recvq_FU(int source, int tag, int context_id, MPI_Status * s)
 
     match = MPIDI_CH3I_Receive_match(context_id, source, tag, &ignore);
     MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
+    MPIDI_CH3I_Probe_looks();
     if (!ch3_offload_probe(MPIDI_CH3I_channel, match, ignore, &envelope)) {
         MPIDI_CH3I_Probe_found_nothing(source, context_id, MPIDI_CH3I_PROBE_PLAIN);
         return FALSE;
@@ -375,6 +376,7 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_matchonly(int source, int tag, int context_id
     *foundp = FALSE;
     match = MPIDI_CH3I_Receive_match(context_id, source, tag, &ignore);
     MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
+    MPIDI_CH3I_Probe_looks();
     if (!ch3_offload_matched_probe(MPIDI_CH3I_channel, match, ignore, &message, &envelope)) {
         MPIDI_CH3I_Probe_found_nothing(source, context_id, MPIDI_CH3I_PROBE_MATCHED);
         return NULL;

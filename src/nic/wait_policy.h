@@ -26,7 +26,7 @@
 
 #include <cstdint>
 
-#include "ch3_offload/cores.h"
+#include "nic/cores.h"
 
 namespace ch3_offload {
 

@@ -1,4 +1,4 @@
-#include "ch3_offload/wait_policy.h"
+#include "nic/wait_policy.h"
 
 #include <gtest/gtest.h>
 

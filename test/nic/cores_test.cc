@@ -1,4 +1,4 @@
-#include "ch3_offload/cores.h"
+#include "nic/cores.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,49 @@
+#include "nic/port_memory.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "rdma/system_error.h"
+
+namespace ch3_offload {
+namespace {
+
+Result<Mapping> make_ring(const char* name, std::size_t ring_bytes) {
+  Result<FileDescriptor> file = make_shared_file(name, kRingControlBytes + ring_bytes);
+  if (!file.ok()) return file.error();
+  return map_mirrored(file.value(), kRingControlBytes, ring_bytes);
+}
+
+}  // namespace
+
+Result<PortMemory> PortMemory::make() {
+  PortMemory memory;
+  Result<Mapping> commands = make_ring("ch3-offload-commands", kCommandRingBytes);
+  if (!commands.ok()) return commands.error();
+  memory.commands_ = std::move(commands.value());
+  Result<Mapping> events = make_ring("ch3-offload-events", kEventRingBytes);
+  if (!events.ok()) return events.error();
+  memory.events_ = std::move(events.value());
+  memory.client_bell_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  memory.nic_bell_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!memory.client_bell_.valid() || !memory.nic_bell_.valid()) return system_error("eventfd", errno);
+  return memory;
+}
+
+void PortMemory::ring(std::atomic<std::uint32_t>& sleeps, int bell) noexcept {
+  if (sleeps.load(std::memory_order_seq_cst) == 0) [[likely]]
+    return;
+  if (sleeps.exchange(0, std::memory_order_seq_cst) == 0) return;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(bell, &one, sizeof one);
+}
+
+void PortMemory::quiet(std::atomic<std::uint32_t>& sleeps, int bell) noexcept {
+  sleeps.store(0, std::memory_order_relaxed);
+  std::uint64_t rings;
+  [[maybe_unused]] const ssize_t drained = ::read(bell, &rings, sizeof rings);
+}
+
+}  // namespace ch3_offload

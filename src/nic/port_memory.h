@@ -1,0 +1,59 @@
+// The memory and the bells between one client and its network processor: nic_records.h says what is in it.
+//
+// Threads: as for the rings.
+
+#pragma once
+
+#include "nic/nic_records.h"
+#include "rdma/file_descriptor.h"
+#include "rdma/shm/ring.h"
+#include "rdma/shm/shared_memory.h"
+#include "rdma/status.h"
+
+namespace ch3_offload {
+
+class PortMemory {
+ public:
+  /// For set-up only. kNoMemory: the message says of what.
+  static Result<PortMemory> make();
+
+  RingProducer command_producer() const noexcept {
+    return {commands_.address(), kCommandRingBytes, kCommandRingBytes};
+  }
+  RingConsumer command_consumer() const noexcept { return {commands_.address(), kCommandRingBytes}; }
+  RingProducer event_producer() const noexcept {
+    return {events_.address(), kEventRingBytes, kEventRingBytes};
+  }
+  RingConsumer event_consumer() const noexcept { return {events_.address(), kEventRingBytes}; }
+  /// Behind the control words of the command ring, in a page of its own, as what follows.
+  NicWords& words() const noexcept {
+    return *reinterpret_cast<NicWords*>(commands_.address() + kLeastPageBytes);
+  }
+
+  /// The engine's counters, as far as they were told.
+  CounterPage& counters() const noexcept {
+    return *reinterpret_cast<CounterPage*>(commands_.address() + 2 * kLeastPageBytes);
+  }
+
+  /// Readable once the client, or the processor, has to wake up.
+  int client_bell() const noexcept { return client_bell_.get(); }
+  int nic_bell() const noexcept { return nic_bell_.get(); }
+  /// Rings if whoever owns the word sleeps. To be called after work was published: "The sleep rule" of
+  /// rdma/shm/doorbell.h. A system call only then.
+  static void ring(std::atomic<std::uint32_t>& sleeps, int bell) noexcept;
+  /// Ends the announcement of a sleep.
+  static void quiet(std::atomic<std::uint32_t>& sleeps, int bell) noexcept;
+
+ private:
+  static_assert(sizeof(RingControl) <= kLeastPageBytes &&
+                2 * kLeastPageBytes + sizeof(CounterPage) <= kRingControlBytes);
+
+  PortMemory() = default;
+
+  Mapping commands_;
+  Mapping events_;
+  FileDescriptor client_bell_;
+  FileDescriptor nic_bell_;
+};
+
+}  // namespace ch3_offload

@@ -1,0 +1,449 @@
+#include "nic/ring_port.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace ch3_offload {
+namespace {
+
+constexpr std::uint32_t index_in(OperationId operation) noexcept {
+  return static_cast<std::uint32_t>(operation) - 1;
+}
+
+template <class T>
+std::span<const std::byte> bytes_of(const T& object) noexcept {
+  return std::as_bytes(std::span(&object, 1));
+}
+
+bool is_completion(Event::Kind kind) noexcept {
+  return kind == Event::Kind::kSendDone || kind == Event::Kind::kReceiveDone ||
+         kind == Event::Kind::kCancelDone;
+}
+
+CommandRecord command_of(CommandKind kind, PeerId peer = {}) noexcept {
+  CommandRecord command;
+  command.kind = kind;
+  command.peer = index_of(peer);
+  return command;
+}
+
+CommandRecord command_of(CommandKind kind, const MatchKey& key, const Payload& payload) noexcept {
+  CommandRecord command = command_of(kind);
+  command.bits = key.bits;
+  command.initiator = key.initiator;
+  command.address = reinterpret_cast<std::uintptr_t>(payload.address);
+  command.length_bytes = payload.length_bytes;
+  command.layout = reinterpret_cast<std::uintptr_t>(payload.layout);
+  return command;
+}
+
+}  // namespace
+
+RingPort::RingPort(PortMemory& memory) noexcept
+    : memory_(memory),
+      words_(memory.words()),
+      commands_(memory.command_producer()),
+      ring_(memory.event_consumer()),
+      bell_(memory.client_bell()) {}
+
+// Names.
+
+/// kNoOperation: there is no memory.
+OperationId RingPort::name(Cookie cookie) noexcept {
+  if (free_ == 0) {
+    try {
+      operations_.emplace_back();
+    } catch (const std::bad_alloc&) {
+      return kNoOperation;
+    }
+    free_ = static_cast<std::uint32_t>(operations_.size());
+  }
+  const std::uint32_t number = free_;
+  Operation& operation = operations_[number - 1];
+  free_ = operation.next_free;
+  operation.is_live = true;
+  operation.cookie = cookie;
+  operation.cancelled = kNoOperation;
+  return OperationId{std::uint64_t{operation.generation} << 32 | number};
+}
+
+RingPort::Operation* RingPort::find(OperationId operation) noexcept {
+  const std::uint32_t index = index_in(operation);
+  if (index >= operations_.size()) return nullptr;
+  Operation& found = operations_[index];
+  return found.is_live && found.generation == static_cast<std::uint64_t>(operation) >> 32 ? &found : nullptr;
+}
+
+void RingPort::forget(OperationId operation) noexcept {
+  Operation& over = operations_[index_in(operation)];
+  over.is_live = false;
+  if (++over.generation == 0) over.generation = 1;
+  over.next_free = free_;
+  free_ = index_in(operation) + 1;
+}
+
+// Commands.
+
+/// The place of the next command. Waits until there is one.
+std::byte* RingPort::begin_command(std::size_t length_bytes) noexcept {
+  for (std::uint32_t turns = 0; !commands_.has_room(length_bytes); ++turns) {
+    PortMemory::ring(words_.nic_sleeps, memory_.nic_bell());
+    wait_for_processor(turns);
+  }
+  return commands_.payload();
+}
+
+void RingPort::end_command(std::size_t length_bytes) noexcept {
+  commands_.publish(RecordKind::kMessage, length_bytes);
+  PortMemory::ring(words_.nic_sleeps, memory_.nic_bell());
+}
+
+void RingPort::give(const CommandRecord& command, std::span<const std::byte> more) noexcept {
+  std::byte* const place = begin_command(sizeof command + more.size());
+  std::memcpy(place, &command, sizeof command);
+  if (!more.empty()) std::memcpy(place + sizeof command, more.data(), more.size());
+  end_command(sizeof command + more.size());
+}
+
+/// Whether a command with so many bytes may be done at once.
+bool RingPort::begin_inline(std::size_t length_bytes) noexcept {
+  if (length_bytes > kInlineBytes) return false;
+  if (inline_given_ - inline_done_ >= kInlineCommands) {
+    inline_done_ = words_.inline_done.load(std::memory_order_acquire);
+    if (inline_given_ - inline_done_ >= kInlineCommands) return false;
+  }
+  ++inline_given_;
+  return true;
+}
+
+Progressed RingPort::send(PeerId peer, SendMode mode, const MatchKey& key, const Payload& payload,
+                          std::uint32_t send_id, Cookie cookie, OperationId& operation,
+                          Status& status) noexcept {
+  operation = kNoOperation;
+  status = Status::kOk;
+  if (mode != SendMode::kSynchronous && payload.layout == nullptr && begin_inline(payload.length_bytes)) {
+    InlineRecord command{CommandKind::kSendInline,
+                         static_cast<std::uint8_t>(mode),
+                         0,
+                         index_of(peer),
+                         key.bits,
+                         key.initiator,
+                         send_id};
+    std::byte* const place = begin_command(sizeof command + payload.length_bytes);
+    std::memcpy(place, &command, sizeof command);
+    if (payload.length_bytes > 0) std::memcpy(place + sizeof command, payload.address, payload.length_bytes);
+    end_command(sizeof command + payload.length_bytes);
+    return Progressed::kDone;
+  }
+  CommandRecord command = command_of(CommandKind::kSend, key, payload);
+  command.operation = operation = name(cookie);
+  if (operation == kNoOperation) {
+    status = Status::kNoMemory;
+    return Progressed::kFailed;
+  }
+  command.mode = static_cast<std::uint8_t>(mode);
+  command.peer = index_of(peer);
+  command.send_id = send_id;
+  give(command);
+  return Progressed::kPending;
+}
+
+Progressed RingPort::send_packet(PeerId peer, std::span<const std::byte> header,
+                                 std::span<const Payload> data, Cookie cookie, Status& status) noexcept {
+  status = Status::kOk;
+  std::size_t data_bytes = 0;
+  bool is_plain = true;
+  for (const Payload& part : data) {
+    data_bytes += part.length_bytes;
+    is_plain = is_plain && part.layout == nullptr;
+  }
+  const std::size_t total_bytes = header.size() + data_bytes;
+  if (total_bytes == 0) return Progressed::kDone;
+  if (is_plain && begin_inline(total_bytes)) {
+    InlineRecord command;
+    command.kind = CommandKind::kPacketInline;
+    command.peer = index_of(peer);
+    std::byte* place = begin_command(sizeof command + total_bytes);
+    const auto append = [&](const void* bytes, std::size_t length_bytes) {
+      if (length_bytes > 0) std::memcpy(place, bytes, length_bytes);
+      place += length_bytes;
+    };
+    append(&command, sizeof command);
+    append(header.data(), header.size());
+    for (const Payload& part : data) append(part.address, part.length_bytes);
+    end_command(sizeof command + total_bytes);
+    return Progressed::kDone;
+  }
+  CommandRecord command = command_of(CommandKind::kPacket, peer);
+  command.count = static_cast<std::uint16_t>(data.size());
+  command.send_id = static_cast<std::uint32_t>(header.size());
+  command.operation = name(cookie);
+  const std::size_t length_bytes = sizeof command + data.size_bytes() + header.size();
+  if (command.operation == kNoOperation || data.size() > kMostPacketParts ||
+      length_bytes > longest_payload(kCommandRingBytes)) {
+    if (command.operation != kNoOperation) forget(command.operation);
+    status = Status::kNoMemory;
+    return Progressed::kFailed;
+  }
+  std::byte* const place = begin_command(length_bytes);
+  std::memcpy(place, &command, sizeof command);
+  if (!data.empty()) std::memcpy(place + sizeof command, data.data(), data.size_bytes());
+  if (!header.empty()) std::memcpy(place + sizeof command + data.size_bytes(), header.data(), header.size());
+  end_command(length_bytes);
+  return Progressed::kPending;
+}
+
+Progressed RingPort::post_receive(const MatchKey& key, const MatchKey& ignore, const Payload& payload,
+                                  Cookie cookie, OperationId& operation, Envelope& envelope) noexcept {
+  const bool is_masked = ignore != MatchKey{};
+  CommandRecord command =
+      command_of(is_masked ? CommandKind::kReceiveMasked : CommandKind::kReceive, key, payload);
+  command.operation = operation = name(cookie);
+  if (operation == kNoOperation) {
+    envelope = {key, 0, Status::kNoMemory};
+    return Progressed::kDone;
+  }
+  give(command, is_masked ? bytes_of(ignore) : std::span<const std::byte>());
+  return Progressed::kPending;
+}
+
+Progressed RingPort::receive_matched(MessageId message, const Payload& payload, Cookie cookie,
+                                     Envelope& envelope) noexcept {
+  CommandRecord command = command_of(CommandKind::kReceiveMatched, MatchKey{}, payload);
+  command.bits = static_cast<std::uint64_t>(message);
+  command.operation = name(cookie);
+  if (command.operation == kNoOperation) {
+    envelope = {{}, 0, Status::kNoMemory};
+    return Progressed::kDone;
+  }
+  give(command);
+  return Progressed::kPending;
+}
+
+Progressed RingPort::cancel_send(OperationId operation, PeerId peer, const MatchKey& key,
+                                 std::uint32_t send_id, Cookie cookie) noexcept {
+  CommandRecord command = command_of(CommandKind::kCancelSend, key, {});
+  command.operation = name(cookie);
+  if (command.operation == kNoOperation) return Progressed::kFailed;
+  find(command.operation)->cancelled = operation;
+  command.peer = index_of(peer);
+  command.send_id = send_id;
+  command.address = static_cast<std::uint64_t>(operation);
+  give(command);
+  return Progressed::kPending;
+}
+
+void RingPort::purge(PurgeScope scope, std::span<const MatchPattern> doomed,
+                     std::span<const MatchPattern> spared, Status reason) noexcept {
+  CommandRecord command = command_of(CommandKind::kPurge);
+  command.mode = static_cast<std::uint8_t>(scope);
+  command.count = static_cast<std::uint16_t>(doomed.size());
+  command.send_id = static_cast<std::uint32_t>(spared.size());
+  command.length_bytes = static_cast<std::uint64_t>(reason);
+  const std::size_t length_bytes = sizeof command + doomed.size_bytes() + spared.size_bytes();
+  assert(length_bytes <= longest_payload(kCommandRingBytes));
+  std::byte* const place = begin_command(length_bytes);
+  std::memcpy(place, &command, sizeof command);
+  if (!doomed.empty()) std::memcpy(place + sizeof command, doomed.data(), doomed.size_bytes());
+  if (!spared.empty())
+    std::memcpy(place + sizeof command + doomed.size_bytes(), spared.data(), spared.size_bytes());
+  end_command(length_bytes);
+  static_cast<void>(await_answer());
+  static_cast<void>(take_events());  // Of the receives that are over, as with the host driver.
+}
+
+void RingPort::introduce(PeerId peer, std::string_view card) noexcept {
+  give(command_of(CommandKind::kIntroduce, peer), std::as_bytes(std::span(card)));
+}
+
+void RingPort::place_packet(PeerId peer, const Payload& place) noexcept {
+  CommandRecord command = command_of(CommandKind::kPlacePacket, MatchKey{}, place);
+  command.peer = index_of(peer);
+  give(command);
+}
+
+void RingPort::of_peer(CommandKind kind, PeerId peer) noexcept { give(command_of(kind, peer)); }
+
+void RingPort::stop_keeping_memory() noexcept {
+  static_cast<void>(ask(command_of(CommandKind::kStopKeeping)));
+}
+
+// Questions.
+
+std::uint64_t RingPort::ask(const CommandRecord& question, std::span<const std::byte> more) noexcept {
+  give(question, more);
+  return await_answer();
+}
+
+/// Of the question that was given last.
+std::uint64_t RingPort::await_answer() noexcept {
+  ++questions_;
+  for (std::uint32_t turns = 0; words_.answered.load(std::memory_order_acquire) != questions_; ++turns)
+    wait_for_processor(turns);
+  return words_.answer;
+}
+
+std::uint64_t RingPort::ask_probe(CommandKind kind, const MatchKey& key, const MatchKey& ignore,
+                                  Envelope& envelope) noexcept {
+  const std::uint64_t arrivals = words_.arrivals.load(std::memory_order_acquire);
+  // A command since then may have sent a message to this process.
+  if (fruitless_.arrivals == arrivals && fruitless_.position == commands_.position() &&
+      fruitless_.key == key && fruitless_.ignore == ignore)
+    return 0;
+  const std::uint64_t answer = ask(command_of(kind, key, {}), bytes_of(ignore));
+  if (answer == 0)
+    fruitless_ = {key, ignore, arrivals, commands_.position()};
+  else
+    envelope = {{words_.bits, words_.initiator}, words_.length_bytes, words_.status};
+  return answer;
+}
+
+bool RingPort::probe(const MatchKey& key, const MatchKey& ignore, Envelope& envelope) noexcept {
+  return ask_probe(CommandKind::kProbe, key, ignore, envelope) != 0;
+}
+
+bool RingPort::matched_probe(const MatchKey& key, const MatchKey& ignore, MessageId& message,
+                             Envelope& envelope) noexcept {
+  message = MessageId{ask_probe(CommandKind::kMatchedProbe, key, ignore, envelope)};
+  return message != MessageId{};
+}
+
+bool RingPort::cancel_receive(OperationId operation) noexcept {
+  if (find(operation) == nullptr) return false;
+  CommandRecord question = command_of(CommandKind::kCancelReceive);
+  question.operation = operation;
+  if (ask(question) == 0) return false;
+  forget(operation);
+  return true;
+}
+
+int RingPort::write_trace(const std::string& path) noexcept {
+  if (path.size() > kInlineBytes) return ENAMETOOLONG;
+  return static_cast<int>(ask(command_of(CommandKind::kWriteTrace), std::as_bytes(std::span(path))));
+}
+
+// Events.
+
+/// The next event of the ring, which stays there. False: there is none, or it is rubbish.
+bool RingPort::look(EventRecord& event, std::span<const std::byte>& more) noexcept {
+  const std::uint64_t header = ring_.header();
+  RingConsumer::Record record;
+  if (header == 0 || !ring_.parse(header, record) || record.payload.size() < sizeof event) return false;
+  std::memcpy(&event, record.payload.data(), sizeof event);
+  if (event.kind > Event::Kind::kWarning) return false;
+  more = record.payload.subspan(sizeof event);
+  return true;
+}
+
+/// Steps over the event that look() has shown. Its bytes stay until progress().
+void RingPort::step_over() noexcept {
+  RingConsumer::Record record;
+  if (ring_.parse(ring_.header(), record)) ring_.advance(record);
+}
+
+/// False: it names nothing that is pending.
+bool RingPort::translate(const EventRecord& record, std::span<const std::byte> more, Event& event) noexcept {
+  event = {.kind = record.kind,
+           .status = record.status,
+           .is_cancelled = record.is_cancelled != 0,
+           .scope = record.scope,
+           .peer = PeerId{record.peer},
+           .key = {record.bits, record.initiator},
+           .length_bytes = record.length_bytes,
+           .bytes = more.data()};
+  if (!is_completion(record.kind)) {
+    if (record.kind == Event::Kind::kPacket || record.kind == Event::Kind::kWarning)
+      event.length_bytes = more.size();
+    return true;
+  }
+  const Operation* const operation = find(record.operation);
+  if (operation == nullptr) return false;
+  event.cookie = operation->cookie;
+  // The send's own event will not come.
+  if (event.is_cancelled && find(operation->cancelled) != nullptr) forget(operation->cancelled);
+  forget(record.operation);
+  return true;
+}
+
+/// Moves what the client may take without a call to events_. Returns how much.
+std::size_t RingPort::take_events() noexcept {
+  std::size_t taken = 0;
+  if (events_.packet != nullptr) return 0;  // It is taken first.
+  EventRecord record;
+  std::span<const std::byte> more;
+  for (; events_.written - events_.taken < CH3_OFFLOAD_EVENT_SLOTS && look(record, more); ++taken) {
+    if (record.kind == Event::Kind::kPacket) {
+      events_.packet_peer = record.peer;
+      events_.packet = more.data();
+      events_.packet_bytes = more.size();
+      step_over();
+      return taken + 1;
+    }
+    if (!is_completion(record.kind)) {
+      events_.others = 1;  // next_event() takes it.
+      return taken + 1;
+    }
+    auto* const slot = reinterpret_cast<Event*>(&events_.slots[events_.written % CH3_OFFLOAD_EVENT_SLOTS]);
+    if (translate(record, more, *slot)) ++events_.written;
+    step_over();
+  }
+  return taken;
+}
+
+std::size_t RingPort::progress() noexcept {
+  if (ring_.unreleased_bytes() > 0 && ring_.release())
+    PortMemory::ring(words_.nic_sleeps, memory_.nic_bell());  // It waits for room.
+  const std::uint64_t arrivals = words_.arrivals.load(std::memory_order_acquire);
+  const bool has_arrivals = std::exchange(arrivals_seen_, arrivals) != arrivals;
+  return take_events() + has_arrivals;
+}
+
+bool RingPort::next_event(Event& event) noexcept {
+  if (const ch3_offload_event_t* const oldest = ch3_offload_take_event(&events_)) {
+    event = *reinterpret_cast<const Event*>(oldest);
+    return true;
+  }
+  if (ch3_offload_take_packet(&events_, reinterpret_cast<ch3_offload_event_t*>(&event)) != 0) return true;
+  EventRecord record;
+  std::span<const std::byte> more;
+  if (events_.others != 0 && look(record, more) && !is_completion(record.kind) &&
+      record.kind != Event::Kind::kPacket) {
+    step_over();
+    return translate(record, more, event);
+  }
+  events_.others = 0;
+  return false;
+}
+
+// Waiting.
+
+bool RingPort::idle() const noexcept {
+  // Sequentially consistent after arm(): "The sleep rule".
+  return words_.idle_at.load(std::memory_order_seq_cst) == commands_.position();
+}
+
+bool RingPort::at_rest() const noexcept {
+  return ring_.header() == 0 && ch3_offload_has_events(&events_) == 0 &&
+         words_.arrivals.load(std::memory_order_acquire) == arrivals_seen_;
+}
+
+bool RingPort::arm() noexcept {
+  armed_ = true;
+  words_.client_sleeps.store(1, std::memory_order_seq_cst);  // "The sleep rule".
+  if (ring_.header(std::memory_order_seq_cst) == 0 &&
+      words_.arrivals.load(std::memory_order_seq_cst) == arrivals_seen_)
+    return true;
+  disarm();
+  return false;
+}
+
+void RingPort::disarm() noexcept {
+  if (!std::exchange(armed_, false)) return;
+  PortMemory::quiet(words_.client_sleeps, bell_);
+}
+
+}  // namespace ch3_offload

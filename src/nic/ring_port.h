@@ -1,0 +1,134 @@
+// The client's half of a port whose engine runs elsewhere: commands go into a ring, events come from one.
+//
+// A send of at most kInlineBytes is copied into its command and is done for the client, as long as fewer
+// than kInlineCommands are on their way. Any other send, and each receive, is pending. A probe, a matched
+// probe and the cancellation of a receive wait for their answer. A probe that found nothing is not asked
+// again before a message has come or another command was given.
+//
+// The processor always takes commands, so whoever finds the ring full waits for it, and not for a peer.
+//
+// Threads: as Port. fork: a child has no port.
+
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "nic/port.h"
+#include "nic/port_memory.h"
+
+namespace ch3_offload {
+
+class RingPort : public Port {
+ public:
+  Progressed send(PeerId peer, SendMode mode, const MatchKey& key, const Payload& payload,
+                  std::uint32_t send_id, Cookie cookie, OperationId& operation,
+                  Status& status) noexcept final;
+  ch3_offload_lane_t* lane(PeerId) noexcept final { return nullptr; }
+  void nudge(PeerId) noexcept final {}
+  Progressed send_packet(PeerId peer, std::span<const std::byte> header, std::span<const Payload> data,
+                         Cookie cookie, Status& status) noexcept final;
+  Progressed post_receive(const MatchKey& key, const MatchKey& ignore, const Payload& payload, Cookie cookie,
+                          OperationId& operation, Envelope& envelope) noexcept final;
+  bool receive_now(const MatchKey&, const MatchKey&, const Payload&, Envelope&) noexcept final {
+    return false;
+  }
+  bool probe(const MatchKey& key, const MatchKey& ignore, Envelope& envelope) noexcept final;
+  bool matched_probe(const MatchKey& key, const MatchKey& ignore, MessageId& message,
+                     Envelope& envelope) noexcept final;
+  Progressed receive_matched(MessageId message, const Payload& payload, Cookie cookie,
+                             Envelope& envelope) noexcept final;
+  bool cancel_receive(OperationId operation) noexcept final;
+  Progressed cancel_send(OperationId operation, PeerId peer, const MatchKey& key, std::uint32_t send_id,
+                         Cookie cookie) noexcept final;
+  /// REQUIRES: at most 2,000 patterns.
+  void purge(PurgeScope scope, std::span<const MatchPattern> doomed, std::span<const MatchPattern> spared,
+             Status reason) noexcept final;
+  void introduce(PeerId peer, std::string_view card) noexcept final;
+  void place_packet(PeerId peer, const Payload& place) noexcept final;
+  void fail_peer(PeerId peer) noexcept final { of_peer(CommandKind::kFailPeer, peer); }
+  void close_peer(PeerId peer) noexcept final { of_peer(CommandKind::kClosePeer, peer); }
+
+  std::size_t progress() noexcept override;
+  bool next_event(Event& event) noexcept final;
+  ch3_offload_events_t& events() noexcept final { return events_; }
+
+  bool idle() const noexcept final;
+  bool at_rest() const noexcept final;
+  bool may_have_work() noexcept final { return !at_rest(); }
+  bool arm() noexcept final;
+  void disarm() noexcept final;
+  std::span<const int> descriptors() const noexcept final { return {&bell_, 1}; }
+
+  void stop_keeping_memory() noexcept final;
+  /// The numbers of a short time ago; exact while the processor has nothing to do.
+  const CounterPage& counters() const noexcept override { return memory_.counters(); }
+  int write_trace(const std::string& path) noexcept final;
+
+ protected:
+  /// `memory` outlives the port.
+  explicit RingPort(PortMemory& memory) noexcept;
+
+  /// Called again and again while the client waits for an answer, or for room. `turns` counts.
+  virtual void wait_for_processor(std::uint32_t turns) noexcept = 0;
+
+ private:
+  /// What the client has named. Its name is stale once it is finished.
+  struct Operation {
+    std::uint32_t generation = 1;
+    std::uint32_t next_free = 0;  ///< Index + 1; 0: none.
+    bool is_live = false;
+    Cookie cookie = nullptr;
+    OperationId cancelled = kNoOperation;  ///< Of a cancellation: the send.
+  };
+
+  OperationId name(Cookie cookie) noexcept;
+  Operation* find(OperationId operation) noexcept;
+  void forget(OperationId operation) noexcept;
+
+  std::byte* begin_command(std::size_t length_bytes) noexcept;
+  void give(const CommandRecord& command, std::span<const std::byte> more = {}) noexcept;
+  void end_command(std::size_t length_bytes) noexcept;
+  bool begin_inline(std::size_t length_bytes) noexcept;
+  void of_peer(CommandKind kind, PeerId peer) noexcept;
+  /// Gives a question and waits for its answer.
+  std::uint64_t ask(const CommandRecord& question, std::span<const std::byte> more = {}) noexcept;
+  std::uint64_t await_answer() noexcept;
+  std::uint64_t ask_probe(CommandKind kind, const MatchKey& key, const MatchKey& ignore,
+                          Envelope& envelope) noexcept;
+
+  std::size_t take_events() noexcept;
+  bool look(EventRecord& event, std::span<const std::byte>& more) noexcept;
+  bool translate(const EventRecord& record, std::span<const std::byte> more, Event& event) noexcept;
+  void step_over() noexcept;
+
+  PortMemory& memory_;
+  NicWords& words_;
+  RingProducer commands_;
+  RingConsumer ring_;
+  const int bell_;
+  ch3_offload_events_t events_{};
+  bool armed_ = false;
+
+  std::vector<Operation> operations_;
+  std::uint32_t free_ = 0;  ///< Index + 1 of a free one; 0: none.
+  std::uint64_t inline_given_ = 0;
+  std::uint64_t inline_done_ = 0;  ///< As far as is known.
+  std::uint64_t questions_ = 0;
+  /// As far as progress() has counted them: who probes before each progress() misses none in its sleep.
+  std::uint64_t arrivals_seen_ = 0;
+
+  /// The last probe that found nothing, and when.
+  struct Fruitless {
+    MatchKey key{};
+    MatchKey ignore{};
+    std::uint64_t arrivals = UINT64_MAX;
+    std::uint64_t position = 0;  ///< Of the command ring, behind it.
+  };
+  Fruitless fruitless_;
+};
+
+}  // namespace ch3_offload

@@ -1,0 +1,133 @@
+// The processor's half of a port: takes one client's commands from its ring, gives them to the engine's port,
+// and puts the events into the client's ring.
+//
+// It never waits for the client. A completion that finds the ring full stays in the memory of its operation.
+// A packet, or news of a peer, that finds it full stays in the engine, which then does not work until there
+// is room: what it delivers next would have to be kept, too.
+//
+// A client that gives rubbish is refused: nothing more of it is taken. It harms only itself.
+//
+// Threads: one, the engine's. Allocation: its table of operations and the copies of small sends grow to the
+// greatest number that was pending.
+
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "nic/port.h"
+#include "nic/port_memory.h"
+
+namespace ch3_offload {
+
+class RingServer {
+ public:
+  /// Both outlive the server.
+  RingServer(Port& port, PortMemory& memory) noexcept;
+
+  /// Takes commands, lets the engine work, gives events. Returns how many things happened.
+  std::size_t turn() noexcept;
+
+  /// Announces a sleep: from now on, a command, and room for events that wait, ring the processor's bell.
+  /// Returns false if there is work. "The sleep rule".
+  bool arm() noexcept;
+  void disarm() noexcept;
+
+  /// Brings the counters that the client sees up to date.
+  void tell_counters() noexcept;
+  /// Keeps a line for the client's user.
+  void warn(LogScope scope, std::string_view line) noexcept;
+
+  bool is_refused() const noexcept { return is_refused_; }
+  /// Whether an event waits for room in the ring, and the engine for the event.
+  bool is_blocked() const noexcept { return holds_; }
+
+ private:
+  /// What came of a command.
+  enum class Outcome : std::uint8_t {
+    kTaken,
+    kLater,    ///< There is no memory: nothing was done.
+    kRubbish,  ///< No client of ours gives that.
+  };
+  /// What the client has named.
+  struct Operation {
+    std::uint32_t generation = 0;                ///< 0: nothing, or over.
+    std::uint32_t next = 0;                      ///< Index + 1 in the queue of those that wait for room.
+    OperationId engines = kNoOperation;          ///< The engine's name, while it is pending there.
+    OperationId cancels = kNoOperation;          ///< Of a cancellation: the send, or a copy's number.
+    OperationId cancels_engines = kNoOperation;  ///< The engine's name for it.
+    EventRecord event{};                         ///< While it waits for room.
+  };
+  /// A small send whose peer cannot take it yet.
+  struct Copy {
+    OperationId engines = kNoOperation;
+    InlineRecord command{};
+    std::uint64_t age = 0;
+    std::array<std::byte, kInlineBytes> bytes;
+  };
+
+  std::size_t take_commands() noexcept;
+  Outcome execute(std::span<const std::byte> record) noexcept;
+  Outcome send_inline(const InlineRecord& command, std::span<const std::byte> payload) noexcept;
+  Outcome packet_inline(const InlineRecord& command, std::span<const std::byte> bytes) noexcept;
+  Outcome send(const CommandRecord& command) noexcept;
+  Outcome packet(const CommandRecord& command, std::span<const std::byte> more) noexcept;
+  Outcome receive(const CommandRecord& command, const MatchKey& ignore) noexcept;
+  Outcome receive_matched(const CommandRecord& command) noexcept;
+  Outcome cancel_send(const CommandRecord& command) noexcept;
+  Outcome purge(const CommandRecord& command, std::span<const std::byte> more) noexcept;
+  void answer(std::uint64_t answer, const Envelope& envelope = {}) noexcept;
+  void answer_probe(const CommandRecord& command, const MatchKey& ignore) noexcept;
+  bool cancel_receive(OperationId operation) noexcept;
+
+  Outcome begin(OperationId operation) noexcept;
+  Operation* find(OperationId operation) noexcept;
+  void forget_cancelled(OperationId operation, OperationId engines) noexcept;
+
+  std::size_t give_events() noexcept;
+  void complete(const Event& event) noexcept;
+  void finish(OperationId operation, EventRecord event) noexcept;
+  bool give_waiting() noexcept;
+  bool give_held() noexcept;
+  std::size_t give_warnings(bool has_room) noexcept;
+  bool publish(const EventRecord& event, std::span<const std::byte> more = {}) noexcept;
+  void tell_arrivals() noexcept;
+  void tell_words() noexcept;
+  void copy_done(std::size_t index) noexcept;
+
+  Port& port_;
+  PortMemory& memory_;
+  NicWords& words_;
+  const CounterPage& counters_;
+  RingConsumer commands_;
+  RingProducer ring_;
+  bool is_refused_ = false;
+
+  std::vector<Operation> operations_;  ///< By the number in the client's name, less 1.
+  std::uint32_t first_waiting_ = 0;    ///< A number. 0: none.
+  std::uint32_t last_waiting_ = 0;
+  std::deque<std::pair<LogScope, std::string>> warnings_;
+  Event held_{};  ///< Not a completion.
+  bool holds_ = false;
+  std::size_t held_given_bytes_ = 0;  ///< Of held_, if it is a packet.
+
+  std::array<Copy, kInlineCommands> copies_;
+  std::uint64_t taken_copies_ = 0;  ///< A bit for each.
+  std::uint64_t copies_used_ = 0;
+  static_assert(kInlineCommands == 64);
+  std::uint64_t inline_done_ = 0;
+  std::uint64_t inline_told_ = 0;
+  std::uint64_t arrivals_told_ = 0;
+  std::uint64_t idle_told_ = kNotIdle;
+  std::uint64_t answered_ = 0;
+  bool has_news_ = false;  ///< A client that sleeps has to wake up.
+};
+
+}  // namespace ch3_offload

@@ -1,0 +1,132 @@
+#include "nic/thread_driver.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <system_error>
+
+#include "rdma/cycle_clock.h"
+#include "rdma/monotonic_clock.h"
+#include "rdma/system_error.h"
+
+namespace ch3_offload {
+namespace {
+
+/// An answer takes some hundred nanoseconds of a processor that runs on another core.
+constexpr std::uint32_t kTurnsBeforeYield = 200;
+
+/// How often a busy thread tells its counters.
+constexpr std::uint64_t kCountersInterval = 50 * CycleClock::kAbout20Microseconds;
+
+}  // namespace
+
+Result<std::unique_ptr<ThreadDriver>> ThreadDriver::create(const EngineConfig& config,
+                                                           std::span<Provider* const> providers,
+                                                           const WaitPolicy& wait) {
+  Result<PortMemory> memory = PortMemory::make();
+  if (!memory.ok()) return memory.error();
+  return std::unique_ptr<ThreadDriver>(
+      new ThreadDriver(std::make_unique<PortMemory>(std::move(memory.value())), config, providers, wait));
+}
+
+std::optional<Error> ThreadDriver::start() {
+  server_.tell_counters();
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int error = 0;
+  try {
+    thread_ = std::thread(&ThreadDriver::run, this);
+  } catch (const std::system_error& failure) {
+    error = failure.code().value();
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error != 0) return system_error("the network processor's thread", error);
+  pthread_setname_np(thread_.native_handle(), "ch3-offload-nic");
+  return {};
+}
+
+ThreadDriver::ThreadDriver(std::unique_ptr<PortMemory> memory, const EngineConfig& config,
+                           std::span<Provider* const> providers, const WaitPolicy& wait)
+    : RingPort(*memory),
+      memory_(std::move(memory)),
+      port_(config, providers),
+      server_(port_, *memory_),
+      keeps_memory_(port_.keeps_memory()),
+      card_(port_.card()),
+      wait_(wait) {}
+
+void ThreadDriver::stop() noexcept {
+  if (!thread_.joinable()) return;
+  ends_.store(true, std::memory_order_seq_cst);
+  PortMemory::ring(memory_->words().nic_sleeps, memory_->nic_bell());
+  thread_.join();
+}
+
+void ThreadDriver::wait_for_processor(std::uint32_t turns) noexcept {
+  if (turns >= kTurnsBeforeYield) sched_yield();
+}
+
+void ThreadDriver::run() noexcept {
+  std::uint64_t told_at = CycleClock::now();
+  bool is_told = true;
+  wait_.begin();
+  while (!ends_.load(std::memory_order_relaxed)) {
+    if (server_.is_refused()) [[unlikely]] {
+      // Both ends are this process: nobody could go on.
+      std::fputs("ch3:offload: the ring of commands holds rubbish: this process's memory was overwritten\n",
+                 stderr);
+      std::abort();
+    }
+    if (server_.turn() > 0) {
+      wait_.found();
+      is_told = false;
+      if (const std::uint64_t now = CycleClock::now(); now - told_at > kCountersInterval) {
+        told_at = now;
+        server_.tell_counters();
+      }
+      continue;
+    }
+    if (!is_told) {
+      is_told = true;
+      server_.tell_counters();
+    }
+    switch (wait_.next()) {
+      case WaitPolicy::Step::kPoll: break;
+      case WaitPolicy::Step::kYield: sched_yield(); break;
+      case WaitPolicy::Step::kSleep: sleep(); break;
+    }
+  }
+}
+
+/// Sleeps until the client, a provider or the end of the driver wakes the thread. Does not if there is work.
+void ThreadDriver::sleep() noexcept {
+  wait_.sleeps(monotonic_ns());
+  // While events wait for room, the engine must not work.
+  const bool is_blocked = server_.is_blocked();
+  if (is_blocked || port_.arm()) {
+    // Once more after arming, both ways: no wake-up is lost.
+    if (server_.arm()) {
+      if (server_.turn() == 0 && !ends_.load(std::memory_order_seq_cst)) wait_for_bell(is_blocked);
+      server_.disarm();
+    }
+    port_.disarm();
+  }
+  wait_.wakes(monotonic_ns());
+}
+
+void ThreadDriver::wait_for_bell(bool is_blocked) noexcept {
+  constexpr std::size_t kMostDescriptors = 8;
+  pollfd descriptors[kMostDescriptors + 1];
+  std::size_t count = 0;
+  descriptors[count++] = {memory_->nic_bell(), POLLIN, 0};
+  for (const int descriptor : port_.descriptors())
+    if (!is_blocked && count <= kMostDescriptors) descriptors[count++] = {descriptor, POLLIN, 0};
+  static_cast<void>(::poll(descriptors, count, -1));
+}
+
+}  // namespace ch3_offload

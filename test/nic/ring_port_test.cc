@@ -1,0 +1,1011 @@
+// Ports through rings, over the fake network. The test decides when a processor has a turn.
+
+#include "nic/ring_port.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nic/host_driver.h"
+#include "nic/ring_server.h"
+#include "rdma/fake_provider.h"
+
+namespace ch3_offload {
+namespace {
+
+bool is_readable(int descriptor) {
+  pollfd entry{descriptor, POLLIN, 0};
+  return ::poll(&entry, 1, 0) == 1;
+}
+
+/// A port whose processor has a turn when the client waits for it, or when the test calls server.turn().
+class TestRings final : public RingPort {
+ public:
+  TestRings(const EngineConfig& config, std::span<Provider* const> providers)
+      : TestRings(std::make_unique<PortMemory>(std::move(PortMemory::make().value())), config, providers) {}
+
+  bool keeps_memory() const noexcept override { return host.keeps_memory(); }
+  void memory_gone(const void* address, std::size_t length_bytes) noexcept override {
+    host.memory_gone(address, length_bytes);
+  }
+  std::string card() const override { return host.card(); }
+  const CounterPage& counters() const noexcept override { return host.counters(); }
+
+ private:
+  TestRings(std::unique_ptr<PortMemory> its_memory, const EngineConfig& config,
+            std::span<Provider* const> providers)
+      : RingPort(*its_memory),
+        memory(std::move(its_memory)),
+        host(config, providers),
+        server(host, *memory) {}
+
+  void wait_for_processor(std::uint32_t) noexcept override {
+    ++waits;
+    static_cast<void>(server.turn());
+  }
+
+ public:
+  const std::unique_ptr<PortMemory> memory;
+  HostDriver host;
+  RingServer server;
+  std::size_t waits = 0;  ///< Calls of wait_for_processor().
+};
+
+/// A process, and what its client was told.
+struct Process {
+  NicWords& words() const { return port->memory->words(); }
+  std::size_t take() {
+    std::size_t taken = 0;
+    for (Event event; port->next_event(event); ++taken) note(event);
+    const std::size_t happened = port->progress();
+    for (Event event; port->next_event(event); ++taken) note(event);
+    return taken + happened;
+  }
+  void note(const Event& event) {
+    if (event.kind == Event::Kind::kPacket) {
+      packet.insert(packet.end(), event.bytes, event.bytes + event.length_bytes);
+      longest_part = std::max(longest_part, event.length_bytes);
+    }
+    if (event.kind == Event::Kind::kCardWanted && introduces)
+      port->introduce(event.peer, cards->at(index_of(event.peer)));
+    if (event.kind == Event::Kind::kPacketOffer) port->place_packet(event.peer, {});
+    events.push_back(event);
+  }
+  /// The only event of this cookie. Fails without it.
+  Event of(Cookie cookie) const {
+    Event found{};
+    int count = 0;
+    for (const Event& event : events) {
+      if (event.kind > Event::Kind::kCancelDone || event.cookie != cookie) continue;
+      found = event;
+      ++count;
+    }
+    EXPECT_EQ(count, 1);
+    return found;
+  }
+  bool has(Cookie cookie) const {
+    return std::any_of(events.begin(), events.end(), [cookie](const Event& event) {
+      return event.kind <= Event::Kind::kCancelDone && event.cookie == cookie;
+    });
+  }
+  bool has(Event::Kind kind) const {
+    return std::any_of(events.begin(), events.end(),
+                       [kind](const Event& event) { return event.kind == kind; });
+  }
+
+  std::unique_ptr<FakeProvider> provider;
+  std::unique_ptr<TestRings> port;
+  const std::vector<std::string>* cards = nullptr;
+  bool introduces = true;  ///< Answers kCardWanted.
+  std::vector<Event> events;
+  std::vector<std::byte> packet;
+  std::size_t longest_part = 0;
+};
+
+constexpr MatchKey kKey = make_match_key(1, 2, 3);
+constexpr MatchKey kOtherKey = make_match_key(1, 2, 4);
+
+Cookie cookie(std::uintptr_t number) { return reinterpret_cast<Cookie>(number); }
+
+/// Bytes that differ from message to message.
+std::vector<std::byte> bytes_of(std::size_t length_bytes, std::size_t seed) {
+  std::vector<std::byte> bytes(length_bytes);
+  for (std::size_t i = 0; i < length_bytes; ++i)
+    bytes[i] = static_cast<std::byte>(seed * 31 + i * 7 + i / 251);
+  return bytes;
+}
+
+class RingPortTest : public testing::Test {
+ protected:
+  RingPortTest() {
+    network_config.least_delay_ns = network_config.most_delay_ns = 1000;
+    engine_config.unexpected_budget_bytes = 4 << 20;
+    engine_config.eager_limit_bytes = 16 * 1024;
+    engine_config.send_buffer_bytes = 0;
+  }
+  ~RingPortTest() override { EXPECT_EQ(network->violations(), std::vector<std::string>{}); }
+  void make(std::uint32_t size = 2) {
+    network = std::make_unique<FakeNetwork>(network_config);
+    engine_config.senders = size;
+    for (std::uint32_t i = 0; i < size; ++i) {
+      auto process = std::make_unique<Process>();
+      process->provider = network->make_provider(PeerId{i});
+      EngineConfig config = engine_config;
+      config.self = PeerId{i};
+      Provider* const providers[] = {process->provider.get()};
+      process->port = std::make_unique<TestRings>(config, providers);
+      cards.push_back(process->port->card());
+      process->cards = &cards;
+      processes.push_back(std::move(process));
+    }
+  }
+  Process& at(std::uint32_t i) { return *processes[i]; }
+  TestRings& port(std::uint32_t i) { return *processes[i]->port; }
+
+  /// The network and the processors work until nothing moves. The clients take nothing.
+  void work() {
+    for (int quiet = 0; quiet < 3; ++quiet) {
+      if (network->advance()) quiet = -1;
+      for (auto& process : processes)
+        if (process->port->server.turn() > 0) quiet = -1;
+    }
+  }
+  /// Likewise, and the clients take everything.
+  void settle() {
+    for (int quiet = 0; quiet < 3; ++quiet) {
+      if (network->advance()) quiet = -1;
+      for (auto& process : processes) {
+        if (process->port->server.turn() > 0) quiet = -1;
+        if (process->take() > 0) quiet = -1;
+      }
+    }
+  }
+
+  struct Sent {
+    Progressed progressed;
+    OperationId operation;
+  };
+  Sent send(std::uint32_t from, std::uint32_t to, std::span<std::byte> bytes, Cookie its_cookie = nullptr,
+            SendMode mode = SendMode::kStandard, MatchKey key = kKey, std::uint32_t send_id = 0) {
+    Sent sent{};
+    Status status = Status::kDeviceFailed;
+    sent.progressed = port(from).send(PeerId{to}, mode, key, {bytes.data(), bytes.size(), nullptr}, send_id,
+                                      its_cookie, sent.operation, status);
+    EXPECT_EQ(status, Status::kOk);
+    EXPECT_EQ(sent.progressed == Progressed::kPending, sent.operation != kNoOperation);
+    return sent;
+  }
+  OperationId receive(std::uint32_t at, std::span<std::byte> room, Cookie its_cookie, MatchKey key = kKey,
+                      MatchKey ignore = kIgnoreNothing) {
+    OperationId operation{};
+    Envelope envelope;
+    EXPECT_EQ(port(at).post_receive(key, ignore, {room.data(), room.size(), nullptr}, its_cookie, operation,
+                                    envelope),
+              Progressed::kPending);
+    return operation;
+  }
+
+  FakeConfig network_config;
+  EngineConfig engine_config;
+  std::unique_ptr<FakeNetwork> network;
+  std::vector<std::string> cards;
+  std::vector<std::unique_ptr<Process>> processes;
+};
+
+// Sends.
+
+TEST_F(RingPortTest, ASmallStandardSendIsDoneAtOnce) {
+  make();
+  std::vector<std::byte> bytes = bytes_of(kInlineBytes, 1), room(kInlineBytes);
+  EXPECT_EQ(send(0, 1, bytes, cookie(1)).progressed, Progressed::kDone);
+  std::fill(bytes.begin(), bytes.end(), std::byte{0});
+  receive(1, room, cookie(2));
+  settle();
+  EXPECT_EQ(at(1).of(cookie(2)).length_bytes, kInlineBytes);
+  EXPECT_EQ(room, bytes_of(kInlineBytes, 1));
+  EXPECT_FALSE(at(0).has(cookie(1)));
+  EXPECT_EQ(at(0).words().inline_done, 1U);
+}
+
+TEST_F(RingPortTest, ALongerOneAndASynchronousOneArePendingAndEndWithTheirCookies) {
+  make();
+  std::vector<std::byte> longer = bytes_of(kInlineBytes + 1, 1), most = bytes_of(1 << 20, 2);
+  std::vector<std::byte> small = bytes_of(8, 3);
+  std::vector<std::byte> room[3];
+  for (auto& one : room) one.resize(1 << 20);
+  EXPECT_EQ(send(0, 1, longer, cookie(1)).progressed, Progressed::kPending);
+  EXPECT_EQ(send(0, 1, most, cookie(2)).progressed, Progressed::kPending);
+  EXPECT_EQ(send(0, 1, small, cookie(3), SendMode::kSynchronous).progressed, Progressed::kPending);
+  settle();
+  EXPECT_FALSE(at(0).has(cookie(3))) << "nobody has received it";
+  for (std::uintptr_t i = 0; i < 3; ++i) receive(1, room[i], cookie(11 + i));
+  settle();
+  for (std::uintptr_t i = 1; i <= 3; ++i) {
+    EXPECT_EQ(at(0).of(cookie(i)).kind, Event::Kind::kSendDone);
+    EXPECT_EQ(at(0).of(cookie(i)).status, Status::kOk);
+    room[i - 1].resize(at(1).of(cookie(10 + i)).length_bytes);
+  }
+  EXPECT_EQ(room[0], longer);
+  EXPECT_EQ(room[1], most);
+  EXPECT_EQ(room[2], small);
+}
+
+TEST_F(RingPortTest, OneWithALayoutIsPending) {
+  make();
+  std::vector<std::byte> bytes = bytes_of(64, 1), room(32);
+  const Piece piece{0, 8};
+  PayloadLayout layout{.kind = PayloadLayout::Kind::kPieces};
+  layout.piece_count = 1;
+  layout.pieces = &piece;
+  layout.element_bytes = 8;
+  layout.extent_bytes = 16;
+  OperationId operation{};
+  Status status{};
+  EXPECT_EQ(port(0).send(PeerId{1}, SendMode::kStandard, kKey, {bytes.data(), 32, &layout}, 0, cookie(1),
+                         operation, status),
+            Progressed::kPending);
+  receive(1, room, cookie(2));
+  settle();
+  EXPECT_EQ(at(0).of(cookie(1)).status, Status::kOk);
+  for (std::size_t i = 0; i < room.size(); ++i) EXPECT_EQ(room[i], bytes[i / 8 * 16 + i % 8]);
+}
+
+TEST_F(RingPortTest, AfterSoManyInlineSendsTheNextIsPendingUntilTheProcessorHasATurn) {
+  make();
+  std::vector<std::byte> bytes = bytes_of(8, 1);
+  for (std::uint64_t i = 0; i < kInlineCommands; ++i)
+    ASSERT_EQ(send(0, 0, bytes).progressed, Progressed::kDone) << i;
+  EXPECT_EQ(send(0, 0, bytes, cookie(1)).progressed, Progressed::kPending);
+  const std::byte header[8] = {};
+  Status status{};
+  EXPECT_EQ(port(0).send_packet(PeerId{0}, header, {}, cookie(2), status), Progressed::kPending);
+  settle();
+  EXPECT_EQ(at(0).of(cookie(2)).status, Status::kOk);
+  EXPECT_EQ(at(0).packet.size(), sizeof header);
+  EXPECT_EQ(send(0, 0, bytes).progressed, Progressed::kDone);
+
+  std::vector<std::byte> room(8);
+  for (std::uint64_t i = 0; i < kInlineCommands + 2; ++i) receive(0, room, cookie(100 + i));
+  settle();
+  EXPECT_EQ(at(0).of(cookie(1)).status, Status::kOk);
+  EXPECT_TRUE(at(0).has(cookie(100 + kInlineCommands + 1)));
+}
+
+/// Commands that fill the ring more than once, and leave nothing.
+void overwrite_the_commands(TestRings& port) {
+  Envelope envelope;
+  for (std::uint32_t i = 0;
+       i < 2 * kCommandRingBytes / record_bytes(sizeof(CommandRecord) + sizeof(MatchKey)); ++i)
+    ASSERT_FALSE(port.probe(make_match_key(9, 9, i), kIgnoreNothing, envelope));
+}
+
+TEST_F(RingPortTest, InlineSendsKeepTheirPayloadUntilThePeerIsIntroduced) {
+  make();
+  at(0).introduces = false;
+  constexpr std::size_t kSends = 10;
+  for (std::size_t i = 0; i < kSends; ++i) {
+    std::vector<std::byte> bytes = bytes_of(kInlineBytes, i);
+    ASSERT_EQ(send(0, 1, bytes).progressed, Progressed::kDone);
+  }
+  const std::vector<std::byte> packet = bytes_of(700, 99);
+  Status status{};
+  ASSERT_EQ(port(0).send_packet(PeerId{1}, packet, {}, cookie(1), status), Progressed::kDone);
+  settle();
+  ASSERT_TRUE(at(0).has(Event::Kind::kCardWanted));
+  ASSERT_EQ(at(0).words().inline_done, 0U);
+  overwrite_the_commands(port(0));
+
+  port(0).introduce(PeerId{1}, cards[1]);
+  std::vector<std::byte> room[kSends];
+  for (std::size_t i = 0; i < kSends; ++i) {
+    room[i].resize(kInlineBytes);
+    receive(1, room[i], cookie(1 + i));
+  }
+  settle();
+  for (std::size_t i = 0; i < kSends; ++i) {
+    EXPECT_TRUE(at(1).has(cookie(1 + i)));
+    EXPECT_EQ(room[i], bytes_of(kInlineBytes, i)) << i;
+  }
+  EXPECT_EQ(at(1).packet, packet);
+  EXPECT_EQ(at(0).words().inline_done, kSends + 1);
+}
+
+TEST_F(RingPortTest, InlineSendsKeepTheirPayloadWhileThereIsNoCredit) {
+  engine_config.unexpected_budget_bytes = 2048;
+  make();
+  constexpr std::size_t kSends = kInlineCommands;
+  for (std::size_t i = 0; i < kSends; ++i) {
+    std::vector<std::byte> bytes = bytes_of(kInlineBytes, i);
+    ASSERT_EQ(send(0, 1, bytes).progressed, Progressed::kDone);
+  }
+  settle();
+  ASSERT_LT(at(0).words().inline_done, kSends);
+  overwrite_the_commands(port(0));
+  std::vector<std::byte> room[kSends];
+  for (std::size_t i = 0; i < kSends; ++i) {
+    room[i].resize(kInlineBytes);
+    receive(1, room[i], cookie(1 + i));
+  }
+  settle();
+  for (std::size_t i = 0; i < kSends; ++i) EXPECT_EQ(room[i], bytes_of(kInlineBytes, i)) << i;
+  EXPECT_EQ(at(0).words().inline_done, kSends);
+}
+
+// Full rings.
+
+TEST_F(RingPortTest, AFullEventRingLosesNoCompletionAndDoesNotStopTheEngine) {
+  make();
+  constexpr std::size_t kMessages = 20'000;
+  static_assert(kMessages * record_bytes(sizeof(EventRecord)) > kEventRingBytes);
+  std::vector<std::uint32_t> room(kMessages, UINT32_MAX);
+  for (std::size_t i = 0; i < kMessages; ++i)
+    receive(1, std::as_writable_bytes(std::span(&room[i], 1)), cookie(1 + i));
+  port(1).waits = 0;
+  for (std::uint32_t i = 0; i < kMessages; ++i) {
+    send(0, 1, std::as_writable_bytes(std::span(&i, 1)));
+    if (i % kInlineCommands != kInlineCommands - 1) continue;
+    at(0).take();
+    at(0).events.clear();
+    while (port(0).counters().pending_sends > 0 || at(0).words().inline_done <= i) {
+      network->advance();
+      port(0).server.turn();
+      port(1).server.turn();
+      for (Event event; at(0).take() > 0;) static_cast<void>(event);
+    }
+  }
+  work();
+  EXPECT_EQ(port(1).counters().received_expected, kMessages) << "the engine waited for the client";
+  EXPECT_TRUE(at(1).events.empty());
+  EXPECT_FALSE(port(1).server.is_blocked());
+
+  settle();
+  ASSERT_EQ(at(1).events.size(), kMessages);
+  for (std::uint32_t i = 0; i < kMessages; ++i) {
+    ASSERT_EQ(at(1).events[i].cookie, cookie(1 + i));
+    ASSERT_EQ(at(1).events[i].length_bytes, sizeof room[i]);
+    ASSERT_EQ(room[i], i);
+  }
+}
+
+/// Packets of 40,000 bytes until the receiver's processor is blocked.
+TEST_F(RingPortTest, PacketsThatFindTheEventRingFullComeCompleteAndInOrder) {
+  network_config.max_slot_bytes = 64 * 1024;
+  engine_config.eager_limit_bytes = 64 * 1024;
+  make();
+  constexpr std::size_t kPacketBytes = 40'000, kPackets = 60;
+  static_assert(kPacketBytes > kPacketPartBytes && kPacketBytes * kPackets > 2 * kEventRingBytes);
+  std::vector<std::byte> all = bytes_of(kPacketBytes * kPackets, 1);
+  for (std::size_t i = 0; i < kPackets; ++i) {
+    const std::span packet = std::span(all).subspan(i * kPacketBytes, kPacketBytes);
+    const Payload data{packet.data() + 16, packet.size() - 16, nullptr};
+    Status status{};
+    ASSERT_EQ(port(0).send_packet(PeerId{1}, packet.first(16), {&data, 1}, cookie(1 + i), status),
+              Progressed::kPending);
+    port(0).server.turn();
+    at(0).take();
+  }
+  work();
+  EXPECT_TRUE(port(1).server.is_blocked());
+  settle();
+  EXPECT_FALSE(port(1).server.is_blocked());
+  EXPECT_TRUE(at(1).packet == all);
+  EXPECT_EQ(at(1).longest_part, kPacketPartBytes);
+  for (std::size_t i = 0; i < kPackets; ++i) EXPECT_EQ(at(0).of(cookie(1 + i)).status, Status::kOk);
+}
+
+TEST_F(RingPortTest, APacketBehindCompletionsThatWaitForRoomComesAfterThem) {
+  make();
+  constexpr std::size_t kMessages = 17'000;
+  static_assert(kMessages * record_bytes(sizeof(EventRecord)) > kEventRingBytes);
+  for (std::size_t i = 0; i < kMessages; ++i) receive(1, {}, cookie(1 + i));
+  for (std::size_t i = 0; i < kMessages; ++i) {
+    send(1, 1, {});
+    port(1).server.turn();
+  }
+  const std::vector<std::byte> packet = bytes_of(500, 1);
+  Status status{};
+  ASSERT_EQ(port(0).send_packet(PeerId{1}, packet, {}, cookie(1), status), Progressed::kDone);
+  at(0).take();
+  port(0).server.turn();
+  at(0).take();  // kCardWanted.
+  work();
+  EXPECT_TRUE(port(1).server.is_blocked());
+  settle();
+  EXPECT_EQ(at(1).packet, packet);
+  EXPECT_EQ(at(1).events.back().kind, Event::Kind::kPacket);
+  std::uintptr_t number = 0;
+  for (const Event& event : at(1).events) {
+    if (event.kind == Event::Kind::kReceiveDone) {
+      ASSERT_EQ(event.cookie, cookie(++number));
+    }
+  }
+  EXPECT_EQ(number, kMessages);
+}
+
+TEST_F(RingPortTest, AFullCommandRingWaitsForTheProcessorAndLosesNothing) {
+  make();
+  constexpr std::size_t kCommands = 5000;
+  static_assert(kCommands * record_bytes(sizeof(CommandRecord)) > kCommandRingBytes);
+  std::vector<std::uint32_t> room(kCommands, UINT32_MAX);
+  std::size_t before = 0;
+  for (std::size_t i = 0; i < kCommands; ++i) {
+    if (i == kCommandRingBytes / record_bytes(sizeof(CommandRecord)) - 2) before = port(0).waits;
+    receive(0, std::as_writable_bytes(std::span(&room[i], 1)), cookie(1 + i));
+  }
+  EXPECT_EQ(before, 0U);
+  EXPECT_GT(port(0).waits, 0U);
+  for (std::uint32_t i = 0; i < kCommands; ++i) {
+    ASSERT_EQ(send(0, 0, std::as_writable_bytes(std::span(&i, 1))).progressed, Progressed::kDone);
+    port(0).server.turn();
+    while (at(0).words().inline_done <= i) port(0).server.turn();
+  }
+  settle();
+  ASSERT_EQ(at(0).events.size(), kCommands);
+  for (std::uint32_t i = 0; i < kCommands; ++i) {
+    EXPECT_EQ(at(0).events[i].cookie, cookie(1 + i));
+    EXPECT_EQ(room[i], i);
+  }
+}
+
+// Questions.
+
+TEST_F(RingPortTest, AProbeThatFoundNothingIsNotAskedAgainUntilAMessageCame) {
+  make();
+  Envelope envelope;
+  EXPECT_FALSE(port(1).probe(kKey, kIgnoreNothing, envelope));
+  const std::size_t asked = port(1).waits;
+  EXPECT_GT(asked, 0U);
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(port(1).probe(kKey, kIgnoreNothing, envelope));
+  EXPECT_EQ(port(1).waits, asked);
+  EXPECT_FALSE(port(1).probe(kOtherKey, kIgnoreNothing, envelope));
+  EXPECT_GT(port(1).waits, asked) << "another question";
+
+  std::vector<std::byte> bytes = bytes_of(100, 1);
+  send(0, 1, bytes);
+  settle();
+  EXPECT_TRUE(port(1).probe(kKey, kIgnoreNothing, envelope));
+  EXPECT_EQ(envelope.key, kKey);
+  EXPECT_EQ(envelope.length_bytes, bytes.size());
+  EXPECT_FALSE(port(1).probe(kOtherKey, kIgnoreNothing, envelope));
+  EXPECT_TRUE(port(1).probe(MatchKey{}, ~MatchKey{}, envelope)) << "the mask came along";
+}
+
+TEST_F(RingPortTest, AMatchedProbeTakesTheMessageOutOfMatching) {
+  make();
+  std::vector<std::byte> bytes = bytes_of(100, 1), room(100);
+  MessageId message{};
+  Envelope envelope;
+  EXPECT_FALSE(port(1).matched_probe(kKey, kIgnoreNothing, message, envelope));
+  send(0, 1, bytes);
+  settle();
+  ASSERT_TRUE(port(1).matched_probe(kKey, kIgnoreNothing, message, envelope));
+  EXPECT_EQ(envelope.length_bytes, bytes.size());
+  EXPECT_FALSE(port(1).probe(kKey, kIgnoreNothing, envelope));
+  EXPECT_EQ(port(1).receive_matched(message, {room.data(), room.size(), nullptr}, cookie(1), envelope),
+            Progressed::kPending);
+  settle();
+  EXPECT_EQ(at(1).of(cookie(1)).kind, Event::Kind::kReceiveDone);
+  EXPECT_EQ(at(1).of(cookie(1)).key, kKey);
+  EXPECT_EQ(room, bytes);
+}
+
+TEST_F(RingPortTest, CancellingAReceiveThatWaitsOneThatIsDoneAndAStaleName) {
+  make();
+  std::vector<std::byte> bytes = bytes_of(8, 1), room(8), other_room(8);
+  const OperationId waiting = receive(0, room, cookie(1));
+  const OperationId done = receive(0, other_room, cookie(2));
+  EXPECT_TRUE(port(0).cancel_receive(waiting));
+  send(0, 0, bytes);
+  port(0).server.turn();
+  EXPECT_FALSE(port(0).cancel_receive(done)) << "its event waits in the ring";
+  settle();
+  EXPECT_FALSE(at(0).has(cookie(1)));
+  EXPECT_EQ(at(0).of(cookie(2)).status, Status::kOk);
+  EXPECT_EQ(other_room, bytes);
+  const std::size_t asked = port(0).waits;
+  for (const OperationId stale : {waiting, done, kNoOperation, OperationId{UINT64_MAX}})
+    EXPECT_FALSE(port(0).cancel_receive(stale));
+  EXPECT_EQ(port(0).waits, asked);
+}
+
+TEST_F(RingPortTest, ACancelledSendThatWaitsHasNoEventOfItsOwn) {
+  make();
+  std::vector<std::byte> bytes = bytes_of(8, 1), room(8);
+  const Sent sent = send(0, 1, bytes, cookie(1), SendMode::kSynchronous, kKey, 5);
+  settle();
+  EXPECT_EQ(port(0).cancel_send(sent.operation, PeerId{1}, kKey, 5, cookie(2)), Progressed::kPending);
+  settle();
+  EXPECT_EQ(at(0).of(cookie(2)).kind, Event::Kind::kCancelDone);
+  EXPECT_TRUE(at(0).of(cookie(2)).is_cancelled);
+  EXPECT_FALSE(at(0).has(cookie(1)));
+  Envelope envelope;
+  EXPECT_FALSE(port(1).probe(kKey, kIgnoreNothing, envelope));
+  // Its name is free again, on both sides.
+  receive(1, room, cookie(3));
+  for (std::uintptr_t i = 10; i < 14; ++i) {
+    send(0, 1, bytes, cookie(i), SendMode::kSynchronous);
+    receive(1, room, cookie(i));
+  }
+  receive(1, room, cookie(4));
+  settle();
+  for (std::uintptr_t i = 10; i < 14; ++i) EXPECT_EQ(at(0).of(cookie(i)).status, Status::kOk);
+  EXPECT_FALSE(port(0).server.is_refused());
+}
+
+TEST_F(RingPortTest, ASendThatWasReceivedIsNotCancelled) {
+  make();
+  std::vector<std::byte> bytes = bytes_of(8, 1), room(8);
+  receive(1, room, cookie(3));
+  const Sent sent = send(0, 1, bytes, cookie(1), SendMode::kSynchronous, kKey, 5);
+  work();
+  at(0).take();  // kCardWanted.
+  work();
+  ASSERT_FALSE(at(0).has(cookie(1))) << "the event waits in the ring";
+  EXPECT_EQ(port(0).cancel_send(sent.operation, PeerId{1}, kKey, 5, cookie(2)), Progressed::kPending);
+  settle();
+  EXPECT_FALSE(at(0).of(cookie(2)).is_cancelled);
+  EXPECT_EQ(at(0).of(cookie(1)).status, Status::kOk);
+  EXPECT_EQ(room, bytes);
+}
+
+TEST_F(RingPortTest, AnInlineSendThatWaitsForItsPeerIsCancelledByItsId) {
+  make();
+  at(0).introduces = false;
+  std::vector<std::byte> bytes = bytes_of(8, 1), other = bytes_of(8, 2), room(8);
+  EXPECT_EQ(send(0, 1, bytes, nullptr, SendMode::kStandard, kKey, 5).progressed, Progressed::kDone);
+  EXPECT_EQ(send(0, 1, other, nullptr, SendMode::kStandard, kKey, 6).progressed, Progressed::kDone);
+  settle();
+  ASSERT_EQ(at(0).words().inline_done, 0U);
+  EXPECT_EQ(port(0).cancel_send(kNoOperation, PeerId{1}, kKey, 5, cookie(2)), Progressed::kPending);
+  settle();
+  EXPECT_TRUE(at(0).of(cookie(2)).is_cancelled);
+  EXPECT_EQ(at(0).words().inline_done, 1U);
+  port(0).introduce(PeerId{1}, cards[1]);
+  receive(1, room, cookie(3));
+  settle();
+  EXPECT_EQ(room, other);
+  EXPECT_EQ(at(0).words().inline_done, 2U);
+}
+
+TEST_F(RingPortTest, APurgeFinishesReceivesAndReturnsAfterwards) {
+  make();
+  receive(0, {}, cookie(1));
+  receive(0, {}, cookie(2), kOtherKey);
+  const MatchPattern doomed{MatchKey{}, ~MatchKey{}}, spared{kOtherKey, kIgnoreNothing};
+  port(0).purge(PurgeScope::kAll, {&doomed, 1}, {&spared, 1}, Status::kPeerFailed);
+  settle();
+  EXPECT_TRUE(at(0).of(cookie(1)).is_cancelled);
+  EXPECT_EQ(at(0).of(cookie(1)).status, Status::kPeerFailed);
+  EXPECT_FALSE(at(0).has(cookie(2)));
+}
+
+// Names.
+
+TEST_F(RingPortTest, ANameThatIsOverIsNotFoundAlthoughItsSlotIsUsedAgain) {
+  make();
+  std::vector<std::byte> bytes = bytes_of(8, 1), room(8);
+  const OperationId first = receive(0, room, cookie(1));
+  send(0, 0, bytes);
+  settle();
+  ASSERT_TRUE(at(0).has(cookie(1)));
+  const OperationId second = receive(0, room, cookie(2));
+  ASSERT_EQ(static_cast<std::uint32_t>(second), static_cast<std::uint32_t>(first));
+  ASSERT_NE(second, first);
+  EXPECT_FALSE(port(0).cancel_receive(first));
+  send(0, 0, bytes);
+  settle();
+  EXPECT_EQ(at(0).of(cookie(2)).status, Status::kOk);
+
+  const OperationId third = receive(0, room, cookie(3));
+  EXPECT_FALSE(port(0).cancel_receive(second));
+  EXPECT_TRUE(port(0).cancel_receive(third));
+}
+
+/// The processor finds the old name's slot in use by the new one.
+TEST_F(RingPortTest, TheProcessorDoesNotTakeAnOldNameForANewOne) {
+  make();
+  std::vector<std::byte> room(8);
+  RingProducer commands = port(0).memory->command_producer();
+  const auto give = [&](CommandKind kind, std::uint64_t operation) {
+    CommandRecord command;
+    command.kind = kind;
+    command.operation = OperationId{operation};
+    command.bits = kKey.bits;
+    command.initiator = kKey.initiator;
+    command.address = reinterpret_cast<std::uintptr_t>(room.data());
+    command.length_bytes = room.size();
+    ASSERT_TRUE(commands.has_room(sizeof command));
+    std::memcpy(commands.payload(), &command, sizeof command);
+    commands.publish(RecordKind::kMessage, sizeof command);
+    port(0).server.turn();
+  };
+  constexpr std::uint64_t kOld = (std::uint64_t{1} << 32) + 1, kNew = (std::uint64_t{2} << 32) + 1;
+  give(CommandKind::kReceive, kOld);
+  give(CommandKind::kCancelReceive, kOld);
+  EXPECT_EQ(at(0).words().answer, 1U);
+  give(CommandKind::kReceive, kNew);
+  give(CommandKind::kCancelReceive, kOld);
+  EXPECT_EQ(at(0).words().answered, 2U);
+  EXPECT_EQ(at(0).words().answer, 0U);
+  give(CommandKind::kCancelReceive, kNew);
+  EXPECT_EQ(at(0).words().answer, 1U);
+  EXPECT_FALSE(port(0).server.is_refused());
+}
+
+// Rubbish.
+
+/// A client that writes what it likes into the command ring of process 0. Process 1 has another client.
+class HostileClient : public RingPortTest {
+ protected:
+  HostileClient() {
+    make();
+    commands_ = port(0).memory->command_producer();
+  }
+  void give(std::span<const std::byte> bytes, RecordKind kind = RecordKind::kMessage) {
+    ASSERT_TRUE(commands_.has_room(bytes.size()));
+    std::memcpy(commands_.payload(), bytes.data(), bytes.size());
+    commands_.publish(kind, bytes.size());
+  }
+  void give(const CommandRecord& command, std::size_t more_bytes = 0) {
+    std::vector<std::byte> bytes(sizeof command + more_bytes);
+    std::memcpy(bytes.data(), &command, sizeof command);
+    give(bytes);
+  }
+  static CommandRecord command(CommandKind kind, std::uint64_t operation = 0) {
+    CommandRecord command;
+    command.kind = kind;
+    command.operation = OperationId{operation};
+    return command;
+  }
+  static constexpr std::uint64_t name(std::uint32_t number) { return std::uint64_t{1} << 32 | number; }
+  bool is_refused() {
+    for (int i = 0; i < 3; ++i) port(0).server.turn();
+    return port(0).server.is_refused();
+  }
+  /// It is refused, and takes nothing more. The other client does not notice.
+  void expect_refused() {
+    EXPECT_TRUE(is_refused());
+    const std::uint64_t answered = at(0).words().answered;
+    give(command(CommandKind::kStopKeeping));
+    EXPECT_TRUE(is_refused());
+    EXPECT_EQ(at(0).words().answered, answered);
+
+    std::vector<std::byte> bytes = bytes_of(8, 1), room(8);
+    receive(1, room, cookie(1));
+    send(1, 1, bytes);
+    settle();
+    EXPECT_EQ(at(1).of(cookie(1)).status, Status::kOk);
+    EXPECT_EQ(room, bytes);
+    EXPECT_FALSE(port(1).server.is_refused());
+  }
+
+ private:
+  RingProducer commands_;
+};
+
+TEST_F(HostileClient, IsNotRefusedForWhatIsRight) {
+  give(command(CommandKind::kReceive, name(1)));
+  give(command(CommandKind::kProbe), sizeof(MatchKey));
+  give(command(CommandKind::kPurge));
+  EXPECT_FALSE(is_refused());
+  EXPECT_EQ(at(0).words().answered, 2U);
+}
+
+TEST_F(HostileClient, IsRefusedForAWrongKind) {
+  give(command(static_cast<CommandKind>(0)));
+  expect_refused();
+}
+TEST_F(HostileClient, IsRefusedForAKindBehindTheLast) {
+  give(command(static_cast<CommandKind>(static_cast<int>(CommandKind::kWriteTrace) + 1)));
+  expect_refused();
+}
+TEST_F(HostileClient, IsRefusedForARecordThatIsNoMessage) {
+  const std::byte write[sizeof(WriteRecord)] = {};
+  give(write, RecordKind::kWrite);
+  expect_refused();
+}
+TEST_F(HostileClient, IsRefusedForARecordHeaderThatIsRubbish) {
+  auto* const header = reinterpret_cast<std::uint64_t*>(port(0).memory->command_producer().payload()) - 1;
+  std::atomic_ref<std::uint64_t>(*header).store(0xDEADBEEFDEADBEEF);
+  EXPECT_TRUE(is_refused());
+}
+TEST_F(HostileClient, IsRefusedForACommandWithoutAHead) {
+  const std::byte little[4] = {std::byte{static_cast<unsigned char>(CommandKind::kReceive)}};
+  give(little);
+  expect_refused();
+}
+TEST_F(HostileClient, IsRefusedForHalfACommand) {
+  CommandRecord half = command(CommandKind::kReceive, name(1));
+  give(std::as_bytes(std::span(&half, 1)).first(sizeof half - 8));
+  expect_refused();
+}
+TEST_F(HostileClient, IsRefusedForBytesBehindACommand) {
+  give(command(CommandKind::kReceive, name(1)), 8);
+  expect_refused();
+}
+TEST_F(HostileClient, IsRefusedForAProbeWithoutAMask) {
+  give(command(CommandKind::kProbe));
+  expect_refused();
+}
+TEST_F(HostileClient, IsRefusedForAMode) {
+  CommandRecord wrong = command(CommandKind::kSend, name(1));
+  wrong.mode = 3;
+  give(wrong);
+  expect_refused();
+}
+TEST_F(HostileClient, IsRefusedForNamesThatAreNone) {
+  give(command(CommandKind::kReceive, 0));
+  expect_refused();
+}
+TEST_F(HostileClient, IsRefusedForANameWithoutAGeneration) {
+  give(command(CommandKind::kReceive, 1));
+  expect_refused();
+}
+TEST_F(HostileClient, IsRefusedForANameOutOfRange) {
+  give(command(CommandKind::kReceive, name(2)));
+  expect_refused();
+}
+TEST_F(HostileClient, IsRefusedForANameFarOutOfRange) {
+  give(command(CommandKind::kSend, UINT64_MAX));
+  expect_refused();
+}
+TEST_F(HostileClient, IsRefusedForANameInUse) {
+  give(command(CommandKind::kReceive, name(1)));
+  EXPECT_FALSE(is_refused());
+  give(command(CommandKind::kReceive, name(1) + (std::uint64_t{1} << 32)));
+  expect_refused();
+}
+TEST_F(HostileClient, IsRefusedForTooManyPartsOfAPacket) {
+  CommandRecord wrong = command(CommandKind::kPacket, name(1));
+  wrong.count = kMostPacketParts + 1;
+  give(wrong, wrong.count * sizeof(Payload));
+  expect_refused();
+}
+TEST_F(HostileClient, IsRefusedForAPacketWithPartsThatAreNotThere) {
+  CommandRecord wrong = command(CommandKind::kPacket, name(1));
+  wrong.count = 2;
+  give(wrong, sizeof(Payload));
+  expect_refused();
+}
+TEST_F(HostileClient, IsRefusedForAPacketWithAWrongHeaderLength) {
+  CommandRecord wrong = command(CommandKind::kPacket, name(1));
+  wrong.send_id = 9;
+  give(wrong, 8);
+  expect_refused();
+}
+TEST_F(HostileClient, IsRefusedForAPurgeOfAWrongSize) {
+  CommandRecord wrong = command(CommandKind::kPurge);
+  wrong.count = 2;
+  give(wrong, sizeof(MatchPattern));
+  expect_refused();
+}
+TEST_F(HostileClient, IsRefusedForAPurgeOfAnEnormousSize) {
+  CommandRecord wrong = command(CommandKind::kPurge);
+  wrong.count = UINT16_MAX;
+  wrong.send_id = UINT32_MAX;
+  give(wrong, sizeof(MatchPattern));
+  expect_refused();
+}
+TEST_F(HostileClient, IsRefusedForAPurgeWithAReasonThatIsNone) {
+  CommandRecord wrong = command(CommandKind::kPurge);
+  wrong.length_bytes = 255;
+  give(wrong);
+  expect_refused();
+}
+TEST_F(HostileClient, IsRefusedForALongInlineSend) {
+  std::vector<std::byte> bytes(sizeof(InlineRecord) + kInlineBytes + 1);
+  bytes[0] = static_cast<std::byte>(CommandKind::kSendInline);
+  give(bytes);
+  expect_refused();
+}
+TEST_F(HostileClient, IsRefusedForMoreInlineSendsThanThereMayBe) {
+  InlineRecord to_a_stranger{CommandKind::kSendInline, 0, 0, 1, 0, 0, 0};
+  for (std::uint64_t i = 0; i < kInlineCommands; ++i) give(std::as_bytes(std::span(&to_a_stranger, 1)));
+  EXPECT_FALSE(is_refused());
+  give(std::as_bytes(std::span(&to_a_stranger, 1)));
+  expect_refused();
+}
+TEST_F(HostileClient, IsRefusedForAnEmptyPacket) {
+  InlineRecord empty{CommandKind::kPacketInline, 0, 0, 1, 0, 0, 0};
+  give(std::as_bytes(std::span(&empty, 1)));
+  expect_refused();
+}
+
+/// A processor that writes what it likes into the event ring of process 0. It has no turn of its own.
+class HostileProcessor : public RingPortTest {
+ protected:
+  HostileProcessor() {
+    make();
+    events_ = port(0).memory->event_producer();
+  }
+  void give(std::span<const std::byte> bytes) {
+    ASSERT_TRUE(events_.has_room(bytes.size()));
+    std::memcpy(events_.payload(), bytes.data(), bytes.size());
+    events_.publish(RecordKind::kMessage, bytes.size());
+  }
+  void give(Event::Kind kind, OperationId operation) {
+    EventRecord event;
+    event.kind = kind;
+    event.operation = operation;
+    give(std::as_bytes(std::span(&event, 1)));
+  }
+  void expect_no_event() {
+    Event event;
+    for (int i = 0; i < 3; ++i) {
+      port(0).progress();
+      EXPECT_FALSE(port(0).next_event(event));
+    }
+  }
+
+ private:
+  RingProducer events_;
+};
+
+TEST_F(HostileProcessor, GivesNoEventByAShortRecord) {
+  const std::byte little[sizeof(EventRecord) - 1] = {};
+  give(little);
+  expect_no_event();
+}
+TEST_F(HostileProcessor, GivesNoEventOfAnUnknownKind) {
+  give(static_cast<Event::Kind>(static_cast<int>(Event::Kind::kWarning) + 1), kNoOperation);
+  expect_no_event();
+}
+TEST_F(HostileProcessor, GivesNoEventByARecordHeaderThatIsRubbish) {
+  auto* const header = reinterpret_cast<std::uint64_t*>(port(0).memory->event_producer().payload()) - 1;
+  std::atomic_ref<std::uint64_t>(*header).store(0xDEADBEEFDEADBEEF);
+  expect_no_event();
+}
+TEST_F(HostileProcessor, CompletesNothingThatHasNoName) {
+  const OperationId operation = receive(0, {}, cookie(1));
+  for (const OperationId wrong :
+       {kNoOperation, OperationId{1}, OperationId{UINT64_MAX},
+        OperationId{static_cast<std::uint64_t>(operation) + 1},
+        OperationId{static_cast<std::uint64_t>(operation) + (std::uint64_t{1} << 32)}})
+    for (const auto kind : {Event::Kind::kSendDone, Event::Kind::kReceiveDone, Event::Kind::kCancelDone})
+      give(kind, wrong);
+  expect_no_event();
+  give(Event::Kind::kReceiveDone, operation);
+  give(Event::Kind::kReceiveDone, operation);
+  Event event;
+  port(0).progress();
+  ASSERT_TRUE(port(0).next_event(event));
+  EXPECT_EQ(event.cookie, cookie(1));
+  expect_no_event();
+}
+
+// Sleep.
+
+TEST_F(RingPortTest, AnEventEndsTheSleepOfTheClientOnce) {
+  make();
+  const int bell = port(0).descriptors()[0];
+  settle();
+  for (std::uintptr_t sleep = 1; sleep < 4; ++sleep) {
+    receive(0, {}, cookie(2 * sleep));
+    receive(0, {}, cookie(2 * sleep + 1));
+    port(0).server.turn();
+    port(0).progress();
+    ASSERT_TRUE(port(0).arm());
+    ASSERT_FALSE(is_readable(bell));
+    send(0, 0, {});
+    EXPECT_FALSE(is_readable(bell));
+    port(0).server.turn();
+    EXPECT_TRUE(is_readable(bell));
+    EXPECT_FALSE(port(0).at_rest());
+    send(0, 0, {});
+    port(0).server.turn();
+    std::uint64_t rings = 0;
+    ASSERT_EQ(::read(bell, &rings, sizeof rings), static_cast<ssize_t>(sizeof rings));
+    EXPECT_EQ(rings, 1U);
+    port(0).disarm();
+    settle();
+    EXPECT_TRUE(at(0).has(cookie(2 * sleep + 1)));
+  }
+}
+
+TEST_F(RingPortTest, TheClientDoesNotSleepWhileAnEventWaits) {
+  make();
+  receive(0, {}, cookie(1));
+  send(0, 0, {});
+  port(0).server.turn();
+  EXPECT_FALSE(port(0).arm());
+  port(0).disarm();
+  EXPECT_FALSE(is_readable(port(0).descriptors()[0]));
+  settle();
+  EXPECT_TRUE(port(0).arm());
+}
+
+/// A client that waits for a message to probe hears of it, although there is no event.
+TEST_F(RingPortTest, AMessageForAProbeEndsTheSleepOfTheClient) {
+  make();
+  Envelope envelope;
+  settle();
+  ASSERT_FALSE(port(0).probe(kKey, kIgnoreNothing, envelope));
+  ASSERT_TRUE(port(0).arm());
+  send(0, 0, {});
+  port(0).server.turn();
+  EXPECT_TRUE(is_readable(port(0).descriptors()[0]));
+  port(0).disarm();
+  EXPECT_TRUE(port(0).may_have_work());
+  EXPECT_GT(port(0).progress(), 0U);
+  EXPECT_EQ(port(0).progress(), 0U) << "told once";
+
+  // Between the probe and arm().
+  ASSERT_FALSE(port(0).probe(kOtherKey, kIgnoreNothing, envelope));
+  send(0, 0, {});
+  port(0).server.turn();
+  EXPECT_FALSE(port(0).arm());
+}
+
+TEST_F(RingPortTest, ACommandEndsTheSleepOfTheProcessor) {
+  make();
+  const int bell = port(0).memory->nic_bell();
+  settle();
+  for (int sleep = 0; sleep < 3; ++sleep) {
+    ASSERT_TRUE(port(0).server.arm());
+    ASSERT_FALSE(is_readable(bell));
+    receive(0, {}, cookie(1));
+    EXPECT_TRUE(is_readable(bell));
+    port(0).server.disarm();
+    EXPECT_FALSE(is_readable(bell));
+    receive(0, {}, cookie(2));
+    EXPECT_FALSE(is_readable(bell)) << "nobody sleeps";
+    EXPECT_FALSE(port(0).server.arm()) << "a command waits";
+    settle();
+  }
+}
+
+TEST_F(RingPortTest, RoomForEventsThatWaitEndsTheSleepOfTheProcessor) {
+  make();
+  const int bell = port(0).memory->nic_bell();
+  constexpr std::size_t kMessages = 17'000;
+  for (std::size_t i = 0; i < kMessages; ++i) receive(0, {}, cookie(1 + i));
+  for (std::size_t i = 0; i < kMessages; ++i) {
+    send(0, 0, {});
+    port(0).server.turn();
+  }
+  while (port(0).server.turn() > 0) continue;
+  ASSERT_TRUE(port(0).server.arm());
+  ASSERT_FALSE(is_readable(bell));
+  std::size_t sleeps = 0;
+  for (int quiet = 0; quiet < 3; ++quiet) {
+    if (at(0).take() > 0) quiet = -1;
+    if (!is_readable(bell)) continue;
+    ++sleeps;
+    port(0).server.disarm();
+    while (port(0).server.turn() > 0) continue;
+    port(0).server.arm();
+  }
+  EXPECT_GT(sleeps, 0U);
+  EXPECT_EQ(std::count_if(at(0).events.begin(), at(0).events.end(),
+                          [](const Event& event) { return event.kind == Event::Kind::kReceiveDone; }),
+            std::ptrdiff_t{kMessages});
+}
+
+TEST_F(RingPortTest, IsNotIdleUntilTheEngineHasLetAllLeave) {
+  make();
+  at(0).introduces = false;
+  settle();
+  ASSERT_TRUE(port(0).idle());
+  std::vector<std::byte> bytes = bytes_of(8, 1);
+  send(0, 1, bytes);
+  EXPECT_FALSE(port(0).idle());
+  settle();
+  EXPECT_FALSE(port(0).idle()) << "the peer is not introduced";
+  port(0).introduce(PeerId{1}, cards[1]);
+  EXPECT_FALSE(port(0).idle());
+  settle();
+  EXPECT_TRUE(port(0).idle());
+  receive(0, {}, cookie(1));
+  EXPECT_FALSE(port(0).idle()) << "the processor has not seen it";
+  port(0).server.turn();
+  EXPECT_TRUE(port(0).idle());
+}
+
+}  // namespace
+}  // namespace ch3_offload
