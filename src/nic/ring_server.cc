@@ -15,9 +15,9 @@ namespace {
 /// Commands in one turn, so that the engine has its own.
 constexpr std::size_t kMostCommands = 32;
 
-/// The engine's cookie of a copy is the copy's number, that of a packet in a command the one behind. No name
-/// of a client is so small: its generation is not 0.
-constexpr std::uint64_t kInlinePacket = kInlineCommands + 1;
+/// The engine's cookie of a copy is the copy's number. That of a packet in a command is the peer's, behind
+/// them. No name of a client is so small: its generation is not 0.
+constexpr std::uint32_t kInlinePackets = kInlineCommands + 1;
 
 Cookie cookie_of(OperationId operation) noexcept {
   return reinterpret_cast<Cookie>(static_cast<std::uintptr_t>(operation));
@@ -226,7 +226,8 @@ RingServer::Outcome RingServer::packet_inline(const InlineRecord& command,
   Status status = Status::kOk;
   // As a header: the engine copies what cannot leave.
   const Progressed progressed =
-      port_.send_packet(PeerId{command.peer}, bytes, {}, cookie_of(OperationId{kInlinePacket}), status);
+      port_.send_packet(PeerId{command.peer}, bytes, {},
+                        cookie_of(OperationId{std::uint64_t{kInlinePackets} + command.peer}), status);
   if (progressed == Progressed::kFailed && status == Status::kNoMemory) return Outcome::kLater;
   if (progressed != Progressed::kPending) ++inline_done_;
   return Outcome::kTaken;
@@ -407,10 +408,15 @@ bool RingServer::give_waiting() noexcept {
 void RingServer::complete(const Event& event) noexcept {
   const OperationId operation{reinterpret_cast<std::uintptr_t>(event.cookie)};
   if (generation_in(operation) == 0) {
-    if (number_in(operation) == kInlinePacket)
+    const std::uint32_t number = number_in(operation);
+    const bool is_packet = number >= kInlinePackets;
+    const PeerId peer{is_packet ? number - kInlinePackets : copies_[number - 1].command.peer};
+    if (is_packet)
       ++inline_done_;
     else
-      copy_done(number_in(operation) - 1);
+      copy_done(number - 1);
+    // It was done for the client, so the peer would miss it and take what comes after it.
+    if (event.status == Status::kNoMemory) port_.fail_peer(peer);
     return;
   }
   const Operation* const entry = find(operation);
@@ -522,7 +528,7 @@ void RingServer::tell_words() noexcept {
 bool RingServer::arm() noexcept {
   words_.nic_sleeps.store(1, std::memory_order_seq_cst);  // "The sleep rule".
   bool has_work = !is_refused_ && commands_.header(std::memory_order_seq_cst) != 0;
-  if (holds_ || first_waiting_ != 0) {
+  if (holds_ || first_waiting_ != 0 || !warnings_.empty()) {
     ring_.announce_waiting();
     has_work = has_work || ring_.has_room_for_sure(sizeof(EventRecord) + kPacketPartBytes);
   }

@@ -22,6 +22,9 @@ constexpr std::uint32_t kTurnsBeforeYield = 200;
 /// How often a busy thread tells its counters.
 constexpr std::uint64_t kCountersInterval = 50 * CycleClock::kAbout20Microseconds;
 
+/// The driver whose thread this is.
+thread_local const ThreadDriver* driver_here = nullptr;
+
 }  // namespace
 
 Result<std::unique_ptr<ThreadDriver>> ThreadDriver::create(const EngineConfig& config,
@@ -37,6 +40,8 @@ std::optional<Error> ThreadDriver::start() {
   server_.tell_counters();
   sigset_t all, before;
   sigfillset(&all);
+  // A fault in a buffer of the program is the program's to handle.
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, fault);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   int error = 0;
   try {
@@ -71,7 +76,10 @@ void ThreadDriver::wait_for_processor(std::uint32_t turns) noexcept {
   if (turns >= kTurnsBeforeYield) sched_yield();
 }
 
+bool ThreadDriver::runs_here() const noexcept { return driver_here == this; }
+
 void ThreadDriver::run() noexcept {
+  driver_here = this;
   std::uint64_t told_at = CycleClock::now();
   bool is_told = true;
   wait_.begin();

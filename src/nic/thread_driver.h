@@ -2,8 +2,8 @@
 // match, move and finish while the client computes.
 //
 // The thread polls while there is traffic, and sleeps when there is none (WaitPolicy, as a waiting client).
-// It takes no signal, calls nothing of the client but the two functions of a PayloadLayout of kind kPacked,
-// and holds no lock.
+// It takes no signal but those of faults, calls nothing of the client but the two functions of a
+// PayloadLayout of kind kPacked, and holds no lock.
 //
 // Threads: as Port. fork: a child has no port.
 
@@ -44,7 +44,7 @@ class ThreadDriver final : public RingPort {
   std::string card() const override { return card_; }
 
   /// Whether the caller is the thread. What the providers log there, log_line() hands to the client.
-  bool runs_here() const noexcept { return std::this_thread::get_id() == thread_.get_id(); }
+  bool runs_here() const noexcept;
   void log_line(LogScope scope, std::string_view line) noexcept { server_.warn(scope, line); }
 
  private:

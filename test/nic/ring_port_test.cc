@@ -428,6 +428,31 @@ TEST_F(RingPortTest, APacketBehindCompletionsThatWaitForRoomComesAfterThem) {
   EXPECT_EQ(number, kMessages);
 }
 
+/// A receive that is done as the processor takes it, just when the client has made room.
+TEST_F(RingPortTest, ACompletionDoesNotOvertakeThoseThatWaitForRoom) {
+  make();
+  constexpr std::size_t kMessages = 17'000;
+  constexpr std::uintptr_t kLast = kMessages + 1;
+  ASSERT_EQ(send(0, 0, {}, nullptr, SendMode::kStandard, kOtherKey).progressed, Progressed::kDone);
+  for (std::size_t i = 0; i < kMessages; ++i) receive(0, {}, cookie(1 + i));
+  for (std::size_t i = 0; i < kMessages; ++i) {
+    send(0, 0, {});
+    port(0).server.turn();
+  }
+  work();
+  at(0).take();
+  port(0).progress();  // Returns the room.
+  receive(0, {}, cookie(kLast), kOtherKey);
+  settle();
+  std::uintptr_t number = 0;
+  for (const Event& event : at(0).events) {
+    if (event.kind == Event::Kind::kReceiveDone) {
+      ASSERT_EQ(event.cookie, cookie(++number));
+    }
+  }
+  EXPECT_EQ(number, kLast);
+}
+
 TEST_F(RingPortTest, AFullCommandRingWaitsForTheProcessorAndLosesNothing) {
   make();
   constexpr std::size_t kCommands = 5000;
@@ -527,11 +552,15 @@ TEST_F(RingPortTest, ACancelledSendThatWaitsHasNoEventOfItsOwn) {
   Envelope envelope;
   EXPECT_FALSE(port(1).probe(kKey, kIgnoreNothing, envelope));
   // Its name is free again, on both sides.
+  bool reused = false;
   receive(1, room, cookie(3));
   for (std::uintptr_t i = 10; i < 14; ++i) {
-    send(0, 1, bytes, cookie(i), SendMode::kSynchronous);
+    const Sent next = send(0, 1, bytes, cookie(i), SendMode::kSynchronous);
+    EXPECT_NE(next.operation, sent.operation);
+    reused |= static_cast<std::uint32_t>(next.operation) == static_cast<std::uint32_t>(sent.operation);
     receive(1, room, cookie(i));
   }
+  EXPECT_TRUE(reused);
   receive(1, room, cookie(4));
   settle();
   for (std::uintptr_t i = 10; i < 14; ++i) EXPECT_EQ(at(0).of(cookie(i)).status, Status::kOk);
@@ -848,7 +877,8 @@ class HostileProcessor : public RingPortTest {
 };
 
 TEST_F(HostileProcessor, GivesNoEventByAShortRecord) {
-  const std::byte little[sizeof(EventRecord) - 1] = {};
+  const std::byte little[sizeof(EventRecord) - 1] = {
+      std::byte{static_cast<unsigned char>(Event::Kind::kPeerFailed)}};
   give(little);
   expect_no_event();
 }
@@ -1005,6 +1035,129 @@ TEST_F(RingPortTest, IsNotIdleUntilTheEngineHasLetAllLeave) {
   EXPECT_FALSE(port(0).idle()) << "the processor has not seen it";
   port(0).server.turn();
   EXPECT_TRUE(port(0).idle());
+}
+
+/// An engine that does what the test says.
+class ScriptedPort final : public Port {
+ public:
+  Progressed send(PeerId, SendMode, const MatchKey&, const Payload&, std::uint32_t, Cookie its_cookie,
+                  OperationId& operation, Status& status) noexcept override {
+    given = its_cookie;
+    operation = progressed == Progressed::kPending ? OperationId{77} : kNoOperation;
+    status = reason;
+    return progressed;
+  }
+  ch3_offload_lane_t* lane(PeerId) noexcept override { return nullptr; }
+  void nudge(PeerId) noexcept override {}
+  Progressed send_packet(PeerId, std::span<const std::byte>, std::span<const Payload>, Cookie its_cookie,
+                         Status& status) noexcept override {
+    given = its_cookie;
+    status = reason;
+    return progressed;
+  }
+  Progressed post_receive(const MatchKey&, const MatchKey&, const Payload&, Cookie, OperationId&,
+                          Envelope&) noexcept override {
+    return Progressed::kFailed;
+  }
+  bool receive_now(const MatchKey&, const MatchKey&, const Payload&, Envelope&) noexcept override {
+    return false;
+  }
+  bool probe(const MatchKey&, const MatchKey&, Envelope&) noexcept override { return false; }
+  bool matched_probe(const MatchKey&, const MatchKey&, MessageId&, Envelope&) noexcept override {
+    return false;
+  }
+  Progressed receive_matched(MessageId, const Payload&, Cookie, Envelope&) noexcept override {
+    return Progressed::kFailed;
+  }
+  bool cancel_receive(OperationId) noexcept override { return false; }
+  Progressed cancel_send(OperationId, PeerId, const MatchKey&, std::uint32_t, Cookie) noexcept override {
+    return Progressed::kFailed;
+  }
+  void purge(PurgeScope, std::span<const MatchPattern>, std::span<const MatchPattern>,
+             Status) noexcept override {}
+  void introduce(PeerId, std::string_view) noexcept override {}
+  void place_packet(PeerId, const Payload&) noexcept override {}
+  void fail_peer(PeerId peer) noexcept override { failed.push_back(index_of(peer)); }
+  void close_peer(PeerId) noexcept override {}
+  std::size_t progress() noexcept override { return 0; }
+  bool next_event(Event&) noexcept override { return false; }
+  ch3_offload_events_t& events() noexcept override { return events_; }
+  bool idle() const noexcept override { return true; }
+  bool at_rest() const noexcept override { return true; }
+  bool may_have_work() noexcept override { return false; }
+  bool arm() noexcept override { return true; }
+  void disarm() noexcept override {}
+  std::span<const int> descriptors() const noexcept override { return {}; }
+  bool keeps_memory() const noexcept override { return false; }
+  void memory_gone(const void*, std::size_t) noexcept override {}
+  void stop_keeping_memory() noexcept override {}
+  std::string card() const override { return {}; }
+  const CounterPage& counters() const noexcept override { return counters_; }
+  int write_trace(const std::string&) noexcept override { return 0; }
+
+  /// What was given last ends so.
+  void end(Status status) noexcept {
+    auto& event = reinterpret_cast<Event&>(events_.slots[events_.written++ % CH3_OFFLOAD_EVENT_SLOTS]);
+    event = {.kind = Event::Kind::kSendDone, .status = status, .cookie = given};
+  }
+
+  Progressed progressed = Progressed::kPending;
+  Status reason = Status::kOk;
+  Cookie given = nullptr;
+  std::vector<std::uint32_t> failed;  ///< Peers, as fail_peer() heard.
+
+ private:
+  ch3_offload_events_t events_{};
+  CounterPage counters_{};
+};
+
+/// A client whose engine is scripted. Its commands are written by hand.
+class ScriptedServer : public testing::Test {
+ protected:
+  void give(CommandKind kind, std::uint32_t peer) {
+    const struct {
+      InlineRecord head;
+      std::uint64_t payload;
+    } command{{kind, 0, 0, peer, 0, 0, 0}, 1};
+    ASSERT_TRUE(commands.has_room(sizeof command));
+    std::memcpy(commands.payload(), &command, sizeof command);
+    commands.publish(RecordKind::kMessage, sizeof command);
+  }
+
+  PortMemory memory = std::move(PortMemory::make().value());
+  ScriptedPort engine;
+  RingServer server{engine, memory};
+  RingProducer commands = memory.command_producer();
+};
+
+/// They were done for the client: the peer would miss them, and take what comes after them.
+TEST_F(ScriptedServer, ThePeerOfAnInlineCommandThatIsLostForWantOfMemoryFails) {
+  for (const CommandKind kind : {CommandKind::kSendInline, CommandKind::kPacketInline}) {
+    engine.failed.clear();
+    give(kind, 5);
+    server.turn();
+    EXPECT_TRUE(engine.failed.empty());
+    engine.end(Status::kNoMemory);
+    server.turn();
+    EXPECT_EQ(engine.failed, std::vector<std::uint32_t>{5});
+  }
+  EXPECT_EQ(memory.words().inline_done, 2U);
+}
+
+TEST_F(ScriptedServer, AnInlineCommandForWhichThereIsNoMemoryIsGivenAgain) {
+  for (const CommandKind kind : {CommandKind::kSendInline, CommandKind::kPacketInline}) {
+    const std::uint64_t done = memory.words().inline_done;
+    engine.progressed = Progressed::kFailed;
+    engine.reason = Status::kNoMemory;
+    give(kind, 5);
+    server.turn();
+    EXPECT_EQ(memory.words().inline_done, done);
+    engine.progressed = Progressed::kDone;
+    engine.reason = Status::kOk;
+    server.turn();
+    EXPECT_EQ(memory.words().inline_done, done + 1);
+  }
+  EXPECT_TRUE(engine.failed.empty());
 }
 
 }  // namespace

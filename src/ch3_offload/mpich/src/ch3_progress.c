@@ -106,7 +106,8 @@ void MPIDI_CH3I_Probe_looks(void)
 {
     if (unexpected_messages == NULL)
         unexpected_messages = MPIDI_CH3I_Counter("received_unexpected");
-    unexpected_at_probe = count_unexpected();
+    if (!probe_waits)           /* another thread's probe has an older look */
+        unexpected_at_probe = count_unexpected();
 }
 
 void MPIDI_CH3I_Probe_waits(void)

@@ -26,7 +26,7 @@ unsigned long long PVAR_LEVEL_unexpected_recvq_buffer_size ATTRIBUTE((unused));
 static unsigned long long counter_value(const char *name)
 {
     const uint64_t *counter = MPIDI_CH3I_channel == NULL ? NULL : MPIDI_CH3I_Counter(name);
-    return counter == NULL ? 0 : *counter;
+    return counter == NULL ? 0 : __atomic_load_n(counter, __ATOMIC_RELAXED);
 }
 
 static void get_posted_length(void *addr ATTRIBUTE((unused)), void *obj ATTRIBUTE((unused)),

@@ -74,7 +74,7 @@ void MPIDI_CH3I_Drop_revoked(void)
 
     if (likely(revocations == 0))
         return;
-    unexpected = *MPIDI_CH3I_Counter("received_unexpected");
+    unexpected = __atomic_load_n(MPIDI_CH3I_Counter("received_unexpected"), __ATOMIC_RELAXED);
     if (unexpected == unexpected_seen)
         return;
     unexpected_seen = unexpected;
