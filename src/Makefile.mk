@@ -10,7 +10,6 @@ rdma_sources = \
 	src/rdma/hex.h \
 	src/rdma/job_secret.h \
 	src/rdma/log.h \
-	src/rdma/log.h \
 	src/rdma/log_scope.h \
 	src/rdma/monotonic_clock.h \
 	src/rdma/provider.h \

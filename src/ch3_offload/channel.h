@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "ch3_offload/ch3_offload.h"
-#include "nic/wait_policy.h"
 #include "dme/memory_events.h"
 #include "engine/trace.h"
 #include "nic/port.h"
 #include "nic/thread_driver.h"
+#include "nic/wait_policy.h"
 #include "rdma/provider.h"
 
 namespace ch3_offload {

@@ -366,7 +366,7 @@ void RingServer::answer_probe(const CommandRecord& command, const MatchKey& igno
 
 // Events.
 
-/// False: there is no room, or something waits that comes before.
+/// False: there is no room.
 bool RingServer::publish(const EventRecord& event, std::span<const std::byte> more) noexcept {
   const std::size_t length_bytes = sizeof event + more.size();
   if (!ring_.has_room(length_bytes)) return false;

@@ -7,8 +7,8 @@
 //
 // A client that gives rubbish is refused: nothing more of it is taken. It harms only itself.
 //
-// Threads: one, the engine's. Allocation: its table of operations and the copies of small sends grow to the
-// greatest number that was pending.
+// Threads: one, the engine's. Allocation: its table of operations grows to the greatest number that was
+// pending, and a line for the user is copied.
 
 #pragma once
 

@@ -321,7 +321,8 @@ void Simulation::reap() {
     live_.erase(record);
     for (const auto& other : records_) {
       if (other->kind != Record::Kind::kReceive) continue;
-      auto& expects = static_cast<ReceiveRecord&>(*other).expected;  // Behind rings it may be cancelled first.
+      // Behind rings it may be cancelled first.
+      auto& expects = static_cast<ReceiveRecord&>(*other).expected;
       if (expects == record) expects = nullptr;
     }
     if (record->kind == Record::Kind::kReceive) check_given_back(static_cast<ReceiveRecord&>(*record));

@@ -48,7 +48,8 @@ Payload Simulation::Process::on_packet_offer(PeerId peer, std::size_t length_byt
 
 std::string Simulation::Process::on_card_wanted(PeerId peer) {
   const bool may_cross = world.config_.rings;
-  if (!may_cross && !provider->address_of(peer).empty()) world.fail("a card is wanted of a peer whose address is known");
+  if (!may_cross && !provider->address_of(peer).empty())
+    world.fail("a card is wanted of a peer whose address is known");
   return world.cards_[index_of(peer)];
 }
 
@@ -148,10 +149,12 @@ void Simulation::receive_over(ReceiveRecord& receive, const Envelope& envelope) 
   if (message == nullptr) message = identify(process, envelope, receive.buffer.get());
   if (message == nullptr) return;
   log("receive done", receive.owner, message->from, message->seed, static_cast<std::uint64_t>(envelope.status));
-  // MPI 4.0, 3.8.1: unless the send is cancelled before the receive. Behind rings, that or a death may come between.
-  const bool may_be_gone = config_.rings && receive.expected != nullptr &&
-                           (receive.expected->cancelling || receive.expected->state == SentMessage::State::kCancelled ||
-                            oracle_.is_lost(receive.expected->from, receive.owner));
+  // MPI 4.0, 3.8.1: unless the send is cancelled before the receive. Behind rings, that or a death may come
+  // between.
+  const SendRecord* const expects = receive.expected;
+  const bool may_be_gone = config_.rings && expects != nullptr &&
+                           (expects->cancelling || expects->state == SentMessage::State::kCancelled ||
+                            oracle_.is_lost(expects->from, receive.owner));
   if (receive.expected != nullptr && receive.expected != message && !may_be_gone) {
     fail("a receive right after a probe got another message than the probe found");
   }
