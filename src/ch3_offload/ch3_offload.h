@@ -70,8 +70,10 @@ typedef struct {
 enum {
     CH3_OFFLOAD_PIECES = 0,     /**< piece_count, pieces, element_bytes, extent_bytes: the payload's address is that
                                  *   of the first of equal elements. The library moves the bytes by itself */
-    CH3_OFFLOAD_PACKED = 1      /**< pack, unpack: one byte range of the message. `context` is the payload's
-                                 *   address. Called by any thread. They must not call this library */
+    CH3_OFFLOAD_PACKED = 1      /**< pack, unpack: one byte range of the message, which begins where the one before
+                                 *   it ended, or at 0. `context` is the payload's address, and belongs to one
+                                 *   operation until that is over. Called by any thread. They must not call this
+                                 *   library */
 };
 
 /** How a message whose memory is not contiguous is read and written. Stays as it is until the operation is

@@ -52,10 +52,12 @@ struct PayloadLayout {
     /// Plain data: the payload is a row of equal elements, and each is a row of pieces. Payload::address is
     /// the first element's. The last element may be cut by the payload's length.
     kPieces,
-    /// The client's functions move one byte range of the packed message at a time. Payload::address is their
-    /// context. They need the client's address space and may be called by any thread: the engine's, in
-    /// progress() and in commands. They must not call the engine. A client in another process has a third
-    /// kind instead: the engine asks, and the client packs into memory that both see.
+    /// The client's functions move one byte range of the packed message at a time. A range begins where the
+    /// one before it ended, or at 0. Payload::address is their context, which is one operation's and the
+    /// engine's until the operation is over. They need the client's address space and may be called by any
+    /// thread: the engine's, in progress() and in commands. They must not call the engine. A client in
+    /// another process has a third kind instead: the engine asks, and the client packs into memory that both
+    /// see.
     kPacked
   };
   Kind kind;

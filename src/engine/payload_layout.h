@@ -1,7 +1,7 @@
 // Reads and writes payloads, one byte range of the message at a time.
 //
 // Of pieces, nothing is kept from one range to the next: ranges may come in any order. The client's functions
-// may keep something in their context, so one range of a payload is moved at a time, and in order is faster.
+// (kPacked) keep a cursor in their context: each range begins where the one before it ended, or at 0.
 
 #pragma once
 

@@ -82,12 +82,19 @@ Payload PayloadBuffer::payload() noexcept {
 }
 
 void PayloadBuffer::pack(const void* context, std::size_t offset, std::byte* to, std::size_t length) noexcept {
+  static_cast<const PayloadBuffer*>(context)->note_range(offset, length);
   static_cast<const PayloadBuffer*>(context)->copy_out(offset, to, length);
 }
 
 void PayloadBuffer::unpack(void* context, std::size_t offset, const std::byte* from,
                            std::size_t length) noexcept {
+  static_cast<PayloadBuffer*>(context)->note_range(offset, length);
   static_cast<PayloadBuffer*>(context)->copy_in(offset, from, length);
+}
+
+void PayloadBuffer::note_range(std::size_t offset, std::size_t length) const noexcept {
+  if (offset != 0 && offset != next_offset_) out_of_order_ = true;
+  next_offset_ = offset + length;
 }
 
 void PayloadBuffer::copy_out(std::size_t offset, std::byte* to, std::size_t length) const noexcept {
@@ -161,6 +168,7 @@ std::string PayloadBuffer::check_range(std::size_t begin, std::size_t end) const
 
 std::string PayloadBuffer::check_guards() const {
   if (out_of_range_) return "pack or unpack was called outside the payload";
+  if (out_of_order_) return "pack or unpack was called neither for the next bytes nor for the first";
   const std::size_t extent = extent_bytes();
   std::string wrong = check_range(0, kGuardBytes);
   if (wrong.empty()) wrong = check_range(kGuardBytes + extent, kGuardBytes + extent + kGuardBytes);

@@ -69,6 +69,7 @@ class PayloadBuffer {
 
   std::byte* first() const noexcept { return storage_.data() + kGuardBytes; }
   std::size_t extent_bytes() const noexcept;
+  void note_range(std::size_t offset, std::size_t length) const noexcept;
   void copy_out(std::size_t offset, std::byte* to, std::size_t length) const noexcept;
   void copy_in(std::size_t offset, const std::byte* from, std::size_t length) noexcept;
   std::string check_range(std::size_t begin, std::size_t end) const;
@@ -77,6 +78,8 @@ class PayloadBuffer {
   std::size_t block_bytes_;  ///< 0: contiguous.
   std::size_t stride_bytes_;
   mutable bool out_of_range_ = false;  ///< A layout call left [0, length_bytes_).
+  mutable bool out_of_order_ = false;  ///< It began neither at 0 nor where the last one ended.
+  mutable std::size_t next_offset_ = 0;
   mutable std::pmr::vector<std::byte> storage_;
   std::array<Piece, 2 * kBlocks> pieces_{};
   PayloadLayout layout_;

@@ -30,6 +30,11 @@ if test "X$thread_granularity" = "XMPICH_THREAD_GRANULARITY__POBJ" ; then
     AC_MSG_ERROR([ch3:offload does not support --enable-thread-cs=per-object: use --enable-thread-cs=global])
 fi
 
+dnl ch3_layout.c walks through dataloops.
+if test "X$with_datatype_engine" = "Xyaksa" ; then
+    AC_MSG_ERROR([ch3:offload does not support --with-datatype-engine=yaksa: use --with-datatype-engine=dataloop])
+fi
+
 ch3_offload_libdir=""
 case "$with_ch3_offload" in
     no)

@@ -61,22 +61,33 @@ uint64_t MPIDI_CH3I_Error_bits(void);
 /* ---- ch3_layout.c ---- */
 
 /* The same as MPIDI_CH3I_Payload, of any datatype. */
-void MPIDI_CH3I_Payload_of_type(const void *buf, MPI_Aint count, MPI_Datatype datatype, MPIR_Request * req,
-                                ch3_offload_payload_t * payload);
+int MPIDI_CH3I_Payload_of_type(const void *buf, MPI_Aint count, MPI_Datatype datatype, MPIR_Request * req,
+                               ch3_offload_payload_t * payload);
 
-/* Describes a buffer to the engine. If payload->layout is not NULL, the engine may read user_buf, user_count
- * and datatype of the request until the operation is done, and the request must hold the datatype as long. */
-static inline void MPIDI_CH3I_Payload(const void *buf, MPI_Aint count, MPI_Datatype datatype,
-                                      MPIR_Request * req, ch3_offload_payload_t * payload)
+/* Describes a buffer to the engine. If payload->layout is not NULL, the engine reads parts of the datatype until
+ * the operation is over: a request that is pending must hold the datatype (MPIDI_CH3I_Hold_datatype), and
+ * MPIDI_CH3I_End_walk must follow the operation. Fails without memory, and has then no effect. */
+static inline int MPIDI_CH3I_Payload(const void *buf, MPI_Aint count, MPI_Datatype datatype,
+                                     MPIR_Request * req, ch3_offload_payload_t * payload)
 {
-    if (unlikely(!HANDLE_IS_BUILTIN(datatype))) {
-        MPIDI_CH3I_Payload_of_type(buf, count, datatype, req, payload);
-        return;
-    }
+    if (unlikely(!HANDLE_IS_BUILTIN(datatype)))
+        return MPIDI_CH3I_Payload_of_type(buf, count, datatype, req, payload);
     payload->length_bytes = count * MPIR_Datatype_get_basic_size(datatype);
     payload->address = payload->length_bytes == 0 ? NULL : (void *) buf;
     payload->layout = NULL;
+    return MPI_SUCCESS;
 }
+
+/* Frees the request's walk, if it has one. To be called when its operation is over. */
+void MPIDI_CH3I_Free_walk(MPIR_Request * req);
+static inline void MPIDI_CH3I_End_walk(MPIR_Request * req)
+{
+    if (unlikely(req->ch.walk != NULL))
+        MPIDI_CH3I_Free_walk(req);
+}
+
+/* How many bytes at the end of what was received are no whole basic element, as far as the walk knows. */
+MPI_Aint MPIDI_CH3I_Bytes_at_edge(const struct MPIDI_CH3I_Walk *walk);
 
 /* Takes a reference to the request's datatype, so that the user may free it while the request is
  * pending. MPID_Request_destroy_hook gives it back. */

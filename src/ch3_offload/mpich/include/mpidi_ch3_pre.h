@@ -54,12 +54,6 @@ typedef struct MPIDI_CH3I_VC {
 
 #define MPIDI_CH3_VC_DECL struct MPIDI_CH3I_VC ch;
 
-/* Longest predefined datatype (a complex of two long doubles). */
-#define MPIDI_CH3I_MAX_BASIC_BYTES 32
-
-/* edge_bytes of a receive whose payload is pieces: the engine does not know basic elements. */
-#define MPIDI_CH3I_EDGE_UNKNOWN (-1)
-
 /* Additions to a request. */
 typedef struct MPIDI_CH3I_Request {
     uint64_t operation;         /* the engine's name of it while pending; 0: none */
@@ -67,12 +61,8 @@ typedef struct MPIDI_CH3I_Request {
     struct MPIDI_VC *vc;        /* sends and packets: the peer */
     int is_packet;              /* TRUE: a packet of the stream; FALSE: a message */
     int is_pending;             /* TRUE: the engine owes a send_done */
-
-    /* Progress through a non-contiguous buffer; see ch3_layout.c. */
-    intptr_t layout_next;       /* where the next byte range begins if the ranges come in order */
-    intptr_t edge_offset;       /* where the element cut by the last range begins */
-    int edge_bytes;             /* pack: its length; unpack: how much of it is here; 0: none */
-    unsigned char edge[MPIDI_CH3I_MAX_BASIC_BYTES];     /* its bytes */
+    int has_layout;             /* receives: TRUE: the payload has a layout */
+    struct MPIDI_CH3I_Walk *walk;       /* through a packed payload, until the operation is over; NULL: none */
 } MPIDI_CH3I_Request;
 
 #define MPIDI_CH3_REQUEST_DECL struct MPIDI_CH3I_Request ch;
@@ -84,8 +74,8 @@ typedef struct MPIDI_CH3I_Request {
         (req_)->ch.vc = NULL;           \
         (req_)->ch.is_packet = FALSE;   \
         (req_)->ch.is_pending = FALSE;  \
-        (req_)->ch.layout_next = 0;     \
-        (req_)->ch.edge_bytes = 0;      \
+        (req_)->ch.has_layout = FALSE;  \
+        (req_)->ch.walk = NULL;         \
     } while (0)
 
 /* Memory that the processes of a node share; see ch3_shared_segment.c. */

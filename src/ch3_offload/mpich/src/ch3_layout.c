@@ -5,23 +5,32 @@
  * bytes is a list of them, made at its first use and kept until the datatype is freed. The engine moves such
  * payloads by itself.
  *
- * Anything else is packed and unpacked by byte range, in ranges that the engine chooses and that may cut a
- * basic element, while MPIR_Typerep_pack and _unpack move whole basic elements only. The bytes of the element
- * that a range has cut are kept in the request (edge) until the next range completes it. Ranges that do not
- * follow each other are served through an iovec: correct for every range, but slow.
+ * Anything else is packed and unpacked by byte range. The ranges follow one another, and may begin again at
+ * the start. The engine chooses them, and they may cut a basic element, while an MPIR_Segment moves whole basic
+ * elements only. The bytes of the element that a range has cut are kept (edge) until the next range completes
+ * it.
  *
- * pack and unpack may be called by any thread and need no lock of MPICH, because nothing that they touch
- * changes while the request is pending ("Packing without a lock" in ch3:offload's ARCHITECTURE.md):
- *   - the request, with its edge: one range at a time; the request is the engine's until its event is taken
- *   - the datatype and its dataloop: the request holds a reference, and commit is over
- *   - MPIR_Segment: allocated and freed by each call, by malloc
- *   - the table of datatypes: its blocks never move
+ * All that such an operation has is in its walk. The client makes the walk with the command and frees it when
+ * the operation is over. In between it is the engine's: pack and unpack run in the engine's thread, if it has
+ * one, beside everything else in MPICH ("Packing without a lock" in ch3:offload's ARCHITECTURE.md). They read
+ * the walk, and the dataloop that its segment points to. They look up no handle of MPI, read no request, and
+ * allocate nothing.
  */
 
 #include "mpidi_ch3_impl.h"
+#include "dataloop.h"
 
-#define IOV_BATCH 64
 #define MOST_PIECES 64
+/* Longest predefined datatype (a complex of two long doubles). */
+#define MAX_BASIC_BYTES 32
+
+typedef struct MPIDI_CH3I_Walk {
+    MPIR_Segment *segment;      /* buffer, count, dataloop, and a cursor */
+    intptr_t next;              /* where the next range begins, unless it begins again at 0 */
+    intptr_t edge_offset;       /* where the element cut by the last range begins */
+    int edge_bytes;             /* pack: its length; unpack: how much of it is here; 0: none */
+    unsigned char edge[MAX_BASIC_BYTES];        /* its bytes */
+} walk_t;
 
 static void pack(const void *context, size_t offset_bytes, void *destination, size_t length_bytes);
 static void unpack(void *context, size_t offset_bytes, const void *source, size_t length_bytes);
@@ -133,9 +142,40 @@ int MPIDI_CH3I_Type_free_hook(MPIR_Datatype * type)
     return MPI_SUCCESS;
 }
 
-void MPIDI_CH3I_Payload_of_type(const void *buf, MPI_Aint count, MPI_Datatype datatype, MPIR_Request * req,
-                                ch3_offload_payload_t * payload)
+/* NULL: there is no memory. */
+static walk_t *make_walk(const void *buf, MPI_Aint count, MPI_Datatype datatype)
 {
+    walk_t *walk = MPL_malloc(sizeof(*walk), MPL_MEM_DATATYPE);
+
+    if (walk == NULL)
+        return NULL;
+    walk->segment = MPIR_Segment_alloc(buf, count, datatype);
+    if (walk->segment == NULL) {
+        MPL_free(walk);
+        return NULL;
+    }
+    walk->next = 0;
+    walk->edge_offset = 0;
+    walk->edge_bytes = 0;
+    return walk;
+}
+
+void MPIDI_CH3I_Free_walk(MPIR_Request * req)
+{
+    MPIR_Segment_free(req->ch.walk->segment);
+    MPL_free(req->ch.walk);
+    req->ch.walk = NULL;
+}
+
+MPI_Aint MPIDI_CH3I_Bytes_at_edge(const walk_t * walk)
+{
+    return walk->edge_bytes;
+}
+
+int MPIDI_CH3I_Payload_of_type(const void *buf, MPI_Aint count, MPI_Datatype datatype, MPIR_Request * req,
+                               ch3_offload_payload_t * payload)
+{
+    int mpi_errno = MPI_SUCCESS;
     MPIR_Datatype *dt_ptr;
     const used_layout_t *used;
     MPI_Aint true_lb;
@@ -147,11 +187,22 @@ void MPIDI_CH3I_Payload_of_type(const void *buf, MPI_Aint count, MPI_Datatype da
     if (is_contiguous || data_sz == 0) {
         payload->address = data_sz == 0 ? NULL : MPIR_get_contig_ptr(buf, true_lb);
         payload->layout = NULL;
-        return;
+        goto fn_exit;
     }
     used = find_layout(dt_ptr);
     payload->layout = likely(used != NULL) ? used->layout : make_layout(dt_ptr);
-    payload->address = payload->layout == &packed_layout ? (void *) req : (void *) buf;
+    payload->address = (void *) buf;
+    if (payload->layout == &packed_layout) {
+        req->ch.walk = make_walk(buf, count, datatype);
+        MPIR_ERR_CHKANDJUMP1(req->ch.walk == NULL, mpi_errno, MPI_ERR_OTHER, "**nomem", "**nomem %s",
+                             "a walk through a datatype");
+        payload->address = req->ch.walk;
+    }
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
 }
 
 void MPIDI_CH3I_Hold_datatype(MPIR_Request * req)
@@ -162,121 +213,104 @@ void MPIDI_CH3I_Hold_datatype(MPIR_Request * req)
     }
 }
 
-/* Copies a byte range between the user's buffer and contiguous memory, whatever it cuts. */
-static void copy_by_iov(MPIR_Request * req, intptr_t offset, char *memory, intptr_t length, int to_user)
+/* Moves the segment's next bytes, as far as `length` holds whole basic elements of them. Returns how many. */
+static intptr_t pack_elements(walk_t * walk, intptr_t offset, void *out, intptr_t length)
 {
-    while (length > 0) {
-        struct iovec iov[IOV_BATCH];
-        MPI_Aint iov_count, iov_bytes;
-        MPI_Aint i;
+    MPI_Aint end = offset + length;
 
-        MPIR_Typerep_to_iov(req->dev.user_buf, req->dev.user_count, req->dev.datatype, offset, iov,
-                            IOV_BATCH, length, &iov_count, &iov_bytes);
-        if (iov_bytes <= 0)
-            return;
-        for (i = 0; i < iov_count; i++) {
-            if (to_user)
-                MPIR_Memcpy(iov[i].iov_base, memory, iov[i].iov_len);
-            else
-                MPIR_Memcpy(memory, iov[i].iov_base, iov[i].iov_len);
-            memory += iov[i].iov_len;
-        }
-        offset += iov_bytes;
-        length -= iov_bytes;
-    }
+    MPIR_Segment_pack(walk->segment, offset, &end, out);
+    return end - offset;
+}
+
+static intptr_t unpack_elements(walk_t * walk, intptr_t offset, const void *in, intptr_t length)
+{
+    MPI_Aint end = offset + length;
+
+    MPIR_Segment_unpack(walk->segment, offset, &end, in);
+    return end - offset;
+}
+
+static void begin_range(walk_t * walk, intptr_t offset, intptr_t length)
+{
+    MPIR_Assert(offset == walk->next || offset == 0);
+    if (offset == 0)
+        walk->edge_bytes = 0;
+    walk->next = offset + length;
 }
 
 static void pack(const void *context, size_t offset_bytes, void *destination, size_t length_bytes)
 {
-    MPIR_Request *req = (MPIR_Request *) context;
+    walk_t *walk = (walk_t *) context;
     intptr_t offset = offset_bytes;
     intptr_t length = length_bytes;
     char *out = destination;
-    MPI_Aint packed;
+    intptr_t packed;
 
-    if (offset != req->ch.layout_next && offset != 0) {
-        copy_by_iov(req, offset, out, length, FALSE);
-        return;
-    }
-    if (offset == 0)
-        req->ch.edge_bytes = 0;
-    req->ch.layout_next = offset + length;
-
-    if (req->ch.edge_bytes > 0) {
-        intptr_t used = offset - req->ch.edge_offset;
-        intptr_t n = MPL_MIN(length, req->ch.edge_bytes - used);
-        MPIR_Memcpy(out, req->ch.edge + used, n);
+    begin_range(walk, offset, length);
+    if (walk->edge_bytes > 0) {
+        intptr_t used = offset - walk->edge_offset;
+        intptr_t n = MPL_MIN(length, walk->edge_bytes - used);
+        MPIR_Memcpy(out, walk->edge + used, n);
         out += n;
         offset += n;
         length -= n;
-        if (used + n < req->ch.edge_bytes)
+        if (used + n < walk->edge_bytes)
             return;
-        req->ch.edge_bytes = 0;
+        walk->edge_bytes = 0;
     }
     if (length == 0)
         return;
 
-    MPIR_Typerep_pack(req->dev.user_buf, req->dev.user_count, req->dev.datatype, offset, out, length,
-                      &packed);
+    packed = pack_elements(walk, offset, out, length);
     out += packed;
     offset += packed;
     length -= packed;
     if (length > 0) {
         /* The range ends inside a basic element. */
-        MPIR_Typerep_pack(req->dev.user_buf, req->dev.user_count, req->dev.datatype, offset,
-                          req->ch.edge, MPIDI_CH3I_MAX_BASIC_BYTES, &packed);
+        packed = pack_elements(walk, offset, walk->edge, MAX_BASIC_BYTES);
         MPIR_Assert(packed > length);
-        MPIR_Memcpy(out, req->ch.edge, length);
-        req->ch.edge_offset = offset;
-        req->ch.edge_bytes = packed;
+        MPIR_Memcpy(out, walk->edge, length);
+        walk->edge_offset = offset;
+        walk->edge_bytes = packed;
     }
 }
 
 static void unpack(void *context, size_t offset_bytes, const void *source, size_t length_bytes)
 {
-    MPIR_Request *req = context;
+    walk_t *walk = context;
     intptr_t offset = offset_bytes;
     intptr_t length = length_bytes;
     const char *in = source;
-    MPI_Aint unpacked;
+    intptr_t unpacked;
 
-    if (offset != req->ch.layout_next && offset != 0) {
-        copy_by_iov(req, offset, (char *) in, length, TRUE);
-        return;
-    }
-    if (offset == 0)
-        req->ch.edge_bytes = 0;
-    req->ch.layout_next = offset + length;
-
-    if (req->ch.edge_bytes > 0) {
+    begin_range(walk, offset, length);
+    if (walk->edge_bytes > 0) {
         /* Complete the element that the last range has begun (and whole ones that fit behind it). */
-        intptr_t n = MPL_MIN(length, MPIDI_CH3I_MAX_BASIC_BYTES - req->ch.edge_bytes);
-        MPIR_Memcpy(req->ch.edge + req->ch.edge_bytes, in, n);
-        MPIR_Typerep_unpack(req->ch.edge, req->ch.edge_bytes + n, req->dev.user_buf,
-                            req->dev.user_count, req->dev.datatype, req->ch.edge_offset, &unpacked);
+        intptr_t n = MPL_MIN(length, MAX_BASIC_BYTES - walk->edge_bytes);
+        MPIR_Memcpy(walk->edge + walk->edge_bytes, in, n);
+        unpacked = unpack_elements(walk, walk->edge_offset, walk->edge, walk->edge_bytes + n);
         if (unpacked == 0) {
-            req->ch.edge_bytes += n;
+            walk->edge_bytes += n;
             return;
         }
-        n = unpacked - req->ch.edge_bytes;
+        n = unpacked - walk->edge_bytes;
         MPIR_Assert(n > 0);
         in += n;
         offset += n;
         length -= n;
-        req->ch.edge_bytes = 0;
+        walk->edge_bytes = 0;
     }
     if (length == 0)
         return;
 
-    MPIR_Typerep_unpack(in, length, req->dev.user_buf, req->dev.user_count, req->dev.datatype, offset,
-                        &unpacked);
+    unpacked = unpack_elements(walk, offset, in, length);
     in += unpacked;
     offset += unpacked;
     length -= unpacked;
     if (length > 0) {
-        MPIR_Assert(length < MPIDI_CH3I_MAX_BASIC_BYTES);
-        MPIR_Memcpy(req->ch.edge, in, length);
-        req->ch.edge_offset = offset;
-        req->ch.edge_bytes = length;
+        MPIR_Assert(length < MAX_BASIC_BYTES);
+        MPIR_Memcpy(walk->edge, in, length);
+        walk->edge_offset = offset;
+        walk->edge_bytes = length;
     }
 }

@@ -151,8 +151,10 @@ static MPI_Aint bytes_of_cut_element(MPIR_Request * rreq, MPI_Aint length_bytes)
 {
     MPIR_Datatype *type;
 
-    if (rreq->ch.edge_bytes != MPIDI_CH3I_EDGE_UNKNOWN)
-        return rreq->ch.edge_bytes;
+    if (!rreq->ch.has_layout)
+        return 0;
+    if (rreq->ch.walk != NULL)
+        return MPIDI_CH3I_Bytes_at_edge(rreq->ch.walk);
     MPIR_Datatype_get_ptr(rreq->dev.datatype, type);
     if (type->basic_type == MPI_DATATYPE_NULL || type->builtin_element_size <= 0)
         return 0;
@@ -160,11 +162,13 @@ static MPI_Aint bytes_of_cut_element(MPIR_Request * rreq, MPI_Aint length_bytes)
 }
 
 /* Describes the request's buffer to the engine. */
-static inline void describe(MPIR_Request * rreq, ch3_offload_payload_t * payload)
+static inline int describe(MPIR_Request * rreq, ch3_offload_payload_t * payload)
 {
-    MPIDI_CH3I_Payload(rreq->dev.user_buf, rreq->dev.user_count, rreq->dev.datatype, rreq, payload);
-    if (unlikely(payload->layout != NULL && payload->layout->kind == CH3_OFFLOAD_PIECES))
-        rreq->ch.edge_bytes = MPIDI_CH3I_EDGE_UNKNOWN;
+    int mpi_errno = MPIDI_CH3I_Payload(rreq->dev.user_buf, rreq->dev.user_count, rreq->dev.datatype, rreq,
+                                       payload);
+
+    rreq->ch.has_layout = payload->layout != NULL;
+    return mpi_errno;
 }
 
 /* Of a receive that may not have got what it had room for. *count is the message's length, and then how much
@@ -199,8 +203,10 @@ static inline int complete_receive(MPIR_Request * rreq, ch3_offload_match_t matc
 
     rreq->ch.operation = 0;
     rreq->dev.recv_data_sz = count;
-    if (unlikely(status != CH3_OFFLOAD_OK || rreq->ch.edge_bytes != 0))
+    if (unlikely(status != CH3_OFFLOAD_OK || rreq->ch.has_layout)) {
         rreq->status.MPI_ERROR = receive_error(rreq, match, status, &count);
+        MPIDI_CH3I_End_walk(rreq);
+    }
     set_status(&rreq->status, match, count);
     set_source_active(rreq->comm, rreq->status.MPI_SOURCE);
     return MPID_Request_complete(rreq);
@@ -212,6 +218,7 @@ static int fail_receive(MPIR_Request * rreq, int status)
     int mpi_errno = MPI_SUCCESS;
 
     rreq->ch.operation = 0;
+    MPIDI_CH3I_End_walk(rreq);
     if (status == CH3_OFFLOAD_REVOKED)
         MPIR_ERR_SETSIMPLE(mpi_errno, MPIX_ERR_REVOKED, "**revoked");
     else
@@ -298,7 +305,12 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_or_AEP(int source, int tag, int context_id, M
         return rreq;
     }
 
-    describe(rreq, &payload);
+    mpi_errno = describe(rreq, &payload);
+    if (unlikely(mpi_errno != MPI_SUCCESS)) {
+        rreq->status.MPI_ERROR = mpi_errno;
+        MPID_Request_complete(rreq);
+        return rreq;
+    }
     MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
     progressed = ch3_offload_post_receive(MPIDI_CH3I_channel, match, ignore, &payload, rreq,
                                           &rreq->ch.operation, &envelope);
@@ -400,19 +412,28 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_matchonly(int source, int tag, int context_id
 /* MPID_Imrecv: CH3 has put the buffer into the request. */
 int MPIDI_CH3I_Imrecv(MPIDI_VC_t * vc ATTRIBUTE((unused)), MPIR_Request * rreq)
 {
+    int mpi_errno = MPI_SUCCESS;
     int progressed;
     uint64_t message = rreq->ch.message;
     ch3_offload_payload_t payload;
     ch3_offload_envelope_t envelope;
 
     rreq->ch.message = 0;
-    describe(rreq, &payload);
+    mpi_errno = describe(rreq, &payload);
+    if (unlikely(mpi_errno != MPI_SUCCESS)) {
+        rreq->status.MPI_ERROR = mpi_errno;     /* MPID_Imrecv ignores what this returns */
+        mpi_errno = MPID_Request_complete(rreq);
+        goto fn_exit;
+    }
     progressed = ch3_offload_receive_matched(MPIDI_CH3I_channel, message, &payload, rreq, &envelope);
     if (progressed == CH3_OFFLOAD_PENDING) {
         MPIDI_CH3I_Hold_datatype(rreq);
-        return MPI_SUCCESS;
+        goto fn_exit;
     }
-    return complete_receive(rreq, envelope.match, envelope.length_bytes, envelope.status);
+    mpi_errno = complete_receive(rreq, envelope.match, envelope.length_bytes, envelope.status);
+
+  fn_exit:
+    return mpi_errno;
 }
 
 int MPIDI_CH3U_Recvq_DP(MPIR_Request * rreq)
@@ -420,6 +441,7 @@ int MPIDI_CH3U_Recvq_DP(MPIR_Request * rreq)
     if (rreq->ch.operation == 0 || !ch3_offload_cancel_receive(MPIDI_CH3I_channel, rreq->ch.operation))
         return FALSE;
     rreq->ch.operation = 0;
+    MPIDI_CH3I_End_walk(rreq);
     return TRUE;
 }
 

@@ -44,27 +44,26 @@ static int blocking_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MPI_D
     }
     sreq = spare_sreq;
 
-    MPIDI_CH3I_Payload(buf, count, datatype, sreq, &payload);
-    if (payload.layout != NULL) {
-        sreq->dev.user_buf = (void *) buf;
-        sreq->dev.user_count = count;
-        sreq->dev.datatype = datatype;
-        sreq->ch.layout_next = 0;
-        sreq->ch.edge_bytes = 0;
-    }
+    mpi_errno = MPIDI_CH3I_Payload(buf, count, datatype, sreq, &payload);
+    MPIR_ERR_CHECK(mpi_errno);
     progressed = ch3_offload_send(MPIDI_CH3I_channel, vc->pg_rank, mode, match, &payload, 0, sreq,
                                   &sreq->ch.operation, &status);
-    if (likely(progressed == CH3_OFFLOAD_DONE))
+    if (likely(progressed == CH3_OFFLOAD_DONE)) {
+        MPIDI_CH3I_End_walk(sreq);
         goto fn_exit;
+    }
     if (progressed == CH3_OFFLOAD_ERROR) {
+        MPIDI_CH3I_End_walk(sreq);
         mpi_errno = MPIDI_CH3I_Error(status, rank);
         goto fn_fail;
     }
 
     /* What MPIDI_Request_create_sreq does. */
     spare_sreq = NULL;
-    if (payload.layout != NULL)
+    if (payload.layout != NULL) {
+        sreq->dev.datatype = datatype;
         MPIDI_CH3I_Hold_datatype(sreq);
+    }
     MPIR_Object_set_ref(sreq, 2);
     sreq->comm = comm;
     MPIR_Comm_add_ref(comm);
@@ -103,7 +102,12 @@ static int nonblocking_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MP
         mpi_errno = MPID_Request_complete(sreq);
         goto fn_exit;
     }
-    MPIDI_CH3I_Payload(buf, count, datatype, sreq, &payload);
+    mpi_errno = MPIDI_CH3I_Payload(buf, count, datatype, sreq, &payload);
+    if (unlikely(mpi_errno != MPI_SUCCESS)) {
+        sreq->status.MPI_ERROR = mpi_errno;
+        mpi_errno = MPID_Request_complete(sreq);
+        goto fn_exit;
+    }
     progressed = ch3_offload_send(MPIDI_CH3I_channel, vc->pg_rank, mode, match, &payload, sreq->handle,
                                   sreq, &sreq->ch.operation, &status);
     if (progressed == CH3_OFFLOAD_PENDING) {
@@ -112,6 +116,7 @@ static int nonblocking_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MP
         goto fn_exit;
     }
     sreq->ch.operation = 0;
+    MPIDI_CH3I_End_walk(sreq);
     /* A send that failed is told by the request, when the user waits for it. */
     if (progressed == CH3_OFFLOAD_ERROR)
         sreq->status.MPI_ERROR = MPIDI_CH3I_Error(status, rank);
@@ -200,6 +205,7 @@ void MPIDI_CH3I_Send_done(MPIR_Request * sreq, int status)
     }
     sreq->ch.is_pending = FALSE;
     sreq->ch.operation = 0;
+    MPIDI_CH3I_End_walk(sreq);
     if (status != CH3_OFFLOAD_OK)
         sreq->status.MPI_ERROR = MPIDI_CH3I_Error(status, sreq->dev.match.parts.rank);
     MPIDI_CH3I_Defer_error(MPID_Request_complete(sreq));
@@ -214,6 +220,7 @@ static int cancel_decided(MPIR_Request * sreq, int cancelled)
         /* The send_done that will not come. */
         sreq->ch.is_pending = FALSE;
         sreq->ch.operation = 0;
+        MPIDI_CH3I_End_walk(sreq);
         MPIDI_CH3U_Request_dec_cc(sreq);
     }
     return MPID_Request_complete(sreq);
