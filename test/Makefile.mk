@@ -135,7 +135,8 @@ fuzz_trace_tools = \
 	tools/trace_join.cc \
 	tools/trace_json.cc \
 	tools/trace_show.cc \
-	tools/trace_summary.cc
+	tools/trace_summary.cc \
+	tools/trace_way.cc
 fuzz_targets += trace
 test_fuzz_replay_SOURCES += $(fuzz_trace_sources)
 test_fuzz_replay_CPPFLAGS += -I$(top_srcdir)/tools $(TOOLS_CFLAGS)

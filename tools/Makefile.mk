@@ -36,7 +36,9 @@ libtools_a_SOURCES = \
 	tools/trace_show.cc \
 	tools/trace_show.h \
 	tools/trace_summary.cc \
-	tools/trace_summary.h
+	tools/trace_summary.h \
+	tools/trace_way.cc \
+	tools/trace_way.h
 libtools_a_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/tools $(TOOLS_CFLAGS)
 
 bin_PROGRAMS = tools/ch3-offload-info tools/ch3-offload-trace

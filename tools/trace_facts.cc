@@ -182,6 +182,9 @@ std::string describe_detail(const JobEvent& event) {
     case TraceEvent::kCancelTaken: return event.detail != 0 ? "cancelled" : "too late";
     case TraceEvent::kProbe: return event.detail != 0 ? "found" : "nothing";
     case TraceEvent::kNewsTaken: return std::string(news_name(event.detail));
+    case TraceEvent::kCommandPublished:
+    case TraceEvent::kCommandTaken: return fmt::format("at {} of the ring", event.detail);
+    case TraceEvent::kEventPublished:
     case TraceEvent::kAckArrived:
     case TraceEvent::kAckSent:
     case TraceEvent::kReceiveCancelled:

@@ -199,7 +199,7 @@ class TraceJobBuilder {
       const EventSide side = by_client || record.number == 0 ? EventSide::kNone : side_of(event);
       if (takes_part_in_command(event, record.cookie))
         steps_[rank.rank].push_back(
-            {entry, record.cookie, record.number, static_cast<Progressed>(record.outcome)});
+            {entry, record.cookie, record.number, static_cast<Progressed>(record.outcome), by_client});
       if (side == EventSide::kNone) {
         if (!by_client || !is_step_of_client(event)) trace.events.push_back(entry);
       } else if (side == EventSide::kSending) {

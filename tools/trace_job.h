@@ -45,8 +45,11 @@ struct Command {
   std::int64_t given_ns;
   std::int64_t returned_ns;
   // Nothing: not kept, or not there.
+  std::optional<JobEvent> published;   ///< It went into the ring. Likewise without rings: nothing.
+  std::optional<JobEvent> handed_on;   ///< The processor took it out of the ring, for the engine.
   std::optional<JobEvent> begun;       ///< The engine took it up.
   std::optional<JobEvent> done;        ///< The engine was done with it.
+  std::optional<JobEvent> told;        ///< Its event went into the ring.
   std::optional<JobEvent> taken;       ///< The client took its event.
   std::optional<MessageName> message;  ///< Of a send or receive, once the engine knew it.
   bool is_cancelled = false;           ///< No event comes.
@@ -60,7 +63,9 @@ struct Command {
     return begun ? std::optional(begun->time_ns - given_ns) : std::nullopt;
   }
   std::optional<std::int64_t> event_wait_ns() const noexcept {
-    return done && taken ? std::optional(taken->time_ns - done->time_ns) : std::nullopt;
+    // What the engine ends at once has no event of that. The processor tells the client all the same.
+    const std::optional<JobEvent>& over = done ? done : told;
+    return over && taken ? std::optional(taken->time_ns - over->time_ns) : std::nullopt;
   }
 };
 

@@ -13,7 +13,7 @@ namespace {
 enum class Family : std::uint8_t { kSend, kReceive, kCancel };
 
 /// What a step does to its command.
-enum class Role : std::uint8_t { kGives, kBegins, kEnds, kTakes, kNothing };
+enum class Role : std::uint8_t { kGives, kCrosses, kBegins, kEnds, kTakes, kNothing };
 
 std::pair<Family, Role> part_of(TraceEvent event) noexcept {
   switch (event) {
@@ -35,9 +35,64 @@ std::pair<Family, Role> part_of(TraceEvent event) noexcept {
     case TraceEvent::kCancelRequested: return {Family::kCancel, Role::kBegins};
     case TraceEvent::kCancelDecided: return {Family::kCancel, Role::kEnds};
     case TraceEvent::kCancelTaken: return {Family::kCancel, Role::kTakes};
+    case TraceEvent::kCommandPublished:
+    case TraceEvent::kCommandTaken:
+    case TraceEvent::kEventPublished: return {Family::kSend, Role::kCrosses};
     default: return {Family::kSend, Role::kNothing};
   }
 }
+
+/// The key of the command at that position of the ring. No cookie has such a value.
+constexpr std::uint64_t key_at(std::uint64_t position) noexcept { return ~position; }
+
+/// Gives each step its key.
+class KeyMaker {
+ public:
+  /// `steps`: each side in the order of its file.
+  explicit KeyMaker(std::vector<CommandStep>& steps) {
+    CommandStep* given = nullptr;  // The last one of the client.
+    for (CommandStep& step : steps) {
+      if (!step.by_client) {
+        of_engine(step);
+        continue;
+      }
+      of_client(step, given);
+      given = is_command(step.event.event) ? &step : nullptr;
+    }
+  }
+
+ private:
+  /// From its CommandTaken on, a cookie is that of the command at its position.
+  void of_engine(CommandStep& step) {
+    std::uint64_t& key = engines_.try_emplace(step.cookie, step.cookie).first->second;
+    if (step.event.event == TraceEvent::kCommandTaken) key = key_at(step.event.detail);
+    step.key = key;
+  }
+
+  /// `given`: the client's command just before the step. Null: there is none.
+  void of_client(CommandStep& step, CommandStep* given) {
+    if (step.event.event == TraceEvent::kCommandPublished) {
+      step.key = key_at(step.event.detail);
+      if (given == nullptr) return;
+      given->key = step.key;
+      const Family family = part_of(given->event.event).first;
+      clients_[{step.cookie, family}] = step.key;
+      return;
+    }
+    const Family family = part_of(step.event.event).first;
+    if (is_command(step.event.event)) clients_[{step.cookie, family}] = step.cookie;
+    step.key = find(step.cookie, family);
+    if (family == Family::kCancel) step.sends_key = find(step.cookie, Family::kSend);
+  }
+
+  std::uint64_t find(std::uint64_t cookie, Family family) const {
+    const auto at = clients_.find({cookie, family});
+    return at == clients_.end() ? cookie : at->second;
+  }
+
+  std::map<std::uint64_t, std::uint64_t> engines_;                     ///< Key of a cookie.
+  std::map<std::pair<std::uint64_t, Family>, std::uint64_t> clients_;  ///< Likewise.
+};
 
 class Joiner {
  public:
@@ -45,9 +100,11 @@ class Joiner {
 
   void add(const CommandStep& step) {
     const auto [family, role] = part_of(step.event.event);
-    std::vector<std::size_t>& open = open_[{step.cookie, family}];
+    if (role == Role::kCrosses) return cross(step);
+    std::vector<std::size_t>& open = open_[{step.key, family}];
     switch (role) {
       case Role::kGives: return give(step, open);
+      case Role::kCrosses: return;
       case Role::kBegins: return begin(step, family, open);
       case Role::kEnds: return end(step, open);
       case Role::kTakes: return take(step, family, open);
@@ -67,18 +124,34 @@ class Joiner {
                          .cookie = step.cookie,
                          .given_ns = event.time_ns,
                          .returned_ns = returned_ns,
+                         .published = {},
+                         .handed_on = {},
                          .begun = {},
                          .done = {},
+                         .told = {},
                          .taken = {},
                          .message = {}});
-    if (event.event == TraceEvent::kCancelGiven && step.outcome == Progressed::kDone) cancelled(step.cookie);
+    if (event.event == TraceEvent::kCancelGiven && step.outcome == Progressed::kDone)
+      cancelled(step.sends_key);
     // The engine's events before its first one kept are lost: those of this command may be among them.
     const bool engine_knows =
         rank_.engine.is_here && (rank_.engine.lost_events == 0 || event.time_ns >= rank_.engine.start_ns);
     if (!engine_knows) lost_.insert(commands_.size() - 1);
     const bool has_more =
         step.outcome == Progressed::kPending || (step.outcome == Progressed::kDone && engine_knows);
-    if (step.cookie != 0 && has_more) open.push_back(commands_.size() - 1);
+    if (step.key != 0 && has_more) open.push_back(commands_.size() - 1);
+    in_ring_[step.key] = commands_.size() - 1;
+  }
+
+  /// A command, or its event, goes into a ring or comes out of it.
+  void cross(const CommandStep& step) {
+    const auto at = in_ring_.find(step.key);
+    if (at == in_ring_.end()) return;
+    Command& command = commands_[at->second];
+    std::optional<JobEvent>& when = step.event.event == TraceEvent::kCommandPublished ? command.published
+                                    : step.event.event == TraceEvent::kCommandTaken   ? command.handed_on
+                                                                                      : command.told;
+    if (!when) when = step.event;
   }
 
   void begin(const CommandStep& step, Family family, std::vector<std::size_t>& open) {
@@ -111,7 +184,7 @@ class Joiner {
   }
 
   void take(const CommandStep& step, Family family, std::vector<std::size_t>& open) {
-    if (family == Family::kCancel && step.event.detail != 0) cancelled(step.cookie);
+    if (family == Family::kCancel && step.event.detail != 0) cancelled(step.sends_key);
     const auto at = first_pending(open);
     if (at == open.end()) return;
     commands_[*at].taken = step.event;
@@ -119,9 +192,9 @@ class Joiner {
     open.erase(at);
   }
 
-  /// The send with this cookie: its event will not come.
-  void cancelled(std::uint64_t cookie) {
-    std::vector<std::size_t>& open = open_[{cookie, Family::kSend}];
+  /// The send with this key: its event will not come.
+  void cancelled(std::uint64_t key) {
+    std::vector<std::size_t>& open = open_[{key, Family::kSend}];
     const auto at = first_pending(open);
     if (at == open.end()) return;
     commands_[*at].is_cancelled = true;
@@ -138,11 +211,13 @@ class Joiner {
   std::vector<Command>& commands_;
   std::set<std::size_t> lost_;  ///< Commands of which the engine's events may be lost.
   std::map<std::pair<std::uint64_t, Family>, std::vector<std::size_t>> open_;  ///< In order of time.
+  std::map<std::uint64_t, std::size_t> in_ring_;                               ///< By key.
 };
 
 }  // namespace
 
 void join_commands(const RankTrace& rank, std::vector<CommandStep>& steps, std::vector<Command>& commands) {
+  KeyMaker give_keys(steps);
   // At one instant, a command is given before the engine takes it up, and is over before its event is taken.
   std::stable_sort(steps.begin(), steps.end(), [](const CommandStep& a, const CommandStep& b) {
     return std::tuple(a.event.time_ns, part_of(a.event.event).second) <

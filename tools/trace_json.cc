@@ -178,6 +178,10 @@ class TraceJsonWriter {
     json_.field("outcome", outcome_name(command.outcome));
     if (command.message) json_.field("message", to_string(*command.message));
     if (const auto wait_ns = command.command_wait_ns()) json_.field_us("command_wait_us", *wait_ns);
+    if (command.published && command.handed_on)
+      json_.field_us("in_command_ring_us", command.handed_on->time_ns - command.published->time_ns);
+    if (command.told && command.taken)
+      json_.field_us("in_event_ring_us", command.taken->time_ns - command.told->time_ns);
     if (const auto wait_ns = command.event_wait_ns()) json_.field_us("event_wait_us", *wait_ns);
     if (command.is_cancelled) json_.field("cancelled", true);
     if (command.is_unfinished()) json_.field("unfinished", true);

@@ -37,9 +37,18 @@ std::vector<Row> rows_of(std::span<const JobEvent> events, const Command* comman
     rows.push_back(
         {given, fmt::format("{}{}{}", what, what.empty() ? "" : ", ", outcome_name(command->outcome))});
   }
+  const auto add = [&rows](const std::optional<JobEvent>& event) {
+    if (event) rows.push_back({*event, describe_detail(*event)});
+  };
+  if (command != nullptr) {
+    add(command->published);
+    add(command->handed_on);
+  }
   for (const JobEvent& event : events) rows.push_back({event, describe_detail(event)});
-  if (command != nullptr && command->taken)
-    rows.push_back({*command->taken, describe_detail(*command->taken)});
+  if (command != nullptr) {
+    add(command->told);
+    add(command->taken);
+  }
   std::stable_sort(rows.begin(), rows.end(),
                    [](const Row& a, const Row& b) { return a.event.time_ns < b.event.time_ns; });
   return rows;
@@ -56,9 +65,16 @@ std::string cause_of(const JobEvent& event, const Message& message, const Comman
       given = {command->given_ns, 0, 0, command->given};
       cause = &given;
       break;
+    case TraceEvent::kCommandTaken:
+      if (command != nullptr && command->published) cause = &*command->published;
+      break;
     case TraceEvent::kSendTaken:
     case TraceEvent::kReceiveTaken:
-      if (command != nullptr && command->done) cause = &*command->done;
+      if (command == nullptr) break;
+      if (command->told)
+        cause = &*command->told;
+      else if (command->done)
+        cause = &*command->done;
       break;
     case TraceEvent::kMessageArrived: cause = departure(message); break;
     case TraceEvent::kCtsArrived: cause = find_event(message.received, TraceEvent::kCtsSent); break;
@@ -134,7 +150,7 @@ class TreeText {
       const JobEvent& event = rows[i].event;
       const std::int64_t step_ns = i == 0 ? 0 : event.time_ns - rows[i - 1].event.time_ns;
       std::string line =
-          fmt::format("{}{}{:12.3f} {:>11}  {:<15} {:<34} {}", stem,
+          fmt::format("{}{}{:12.3f} {:>11}  {:<16} {:<33} {}", stem,
                       i + 1 == rows.size() ? branches_.last : branches_.fork,
                       static_cast<double>(event.time_ns - begin_ns_) / 1000,
                       i == 0 ? "" : fmt::format("{:+.3f}", static_cast<double>(step_ns) / 1000),

@@ -11,6 +11,7 @@
 
 #include "text_table.h"
 #include "trace_facts.h"
+#include "trace_way.h"
 
 namespace ch3_offload {
 namespace {
@@ -148,6 +149,45 @@ std::string render_commands(const TraceJob& job) {
   return table.render();
 }
 
+/// Where the time of messages goes that did not wait for their receive.
+std::string render_ways(const TraceJob& job) {
+  // By protocol, then in the order of the way: by the place of the first message's step.
+  using Step = std::pair<TraceEvent, TraceEvent>;
+  struct Times {
+    std::vector<Step> order;
+    std::map<Step, std::vector<std::int64_t>> took_ns;
+  };
+  std::map<std::string_view, Times> by_protocol;
+  const auto note = [](Times& times, const JobEvent& from, const JobEvent& to) {
+    const auto [at, is_new] = times.took_ns.try_emplace({from.event, to.event});
+    if (is_new) times.order.push_back(at->first);
+    at->second.push_back(to.time_ns - from.time_ns);
+  };
+  for (const Message& message : job.messages()) {
+    const std::vector<JobEvent> way = way_of(message);
+    if (way.empty() || way.front().event != TraceEvent::kSendGiven ||
+        way.back().event != TraceEvent::kReceiveTaken)
+      continue;
+    Times& times = by_protocol[facts_of(message, job).protocol];
+    for (std::size_t i = 1; i < way.size(); ++i) note(times, way[i - 1], way[i]);
+    note(times, way.front(), way.back());
+  }
+  TextTable table(
+      {"protocol", "step of expected messages", "from", "to", ">messages", ">median us", ">p99 us"});
+  for (auto& [protocol, times] : by_protocol) {
+    for (const Step& step : times.order) {
+      std::vector<std::int64_t>& took_ns = times.took_ns[step];
+      std::sort(took_ns.begin(), took_ns.end());
+      const bool is_whole = step == Step{TraceEvent::kSendGiven, TraceEvent::kReceiveTaken};
+      table.add({std::string(protocol),
+                 std::string(is_whole ? "all of it" : step_between(step.first, step.second)),
+                 trace_event_name(step.first), trace_event_name(step.second),
+                 fmt::format("{}", took_ns.size()), percentile(took_ns, 50), percentile(took_ns, 99)});
+    }
+  }
+  return by_protocol.empty() ? std::string() : "\n" + table.render();
+}
+
 }  // namespace
 
 std::string render_summary(const TraceJob& job, std::size_t most_pairs) {
@@ -184,7 +224,7 @@ std::string render_summary(const TraceJob& job, std::size_t most_pairs) {
   TextTable protocol_table = tally_table("protocol");
   for (auto& [protocol, tally] : by_protocol) protocol_table.add(tally.cells(std::string(protocol)));
   text += "\n" + protocol_table.render() + "\n" + render_ranks(job);
-  return job.commands().empty() ? text : text + "\n" + render_commands(job);
+  return job.commands().empty() ? text : text + render_ways(job) + "\n" + render_commands(job);
 }
 
 }  // namespace ch3_offload

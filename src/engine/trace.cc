@@ -145,6 +145,9 @@ const char* trace_event_name(TraceEvent event) noexcept {
     case TraceEvent::kReceiveTaken: return "ReceiveTaken";
     case TraceEvent::kCancelTaken: return "CancelTaken";
     case TraceEvent::kNewsTaken: return "NewsTaken";
+    case TraceEvent::kCommandPublished: return "CommandPublished";
+    case TraceEvent::kCommandTaken: return "CommandTaken";
+    case TraceEvent::kEventPublished: return "EventPublished";
     case TraceEvent::kCount: break;
   }
   return "Unknown";

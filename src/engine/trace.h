@@ -7,7 +7,8 @@
 //
 // A message is named by (source process, destination process, number): both sides count the messages of
 // their ordered stream, from 1, so the name needs no bytes on the wire. A command is named by its cookie,
-// which both sides of the port know. A cookie may be used again when its command is over.
+// which both sides of the port know. A cookie may be used again when its command is over. If rings are
+// between the two sides, each has cookies of its own, and the command's position in the ring joins them.
 
 #pragma once
 
@@ -73,6 +74,10 @@ enum class TraceEvent : std::uint8_t {
   kReceiveTaken,         ///< (C) peer: self; detail: Status
   kCancelTaken,          ///< (C) peer: self; detail: 1 cancelled, 0 not
   kNewsTaken,            ///< any other event; detail: Event::Kind (engine.h)
+  // Between a client and a processor with rings. peer: self.
+  kCommandPublished,  ///< (C) the client's side; of the command before it; detail: its position in the ring
+  kCommandTaken,  ///< (C) the engine's side: the processor executes it now; detail: its position in the ring
+  kEventPublished,  ///< (C) the engine's side: the command's event goes into the ring; detail: Event::Kind
   kCount
 };
 
@@ -81,7 +86,8 @@ enum class TraceSide : std::uint16_t { kEngine = 0, kClient = 1 };
 
 /// Whether such an event is one of the client's side.
 constexpr bool is_of_client(TraceEvent event) noexcept {
-  return event >= TraceEvent::kSendGiven || event == TraceEvent::kSleep || event == TraceEvent::kWake;
+  return (event >= TraceEvent::kSendGiven && event <= TraceEvent::kCommandPublished) ||
+         event == TraceEvent::kSleep || event == TraceEvent::kWake;
 }
 
 /// The constant's name without its k.
@@ -101,7 +107,7 @@ struct TraceRecord {
 static_assert(sizeof(TraceRecord) == 40);
 
 inline constexpr char kTraceMagic[8] = {'C', 'H', '3', 'T', 'R', 'A', 'C', 'E'};
-inline constexpr std::uint32_t kTraceVersion = 2;
+inline constexpr std::uint32_t kTraceVersion = 3;
 
 /// What TraceRecord::time_ns counts.
 enum class TraceClock : std::uint16_t {

@@ -32,6 +32,13 @@
 
 namespace ch3_offload {
 
+/// When a command was published in a ring, and where.
+struct CommandStamp {
+  std::uint64_t published_ns =
+      0;                       ///< Just before the processor could see it, by the trace's clock. 0: never.
+  std::uint64_t position = 0;  ///< Of its record.
+};
+
 class Port {
  public:
   virtual ~Port() = default;
@@ -107,6 +114,9 @@ class Port {
   virtual const CounterPage& counters() const noexcept = 0;
   /// Writes the trace of the engine's side, if there is one. Returns 0 or errno.
   virtual int write_trace(const std::string& path) noexcept = 0;
+  /// For the trace of the client's side: the last command that went into a ring. A port without rings, or
+  /// without a trace, has none.
+  virtual CommandStamp last_command() const noexcept { return {}; }
 };
 
 }  // namespace ch3_offload

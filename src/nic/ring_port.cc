@@ -43,12 +43,13 @@ CommandRecord command_of(CommandKind kind, const MatchKey& key, const Payload& p
 
 }  // namespace
 
-RingPort::RingPort(PortMemory& memory) noexcept
+RingPort::RingPort(PortMemory& memory, const Trace* trace) noexcept
     : memory_(memory),
       words_(memory.words()),
       commands_(memory.command_producer()),
       ring_(memory.event_consumer()),
-      bell_(memory.client_bell()) {}
+      bell_(memory.client_bell()),
+      trace_(trace) {}
 
 // Names.
 
@@ -98,6 +99,8 @@ std::byte* RingPort::begin_command(std::size_t length_bytes) noexcept {
 }
 
 void RingPort::end_command(std::size_t length_bytes) noexcept {
+  if (trace_ != nullptr) [[unlikely]]
+    last_command_ = {trace_->now(), commands_.position()};
   commands_.publish(RecordKind::kMessage, length_bytes);
   PortMemory::ring(words_.nic_sleeps, memory_.nic_bell());
 }

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/trace.h"
 #include "nic/port.h"
 #include "nic/port_memory.h"
 
@@ -67,10 +68,12 @@ class RingPort : public Port {
   /// The numbers of a short time ago; exact while the processor has nothing to do.
   const CounterPage& counters() const noexcept override { return memory_.counters(); }
   int write_trace(const std::string& path) noexcept final;
+  CommandStamp last_command() const noexcept final { return last_command_; }
 
  protected:
-  /// `memory` outlives the port.
-  explicit RingPort(PortMemory& memory) noexcept;
+  /// `memory` outlives the port. `trace`: the processor's, whose clock stamps the commands; null: they are
+  /// not stamped.
+  RingPort(PortMemory& memory, const Trace* trace) noexcept;
 
   /// Called again and again while the client waits for an answer, or for room. `turns` counts.
   virtual void wait_for_processor(std::uint32_t turns) noexcept = 0;
@@ -111,6 +114,8 @@ class RingPort : public Port {
   RingConsumer ring_;
   const int bell_;
   ch3_offload_events_t events_{};
+  const Trace* const trace_;
+  CommandStamp last_command_;
   bool armed_ = false;
 
   std::vector<Operation> operations_;

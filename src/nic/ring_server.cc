@@ -65,13 +65,14 @@ bool read(std::span<const std::byte>& from, T& object) noexcept {
 
 }  // namespace
 
-RingServer::RingServer(Port& port, PortMemory& memory) noexcept
+RingServer::RingServer(Port& port, PortMemory& memory, Trace* trace) noexcept
     : port_(port),
       memory_(memory),
       words_(memory.words()),
       counters_(port.counters()),
       commands_(memory.command_consumer()),
-      ring_(memory.event_producer()) {
+      ring_(memory.event_producer()),
+      trace_(trace) {
   words_.idle_at.store(kNotIdle, std::memory_order_relaxed);
 }
 
@@ -104,6 +105,7 @@ RingServer::Outcome RingServer::begin(OperationId operation) noexcept {
   if (entry.generation != 0) return Outcome::kRubbish;
   entry = {};
   entry.generation = generation_in(operation);
+  trace_taken(cookie_of(operation));
   return Outcome::kTaken;
 }
 
@@ -146,6 +148,12 @@ std::size_t RingServer::take_commands() noexcept {
   }
   if (taken > 0) static_cast<void>(commands_.release());
   return taken;
+}
+
+/// Tells the trace that the engine gets the next command, under that cookie.
+void RingServer::trace_taken(Cookie cookie) noexcept {
+  if (trace_ != nullptr) [[unlikely]]
+    trace_->record(TraceEvent::kCommandTaken, trace_->self(), 0, commands_.position(), cookie);
 }
 
 RingServer::Outcome RingServer::execute(std::span<const std::byte> record) noexcept {
@@ -207,11 +215,12 @@ RingServer::Outcome RingServer::send_inline(const InlineRecord& command,
   if (!payload.empty()) std::memcpy(copy.bytes.data(), payload.data(), payload.size());
   copy.command = command;
   copy.age = ++copies_used_;
+  const Cookie cookie = cookie_of(OperationId{index + 1});
+  trace_taken(cookie);
   Status status = Status::kOk;
   const Progressed progressed =
       port_.send(PeerId{command.peer}, static_cast<SendMode>(command.mode), key_of(command),
-                 {copy.bytes.data(), payload.size(), nullptr}, command.send_id,
-                 cookie_of(OperationId{index + 1}), copy.engines, status);
+                 {copy.bytes.data(), payload.size(), nullptr}, command.send_id, cookie, copy.engines, status);
   if (progressed == Progressed::kFailed && status == Status::kNoMemory) return Outcome::kLater;
   if (progressed == Progressed::kPending)
     taken_copies_ |= std::uint64_t{1} << index;
@@ -223,11 +232,11 @@ RingServer::Outcome RingServer::send_inline(const InlineRecord& command,
 RingServer::Outcome RingServer::packet_inline(const InlineRecord& command,
                                               std::span<const std::byte> bytes) noexcept {
   if (bytes.empty() || bytes.size() > kInlineBytes) return Outcome::kRubbish;
+  const Cookie cookie = cookie_of(OperationId{std::uint64_t{kInlinePackets} + command.peer});
+  trace_taken(cookie);
   Status status = Status::kOk;
   // As a header: the engine copies what cannot leave.
-  const Progressed progressed =
-      port_.send_packet(PeerId{command.peer}, bytes, {},
-                        cookie_of(OperationId{std::uint64_t{kInlinePackets} + command.peer}), status);
+  const Progressed progressed = port_.send_packet(PeerId{command.peer}, bytes, {}, cookie, status);
   if (progressed == Progressed::kFailed && status == Status::kNoMemory) return Outcome::kLater;
   if (progressed != Progressed::kPending) ++inline_done_;
   return Outcome::kTaken;
@@ -371,6 +380,9 @@ bool RingServer::publish(const EventRecord& event, std::span<const std::byte> mo
   const std::size_t length_bytes = sizeof event + more.size();
   if (!ring_.has_room(length_bytes)) return false;
   tell_arrivals();  // Those before.
+  if (trace_ != nullptr && event.operation != kNoOperation) [[unlikely]]
+    trace_->record(TraceEvent::kEventPublished, trace_->self(), 0, static_cast<std::uint64_t>(event.kind),
+                   cookie_of(event.operation));
   std::memcpy(ring_.payload(), &event, sizeof event);
   if (!more.empty()) std::memcpy(ring_.payload() + sizeof event, more.data(), more.size());
   ring_.publish(RecordKind::kMessage, length_bytes);

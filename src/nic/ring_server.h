@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/trace.h"
 #include "nic/port.h"
 #include "nic/port_memory.h"
 
@@ -29,8 +30,8 @@ namespace ch3_offload {
 
 class RingServer {
  public:
-  /// Both outlive the server.
-  RingServer(Port& port, PortMemory& memory) noexcept;
+  /// All outlive the server. `trace`: the engine's; null: there is none.
+  RingServer(Port& port, PortMemory& memory, Trace* trace) noexcept;
 
   /// Takes commands, lets the engine work, gives events. Returns how many things happened.
   std::size_t turn() noexcept;
@@ -74,6 +75,7 @@ class RingServer {
   };
 
   std::size_t take_commands() noexcept;
+  void trace_taken(Cookie cookie) noexcept;
   Outcome execute(std::span<const std::byte> record) noexcept;
   Outcome send_inline(const InlineRecord& command, std::span<const std::byte> payload) noexcept;
   Outcome packet_inline(const InlineRecord& command, std::span<const std::byte> bytes) noexcept;
@@ -108,6 +110,7 @@ class RingServer {
   const CounterPage& counters_;
   RingConsumer commands_;
   RingProducer ring_;
+  Trace* const trace_;
   bool is_refused_ = false;
 
   std::vector<Operation> operations_;  ///< By the number in the client's name, less 1.

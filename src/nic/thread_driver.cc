@@ -57,10 +57,10 @@ std::optional<Error> ThreadDriver::start() {
 
 ThreadDriver::ThreadDriver(std::unique_ptr<PortMemory> memory, const EngineConfig& config,
                            std::span<Provider* const> providers, const WaitPolicy& wait)
-    : RingPort(*memory),
+    : RingPort(*memory, config.trace),
       memory_(std::move(memory)),
       port_(config, providers),
-      server_(port_, *memory_),
+      server_(port_, *memory_, config.trace),
       keeps_memory_(port_.keeps_memory()),
       card_(port_.card()),
       wait_(wait) {}

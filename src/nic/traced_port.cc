@@ -13,6 +13,10 @@ Progressed TracedPort::given(std::uint64_t given_ns, TraceEvent event, PeerId pe
                              Cookie cookie, Progressed progressed) noexcept {
   trace_.record_at(given_ns, event, peer, trace_.now() - given_ns, detail, cookie,
                    static_cast<std::uint8_t>(progressed));
+  // A command that failed before it went into the ring left the stamp of an earlier one.
+  const CommandStamp stamp = port_->last_command();
+  if (stamp.published_ns >= given_ns)
+    trace_.record_at(stamp.published_ns, TraceEvent::kCommandPublished, self_, 0, stamp.position, cookie);
   return progressed;
 }
 

@@ -40,10 +40,10 @@ class TestRings final : public RingPort {
  private:
   TestRings(std::unique_ptr<PortMemory> its_memory, const EngineConfig& config,
             std::span<Provider* const> providers)
-      : RingPort(*its_memory),
+      : RingPort(*its_memory, config.trace),
         memory(std::move(its_memory)),
         host(config, providers),
-        server(host, *memory) {}
+        server(host, *memory, config.trace) {}
 
   void wait_for_processor(std::uint32_t) noexcept override {
     ++waits;
@@ -1126,7 +1126,7 @@ class ScriptedServer : public testing::Test {
 
   PortMemory memory = std::move(PortMemory::make().value());
   ScriptedPort engine;
-  RingServer server{engine, memory};
+  RingServer server{engine, memory, nullptr};
   RingProducer commands = memory.command_producer();
 };
 

@@ -35,10 +35,10 @@ class SteppedRings final : public RingPort {
  private:
   SteppedRings(std::unique_ptr<PortMemory> its_memory, const EngineConfig& config,
                std::span<Provider* const> providers, std::uint64_t seed)
-      : RingPort(*its_memory),
+      : RingPort(*its_memory, config.trace),
         memory(std::move(its_memory)),
         host(config, providers),
-        server(host, *memory),
+        server(host, *memory, config.trace),
         random_(seed) {}
 
   void wait_for_processor(std::uint32_t) noexcept override { static_cast<void>(server.turn()); }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "engine/trace_contents.h"
 #include "nic/host_driver.h"
+#include "nic/stepped_rings.h"
 
 namespace ch3_offload {
 namespace {
@@ -51,6 +53,14 @@ class TracedPortTest : public testing::Test {
     const std::string path = directory_ + "/trace";
     EXPECT_EQ(trace.write(path), 0);
     return read_back(path);
+  }
+  const std::string& directory() const { return directory_; }
+  /// From now on, the port is one with rings.
+  void make_rings() {
+    EngineConfig config;
+    config.trace = &engine_trace_;
+    port = std::make_unique<TracedPort>(
+        std::make_unique<SteppedRings>(config, std::span<Provider* const>{}, 1), client_trace_);
   }
   TraceContents client() const { return contents_of(client_trace_); }
   TraceContents engine() const { return contents_of(engine_trace_); }
@@ -151,6 +161,69 @@ TEST_F(TracedPortTest, NothingPassesByTheTrace) {
   EXPECT_NE(port->events().others, 0u);
   EXPECT_EQ(take().cookie, &one);
   EXPECT_FALSE(port->next_event(event));
+}
+
+/// The same through rings, whose processor the test's calls run.
+class TracedRingsTest : public TracedPortTest {
+ protected:
+  TracedRingsTest() { make_rings(); }
+  /// Gives the processor turns until there is an event.
+  Event await() {
+    Event event;
+    for (int turn = 0; turn < 100 && !port->next_event(event); ++turn) static_cast<void>(port->progress());
+    return event;
+  }
+};
+
+TEST_F(TracedRingsTest, TheCommandsPositionJoinsBothSides) {
+  OperationId operation{};
+  ASSERT_EQ(receive(&one, operation), Progressed::kPending);
+  ASSERT_EQ(send(SendMode::kStandard, &two, operation), Progressed::kDone);
+  EXPECT_EQ(await().cookie, &one);
+  const TraceContents clients = client(), engines = engine();
+  EXPECT_EQ(told(clients, &one, &two),
+            "ReceiveGiven(1)1 CommandPublished(1)0 SendGiven(2)0 CommandPublished(2)0 ReceiveTaken(1)0 ");
+  EXPECT_EQ(told(engines, &one, &two),
+            "CommandTaken0 ReceivePosted0 CommandTaken0 SendPosted0 Matched0 ReceiveDone0 SendDone0 "
+            "EventPublished0 ");
+  EXPECT_EQ(clients.records[1].detail, engines.records[0].detail);
+  EXPECT_EQ(clients.records[3].detail, engines.records[2].detail);
+  EXPECT_NE(engines.records[0].detail, engines.records[2].detail);
+  // What the engine does of a command has the cookie of its CommandTaken.
+  EXPECT_EQ(engines.records[1].cookie, engines.records[0].cookie);
+  EXPECT_EQ(engines.records[3].cookie, engines.records[2].cookie);
+  EXPECT_EQ(engines.records[7].cookie, engines.records[0].cookie);
+}
+
+TEST_F(TracedRingsTest, ACommandIsPublishedWithinItsCallAndTakenAfterwards) {
+  OperationId operation{};
+  ASSERT_EQ(receive(&one, operation), Progressed::kPending);
+  ASSERT_EQ(send(SendMode::kStandard, &two, operation), Progressed::kDone);
+  await();
+  const TraceContents clients = client(), engines = engine();
+  EXPECT_GT(clients.records[1].time_ns, clients.records[0].time_ns);
+  EXPECT_LT(clients.records[1].time_ns, clients.records[0].time_ns + clients.records[0].number);
+  EXPECT_GT(engines.records[0].time_ns, clients.records[1].time_ns);
+  EXPECT_GT(clients.records[4].time_ns, engines.records[7].time_ns);
+}
+
+TEST_F(TracedRingsTest, QuestionsAreNoCommandsOfTheTrace) {
+  OperationId operation{};
+  Envelope envelope;
+  EXPECT_FALSE(port->probe(kKey, kIgnoreNothing, envelope));
+  ASSERT_EQ(receive(&one, operation), Progressed::kPending);
+  EXPECT_TRUE(port->cancel_receive(operation));
+  EXPECT_EQ(told(client(), &one, &two), "ReceiveGiven(1)1 CommandPublished(1)0 ");
+  EXPECT_EQ(told(engine(), &one, &two), "Probe0 CommandTaken0 ReceivePosted0 ReceiveCancelled0 ");
+}
+
+TEST_F(TracedRingsTest, TheProcessorWritesTheTraceOfItsSide) {
+  OperationId operation{};
+  ASSERT_EQ(receive(&one, operation), Progressed::kPending);
+  const std::string path = directory() + "/engine";
+  EXPECT_EQ(port->write_trace(path), 0);
+  EXPECT_EQ(told(read_back(path), &one, &two), "CommandTaken0 ReceivePosted0 ");
+  EXPECT_EQ(port->write_trace(directory() + "/none/engine"), ENOENT);
 }
 
 }  // namespace

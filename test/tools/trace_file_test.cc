@@ -68,7 +68,7 @@ TEST(ParseTrace, EachFieldOfTheHeaderIsChecked) {
   };
   const Case cases[] = {
       {"offset 0: not a trace", [](TraceFileHeader& h) { h.magic[7] = 'X'; }},
-      {"offset 8: trace version 9; this program reads version 2", [](TraceFileHeader& h) { h.version = 9; }},
+      {"offset 8: trace version 9; this program reads version 3", [](TraceFileHeader& h) { h.version = 9; }},
       {"offset 12: records of 48 bytes", [](TraceFileHeader& h) { h.record_bytes = 48; }},
       {"offset 16: rank 4 in a job of 4 processes", [](TraceFileHeader& h) { h.self = 4; }},
       {"offset 20: a job of no processes", [](TraceFileHeader& h) { h.job_size = 0; }},

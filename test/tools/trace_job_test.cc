@@ -167,6 +167,95 @@ TEST(TraceJob, WhatIsCancelledHasNoEventToTake) {
   EXPECT_TRUE(job.commands()[3].is_unfinished());
 }
 
+/// The message above through rings. The engine's cookies are a copy's number and a name.
+std::vector<TraceSample> through_rings() {
+  TraceSample sending(0, 2), receiving(1, 2), sender(0, 2), receiver(1, 2);
+  sending.by_client().add(900, kSendGiven, 1, 350, 64, 0xA, 0).add(930, kCommandPublished, 0, 0, 128, 0xA);
+  sender.add(980, kCommandTaken, 0, 0, 128, 1)
+      .add(1000, kSendPosted, 1, 1, 64, 1)
+      .add(1200, kSendShort, 1, 1, 64);
+  receiving.by_client()
+      .add(500, kReceiveGiven, 1, 20, 7, 0xB, 1)
+      .add(510, kCommandPublished, 1, 0, 0, 0xB)
+      .add(1900, kReceiveTaken, 1, 0, 0, 0xB);
+  receiver.add(520, kCommandTaken, 1, 0, 0, 0x1'0000'0001)
+      .add(530, kReceivePosted, 1, 0, 7, 0x1'0000'0001)
+      .add(1500, kMessageArrived, 0, 1, 64)
+      .add(1600, kMatched, 0, 1, 7, 0x1'0000'0001)
+      .add(1700, kReceiveDone, 0, 1, 0, 0x1'0000'0001)
+      .add(1740, kEventPublished, 1, 0, 1, 0x1'0000'0001);
+  return {sender, sending, receiver, receiving};
+}
+
+TEST(TraceJob, JoinsCommandsThroughRingsByTheirPosition) {
+  const TraceJob job = merge(through_rings());
+  EXPECT_TRUE(job.notes().empty());
+  ASSERT_EQ(job.commands().size(), 2u);
+  const Command& send = job.commands()[0];
+  const Command& receive = job.commands()[1];
+  ASSERT_TRUE(send.published && send.handed_on && receive.handed_on && receive.told);
+  EXPECT_EQ(send.handed_on->time_ns - send.published->time_ns, 50);
+  EXPECT_EQ(send.command_wait_ns(), 100);
+  EXPECT_EQ(receive.event_wait_ns(), 200);
+  EXPECT_EQ(receive.taken->time_ns - receive.told->time_ns, 160);
+  EXPECT_FALSE(receive.is_unfinished());
+  EXPECT_EQ(job.messages()[0].send, &send);
+  EXPECT_EQ(job.messages()[0].receive, &receive);
+}
+
+TEST(TraceJob, ThroughRingsBothSidesUseTheirCookiesAgain) {
+  // Three sends that are over with their calls. The client gives all before the engine takes the first up.
+  TraceSample client(0, 2), engine(0, 2);
+  client.by_client();
+  for (std::uint64_t i = 0; i < 3; ++i)
+    client.add(1000 + 10 * i, kSendGiven, 1, 5, 8, 0xA, 0)
+        .add(1002 + 10 * i, kCommandPublished, 0, 0, 64 * i, 0xA);
+  for (std::uint64_t i = 0; i < 3; ++i)
+    engine.add(2000 + 100 * i, kCommandTaken, 0, 0, 64 * i, 1)
+        .add(2001 + 100 * i, kSendPosted, 1, i + 1, 8, 1);
+  const TraceJob job = merge({client, engine});
+  ASSERT_EQ(job.commands().size(), 3u);
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(job.commands()[i].message, (MessageName{0, 1, i + 1}));
+    EXPECT_EQ(job.commands()[i].command_wait_ns(), static_cast<std::int64_t>(1001 + 90 * i));
+  }
+}
+
+TEST(TraceJob, ThroughRingsWhatIsLostIsNotJoined) {
+  TraceSample client(0, 2), engine(0, 2);
+  client.by_client();
+  for (std::uint64_t i = 0; i < 2; ++i)
+    client.add(1000 + 10 * i, kSendGiven, 1, 5, 8, 0xA, 0)
+        .add(1002 + 10 * i, kCommandPublished, 0, 0, 64 * i, 0xA);
+  // The first command's CommandTaken was overwritten.
+  engine.lose(1).add(1006, kSendPosted, 1, 1, 8, 1);
+  engine.add(1012, kCommandTaken, 0, 0, 64, 1).add(1014, kSendPosted, 1, 2, 8, 1);
+  const TraceJob job = merge({client, engine});
+  ASSERT_EQ(job.commands().size(), 2u);
+  EXPECT_FALSE(job.commands()[0].message.has_value());
+  EXPECT_EQ(job.commands()[1].message, (MessageName{0, 1, 2}));
+}
+
+TEST(TraceJob, ThroughRingsACancelledSendHasNoEventToTake) {
+  TraceSample client(0, 2), engine(0, 2);
+  client.by_client()
+      .add(100, kSendGiven, 1, 10, 8, 0xA, 1)
+      .add(105, kCommandPublished, 0, 0, 0, 0xA)
+      .add(200, kCancelGiven, 1, 10, 0, 0xA, 1)
+      .add(205, kCommandPublished, 0, 0, 64, 0xA)
+      .add(300, kCancelTaken, 0, 0, 1, 0xA);
+  engine.add(106, kCommandTaken, 0, 0, 0, 0x1'0000'0001)
+      .add(107, kSendPosted, 1, 1, 8, 0x1'0000'0001)
+      .add(206, kCommandTaken, 0, 0, 64, 0x1'0000'0002)
+      .add(207, kCancelRequested, 1, 0, 0, 0x1'0000'0002)
+      .add(250, kCancelDecided, 1, 0, 1, 0x1'0000'0002);
+  const TraceJob job = merge({client, engine});
+  ASSERT_EQ(job.commands().size(), 2u);
+  EXPECT_TRUE(job.commands()[0].is_cancelled);
+  EXPECT_FALSE(job.commands()[0].is_unfinished());
+  EXPECT_EQ(job.commands()[1].event_wait_ns(), 50);
+}
+
 TEST(TraceJob, OneSideShowsWhatItHas) {
   const TraceJob client = merge({sending_client()});
   EXPECT_EQ(client.messages().size(), 0u);
@@ -333,20 +422,31 @@ TEST(RenderTree, ShowsBothSides) {
   const std::string tree = render_tree(job.messages()[0], job, LineArt::kAscii);
   EXPECT_NE(tree.find("message 0:1:1  short, 64 B, expected, 0.700 us"), std::string::npos) << tree;
   EXPECT_NE(tree.find("|-- rank 0 on node1 sends\n"), std::string::npos) << tree;
-  EXPECT_NE(tree.find("MessageArrived  64 bytes"), std::string::npos) << tree;
+  EXPECT_NE(tree.find("MessageArrived   64 bytes"), std::string::npos) << tree;
   EXPECT_NE(tree.find("0.300 after SendShort"), std::string::npos) << tree;
 }
 
 TEST(RenderTree, ShowsBothSidesOfThePort) {
   const TraceJob job = merge({joined_sender(), sending_client(), joined_receiver(), receiving_client()});
   const std::string tree = render_tree(job.messages()[0], job, LineArt::kAscii);
-  EXPECT_NE(tree.find("-0.100              SendGiven       64 bytes, done at once\n"), std::string::npos)
+  EXPECT_NE(tree.find("-0.100              SendGiven        64 bytes, done at once\n"), std::string::npos)
       << tree;
-  EXPECT_NE(tree.find("SendPosted      64 bytes                           0.100 after SendGiven\n"),
+  EXPECT_NE(tree.find("SendPosted       64 bytes                          0.100 after SendGiven\n"),
             std::string::npos)
       << tree;
-  EXPECT_NE(tree.find("ReceiveGiven    context 0 source 0 tag 7, pending\n"), std::string::npos) << tree;
-  EXPECT_NE(tree.find("ReceiveTaken    Ok                                 0.100 after ReceiveDone\n"),
+  EXPECT_NE(tree.find("ReceiveGiven     context 0 source 0 tag 7, pending\n"), std::string::npos) << tree;
+  EXPECT_NE(tree.find("ReceiveTaken     Ok                                0.100 after ReceiveDone\n"),
+            std::string::npos)
+      << tree;
+}
+
+TEST(RenderTree, ShowsTheRings) {
+  const TraceJob job = merge(through_rings());
+  const std::string tree = render_tree(job.messages()[0], job, LineArt::kAscii);
+  EXPECT_NE(tree.find("CommandTaken     at 128 of the ring                0.050 after CommandPublished\n"),
+            std::string::npos)
+      << tree;
+  EXPECT_NE(tree.find("ReceiveTaken     Ok                                0.160 after EventPublished\n"),
             std::string::npos)
       << tree;
 }
@@ -398,6 +498,30 @@ TEST(RenderSummary, SaysHowLongCommandsAndEventsWaited) {
       "   0         1        1       -           -           0.100   0.100                       -       -\n"
       "   1         1        0       -           -           0.010   0.010                   0.100   "
       "0.100\n");
+}
+
+TEST(RenderSummary, SaysWhereTheTimeOfAMessageGoes) {
+  const std::string text = render_summary(merge(through_rings()), 0);
+  const std::size_t begin = text.find("protocol  step");
+  EXPECT_EQ(
+      text.substr(begin, text.find("\n\n", begin) - begin),
+      "protocol  step of expected messages  from              to                messages  median us  p99 us\n"
+      "short     sender's call              SendGiven         CommandPublished         1      0.030   0.030\n"
+      "short     command ring               CommandPublished  CommandTaken             1      0.050   0.050\n"
+      "short     sending NIC                CommandTaken      SendShort                1      0.220   0.220\n"
+      "short     wire                       SendShort         MessageArrived           1      0.300   0.300\n"
+      "short     receiving NIC              MessageArrived    ReceiveDone              1      0.200   0.200\n"
+      "short     receiving NIC, event       ReceiveDone       EventPublished           1      0.040   0.040\n"
+      "short     event ring                 EventPublished    ReceiveTaken             1      0.160   0.160\n"
+      "short     all of it                  SendGiven         ReceiveTaken             1      1.000   1.000");
+}
+
+TEST(RenderSummary, WithoutRingsTheWayHasFewerSteps) {
+  const std::string text =
+      render_summary(merge({joined_sender(), sending_client(), joined_receiver(), receiving_client()}), 0);
+  EXPECT_NE(text.find("sender's call and NIC"), std::string::npos) << text;
+  EXPECT_NE(text.find("until the receiver looks"), std::string::npos) << text;
+  EXPECT_EQ(text.find("ring"), std::string::npos) << text;
 }
 
 TEST(RenderSummary, NothingToSumUpIsNoTrouble) {
