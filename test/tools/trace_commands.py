@@ -27,7 +27,7 @@ ENGINE_NAMES = [name for name in NAMES if name not in CLIENT_NAMES]
 def trace_file(self_rank, job_size, events, lost=0, node=1, host=b"node1", client=False):
     """events: (time in ns, name, peer, number, detail), or with cookie and outcome behind these"""
     end_ns = max([event[0] for event in events], default=0) + 1000
-    header = struct.pack(HEADER, b"CH3TRACE", 2, 40, self_rank, job_size, node, len(events), lost,
+    header = struct.pack(HEADER, b"CH3TRACE", 3, 40, self_rank, job_size, node, len(events), lost,
                          0, EPOCH_NS, end_ns, EPOCH_NS + end_ns, 4242 + self_rank, 0, client, host)
     return header + b"".join(struct.pack(RECORD, time, number, detail, cookie, peer, NAMES.index(name), outcome)
                              for time, name, peer, number, detail, cookie, outcome
