@@ -183,6 +183,7 @@ if HAVE_GTEST
 
 unit_test_sources = \
 	test/ch3_offload/channel_test.cc \
+	test/ch3_offload/counters_test.cc \
 	test/ch3_offload/config_test.cc \
 	test/nic/cores_test.cc \
 	test/ch3_offload/settings_test.cc \

@@ -1,4 +1,4 @@
-// The engine's and the providers' counters by index, with the names under which MPI_T shows them.
+// The engine's, the providers' and the rings' counters by index, with the names under which MPI_T shows them.
 
 #include <cstddef>
 #include <iterator>
@@ -9,6 +9,7 @@ namespace {
 
 using ch3_offload::Counters;
 using ch3_offload::ProviderCounters;
+using ch3_offload::RingCounters;
 
 struct Row {
   const char* name;
@@ -86,10 +87,27 @@ constexpr Row kProviderRows[] = {
 static_assert(sizeof(ProviderCounters) == std::size(kProviderRows) * sizeof(std::uint64_t),
               "every counter has a row");
 
-constexpr std::size_t kCount = std::size(kRows) + std::size(kProviderRows);
+constexpr Row kRingRows[] = {
+    {"ring_commands", "commands that this process gave to its network processor", 0,
+     offsetof(RingCounters, client.commands)},
+    {"ring_events", "events that the network processor gave to this process", 0,
+     offsetof(RingCounters, processor.events)},
+    {"ring_nic_sleeps", "times that the network processor fell asleep", 0,
+     offsetof(RingCounters, processor.sleeps)},
+    {"ring_nic_bells", "times that this process woke its network processor, each a system call", 0,
+     offsetof(RingCounters, client.bells_rung)},
+    {"ring_client_sleeps", "times that this process fell asleep", 0, offsetof(RingCounters, client.sleeps)},
+    {"ring_client_bells", "times that the network processor woke this process, each a system call", 0,
+     offsetof(RingCounters, processor.bells_rung)},
+};
+
+constexpr std::size_t kFirstProviderRow = std::size(kRows);
+constexpr std::size_t kFirstRingRow = kFirstProviderRow + std::size(kProviderRows);
+constexpr std::size_t kCount = kFirstRingRow + std::size(kRingRows);
 
 constexpr const Row& row(std::size_t index) noexcept {
-  return index < std::size(kRows) ? kRows[index] : kProviderRows[index - std::size(kRows)];
+  if (index < kFirstProviderRow) return kRows[index];
+  return index < kFirstRingRow ? kProviderRows[index - kFirstProviderRow] : kRingRows[index - kFirstRingRow];
 }
 
 }  // namespace
@@ -109,9 +127,10 @@ const uint64_t* ch3_offload_counter(const ch3_offload_channel_t* handle, size_t 
   if (index >= kCount) return nullptr;
   const auto& channel = *reinterpret_cast<const ch3_offload::Channel*>(handle);
   const ch3_offload::CounterPage& page = channel.port().counters();
-  const auto& its = index < std::size(kRows)
+  const auto& its = index < kFirstProviderRow
                         ? reinterpret_cast<const char&>(static_cast<const Counters&>(page))
-                        : reinterpret_cast<const char&>(page.providers);
+                    : index < kFirstRingRow ? reinterpret_cast<const char&>(page.providers)
+                                            : reinterpret_cast<const char&>(channel.port().ring_counters());
   return reinterpret_cast<const uint64_t*>(&its + row(index).offset);
 }
 

@@ -32,6 +32,21 @@
 
 namespace ch3_offload {
 
+/// What a client and its processor count at the rings between them. Each word has one writer.
+struct RingCounters {
+  struct alignas(64) {
+    std::uint64_t commands = 0;    ///< Published.
+    std::uint64_t bells_rung = 0;  ///< The processor's: system calls.
+    std::uint64_t sleeps = 0;      ///< Announced by arm().
+  } client;
+  struct alignas(64) {
+    std::uint64_t events = 0;      ///< Published.
+    std::uint64_t bells_rung = 0;  ///< The client's.
+    std::uint64_t sleeps = 0;
+  } processor;
+};
+inline constexpr RingCounters kNoRings{};
+
 /// When a command was published in a ring, and where.
 struct CommandStamp {
   std::uint64_t published_ns =
@@ -112,6 +127,8 @@ class Port {
   virtual std::string card() const = 0;
   /// The page stays where it is. Its numbers are those of now, or were a short time ago.
   virtual const CounterPage& counters() const noexcept = 0;
+  /// Likewise. Zeros of a port without rings.
+  virtual const RingCounters& ring_counters() const noexcept { return kNoRings; }
   /// Writes the trace of the engine's side, if there is one. Returns 0 or errno.
   virtual int write_trace(const std::string& path) noexcept = 0;
   /// For the trace of the client's side: the last command that went into a ring. A port without rings, or

@@ -32,10 +32,11 @@ Result<PortMemory> PortMemory::make() {
   return memory;
 }
 
-void PortMemory::ring(std::atomic<std::uint32_t>& sleeps, int bell) noexcept {
+void PortMemory::ring(std::atomic<std::uint32_t>& sleeps, int bell, std::uint64_t& rung) noexcept {
   if (sleeps.load(std::memory_order_seq_cst) == 0) [[likely]]
     return;
   if (sleeps.exchange(0, std::memory_order_seq_cst) == 0) return;
+  count(rung);
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(bell, &one, sizeof one);
 }

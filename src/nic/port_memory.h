@@ -5,6 +5,7 @@
 #pragma once
 
 #include "nic/nic_records.h"
+#include "nic/port.h"
 #include "rdma/file_descriptor.h"
 #include "rdma/shm/ring.h"
 #include "rdma/shm/shared_memory.h"
@@ -35,18 +36,27 @@ class PortMemory {
     return *reinterpret_cast<CounterPage*>(commands_.address() + 2 * kLeastPageBytes);
   }
 
+  /// In the next page.
+  RingCounters& ring_counters() const noexcept {
+    return *reinterpret_cast<RingCounters*>(commands_.address() + 2 * kLeastPageBytes + sizeof(CounterPage));
+  }
+  /// Adds one to a counter. For its only writer.
+  static void count(std::uint64_t& counter) noexcept {
+    std::atomic_ref<std::uint64_t>(counter).store(counter + 1, std::memory_order_relaxed);
+  }
+
   /// Readable once the client, or the processor, has to wake up.
   int client_bell() const noexcept { return client_bell_.get(); }
   int nic_bell() const noexcept { return nic_bell_.get(); }
   /// Rings if whoever owns the word sleeps. To be called after work was published: "The sleep rule" of
-  /// rdma/shm/doorbell.h. A system call only then.
-  static void ring(std::atomic<std::uint32_t>& sleeps, int bell) noexcept;
+  /// rdma/shm/doorbell.h. A system call only then, which `rung` counts. `rung` has one writer: the caller.
+  static void ring(std::atomic<std::uint32_t>& sleeps, int bell, std::uint64_t& rung) noexcept;
   /// Ends the announcement of a sleep.
   static void quiet(std::atomic<std::uint32_t>& sleeps, int bell) noexcept;
 
  private:
   static_assert(sizeof(RingControl) <= kLeastPageBytes &&
-                2 * kLeastPageBytes + sizeof(CounterPage) <= kRingControlBytes);
+                2 * kLeastPageBytes + sizeof(CounterPage) + sizeof(RingCounters) <= kRingControlBytes);
 
   PortMemory() = default;
 

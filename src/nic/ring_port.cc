@@ -46,6 +46,7 @@ CommandRecord command_of(CommandKind kind, const MatchKey& key, const Payload& p
 RingPort::RingPort(PortMemory& memory, const Trace* trace) noexcept
     : memory_(memory),
       words_(memory.words()),
+      counters_(memory.ring_counters()),
       commands_(memory.command_producer()),
       ring_(memory.event_consumer()),
       bell_(memory.client_bell()),
@@ -89,10 +90,15 @@ void RingPort::forget(OperationId operation) noexcept {
 
 // Commands.
 
+/// After something was published for it, or room was made.
+void RingPort::wake_processor() noexcept {
+  PortMemory::ring(words_.nic_sleeps, memory_.nic_bell(), counters_.client.bells_rung);
+}
+
 /// The place of the next command. Waits until there is one.
 std::byte* RingPort::begin_command(std::size_t length_bytes) noexcept {
   for (std::uint32_t turns = 0; !commands_.has_room(length_bytes); ++turns) {
-    PortMemory::ring(words_.nic_sleeps, memory_.nic_bell());
+    wake_processor();
     wait_for_processor(turns);
   }
   return commands_.payload();
@@ -101,8 +107,9 @@ std::byte* RingPort::begin_command(std::size_t length_bytes) noexcept {
 void RingPort::end_command(std::size_t length_bytes) noexcept {
   if (trace_ != nullptr) [[unlikely]]
     last_command_ = {trace_->now(), commands_.position()};
+  PortMemory::count(counters_.client.commands);
   commands_.publish(RecordKind::kMessage, length_bytes);
-  PortMemory::ring(words_.nic_sleeps, memory_.nic_bell());
+  wake_processor();
 }
 
 void RingPort::give(const CommandRecord& command, std::span<const std::byte> more) noexcept {
@@ -398,8 +405,7 @@ std::size_t RingPort::take_events() noexcept {
 }
 
 std::size_t RingPort::progress() noexcept {
-  if (ring_.unreleased_bytes() > 0 && ring_.release())
-    PortMemory::ring(words_.nic_sleeps, memory_.nic_bell());  // It waits for room.
+  if (ring_.unreleased_bytes() > 0 && ring_.release()) wake_processor();  // It waits for room.
   const std::uint64_t arrivals = words_.arrivals.load(std::memory_order_acquire);
   const bool has_arrivals = std::exchange(arrivals_seen_, arrivals) != arrivals;
   return take_events() + has_arrivals;
@@ -438,8 +444,10 @@ bool RingPort::arm() noexcept {
   armed_ = true;
   words_.client_sleeps.store(1, std::memory_order_seq_cst);  // "The sleep rule".
   if (ring_.header(std::memory_order_seq_cst) == 0 &&
-      words_.arrivals.load(std::memory_order_seq_cst) == arrivals_seen_)
+      words_.arrivals.load(std::memory_order_seq_cst) == arrivals_seen_) {
+    PortMemory::count(counters_.client.sleeps);
     return true;
+  }
   disarm();
   return false;
 }

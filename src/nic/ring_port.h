@@ -67,6 +67,7 @@ class RingPort : public Port {
   void stop_keeping_memory() noexcept final;
   /// The numbers of a short time ago; exact while the processor has nothing to do.
   const CounterPage& counters() const noexcept override { return memory_.counters(); }
+  const RingCounters& ring_counters() const noexcept final { return counters_; }
   int write_trace(const std::string& path) noexcept final;
   CommandStamp last_command() const noexcept final { return last_command_; }
 
@@ -92,6 +93,7 @@ class RingPort : public Port {
   Operation* find(OperationId operation) noexcept;
   void forget(OperationId operation) noexcept;
 
+  void wake_processor() noexcept;
   std::byte* begin_command(std::size_t length_bytes) noexcept;
   void give(const CommandRecord& command, std::span<const std::byte> more = {}) noexcept;
   void end_command(std::size_t length_bytes) noexcept;
@@ -110,6 +112,7 @@ class RingPort : public Port {
 
   PortMemory& memory_;
   NicWords& words_;
+  RingCounters& counters_;
   RingProducer commands_;
   RingConsumer ring_;
   const int bell_;

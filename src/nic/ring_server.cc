@@ -70,6 +70,7 @@ RingServer::RingServer(Port& port, PortMemory& memory, Trace* trace) noexcept
       memory_(memory),
       words_(memory.words()),
       counters_(port.counters()),
+      ring_counters_(memory.ring_counters().processor),
       commands_(memory.command_consumer()),
       ring_(memory.event_producer()),
       trace_(trace) {
@@ -385,6 +386,7 @@ bool RingServer::publish(const EventRecord& event, std::span<const std::byte> mo
                    cookie_of(event.operation));
   std::memcpy(ring_.payload(), &event, sizeof event);
   if (!more.empty()) std::memcpy(ring_.payload() + sizeof event, more.data(), more.size());
+  PortMemory::count(ring_counters_.events);  // Before: who has taken the event finds it counted.
   ring_.publish(RecordKind::kMessage, length_bytes);
   has_news_ = true;
   return true;
@@ -532,7 +534,8 @@ void RingServer::tell_words() noexcept {
     words_.idle_at.store(idle_at, std::memory_order_seq_cst);
     has_news_ = has_news_ || idle_at != kNotIdle;
   }
-  if (std::exchange(has_news_, false)) PortMemory::ring(words_.client_sleeps, memory_.client_bell());
+  if (std::exchange(has_news_, false))
+    PortMemory::ring(words_.client_sleeps, memory_.client_bell(), ring_counters_.bells_rung);
 }
 
 // Waiting.
@@ -544,7 +547,10 @@ bool RingServer::arm() noexcept {
     ring_.announce_waiting();
     has_work = has_work || ring_.has_room_for_sure(sizeof(EventRecord) + kPacketPartBytes);
   }
-  if (has_work) disarm();
+  if (has_work)
+    disarm();
+  else
+    PortMemory::count(ring_counters_.sleeps);
   return !has_work;
 }
 

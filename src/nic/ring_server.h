@@ -108,6 +108,7 @@ class RingServer {
   PortMemory& memory_;
   NicWords& words_;
   const CounterPage& counters_;
+  decltype(RingCounters::processor)& ring_counters_;
   RingConsumer commands_;
   RingProducer ring_;
   Trace* const trace_;

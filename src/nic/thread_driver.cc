@@ -68,7 +68,8 @@ ThreadDriver::ThreadDriver(std::unique_ptr<PortMemory> memory, const EngineConfi
 void ThreadDriver::stop() noexcept {
   if (!thread_.joinable()) return;
   ends_.store(true, std::memory_order_seq_cst);
-  PortMemory::ring(memory_->words().nic_sleeps, memory_->nic_bell());
+  PortMemory::ring(memory_->words().nic_sleeps, memory_->nic_bell(),
+                   memory_->ring_counters().client.bells_rung);
   thread_.join();
 }
 

@@ -73,6 +73,7 @@ class TracedPort final : public Port {
 
   std::string card() const override { return port_->card(); }
   const CounterPage& counters() const noexcept override { return port_->counters(); }
+  const RingCounters& ring_counters() const noexcept override { return port_->ring_counters(); }
   int write_trace(const std::string& path) noexcept override { return port_->write_trace(path); }
 
  private:

@@ -938,6 +938,58 @@ TEST_F(RingPortTest, AnEventEndsTheSleepOfTheClientOnce) {
   }
 }
 
+TEST_F(RingPortTest, EachCommandAndEachEventIsCounted) {
+  make();
+  std::vector<std::byte> small = bytes_of(8, 1), longer = bytes_of(5000, 2), room(5000);
+  receive(1, room, cookie(1));
+  send(0, 1, small);
+  settle();  // They know each other.
+  const RingCounters sender = port(0).ring_counters(), receiver = port(1).ring_counters();
+  for (std::uintptr_t i = 0; i < 10; ++i) {
+    receive(1, room, cookie(10 + 2 * i));
+    send(0, 1, small);
+    receive(1, room, cookie(11 + 2 * i));
+    send(0, 1, longer, cookie(11 + 2 * i));
+    settle();
+  }
+  EXPECT_EQ(port(0).ring_counters().client.commands - sender.client.commands, 20U);
+  EXPECT_EQ(port(0).ring_counters().processor.events - sender.processor.events, 10U)
+      << "small ones have none";
+  EXPECT_EQ(port(1).ring_counters().client.commands - receiver.client.commands, 20U);
+  EXPECT_EQ(port(1).ring_counters().processor.events - receiver.processor.events, 20U);
+  for (const std::uint32_t i : {0U, 1U}) {
+    EXPECT_EQ(port(i).ring_counters().client.bells_rung, 0U) << "nobody slept";
+    EXPECT_EQ(port(i).ring_counters().processor.bells_rung, 0U);
+  }
+}
+
+TEST_F(RingPortTest, ASleepCostsOneBellHoweverMuchComes) {
+  make();
+  const RingCounters& counters = port(0).ring_counters();
+  for (std::uintptr_t sleep = 1; sleep < 4; ++sleep) {
+    settle();
+    for (std::uintptr_t i = 0; i < 5; ++i) receive(0, {}, cookie(10 * sleep + i));
+    port(0).server.turn();
+    port(0).progress();
+    ASSERT_TRUE(port(0).arm());
+    ASSERT_TRUE(port(0).server.arm());
+    for (int i = 0; i < 5; ++i) send(0, 0, {});
+    port(0).server.disarm();
+    for (int i = 0; i < 5; ++i) port(0).server.turn();
+    port(0).disarm();
+    EXPECT_EQ(counters.client.sleeps, sleep);
+    EXPECT_EQ(counters.processor.sleeps, sleep);
+    EXPECT_EQ(counters.client.bells_rung, sleep);
+    EXPECT_EQ(counters.processor.bells_rung, sleep);
+  }
+  // Who finds work has not slept.
+  ASSERT_FALSE(port(0).arm());
+  receive(0, {}, cookie(1));
+  ASSERT_FALSE(port(0).server.arm());
+  EXPECT_EQ(counters.client.sleeps, 3U);
+  EXPECT_EQ(counters.processor.sleeps, 3U);
+}
+
 TEST_F(RingPortTest, TheClientDoesNotSleepWhileAnEventWaits) {
   make();
   receive(0, {}, cookie(1));

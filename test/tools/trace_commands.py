@@ -179,7 +179,7 @@ class TraceCommands(unittest.TestCase):
         self.assertNotIn("SendGiven", tree)
         self.put_all()
         both = self.good("show", "--message", "0:1:3", self.prefix)
-        self.assertIn("-0.050              SendGiven       1048576 bytes, pending", both)
+        self.assertIn("-0.050              SendGiven        1048576 bytes, pending", both)
         self.assertIn("0.050 after SendGiven", both)
         self.assertIn("0.200 after SendDone", both)
         plain = self.good("show", "--message", "0:1:3", self.prefix, locale="C")
