@@ -208,6 +208,12 @@ TEST(Placement, WithoutTheMasksOfOthersTakesAnUnboundProcessForOneOfAll) {
       range(0, 15));
 }
 
+TEST(Placement, OfManyProcessesIsAsThatOfFew) {
+  expect_alone(
+      place_thread(synthetic_topology("numa:2 core:512 pu:1"), bound_in_a_row(512, 1, 7, range(0, 1023))),
+      {Place::kFreeCores, range(512, 1023)});
+}
+
 TEST(Placement, OfAllProcessesCountsForEach) {
   // Process 0 has two cores, process 1 has one; there are no others.
   const NodeProcesses node = bound({{0, 1}, {2}}, 0, range(0, 2));
