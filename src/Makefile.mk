@@ -145,19 +145,32 @@ nic_sources = \
 	src/nic/host_driver.cc \
 	src/nic/host_driver.h \
 	src/nic/nic_records.h \
+	src/nic/node_processes.cc \
+	src/nic/node_processes.h \
+	src/nic/placement.cc \
+	src/nic/placement.h \
 	src/nic/port.h \
 	src/nic/port_memory.cc \
 	src/nic/port_memory.h \
+	src/nic/processor_set.cc \
+	src/nic/processor_set.h \
 	src/nic/ring_port.cc \
 	src/nic/ring_port.h \
 	src/nic/ring_server.cc \
 	src/nic/ring_server.h \
 	src/nic/thread_driver.cc \
 	src/nic/thread_driver.h \
+	src/nic/topology.h \
 	src/nic/traced_port.cc \
 	src/nic/traced_port.h \
 	src/nic/wait_policy.cc \
 	src/nic/wait_policy.h
+
+if HAVE_HWLOC
+nic_sources += src/nic/topology.cc
+else
+nic_sources += src/nic/topology_absent.cc
+endif
 
 channel_sources = \
 	src/ch3_offload/c_interface.cc \
@@ -166,14 +179,16 @@ channel_sources = \
 	src/ch3_offload/counters.cc \
 	src/ch3_offload/channel.cc \
 	src/ch3_offload/channel.h \
+	src/ch3_offload/nic_choice.cc \
+	src/ch3_offload/nic_choice.h \
 	src/ch3_offload/settings.cc \
 	src/ch3_offload/settings.h
 
 # Every object of the core, with its C++ symbols: what the tests link.
 noinst_LTLIBRARIES += libcore.la
 libcore_la_SOURCES = $(rdma_sources) $(dme_sources) $(engine_sources) $(nic_sources) $(channel_sources)
-libcore_la_CPPFLAGS = $(AM_CPPFLAGS) $(VERBS_CFLAGS)
-libcore_la_LIBADD = $(VERBS_LIBS)
+libcore_la_CPPFLAGS = $(AM_CPPFLAGS) $(VERBS_CFLAGS) $(HWLOC_CFLAGS)
+libcore_la_LIBADD = $(VERBS_LIBS) $(HWLOC_LIBS)
 
 include_HEADERS = src/ch3_offload/ch3_offload.h src/engine/ch3_offload_events.h src/rdma/ch3_offload_lane.h
 
@@ -188,7 +203,7 @@ libch3offload_la_LIBADD = libcore.la -lm
 libch3offload_la_DEPENDENCIES = libcore.la $(top_srcdir)/src/libch3offload.map
 libch3offload_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link \
 	$(CC) $(CFLAGS) $(AM_LDFLAGS) $(libch3offload_la_LDFLAGS) $(LDFLAGS) -o $@
-libch3offload_la_LDFLAGS = -version-info 14:0:0 $(cxx_runtime_flags) \
+libch3offload_la_LDFLAGS = -version-info 15:0:0 $(cxx_runtime_flags) \
 	-Wl,--version-script=$(top_srcdir)/src/libch3offload.map -Wl,-z,relro -Wl,-z,now
 if SANITIZED
 # The sanitizers' runtimes belong to the C++ compiler and to the program: only the tests' library matters here.

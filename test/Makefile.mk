@@ -185,7 +185,10 @@ unit_test_sources = \
 	test/ch3_offload/channel_test.cc \
 	test/ch3_offload/counters_test.cc \
 	test/ch3_offload/config_test.cc \
+	test/ch3_offload/nic_choice_test.cc \
 	test/nic/cores_test.cc \
+	test/nic/node_processes_test.cc \
+	test/nic/processor_set_test.cc \
 	test/ch3_offload/settings_test.cc \
 	test/nic/wait_policy_test.cc \
 	test/engine/matcher_test.cc \
@@ -449,6 +452,18 @@ test_engine_tests_SOURCES = \
 test_engine_tests_CPPFLAGS = $(gtest_cppflags)
 test_engine_tests_LDADD = test/libengine_world.a libcore.la $(GTEST_LIBS)
 
+# Where a network processor's thread goes.
+if HAVE_HWLOC
+check_PROGRAMS += test/placement_tests
+TESTS += test/placement_tests
+test_placement_tests_SOURCES = \
+	test/nic/placement_test.cc \
+	test/nic/synthetic_topology.h \
+	test/nic/topology_test.cc
+test_placement_tests_CPPFLAGS = $(gtest_cppflags) $(HWLOC_CFLAGS)
+test_placement_tests_LDADD = libcore.la $(HWLOC_LIBS) $(GTEST_LIBS)
+endif
+
 # Ports through rings. The thread driver needs providers of its own for each thread.
 check_PROGRAMS += test/nic_tests
 TESTS += test/nic_tests
@@ -460,7 +475,8 @@ test_nic_tests_SOURCES = \
 test_nic_tests_CPPFLAGS = $(gtest_cppflags)
 test_nic_tests_LDADD = test/libengine_world.a libcore.la $(GTEST_LIBS)
 
-# What stands in for a missing library. distcheck configures --without-verbs --without-ucm.
+# What stands in for a missing library. distcheck configures --without-verbs --without-ucm
+# --without-hwloc.
 if SOMETHING_ABSENT
 check_PROGRAMS += test/absent_tests
 TESTS += test/absent_tests
@@ -470,6 +486,9 @@ absent_test_sources += test/rdma/verbs/verbs_absent_test.cc
 endif
 if !HAVE_UCM
 absent_test_sources += test/dme/memory_events_absent_test.cc
+endif
+if !HAVE_HWLOC
+absent_test_sources += test/nic/topology_absent_test.cc
 endif
 test_absent_tests_SOURCES = $(absent_test_sources)
 test_absent_tests_CPPFLAGS = $(gtest_cppflags)

@@ -42,6 +42,13 @@ SettingState read_setting(const Setting& setting, ch3_offload_config_t& config) 
   return state;
 }
 
+/// What mpiexec tells its processes. 0: nothing.
+std::uint32_t number_of(const char* variable) noexcept {
+  const char* const text = std::getenv(variable);
+  const std::int64_t number = text == nullptr ? 0 : parse_int(text).value_or(0);
+  return static_cast<std::uint32_t>(std::max<std::int64_t>(number, 0));
+}
+
 std::vector<std::string> find_strangers() {
   std::vector<std::string> strangers;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -67,6 +74,8 @@ bool Environment::valid() const noexcept {
 Environment read_environment() {
   Environment environment;
   ch3_offload_config_default(&environment.config);
+  environment.config.local_size = std::max(number_of("MPI_LOCALNRANKS"), 1U);
+  environment.config.local_rank = number_of("MPI_LOCALRANKID");
   for (const Setting& setting : settings())
     environment.settings.push_back(read_setting(setting, environment.config));
   environment.strangers = find_strangers();

@@ -26,7 +26,8 @@ struct Environment {
   bool valid() const noexcept;
 };
 
-/// Reads the environment of this process; the config points into it.
+/// Reads the environment of this process; the config points into it. If mpiexec has started this process, the
+/// config says which one of the node it is.
 Environment read_environment();
 
 }  // namespace ch3_offload

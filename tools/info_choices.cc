@@ -99,6 +99,16 @@ Choice choose_bulk(const Environment& environment, const NodeFacts& facts) {
           setting == "auto" ? said + ", and from there it measured faster than the ring" : said};
 }
 
+Choice choose_driver(const NodeFacts& facts) {
+  const std::string topic = "network processor";
+  const NicChoice& nic = facts.nic;
+  if (!nic.has_thread) return {topic, "none: the calls of MPI match and move messages", nic.why};
+  return {topic,
+          fmt::format("a thread of each process; this one's on processors {} ({})",
+                      to_text(nic.placement.processors), nic.is_bound ? "bound" : "as its process"),
+          nic.why + (nic.warning.empty() ? "" : "; warning: " + nic.warning)};
+}
+
 Choice choose_waiting(const Environment& environment, const NodeFacts& facts) {
   const std::int64_t spin_us = environment.config.spin_us;
   const auto longest_us = [&](std::uint32_t processes) {
@@ -126,6 +136,7 @@ std::string in_units(std::size_t bytes) {
 
 std::vector<std::string> init_errors(const Environment& environment, const NodeFacts& facts) {
   std::vector<std::string> errors;
+  if (!facts.nic_error.empty()) errors.push_back(facts.nic_error);
   if (!facts.event_error.empty()) errors.push_back("eventfd: " + facts.event_error);
   if (uses_shm(environment)) {
     if (!facts.shm_error.empty()) errors.push_back(facts.shm_error);
@@ -152,6 +163,7 @@ std::vector<Choice> choices(const Environment& environment, const NodeFacts& fac
     chosen.push_back(choose_short(environment, facts.verbs, RailConfig{}.slot_bytes, "slots"));
     chosen.push_back(choose_rdma_write(facts));
   }
+  chosen.push_back(choose_driver(facts));
   chosen.push_back(choose_waiting(environment, facts));
   return chosen;
 }

@@ -88,6 +88,14 @@ void probe_shm(const ch3_offload_config_t& config, NodeFacts& facts) {
   }
 }
 
+void probe_nic(const ch3_offload_config_t& config, NodeFacts& facts) {
+  auto choice = choose_nic_here(config);
+  if (choice.ok())
+    facts.nic = std::move(choice.value());
+  else
+    facts.nic_error = choice.error().message;
+}
+
 void probe_verbs(const ch3_offload_config_t& config, NodeFacts& facts) {
   facts.verbs_ports = describe_verbs_ports(config.verbs_device, verbs_config(config).most_rails);
   auto provider = make_verbs_provider(verbs_config(config));
@@ -112,6 +120,7 @@ std::string NodeFacts::used_port() const {
 NodeFacts probe_node(const ch3_offload_config_t& config) {
   NodeFacts facts;
   facts.cores = usable_cores().of_node;
+  probe_nic(config, facts);
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) facts.descriptors = limit.rlim_max;
   if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)

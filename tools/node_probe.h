@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ch3_offload/ch3_offload.h"
+#include "ch3_offload/nic_choice.h"
 #include "rdma/provider.h"
 #include "rdma/status.h"
 #include "rdma/verbs/verbs_config.h"
@@ -17,6 +18,8 @@ namespace ch3_offload {
 
 struct NodeFacts {
   std::uint32_t cores = 1;        ///< As the wait policy counts them.
+  NicChoice nic;                  ///< Valid when nic_error is empty.
+  std::string nic_error;          ///< Why the network processor's thread cannot be where the settings want it.
   std::uint64_t descriptors = 0;  ///< RLIMIT_NOFILE as the library would have it: the hard limit.
   std::string event_error;        ///< Why there is no eventfd. Empty: there is.
   std::string remote_copy_error;  ///< Why one process may not write into its sibling's memory. Empty: it may.

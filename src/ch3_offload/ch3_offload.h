@@ -31,7 +31,7 @@ extern "C" {
 #endif
 
 /** Changes when a binary built against an older header would break. */
-#define CH3_OFFLOAD_ABI_VERSION 8
+#define CH3_OFFLOAD_ABI_VERSION 9
 
 typedef struct ch3_offload_channel ch3_offload_channel_t;
 
@@ -139,7 +139,8 @@ typedef struct {
     uint32_t local_size;        /**< processes of the job on this node; 0: unknown. Decides how to wait. */
     uint32_t local_rank;        /**< number among those; 0: this process says what holds for the node. Rank 0
                                  *   says what holds for the job */
-    const char *nic;            /**< MPIR_CVAR_CH3_OFFLOAD_NIC: host, thread */
+    const char *nic;            /**< MPIR_CVAR_CH3_OFFLOAD_NIC: host, thread, auto */
+    const char *nic_cores;      /**< MPIR_CVAR_CH3_OFFLOAD_NIC_CORES: processors of the threads, by local rank; "" the best */
 } ch3_offload_config_t;
 
 void ch3_offload_config_default(ch3_offload_config_t * config);

@@ -54,17 +54,19 @@ std::uint64_t switches() noexcept {
   return static_cast<std::uint64_t>(usage.ru_nivcsw);
 }
 
-bool has_thread(const ch3_offload_config_t& config) noexcept {
-  return std::string_view(config.nic) == "thread";
+/// How a thread of this process waits. `shares`: others want its core all the time.
+WaitPolicy wait_policy(const ch3_offload_config_t& config, bool shares) noexcept {
+  const WaitPolicy::Clocks clocks{Trace::monotonic_ns, other_threads_ns, switches};
+  if (shares) return {config.spin_us, 2, Cores{1, 1}, clocks};
+  return {config.spin_us, config.local_size, usable_cores(), clocks};
 }
 
 }  // namespace
 
-Channel::Channel(const ch3_offload_config_t& config)
+Channel::Channel(const ch3_offload_config_t& config, const NicChoice& nic)
     : self_(PeerId{config.rank}),
       is_first_of_node_(config.local_rank == 0),
-      wait_(config.spin_us, has_thread(config) ? 2 * config.local_size : config.local_size, usable_cores(),
-            {Trace::monotonic_ns, other_threads_ns, switches}) {
+      wait_(wait_policy(config, nic.has_thread && nic.placement.client_shares)) {
   if (config.trace != nullptr && *config.trace != '\0') {
     trace_prefix_ = std::string(config.trace) + "." + std::to_string(config.rank);
     const auto events = static_cast<std::size_t>(config.trace_events);
@@ -75,7 +77,9 @@ Channel::Channel(const ch3_offload_config_t& config)
 }
 
 Result<std::unique_ptr<Channel>> Channel::create(const ch3_offload_config_t& config) {
-  std::unique_ptr<Channel> channel(new Channel(config));
+  Result<NicChoice> nic = choose_nic_here(config);
+  if (!nic.ok()) return nic.error();
+  std::unique_ptr<Channel> channel(new Channel(config, nic.value()));
   channel->wake_descriptor_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (channel->wake_descriptor_ < 0) {
     return Error{Status::kNoMemory, errno,
@@ -98,26 +102,42 @@ Result<std::unique_ptr<Channel>> Channel::create(const ch3_offload_config_t& con
   engine.pin_down = pin_down_config(config, registrations);
   engine.always_ignored = {config.always_ignored_bits, 0};
   engine.trace = channel->engine_trace_.get();
-  if (std::optional<Error> error = channel->make_port(config, engine)) return std::move(*error);
+  if (std::optional<Error> error = channel->make_port(config, engine, nic.value())) return std::move(*error);
   channel->port_->events().others = 1;  // There may be warnings.
   channel->watch_memory();
   channel->card_ = channel->port_->card();
   return channel;
 }
 
-std::optional<Error> Channel::make_port(const ch3_offload_config_t& config, const EngineConfig& engine) {
+std::optional<Error> Channel::make_port(const ch3_offload_config_t& config, const EngineConfig& engine,
+                                        const NicChoice& nic) {
   std::vector<Provider*> providers;
   for (const auto& one : providers_) providers.push_back(one.get());
-  if (has_thread(config)) {
-    auto driver = ThreadDriver::create(engine, providers, wait_);
+  if (nic.has_thread) {
+    auto driver = ThreadDriver::create(engine, providers, wait_policy(config, nic.placement.thread_shares));
     if (!driver.ok()) return driver.error();
     thread_driver_ = driver.value().get();
     port_ = std::move(driver.value());
     if (std::optional<Error> error = thread_driver_->start()) return error;
+    if (std::optional<Error> error = bind_thread_driver(nic)) return error;
   } else {
     port_ = std::make_unique<HostDriver>(engine, providers);
   }
   if (client_trace_ != nullptr) port_ = std::make_unique<TracedPort>(std::move(port_), *client_trace_);
+  return {};
+}
+
+/// Only a place that the user chose is worth an error.
+std::optional<Error> Channel::bind_thread_driver(const NicChoice& nic) {
+  if (!nic.warning.empty()) warn(nic.scope, nic.warning);
+  if (!nic.is_bound) return {};
+  std::optional<Error> error = thread_driver_->bind(nic.placement.processors);
+  if (!error) return {};
+  if (nic.placement.place == Place::kChosen) {
+    error->message = "MPIR_CVAR_CH3_OFFLOAD_NIC_CORES: " + error->message;
+    return error;
+  }
+  warn(LogScope::kNode, error->message + "; it runs where its process may");
   return {};
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "ch3_offload/ch3_offload.h"
+#include "ch3_offload/nic_choice.h"
 #include "dme/memory_events.h"
 #include "engine/trace.h"
 #include "nic/port.h"
@@ -60,14 +61,16 @@ class Channel {
   void wake() noexcept;
 
  private:
-  explicit Channel(const ch3_offload_config_t& config);
+  Channel(const ch3_offload_config_t& config, const NicChoice& nic);
   std::optional<Error> make_providers(const ch3_offload_config_t& config);
   std::optional<Error> make_shm(const ch3_offload_config_t& config);
   std::optional<Error> make_verbs(const ch3_offload_config_t& config);
   /// Keeps a line for the user, if this process says those of that scope.
   void warn(LogScope scope, std::string_view text) noexcept;
   static void log_line(void* channel, LogScope scope, const char* line);
-  std::optional<Error> make_port(const ch3_offload_config_t& config, const EngineConfig& engine);
+  std::optional<Error> make_port(const ch3_offload_config_t& config, const EngineConfig& engine,
+                                 const NicChoice& nic);
+  std::optional<Error> bind_thread_driver(const NicChoice& nic);
   void watch_memory();
   /// Warns if the trace was not written. Returns `error`.
   int trace_written(int error, const std::string& path) noexcept;

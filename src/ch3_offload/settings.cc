@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "dme/pin_budget.h"
+#include "nic/processor_set.h"
 
 namespace ch3_offload {
 
@@ -81,10 +82,17 @@ constexpr Setting kSettings[] = {
     {.variable = "MPIR_CVAR_CH3_OFFLOAD_NIC",
      .kind = SettingKind::kWord,
      .unit = "",
-     .takes = "host or thread",
+     .takes = "host, thread or auto",
      .effect = "where messages are matched and moved",
      .text = &Config::nic,
-     .words = {"host", "thread"}},
+     .words = {"host", "thread", "auto"}},
+    {.variable = "MPIR_CVAR_CH3_OFFLOAD_NIC_CORES",
+     .kind = SettingKind::kProcessors,
+     .unit = "",
+     .takes = "numbers of processors, as in 3,7-9, or nothing",
+     .effect = "where the threads of NIC=thread run: the entry of the process's number on its node; nothing: "
+               "on cores that nobody computes on",
+     .text = &Config::nic_cores},
     {.variable = "MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE",
      .kind = SettingKind::kText,
      .unit = "",
@@ -240,6 +248,10 @@ std::optional<std::string> complaint(const Setting& setting, const Config& confi
   }
   if (setting.kind == SettingKind::kText)
     return {};  // Who uses it checks it: it names something of the node.
+  if (setting.kind == SettingKind::kProcessors) {
+    if (value.empty() || parse_processors(value)) return {};
+    return refuse(setting, value);
+  }
   if (value.empty() || ::access(folder_of(value).c_str(), W_OK | X_OK) == 0) return {};
   return refuse(setting, value, " (" + std::generic_category().message(errno) + ")");
 }

@@ -27,6 +27,7 @@ enum class SettingKind {
   kSize,   ///< Bytes; declared as string, so that it may be above 2 GiB and have a suffix.
   kWord,   ///< One of `words`.
   kText,   ///< Anything.
+  kProcessors,  ///< A list of processors, "3,7-9", or nothing.
   kPath,   ///< Prefix of file names; empty: off.
 };
 
@@ -42,7 +43,7 @@ struct Setting {
   std::int64_t least = 0, most = 0;
   bool power_of_two = false;
 
-  const char* ch3_offload_config_t::*text = nullptr;  ///< kWord, kText, kPath.
+  const char* ch3_offload_config_t::*text = nullptr;  ///< kWord, kText, kProcessors, kPath.
   std::array<const char*, 3> words{};                 ///< nullptr: no more.
 
   /// Other names without MPICH's prefixes (MPIR_CVAR_ and others); the variable's own takes precedence.

@@ -1,26 +1,17 @@
 #include "nic/cores.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdio>
 #include <memory>
 
+#include "nic/processor_set.h"
+
 namespace ch3_offload {
 
 namespace {
-
-/// Processors a process may run on; 0: cannot tell. One system call tells it even where the kernel knows more
-/// processors than a cpu_set_t has bits.
-std::uint32_t cores_in_mask(pid_t process) noexcept {
-  constexpr std::size_t kMostProcessors = 1 << 16;
-  std::array<cpu_set_t, kMostProcessors / CPU_SETSIZE> sets;
-  if (sched_getaffinity(process, sizeof sets, sets.data()) != 0) return 0;
-  return static_cast<std::uint32_t>(CPU_COUNT_S(sizeof sets, sets.data()));
-}
 
 /// The beginning of a file; empty: it cannot be read.
 std::string read_text(const std::string& path) {
@@ -94,8 +85,9 @@ std::optional<std::uint32_t> quota_cores(std::string_view membership, const std:
 
 Cores usable_cores() {
   // Launchers often bind each process to cores of its own, but not themselves: their cores are the job's.
-  const std::uint32_t own = cores_in_mask(0);
-  Cores cores{std::max({own, cores_in_mask(getppid()), 1U}), std::max(own, 1U)};
+  const auto count = [](pid_t process) { return static_cast<std::uint32_t>(affinity_of(process).size()); };
+  const std::uint32_t own = count(0);
+  Cores cores{std::max({own, count(getppid()), 1U}), std::max(own, 1U)};
   if (const auto quota = quota_cores(read_text("/proc/self/cgroup"), "/sys/fs/cgroup"))
     cores.of_node = std::min(cores.of_node, *quota);
   return cores;

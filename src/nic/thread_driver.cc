@@ -55,6 +55,12 @@ std::optional<Error> ThreadDriver::start() {
   return {};
 }
 
+std::optional<Error> ThreadDriver::bind(const ProcessorSet& processors) {
+  const int error = bind_thread(thread_.native_handle(), processors);
+  if (error == 0) return {};
+  return system_error("binding the network processor's thread to processors " + to_text(processors), error);
+}
+
 ThreadDriver::ThreadDriver(std::unique_ptr<PortMemory> memory, const EngineConfig& config,
                            std::span<Provider* const> providers, const WaitPolicy& wait)
     : RingPort(*memory, config.trace),

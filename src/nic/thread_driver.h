@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "nic/host_driver.h"
+#include "nic/processor_set.h"
 #include "nic/ring_port.h"
 #include "nic/ring_server.h"
 #include "nic/wait_policy.h"
@@ -33,6 +34,9 @@ class ThreadDriver final : public RingPort {
                                                       const WaitPolicy& wait);
   /// Begins. Until then the providers are the caller's. kNoMemory, kDeviceFailed: no thread.
   std::optional<Error> start();
+  /// From now on the thread runs on `processors` only. REQUIRES: started. kDeviceFailed: it may not, and runs
+  /// where it could before.
+  std::optional<Error> bind(const ProcessorSet& processors);
   /// Ends the thread. From then on the providers are the caller's, and nothing else may be called.
   void stop() noexcept;
   ~ThreadDriver() override { stop(); }

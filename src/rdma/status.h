@@ -46,6 +46,7 @@ class [[nodiscard]] Result {
 
   bool ok() const noexcept { return std::holds_alternative<T>(state_); }
   T& value() noexcept { return *std::get_if<T>(&state_); }
+  const T& value() const noexcept { return *std::get_if<T>(&state_); }
   const Error& error() const noexcept { return *std::get_if<Error>(&state_); }
 
  private:

@@ -1,9 +1,11 @@
-// Which warnings a process gives to its user.
+// Which warnings a process gives to its user, and where its network processor's thread runs.
 
 #include "ch3_offload/channel.h"
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -47,6 +49,19 @@ class ChannelWarnings : public testing::Test {
     return lines;
   }
 
+  /// The same with a thread, on a node with far more processes than cores.
+  void make_crowded(std::uint32_t rank) {
+    ch3_offload_config_t config;
+    ch3_offload_config_default(&config);
+    config.rank = rank;
+    config.job_size = config.local_size = 100'000;
+    config.local_rank = rank;
+    config.nic = "thread";
+    Result<std::unique_ptr<Channel>> made = Channel::create(config);
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    channel_ = std::move(made.value());
+  }
+
   std::unique_ptr<Channel> channel_;
 };
 
@@ -70,6 +85,52 @@ TEST_F(ChannelWarnings, OfTheProcessComeFromEach) {
     EXPECT_TRUE(lines[0].starts_with("cannot write the trace /nonexistent/trace." + std::to_string(rank)))
         << lines[0];
   }
+}
+
+TEST_F(ChannelWarnings, OfAThreadWithoutACoreComeFromOneProcessOfTheJob) {
+  if (!read_topology().ok()) GTEST_SKIP() << "without a topology, the warning is another one";
+  make_crowded(0);
+  const std::vector<std::string> lines = warnings();
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_TRUE(lines[0].starts_with("the network processor's thread shares cores")) << lines[0];
+  EXPECT_TRUE(channel_->is_crowded());
+  make_crowded(1);
+  EXPECT_TRUE(warnings().empty());
+}
+
+/// The masks of this process's threads that are network processors.
+std::vector<ProcessorSet> masks_of_network_processors() {
+  std::vector<ProcessorSet> masks;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm") >> std::ws, name);
+    if (name == "ch3-offload-nic") masks.push_back(affinity_of(std::stoi(task.path().filename())));
+  }
+  return masks;
+}
+
+TEST(ChannelThread, RunsWhereTheUserSays) {
+  const ProcessorSet before = affinity_of(0);
+  const std::string last = std::to_string(*before.rbegin());
+  ch3_offload_config_t config;
+  ch3_offload_config_default(&config);
+  config.nic = "thread";
+  config.nic_cores = last.c_str();
+  const Result<std::unique_ptr<Channel>> made = Channel::create(config);
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  EXPECT_EQ(masks_of_network_processors(), std::vector<ProcessorSet>{{*before.rbegin()}});
+  EXPECT_EQ(affinity_of(0), before) << "the client is not bound";
+}
+
+TEST(ChannelThread, IsNotThereIfTheJobMayNotRunOnItsProcessor) {
+  ch3_offload_config_t config;
+  ch3_offload_config_default(&config);
+  config.nic = "thread";
+  config.nic_cores = "65535";
+  const Result<std::unique_ptr<Channel>> made = Channel::create(config);
+  ASSERT_FALSE(made.ok());
+  EXPECT_NE(made.error().message.find("MPIR_CVAR_CH3_OFFLOAD_NIC_CORES=65535"), std::string::npos);
+  EXPECT_TRUE(masks_of_network_processors().empty());
 }
 
 }  // namespace

@@ -166,6 +166,17 @@ TEST_F(ThreadDriverTest, PackedPayloadsGoBothWaysAndMayBeCut) {
   }
 }
 
+TEST_F(ThreadDriverTest, GoesOnWhereItIsBoundAndWhereItMayNotBe) {
+  const ProcessorSet mine = affinity_of(0);
+  EXPECT_FALSE(at(0).bind({*mine.begin()}).has_value());
+  const std::optional<Error> refused = at(1).bind({65535});
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_NE(refused->message.find("to processors 65535 failed"), std::string::npos) << refused->message;
+  exchange(0, 8, 1);
+  exchange(1, std::size_t{1} << 20, 2);
+  EXPECT_EQ(affinity_of(0), mine);
+}
+
 TEST_F(ThreadDriverTest, ManySmallMessagesComeInOrder) {
   constexpr std::uintptr_t kMessages = 3000;
   std::vector<std::uint64_t> room(kMessages, UINT64_MAX);

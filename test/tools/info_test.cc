@@ -162,6 +162,12 @@ TEST(Findings, ABrokenProviderSaysWhy) {
   EXPECT_EQ(init_errors(read_environment(), facts), std::vector<std::string>{facts.shm_error});
 }
 
+TEST(Findings, ProcessorsThatCannotBeHadEndTheJob) {
+  NodeFacts facts = good_node();
+  facts.nic_error = "MPIR_CVAR_CH3_OFFLOAD_NIC_CORES=9: the job may not run on processor 9";
+  EXPECT_EQ(init_errors(read_environment(), facts), std::vector<std::string>{facts.nic_error});
+}
+
 TEST(Findings, VerbsSaysWhatItUsesOrWhatIsMissing) {
   EXPECT_EQ(finding(good_node(), "verbs provider").detail,
             "its queues and memory can be had on mlx5_0:1; connections are set up at 10.9.0.1");
@@ -202,6 +208,20 @@ TEST(PortFindings, TellWhatAPortHasOrWhyItIsNotUsed) {
 TEST(PortFindings, NoPortsNoSection) {
   const NodeFacts facts = node_without_rdma();
   EXPECT_EQ(render_text(read_environment(), &facts).find("RDMA ports"), std::string::npos);
+}
+
+TEST(Choices, OfTheNetworkProcessorSayWhereItsThreadRuns) {
+  NodeFacts facts = good_node();
+  facts.nic.why = "a reason";
+  EXPECT_EQ(choice(read_environment(), facts, "network processor").choice,
+            "none: the calls of MPI match and move messages");
+  facts.nic.has_thread = true;
+  facts.nic.is_bound = true;
+  facts.nic.placement.processors = {8, 9, 10};
+  facts.nic.warning = "crowded";
+  const Choice thread = choice(read_environment(), facts, "network processor");
+  EXPECT_EQ(thread.choice, "a thread of each process; this one's on processors 8-10 (bound)");
+  EXPECT_EQ(thread.why, "a reason; warning: crowded");
 }
 
 TEST(Choices, AutoIsSharedMemoryWithinANodeAndVerbsBetweenNodes) {

@@ -114,6 +114,20 @@ cvars:
         Where messages are matched and moved.
         host   - inside the calls of MPI: lowest latency
         thread - in a thread of the process, also while the program computes: needs a core to spare
+        auto   - thread where every process of the node has a core to spare, otherwise host
+
+    - name        : MPIR_CVAR_CH3_OFFLOAD_NIC_CORES
+      category    : CH3_OFFLOAD
+      type        : string
+      default     : ""
+      class       : none
+      verbosity   : MPI_T_VERBOSITY_USER_BASIC
+      scope       : MPI_T_SCOPE_LOCAL
+      description : >-
+        The processors on which the threads of NIC=thread run, by the kernel's
+        numbers (3,7-9): each process of a node takes the entry of its number
+        there, from the start again at the list's end. Empty: cores that nobody
+        computes on, where there are any.
 
     - name        : MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE
       category    : CH3_OFFLOAD
@@ -304,6 +318,7 @@ int MPIDI_CH3I_Settings(ch3_offload_config_t * config, char *message, size_t cap
     config->shm_bulk = MPIR_CVAR_CH3_OFFLOAD_SHM_BULK;
     config->fabric = MPIR_CVAR_CH3_OFFLOAD_FABRIC;
     config->nic = MPIR_CVAR_CH3_OFFLOAD_NIC;
+    config->nic_cores = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_NIC_CORES);
     config->verbs_device = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE);
     config->verbs_rails = MPIR_CVAR_CH3_OFFLOAD_VERBS_RAILS;
     config->verbs_queue_pairs = MPIR_CVAR_CH3_OFFLOAD_VERBS_QUEUE_PAIRS;
@@ -323,6 +338,8 @@ int MPIDI_CH3I_Settings(ch3_offload_config_t * config, char *message, size_t cap
                      "with threads: take --enable-threads=multiple, or host");
         return 1;
     }
+    if (strcmp(config->nic, "auto") == 0)
+        config->nic = "host";
 #endif
     return ch3_offload_config_check(config, message, capacity);
 }

@@ -1,0 +1,104 @@
+#include "ch3_offload/nic_choice.h"
+
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "nic/processor_set.h"
+
+namespace ch3_offload {
+namespace {
+
+std::string_view reason(Place place) noexcept {
+  switch (place) {
+    case Place::kOwnCores: return "its process has more cores than computing threads";
+    case Place::kFreeCores: return "no process of the job is bound to these cores";
+    case Place::kHyperthreads: return "no core is free, but hyperthreads of its process's cores are";
+    case Place::kScarceCores: return "the cores without a process are fewer than the processes";
+    case Place::kSharedCores: return "no core is free, or a CPU quota allows no more";
+    case Place::kChosen: return "MPIR_CVAR_CH3_OFFLOAD_NIC_CORES says so";
+    case Place::kUnknown: break;
+  }
+  return "the machine's topology is not known";
+}
+
+std::string processes_here(const NodeProcesses& node) {
+  return "process of the job on this node (" + std::to_string(node.local_size) + ")";
+}
+
+/// The warning that a thread's place deserves.
+void warn(const Result<Topology>& topology, const NodeProcesses& node, NicChoice& choice) {
+  if (choice.placement.place == Place::kUnknown) {
+    choice.scope = LogScope::kNode;
+    choice.warning =
+        "the network processor's thread is not bound: " +
+        (topology.ok() ? "hwloc does not know this process's processors" : topology.error().message);
+  } else if (choice.placement.some_client_shares) {
+    choice.warning =
+        "the network processor's thread shares cores with the program's threads, which makes both "
+        "slower (" +
+        std::to_string(node.local_size) +
+        " processes on this node): start fewer processes, bind each to one core more (mpiexec -bind-to "
+        "core:2), or set "
+        "MPIR_CVAR_CH3_OFFLOAD_NIC=auto";
+  }
+}
+
+/// Why the user's list cannot be had. Nothing: it can.
+std::optional<Error> refusal(const std::vector<std::uint32_t>& list, const char* text,
+                             const NodeProcesses& node) {
+  if (node.own.empty()) return {};  // Whoever binds the thread will hear of it.
+  ProcessorSet allowed = node.launcher;
+  allowed.insert(node.own.begin(), node.own.end());
+  for (const std::uint32_t processor : list)
+    if (!allowed.contains(processor))
+      return Error{Status::kUnsupported, 0,
+                   std::string("MPIR_CVAR_CH3_OFFLOAD_NIC_CORES=") + text +
+                       ": the job may not run on processor " + std::to_string(processor) + ", only on " +
+                       to_text(allowed) + " (affinity masks of this process and of its launcher)"};
+  return {};
+}
+
+}  // namespace
+
+Result<NicChoice> choose_nic(const ch3_offload_config_t& config, const Result<Topology>& topology,
+                             const NodeProcesses& node) {
+  const std::string_view setting = config.nic;
+  NicChoice choice;
+  choice.why = std::string("MPIR_CVAR_CH3_OFFLOAD_NIC is ") + config.nic;
+  if (setting == "host") return choice;
+
+  const auto list = parse_processors(config.nic_cores);
+  if (list) {
+    if (std::optional<Error> error = refusal(*list, config.nic_cores, node)) return std::move(*error);
+    choice.placement = place_by_list(*list, node);
+  } else {
+    choice.placement = topology.ok() ? place_thread(topology.value(), node) : place_nowhere(node);
+  }
+  const Placement& placement = choice.placement;
+  std::string place_reason(reason(placement.place));
+  if (placement.place == Place::kUnknown && !topology.ok())
+    place_reason += " (" + topology.error().message + ")";
+
+  if (setting == "auto" && !placement.all_have_cores) {
+    choice.why += ", and not each " + processes_here(node) + " has a core to spare";
+    if (!placement.has_core) choice.why += ": " + place_reason;
+    return choice;
+  }
+  choice.has_thread = true;
+  choice.is_bound =
+      !placement.processors.empty() && placement.processors != node.own && placement.place != Place::kUnknown;
+  if (setting == "auto") choice.why += ", and each " + processes_here(node) + " has a core to spare";
+  choice.why += "; " + place_reason;
+  warn(topology, node, choice);
+  return choice;
+}
+
+Result<NicChoice> choose_nic_here(const ch3_offload_config_t& config) {
+  if (std::string_view(config.nic) == "host")
+    return choose_nic(config, Error{Status::kUnsupported, 0, "not read"}, NodeProcesses{});
+  return choose_nic(config, read_topology(), read_node_processes(config.local_rank, config.local_size));
+}
+
+}  // namespace ch3_offload
