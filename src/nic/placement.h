@@ -1,5 +1,5 @@
-// Where the thread of a network processor runs: on processors that nobody computes on, or else where it does the
-// least harm. A pure function of the topology and of the masks of the node's processes.
+// Where the thread of a network processor runs: on processors that nobody computes on, or else where it does
+// the least harm. A pure function of the topology and of the masks of the node's processes.
 //
 // The first of these that a process can have, it gets:
 //
@@ -11,8 +11,8 @@
 // | kScarceCores | all cores without a process of the job | other network processors |
 // | kSharedCores | the process's own | its computing threads |
 //
-// The thread is bound to all of the place's processors, not to one: the scheduler finds the idle one among them
-// (docs/performance.md has figures). Only a list of the user's binds it to one processor.
+// The thread is bound to all of the place's processors, not to one: the scheduler finds the idle one among
+// them. Only a list of the user's binds it to one processor.
 //
 // Threads: any; nothing here has state.
 

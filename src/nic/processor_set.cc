@@ -48,6 +48,7 @@ std::optional<std::vector<std::uint32_t>> parse_processors(std::string_view list
       last = take_number(list);
     }
     if (!first || !last || *last < *first) return {};
+    if (numbers.size() + (*last - *first) >= kMostProcessors) return {};
     for (std::uint32_t number = *first; number <= *last; ++number) numbers.push_back(number);
     if (list.empty()) return numbers;
     if (!list.starts_with(',')) return {};

@@ -26,7 +26,8 @@ ProcessorSet affinity_of(pid_t process);
 /// Binds a thread to `processors`. Returns 0 or errno (EINVAL: the control group allows none of them).
 int bind_thread(pthread_t thread, const ProcessorSet& processors);
 
-/// The numbers of a list such as "3,7-9", in its order. Nothing: it is no list, or it is empty.
+/// The numbers of a list such as "3,7-9", in its order, 65,536 at most. Nothing: it is no list, too long, or
+/// empty.
 std::optional<std::vector<std::uint32_t>> parse_processors(std::string_view list);
 
 /// The set as such a list: "3,7-9".

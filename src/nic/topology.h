@@ -25,8 +25,8 @@ struct Topology {
   std::vector<Processor> processors;  ///< Those that the control group allows.
 };
 
-/// Reads this machine's. kDeviceFailed: hwloc cannot, or describes another machine. kUnsupported: this library
-/// was built without hwloc.
+/// Reads this machine's. kDeviceFailed: hwloc cannot, or describes another machine. kUnsupported: this
+/// library was built without hwloc.
 Result<Topology> read_topology();
 
 /// What a loaded topology of hwloc says.

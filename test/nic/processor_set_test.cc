@@ -24,6 +24,11 @@ TEST(ProcessorList, OfAnythingElseIsNone) {
     EXPECT_EQ(parse_processors(text), std::nullopt) << text;
 }
 
+TEST(ProcessorList, HasAnEnd) {
+  EXPECT_EQ(parse_processors("0-65535")->size(), 65536U);
+  EXPECT_EQ(parse_processors("0-65535,1"), std::nullopt);
+}
+
 TEST(ProcessorSet, IsWrittenAsAList) {
   EXPECT_EQ(to_text({}), "");
   EXPECT_EQ(to_text({3, 7, 8, 9}), "3,7-9");
