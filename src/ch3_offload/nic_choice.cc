@@ -27,8 +27,9 @@ std::string processes_here(const NodeProcesses& node) {
   return "process of the job on this node (" + std::to_string(node.local_size) + ")";
 }
 
-/// The warning that a thread's place deserves.
+/// The warning that a thread's place deserves. A place that the user chose deserves none.
 void warn(const Result<Topology>& topology, const NodeProcesses& node, NicChoice& choice) {
+  if (choice.placement.place == Place::kChosen) return;
   if (choice.placement.place == Place::kUnknown) {
     choice.scope = LogScope::kNode;
     choice.warning =
@@ -36,12 +37,10 @@ void warn(const Result<Topology>& topology, const NodeProcesses& node, NicChoice
         (topology.ok() ? "hwloc does not know this process's processors" : topology.error().message);
   } else if (choice.placement.some_client_shares) {
     choice.warning =
-        "the network processor's thread shares cores with the program's threads, which makes both "
-        "slower (" +
+        "the network processor's thread shares cores with the program's threads, which makes both slower (" +
         std::to_string(node.local_size) +
         " processes on this node): start fewer processes, bind each to one core more (mpiexec -bind-to "
-        "core:2), or set "
-        "MPIR_CVAR_CH3_OFFLOAD_NIC=auto";
+        "core:2), or set MPIR_CVAR_CH3_OFFLOAD_NIC=auto";
   }
 }
 
