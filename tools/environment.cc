@@ -46,7 +46,8 @@ SettingState read_setting(const Setting& setting, ch3_offload_config_t& config) 
 std::uint32_t number_of(const char* variable) noexcept {
   const char* const text = std::getenv(variable);
   const std::int64_t number = text == nullptr ? 0 : parse_int(text).value_or(0);
-  return static_cast<std::uint32_t>(std::max<std::int64_t>(number, 0));
+  constexpr std::int64_t kMostProcesses = 1 << 20;
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(number, 0, kMostProcesses));
 }
 
 std::vector<std::string> find_strangers() {

@@ -3,8 +3,8 @@
 // Both sides record a command's cookie. A cookie comes again when its command is over, so commands with one
 // cookie are told apart by their order: the engine takes them up in the order in which they were given.
 //
-// If rings are between the two sides, each side has cookies of its own. Then a command is known by its position in
-// the ring, which CommandPublished and CommandTaken have.
+// If rings are between the two sides, each side has cookies of its own. Then a command is known by its position
+// in the ring, which CommandPublished and CommandTaken have.
 
 #pragma once
 
@@ -36,8 +36,8 @@ constexpr bool takes_part_in_command(TraceEvent event, std::uint64_t cookie) noe
   return is_command(event) || event == TraceEvent::kCommandPublished || cookie != 0;
 }
 
-/// Appends the rank's commands to `commands`, in order of time. `steps`: of both sides, each in the order of its
-/// file.
+/// Appends the rank's commands to `commands`, in order of time. `steps`: of both sides, each in the order of
+/// its file.
 void join_commands(const RankTrace& rank, std::vector<CommandStep>& steps, std::vector<Command>& commands);
 
 }  // namespace ch3_offload

@@ -1,5 +1,5 @@
-// The way of a message: from the call that gave it to its sender's port to the call that took its completion from
-// its receiver's port.
+// The way of a message: from the call that gave it to its sender's port to the call that took its completion
+// from its receiver's port.
 
 #pragma once
 

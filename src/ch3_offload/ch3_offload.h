@@ -140,7 +140,8 @@ typedef struct {
     uint32_t local_rank;        /**< number among those; 0: this process says what holds for the node. Rank 0
                                  *   says what holds for the job */
     const char *nic;            /**< MPIR_CVAR_CH3_OFFLOAD_NIC: host, thread, auto */
-    const char *nic_cores;      /**< MPIR_CVAR_CH3_OFFLOAD_NIC_CORES: processors of the threads, by local rank; "" the best */
+    const char *nic_cores;      /**< MPIR_CVAR_CH3_OFFLOAD_NIC_CORES: processors of the threads, by local rank;
+                                 *   "" the best */
 } ch3_offload_config_t;
 
 void ch3_offload_config_default(ch3_offload_config_t * config);

@@ -129,7 +129,7 @@ std::optional<Error> Channel::make_port(const ch3_offload_config_t& config, cons
 
 /// Only a place that the user chose is worth an error.
 std::optional<Error> Channel::bind_thread_driver(const NicChoice& nic) {
-  if (!nic.warning.empty()) warn(nic.scope, nic.warning);
+  if (!nic.warning.empty()) warn(LogScope::kNode, nic.warning);
   if (!nic.is_bound) return {};
   std::optional<Error> error = thread_driver_->bind(nic.placement.processors);
   if (!error) return {};
@@ -250,7 +250,8 @@ bool Channel::next_event(Event& event) noexcept {
     if (std::exchange(warning_told_, false)) warnings_.pop_front();
   }
   while (port_->next_event(event)) {
-    if (event.kind == Event::Kind::kPeerFailed) write_trace();  // The last seconds before it are what one wants to see.
+    if (event.kind == Event::Kind::kPeerFailed)
+      write_trace();  // The last seconds before it are what one wants to see.
     if (event.kind != Event::Kind::kWarning) [[likely]]
       return true;
     warn(event.scope, {reinterpret_cast<const char*>(event.bytes), event.length_bytes});
@@ -263,7 +264,8 @@ bool Channel::next_event(Event& event) noexcept {
     }
     warning_told_ = true;
     port_->events().others = 1;  // The port, which has none, has said 0.
-    event = {.kind = Event::Kind::kWarning, .length_bytes = text.size(),
+    event = {.kind = Event::Kind::kWarning,
+             .length_bytes = text.size(),
              .bytes = reinterpret_cast<const std::byte*>(text.data())};
     return true;
   }

@@ -31,7 +31,6 @@ std::string processes_here(const NodeProcesses& node) {
 void warn(const Result<Topology>& topology, const NodeProcesses& node, NicChoice& choice) {
   if (choice.placement.place == Place::kChosen) return;
   if (choice.placement.place == Place::kUnknown) {
-    choice.scope = LogScope::kNode;
     choice.warning =
         "the network processor's thread is not bound: " +
         (topology.ok() ? "hwloc does not know this process's processors" : topology.error().message);
@@ -46,16 +45,19 @@ void warn(const Result<Topology>& topology, const NodeProcesses& node, NicChoice
 
 /// Why the user's list cannot be had. Nothing: it can.
 std::optional<Error> refusal(const std::vector<std::uint32_t>& list, const char* text,
-                             const NodeProcesses& node) {
-  if (node.own.empty()) return {};  // Whoever binds the thread will hear of it.
+                             const Result<Topology>& topology, const NodeProcesses& node) {
+  if (node.own.empty() || !topology.ok()) return {};  // Whoever binds the thread will hear of it.
   ProcessorSet allowed = node.launcher;
+  // Processors that the kernel keeps free (isolcpus) are in no inherited mask.
+  for (const Topology::Processor& one : topology.value().processors) allowed.insert(one.number);
   allowed.insert(node.own.begin(), node.own.end());
   for (const std::uint32_t processor : list)
     if (!allowed.contains(processor))
       return Error{Status::kUnsupported, 0,
                    std::string("MPIR_CVAR_CH3_OFFLOAD_NIC_CORES=") + text +
                        ": the job may not run on processor " + std::to_string(processor) + ", only on " +
-                       to_text(allowed) + " (affinity masks of this process and of its launcher)"};
+                       to_text(allowed) +
+                       " (the node's processors, as far as its control groups allow them)"};
   return {};
 }
 
@@ -70,7 +72,8 @@ Result<NicChoice> choose_nic(const ch3_offload_config_t& config, const Result<To
 
   const auto list = parse_processors(config.nic_cores);
   if (list) {
-    if (std::optional<Error> error = refusal(*list, config.nic_cores, node)) return std::move(*error);
+    if (std::optional<Error> error = refusal(*list, config.nic_cores, topology, node))
+      return std::move(*error);
     choice.placement = place_by_list(*list, node);
   } else {
     choice.placement = topology.ok() ? place_thread(topology.value(), node) : place_nowhere(node);

@@ -11,7 +11,6 @@
 #include "nic/node_processes.h"
 #include "nic/placement.h"
 #include "nic/topology.h"
-#include "rdma/log_scope.h"
 
 namespace ch3_offload {
 
@@ -22,7 +21,6 @@ struct NicChoice {
       false;            ///< The thread is bound to placement.processors. Otherwise it has its process's mask.
   std::string why;      ///< Of the driver, and of the place if there is a thread.
   std::string warning;  ///< For the user. Empty: none.
-  LogScope scope = LogScope::kJob;  ///< Of the warning.
 };
 
 /// By `config` (valid) and what is known of the node. kUnsupported: MPIR_CVAR_CH3_OFFLOAD_NIC_CORES names

@@ -67,7 +67,7 @@ class Node {
     job_ = taken_;
     for (const std::uint32_t number : node.launcher)
       if (topology_.contains(number)) job_.insert(number);
-    if (knows_all()) free_ = without(job_, together(taken_, &Processor::core));
+    if (knows_all() && masks_hold_the_threads()) free_ = without(job_, together(taken_, &Processor::core));
     for (const Group& group : groups_)
       if (!has_room(group.mask)) needy_.push_back(group);
   }
@@ -90,6 +90,11 @@ class Node {
 
  private:
   bool knows_all() const { return groups_.front().is_known; }
+  /// False: only the first thread of a process is bound to its mask (OMP_PROC_BIND), the others compute
+  /// elsewhere.
+  bool masks_hold_the_threads() const {
+    return std::ranges::all_of(groups_, [&](const Group& one) { return one.mask.size() >= node_.threads; });
+  }
 
   /// The numbers of the cores, caches or memories that the processors belong to.
   ProcessorSet groups(const ProcessorSet& processors, Level level) const {

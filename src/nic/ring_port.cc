@@ -442,12 +442,11 @@ bool RingPort::at_rest() const noexcept {
 
 bool RingPort::arm() noexcept {
   armed_ = true;
+  PortMemory::count(counters_.client.sleeps);                // Before: whoever rings finds it counted.
   words_.client_sleeps.store(1, std::memory_order_seq_cst);  // "The sleep rule".
   if (ring_.header(std::memory_order_seq_cst) == 0 &&
-      words_.arrivals.load(std::memory_order_seq_cst) == arrivals_seen_) {
-    PortMemory::count(counters_.client.sleeps);
+      words_.arrivals.load(std::memory_order_seq_cst) == arrivals_seen_)
     return true;
-  }
   disarm();
   return false;
 }

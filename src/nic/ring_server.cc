@@ -153,8 +153,10 @@ std::size_t RingServer::take_commands() noexcept {
 
 /// Tells the trace that the engine gets the next command, under that cookie.
 void RingServer::trace_taken(Cookie cookie) noexcept {
-  if (trace_ != nullptr) [[unlikely]]
-    trace_->record(TraceEvent::kCommandTaken, trace_->self(), 0, commands_.position(), cookie);
+  if (trace_ == nullptr || trace_taken_ == commands_.position()) [[likely]]
+    return;  // What is tried again was taken before.
+  trace_taken_ = commands_.position();
+  trace_->record(TraceEvent::kCommandTaken, trace_->self(), 0, commands_.position(), cookie);
 }
 
 RingServer::Outcome RingServer::execute(std::span<const std::byte> record) noexcept {
@@ -541,16 +543,14 @@ void RingServer::tell_words() noexcept {
 // Waiting.
 
 bool RingServer::arm() noexcept {
+  PortMemory::count(ring_counters_.sleeps);               // Before: whoever rings finds it counted.
   words_.nic_sleeps.store(1, std::memory_order_seq_cst);  // "The sleep rule".
   bool has_work = !is_refused_ && commands_.header(std::memory_order_seq_cst) != 0;
   if (holds_ || first_waiting_ != 0 || !warnings_.empty()) {
     ring_.announce_waiting();
     has_work = has_work || ring_.has_room_for_sure(sizeof(EventRecord) + kPacketPartBytes);
   }
-  if (has_work)
-    disarm();
-  else
-    PortMemory::count(ring_counters_.sleeps);
+  if (has_work) disarm();
   return !has_work;
 }
 

@@ -112,6 +112,7 @@ class RingServer {
   RingConsumer commands_;
   RingProducer ring_;
   Trace* const trace_;
+  std::uint64_t trace_taken_ = ~std::uint64_t{0};  ///< Position of the command that the trace has last.
   bool is_refused_ = false;
 
   std::vector<Operation> operations_;  ///< By the number in the client's name, less 1.

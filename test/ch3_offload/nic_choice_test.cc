@@ -75,23 +75,21 @@ TEST(NicChoice, AutoIsHostWithoutATopologyAndSaysWhy) {
   EXPECT_TRUE(says(host.why, "no /sys")) << host.why;
 }
 
-TEST(NicChoice, OfAThreadThatSharesWarnsTheJob) {
+TEST(NicChoice, OfAThreadThatSharesWarns) {
   const NicChoice crowded = choice("thread", machine(2, 2));
   EXPECT_TRUE(crowded.has_thread);
   EXPECT_FALSE(crowded.is_bound) << "it has its process's mask anyhow";
   EXPECT_TRUE(says(crowded.warning, "MPIR_CVAR_CH3_OFFLOAD_NIC=auto")) << crowded.warning;
-  EXPECT_EQ(crowded.scope, LogScope::kJob);
   EXPECT_EQ(choice("thread", machine(2, 1)).warning, "");
 }
 
-TEST(NicChoice, OfAThreadWithoutATopologyWarnsOfTheNodeAndBindsNothing) {
+TEST(NicChoice, OfAThreadWithoutATopologyWarnsAndBindsNothing) {
   Machine blind = machine(16, 1);
   blind.topology = Error{Status::kDeviceFailed, 0, "no /sys"};
   const NicChoice thread = choice("thread", blind);
   EXPECT_TRUE(thread.has_thread);
   EXPECT_FALSE(thread.is_bound);
   EXPECT_TRUE(says(thread.warning, "no /sys")) << thread.warning;
-  EXPECT_EQ(thread.scope, LogScope::kNode);
 }
 
 TEST(NicChoice, BindsAThreadOutsideOfItsProcessesMask) {
@@ -113,6 +111,13 @@ TEST(NicChoice, TakesTheUsersListAlsoWithoutATopology) {
     EXPECT_EQ(thread.placement.processors, ProcessorSet{3});
     EXPECT_EQ(thread.warning, "");
   }
+}
+
+TEST(NicChoice, TakesAProcessorThatIsInNoMask) {
+  Machine isolated = machine(4, 1);
+  isolated.node.own = isolated.node.launcher = {0, 1};
+  isolated.node.masks = {{0, 1}};
+  EXPECT_EQ(choice("thread", isolated, "3").placement.processors, ProcessorSet{3});
 }
 
 TEST(NicChoice, RefusesAListThatTheJobMayNotRunOn) {

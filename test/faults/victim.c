@@ -21,7 +21,11 @@ int rank, size;
 char *buffer;
 MPI_Win window;
 static FILE *words;
-static volatile int *quarter_seen;      /* all ranks of the node see it */
+/* All ranks of the node see it. */
+static struct state {
+    volatile int quarter_seen;
+    int talked;                 /* survivors that have */
+} *state;
 
 long long now_ns(void)
 {
@@ -158,7 +162,7 @@ static void *watch_quarter(void *unused)
     (void) unused;
     while (((volatile char *) buffer)[kPayload / 4] == 0)
         continue;
-    *quarter_seen = 1;
+    state->quarter_seen = 1;
     return NULL;
 }
 
@@ -338,7 +342,7 @@ static void *die(void *argument)
                 continue;
             break;
         case kQuarterSent:
-            while (!*quarter_seen)
+            while (!state->quarter_seen)
                 continue;
             break;
     }
@@ -420,7 +424,7 @@ static void say_self(void)
     closedir(files);
 }
 
-static void *map_state(const char *directory)
+static struct state *map_state(const char *directory)
 {
     char name[4096];
     int file;
@@ -466,8 +470,7 @@ int main(int argc, char **argv)
         stop(name);
     setlinebuf(words);
     buffer = calloc(1, way->death == kAfterWait ? kLarge : kPayload);
-    if (way->death == kQuarterSent)
-        quarter_seen = map_state(argv[2]);
+    state = map_state(argv[2]);
     if (way->is_rma) {
         MPI_Win_create(buffer, kLarge / 2, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
         MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN);
@@ -492,8 +495,13 @@ int main(int argc, char **argv)
     error = way->survive();
     when_ns = now_ns();
     say_error(way, error, when_ns);
-    if (way->must_fail != kNobody)
+    if (way->must_fail != kNobody) {
         talk(is_victim);
+        /* A process that ends may take along what its network processor has not sent yet. */
+        __atomic_add_fetch(&state->talked, 1, __ATOMIC_SEQ_CST);
+        while (__atomic_load_n(&state->talked, __ATOMIC_SEQ_CST) < size - victims)
+            usleep(1000);
+    }
     /* No MPI_Finalize: it is collective, and one rank is gone. */
     _exit(error == MPI_SUCCESS ? 0 : 3);
 }

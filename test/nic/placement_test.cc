@@ -273,5 +273,18 @@ TEST(PlacementNowhere, GoesByTheNumberOfCores) {
       << "it cannot leave its core";
 }
 
+TEST(Placement, NoCoreIsFreeIfThreadsComputeOutsideOfTheMasks) {
+  Topology flat;
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    Topology::Processor one{};
+    one.number = one.core = i;
+    flat.processors.push_back(one);
+  }
+  NodeProcesses node = bound({{0}, {4}}, 0, range(0, 7));
+  EXPECT_EQ(place_thread(flat, node).place, Place::kFreeCores);
+  node.threads = 4;  // OMP_PROC_BIND has bound the first one of each.
+  expect_shared(place_thread(flat, node), {0});
+}
+
 }  // namespace
 }  // namespace ch3_offload

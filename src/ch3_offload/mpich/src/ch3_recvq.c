@@ -421,9 +421,10 @@ int MPIDI_CH3I_Imrecv(MPIDI_VC_t * vc ATTRIBUTE((unused)), MPIR_Request * rreq)
     rreq->ch.message = 0;
     mpi_errno = describe(rreq, &payload);
     if (unlikely(mpi_errno != MPI_SUCCESS)) {
-        rreq->status.MPI_ERROR = mpi_errno;     /* MPID_Imrecv ignores what this returns */
-        mpi_errno = MPID_Request_complete(rreq);
-        goto fn_exit;
+        /* There is no memory to describe the buffer. The message must go, so that its sender ends: it arrives
+         * truncated to nothing. MPID_Imrecv ignores what this returns. */
+        memset(&payload, 0, sizeof payload);
+        mpi_errno = MPI_SUCCESS;
     }
     progressed = ch3_offload_receive_matched(MPIDI_CH3I_channel, message, &payload, rreq, &envelope);
     if (progressed == CH3_OFFLOAD_PENDING) {
