@@ -21,17 +21,28 @@ bool in_two_children(Check check) {
   const pid_t launcher = fork();
   if (launcher != 0) return succeeds(launcher);
   int started[2];  // Closed for writing when both children are there.
-  if (pipe(started) != 0) _exit(1);
+  int checked[2];  // A byte from each that has looked.
+  int done[2];     // Closed for writing when both have: each finds the other.
+  if (pipe(started) != 0 || pipe(checked) != 0 || pipe(done) != 0) _exit(1);
   pid_t children[2];
   for (pid_t& child : children) {
     child = fork();
     if (child != 0) continue;
     close(started[1]);
-    char byte;
-    [[maybe_unused]] const ssize_t end = read(started[0], &byte, 1);
-    _exit(check() ? 0 : 1);
+    close(done[1]);
+    char byte = 0;
+    [[maybe_unused]] ssize_t ignored = read(started[0], &byte, 1);
+    const bool is_well = check();
+    ignored = write(checked[1], &byte, 1);
+    ignored = read(done[0], &byte, 1);
+    _exit(is_well ? 0 : 1);
   }
   close(started[1]);
+  close(checked[1]);
+  char byte;
+  for (int looked = 0; looked < 2 && read(checked[0], &byte, 1) == 1; ++looked) {
+  }
+  close(done[1]);
   const bool first = succeeds(children[0]), second = succeeds(children[1]);
   _exit(first && second ? 0 : 1);
 }
