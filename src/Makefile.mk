@@ -140,11 +140,18 @@ engine_sources = \
 	src/engine/wire.h
 
 nic_sources = \
+	src/nic/client_memory.cc \
+	src/nic/client_memory.h \
 	src/nic/cores.cc \
 	src/nic/cores.h \
+	src/nic/exchange.cc \
+	src/nic/exchange.h \
+	src/nic/exchange_port.cc \
 	src/nic/host_driver.cc \
 	src/nic/host_driver.h \
 	src/nic/nic_records.h \
+	src/nic/nicd_protocol.cc \
+	src/nic/nicd_protocol.h \
 	src/nic/node_processes.cc \
 	src/nic/node_processes.h \
 	src/nic/placement.cc \
@@ -152,6 +159,8 @@ nic_sources = \
 	src/nic/port.h \
 	src/nic/port_memory.cc \
 	src/nic/port_memory.h \
+	src/nic/process_driver.cc \
+	src/nic/process_driver.h \
 	src/nic/processor_set.cc \
 	src/nic/processor_set.h \
 	src/nic/ring_port.cc \
@@ -179,15 +188,21 @@ channel_sources = \
 	src/ch3_offload/counters.cc \
 	src/ch3_offload/channel.cc \
 	src/ch3_offload/channel.h \
+	src/ch3_offload/making.cc \
+	src/ch3_offload/making.h \
 	src/ch3_offload/nic_choice.cc \
 	src/ch3_offload/nic_choice.h \
+	src/ch3_offload/nicd.cc \
+	src/ch3_offload/nicd.h \
+	src/ch3_offload/nicd_job.cc \
+	src/ch3_offload/nicd_job.h \
 	src/ch3_offload/settings.cc \
 	src/ch3_offload/settings.h
 
 # Every object of the core, with its C++ symbols: what the tests link.
 noinst_LTLIBRARIES += libcore.la
 libcore_la_SOURCES = $(rdma_sources) $(dme_sources) $(engine_sources) $(nic_sources) $(channel_sources)
-libcore_la_CPPFLAGS = $(AM_CPPFLAGS) $(VERBS_CFLAGS) $(HWLOC_CFLAGS)
+libcore_la_CPPFLAGS = $(AM_CPPFLAGS) -DCH3_OFFLOAD_BINDIR='"$(bindir)"' $(VERBS_CFLAGS) $(HWLOC_CFLAGS)
 libcore_la_LIBADD = $(VERBS_LIBS) $(HWLOC_LIBS)
 
 include_HEADERS = src/ch3_offload/ch3_offload.h src/engine/ch3_offload_events.h src/rdma/ch3_offload_lane.h
@@ -203,7 +218,7 @@ libch3offload_la_LIBADD = libcore.la -lm
 libch3offload_la_DEPENDENCIES = libcore.la $(top_srcdir)/src/libch3offload.map
 libch3offload_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link \
 	$(CC) $(CFLAGS) $(AM_LDFLAGS) $(libch3offload_la_LDFLAGS) $(LDFLAGS) -o $@
-libch3offload_la_LDFLAGS = -version-info 15:0:0 $(cxx_runtime_flags) \
+libch3offload_la_LDFLAGS = -version-info 16:0:0 $(cxx_runtime_flags) \
 	-Wl,--version-script=$(top_srcdir)/src/libch3offload.map -Wl,-z,relro -Wl,-z,now
 if SANITIZED
 # The sanitizers' runtimes belong to the C++ compiler and to the program: only the tests' library matters here.

@@ -97,6 +97,7 @@ test_libengine_world_a_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/test
 fuzz_common_sources = test/fuzz/target.cc test/fuzz/target.h
 fuzz_stand_in_sources = test/fuzz/stand_in_provider.cc test/fuzz/stand_in_provider.h
 fuzz_card_sources = test/fuzz/card_target.cc
+fuzz_client_sources = test/fuzz/client_target.cc
 fuzz_engine_sources = \
 	test/fuzz/engine_seeds.cc \
 	test/fuzz/engine_seeds.h \
@@ -107,7 +108,7 @@ fuzz_engine_sources = \
 fuzz_handshake_sources = test/fuzz/handshake_target.cc
 fuzz_ring_sources = test/fuzz/ring_target.cc
 fuzz_settings_sources = test/fuzz/settings_target.cc
-fuzz_targets = card engine handshake ring settings
+fuzz_targets = card client engine handshake ring settings
 
 check_PROGRAMS += test/fuzz/replay
 TESTS += test/fuzz/replay
@@ -116,6 +117,7 @@ test_fuzz_replay_SOURCES = \
 	$(fuzz_common_sources) \
 	$(fuzz_stand_in_sources) \
 	$(fuzz_card_sources) \
+	$(fuzz_client_sources) \
 	$(fuzz_engine_sources) \
 	$(fuzz_handshake_sources) \
 	$(fuzz_ring_sources) \
@@ -157,6 +159,7 @@ fuzz fuzz-corpus: test/fuzz/replay
 	  top_srcdir='$(top_srcdir)' targets='$(fuzz_targets)' \
 	  common_sources='$(libcore_la_SOURCES) $(fuzz_common_sources)' \
 	  card_sources='$(fuzz_card_sources) $(fuzz_stand_in_sources)' \
+	  client_sources='$(fuzz_client_sources)' \
 	  engine_sources='$(fuzz_engine_sources) $(fuzz_stand_in_sources) $(payload_sources)' \
 	  frames_sources='$(fuzz_frames_sources) $(fake_verbs_sources)' \
 	  handshake_sources='$(fuzz_handshake_sources)' \
@@ -164,7 +167,8 @@ fuzz fuzz-corpus: test/fuzz/replay
 	  settings_sources='$(fuzz_settings_sources)' \
 	  trace_sources='$(fuzz_trace_sources) $(fuzz_trace_tools)' \
 	  verbs_sources='$(fuzz_verbs_sources) $(fake_verbs_sources)' \
-	  tools_flags='$(TOOLS_CFLAGS)' verbs_flags='$(VERBS_CFLAGS)' common_libs='$(VERBS_LIBS)' \
+	  tools_flags='$(TOOLS_CFLAGS)' verbs_flags='$(VERBS_CFLAGS) $(HWLOC_CFLAGS)' \
+	  common_libs='$(VERBS_LIBS) $(HWLOC_LIBS)' \
 	  trace_libs='$(TOOLS_LIBS)'
 
 clean-local:
@@ -468,12 +472,14 @@ endif
 check_PROGRAMS += test/nic_tests
 TESTS += test/nic_tests
 test_nic_tests_SOURCES = \
+	test/nic/client_memory_test.cc \
+	test/nic/exchange_test.cc \
 	test/nic/ring_port_test.cc \
 	test/nic/thread_driver_test.cc \
 	test/rdma/contract_world.h \
 	test/rdma/shm/shm_world.h
 test_nic_tests_CPPFLAGS = $(gtest_cppflags)
-test_nic_tests_LDADD = test/libengine_world.a libcore.la $(GTEST_LIBS)
+test_nic_tests_LDADD = test/libcontract.a test/libengine_world.a libcore.la $(GTEST_LIBS)
 
 # What stands in for a missing library. distcheck configures --without-verbs --without-ucm
 # --without-hwloc.

@@ -3,6 +3,18 @@ dist_bin_SCRIPTS = tools/ch3-offload-graft tools/ch3-offload-imb
 dist_man_MANS += docs/man/ch3-offload-graft.1 docs/man/ch3-offload-imb.1
 EXTRA_DIST += tools/quickstart
 
+# The network processor of a node: what NIC=process runs.
+bin_PROGRAMS += tools/ch3-offload-nicd
+tools_ch3_offload_nicd_SOURCES = tools/ch3_offload_nicd.cc
+tools_ch3_offload_nicd_LDADD = libcore.la
+dist_man_MANS += docs/man/ch3-offload-nicd.1
+systemduserunitdir = $(prefix)/lib/systemd/user
+systemduserunit_DATA = tools/ch3-offload-nicd.service
+EXTRA_DIST += tools/ch3-offload-nicd.service.in
+CLEANFILES += tools/ch3-offload-nicd.service
+tools/ch3-offload-nicd.service: tools/ch3-offload-nicd.service.in Makefile
+	$(AM_V_GEN)sed 's|@bindir[@]|$(bindir)|' $(srcdir)/tools/ch3-offload-nicd.service.in >$@
+
 if HAVE_TOOLS
 
 # What the tools share, and their tests use.
@@ -41,7 +53,7 @@ libtools_a_SOURCES = \
 	tools/trace_way.h
 libtools_a_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/tools $(TOOLS_CFLAGS)
 
-bin_PROGRAMS = tools/ch3-offload-info tools/ch3-offload-trace
+bin_PROGRAMS += tools/ch3-offload-info tools/ch3-offload-trace
 tools_ch3_offload_info_SOURCES = tools/ch3_offload_info.cc
 tools_ch3_offload_info_CPPFLAGS = $(libtools_a_CPPFLAGS)
 tools_ch3_offload_info_LDADD = libtools.a libcore.la $(TOOLS_LIBS)

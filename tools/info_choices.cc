@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "nic/wait_policy.h"
 #include "engine/wire.h"
+#include "nic/wait_policy.h"
 
 namespace ch3_offload {
 namespace {
@@ -102,6 +102,13 @@ Choice choose_bulk(const Environment& environment, const NodeFacts& facts) {
 Choice choose_driver(const NodeFacts& facts) {
   const std::string topic = "network processor";
   const NicChoice& nic = facts.nic;
+  if (nic.has_process)
+    return {topic,
+            nic.process_processors.empty()
+                ? std::string("a process of the node (ch3-offload-nicd)")
+                : fmt::format("a process of the node (ch3-offload-nicd), on processors {}",
+                              to_text(nic.process_processors)),
+            nic.why};
   if (!nic.has_thread) return {topic, "none: the calls of MPI match and move messages", nic.why};
   return {topic,
           fmt::format("a thread of each process; this one's on processors {} ({})",

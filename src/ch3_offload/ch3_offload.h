@@ -31,7 +31,7 @@ extern "C" {
 #endif
 
 /** Changes when a binary built against an older header would break. */
-#define CH3_OFFLOAD_ABI_VERSION 9
+#define CH3_OFFLOAD_ABI_VERSION 10
 
 typedef struct ch3_offload_channel ch3_offload_channel_t;
 
@@ -140,6 +140,7 @@ typedef struct {
     uint32_t local_rank;        /**< number among those; 0: this process says what holds for the node. Rank 0
                                  *   says what holds for the job */
     const char *nic;            /**< MPIR_CVAR_CH3_OFFLOAD_NIC: host, thread, auto */
+    const char *nicd;           /**< MPIR_CVAR_CH3_OFFLOAD_NICD: the program of NIC=process; "" the installed one */
     const char *nic_cores;      /**< MPIR_CVAR_CH3_OFFLOAD_NIC_CORES: processors of the threads, by local rank;
                                  *   "" the best */
 } ch3_offload_config_t;

@@ -9,30 +9,18 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
+#include "ch3_offload/making.h"
+#include "ch3_offload/nicd_job.h"
 #include "ch3_offload/settings.h"
 #include "nic/host_driver.h"
+#include "nic/process_driver.h"
 #include "nic/traced_port.h"
 #include "rdma/shm/shm_provider.h"
-#include "rdma/verbs/verbs_config.h"
 
 namespace ch3_offload {
 namespace {
-
-/// The settings that narrow what verbs may use, for its error messages; the provider does not know their
-/// names.
-std::string chosen_by_user(const ch3_offload_config_t& config) {
-  std::string text;
-  const auto add = [&](const char* variable, const std::string& value) {
-    if (!value.empty()) text += std::string(text.empty() ? " (" : ", ") + variable + "=" + value;
-  };
-  add("MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE", config.verbs_device);
-  add("MPIR_CVAR_CH3_OFFLOAD_INTERFACE", config.network_interface);
-  if (config.first_port != 0)
-    add("MPIR_CVAR_CH3_PORT_RANGE",
-        std::to_string(config.first_port) + ":" + std::to_string(config.last_port));
-  return text.empty() ? text : text + ")";
-}
 
 /// Processor time that the other threads of this process have used.
 std::uint64_t other_threads_ns() noexcept {
@@ -54,11 +42,18 @@ std::uint64_t switches() noexcept {
   return static_cast<std::uint64_t>(usage.ru_nivcsw);
 }
 
-/// How a thread of this process waits. `shares`: others want its core all the time.
-WaitPolicy wait_policy(const ch3_offload_config_t& config, bool shares) noexcept {
+/// How a thread of this process waits. `shares`: others want its core all the time. `others`: processes on this
+/// node that are none of the job's, and compute.
+WaitPolicy wait_policy(const ch3_offload_config_t& config, bool shares, std::uint32_t others = 0) noexcept {
   const WaitPolicy::Clocks clocks{Trace::monotonic_ns, other_threads_ns, switches};
   if (shares) return {config.spin_us, 2, Cores{1, 1}, clocks};
-  return {config.spin_us, config.local_size, usable_cores(), clocks};
+  const std::uint32_t processes = config.local_size == 0 ? 0 : config.local_size + others;
+  return {config.spin_us, processes, usable_cores(), clocks};
+}
+
+/// The program that NIC=process runs.
+std::string nicd_program(const ch3_offload_config_t& config) {
+  return *config.nicd != '\0' ? config.nicd : CH3_OFFLOAD_BINDIR "/ch3-offload-nicd";
 }
 
 }  // namespace
@@ -66,9 +61,11 @@ WaitPolicy wait_policy(const ch3_offload_config_t& config, bool shares) noexcept
 Channel::Channel(const ch3_offload_config_t& config, const NicChoice& nic)
     : self_(PeerId{config.rank}),
       is_first_of_node_(config.local_rank == 0),
-      wait_(wait_policy(config, nic.has_thread && nic.placement.client_shares)) {
+      wait_(wait_policy(config, nic.has_thread && nic.placement.client_shares, nic.has_process)) {
   if (config.trace != nullptr && *config.trace != '\0') {
-    trace_prefix_ = std::string(config.trace) + "." + std::to_string(config.rank);
+    // Absolute: the processor of a node writes its side's, and runs elsewhere.
+    trace_prefix_ = (nic.has_process ? std::filesystem::absolute(config.trace).string() : config.trace) +
+                    "." + std::to_string(config.rank);
     const auto events = static_cast<std::size_t>(config.trace_events);
     engine_trace_ = std::make_unique<Trace>(self_, config.job_size, events);
     client_trace_ =
@@ -87,20 +84,15 @@ Result<std::unique_ptr<Channel>> Channel::create(const ch3_offload_config_t& con
                      " (is RLIMIT_NOFILE, ulimit -n, too small?)"};
   }
 
-  if (std::optional<Error> error = channel->make_providers(config)) return std::move(*error);
+  if (!nic.value().has_process)
+    if (std::optional<Error> error = channel->make_providers(config)) return std::move(*error);
 
-  EngineConfig engine;
-  engine.self = channel->self_;
-  engine.senders = config.job_size;
-  engine.eager_limit_bytes = static_cast<std::size_t>(config.eager_limit_bytes);
-  engine.unexpected_budget_bytes = static_cast<std::size_t>(config.unexpected_budget_bytes);
-  engine.send_buffer_bytes = static_cast<std::size_t>(config.send_buffer_bytes);
+  EngineConfig engine = engine_config(config);
   std::size_t registrations = 0;
   for (const auto& one : channel->providers_)
     if (one->capabilities().registering_costs)
       registrations = std::max(registrations, one->capabilities().registrations);
   engine.pin_down = pin_down_config(config, registrations);
-  engine.always_ignored = {config.always_ignored_bits, 0};
   engine.trace = channel->engine_trace_.get();
   if (std::optional<Error> error = channel->make_port(config, engine, nic.value())) return std::move(*error);
   channel->port_->events().others = 1;  // There may be warnings.
@@ -113,7 +105,12 @@ std::optional<Error> Channel::make_port(const ch3_offload_config_t& config, cons
                                         const NicChoice& nic) {
   std::vector<Provider*> providers;
   for (const auto& one : providers_) providers.push_back(one.get());
-  if (nic.has_thread) {
+  if (nic.has_process) {
+    auto driver = ProcessDriver::create(make_hello(config), {nicd_program(config), nic.process_processors},
+                                        client_trace_.get());
+    if (!driver.ok()) return driver.error();
+    port_ = std::move(driver.value());
+  } else if (nic.has_thread) {
     auto driver = ThreadDriver::create(engine, providers, wait_policy(config, nic.placement.thread_shares));
     if (!driver.ok()) return driver.error();
     thread_driver_ = driver.value().get();
@@ -165,8 +162,7 @@ std::optional<Error> Channel::make_providers(const ch3_offload_config_t& config)
   const std::string_view fabric = config.fabric;
   if (fabric == "verbs") return make_verbs(config);
   if (std::optional<Error> error = make_shm(config)) return error;
-  const bool others_elsewhere = config.local_size == 0 || config.local_size < config.job_size;
-  if (fabric == "auto" && others_elsewhere) {
+  if (fabric == "auto" && has_others_elsewhere(config)) {
     // Without a network the processes of this node can still talk to each other.
     if (const std::optional<Error> error = make_verbs(config)) warn(LogScope::kNode, error->message);
   }
@@ -188,18 +184,8 @@ std::optional<Error> Channel::make_shm(const ch3_offload_config_t& config) {
 }
 
 std::optional<Error> Channel::make_verbs(const ch3_offload_config_t& config) {
-  VerbsConfig verbs = verbs_config(config);
-  verbs.self = self_;
-  std::memcpy(verbs.job_secret.data(), config.secret, sizeof config.secret);
-  verbs.peer_limit = config.job_size;
-  verbs.log = &Channel::log_line;
-  verbs.log_context = this;
-  Result<std::unique_ptr<Provider>> provider = make_verbs_provider(verbs);
-  if (!provider.ok()) {
-    Error error = provider.error();
-    error.message += chosen_by_user(config);
-    return error;
-  }
+  Result<std::unique_ptr<Provider>> provider = make_network(config, self_, &Channel::log_line, this);
+  if (!provider.ok()) return provider.error();
   providers_.push_back(std::move(provider.value()));
   return {};
 }

@@ -61,6 +61,24 @@ std::optional<Error> refusal(const std::vector<std::uint32_t>& list, const char*
   return {};
 }
 
+/// Where the node's processor runs: on the user's list, else on cores that no process of the job is bound to,
+/// else wherever the job may.
+void choose_process(const std::optional<std::vector<std::uint32_t>>& list, const NodeProcesses& node,
+                    NicChoice& choice) {
+  choice.has_process = true;
+  if (list) {
+    choice.process_processors.insert(list->begin(), list->end());
+    choice.why += "; MPIR_CVAR_CH3_OFFLOAD_NIC_CORES says where";
+    return;
+  }
+  ProcessorSet free = node.launcher;
+  for (const ProcessorSet& mask : node.masks)
+    for (const std::uint32_t processor : mask) free.erase(processor);
+  choice.process_processors = free.empty() ? node.launcher : free;
+  choice.why += free.empty() ? "; it shares the cores of the job's processes"
+                             : "; no process of the job is bound to its cores";
+}
+
 }  // namespace
 
 Result<NicChoice> choose_nic(const ch3_offload_config_t& config, const Result<Topology>& topology,
@@ -71,13 +89,17 @@ Result<NicChoice> choose_nic(const ch3_offload_config_t& config, const Result<To
   if (setting == "host") return choice;
 
   const auto list = parse_processors(config.nic_cores);
-  if (list) {
+  if (list)
     if (std::optional<Error> error = refusal(*list, config.nic_cores, topology, node))
       return std::move(*error);
-    choice.placement = place_by_list(*list, node);
-  } else {
-    choice.placement = topology.ok() ? place_thread(topology.value(), node) : place_nowhere(node);
+  if (setting == "process") {
+    choose_process(list, node, choice);
+    return choice;
   }
+  if (list)
+    choice.placement = place_by_list(*list, node);
+  else
+    choice.placement = topology.ok() ? place_thread(topology.value(), node) : place_nowhere(node);
   const Placement& placement = choice.placement;
   std::string place_reason(reason(placement.place));
   if (placement.place == Place::kUnknown && !topology.ok())

@@ -15,8 +15,10 @@
 namespace ch3_offload {
 
 struct NicChoice {
-  bool has_thread = false;  ///< The thread driver; otherwise the host driver.
-  Placement placement;      ///< Of the thread.
+  bool has_thread = false;          ///< The thread driver.
+  bool has_process = false;         ///< The process driver. Neither: the host driver.
+  Placement placement;              ///< Of the thread.
+  ProcessorSet process_processors;  ///< Where the process driver's processor may run. Empty: as this process.
   bool is_bound =
       false;            ///< The thread is bound to placement.processors. Otherwise it has its process's mask.
   std::string why;      ///< Of the driver, and of the place if there is a thread.

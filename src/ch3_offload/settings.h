@@ -22,13 +22,13 @@
 namespace ch3_offload {
 
 enum class SettingKind {
-  kInt,    ///< Declared as int to MPICH.
-  kRange,  ///< LOW:HIGH; two ints of MPICH. 0:0: none.
-  kSize,   ///< Bytes; declared as string, so that it may be above 2 GiB and have a suffix.
-  kWord,   ///< One of `words`.
-  kText,   ///< Anything.
+  kInt,         ///< Declared as int to MPICH.
+  kRange,       ///< LOW:HIGH; two ints of MPICH. 0:0: none.
+  kSize,        ///< Bytes; declared as string, so that it may be above 2 GiB and have a suffix.
+  kWord,        ///< One of `words`.
+  kText,        ///< Anything.
   kProcessors,  ///< A list of processors, "3,7-9", or nothing.
-  kPath,   ///< Prefix of file names; empty: off.
+  kPath,        ///< Prefix of file names; empty: off.
 };
 
 struct Setting {
@@ -44,7 +44,7 @@ struct Setting {
   bool power_of_two = false;
 
   const char* ch3_offload_config_t::*text = nullptr;  ///< kWord, kText, kProcessors, kPath.
-  std::array<const char*, 3> words{};                 ///< nullptr: no more.
+  std::array<const char*, 4> words{};                 ///< nullptr: no more.
 
   /// Other names without MPICH's prefixes (MPIR_CVAR_ and others); the variable's own takes precedence.
   std::array<const char*, 2> aliases{};  ///< nullptr: no more.

@@ -55,9 +55,7 @@ struct PayloadLayout {
     /// The client's functions move one byte range of the packed message at a time. A range begins where the
     /// one before it ended, or at 0. Payload::address is their context, which is one operation's and the
     /// engine's until the operation is over. They need the client's address space and may be called by any
-    /// thread: the engine's, in progress() and in commands. They must not call the engine. A client in
-    /// another process has a third kind instead: the engine asks, and the client packs into memory that both
-    /// see.
+    /// thread: the engine's, in progress() and in commands. They must not call the engine.
     kPacked
   };
   Kind kind;
@@ -85,9 +83,9 @@ enum class SendMode : std::uint8_t { kStandard, kSynchronous, kReady };
 
 /// What a finished receive, or a probe, says of its message.
 struct Envelope {
-  MatchKey key{};                 ///< The message's own, with the always-ignored bits.
-  std::size_t length_bytes = 0;   ///< Length of the message as sent, even when truncated.
-  Status status = Status::kOk;    ///< kTruncated: capacity was smaller.
+  MatchKey key{};                ///< The message's own, with the always-ignored bits.
+  std::size_t length_bytes = 0;  ///< Length of the message as sent, even when truncated.
+  Status status = Status::kOk;   ///< kTruncated: capacity was smaller.
 };
 
 /// What a command that can finish at once came to.
@@ -168,12 +166,12 @@ struct EngineConfig {
 /// What the engine counts since the start, and levels. Plain numbers, no order between them.
 struct Counters {
   std::uint64_t sent_short = 0, sent_eager = 0, sent_rendezvous = 0, sent_optimistic = 0;
-  std::uint64_t sent_buffered = 0;       ///< Finished by a sender-side copy.
+  std::uint64_t sent_buffered = 0;  ///< Finished by a sender-side copy.
   std::uint64_t sent_to_self = 0;
-  std::uint64_t bulk_written = 0;        ///< Rendezvous moved by write-with-immediate.
-  std::uint64_t bulk_bounced = 0;        ///< Rendezvous moved through slots.
+  std::uint64_t bulk_written = 0;  ///< Rendezvous moved by write-with-immediate.
+  std::uint64_t bulk_bounced = 0;  ///< Rendezvous moved through slots.
   std::uint64_t received_expected = 0, received_unexpected = 0;
-  std::uint64_t dropped_payloads = 0;    ///< Optimistic payloads that did not fit the budget.
+  std::uint64_t dropped_payloads = 0;  ///< Optimistic payloads that did not fit the budget.
   std::uint64_t credits_requested = 0, credit_messages = 0;
   std::uint64_t packets_sent = 0, packet_bytes_received = 0;
   std::uint64_t packet_bytes_placed = 0;  ///< Of those received: by rendezvous, to where they belong.
@@ -183,7 +181,7 @@ struct Counters {
   std::uint64_t unexpected_bytes = 0, unexpected_bytes_peak = 0;
   std::uint64_t unexpected_announced = 0;  ///< Level: those whose payload the sender keeps. No cost.
   std::uint64_t pending_sends = 0;         ///< Level: unfinished sends and packets, buffered ones too.
-  std::uint64_t lent_bytes = 0;          ///< Byte credits lent to peers now.
+  std::uint64_t lent_bytes = 0;            ///< Byte credits lent to peers now.
   std::uint64_t connected_peers = 0;
   std::uint64_t cards_wanted = 0;  ///< Peers whose card the client was asked for.
   // The pin-down caches, all together (PinDownStatistics).
@@ -239,8 +237,8 @@ class Engine {
   /// order with send(). Contiguous data beyond the eager limit, and long enough for a write to pay, goes by
   /// rendezvous if the receiver knows its place; what is behind it waits for that. kDone: all was copied.
   /// kPending: `header` was copied, `data` is the engine's until kSendDone.
-  Progressed send_packet(PeerId peer, std::span<const std::byte> header,
-                         std::span<const Payload> data, Cookie cookie, Status& status) noexcept;
+  Progressed send_packet(PeerId peer, std::span<const std::byte> header, std::span<const Payload> data,
+                         Cookie cookie, Status& status) noexcept;
 
   /// Answers kPacketOffer: where the bytes belong. `place` is contiguous memory that stays valid until
   /// kPacketPlaced or kPeerFailed. If it is shorter than the offer, the rest is offered again or comes by

@@ -71,9 +71,10 @@ Status Engine::State::connect_by_card(Peer& peer, std::string_view card) {
   for (const Provider* provider : providers) {
     have += (have.empty() ? "" : ", ") + std::string(provider->capabilities().name);
   }
-  warn(LogScope::kProcess, "no provider reaches " + who + " (its address: '" + std::string(card) +
-                               "'; providers here: " + have +
-                               "). If it is on another node, that needs a network provider.");
+  warn(LogScope::kProcess,
+       "no provider reaches " + who + " (its address: '" + std::string(card) + "'; providers here: " + have +
+           "). All processes need the same driver (MPIR_CVAR_CH3_OFFLOAD_NIC=process on all nodes or "
+           "on none); another node needs a network provider.");
   return Status::kUnreachable;
 }
 

@@ -36,34 +36,6 @@ inline void copy(std::byte* to, const std::byte* from, std::size_t length) noexc
   }
 }
 
-/// Calls `move` with each run of memory that holds a part of the `length` bytes from `offset` on.
-template <class Move>
-inline void for_each_run(const Payload& payload, std::size_t offset, std::size_t length, Move move) noexcept {
-  const PayloadLayout& layout = *payload.layout;
-  const Piece* const end = layout.pieces + layout.piece_count;
-  const Piece* piece = layout.pieces;
-  // An address by itself may be null, and the pieces absolute (MPI_BOTTOM): so this is no pointer yet.
-  auto element = reinterpret_cast<std::intptr_t>(payload.address);
-  std::size_t skipped = 0;  // Of the piece.
-  if (offset > 0) {
-    element += static_cast<std::intptr_t>(offset / layout.element_bytes) * layout.extent_bytes;
-    for (skipped = offset % layout.element_bytes; skipped >= piece->length_bytes; ++piece)
-      skipped -= piece->length_bytes;
-  }
-  for (;;) {
-    const std::size_t run = std::min(piece->length_bytes - skipped, length);
-    const std::intptr_t memory = element + piece->offset_bytes + static_cast<std::intptr_t>(skipped);
-    move(reinterpret_cast<std::byte*>(memory), run);
-    length -= run;
-    if (length == 0) return;
-    skipped = 0;
-    if (++piece == end) {
-      piece = layout.pieces;
-      element += layout.extent_bytes;
-    }
-  }
-}
-
 }  // namespace
 
 void gather_layout(const Payload& payload, std::size_t offset, std::span<std::byte> out) noexcept {

@@ -6,6 +6,7 @@
 //   driver   where the engine runs                 source
 //   host     inside the client's calls, no queue   nic/host_driver.h
 //   thread   in a thread of the client's process   nic/thread_driver.h
+//   process  in a process of the node              nic/process_driver.h, ch3_offload/nicd.h
 //
 // What all drivers keep:
 //

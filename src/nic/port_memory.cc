@@ -4,31 +4,52 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 
 #include "rdma/system_error.h"
 
 namespace ch3_offload {
 namespace {
 
-Result<Mapping> make_ring(const char* name, std::size_t ring_bytes) {
-  Result<FileDescriptor> file = make_shared_file(name, kRingControlBytes + ring_bytes);
-  if (!file.ok()) return file.error();
-  return map_mirrored(file.value(), kRingControlBytes, ring_bytes);
+Result<Mapping> make_ring(const char* name, std::size_t ring_bytes, FileDescriptor& file) {
+  Result<FileDescriptor> made = make_shared_file(name, kRingControlBytes + ring_bytes);
+  if (!made.ok()) return made.error();
+  file = std::move(made.value());
+  return map_mirrored(file, kRingControlBytes, ring_bytes);
+}
+
+Result<Mapping> map_ring(const FileDescriptor& file, std::size_t ring_bytes) {
+  if (!is_sealed_file(file, kRingControlBytes + ring_bytes))
+    return Error{Status::kProtocol, 0, "the network processor's rings have another size"};
+  return map_mirrored(file, kRingControlBytes, ring_bytes);
 }
 
 }  // namespace
 
 Result<PortMemory> PortMemory::make() {
   PortMemory memory;
-  Result<Mapping> commands = make_ring("ch3-offload-commands", kCommandRingBytes);
+  Result<Mapping> commands = make_ring("ch3-offload-commands", kCommandRingBytes, memory.command_file_);
   if (!commands.ok()) return commands.error();
   memory.commands_ = std::move(commands.value());
-  Result<Mapping> events = make_ring("ch3-offload-events", kEventRingBytes);
+  Result<Mapping> events = make_ring("ch3-offload-events", kEventRingBytes, memory.event_file_);
   if (!events.ok()) return events.error();
   memory.events_ = std::move(events.value());
   memory.client_bell_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   memory.nic_bell_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!memory.client_bell_.valid() || !memory.nic_bell_.valid()) return system_error("eventfd", errno);
+  return memory;
+}
+
+Result<PortMemory> PortMemory::attach(std::array<FileDescriptor, kFiles> files) {
+  PortMemory memory;
+  Result<Mapping> commands = map_ring(files[kCommandFile], kCommandRingBytes);
+  if (!commands.ok()) return commands.error();
+  memory.commands_ = std::move(commands.value());
+  Result<Mapping> events = map_ring(files[kEventFile], kEventRingBytes);
+  if (!events.ok()) return events.error();
+  memory.events_ = std::move(events.value());
+  memory.client_bell_ = std::move(files[kClientBell]);
+  memory.nic_bell_ = std::move(files[kNicBell]);
   return memory;
 }
 

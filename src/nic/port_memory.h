@@ -4,6 +4,9 @@
 
 #pragma once
 
+#include <array>
+#include <cstddef>
+
 #include "nic/nic_records.h"
 #include "nic/port.h"
 #include "rdma/file_descriptor.h"
@@ -15,8 +18,22 @@ namespace ch3_offload {
 
 class PortMemory {
  public:
+  /// What the other process needs to map the same memory, in this order.
+  enum File : std::size_t { kCommandFile, kEventFile, kClientBell, kNicBell, kFiles };
+
   /// For set-up only. kNoMemory: the message says of what.
   static Result<PortMemory> make();
+  /// That of another process. kProtocol: these are not its files.
+  static Result<PortMemory> attach(std::array<FileDescriptor, kFiles> files);
+  /// For attach() elsewhere. The memory's own.
+  std::array<int, kFiles> files() const noexcept {
+    return {command_file_.get(), event_file_.get(), client_bell_.get(), nic_bell_.get()};
+  }
+  /// Closes the two that are needed for attach() only.
+  void close_files() noexcept {
+    command_file_.reset();
+    event_file_.reset();
+  }
 
   RingProducer command_producer() const noexcept {
     return {commands_.address(), kCommandRingBytes, kCommandRingBytes};
@@ -60,6 +77,8 @@ class PortMemory {
 
   PortMemory() = default;
 
+  FileDescriptor command_file_;
+  FileDescriptor event_file_;
   Mapping commands_;
   Mapping events_;
   FileDescriptor client_bell_;

@@ -1,11 +1,14 @@
 #include "nic/ring_port.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <new>
 #include <utility>
+
+#include "engine/payload_layout.h"
 
 namespace ch3_offload {
 namespace {
@@ -43,14 +46,15 @@ CommandRecord command_of(CommandKind kind, const MatchKey& key, const Payload& p
 
 }  // namespace
 
-RingPort::RingPort(PortMemory& memory, const Trace* trace) noexcept
+RingPort::RingPort(PortMemory& memory, const Trace* trace, bool stages) noexcept
     : memory_(memory),
       words_(memory.words()),
       counters_(memory.ring_counters()),
       commands_(memory.command_producer()),
       ring_(memory.event_consumer()),
       bell_(memory.client_bell()),
-      trace_(trace) {}
+      trace_(trace),
+      stages_(stages) {}
 
 // Names.
 
@@ -73,6 +77,42 @@ OperationId RingPort::name(Cookie cookie) noexcept {
   return OperationId{std::uint64_t{operation.generation} << 32 | number};
 }
 
+bool RingPort::must_stage(const Payload& payload) const noexcept {
+  return stages_ && payload.layout != nullptr && payload.layout->kind == PayloadLayout::Kind::kPacked;
+}
+
+/// Replaces those payloads that only this process can read by memory that any can. False: there is none.
+bool RingPort::stage_sends(OperationId operation, std::span<Payload> payloads) noexcept {
+  std::size_t length_bytes = 0;
+  for (const Payload& one : payloads)
+    if (must_stage(one)) length_bytes += one.length_bytes;
+  std::byte* place = length_bytes == 0 ? nullptr : make_staged(operation, length_bytes);
+  if (place == nullptr && length_bytes != 0) return false;
+  for (Payload& one : payloads) {
+    if (!must_stage(one)) continue;
+    gather(one, 0, {place, one.length_bytes});
+    one = {place, one.length_bytes, nullptr};
+    place += one.length_bytes;
+  }
+  return true;
+}
+
+/// Likewise what only this process can write.
+bool RingPort::stage_receive(OperationId operation, Payload& payload) noexcept {
+  if (!must_stage(payload)) return true;
+  std::byte* place = payload.length_bytes == 0 ? nullptr : make_staged(operation, payload.length_bytes);
+  if (place == nullptr && payload.length_bytes != 0) return false;
+  find(operation)->receives = payload;
+  payload = {place, payload.length_bytes, nullptr};
+  return true;
+}
+
+std::byte* RingPort::make_staged(OperationId operation, std::size_t length_bytes) noexcept {
+  Operation& entry = *find(operation);
+  entry.staged.reset(new (std::nothrow) std::byte[length_bytes]);
+  return entry.staged.get();
+}
+
 RingPort::Operation* RingPort::find(OperationId operation) noexcept {
   const std::uint32_t index = index_in(operation);
   if (index >= operations_.size()) return nullptr;
@@ -83,6 +123,7 @@ RingPort::Operation* RingPort::find(OperationId operation) noexcept {
 void RingPort::forget(OperationId operation) noexcept {
   Operation& over = operations_[index_in(operation)];
   over.is_live = false;
+  over.staged.reset();
   if (++over.generation == 0) over.generation = 1;
   over.next_free = free_;
   free_ = index_in(operation) + 1;
@@ -135,7 +176,8 @@ Progressed RingPort::send(PeerId peer, SendMode mode, const MatchKey& key, const
                           Status& status) noexcept {
   operation = kNoOperation;
   status = Status::kOk;
-  if (mode != SendMode::kSynchronous && payload.layout == nullptr && begin_inline(payload.length_bytes)) {
+  if (mode != SendMode::kSynchronous && (payload.layout == nullptr || stages_) &&
+      begin_inline(payload.length_bytes)) {
     InlineRecord command{CommandKind::kSendInline,
                          static_cast<std::uint8_t>(mode),
                          0,
@@ -145,16 +187,22 @@ Progressed RingPort::send(PeerId peer, SendMode mode, const MatchKey& key, const
                          send_id};
     std::byte* const place = begin_command(sizeof command + payload.length_bytes);
     std::memcpy(place, &command, sizeof command);
-    if (payload.length_bytes > 0) std::memcpy(place + sizeof command, payload.address, payload.length_bytes);
+    gather(payload, 0, {place + sizeof command, payload.length_bytes});
     end_command(sizeof command + payload.length_bytes);
     return Progressed::kDone;
   }
-  CommandRecord command = command_of(CommandKind::kSend, key, payload);
-  command.operation = operation = name(cookie);
+  operation = name(cookie);
+  Payload staged = payload;
+  if (operation != kNoOperation && !stage_sends(operation, {&staged, 1})) {
+    forget(operation);
+    operation = kNoOperation;
+  }
   if (operation == kNoOperation) {
     status = Status::kNoMemory;
     return Progressed::kFailed;
   }
+  CommandRecord command = command_of(CommandKind::kSend, key, staged);
+  command.operation = operation;
   command.mode = static_cast<std::uint8_t>(mode);
   command.peer = index_of(peer);
   command.send_id = send_id;
@@ -192,16 +240,19 @@ Progressed RingPort::send_packet(PeerId peer, std::span<const std::byte> header,
   command.count = static_cast<std::uint16_t>(data.size());
   command.send_id = static_cast<std::uint32_t>(header.size());
   command.operation = name(cookie);
+  std::array<Payload, kMostPacketParts> parts;
+  const std::span<Payload> staged = std::span(parts).first(std::min(data.size(), parts.size()));
+  std::ranges::copy(data.first(staged.size()), parts.begin());
   const std::size_t length_bytes = sizeof command + data.size_bytes() + header.size();
   if (command.operation == kNoOperation || data.size() > kMostPacketParts ||
-      length_bytes > longest_payload(kCommandRingBytes)) {
+      length_bytes > longest_payload(kCommandRingBytes) || !stage_sends(command.operation, staged)) {
     if (command.operation != kNoOperation) forget(command.operation);
     status = Status::kNoMemory;
     return Progressed::kFailed;
   }
   std::byte* const place = begin_command(length_bytes);
   std::memcpy(place, &command, sizeof command);
-  if (!data.empty()) std::memcpy(place + sizeof command, data.data(), data.size_bytes());
+  if (!data.empty()) std::memcpy(place + sizeof command, staged.data(), staged.size_bytes());
   if (!header.empty()) std::memcpy(place + sizeof command + data.size_bytes(), header.data(), header.size());
   end_command(length_bytes);
   return Progressed::kPending;
@@ -210,26 +261,35 @@ Progressed RingPort::send_packet(PeerId peer, std::span<const std::byte> header,
 Progressed RingPort::post_receive(const MatchKey& key, const MatchKey& ignore, const Payload& payload,
                                   Cookie cookie, OperationId& operation, Envelope& envelope) noexcept {
   const bool is_masked = ignore != MatchKey{};
-  CommandRecord command =
-      command_of(is_masked ? CommandKind::kReceiveMasked : CommandKind::kReceive, key, payload);
-  command.operation = operation = name(cookie);
+  operation = name(cookie);
+  Payload staged = payload;
+  if (operation != kNoOperation && !stage_receive(operation, staged)) {
+    forget(operation);
+    operation = kNoOperation;
+  }
   if (operation == kNoOperation) {
     envelope = {key, 0, Status::kNoMemory};
     return Progressed::kDone;
   }
+  CommandRecord command =
+      command_of(is_masked ? CommandKind::kReceiveMasked : CommandKind::kReceive, key, staged);
+  command.operation = operation;
   give(command, is_masked ? bytes_of(ignore) : std::span<const std::byte>());
   return Progressed::kPending;
 }
 
 Progressed RingPort::receive_matched(MessageId message, const Payload& payload, Cookie cookie,
                                      Envelope& envelope) noexcept {
-  CommandRecord command = command_of(CommandKind::kReceiveMatched, MatchKey{}, payload);
-  command.bits = static_cast<std::uint64_t>(message);
-  command.operation = name(cookie);
-  if (command.operation == kNoOperation) {
+  const OperationId operation = name(cookie);
+  Payload staged = payload;
+  if (operation == kNoOperation || !stage_receive(operation, staged)) {
+    if (operation != kNoOperation) forget(operation);
     envelope = {{}, 0, Status::kNoMemory};
     return Progressed::kDone;
   }
+  CommandRecord command = command_of(CommandKind::kReceiveMatched, MatchKey{}, staged);
+  command.bits = static_cast<std::uint64_t>(message);
+  command.operation = operation;
   give(command);
   return Progressed::kPending;
 }
@@ -373,6 +433,9 @@ bool RingPort::translate(const EventRecord& record, std::span<const std::byte> m
   const Operation* const operation = find(record.operation);
   if (operation == nullptr) return false;
   event.cookie = operation->cookie;
+  if (record.kind == Event::Kind::kReceiveDone && operation->staged != nullptr && !event.is_cancelled)
+    scatter(operation->receives, 0,
+            {operation->staged.get(), std::min(event.length_bytes, operation->receives.length_bytes)});
   // The send's own event will not come.
   if (event.is_cancelled && find(operation->cancelled) != nullptr) forget(operation->cancelled);
   forget(record.operation);

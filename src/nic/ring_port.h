@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -60,9 +61,9 @@ class RingPort : public Port {
   bool idle() const noexcept final;
   bool at_rest() const noexcept final;
   bool may_have_work() noexcept final { return !at_rest(); }
-  bool arm() noexcept final;
+  bool arm() noexcept override;
   void disarm() noexcept final;
-  std::span<const int> descriptors() const noexcept final { return {&bell_, 1}; }
+  std::span<const int> descriptors() const noexcept override { return {&bell_, 1}; }
 
   void stop_keeping_memory() noexcept final;
   /// The numbers of a short time ago; exact while the processor has nothing to do.
@@ -74,7 +75,9 @@ class RingPort : public Port {
  protected:
   /// `memory` outlives the port. `trace`: the processor's, whose clock stamps the commands; null: they are
   /// not stamped.
-  RingPort(PortMemory& memory, const Trace* trace) noexcept;
+  /// `stages`: the processor is in another process. Then a payload of kind kPacked is packed into memory of
+  /// this port when its send is given, and unpacked from there when the event of its receive is taken.
+  RingPort(PortMemory& memory, const Trace* trace, bool stages = false) noexcept;
 
   /// Called again and again while the client waits for an answer, or for room. `turns` counts.
   virtual void wait_for_processor(std::uint32_t turns) noexcept = 0;
@@ -87,9 +90,15 @@ class RingPort : public Port {
     bool is_live = false;
     Cookie cookie = nullptr;
     OperationId cancelled = kNoOperation;  ///< Of a cancellation: the send.
+    std::unique_ptr<std::byte[]> staged;   ///< Null: nothing is.
+    Payload receives;                      ///< What is received into `staged`.
   };
 
   OperationId name(Cookie cookie) noexcept;
+  bool must_stage(const Payload& payload) const noexcept;
+  bool stage_sends(OperationId operation, std::span<Payload> payloads) noexcept;
+  bool stage_receive(OperationId operation, Payload& payload) noexcept;
+  std::byte* make_staged(OperationId operation, std::size_t length_bytes) noexcept;
   Operation* find(OperationId operation) noexcept;
   void forget(OperationId operation) noexcept;
 
@@ -118,6 +127,7 @@ class RingPort : public Port {
   const int bell_;
   ch3_offload_events_t events_{};
   const Trace* const trace_;
+  const bool stages_;
   CommandStamp last_command_;
   bool armed_ = false;
 

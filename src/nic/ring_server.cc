@@ -65,7 +65,7 @@ bool read(std::span<const std::byte>& from, T& object) noexcept {
 
 }  // namespace
 
-RingServer::RingServer(Port& port, PortMemory& memory, Trace* trace) noexcept
+RingServer::RingServer(Port& port, PortMemory& memory, Trace* trace, ClientMemory* client) noexcept
     : port_(port),
       memory_(memory),
       words_(memory.words()),
@@ -73,7 +73,8 @@ RingServer::RingServer(Port& port, PortMemory& memory, Trace* trace) noexcept
       ring_counters_(memory.ring_counters().processor),
       commands_(memory.command_consumer()),
       ring_(memory.event_producer()),
-      trace_(trace) {
+      trace_(trace),
+      client_(client) {
   words_.idle_at.store(kNotIdle, std::memory_order_relaxed);
 }
 
@@ -108,6 +109,24 @@ RingServer::Outcome RingServer::begin(OperationId operation) noexcept {
   entry.generation = generation_in(operation);
   trace_taken(cookie_of(operation));
   return Outcome::kTaken;
+}
+
+/// What the operation reads or writes: of a client in another process, by copies between the two.
+RingServer::Outcome RingServer::take(OperationId operation, std::span<Payload> payloads) noexcept {
+  if (client_ == nullptr || payloads.empty()) return Outcome::kTaken;
+  Operation& entry = *find(operation);
+  Outcome outcome = Outcome::kTaken;
+  try {
+    entry.parts = std::make_unique<ClientMemory::Part[]>(payloads.size());
+    for (std::size_t i = 0; i < payloads.size(); ++i) {
+      if (!client_->take(payloads[i], entry.parts[i])) outcome = Outcome::kRubbish;
+      payloads[i] = entry.parts[i].payload();
+    }
+  } catch (const std::bad_alloc&) {
+    outcome = Outcome::kLater;
+  }
+  if (outcome != Outcome::kTaken) entry = {};
+  return outcome;
 }
 
 RingServer::Operation* RingServer::find(OperationId operation) noexcept {
@@ -163,6 +182,7 @@ RingServer::Outcome RingServer::execute(std::span<const std::byte> record) noexc
   CommandRecord command;
   std::span<const std::byte> more = record;
   if (!read(more, static_cast<InlineRecord&>(command)) || command.mode > 2) return Outcome::kRubbish;
+  if (client_ != nullptr && command.peer >= client_->peer_limit()) return Outcome::kRubbish;
   if (command.kind == CommandKind::kSendInline) return send_inline(command, more);
   if (command.kind == CommandKind::kPacketInline) return packet_inline(command, more);
   more = record;
@@ -190,7 +210,10 @@ RingServer::Outcome RingServer::execute(std::span<const std::byte> record) noexc
     case CommandKind::kMatchedProbe: answer_probe(command, mask); break;
     case CommandKind::kPurge: return purge(command, more);
     case CommandKind::kIntroduce: port_.introduce(peer, text); break;
-    case CommandKind::kPlacePacket: port_.place_packet(peer, payload_of(command)); break;
+    case CommandKind::kPlacePacket:
+      // Copies between processes have no place that a peer could write to.
+      port_.place_packet(peer, client_ == nullptr ? payload_of(command) : Payload{});
+      break;
     case CommandKind::kFailPeer: port_.fail_peer(peer); break;
     case CommandKind::kClosePeer: port_.close_peer(peer); break;
     case CommandKind::kStopKeeping:
@@ -253,11 +276,14 @@ void RingServer::copy_done(std::size_t index) noexcept {
 
 RingServer::Outcome RingServer::send(const CommandRecord& command) noexcept {
   if (const Outcome outcome = begin(command.operation); outcome != Outcome::kTaken) return outcome;
+  Payload payload = payload_of(command);
+  if (const Outcome outcome = take(command.operation, {&payload, 1}); outcome != Outcome::kTaken)
+    return outcome;
   OperationId engines = kNoOperation;
   Status status = Status::kOk;
   const Progressed progressed =
-      port_.send(PeerId{command.peer}, static_cast<SendMode>(command.mode), key_of(command),
-                 payload_of(command), command.send_id, cookie_of(command.operation), engines, status);
+      port_.send(PeerId{command.peer}, static_cast<SendMode>(command.mode), key_of(command), payload,
+                 command.send_id, cookie_of(command.operation), engines, status);
   if (progressed == Progressed::kPending)
     find(command.operation)->engines = engines;
   else
@@ -273,6 +299,9 @@ RingServer::Outcome RingServer::packet(const CommandRecord& command,
     if (!read(more, parts[i])) return Outcome::kRubbish;
   if (more.size() != command.send_id) return Outcome::kRubbish;
   if (const Outcome outcome = begin(command.operation); outcome != Outcome::kTaken) return outcome;
+  if (const Outcome outcome = take(command.operation, {parts.data(), command.count});
+      outcome != Outcome::kTaken)
+    return outcome;
   Status status = Status::kOk;
   if (port_.send_packet(PeerId{command.peer}, more, {parts.data(), command.count},
                         cookie_of(command.operation), status) != Progressed::kPending)
@@ -282,10 +311,13 @@ RingServer::Outcome RingServer::packet(const CommandRecord& command,
 
 RingServer::Outcome RingServer::receive(const CommandRecord& command, const MatchKey& ignore) noexcept {
   if (const Outcome outcome = begin(command.operation); outcome != Outcome::kTaken) return outcome;
+  Payload payload = payload_of(command);
+  if (const Outcome outcome = take(command.operation, {&payload, 1}); outcome != Outcome::kTaken)
+    return outcome;
   OperationId engines = kNoOperation;
   Envelope envelope;
-  if (port_.post_receive(key_of(command), ignore, payload_of(command), cookie_of(command.operation), engines,
-                         envelope) == Progressed::kPending)
+  if (port_.post_receive(key_of(command), ignore, payload, cookie_of(command.operation), engines, envelope) ==
+      Progressed::kPending)
     find(command.operation)->engines = engines;
   else
     finish(command.operation, event_of(envelope));
@@ -294,9 +326,12 @@ RingServer::Outcome RingServer::receive(const CommandRecord& command, const Matc
 
 RingServer::Outcome RingServer::receive_matched(const CommandRecord& command) noexcept {
   if (const Outcome outcome = begin(command.operation); outcome != Outcome::kTaken) return outcome;
+  Payload payload = payload_of(command);
+  if (const Outcome outcome = take(command.operation, {&payload, 1}); outcome != Outcome::kTaken)
+    return outcome;
   Envelope envelope;
-  if (port_.receive_matched(MessageId{command.bits}, payload_of(command), cookie_of(command.operation),
-                            envelope) != Progressed::kPending)
+  if (port_.receive_matched(MessageId{command.bits}, payload, cookie_of(command.operation), envelope) !=
+      Progressed::kPending)
     finish(command.operation, event_of(envelope));
   return Outcome::kTaken;
 }

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "engine/trace.h"
+#include "nic/client_memory.h"
 #include "nic/port.h"
 #include "nic/port_memory.h"
 
@@ -30,8 +32,9 @@ namespace ch3_offload {
 
 class RingServer {
  public:
-  /// All outlive the server. `trace`: the engine's; null: there is none.
-  RingServer(Port& port, PortMemory& memory, Trace* trace) noexcept;
+  /// All outlive the server. `trace`: the engine's; null: there is none. `client`: the memory of a client in
+  /// another process; null: it is in this one.
+  RingServer(Port& port, PortMemory& memory, Trace* trace, ClientMemory* client = nullptr) noexcept;
 
   /// Takes commands, lets the engine work, gives events. Returns how many things happened.
   std::size_t turn() noexcept;
@@ -59,12 +62,13 @@ class RingServer {
   };
   /// What the client has named.
   struct Operation {
-    std::uint32_t generation = 0;                ///< 0: nothing, or over.
-    std::uint32_t next = 0;                      ///< Index + 1 in the queue of those that wait for room.
-    OperationId engines = kNoOperation;          ///< The engine's name, while it is pending there.
-    OperationId cancels = kNoOperation;          ///< Of a cancellation: the send, or a copy's number.
-    OperationId cancels_engines = kNoOperation;  ///< The engine's name for it.
-    EventRecord event{};                         ///< While it waits for room.
+    std::uint32_t generation = 0;                 ///< 0: nothing, or over.
+    std::uint32_t next = 0;                       ///< Index + 1 in the queue of those that wait for room.
+    OperationId engines = kNoOperation;           ///< The engine's name, while it is pending there.
+    OperationId cancels = kNoOperation;           ///< Of a cancellation: the send, or a copy's number.
+    OperationId cancels_engines = kNoOperation;   ///< The engine's name for it.
+    EventRecord event{};                          ///< While it waits for room.
+    std::unique_ptr<ClientMemory::Part[]> parts;  ///< Of a client in another process.
   };
   /// A small send whose peer cannot take it yet.
   struct Copy {
@@ -90,6 +94,7 @@ class RingServer {
   bool cancel_receive(OperationId operation) noexcept;
 
   Outcome begin(OperationId operation) noexcept;
+  Outcome take(OperationId operation, std::span<Payload> payloads) noexcept;
   Operation* find(OperationId operation) noexcept;
   void forget_cancelled(OperationId operation, OperationId engines) noexcept;
 
@@ -112,6 +117,7 @@ class RingServer {
   RingConsumer commands_;
   RingProducer ring_;
   Trace* const trace_;
+  ClientMemory* const client_;
   std::uint64_t trace_taken_ = ~std::uint64_t{0};  ///< Position of the command that the trace has last.
   bool is_refused_ = false;
 

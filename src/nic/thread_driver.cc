@@ -32,6 +32,7 @@ Result<std::unique_ptr<ThreadDriver>> ThreadDriver::create(const EngineConfig& c
                                                            const WaitPolicy& wait) {
   Result<PortMemory> memory = PortMemory::make();
   if (!memory.ok()) return memory.error();
+  memory.value().close_files();
   return std::unique_ptr<ThreadDriver>(
       new ThreadDriver(std::make_unique<PortMemory>(std::move(memory.value())), config, providers, wait));
 }

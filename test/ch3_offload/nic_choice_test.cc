@@ -127,7 +127,23 @@ TEST(NicChoice, RefusesAListThatTheJobMayNotRunOn) {
   EXPECT_TRUE(says(refused.error().message, "MPIR_CVAR_CH3_OFFLOAD_NIC_CORES=1,7"))
       << refused.error().message;
   EXPECT_TRUE(says(refused.error().message, "may not run on processor 7, only on 0-1"));
+  EXPECT_FALSE(choose_nic(config_of("process", "1,7"), small.topology, small.node).ok());
   EXPECT_TRUE(choose_nic(config_of("host", "1,7"), small.topology, small.node).ok()) << "it has no thread";
+}
+
+TEST(NicChoice, AProcessOfTheNodeRunsWhereNobodyIsBound) {
+  Machine bound = machine(4, 2);
+  bound.node.masks = {{0}, {1}};
+  const NicChoice free = choice("process", bound);
+  EXPECT_TRUE(free.has_process);
+  EXPECT_FALSE(free.has_thread);
+  EXPECT_EQ(free.process_processors, (ProcessorSet{2, 3}));
+  EXPECT_TRUE(says(free.why, "no process of the job is bound to its cores")) << free.why;
+
+  const NicChoice full = choice("process", machine(4, 4));
+  EXPECT_EQ(full.process_processors, (ProcessorSet{0, 1, 2, 3}));
+  EXPECT_TRUE(says(full.why, "it shares the cores of the job's processes")) << full.why;
+  EXPECT_EQ(choice("process", bound, "1,3").process_processors, (ProcessorSet{1, 3}));
 }
 
 }  // namespace

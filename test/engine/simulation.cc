@@ -2,6 +2,8 @@
 
 #include "engine/simulation.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <sstream>
@@ -22,6 +24,31 @@ const FakeNetwork* traced_network = nullptr;
 
 std::uint64_t Simulation::clock() noexcept { return traced_network->now_ns(); }
 
+void Simulation::make_nodes() {
+  for (std::uint32_t i = 0; i < config_.nodes; ++i) {
+    Node& node = nodes_.emplace_back();
+    node.network = network_.make_provider(PeerId{i});
+    node.exchange = std::make_unique<Exchange>(PeerId{i}, config_.processes, node.network.get());
+  }
+}
+
+void Simulation::make_engine(Process& process, const EngineConfig& engine) {
+  const std::uint64_t seed = config_.seed + process.id;
+  if (config_.driver == SimulatedDriver::kProcess) {
+    process.exchange = node_of(process.id).exchange->attach(PeerId{process.id});
+    process.memory = std::make_unique<ClientMemory>(::getpid(), config_.processes, *process.exchange);
+    Provider* const providers[] = {process.exchange.get()};
+    process.engine = std::make_unique<SteppedRings>(engine, providers, seed, process.memory.get());
+    return;
+  }
+  process.provider = network_.make_provider(PeerId{process.id});
+  Provider* const providers[] = {process.provider.get()};
+  if (config_.has_rings())
+    process.engine = std::make_unique<SteppedRings>(engine, providers, seed);
+  else
+    process.engine = std::make_unique<HostDriver>(engine, providers);
+}
+
 Simulation::Simulation(const SimulationConfig& config)
     : config_(config),
       random_(config.seed),
@@ -32,21 +59,17 @@ Simulation::Simulation(const SimulationConfig& config)
       log_(kLogLines) {
   traced_network = &network_;
   arena_.on_free = [this](const std::byte* address, std::size_t length_bytes) { unmap(address, length_bytes); };
+  if (config.driver == SimulatedDriver::kProcess) make_nodes();
   const char* const trace_folder = std::getenv("CH3_OFFLOAD_SIM_TRACE");
   for (std::uint32_t i = 0; i < config.processes; ++i) {
     auto process = std::make_unique<Process>(*this, i);
-    process->provider = network_.make_provider(PeerId{i});
     EngineConfig engine = config.engine;
     engine.self = PeerId{i};
     if (trace_folder != nullptr) {
       process->trace = std::make_unique<Trace>(PeerId{i}, config.processes, kTraceEvents, &Simulation::clock);
       engine.trace = process->trace.get();
     }
-    Provider* const providers[] = {process->provider.get()};
-    if (config.rings)
-      process->engine = std::make_unique<SteppedRings>(engine, providers, config.seed + i);
-    else
-      process->engine = std::make_unique<HostDriver>(engine, providers);
+    make_engine(*process, engine);
     process->told_failed.resize(config.processes);
     process->packet_bytes_out.resize(config.processes);
     process->packet_bytes_in.resize(config.processes);
@@ -58,10 +81,12 @@ Simulation::Simulation(const SimulationConfig& config)
 Simulation::~Simulation() {
   // What is still in flight refers to the records' buffers: first the network forgets its users.
   for (auto& process : processes_) {
-    if (process->alive) network_.kill(PeerId{process->id});
+    if (process->alive && process->provider != nullptr) network_.kill(PeerId{process->id});
     process->engine.reset();
+    process->exchange.reset();
     process->provider.reset();
   }
+  for (Node& node : nodes_) node.exchange.reset();
   for (auto& process : processes_) process->places.clear();  // unmap() visits them all.
 }
 
@@ -85,7 +110,9 @@ std::string Simulation::report() const {
   std::ostringstream text;
   text << config_.describe() << "\nreplay: test/simulation_tests --seeds " << config_.seed << ".." << config_.seed
        << " --operations " << config_.operations << " --gtest_filter="
-       << (config_.rings ? "*BehindRings*\n" : "*ProgramsObey*\n");
+       << (config_.driver == SimulatedDriver::kHost    ? "*ProgramsObey*\n"
+           : config_.driver == SimulatedDriver::kRings ? "*BehindRings*\n"
+                                                       : "*InAProcess*\n");
   const std::uint64_t lines = std::min<std::uint64_t>({logged_, kLogLines, 60});
   text << "the last " << lines << " events (time ns: process, peer, event, two numbers):\n";
   for (std::uint64_t i = logged_ - lines; i < logged_; ++i) {
@@ -151,7 +178,10 @@ bool Simulation::run() {
     // Deaths fall in the later part, when there is something to lose.
     if (deaths > 0 && commands_ > config_.operations / 3 && random_.below(config_.operations / 3 + 1) < 2) {
       --deaths;
-      kill(*choose_alive());
+      if (nodes_.size() > 1 && random_.chance(0.2))
+        kill_node(node_of(choose_alive()->id));
+      else
+        kill(*choose_alive());
     }
     if (breaks > 0 && commands_ > config_.operations / 4 && random_.below(config_.operations / 3 + 1) < 2) {
       --breaks;
@@ -171,7 +201,15 @@ void Simulation::step_motion() {
     progress_once(*choose_alive());
   } else {
     network_.advance();
+    if (!nodes_.empty() && random_.chance(0.7)) move_nodes();
   }
+}
+
+/// Each node's exchange has a turn. Whether anything moved.
+bool Simulation::move_nodes() {
+  bool moved = false;
+  for (const Node& node : nodes_) moved |= node.exchange != nullptr && node.exchange->poll() > 0;
+  return moved;
 }
 
 bool Simulation::progress_once(Process& process) {
@@ -211,6 +249,7 @@ void Simulation::come_to_rest() {
   calm_ = true;
   for (int quiet = 0; quiet < kPatience && !failed();) {
     bool moved = network_.advance();
+    moved |= move_nodes();
     bool idle = true;
     for (auto& process : processes_) {
       if (!process->alive) continue;
@@ -247,6 +286,8 @@ void Simulation::check_at_rest() {
   }
   for (auto& process : processes_) {
     if (!process->alive) continue;
+    if (process->memory != nullptr && process->memory->is_broken())
+      fail("process " + std::to_string(process->id) + " is broken: " + process->memory->reason());
     const Counters& counters = process->engine->counters();
     std::size_t waiting = 0;
     bool exact = true;
@@ -393,6 +434,7 @@ void Simulation::check_end() {
     if (counters.unexpected_bytes != 0) fail(who + " counts " + std::to_string(counters.unexpected_bytes) + " unexpected bytes");
     if (counters.unexpected_depth != 0) fail(who + " has unexpected messages");
     if (counters.posted_depth != 0) fail(who + " has posted receives");
+    if (process->provider == nullptr) continue;
     if (config_.network.registering_costs && counters.pinned_regions != process->provider->regions())
       fail(who + " does not know what is registered");
     process->engine->stop_keeping_memory();

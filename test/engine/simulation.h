@@ -16,6 +16,8 @@
 
 #include "engine/engine.h"
 #include "engine/event_handler.h"
+#include "nic/client_memory.h"
+#include "nic/exchange.h"
 #include "nic/port.h"
 #include "engine/oracle.h"
 #include "engine/page_arena.h"
@@ -98,8 +100,10 @@ class Simulation {
     Simulation& world;
     const std::uint32_t id;
     bool alive = true;
-    std::unique_ptr<FakeProvider> provider;
+    std::unique_ptr<FakeProvider> provider;     ///< Null with kProcess, and when it is dead.
     std::unique_ptr<Trace> trace;
+    std::unique_ptr<ExchangePort> exchange;     ///< With kProcess, as the next one.
+    std::unique_ptr<ClientMemory> memory;
     std::unique_ptr<Port> engine;
     struct Taken {
       MessageId message;
@@ -112,6 +116,10 @@ class Simulation {
     std::map<std::uint32_t, std::unique_ptr<PayloadBuffer>> places;  ///< By peer: for a part of a packet.
     OperationId stale_receive = kNoOperation;    ///< Of a receive that is over.
   };
+  struct Node {
+    std::unique_ptr<FakeProvider> network;
+    std::unique_ptr<Exchange> exchange;
+  };
   struct LogLine {
     std::uint64_t time_ns;
     const char* what;
@@ -123,6 +131,10 @@ class Simulation {
 
   // simulation.cc
   void unmap(const std::byte* address, std::size_t length_bytes);
+  void make_nodes();
+  void make_engine(Process& process, const EngineConfig& engine);
+  Node& node_of(std::uint32_t process) { return nodes_[process % nodes_.size()]; }
+  bool move_nodes();
   void step_motion();
   bool progress_once(Process& process);
   void come_to_rest();
@@ -155,6 +167,7 @@ class Simulation {
   void command_purge(Process& process);
   void check_given_back(const ReceiveRecord& receive);
   void kill(Process& process);
+  void kill_node(Node& node);
   void break_connection(std::uint32_t one, std::uint32_t other);
   void announce_death(std::uint32_t dead);
   void post(Process& process, MatchKey key, MatchKey ignore, std::size_t capacity, SendRecord* expected);
@@ -183,6 +196,7 @@ class Simulation {
   PageArena arena_;  ///< All processes' buffers: outlives them.
   FakeNetwork network_;
   Oracle oracle_;
+  std::vector<Node> nodes_;  ///< With kProcess.
   std::vector<std::unique_ptr<Process>> processes_;
   std::vector<std::string> cards_;
   std::vector<std::string> warnings_;

@@ -76,12 +76,15 @@ SimulationConfig SimulationConfig::from_seed(std::uint64_t seed, std::uint64_t o
   config.unmap_probability = one_of(memory, {0.0, 0.1, 0.5, 1.0});
   network.on_demand = memory.chance(0.2);
   network.odd_slot_bytes = one_of<std::size_t>(memory, {SIZE_MAX, SIZE_MAX, SIZE_MAX, 256});
+  config.nodes = static_cast<std::uint32_t>(SeededRandom(mix64(seed) ^ 0x0DE).between(1, config.processes));
   return config;
 }
 
 std::string SimulationConfig::describe() const {
   std::ostringstream text;
-  text << "seed " << seed << ", " << operations << " operations, " << processes << " processes, " << contexts
+  text << "seed " << seed << ", " << operations << " operations, " << processes << " processes";
+  if (driver == SimulatedDriver::kProcess) text << " on " << nodes << " nodes";
+  text << ", " << contexts
        << " contexts, " << tags << " tags, " << (numbered ? "numbered" : "not numbered") << ", deaths " << deaths
        << ", broken connections " << broken_connections << ", purge " << purge_probability << ", waiting "
        << most_waiting << ", posted " << most_posted << ", longest " << longest_bytes << ", motion "

@@ -11,6 +11,13 @@
 
 namespace ch3_offload {
 
+/// Where the engines run.
+enum class SimulatedDriver : std::uint8_t {
+  kHost,    ///< In the client's calls.
+  kRings,   ///< Behind rings, in turns of their own.
+  kProcess  ///< Likewise, those of a node together: they share its end of the network.
+};
+
 struct SimulationConfig {
   static SimulationConfig from_seed(std::uint64_t seed, std::uint64_t operations);
   std::string describe() const;
@@ -18,7 +25,9 @@ struct SimulationConfig {
   std::uint64_t seed = 1;
   std::uint64_t operations = 1000;  ///< Commands given to engines; progress() does not count.
   std::uint32_t processes = 2;
-  bool rings = false;               ///< The engines run behind rings, in turns of their own.
+  SimulatedDriver driver = SimulatedDriver::kHost;
+  bool has_rings() const noexcept { return driver != SimulatedDriver::kHost; }
+  std::uint32_t nodes = 1;          ///< Of kProcess: the processes are dealt among them.
   FakeConfig network;
   EngineConfig engine;              ///< self is filled in for each process.
 

@@ -47,7 +47,7 @@ Payload Simulation::Process::on_packet_offer(PeerId peer, std::size_t length_byt
 }
 
 std::string Simulation::Process::on_card_wanted(PeerId peer) {
-  const bool may_cross = world.config_.rings;
+  const bool may_cross = world.config_.has_rings();
   if (!may_cross && !provider->address_of(peer).empty())
     world.fail("a card is wanted of a peer whose address is known");
   return world.cards_[index_of(peer)];
@@ -86,7 +86,7 @@ void Simulation::Process::on_peer_failed(PeerId peer, Status reason) noexcept {
   places.erase(other);
   // Behind rings, a command may have crossed the news.
   for (const auto& record : world.records_) {
-    if (world.config_.rings || record->owner != id || record->done) continue;
+    if (world.config_.has_rings() || record->owner != id || record->done) continue;
     const bool packet = record->kind == Record::Kind::kPacket && static_cast<PacketRecord&>(*record).to == other;
     const bool send = record->kind == Record::Kind::kSend && static_cast<SendRecord&>(*record).to == other;
     if (packet || send) world.fail("a peer failed and a send to it is still pending");
@@ -152,7 +152,7 @@ void Simulation::receive_over(ReceiveRecord& receive, const Envelope& envelope) 
   // MPI 4.0, 3.8.1: unless the send is cancelled before the receive. Behind rings, that or a death may come
   // between.
   const SendRecord* const expects = receive.expected;
-  const bool may_be_gone = config_.rings && expects != nullptr &&
+  const bool may_be_gone = config_.has_rings() && expects != nullptr &&
                            (expects->cancelling || expects->state == SentMessage::State::kCancelled ||
                             oracle_.is_lost(expects->from, receive.owner));
   if (receive.expected != nullptr && receive.expected != message && !may_be_gone) {
@@ -205,9 +205,10 @@ void Simulation::kill(Process& process) {
   for (auto& other : processes_) {
     for (SentMessage* message : oracle_.waiting(other->id, process.id)) touch(*static_cast<SendRecord*>(message));
   }
-  network_.kill(PeerId{process.id});
+  if (process.provider != nullptr) network_.kill(PeerId{process.id});
   process.alive = false;
   process.engine.reset();
+  process.exchange.reset();
   process.provider.reset();
   process.taken.clear();
   process.places.clear();
@@ -229,6 +230,19 @@ void Simulation::kill(Process& process) {
   if (random_.chance(0.3)) announce_death(process.id);
 }
 
+/// Its network processor dies, and all whom it serves.
+void Simulation::kill_node(Node& node) {
+  const auto is_there = [&](const Process& process) { return &node_of(process.id) == &node; };
+  if (std::none_of(processes_.begin(), processes_.end(),
+                   [&](const auto& each) { return each->alive && !is_there(*each); }))
+    return;
+  network_.kill(PeerId{static_cast<std::uint32_t>(&node - nodes_.data())});
+  for (auto& process : processes_)
+    if (process->alive && is_there(*process)) kill(*process);
+  node.exchange.reset();
+  node.network.reset();
+}
+
 /// The process manager tells some of the others, before or after their fabric does.
 void Simulation::announce_death(std::uint32_t dead) {
   for (auto& process : processes_) {
@@ -240,7 +254,19 @@ void Simulation::break_connection(std::uint32_t one, std::uint32_t other) {
   if (one == other) return;
   log("connection breaks", one, other);
   oracle_.lost(one, other);
-  network_.break_connection(PeerId{one}, PeerId{other});
+  if (nodes_.empty()) return network_.break_connection(PeerId{one}, PeerId{other});
+  Node &here = node_of(one), &there = node_of(other);
+  if (&here == &there || random_.chance(0.5)) {
+    static_cast<void>(processes_[one]->exchange->end(PeerId{other}));
+    return;
+  }
+  for (const auto& a : processes_)
+    for (const auto& b : processes_)
+      if (&node_of(a->id) == &here && &node_of(b->id) == &there) oracle_.lost(a->id, b->id);
+  const auto number = [&](const Node& node) {
+    return PeerId{static_cast<std::uint32_t>(&node - nodes_.data())};
+  };
+  network_.break_connection(number(here), number(there));
 }
 
 }  // namespace ch3_offload

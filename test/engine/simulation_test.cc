@@ -35,8 +35,7 @@ bool read_seeds(const char* text) {
 
 void print(const char* name, std::uint64_t value) { std::printf("  %s %llu\n", name, static_cast<unsigned long long>(value)); }
 
-/// `rings`: the engines run behind rings, as with the thread driver.
-void run_programs(bool rings) {
+void run_programs(SimulatedDriver driver) {
   const auto start = std::chrono::steady_clock::now();
   const auto seconds = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -45,7 +44,9 @@ void run_programs(bool rings) {
   Counters sum;
   for (std::uint64_t seed = options.first_seed; seed <= options.last_seed; ++seed) {
     SimulationConfig config = SimulationConfig::from_seed(seed, options.operations);
-    config.rings = rings;
+    config.driver = driver;
+    // Of a frame between nodes.
+    if (driver == SimulatedDriver::kProcess) config.network.max_slot_bytes += sizeof(ExchangeFrame);
     Simulation simulation(config);
     const double began = seconds();
     ASSERT_TRUE(simulation.run()) << simulation.report();
@@ -83,8 +84,9 @@ void run_programs(bool rings) {
   print("cards asked for", sum.cards_wanted);
 }
 
-TEST(Simulation, RandomProgramsObeyTheRulesOfMpi) { run_programs(false); }
-TEST(Simulation, RandomProgramsBehindRingsObeyThem) { run_programs(true); }
+TEST(Simulation, RandomProgramsObeyTheRulesOfMpi) { run_programs(SimulatedDriver::kHost); }
+TEST(Simulation, RandomProgramsBehindRingsObeyThem) { run_programs(SimulatedDriver::kRings); }
+TEST(Simulation, RandomProgramsInAProcessOfTheNodeObeyThem) { run_programs(SimulatedDriver::kProcess); }
 
 /// Everybody may speak with everybody, so that what costs by the job's size (MPI_COMM_WORLD) shows here.
 /// Peers are connected on first use only, and the budget holds for each process however many lean on it.

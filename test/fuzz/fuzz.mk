@@ -6,7 +6,7 @@
 #   fuzz/found/TARGET-*    inputs that fail
 #   fuzz/TARGET.log
 #
-# Given: top_srcdir, targets, common_sources (of each target), TARGET_sources, TARGET_libs, common_libs,
+# No target starts programs, so there is no folder of them. Given: top_srcdir, targets, common_sources (of each target), TARGET_sources, TARGET_libs, common_libs,
 # tools_flags, verbs_flags.
 
 FUZZ_CXX = clang++
@@ -16,7 +16,7 @@ FUZZ_TARGET = $(targets)
 
 flags = -std=c++20 -pthread -fsanitize=address,undefined -fno-sanitize-recover=undefined \
 	-fno-omit-frame-pointer -I$(top_srcdir)/src -I$(top_srcdir)/src/engine -I$(top_srcdir)/src/rdma \
-	-I$(top_srcdir)/test -I$(top_srcdir)/tools \
+	-I$(top_srcdir)/test -I$(top_srcdir)/tools -DCH3_OFFLOAD_BINDIR='"/nonexistent"' \
 	$(tools_flags) $(verbs_flags)
 
 unknown = $(filter-out $(targets),$(FUZZ_TARGET))

@@ -1,8 +1,10 @@
 // A port through rings whose processor runs in the same thread, in turns that a seed chooses: what the thread
-// driver does, but so that it can be replayed.
+// driver and the process driver do, but so that it can be replayed.
 
 #pragma once
 
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <span>
 #include <string>
@@ -16,9 +18,11 @@ namespace ch3_offload {
 
 class SteppedRings final : public RingPort {
  public:
-  SteppedRings(const EngineConfig& config, std::span<Provider* const> providers, std::uint64_t seed)
+  /// `client`: the memory of this process, as a processor in another one sees it; null: it is the same one.
+  SteppedRings(const EngineConfig& config, std::span<Provider* const> providers, std::uint64_t seed,
+               ClientMemory* client = nullptr)
       : SteppedRings(std::make_unique<PortMemory>(std::move(PortMemory::make().value())), config, providers,
-                     seed) {}
+                     seed, client) {}
 
   /// The processor has a turn, or not. It has one of two.
   std::size_t progress() noexcept override {
@@ -34,14 +38,19 @@ class SteppedRings final : public RingPort {
 
  private:
   SteppedRings(std::unique_ptr<PortMemory> its_memory, const EngineConfig& config,
-               std::span<Provider* const> providers, std::uint64_t seed)
-      : RingPort(*its_memory, config.trace),
+               std::span<Provider* const> providers, std::uint64_t seed, ClientMemory* client)
+      : RingPort(*its_memory, config.trace, client != nullptr),
         memory(std::move(its_memory)),
         host(config, providers),
-        server(host, *memory, config.trace),
+        server(host, *memory, config.trace, client),
         random_(seed) {}
 
-  void wait_for_processor(std::uint32_t) noexcept override { static_cast<void>(server.turn()); }
+  void wait_for_processor(std::uint32_t) noexcept override {
+    static_cast<void>(server.turn());
+    if (!server.is_refused()) return;
+    std::fputs("the processor refuses its client, which waits for it\n", stderr);
+    std::abort();
+  }
 
  public:
   const std::unique_ptr<PortMemory> memory;

@@ -32,7 +32,7 @@ static void read_all(unsigned long long *values)
 
 int main(int argc, char **argv)
 {
-    unsigned long long before[kCounters], after[kCounters];
+    unsigned long long before[kCounters], after[kCounters], all[2][kCounters];
     int rank, provided, word = 0;
 
     MPI_Init(&argc, &argv);
@@ -53,10 +53,16 @@ int main(int argc, char **argv)
             MPI_Recv(&word, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     }
     read_all(after);
-    printf("rank %d:", rank);
     for (int i = 0; i < kCounters; i++)
-        printf(" %s %llu", names[i], after[i] - before[i]);
-    printf("\n");
+        after[i] -= before[i];
+    /* One process says all: lines of several may be mixed. */
+    MPI_Gather(after, kCounters, MPI_UNSIGNED_LONG_LONG, all, kCounters, MPI_UNSIGNED_LONG_LONG, 0, MPI_COMM_WORLD);
+    for (int from = 0; rank == 0 && from < 2; from++) {
+        printf("rank %d:", from);
+        for (int i = 0; i < kCounters; i++)
+            printf(" %s %llu", names[i], all[from][i]);
+        printf("\n");
+    }
     fflush(stdout);
     MPI_T_finalize();
     MPI_Finalize();

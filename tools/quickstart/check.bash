@@ -181,13 +181,13 @@ mpich_tests() {
   run_counted mpich-tests "${run_mpich_tests[@]}" --prefix "$prefix" --parallel 2 --minutes 25
 }
 
-# Those of the tests that give a network processor's thread most to do.
-mpich_tests_in_threads() {
+# mpich_tests_with NAME DRIVER: those of the tests that give a network processor most to do.
+mpich_tests_with() {
   local processors
   processors=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status)
   # On processors that were chosen, no thread says that it shares them: to these tests, any output is a failure.
-  MPIR_CVAR_CH3_OFFLOAD_NIC=thread MPIR_CVAR_CH3_OFFLOAD_NIC_CORES=$processors \
-    run_counted mpich-threads "${run_mpich_tests[@]}" --prefix "$prefix" --minutes 10 \
+  MPIR_CVAR_CH3_OFFLOAD_NIC=$2 MPIR_CVAR_CH3_OFFLOAD_NIC_CORES=$processors \
+    run_counted "$1" "${run_mpich_tests[@]}" --prefix "$prefix" --minutes 10 \
     --dirs pt2pt,datatype,rma,threads/pt2pt,threads/comm
 }
 
@@ -281,7 +281,8 @@ declare_parts() {
   part faults       check alone  mpich       'faults' script faults
   part netpipe      check alone  mpich       'NetPIPE' script netpipe
   part mpich-tests  check alone  tests-build "MPICH's own tests" mpich_tests
-  part mpich-threads check alone tests-build "MPICH's own tests, in threads" mpich_tests_in_threads
+  part mpich-threads check alone tests-build "MPICH's own tests, in threads" mpich_tests_with mpich-threads thread
+  part mpich-process check alone tests-build "MPICH's own tests, in a process" mpich_tests_with mpich-process process
   part lab          check alone  unit?,tests-build 'RDMA lab: emulated guests with software RoCE' check_lab
   part own-tree     all   alone  dist,mpich  'an MPICH tree of your own, as the README has it' check_own_tree
   part soak         all   alone  library      'soak' check_soak

@@ -114,6 +114,7 @@ cvars:
         Where messages are matched and moved.
         host   - inside the calls of MPI: lowest latency
         thread - in a thread of the process, also while the program computes: needs a core to spare
+        process - in a process that serves all ranks of the node (ch3-offload-nicd)
         auto   - thread where every process of the node has a core to spare, otherwise host
 
     - name        : MPIR_CVAR_CH3_OFFLOAD_NIC_CORES
@@ -128,6 +129,18 @@ cvars:
         numbers (3,7-9): each process of a node takes the entry of its number
         there, from the start again at the list's end. Empty: cores that nobody
         computes on, where there are any.
+
+    - name        : MPIR_CVAR_CH3_OFFLOAD_NICD
+      category    : CH3_OFFLOAD
+      type        : string
+      default     : ""
+      class       : none
+      verbosity   : MPI_T_VERBOSITY_USER_DETAIL
+      scope       : MPI_T_SCOPE_LOCAL
+      description : >-
+        The program of NIC=process that the first process of a node starts,
+        where the user runs none. Empty: the ch3-offload-nicd that was
+        installed with the library.
 
     - name        : MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE
       category    : CH3_OFFLOAD
@@ -319,6 +332,7 @@ int MPIDI_CH3I_Settings(ch3_offload_config_t * config, char *message, size_t cap
     config->fabric = MPIR_CVAR_CH3_OFFLOAD_FABRIC;
     config->nic = MPIR_CVAR_CH3_OFFLOAD_NIC;
     config->nic_cores = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_NIC_CORES);
+    config->nicd = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_NICD);
     config->verbs_device = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE);
     config->verbs_rails = MPIR_CVAR_CH3_OFFLOAD_VERBS_RAILS;
     config->verbs_queue_pairs = MPIR_CVAR_CH3_OFFLOAD_VERBS_QUEUE_PAIRS;

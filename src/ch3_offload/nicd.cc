@@ -1,0 +1,193 @@
+#include "ch3_offload/nicd.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <new>
+#include <utility>
+
+#include "rdma/cycle_clock.h"
+#include "rdma/monotonic_clock.h"
+#include "rdma/system_error.h"
+
+namespace ch3_offload {
+namespace {
+
+/// How often a busy processor looks for newcomers and for clients that have ended, and tells the counters.
+constexpr std::uint64_t kHouseInterval = 50 * CycleClock::kAbout20Microseconds;
+/// A job's processor without a client ends after this time: nobody came, or all have ended.
+constexpr std::uint64_t kAloneAtStartNs = 20'000'000'000;
+/// Who connects says who it is within this time.
+constexpr std::uint64_t kSilenceNs = 30'000'000'000;
+
+std::uint64_t now_ns() noexcept { return monotonic_ns(); }
+std::uint64_t no_others() noexcept { return 0; }
+std::uint64_t switches() noexcept {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::uint64_t>(usage.ru_nivcsw);
+}
+
+WaitPolicy wait_policy(std::int64_t spin_us, std::uint32_t clients) noexcept {
+  return {spin_us, clients + 1, usable_cores(), {now_ns, no_others, switches}};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Nicd>> Nicd::create(const Options& options) {
+  Result<FileDescriptor> listener = listen_as_nicd(options.name);
+  if (!listener.ok()) return listener.error();
+  sigset_t ends;
+  sigemptyset(&ends);
+  sigaddset(&ends, SIGTERM);
+  sigaddset(&ends, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &ends, nullptr);
+  FileDescriptor signals(::signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!signals.valid()) return system_error("signalfd", errno);
+  return std::unique_ptr<Nicd>(new Nicd(options, std::move(listener.value()), std::move(signals)));
+}
+
+Nicd::Nicd(const Options& options, FileDescriptor listener, FileDescriptor signals)
+    : options_(options),
+      listener_(std::move(listener)),
+      signals_(std::move(signals)),
+      wait_(wait_policy(-1, 1)),
+      alone_since_ns_(monotonic_ns()) {}
+
+std::size_t Nicd::clients() const noexcept {
+  std::size_t count = 0;
+  for (const auto& job : jobs_) count += job->clients();
+  return count;
+}
+
+std::size_t Nicd::turn() noexcept {
+  std::size_t happened = 0;
+  for (const auto& job : jobs_) happened += job->turn();
+  return happened;
+}
+
+int Nicd::run() {
+  std::uint64_t house_at = CycleClock::now();
+  wait_->begin();
+  for (;;) {
+    if (turn() > 0) {
+      wait_->found();
+      if (const std::uint64_t now = CycleClock::now(); now - house_at > kHouseInterval) {
+        house_at = now;
+        if (!keep_house()) return 0;
+      }
+      continue;
+    }
+    switch (wait_->next()) {
+      case WaitPolicy::Step::kPoll: break;
+      case WaitPolicy::Step::kYield: sched_yield(); break;
+      case WaitPolicy::Step::kSleep:
+        if (!keep_house()) return 0;
+        sleep();
+        break;
+    }
+    if (const std::uint64_t now = CycleClock::now(); now - house_at > kHouseInterval) {
+      house_at = now;
+      if (!keep_house()) return 0;
+    }
+  }
+}
+
+/// False: it ends.
+bool Nicd::keep_house() {
+  signalfd_siginfo signal;
+  if (::read(signals_.get(), &signal, sizeof signal) > 0) return false;
+  for (const auto& job : jobs_) {
+    job->tell_counters();
+    job->look_at_sockets();
+  }
+  for (;;) {
+    FileDescriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.valid()) break;
+    if (nicd_peer(socket).uid == ::geteuid()) newcomers_.push_back({std::move(socket), monotonic_ns()});
+  }
+  for (Newcomer& newcomer : newcomers_) receive_hello(newcomer);
+  std::erase_if(newcomers_, [](const Newcomer& one) { return !one.socket.valid(); });
+  std::erase_if(jobs_, [](const auto& job) { return job->is_over(monotonic_ns()); });
+  if (!jobs_.empty()) {
+    alone_since_ns_ = 0;
+  } else if (options_.is_of_job) {
+    if (alone_since_ns_ == 0) return false;
+    if (monotonic_ns() - alone_since_ns_ > kAloneAtStartNs) return false;
+  }
+  return true;
+}
+
+void Nicd::receive_hello(Newcomer& newcomer) {
+  auto hello = std::make_unique<NicdHello>();
+  switch (receive_from(newcomer.socket, std::as_writable_bytes(std::span(hello.get(), 1)), {})) {
+    case NicdReceipt::kNothing:
+      if (monotonic_ns() - newcomer.since_ns > kSilenceNs) newcomer.socket.reset();
+      return;
+    case NicdReceipt::kMessage: return admit(std::move(newcomer.socket), *hello);
+    case NicdReceipt::kClosed:
+    case NicdReceipt::kInvalid: return newcomer.socket.reset();  // It sees that, and says what may be wrong.
+  }
+}
+
+void Nicd::admit(FileDescriptor socket, const NicdHello& hello) {
+  const auto refuse = [&](const FileDescriptor& to, const std::string& why) {
+    auto welcome = std::make_unique<NicdWelcome>();
+    welcome->pid = ::getpid();
+    welcome->is_refused = 1;
+    set_text(welcome->text, why);
+    static_cast<void>(send_to(to, std::as_bytes(std::span(welcome.get(), 1)), {}));
+  };
+  const FileDescriptor answer = duplicate(socket);
+  if (hello.magic != NicdHello::kMagic || hello.version != kNicInterfaceVersion)
+    return refuse(answer,
+                  "it and the library of this process were built of different versions (of the rings: " +
+                      std::to_string(kNicInterfaceVersion) + " and " + std::to_string(hello.version) + ")");
+  const pid_t pid = nicd_peer(socket).pid;
+  if (pid == 0) return refuse(answer, "it cannot see this process: they are in different PID namespaces");
+  try {
+    if (const std::optional<Error> error = find_or_make_job(hello, pid, std::move(socket)))
+      refuse(answer, error->message);
+  } catch (const std::bad_alloc&) {
+    refuse(answer, "it has no memory for another process");
+  }
+}
+
+/// Takes the process into its job.
+std::optional<Error> Nicd::find_or_make_job(const NicdHello& hello, pid_t pid, FileDescriptor socket) {
+  for (const auto& one : jobs_)
+    if (one->is_of(hello)) return one->admit(std::move(socket), pid, hello);
+  auto made = NicdJob::create(hello);
+  if (!made.ok()) return made.error();
+  jobs_.push_back(std::move(made.value()));
+  wait_.emplace(wait_policy(-1, hello.local_size == 0 ? 1 : hello.local_size));
+  wait_->begin();
+  return jobs_.back()->admit(std::move(socket), pid, hello);
+}
+
+/// Until a client, a network, a newcomer or a signal wakes it. Not if there is work.
+void Nicd::sleep() {
+  wait_->sleeps(monotonic_ns());
+  bool is_armed = true;
+  for (const auto& job : jobs_) is_armed = is_armed && job->arm();
+  // Once more after arming: no wake-up is lost.
+  if (is_armed && turn() == 0) {
+    std::vector<pollfd> descriptors{{listener_.get(), POLLIN, 0}, {signals_.get(), POLLIN, 0}};
+    for (const Newcomer& newcomer : newcomers_) descriptors.push_back({newcomer.socket.get(), POLLIN, 0});
+    for (const auto& job : jobs_) job->add_descriptors(descriptors);
+    // Silent newcomers, and the end of jobs and of this process, come without a descriptor.
+    const bool may_end = clients() == 0 && (options_.is_of_job || !jobs_.empty());
+    const int timeout_ms = may_end || !newcomers_.empty() ? 1000 : -1;
+    static_cast<void>(::poll(descriptors.data(), descriptors.size(), timeout_ms));
+  }
+  for (const auto& job : jobs_) job->disarm();
+  wait_->wakes(monotonic_ns());
+}
+
+}  // namespace ch3_offload

@@ -1,0 +1,64 @@
+// The network processor of a node as a process (ch3-offload-nicd): runs the engines of all processes of a user's
+// jobs on the node, and one network provider for each job.
+//
+// A client that ends, gives rubbish, or names memory that it does not have is dropped: its peers hear that it
+// has ended, and nobody else notices. A client that stops taking events stops only its own messages.
+//
+//   nicd_job.h   a job, and its clients
+//
+// Threads: one.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ch3_offload/nicd_job.h"
+#include "nic/nicd_protocol.h"
+#include "nic/wait_policy.h"
+#include "rdma/file_descriptor.h"
+
+namespace ch3_offload {
+
+class Nicd {
+ public:
+  struct Options {
+    std::string name;        ///< To listen at: nicd_name().
+    bool is_of_job = false;  ///< It ends when its last client has ended, or none has come.
+  };
+  /// kPeerFailed: another one has this name.
+  static Result<std::unique_ptr<Nicd>> create(const Options& options);
+
+  /// Serves until it ends by itself, or SIGTERM or SIGINT comes. Returns the exit status.
+  int run();
+
+ private:
+  /// Who has connected, and whose hello has not come.
+  struct Newcomer {
+    FileDescriptor socket;
+    std::uint64_t since_ns;
+  };
+
+  Nicd(const Options& options, FileDescriptor listener, FileDescriptor signals);
+
+  std::size_t turn() noexcept;
+  bool keep_house();
+  void receive_hello(Newcomer& newcomer);
+  void admit(FileDescriptor socket, const NicdHello& hello);
+  std::optional<Error> find_or_make_job(const NicdHello& hello, pid_t pid, FileDescriptor socket);
+  std::size_t clients() const noexcept;
+  void sleep();
+
+  const Options options_;
+  const FileDescriptor listener_;
+  const FileDescriptor signals_;
+  std::vector<Newcomer> newcomers_;
+  std::vector<std::unique_ptr<NicdJob>> jobs_;
+  std::optional<WaitPolicy> wait_;  ///< Made anew when a job comes.
+  std::uint64_t alone_since_ns_;    ///< 0: it has clients.
+};
+
+}  // namespace ch3_offload

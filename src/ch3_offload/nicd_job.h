@@ -1,0 +1,100 @@
+// A job that a network processor serves on its node: the exchange between its processes, the network to those
+// of other nodes, and an engine for each process.
+//
+// Threads: one.
+
+#pragma once
+
+#include <poll.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ch3_offload/ch3_offload.h"
+#include "engine/trace.h"
+#include "nic/client_memory.h"
+#include "nic/exchange.h"
+#include "nic/host_driver.h"
+#include "nic/nicd_protocol.h"
+#include "nic/port_memory.h"
+#include "nic/ring_server.h"
+#include "rdma/job_secret.h"
+
+namespace ch3_offload {
+
+/// A process that is served.
+class NicdClient {
+ public:
+  NicdClient(FileDescriptor socket, PortMemory memory, pid_t pid, std::unique_ptr<ExchangePort> port,
+             const EngineConfig& config, std::unique_ptr<Trace> trace);
+
+  RingServer& server() noexcept { return server_; }
+  const FileDescriptor& socket() const noexcept { return socket_; }
+  PortMemory& memory() noexcept { return memory_; }
+  std::string card() const { return driver_.card(); }
+
+  /// Why it must be dropped. Null: it need not.
+  const char* complaint() const noexcept;
+  /// Whether the processor may sleep as far as this client is concerned. disarm() follows.
+  bool arm() noexcept;
+  void disarm() noexcept;
+
+ private:
+  FileDescriptor socket_;
+  PortMemory memory_;
+  std::unique_ptr<Trace> trace_;  ///< Null: none.
+  std::unique_ptr<ExchangePort> port_;
+  ClientMemory data_;
+  Provider* providers_[1];
+  HostDriver driver_;
+  RingServer server_;
+};
+
+class NicdJob {
+ public:
+  /// For the processes that say this hello. The error's message is for the user.
+  static Result<std::unique_ptr<NicdJob>> create(const NicdHello& hello);
+  ~NicdJob();
+
+  bool is_of(const NicdHello& hello) const noexcept { return equal_in_constant_time(secret_, hello.secret); }
+  /// Takes a process in and answers it. The error's message is for the user.
+  std::optional<Error> admit(FileDescriptor socket, pid_t pid, const NicdHello& hello);
+
+  std::size_t turn() noexcept;
+  void tell_counters() noexcept;
+  /// Drops the clients whose sockets have ended.
+  void look_at_sockets() noexcept;
+  std::size_t clients() const noexcept { return clients_.size(); }
+  /// Whether its processes have ended, and what they had to say has left the node, or cannot.
+  bool is_over(std::uint64_t now_ns) noexcept;
+
+  bool arm() noexcept;
+  void disarm() noexcept;
+  void add_descriptors(std::vector<pollfd>& descriptors) const;
+
+ private:
+  explicit NicdJob(const JobSecret& secret) : secret_(secret) {}
+  static void log_line(void* job, LogScope scope, const char* line);
+  void drop(std::size_t index, std::string_view why) noexcept;
+
+  const JobSecret secret_;
+  std::uint32_t size_ = 0;
+  std::vector<std::pair<LogScope, std::string>> lines_;  ///< Said before there was a client.
+  std::unique_ptr<Provider> network_;                    ///< Null: none.
+  std::unique_ptr<Exchange> exchange_;
+  std::vector<std::unique_ptr<NicdClient>> clients_;
+  std::uint64_t alone_since_ns_ = 0;  ///< 0: it has clients.
+};
+
+/// What a hello says. `settings` keeps the text that `config` points into. Nothing, or why it is refused.
+std::optional<std::string> read_hello(const NicdHello& hello, std::vector<std::string>& settings,
+                                      ch3_offload_config_t& config);
+/// The hello of a process with these settings.
+NicdHello make_hello(const ch3_offload_config_t& config);
+
+}  // namespace ch3_offload

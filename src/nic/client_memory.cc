@@ -1,0 +1,137 @@
+#include "nic/client_memory.h"
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "engine/payload_layout.h"
+
+namespace ch3_offload {
+namespace {
+
+/// Runs that one system call moves.
+constexpr std::size_t kMostRuns = 64;
+/// Pieces of an element; the glue makes no more. A longer list is packed by the client.
+constexpr std::uint32_t kMostPieces = 4096;
+/// No address is higher, and no length greater. Bytes.
+constexpr std::uint64_t kAddressLimit = std::uint64_t{1} << 56;
+/// Whether it may be the distance between two addresses.
+constexpr bool is_in_range(std::ptrdiff_t distance) noexcept {
+  constexpr auto kLimit = static_cast<std::ptrdiff_t>(kAddressLimit);
+  return distance > -kLimit && distance < kLimit;
+}
+
+}  // namespace
+
+Payload ClientMemory::Part::payload() noexcept {
+  static constexpr PayloadLayout kCopied{
+      .kind = PayloadLayout::Kind::kPacked, .pack = &pack, .unpack = &unpack};
+  return {reinterpret_cast<std::byte*>(this), named_.length_bytes, &kCopied};
+}
+
+void ClientMemory::Part::pack(const void* context, std::size_t offset_bytes, std::byte* destination,
+                              std::size_t length_bytes) noexcept {
+  const_cast<Part*>(static_cast<const Part*>(context))->move(offset_bytes, destination, length_bytes, false);
+}
+
+void ClientMemory::Part::unpack(void* context, std::size_t offset_bytes, const std::byte* source,
+                                std::size_t length_bytes) noexcept {
+  static_cast<Part*>(context)->move(offset_bytes, const_cast<std::byte*>(source), length_bytes, true);
+}
+
+void ClientMemory::Part::move(std::size_t offset_bytes, std::byte* here, std::size_t length_bytes,
+                              bool is_write) noexcept {
+  std::array<iovec, kMostRuns> runs;
+  std::size_t count = 0, bytes = 0;
+  const auto flush = [&] {
+    const iovec local{here, bytes};
+    if (!memory_->is_broken()) {
+      const ssize_t moved = is_write ? process_vm_writev(memory_->pid_, &local, 1, runs.data(), count, 0)
+                                     : process_vm_readv(memory_->pid_, &local, 1, runs.data(), count, 0);
+      if (moved != static_cast<ssize_t>(bytes))
+        memory_->fail(is_write ? "write to" : "read", reinterpret_cast<std::uint64_t>(runs[0].iov_base),
+                      bytes, moved < 0 ? errno : EFAULT);
+    }
+    if (!is_write && memory_->is_broken()) std::memset(here, 0, bytes);
+    here += bytes;
+    count = bytes = 0;
+  };
+  const auto add = [&](std::byte* memory, std::size_t length) {
+    runs[count++] = {memory, length};
+    bytes += length;
+    if (count == runs.size()) flush();
+  };
+  if (named_.layout == nullptr)
+    // Nothing is known of the address: no pointer arithmetic.
+    add(reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(named_.address) + offset_bytes),
+        length_bytes);
+  else
+    for_each_run(named_, offset_bytes, length_bytes, add);
+  if (count > 0) flush();
+}
+
+bool ClientMemory::take(const Payload& named, Part& part) {
+  const auto address = reinterpret_cast<std::uint64_t>(named.address);
+  if (named.length_bytes >= kAddressLimit || address >= kAddressLimit) return false;
+  part.memory_ = this;
+  part.named_ = named;
+  part.named_.layout = nullptr;
+  if (named.layout == nullptr) return true;
+  PayloadLayout& layout = part.layout_;
+  if (!read(reinterpret_cast<std::uint64_t>(named.layout), &layout, sizeof layout))
+    return true;  // It is broken.
+  if (layout.kind != PayloadLayout::Kind::kPieces || layout.piece_count == 0 ||
+      layout.piece_count > kMostPieces)
+    return false;
+  part.pieces_.resize(layout.piece_count);
+  if (!read(reinterpret_cast<std::uint64_t>(layout.pieces), part.pieces_.data(),
+            layout.piece_count * sizeof(Piece)))
+    return true;
+  std::size_t element_bytes = 0;
+  for (const Piece& piece : part.pieces_) {
+    if (piece.length_bytes == 0 || piece.length_bytes >= kAddressLimit || !is_in_range(piece.offset_bytes))
+      return false;
+    element_bytes += piece.length_bytes;
+    if (element_bytes >= kAddressLimit) return false;
+  }
+  if (element_bytes != layout.element_bytes || !is_in_range(layout.extent_bytes)) return false;
+  // So that no sum of them overflows.
+  const std::uint64_t elements = named.length_bytes / element_bytes + 1;
+  const auto extent = static_cast<std::uint64_t>(std::abs(layout.extent_bytes));
+  if (extent != 0 && elements >= kAddressLimit / extent) return false;
+  layout.pieces = part.pieces_.data();
+  layout.pack = nullptr;
+  layout.unpack = nullptr;
+  part.named_.layout = &layout;
+  return true;
+}
+
+bool ClientMemory::read(std::uint64_t address, void* to, std::size_t length_bytes) noexcept {
+  const iovec local{to, length_bytes};
+  const iovec remote{reinterpret_cast<void*>(address), length_bytes};
+  const ssize_t moved = is_broken() ? -1 : process_vm_readv(pid_, &local, 1, &remote, 1, 0);
+  if (moved == static_cast<ssize_t>(length_bytes)) return true;
+  fail("read", address, length_bytes, moved < 0 ? errno : EFAULT);
+  return false;
+}
+
+void ClientMemory::fail(const char* what, std::uint64_t address, std::size_t length_bytes,
+                        int error) noexcept {
+  port_.silence();
+  if (std::exchange(is_broken_, true)) return;
+  std::array<char, 256> text;
+  std::snprintf(text.data(), text.size(),
+                "cannot %s %zu bytes at 0x%llx of this process (%s): a buffer given to MPI is not there",
+                what, length_bytes, static_cast<unsigned long long>(address), std::strerror(error));
+  try {
+    reason_ = text.data();
+  } catch (const std::bad_alloc&) {  // is_broken_ says it.
+  }
+}
+
+}  // namespace ch3_offload

@@ -1,0 +1,72 @@
+// The memory of a client in another process: what its network processor reads messages from, and writes them
+// to (process_vm_readv, process_vm_writev).
+//
+// A payload that the client names becomes one of kind kPacked, whose functions copy between the two
+// processes: a message is copied once on each side, straight from or to a slot.
+//
+// An address that the client does not have breaks the client, not the processor: reads then give zeros,
+// writes do nothing, and is_broken() says so. Whoever runs the engine must drop such a client before
+// anything of it leaves (ExchangePort::silence()).
+//
+// Threads: one.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "nic/exchange.h"
+
+namespace ch3_offload {
+
+class ClientMemory {
+ public:
+  /// Of process `pid`, whose messages leave through `port`. Its peers are below `peer_limit`.
+  ClientMemory(pid_t pid, std::uint32_t peer_limit, ExchangePort& port) noexcept
+      : pid_(pid), peer_limit_(peer_limit), port_(port) {}
+
+  std::uint32_t peer_limit() const noexcept { return peer_limit_; }
+  bool is_broken() const noexcept { return !reason_.empty() || is_broken_; }
+  /// Why, for the user.
+  const std::string& reason() const noexcept { return reason_; }
+
+  /// A payload of the client, and what its copies need. Stays as it is until its operation is over.
+  class Part {
+   public:
+    Payload payload() noexcept;
+
+   private:
+    friend class ClientMemory;
+    static void pack(const void* context, std::size_t offset_bytes, std::byte* destination,
+                     std::size_t length_bytes) noexcept;
+    static void unpack(void* context, std::size_t offset_bytes, const std::byte* source,
+                       std::size_t length_bytes) noexcept;
+    void move(std::size_t offset_bytes, std::byte* here, std::size_t length_bytes, bool is_write) noexcept;
+
+    ClientMemory* memory_ = nullptr;
+    Payload named_;         ///< Address: the client's. Layout: null, or layout_.
+    PayloadLayout layout_;  ///< Of kind kPieces.
+    std::vector<Piece> pieces_;
+  };
+
+  /// Takes what the client has named: address and layout are its own. False: no client of ours names that.
+  /// Throws std::bad_alloc.
+  bool take(const Payload& named, Part& part);
+
+ private:
+  void fail(const char* what, std::uint64_t address, std::size_t length_bytes, int error) noexcept;
+  bool read(std::uint64_t address, void* to, std::size_t length_bytes) noexcept;
+
+  const pid_t pid_;
+  const std::uint32_t peer_limit_;
+  ExchangePort& port_;
+  bool is_broken_ = false;
+  std::string reason_;
+};
+
+}  // namespace ch3_offload

@@ -1,0 +1,257 @@
+// The exchange of a node: carries messages between the processes that one network processor serves, and
+// between them and those of other nodes.
+//
+// Each process's engine has a provider of its own here, an ExchangePort. Between two ports a message is
+// written where the receiver's engine reads it. To another node it goes over the one provider that all
+// processes of the node share: so a device is opened once, and a pair of nodes has one connection.
+//
+//   exchange.cc       the other nodes: sorting what arrives, frames, flow control between nodes
+//   exchange_port.cc  a process's end
+//
+// A process that takes nothing harms nobody else. What comes for it from another node waits here; if that
+// is much, that node is told to send it no more for a while (kStop, kGo). The connection stays free for the
+// others. Where several send to one node and it has no room for all, they take turns: deficit round robin
+// (Shreedhar, Varghese, 1995), in which each may send about kQuantumBytes a round.
+//
+// Whose bytes are trusted: frames come from processors that know the job's secret, and are checked.
+//
+// Threads: one. Allocation: the blocks of messages are kept (PayloadBlocks); first contact allocates.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/payload_blocks.h"
+#include "rdma/provider.h"
+
+namespace ch3_offload {
+
+class Exchange;
+class ExchangePort;
+struct ExchangeEndpoint;
+
+/// "nic:1:<leader>:<rank>:<the node's address>"; without a network the last part is empty.
+struct ExchangeAddress {
+  std::uint32_t leader = 0;  ///< The node: the number under which its provider knows itself.
+  std::uint32_t rank = 0;
+  std::string_view node;
+
+  std::string to_string() const;
+  /// Nothing for any string that is not an address.
+  static std::optional<ExchangeAddress> parse(std::string_view text) noexcept;
+};
+
+/// What begins each message between nodes. Little-endian, as all that goes over the wire.
+struct ExchangeFrame {
+  enum class Kind : std::uint32_t {
+    kMessage,  ///< From process `source` to `destination`: the rest of the slot.
+    kEnd,      ///< The connection between `source` and `destination` has ended.
+    kKnock,    ///< `source` has connected to `destination`. Answered by kEnd if that is not here.
+    kStop,     ///< Send process `source` no more until kGo.
+    kGo,
+  };
+  static constexpr unsigned kRankBits = 29;
+  static constexpr std::uint32_t kRankMask = (1u << kRankBits) - 1;
+
+  std::uint32_t source = 0;
+  std::uint32_t kind_and_destination = 0;  ///< Kind above kRankBits.
+
+  static ExchangeFrame make(Kind kind, PeerId source, PeerId destination) noexcept {
+    return {index_of(source), static_cast<std::uint32_t>(kind) << kRankBits | index_of(destination)};
+  }
+  Kind kind() const noexcept { return static_cast<Kind>(kind_and_destination >> kRankBits); }
+  PeerId destination() const noexcept { return PeerId{kind_and_destination & kRankMask}; }
+};
+static_assert(sizeof(ExchangeFrame) == 8);
+
+/// A message that waits for its receiver, or the end of a connection. The bytes are behind it.
+struct ExchangeItem {
+  ExchangeItem* next = nullptr;
+  ExchangeEndpoint* from = nullptr;  ///< The receiver's.
+  std::size_t length_bytes = 0;      ///< 0: the end.
+  bool is_remote = false;
+
+  std::byte* bytes() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
+};
+
+/// A process's share of the connection to another node.
+struct ExchangeShare {
+  const ExchangePort* port = nullptr;
+  std::int64_t left_bytes = 0;   ///< Of this round. Below 0: taken in advance.
+  std::uint64_t refused_at = 0;  ///< The turn in which there was no room for it at last. 0: there was room.
+};
+
+/// Another node.
+struct ExchangeNode {
+  PeerId leader{};
+  Endpoint* endpoint = nullptr;  ///< Null: not connected to it yet.
+  std::string address;           ///< Empty: not known yet.
+  bool is_down = false;
+  bool fails = false;                             ///< It will be ended: a frame for it was lost.
+  bool is_busy = false;                           ///< In Exchange::busy_.
+  bool is_denied = false;                         ///< Somebody whose share is spent wants to send.
+  const ExchangeEndpoint* reserved_by = nullptr;  ///< Whose slot is being filled.
+  std::vector<bool> stopped;                      ///< By rank: kStop came.
+  std::deque<std::vector<std::byte>> waiting;     ///< Whole frames, before all else.
+  std::deque<ExchangeShare> shares;               ///< Of those that have connected to a process there.
+};
+
+/// What a process's port knows of another process.
+struct ExchangeEndpoint final : Endpoint {
+  explicit ExchangeEndpoint(PeerId peer) noexcept : id(peer) { end.from = this; }
+
+  const PeerId id;
+  ExchangeNode* node = nullptr;    ///< Null: of this node, if it is_known.
+  ExchangeShare* share = nullptr;  ///< Of that node's. Null: not connected, or of this node.
+  bool is_known = false;           ///< Its address is: from connect(), or because it came.
+  bool is_connected = false;
+  bool ends = false;  ///< `end` waits in the port's inbox, or was taken.
+  bool is_down = false;
+  Status reason = Status::kPeerFailed;
+  std::uint32_t queued = 0;            ///< Messages of it in the inbox.
+  std::size_t queued_bytes = 0;        ///< Of them.
+  ExchangeItem* reserved = nullptr;    ///< A slot in memory of ours.
+  std::span<std::byte> reserved_slot;  ///< Of the node's provider, the frame included.
+  ExchangeItem end;
+};
+
+class ExchangePort final : public Provider {
+ public:
+  /// The process has gone. Its peers take what it sent, then on_peer_down().
+  ~ExchangePort() override;
+
+  const Capabilities& capabilities() const noexcept override { return capabilities_; }
+  std::string local_address() const override;
+  bool reaches(std::string_view address) const noexcept override;
+  Result<Endpoint*> connect(PeerId peer, std::string_view address) override;
+  std::string address_of(PeerId peer) const override;
+  bool end(PeerId peer) noexcept override;
+  std::size_t max_slot_bytes(Endpoint& endpoint) const noexcept override;
+  Status register_memory(void*, std::size_t, Access, MemoryRegion&) noexcept override {
+    return Status::kUnsupported;
+  }
+  void deregister_memory(MemoryRegion&) noexcept override {}
+  Status reserve(Endpoint& endpoint, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override;
+  void commit(Endpoint& endpoint, std::size_t length_bytes) noexcept override;
+  Status write(Endpoint&, const std::byte*, std::size_t, const MemoryRegion&, RemoteMemory, Immediate,
+               WorkId) noexcept override {
+    return Status::kUnsupported;
+  }
+  std::size_t poll(Sink& sink, std::size_t budget) noexcept override;
+  bool may_have_work() noexcept override { return first_ != nullptr; }
+  bool arm() noexcept override { return first_ == nullptr; }
+  void disarm() noexcept override {}
+  int descriptor() const noexcept override { return -1; }
+  ProviderCounters counters() const noexcept override;
+
+  /// Nothing that is committed from now on leaves: the process's memory could not be read.
+  void silence() noexcept { is_silent_ = true; }
+  /// Bytes sent to other nodes.
+  std::uint64_t network_bytes() const noexcept { return network_bytes_; }
+
+ private:
+  friend class Exchange;
+  ExchangePort(Exchange& exchange, PeerId rank);
+
+  static ExchangeEndpoint& of(Endpoint& endpoint) noexcept {
+    return static_cast<ExchangeEndpoint&>(endpoint);
+  }
+  ExchangeEndpoint* find(PeerId peer) const noexcept;
+  ExchangeEndpoint& find_or_make(PeerId peer);
+  Status reserve_over_network(ExchangeEndpoint& peer, std::size_t length_bytes,
+                              std::span<std::byte>& slot) noexcept;
+  Status reserve_here(ExchangeEndpoint& peer, std::size_t length_bytes, std::span<std::byte>& slot) noexcept;
+  void drop_reserved(ExchangeEndpoint& peer) noexcept;
+  void put(ExchangeItem& item) noexcept;
+  void put_end(ExchangeEndpoint& peer, Status reason) noexcept;
+  void part(ExchangeEndpoint& peer) noexcept;
+  void release(ExchangeItem& item) noexcept;
+
+  Exchange& exchange_;
+  const PeerId rank_;
+  Capabilities capabilities_;
+  std::vector<std::unique_ptr<ExchangeEndpoint>> peers_;  ///< By rank. Null: no contact.
+  ExchangeItem* first_ = nullptr;                         ///< The inbox, oldest first.
+  ExchangeItem* last_ = nullptr;
+  ExchangeItem* held_ = nullptr;      ///< The Sink still reads it.
+  std::size_t remote_bytes_ = 0;      ///< Of the inbox: from other nodes.
+  std::vector<PeerId> told_to_stop_;  ///< Leaders.
+  bool is_silent_ = false;
+  std::uint64_t network_bytes_ = 0;
+};
+
+class Exchange final : private Sink {
+ public:
+  /// Longest slot within the node. Bytes.
+  static constexpr std::size_t kLocalSlotBytes = std::size_t{32} << 10;
+  /// What a process may send to another node in a round, if others want to. Bytes.
+  static constexpr std::int64_t kQuantumBytes = 64 << 10;
+
+  /// `leader`: the number of this node, one of its processes'. All ranks are below `peer_limit`. `network`:
+  /// its provider, whose number is `leader`; null: there is none. Not owned, outlives the exchange.
+  Exchange(PeerId leader, std::uint32_t peer_limit, Provider* network);
+  /// REQUIRES: no port is left.
+  ~Exchange() override = default;
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  /// Takes a process in. Null: it was here before, or the rank is too high. The exchange outlives the port.
+  /// Throws std::bad_alloc.
+  std::unique_ptr<ExchangePort> attach(PeerId rank);
+
+  /// Polls the network and begins the next turn. Returns how much happened.
+  std::size_t poll() noexcept;
+  /// Whether nothing of ours waits to leave the node.
+  bool at_rest() const noexcept;
+
+ private:
+  friend class ExchangePort;
+
+  Delivery on_message(PeerId leader, std::span<const std::byte> message) noexcept override;
+  void on_write_arrived(PeerId, Immediate, std::size_t) noexcept override {}
+  void on_write_done(PeerId, WorkId, Status) noexcept override {}
+  void on_peer_down(PeerId leader, Status reason) noexcept override;
+
+  void take(ExchangeNode& node, const ExchangeFrame& frame, std::span<const std::byte> bytes);
+  void take_message(ExchangeNode& node, PeerId source, PeerId destination, std::span<const std::byte> bytes);
+  ExchangeEndpoint* meet(ExchangeNode& node, PeerId source, PeerId destination);
+  ExchangePort* port(PeerId rank) const noexcept;
+  bool was_here(PeerId rank) const noexcept;
+  std::string node_address() const;
+  ExchangeNode& find_or_make(PeerId leader);
+  ExchangeNode* find(PeerId leader) const noexcept;
+  void tell(ExchangeNode& node, ExchangeFrame::Kind kind, PeerId source, PeerId destination) noexcept;
+  void flush(ExchangeNode& node) noexcept;
+  void attend(ExchangeNode& node) noexcept;
+  static ExchangeShare& share_of(ExchangeNode& node, const ExchangePort& port);
+  bool begin_round(ExchangeNode& node) const noexcept;
+  bool connect(ExchangeNode& node);
+  void flow(ExchangePort& port, ExchangeNode& node) noexcept;
+  void go(ExchangePort& port) noexcept;
+  ExchangeItem* make_item(std::size_t length_bytes) noexcept;
+  void free_item(ExchangeItem& item) noexcept;
+
+  const PeerId leader_;
+  const std::uint32_t peer_limit_;
+  Provider* const network_;
+  struct Seat {
+    ExchangePort* port = nullptr;
+    bool was_taken = false;
+  };
+  std::vector<Seat> seats_;  ///< By rank.
+  std::map<PeerId, ExchangeNode> nodes_;
+  std::vector<ExchangeNode*> busy_;  ///< Those that the next poll() looks at. Room for all of nodes_.
+  std::uint64_t turn_ = 1;           ///< Calls of poll() and one.
+  PayloadBlocks blocks_;
+};
+
+}  // namespace ch3_offload

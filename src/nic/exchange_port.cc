@@ -1,0 +1,312 @@
+// A process's end of the exchange.
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "nic/exchange.h"
+
+namespace ch3_offload {
+namespace {
+
+/// What one process of the node may have sent to another that has not taken it. One more is always allowed.
+constexpr std::uint32_t kMostQueued = 128;
+constexpr std::size_t kMostQueuedBytes = std::size_t{512} << 10;
+
+/// No item: the slot is the network provider's, or there is none.
+constexpr std::size_t kFrameBytes = sizeof(ExchangeFrame);
+
+}  // namespace
+
+ExchangePort::ExchangePort(Exchange& exchange, PeerId rank) : exchange_(exchange), rank_(rank) {
+  capabilities_.name = "nicd";
+  capabilities_.max_slot_bytes = Exchange::kLocalSlotBytes;
+  if (exchange.network_ != nullptr)
+    capabilities_.max_slot_bytes = std::max(capabilities_.max_slot_bytes,
+                                            exchange.network_->capabilities().max_slot_bytes - kFrameBytes);
+}
+
+ExchangePort::~ExchangePort() {
+  exchange_.seats_[index_of(rank_)].port = nullptr;
+  for (const auto& peer : peers_) {
+    if (peer == nullptr) continue;
+    drop_reserved(*peer);
+    if (!peer->ends) part(*peer);
+  }
+  if (held_ != nullptr) release(*std::exchange(held_, nullptr));
+  while (first_ != nullptr) {
+    ExchangeItem& item = *std::exchange(first_, first_->next);
+    if (item.length_bytes != 0) release(item);
+  }
+  exchange_.go(*this);
+}
+
+std::string ExchangePort::local_address() const {
+  return ExchangeAddress{index_of(exchange_.leader_), index_of(rank_), exchange_.node_address()}.to_string();
+}
+
+bool ExchangePort::reaches(std::string_view text) const noexcept {
+  const auto address = ExchangeAddress::parse(text);
+  if (!address || address->rank >= exchange_.peer_limit_) return false;
+  if (PeerId{address->leader} != exchange_.leader_)
+    return exchange_.network_ != nullptr && exchange_.network_->reaches(address->node);
+  try {
+    return address->node == exchange_.node_address();
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+ExchangeEndpoint* ExchangePort::find(PeerId peer) const noexcept {
+  return index_of(peer) < peers_.size() ? peers_[index_of(peer)].get() : nullptr;
+}
+
+/// Throws std::bad_alloc.
+ExchangeEndpoint& ExchangePort::find_or_make(PeerId peer) {
+  const std::size_t index = index_of(peer);
+  if (index >= peers_.size()) peers_.resize(index + 1);
+  if (peers_[index] == nullptr) peers_[index] = std::make_unique<ExchangeEndpoint>(peer);
+  return *peers_[index];
+}
+
+Result<Endpoint*> ExchangePort::connect(PeerId id, std::string_view text) {
+  const auto address = ExchangeAddress::parse(text);
+  if (!address || address->rank != index_of(id) || !reaches(text))
+    return Error{Status::kUnreachable, 0, "'" + std::string(text) + "' is not its address"};
+  ExchangeEndpoint& peer = find_or_make(id);
+  const Error failed{Status::kPeerFailed, 0, "the process has ended"};
+  if (peer.is_down) return failed;
+  if (peer.is_connected) return static_cast<Endpoint*>(&peer);
+  if (PeerId{address->leader} == exchange_.leader_) {
+    ExchangePort* const there = exchange_.port(id);
+    if (there == nullptr) return failed;
+    ExchangeEndpoint& self = there->find_or_make(rank_);
+    self.is_known = true;
+    if (self.ends) put_end(peer, Status::kPeerFailed);  // It wants nothing of this process.
+  } else {
+    ExchangeNode& node = exchange_.find_or_make(PeerId{address->leader});
+    if (node.is_down) return failed;
+    if (node.address.empty()) node.address = address->node;
+    if (node.endpoint == nullptr) {
+      Result<Endpoint*> connected = exchange_.network_->connect(node.leader, node.address);
+      if (!connected.ok()) return connected.error();
+      node.endpoint = connected.value();
+    }
+    peer.node = &node;
+    peer.share = &Exchange::share_of(node, *this);
+    exchange_.tell(node, ExchangeFrame::Kind::kKnock, rank_, id);
+  }
+  peer.is_known = peer.is_connected = true;
+  return static_cast<Endpoint*>(&peer);
+}
+
+std::string ExchangePort::address_of(PeerId id) const {
+  const ExchangeEndpoint* const peer = find(id);
+  if (peer == nullptr || !peer->is_known) return {};
+  if (peer->node == nullptr)
+    return ExchangeAddress{index_of(exchange_.leader_), index_of(id), exchange_.node_address()}.to_string();
+  if (peer->node->address.empty()) peer->node->address = exchange_.network_->address_of(peer->node->leader);
+  if (peer->node->address.empty()) return {};
+  return ExchangeAddress{index_of(peer->node->leader), index_of(id), peer->node->address}.to_string();
+}
+
+std::size_t ExchangePort::max_slot_bytes(Endpoint& endpoint) const noexcept {
+  const ExchangeEndpoint& peer = of(endpoint);
+  if (peer.node == nullptr || peer.node->endpoint == nullptr) return Exchange::kLocalSlotBytes;
+  return exchange_.network_->max_slot_bytes(*peer.node->endpoint) - kFrameBytes;
+}
+
+ProviderCounters ExchangePort::counters() const noexcept {
+  return exchange_.network_ == nullptr ? ProviderCounters{} : exchange_.network_->counters();
+}
+
+// Sending.
+
+/// Takes back a slot that was not committed.
+void ExchangePort::drop_reserved(ExchangeEndpoint& peer) noexcept {
+  if (peer.reserved != nullptr) exchange_.free_item(*std::exchange(peer.reserved, nullptr));
+  peer.reserved_slot = {};
+  if (peer.node != nullptr && peer.node->reserved_by == &peer) peer.node->reserved_by = nullptr;
+}
+
+Status ExchangePort::reserve(Endpoint& endpoint, std::size_t length_bytes,
+                             std::span<std::byte>& slot) noexcept {
+  ExchangeEndpoint& peer = of(endpoint);
+  drop_reserved(peer);
+  if (peer.ends) return Status::kPeerFailed;
+  return peer.node == nullptr ? reserve_here(peer, length_bytes, slot)
+                              : reserve_over_network(peer, length_bytes, slot);
+}
+
+/// In a block that will be the receiver's.
+Status ExchangePort::reserve_here(ExchangeEndpoint& peer, std::size_t length_bytes,
+                                  std::span<std::byte>& slot) noexcept {
+  const ExchangePort* const there = exchange_.port(peer.id);
+  if (there == nullptr) return Status::kPeerFailed;
+  const ExchangeEndpoint* const self = there->find(rank_);
+  if (self->queued >= kMostQueued || self->queued_bytes >= kMostQueuedBytes) return Status::kAgain;
+  peer.reserved = exchange_.make_item(length_bytes);
+  if (peer.reserved == nullptr) return Status::kAgain;
+  slot = {peer.reserved->bytes(), length_bytes};
+  return Status::kOk;
+}
+
+Status ExchangePort::reserve_over_network(ExchangeEndpoint& peer, std::size_t length_bytes,
+                                          std::span<std::byte>& slot) noexcept {
+  ExchangeNode& node = *peer.node;
+  if (node.is_down) return Status::kPeerFailed;
+  if (index_of(peer.id) < node.stopped.size() && node.stopped[index_of(peer.id)]) return Status::kAgain;
+  exchange_.attend(node);
+  if (peer.share->left_bytes <= 0) {
+    node.is_denied = true;
+    return Status::kAgain;
+  }
+  peer.share->refused_at = exchange_.turn_;  // Unless there is room.
+  exchange_.flush(node);
+  if (node.reserved_by != nullptr) {
+    // Another slot to that node is being filled: this one follows it.
+    peer.reserved = exchange_.make_item(length_bytes);
+    if (peer.reserved == nullptr) return Status::kAgain;
+    slot = {peer.reserved->bytes(), length_bytes};
+    peer.share->refused_at = 0;
+    return Status::kOk;
+  }
+  if (!node.waiting.empty()) return Status::kAgain;
+  std::span<std::byte> whole;
+  const Status status = exchange_.network_->reserve(*node.endpoint, length_bytes + kFrameBytes, whole);
+  if (status != Status::kOk) return status;
+  peer.share->refused_at = 0;
+  peer.reserved_slot = whole;
+  node.reserved_by = &peer;
+  slot = whole.subspan(kFrameBytes);
+  return Status::kOk;
+}
+
+void ExchangePort::commit(Endpoint& endpoint, std::size_t length_bytes) noexcept {
+  ExchangeEndpoint& peer = of(endpoint);
+  if (is_silent_ || peer.ends) return drop_reserved(peer);
+  if (peer.node == nullptr) {
+    ExchangePort* const there = exchange_.port(peer.id);
+    if (there == nullptr || peer.reserved == nullptr) return drop_reserved(peer);
+    ExchangeItem& item = *std::exchange(peer.reserved, nullptr);
+    item.from = there->find(rank_);
+    if (item.from->ends) return exchange_.free_item(item);
+    const std::size_t reserved_bytes = std::exchange(item.length_bytes, length_bytes);
+    if (reserved_bytes != length_bytes) {
+      // Blocks go back by their length.
+      ExchangeItem* const shorter = exchange_.make_item(length_bytes);
+      if (shorter != nullptr) {
+        std::memcpy(shorter->bytes(), item.bytes(), length_bytes);
+        shorter->from = item.from;
+      }
+      item.length_bytes = reserved_bytes;
+      ExchangeEndpoint& self = *item.from;
+      exchange_.free_item(item);
+      if (shorter == nullptr) return there->put_end(self, Status::kNoMemory);
+      return there->put(*shorter);
+    }
+    return there->put(item);
+  }
+  const ExchangeFrame frame = ExchangeFrame::make(ExchangeFrame::Kind::kMessage, rank_, peer.id);
+  peer.share->left_bytes -= static_cast<std::int64_t>(length_bytes + kFrameBytes);
+  network_bytes_ += length_bytes;
+  ExchangeNode& node = *peer.node;
+  if (!peer.reserved_slot.empty()) {
+    std::memcpy(peer.reserved_slot.data(), &frame, sizeof frame);
+    exchange_.network_->commit(*node.endpoint, length_bytes + kFrameBytes);
+    peer.reserved_slot = {};
+    if (node.reserved_by == &peer) node.reserved_by = nullptr;
+  } else if (peer.reserved != nullptr) {
+    try {
+      std::vector<std::byte> bytes(length_bytes + kFrameBytes);
+      std::memcpy(bytes.data(), &frame, sizeof frame);
+      std::memcpy(bytes.data() + sizeof frame, peer.reserved->bytes(), length_bytes);
+      node.waiting.push_back(std::move(bytes));
+    } catch (const std::bad_alloc&) {
+      node.fails = true;
+    }
+    exchange_.attend(node);
+    drop_reserved(peer);
+  }
+  exchange_.flush(node);
+}
+
+// The inbox.
+
+void ExchangePort::put(ExchangeItem& item) noexcept {
+  item.next = nullptr;
+  (first_ == nullptr ? first_ : last_->next) = &item;
+  last_ = &item;
+  if (item.length_bytes == 0) return;
+  ++item.from->queued;
+  item.from->queued_bytes += item.length_bytes;
+  if (item.is_remote) remote_bytes_ += item.length_bytes;
+}
+
+/// The connection with the peer has ended: told after what came before.
+void ExchangePort::put_end(ExchangeEndpoint& peer, Status reason) noexcept {
+  if (std::exchange(peer.ends, true)) return;
+  peer.reason = reason;
+  put(peer.end);
+}
+
+/// Tells the peer that the connection has ended.
+void ExchangePort::part(ExchangeEndpoint& peer) noexcept {
+  if (!peer.is_known) return;
+  if (peer.node != nullptr) return exchange_.tell(*peer.node, ExchangeFrame::Kind::kEnd, rank_, peer.id);
+  ExchangePort* const there = exchange_.port(peer.id);
+  ExchangeEndpoint* const self = there == nullptr ? nullptr : there->find(rank_);
+  if (self != nullptr && self->is_known) there->put_end(*self, Status::kPeerFailed);
+}
+
+bool ExchangePort::end(PeerId id) noexcept {
+  ExchangeEndpoint* peer = find(id);
+  if (peer == nullptr || !peer->is_known) {
+    try {
+      peer = &find_or_make(id);
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+    // It is told when it connects.
+    peer->ends = peer->is_down = true;
+    return false;
+  }
+  if (peer->is_down) return false;
+  if (!peer->ends) {
+    part(*peer);
+    put_end(*peer, Status::kPeerFailed);
+  }
+  return true;
+}
+
+/// The engine has read it.
+void ExchangePort::release(ExchangeItem& item) noexcept {
+  --item.from->queued;
+  item.from->queued_bytes -= item.length_bytes;
+  if (item.is_remote) remote_bytes_ -= item.length_bytes;
+  exchange_.free_item(item);
+}
+
+std::size_t ExchangePort::poll(Sink& sink, std::size_t budget) noexcept {
+  if (held_ != nullptr) release(*std::exchange(held_, nullptr));
+  std::size_t delivered = 0;
+  while (delivered < budget && first_ != nullptr && held_ == nullptr) {
+    ExchangeItem& item = *std::exchange(first_, first_->next);
+    ++delivered;
+    ExchangeEndpoint& peer = *item.from;
+    if (item.length_bytes == 0) {
+      peer.is_down = true;
+      drop_reserved(peer);
+      sink.on_peer_down(peer.id, peer.reason);
+    } else if (sink.on_message(peer.id, {item.bytes(), item.length_bytes}) == Delivery::kHeld) {
+      held_ = &item;
+    } else {
+      release(item);
+    }
+  }
+  exchange_.go(*this);
+  return delivered;
+}
+
+}  // namespace ch3_offload

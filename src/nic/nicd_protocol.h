@@ -1,0 +1,91 @@
+// How a client and the network processor of its node (ch3-offload-nicd) find each other, and what they say
+// before the rings are there.
+//
+// The processor listens on a Unix-domain socket in the abstract namespace, so no file is left behind. Its
+// name has the user in it, and for one that serves a single job a hash of the job's secret.
+//
+//   client  ── NicdHello ───────────────────────▶ processor
+//   client  ◀─ NicdWelcome, with the files ────── processor: the client's rings and bells, or why not
+//   client  ◀─ a line, then the end ───────────── processor refuses the client later
+//
+// The end of the connection means that the other process has ended. Each side checks the user of the other
+// (SO_PEERCRED). The hello proves that the client knows the job's secret: processes that say the same secret
+// are of one job.
+//
+// Threads: any; nothing here has state. For set-up only.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "nic/nic_records.h"
+#include "nic/port_memory.h"
+#include "rdma/file_descriptor.h"
+#include "rdma/job_secret.h"
+#include "rdma/status.h"
+
+namespace ch3_offload {
+
+inline constexpr std::size_t kNicdSettingsBytes = 8192;
+inline constexpr std::size_t kNicdTextBytes = 2048;
+
+struct NicdHello {
+  static constexpr std::uint64_t kMagic = 0x6c65'6863'696e'3301;
+
+  std::uint64_t magic = kMagic;
+  std::uint32_t version = kNicInterfaceVersion;
+  std::uint32_t rank = 0;
+  std::uint32_t job_size = 1;
+  std::uint32_t local_rank = 0;
+  std::uint32_t local_size = 1;  ///< 0: not known.
+  std::uint64_t always_ignored_bits = 0;
+  /// Of a word of the client that holds kMagic: the processor reads it, and so knows that it can.
+  std::uint64_t probe_address = 0;
+  JobSecret secret{};
+  std::array<char, kNicdSettingsBytes> settings{};  ///< Lines "VARIABLE=value", ended by a zero.
+};
+
+struct NicdWelcome {
+  static constexpr std::uint64_t kMagic = 0x6d6f'636c'696e'3301;
+
+  std::uint64_t magic = kMagic;
+  std::int32_t pid = 0;
+  std::uint32_t is_refused = 0;             ///< Then there are no files.
+  std::array<char, kNicdTextBytes> text{};  ///< The engine's card, or why the client is refused.
+};
+
+/// The name of the processor that the user `uid` has started for all jobs, and of that of one job.
+std::string nicd_name(uid_t uid);
+std::string nicd_name(uid_t uid, const JobSecret& secret);
+
+/// kPeerFailed: somebody listens under that name.
+Result<FileDescriptor> listen_as_nicd(std::string_view name);
+/// kUnreachable: nobody listens. kUnsupported: another user does.
+Result<FileDescriptor> connect_to_nicd(std::string_view name);
+
+struct NicdPeer {
+  uid_t uid = static_cast<uid_t>(-1);
+  pid_t pid = 0;  ///< 0: of another PID namespace.
+};
+NicdPeer nicd_peer(const FileDescriptor& socket) noexcept;
+
+/// One message, whole. False: the other side is gone, or takes nothing.
+bool send_to(const FileDescriptor& socket, std::span<const std::byte> message,
+             std::span<const int> files) noexcept;
+
+enum class NicdReceipt { kMessage, kNothing, kClosed, kInvalid };
+/// A message of exactly that length, with none or all of `files`. Does not wait.
+NicdReceipt receive_from(const FileDescriptor& socket, std::span<std::byte> message,
+                         std::span<FileDescriptor> files) noexcept;
+
+/// Text in an array of fixed size: cut, and ended by a zero.
+void set_text(std::span<char> array, std::string_view text) noexcept;
+std::string_view text_of(std::span<const char> array) noexcept;
+
+}  // namespace ch3_offload

@@ -1,0 +1,182 @@
+#include "nic/process_driver.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "rdma/monotonic_clock.h"
+#include "rdma/shm/bulk_copy.h"
+#include "rdma/system_error.h"
+
+namespace ch3_offload {
+namespace {
+
+constexpr std::uint32_t kTurnsBeforeYield = 200;
+constexpr std::uint32_t kTurnsBeforeCheck = 1u << 14;
+constexpr std::uint64_t kPatienceNs = 30'000'000'000;  ///< For a processor to come up, and to answer.
+
+constinit const std::uint64_t probe_word = NicdHello::kMagic;
+
+/// In the child of a fork: becomes the processor. Nothing but system calls.
+[[noreturn]] void become(const char* program, char* const* arguments, int status,
+                         const cpu_set_t* processors) {
+  ::setsid();
+  if (::fork() != 0) ::_exit(0);  // So that it is nobody's child.
+  const int null = ::open("/dev/null", O_RDWR);
+  for (int standard = 0; standard < 3; ++standard) ::dup2(null, standard);
+  const int kept = ::dup2(status, 3);
+  ::fcntl(kept, F_SETFD, FD_CLOEXEC);
+  ::syscall(SYS_close_range, 4u, ~0u, 0u);
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (processors != nullptr) ::sched_setaffinity(0, sizeof *processors, processors);
+  if (::chdir("/") == 0) ::execv(program, arguments);
+  const int error = errno;
+  [[maybe_unused]] const ssize_t written = ::write(kept, &error, sizeof error);
+  ::_exit(1);
+}
+
+std::optional<Error> start_nicd(const NicdStart& start, const std::string& name) {
+  std::string program = start.program, its_name = name, option = "--job";
+  char* const arguments[] = {program.data(), option.data(), its_name.data(), nullptr};
+  cpu_set_t processors;
+  CPU_ZERO(&processors);
+  for (const std::uint32_t processor : start.processors)
+    if (processor < CPU_SETSIZE) CPU_SET(processor, &processors);
+  int pipe[2];
+  if (::pipe2(pipe, O_CLOEXEC) != 0) return system_error("starting " + program, errno);
+  FileDescriptor reads(pipe[0]), writes(pipe[1]);
+  const pid_t child = ::fork();
+  if (child < 0) return system_error("starting " + program, errno);
+  if (child == 0)
+    become(program.c_str(), arguments, writes.get(), start.processors.empty() ? nullptr : &processors);
+  writes.reset();
+  while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  int error = 0;
+  if (::read(reads.get(), &error, sizeof error) != sizeof error) return {};  // It runs.
+  return Error{Status::kUnreachable, error,
+               "MPIR_CVAR_CH3_OFFLOAD_NIC=process: cannot run " + program + ": " + std::strerror(error) +
+                   " (MPIR_CVAR_CH3_OFFLOAD_NICD names the program)"};
+}
+
+/// Connects to the processor that serves this job, and starts it if nobody has.
+Result<FileDescriptor> find_nicd(const NicdHello& hello, const NicdStart& start) {
+  const std::string of_user = nicd_name(::geteuid());
+  const std::string of_job = nicd_name(::geteuid(), hello.secret);
+  bool starts = hello.local_rank == 0;
+  const std::uint64_t deadline = monotonic_ns() + kPatienceNs;
+  for (useconds_t wait_us = 500;; wait_us = std::min<useconds_t>(wait_us * 2, 20'000)) {
+    // Others of the job must not choose another than the one that started: they look for the job's first.
+    for (const std::string* const name : {starts ? &of_user : &of_job, starts ? &of_job : &of_user}) {
+      Result<FileDescriptor> socket = connect_to_nicd(*name);
+      if (socket.ok() || (socket.error().status == Status::kUnsupported && name == &of_job)) return socket;
+    }
+    if (std::exchange(starts, false))
+      if (std::optional<Error> error = start_nicd(start, of_job)) return std::move(*error);
+    if (monotonic_ns() > deadline)
+      return Error{Status::kUnreachable, 0,
+                   "MPIR_CVAR_CH3_OFFLOAD_NIC=process: no network processor came up on this node within 30 s "
+                   "(local rank 0 starts " +
+                       start.program + ")"};
+    ::usleep(wait_us);
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ProcessDriver>> ProcessDriver::create(const NicdHello& hello, const NicdStart& start,
+                                                             const Trace* clock) {
+  let_peers_write();
+  Result<FileDescriptor> socket = find_nicd(hello, start);
+  if (!socket.ok()) return socket.error();
+  auto said = std::make_unique<NicdHello>(hello);
+  said->magic = NicdHello::kMagic;
+  said->version = kNicInterfaceVersion;
+  said->probe_address = reinterpret_cast<std::uint64_t>(&probe_word);
+  auto welcome = std::make_unique<NicdWelcome>();
+  std::array<FileDescriptor, PortMemory::kFiles> files;
+  NicdReceipt receipt = NicdReceipt::kClosed;
+  if (send_to(socket.value(), std::as_bytes(std::span(said.get(), 1)), {})) {
+    pollfd entry{socket.value().get(), POLLIN, 0};
+    while (::poll(&entry, 1, static_cast<int>(kPatienceNs / 1'000'000)) < 0 && errno == EINTR) {
+    }
+    receipt = receive_from(socket.value(), std::as_writable_bytes(std::span(welcome.get(), 1)), files);
+  }
+  if (receipt != NicdReceipt::kMessage || welcome->magic != NicdWelcome::kMagic)
+    return Error{Status::kUnreachable, 0,
+                 receipt == NicdReceipt::kNothing
+                     ? "the node's network processor (ch3-offload-nicd) does not answer"
+                     : "the node's network processor (ch3-offload-nicd) has ended, or is of another version"};
+  if (welcome->is_refused != 0)
+    return Error{Status::kUnsupported, 0,
+                 "the node's network processor (ch3-offload-nicd): " + std::string(text_of(welcome->text))};
+  if (!files[0].valid())
+    return Error{Status::kProtocol, 0, "the node's network processor (ch3-offload-nicd) sent no rings"};
+  Result<PortMemory> memory = PortMemory::attach(std::move(files));
+  if (!memory.ok()) return memory.error();
+  return std::unique_ptr<ProcessDriver>(new ProcessDriver(
+      std::make_unique<PortMemory>(std::move(memory.value())), std::move(socket.value()), *welcome, clock));
+}
+
+ProcessDriver::ProcessDriver(std::unique_ptr<PortMemory> memory, FileDescriptor socket,
+                             const NicdWelcome& welcome, const Trace* clock)
+    : RingPort(*memory, clock, true),
+      memory_(std::move(memory)),
+      socket_(std::move(socket)),
+      card_(text_of(welcome.text)),
+      pid_(welcome.pid),
+      descriptors_{memory_->client_bell(), socket_.get()} {}
+
+ProcessDriver::~ProcessDriver() = default;
+
+/// Ends this process if the processor has ended, or will have no more of it.
+void ProcessDriver::check_processor() noexcept {
+  std::array<char, kNicdTextBytes> text{};
+  const ssize_t length = ::recv(socket_.get(), text.data(), text.size() - 1, MSG_DONTWAIT);
+  if (length < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (length > 0)
+    std::fprintf(stderr, "ch3:offload: the node's network processor refuses this process: %s\n", text.data());
+  else
+    std::fprintf(
+        stderr,
+        "ch3:offload: the node's network processor (ch3-offload-nicd, process %d) has ended: this process "
+        "cannot go on without it\n",
+        static_cast<int>(pid_));
+  std::_Exit(EXIT_FAILURE);
+}
+
+void ProcessDriver::wait_for_processor(std::uint32_t turns) noexcept {
+  if (turns < kTurnsBeforeYield) return;
+  sched_yield();
+  if (turns % 1024 == 0) check_processor();
+}
+
+std::size_t ProcessDriver::progress() noexcept {
+  const std::size_t happened = RingPort::progress();
+  if (happened > 0) {
+    fruitless_ = 0;
+  } else if (++fruitless_ >= kTurnsBeforeCheck) {
+    fruitless_ = 0;
+    check_processor();
+  }
+  return happened;
+}
+
+bool ProcessDriver::arm() noexcept {
+  check_processor();
+  return RingPort::arm();
+}
+
+}  // namespace ch3_offload

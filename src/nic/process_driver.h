@@ -1,0 +1,60 @@
+// The process driver: the engine runs in a process that serves all ranks of the node, ch3-offload-nicd.
+//
+// This is the client's half: the rings are memory of that process, and it copies messages from and to the
+// memory of this one. If it ends, this process cannot go on and ends, too, with a line.
+//
+// Threads: as Port. fork: a child has no port.
+
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+
+#include "engine/trace.h"
+#include "nic/nicd_protocol.h"
+#include "nic/processor_set.h"
+#include "nic/ring_port.h"
+
+namespace ch3_offload {
+
+struct NicdStart {
+  std::string program;      ///< Path of ch3-offload-nicd.
+  ProcessorSet processors;  ///< Where it may run. Empty: where this process may.
+};
+
+class ProcessDriver final : public RingPort {
+ public:
+  /// Attaches to the processor of the user, else to that of the job, which local rank 0 starts. `hello` says
+  /// who this is; its magic, version and probe need not be set. `clock`: stamps the commands; null: they are
+  /// not stamped. Waits some seconds for a processor that has just been started. kUnreachable,
+  /// kUnsupported: the message says what to do.
+  static Result<std::unique_ptr<ProcessDriver>> create(const NicdHello& hello, const NicdStart& start,
+                                                       const Trace* clock);
+  ~ProcessDriver() override;
+
+  std::size_t progress() noexcept override;
+  bool arm() noexcept override;
+  std::span<const int> descriptors() const noexcept override { return descriptors_; }
+  bool keeps_memory() const noexcept override { return false; }
+  void memory_gone(const void*, std::size_t) noexcept override {}
+  std::string card() const override { return card_; }
+
+  /// Of the network processor.
+  pid_t pid() const noexcept { return pid_; }
+
+ private:
+  ProcessDriver(std::unique_ptr<PortMemory> memory, FileDescriptor socket, const NicdWelcome& welcome,
+                const Trace* clock);
+  void wait_for_processor(std::uint32_t turns) noexcept override;
+  void check_processor() noexcept;
+
+  const std::unique_ptr<PortMemory> memory_;
+  const FileDescriptor socket_;
+  const std::string card_;
+  const pid_t pid_;
+  const std::array<int, 2> descriptors_;
+  std::uint32_t fruitless_ = 0;  ///< Calls of progress() since the processor was looked at.
+};
+
+}  // namespace ch3_offload

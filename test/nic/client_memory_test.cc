@@ -1,0 +1,137 @@
+// The memory of a client as a processor in another process sees it: here both are this process.
+
+#include "nic/client_memory.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "engine/payload_layout.h"
+
+namespace ch3_offload {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+class ClientMemoryTest : public testing::Test {
+ protected:
+  ClientMemoryTest() : exchange_(PeerId{0}, 2, nullptr), port_(exchange_.attach(PeerId{0})) {
+    memory_.emplace(::getpid(), 2, *port_);
+    for (std::size_t i = 0; i < bytes_.size(); ++i) bytes_[i] = static_cast<std::byte>(i * 7);
+  }
+  Payload payload(std::size_t length_bytes, const PayloadLayout* layout = nullptr) {
+    return {bytes_.data(), length_bytes, layout};
+  }
+  /// Whether the processor takes what the client names.
+  bool takes(const Payload& named) {
+    ClientMemory::Part part;
+    return memory_->take(named, part) && !memory_->is_broken();
+  }
+  Bytes read(const Payload& named, std::size_t offset, std::size_t length) {
+    ClientMemory::Part part;
+    EXPECT_TRUE(memory_->take(named, part));
+    Bytes out(length);
+    gather(part.payload(), offset, out);
+    return out;
+  }
+
+  Exchange exchange_;
+  std::unique_ptr<ExchangePort> port_;
+  std::optional<ClientMemory> memory_;
+  Bytes bytes_ = Bytes(1000);
+};
+
+TEST_F(ClientMemoryTest, APartIsReadAndWritten) {
+  EXPECT_EQ(read(payload(100), 10, 20), Bytes(bytes_.begin() + 10, bytes_.begin() + 30));
+  ClientMemory::Part part;
+  ASSERT_TRUE(memory_->take(payload(100), part));
+  const Bytes written(5, std::byte{0xEE});
+  scatter(part.payload(), 90, written);
+  EXPECT_EQ(Bytes(bytes_.begin() + 90, bytes_.begin() + 95), written);
+  EXPECT_EQ(bytes_[89], static_cast<std::byte>(static_cast<unsigned char>(89 * 7)));
+  EXPECT_FALSE(memory_->is_broken());
+}
+
+/// More runs than one system call moves.
+TEST_F(ClientMemoryTest, PiecesAreReadAsTheClientWouldPackThem) {
+  const std::array<Piece, 2> pieces{{{1, 2}, {5, 1}}};
+  const PayloadLayout layout{.kind = PayloadLayout::Kind::kPieces,
+                             .piece_count = 2,
+                             .pieces = pieces.data(),
+                             .element_bytes = 3,
+                             .extent_bytes = 8};
+  const Payload named = payload(300, &layout);
+  Bytes packed(250);
+  gather(named, 4, packed);
+  EXPECT_EQ(read(named, 4, 250), packed);
+}
+
+TEST_F(ClientMemoryTest, NoClientNamesSuchLengthsAndAddresses) {
+  constexpr std::uint64_t kLimit = std::uint64_t{1} << 56;
+  EXPECT_FALSE(takes({bytes_.data(), kLimit, nullptr}));
+  EXPECT_FALSE(takes({reinterpret_cast<std::byte*>(kLimit), 1, nullptr}));
+  EXPECT_FALSE(memory_->is_broken());
+}
+
+TEST_F(ClientMemoryTest, NoClientNamesSuchLayouts) {
+  constexpr std::ptrdiff_t kFar = std::ptrdiff_t{1} << 56;
+  const std::array<Piece, 2> pieces{{{0, 4}, {8, 4}}};
+  const PayloadLayout good{.kind = PayloadLayout::Kind::kPieces,
+                           .piece_count = 2,
+                           .pieces = pieces.data(),
+                           .element_bytes = 8,
+                           .extent_bytes = 16};
+  EXPECT_TRUE(takes(payload(64, &good)));
+  const auto refuses = [&](auto change) {
+    PayloadLayout layout = good;
+    std::array<Piece, 2> its = pieces;
+    layout.pieces = its.data();
+    change(layout, its);
+    return !takes(payload(64, &layout));
+  };
+  EXPECT_TRUE(refuses([](auto& layout, auto&) { layout.kind = PayloadLayout::Kind::kPacked; }));
+  EXPECT_TRUE(refuses([](auto& layout, auto&) { layout.piece_count = 0; }));
+  EXPECT_TRUE(refuses([](auto& layout, auto&) { layout.piece_count = 5000; }));
+  EXPECT_TRUE(refuses([](auto& layout, auto&) { layout.element_bytes = 9; }));
+  EXPECT_TRUE(refuses([](auto& layout, auto&) { layout.extent_bytes = kFar; }));
+  EXPECT_TRUE(refuses([](auto& layout, auto&) { layout.extent_bytes = -kFar / 4; }));
+  EXPECT_TRUE(refuses([](auto&, auto& its) { its[0].length_bytes = 0; }));
+  EXPECT_TRUE(refuses([](auto&, auto& its) { its[1].offset_bytes = -kFar; }));
+  // Sums that come around.
+  EXPECT_TRUE(refuses([](auto&, auto& its) {
+    its[0].length_bytes = std::size_t{1} << 63;
+    its[1].length_bytes = (std::size_t{1} << 63) + 8;
+  }));
+  EXPECT_FALSE(memory_->is_broken());
+}
+
+/// It is broken, says why, reads as zeros, and nothing of it leaves any more.
+TEST_F(ClientMemoryTest, MemoryThatIsNotThereBreaksTheClient) {
+  void* const nobodys = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(nobodys, MAP_FAILED);
+  EXPECT_EQ(read({static_cast<std::byte*>(nobodys), 50, nullptr}, 0, 50), Bytes(50));
+  EXPECT_TRUE(memory_->is_broken());
+  EXPECT_NE(memory_->reason().find("cannot read 50 bytes"), std::string::npos) << memory_->reason();
+  EXPECT_EQ(read(payload(10), 0, 10), Bytes(10));
+
+  const auto other = exchange_.attach(PeerId{1});
+  auto endpoint = port_->connect(PeerId{1}, other->local_address());
+  ASSERT_TRUE(endpoint.ok());
+  std::span<std::byte> slot;
+  ASSERT_EQ(port_->reserve(*endpoint.value(), 8, slot), Status::kOk);
+  port_->commit(*endpoint.value(), 8);
+  EXPECT_FALSE(other->may_have_work());
+  ::munmap(nobodys, 4096);
+}
+
+TEST_F(ClientMemoryTest, ALayoutThatIsNotThereBreaksTheClient) {
+  EXPECT_FALSE(takes(payload(10, reinterpret_cast<const PayloadLayout*>(std::uintptr_t{64}))));
+  EXPECT_TRUE(memory_->is_broken());
+}
+
+}  // namespace
+}  // namespace ch3_offload

@@ -1,0 +1,183 @@
+// The exchange passes the contract of providers: within a node, and between nodes over the fake network.
+
+#include "nic/exchange.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+
+#include "rdma/fake_provider.h"
+#include "rdma/provider_contract.h"
+
+namespace ch3_offload {
+namespace {
+
+/// `nodes` exchanges, among which the processes are dealt.
+class ExchangeWorld final : public ContractWorld {
+ public:
+  ExchangeWorld(std::size_t size, std::size_t nodes, const FakeConfig& config) : network_(config) {
+    for (std::uint32_t i = 0; i < nodes && i < size; ++i) {
+      Node& node = *nodes_.emplace_back(std::make_unique<Node>());
+      if (nodes > 1) node.network = network_.make_provider(PeerId{i});
+      node.exchange =
+          std::make_unique<Exchange>(PeerId{i}, static_cast<std::uint32_t>(size), node.network.get());
+    }
+    for (std::uint32_t i = 0; i < size; ++i) ports_.push_back(node_of(i).exchange->attach(PeerId{i}));
+  }
+  ~ExchangeWorld() override {
+    ports_.clear();
+    EXPECT_EQ(network_.violations(), std::vector<std::string>{});
+  }
+  std::size_t size() const override { return ports_.size(); }
+  Provider& at(PeerId peer) override { return *ports_[index_of(peer)]; }
+  bool alive(PeerId peer) const override { return ports_[index_of(peer)] != nullptr; }
+  void step() override {
+    network_.advance();
+    for (const auto& node : nodes_) node->exchange->poll();
+  }
+  void settle() override {
+    for (int i = 0; i < 2000; ++i) step();
+  }
+  void kill(PeerId peer) override { ports_[index_of(peer)].reset(); }
+
+ private:
+  struct Node {
+    std::unique_ptr<Provider> network;
+    std::unique_ptr<Exchange> exchange;
+  };
+  Node& node_of(std::uint32_t rank) { return *nodes_[rank % nodes_.size()]; }
+
+  FakeNetwork network_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+  std::vector<std::unique_ptr<ExchangePort>> ports_;
+};
+
+std::unique_ptr<ContractWorld> make_one_node(std::size_t size) {
+  return std::make_unique<ExchangeWorld>(size, 1, FakeConfig{});
+}
+FakeConfig network_config() {
+  FakeConfig config;
+  config.slots_per_pair = 128;  // The suite sends 100 that nobody polls.
+  config.write = false;
+  config.slow_probability = 0.05;
+  return config;
+}
+std::unique_ptr<ContractWorld> make_node_each(std::size_t size) {
+  return std::make_unique<ExchangeWorld>(size, size, network_config());
+}
+std::unique_ptr<ContractWorld> make_two_nodes(std::size_t size) {
+  return std::make_unique<ExchangeWorld>(size, 2, network_config());
+}
+
+std::vector<ContractParam> configurations() {
+  std::vector<ContractParam> all = {{.name = "OneNode", .make = &make_one_node},
+                                    {.name = "NodeEach", .make = &make_node_each},
+                                    {.name = "TwoNodes", .make = &make_two_nodes}};
+  for (ContractParam& one : all) one.writes = one.sleeps = one.has_secrets = false;
+  return all;
+}
+INSTANTIATE_PROVIDER_CONTRACT(Exchange, configurations());
+
+/// Processes 0 and 1 are on node 0, all others on node 1, whose connection has little room.
+class ExchangeShares : public testing::Test {
+ protected:
+  static constexpr std::uint32_t kProcesses = 4;
+
+  ExchangeShares() : network_(narrow()) {
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      providers_[i] = network_.make_provider(PeerId{2 * i});
+      nodes_[i] = std::make_unique<Exchange>(PeerId{2 * i}, kProcesses, providers_[i].get());
+    }
+    for (std::uint32_t i = 0; i < kProcesses; ++i) ports_[i] = nodes_[i / 2]->attach(PeerId{i});
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      auto endpoint = ports_[i]->connect(PeerId{2 + i}, ports_[2 + i]->local_address());
+      EXPECT_TRUE(endpoint.ok());
+      endpoints_[i] = endpoint.value();
+    }
+  }
+  ~ExchangeShares() override {
+    for (auto& port : ports_) port.reset();
+  }
+
+  static FakeConfig narrow() {
+    FakeConfig config;
+    config.slots_per_pair = 4;
+    config.write = false;
+    return config;
+  }
+  /// Sends until there is no room. Returns how many messages went.
+  int send_all(std::uint32_t from, std::size_t length_bytes, int most = 1 << 20) {
+    int sent = 0;
+    for (std::span<std::byte> slot; sent < most; ++sent) {
+      if (ports_[from]->reserve(*endpoints_[from], length_bytes, slot) != Status::kOk) break;
+      std::memset(slot.data(), 1, length_bytes);
+      ports_[from]->commit(*endpoints_[from], length_bytes);
+    }
+    return sent;
+  }
+  void turn() {
+    network_.advance();
+    for (auto& node : nodes_) node->poll();
+    for (std::uint32_t i = 2; i < kProcesses; ++i) ports_[i]->poll(sink_, 64);
+  }
+
+  struct Taker final : Sink {
+    Delivery on_message(PeerId from, std::span<const std::byte> bytes) noexcept override {
+      taken[index_of(from)] += bytes.size();
+      return Delivery::kTaken;
+    }
+    void on_write_arrived(PeerId, Immediate, std::size_t) noexcept override {}
+    void on_write_done(PeerId, WorkId, Status) noexcept override {}
+    void on_peer_down(PeerId, Status) noexcept override {}
+    std::array<std::size_t, kProcesses> taken{};
+  };
+
+  FakeNetwork network_;
+  std::array<std::unique_ptr<Provider>, 2> providers_;
+  std::array<std::unique_ptr<Exchange>, 2> nodes_;
+  std::array<std::unique_ptr<ExchangePort>, kProcesses> ports_;
+  std::array<Endpoint*, 2> endpoints_{};
+  Taker sink_;
+};
+
+/// The one that is always asked first does not take it all, nor the one with longer messages.
+TEST_F(ExchangeShares, OfProcessesThatSendAllTheTimeAreEqualInBytes) {
+  const std::size_t longest = ports_[0]->max_slot_bytes(*endpoints_[0]);
+  for (int i = 0; i < 200'000 && sink_.taken[0] + sink_.taken[1] < (64u << 20); ++i) {
+    send_all(0, longest);
+    send_all(1, 200);
+    turn();
+  }
+  // Each message has its frame.
+  const auto with_frames = [](std::size_t bytes, std::size_t message) {
+    return static_cast<double>(bytes) * static_cast<double>(message + sizeof(ExchangeFrame)) /
+           static_cast<double>(message);
+  };
+  const double one = with_frames(sink_.taken[0], longest), other = with_frames(sink_.taken[1], 200);
+  EXPECT_GT(one + other, 8 << 20);
+  EXPECT_NEAR(one / (one + other), 0.5, 0.025);
+}
+
+/// While one sends all it can, eight bytes of the other leave within a round.
+TEST_F(ExchangeShares, AnotherIsNotHeldUpForMoreThanARound) {
+  const std::size_t longest = ports_[0]->max_slot_bytes(*endpoints_[0]);
+  std::size_t worst_bytes = 0;
+  for (int i = 0; i < 200; ++i) {
+    for (int turns = 0; turns < 50 + i % 7; ++turns) {
+      send_all(0, longest);
+      turn();
+    }
+    const std::uint64_t before = ports_[0]->network_bytes();
+    send_all(0, longest);
+    while (send_all(1, 8, 1) == 0) {
+      turn();
+      send_all(0, longest);
+    }
+    worst_bytes = std::max<std::size_t>(worst_bytes, ports_[0]->network_bytes() - before);
+  }
+  EXPECT_LE(worst_bytes, static_cast<std::size_t>(Exchange::kQuantumBytes) + longest);
+}
+
+}  // namespace
+}  // namespace ch3_offload
