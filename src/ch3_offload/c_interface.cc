@@ -200,6 +200,8 @@ void ch3_offload_place_packet(ch3_offload_channel_t* channel, uint32_t peer, voi
   of(channel).commanded();
 }
 
+uint64_t ch3_offload_arrivals(const ch3_offload_channel_t* channel) { return of(channel).port().arrivals(); }
+
 ch3_offload_events_t* ch3_offload_events(ch3_offload_channel_t* channel) {
   return &of(channel).port().events();
 }

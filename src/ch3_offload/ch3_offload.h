@@ -235,6 +235,10 @@ void ch3_offload_introduce(ch3_offload_channel_t * channel, uint32_t peer, const
  *  CH3_OFFLOAD_PACKET. */
 void ch3_offload_place_packet(ch3_offload_channel_t * channel, uint32_t peer, void *address, size_t capacity_bytes);
 
+/** How many messages have come before their receive, as far as probes know. A probe that found nothing may find
+ *  something once this number, read before it, has changed. The counters may be ahead of it. */
+uint64_t ch3_offload_arrivals(const ch3_offload_channel_t * channel);
+
 /** Where completions wait: ch3_offload_take_event() takes them without a call of the library. When that has
  *  returned NULL, ch3_offload_next_event() goes on if `others` is not 0, else ch3_offload_take_packet().
  *  Valid as long as the channel. */

@@ -42,6 +42,7 @@ class HostDriver final : public Port {
                      Envelope& envelope) noexcept override {
     return engine_.matched_probe(key, ignore, message, envelope);
   }
+  std::uint64_t arrivals() const noexcept override { return engine_.counters().received_unexpected; }
   Progressed receive_matched(MessageId message, const Payload& payload, Cookie cookie,
                              Envelope& envelope) noexcept override {
     return engine_.receive_matched(message, payload, cookie, envelope);

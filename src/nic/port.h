@@ -77,6 +77,9 @@ class Port {
   virtual bool probe(const MatchKey& key, const MatchKey& ignore, Envelope& envelope) noexcept = 0;
   virtual bool matched_probe(const MatchKey& key, const MatchKey& ignore, MessageId& message,
                              Envelope& envelope) noexcept = 0;
+  /// How many messages have come before their receive, as far as probe() knows. After a probe that found
+  /// nothing: a message that it would find changes this number. The counters may be ahead of it.
+  virtual std::uint64_t arrivals() const noexcept = 0;
   virtual Progressed receive_matched(MessageId message, const Payload& payload, Cookie cookie,
                                      Envelope& envelope) noexcept = 0;
   virtual bool cancel_receive(OperationId operation) noexcept = 0;

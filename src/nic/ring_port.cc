@@ -359,14 +359,14 @@ std::uint64_t RingPort::await_answer() noexcept {
 
 std::uint64_t RingPort::ask_probe(CommandKind kind, const MatchKey& key, const MatchKey& ignore,
                                   Envelope& envelope) noexcept {
-  const std::uint64_t arrivals = words_.arrivals.load(std::memory_order_acquire);
+  const std::uint64_t before = arrivals();
   // A command since then may have sent a message to this process.
-  if (fruitless_.arrivals == arrivals && fruitless_.position == commands_.position() &&
+  if (fruitless_.arrivals == before && fruitless_.position == commands_.position() &&
       fruitless_.key == key && fruitless_.ignore == ignore)
     return 0;
   const std::uint64_t answer = ask(command_of(kind, key, {}), bytes_of(ignore));
   if (answer == 0)
-    fruitless_ = {key, ignore, arrivals, commands_.position()};
+    fruitless_ = {key, ignore, before, commands_.position()};
   else
     envelope = {{words_.bits, words_.initiator}, words_.length_bytes, words_.status};
   return answer;
@@ -469,8 +469,8 @@ std::size_t RingPort::take_events() noexcept {
 
 std::size_t RingPort::progress() noexcept {
   if (ring_.unreleased_bytes() > 0 && ring_.release()) wake_processor();  // It waits for room.
-  const std::uint64_t arrivals = words_.arrivals.load(std::memory_order_acquire);
-  const bool has_arrivals = std::exchange(arrivals_seen_, arrivals) != arrivals;
+  const std::uint64_t now = arrivals();
+  const bool has_arrivals = std::exchange(arrivals_seen_, now) != now;
   return take_events() + has_arrivals;
 }
 
@@ -500,7 +500,7 @@ bool RingPort::idle() const noexcept {
 
 bool RingPort::at_rest() const noexcept {
   return ring_.header() == 0 && ch3_offload_has_events(&events_) == 0 &&
-         words_.arrivals.load(std::memory_order_acquire) == arrivals_seen_;
+         arrivals() == arrivals_seen_;
 }
 
 bool RingPort::arm() noexcept {

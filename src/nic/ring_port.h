@@ -41,6 +41,7 @@ class RingPort : public Port {
   bool probe(const MatchKey& key, const MatchKey& ignore, Envelope& envelope) noexcept final;
   bool matched_probe(const MatchKey& key, const MatchKey& ignore, MessageId& message,
                      Envelope& envelope) noexcept final;
+  std::uint64_t arrivals() const noexcept final { return words_.arrivals.load(std::memory_order_acquire); }
   Progressed receive_matched(MessageId message, const Payload& payload, Cookie cookie,
                              Envelope& envelope) noexcept final;
   bool cancel_receive(OperationId operation) noexcept final;

@@ -552,9 +552,6 @@ void RingServer::tell_counters() noexcept {
 void RingServer::tell_arrivals() noexcept {
   if (arrivals_told_ == counters_.received_unexpected) return;
   arrivals_told_ = counters_.received_unexpected;
-  // A client that sleeps in a probe looks at the counter when it wakes up.
-  std::atomic_ref<std::uint64_t>(memory_.counters().received_unexpected)
-      .store(arrivals_told_, std::memory_order_relaxed);
   words_.arrivals.store(arrivals_told_, std::memory_order_seq_cst);  // "The sleep rule".
   has_news_ = true;
 }

@@ -40,6 +40,7 @@ class TracedPort final : public Port {
                      Envelope& envelope) noexcept override {
     return port_->matched_probe(key, ignore, message, envelope);
   }
+  std::uint64_t arrivals() const noexcept override { return port_->arrivals(); }
   Progressed receive_matched(MessageId message, const Payload& payload, Cookie cookie,
                              Envelope& envelope) noexcept override;
   bool cancel_receive(OperationId operation) noexcept override { return port_->cancel_receive(operation); }

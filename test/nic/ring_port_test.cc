@@ -501,6 +501,31 @@ TEST_F(RingPortTest, AProbeThatFoundNothingIsNotAskedAgainUntilAMessageCame) {
   EXPECT_TRUE(port(1).probe(MatchKey{}, ~MatchKey{}, envelope)) << "the mask came along";
 }
 
+/// A client that looked at another number would probe between the two, hear that nothing has come, and wait
+/// for the other one, which does not change again.
+TEST_F(RingPortTest, NoMessageIsSeenToHaveArrivedBeforeAProbeLooksForIt) {
+  make();
+  Envelope envelope;
+  send(1, 0, {}, nullptr, SendMode::kStandard, kOtherKey);
+  settle();  // They know each other.
+  const std::uint64_t before = port(0).arrivals();
+  ASSERT_FALSE(port(0).probe(kKey, kIgnoreNothing, envelope));
+  send(1, 0, {});
+  port(1).server.turn();
+  while (port(0).host.counters().received_unexpected == before) {  // The client has not been told.
+    ASSERT_TRUE(network->advance());
+    port(0).host.progress();
+  }
+  port(0).server.tell_counters();
+  ASSERT_EQ(port(0).memory->counters().received_unexpected, before + 1);
+  EXPECT_EQ(port(0).arrivals(), before);
+  EXPECT_FALSE(port(0).probe(kKey, kIgnoreNothing, envelope)) << "not asked again";
+  EXPECT_EQ(port(0).arrivals(), before);
+  port(0).server.turn();
+  EXPECT_EQ(port(0).arrivals(), before + 1);
+  EXPECT_TRUE(port(0).probe(kKey, kIgnoreNothing, envelope));
+}
+
 TEST_F(RingPortTest, AMatchedProbeTakesTheMessageOutOfMatching) {
   make();
   std::vector<std::byte> bytes = bytes_of(100, 1), room(100);
@@ -1118,6 +1143,7 @@ class ScriptedPort final : public Port {
   bool matched_probe(const MatchKey&, const MatchKey&, MessageId&, Envelope&) noexcept override {
     return false;
   }
+  std::uint64_t arrivals() const noexcept override { return 0; }
   Progressed receive_matched(MessageId, const Payload&, Cookie, Envelope&) noexcept override {
     return Progressed::kFailed;
   }

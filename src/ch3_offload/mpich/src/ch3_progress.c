@@ -72,8 +72,7 @@ static unsigned int armings = 0;
 
 /* A blocking probe waits for no completion, but for a message that no receive takes. */
 static int probe_waits = FALSE;
-static const uint64_t *unexpected_messages = NULL;      /* the engine's counter of them */
-static uint64_t unexpected_at_probe = 0;
+static uint64_t arrivals_at_probe = 0;
 
 void MPIDI_CH3I_Defer_error(int mpi_errno)
 {
@@ -95,19 +94,11 @@ int MPIDI_CH3I_Progress_init(void)
     return MPI_SUCCESS;
 }
 
-/* The network processor may count at any time. */
-static uint64_t count_unexpected(void)
-{
-    return __atomic_load_n(unexpected_messages, __ATOMIC_RELAXED);
-}
-
 /* A message that comes after the look counts as new, so the number is read before. */
 void MPIDI_CH3I_Probe_looks(void)
 {
-    if (unexpected_messages == NULL)
-        unexpected_messages = MPIDI_CH3I_Counter("received_unexpected");
     if (!probe_waits)           /* another thread's probe has an older look */
-        unexpected_at_probe = count_unexpected();
+        arrivals_at_probe = ch3_offload_arrivals(MPIDI_CH3I_channel);
 }
 
 void MPIDI_CH3I_Probe_waits(void)
@@ -118,7 +109,6 @@ void MPIDI_CH3I_Probe_waits(void)
 int MPIDI_CH3I_Progress_finalize(void)
 {
     probe_waits = FALSE;
-    unexpected_messages = NULL;
 #ifdef MPICH_IS_THREADED
     int err;
     MPID_Thread_cond_destroy(&completion_cond, &err);
@@ -284,7 +274,7 @@ static int poll_once(int *happened)
     }
     if (events > 0)
         MPIDI_CH3I_Drop_revoked();
-    if (probe_waits && count_unexpected() != unexpected_at_probe) {
+    if (probe_waits && ch3_offload_arrivals(MPIDI_CH3I_channel) != arrivals_at_probe) {
         probe_waits = FALSE;
         MPIDI_CH3_Progress_signal_completion();
     }

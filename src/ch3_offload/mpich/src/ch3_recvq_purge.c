@@ -12,12 +12,12 @@
 /* Revocations so far: none is the common case. */
 static int revocations = 0;
 /* Unexpected messages that ever came, when MPIDI_CH3I_Drop_revoked looked last. */
-static uint64_t unexpected_seen = 0;
+static uint64_t arrivals_seen = 0;
 
 void MPIDI_CH3I_Recvq_purge_init(void)
 {
     revocations = 0;
-    unexpected_seen = 0;
+    arrivals_seen = 0;
 }
 
 static ch3_offload_pattern_t all_of_context(int context_id)
@@ -70,14 +70,14 @@ int MPIDI_CH3U_Clean_recvq(MPIR_Comm * comm_ptr)
 void MPIDI_CH3I_Drop_revoked(void)
 {
     MPIR_Comm *comm;
-    uint64_t unexpected;
+    uint64_t arrivals;
 
     if (likely(revocations == 0))
         return;
-    unexpected = __atomic_load_n(MPIDI_CH3I_Counter("received_unexpected"), __ATOMIC_RELAXED);
-    if (unexpected == unexpected_seen)
+    arrivals = ch3_offload_arrivals(MPIDI_CH3I_channel);
+    if (arrivals == arrivals_seen)
         return;
-    unexpected_seen = unexpected;
+    arrivals_seen = arrivals;
     for (comm = MPIDI_CH3I_communicators; comm != NULL; comm = comm->dev.ch.next)
         if (comm->revoked)
             purge_comm(comm);
