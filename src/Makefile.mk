@@ -31,6 +31,8 @@ rdma_sources = \
 	src/rdma/shm/shm_housekeeping.cc \
 	src/rdma/shm/shm_provider.cc \
 	src/rdma/shm/shm_provider.h \
+	src/rdma/shm/unix_socket.cc \
+	src/rdma/shm/unix_socket.h \
 	src/rdma/status.cc \
 	src/rdma/status.h \
 	src/rdma/system_error.cc \

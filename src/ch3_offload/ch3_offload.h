@@ -139,7 +139,7 @@ typedef struct {
     uint32_t local_size;        /**< processes of the job on this node; 0: unknown. Decides how to wait. */
     uint32_t local_rank;        /**< number among those; 0: this process says what holds for the node. Rank 0
                                  *   says what holds for the job */
-    const char *nic;            /**< MPIR_CVAR_CH3_OFFLOAD_NIC: host, thread, auto */
+    const char *nic;            /**< MPIR_CVAR_CH3_OFFLOAD_NIC: host, thread, process, auto */
     const char *nicd;           /**< MPIR_CVAR_CH3_OFFLOAD_NICD: the program of NIC=process; "" the installed one */
     const char *nic_cores;      /**< MPIR_CVAR_CH3_OFFLOAD_NIC_CORES: processors of the threads, by local rank;
                                  *   "" the best */

@@ -14,6 +14,7 @@
 
 #include "rdma/cycle_clock.h"
 #include "rdma/monotonic_clock.h"
+#include "rdma/shm/unix_socket.h"
 #include "rdma/system_error.h"
 
 namespace ch3_offload {
@@ -78,24 +79,20 @@ int Nicd::run() {
   for (;;) {
     if (turn() > 0) {
       wait_->found();
-      if (const std::uint64_t now = CycleClock::now(); now - house_at > kHouseInterval) {
-        house_at = now;
-        if (!keep_house()) return 0;
+    } else {
+      switch (wait_->next()) {
+        case WaitPolicy::Step::kPoll: break;
+        case WaitPolicy::Step::kYield: sched_yield(); break;
+        case WaitPolicy::Step::kSleep:
+          if (!keep_house()) return 0;
+          sleep();
+          break;
       }
-      continue;
     }
-    switch (wait_->next()) {
-      case WaitPolicy::Step::kPoll: break;
-      case WaitPolicy::Step::kYield: sched_yield(); break;
-      case WaitPolicy::Step::kSleep:
-        if (!keep_house()) return 0;
-        sleep();
-        break;
-    }
-    if (const std::uint64_t now = CycleClock::now(); now - house_at > kHouseInterval) {
-      house_at = now;
-      if (!keep_house()) return 0;
-    }
+    const std::uint64_t now = CycleClock::now();
+    if (now - house_at <= kHouseInterval) continue;
+    house_at = now;
+    if (!keep_house()) return 0;
   }
 }
 
@@ -110,7 +107,8 @@ bool Nicd::keep_house() {
   for (;;) {
     FileDescriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.valid()) break;
-    if (nicd_peer(socket).uid == ::geteuid()) newcomers_.push_back({std::move(socket), monotonic_ns()});
+    if (peer_credentials(socket).uid == ::geteuid())
+      newcomers_.push_back({std::move(socket), monotonic_ns()});
   }
   for (Newcomer& newcomer : newcomers_) receive_hello(newcomer);
   std::erase_if(newcomers_, [](const Newcomer& one) { return !one.socket.valid(); });
@@ -126,13 +124,15 @@ bool Nicd::keep_house() {
 
 void Nicd::receive_hello(Newcomer& newcomer) {
   auto hello = std::make_unique<NicdHello>();
-  switch (receive_from(newcomer.socket, std::as_writable_bytes(std::span(hello.get(), 1)), {})) {
-    case NicdReceipt::kNothing:
+  switch (receive_with_files(newcomer.socket, std::as_writable_bytes(std::span(hello.get(), 1)), {})) {
+    case Receipt::kNothing:
       if (monotonic_ns() - newcomer.since_ns > kSilenceNs) newcomer.socket.reset();
       return;
-    case NicdReceipt::kMessage: return admit(std::move(newcomer.socket), *hello);
-    case NicdReceipt::kClosed:
-    case NicdReceipt::kInvalid: return newcomer.socket.reset();  // It sees that, and says what may be wrong.
+    case Receipt::kMessage: return admit(std::move(newcomer.socket), *hello);
+    case Receipt::kNoDescriptor:
+    case Receipt::kWithoutFiles:
+    case Receipt::kClosed:
+    case Receipt::kInvalid: return newcomer.socket.reset();  // It sees that, and says what may be wrong.
   }
 }
 
@@ -142,14 +142,14 @@ void Nicd::admit(FileDescriptor socket, const NicdHello& hello) {
     welcome->pid = ::getpid();
     welcome->is_refused = 1;
     set_text(welcome->text, why);
-    static_cast<void>(send_to(to, std::as_bytes(std::span(welcome.get(), 1)), {}));
+    static_cast<void>(send_with_files(to, std::as_bytes(std::span(welcome.get(), 1)), {}));
   };
   const FileDescriptor answer = duplicate(socket);
   if (hello.magic != NicdHello::kMagic || hello.version != kNicInterfaceVersion)
     return refuse(answer,
                   "it and the library of this process were built of different versions (of the rings: " +
                       std::to_string(kNicInterfaceVersion) + " and " + std::to_string(hello.version) + ")");
-  const pid_t pid = nicd_peer(socket).pid;
+  const pid_t pid = peer_credentials(socket).pid;
   if (pid == 0) return refuse(answer, "it cannot see this process: they are in different PID namespaces");
   try {
     if (const std::optional<Error> error = find_or_make_job(hello, pid, std::move(socket)))

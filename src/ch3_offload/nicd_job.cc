@@ -12,6 +12,7 @@
 
 #include "ch3_offload/making.h"
 #include "ch3_offload/settings.h"
+#include "rdma/shm/unix_socket.h"
 
 namespace ch3_offload {
 namespace {
@@ -161,7 +162,8 @@ std::optional<Error> NicdJob::admit(FileDescriptor socket, pid_t pid, const Nicd
   auto welcome = std::make_unique<NicdWelcome>();
   welcome->pid = ::getpid();
   set_text(welcome->text, client->card());
-  if (!send_to(client->socket(), std::as_bytes(std::span(welcome.get(), 1)), client->memory().files()))
+  if (!send_with_files(client->socket(), std::as_bytes(std::span(welcome.get(), 1)),
+                       client->memory().files()))
     return Error{Status::kPeerFailed, 0, "it has ended"};
   client->memory().close_files();
   for (const auto& [scope, line] : lines_) client->server().warn(scope, line);
@@ -171,7 +173,8 @@ std::optional<Error> NicdJob::admit(FileDescriptor socket, pid_t pid, const Nicd
 }
 
 void NicdJob::drop(std::size_t index, std::string_view why) noexcept {
-  if (!why.empty()) static_cast<void>(send_to(clients_[index]->socket(), std::as_bytes(std::span(why)), {}));
+  if (!why.empty())
+    static_cast<void>(send_with_files(clients_[index]->socket(), std::as_bytes(std::span(why)), {}));
   clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(index));
 }
 

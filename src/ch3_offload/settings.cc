@@ -90,8 +90,8 @@ constexpr Setting kSettings[] = {
      .kind = SettingKind::kProcessors,
      .unit = "",
      .takes = "numbers of processors, as in 3,7-9, or nothing",
-     .effect = "where the threads of NIC=thread run: the entry of the process's number on its node; nothing: "
-               "on cores that nobody computes on",
+     .effect = "where the threads of NIC=thread run: the entry of the process's number on its node; "
+               "NIC=process: on all entries; nothing: on cores that nobody computes on",
      .text = &Config::nic_cores},
     {.variable = "MPIR_CVAR_CH3_OFFLOAD_NICD",
      .kind = SettingKind::kText,

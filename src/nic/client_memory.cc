@@ -16,7 +16,7 @@ namespace {
 
 /// Runs that one system call moves.
 constexpr std::size_t kMostRuns = 64;
-/// Pieces of an element; the glue makes no more. A longer list is packed by the client.
+/// Pieces of an element. The client packs what has more than 64, so a list so long is rubbish.
 constexpr std::uint32_t kMostPieces = 4096;
 /// No address is higher, and no length greater. Bytes.
 constexpr std::uint64_t kAddressLimit = std::uint64_t{1} << 56;

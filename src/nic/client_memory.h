@@ -31,7 +31,7 @@ class ClientMemory {
       : pid_(pid), peer_limit_(peer_limit), port_(port) {}
 
   std::uint32_t peer_limit() const noexcept { return peer_limit_; }
-  bool is_broken() const noexcept { return !reason_.empty() || is_broken_; }
+  bool is_broken() const noexcept { return is_broken_; }
   /// Why, for the user.
   const std::string& reason() const noexcept { return reason_; }
 

@@ -84,16 +84,17 @@ ExchangeNode* Exchange::find(PeerId leader) const noexcept {
 }
 
 ExchangeItem* Exchange::make_item(std::size_t length_bytes) noexcept {
-  std::byte* const block = blocks_.take(sizeof(ExchangeItem) + length_bytes);
+  const std::size_t block_bytes = sizeof(ExchangeItem) + length_bytes;
+  std::byte* const block = blocks_.take(block_bytes);
   if (block == nullptr) return nullptr;
   auto* const item = new (block) ExchangeItem;
   item->length_bytes = length_bytes;
+  item->block_bytes = block_bytes;
   return item;
 }
 
-/// REQUIRES: its length is that of make_item().
 void Exchange::free_item(ExchangeItem& item) noexcept {
-  blocks_.give_back(reinterpret_cast<std::byte*>(&item), sizeof(ExchangeItem) + item.length_bytes);
+  blocks_.give_back(reinterpret_cast<std::byte*>(&item), item.block_bytes);
 }
 
 std::string Exchange::node_address() const {
@@ -263,14 +264,14 @@ bool Exchange::begin_round(ExchangeNode& node) const noexcept {
 }
 
 /// Throws std::bad_alloc.
-ExchangeShare& Exchange::share_of(ExchangeNode& node, const ExchangePort& port) {
+ExchangeShare& Exchange::share_of(ExchangeNode& node, PeerId rank) {
   for (ExchangeShare& share : node.shares)
-    if (share.port == &port) return share;
-  return node.shares.emplace_back(ExchangeShare{&port, kQuantumBytes, 0});
+    if (share.rank == rank) return share;
+  return node.shares.emplace_back(ExchangeShare{rank, kQuantumBytes, 0});
 }
 
 bool Exchange::at_rest() const noexcept {
-  return std::ranges::all_of(nodes_, [](const auto& one) { return one.second.waiting.empty(); });
+  return std::ranges::all_of(busy_, [](const ExchangeNode* node) { return node->waiting.empty(); });
 }
 
 // Flow control between nodes.

@@ -77,7 +77,8 @@ static_assert(sizeof(ExchangeFrame) == 8);
 struct ExchangeItem {
   ExchangeItem* next = nullptr;
   ExchangeEndpoint* from = nullptr;  ///< The receiver's.
-  std::size_t length_bytes = 0;      ///< 0: the end.
+  std::size_t length_bytes = 0;      ///< Of the message. 0: the end.
+  std::size_t block_bytes = 0;       ///< That were taken for all of it; see PayloadBlocks.
   bool is_remote = false;
 
   std::byte* bytes() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
@@ -85,7 +86,7 @@ struct ExchangeItem {
 
 /// A process's share of the connection to another node.
 struct ExchangeShare {
-  const ExchangePort* port = nullptr;
+  PeerId rank{};
   std::int64_t left_bytes = 0;   ///< Of this round. Below 0: taken in advance.
   std::uint64_t refused_at = 0;  ///< The turn in which there was no room for it at last. 0: there was room.
 };
@@ -155,8 +156,6 @@ class ExchangePort final : public Provider {
 
   /// Nothing that is committed from now on leaves: the process's memory could not be read.
   void silence() noexcept { is_silent_ = true; }
-  /// Bytes sent to other nodes.
-  std::uint64_t network_bytes() const noexcept { return network_bytes_; }
 
  private:
   friend class Exchange;
@@ -186,7 +185,6 @@ class ExchangePort final : public Provider {
   std::size_t remote_bytes_ = 0;      ///< Of the inbox: from other nodes.
   std::vector<PeerId> told_to_stop_;  ///< Leaders.
   bool is_silent_ = false;
-  std::uint64_t network_bytes_ = 0;
 };
 
 class Exchange final : private Sink {
@@ -232,7 +230,7 @@ class Exchange final : private Sink {
   void tell(ExchangeNode& node, ExchangeFrame::Kind kind, PeerId source, PeerId destination) noexcept;
   void flush(ExchangeNode& node) noexcept;
   void attend(ExchangeNode& node) noexcept;
-  static ExchangeShare& share_of(ExchangeNode& node, const ExchangePort& port);
+  static ExchangeShare& share_of(ExchangeNode& node, PeerId rank);
   bool begin_round(ExchangeNode& node) const noexcept;
   bool connect(ExchangeNode& node);
   void flow(ExchangePort& port, ExchangeNode& node) noexcept;

@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint32_t kMostQueued = 128;
 constexpr std::size_t kMostQueuedBytes = std::size_t{512} << 10;
 
-/// No item: the slot is the network provider's, or there is none.
+/// Before each message to another node.
 constexpr std::size_t kFrameBytes = sizeof(ExchangeFrame);
 
 }  // namespace
@@ -94,7 +94,7 @@ Result<Endpoint*> ExchangePort::connect(PeerId id, std::string_view text) {
       node.endpoint = connected.value();
     }
     peer.node = &node;
-    peer.share = &Exchange::share_of(node, *this);
+    peer.share = &Exchange::share_of(node, rank_);
     exchange_.tell(node, ExchangeFrame::Kind::kKnock, rank_, id);
   }
   peer.is_known = peer.is_connected = true;
@@ -192,25 +192,11 @@ void ExchangePort::commit(Endpoint& endpoint, std::size_t length_bytes) noexcept
     ExchangeItem& item = *std::exchange(peer.reserved, nullptr);
     item.from = there->find(rank_);
     if (item.from->ends) return exchange_.free_item(item);
-    const std::size_t reserved_bytes = std::exchange(item.length_bytes, length_bytes);
-    if (reserved_bytes != length_bytes) {
-      // Blocks go back by their length.
-      ExchangeItem* const shorter = exchange_.make_item(length_bytes);
-      if (shorter != nullptr) {
-        std::memcpy(shorter->bytes(), item.bytes(), length_bytes);
-        shorter->from = item.from;
-      }
-      item.length_bytes = reserved_bytes;
-      ExchangeEndpoint& self = *item.from;
-      exchange_.free_item(item);
-      if (shorter == nullptr) return there->put_end(self, Status::kNoMemory);
-      return there->put(*shorter);
-    }
+    item.length_bytes = length_bytes;
     return there->put(item);
   }
   const ExchangeFrame frame = ExchangeFrame::make(ExchangeFrame::Kind::kMessage, rank_, peer.id);
   peer.share->left_bytes -= static_cast<std::int64_t>(length_bytes + kFrameBytes);
-  network_bytes_ += length_bytes;
   ExchangeNode& node = *peer.node;
   if (!peer.reserved_slot.empty()) {
     std::memcpy(peer.reserved_slot.data(), &frame, sizeof frame);

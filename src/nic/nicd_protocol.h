@@ -1,8 +1,8 @@
 // How a client and the network processor of its node (ch3-offload-nicd) find each other, and what they say
 // before the rings are there.
 //
-// The processor listens on a Unix-domain socket in the abstract namespace, so no file is left behind. Its
-// name has the user in it, and for one that serves a single job a hash of the job's secret.
+// The processor listens on a Unix-domain socket (rdma/shm/unix_socket.h). Its name has the user in it, and
+// for one that serves a single job a hash of the job's secret.
 //
 //   client  ── NicdHello ───────────────────────▶ processor
 //   client  ◀─ NicdWelcome, with the files ────── processor: the client's rings and bells, or why not
@@ -64,25 +64,12 @@ struct NicdWelcome {
 std::string nicd_name(uid_t uid);
 std::string nicd_name(uid_t uid, const JobSecret& secret);
 
+// Of the sockets, which carry whole messages.
+
 /// kPeerFailed: somebody listens under that name.
 Result<FileDescriptor> listen_as_nicd(std::string_view name);
 /// kUnreachable: nobody listens. kUnsupported: another user does.
 Result<FileDescriptor> connect_to_nicd(std::string_view name);
-
-struct NicdPeer {
-  uid_t uid = static_cast<uid_t>(-1);
-  pid_t pid = 0;  ///< 0: of another PID namespace.
-};
-NicdPeer nicd_peer(const FileDescriptor& socket) noexcept;
-
-/// One message, whole. False: the other side is gone, or takes nothing.
-bool send_to(const FileDescriptor& socket, std::span<const std::byte> message,
-             std::span<const int> files) noexcept;
-
-enum class NicdReceipt { kMessage, kNothing, kClosed, kInvalid };
-/// A message of exactly that length, with none or all of `files`. Does not wait.
-NicdReceipt receive_from(const FileDescriptor& socket, std::span<std::byte> message,
-                         std::span<FileDescriptor> files) noexcept;
 
 /// Text in an array of fixed size: cut, and ended by a zero.
 void set_text(std::span<char> array, std::string_view text) noexcept;

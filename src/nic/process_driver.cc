@@ -16,6 +16,7 @@
 
 #include "rdma/monotonic_clock.h"
 #include "rdma/shm/bulk_copy.h"
+#include "rdma/shm/unix_socket.h"
 #include "rdma/system_error.h"
 
 namespace ch3_offload {
@@ -107,22 +108,23 @@ Result<std::unique_ptr<ProcessDriver>> ProcessDriver::create(const NicdHello& he
   said->probe_address = reinterpret_cast<std::uint64_t>(&probe_word);
   auto welcome = std::make_unique<NicdWelcome>();
   std::array<FileDescriptor, PortMemory::kFiles> files;
-  NicdReceipt receipt = NicdReceipt::kClosed;
-  if (send_to(socket.value(), std::as_bytes(std::span(said.get(), 1)), {})) {
+  Receipt receipt = Receipt::kClosed;
+  if (send_with_files(socket.value(), std::as_bytes(std::span(said.get(), 1)), {})) {
     pollfd entry{socket.value().get(), POLLIN, 0};
     while (::poll(&entry, 1, static_cast<int>(kPatienceNs / 1'000'000)) < 0 && errno == EINTR) {
     }
-    receipt = receive_from(socket.value(), std::as_writable_bytes(std::span(welcome.get(), 1)), files);
+    receipt = receive_with_files(socket.value(), std::as_writable_bytes(std::span(welcome.get(), 1)), files);
   }
-  if (receipt != NicdReceipt::kMessage || welcome->magic != NicdWelcome::kMagic)
+  if ((receipt != Receipt::kMessage && receipt != Receipt::kWithoutFiles) ||
+      welcome->magic != NicdWelcome::kMagic)
     return Error{Status::kUnreachable, 0,
-                 receipt == NicdReceipt::kNothing
+                 receipt == Receipt::kNothing
                      ? "the node's network processor (ch3-offload-nicd) does not answer"
                      : "the node's network processor (ch3-offload-nicd) has ended, or is of another version"};
   if (welcome->is_refused != 0)
     return Error{Status::kUnsupported, 0,
                  "the node's network processor (ch3-offload-nicd): " + std::string(text_of(welcome->text))};
-  if (!files[0].valid())
+  if (receipt == Receipt::kWithoutFiles)
     return Error{Status::kProtocol, 0, "the node's network processor (ch3-offload-nicd) sent no rings"};
   Result<PortMemory> memory = PortMemory::attach(std::move(files));
   if (!memory.ok()) return memory.error();

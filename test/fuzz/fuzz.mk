@@ -6,8 +6,8 @@
 #   fuzz/found/TARGET-*    inputs that fail
 #   fuzz/TARGET.log
 #
-# No target starts programs, so there is no folder of them. Given: top_srcdir, targets, common_sources (of each target), TARGET_sources, TARGET_libs, common_libs,
-# tools_flags, verbs_flags.
+# No target starts programs, so there is no folder of them. Given: top_srcdir, targets, common_sources (of
+# each target), TARGET_sources, TARGET_libs, common_libs, tools_flags, verbs_flags.
 
 FUZZ_CXX = clang++
 FUZZ_CXXFLAGS = -O1 -g

@@ -56,7 +56,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < kCounters; i++)
         after[i] -= before[i];
     /* One process says all: lines of several may be mixed. */
-    MPI_Gather(after, kCounters, MPI_UNSIGNED_LONG_LONG, all, kCounters, MPI_UNSIGNED_LONG_LONG, 0, MPI_COMM_WORLD);
+    MPI_Gather(after, kCounters, MPI_UNSIGNED_LONG_LONG, all, kCounters, MPI_UNSIGNED_LONG_LONG, 0,
+               MPI_COMM_WORLD);
     for (int from = 0; rank == 0 && from < 2; from++) {
         printf("rank %d:", from);
         for (int i = 0; i < kCounters; i++)

@@ -22,16 +22,11 @@ namespace {
 constexpr std::string_view kAddressPrefix = "shm:1:";
 constexpr int kBacklog = 4096;  ///< The kernel limits it to net.core.somaxconn.
 
-/// Fills in the socket's name and returns its length. A name in the abstract namespace begins with a zero
-/// byte and includes its length.
 socklen_t fill_socket_name(const ShmAddress& address, sockaddr_un& name) {
   std::string text = "ch3-offload-";
   append_hex(text, address.socket_id[0]);
   append_hex(text, address.socket_id[1]);
-  name = {};
-  name.sun_family = AF_UNIX;
-  std::memcpy(name.sun_path + 1, text.data(), text.size());
-  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  return abstract_address(text, name);
 }
 
 std::uint64_t fnv1a(std::uint64_t hash, std::span<const std::byte> bytes) noexcept {
@@ -144,84 +139,6 @@ FileDescriptor accept_from(const FileDescriptor& listener, int& error_number) no
   FileDescriptor socket = accept_with_last_descriptor(listener);
   error_number = socket.valid() || errno == EAGAIN ? 0 : errno;
   return socket;
-}
-
-PeerCredentials peer_credentials(const FileDescriptor& socket) noexcept {
-  ucred credentials{};
-  socklen_t length = sizeof credentials;
-  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) return {};
-  return {credentials.uid, credentials.pid};
-}
-
-bool send_with_files(const FileDescriptor& socket, std::span<const std::byte> message,
-                     std::initializer_list<const FileDescriptor*> files) noexcept {
-  assert(files.size() <= kMostFiles);
-  alignas(cmsghdr) char control[CMSG_SPACE(kMostFiles * sizeof(int))] = {};
-  iovec part{const_cast<std::byte*>(message.data()), message.size()};
-  msghdr header{};
-  header.msg_iov = &part;
-  header.msg_iovlen = 1;
-  header.msg_control = control;
-  header.msg_controllen = CMSG_SPACE(files.size() * sizeof(int));
-  cmsghdr* attached = CMSG_FIRSTHDR(&header);
-  attached->cmsg_level = SOL_SOCKET;
-  attached->cmsg_type = SCM_RIGHTS;
-  attached->cmsg_len = CMSG_LEN(files.size() * sizeof(int));
-  unsigned char* place = CMSG_DATA(attached);
-  for (const FileDescriptor* const file : files) {
-    const int number = file->get();
-    std::memcpy(place, &number, sizeof number);
-    place += sizeof number;
-  }
-  ssize_t sent = -1;
-  do {
-    sent = ::sendmsg(socket.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT);
-  } while (sent < 0 && errno == EINTR);
-  if (sent >= 0 && static_cast<std::size_t>(sent) != message.size()) errno = EMSGSIZE;
-  return sent >= 0 && static_cast<std::size_t>(sent) == message.size();
-}
-
-Receipt receive_with_files(const FileDescriptor& socket, std::span<std::byte> message,
-                           std::span<FileDescriptor> files) noexcept {
-  constexpr std::size_t kMostTaken = 4;  // The kernel drops further files, which makes the message invalid.
-  static_assert(kMostTaken > kMostFiles);
-  alignas(cmsghdr) char control[CMSG_SPACE(kMostTaken * sizeof(int))];
-  iovec part{message.data(), message.size()};
-  msghdr header{};
-  header.msg_iov = &part;
-  header.msg_iovlen = 1;
-  header.msg_control = control;
-  header.msg_controllen = sizeof control;
-  ssize_t received = -1;
-  do {
-    // MSG_PEEK, because a file for which no descriptor is free would be lost.
-    received = ::recvmsg(socket.get(), &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT | MSG_PEEK);
-  } while (received < 0 && errno == EINTR);
-  if (received < 0) return errno == EAGAIN ? Receipt::kNothing : Receipt::kClosed;
-  std::size_t came = 0;
-  for (cmsghdr* attached = CMSG_FIRSTHDR(&header); attached != nullptr;
-       attached = CMSG_NXTHDR(&header, attached)) {
-    if (attached->cmsg_level != SOL_SOCKET || attached->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = (attached->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i, ++came) {
-      int number = -1;
-      std::memcpy(&number, CMSG_DATA(attached) + i * sizeof number, sizeof number);
-      FileDescriptor file(number);  // Closed if nobody wants it.
-      if (came < files.size()) files[came] = std::move(file);
-    }
-  }
-  if (received == 0) return Receipt::kClosed;
-  const bool cut_short = (header.msg_flags & MSG_CTRUNC) != 0;
-  if (came < files.size() && cut_short) {
-    for (FileDescriptor& file : files) file.reset();
-    return Receipt::kNoDescriptor;
-  }
-  // Removes the message from the socket. Its files have got their descriptors by MSG_PEEK already.
-  const ssize_t taken =
-      ::recv(socket.get(), message.data(), static_cast<std::size_t>(received), MSG_DONTWAIT);
-  const bool valid = came == files.size() && !cut_short && taken == received &&
-                     static_cast<std::size_t>(received) == message.size();
-  return valid ? Receipt::kMessage : Receipt::kInvalid;
 }
 
 bool peek(const FileDescriptor& socket, std::span<std::byte> message) noexcept {

@@ -1,7 +1,6 @@
-// Addresses, the handshake and the Unix-domain sockets of the shm provider.
+// Addresses, the handshake and the connections of the shm provider.
 //
-// A process listens on a socket in the abstract namespace, whose name is a random 128-bit number. So no file
-// can be left behind. Each direction of traffic has its own connection, which the sender makes:
+// A process listens on a Unix-domain socket, whose name is a random 128-bit number. Each direction of traffic has its own connection, which the sender makes:
 //
 //   sender    ── Hello, its ring's file ───────▶ receiver; the Hello says where the sender itself listens
 //   sender    ◀─ Welcome, two files ──────────── receiver: its doorbell's, its activity bits'
@@ -14,12 +13,9 @@
 
 #pragma once
 
-#include <sys/types.h>
-
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,6 +24,7 @@
 #include "rdma/file_descriptor.h"
 #include "rdma/job_secret.h"
 #include "rdma/provider.h"
+#include "rdma/shm/unix_socket.h"
 
 namespace ch3_offload {
 
@@ -100,28 +97,6 @@ FileDescriptor accept_from(const FileDescriptor& listener, int& error_number) no
 /// Accepts one connection even with the last free descriptor. Returns an invalid descriptor if no connection
 /// waits or no descriptor is free.
 FileDescriptor accept_with_last_descriptor(const FileDescriptor& listener) noexcept;
-
-struct PeerCredentials {
-  uid_t uid = static_cast<uid_t>(-1);
-  pid_t pid = 0;  ///< 0: not visible in our pid namespace.
-};
-PeerCredentials peer_credentials(const FileDescriptor& socket) noexcept;
-
-/// Sends a short message and at most kMostFiles files. Returns false on failure; errno says why.
-bool send_with_files(const FileDescriptor& socket, std::span<const std::byte> message,
-                     std::initializer_list<const FileDescriptor*> files) noexcept;
-inline constexpr std::size_t kMostFiles = 2;
-
-enum class Receipt {
-  kMessage,       ///< `message` is full, and exactly the wanted number of files came with it.
-  kNothing,       ///< No message has arrived.
-  kClosed,        ///< The other side closed the connection.
-  kInvalid,       ///< The message has another length, or another number of files.
-  kNoDescriptor,  ///< No descriptor is free for a file. The message stays in the socket.
-};
-/// Receives a message of exactly `message.size()` bytes and its `files.size()` files, at most kMostFiles.
-Receipt receive_with_files(const FileDescriptor& socket, std::span<std::byte> message,
-                           std::span<FileDescriptor> files) noexcept;
 
 /// Copies the next message to `message` and leaves it, and its file, in the socket. Returns false if it has
 /// not arrived completely.

@@ -152,6 +152,7 @@ void ShmProvider::receive_hello(std::uint32_t index) noexcept {
   switch (receive_with_files(newcomers_[index], bytes, std::span(&ring_file, 1))) {
     case Receipt::kNothing: return;
     case Receipt::kClosed: return close_watched(newcomers_[index]);
+    case Receipt::kWithoutFiles:
     case Receipt::kInvalid: refuse("its first message is malformed"); return close_watched(newcomers_[index]);
     case Receipt::kNoDescriptor: return run_short(newcomers_[index], EMFILE);
     case Receipt::kMessage: break;
@@ -237,8 +238,8 @@ void ShmProvider::send_welcome(ShmEndpoint& peer) noexcept {
   const bool was_due = peer.welcome_due;
   peer.welcome_due = false;
   if (!peer.in_socket.valid()) return;
-  if (send_with_files(peer.in_socket, std::as_bytes(std::span(&welcome, 1)),
-                      {&doorbell_.file(), &activity_.file()})) {
+  const std::array files = {doorbell_.file().get(), activity_.file().get()};
+  if (send_with_files(peer.in_socket, std::as_bytes(std::span(&welcome, 1)), files)) {
     if (was_due) wake_sender(peer);
     return;
   }
@@ -258,6 +259,7 @@ bool ShmProvider::receive_from_receiver(ShmEndpoint& peer) noexcept {
     switch (receive_with_files(peer.out_socket, bytes, files)) {
       case Receipt::kNothing: return false;
       case Receipt::kClosed: start_dying(peer, Status::kPeerFailed); return false;
+      case Receipt::kWithoutFiles:
       case Receipt::kInvalid: start_dying(peer, Status::kProtocol); return false;
       case Receipt::kNoDescriptor:
         unwatch(peer.out_socket);

@@ -199,10 +199,11 @@ std::optional<Error> ShmProvider::try_connect(ShmEndpoint& peer) {
   hello.ring_bytes = config_.ring_bytes;
   hello.secret = config_.job_secret;
   hello.socket_id = address_.socket_id;
+  const int file = peer.out_file.get();
   // The Hello comes last: after it nothing may fail, because the receiver takes a closed connection for a
   // death.
   if (!watch(peer.out_socket, WatchKind::kOutbound, index_of(peer.id)) ||
-      !send_with_files(peer.out_socket, std::as_bytes(std::span(&hello, 1)), {&peer.out_file})) {
+      !send_with_files(peer.out_socket, std::as_bytes(std::span(&hello, 1)), std::span(&file, 1))) {
     if (errno != ETOOMANYREFS && errno != ENOBUFS && errno != ENOMEM && errno != ENOSPC)
       return system_error("shm: sending a ring to a local process", errno);
     log_shortage("sending a ring to a local process", errno);

@@ -180,7 +180,8 @@ class HandMadeSender {
     hello.ring_bytes = kLeastRingBytes;
     hello.secret = test_secret();
     hello.socket_id = listens_at.socket_id;
-    EXPECT_TRUE(send_with_files(socket_, std::as_bytes(std::span(&hello, 1)), {&file}));
+    const int number = file.get();
+    EXPECT_TRUE(send_with_files(socket_, std::as_bytes(std::span(&hello, 1)), std::span(&number, 1)));
   }
   RingControl& control() { return *reinterpret_cast<RingControl*>(memory_.address()); }
   /// Of an empty ring.

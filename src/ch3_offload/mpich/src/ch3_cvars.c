@@ -127,7 +127,8 @@ cvars:
       description : >-
         The processors on which the threads of NIC=thread run, by the kernel's
         numbers (3,7-9): each process of a node takes the entry of its number
-        there, from the start again at the list's end. Empty: cores that nobody
+        there, from the start again at the list's end. With NIC=process the
+        node's processor may run on all of them. Empty: cores that nobody
         computes on, where there are any.
 
     - name        : MPIR_CVAR_CH3_OFFLOAD_NICD
