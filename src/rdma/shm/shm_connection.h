@@ -1,6 +1,7 @@
 // Addresses, the handshake and the connections of the shm provider.
 //
-// A process listens on a Unix-domain socket, whose name is a random 128-bit number. Each direction of traffic has its own connection, which the sender makes:
+// A process listens on a Unix-domain socket, whose name is a random 128-bit number. Each direction of traffic
+// has its own connection, which the sender makes:
 //
 //   sender    ── Hello, its ring's file ───────▶ receiver; the Hello says where the sender itself listens
 //   sender    ◀─ Welcome, two files ──────────── receiver: its doorbell's, its activity bits'
