@@ -113,6 +113,7 @@ engine_sources = \
 	src/engine/engine.cc \
 	src/engine/engine.h \
 	src/engine/engine_cancel.cc \
+	src/engine/engine_classes.cc \
 	src/engine/engine_events.cc \
 	src/engine/engine_flow.cc \
 	src/engine/engine_memory.cc \

@@ -436,6 +436,7 @@ check_PROGRAMS += test/engine_tests
 TESTS += test/engine_tests
 test_engine_tests_SOURCES = \
 	test/engine/engine_cancel_test.cc \
+	test/engine/engine_classes_test.cc \
 	test/engine/engine_events_test.cc \
 	test/engine/engine_failure_test.cc \
 	test/engine/engine_flow_test.cc \

@@ -190,6 +190,13 @@ void ch3_offload_purge(ch3_offload_channel_t* channel, int scope, const ch3_offl
   of(channel).commanded();
 }
 
+void ch3_offload_classify(ch3_offload_channel_t* channel, uint64_t bits, int traffic_class) {
+  Channel& one = of(channel);
+  one.port().classify(bits, traffic_class == CH3_OFFLOAD_CLASS_OF_PROCESS
+                                ? one.traffic_class()
+                                : static_cast<TrafficClass>(traffic_class));
+}
+
 void ch3_offload_introduce(ch3_offload_channel_t* channel, uint32_t peer, const char* card) {
   of(channel).port().introduce(PeerId{peer}, card);
   of(channel).commanded();

@@ -114,6 +114,7 @@ typedef struct {
     uint32_t rank;              /**< 0 .. job_size - 1 */
     uint32_t job_size;
     uint64_t always_ignored_bits;       /**< match bits that never take part in matching */
+    uint64_t channel_bits;      /**< match bits that name a channel; see ch3_offload_classify() */
     unsigned char secret[16];   /**< the same in every process of the job, unknown outside */
     int64_t eager_limit_bytes;  /**< MPIR_CVAR_CH3_OFFLOAD_EAGER_LIMIT */
     int64_t unexpected_budget_bytes;    /**< MPIR_CVAR_CH3_OFFLOAD_UNEXPECTED_BUDGET */
@@ -143,6 +144,7 @@ typedef struct {
     const char *nicd;           /**< MPIR_CVAR_CH3_OFFLOAD_NICD: the program of NIC=process; "" the installed one */
     const char *nic_cores;      /**< MPIR_CVAR_CH3_OFFLOAD_NIC_CORES: processors of the threads, by local rank;
                                  *   "" the best */
+    const char *traffic_class;  /**< MPIR_CVAR_CH3_OFFLOAD_CLASS: latency, default, bulk */
 } ch3_offload_config_t;
 
 void ch3_offload_config_default(ch3_offload_config_t * config);
@@ -225,6 +227,18 @@ enum {
  *  to oneself, end with `status`: CH3_OFFLOAD_REVOKED or CH3_OFFLOAD_PEER_FAILED. */
 void ch3_offload_purge(ch3_offload_channel_t * channel, int scope, const ch3_offload_pattern_t * doomed,
                        size_t doomed_count, const ch3_offload_pattern_t * spared, size_t spared_count, int status);
+
+/** How urgent messages are; as TrafficClass (src/engine/engine.h). */
+enum {
+    CH3_OFFLOAD_CLASS_LATENCY = 0,
+    CH3_OFFLOAD_CLASS_DEFAULT = 1,
+    CH3_OFFLOAD_CLASS_BULK = 2,
+    CH3_OFFLOAD_CLASS_OF_PROCESS = 3    /**< that of the settings */
+};
+
+/** From now on the messages of a channel (config's channel_bits of `bits`) are of that class. Those of its
+ *  messages that wait come along: the messages of a channel keep their order. Those of others may overtake them. */
+void ch3_offload_classify(ch3_offload_channel_t * channel, uint64_t bits, int traffic_class);
 
 /** Answers CH3_OFFLOAD_CARD_WANTED with the card that `peer` published (ch3_offload_card in that process). "":
  *  the card cannot be had, and the peer is given up. */

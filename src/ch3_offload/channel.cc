@@ -61,6 +61,7 @@ std::string nicd_program(const ch3_offload_config_t& config) {
 Channel::Channel(const ch3_offload_config_t& config, const NicChoice& nic)
     : self_(PeerId{config.rank}),
       is_first_of_node_(config.local_rank == 0),
+      traffic_class_(ch3_offload::traffic_class(config.traffic_class)),
       wait_(wait_policy(config, nic.has_thread && nic.placement.client_shares, nic.has_process)) {
   if (config.trace != nullptr && *config.trace != '\0') {
     // Absolute: the processor of a node writes its side's, and runs elsewhere.

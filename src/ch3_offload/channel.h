@@ -37,10 +37,13 @@ class Channel {
   /// After a command that another thread may have given during a sleep: ends the sleep if something is left
   /// that no descriptor tells of.
   void commanded() noexcept {
-    if (armed_ && !port_->at_rest()) [[unlikely]] wake();
+    if (armed_ && !port_->at_rest()) [[unlikely]]
+      wake();
   }
   const Port& port() const noexcept { return *port_; }
   const std::string& card() const noexcept { return card_; }
+  /// Of the settings.
+  TrafficClass traffic_class() const noexcept { return traffic_class_; }
 
   std::size_t progress() noexcept;
   /// As Port::next_event(), with the providers' warnings, and each warning once. Warnings that another
@@ -78,6 +81,7 @@ class Channel {
 
   const PeerId self_;
   const bool is_first_of_node_;  ///< Of the job's processes there.
+  const TrafficClass traffic_class_;
   std::string trace_prefix_;  ///< Up to the rank. Empty: no trace.
   std::string card_;
   WaitPolicy wait_;
@@ -92,7 +96,7 @@ class Channel {
   std::unique_ptr<Trace> client_trace_;  ///< Likewise. Also of how this process waits.
   std::vector<std::unique_ptr<Provider>> providers_;
   std::unique_ptr<Port> port_;
-  ThreadDriver* thread_driver_ = nullptr;  ///< What port_ is or has, if it is one.
+  ThreadDriver* thread_driver_ = nullptr;        ///< What port_ is or has, if it is one.
   std::unique_ptr<MemoryEvents> memory_events_;  ///< Null: the engine keeps no memory registered.
 };
 

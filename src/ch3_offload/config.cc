@@ -29,6 +29,7 @@ void ch3_offload_config_default(ch3_offload_config_t* config) {
   config->nic = "host";
   config->nic_cores = "";
   config->nicd = "";
+  config->traffic_class = "default";
   config->verbs_device = "";
   config->verbs_rails = 2;
   config->verbs_pool_bytes = 16 * kMiB;

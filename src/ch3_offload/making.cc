@@ -34,6 +34,8 @@ EngineConfig engine_config(const ch3_offload_config_t& config) {
   engine.unexpected_budget_bytes = static_cast<std::size_t>(config.unexpected_budget_bytes);
   engine.send_buffer_bytes = static_cast<std::size_t>(config.send_buffer_bytes);
   engine.always_ignored = {config.always_ignored_bits, 0};
+  engine.channel_bits = config.channel_bits;
+  engine.traffic_class = traffic_class(config.traffic_class);
   return engine;
 }
 

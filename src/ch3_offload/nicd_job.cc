@@ -63,6 +63,7 @@ NicdHello make_hello(const ch3_offload_config_t& config) {
   hello.local_rank = config.local_rank;
   hello.local_size = config.local_size;
   hello.always_ignored_bits = config.always_ignored_bits;
+  hello.channel_bits = config.channel_bits;
   static_assert(sizeof hello.secret == sizeof config.secret);
   std::memcpy(hello.secret.data(), config.secret, sizeof config.secret);
   std::string text;
@@ -80,6 +81,7 @@ std::optional<std::string> read_hello(const NicdHello& hello, std::vector<std::s
   config.local_rank = hello.local_rank;
   config.local_size = hello.local_size;
   config.always_ignored_bits = hello.always_ignored_bits;
+  config.channel_bits = hello.channel_bits;
   std::memcpy(config.secret, hello.secret.data(), sizeof config.secret);
   std::string_view text = text_of(hello.settings);
   values.clear();
@@ -147,11 +149,11 @@ std::optional<Error> NicdJob::admit(FileDescriptor socket, pid_t pid, const Nicd
             "). The system forbids it: kernel.yama.ptrace_scope must be 0 or 1, and a container needs "
             "CAP_SYS_PTRACE. Or set MPIR_CVAR_CH3_OFFLOAD_NIC=thread"};
 
-  std::unique_ptr<ExchangePort> port = exchange_->attach(PeerId{config.rank});
+  EngineConfig engine = engine_config(config);
+  std::unique_ptr<ExchangePort> port = exchange_->attach(PeerId{config.rank}, engine.traffic_class);
   if (port == nullptr) return Error{Status::kProtocol, 0, "its rank was here before"};
   Result<PortMemory> memory = PortMemory::make();
   if (!memory.ok()) return memory.error();
-  EngineConfig engine = engine_config(config);
   std::unique_ptr<Trace> trace;
   if (config.trace != nullptr && *config.trace != '\0')
     trace =

@@ -100,6 +100,13 @@ constexpr Setting kSettings[] = {
      .effect = "the program of NIC=process that the first process of a node starts; nothing: the installed "
                "ch3-offload-nicd",
      .text = &Config::nicd},
+    {.variable = "MPIR_CVAR_CH3_OFFLOAD_CLASS",
+     .kind = SettingKind::kWord,
+     .unit = "",
+     .takes = "latency, default or bulk",
+     .effect = "how urgent the messages of communicators without info ch3_offload_class are",
+     .text = &Config::traffic_class,
+     .words = {"latency", "default", "bulk"}},
     {.variable = "MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE",
      .kind = SettingKind::kText,
      .unit = "",
@@ -300,6 +307,12 @@ BulkMethod bulk_method(std::string_view word) noexcept {
   if (word == "stream") return BulkMethod::kStream;
   if (word == "cma") return BulkMethod::kCma;
   return BulkMethod::kAutomatic;
+}
+
+TrafficClass traffic_class(std::string_view word) noexcept {
+  if (word == "latency") return TrafficClass::kLatency;
+  if (word == "bulk") return TrafficClass::kBulk;
+  return TrafficClass::kDefault;
 }
 
 ShmConfig shm_config(const ch3_offload_config_t& config) {

@@ -16,6 +16,7 @@
 
 #include "ch3_offload/ch3_offload.h"
 #include "dme/pin_down_cache.h"
+#include "engine/engine.h"
 #include "rdma/shm/shm_provider.h"
 #include "rdma/verbs/verbs_config.h"
 
@@ -66,6 +67,9 @@ std::string to_string(const Setting& setting, const ch3_offload_config_t& config
 
 /// What a word of MPIR_CVAR_CH3_OFFLOAD_SHM_BULK stands for.
 BulkMethod bulk_method(std::string_view word) noexcept;
+
+/// What a word of MPIR_CVAR_CH3_OFFLOAD_CLASS stands for.
+TrafficClass traffic_class(std::string_view word) noexcept;
 
 /// What may stay registered; what the settings leave open goes by the machine. Each region takes so many
 /// `registrations`. Without what identifies the process and its job. Throws std::bad_alloc.

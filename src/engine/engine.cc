@@ -107,6 +107,8 @@ std::size_t Engine::progress() noexcept {
       happened += state.flush(peer);
     }
   }
+  // Another one is first in the next turn, where they share what they leave through.
+  if (state.active.size() > 1) state.active.push_back(*state.active.pop_front());
   return happened;
 }
 

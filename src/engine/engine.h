@@ -11,6 +11,7 @@
 
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -78,6 +79,15 @@ struct Payload {
   std::size_t length_bytes = 0;
   const PayloadLayout* layout = nullptr;
 };
+
+/// How urgent a message is. What finds no room in a provider waits by peer and class, and leaves in rounds: in
+/// each, a class may send its kClassShareBytes. Of the classes that have some left, the first in this order
+/// goes next. So a class that sends all the time delays a message of a more urgent one by one slot, and of any
+/// other by what is left of the round.
+enum class TrafficClass : std::uint8_t { kLatency, kDefault, kBulk };
+inline constexpr std::size_t kTrafficClasses = 3;
+inline constexpr std::array<std::int64_t, kTrafficClasses> kClassShareBytes = {64 << 10, 32 << 10, 16 << 10};
+constexpr std::size_t index_of(TrafficClass one) noexcept { return static_cast<std::size_t>(one); }
 
 enum class SendMode : std::uint8_t { kStandard, kSynchronous, kReady };
 
@@ -157,6 +167,11 @@ struct EngineConfig {
   std::size_t send_buffer_bytes = 64 * 1024 * 1024;
   /// What never takes part in matching (MPICH's error bits inside the tag).
   MatchKey always_ignored{};
+  /// Which bits of a key name the message's channel. The messages of a channel keep their order. Those of
+  /// different channels do so if their classes are the same. 0: there is one channel.
+  std::uint64_t channel_bits = 0;
+  /// Of packets, and of the channels of which classify() has said nothing.
+  TrafficClass traffic_class = TrafficClass::kDefault;
   /// Memory that is kept registered from one transfer to the next, with each provider where that pays.
   PinDownConfig pin_down;
   /// Where events are recorded; null: nowhere. Not owned.
@@ -234,7 +249,7 @@ class Engine {
   void nudge(PeerId peer) noexcept;
 
   /// Appends to the packet stream to `peer`: header and data are one uninterrupted run of bytes, in
-  /// order with send(). Contiguous data beyond the eager limit, and long enough for a write to pay, goes by
+  /// order with the messages of its class (EngineConfig::traffic_class). Contiguous data beyond the eager limit, and long enough for a write to pay, goes by
   /// rendezvous if the receiver knows its place; what is behind it waits for that. kDone: all was copied.
   /// kPending: `header` was copied, `data` is the engine's until kSendDone.
   Progressed send_packet(PeerId peer, std::span<const std::byte> header, std::span<const Payload> data,
@@ -275,6 +290,11 @@ class Engine {
   /// (peer, key, send_id). kDone: cancelled. kFailed: not cancelled. kPending: kCancelDone will come.
   Progressed cancel_send(OperationId operation, PeerId peer, const MatchKey& key, std::uint32_t send_id,
                          Cookie cookie) noexcept;
+
+  /// From now on the messages of a channel are of that class. Those of its messages that wait to leave come
+  /// along, so their order does not change. `channel`: a key's bits; those that name no channel do not count.
+  /// Has no effect for want of memory, or beyond 65,536 channels of other classes than the config's.
+  void classify(std::uint64_t channel, TrafficClass traffic_class) noexcept;
 
   /// Removes what matches one of `doomed` and none of `spared`. Receives are finished with `reason`
   /// (kReceiveDone). The senders of unexpected messages are told that these were received; payload that still

@@ -32,8 +32,7 @@ constexpr std::size_t kRecallProbes = 8;
 
 }  // namespace
 
-Status Engine::State::reserve(Peer& peer, std::size_t length_bytes,
-                              std::span<std::byte>& slot) noexcept {
+Status Engine::State::reserve(Peer& peer, std::size_t length_bytes, std::span<std::byte>& slot) noexcept {
   return peer.provider->reserve(*peer.endpoint, length_bytes, slot);
 }
 
@@ -52,25 +51,25 @@ std::size_t Engine::State::flush(Peer& peer) noexcept {
     room = send_waiting_control(peer);
     left += room;
   }
-  // Bulk and queue take turns, so that neither starves the other.
   while (room && peer.state == PeerState::kConnected) {
-    Outgoing* const bulk = peer.bulk.front();
-    if (bulk != nullptr) {
-      room = move(*bulk) == Status::kOk;
-      left += room;
-    }
-    Outgoing* const head = room ? peer.next() : nullptr;
-    if (head != nullptr) {
-      room = transmit(*head) == Status::kOk;
-      left += room;
-    }
-    if (bulk == nullptr && head == nullptr) break;
+    Backlog* const backlog = peer.next_backlog();
+    if (backlog == nullptr) break;
+    room = send_of(peer, *backlog);
+    left += room;
   }
-  if (peer.state == PeerState::kConnected &&
-      !(peer.control.empty() && peer.bulk.empty() && peer.next() == nullptr)) {
-    activate(peer);
-  }
+  if (peer.state == PeerState::kConnected && (!room || !peer.control.empty())) activate(peer);
   return left;
+}
+
+/// A slot or a write of it. Bulk and queue take turns, so that neither starves the other. False: there is no
+/// room. REQUIRES: it has work.
+bool Engine::State::send_of(Peer& peer, Backlog& backlog) noexcept {
+  Outgoing* const bulk = backlog.bulk.front();
+  Outgoing* const head = peer.head_of(backlog);
+  const bool is_bulk = bulk != nullptr && (head == nullptr || !backlog.bulk_was_last);
+  if ((is_bulk ? move(*bulk) : transmit(*head)) != Status::kOk) return false;
+  backlog.bulk_was_last = is_bulk;
+  return true;
 }
 
 bool Engine::State::send_waiting_control(Peer& peer) noexcept {

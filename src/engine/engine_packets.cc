@@ -1,7 +1,7 @@
 // Engine: the packet stream, what CH3 sends that is no message (one-sided communication, connection
 // management).
 //
-// A packet is a run of bytes in the order of Peer::queue, through slots. A long contiguous part of its data
+// A packet is a run of bytes in the order of Backlog::queue, through slots. A long contiguous part of its data
 // is announced (kRts with kPacketPart): the receiver knows by then, from the bytes before it, where it
 // belongs, and answers with a CTS as if it were a message's; or it wants nothing and gets the part through
 // slots. Writes and slots are not ordered, so what comes behind in the queue, messages too, waits for the
@@ -59,9 +59,8 @@ LongPart find_long_part(const PacketOperation& packet, std::size_t least_bytes) 
 
 }  // namespace
 
-Progressed Engine::send_packet(PeerId id, std::span<const std::byte> header,
-                               std::span<const Payload> data, Cookie cookie,
-                               Status& status) noexcept {
+Progressed Engine::send_packet(PeerId id, std::span<const std::byte> header, std::span<const Payload> data,
+                               Cookie cookie, Status& status) noexcept {
   State& state = *state_;
   Peer* const peer = state.known(id);
   status = State::may_send(peer);
@@ -93,7 +92,7 @@ bool Engine::State::packet_at_once(Peer& peer, std::span<const std::byte> header
                                    std::span<const Payload> data, std::size_t total_bytes) noexcept {
   const std::size_t slot_bytes = sizeof(wire::CommonHeader) + total_bytes;
   std::span<std::byte> slot;
-  if (peer.state != PeerState::kConnected || !peer.queue.empty() || slot_bytes > peer.max_slot_bytes ||
+  if (peer.state != PeerState::kConnected || peer.queued != 0 || slot_bytes > peer.max_slot_bytes ||
       reserve(peer, slot_bytes, slot) != Status::kOk) {
     return false;
   }
@@ -129,6 +128,7 @@ Status Engine::State::stream_packet(PacketOperation& packet) noexcept {
   wire::put(slot, common(peer, wire::Kind::kPacket, 0));
   gather_packet(packet, packet.sent_bytes, slot.subspan(sizeof(wire::CommonHeader), length));
   peer.provider->commit(*peer.endpoint, sizeof(wire::CommonHeader) + length);
+  spend(packet, sizeof(wire::CommonHeader) + length);
   packet.sent_bytes += length;
   if (packet.sent_bytes == packet.total_bytes) finish_packet(packet, Status::kOk);
   return Status::kOk;
@@ -146,6 +146,7 @@ Status Engine::State::offer_part(PacketOperation& packet, const Payload& part) n
   wire::put(slot, header);
   trace(TraceEvent::kRtsSent, peer.id, 0, part.length_bytes);
   peer.provider->commit(*peer.endpoint, sizeof header);
+  spend(packet, sizeof header);
   ++queues_waiting;
   packet.outbound.payload = part;
   packet.outbound.wanted_bytes = 0;

@@ -173,8 +173,8 @@ void Engine::State::adopt_lane(Peer& peer) noexcept {
 /// The lane is open while a short message or packet may leave at once. The trace would miss it.
 void Engine::State::gate(Peer& peer) noexcept {
   if (peer.lane == nullptr) return;
-  const bool is_open = peer.state == PeerState::kConnected && peer.doom == Status::kOk &&
-                       peer.queue.empty() && config.trace == nullptr;
+  const bool is_open = peer.state == PeerState::kConnected && peer.doom == Status::kOk && peer.queued == 0 &&
+                       config.trace == nullptr;
   const std::size_t longest =
       std::min(config.eager_limit_bytes, peer.max_slot_bytes - sizeof(wire::EagerHeader));
   peer.lane->length_limit = is_open ? longest + 1 : 0;

@@ -7,6 +7,13 @@
 
 namespace ch3_offload {
 
+namespace {
+
+/// What a write counts in its round: beyond that the device shares its link itself. Bytes.
+constexpr std::size_t kMostWriteBytes = std::size_t{64} << 10;
+
+}  // namespace
+
 // ---- the sender's side ----
 
 bool Engine::State::on_cts(Peer& peer, std::span<const std::byte> message) noexcept {
@@ -52,7 +59,7 @@ bool Engine::State::on_cts(Peer& peer, std::span<const std::byte> message) noexc
       hold_memory(peer, outbound.payload.address, outbound.wanted_bytes, Access::kRead, outbound.memory);
   kOutboundMachine.must_step(outbound.state, write ? OutboundEvent::kMayWrite : OutboundEvent::kMustBounce);
   if (!write) trace(TraceEvent::kBounceStarted, peer.id, outgoing->number, outbound.wanted_bytes);
-  peer.bulk.push_back(*outgoing);
+  peer.backlog_of(*outgoing).bulk.push_back(*outgoing);
   // Not from here: a callback of the provider. progress() flushes right after polling.
   activate(peer);
   return true;
@@ -78,7 +85,8 @@ Status Engine::State::move(Outgoing& outgoing) noexcept {
                               outbound.wanted_bytes);
     }
     kOutboundMachine.must_step(outbound.state, OutboundEvent::kPosted);
-    peer.bulk.remove(outgoing);
+    spend(outgoing, std::min(outbound.wanted_bytes, kMostWriteBytes));
+    peer.backlog_of(outgoing).bulk.remove(outgoing);
     ++writes_in_flight;
     return Status::kOk;
   }
@@ -94,10 +102,12 @@ Status Engine::State::move(Outgoing& outgoing) noexcept {
   wire::put(slot, header);
   gather(outbound.payload, outbound.sent_bytes, slot.subspan(sizeof header, part));
   peer.provider->commit(*peer.endpoint, sizeof header + part);
+  spend(outgoing, sizeof header + part);
   outbound.sent_bytes += part;
-  peer.bulk.remove(outgoing);
+  auto& bulk = peer.backlog_of(outgoing).bulk;
+  bulk.remove(outgoing);
   if (outbound.sent_bytes < outbound.wanted_bytes) {
-    peer.bulk.push_back(outgoing);  // Transfers take turns.
+    bulk.push_back(outgoing);  // Transfers take turns.
   } else {
     ++counters.bulk_bounced;
     moved(outgoing, Status::kOk);
@@ -117,12 +127,12 @@ void Engine::State::on_write_done(PeerId, WorkId work, Status status) noexcept {
     counters.bulk_written += status == Status::kOk;
     return moved(*outgoing, status);
   }
-  peer.bulk.push_back(*outgoing);
+  peer.backlog_of(*outgoing).bulk.push_back(*outgoing);
   bounce_instead(*outgoing);
   activate(peer);
 }
 
-/// The provider cannot write to this peer. The payload, which is in Peer::bulk, goes through slots.
+/// The provider cannot write to this peer. The payload, which is in Backlog::bulk, goes through slots.
 void Engine::State::bounce_instead(Outgoing& outgoing) noexcept {
   outgoing.peer->write_refused = true;
   kOutboundMachine.must_step(outgoing.outbound.state, OutboundEvent::kUnwritable);

@@ -87,7 +87,7 @@ SendOperation* Engine::State::make_send(Peer& peer, SendMode mode, const MatchKe
 
 bool Engine::State::send_at_once(Peer& peer, const MatchKey& key, const Payload& payload,
                                  std::uint32_t send_id) noexcept {
-  return peer.state == PeerState::kConnected && peer.queue.empty() && may_send_eager(peer, payload) &&
+  return peer.state == PeerState::kConnected && peer.queued == 0 && may_send_eager(peer, payload) &&
          fits_one_slot(peer, payload) &&
          send_short(peer, 0, key, payload, send_id, peer.books->messages_sent) == Status::kOk;
 }
@@ -112,7 +112,9 @@ Status Engine::State::send_first(SendOperation& send) noexcept {
   trace(TraceEvent::kSendEager, peer.id, send.number, length);
   peer.provider->commit(*peer.endpoint, sizeof header + part);
   peer.books->credit_bytes -= wire::cost_of(length);
+  spend(send, sizeof header + part);
   send.sent_bytes = part;
+  peer.streaming = &send;
   kSendMachine.must_step(send.state, synchronous ? SendEvent::kSynchronousPartLeft : SendEvent::kPartLeft);
   ++counters.sent_eager;
   return Status::kOk;
@@ -122,8 +124,7 @@ Status Engine::State::send_first(SendOperation& send) noexcept {
 Progressed Engine::State::submit(Outgoing& outgoing, Status& status) noexcept {
   Peer& peer = *outgoing.peer;
   peer.outgoing.push_back(outgoing);
-  peer.queue.push_back(outgoing);
-  gate(peer);
+  enqueue(outgoing);
   submitting = &outgoing;
   if (peer.state == PeerState::kConnected)
     flush(peer);
@@ -151,6 +152,7 @@ Status Engine::State::transmit_message(SendOperation& send) noexcept {
   const Status status = send_short(peer, synchronous ? wire::kSynchronous : 0U, send.key, send.payload,
                                    synchronous ? number_outgoing(send) : send.send_id, send.number);
   if (status != Status::kOk) return status;
+  spend(send, sizeof(wire::EagerHeader) + send.payload.length_bytes);
   dequeue(send);
   if (synchronous) {
     kSendMachine.must_step(send.state, SendEvent::kSynchronousLeft);
@@ -171,8 +173,10 @@ Status Engine::State::stream(SendOperation& send) noexcept {
   wire::put(slot, common(peer, wire::Kind::kEagerNext, 0));
   gather(send.payload, send.sent_bytes, slot.subspan(sizeof(wire::CommonHeader), part));
   peer.provider->commit(*peer.endpoint, sizeof(wire::CommonHeader) + part);
+  spend(send, sizeof(wire::CommonHeader) + part);
   send.sent_bytes += part;
   if (send.sent_bytes < total) return Status::kOk;
+  peer.streaming = nullptr;
   dequeue(send);
   if (send.mode == SendMode::kSynchronous) kSendMachine.must_step(send.state, SendEvent::kSynchronousLeft);
   if (send.cancelling) {
@@ -207,6 +211,7 @@ Status Engine::State::announce(SendOperation& send) noexcept {
   if (optimistic) gather(send.payload, 0, slot.subspan(sizeof header, length));
   trace(optimistic ? TraceEvent::kOptimisticSent : TraceEvent::kRtsSent, peer.id, send.number, length);
   peer.provider->commit(*peer.endpoint, slot_bytes);
+  spend(send, slot_bytes);
   kSendMachine.must_step(send.state, optimistic ? SendEvent::kAnnouncedWithPayload : SendEvent::kAnnounced);
   dequeue(send);
   ++(optimistic ? counters.sent_optimistic : counters.sent_rendezvous);
@@ -267,14 +272,27 @@ bool Engine::State::on_ack(Peer& peer, std::span<const std::byte> message) noexc
   return true;
 }
 
+void Engine::State::enqueue(Outgoing& outgoing) noexcept {
+  Peer& peer = *outgoing.peer;
+  outgoing.traffic_class = outgoing.kind == Operation::Kind::kSend
+                               ? class_of(static_cast<const SendOperation&>(outgoing).key.bits)
+                               : config.traffic_class;
+  peer.backlog_of(outgoing).queue.push_back(outgoing);
+  ++peer.queued;
+  gate(peer);
+}
+
 void Engine::State::dequeue(Outgoing& outgoing) noexcept {
-  outgoing.peer->queue.remove(outgoing);
-  gate(*outgoing.peer);
+  Peer& peer = *outgoing.peer;
+  peer.backlog_of(outgoing).queue.remove(outgoing);
+  --peer.queued;
+  gate(peer);
 }
 
 void Engine::State::unlink_outgoing(Outgoing& outgoing) noexcept {
   Peer& peer = *outgoing.peer;
-  if (outgoing.bulk_hook.linked()) peer.bulk.remove(outgoing);
+  if (peer.streaming == &outgoing) peer.streaming = nullptr;
+  if (outgoing.bulk_hook.linked()) peer.backlog_of(outgoing).bulk.remove(outgoing);
   if (outgoing.queue_hook.linked()) dequeue(outgoing);
   let_go(peer, outgoing.outbound.memory);
   if (outgoing.number_on_wire != 0) on_wire.remove(outgoing);

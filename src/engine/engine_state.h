@@ -4,7 +4,8 @@
 // Included by src/engine/engine*.cc only. engine.cc: progress and probes; engine_events.cc: what the client
 // is told; engine_peers.cc: introductions; engine_send.cc and engine_receive.cc: the two sides of a message;
 // engine_rendezvous.cc: payloads that move after a CTS; engine_self.cc: messages of a process to itself;
-// engine_packets.cc: the packet stream; engine_flow.cc: queues that wait for room, byte credit;
+// engine_packets.cc: the packet stream; engine_classes.cc: traffic classes; engine_flow.cc: queues that wait
+// for room, byte credit;
 // engine_cancel.cc: cancel, purge and failure.
 
 #pragma once
@@ -18,6 +19,7 @@
 #include <new>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/engine.h"
@@ -70,16 +72,18 @@ struct Engine::State final : Sink {
   std::uint32_t last_token = 0;
   /// Peers with a window; those looked at for a recall come last.
   IntrusiveList<Peer, &Peer::borrower_hook, true> borrowers;
-  std::size_t optimistic_bytes = 0;      ///< Cost of the messages here that nobody had credit for.
-  std::size_t buffered_bytes = 0;        ///< Sends finished by a copy, kBufferedSendBytes and the copy each.
+  std::size_t optimistic_bytes = 0;  ///< Cost of the messages here that nobody had credit for.
+  std::size_t buffered_bytes = 0;    ///< Sends finished by a copy, kBufferedSendBytes and the copy each.
   std::size_t writes_in_flight = 0;
-  std::size_t introductions_due = 0;     ///< Peers that are kWanted or kAsked.
-  std::size_t provider_turn = 0;         ///< The next provider to poll.
-  std::size_t queues_waiting = 0;        ///< Peers of whose packet a part goes by rendezvous.
+  std::size_t introductions_due = 0;       ///< Peers that are kWanted or kAsked.
+  std::size_t provider_turn = 0;           ///< The next provider to poll.
+  std::size_t queues_waiting = 0;          ///< Peers of whose packet a part goes by rendezvous.
   std::uint64_t evictions_traced = 0;      ///< Of all pin-down caches together.
   std::uint64_t invalidations_traced = 0;  ///< Likewise.
-  bool refusal_told = false;         ///< The user knows that memory could not be registered.
-  Outgoing* submitting = nullptr;    ///< Its call is on the stack: it finishes without an event.
+  /// By channel: those whose class is not EngineConfig::traffic_class.
+  std::unordered_map<std::uint64_t, TrafficClass> classes;
+  bool refusal_told = false;       ///< The user knows that memory could not be registered.
+  Outgoing* submitting = nullptr;  ///< Its call is on the stack: it finishes without an event.
   Status submitted_status = Status::kOk;
 
   // Events that wait to be taken (engine_events.cc).
@@ -91,7 +95,7 @@ struct Engine::State final : Sink {
     std::string text;
   };
   std::deque<Warning> warnings;
-  std::string warning_told;       ///< The text of the last kWarning.
+  std::string warning_told;  ///< The text of the last kWarning.
 
   CounterPage counters;  ///< Whole pages: nothing else that is written lies there.
 
@@ -158,11 +162,11 @@ struct Engine::State final : Sink {
   Status connect_by_card(Peer& peer, std::string_view card);
   Status connect(Peer& peer, std::size_t provider_index, std::string_view address);
   void tried_to_connect(Peer& peer, Status status) noexcept;
-  void connected(Peer& peer) noexcept;           ///< What waited for the connection goes on.
-  void ran_short(Peer& peer) noexcept;           ///< No memory or descriptors for a connection now.
+  void connected(Peer& peer) noexcept;  ///< What waited for the connection goes on.
+  void ran_short(Peer& peer) noexcept;  ///< No memory or descriptors for a connection now.
   void adopt_lane(Peer& peer) noexcept;
-  void gate(Peer& peer) noexcept;                ///< Opens or closes its lane.
-  void activate(Peer& peer) noexcept;            ///< Something waits to leave for it.
+  void gate(Peer& peer) noexcept;                 ///< Opens or closes its lane.
+  void activate(Peer& peer) noexcept;             ///< Something waits to leave for it.
   void doom(Peer& peer, Status reason) noexcept;  ///< progress() will fail it.
 
   // engine_self.cc
@@ -192,6 +196,7 @@ struct Engine::State final : Sink {
   void finish_send(SendOperation& send, Status status) noexcept;
   void finish_outgoing(Outgoing& outgoing, Status status) noexcept;  ///< A message or a packet.
   bool over_for_caller(Outgoing& outgoing, Status status) noexcept;
+  void enqueue(Outgoing& outgoing) noexcept;
   void dequeue(Outgoing& outgoing) noexcept;                   ///< It has left, or will not.
   void unlink_outgoing(Outgoing& outgoing) noexcept;           ///< Takes it out of everything.
   void release_send(SendOperation& send) noexcept;             ///< And frees it. No event.
@@ -245,8 +250,8 @@ struct Engine::State final : Sink {
   void forget_kept(IncomingMessage& message) noexcept;
   void consume_whole(IncomingMessage& message, const Payload& payload, Cookie cookie,
                      Envelope& envelope) noexcept;
-  Progressed consume(IncomingMessage& message, const Payload& payload, Cookie cookie,
-                     OperationId* operation, Envelope& envelope) noexcept;
+  Progressed consume(IncomingMessage& message, const Payload& payload, Cookie cookie, OperationId* operation,
+                     Envelope& envelope) noexcept;
   bool start_transfer(ReceiveOperation& receive, Peer& peer, std::uint32_t remote_operation,
                       const MatchKey& key, std::size_t total_bytes, std::uint64_t number) noexcept;
   void finish_receive(ReceiveOperation& receive, Status status) noexcept;
@@ -254,8 +259,8 @@ struct Engine::State final : Sink {
                     std::span<const std::byte> payload) noexcept;
 
   // engine_packets.cc
-  bool packet_at_once(Peer& peer, std::span<const std::byte> header,
-                      std::span<const Payload> data, std::size_t total_bytes) noexcept;
+  bool packet_at_once(Peer& peer, std::span<const std::byte> header, std::span<const Payload> data,
+                      std::size_t total_bytes) noexcept;
   Status stream_packet(PacketOperation& packet) noexcept;
   Status offer_part(PacketOperation& packet, const Payload& part) noexcept;
   void resume_packet(PacketOperation& packet) noexcept;  ///< The offered part is there, or was refused.
@@ -277,6 +282,12 @@ struct Engine::State final : Sink {
   // engine_flow.cc
   std::size_t flush(Peer& peer) noexcept;  ///< Sends what there is room for; how many slots.
   bool send_waiting_control(Peer& peer) noexcept;
+  bool send_of(Peer& peer, Backlog& backlog) noexcept;
+  /// So many bytes of it have left.
+  static void spend(const Outgoing& outgoing, std::size_t length_bytes) noexcept {
+    outgoing.peer->backlog_of(outgoing).left_bytes -= static_cast<std::int64_t>(length_bytes);
+  }
+  TrafficClass class_of(std::uint64_t bits) const noexcept;
   Status reserve(Peer& peer, std::size_t length_bytes, std::span<std::byte>& slot) noexcept;
   wire::CommonHeader common(Peer& peer, wire::Kind kind, unsigned flags) noexcept;
   template <class Header>

@@ -56,17 +56,18 @@ struct Outbound {
   HeldMemory memory;             ///< The payload, to be read by the device.
 };
 
-/// What leaves in the order of Peer::queue: a message or a packet.
+/// What leaves in the order of a Backlog: a message or a packet.
 struct Outgoing : Operation {
   using Operation::Operation;
 
   std::uint64_t pool_id = 0;
   std::uint32_t number_on_wire = 0;  ///< The receiver's name for it; 0: it has none yet (number_outgoing()).
+  TrafficClass traffic_class{};      ///< Since it was queued.
   Peer* peer = nullptr;
   std::uint64_t number = 0;  ///< For the trace. 0: a packet.
   Outbound outbound;
-  ListHook<Outgoing> queue_hook{};  ///< Peer::queue.
-  ListHook<Outgoing> bulk_hook{};   ///< Peer::bulk.
+  ListHook<Outgoing> queue_hook{};  ///< Backlog::queue.
+  ListHook<Outgoing> bulk_hook{};   ///< Backlog::bulk.
   ListHook<Outgoing> peer_hook{};   ///< Peer::outgoing.
   KeyedHook<Outgoing> wire_hook{};  ///< State::on_wire, with a number.
 };

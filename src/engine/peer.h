@@ -27,6 +27,15 @@ struct PartOffer {
   std::uint32_t operation = 0;   ///< The sender's.
 };
 
+/// What waits to leave for a peer by one class.
+struct Backlog {
+  /// Messages and packets, in order. A packet stays at the head while a part of it goes by rendezvous.
+  IntrusiveList<Outgoing, &Outgoing::queue_hook> queue;
+  IntrusiveList<Outgoing, &Outgoing::bulk_hook> bulk;  ///< Rendezvous payload, any order.
+  bool bulk_was_last = false;                          ///< The two take turns.
+  std::int64_t left_bytes = 0;                         ///< Of this round. Below 0: taken in advance.
+};
+
 struct Peer {
   explicit Peer(PeerId peer) noexcept : id(peer) {}
 
@@ -49,32 +58,56 @@ struct Peer {
   std::uint32_t max_slot_bytes = 0;
 
   // Sending.
-  ch3_offload_lane_t* lane = nullptr;  ///< Null: the provider has none, or there is no connection yet.
-  ch3_offload_books_t own_books{};     ///< Without a lane.
+  ch3_offload_lane_t* lane = nullptr;       ///< Null: the provider has none, or there is no connection yet.
+  ch3_offload_books_t own_books{};          ///< Without a lane.
   ch3_offload_books_t* books = &own_books;  ///< These, or those of the lane.
-  std::size_t buffered_sends = 0;  ///< Of `outgoing`: those that a copy has finished.
-  /// Messages and packets, in order. A packet stays at the head while a part of it goes by rendezvous.
-  IntrusiveList<Outgoing, &Outgoing::queue_hook> queue;
-  IntrusiveList<Outgoing, &Outgoing::bulk_hook> bulk;      ///< Rendezvous payload, any order.
+  std::size_t buffered_sends = 0;           ///< Of `outgoing`: those that a copy has finished.
+  std::array<Backlog, kTrafficClasses> backlogs;
+  std::size_t queued = 0;  ///< In the queues of all backlogs.
+  /// The message of which parts have left, and parts have not. The others wait.
+  const Outgoing* streaming = nullptr;
   IntrusiveList<Outgoing, &Outgoing::peer_hook> outgoing;  ///< Unfinished.
   IntrusiveList<ControlMessage, &ControlMessage::hook> control;
   IntrusiveList<CancelRequest, &CancelRequest::hook> cancels;
 
+  Backlog& backlog_of(const Outgoing& one) noexcept { return backlogs[index_of(one.traffic_class)]; }
+
   /// The head of the queue, if anything of it may leave now.
-  Outgoing* next() const noexcept {
-    Outgoing* const head = queue.front();
-    const bool waits = head != nullptr && head->kind == Operation::Kind::kPacket &&
+  Outgoing* head_of(const Backlog& backlog) const noexcept {
+    Outgoing* const head = backlog.queue.front();
+    if (head == nullptr || (streaming != nullptr && head != streaming)) return nullptr;
+    const bool waits = head->kind == Operation::Kind::kPacket &&
                        static_cast<PacketOperation*>(head)->state != PacketState::kStreaming;
     return waits ? nullptr : head;
+  }
+  bool has_work(const Backlog& backlog) const noexcept {
+    return !backlog.bulk.empty() || head_of(backlog) != nullptr;
+  }
+
+  /// The backlog that goes next. Null: nothing may leave now. If none has anything left, a round begins.
+  Backlog* next_backlog() noexcept {
+    for (;;) {
+      bool is_spent = false;
+      for (Backlog& backlog : backlogs) {
+        if (!has_work(backlog)) continue;
+        if (backlog.left_bytes > 0) return &backlog;
+        is_spent = true;
+      }
+      if (!is_spent) return nullptr;
+      for (std::size_t i = 0; i < backlogs.size(); ++i) {
+        std::int64_t& left_bytes = backlogs[i].left_bytes;
+        left_bytes = std::min(left_bytes + kClassShareBytes[i], kClassShareBytes[i]);
+      }
+    }
   }
 
   // Receiving. Invariant: window = available + owed (both in `books`) + charges of messages held here.
   std::uint64_t messages_received = 0;
-  std::uint64_t received_at_look = 0;            ///< messages_received when reclaim_for() looked last.
-  std::size_t window_bytes = 0;                  ///< Lent to the peer.
-  std::size_t asked_bytes = 0;  ///< Credit that it lacked for messages since the window grew.
-  IncomingMessage* incoming = nullptr;           ///< The eager message whose parts arrive.
-  std::size_t incoming_bytes = 0;                ///< Of its payload: what has arrived.
+  std::uint64_t received_at_look = 0;   ///< messages_received when reclaim_for() looked last.
+  std::size_t window_bytes = 0;         ///< Lent to the peer.
+  std::size_t asked_bytes = 0;          ///< Credit that it lacked for messages since the window grew.
+  IncomingMessage* incoming = nullptr;  ///< The eager message whose parts arrive.
+  std::size_t incoming_bytes = 0;       ///< Of its payload: what has arrived.
   ReceiveOperation* incoming_receive = nullptr;  ///< The receive that matched it, if one did.
   PlacedPart* placing = nullptr;                 ///< The part of a packet that arrives by rendezvous.
   PartOffer offer;                               ///< Such a part that place_packet() has not answered yet.

@@ -12,8 +12,8 @@ namespace ch3_offload {
 // ---- sends ----
 
 enum class SendState : std::uint8_t {
-  kQueued,                ///< In Peer::queue, nothing sent.
-  kStreaming,             ///< In Peer::queue: eager, its parts leave one after another.
+  kQueued,                ///< In Backlog::queue, nothing sent.
+  kStreaming,             ///< In Backlog::queue: eager, its parts leave one after another.
   kStreamingSynchronous,  ///< The same of a synchronous send.
   kStreamingMatched,      ///< The same, and its ACK is here.
   kAwaitingAck,           ///< A synchronous eager message has left.
@@ -83,7 +83,7 @@ inline constexpr StateMachine kSendMachine(
 // ---- packets, and the part of one that goes by rendezvous ----
 
 enum class PacketState : std::uint8_t {
-  kStreaming,    ///< In Peer::queue: its bytes leave through slots.
+  kStreaming,    ///< In Backlog::queue: its bytes leave through slots.
   kPartOffered,  ///< The RTS of a part has left.
   kPartMoving,   ///< Its CTS is here: see OutboundState.
   kPartMoved,    ///< All of the part has left; its ACK is due.
@@ -122,9 +122,9 @@ inline constexpr StateMachine kPacketMachine(
 
 enum class OutboundState : std::uint8_t {
   kIdle,        ///< There is none.
-  kWriteReady,  ///< In Peer::bulk: a write is to be posted.
+  kWriteReady,  ///< In Backlog::bulk: a write is to be posted.
   kWriting,     ///< The provider reads the payload; on_write_done() is due.
-  kBouncing,    ///< In Peer::bulk: it leaves through slots.
+  kBouncing,    ///< In Backlog::bulk: it leaves through slots.
 };
 enum class OutboundEvent : std::uint8_t {
   kMayWrite,

@@ -46,12 +46,12 @@ Exchange::Exchange(PeerId leader, std::uint32_t peer_limit, Provider* network)
       network_(network),
       blocks_(kMostKeptBytes) {}
 
-std::unique_ptr<ExchangePort> Exchange::attach(PeerId rank) {
+std::unique_ptr<ExchangePort> Exchange::attach(PeerId rank, TrafficClass traffic_class) {
   const std::uint32_t index = index_of(rank);
   if (index >= peer_limit_) return nullptr;
   if (index >= seats_.size()) seats_.resize(index + 1);
   if (seats_[index].was_taken) return nullptr;
-  std::unique_ptr<ExchangePort> port(new ExchangePort(*this, rank));
+  std::unique_ptr<ExchangePort> port(new ExchangePort(*this, rank, quantum_bytes(traffic_class)));
   seats_[index] = {port.get(), true};
   return port;
 }
@@ -259,15 +259,15 @@ bool Exchange::begin_round(ExchangeNode& node) const noexcept {
   for (const ExchangeShare& share : node.shares)
     if (share.left_bytes > 0 && share.refused_at + 1 == turn_) return false;
   for (ExchangeShare& share : node.shares)
-    share.left_bytes = std::min(share.left_bytes + kQuantumBytes, kQuantumBytes);
+    share.left_bytes = std::min(share.left_bytes + share.quantum_bytes, share.quantum_bytes);
   return true;
 }
 
 /// Throws std::bad_alloc.
-ExchangeShare& Exchange::share_of(ExchangeNode& node, PeerId rank) {
+ExchangeShare& Exchange::share_of(ExchangeNode& node, PeerId rank, std::int64_t quantum_bytes) {
   for (ExchangeShare& share : node.shares)
     if (share.rank == rank) return share;
-  return node.shares.emplace_back(ExchangeShare{rank, kQuantumBytes, 0});
+  return node.shares.emplace_back(ExchangeShare{rank, quantum_bytes, quantum_bytes, 0});
 }
 
 bool Exchange::at_rest() const noexcept {

@@ -11,7 +11,7 @@
 // A process that takes nothing harms nobody else. What comes for it from another node waits here; if that
 // is much, that node is told to send it no more for a while (kStop, kGo). The connection stays free for the
 // others. Where several send to one node and it has no room for all, they take turns: deficit round robin
-// (Shreedhar, Varghese, 1995), in which each may send about kQuantumBytes a round.
+// (Shreedhar, Varghese, 1995), in which each may send about quantum_bytes() a round.
 //
 // Whose bytes are trusted: frames come from processors that know the job's secret, and are checked.
 //
@@ -30,6 +30,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/engine.h"
 #include "engine/payload_blocks.h"
 #include "rdma/provider.h"
 
@@ -87,6 +88,7 @@ struct ExchangeItem {
 /// A process's share of the connection to another node.
 struct ExchangeShare {
   PeerId rank{};
+  std::int64_t quantum_bytes = 0;
   std::int64_t left_bytes = 0;   ///< Of this round. Below 0: taken in advance.
   std::uint64_t refused_at = 0;  ///< The turn in which there was no room for it at last. 0: there was room.
 };
@@ -159,7 +161,7 @@ class ExchangePort final : public Provider {
 
  private:
   friend class Exchange;
-  ExchangePort(Exchange& exchange, PeerId rank);
+  ExchangePort(Exchange& exchange, PeerId rank, std::int64_t quantum_bytes);
 
   static ExchangeEndpoint& of(Endpoint& endpoint) noexcept {
     return static_cast<ExchangeEndpoint&>(endpoint);
@@ -177,6 +179,7 @@ class ExchangePort final : public Provider {
 
   Exchange& exchange_;
   const PeerId rank_;
+  const std::int64_t quantum_bytes_;
   Capabilities capabilities_;
   std::vector<std::unique_ptr<ExchangeEndpoint>> peers_;  ///< By rank. Null: no contact.
   ExchangeItem* first_ = nullptr;                         ///< The inbox, oldest first.
@@ -191,8 +194,10 @@ class Exchange final : private Sink {
  public:
   /// Longest slot within the node. Bytes.
   static constexpr std::size_t kLocalSlotBytes = std::size_t{32} << 10;
-  /// What a process may send to another node in a round, if others want to. Bytes.
-  static constexpr std::int64_t kQuantumBytes = 64 << 10;
+  /// What a process of that class may send to another node in a round, if others want to. Bytes.
+  static constexpr std::int64_t quantum_bytes(TrafficClass traffic_class) noexcept {
+    return 2 * kClassShareBytes[index_of(traffic_class)];
+  }
 
   /// `leader`: the number of this node, one of its processes'. All ranks are below `peer_limit`. `network`:
   /// its provider, whose number is `leader`; null: there is none. Not owned, outlives the exchange.
@@ -204,7 +209,7 @@ class Exchange final : private Sink {
 
   /// Takes a process in. Null: it was here before, or the rank is too high. The exchange outlives the port.
   /// Throws std::bad_alloc.
-  std::unique_ptr<ExchangePort> attach(PeerId rank);
+  std::unique_ptr<ExchangePort> attach(PeerId rank, TrafficClass traffic_class = TrafficClass::kDefault);
 
   /// Polls the network and begins the next turn. Returns how much happened.
   std::size_t poll() noexcept;
@@ -230,7 +235,7 @@ class Exchange final : private Sink {
   void tell(ExchangeNode& node, ExchangeFrame::Kind kind, PeerId source, PeerId destination) noexcept;
   void flush(ExchangeNode& node) noexcept;
   void attend(ExchangeNode& node) noexcept;
-  static ExchangeShare& share_of(ExchangeNode& node, PeerId rank);
+  static ExchangeShare& share_of(ExchangeNode& node, PeerId rank, std::int64_t quantum_bytes);
   bool begin_round(ExchangeNode& node) const noexcept;
   bool connect(ExchangeNode& node);
   void flow(ExchangePort& port, ExchangeNode& node) noexcept;

@@ -19,7 +19,8 @@ constexpr std::size_t kFrameBytes = sizeof(ExchangeFrame);
 
 }  // namespace
 
-ExchangePort::ExchangePort(Exchange& exchange, PeerId rank) : exchange_(exchange), rank_(rank) {
+ExchangePort::ExchangePort(Exchange& exchange, PeerId rank, std::int64_t quantum_bytes)
+    : exchange_(exchange), rank_(rank), quantum_bytes_(quantum_bytes) {
   capabilities_.name = "nicd";
   capabilities_.max_slot_bytes = Exchange::kLocalSlotBytes;
   if (exchange.network_ != nullptr)
@@ -94,7 +95,7 @@ Result<Endpoint*> ExchangePort::connect(PeerId id, std::string_view text) {
       node.endpoint = connected.value();
     }
     peer.node = &node;
-    peer.share = &Exchange::share_of(node, rank_);
+    peer.share = &Exchange::share_of(node, rank_, quantum_bytes_);
     exchange_.tell(node, ExchangeFrame::Kind::kKnock, rank_, id);
   }
   peer.is_known = peer.is_connected = true;

@@ -52,6 +52,9 @@ class HostDriver final : public Port {
                          Cookie cookie) noexcept override {
     return engine_.cancel_send(operation, peer, key, send_id, cookie);
   }
+  void classify(std::uint64_t channel, TrafficClass traffic_class) noexcept override {
+    engine_.classify(channel, traffic_class);
+  }
   void purge(PurgeScope scope, std::span<const MatchPattern> doomed, std::span<const MatchPattern> spared,
              Status reason) noexcept override {
     engine_.purge(scope, doomed, spared, reason);

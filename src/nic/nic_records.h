@@ -47,12 +47,13 @@ enum class CommandKind : std::uint8_t {
   kClosePeer,       ///< CommandRecord: peer.
   kStopKeeping,     ///< CommandRecord. Question.
   kWriteTrace,      ///< CommandRecord, path. Question.
+  kClassify,        ///< CommandRecord: bits, and as its mode the TrafficClass.
 };
 
 /// The head of a command whose payload is in the record.
 struct InlineRecord {
   CommandKind kind{};
-  std::uint8_t mode = 0;  ///< SendMode.
+  std::uint8_t mode = 0;  ///< SendMode, PurgeScope or TrafficClass.
   std::uint16_t count = 0;
   std::uint32_t peer = 0;
   std::uint64_t bits = 0;

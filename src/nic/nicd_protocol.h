@@ -45,6 +45,7 @@ struct NicdHello {
   std::uint32_t local_rank = 0;
   std::uint32_t local_size = 1;  ///< 0: not known.
   std::uint64_t always_ignored_bits = 0;
+  std::uint64_t channel_bits = 0;
   /// Of a word of the client that holds kMagic: the processor reads it, and so knows that it can.
   std::uint64_t probe_address = 0;
   JobSecret secret{};

@@ -85,6 +85,7 @@ class Port {
   virtual bool cancel_receive(OperationId operation) noexcept = 0;
   virtual Progressed cancel_send(OperationId operation, PeerId peer, const MatchKey& key,
                                  std::uint32_t send_id, Cookie cookie) noexcept = 0;
+  virtual void classify(std::uint64_t channel, TrafficClass traffic_class) noexcept = 0;
   virtual void purge(PurgeScope scope, std::span<const MatchPattern> doomed,
                      std::span<const MatchPattern> spared, Status reason) noexcept = 0;
   virtual void introduce(PeerId peer, std::string_view card) noexcept = 0;

@@ -307,6 +307,12 @@ Progressed RingPort::cancel_send(OperationId operation, PeerId peer, const Match
   return Progressed::kPending;
 }
 
+void RingPort::classify(std::uint64_t channel, TrafficClass traffic_class) noexcept {
+  CommandRecord command = command_of(CommandKind::kClassify, MatchKey{channel, 0}, {});
+  command.mode = static_cast<std::uint8_t>(traffic_class);
+  give(command);
+}
+
 void RingPort::purge(PurgeScope scope, std::span<const MatchPattern> doomed,
                      std::span<const MatchPattern> spared, Status reason) noexcept {
   CommandRecord command = command_of(CommandKind::kPurge);
@@ -361,8 +367,8 @@ std::uint64_t RingPort::ask_probe(CommandKind kind, const MatchKey& key, const M
                                   Envelope& envelope) noexcept {
   const std::uint64_t before = arrivals();
   // A command since then may have sent a message to this process.
-  if (fruitless_.arrivals == before && fruitless_.position == commands_.position() &&
-      fruitless_.key == key && fruitless_.ignore == ignore)
+  if (fruitless_.arrivals == before && fruitless_.position == commands_.position() && fruitless_.key == key &&
+      fruitless_.ignore == ignore)
     return 0;
   const std::uint64_t answer = ask(command_of(kind, key, {}), bytes_of(ignore));
   if (answer == 0)
@@ -499,8 +505,7 @@ bool RingPort::idle() const noexcept {
 }
 
 bool RingPort::at_rest() const noexcept {
-  return ring_.header() == 0 && ch3_offload_has_events(&events_) == 0 &&
-         arrivals() == arrivals_seen_;
+  return ring_.header() == 0 && ch3_offload_has_events(&events_) == 0 && arrivals() == arrivals_seen_;
 }
 
 bool RingPort::arm() noexcept {

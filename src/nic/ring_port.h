@@ -47,6 +47,7 @@ class RingPort : public Port {
   bool cancel_receive(OperationId operation) noexcept final;
   Progressed cancel_send(OperationId operation, PeerId peer, const MatchKey& key, std::uint32_t send_id,
                          Cookie cookie) noexcept final;
+  void classify(std::uint64_t channel, TrafficClass traffic_class) noexcept final;
   /// REQUIRES: at most 2,000 patterns.
   void purge(PurgeScope scope, std::span<const MatchPattern> doomed, std::span<const MatchPattern> spared,
              Status reason) noexcept final;

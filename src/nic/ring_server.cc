@@ -214,6 +214,7 @@ RingServer::Outcome RingServer::execute(std::span<const std::byte> record) noexc
       // Copies between processes have no place that a peer could write to.
       port_.place_packet(peer, client_ == nullptr ? payload_of(command) : Payload{});
       break;
+    case CommandKind::kClassify: port_.classify(command.bits, static_cast<TrafficClass>(command.mode)); break;
     case CommandKind::kFailPeer: port_.fail_peer(peer); break;
     case CommandKind::kClosePeer: port_.close_peer(peer); break;
     case CommandKind::kStopKeeping:

@@ -46,6 +46,9 @@ class TracedPort final : public Port {
   bool cancel_receive(OperationId operation) noexcept override { return port_->cancel_receive(operation); }
   Progressed cancel_send(OperationId operation, PeerId peer, const MatchKey& key, std::uint32_t send_id,
                          Cookie cookie) noexcept override;
+  void classify(std::uint64_t channel, TrafficClass traffic_class) noexcept override {
+    port_->classify(channel, traffic_class);
+  }
   void purge(PurgeScope scope, std::span<const MatchPattern> doomed, std::span<const MatchPattern> spared,
              Status reason) noexcept override {
     port_->purge(scope, doomed, spared, reason);

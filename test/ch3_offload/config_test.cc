@@ -36,6 +36,7 @@ TEST(Config, EveryBadValueNamesItsVariableAndItself) {
       {"_OFFLOAD_SHM_BULK", "dma", [](auto& c) { c.shm_bulk = "dma"; }},
       {"_OFFLOAD_FABRIC", "ethernet", [](auto& c) { c.fabric = "ethernet"; }},
       {"_OFFLOAD_NIC", "firmware", [](auto& c) { c.nic = "firmware"; }},
+      {"_OFFLOAD_CLASS", "urgent", [](auto& c) { c.traffic_class = "urgent"; }},
       {"_OFFLOAD_NIC_CORES", "3,", [](auto& c) { c.nic_cores = "3,"; }},
       {"_OFFLOAD_NIC_CORES", "9-8", [](auto& c) { c.nic_cores = "9-8"; }},
       {"_PORT_RANGE", "-1:5", [](auto& c) { c.first_port = -1, c.last_port = 5; }},

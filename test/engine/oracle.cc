@@ -13,9 +13,10 @@ std::string hex(MatchKey key) {
 }
 }  // namespace
 
-Oracle::Oracle(std::uint32_t processes, MatchKey always_ignored)
+Oracle::Oracle(std::uint32_t processes, MatchKey always_ignored, std::uint64_t channel_bits)
     : processes_(processes),
       always_ignored_(always_ignored),
+      channel_bits_(channel_bits),
       waiting_(std::size_t{processes} * processes),
       posted_(processes),
       lost_(std::size_t{processes} * processes) {}
@@ -122,6 +123,7 @@ void Oracle::found_oldest(std::uint32_t at, MatchKey key, MatchKey ignore, std::
   }
   for (SentMessage* earlier : waiting_[message.from * processes_ + message.to]) {
     if (earlier == &message) break;
+    if (channel_of(*earlier) != channel_of(message)) continue;
     if (!match(*earlier, key, ignore) || earlier->maybe_purged) continue;
     earlier->gone_before = std::min(earlier->gone_before, stamp);
     earlier->gone_at = std::min(earlier->gone_at, now_);
@@ -130,7 +132,7 @@ void Oracle::found_oldest(std::uint32_t at, MatchKey key, MatchKey ignore, std::
     if (older->stamp >= stamp) break;
     if (older->maybe_purged || !match(message, older->key, older->ignore)) continue;
     older->matched_at = std::min(older->matched_at, now_);
-    older->bounds.push_back({message.from, message.sent_at});
+    older->bounds.push_back({message.from, channel_of(message), message.sent_at});
   }
 }
 
@@ -142,7 +144,7 @@ void Oracle::received(PostedReceive& receive, SentMessage& message) {
          "had been sent: " + name(receive) + " got " + name(message));
   }
   for (const PostedReceive::Bound& bound : receive.bounds) {
-    if (bound.from == message.from && bound.sent_at < message.sent_at) {
+    if (bound.from == message.from && bound.channel == channel_of(message) && bound.sent_at < message.sent_at) {
       fail("crossed: a receive posted later got an earlier message of this sender: " + name(receive) + " got " +
            name(message));
     }

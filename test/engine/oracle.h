@@ -7,8 +7,8 @@
 //
 // Two facts carry the order rules. Say a request (a receive, or a probe of either kind) with a stamp, the
 // time at which it was posted, found message m of process s to be the oldest that matches it.
-//   Fact 1. Every earlier message of s that matches the request was gone when that happened: taken by a
-//           receive that was posted before the request, or cancelled, purged or lost.
+//   Fact 1. Every earlier message of s and of m's channel that matches the request was gone when that
+//           happened: taken by a receive that was posted before the request, or cancelled, purged or lost.
 //   Fact 2. Every receive posted before the request that matches m had matched another message when that
 //           happened; so that message had been sent by then.
 //
@@ -59,15 +59,17 @@ struct PostedReceive {
   bool maybe_purged = false;          ///< It is over. If it had not matched before, it was purged.
   struct Bound {
     std::uint32_t from;
+    std::uint64_t channel;
     std::uint64_t sent_at;
   };
-  /// Facts 1 and 2: if `from`'s message is what it got, that one was sent before this time.
+  /// Facts 1 and 2: if a message of `from` and that channel is what it got, it was sent before this time.
   std::vector<Bound> bounds;
 };
 
 class Oracle {
  public:
-  Oracle(std::uint32_t processes, MatchKey always_ignored);
+  /// `channel_bits`: as EngineConfig's. Messages of different channels may overtake each other.
+  Oracle(std::uint32_t processes, MatchKey always_ignored, std::uint64_t channel_bits);
 
   // The sending side. sent() comes before the engine is called.
   void sent(SentMessage& message);
@@ -125,11 +127,13 @@ class Oracle {
                     SentMessage& message);
   void stop_waiting(SentMessage& message, SentMessage::State state);
   void remove(PostedReceive& receive);
+  std::uint64_t channel_of(const SentMessage& message) const { return message.key.bits & channel_bits_; }
   static std::string name(const SentMessage& message);
   static std::string name(const PostedReceive& receive);
 
   const std::uint32_t processes_;
   const MatchKey always_ignored_;
+  const std::uint64_t channel_bits_;
   std::uint64_t now_ = 0;
   std::vector<std::vector<SentMessage*>> waiting_;   ///< By from * processes + to; in order of sending.
   std::vector<std::vector<PostedReceive*>> posted_;  ///< By process; in order of posting.

@@ -54,7 +54,7 @@ Simulation::Simulation(const SimulationConfig& config)
       random_(config.seed),
       memory_random_(config.seed + 1),
       network_(config.network),
-      oracle_(config.processes, config.engine.always_ignored),
+      oracle_(config.processes, config.engine.always_ignored, config.engine.channel_bits),
       next_number_(std::size_t{config.processes} * config.processes),
       log_(kLogLines) {
   traced_network = &network_;

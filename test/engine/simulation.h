@@ -165,6 +165,7 @@ class Simulation {
   void command_cancel_receive(Process& process);
   void command_cancel_send(Process& process);
   void command_purge(Process& process);
+  void command_classify(Process& process);
   void check_given_back(const ReceiveRecord& receive);
   void kill(Process& process);
   void kill_node(Node& node);

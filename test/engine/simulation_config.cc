@@ -76,6 +76,10 @@ SimulationConfig SimulationConfig::from_seed(std::uint64_t seed, std::uint64_t o
   config.unmap_probability = one_of(memory, {0.0, 0.1, 0.5, 1.0});
   network.on_demand = memory.chance(0.2);
   network.odd_slot_bytes = one_of<std::size_t>(memory, {SIZE_MAX, SIZE_MAX, SIZE_MAX, 256});
+  SeededRandom classes(mix64(seed) ^ 0xC1A55);
+  config.classify_probability = one_of(classes, {0.0, 0.0, 0.01, 0.1});
+  if (config.classify_probability > 0) engine.channel_bits = ~std::uint64_t{UINT32_MAX};
+  engine.traffic_class = static_cast<TrafficClass>(classes.below(kTrafficClasses));
   config.nodes = static_cast<std::uint32_t>(SeededRandom(mix64(seed) ^ 0x0DE).between(1, config.processes));
   return config;
 }
@@ -97,7 +101,7 @@ std::string SimulationConfig::describe() const {
        << ", split writes " << network.split_write_probability << ", registration refused " << network.registration_refused_probability << ", pinned budget "
        << network.pinned_budget_bytes << "\n  memory: registering costs " << network.registering_costs << ", on demand " << network.on_demand << ", keep "
        << engine.pin_down.keep << ", most bytes " << engine.pin_down.most_bytes << ", most regions "
-       << engine.pin_down.most_regions << ", unmap " << unmap_probability;
+       << engine.pin_down.most_regions << ", unmap " << unmap_probability << "\n  classify " << classify_probability;
   return text.str();
 }
 

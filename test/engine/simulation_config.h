@@ -47,6 +47,7 @@ struct SimulationConfig {
   double motion_probability = 0.7;  ///< Another step of progress or time after each command.
   double nested_probability = 0.1;  ///< A command between two events.
   double purge_probability = 0;     ///< Per command.
+  double classify_probability = 0;  ///< Per command.
   double unmap_probability = 0;     ///< A buffer's pages leave the address space when it is freed.
   std::uint32_t deaths = 0;
   std::uint32_t broken_connections = 0;

@@ -88,6 +88,8 @@ void Simulation::command(Process& process) {
   const std::uint64_t dice = random_.below(100);
   if (config_.purge_probability > 0 && random_.chance(config_.purge_probability)) {
     command_purge(process);
+  } else if (config_.classify_probability > 0 && random_.chance(config_.classify_probability)) {
+    command_classify(process);
   } else if (dice < 35) {
     if (full) command_receive(process); else command_send(process);
   } else if (dice < 70) {
@@ -347,6 +349,13 @@ void Simulation::command_cancel_send(Process& process) {
   cancel.done = true;
   touch(cancel);
   cancel_over(*send, progressed == Progressed::kDone);
+}
+
+void Simulation::command_classify(Process& process) {
+  const auto context = static_cast<std::uint16_t>(random_.below(config_.contexts));
+  const auto traffic_class = static_cast<TrafficClass>(random_.below(kTrafficClasses));
+  log("classify", process.id, process.id, context, index_of(traffic_class));
+  process.engine->classify(make_match_key(context, 0, 0).bits, traffic_class);
 }
 
 /// All of a context with a tag that is even or odd, with exceptions or none.

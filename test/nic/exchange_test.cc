@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
+#include "nic/host_driver.h"
 #include "rdma/fake_provider.h"
 #include "rdma/provider_contract.h"
 
@@ -84,12 +86,16 @@ class ExchangeShares : public testing::Test {
  protected:
   static constexpr std::uint32_t kProcesses = 4;
 
-  ExchangeShares() : network_(narrow()) {
+  /// The classes of the two that send.
+  explicit ExchangeShares(TrafficClass one = TrafficClass::kDefault,
+                          TrafficClass other = TrafficClass::kDefault)
+      : network_(narrow()) {
     for (std::uint32_t i = 0; i < 2; ++i) {
       providers_[i] = network_.make_provider(PeerId{2 * i});
       nodes_[i] = std::make_unique<Exchange>(PeerId{2 * i}, kProcesses, providers_[i].get());
     }
-    for (std::uint32_t i = 0; i < kProcesses; ++i) ports_[i] = nodes_[i / 2]->attach(PeerId{i});
+    for (std::uint32_t i = 0; i < kProcesses; ++i)
+      ports_[i] = nodes_[i / 2]->attach(PeerId{i}, i == 0 ? one : other);
     for (std::uint32_t i = 0; i < 2; ++i) {
       auto endpoint = ports_[i]->connect(PeerId{2 + i}, ports_[2 + i]->local_address());
       EXPECT_TRUE(endpoint.ok());
@@ -122,6 +128,24 @@ class ExchangeShares : public testing::Test {
     for (std::uint32_t i = 2; i < kProcesses; ++i) ports_[i]->poll(sink_, 64);
   }
 
+  /// Both send all the time, the first one longer messages. Of all bytes that leave the node.
+  double share_of_first() {
+    const std::size_t longest = ports_[0]->max_slot_bytes(*endpoints_[0]);
+    for (int i = 0; i < 200'000 && sink_.taken[0] + sink_.taken[1] < (64u << 20); ++i) {
+      send_all(0, longest);
+      send_all(1, 200);
+      turn();
+    }
+    // Each message has its frame.
+    const auto with_frames = [](std::size_t bytes, std::size_t message) {
+      return static_cast<double>(bytes) * static_cast<double>(message + sizeof(ExchangeFrame)) /
+             static_cast<double>(message);
+    };
+    const double one = with_frames(sink_.taken[0], longest), other = with_frames(sink_.taken[1], 200);
+    EXPECT_GT(one + other, 8 << 20);
+    return one / (one + other);
+  }
+
   struct Taker final : Sink {
     Delivery on_message(PeerId from, std::span<const std::byte> bytes) noexcept override {
       taken[index_of(from)] += bytes.size();
@@ -143,21 +167,16 @@ class ExchangeShares : public testing::Test {
 
 /// The one that is always asked first does not take it all, nor the one with longer messages.
 TEST_F(ExchangeShares, OfProcessesThatSendAllTheTimeAreEqualInBytes) {
-  const std::size_t longest = ports_[0]->max_slot_bytes(*endpoints_[0]);
-  for (int i = 0; i < 200'000 && sink_.taken[0] + sink_.taken[1] < (64u << 20); ++i) {
-    send_all(0, longest);
-    send_all(1, 200);
-    turn();
-  }
-  // Each message has its frame.
-  const auto with_frames = [](std::size_t bytes, std::size_t message) {
-    return static_cast<double>(bytes) * static_cast<double>(message + sizeof(ExchangeFrame)) /
-           static_cast<double>(message);
-  };
-  const double one = with_frames(sink_.taken[0], longest), other = with_frames(sink_.taken[1], 200);
-  EXPECT_GT(one + other, 8 << 20);
-  EXPECT_NEAR(one / (one + other), 0.5, 0.025);
+  EXPECT_NEAR(share_of_first(), 0.5, 0.025);
 }
+
+/// A process of class latency, and one of class bulk.
+class ExchangeSharesOfClasses : public ExchangeShares {
+ protected:
+  ExchangeSharesOfClasses() : ExchangeShares(TrafficClass::kBulk, TrafficClass::kLatency) {}
+};
+
+TEST_F(ExchangeSharesOfClasses, AreTheirWeights) { EXPECT_NEAR(share_of_first(), 0.2, 0.01); }
 
 /// While one sends all it can, eight bytes of the other leave within a round.
 TEST_F(ExchangeShares, AnotherIsNotHeldUpForMoreThanARound) {
@@ -175,7 +194,101 @@ TEST_F(ExchangeShares, AnotherIsNotHeldUpForMoreThanARound) {
     }
     worst_bytes = std::max(worst_bytes, before_bytes);
   }
-  EXPECT_LE(worst_bytes, static_cast<std::size_t>(Exchange::kQuantumBytes) + longest);
+  EXPECT_LE(worst_bytes, static_cast<std::size_t>(Exchange::quantum_bytes(TrafficClass::kDefault)) + longest);
+}
+
+/// Engines: process 0 is on node 0, 1 and 2 are on node 1, whose connection has little room.
+class ExchangeEngines : public testing::Test {
+ protected:
+  static constexpr std::uint32_t kProcesses = 3;
+  static constexpr std::size_t kLength = 1000;
+
+  ExchangeEngines() : network_(narrow()) {
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      providers_[i] = network_.make_provider(PeerId{i});
+      nodes_[i] = std::make_unique<Exchange>(PeerId{i}, kProcesses, providers_[i].get());
+    }
+    for (std::uint32_t i = 0; i < kProcesses; ++i) {
+      ports_[i] = nodes_[std::min(i, 1U)]->attach(PeerId{i});
+      EngineConfig config;
+      config.self = PeerId{i};
+      config.senders = kProcesses;
+      Provider* const provider = ports_[i].get();
+      engines_[i] = std::make_unique<HostDriver>(config, std::span(&provider, 1));
+    }
+  }
+  ~ExchangeEngines() override {
+    for (auto& engine : engines_) engine.reset();
+    for (auto& port : ports_) port.reset();
+  }
+
+  static FakeConfig narrow() {
+    FakeConfig config;
+    config.slots_per_pair = 4;
+    config.write = false;
+    return config;
+  }
+  void send(std::uint32_t to) {
+    OperationId operation;
+    Status status;
+    static_cast<void>(engines_[0]->send(PeerId{to}, SendMode::kStandard, kKey,
+                                        {bytes_.data(), kLength, nullptr}, 0, nullptr, operation, status));
+    ASSERT_EQ(status, Status::kOk);
+  }
+  void receive(std::uint32_t at) {
+    OperationId operation;
+    Envelope envelope;
+    ASSERT_EQ(engines_[at]->post_receive(kKey, kIgnoreNothing, {room_.data(), kLength, nullptr}, nullptr,
+                                         operation, envelope),
+              Progressed::kPending);
+  }
+  void step() {
+    network_.advance();
+    for (auto& node : nodes_) node->poll();
+    for (std::uint32_t i = 0; i < kProcesses; ++i) {
+      take_events(i);
+      engines_[i]->progress();
+      take_events(i);
+    }
+  }
+  void take_events(std::uint32_t i) {
+    for (Event event; engines_[i]->next_event(event);) {
+      received_[i] += event.kind == Event::Kind::kReceiveDone;
+      if (event.kind == Event::Kind::kCardWanted)
+        engines_[i]->introduce(event.peer, engines_[index_of(event.peer)]->card());
+    }
+  }
+
+  static constexpr MatchKey kKey = make_match_key(1, 0, 0);
+  std::array<std::byte, kLength> bytes_{}, room_{};
+  FakeNetwork network_;
+  std::array<std::unique_ptr<Provider>, 2> providers_;
+  std::array<std::unique_ptr<Exchange>, 2> nodes_;
+  std::array<std::unique_ptr<ExchangePort>, kProcesses> ports_;
+  std::array<std::unique_ptr<HostDriver>, kProcesses> engines_;
+  std::array<int, kProcesses> received_{};
+};
+
+/// Both streams of a process share its part of the connection.
+TEST_F(ExchangeEngines, AStreamToOneProcessDoesNotHoldUpAMessageToItsNeighbour) {
+  for (std::uint32_t to : {1U, 2U}) {
+    receive(to);
+    send(to);
+  }
+  for (int i = 0; i < 1000 && received_[1] + received_[2] < 2; ++i) step();
+  ASSERT_EQ(received_[2], 1);
+  constexpr int kMany = 1000;
+  for (int i = 0; i < kMany; ++i) receive(1);
+  for (int i = 0; i < kMany; ++i) send(1);
+  receive(2);
+  for (int i = 0; i < 10; ++i) step();
+  const int before = received_[1];
+  send(2);
+  for (int i = 0; i < 10'000 && received_[2] < 2; ++i) step();
+  EXPECT_EQ(received_[2], 2);
+  EXPECT_LT(received_[1] - before, 20);
+  for (int i = 0; i < 10'000 && received_[1] < 1 + kMany; ++i) step();
+  EXPECT_EQ(received_[1], 1 + kMany);
 }
 
 }  // namespace

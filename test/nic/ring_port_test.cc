@@ -756,7 +756,7 @@ TEST_F(HostileClient, IsRefusedForAWrongKind) {
   expect_refused();
 }
 TEST_F(HostileClient, IsRefusedForAKindBehindTheLast) {
-  give(command(static_cast<CommandKind>(static_cast<int>(CommandKind::kWriteTrace) + 1)));
+  give(command(static_cast<CommandKind>(static_cast<int>(CommandKind::kClassify) + 1)));
   expect_refused();
 }
 TEST_F(HostileClient, IsRefusedForARecordThatIsNoMessage) {
@@ -1151,6 +1151,9 @@ class ScriptedPort final : public Port {
   Progressed cancel_send(OperationId, PeerId, const MatchKey&, std::uint32_t, Cookie) noexcept override {
     return Progressed::kFailed;
   }
+  void classify(std::uint64_t channel, TrafficClass traffic_class) noexcept override {
+    classified = {channel, traffic_class};
+  }
   void purge(PurgeScope, std::span<const MatchPattern>, std::span<const MatchPattern>,
              Status) noexcept override {}
   void introduce(PeerId, std::string_view) noexcept override {}
@@ -1183,6 +1186,7 @@ class ScriptedPort final : public Port {
   Status reason = Status::kOk;
   Cookie given = nullptr;
   std::vector<std::uint32_t> failed;  ///< Peers, as fail_peer() heard.
+  std::pair<std::uint64_t, TrafficClass> classified{};
 
  private:
   ch3_offload_events_t events_{};
@@ -1207,6 +1211,18 @@ class ScriptedServer : public testing::Test {
   RingServer server{engine, memory, nullptr};
   RingProducer commands = memory.command_producer();
 };
+
+TEST_F(ScriptedServer, AClassComesAlongWithItsChannel) {
+  CommandRecord command;
+  command.kind = CommandKind::kClassify;
+  command.mode = static_cast<std::uint8_t>(TrafficClass::kBulk);
+  command.bits = std::uint64_t{7} << 32;
+  std::memcpy(commands.payload(), &command, sizeof command);
+  commands.publish(RecordKind::kMessage, sizeof command);
+  server.turn();
+  EXPECT_FALSE(server.is_refused());
+  EXPECT_EQ(engine.classified, std::pair(std::uint64_t{7} << 32, TrafficClass::kBulk));
+}
 
 /// They were done for the client: the peer would miss them, and take what comes after them.
 TEST_F(ScriptedServer, ThePeerOfAnInlineCommandThatIsLostForWantOfMemoryFails) {

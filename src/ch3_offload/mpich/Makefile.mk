@@ -19,6 +19,7 @@ noinst_HEADERS +=                                          \
 
 mpi_core_sources +=                                        \
     src/mpid/ch3/channels/offload/src/ch3_barrier.c        \
+    src/mpid/ch3/channels/offload/src/ch3_classes.c        \
     src/mpid/ch3/channels/offload/src/ch3_comm.c           \
     src/mpid/ch3/channels/offload/src/ch3_cvars.c          \
     src/mpid/ch3/channels/offload/src/ch3_failure.c        \

@@ -58,6 +58,14 @@ static inline ch3_offload_match_t MPIDI_CH3I_Receive_match(int context_id, int s
 /* The error bits that MPICH hides in tags; they never take part in matching. */
 uint64_t MPIDI_CH3I_Error_bits(void);
 
+/* ---- ch3_classes.c ---- */
+
+/* The match bits that name a communicator. */
+uint64_t MPIDI_CH3I_Channel_bits(void);
+void MPIDI_CH3I_Classes_init(void);
+/* The communicator ends: its context id is another's from now on. */
+void MPIDI_CH3I_Forget_class(MPIR_Comm * comm);
+
 /* ---- ch3_layout.c ---- */
 
 /* The same as MPIDI_CH3I_Payload, of any datatype. */

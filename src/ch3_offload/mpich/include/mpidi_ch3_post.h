@@ -18,6 +18,11 @@ int MPIDI_CH3I_Progress(int blocking, MPID_Progress_state * state);
 #define MPID_Barrier MPIDI_CH3I_Barrier
 int MPIDI_CH3I_Barrier(MPIR_Comm * comm, MPIR_Errflag_t * errflag);
 
+/* Info of a communicator may name its traffic class (ch3_classes.c). */
+#undef MPID_Comm_set_hints
+#define MPID_Comm_set_hints MPIDI_CH3I_Set_comm_hints
+int MPIDI_CH3I_Set_comm_hints(MPIR_Comm * comm, MPIR_Info * info);
+
 /* The engine takes messages to oneself: calls of MPIDI_Isend_self, whose first argument is buf, become calls of the
  * channel's function. Its definition, where that argument is a declaration, gets another name. */
 #define MPIDI_Isend_self(first_, ...) MPIDI_CH3I_ISEND_SELF_##first_, __VA_ARGS__)

@@ -143,6 +143,19 @@ cvars:
         where the user runs none. Empty: the ch3-offload-nicd that was
         installed with the library.
 
+    - name        : MPIR_CVAR_CH3_OFFLOAD_CLASS
+      category    : CH3_OFFLOAD
+      type        : string
+      default     : "default"
+      class       : none
+      verbosity   : MPI_T_VERBOSITY_USER_DETAIL
+      scope       : MPI_T_SCOPE_LOCAL
+      description : >-
+        The traffic class of this process's messages, but for those of
+        communicators with info ch3_offload_class: latency, default or bulk.
+        What finds no room waits by class. Where all three have messages that
+        wait, they send 4 : 2 : 1 bytes, and latency goes first.
+
     - name        : MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE
       category    : CH3_OFFLOAD
       type        : string
@@ -334,6 +347,7 @@ int MPIDI_CH3I_Settings(ch3_offload_config_t * config, char *message, size_t cap
     config->nic = MPIR_CVAR_CH3_OFFLOAD_NIC;
     config->nic_cores = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_NIC_CORES);
     config->nicd = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_NICD);
+    config->traffic_class = MPIR_CVAR_CH3_OFFLOAD_CLASS;
     config->verbs_device = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE);
     config->verbs_rails = MPIR_CVAR_CH3_OFFLOAD_VERBS_RAILS;
     config->verbs_queue_pairs = MPIR_CVAR_CH3_OFFLOAD_VERBS_QUEUE_PAIRS;

@@ -222,6 +222,7 @@ static int on_comm_created(MPIR_Comm * comm, void *param ATTRIBUTE((unused)))
 static int on_comm_destroyed(MPIR_Comm * comm, void *param ATTRIBUTE((unused)))
 {
     DL_DELETE_NP(MPIDI_CH3I_communicators, comm, dev.ch.next, dev.ch.prev);
+    MPIDI_CH3I_Forget_class(comm);
     return MPI_SUCCESS;
 }
 

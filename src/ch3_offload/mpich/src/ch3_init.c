@@ -189,6 +189,7 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
     config.local_size = MPIR_Process.local_size;
     config.local_rank = first_of_node() ? 0 : MPIR_Process.local_rank;
     config.always_ignored_bits = MPIDI_CH3I_Error_bits();
+    config.channel_bits = MPIDI_CH3I_Channel_bits();
     if (MPIDI_CH3I_Settings(&config, message, sizeof(message)) != 0) {
         say_why(message, pg_rank == 0);
         MPIR_ERR_SETANDJUMP1(mpi_errno, MPI_ERR_OTHER, "**ch3|offload|setting", "**ch3|offload|setting %s",
@@ -213,6 +214,7 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
     MPIDI_CH3I_Take_events();   /* warnings */
     MPIDI_CH3I_Pvars_init();
     MPIDI_CH3I_Split_type_init();
+    MPIDI_CH3I_Classes_init();
     MPIDI_CH3I_Barrier_init();
 
     /* Publishes the card, and waits until everybody has. */
