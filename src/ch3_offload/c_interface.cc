@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "ch3_offload/channel.h"
+#include "ch3_offload/nic_choice.h"
 #include "dme/memory_events.h"
 
 using namespace ch3_offload;
@@ -80,6 +81,16 @@ int ch3_offload_create(const ch3_offload_config_t* config, ch3_offload_channel_t
     std::snprintf(message, capacity_bytes, "out of memory (%s)", exception.what());
     return 1;
   }
+}
+
+const char* ch3_offload_best_nic(const ch3_offload_config_t* config) {
+  try {
+    if (const auto choice = ch3_offload::choose_nic_here(*config); choice.ok())
+      return choice.value().has_thread ? "thread" : choice.value().has_process ? "process" : "host";
+  } catch (const std::exception&) {
+    // As without a topology. Whoever makes the channel hears what is wrong.
+  }
+  return "host";
 }
 
 void ch3_offload_destroy(ch3_offload_channel_t* channel) { delete &of(channel); }

@@ -153,6 +153,11 @@ void ch3_offload_config_default(ch3_offload_config_t * config);
  *  its value and what it takes. */
 int ch3_offload_config_check(const ch3_offload_config_t * config, char *message, size_t capacity_bytes);
 
+/** What `nic` = "auto" would be on this node: "host", "thread" or "process". The first two need nobody's
+ *  consent. "process" must be the word of all processes of the job, or of none: a caller that has not agreed on
+ *  it with them leaves "auto", which is host then. */
+const char *ch3_offload_best_nic(const ch3_offload_config_t * config);
+
 /** Reads a number of bytes, with K, M, G or T behind it or not. Returns 0, or not 0: `bytes` is untouched. */
 int ch3_offload_parse_size(const char *text, int64_t * bytes);
 

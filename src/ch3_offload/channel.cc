@@ -77,6 +77,7 @@ Channel::Channel(const ch3_offload_config_t& config, const NicChoice& nic)
 Result<std::unique_ptr<Channel>> Channel::create(const ch3_offload_config_t& config) {
   Result<NicChoice> nic = choose_nic_here(config);
   if (!nic.ok()) return nic.error();
+  if (std::string_view(config.nic) == "auto" && nic.value().has_process) nic.value() = {};  // Not agreed.
   std::unique_ptr<Channel> channel(new Channel(config, nic.value()));
   channel->wake_descriptor_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (channel->wake_descriptor_ < 0) {

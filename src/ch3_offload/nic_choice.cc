@@ -107,6 +107,11 @@ Result<NicChoice> choose_nic(const ch3_offload_config_t& config, const Result<To
 
   if (setting == "auto" && !placement.all_have_cores) {
     choice.why += ", and not each " + processes_here(node) + " has a core to spare";
+    if (placement.node_has_core) {
+      choice.why += ", but one is left";
+      choose_process(list, node, choice);
+      return choice;
+    }
     if (!placement.has_core) choice.why += ": " + place_reason;
     return choice;
   }

@@ -80,10 +80,10 @@ struct Payload {
   const PayloadLayout* layout = nullptr;
 };
 
-/// How urgent a message is. What finds no room in a provider waits by peer and class, and leaves in rounds: in
-/// each, a class may send its kClassShareBytes. Of the classes that have some left, the first in this order
-/// goes next. So a class that sends all the time delays a message of a more urgent one by one slot, and of any
-/// other by what is left of the round.
+/// How urgent a message is. What finds no room in a provider waits by peer and class, and leaves in rounds:
+/// in each, a class may send its kClassShareBytes. Of the classes that have some left, the first in this
+/// order goes next. So a class that sends all the time delays a message of a more urgent one by one slot, and
+/// of any other by what is left of the round.
 enum class TrafficClass : std::uint8_t { kLatency, kDefault, kBulk };
 inline constexpr std::size_t kTrafficClasses = 3;
 inline constexpr std::array<std::int64_t, kTrafficClasses> kClassShareBytes = {64 << 10, 32 << 10, 16 << 10};
@@ -248,10 +248,11 @@ class Engine {
   /// Must follow CH3_OFFLOAD_LANE_SENT_TO_SLEEPER.
   void nudge(PeerId peer) noexcept;
 
-  /// Appends to the packet stream to `peer`: header and data are one uninterrupted run of bytes, in
-  /// order with the messages of its class (EngineConfig::traffic_class). Contiguous data beyond the eager limit, and long enough for a write to pay, goes by
-  /// rendezvous if the receiver knows its place; what is behind it waits for that. kDone: all was copied.
-  /// kPending: `header` was copied, `data` is the engine's until kSendDone.
+  /// Appends to the packet stream to `peer`: header and data are one uninterrupted run of bytes, in order
+  /// with the messages of its class (EngineConfig::traffic_class). Contiguous data beyond the eager limit,
+  /// and long enough for a write to pay, goes by rendezvous if the receiver knows its place; what is behind
+  /// it waits for that. kDone: all was copied. kPending: `header` was copied, `data` is the engine's until
+  /// kSendDone.
   Progressed send_packet(PeerId peer, std::span<const std::byte> header, std::span<const Payload> data,
                          Cookie cookie, Status& status) noexcept;
 

@@ -1,8 +1,8 @@
 // Engine: which class a message is of. Who goes next is in peer.h (Peer::next_backlog()).
 //
 // RULE CHANNEL ORDER. A message gets its class when it is queued. As long as messages of a channel wait, they
-// are in one queue, in order: a new class takes along those that wait. Only a message of which parts have left
-// stays, and all others wait for it anyway.
+// are in one queue, in order: a new class takes along those that wait. Only a message of which parts have
+// left stays, and all others wait for it anyway.
 
 #include <new>
 

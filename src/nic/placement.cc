@@ -80,6 +80,7 @@ class Node {
   Placement own() const {
     Placement placement = place(groups_.front().mask);
     placement.all_have_cores = true;
+    placement.node_has_core = has_core_for_one();
     for (const Group& group : groups_) {
       const Placement other = place(group.mask);
       placement.all_have_cores = placement.all_have_cores && other.has_core;
@@ -128,6 +129,13 @@ class Node {
   bool is_throttled() const {
     const std::size_t wanted = std::size_t{node_.local_size} * (node_.threads + 1);
     return node_.cores.of_node < job_.size() && node_.cores.of_node < wanted;
+  }
+
+  /// Beside the computing threads of all processes.
+  bool has_core_for_one() const {
+    const std::size_t wanted = std::size_t{node_.local_size} * node_.threads + 1;
+    const bool is_allowed = node_.cores.of_node >= std::min(wanted, job_.size());
+    return knows_all() && is_allowed && (!free_.empty() || count_cores(job_) >= wanted);
   }
 
   Placement place(const ProcessorSet& mask) const {

@@ -53,14 +53,48 @@ TEST(NicChoice, AutoIsAThreadIfEachProcessHasACoreToSpare) {
   EXPECT_EQ(roomy.warning, "");
 }
 
-TEST(NicChoice, AutoIsHostOtherwiseAndSaysWhy) {
-  const NicChoice full = choice("auto", machine(16, 9));
-  EXPECT_FALSE(full.has_thread);
-  EXPECT_TRUE(says(full.why, "not each process of the job on this node (9)")) << full.why;
-  EXPECT_EQ(full.warning, "") << "nothing is wrong";
+TEST(NicChoice, AutoIsAProcessIfCoresAreLeftButNotForEach) {
+  for (const std::uint32_t processes : {9, 15}) {
+    const NicChoice scarce = choice("auto", machine(16, processes));
+    EXPECT_FALSE(scarce.has_thread);
+    EXPECT_TRUE(scarce.has_process);
+    EXPECT_TRUE(says(scarce.why, "not each process of the job on this node")) << scarce.why;
+    EXPECT_TRUE(says(scarce.why, "but one is left")) << scarce.why;
+  }
+  Machine bound = machine(3, 2);
+  bound.node.masks = {{0}, {1}};
+  bound.node.own = {0};
+  EXPECT_EQ(choice("auto", bound).process_processors, ProcessorSet{2});
 }
 
-TEST(NicChoice, AutoIsHostIfOneProcessLacksACore) {
+TEST(NicChoice, AutoIsHostOtherwiseAndSaysWhy) {
+  for (const std::uint32_t processes : {16, 17}) {
+    const NicChoice full = choice("auto", machine(16, processes));
+    EXPECT_FALSE(full.has_thread);
+    EXPECT_FALSE(full.has_process);
+    EXPECT_TRUE(says(full.why, "not each process of the job on this node")) << full.why;
+    EXPECT_EQ(full.warning, "") << "nothing is wrong";
+  }
+}
+
+TEST(NicChoice, AutoIsHostIfTheCoresAreLeftOnPaperOnly) {
+  Machine throttled = machine(16, 9);
+  throttled.node.cores = {9, 9};  // By a quota.
+  EXPECT_FALSE(choice("auto", throttled).has_process);
+  Machine computing = machine(16, 3);
+  computing.node.threads = 5;  // One core is left.
+  EXPECT_TRUE(choice("auto", computing).has_process);
+  computing.node.local_size = 2;
+  computing.node.masks.resize(2);
+  computing.node.threads = 8;
+  EXPECT_FALSE(choice("auto", computing).has_process);
+  Machine unknown = machine(16, 9);  // What the others are bound to.
+  unknown.node.own = {0};
+  unknown.node.masks.clear();
+  EXPECT_FALSE(choice("auto", unknown).has_process);
+}
+
+TEST(NicChoice, AutoIsNoThreadIfOneProcessLacksACore) {
   Machine uneven = machine(3, 2);
   uneven.node.masks = {{0, 1}, {2}};
   uneven.node.own = {0, 1};

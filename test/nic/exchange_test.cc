@@ -81,6 +81,14 @@ std::vector<ContractParam> configurations() {
 }
 INSTANTIATE_PROVIDER_CONTRACT(Exchange, configurations());
 
+/// A connection with little room.
+FakeConfig narrow() {
+  FakeConfig config;
+  config.slots_per_pair = 4;
+  config.write = false;
+  return config;
+}
+
 /// Processes 0 and 1 are on node 0, all others on node 1, whose connection has little room.
 class ExchangeShares : public testing::Test {
  protected:
@@ -106,12 +114,6 @@ class ExchangeShares : public testing::Test {
     for (auto& port : ports_) port.reset();
   }
 
-  static FakeConfig narrow() {
-    FakeConfig config;
-    config.slots_per_pair = 4;
-    config.write = false;
-    return config;
-  }
   /// Sends until there is no room. Returns how many bytes went.
   std::size_t send_all(std::uint32_t from, std::size_t length_bytes, int most = 1 << 20) {
     std::size_t sent_bytes = 0;
@@ -222,12 +224,6 @@ class ExchangeEngines : public testing::Test {
     for (auto& port : ports_) port.reset();
   }
 
-  static FakeConfig narrow() {
-    FakeConfig config;
-    config.slots_per_pair = 4;
-    config.write = false;
-    return config;
-  }
   void send(std::uint32_t to) {
     OperationId operation;
     Status status;

@@ -10,6 +10,8 @@
 #endif
 
 #define SECRET_KEY "ch3-offload-secret"
+#define NODES_NIC_KEY "ch3-offload-nic-%d"
+#define JOBS_NIC_KEY "ch3-offload-nic"
 #define SECRET_BYTES 16
 #define CARD_BYTES 256
 #define MESSAGE_BYTES 512
@@ -106,8 +108,6 @@ static void say_why(const char *text, int is_first)
     MPIDI_CH3I_Warn(text);
 }
 
-/* ---- the job's secret ---- */
-
 int MPIDI_CH3I_Random_bytes(unsigned char *bytes, size_t count)
 {
     size_t got = 0;
@@ -131,11 +131,82 @@ int MPIDI_CH3I_Random_bytes(unsigned char *bytes, size_t count)
     return got == count;
 }
 
-/* Rank 0 makes it, the process manager spreads it. */
-static int share_secret(int rank, int size, unsigned char *secret)
+/* ---- MPIR_CVAR_CH3_OFFLOAD_NIC=auto ---- */
+
+/* A network processor in a process of each node must be the choice of all nodes. So each node says what would be
+ * best for it, and rank 0 what follows: "process" if some node wants one and no node is better off without,
+ * else "own": each node what is best for it, but no process. Whether this is asked at all is rank 0's word,
+ * which has come with the secret: others may have another setting. */
+
+/* The first process of a node says what is best there. Its word is read after the secret's barrier. */
+static int say_nodes_nic(const ch3_offload_config_t * config)
+{
+    char key[64];
+    int node = MPIR_Process.node_map[MPIR_Process.rank];
+
+    if (MPIR_Process.node_root_map[node] != MPIR_Process.rank)
+        return MPI_SUCCESS;
+    MPL_snprintf(key, sizeof(key), NODES_NIC_KEY, node);
+    return MPIR_pmi_kvs_put(key, strcmp(config->nic, "auto") == 0 ? ch3_offload_best_nic(config) : config->nic);
+}
+
+/* Rank 0: what follows from the words of all nodes. */
+static int judge_nodes(const char **word)
 {
     int mpi_errno = MPI_SUCCESS;
-    char text[2 * SECRET_BYTES + 1];
+    char key[64], value[MPIDI_MAX_KVS_VALUE_LEN];
+    int node, wants_process = FALSE, wants_none = FALSE;
+
+    for (node = 0; node < MPIR_Process.num_nodes; node++) {
+        MPL_snprintf(key, sizeof(key), NODES_NIC_KEY, node);
+        mpi_errno = MPIR_pmi_kvs_get(MPIR_Process.node_root_map[node], key, value, sizeof(value));
+        MPIR_ERR_CHECK(mpi_errno);
+        wants_process |= strcmp(value, "process") == 0;
+        wants_none |= strcmp(value, "host") == 0;
+    }
+    *word = wants_process && !wants_none ? "process" : "own";
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+/* Collective. Replaces "auto" by what is agreed on. */
+static int agree_on_nic(ch3_offload_config_t * config)
+{
+    int mpi_errno = MPI_SUCCESS;
+    char value[MPIDI_MAX_KVS_VALUE_LEN];
+    const char *word;
+
+    if (MPIR_Process.rank == 0) {
+        mpi_errno = judge_nodes(&word);
+        MPIR_ERR_CHECK(mpi_errno);
+        mpi_errno = MPIR_pmi_kvs_put(JOBS_NIC_KEY, word);
+        MPIR_ERR_CHECK(mpi_errno);
+    }
+    mpi_errno = MPIR_pmi_barrier();
+    MPIR_ERR_CHECK(mpi_errno);
+    mpi_errno = MPIR_pmi_kvs_get(0, JOBS_NIC_KEY, value, sizeof(value));
+    MPIR_ERR_CHECK(mpi_errno);
+    if (strcmp(config->nic, "auto") == 0 && strcmp(value, "process") == 0)
+        config->nic = "process";
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+/* ---- the job's secret ---- */
+
+/* Rank 0 makes it, the process manager spreads it. With it, whether rank 0 has NIC=auto. */
+static int share_secret(int rank, int size, ch3_offload_config_t * config)
+{
+    int mpi_errno = MPI_SUCCESS;
+    char text[2 * SECRET_BYTES + 2];
+    unsigned char *secret = config->secret;
+    int is_auto = strcmp(config->nic, "auto") == 0;
     int i;
 
     if (rank == 0) {
@@ -144,9 +215,13 @@ static int share_secret(int rank, int size, unsigned char *secret)
                              "no random bytes for the job's secret");
         for (i = 0; i < SECRET_BYTES; i++)
             MPL_snprintf(text + 2 * i, 3, "%02x", secret[i]);
+        text[2 * SECRET_BYTES] = is_auto ? 'a' : '-';
+        text[2 * SECRET_BYTES + 1] = '\0';
     }
     if (size == 1)
         goto fn_exit;
+    mpi_errno = say_nodes_nic(config);
+    MPIR_ERR_CHECK(mpi_errno);
     if (rank == 0) {
         mpi_errno = MPIR_pmi_kvs_put(SECRET_KEY, text);
         MPIR_ERR_CHECK(mpi_errno);
@@ -165,6 +240,11 @@ static int share_secret(int rank, int size, unsigned char *secret)
                                  "the process manager returned no secret for this job");
             secret[i] = byte;
         }
+        is_auto = value[2 * SECRET_BYTES] == 'a';
+    }
+    if (is_auto) {
+        mpi_errno = agree_on_nic(config);
+        MPIR_ERR_CHECK(mpi_errno);
     }
 
   fn_exit:
@@ -196,7 +276,7 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
                              message);
     }
 
-    mpi_errno = share_secret(pg_rank, pg_p->size, config.secret);
+    mpi_errno = share_secret(pg_rank, pg_p->size, &config);
     MPIR_ERR_CHECK(mpi_errno);
 
     mpi_errno = MPIDI_CH3I_Packet_recv_init();
