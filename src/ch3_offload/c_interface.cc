@@ -206,6 +206,7 @@ void ch3_offload_classify(ch3_offload_channel_t* channel, uint64_t bits, int tra
   one.port().classify(bits, traffic_class == CH3_OFFLOAD_CLASS_OF_PROCESS
                                 ? one.traffic_class()
                                 : static_cast<TrafficClass>(traffic_class));
+  one.commanded();
 }
 
 void ch3_offload_introduce(ch3_offload_channel_t* channel, uint32_t peer, const char* card) {

@@ -51,11 +51,6 @@ WaitPolicy wait_policy(const ch3_offload_config_t& config, bool shares, std::uin
   return {config.spin_us, processes, usable_cores(), clocks};
 }
 
-/// The program that NIC=process runs.
-std::string nicd_program(const ch3_offload_config_t& config) {
-  return *config.nicd != '\0' ? config.nicd : CH3_OFFLOAD_BINDIR "/ch3-offload-nicd";
-}
-
 }  // namespace
 
 Channel::Channel(const ch3_offload_config_t& config, const NicChoice& nic)

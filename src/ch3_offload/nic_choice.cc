@@ -1,5 +1,11 @@
 #include "ch3_offload/nic_choice.h"
 
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -79,7 +85,26 @@ void choose_process(const std::optional<std::vector<std::uint32_t>>& list, const
                              : "; no process of the job is bound to its cores";
 }
 
+/// Why there can be no process of the node, as far as can be seen from here. "": there can.
+std::string obstacle_to_process(const ch3_offload_config_t& config) {
+  const std::string program = nicd_program(config);
+  if (::access(program.c_str(), X_OK) != 0) return program + " cannot be run: " + std::strerror(errno);
+  // Within this process only a filter of system calls (seccomp) forbids it.
+  char from = 0, to = 0;
+  const iovec local{&to, 1}, remote{&from, 1};
+  if (::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0) != 1)
+    return std::string("process_vm_readv is not permitted: ") + std::strerror(errno);
+  int scope = 0;
+  std::ifstream("/proc/sys/kernel/yama/ptrace_scope") >> scope;
+  if (scope > 1) return "kernel.yama.ptrace_scope is " + std::to_string(scope) + ", more than 1";
+  return {};
+}
+
 }  // namespace
+
+std::string nicd_program(const ch3_offload_config_t& config) {
+  return *config.nicd != '\0' ? config.nicd : CH3_OFFLOAD_BINDIR "/ch3-offload-nicd";
+}
 
 Result<NicChoice> choose_nic(const ch3_offload_config_t& config, const Result<Topology>& topology,
                              const NodeProcesses& node) {
@@ -108,7 +133,7 @@ Result<NicChoice> choose_nic(const ch3_offload_config_t& config, const Result<To
   if (setting == "auto" && !placement.all_have_cores) {
     choice.why += ", and not each " + processes_here(node) + " has a core to spare";
     if (placement.node_has_core) {
-      choice.why += ", but one is left";
+      choice.why += ", but one is left. If all nodes of the job have one";
       choose_process(list, node, choice);
       return choice;
     }
@@ -127,7 +152,15 @@ Result<NicChoice> choose_nic(const ch3_offload_config_t& config, const Result<To
 Result<NicChoice> choose_nic_here(const ch3_offload_config_t& config) {
   if (std::string_view(config.nic) == "host")
     return choose_nic(config, Error{Status::kUnsupported, 0, "not read"}, NodeProcesses{});
-  return choose_nic(config, read_topology(), read_node_processes(config.local_rank, config.local_size));
+  Result<NicChoice> choice =
+      choose_nic(config, read_topology(), read_node_processes(config.local_rank, config.local_size));
+  if (choice.ok() && choice.value().has_process && std::string_view(config.nic) == "auto")
+    if (const std::string why_not = obstacle_to_process(config); !why_not.empty()) {
+      NicChoice none;
+      none.why = choice.value().why + "; but " + why_not;
+      return none;
+    }
+  return choice;
 }
 
 }  // namespace ch3_offload

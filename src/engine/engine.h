@@ -82,8 +82,9 @@ struct Payload {
 
 /// How urgent a message is. What finds no room in a provider waits by peer and class, and leaves in rounds:
 /// in each, a class may send its kClassShareBytes. Of the classes that have some left, the first in this
-/// order goes next. So a class that sends all the time delays a message of a more urgent one by one slot, and
-/// of any other by what is left of the round.
+/// order goes next. So a class that sends all the time delays a message of a more urgent one by what has
+/// begun to leave (a slot, the slots of an eager message, a write), and of any other by what is left of the
+/// round. Of a write, 64 KiB count: the device, or the kernel, shares what it has itself.
 enum class TrafficClass : std::uint8_t { kLatency, kDefault, kBulk };
 inline constexpr std::size_t kTrafficClasses = 3;
 inline constexpr std::array<std::int64_t, kTrafficClasses> kClassShareBytes = {64 << 10, 32 << 10, 16 << 10};

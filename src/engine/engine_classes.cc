@@ -45,6 +45,7 @@ void Engine::classify(std::uint64_t channel, TrafficClass traffic_class) noexcep
   };
   for (const auto& peer : state.peers) {
     if (peer == nullptr || peer->queued == 0) continue;
+    bool has_moved = false;
     for (std::size_t i = 0; i < kTrafficClasses; ++i) {
       if (i == index_of(traffic_class)) continue;
       auto& queue = peer->backlogs[i].queue;
@@ -54,10 +55,13 @@ void Engine::classify(std::uint64_t channel, TrafficClass traffic_class) noexcep
           queue.remove(*one);
           one->traffic_class = traffic_class;
           peer->backlogs[index_of(traffic_class)].queue.push_back(*one);
+          has_moved = true;
         }
         one = next;
       }
     }
+    // In its old class it may have waited behind a part of a packet.
+    if (has_moved && peer->state == PeerState::kConnected) state.activate(*peer);
   }
 }
 

@@ -4,8 +4,8 @@
 // A packet is a run of bytes in the order of Backlog::queue, through slots. A long contiguous part of its
 // data is announced (kRts with kPacketPart): the receiver knows by then, from the bytes before it, where it
 // belongs, and answers with a CTS as if it were a message's; or it wants nothing and gets the part through
-// slots. Writes and slots are not ordered, so what comes behind in the queue, messages too, waits for the
-// receiver's ACK.
+// slots. Writes and slots are not ordered, so what comes behind in the queue, messages of that class too,
+// waits for the receiver's ACK.
 
 #include "engine/engine_state.h"
 

@@ -9,7 +9,7 @@ namespace ch3_offload {
 
 namespace {
 
-/// What a write counts in its round: beyond that the device shares its link itself. Bytes.
+/// What a write counts in its round: see TrafficClass. Bytes.
 constexpr std::size_t kMostWriteBytes = std::size_t{64} << 10;
 
 }  // namespace

@@ -11,8 +11,8 @@ namespace ch3_offload {
 namespace {
 
 /// What one process of the node may have sent to another that has not taken it. One more is always allowed.
-constexpr std::uint32_t kMostQueued = 128;
-constexpr std::size_t kMostQueuedBytes = std::size_t{512} << 10;
+constexpr std::uint32_t kMostQueued = 32;
+constexpr std::size_t kMostQueuedBytes = std::size_t{128} << 10;
 
 /// Before each message to another node.
 constexpr std::size_t kFrameBytes = sizeof(ExchangeFrame);

@@ -150,6 +150,58 @@ TEST_F(EngineClasses, WithoutChannelBitsAllMessagesAreOfOneChannel) {
   }
 }
 
+/// A message that waits behind a part of a packet goes at once in another class.
+TEST_F(EngineClasses, AMessageBehindAPacketIsSentAfterANewClass) {
+  network_config.write = true;
+  network_config.slots_per_pair = 64;
+  make();
+  std::vector<std::byte> data(100'000);
+  const Payload part{data.data(), data.size(), nullptr};
+  Status status;
+  const auto header = std::as_bytes(std::span("header"));
+  ASSERT_EQ(at(0)->send_packet(PeerId{1}, header, {&part, 1}, data.data(), status), Progressed::kPending);
+  TestSend& message = send_in(2, 8);
+  take_events(0);
+  at(0)->progress();
+  ASSERT_TRUE(at(0)->at_rest());
+  ASSERT_TRUE(pending(message)) << "it waits for the part, of which 1 has not heard yet";
+  classify(2, TrafficClass::kLatency);
+  EXPECT_FALSE(at(0)->at_rest());
+  at(0).progress();
+  expect_sent(message);
+  TestReceive& request = receive_in(2, 8);
+  settle();
+  expect_received(request, message);
+}
+
+/// All that waits for a peer ends with it, of whatever class.
+TEST_F(EngineClasses, AllClassesFailWithTheirPeer) {
+  make();
+  classify(1, TrafficClass::kBulk);
+  classify(2, TrafficClass::kLatency);
+  send_in(3, 16'000);  // Its parts leave.
+  for (int i = 0; i < 30; ++i) send_in(static_cast<std::uint16_t>(1 + i % 3), i % 5 == 0 ? 100'000 : kLength);
+  at(0)->fail_peer(PeerId{1});
+  settle();
+  for (auto& message : sends) EXPECT_NE(outcome(*message), std::nullopt);
+  EXPECT_EQ(outcome(*sends.back()), Status::kPeerFailed);
+  EXPECT_EQ(at(0).counters().pending_sends, 0U);
+}
+
+/// Out of the middle of what waits, and what has begun.
+TEST_F(EngineClasses, WhatWaitsIsCancelledInEachClass) {
+  make();
+  classify(1, TrafficClass::kBulk);
+  classify(2, TrafficClass::kLatency);
+  for (std::uint16_t i = 0; i < 30; ++i) send_in(static_cast<std::uint16_t>(1 + i % 3), kLength, i);
+  std::size_t cancelled = 0;
+  for (std::size_t i = 15; i < 21; ++i) cancelled += cancel(*sends[i]) == Progressed::kDone;
+  EXPECT_EQ(cancelled, 6U);
+  for (std::uint16_t i = 0; i < 24; ++i) receive_in(static_cast<std::uint16_t>(1 + i % 3));
+  settle();
+  for (auto& request : receives) EXPECT_FALSE(pending(*request));
+}
+
 /// The class of a channel that ends does not stay for the next one of that name.
 TEST_F(EngineClasses, AClassIsTakenBack) {
   make();

@@ -59,6 +59,30 @@ static void names(void)
     MPI_Comm_free(&other);
 }
 
+/* A class that came with info before the communicator had its context id, and one that ended with it. */
+static void lives(void)
+{
+    enum { kRounds = 50 };
+    MPI_Comm comm, other;
+    MPI_Request request;
+    MPI_Info info = make_info("latency");
+    int word = 0;
+
+    for (int round = 0; round < kRounds; round++) {
+        MPI_Comm_idup_with_info(MPI_COMM_WORLD, info, &comm, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        expect_class(comm, "1");
+        MPI_Comm_dup(comm, &other);
+        expect_class(other, "0");
+        set_class(other, "bulk");
+        MPI_Allreduce(MPI_IN_PLACE, &word, 1, MPI_INT, MPI_SUM, comm);
+        MPI_Allreduce(MPI_IN_PLACE, &word, 1, MPI_INT, MPI_SUM, other);
+        MPI_Comm_free(&comm);
+        MPI_Comm_free(&other);
+    }
+    MPI_Info_free(&info);
+}
+
 /* The process says so, and the class stays. */
 static void unknown(void)
 {
@@ -181,7 +205,7 @@ static void overtaking(void)
 int main(int argc, char **argv)
 {
     static const program_t programs[] = {
-        {"names", names}, {"unknown", unknown}, {"order", order}, {"overtaking", overtaking},
+        {"names", names}, {"lives", lives}, {"unknown", unknown}, {"order", order}, {"overtaking", overtaking},
     };
     return run_program(argc, argv, programs, sizeof programs / sizeof programs[0]);
 }

@@ -63,6 +63,8 @@ uint64_t MPIDI_CH3I_Error_bits(void);
 /* The match bits that name a communicator. */
 uint64_t MPIDI_CH3I_Channel_bits(void);
 void MPIDI_CH3I_Classes_init(void);
+/* The communicator is complete: its class, if it got one before, holds from now on. */
+void MPIDI_CH3I_Apply_class(MPIR_Comm * comm);
 /* The communicator ends: its context id is another's from now on. */
 void MPIDI_CH3I_Forget_class(MPIR_Comm * comm);
 

@@ -2,8 +2,11 @@
  * The ch3:offload channel: the traffic class of a communicator, as info's key "ch3_offload_class" names it.
  * MPICH keeps it with the communicator's hints, as a number.
  *
- * It is that of a context id without the bits that tell a communicator's point-to-point messages, its
- * collectives, and its node-local and inter-node parts apart. So all of these go along with it.
+ * It is that of the context id of what is sent, without the bits that tell a communicator's point-to-point
+ * messages, its collectives, and its node-local and inter-node parts apart. So all of these go along with it.
+ * What is sent over an intercommunicator has the other group's id, which may be that of a communicator of this
+ * process, too: then the two have one class, the one that was set last. The part of its collectives that
+ * stays within the own group has the class of the process.
  */
 
 #include "mpidi_ch3_impl.h"
@@ -49,12 +52,27 @@ static int value_of(const char *text)
     return -1;
 }
 
+static uint64_t channel_of(const MPIR_Comm * comm)
+{
+    return MPIDI_CH3I_Match(comm->context_id, 0, 0).bits & MPIDI_CH3I_Channel_bits();
+}
+
 static void classify(const MPIR_Comm * comm, int value)
 {
     static const int classes[NAMES] = { CH3_OFFLOAD_CLASS_OF_PROCESS, CH3_OFFLOAD_CLASS_LATENCY,
         CH3_OFFLOAD_CLASS_DEFAULT, CH3_OFFLOAD_CLASS_BULK
     };
-    ch3_offload_classify(MPIDI_CH3I_channel, MPIDI_CH3I_Match(comm->context_id, 0, 0).bits, classes[value]);
+    ch3_offload_classify(MPIDI_CH3I_channel, channel_of(comm), classes[value]);
+}
+
+/* Whether comm is complete: before, its context id may be another (MPI_Comm_idup_with_info). */
+static int is_complete(const MPIR_Comm * comm)
+{
+    const MPIR_Comm *one;
+
+    for (one = MPIDI_CH3I_communicators; one != NULL && one != comm;)
+        one = one->dev.ch.next;
+    return one != NULL;
 }
 
 int MPIDI_CH3I_Set_comm_hints(MPIR_Comm * comm, MPIR_Info * info)
@@ -80,7 +98,7 @@ int MPIDI_CH3I_Set_comm_hints(MPIR_Comm * comm, MPIR_Info * info)
             MPIDI_CH3I_Warn(warning);
         goto fn_exit;
     }
-    if (comm->hints[hint] != value)
+    if (comm->hints[hint] != value && is_complete(comm))
         classify(comm, value);
     comm->hints[hint] = value;
 
@@ -90,8 +108,22 @@ int MPIDI_CH3I_Set_comm_hints(MPIR_Comm * comm, MPIR_Info * info)
     goto fn_exit;
 }
 
-void MPIDI_CH3I_Forget_class(MPIR_Comm * comm)
+void MPIDI_CH3I_Apply_class(MPIR_Comm * comm)
 {
     if (comm->hints[hint] != 0)
-        classify(comm, 0);
+        classify(comm, comm->hints[hint]);
+}
+
+void MPIDI_CH3I_Forget_class(MPIR_Comm * comm)
+{
+    const MPIR_Comm *other;
+    int value = 0;
+
+    if (comm->hints[hint] == 0)
+        return;
+    for (other = MPIDI_CH3I_communicators; other != NULL; other = other->dev.ch.next) {
+        if (other != comm && other->hints[hint] != 0 && channel_of(other) == channel_of(comm))
+            value = other->hints[hint];
+    }
+    classify(comm, value);
 }

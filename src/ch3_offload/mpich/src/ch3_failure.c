@@ -216,6 +216,7 @@ void MPIDI_CH3I_Probe_polled(MPIDI_CH3I_probe_kind_t looked, int mpi_errno)
 static int on_comm_created(MPIR_Comm * comm, void *param ATTRIBUTE((unused)))
 {
     DL_APPEND_NP(MPIDI_CH3I_communicators, comm, dev.ch.next, dev.ch.prev);
+    MPIDI_CH3I_Apply_class(comm);
     return MPI_SUCCESS;
 }
 

@@ -136,18 +136,22 @@ int MPIDI_CH3I_Random_bytes(unsigned char *bytes, size_t count)
 /* A network processor in a process of each node must be the choice of all nodes. So each node says what would be
  * best for it, and rank 0 what follows: "process" if some node wants one and no node is better off without,
  * else "own": each node what is best for it, but no process. Whether this is asked at all is rank 0's word,
- * which has come with the secret: others may have another setting. */
+ * which has come with the secret: on another node there may be another setting. */
 
-/* The first process of a node says what is best there. Its word is read after the secret's barrier. */
+/* The first process of a node says what is best there: once all processes of the node run, where they are to run.
+ * Who was told to have a thread will have no process. */
 static int say_nodes_nic(const ch3_offload_config_t * config)
 {
     char key[64];
+    const char *word = strcmp(config->nic, "process") == 0 ? "process" : "host";
     int node = MPIR_Process.node_map[MPIR_Process.rank];
 
     if (MPIR_Process.node_root_map[node] != MPIR_Process.rank)
         return MPI_SUCCESS;
+    if (strcmp(config->nic, "auto") == 0)
+        word = ch3_offload_best_nic(config);
     MPL_snprintf(key, sizeof(key), NODES_NIC_KEY, node);
-    return MPIR_pmi_kvs_put(key, strcmp(config->nic, "auto") == 0 ? ch3_offload_best_nic(config) : config->nic);
+    return MPIR_pmi_kvs_put(key, word);
 }
 
 /* Rank 0: what follows from the words of all nodes. */
@@ -179,6 +183,10 @@ static int agree_on_nic(ch3_offload_config_t * config)
     char value[MPIDI_MAX_KVS_VALUE_LEN];
     const char *word;
 
+    mpi_errno = say_nodes_nic(config);
+    MPIR_ERR_CHECK(mpi_errno);
+    mpi_errno = MPIR_pmi_barrier();
+    MPIR_ERR_CHECK(mpi_errno);
     if (MPIR_Process.rank == 0) {
         mpi_errno = judge_nodes(&word);
         MPIR_ERR_CHECK(mpi_errno);
@@ -220,8 +228,6 @@ static int share_secret(int rank, int size, ch3_offload_config_t * config)
     }
     if (size == 1)
         goto fn_exit;
-    mpi_errno = say_nodes_nic(config);
-    MPIR_ERR_CHECK(mpi_errno);
     if (rank == 0) {
         mpi_errno = MPIR_pmi_kvs_put(SECRET_KEY, text);
         MPIR_ERR_CHECK(mpi_errno);
