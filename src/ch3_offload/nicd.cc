@@ -166,7 +166,7 @@ std::optional<Error> Nicd::find_or_make_job(const NicdHello& hello, pid_t pid, F
   auto made = NicdJob::create(hello);
   if (!made.ok()) return made.error();
   jobs_.push_back(std::move(made.value()));
-  wait_.emplace(wait_policy(-1, hello.local_size == 0 ? 1 : hello.local_size));
+  wait_.emplace(wait_policy(jobs_.back()->spin_us(), hello.local_size == 0 ? 1 : hello.local_size));
   wait_->begin();
   return jobs_.back()->admit(std::move(socket), pid, hello);
 }

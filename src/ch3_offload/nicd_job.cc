@@ -118,6 +118,7 @@ Result<std::unique_ptr<NicdJob>> NicdJob::create(const NicdHello& hello) {
   if (auto why = read_hello(hello, values, config)) return Error{Status::kProtocol, 0, *why};
   std::unique_ptr<NicdJob> job(new NicdJob(hello.secret));
   job->size_ = config.job_size;
+  job->spin_us_ = config.spin_us;
   const std::string_view fabric = config.fabric;
   if (fabric != "shm" && has_others_elsewhere(config)) {
     auto network = make_network(config, PeerId{config.rank}, &NicdJob::log_line, job.get());

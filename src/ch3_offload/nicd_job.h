@@ -70,6 +70,8 @@ class NicdJob {
   /// Drops the clients whose sockets have ended.
   void look_at_sockets() noexcept;
   std::size_t clients() const noexcept { return clients_.size(); }
+  /// MPIR_CVAR_CH3_OFFLOAD_SPIN, as the first process said it.
+  std::int64_t spin_us() const noexcept { return spin_us_; }
   /// Whether its processes have ended, and what they had to say has left the node, or cannot.
   bool is_over(std::uint64_t now_ns) noexcept;
 
@@ -84,6 +86,7 @@ class NicdJob {
 
   const JobSecret secret_;
   std::uint32_t size_ = 0;
+  std::int64_t spin_us_ = -1;
   std::vector<std::pair<LogScope, std::string>> lines_;  ///< Said before there was a client.
   std::unique_ptr<Provider> network_;                    ///< Null: none.
   std::unique_ptr<Exchange> exchange_;
