@@ -191,6 +191,7 @@ unit_test_sources = \
 	test/ch3_offload/config_test.cc \
 	test/ch3_offload/nic_choice_test.cc \
 	test/ch3_offload/nicd_test.cc \
+	test/rdma/shm/unix_socket_test.cc \
 	test/nic/cores_test.cc \
 	test/nic/node_processes_test.cc \
 	test/nic/processor_set_test.cc \

@@ -85,7 +85,12 @@ void choose_process(const std::optional<std::vector<std::uint32_t>>& list, const
                              : "; no process of the job is bound to its cores";
 }
 
-/// Why there can be no process of the node, as far as can be seen from here. "": there can.
+}  // namespace
+
+std::string nicd_program(const ch3_offload_config_t& config) {
+  return *config.nicd != '\0' ? config.nicd : CH3_OFFLOAD_BINDIR "/ch3-offload-nicd";
+}
+
 std::string obstacle_to_process(const ch3_offload_config_t& config) {
   const std::string program = nicd_program(config);
   if (::access(program.c_str(), X_OK) != 0) return program + " cannot be run: " + std::strerror(errno);
@@ -98,12 +103,6 @@ std::string obstacle_to_process(const ch3_offload_config_t& config) {
   std::ifstream("/proc/sys/kernel/yama/ptrace_scope") >> scope;
   if (scope > 1) return "kernel.yama.ptrace_scope is " + std::to_string(scope) + ", more than 1";
   return {};
-}
-
-}  // namespace
-
-std::string nicd_program(const ch3_offload_config_t& config) {
-  return *config.nicd != '\0' ? config.nicd : CH3_OFFLOAD_BINDIR "/ch3-offload-nicd";
 }
 
 Result<NicChoice> choose_nic(const ch3_offload_config_t& config, const Result<Topology>& topology,
@@ -133,7 +132,7 @@ Result<NicChoice> choose_nic(const ch3_offload_config_t& config, const Result<To
   if (setting == "auto" && !placement.all_have_cores) {
     choice.why += ", and not each " + processes_here(node) + " has a core to spare";
     if (placement.node_has_core) {
-      choice.why += ", but one is left. If all nodes of the job have one";
+      choice.why += ", but one is left: a process if each node of the job has one left, otherwise host";
       choose_process(list, node, choice);
       return choice;
     }

@@ -28,6 +28,9 @@ struct NicChoice {
 /// The program of the process driver's processor: the user's, or the installed one.
 std::string nicd_program(const ch3_offload_config_t& config);
 
+/// Why it cannot be run, or could not reach its clients' memory, as far as can be seen from here. "": it can.
+std::string obstacle_to_process(const ch3_offload_config_t& config);
+
 /// By `config` (valid) and what is known of the node. kUnsupported: MPIR_CVAR_CH3_OFFLOAD_NIC_CORES names
 /// processors on which the job may not run.
 Result<NicChoice> choose_nic(const ch3_offload_config_t& config, const Result<Topology>& topology,

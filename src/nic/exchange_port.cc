@@ -11,6 +11,7 @@ namespace ch3_offload {
 namespace {
 
 /// What one process of the node may have sent to another that has not taken it. One more is always allowed.
+/// It is little, because it is in order: classes count among what waits at the sender.
 constexpr std::uint32_t kMostQueued = 32;
 constexpr std::size_t kMostQueuedBytes = std::size_t{128} << 10;
 

@@ -94,6 +94,16 @@ TEST(NicChoice, AutoIsHostIfTheCoresAreLeftOnPaperOnly) {
   EXPECT_FALSE(choice("auto", unknown).has_process);
 }
 
+TEST(NicChoice, AutoTakesNoProcessThatCannotBeRun) {
+  ch3_offload_config_t config = config_of("auto");
+  config.nicd = "/bin/sh";
+  EXPECT_FALSE(says(obstacle_to_process(config), "/bin/sh"));
+  config.nicd = "/nonexistent/program";
+  EXPECT_TRUE(says(obstacle_to_process(config), "/nonexistent/program cannot be run"));
+  config.nicd = "/etc/passwd";
+  EXPECT_TRUE(says(obstacle_to_process(config), "/etc/passwd cannot be run"));
+}
+
 TEST(NicChoice, AutoIsNoThreadIfOneProcessLacksACore) {
   Machine uneven = machine(3, 2);
   uneven.node.masks = {{0, 1}, {2}};

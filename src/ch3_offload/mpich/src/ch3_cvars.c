@@ -112,11 +112,11 @@ cvars:
       scope       : MPI_T_SCOPE_LOCAL
       description : >-
         Where messages are matched and moved.
-        host   - inside the calls of MPI: lowest latency
-        thread - in a thread of the process, also while the program computes: needs a core to spare
+        host    - inside the calls of MPI: lowest latency
+        thread  - in a thread of the process, also while the program computes: needs a core to spare
         process - in a process that serves all ranks of the node (ch3-offload-nicd)
-        auto   - thread where every process of the node has a core to spare, process if
-                 each node of the job has at least one core left, otherwise host
+        auto    - thread where every process of the node has a core to spare, process if
+                  each node of the job has at least one core left, otherwise host
 
     - name        : MPIR_CVAR_CH3_OFFLOAD_NIC_CORES
       category    : CH3_OFFLOAD

@@ -108,29 +108,6 @@ static void say_why(const char *text, int is_first)
     MPIDI_CH3I_Warn(text);
 }
 
-int MPIDI_CH3I_Random_bytes(unsigned char *bytes, size_t count)
-{
-    size_t got = 0;
-
-#ifdef HAVE_SYS_RANDOM_H
-    while (got < count) {
-        ssize_t n = getrandom(bytes + got, count - got, 0);
-        if (n > 0)
-            got += n;
-        else if (errno != EINTR)
-            break;
-    }
-#endif
-    if (got < count) {
-        FILE *random = fopen("/dev/urandom", "rb");
-        if (random != NULL) {
-            got = fread(bytes, 1, count, random);
-            fclose(random);
-        }
-    }
-    return got == count;
-}
-
 /* ---- MPIR_CVAR_CH3_OFFLOAD_NIC=auto ---- */
 
 /* A network processor in a process of each node must be the choice of all nodes. So each node says what would be
@@ -208,13 +185,35 @@ static int agree_on_nic(ch3_offload_config_t * config)
 
 /* ---- the job's secret ---- */
 
-/* Rank 0 makes it, the process manager spreads it. With it, whether rank 0 has NIC=auto. */
-static int share_secret(int rank, int size, ch3_offload_config_t * config)
+int MPIDI_CH3I_Random_bytes(unsigned char *bytes, size_t count)
+{
+    size_t got = 0;
+
+#ifdef HAVE_SYS_RANDOM_H
+    while (got < count) {
+        ssize_t n = getrandom(bytes + got, count - got, 0);
+        if (n > 0)
+            got += n;
+        else if (errno != EINTR)
+            break;
+    }
+#endif
+    if (got < count) {
+        FILE *random = fopen("/dev/urandom", "rb");
+        if (random != NULL) {
+            got = fread(bytes, 1, count, random);
+            fclose(random);
+        }
+    }
+    return got == count;
+}
+
+/* Rank 0 makes it, the process manager spreads it. is_auto, whether this process has NIC=auto, becomes rank 0's
+ * word for all. */
+static int share_secret(int rank, int size, unsigned char *secret, int *is_auto)
 {
     int mpi_errno = MPI_SUCCESS;
     char text[2 * SECRET_BYTES + 2];
-    unsigned char *secret = config->secret;
-    int is_auto = strcmp(config->nic, "auto") == 0;
     int i;
 
     if (rank == 0) {
@@ -223,7 +222,7 @@ static int share_secret(int rank, int size, ch3_offload_config_t * config)
                              "no random bytes for the job's secret");
         for (i = 0; i < SECRET_BYTES; i++)
             MPL_snprintf(text + 2 * i, 3, "%02x", secret[i]);
-        text[2 * SECRET_BYTES] = is_auto ? 'a' : '-';
+        text[2 * SECRET_BYTES] = *is_auto ? 'a' : '-';
         text[2 * SECRET_BYTES + 1] = '\0';
     }
     if (size == 1)
@@ -246,11 +245,7 @@ static int share_secret(int rank, int size, ch3_offload_config_t * config)
                                  "the process manager returned no secret for this job");
             secret[i] = byte;
         }
-        is_auto = value[2 * SECRET_BYTES] == 'a';
-    }
-    if (is_auto) {
-        mpi_errno = agree_on_nic(config);
-        MPIR_ERR_CHECK(mpi_errno);
+        *is_auto = value[2 * SECRET_BYTES] == 'a';
     }
 
   fn_exit:
@@ -265,6 +260,7 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
 {
     int mpi_errno = MPI_SUCCESS;
     char message[MESSAGE_BYTES] = "";
+    int is_auto;
     ch3_offload_config_t config;
 
     MPIR_FUNC_ENTER;
@@ -282,8 +278,13 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
                              message);
     }
 
-    mpi_errno = share_secret(pg_rank, pg_p->size, &config);
+    is_auto = strcmp(config.nic, "auto") == 0;
+    mpi_errno = share_secret(pg_rank, pg_p->size, config.secret, &is_auto);
     MPIR_ERR_CHECK(mpi_errno);
+    if (is_auto && pg_p->size > 1) {
+        mpi_errno = agree_on_nic(&config);
+        MPIR_ERR_CHECK(mpi_errno);
+    }
 
     mpi_errno = MPIDI_CH3I_Packet_recv_init();
     MPIR_ERR_CHECK(mpi_errno);
