@@ -145,11 +145,14 @@ engine_sources = \
 nic_sources = \
 	src/nic/client_memory.cc \
 	src/nic/client_memory.h \
+	src/nic/client_shares.cc \
+	src/nic/client_shares.h \
 	src/nic/cores.cc \
 	src/nic/cores.h \
 	src/nic/exchange.cc \
 	src/nic/exchange.h \
 	src/nic/exchange_port.cc \
+	src/nic/exchange_writes.cc \
 	src/nic/host_driver.cc \
 	src/nic/host_driver.h \
 	src/nic/nic_records.h \
@@ -168,8 +171,14 @@ nic_sources = \
 	src/nic/processor_set.h \
 	src/nic/ring_port.cc \
 	src/nic/ring_port.h \
+	src/nic/ring_port_events.cc \
+	src/nic/ring_port_memory.cc \
 	src/nic/ring_server.cc \
 	src/nic/ring_server.h \
+	src/nic/ring_server_events.cc \
+	src/nic/ring_server_names.h \
+	src/nic/shared_arena.cc \
+	src/nic/shared_arena.h \
 	src/nic/thread_driver.cc \
 	src/nic/thread_driver.h \
 	src/nic/topology.h \
@@ -221,7 +230,7 @@ libch3offload_la_LIBADD = libcore.la -lm
 libch3offload_la_DEPENDENCIES = libcore.la $(top_srcdir)/src/libch3offload.map
 libch3offload_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link \
 	$(CC) $(CFLAGS) $(AM_LDFLAGS) $(libch3offload_la_LDFLAGS) $(LDFLAGS) -o $@
-libch3offload_la_LDFLAGS = -version-info 16:0:0 $(cxx_runtime_flags) \
+libch3offload_la_LDFLAGS = -version-info 17:0:0 $(cxx_runtime_flags) \
 	-Wl,--version-script=$(top_srcdir)/src/libch3offload.map -Wl,-z,relro -Wl,-z,now
 if SANITIZED
 # The sanitizers' runtimes belong to the C++ compiler and to the program: only the tests' library matters here.

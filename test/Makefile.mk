@@ -476,6 +476,8 @@ check_PROGRAMS += test/nic_tests
 TESTS += test/nic_tests
 test_nic_tests_SOURCES = \
 	test/nic/client_memory_test.cc \
+	test/nic/client_shares_test.cc \
+	test/nic/shared_arena_test.cc \
 	test/nic/exchange_test.cc \
 	test/nic/ring_port_test.cc \
 	test/nic/thread_driver_test.cc \

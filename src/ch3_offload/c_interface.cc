@@ -1,5 +1,7 @@
 // The C interface: converts types and calls Channel and Port. No logic.
 
+#include <fcntl.h>
+
 #include <cstddef>
 #include <cstdio>
 #include <exception>
@@ -115,7 +117,9 @@ ch3_offload_lane_t* ch3_offload_lane(ch3_offload_channel_t* channel, uint32_t pe
   return of(channel).port().lane(PeerId{peer});
 }
 
-void ch3_offload_nudge(ch3_offload_channel_t* channel, uint32_t peer) { of(channel).port().nudge(PeerId{peer}); }
+void ch3_offload_nudge(ch3_offload_channel_t* channel, uint32_t peer) {
+  of(channel).port().nudge(PeerId{peer});
+}
 
 int ch3_offload_send_packet(ch3_offload_channel_t* channel, uint32_t peer, const void* header,
                             size_t header_bytes, const struct iovec* iov, size_t iov_count, void* cookie,
@@ -130,9 +134,9 @@ int ch3_offload_send_packet(ch3_offload_channel_t* channel, uint32_t peer, const
     parts[i] = {static_cast<std::byte*>(iov[i].iov_base), iov[i].iov_len, nullptr};
   }
   Status result;
-  const Progressed progressed = of(channel).port().send_packet(
-      PeerId{peer}, {static_cast<const std::byte*>(header), header_bytes}, {parts, iov_count}, cookie,
-      result);
+  const Progressed progressed =
+      of(channel).port().send_packet(PeerId{peer}, {static_cast<const std::byte*>(header), header_bytes},
+                                     {parts, iov_count}, cookie, result);
   *status = to_c(result);
   of(channel).commanded();
   return to_c(progressed);
@@ -193,8 +197,10 @@ int ch3_offload_cancel_send(ch3_offload_channel_t* channel, uint64_t operation, 
 }
 
 void ch3_offload_purge(ch3_offload_channel_t* channel, int scope, const ch3_offload_pattern_t* doomed,
-                       size_t doomed_count, const ch3_offload_pattern_t* spared, size_t spared_count, int status) {
-  constexpr PurgeScope kScopes[] = {PurgeScope::kAll, PurgeScope::kReceivesFromOne, PurgeScope::kReceivesFromAny};
+                       size_t doomed_count, const ch3_offload_pattern_t* spared, size_t spared_count,
+                       int status) {
+  constexpr PurgeScope kScopes[] = {PurgeScope::kAll, PurgeScope::kReceivesFromOne,
+                                    PurgeScope::kReceivesFromAny};
   of(channel).port().purge(kScopes[scope], {reinterpret_cast<const MatchPattern*>(doomed), doomed_count},
                            {reinterpret_cast<const MatchPattern*>(spared), spared_count},
                            status == CH3_OFFLOAD_PEER_FAILED ? Status::kPeerFailed : Status::kRevoked);
@@ -214,7 +220,8 @@ void ch3_offload_introduce(ch3_offload_channel_t* channel, uint32_t peer, const 
   of(channel).commanded();
 }
 
-void ch3_offload_place_packet(ch3_offload_channel_t* channel, uint32_t peer, void* address, size_t capacity_bytes) {
+void ch3_offload_place_packet(ch3_offload_channel_t* channel, uint32_t peer, void* address,
+                              size_t capacity_bytes) {
   of(channel).port().place_packet(PeerId{peer}, {static_cast<std::byte*>(address), capacity_bytes, nullptr});
   of(channel).commanded();
 }
@@ -258,6 +265,28 @@ void ch3_offload_awake(ch3_offload_channel_t* channel) { of(channel).awake(); }
 void ch3_offload_wake(ch3_offload_channel_t* channel) { of(channel).wake(); }
 
 int ch3_offload_trace_write(ch3_offload_channel_t* channel) { return of(channel).write_trace(); }
+
+void* ch3_offload_alloc_memory(ch3_offload_channel_t* channel, size_t bytes) {
+  SharedArena* const arena = of(channel).port().arena();
+  return arena == nullptr ? nullptr : arena->allocate(bytes);
+}
+
+int ch3_offload_free_memory(ch3_offload_channel_t* channel, void* memory) {
+  SharedArena* const arena = of(channel).port().arena();
+  return arena != nullptr && arena->give_back(static_cast<std::byte*>(memory)) ? 1 : 0;
+}
+
+void ch3_offload_share_memory(ch3_offload_channel_t* channel, void* address, size_t bytes, int file) {
+  SharedArena* const arena = of(channel).port().arena();
+  if (arena == nullptr) return;
+  const FileDescriptor copy(fcntl(file, F_DUPFD_CLOEXEC, 0));
+  if (copy.valid()) static_cast<void>(arena->adopt(static_cast<std::byte*>(address), bytes, copy));
+}
+
+void ch3_offload_unshare_memory(ch3_offload_channel_t* channel, void* address) {
+  SharedArena* const arena = of(channel).port().arena();
+  if (arena != nullptr) arena->disown(static_cast<std::byte*>(address));
+}
 
 void* ch3_offload_mremap(void* address, size_t old_bytes, size_t new_bytes, int flags, void* new_address) {
   return ch3_offload::MemoryEvents::remap(address, old_bytes, new_bytes, flags, new_address);

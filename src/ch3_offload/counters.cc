@@ -100,6 +100,8 @@ constexpr Row kRingRows[] = {
      offsetof(RingCounters, client.sleeps)},
     {"ring_client_bells", "times that the network processor woke this process, each a system call", 0,
      offsetof(RingCounters, processor.bells_rung)},
+    {"ring_staged", "payloads that this process copied because its network processor cannot reach them", 0,
+     offsetof(RingCounters, client.staged)},
 };
 
 constexpr std::size_t kFirstProviderRow = std::size(kRows);

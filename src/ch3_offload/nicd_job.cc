@@ -19,19 +19,30 @@ namespace {
 
 /// What the processes of a job have given to the network may leave for so long after the last has ended.
 constexpr std::uint64_t kLastFramesNs = 1'000'000'000;
+/// Of a process's message to itself, what is copied in its turn.
+constexpr std::size_t kSelfCopyBytes = std::size_t{64} << 10;
+
+/// Why the kernel does not let this process read the other's word, which holds kMagic: errno. 0: it does.
+int kernel_copies_refusal(pid_t pid, std::uint64_t probe_address) noexcept {
+  std::uint64_t word = 0;
+  const iovec local{&word, sizeof word};
+  const iovec remote{reinterpret_cast<void*>(probe_address), sizeof word};
+  if (process_vm_readv(pid, &local, 1, &remote, 1, 0) != sizeof word) return errno;
+  return word == NicdHello::kMagic ? 0 : ESRCH;  // That of another process with this number.
+}
 
 }  // namespace
 
 // A client.
 
-NicdClient::NicdClient(FileDescriptor socket, PortMemory memory, pid_t pid,
+NicdClient::NicdClient(FileDescriptor socket, PortMemory memory, pid_t pid, KernelCopies copies,
                        std::unique_ptr<ExchangePort> port, const EngineConfig& config,
                        std::unique_ptr<Trace> trace)
     : socket_(std::move(socket)),
       memory_(std::move(memory)),
       trace_(std::move(trace)),
       port_(std::move(port)),
-      data_(pid, config.senders, *port_),
+      data_(pid, socket_, config.senders, *port_, copies),
       providers_{port_.get()},
       driver_(config, providers_),
       server_(driver_, memory_, trace_.get(), &data_) {
@@ -140,17 +151,11 @@ std::optional<Error> NicdJob::admit(FileDescriptor socket, pid_t pid, const Nicd
   if (config.job_size != size_)
     return Error{Status::kProtocol, 0, "other processes of the job say that it has another size"};
 
-  std::uint64_t word = 0;
-  const iovec local{&word, sizeof word};
-  const iovec remote{reinterpret_cast<void*>(hello.probe_address), sizeof word};
-  if (process_vm_readv(pid, &local, 1, &remote, 1, 0) != sizeof word || word != NicdHello::kMagic)
-    return Error{
-        Status::kUnsupported, errno,
-        std::string("it may not read the memory of its clients (process_vm_readv: ") + std::strerror(errno) +
-            "). The system forbids it: kernel.yama.ptrace_scope must be 0 or 1, and a container needs "
-            "CAP_SYS_PTRACE. Or set MPIR_CVAR_CH3_OFFLOAD_NIC=thread"};
+  const int refusal = kernel_copies_refusal(pid, hello.probe_address);
+  const KernelCopies copies = refusal == 0 ? KernelCopies::kAllowed : KernelCopies::kRefused;
 
   EngineConfig engine = engine_config(config);
+  engine.self_copy_bytes = kSelfCopyBytes;
   std::unique_ptr<ExchangePort> port = exchange_->attach(PeerId{config.rank}, engine.traffic_class);
   if (port == nullptr) return Error{Status::kProtocol, 0, "its rank was here before"};
   Result<PortMemory> memory = PortMemory::make();
@@ -160,15 +165,23 @@ std::optional<Error> NicdJob::admit(FileDescriptor socket, pid_t pid, const Nicd
     trace =
         std::make_unique<Trace>(engine.self, config.job_size, static_cast<std::size_t>(config.trace_events));
   engine.trace = trace.get();
-  auto client = std::make_unique<NicdClient>(std::move(socket), std::move(memory.value()), pid,
+  auto client = std::make_unique<NicdClient>(std::move(socket), std::move(memory.value()), pid, copies,
                                              std::move(port), engine, std::move(trace));
   auto welcome = std::make_unique<NicdWelcome>();
   welcome->pid = ::getpid();
+  welcome->must_share = copies == KernelCopies::kRefused;
   set_text(welcome->text, client->card());
   if (!send_with_files(client->socket(), std::as_bytes(std::span(welcome.get(), 1)),
                        client->memory().files()))
     return Error{Status::kPeerFailed, 0, "it has ended"};
   client->memory().close_files();
+  if (copies == KernelCopies::kRefused)
+    client->server().warn(
+        LogScope::kNode,
+        std::string("the network processor may not read the memory of its processes (process_vm_readv: ") +
+            std::strerror(refusal) +
+            "): messages outside of MPI_Alloc_mem are copied once more, in calls of MPI. To permit it, "
+            "kernel.yama.ptrace_scope must be 0 or 1, and a container needs CAP_SYS_PTRACE");
   for (const auto& [scope, line] : lines_) client->server().warn(scope, line);
   lines_.clear();
   clients_.push_back(std::move(client));
@@ -201,14 +214,13 @@ void NicdJob::tell_counters() noexcept {
 
 void NicdJob::look_at_sockets() noexcept {
   for (std::size_t i = 0; i < clients_.size();) {
-    std::byte said;
-    const ssize_t length = ::recv(clients_[i]->socket().get(), &said, sizeof said, MSG_DONTWAIT);
-    if (length < 0 && (errno == EAGAIN || errno == EINTR)) {
+    const Receipt receipt = clients_[i]->shares().listen();
+    if (receipt == Receipt::kNothing || receipt == Receipt::kMessage) {
       ++i;
     } else {
       // What it gave before it ended, first.
       static_cast<void>(clients_[i]->server().turn());
-      drop(i, length > 0 ? "it speaks out of turn" : "");
+      drop(i, receipt == Receipt::kClosed ? "" : "it speaks out of turn");
     }
   }
 }

@@ -30,10 +30,11 @@ namespace ch3_offload {
 /// A process that is served.
 class NicdClient {
  public:
-  NicdClient(FileDescriptor socket, PortMemory memory, pid_t pid, std::unique_ptr<ExchangePort> port,
-             const EngineConfig& config, std::unique_ptr<Trace> trace);
+  NicdClient(FileDescriptor socket, PortMemory memory, pid_t pid, KernelCopies copies,
+             std::unique_ptr<ExchangePort> port, const EngineConfig& config, std::unique_ptr<Trace> trace);
 
   RingServer& server() noexcept { return server_; }
+  ClientShares& shares() noexcept { return data_.shares(); }
   const FileDescriptor& socket() const noexcept { return socket_; }
   PortMemory& memory() noexcept { return memory_; }
   std::string card() const { return driver_.card(); }

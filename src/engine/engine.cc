@@ -94,6 +94,8 @@ std::size_t Engine::progress() noexcept {
   }
   if (state.config.trace != nullptr) state.trace_pin_down();
   if (!state.credit_due.empty()) state.send_due_credit();
+  if (!state.self_copies.empty()) [[unlikely]]
+    happened += state.copy_to_self();
   // One turn for each peer that waited when this began; flush() queues it again if it still waits.
   for (std::size_t turns = state.active.size(); turns > 0 && !state.active.empty(); --turns) {
     Peer& peer = *state.active.pop_front();
@@ -119,7 +121,7 @@ bool Engine::idle() const noexcept {
 
 bool Engine::at_rest() const noexcept {
   return state_->active.empty() && state_->writes_in_flight == 0 && state_->credit_due.empty() &&
-         !state_->has_events();
+         state_->self_copies.empty() && !state_->has_events();
 }
 
 /// All kinds but kEager, which on_message() takes itself.

@@ -166,6 +166,9 @@ struct EngineConfig {
   /// the payload, so that the send is done for its caller. Bytes; 0 turns it off. All `senders` together keep
   /// at most as many for one receiver as unexpected_budget_bytes pays envelopes for (and at least 64 each).
   std::size_t send_buffer_bytes = 64 * 1024 * 1024;
+  /// Of long messages to oneself, so much is copied in one progress(). Whoever runs several engines sets it,
+  /// so that none of them holds the others up. Bytes.
+  std::size_t self_copy_bytes = SIZE_MAX;
   /// What never takes part in matching (MPICH's error bits inside the tag).
   MatchKey always_ignored{};
   /// Which bits of a key name the message's channel. The messages of a channel keep their order. Those of
@@ -316,7 +319,8 @@ class Engine {
   bool at_rest() const noexcept;
 
   /// Declares `peer` dead (the process manager said so). As if its connection had broken: what had arrived
-  /// from it is delivered first, by progress(); one without a connection fails at once.
+  /// from it is delivered first, by progress(); one without a connection fails at once. Has no effect on
+  /// oneself.
   void fail_peer(PeerId peer) noexcept;
 
   /// `peer` said goodbye: the end of its connection is not a failure. Unfinished operations with it

@@ -232,6 +232,7 @@ void Engine::close_peer(PeerId id) noexcept {
 }
 
 void Engine::fail_peer(PeerId id) noexcept {
+  if (id == state_->config.self) return;
   if (Peer* const peer = state_->met(id)) state_->end(*peer);
 }
 

@@ -132,7 +132,7 @@ Progressed Engine::State::consume(IncomingMessage& message, const Payload& paylo
   Peer& peer = *message.peer;
   const bool lost = message.state == MessageState::kBroken ||
                     (message.state == MessageState::kRts && peer.state == PeerState::kFailed);
-  const bool to_self = message.state == MessageState::kToSelf;
+  const bool to_self = message.state == MessageState::kToSelf && !copies_in_parts(message, payload);
   if (lost || to_self) {
     unlink(message);
     trace(TraceEvent::kMatched, peer.id, message.number, abridged(message.key), cookie);
@@ -165,6 +165,9 @@ Progressed Engine::State::consume(IncomingMessage& message, const Payload& paylo
     drop_payload(message);
     peer.incoming_receive = receive;
     if (message.synchronous) send_ack(peer, message.operation, message.number);
+  } else if (message.state == MessageState::kToSelf) {
+    begin_self_copy(*message.send_to_self, *receive);
+    forget_message(message);
   } else {
     const std::uint32_t remote_operation = message.operation;
     const MatchKey key = message.key;

@@ -3,6 +3,7 @@
 // The matcher treats them as all others. If the receive is posted, the payload is copied from buffer to
 // buffer. Otherwise the message is kept as if a peer had sent it without credit: a small one with its payload
 // if the budget has room, any other as an envelope. The send of an envelope ends with its receive.
+// A payload beyond EngineConfig::self_copy_bytes is copied by progress(), in parts.
 
 #include "engine/engine_state.h"
 
@@ -13,17 +14,21 @@ namespace {
 /// Between two buffers that are both not contiguous. Bytes.
 constexpr std::size_t kPieceBytes = 4096;
 
-/// Copies what fits.
-void copy_payload(const Payload& from, const Payload& to) noexcept {
-  const std::size_t length = std::min(from.length_bytes, to.length_bytes);
-  if (from.layout == nullptr) return scatter(to, 0, {from.address, length});
-  if (to.layout == nullptr) return gather(from, 0, {to.address, length});
+/// Copies `length` bytes of the payloads from `offset` on. REQUIRES: they are within both.
+void copy_range(const Payload& from, const Payload& to, std::size_t offset, std::size_t length) noexcept {
+  if (from.layout == nullptr) return scatter(to, offset, {from.address + offset, length});
+  if (to.layout == nullptr) return gather(from, offset, {to.address + offset, length});
   std::array<std::byte, kPieceBytes> piece;
-  for (std::size_t offset = 0; offset < length; offset += kPieceBytes) {
-    const auto part = std::span(piece).first(std::min(kPieceBytes, length - offset));
+  for (const std::size_t end = offset + length; offset < end; offset += kPieceBytes) {
+    const auto part = std::span(piece).first(std::min(kPieceBytes, end - offset));
     gather(from, offset, part);
     scatter(to, offset, part);
   }
+}
+
+/// What fits.
+std::size_t common_bytes(const Payload& from, const Payload& to) noexcept {
+  return std::min(from.length_bytes, to.length_bytes);
 }
 
 }  // namespace
@@ -40,11 +45,21 @@ Progressed Engine::State::send_to_self(SendMode mode, const MatchKey& key, const
   ++counters.sent_to_self;
   if (ReceiveOperation* const receive = take_posted(key)) {
     status = Status::kOk;
-    copy_payload(payload, receive->payload);
     ++counters.received_expected;
-    const bool fits = payload.length_bytes <= receive->payload.length_bytes;
-    const Status received = fits ? Status::kOk : Status::kTruncated;
     trace(TraceEvent::kMatched, self->id, number, abridged(key), receive->cookie);
+    const std::size_t wanted_bytes = common_bytes(payload, receive->payload);
+    SendOperation* const send = wanted_bytes <= config.self_copy_bytes
+                                    ? nullptr
+                                    : make_send(*self, mode, key, payload, send_id, cookie, number);
+    if (send != nullptr) {
+      kSendMachine.must_step(send->state, SendEvent::kKeptHere);
+      self->outgoing.push_back(*send);
+      begin_self_copy(*send, *receive);
+      operation = OperationId{kSendOperation | send->pool_id};
+      return Progressed::kPending;
+    }
+    copy_range(payload, receive->payload, 0, wanted_bytes);
+    const Status received = wanted_bytes == payload.length_bytes ? Status::kOk : Status::kTruncated;
     trace(TraceEvent::kReceiveDone, self->id, number, static_cast<std::uint64_t>(received), receive->cookie);
     complete_receive(*receive, received, key, payload.length_bytes);
     trace(TraceEvent::kSendDone, self->id, number, 0, cookie);
@@ -92,14 +107,50 @@ Progressed Engine::State::send_to_self(SendMode mode, const MatchKey& key, const
 /// A receive takes a message whose payload is still the send's.
 void Engine::State::take_from_self(IncomingMessage& message, const Payload& payload) noexcept {
   SendOperation& send = *message.send_to_self;
-  copy_payload(send.payload, payload);
+  copy_range(send.payload, payload, 0, common_bytes(send.payload, payload));
   finish_send(send, Status::kOk);
+}
+
+/// Whether a message to oneself and the payload of its receive are too long to be copied at once.
+bool Engine::State::copies_in_parts(const IncomingMessage& message, const Payload& payload) const noexcept {
+  return message.state == MessageState::kToSelf &&
+         common_bytes(message.send_to_self->payload, payload) > config.self_copy_bytes;
+}
+
+/// `receive` is in no queue, and has its payload and its cookie.
+void Engine::State::begin_self_copy(SendOperation& send, ReceiveOperation& receive) noexcept {
+  kReceiveMachine.must_step(receive.state, ReceiveEvent::kPartArrived);
+  receive.peer = send.peer;
+  receive.message_key = send.key;
+  receive.number = send.number;
+  receive.total_bytes = send.payload.length_bytes;
+  send.peer->receives.push_back(receive);
+  kSendMachine.must_step(send.state, SendEvent::kMatchedHere);
+  send.copied_to = &receive;
+  self_copies.push_back(send);
+}
+
+std::size_t Engine::State::copy_to_self() noexcept {
+  auto& send = static_cast<SendOperation&>(*self_copies.pop_front());
+  ReceiveOperation& receive = *send.copied_to;
+  const std::size_t wanted_bytes = common_bytes(send.payload, receive.payload);
+  const std::size_t part = std::min(config.self_copy_bytes, wanted_bytes - send.sent_bytes);
+  copy_range(send.payload, receive.payload, send.sent_bytes, part);
+  send.sent_bytes += part;
+  if (send.sent_bytes < wanted_bytes) {
+    self_copies.push_back(send);  // They take turns.
+  } else {
+    finish_receive(receive, wanted_bytes == send.payload.length_bytes ? Status::kOk : Status::kTruncated);
+    finish_send(send, Status::kOk);
+  }
+  return 1;
 }
 
 /// `send`: pending, or null: done for its caller. False: it has matched.
 bool Engine::State::cancel_to_self(SendOperation* send, const MatchKey& key, std::uint32_t send_id) noexcept {
   IncomingMessage* found = nullptr;
   if (send != nullptr) {
+    if (send->state == SendState::kCopying) return false;
     found = send->to_self;
     if (found->taken) return false;
     kSendMachine.must_step(send->state, SendEvent::kCancelled);

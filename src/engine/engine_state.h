@@ -61,6 +61,7 @@ struct Engine::State final : Sink {
   PayloadBlocks blocks;  ///< For `messages`.
   IntrusiveList<Peer, &Peer::active_hook, true> active;
   IntrusiveList<Peer, &Peer::credit_hook> credit_due;
+  IntrusiveList<Outgoing, &Outgoing::bulk_hook> self_copies;  ///< Sends to oneself, in kCopying.
   /// What goes over the wire is named by running numbers, of which 32 bits are enough: one comes again only
   /// after 4 billion others, and never while it is in use. 32 bits of a pool's id would not last so long.
   static std::uint64_t number_of_outgoing(const Outgoing& one) noexcept { return one.number_on_wire; }
@@ -173,6 +174,9 @@ struct Engine::State final : Sink {
   Progressed send_to_self(SendMode mode, const MatchKey& key, const Payload& payload, std::uint32_t send_id,
                           Cookie cookie, OperationId& operation, Status& status) noexcept;
   void take_from_self(IncomingMessage& message, const Payload& payload) noexcept;
+  bool copies_in_parts(const IncomingMessage& message, const Payload& payload) const noexcept;
+  void begin_self_copy(SendOperation& send, ReceiveOperation& receive) noexcept;
+  std::size_t copy_to_self() noexcept;  ///< A part. REQUIRES: self_copies is not empty.
   bool cancel_to_self(SendOperation* send, const MatchKey& key, std::uint32_t send_id) noexcept;
 
   // engine_send.cc

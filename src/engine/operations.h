@@ -82,9 +82,12 @@ struct SendOperation : Outgoing {
   std::uint32_t send_id = 0;
   MatchKey key{};
   Payload payload;
-  std::size_t sent_bytes = 0;          ///< Streamed so far.
-  std::unique_ptr<std::byte[]> copy;   ///< Sender-side buffer, see EngineConfig::send_buffer_bytes.
-  IncomingMessage* to_self = nullptr;  ///< The message as this process will receive it.
+  std::size_t sent_bytes = 0;         ///< Streamed so far.
+  std::unique_ptr<std::byte[]> copy;  ///< Sender-side buffer, see EngineConfig::send_buffer_bytes.
+  union {
+    IncomingMessage* to_self = nullptr;  ///< kKept: the message as this process will receive it.
+    ReceiveOperation* copied_to;         ///< kCopying: where the payload goes.
+  };
 };
 
 /// A packet that could not leave at once. Outgoing::outbound is the part that is announced.

@@ -22,6 +22,7 @@ enum class SendState : std::uint8_t {
   kAccepted,              ///< All has left and the ACK is here. Done, unless a cancel is undecided.
   kMoving,                ///< Its CTS is here: see OutboundState.
   kKept,                  ///< To oneself: in State::matcher, as a message.
+  kCopying,               ///< To oneself: in State::self_copies. It has matched, and is copied in parts.
   kFinished,              ///< In State::finished, or gone.
 };
 enum class SendEvent : std::uint8_t {
@@ -31,6 +32,7 @@ enum class SendEvent : std::uint8_t {
   kAnnounced,
   kAnnouncedWithPayload,
   kKeptHere,
+  kMatchedHere,
   kCts,
   kAck,
   kDone,
@@ -40,9 +42,9 @@ enum class SendEvent : std::uint8_t {
 inline constexpr StateMachine kSendMachine(
     "send",
     std::array{"Queued", "Streaming", "StreamingSynchronous", "StreamingMatched", "AwaitingAck",
-               "AwaitingCts", "AwaitingCtsOrAck", "Accepted", "Moving", "Kept", "Finished"},
+               "AwaitingCts", "AwaitingCtsOrAck", "Accepted", "Moving", "Kept", "Copying", "Finished"},
     std::array{"PartLeft", "SynchronousPartLeft", "SynchronousLeft", "Announced", "AnnouncedWithPayload",
-               "KeptHere", "Cts", "Ack", "Done", "Cancelled", "Failed"},
+               "KeptHere", "MatchedHere", "Cts", "Ack", "Done", "Cancelled", "Failed"},
     std::to_array<Transition<SendState, SendEvent>>({
         {SendState::kQueued, SendEvent::kPartLeft, SendState::kStreaming},
         {SendState::kQueued, SendEvent::kSynchronousPartLeft, SendState::kStreamingSynchronous},
@@ -75,9 +77,11 @@ inline constexpr StateMachine kSendMachine(
         {SendState::kAccepted, SendEvent::kFailed, SendState::kFinished},
         {SendState::kMoving, SendEvent::kDone, SendState::kFinished},
         {SendState::kMoving, SendEvent::kFailed, SendState::kFinished},
+        {SendState::kKept, SendEvent::kMatchedHere, SendState::kCopying},
         {SendState::kKept, SendEvent::kDone, SendState::kFinished},
         {SendState::kKept, SendEvent::kCancelled, SendState::kFinished},
         {SendState::kKept, SendEvent::kFailed, SendState::kFinished},
+        {SendState::kCopying, SendEvent::kDone, SendState::kFinished},
     }));
 
 // ---- packets, and the part of one that goes by rendezvous ----

@@ -31,6 +31,7 @@ constexpr bool is_in_range(std::ptrdiff_t distance) noexcept {
 Payload ClientMemory::Part::payload() noexcept {
   static constexpr PayloadLayout kCopied{
       .kind = PayloadLayout::Kind::kPacked, .pack = &pack, .unpack = &unpack};
+  if (shared_.address != nullptr) return {shared_.address, named_.length_bytes, nullptr};
   return {reinterpret_cast<std::byte*>(this), named_.length_bytes, &kCopied};
 }
 
@@ -81,6 +82,10 @@ bool ClientMemory::take(const Payload& named, Part& part) {
   part.memory_ = this;
   part.named_ = named;
   part.named_.layout = nullptr;
+  part.shared_ = {};
+  if (named.layout == nullptr) part.shared_ = shares_.find(address, named.length_bytes);
+  if (part.shared_.address != nullptr || named.length_bytes == 0) return true;
+  if (copies_ == KernelCopies::kRefused) return false;
   if (named.layout == nullptr) return true;
   PayloadLayout& layout = part.layout_;
   if (!read(reinterpret_cast<std::uint64_t>(named.layout), &layout, sizeof layout))
@@ -109,6 +114,15 @@ bool ClientMemory::take(const Payload& named, Part& part) {
   layout.unpack = nullptr;
   part.named_.layout = &layout;
   return true;
+}
+
+ClientMemory::Part ClientMemory::place(const Payload& named) noexcept {
+  Part part;
+  part.memory_ = this;
+  if (named.layout == nullptr)
+    part.shared_ = shares_.find(reinterpret_cast<std::uint64_t>(named.address), named.length_bytes);
+  if (part.shared_.address != nullptr) part.named_ = named;
+  return part;
 }
 
 bool ClientMemory::read(std::uint64_t address, void* to, std::size_t length_bytes) noexcept {

@@ -1,8 +1,12 @@
 // The memory of a client in another process: what its network processor reads messages from, and writes them
-// to (process_vm_readv, process_vm_writev).
+// to.
 //
-// A payload that the client names becomes one of kind kPacked, whose functions copy between the two
-// processes: a message is copied once on each side, straight from or to a slot.
+//   the client's memory         becomes a payload that is         copied
+//   shared with the processor   contiguous, where it is mapped    like memory of the processor
+//   any other                   kPacked, with functions of ours   by the kernel (process_vm_readv, _writev),
+//                                                                 straight from or to a slot
+//
+// If the kernel refuses that, a client must share whatever it names.
 //
 // An address that the client does not have breaks the client, not the processor: reads then give zeros,
 // writes do nothing, and is_broken() says so. Whoever runs the engine must drop such a client before
@@ -20,16 +24,23 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "nic/client_shares.h"
 #include "nic/exchange.h"
 
 namespace ch3_offload {
 
+/// Whether the kernel lets the processor copy from and to a client's memory.
+enum class KernelCopies : std::uint8_t { kAllowed, kRefused };
+
 class ClientMemory {
  public:
-  /// Of process `pid`, whose messages leave through `port`. Its peers are below `peer_limit`.
-  ClientMemory(pid_t pid, std::uint32_t peer_limit, ExchangePort& port) noexcept
-      : pid_(pid), peer_limit_(peer_limit), port_(port) {}
+  /// Of process `pid`, which sends files over `socket`, and whose messages leave through `port`. Its peers
+  /// are below `peer_limit`.
+  ClientMemory(pid_t pid, const FileDescriptor& socket, std::uint32_t peer_limit, ExchangePort& port,
+               KernelCopies copies = KernelCopies::kAllowed) noexcept
+      : pid_(pid), peer_limit_(peer_limit), port_(port), copies_(copies), shares_(socket) {}
 
+  ClientShares& shares() noexcept { return shares_; }
   std::uint32_t peer_limit() const noexcept { return peer_limit_; }
   bool is_broken() const noexcept { return is_broken_; }
   /// Why, for the user.
@@ -49,7 +60,8 @@ class ClientMemory {
     void move(std::size_t offset_bytes, std::byte* here, std::size_t length_bytes, bool is_write) noexcept;
 
     ClientMemory* memory_ = nullptr;
-    Payload named_;         ///< Address: the client's. Layout: null, or layout_.
+    Payload named_;  ///< Address: the client's. Layout: null, or layout_.
+    ClientShares::Found shared_;
     PayloadLayout layout_;  ///< Of kind kPieces.
     std::vector<Piece> pieces_;
   };
@@ -57,6 +69,8 @@ class ClientMemory {
   /// Takes what the client has named: address and layout are its own. False: no client of ours names that.
   /// Throws std::bad_alloc.
   bool take(const Payload& named, Part& part);
+  /// Likewise a place for a peer's writes: of no length, if the client has not shared it.
+  Part place(const Payload& named) noexcept;
 
  private:
   void fail(const char* what, std::uint64_t address, std::size_t length_bytes, int error) noexcept;
@@ -65,6 +79,8 @@ class ClientMemory {
   const pid_t pid_;
   const std::uint32_t peer_limit_;
   ExchangePort& port_;
+  const KernelCopies copies_;
+  ClientShares shares_;
   bool is_broken_ = false;
   std::string reason_;
 };

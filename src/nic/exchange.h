@@ -19,6 +19,7 @@
 
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -74,12 +75,20 @@ struct ExchangeFrame {
 };
 static_assert(sizeof(ExchangeFrame) == 8);
 
-/// A message that waits for its receiver, or the end of a connection. The bytes are behind it.
+/// What waits for its receiver. The bytes of a message are behind it.
 struct ExchangeItem {
+  enum class Kind : std::uint8_t {
+    kMessage,
+    kWritten,  ///< A write of `length_bytes` is there.
+    kEnd,      ///< Of the connection. It is the endpoint's own, and no block.
+  };
+
   ExchangeItem* next = nullptr;
   ExchangeEndpoint* from = nullptr;  ///< The receiver's.
-  std::size_t length_bytes = 0;      ///< Of the message. 0: the end.
+  std::size_t length_bytes = 0;      ///< Of the message, or of the write.
   std::size_t block_bytes = 0;       ///< That were taken for all of it; see PayloadBlocks.
+  Immediate immediate{};             ///< Of the write.
+  Kind kind = Kind::kMessage;
   bool is_remote = false;
 
   std::byte* bytes() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
@@ -110,7 +119,10 @@ struct ExchangeNode {
 
 /// What a process's port knows of another process.
 struct ExchangeEndpoint final : Endpoint {
-  explicit ExchangeEndpoint(PeerId peer) noexcept : id(peer) { end.from = this; }
+  explicit ExchangeEndpoint(PeerId peer) noexcept : id(peer) {
+    end.from = this;
+    end.kind = ExchangeItem::Kind::kEnd;
+  }
 
   const PeerId id;
   ExchangeNode* node = nullptr;    ///< Null: of this node, if it is_known.
@@ -139,19 +151,18 @@ class ExchangePort final : public Provider {
   std::string address_of(PeerId peer) const override;
   bool end(PeerId peer) noexcept override;
   std::size_t max_slot_bytes(Endpoint& endpoint) const noexcept override;
-  Status register_memory(void*, std::size_t, Access, MemoryRegion&) noexcept override {
-    return Status::kUnsupported;
-  }
-  void deregister_memory(MemoryRegion&) noexcept override {}
+  Status register_memory(void* address, std::size_t length_bytes, Access access,
+                         MemoryRegion& region) noexcept override;
+  void deregister_memory(MemoryRegion& region) noexcept override;
   Status reserve(Endpoint& endpoint, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override;
   void commit(Endpoint& endpoint, std::size_t length_bytes) noexcept override;
-  Status write(Endpoint&, const std::byte*, std::size_t, const MemoryRegion&, RemoteMemory, Immediate,
-               WorkId) noexcept override {
-    return Status::kUnsupported;
-  }
+  /// kUnsupported: the peer is on another node.
+  Status write(Endpoint& endpoint, const std::byte* source, std::size_t length_bytes,
+               const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
+               WorkId work) noexcept override;
   std::size_t poll(Sink& sink, std::size_t budget) noexcept override;
-  bool may_have_work() noexcept override { return first_ != nullptr; }
-  bool arm() noexcept override { return first_ == nullptr; }
+  bool may_have_work() noexcept override { return first_ != nullptr || write_count_ > 0; }
+  bool arm() noexcept override { return !may_have_work(); }
   void disarm() noexcept override {}
   int descriptor() const noexcept override { return -1; }
   ProviderCounters counters() const noexcept override;
@@ -161,6 +172,25 @@ class ExchangePort final : public Provider {
 
  private:
   friend class Exchange;
+  static constexpr std::size_t kMostWrites = 64;  ///< Under way.
+
+  /// Memory that peers may write to. Its key is its place in regions_ and its generation.
+  struct Region {
+    std::byte* address = nullptr;
+    std::size_t length_bytes = 0;  ///< 0: it is free.
+    std::uint32_t generation = 1;
+    std::uint32_t next_free = 0;  ///< Index + 1; 0: none.
+  };
+  struct Write {
+    ExchangeEndpoint* peer = nullptr;
+    const std::byte* source = nullptr;
+    std::size_t length_bytes = 0;
+    std::size_t written_bytes = 0;
+    RemoteMemory destination;
+    Immediate immediate{};
+    WorkId work{};
+  };
+
   ExchangePort(Exchange& exchange, PeerId rank, std::int64_t quantum_bytes);
 
   static ExchangeEndpoint& of(Endpoint& endpoint) noexcept {
@@ -172,6 +202,11 @@ class ExchangePort final : public Provider {
                               std::span<std::byte>& slot) noexcept;
   Status reserve_here(ExchangeEndpoint& peer, std::size_t length_bytes, std::span<std::byte>& slot) noexcept;
   void drop_reserved(ExchangeEndpoint& peer) noexcept;
+  std::byte* writable(RemoteMemory memory, std::size_t length_bytes) const noexcept;
+  ExchangePort* writable_peer(const ExchangeEndpoint& peer) const noexcept;
+  std::size_t move_writes(Sink& sink) noexcept;
+  void end_writes(const ExchangeEndpoint& peer, Sink& sink) noexcept;
+  void finish_write(Sink& sink, Status status) noexcept;
   void put(ExchangeItem& item) noexcept;
   void put_end(ExchangeEndpoint& peer, Status reason) noexcept;
   void part(ExchangeEndpoint& peer) noexcept;
@@ -188,6 +223,11 @@ class ExchangePort final : public Provider {
   std::size_t remote_bytes_ = 0;      ///< Of the inbox: from other nodes.
   std::vector<PeerId> told_to_stop_;  ///< Leaders.
   bool is_silent_ = false;
+  std::vector<Region> regions_;
+  std::uint32_t free_region_ = 0;            ///< Index + 1; 0: none.
+  std::array<Write, kMostWrites> writes_{};  ///< A ring, oldest first.
+  std::size_t first_write_ = 0;
+  std::size_t write_count_ = 0;
 };
 
 class Exchange final : private Sink {

@@ -24,6 +24,8 @@ ExchangePort::ExchangePort(Exchange& exchange, PeerId rank, std::int64_t quantum
     : exchange_(exchange), rank_(rank), quantum_bytes_(quantum_bytes) {
   capabilities_.name = "nicd";
   capabilities_.max_slot_bytes = Exchange::kLocalSlotBytes;
+  capabilities_.write = true;
+  capabilities_.write_threshold_bytes = 1;  // One copy, where a slot takes two.
   if (exchange.network_ != nullptr)
     capabilities_.max_slot_bytes = std::max(capabilities_.max_slot_bytes,
                                             exchange.network_->capabilities().max_slot_bytes - kFrameBytes);
@@ -39,7 +41,7 @@ ExchangePort::~ExchangePort() {
   if (held_ != nullptr) release(*std::exchange(held_, nullptr));
   while (first_ != nullptr) {
     ExchangeItem& item = *std::exchange(first_, first_->next);
-    if (item.length_bytes != 0) release(item);
+    if (item.kind != ExchangeItem::Kind::kEnd) release(item);
   }
   exchange_.go(*this);
 }
@@ -226,7 +228,7 @@ void ExchangePort::put(ExchangeItem& item) noexcept {
   item.next = nullptr;
   (first_ == nullptr ? first_ : last_->next) = &item;
   last_ = &item;
-  if (item.length_bytes == 0) return;
+  if (item.kind != ExchangeItem::Kind::kMessage) return;
   ++item.from->queued;
   item.from->queued_bytes += item.length_bytes;
   if (item.is_remote) remote_bytes_ += item.length_bytes;
@@ -270,28 +272,39 @@ bool ExchangePort::end(PeerId id) noexcept {
 
 /// The engine has read it.
 void ExchangePort::release(ExchangeItem& item) noexcept {
-  --item.from->queued;
-  item.from->queued_bytes -= item.length_bytes;
-  if (item.is_remote) remote_bytes_ -= item.length_bytes;
+  if (item.kind == ExchangeItem::Kind::kMessage) {
+    --item.from->queued;
+    item.from->queued_bytes -= item.length_bytes;
+    if (item.is_remote) remote_bytes_ -= item.length_bytes;
+  }
   exchange_.free_item(item);
 }
 
 std::size_t ExchangePort::poll(Sink& sink, std::size_t budget) noexcept {
   if (held_ != nullptr) release(*std::exchange(held_, nullptr));
-  std::size_t delivered = 0;
+  std::size_t delivered = move_writes(sink);
   while (delivered < budget && first_ != nullptr && held_ == nullptr) {
     ExchangeItem& item = *std::exchange(first_, first_->next);
     ++delivered;
     ExchangeEndpoint& peer = *item.from;
-    if (item.length_bytes == 0) {
-      peer.is_down = true;
-      drop_reserved(peer);
-      sink.on_peer_down(peer.id, peer.reason);
-    } else if (sink.on_message(peer.id, {item.bytes(), item.length_bytes}) == Delivery::kHeld) {
-      held_ = &item;
-    } else {
-      release(item);
+    switch (item.kind) {
+      case ExchangeItem::Kind::kEnd:
+        peer.is_down = true;
+        drop_reserved(peer);
+        end_writes(peer, sink);
+        sink.on_peer_down(peer.id, peer.reason);
+        continue;
+      case ExchangeItem::Kind::kWritten:
+        sink.on_write_arrived(peer.id, item.immediate, item.length_bytes);
+        break;
+      case ExchangeItem::Kind::kMessage:
+        if (sink.on_message(peer.id, {item.bytes(), item.length_bytes}) == Delivery::kHeld) {
+          held_ = &item;
+          continue;
+        }
+        break;
     }
+    release(item);
   }
   exchange_.go(*this);
   return delivered;

@@ -6,6 +6,7 @@
 //
 //   client  ── NicdHello ───────────────────────▶ processor
 //   client  ◀─ NicdWelcome, with the files ────── processor: the client's rings and bells, or why not
+//   client  ── NicdShare, with a file ──────────▶ processor, and then CommandKind::kShare in the ring
 //   client  ◀─ a line, then the end ───────────── processor refuses the client later
 //
 // The end of the connection means that the other process has ended. Each side checks the user of the other
@@ -57,8 +58,21 @@ struct NicdWelcome {
 
   std::uint64_t magic = kMagic;
   std::int32_t pid = 0;
-  std::uint32_t is_refused = 0;             ///< Then there are no files.
+  std::uint8_t is_refused = 0;  ///< Then there are no files.
+  /// The processor may not copy from and to the client's memory: only what is shared with it can be sent and
+  /// received.
+  std::uint8_t must_share = 0;
+  std::uint16_t reserved = 0;
   std::array<char, kNicdTextBytes> text{};  ///< The engine's card, or why the client is refused.
+};
+
+/// A file that is the client's memory: sealed, on tmpfs, and exactly so long.
+struct NicdShare {
+  static constexpr std::uint64_t kMagic = 0x6572'6168'736e'3301;
+
+  std::uint64_t magic = kMagic;
+  std::uint64_t address = 0;  ///< In the client.
+  std::uint64_t length_bytes = 0;
 };
 
 /// The name of the processor that the user `uid` has started for all jobs, and of that of one job.

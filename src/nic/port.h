@@ -30,6 +30,7 @@
 #include <string_view>
 
 #include "engine/engine.h"
+#include "nic/shared_arena.h"
 
 namespace ch3_offload {
 
@@ -39,6 +40,8 @@ struct RingCounters {
     std::uint64_t commands = 0;    ///< Published.
     std::uint64_t bells_rung = 0;  ///< The processor's: system calls.
     std::uint64_t sleeps = 0;      ///< Announced by arm().
+    std::uint64_t staged =
+        0;  ///< Payloads that were copied within the client, because only it can reach them.
   } client;
   struct alignas(64) {
     std::uint64_t events = 0;      ///< Published.
@@ -125,6 +128,10 @@ class Port {
   virtual void memory_gone(const void* address,
                            std::size_t length_bytes) noexcept = 0;  ///< Any thread, any time.
   virtual void stop_keeping_memory() noexcept = 0;
+
+  /// Memory for messages that the processor reaches as its own. nullptr: it reaches all memory of the client
+  /// so. Constant for the port's life.
+  virtual SharedArena* arena() noexcept { return nullptr; }
 
   // What it is.
 

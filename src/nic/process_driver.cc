@@ -105,7 +105,7 @@ Result<std::unique_ptr<ProcessDriver>> ProcessDriver::create(const NicdHello& he
   auto said = std::make_unique<NicdHello>(hello);
   said->magic = NicdHello::kMagic;
   said->version = kNicInterfaceVersion;
-  said->probe_address = reinterpret_cast<std::uint64_t>(&probe_word);
+  if (said->probe_address == 0) said->probe_address = reinterpret_cast<std::uint64_t>(&probe_word);
   auto welcome = std::make_unique<NicdWelcome>();
   std::array<FileDescriptor, PortMemory::kFiles> files;
   Receipt receipt = Receipt::kClosed;
@@ -134,7 +134,7 @@ Result<std::unique_ptr<ProcessDriver>> ProcessDriver::create(const NicdHello& he
 
 ProcessDriver::ProcessDriver(std::unique_ptr<PortMemory> memory, FileDescriptor socket,
                              const NicdWelcome& welcome, const Trace* clock)
-    : RingPort(*memory, clock, true),
+    : RingPort(*memory, clock, welcome.must_share != 0 ? Staging::kAll : Staging::kPacked),
       memory_(std::move(memory)),
       socket_(std::move(socket)),
       card_(text_of(welcome.text)),
@@ -143,8 +143,16 @@ ProcessDriver::ProcessDriver(std::unique_ptr<PortMemory> memory, FileDescriptor 
 
 ProcessDriver::~ProcessDriver() = default;
 
-/// Ends this process if the processor has ended, or will have no more of it.
+/// Ends this process if the processor has ended, will have no more of it, or gives it rubbish.
 void ProcessDriver::check_processor() noexcept {
+  if (reads_rubbish()) {
+    std::fprintf(
+        stderr,
+        "ch3:offload: the ring of events from the node's network processor (ch3-offload-nicd, process "
+        "%d) holds rubbish: its memory was overwritten\n",
+        static_cast<int>(pid_));
+    std::_Exit(EXIT_FAILURE);
+  }
   std::array<char, kNicdTextBytes> text{};
   const ssize_t length = ::recv(socket_.get(), text.data(), text.size() - 1, MSG_DONTWAIT);
   if (length < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -163,6 +171,11 @@ void ProcessDriver::wait_for_processor(std::uint32_t turns) noexcept {
   if (turns < kTurnsBeforeYield) return;
   sched_yield();
   if (turns % 1024 == 0) check_processor();
+}
+
+bool ProcessDriver::send_share(const NicdShare& share, const FileDescriptor& file) noexcept {
+  const int files[] = {file.get()};
+  return send_with_files(socket_, std::as_bytes(std::span(&share, 1)), files);
 }
 
 std::size_t ProcessDriver::progress() noexcept {

@@ -47,6 +47,7 @@ class ProcessDriver final : public RingPort {
   ProcessDriver(std::unique_ptr<PortMemory> memory, FileDescriptor socket, const NicdWelcome& welcome,
                 const Trace* clock);
   void wait_for_processor(std::uint32_t turns) noexcept override;
+  bool send_share(const NicdShare& share, const FileDescriptor& file) noexcept override;
   void check_processor() noexcept;
 
   const std::unique_ptr<PortMemory> memory_;

@@ -22,11 +22,6 @@ std::span<const std::byte> bytes_of(const T& object) noexcept {
   return std::as_bytes(std::span(&object, 1));
 }
 
-bool is_completion(Event::Kind kind) noexcept {
-  return kind == Event::Kind::kSendDone || kind == Event::Kind::kReceiveDone ||
-         kind == Event::Kind::kCancelDone;
-}
-
 CommandRecord command_of(CommandKind kind, PeerId peer = {}) noexcept {
   CommandRecord command;
   command.kind = kind;
@@ -46,7 +41,7 @@ CommandRecord command_of(CommandKind kind, const MatchKey& key, const Payload& p
 
 }  // namespace
 
-RingPort::RingPort(PortMemory& memory, const Trace* trace, bool stages) noexcept
+RingPort::RingPort(PortMemory& memory, const Trace* trace, Staging staging) noexcept
     : memory_(memory),
       words_(memory.words()),
       counters_(memory.ring_counters()),
@@ -54,7 +49,7 @@ RingPort::RingPort(PortMemory& memory, const Trace* trace, bool stages) noexcept
       ring_(memory.event_consumer()),
       bell_(memory.client_bell()),
       trace_(trace),
-      stages_(stages) {}
+      staging_(staging) {}
 
 // Names.
 
@@ -75,42 +70,6 @@ OperationId RingPort::name(Cookie cookie) noexcept {
   operation.cookie = cookie;
   operation.cancelled = kNoOperation;
   return OperationId{std::uint64_t{operation.generation} << 32 | number};
-}
-
-bool RingPort::must_stage(const Payload& payload) const noexcept {
-  return stages_ && payload.layout != nullptr && payload.layout->kind == PayloadLayout::Kind::kPacked;
-}
-
-/// Replaces those payloads that only this process can read by memory that any can. False: there is none.
-bool RingPort::stage_sends(OperationId operation, std::span<Payload> payloads) noexcept {
-  std::size_t length_bytes = 0;
-  for (const Payload& one : payloads)
-    if (must_stage(one)) length_bytes += one.length_bytes;
-  std::byte* place = length_bytes == 0 ? nullptr : make_staged(operation, length_bytes);
-  if (place == nullptr && length_bytes != 0) return false;
-  for (Payload& one : payloads) {
-    if (!must_stage(one)) continue;
-    gather(one, 0, {place, one.length_bytes});
-    one = {place, one.length_bytes, nullptr};
-    place += one.length_bytes;
-  }
-  return true;
-}
-
-/// Likewise what only this process can write.
-bool RingPort::stage_receive(OperationId operation, Payload& payload) noexcept {
-  if (!must_stage(payload)) return true;
-  std::byte* place = payload.length_bytes == 0 ? nullptr : make_staged(operation, payload.length_bytes);
-  if (place == nullptr && payload.length_bytes != 0) return false;
-  find(operation)->receives = payload;
-  payload = {place, payload.length_bytes, nullptr};
-  return true;
-}
-
-std::byte* RingPort::make_staged(OperationId operation, std::size_t length_bytes) noexcept {
-  Operation& entry = *find(operation);
-  entry.staged.reset(new (std::nothrow) std::byte[length_bytes]);
-  return entry.staged.get();
 }
 
 RingPort::Operation* RingPort::find(OperationId operation) noexcept {
@@ -176,7 +135,7 @@ Progressed RingPort::send(PeerId peer, SendMode mode, const MatchKey& key, const
                           Status& status) noexcept {
   operation = kNoOperation;
   status = Status::kOk;
-  if (mode != SendMode::kSynchronous && (payload.layout == nullptr || stages_) &&
+  if (mode != SendMode::kSynchronous && (payload.layout == nullptr || staging_ != Staging::kNone) &&
       begin_inline(payload.length_bytes)) {
     InlineRecord command{CommandKind::kSendInline,
                          static_cast<std::uint8_t>(mode),
@@ -400,128 +359,6 @@ bool RingPort::cancel_receive(OperationId operation) noexcept {
 int RingPort::write_trace(const std::string& path) noexcept {
   if (path.size() > kInlineBytes) return ENAMETOOLONG;
   return static_cast<int>(ask(command_of(CommandKind::kWriteTrace), std::as_bytes(std::span(path))));
-}
-
-// Events.
-
-/// The next event of the ring, which stays there. False: there is none, or it is rubbish.
-bool RingPort::look(EventRecord& event, std::span<const std::byte>& more) noexcept {
-  const std::uint64_t header = ring_.header();
-  RingConsumer::Record record;
-  if (header == 0 || !ring_.parse(header, record) || record.payload.size() < sizeof event) return false;
-  std::memcpy(&event, record.payload.data(), sizeof event);
-  if (event.kind > Event::Kind::kWarning) return false;
-  more = record.payload.subspan(sizeof event);
-  return true;
-}
-
-/// Steps over the event that look() has shown. Its bytes stay until progress().
-void RingPort::step_over() noexcept {
-  RingConsumer::Record record;
-  if (ring_.parse(ring_.header(), record)) ring_.advance(record);
-}
-
-/// False: it names nothing that is pending.
-bool RingPort::translate(const EventRecord& record, std::span<const std::byte> more, Event& event) noexcept {
-  event = {.kind = record.kind,
-           .status = record.status,
-           .is_cancelled = record.is_cancelled != 0,
-           .scope = record.scope,
-           .peer = PeerId{record.peer},
-           .key = {record.bits, record.initiator},
-           .length_bytes = record.length_bytes,
-           .bytes = more.data()};
-  if (!is_completion(record.kind)) {
-    if (record.kind == Event::Kind::kPacket || record.kind == Event::Kind::kWarning)
-      event.length_bytes = more.size();
-    return true;
-  }
-  const Operation* const operation = find(record.operation);
-  if (operation == nullptr) return false;
-  event.cookie = operation->cookie;
-  if (record.kind == Event::Kind::kReceiveDone && operation->staged != nullptr && !event.is_cancelled)
-    scatter(operation->receives, 0,
-            {operation->staged.get(), std::min(event.length_bytes, operation->receives.length_bytes)});
-  // The send's own event will not come.
-  if (event.is_cancelled && find(operation->cancelled) != nullptr) forget(operation->cancelled);
-  forget(record.operation);
-  return true;
-}
-
-/// Moves what the client may take without a call to events_. Returns how much.
-std::size_t RingPort::take_events() noexcept {
-  std::size_t taken = 0;
-  if (events_.packet != nullptr) return 0;  // It is taken first.
-  EventRecord record;
-  std::span<const std::byte> more;
-  for (; events_.written - events_.taken < CH3_OFFLOAD_EVENT_SLOTS && look(record, more); ++taken) {
-    if (record.kind == Event::Kind::kPacket) {
-      events_.packet_peer = record.peer;
-      events_.packet = more.data();
-      events_.packet_bytes = more.size();
-      step_over();
-      return taken + 1;
-    }
-    if (!is_completion(record.kind)) {
-      events_.others = 1;  // next_event() takes it.
-      return taken + 1;
-    }
-    auto* const slot = reinterpret_cast<Event*>(&events_.slots[events_.written % CH3_OFFLOAD_EVENT_SLOTS]);
-    if (translate(record, more, *slot)) ++events_.written;
-    step_over();
-  }
-  return taken;
-}
-
-std::size_t RingPort::progress() noexcept {
-  if (ring_.unreleased_bytes() > 0 && ring_.release()) wake_processor();  // It waits for room.
-  const std::uint64_t now = arrivals();
-  const bool has_arrivals = std::exchange(arrivals_seen_, now) != now;
-  return take_events() + has_arrivals;
-}
-
-bool RingPort::next_event(Event& event) noexcept {
-  if (const ch3_offload_event_t* const oldest = ch3_offload_take_event(&events_)) {
-    event = *reinterpret_cast<const Event*>(oldest);
-    return true;
-  }
-  if (ch3_offload_take_packet(&events_, reinterpret_cast<ch3_offload_event_t*>(&event)) != 0) return true;
-  EventRecord record;
-  std::span<const std::byte> more;
-  if (events_.others != 0 && look(record, more) && !is_completion(record.kind) &&
-      record.kind != Event::Kind::kPacket) {
-    step_over();
-    return translate(record, more, event);
-  }
-  events_.others = 0;
-  return false;
-}
-
-// Waiting.
-
-bool RingPort::idle() const noexcept {
-  // Sequentially consistent after arm(): "The sleep rule".
-  return words_.idle_at.load(std::memory_order_seq_cst) == commands_.position();
-}
-
-bool RingPort::at_rest() const noexcept {
-  return ring_.header() == 0 && ch3_offload_has_events(&events_) == 0 && arrivals() == arrivals_seen_;
-}
-
-bool RingPort::arm() noexcept {
-  armed_ = true;
-  PortMemory::count(counters_.client.sleeps);                // Before: whoever rings finds it counted.
-  words_.client_sleeps.store(1, std::memory_order_seq_cst);  // "The sleep rule".
-  if (ring_.header(std::memory_order_seq_cst) == 0 &&
-      words_.arrivals.load(std::memory_order_seq_cst) == arrivals_seen_)
-    return true;
-  disarm();
-  return false;
-}
-
-void RingPort::disarm() noexcept {
-  if (!std::exchange(armed_, false)) return;
-  PortMemory::quiet(words_.client_sleeps, bell_);
 }
 
 }  // namespace ch3_offload

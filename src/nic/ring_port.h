@@ -19,12 +19,21 @@
 #include <vector>
 
 #include "engine/trace.h"
+#include "nic/nicd_protocol.h"
 #include "nic/port.h"
 #include "nic/port_memory.h"
+#include "nic/shared_arena.h"
 
 namespace ch3_offload {
 
-class RingPort : public Port {
+/// Which payloads are copied within the client before a command names them, or after its event.
+enum class Staging : std::uint8_t {
+  kNone,    ///< None: the processor is in the client's address space.
+  kPacked,  ///< Those of kind kPacked: only the client can call their functions.
+  kAll,     ///< All but contiguous memory that is shared: the processor reaches no other.
+};
+
+class RingPort : public Port, private SharesMemory {
  public:
   Progressed send(PeerId peer, SendMode mode, const MatchKey& key, const Payload& payload,
                   std::uint32_t send_id, Cookie cookie, OperationId& operation,
@@ -73,13 +82,21 @@ class RingPort : public Port {
   const RingCounters& ring_counters() const noexcept final { return counters_; }
   int write_trace(const std::string& path) noexcept final;
   CommandStamp last_command() const noexcept final { return last_command_; }
+  SharedArena* arena() noexcept final { return staging_ == Staging::kNone ? nullptr : &arena_; }
 
  protected:
   /// `memory` outlives the port. `trace`: the processor's, whose clock stamps the commands; null: they are
-  /// not stamped.
-  /// `stages`: the processor is in another process. Then a payload of kind kPacked is packed into memory of
-  /// this port when its send is given, and unpacked from there when the event of its receive is taken.
-  RingPort(PortMemory& memory, const Trace* trace, bool stages = false) noexcept;
+  /// not stamped. A payload that is staged is packed into shared memory when its send is given, and unpacked
+  /// from there when the event of its receive is taken.
+  RingPort(PortMemory& memory, const Trace* trace, Staging staging = Staging::kNone) noexcept;
+
+  ~RingPort() override { arena_.detach(); }
+
+  /// Gives the processor a file, which kShare will name. False: it did not get it.
+  virtual bool send_share(const NicdShare&, const FileDescriptor&) noexcept { return false; }
+
+  /// Whether the next event is rubbish: none will be taken any more.
+  bool reads_rubbish() noexcept;
 
   /// Called again and again while the client waits for an answer, or for room. `turns` counts.
   virtual void wait_for_processor(std::uint32_t turns) noexcept = 0;
@@ -92,15 +109,17 @@ class RingPort : public Port {
     bool is_live = false;
     Cookie cookie = nullptr;
     OperationId cancelled = kNoOperation;  ///< Of a cancellation: the send.
-    std::unique_ptr<std::byte[]> staged;   ///< Null: nothing is.
+    SharedBlock staged;                    ///< Null: nothing is.
     Payload receives;                      ///< What is received into `staged`.
   };
 
   OperationId name(Cookie cookie) noexcept;
-  bool must_stage(const Payload& payload) const noexcept;
+  bool must_stage(const Payload& payload) noexcept;
   bool stage_sends(OperationId operation, std::span<Payload> payloads) noexcept;
   bool stage_receive(OperationId operation, Payload& payload) noexcept;
   std::byte* make_staged(OperationId operation, std::size_t length_bytes) noexcept;
+  bool share(const std::byte* address, std::size_t length_bytes, const FileDescriptor& file) noexcept final;
+  void unshare(const std::byte* address) noexcept final;
   Operation* find(OperationId operation) noexcept;
   void forget(OperationId operation) noexcept;
 
@@ -129,7 +148,8 @@ class RingPort : public Port {
   const int bell_;
   ch3_offload_events_t events_{};
   const Trace* const trace_;
-  const bool stages_;
+  const Staging staging_;
+  SharedArena arena_{*this};  ///< Before operations_, which have blocks of it.
   CommandStamp last_command_;
   bool armed_ = false;
 

@@ -1,4 +1,4 @@
-#include "nic/ring_server.h"
+// Commands: taken from the ring, given to the engine's port.
 
 #include <algorithm>
 #include <atomic>
@@ -9,50 +9,19 @@
 #include <string_view>
 #include <utility>
 
+#include "nic/ring_server.h"
+#include "nic/ring_server_names.h"
+
 namespace ch3_offload {
 namespace {
 
 /// Commands in one turn, so that the engine has its own.
 constexpr std::size_t kMostCommands = 32;
 
-/// The engine's cookie of a copy is the copy's number. That of a packet in a command is the peer's, behind
-/// them. No name of a client is so small: its generation is not 0.
-constexpr std::uint32_t kInlinePackets = kInlineCommands + 1;
-
-Cookie cookie_of(OperationId operation) noexcept {
-  return reinterpret_cast<Cookie>(static_cast<std::uintptr_t>(operation));
-}
-std::uint32_t number_in(OperationId operation) noexcept { return static_cast<std::uint32_t>(operation); }
-std::uint32_t generation_in(OperationId operation) noexcept {
-  return static_cast<std::uint32_t>(static_cast<std::uint64_t>(operation) >> 32);
-}
-
 MatchKey key_of(const InlineRecord& command) noexcept { return {command.bits, command.initiator}; }
 Payload payload_of(const CommandRecord& command) noexcept {
   return {reinterpret_cast<std::byte*>(command.address), command.length_bytes,
           reinterpret_cast<const PayloadLayout*>(command.layout)};
-}
-
-EventRecord event_of(Event::Kind kind, Status status) noexcept {
-  EventRecord event;
-  event.kind = kind;
-  event.status = status;
-  return event;
-}
-EventRecord event_of(const Envelope& envelope) noexcept {
-  EventRecord event = event_of(Event::Kind::kReceiveDone, envelope.status);
-  event.bits = envelope.key.bits;
-  event.initiator = envelope.key.initiator;
-  event.length_bytes = envelope.length_bytes;
-  return event;
-}
-EventRecord event_of(const Event& event) noexcept {
-  EventRecord record = event_of({event.key, event.length_bytes, event.status});
-  record.kind = event.kind;
-  record.is_cancelled = event.is_cancelled;
-  record.scope = event.scope;
-  record.peer = index_of(event.peer);
-  return record;
 }
 
 template <class T>
@@ -81,6 +50,7 @@ RingServer::RingServer(Port& port, PortMemory& memory, Trace* trace, ClientMemor
 std::size_t RingServer::turn() noexcept {
   std::size_t happened = take_commands();
   happened += give_events();
+  is_refused_ = is_refused_ || ring_.broken();  // Its word of what it has taken is impossible.
   if (!holds_) {
     happened += port_.progress();
     happened += give_events();
@@ -136,6 +106,12 @@ RingServer::Operation* RingServer::find(OperationId operation) noexcept {
   return entry.generation == generation_in(operation) ? &entry : nullptr;
 }
 
+/// The client's name is free, and what the operation read or wrote is the client's.
+void RingServer::end(Operation& operation) noexcept {
+  operation.generation = 0;
+  operation.parts.reset();
+}
+
 /// A send that was cancelled. If the engine still had it, under the name `engines`, its event will not come.
 void RingServer::forget_cancelled(OperationId operation, OperationId engines) noexcept {
   if (engines == kNoOperation) return;
@@ -145,7 +121,7 @@ void RingServer::forget_cancelled(OperationId operation, OperationId engines) no
     return;
   }
   Operation* const entry = find(operation);
-  if (entry != nullptr && entry->engines == engines) entry->generation = 0;
+  if (entry != nullptr && entry->engines == engines) end(*entry);
 }
 
 // Commands.
@@ -179,14 +155,16 @@ void RingServer::trace_taken(Cookie cookie) noexcept {
 }
 
 RingServer::Outcome RingServer::execute(std::span<const std::byte> record) noexcept {
+  // Read once: the client can change it meanwhile.
   CommandRecord command;
-  std::span<const std::byte> more = record;
-  if (!read(more, static_cast<InlineRecord&>(command)) || command.mode > 2) return Outcome::kRubbish;
+  std::memcpy(&command, record.data(), std::min(record.size(), sizeof command));
+  if (record.size() < sizeof(InlineRecord) || command.mode > 2) return Outcome::kRubbish;
   if (client_ != nullptr && command.peer >= client_->peer_limit()) return Outcome::kRubbish;
-  if (command.kind == CommandKind::kSendInline) return send_inline(command, more);
-  if (command.kind == CommandKind::kPacketInline) return packet_inline(command, more);
-  more = record;
-  if (!read(more, command)) return Outcome::kRubbish;
+  const auto payload = record.subspan(sizeof(InlineRecord));
+  if (command.kind == CommandKind::kSendInline) return send_inline(command, payload);
+  if (command.kind == CommandKind::kPacketInline) return packet_inline(command, payload);
+  if (record.size() < sizeof command) return Outcome::kRubbish;
+  std::span<const std::byte> more = record.subspan(sizeof command);
 
   const bool has_mask = command.kind == CommandKind::kReceiveMasked || command.kind == CommandKind::kProbe ||
                         command.kind == CommandKind::kMatchedProbe;
@@ -197,7 +175,6 @@ RingServer::Outcome RingServer::execute(std::span<const std::byte> record) noexc
   if (!has_more && !more.empty()) return Outcome::kRubbish;
 
   const PeerId peer{command.peer};
-  const std::string_view text(reinterpret_cast<const char*>(more.data()), more.size());
   switch (command.kind) {
     case CommandKind::kSend: return send(command);
     case CommandKind::kPacket: return packet(command, more);
@@ -209,11 +186,11 @@ RingServer::Outcome RingServer::execute(std::span<const std::byte> record) noexc
     case CommandKind::kProbe:
     case CommandKind::kMatchedProbe: answer_probe(command, mask); break;
     case CommandKind::kPurge: return purge(command, more);
-    case CommandKind::kIntroduce: port_.introduce(peer, text); break;
-    case CommandKind::kPlacePacket:
-      // Copies between processes have no place that a peer could write to.
-      port_.place_packet(peer, client_ == nullptr ? payload_of(command) : Payload{});
-      break;
+    case CommandKind::kIntroduce:
+    case CommandKind::kWriteTrace: return take_text(command, more);
+    case CommandKind::kPlacePacket: return place_packet(command);
+    case CommandKind::kShare:
+    case CommandKind::kUnshare: return share(command);
     case CommandKind::kClassify: port_.classify(command.bits, static_cast<TrafficClass>(command.mode)); break;
     case CommandKind::kFailPeer: port_.fail_peer(peer); break;
     case CommandKind::kClosePeer: port_.close_peer(peer); break;
@@ -221,16 +198,26 @@ RingServer::Outcome RingServer::execute(std::span<const std::byte> record) noexc
       port_.stop_keeping_memory();
       answer(1);
       break;
-    case CommandKind::kWriteTrace:
-      try {
-        answer(static_cast<std::uint64_t>(port_.write_trace(std::string(text))));
-      } catch (const std::bad_alloc&) {
-        answer(ENOMEM);
-      }
-      break;
     default: return Outcome::kRubbish;
   }
   return Outcome::kTaken;
+}
+
+/// A card, or the path of a trace.
+RingServer::Outcome RingServer::take_text(const CommandRecord& command,
+                                          std::span<const std::byte> more) noexcept {
+  if (more.size() > kInlineBytes) return Outcome::kRubbish;
+  try {
+    // A copy: the client can change its ring between two readings.
+    const std::string text(reinterpret_cast<const char*>(more.data()), more.size());
+    if (command.kind == CommandKind::kIntroduce)
+      port_.introduce(PeerId{command.peer}, text);
+    else
+      answer(static_cast<std::uint64_t>(port_.write_trace(text)));
+    return Outcome::kTaken;
+  } catch (const std::bad_alloc&) {
+    return Outcome::kLater;
+  }
 }
 
 RingServer::Outcome RingServer::send_inline(const InlineRecord& command,
@@ -341,7 +328,7 @@ bool RingServer::cancel_receive(OperationId operation) noexcept {
   Operation* const entry = find(operation);
   if (entry == nullptr || entry->engines == kNoOperation || !port_.cancel_receive(entry->engines))
     return false;
-  entry->generation = 0;
+  end(*entry);
   return true;
 }
 
@@ -391,6 +378,29 @@ RingServer::Outcome RingServer::purge(const CommandRecord& command,
   return Outcome::kTaken;
 }
 
+RingServer::Outcome RingServer::place_packet(const CommandRecord& command) noexcept {
+  const PeerId peer{command.peer};
+  Payload place = payload_of(command);
+  if (client_ != nullptr) {
+    // A place that nobody wants is no place: the one before may be in use.
+    const auto wanted = places_.find(command.peer);
+    const bool is_wanted = wanted != places_.end() && std::exchange(wanted->second.is_wanted, false);
+    if (is_wanted) wanted->second.part = client_->place(place);
+    place = is_wanted ? wanted->second.part.payload() : Payload{};
+  }
+  port_.place_packet(peer, place);
+  return Outcome::kTaken;
+}
+
+RingServer::Outcome RingServer::share(const CommandRecord& command) noexcept {
+  if (client_ == nullptr) return Outcome::kRubbish;
+  ClientShares& shares = client_->shares();
+  if (command.kind == CommandKind::kUnshare)
+    return shares.unshare(command.address) ? Outcome::kTaken : Outcome::kRubbish;
+  answer(shares.share(command.address, command.length_bytes));
+  return Outcome::kTaken;
+}
+
 // Answers.
 
 void RingServer::answer(std::uint64_t answer, const Envelope& envelope) noexcept {
@@ -411,182 +421,5 @@ void RingServer::answer_probe(const CommandRecord& command, const MatchKey& igno
                          : port_.matched_probe(key_of(command), ignore, message, envelope);
   answer(found ? static_cast<std::uint64_t>(message) : 0, envelope);
 }
-
-// Events.
-
-/// False: there is no room.
-bool RingServer::publish(const EventRecord& event, std::span<const std::byte> more) noexcept {
-  const std::size_t length_bytes = sizeof event + more.size();
-  if (!ring_.has_room(length_bytes)) return false;
-  tell_arrivals();  // Those before.
-  if (trace_ != nullptr && event.operation != kNoOperation) [[unlikely]]
-    trace_->record(TraceEvent::kEventPublished, trace_->self(), 0, static_cast<std::uint64_t>(event.kind),
-                   cookie_of(event.operation));
-  std::memcpy(ring_.payload(), &event, sizeof event);
-  if (!more.empty()) std::memcpy(ring_.payload() + sizeof event, more.data(), more.size());
-  PortMemory::count(ring_counters_.events);  // Before: who has taken the event finds it counted.
-  ring_.publish(RecordKind::kMessage, length_bytes);
-  has_news_ = true;
-  return true;
-}
-
-/// A client's operation is done.
-void RingServer::finish(OperationId operation, EventRecord event) noexcept {
-  event.operation = operation;
-  Operation& entry = operations_[number_in(operation) - 1];
-  entry.engines = kNoOperation;
-  if (first_waiting_ == 0 && publish(event)) [[likely]] {
-    entry.generation = 0;
-    return;
-  }
-  entry.event = event;
-  entry.next = 0;
-  (first_waiting_ == 0 ? first_waiting_ : operations_[last_waiting_ - 1].next) = number_in(operation);
-  last_waiting_ = number_in(operation);
-}
-
-/// Gives what waits for room. False: some still does.
-bool RingServer::give_waiting() noexcept {
-  while (first_waiting_ != 0) {
-    Operation& entry = operations_[first_waiting_ - 1];
-    if (!publish(entry.event)) return false;
-    entry.generation = 0;
-    first_waiting_ = entry.next;
-  }
-  return true;
-}
-
-/// A completion of the engine.
-void RingServer::complete(const Event& event) noexcept {
-  const OperationId operation{reinterpret_cast<std::uintptr_t>(event.cookie)};
-  if (generation_in(operation) == 0) {
-    const std::uint32_t number = number_in(operation);
-    const bool is_packet = number >= kInlinePackets;
-    const PeerId peer{is_packet ? number - kInlinePackets : copies_[number - 1].command.peer};
-    if (is_packet)
-      ++inline_done_;
-    else
-      copy_done(number - 1);
-    // It was done for the client, so the peer would miss it and take what comes after it.
-    if (event.status == Status::kNoMemory) port_.fail_peer(peer);
-    return;
-  }
-  const Operation* const entry = find(operation);
-  if (entry == nullptr) return;
-  if (event.kind == Event::Kind::kCancelDone && event.is_cancelled)
-    forget_cancelled(entry->cancels, entry->cancels_engines);
-  finish(operation, event_of(event));
-}
-
-/// Gives held_. False: there is no room for all of it.
-bool RingServer::give_held() noexcept {
-  const EventRecord record = event_of(held_);
-  switch (held_.kind) {
-    case Event::Kind::kLaneMade: return true;  // Of the engine's, not of the client's.
-    case Event::Kind::kWarning:
-      return publish(record, {held_.bytes, std::min(held_.length_bytes, kWarningBytes)});
-    case Event::Kind::kPacket:
-      while (held_given_bytes_ < held_.length_bytes) {
-        const std::size_t part = std::min(held_.length_bytes - held_given_bytes_, kPacketPartBytes);
-        if (!publish(record, {held_.bytes + held_given_bytes_, part})) return false;
-        held_given_bytes_ += part;
-      }
-      return true;
-    default: return publish(record);
-  }
-}
-
-std::size_t RingServer::give_events() noexcept {
-  std::size_t given = 0;
-  ch3_offload_events_t& events = port_.events();
-  for (;; ++given) {
-    bool has_room = give_waiting();
-    while (const ch3_offload_event_t* const done = ch3_offload_take_event(&events)) {
-      complete(*reinterpret_cast<const Event*>(done));
-      ++given;
-      has_room = first_waiting_ == 0;
-    }
-    if (!holds_) {
-      if (!port_.next_event(held_)) return given + give_warnings(has_room);
-      if (held_.kind <= Event::Kind::kCancelDone) {
-        complete(held_);
-        continue;
-      }
-      holds_ = true;
-      held_given_bytes_ = 0;
-    }
-    if (!has_room || !give_held()) return given;
-    holds_ = false;
-  }
-}
-
-/// Gives what warn() kept, if `has_room`. Returns how many.
-std::size_t RingServer::give_warnings(bool has_room) noexcept {
-  std::size_t given = 0;
-  for (; has_room && !warnings_.empty(); ++given) {
-    const auto& [scope, line] = warnings_.front();
-    EventRecord record = event_of(Event::Kind::kWarning, Status::kOk);
-    record.scope = scope;
-    if (!publish(record, std::as_bytes(std::span(line)).first(std::min(line.size(), kWarningBytes)))) break;
-    warnings_.pop_front();
-  }
-  return given;
-}
-
-void RingServer::warn(LogScope scope, std::string_view line) noexcept {
-  try {
-    warnings_.emplace_back(scope, line);
-  } catch (const std::bad_alloc&) {
-    // A line less.
-  }
-}
-
-void RingServer::tell_counters() noexcept {
-  static_assert(sizeof(CounterPage) % sizeof(std::uint64_t) == 0);
-  using Words = std::array<std::uint64_t, sizeof(CounterPage) / sizeof(std::uint64_t)>;
-  const auto& now = reinterpret_cast<const Words&>(port_.counters());
-  auto& told = reinterpret_cast<Words&>(memory_.counters());
-  for (std::size_t i = 0; i < now.size(); ++i)
-    if (told[i] != now[i]) std::atomic_ref<std::uint64_t>(told[i]).store(now[i], std::memory_order_relaxed);
-}
-
-void RingServer::tell_arrivals() noexcept {
-  if (arrivals_told_ == counters_.received_unexpected) return;
-  arrivals_told_ = counters_.received_unexpected;
-  words_.arrivals.store(arrivals_told_, std::memory_order_seq_cst);  // "The sleep rule".
-  has_news_ = true;
-}
-
-void RingServer::tell_words() noexcept {
-  tell_arrivals();
-  if (inline_told_ != inline_done_) {
-    inline_told_ = inline_done_;
-    words_.inline_done.store(inline_done_, std::memory_order_release);
-  }
-  const std::uint64_t idle_at = port_.idle() ? commands_.position() : kNotIdle;
-  if (idle_told_ != idle_at) {
-    idle_told_ = idle_at;
-    words_.idle_at.store(idle_at, std::memory_order_seq_cst);
-    has_news_ = has_news_ || idle_at != kNotIdle;
-  }
-  if (std::exchange(has_news_, false))
-    PortMemory::ring(words_.client_sleeps, memory_.client_bell(), ring_counters_.bells_rung);
-}
-
-// Waiting.
-
-bool RingServer::arm() noexcept {
-  PortMemory::count(ring_counters_.sleeps);               // Before: whoever rings finds it counted.
-  words_.nic_sleeps.store(1, std::memory_order_seq_cst);  // "The sleep rule".
-  bool has_work = !is_refused_ && commands_.header(std::memory_order_seq_cst) != 0;
-  if (holds_ || first_waiting_ != 0 || !warnings_.empty()) {
-    ring_.announce_waiting();
-    has_work = has_work || ring_.has_room_for_sure(sizeof(EventRecord) + kPacketPartBytes);
-  }
-  if (has_work) disarm();
-  return !has_work;
-}
-
-void RingServer::disarm() noexcept { PortMemory::quiet(words_.nic_sleeps, memory_.nic_bell()); }
 
 }  // namespace ch3_offload

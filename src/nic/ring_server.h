@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -68,7 +69,12 @@ class RingServer {
     OperationId cancels = kNoOperation;           ///< Of a cancellation: the send, or a copy's number.
     OperationId cancels_engines = kNoOperation;   ///< The engine's name for it.
     EventRecord event{};                          ///< While it waits for room.
-    std::unique_ptr<ClientMemory::Part[]> parts;  ///< Of a client in another process.
+    std::unique_ptr<ClientMemory::Part[]> parts;  ///< Of a client in another process. None after its end.
+  };
+  /// Of a client in another process: where the bytes of a peer's packet are to go.
+  struct Place {
+    bool is_wanted = false;  ///< kPacketOffer was published, and no answer has come.
+    ClientMemory::Part part;
   };
   /// A small send whose peer cannot take it yet.
   struct Copy {
@@ -81,6 +87,7 @@ class RingServer {
   std::size_t take_commands() noexcept;
   void trace_taken(Cookie cookie) noexcept;
   Outcome execute(std::span<const std::byte> record) noexcept;
+  Outcome take_text(const CommandRecord& command, std::span<const std::byte> more) noexcept;
   Outcome send_inline(const InlineRecord& command, std::span<const std::byte> payload) noexcept;
   Outcome packet_inline(const InlineRecord& command, std::span<const std::byte> bytes) noexcept;
   Outcome send(const CommandRecord& command) noexcept;
@@ -89,6 +96,8 @@ class RingServer {
   Outcome receive_matched(const CommandRecord& command) noexcept;
   Outcome cancel_send(const CommandRecord& command) noexcept;
   Outcome purge(const CommandRecord& command, std::span<const std::byte> more) noexcept;
+  Outcome place_packet(const CommandRecord& command) noexcept;
+  Outcome share(const CommandRecord& command) noexcept;
   void answer(std::uint64_t answer, const Envelope& envelope = {}) noexcept;
   void answer_probe(const CommandRecord& command, const MatchKey& ignore) noexcept;
   bool cancel_receive(OperationId operation) noexcept;
@@ -96,6 +105,7 @@ class RingServer {
   Outcome begin(OperationId operation) noexcept;
   Outcome take(OperationId operation, std::span<Payload> payloads) noexcept;
   Operation* find(OperationId operation) noexcept;
+  static void end(Operation& operation) noexcept;
   void forget_cancelled(OperationId operation, OperationId engines) noexcept;
 
   std::size_t give_events() noexcept;
@@ -103,6 +113,7 @@ class RingServer {
   void finish(OperationId operation, EventRecord event) noexcept;
   bool give_waiting() noexcept;
   bool give_held() noexcept;
+  bool give_offer(const EventRecord& offer) noexcept;
   std::size_t give_warnings(bool has_room) noexcept;
   bool publish(const EventRecord& event, std::span<const std::byte> more = {}) noexcept;
   void tell_arrivals() noexcept;
@@ -121,8 +132,9 @@ class RingServer {
   std::uint64_t trace_taken_ = ~std::uint64_t{0};  ///< Position of the command that the trace has last.
   bool is_refused_ = false;
 
-  std::vector<Operation> operations_;  ///< By the number in the client's name, less 1.
-  std::uint32_t first_waiting_ = 0;    ///< A number. 0: none.
+  std::map<std::uint32_t, Place> places_;  ///< By peer.
+  std::vector<Operation> operations_;      ///< By the number in the client's name, less 1.
+  std::uint32_t first_waiting_ = 0;        ///< A number. 0: none.
   std::uint32_t last_waiting_ = 0;
   std::deque<std::pair<LogScope, std::string>> warnings_;
   Event held_{};  ///< Not a completion.

@@ -75,6 +75,7 @@ class TracedPort final : public Port {
   }
   void stop_keeping_memory() noexcept override { port_->stop_keeping_memory(); }
 
+  SharedArena* arena() noexcept override { return port_->arena(); }
   std::string card() const override { return port_->card(); }
   const CounterPage& counters() const noexcept override { return port_->counters(); }
   const RingCounters& ring_counters() const noexcept override { return port_->ring_counters(); }

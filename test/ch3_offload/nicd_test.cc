@@ -7,11 +7,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -144,11 +146,20 @@ class NicdTest : public testing::Test {
         if (event.kind == Event::Kind::kPeerFailed) ++failed_[i];
         if (event.kind == Event::Kind::kCardWanted)
           drivers_[i]->introduce(event.peer, drivers_[index_of(event.peer)]->card());
+        if (event.kind == Event::Kind::kWarning)
+          warnings_.append(reinterpret_cast<const char*>(event.bytes), event.length_bytes);
       }
     }
   }
+  /// Memory of process `i`, for a message.
+  SharedBlock make_block(std::size_t i, std::size_t length_bytes) {
+    if (are_shared_) return SharedBlock(drivers_[i]->arena()->allocate(length_bytes), {drivers_[i]->arena()});
+    return SharedBlock(new std::byte[length_bytes]);
+  }
   void exchange(std::size_t length_bytes) {
-    std::vector<std::byte> sent(length_bytes), room(length_bytes);
+    const SharedBlock send_block = make_block(0, length_bytes), receive_block = make_block(1, length_bytes);
+    const std::span sent(send_block.get(), length_bytes), room(receive_block.get(), length_bytes);
+    std::ranges::fill(room, std::byte{});
     for (std::size_t i = 0; i < length_bytes; ++i) sent[i] = static_cast<std::byte>(i * 7 + i / 251);
     OperationId operation;
     Envelope envelope;
@@ -166,7 +177,7 @@ class NicdTest : public testing::Test {
       return done_[1] > before && done_[0] >= sends + is_pending;
     }));
     EXPECT_EQ(received_bytes_, length_bytes);
-    EXPECT_EQ(room, sent);
+    EXPECT_TRUE(std::ranges::equal(room, sent));
   }
 
   static inline unsigned char last_ = 0;
@@ -177,6 +188,8 @@ class NicdTest : public testing::Test {
   std::vector<Driver> drivers_;
   std::array<int, 2> done_{}, failed_{};
   std::size_t received_bytes_ = 0;
+  bool are_shared_ = false;       ///< Messages are in memory that their processes share.
+  std::string warnings_;
 };
 
 TEST_F(NicdTest, MessagesGoBetweenTheProcessesOfAJob) {
@@ -233,13 +246,43 @@ TEST_F(NicdTest, AnotherVersionIsRefused) {
   EXPECT_NE(answer_to(std::as_bytes(std::span(&hello, 1))).find("different versions"), std::string::npos);
 }
 
-TEST_F(NicdTest, AClientWhoseMemoryCannotBeReadIsRefused) {
+TEST_F(NicdTest, MessagesInSharedMemoryMoveWithOneCopy) {
   attach(hello_of(0));
-  NicdHello hello = hello_of(1);
-  hello.probe_address = 8;
-  EXPECT_NE(answer_to(std::as_bytes(std::span(&hello, 1))).find("may not read the memory"),
-            std::string::npos);
+  attach(hello_of(1));
+  const auto written = [&] { return drivers_[0]->counters().bulk_written; };
+  exchange(1'000'000);
+  EXPECT_EQ(written(), 0u);
+  are_shared_ = true;
+  exchange(1'000'000);
+  EXPECT_TRUE(await([&] {
+    turn();
+    return written() == 1;
+  }));
+  exchange(1'000);
+  EXPECT_EQ(drivers_[0]->ring_counters().client.staged, 0u);
 }
+
+/// Clients of whom the kernel lets the processor read only the memory of rank `readable`.
+class NicdStaging : public NicdTest, public testing::WithParamInterface<std::uint32_t> {};
+
+TEST_P(NicdStaging, AClientWhoseMemoryCannotBeReadStagesItsMessages) {
+  const std::uint32_t readable = GetParam();
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    NicdHello hello = hello_of(i);
+    if (i != readable) hello.probe_address = 8;
+    attach(hello);
+  }
+  for (const std::size_t length : {8, 5000, 70'000, 3'000'000}) exchange(length);
+  for (std::uint32_t i = 0; i < 2; ++i)
+    EXPECT_EQ(drivers_[i]->ring_counters().client.staged > 0, i != readable);
+  EXPECT_NE(warnings_.find("may not read the memory"), std::string::npos);
+  // What it shares, it need not copy.
+  const std::uint64_t before = drivers_[1]->ring_counters().client.staged;
+  are_shared_ = true;
+  exchange(300'000);
+  EXPECT_EQ(drivers_[1]->ring_counters().client.staged, before);
+}
+INSTANTIATE_TEST_SUITE_P(Readable, NicdStaging, testing::Values(0, 1, 2));
 
 TEST_F(NicdTest, AHelloOfAnotherLengthEndsTheConnection) {
   attach(hello_of(0));

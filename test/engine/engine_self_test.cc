@@ -202,5 +202,99 @@ TEST_F(EngineSelf, PurgeFailsTheSendThatWaits) {
   expect_at_rest();
 }
 
+/// With parts of a size that whoever runs several engines chooses.
+class EngineSelfInParts : public EngineWorld {
+ protected:
+  static constexpr std::size_t kPart = 10'000;
+  EngineSelfInParts() {
+    engine_config.self_copy_bytes = kPart;
+    make_strangers(1);
+  }
+  /// Calls of progress() until the receive is over.
+  std::size_t turns_until_received(TestReceive& request) {
+    std::size_t turns = 0;
+    for (; pending(request) && turns < 1000; ++turns) step();
+    return turns;
+  }
+};
+
+TEST_F(EngineSelfInParts, ALongOneTakesSeveralTurns) {
+  for (const std::size_t block : {0, 24}) {
+    for (const bool posted_first : {true, false}) {
+      TestSend message(kLong, 3, block);
+      TestReceive request(kLong, block);
+      if (posted_first) receive(0, request);
+      send(0, 0, message);
+      if (!posted_first) receive(0, request);
+      EXPECT_TRUE(pending(message));
+      EXPECT_FALSE(at(0)->at_rest());
+      EXPECT_GE(turns_until_received(request), kLong / kPart);
+      settle();
+      expect_sent(message);
+      expect_received(request, message);
+      expect_at_rest();
+    }
+  }
+}
+
+TEST_F(EngineSelfInParts, AShortOneIsDoneAtOnce) {
+  TestReceive request(kPart);
+  receive(0, request);
+  TestSend message(kPart);
+  send(0, 0, message);
+  EXPECT_EQ(message.at_once, Status::kOk);
+  settle();
+  expect_received(request, message);
+}
+
+TEST_F(EngineSelfInParts, SeveralTakeTurns) {
+  TestReceive long_request(kLong), request(2 * kPart);
+  receive(0, long_request);
+  receive(0, request, kOtherKey);
+  TestSend long_message(kLong, 1), message(2 * kPart, 2);
+  send(0, 0, long_message);
+  message.key = kOtherKey;
+  send(0, 0, message);
+  EXPECT_LT(turns_until_received(request), 8u);
+  EXPECT_TRUE(pending(long_request));
+  settle();
+  expect_received(long_request, long_message);
+  expect_received(request, message);
+}
+
+TEST_F(EngineSelfInParts, IsTruncatedLikeAnyMessage) {
+  TestReceive request(3 * kPart + 1);
+  receive(0, request);
+  TestSend message(kLong);
+  send(0, 0, message);
+  settle();
+  expect_received(request, message);
+  expect_sent(message);
+}
+
+/// It has matched: there is nothing to be taken back.
+TEST_F(EngineSelfInParts, WhatIsBeingCopiedIsNotCancelled) {
+  TestReceive request(kLong);
+  receive(0, request);
+  TestSend message(kLong);
+  send(0, 0, message);
+  EXPECT_EQ(at(0)->cancel_send(message.operation, PeerId{0}, kKey, 0, nullptr), Progressed::kFailed);
+  EXPECT_FALSE(at(0)->cancel_receive(request.operation));
+  settle();
+  expect_received(request, message);
+}
+
+TEST_F(EngineSelf, IsNoPeerThatCouldFail) {
+  TestSend message(kLong);
+  send(0, 0, message);
+  at(0)->fail_peer(PeerId{0});
+  settle();
+  EXPECT_TRUE(pending(message));
+  TestReceive request(kLong);
+  receive(0, request);
+  settle();
+  expect_received(request, message);
+}
+
 }  // namespace
 }  // namespace ch3_offload

@@ -36,9 +36,10 @@ void Simulation::make_engine(Process& process, const EngineConfig& engine) {
   const std::uint64_t seed = config_.seed + process.id;
   if (config_.driver == SimulatedDriver::kProcess) {
     process.exchange = node_of(process.id).exchange->attach(PeerId{process.id});
-    process.memory = std::make_unique<ClientMemory>(::getpid(), config_.processes, *process.exchange);
+    process.memory = std::make_unique<OtherProcess>(config_.processes, *process.exchange, config_.copies);
     Provider* const providers[] = {process.exchange.get()};
     process.engine = std::make_unique<SteppedRings>(engine, providers, seed, process.memory.get());
+    process.shared.arena = process.engine->arena();
     return;
   }
   process.provider = network_.make_provider(PeerId{process.id});
@@ -286,8 +287,8 @@ void Simulation::check_at_rest() {
   }
   for (auto& process : processes_) {
     if (!process->alive) continue;
-    if (process->memory != nullptr && process->memory->is_broken())
-      fail("process " + std::to_string(process->id) + " is broken: " + process->memory->reason());
+    if (process->memory != nullptr && process->memory->memory.is_broken())
+      fail("process " + std::to_string(process->id) + " is broken: " + process->memory->memory.reason());
     const Counters& counters = process->engine->counters();
     std::size_t waiting = 0;
     bool exact = true;

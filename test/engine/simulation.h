@@ -10,15 +10,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
+#include <new>
 #include <string>
 #include <unordered_set>
 #include <vector>
 
 #include "engine/engine.h"
 #include "engine/event_handler.h"
-#include "nic/client_memory.h"
 #include "nic/exchange.h"
 #include "nic/port.h"
+#include "nic/stepped_rings.h"
 #include "engine/oracle.h"
 #include "engine/page_arena.h"
 #include "engine/payload_buffer.h"
@@ -68,6 +70,23 @@ struct CancelRecord final : Record {
   SendRecord& send;
 };
 
+/// Memory of a process that it shares with its processor.
+class SharedResource final : public std::pmr::memory_resource {
+ public:
+  SharedArena* arena = nullptr;  ///< Null: there is none, or none any more.
+
+ private:
+  void* do_allocate(std::size_t length_bytes, std::size_t) override {
+    std::byte* const block = arena->allocate(length_bytes);
+    if (block == nullptr) throw std::bad_alloc();
+    return block;
+  }
+  void do_deallocate(void* block, std::size_t, std::size_t) override {
+    if (arena != nullptr) static_cast<void>(arena->give_back(static_cast<std::byte*>(block)));
+  }
+  bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+};
+
 class Simulation {
  public:
   explicit Simulation(const SimulationConfig& config);
@@ -103,8 +122,9 @@ class Simulation {
     std::unique_ptr<FakeProvider> provider;     ///< Null with kProcess, and when it is dead.
     std::unique_ptr<Trace> trace;
     std::unique_ptr<ExchangePort> exchange;     ///< With kProcess, as the next one.
-    std::unique_ptr<ClientMemory> memory;
+    std::unique_ptr<OtherProcess> memory;
     std::unique_ptr<Port> engine;
+    SharedResource shared;                      ///< Memory that the processor of kProcess maps.
     struct Taken {
       MessageId message;
       SendRecord* send;
@@ -173,7 +193,8 @@ class Simulation {
   void announce_death(std::uint32_t dead);
   void post(Process& process, MatchKey key, MatchKey ignore, std::size_t capacity, SendRecord* expected);
   void choose_request(Process& process, MatchKey& key, MatchKey& ignore, std::size_t& capacity);
-  std::unique_ptr<PayloadBuffer> make_buffer(std::size_t length);
+  std::unique_ptr<PayloadBuffer> make_buffer(Process& process, std::size_t length);
+  std::pmr::memory_resource& memory_of(Process& process);
   std::size_t choose_length();
   MatchKey random_mask();
   MatchKey choose_key(std::uint32_t from, std::uint64_t number);

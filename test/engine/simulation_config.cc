@@ -81,19 +81,24 @@ SimulationConfig SimulationConfig::from_seed(std::uint64_t seed, std::uint64_t o
   if (config.classify_probability > 0) engine.channel_bits = ~std::uint64_t{UINT32_MAX};
   engine.traffic_class = static_cast<TrafficClass>(classes.below(kTrafficClasses));
   config.nodes = static_cast<std::uint32_t>(SeededRandom(mix64(seed) ^ 0x0DE).between(1, config.processes));
+  engine.self_copy_bytes = one_of<std::size_t>(classes, {SIZE_MAX, SIZE_MAX, 1, 1000, 65'536});
+  SeededRandom shares(mix64(seed) ^ 0x54A);
+  config.shared_probability = one_of(shares, {0.0, 0.5, 0.5, 1.0});
+  if (shares.chance(0.3)) config.copies = KernelCopies::kRefused;
   return config;
 }
 
 std::string SimulationConfig::describe() const {
   std::ostringstream text;
   text << "seed " << seed << ", " << operations << " operations, " << processes << " processes";
-  if (driver == SimulatedDriver::kProcess) text << " on " << nodes << " nodes";
+  if (driver == SimulatedDriver::kProcess) text << " on " << nodes << " nodes, shared " << shared_probability << ", copies "
+                                                  << (copies == KernelCopies::kAllowed ? "allowed" : "refused");
   text << ", " << contexts
        << " contexts, " << tags << " tags, " << (numbered ? "numbered" : "not numbered") << ", deaths " << deaths
        << ", broken connections " << broken_connections << ", purge " << purge_probability << ", waiting "
        << most_waiting << ", posted " << most_posted << ", longest " << longest_bytes << ", motion "
        << motion_probability << "\n  engine: eager limit " << engine.eager_limit_bytes << ", unexpected budget "
-       << engine.unexpected_budget_bytes << ", send buffer " << engine.send_buffer_bytes << "\n  network: slot "
+       << engine.unexpected_budget_bytes << ", send buffer " << engine.send_buffer_bytes << ", self copy " << engine.self_copy_bytes << "\n  network: slot "
        << network.max_slot_bytes << " (" << network.odd_slot_bytes << " to odd processes) x " << network.slots_per_pair << ", delay " << network.most_delay_ns
        << " ns, slow " << network.slow_probability << ", again " << network.again_probability << ", write "
        << network.write << " from " << network.write_threshold_bytes << ", pairs without "

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "engine/engine.h"
+#include "nic/client_memory.h"
 #include "rdma/fake_provider.h"
 
 namespace ch3_offload {
@@ -28,6 +29,8 @@ struct SimulationConfig {
   SimulatedDriver driver = SimulatedDriver::kHost;
   bool has_rings() const noexcept { return driver != SimulatedDriver::kHost; }
   std::uint32_t nodes = 1;          ///< Of kProcess: the processes are dealt among them.
+  double shared_probability = 0;    ///< Of kProcess: a contiguous buffer is shared with the processor.
+  KernelCopies copies = KernelCopies::kAllowed;  ///< Of kProcess.
   FakeConfig network;
   EngineConfig engine;              ///< self is filled in for each process.
 

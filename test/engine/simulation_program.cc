@@ -73,8 +73,14 @@ std::size_t Simulation::choose_length() {
   return config_.numbered ? length : std::max<std::size_t>(length, 8);
 }
 
-std::unique_ptr<PayloadBuffer> Simulation::make_buffer(std::size_t length) {
-  if (!random_.chance(config_.strided_probability)) return std::make_unique<PayloadBuffer>(length, 0, 0, arena_);
+std::pmr::memory_resource& Simulation::memory_of(Process& process) {
+  if (process.shared.arena == nullptr || !memory_random_.chance(config_.shared_probability)) return arena_;
+  return process.shared;
+}
+
+std::unique_ptr<PayloadBuffer> Simulation::make_buffer(Process& process, std::size_t length) {
+  if (!random_.chance(config_.strided_probability))
+    return std::make_unique<PayloadBuffer>(length, 0, 0, memory_of(process));
   const std::size_t block_bytes = random_.between(1, 100);
   const auto kind = block_bytes % 2 == 0 ? PayloadBuffer::Kind::kPacked : PayloadBuffer::Kind::kPieces;
   return std::make_unique<PayloadBuffer>(length, block_bytes, random_.below(40), arena_, kind);
@@ -129,7 +135,7 @@ void Simulation::command_send(Process& process) {
   record->mode = random_.chance(0.75) ? SendMode::kStandard
                  : random_.chance(0.7) ? SendMode::kSynchronous : SendMode::kReady;
   record->send_id = random_.chance(0.9) ? next_send_id_++ : 0;
-  record->buffer = make_buffer(record->length_bytes);
+  record->buffer = make_buffer(process, record->length_bytes);
   record->buffer->fill(record->seed);
   SendRecord& send = adopt(std::move(record));
   log("send", process.id, to, send.seed, abridged(send.key));
@@ -172,7 +178,7 @@ void Simulation::command_packet(Process& process) {
   for (std::uint64_t parts = random_.below(4); parts > 0; --parts) {
     const std::size_t length = std::min<std::size_t>(choose_length(), 200'000);
     // A buffer's pattern begins at its seed's byte 0; a stream's does not.
-    auto buffer = make_buffer(length);
+    auto buffer = make_buffer(process, length);
     std::vector<std::byte> bytes(length);
     fill_pattern(bytes, seed, end);
     buffer->set(bytes);
@@ -233,7 +239,7 @@ void Simulation::post(Process& process, MatchKey key, MatchKey ignore, std::size
   record->key = key;
   record->ignore = ignore;
   record->expected = expected;
-  record->buffer = make_buffer(capacity);
+  record->buffer = make_buffer(process, capacity);
   ReceiveRecord& receive = adopt(std::move(record));
   log("post", process.id, UINT32_MAX, capacity, abridged(key));
   oracle_.posted(receive);
@@ -299,7 +305,7 @@ void Simulation::command_receive_matched(Process& process) {
   record->taken = taken.send;
   std::size_t capacity = taken.send->length_bytes + random_.below(10);
   if (random_.chance(0.2)) capacity = random_.below(capacity + 1);
-  record->buffer = make_buffer(capacity);
+  record->buffer = make_buffer(process, capacity);
   ReceiveRecord& receive = adopt(std::move(record));
   log("receive matched", process.id, taken.send->from, taken.send->seed, capacity);
   Envelope envelope;

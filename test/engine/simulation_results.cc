@@ -43,7 +43,7 @@ Payload Simulation::Process::on_packet_offer(PeerId peer, std::size_t length_byt
   places.erase(from);  // The engine left that one alone, or it writes to memory that is gone.
   if (world.random_.chance(0.25)) return {};
   const std::size_t capacity = world.random_.chance(0.5) ? length_bytes : world.random_.below(2 * length_bytes) + 1;
-  return (places[from] = std::make_unique<PayloadBuffer>(capacity, 0, 0, world.arena_))->payload();
+  return (places[from] = std::make_unique<PayloadBuffer>(capacity, 0, 0, world.memory_of(*this)))->payload();
 }
 
 std::string Simulation::Process::on_card_wanted(PeerId peer) {
@@ -207,6 +207,7 @@ void Simulation::kill(Process& process) {
   }
   if (process.provider != nullptr) network_.kill(PeerId{process.id});
   process.alive = false;
+  process.shared.arena = nullptr;
   process.engine.reset();
   process.exchange.reset();
   process.provider.reset();

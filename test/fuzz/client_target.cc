@@ -26,6 +26,7 @@
 #include "nic/host_driver.h"
 #include "nic/port_memory.h"
 #include "nic/ring_server.h"
+#include "nic/stepped_rings.h"
 #include "rdma/shm/ring.h"
 
 namespace ch3_offload::fuzz {
@@ -199,7 +200,7 @@ struct Client {
   explicit Client(Exchange& exchange)
       : memory(std::move(PortMemory::make().value())),
         port(exchange.attach(PeerId{kHostile})),
-        data(Child::get().pid(), kRanks, *port),
+        data(Child::get().pid(), socket.processor, kRanks, *port),
         providers{port.get()},
         engine(config_of(kHostile), providers),
         server(engine, memory, nullptr, &data),
@@ -211,6 +212,7 @@ struct Client {
 
   PortMemory memory;
   std::unique_ptr<ExchangePort> port;
+  ClientSocket socket;
   ClientMemory data;
   Provider* providers[1];
   HostDriver engine;

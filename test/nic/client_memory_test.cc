@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/payload_layout.h"
+#include "nic/stepped_rings.h"
 
 namespace ch3_offload {
 namespace {
@@ -20,7 +21,7 @@ using Bytes = std::vector<std::byte>;
 class ClientMemoryTest : public testing::Test {
  protected:
   ClientMemoryTest() : exchange_(PeerId{0}, 2, nullptr), port_(exchange_.attach(PeerId{0})) {
-    memory_.emplace(::getpid(), 2, *port_);
+    memory_.emplace(::getpid(), socket_.processor, 2, *port_);
     for (std::size_t i = 0; i < bytes_.size(); ++i) bytes_[i] = static_cast<std::byte>(i * 7);
   }
   Payload payload(std::size_t length_bytes, const PayloadLayout* layout = nullptr) {
@@ -41,6 +42,7 @@ class ClientMemoryTest : public testing::Test {
 
   Exchange exchange_;
   std::unique_ptr<ExchangePort> port_;
+  const ClientSocket socket_;
   std::optional<ClientMemory> memory_;
   Bytes bytes_ = Bytes(1000);
 };
@@ -131,6 +133,21 @@ TEST_F(ClientMemoryTest, MemoryThatIsNotThereBreaksTheClient) {
 TEST_F(ClientMemoryTest, ALayoutThatIsNotThereBreaksTheClient) {
   EXPECT_FALSE(takes(payload(10, reinterpret_cast<const PayloadLayout*>(std::uintptr_t{64}))));
   EXPECT_TRUE(memory_->is_broken());
+}
+
+/// With no word of the kernel: what is not shared cannot be named.
+TEST_F(ClientMemoryTest, WithoutCopiesByTheKernelOnlySharedMemoryIsTaken) {
+  memory_.emplace(::getpid(), socket_.processor, 2, *port_, KernelCopies::kRefused);
+  const std::array<Piece, 1> pieces{{{0, 4}}};
+  const PayloadLayout layout{.kind = PayloadLayout::Kind::kPieces,
+                             .piece_count = 1,
+                             .pieces = pieces.data(),
+                             .element_bytes = 4,
+                             .extent_bytes = 8};
+  EXPECT_FALSE(takes(payload(8)));
+  EXPECT_FALSE(takes(payload(8, &layout)));
+  EXPECT_TRUE(takes(payload(0)));
+  EXPECT_FALSE(memory_->is_broken());
 }
 
 }  // namespace

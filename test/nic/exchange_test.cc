@@ -76,7 +76,11 @@ std::vector<ContractParam> configurations() {
   std::vector<ContractParam> all = {{.name = "OneNode", .make = &make_one_node},
                                     {.name = "NodeEach", .make = &make_node_each},
                                     {.name = "TwoNodes", .make = &make_two_nodes}};
-  for (ContractParam& one : all) one.writes = one.sleeps = one.has_secrets = false;
+  for (ContractParam& one : all) one.sleeps = one.has_secrets = false;
+  for (ContractParam* const one : {&all[1], &all[2]}) {  // Between nodes there are no writes.
+    one->writes = false;
+    one->refuses = true;
+  }
   return all;
 }
 INSTANTIATE_PROVIDER_CONTRACT(Exchange, configurations());
@@ -170,6 +174,14 @@ class ExchangeShares : public testing::Test {
 /// The one that is always asked first does not take it all, nor the one with longer messages.
 TEST_F(ExchangeShares, OfProcessesThatSendAllTheTimeAreEqualInBytes) {
   EXPECT_NEAR(share_of_first(), 0.5, 0.025);
+}
+
+TEST_F(ExchangeShares, AWriteToAnotherNodeIsRefused) {
+  std::array<std::byte, 8> bytes{};
+  MemoryRegion region;
+  ASSERT_EQ(ports_[0]->register_memory(bytes.data(), bytes.size(), Access::kRead, region), Status::kOk);
+  EXPECT_EQ(ports_[0]->write(*endpoints_[0], bytes.data(), bytes.size(), region, {}, Immediate{1}, WorkId{1}),
+            Status::kUnsupported);
 }
 
 /// A process of class latency, and one of class bulk.
@@ -285,6 +297,125 @@ TEST_F(ExchangeEngines, AStreamToOneProcessDoesNotHoldUpAMessageToItsNeighbour) 
   EXPECT_LT(received_[1] - before, 20);
   for (int i = 0; i < 10'000 && received_[1] < 1 + kMany; ++i) step();
   EXPECT_EQ(received_[1], 1 + kMany);
+}
+
+/// Two processes of a node, and memory of the second that the first writes to.
+class ExchangeWrites : public testing::Test {
+ protected:
+  struct News final : Sink {
+    Delivery on_message(PeerId, std::span<const std::byte>) noexcept override { return Delivery::kTaken; }
+    void on_write_arrived(PeerId, Immediate, std::size_t length_bytes) noexcept override {
+      arrived_bytes += length_bytes;
+    }
+    void on_write_done(PeerId, WorkId, Status status) noexcept override { done.push_back(status); }
+    void on_peer_down(PeerId, Status) noexcept override { ++down; }
+    std::size_t arrived_bytes = 0;
+    std::vector<Status> done;
+    int down = 0;
+  };
+
+  ExchangeWrites() : exchange_(PeerId{0}, 2, nullptr) {
+    for (std::uint32_t i = 0; i < 2; ++i) ports_[i] = exchange_.attach(PeerId{i});
+    for (std::uint32_t i = 0; i < 2; ++i)
+      endpoints_[i] = ports_[i]->connect(PeerId{1 - i}, ports_[1 - i]->local_address()).value();
+    for (std::size_t i = 0; i < source_.size(); ++i) source_[i] = static_cast<std::byte>(i * 7);
+    EXPECT_EQ(ports_[1]->register_memory(room_.data(), room_.size(), Access::kWrite, region_), Status::kOk);
+  }
+  RemoteMemory destination(std::size_t offset_bytes = 0) const {
+    return {reinterpret_cast<std::uint64_t>(room_.data()) + offset_bytes, region_.remote_key};
+  }
+  Status write(std::size_t length_bytes, RemoteMemory to) {
+    return ports_[0]->write(*endpoints_[0], source_.data(), length_bytes, {}, to, Immediate{1}, WorkId{1});
+  }
+  void poll() {
+    for (std::size_t i = 0; i < 2; ++i)
+      if (ports_[i] != nullptr) ports_[i]->poll(news_[i], 64);
+  }
+  bool is_untouched() const {
+    return std::ranges::all_of(room_, [](std::byte byte) { return byte == std::byte{}; });
+  }
+
+  static constexpr std::size_t kBytes = std::size_t{1} << 20;
+  Exchange exchange_;
+  std::array<std::unique_ptr<ExchangePort>, 2> ports_;
+  std::array<Endpoint*, 2> endpoints_{};
+  std::vector<std::byte> source_ = std::vector<std::byte>(kBytes), room_ = std::vector<std::byte>(kBytes);
+  MemoryRegion region_;
+  std::array<News, 2> news_;
+};
+
+/// Whoever else is served in the same turn waits for no more than the process's share.
+TEST_F(ExchangeWrites, ALongWriteMovesInPiecesOfTheClassesShare) {
+  ASSERT_EQ(write(kBytes, destination()), Status::kOk);
+  std::size_t turns = 0;
+  for (; news_[0].done.empty() && turns < 1000; ++turns) poll();
+  EXPECT_EQ(turns, kBytes / Exchange::quantum_bytes(TrafficClass::kDefault));
+  EXPECT_EQ(news_[1].arrived_bytes, kBytes);
+  EXPECT_EQ(room_, source_);
+}
+
+TEST_F(ExchangeWrites, NothingIsWrittenOutsideOfRegisteredMemory) {
+  ASSERT_EQ(write(kBytes, destination(1)), Status::kOk);
+  ASSERT_EQ(write(8, destination(kBytes - 7)), Status::kOk);
+  ASSERT_EQ(write(8, {destination().address - 1, region_.remote_key}), Status::kOk);
+  ASSERT_EQ(write(8, {destination().address, RemoteKey{}}), Status::kOk);
+  ASSERT_EQ(write(8, {destination().address, RemoteKey{static_cast<std::uint64_t>(region_.remote_key) + 1}}),
+            Status::kOk);
+  poll();
+  EXPECT_EQ(news_[0].done, std::vector<Status>(5, Status::kPeerFailed));
+  EXPECT_EQ(news_[1].arrived_bytes, 0u);
+  EXPECT_TRUE(is_untouched());
+}
+
+TEST_F(ExchangeWrites, AKeyIsWorthNothingOnceItsMemoryIsDeregistered) {
+  const RemoteMemory stale = destination();
+  ports_[1]->deregister_memory(region_);
+  ASSERT_EQ(ports_[1]->register_memory(room_.data(), room_.size(), Access::kWrite, region_), Status::kOk);
+  ASSERT_EQ(write(8, stale), Status::kOk);
+  poll();
+  EXPECT_EQ(news_[0].done, std::vector<Status>{Status::kPeerFailed});
+  EXPECT_TRUE(is_untouched());
+}
+
+/// In the middle of a long write.
+TEST_F(ExchangeWrites, AProcessThatHasGoneIsWrittenToNoMore) {
+  ASSERT_EQ(write(kBytes, destination()), Status::kOk);
+  poll();
+  ports_[1].reset();
+  room_ = std::vector<std::byte>(kBytes);
+  for (int i = 0; i < 4; ++i) poll();
+  EXPECT_EQ(news_[0].done, std::vector<Status>{Status::kPeerFailed});
+  EXPECT_EQ(news_[0].down, 1);
+  EXPECT_TRUE(is_untouched());
+}
+
+TEST_F(ExchangeWrites, AProcessThatWillHaveNoMoreIsWrittenToNoMore) {
+  ASSERT_EQ(write(kBytes, destination()), Status::kOk);
+  ASSERT_TRUE(ports_[1]->end(PeerId{0}));
+  for (int i = 0; i < 4; ++i) poll();
+  EXPECT_EQ(news_[0].done, std::vector<Status>{Status::kPeerFailed});
+  EXPECT_EQ(news_[1].down, 1);
+  EXPECT_TRUE(is_untouched());
+}
+
+TEST_F(ExchangeWrites, AProcessWhoseMemoryIsBrokenWritesNothing) {
+  ASSERT_EQ(write(8, destination()), Status::kOk);
+  ports_[0]->silence();
+  poll();
+  EXPECT_TRUE(news_[0].done.empty());
+  EXPECT_TRUE(is_untouched());
+}
+
+TEST_F(ExchangeWrites, MoreThanFitWaitForRoom) {
+  Status status = Status::kOk;
+  std::size_t given = 0;
+  for (; given < 1000; ++given)
+    if ((status = write(8, destination(8 * given))) != Status::kOk) break;
+  EXPECT_EQ(status, Status::kAgain);
+  EXPECT_FALSE(ports_[0]->arm());
+  poll();
+  EXPECT_EQ(news_[0].done.size(), given);
+  EXPECT_EQ(write(8, destination()), Status::kOk);
 }
 
 }  // namespace

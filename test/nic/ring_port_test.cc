@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -756,7 +757,7 @@ TEST_F(HostileClient, IsRefusedForAWrongKind) {
   expect_refused();
 }
 TEST_F(HostileClient, IsRefusedForAKindBehindTheLast) {
-  give(command(static_cast<CommandKind>(static_cast<int>(CommandKind::kClassify) + 1)));
+  give(command(static_cast<CommandKind>(static_cast<int>(CommandKind::kUnshare) + 1)));
   expect_refused();
 }
 TEST_F(HostileClient, IsRefusedForARecordThatIsNoMessage) {
@@ -864,6 +865,30 @@ TEST_F(HostileClient, IsRefusedForMoreInlineSendsThanThereMayBe) {
   EXPECT_FALSE(is_refused());
   give(std::as_bytes(std::span(&to_a_stranger, 1)));
   expect_refused();
+}
+TEST_F(HostileClient, IsRefusedForALongCard) {
+  give(command(CommandKind::kIntroduce), kInlineBytes);
+  EXPECT_FALSE(is_refused());
+  give(command(CommandKind::kIntroduce), kInlineBytes + 1);
+  expect_refused();
+}
+TEST_F(HostileClient, IsRefusedForSharingWithAProcessorOfItsOwn) {
+  give(command(CommandKind::kShare));
+  expect_refused();
+}
+/// It would get no event any more, and wait for ever.
+TEST_F(HostileClient, IsRefusedForAnImpossibleWordOfWhatItHasTaken) {
+  void* const page = ::mmap(nullptr, sizeof(RingControl), PROT_READ | PROT_WRITE, MAP_SHARED,
+                            port(0).memory->files()[PortMemory::kEventFile], 0);
+  ASSERT_NE(page, MAP_FAILED);
+  static_cast<RingControl*>(page)->consumer_position.store(std::uint64_t{1} << 40);
+  ::munmap(page, sizeof(RingControl));
+  CommandRecord receive = command(CommandKind::kReceiveMatched, name(1));  // Ends at once, with an error.
+  for (std::uint32_t i = 1; i < kEventRingBytes / 64 + 10 && !is_refused(); ++i) {
+    receive.operation = OperationId{std::uint64_t{i} << 32 | 1};
+    give(receive);
+  }
+  EXPECT_TRUE(is_refused());
 }
 TEST_F(HostileClient, IsRefusedForAnEmptyPacket) {
   InlineRecord empty{CommandKind::kPacketInline, 0, 0, 1, 0, 0, 0};

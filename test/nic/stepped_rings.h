@@ -3,6 +3,9 @@
 
 #pragma once
 
+#include <sys/socket.h>
+
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -13,14 +16,36 @@
 #include "nic/ring_port.h"
 #include "nic/ring_server.h"
 #include "rdma/fake_provider.h"
+#include "rdma/shm/unix_socket.h"
 
 namespace ch3_offload {
 
+/// The socket between a client and its processor.
+struct ClientSocket {
+  ClientSocket() {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) std::abort();
+    client = FileDescriptor(ends[0]);
+    processor = FileDescriptor(ends[1]);
+  }
+  FileDescriptor client;
+  FileDescriptor processor;
+};
+
+/// The memory of this process, as a processor in another one sees it.
+struct OtherProcess {
+  OtherProcess(std::uint32_t peer_limit, ExchangePort& port, KernelCopies the_copies = KernelCopies::kAllowed)
+      : copies(the_copies), memory(::getpid(), socket.processor, peer_limit, port, the_copies) {}
+  const ClientSocket socket;
+  const KernelCopies copies;
+  ClientMemory memory;
+};
+
 class SteppedRings final : public RingPort {
  public:
-  /// `client`: the memory of this process, as a processor in another one sees it; null: it is the same one.
+  /// `client`: null: the processor is in this process.
   SteppedRings(const EngineConfig& config, std::span<Provider* const> providers, std::uint64_t seed,
-               ClientMemory* client = nullptr)
+               OtherProcess* client = nullptr)
       : SteppedRings(std::make_unique<PortMemory>(std::move(PortMemory::make().value())), config, providers,
                      seed, client) {}
 
@@ -38,12 +63,23 @@ class SteppedRings final : public RingPort {
 
  private:
   SteppedRings(std::unique_ptr<PortMemory> its_memory, const EngineConfig& config,
-               std::span<Provider* const> providers, std::uint64_t seed, ClientMemory* client)
-      : RingPort(*its_memory, config.trace, client != nullptr),
+               std::span<Provider* const> providers, std::uint64_t seed, OtherProcess* client)
+      : RingPort(*its_memory, config.trace, staging_of(client)),
         memory(std::move(its_memory)),
         host(config, providers),
-        server(host, *memory, config.trace, client),
+        server(host, *memory, config.trace, client == nullptr ? nullptr : &client->memory),
+        client_(client),
         random_(seed) {}
+
+  static Staging staging_of(const OtherProcess* client) noexcept {
+    if (client == nullptr) return Staging::kNone;
+    return client->copies == KernelCopies::kAllowed ? Staging::kPacked : Staging::kAll;
+  }
+  bool send_share(const NicdShare& share, const FileDescriptor& file) noexcept override {
+    const int files[] = {file.get()};
+    return client_ != nullptr &&
+           send_with_files(client_->socket.client, std::as_bytes(std::span(&share, 1)), files);
+  }
 
   void wait_for_processor(std::uint32_t) noexcept override {
     static_cast<void>(server.turn());
@@ -58,6 +94,7 @@ class SteppedRings final : public RingPort {
   RingServer server;
 
  private:
+  OtherProcess* const client_;
   SeededRandom random_;
   bool rests_ = false;
 };

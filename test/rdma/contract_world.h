@@ -80,6 +80,7 @@ struct ContractParam {
   const char* name;  ///< Suffix of the test names: letters and digits.
   std::unique_ptr<ContractWorld> (*make)(std::size_t size);
   bool writes = true;       ///< It writes, wherever the machine can.
+  bool refuses = false;     ///< It has write(), which says kUnsupported to every peer of this world.
   bool sleeps = true;       ///< It has a descriptor to sleep on.
   bool has_secrets = true;  ///< It refuses who does not know the job's secret.
 };

@@ -1,8 +1,11 @@
 #include "rdma/shm/shared_memory.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include <cerrno>
 #include <string>
@@ -41,6 +44,10 @@ void Mapping::populate(std::size_t offset_bytes, std::size_t length_bytes) const
 Result<FileDescriptor> make_shared_file(const char* name, std::size_t length_bytes) {
   FileDescriptor file(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file.valid()) return system_error("shm: memfd_create", errno);
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+      length_bytes > limit.rlim_cur)
+    return system_error("shm: shared memory beyond the limit of a file's size (ulimit -f)", EFBIG);
   if (::ftruncate(file.get(), static_cast<off_t>(length_bytes)) != 0)
     return system_error("shm: ftruncate of shared memory", errno);
   if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
@@ -57,7 +64,9 @@ bool is_sealed_file(const FileDescriptor& file, std::size_t length_bytes) noexce
   const int seals = ::fcntl(file.get(), F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return false;
   struct stat status {};
-  return ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
+  struct statfs system {};
+  return ::fstatfs(file.get(), &system) == 0 && system.f_type == TMPFS_MAGIC &&
+         ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
          static_cast<std::size_t>(status.st_size) == length_bytes;
 }
 

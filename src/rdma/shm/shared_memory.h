@@ -33,6 +33,8 @@ class Mapping {
   std::size_t length_bytes() const noexcept { return length_bytes_; }
   bool valid() const noexcept { return address_ != nullptr; }
   void reset() noexcept;
+  /// The memory stays mapped, and is nobody's.
+  void release() noexcept { address_ = nullptr; }
   /// Takes the page faults of a part now, if the kernel can do that (Linux 5.14). One system call.
   void populate(std::size_t offset_bytes, std::size_t length_bytes) const noexcept;
 
@@ -41,13 +43,15 @@ class Mapping {
   std::size_t length_bytes_ = 0;
 };
 
-/// Makes a file of `length_bytes` zeros that can neither shrink nor grow.
+/// Makes a file of `length_bytes` zeros that can neither shrink nor grow. One beyond RLIMIT_FSIZE is an error,
+/// and not a signal.
 Result<FileDescriptor> make_shared_file(const char* name, std::size_t length_bytes);
 
 /// Forbids new writable mappings of the file, if the kernel can do that (Linux 5.1). Existing mappings stay.
 void seal_against_new_writers(const FileDescriptor& file) noexcept;
 
-/// Returns whether a peer's file has exactly this length and can no longer shrink.
+/// Returns whether a peer's file has exactly this length, can no longer shrink, and is one of small pages. To
+/// touch a file of huge pages of which none is left would end this process.
 bool is_sealed_file(const FileDescriptor& file, std::size_t length_bytes) noexcept;
 
 enum class MapAccess { kRead, kReadWrite };

@@ -310,6 +310,7 @@ static int map_file(int file, MPIDI_CH3I_Segment * segment)
         return FAILURE(STEP_MAP, errno);
     segment->address = address;
     segment->mutex = &((header_t *) address)->mutex;
+    ch3_offload_share_memory(MPIDI_CH3I_channel, address, segment->bytes, file);
     return 0;
 }
 
@@ -403,7 +404,9 @@ void MPIDI_CH3I_Segment_share(MPIR_Comm * node, MPIDI_CH3I_Segment * segment, vo
 
 void MPIDI_CH3I_Segment_release(MPIDI_CH3I_Segment * segment)
 {
-    if (segment->address != NULL)
+    if (segment->address != NULL) {
+        ch3_offload_unshare_memory(MPIDI_CH3I_channel, segment->address);
         munmap(segment->address, segment->bytes);
+    }
     memset(segment, 0, sizeof(*segment));
 }

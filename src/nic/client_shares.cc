@@ -1,0 +1,66 @@
+#include "nic/client_shares.h"
+
+#include <sys/socket.h>
+
+#include <iterator>
+#include <new>
+#include <utility>
+
+namespace ch3_offload {
+
+Receipt ClientShares::listen() noexcept {
+  Offer offer;
+  const Receipt receipt =
+      receive_with_files(socket_, std::as_writable_bytes(std::span(&offer.share, 1)), {&offer.file, 1});
+  switch (receipt) {
+    case Receipt::kMessage:
+      if (offer_ || offer.share.magic != NicdShare::kMagic) return Receipt::kInvalid;
+      offer_ = std::move(offer);
+      return receipt;
+    case Receipt::kNoDescriptor: return Receipt::kNothing;  // share() takes the message away.
+    case Receipt::kWithoutFiles: return Receipt::kInvalid;
+    default: return receipt;
+  }
+}
+
+bool ClientShares::share(std::uint64_t address, std::uint64_t length_bytes) noexcept {
+  if (!offer_ && listen() != Receipt::kMessage) {
+    // If no descriptor was left for its file, the message is still there: the next one must not follow it.
+    std::byte rest;
+    [[maybe_unused]] const ssize_t dropped = ::recv(socket_.get(), &rest, sizeof rest, MSG_DONTWAIT);
+    return false;
+  }
+  const Offer offer = *std::exchange(offer_, std::nullopt);
+  const bool is_it = offer.share.address == address && offer.share.length_bytes == length_bytes;
+  if (!is_it || length_bytes == 0 || address > UINT64_MAX - length_bytes || files_.size() >= kMostFiles ||
+      !is_sealed_file(offer.file, length_bytes))
+    return false;
+  const auto next = files_.lower_bound(address);
+  if (next != files_.end() && next->first - address < length_bytes) return false;
+  if (next != files_.begin()) {
+    const auto& [before, mapping] = *std::prev(next);
+    if (address - before < mapping->length_bytes()) return false;
+  }
+  try {
+    Result<Mapping> mapping = map_shared(offer.file, length_bytes, MapAccess::kReadWrite);
+    if (!mapping.ok()) return false;
+    files_.emplace_hint(next, address, std::make_shared<const Mapping>(std::move(mapping.value())));
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+bool ClientShares::unshare(std::uint64_t address) noexcept { return files_.erase(address) == 1; }
+
+ClientShares::Found ClientShares::find(std::uint64_t address, std::uint64_t length_bytes) const noexcept {
+  auto found = files_.upper_bound(address);
+  if (found == files_.begin()) return {};
+  --found;
+  const std::uint64_t offset = address - found->first;
+  const std::uint64_t file_bytes = found->second->length_bytes();
+  if (offset >= file_bytes || length_bytes > file_bytes - offset) return {};
+  return {found->second->address() + offset, found->second};
+}
+
+}  // namespace ch3_offload

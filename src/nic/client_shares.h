@@ -1,0 +1,59 @@
+// Memory that a client in another process shares with its processor, mapped here.
+//
+// The client sends a file over its socket (NicdShare), then says in its ring what the file is (kShare). A
+// file is taken only if it can no longer shrink. The memory of an operation stays mapped until the operation
+// is over, whatever the client takes back.
+//
+// Threads: one.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "nic/nicd_protocol.h"
+#include "rdma/file_descriptor.h"
+#include "rdma/shm/shared_memory.h"
+#include "rdma/shm/unix_socket.h"
+
+namespace ch3_offload {
+
+class ClientShares {
+ public:
+  /// A process has so many mappings. What a client shares beyond its part stays unmapped. Files.
+  static constexpr std::size_t kMostFiles = 4096;
+
+  /// Memory of the client, as this process reaches it.
+  struct Found {
+    std::byte* address = nullptr;            ///< nullptr: it is not shared.
+    std::shared_ptr<const Mapping> mapping;  ///< Keeps it.
+  };
+
+  /// `socket`: the client's. Outlives this.
+  explicit ClientShares(const FileDescriptor& socket) noexcept : socket_(socket) {}
+
+  /// Keeps the file that the client has sent, if it has. kNothing, kMessage: all is well. kClosed: the client
+  /// has ended. kInvalid: it has said something else.
+  Receipt listen() noexcept;
+  /// Maps what was sent for that memory. False: nothing was, or it cannot be mapped.
+  bool share(std::uint64_t address, std::uint64_t length_bytes) noexcept;
+  /// False: nothing is shared there.
+  bool unshare(std::uint64_t address) noexcept;
+
+  Found find(std::uint64_t address, std::uint64_t length_bytes) const noexcept;
+
+ private:
+  struct Offer {
+    NicdShare share;
+    FileDescriptor file;
+  };
+
+  const FileDescriptor& socket_;
+  std::optional<Offer> offer_;
+  std::map<std::uint64_t, std::shared_ptr<const Mapping>> files_;  ///< By the client's address.
+};
+
+}  // namespace ch3_offload

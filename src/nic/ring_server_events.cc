@@ -1,0 +1,205 @@
+// Events: put into the client's ring, or kept until there is room. The words, and waiting.
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "nic/ring_server.h"
+#include "nic/ring_server_names.h"
+
+namespace ch3_offload {
+
+// Events.
+
+/// False: there is no room.
+bool RingServer::publish(const EventRecord& event, std::span<const std::byte> more) noexcept {
+  const std::size_t length_bytes = sizeof event + more.size();
+  if (!ring_.has_room(length_bytes)) return false;
+  tell_arrivals();  // Those before.
+  if (trace_ != nullptr && event.operation != kNoOperation) [[unlikely]]
+    trace_->record(TraceEvent::kEventPublished, trace_->self(), 0, static_cast<std::uint64_t>(event.kind),
+                   cookie_of(event.operation));
+  std::memcpy(ring_.payload(), &event, sizeof event);
+  if (!more.empty()) std::memcpy(ring_.payload() + sizeof event, more.data(), more.size());
+  PortMemory::count(ring_counters_.events);  // Before: who has taken the event finds it counted.
+  ring_.publish(RecordKind::kMessage, length_bytes);
+  has_news_ = true;
+  return true;
+}
+
+/// A client's operation is done.
+void RingServer::finish(OperationId operation, EventRecord event) noexcept {
+  event.operation = operation;
+  Operation& entry = operations_[number_in(operation) - 1];
+  entry.engines = kNoOperation;
+  if (first_waiting_ == 0 && publish(event)) [[likely]] {
+    end(entry);
+    return;
+  }
+  entry.event = event;
+  entry.next = 0;
+  (first_waiting_ == 0 ? first_waiting_ : operations_[last_waiting_ - 1].next) = number_in(operation);
+  last_waiting_ = number_in(operation);
+}
+
+/// Gives what waits for room. False: some still does.
+bool RingServer::give_waiting() noexcept {
+  while (first_waiting_ != 0) {
+    Operation& entry = operations_[first_waiting_ - 1];
+    if (!publish(entry.event)) return false;
+    end(entry);
+    first_waiting_ = entry.next;
+  }
+  return true;
+}
+
+/// A completion of the engine.
+void RingServer::complete(const Event& event) noexcept {
+  const OperationId operation{reinterpret_cast<std::uintptr_t>(event.cookie)};
+  if (generation_in(operation) == 0) {
+    const std::uint32_t number = number_in(operation);
+    const bool is_packet = number >= kInlinePackets;
+    const PeerId peer{is_packet ? number - kInlinePackets : copies_[number - 1].command.peer};
+    if (is_packet)
+      ++inline_done_;
+    else
+      copy_done(number - 1);
+    // It was done for the client, so the peer would miss it and take what comes after it.
+    if (event.status == Status::kNoMemory) port_.fail_peer(peer);
+    return;
+  }
+  const Operation* const entry = find(operation);
+  if (entry == nullptr) return;
+  if (event.kind == Event::Kind::kCancelDone && event.is_cancelled)
+    forget_cancelled(entry->cancels, entry->cancels_engines);
+  finish(operation, event_of(event));
+}
+
+/// Gives held_. False: there is no room for all of it.
+bool RingServer::give_held() noexcept {
+  const EventRecord record = event_of(held_);
+  switch (held_.kind) {
+    case Event::Kind::kLaneMade: return true;  // Of the engine's, not of the client's.
+    case Event::Kind::kWarning:
+      return publish(record, {held_.bytes, std::min(held_.length_bytes, kWarningBytes)});
+    case Event::Kind::kPacket:
+      while (held_given_bytes_ < held_.length_bytes) {
+        const std::size_t part = std::min(held_.length_bytes - held_given_bytes_, kPacketPartBytes);
+        if (!publish(record, {held_.bytes + held_given_bytes_, part})) return false;
+        held_given_bytes_ += part;
+      }
+      return true;
+    case Event::Kind::kPacketOffer: return give_offer(record);
+    default: return publish(record);
+  }
+}
+
+/// The answer of a client in another process is a place that stays mapped until the next offer of the peer.
+bool RingServer::give_offer(const EventRecord& offer) noexcept {
+  if (client_ != nullptr) {
+    try {
+      places_[offer.peer].is_wanted = true;
+    } catch (const std::bad_alloc&) {
+      return false;  // The next time.
+    }
+  }
+  return publish(offer);
+}
+
+std::size_t RingServer::give_events() noexcept {
+  std::size_t given = 0;
+  ch3_offload_events_t& events = port_.events();
+  for (;; ++given) {
+    bool has_room = give_waiting();
+    while (const ch3_offload_event_t* const done = ch3_offload_take_event(&events)) {
+      complete(*reinterpret_cast<const Event*>(done));
+      ++given;
+      has_room = first_waiting_ == 0;
+    }
+    if (!holds_) {
+      if (!port_.next_event(held_)) return given + give_warnings(has_room);
+      if (held_.kind <= Event::Kind::kCancelDone) {
+        complete(held_);
+        continue;
+      }
+      holds_ = true;
+      held_given_bytes_ = 0;
+    }
+    if (!has_room || !give_held()) return given;
+    holds_ = false;
+  }
+}
+
+/// Gives what warn() kept, if `has_room`. Returns how many.
+std::size_t RingServer::give_warnings(bool has_room) noexcept {
+  std::size_t given = 0;
+  for (; has_room && !warnings_.empty(); ++given) {
+    const auto& [scope, line] = warnings_.front();
+    EventRecord record = event_of(Event::Kind::kWarning, Status::kOk);
+    record.scope = scope;
+    if (!publish(record, std::as_bytes(std::span(line)).first(std::min(line.size(), kWarningBytes)))) break;
+    warnings_.pop_front();
+  }
+  return given;
+}
+
+void RingServer::warn(LogScope scope, std::string_view line) noexcept {
+  try {
+    warnings_.emplace_back(scope, line);
+  } catch (const std::bad_alloc&) {
+    // A line less.
+  }
+}
+
+void RingServer::tell_counters() noexcept {
+  static_assert(sizeof(CounterPage) % sizeof(std::uint64_t) == 0);
+  using Words = std::array<std::uint64_t, sizeof(CounterPage) / sizeof(std::uint64_t)>;
+  const auto& now = reinterpret_cast<const Words&>(port_.counters());
+  auto& told = reinterpret_cast<Words&>(memory_.counters());
+  for (std::size_t i = 0; i < now.size(); ++i)
+    if (told[i] != now[i]) std::atomic_ref<std::uint64_t>(told[i]).store(now[i], std::memory_order_relaxed);
+}
+
+void RingServer::tell_arrivals() noexcept {
+  if (arrivals_told_ == counters_.received_unexpected) return;
+  arrivals_told_ = counters_.received_unexpected;
+  words_.arrivals.store(arrivals_told_, std::memory_order_seq_cst);  // "The sleep rule".
+  has_news_ = true;
+}
+
+void RingServer::tell_words() noexcept {
+  tell_arrivals();
+  if (inline_told_ != inline_done_) {
+    inline_told_ = inline_done_;
+    words_.inline_done.store(inline_done_, std::memory_order_release);
+  }
+  const std::uint64_t idle_at = port_.idle() ? commands_.position() : kNotIdle;
+  if (idle_told_ != idle_at) {
+    idle_told_ = idle_at;
+    words_.idle_at.store(idle_at, std::memory_order_seq_cst);
+    has_news_ = has_news_ || idle_at != kNotIdle;
+  }
+  if (std::exchange(has_news_, false))
+    PortMemory::ring(words_.client_sleeps, memory_.client_bell(), ring_counters_.bells_rung);
+}
+
+// Waiting.
+
+bool RingServer::arm() noexcept {
+  PortMemory::count(ring_counters_.sleeps);               // Before: whoever rings finds it counted.
+  words_.nic_sleeps.store(1, std::memory_order_seq_cst);  // "The sleep rule".
+  bool has_work = !is_refused_ && commands_.header(std::memory_order_seq_cst) != 0;
+  if (holds_ || first_waiting_ != 0 || !warnings_.empty()) {
+    ring_.announce_waiting();
+    has_work = has_work || ring_.has_room_for_sure(sizeof(EventRecord) + kPacketPartBytes);
+  }
+  if (has_work) disarm();
+  return !has_work;
+}
+
+void RingServer::disarm() noexcept { PortMemory::quiet(words_.nic_sleeps, memory_.nic_bell()); }
+
+}  // namespace ch3_offload
