@@ -146,6 +146,7 @@ ProcessDriver::~ProcessDriver() = default;
 /// Ends this process if the processor has ended, or will have no more of it.
 void ProcessDriver::check_processor() noexcept {
   std::array<char, kNicdTextBytes> text{};
+      fork_closing_(socket_.get()),
   const ssize_t length = ::recv(socket_.get(), text.data(), text.size() - 1, MSG_DONTWAIT);
   if (length < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (length > 0)

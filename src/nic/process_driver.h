@@ -3,7 +3,8 @@
 // This is the client's half: the rings are memory of that process, and it copies messages from and to the
 // memory of this one. If it ends, this process cannot go on and ends, too, with a line.
 //
-// Threads: as Port. fork: a child has no port.
+// Threads: as Port. fork: a child has no port, and does not keep the connection to the processor open, which
+// so learns of this process's end.
 
 #pragma once
 
@@ -16,6 +17,7 @@
 #include "nic/processor_set.h"
 #include "nic/ring_port.h"
 
+#include "rdma/fork_closing.h"
 namespace ch3_offload {
 
 struct NicdStart {
@@ -53,6 +55,7 @@ class ProcessDriver final : public RingPort {
   const FileDescriptor socket_;
   const std::string card_;
   const pid_t pid_;
+  const ForkClosing fork_closing_;  ///< Of socket_.
   const std::array<int, 2> descriptors_;
   std::uint32_t fruitless_ = 0;  ///< Calls of progress() since the processor was looked at.
 };

@@ -2,12 +2,15 @@
 
 #include "ch3_offload/nicd.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -173,7 +176,7 @@ class NicdTest : public testing::Test {
   const JobSecret secret_;
   const std::string name_;
   std::thread processor_;
-  int status_ = -1;
+  std::atomic<int> status_ = -1;  ///< Of the processor. -1: it runs.
   std::vector<Driver> drivers_;
   std::array<int, 2> done_{}, failed_{};
   std::size_t received_bytes_ = 0;
@@ -285,6 +288,27 @@ TEST_F(NicdTest, AClientThatSpeaksOutOfTurnIsDropped) {
 }
 
 /// Only one listens under a name.
+/// The child of a client that was killed lives on. (Python's multiprocessing forks.)
+TEST_F(NicdTest, AChildOfAClientDoesNotHideItsEnd) {
+  attach(hello_of(0));
+  int pipe[2];
+  ASSERT_EQ(::pipe2(pipe, O_CLOEXEC), 0);
+  FileDescriptor reads(pipe[0]), writes(pipe[1]);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    writes.reset();
+    char byte;
+    ::_exit(::read(reads.get(), &byte, 1) == 0 ? 0 : 1);
+  }
+  ASSERT_GT(child, 0);
+  drivers_.clear();  // This process keeps nothing of the client's.
+  EXPECT_TRUE(await([this] { return status_ != -1; })) << "it believes that its client lives";
+  writes.reset();
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
 TEST_F(NicdTest, ASecondProcessorOfThatNameIsRefused) {
   attach(hello_of(0));
   const auto second = Nicd::create({name_, true});
