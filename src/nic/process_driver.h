@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -16,13 +17,14 @@
 #include "nic/nicd_protocol.h"
 #include "nic/processor_set.h"
 #include "nic/ring_port.h"
-
 #include "rdma/fork_closing.h"
+
 namespace ch3_offload {
 
 struct NicdStart {
-  std::string program;      ///< Path of ch3-offload-nicd.
-  ProcessorSet processors;  ///< Where it may run. Empty: where this process may.
+  std::string program;                         ///< Path of ch3-offload-nicd.
+  ProcessorSet processors;                     ///< Where it may run. Empty: where this process may.
+  std::uint64_t patience_ns = 30'000'000'000;  ///< For a processor to come up, and to answer.
 };
 
 class ProcessDriver final : public RingPort {
@@ -53,9 +55,9 @@ class ProcessDriver final : public RingPort {
 
   const std::unique_ptr<PortMemory> memory_;
   const FileDescriptor socket_;
+  const ForkClosing fork_closing_;  ///< Of socket_.
   const std::string card_;
   const pid_t pid_;
-  const ForkClosing fork_closing_;  ///< Of socket_.
   const std::array<int, 2> descriptors_;
   std::uint32_t fruitless_ = 0;  ///< Calls of progress() since the processor was looked at.
 };

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -287,7 +288,6 @@ TEST_F(NicdTest, AClientThatSpeaksOutOfTurnIsDropped) {
   EXPECT_EQ(client->last_words(), "it speaks out of turn");
 }
 
-/// Only one listens under a name.
 /// The child of a client that was killed lives on. (Python's multiprocessing forks.)
 TEST_F(NicdTest, AChildOfAClientDoesNotHideItsEnd) {
   attach(hello_of(0));
@@ -309,11 +309,78 @@ TEST_F(NicdTest, AChildOfAClientDoesNotHideItsEnd) {
   EXPECT_EQ(status, 0);
 }
 
+/// Only one listens under a name.
 TEST_F(NicdTest, ASecondProcessorOfThatNameIsRefused) {
   attach(hello_of(0));
   const auto second = Nicd::create({name_, true});
   ASSERT_FALSE(second.ok());
   EXPECT_NE(second.error().message.find("already"), std::string::npos);
+}
+
+/// Somebody who listens as a job's processor, and accepts nothing.
+class NicdSquatted : public testing::Test {
+ protected:
+  NicdSquatted() : secret_(make_secret(0xFE)), name_(nicd_name(::geteuid(), secret_)) {
+    listener_ = std::move(listen_as_nicd(name_).value());
+    EXPECT_EQ(::listen(listener_.get(), 0), 0);  // The queue's length is now that of one.
+    queued_ = std::move(connect_to_nicd(name_).value());
+  }
+  /// Whether it has returned. It would wait until the listener is closed.
+  template <class T>
+  bool returns(std::future<T>& call) {
+    const bool has = call.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+    if (!has) listener_.reset();
+    return has;
+  }
+
+  const JobSecret secret_;
+  const std::string name_;
+  FileDescriptor listener_, queued_;
+};
+
+TEST_F(NicdSquatted, ConnectingDoesNotBlock) {
+  auto call = std::async(std::launch::async, [this] { return connect_to_nicd(name_); });
+  ASSERT_TRUE(returns(call));
+  EXPECT_EQ(call.get().error().status, Status::kAgain);
+}
+
+TEST_F(NicdSquatted, AClientSaysAtLastThatNobodyAcceptedIt) {
+  NicdHello hello;
+  hello.secret = secret_;
+  hello.local_rank = 1;  // Starts nothing.
+  NicdStart start;
+  start.patience_ns = 50'000'000;
+  auto call = std::async(std::launch::async, [&] { return ProcessDriver::create(hello, start, nullptr); });
+  ASSERT_TRUE(returns(call));
+  const Result<Driver> driver = call.get();
+  ASSERT_FALSE(driver.ok());
+  EXPECT_NE(driver.error().message.find("listens as " + name_ + " accepts no connections"), std::string::npos)
+      << driver.error().message;
+}
+
+/// The squatter leaves: the next connection is the processor's.
+TEST_F(NicdSquatted, AClientTriesAgain) {
+  NicdHello hello;
+  hello.secret = secret_;
+  hello.local_rank = 1;
+  NicdStart start;
+  start.patience_ns = 200'000'000;
+  auto call = std::async(std::launch::async, [&] { return ProcessDriver::create(hello, start, nullptr); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  FileDescriptor first(::accept(listener_.get(), nullptr, nullptr));
+  FileDescriptor second;
+  EXPECT_TRUE(await([&] {
+    second = FileDescriptor(::accept(listener_.get(), nullptr, nullptr));
+    return second.valid();
+  }));
+  auto said = std::make_unique<NicdHello>();
+  EXPECT_TRUE(await([&] {
+    return receive_with_files(second, std::as_writable_bytes(std::span(said.get(), 1)), {}) ==
+           Receipt::kMessage;
+  }));
+  second.reset();
+  ASSERT_TRUE(returns(call));
+  EXPECT_NE(call.get().error().message.find("has ended"), std::string::npos);
 }
 
 TEST(NicdName, TellsUsersAndSecretsApart) {
