@@ -194,6 +194,7 @@ unit_test_sources = \
 	test/rdma/shm/unix_socket_test.cc \
 	test/nic/cores_test.cc \
 	test/nic/node_processes_test.cc \
+	test/nic/port_memory_test.cc \
 	test/nic/processor_set_test.cc \
 	test/ch3_offload/settings_test.cc \
 	test/nic/wait_policy_test.cc \

@@ -236,7 +236,7 @@ void NicdJob::disarm() noexcept {
 void NicdJob::add_descriptors(std::vector<pollfd>& descriptors) const {
   if (network_ != nullptr) descriptors.push_back({network_->descriptor(), POLLIN, 0});
   for (const auto& client : clients_) {
-    descriptors.push_back({client->memory().nic_bell(), POLLIN, 0});
+    descriptors.push_back({client->memory().nic_bell().sleeper, POLLIN, 0});
     descriptors.push_back({client->socket().get(), POLLIN, 0});
   }
 }

@@ -146,16 +146,16 @@ ProcessDriver::ProcessDriver(std::unique_ptr<PortMemory> memory, FileDescriptor 
     : RingPort(*memory, clock, true),
       memory_(std::move(memory)),
       socket_(std::move(socket)),
+      fork_closing_(socket_.get()),
       card_(text_of(welcome.text)),
       pid_(welcome.pid),
-      descriptors_{memory_->client_bell(), socket_.get()} {}
+      descriptors_{memory_->client_bell().sleeper, socket_.get()} {}
 
 ProcessDriver::~ProcessDriver() = default;
 
 /// Ends this process if the processor has ended, or will have no more of it.
 void ProcessDriver::check_processor() noexcept {
   std::array<char, kNicdTextBytes> text{};
-      fork_closing_(socket_.get()),
   const ssize_t length = ::recv(socket_.get(), text.data(), text.size() - 1, MSG_DONTWAIT);
   if (length < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (length > 0)

@@ -52,7 +52,7 @@ RingPort::RingPort(PortMemory& memory, const Trace* trace, bool stages) noexcept
       counters_(memory.ring_counters()),
       commands_(memory.command_producer()),
       ring_(memory.event_consumer()),
-      bell_(memory.client_bell()),
+      bell_(memory.client_bell().sleeper),
       trace_(trace),
       stages_(stages) {}
 
@@ -521,7 +521,7 @@ bool RingPort::arm() noexcept {
 
 void RingPort::disarm() noexcept {
   if (!std::exchange(armed_, false)) return;
-  PortMemory::quiet(words_.client_sleeps, bell_);
+  PortMemory::quiet(words_.client_sleeps, memory_.client_bell());
 }
 
 }  // namespace ch3_offload
