@@ -182,6 +182,7 @@ void NicdJob::drop(std::size_t index, std::string_view why) noexcept {
 }
 
 std::size_t NicdJob::turn() noexcept {
+  if (is_leaving_) return 0;
   std::size_t happened = exchange_->poll();
   for (std::size_t i = 0; i < clients_.size();) {
     happened += clients_[i]->server().turn();
@@ -219,21 +220,25 @@ bool NicdJob::is_over(std::uint64_t now_ns) noexcept {
     return false;
   }
   if (alone_since_ns_ == 0) alone_since_ns_ = now_ns;
-  return exchange_->at_rest() || now_ns - alone_since_ns_ > kLastFramesNs;
+  is_leaving_ = is_leaving_ || exchange_->at_rest() || now_ns - alone_since_ns_ > kLastFramesNs;
+  return is_leaving_ && (network_ == nullptr || network_->leave());
 }
 
 bool NicdJob::arm() noexcept {
+  if (is_leaving_) return true;
   bool is_armed = network_ == nullptr || network_->arm();
   for (const auto& client : clients_) is_armed = is_armed && client->arm();
   return is_armed;
 }
 
 void NicdJob::disarm() noexcept {
+  if (is_leaving_) return;
   if (network_ != nullptr) network_->disarm();
   for (const auto& client : clients_) client->disarm();
 }
 
 void NicdJob::add_descriptors(std::vector<pollfd>& descriptors) const {
+  if (is_leaving_) return;
   if (network_ != nullptr) descriptors.push_back({network_->descriptor(), POLLIN, 0});
   for (const auto& client : clients_) {
     descriptors.push_back({client->memory().nic_bell().sleeper, POLLIN, 0});
