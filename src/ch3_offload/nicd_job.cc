@@ -19,6 +19,8 @@ namespace {
 
 /// What the processes of a job have given to the network may leave for so long after the last has ended.
 constexpr std::uint64_t kLastFramesNs = 1'000'000'000;
+/// Lines that are kept for clients that come later. The first ones say how the network was made.
+constexpr std::size_t kMostLines = 64;
 
 }  // namespace
 
@@ -104,12 +106,16 @@ std::optional<std::string> read_hello(const NicdHello& hello, std::vector<std::s
 
 NicdJob::~NicdJob() { clients_.clear(); }
 
+/// Tells every client: each knows whether it is the one that says the line. Those that come later, too.
 void NicdJob::log_line(void* context, LogScope scope, const char* line) {
   auto& job = *static_cast<NicdJob*>(context);
-  if (!job.clients_.empty())
-    job.clients_.front()->server().warn(scope, line);
-  else
-    job.lines_.emplace_back(scope, line);
+  // This process is the node's.
+  if (scope == LogScope::kProcess) scope = LogScope::kNode;
+  for (const auto& client : job.clients_) client->server().warn(scope, line);
+  try {
+    if (job.lines_.size() < kMostLines) job.lines_.emplace_back(scope, line);
+  } catch (const std::bad_alloc&) {  // Those that come later miss a line.
+  }
 }
 
 Result<std::unique_ptr<NicdJob>> NicdJob::create(const NicdHello& hello) {
@@ -170,7 +176,6 @@ std::optional<Error> NicdJob::admit(FileDescriptor socket, pid_t pid, const Nicd
     return Error{Status::kPeerFailed, 0, "it has ended"};
   client->memory().close_files();
   for (const auto& [scope, line] : lines_) client->server().warn(scope, line);
-  lines_.clear();
   clients_.push_back(std::move(client));
   return {};
 }

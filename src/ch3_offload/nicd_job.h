@@ -90,7 +90,7 @@ class NicdJob {
   const JobSecret secret_;
   std::uint32_t size_ = 0;
   std::int64_t spin_us_ = -1;
-  std::vector<std::pair<LogScope, std::string>> lines_;  ///< Said before there was a client.
+  std::vector<std::pair<LogScope, std::string>> lines_;  ///< What was logged: for clients that come later.
   std::unique_ptr<Provider> network_;                    ///< Null: none.
   std::unique_ptr<Exchange> exchange_;
   std::vector<std::unique_ptr<NicdClient>> clients_;

@@ -122,6 +122,26 @@ TEST_F(NicdTest, ADroppedClientHarmsNobodyElse) {
   EXPECT_EQ(room, 7);
 }
 
+/// The first of the node says it, whenever it attaches.
+TEST_F(NicdTest, AWarningAboutTheNodeIsToldToAllClients) {
+  for (const std::uint32_t rank : {1U, 0U}) {
+    ch3_offload_config_t config = config_of(rank, 3);
+    config.local_size = 2;
+    config.fabric = "auto";
+    config.verbs_device = "there-is-none";
+    ProcessDriver& client = attach(hello_of(config));
+    std::string said;
+    EXPECT_TRUE(await([&] {
+      client.progress();
+      for (Event event; client.next_event(event);)
+        if (event.kind == Event::Kind::kWarning && event.scope == LogScope::kNode)
+          said.assign(reinterpret_cast<const char*>(event.bytes), event.length_bytes);
+      return !said.empty();
+    }));
+    EXPECT_NE(said.find("there-is-none"), std::string::npos) << said;
+  }
+}
+
 TEST_F(NicdTest, AClientThatSpeaksOutOfTurnIsDropped) {
   attach(hello_of(0));
   const auto client = attach_by_hand(hello_of(1));
