@@ -191,9 +191,11 @@ unit_test_sources = \
 	test/ch3_offload/config_test.cc \
 	test/ch3_offload/nic_choice_test.cc \
 	test/ch3_offload/nicd_test.cc \
+	test/ch3_offload/nicd_world.h \
 	test/rdma/shm/unix_socket_test.cc \
 	test/nic/cores_test.cc \
 	test/nic/node_processes_test.cc \
+	test/nic/port_memory_test.cc \
 	test/nic/processor_set_test.cc \
 	test/ch3_offload/settings_test.cc \
 	test/nic/wait_policy_test.cc \
@@ -285,6 +287,8 @@ test_fake_verbs_tests_LDADD = $(fake_verbs_objects) $(GTEST_LIBS)
 check_PROGRAMS += test/verbs_tests
 TESTS += test/verbs_tests
 test_verbs_tests_SOURCES = \
+	test/ch3_offload/nicd_farewell_test.cc \
+	test/ch3_offload/nicd_world.h \
 	test/rdma/contract_world.h \
 	test/rdma/seeded_random.h \
 	test/rdma/verbs/devices/fake_rails.h \
@@ -304,6 +308,7 @@ test_verbs_tests_SOURCES = \
 	test/rdma/verbs/transport/transport_world.h \
 	test/rdma/verbs/verbs_address_test.cc \
 	test/rdma/verbs/verbs_fixture.h \
+	test/rdma/verbs/verbs_leave_test.cc \
 	test/rdma/verbs/verbs_links_test.cc \
 	test/rdma/verbs/verbs_peers_test.cc \
 	test/rdma/verbs/verbs_rails_test.cc \

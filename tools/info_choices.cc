@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "engine/wire.h"
+#include "nic/exchange.h"
 #include "nic/wait_policy.h"
 
 namespace ch3_offload {
@@ -16,15 +17,19 @@ std::string fabric_said(const Environment& environment) {
   return fmt::format("MPIR_CVAR_CH3_OFFLOAD_FABRIC is {}", environment.config.fabric);
 }
 
-bool uses_shm(const Environment& environment) {
-  return std::string_view(environment.config.fabric) != "verbs";
+bool uses_process(const NodeFacts& facts) { return facts.nic.has_process; }
+bool uses_shm(const Environment& environment, const NodeFacts& facts) {
+  return !uses_process(facts) && std::string_view(environment.config.fabric) != "verbs";
 }
 bool uses_verbs(const Environment& environment, const NodeFacts& facts) {
   return std::string_view(environment.config.fabric) != "shm" && !facts.verbs_error;
 }
 
 Choice choose_within_node(const Environment& environment, const NodeFacts& facts) {
-  if (uses_shm(environment)) return {"within a node", "shm", fabric_said(environment)};
+  if (uses_process(facts))
+    return {"within a node", "the node's network processor (ch3-offload-nicd)",
+            fmt::format("MPIR_CVAR_CH3_OFFLOAD_NIC is {}", environment.config.nic)};
+  if (uses_shm(environment, facts)) return {"within a node", "shm", fabric_said(environment)};
   return {"within a node", "verbs on " + facts.used_port(), fabric_said(environment)};
 }
 
@@ -77,6 +82,17 @@ Choice choose_short(const Environment& environment, const Capabilities& provider
                   eager)};
 }
 
+/// Of a network processor as a process: it writes nothing directly.
+Choice choose_slots(const NodeFacts& facts) {
+  const std::string topic = "long messages, nicd";
+  if (facts.remote_copy_error.empty())
+    return {topic, "copied by the processor into slots and out of them",
+            "it may read and write the memory of this user's processes"};
+  return {
+      topic, "copied into memory that is shared with the processor, and from there into slots",
+      "the processor may not read and write the memory of this user's processes: " + facts.remote_copy_error};
+}
+
 Choice choose_rdma_write(const NodeFacts& facts) {
   return {"long messages, verbs",
           fmt::format("RDMA write from {} on", in_units(facts.verbs.write_threshold_bytes)),
@@ -102,13 +118,16 @@ Choice choose_bulk(const Environment& environment, const NodeFacts& facts) {
 Choice choose_driver(const NodeFacts& facts) {
   const std::string topic = "network processor";
   const NicChoice& nic = facts.nic;
+  if (nic.has_process && facts.user_runs_nicd)
+    return {topic, "a process of the node (ch3-offload-nicd), which this user runs for all jobs", nic.why};
   if (nic.has_process)
-    return {topic,
-            nic.process_processors.empty()
-                ? std::string("a process of the node (ch3-offload-nicd)")
-                : fmt::format("a process of the node (ch3-offload-nicd), on processors {}",
-                              to_text(nic.process_processors)),
-            nic.why};
+    return {
+        topic,
+        nic.process_processors.empty()
+            ? std::string("a process of the node (ch3-offload-nicd), which the job starts")
+            : fmt::format("a process of the node (ch3-offload-nicd), which the job starts on processors {}",
+                          to_text(nic.process_processors)),
+        nic.why};
   if (!nic.has_thread) return {topic, "none: the calls of MPI match and move messages", nic.why};
   return {topic,
           fmt::format("a thread of each process; this one's on processors {} ({})",
@@ -145,9 +164,11 @@ std::vector<std::string> init_errors(const Environment& environment, const NodeF
   std::vector<std::string> errors;
   if (!facts.nic_error.empty()) errors.push_back(facts.nic_error);
   if (!facts.event_error.empty()) errors.push_back("eventfd: " + facts.event_error);
-  if (uses_shm(environment)) {
+  if (uses_process(facts) && !facts.nicd_error.empty() && !facts.user_runs_nicd)
+    errors.push_back(facts.nicd_error);
+  if (uses_shm(environment, facts)) {
     if (!facts.shm_error.empty()) errors.push_back(facts.shm_error);
-  } else if (facts.verbs_error) {
+  } else if (facts.verbs_error && std::string_view(environment.config.fabric) == "verbs") {
     errors.push_back(facts.verbs_error->message);
   }
   return errors;
@@ -161,14 +182,23 @@ std::vector<Choice> choices(const Environment& environment, const NodeFacts& fac
     chosen.push_back(choose_port(environment, facts));
     chosen.push_back(choose_setup_address(environment, facts));
   }
-  if (uses_shm(environment)) {
+  if (uses_process(facts)) {
+    Capabilities nicd;
+    nicd.name = "nicd";
+    nicd.max_slot_bytes = Exchange::kLocalSlotBytes;
+    chosen.push_back(choose_short(environment, nicd, nicd.max_slot_bytes, "slots"));
+    chosen.push_back(choose_slots(facts));
+  }
+  if (uses_shm(environment, facts)) {
     const auto ring_bytes = static_cast<std::size_t>(environment.config.shm_ring_bytes);
     chosen.push_back(choose_short(environment, facts.shm, ring_bytes, "ring"));
     chosen.push_back(choose_bulk(environment, facts));
   }
   if (uses_verbs(environment, facts)) {
-    chosen.push_back(choose_short(environment, facts.verbs, RailConfig{}.slot_bytes, "slots"));
-    chosen.push_back(choose_rdma_write(facts));
+    Capabilities verbs = facts.verbs;
+    if (uses_process(facts)) verbs.max_slot_bytes -= sizeof(ExchangeFrame);
+    chosen.push_back(choose_short(environment, verbs, RailConfig{}.slot_bytes, "slots"));
+    if (!uses_process(facts)) chosen.push_back(choose_rdma_write(facts));
   }
   chosen.push_back(choose_driver(facts));
   chosen.push_back(choose_waiting(environment, facts));

@@ -13,6 +13,7 @@
 
 #include "ch3_offload/settings.h"
 #include "nic/cores.h"
+#include "nic/nicd_protocol.h"
 #include "rdma/file_descriptor.h"
 #include "rdma/shm/bulk_copy.h"
 #include "rdma/shm/shm_provider.h"
@@ -94,6 +95,9 @@ void probe_nic(const ch3_offload_config_t& config, NodeFacts& facts) {
     facts.nic = std::move(choice.value());
   else
     facts.nic_error = choice.error().message;
+  if (!facts.nic.has_process) return;
+  facts.user_runs_nicd = connect_to_nicd(nicd_name(::geteuid())).ok();
+  facts.nicd_error = obstacle_to_program(config);
 }
 
 void probe_verbs(const ch3_offload_config_t& config, NodeFacts& facts) {

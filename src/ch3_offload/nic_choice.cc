@@ -91,9 +91,13 @@ std::string nicd_program(const ch3_offload_config_t& config) {
   return *config.nicd != '\0' ? config.nicd : CH3_OFFLOAD_BINDIR "/ch3-offload-nicd";
 }
 
-std::string obstacle_to_process(const ch3_offload_config_t& config) {
+std::string obstacle_to_program(const ch3_offload_config_t& config) {
   const std::string program = nicd_program(config);
-  if (::access(program.c_str(), X_OK) != 0) return program + " cannot be run: " + std::strerror(errno);
+  return ::access(program.c_str(), X_OK) == 0 ? "" : program + " cannot be run: " + std::strerror(errno);
+}
+
+std::string obstacle_to_process(const ch3_offload_config_t& config) {
+  if (std::string why = obstacle_to_program(config); !why.empty()) return why;
   // Within this process only a filter of system calls (seccomp) forbids it.
   char from = 0, to = 0;
   const iovec local{&to, 1}, remote{&from, 1};

@@ -28,6 +28,9 @@ struct NicChoice {
 /// The program of the process driver's processor: the user's, or the installed one.
 std::string nicd_program(const ch3_offload_config_t& config);
 
+/// Why it cannot be run. "": it can.
+std::string obstacle_to_program(const ch3_offload_config_t& config);
+
 /// Why it cannot be run, or could not reach its clients' memory, as far as can be seen from here. "": it can.
 std::string obstacle_to_process(const ch3_offload_config_t& config);
 

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <new>
 #include <utility>
@@ -24,6 +25,8 @@ namespace {
 constexpr std::uint64_t kHouseInterval = 50 * CycleClock::kAbout20Microseconds;
 /// A job's processor without a client ends after this time: nobody came, or all have ended.
 constexpr std::uint64_t kAloneAtStartNs = 20'000'000'000;
+/// How often a sleeping processor looks at a job without clients, which is about to end.
+constexpr int kLonelyPollMs = 1;
 /// Who connects says who it is within this time.
 constexpr std::uint64_t kSilenceNs = 30'000'000'000;
 
@@ -161,8 +164,11 @@ void Nicd::admit(FileDescriptor socket, const NicdHello& hello) {
 
 /// Takes the process into its job.
 std::optional<Error> Nicd::find_or_make_job(const NicdHello& hello, pid_t pid, FileDescriptor socket) {
-  for (const auto& one : jobs_)
-    if (one->is_of(hello)) return one->admit(std::move(socket), pid, hello);
+  for (const auto& one : jobs_) {
+    if (!one->is_of(hello)) continue;
+    if (one->is_leaving()) return Error{Status::kPeerFailed, 0, "the job's other processes here have ended"};
+    return one->admit(std::move(socket), pid, hello);
+  }
   auto made = NicdJob::create(hello);
   if (!made.ok()) return made.error();
   jobs_.push_back(std::move(made.value()));
@@ -182,8 +188,9 @@ void Nicd::sleep() {
     for (const Newcomer& newcomer : newcomers_) descriptors.push_back({newcomer.socket.get(), POLLIN, 0});
     for (const auto& job : jobs_) job->add_descriptors(descriptors);
     // Silent newcomers, and the end of jobs and of this process, come without a descriptor.
-    const bool may_end = clients() == 0 && (options_.is_of_job || !jobs_.empty());
-    const int timeout_ms = may_end || !newcomers_.empty() ? 1000 : -1;
+    const bool may_end = options_.is_of_job && clients() == 0;
+    const bool has_lonely = std::ranges::any_of(jobs_, [](const auto& job) { return job->clients() == 0; });
+    const int timeout_ms = has_lonely ? kLonelyPollMs : may_end || !newcomers_.empty() ? 1000 : -1;
     static_cast<void>(::poll(descriptors.data(), descriptors.size(), timeout_ms));
   }
   for (const auto& job : jobs_) job->disarm();

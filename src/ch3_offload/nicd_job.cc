@@ -19,6 +19,8 @@ namespace {
 
 /// What the processes of a job have given to the network may leave for so long after the last has ended.
 constexpr std::uint64_t kLastFramesNs = 1'000'000'000;
+/// Lines that are kept for clients that come later. The first ones say how the network was made.
+constexpr std::size_t kMostLines = 64;
 /// Of a process's message to itself, what is copied in its turn.
 constexpr std::size_t kSelfCopyBytes = std::size_t{64} << 10;
 
@@ -115,12 +117,16 @@ std::optional<std::string> read_hello(const NicdHello& hello, std::vector<std::s
 
 NicdJob::~NicdJob() { clients_.clear(); }
 
+/// Tells every client: each knows whether it is the one that says the line. Those that come later, too.
 void NicdJob::log_line(void* context, LogScope scope, const char* line) {
   auto& job = *static_cast<NicdJob*>(context);
-  if (!job.clients_.empty())
-    job.clients_.front()->server().warn(scope, line);
-  else
-    job.lines_.emplace_back(scope, line);
+  // This process is the node's.
+  if (scope == LogScope::kProcess) scope = LogScope::kNode;
+  for (const auto& client : job.clients_) client->server().warn(scope, line);
+  try {
+    if (job.lines_.size() < kMostLines) job.lines_.emplace_back(scope, line);
+  } catch (const std::bad_alloc&) {  // Those that come later miss a line.
+  }
 }
 
 Result<std::unique_ptr<NicdJob>> NicdJob::create(const NicdHello& hello) {
@@ -183,7 +189,6 @@ std::optional<Error> NicdJob::admit(FileDescriptor socket, pid_t pid, const Nicd
             "): messages outside of MPI_Alloc_mem are copied once more, in calls of MPI. To permit it, "
             "kernel.yama.ptrace_scope must be 0 or 1, and a container needs CAP_SYS_PTRACE");
   for (const auto& [scope, line] : lines_) client->server().warn(scope, line);
-  lines_.clear();
   clients_.push_back(std::move(client));
   return {};
 }
@@ -195,6 +200,7 @@ void NicdJob::drop(std::size_t index, std::string_view why) noexcept {
 }
 
 std::size_t NicdJob::turn() noexcept {
+  if (is_leaving_) return 0;
   std::size_t happened = exchange_->poll();
   for (std::size_t i = 0; i < clients_.size();) {
     happened += clients_[i]->server().turn();
@@ -231,24 +237,28 @@ bool NicdJob::is_over(std::uint64_t now_ns) noexcept {
     return false;
   }
   if (alone_since_ns_ == 0) alone_since_ns_ = now_ns;
-  return exchange_->at_rest() || now_ns - alone_since_ns_ > kLastFramesNs;
+  is_leaving_ = is_leaving_ || exchange_->at_rest() || now_ns - alone_since_ns_ > kLastFramesNs;
+  return is_leaving_ && (network_ == nullptr || network_->leave());
 }
 
 bool NicdJob::arm() noexcept {
+  if (is_leaving_) return true;
   bool is_armed = network_ == nullptr || network_->arm();
   for (const auto& client : clients_) is_armed = is_armed && client->arm();
   return is_armed;
 }
 
 void NicdJob::disarm() noexcept {
+  if (is_leaving_) return;
   if (network_ != nullptr) network_->disarm();
   for (const auto& client : clients_) client->disarm();
 }
 
 void NicdJob::add_descriptors(std::vector<pollfd>& descriptors) const {
+  if (is_leaving_) return;
   if (network_ != nullptr) descriptors.push_back({network_->descriptor(), POLLIN, 0});
   for (const auto& client : clients_) {
-    descriptors.push_back({client->memory().nic_bell(), POLLIN, 0});
+    descriptors.push_back({client->memory().nic_bell().sleeper, POLLIN, 0});
     descriptors.push_back({client->socket().get(), POLLIN, 0});
   }
 }

@@ -73,8 +73,11 @@ class NicdJob {
   std::size_t clients() const noexcept { return clients_.size(); }
   /// MPIR_CVAR_CH3_OFFLOAD_SPIN, as the first process said it.
   std::int64_t spin_us() const noexcept { return spin_us_; }
-  /// Whether its processes have ended, and what they had to say has left the node, or cannot.
+  /// Whether its processes have ended, and what they had to say has left the node, or cannot. Does not wait,
+  /// and brings that forward: to be called every few milliseconds while is_leaving().
   bool is_over(std::uint64_t now_ns) noexcept;
+  /// Its processes have ended, and its network says farewell. It takes none in any more.
+  bool is_leaving() const noexcept { return is_leaving_; }
 
   bool arm() noexcept;
   void disarm() noexcept;
@@ -88,11 +91,12 @@ class NicdJob {
   const JobSecret secret_;
   std::uint32_t size_ = 0;
   std::int64_t spin_us_ = -1;
-  std::vector<std::pair<LogScope, std::string>> lines_;  ///< Said before there was a client.
+  std::vector<std::pair<LogScope, std::string>> lines_;  ///< What was logged: for clients that come later.
   std::unique_ptr<Provider> network_;                    ///< Null: none.
   std::unique_ptr<Exchange> exchange_;
   std::vector<std::unique_ptr<NicdClient>> clients_;
   std::uint64_t alone_since_ns_ = 0;  ///< 0: it has clients.
+  bool is_leaving_ = false;           ///< Nothing but Provider::leave() is called of the network.
 };
 
 /// What a hello says. `settings` keeps the text that `config` points into. Nothing, or why it is refused.

@@ -39,8 +39,8 @@ std::uint64_t siphash(const JobSecret& key, std::uint64_t word) noexcept {
   return v0 ^ v1 ^ v2 ^ v3;
 }
 
-Result<FileDescriptor> make_packet_socket(int flags) {
-  FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
+Result<FileDescriptor> make_packet_socket() {
+  FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return system_error("a socket for the network processor", errno);
   return socket;
 }
@@ -56,7 +56,7 @@ std::string nicd_name(uid_t uid, const JobSecret& secret) {
 }
 
 Result<FileDescriptor> listen_as_nicd(std::string_view name) {
-  Result<FileDescriptor> socket = make_packet_socket(SOCK_NONBLOCK);
+  Result<FileDescriptor> socket = make_packet_socket();
   if (!socket.ok()) return socket;
   sockaddr_un address;
   const socklen_t length = abstract_address(name, address);
@@ -72,12 +72,16 @@ Result<FileDescriptor> listen_as_nicd(std::string_view name) {
 }
 
 Result<FileDescriptor> connect_to_nicd(std::string_view name) {
-  Result<FileDescriptor> socket = make_packet_socket(0);
+  Result<FileDescriptor> socket = make_packet_socket();
   if (!socket.ok()) return socket;
   sockaddr_un address;
   const socklen_t length = abstract_address(name, address);
-  if (::connect(socket.value().get(), reinterpret_cast<const sockaddr*>(&address), length) != 0)
+  if (::connect(socket.value().get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+    if (errno == EAGAIN)
+      return Error{Status::kAgain, errno,
+                   "whoever listens as " + std::string(name) + " accepts no connections"};
     return Error{Status::kUnreachable, errno, "nobody listens as " + std::string(name)};
+  }
   if (const PeerCredentials peer = peer_credentials(socket.value()); peer.uid != ::geteuid())
     return Error{Status::kUnsupported, 0,
                  "user " + std::to_string(peer.uid) + " listens as " + std::string(name) +

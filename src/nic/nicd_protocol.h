@@ -83,7 +83,8 @@ std::string nicd_name(uid_t uid, const JobSecret& secret);
 
 /// kPeerFailed: somebody listens under that name.
 Result<FileDescriptor> listen_as_nicd(std::string_view name);
-/// kUnreachable: nobody listens. kUnsupported: another user does.
+/// Does not block. kUnreachable: nobody listens. kAgain: the listener's queue is full, and whose it is
+/// cannot be seen. kUnsupported: another user listens.
 Result<FileDescriptor> connect_to_nicd(std::string_view name);
 
 /// Text in an array of fixed size: cut, and ended by a zero.

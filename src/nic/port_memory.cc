@@ -1,6 +1,9 @@
 #include "nic/port_memory.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -34,9 +37,12 @@ Result<PortMemory> PortMemory::make() {
   Result<Mapping> events = make_ring("ch3-offload-events", kEventRingBytes, memory.event_file_);
   if (!events.ok()) return events.error();
   memory.events_ = std::move(events.value());
-  memory.client_bell_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  int pipe[2];
+  if (::pipe2(pipe, O_CLOEXEC | O_NONBLOCK) != 0) return system_error("pipe2", errno);
+  memory.client_bell_ = FileDescriptor(pipe[0]);
+  memory.client_ringer_ = FileDescriptor(pipe[1]);
   memory.nic_bell_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!memory.client_bell_.valid() || !memory.nic_bell_.valid()) return system_error("eventfd", errno);
+  if (!memory.nic_bell_.valid()) return system_error("eventfd", errno);
   return memory;
 }
 
@@ -53,19 +59,28 @@ Result<PortMemory> PortMemory::attach(std::array<FileDescriptor, kFiles> files) 
   return memory;
 }
 
-void PortMemory::ring(std::atomic<std::uint32_t>& sleeps, int bell, std::uint64_t& rung) noexcept {
+void PortMemory::ring(std::atomic<std::uint32_t>& sleeps, Bell bell, std::uint64_t& rung) noexcept {
   if (sleeps.load(std::memory_order_seq_cst) == 0) [[likely]]
     return;
   if (sleeps.exchange(0, std::memory_order_seq_cst) == 0) return;
   count(rung);
   const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(bell, &one, sizeof one);
+  // A full pipe wakes the sleeper, too.
+  [[maybe_unused]] const ssize_t written = ::write(bell.ringer, &one, sizeof one);
 }
 
-void PortMemory::quiet(std::atomic<std::uint32_t>& sleeps, int bell) noexcept {
+void PortMemory::quiet(std::atomic<std::uint32_t>& sleeps, Bell bell) noexcept {
   sleeps.store(0, std::memory_order_relaxed);
-  std::uint64_t rings;
-  [[maybe_unused]] const ssize_t drained = ::read(bell, &rings, sizeof rings);
+  std::uint64_t rings[8];
+  if (bell.sleeper != bell.ringer) {  // The client's.
+    static_cast<void>(!::read(bell.sleeper, rings, sizeof rings));
+    return;
+  }
+  const iovec into{rings, sizeof rings};
+  if (::preadv2(bell.sleeper, &into, 1, -1, RWF_NOWAIT) >= 0 || errno != EOPNOTSUPP) return;
+  // Linux before 5.8.
+  pollfd entry{bell.sleeper, POLLIN, 0};
+  if (::poll(&entry, 1, 0) == 1) static_cast<void>(!::read(bell.sleeper, rings, sizeof rings));
 }
 
 }  // namespace ch3_offload

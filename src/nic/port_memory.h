@@ -25,7 +25,7 @@ class PortMemory {
   static Result<PortMemory> make();
   /// That of another process. kProtocol: these are not its files.
   static Result<PortMemory> attach(std::array<FileDescriptor, kFiles> files);
-  /// For attach() elsewhere. The memory's own.
+  /// For attach() elsewhere. The memory's own. Who attaches is the client.
   std::array<int, kFiles> files() const noexcept {
     return {command_file_.get(), event_file_.get(), client_bell_.get(), nic_bell_.get()};
   }
@@ -62,14 +62,20 @@ class PortMemory {
     std::atomic_ref<std::uint64_t>(counter).store(counter + 1, std::memory_order_relaxed);
   }
 
-  /// Readable once the client, or the processor, has to wake up.
-  int client_bell() const noexcept { return client_bell_.get(); }
-  int nic_bell() const noexcept { return nic_bell_.get(); }
+  /// What wakes a sleeper. A client must not be able to block its processor: O_NONBLOCK belongs to the open
+  /// file, so who has that can change it for both. The client's bell is a pipe, of which the processor alone
+  /// has the end that it writes to. The processor's is an eventfd, which it reads by a call that never waits.
+  struct Bell {
+    int sleeper;  ///< Readable once the sleeper has to wake up.
+    int ringer;   ///< The other's. -1: the other process has it.
+  };
+  Bell client_bell() const noexcept { return {client_bell_.get(), client_ringer_.get()}; }
+  Bell nic_bell() const noexcept { return {nic_bell_.get(), nic_bell_.get()}; }
   /// Rings if whoever owns the word sleeps. To be called after work was published: "The sleep rule" of
   /// rdma/shm/doorbell.h. A system call only then, which `rung` counts. `rung` has one writer: the caller.
-  static void ring(std::atomic<std::uint32_t>& sleeps, int bell, std::uint64_t& rung) noexcept;
+  static void ring(std::atomic<std::uint32_t>& sleeps, Bell bell, std::uint64_t& rung) noexcept;
   /// Ends the announcement of a sleep.
-  static void quiet(std::atomic<std::uint32_t>& sleeps, int bell) noexcept;
+  static void quiet(std::atomic<std::uint32_t>& sleeps, Bell bell) noexcept;
 
  private:
   static_assert(sizeof(RingControl) <= kLeastPageBytes &&
@@ -81,7 +87,10 @@ class PortMemory {
   FileDescriptor event_file_;
   Mapping commands_;
   Mapping events_;
+  /// The processor keeps the client's end, too: to ring a client that has closed it is no error, and no
+  /// SIGPIPE.
   FileDescriptor client_bell_;
+  FileDescriptor client_ringer_;  ///< The processor's.
   FileDescriptor nic_bell_;
 };
 

@@ -24,7 +24,9 @@ namespace {
 
 constexpr std::uint32_t kTurnsBeforeYield = 200;
 constexpr std::uint32_t kTurnsBeforeCheck = 1u << 14;
-constexpr std::uint64_t kPatienceNs = 30'000'000'000;  ///< For a processor to come up, and to answer.
+/// What part of the patience is for a processor of the user that accepts no connections, before the job's is
+/// started: another user may listen under that name.
+constexpr std::uint64_t kBusyPart = 6;
 
 constinit const std::uint64_t probe_word = NicdHello::kMagic;
 
@@ -77,20 +79,27 @@ Result<FileDescriptor> find_nicd(const NicdHello& hello, const NicdStart& start)
   const std::string of_user = nicd_name(::geteuid());
   const std::string of_job = nicd_name(::geteuid(), hello.secret);
   bool starts = hello.local_rank == 0;
-  const std::uint64_t deadline = monotonic_ns() + kPatienceNs;
+  const std::uint64_t begin = monotonic_ns();
   for (useconds_t wait_us = 500;; wait_us = std::min<useconds_t>(wait_us * 2, 20'000)) {
+    std::string obstacle;
+    bool is_busy = false;
     // Others of the job must not choose another than the one that started: they look for the job's first.
     for (const std::string* const name : {starts ? &of_user : &of_job, starts ? &of_job : &of_user}) {
       Result<FileDescriptor> socket = connect_to_nicd(*name);
       if (socket.ok() || (socket.error().status == Status::kUnsupported && name == &of_job)) return socket;
+      is_busy = is_busy || socket.error().status == Status::kAgain;
+      if (socket.error().status != Status::kUnreachable) obstacle += "; " + socket.error().message;
     }
-    if (std::exchange(starts, false))
+    const std::uint64_t waited_ns = monotonic_ns() - begin;
+    if (starts && !(is_busy && waited_ns < start.patience_ns / kBusyPart)) {
+      starts = false;
       if (std::optional<Error> error = start_nicd(start, of_job)) return std::move(*error);
-    if (monotonic_ns() > deadline)
+    }
+    if (waited_ns > start.patience_ns)
       return Error{Status::kUnreachable, 0,
-                   "MPIR_CVAR_CH3_OFFLOAD_NIC=process: no network processor came up on this node within 30 s "
-                   "(local rank 0 starts " +
-                       start.program + ")"};
+                   "MPIR_CVAR_CH3_OFFLOAD_NIC=process: no network processor came up on this node within " +
+                       std::to_string(start.patience_ns / 1'000'000'000) + " s (local rank 0 starts " +
+                       start.program + ")" + obstacle};
     ::usleep(wait_us);
   }
 }
@@ -111,7 +120,7 @@ Result<std::unique_ptr<ProcessDriver>> ProcessDriver::create(const NicdHello& he
   Receipt receipt = Receipt::kClosed;
   if (send_with_files(socket.value(), std::as_bytes(std::span(said.get(), 1)), {})) {
     pollfd entry{socket.value().get(), POLLIN, 0};
-    while (::poll(&entry, 1, static_cast<int>(kPatienceNs / 1'000'000)) < 0 && errno == EINTR) {
+    while (::poll(&entry, 1, static_cast<int>(start.patience_ns / 1'000'000)) < 0 && errno == EINTR) {
     }
     receipt = receive_with_files(socket.value(), std::as_writable_bytes(std::span(welcome.get(), 1)), files);
   }
@@ -137,9 +146,10 @@ ProcessDriver::ProcessDriver(std::unique_ptr<PortMemory> memory, FileDescriptor 
     : RingPort(*memory, clock, welcome.must_share != 0 ? Staging::kAll : Staging::kPacked),
       memory_(std::move(memory)),
       socket_(std::move(socket)),
+      fork_closing_(socket_.get()),
       card_(text_of(welcome.text)),
       pid_(welcome.pid),
-      descriptors_{memory_->client_bell(), socket_.get()} {}
+      descriptors_{memory_->client_bell().sleeper, socket_.get()} {}
 
 ProcessDriver::~ProcessDriver() = default;
 

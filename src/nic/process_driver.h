@@ -3,11 +3,13 @@
 // This is the client's half: the rings are memory of that process, and it copies messages from and to the
 // memory of this one. If it ends, this process cannot go on and ends, too, with a line.
 //
-// Threads: as Port. fork: a child has no port.
+// Threads: as Port. fork: a child has no port, and does not keep the connection to the processor open, which
+// so learns of this process's end.
 
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -15,12 +17,14 @@
 #include "nic/nicd_protocol.h"
 #include "nic/processor_set.h"
 #include "nic/ring_port.h"
+#include "rdma/fork_closing.h"
 
 namespace ch3_offload {
 
 struct NicdStart {
-  std::string program;      ///< Path of ch3-offload-nicd.
-  ProcessorSet processors;  ///< Where it may run. Empty: where this process may.
+  std::string program;                         ///< Path of ch3-offload-nicd.
+  ProcessorSet processors;                     ///< Where it may run. Empty: where this process may.
+  std::uint64_t patience_ns = 30'000'000'000;  ///< For a processor to come up, and to answer.
 };
 
 class ProcessDriver final : public RingPort {
@@ -52,6 +56,7 @@ class ProcessDriver final : public RingPort {
 
   const std::unique_ptr<PortMemory> memory_;
   const FileDescriptor socket_;
+  const ForkClosing fork_closing_;  ///< Of socket_.
   const std::string card_;
   const pid_t pid_;
   const std::array<int, 2> descriptors_;

@@ -47,7 +47,7 @@ RingPort::RingPort(PortMemory& memory, const Trace* trace, Staging staging) noex
       counters_(memory.ring_counters()),
       commands_(memory.command_producer()),
       ring_(memory.event_consumer()),
-      bell_(memory.client_bell()),
+      bell_(memory.client_bell().sleeper),
       trace_(trace),
       staging_(staging) {}
 

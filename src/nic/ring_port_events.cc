@@ -144,7 +144,7 @@ bool RingPort::arm() noexcept {
 
 void RingPort::disarm() noexcept {
   if (!std::exchange(armed_, false)) return;
-  PortMemory::quiet(words_.client_sleeps, bell_);
+  PortMemory::quiet(words_.client_sleeps, memory_.client_bell());
 }
 
 }  // namespace ch3_offload

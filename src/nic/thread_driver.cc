@@ -139,7 +139,7 @@ void ThreadDriver::wait_for_bell(bool is_blocked) noexcept {
   constexpr std::size_t kMostDescriptors = 8;
   pollfd descriptors[kMostDescriptors + 1];
   std::size_t count = 0;
-  descriptors[count++] = {memory_->nic_bell(), POLLIN, 0};
+  descriptors[count++] = {memory_->nic_bell().sleeper, POLLIN, 0};
   for (const int descriptor : port_.descriptors())
     if (!is_blocked && count <= kMostDescriptors) descriptors[count++] = {descriptor, POLLIN, 0};
   static_cast<void>(::poll(descriptors, count, -1));

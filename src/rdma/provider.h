@@ -247,6 +247,12 @@ class Provider : public Registrar {
   /// new connection waits. -1: this provider has none, because it is polled in simulated time.
   virtual int descriptor() const noexcept = 0;
 
+  /// Ends the provider step by step, for a caller that has other work: what was sent leaves, and the peers
+  /// are told. Does not wait. Returns true once the destructor has nothing to wait for. Until then the caller
+  /// calls it again, every few milliseconds. After the first call only leave() and the destructor may be
+  /// called. The destructor waits for what is left.
+  virtual bool leave() noexcept { return true; }
+
   virtual ProviderCounters counters() const noexcept { return {}; }
 };
 

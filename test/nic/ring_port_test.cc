@@ -1076,7 +1076,7 @@ TEST_F(RingPortTest, AMessageForAProbeEndsTheSleepOfTheClient) {
 
 TEST_F(RingPortTest, ACommandEndsTheSleepOfTheProcessor) {
   make();
-  const int bell = port(0).memory->nic_bell();
+  const int bell = port(0).memory->nic_bell().sleeper;
   settle();
   for (int sleep = 0; sleep < 3; ++sleep) {
     ASSERT_TRUE(port(0).server.arm());
@@ -1094,7 +1094,7 @@ TEST_F(RingPortTest, ACommandEndsTheSleepOfTheProcessor) {
 
 TEST_F(RingPortTest, RoomForEventsThatWaitEndsTheSleepOfTheProcessor) {
   make();
-  const int bell = port(0).memory->nic_bell();
+  const int bell = port(0).memory->nic_bell().sleeper;
   constexpr std::size_t kMessages = 17'000;
   for (std::size_t i = 0; i < kMessages; ++i) receive(0, {}, cookie(1 + i));
   for (std::size_t i = 0; i < kMessages; ++i) {

@@ -303,6 +303,54 @@ TEST(Choices, LongMessagesFollowTheSettingTheNodeAndTheMeasurement) {
             "MPIR_CVAR_CH3_OFFLOAD_SHM_BULK is stream");
 }
 
+/// A node whose messages go through a process of the node.
+NodeFacts node_with_process() {
+  NodeFacts facts = good_node();
+  facts.nic.has_process = true;
+  facts.nic.process_processors = {3};
+  return facts;
+}
+
+TEST(Choices, WithAProcessEveryMessageGoesThroughIt) {
+  const Variable set("MPIR_CVAR_CH3_OFFLOAD_NIC", "process");
+  const Environment environment = read_environment();
+  NodeFacts facts = node_with_process();
+  facts.shm_error = "shm: memfd_create failed: Function not implemented";  // It makes no such provider.
+  EXPECT_EQ(choice(environment, facts, "network processor").choice,
+            "a process of the node (ch3-offload-nicd), which the job starts on processors 3");
+  EXPECT_EQ(choice(environment, facts, "within a node").choice,
+            "the node's network processor (ch3-offload-nicd)");
+  EXPECT_EQ(choice(environment, facts, "within a node").why, "MPIR_CVAR_CH3_OFFLOAD_NIC is process");
+  EXPECT_EQ(choice(environment, facts, "between nodes").choice, "verbs on mlx5_0:1");
+  EXPECT_EQ(choice(environment, facts, "long messages, nicd").choice,
+            "copied by the processor into slots and out of them");
+  for (const Choice& one : choices(environment, facts)) {
+    EXPECT_NE(one.topic, "long messages, shm");
+    EXPECT_NE(one.topic, "long messages, verbs");
+  }
+}
+
+TEST(Choices, AProcessThatMayNotReadItsClientsSharesMemoryWithThem) {
+  const Variable set("MPIR_CVAR_CH3_OFFLOAD_NIC", "process");
+  NodeFacts facts = node_with_process();
+  facts.remote_copy_error = "Operation not permitted";
+  EXPECT_TRUE(init_errors(read_environment(), facts).empty());
+  const Choice staged = choice(read_environment(), facts, "long messages, nicd");
+  EXPECT_EQ(staged.choice, "copied into memory that is shared with the processor, and from there into slots");
+  EXPECT_NE(staged.why.find("Operation not permitted"), std::string::npos);
+}
+
+TEST(Choices, AProcessThatCannotBeRunIsNeededUnlessTheUserRunsOne) {
+  const Variable set("MPIR_CVAR_CH3_OFFLOAD_NIC", "process");
+  NodeFacts facts = node_with_process();
+  facts.nicd_error = "/nowhere/ch3-offload-nicd cannot be run: No such file or directory";
+  EXPECT_EQ(init_errors(read_environment(), facts), std::vector<std::string>{facts.nicd_error});
+  facts.user_runs_nicd = true;
+  EXPECT_TRUE(init_errors(read_environment(), facts).empty());
+  EXPECT_EQ(choice(read_environment(), facts, "network processor").choice,
+            "a process of the node (ch3-offload-nicd), which this user runs for all jobs");
+}
+
 TEST(Choices, WaitingFollowsCoresOrTheSetting) {
   EXPECT_EQ(choice(read_environment(), good_node(), "waiting").choice,
             "polls for at most 20000 us, then sleeps; 50 us, giving its core to others meanwhile, "

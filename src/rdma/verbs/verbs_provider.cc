@@ -189,30 +189,44 @@ VerbsProvider::VerbsProvider(const VerbsConfig& config, Set&& set)
 
 VerbsProvider::~VerbsProvider() {
   if (abandoned_) return;
-  links_.leave();
-  const std::uint64_t deadline_ns =
-      monotonic_ns() + static_cast<std::uint64_t>(config_.peer_timeout_ms) * 1'000'000;
-  linger(deadline_ns);
-  for (const auto& peer : peers_)
-    if (peer != nullptr) static_cast<void>(say_farewell(*peer));
-  linger(deadline_ns);
+  while (!leave()) std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
 
-/// Waits until the peers' devices have what was sent. They take it without their processes' help; only lost
-/// packets, and links that are not up, take time.
-void VerbsProvider::linger(std::uint64_t deadline_ns) noexcept {
-  Deaf sink;
-  const auto is_pending = [](const std::unique_ptr<VerbsEndpoint>& peer) {
-    if (peer == nullptr || peer->is_over()) return false;
-    const bool second = peer->second != nullptr && !peer->second->link.all_retired();
-    return second || !peer->main.link.all_retired() || peer->unfinished_write != kNone;
-  };
-  while (std::any_of(peers_.begin(), peers_.end(), is_pending) && monotonic_ns() < deadline_ns) {
-    for (const auto& peer : peers_)
-      if (is_pending(peer)) for_each_lane(*peer, [&](VerbsLane& lane) { transport_.flush_tail(lane); });
-    last_housekeeping_ = 0;
-    if (poll(sink, 64) == 0) std::this_thread::sleep_for(std::chrono::microseconds(20));
+/// Whether the peers' devices lack something that was sent. They take it without their processes' help; only
+/// lost packets, and links that are not up, take time.
+bool VerbsProvider::has_unsent(const VerbsEndpoint& peer) noexcept {
+  if (peer.is_over()) return false;
+  const bool second = peer.second != nullptr && !peer.second->link.all_retired();
+  return second || !peer.main.link.all_retired() || peer.unfinished_write != kNone;
+}
+
+bool VerbsProvider::leave() noexcept {
+  constexpr int kMostPolls = 16;
+  if (leaving_ == Leaving::kNot) {
+    links_.leave();
+    leaving_ = Leaving::kSending;
+    leaving_until_ns_ = monotonic_ns() + static_cast<std::uint64_t>(config_.peer_timeout_ms) * 1'000'000;
   }
+  Deaf sink;
+  for (int polls = 0; leaving_ != Leaving::kOver; ++polls) {
+    bool is_pending = false;
+    for (const auto& peer : peers_) {
+      if (peer == nullptr || !has_unsent(*peer)) continue;
+      is_pending = true;
+      for_each_lane(*peer, [&](VerbsLane& lane) { transport_.flush_tail(lane); });
+    }
+    if (is_pending && monotonic_ns() < leaving_until_ns_) {
+      last_housekeeping_ = 0;
+      if (poll(sink, 64) == 0 || polls >= kMostPolls) return false;
+    } else if (leaving_ == Leaving::kSending) {
+      leaving_ = Leaving::kFarewell;
+      for (const auto& peer : peers_)
+        if (peer != nullptr) static_cast<void>(say_farewell(*peer));
+    } else {
+      leaving_ = Leaving::kOver;
+    }
+  }
+  return true;
 }
 
 std::size_t VerbsProvider::max_slot_bytes(Endpoint& endpoint) const noexcept {

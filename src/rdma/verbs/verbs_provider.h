@@ -70,6 +70,7 @@ class VerbsProvider final : public Provider, private Links::Client, private Rail
   VerbsProvider(const VerbsConfig& config, Set&& set);
   /// Waits, for the peer time-out at most, until the peers' devices have what was sent.
   ~VerbsProvider() override;
+  bool leave() noexcept override;
 
   const Capabilities& capabilities() const noexcept override { return capabilities_; }
   std::string local_address() const override { return address_.to_string(); }
@@ -134,7 +135,7 @@ class VerbsProvider final : public Provider, private Links::Client, private Rail
   void set_address(VerbsEndpoint& peer, const VerbsAddress& address);
   VerbsLane* meet(PeerId peer, std::uint32_t lane, const VerbsAddress& address) override;
   bool has_working_rail(const VerbsEndpoint& peer) const noexcept;
-  void linger(std::uint64_t deadline_ns) noexcept;
+  static bool has_unsent(const VerbsEndpoint& peer) noexcept;
 
   // verbs_housekeeping.cc
   enum class WatchKind : std::uint32_t { kWireUp, kCompletions, kDevice, kAlarm };
@@ -180,6 +181,15 @@ class VerbsProvider final : public Provider, private Links::Client, private Rail
   bool armed_ = false;
   bool alarm_is_set_ = false;
   bool abandoned_ = false;
+  /// What leave() is at.
+  enum class Leaving : std::uint8_t {
+    kNot,
+    kSending,   ///< What was sent before.
+    kFarewell,  ///< The farewells.
+    kOver,
+  };
+  Leaving leaving_ = Leaving::kNot;
+  std::uint64_t leaving_until_ns_ = 0;       ///< Unless kNot.
   std::uint64_t last_housekeeping_ = 0;      ///< CycleClock. 0: due now.
   std::uint64_t housekeeping_interval_ = 0;  ///< In its ticks.
   std::uint32_t busy_polls_ = 0;
