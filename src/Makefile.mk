@@ -138,6 +138,16 @@ engine_sources = \
 	src/engine/pool.h \
 	src/engine/state_machine.h \
 	src/engine/states.h \
+	src/engine/targets/target_entry.h \
+	src/engine/targets/target_events.h \
+	src/engine/targets/target_key.h \
+	src/engine/targets/target_list.cc \
+	src/engine/targets/target_list.h \
+	src/engine/targets/target_resources.h \
+	src/engine/targets/target_table.cc \
+	src/engine/targets/target_table.h \
+	src/engine/targets/unexpected_headers.cc \
+	src/engine/targets/unexpected_headers.h \
 	src/engine/trace.cc \
 	src/engine/trace.h \
 	src/engine/wire.h

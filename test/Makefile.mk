@@ -433,6 +433,21 @@ TESTS += test/dme/real_memory_check
 endif
 endif
 
+# Target entries, without an engine.
+check_PROGRAMS += test/target_tests
+TESTS += test/target_tests
+test_target_tests_SOURCES = \
+	test/engine/targets/recording_listener.h \
+	test/engine/targets/target_entries.h \
+	test/engine/targets/target_list_test.cc \
+	test/engine/targets/target_model_test.cc \
+	test/engine/targets/target_oracle.cc \
+	test/engine/targets/target_oracle.h \
+	test/engine/targets/target_table_test.cc \
+	test/engine/targets/unexpected_headers_test.cc
+test_target_tests_CPPFLAGS = $(gtest_cppflags)
+test_target_tests_LDADD = libcore.la $(GTEST_LIBS)
+
 # The engine over the fake provider.
 check_PROGRAMS += test/engine_tests
 TESTS += test/engine_tests
@@ -512,6 +527,9 @@ test_allocation_tests_SOURCES = \
 	test/counting_allocator.h \
 	test/engine/allocation_test.cc \
 	test/engine/matcher_allocation_test.cc \
+	test/engine/targets/recording_listener.h \
+	test/engine/targets/target_allocation_test.cc \
+	test/engine/targets/target_entries.h \
 	test/rdma/contract_world.h \
 	test/rdma/shm/shm_allocation_test.cc \
 	test/rdma/shm/shm_world.h
