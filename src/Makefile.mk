@@ -138,6 +138,8 @@ engine_sources = \
 	src/engine/pool.h \
 	src/engine/state_machine.h \
 	src/engine/states.h \
+	src/engine/targets/target_atomics.cc \
+	src/engine/targets/target_atomics.h \
 	src/engine/targets/target_entry.h \
 	src/engine/targets/target_events.h \
 	src/engine/targets/target_key.h \

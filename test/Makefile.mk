@@ -439,6 +439,7 @@ TESTS += test/target_tests
 test_target_tests_SOURCES = \
 	test/engine/targets/recording_listener.h \
 	test/engine/targets/target_entries.h \
+	test/engine/targets/target_atomics_test.cc \
 	test/engine/targets/target_list_test.cc \
 	test/engine/targets/target_model_test.cc \
 	test/engine/targets/target_oracle.cc \
