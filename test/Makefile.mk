@@ -440,6 +440,7 @@ test_target_tests_SOURCES = \
 	test/engine/targets/recording_listener.h \
 	test/engine/targets/target_entries.h \
 	test/engine/targets/target_atomics_test.cc \
+	test/engine/targets/target_interface_test.cc \
 	test/engine/targets/target_list_test.cc \
 	test/engine/targets/target_model_test.cc \
 	test/engine/targets/target_oracle.cc \
@@ -464,9 +465,12 @@ test_engine_tests_SOURCES = \
 	test/engine/engine_packet_test.cc \
 	test/engine/engine_protocol_test.cc \
 	test/engine/engine_self_test.cc \
+	test/engine/engine_target_test.cc \
 	test/engine/payload_layout_test.cc \
 	test/engine/engine_world.h \
 	test/engine/event_handler.h \
+	test/engine/target_world.h \
+	test/engine/targets/recording_listener.h \
 	test/engine/forged_messages.h \
 	test/engine/hostile_world.h \
 	test/engine/lane_test.cc \

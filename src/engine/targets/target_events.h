@@ -23,6 +23,10 @@ enum class TargetEventKind : std::uint8_t {
   kAutoFree,
   kSearch,
   kTableDisabled,
+  // At the initiator.
+  kSend,
+  kAck,
+  kReply,
 };
 
 /// Why an operation failed, as its initiator and its target hear it.
@@ -45,7 +49,8 @@ struct TargetEvent {
   void* cookie = nullptr;          ///< Of the entry, or of the search.
   std::byte* start = nullptr;      ///< Where the data is. Overflow: in the memory of the overflow entry.
   std::uint64_t length_bytes = 0;  ///< Of the data.
-  TargetHeader header;             ///< Of the operation. All zero if the event is not of one.
+  TargetHeader header;             ///< Of the operation. All zero if the event is not of one. At the
+                                   ///< initiator: the lengths and the offset at the target.
 };
 
 /// Takes the events of a table. Its functions must not call the table.

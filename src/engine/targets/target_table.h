@@ -48,9 +48,10 @@ struct Placement {
   std::uint8_t reserved_events = 0;
 
   bool is_refused() const noexcept { return failure != TargetFailure::kNone; }
+  /// Where the data is. An entry may begin at null and cover the whole address space: then this is the offset.
   std::byte* start() const noexcept {
-    if (entry->its.start == nullptr) return nullptr;
-    return entry->its.start + std::min(offset_bytes, entry->its.length_bytes);
+    const auto begin = reinterpret_cast<std::uintptr_t>(entry->its.start);
+    return reinterpret_cast<std::byte*>(begin + std::min(offset_bytes, entry->its.length_bytes));
   }
 };
 

@@ -13,10 +13,22 @@
 namespace ch3_offload {
 
 inline const char* name_of(TargetEventKind kind) {
-  static constexpr const char* kNames[] = {
-      "put",           "put-overflow",          "get",  "get-overflow", "atomic",    "atomic-overflow",
-      "fetch-atomic",  "fetch-atomic-overflow", "link", "auto-unlink",  "auto-free", "search",
-      "table-disabled"};
+  static constexpr const char* kNames[] = {"put",
+                                           "put-overflow",
+                                           "get",
+                                           "get-overflow",
+                                           "atomic",
+                                           "atomic-overflow",
+                                           "fetch-atomic",
+                                           "fetch-atomic-overflow",
+                                           "link",
+                                           "auto-unlink",
+                                           "auto-free",
+                                           "search",
+                                           "table-disabled",
+                                           "send",
+                                           "ack",
+                                           "reply"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

@@ -41,8 +41,8 @@ void TargetOracle::tell(TargetEventKind kind, TargetFailure failure, TargetListK
   event.cookie = its.cookie;
   if (header != nullptr) {
     event.header = *header;
-    if (memory->its.start != nullptr)
-      event.start = memory->its.start + std::min(offset, memory->its.length_bytes);
+    event.start = reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(memory->its.start) +
+                                               std::min(offset, memory->its.length_bytes));
     event.length_bytes = length;
   }
   told.on_event(event);

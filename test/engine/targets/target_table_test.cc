@@ -60,6 +60,17 @@ TEST(TargetTable, WhatDoesNotFitIsCut) {
   EXPECT_EQ(outside.start(), outside.entry->its.start + 100);
 }
 
+TEST(TargetTable, AnEntryMayCoverTheWholeAddressSpace) {
+  TableWorld world;
+  TargetDescription entry = entry_for(5, 1);
+  entry.start = nullptr;
+  entry.length_bytes = UINT64_MAX;
+  world.append(entry);
+  const Placement placement = world.run(put_of(5, 8, 0x1234));
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(placement.start()), 0x1234u);
+  EXPECT_EQ(placement.length_bytes, 8u);
+}
+
 TEST(TargetTable, ALocallyManagedOffsetAdvancesByWhatHadRoom) {
   TableWorld world;
   world.append(entry_for(5, 1, kManageLocal));
