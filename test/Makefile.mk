@@ -465,10 +465,13 @@ test_engine_tests_SOURCES = \
 	test/engine/engine_packet_test.cc \
 	test/engine/engine_protocol_test.cc \
 	test/engine/engine_self_test.cc \
+	test/engine/engine_target_fuzz_test.cc \
+	test/engine/engine_target_hostile_test.cc \
 	test/engine/engine_target_test.cc \
 	test/engine/payload_layout_test.cc \
 	test/engine/engine_world.h \
 	test/engine/event_handler.h \
+	test/engine/hostile_targets.h \
 	test/engine/target_world.h \
 	test/engine/targets/recording_listener.h \
 	test/engine/forged_messages.h \

@@ -50,7 +50,7 @@ bool Engine::State::on_cts(Peer& peer, std::span<const std::byte> message) noexc
   trace(TraceEvent::kCtsArrived, peer.id, outgoing->number, header.wanted_bytes);
   const bool nothing_wanted = header.wanted_bytes == 0;
   Outbound& outbound = outgoing->outbound;
-  if (outgoing->kind != Operation::Kind::kSend) {
+  if (outgoing->kind != Operation::Kind::kSend) [[unlikely]] {
     if (outgoing->kind == Operation::Kind::kTarget)
       return on_target_cts(peer, static_cast<TargetOutgoing&>(*outgoing), header);
     auto& packet = static_cast<PacketOperation&>(*outgoing);
@@ -209,6 +209,22 @@ void Engine::State::grant(Landing& landing) noexcept {
   send_control(peer, wire::Kind::kCts, flags, header);
 }
 
+/// All of it is here.
+[[gnu::always_inline]] inline void Engine::State::landed(Landing& landing) noexcept {
+  ReceiveOperation* const receive = landing.receive;
+  if (receive == nullptr) [[unlikely]]
+    return landed_for_no_receive(landing);
+  finish_receive(*receive, landing.wanted_bytes < receive->total_bytes ? Status::kTruncated : Status::kOk);
+}
+
+/// Of a part of a packet, or of an operation on a target entry.
+[[gnu::noinline]] void Engine::State::landed_for_no_receive(Landing& landing) noexcept {
+  const PlacedPart* const part = landing.peer->placing;
+  if (part == nullptr || &part->landing != &landing)
+    return target_landed(static_cast<TargetLanding&>(landing));
+  finish_placing(*landing.peer, Status::kOk);
+}
+
 bool Engine::State::on_data(Peer& peer, std::span<const std::byte> message) noexcept {
   wire::DataHeader header;
   if (!wire::get(message, header)) return false;
@@ -245,18 +261,6 @@ std::byte* Engine::State::on_write_shared(PeerId id, Immediate immediate, std::s
   const bool is_granted = landing != nullptr && landing->peer == peer && landing->memory.held &&
                           landing->state == LandingState::kGranted && landing->wanted_bytes == length_bytes;
   return is_granted ? landing->payload.address : nullptr;
-}
-
-/// All of it is here.
-void Engine::State::landed(Landing& landing) noexcept {
-  ReceiveOperation* const receive = landing.receive;
-  if (receive == nullptr) {
-    const PlacedPart* const part = landing.peer->placing;
-    if (part == nullptr || &part->landing != &landing)
-      return target_landed(static_cast<TargetLanding&>(landing));
-    return finish_placing(*landing.peer, Status::kOk);
-  }
-  finish_receive(*receive, landing.wanted_bytes < receive->total_bytes ? Status::kTruncated : Status::kOk);
 }
 
 void Engine::State::end_landing(Landing& landing) noexcept {

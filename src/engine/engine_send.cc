@@ -137,7 +137,7 @@ Progressed Engine::State::submit(Outgoing& outgoing, Status& status) noexcept {
 }
 
 Status Engine::State::transmit(Outgoing& outgoing) noexcept {
-  if (outgoing.kind != Operation::Kind::kSend) {
+  if (outgoing.kind != Operation::Kind::kSend) [[unlikely]] {
     if (outgoing.kind == Operation::Kind::kTarget)
       return transmit_target(static_cast<TargetOutgoing&>(outgoing));
     return stream_packet(static_cast<PacketOperation&>(outgoing));
@@ -264,7 +264,7 @@ bool Engine::State::on_ack(Peer& peer, std::span<const std::byte> message) noexc
   Outgoing* const outgoing = on_wire.oldest(header.operation);
   if (outgoing == nullptr || outgoing->peer != &peer) return false;
   trace(TraceEvent::kAckArrived, peer.id, outgoing->number, 0);
-  if (outgoing->kind != Operation::Kind::kSend) {
+  if (outgoing->kind != Operation::Kind::kSend) [[unlikely]] {
     return outgoing->kind == Operation::Kind::kPacket &&
            on_part_placed(static_cast<PacketOperation&>(*outgoing));
   }

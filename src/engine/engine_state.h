@@ -217,6 +217,7 @@ struct Engine::State final : Sink {
                          std::uint32_t remote_operation) noexcept;
   void grant(Landing& landing) noexcept;  ///< Sends the CTS. REQUIRES: the peer is connected.
   void landed(Landing& landing) noexcept;
+  void landed_for_no_receive(Landing& landing) noexcept;
   void end_landing(Landing& landing) noexcept;              ///< Nothing of it may come any more.
   std::uint32_t number_landing(Landing& landing) noexcept;  ///< Its name on the wire.
 
