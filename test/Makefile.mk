@@ -472,7 +472,13 @@ test_engine_tests_SOURCES = \
 	test/engine/engine_world.h \
 	test/engine/event_handler.h \
 	test/engine/hostile_targets.h \
+	test/engine/observing_provider.h \
+	test/engine/target_simulation.cc \
+	test/engine/target_simulation.h \
+	test/engine/target_simulation_test.cc \
 	test/engine/target_world.h \
+	test/engine/targets/target_oracle.cc \
+	test/engine/targets/target_oracle.h \
 	test/engine/targets/recording_listener.h \
 	test/engine/forged_messages.h \
 	test/engine/hostile_world.h \

@@ -232,6 +232,21 @@ TEST_F(EngineTargetHostile, DataOfAGetThatDisagreesWithItsReply) {
   expect_refused("a second reply");
 }
 
+TEST_F(EngineTargetHostile, DataOfAGetMayComeAfterItsReply) {
+  begin();
+  const std::uint32_t operation = open_get(100);
+  const std::uint32_t transfer = last_heard<wire::TargetRequestHeader>(Kind::kGet).transfer;
+  attack(forged::data(transfer, 0, 10));
+  attack(answer_of(Kind::kTargetReply, operation, 60));
+  settle();
+  EXPECT_EQ(begun(kVictim), "");
+  attack(forged::data(transfer, 10, 50));
+  settle();
+  EXPECT_EQ(begun(kVictim), "reply 60");
+  EXPECT_FALSE(victim_has_failed_the_attacker());
+  expect_unharmed();
+}
+
 TEST_F(EngineTargetHostile, ClearancesThatNobodyAwaits) {
   begin();
   attack(cts(open_put(100), 100));

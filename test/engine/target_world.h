@@ -135,8 +135,10 @@ class TargetWorld : public testing::Test {
     for (std::uint32_t i = 0; i < processes.size(); ++i) moved |= progress(i);
     return moved;
   }
+  /// Lets time pass until nothing moves any more. A network that refuses at random needs more quiet steps.
   void settle() {
-    for (int quiet = 0; quiet < 3;) quiet = step() ? 0 : quiet + 1;
+    const int most_quiet = network_config.again_probability > 0 ? 100 : 3;
+    for (int quiet = 0; quiet < most_quiet;) quiet = step() ? 0 : quiet + 1;
   }
 
   /// Takes all events of a queue.
