@@ -124,6 +124,8 @@ engine_sources = \
 	src/engine/engine_self.cc \
 	src/engine/engine_send.cc \
 	src/engine/engine_state.h \
+	src/engine/engine_target_arrivals.cc \
+	src/engine/engine_target_requests.cc \
 	src/engine/free_list.h \
 	src/engine/intrusive_list.h \
 	src/engine/keyed_queues.h \
@@ -138,6 +140,23 @@ engine_sources = \
 	src/engine/pool.h \
 	src/engine/state_machine.h \
 	src/engine/states.h \
+	src/engine/target_operations.h \
+	src/engine/target_request.h \
+	src/engine/targets/target_atomics.cc \
+	src/engine/targets/target_atomics.h \
+	src/engine/targets/target_entry.h \
+	src/engine/targets/target_event_queue.h \
+	src/engine/targets/target_events.h \
+	src/engine/targets/target_interface.cc \
+	src/engine/targets/target_interface.h \
+	src/engine/targets/target_key.h \
+	src/engine/targets/target_list.cc \
+	src/engine/targets/target_list.h \
+	src/engine/targets/target_resources.h \
+	src/engine/targets/target_table.cc \
+	src/engine/targets/target_table.h \
+	src/engine/targets/unexpected_headers.cc \
+	src/engine/targets/unexpected_headers.h \
 	src/engine/trace.cc \
 	src/engine/trace.h \
 	src/engine/wire.h

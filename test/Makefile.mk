@@ -438,6 +438,23 @@ TESTS += test/dme/real_memory_check
 endif
 endif
 
+# Target entries, without an engine.
+check_PROGRAMS += test/target_tests
+TESTS += test/target_tests
+test_target_tests_SOURCES = \
+	test/engine/targets/recording_listener.h \
+	test/engine/targets/target_entries.h \
+	test/engine/targets/target_atomics_test.cc \
+	test/engine/targets/target_interface_test.cc \
+	test/engine/targets/target_list_test.cc \
+	test/engine/targets/target_model_test.cc \
+	test/engine/targets/target_oracle.cc \
+	test/engine/targets/target_oracle.h \
+	test/engine/targets/target_table_test.cc \
+	test/engine/targets/unexpected_headers_test.cc
+test_target_tests_CPPFLAGS = $(gtest_cppflags)
+test_target_tests_LDADD = libcore.la $(GTEST_LIBS)
+
 # The engine over the fake provider.
 check_PROGRAMS += test/engine_tests
 TESTS += test/engine_tests
@@ -453,9 +470,21 @@ test_engine_tests_SOURCES = \
 	test/engine/engine_packet_test.cc \
 	test/engine/engine_protocol_test.cc \
 	test/engine/engine_self_test.cc \
+	test/engine/engine_target_fuzz_test.cc \
+	test/engine/engine_target_hostile_test.cc \
+	test/engine/engine_target_test.cc \
 	test/engine/payload_layout_test.cc \
 	test/engine/engine_world.h \
 	test/engine/event_handler.h \
+	test/engine/hostile_targets.h \
+	test/engine/observing_provider.h \
+	test/engine/target_simulation.cc \
+	test/engine/target_simulation.h \
+	test/engine/target_simulation_test.cc \
+	test/engine/target_world.h \
+	test/engine/targets/target_oracle.cc \
+	test/engine/targets/target_oracle.h \
+	test/engine/targets/recording_listener.h \
 	test/engine/forged_messages.h \
 	test/engine/hostile_world.h \
 	test/engine/lane_test.cc \
@@ -519,6 +548,9 @@ test_allocation_tests_SOURCES = \
 	test/counting_allocator.h \
 	test/engine/allocation_test.cc \
 	test/engine/matcher_allocation_test.cc \
+	test/engine/targets/recording_listener.h \
+	test/engine/targets/target_allocation_test.cc \
+	test/engine/targets/target_entries.h \
 	test/rdma/contract_world.h \
 	test/rdma/shm/shm_allocation_test.cc \
 	test/rdma/shm/shm_world.h

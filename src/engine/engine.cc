@@ -124,10 +124,11 @@ bool Engine::at_rest() const noexcept {
          state_->self_copies.empty() && !state_->has_events();
 }
 
-/// All kinds but kEager, which on_message() takes itself.
+/// All kinds but kEager, which on_message() takes itself. Those of the second client come last, so that
+/// MPI's do not pay for them.
 Delivery Engine::State::dispatch(Peer& peer, std::span<const std::byte> message) noexcept {
   wire::CommonHeader header;
-  bool valid = wire::get(message, header) && header.client == kOnlyClient;
+  bool valid = wire::get(message, header) && header.client == wire::kMessageClient;
   if (valid && header.kind == wire::Kind::kPacket)
     return on_packet(peer, header, message.subspan(sizeof header));
   if (valid) {
@@ -148,7 +149,7 @@ Delivery Engine::State::dispatch(Peer& peer, std::span<const std::byte> message)
       default: valid = false;
     }
   }
-  if (!valid) doom(peer, Status::kProtocol);
+  if (!valid && !on_target_message(peer, message)) doom(peer, Status::kProtocol);
   return Delivery::kTaken;
 }
 

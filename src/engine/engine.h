@@ -217,6 +217,10 @@ struct alignas(kCounterPageBytes) CounterPage : Counters {
 };
 static_assert(sizeof(CounterPage) == kCounterPageBytes);
 
+class TargetInterface;
+struct TargetInterfaceConfig;
+struct TargetRequest;
+
 class Engine {
  public:
   /// `providers` in order of preference; the first that reaches a peer carries it. Not owned, must
@@ -306,6 +310,19 @@ class Engine {
   /// travels is dropped as it arrives. A pending send to oneself fails with `reason`.
   void purge(PurgeScope scope, std::span<const MatchPattern> doomed, std::span<const MatchPattern> spared,
              Status reason) noexcept;
+
+  /// Opens a Portals network interface (src/engine/targets/target_interface.h), of which there may be four:
+  /// `number` 0 to 3. It is the client's to use, between two calls of the engine. Null: no memory, or it is
+  /// open.
+  TargetInterface* open_targets(unsigned number, const TargetInterfaceConfig& config) noexcept;
+
+  /// Starts an operation on target entries of `peer` (src/engine/target_request.h). The memory of its origins
+  /// is the engine's until their events: send and ack, or reply. kOk: these will come, or have come.
+  /// kUnsupported: there is no such interface or atomic operation, or the lengths do not fit. kPeerFailed,
+  /// kNoMemory. Of these no event comes.
+  ///
+  /// An atomic operation and its operand must fit one slot of the peer. Else it fails as undeliverable.
+  Status request(PeerId peer, const TargetRequest& request) noexcept;
 
   /// Polls the providers and moves what can move. Returns how many things happened. REQUIRES: all events were
   /// taken: events() is empty and has no packet, and `others` is 0 or next_event() has returned false.

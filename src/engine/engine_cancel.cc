@@ -264,6 +264,8 @@ void Engine::State::fail(Peer& peer, Status reason) noexcept {
   }
   if (peer.placing != nullptr) finish_placing(peer, reason);
   while (ReceiveOperation* const receive = peer.receives.front()) finish_receive(*receive, reason);
+  while (TargetArrival* const arrival = peer.arrivals.front())
+    end_arrival(*arrival, TargetFailure::kUndeliverable);
   while (CancelRequest* const request = peer.cancels.pop_front()) complete(*request);
   if (peer.closed) {
     if (peer.news_hook.linked() && peer.placed_bytes == 0) peer_news.remove(peer);

@@ -94,6 +94,7 @@ void Engine::State::fill(Event& event, Operation& operation) noexcept {
       event.kind = Event::Kind::kCancelDone;
       cancels.give_back(static_cast<CancelRequest&>(operation));
       break;
+    case Operation::Kind::kTarget: break;  // Its events go to queues of their own.
   }
 }
 

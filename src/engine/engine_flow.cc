@@ -78,7 +78,9 @@ bool Engine::State::send_waiting_control(Peer& peer) noexcept {
   if (reserve(peer, waiting.length_bytes, slot) != Status::kOk) return false;
   wire::CommonHeader header;
   std::memcpy(&header, waiting.bytes.data(), sizeof header);
+  const std::uint16_t client = header.client;
   header = common(peer, header.kind, header.flags);
+  header.client = client;
   std::memcpy(waiting.bytes.data(), &header, sizeof header);
   std::memcpy(slot.data(), waiting.bytes.data(), waiting.length_bytes);
   peer.provider->commit(*peer.endpoint, waiting.length_bytes);

@@ -189,6 +189,10 @@ void Engine::State::connected(Peer& peer) noexcept {
         receive->state == ReceiveState::kLanding && receive->landing.state == LandingState::kAwaitingPeer;
     if (waits) grant(receive->landing);
   }
+  for (TargetArrival* arrival = peer.arrivals.front(); arrival != nullptr;
+       arrival = decltype(peer.arrivals)::next(*arrival)) {
+    if (arrival->landing.state == LandingState::kAwaitingPeer) grant(arrival->landing);
+  }
   if (peer.offer.length_bytes > 0) {
     peer.has_offer = true;
     tell(peer);
@@ -200,7 +204,8 @@ void Engine::State::connected(Peer& peer) noexcept {
 void Engine::State::ran_short(Peer& peer) noexcept {
   --introductions_due;
   peer.state = PeerState::kKnown;
-  if (!peer.control.empty() || !peer.receives.empty() || peer.offer.length_bytes > 0) {
+  if (!peer.control.empty() || !peer.receives.empty() || !peer.arrivals.empty() || peer.replies > 0 ||
+      peer.offer.length_bytes > 0) {
     return doom(peer, Status::kNoMemory);
   }
   while (Outgoing* const outgoing = peer.outgoing.front()) finish_outgoing(*outgoing, Status::kNoMemory);

@@ -310,7 +310,7 @@ Delivery Engine::State::on_message(PeerId id, std::span<const std::byte> message
     return Delivery::kTaken;
   wire::EagerHeader header;
   const bool is_short = wire::get(message, header) && header.common.kind == wire::Kind::kEager &&
-                        header.common.client == kOnlyClient;
+                        header.common.client == wire::kMessageClient;
   if (!is_short) return dispatch(*peer, message);
   peer->books->credit_bytes += header.common.credit_bytes;
   const auto payload = message.subspan(sizeof header);

@@ -12,9 +12,35 @@ namespace {
 /// What a write counts in its round: see TrafficClass. Bytes.
 constexpr std::size_t kMostWriteBytes = std::size_t{64} << 10;
 
+/// The pool of an operation that writes, in its WorkId. By Operation::Kind.
+constexpr std::uint64_t kWorkOf[] = {kSendOperation, kPacketOperation, 0, 0, kTargetOperation};
+static_assert(static_cast<int>(Operation::Kind::kPacket) == 1 &&
+              static_cast<int>(Operation::Kind::kTarget) == 4);
+
 }  // namespace
 
 // ---- the sender's side ----
+
+[[gnu::always_inline]] inline void Engine::State::start_moving(Outgoing& outgoing, std::size_t wanted_bytes,
+                                                               std::uint32_t transfer, RemoteMemory remote,
+                                                               bool is_writable) noexcept {
+  Peer& peer = *outgoing.peer;
+  Outbound& outbound = outgoing.outbound;
+  outbound.wanted_bytes = wanted_bytes;
+  outbound.sent_bytes = 0;
+  outbound.landing = transfer;
+  outbound.remote = remote;
+  const Capabilities& can = peer.provider->capabilities();
+  const bool write =
+      is_writable && can.write && !peer.write_refused && outbound.payload.layout == nullptr &&
+      outbound.wanted_bytes >= can.write_threshold_bytes &&
+      hold_memory(peer, outbound.payload.address, outbound.wanted_bytes, Access::kRead, outbound.memory);
+  kOutboundMachine.must_step(outbound.state, write ? OutboundEvent::kMayWrite : OutboundEvent::kMustBounce);
+  if (!write) trace(TraceEvent::kBounceStarted, peer.id, outgoing.number, outbound.wanted_bytes);
+  peer.backlog_of(outgoing).bulk.push_back(outgoing);
+  // Not from here: a callback of the provider. progress() flushes right after polling.
+  activate(peer);
+}
 
 bool Engine::State::on_cts(Peer& peer, std::span<const std::byte> message) noexcept {
   wire::CtsHeader header;
@@ -24,7 +50,9 @@ bool Engine::State::on_cts(Peer& peer, std::span<const std::byte> message) noexc
   trace(TraceEvent::kCtsArrived, peer.id, outgoing->number, header.wanted_bytes);
   const bool nothing_wanted = header.wanted_bytes == 0;
   Outbound& outbound = outgoing->outbound;
-  if (outgoing->kind == Operation::Kind::kPacket) {
+  if (outgoing->kind != Operation::Kind::kSend) [[unlikely]] {
+    if (outgoing->kind == Operation::Kind::kTarget)
+      return on_target_cts(peer, static_cast<TargetOutgoing&>(*outgoing), header);
     auto& packet = static_cast<PacketOperation&>(*outgoing);
     if (header.wanted_bytes > outbound.payload.length_bytes ||
         !follow(peer, kPacketMachine, packet.state,
@@ -48,21 +76,14 @@ bool Engine::State::on_cts(Peer& peer, std::span<const std::byte> message) noexc
     }
     outbound.payload = send.payload;
   }
-  outbound.wanted_bytes = header.wanted_bytes;
-  outbound.sent_bytes = 0;
-  outbound.landing = header.transfer;
-  outbound.remote = {header.address, RemoteKey{header.remote_key}};
-  const Capabilities& can = peer.provider->capabilities();
-  const bool write =
-      (header.common.flags & wire::kWritable) != 0 && can.write && !peer.write_refused &&
-      outbound.payload.layout == nullptr && outbound.wanted_bytes >= can.write_threshold_bytes &&
-      hold_memory(peer, outbound.payload.address, outbound.wanted_bytes, Access::kRead, outbound.memory);
-  kOutboundMachine.must_step(outbound.state, write ? OutboundEvent::kMayWrite : OutboundEvent::kMustBounce);
-  if (!write) trace(TraceEvent::kBounceStarted, peer.id, outgoing->number, outbound.wanted_bytes);
-  peer.backlog_of(*outgoing).bulk.push_back(*outgoing);
-  // Not from here: a callback of the provider. progress() flushes right after polling.
-  activate(peer);
+  start_moving(*outgoing, header.wanted_bytes, header.transfer,
+               {header.address, RemoteKey{header.remote_key}}, (header.common.flags & wire::kWritable) != 0);
   return true;
+}
+
+void Engine::State::start_moving_target(TargetOutgoing& one, std::size_t wanted_bytes, std::uint32_t transfer,
+                                        RemoteMemory remote, bool is_writable) noexcept {
+  start_moving(one, wanted_bytes, transfer, remote, is_writable);
 }
 
 Status Engine::State::move(Outgoing& outgoing) noexcept {
@@ -70,8 +91,7 @@ Status Engine::State::move(Outgoing& outgoing) noexcept {
   Outbound& outbound = outgoing.outbound;
   if (outbound.state == OutboundState::kWriteReady) {
     const std::uint64_t posted_ns = config.trace != nullptr ? config.trace->now() : 0;
-    const bool is_packet = outgoing.kind == Operation::Kind::kPacket;
-    const WorkId work{(is_packet ? kPacketOperation : kSendOperation) | outgoing.pool_id};
+    const WorkId work{kWorkOf[static_cast<std::size_t>(outgoing.kind)] | outgoing.pool_id};
     const Status status =
         peer.provider->write(*peer.endpoint, outbound.payload.address, outbound.wanted_bytes,
                              outbound.memory.region, outbound.remote, Immediate{outbound.landing}, work);
@@ -119,6 +139,7 @@ void Engine::State::on_write_done(PeerId, WorkId work, Status status) noexcept {
   const auto id = static_cast<std::uint64_t>(work);
   Outgoing* outgoing = sends.find(pool_id_of(id, kSendOperation));
   if (outgoing == nullptr) outgoing = packets.find(pool_id_of(id, kPacketOperation));
+  if (outgoing == nullptr) outgoing = target_operations.find(pool_id_of(id, kTargetOperation));
   if (outgoing == nullptr || outgoing->outbound.state != OutboundState::kWriting) return;
   --writes_in_flight;
   Peer& peer = *outgoing->peer;
@@ -144,6 +165,8 @@ void Engine::State::moved(Outgoing& outgoing, Status status) noexcept {
   kOutboundMachine.must_step(outgoing.outbound.state, OutboundEvent::kMoved);
   if (outgoing.kind == Operation::Kind::kSend || status != Status::kOk)
     return finish_outgoing(outgoing, status);
+  if (outgoing.kind == Operation::Kind::kTarget)
+    return target_moved(static_cast<TargetOutgoing&>(outgoing), status);
   auto& packet = static_cast<PacketOperation&>(outgoing);
   kPacketMachine.must_step(packet.state, PacketEvent::kMoved);
   if (packet.state == PacketState::kStreaming) resume_packet(packet);
@@ -186,6 +209,22 @@ void Engine::State::grant(Landing& landing) noexcept {
   send_control(peer, wire::Kind::kCts, flags, header);
 }
 
+/// All of it is here.
+[[gnu::always_inline]] inline void Engine::State::landed(Landing& landing) noexcept {
+  ReceiveOperation* const receive = landing.receive;
+  if (receive == nullptr) [[unlikely]]
+    return landed_for_no_receive(landing);
+  finish_receive(*receive, landing.wanted_bytes < receive->total_bytes ? Status::kTruncated : Status::kOk);
+}
+
+/// Of a part of a packet, or of an operation on a target entry.
+[[gnu::noinline]] void Engine::State::landed_for_no_receive(Landing& landing) noexcept {
+  const PlacedPart* const part = landing.peer->placing;
+  if (part == nullptr || &part->landing != &landing)
+    return target_landed(static_cast<TargetLanding&>(landing));
+  finish_placing(*landing.peer, Status::kOk);
+}
+
 bool Engine::State::on_data(Peer& peer, std::span<const std::byte> message) noexcept {
   wire::DataHeader header;
   if (!wire::get(message, header)) return false;
@@ -222,13 +261,6 @@ std::byte* Engine::State::on_write_shared(PeerId id, Immediate immediate, std::s
   const bool is_granted = landing != nullptr && landing->peer == peer && landing->memory.held &&
                           landing->state == LandingState::kGranted && landing->wanted_bytes == length_bytes;
   return is_granted ? landing->payload.address : nullptr;
-}
-
-/// All of it is here.
-void Engine::State::landed(Landing& landing) noexcept {
-  ReceiveOperation* const receive = landing.receive;
-  if (receive == nullptr) return finish_placing(*landing.peer, Status::kOk);
-  finish_receive(*receive, landing.wanted_bytes < receive->total_bytes ? Status::kTruncated : Status::kOk);
 }
 
 void Engine::State::end_landing(Landing& landing) noexcept {

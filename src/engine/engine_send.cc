@@ -137,8 +137,11 @@ Progressed Engine::State::submit(Outgoing& outgoing, Status& status) noexcept {
 }
 
 Status Engine::State::transmit(Outgoing& outgoing) noexcept {
-  if (outgoing.kind == Operation::Kind::kPacket)
+  if (outgoing.kind != Operation::Kind::kSend) [[unlikely]] {
+    if (outgoing.kind == Operation::Kind::kTarget)
+      return transmit_target(static_cast<TargetOutgoing&>(outgoing));
     return stream_packet(static_cast<PacketOperation&>(outgoing));
+  }
   auto& send = static_cast<SendOperation&>(outgoing);
   return send.state == SendState::kQueued ? transmit_message(send) : stream(send);
 }
@@ -261,8 +264,9 @@ bool Engine::State::on_ack(Peer& peer, std::span<const std::byte> message) noexc
   Outgoing* const outgoing = on_wire.oldest(header.operation);
   if (outgoing == nullptr || outgoing->peer != &peer) return false;
   trace(TraceEvent::kAckArrived, peer.id, outgoing->number, 0);
-  if (outgoing->kind == Operation::Kind::kPacket) {
-    return on_part_placed(static_cast<PacketOperation&>(*outgoing));
+  if (outgoing->kind != Operation::Kind::kSend) [[unlikely]] {
+    return outgoing->kind == Operation::Kind::kPacket &&
+           on_part_placed(static_cast<PacketOperation&>(*outgoing));
   }
   auto& send = static_cast<SendOperation&>(*outgoing);
   if (!follow(peer, kSendMachine, send.state, SendEvent::kAck)) return false;
@@ -337,10 +341,12 @@ void Engine::State::finish_send(SendOperation& send, Status status) noexcept {
 }
 
 void Engine::State::finish_outgoing(Outgoing& outgoing, Status status) noexcept {
-  if (outgoing.kind == Operation::Kind::kPacket) {
+  if (outgoing.kind == Operation::Kind::kSend) {
+    finish_send(static_cast<SendOperation&>(outgoing), status);
+  } else if (outgoing.kind == Operation::Kind::kPacket) {
     finish_packet(static_cast<PacketOperation&>(outgoing), status);
   } else {
-    finish_send(static_cast<SendOperation&>(outgoing), status);
+    fail_target(static_cast<TargetOutgoing&>(outgoing));
   }
 }
 

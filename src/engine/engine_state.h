@@ -6,7 +6,8 @@
 // engine_rendezvous.cc: payloads that move after a CTS; engine_self.cc: messages of a process to itself;
 // engine_packets.cc: the packet stream; engine_classes.cc: traffic classes; engine_flow.cc: queues that wait
 // for room, byte credit;
-// engine_cancel.cc: cancel, purge and failure.
+// engine_cancel.cc: cancel, purge and failure; engine_target_requests.cc and engine_target_arrivals.cc: the
+// two sides of an operation on target entries.
 
 #pragma once
 
@@ -30,13 +31,11 @@
 #include "engine/payload_layout.h"
 #include "engine/peer.h"
 #include "engine/pool.h"
+#include "engine/target_operations.h"
 #include "engine/trace.h"
 #include "engine/wire.h"
 
 namespace ch3_offload {
-
-/// The client of this engine, in wire::CommonHeader.
-inline constexpr std::uint16_t kOnlyClient = 0;
 
 struct Engine::State final : Sink {
   State(const EngineConfig& settings, std::span<Provider* const> fabrics);
@@ -97,6 +96,11 @@ struct Engine::State final : Sink {
   };
   std::deque<Warning> warnings;
   std::string warning_told;  ///< The text of the last kWarning.
+
+  // The second client: operations on target entries.
+  std::array<std::unique_ptr<TargetInterface>, kTargetInterfaces> interfaces;  ///< Null: not open.
+  Pool<TargetOutgoing> target_operations;
+  Pool<TargetArrival> target_arrivals;
 
   CounterPage counters;  ///< Whole pages: nothing else that is written lies there.
 
@@ -217,8 +221,50 @@ struct Engine::State final : Sink {
                          std::uint32_t remote_operation) noexcept;
   void grant(Landing& landing) noexcept;  ///< Sends the CTS. REQUIRES: the peer is connected.
   void landed(Landing& landing) noexcept;
+  void landed_for_no_receive(Landing& landing) noexcept;
   void end_landing(Landing& landing) noexcept;              ///< Nothing of it may come any more.
   std::uint32_t number_landing(Landing& landing) noexcept;  ///< Its name on the wire.
+
+  /// Sends what it is to send, of whose payload outbound.payload is set, to a landing of the peer.
+  void start_moving(Outgoing& outgoing, std::size_t wanted_bytes, std::uint32_t transfer, RemoteMemory remote,
+                    bool is_writable) noexcept;
+  void start_moving_target(TargetOutgoing& one, std::size_t wanted_bytes, std::uint32_t transfer,
+                           RemoteMemory remote, bool is_writable) noexcept;
+
+  // engine_target_requests.cc
+  Status request_to_self(const TargetRequest& request) noexcept;
+  bool prepare_landing(TargetOutgoing& one) noexcept;
+  Status transmit_target(TargetOutgoing& one) noexcept;
+  Status transmit_request(TargetOutgoing& one) noexcept;
+  bool on_target_cts(Peer& peer, TargetOutgoing& one, const wire::CtsHeader& header) noexcept;
+  bool on_target_answer(Peer& peer, std::span<const std::byte> message) noexcept;
+  bool take_ack(Peer& peer, TargetOutgoing& one) noexcept;
+  bool take_reply(Peer& peer, TargetOutgoing& one, std::span<const std::byte> data) noexcept;
+  void target_moved(TargetOutgoing& one, Status status) noexcept;
+  void target_landed(TargetLanding& landing) noexcept;
+  void fail_target(TargetOutgoing& one) noexcept;
+  void end_request(TargetOutgoing& one) noexcept;  ///< With `answer`. Frees it.
+  void release_target(TargetOutgoing& one) noexcept;
+  void tell_send(const TargetRequest& request, TargetFailure failure) noexcept;
+  void tell_answer(const TargetRequest& request, TargetFailure failure, std::uint64_t length_bytes,
+                   std::uint64_t offset_bytes) noexcept;
+
+  // engine_target_arrivals.cc
+  bool on_target_message(Peer& peer, std::span<const std::byte> message) noexcept;
+  bool on_target_request(Peer& peer, std::span<const std::byte> message) noexcept;
+  void await_data(Peer& peer, const wire::TargetRequestHeader& request, const TargetHeader& header,
+                  const Placement& placement) noexcept;
+  void end_arrival(TargetArrival& arrival, TargetFailure failure) noexcept;
+  void reply_to_get(Peer& peer, const wire::TargetRequestHeader& request, const TargetHeader& header,
+                    const Placement& placement) noexcept;
+  void run_atomic(Peer& peer, const wire::TargetRequestHeader& request, const TargetHeader& header,
+                  Placement placement, std::span<const std::byte> operand_and_data) noexcept;
+  TargetOutgoing* make_reply(Peer& peer, const wire::TargetRequestHeader& request) noexcept;
+  void enqueue_reply(TargetOutgoing& one) noexcept;
+  Status transmit_reply(TargetOutgoing& one) noexcept;
+  void end_reply(TargetOutgoing& one, TargetFailure failure) noexcept;
+  void send_target_answer(Peer& peer, wire::Kind kind, std::uint32_t operation, TargetFailure failure,
+                          std::uint64_t length_bytes, std::uint64_t offset_bytes) noexcept;
 
   // engine_receive.cc
   bool on_eager_first(Peer& peer, std::span<const std::byte> message) noexcept;
@@ -387,7 +433,9 @@ void Engine::State::send_control(Peer& peer, wire::Kind kind, unsigned flags, He
   if (peer.state != PeerState::kConnected) {
     want_connection(peer);
   } else if (peer.control.empty() && reserve(peer, sizeof header, slot) == Status::kOk) {
+    const std::uint16_t client = header.common.client;
     header.common = common(peer, kind, flags);
+    if constexpr (std::is_same_v<Header, wire::TargetAnswerHeader>) header.common.client = client;
     wire::put(slot, header);
     peer.provider->commit(*peer.endpoint, sizeof header);
     return;

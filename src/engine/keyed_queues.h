@@ -88,6 +88,8 @@ class KeyedQueues {
   static Entry* previous(const Entry& entry) noexcept {
     return is_oldest(entry) ? nullptr : (entry.*kHook).previous;
   }
+  /// The next newer entry of the same key, or null.
+  static Entry* next(const Entry& entry) noexcept { return (entry.*kHook).next; }
   static bool contains(const Entry& entry) noexcept { return (entry.*kHook).previous != nullptr; }
 
   /// REQUIRES: `entry` is in this table.

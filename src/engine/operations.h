@@ -28,7 +28,7 @@ struct ReceiveOperation;
 /// What all operations that finish with an event have in common. The operation holds its event, so no event
 /// is lost for want of memory.
 struct Operation {
-  enum class Kind : std::uint8_t { kSend, kPacket, kReceive, kCancel };
+  enum class Kind : std::uint8_t { kSend, kPacket, kReceive, kCancel, kTarget };
   explicit Operation(Kind its_kind) noexcept : kind(its_kind) {}
 
   const Kind kind;
@@ -56,7 +56,7 @@ struct Outbound {
   HeldMemory memory;             ///< The payload, to be read by the device.
 };
 
-/// What leaves in the order of a Backlog: a message or a packet.
+/// What leaves in the order of a Backlog: a message, a packet, or an operation on a target entry.
 struct Outgoing : Operation {
   using Operation::Operation;
 
@@ -107,7 +107,7 @@ struct PacketOperation : Outgoing {
 struct Landing {
   LandingState state = LandingState::kAwaitingPeer;
   Peer* peer = nullptr;
-  ReceiveOperation* receive = nullptr;  ///< Null: a part of a packet, Peer::placing.
+  ReceiveOperation* receive = nullptr;  ///< Null: a part of a packet, Peer::placing, or a TargetLanding.
   Payload payload;
   std::size_t wanted_bytes = 0;
   std::size_t received_bytes = 0;      ///< Parts so far, written or bounced.
@@ -242,6 +242,7 @@ class FinishedQueue {
 inline constexpr std::uint64_t kSendOperation = std::uint64_t{1} << Pool<SendOperation>::kIndexBits;
 inline constexpr std::uint64_t kReceiveOperation = std::uint64_t{2} << Pool<SendOperation>::kIndexBits;
 inline constexpr std::uint64_t kPacketOperation = std::uint64_t{3} << Pool<SendOperation>::kIndexBits;
+inline constexpr std::uint64_t kTargetOperation = 0;  ///< On a target entry.
 
 /// The id in the pool of that kind. 0: of another one.
 constexpr std::uint64_t pool_id_of(std::uint64_t id, std::uint64_t kind) noexcept {

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "engine/operations.h"
+#include "engine/target_operations.h"
 
 namespace ch3_offload {
 
@@ -112,6 +113,8 @@ struct Peer {
   PlacedPart* placing = nullptr;                 ///< The part of a packet that arrives by rendezvous.
   PartOffer offer;                               ///< Such a part that place_packet() has not answered yet.
   IntrusiveList<ReceiveOperation, &ReceiveOperation::peer_hook> receives;
+  IntrusiveList<TargetArrival, &TargetArrival::peer_hook> arrivals;  ///< Puts whose data is awaited.
+  std::size_t replies = 0;  ///< Of `outgoing`: replies that the peer awaits.
 
   ListHook<Peer> active_hook{};    ///< State::active: something waits to leave.
   ListHook<Peer> credit_hook{};    ///< State::credit_due: enough is owed for a message of its own.

@@ -39,6 +39,15 @@ class Pool {
     return cell;
   }
 
+  /// Makes room for so many objects in all, so that take() allocates nothing until they are taken. Returns
+  /// false without memory or ids.
+  bool reserve(std::size_t objects) noexcept {
+    if (objects > kMaxObjects) return false;
+    while (slabs_.size() * kSlabObjects < objects)
+      if (!grow()) return false;
+    return true;
+  }
+
   /// REQUIRES: `object` was taken from this pool and not returned since.
   void give_back(T& object) noexcept {
     assert(is_taken(object.pool_id));

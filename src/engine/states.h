@@ -150,6 +150,56 @@ inline constexpr StateMachine kOutboundMachine(
         {OutboundState::kBouncing, OutboundEvent::kMoved, OutboundState::kIdle},
     }));
 
+// ---- operations on target entries ----
+
+enum class TargetRequestState : std::uint8_t {
+  kQueued,          ///< In Backlog::queue, nothing sent.
+  kAwaitingCts,     ///< A long put was announced.
+  kMoving,          ///< Its CTS is here, or a long reply leaves: see OutboundState.
+  kMovingAnswered,  ///< The same of a put, and its answer is here. The provider may still read the data.
+  kAwaitingAnswer,  ///< All has left.
+  kAwaitingData,    ///< The answer is here, and the data that it announces comes apart.
+  kFinished,        ///< About to be freed.
+};
+enum class TargetRequestEvent : std::uint8_t {
+  kAnnounced,
+  kLeft,  ///< All of it, and an answer is awaited.
+  kMoves,
+  kCts,
+  kAnswer,
+  kAnswerBeforeData,
+  kMoved,
+  kDone,
+  kFailed,
+};
+inline constexpr StateMachine kTargetRequestMachine(
+    "target request",
+    std::array{"Queued", "AwaitingCts", "Moving", "MovingAnswered", "AwaitingAnswer", "AwaitingData",
+               "Finished"},
+    std::array{"Announced", "Left", "Moves", "Cts", "Answer", "AnswerBeforeData", "Moved", "Done", "Failed"},
+    std::to_array<Transition<TargetRequestState, TargetRequestEvent>>({
+        {TargetRequestState::kQueued, TargetRequestEvent::kAnnounced, TargetRequestState::kAwaitingCts},
+        {TargetRequestState::kQueued, TargetRequestEvent::kLeft, TargetRequestState::kAwaitingAnswer},
+        {TargetRequestState::kQueued, TargetRequestEvent::kMoves, TargetRequestState::kMoving},
+        {TargetRequestState::kQueued, TargetRequestEvent::kDone, TargetRequestState::kFinished},
+        {TargetRequestState::kQueued, TargetRequestEvent::kFailed, TargetRequestState::kFinished},
+        {TargetRequestState::kAwaitingCts, TargetRequestEvent::kCts, TargetRequestState::kMoving},
+        {TargetRequestState::kAwaitingCts, TargetRequestEvent::kAnswer, TargetRequestState::kFinished},
+        {TargetRequestState::kAwaitingCts, TargetRequestEvent::kFailed, TargetRequestState::kFinished},
+        {TargetRequestState::kMoving, TargetRequestEvent::kAnswer, TargetRequestState::kMovingAnswered},
+        {TargetRequestState::kMoving, TargetRequestEvent::kMoved, TargetRequestState::kAwaitingAnswer},
+        {TargetRequestState::kMoving, TargetRequestEvent::kDone, TargetRequestState::kFinished},
+        {TargetRequestState::kMoving, TargetRequestEvent::kFailed, TargetRequestState::kFinished},
+        {TargetRequestState::kMovingAnswered, TargetRequestEvent::kMoved, TargetRequestState::kFinished},
+        {TargetRequestState::kMovingAnswered, TargetRequestEvent::kFailed, TargetRequestState::kFinished},
+        {TargetRequestState::kAwaitingAnswer, TargetRequestEvent::kAnswer, TargetRequestState::kFinished},
+        {TargetRequestState::kAwaitingAnswer, TargetRequestEvent::kAnswerBeforeData,
+         TargetRequestState::kAwaitingData},
+        {TargetRequestState::kAwaitingAnswer, TargetRequestEvent::kFailed, TargetRequestState::kFinished},
+        {TargetRequestState::kAwaitingData, TargetRequestEvent::kDone, TargetRequestState::kFinished},
+        {TargetRequestState::kAwaitingData, TargetRequestEvent::kFailed, TargetRequestState::kFinished},
+    }));
+
 // ---- receives ----
 
 enum class ReceiveState : std::uint8_t {

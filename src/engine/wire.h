@@ -19,7 +19,7 @@ namespace ch3_offload::wire {
 
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
 
-inline constexpr unsigned kWireVersion = 5;
+inline constexpr unsigned kWireVersion = 6;
 
 /// What a message costs of byte credit beside its payload: the receiver keeps an envelope for it.
 inline constexpr std::size_t kEnvelopeBytes = 160;
@@ -41,22 +41,35 @@ enum class Kind : std::uint8_t {
   kReturn,       ///< Gives byte credit back: RecallHeader.
   kCancel,       ///< Asks to take a message back: CancelHeader.
   kCancelReply,  ///< CancelReplyHeader.
+  // Of kTargetClient: operations on target entries.
+  kPut,          ///< TargetRequestHeader; with kPayload the data, else a kCts is awaited.
+  kGet,          ///< TargetRequestHeader.
+  kAtomic,       ///< TargetRequestHeader, data.
+  kFetchAtomic,  ///< TargetRequestHeader, data.
+  kSwap,         ///< TargetRequestHeader, the operand if there is one, data.
+  kTargetAck,    ///< TargetAnswerHeader: the end of a kPut or kAtomic.
+  kTargetReply,  ///< TargetAnswerHeader: the end of the others; with kPayload the data.
   kEnd
 };
 
 // Flags of CommonHeader.
 inline constexpr unsigned kSynchronous = 1;   ///< kEager, kEagerFirst, kRts: the sender waits for the match.
 inline constexpr unsigned kWantCredit = 2;    ///< kRts: the sender had no byte credit for an eager send.
-inline constexpr unsigned kPayload = 4;       ///< kRts: the payload follows.
-inline constexpr unsigned kWritable = 8;      ///< kCts: address and key are valid for a write.
+inline constexpr unsigned kPayload = 4;       ///< kRts, kPut, kTargetReply: the payload follows.
+inline constexpr unsigned kWritable = 8;      ///< kCts, kGet: address and key are valid for a write.
 inline constexpr unsigned kByOperation = 16;  ///< kCancel: the id is an operation, not a send id.
 inline constexpr unsigned kCancelled = 32;    ///< kCancelReply: the message was taken out.
 inline constexpr unsigned kPacketPart = 64;   ///< kRts: no message, the next bytes of the packet stream.
+inline constexpr unsigned kWantAck = 128;     ///< kPut, kAtomic: the initiator awaits a kTargetAck.
+
+// Clients.
+inline constexpr std::uint16_t kMessageClient = 0;  ///< MPI. Also kCts and kData of an operation on an entry.
+inline constexpr std::uint16_t kTargetClient = 1;   ///< Operations on target entries.
 
 struct CommonHeader {
   Kind kind{};
   std::uint8_t flags = 0;
-  std::uint16_t client = 0;        ///< Which client of the receiving process it is for. 0: the only one.
+  std::uint16_t client = 0;        ///< Which client of the receiving process it is for.
   std::uint32_t credit_bytes = 0;  ///< Byte credit given to the receiver of this slot.
 };
 
@@ -128,6 +141,33 @@ struct CancelReplyHeader {
   std::uint32_t reserved = 0;
 };
 
+/// An operation on the target entries of the receiver. Who has sent it is known from the connection.
+struct TargetRequestHeader {
+  CommonHeader common;
+  std::uint64_t bits = 0;
+  std::uint64_t length_bytes = 0;  ///< Of the data, without an operand.
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t header_data = 0;
+  std::uint64_t address = 0;     ///< kGet, with kWritable: where a write may put the data,
+  std::uint64_t remote_key = 0;  ///< and the key that grants it.
+  std::uint32_t operation = 0;   ///< The initiator's. 0: it awaits no answer.
+  std::uint32_t transfer = 0;    ///< kGet, kFetchAtomic, kSwap: immediate of a write, id in kData.
+  std::uint16_t table = 0;
+  std::uint8_t interface = 0;
+  std::uint8_t atomic_operation = 0;
+  std::uint8_t atomic_type = 0;
+  std::uint8_t reserved_byte = 0;
+  std::uint16_t reserved = 0;
+};
+
+struct TargetAnswerHeader {
+  CommonHeader common;
+  std::uint32_t operation = 0;     ///< From the request.
+  std::uint32_t failure = 0;       ///< A TargetFailure. Not 0: nothing was done.
+  std::uint64_t length_bytes = 0;  ///< Of the data that was put or gotten.
+  std::uint64_t offset_bytes = 0;  ///< Where it is in the memory of the entry.
+};
+
 static_assert(sizeof(CommonHeader) == 8 && offsetof(CommonHeader, credit_bytes) == 4);
 static_assert(sizeof(EagerHeader) == 24 && offsetof(EagerHeader, send_id) == 16);
 static_assert(sizeof(EagerFirstHeader) == 32 && offsetof(EagerFirstHeader, total_bytes) == 24);
@@ -138,6 +178,8 @@ static_assert(sizeof(AckHeader) == 16);
 static_assert(sizeof(RecallHeader) == 16);
 static_assert(sizeof(CancelHeader) == 32 && offsetof(CancelHeader, initiator) == 24);
 static_assert(sizeof(CancelReplyHeader) == 16);
+static_assert(sizeof(TargetRequestHeader) == 72 && offsetof(TargetRequestHeader, table) == 64);
+static_assert(sizeof(TargetAnswerHeader) == 32 && offsetof(TargetAnswerHeader, length_bytes) == 16);
 
 // ch3_offload_lane_send() writes such a message.
 static_assert(sizeof(EagerHeader) == CH3_OFFLOAD_LANE_MESSAGE_HEADER_BYTES &&
@@ -147,7 +189,7 @@ static_assert(sizeof(EagerHeader) == CH3_OFFLOAD_LANE_MESSAGE_HEADER_BYTES &&
               static_cast<int>(Kind::kEager) == CH3_OFFLOAD_LANE_MESSAGE_KIND &&
               static_cast<int>(Kind::kPacket) == CH3_OFFLOAD_LANE_PACKET_KIND);
 
-/// The longest header: a provider's slots hold at least this and some payload.
+/// The longest header of MPI's messages and of what is a message without a payload.
 inline constexpr std::size_t kLongestHeaderBytes = sizeof(CtsHeader);
 
 /// Copies a header to the start of a slot. REQUIRES: the slot is long enough.

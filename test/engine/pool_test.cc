@@ -36,6 +36,16 @@ TEST(Pool, AnIdNamesItsObjectUntilThatIsGivenBack) {
   }
 }
 
+TEST(Pool, ObjectsThatAreReservedAreTakenWithoutMore) {
+  Pool<Thing> pool;
+  EXPECT_TRUE(pool.reserve(100));
+  std::set<Thing*> reserved;
+  for (int i = 0; i < 100; ++i) reserved.insert(pool.take());
+  EXPECT_EQ(reserved.size(), 100u);
+  EXPECT_EQ(pool.live(), 100u);
+  EXPECT_FALSE(pool.reserve(std::size_t{Pool<Thing>::kMaxObjects} + 1));
+}
+
 TEST(Pool, TheObjectThatWasUsedLastIsTakenFirst) {
   Pool<Thing> pool;
   Thing* const first = pool.take();

@@ -43,6 +43,7 @@ TEST(States, ThePageShowsEveryTable) {
   expect_shown(kSendMachine);
   expect_shown(kPacketMachine);
   expect_shown(kOutboundMachine);
+  expect_shown(kTargetRequestMachine);
   expect_shown(kReceiveMachine);
   expect_shown(kLandingMachine);
   expect_shown(kMessageMachine);
@@ -65,6 +66,7 @@ TEST(States, TheTablesAreSound) {
   expect_sound(kSendMachine);
   expect_sound(kPacketMachine);
   expect_sound(kOutboundMachine);
+  expect_sound(kTargetRequestMachine);
   expect_sound(kReceiveMachine);
   expect_sound(kLandingMachine);
   expect_sound(kMessageMachine);

@@ -80,13 +80,13 @@ void run(std::span<const std::byte> bytes) {
 std::vector<Bytes> seeds() {
   std::vector<Bytes> all;
   const std::string address = "shm:1:1f0c9a52be7d4e13:9b2d6c0f54a8e7317c1e5a90d3f2468b";
-  const std::string cards[] = {"v=5;" + address,
-                               "v=5;;x=1;" + address,
-                               "v=5;verbs:1:abc;" + address + ";stand-in",
+  const std::string cards[] = {"v=6;" + address,
+                               "v=6;;x=1;" + address,
+                               "v=6;verbs:1:abc;" + address + ";stand-in",
                                "v=2;w=1;" + address,
-                               "v=5;stand-in",
-                               "v=5;w=1x;;w=;stand-in",
-                               "v=5;nobody:here",
+                               "v=6;stand-in",
+                               "v=6;w=1x;;w=;stand-in",
+                               "v=6;nobody:here",
                                address,
                                ""};
   for (const std::string& card : cards) {

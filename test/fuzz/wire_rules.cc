@@ -71,6 +71,7 @@ bool WireRules::sent(std::span<const std::byte> message) {
 bool WireRules::breaks(std::span<const std::byte> message) {
   const auto common = read<wire::CommonHeader>(message);
   if (!common) return true;
+  if (common->client != wire::kMessageClient) return target_breaks(*common, message);
   switch (common->kind) {
     case Kind::kEager: {
       const auto header = read<wire::EagerHeader>(message);
@@ -112,6 +113,12 @@ bool WireRules::breaks(std::span<const std::byte> message) {
     }
     default: return true;
   }
+}
+
+/// The engine under test has asked for nothing of this client, so it awaits no answer.
+bool WireRules::target_breaks(const wire::CommonHeader& common, std::span<const std::byte> message) {
+  const bool is_request = common.kind >= Kind::kPut && common.kind <= Kind::kSwap;
+  return common.client != wire::kTargetClient || !is_request || !read<wire::TargetRequestHeader>(message);
 }
 
 bool WireRules::eager_breaks(std::uint64_t total_bytes, std::size_t part_bytes) {

@@ -48,6 +48,7 @@ class WireRules {
     std::uint64_t received_bytes;
   };
 
+  static bool target_breaks(const wire::CommonHeader& common, std::span<const std::byte> message);
   bool eager_breaks(std::uint64_t total_bytes, std::size_t part_bytes);
   bool part_breaks(std::size_t part_bytes);
   bool cts_breaks(const wire::CtsHeader& header);

@@ -244,7 +244,7 @@ check_fuzz() {
   install_packages clang libclang-rt-14-dev
   must fuzz 'test/fuzz/README.md says what to do with a finding' make -C "$library_build_dir" fuzz FUZZ_SECONDS=600
   must fuzz-messages 'the log names the seed' env CH3_OFFLOAD_FUZZ_SEEDS=100000 \
-    "$build_dir/asan/test/engine_tests" --gtest_filter='EngineFuzz.*'
+    "$build_dir/asan/test/engine_tests" --gtest_filter='*Fuzz.*'
 }
 
 check_seeded_faults() {

@@ -1,0 +1,357 @@
+// Engine: operations on target entries, the target's side.
+//
+// A table decides at once which entry an operation finds, and where. The data of a short put is in its slot,
+// that of a long one comes after a CTS. Atomic operations are carried out as they arrive. A reply leaves in
+// the order of what else goes to the peer. If it does not fit a slot, its data goes apart, and the answer
+// follows.
+//
+// What the table refuses is answered with the reason, if the initiator awaits an answer.
+
+#include <new>
+
+#include "engine/engine_state.h"
+
+namespace ch3_offload {
+
+namespace {
+
+bool is_request(wire::Kind kind) noexcept { return kind >= wire::Kind::kPut && kind <= wire::Kind::kSwap; }
+
+TargetOperation operation_of(wire::Kind kind) noexcept {
+  switch (kind) {
+    case wire::Kind::kPut: return TargetOperation::kPut;
+    case wire::Kind::kGet: return TargetOperation::kGet;
+    case wire::Kind::kAtomic: return TargetOperation::kAtomic;
+    case wire::Kind::kFetchAtomic: return TargetOperation::kFetchAtomic;
+    default: return TargetOperation::kSwap;
+  }
+}
+
+bool returns_data(wire::Kind kind) noexcept {
+  return kind != wire::Kind::kPut && kind != wire::Kind::kAtomic;
+}
+
+bool has_flag(const wire::TargetRequestHeader& request, unsigned flag) noexcept {
+  return (request.common.flags & flag) != 0;
+}
+
+/// Whether the initiator awaits an answer to it, whatever becomes of it.
+bool is_answered(const wire::TargetRequestHeader& request) noexcept {
+  return returns_data(request.common.kind) || has_flag(request, wire::kWantAck);
+}
+
+bool is_announced(const wire::TargetRequestHeader& request) noexcept {
+  return request.common.kind == wire::Kind::kPut && !has_flag(request, wire::kPayload);
+}
+
+std::size_t operand_bytes(const wire::TargetRequestHeader& request) noexcept {
+  const bool has_one =
+      request.common.kind == wire::Kind::kSwap && takes_operand(AtomicOperation{request.atomic_operation});
+  return has_one ? element_bytes(AtomicType{request.atomic_type}) : 0;
+}
+
+bool is_sound_atomic(const wire::TargetRequestHeader& request, std::size_t arrived_bytes) noexcept {
+  const AtomicOperation operation{request.atomic_operation};
+  const AtomicType type{request.atomic_type};
+  if (!is_supported(operation, type) || is_swap(operation) != (request.common.kind == wire::Kind::kSwap))
+    return false;
+  const std::size_t operand = operand_bytes(request);
+  return arrived_bytes >= operand && request.length_bytes == arrived_bytes - operand &&
+         length_of(operation, type, arrived_bytes - operand) == arrived_bytes - operand;
+}
+
+/// Whether an honest initiator could have sent it, with so many bytes behind the header.
+bool is_sound(const wire::TargetRequestHeader& request, std::size_t arrived_bytes) noexcept {
+  if ((is_answered(request) || is_announced(request)) && request.operation == 0) return false;
+  if (returns_data(request.common.kind) && request.length_bytes > 0 && request.transfer == 0) return false;
+  switch (request.common.kind) {
+    case wire::Kind::kPut:
+      return is_announced(request) ? arrived_bytes == 0 && request.length_bytes > 0
+                                   : request.length_bytes == arrived_bytes;
+    case wire::Kind::kGet: return arrived_bytes == 0;
+    default: return is_sound_atomic(request, arrived_bytes);
+  }
+}
+
+TargetHeader header_of(const wire::TargetRequestHeader& request) noexcept {
+  TargetHeader header;
+  header.key.bits = MatchBits{request.bits};
+  header.length_bytes = request.length_bytes;
+  header.offset_bytes = request.offset_bytes;
+  header.header_data = request.header_data;
+  header.operation = operation_of(request.common.kind);
+  header.atomic_operation = request.atomic_operation;
+  header.atomic_type = request.atomic_type;
+  return header;
+}
+
+wire::Kind answer_to(wire::Kind request) noexcept {
+  return returns_data(request) ? wire::Kind::kTargetReply : wire::Kind::kTargetAck;
+}
+
+/// Of the entry's memory: what the operation uses.
+std::span<std::byte> memory_of(const Placement& placement) noexcept {
+  return placement.length_bytes == 0 ? std::span<std::byte>{}
+                                     : std::span(placement.start(), placement.length_bytes);
+}
+
+}  // namespace
+
+/// A message that is none of MPI's. False: nor is it one of this client's.
+bool Engine::State::on_target_message(Peer& peer, std::span<const std::byte> message) noexcept {
+  wire::CommonHeader header;
+  if (!wire::get(message, header) || header.client != wire::kTargetClient) return false;
+  peer.books->credit_bytes += header.credit_bytes;
+  if (is_request(header.kind)) return on_target_request(peer, message);
+  const bool is_answer = header.kind == wire::Kind::kTargetAck || header.kind == wire::Kind::kTargetReply;
+  return is_answer && on_target_answer(peer, message);
+}
+
+void Engine::State::send_target_answer(Peer& peer, wire::Kind kind, std::uint32_t operation,
+                                       TargetFailure failure, std::uint64_t length_bytes,
+                                       std::uint64_t offset_bytes) noexcept {
+  wire::TargetAnswerHeader answer;
+  answer.common.client = wire::kTargetClient;
+  answer.operation = operation;
+  answer.failure = static_cast<std::uint32_t>(failure);
+  answer.length_bytes = length_bytes;
+  answer.offset_bytes = offset_bytes;
+  send_control(peer, kind, 0, answer);
+}
+
+bool Engine::State::on_target_request(Peer& peer, std::span<const std::byte> message) noexcept {
+  wire::TargetRequestHeader request;
+  if (!wire::get(message, request)) return false;
+  const auto arrived = message.subspan(sizeof request);
+  if (!is_sound(request, arrived.size())) return false;
+  const wire::Kind answer = answer_to(request.common.kind);
+  TargetHeader header = header_of(request);
+  Placement placement;
+  placement.failure = TargetFailure::kDropped;
+  if (request.interface < kTargetInterfaces && interfaces[request.interface] != nullptr)
+    placement = interfaces[request.interface]->arrive(index_of(peer.id), request.table, header);
+  if (placement.is_refused()) {
+    if (is_answered(request) || is_announced(request))
+      send_target_answer(peer, answer, request.operation, placement.failure, 0, 0);
+    return true;
+  }
+  if (header.operation == TargetOperation::kGet) {
+    reply_to_get(peer, request, header, placement);
+  } else if (header.operation != TargetOperation::kPut) {
+    run_atomic(peer, request, header, placement, arrived);
+  } else if (is_announced(request) && placement.length_bytes > 0) {
+    await_data(peer, request, header, placement);
+  } else {
+    const std::span<std::byte> memory = memory_of(placement);
+    if (!memory.empty()) std::memcpy(memory.data(), arrived.data(), memory.size());
+    interfaces[request.interface]->table(request.table)->finish(placement, header, TargetFailure::kNone);
+    if (is_answered(request) || is_announced(request))
+      send_target_answer(peer, answer, request.operation, TargetFailure::kNone, placement.length_bytes,
+                         placement.offset_bytes);
+  }
+  return true;
+}
+
+// ---- long puts ----
+
+void Engine::State::await_data(Peer& peer, const wire::TargetRequestHeader& request,
+                               const TargetHeader& header, const Placement& placement) noexcept {
+  TargetArrival* const arrival = target_arrivals.take();
+  if (arrival == nullptr) {
+    interfaces[request.interface]
+        ->table(request.table)
+        ->finish(placement, header, TargetFailure::kUndeliverable);
+    return doom(peer, Status::kNoMemory);
+  }
+  arrival->placement = placement;
+  arrival->header = header;
+  arrival->interface = request.interface;
+  arrival->table = request.table;
+  arrival->wants_ack = has_flag(request, wire::kWantAck);
+  const std::span<std::byte> memory = memory_of(placement);
+  start_landing(arrival->landing, peer, {memory.data(), memory.size(), nullptr}, memory.size(),
+                request.operation);
+  arrival->landing.arrival = arrival;
+  peer.arrivals.push_back(*arrival);
+  if (peer.state == PeerState::kConnected)
+    grant(arrival->landing);
+  else
+    want_connection(peer);
+}
+
+void Engine::State::end_arrival(TargetArrival& arrival, TargetFailure failure) noexcept {
+  Peer& peer = *arrival.landing.peer;
+  interfaces[arrival.interface]->table(arrival.table)->finish(arrival.placement, arrival.header, failure);
+  if (arrival.wants_ack && failure == TargetFailure::kNone)
+    send_target_answer(peer, wire::Kind::kTargetAck, arrival.landing.remote_operation, failure,
+                       arrival.placement.length_bytes, arrival.placement.offset_bytes);
+  end_landing(arrival.landing);
+  peer.arrivals.remove(arrival);
+  target_arrivals.give_back(arrival);
+}
+
+// ---- replies ----
+
+/// Null: no memory, and the peer is doomed.
+TargetOutgoing* Engine::State::make_reply(Peer& peer, const wire::TargetRequestHeader& request) noexcept {
+  TargetOutgoing* const one = target_operations.take();
+  if (one == nullptr) {
+    doom(peer, Status::kNoMemory);
+    return nullptr;
+  }
+  one->is_reply = true;
+  one->peer = &peer;
+  one->interface = request.interface;
+  one->table = request.table;
+  one->transfer = request.transfer;
+  one->remote = {request.address, RemoteKey{request.remote_key}};
+  one->is_writable = request.common.kind == wire::Kind::kGet && has_flag(request, wire::kWritable);
+  one->answer.operation = request.operation;
+  return one;
+}
+
+/// `data` of it is set.
+void Engine::State::enqueue_reply(TargetOutgoing& one) noexcept {
+  Peer& peer = *one.peer;
+  one.answer.length_bytes = one.data.length_bytes;
+  one.answer.offset_bytes = one.placement.offset_bytes;
+  ++peer.replies;
+  peer.outgoing.push_back(one);
+  enqueue(one);
+  // Not flushed from here: a callback of the provider.
+  if (peer.state == PeerState::kConnected)
+    activate(peer);
+  else
+    want_connection(peer);
+}
+
+void Engine::State::reply_to_get(Peer& peer, const wire::TargetRequestHeader& request,
+                                 const TargetHeader& header, const Placement& placement) noexcept {
+  TargetOutgoing* const one = make_reply(peer, request);
+  if (one == nullptr)
+    return interfaces[request.interface]
+        ->table(request.table)
+        ->finish(placement, header, TargetFailure::kUndeliverable);
+  const std::span<std::byte> memory = memory_of(placement);
+  one->data = {memory.data(), memory.size(), nullptr};
+  one->placement = placement;
+  one->header = header;
+  one->holds_entry = true;
+  enqueue_reply(*one);
+}
+
+void Engine::State::run_atomic(Peer& peer, const wire::TargetRequestHeader& request,
+                               const TargetHeader& header, Placement placement,
+                               std::span<const std::byte> operand_and_data) noexcept {
+  const AtomicOperation operation{request.atomic_operation};
+  const AtomicType type{request.atomic_type};
+  placement.length_bytes = length_of(operation, type, placement.length_bytes);
+  TargetTable& table = *interfaces[request.interface]->table(request.table);
+  const std::span<std::byte> memory = memory_of(placement);
+  TargetOutgoing* reply = nullptr;
+  if (returns_data(request.common.kind)) {
+    reply = make_reply(peer, request);
+    if (reply == nullptr) return table.finish(placement, header, TargetFailure::kUndeliverable);
+    std::byte* old = reply->inline_copy.data();
+    if (memory.size() > reply->inline_copy.size()) {
+      reply->long_copy.reset(new (std::nothrow) std::byte[memory.size()]);
+      old = reply->long_copy.get();
+    }
+    if (old == nullptr) {
+      target_operations.give_back(*reply);
+      doom(peer, Status::kNoMemory);
+      return table.finish(placement, header, TargetFailure::kUndeliverable);
+    }
+    if (!memory.empty()) std::memcpy(old, memory.data(), memory.size());
+    reply->data = {old, memory.size(), nullptr};
+    reply->placement = placement;
+  }
+  const std::size_t operand = operand_bytes(request);
+  apply(operation, type, operand_and_data.first(operand), operand_and_data.subspan(operand, memory.size()),
+        memory);
+  table.finish(placement, header, TargetFailure::kNone);
+  if (reply != nullptr) return enqueue_reply(*reply);
+  if (has_flag(request, wire::kWantAck))
+    send_target_answer(peer, wire::Kind::kTargetAck, request.operation, TargetFailure::kNone,
+                       placement.length_bytes, placement.offset_bytes);
+}
+
+Status Engine::State::transmit_reply(TargetOutgoing& one) noexcept {
+  Peer& peer = *one.peer;
+  const std::size_t length = one.data.length_bytes;
+  const std::size_t slot_bytes = sizeof(wire::TargetAnswerHeader) + length;
+  if (length > peer.max_slot_bytes || slot_bytes > peer.max_slot_bytes) {
+    dequeue(one);
+    kTargetRequestMachine.must_step(one.state, TargetRequestEvent::kMoves);
+    one.outbound.payload = one.data;
+    start_moving_target(one, length, one.transfer, one.remote, one.is_writable);
+    return Status::kOk;
+  }
+  std::span<std::byte> slot;
+  const Status status = reserve(peer, slot_bytes, slot);
+  if (status != Status::kOk) return status;
+  one.answer.common = common(peer, wire::Kind::kTargetReply, length > 0 ? wire::kPayload : 0U);
+  one.answer.common.client = wire::kTargetClient;
+  wire::put(slot, one.answer);
+  gather(one.data, 0, slot.subspan(sizeof one.answer, length));
+  peer.provider->commit(*peer.endpoint, slot_bytes);
+  spend(one, slot_bytes);
+  dequeue(one);
+  kTargetRequestMachine.must_step(one.state, TargetRequestEvent::kDone);
+  end_reply(one, TargetFailure::kNone);
+  return Status::kOk;
+}
+
+/// Frees it.
+void Engine::State::end_reply(TargetOutgoing& one, TargetFailure failure) noexcept {
+  if (one.holds_entry)
+    interfaces[one.interface]->table(one.table)->finish(one.placement, one.header, failure);
+  --one.peer->replies;
+  release_target(one);
+}
+
+// ---- operations of a process on its own entries ----
+
+Status Engine::State::request_to_self(const TargetRequest& request) noexcept {
+  const Payload& source = request.source.memory;
+  const bool is_put = request.operation == TargetOperation::kPut;
+  const bool is_get = request.is_get();
+  // The source may overlap the target's memory, or have gaps.
+  std::array<std::byte, TargetOutgoing::kInlineBytes> short_copy;
+  std::unique_ptr<std::byte[]> long_copy;
+  std::byte* copy = short_copy.data();
+  if (!is_get && source.length_bytes > short_copy.size()) {
+    long_copy.reset(new (std::nothrow) std::byte[source.length_bytes]);
+    copy = long_copy.get();
+    if (copy == nullptr) return Status::kNoMemory;
+  }
+  TargetHeader header;
+  header.key.bits = request.bits;
+  header.length_bytes = request.length_bytes();
+  header.offset_bytes = request.offset_bytes;
+  header.header_data = request.header_data;
+  header.operation = request.operation;
+  header.atomic_operation = static_cast<std::uint8_t>(request.atomic_operation);
+  header.atomic_type = static_cast<std::uint8_t>(request.atomic_type);
+  TargetInterface& interface = *interfaces[request.interface];
+  Placement placement = interface.arrive(index_of(config.self), request.table, header);
+  if (placement.is_refused()) {
+    tell_send(request, TargetFailure::kNone);
+    tell_answer(request, placement.failure, 0, 0);
+    return Status::kOk;
+  }
+  if (!is_put && !is_get)
+    placement.length_bytes = length_of(request.atomic_operation, request.atomic_type, placement.length_bytes);
+  const std::span<std::byte> memory = memory_of(placement);
+  const auto data = std::span(copy, is_get ? 0 : memory.size());
+  gather(source, 0, data);
+  if (request.returns_data()) scatter(request.destination.memory, 0, memory);
+  if (is_put && !memory.empty()) std::memcpy(memory.data(), data.data(), data.size());
+  if (!is_put && !is_get) apply(request.atomic_operation, request.atomic_type, request.operand, data, memory);
+  interface.table(request.table)->finish(placement, header, TargetFailure::kNone);
+  tell_send(request, TargetFailure::kNone);
+  tell_answer(request, TargetFailure::kNone, placement.length_bytes, placement.offset_bytes);
+  return Status::kOk;
+}
+
+}  // namespace ch3_offload

@@ -1,0 +1,321 @@
+// Engine: operations on target entries, the initiator's side.
+//
+// A put that fits one slot leaves with its data, a longer one is announced and awaits its CTS, as a message
+// does. A get grants its memory with the request, so it needs no CTS. docs/wire-format.md has the exchanges.
+
+#include <cassert>
+#include <new>
+
+#include "engine/engine_state.h"
+
+namespace ch3_offload {
+
+namespace {
+
+bool is_atomic(const TargetRequest& request) noexcept {
+  return request.operation != TargetOperation::kPut && request.operation != TargetOperation::kGet;
+}
+
+std::size_t operand_bytes(const TargetRequest& request) noexcept {
+  const bool has_one = request.operation == TargetOperation::kSwap && takes_operand(request.atomic_operation);
+  return has_one ? element_bytes(request.atomic_type) : 0;
+}
+
+/// Whether the target would take it. It fails the connection for anything else.
+bool is_sound(const TargetRequest& request) noexcept {
+  if (!is_atomic(request)) return true;
+  const std::size_t length = request.source.memory.length_bytes;
+  const bool swaps = request.operation == TargetOperation::kSwap;
+  return is_supported(request.atomic_operation, request.atomic_type) &&
+         is_swap(request.atomic_operation) == swaps &&
+         length_of(request.atomic_operation, request.atomic_type, length) == length &&
+         (!request.returns_data() || request.destination.memory.length_bytes == length);
+}
+
+wire::Kind kind_of(TargetOperation operation) noexcept {
+  switch (operation) {
+    case TargetOperation::kPut: return wire::Kind::kPut;
+    case TargetOperation::kGet: return wire::Kind::kGet;
+    case TargetOperation::kAtomic: return wire::Kind::kAtomic;
+    case TargetOperation::kFetchAtomic: return wire::Kind::kFetchAtomic;
+    default: return wire::Kind::kSwap;
+  }
+}
+
+/// Of an event at the initiator.
+TargetEvent make_event(const TargetRequest& request, TargetEventKind kind, TargetFailure failure) noexcept {
+  TargetEvent event;
+  event.kind = kind;
+  event.failure = failure;
+  event.table = request.table;
+  event.cookie = request.cookie;
+  event.header.key.bits = request.bits;
+  event.header.header_data = request.header_data;
+  event.header.length_bytes = request.length_bytes();
+  event.header.operation = request.operation;
+  event.header.atomic_operation = static_cast<std::uint8_t>(request.atomic_operation);
+  event.header.atomic_type = static_cast<std::uint8_t>(request.atomic_type);
+  return event;
+}
+
+bool is_wanted(const TargetOrigin& origin, TargetFailure failure, std::uint32_t disabling) noexcept {
+  return failure != TargetFailure::kNone || (origin.options & (disabling | kNoOriginSuccessEvent)) == 0;
+}
+
+/// What a success counts.
+std::uint64_t amount_of(const TargetOrigin& origin, TargetFailure failure, std::uint64_t bytes) noexcept {
+  return failure == TargetFailure::kNone && (origin.options & kCountOriginBytes) != 0 ? bytes : 1;
+}
+
+}  // namespace
+
+TargetInterface* Engine::open_targets(unsigned number, const TargetInterfaceConfig& config) noexcept {
+  if (number >= kTargetInterfaces || state_->interfaces[number] != nullptr) return nullptr;
+  std::unique_ptr<TargetInterface> made(new (std::nothrow) TargetInterface(config));
+  if (made == nullptr || made->prepare() != Status::kOk) return nullptr;
+  state_->interfaces[number] = std::move(made);
+  return state_->interfaces[number].get();
+}
+
+Status Engine::request(PeerId id, const TargetRequest& request) noexcept {
+  State& state = *state_;
+  const bool is_open =
+      request.interface < kTargetInterfaces && state.interfaces[request.interface] != nullptr;
+  if (!is_open || !is_sound(request)) return Status::kUnsupported;
+  if (id == state.config.self) return state.request_to_self(request);
+  Peer* const peer = state.known(id);
+  if (const Status status = State::may_send(peer); status != Status::kOk) return status;
+  TargetOutgoing* const one = state.target_operations.take();
+  if (one == nullptr) return Status::kNoMemory;
+  one->request = request;
+  one->peer = peer;
+  peer->outgoing.push_back(*one);
+  state.enqueue(*one);
+  if (peer->state == PeerState::kConnected)
+    state.flush(*peer);
+  else
+    state.want_connection(*peer);
+  return Status::kOk;
+}
+
+void Engine::State::tell_send(const TargetRequest& request, TargetFailure failure) noexcept {
+  const TargetOrigin& origin = request.source;
+  TargetInterface& interface = *interfaces[request.interface];
+  if (request.is_get()) return;
+  if (is_wanted(origin, failure, kNoSendEvent))
+    interface.tell(origin.queue, make_event(request, TargetEventKind::kSend, failure));
+  if ((origin.options & kCountSend) != 0)
+    interface.count(origin.counter, failure == TargetFailure::kNone,
+                    amount_of(origin, failure, origin.memory.length_bytes));
+}
+
+void Engine::State::tell_answer(const TargetRequest& request, TargetFailure failure,
+                                std::uint64_t length_bytes, std::uint64_t offset_bytes) noexcept {
+  const TargetOrigin& origin = request.answered();
+  TargetInterface& interface = *interfaces[request.interface];
+  const bool is_reply = request.returns_data();
+  if (!is_reply && request.acknowledgement == TargetAcknowledgement::kNone) return;
+  const bool has_event = is_reply || request.acknowledgement == TargetAcknowledgement::kFull;
+  if (has_event && is_wanted(origin, failure, 0)) {
+    TargetEvent event =
+        make_event(request, is_reply ? TargetEventKind::kReply : TargetEventKind::kAck, failure);
+    event.length_bytes = length_bytes;
+    event.header.offset_bytes = offset_bytes;
+    interface.tell(origin.queue, event);
+  }
+  // An acknowledgement of completion says that the operation is over, and so is no failure of the target.
+  const bool completed = request.acknowledgement == TargetAcknowledgement::kCompleted &&
+                         failure != TargetFailure::kUndeliverable;
+  const TargetFailure counted = !is_reply && completed ? TargetFailure::kNone : failure;
+  if ((origin.options & (is_reply ? kCountReply : kCountAck)) != 0)
+    interface.count(origin.counter, counted == TargetFailure::kNone,
+                    amount_of(origin, counted, completed ? request.length_bytes() : length_bytes));
+}
+
+Status Engine::State::transmit_target(TargetOutgoing& one) noexcept {
+  return one.is_reply ? transmit_reply(one) : transmit_request(one);
+}
+
+/// Names and grants the memory that the data comes back to. Once.
+bool Engine::State::prepare_landing(TargetOutgoing& one) noexcept {
+  if (one.landing.number != 0) return one.landing.memory.held;
+  Peer& peer = *one.peer;
+  const Payload& memory = one.request.destination.memory;
+  start_landing(one.landing, peer, memory, memory.length_bytes, 0);
+  one.landing.request = &one;
+  kLandingMachine.must_step(one.landing.state, LandingEvent::kCtsSent);
+  number_landing(one.landing);
+  const Capabilities& can = peer.provider->capabilities();
+  return one.request.is_get() && can.write && memory.layout == nullptr &&
+         memory.length_bytes >= can.write_threshold_bytes &&
+         hold_memory(peer, memory.address, memory.length_bytes, Access::kWrite, one.landing.memory);
+}
+
+Status Engine::State::transmit_request(TargetOutgoing& one) noexcept {
+  Peer& peer = *one.peer;
+  const TargetRequest& request = one.request;
+  wire::TargetRequestHeader header;
+  const std::size_t operand = operand_bytes(request);
+  const std::size_t data = request.is_get() ? 0 : request.source.memory.length_bytes;
+  const bool is_put = request.operation == TargetOperation::kPut;
+  const bool is_whole = data <= peer.max_slot_bytes && sizeof header + operand + data <= peer.max_slot_bytes;
+  if (!is_whole && !is_put) {
+    dequeue(one);
+    fail_target(one);
+    return Status::kOk;
+  }
+  const bool returns_data = request.returns_data() && request.length_bytes() > 0;
+  const bool is_writable = returns_data && prepare_landing(one);
+  const std::size_t slot_bytes = sizeof header + (is_whole ? operand + data : 0);
+  std::span<std::byte> slot;
+  const Status status = reserve(peer, slot_bytes, slot);
+  if (status != Status::kOk) return status;
+  const bool wants_ack = !request.returns_data() && request.acknowledgement != TargetAcknowledgement::kNone;
+  const bool is_answered = request.returns_data() || wants_ack;
+  header.common = common(peer, kind_of(request.operation),
+                         (is_put && is_whole ? wire::kPayload : 0U) | (wants_ack ? wire::kWantAck : 0U) |
+                             (is_writable ? wire::kWritable : 0U));
+  header.common.client = wire::kTargetClient;
+  header.bits = number_of(request.bits);
+  header.length_bytes = request.length_bytes();
+  header.offset_bytes = request.offset_bytes;
+  header.header_data = request.header_data;
+  if (is_writable) {
+    header.address = reinterpret_cast<std::uint64_t>(request.destination.memory.address);
+    header.remote_key = static_cast<std::uint64_t>(one.landing.memory.region.remote_key);
+  }
+  if (is_answered || !is_whole) header.operation = number_outgoing(one);
+  header.transfer = one.landing.number;
+  header.table = request.table;
+  header.interface = request.interface;
+  header.atomic_operation = static_cast<std::uint8_t>(request.atomic_operation);
+  header.atomic_type = static_cast<std::uint8_t>(request.atomic_type);
+  wire::put(slot, header);
+  if (operand > 0) std::memcpy(slot.data() + sizeof header, request.operand.data(), operand);
+  if (is_whole && data > 0) gather(request.source.memory, 0, slot.subspan(sizeof header + operand, data));
+  peer.provider->commit(*peer.endpoint, slot_bytes);
+  spend(one, slot_bytes);
+  dequeue(one);
+  if (!is_whole) {
+    kTargetRequestMachine.must_step(one.state, TargetRequestEvent::kAnnounced);
+    return Status::kOk;
+  }
+  one.send_is_told = true;
+  tell_send(request, TargetFailure::kNone);
+  kTargetRequestMachine.must_step(one.state,
+                                  is_answered ? TargetRequestEvent::kLeft : TargetRequestEvent::kDone);
+  if (!is_answered) release_target(one);
+  return Status::kOk;
+}
+
+bool Engine::State::on_target_cts(Peer& peer, TargetOutgoing& one, const wire::CtsHeader& header) noexcept {
+  const Payload& data = one.request.source.memory;
+  if (one.is_reply || header.wanted_bytes == 0 || header.wanted_bytes > data.length_bytes ||
+      !follow(peer, kTargetRequestMachine, one.state, TargetRequestEvent::kCts))
+    return false;
+  one.outbound.payload = data;
+  start_moving_target(one, header.wanted_bytes, header.transfer,
+                      {header.address, RemoteKey{header.remote_key}},
+                      (header.common.flags & wire::kWritable) != 0);
+  return true;
+}
+
+bool Engine::State::on_target_answer(Peer& peer, std::span<const std::byte> message) noexcept {
+  wire::TargetAnswerHeader header;
+  if (!wire::get(message, header)) return false;
+  Outgoing* const outgoing = on_wire.oldest(header.operation);
+  if (outgoing == nullptr || outgoing->peer != &peer || outgoing->kind != Operation::Kind::kTarget)
+    return false;
+  auto& one = static_cast<TargetOutgoing&>(*outgoing);
+  const auto data = message.subspan(sizeof header);
+  const bool is_reply = header.common.kind == wire::Kind::kTargetReply;
+  const bool has_failed = header.failure != 0;
+  const bool has_data = (header.common.flags & wire::kPayload) != 0;
+  if (one.is_reply || is_reply != one.request.returns_data() ||
+      header.failure >= static_cast<std::uint32_t>(TargetFailure::kEnd) ||
+      header.length_bytes > one.request.length_bytes() || (has_failed && header.length_bytes > 0) ||
+      data.size() != (has_data ? header.length_bytes : 0) || (has_data && !is_reply))
+    return false;
+  one.answer = header;
+  return is_reply ? take_reply(peer, one, data) : take_ack(peer, one);
+}
+
+bool Engine::State::take_ack(Peer& peer, TargetOutgoing& one) noexcept {
+  const bool is_moving = one.state == TargetRequestState::kMoving;
+  // A put that is moving was accepted: it gets an answer only if it wants one.
+  if (is_moving && one.request.acknowledgement == TargetAcknowledgement::kNone) return false;
+  if (!follow(peer, kTargetRequestMachine, one.state, TargetRequestEvent::kAnswer)) return false;
+  if (!is_moving) end_request(one);
+  return true;
+}
+
+bool Engine::State::take_reply(Peer& peer, TargetOutgoing& one, std::span<const std::byte> data) noexcept {
+  TargetLanding& landing = one.landing;
+  const std::size_t length_bytes = one.answer.length_bytes;
+  const bool is_apart = data.empty() && length_bytes > 0;
+  if (is_apart ? landing.received_bytes > length_bytes : landing.received_bytes > 0) return false;
+  const bool waits = is_apart && landing.received_bytes < length_bytes;
+  if (!follow(peer, kTargetRequestMachine, one.state,
+              waits ? TargetRequestEvent::kAnswerBeforeData : TargetRequestEvent::kAnswer))
+    return false;
+  if (waits) {
+    landing.wanted_bytes = length_bytes;
+  } else {
+    scatter(one.request.destination.memory, 0, data);
+    end_request(one);
+  }
+  return true;
+}
+
+/// All of its payload has left.
+void Engine::State::target_moved(TargetOutgoing& one, Status) noexcept {
+  if (one.is_reply) {
+    kTargetRequestMachine.must_step(one.state, TargetRequestEvent::kDone);
+    send_target_answer(*one.peer, wire::Kind::kTargetReply, one.answer.operation, TargetFailure::kNone,
+                       one.answer.length_bytes, one.answer.offset_bytes);
+    return end_reply(one, TargetFailure::kNone);
+  }
+  one.send_is_told = true;
+  tell_send(one.request, TargetFailure::kNone);
+  let_go(*one.peer, one.outbound.memory);
+  if (one.request.acknowledgement == TargetAcknowledgement::kNone) {
+    kTargetRequestMachine.must_step(one.state, TargetRequestEvent::kDone);
+    return release_target(one);
+  }
+  kTargetRequestMachine.must_step(one.state, TargetRequestEvent::kMoved);
+  if (one.state == TargetRequestState::kFinished) end_request(one);
+}
+
+/// All that was wanted is here.
+void Engine::State::target_landed(TargetLanding& landing) noexcept {
+  if (landing.arrival != nullptr) return end_arrival(*landing.arrival, TargetFailure::kNone);
+  TargetOutgoing& one = *landing.request;
+  if (one.state != TargetRequestState::kAwaitingData) return;  // The answer says that it is all.
+  kTargetRequestMachine.must_step(one.state, TargetRequestEvent::kDone);
+  end_request(one);
+}
+
+void Engine::State::end_request(TargetOutgoing& one) noexcept {
+  if (!one.send_is_told) tell_send(one.request, TargetFailure::kNone);
+  tell_answer(one.request, static_cast<TargetFailure>(one.answer.failure), one.answer.length_bytes,
+              one.answer.offset_bytes);
+  release_target(one);
+}
+
+/// The peer has failed, or there is no connection for want of memory.
+void Engine::State::fail_target(TargetOutgoing& one) noexcept {
+  if (one.state != TargetRequestState::kFinished)
+    kTargetRequestMachine.must_step(one.state, TargetRequestEvent::kFailed);
+  if (one.is_reply) return end_reply(one, TargetFailure::kUndeliverable);
+  if (!one.send_is_told) tell_send(one.request, TargetFailure::kUndeliverable);
+  tell_answer(one.request, TargetFailure::kUndeliverable, 0, 0);
+  release_target(one);
+}
+
+void Engine::State::release_target(TargetOutgoing& one) noexcept {
+  unlink_outgoing(one);
+  if (one.landing.number != 0) end_landing(one.landing);
+  target_operations.give_back(one);
+}
+
+}  // namespace ch3_offload

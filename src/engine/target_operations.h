@@ -1,0 +1,67 @@
+// The engine's objects for operations on target entries. Included by src/engine/engine_state.h only.
+
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "engine/operations.h"
+#include "engine/target_request.h"
+#include "engine/targets/target_interface.h"
+
+namespace ch3_offload {
+
+inline constexpr std::size_t kTargetInterfaces = 4;
+
+struct TargetArrival;
+struct TargetOutgoing;
+
+/// A payload of an operation on an entry that comes by a write or through slots. One of the two is set.
+struct TargetLanding : Landing {
+  TargetOutgoing* request = nullptr;  ///< The data of a get comes back to its initiator.
+  TargetArrival* arrival = nullptr;   ///< The data of a put comes to its target.
+};
+
+/// A request of this process, or its reply to one that returns data. Outgoing::outbound is a payload that
+/// does not fit the slot.
+struct TargetOutgoing : Outgoing {
+  TargetOutgoing() noexcept : Outgoing(Kind::kTarget) {}
+
+  TargetRequestState state = TargetRequestState::kQueued;
+  bool is_reply = false;
+  bool send_is_told = false;        ///< A request: its send event has come, or none will.
+  wire::TargetAnswerHeader answer;  ///< A reply's own. Of a request: the one that is here.
+  // A request:
+  TargetRequest request;
+  TargetLanding landing;  ///< Of what returns data.
+  // A reply:
+  Payload data;
+  RemoteMemory remote{};       ///< With is_writable: where a write may put the data.
+  std::uint32_t transfer = 0;  ///< The initiator's name for it.
+  bool is_writable = false;
+  bool holds_entry = false;  ///< A get: `placement` finishes when the data has left.
+  Placement placement;
+  TargetHeader header;
+  std::uint8_t interface = 0;
+  std::uint16_t table = 0;
+  /// The old data of an atomic: it must not change any more.
+  static constexpr std::size_t kInlineBytes = 64;
+  std::array<std::byte, kInlineBytes> inline_copy{};
+  std::unique_ptr<std::byte[]> long_copy;
+};
+
+/// A put whose data has not come yet.
+struct TargetArrival {
+  std::uint64_t pool_id = 0;
+  TargetLanding landing;
+  Placement placement;
+  TargetHeader header;
+  std::uint8_t interface = 0;
+  std::uint16_t table = 0;
+  bool wants_ack = false;
+  ListHook<TargetArrival> peer_hook{};  ///< Peer::arrivals.
+};
+
+}  // namespace ch3_offload

@@ -1,0 +1,64 @@
+// What a client asks of the target entries of another process: put, get, atomic, fetch-atomic and swap of
+// Portals 4.3. Plain data, so that it can cross to another thread or process.
+
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/engine.h"
+#include "engine/targets/target_atomics.h"
+#include "engine/targets/target_interface.h"
+
+namespace ch3_offload {
+
+// Options of a TargetOrigin, as bits.
+inline constexpr std::uint32_t kNoSendEvent = 1U << 0;
+inline constexpr std::uint32_t kNoOriginSuccessEvent = 1U << 1;  ///< Failures are told all the same.
+inline constexpr std::uint32_t kCountSend = 1U << 2;
+inline constexpr std::uint32_t kCountReply = 1U << 3;
+inline constexpr std::uint32_t kCountAck = 1U << 4;
+inline constexpr std::uint32_t kCountOriginBytes = 1U << 5;  ///< Successful bytes, not operations.
+
+/// Memory of the initiator, and what is told of it: the part of a memory descriptor that an operation uses.
+struct TargetOrigin {
+  Payload memory;
+  std::uint32_t options = 0;
+  QueueId queue = kNoQueue;
+  CounterId counter = kNoCounter;
+};
+
+/// What the initiator wants to hear of a put or an atomic.
+enum class TargetAcknowledgement : std::uint8_t {
+  kNone,
+  kFull,       ///< An event, and a count.
+  kCounting,   ///< A count: the operation has matched and its data is there.
+  kCompleted,  ///< A count: the operation is over, whatever has become of it.
+};
+
+struct TargetRequest {
+  TargetOperation operation{};
+  TargetAcknowledgement acknowledgement = TargetAcknowledgement::kNone;
+  AtomicOperation atomic_operation{};
+  AtomicType atomic_type{};
+  std::uint8_t interface = 0;  ///< Here and at the target.
+  std::uint16_t table = 0;
+  MatchBits bits{};
+  std::uint64_t offset_bytes = 0;  ///< At the target.
+  std::uint64_t header_data = 0;
+  TargetOrigin source;       ///< Not of a get.
+  TargetOrigin destination;  ///< Of what returns data: as long as the source.
+  /// Of a swap for which takes_operand(). In the type's representation.
+  std::array<std::byte, kMostElementBytes> operand{};
+  void* cookie = nullptr;
+
+  bool returns_data() const noexcept {
+    return operation != TargetOperation::kPut && operation != TargetOperation::kAtomic;
+  }
+  bool is_get() const noexcept { return operation == TargetOperation::kGet; }
+  const TargetOrigin& answered() const noexcept { return returns_data() ? destination : source; }
+  std::size_t length_bytes() const noexcept { return answered().memory.length_bytes; }
+};
+
+}  // namespace ch3_offload

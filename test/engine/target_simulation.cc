@@ -1,0 +1,337 @@
+#include "engine/target_simulation.h"
+
+namespace ch3_offload {
+
+TargetSimulation::~TargetSimulation() {
+  processes.clear();  // Before the providers that its engines use.
+}
+
+Provider* TargetSimulation::provider_of(std::uint32_t i, FakeProvider& provider) {
+  sides_.resize(i + 1);
+  sides_[i].observed = std::make_unique<ObservingProvider>(
+      provider,
+      [this, i](PeerId from, std::span<const std::byte> message) { arrive(i, index_of(from), message); });
+  return sides_[i].observed.get();
+}
+
+void TargetSimulation::begin_program(std::uint64_t seed) {
+  random_ = SeededRandom(seed);
+  processes.clear();
+  sides_.clear();
+  begun_.clear();
+  cards.clear();
+  is_exact_ = true;
+  network_config = {};
+  network_config.seed = seed;
+  network_config.slots_per_pair = random_.chance(0.5) ? 64 : 2;
+  network_config.max_slot_bytes = random_.chance(0.3) ? 200 : 4096;
+  network_config.write = random_.chance(0.8);
+  network_config.write_threshold_bytes = random_.chance(0.5) ? 4096 : 500;
+  network_config.again_probability = random_.chance(0.5) ? 0.2 : 0;
+  network_config.slow_probability = random_.chance(0.5) ? 0.05 : 0;
+  network_config.pair_without_write_probability = random_.chance(0.3) ? 0.3 : 0;
+  network_config.late_unsupported_probability = random_.chance(0.3) ? 0.1 : 0;
+  network_config.registration_refused_probability = random_.chance(0.3) ? 0.2 : 0;
+  has_flow_control = random_.chance(0.3);
+  interface_config.limits = {100'000, 100'000, 100'000};
+  queue_events = 50'000;
+  make(static_cast<std::uint32_t>(random_.between(2, 4)));
+  for (std::uint32_t i = 0; i < processes.size(); ++i) {
+    sides_[i].oracle =
+        std::make_unique<TargetOracle>(TableConfig{kTable, true, has_flow_control}, interface_config.limits);
+    append_fixed(i);
+  }
+}
+
+/// The entries that stay: one that is read, and a sum.
+void TargetSimulation::append_fixed(std::uint32_t i) {
+  Side& side = sides_[i];
+  side.readable = pattern(kReadBytes, i);
+  side.sum.assign(sizeof(std::uint64_t), std::byte{0});
+  for (const std::uint64_t bits : {kReadBits, kSumBits}) {
+    TargetDescription entry = entry_of(bits == kReadBits ? side.readable : side.sum);
+    entry.key.bits = MatchBits{bits};
+    entry.ignore = {MatchBits{0}, kAnyProcess};
+    if (bits == kReadBits) entry.options &= ~kAllowPut;
+    Linked one;
+    EXPECT_EQ(table(i).append(entry, TargetListKind::kPriority, one.id), Status::kOk);
+    EXPECT_EQ(side.oracle->append(entry, TargetListKind::kPriority, one.entry), Status::kOk);
+    side.linked.push_back(one);
+  }
+}
+
+TargetDescription TargetSimulation::random_entry(std::uint32_t i) {
+  Side& side = sides_[i];
+  side.memories.emplace_back(random_.chance(0.3) ? 30'000 : random_.below(600));
+  TargetDescription entry = entry_of(side.memories.back(), kManageLocal);
+  entry.key = {MatchBits{random_.below(4)}, make_logical_id(static_cast<std::uint32_t>(random_.below(4)))};
+  entry.ignore = {MatchBits{random_.chance(0.5) ? 0 : random_.below(4)},
+                  random_.chance(0.5) ? kAnyProcess : kExactProcess};
+  entry.options &= ~kNoLinkEvent;
+  for (const std::uint32_t option :
+       {kUseOnce, kNoTruncate, kAdvanceByUnexpected, kNoUnexpectedHeader, kNoLinkEvent, kNoCommEvent,
+        kNoOverflowEvent, kNoUnlinkEvent, kCountComm, kCountOverflow, kCountBytes})
+    if (random_.chance(0.25)) entry.options |= option;
+  if (random_.chance(0.1)) entry.options &= ~kAllowPut;
+  if (random_.chance(0.05)) entry.user = UserId{77};
+  if (random_.chance(0.5)) entry.min_free_bytes = random_.below(200);
+  if (random_.chance(0.5)) entry.counter = at(i).target_counter;
+  entry.cookie = side.memories.back().data();
+  return entry;
+}
+
+void TargetSimulation::append_any(std::uint32_t i) {
+  const TargetDescription entry = random_entry(i);
+  const TargetListKind list = random_.chance(0.4) ? TargetListKind::kOverflow : TargetListKind::kPriority;
+  Linked one;
+  const Status status = table(i).append(entry, list, one.id);
+  if (is_exact_) {
+    EXPECT_EQ(sides_[i].oracle->append(entry, list, one.entry), status);
+    EXPECT_EQ(one.id == kNoTarget, one.entry == nullptr);
+  }
+  if (one.id != kNoTarget) sides_[i].linked.push_back(one);
+}
+
+void TargetSimulation::search(std::uint32_t i) {
+  const TargetDescription entry = random_entry(i);
+  const auto mode = random_.chance(0.5) ? TargetTable::SearchMode::kOnly : TargetTable::SearchMode::kDelete;
+  table(i).search(entry, mode);
+  sides_[i].oracle->search(entry, mode);
+}
+
+/// The oracle's operations are over before the engine's. So it follows where the engine unlinks.
+void TargetSimulation::unlink(std::uint32_t i) {
+  std::vector<Linked>& linked = sides_[i].linked;
+  if (linked.size() <= 2) return;
+  const std::size_t which = 2 + random_.below(linked.size() - 2);
+  const TargetTable::Unlinked done = table(i).unlink(linked[which].id);
+  if (done == TargetTable::Unlinked::kInUse) return;
+  if (is_exact_) {
+    EXPECT_EQ(sides_[i].oracle->unlink(linked[which].entry), done);
+  }
+  linked[which] = linked.back();
+  linked.pop_back();
+}
+
+TargetRequest TargetSimulation::random_request(Begun& begun) {
+  const std::size_t lengths[] = {0, 8, 50, 300, 5000, 20'000};
+  const std::uint64_t kind = random_.below(10);
+  if (kind < 6) {
+    begun.source = pattern(lengths[random_.below(std::size(lengths))], begun_.size());
+    TargetRequest request = put_from(begun.from, begun.source);
+    request.bits = MatchBits{random_.below(4)};
+    request.acknowledgement = static_cast<TargetAcknowledgement>(random_.below(4));
+    return request;
+  }
+  if (kind < 8) {
+    begun.destination.resize(lengths[random_.below(std::size(lengths))]);
+    TargetRequest request = get_from(begun.from, begun.destination);
+    request.bits = MatchBits{random_.chance(0.7) ? kReadBits : random_.below(4)};
+    request.offset_bytes = random_.below(kReadBytes + 1000);
+    return request;
+  }
+  const std::uint64_t operand = random_.below(1000);
+  begun.source.resize(sizeof operand);
+  std::memcpy(begun.source.data(), &operand, sizeof operand);
+  TargetRequest request = put_from(begun.from, begun.source);
+  request.operation = kind == 8 ? TargetOperation::kAtomic : TargetOperation::kFetchAtomic;
+  request.atomic_operation = AtomicOperation::kSum;
+  request.atomic_type = AtomicType::kUint64;
+  request.bits = MatchBits{kSumBits};
+  begun.destination.resize(sizeof operand);
+  if (kind == 9) request.destination = origin_of(begun.from, begun.destination);
+  return request;
+}
+
+void TargetSimulation::begin(std::uint32_t from, std::uint32_t to) {
+  Begun& begun = begun_.emplace_back();
+  begun.from = from;
+  begun.to = to;
+  begun.request = random_request(begun);
+  begun.request.header_data = begun_.size() - 1;
+  begun.request.table = random_.chance(0.03) ? kTable + 1 : kTable;
+  begun.request.cookie = reinterpret_cast<void*>(begun_.size() - 1);
+  if (from == to) {
+    begun.header.key.bits = begun.request.bits;
+    begun.header.length_bytes = begun.request.length_bytes();
+    begun.header.offset_bytes = begun.request.offset_bytes;
+    begun.header.operation = begun.request.operation;
+    decide(begun);
+  }
+  const Status status = start(from, to, begun.request);
+  if (status == Status::kOk) return;
+  EXPECT_EQ(status, Status::kPeerFailed);
+  EXPECT_FALSE(is_exact_);
+  begun_.pop_back();
+}
+
+/// A request has arrived: the oracle sees it before the engine.
+void TargetSimulation::arrive(std::uint32_t at, std::uint32_t from, std::span<const std::byte> message) {
+  wire::TargetRequestHeader request;
+  if (!wire::get(message, request) || request.common.client != wire::kTargetClient ||
+      request.common.kind > wire::Kind::kSwap)
+    return;
+  Begun& begun = begun_[request.header_data];
+  EXPECT_EQ(begun.from, from);
+  EXPECT_EQ(begun.to, at);
+  EXPECT_FALSE(begun.is_decided) << "it has arrived twice";
+  begun.header.key.bits = MatchBits{request.bits};
+  begun.header.length_bytes = request.length_bytes;
+  begun.header.offset_bytes = request.offset_bytes;
+  begun.header.operation = begun.request.operation;
+  decide(begun);
+}
+
+void TargetSimulation::decide(Begun& begun) {
+  Side& side = sides_[begun.to];
+  TargetHeader& header = begun.header;
+  header.key.initiator = make_logical_id(begun.from);
+  header.header_data = begun.request.header_data;
+  header.atomic_operation = static_cast<std::uint8_t>(begun.request.atomic_operation);
+  header.atomic_type = static_cast<std::uint8_t>(begun.request.atomic_type);
+  begun.is_decided = true;
+  if (begun.request.table != kTable) {
+    ++side.oracle->registers.drops;
+    begun.decision.failure = TargetFailure::kDropped;
+    return;
+  }
+  begun.decision = side.oracle->arrive(header);
+  if (begun.decision.failure != TargetFailure::kNone) return;
+  const bool is_sum = begun.request.bits == MatchBits{kSumBits};
+  if (is_sum) {
+    std::uint64_t operand = 0;
+    std::memcpy(&operand, begun.source.data(), sizeof operand);
+    side.expected_sum += operand;
+  }
+  side.oracle->finish(begun.decision, header, TargetFailure::kNone);
+}
+
+void TargetSimulation::take_events(std::uint32_t i) {
+  for (const TargetEvent& event : take(i, at(i).initiator_queue)) heard(event);
+  for (const TargetEvent& event : take(i, at(i).target_queue)) {
+    sides_[i].events.push_back(event);
+    check_data(i, event);
+  }
+}
+
+/// What an initiator is told of its request.
+void TargetSimulation::heard(const TargetEvent& event) {
+  Begun& begun = begun_[reinterpret_cast<std::uintptr_t>(event.cookie)];
+  if (event.kind == TargetEventKind::kSend) {
+    EXPECT_EQ(++begun.sends, 1);
+    EXPECT_EQ(begun.answers, 0) << "its answer came before its send event";
+    EXPECT_TRUE(!is_exact_ || event.failure == TargetFailure::kNone);
+    return;
+  }
+  EXPECT_EQ(event.kind, begun.request.returns_data() ? TargetEventKind::kReply : TargetEventKind::kAck);
+  EXPECT_EQ(++begun.answers, 1);
+  if (!is_exact_) return;  // The oracle does not know what a death has ended.
+  EXPECT_TRUE(begun.is_decided);
+  EXPECT_EQ(event.failure, begun.decision.failure);
+  if (event.failure != TargetFailure::kNone) return;
+  EXPECT_EQ(event.length_bytes, begun.decision.length);
+  EXPECT_EQ(event.header.offset_bytes, begun.decision.offset);
+  if (begun.request.is_get() && begun.request.bits == MatchBits{kReadBits}) {
+    const auto& readable = sides_[begun.to].readable;
+    EXPECT_TRUE(std::equal(begun.destination.begin(),
+                           begun.destination.begin() + static_cast<std::ptrdiff_t>(event.length_bytes),
+                           readable.begin() + static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(
+                                                  begun.decision.offset, readable.size()))));
+  }
+}
+
+/// The data of a put is where its event says. No other operation touches those bytes: offsets are local.
+void TargetSimulation::check_data(std::uint32_t i, const TargetEvent& event) {
+  const bool is_put = event.kind == TargetEventKind::kPut || event.kind == TargetEventKind::kPutOverflow ||
+                      event.kind == TargetEventKind::kSearch;
+  if (!is_put || event.failure != TargetFailure::kNone || event.header.operation != TargetOperation::kPut)
+    return;
+  const Begun& begun = begun_[event.header.header_data];
+  EXPECT_EQ(begun.to, i);
+  // A search may find a header whose data is on its way.
+  if (event.kind == TargetEventKind::kSearch) return;
+  EXPECT_TRUE(std::equal(event.start, event.start + event.length_bytes, begun.source.begin()));
+}
+
+void TargetSimulation::compare(std::uint32_t i) {
+  const auto in_words = [](const std::vector<TargetEvent>& events) {
+    std::vector<std::string> words;
+    for (const TargetEvent& event : events) words.push_back(long_form(event));
+    std::sort(words.begin(), words.end());
+    return words;
+  };
+  TargetOracle& oracle = *sides_[i].oracle;
+  EXPECT_EQ(in_words(sides_[i].events), in_words(oracle.told.events));
+  const auto counted = oracle.told.counters[at(i).target_counter];
+  EXPECT_EQ(*at(i).interface->counter(at(i).target_counter), (TargetCount{counted.first, counted.second}));
+  const TargetRegisters& registers = at(i).interface->resources().registers;
+  EXPECT_EQ(registers.drops, oracle.registers.drops);
+  EXPECT_EQ(registers.permission_violations, oracle.registers.permission_violations);
+  EXPECT_EQ(registers.operation_violations, oracle.registers.operation_violations);
+  EXPECT_EQ(table(i).is_enabled(), oracle.enabled);
+  EXPECT_EQ(table(i).waiting_headers(), oracle.waiting());
+  std::uint64_t sum = 0;
+  std::memcpy(&sum, sides_[i].sum.data(), sizeof sum);
+  EXPECT_EQ(sum, sides_[i].expected_sum);
+}
+
+/// Nothing is in use any more.
+void TargetSimulation::unlink_all(std::uint32_t i) {
+  EXPECT_EQ(table(i).in_flight(), 0u);
+  table(i).search({}, TargetTable::SearchMode::kDelete);
+  for (const Linked& one : sides_[i].linked)
+    EXPECT_NE(table(i).unlink(one.id), TargetTable::Unlinked::kInUse);
+  EXPECT_TRUE(table(i).is_unused());
+  EXPECT_EQ(at(i).interface->free_table(kTable), Status::kOk);
+  EXPECT_EQ(at(i).provider->regions(), 0u);
+}
+
+void TargetSimulation::run(std::uint64_t seed, std::uint64_t steps, bool somebody_dies) {
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  begin_program(seed);
+  const auto size = static_cast<std::uint32_t>(processes.size());
+  const std::uint64_t death = somebody_dies ? random_.below(steps) : steps;
+  for (std::uint64_t step_number = 0; step_number < steps && !HasFailure(); ++step_number) {
+    const auto i = static_cast<std::uint32_t>(random_.below(size));
+    if (step_number == death) {
+      is_exact_ = false;
+      kill(static_cast<std::uint32_t>(size - 1));
+    }
+    if (!is_alive(i)) continue;
+    const std::uint64_t what = random_.below(100);
+    if (what < 45) {
+      begin(i, static_cast<std::uint32_t>(random_.below(size)));
+    } else if (what < 60) {
+      append_any(i);
+    } else if (what < 64) {
+      search(i);
+    } else if (what < 70) {
+      unlink(i);
+    } else if (what < 72 && !has_flow_control) {
+      table(i).disable();
+      sides_[i].oracle->enabled = false;
+    } else if (what < 78 && table(i).in_flight() == 0) {
+      table(i).enable();
+      sides_[i].oracle->enable();
+    } else {
+      step();
+    }
+    if (is_alive(i)) take_events(i);
+  }
+  settle();
+  for (std::uint32_t i = 0; i < size; ++i) {
+    if (!is_alive(i)) continue;
+    take_events(i);
+    if (is_exact_) compare(i);
+    unlink_all(i);
+  }
+  for (const Begun& begun : begun_) {
+    if (!is_alive(begun.from)) continue;
+    const TargetRequest& request = begun.request;
+    EXPECT_EQ(begun.sends, request.is_get() ? 0 : 1);
+    const bool is_told = request.returns_data() || request.acknowledgement == TargetAcknowledgement::kFull;
+    EXPECT_EQ(begun.answers, is_told ? 1 : 0);
+  }
+}
+
+}  // namespace ch3_offload

@@ -1,0 +1,89 @@
+// Random Portals programs over a few engines and the fake network, against an oracle of the tables.
+//
+// A process and the oracle of its table get each request in the same order: the oracle when the provider
+// delivers its header, just before the engine. The oracle's operations end at once. So at the end, when
+// nothing moves any more, the events of both are the same, in any order. What an initiator hears of each
+// request, and the bytes that arrive, follow from what the oracle has decided.
+//
+// If a process dies, requests end in ways that depend on time. Then each is told of exactly once, and nothing
+// stays in use.
+
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/observing_provider.h"
+#include "engine/target_world.h"
+#include "engine/targets/target_oracle.h"
+#include "engine/wire.h"
+#include "rdma/seeded_random.h"
+
+namespace ch3_offload {
+
+class TargetSimulation : public TargetWorld {
+ protected:
+  ~TargetSimulation() override;
+
+  /// A whole program.
+  void run(std::uint64_t seed, std::uint64_t steps, bool somebody_dies);
+
+ private:
+  static constexpr std::uint64_t kSumBits = 1000;   ///< What atomic operations find.
+  static constexpr std::uint64_t kReadBits = 2000;  ///< What is only read.
+  static constexpr std::size_t kReadBytes = 40'000;
+
+  /// A request, what is expected of it, and what has come.
+  struct Begun {
+    std::uint32_t from = 0;
+    std::uint32_t to = 0;
+    TargetRequest request;
+    std::vector<std::byte> source, destination;
+    bool is_decided = false;
+    TargetOracle::Operation decision;
+    TargetHeader header;  ///< As it arrived.
+    int sends = 0, answers = 0;
+  };
+  struct Linked {
+    TargetId id{};
+    TargetOracle::EntryPtr entry;
+  };
+  struct Side {
+    std::unique_ptr<ObservingProvider> observed;
+    std::unique_ptr<TargetOracle> oracle;
+    std::vector<Linked> linked;
+    std::deque<std::vector<std::byte>> memories;
+    std::vector<std::byte> readable;
+    std::vector<std::byte> sum;
+    std::uint64_t expected_sum = 0;
+    std::vector<TargetEvent> events;
+  };
+
+  Provider* provider_of(std::uint32_t i, FakeProvider& provider) override;
+  void arrive(std::uint32_t at, std::uint32_t from, std::span<const std::byte> message);
+  void decide(Begun& begun);
+  void begin_program(std::uint64_t seed);
+  void append_fixed(std::uint32_t i);
+  void append_any(std::uint32_t i);
+  void search(std::uint32_t i);
+  void unlink(std::uint32_t i);
+  void begin(std::uint32_t from, std::uint32_t to);
+  TargetRequest random_request(Begun& begun);
+  TargetDescription random_entry(std::uint32_t i);
+  void take_events(std::uint32_t i);
+  void heard(const TargetEvent& event);
+  void check_data(std::uint32_t i, const TargetEvent& event);
+  void compare(std::uint32_t i);
+  void unlink_all(std::uint32_t i);
+  bool is_alive(std::uint32_t i) { return at(i).engine != nullptr; }
+
+  SeededRandom random_{0};
+  std::vector<Side> sides_;
+  std::deque<Begun> begun_;  ///< The header data of a request is its index.
+  bool is_exact_ = true;     ///< Nobody has died.
+};
+
+}  // namespace ch3_offload

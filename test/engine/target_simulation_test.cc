@@ -1,0 +1,33 @@
+// Random Portals programs, by seed (target_simulation.h).
+//
+// CH3_OFFLOAD_TARGET_SEEDS=N runs seeds 1 to N (default 60), CH3_OFFLOAD_TARGET_STEPS=N so many steps of each
+// (default 600).
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "engine/target_simulation.h"
+
+namespace ch3_offload {
+namespace {
+
+std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+class TargetPrograms : public TargetSimulation {
+ protected:
+  void run_all(bool somebody_dies) {
+    const std::uint64_t seeds = from_environment("CH3_OFFLOAD_TARGET_SEEDS", 60);
+    const std::uint64_t steps = from_environment("CH3_OFFLOAD_TARGET_STEPS", 600);
+    for (std::uint64_t seed = 1; seed <= seeds && !HasFailure(); ++seed) run(seed, steps, somebody_dies);
+  }
+};
+
+TEST_F(TargetPrograms, EndAsTheOracleSays) { run_all(false); }
+TEST_F(TargetPrograms, EndWhenAProcessDies) { run_all(true); }
+
+}  // namespace
+}  // namespace ch3_offload

@@ -1,0 +1,196 @@
+// Atomic operations on memory of a target entry: each operation, each type, and what there is not.
+
+#include "engine/targets/target_atomics.h"
+
+#include <gtest/gtest.h>
+
+#include <complex>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+namespace ch3_offload {
+namespace {
+
+using enum AtomicOperation;
+
+template <class T>
+std::span<const std::byte> bytes_of(const T& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+/// What is in the target then.
+template <class T>
+T applied(AtomicOperation operation, AtomicType type, T source, T target, T operand = {}) {
+  EXPECT_TRUE(is_supported(operation, type));
+  EXPECT_EQ(element_bytes(type), sizeof(T));
+  apply(operation, type, bytes_of(operand), bytes_of(source), std::as_writable_bytes(std::span(&target, 1)));
+  return target;
+}
+
+template <class T>
+struct TypeOf;
+template <>
+struct TypeOf<std::int8_t> {
+  static constexpr auto kType = AtomicType::kInt8;
+};
+template <>
+struct TypeOf<std::uint8_t> {
+  static constexpr auto kType = AtomicType::kUint8;
+};
+template <>
+struct TypeOf<std::int16_t> {
+  static constexpr auto kType = AtomicType::kInt16;
+};
+template <>
+struct TypeOf<std::uint16_t> {
+  static constexpr auto kType = AtomicType::kUint16;
+};
+template <>
+struct TypeOf<std::int32_t> {
+  static constexpr auto kType = AtomicType::kInt32;
+};
+template <>
+struct TypeOf<std::uint32_t> {
+  static constexpr auto kType = AtomicType::kUint32;
+};
+template <>
+struct TypeOf<std::int64_t> {
+  static constexpr auto kType = AtomicType::kInt64;
+};
+template <>
+struct TypeOf<std::uint64_t> {
+  static constexpr auto kType = AtomicType::kUint64;
+};
+template <>
+struct TypeOf<float> {
+  static constexpr auto kType = AtomicType::kFloat;
+};
+template <>
+struct TypeOf<double> {
+  static constexpr auto kType = AtomicType::kDouble;
+};
+template <>
+struct TypeOf<long double> {
+  static constexpr auto kType = AtomicType::kLongDouble;
+};
+template <>
+struct TypeOf<std::complex<float>> {
+  static constexpr auto kType = AtomicType::kFloatComplex;
+};
+template <>
+struct TypeOf<std::complex<double>> {
+  static constexpr auto kType = AtomicType::kDoubleComplex;
+};
+template <>
+struct TypeOf<std::complex<long double>> {
+  static constexpr auto kType = AtomicType::kLongDoubleComplex;
+};
+
+template <class T>
+class AtomicsOnEveryType : public testing::Test {};
+template <class T>
+class AtomicsOnNumbersWithOrder : public AtomicsOnEveryType<T> {};
+template <class T>
+class AtomicsOnIntegers : public AtomicsOnEveryType<T> {};
+
+using Integers = testing::Types<std::int8_t, std::uint8_t, std::int16_t, std::uint16_t, std::int32_t,
+                                std::uint32_t, std::int64_t, std::uint64_t>;
+using WithOrder = testing::Types<std::int8_t, std::uint8_t, std::int16_t, std::uint16_t, std::int32_t,
+                                 std::uint32_t, std::int64_t, std::uint64_t, float, double, long double>;
+using Every = testing::Types<std::int8_t, std::uint8_t, std::int16_t, std::uint16_t, std::int32_t,
+                             std::uint32_t, std::int64_t, std::uint64_t, float, double, long double,
+                             std::complex<float>, std::complex<double>, std::complex<long double>>;
+TYPED_TEST_SUITE(AtomicsOnEveryType, Every);
+TYPED_TEST_SUITE(AtomicsOnNumbersWithOrder, WithOrder);
+TYPED_TEST_SUITE(AtomicsOnIntegers, Integers);
+
+TYPED_TEST(AtomicsOnEveryType, Combine) {
+  constexpr auto kType = TypeOf<TypeParam>::kType;
+  const TypeParam two(2), three(3), none(0);
+  EXPECT_EQ(applied(kSum, kType, two, three), TypeParam(5));
+  EXPECT_EQ(applied(kProduct, kType, two, three), TypeParam(6));
+  EXPECT_EQ(applied(kLogicalOr, kType, none, three), TypeParam(1));
+  EXPECT_EQ(applied(kLogicalOr, kType, none, none), TypeParam(0));
+  EXPECT_EQ(applied(kLogicalAnd, kType, two, three), TypeParam(1));
+  EXPECT_EQ(applied(kLogicalAnd, kType, two, none), TypeParam(0));
+  EXPECT_EQ(applied(kLogicalXor, kType, two, three), TypeParam(0));
+  EXPECT_EQ(applied(kLogicalXor, kType, none, three), TypeParam(1));
+}
+
+TYPED_TEST(AtomicsOnEveryType, Swap) {
+  constexpr auto kType = TypeOf<TypeParam>::kType;
+  const TypeParam two(2), three(3), four(4);
+  EXPECT_EQ(applied(kSwap, kType, two, three), two);
+  EXPECT_EQ(applied(kCompareSwap, kType, two, three, three), two);
+  EXPECT_EQ(applied(kCompareSwap, kType, two, three, four), three);
+  EXPECT_EQ(applied(kCompareSwapNotEqual, kType, two, three, four), two);
+  EXPECT_EQ(applied(kCompareSwapNotEqual, kType, two, three, three), three);
+}
+
+TYPED_TEST(AtomicsOnNumbersWithOrder, CompareTheOperandWithTheTarget) {
+  constexpr auto kType = TypeOf<TypeParam>::kType;
+  const TypeParam source(9), target(5);
+  const auto swaps = [&](AtomicOperation operation, int operand) {
+    return applied(operation, kType, source, target, TypeParam(operand)) == source;
+  };
+  EXPECT_EQ(applied(kMin, kType, source, target), target);
+  EXPECT_EQ(applied(kMax, kType, source, target), source);
+  EXPECT_TRUE(swaps(kCompareSwapLessOrEqual, 4) && swaps(kCompareSwapLessOrEqual, 5));
+  EXPECT_FALSE(swaps(kCompareSwapLessOrEqual, 6));
+  EXPECT_TRUE(swaps(kCompareSwapLess, 4));
+  EXPECT_FALSE(swaps(kCompareSwapLess, 5));
+  EXPECT_TRUE(swaps(kCompareSwapGreaterEqual, 6) && swaps(kCompareSwapGreaterEqual, 5));
+  EXPECT_FALSE(swaps(kCompareSwapGreaterEqual, 4));
+  EXPECT_TRUE(swaps(kCompareSwapGreater, 6));
+  EXPECT_FALSE(swaps(kCompareSwapGreater, 5));
+}
+
+TYPED_TEST(AtomicsOnIntegers, HaveBitsAndWrapAround) {
+  constexpr auto kType = TypeOf<TypeParam>::kType;
+  using Limits = std::numeric_limits<TypeParam>;
+  EXPECT_EQ(applied(kBitOr, kType, TypeParam(5), TypeParam(3)), TypeParam(7));
+  EXPECT_EQ(applied(kBitAnd, kType, TypeParam(5), TypeParam(3)), TypeParam(1));
+  EXPECT_EQ(applied(kBitXor, kType, TypeParam(5), TypeParam(3)), TypeParam(6));
+  EXPECT_EQ(applied(kMaskedSwap, kType, TypeParam(0x55), TypeParam(0x33), TypeParam(0x0F)), TypeParam(0x35));
+  EXPECT_EQ(applied(kSum, kType, TypeParam(1), Limits::max()), Limits::min());
+  EXPECT_EQ(applied(kProduct, kType, TypeParam(2), Limits::max()), TypeParam(-2));
+}
+
+TEST(TargetAtomics, ThereAreNoBitsOfNumbersWithAPointAndNoOrderOfComplexOnes) {
+  EXPECT_FALSE(is_supported(kBitOr, AtomicType::kFloat));
+  EXPECT_FALSE(is_supported(kBitAnd, AtomicType::kDouble));
+  EXPECT_FALSE(is_supported(kBitXor, AtomicType::kLongDouble));
+  EXPECT_FALSE(is_supported(kMaskedSwap, AtomicType::kDoubleComplex));
+  for (const auto type :
+       {AtomicType::kFloatComplex, AtomicType::kDoubleComplex, AtomicType::kLongDoubleComplex})
+    for (const auto operation : {kMin, kMax, kCompareSwapLessOrEqual, kCompareSwapLess,
+                                 kCompareSwapGreaterEqual, kCompareSwapGreater})
+      EXPECT_FALSE(is_supported(operation, type));
+  EXPECT_FALSE(is_supported(AtomicOperation::kEnd, AtomicType::kInt8));
+  EXPECT_FALSE(is_supported(kSum, AtomicType::kEnd));
+  EXPECT_FALSE(is_supported(AtomicOperation{255}, AtomicType{255}));
+}
+
+TEST(TargetAtomics, OnlyWholeElementsChange) {
+  EXPECT_EQ(length_of(kSum, AtomicType::kInt32, 11), 8u);
+  EXPECT_EQ(length_of(kSwap, AtomicType::kInt32, 3), 0u);
+  EXPECT_EQ(length_of(kCompareSwap, AtomicType::kInt64, 64), 8u);
+  EXPECT_EQ(length_of(kMaskedSwap, AtomicType::kInt64, 7), 0u);
+}
+
+TEST(TargetAtomics, ManyElementsChangeWhereverTheyLie) {
+  constexpr std::size_t kElements = 5;
+  std::vector<std::byte> memory(kElements * 4 + 1);
+  const std::vector<std::int32_t> source{1, 2, 3, 4, 5};
+  const std::span target = std::span(memory).subspan(1);
+  apply(kSwap, AtomicType::kInt32, {}, std::as_bytes(std::span(source)), target);
+  apply(kSum, AtomicType::kInt32, {}, std::as_bytes(std::span(source)), target);
+  std::vector<std::int32_t> result(kElements);
+  std::memcpy(result.data(), target.data(), target.size());
+  EXPECT_EQ(result, (std::vector<std::int32_t>{2, 4, 6, 8, 10}));
+  EXPECT_EQ(memory.front(), std::byte{0});
+}
+
+}  // namespace
+}  // namespace ch3_offload
