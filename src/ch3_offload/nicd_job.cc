@@ -125,6 +125,7 @@ Result<std::unique_ptr<NicdJob>> NicdJob::create(const NicdHello& hello) {
   std::unique_ptr<NicdJob> job(new NicdJob(hello.secret));
   job->size_ = config.job_size;
   job->spin_us_ = config.spin_us;
+  job->local_size_ = std::max<std::uint32_t>(config.local_size, 1);  // 0: not known.
   const std::string_view fabric = config.fabric;
   if (fabric != "shm" && has_others_elsewhere(config)) {
     auto network = make_network(config, PeerId{config.rank}, &NicdJob::log_line, job.get());
