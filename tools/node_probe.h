@@ -17,11 +17,11 @@
 namespace ch3_offload {
 
 struct NodeFacts {
-  std::uint32_t cores = 1;        ///< As the wait policy counts them.
-  NicChoice nic;                  ///< Valid when nic_error is empty.
-  std::string nic_error;          ///< Why the network processor's thread cannot be where the settings want it.
-  bool user_runs_nicd = false;    ///< The user runs a network processor for all jobs.
-  std::string nicd_error;         ///< Why a job's own one cannot be run. Empty: it can, or none is wanted.
+  std::uint32_t cores = 1;      ///< As the wait policy counts them.
+  NicChoice nic;                ///< Valid when nic_error is empty.
+  std::string nic_error;        ///< Why the network processor's thread cannot be where the settings want it.
+  bool user_runs_nicd = false;  ///< The user runs a network processor for all jobs.
+  std::string nicd_error;       ///< Why a job's own one cannot be run. Empty: it can, or none is wanted.
   std::uint64_t descriptors = 0;  ///< RLIMIT_NOFILE as the library would have it: the hard limit.
   std::string event_error;        ///< Why there is no eventfd. Empty: there is.
   std::string remote_copy_error;  ///< Why one process may not write into its sibling's memory. Empty: it may.

@@ -115,7 +115,8 @@ bool Nicd::keep_house() {
   }
   for (Newcomer& newcomer : newcomers_) receive_hello(newcomer);
   std::erase_if(newcomers_, [](const Newcomer& one) { return !one.socket.valid(); });
-  std::erase_if(jobs_, [](const auto& job) { return job->is_over(monotonic_ns()); });
+  if (std::erase_if(jobs_, [](const auto& job) { return job->is_over(monotonic_ns()); }) > 0)
+    choose_waiting();
   if (!jobs_.empty()) {
     alone_since_ns_ = 0;
   } else if (options_.is_of_job) {
@@ -172,9 +173,20 @@ std::optional<Error> Nicd::find_or_make_job(const NicdHello& hello, pid_t pid, F
   auto made = NicdJob::create(hello);
   if (!made.ok()) return made.error();
   jobs_.push_back(std::move(made.value()));
-  wait_.emplace(wait_policy(jobs_.back()->spin_us(), hello.local_size == 0 ? 1 : hello.local_size));
-  wait_->begin();
+  choose_waiting();
   return jobs_.back()->admit(std::move(socket), pid, hello);
+}
+
+/// By all jobs: their processes share the node. If they do not agree how long to poll, it adapts.
+void Nicd::choose_waiting() {
+  std::uint32_t processes = 0;
+  std::int64_t spin_us = jobs_.empty() ? -1 : jobs_.front()->spin_us();
+  for (const auto& job : jobs_) {
+    processes += job->local_size();
+    if (job->spin_us() != spin_us) spin_us = -1;
+  }
+  wait_.emplace(wait_policy(spin_us, std::max(processes, 1U)));
+  wait_->begin();
 }
 
 /// Until a client, a network, a newcomer or a signal wakes it. Not if there is work.

@@ -49,6 +49,7 @@ class Nicd {
   void receive_hello(Newcomer& newcomer);
   void admit(FileDescriptor socket, const NicdHello& hello);
   std::optional<Error> find_or_make_job(const NicdHello& hello, pid_t pid, FileDescriptor socket);
+  void choose_waiting();
   std::size_t clients() const noexcept;
   void sleep();
 
@@ -57,7 +58,7 @@ class Nicd {
   const FileDescriptor signals_;
   std::vector<Newcomer> newcomers_;
   std::vector<std::unique_ptr<NicdJob>> jobs_;
-  std::optional<WaitPolicy> wait_;  ///< Made anew when a job comes.
+  std::optional<WaitPolicy> wait_;  ///< Made anew when a job comes or ends.
   std::uint64_t alone_since_ns_;    ///< 0: it has clients.
 };
 

@@ -136,6 +136,7 @@ Result<std::unique_ptr<NicdJob>> NicdJob::create(const NicdHello& hello) {
   std::unique_ptr<NicdJob> job(new NicdJob(hello.secret));
   job->size_ = config.job_size;
   job->spin_us_ = config.spin_us;
+  job->local_size_ = std::max<std::uint32_t>(config.local_size, 1);  // 0: not known.
   const std::string_view fabric = config.fabric;
   if (fabric != "shm" && has_others_elsewhere(config)) {
     auto network = make_network(config, PeerId{config.rank}, &NicdJob::log_line, job.get());
@@ -224,8 +225,9 @@ void NicdJob::look_at_sockets() noexcept {
     if (receipt == Receipt::kNothing || receipt == Receipt::kMessage) {
       ++i;
     } else {
-      // What it gave before it ended, first.
-      static_cast<void>(clients_[i]->server().turn());
+      // What it gave before it ended, first. No more than its ring holds: others may write to that, too.
+      for (std::size_t turns = 0; turns <= kCommandRingBytes / kLineBytes; ++turns)
+        if (clients_[i]->server().turn() == 0 || clients_[i]->complaint() != nullptr) break;
       drop(i, receipt == Receipt::kClosed ? "" : "it speaks out of turn");
     }
   }

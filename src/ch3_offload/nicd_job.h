@@ -73,6 +73,8 @@ class NicdJob {
   std::size_t clients() const noexcept { return clients_.size(); }
   /// MPIR_CVAR_CH3_OFFLOAD_SPIN, as the first process said it.
   std::int64_t spin_us() const noexcept { return spin_us_; }
+  /// Its processes on the node, as the first one said it.
+  std::uint32_t local_size() const noexcept { return local_size_; }
   /// Whether its processes have ended, and what they had to say has left the node, or cannot. Does not wait,
   /// and brings that forward: to be called every few milliseconds while is_leaving().
   bool is_over(std::uint64_t now_ns) noexcept;
@@ -91,6 +93,7 @@ class NicdJob {
   const JobSecret secret_;
   std::uint32_t size_ = 0;
   std::int64_t spin_us_ = -1;
+  std::uint32_t local_size_ = 1;
   std::vector<std::pair<LogScope, std::string>> lines_;  ///< What was logged: for clients that come later.
   std::unique_ptr<Provider> network_;                    ///< Null: none.
   std::unique_ptr<Exchange> exchange_;

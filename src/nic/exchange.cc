@@ -67,9 +67,9 @@ bool Exchange::was_here(PeerId rank) const noexcept {
 
 /// Throws std::bad_alloc.
 ExchangeNode& Exchange::find_or_make(PeerId leader) {
-  const auto [found, is_new] = nodes_.try_emplace(leader);
+  busy_.reserve(nodes_.size() + 1);  // First: attend() must have room for every node.
+  const auto found = nodes_.try_emplace(leader).first;
   found->second.leader = leader;
-  if (is_new) busy_.reserve(nodes_.size());
   return found->second;
 }
 

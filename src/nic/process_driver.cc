@@ -4,11 +4,13 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -31,7 +33,7 @@ constexpr std::uint64_t kBusyPart = 6;
 constinit const std::uint64_t probe_word = NicdHello::kMagic;
 
 /// In the child of a fork: becomes the processor. Nothing but system calls.
-[[noreturn]] void become(const char* program, char* const* arguments, int status,
+[[noreturn]] void become(const char* program, char* const* arguments, int status, int most_descriptors,
                          const cpu_set_t* processors) {
   ::setsid();
   if (::fork() != 0) ::_exit(0);  // So that it is nobody's child.
@@ -39,7 +41,8 @@ constinit const std::uint64_t probe_word = NicdHello::kMagic;
   for (int standard = 0; standard < 3; ++standard) ::dup2(null, standard);
   const int kept = ::dup2(status, 3);
   ::fcntl(kept, F_SETFD, FD_CLOEXEC);
-  ::syscall(SYS_close_range, 4u, ~0u, 0u);
+  if (::syscall(SYS_close_range, 4u, ~0u, 0u) != 0)  // Linux before 5.9, or a filter.
+    for (int other = 4; other < most_descriptors; ++other) ::close(other);
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -60,10 +63,14 @@ std::optional<Error> start_nicd(const NicdStart& start, const std::string& name)
   int pipe[2];
   if (::pipe2(pipe, O_CLOEXEC) != 0) return system_error("starting " + program, errno);
   FileDescriptor reads(pipe[0]), writes(pipe[1]);
+  rlimit limit{};
+  const bool has_limit = ::getrlimit(RLIMIT_NOFILE, &limit) == 0;
+  const int most_descriptors = has_limit ? static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 1 << 20)) : 1024;
   const pid_t child = ::fork();
   if (child < 0) return system_error("starting " + program, errno);
   if (child == 0)
-    become(program.c_str(), arguments, writes.get(), start.processors.empty() ? nullptr : &processors);
+    become(program.c_str(), arguments, writes.get(), most_descriptors,
+           start.processors.empty() ? nullptr : &processors);
   writes.reset();
   while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
   }

@@ -172,6 +172,52 @@ TEST_F(NicdTest, AWarningAboutTheNodeIsToldToAllClients) {
   }
 }
 
+/// They are more than the processor takes in a turn.
+TEST_F(NicdTest, AllCommandsOfAClientThatHasEndedAreTaken) {
+  constexpr int kMessages = 20;
+  attach(hello_of(0));
+  const auto client = attach_by_hand(hello_of(1));
+  std::array<long long, kMessages> room{};
+  for (long long& word : room) {
+    OperationId operation;
+    Envelope envelope;
+    drivers_[0]->post_receive(kKey, kIgnoreNothing,
+                              {reinterpret_cast<std::byte*>(&word), sizeof word, nullptr}, nullptr, operation,
+                              envelope);
+  }
+  RingProducer commands = client->memory->command_producer();
+  const auto give = [&](const auto& head, std::string_view more) {
+    std::memcpy(commands.payload(), &head, sizeof head);
+    std::memcpy(commands.payload() + sizeof head, more.data(), more.size());
+    commands.publish(RecordKind::kMessage, sizeof head + more.size());
+  };
+  InlineRecord send;
+  send.kind = CommandKind::kSendInline;
+  send.bits = kKey.bits;
+  send.initiator = kKey.initiator;
+  give(send, "12345678");
+  std::atomic<std::uint32_t>& sleeps = client->memory->words().nic_sleeps;
+  std::uint64_t rung = 0;
+  PortMemory::ring(sleeps, client->memory->nic_bell(), rung);
+  const RingConsumer events = client->memory->event_consumer();
+  ASSERT_TRUE(await([&] { return events.header() != 0 && sleeps != 0; })) << "it wants a card";
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  // It hears of the rest by the socket's end only.
+  CommandRecord command;
+  command.kind = CommandKind::kIntroduce;
+  give(command, drivers_[0]->card());
+  command.kind = CommandKind::kClassify;
+  command.mode = static_cast<std::uint8_t>(TrafficClass::kDefault);
+  for (int i = 0; i < 1000; ++i) give(command, "");
+  for (int i = 1; i < kMessages; ++i) give(send, "12345678");
+  client->socket.reset();
+  EXPECT_TRUE(await([&] {
+    turn();
+    return failed_[0] > 0 || done_[0] == kMessages;
+  }));
+  EXPECT_EQ(done_[0], kMessages);
+}
+
 TEST_F(NicdTest, AClientThatSpeaksOutOfTurnIsDropped) {
   attach(hello_of(0));
   const auto client = attach_by_hand(hello_of(1));

@@ -184,6 +184,45 @@ TEST_F(ExchangeShares, AWriteToAnotherNodeIsRefused) {
             Status::kUnsupported);
 }
 
+/// What a process does not take waits at its node up to a limit, and then at the sender.
+TEST_F(ExchangeShares, ASenderIsStoppedByTheReceiverThatTakesNothingAndByNoOther) {
+  constexpr std::size_t kStopBytes = std::size_t{1} << 20;
+  const std::size_t longest = ports_[0]->max_slot_bytes(*endpoints_[0]);
+  const auto turn_without_2 = [&] {
+    network_.advance();
+    for (auto& node : nodes_) node->poll();
+    ports_[3]->poll(sink_, 64);
+  };
+  std::size_t stopped_bytes = 0;
+  for (int quiet = 0; quiet < 100; ++quiet) {
+    const std::size_t sent_bytes = send_all(0, longest);
+    if (sent_bytes > 0) quiet = 0;
+    stopped_bytes += sent_bytes;
+    ASSERT_LT(stopped_bytes, 2 * kStopBytes);
+    turn_without_2();
+  }
+  EXPECT_GE(stopped_bytes, kStopBytes);
+  EXPECT_LE(stopped_bytes, kStopBytes + 16 * longest) << "what was on its way when kStop was sent";
+  // Its neighbour takes what the other process sends.
+  std::size_t other_bytes = 0;
+  for (int i = 0; i < 1000; ++i) {
+    other_bytes += send_all(1, 200);
+    turn_without_2();
+  }
+  EXPECT_GT(other_bytes, 1000 * 200U);
+  for (int i = 0; i < 10; ++i) turn_without_2();
+  EXPECT_EQ(sink_.taken[1], other_bytes);
+  EXPECT_EQ(send_all(0, longest), 0U);
+  // It takes again: nothing was lost, and the sender goes on.
+  for (int i = 0; i < 1000 && sink_.taken[0] < 4 * kStopBytes; ++i) {
+    stopped_bytes += send_all(0, longest);
+    turn();
+  }
+  for (int i = 0; i < 10; ++i) turn();
+  EXPECT_GE(stopped_bytes, 4 * kStopBytes);
+  EXPECT_EQ(sink_.taken[0], stopped_bytes);
+}
+
 /// A process of class latency, and one of class bulk.
 class ExchangeSharesOfClasses : public ExchangeShares {
  protected:
