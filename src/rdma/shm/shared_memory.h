@@ -43,8 +43,8 @@ class Mapping {
   std::size_t length_bytes_ = 0;
 };
 
-/// Makes a file of `length_bytes` zeros that can neither shrink nor grow. One beyond RLIMIT_FSIZE is an error,
-/// and not a signal.
+/// Makes a file of `length_bytes` zeros that can neither shrink nor grow. One beyond RLIMIT_FSIZE is an
+/// error, and not a signal.
 Result<FileDescriptor> make_shared_file(const char* name, std::size_t length_bytes);
 
 /// Forbids new writable mappings of the file, if the kernel can do that (Linux 5.1). Existing mappings stay.
