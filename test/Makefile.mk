@@ -105,10 +105,11 @@ fuzz_engine_sources = \
 	test/fuzz/engine_target.h \
 	test/fuzz/wire_rules.cc \
 	test/fuzz/wire_rules.h
+fuzz_entries_sources = test/fuzz/entries_target.cc
 fuzz_handshake_sources = test/fuzz/handshake_target.cc
 fuzz_ring_sources = test/fuzz/ring_target.cc
 fuzz_settings_sources = test/fuzz/settings_target.cc
-fuzz_targets = card client engine handshake ring settings
+fuzz_targets = card client engine entries handshake ring settings
 
 check_PROGRAMS += test/fuzz/replay
 TESTS += test/fuzz/replay
@@ -119,6 +120,7 @@ test_fuzz_replay_SOURCES = \
 	$(fuzz_card_sources) \
 	$(fuzz_client_sources) \
 	$(fuzz_engine_sources) \
+	$(fuzz_entries_sources) \
 	$(fuzz_handshake_sources) \
 	$(fuzz_ring_sources) \
 	$(fuzz_settings_sources)
@@ -161,6 +163,7 @@ fuzz fuzz-corpus: test/fuzz/replay
 	  card_sources='$(fuzz_card_sources) $(fuzz_stand_in_sources)' \
 	  client_sources='$(fuzz_client_sources)' \
 	  engine_sources='$(fuzz_engine_sources) $(fuzz_stand_in_sources) $(payload_sources)' \
+	  entries_sources='$(fuzz_entries_sources) $(fuzz_stand_in_sources)' \
 	  frames_sources='$(fuzz_frames_sources) $(fake_verbs_sources)' \
 	  handshake_sources='$(fuzz_handshake_sources)' \
 	  ring_sources='$(fuzz_ring_sources)' \

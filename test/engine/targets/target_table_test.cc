@@ -364,6 +364,20 @@ TEST(TargetTable, AutoFreeComesAfterAutoUnlinkAndTheLastHeader) {
   EXPECT_TRUE(world.table.is_unused());
 }
 
+TEST(TargetTable, AutoFreeWaitsForEveryHeader) {
+  TableWorld world;
+  TargetDescription entry = entry_for(5, 1, kManageLocal);
+  entry.min_free_bytes = 90;
+  world.append(entry, kOverflowList);
+  world.run(put_of(5, 10));
+  world.run(put_of(5, 10));
+  EXPECT_EQ(world.events(), "put 1, put 1, auto-unlink 1");
+  world.append(entry_for(5, 2, kUseOnce | kNoUnlinkEvent));
+  EXPECT_EQ(world.events(), "put-overflow 2");
+  world.append(entry_for(5, 3, kUseOnce | kNoUnlinkEvent));
+  EXPECT_EQ(world.events(), "put-overflow 3, auto-free 1");
+}
+
 TEST(TargetTable, AutoFreeComesAfterTheLastOperationInFlight) {
   TableWorld world;
   TargetDescription entry = entry_for(5, 1, kManageLocal | kNoUnexpectedHeader);
