@@ -82,11 +82,11 @@ Choice choose_short(const Environment& environment, const Capabilities& provider
                   eager)};
 }
 
-/// Of a network processor as a process: it writes nothing directly.
+/// Of a network processor as a process.
 Choice choose_slots(const NodeFacts& facts) {
   const std::string topic = "long messages, nicd";
   if (facts.remote_copy_error.empty())
-    return {topic, "copied by the processor into slots and out of them",
+    return {topic, "copied by the processor into slots and out of them; once within the node between memory of MPI_Alloc_mem",
             "it may read and write the memory of this user's processes"};
   return {
       topic, "copied into memory that is shared with the processor, and from there into slots",

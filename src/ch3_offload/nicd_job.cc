@@ -182,13 +182,14 @@ std::optional<Error> NicdJob::admit(FileDescriptor socket, pid_t pid, const Nicd
                        client->memory().files()))
     return Error{Status::kPeerFailed, 0, "it has ended"};
   client->memory().close_files();
-  if (copies == KernelCopies::kRefused)
-    client->server().warn(
-        LogScope::kNode,
+  if (copies == KernelCopies::kRefused && !std::exchange(refusal_told_, true)) {
+    const std::string line =
         std::string("the network processor may not read the memory of its processes (process_vm_readv: ") +
-            std::strerror(refusal) +
-            "): messages outside of MPI_Alloc_mem are copied once more, in calls of MPI. To permit it, "
-            "kernel.yama.ptrace_scope must be 0 or 1, and a container needs CAP_SYS_PTRACE");
+        std::strerror(refusal) +
+        "): messages outside of MPI_Alloc_mem are copied once more, in calls of MPI. To permit it, "
+        "kernel.yama.ptrace_scope must be 0 or 1, and a container needs CAP_SYS_PTRACE";
+    log_line(this, LogScope::kNode, line.c_str());
+  }
   for (const auto& [scope, line] : lines_) client->server().warn(scope, line);
   clients_.push_back(std::move(client));
   return {};
@@ -226,8 +227,11 @@ void NicdJob::look_at_sockets() noexcept {
       ++i;
     } else {
       // What it gave before it ended, first. No more than its ring holds: others may write to that, too.
-      for (std::size_t turns = 0; turns <= kCommandRingBytes / kLineBytes; ++turns)
-        if (clients_[i]->server().turn() == 0 || clients_[i]->complaint() != nullptr) break;
+      RingServer& server = clients_[i]->server();
+      for (std::size_t turns = 0; turns <= kCommandRingBytes / kLineBytes; ++turns) {
+        static_cast<void>(server.turn());
+        if (!server.has_commands() || clients_[i]->complaint() != nullptr) break;
+      }
       drop(i, receipt == Receipt::kClosed ? "" : "it speaks out of turn");
     }
   }

@@ -98,6 +98,7 @@ class NicdJob {
   std::unique_ptr<Provider> network_;                    ///< Null: none.
   std::unique_ptr<Exchange> exchange_;
   std::vector<std::unique_ptr<NicdClient>> clients_;
+  bool refusal_told_ = false;         ///< That the kernel does not let it copy.
   std::uint64_t alone_since_ns_ = 0;  ///< 0: it has clients.
   bool is_leaving_ = false;           ///< Nothing but Provider::leave() is called of the network.
 };

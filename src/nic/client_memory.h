@@ -41,6 +41,7 @@ class ClientMemory {
       : pid_(pid), peer_limit_(peer_limit), port_(port), copies_(copies), shares_(socket) {}
 
   ClientShares& shares() noexcept { return shares_; }
+  PeerId rank() const noexcept { return port_.rank(); }
   std::uint32_t peer_limit() const noexcept { return peer_limit_; }
   bool is_broken() const noexcept { return is_broken_; }
   /// Why, for the user.

@@ -23,8 +23,8 @@ namespace ch3_offload {
 
 class ClientShares {
  public:
-  /// A process has so many mappings. What a client shares beyond its part stays unmapped. Files.
-  static constexpr std::size_t kMostFiles = 4096;
+  /// Of one client: a process may have 65,530 mappings (vm.max_map_count). Files beyond stay unmapped.
+  static constexpr std::size_t kMostFiles = 256;
 
   /// Memory of the client, as this process reaches it.
   struct Found {

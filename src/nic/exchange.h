@@ -3,10 +3,12 @@
 //
 // Each process's engine has a provider of its own here, an ExchangePort. Between two ports a message is
 // written where the receiver's engine reads it. To another node it goes over the one provider that all
-// processes of the node share: so a device is opened once, and a pair of nodes has one connection.
+// processes of the node share: so a device is opened once, and a pair of nodes has one connection. Within the
+// node a port also writes: from memory of this process to memory that another port has registered.
 //
-//   exchange.cc       the other nodes: sorting what arrives, frames, flow control between nodes
-//   exchange_port.cc  a process's end
+//   exchange.cc         the other nodes: sorting what arrives, frames, flow control between nodes
+//   exchange_port.cc    a process's end: slots, and what arrives
+//   exchange_writes.cc  its registered memory, and its writes
 //
 // A process that takes nothing harms nobody else. What comes for it from another node waits here; if that
 // is much, that node is told to send it no more for a while (kStop, kGo). The connection stays free for the
@@ -167,6 +169,8 @@ class ExchangePort final : public Provider {
   int descriptor() const noexcept override { return -1; }
   ProviderCounters counters() const noexcept override;
 
+  PeerId rank() const noexcept { return rank_; }
+
   /// Nothing that is committed from now on leaves: the process's memory could not be read.
   void silence() noexcept { is_silent_ = true; }
 
@@ -206,6 +210,7 @@ class ExchangePort final : public Provider {
   ExchangePort* writable_peer(const ExchangeEndpoint& peer) const noexcept;
   std::size_t move_writes(Sink& sink) noexcept;
   void end_writes(const ExchangeEndpoint& peer, Sink& sink) noexcept;
+  void rotate_writes() noexcept;
   void finish_write(Sink& sink, Status status) noexcept;
   void put(ExchangeItem& item) noexcept;
   void put_end(ExchangeEndpoint& peer, Status reason) noexcept;
@@ -225,7 +230,7 @@ class ExchangePort final : public Provider {
   bool is_silent_ = false;
   std::vector<Region> regions_;
   std::uint32_t free_region_ = 0;            ///< Index + 1; 0: none.
-  std::array<Write, kMostWrites> writes_{};  ///< A ring, oldest first.
+  std::array<Write, kMostWrites> writes_{};  ///< A ring. The first one moves next.
   std::size_t first_write_ = 0;
   std::size_t write_count_ = 0;
 };

@@ -72,7 +72,13 @@ Status ExchangePort::write(Endpoint& endpoint, const std::byte* source, std::siz
   return Status::kOk;
 }
 
-/// The oldest write is over.
+/// Puts the first write behind the others: they take turns.
+void ExchangePort::rotate_writes() noexcept {
+  writes_[(first_write_ + write_count_) % writes_.size()] = writes_[first_write_];
+  first_write_ = (first_write_ + 1) % writes_.size();
+}
+
+/// Takes the first write out and tells its end.
 void ExchangePort::finish_write(Sink& sink, Status status) noexcept {
   const Write done = writes_[first_write_];
   first_write_ = (first_write_ + 1) % writes_.size();
@@ -80,8 +86,8 @@ void ExchangePort::finish_write(Sink& sink, Status status) noexcept {
   sink.on_write_done(done.peer->id, done.work, status);
 }
 
-/// Moves as much as the process's class may in a turn, so that a long write delays nobody for longer. Returns
-/// how many times something moved.
+/// Moves as much as the process's class may in a turn, so that a long write delays no other process for
+/// longer. Returns how many times something moved.
 std::size_t ExchangePort::move_writes(Sink& sink) noexcept {
   std::size_t moved = 0;
   auto left_bytes = static_cast<std::size_t>(quantum_bytes_);
@@ -98,7 +104,10 @@ std::size_t ExchangePort::move_writes(Sink& sink) noexcept {
     if (part > 0) std::memcpy(to + write.written_bytes, write.source + write.written_bytes, part);
     write.written_bytes += part;
     left_bytes -= part;
-    if (write.written_bytes < write.length_bytes) break;
+    if (write.written_bytes < write.length_bytes) {
+      rotate_writes();
+      break;
+    }
     ExchangeItem* const news = exchange_.make_item(0);
     if (news == nullptr) break;  // The next time.
     news->from = there->find(rank_);
@@ -111,14 +120,13 @@ std::size_t ExchangePort::move_writes(Sink& sink) noexcept {
   return moved;
 }
 
-/// The peer is down.
+/// Ends all writes to a peer that is down.
 void ExchangePort::end_writes(const ExchangeEndpoint& peer, Sink& sink) noexcept {
   for (std::size_t left = write_count_; left > 0; --left) {
     if (writes_[first_write_].peer == &peer) {
       finish_write(sink, Status::kPeerFailed);
-    } else {  // It stays, in its order.
-      writes_[(first_write_ + write_count_) % writes_.size()] = writes_[first_write_];
-      first_write_ = (first_write_ + 1) % writes_.size();
+    } else {
+      rotate_writes();
     }
   }
 }

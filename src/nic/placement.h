@@ -44,7 +44,7 @@ struct Placement {
   bool client_shares = false;   ///< The thread runs on processors that its process needs.
   bool has_core = false;        ///< The thread has a core to itself.
   bool all_have_cores = false;  ///< So have those of all processes of the node, as far as is known.
-  bool node_has_core = false;       ///< One processor for the whole node would have a core to itself.
+  bool node_has_core = false;   ///< One processor for the whole node would have a core to itself.
   bool some_client_shares = false;  ///< Some process of the node has client_shares.
 };
 

@@ -1,7 +1,8 @@
 // The process driver: the engine runs in a process that serves all ranks of the node, ch3-offload-nicd.
 //
-// This is the client's half: the rings are memory of that process, and it copies messages from and to the
-// memory of this one. If it ends, this process cannot go on and ends, too, with a line.
+// This is the client's half: the rings are memory of that process. It maps what this process shares with it,
+// and copies other messages from and to the memory of this one. If it ends, this process cannot go on and
+// ends, too, with a line.
 //
 // Threads: as Port. fork: a child has no port, and does not keep the connection to the processor open, which
 // so learns of this process's end.

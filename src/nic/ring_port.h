@@ -86,7 +86,7 @@ class RingPort : public Port, private SharesMemory {
 
  protected:
   /// `memory` outlives the port. `trace`: the processor's, whose clock stamps the commands; null: they are
-  /// not stamped. A payload that is staged is packed into shared memory when its send is given, and unpacked
+  /// not stamped. A payload that is staged is packed into other memory when its send is given, and unpacked
   /// from there when the event of its receive is taken.
   RingPort(PortMemory& memory, const Trace* trace, Staging staging = Staging::kNone) noexcept;
 

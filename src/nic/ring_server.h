@@ -51,6 +51,8 @@ class RingServer {
   void warn(LogScope scope, std::string_view line) noexcept;
 
   bool is_refused() const noexcept { return is_refused_; }
+  /// Whether a command waits in the ring.
+  bool has_commands() const noexcept { return commands_.header() != 0; }
   /// Whether an event waits for room in the ring, and the engine for the event.
   bool is_blocked() const noexcept { return holds_; }
 

@@ -11,6 +11,12 @@
 #include "nic/ring_server_names.h"
 
 namespace ch3_offload {
+namespace {
+
+/// Lines that are kept for a client that does not take them.
+constexpr std::size_t kMostWarnings = 256;
+
+}  // namespace
 
 // Events.
 
@@ -99,14 +105,16 @@ bool RingServer::give_held() noexcept {
 
 /// The answer of a client in another process is a place that stays mapped until the next offer of the peer.
 bool RingServer::give_offer(const EventRecord& offer) noexcept {
-  if (client_ != nullptr) {
-    try {
-      places_[offer.peer].is_wanted = true;
-    } catch (const std::bad_alloc&) {
-      return false;  // The next time.
-    }
+  if (client_ == nullptr) return publish(offer);
+  try {
+    Place& place = places_[offer.peer];
+    // The answer to an offer that is not published would be taken for one that comes later.
+    if (!publish(offer)) return false;
+    place.is_wanted = true;
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;  // The next time.
   }
-  return publish(offer);
 }
 
 std::size_t RingServer::give_events() noexcept {
@@ -147,6 +155,7 @@ std::size_t RingServer::give_warnings(bool has_room) noexcept {
 }
 
 void RingServer::warn(LogScope scope, std::string_view line) noexcept {
+  if (warnings_.size() >= kMostWarnings) return;  // The client takes none.
   try {
     warnings_.emplace_back(scope, line);
   } catch (const std::bad_alloc&) {

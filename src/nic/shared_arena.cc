@@ -45,7 +45,7 @@ bool SharedArena::make_file(unsigned order) {
   Blocks& blocks = blocks_[order];
   blocks.free.reserve(blocks.count + file_bytes / block_bytes);
   Result<FileDescriptor> file = make_shared_file("ch3-offload-memory", file_bytes);
-  if (!file.ok()) return false;
+  if (!file.ok() || !reserve_pages(file.value(), file_bytes)) return false;
   Result<Mapping> mapping = map_shared(file.value(), file_bytes, MapAccess::kReadWrite);
   if (!mapping.ok()) return false;
   std::byte* const address = mapping.value().address();

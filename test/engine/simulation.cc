@@ -83,6 +83,7 @@ Simulation::~Simulation() {
   // What is still in flight refers to the records' buffers: first the network forgets its users.
   for (auto& process : processes_) {
     if (process->alive && process->provider != nullptr) network_.kill(PeerId{process->id});
+    process->shared.arena = nullptr;
     process->engine.reset();
     process->exchange.reset();
     process->provider.reset();

@@ -70,21 +70,30 @@ struct CancelRecord final : Record {
   SendRecord& send;
 };
 
-/// Memory of a process that it shares with its processor.
+/// Memory of a process that it shares with its processor, or other memory if that is used up.
 class SharedResource final : public std::pmr::memory_resource {
  public:
+  explicit SharedResource(std::pmr::memory_resource& other) noexcept : other_(other) {}
   SharedArena* arena = nullptr;  ///< Null: there is none, or none any more.
 
  private:
-  void* do_allocate(std::size_t length_bytes, std::size_t) override {
+  void* do_allocate(std::size_t length_bytes, std::size_t alignment) override {
     std::byte* const block = arena->allocate(length_bytes);
-    if (block == nullptr) throw std::bad_alloc();
+    if (block == nullptr) return other_.allocate(length_bytes, alignment);
+    blocks_.insert(block);
     return block;
   }
-  void do_deallocate(void* block, std::size_t, std::size_t) override {
-    if (arena != nullptr) static_cast<void>(arena->give_back(static_cast<std::byte*>(block)));
+  void do_deallocate(void* memory, std::size_t length_bytes, std::size_t alignment) override {
+    auto* const block = static_cast<std::byte*>(memory);
+    if (blocks_.erase(block) == 0)
+      other_.deallocate(memory, length_bytes, alignment);
+    else if (arena != nullptr)
+      static_cast<void>(arena->give_back(block));
   }
   bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+
+  std::pmr::memory_resource& other_;
+  std::unordered_set<const std::byte*> blocks_;
 };
 
 class Simulation {
@@ -105,7 +114,8 @@ class Simulation {
 
  private:
   struct Process final : EventHandler {
-    Process(Simulation& simulation, std::uint32_t self) : world(simulation), id(self) {}
+    Process(Simulation& simulation, std::uint32_t self)
+        : world(simulation), id(self), shared(simulation.arena_) {}
     void on_send_done(Cookie cookie, Status status) noexcept override;
     void on_receive_done(Cookie cookie, const Envelope& envelope) noexcept override;
     void on_cancel_done(Cookie cookie, bool cancelled) noexcept override;

@@ -393,6 +393,15 @@ TEST_F(ExchangeWrites, ALongWriteMovesInPiecesOfTheClassesShare) {
   EXPECT_EQ(room_, source_);
 }
 
+TEST_F(ExchangeWrites, AShortWriteDoesNotWaitForALongOne) {
+  ASSERT_EQ(write(kBytes, destination()), Status::kOk);
+  ASSERT_EQ(write(8, destination()), Status::kOk);
+  poll();
+  poll();
+  EXPECT_EQ(news_[0].done.size(), 1u);
+  EXPECT_LT(news_[1].arrived_bytes, kBytes);
+}
+
 TEST_F(ExchangeWrites, NothingIsWrittenOutsideOfRegisteredMemory) {
   ASSERT_EQ(write(kBytes, destination(1)), Status::kOk);
   ASSERT_EQ(write(8, destination(kBytes - 7)), Status::kOk);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -15,6 +16,7 @@
 
 #include "nic/host_driver.h"
 #include "nic/ring_server.h"
+#include "nic/stepped_rings.h"
 #include "rdma/fake_provider.h"
 
 namespace ch3_offload {
@@ -894,6 +896,100 @@ TEST_F(HostileClient, IsRefusedForAnEmptyPacket) {
   InlineRecord empty{CommandKind::kPacketInline, 0, 0, 1, 0, 0, 0};
   give(std::as_bytes(std::span(&empty, 1)));
   expect_refused();
+}
+
+/// A client in another process, whose peer of the same node announces a long part of a packet.
+class HostileOtherProcess : public testing::Test {
+ protected:
+  static constexpr std::size_t kLength = 200'000;
+
+  HostileOtherProcess() : exchange_(PeerId{0}, 2, nullptr) {
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      ports_[i] = exchange_.attach(PeerId{i});
+      others_[i] = std::make_unique<OtherProcess>(2, *ports_[i]);
+      Provider* const providers[] = {ports_[i].get()};
+      EngineConfig config;
+      config.self = PeerId{i};
+      config.senders = 2;
+      clients_[i] = std::make_unique<SteppedRings>(config, providers, i + 1, others_[i].get());
+    }
+  }
+  ~HostileOtherProcess() override {
+    for (auto& client : clients_) client.reset();
+    for (auto& port : ports_) port.reset();
+  }
+  /// Until one of the kind comes to that client. Answers who asks for a card.
+  bool await(std::uint32_t i, Event::Kind kind) {
+    for (int turns = 0; turns < 2000; ++turns) {
+      exchange_.poll();
+      for (std::uint32_t each = 0; each < 2; ++each) {
+        clients_[each]->progress();
+        for (Event event; clients_[each]->next_event(event);) {
+          if (event.kind == Event::Kind::kCardWanted)
+            clients_[each]->introduce(event.peer, clients_[index_of(event.peer)]->card());
+          if (each == i && event.kind == kind) return true;
+        }
+      }
+    }
+    return false;
+  }
+  std::span<std::byte> block(std::uint32_t i) {
+    return {clients_[i]->arena()->allocate(kLength), kLength};
+  }
+  void send_packet(std::span<const std::byte> bytes) {
+    const std::array<std::byte, 40> header{};
+    const Payload data{const_cast<std::byte*>(bytes.data()), bytes.size(), nullptr};
+    Status status = Status::kOk;
+    ASSERT_EQ(clients_[1]->send_packet(PeerId{0}, header, {&data, 1}, nullptr, status), Progressed::kPending);
+  }
+
+  Exchange exchange_;
+  std::array<std::unique_ptr<ExchangePort>, 2> ports_;
+  std::array<std::unique_ptr<OtherProcess>, 2> others_;
+  std::array<std::unique_ptr<SteppedRings>, 2> clients_;
+};
+
+TEST_F(HostileOtherProcess, ALongPartIsWrittenToItsPlaceInSharedMemory) {
+  const auto sent = block(1), room = block(0);
+  std::memset(sent.data(), 0x3C, kLength);
+  send_packet(sent);
+  ASSERT_TRUE(await(0, Event::Kind::kPacketOffer));
+  clients_[0]->place_packet(PeerId{1}, {room.data(), kLength, nullptr});
+  ASSERT_TRUE(await(0, Event::Kind::kPacketPlaced));
+  EXPECT_EQ(room.front(), std::byte{0x3C});
+  EXPECT_EQ(room.back(), std::byte{0x3C});
+  EXPECT_EQ(clients_[0]->counters().packet_bytes_placed, kLength);
+}
+
+TEST_F(HostileOtherProcess, APlaceThatIsNotSharedIsNoPlace) {
+  const auto sent = block(1);
+  std::vector<std::byte> room(kLength);
+  send_packet(sent);
+  ASSERT_TRUE(await(0, Event::Kind::kPacketOffer));
+  clients_[0]->place_packet(PeerId{1}, {room.data(), kLength, nullptr});
+  EXPECT_TRUE(await(0, Event::Kind::kPacket));
+  EXPECT_EQ(clients_[0]->counters().packet_bytes_placed, 0u);
+}
+
+/// The memory of the first answer is in use: another answer must not take its place.
+TEST_F(HostileOtherProcess, ASecondAnswerToAnOfferHasNoEffect) {
+  const auto sent = block(1), room = block(0), other = block(0);
+  std::memset(sent.data(), 0x3C, kLength);
+  send_packet(sent);
+  ASSERT_TRUE(await(0, Event::Kind::kPacketOffer));
+  clients_[0]->place_packet(PeerId{1}, {room.data(), kLength, nullptr});
+  clients_[0]->place_packet(PeerId{1}, {other.data(), kLength, nullptr});
+  ASSERT_TRUE(await(0, Event::Kind::kPacketPlaced));
+  EXPECT_EQ(room.back(), std::byte{0x3C});
+  EXPECT_EQ(other.back(), std::byte{});
+}
+
+TEST_F(HostileOtherProcess, IsRefusedForAPacketToItself) {
+  const std::array<std::byte, 8> header{};
+  Status status = Status::kOk;
+  clients_[0]->send_packet(PeerId{0}, header, {}, nullptr, status);
+  clients_[0]->server.turn();
+  EXPECT_TRUE(clients_[0]->server.is_refused());
 }
 
 /// A processor that writes what it likes into the event ring of process 0. It has no turn of its own.

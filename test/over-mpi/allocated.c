@@ -4,8 +4,9 @@
  *   exchange   messages of 1 B to 8 MiB between allocated memory and any other, in all four ways; to oneself, too
  *   one-copy   a long message between allocated memory is written: the argument of MPI_T says so
  *   windows    puts and gets of 8 B to 4 MiB on windows of allocated memory and of MPI_Win_allocate
+ *   placed     long puts between windows of allocated memory are written to their place
  *   churn      blocks of all sizes come and go, with messages in them
- *   staged     process 0 has staged messages, but none between allocated memory
+ *   staged     messages are staged, but none between allocated memory or memory of a shared window
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -73,6 +74,18 @@ static unsigned long long counter(const char *name)
     return value;
 }
 
+/* What a counter shows is up to a millisecond old. */
+static void await_counter(const char *name, unsigned long long wanted)
+{
+    double end = MPI_Wtime() + 10;
+    int flag;
+
+    while (counter(name) != wanted) {
+        check(MPI_Wtime() < end, name, (long) counter(name));
+        MPI_Iprobe(1 - rank, 99, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+    }
+}
+
 /* One message of `length` from process 0 to `to`. */
 static void message(long length, int to, int from_allocated, int to_allocated)
 {
@@ -122,19 +135,17 @@ static void one_copy(void)
     before = counter("bulk_written");
     for (int i = 0; i < 10; i++)
         message(1 << 20, 1, 1, 1);
-    /* What it shows is up to a millisecond old. */
-    for (double end = MPI_Wtime() + 10; rank == 0 && counter("bulk_written") != before + 10;) {
-        int flag;
-
-        MPI_Iprobe(1, 99, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
-        check(MPI_Wtime() < end, "messages were not written", (long) (counter("bulk_written") - before));
-    }
+    if (rank == 0)
+        await_counter("bulk_written", before + 10);
     check(counter("ring_staged") == 0, "something was staged", 0);
 }
 
 static void staged(void)
 {
+    const long length = 1 << 20;
     unsigned long long before;
+    unsigned char *memory;
+    MPI_Win window;
 
     exchange();
     check(counter("ring_staged") > 0, "nothing was staged", rank);
@@ -143,6 +154,14 @@ static void staged(void)
     for (long length = 2000; length < 5000000; length *= 3)
         message(length, 1, 1, 1);
     check(counter("ring_staged") == before, "allocated memory was staged", rank);
+    MPI_Win_allocate(length, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &window);
+    before = counter("ring_staged");
+    if (rank == 0)
+        MPI_Send(memory, (int) length, MPI_BYTE, 1, 5, MPI_COMM_WORLD);
+    else
+        MPI_Recv(memory, (int) length, MPI_BYTE, 0, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    check(counter("ring_staged") == before, "memory of a shared window was staged", rank);
+    MPI_Win_free(&window);
 }
 
 static void access_window(MPI_Win window, unsigned char *memory, long length)
@@ -183,6 +202,27 @@ static void windows(void)
         if (kind < 2)
             release(memory, kind);
     }
+}
+
+static void placed(void)
+{
+    const long length = 1 << 20;
+    unsigned char *memory = allocate(length, 1), *local = allocate(length, 1);
+    MPI_Win window;
+
+    MPI_Win_create(memory, length, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    fill(local, length, rank);
+    for (int i = 0; i < 4; i++) {
+        memset(memory, 0, (size_t) length);
+        MPI_Win_fence(0, window);
+        MPI_Put(local, (int) length, MPI_BYTE, 1 - rank, 0, (int) length, MPI_BYTE, window);
+        MPI_Win_fence(0, window);
+        expect(memory, length, 1 - rank);
+    }
+    MPI_Win_free(&window);
+    await_counter("packet_bytes_placed", 4ULL * (unsigned long long) length);
+    release(memory, 1);
+    release(local, 1);
 }
 
 static void churn(void)
@@ -230,6 +270,8 @@ int main(int argc, char **argv)
         one_copy();
     else if (strcmp(part, "windows") == 0)
         windows();
+    else if (strcmp(part, "placed") == 0)
+        placed();
     else if (strcmp(part, "churn") == 0)
         churn();
     else if (strcmp(part, "staged") == 0)

@@ -323,7 +323,8 @@ TEST(Choices, WithAProcessEveryMessageGoesThroughIt) {
   EXPECT_EQ(choice(environment, facts, "within a node").why, "MPIR_CVAR_CH3_OFFLOAD_NIC is process");
   EXPECT_EQ(choice(environment, facts, "between nodes").choice, "verbs on mlx5_0:1");
   EXPECT_EQ(choice(environment, facts, "long messages, nicd").choice,
-            "copied by the processor into slots and out of them");
+            "copied by the processor into slots and out of them; once within the node between memory of "
+            "MPI_Alloc_mem");
   for (const Choice& one : choices(environment, facts)) {
     EXPECT_NE(one.topic, "long messages, shm");
     EXPECT_NE(one.topic, "long messages, verbs");

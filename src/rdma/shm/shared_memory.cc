@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <string>
@@ -53,6 +54,14 @@ Result<FileDescriptor> make_shared_file(const char* name, std::size_t length_byt
   if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
     return system_error("shm: sealing shared memory", errno);
   return file;
+}
+
+bool reserve_pages(const FileDescriptor& file, std::size_t length_bytes) noexcept {
+  // 2: no promises. Then a page that is missing would end the process that touches it (SIGBUS).
+  const FileDescriptor setting(::open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC));
+  char mode = '0';
+  if (!setting.valid() || ::read(setting.get(), &mode, 1) != 1 || mode != '2') return true;
+  return ::fallocate(file.get(), 0, 0, static_cast<off_t>(length_bytes)) == 0;
 }
 
 void seal_against_new_writers(const FileDescriptor& file) noexcept {

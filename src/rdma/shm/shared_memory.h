@@ -47,6 +47,11 @@ class Mapping {
 /// error, and not a signal.
 Result<FileDescriptor> make_shared_file(const char* name, std::size_t length_bytes);
 
+/// Sees to it that the pages of such a file are there when they are touched. Has no effect where the kernel
+/// promises more memory than there is (vm.overcommit_memory), as it does for malloc(). False: there are not
+/// so many.
+bool reserve_pages(const FileDescriptor& file, std::size_t length_bytes) noexcept;
+
 /// Forbids new writable mappings of the file, if the kernel can do that (Linux 5.1). Existing mappings stay.
 void seal_against_new_writers(const FileDescriptor& file) noexcept;
 

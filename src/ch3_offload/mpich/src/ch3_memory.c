@@ -1,6 +1,6 @@
 /*
- * The ch3:offload channel: memory of MPI_Alloc_mem. If a process of the node runs the engine, it maps that memory,
- * and messages in it move without a copy by the kernel.
+ * The ch3:offload channel: memory of MPI_Alloc_mem. If a process of the node runs the engine, it maps that
+ * memory, and messages in it move without a copy by the kernel.
  */
 
 #include "mpidi_ch3_impl.h"
