@@ -37,36 +37,40 @@ typedef struct ch3_offload_channel ch3_offload_channel_t;
 
 /** How an operation ended. Zero is success. The numbers are those of the library's own Status. */
 typedef enum {
-  CH3_OFFLOAD_OK = 0,
-  CH3_OFFLOAD_TRUNCATED = 2, /**< request: longer than the receive buffer, its head was delivered */
-  CH3_OFFLOAD_NO_MEMORY = 4,
-  CH3_OFFLOAD_REVOKED = 5,     /**< request: ch3_offload_purge() */
-  CH3_OFFLOAD_UNREACHABLE = 6, /**< connection: no provider reaches that peer */
-  CH3_OFFLOAD_PEER_FAILED = 7, /**< connection: the peer died or the connection broke */
-  CH3_OFFLOAD_PROTOCOL = 8,    /**< connection: the peer sent nonsense */
-  CH3_OFFLOAD_FAILED = 9       /**< anything else, and any other number; a warning was given */
+    CH3_OFFLOAD_OK = 0,
+    CH3_OFFLOAD_TRUNCATED = 2,  /**< request: longer than the receive buffer, its head was delivered */
+    CH3_OFFLOAD_NO_MEMORY = 4,
+    CH3_OFFLOAD_REVOKED = 5,    /**< request: ch3_offload_purge() */
+    CH3_OFFLOAD_UNREACHABLE = 6,        /**< connection: no provider reaches that peer */
+    CH3_OFFLOAD_PEER_FAILED = 7,        /**< connection: the peer died or the connection broke */
+    CH3_OFFLOAD_PROTOCOL = 8,   /**< connection: the peer sent nonsense */
+    CH3_OFFLOAD_FAILED = 9      /**< anything else, and any other number; a warning was given */
 } ch3_offload_status_t;
 
 /** What a call that may finish at once came to. */
 typedef enum {
-  CH3_OFFLOAD_DONE,    /**< finished, no event */
-  CH3_OFFLOAD_PENDING, /**< an event will come */
-  CH3_OFFLOAD_ERROR    /**< failed at once (see status), no event */
+    CH3_OFFLOAD_DONE,           /**< finished, no event */
+    CH3_OFFLOAD_PENDING,        /**< an event will come */
+    CH3_OFFLOAD_ERROR           /**< failed at once (see status), no event */
 } ch3_offload_progressed_t;
 
-typedef enum { CH3_OFFLOAD_STANDARD, CH3_OFFLOAD_SYNCHRONOUS, CH3_OFFLOAD_READY } ch3_offload_mode_t;
+typedef enum {
+    CH3_OFFLOAD_STANDARD,
+    CH3_OFFLOAD_SYNCHRONOUS,
+    CH3_OFFLOAD_READY
+} ch3_offload_mode_t;
 
 /** A run of bytes of an element. */
 typedef struct {
-  ptrdiff_t offset_bytes; /**< from the element's address */
-  size_t length_bytes;    /**< not 0 */
+    ptrdiff_t offset_bytes;     /**< from the element's address */
+    size_t length_bytes;        /**< not 0 */
 } ch3_offload_piece_t;
 
 /** The kinds of a layout, and which members of ch3_offload_layout_t each has. */
 enum {
-  CH3_OFFLOAD_PIECES = 0, /**< piece_count, pieces, element_bytes, extent_bytes: the payload's address is that
+    CH3_OFFLOAD_PIECES = 0,     /**< piece_count, pieces, element_bytes, extent_bytes: the payload's address is that
                                  *   of the first of equal elements. The library moves the bytes by itself */
-  CH3_OFFLOAD_PACKED = 1  /**< pack, unpack: one byte range of the message, which begins where the one before
+    CH3_OFFLOAD_PACKED = 1      /**< pack, unpack: one byte range of the message, which begins where the one before
                                  *   it ended, or at 0. `context` is the payload's address, and belongs to one
                                  *   operation until that is over. Called by any thread. They must not call this
                                  *   library */
@@ -75,219 +79,216 @@ enum {
 /** How a message whose memory is not contiguous is read and written. Stays as it is until the operation is
  *  done. */
 typedef struct {
-  uint32_t kind;
-  uint32_t piece_count;              /**< not 0 */
-  const ch3_offload_piece_t* pieces; /**< of one element, in the order of the message */
-  size_t element_bytes;              /**< of the message: the sum of the pieces */
-  ptrdiff_t extent_bytes;            /**< from one element to the next */
-  void (*pack)(const void* context, size_t offset_bytes, void* destination, size_t length_bytes);
-  void (*unpack)(void* context, size_t offset_bytes, const void* source, size_t length_bytes);
+    uint32_t kind;
+    uint32_t piece_count;       /**< not 0 */
+    const ch3_offload_piece_t *pieces;  /**< of one element, in the order of the message */
+    size_t element_bytes;       /**< of the message: the sum of the pieces */
+    ptrdiff_t extent_bytes;     /**< from one element to the next */
+    void (*pack) (const void *context, size_t offset_bytes, void *destination, size_t length_bytes);
+    void (*unpack) (void *context, size_t offset_bytes, const void *source, size_t length_bytes);
 } ch3_offload_layout_t;
 
 /** A buffer: contiguous when layout is NULL. Belongs to the library until the operation is done. */
 typedef struct {
-  void* address;
-  size_t length_bytes;
-  const ch3_offload_layout_t* layout;
+    void *address;
+    size_t length_bytes;
+    const ch3_offload_layout_t *layout;
 } ch3_offload_payload_t;
 
 /** What a receive or a probe tells of a message. */
 typedef struct {
-  ch3_offload_match_t match; /**< the message's own, with the always-ignored bits */
-  size_t length_bytes;       /**< as sent, even when truncated */
-  uint8_t status;            /**< ch3_offload_status_t */
+    ch3_offload_match_t match;  /**< the message's own, with the always-ignored bits */
+    size_t length_bytes;        /**< as sent, even when truncated */
+    uint8_t status;             /**< ch3_offload_status_t */
 } ch3_offload_envelope_t;
 
 /** The messages and receives whose key agrees with `match` where `ignore` is 0. */
 typedef struct {
-  ch3_offload_match_t match;
-  ch3_offload_match_t ignore;
+    ch3_offload_match_t match;
+    ch3_offload_match_t ignore;
 } ch3_offload_pattern_t;
 
 /** Settings. Fill with ch3_offload_config_default() first. Names of the control variables in comments. */
 typedef struct {
-  size_t size_bytes; /**< sizeof this struct */
-  uint32_t rank;     /**< 0 .. job_size - 1 */
-  uint32_t job_size;
-  uint64_t always_ignored_bits;    /**< match bits that never take part in matching */
-  uint64_t channel_bits;           /**< match bits that name a channel; see ch3_offload_classify() */
-  unsigned char secret[16];        /**< the same in every process of the job, unknown outside */
-  int64_t eager_limit_bytes;       /**< MPIR_CVAR_CH3_OFFLOAD_EAGER_LIMIT */
-  int64_t unexpected_budget_bytes; /**< MPIR_CVAR_CH3_OFFLOAD_UNEXPECTED_BUDGET */
-  int64_t send_buffer_bytes;       /**< MPIR_CVAR_CH3_OFFLOAD_SEND_BUFFER */
-  int64_t shm_ring_bytes;          /**< MPIR_CVAR_CH3_OFFLOAD_SHM_RING_SIZE */
-  int64_t shm_memory_bytes; /**< MPIR_CVAR_CH3_OFFLOAD_SHM_MEMORY: of the node's rings; 0 by the machine */
-  const char* shm_bulk;     /**< MPIR_CVAR_CH3_OFFLOAD_SHM_BULK: auto, stream, cma */
-  const char* fabric;       /**< MPIR_CVAR_CH3_OFFLOAD_FABRIC: auto, shm, verbs */
-  const char* verbs_device; /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE: DEVICE[:PORT[:GID_INDEX]], "" the best */
-  int64_t verbs_rails;      /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_RAILS: most RDMA ports that are used at once */
-  int64_t verbs_pool_bytes; /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_POOL: most memory for receive slots */
-  int64_t verbs_queue_pairs; /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_QUEUE_PAIRS: most that live at once */
-  const char* pin_cache;     /**< MPIR_CVAR_CH3_OFFLOAD_PIN_CACHE: on, off, on-demand */
-  int64_t
-      pin_bytes; /**< MPIR_CVAR_CH3_OFFLOAD_PIN_BYTES: most memory that stays registered; 0 by the machine */
-  int64_t pin_regions; /**< MPIR_CVAR_CH3_OFFLOAD_PIN_REGIONS: the same in regions; 0 by the device */
-  const char* network_interface; /**< MPIR_CVAR_CH3_OFFLOAD_INTERFACE: patterns; "" the RDMA port's */
-  int64_t first_port;            /**< MPIR_CVAR_CH3_PORT_RANGE: TCP ports to listen at; 0: any */
-  int64_t last_port;             /**< the last one of that range */
-  int64_t peer_timeout_s;        /**< MPIR_CVAR_CH3_OFFLOAD_PEER_TIMEOUT: out of reach for so long is dead */
-  int64_t spin_us;               /**< MPIR_CVAR_CH3_OFFLOAD_SPIN: longest spin before sleeping; -1 adapts */
-  const char* trace;             /**< MPIR_CVAR_CH3_OFFLOAD_TRACE: file name prefix, "" off */
-  int64_t trace_events;          /**< MPIR_CVAR_CH3_OFFLOAD_TRACE_EVENTS: events kept per process */
-  uint32_t local_size;           /**< processes of the job on this node; 0: unknown. Decides how to wait. */
-  uint32_t local_rank;           /**< number among those; 0: this process says what holds for the node. Rank 0
+    size_t size_bytes;          /**< sizeof this struct */
+    uint32_t rank;              /**< 0 .. job_size - 1 */
+    uint32_t job_size;
+    uint64_t always_ignored_bits;       /**< match bits that never take part in matching */
+    uint64_t channel_bits;      /**< match bits that name a channel; see ch3_offload_classify() */
+    unsigned char secret[16];   /**< the same in every process of the job, unknown outside */
+    int64_t eager_limit_bytes;  /**< MPIR_CVAR_CH3_OFFLOAD_EAGER_LIMIT */
+    int64_t unexpected_budget_bytes;    /**< MPIR_CVAR_CH3_OFFLOAD_UNEXPECTED_BUDGET */
+    int64_t send_buffer_bytes;  /**< MPIR_CVAR_CH3_OFFLOAD_SEND_BUFFER */
+    int64_t shm_ring_bytes;     /**< MPIR_CVAR_CH3_OFFLOAD_SHM_RING_SIZE */
+    int64_t shm_memory_bytes;   /**< MPIR_CVAR_CH3_OFFLOAD_SHM_MEMORY: of the node's rings; 0 by the machine */
+    const char *shm_bulk;       /**< MPIR_CVAR_CH3_OFFLOAD_SHM_BULK: auto, stream, cma */
+    const char *fabric;         /**< MPIR_CVAR_CH3_OFFLOAD_FABRIC: auto, shm, verbs */
+    const char *verbs_device;   /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE: DEVICE[:PORT[:GID_INDEX]], "" the best */
+    int64_t verbs_rails;        /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_RAILS: most RDMA ports that are used at once */
+    int64_t verbs_pool_bytes;   /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_POOL: most memory for receive slots */
+    int64_t verbs_queue_pairs;  /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_QUEUE_PAIRS: most that live at once */
+    const char *pin_cache;      /**< MPIR_CVAR_CH3_OFFLOAD_PIN_CACHE: on, off, on-demand */
+    int64_t pin_bytes;          /**< MPIR_CVAR_CH3_OFFLOAD_PIN_BYTES: most memory that stays registered; 0 by the machine */
+    int64_t pin_regions;        /**< MPIR_CVAR_CH3_OFFLOAD_PIN_REGIONS: the same in regions; 0 by the device */
+    const char *network_interface;      /**< MPIR_CVAR_CH3_OFFLOAD_INTERFACE: patterns; "" the RDMA port's */
+    int64_t first_port;         /**< MPIR_CVAR_CH3_PORT_RANGE: TCP ports to listen at; 0: any */
+    int64_t last_port;          /**< the last one of that range */
+    int64_t peer_timeout_s;     /**< MPIR_CVAR_CH3_OFFLOAD_PEER_TIMEOUT: out of reach for so long is dead */
+    int64_t spin_us;            /**< MPIR_CVAR_CH3_OFFLOAD_SPIN: longest spin before sleeping; -1 adapts */
+    const char *trace;          /**< MPIR_CVAR_CH3_OFFLOAD_TRACE: file name prefix, "" off */
+    int64_t trace_events;       /**< MPIR_CVAR_CH3_OFFLOAD_TRACE_EVENTS: events kept per process */
+    uint32_t local_size;        /**< processes of the job on this node; 0: unknown. Decides how to wait. */
+    uint32_t local_rank;        /**< number among those; 0: this process says what holds for the node. Rank 0
                                  *   says what holds for the job */
-  const char* nic;               /**< MPIR_CVAR_CH3_OFFLOAD_NIC: host, thread, process, auto */
-  const char* nicd;      /**< MPIR_CVAR_CH3_OFFLOAD_NICD: the program of NIC=process; "" the installed one */
-  const char* nic_cores; /**< MPIR_CVAR_CH3_OFFLOAD_NIC_CORES: processors of the threads, by local rank;
+    const char *nic;            /**< MPIR_CVAR_CH3_OFFLOAD_NIC: host, thread, process, auto */
+    const char *nicd;           /**< MPIR_CVAR_CH3_OFFLOAD_NICD: the program of NIC=process; "" the installed one */
+    const char *nic_cores;      /**< MPIR_CVAR_CH3_OFFLOAD_NIC_CORES: processors of the threads, by local rank;
                                  *   "" the best */
-  const char* traffic_class; /**< MPIR_CVAR_CH3_OFFLOAD_CLASS: latency, default, bulk */
+    const char *traffic_class;  /**< MPIR_CVAR_CH3_OFFLOAD_CLASS: latency, default, bulk */
 } ch3_offload_config_t;
 
-void ch3_offload_config_default(ch3_offload_config_t* config);
+void ch3_offload_config_default(ch3_offload_config_t * config);
 
 /** Checks every setting. Returns 0, or not 0 with one line in `message` that names the control variable,
  *  its value and what it takes. */
-int ch3_offload_config_check(const ch3_offload_config_t* config, char* message, size_t capacity_bytes);
+int ch3_offload_config_check(const ch3_offload_config_t * config, char *message, size_t capacity_bytes);
 
 /** What `nic` = "auto" would be on this node: "host", "thread" or "process". The first two need nobody's
  *  consent. "process" must be the word of all processes of the job, or of none: a caller that has not agreed on
  *  it with them leaves "auto", which is host then. */
-const char* ch3_offload_best_nic(const ch3_offload_config_t* config);
+const char *ch3_offload_best_nic(const ch3_offload_config_t * config);
 
 /** Reads a number of bytes, with K, M, G or T behind it or not. Returns 0, or not 0: `bytes` is untouched. */
-int ch3_offload_parse_size(const char* text, int64_t* bytes);
+int ch3_offload_parse_size(const char *text, int64_t * bytes);
 
 /** Makes a channel. Returns 0, or not 0 with one line in `message`: what failed and what to do. */
-int ch3_offload_create(const ch3_offload_config_t* config, ch3_offload_channel_t** channel, char* message,
+int ch3_offload_create(const ch3_offload_config_t * config, ch3_offload_channel_t ** channel, char *message,
                        size_t capacity_bytes);
 
 /** Frees everything, at once: unfinished operations are forgotten (see ch3_offload_idle). */
-void ch3_offload_destroy(ch3_offload_channel_t* channel);
+void ch3_offload_destroy(ch3_offload_channel_t *channel);
 
 /** This process's card, to be published for the others: printable ASCII, no spaces, below 256 bytes.
  *  The string lives as long as the channel. */
-const char* ch3_offload_card(const ch3_offload_channel_t* channel);
+const char *ch3_offload_card(const ch3_offload_channel_t *channel);
 
 /** Sends a message; as Engine::send. `send_id`: not 0 if it may be cancelled after it is done.
  *  `operation` is 0 unless PENDING. */
-int ch3_offload_send(ch3_offload_channel_t* channel, uint32_t peer, int mode, ch3_offload_match_t match,
-                     const ch3_offload_payload_t* payload, uint32_t send_id, void* cookie,
-                     uint64_t* operation, int* status);
+int ch3_offload_send(ch3_offload_channel_t *channel, uint32_t peer, int mode, ch3_offload_match_t match,
+                     const ch3_offload_payload_t * payload, uint32_t send_id, void *cookie,
+                     uint64_t * operation, int *status);
 
 /** The lane of a peer, for short messages and packets. Valid as long as the channel. NULL: there is none, or
  *  none yet. CH3_OFFLOAD_LANE_MADE tells when there is. */
-ch3_offload_lane_t* ch3_offload_lane(ch3_offload_channel_t* channel, uint32_t peer);
+ch3_offload_lane_t *ch3_offload_lane(ch3_offload_channel_t * channel, uint32_t peer);
 
 /** Wakes a peer after CH3_OFFLOAD_LANE_SENT_TO_SLEEPER. */
-void ch3_offload_nudge(ch3_offload_channel_t* channel, uint32_t peer);
+void ch3_offload_nudge(ch3_offload_channel_t * channel, uint32_t peer);
 
 /** Appends `header` and then the data of `iov` to the packet stream to `peer`. PENDING: the header was
  *  copied, the data must stay until CH3_OFFLOAD_SEND_DONE. The first 120 bytes of both arrive in one event. */
-int ch3_offload_send_packet(ch3_offload_channel_t* channel, uint32_t peer, const void* header,
-                            size_t header_bytes, const struct iovec* iov, size_t iov_count, void* cookie,
-                            int* status);
+int ch3_offload_send_packet(ch3_offload_channel_t *channel, uint32_t peer, const void *header,
+                            size_t header_bytes, const struct iovec *iov, size_t iov_count, void *cookie,
+                            int *status);
 
-int ch3_offload_post_receive(ch3_offload_channel_t* channel, ch3_offload_match_t match,
-                             ch3_offload_match_t ignore, const ch3_offload_payload_t* payload, void* cookie,
-                             uint64_t* operation, ch3_offload_envelope_t* envelope);
+int ch3_offload_post_receive(ch3_offload_channel_t *channel, ch3_offload_match_t match,
+                             ch3_offload_match_t ignore, const ch3_offload_payload_t * payload,
+                             void *cookie, uint64_t * operation, ch3_offload_envelope_t * envelope);
 
 /** 1 and `envelope` if a message of the set `wanted` is here whole: the oldest was received. 0: nothing was
  *  done. */
-int ch3_offload_receive_now(ch3_offload_channel_t* channel, const ch3_offload_pattern_t* wanted,
-                            const ch3_offload_payload_t* payload, ch3_offload_envelope_t* envelope);
+int ch3_offload_receive_now(ch3_offload_channel_t *channel, const ch3_offload_pattern_t * wanted,
+                            const ch3_offload_payload_t * payload, ch3_offload_envelope_t * envelope);
 
 /** 1 and `envelope` if such a receive would find a message now, else 0. */
-int ch3_offload_probe(ch3_offload_channel_t* channel, ch3_offload_match_t match, ch3_offload_match_t ignore,
-                      ch3_offload_envelope_t* envelope);
+int ch3_offload_probe(ch3_offload_channel_t *channel, ch3_offload_match_t match, ch3_offload_match_t ignore,
+                      ch3_offload_envelope_t * envelope);
 
 /** As probe, and takes the message: ch3_offload_receive_matched must follow. */
-int ch3_offload_matched_probe(ch3_offload_channel_t* channel, ch3_offload_match_t match,
-                              ch3_offload_match_t ignore, uint64_t* message,
-                              ch3_offload_envelope_t* envelope);
+int ch3_offload_matched_probe(ch3_offload_channel_t *channel, ch3_offload_match_t match,
+                              ch3_offload_match_t ignore, uint64_t * message,
+                              ch3_offload_envelope_t * envelope);
 
-int ch3_offload_receive_matched(ch3_offload_channel_t* channel, uint64_t message,
-                                const ch3_offload_payload_t* payload, void* cookie,
-                                ch3_offload_envelope_t* envelope);
+int ch3_offload_receive_matched(ch3_offload_channel_t *channel, uint64_t message,
+                                const ch3_offload_payload_t * payload, void *cookie,
+                                ch3_offload_envelope_t * envelope);
 
 /** 1: the receive had not matched and is gone. 0: too late. */
-int ch3_offload_cancel_receive(ch3_offload_channel_t* channel, uint64_t operation);
+int ch3_offload_cancel_receive(ch3_offload_channel_t *channel, uint64_t operation);
 
 /** DONE: cancelled. ERROR: not cancelled. PENDING: CH3_OFFLOAD_CANCEL_DONE. A cancelled send's
  *  CH3_OFFLOAD_SEND_DONE does not come. */
-int ch3_offload_cancel_send(ch3_offload_channel_t* channel, uint64_t operation, uint32_t peer,
-                            ch3_offload_match_t match, uint32_t send_id, void* cookie);
+int ch3_offload_cancel_send(ch3_offload_channel_t *channel, uint64_t operation, uint32_t peer,
+                            ch3_offload_match_t match, uint32_t send_id, void *cookie);
 
 /** Which receives and messages ch3_offload_purge() looks at. */
 enum {
-  CH3_OFFLOAD_PURGE_ALL = 0,           /**< posted receives and unexpected messages */
-  CH3_OFFLOAD_PURGE_RECEIVES_FROM_ONE, /**< posted receives that name a source */
-  CH3_OFFLOAD_PURGE_RECEIVES_FROM_ANY  /**< posted receives from any source */
+    CH3_OFFLOAD_PURGE_ALL = 0,  /**< posted receives and unexpected messages */
+    CH3_OFFLOAD_PURGE_RECEIVES_FROM_ONE,        /**< posted receives that name a source */
+    CH3_OFFLOAD_PURGE_RECEIVES_FROM_ANY         /**< posted receives from any source */
 };
 
 /** Removes those that are in one of the patterns `doomed` and in none of `spared`. Receives, and pending sends
  *  to oneself, end with `status`: CH3_OFFLOAD_REVOKED or CH3_OFFLOAD_PEER_FAILED. */
-void ch3_offload_purge(ch3_offload_channel_t* channel, int scope, const ch3_offload_pattern_t* doomed,
-                       size_t doomed_count, const ch3_offload_pattern_t* spared, size_t spared_count,
-                       int status);
+void ch3_offload_purge(ch3_offload_channel_t * channel, int scope, const ch3_offload_pattern_t * doomed,
+                       size_t doomed_count, const ch3_offload_pattern_t * spared, size_t spared_count, int status);
 
 /** How urgent messages are; as TrafficClass (src/engine/engine.h). */
 enum {
-  CH3_OFFLOAD_CLASS_LATENCY = 0,
-  CH3_OFFLOAD_CLASS_DEFAULT = 1,
-  CH3_OFFLOAD_CLASS_BULK = 2,
-  CH3_OFFLOAD_CLASS_OF_PROCESS = 3 /**< that of the settings */
+    CH3_OFFLOAD_CLASS_LATENCY = 0,
+    CH3_OFFLOAD_CLASS_DEFAULT = 1,
+    CH3_OFFLOAD_CLASS_BULK = 2,
+    CH3_OFFLOAD_CLASS_OF_PROCESS = 3    /**< that of the settings */
 };
 
 /** From now on the messages of a channel (config's channel_bits of `bits`) are of that class. Those of its
  *  messages that wait come along: the messages of a channel keep their order. Those of others may overtake them. */
-void ch3_offload_classify(ch3_offload_channel_t* channel, uint64_t bits, int traffic_class);
+void ch3_offload_classify(ch3_offload_channel_t * channel, uint64_t bits, int traffic_class);
 
 /** Answers CH3_OFFLOAD_CARD_WANTED with the card that `peer` published (ch3_offload_card in that process). "":
  *  the card cannot be had, and the peer is given up. */
-void ch3_offload_introduce(ch3_offload_channel_t* channel, uint32_t peer, const char* card);
+void ch3_offload_introduce(ch3_offload_channel_t * channel, uint32_t peer, const char *card);
 
 /** Answers CH3_OFFLOAD_PACKET_OFFER: where the bytes belong, and how many go there in one run. The memory stays
  *  valid until CH3_OFFLOAD_PACKET_PLACED or CH3_OFFLOAD_PEER_DOWN. NULL and 0: the bytes come as
  *  CH3_OFFLOAD_PACKET. */
-void ch3_offload_place_packet(ch3_offload_channel_t* channel, uint32_t peer, void* address,
-                              size_t capacity_bytes);
+void ch3_offload_place_packet(ch3_offload_channel_t * channel, uint32_t peer, void *address, size_t capacity_bytes);
 
-/** Memory for messages, which a processor in another process reaches without a copy by the kernel. NULL: there
- *  is none, and malloc() serves. Aligned to 64 bytes; its contents are not defined. */
-void* ch3_offload_alloc_memory(ch3_offload_channel_t* channel, size_t bytes);
+/** Memory for messages, which a processor in another process reaches without a copy by the kernel. NULL:
+ *  there is none, and malloc() serves. Aligned to 64 bytes; its contents are not defined. */
+void *ch3_offload_alloc_memory(ch3_offload_channel_t * channel, size_t bytes);
 /** 1: the memory was of ch3_offload_alloc_memory(), and is free. 0: nothing was done. */
-int ch3_offload_free_memory(ch3_offload_channel_t* channel, void* memory);
+int ch3_offload_free_memory(ch3_offload_channel_t * channel, void *memory);
 
-/** Lets such a processor reach memory that the caller has mapped from the beginning of `file`, a sealed memfd of
- *  exactly `bytes`. The caller closes `file`. Has no effect with other drivers. */
-void ch3_offload_share_memory(ch3_offload_channel_t* channel, void* address, size_t bytes, int file);
+/** Lets such a processor reach memory that the caller has mapped from the beginning of `file`, a sealed memfd
+ *  of exactly `bytes`. The caller closes `file`. Has no effect with other drivers. */
+void ch3_offload_share_memory(ch3_offload_channel_t * channel, void *address, size_t bytes, int file);
 /** Ends that, before the memory is unmapped. Has no effect on memory that is not shared so. */
-void ch3_offload_unshare_memory(ch3_offload_channel_t* channel, void* address);
+void ch3_offload_unshare_memory(ch3_offload_channel_t * channel, void *address);
 
 /** How many messages have come before their receive, as far as probes know. A probe that found nothing may find
  *  something once this number, read before it, has changed. The counters may be ahead of it. */
-uint64_t ch3_offload_arrivals(const ch3_offload_channel_t* channel);
+uint64_t ch3_offload_arrivals(const ch3_offload_channel_t * channel);
 
 /** Where completions wait: ch3_offload_take_event() takes them without a call of the library. When that has
  *  returned NULL, ch3_offload_next_event() goes on if `others` is not 0, else ch3_offload_take_packet().
  *  Valid as long as the channel. */
-ch3_offload_events_t* ch3_offload_events(ch3_offload_channel_t* channel);
+ch3_offload_events_t *ch3_offload_events(ch3_offload_channel_t * channel);
 
 /** Takes the next event, of the ring too. 0: there is none. */
-int ch3_offload_next_event(ch3_offload_channel_t* channel, ch3_offload_event_t* event);
+int ch3_offload_next_event(ch3_offload_channel_t * channel, ch3_offload_event_t * event);
 
 /** Polls and moves what can move, once. Returns how many things happened. REQUIRES: all
  *  events were taken: the ring is empty and has no packet, and `others` is 0 or ch3_offload_next_event() has
  *  returned 0. */
-size_t ch3_offload_progress(ch3_offload_channel_t* channel);
+size_t ch3_offload_progress(ch3_offload_channel_t *channel);
 
 /** 1 when nothing that has to leave this process waits to leave. Messages that wait for a receive or an
  *  answer do not count; packets that do count. */
-int ch3_offload_idle(const ch3_offload_channel_t* channel);
+int ch3_offload_idle(const ch3_offload_channel_t *channel);
 
-void ch3_offload_fail_peer(ch3_offload_channel_t* channel, uint32_t peer);
-void ch3_offload_close_peer(ch3_offload_channel_t* channel, uint32_t peer);
+void ch3_offload_fail_peer(ch3_offload_channel_t *channel, uint32_t peer);
+void ch3_offload_close_peer(ch3_offload_channel_t *channel, uint32_t peer);
 
 /* Waiting: poll, give the core to others, sleep.
  *
@@ -312,37 +313,41 @@ void ch3_offload_close_peer(ch3_offload_channel_t* channel, uint32_t peer);
  *       }
  *   }
  */
-enum { CH3_OFFLOAD_POLL = 0, CH3_OFFLOAD_YIELD = 1, CH3_OFFLOAD_SLEEP = 2 };
+enum {
+    CH3_OFFLOAD_POLL = 0,
+    CH3_OFFLOAD_YIELD = 1,
+    CH3_OFFLOAD_SLEEP = 2
+};
 
 /** Starts one wait: resets its spin. */
-void ch3_offload_wait_begin(ch3_offload_channel_t* channel);
+void ch3_offload_wait_begin(ch3_offload_channel_t *channel);
 /** After progress found nothing: what to do next. CH3_OFFLOAD_SLEEP: the process is armed. Then call progress
  *  once more before sleeping: by the same thread, with nothing between. */
-int ch3_offload_wait_step(ch3_offload_channel_t* channel);
+int ch3_offload_wait_step(ch3_offload_channel_t *channel);
 /** After CH3_OFFLOAD_YIELD, cheaper than ch3_offload_progress(): 0 if that would find nothing but housekeeping
  *  to do. The caller may then ask ch3_offload_wait_step() again. */
-int ch3_offload_may_have_work(ch3_offload_channel_t* channel);
+int ch3_offload_may_have_work(ch3_offload_channel_t *channel);
 /** 1: the job's processes of this node outnumber its cores. Programs that test in a loop should yield. Never changes. */
-int ch3_offload_is_crowded(const ch3_offload_channel_t* channel);
+int ch3_offload_is_crowded(const ch3_offload_channel_t *channel);
 /** Sleeps until traffic, ch3_offload_wake() or the time-out (ms; -1: none). The only blocking call. */
-void ch3_offload_sleep(ch3_offload_channel_t* channel, int timeout_ms);
+void ch3_offload_sleep(ch3_offload_channel_t *channel, int timeout_ms);
 /** Ends the armed state. */
-void ch3_offload_awake(ch3_offload_channel_t* channel);
+void ch3_offload_awake(ch3_offload_channel_t *channel);
 /** Ends the sleep of another thread, or makes the next one return at once. Async-signal-safe. */
-void ch3_offload_wake(ch3_offload_channel_t* channel);
+void ch3_offload_wake(ch3_offload_channel_t *channel);
 
 /** Counters, by index; stable names for MPI_T. */
 size_t ch3_offload_counter_count(void);
 /** Name ("sent_eager") and one line of description of a counter; level: 1 when it can fall. */
-const char* ch3_offload_counter_name(size_t index, const char** description, int* is_level);
+const char *ch3_offload_counter_name(size_t index, const char **description, int *is_level);
 /** Address of the counter's value, valid for the life of the channel. */
-const uint64_t* ch3_offload_counter(const ch3_offload_channel_t* channel, size_t index);
+const uint64_t *ch3_offload_counter(const ch3_offload_channel_t *channel, size_t index);
 
 /** mremap(2), for a program whose mremap() UCX has hooked (src/dme/memory_events.h). Sets errno; any thread. */
-void* ch3_offload_mremap(void* address, size_t old_bytes, size_t new_bytes, int flags, void* new_address);
+void *ch3_offload_mremap(void *address, size_t old_bytes, size_t new_bytes, int flags, void *new_address);
 
 /** Writes the trace now (also done by destroy, and after a peer failed). Returns 0 or errno. */
-int ch3_offload_trace_write(ch3_offload_channel_t* channel);
+int ch3_offload_trace_write(ch3_offload_channel_t *channel);
 
 #if defined(__GNUC__)
 #pragma GCC visibility pop

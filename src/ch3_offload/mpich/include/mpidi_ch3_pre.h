@@ -25,85 +25,85 @@
 
 /* Additions to a communicator: the list of all of them, see ch3_failure.c. */
 typedef struct {
-  struct MPIR_Comm* next;
-  struct MPIR_Comm* prev;
+    struct MPIR_Comm *next;
+    struct MPIR_Comm *prev;
 } MPIDI_CH3I_CH_comm_t;
 
 /* What a peer has asked of the lock of one window of this process; see ch3_rma_locks.c. */
 typedef struct MPIDI_CH3I_Lock {
-  struct MPIDI_CH3I_Lock* next;
-  int window;   /* its handle */
-  int is_taken; /* TRUE: the peer has asked for the lock and has not given it back */
+    struct MPIDI_CH3I_Lock *next;
+    int window;                 /* its handle */
+    int is_taken;               /* TRUE: the peer has asked for the lock and has not given it back */
 } MPIDI_CH3I_Lock;
 
 /* Additions to a virtual connection. All sends to a peer that do not become messages of the engine (RMA,
  * close, revoke) form one stream of packets; see ch3_packets_send.c and ch3_packets_recv.c. */
 typedef struct MPIDI_CH3I_VC {
-  /* The engine's ch3_offload_lane_t for short messages. NULL: there is none, or none yet. */
-  void* lane;
-  /* Requests whose packet waits behind send_active; linked by next. CH3 wants a field of the first name. */
-  struct MPIR_Request* sendq_head;
-  struct MPIR_Request* sendq_tail;
-  /* The request in mid-packet: its OnDataAvail may send more, and nothing may come between. Or NULL. */
-  struct MPIR_Request* send_active;
-  /* The request that wants the next bytes of the incoming stream. Or NULL: a packet header comes. */
-  struct MPIR_Request* recv_active;
-  /* One for each window whose lock the peer has asked for. */
-  MPIDI_CH3I_Lock* locks;
-  /* TRUE when the engine has said that this peer failed. */
-  int peer_failed;
-  /* TRUE when its stream of packets has ended: it failed, or sent what could not be taken. */
-  int is_given_up;
+    /* The engine's ch3_offload_lane_t for short messages. NULL: there is none, or none yet. */
+    void *lane;
+    /* Requests whose packet waits behind send_active; linked by next. CH3 wants a field of the first name. */
+    struct MPIR_Request *sendq_head;
+    struct MPIR_Request *sendq_tail;
+    /* The request in mid-packet: its OnDataAvail may send more, and nothing may come between. Or NULL. */
+    struct MPIR_Request *send_active;
+    /* The request that wants the next bytes of the incoming stream. Or NULL: a packet header comes. */
+    struct MPIR_Request *recv_active;
+    /* One for each window whose lock the peer has asked for. */
+    MPIDI_CH3I_Lock *locks;
+    /* TRUE when the engine has said that this peer failed. */
+    int peer_failed;
+    /* TRUE when its stream of packets has ended: it failed, or sent what could not be taken. */
+    int is_given_up;
 } MPIDI_CH3I_VC;
 
 #define MPIDI_CH3_VC_DECL struct MPIDI_CH3I_VC ch;
 
 /* Additions to a request. */
 typedef struct MPIDI_CH3I_Request {
-  uint64_t operation;           /* the engine's name of it while pending; 0: none */
-  uint64_t message;             /* matched probe: the message taken; 0: none */
-  struct MPIDI_VC* vc;          /* sends and packets: the peer */
-  int is_packet;                /* TRUE: a packet of the stream; FALSE: a message */
-  int is_pending;               /* TRUE: the engine owes a send_done */
-  int has_layout;               /* receives: TRUE: the payload has a layout */
-  struct MPIDI_CH3I_Walk* walk; /* through a packed payload, until the operation is over; NULL: none */
+    uint64_t operation;         /* the engine's name of it while pending; 0: none */
+    uint64_t message;           /* matched probe: the message taken; 0: none */
+    struct MPIDI_VC *vc;        /* sends and packets: the peer */
+    int is_packet;              /* TRUE: a packet of the stream; FALSE: a message */
+    int is_pending;             /* TRUE: the engine owes a send_done */
+    int has_layout;             /* receives: TRUE: the payload has a layout */
+    struct MPIDI_CH3I_Walk *walk;       /* through a packed payload, until the operation is over; NULL: none */
 } MPIDI_CH3I_Request;
 
 #define MPIDI_CH3_REQUEST_DECL struct MPIDI_CH3I_Request ch;
 
-#define MPIDI_CH3_REQUEST_INIT(req_) \
-  do {                               \
-    (req_)->ch.operation = 0;        \
-    (req_)->ch.message = 0;          \
-    (req_)->ch.vc = NULL;            \
-    (req_)->ch.is_packet = FALSE;    \
-    (req_)->ch.is_pending = FALSE;   \
-    (req_)->ch.has_layout = FALSE;   \
-    (req_)->ch.walk = NULL;          \
-  } while (0)
+#define MPIDI_CH3_REQUEST_INIT(req_)    \
+    do {                                \
+        (req_)->ch.operation = 0;       \
+        (req_)->ch.message = 0;         \
+        (req_)->ch.vc = NULL;           \
+        (req_)->ch.is_packet = FALSE;   \
+        (req_)->ch.is_pending = FALSE;  \
+        (req_)->ch.has_layout = FALSE;  \
+        (req_)->ch.walk = NULL;         \
+    } while (0)
 
 /* Memory that the processes of a node share; see ch3_shared_segment.c. */
 typedef struct MPIDI_CH3I_Segment {
-  void* address;          /* where it is mapped in this process; NULL: there is none */
-  size_t bytes;           /* with its header */
-  uint64_t number;        /* in this job; the same in all processes, and never 0 */
-  pthread_mutex_t* mutex; /* in its header */
+    void *address;              /* where it is mapped in this process; NULL: there is none */
+    size_t bytes;               /* with its header */
+    uint64_t number;            /* in this job; the same in all processes, and never 0 */
+    pthread_mutex_t *mutex;     /* in its header */
 } MPIDI_CH3I_Segment;
 
 /* Additions to a window; see ch3_shared_windows.c and ch3_rma_locks.c. */
 typedef struct MPIDI_CH3I_Win {
-  MPIDI_CH3I_Segment segment; /* this window's own, if any */
-  pthread_mutex_t* mutex;     /* serialises accumulates; this segment's, or that of another window */
-  struct MPIR_Win* next;      /* list of windows with a segment */
-  struct MPIR_Win* prev;
-  int is_lock_broken;      /* TRUE: a process died that held the lock of this process's memory */
-  int is_lock_all_refused; /* TRUE: MPI_Win_lock_all waits for a broken lock */
+    MPIDI_CH3I_Segment segment; /* this window's own, if any */
+    pthread_mutex_t *mutex;     /* serialises accumulates; this segment's, or that of another window */
+    struct MPIR_Win *next;      /* list of windows with a segment */
+    struct MPIR_Win *prev;
+    int is_lock_broken;         /* TRUE: a process died that held the lock of this process's memory */
+    int is_lock_all_refused;    /* TRUE: MPI_Win_lock_all waits for a broken lock */
 } MPIDI_CH3I_Win;
 
 #define MPIDI_CH3_WIN_DECL MPIDI_CH3I_Win ch;
 
 typedef struct MPIDI_CH3I_Progress_state {
-  unsigned int completion_count;
+    unsigned int completion_count;
 } MPIDI_CH3I_Progress_state;
 
 #define MPIDI_CH3_PROGRESS_STATE_DECL MPIDI_CH3I_Progress_state ch;
@@ -114,13 +114,13 @@ extern volatile unsigned int MPIDI_CH3I_progress_completion_count;
 
 #if defined(MPICH_IS_THREADED)
 /* A completion by one thread while another has left the critical section to sleep: wake the sleeper. */
-#define MPIDI_CH3I_PROGRESS_WAKEUP                                                              \
-  do {                                                                                          \
-    if (MPIDI_CH3I_progress_blocked == TRUE && MPIDI_CH3I_progress_wakeup_signalled == FALSE) { \
-      MPIDI_CH3I_progress_wakeup_signalled = TRUE;                                              \
-      MPIDI_CH3I_Progress_wakeup();                                                             \
-    }                                                                                           \
-  } while (0)
+#define MPIDI_CH3I_PROGRESS_WAKEUP                                                                      \
+    do {                                                                                                \
+        if (MPIDI_CH3I_progress_blocked == TRUE && MPIDI_CH3I_progress_wakeup_signalled == FALSE) {     \
+            MPIDI_CH3I_progress_wakeup_signalled = TRUE;                                                \
+            MPIDI_CH3I_Progress_wakeup();                                                               \
+        }                                                                                               \
+    } while (0)
 #endif
 
 #endif /* MPIDI_CH3_PRE_H_INCLUDED */
