@@ -1,0 +1,54 @@
+// What a network processor tells the client of its target entries without being asked: rings of events,
+// counting events and status registers, in memory that both see.
+//
+// The client makes the memory. Nothing here depends on where it is mapped, but for the addresses in the
+// events, which are the client's.
+//
+// Threads: each word has one writer. The processor writes, but for TargetEventRing::taken.
+
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/targets/target_events.h"
+
+namespace ch3_offload {
+
+/// A counting event. A reader that wants both numbers reads `failure` first: a failure is seen no later than
+/// the successes after it.
+struct alignas(64) TargetCounterWords {
+  std::atomic<std::uint64_t> success{0};
+  std::atomic<std::uint64_t> failure{0};
+};
+
+/// The status registers of PtlNIStatus().
+struct alignas(64) TargetRegisterWords {
+  std::atomic<std::uint64_t> drops{0};
+  std::atomic<std::uint64_t> permission_violations{0};
+  std::atomic<std::uint64_t> operation_violations{0};
+};
+
+inline constexpr std::size_t kMostTargetCounters = 2048;  ///< Of an interface.
+
+struct TargetBoard {
+  TargetRegisterWords registers;
+  TargetCounterWords counters[kMostTargetCounters];  ///< By counter_index().
+};
+
+/// An event queue: a ring with one writer and one reader. An event that finds it full is dropped, and the next
+/// one that has room says so.
+struct TargetEventRing {
+  struct Slot {
+    TargetEvent event;
+    bool lost_before = false;  ///< Events between this one and the one before it were dropped.
+  };
+  Slot* slots = nullptr;     ///< Behind this struct, or elsewhere in the same block.
+  std::size_t capacity = 0;  ///< At least what the user asked for, and one for each table that may be disabled.
+  std::size_t reservable = 0;                      ///< What the user asked for.
+  alignas(64) std::atomic<std::uint64_t> written{0};  ///< The processor's.
+  alignas(64) std::atomic<std::uint64_t> taken{0};    ///< The client's.
+};
+
+}  // namespace ch3_offload

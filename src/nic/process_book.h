@@ -1,0 +1,57 @@
+// Which peer of an engine a process is.
+//
+// Portals names a process by its node and a number there, an engine by a small number of its own. A book gives
+// numbers to processes, and introduces this process to those that it has not met: each side learns the other's
+// card, and by which number it is known there. A process that introduces itself to this one gets a number, too.
+//
+// The book is the processor's: it works while the client computes.
+//
+// Threads: one, the engine's. Blocking: none.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "engine/engine.h"
+#include "engine/targets/target_interface.h"
+
+namespace ch3_offload {
+
+class ProcessBook {
+ public:
+  /// Hears of processes. Its functions must not call the book.
+  class Listener {
+   public:
+    /// From now on `peer` is that process. `user` has been proved.
+    virtual void on_process(PeerId peer, ProcessId process, UserId user) noexcept = 0;
+    /// `peer` can be reached by that card (Engine::introduce()). Empty: it cannot be reached.
+    virtual void on_card(PeerId peer, std::string_view card) noexcept = 0;
+
+   protected:
+    ~Listener() = default;
+  };
+
+  virtual ~ProcessBook() = default;
+
+  /// This process.
+  virtual ProcessId self() const noexcept = 0;
+  virtual UserId user() const noexcept = 0;
+
+  /// The peer that a process is. A process that is not known gets a number, on_process() follows at once, and
+  /// the introduction begins: on_card() will come. Itself: the engine's own number. kNoMemory.
+  virtual Status find(ProcessId process, PeerId& peer) noexcept = 0;
+  /// The engine says that the peer failed. If the same process is named again, it gets a new number: it may
+  /// have been started anew.
+  virtual void forget(PeerId peer) noexcept = 0;
+
+  /// Does what there is to do. Returns how many things happened.
+  virtual std::size_t poll(Listener& listener) noexcept = 0;
+  /// Becomes readable when poll() has work. Constant. -1: it is never (tests).
+  virtual int descriptor() const noexcept = 0;
+  /// Nanoseconds until poll() has something to do by time. UINT64_MAX: nothing.
+  virtual std::uint64_t next_due_ns() const noexcept = 0;
+};
+
+}  // namespace ch3_offload

@@ -1,0 +1,108 @@
+// The port of the second client: all that a Portals library asks of its network processor.
+//
+// The first client's is port.h. The two share an engine and its progress, and nothing else: each has its own
+// rings where the driver has rings.
+//
+// What the processor tells is in memory that the client has made, and that both see (target_board.h): events,
+// counting events, status registers. So nobody has to ask for news, and a client that only reads needs no call.
+//
+//   questions   return when the processor has answered: they make and free things, or need an answer
+//   operations  return at once: request(), trigger()
+//
+// Processes are named by their physical ids (make_physical_id()). The processor knows which peer of its engine
+// that is, and introduces itself to one that it has not met (process_book.h).
+//
+// Threads: one at a time, except where a function says otherwise. Blocking: questions wait for the processor.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "engine/target_request.h"
+#include "engine/targets/target_board.h"
+#include "engine/targets/target_interface.h"
+#include "rdma/status.h"
+
+namespace ch3_offload {
+
+/// What happens when a counting event reaches a threshold: its successes and failures together.
+struct TargetTrigger {
+  CounterId counter = kNoCounter;
+  std::uint64_t threshold = 0;
+};
+
+/// A change of a counting event.
+struct TargetCountChange {
+  enum class Kind : std::uint8_t { kSet, kAdd };
+  Kind kind{};
+  CounterId counter = kNoCounter;
+  TargetCount amount{};
+};
+
+class TargetPort {
+ public:
+  virtual ~TargetPort() = default;
+
+  // Questions.
+
+  /// Opens interface `number`, 0 to 3. `board` is the client's until close(). kAgain: it is open. kNoMemory.
+  virtual Status open(unsigned number, const TargetInterfaceConfig& config, TargetBoard& board) noexcept = 0;
+  /// Its tables, queues and counters are gone. Operations of this process that have not ended are forgotten,
+  /// and when this returns none of them touches its memory any more. To peers, it has no such table.
+  virtual void close(unsigned number) noexcept = 0;
+  /// From now on, processes are ranks of `ranks` to the entries of that interface: physical ids by rank.
+  /// kNoMemory.
+  virtual Status set_ranks(unsigned number, std::span<const ProcessId> ranks) noexcept = 0;
+
+  /// The ring is the client's until free_queue(). kNoQueue: no memory.
+  virtual QueueId make_queue(unsigned number, TargetEventRing& ring) noexcept = 0;
+  virtual void free_queue(unsigned number, QueueId queue) noexcept = 0;
+
+  /// At 0. Where it is on the board: counter_index(). kNoCounter: there are as many as may be.
+  virtual CounterId make_counter(unsigned number) noexcept = 0;
+  /// What waits for it is forgotten.
+  virtual void free_counter(unsigned number, CounterId counter) noexcept = 0;
+  /// Done when it returns, also what it triggers has begun.
+  virtual void change_counter(unsigned number, const TargetCountChange& change) noexcept = 0;
+  /// Forgets what waits for that counter.
+  virtual void cancel_triggered(unsigned number, CounterId counter) noexcept = 0;
+
+  /// As TargetInterface's.
+  virtual Status make_table(unsigned number, std::uint32_t index, QueueId queue,
+                            bool has_flow_control) noexcept = 0;
+  virtual Status free_table(unsigned number, std::uint32_t index) noexcept = 0;
+  virtual void enable_table(unsigned number, std::uint32_t index) noexcept = 0;
+  /// Returns true when no operation is in flight there any more: until then the caller asks again.
+  virtual bool disable_table(unsigned number, std::uint32_t index) noexcept = 0;
+
+  /// As TargetTable's.
+  virtual Status append(unsigned number, std::uint32_t index, TargetListKind list,
+                        const TargetDescription& description, TargetId& id) noexcept = 0;
+  virtual void search(unsigned number, std::uint32_t index, TargetTable::SearchMode mode,
+                      const TargetDescription& description) noexcept = 0;
+  virtual TargetTable::Unlinked unlink(unsigned number, std::uint32_t index, TargetId id) noexcept = 0;
+
+  // Operations.
+
+  /// As Engine::request(), of the process with that physical id. kOk: its events will come, also that it
+  /// failed. Else nothing was done.
+  virtual Status request(ProcessId process, const TargetRequest& request) noexcept = 0;
+  /// The same, or a change of a counting event, when the trigger's counter reaches its threshold; now if it
+  /// has. In the order of the thresholds, then in the order of these calls. kNoMemory: as many wait as may.
+  virtual Status trigger(const TargetTrigger& when, ProcessId process,
+                         const TargetRequest& request) noexcept = 0;
+  virtual Status trigger(const TargetTrigger& when, unsigned number,
+                         const TargetCountChange& change) noexcept = 0;
+
+  // Progress and waiting, as of Port.
+
+  virtual std::size_t progress() noexcept = 0;
+  virtual bool idle() const noexcept = 0;
+  virtual bool arm() noexcept = 0;
+  virtual void disarm() noexcept = 0;
+  virtual std::span<const int> descriptors() const noexcept = 0;
+};
+
+}  // namespace ch3_offload
