@@ -31,6 +31,7 @@ static int rank, size;
 static int rounds = 50;
 static int tests = 0;
 static int only_first = 0;
+static int allocated = 0;
 static double pause_us = 200;
 static long long errors = 0;
 
@@ -39,6 +40,7 @@ static void usage(FILE *to)
     fputs("usage: mpiexec -n 2 progress_bench EXPERIMENT [options]\n"
           "\n"
           "  bypass     options: -bytes B -work US[,US...] -tests N (MPI_Test calls inside the work)\n"
+          "             -allocated (messages in memory of MPI_Alloc_mem)\n"
           "  overhead   options: -bytes B[,B...] -pause US (before a call that stands alone)\n"
           "  latency    options: -bytes B[,B...]\n"
           "  overlap    options: -bytes B[,B...] -first (only rank 0 computes)\n"
@@ -72,6 +74,25 @@ static void *allocate(size_t bytes)
     }
     memset(memory, 0, bytes);
     return memory;
+}
+
+/* With -allocated, memory of MPI_Alloc_mem. */
+static void *allocate_message(size_t bytes)
+{
+    void *memory;
+    if (!allocated)
+        return allocate(bytes);
+    MPI_Alloc_mem((MPI_Aint) bytes, MPI_INFO_NULL, &memory);
+    memset(memory, 0, bytes);
+    return memory;
+}
+
+static void free_message(void *memory)
+{
+    if (allocated)
+        MPI_Free_mem(memory);
+    else
+        free(memory);
 }
 
 /* ---- statistics ---- */
@@ -188,8 +209,8 @@ static void bypass(int bytes, double work_us)
     unsigned char *in[kMessages], *out[kMessages];
 
     for (int i = 0; i < kMessages; i++) {
-        in[i] = allocate((size_t) bytes);
-        out[i] = allocate((size_t) bytes);
+        in[i] = allocate_message((size_t) bytes);
+        out[i] = allocate_message((size_t) bytes);
     }
     for (int round = -kWarmUp; round < rounds; round++) {
         double wait = bypass_round(round + kWarmUp, bytes, work_us, in, out);
@@ -198,11 +219,12 @@ static void bypass(int bytes, double work_us)
     }
     if (rank == 0) {
         double median = quantile(rounds, 0.5);
-        printf("bypass %d %d %.0f %.2f %.2f\n", bytes, tests, work_us, median, quantile(rounds, 0.9));
+        printf("bypass %d %d%s %.0f %.2f %.2f\n", bytes, tests, allocated ? "a" : "", work_us, median,
+               quantile(rounds, 0.9));
     }
     for (int i = 0; i < kMessages; i++) {
-        free(in[i]);
-        free(out[i]);
+        free_message(in[i]);
+        free_message(out[i]);
     }
 }
 
@@ -580,6 +602,10 @@ int main(int argc, char **argv)
         const char *option = argv[i];
         if (strcmp(option, "-first") == 0) {
             only_first = 1;
+            continue;
+        }
+        if (strcmp(option, "-allocated") == 0) {
+            allocated = 1;
             continue;
         }
         if (i + 1 == argc)

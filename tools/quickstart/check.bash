@@ -111,8 +111,10 @@ check_sanitizer() {
   local quick=-O0 ubsan=-fno-sanitize=undefined
   # The tests of threads take longer to run than to compile.
   [[ $kind != thread ]] || quick=-O1
-  if [[ $check_scope == all ]]; then target=check optimized=check-optimized left_out= ubsan=; fi
-  export GTEST_FILTER=-$left_out
+  # The part unit runs all seeds of the simulation.
+  local seeds=1..60
+  if [[ $check_scope == all ]]; then target=check optimized=check-optimized left_out= ubsan= seeds=; fi
+  export GTEST_FILTER=-$left_out ${seeds:+"CH3_OFFLOAD_SIM_SEEDS=$seeds"}
   generate_configure
   # -fPIC: the objects go into a shared library, too (test/sanitized-glue).
   configure_library "$directory" "$name" --enable-sanitizers="$kind" --enable-werror --disable-shared \
