@@ -219,6 +219,8 @@ channel_sources = \
 	src/ch3_offload/counters.cc \
 	src/ch3_offload/channel.cc \
 	src/ch3_offload/channel.h \
+	src/ch3_offload/environment.cc \
+	src/ch3_offload/environment.h \
 	src/ch3_offload/making.cc \
 	src/ch3_offload/making.h \
 	src/ch3_offload/nic_choice.cc \

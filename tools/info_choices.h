@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "environment.h"
+#include "ch3_offload/environment.h"
 #include "node_probe.h"
 
 namespace ch3_offload {

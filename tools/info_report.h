@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "environment.h"
+#include "ch3_offload/environment.h"
 #include "info_choices.h"
 #include "node_probe.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "environment.h"
+#include "ch3_offload/environment.h"
 #include "info_report.h"
 
 namespace ch3_offload {

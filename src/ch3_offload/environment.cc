@@ -1,4 +1,4 @@
-#include "environment.h"
+#include "ch3_offload/environment.h"
 
 #include <unistd.h>
 
