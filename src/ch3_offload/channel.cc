@@ -2,8 +2,6 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,41 +15,8 @@
 #include "nic/host_driver.h"
 #include "nic/process_driver.h"
 #include "nic/traced_port.h"
-#include "rdma/shm/shm_provider.h"
 
 namespace ch3_offload {
-namespace {
-
-/// Processor time that the other threads of this process have used.
-std::uint64_t other_threads_ns() noexcept {
-  const auto used_ns = [](clockid_t clock) {
-    timespec time{};
-    clock_gettime(clock, &time);
-    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(time.tv_nsec);
-  };
-  // First, so that the difference is not negative.
-  const std::uint64_t own_ns = used_ns(CLOCK_THREAD_CPUTIME_ID);
-  return used_ns(CLOCK_PROCESS_CPUTIME_ID) - own_ns;
-}
-
-/// How often something else ran although this thread was ready to run. sched_yield() counts if it had an
-/// effect.
-std::uint64_t switches() noexcept {
-  rusage usage{};
-  getrusage(RUSAGE_THREAD, &usage);
-  return static_cast<std::uint64_t>(usage.ru_nivcsw);
-}
-
-/// How a thread of this process waits. `shares`: others want its core all the time. `others`: processes on this
-/// node that are none of the job's, and compute.
-WaitPolicy wait_policy(const ch3_offload_config_t& config, bool shares, std::uint32_t others = 0) noexcept {
-  const WaitPolicy::Clocks clocks{Trace::monotonic_ns, other_threads_ns, switches};
-  if (shares) return {config.spin_us, 2, Cores{1, 1}, clocks};
-  const std::uint32_t processes = config.local_size == 0 ? 0 : config.local_size + others;
-  return {config.spin_us, processes, usable_cores(), clocks};
-}
-
-}  // namespace
 
 Channel::Channel(const ch3_offload_config_t& config, const NicChoice& nic)
     : self_(PeerId{config.rank}),
@@ -167,14 +132,7 @@ std::optional<Error> Channel::make_providers(const ch3_offload_config_t& config)
 }
 
 std::optional<Error> Channel::make_shm(const ch3_offload_config_t& config) {
-  ShmConfig shm = shm_config(config);
-  shm.self = self_;
-  static_assert(sizeof shm.job_secret == sizeof config.secret);
-  std::memcpy(shm.job_secret.data(), config.secret, sizeof config.secret);
-  shm.peer_limit = config.job_size;
-  shm.log = &Channel::log_line;
-  shm.log_context = this;
-  Result<std::unique_ptr<ShmProvider>> provider = ShmProvider::create(shm);
+  Result<std::unique_ptr<Provider>> provider = make_node_provider(config, self_, &Channel::log_line, this);
   if (!provider.ok()) return provider.error();
   providers_.push_back(std::move(provider.value()));
   return {};

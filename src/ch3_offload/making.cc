@@ -1,9 +1,14 @@
 #include "ch3_offload/making.h"
 
+#include <sys/resource.h>
+#include <time.h>
+
 #include <cstring>
 #include <string>
 
 #include "ch3_offload/settings.h"
+#include "engine/trace.h"
+#include "rdma/shm/shm_provider.h"
 #include "rdma/verbs/verbs_config.h"
 
 namespace ch3_offload {
@@ -24,6 +29,26 @@ std::string chosen_by_user(const ch3_offload_config_t& config) {
   return text.empty() ? text : text + ")";
 }
 
+/// Processor time that the other threads of this process have used.
+std::uint64_t other_threads_ns() noexcept {
+  const auto used_ns = [](clockid_t clock) {
+    timespec time{};
+    clock_gettime(clock, &time);
+    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(time.tv_nsec);
+  };
+  // First, so that the difference is not negative.
+  const std::uint64_t own_ns = used_ns(CLOCK_THREAD_CPUTIME_ID);
+  return used_ns(CLOCK_PROCESS_CPUTIME_ID) - own_ns;
+}
+
+/// How often something else ran although this thread was ready to run. sched_yield() counts if it had an
+/// effect.
+std::uint64_t switches() noexcept {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return static_cast<std::uint64_t>(usage.ru_nivcsw);
+}
+
 }  // namespace
 
 EngineConfig engine_config(const ch3_offload_config_t& config) {
@@ -37,6 +62,22 @@ EngineConfig engine_config(const ch3_offload_config_t& config) {
   engine.channel_bits = config.channel_bits;
   engine.traffic_class = traffic_class(config.traffic_class);
   return engine;
+}
+
+Result<std::unique_ptr<Provider>> make_node_provider(const ch3_offload_config_t& config, PeerId self,
+                                                     void (*log)(void* context, LogScope scope,
+                                                                 const char* line),
+                                                     void* log_context) {
+  ShmConfig shm = shm_config(config);
+  shm.self = self;
+  static_assert(sizeof shm.job_secret == sizeof config.secret);
+  std::memcpy(shm.job_secret.data(), config.secret, sizeof config.secret);
+  shm.peer_limit = config.job_size;
+  shm.log = log;
+  shm.log_context = log_context;
+  Result<std::unique_ptr<ShmProvider>> provider = ShmProvider::create(shm);
+  if (!provider.ok()) return provider.error();
+  return std::unique_ptr<Provider>(std::move(provider.value()));
 }
 
 Result<std::unique_ptr<Provider>> make_network(const ch3_offload_config_t& config, PeerId self,
@@ -54,6 +95,13 @@ Result<std::unique_ptr<Provider>> make_network(const ch3_offload_config_t& confi
   Error error = provider.error();
   error.message += chosen_by_user(config);
   return error;
+}
+
+WaitPolicy wait_policy(const ch3_offload_config_t& config, bool shares, std::uint32_t others) noexcept {
+  const WaitPolicy::Clocks clocks{Trace::monotonic_ns, other_threads_ns, switches};
+  if (shares) return {config.spin_us, 2, Cores{1, 1}, clocks};
+  const std::uint32_t processes = config.local_size == 0 ? 0 : config.local_size + others;
+  return {config.spin_us, processes, usable_cores(), clocks};
 }
 
 }  // namespace ch3_offload

@@ -1,0 +1,328 @@
+/* Portals between two processes of this node, which the program makes by itself. The parent measures and prints.
+ * All data is checked. Usage: see usage().
+ *
+ * latency     Half of a ping-pong's round trip: PtlPut, and the other side waits for a counting event.
+ * bandwidth   PtlPut of many blocks, with a window of them on the way.
+ * passive     The child computes without a call of Portals. How long 1,000 puts, gets and atomics take meanwhile.
+ */
+
+#include <portals4.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { kWindow = 16, kWarmUp = 100, kOperations = 1000, kMostRounds = 1000000 };
+
+/* What a process tells the other. */
+struct hello {
+    ptl_process_t id;
+    ptl_pt_index_t table;
+};
+
+static int is_parent;
+static int other;               /* socket */
+static ptl_handle_ni_t interface;
+static ptl_pt_index_t table;
+static struct hello peer;
+static long long errors;
+
+static void usage(FILE *to)
+{
+    fputs("usage: portals_bench EXPERIMENT [options]\n"
+          "\n"
+          "  latency    -bytes B (default 8)\n"
+          "  bandwidth  -bytes B (default 1048576)\n"
+          "  passive    -work MS (how long the child computes; default 1000)\n"
+          "  -rounds N  round trips, or blocks (default 10000, or 500)\n", to);
+}
+
+static void must(int code, const char *call)
+{
+    if (code == PTL_OK)
+        return;
+    fprintf(stderr, "portals_bench: %s returned %d\n", call, code);
+    exit(1);
+}
+
+#define MUST(call) must(call, #call)
+
+static double now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return 1e6 * (double) now.tv_sec + 1e-3 * (double) now.tv_nsec;
+}
+
+static void *allocate(size_t bytes)
+{
+    void *memory;
+    if (posix_memalign(&memory, 4096, bytes > 0 ? bytes : 1) != 0) {
+        fprintf(stderr, "portals_bench: no memory for %zu bytes\n", bytes);
+        exit(1);
+    }
+    memset(memory, 0, bytes);
+    return memory;
+}
+
+/* Tells the other process something, and hears the same of it: so both have come here. */
+static void exchange(const void *mine, void *its, size_t bytes)
+{
+    if (write(other, mine, bytes) != (ssize_t) bytes || recv(other, its, bytes, MSG_WAITALL) != (ssize_t) bytes) {
+        fputs("portals_bench: the other process has ended\n", stderr);
+        exit(1);
+    }
+}
+
+static void meet(void)
+{
+    char mine = 0, its;
+    exchange(&mine, &its, 1);
+}
+
+static void set_up(void)
+{
+    struct hello mine;
+
+    MUST(PtlInit());
+    MUST(PtlNIInit(PTL_IFACE_DEFAULT, PTL_NI_NO_MATCHING | PTL_NI_PHYSICAL, PTL_PID_ANY, NULL, NULL, &interface));
+    memset(&mine, 0, sizeof mine);
+    MUST(PtlGetPhysId(interface, &mine.id));
+    MUST(PtlPTAlloc(interface, 0, PTL_EQ_NONE, PTL_PT_ANY, &table));
+    mine.table = table;
+    exchange(&mine, &peer, sizeof mine);
+}
+
+static ptl_handle_ct_t make_counter(void)
+{
+    ptl_handle_ct_t counter;
+    MUST(PtlCTAlloc(interface, &counter));
+    return counter;
+}
+
+/* Memory that the peer may put to and get from. Counts the peer's operations if there is a counter. */
+static ptl_handle_le_t expose(void *memory, size_t bytes, ptl_handle_ct_t counter)
+{
+    ptl_le_t entry;
+    ptl_handle_le_t handle;
+
+    memset(&entry, 0, sizeof entry);
+    entry.start = memory;
+    entry.length = bytes;
+    entry.ct_handle = counter;
+    entry.uid = PTL_UID_ANY;
+    entry.options = PTL_LE_OP_PUT | PTL_LE_OP_GET | PTL_LE_EVENT_CT_COMM;
+    MUST(PtlLEAppend(interface, table, &entry, PTL_PRIORITY_LIST, NULL, &handle));
+    return handle;
+}
+
+static ptl_handle_md_t bind_memory(void *memory, size_t bytes, unsigned options, ptl_handle_ct_t counter)
+{
+    ptl_md_t descriptor;
+    ptl_handle_md_t handle;
+
+    memset(&descriptor, 0, sizeof descriptor);
+    descriptor.start = memory;
+    descriptor.length = bytes;
+    descriptor.options = options;
+    descriptor.eq_handle = PTL_EQ_NONE;
+    descriptor.ct_handle = counter;
+    MUST(PtlMDBind(interface, &descriptor, &handle));
+    return handle;
+}
+
+/* Waits until the counter has counted so many successes. */
+static void await(ptl_handle_ct_t counter, ptl_size_t count)
+{
+    ptl_ct_event_t event;
+    MUST(PtlCTWait(counter, count, &event));
+    if (event.failure != 0) {
+        fprintf(stderr, "portals_bench: %llu operations failed\n", (unsigned long long) event.failure);
+        exit(1);
+    }
+}
+
+static void latency(size_t bytes, int rounds)
+{
+    unsigned char *in = allocate(bytes), *out = allocate(bytes);
+    ptl_handle_ct_t arrived = make_counter();
+    ptl_handle_le_t entry = expose(in, bytes, arrived);
+    ptl_handle_md_t descriptor = bind_memory(out, bytes, 0, PTL_CT_NONE);
+    double begin = 0;
+
+    meet();
+    for (int round = 0; round < kWarmUp + rounds; round++) {
+        if (round == kWarmUp)
+            begin = now_us();
+        if (is_parent) {
+            memset(out, round & 0xff, bytes);
+            MUST(PtlPut(descriptor, 0, bytes, PTL_NO_ACK_REQ, peer.id, peer.table, 0, 0, NULL, 0));
+            await(arrived, (ptl_size_t) round + 1);
+            errors += bytes > 0 && (in[0] != (round & 0xff) || in[bytes - 1] != (round & 0xff));
+        } else {
+            await(arrived, (ptl_size_t) round + 1);
+            memcpy(out, in, bytes);
+            MUST(PtlPut(descriptor, 0, bytes, PTL_NO_ACK_REQ, peer.id, peer.table, 0, 0, NULL, 0));
+        }
+    }
+    if (is_parent)
+        printf("latency %zu %.3f\n", bytes, (now_us() - begin) / (2.0 * rounds));
+    meet();
+    MUST(PtlMDRelease(descriptor));
+    MUST(PtlLEUnlink(entry));
+    MUST(PtlCTFree(arrived));
+}
+
+static void bandwidth(size_t bytes, int rounds)
+{
+    unsigned char *memory = allocate(bytes * kWindow);
+    ptl_handle_ct_t done = make_counter();
+    ptl_handle_le_t entry = expose(memory, bytes * kWindow, PTL_CT_NONE);
+
+    if (is_parent) {
+        unsigned char *out = allocate(bytes * kWindow);
+        ptl_handle_md_t descriptor;
+        double begin = 0;
+
+        for (size_t i = 0; i < bytes * kWindow; i++)
+            out[i] = (unsigned char) (i * 7 + i / bytes);
+        descriptor = bind_memory(out, bytes * kWindow, PTL_MD_EVENT_CT_ACK, done);
+        meet();
+        for (int round = 0; round < kWindow + rounds; round++) {
+            if (round == kWindow) {
+                await(done, kWindow);
+                begin = now_us();
+            }
+            if (round >= 2 * kWindow)
+                await(done, (ptl_size_t) (round - kWindow + 1));
+            ptl_size_t at = (ptl_size_t) (round % kWindow) * bytes;
+            MUST(PtlPut(descriptor, at, bytes, PTL_CT_ACK_REQ, peer.id, peer.table, 0, at, NULL, 0));
+        }
+        await(done, (ptl_size_t) (kWindow + rounds));
+        printf("bandwidth %zu %.1f\n", bytes, (double) bytes * rounds / (now_us() - begin));
+        meet();
+        MUST(PtlMDRelease(descriptor));
+    } else {
+        meet();
+        meet();
+        for (size_t i = 0; i < bytes * kWindow; i++)
+            errors += memory[i] != (unsigned char) (i * 7 + i / bytes);
+    }
+    MUST(PtlLEUnlink(entry));
+    MUST(PtlCTFree(done));
+}
+
+/* The child's memory: one word that is added to, one that is got, and kOperations words that are put. */
+static void passive(double work_us)
+{
+    uint64_t *memory = allocate((kOperations + 2) * sizeof *memory);
+    ptl_handle_ct_t done = make_counter();
+    ptl_handle_le_t entry;
+
+    memory[1] = 42;
+    entry = expose(memory, (kOperations + 2) * sizeof *memory, PTL_CT_NONE);
+    meet();
+    if (is_parent) {
+        uint64_t *words = allocate((2 * kOperations + 1) * sizeof *words);
+        ptl_handle_md_t descriptor = bind_memory(words, (2 * kOperations + 1) * sizeof *words,
+                                                 PTL_MD_EVENT_CT_ACK | PTL_MD_EVENT_CT_REPLY, done);
+        double begin = now_us(), took;
+
+        words[2 * kOperations] = 1;
+        for (int i = 0; i < kOperations; i++) {
+            words[i] = (uint64_t) i;
+            MUST(PtlPut(descriptor, (ptl_size_t) i * 8, 8, PTL_CT_ACK_REQ, peer.id, peer.table, 0,
+                        (ptl_size_t) (i + 2) * 8, NULL, 0));
+            MUST(PtlGet(descriptor, (ptl_size_t) (kOperations + i) * 8, 8, peer.id, peer.table, 0, 8, NULL));
+            MUST(PtlAtomic(descriptor, 2 * kOperations * 8, 8, PTL_CT_ACK_REQ, peer.id, peer.table, 0, 0, NULL, 0,
+                           PTL_SUM, PTL_UINT64_T));
+        }
+        await(done, 3 * kOperations);
+        took = now_us() - begin;
+        for (int i = 0; i < kOperations; i++)
+            errors += words[kOperations + i] != 42;
+        printf("passive %d %.0f %.0f\n", 3 * kOperations, work_us, took);
+        meet();
+        MUST(PtlMDRelease(descriptor));
+    } else {
+        for (double end = now_us() + work_us; now_us() < end;) {
+        }
+        meet();
+        errors += memory[0] != kOperations;
+        for (int i = 0; i < kOperations; i++)
+            errors += memory[i + 2] != (uint64_t) i;
+    }
+    MUST(PtlLEUnlink(entry));
+    MUST(PtlCTFree(done));
+}
+
+static long number(const char *option, const char *text, long least, long most)
+{
+    char *end;
+    long value = strtol(text, &end, 10);
+    if (*text == '\0' || *end != '\0' || value < least || value > most) {
+        fprintf(stderr, "portals_bench: %s takes %ld to %ld, not \"%s\"\n", option, least, most, text);
+        exit(2);
+    }
+    return value;
+}
+
+int main(int argc, char **argv)
+{
+    const char *experiment = argc > 1 ? argv[1] : "";
+    long bytes = -1, rounds = -1, work_ms = 1000;
+    long long its_errors;
+    int sockets[2], status = 0;
+    pid_t child;
+
+    if (strcmp(experiment, "-help") == 0 || strcmp(experiment, "--help") == 0) {
+        usage(stdout);
+        return 0;
+    }
+    for (int i = 2; i < argc; i += 2) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
+        if (strcmp(argv[i], "-bytes") == 0)
+            bytes = number(argv[i], value, 1, 64L << 20);
+        else if (strcmp(argv[i], "-rounds") == 0)
+            rounds = number(argv[i], value, 1, kMostRounds);
+        else if (strcmp(argv[i], "-work") == 0)
+            work_ms = number(argv[i], value, 0, 60000);
+        else {
+            fprintf(stderr, "portals_bench: no such option: %s\n", argv[i]);
+            return 2;
+        }
+    }
+    if (strcmp(experiment, "latency") != 0 && strcmp(experiment, "bandwidth") != 0
+        && strcmp(experiment, "passive") != 0) {
+        usage(stderr);
+        return 2;
+    }
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0 || (child = fork()) < 0) {
+        perror("portals_bench");
+        return 1;
+    }
+    is_parent = child > 0;
+    other = sockets[is_parent];
+    close(sockets[!is_parent]);
+    set_up();
+    if (strcmp(experiment, "latency") == 0)
+        latency(bytes < 0 ? 8 : (size_t) bytes, rounds < 0 ? 10000 : (int) rounds);
+    else if (strcmp(experiment, "bandwidth") == 0)
+        bandwidth(bytes < 0 ? 1 << 20 : (size_t) bytes, rounds < 0 ? 500 : (int) rounds);
+    else
+        passive(1000.0 * (double) work_ms);
+    exchange(&errors, &its_errors, sizeof errors);
+    MUST(PtlPTFree(interface, table));
+    MUST(PtlNIFini(interface));
+    PtlFini();
+    if (!is_parent)
+        return errors > 0;
+    printf("data check: %lld errors\n", errors + its_errors);
+    waitpid(child, &status, 0);
+    return errors + its_errors > 0 || status != 0;
+}
