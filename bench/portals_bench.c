@@ -3,7 +3,8 @@
  *
  * latency     Half of a ping-pong's round trip: PtlPut, and the other side waits for a counting event.
  * bandwidth   PtlPut of many blocks, with a window of them on the way.
- * passive     The child computes without a call of Portals. How long 1,000 puts, gets and atomics take meanwhile.
+ * passive     The child computes without a call of Portals. How long 1,000 puts, gets and atomics take that the
+ *             parent begins meanwhile.
  */
 
 #include <portals4.h>
@@ -38,7 +39,7 @@ static void usage(FILE *to)
           "\n"
           "  latency    -bytes B (default 8)\n"
           "  bandwidth  -bytes B (default 1048576)\n"
-          "  passive    -work MS (how long the child computes; default 1000)\n"
+          "  passive    -work MS (how long the child computes; default 1000; 0: until all is done)\n"
           "  -rounds N  round trips, or blocks (default 10000, or 500)\n", to);
 }
 
@@ -250,7 +251,9 @@ static void passive(double work_us)
         meet();
         MUST(PtlMDRelease(descriptor));
     } else {
-        for (double end = now_us() + work_us; now_us() < end;) {
+        double end = now_us() + work_us;
+        char byte;
+        while (work_us > 0 ? now_us() < end : recv(other, &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 1) {
         }
         meet();
         errors += memory[0] != kOperations;
