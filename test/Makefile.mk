@@ -16,6 +16,7 @@ EXTRA_DIST += test/googletest.h
 script_tests = \
 	test/docs/columns \
 	test/docs/links \
+	test/docs/man_pages \
 	test/docs/settings \
 	test/docs/wire_format \
 	test/exported_symbols \
