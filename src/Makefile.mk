@@ -109,6 +109,8 @@ dme_sources += src/dme/memory_events_absent.cc
 endif
 
 engine_sources = \
+	src/engine/card.cc \
+	src/engine/card.h \
 	src/engine/ch3_offload_events.h \
 	src/engine/engine.cc \
 	src/engine/engine.h \

@@ -202,6 +202,7 @@ unit_test_sources = \
 	test/nic/processor_set_test.cc \
 	test/ch3_offload/settings_test.cc \
 	test/nic/wait_policy_test.cc \
+	test/engine/card_test.cc \
 	test/engine/matcher_test.cc \
 	test/engine/payload_blocks_test.cc \
 	test/engine/intrusive_list_test.cc \
@@ -240,6 +241,7 @@ check_LIBRARIES += test/libcontract.a
 test_libcontract_a_SOURCES = \
 	test/rdma/contract_world.h \
 	test/rdma/provider_contract.cc \
+	test/rdma/renumbered_world.h \
 	test/rdma/provider_contract.h
 test_libcontract_a_CPPFLAGS = $(gtest_cppflags)
 
@@ -469,6 +471,7 @@ test_engine_tests_SOURCES = \
 	test/engine/engine_flow_test.cc \
 	test/engine/engine_fuzz_test.cc \
 	test/engine/engine_hostile_test.cc \
+	test/engine/engine_introduction_test.cc \
 	test/engine/engine_memory_test.cc \
 	test/engine/engine_packet_test.cc \
 	test/engine/engine_protocol_test.cc \
