@@ -526,6 +526,18 @@ test_nic_tests_SOURCES = \
 test_nic_tests_CPPFLAGS = $(gtest_cppflags)
 test_nic_tests_LDADD = test/libcontract.a test/libengine_world.a libcore.la $(GTEST_LIBS)
 
+# Processes that know each other by physical ids.
+check_PROGRAMS += test/introduction_tests
+TESTS += test/introduction_tests
+test_introduction_tests_SOURCES = \
+	test/nic/introduced_engines_test.cc \
+	test/nic/introductions_test.cc \
+	test/nic/introductions_world.h \
+	test/nic/process_frames_test.cc \
+	test/nic/user_key_test.cc
+test_introduction_tests_CPPFLAGS = $(gtest_cppflags)
+test_introduction_tests_LDADD = libcore.la $(GTEST_LIBS)
+
 # What stands in for a missing library. distcheck configures --without-verbs --without-ucm
 # --without-hwloc.
 if SOMETHING_ABSENT
