@@ -109,6 +109,8 @@ dme_sources += src/dme/memory_events_absent.cc
 endif
 
 engine_sources = \
+	src/engine/card.cc \
+	src/engine/card.h \
 	src/engine/ch3_offload_events.h \
 	src/engine/engine.cc \
 	src/engine/engine.h \
@@ -177,6 +179,10 @@ nic_sources = \
 	src/nic/nic_records.h \
 	src/nic/nicd_protocol.cc \
 	src/nic/nicd_protocol.h \
+	src/nic/introduction_meetings.cc \
+	src/nic/introductions.cc \
+	src/nic/introductions.h \
+	src/nic/keyed_hash.h \
 	src/nic/node_processes.cc \
 	src/nic/node_processes.h \
 	src/nic/placement.cc \
@@ -184,8 +190,13 @@ nic_sources = \
 	src/nic/port.h \
 	src/nic/port_memory.cc \
 	src/nic/port_memory.h \
+	src/nic/process_book.h \
 	src/nic/process_driver.cc \
 	src/nic/process_driver.h \
+	src/nic/process_frames.cc \
+	src/nic/process_frames.h \
+	src/nic/process_stream.cc \
+	src/nic/process_stream.h \
 	src/nic/processor_set.cc \
 	src/nic/processor_set.h \
 	src/nic/ring_port.cc \
@@ -203,8 +214,16 @@ nic_sources = \
 	src/nic/topology.h \
 	src/nic/traced_port.cc \
 	src/nic/traced_port.h \
+	src/nic/user_key.cc \
+	src/nic/user_key.h \
 	src/nic/wait_policy.cc \
 	src/nic/wait_policy.h
+
+if HAVE_VERBS
+nic_sources += src/nic/keyed_hash.cc
+else
+nic_sources += src/nic/keyed_hash_absent.cc
+endif
 
 if HAVE_HWLOC
 nic_sources += src/nic/topology.cc

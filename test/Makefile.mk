@@ -203,6 +203,7 @@ unit_test_sources = \
 	test/nic/processor_set_test.cc \
 	test/ch3_offload/settings_test.cc \
 	test/nic/wait_policy_test.cc \
+	test/engine/card_test.cc \
 	test/engine/matcher_test.cc \
 	test/engine/payload_blocks_test.cc \
 	test/engine/intrusive_list_test.cc \
@@ -241,6 +242,7 @@ check_LIBRARIES += test/libcontract.a
 test_libcontract_a_SOURCES = \
 	test/rdma/contract_world.h \
 	test/rdma/provider_contract.cc \
+	test/rdma/renumbered_world.h \
 	test/rdma/provider_contract.h
 test_libcontract_a_CPPFLAGS = $(gtest_cppflags)
 
@@ -470,6 +472,7 @@ test_engine_tests_SOURCES = \
 	test/engine/engine_flow_test.cc \
 	test/engine/engine_fuzz_test.cc \
 	test/engine/engine_hostile_test.cc \
+	test/engine/engine_introduction_test.cc \
 	test/engine/engine_memory_test.cc \
 	test/engine/engine_packet_test.cc \
 	test/engine/engine_protocol_test.cc \
@@ -523,6 +526,18 @@ test_nic_tests_SOURCES = \
 	test/rdma/shm/shm_world.h
 test_nic_tests_CPPFLAGS = $(gtest_cppflags)
 test_nic_tests_LDADD = test/libcontract.a test/libengine_world.a libcore.la $(GTEST_LIBS)
+
+# Processes that know each other by physical ids.
+check_PROGRAMS += test/introduction_tests
+TESTS += test/introduction_tests
+test_introduction_tests_SOURCES = \
+	test/nic/introduced_engines_test.cc \
+	test/nic/introductions_test.cc \
+	test/nic/introductions_world.h \
+	test/nic/process_frames_test.cc \
+	test/nic/user_key_test.cc
+test_introduction_tests_CPPFLAGS = $(gtest_cppflags)
+test_introduction_tests_LDADD = libcore.la $(GTEST_LIBS)
 
 # What stands in for a missing library. distcheck configures --without-verbs --without-ucm
 # --without-hwloc.

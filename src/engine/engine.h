@@ -241,8 +241,10 @@ class Engine {
   /// is empty and `others` is not 0.
   ch3_offload_events_t& events() noexcept;
 
-  /// Answers kCardWanted. `card`: what the peer published (its Engine::card()). Empty: the card cannot be
-  /// had, and the peer fails. What waits for the peer leaves, or is finished with the reason.
+  /// Answers kCardWanted, or comes before it; then the card is kept until something is to be sent to the
+  /// peer. `card`: what the peer published (its Engine::card()), with the names of PeerNames where the two
+  /// have no common numbers (card_with_names()). Empty: the card cannot be had, and the peer fails. What
+  /// waits for the peer leaves, or is finished with the reason.
   void introduce(PeerId peer, std::string_view card) noexcept;
 
   /// Sends a message. `send_id` (not 0 if cancellable) names it to cancel_send after it is done. kDone:

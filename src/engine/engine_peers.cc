@@ -3,21 +3,10 @@
 #include <algorithm>
 #include <string_view>
 
+#include "engine/card.h"
 #include "engine/engine_state.h"
 
 namespace ch3_offload {
-
-namespace {
-
-/// Splits `list` at `separator`: returns the first piece and shortens `list` to what follows.
-std::string_view next_piece(std::string_view& list, char separator) noexcept {
-  const std::size_t end = list.find(separator);
-  const std::string_view piece = list.substr(0, end);
-  list = end == std::string_view::npos ? std::string_view{} : list.substr(end + 1);
-  return piece;
-}
-
-}  // namespace
 
 Peer* Engine::State::make_known(PeerId id) noexcept {
   const std::size_t index = index_of(id);
@@ -52,19 +41,20 @@ void Engine::State::know_missed() noexcept {
 
 /// As connect().
 Status Engine::State::connect_by_card(Peer& peer, std::string_view card) {
-  std::string_view pieces = card;
   const std::string who = "process " + std::to_string(index_of(peer.id));
   const std::string version = "v=" + std::to_string(wire::kWireVersion);
-  if (!card.empty() && next_piece(pieces, ';') != version) {
+  const std::optional<Card> parsed = parse_card(card);
+  if (!card.empty() && (!parsed || parsed->version != version)) {
     warn(LogScope::kProcess, who + " speaks another version of the message protocol (its card: '" +
                                  std::string(card) + "'; here: " + version +
                                  "): all processes of a job need the same libch3offload");
     return Status::kUnreachable;
   }
-  while (!pieces.empty()) {
-    const std::string_view piece = next_piece(pieces, ';');
+  std::string_view addresses = parsed ? parsed->addresses : std::string_view{};
+  while (!addresses.empty()) {
+    const std::string_view address = next_piece(addresses, ';');
     for (std::size_t i = 0; i < providers.size(); ++i) {
-      if (providers[i]->reaches(piece)) return connect(peer, i, piece);
+      if (providers[i]->reaches(address)) return connect(peer, i, address, parsed->names);
     }
   }
   std::string have;
@@ -79,9 +69,10 @@ Status Engine::State::connect_by_card(Peer& peer, std::string_view card) {
 }
 
 /// kOk, kNoMemory, or another status, with which the peer is doomed. Throws std::bad_alloc.
-Status Engine::State::connect(Peer& peer, std::size_t provider_index, std::string_view address) {
+Status Engine::State::connect(Peer& peer, std::size_t provider_index, std::string_view address,
+                              const std::optional<PeerNames>& names) {
   Provider* const provider = providers[provider_index];
-  Result<Endpoint*> made = provider->connect(peer.id, address);
+  Result<Endpoint*> made = provider->connect(peer.id, address, names);
   if (!made.ok()) {
     // A process that is gone is told by the operation's error; the user can do something about the others.
     if (made.error().status != Status::kPeerFailed) {
@@ -108,9 +99,9 @@ void Engine::State::want_connection(Peer& peer) noexcept {
   activate(peer);
 }
 
-/// A peer that has connected to this process has given its address to the provider: nobody is asked for it,
-/// and the answer goes the way by which the peer came. Its version was checked: it would not have connected
-/// to an engine of another version.
+/// A peer that has connected to this process has given its address and its names to the provider: nobody is
+/// asked for them, and the answer goes the way by which the peer came. Its version was checked: it would not
+/// have connected to an engine of another version.
 void Engine::State::seek(Peer& peer) noexcept {
   Status status = Status::kNoMemory;
   try {
@@ -118,9 +109,11 @@ void Engine::State::seek(Peer& peer) noexcept {
     for (std::size_t i = 0; i < providers.size() && !is_found; ++i) {
       const std::string address = providers[i]->address_of(peer.id);
       is_found = !address.empty();
-      if (is_found) status = connect(peer, i, address);
+      if (is_found) status = connect(peer, i, address, {});
     }
-    if (!is_found) {
+    if (!is_found && !peer.card.empty()) {
+      status = connect_by_card(peer, peer.card);
+    } else if (!is_found) {
       peer.state = PeerState::kAsked;
       peer.wants_card = true;
       ++counters.cards_wanted;
@@ -134,8 +127,11 @@ void Engine::State::seek(Peer& peer) noexcept {
 
 void Engine::introduce(PeerId id, std::string_view card) noexcept {
   State& state = *state_;
-  Peer* const peer = state.known(id);
-  if (peer == nullptr || peer->state != PeerState::kAsked || peer->doom != Status::kOk) return;
+  if (id == state.config.self) return;
+  Peer* const peer = state.met(id);
+  if (peer == nullptr || peer->doom != Status::kOk) return;
+  if (peer->state == PeerState::kKnown || peer->state == PeerState::kWanted) return state.keep(*peer, card);
+  if (peer->state != PeerState::kAsked) return;
   Status status = Status::kNoMemory;
   try {
     status = state.connect_by_card(*peer, card);
@@ -145,8 +141,19 @@ void Engine::introduce(PeerId id, std::string_view card) noexcept {
   state.tried_to_connect(*peer, status);
 }
 
+/// The card of a peer that has not been asked for. An empty one says that nothing can be sent to it, ever.
+void Engine::State::keep(Peer& peer, std::string_view card) noexcept {
+  if (card.empty()) return doom(peer, Status::kUnreachable);
+  try {
+    peer.card = card;
+  } catch (const std::bad_alloc&) {
+    doom(peer, Status::kNoMemory);
+  }
+}
+
 void Engine::State::tried_to_connect(Peer& peer, Status status) noexcept {
   if (status == Status::kOk) {
+    peer.card = std::string();
     --introductions_due;
     connected(peer);
   } else if (status == Status::kUnreachable || status == Status::kPeerFailed) {

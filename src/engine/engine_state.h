@@ -165,7 +165,9 @@ struct Engine::State final : Sink {
   void want_connection(Peer& peer) noexcept;  ///< progress() will make one, unless that is under way.
   void seek(Peer& peer) noexcept;             ///< Connects to a kWanted peer, or asks for its card.
   Status connect_by_card(Peer& peer, std::string_view card);
-  Status connect(Peer& peer, std::size_t provider_index, std::string_view address);
+  Status connect(Peer& peer, std::size_t provider_index, std::string_view address,
+                 const std::optional<PeerNames>& names);
+  void keep(Peer& peer, std::string_view card) noexcept;
   void tried_to_connect(Peer& peer, Status status) noexcept;
   void connected(Peer& peer) noexcept;  ///< What waited for the connection goes on.
   void ran_short(Peer& peer) noexcept;  ///< No memory or descriptors for a connection now.

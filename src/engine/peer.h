@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "engine/operations.h"
 #include "engine/target_operations.h"
@@ -53,6 +54,8 @@ struct Peer {
   bool has_failed = false;       ///< kPeerFailed.
   std::size_t placed_bytes = 0;  ///< kPacketPlaced; 0: nothing was placed.
 
+  /// The client gave it before it was wanted. Empty: it did not, or the card has been used.
+  std::string card;
   Provider* provider = nullptr;
   Endpoint* endpoint = nullptr;      ///< That provider's. All three are set from kConnected on.
   std::uint32_t provider_index = 0;  ///< In State::providers, as is `provider`.

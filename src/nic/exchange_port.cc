@@ -74,9 +74,11 @@ ExchangeEndpoint& ExchangePort::find_or_make(PeerId peer) {
   return *peers_[index];
 }
 
-Result<Endpoint*> ExchangePort::connect(PeerId id, std::string_view text) {
+Result<Endpoint*> ExchangePort::connect(PeerId id, std::string_view text,
+                                        const std::optional<PeerNames>& names) {
   const auto address = ExchangeAddress::parse(text);
-  if (!address || address->rank != index_of(id) || !reaches(text))
+  const PeerNames common{rank_, id};
+  if (!address || names.value_or(common) != common || address->rank != index_of(id) || !reaches(text))
     return Error{Status::kUnreachable, 0, "'" + std::string(text) + "' is not its address"};
   ExchangeEndpoint& peer = find_or_make(id);
   const Error failed{Status::kPeerFailed, 0, "the process has ended"};

@@ -1,8 +1,9 @@
 // Which peer of an engine a process is.
 //
-// Portals names a process by its node and a number there, an engine by a small number of its own. A book gives
-// numbers to processes, and introduces this process to those that it has not met: each side learns the other's
-// card, and by which number it is known there. A process that introduces itself to this one gets a number, too.
+// Portals names a process by its node and a number there, an engine by a small number of its own. A book
+// gives numbers to processes, and introduces this process to those that it has not met: each side learns the
+// other's card, and by which number it is known there. A process that introduces itself to this one gets a
+// number, too.
 //
 // The book is the processor's: it works while the client computes.
 //
@@ -39,8 +40,9 @@ class ProcessBook {
   virtual ProcessId self() const noexcept = 0;
   virtual UserId user() const noexcept = 0;
 
-  /// The peer that a process is. A process that is not known gets a number, on_process() follows at once, and
-  /// the introduction begins: on_card() will come. Itself: the engine's own number. kNoMemory.
+  /// The peer that a process is. A process that is not known gets a number, and the next poll() calls
+  /// on_process() and begins the introduction: on_card() will come. Itself: the engine's own number.
+  /// kNoMemory: also if there is no number left.
   virtual Status find(ProcessId process, PeerId& peer) noexcept = 0;
   /// The engine says that the peer failed. If the same process is named again, it gets a new number: it may
   /// have been started anew.

@@ -27,6 +27,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,10 +38,19 @@
 
 namespace ch3_offload {
 
-/// A process. The engine and all providers use the same number; the client chooses it. Numbers are small:
-/// tables by number are arrays.
+/// A process, as this process numbers it. The engine and all its providers use the same number; the client
+/// chooses it. Numbers are small: tables by number are arrays.
 enum class PeerId : std::uint32_t {};
 constexpr std::uint32_t index_of(PeerId peer) noexcept { return static_cast<std::uint32_t>(peer); }
+
+/// Which numbers two processes have for themselves and each other, as one of them sees it. In a job, where
+/// all processes use the same numbers, `known_as` is the process's own number, and `own` the peer's.
+/// Processes that meet by other names have no common numbers: each gives the other one of its own.
+struct PeerNames {
+  PeerId known_as{};  ///< This process, at the peer.
+  PeerId own{};       ///< The peer, for itself.
+  friend bool operator==(const PeerNames&, const PeerNames&) = default;
+};
 
 /// The 32 bits that arrive with a write (immediate data, IBTA 9.4.4). The engine passes a transfer id.
 enum class Immediate : std::uint32_t {};
@@ -171,10 +181,14 @@ class Provider : public Registrar {
   /// Starts a connection for sending to `peer`, and returns the peer's endpoint, never nullptr. Does not wait
   /// for the peer: slots may be reserved at once; they are delivered when the peer polls. If the peer is
   /// connected already, has no effect and returns the same endpoint. Both sides may connect at the same time.
-  /// Errors: kUnreachable; kPeerFailed (no process listens at `address`, or on_peer_down() was called);
-  /// kNoMemory (no memory or no descriptors: the message names the limit). Throws std::bad_alloc if there is
-  /// no memory even for the error; then nothing was done.
-  virtual Result<Endpoint*> connect(PeerId peer, std::string_view address) = 0;
+  /// `names`: which numbers the two have for themselves and each other. Nothing: those that the peer told
+  /// when it connected to this process; if it has not, both use the same numbers.
+  /// Errors: kUnreachable (also: the peer had another address or other names before); kPeerFailed (no process
+  /// listens at `address`, or on_peer_down() was called); kNoMemory (no memory or no descriptors: the message
+  /// names the limit). Throws std::bad_alloc if there is no memory even for the error; then nothing was done.
+  virtual Result<Endpoint*> connect(PeerId peer, std::string_view address,
+                                    const std::optional<PeerNames>& names) = 0;
+  Result<Endpoint*> connect(PeerId peer, std::string_view address) { return connect(peer, address, {}); }
 
   /// Returns the address of `peer` as far as this provider knows it: from the peer, which gave it when it
   /// connected to this process, or from connect(). So a peer that has connected can be connected to. Empty:

@@ -36,7 +36,8 @@ class ArrayProvider final : public Provider {
   const Capabilities& capabilities() const noexcept override { return capabilities_; }
   std::string local_address() const override { return kAddress; }
   bool reaches(std::string_view address) const noexcept override { return address == kAddress; }
-  Result<Endpoint*> connect(PeerId peer, std::string_view) override {
+  using Provider::connect;
+  Result<Endpoint*> connect(PeerId peer, std::string_view, const std::optional<PeerNames>&) override {
     return other != nullptr && peer == other->self_ ? &to_other_ : &to_nobody_;
   }
   std::string address_of(PeerId peer) const override {

@@ -26,8 +26,10 @@ class ObservingProvider final : public Provider {
   const Capabilities& capabilities() const noexcept override { return inner_.capabilities(); }
   std::string local_address() const override { return inner_.local_address(); }
   bool reaches(std::string_view address) const noexcept override { return inner_.reaches(address); }
-  Result<Endpoint*> connect(PeerId peer, std::string_view address) override {
-    return inner_.connect(peer, address);
+  using Provider::connect;
+  Result<Endpoint*> connect(PeerId peer, std::string_view address,
+                            const std::optional<PeerNames>& names) override {
+    return inner_.connect(peer, address, names);
   }
   std::string address_of(PeerId peer) const override { return inner_.address_of(peer); }
   bool end(PeerId peer) noexcept override { return inner_.end(peer); }

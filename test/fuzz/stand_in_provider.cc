@@ -97,7 +97,8 @@ bool StandInProvider::reaches(std::string_view address) const noexcept {
   return address == "stand-in" || ShmAddress::parse(address).has_value();
 }
 
-Result<Endpoint*> StandInProvider::connect(PeerId peer, std::string_view address) {
+Result<Endpoint*> StandInProvider::connect(PeerId peer, std::string_view address,
+                                           const std::optional<PeerNames>&) {
   require(reaches(address), "connect() is called with addresses that are reached");
   End& end = end_of(peer);
   if (end.down) return Error{Status::kPeerFailed, 0, "it is down"};

@@ -64,7 +64,9 @@ class StandInProvider final : public Provider {
   const Capabilities& capabilities() const noexcept override { return capabilities_; }
   std::string local_address() const override { return "stand-in"; }
   bool reaches(std::string_view address) const noexcept override;
-  Result<Endpoint*> connect(PeerId peer, std::string_view address) override;
+  using Provider::connect;
+  Result<Endpoint*> connect(PeerId peer, std::string_view address,
+                            const std::optional<PeerNames>& names) override;
   std::string address_of(PeerId peer) const override;
   Status register_memory(void* address, std::size_t length_bytes, Access access,
                          MemoryRegion& region) noexcept override;

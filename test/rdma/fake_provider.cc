@@ -51,7 +51,12 @@ bool FakeProvider::reaches(std::string_view address) const noexcept {
   return true;
 }
 
-Result<Endpoint*> FakeProvider::connect(PeerId peer, std::string_view address) {
+Result<Endpoint*> FakeProvider::connect(PeerId peer, std::string_view address,
+                                        const std::optional<PeerNames>& names) {
+  const PeerNames common{self_, peer};
+  if (names.value_or(common) != common) {
+    return Error{Status::kUnreachable, 0, "the processes of the fake have common numbers"};
+  }
   if (address != make_address(network_, peer)) {
     return Error{Status::kUnreachable, 0, "that is not the address of process " + std::to_string(index_of(peer))};
   }

@@ -152,7 +152,10 @@ class FakeProvider final : public Provider {
   const Capabilities& capabilities() const noexcept override { return capabilities_; }
   std::string local_address() const override;
   bool reaches(std::string_view address) const noexcept override;
-  Result<Endpoint*> connect(PeerId peer, std::string_view address) override;
+  using Provider::connect;
+  /// Its processes use the same numbers: other `names` are kUnreachable.
+  Result<Endpoint*> connect(PeerId peer, std::string_view address,
+                            const std::optional<PeerNames>& names) override;
   std::string address_of(PeerId peer) const override;
   std::size_t max_slot_bytes(Endpoint& endpoint) const noexcept override;
   Status register_memory(void* address, std::size_t length_bytes, Access access,

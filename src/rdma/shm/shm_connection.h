@@ -47,21 +47,22 @@ Result<std::uint64_t> read_node_id();
 /// processes are on one node.
 struct Hello {
   static constexpr std::uint32_t kMagic = 0x6F33'6833;  // "3h3o"
-  static constexpr std::uint16_t kVersion = 3;
+  static constexpr std::uint16_t kVersion = 4;
 
   std::uint32_t magic = kMagic;
   std::uint16_t version = kVersion;
   std::uint16_t size_bytes = sizeof(Hello);
-  std::uint32_t sender = 0;    ///< PeerId of the process that connects.
-  std::uint32_t receiver = 0;  ///< PeerId of the process that it connects to.
+  std::uint32_t sender = 0;    ///< PeerId of the process that connects, at the other.
+  std::uint32_t receiver = 0;  ///< PeerId of the process that it connects to, at that process itself.
   std::uint64_t ring_bytes = 0;
   JobSecret secret{};
   std::array<std::uint64_t, 2> socket_id{};  ///< ShmAddress::socket_id of the process that connects.
-  std::uint64_t reserved = 0;                ///< 0.
+  std::uint32_t own = 0;                     ///< PeerId of the process that connects, at itself.
+  std::uint32_t known_as = 0;  ///< PeerId of the process that it connects to, at the one that connects.
 };
 static_assert(sizeof(Hello) == 64 && offsetof(Hello, sender) == 8 && offsetof(Hello, ring_bytes) == 16 &&
               offsetof(Hello, secret) == 24 && offsetof(Hello, socket_id) == 40 &&
-              offsetof(Hello, reserved) == 56);
+              offsetof(Hello, own) == 56 && offsetof(Hello, known_as) == 60);
 
 /// The answer, with two files attached: the receiver's doorbell and its activity bits.
 struct Welcome {

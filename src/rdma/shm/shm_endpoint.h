@@ -27,6 +27,7 @@ struct ShmEndpoint final : Endpoint {
   const PeerId id;
   bool has_address = false;
   ShmAddress address;  ///< From connect() or from its Hello. Valid if has_address.
+  PeerNames names;     ///< As `address`.
 
   // Sending to it.
   RingProducer out;

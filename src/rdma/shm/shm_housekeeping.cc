@@ -28,6 +28,9 @@ constexpr int kMostAcceptedAtOnce = 4096;  ///< A process that connects without 
 /// end is then reported nevertheless.
 constexpr std::uint64_t kLongestCopyNs = 10'000'000'000;
 
+/// The names by which the sender of a Hello is answered.
+PeerNames names_in(const Hello& hello) noexcept { return {PeerId{hello.known_as}, PeerId{hello.own}}; }
+
 /// Returns the mapping that `map` makes, or an invalid one if that fails, also for want of memory for its
 /// error.
 template <class Map>
@@ -168,7 +171,8 @@ void ShmProvider::receive_hello(std::uint32_t index) noexcept {
     // A dying peer is attached, too, because it connected before it died.
     if (peer != nullptr && peer->down) why = "that process is gone, or was given up";
     if (peer != nullptr && peer->in_memory.valid()) why = "it is connected already";
-    if (peer != nullptr && !is_at(*peer, hello)) why = "it is not the process that this one has connected to";
+    if (peer != nullptr && !is_sender_of(*peer, hello))
+      why = "it is not the process that this one has connected to";
     if (inbound_.size() == kMostActivityBits) why = "there are too many";
   }
   // The Hello may have come after make_room_for() looked.
@@ -201,9 +205,9 @@ bool ShmProvider::make_room_for(PeerId sender) noexcept {
   return true;
 }
 
-/// Returns false if the peer has another address than its Hello says.
-bool ShmProvider::is_at(const ShmEndpoint& peer, const Hello& hello) noexcept {
-  return !peer.has_address || peer.address.socket_id == hello.socket_id;
+/// Returns false if the peer has another address, or other names, than its Hello says.
+bool ShmProvider::is_sender_of(const ShmEndpoint& peer, const Hello& hello) noexcept {
+  return !peer.has_address || (peer.address.socket_id == hello.socket_id && peer.names == names_in(hello));
 }
 
 /// Adds the ring of a checked newcomer to inbound_, and answers. Its index is that of its activity bit.
@@ -217,6 +221,7 @@ void ShmProvider::attach(Newcomer socket, const Hello& hello, FileDescriptor rin
     return start_dying(peer, Status::kNoMemory);  // The engine may wait for this peer.
   }
   peer.address = {address_.node_id, hello.socket_id};
+  peer.names = names_in(hello);
   peer.has_address = true;
   peer.in_memory = std::move(memory);
   peer.in_socket = std::move(socket);

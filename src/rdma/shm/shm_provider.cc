@@ -107,7 +107,8 @@ ShmEndpoint& ShmProvider::find_or_make(PeerId peer) {
   return *peers_[index];
 }
 
-Result<Endpoint*> ShmProvider::connect(PeerId id, std::string_view address) {
+Result<Endpoint*> ShmProvider::connect(PeerId id, std::string_view address,
+                                       const std::optional<PeerNames>& names) {
   const std::optional<ShmAddress> parsed = ShmAddress::parse(address);
   if (!parsed || parsed->node_id != address_.node_id || index_of(id) >= config_.peer_limit)
     return Error{
@@ -119,9 +120,14 @@ Result<Endpoint*> ShmProvider::connect(PeerId id, std::string_view address) {
   if (peer.has_address && peer.address.socket_id != parsed->socket_id)
     return Error{Status::kUnreachable, 0,
                  "shm: peer " + std::to_string(index_of(id)) + " has another address than it had"};
+  if (peer.has_address && names && peer.names != *names)
+    return Error{Status::kUnreachable, 0,
+                 "shm: peer " + std::to_string(index_of(id)) + " has other numbers for us than it had"};
+  const PeerNames common{config_.self, id};
   if (peer.sending == Status::kOk) return &peer;
   try {
-    if (std::optional<Error> error = connect_anew(peer, *parsed)) {
+    if (std::optional<Error> error =
+            connect_anew(peer, *parsed, peer.has_address ? peer.names : names.value_or(common))) {
       forget_sending(peer);
       return std::move(*error);
     }
@@ -138,10 +144,12 @@ std::string ShmProvider::address_of(PeerId id) const {
   return peer != nullptr && peer->has_address ? peer->address.to_string() : std::string();
 }
 
-std::optional<Error> ShmProvider::connect_anew(ShmEndpoint& peer, const ShmAddress& address) {
+std::optional<Error> ShmProvider::connect_anew(ShmEndpoint& peer, const ShmAddress& address,
+                                               const PeerNames& names) {
   // Make room now: try_connect_later() must not allocate.
   if (connecting_.size() == connecting_.capacity()) connecting_.reserve(2 * connecting_.size() + 8);
   peer.address = address;
+  peer.names = names;
   peer.has_address = true;
   if (std::optional<Error> error = make_ring(peer)) return error;
   return try_connect(peer);
@@ -194,8 +202,10 @@ std::optional<Error> ShmProvider::try_connect(ShmEndpoint& peer) {
                  "shm: peer " + std::to_string(index_of(peer.id)) + " belongs to another user"};
   peer.pid = credentials.pid;
   Hello hello;
-  hello.sender = index_of(config_.self);
-  hello.receiver = index_of(peer.id);
+  hello.sender = index_of(peer.names.known_as);
+  hello.receiver = index_of(peer.names.own);
+  hello.own = index_of(config_.self);
+  hello.known_as = index_of(peer.id);
   hello.ring_bytes = config_.ring_bytes;
   hello.secret = config_.job_secret;
   hello.socket_id = address_.socket_id;

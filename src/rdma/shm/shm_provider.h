@@ -70,7 +70,9 @@ class ShmProvider final : public Provider {
   const Capabilities& capabilities() const noexcept override { return capabilities_; }
   std::string local_address() const override { return address_.to_string(); }
   bool reaches(std::string_view address) const noexcept override;
-  Result<Endpoint*> connect(PeerId peer, std::string_view address) override;
+  using Provider::connect;
+  Result<Endpoint*> connect(PeerId peer, std::string_view address,
+                            const std::optional<PeerNames>& names) override;
   std::string address_of(PeerId peer) const override;
   Status register_memory(void* address, std::size_t length_bytes, Access access,
                          MemoryRegion& region) noexcept override;
@@ -121,7 +123,7 @@ class ShmProvider final : public Provider {
   }
   ShmEndpoint& find_or_make(PeerId peer);
   std::optional<Error> make_ring(ShmEndpoint& peer);
-  std::optional<Error> connect_anew(ShmEndpoint& peer, const ShmAddress& address);
+  std::optional<Error> connect_anew(ShmEndpoint& peer, const ShmAddress& address, const PeerNames& names);
   std::optional<Error> try_connect(ShmEndpoint& peer);
   void try_connect_later(ShmEndpoint& peer) noexcept;
   void forget_sending(ShmEndpoint& peer) noexcept;
@@ -169,7 +171,7 @@ class ShmProvider final : public Provider {
   void receive_hello(std::uint32_t index) noexcept;
   bool make_room_for(const Newcomer& newcomer) noexcept;
   bool make_room_for(PeerId sender) noexcept;
-  static bool is_at(const ShmEndpoint& peer, const Hello& hello) noexcept;
+  static bool is_sender_of(const ShmEndpoint& peer, const Hello& hello) noexcept;
   void attach(Newcomer socket, const Hello& hello, FileDescriptor ring_file) noexcept;
   bool receive_from_receiver(ShmEndpoint& peer) noexcept;
   void take_welcome(ShmEndpoint& peer, std::span<const std::byte> bytes,

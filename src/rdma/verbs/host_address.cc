@@ -154,10 +154,15 @@ Result<std::string> choose_host_address(std::string_view wanted, const HostNetwo
           names_of(node.interfaces));
 }
 
-Result<std::string> find_host_address(std::string_view wanted, bool loopback_serves) {
+Result<std::string> find_host_address(std::string_view wanted, bool loopback_serves, AddressFamily family) {
   HostNetwork node;
   node.interfaces = interfaces_of_node();
   if (wanted.empty()) node.of_host_name = addresses_of_host_name();
+  if (family == AddressFamily::kIpv4) {
+    const auto is_ipv6 = [](const std::string& address) { return address.find(':') != std::string::npos; };
+    std::erase_if(node.interfaces, [&](const HostInterface& one) { return is_ipv6(one.address); });
+    std::erase_if(node.of_host_name, is_ipv6);
+  }
   return choose_host_address(wanted, node, loopback_serves);
 }
 

@@ -39,7 +39,11 @@ struct HostNetwork {
 Result<std::string> choose_host_address(std::string_view wanted, const HostNetwork& node,
                                         bool loopback_serves = false);
 
-/// The same among the addresses of this node. Blocks while the host's name is resolved, if `wanted` is empty.
-Result<std::string> find_host_address(std::string_view wanted, bool loopback_serves = false);
+enum class AddressFamily { kAny, kIpv4 };
+
+/// The same among the addresses of this node, of that family. Blocks while the host's name is resolved, if
+/// `wanted` is empty.
+Result<std::string> find_host_address(std::string_view wanted, bool loopback_serves = false,
+                                      AddressFamily family = AddressFamily::kAny);
 
 }  // namespace ch3_offload

@@ -324,7 +324,8 @@ bool VerbsProvider::has_working_rail(const VerbsEndpoint& peer) const noexcept {
                      [&](const VerbsEndpoint::Pair& pair) { return !rails_[pair.mine]->lost; });
 }
 
-Result<Endpoint*> VerbsProvider::connect(PeerId id, std::string_view text) {
+Result<Endpoint*> VerbsProvider::connect(PeerId id, std::string_view text,
+                                         const std::optional<PeerNames>& names) {
   const std::string who = "verbs: peer " + std::to_string(index_of(id));
   const std::optional<VerbsAddress> address = VerbsAddress::parse(text);
   if (!address || index_of(id) >= config_.peer_limit || id == config_.self)
@@ -332,6 +333,9 @@ Result<Endpoint*> VerbsProvider::connect(PeerId id, std::string_view text) {
   if (!address->same_fabric(address_))
     return Error{Status::kUnreachable, 0,
                  who + " is on another fabric (another link layer or InfiniBand subnet)"};
+  const PeerNames common{config_.self, id};
+  if (names.value_or(common) != common)
+    return Error{Status::kUnreachable, 0, who + " has no number in common with this process"};
   VerbsEndpoint& peer = find_or_make(id);
   if (peer.is_over()) return Error{Status::kPeerFailed, 0, who + " is gone"};
   if (peer.has_address && peer.address.instance != address->instance)

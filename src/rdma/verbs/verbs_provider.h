@@ -76,7 +76,9 @@ class VerbsProvider final : public Provider, private Links::Client, private Rail
   std::string local_address() const override { return address_.to_string(); }
   bool reaches(std::string_view address) const noexcept override;
   std::size_t max_slot_bytes(Endpoint& endpoint) const noexcept override;
-  Result<Endpoint*> connect(PeerId peer, std::string_view address) override;
+  using Provider::connect;
+  Result<Endpoint*> connect(PeerId peer, std::string_view address,
+                            const std::optional<PeerNames>& names) override;
   std::string address_of(PeerId peer) const override;
   Status register_memory(void* address, std::size_t length_bytes, Access access,
                          MemoryRegion& region) noexcept override {

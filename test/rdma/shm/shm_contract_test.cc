@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "rdma/renumbered_world.h"
 #include "rdma/shm/shm_fixture.h"
 
 namespace ch3_offload {
@@ -38,12 +39,20 @@ std::unique_ptr<ContractWorld> least_memory(std::size_t size) {
   return std::make_unique<ShmWorld>(size, config);
 }
 
+/// The processes have no common numbers.
+std::unique_ptr<ContractWorld> renumbered(std::size_t size) {
+  ShmConfig config;
+  config.bulk = BulkMethod::kCma;
+  return std::make_unique<RenumberedWorld>(std::make_unique<ShmWorld>(size, config, Numbering::kOwn));
+}
+
 const std::vector<ContractParam> kConfigurations = {
     {.name = "Streaming", .make = &streaming, .writes = false},
     {"Writing", &writing},
     {.name = "Growing", .make = &growing, .writes = false},
     {"LeastMemory", &least_memory},
-    {"SmallestRing", &smallest_ring}};
+    {"SmallestRing", &smallest_ring},
+    {.name = "Renumbered", .make = &renumbered, .has_secrets = false}};
 INSTANTIATE_PROVIDER_CONTRACT(Shm, kConfigurations);
 
 TEST_F(ShmProviderTest, PagesOf64KiBAreSupportedAndGreaterOnesRefused) {
@@ -134,6 +143,22 @@ TEST_F(ShmProviderTest, AnEndThatBeginsWhileAnotherIsToldIsToldToo) {
   EXPECT_EQ(sink(kA).count(RecordingSink::Kind::kPeerDown, kB), 1u);
   EXPECT_EQ(sink(kA).count(RecordingSink::Kind::kPeerDown, kHostile), 1u);
   EXPECT_EQ(sink(kA).events.back().status, Status::kProtocol);
+}
+
+TEST_F(ShmProviderTest, APeerKeepsTheNamesThatItCameWith) {
+  constexpr PeerId kPeer{2};
+  HandMadeReceiver receiver(at(kA).local_address());
+  const PeerNames names{PeerId{9}, PeerId{4}};
+  ASSERT_TRUE(at(kA).connect(kPeer, receiver.address(), names).ok());
+  const Result<Endpoint*> other = at(kA).connect(kPeer, receiver.address(), PeerNames{PeerId{8}, PeerId{4}});
+  ASSERT_FALSE(other.ok());
+  EXPECT_EQ(other.error().status, Status::kUnreachable);
+  HandMadeSender impostor(at(kA).local_address(), kPeer, kA, *ShmAddress::parse(receiver.address()));
+  poll_for_ms(kA, 5);
+  EXPECT_TRUE(impostor.sees_the_end());
+  HandMadeSender right(at(kA).local_address(), kPeer, kA, *ShmAddress::parse(receiver.address()), names);
+  poll_for_ms(kA, 5);
+  EXPECT_TRUE(right.take_welcome());
 }
 
 /// Who knows the secret can only say that it listens elsewhere. That harms the connection with itself.

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "rdma/provider_contract.h"
@@ -168,7 +169,9 @@ class HandMadeReceiver {
 
 class HandMadeSender {
  public:
-  HandMadeSender(const std::string& to, PeerId self, PeerId receiver, const ShmAddress& listens_at = {}) {
+  /// `names`: those that the receiver has for the two. Nothing: they have common numbers.
+  HandMadeSender(const std::string& to, PeerId self, PeerId receiver, const ShmAddress& listens_at = {},
+                 const std::optional<PeerNames>& names = {}) {
     const FileDescriptor file =
         std::move(make_shared_file("test", kRingControlBytes + kLeastRingBytes).value());
     memory_ = std::move(map_mirrored(file, kRingControlBytes, kLeastRingBytes).value());
@@ -177,6 +180,8 @@ class HandMadeSender {
     Hello hello;
     hello.sender = index_of(self);
     hello.receiver = index_of(receiver);
+    hello.own = index_of(names ? names->own : self);
+    hello.known_as = index_of(names ? names->known_as : receiver);
     hello.ring_bytes = kLeastRingBytes;
     hello.secret = test_secret();
     hello.socket_id = listens_at.socket_id;

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "rdma/contract_world.h"
 #include "rdma/shm/shm_provider.h"
 
@@ -26,10 +28,11 @@ inline std::unique_ptr<ShmProvider> make_shm(const ShmConfig& config) {
 
 class ShmWorld final : public ContractWorld {
  public:
-  ShmWorld(std::size_t size, ShmConfig config) : config_(config) {
+  /// `own`: the number that all have for themselves. Nothing: each has its place in the world.
+  ShmWorld(std::size_t size, ShmConfig config, std::optional<PeerId> own = {}) : config_(config) {
     config_.job_secret = test_secret();
     for (std::size_t i = 0; i < size; ++i) {
-      config_.self = PeerId{static_cast<std::uint32_t>(i)};
+      config_.self = own.value_or(PeerId{static_cast<std::uint32_t>(i)});
       providers_.push_back(make_shm(config_));
     }
   }

@@ -1,0 +1,309 @@
+// Connections and their frames. See introductions.h.
+
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "nic/introductions.h"
+#include "rdma/monotonic_clock.h"
+#include "rdma/shm/unix_socket.h"
+
+namespace ch3_offload {
+namespace {
+
+constexpr int kMostAccepts = 16;  ///< At one listener, in one poll().
+/// A guest that may make way for another one has had so long.
+constexpr std::uint64_t kGraceNs = 100'000'000;
+/// Between dials of a process that has hung up.
+constexpr std::uint64_t kHungUpNs = 50'000'000;
+
+ProcessNonce make_nonce_of_process() noexcept {
+  ProcessNonce nonce;
+  // Cannot fail: at most 256 bytes, after the pool was filled, which create() has waited for.
+  static_cast<void>(!::getrandom(nonce.data(), nonce.size(), 0));
+  return nonce;
+}
+
+}  // namespace
+
+bool Introductions::watch(int descriptor, Tag tag, std::size_t index, std::uint32_t events) noexcept {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = std::uint64_t{static_cast<std::uint32_t>(tag)} << 32 | index;
+  return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) == 0 ||
+         (errno == EEXIST && ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, descriptor, &event) == 0);
+}
+
+void Introductions::update_watch(std::size_t index) noexcept {
+  Meeting& meeting = *meetings_[index];
+  if (meeting.step == Step::kFree) return;
+  const std::uint32_t events =
+      EPOLLIN | EPOLLRDHUP | (meeting.stream.wants_write() ? static_cast<std::uint32_t>(EPOLLOUT) : 0);
+  if (meeting.watched == events) return;
+  if (watch(meeting.stream.socket().get(), Tag::kMeeting, index, events)) meeting.watched = events;
+}
+
+/// nullptr: there is no memory.
+Introductions::Meeting* Introductions::begin(ProcessStream stream, bool is_dial, bool is_on_node) noexcept {
+  std::size_t index = 0;
+  while (index < meetings_.size() && meetings_[index]->step != Step::kFree) ++index;
+  try {
+    if (index == meetings_.size()) meetings_.push_back(std::make_unique<Meeting>());
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+  Meeting& meeting = *meetings_[index];
+  meeting.step = Step::kAwaitsHello;
+  meeting.is_dial = is_dial;
+  meeting.is_on_node = is_on_node;
+  meeting.watched = 0;
+  meeting.since_ns = patience_ns_;
+  meeting.nonces = {};
+  meeting.stream = std::move(stream);
+  ++(is_dial ? dials_ : guests_);
+  return &meeting;
+}
+
+void Introductions::end(std::size_t index) noexcept {
+  Meeting& meeting = *meetings_[index];
+  if (meeting.step == Step::kFree) return;
+  --(meeting.is_dial ? dials_ : guests_);
+  if (meeting.is_dial) processes_[meeting.process].dial = SIZE_MAX;
+  // Closing alone is not enough: a child between vfork() and exec() holds the descriptor, too.
+  static_cast<void>(::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, meeting.stream.socket().get(), nullptr));
+  meeting.stream.close();
+  meeting.step = Step::kFree;
+  ++meeting.life;
+}
+
+/// `to`: who is meant.
+void Introductions::send_hello(Meeting& meeting, PhysicalId to) noexcept {
+  ProcessFrame frame = make_process_frame(ProcessFrameKind::kHello);
+  frame.hello.nonce = make_nonce_of_process();
+  frame.hello.receiver = static_cast<std::uint64_t>(to.process());
+  (meeting.is_dial ? meeting.nonces.dialler : meeting.nonces.acceptor) = frame.hello.nonce;
+  meeting.stream.send(frame);
+}
+
+void Introductions::send_card(Meeting& meeting, std::size_t process) noexcept {
+  ProcessFrame frame = make_process_frame(ProcessFrameKind::kCard);
+  ProcessCard& card = frame.card;
+  card.sender = static_cast<std::uint64_t>(self());
+  card.receiver = static_cast<std::uint64_t>(processes_[process].id.process());
+  card.instance = instance_;
+  card.user = static_cast<std::uint32_t>(user_);
+  card.own = index_of(config_.own);
+  card.known_as = index_of(number_of(process));
+  std::memcpy(card.card.data(), config_.card.data(), config_.card.size());
+  frame.proof =
+      proof_of(key_, meeting.nonces, meeting.is_dial ? ProcessSide::kDialler : ProcessSide::kAcceptor, frame);
+  meeting.stream.send(frame);
+}
+
+// Accepting
+
+void Introductions::pause() noexcept {
+  paused_ = true;  // The connections stay in the backlog.
+  for (const FileDescriptor* const listener : {&listeners_.node, &listeners_.net})
+    static_cast<void>(::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener->get(), nullptr));
+}
+
+void Introductions::resume() noexcept {
+  paused_ = !watch(listeners_.node.get(), Tag::kNode, 0, EPOLLIN) ||
+            !watch(listeners_.net.get(), Tag::kNet, 0, EPOLLIN);
+}
+
+/// Ends the oldest guest, if it has had some time. Returns false if there is none.
+bool Introductions::evict_guest() noexcept {
+  std::size_t oldest = meetings_.size();
+  for (std::size_t i = 0; i < meetings_.size(); ++i) {
+    const Meeting& meeting = *meetings_[i];
+    if (meeting.step == Step::kFree || meeting.is_dial || patience_ns_ - meeting.since_ns < kGraceNs)
+      continue;
+    if (oldest == meetings_.size() || meeting.since_ns < meetings_[oldest]->since_ns) oldest = i;
+  }
+  if (oldest == meetings_.size()) return false;
+  end(oldest);
+  return true;
+}
+
+std::size_t Introductions::accept_some(Listener& listener, Tag tag) noexcept {
+  const FileDescriptor& from = tag == Tag::kNode ? listeners_.node : listeners_.net;
+  std::size_t happened = 0;
+  for (int i = 0; i < kMostAccepts; ++i) {
+    if (guests_ >= kMostGuests && !evict_guest()) {
+      pause();
+      break;
+    }
+    FileDescriptor socket(::accept4(from.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket.valid()) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno != EAGAIN && !evict_guest()) pause();
+      break;
+    }
+    const bool is_on_node = tag == Tag::kNode;
+    if (is_on_node && peer_credentials(socket).uid != static_cast<uid_t>(user_)) continue;
+    const Meeting* const meeting =
+        begin(ProcessStream(std::move(socket), /*is_connecting=*/false), /*is_dial=*/false, is_on_node);
+    if (meeting == nullptr) break;  // It will dial again.
+    const auto slot = std::ranges::find_if(meetings_, [&](const auto& one) { return one.get() == meeting; });
+    const auto index = static_cast<std::size_t>(slot - meetings_.begin());
+    update_watch(index);
+    happened += hear(listener, index);  // Its Hello is there already, as a rule.
+  }
+  return happened;
+}
+
+/// Tells a guest why it is not wanted. It may have to send more before it reads that: the slot waits for its
+/// close.
+void Introductions::refuse(std::size_t index, ProcessRefusal reason) noexcept {
+  ProcessFrame frame = make_process_frame(ProcessFrameKind::kRefuse);
+  frame.refuse.reason = static_cast<std::uint32_t>(reason);
+  meetings_[index]->stream.send(frame);
+  meetings_[index]->step = Step::kAwaitsClose;
+}
+
+// Frames
+
+std::size_t Introductions::hear(Listener& listener, std::size_t index) noexcept {
+  std::size_t happened = 0;
+  if (index >= meetings_.size()) return 0;
+  Meeting& meeting = *meetings_[index];
+  const std::uint32_t life = meeting.life;
+  while (meeting.step != Step::kFree && meeting.life == life) {
+    ProcessFrame frame;
+    switch (meeting.stream.receive(frame)) {
+      case ProcessStream::Receipt::kFrame: happened += on_frame(listener, index, frame); break;
+      case ProcessStream::Receipt::kNothing: update_watch(index); return happened;
+      case ProcessStream::Receipt::kClosed: return happened + on_closed(listener, index);
+      case ProcessStream::Receipt::kVersion:
+        if (meeting.is_dial)
+          return happened + on_refusal(listener, index, describe(ProcessRefusal::kVersion));
+        if (meeting.step == Step::kAwaitsClose) {
+          end(index);
+          return happened;
+        }
+        refuse(index, ProcessRefusal::kVersion);
+        break;
+      case ProcessStream::Receipt::kMalformed:
+        if (meeting.is_dial)
+          return happened + on_refusal(listener, index, describe(ProcessRefusal::kStranger));
+        end(index);
+        return happened;
+    }
+  }
+  return happened;
+}
+
+std::size_t Introductions::on_frame(Listener& listener, std::size_t index,
+                                    const ProcessFrame& frame) noexcept {
+  Meeting& meeting = *meetings_[index];
+  if (meeting.is_dial) {
+    processes_[meeting.process].alive_ns = patience_ns_;
+    if (frame.kind == ProcessFrameKind::kRefuse)
+      return on_refusal(listener, index, describe(static_cast<ProcessRefusal>(frame.refuse.reason)));
+  }
+  const bool is_hello = meeting.step == Step::kAwaitsHello && frame.kind == ProcessFrameKind::kHello;
+  const bool is_card = meeting.step == Step::kAwaitsCard && frame.kind == ProcessFrameKind::kCard;
+  if (is_hello && meeting.is_dial) {
+    meeting.nonces.acceptor = frame.hello.nonce;
+    meeting.step = Step::kAwaitsCard;
+    send_card(meeting, meeting.process);
+    return 1;
+  }
+  if (is_hello) {
+    meeting.nonces.dialler = frame.hello.nonce;
+    if (frame.hello.receiver != static_cast<std::uint64_t>(self())) {
+      refuse(index, ProcessRefusal::kStranger);
+    } else if (!meeting.is_on_node && !key_.proves()) {
+      refuse(index, ProcessRefusal::kNoKey);
+    } else {
+      meeting.step = Step::kAwaitsCard;
+      send_hello(meeting, self_);
+    }
+    return 1;
+  }
+  if (is_card && meeting.is_dial) return on_card_of_acceptor(listener, index, frame);
+  if (is_card) return on_card_of_guest(listener, index, frame);
+  if (meeting.is_dial) return on_refusal(listener, index, "it does not follow the protocol");
+  end(index);
+  return 0;
+}
+
+/// If the dialler was introduced before, it is told the same again: it may not have heard.
+std::size_t Introductions::on_card_of_guest(Listener& listener, std::size_t index,
+                                            const ProcessFrame& frame) noexcept {
+  Meeting& meeting = *meetings_[index];
+  const ProcessCard& card = frame.card;
+  if (!equal_hashes(proof_of(key_, meeting.nonces, ProcessSide::kDialler, frame), frame.proof)) {
+    refuse(index, ProcessRefusal::kKey);
+    return 1;
+  }
+  const PhysicalId id = PhysicalId::of(ProcessId{card.sender});
+  if (ProcessId{card.receiver} != self() || ProcessId{card.sender} == self() || !id.is_possible() ||
+      UserId{card.user} != user_) {
+    refuse(index, ProcessRefusal::kStranger);
+    return 1;
+  }
+  const auto found = by_id_.find(card.sender);
+  std::size_t process = found != by_id_.end() ? found->second : SIZE_MAX;
+  const Process* const known = process == SIZE_MAX ? nullptr : &processes_[process];
+  const bool is_same = known != nullptr && known->state == State::kMet && known->instance == card.instance &&
+                       known->known_as == PeerId{card.known_as};
+  const bool is_sought = known != nullptr && known->state == State::kSought;
+  if (!is_same && !is_sought && add(id, process) != Status::kOk) {
+    refuse(index, ProcessRefusal::kFull);
+    return 1;
+  }
+  std::size_t happened = 1 + tell(listener, process);
+  if (!is_same) happened += met(listener, process, frame);
+  send_card(meeting, process);
+  meeting.step = Step::kAwaitsClose;
+  return happened;
+}
+
+/// The process may have introduced itself meanwhile: then both say the same. If it was started anew in
+/// between, the two that have its number fail at their first message, and get new numbers.
+std::size_t Introductions::on_card_of_acceptor(Listener& listener, std::size_t index,
+                                               const ProcessFrame& frame) noexcept {
+  const Meeting& meeting = *meetings_[index];
+  const std::size_t process = meeting.process;
+  const ProcessCard& card = frame.card;
+  if (!equal_hashes(proof_of(key_, meeting.nonces, ProcessSide::kAcceptor, frame), frame.proof))
+    return on_refusal(listener, index, describe(ProcessRefusal::kKey));
+  if (ProcessId{card.sender} != processes_[process].id.process() || ProcessId{card.receiver} != self() ||
+      UserId{card.user} != user_)
+    return on_refusal(listener, index, describe(ProcessRefusal::kStranger));
+  end(index);
+  if (processes_[process].state != State::kSought) return 1;
+  return met(listener, process, frame);
+}
+
+/// A dial has found somebody who is not, or does not want to be, the process that was meant.
+std::size_t Introductions::on_refusal(Listener& listener, std::size_t index, std::string_view why) noexcept {
+  const std::size_t process = meetings_[index]->process;
+  end(index);
+  return processes_[process].state == State::kSought ? unreachable(listener, process, why) : 0;
+}
+
+std::size_t Introductions::on_closed(Listener& listener, std::size_t index) noexcept {
+  const Meeting& meeting = *meetings_[index];
+  if (!meeting.is_dial) {
+    end(index);
+    return 0;
+  }
+  const std::size_t process = meeting.process;
+  const bool is_refused = meeting.stream.error() == ECONNREFUSED;
+  end(index);
+  processes_[process].retry_at_ns = monotonic_ns() + kHungUpNs;
+  if (!is_refused || processes_[process].state != State::kSought) return 0;
+  return unreachable(listener, process, "nobody listens there");
+}
+
+}  // namespace ch3_offload

@@ -1,0 +1,294 @@
+// Set-up, the numbers of processes, and what time brings. See introductions.h.
+
+#include "nic/introductions.h"
+
+#include <arpa/inet.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <new>
+#include <utility>
+
+#include "engine/card.h"
+#include "rdma/descriptor_limit.h"
+#include "rdma/monotonic_clock.h"
+#include "rdma/system_error.h"
+#include "rdma/verbs/host_address.h"
+
+namespace ch3_offload {
+namespace {
+
+constexpr std::uint64_t kMillisecondNs = 1'000'000;
+/// Between looks at the sockets.
+constexpr std::uint64_t kLookNs = 20'000;
+/// Between looks at what has deadlines.
+constexpr std::uint64_t kTickNs = 10 * kMillisecondNs;
+/// Longer without a poll, and this process was busy elsewhere.
+constexpr std::uint64_t kLongestTickNs = 100 * kMillisecondNs;
+/// Between dials of one process whose backlog is full, or that has hung up.
+constexpr std::uint64_t kRedialNs = 20 * kMillisecondNs;
+/// Processes that cannot be reached are logged so often.
+constexpr std::uint32_t kMostLines = 10;
+
+Result<std::uint32_t> choose_nid(const Introductions::Config& config) {
+  if (config.nid != 0) return config.nid;
+  const Result<std::string> address =
+      find_host_address(config.interface, /*loopback_serves=*/true, AddressFamily::kIpv4);
+  in_addr nid{htonl(INADDR_LOOPBACK)};
+  if (!address.ok() && !config.interface.empty())
+    return Error{address.error().status, 0, "choosing the nid of this process: " + address.error().message};
+  if (address.ok() && ::inet_pton(AF_INET, address.value().c_str(), &nid) != 1)
+    return Error{Status::kUnsupported, 0,
+                 "choosing the nid of this process: '" + address.value() + "' is no IPv4 address"};
+  return std::uint32_t{ntohl(nid.s_addr)};
+}
+
+}  // namespace
+
+Introductions::Introductions(const Config& config)
+    : config_(config),
+      log_(config.log, config.log_context),
+      user_(UserId{::geteuid()}),
+      key_(config.key.proves() ? config.key : UserKey::of_user(user_)) {}
+
+Introductions::~Introductions() = default;
+
+Result<std::unique_ptr<Introductions>> Introductions::create(const Config& config) {
+  assert(config.own < config.first_peer || index_of(config.own) >= config.peer_limit);
+  std::unique_ptr<Introductions> made(new Introductions(config));  // The constructor is private.
+  if (std::optional<Error> error = made->set_up()) return std::move(*error);
+  return made;
+}
+
+std::optional<Error> Introductions::set_up() {
+  if (config_.card.empty() || config_.card.size() > kMostProcessCardBytes)
+    return Error{Status::kUnsupported, 0,
+                 "the card of this process has " + std::to_string(config_.card.size()) + " bytes; 1 to " +
+                     std::to_string(kMostProcessCardBytes) + " can be told"};
+  raise_descriptor_limit();
+  if (::getrandom(&instance_, sizeof instance_, 0) != sizeof instance_)
+    return system_error("getrandom", errno);
+  const Result<std::uint32_t> nid = choose_nid(config_);
+  if (!nid.ok()) return nid.error();
+  self_ = {nid.value(), config_.pid};
+  Result<ProcessListeners> listeners = listen_as(self_, user_);
+  if (!listeners.ok()) return listeners.error();
+  listeners_ = std::move(listeners.value());
+  closing_ = {ForkClosing(listeners_.net.get()), ForkClosing(listeners_.node.get())};
+  bell_ = FileDescriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  epoll_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
+  if (!bell_.valid() || !epoll_.valid() || !watch(bell_.get(), Tag::kBell, 0, EPOLLIN) ||
+      !watch(listeners_.net.get(), Tag::kNet, 0, EPOLLIN) ||
+      !watch(listeners_.node.get(), Tag::kNode, 0, EPOLLIN))
+    return system_error("watching for processes that introduce themselves", errno);
+  last_poll_ns_ = last_tick_ns_ = monotonic_ns();
+  return {};
+}
+
+// Numbers
+
+/// A process gets the next number. kNoMemory: nothing was done.
+Status Introductions::add(PhysicalId id, std::size_t& index) noexcept {
+  index = processes_.size();
+  if (config_.peer_limit <= index_of(config_.first_peer) ||
+      index >= config_.peer_limit - index_of(config_.first_peer))
+    return Status::kNoMemory;
+  try {
+    const std::size_t room = index < processes_.capacity() ? processes_.capacity() : 2 * index + 16;
+    sought_.reserve(room);
+    untold_.reserve(room);
+    processes_.reserve(room);
+    by_id_.insert_or_assign(static_cast<std::uint64_t>(id.process()), index);
+  } catch (const std::bad_alloc&) {
+    return Status::kNoMemory;
+  }
+  processes_.push_back({.id = id, .is_elsewhere = !config_.meets_on_node});
+  untold_.push_back(index);
+  return Status::kOk;
+}
+
+Status Introductions::find(ProcessId process, PeerId& peer) noexcept {
+  if (process == self()) {
+    peer = config_.own;
+    return Status::kOk;
+  }
+  const auto found = by_id_.find(static_cast<std::uint64_t>(process));
+  std::size_t index = found != by_id_.end() ? found->second : 0;
+  if (found == by_id_.end()) {
+    if (const Status status = add(PhysicalId::of(process), index); status != Status::kOk) return status;
+    sought_.push_back(index);
+    const std::uint64_t one = 1;
+    static_cast<void>(!::write(bell_.get(), &one, sizeof one));
+  }
+  peer = number_of(index);
+  return Status::kOk;
+}
+
+void Introductions::forget(PeerId peer) noexcept {
+  if (peer < config_.first_peer || index_of(peer) - index_of(config_.first_peer) >= processes_.size()) return;
+  const std::size_t index = index_of(peer) - index_of(config_.first_peer);
+  Process& process = processes_[index];
+  if (process.state == State::kForgotten) return;
+  if (process.dial != SIZE_MAX) end(process.dial);
+  stop_seeking(index);
+  std::erase(untold_, index);
+  const auto found = by_id_.find(static_cast<std::uint64_t>(process.id.process()));
+  if (found != by_id_.end() && found->second == index) by_id_.erase(found);
+  process.state = State::kForgotten;
+}
+
+void Introductions::stop_seeking(std::size_t process) noexcept { std::erase(sought_, process); }
+
+std::size_t Introductions::tell(Listener& listener, std::size_t index) noexcept {
+  if (std::exchange(processes_[index].is_told, true)) return 0;
+  std::erase(untold_, index);
+  listener.on_process(number_of(index), processes_[index].id.process(), user_);
+  return 1;
+}
+
+std::size_t Introductions::tell_new(Listener& listener) noexcept {
+  std::size_t told = 0;
+  while (!untold_.empty()) told += tell(listener, untold_.front());
+  return told;
+}
+
+/// `frame`: the Card of the process, whose proof was verified.
+std::size_t Introductions::met(Listener& listener, std::size_t index, const ProcessFrame& frame) noexcept {
+  Process& process = processes_[index];
+  const PeerNames names{PeerId{frame.card.known_as}, PeerId{frame.card.own}};
+  stop_seeking(index);
+  process.state = State::kMet;
+  process.instance = frame.card.instance;
+  process.known_as = names.known_as;
+  try {
+    listener.on_card(number_of(index), card_with_names(card_in(frame), names));
+  } catch (const std::bad_alloc&) {
+    return unreachable(listener, index, "there is no memory for its card");
+  }
+  return 1;
+}
+
+/// `why`: for the log.
+std::size_t Introductions::unreachable(Listener& listener, std::size_t index, std::string_view why) noexcept {
+  Process& process = processes_[index];
+  stop_seeking(index);
+  process.state = State::kUnreachable;
+  if (lines_++ < kMostLines) {
+    const PhysicalId id = process.id;
+    log_("the process %u.%u.%u.%u/%u cannot be reached: %.*s", id.nid >> 24, id.nid >> 16 & 255,
+         id.nid >> 8 & 255, id.nid & 255, id.pid, static_cast<int>(why.size()), why.data());
+  }
+  listener.on_card(number_of(index), {});
+  return 1;
+}
+
+// Time
+
+std::uint64_t Introductions::next_due_ns() const noexcept {
+  if (!untold_.empty()) return 0;
+  return sought_.empty() && dials_ + guests_ == 0 && !paused_ ? UINT64_MAX : kTickNs;
+}
+
+std::size_t Introductions::poll(Listener& listener) noexcept {
+  std::size_t happened = tell_new(listener);
+  const std::uint64_t now_ns = monotonic_ns();
+  const std::uint64_t since_ns = elapsed_ns(now_ns, last_poll_ns_);
+  if (happened == 0 && since_ns < kLookNs) return 0;
+  patience_ns_ += std::min(since_ns, kLongestTickNs);
+  last_poll_ns_ = now_ns;
+
+  std::array<epoll_event, 64> events;
+  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < count; ++i) {
+    const std::uint64_t data = events[static_cast<std::size_t>(i)].data.u64;
+    // An event may be stale, because its slot was used again within this batch: hear() only tries.
+    switch (const Tag tag = static_cast<Tag>(data >> 32)) {
+      case Tag::kMeeting: happened += hear(listener, data & UINT32_MAX); break;
+      case Tag::kNode:
+      case Tag::kNet: happened += accept_some(listener, tag); break;
+      case Tag::kBell: {
+        std::uint64_t rung;
+        static_cast<void>(!::read(bell_.get(), &rung, sizeof rung));
+        break;
+      }
+    }
+  }
+  happened += dial_those_due(listener);
+  if (elapsed_ns(now_ns, last_tick_ns_) < kTickNs) return happened;
+  last_tick_ns_ = now_ns;
+  if (paused_ && guests_ < kMostGuests) resume();
+  return happened + look_at_deadlines(listener);
+}
+
+/// Goes round, so that each process has its turn.
+std::size_t Introductions::dial_those_due(Listener& listener) noexcept {
+  std::size_t happened = 0;
+  const std::uint64_t now_ns = sought_.empty() ? 0 : monotonic_ns();
+  for (std::size_t left = sought_.size(); left > 0 && dials_ < kMostDials; --left) {
+    if (next_sought_ >= sought_.size()) next_sought_ = 0;
+    const std::size_t index = sought_[next_sought_];
+    const Process& process = processes_[index];
+    if (process.dial == SIZE_MAX && now_ns >= process.retry_at_ns) happened += dial(listener, index);
+    if (process.state == State::kSought) ++next_sought_;  // Otherwise the next one has its place.
+  }
+  return happened;
+}
+
+std::size_t Introductions::dial(Listener& listener, std::size_t index) noexcept {
+  Process& process = processes_[index];
+  if (!std::exchange(process.was_dialled, true)) process.alive_ns = patience_ns_;
+  if (!process.id.is_possible()) return unreachable(listener, index, "no process has such an id");
+  process.retry_at_ns = monotonic_ns() + kRedialNs;
+  ProcessStream stream;
+  Status status = Status::kPeerFailed;
+  if (!process.is_elsewhere) {
+    status = dial_on_node(process.id, user_, stream);
+    process.is_elsewhere = status == Status::kPeerFailed || status == Status::kUnreachable;
+  }
+  if (process.is_elsewhere) {
+    if (!key_.proves())
+      return unreachable(listener, index,
+                         process.id.nid == self_.nid
+                             ? "no process of this user has that id"
+                             : "no process of this user and node has that id; to meet processes of other "
+                               "nodes, all need the same key file");
+    status = dial_over_net(process.id, stream);
+    if (status == Status::kPeerFailed) return unreachable(listener, index, "nobody listens there");
+  }
+  if (status != Status::kOk) return 0;
+  const bool is_on_node = !process.is_elsewhere;
+  Meeting* const meeting = begin(std::move(stream), /*is_dial=*/true, is_on_node);
+  if (meeting == nullptr) return 0;
+  meeting->process = index;
+  for (std::size_t i = 0; i < meetings_.size(); ++i)
+    if (meetings_[i].get() == meeting) process.dial = i;
+  send_hello(*meeting, process.id);
+  update_watch(process.dial);
+  return 0;
+}
+
+std::size_t Introductions::look_at_deadlines(Listener& listener) noexcept {
+  for (std::size_t i = 0; i < meetings_.size(); ++i) {
+    const Meeting& meeting = *meetings_[i];
+    if (meeting.step != Step::kFree && !meeting.is_dial &&
+        patience_ns_ - meeting.since_ns >= kGuestMs * kMillisecondNs)
+      end(i);
+  }
+  std::size_t happened = 0;
+  for (std::size_t i = sought_.size(); i > 0; --i) {
+    const std::size_t index = sought_[i - 1];
+    const Process& process = processes_[index];
+    if (!process.was_dialled || patience_ns_ - process.alive_ns < config_.patience_ms * kMillisecondNs)
+      continue;
+    if (process.dial != SIZE_MAX) end(process.dial);
+    happened += unreachable(listener, index, "it has not answered for too long");
+  }
+  return happened;
+}
+
+}  // namespace ch3_offload

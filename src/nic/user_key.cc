@@ -1,0 +1,81 @@
+#include "nic/user_key.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+
+#include "rdma/file_descriptor.h"
+#include "rdma/system_error.h"
+
+namespace ch3_offload {
+namespace {
+
+// Each use of the file's bytes has a key of its own.
+constexpr std::string_view kProofs = "ch3:offload key of introductions 1";
+constexpr std::string_view kProviders = "ch3:offload key of providers 1";
+
+std::span<const std::byte> bytes_of(std::string_view text) noexcept { return std::as_bytes(std::span(text)); }
+
+Error refusal(const std::string& path, const std::string& why) {
+  return {Status::kDeviceFailed, 0, "the key file " + path + " " + why};
+}
+
+}  // namespace
+
+Result<UserKey> UserKey::read(const std::string& path) {
+  if (!have_keyed_hash())
+    return Error{
+        Status::kUnsupported, 0,
+        "the key file " + path +
+            " cannot be used: this library was built without libsodium, so only processes of one node "
+            "can meet"};
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+  if (!file.valid()) return system_error("opening the key file " + path, errno);
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) return system_error("stat of the key file " + path, errno);
+  if (!S_ISREG(status.st_mode)) return refusal(path, "is no regular file");
+  if (status.st_uid != ::geteuid()) return refusal(path, "belongs to another user: make one of your own");
+  if ((status.st_mode & 077) != 0)
+    return refusal(path, "can be read or written by others: chmod 600 " + path);
+  std::array<std::byte, kMostBytes + 1> bytes;
+  std::size_t length = 0;
+  while (length < bytes.size()) {
+    const ssize_t got = ::read(file.get(), bytes.data() + length, bytes.size() - length);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return system_error("reading the key file " + path, errno);
+    if (got == 0) break;
+    length += static_cast<std::size_t>(got);
+  }
+  if (length < kLeastBytes || length > kMostBytes)
+    return refusal(path, "has " + std::string(length < kLeastBytes ? "less than 16" : "more than 4096") +
+                             " bytes: make one with head -c 32 /dev/urandom > " + path);
+  UserKey key;
+  key.key_ = keyed_hash(std::span(bytes).first(length), {bytes_of(kProofs)});
+  key.proves_ = true;
+  ::explicit_bzero(bytes.data(), bytes.size());
+  return key;
+}
+
+UserKey UserKey::of_user(UserId user) noexcept {
+  UserKey key;
+  std::memcpy(key.key_.data(), &user, sizeof user);
+  return key;
+}
+
+JobSecret UserKey::provider_secret() const noexcept {
+  JobSecret secret{};
+  const KeyedHash hash = have_keyed_hash() ? keyed_hash(key_, {bytes_of(kProviders)}) : KeyedHash(key_);
+  std::copy_n(hash.begin(), secret.size(), secret.begin());
+  return secret;
+}
+
+KeyedHash UserKey::prove(std::initializer_list<std::span<const std::byte>> parts) const noexcept {
+  return keyed_hash(key_, parts);
+}
+
+}  // namespace ch3_offload

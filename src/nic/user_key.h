@@ -1,0 +1,45 @@
+// What the processes of a user know, and others do not: the key file. From it come the proofs of
+// introductions (introductions.h) and the secret of the providers.
+//
+// Without a key file, a user's processes have a key that everybody can compute. It proves nothing: then the
+// kernel must say whose process it is (SO_PEERCRED), so only processes of the same node meet.
+//
+// Threads: any.
+
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "engine/targets/target_entry.h"
+#include "nic/keyed_hash.h"
+#include "rdma/job_secret.h"
+#include "rdma/status.h"
+
+namespace ch3_offload {
+
+class UserKey {
+ public:
+  static constexpr std::size_t kLeastBytes = 16;   ///< Of a key file.
+  static constexpr std::size_t kMostBytes = 4096;  ///< Likewise.
+
+  /// Reads the user's key file: a regular file that belongs to the user, and that nobody else may read or
+  /// write. Errors: kDeviceFailed, kUnsupported (no libsodium); the message says what to do. Blocks as files
+  /// do.
+  static Result<UserKey> read(const std::string& path);
+  /// That of a user without a key file.
+  static UserKey of_user(UserId user) noexcept;
+
+  /// Whether who knows it has proved to be the user.
+  bool proves() const noexcept { return proves_; }
+  /// The secret of the providers of all processes of the user.
+  JobSecret provider_secret() const noexcept;
+  /// The proof that its maker knows the key and has seen `parts`.
+  KeyedHash prove(std::initializer_list<std::span<const std::byte>> parts) const noexcept;
+
+ private:
+  std::array<std::byte, 32> key_{};
+  bool proves_ = false;
+};
+
+}  // namespace ch3_offload

@@ -1,0 +1,89 @@
+// Cards: those that come before they are wanted, and those with names.
+
+#include "engine/card.h"
+#include "engine/engine_world.h"
+
+namespace ch3_offload {
+namespace {
+
+class EngineIntroduction : public EngineWorld {
+ protected:
+  /// Engine 0 knows the card of 1 by itself.
+  void give_card(std::string_view card) { at(0)->introduce(PeerId{1}, card); }
+};
+
+TEST_F(EngineIntroduction, ACardThatComesBeforeItIsWantedIsKept) {
+  make_strangers();
+  give_card(cards[1]);
+  TestReceive request(8);
+  TestSend message(8);
+  receive(1, request);
+  send(0, 1, message);
+  settle();
+  expect_received(request, message);
+  EXPECT_EQ(at(0)->counters().cards_wanted, 0u);
+}
+
+TEST_F(EngineIntroduction, ACardThatComesBetweenTheSendAndTheQuestionIsUsed) {
+  make_strangers();
+  TestReceive request(8);
+  TestSend message(8);
+  receive(1, request);
+  send(0, 1, message);
+  give_card(cards[1]);
+  settle();
+  expect_received(request, message);
+  EXPECT_EQ(at(0)->counters().cards_wanted, 0u);
+}
+
+TEST_F(EngineIntroduction, AnEmptyCardFailsAPeerThatIsNotWantedYet) {
+  make_strangers();
+  give_card("");
+  settle();
+  EXPECT_EQ(at(0).failures, (std::map<std::uint32_t, Status>{{1, Status::kUnreachable}}));
+  TestSend message(8);
+  send(0, 1, message);
+  settle();
+  EXPECT_EQ(outcome(message), Status::kPeerFailed);
+}
+
+TEST_F(EngineIntroduction, OnesOwnCardSaysNothing) {
+  make_strangers();
+  at(0)->introduce(PeerId{0}, "");
+  settle();
+  EXPECT_TRUE(at(0).failures.empty());
+}
+
+TEST_F(EngineIntroduction, NamesReachTheProvider) {
+  make_strangers();
+  give_card(card_with_names(cards[1], {PeerId{0}, PeerId{1}}));  // Those of the fake.
+  TestReceive request(8);
+  TestSend message(8);
+  receive(1, request);
+  send(0, 1, message);
+  settle();
+  expect_received(request, message);
+}
+
+TEST_F(EngineIntroduction, NamesThatTheProviderDoesNotTakeFailThePeer) {
+  make_strangers();
+  give_card(card_with_names(cards[1], {PeerId{7}, PeerId{1}}));
+  TestSend message(8);
+  send(0, 1, message);
+  settle();
+  EXPECT_EQ(outcome(message), Status::kUnreachable);
+  EXPECT_EQ(at(0).failures, (std::map<std::uint32_t, Status>{{1, Status::kUnreachable}}));
+}
+
+TEST_F(EngineIntroduction, WrongNamesFailThePeerAndNothingElse) {
+  make_strangers();
+  give_card("v=6;as=4;" + cards[1].substr(4));
+  TestSend message(8);
+  send(0, 1, message);
+  settle();
+  EXPECT_EQ(outcome(message), Status::kUnreachable);
+  EXPECT_EQ(at(0).warnings.size(), 1u);
+}
+
+}  // namespace
+}  // namespace ch3_offload

@@ -1,0 +1,491 @@
+// Books of processes over loopback: who meets, who does not, and what hostile guests cost.
+
+#include "nic/introductions.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <functional>
+#include <set>
+
+#include "nic/introductions_world.h"
+#include "rdma/shm/unix_socket.h"
+
+namespace ch3_offload {
+namespace {
+
+class IntroductionsTest : public IntroductionsWorld {
+ protected:
+  /// The two meet: `one` names `other`.
+  void meet(BookOwner& one, BookOwner& other) {
+    const PeerId there = one.find(other.id());
+    ASSERT_TRUE(run_until_card(one, there)) << one.log;
+    ASSERT_TRUE(run_until([&] { return !other.record.cards.empty() && all_quiet(); }));
+    expect_met(one, there, other, other.find(one.id()));
+  }
+};
+
+TEST_F(IntroductionsTest, AProcessThatNamesAnotherOneMeetsIt) {
+  BookOwner& a = make();
+  BookOwner& b = make();
+  const PeerId b_at_a = a.find(b.id());
+  EXPECT_EQ(b_at_a, PeerId{100});
+  EXPECT_EQ(a.book->next_due_ns(), 0u);
+  ASSERT_TRUE(run_until_card(a, b_at_a));
+  EXPECT_EQ(a.record.processes.at(100), b.id());
+  EXPECT_EQ(b.record.processes.at(150), a.id());
+  expect_met(a, b_at_a, b, PeerId{150});
+  EXPECT_EQ(a.find(b.id()), b_at_a);
+  EXPECT_EQ(b.find(a.id()), PeerId{150});
+  ASSERT_TRUE(run_until([&] { return all_quiet(); }));
+  EXPECT_EQ(a.book->next_due_ns(), UINT64_MAX);
+}
+
+TEST_F(IntroductionsTest, BothDialAtOnceAndHaveOneResult) {
+  for (int i = 0; i < 20; ++i) {
+    BookOwner& a = make();
+    BookOwner& b = make(kLoopback2);
+    const PeerId b_at_a = a.find(b.id()), a_at_b = b.find(a.id());
+    ASSERT_TRUE(run_until_card(a, b_at_a));
+    ASSERT_TRUE(run_until_card(b, a_at_b));
+    ASSERT_TRUE(run_until([&] { return all_quiet(); }));
+    expect_met(a, b_at_a, b, a_at_b);
+    EXPECT_EQ(a.record.processes.size(), 1u);
+    EXPECT_EQ(b.record.processes.size(), 1u);
+  }
+}
+
+TEST_F(IntroductionsTest, ItselfHasItsOwnNumber) {
+  make();
+  BookOwner& b = make();
+  EXPECT_EQ(b.find(b.id()), PeerId{1});
+  run_for_ms(5);
+  EXPECT_TRUE(b.record.processes.empty());
+}
+
+TEST_F(IntroductionsTest, APidThatIsTakenIsToldApart) {
+  BookOwner& a = make();
+  Introductions::Config config = config_of();
+  config.pid = static_cast<std::uint16_t>(PhysicalId::of(a.id()).pid);
+  const Result<std::unique_ptr<Introductions>> second = Introductions::create(config);
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().status, Status::kAgain);
+  EXPECT_NE(second.error().message.find(PhysicalId::of(a.id()).to_string()), std::string::npos);
+  config.nid = kLoopback2;
+  EXPECT_TRUE(Introductions::create(config).ok());
+}
+
+TEST_F(IntroductionsTest, TheNidIsThatOfTheInterface) {
+  Introductions::Config config = config_of(0);
+  config.interface = "lo";
+  EXPECT_EQ(PhysicalId::of(make(config).id()).nid, kLoopback1);
+  config.interface = "";
+  EXPECT_NE(PhysicalId::of(make(config).id()).nid, 0u);
+  config.interface = "nothing*";
+  EXPECT_FALSE(Introductions::create(config).ok());
+}
+
+TEST_F(IntroductionsTest, ACardThatIsTooLongIsRefused) {
+  Introductions::Config config = config_of();
+  config.card = std::string(kMostProcessCardBytes + 1, 'x');
+  EXPECT_FALSE(Introductions::create(config).ok());
+  config.card.pop_back();
+  EXPECT_TRUE(Introductions::create(config).ok());
+}
+
+TEST_F(IntroductionsTest, WhoDoesNotListenIsUnreachableAtOnce) {
+  BookOwner& a = make();
+  BookOwner& b = make();
+  const ProcessId gone = b.id();
+  b.book.reset();
+  const PeerId there = a.find(gone);
+  ASSERT_TRUE(run_until_card(a, there));
+  EXPECT_EQ(a.card_of(there), "");
+  EXPECT_NE(a.log.find("no process of this user has that id"), std::string::npos) << a.log;
+  EXPECT_EQ(a.find(gone), there);
+  a.book->forget(there);
+  EXPECT_NE(a.find(gone), there);
+}
+
+TEST_F(IntroductionsTest, IdsThatNoProcessHasAreUnreachable) {
+  BookOwner& a = make();
+  for (const ProcessId id :
+       {ProcessId{0}, make_physical_id(kLoopback1, 0), make_physical_id(kLoopback1, 70000),
+        make_physical_id(0, 5), ProcessId{UINT64_MAX}}) {
+    const PeerId there = a.find(id);
+    ASSERT_TRUE(run_until_card(a, there));
+    EXPECT_EQ(a.card_of(there), "");
+  }
+}
+
+TEST_F(IntroductionsTest, WithoutAKeyFileTheErrorSaysWhatToDo) {
+  BookOwner& a = make();
+  const PeerId there = a.find(make_physical_id(0x0A00'0001, 4711));
+  ASSERT_TRUE(run_until_card(a, there));
+  EXPECT_NE(a.log.find("10.0.0.1/4711"), std::string::npos) << a.log;
+  EXPECT_NE(a.log.find("key file"), std::string::npos) << a.log;
+}
+
+TEST_F(IntroductionsTest, AProcessThatIsStartedAnewGetsANewNumber) {
+  BookOwner& a = make();
+  BookOwner& b = make();
+  meet(a, b);
+  const PeerId before = a.find(b.id());
+  Introductions::Config config = config_of();
+  config.pid = static_cast<std::uint16_t>(PhysicalId::of(b.id()).pid);
+  b.book.reset();
+  BookOwner& again = make(config);
+  const PeerId a_there = again.find(a.id());
+  ASSERT_TRUE(run_until_card(again, a_there));
+  const PeerId after = a.find(again.id());
+  EXPECT_NE(after, before);
+  expect_met(a, after, again, a_there);
+}
+
+TEST_F(IntroductionsTest, AProcessThatWasForgottenIsMetAnewByBoth) {
+  BookOwner& a = make();
+  BookOwner& b = make();
+  meet(a, b);
+  const PeerId before = a.find(b.id()), a_before = b.find(a.id());
+  a.book->forget(before);
+  a.book->forget(before);
+  const PeerId after = a.find(b.id());
+  EXPECT_NE(after, before);
+  ASSERT_TRUE(run_until_card(a, after));
+  const PeerId a_after = b.find(a.id());
+  EXPECT_NE(a_after, a_before);
+  expect_met(a, after, b, a_after);
+  for (const std::uint32_t unknown : {0u, 99u, 5000u, UINT32_MAX}) a.book->forget(PeerId{unknown});
+}
+
+TEST_F(IntroductionsTest, WhatIsForgottenBeforeItWasToldIsNotTold) {
+  BookOwner& a = make();
+  BookOwner& b = make();
+  a.book->forget(a.find(b.id()));
+  run_for_ms(20);
+  EXPECT_TRUE(a.record.processes.empty());
+  EXPECT_TRUE(all_quiet());
+}
+
+TEST_F(IntroductionsTest, NumbersAreBounded) {
+  Introductions::Config config = config_of();
+  config.peer_limit = index_of(config.first_peer) + 2;
+  BookOwner& a = make(config);
+  BookOwner& b = make();
+  BookOwner& c = make();
+  BookOwner& d = make();
+  meet(a, b);
+  meet(c, a);
+  PeerId none{};
+  EXPECT_EQ(a.book->find(d.id(), none), Status::kNoMemory);
+  const PeerId a_at_d = d.find(a.id());
+  ASSERT_TRUE(run_until_card(d, a_at_d));
+  EXPECT_EQ(d.card_of(a_at_d), "");
+  EXPECT_NE(d.log.find("as many processes as it can number"), std::string::npos) << d.log;
+}
+
+TEST_F(IntroductionsTest, HundredsOfProcessesMeetOne) {
+  constexpr int kProcesses = 300;
+  BookOwner& center = make();
+  for (int i = 0; i < kProcesses; ++i) make();
+  for (int i = 1; i <= kProcesses; ++i) {
+    owners[i]->find(center.id());
+    if (i % 3 == 0) center.find(owners[i]->id());
+  }
+  ASSERT_TRUE(run_until([&] { return center.record.cards.size() == kProcesses && all_quiet(); }));
+  std::set<std::uint32_t> numbers;
+  for (int i = 1; i <= kProcesses; ++i) {
+    const PeerId number = center.find(owners[i]->id());
+    numbers.insert(index_of(number));
+    expect_met(center, number, *owners[i], owners[i]->find(center.id()));
+  }
+  EXPECT_EQ(numbers.size(), static_cast<std::size_t>(kProcesses));
+}
+
+/// What a process does that is not of this library, at a book's door of the node.
+class Stranger {
+ public:
+  explicit Stranger(ProcessId to) {
+    const PhysicalId id = PhysicalId::of(to);
+    ProcessStream stream;
+    EXPECT_EQ(dial_on_node(id, UserId{::geteuid()}, stream), Status::kOk);
+    socket_ = duplicate(stream.socket());
+  }
+  void say(std::span<const std::byte> bytes) const {
+    EXPECT_EQ(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  void say(const ProcessFrame& frame) const { say(std::as_bytes(std::span(&frame, 1))); }
+  /// Returns the kind of the next frame; kEnd: the connection was closed; none: nothing came.
+  ProcessFrameKind hear(ProcessFrame& frame) const {
+    const ssize_t got = ::recv(socket_.get(), &frame, sizeof frame, MSG_DONTWAIT);
+    if (got == static_cast<ssize_t>(sizeof frame)) return frame.kind;
+    return got == 0 || errno == ECONNRESET ? ProcessFrameKind::kEnd : ProcessFrameKind{};
+  }
+
+ private:
+  FileDescriptor socket_;
+};
+
+class HostileGuest : public IntroductionsTest {
+ protected:
+  static ProcessFrame hello_to(ProcessId to) {
+    ProcessFrame frame = make_process_frame(ProcessFrameKind::kHello);
+    frame.hello.receiver = static_cast<std::uint64_t>(to);
+    return frame;
+  }
+  static ProcessFrame card_to(ProcessId to, const ProcessNonces& nonces, const UserKey& key) {
+    ProcessFrame frame = make_process_frame(ProcessFrameKind::kCard);
+    frame.card.sender = static_cast<std::uint64_t>(make_physical_id(kLoopback1, 9));
+    frame.card.receiver = static_cast<std::uint64_t>(to);
+    frame.card.user = ::geteuid();
+    std::strcpy(frame.card.card.data(), "v=6;guest");
+    frame.proof = proof_of(key, nonces, ProcessSide::kDialler, frame);
+    return frame;
+  }
+  ProcessFrameKind answer(const Stranger& guest, ProcessFrame& frame) {
+    ProcessFrameKind kind{};
+    run_until([&] {
+      if (kind == ProcessFrameKind{}) kind = guest.hear(frame);
+      return kind != ProcessFrameKind{};
+    });
+    return kind;
+  }
+  ProcessRefusal refusal_of(const Stranger& guest) {
+    ProcessFrame frame;
+    EXPECT_EQ(answer(guest, frame), ProcessFrameKind::kRefuse);
+    return ProcessRefusal{frame.refuse.reason};
+  }
+  /// Goes as far as a guest can without a proof.
+  ProcessNonces greet(const Stranger& guest, ProcessId to) {
+    guest.say(hello_to(to));
+    ProcessFrame frame;
+    EXPECT_EQ(answer(guest, frame), ProcessFrameKind::kHello);
+    return {{}, frame.hello.nonce};
+  }
+  const UserKey users_ = UserKey::of_user(UserId{::geteuid()});
+};
+
+TEST_F(HostileGuest, GarbageEndsTheConnectionAndNothingElse) {
+  BookOwner& a = make();
+  const Stranger guest(a.id());
+  guest.say(std::vector<std::byte>(5000, std::byte{0x5A}));
+  ProcessFrame frame;
+  EXPECT_EQ(answer(guest, frame), ProcessFrameKind::kEnd);
+  EXPECT_TRUE(all_quiet());
+  EXPECT_TRUE(a.record.processes.empty());
+}
+
+TEST_F(HostileGuest, AnotherVersionIsTold) {
+  BookOwner& a = make();
+  const Stranger guest(a.id());
+  ProcessFrame frame = hello_to(a.id());
+  ++frame.version;
+  guest.say(frame);
+  EXPECT_EQ(refusal_of(guest), ProcessRefusal::kVersion);
+}
+
+TEST_F(HostileGuest, WhoMeansAnotherProcessIsRefused) {
+  BookOwner& a = make();
+  const Stranger guest(a.id());
+  guest.say(hello_to(make_physical_id(kLoopback1, 9)));
+  EXPECT_EQ(refusal_of(guest), ProcessRefusal::kStranger);
+}
+
+TEST_F(HostileGuest, TheRightCardIsAnsweredEachTime) {
+  BookOwner& a = make();
+  for (int i = 0; i < 2; ++i) {
+    const Stranger guest(a.id());
+    guest.say(card_to(a.id(), greet(guest, a.id()), users_));
+    ProcessFrame frame;
+    ASSERT_EQ(answer(guest, frame), ProcessFrameKind::kCard);
+    EXPECT_EQ(frame.card.known_as, 100u);
+  }
+  EXPECT_EQ(a.card_of(PeerId{100}), "v=6;as=0;to=0;guest");
+}
+
+TEST_F(HostileGuest, ACardWithoutProofIsRefused) {
+  if (!have_keyed_hash()) GTEST_SKIP() << "without libsodium, the kernel's word is the proof";
+  BookOwner& a = make();
+  const std::vector<std::function<void(ProcessFrame&)>> breaches = {
+      [](ProcessFrame& f) { f.proof = {}; },
+      [](ProcessFrame& f) { f.card.known_as ^= 1; },
+      [](ProcessFrame& f) { f.card.card[4] ^= 1; },
+  };
+  for (const auto& breach : breaches) {
+    const Stranger guest(a.id());
+    ProcessFrame frame = card_to(a.id(), greet(guest, a.id()), users_);
+    breach(frame);
+    guest.say(frame);
+    EXPECT_EQ(refusal_of(guest), ProcessRefusal::kKey);
+  }
+  // Of another introduction.
+  const Stranger guest(a.id());
+  ProcessNonces nonces = greet(guest, a.id());
+  nonces.acceptor[0] ^= std::byte{1};
+  guest.say(card_to(a.id(), nonces, users_));
+  EXPECT_EQ(refusal_of(guest), ProcessRefusal::kKey);
+  EXPECT_TRUE(a.record.processes.empty());
+}
+
+TEST_F(HostileGuest, ACardOfSomebodyElseIsRefused) {
+  BookOwner& a = make();
+  const std::vector<std::function<void(ProcessFrame&)>> breaches = {
+      [&](ProcessFrame& f) { f.card.sender = static_cast<std::uint64_t>(a.id()); },
+      [](ProcessFrame& f) { f.card.sender = 0; },
+      [](ProcessFrame& f) { ++f.card.receiver; },
+      [](ProcessFrame& f) { ++f.card.user; },
+  };
+  for (const auto& breach : breaches) {
+    const Stranger guest(a.id());
+    const ProcessNonces nonces = greet(guest, a.id());
+    ProcessFrame frame = card_to(a.id(), nonces, users_);
+    breach(frame);
+    frame.proof = proof_of(users_, nonces, ProcessSide::kDialler, frame);
+    guest.say(frame);
+    EXPECT_EQ(refusal_of(guest), ProcessRefusal::kStranger);
+  }
+  EXPECT_TRUE(a.record.processes.empty());
+}
+
+TEST_F(HostileGuest, AFrameThatIsNotDueEndsTheConnection) {
+  BookOwner& a = make();
+  const Stranger guest(a.id());
+  guest.say(card_to(a.id(), {}, users_));
+  ProcessFrame frame;
+  EXPECT_EQ(answer(guest, frame), ProcessFrameKind::kEnd);
+}
+
+TEST_F(HostileGuest, SilentGuestsMakeWayAndEnd) {
+  BookOwner& a = make();
+  std::vector<std::unique_ptr<Stranger>> guests;
+  for (std::size_t i = 0; i < Introductions::kMostGuests + 20; ++i)
+    guests.push_back(std::make_unique<Stranger>(a.id()));
+  BookOwner& b = make();
+  const PeerId there = b.find(a.id());
+  ASSERT_TRUE(run_until_card(b, there));
+  EXPECT_EQ(b.card_of(there).substr(0, 5), "v=6;a");
+  EXPECT_LE(a.book->connections(), Introductions::kMostGuests);
+  EXPECT_TRUE(run_until([&] { return a.book->connections() == 0; })) << "their time is bounded";
+}
+
+TEST_F(IntroductionsTest, AProcessThatDoesNotAnswerIsGivenUp) {
+  BookOwner& a = make();
+  Introductions::Config config = config_of();
+  config.patience_ms = 200;
+  BookOwner& b = make(config);
+  const PeerId there = b.find(a.id());
+  const auto begin = std::chrono::steady_clock::now();
+  while (b.record.cards.empty() && std::chrono::steady_clock::now() < begin + std::chrono::minutes(1))
+    b.book->poll(b.record);
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(200));
+  EXPECT_EQ(b.card_of(there), "");
+  EXPECT_NE(b.log.find("has not answered"), std::string::npos) << b.log;
+}
+
+TEST_F(IntroductionsTest, AProcessThatDiesInTheMiddleIsUnreachable) {
+  BookOwner& a = make();
+  BookOwner& b = make();
+  const PeerId there = b.find(a.id());
+  while (b.book->connections() == 0) b.book->poll(b.record);
+  a.book.reset();
+  ASSERT_TRUE(run_until_card(b, there));
+  EXPECT_EQ(b.card_of(there), "");
+}
+
+/// Over TCP.
+class IntroductionsOverNet : public IntroductionsTest {
+ protected:
+  void SetUp() override {
+    if (!have_keyed_hash()) GTEST_SKIP() << "this library was built without libsodium";
+    key = file_.key();
+  }
+  BookOwner& make_far(const UserKey& with) {
+    Introductions::Config config = config_of(kLoopback2);
+    config.key = with;
+    config.meets_on_node = false;
+    return make(config);
+  }
+  const KeyFile file_{std::string(32, 'k')};
+  const KeyFile other_file_{std::string(32, 'l')};
+};
+
+TEST_F(IntroductionsOverNet, ProcessesWithTheSameKeyMeet) {
+  BookOwner& a = make_far(key);
+  BookOwner& b = make_far(key);
+  meet(a, b);
+  meet(b, make_far(key));
+}
+
+TEST_F(IntroductionsOverNet, BothDialAtOnceAndHaveOneResult) {
+  for (int i = 0; i < 10; ++i) {
+    BookOwner& a = make_far(key);
+    BookOwner& b = make_far(key);
+    const PeerId b_at_a = a.find(b.id()), a_at_b = b.find(a.id());
+    ASSERT_TRUE(run_until_card(a, b_at_a));
+    ASSERT_TRUE(run_until_card(b, a_at_b));
+    ASSERT_TRUE(run_until([&] { return all_quiet(); }));
+    expect_met(a, b_at_a, b, a_at_b);
+  }
+}
+
+TEST_F(IntroductionsOverNet, AnotherKeyIsRefused) {
+  BookOwner& a = make_far(key);
+  BookOwner& b = make_far(other_file_.key());
+  const PeerId there = a.find(b.id());
+  ASSERT_TRUE(run_until_card(a, there));
+  EXPECT_EQ(a.card_of(there), "");
+  EXPECT_NE(a.log.find("has another key file"), std::string::npos) << a.log;
+  EXPECT_TRUE(b.record.processes.empty());
+}
+
+TEST_F(IntroductionsOverNet, WhoHasNoKeySaysSo) {
+  BookOwner& a = make_far(key);
+  BookOwner& b = make_far({});
+  const PeerId there = a.find(b.id());
+  ASSERT_TRUE(run_until_card(a, there));
+  EXPECT_NE(a.log.find("has no key file"), std::string::npos) << a.log;
+  EXPECT_TRUE(b.record.processes.empty());
+}
+
+TEST_F(IntroductionsOverNet, AKeyCountsOnTheNodeToo) {
+  BookOwner& a = make();
+  Introductions::Config config = config_of();
+  config.key = {};
+  BookOwner& b = make(config);
+  const PeerId there = a.find(b.id());
+  ASSERT_TRUE(run_until_card(a, there));
+  EXPECT_NE(a.log.find("has another key file"), std::string::npos) << a.log;
+}
+
+TEST_F(IntroductionsOverNet, WhoDoesNotListenIsUnreachableAtOnce) {
+  BookOwner& a = make_far(key);
+  BookOwner& b = make_far(key);
+  const ProcessId gone = b.id();
+  b.book.reset();
+  const PeerId there = a.find(gone);
+  ASSERT_TRUE(run_until_card(a, there));
+  EXPECT_EQ(a.card_of(there), "");
+  EXPECT_NE(a.log.find("nobody listens there"), std::string::npos) << a.log;
+}
+
+TEST_F(IntroductionsOverNet, AProcessThatIsStartedAnewTakesItsPidAgain) {
+  BookOwner& a = make_far(key);
+  BookOwner& b = make_far(key);
+  meet(a, b);
+  const PeerId before = a.find(b.id());
+  Introductions::Config config = config_of(kLoopback2);
+  config.pid = static_cast<std::uint16_t>(PhysicalId::of(b.id()).pid);
+  config.meets_on_node = false;
+  b.book.reset();
+  BookOwner& again = make(config);
+  const PeerId a_there = again.find(a.id());
+  ASSERT_TRUE(run_until_card(again, a_there));
+  EXPECT_NE(a.find(again.id()), before);
+  expect_met(a, a.find(again.id()), again, a_there);
+}
+
+}  // namespace
+}  // namespace ch3_offload
