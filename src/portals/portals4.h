@@ -32,7 +32,7 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
-/* ---- Return codes (section 3.3.2) ---- */
+/* ---- Return codes (section 3.3) ---- */
 
 enum ptl_retvals {
     PTL_OK = 0,
@@ -95,7 +95,7 @@ typedef ptl_handle_any_t ptl_handle_me_t;       /**< match list entry */
 #define PTL_TIME_FOREVER ((ptl_time_t) 0xffffffffU)     /**< no time limit */
 #define PTL_SIZE_MAX ((ptl_size_t) 0xffffffffffffffffULL)       /**< with a null start: all memory */
 
-/** A process: by its rank on a logical interface, by nid and pid on a physical one (section 3.9). */
+/** A process: by its rank on a logical interface, by nid and pid on a physical one (section 3.8). */
 typedef union {
     ptl_rank_t rank;
     struct {
@@ -143,7 +143,7 @@ void PtlAbort(void);
 #define PTL_TOTAL_DATA_ORDERING (1U << 1)       /**< the max_*_ordered_size hold for all offsets */
 #define PTL_COHERENT_ATOMICS (1U << 2)          /**< PtlAtomicSync() is not needed */
 
-/** What an interface can do (section 3.5.1). A table can take no more than its interface. */
+/** What an interface can do (section 3.5). A table can take no more than its interface. */
 typedef struct {
     int max_entries;            /**< entries of all portal tables together */
     int max_unexpected_headers; /**< operations that the overflow lists took and no priority entry claimed */
@@ -178,7 +178,7 @@ int PtlNIInit(ptl_interface_t iface, unsigned int options, ptl_pid_t pid, const 
  *  PTL_INTERRUPTED. */
 int PtlNIFini(ptl_handle_ni_t ni_handle);
 
-/** Status registers (section 3.5.4). */
+/** Status registers. */
 typedef enum {
     PTL_SR_DROP_COUNT,          /**< operations that no entry took */
     PTL_SR_PERMISSION_VIOLATIONS,       /**< operations of a user for whom the entry is not */
@@ -193,7 +193,7 @@ int PtlNIStatus(ptl_handle_ni_t ni_handle, ptl_sr_index_t status_register, ptl_s
 /** Returns the interface of any object; of an interface, itself. */
 int PtlNIHandle(ptl_handle_any_t handle, ptl_handle_ni_t *ni_handle);
 
-/** Says which process each rank of a logical interface is (section 3.6). Replaces the map that was set
+/** Says which process each rank of a logical interface is. Replaces the map that was set
  *  before. Before, no process can be named. `mapping`: `map_size` physical processes, by rank; copied.
  *  PTL_ARG_INVALID: the interface is physical; `map_size` is 0 or `mapping` null. PTL_NO_SPACE. */
 int PtlSetMap(ptl_handle_ni_t ni_handle, ptl_size_t map_size, const ptl_process_t *mapping);
@@ -204,7 +204,7 @@ int PtlSetMap(ptl_handle_ni_t ni_handle, ptl_size_t map_size, const ptl_process_
 int PtlGetMap(ptl_handle_ni_t ni_handle, ptl_size_t map_size, ptl_process_t *mapping,
               ptl_size_t *actual_map_size);
 
-/* ---- Users and processes (sections 3.8 and 3.9) ---- */
+/* ---- Users and processes (sections 3.7 and 3.8) ---- */
 
 /** Returns the user of this process. */
 int PtlGetUid(ptl_handle_ni_t ni_handle, ptl_uid_t *uid);
@@ -216,7 +216,7 @@ int PtlGetId(ptl_handle_ni_t ni_handle, ptl_process_t *id);
 /** Returns nid and pid of this process, on every interface. */
 int PtlGetPhysId(ptl_handle_ni_t ni_handle, ptl_process_t *id);
 
-/* ---- Portal tables (section 3.7) ---- */
+/* ---- Portal tables (section 3.6) ---- */
 
 #define PTL_PT_ONLY_USE_ONCE (1U << 0)  /**< a hint: all entries are used once */
 #define PTL_PT_FLOWCTRL (1U << 1)       /**< the table disables itself rather than lose something */
@@ -525,7 +525,7 @@ typedef unsigned char ptl_event_kind_t;
 #define PTL_EVENT_AUTO_FREE 14  /**< no more events of an overflow entry that was used up */
 #define PTL_EVENT_SEARCH 15     /**< of PTL_SEARCH_ONLY, or PTL_NI_NO_MATCH */
 
-/** Why an operation failed (section 3.13.3). */
+/** Why an operation failed (section 3.13). */
 typedef unsigned char ptl_ni_fail_t;
 #define PTL_NI_OK 0
 #define PTL_NI_UNDELIVERABLE 1  /**< the process could not be reached, or has ended */
