@@ -251,13 +251,47 @@ channel_sources = \
 	src/ch3_offload/settings.cc \
 	src/ch3_offload/settings.h
 
+portals_sources = \
+	src/portals/call.h \
+	src/portals/counter_calls.cc \
+	src/portals/counting_events.h \
+	src/portals/descriptor_calls.cc \
+	src/portals/entry_calls.cc \
+	src/portals/event_queue.h \
+	src/portals/handle.h \
+	src/portals/handle_table.h \
+	src/portals/interface.cc \
+	src/portals/interface.h \
+	src/portals/interface_calls.cc \
+	src/portals/iovec.h \
+	src/portals/library.cc \
+	src/portals/library.h \
+	src/portals/limits.cc \
+	src/portals/limits.h \
+	src/portals/memory_descriptor.cc \
+	src/portals/memory_descriptor.h \
+	src/portals/movement_calls.cc \
+	src/portals/portals_process.h \
+	src/portals/queue_calls.cc \
+	src/portals/table_calls.cc \
+	src/portals/translation.cc \
+	src/portals/translation.h
+
 # Every object of the core, with its C++ symbols: what the tests link.
 noinst_LTLIBRARIES += libcore.la
 libcore_la_SOURCES = $(rdma_sources) $(dme_sources) $(engine_sources) $(nic_sources) $(channel_sources)
 libcore_la_CPPFLAGS = $(AM_CPPFLAGS) -DCH3_OFFLOAD_BINDIR='"$(bindir)"' $(VERBS_CFLAGS) $(HWLOC_CFLAGS)
 libcore_la_LIBADD = $(VERBS_LIBS) $(HWLOC_LIBS)
 
-include_HEADERS = src/ch3_offload/ch3_offload.h src/engine/ch3_offload_events.h src/rdma/ch3_offload_lane.h
+include_HEADERS = \
+	src/ch3_offload/ch3_offload.h \
+	src/engine/ch3_offload_events.h \
+	src/portals/portals4.h \
+	src/rdma/ch3_offload_lane.h
+
+# Every object of the Portals library, with its C++ symbols: what its tests link.
+noinst_LTLIBRARIES += libportals.la
+libportals_la_SOURCES = $(portals_sources)
 
 # What MPICH links. C programs must not need a C++ runtime: only ch3_offload_* is exported, and libstdc++ and
 # libgcc are linked in statically. libtool's C++ mode always appends the shared ones, so this library is

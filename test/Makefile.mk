@@ -237,6 +237,32 @@ test_tools_tests_CPPFLAGS = $(gtest_cppflags) -I$(top_srcdir)/tools $(TOOLS_CFLA
 test_tools_tests_LDADD = libtools.a libcore.la $(TOOLS_LIBS) $(GTEST_LIBS)
 endif
 
+# libportals4 over a port without an engine.
+check_PROGRAMS += test/portals_tests
+TESTS += test/portals_tests
+test_portals_tests_SOURCES = \
+	test/portals/counter_calls_test.cc \
+	test/portals/descriptor_calls_test.cc \
+	test/portals/entry_calls_test.cc \
+	test/portals/fake_target_port.cc \
+	test/portals/fake_target_port.h \
+	test/portals/handle_table_test.cc \
+	test/portals/interface_calls_test.cc \
+	test/portals/movement_calls_test.cc \
+	test/portals/portals_world.cc \
+	test/portals/portals_world.h \
+	test/portals/queue_calls_test.cc \
+	test/portals/table_calls_test.cc \
+	test/portals/triggered_calls_test.cc \
+	test/portals/waiting_test.cc
+test_portals_tests_CPPFLAGS = $(gtest_cppflags)
+test_portals_tests_LDADD = libportals.la libcore.la $(GTEST_LIBS)
+
+# The header is one of C. Compiled only.
+check_LIBRARIES += test/libportals_header.a
+test_libportals_header_a_SOURCES = test/portals/header_test.c
+test_libportals_header_a_CFLAGS = -std=c99 -Wall -Wextra -pedantic -Werror
+
 # The provider contract, compiled once for the programs that instantiate it.
 check_LIBRARIES += test/libcontract.a
 test_libcontract_a_SOURCES = \

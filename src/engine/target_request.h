@@ -20,6 +20,8 @@ inline constexpr std::uint32_t kCountSend = 1U << 2;
 inline constexpr std::uint32_t kCountReply = 1U << 3;
 inline constexpr std::uint32_t kCountAck = 1U << 4;
 inline constexpr std::uint32_t kCountOriginBytes = 1U << 5;  ///< Successful bytes, not operations.
+/// Of a source: its memory may change as soon as the request has been made. Only for short ones.
+inline constexpr std::uint32_t kVolatile = 1U << 6;
 
 /// Memory of the initiator, and what is told of it: the part of a memory descriptor that an operation uses.
 struct TargetOrigin {

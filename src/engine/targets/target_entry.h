@@ -14,6 +14,8 @@
 
 namespace ch3_offload {
 
+struct Piece;
+
 enum class UserId : std::uint32_t {};
 inline constexpr UserId kAnyUser{UINT32_MAX};
 
@@ -55,6 +57,10 @@ struct TargetDescription {
   TargetKey ignore = kIgnoreKey;
   std::byte* start = nullptr;  ///< Carried: the table reads no memory.
   std::uint64_t length_bytes = 0;
+  /// Carried, too. Not null: the memory is in pieces, whose offsets are addresses, and `start` is null. A piece
+  /// may be empty. The array is the client's while the entry is in use.
+  const Piece* pieces = nullptr;
+  std::uint32_t piece_count = 0;
   std::uint64_t min_free_bytes = 0;  ///< With kManageLocal: less room unlinks it. 0: nothing does.
   std::uint32_t options = 0;
   UserId user = kAnyUser;

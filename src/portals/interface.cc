@@ -1,0 +1,59 @@
+#include "portals/interface.h"
+
+#include "portals/limits.h"
+#include "portals/translation.h"
+
+namespace ch3_offload::portals {
+
+std::optional<unsigned> interface_number(unsigned int options) noexcept {
+  constexpr unsigned int kMatching = PTL_NI_MATCHING | PTL_NI_NO_MATCHING;
+  constexpr unsigned int kNaming = PTL_NI_LOGICAL | PTL_NI_PHYSICAL;
+  const unsigned int matching = options & kMatching;
+  const unsigned int naming = options & kNaming;
+  if ((options & ~(kMatching | kNaming)) != 0 || matching == 0 || matching == kMatching || naming == 0 ||
+      naming == kNaming)
+    return std::nullopt;
+  return (matching == PTL_NI_NO_MATCHING ? 2U : 0U) + (naming == PTL_NI_PHYSICAL ? 1U : 0U);
+}
+
+int Interface::open(PortalsProcess& process, const ptl_ni_limits_t* desired) {
+  const ptl_ni_limits_t limits = negotiate(desired, process.limits());
+  std::vector<bool> tables(static_cast<std::size_t>(limits.max_pt_index) + 1);
+  // Nobody else writes them: the port does not know of this interface yet.
+  board_.registers.drops.store(0, std::memory_order_relaxed);
+  board_.registers.permission_violations.store(0, std::memory_order_relaxed);
+  board_.registers.operation_violations.store(0, std::memory_order_relaxed);
+  const Status status = process.port().open(number_, interface_config(limits, process.user()), board_);
+  if (status != Status::kOk) return PTL_NO_SPACE;
+  limits_ = limits;
+  tables_ = std::move(tables);
+  ++opening_;
+  bundles = 0;
+  is_open_ = true;
+  return PTL_OK;
+}
+
+void Interface::close(TargetPort& port) noexcept {
+  port.close(number_);
+  is_open_ = false;
+  queues.for_each([](ptl_handle_any_t, EventQueue& queue) { queue.go(); });
+  queues.clear();
+  descriptors.clear();
+  counters.clear();
+  tables_.clear();
+  ranks_.clear();
+}
+
+std::optional<std::uint32_t> Interface::free_table() const noexcept {
+  for (std::uint32_t index = 0; index < tables_.size(); ++index)
+    if (!tables_[index]) return index;
+  return std::nullopt;
+}
+
+std::optional<ProcessId> Interface::find_process(const ptl_process_t& process) const noexcept {
+  if (!is_logical()) return physical_id_of(process);
+  if (process.rank >= ranks_.size()) return std::nullopt;
+  return ranks_[process.rank];
+}
+
+}  // namespace ch3_offload::portals

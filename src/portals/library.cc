@@ -1,0 +1,202 @@
+#include "portals/library.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+
+namespace ch3_offload::portals {
+
+Library& Library::instance() noexcept {
+  static Library& library = *new Library;  // NOLINT: see its declaration.
+  return library;
+}
+
+int Library::init() noexcept {
+  const Lock locked = lock();
+  if (!wake_descriptor_.valid()) wake_descriptor_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake_descriptor_.valid()) return PTL_FAIL;
+  init_count_.fetch_add(1, std::memory_order_relaxed);
+  return PTL_OK;
+}
+
+void Library::fini() noexcept {
+  Lock locked = lock();
+  const unsigned count = init_count_.load(std::memory_order_relaxed);
+  if (count == 0) return;
+  init_count_.store(count - 1, std::memory_order_relaxed);
+  if (count > 1) return;
+  for (unsigned number = 0; number < kInterfaces; ++number) {
+    Interface* const interface = interface_at(number);
+    if (interface == nullptr || !interface->is_open()) continue;
+    interface->uses = 1;
+    release_interface(locked, *interface);
+  }
+  is_aborted_.store(false, std::memory_order_relaxed);
+}
+
+void Library::abort() noexcept {
+  Lock locked = lock();
+  if (!is_ready()) return;
+  is_aborted_.store(true, std::memory_order_relaxed);
+  wake();
+  left_.wait(locked, [this] { return waiters_ == 0; });
+}
+
+int Library::open_interface(Lock& lock, unsigned number, std::optional<std::uint32_t> pid,
+                            const ptl_ni_limits_t* desired, Interface*& opened) {
+  left_.wait(lock, [this] { return !is_ending_; });
+  opened = interface_at(number);
+  if (opened == nullptr) {
+    opened = new Interface(number);
+    // Release, with the acquire of interface_at(): it has been made.
+    interfaces_[number].store(opened, std::memory_order_release);
+  }
+  if (opened->is_open()) {
+    ++opened->uses;
+    return PTL_OK;
+  }
+  const bool is_first = process_ == nullptr;
+  if (is_first) {
+    Result<std::unique_ptr<PortalsProcess>> made = make_portals_process(pid);
+    if (!made.ok()) return code_of(made.error());
+    process_ = std::move(made.value());
+    ++processes_made_;
+    works_alone_.store(process_->works_alone(), std::memory_order_relaxed);
+  } else if (pid && make_physical_id(0, *pid) != (ProcessId{number_of(process_->self()) & UINT32_MAX})) {
+    return PTL_ARG_INVALID;
+  }
+  int code = PTL_NO_SPACE;
+  try {
+    code = opened->open(*process_, desired);
+  } catch (const std::bad_alloc&) {  // As PTL_NO_SPACE.
+  }
+  if (code == PTL_OK) opened->uses = 1;
+  if (code != PTL_OK && is_first) end_process(lock);
+  return code;
+}
+
+int Library::code_of(const Error& error) noexcept {
+  switch (error.status) {
+    case Status::kAgain: return PTL_PID_IN_USE;
+    case Status::kUnsupported: return PTL_ARG_INVALID;
+    case Status::kNoMemory: return PTL_NO_SPACE;
+    default:
+      static_cast<void>(std::fprintf(stderr, "libportals4: %s\n", error.message.c_str()));
+      return PTL_FAIL;
+  }
+}
+
+void Library::release_interface(Lock& lock, Interface& interface) noexcept {
+  if (--interface.uses > 0) return;
+  interface.close(port());
+  wake();
+  const auto is_open = [](const std::atomic<Interface*>& one) {
+    const Interface* const made = one.load(std::memory_order_relaxed);
+    return made != nullptr && made->is_open();
+  };
+  if (std::none_of(interfaces_.begin(), interfaces_.end(), is_open)) end_process(lock);
+}
+
+/// Its sleepers poll its descriptors, so it outlives them.
+void Library::end_process(Lock& lock) noexcept {
+  is_ending_ = true;
+  left_.wait(lock, [this] { return sleepers_ == 0; });
+  process_.reset();
+  works_alone_.store(false, std::memory_order_relaxed);
+  is_ending_ = false;
+  left_.notify_all();
+}
+
+Interface* Library::find_interface(ptl_handle_ni_t handle) noexcept {
+  Interface* const interface = interface_with(handle);
+  return interface != nullptr && interface->handle() == handle ? interface : nullptr;
+}
+
+Interface* Library::interface_with(ptl_handle_any_t handle) noexcept {
+  Interface* const interface = interface_at(interface_of(handle));
+  return interface != nullptr && interface->is_open() ? interface : nullptr;
+}
+
+std::size_t Library::work() noexcept {
+  const std::size_t happened = port().progress();
+  // It has read what would have ended their sleep.
+  if (happened > 0) wake();
+  return happened;
+}
+
+void Library::wake() noexcept {
+  if (sleepers_ == 0) return;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_descriptor_.get(), &one, sizeof one);
+}
+
+WaitPolicy& Library::policy_of_this_thread() noexcept {
+  // Of the process that there was when this thread waited last: another one may wait in another way.
+  thread_local std::optional<WaitPolicy> policy;
+  thread_local std::uint64_t made_for = 0;
+  if (made_for != processes_made_) {
+    policy.emplace(process_->wait_policy());
+    made_for = processes_made_;
+  }
+  return *policy;
+}
+
+Library::Wait::Wait(Library& library, ptl_time_t timeout) noexcept
+    : library_(library),
+      policy_(library.policy_of_this_thread()),
+      deadline_ns_(timeout == PTL_TIME_FOREVER ? kNoDeadline
+                                               : monotonic_ns() + std::uint64_t{timeout} * 1'000'000) {
+  ++library_.waiters_;
+  policy_.begin();
+}
+
+Library::Wait::~Wait() {
+  if (--library_.waiters_ == 0) library_.left_.notify_all();
+}
+
+bool Library::Wait::arm() noexcept {
+  if (library_.sleepers_ == 0 && !library_.port().arm()) return false;
+  if (library_.work() == 0) return true;
+  disarm();
+  return false;
+}
+
+void Library::Wait::disarm() noexcept {
+  if (library_.sleepers_ == 0) library_.port().disarm();
+}
+
+int Library::Wait::sleep_ms() const noexcept {
+  // A port that needs calls has work by time, too: lost messages are sent again, connections are tried again.
+  const std::uint64_t longest_ms = library_.works_alone() ? INT_MAX : 100;
+  if (deadline_ns_ == kNoDeadline) return library_.works_alone() ? -1 : static_cast<int>(longest_ms);
+  const std::uint64_t left_ns = elapsed_ns(deadline_ns_, monotonic_ns());
+  return static_cast<int>(std::min((left_ns + 999'999) / 1'000'000, longest_ms));
+}
+
+void Library::Wait::sleep(Lock& lock) noexcept {
+  constexpr std::size_t kMostDescriptors = 16;
+  pollfd descriptors[kMostDescriptors];
+  std::size_t count = 0;
+  descriptors[count++] = {library_.wake_descriptor_.get(), POLLIN, 0};
+  for (const int descriptor : library_.port().descriptors())
+    if (count < kMostDescriptors) descriptors[count++] = {descriptor, POLLIN, 0};
+  ++library_.sleepers_;
+  const int longest_ms = sleep_ms();
+  policy_.sleeps(monotonic_ns());
+  lock.unlock();
+  poll(descriptors, count, longest_ms);
+  lock.lock();
+  policy_.wakes(monotonic_ns());
+  if (--library_.sleepers_ > 0) return library_.wake();
+  library_.port().disarm();
+  std::uint64_t wakes;
+  [[maybe_unused]] const ssize_t drained = read(library_.wake_descriptor_.get(), &wakes, sizeof wakes);
+  library_.left_.notify_all();
+}
+
+}  // namespace ch3_offload::portals
