@@ -135,6 +135,8 @@ void Engine::introduce(PeerId id, std::string_view card) noexcept {
   Status status = Status::kNoMemory;
   try {
     status = state.connect_by_card(*peer, card);
+    // A shortage may pass. Without memory for the card, it is asked for again.
+    if (status == Status::kNoMemory) peer->card = card;
   } catch (const std::bad_alloc&) {
     // As it stands.
   }

@@ -2,6 +2,7 @@
 
 #include "engine/card.h"
 #include "engine/engine_world.h"
+#include "engine/observing_provider.h"
 
 namespace ch3_offload {
 namespace {
@@ -34,6 +35,28 @@ TEST_F(EngineIntroduction, ACardThatComesBetweenTheSendAndTheQuestionIsUsed) {
   settle();
   expect_received(request, message);
   EXPECT_EQ(at(0)->counters().cards_wanted, 0u);
+}
+
+TEST_F(EngineIntroduction, ACardIsAskedForOnceThoughTheProviderRanShort) {
+  for (const bool is_given : {false, true}) {
+    make_strangers();
+    ObservingProvider provider(*at(0).provider, [](PeerId, std::span<const std::byte>) {});
+    provider.shortages = 1;
+    Provider* const providers[] = {&provider};
+    at(0).engine = std::make_unique<HostDriver>(engine_config, providers);
+    if (is_given) give_card(cards[1]);
+    TestReceive request(8);
+    TestSend first(8), second(8, 2);
+    receive(1, request);
+    send(0, 1, first);
+    settle();
+    EXPECT_EQ(outcome(first), Status::kNoMemory);
+    send(0, 1, second);
+    settle();
+    expect_received(request, second);
+    EXPECT_EQ(at(0)->counters().cards_wanted, is_given ? 0u : 1u);
+    at(0).engine.reset();  // Before its provider.
+  }
 }
 
 TEST_F(EngineIntroduction, AnEmptyCardFailsAPeerThatIsNotWantedYet) {

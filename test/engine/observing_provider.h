@@ -17,6 +17,7 @@ class ObservingProvider final : public Provider {
   using Observer = std::function<void(PeerId from, std::span<const std::byte> message)>;
 
   ObservingProvider(Provider& inner, Observer observer) : inner_(inner), observer_(std::move(observer)) {}
+  int shortages = 0;  ///< So many times more, connect() has no memory.
 
   Status register_memory(void* address, std::size_t length_bytes, Access access,
                          MemoryRegion& region) noexcept override {
@@ -29,6 +30,7 @@ class ObservingProvider final : public Provider {
   using Provider::connect;
   Result<Endpoint*> connect(PeerId peer, std::string_view address,
                             const std::optional<PeerNames>& names) override {
+    if (shortages > 0 && shortages-- > 0) return Error{Status::kNoMemory, 0, "by order of the test"};
     return inner_.connect(peer, address, names);
   }
   std::string address_of(PeerId peer) const override { return inner_.address_of(peer); }

@@ -278,7 +278,7 @@ void Attack::take(Step step) {
       Hello hello;
       hello.sender = input_.below(kPeerLimit + 1);
       hello.receiver = index_of(kVictim);
-      hello.own = input_.flag() ? hello.sender : input_.below(kPeerLimit + 1);
+      hello.own = hello.sender;
       hello.known_as = hello.receiver;
       hello.ring_bytes = kRingBytes;
       hello.secret = secret();

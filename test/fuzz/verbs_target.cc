@@ -476,6 +476,8 @@ void Attack::hello(Channel& channel, std::uint32_t sender, Flaw flaw) {
   body.sender_instance = own_address_.instance ^ (flaw == Flaw::kSenderInstance);
   body.receiver_instance = victims_address_.instance ^ (flaw == Flaw::kReceiverInstance);
   body.lane = flaw == Flaw::kLane;
+  body.own = sender;
+  body.known_as = index_of(kVictim);
   body.last_link = input_.flag() ? count_on(input_.u32()) : links_[sender % kPeerLimit].remote.link;
   const std::string text = address(flaw);
   std::memcpy(body.address.data(), text.data(), std::min(text.size(), body.address.size() - 1));

@@ -80,7 +80,7 @@ struct VerbsEndpoint final : Endpoint {
   std::uint32_t unfinished_write = kNone;  ///< In Transport::writes_: not all of its parts are items yet.
 
   VerbsAddress address;
-  bool has_address = false;
+  bool has_address = false;     ///< `main.names` and `address` are known; they stay as they are.
   std::uint8_t pair_count = 0;  ///< Of `pairs`.
   struct Pair {
     std::uint8_t mine, theirs;  ///< Rails.
@@ -89,7 +89,9 @@ struct VerbsEndpoint final : Endpoint {
 };
 
 inline VerbsLane::VerbsLane(VerbsEndpoint& owner, std::uint8_t number) noexcept
-    : Contact(owner.id, number), peer(&owner) {}
+    : Contact(owner.id, number), peer(&owner) {
+  if (number != 0) names = owner.main.names;
+}
 
 /// Calls `function` with each lane of the peer.
 template <class Function>

@@ -163,8 +163,7 @@ VerbsProvider::VerbsProvider(const VerbsConfig& config, Set&& set)
       address_(std::move(set.address)),
       rails_(std::move(set.rails)),
       registrations_(rails_),
-      links_({config.self, static_cast<std::uint64_t>(config.peer_timeout_ms)}, rails_, log_, *this,
-             transport_),
+      links_({static_cast<std::uint64_t>(config.peer_timeout_ms)}, rails_, log_, *this, transport_),
       transport_(rails_, registrations_, std::move(*set.slots), log_, links_),
       wire_up_({config.self, config.job_secret, config.peer_timeout_ms, log_}, address_,
                std::move(set.listeners), links_) {
@@ -295,13 +294,14 @@ Status VerbsProvider::write(Endpoint& endpoint, const std::byte* source, std::si
   return Status::kOk;
 }
 
-/// At the first contact; it stays as it is.
-void VerbsProvider::set_address(VerbsEndpoint& peer, const VerbsAddress& address) {
+/// At the first contact; they stay as they are.
+void VerbsProvider::set_address(VerbsEndpoint& peer, const VerbsAddress& address, const PeerNames& names) {
   if (peer.has_address) return;
-  const bool we_are_first = config_.self < peer.id;
+  const bool we_are_first = comes_first(config_.self, address_.instance, peer.id, names, address.instance);
   const std::vector<RailPair> pairs =
       we_are_first ? pair_rails(address_, address) : pair_rails(address, address_);
   peer.address = address;
+  peer.main.names = names;
   peer.has_address = true;
   for (const RailPair& pair : pairs) {
     peer.pairs[peer.pair_count++] = we_are_first ? VerbsEndpoint::Pair{pair.first, pair.second}
@@ -309,11 +309,14 @@ void VerbsProvider::set_address(VerbsEndpoint& peer, const VerbsAddress& address
   }
 }
 
-VerbsLane* VerbsProvider::meet(PeerId id, std::uint32_t lane, const VerbsAddress& address) {
+VerbsLane* VerbsProvider::meet(PeerId id, std::uint32_t lane, const VerbsAddress& address,
+                               const PeerNames& names) {
   if (index_of(id) >= config_.peer_limit || !address.same_fabric(address_)) return nullptr;
   VerbsEndpoint& peer = find_or_make(id);
-  if (peer.is_over() || (peer.has_address && peer.address.instance != address.instance)) return nullptr;
-  set_address(peer, address);
+  if (peer.is_over()) return nullptr;
+  if (peer.has_address && (peer.address.instance != address.instance || peer.main.names != names))
+    return nullptr;
+  set_address(peer, address, names);
   if (lane >= peer.pair_count) return nullptr;
   return lane == 0 ? &peer.main : &second_lane(peer);
 }
@@ -333,14 +336,13 @@ Result<Endpoint*> VerbsProvider::connect(PeerId id, std::string_view text,
   if (!address->same_fabric(address_))
     return Error{Status::kUnreachable, 0,
                  who + " is on another fabric (another link layer or InfiniBand subnet)"};
-  const PeerNames common{config_.self, id};
-  if (names.value_or(common) != common)
-    return Error{Status::kUnreachable, 0, who + " has no number in common with this process"};
   VerbsEndpoint& peer = find_or_make(id);
   if (peer.is_over()) return Error{Status::kPeerFailed, 0, who + " is gone"};
   if (peer.has_address && peer.address.instance != address->instance)
     return Error{Status::kUnreachable, 0, who + " has another address than it had"};
-  set_address(peer, *address);
+  if (peer.has_address && names && peer.main.names != *names)
+    return Error{Status::kUnreachable, 0, who + " has other numbers for us than it had"};
+  set_address(peer, *address, names.value_or(PeerNames{config_.self, id}));
   if (!has_working_rail(peer))
     return Error{Status::kUnreachable, 0, who + " is reached by a device that failed"};
   if (peer.connected) return &peer;

@@ -134,8 +134,9 @@ class VerbsProvider final : public Provider, private Links::Client, private Rail
   VerbsEndpoint& find_or_make(PeerId peer);
   VerbsLane& second_lane(VerbsEndpoint& peer);
   bool second_lane_is_up(VerbsEndpoint& peer) noexcept;
-  void set_address(VerbsEndpoint& peer, const VerbsAddress& address);
-  VerbsLane* meet(PeerId peer, std::uint32_t lane, const VerbsAddress& address) override;
+  void set_address(VerbsEndpoint& peer, const VerbsAddress& address, const PeerNames& names);
+  VerbsLane* meet(PeerId peer, std::uint32_t lane, const VerbsAddress& address,
+                  const PeerNames& names) override;
   bool has_working_rail(const VerbsEndpoint& peer) const noexcept;
   static bool has_unsent(const VerbsEndpoint& peer) noexcept;
 

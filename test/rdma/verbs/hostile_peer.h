@@ -61,6 +61,8 @@ class HostilePeer {
     frame.hello.nonce = make_nonce();
     frame.hello.sender = index_of(id_);
     frame.hello.receiver = index_of(receiver);
+    frame.hello.own = frame.hello.sender;
+    frame.hello.known_as = frame.hello.receiver;
     frame.hello.sender_instance = address.instance;
     frame.hello.receiver_instance = to.value_or(target_.instance);
     frame.hello.last_link = last_link;

@@ -1,6 +1,7 @@
 // The provider contract over the verbs provider and the fake device.
 
 #include "rdma/provider_contract.h"
+#include "rdma/renumbered_world.h"
 #include "rdma/verbs/fake_verbs.h"
 #include "rdma/verbs/verbs_world.h"
 
@@ -23,6 +24,20 @@ std::unique_ptr<ContractWorld> make_narrow_world(std::size_t size) {
   config.most_send_slots = 64;
   config.rail.slot_bytes = 512;
   return std::make_unique<VerbsWorld>(size, config);
+}
+
+/// The processes have no common numbers.
+std::unique_ptr<ContractWorld> make_renumbered_world(std::size_t size) {
+  fake_verbs::reset(fake_verbs::Config{});
+  const auto number = [](std::size_t, VerbsConfig& config) { config.self = Numbering::kOwn; };
+  return std::make_unique<RenumberedWorld>(std::make_unique<VerbsWorld>(size, patient_config(), number));
+}
+
+/// Likewise, over two rails: they must find the same pairs, and the same homes.
+std::unique_ptr<ContractWorld> make_renumbered_rails_world(std::size_t size) {
+  fake_verbs::reset(fake_verbs::two_rails());
+  const auto number = [](std::size_t, VerbsConfig& config) { config.self = Numbering::kOwn; };
+  return std::make_unique<RenumberedWorld>(std::make_unique<VerbsWorld>(size, patient_config(), number));
 }
 
 /// Every other process has few and short slots.
@@ -78,10 +93,15 @@ std::unique_ptr<ContractWorld> make_rails_world(std::size_t size) {
 }
 
 const std::vector<ContractParam> kConfigurations = {
-    {"roomy", &make_world},           {"narrow", &make_narrow_world},
-    {"uneven", &make_uneven_world},   {"on_demand", &make_on_demand_world},
-    {"parking", &make_parking_world}, {"slow", &make_slow_world},
-    {"rails", &make_rails_world}};
+    {"roomy", &make_world},
+    {"narrow", &make_narrow_world},
+    {"uneven", &make_uneven_world},
+    {"on_demand", &make_on_demand_world},
+    {"parking", &make_parking_world},
+    {"slow", &make_slow_world},
+    {"rails", &make_rails_world},
+    {.name = "renumbered", .make = &make_renumbered_world, .has_secrets = false},
+    {.name = "renumbered_rails", .make = &make_renumbered_rails_world, .has_secrets = false}};
 INSTANTIATE_PROVIDER_CONTRACT(Verbs, kConfigurations);
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace ch3_offload {
 VerbsLane& Links::lane_of(Introducer::Contact& contact) noexcept { return static_cast<VerbsLane&>(contact); }
 
 Introducer::Contact* Links::meet(const HelloBody& body, const VerbsAddress& address) {
-  return client_.meet(PeerId{body.sender}, body.lane, address);
+  return client_.meet(PeerId{body.sender}, body.lane, address, names_in(body));
 }
 
 std::uint32_t Links::last_link(const Introducer::Contact& contact) const noexcept {

@@ -43,10 +43,11 @@ void Links::make_wanted(std::uint64_t now_ns) noexcept {
 }
 
 /// The rail of ours that a link of this number uses. Both processes know the other's, too: the lanes begin at
-/// homes that spread them and the peers over the pairs of rails, and each number is one pair further.
+/// homes that spread them and the peers over the pairs of rails, and each number is one pair further. The home
+/// depends on the numbers that the two have for each other. In a job these are their own ones.
 Rail& Links::rail_of(const VerbsLane& lane, std::uint32_t link_number) const noexcept {
   const VerbsEndpoint& peer = *lane.peer;
-  const std::uint32_t home = lane.index + index_of(config_.self) + index_of(peer.id);
+  const std::uint32_t home = lane.index + index_of(peer.main.names.known_as) + index_of(peer.id);
   return *rails_[peer.pairs[(home + link_number - 1) % peer.pair_count].mine];
 }
 

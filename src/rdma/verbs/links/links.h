@@ -44,7 +44,8 @@ class Links final : public Introducer::Client, public Transport::Client, private
    public:
     /// The lane of a peer that says who it is. Returns nullptr if this is no peer of ours, or not any more.
     /// Throws std::bad_alloc.
-    virtual VerbsLane* meet(PeerId peer, std::uint32_t lane, const VerbsAddress& address) = 0;
+    virtual VerbsLane* meet(PeerId peer, std::uint32_t lane, const VerbsAddress& address,
+                            const PeerNames& names) = 0;
     /// The peer's end has become known.
     virtual void on_peer_over(VerbsEndpoint& peer, Status reason) noexcept = 0;
     virtual void on_rail_failed(Rail& rail, const char* why) noexcept = 0;
@@ -56,7 +57,6 @@ class Links final : public Introducer::Client, public Transport::Client, private
   };
 
   struct Config {
-    PeerId self{};
     std::uint64_t peer_timeout_ms = 10'000;
   };
   struct Figures {

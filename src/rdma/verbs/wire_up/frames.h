@@ -41,18 +41,20 @@ using Nonce = std::array<std::byte, 32>;
 
 struct HelloBody {
   Nonce nonce{};                      ///< Random: makes each introduction's proofs differ.
-  std::uint32_t sender = 0;           ///< PeerId of who speaks.
-  std::uint32_t receiver = 0;         ///< PeerId of who is meant.
+  std::uint32_t sender = 0;           ///< PeerId of who speaks, at the other.
+  std::uint32_t receiver = 0;         ///< PeerId of who is meant, at that process itself.
   std::uint64_t sender_instance = 0;  ///< VerbsAddress::instance of the sender.
   std::uint64_t receiver_instance = 0;
   std::uint32_t last_link = 0;      ///< Number of the lane's last link at the sender. 0: there was none.
   std::uint32_t lane = 0;           ///< Below kMostLanes.
+  std::uint32_t own = 0;            ///< PeerId of who speaks, at itself.
+  std::uint32_t known_as = 0;       ///< PeerId of who is meant, at the one who speaks.
   std::array<char, 160> address{};  ///< The sender's VerbsAddress, padded with zeros.
 };
 
 struct RefuseBody {
   std::uint32_t reason = 0;  ///< Refusal.
-  std::array<std::byte, 220> reserved{};
+  std::array<std::byte, 228> reserved{};
 };
 
 struct OfferBody {
@@ -65,14 +67,14 @@ struct OfferBody {
   std::array<std::uint8_t, 16> gid{};
   std::uint64_t received = 0;  ///< Items of the receiver that arrived, on all links of the lane before.
   std::uint64_t limit = 0;     ///< The receiver may send items below this number.
-  std::array<std::byte, 176> reserved{};
+  std::array<std::byte, 184> reserved{};
 };
 
 using Proof = std::array<std::byte, 32>;
 
 struct Frame {
   static constexpr std::uint32_t kMagic = 0x766F'3363;  // "c3ov"
-  static constexpr std::uint16_t kVersion = 3;
+  static constexpr std::uint16_t kVersion = 4;
 
   Frame() noexcept : bytes{} {}
 
@@ -81,19 +83,19 @@ struct Frame {
   FrameKind kind{};
   std::uint8_t reserved = 0;
   union {
-    std::array<std::byte, 224> bytes;
+    std::array<std::byte, 232> bytes;
     HelloBody hello;
     RefuseBody refuse;
     OfferBody offer;
   };
   Proof proof{};
 };
-static_assert(sizeof(Frame) == 264 && offsetof(Frame, bytes) == 8 && offsetof(Frame, proof) == 232);
-static_assert(sizeof(HelloBody) == 224 && offsetof(HelloBody, sender) == 32 &&
+static_assert(sizeof(Frame) == 272 && offsetof(Frame, bytes) == 8 && offsetof(Frame, proof) == 240);
+static_assert(sizeof(HelloBody) == 232 && offsetof(HelloBody, sender) == 32 &&
               offsetof(HelloBody, sender_instance) == 40 && offsetof(HelloBody, last_link) == 56 &&
-              offsetof(HelloBody, address) == 64);
-static_assert(sizeof(RefuseBody) == 224);
-static_assert(sizeof(OfferBody) == 224 && offsetof(OfferBody, lid) == 12 && offsetof(OfferBody, gid) == 16 &&
+              offsetof(HelloBody, own) == 64 && offsetof(HelloBody, address) == 72);
+static_assert(sizeof(RefuseBody) == 232);
+static_assert(sizeof(OfferBody) == 232 && offsetof(OfferBody, lid) == 12 && offsetof(OfferBody, gid) == 16 &&
               offsetof(OfferBody, received) == 32 && offsetof(OfferBody, limit) == 40);
 
 enum class FrameCheck {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
 
 #include "rdma/provider.h"
 #include "rdma/verbs/verbs_address.h"
@@ -15,6 +16,17 @@ namespace ch3_offload {
 
 class WireUp;
 struct Introduction;
+
+/// Of two processes, as one of them sees them: both find the same one first, whatever numbers they use.
+/// RULE NO COMMON NUMBERS (ARCHITECTURE.md). In a job it is the one with the lower number.
+inline bool comes_first(PeerId self, std::uint64_t instance, PeerId peer, const PeerNames& names,
+                        std::uint64_t peers_instance) noexcept {
+  return std::tuple(self, names.known_as, instance) < std::tuple(names.own, peer, peers_instance);
+}
+/// The names by which who says hello is answered.
+inline PeerNames names_in(const HelloBody& body) noexcept {
+  return {PeerId{body.known_as}, PeerId{body.own}};
+}
 
 class Introducer {
  public:
@@ -26,6 +38,7 @@ class Introducer {
     Contact& operator=(const Contact&) = delete;
     const PeerId id;
     const std::uint8_t index;  ///< Of the lane. 0: the main one.
+    PeerNames names;           ///< The client sets them before it seeks the contact, and in meet().
     bool is_sought() const noexcept { return sought_; }
 
    private:

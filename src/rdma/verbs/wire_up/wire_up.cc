@@ -120,12 +120,14 @@ Frame WireUp::hello_to(const Contact& contact, std::uint64_t instance) const noe
   Frame frame = make_frame(FrameKind::kHello);
   HelloBody& body = frame.hello;
   body.nonce = make_nonce();
-  body.sender = index_of(config_.self);
-  body.receiver = index_of(contact.id);
+  body.sender = index_of(contact.names.known_as);
+  body.receiver = index_of(contact.names.own);
   body.sender_instance = address_.instance;
   body.receiver_instance = instance;
   body.last_link = client_.last_link(contact);
   body.lane = contact.index;
+  body.own = index_of(config_.self);
+  body.known_as = index_of(contact.id);
   return frame;
 }
 
@@ -292,11 +294,11 @@ void WireUp::on_frame(Introduction& introduction, const Frame& frame) noexcept {
   fail(introduction);  // Not what is due. It knows the secret: it is a bug of the peer's.
 }
 
-/// Whether a dial of the peer's is to make way for ours: of two that cross, the one of the lower number
-/// counts, if the peer's kernel has taken it.
+/// Whether a dial of the peer's is to make way for ours: of two that cross, the one of the process that comes
+/// first counts, if the peer's kernel has taken it.
 bool WireUp::our_dial_counts(const Contact& contact) const noexcept {
   return contact.dial_ != nullptr && contact.dial_->connected && !contact.checks_ &&
-         config_.self < contact.id;
+         comes_first(config_.self, address_.instance, contact.id, contact.names, contact.address_->instance);
 }
 
 void WireUp::on_hello_of_dialler(Introduction& introduction, const HelloBody& body) noexcept {
@@ -326,7 +328,7 @@ void WireUp::on_hello_of_acceptor(Introduction& introduction, const HelloBody& b
   Contact& contact = *introduction.contact;
   if (body.sender != index_of(contact.id) || body.sender_instance != contact.address_->instance ||
       body.receiver != index_of(config_.self) || body.receiver_instance != address_.instance ||
-      body.lane != contact.index)
+      body.lane != contact.index || names_in(body) != contact.names)
     return refused(contact);
   introduction.step = Step::kMayOffer;
   client_.on_answer(contact, body.last_link);

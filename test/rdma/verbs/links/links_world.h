@@ -104,7 +104,7 @@ class LinksEnd final : public Links::Client, private Rail::Client {
                           .most_queue_pairs = options.most_queue_pairs,
                           .send_queue_depth = Link::kSendQueueDepth})),
         registrations(rails),
-        links({id, kPeerTimeoutMs}, rails, Log(&take_line, this), *this, transport),
+        links({kPeerTimeoutMs}, rails, Log(&take_line, this), *this, transport),
         transport(rails, registrations, make_send_slots(rails, 256), Log(&take_line, this), links),
         introducer(*this, all) {
     links.introduce_by(introducer);
@@ -112,6 +112,7 @@ class LinksEnd final : public Links::Client, private Rail::Client {
     transport.make_room(2 * peer_count);
     for (std::uint32_t i = 0; i < peer_count; ++i) {
       peers.push_back(std::make_unique<VerbsEndpoint>(PeerId{i}));
+      peers.back()->main.names = {id, PeerId{i}};
       peers[i]->address.hosts = {"192.0.2.1"};
       peers[i]->has_address = true;
       for (const std::unique_ptr<Rail>& rail : rails)
@@ -175,7 +176,7 @@ class LinksEnd final : public Links::Client, private Rail::Client {
                                [&](const std::string& line) { return line.find(part) != std::string::npos; });
   }
 
-  VerbsLane* meet(PeerId peer, std::uint32_t lane_index, const VerbsAddress&) override {
+  VerbsLane* meet(PeerId peer, std::uint32_t lane_index, const VerbsAddress&, const PeerNames&) override {
     if (peers[index_of(peer)]->is_over()) return nullptr;
     return &lane(index_of(peer), lane_index);
   }

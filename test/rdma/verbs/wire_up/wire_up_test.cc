@@ -31,7 +31,8 @@ JobSecret job_secret(unsigned char fill = 0x5A) {
 /// A process as the wire-up sees it: it offers as soon as it may, and keeps what happened.
 class Process final : public WireUp::Client {
  public:
-  explicit Process(std::uint32_t number, const JobSecret& secret = job_secret(), int timeout_ms = 10'000) {
+  explicit Process(std::uint32_t number, const JobSecret& secret = job_secret(), int timeout_ms = 10'000)
+      : self(PeerId{number}) {
     address.ethernet = true;
     address.hosts = {"127.0.0.1"};
     address.networks = {0};
@@ -41,10 +42,10 @@ class Process final : public WireUp::Client {
     EXPECT_TRUE(listener.ok());
     std::vector<FileDescriptor> listeners;
     listeners.push_back(std::move(listener.value()));
-    const auto log = [](void* self, LogScope, const char* line) {
-      static_cast<Process*>(self)->lines.push_back(line);
+    const auto log = [](void* process, LogScope, const char* line) {
+      static_cast<Process*>(process)->lines.push_back(line);
     };
-    wire_up = std::make_unique<WireUp>(WireUp::Config{PeerId{number}, secret, timeout_ms, Log(log, this)},
+    wire_up = std::make_unique<WireUp>(WireUp::Config{self, secret, timeout_ms, Log(log, this)},
                                        address, std::move(listeners), *this);
   }
 
@@ -57,6 +58,7 @@ class Process final : public WireUp::Client {
     if (made == nullptr) {
       wire_up->make_room(contacts.size());
       made = std::make_unique<WireUp::Contact>(PeerId{peer}, lane);
+      made->names = {self, PeerId{peer}};
     }
     return *made;
   }
@@ -101,6 +103,7 @@ class Process final : public WireUp::Client {
     ++(silence == WireUp::Silence::kUnreachable ? unreachable : unanswered);
   }
 
+  const PeerId self;
   VerbsAddress address;
   std::map<std::pair<std::uint32_t, std::uint8_t>, std::unique_ptr<WireUp::Contact>> contacts;
   std::map<std::uint32_t, std::unique_ptr<VerbsAddress>> addresses;
@@ -166,6 +169,18 @@ TEST_F(WireUps, LanesAreIntroducedBySeparateConnections) {
   a.seek(b, 1, 0);
   a.seek(b, 1, 1);
   ASSERT_TRUE(run_until({&a, &b}, [&] { return a.up.size() == 2 && b.up.size() == 2; }));
+}
+
+TEST(ComesFirst, IsOneOfTwoWhateverTheirNumbers) {
+  for (std::uint32_t bits = 0; bits < 64; ++bits) {
+    const auto bit = [bits](int n) { return bits >> n & 1; };
+    const PeerId one{bit(0)}, other{bit(1)}, one_at_other{bit(2)}, other_at_one{bit(3)};
+    const bool first = comes_first(one, bit(4), other_at_one, {one_at_other, other}, bit(5));
+    const bool second = comes_first(other, bit(5), one_at_other, {other_at_one, one}, bit(4));
+    const bool are_alike = bit(0) == bit(1) && bit(2) == bit(3) && bit(4) == bit(5);
+    EXPECT_EQ(first != second, !are_alike) << bits;
+  }
+  EXPECT_TRUE(comes_first(PeerId{2}, 9, PeerId{5}, {PeerId{2}, PeerId{5}}, 1)) << "the lower rank of a job";
 }
 
 TEST_F(WireUps, BothMayDialAtOnce) {
@@ -518,7 +533,7 @@ TEST_F(WireUps, AFrameThatIsRefusedAfterAnOfferBreaksItsIntroduction) {
       say(dialler, &frame, sizeof frame);
     };
     Frame hello = make_frame(FrameKind::kHello);
-    hello.hello.receiver = 1;
+    hello.hello.receiver = hello.hello.known_as = 1;
     hello.hello.sender_instance = address.instance;
     hello.hello.receiver_instance = b.address.instance;
     const std::string text = address.to_string();
