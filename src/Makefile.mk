@@ -125,7 +125,9 @@ engine_sources = \
 	src/engine/engine_send.cc \
 	src/engine/engine_state.h \
 	src/engine/engine_target_arrivals.cc \
+	src/engine/engine_target_close.cc \
 	src/engine/engine_target_requests.cc \
+	src/engine/engine_target_triggers.cc \
 	src/engine/free_list.h \
 	src/engine/intrusive_list.h \
 	src/engine/keyed_queues.h \
@@ -144,8 +146,10 @@ engine_sources = \
 	src/engine/target_request.h \
 	src/engine/targets/target_atomics.cc \
 	src/engine/targets/target_atomics.h \
+	src/engine/targets/target_counters.cc \
+	src/engine/targets/target_counters.h \
 	src/engine/targets/target_entry.h \
-	src/engine/targets/target_event_queue.h \
+	src/engine/targets/target_event_ring.h \
 	src/engine/targets/target_events.h \
 	src/engine/targets/target_interface.cc \
 	src/engine/targets/target_interface.h \
@@ -155,6 +159,8 @@ engine_sources = \
 	src/engine/targets/target_resources.h \
 	src/engine/targets/target_table.cc \
 	src/engine/targets/target_table.h \
+	src/engine/targets/target_triggers.cc \
+	src/engine/targets/target_triggers.h \
 	src/engine/targets/unexpected_headers.cc \
 	src/engine/targets/unexpected_headers.h \
 	src/engine/trace.cc \

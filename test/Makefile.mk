@@ -448,12 +448,14 @@ test_target_tests_SOURCES = \
 	test/engine/targets/recording_listener.h \
 	test/engine/targets/target_entries.h \
 	test/engine/targets/target_atomics_test.cc \
+	test/engine/targets/target_event_ring_test.cc \
 	test/engine/targets/target_interface_test.cc \
 	test/engine/targets/target_list_test.cc \
 	test/engine/targets/target_model_test.cc \
 	test/engine/targets/target_oracle.cc \
 	test/engine/targets/target_oracle.h \
 	test/engine/targets/target_table_test.cc \
+	test/engine/targets/target_triggers_test.cc \
 	test/engine/targets/unexpected_headers_test.cc
 test_target_tests_CPPFLAGS = $(gtest_cppflags)
 test_target_tests_LDADD = libcore.la $(GTEST_LIBS)
@@ -473,6 +475,7 @@ test_engine_tests_SOURCES = \
 	test/engine/engine_packet_test.cc \
 	test/engine/engine_protocol_test.cc \
 	test/engine/engine_self_test.cc \
+	test/engine/engine_target_close_test.cc \
 	test/engine/engine_target_fuzz_test.cc \
 	test/engine/engine_target_hostile_test.cc \
 	test/engine/engine_target_test.cc \
