@@ -180,6 +180,8 @@ nic_sources = \
 	src/nic/exchange_writes.cc \
 	src/nic/host_driver.cc \
 	src/nic/host_driver.h \
+	src/nic/host_targets.cc \
+	src/nic/host_targets.h \
 	src/nic/nic_records.h \
 	src/nic/nicd_protocol.cc \
 	src/nic/nicd_protocol.h \
@@ -190,6 +192,7 @@ nic_sources = \
 	src/nic/port.h \
 	src/nic/port_memory.cc \
 	src/nic/port_memory.h \
+	src/nic/process_book.h \
 	src/nic/process_driver.cc \
 	src/nic/process_driver.h \
 	src/nic/processor_set.cc \
@@ -202,8 +205,14 @@ nic_sources = \
 	src/nic/ring_server.h \
 	src/nic/ring_server_events.cc \
 	src/nic/ring_server_names.h \
+	src/nic/ring_targets.cc \
+	src/nic/ring_targets.h \
 	src/nic/shared_arena.cc \
 	src/nic/shared_arena.h \
+	src/nic/target_port.h \
+	src/nic/target_records.h \
+	src/nic/target_server.cc \
+	src/nic/target_server.h \
 	src/nic/thread_driver.cc \
 	src/nic/thread_driver.h \
 	src/nic/topology.h \

@@ -519,7 +519,12 @@ test_nic_tests_SOURCES = \
 	test/nic/client_shares_test.cc \
 	test/nic/shared_arena_test.cc \
 	test/nic/exchange_test.cc \
+	test/nic/fake_process_book.h \
 	test/nic/ring_port_test.cc \
+	test/nic/target_ports_test.cc \
+	test/nic/target_ports_world.h \
+	test/nic/target_server_test.cc \
+	test/nic/target_threads_test.cc \
 	test/nic/thread_driver_test.cc \
 	test/rdma/contract_world.h \
 	test/rdma/shm/shm_world.h
