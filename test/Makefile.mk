@@ -477,12 +477,14 @@ test_target_tests_SOURCES = \
 	test/engine/targets/recording_listener.h \
 	test/engine/targets/target_entries.h \
 	test/engine/targets/target_atomics_test.cc \
+	test/engine/targets/target_event_ring_test.cc \
 	test/engine/targets/target_interface_test.cc \
 	test/engine/targets/target_list_test.cc \
 	test/engine/targets/target_model_test.cc \
 	test/engine/targets/target_oracle.cc \
 	test/engine/targets/target_oracle.h \
 	test/engine/targets/target_table_test.cc \
+	test/engine/targets/target_triggers_test.cc \
 	test/engine/targets/unexpected_headers_test.cc
 test_target_tests_CPPFLAGS = $(gtest_cppflags)
 test_target_tests_LDADD = libcore.la $(GTEST_LIBS)
@@ -503,6 +505,7 @@ test_engine_tests_SOURCES = \
 	test/engine/engine_packet_test.cc \
 	test/engine/engine_protocol_test.cc \
 	test/engine/engine_self_test.cc \
+	test/engine/engine_target_close_test.cc \
 	test/engine/engine_target_fuzz_test.cc \
 	test/engine/engine_target_hostile_test.cc \
 	test/engine/engine_target_test.cc \
@@ -546,7 +549,12 @@ test_nic_tests_SOURCES = \
 	test/nic/client_shares_test.cc \
 	test/nic/shared_arena_test.cc \
 	test/nic/exchange_test.cc \
+	test/nic/fake_process_book.h \
 	test/nic/ring_port_test.cc \
+	test/nic/target_ports_test.cc \
+	test/nic/target_ports_world.h \
+	test/nic/target_server_test.cc \
+	test/nic/target_threads_test.cc \
 	test/nic/thread_driver_test.cc \
 	test/rdma/contract_world.h \
 	test/rdma/shm/shm_world.h
