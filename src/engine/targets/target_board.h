@@ -23,11 +23,6 @@ struct alignas(64) TargetCounterWords {
   std::atomic<std::uint64_t> failure{0};
 };
 
-/// Where a counting event is on the board. Its id has the index + 1 in its lower 30 bits (pool.h).
-constexpr std::size_t counter_index(CounterId id) noexcept {
-  return (static_cast<std::uint64_t>(id) & ((1U << 30) - 1)) - 1;
-}
-
 /// The status registers of PtlNIStatus().
 struct alignas(64) TargetRegisterWords {
   std::atomic<std::uint64_t> drops{0};
