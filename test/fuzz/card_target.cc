@@ -85,6 +85,8 @@ std::vector<Bytes> seeds() {
                                "v=7;verbs:1:abc;" + address + ";stand-in",
                                "v=2;w=1;" + address,
                                "v=7;stand-in",
+                               "v=7;as=4;to=0;stand-in",
+                               "v=7;as=4;stand-in",
                                "v=7;w=1x;;w=;stand-in",
                                "v=7;nobody:here",
                                address,

@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <cstring>
@@ -55,6 +56,24 @@ TEST_F(IntroductionsTest, BothDialAtOnceAndHaveOneResult) {
     EXPECT_EQ(a.record.processes.size(), 1u);
     EXPECT_EQ(b.record.processes.size(), 1u);
   }
+}
+
+TEST_F(IntroductionsTest, TheDescriptorTellsOfWork) {
+  const auto is_readable = [](const BookOwner& owner) {
+    pollfd entry{owner.book->descriptor(), POLLIN, 0};
+    return ::poll(&entry, 1, 0) == 1;
+  };
+  BookOwner& a = make();
+  BookOwner& b = make();
+  run_for_ms(5);
+  EXPECT_FALSE(is_readable(a) || is_readable(b));
+  const PeerId there = a.find(b.id());
+  EXPECT_TRUE(is_readable(a));
+  while (a.book->connections() == 0) a.book->poll(a.record);
+  EXPECT_TRUE(is_readable(b)) << "a guest waits";
+  ASSERT_TRUE(run_until_card(a, there));
+  ASSERT_TRUE(run_until([&] { return all_quiet(); }));
+  EXPECT_FALSE(is_readable(a) || is_readable(b));
 }
 
 TEST_F(IntroductionsTest, ItselfHasItsOwnNumber) {
@@ -135,6 +154,7 @@ TEST_F(IntroductionsTest, AProcessThatIsStartedAnewGetsANewNumber) {
   const PeerId before = a.find(b.id());
   Introductions::Config config = config_of();
   config.pid = static_cast<std::uint16_t>(PhysicalId::of(b.id()).pid);
+  config.first_peer = PeerId{150};  // It numbers others as it did before.
   b.book.reset();
   BookOwner& again = make(config);
   const PeerId a_there = again.find(a.id());
