@@ -511,6 +511,7 @@ test_engine_tests_SOURCES = \
 	test/engine/engine_target_close_test.cc \
 	test/engine/engine_target_fuzz_test.cc \
 	test/engine/engine_target_hostile_test.cc \
+	test/engine/engine_target_pieces_test.cc \
 	test/engine/engine_target_test.cc \
 	test/engine/payload_layout_test.cc \
 	test/engine/engine_world.h \

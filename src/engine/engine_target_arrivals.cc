@@ -89,13 +89,57 @@ wire::Kind answer_to(wire::Kind request) noexcept {
   return returns_data(request) ? wire::Kind::kTargetReply : wire::Kind::kTargetAck;
 }
 
-/// Of the entry's memory: what the operation uses.
-std::span<std::byte> memory_of(const TargetPlacement& placement) noexcept {
-  return placement.length_bytes == 0 ? std::span<std::byte>{}
-                                     : std::span(placement.start(), placement.length_bytes);
+/// Of the entry's memory: what the operation uses. `part`: of an entry in pieces.
+Payload payload_of(const TargetPlacement& placement, EntryPart& part) noexcept {
+  if (placement.length_bytes == 0) return {};
+  const TargetDescription& its = placement.entry->its;
+  if (its.layout == nullptr) return {placement.start(), placement.length_bytes, nullptr};
+  static constexpr PayloadLayout kLayout{
+      .kind = PayloadLayout::Kind::kPacked, .pack = &EntryPart::pack, .unpack = &EntryPart::unpack};
+  part = {{its.start, its.length_bytes, its.layout}, placement.offset_bytes};
+  return {reinterpret_cast<std::byte*>(&part), placement.length_bytes, &kLayout};
 }
 
+/// The same memory for an operation that needs it contiguous: itself, or a copy that store() writes back.
+class EntryMemory {
+ public:
+  explicit EntryMemory(const TargetPlacement& placement) noexcept
+      : payload_(payload_of(placement, part_)), bytes_(payload_.address, payload_.length_bytes) {
+    if (payload_.layout == nullptr) return;
+    copy_.reset(new (std::nothrow) std::byte[payload_.length_bytes]);
+    bytes_ = {copy_.get(), copy_ == nullptr ? 0 : payload_.length_bytes};
+    gather(payload_, 0, bytes_);
+  }
+  EntryMemory(const EntryMemory&) = delete;
+  EntryMemory& operator=(const EntryMemory&) = delete;
+
+  /// False: there is no memory for the copy.
+  bool is_there() const noexcept { return bytes_.size() == payload_.length_bytes; }
+  std::span<std::byte> bytes() const noexcept { return bytes_; }
+  void store() const noexcept {
+    if (copy_ != nullptr) scatter(payload_, 0, bytes_);
+  }
+
+ private:
+  EntryPart part_;
+  Payload payload_;
+  std::span<std::byte> bytes_;
+  std::unique_ptr<std::byte[]> copy_;
+};
+
 }  // namespace
+
+void EntryPart::pack(const void* part, std::size_t offset_bytes, std::byte* destination,
+                     std::size_t length_bytes) noexcept {
+  const auto& its = *static_cast<const EntryPart*>(part);
+  gather(its.memory, its.offset_bytes + offset_bytes, {destination, length_bytes});
+}
+
+void EntryPart::unpack(void* part, std::size_t offset_bytes, const std::byte* source,
+                       std::size_t length_bytes) noexcept {
+  const auto& its = *static_cast<const EntryPart*>(part);
+  scatter(its.memory, its.offset_bytes + offset_bytes, {source, length_bytes});
+}
 
 /// A message that is none of MPI's. False: nor is it one of this client's.
 bool Engine::State::on_target_message(Peer& peer, std::span<const std::byte> message) noexcept {
@@ -143,8 +187,9 @@ bool Engine::State::on_target_request(Peer& peer, std::span<const std::byte> mes
   } else if (is_announced(request) && placement.length_bytes > 0) {
     await_data(peer, request, header, placement);
   } else {
-    const std::span<std::byte> memory = memory_of(placement);
-    if (!memory.empty()) std::memcpy(memory.data(), arrived.data(), memory.size());
+    EntryPart part;
+    const Payload memory = payload_of(placement, part);
+    scatter(memory, 0, arrived.first(memory.length_bytes));
     interfaces[request.interface]->table(request.table)->finish(placement, header, TargetFailure::kNone);
     if (is_answered(request) || is_announced(request))
       send_target_answer(peer, answer, request.operation, TargetFailure::kNone, placement.length_bytes,
@@ -169,9 +214,8 @@ void Engine::State::await_data(Peer& peer, const wire::TargetRequestHeader& requ
   arrival->interface = request.interface;
   arrival->table = request.table;
   arrival->wants_ack = has_flag(request, wire::kWantAck);
-  const std::span<std::byte> memory = memory_of(placement);
-  start_landing(arrival->landing, peer, {memory.data(), memory.size(), nullptr}, memory.size(),
-                request.operation);
+  const Payload memory = payload_of(placement, arrival->part);
+  start_landing(arrival->landing, peer, memory, memory.length_bytes, request.operation);
   arrival->landing.arrival = arrival;
   peer.arrivals.push_back(*arrival);
   if (peer.state == PeerState::kConnected)
@@ -246,8 +290,7 @@ void Engine::State::reply_to_get(Peer& peer, const wire::TargetRequestHeader& re
     return interfaces[request.interface]
         ->table(request.table)
         ->finish(placement, header, TargetFailure::kUndeliverable);
-  const std::span<std::byte> memory = memory_of(placement);
-  one->data = {memory.data(), memory.size(), nullptr};
+  one->data = payload_of(placement, one->part);
   one->placement = placement;
   one->header = header;
   one->holds_entry = true;
@@ -261,7 +304,12 @@ void Engine::State::run_atomic(Peer& peer, const wire::TargetRequestHeader& requ
   const AtomicType type{request.atomic_type};
   placement.length_bytes = length_of(operation, type, placement.length_bytes);
   TargetTable& table = *interfaces[request.interface]->table(request.table);
-  const std::span<std::byte> memory = memory_of(placement);
+  const EntryMemory entry_memory(placement);
+  if (!entry_memory.is_there()) {
+    doom(peer, Status::kNoMemory);
+    return table.finish(placement, header, TargetFailure::kUndeliverable);
+  }
+  const std::span<std::byte> memory = entry_memory.bytes();
   TargetOutgoing* reply = nullptr;
   if (returns_data(request.common.kind)) {
     reply = make_reply(peer, request);
@@ -283,6 +331,7 @@ void Engine::State::run_atomic(Peer& peer, const wire::TargetRequestHeader& requ
   const std::size_t operand = operand_bytes(request);
   apply(operation, type, operand_and_data.first(operand), operand_and_data.subspan(operand, memory.size()),
         memory);
+  entry_memory.store();
   table.finish(placement, header, TargetFailure::kNone);
   if (reply != nullptr) return enqueue_reply(*reply);
   if (has_flag(request, wire::kWantAck))
@@ -355,12 +404,19 @@ Status Engine::State::request_to_self(const TargetRequest& request) noexcept {
   }
   if (!is_put && !is_get)
     placement.length_bytes = length_of(request.atomic_operation, request.atomic_type, placement.length_bytes);
-  const std::span<std::byte> memory = memory_of(placement);
+  const EntryMemory entry_memory(placement);
+  if (!entry_memory.is_there()) {
+    interface.table(request.table)->finish(placement, header, TargetFailure::kUndeliverable);
+    tell_refused(request);
+    return Status::kOk;
+  }
+  const std::span<std::byte> memory = entry_memory.bytes();
   const auto data = std::span(copy, is_get ? 0 : memory.size());
   gather(source, 0, data);
   if (request.returns_data()) scatter(request.destination.memory, 0, memory);
   if (is_put && !memory.empty()) std::memcpy(memory.data(), data.data(), data.size());
   if (!is_put && !is_get) apply(request.atomic_operation, request.atomic_type, request.operand, data, memory);
+  if (!is_get) entry_memory.store();
   interface.table(request.table)->finish(placement, header, TargetFailure::kNone);
   tell_send(request, TargetFailure::kNone);
   tell_answer(request, TargetFailure::kNone, placement.length_bytes, placement.offset_bytes);

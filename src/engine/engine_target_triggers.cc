@@ -30,10 +30,10 @@ std::size_t Engine::State::run_triggered() noexcept {
     TriggeredAction action;
     for (std::size_t left = kMostTriggered; interface != nullptr && left > 0 && interface->take_due(action);
          --left, ++ran) {
-      if (const auto* const change = std::get_if<TargetCountChange>(&action))
-        interface->change_counter(*change);
+      if (const auto* const request = std::get_if<TriggeredRequest>(&action))
+        run(*request);
       else
-        run(std::get<TriggeredRequest>(action));
+        interface->carry_out(action);
     }
   }
   return ran;

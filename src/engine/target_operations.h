@@ -19,6 +19,18 @@ inline constexpr std::uint8_t kNoInterface = kTargetInterfaces;
 struct TargetArrival;
 struct TargetOutgoing;
 
+/// A part of the memory of an entry in pieces, as a payload whose first byte is the part's. It must stay
+/// where it is as long as the payload is used.
+struct EntryPart {
+  Payload memory;                ///< All of the entry's.
+  std::size_t offset_bytes = 0;  ///< Where the part begins.
+
+  static void pack(const void* part, std::size_t offset_bytes, std::byte* destination,
+                   std::size_t length_bytes) noexcept;
+  static void unpack(void* part, std::size_t offset_bytes, const std::byte* source,
+                     std::size_t length_bytes) noexcept;
+};
+
 /// A payload of an operation on an entry that comes by a write or through slots. One of the two is set.
 struct TargetLanding : Landing {
   TargetOutgoing* request = nullptr;  ///< The data of a get comes back to its initiator.
@@ -39,6 +51,7 @@ struct TargetOutgoing : Outgoing {
   TargetLanding landing;  ///< Of what returns data.
   // A reply:
   Payload data;
+  EntryPart part;              ///< What `data` is of an entry in pieces.
   RemoteMemory remote{};       ///< With is_writable: where a write may put the data.
   std::uint32_t transfer = 0;  ///< The initiator's name for it.
   bool is_writable = false;
@@ -59,6 +72,7 @@ struct TargetOutgoing : Outgoing {
 struct TargetArrival {
   std::uint64_t pool_id = 0;
   TargetLanding landing;
+  EntryPart part;  ///< What lands, of an entry in pieces.
   TargetPlacement placement;
   TargetHeader header;
   std::uint8_t interface = 0;

@@ -227,6 +227,26 @@ Status HostTargets::trigger(const TargetTrigger& when, unsigned number,
   return status;
 }
 
+Status HostTargets::trigger_append(const TargetTrigger& when, unsigned number, std::uint32_t index,
+                                   TargetListKind list, const TargetDescription& description,
+                                   TargetId& id) noexcept {
+  id = kNoTarget;
+  TargetInterface* const interface = at(number);
+  if (interface == nullptr) return Status::kUnsupported;
+  const Status status = interface->trigger_append(when, index, list, description, id);
+  static_cast<void>(engine_.run_triggered());
+  return status;
+}
+
+Status HostTargets::trigger_unlink(const TargetTrigger& when, unsigned number, std::uint32_t index,
+                                   TargetId id) noexcept {
+  TargetInterface* const interface = at(number);
+  if (interface == nullptr) return Status::kUnsupported;
+  const Status status = interface->trigger(when, TriggeredUnlink{index, id});
+  static_cast<void>(engine_.run_triggered());
+  return status;
+}
+
 // Progress.
 
 std::size_t HostTargets::serve() noexcept {

@@ -203,6 +203,30 @@ Status RingTargets::trigger(const TargetTrigger& when, unsigned number,
   return ask(command, bytes_of(change)).status;
 }
 
+Status RingTargets::trigger_append(const TargetTrigger& when, unsigned number, std::uint32_t index,
+                                   TargetListKind list, const TargetDescription& description,
+                                   TargetId& id) noexcept {
+  id = kNoTarget;
+  if (number >= kTargetInterfaces) return Status::kUnsupported;
+  TargetCommandRecord command = command_of(TargetCommandKind::kTriggerAppend, number, index);
+  command.option = static_cast<std::uint8_t>(list);
+  command.counter = when.counter;
+  command.threshold = when.threshold;
+  const Answer answer = ask(command, bytes_of(description));
+  id = TargetId{answer.name};
+  return answer.status;
+}
+
+Status RingTargets::trigger_unlink(const TargetTrigger& when, unsigned number, std::uint32_t index,
+                                   TargetId id) noexcept {
+  if (number >= kTargetInterfaces) return Status::kUnsupported;
+  TargetCommandRecord command =
+      named(TargetCommandKind::kTriggerUnlink, number, static_cast<std::uint64_t>(id), index);
+  command.counter = when.counter;
+  command.threshold = when.threshold;
+  return ask(command).status;
+}
+
 // Waiting.
 
 std::size_t RingTargets::progress() noexcept {

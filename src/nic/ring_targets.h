@@ -47,6 +47,10 @@ class RingTargets : public TargetPort {
   Status request(ProcessId process, const TargetRequest& request) noexcept final;
   Status trigger(const TargetTrigger& when, ProcessId process, const TargetRequest& request) noexcept final;
   Status trigger(const TargetTrigger& when, unsigned number, const TargetCountChange& change) noexcept final;
+  Status trigger_append(const TargetTrigger& when, unsigned number, std::uint32_t index, TargetListKind list,
+                        const TargetDescription& description, TargetId& id) noexcept final;
+  Status trigger_unlink(const TargetTrigger& when, unsigned number, std::uint32_t index,
+                        TargetId id) noexcept final;
 
   std::size_t progress() noexcept override;
   bool idle() const noexcept final;

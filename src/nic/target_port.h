@@ -94,6 +94,14 @@ class TargetPort {
                          const TargetRequest& request) noexcept = 0;
   virtual Status trigger(const TargetTrigger& when, unsigned number,
                          const TargetCountChange& change) noexcept = 0;
+  /// The same of an entry. Its id is the client's at once, and unlink() says kInUse until it has linked. If
+  /// the list is full then, its link event says that it was dropped, and the id is stale.
+  virtual Status trigger_append(const TargetTrigger& when, unsigned number, std::uint32_t index,
+                                TargetListKind list, const TargetDescription& description,
+                                TargetId& id) noexcept = 0;
+  /// The same. No event comes. An entry that is in use then stays linked.
+  virtual Status trigger_unlink(const TargetTrigger& when, unsigned number, std::uint32_t index,
+                                TargetId id) noexcept = 0;
 
   // Progress and waiting, as of Port. The client looks at its queues and counting events after progress(),
   // and after arm() has announced a sleep.

@@ -42,6 +42,8 @@ enum class TargetCommandKind : std::uint8_t {
   kRequest,          ///< process. [TargetRequest]
   kTriggerRequest,   ///< process, trigger. [TargetRequest] Question.
   kTriggerCount,     ///< trigger. [TargetCountChange] Question.
+  kTriggerAppend,    ///< As kAppend; trigger.
+  kTriggerUnlink,    ///< table, trigger; name: TargetId. Question.
 };
 
 struct TargetCommandRecord {

@@ -80,6 +80,7 @@ bool TargetServer::execute(std::span<const std::byte> record) noexcept {
   switch (command.kind) {
     case TargetCommandKind::kOpen: return open(command, more);
     case TargetCommandKind::kAppend:
+    case TargetCommandKind::kTriggerAppend:
     case TargetCommandKind::kSearch: return describe(command, more);
     case TargetCommandKind::kChangeCounter:
     case TargetCommandKind::kTriggerCount: return change(command, more);
@@ -127,6 +128,10 @@ bool TargetServer::execute_alone(const TargetCommandRecord& command) noexcept {
       answer(Status::kOk,
              static_cast<std::uint64_t>(targets_.unlink(number, command.table, TargetId{command.name})));
       return true;
+    case TargetCommandKind::kTriggerUnlink:
+      answer(targets_.trigger_unlink({command.counter, command.threshold}, number, command.table,
+                                     TargetId{command.name}));
+      return true;
     default: return false;
   }
   answer(Status::kOk);
@@ -151,7 +156,10 @@ bool TargetServer::describe(const TargetCommandRecord& command, std::span<const 
   }
   TargetId id = kNoTarget;
   const auto list = static_cast<TargetListKind>(command.option);
-  const Status status = targets_.append(command.interface, command.table, list, description, id);
+  const Status status = command.kind == TargetCommandKind::kAppend
+                            ? targets_.append(command.interface, command.table, list, description, id)
+                            : targets_.trigger_append({command.counter, command.threshold}, command.interface,
+                                                      command.table, list, description, id);
   answer(status, static_cast<std::uint64_t>(id));
   return true;
 }

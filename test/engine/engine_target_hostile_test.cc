@@ -267,6 +267,34 @@ TEST_F(EngineTargetHostile, ClearancesThatNobodyAwaits) {
   expect_refused("twice");
 }
 
+TEST_F(EngineTargetHostile, OnlyAPutThatWasClearedCanBeAbandoned) {
+  wire::TargetAbandonHeader header;
+  header.common = {Kind::kTargetAbandon, 0, wire::kTargetClient};
+  header.transfer = 77;
+  expect_request_refused("nothing", with_data(header, 0));
+  begin();
+  static_cast<void>(open_get(100'000));
+  header.transfer = last_heard<wire::TargetRequestHeader>(Kind::kGet).transfer;
+  attack(with_data(header, 0));
+  expect_refused("the victim's own get");
+  begin();
+  attack(with_data(request_header(Kind::kPut, 30'000), 0));
+  settle();
+  header.transfer = last_heard<wire::CtsHeader>(Kind::kCts).transfer;
+  attack(with_data(header, 1));
+  expect_refused("with more than a header");
+  begin();
+  attack(with_data(request_header(Kind::kPut, 30'000), 0));
+  settle();
+  header.transfer = last_heard<wire::CtsHeader>(Kind::kCts).transfer;
+  attack(with_data(header, 0));
+  settle();
+  EXPECT_FALSE(victim_has_failed_the_attacker()) << "a put that was cleared";
+  EXPECT_EQ(came(kVictim), "put undeliverable 30000");
+  attack(with_data(header, 0));
+  expect_refused("the same again");
+}
+
 TEST_F(EngineTargetHostile, AnAnswerOfMpiNamesNoOperationOnAnEntry) {
   begin();
   attack(forged::ack(open_put(100)));

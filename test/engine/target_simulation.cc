@@ -1,5 +1,7 @@
 #include "engine/target_simulation.h"
 
+#include <algorithm>
+
 namespace ch3_offload {
 
 TargetSimulation::~TargetSimulation() {
@@ -165,6 +167,62 @@ void TargetSimulation::begin(std::uint32_t from, std::uint32_t to) {
   begun_.pop_back();
 }
 
+/// A request, or a change of a counting event, that waits for the counting event of what comes.
+void TargetSimulation::trigger(std::uint32_t from, std::uint32_t to) {
+  const TargetTrigger when{at(from).target_counter, random_.below(2000)};
+  if (from == to) {
+    const Waiting waiting{when.threshold, 1 + random_.below(9)};
+    sides_[from].waiting.push_back(waiting);
+    EXPECT_EQ(at(from).interface->trigger(when, TargetCountChange{TargetCountChange::Kind::kAdd,
+                                                                  at(from).initiator_counter,
+                                                                  {waiting.amount, 0}}),
+              Status::kOk);
+    at(from).engine->run_triggered();
+    return;
+  }
+  Begun& begun = begun_.emplace_back();
+  begun.from = from;
+  begun.to = to;
+  begun.request = random_request(begun);
+  begun.request.header_data = begun_.size() - 1;
+  begun.request.cookie = reinterpret_cast<void*>(begun_.size() - 1);
+  begun.is_triggered = true;
+  begun.threshold = when.threshold;
+  EXPECT_EQ(at(from).engine->trigger(when, PeerId{to}, begun.request), Status::kOk);
+}
+
+/// The process closes its interface. When that is done, it uses its memory for something else.
+void TargetSimulation::close(std::uint32_t i) {
+  at(i).engine->close_targets(0);
+  sides_[i].is_closed = true;
+  at(i).interface = nullptr;
+  for (int steps = 0; steps < 100'000 && !at(i).engine->targets_are_closed(0); ++steps) step();
+  EXPECT_TRUE(at(i).engine->targets_are_closed(0));
+  at(i).queues.clear();
+  for (Begun& begun : begun_) {
+    if (begun.from != i) continue;
+    begun.sent = begun.source;
+    std::ranges::fill(begun.source, kMine);
+    std::ranges::fill(begun.destination, kMine);
+  }
+  for (std::vector<std::byte>& memory : sides_[i].memories) std::ranges::fill(memory, kMine);
+  std::ranges::fill(sides_[i].readable, kMine);
+  std::ranges::fill(sides_[i].sum, kMine);
+}
+
+void TargetSimulation::expect_own_memory(std::uint32_t i) {
+  const auto is_mine = [](const std::vector<std::byte>& memory) {
+    return std::ranges::all_of(memory, [](std::byte one) { return one == kMine; });
+  };
+  for (const Begun& begun : begun_) {
+    if (begun.from != i) continue;
+    EXPECT_TRUE(is_mine(begun.source) && is_mine(begun.destination));
+  }
+  for (const std::vector<std::byte>& memory : sides_[i].memories) EXPECT_TRUE(is_mine(memory));
+  EXPECT_TRUE(is_mine(sides_[i].readable) && is_mine(sides_[i].sum));
+  EXPECT_EQ(at(i).provider->regions(), 0u);
+}
+
 /// A request has arrived: the oracle sees it before the engine.
 void TargetSimulation::arrive(std::uint32_t at, std::uint32_t from, std::span<const std::byte> message) {
   wire::TargetRequestHeader request;
@@ -250,7 +308,8 @@ void TargetSimulation::check_data(std::uint32_t i, const TargetEvent& event) {
   EXPECT_EQ(begun.to, i);
   // A search may find a header whose data is on its way.
   if (event.kind == TargetEventKind::kSearch) return;
-  EXPECT_TRUE(std::equal(event.start, event.start + event.length_bytes, begun.source.begin()));
+  const auto& data = begun.sent.empty() ? begun.source : begun.sent;
+  EXPECT_TRUE(std::equal(event.start, event.start + event.length_bytes, data.begin()));
 }
 
 void TargetSimulation::compare(std::uint32_t i) {
@@ -286,21 +345,26 @@ void TargetSimulation::unlink_all(std::uint32_t i) {
   EXPECT_EQ(at(i).provider->regions(), 0u);
 }
 
-void TargetSimulation::run(std::uint64_t seed, std::uint64_t steps, bool somebody_dies) {
+void TargetSimulation::run(std::uint64_t seed, std::uint64_t steps, Incident incident) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   begin_program(seed);
   const auto size = static_cast<std::uint32_t>(processes.size());
-  const std::uint64_t death = somebody_dies ? random_.below(steps) : steps;
+  const std::uint64_t happens_at = incident == Incident::kNone ? steps : random_.below(steps);
   for (std::uint64_t step_number = 0; step_number < steps && !HasFailure(); ++step_number) {
     const auto i = static_cast<std::uint32_t>(random_.below(size));
-    if (step_number == death) {
+    if (step_number == happens_at) {
       is_exact_ = false;
-      kill(static_cast<std::uint32_t>(size - 1));
+      if (incident == Incident::kDeath)
+        kill(static_cast<std::uint32_t>(size - 1));
+      else
+        close(static_cast<std::uint32_t>(size - 1));
     }
     if (!is_alive(i)) continue;
     const std::uint64_t what = random_.below(100);
-    if (what < 45) {
+    if (what < 42) {
       begin(i, static_cast<std::uint32_t>(random_.below(size)));
+    } else if (what < 45) {
+      trigger(i, static_cast<std::uint32_t>(random_.below(size)));
     } else if (what < 60) {
       append_any(i);
     } else if (what < 64) {
@@ -323,15 +387,25 @@ void TargetSimulation::run(std::uint64_t seed, std::uint64_t steps, bool somebod
     if (!is_alive(i)) continue;
     take_events(i);
     if (is_exact_) compare(i);
+    std::uint64_t changed = 0;
+    for (const Waiting& waiting : sides_[i].waiting)
+      if (has_fired(i, waiting.threshold)) changed += waiting.amount;
+    EXPECT_EQ(at(i).interface->counted(at(i).initiator_counter), (TargetCount{changed, 0}));
     unlink_all(i);
   }
   for (const Begun& begun : begun_) {
     if (!is_alive(begun.from)) continue;
     const TargetRequest& request = begun.request;
+    if (begun.is_triggered && !has_fired(begun.from, begun.threshold)) {
+      EXPECT_EQ(begun.sends + begun.answers, 0) << "its trigger has not fired";
+      continue;
+    }
     EXPECT_EQ(begun.sends, request.is_get() ? 0 : 1);
     const bool is_told = request.returns_data() || request.acknowledgement == TargetAcknowledgement::kFull;
     EXPECT_EQ(begun.answers, is_told ? 1 : 0);
   }
+  for (std::uint32_t i = 0; i < size; ++i)
+    if (sides_[i].is_closed) expect_own_memory(i);
 }
 
 }  // namespace ch3_offload

@@ -5,8 +5,12 @@
 // nothing moves any more, the events of both are the same, in any order. What an initiator hears of each
 // request, and the bytes that arrive, follow from what the oracle has decided.
 //
-// If a process dies, requests end in ways that depend on time. Then each is told of exactly once, and nothing
-// stays in use.
+// Some requests wait for the counting event of what comes. They begin if, at the end, that has reached their
+// threshold, and only then. So do changes of another counting event.
+//
+// If a process dies, or closes its interface, requests end in ways that depend on time. Then each is told of
+// exactly once, and nothing stays in use. Of a process that has closed its interface, nothing touches its
+// memory any more.
 
 #pragma once
 
@@ -28,16 +32,24 @@ class TargetSimulation : public TargetWorld {
  protected:
   ~TargetSimulation() override;
 
+  /// What happens at some step.
+  enum class Incident { kNone, kDeath, kClose };
+
   /// A whole program.
-  void run(std::uint64_t seed, std::uint64_t steps, bool somebody_dies);
+  void run(std::uint64_t seed, std::uint64_t steps, Incident incident);
 
  private:
   static constexpr std::uint64_t kSumBits = 1000;   ///< What atomic operations find.
   static constexpr std::uint64_t kReadBits = 2000;  ///< What is only read.
   static constexpr std::size_t kReadBytes = 40'000;
 
+  static constexpr std::byte kMine{0xEE};  ///< In memory that is its client's again.
+
   /// A request, what is expected of it, and what has come.
   struct Begun {
+    bool is_triggered = false;    ///< By the counting event of what comes,
+    std::uint64_t threshold = 0;  ///< at that.
+    std::vector<std::byte> sent;  ///< The source, if that was overwritten.
     std::uint32_t from = 0;
     std::uint32_t to = 0;
     TargetRequest request;
@@ -51,7 +63,14 @@ class TargetSimulation : public TargetWorld {
     TargetId id{};
     TargetOracle::EntryPtr entry;
   };
+  /// Changes of TargetProcess::initiator_counter that wait for the counting event of what comes.
+  struct Waiting {
+    std::uint64_t threshold = 0;
+    std::uint64_t amount = 0;
+  };
   struct Side {
+    bool is_closed = false;
+    std::vector<Waiting> waiting;
     std::unique_ptr<ObservingProvider> observed;
     std::unique_ptr<TargetOracle> oracle;
     std::vector<Linked> linked;
@@ -71,6 +90,12 @@ class TargetSimulation : public TargetWorld {
   void search(std::uint32_t i);
   void unlink(std::uint32_t i);
   void begin(std::uint32_t from, std::uint32_t to);
+  void trigger(std::uint32_t from, std::uint32_t to);
+  void close(std::uint32_t i);
+  void expect_own_memory(std::uint32_t i);
+  bool has_fired(std::uint32_t i, std::uint64_t threshold) {
+    return at(i).interface->counted(at(i).target_counter).sum() >= threshold;
+  }
   TargetRequest random_request(Begun& begun);
   TargetDescription random_entry(std::uint32_t i);
   void take_events(std::uint32_t i);
@@ -78,7 +103,7 @@ class TargetSimulation : public TargetWorld {
   void check_data(std::uint32_t i, const TargetEvent& event);
   void compare(std::uint32_t i);
   void unlink_all(std::uint32_t i);
-  bool is_alive(std::uint32_t i) { return at(i).engine != nullptr; }
+  bool is_alive(std::uint32_t i) { return at(i).engine != nullptr && !sides_[i].is_closed; }
 
   SeededRandom random_{0};
   std::vector<Side> sides_;

@@ -19,15 +19,16 @@ std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
 
 class TargetPrograms : public TargetSimulation {
  protected:
-  void run_all(bool somebody_dies) {
+  void run_all(Incident incident) {
     const std::uint64_t seeds = from_environment("CH3_OFFLOAD_TARGET_SEEDS", 60);
     const std::uint64_t steps = from_environment("CH3_OFFLOAD_TARGET_STEPS", 600);
-    for (std::uint64_t seed = 1; seed <= seeds && !HasFailure(); ++seed) run(seed, steps, somebody_dies);
+    for (std::uint64_t seed = 1; seed <= seeds && !HasFailure(); ++seed) run(seed, steps, incident);
   }
 };
 
-TEST_F(TargetPrograms, EndAsTheOracleSays) { run_all(false); }
-TEST_F(TargetPrograms, EndWhenAProcessDies) { run_all(true); }
+TEST_F(TargetPrograms, EndAsTheOracleSays) { run_all(Incident::kNone); }
+TEST_F(TargetPrograms, EndWhenAProcessDies) { run_all(Incident::kDeath); }
+TEST_F(TargetPrograms, EndWhenAProcessClosesItsInterface) { run_all(Incident::kClose); }
 
 }  // namespace
 }  // namespace ch3_offload

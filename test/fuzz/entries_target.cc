@@ -241,6 +241,9 @@ std::vector<Bytes> seeds() {
     add_message(served, request_header(Kind::kPut, wire::kWantAck, 5000), 0);
     const wire::DataHeader data{.common = {Kind::kData}, .transfer = 1};
     add_message(served, data, 3);
+    const wire::TargetAbandonHeader abandon{.common = {Kind::kTargetAbandon, 0, wire::kTargetClient},
+                                            .transfer = 1};
+    add_message(served, abandon, 0);
     add_message(served, request_header(Kind::kGet, wire::kWritable, 5000), 0);
     for (const Kind kind : {Kind::kAtomic, Kind::kFetchAtomic})
       add_message(served, request_header(kind, 0, 8), 2);

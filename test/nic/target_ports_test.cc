@@ -160,6 +160,30 @@ TEST_P(TargetPorts, ACycleOfTriggersHangsNobody) {
   EXPECT_EQ(counted(0, second), (TargetCount{2000, 0}));
 }
 
+TEST_P(TargetPorts, TriggeredEntriesLinkAndUnlink) {
+  make();
+  std::vector<std::byte> memory(8), data = pattern(8);
+  TargetDescription entry = entry_of(1, memory);
+  entry.options &= ~kNoLinkEvent;
+  TargetId id{};
+  const CounterId counter = clients[1].begun_counter;
+  ASSERT_EQ(port(1).trigger_append({counter, 1}, 0, kTable, TargetListKind::kPriority, entry, id),
+            Status::kOk);
+  ASSERT_NE(id, kNoTarget);
+  ASSERT_EQ(port(1).trigger_unlink({counter, 2}, 0, kTable, id), Status::kOk);
+  ASSERT_EQ(port(0).request(process_of(1), put_from(0, data)), Status::kOk);
+  expect_begun(0, "send 0, ack dropped 0");
+  port(1).change_counter(0, {TargetCountChange::Kind::kAdd, counter, {1, 0}});
+  expect_came(1, "link 0");
+  ASSERT_EQ(port(0).request(process_of(1), put_from(0, data)), Status::kOk);
+  expect_begun(0, "send 0, ack 8");
+  expect_came(1, "put 8");
+  port(1).change_counter(0, {TargetCountChange::Kind::kAdd, counter, {1, 0}});
+  EXPECT_EQ(port(1).unlink(0, kTable, id), TargetTable::Unlinked::kUnknown);
+  EXPECT_EQ(port(1).trigger_append({counter, 1}, 0, 9, TargetListKind::kPriority, entry, id),
+            Status::kUnsupported);
+}
+
 TEST_P(TargetPorts, AsManyTriggersWaitAsMay) {
   interface_config.limits.most_triggered = 3;
   make(1);

@@ -126,6 +126,8 @@ TEST(TargetServer, RefusesKindsLengthsAndNumbersThatAreNone) {
   Bytes append = record(head(Kind::kAppend), TargetDescription{});
   append.pop_back();
   expect_refused("an entry that is cut", append);
+  expect_refused("a triggered entry without it", record(head(Kind::kTriggerAppend)));
+  expect_refused("an unlink with more than a head", record(head(Kind::kTriggerUnlink), std::byte{}));
   expect_refused("a search for nothing", record(head(Kind::kSearch)));
 }
 

@@ -14,7 +14,10 @@
 
 namespace ch3_offload {
 
-struct Piece;
+struct PayloadLayout;
+
+/// An entry's memory may be in so many pieces.
+inline constexpr std::uint32_t kMostEntryPieces = 4096;
 
 enum class UserId : std::uint32_t {};
 inline constexpr UserId kAnyUser{UINT32_MAX};
@@ -57,10 +60,10 @@ struct TargetDescription {
   TargetKey ignore = kIgnoreKey;
   std::byte* start = nullptr;  ///< Carried: the table reads no memory.
   std::uint64_t length_bytes = 0;
-  /// Carried, too. Not null: the memory is in pieces, whose offsets are addresses, and `start` is null. A piece
-  /// may be empty. The array is the client's while the entry is in use.
-  const Piece* pieces = nullptr;
-  std::uint32_t piece_count = 0;
+  /// Of kind kPieces (engine.h), with one element, which `start` is the address of, and at most
+  /// kMostEntryPieces. The client's, and stays as it is until the entry is free. Null: the memory is
+  /// contiguous. What is written to an entry in pieces, or read from it, goes through slots.
+  const PayloadLayout* layout = nullptr;
   std::uint64_t min_free_bytes = 0;  ///< With kManageLocal: less room unlinks it. 0: nothing does.
   std::uint32_t options = 0;
   UserId user = kAnyUser;
@@ -89,6 +92,7 @@ struct TargetEntry {
   std::uint32_t table = 0;  ///< TableConfig::index.
   TargetListKind list{};
   bool is_linked = false;
+  bool is_prepared = false;  ///< It is in no list yet (TargetTable::prepare()).
   bool was_auto_unlinked = false;
   bool has_reserved_event = false;  ///< For its auto-free event (TargetListener::reserve()).
   std::uint64_t stamp = 0;          ///< Order of append within its list.

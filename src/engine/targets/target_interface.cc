@@ -1,6 +1,7 @@
 #include "engine/targets/target_interface.h"
 
 #include <new>
+#include <utility>
 
 namespace ch3_offload {
 
@@ -35,7 +36,8 @@ void TargetInterface::free_queue(QueueId id) noexcept {
 }
 
 void TargetInterface::free_counter(CounterId id) noexcept {
-  if (counters_.free(id)) triggers_.cancel(counter_index(id));
+  if (!counters_.free(id)) return;
+  triggers_.cancel(counter_index(id), [this](const TriggeredAction& action) { forget(action); });
 }
 
 void TargetInterface::change_counter(const TargetCountChange& change) noexcept {
@@ -56,8 +58,34 @@ Status TargetInterface::trigger(const TargetTrigger& when, const TriggeredAction
                        action);
 }
 
+Status TargetInterface::trigger_append(const TargetTrigger& when, std::uint32_t index, TargetListKind list,
+                                       const TargetDescription& description, TargetId& id) noexcept {
+  id = kNoTarget;
+  TargetTable* const its = table(index);
+  if (its == nullptr) return Status::kUnsupported;
+  if (const Status status = its->prepare(description, list, id); status != Status::kOk) return status;
+  const Status status = trigger(when, TriggeredAppend{index, id});
+  if (status != Status::kOk) its->drop(std::exchange(id, kNoTarget));
+  return status;
+}
+
+void TargetInterface::carry_out(const TriggeredAction& action) noexcept {
+  if (const auto* const change = std::get_if<TargetCountChange>(&action)) change_counter(*change);
+  if (const auto* const append = std::get_if<TriggeredAppend>(&action))
+    if (TargetTable* const its = table(append->table)) its->link(append->id);
+  if (const auto* const unlink = std::get_if<TriggeredUnlink>(&action))
+    if (TargetTable* const its = table(unlink->table)) static_cast<void>(its->unlink(unlink->id));
+}
+
+/// An entry that will not be appended is gone.
+void TargetInterface::forget(const TriggeredAction& action) noexcept {
+  if (const auto* const append = std::get_if<TriggeredAppend>(&action))
+    if (TargetTable* const its = table(append->table)) its->drop(append->id);
+}
+
 void TargetInterface::cancel_triggered(CounterId id) noexcept {
-  if (counters_.is_live(id)) triggers_.cancel(counter_index(id));
+  if (!counters_.is_live(id)) return;
+  triggers_.cancel(counter_index(id), [this](const TriggeredAction& action) { forget(action); });
 }
 
 Status TargetInterface::make_table(std::uint32_t index, QueueId queue, bool has_flow_control) noexcept {

@@ -61,6 +61,12 @@ class TargetInterface {
   /// `action` is due when the counting event reaches the threshold, now if it has. kNoMemory: as many wait as
   /// may, or there is no memory. kUnsupported: there is no such counting event.
   Status trigger(const TargetTrigger& when, const TriggeredAction& action) noexcept;
+  /// Appends an entry then. It has its name at once, and is not linked yet. As well kUnsupported: there is no
+  /// such table.
+  Status trigger_append(const TargetTrigger& when, std::uint32_t table, TargetListKind list,
+                        const TargetDescription& description, TargetId& id) noexcept;
+  /// Does what is due, unless that is a request, which is the engine's.
+  void carry_out(const TriggeredAction& action) noexcept;
   /// Forgets what waits for that counting event.
   void cancel_triggered(CounterId id) noexcept;
   /// How many triggered operations wait or are due.
@@ -117,6 +123,7 @@ class TargetInterface {
 
   TargetEventWriter* find(QueueId id) noexcept { return queues_.find(static_cast<std::uint64_t>(id)); }
   void changed(CounterId id, const TargetCount& count) noexcept;
+  void forget(const TriggeredAction& action) noexcept;
 
   const TargetInterfaceConfig config_;
   TargetResources resources_;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "engine/payload_layout.h"
+
 namespace ch3_offload {
 
 namespace {
@@ -64,7 +66,22 @@ TargetPlacement placement_of(const UnexpectedHeader& header) noexcept {
   return placement;
 }
 
+bool is_allowed(const PayloadLayout* layout, std::uint64_t length_bytes) noexcept {
+  return layout == nullptr ||
+         (layout->kind == PayloadLayout::Kind::kPieces && layout->piece_count > 0 &&
+          layout->piece_count <= kMostEntryPieces && layout->element_bytes == length_bytes);
+}
+
 }  // namespace
+
+std::byte* TargetPlacement::start_in_pieces() const noexcept {
+  const TargetDescription& its = entry->its;
+  std::byte* found = its.start;
+  if (offset_bytes < its.length_bytes)
+    for_each_run({its.start, its.length_bytes, its.layout}, offset_bytes, 1,
+                 [&](std::byte* memory, std::size_t) { found = memory; });
+  return found;
+}
 
 void TargetTable::tell(TargetEventKind kind, TargetListKind list, void* cookie,
                        TargetFailure failure) noexcept {
@@ -91,27 +108,75 @@ void TargetTable::count(CounterId counter, bool counts, TargetFailure failure,
 
 Status TargetTable::append(const TargetDescription& description, TargetListKind list, TargetId& id) noexcept {
   id = kNoTarget;
-  TargetList& entries = list_of(list);
-  const bool drains = list == TargetListKind::kPriority;
-  const bool is_full = entries.size() >= resources_.limits().most_list_entries;
-  if (is_full && !(drains && description.has(kUseOnce))) return Status::kAgain;
+  if (is_allowed(description.layout, description.length_bytes) && is_full_for(description, list))
+    return Status::kAgain;
+  if (const Status status = prepare(description, list, id); status != Status::kOk) return status;
+  TargetEntry& entry = *resources_.find(std::exchange(id, kNoTarget));
+  entry.is_prepared = false;
+  const std::uint64_t its_id = entry.pool_id;
+  const Status status = link(entry);
+  if (resources_.find(TargetId{its_id}) != nullptr && entry.is_linked) id = TargetId{its_id};
+  return status;
+}
+
+/// Whether the list has no room for it. One that is used once may find a header before it needs room.
+bool TargetTable::is_full_for(const TargetDescription& description, TargetListKind list) noexcept {
+  const bool may_find = list == TargetListKind::kPriority && description.has(kUseOnce);
+  return list_of(list).size() >= resources_.limits().most_list_entries && !may_find;
+}
+
+Status TargetTable::prepare(const TargetDescription& description, TargetListKind list,
+                            TargetId& id) noexcept {
+  id = kNoTarget;
+  if (!is_allowed(description.layout, description.length_bytes)) return Status::kUnsupported;
   TargetEntry* const entry = resources_.take_entry();
   if (entry == nullptr) return Status::kNoMemory;
   ++live_entries_;
   entry->its = description;
   entry->table = config_.index;
   entry->list = list;
-  ++entry->in_flight;  // A header that is whole gives it up at once. It must not free the entry yet.
-  const bool used_up = drains && drain(*entry, entry).used_up;
-  --entry->in_flight;
+  entry->is_prepared = true;
+  id = TargetId{entry->pool_id};
+  return Status::kOk;
+}
+
+TargetEntry* TargetTable::find_prepared(TargetId id) noexcept {
+  TargetEntry* const entry = resources_.find(id);
+  return entry != nullptr && entry->table == config_.index && entry->is_prepared ? entry : nullptr;
+}
+
+void TargetTable::link(TargetId id) noexcept {
+  TargetEntry* const entry = find_prepared(id);
+  if (entry == nullptr) return;
+  entry->is_prepared = false;
+  const TargetDescription its = entry->its;
+  const TargetListKind list = entry->list;
+  if (link(*entry) != Status::kOk && wants(its.options, kNoLinkEvent))
+    tell(TargetEventKind::kLink, list, its.cookie, TargetFailure::kDropped);
+}
+
+void TargetTable::drop(TargetId id) noexcept {
+  TargetEntry* const entry = find_prepared(id);
+  if (entry == nullptr) return;
+  entry->is_prepared = false;
+  free_if_unused(*entry);
+}
+
+/// Frees the entry if it has not linked. kAgain: the list is full.
+Status TargetTable::link(TargetEntry& entry) noexcept {
+  const bool drains = entry.list == TargetListKind::kPriority;
+  TargetList& entries = list_of(entry.list);
+  const bool is_full = entries.size() >= resources_.limits().most_list_entries;
+  ++entry.in_flight;  // A header that is whole gives it up at once. It must not free the entry yet.
+  const bool used_up = drains && !is_full_for(entry.its, entry.list) && drain(entry, &entry).used_up;
+  --entry.in_flight;
   if (used_up || is_full) {
-    free_if_unused(*entry);
+    free_if_unused(entry);
     return used_up ? Status::kOk : Status::kAgain;
   }
-  entry->is_linked = true;
-  entries.append(*entry);
-  id = TargetId{entry->pool_id};
-  if (wants(description.options, kNoLinkEvent)) tell(TargetEventKind::kLink, list, description.cookie);
+  entry.is_linked = true;
+  entries.append(entry);
+  if (wants(entry.its.options, kNoLinkEvent)) tell(TargetEventKind::kLink, entry.list, entry.its.cookie);
   return Status::kOk;
 }
 
@@ -194,7 +259,7 @@ void TargetTable::search(const TargetDescription& description, SearchMode mode) 
 TargetTable::Unlinked TargetTable::unlink(TargetId id) noexcept {
   TargetEntry* const entry = resources_.find(id);
   if (entry == nullptr || entry->table != config_.index) return Unlinked::kUnknown;
-  if (entry->in_flight > 0 || entry->headers > 0) return Unlinked::kInUse;
+  if (entry->in_flight > 0 || entry->headers > 0 || entry->is_prepared) return Unlinked::kInUse;
   list_of(entry->list).remove(*entry);
   entry->is_linked = false;
   free_if_unused(*entry);

@@ -48,12 +48,15 @@ struct TargetPlacement {
   std::uint8_t reserved_events = 0;
 
   bool is_refused() const noexcept { return failure != TargetFailure::kNone; }
-  /// Where the data is. An entry may begin at null and cover the whole address space: then this is the
-  /// offset.
+  /// Where the data is, or the first byte of it. An entry may begin at null and cover the whole address
+  /// space: then this is the offset.
   std::byte* start() const noexcept {
+    if (entry->its.layout != nullptr) [[unlikely]]
+      return start_in_pieces();
     const auto begin = reinterpret_cast<std::uintptr_t>(entry->its.start);
     return reinterpret_cast<std::byte*>(begin + std::min(offset_bytes, entry->its.length_bytes));
   }
+  std::byte* start_in_pieces() const noexcept;
 };
 
 class TargetTable {
@@ -67,16 +70,25 @@ class TargetTable {
   TargetTable(const TargetTable&) = delete;
   TargetTable& operator=(const TargetTable&) = delete;
 
-  /// Appends an entry. kNoMemory: there are as many entries as there may be, or there is no memory. kAgain:
-  /// the list has as many as it may have. Neither has an effect, except that headers which an entry of
-  /// kUseOnce has found are its own before the list's length counts. `id`: kNoTarget if the entry has not
-  /// linked.
+  /// Appends an entry. kUnsupported: its layout is none that an entry may have. kNoMemory: there are as many
+  /// entries as there may be, or there is no memory. kAgain: the list has as many as it may have. Neither has
+  /// an effect, except that headers which an entry of kUseOnce has found are its own before the list's length
+  /// counts. `id`: kNoTarget if the entry has not linked.
   Status append(const TargetDescription& description, TargetListKind list, TargetId& id) noexcept;
+
+  /// Makes an entry that is in no list until link(). As append(): kUnsupported, kNoMemory.
+  Status prepare(const TargetDescription& description, TargetListKind list, TargetId& id) noexcept;
+  /// Appends such an entry. If the list is full, the entry is gone, and its link event says that it was
+  /// dropped.
+  void link(TargetId id) noexcept;
+  /// Frees such an entry.
+  void drop(TargetId id) noexcept;
 
   /// Looks for headers as append() to the priority list does. kOnly: leaves them.
   void search(const TargetDescription& description, SearchMode mode) noexcept;
 
-  /// Takes an entry out. kInUse: an operation is in flight, or a header refers to it. Nothing was done.
+  /// Takes an entry out. kInUse: an operation is in flight, a header refers to it, or it is not linked yet.
+  /// Nothing was done.
   Unlinked unlink(TargetId id) noexcept;
 
   /// Finds the entry of an operation. If it is not refused, finish() must follow.
@@ -113,6 +125,9 @@ class TargetTable {
     bool used_up = false;  ///< The entry must not link.
   };
 
+  TargetEntry* find_prepared(TargetId id) noexcept;
+  Status link(TargetEntry& entry) noexcept;
+  bool is_full_for(const TargetDescription& description, TargetListKind list) noexcept;
   TargetPlacement refuse(TargetFailure failure) noexcept;
   TargetPlacement run_dry(bool tells) noexcept;
   bool reserve_events(TargetPlacement& placement) noexcept;

@@ -35,10 +35,6 @@ void TargetTriggers::fire(std::size_t counter, std::uint64_t sum) noexcept {
   while (waiting.front() != nullptr && waiting.front()->threshold <= sum) make_due(*waiting.pop_front());
 }
 
-void TargetTriggers::cancel(std::size_t counter) noexcept {
-  while (Triggered* const one = waiting_[counter].pop_front()) pool_.give_back(*one);
-}
-
 bool TargetTriggers::take(TriggeredAction& action) noexcept {
   Triggered* const one = due_.pop_front();
   if (one == nullptr) return false;

@@ -35,7 +35,16 @@ struct TriggeredRequest {
   PeerId peer{};
   TargetRequest request;
 };
-using TriggeredAction = std::variant<TargetCountChange, TriggeredRequest>;
+/// Of an entry that was prepared (TargetTable::prepare()).
+struct TriggeredAppend {
+  std::uint32_t table = 0;
+  TargetId id = kNoTarget;
+};
+struct TriggeredUnlink {
+  std::uint32_t table = 0;
+  TargetId id = kNoTarget;
+};
+using TriggeredAction = std::variant<TargetCountChange, TriggeredRequest, TriggeredAppend, TriggeredUnlink>;
 
 class TargetTriggers {
  public:
@@ -59,8 +68,14 @@ class TargetTriggers {
     if (first != nullptr && first->threshold <= sum) [[unlikely]]
       fire(counter, sum);
   }
-  /// Forgets what waits for a counting event. What is due stays.
-  void cancel(std::size_t counter) noexcept;
+  /// Forgets what waits for a counting event: `forgotten` gets each action. What is due stays.
+  template <class Forgotten>
+  void cancel(std::size_t counter, const Forgotten& forgotten) noexcept {
+    while (Triggered* const one = waiting_[counter].pop_front()) {
+      forgotten(one->action);
+      pool_.give_back(*one);
+    }
+  }
 
   /// Takes the oldest action that is due. Returns false if there is none.
   bool take(TriggeredAction& action) noexcept;

@@ -30,6 +30,12 @@ class Interface : public testing::Test {
       text += std::string(text.empty() ? "" : ", ") + (lost ? "lost " : "") + short_form(event);
     return text;
   }
+  /// An entry whose link event is told.
+  static TargetDescription told_entry(std::uint64_t bits, std::uintptr_t cookie) {
+    TargetDescription entry = entry_for(bits, cookie);
+    entry.options &= ~kNoLinkEvent;
+    return entry;
+  }
   /// What the client sees.
   TargetCount on_board(CounterId id) {
     const TargetCounterWords& words = board.counters[counter_index(id)];
@@ -128,6 +134,57 @@ TEST_F(Interface, WhatWaitsForACounterIsForgottenWithItAndByACancel) {
   const CounterId next = interface.make_counter();
   interface.count(next, true, 1);
   EXPECT_EQ(due, 0u);
+}
+
+TEST_F(Interface, ATriggeredEntryHasItsNameAtOnceAndLinksLater) {
+  ASSERT_EQ(interface.make_table(1, make_queue(20), false), Status::kOk);
+  const CounterId counter = interface.make_counter();
+  TargetId id{}, other{};
+  EXPECT_EQ(interface.trigger_append({counter, 1}, 2, kPriorityList, told_entry(5, 1), id),
+            Status::kUnsupported);
+  EXPECT_EQ(interface.trigger_append({kNoCounter, 1}, 1, kPriorityList, told_entry(5, 1), id),
+            Status::kUnsupported);
+  EXPECT_EQ(id, kNoTarget);
+  EXPECT_TRUE(interface.table(1)->is_unused()) << "nothing was kept";
+  ASSERT_EQ(interface.trigger_append({counter, 1}, 1, kPriorityList, told_entry(5, 1), id), Status::kOk);
+  ASSERT_EQ(interface.trigger({counter, 2}, TriggeredUnlink{1, id}), Status::kOk);
+  TargetHeader header = put_of(5);
+  EXPECT_EQ(interface.arrive(0, 1, header).failure, TargetFailure::kDropped);
+  EXPECT_EQ(interface.table(1)->unlink(id), TargetTable::Unlinked::kInUse);
+  EXPECT_EQ(interface.free_table(1), Status::kAgain);
+  const auto run_due = [&] {
+    for (TriggeredAction action; interface.take_due(action);) interface.carry_out(action);
+  };
+  interface.count(counter, true, 1);
+  run_due();
+  EXPECT_EQ(events(), "link 1");
+  const TargetPlacement placement = interface.arrive(0, 1, header);
+  EXPECT_FALSE(placement.is_refused());
+  interface.table(1)->finish(placement, header, TargetFailure::kNone);
+  interface.count(counter, true, 1);
+  run_due();
+  EXPECT_EQ(interface.table(1)->unlink(id), TargetTable::Unlinked::kUnknown) << "it was unlinked";
+  // One that is forgotten is gone, too.
+  ASSERT_EQ(interface.trigger_append({counter, 9}, 1, kPriorityList, told_entry(5, 2), other), Status::kOk);
+  interface.cancel_triggered(counter);
+  EXPECT_EQ(interface.table(1)->unlink(other), TargetTable::Unlinked::kUnknown);
+  EXPECT_EQ(interface.free_table(1), Status::kOk);
+}
+
+TEST_F(Interface, ATriggeredEntryThatFindsItsListFullIsDropped) {
+  const auto its_board = std::make_unique<TargetBoard>();
+  TargetInterface small{{{10, 10, 1}, 4, UserId{7}}, *its_board, due};
+  ASSERT_EQ(small.prepare(), Status::kOk);
+  memory = TargetEventMemory::make(10, 4);
+  ASSERT_EQ(small.make_table(1, small.make_queue(memory->ring), false), Status::kOk);
+  TargetId first{}, last{};
+  ASSERT_EQ(small.table(1)->append(told_entry(5, 1), kPriorityList, first), Status::kOk);
+  ASSERT_EQ(small.trigger_append({small.make_counter(), 0}, 1, kPriorityList, told_entry(5, 2), last),
+            Status::kOk);
+  for (TriggeredAction action; small.take_due(action);) small.carry_out(action);
+  EXPECT_EQ(events(), "link 1, link dropped 2");
+  EXPECT_EQ(small.table(1)->unlink(last), TargetTable::Unlinked::kUnknown);
+  EXPECT_EQ(small.resources().entries(), 1u);
 }
 
 TEST_F(Interface, ATableIsMadeOnceAndFreedWhenNothingUsesIt) {

@@ -82,7 +82,11 @@ TEST_F(Triggers, ACancelForgetsWhatWaitsAndNotWhatIsDue) {
   add(2, 1, 1);
   add(2, 2, 2);
   triggers.reached(2, 1);
-  triggers.cancel(2);
+  Numbers forgotten;
+  triggers.cancel(2, [&](const TriggeredAction& action) {
+    forgotten.push_back(std::get<TargetCountChange>(action).amount.success);
+  });
+  EXPECT_EQ(forgotten, Numbers{2});
   triggers.reached(2, 9);
   EXPECT_EQ(take(), Numbers{1});
   EXPECT_EQ(triggers.live(), 0u);
