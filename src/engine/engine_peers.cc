@@ -127,7 +127,6 @@ void Engine::State::seek(Peer& peer) noexcept {
 
 void Engine::introduce(PeerId id, std::string_view card) noexcept {
   State& state = *state_;
-  if (id == state.config.self) return;
   Peer* const peer = state.met(id);
   if (peer == nullptr || peer->doom != Status::kOk) return;
   if (peer->state == PeerState::kKnown || peer->state == PeerState::kWanted) return state.keep(*peer, card);

@@ -70,13 +70,6 @@ TEST_F(EngineIntroduction, AnEmptyCardFailsAPeerThatIsNotWantedYet) {
   EXPECT_EQ(outcome(message), Status::kPeerFailed);
 }
 
-TEST_F(EngineIntroduction, OnesOwnCardSaysNothing) {
-  make_strangers();
-  at(0)->introduce(PeerId{0}, "");
-  settle();
-  EXPECT_TRUE(at(0).failures.empty());
-}
-
 TEST_F(EngineIntroduction, NamesReachTheProvider) {
   make_strangers();
   give_card(card_with_names(cards[1], {PeerId{0}, PeerId{1}}));  // Those of the fake.
