@@ -12,7 +12,7 @@
 
 namespace ch3_offload {
 
-class FakeProcessBook final : public ProcessBook {
+class FakeProcessBook : public ProcessBook {
  public:
   struct Member {
     ProcessId process{};

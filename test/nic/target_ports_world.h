@@ -125,13 +125,20 @@ class ThreadSide final : public TargetSide {
   /// With a new book.
   void attach() {
     book = std::make_unique<FakeProcessBook>(self_, members_);
-    auto attached = driver->attach_targets(*book);
+    attach(*book);
+  }
+  void attach(ProcessBook& its_book) {
+    auto attached = driver->attach_targets(its_book);
     ASSERT_TRUE(attached.ok());
     its_port = attached.value();
   }
+  void detach() {
+    its_port = nullptr;
+    driver->detach_targets();
+  }
   TargetPort& port() override { return *its_port; }
   bool step() override {
-    const bool moved = its_port->progress() > 0;
+    const bool moved = its_port != nullptr && its_port->progress() > 0;
     std::this_thread::yield();
     return moved;
   }
@@ -161,7 +168,11 @@ class TargetPortsWorld : public testing::Test {
   explicit TargetPortsWorld(TargetDriver driver) : driver_(driver) {
     network_config.least_delay_ns = network_config.most_delay_ns = 1000;
   }
-  ~TargetPortsWorld() override { clients.clear(); }
+  ~TargetPortsWorld() override {
+    clients.clear();
+    if (network == nullptr) return;
+    EXPECT_EQ(network->violations(), std::vector<std::string>{});
+  }
 
   void make(std::uint32_t size = 2) {
     EngineConfig config;
@@ -322,7 +333,7 @@ class TargetPortsWorld : public testing::Test {
   std::unique_ptr<FakeNetwork> network;
   std::unique_ptr<ShmWorld> shm;
   std::vector<std::unique_ptr<FakeProvider>> providers;
-  std::vector<TargetClient> clients;
+  std::vector<TargetClient> clients;  ///< Those that have died have no side.
   std::vector<TargetEvent> came_events;
 
  private:

@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <atomic>
 
 #include "nic/target_ports_world.h"
+#include "rdma/file_descriptor.h"
 
 namespace ch3_offload {
 namespace {
@@ -15,7 +18,8 @@ class TargetThreads : public TargetPortsWorld {
  protected:
   TargetThreads() : TargetPortsWorld(TargetDriver::kThread) {}
 
-  ThreadDriver& driver(std::uint32_t i) { return *static_cast<ThreadSide&>(*clients[i].side).driver; }
+  ThreadSide& side(std::uint32_t i) { return static_cast<ThreadSide&>(*clients[i].side); }
+  ThreadDriver& driver(std::uint32_t i) { return *side(i).driver; }
   /// Only that client does something.
   bool until_at(std::uint32_t i, const std::function<bool()>& condition) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -103,6 +107,57 @@ TEST_F(TargetThreads, AProcessorThatSleepsIsWokenByACommand) {
   }
 }
 
+/// A book whose descriptor the test writes to, or that has something to do after each millisecond.
+class WakingBook final : public FakeProcessBook {
+ public:
+  explicit WakingBook(bool has_times)
+      : FakeProcessBook(0, {{process_of(0), UserId{1}, ""}}),
+        has_times_(has_times),
+        bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+  std::size_t poll(Listener& listener) noexcept override {
+    polls.fetch_add(1);
+    std::uint64_t rings = 0;
+    if (::read(bell.get(), &rings, sizeof rings) != sizeof rings) return FakeProcessBook::poll(listener);
+    heard.store(true);
+    return 1;
+  }
+  int descriptor() const noexcept override { return bell.get(); }
+  std::uint64_t next_due_ns() const noexcept override { return has_times_ ? 1'000'000 : UINT64_MAX; }
+
+  const bool has_times_;
+  const FileDescriptor bell;
+  std::atomic<std::uint64_t> polls{0};
+  std::atomic<bool> heard{false};
+};
+
+TEST_F(TargetThreads, TheBookWakesTheProcessorByItsDescriptor) {
+  make(1);
+  close(0);
+  side(0).detach();
+  WakingBook book(false);
+  const std::uint64_t& sleeps = driver(0).ring_counters().processor.sleeps;
+  const std::uint64_t slept = read(sleeps);
+  side(0).attach(book);
+  ASSERT_TRUE(until_at(0, [&] { return read(sleeps) > slept; }));
+  const std::uint64_t one = 1;
+  ASSERT_EQ(::write(book.bell.get(), &one, sizeof one), static_cast<ssize_t>(sizeof one));
+  EXPECT_TRUE(until_at(0, [&] { return book.heard.load(); }));
+  side(0).detach();
+}
+
+TEST_F(TargetThreads, TheBookWakesTheProcessorByTime) {
+  make(1);
+  close(0);
+  side(0).detach();
+  WakingBook book(true);
+  const std::uint64_t& sleeps = driver(0).ring_counters().processor.sleeps;
+  const std::uint64_t slept = read(sleeps);
+  side(0).attach(book);
+  EXPECT_TRUE(until_at(0, [&] { return read(sleeps) > slept + 20; })) << "it sleeps for good";
+  EXPECT_GT(book.polls.load(), 20u);
+  side(0).detach();
+}
+
 TEST_F(TargetThreads, ASecondClientComesAndGoesWhileTheFirstIsServed) {
   make();
   constexpr MatchKey kKey = make_match_key(1, 2, 3);
@@ -133,9 +188,9 @@ TEST_F(TargetThreads, ASecondClientComesAndGoesWhileTheFirstIsServed) {
   for (int round = 0; round < 30; ++round) {
     exchange();
     close(0);
-    driver(0).detach_targets();
+    side(0).detach();
     exchange();
-    static_cast<ThreadSide&>(*clients[0].side).attach();
+    side(0).attach();
     open(0);
     ASSERT_EQ(port(0).request(process_of(1), put_from(0, data)), Status::kOk);
     exchange();
