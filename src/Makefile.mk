@@ -269,8 +269,8 @@ include_HEADERS = \
 	src/rdma/ch3_offload_lane.h
 
 # Every object of the Portals library, with its C++ symbols: what its tests link.
-noinst_LTLIBRARIES += libportals.la
-libportals_la_SOURCES = $(portals_sources)
+noinst_LTLIBRARIES += libportals_calls.la
+libportals_calls_la_SOURCES = $(portals_sources)
 
 # What MPICH links. C programs must not need a C++ runtime: only ch3_offload_* is exported, and libstdc++ and
 # libgcc are linked in statically. libtool's C++ mode always appends the shared ones, so this library is

@@ -235,7 +235,7 @@ test_tools_tests_CPPFLAGS = $(gtest_cppflags) -I$(top_srcdir)/tools $(TOOLS_CFLA
 test_tools_tests_LDADD = libtools.a libcore.la $(TOOLS_LIBS) $(GTEST_LIBS)
 endif
 
-# libportals4 over a port without an engine.
+# libportals over a port without an engine.
 check_PROGRAMS += test/portals_tests
 TESTS += test/portals_tests
 test_portals_tests_SOURCES = \
@@ -254,7 +254,7 @@ test_portals_tests_SOURCES = \
 	test/portals/triggered_calls_test.cc \
 	test/portals/waiting_test.cc
 test_portals_tests_CPPFLAGS = $(gtest_cppflags)
-test_portals_tests_LDADD = libportals.la libcore.la $(GTEST_LIBS)
+test_portals_tests_LDADD = libportals_calls.la libcore.la $(GTEST_LIBS)
 
 # The header is one of C. Compiled only.
 check_LIBRARIES += test/libportals_header.a

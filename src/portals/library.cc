@@ -86,7 +86,7 @@ int Library::code_of(const Error& error) noexcept {
     case Status::kUnsupported: return PTL_ARG_INVALID;
     case Status::kNoMemory: return PTL_NO_SPACE;
     default:
-      static_cast<void>(std::fprintf(stderr, "libportals4: %s\n", error.message.c_str()));
+      static_cast<void>(std::fprintf(stderr, "libportals: %s\n", error.message.c_str()));
       return PTL_FAIL;
   }
 }

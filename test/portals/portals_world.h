@@ -1,4 +1,4 @@
-// A process with libportals4 over a FakeTargetPort, and what its tests want again and again.
+// A process with libportals over a FakeTargetPort, and what its tests want again and again.
 
 #pragma once
 
