@@ -262,6 +262,7 @@ libcore_la_SOURCES = $(rdma_sources) $(dme_sources) $(engine_sources) $(nic_sour
 libcore_la_CPPFLAGS = $(AM_CPPFLAGS) -DCH3_OFFLOAD_BINDIR='"$(bindir)"' $(VERBS_CFLAGS) $(HWLOC_CFLAGS)
 libcore_la_LIBADD = $(VERBS_LIBS) $(HWLOC_LIBS)
 
+dist_man_MANS += docs/man/portals4.7
 include_HEADERS = \
 	src/ch3_offload/ch3_offload.h \
 	src/engine/ch3_offload_events.h \
@@ -294,4 +295,5 @@ endif
 
 EXTRA_DIST += \
 	src/ch3_offload/mpich \
-	src/libch3offload.map
+	src/libch3offload.map \
+	src/portals/libportals.map
