@@ -245,6 +245,7 @@ test_portals_tests_SOURCES = \
 	test/portals/fake_target_port.cc \
 	test/portals/fake_target_port.h \
 	test/portals/handle_table_test.cc \
+	test/portals/hostile_handles_test.cc \
 	test/portals/interface_calls_test.cc \
 	test/portals/movement_calls_test.cc \
 	test/portals/portals_world.cc \
