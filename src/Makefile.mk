@@ -125,7 +125,9 @@ engine_sources = \
 	src/engine/engine_send.cc \
 	src/engine/engine_state.h \
 	src/engine/engine_target_arrivals.cc \
+	src/engine/engine_target_close.cc \
 	src/engine/engine_target_requests.cc \
+	src/engine/engine_target_triggers.cc \
 	src/engine/free_list.h \
 	src/engine/intrusive_list.h \
 	src/engine/keyed_queues.h \
@@ -144,8 +146,10 @@ engine_sources = \
 	src/engine/target_request.h \
 	src/engine/targets/target_atomics.cc \
 	src/engine/targets/target_atomics.h \
+	src/engine/targets/target_counters.cc \
+	src/engine/targets/target_counters.h \
 	src/engine/targets/target_entry.h \
-	src/engine/targets/target_event_queue.h \
+	src/engine/targets/target_event_ring.h \
 	src/engine/targets/target_events.h \
 	src/engine/targets/target_interface.cc \
 	src/engine/targets/target_interface.h \
@@ -155,6 +159,8 @@ engine_sources = \
 	src/engine/targets/target_resources.h \
 	src/engine/targets/target_table.cc \
 	src/engine/targets/target_table.h \
+	src/engine/targets/target_triggers.cc \
+	src/engine/targets/target_triggers.h \
 	src/engine/targets/unexpected_headers.cc \
 	src/engine/targets/unexpected_headers.h \
 	src/engine/trace.cc \
@@ -174,6 +180,8 @@ nic_sources = \
 	src/nic/exchange_writes.cc \
 	src/nic/host_driver.cc \
 	src/nic/host_driver.h \
+	src/nic/host_targets.cc \
+	src/nic/host_targets.h \
 	src/nic/nic_records.h \
 	src/nic/nicd_protocol.cc \
 	src/nic/nicd_protocol.h \
@@ -184,6 +192,7 @@ nic_sources = \
 	src/nic/port.h \
 	src/nic/port_memory.cc \
 	src/nic/port_memory.h \
+	src/nic/process_book.h \
 	src/nic/process_driver.cc \
 	src/nic/process_driver.h \
 	src/nic/processor_set.cc \
@@ -196,8 +205,14 @@ nic_sources = \
 	src/nic/ring_server.h \
 	src/nic/ring_server_events.cc \
 	src/nic/ring_server_names.h \
+	src/nic/ring_targets.cc \
+	src/nic/ring_targets.h \
 	src/nic/shared_arena.cc \
 	src/nic/shared_arena.h \
+	src/nic/target_port.h \
+	src/nic/target_records.h \
+	src/nic/target_server.cc \
+	src/nic/target_server.h \
 	src/nic/thread_driver.cc \
 	src/nic/thread_driver.h \
 	src/nic/topology.h \

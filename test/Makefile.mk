@@ -235,12 +235,13 @@ test_tools_tests_CPPFLAGS = $(gtest_cppflags) -I$(top_srcdir)/tools $(TOOLS_CFLA
 test_tools_tests_LDADD = libtools.a libcore.la $(TOOLS_LIBS) $(GTEST_LIBS)
 endif
 
-# libportals over a port without an engine.
+# libportals over a port without an engine, and over the engine's.
 check_PROGRAMS += test/portals_tests
 TESTS += test/portals_tests
 test_portals_tests_SOURCES = \
 	test/portals/counter_calls_test.cc \
 	test/portals/descriptor_calls_test.cc \
+	test/portals/engine_port.cc \
 	test/portals/entry_calls_test.cc \
 	test/portals/fake_target_port.cc \
 	test/portals/fake_target_port.h \
@@ -252,10 +253,11 @@ test_portals_tests_SOURCES = \
 	test/portals/portals_world.h \
 	test/portals/queue_calls_test.cc \
 	test/portals/table_calls_test.cc \
+	test/portals/test_port.h \
 	test/portals/triggered_calls_test.cc \
 	test/portals/waiting_test.cc
 test_portals_tests_CPPFLAGS = $(gtest_cppflags)
-test_portals_tests_LDADD = libportals_calls.la libcore.la $(GTEST_LIBS)
+test_portals_tests_LDADD = libportals_calls.la test/libengine_world.a libcore.la $(GTEST_LIBS)
 
 # The header is one of C. Compiled only.
 check_LIBRARIES += test/libportals_header.a
@@ -475,12 +477,14 @@ test_target_tests_SOURCES = \
 	test/engine/targets/recording_listener.h \
 	test/engine/targets/target_entries.h \
 	test/engine/targets/target_atomics_test.cc \
+	test/engine/targets/target_event_ring_test.cc \
 	test/engine/targets/target_interface_test.cc \
 	test/engine/targets/target_list_test.cc \
 	test/engine/targets/target_model_test.cc \
 	test/engine/targets/target_oracle.cc \
 	test/engine/targets/target_oracle.h \
 	test/engine/targets/target_table_test.cc \
+	test/engine/targets/target_triggers_test.cc \
 	test/engine/targets/unexpected_headers_test.cc
 test_target_tests_CPPFLAGS = $(gtest_cppflags)
 test_target_tests_LDADD = libcore.la $(GTEST_LIBS)
@@ -500,6 +504,7 @@ test_engine_tests_SOURCES = \
 	test/engine/engine_packet_test.cc \
 	test/engine/engine_protocol_test.cc \
 	test/engine/engine_self_test.cc \
+	test/engine/engine_target_close_test.cc \
 	test/engine/engine_target_fuzz_test.cc \
 	test/engine/engine_target_hostile_test.cc \
 	test/engine/engine_target_test.cc \
@@ -543,7 +548,12 @@ test_nic_tests_SOURCES = \
 	test/nic/client_shares_test.cc \
 	test/nic/shared_arena_test.cc \
 	test/nic/exchange_test.cc \
+	test/nic/fake_process_book.h \
 	test/nic/ring_port_test.cc \
+	test/nic/target_ports_test.cc \
+	test/nic/target_ports_world.h \
+	test/nic/target_server_test.cc \
+	test/nic/target_threads_test.cc \
 	test/nic/thread_driver_test.cc \
 	test/rdma/contract_world.h \
 	test/rdma/shm/shm_world.h

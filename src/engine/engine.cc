@@ -94,8 +94,8 @@ std::size_t Engine::progress() noexcept {
   }
   if (state.config.trace != nullptr) state.trace_pin_down();
   if (!state.credit_due.empty()) state.send_due_credit();
-  if (!state.self_copies.empty()) [[unlikely]]
-    happened += state.copy_to_self();
+  if (state.own_work != 0) [[unlikely]]
+    happened += state.do_own_work();
   // One turn for each peer that waited when this began; flush() queues it again if it still waits.
   for (std::size_t turns = state.active.size(); turns > 0 && !state.active.empty(); --turns) {
     Peer& peer = *state.active.pop_front();
@@ -121,7 +121,12 @@ bool Engine::idle() const noexcept {
 
 bool Engine::at_rest() const noexcept {
   return state_->active.empty() && state_->writes_in_flight == 0 && state_->credit_due.empty() &&
-         state_->self_copies.empty() && !state_->has_events();
+         state_->own_work == 0 && !state_->has_events();
+}
+
+/// What needs no peer: a part of a message to oneself, and triggered operations.
+std::size_t Engine::State::do_own_work() noexcept {
+  return (self_copies.empty() ? 0 : copy_to_self()) + run_triggered();
 }
 
 /// All kinds but kEager, which on_message() takes itself. Those of the second client come last, so that

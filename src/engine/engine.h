@@ -176,6 +176,8 @@ struct EngineConfig {
   std::uint64_t channel_bits = 0;
   /// Of packets, and of the channels of which classify() has said nothing.
   TrafficClass traffic_class = TrafficClass::kDefault;
+  /// Peers from this number on are the second client's: what is told of them comes by next_book_event().
+  PeerId first_book_peer{UINT32_MAX};
   /// Memory that is kept registered from one transfer to the next, with each provider where that pays.
   PinDownConfig pin_down;
   /// Where events are recorded; null: nowhere. Not owned.
@@ -218,8 +220,10 @@ struct alignas(kCounterPageBytes) CounterPage : Counters {
 static_assert(sizeof(CounterPage) == kCounterPageBytes);
 
 class TargetInterface;
+struct TargetBoard;
 struct TargetInterfaceConfig;
 struct TargetRequest;
+struct TargetTrigger;
 
 class Engine {
  public:
@@ -237,6 +241,12 @@ class Engine {
   /// Takes the next event. Returns false if there is none. Completions come first, in the order in which the
   /// operations finished; then news of peers, then the bytes of a packet, then warnings.
   bool next_event(Event& event) noexcept;
+  /// Takes the next news of a peer from EngineConfig::first_book_peer on: kCardWanted, kLaneMade,
+  /// kPeerFailed. Returns false if there is none. It may wait for as long as its client likes.
+  bool next_book_event(Event& event) noexcept;
+  /// Whether next_event() would return true.
+  bool has_events() const noexcept;
+  PeerId self() const noexcept;
   /// Where completions wait. A client may take them from there instead, and calls next_event() when the ring
   /// is empty and `others` is not 0.
   ch3_offload_events_t& events() noexcept;
@@ -312,9 +322,17 @@ class Engine {
              Status reason) noexcept;
 
   /// Opens a Portals network interface (src/engine/targets/target_interface.h), of which there may be four:
-  /// `number` 0 to 3. It is the client's to use, between two calls of the engine. Null: no memory, or it is
-  /// open.
-  TargetInterface* open_targets(unsigned number, const TargetInterfaceConfig& config) noexcept;
+  /// `number` 0 to 3. It is the client's to use, between two calls of the engine. `board` is where it is told
+  /// what was counted, and outlives the interface. Null: no memory, or it is open or not closed yet.
+  TargetInterface* open_targets(unsigned number, const TargetInterfaceConfig& config,
+                                TargetBoard& board) noexcept;
+
+  /// Closes an interface: it is not the client's any more, and peers find no table there. Operations that
+  /// have not ended are forgotten. Until targets_are_closed(), a transfer that is under way may use the
+  /// client's memory: one that the provider carries out, or that a peer was granted. The board is free at
+  /// once.
+  void close_targets(unsigned number) noexcept;
+  bool targets_are_closed(unsigned number) const noexcept;
 
   /// Starts an operation on target entries of `peer` (src/engine/target_request.h). The memory of its origins
   /// is the engine's until their events: send and ack, or reply. kOk: these will come, or have come.
@@ -323,6 +341,15 @@ class Engine {
   ///
   /// An atomic operation and its operand must fit one slot of the peer. Else it fails as undeliverable.
   Status request(PeerId peer, const TargetRequest& request) noexcept;
+  /// The same when a counting event of the request's interface reaches a threshold; now if it has. What
+  /// request() would refuse then fails as undeliverable: its events come. kOk. kUnsupported: as request(), or
+  /// there is no such counting event. kNoMemory: as many wait as may.
+  Status trigger(const TargetTrigger& when, PeerId peer, const TargetRequest& request) noexcept;
+  /// Tells that a request failed as undeliverable which request() has refused, if there is such an interface.
+  void tell_refused(const TargetRequest& request) noexcept;
+  /// Begins what is due: after a change of a counting event by the client. Returns how many. A bounded
+  /// number; progress() goes on with the others.
+  std::size_t run_triggered() noexcept;
 
   /// Polls the providers and moves what can move. Returns how many things happened. REQUIRES: all events were
   /// taken: events() is empty and has no packet, and `others` is 0 or next_event() has returned false.

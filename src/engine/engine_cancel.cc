@@ -268,7 +268,7 @@ void Engine::State::fail(Peer& peer, Status reason) noexcept {
     end_arrival(*arrival, TargetFailure::kUndeliverable);
   while (CancelRequest* const request = peer.cancels.pop_front()) complete(*request);
   if (peer.closed) {
-    if (peer.news_hook.linked() && peer.placed_bytes == 0) peer_news.remove(peer);
+    if (peer.news_hook.linked() && peer.placed_bytes == 0) remove_news(peer);
     return;
   }
   ++counters.failed_peers;

@@ -39,7 +39,7 @@ bool Engine::next_event(Event& event) noexcept {
     return true;
   }
   if (!state.peer_news.empty()) {
-    state.take_news(event);
+    state.take_news(*state.peer_news.front(), event);
     return true;
   }
   if (ch3_offload_take_packet(&state.events, reinterpret_cast<ch3_offload_event_t*>(&event)) != 0)
@@ -57,6 +57,17 @@ bool Engine::next_event(Event& event) noexcept {
            .bytes = reinterpret_cast<const std::byte*>(state.warning_told.data())};
   return true;
 }
+
+bool Engine::next_book_event(Event& event) noexcept {
+  Peer* const peer = state_->book_news.front();
+  if (peer == nullptr) return false;
+  state_->take_news(*peer, event);
+  return true;
+}
+
+bool Engine::has_events() const noexcept { return state_->has_events(); }
+
+PeerId Engine::self() const noexcept { return state_->config.self; }
 
 void Engine::State::complete(Operation& operation) noexcept {
   if (Event* const event = free_slot()) [[likely]] {
@@ -98,8 +109,8 @@ void Engine::State::fill(Event& event, Operation& operation) noexcept {
   }
 }
 
-void Engine::State::take_news(Event& event) noexcept {
-  Peer& peer = *peer_news.front();
+/// REQUIRES: there is some.
+void Engine::State::take_news(Peer& peer, Event& event) noexcept {
   event = {.peer = peer.id};
   if (std::exchange(peer.wants_card, false)) {
     event.kind = Event::Kind::kCardWanted;
@@ -117,12 +128,16 @@ void Engine::State::take_news(Event& event) noexcept {
     peer.has_failed = false;
   }
   if (!peer.wants_card && !peer.has_new_lane && !peer.has_offer && !peer.has_failed && peer.placed_bytes == 0)
-    peer_news.remove(peer);
+    remove_news(peer);
+}
+
+void Engine::State::remove_news(Peer& peer) noexcept {
+  (is_of_book(peer) ? book_news : peer_news).remove(peer);
 }
 
 void Engine::State::tell(Peer& peer) noexcept {
-  if (!peer.news_hook.linked()) peer_news.push_back(peer);
-  events.others = 1;
+  if (!peer.news_hook.linked()) (is_of_book(peer) ? book_news : peer_news).push_back(peer);
+  if (!is_of_book(peer)) events.others = 1;
 }
 
 void Engine::State::warn_of_breach(const Peer& peer, const char* machine, const char* state,

@@ -128,6 +128,7 @@ void Engine::State::begin_self_copy(SendOperation& send, ReceiveOperation& recei
   kSendMachine.must_step(send.state, SendEvent::kMatchedHere);
   send.copied_to = &receive;
   self_copies.push_back(send);
+  ++own_work;
 }
 
 std::size_t Engine::State::copy_to_self() noexcept {
@@ -140,6 +141,7 @@ std::size_t Engine::State::copy_to_self() noexcept {
   if (send.sent_bytes < wanted_bytes) {
     self_copies.push_back(send);  // They take turns.
   } else {
+    --own_work;
     finish_receive(receive, wanted_bytes == send.payload.length_bytes ? Status::kOk : Status::kTruncated);
     finish_send(send, Status::kOk);
   }

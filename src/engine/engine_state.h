@@ -7,7 +7,8 @@
 // engine_packets.cc: the packet stream; engine_classes.cc: traffic classes; engine_flow.cc: queues that wait
 // for room, byte credit;
 // engine_cancel.cc: cancel, purge and failure; engine_target_requests.cc and engine_target_arrivals.cc: the
-// two sides of an operation on target entries.
+// two sides of an operation on target entries; engine_target_triggers.cc: triggered ones;
+// engine_target_close.cc: the end of an interface.
 
 #pragma once
 
@@ -61,6 +62,7 @@ struct Engine::State final : Sink {
   IntrusiveList<Peer, &Peer::active_hook, true> active;
   IntrusiveList<Peer, &Peer::credit_hook> credit_due;
   IntrusiveList<Outgoing, &Outgoing::bulk_hook> self_copies;  ///< Sends to oneself, in kCopying.
+  std::size_t own_work = 0;  ///< Those, and the triggered operations that are due (TargetTriggers).
   /// What goes over the wire is named by running numbers, of which 32 bits are enough: one comes again only
   /// after 4 billion others, and never while it is in use. 32 bits of a pool's id would not last so long.
   static std::uint64_t number_of_outgoing(const Outgoing& one) noexcept { return one.number_on_wire; }
@@ -90,6 +92,7 @@ struct Engine::State final : Sink {
   ch3_offload_events_t events{};
   FinishedQueue finished;  ///< Those that found no room in `events`, and all after them.
   IntrusiveList<Peer, &Peer::news_hook> peer_news;
+  IntrusiveList<Peer, &Peer::news_hook> book_news;  ///< Of peers from EngineConfig::first_book_peer on.
   struct Warning {
     LogScope scope;
     std::string text;
@@ -98,7 +101,8 @@ struct Engine::State final : Sink {
   std::string warning_told;  ///< The text of the last kWarning.
 
   // The second client: operations on target entries.
-  std::array<std::unique_ptr<TargetInterface>, kTargetInterfaces> interfaces;  ///< Null: not open.
+  std::array<std::unique_ptr<TargetInterface>, kTargetInterfaces + 1> interfaces;  ///< Null: not open.
+  std::array<std::size_t, kTargetInterfaces> closing{};  ///< Operations that the close of each waits for.
   Pool<TargetOutgoing> target_operations;
   Pool<TargetArrival> target_arrivals;
 
@@ -142,7 +146,11 @@ struct Engine::State final : Sink {
   void complete_receive(ReceiveOperation& receive, Status status, const MatchKey& key,
                         std::size_t length_bytes) noexcept;
   void fill(Event& event, Operation& operation) noexcept;
-  void take_news(Event& event) noexcept;
+  bool is_of_book(const Peer& peer) const noexcept {
+    return index_of(peer.id) >= index_of(config.first_book_peer);
+  }
+  void take_news(Peer& peer, Event& event) noexcept;
+  void remove_news(Peer& peer) noexcept;
 
   // engine_peers.cc
   Peer* find(PeerId id) const noexcept {  ///< Null: it is not known.
@@ -173,6 +181,8 @@ struct Engine::State final : Sink {
   void gate(Peer& peer) noexcept;                 ///< Opens or closes its lane.
   void activate(Peer& peer) noexcept;             ///< Something waits to leave for it.
   void doom(Peer& peer, Status reason) noexcept;  ///< progress() will fail it.
+
+  std::size_t do_own_work() noexcept;
 
   // engine_self.cc
   Progressed send_to_self(SendMode mode, const MatchKey& key, const Payload& payload, std::uint32_t send_id,
@@ -232,6 +242,8 @@ struct Engine::State final : Sink {
                            RemoteMemory remote, bool is_writable) noexcept;
 
   // engine_target_requests.cc
+  bool may_request(const TargetRequest& request) const noexcept;
+  Status begin_request(PeerId id, const TargetRequest& request) noexcept;
   Status request_to_self(const TargetRequest& request) noexcept;
   bool prepare_landing(TargetOutgoing& one) noexcept;
   Status transmit_target(TargetOutgoing& one) noexcept;
@@ -245,20 +257,44 @@ struct Engine::State final : Sink {
   void fail_target(TargetOutgoing& one) noexcept;
   void end_request(TargetOutgoing& one) noexcept;  ///< With `answer`. Frees it.
   void release_target(TargetOutgoing& one) noexcept;
+  void tell_refused(const TargetRequest& request) noexcept;
   void tell_send(const TargetRequest& request, TargetFailure failure) noexcept;
   void tell_answer(const TargetRequest& request, TargetFailure failure, std::uint64_t length_bytes,
                    std::uint64_t offset_bytes) noexcept;
 
+  // engine_target_triggers.cc
+  std::size_t run_triggered() noexcept;
+  void run(const TriggeredRequest& triggered) noexcept;
+
+  // engine_target_close.cc
+  void abandon(Peer& peer, std::uint8_t interface) noexcept;
+  void abandon_request(TargetOutgoing& one) noexcept;
+  void abandon_put(TargetOutgoing& one) noexcept;
+  void abandon_reply(TargetOutgoing& one) noexcept;
+  void abandon_arrival(TargetArrival& arrival) noexcept;
+  template <class Transfer>
+  void await_close(Transfer& transfer, std::uint8_t interface) noexcept {
+    transfer.closing = interface;
+    ++closing[interface];
+  }
+  template <class Transfer>
+  void end_close(Transfer& transfer) noexcept {
+    if (transfer.closing != kNoInterface) --closing[std::exchange(transfer.closing, kNoInterface)];
+  }
+  bool on_target_abandon(Peer& peer, std::span<const std::byte> message) noexcept;
+
   // engine_target_arrivals.cc
+  void finish_placement(std::uint8_t interface, std::uint16_t table, const TargetPlacement& placement,
+                        const TargetHeader& header, TargetFailure failure) noexcept;
   bool on_target_message(Peer& peer, std::span<const std::byte> message) noexcept;
   bool on_target_request(Peer& peer, std::span<const std::byte> message) noexcept;
   void await_data(Peer& peer, const wire::TargetRequestHeader& request, const TargetHeader& header,
-                  const Placement& placement) noexcept;
+                  const TargetPlacement& placement) noexcept;
   void end_arrival(TargetArrival& arrival, TargetFailure failure) noexcept;
   void reply_to_get(Peer& peer, const wire::TargetRequestHeader& request, const TargetHeader& header,
-                    const Placement& placement) noexcept;
+                    const TargetPlacement& placement) noexcept;
   void run_atomic(Peer& peer, const wire::TargetRequestHeader& request, const TargetHeader& header,
-                  Placement placement, std::span<const std::byte> operand_and_data) noexcept;
+                  TargetPlacement placement, std::span<const std::byte> operand_and_data) noexcept;
   TargetOutgoing* make_reply(Peer& peer, const wire::TargetRequestHeader& request) noexcept;
   void enqueue_reply(TargetOutgoing& one) noexcept;
   Status transmit_reply(TargetOutgoing& one) noexcept;
@@ -435,7 +471,9 @@ void Engine::State::send_control(Peer& peer, wire::Kind kind, unsigned flags, He
   } else if (peer.control.empty() && reserve(peer, sizeof header, slot) == Status::kOk) {
     const std::uint16_t client = header.common.client;
     header.common = common(peer, kind, flags);
-    if constexpr (std::is_same_v<Header, wire::TargetAnswerHeader>) header.common.client = client;
+    if constexpr (std::is_same_v<Header, wire::TargetAnswerHeader> ||
+                  std::is_same_v<Header, wire::TargetAbandonHeader>)
+      header.common.client = client;
     wire::put(slot, header);
     peer.provider->commit(*peer.endpoint, sizeof header);
     return;

@@ -90,7 +90,7 @@ wire::Kind answer_to(wire::Kind request) noexcept {
 }
 
 /// Of the entry's memory: what the operation uses.
-std::span<std::byte> memory_of(const Placement& placement) noexcept {
+std::span<std::byte> memory_of(const TargetPlacement& placement) noexcept {
   return placement.length_bytes == 0 ? std::span<std::byte>{}
                                      : std::span(placement.start(), placement.length_bytes);
 }
@@ -103,6 +103,7 @@ bool Engine::State::on_target_message(Peer& peer, std::span<const std::byte> mes
   if (!wire::get(message, header) || header.client != wire::kTargetClient) return false;
   peer.books->credit_bytes += header.credit_bytes;
   if (is_request(header.kind)) return on_target_request(peer, message);
+  if (header.kind == wire::Kind::kTargetAbandon) return on_target_abandon(peer, message);
   const bool is_answer = header.kind == wire::Kind::kTargetAck || header.kind == wire::Kind::kTargetReply;
   return is_answer && on_target_answer(peer, message);
 }
@@ -126,7 +127,7 @@ bool Engine::State::on_target_request(Peer& peer, std::span<const std::byte> mes
   if (!is_sound(request, arrived.size())) return false;
   const wire::Kind answer = answer_to(request.common.kind);
   TargetHeader header = header_of(request);
-  Placement placement;
+  TargetPlacement placement;
   placement.failure = TargetFailure::kDropped;
   if (request.interface < kTargetInterfaces && interfaces[request.interface] != nullptr)
     placement = interfaces[request.interface]->arrive(index_of(peer.id), request.table, header);
@@ -155,7 +156,7 @@ bool Engine::State::on_target_request(Peer& peer, std::span<const std::byte> mes
 // ---- long puts ----
 
 void Engine::State::await_data(Peer& peer, const wire::TargetRequestHeader& request,
-                               const TargetHeader& header, const Placement& placement) noexcept {
+                               const TargetHeader& header, const TargetPlacement& placement) noexcept {
   TargetArrival* const arrival = target_arrivals.take();
   if (arrival == nullptr) {
     interfaces[request.interface]
@@ -179,12 +180,25 @@ void Engine::State::await_data(Peer& peer, const wire::TargetRequestHeader& requ
     want_connection(peer);
 }
 
+/// Tells the table, unless its interface was closed.
+void Engine::State::finish_placement(std::uint8_t interface, std::uint16_t table,
+                                     const TargetPlacement& placement, const TargetHeader& header,
+                                     TargetFailure failure) noexcept {
+  if (interfaces[interface] != nullptr)
+    interfaces[interface]->table(table)->finish(placement, header, failure);
+}
+
 void Engine::State::end_arrival(TargetArrival& arrival, TargetFailure failure) noexcept {
   Peer& peer = *arrival.landing.peer;
-  interfaces[arrival.interface]->table(arrival.table)->finish(arrival.placement, arrival.header, failure);
-  if (arrival.wants_ack && failure == TargetFailure::kNone)
+  const bool is_abandoned = arrival.interface == kNoInterface;
+  finish_placement(arrival.interface, arrival.table, arrival.placement, arrival.header, failure);
+  if (arrival.wants_ack && failure == TargetFailure::kNone && is_abandoned)
+    send_target_answer(peer, wire::Kind::kTargetAck, arrival.landing.remote_operation,
+                       TargetFailure::kDropped, 0, 0);
+  if (arrival.wants_ack && failure == TargetFailure::kNone && !is_abandoned)
     send_target_answer(peer, wire::Kind::kTargetAck, arrival.landing.remote_operation, failure,
                        arrival.placement.length_bytes, arrival.placement.offset_bytes);
+  end_close(arrival);
   end_landing(arrival.landing);
   peer.arrivals.remove(arrival);
   target_arrivals.give_back(arrival);
@@ -226,7 +240,7 @@ void Engine::State::enqueue_reply(TargetOutgoing& one) noexcept {
 }
 
 void Engine::State::reply_to_get(Peer& peer, const wire::TargetRequestHeader& request,
-                                 const TargetHeader& header, const Placement& placement) noexcept {
+                                 const TargetHeader& header, const TargetPlacement& placement) noexcept {
   TargetOutgoing* const one = make_reply(peer, request);
   if (one == nullptr)
     return interfaces[request.interface]
@@ -241,7 +255,7 @@ void Engine::State::reply_to_get(Peer& peer, const wire::TargetRequestHeader& re
 }
 
 void Engine::State::run_atomic(Peer& peer, const wire::TargetRequestHeader& request,
-                               const TargetHeader& header, Placement placement,
+                               const TargetHeader& header, TargetPlacement placement,
                                std::span<const std::byte> operand_and_data) noexcept {
   const AtomicOperation operation{request.atomic_operation};
   const AtomicType type{request.atomic_type};
@@ -304,8 +318,7 @@ Status Engine::State::transmit_reply(TargetOutgoing& one) noexcept {
 
 /// Frees it.
 void Engine::State::end_reply(TargetOutgoing& one, TargetFailure failure) noexcept {
-  if (one.holds_entry)
-    interfaces[one.interface]->table(one.table)->finish(one.placement, one.header, failure);
+  if (one.holds_entry) finish_placement(one.interface, one.table, one.placement, one.header, failure);
   --one.peer->replies;
   release_target(one);
 }
@@ -334,7 +347,7 @@ Status Engine::State::request_to_self(const TargetRequest& request) noexcept {
   header.atomic_operation = static_cast<std::uint8_t>(request.atomic_operation);
   header.atomic_type = static_cast<std::uint8_t>(request.atomic_type);
   TargetInterface& interface = *interfaces[request.interface];
-  Placement placement = interface.arrive(index_of(config.self), request.table, header);
+  TargetPlacement placement = interface.arrive(index_of(config.self), request.table, header);
   if (placement.is_refused()) {
     tell_send(request, TargetFailure::kNone);
     tell_answer(request, placement.failure, 0, 0);

@@ -69,39 +69,46 @@ std::uint64_t amount_of(const TargetOrigin& origin, TargetFailure failure, std::
 
 }  // namespace
 
-TargetInterface* Engine::open_targets(unsigned number, const TargetInterfaceConfig& config) noexcept {
-  if (number >= kTargetInterfaces || state_->interfaces[number] != nullptr) return nullptr;
-  std::unique_ptr<TargetInterface> made(new (std::nothrow) TargetInterface(config));
+TargetInterface* Engine::open_targets(unsigned number, const TargetInterfaceConfig& config,
+                                      TargetBoard& board) noexcept {
+  if (number >= kTargetInterfaces || !targets_are_closed(number)) return nullptr;
+  std::unique_ptr<TargetInterface> made(new (std::nothrow) TargetInterface(config, board, state_->own_work));
   if (made == nullptr || made->prepare() != Status::kOk) return nullptr;
   state_->interfaces[number] = std::move(made);
   return state_->interfaces[number].get();
 }
 
+bool Engine::State::may_request(const TargetRequest& request) const noexcept {
+  return request.interface < kTargetInterfaces && interfaces[request.interface] != nullptr &&
+         is_sound(request);
+}
+
 Status Engine::request(PeerId id, const TargetRequest& request) noexcept {
-  State& state = *state_;
-  const bool is_open =
-      request.interface < kTargetInterfaces && state.interfaces[request.interface] != nullptr;
-  if (!is_open || !is_sound(request)) return Status::kUnsupported;
-  if (id == state.config.self) return state.request_to_self(request);
-  Peer* const peer = state.known(id);
-  if (const Status status = State::may_send(peer); status != Status::kOk) return status;
-  TargetOutgoing* const one = state.target_operations.take();
+  return state_->may_request(request) ? state_->begin_request(id, request) : Status::kUnsupported;
+}
+
+/// REQUIRES: may_request().
+Status Engine::State::begin_request(PeerId id, const TargetRequest& request) noexcept {
+  if (id == config.self) return request_to_self(request);
+  Peer* const peer = known(id);
+  if (const Status status = may_send(peer); status != Status::kOk) return status;
+  TargetOutgoing* const one = target_operations.take();
   if (one == nullptr) return Status::kNoMemory;
   one->request = request;
   one->peer = peer;
   peer->outgoing.push_back(*one);
-  state.enqueue(*one);
+  enqueue(*one);
   if (peer->state == PeerState::kConnected)
-    state.flush(*peer);
+    flush(*peer);
   else
-    state.want_connection(*peer);
+    want_connection(*peer);
   return Status::kOk;
 }
 
 void Engine::State::tell_send(const TargetRequest& request, TargetFailure failure) noexcept {
   const TargetOrigin& origin = request.source;
+  if (request.is_get() || interfaces[request.interface] == nullptr) return;
   TargetInterface& interface = *interfaces[request.interface];
-  if (request.is_get()) return;
   if (is_wanted(origin, failure, kNoSendEvent))
     interface.tell(origin.queue, make_event(request, TargetEventKind::kSend, failure));
   if ((origin.options & kCountSend) != 0)
@@ -112,6 +119,7 @@ void Engine::State::tell_send(const TargetRequest& request, TargetFailure failur
 void Engine::State::tell_answer(const TargetRequest& request, TargetFailure failure,
                                 std::uint64_t length_bytes, std::uint64_t offset_bytes) noexcept {
   const TargetOrigin& origin = request.answered();
+  if (interfaces[request.interface] == nullptr) return;
   TargetInterface& interface = *interfaces[request.interface];
   const bool is_reply = request.returns_data();
   if (!is_reply && request.acknowledgement == TargetAcknowledgement::kNone) return;
@@ -130,6 +138,18 @@ void Engine::State::tell_answer(const TargetRequest& request, TargetFailure fail
   if ((origin.options & (is_reply ? kCountReply : kCountAck)) != 0)
     interface.count(origin.counter, counted == TargetFailure::kNone,
                     amount_of(origin, counted, completed ? request.length_bytes() : length_bytes));
+}
+
+void Engine::tell_refused(const TargetRequest& request) noexcept {
+  const bool is_open =
+      request.interface < kTargetInterfaces && state_->interfaces[request.interface] != nullptr;
+  if (is_open) state_->tell_refused(request);
+}
+
+/// REQUIRES: its interface is open.
+void Engine::State::tell_refused(const TargetRequest& request) noexcept {
+  tell_send(request, TargetFailure::kUndeliverable);
+  tell_answer(request, TargetFailure::kUndeliverable, 0, 0);
 }
 
 Status Engine::State::transmit_target(TargetOutgoing& one) noexcept {
@@ -213,6 +233,11 @@ bool Engine::State::on_target_cts(Peer& peer, TargetOutgoing& one, const wire::C
   if (one.is_reply || header.wanted_bytes == 0 || header.wanted_bytes > data.length_bytes ||
       !follow(peer, kTargetRequestMachine, one.state, TargetRequestEvent::kCts))
     return false;
+  if (one.request.interface == kNoInterface) {
+    one.outbound.landing = header.transfer;
+    abandon_put(one);
+    return true;
+  }
   one.outbound.payload = data;
   start_moving_target(one, header.wanted_bytes, header.transfer,
                       {header.address, RemoteKey{header.remote_key}},
@@ -253,7 +278,10 @@ bool Engine::State::take_reply(Peer& peer, TargetOutgoing& one, std::span<const 
   TargetLanding& landing = one.landing;
   const std::size_t length_bytes = one.answer.length_bytes;
   const bool is_apart = data.empty() && length_bytes > 0;
-  if (is_apart ? landing.received_bytes > length_bytes : landing.received_bytes > 0) return false;
+  // A target that closes its interface ends a reply whose data has begun to come.
+  const bool has_failed = one.answer.failure != 0;
+  if (!has_failed && (is_apart ? landing.received_bytes > length_bytes : landing.received_bytes > 0))
+    return false;
   const bool waits = is_apart && landing.received_bytes < length_bytes;
   if (!follow(peer, kTargetRequestMachine, one.state,
               waits ? TargetRequestEvent::kAnswerBeforeData : TargetRequestEvent::kAnswer))
@@ -261,7 +289,8 @@ bool Engine::State::take_reply(Peer& peer, TargetOutgoing& one, std::span<const 
   if (waits) {
     landing.wanted_bytes = length_bytes;
   } else {
-    scatter(one.request.destination.memory, 0, data);
+    const bool is_disowned = one.request.interface == kNoInterface && one.closing == kNoInterface;
+    if (!is_disowned) scatter(one.request.destination.memory, 0, data);
     end_request(one);
   }
   return true;
@@ -278,6 +307,7 @@ void Engine::State::target_moved(TargetOutgoing& one, Status) noexcept {
   one.send_is_told = true;
   tell_send(one.request, TargetFailure::kNone);
   let_go(*one.peer, one.outbound.memory);
+  end_close(one);  // Nothing reads it any more.
   if (one.request.acknowledgement == TargetAcknowledgement::kNone) {
     kTargetRequestMachine.must_step(one.state, TargetRequestEvent::kDone);
     return release_target(one);
@@ -313,6 +343,7 @@ void Engine::State::fail_target(TargetOutgoing& one) noexcept {
 }
 
 void Engine::State::release_target(TargetOutgoing& one) noexcept {
+  end_close(one);
   unlink_outgoing(one);
   if (one.landing.number != 0) end_landing(one.landing);
   target_operations.give_back(one);

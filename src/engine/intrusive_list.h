@@ -52,6 +52,20 @@ class IntrusiveList {
     if constexpr (kCounted) ++count_;
   }
 
+  /// `before`: an element of this list; null: the new one becomes the first. REQUIRES: `element` is in no
+  /// list by this hook.
+  void insert_after(T* before, T& element) noexcept {
+    T* const after = before == nullptr ? head_ : (before->*kHook).next;
+    if (after == nullptr) return push_back(element);
+    auto& hook = element.*kHook;
+    if constexpr (kFirstIsItself) assert(!hook.linked());
+    hook.next = after;
+    hook.previous = kFirstIsItself && before == nullptr ? &element : before;
+    (after->*kHook).previous = &element;
+    (before == nullptr ? head_ : (before->*kHook).next) = &element;
+    if constexpr (kCounted) ++count_;
+  }
+
   /// REQUIRES: `element` is in this list.
   void remove(T& element) noexcept {
     auto& hook = element.*kHook;

@@ -13,7 +13,8 @@
 
 namespace ch3_offload {
 
-inline constexpr std::size_t kTargetInterfaces = 4;
+/// The interface of an operation whose own was closed: it is never open, so nobody is told of the operation.
+inline constexpr std::uint8_t kNoInterface = kTargetInterfaces;
 
 struct TargetArrival;
 struct TargetOutgoing;
@@ -42,10 +43,12 @@ struct TargetOutgoing : Outgoing {
   std::uint32_t transfer = 0;  ///< The initiator's name for it.
   bool is_writable = false;
   bool holds_entry = false;  ///< A get: `placement` finishes when the data has left.
-  Placement placement;
+  TargetPlacement placement;
   TargetHeader header;
   std::uint8_t interface = 0;
   std::uint16_t table = 0;
+  // Both:
+  std::uint8_t closing = kNoInterface;  ///< Whose close waits for it: a device or the peer uses its memory.
   /// The old data of an atomic: it must not change any more.
   static constexpr std::size_t kInlineBytes = 64;
   std::array<std::byte, kInlineBytes> inline_copy{};
@@ -56,11 +59,12 @@ struct TargetOutgoing : Outgoing {
 struct TargetArrival {
   std::uint64_t pool_id = 0;
   TargetLanding landing;
-  Placement placement;
+  TargetPlacement placement;
   TargetHeader header;
   std::uint8_t interface = 0;
   std::uint16_t table = 0;
   bool wants_ack = false;
+  std::uint8_t closing = kNoInterface;  ///< Whose close waits for it: the peer may write to its memory.
   ListHook<TargetArrival> peer_hook{};  ///< Peer::arrivals.
 };
 

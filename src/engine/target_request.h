@@ -9,7 +9,7 @@
 
 #include "engine/engine.h"
 #include "engine/targets/target_atomics.h"
-#include "engine/targets/target_interface.h"
+#include "engine/targets/target_events.h"
 
 namespace ch3_offload {
 

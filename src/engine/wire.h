@@ -19,7 +19,7 @@ namespace ch3_offload::wire {
 
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
 
-inline constexpr unsigned kWireVersion = 6;
+inline constexpr unsigned kWireVersion = 7;
 
 /// What a message costs of byte credit beside its payload: the receiver keeps an envelope for it.
 inline constexpr std::size_t kEnvelopeBytes = 160;
@@ -42,13 +42,14 @@ enum class Kind : std::uint8_t {
   kCancel,       ///< Asks to take a message back: CancelHeader.
   kCancelReply,  ///< CancelReplyHeader.
   // Of kTargetClient: operations on target entries.
-  kPut,          ///< TargetRequestHeader; with kPayload the data, else a kCts is awaited.
-  kGet,          ///< TargetRequestHeader.
-  kAtomic,       ///< TargetRequestHeader, data.
-  kFetchAtomic,  ///< TargetRequestHeader, data.
-  kSwap,         ///< TargetRequestHeader, the operand if there is one, data.
-  kTargetAck,    ///< TargetAnswerHeader: the end of a kPut or kAtomic.
-  kTargetReply,  ///< TargetAnswerHeader: the end of the others; with kPayload the data.
+  kPut,            ///< TargetRequestHeader; with kPayload the data, else a kCts is awaited.
+  kGet,            ///< TargetRequestHeader.
+  kAtomic,         ///< TargetRequestHeader, data.
+  kFetchAtomic,    ///< TargetRequestHeader, data.
+  kSwap,           ///< TargetRequestHeader, the operand if there is one, data.
+  kTargetAck,      ///< TargetAnswerHeader: the end of a kPut or kAtomic.
+  kTargetReply,    ///< TargetAnswerHeader: the end of the others; with kPayload the data.
+  kTargetAbandon,  ///< TargetAbandonHeader: of a kPut that was cleared, nothing more comes.
   kEnd
 };
 
@@ -168,6 +169,12 @@ struct TargetAnswerHeader {
   std::uint64_t offset_bytes = 0;  ///< Where it is in the memory of the entry.
 };
 
+struct TargetAbandonHeader {
+  CommonHeader common;
+  std::uint32_t transfer = 0;  ///< The receiver's, from the CTS.
+  std::uint32_t reserved = 0;
+};
+
 static_assert(sizeof(CommonHeader) == 8 && offsetof(CommonHeader, credit_bytes) == 4);
 static_assert(sizeof(EagerHeader) == 24 && offsetof(EagerHeader, send_id) == 16);
 static_assert(sizeof(EagerFirstHeader) == 32 && offsetof(EagerFirstHeader, total_bytes) == 24);
@@ -180,6 +187,7 @@ static_assert(sizeof(CancelHeader) == 32 && offsetof(CancelHeader, initiator) ==
 static_assert(sizeof(CancelReplyHeader) == 16);
 static_assert(sizeof(TargetRequestHeader) == 72 && offsetof(TargetRequestHeader, table) == 64);
 static_assert(sizeof(TargetAnswerHeader) == 32 && offsetof(TargetAnswerHeader, length_bytes) == 16);
+static_assert(sizeof(TargetAbandonHeader) == 16);
 
 // ch3_offload_lane_send() writes such a message.
 static_assert(sizeof(EagerHeader) == CH3_OFFLOAD_LANE_MESSAGE_HEADER_BYTES &&

@@ -85,6 +85,10 @@ class HostDriver final : public Port {
 
   std::string card() const override { return engine_.card(); }
   const CounterPage& counters() const noexcept override { return engine_.counters(); }
+  /// For the driver's second client (host_targets.h).
+  Engine& engine() noexcept { return engine_; }
+  const Engine& engine() const noexcept { return engine_; }
+
   int write_trace(const std::string& path) noexcept override {
     return trace_ == nullptr ? 0 : trace_->write(path);
   }

@@ -127,9 +127,13 @@ struct NicWords {
 
   // The client's.
   alignas(64) std::atomic<std::uint32_t> client_sleeps;  ///< Likewise, the other way round.
+
+  // The processor's, for a second client (target_records.h).
+  alignas(64) std::atomic<std::uint64_t> told;  ///< How many things its board and its rings have told it.
 };
 static_assert(offsetof(NicWords, inline_done) == 64 && offsetof(NicWords, idle_at) == 72 &&
               offsetof(NicWords, arrivals) == 128 && offsetof(NicWords, nic_sleeps) == 192 &&
-              offsetof(NicWords, client_sleeps) == 256 && sizeof(NicWords) <= 4096);
+              offsetof(NicWords, client_sleeps) == 256 && offsetof(NicWords, told) == 320 &&
+              sizeof(NicWords) <= 4096);
 
 }  // namespace ch3_offload

@@ -4,13 +4,21 @@
 // rings where the driver has rings.
 //
 // What the processor tells is in memory that the client has made, and that both see (target_board.h): events,
-// counting events, status registers. So nobody has to ask for news, and a client that only reads needs no call.
+// counting events, status registers. So nobody has to ask for news, and a client that only reads needs no
+// call.
 //
 //   questions   return when the processor has answered: they make and free things, or need an answer
-//   operations  return at once: request(), trigger()
+//   operations  return at once: request()
 //
-// Processes are named by their physical ids (make_physical_id()). The processor knows which peer of its engine
-// that is, and introduces itself to one that it has not met (process_book.h).
+//   driver   where the engine runs                 source
+//   host     inside the client's calls, no queue   nic/host_targets.h
+//   thread   in a thread of the client's process   nic/ring_targets.h, nic/target_server.h
+//
+// Processes are named by their physical ids (make_physical_id()). The processor knows which peer of its
+// engine that is, and introduces itself to one that it has not met (process_book.h).
+//
+// An operation that crosses a ring cannot be refused at once. If the processor refuses it, its events come,
+// and say that it is undeliverable.
 //
 // Threads: one at a time, except where a function says otherwise. Blocking: questions wait for the processor.
 
@@ -27,36 +35,26 @@
 
 namespace ch3_offload {
 
-/// What happens when a counting event reaches a threshold: its successes and failures together.
-struct TargetTrigger {
-  CounterId counter = kNoCounter;
-  std::uint64_t threshold = 0;
-};
-
-/// A change of a counting event.
-struct TargetCountChange {
-  enum class Kind : std::uint8_t { kSet, kAdd };
-  Kind kind{};
-  CounterId counter = kNoCounter;
-  TargetCount amount{};
-};
-
 class TargetPort {
  public:
   virtual ~TargetPort() = default;
 
   // Questions.
 
-  /// Opens interface `number`, 0 to 3. `board` is the client's until close(). kAgain: it is open. kNoMemory.
+  /// Opens interface `number`, 0 to 3. `board` is the client's, and stays where it is until close(). kAgain:
+  /// it is open, or not closed yet. kUnsupported: no such number. kNoMemory.
   virtual Status open(unsigned number, const TargetInterfaceConfig& config, TargetBoard& board) noexcept = 0;
-  /// Its tables, queues and counters are gone. Operations of this process that have not ended are forgotten,
-  /// and when this returns none of them touches its memory any more. To peers, it has no such table.
-  virtual void close(unsigned number) noexcept = 0;
+  /// Its tables, queues and counters are gone, and to peers it has no such table. Operations that have not
+  /// ended are forgotten. Returns true when none of them touches the client's memory any more. Until then the
+  /// caller lets time pass, calls progress() and asks again: a transfer that a peer or a device carries out
+  /// cannot be revoked.
+  virtual bool close(unsigned number) noexcept = 0;
   /// From now on, processes are ranks of `ranks` to the entries of that interface: physical ids by rank.
   /// kNoMemory.
   virtual Status set_ranks(unsigned number, std::span<const ProcessId> ranks) noexcept = 0;
 
-  /// The ring is the client's until free_queue(). kNoQueue: no memory.
+  /// The ring is the client's, and stays where it is until free_queue(). kNoQueue: no memory, or it has no
+  /// room for what it says.
   virtual QueueId make_queue(unsigned number, TargetEventRing& ring) noexcept = 0;
   virtual void free_queue(unsigned number, QueueId queue) noexcept = 0;
 
@@ -64,7 +62,7 @@ class TargetPort {
   virtual CounterId make_counter(unsigned number) noexcept = 0;
   /// What waits for it is forgotten.
   virtual void free_counter(unsigned number, CounterId counter) noexcept = 0;
-  /// Done when it returns, also what it triggers has begun.
+  /// Done when it returns. What it triggers begins, in order, but a cycle of triggers goes on in later turns.
   virtual void change_counter(unsigned number, const TargetCountChange& change) noexcept = 0;
   /// Forgets what waits for that counter.
   virtual void cancel_triggered(unsigned number, CounterId counter) noexcept = 0;
@@ -84,25 +82,30 @@ class TargetPort {
                       const TargetDescription& description) noexcept = 0;
   virtual TargetTable::Unlinked unlink(unsigned number, std::uint32_t index, TargetId id) noexcept = 0;
 
-  // Operations.
+  // Operations, and what waits for counting events.
 
   /// As Engine::request(), of the process with that physical id. kOk: its events will come, also that it
-  /// failed. Else nothing was done.
+  /// failed. Else nothing was done, and no event comes.
   virtual Status request(ProcessId process, const TargetRequest& request) noexcept = 0;
   /// The same, or a change of a counting event, when the trigger's counter reaches its threshold; now if it
   /// has. In the order of the thresholds, then in the order of these calls. kNoMemory: as many wait as may.
+  /// kUnsupported: there is no such counting event. Questions.
   virtual Status trigger(const TargetTrigger& when, ProcessId process,
                          const TargetRequest& request) noexcept = 0;
   virtual Status trigger(const TargetTrigger& when, unsigned number,
                          const TargetCountChange& change) noexcept = 0;
 
-  // Progress and waiting, as of Port.
+  // Progress and waiting, as of Port. The client looks at its queues and counting events after progress(),
+  // and after arm() has announced a sleep.
 
   virtual std::size_t progress() noexcept = 0;
   virtual bool idle() const noexcept = 0;
   virtual bool arm() noexcept = 0;
   virtual void disarm() noexcept = 0;
   virtual std::span<const int> descriptors() const noexcept = 0;
+  /// Nanoseconds until progress() has something to do by time: a sleep lasts so long at most. UINT64_MAX:
+  /// nothing.
+  virtual std::uint64_t next_due_ns() const noexcept = 0;
 };
 
 }  // namespace ch3_offload

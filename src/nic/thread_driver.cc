@@ -5,8 +5,10 @@
 #include <sched.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 #include <system_error>
 
 #include "rdma/cycle_clock.h"
@@ -21,6 +23,13 @@ constexpr std::uint32_t kTurnsBeforeYield = 200;
 
 /// How often a busy thread tells its counters.
 constexpr std::uint64_t kCountersInterval = 50 * CycleClock::kAbout20Microseconds;
+
+/// For poll(): rounded up, so that what is due then is due. -1: never.
+int milliseconds_until(std::uint64_t due_ns) noexcept {
+  constexpr std::uint64_t kLongestMs = 3'600'000;
+  if (due_ns == UINT64_MAX) return -1;
+  return static_cast<int>(std::min(due_ns / 1'000'000 + 1, kLongestMs));
+}
 
 /// The driver whose thread this is.
 thread_local const ThreadDriver* driver_here = nullptr;
@@ -84,6 +93,37 @@ void ThreadDriver::wait_for_processor(std::uint32_t turns) noexcept {
   if (turns >= kTurnsBeforeYield) sched_yield();
 }
 
+Result<TargetPort*> ThreadDriver::attach_targets(ProcessBook& book) {
+  Result<PortMemory> memory = PortMemory::make();
+  if (!memory.ok()) return memory.error();
+  memory.value().close_files();
+  try {
+    second_ = std::make_unique<SecondClient>(std::move(memory.value()), port_, book);
+  } catch (const std::bad_alloc&) {
+    return Error{Status::kNoMemory, 0, "no memory for a second client of the network processor"};
+  }
+  offer(&second_->server);
+  return static_cast<TargetPort*>(&second_->port);
+}
+
+void ThreadDriver::detach_targets() noexcept {
+  if (second_ == nullptr) return;
+  offer(nullptr);
+  second_.reset();
+}
+
+/// Returns when the thread serves that, and nothing else any more.
+void ThreadDriver::offer(TargetServer* targets) noexcept {
+  // Pairs with the load in turn(): the thread sees what was made before.
+  offered_.store(targets, std::memory_order_seq_cst);
+  PortMemory::ring(memory_->words().nic_sleeps, memory_->nic_bell(),
+                   memory_->ring_counters().client.bells_rung);
+  // Acquire: pairs with the store in turn(): the thread has done with what it served before.
+  for (std::uint32_t turns = 0; thread_.joinable() && serving_.load(std::memory_order_acquire) != targets;
+       ++turns)
+    wait_for_processor(turns);
+}
+
 bool ThreadDriver::runs_here() const noexcept { return driver_here == this; }
 
 void ThreadDriver::run() noexcept {
@@ -92,13 +132,14 @@ void ThreadDriver::run() noexcept {
   bool is_told = true;
   wait_.begin();
   while (!ends_.load(std::memory_order_relaxed)) {
-    if (server_.is_refused()) [[unlikely]] {
+    const TargetServer* const targets = serving_.load(std::memory_order_relaxed);
+    if (server_.is_refused() || (targets != nullptr && targets->is_refused())) [[unlikely]] {
       // Both ends are this process: nobody could go on.
       std::fputs("ch3:offload: the ring of commands holds rubbish: this process's memory was overwritten\n",
                  stderr);
       std::abort();
     }
-    if (server_.turn() > 0) {
+    if (turn() > 0) {
       wait_.found();
       is_told = false;
       if (const std::uint64_t now = CycleClock::now(); now - told_at > kCountersInterval) {
@@ -119,7 +160,19 @@ void ThreadDriver::run() noexcept {
   }
 }
 
-/// Sleeps until the client, a provider or the end of the driver wakes the thread. Does not if there is work.
+/// A turn of both servers. Returns how many things happened.
+std::size_t ThreadDriver::turn() noexcept {
+  std::size_t happened = server_.turn();
+  TargetServer* const targets = offered_.load(std::memory_order_acquire);
+  if (targets != serving_.load(std::memory_order_relaxed)) {
+    serving_.store(targets, std::memory_order_release);
+    ++happened;
+  }
+  if (targets != nullptr) happened += targets->turn();
+  return happened;
+}
+
+/// Sleeps until a client, a provider or the end of the driver wakes the thread. Does not if there is work.
 void ThreadDriver::sleep() noexcept {
   wait_.sleeps(monotonic_ns());
   // While events wait for room, the engine must not work.
@@ -127,7 +180,14 @@ void ThreadDriver::sleep() noexcept {
   if (is_blocked || port_.arm()) {
     // Once more after arming, both ways: no wake-up is lost.
     if (server_.arm()) {
-      if (server_.turn() == 0 && !ends_.load(std::memory_order_seq_cst)) wait_for_bell(is_blocked);
+      TargetServer* const targets = serving_.load(std::memory_order_relaxed);
+      if (targets == nullptr || targets->arm()) {
+        const bool is_over =
+            ends_.load(std::memory_order_seq_cst) || offered_.load(std::memory_order_seq_cst) != targets;
+        if (!is_over && turn() == 0) wait_for_bell(is_blocked, targets);
+        // If it was taken away meanwhile, its memory is gone.
+        if (targets != nullptr && serving_.load(std::memory_order_relaxed) == targets) targets->disarm();
+      }
       server_.disarm();
     }
     port_.disarm();
@@ -135,14 +195,20 @@ void ThreadDriver::sleep() noexcept {
   wait_.wakes(monotonic_ns());
 }
 
-void ThreadDriver::wait_for_bell(bool is_blocked) noexcept {
+void ThreadDriver::wait_for_bell(bool is_blocked, const TargetServer* targets) noexcept {
   constexpr std::size_t kMostDescriptors = 8;
-  pollfd descriptors[kMostDescriptors + 1];
+  pollfd descriptors[kMostDescriptors + 3];
   std::size_t count = 0;
+  int timeout_ms = -1;
+  if (targets != nullptr) {
+    descriptors[count++] = {targets->bell(), POLLIN, 0};
+    descriptors[count++] = {targets->book_descriptor(), POLLIN, 0};  // -1 is passed over.
+    timeout_ms = milliseconds_until(targets->next_due_ns());
+  }
   descriptors[count++] = {memory_->nic_bell().sleeper, POLLIN, 0};
   for (const int descriptor : port_.descriptors())
-    if (!is_blocked && count <= kMostDescriptors) descriptors[count++] = {descriptor, POLLIN, 0};
-  static_cast<void>(::poll(descriptors, count, -1));
+    if (!is_blocked && count < kMostDescriptors + 3) descriptors[count++] = {descriptor, POLLIN, 0};
+  static_cast<void>(::poll(descriptors, count, timeout_ms));
 }
 
 }  // namespace ch3_offload

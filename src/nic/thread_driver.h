@@ -18,9 +18,12 @@
 #include <thread>
 
 #include "nic/host_driver.h"
+#include "nic/host_targets.h"
 #include "nic/processor_set.h"
 #include "nic/ring_port.h"
 #include "nic/ring_server.h"
+#include "nic/ring_targets.h"
+#include "nic/target_server.h"
 #include "nic/wait_policy.h"
 
 namespace ch3_offload {
@@ -41,6 +44,13 @@ class ThreadDriver final : public RingPort {
   void stop() noexcept;
   ~ThreadDriver() override { stop(); }
 
+  /// Makes the port of a second client, which is the driver's, and which the thread serves from now on. From
+  /// now to detach_targets(), the book is the thread's. REQUIRES: started, and there is none. kNoMemory: the
+  /// message says of what.
+  Result<TargetPort*> attach_targets(ProcessBook& book);
+  /// Ends it. REQUIRES: its interfaces are closed. Has no effect without one.
+  void detach_targets() noexcept;
+
   bool keeps_memory() const noexcept override { return keeps_memory_; }
   void memory_gone(const void* address, std::size_t length_bytes) noexcept override {
     port_.memory_gone(address, length_bytes);
@@ -56,10 +66,22 @@ class ThreadDriver final : public RingPort {
   ThreadDriver(std::unique_ptr<PortMemory> memory, const EngineConfig& config,
                std::span<Provider* const> providers, const WaitPolicy& wait);
 
+  /// A second client: its ring, the two halves of its port, and what the thread calls for it.
+  struct SecondClient {
+    SecondClient(PortMemory its_memory, HostDriver& driver, ProcessBook& book)
+        : memory(std::move(its_memory)), targets(driver, book), server(targets, memory), port(memory) {}
+    PortMemory memory;
+    HostTargets targets;
+    TargetServer server;
+    RingTargets port;
+  };
+
   void wait_for_processor(std::uint32_t turns) noexcept override;
+  void offer(TargetServer* targets) noexcept;
+  std::size_t turn() noexcept;
   void run() noexcept;
   void sleep() noexcept;
-  void wait_for_bell(bool is_blocked) noexcept;
+  void wait_for_bell(bool is_blocked, const TargetServer* targets) noexcept;
 
   const std::unique_ptr<PortMemory> memory_;
   HostDriver port_;  ///< The thread's.
@@ -68,6 +90,9 @@ class ThreadDriver final : public RingPort {
   const std::string card_;
   WaitPolicy wait_;
   std::atomic<bool> ends_{false};
+  std::unique_ptr<SecondClient> second_;         ///< The client's. Null: there is none.
+  std::atomic<TargetServer*> offered_{nullptr};  ///< Stored by the client: what the thread is to serve.
+  std::atomic<TargetServer*> serving_{nullptr};  ///< Stored by the thread: what it serves.
   std::thread thread_;
 };
 

@@ -18,8 +18,8 @@ namespace ch3_offload {
 namespace {
 
 using allocator::allocated_bytes;
-using allocator::live_bytes;
 using allocator::allocations;
+using allocator::live_bytes;
 
 constexpr std::size_t kSlotBytes = 1024;
 constexpr std::size_t kLong = 20'000;  ///< By rendezvous.
@@ -42,7 +42,9 @@ class ArrayProvider final : public Provider {
   std::string address_of(PeerId peer) const override {
     return other != nullptr && peer == other->self_ && other->taken_ > 0 ? kAddress : "";
   }
-  Status register_memory(void*, std::size_t, Access, MemoryRegion&) noexcept override { return Status::kNoMemory; }
+  Status register_memory(void*, std::size_t, Access, MemoryRegion&) noexcept override {
+    return Status::kNoMemory;
+  }
   void deregister_memory(MemoryRegion&) noexcept override {}
   Status reserve(Endpoint&, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override {
     if (sent_ - taken_ == slots_.size()) return Status::kAgain;
@@ -89,13 +91,15 @@ class ArrayProvider final : public Provider {
 class CountingHost final : public EventHandler {
  public:
   void on_send_done(Cookie, Status status) noexcept override { sends += status == Status::kOk; }
-  void on_receive_done(Cookie, const Envelope& envelope) noexcept override { receives += envelope.status == Status::kOk; }
+  void on_receive_done(Cookie, const Envelope& envelope) noexcept override {
+    receives += envelope.status == Status::kOk;
+  }
   void on_cancel_done(Cookie, bool) noexcept override {}
   void on_packet(PeerId, std::span<const std::byte> bytes) noexcept override { packet_bytes += bytes.size(); }
   Payload on_packet_offer(PeerId, std::size_t) noexcept override { return {}; }
   void on_packet_placed(PeerId, std::size_t) noexcept override { FAIL(); }
   void on_peer_failed(PeerId, Status reason) noexcept override { failure = reason; }
-  std::string on_card_wanted(PeerId) override { return std::string("v=6;") + kAddress; }
+  std::string on_card_wanted(PeerId) override { return std::string("v=7;") + kAddress; }
   void on_warning(LogScope, std::string_view) noexcept override { FAIL(); }
 
   std::uint64_t sends = 0;
@@ -105,7 +109,8 @@ class CountingHost final : public EventHandler {
 };
 
 struct ArrayProcess {
-  ArrayProcess(PeerId self, std::uint32_t job_size, std::size_t budget_bytes = 0, std::size_t send_buffer_bytes = 1 << 20)
+  ArrayProcess(PeerId self, std::uint32_t job_size, std::size_t budget_bytes = 0,
+               std::size_t send_buffer_bytes = 1 << 20)
       : provider(self) {
     EngineConfig config;
     config.self = self;
@@ -220,7 +225,8 @@ TEST_F(EngineAllocation, NoneForSmallUnexpectedMessagesAndProbes) {
     ASSERT_TRUE(one.engine->probe(kKey, kIgnoreInitiatorAndTag, envelope));
     receive(one, 128, kIgnoreInitiator);
     ASSERT_TRUE(one.engine->matched_probe(kKey, kIgnoreTag, message, envelope));
-    ASSERT_EQ(one.engine->receive_matched(message, {received.data(), 10, nullptr}, nullptr, envelope), Progressed::kDone);
+    ASSERT_EQ(one.engine->receive_matched(message, {received.data(), 10, nullptr}, nullptr, envelope),
+              Progressed::kDone);
     ++one.host.receives;
   });
 }
@@ -257,7 +263,8 @@ TEST_F(EngineAllocation, NoneForPacketsThatFitASlot) {
   expect_no_allocation([this] {
     Status status{};
     const Payload data[] = {{sent.data(), 500, nullptr}};
-    ASSERT_EQ(zero.engine->send_packet(PeerId{1}, {sent.data(), 40}, data, nullptr, status), Progressed::kDone);
+    ASSERT_EQ(zero.engine->send_packet(PeerId{1}, {sent.data(), 40}, data, nullptr, status),
+              Progressed::kDone);
     progress();
   });
   EXPECT_EQ(one.host.packet_bytes, 12'000u * 540);
@@ -294,7 +301,8 @@ TEST_F(EngineAllocation, AnUnexpectedMessageOfUpTo16BytesTakesAtMost160Bytes) {
       }
       ASSERT_EQ(receiver.engine->counters().unexpected_depth, static_cast<std::uint64_t>(kMessages));
       EXPECT_GT(sender.engine->counters().sent_short, 60'000u);
-      EXPECT_LE((live_bytes - live_engines) / kMessages, 160) << length << (one_tag ? ", one tag" : ", many tags");
+      EXPECT_LE((live_bytes - live_engines) / kMessages, 160)
+          << length << (one_tag ? ", one tag" : ", many tags");
       EXPECT_GT((live_bytes - live_engines) / kMessages, 100);
       for (std::uint32_t i = 0; i < kMessages; ++i) {
         receive(receiver, 16, kIgnoreNothing, make_match_key(1, 2, one_tag ? 3 : i));

@@ -177,7 +177,7 @@ TEST_F(EngineFailure, AReceiveIsOverWhenItsFailedSenderCanWriteToItNoMore) {
     TestReceive request(kLong);
     receive(0, request);
     send(1, 0, message);
-    for (int i = 0; i < 10 && at(1)->idle(); ++i) step();  // Until the write is posted.
+    for (int i = 0; i < 10 && at(1)->idle(); ++i) step();              // Until the write is posted.
     network->inject(PeerId{1}, PeerId{0}, std::vector<std::byte>(1));  // No message of the protocol.
     for (int i = 0; i < 100 && pending(request); ++i) step();
     ASSERT_FALSE(pending(request));
@@ -286,7 +286,8 @@ TEST_F(EngineFailure, AnUnexpectedMessageThatIsNotWholeFailsTheReceiveThatTakesI
     settle();
     TestReceive request(kEager);
     if (by_probe) {
-      EXPECT_EQ(at(0)->receive_matched(taken, request.buffer.payload(), request.cookie(), envelope), Progressed::kDone);
+      EXPECT_EQ(at(0)->receive_matched(taken, request.buffer.payload(), request.cookie(), envelope),
+                Progressed::kDone);
       EXPECT_EQ(envelope.status, Status::kPeerFailed);
     } else {
       receive(0, request);
@@ -398,7 +399,7 @@ TEST_F(EngineFailure, APeerThatSaidGoodbyeHasNotFailed) {
 
 TEST_F(EngineFailure, NobodyThereIsSaid) {
   make_strangers();
-  cards[1] = "v=6;ib:nowhere";
+  cards[1] = "v=7;ib:nowhere";
   TestSend message(kShort);
   send(0, 1, message);
   settle();
@@ -411,7 +412,7 @@ TEST_F(EngineFailure, NobodyThereIsSaid) {
 /// Both would wait for each other, for ever.
 TEST_F(EngineFailure, WhoCannotBeReachedHasFailed) {
   make_strangers();
-  cards[1] = "v=6;ib:nowhere";
+  cards[1] = "v=7;ib:nowhere";
   TestSend message(kShort);
   send(0, 1, message);
   EXPECT_TRUE(pending(message));
@@ -533,7 +534,7 @@ TEST_F(EngineFailure, WhoDiesBeforeItIsAnsweredFails) {
 /// Whoever is given up before it connects must not wait for an answer, either.
 TEST_F(EngineFailure, WhoWasGivenUpBeforeItConnectedFails) {
   make_strangers();
-  cards[0] = "v=6;ib:nowhere";
+  cards[0] = "v=7;ib:nowhere";
   TestSend there(kShort);
   send(1, 0, there);
   settle();

@@ -1,4 +1,5 @@
-// Operations on target entries from end to end: each kind, each way of its data, what is refused, and failures.
+// Operations on target entries from end to end: each kind, each way of its data, what is refused, and
+// failures.
 
 #include <gtest/gtest.h>
 
@@ -302,8 +303,8 @@ TEST_F(EngineTarget, WhatThereIsNotIsRefusedAtOnce) {
   EXPECT_TRUE(refused(request));
   request.interface = 200;
   EXPECT_TRUE(refused(request));
-  EXPECT_EQ(at(0).engine->open_targets(0, {}), nullptr);
-  EXPECT_EQ(at(0).engine->open_targets(4, {}), nullptr);
+  EXPECT_EQ(at(0).engine->open_targets(0, {}, *at(0).board), nullptr);
+  EXPECT_EQ(at(0).engine->open_targets(4, {}, *at(0).board), nullptr);
 }
 
 // ---- what is told ----
@@ -390,7 +391,7 @@ TEST_F(EngineTarget, ARefusalSaysWhyAndChangesNothing) {
   EXPECT_EQ(begun(0), "reply table-disabled 0");
   EXPECT_EQ(came(1), "");
   EXPECT_EQ(std::count(memory.begin(), memory.end(), std::byte{0}), static_cast<std::ptrdiff_t>(kLong));
-  const TargetRegisters& registers = at(1).interface->resources().registers;
+  const TargetRegisterWords& registers = at(1).board->registers;
   EXPECT_EQ(registers.permission_violations, 3u);
   EXPECT_EQ(registers.operation_violations, 2u);
   EXPECT_EQ(registers.drops, 3u);

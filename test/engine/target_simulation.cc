@@ -263,8 +263,8 @@ void TargetSimulation::compare(std::uint32_t i) {
   TargetOracle& oracle = *sides_[i].oracle;
   EXPECT_EQ(in_words(sides_[i].events), in_words(oracle.told.events));
   const auto counted = oracle.told.counters[at(i).target_counter];
-  EXPECT_EQ(*at(i).interface->counter(at(i).target_counter), (TargetCount{counted.first, counted.second}));
-  const TargetRegisters& registers = at(i).interface->resources().registers;
+  EXPECT_EQ(at(i).interface->counted(at(i).target_counter), (TargetCount{counted.first, counted.second}));
+  const TargetRegisterWords& registers = at(i).board->registers;
   EXPECT_EQ(registers.drops, oracle.registers.drops);
   EXPECT_EQ(registers.permission_violations, oracle.registers.permission_violations);
   EXPECT_EQ(registers.operation_violations, oracle.registers.operation_violations);

@@ -16,15 +16,27 @@
 #include "engine/engine.h"
 #include "engine/target_request.h"
 #include "engine/targets/recording_listener.h"
+#include "engine/targets/target_interface.h"
 #include "rdma/fake_provider.h"
 
 namespace ch3_offload {
 
-/// One process: an engine, its interface, a queue and a counter for what it begins, and others for what comes.
+/// One process: an engine, its interface, a queue and a counter for what it begins, and others for what
+/// comes.
 struct TargetProcess {
   std::unique_ptr<FakeProvider> provider;
+  // What the interface tells.
+  std::unique_ptr<TargetBoard> board = std::make_unique<TargetBoard>();
+  std::map<QueueId, std::unique_ptr<TargetEventMemory>> queues;
   std::unique_ptr<Engine> engine;  ///< Null: dead, or the test speaks for it.
   TargetInterface* interface = nullptr;
+
+  QueueId make_queue(std::size_t events, std::size_t tables) {
+    auto memory = TargetEventMemory::make(events, tables);
+    const QueueId id = interface->make_queue(memory->ring);
+    queues[id] = std::move(memory);
+    return id;
+  }
   QueueId initiator_queue{};
   QueueId target_queue{};
   CounterId initiator_counter{};
@@ -53,11 +65,11 @@ class TargetWorld : public testing::Test {
       Provider* const providers[] = {provider_of(i, *process->provider)};
       process->engine = std::make_unique<Engine>(config, providers);
       cards.push_back(process->engine->card());
-      TargetInterface* const interface = process->engine->open_targets(0, interface_config);
+      TargetInterface* const interface = process->engine->open_targets(0, interface_config, *process->board);
       ASSERT_NE(interface, nullptr);
       process->interface = interface;
-      process->initiator_queue = interface->make_queue(queue_events);
-      process->target_queue = interface->make_queue(queue_events);
+      process->initiator_queue = process->make_queue(queue_events, interface_config.most_tables);
+      process->target_queue = process->make_queue(queue_events, interface_config.most_tables);
       process->initiator_counter = interface->make_counter();
       process->target_counter = interface->make_counter();
       ASSERT_EQ(interface->make_table(kTable, process->target_queue, has_flow_control), Status::kOk);
@@ -146,7 +158,8 @@ class TargetWorld : public testing::Test {
     std::vector<TargetEvent> events;
     TargetEvent event;
     bool lost = false;
-    while (at(i).interface->next_event(queue, event, lost)) {
+    TargetEventReader reader(at(i).queues[queue]->ring);
+    while (reader.take(event, lost)) {
       EXPECT_FALSE(lost);
       events.push_back(event);
     }
@@ -162,7 +175,7 @@ class TargetWorld : public testing::Test {
   }
   std::string begun(std::uint32_t i) { return in_words(take(i, at(i).initiator_queue)); }
   std::string came(std::uint32_t i) { return in_words(take(i, at(i).target_queue)); }
-  TargetCount begun_count(std::uint32_t i) { return *at(i).interface->counter(at(i).initiator_counter); }
+  TargetCount begun_count(std::uint32_t i) { return at(i).interface->counted(at(i).initiator_counter); }
 
   void kill(std::uint32_t i) {
     network->kill(PeerId{i});

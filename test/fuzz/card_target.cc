@@ -5,10 +5,10 @@
 #include <string>
 #include <string_view>
 
-#include "fuzz/stand_in_provider.h"
-#include "fuzz/target.h"
 #include "engine/engine.h"
 #include "engine/event_handler.h"
+#include "fuzz/stand_in_provider.h"
+#include "fuzz/target.h"
 #include "nic/host_driver.h"
 #include "rdma/shm/shm_connection.h"
 
@@ -80,13 +80,13 @@ void run(std::span<const std::byte> bytes) {
 std::vector<Bytes> seeds() {
   std::vector<Bytes> all;
   const std::string address = "shm:1:1f0c9a52be7d4e13:9b2d6c0f54a8e7317c1e5a90d3f2468b";
-  const std::string cards[] = {"v=6;" + address,
-                               "v=6;;x=1;" + address,
-                               "v=6;verbs:1:abc;" + address + ";stand-in",
+  const std::string cards[] = {"v=7;" + address,
+                               "v=7;;x=1;" + address,
+                               "v=7;verbs:1:abc;" + address + ";stand-in",
                                "v=2;w=1;" + address,
-                               "v=6;stand-in",
-                               "v=6;w=1x;;w=;stand-in",
-                               "v=6;nobody:here",
+                               "v=7;stand-in",
+                               "v=7;w=1x;;w=;stand-in",
+                               "v=7;nobody:here",
                                address,
                                ""};
   for (const std::string& card : cards) {

@@ -1,8 +1,8 @@
 // What one peer can do to a process with target entries, and to its requests: messages of the engine's second
 // client, writes, silence and death. Input: one byte of settings, then steps, each a byte and its arguments.
 //
-// Entries and requests have memory of their own in exact heap blocks. A request's block is freed with its last
-// event, so that a late access shows.
+// Entries and requests have memory of their own in exact heap blocks. A request's block is freed with its
+// last event, so that a late access shows.
 
 #include <array>
 #include <memory>
@@ -53,10 +53,10 @@ class Process {
     EngineConfig config;
     config.senders = 2;
     engine_ = std::make_unique<Engine>(config, providers);
-    interface_ = engine_->open_targets(0, {{20, 20, 20}, 4, UserId{}});
+    interface_ = engine_->open_targets(0, {{20, 20, 20}, 4, UserId{}}, *board_);
     require(interface_ != nullptr, "there is an interface");
-    initiator_ = interface_->make_queue(1000);
-    target_ = interface_->make_queue(4);
+    initiator_ = interface_->make_queue(initiator_memory_->ring);
+    target_ = interface_->make_queue(target_memory_->ring);
     counter_ = interface_->make_counter();
     require(interface_->make_table(kTable, target_, (settings_ & 4) != 0) == Status::kOk, "there is a table");
   }
@@ -161,9 +161,9 @@ class Process {
   void take_events() {
     TargetEvent event;
     bool lost = false;
-    while (interface_->next_event(target_, event, lost))
+    while (TargetEventReader(target_memory_->ring).take(event, lost))
       require(event.table == kTable, "an event has a table");
-    while (interface_->next_event(initiator_, event, lost)) {
+    while (TargetEventReader(initiator_memory_->ring).take(event, lost)) {
       Begun& begun = begun_.at(reinterpret_cast<std::uintptr_t>(event.cookie));
       require(!lost && !begun.is_over, "nothing is told of a request that is over");
       if (event.kind == TargetEventKind::kSend && begun.wants_answer) continue;
@@ -192,6 +192,9 @@ class Process {
   Input input_;
   const std::uint8_t settings_;
   StandInProvider provider_;
+  const std::unique_ptr<TargetBoard> board_ = std::make_unique<TargetBoard>();
+  const std::unique_ptr<TargetEventMemory> initiator_memory_ = TargetEventMemory::make(1000, 4);
+  const std::unique_ptr<TargetEventMemory> target_memory_ = TargetEventMemory::make(4, 4);
   std::unique_ptr<Engine> engine_;
   TargetInterface* interface_ = nullptr;
   QueueId initiator_{}, target_{};

@@ -16,17 +16,12 @@
 
 namespace ch3_offload {
 
-/// A counting event. A reader that wants both numbers reads `failure` first: a failure is seen no later than
-/// the successes after it.
+/// A counting event. A reader that wants both numbers reads `success` first: then it misses no failure that
+/// came before those successes. A change that sets both is seen in two steps, success first.
 struct alignas(64) TargetCounterWords {
   std::atomic<std::uint64_t> success{0};
   std::atomic<std::uint64_t> failure{0};
 };
-
-/// Where a counting event is on the board. Its id has the index + 1 in its lower 30 bits (pool.h).
-constexpr std::size_t counter_index(CounterId id) noexcept {
-  return (static_cast<std::uint64_t>(id) & ((1U << 30) - 1)) - 1;
-}
 
 /// The status registers of PtlNIStatus().
 struct alignas(64) TargetRegisterWords {
@@ -37,21 +32,27 @@ struct alignas(64) TargetRegisterWords {
 
 inline constexpr std::size_t kMostTargetCounters = 2048;  ///< Of an interface.
 
+/// Where a counting event is on the board. Another one may have the place when this one is freed.
+/// REQUIRES: not kNoCounter.
+constexpr std::size_t counter_index(CounterId id) noexcept {
+  return static_cast<std::uint32_t>(static_cast<std::uint64_t>(id)) - 1;
+}
+
 struct TargetBoard {
   TargetRegisterWords registers;
   TargetCounterWords counters[kMostTargetCounters];  ///< By counter_index().
 };
 
-/// An event queue: a ring with one writer and one reader. An event that finds it full is dropped, and the next
-/// one that has room says so.
+/// An event queue: a ring with one writer and one reader (target_event_ring.h). An event that finds it full
+/// is dropped, and the next one that has room says so.
 struct TargetEventRing {
   struct Slot {
     TargetEvent event;
     bool lost_before = false;  ///< Events between this one and the one before it were dropped.
   };
-  Slot* slots = nullptr;     ///< Behind this struct, or elsewhere in the same block.
-  std::size_t capacity = 0;  ///< At least what the user asked for, and one for each table that may be disabled.
-  std::size_t reservable = 0;                      ///< What the user asked for.
+  Slot* slots = nullptr;       ///< Behind this struct, or elsewhere in the same block.
+  std::size_t capacity = 0;    ///< `reservable`, and one for each table that may be disabled.
+  std::size_t reservable = 0;  ///< What the user asked for. Not 0.
   alignas(64) std::atomic<std::uint64_t> written{0};  ///< The processor's.
   alignas(64) std::atomic<std::uint64_t> taken{0};    ///< The client's.
 };

@@ -19,7 +19,7 @@ struct Piece;
 enum class UserId : std::uint32_t {};
 inline constexpr UserId kAnyUser{UINT32_MAX};
 
-/// A counting event of the client. The table only carries it.
+/// A counting event of an interface. Stale ids are noticed. The table only carries it.
 enum class CounterId : std::uint64_t {};
 inline constexpr CounterId kNoCounter{0};
 

@@ -9,6 +9,10 @@
 
 namespace ch3_offload {
 
+/// An event queue of an interface. Stale ids are noticed.
+enum class QueueId : std::uint64_t {};
+inline constexpr QueueId kNoQueue{0};
+
 enum class TargetEventKind : std::uint8_t {
   kPut,
   kPutOverflow,

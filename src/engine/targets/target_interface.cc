@@ -4,8 +4,12 @@
 
 namespace ch3_offload {
 
-TargetInterface::TargetInterface(const TargetInterfaceConfig& config) noexcept
-    : config_(config), resources_(config.limits) {}
+TargetInterface::TargetInterface(const TargetInterfaceConfig& config, TargetBoard& board,
+                                 std::size_t& due) noexcept
+    : config_(config),
+      resources_(config.limits, board.registers),
+      counters_(board.counters),
+      triggers_(config.limits.most_triggered, due) {}
 
 Status TargetInterface::prepare() noexcept {
   try {
@@ -13,37 +17,47 @@ Status TargetInterface::prepare() noexcept {
   } catch (const std::bad_alloc&) {
     return Status::kNoMemory;
   }
+  if (const Status status = counters_.prepare(); status != Status::kOk) return status;
+  if (const Status status = triggers_.prepare(kMostTargetCounters); status != Status::kOk) return status;
   return resources_.prepare();
 }
 
-QueueId TargetInterface::make_queue(std::size_t events) noexcept {
-  TargetEventQueue* const queue = queues_.take();
+QueueId TargetInterface::make_queue(TargetEventRing& ring) noexcept {
+  TargetEventWriter* const queue = queues_.take();
   if (queue == nullptr) return kNoQueue;
-  if (queue->prepare(events, config_.most_tables)) return QueueId{queue->pool_id};
+  if (queue->attach(ring)) return QueueId{queue->pool_id};
   queues_.give_back(*queue);
   return kNoQueue;
 }
 
 void TargetInterface::free_queue(QueueId id) noexcept {
-  if (TargetEventQueue* const queue = find(id)) queues_.give_back(*queue);
-}
-
-bool TargetInterface::next_event(QueueId id, TargetEvent& event, bool& lost) noexcept {
-  TargetEventQueue* const queue = find(id);
-  return queue != nullptr && queue->take(event, lost);
-}
-
-CounterId TargetInterface::make_counter() noexcept {
-  const Counter* const counter = counters_.take();
-  return counter == nullptr ? kNoCounter : CounterId{counter->pool_id};
+  if (TargetEventWriter* const queue = find(id)) queues_.give_back(*queue);
 }
 
 void TargetInterface::free_counter(CounterId id) noexcept {
-  if (Counter* const one = counters_.find(static_cast<std::uint64_t>(id))) counters_.give_back(*one);
+  if (counters_.free(id)) triggers_.cancel(counter_index(id));
 }
 
-TargetCount* TargetInterface::counter(CounterId id) noexcept {
-  return counters_.find(static_cast<std::uint64_t>(id));
+void TargetInterface::change_counter(const TargetCountChange& change) noexcept {
+  if (!counters_.is_live(change.counter)) return;
+  const bool adds = change.kind == TargetCountChange::Kind::kAdd;
+  changed(change.counter,
+          adds ? counters_.add(change.counter, change.amount) : counters_.set(change.counter, change.amount));
+}
+
+void TargetInterface::changed(CounterId id, const TargetCount& count) noexcept {
+  ++told_;
+  triggers_.reached(counter_index(id), count.sum());
+}
+
+Status TargetInterface::trigger(const TargetTrigger& when, const TriggeredAction& action) noexcept {
+  if (!counters_.is_live(when.counter)) return Status::kUnsupported;
+  return triggers_.add(counter_index(when.counter), counters_.read(when.counter).sum(), when.threshold,
+                       action);
+}
+
+void TargetInterface::cancel_triggered(CounterId id) noexcept {
+  if (counters_.is_live(id)) triggers_.cancel(counter_index(id));
 }
 
 Status TargetInterface::make_table(std::uint32_t index, QueueId queue, bool has_flow_control) noexcept {
@@ -75,35 +89,38 @@ bool TargetInterface::identify(std::uint32_t peer, ProcessId process, UserId use
   return true;
 }
 
-Placement TargetInterface::arrive(std::uint32_t peer, std::uint32_t table_index,
-                                  TargetHeader& header) noexcept {
+TargetPlacement TargetInterface::arrive(std::uint32_t peer, std::uint32_t table_index,
+                                        TargetHeader& header) noexcept {
   const auto known = identities_.find(peer);
   const bool is_known = known != identities_.end();
   header.key.initiator = is_known ? known->second.process : make_logical_id(peer);
   header.user = is_known ? known->second.user : config_.user;
   if (TargetTable* const found = table(table_index)) return found->arrive(header);
   ++resources_.registers.drops;
-  Placement dropped;
+  TargetPlacement dropped;
   dropped.failure = TargetFailure::kDropped;
   return dropped;
 }
 
 void TargetInterface::tell(QueueId queue, const TargetEvent& event) noexcept {
-  if (TargetEventQueue* const found = find(queue)) found->push(event);
+  TargetEventWriter* const found = find(queue);
+  if (found == nullptr) return;
+  ++told_;
+  found->push(event);
 }
 
 void TargetInterface::count(CounterId id, bool success, std::uint64_t amount) noexcept {
-  TargetCount* const found = counter(id);
-  if (found != nullptr) (success ? found->success : found->failure) += amount;
+  if (!counters_.is_live(id)) return;
+  changed(id, counters_.add(id, success ? TargetCount{amount, 0} : TargetCount{0, amount}));
 }
 
 bool TargetInterface::Index::reserve(std::size_t events) noexcept {
-  TargetEventQueue* const found = owner.find(queue);
+  TargetEventWriter* const found = owner.find(queue);
   return found != nullptr && found->reserve(events);
 }
 
 void TargetInterface::Index::unreserve(std::size_t events) noexcept {
-  if (TargetEventQueue* const found = owner.find(queue)) found->unreserve(events);
+  if (TargetEventWriter* const found = owner.find(queue)) found->unreserve(events);
 }
 
 }  // namespace ch3_offload

@@ -1,10 +1,12 @@
-// A Portals network interface as its engine sees it: tables, event queues, counting events, and who its peers
-// are. The client calls it directly: nothing here moves data or speaks to a peer.
+// A Portals network interface as its engine sees it: tables, event queues, counting events, triggered
+// operations, and who its peers are. The client calls it directly: nothing here moves data or speaks to a
+// peer.
 //
 // Queues and counters are named by ids that tell stale ones. An event for a queue that is gone, or for none,
-// is not told.
+// is not told. What is told is in the client's memory (target_board.h).
 //
-// Threads: one. Allocation: the functions that make something, TargetTable::append(), and identify().
+// Threads: one. Allocation: the functions that make something, TargetTable::append(), trigger() and
+// identify().
 
 #pragma once
 
@@ -15,13 +17,15 @@
 #include <vector>
 
 #include "engine/pool.h"
-#include "engine/targets/target_event_queue.h"
+#include "engine/targets/target_board.h"
+#include "engine/targets/target_counters.h"
+#include "engine/targets/target_event_ring.h"
 #include "engine/targets/target_table.h"
+#include "engine/targets/target_triggers.h"
 
 namespace ch3_offload {
 
-enum class QueueId : std::uint64_t {};
-inline constexpr QueueId kNoQueue{0};
+inline constexpr std::size_t kTargetInterfaces = 4;  ///< Of an engine.
 
 struct TargetInterfaceConfig {
   TargetLimits limits{4096, 4096, 4096};
@@ -29,36 +33,41 @@ struct TargetInterfaceConfig {
   UserId user{};  ///< Of all processes of the job: they have proved that they know its secret.
 };
 
-/// What a counting event has counted.
-struct TargetCount {
-  std::uint64_t success = 0;
-  std::uint64_t failure = 0;
-  friend bool operator==(const TargetCount&, const TargetCount&) noexcept = default;
-};
-
 class TargetInterface {
  public:
-  explicit TargetInterface(const TargetInterfaceConfig& config) noexcept;
+  /// `board` outlives the interface, and so does `due`, which counts its triggered operations that are due.
+  TargetInterface(const TargetInterfaceConfig& config, TargetBoard& board, std::size_t& due) noexcept;
   TargetInterface(const TargetInterface&) = delete;
   TargetInterface& operator=(const TargetInterface&) = delete;
 
   /// To be called once, before any other function. kNoMemory.
   Status prepare() noexcept;
 
-  /// A queue for at least so many events. kNoQueue: no memory.
-  QueueId make_queue(std::size_t events) noexcept;
+  /// `ring` is the client's, and stays where it is until free_queue(). kNoQueue: no memory, or it has no room
+  /// for what it says.
+  QueueId make_queue(TargetEventRing& ring) noexcept;
   void free_queue(QueueId id) noexcept;
-  /// Takes the oldest event of a queue. Returns false if there is none. `lost`: older ones were overwritten.
-  bool next_event(QueueId id, TargetEvent& event, bool& lost) noexcept;
 
-  /// A counting event at 0. kNoCounter: no memory.
-  CounterId make_counter() noexcept;
+  /// A counting event at 0. kNoCounter: there are as many as may be.
+  CounterId make_counter() noexcept { return counters_.make(); }
+  /// What waits for it is forgotten.
   void free_counter(CounterId id) noexcept;
-  /// Null: there is none.
-  TargetCount* counter(CounterId id) noexcept;
+  /// 0 and 0 of one that is gone. The client reads the board instead.
+  TargetCount counted(CounterId id) const noexcept {
+    return counters_.is_live(id) ? counters_.read(id) : TargetCount{};
+  }
+  void change_counter(const TargetCountChange& change) noexcept;
 
-  /// An index of the portal table. kAgain: it is in use. kUnsupported: there is no such index, or flow control
-  /// without a queue. kNoMemory.
+  /// `action` is due when the counting event reaches the threshold, now if it has. kNoMemory: as many wait as
+  /// may, or there is no memory. kUnsupported: there is no such counting event.
+  Status trigger(const TargetTrigger& when, const TriggeredAction& action) noexcept;
+  /// Forgets what waits for that counting event.
+  void cancel_triggered(CounterId id) noexcept;
+  /// How many triggered operations wait or are due.
+  std::size_t triggered() const noexcept { return triggers_.live(); }
+
+  /// An index of the portal table. kAgain: it is in use. kUnsupported: there is no such index, or flow
+  /// control without a queue. kNoMemory.
   Status make_table(std::uint32_t index, QueueId queue, bool has_flow_control) noexcept;
   /// kAgain: entries or operations use it. kUnsupported: there is none.
   Status free_table(std::uint32_t index) noexcept;
@@ -70,18 +79,22 @@ class TargetInterface {
   /// Who a peer is to the entries here. A peer of which nothing was said has its number as its rank, and the
   /// user of the interface. Returns false without memory.
   bool identify(std::uint32_t peer, ProcessId process, UserId user) noexcept;
+  /// The peer has failed.
+  void forget(std::uint32_t peer) noexcept { identities_.erase(peer); }
 
   // For the engine.
 
   /// Fills in who has sent an operation, and finds its entry. Without such a table it is dropped.
-  Placement arrive(std::uint32_t peer, std::uint32_t table_index, TargetHeader& header) noexcept;
+  TargetPlacement arrive(std::uint32_t peer, std::uint32_t table_index, TargetHeader& header) noexcept;
   void tell(QueueId queue, const TargetEvent& event) noexcept;
   void count(CounterId id, bool success, std::uint64_t amount) noexcept;
+  /// Takes the oldest triggered operation that is due. Returns false if there is none.
+  bool take_due(TriggeredAction& action) noexcept { return triggers_.take(action); }
+  std::size_t due() const noexcept { return triggers_.due(); }
+  /// How many things the client was told: events and changes of counting events.
+  std::uint64_t told() const noexcept { return told_; }
 
  private:
-  struct Counter : TargetCount {
-    std::uint64_t pool_id = 0;
-  };
   struct Identity {
     ProcessId process{};
     UserId user{};
@@ -102,12 +115,15 @@ class TargetInterface {
     TargetTable table;
   };
 
-  TargetEventQueue* find(QueueId id) noexcept { return queues_.find(static_cast<std::uint64_t>(id)); }
+  TargetEventWriter* find(QueueId id) noexcept { return queues_.find(static_cast<std::uint64_t>(id)); }
+  void changed(CounterId id, const TargetCount& count) noexcept;
 
   const TargetInterfaceConfig config_;
   TargetResources resources_;
-  Pool<TargetEventQueue> queues_;
-  Pool<Counter> counters_;
+  Pool<TargetEventWriter> queues_;
+  TargetCounters counters_;
+  TargetTriggers triggers_;
+  std::uint64_t told_ = 0;
   std::vector<std::unique_ptr<Index>> tables_;  ///< By index. Null: not in use.
   std::unordered_map<std::uint32_t, Identity> identities_;
 };

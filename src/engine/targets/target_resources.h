@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "engine/pool.h"
+#include "engine/targets/target_board.h"
 #include "engine/targets/target_entry.h"
 #include "engine/targets/unexpected_headers.h"
 #include "rdma/status.h"
@@ -16,18 +17,14 @@ struct TargetLimits {
   std::size_t most_entries = 0;       ///< In all tables; entries that are unlinked and still in use count.
   std::size_t most_headers = 0;       ///< Unexpected ones, in all tables.
   std::size_t most_list_entries = 0;  ///< In one list of a table.
-};
-
-/// The status registers of PtlNIStatus().
-struct TargetRegisters {
-  std::uint64_t drops = 0;
-  std::uint64_t permission_violations = 0;
-  std::uint64_t operation_violations = 0;
+  std::size_t most_triggered = 4096;  ///< Triggered operations that wait or are due.
 };
 
 class TargetResources {
  public:
-  explicit TargetResources(const TargetLimits& limits) noexcept : limits_(limits) {}
+  /// `words` outlive the resources.
+  TargetResources(const TargetLimits& limits, TargetRegisterWords& words) noexcept
+      : registers(words), limits_(limits) {}
   TargetResources(const TargetResources&) = delete;
   TargetResources& operator=(const TargetResources&) = delete;
 
@@ -53,7 +50,7 @@ class TargetResources {
   std::size_t entries() const noexcept { return entries_.live(); }
   std::size_t headers() const noexcept { return headers_.live(); }
 
-  TargetRegisters registers;
+  TargetRegisterWords& registers;
 
  private:
   const TargetLimits limits_;

@@ -41,7 +41,7 @@ TargetFailure violation_of(const TargetEntry& entry, const TargetHeader& header)
 }
 
 /// The event of an operation whose data is in `entry`.
-TargetEvent make_event(TargetEventKind kind, TargetFailure failure, const Placement& placement,
+TargetEvent make_event(TargetEventKind kind, TargetFailure failure, const TargetPlacement& placement,
                        const TargetHeader& header, void* cookie) noexcept {
   TargetEvent event;
   event.kind = kind;
@@ -56,8 +56,8 @@ TargetEvent make_event(TargetEventKind kind, TargetFailure failure, const Placem
 }
 
 /// Where the data of a header is.
-Placement placement_of(const UnexpectedHeader& header) noexcept {
-  Placement placement;
+TargetPlacement placement_of(const UnexpectedHeader& header) noexcept {
+  TargetPlacement placement;
   placement.entry = header.entry;
   placement.offset_bytes = header.offset_bytes;
   placement.length_bytes = header.length_bytes;
@@ -212,20 +212,20 @@ void TargetTable::free_if_unused(TargetEntry& entry) noexcept {
   resources_.give_back(entry);
 }
 
-Placement TargetTable::refuse(TargetFailure failure) noexcept {
-  TargetRegisters& registers = resources_.registers;
+TargetPlacement TargetTable::refuse(TargetFailure failure) noexcept {
+  TargetRegisterWords& registers = resources_.registers;
   switch (failure) {
     case TargetFailure::kPermissionViolation: ++registers.permission_violations; break;
     case TargetFailure::kOperationViolation: ++registers.operation_violations; break;
     default: ++registers.drops;
   }
-  Placement refused;
+  TargetPlacement refused;
   refused.failure = failure;
   return refused;
 }
 
 /// Entries, headers or events have run out. `tells`: the client wants to hear of it.
-Placement TargetTable::run_dry(bool tells) noexcept {
+TargetPlacement TargetTable::run_dry(bool tells) noexcept {
   if (!config_.has_flow_control) return refuse(TargetFailure::kDropped);
   is_enabled_ = false;
   owes_disabled_event_ = tells;
@@ -239,14 +239,14 @@ void TargetTable::tell_disabled_if_due() noexcept {
   if (config_.has_events) tell(TargetEventKind::kTableDisabled, TargetListKind::kPriority, nullptr);
 }
 
-Placement TargetTable::arrive(const TargetHeader& header) noexcept {
+TargetPlacement TargetTable::arrive(const TargetHeader& header) noexcept {
   if (!is_enabled_) return refuse(TargetFailure::kTableDisabled);
   TargetEntry* entry = priority_.find(header);
   if (entry == nullptr) entry = overflow_.find(header);
   if (entry == nullptr) return run_dry(true);
   const TargetFailure violation = violation_of(*entry, header);
   if (violation != TargetFailure::kNone) return refuse(violation);
-  Placement placement = place(*entry, header);
+  TargetPlacement placement = place(*entry, header);
   const bool keeps_header = entry->list == TargetListKind::kOverflow && !entry->its.has(kNoUnexpectedHeader);
   const bool has_room = (!keeps_header || resources_.has_header()) && reserve_events(placement);
   if (!has_room) return run_dry(!entry->its.has(kNoFlowControlEvent));
@@ -256,8 +256,8 @@ Placement TargetTable::arrive(const TargetHeader& header) noexcept {
 }
 
 /// Where the operation goes. Changes nothing.
-Placement TargetTable::place(TargetEntry& entry, const TargetHeader& header) const noexcept {
-  Placement placement;
+TargetPlacement TargetTable::place(TargetEntry& entry, const TargetHeader& header) const noexcept {
+  TargetPlacement placement;
   placement.entry = &entry;
   placement.offset_bytes = entry.offset_for(header.offset_bytes);
   const std::uint64_t room_bytes = entry.room_behind(placement.offset_bytes);
@@ -269,7 +269,7 @@ Placement TargetTable::place(TargetEntry& entry, const TargetHeader& header) con
 }
 
 /// Keeps room for the events that the operation can have. Returns false if there is not as much.
-bool TargetTable::reserve_events(Placement& placement) noexcept {
+bool TargetTable::reserve_events(TargetPlacement& placement) noexcept {
   if (!config_.has_flow_control || !config_.has_events) return true;
   TargetEntry& entry = *placement.entry;
   const bool has_unlink_event = placement.unlinks && wants(entry.its.options, kNoUnlinkEvent);
@@ -281,7 +281,7 @@ bool TargetTable::reserve_events(Placement& placement) noexcept {
   return true;
 }
 
-void TargetTable::commit(Placement& placement, const TargetHeader& header) noexcept {
+void TargetTable::commit(TargetPlacement& placement, const TargetHeader& header) noexcept {
   TargetEntry& entry = *placement.entry;
   ++in_flight_;
   ++entry.in_flight;
@@ -300,7 +300,7 @@ void TargetTable::commit(Placement& placement, const TargetHeader& header) noexc
   entry.was_auto_unlinked = true;
 }
 
-void TargetTable::finish(const Placement& placement, const TargetHeader& header,
+void TargetTable::finish(const TargetPlacement& placement, const TargetHeader& header,
                          TargetFailure failure) noexcept {
   TargetEntry& entry = *placement.entry;
   const TargetDescription& its = entry.its;

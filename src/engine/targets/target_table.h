@@ -1,8 +1,8 @@
 // One index of the portal table of a Portals network interface: its entries, and the rules of Portals 4.3 by
 // which operations find them.
 //
-// An operation arrives with its header: arrive() decides which entry takes it, and where in the entry's memory.
-// Its data may come later: finish() ends it. Rules of order:
+// An operation arrives with its header: arrive() decides which entry takes it, and where in the entry's
+// memory. Its data may come later: finish() ends it. Rules of order:
 //
 //   - The priority list is searched to its end before the overflow list. The oldest entry that matches and
 //     can take the operation wins. An entry that does not permit it ends the search as a violation.
@@ -14,8 +14,8 @@
 //   - A header whose data has not come may be taken. Its overflow event then comes when it finishes.
 //   - A refused operation changes nothing but a status register, and the table if that has flow control.
 //
-// Threads: one. Allocation: append() and search(). An arrival may double the table of an index that a search has
-// made (UnexpectedHeaders). Only append() fails for want of memory.
+// Threads: one. Allocation: append() and search(). An arrival may double the table of an index that a search
+// has made (UnexpectedHeaders). Only append() fails for want of memory.
 
 #pragma once
 
@@ -38,7 +38,7 @@ struct TableConfig {
 };
 
 /// What became of an operation that has arrived. Its owner keeps it until finish().
-struct Placement {
+struct TargetPlacement {
   TargetFailure failure = TargetFailure::kNone;  ///< Else it is refused, and all else means nothing.
   TargetEntry* entry = nullptr;
   UnexpectedHeader* header = nullptr;  ///< Null: none is kept.
@@ -48,7 +48,8 @@ struct Placement {
   std::uint8_t reserved_events = 0;
 
   bool is_refused() const noexcept { return failure != TargetFailure::kNone; }
-  /// Where the data is. An entry may begin at null and cover the whole address space: then this is the offset.
+  /// Where the data is. An entry may begin at null and cover the whole address space: then this is the
+  /// offset.
   std::byte* start() const noexcept {
     const auto begin = reinterpret_cast<std::uintptr_t>(entry->its.start);
     return reinterpret_cast<std::byte*>(begin + std::min(offset_bytes, entry->its.length_bytes));
@@ -79,10 +80,10 @@ class TargetTable {
   Unlinked unlink(TargetId id) noexcept;
 
   /// Finds the entry of an operation. If it is not refused, finish() must follow.
-  Placement arrive(const TargetHeader& header) noexcept;
+  TargetPlacement arrive(const TargetHeader& header) noexcept;
 
   /// The data of an operation has been moved, or `failure` has ended it.
-  void finish(const Placement& placement, const TargetHeader& header, TargetFailure failure) noexcept;
+  void finish(const TargetPlacement& placement, const TargetHeader& header, TargetFailure failure) noexcept;
 
   /// From now on operations are refused. Those in flight go on: in_flight() tells.
   void disable() noexcept { is_enabled_ = false; }
@@ -112,11 +113,11 @@ class TargetTable {
     bool used_up = false;  ///< The entry must not link.
   };
 
-  Placement refuse(TargetFailure failure) noexcept;
-  Placement run_dry(bool tells) noexcept;
-  bool reserve_events(Placement& placement) noexcept;
-  Placement place(TargetEntry& entry, const TargetHeader& header) const noexcept;
-  void commit(Placement& placement, const TargetHeader& header) noexcept;
+  TargetPlacement refuse(TargetFailure failure) noexcept;
+  TargetPlacement run_dry(bool tells) noexcept;
+  bool reserve_events(TargetPlacement& placement) noexcept;
+  TargetPlacement place(TargetEntry& entry, const TargetHeader& header) const noexcept;
+  void commit(TargetPlacement& placement, const TargetHeader& header) noexcept;
   Drained drain(TargetEntry& entry, TargetEntry* taker) noexcept;
   void take(UnexpectedHeader& header, const HeaderTaker& taker) noexcept;
   void settle(UnexpectedHeader& header, TargetFailure failure) noexcept;

@@ -29,13 +29,14 @@ class TargetsAndMemory : public testing::Test {
   void SetUp() override { ASSERT_EQ(resources.prepare(), Status::kOk); }
 
   void run(const TargetHeader& header) {
-    const Placement placement = table.arrive(header);
+    const TargetPlacement placement = table.arrive(header);
     ASSERT_FALSE(placement.is_refused());
     table.finish(placement, header, TargetFailure::kNone);
   }
 
   DeafListener listener;
-  TargetResources resources{{1000, kHeaders, 1000}};
+  TargetRegisterWords registers;
+  TargetResources resources{{1000, kHeaders, 1000}, registers};
   TargetTable table{{}, resources, listener};
   TargetId id{};
 };
@@ -95,8 +96,9 @@ TEST_F(TargetsAndMemory, WithoutMemoryAnEntryIsRefusedAndNothingIsLost) {
 }
 
 TEST(TargetResources, WithoutMemoryForAllHeadersNothingIsPrepared) {
+  TargetRegisterWords registers;
   const allocator::Shortage shortage(3);
-  EXPECT_EQ(TargetResources({10, 1000, 10}).prepare(), Status::kNoMemory);
+  EXPECT_EQ(TargetResources({10, 1000, 10}, registers).prepare(), Status::kNoMemory);
 }
 
 }  // namespace

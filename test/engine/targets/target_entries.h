@@ -42,11 +42,12 @@ inline TargetHeader put_of(std::uint64_t bits, std::uint64_t length_bytes = 8, s
 class TableWorld {
  public:
   explicit TableWorld(const TableConfig& config = {}, const TargetLimits& limits = {1000, 1000, 1000})
-      : resources(limits), table(config, resources, listener) {
+      : resources(limits, registers), table(config, resources, listener) {
     prepared = resources.prepare();
   }
 
   Status prepared = Status::kOk;
+  TargetRegisterWords registers;
   TargetResources resources;
   RecordingListener listener;
   TargetTable table;
@@ -58,8 +59,8 @@ class TableWorld {
   }
 
   /// Arrives with all its data.
-  Placement run(const TargetHeader& header) {
-    const Placement placement = table.arrive(header);
+  TargetPlacement run(const TargetHeader& header) {
+    const TargetPlacement placement = table.arrive(header);
     if (!placement.is_refused()) table.finish(placement, header, TargetFailure::kNone);
     return placement;
   }

@@ -33,7 +33,7 @@ class Model {
                 seed % 6 == 0 ? 9U : 1000U},
         bits_(seed % 8 == 0 ? 200 : 3),
         masks_(seed % 9 == 0 ? 100 : 4),
-        resources_(limits_),
+        resources_(limits_, registers_),
         table_(config_, resources_, listener_),
         oracle_(config_, limits_) {
     EXPECT_EQ(resources_.prepare(), Status::kOk);
@@ -66,7 +66,7 @@ class Model {
   };
   struct InFlight {
     TargetHeader header;
-    Placement placement;
+    TargetPlacement placement;
     TargetOracle::Operation expected;
   };
 
@@ -211,6 +211,7 @@ class Model {
   const TargetLimits limits_;
   const std::uint64_t bits_, masks_;
   RecordingListener listener_;
+  TargetRegisterWords registers_;
   TargetResources resources_;
   TargetTable table_;
   TargetOracle oracle_;

@@ -54,7 +54,7 @@ class TargetOracle {
   TargetOracle(const TableConfig& config, const TargetLimits& limits) : config_(config), limits_(limits) {}
 
   RecordingListener told;
-  TargetRegisters registers;
+  TargetRegisterWords registers;
   bool enabled = true;
 
   /// `linked`: null if it has not linked.

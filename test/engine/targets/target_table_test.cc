@@ -15,7 +15,7 @@ TEST(TargetTable, APutFindsAnEntryAndItsMemory) {
   TableWorld world;
   const TargetDescription entry = entry_for(5, 1);
   world.append(entry);
-  const Placement placement = world.run(put_of(5, 8, 20));
+  const TargetPlacement placement = world.run(put_of(5, 8, 20));
   EXPECT_EQ(placement.start(), entry.start + 20);
   EXPECT_EQ(placement.length_bytes, 8u);
   ASSERT_EQ(world.listener.events.size(), 1u);
@@ -48,14 +48,14 @@ TEST(TargetTable, AListEntryTakesWhateverComes) {
   EXPECT_FALSE(world.run(put_of(77, 8, 0, kBob)).is_refused());
 }
 
-// Placement.
+// TargetPlacement.
 
 TEST(TargetTable, WhatDoesNotFitIsCut) {
   TableWorld world;
   world.append(entry_for(5, 1));
   EXPECT_EQ(world.run(put_of(5, 60, 70)).length_bytes, 30u);
   EXPECT_EQ(world.run(put_of(5, 60, 100)).length_bytes, 0u);
-  const Placement outside = world.run(put_of(5, 60, UINT64_MAX));
+  const TargetPlacement outside = world.run(put_of(5, 60, UINT64_MAX));
   EXPECT_EQ(outside.length_bytes, 0u);
   EXPECT_EQ(outside.start(), outside.entry->its.start + 100);
 }
@@ -66,7 +66,7 @@ TEST(TargetTable, AnEntryMayCoverTheWholeAddressSpace) {
   entry.start = nullptr;
   entry.length_bytes = UINT64_MAX;
   world.append(entry);
-  const Placement placement = world.run(put_of(5, 8, 0x1234));
+  const TargetPlacement placement = world.run(put_of(5, 8, 0x1234));
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(placement.start()), 0x1234u);
   EXPECT_EQ(placement.length_bytes, 8u);
 }
@@ -77,7 +77,7 @@ TEST(TargetTable, ALocallyManagedOffsetAdvancesByWhatHadRoom) {
   EXPECT_EQ(world.run(put_of(5, 30, 90)).offset_bytes, 0u);
   EXPECT_EQ(world.run(put_of(5, 30)).offset_bytes, 30u);
   EXPECT_EQ(world.run(put_of(5, 50)).length_bytes, 40u);
-  const Placement full = world.run(put_of(5, 1));
+  const TargetPlacement full = world.run(put_of(5, 1));
   EXPECT_EQ(full.offset_bytes, 100u);
   EXPECT_EQ(full.length_bytes, 0u);
   EXPECT_EQ(world.events(), "put 1, put 1, put 1, put 1");
@@ -87,8 +87,8 @@ TEST(TargetTable, OffsetsAreDecidedWhenHeadersArrive) {
   TableWorld world;
   world.append(entry_for(5, 1, kManageLocal));
   const TargetHeader header = put_of(5, 30);
-  const Placement first = world.table.arrive(header);
-  const Placement second = world.table.arrive(header);
+  const TargetPlacement first = world.table.arrive(header);
+  const TargetPlacement second = world.table.arrive(header);
   world.table.finish(second, header, TargetFailure::kNone);
   world.table.finish(first, header, TargetFailure::kNone);
   EXPECT_EQ(first.offset_bytes, 0u);
@@ -276,7 +276,7 @@ TEST(TargetTable, AHeaderWithoutItsDataIsTakenAndToldLater) {
   TableWorld world;
   world.append(entry_for(5, 1), kOverflowList);
   const TargetHeader header = put_of(5);
-  const Placement placement = world.table.arrive(header);
+  const TargetPlacement placement = world.table.arrive(header);
   EXPECT_EQ(world.append(entry_for(5, 2, kUseOnce)), kNoTarget);
   EXPECT_EQ(world.events(), "");
   EXPECT_EQ(world.table.waiting_headers(), 0u);
@@ -288,10 +288,10 @@ TEST(TargetTable, AHeaderWhoseDataFailsIsForgotten) {
   TableWorld world;
   world.append(entry_for(5, 1), kOverflowList);
   const TargetHeader header = put_of(5);
-  const Placement lost = world.table.arrive(header);
+  const TargetPlacement lost = world.table.arrive(header);
   world.table.finish(lost, header, TargetFailure::kUndeliverable);
   EXPECT_EQ(world.table.waiting_headers(), 0u);
-  const Placement taken = world.table.arrive(header);
+  const TargetPlacement taken = world.table.arrive(header);
   world.append(entry_for(5, 2, kUseOnce));
   world.table.finish(taken, header, TargetFailure::kUndeliverable);
   EXPECT_EQ(world.events(),
@@ -315,7 +315,7 @@ TEST(TargetTable, AnEntryInUseIsNotUnlinked) {
   TableWorld world;
   const TargetId id = world.append(entry_for(5, 1));
   const TargetHeader header = put_of(5);
-  const Placement placement = world.table.arrive(header);
+  const TargetPlacement placement = world.table.arrive(header);
   EXPECT_EQ(world.table.unlink(id), TargetTable::Unlinked::kInUse);
   world.table.finish(placement, header, TargetFailure::kNone);
   EXPECT_EQ(world.table.unlink(id), TargetTable::Unlinked::kOk);
@@ -336,7 +336,7 @@ TEST(TargetTable, AnEntryThatAwaitsAnOverflowEventIsInUse) {
   TableWorld world;
   world.append(entry_for(5, 1), kOverflowList);
   const TargetHeader header = put_of(5);
-  const Placement placement = world.table.arrive(header);
+  const TargetPlacement placement = world.table.arrive(header);
   const TargetId id = world.append(entry_for(5, 2));
   EXPECT_EQ(world.table.unlink(id), TargetTable::Unlinked::kInUse);
   world.table.finish(placement, header, TargetFailure::kNone);
@@ -384,8 +384,8 @@ TEST(TargetTable, AutoFreeComesAfterTheLastOperationInFlight) {
   entry.min_free_bytes = 90;
   world.append(entry, kOverflowList);
   const TargetHeader header = put_of(5, 10);
-  const Placement first = world.table.arrive(header);
-  const Placement second = world.table.arrive(header);
+  const TargetPlacement first = world.table.arrive(header);
+  const TargetPlacement second = world.table.arrive(header);
   EXPECT_TRUE(second.unlinks);
   world.table.finish(second, header, TargetFailure::kNone);
   EXPECT_EQ(world.events(), "put 1, auto-unlink 1");
@@ -524,7 +524,7 @@ TEST(TargetTable, ADisabledTableTakesNothing) {
   TableWorld world;
   world.append(entry_for(5, 1));
   const TargetHeader header = put_of(5);
-  const Placement placement = world.table.arrive(header);
+  const TargetPlacement placement = world.table.arrive(header);
   world.table.disable();
   EXPECT_EQ(world.run(header).failure, TargetFailure::kTableDisabled);
   EXPECT_EQ(world.resources.registers.drops, 1u);
@@ -553,7 +553,7 @@ TEST(TargetTable, TheDisabledEventComesAfterTheLastOperationInFlight) {
   TableWorld world({0, true, true});
   world.append(entry_for(5, 1));
   const TargetHeader header = put_of(5);
-  const Placement placement = world.table.arrive(header);
+  const TargetPlacement placement = world.table.arrive(header);
   EXPECT_EQ(world.run(put_of(6)).failure, TargetFailure::kTableDisabled);
   EXPECT_EQ(world.events(), "");
   world.table.finish(placement, header, TargetFailure::kNone);

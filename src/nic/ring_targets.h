@@ -1,0 +1,83 @@
+// The second client's half of a port whose engine runs in a thread of the same process: commands go into a
+// ring, answers come in words. Events and counts are on the client's board.
+//
+// A question waits for its answer, and the processor answers without waiting for anybody. An operation does
+// not wait. What the ring has no room for waits for the processor, and not for a peer.
+//
+// Threads: as TargetPort. fork: a child has no port.
+
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "nic/port_memory.h"
+#include "nic/target_port.h"
+#include "nic/target_records.h"
+
+namespace ch3_offload {
+
+class RingTargets : public TargetPort {
+ public:
+  /// `memory` outlives the port.
+  explicit RingTargets(PortMemory& memory) noexcept;
+
+  Status open(unsigned number, const TargetInterfaceConfig& config, TargetBoard& board) noexcept final;
+  bool close(unsigned number) noexcept final;
+  Status set_ranks(unsigned number, std::span<const ProcessId> ranks) noexcept final;
+
+  QueueId make_queue(unsigned number, TargetEventRing& ring) noexcept final;
+  void free_queue(unsigned number, QueueId queue) noexcept final;
+  CounterId make_counter(unsigned number) noexcept final;
+  void free_counter(unsigned number, CounterId counter) noexcept final;
+  void change_counter(unsigned number, const TargetCountChange& change) noexcept final;
+  void cancel_triggered(unsigned number, CounterId counter) noexcept final;
+
+  Status make_table(unsigned number, std::uint32_t index, QueueId queue,
+                    bool has_flow_control) noexcept final;
+  Status free_table(unsigned number, std::uint32_t index) noexcept final;
+  void enable_table(unsigned number, std::uint32_t index) noexcept final;
+  bool disable_table(unsigned number, std::uint32_t index) noexcept final;
+  Status append(unsigned number, std::uint32_t index, TargetListKind list,
+                const TargetDescription& description, TargetId& id) noexcept final;
+  void search(unsigned number, std::uint32_t index, TargetTable::SearchMode mode,
+              const TargetDescription& description) noexcept final;
+  TargetTable::Unlinked unlink(unsigned number, std::uint32_t index, TargetId id) noexcept final;
+
+  Status request(ProcessId process, const TargetRequest& request) noexcept final;
+  Status trigger(const TargetTrigger& when, ProcessId process, const TargetRequest& request) noexcept final;
+  Status trigger(const TargetTrigger& when, unsigned number, const TargetCountChange& change) noexcept final;
+
+  std::size_t progress() noexcept override;
+  bool idle() const noexcept final;
+  bool arm() noexcept final;
+  void disarm() noexcept final;
+  std::span<const int> descriptors() const noexcept final { return {&bell_, 1}; }
+  std::uint64_t next_due_ns() const noexcept final { return UINT64_MAX; }
+  const RingCounters& ring_counters() const noexcept { return counters_; }
+
+ protected:
+  /// Called again and again while the client waits for an answer, or for room. `turns` counts.
+  virtual void wait_for_processor(std::uint32_t turns) noexcept;
+
+ private:
+  struct Answer {
+    Status status{};
+    std::uint64_t name = 0;
+  };
+
+  void give(const TargetCommandRecord& command, std::span<const std::byte> more = {}) noexcept;
+  Answer ask(const TargetCommandRecord& question, std::span<const std::byte> more = {}) noexcept;
+  void wake_processor() noexcept;
+
+  PortMemory& memory_;
+  NicWords& words_;
+  RingCounters& counters_;
+  RingProducer commands_;
+  const int bell_;
+  bool armed_ = false;
+  std::uint64_t questions_ = 0;
+  std::uint64_t told_seen_ = 0;  ///< NicWords::told, as far as progress() has said.
+};
+
+}  // namespace ch3_offload

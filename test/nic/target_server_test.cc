@@ -1,0 +1,162 @@
+// What the processor refuses of its second client: commands that no client of ours gives.
+
+#include "nic/target_server.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "nic/fake_process_book.h"
+#include "rdma/fake_provider.h"
+
+namespace ch3_offload {
+namespace {
+
+using Kind = TargetCommandKind;
+using Bytes = std::vector<std::byte>;
+
+/// A processor whose client is the test: it writes whatever it likes into the ring.
+class Processor {
+ public:
+  Processor() {
+    Provider* const providers[] = {provider_.get()};
+    EngineConfig config;
+    config.first_book_peer = PeerId{0};
+    driver_ = std::make_unique<HostDriver>(config, providers);
+    targets_ = std::make_unique<HostTargets>(*driver_, book_);
+    server_ = std::make_unique<TargetServer>(*targets_, memory_);
+    commands_ = memory_.command_producer();
+  }
+  void give(const Bytes& record) {
+    ASSERT_TRUE(commands_.has_room(record.size()));
+    std::memcpy(commands_.payload(), record.data(), record.size());
+    commands_.publish(RecordKind::kMessage, record.size());
+    static_cast<void>(server_->turn());
+  }
+  bool is_refused() const { return server_->is_refused(); }
+  std::uint64_t answered() const { return memory_.words().answered.load(); }
+  Status status() const { return memory_.words().status; }
+  std::uint64_t name() const { return memory_.words().answer; }
+  TargetServer& server() { return *server_; }
+
+  TargetBoard board;
+
+ private:
+  FakeNetwork network_{FakeConfig{}};
+  std::unique_ptr<FakeProvider> provider_ = network_.make_provider(PeerId{0});
+  std::unique_ptr<HostDriver> driver_;
+  FakeProcessBook book_{0, {{make_physical_id(1, 1), UserId{7}, ""}}};
+  std::unique_ptr<HostTargets> targets_;
+  PortMemory memory_ = std::move(PortMemory::make().value());
+  std::unique_ptr<TargetServer> server_;
+  RingProducer commands_;
+};
+
+TargetCommandRecord head(Kind kind) {
+  TargetCommandRecord command;
+  command.kind = kind;
+  return command;
+}
+Bytes record(const TargetCommandRecord& command) {
+  Bytes bytes(sizeof command);
+  std::memcpy(bytes.data(), &command, sizeof command);
+  return bytes;
+}
+template <class T>
+Bytes record(const TargetCommandRecord& command, const T& more) {
+  Bytes bytes = record(command);
+  bytes.resize(sizeof command + sizeof more);
+  std::memcpy(bytes.data() + sizeof command, &more, sizeof more);
+  return bytes;
+}
+Bytes opening(const TargetBoard& board) {
+  TargetCommandRecord command = head(Kind::kOpen);
+  command.address = reinterpret_cast<std::uint64_t>(&board);
+  return record(command, TargetInterfaceConfig{});
+}
+
+void expect_refused(const char* what, const Bytes& bytes) {
+  SCOPED_TRACE(what);
+  Processor processor;
+  processor.give(opening(processor.board));
+  ASSERT_EQ(processor.status(), Status::kOk);
+  const std::uint64_t answered = processor.answered();
+  processor.give(bytes);
+  EXPECT_TRUE(processor.is_refused());
+  processor.give(record(head(Kind::kMakeCounter)));
+  EXPECT_EQ(processor.answered(), answered) << "nothing more of it is taken";
+}
+
+TEST(TargetServer, AnswersWhatIsSound) {
+  Processor processor;
+  processor.give(record(head(Kind::kMakeCounter)));
+  EXPECT_EQ(processor.answered(), 1u);
+  EXPECT_EQ(processor.status(), Status::kNoMemory) << "the interface is not open";
+  processor.give(opening(processor.board));
+  EXPECT_EQ(processor.status(), Status::kOk);
+  processor.give(opening(processor.board));
+  EXPECT_EQ(processor.status(), Status::kAgain);
+  processor.give(record(head(Kind::kMakeCounter)));
+  EXPECT_NE(processor.name(), 0u);
+  processor.give(record(head(Kind::kClose)));
+  EXPECT_EQ(processor.status(), Status::kOk);
+  EXPECT_FALSE(processor.is_refused());
+}
+
+TEST(TargetServer, RefusesKindsLengthsAndNumbersThatAreNone) {
+  Bytes cut = record(head(Kind::kMakeCounter));
+  cut.pop_back();
+  expect_refused("a head that is cut", cut);
+  expect_refused("no kind", record(head(Kind{})));
+  expect_refused("a kind of the future", record(head(Kind{200})));
+  TargetCommandRecord command = head(Kind::kMakeCounter);
+  command.interface = kTargetInterfaces;
+  expect_refused("no interface", record(command));
+  command = head(Kind::kMakeTable);
+  command.option = 2;
+  expect_refused("no option", record(command));
+  expect_refused("more than a head", record(head(Kind::kMakeCounter), std::byte{}));
+  expect_refused("an opening without its limits", record(head(Kind::kOpen)));
+  command = head(Kind::kOpen);
+  command.interface = 1;
+  expect_refused("an opening without a board", record(command, TargetInterfaceConfig{}));
+  expect_refused("a queue without a ring", record(head(Kind::kMakeQueue)));
+  Bytes append = record(head(Kind::kAppend), TargetDescription{});
+  append.pop_back();
+  expect_refused("an entry that is cut", append);
+  expect_refused("a search for nothing", record(head(Kind::kSearch)));
+}
+
+TEST(TargetServer, RefusesValuesThatAreNone) {
+  TargetCountChange change;
+  change.kind = TargetCountChange::Kind{2};
+  expect_refused("no change", record(head(Kind::kChangeCounter), change));
+  expect_refused("no triggered change", record(head(Kind::kTriggerCount), change));
+  TargetRequest request;
+  request.operation = TargetOperation{5};
+  expect_refused("no operation", record(head(Kind::kRequest), request));
+  request = {};
+  request.acknowledgement = TargetAcknowledgement{4};
+  expect_refused("no acknowledgement", record(head(Kind::kTriggerRequest), request));
+  request = {};
+  request.interface = 1;
+  expect_refused("another interface than its head's", record(head(Kind::kRequest), request));
+  request = {};
+  Bytes longer = record(head(Kind::kRequest), request);
+  longer.push_back(std::byte{});
+  expect_refused("more than a request", longer);
+}
+
+TEST(TargetServer, DoesNotSleepOverACommand) {
+  Processor processor;
+  EXPECT_TRUE(processor.server().arm());
+  processor.server().disarm();
+  processor.give(opening(processor.board));
+  EXPECT_TRUE(processor.server().arm());
+  processor.server().disarm();
+}
+
+}  // namespace
+}  // namespace ch3_offload
