@@ -297,6 +297,7 @@ libcore_la_SOURCES = $(rdma_sources) $(dme_sources) $(engine_sources) $(nic_sour
 libcore_la_CPPFLAGS = $(AM_CPPFLAGS) -DCH3_OFFLOAD_BINDIR='"$(bindir)"' $(VERBS_CFLAGS) $(HWLOC_CFLAGS)
 libcore_la_LIBADD = $(VERBS_LIBS) $(HWLOC_LIBS)
 
+dist_man_MANS += docs/man/portals4.7
 include_HEADERS = \
 	src/ch3_offload/ch3_offload.h \
 	src/engine/ch3_offload_events.h \
@@ -304,8 +305,8 @@ include_HEADERS = \
 	src/rdma/ch3_offload_lane.h
 
 # Every object of the Portals library, with its C++ symbols: what its tests link.
-noinst_LTLIBRARIES += libportals.la
-libportals_la_SOURCES = $(portals_sources)
+noinst_LTLIBRARIES += libportals_calls.la
+libportals_calls_la_SOURCES = $(portals_sources)
 
 # What MPICH links. C programs must not need a C++ runtime: only ch3_offload_* is exported, and libstdc++ and
 # libgcc are linked in statically. libtool's C++ mode always appends the shared ones, so this library is
@@ -329,4 +330,5 @@ endif
 
 EXTRA_DIST += \
 	src/ch3_offload/mpich \
-	src/libch3offload.map
+	src/libch3offload.map \
+	src/portals/libportals.map

@@ -240,26 +240,29 @@ test_tools_tests_CPPFLAGS = $(gtest_cppflags) -I$(top_srcdir)/tools $(TOOLS_CFLA
 test_tools_tests_LDADD = libtools.a libcore.la $(TOOLS_LIBS) $(GTEST_LIBS)
 endif
 
-# libportals4 over a port without an engine.
+# libportals over a port without an engine, and over the engine's.
 check_PROGRAMS += test/portals_tests
 TESTS += test/portals_tests
 test_portals_tests_SOURCES = \
 	test/portals/counter_calls_test.cc \
 	test/portals/descriptor_calls_test.cc \
+	test/portals/engine_port.cc \
 	test/portals/entry_calls_test.cc \
 	test/portals/fake_target_port.cc \
 	test/portals/fake_target_port.h \
 	test/portals/handle_table_test.cc \
+	test/portals/hostile_handles_test.cc \
 	test/portals/interface_calls_test.cc \
 	test/portals/movement_calls_test.cc \
 	test/portals/portals_world.cc \
 	test/portals/portals_world.h \
 	test/portals/queue_calls_test.cc \
 	test/portals/table_calls_test.cc \
+	test/portals/test_port.h \
 	test/portals/triggered_calls_test.cc \
 	test/portals/waiting_test.cc
 test_portals_tests_CPPFLAGS = $(gtest_cppflags)
-test_portals_tests_LDADD = libportals.la libcore.la $(GTEST_LIBS)
+test_portals_tests_LDADD = libportals_calls.la test/libengine_world.a libcore.la $(GTEST_LIBS)
 
 # The header is one of C. Compiled only.
 check_LIBRARIES += test/libportals_header.a

@@ -57,10 +57,10 @@ class CountingEvents {
   bool read(ptl_handle_ct_t handle, ptl_ct_event_t& value) const noexcept {
     if (!is_live(handle)) return false;
     const TargetCounterWords& words = board_.counters[index_of(handle)];
-    // Acquire, with the processor's release: what a count stands for has been written. Failures first, as the
-    // board says.
-    value.failure = words.failure.load(std::memory_order_acquire);
+    // Acquire, with the processor's release: what a count stands for has been written. The order of the two
+    // is the board's.
     value.success = words.success.load(std::memory_order_acquire);
+    value.failure = words.failure.load(std::memory_order_acquire);
     return is_live(handle);
   }
 

@@ -33,15 +33,19 @@ int Interface::open(PortalsProcess& process, const ptl_ni_limits_t* desired) {
   return PTL_OK;
 }
 
-void Interface::close(TargetPort& port) noexcept {
-  port.close(number_);
+void Interface::close() noexcept {
   is_open_ = false;
+  is_closing_ = true;
   queues.for_each([](ptl_handle_any_t, EventQueue& queue) { queue.go(); });
-  queues.clear();
-  descriptors.clear();
   counters.clear();
   tables_.clear();
   ranks_.clear();
+}
+
+void Interface::end() noexcept {
+  queues.clear();
+  descriptors.clear();
+  is_closing_ = false;
 }
 
 std::optional<std::uint32_t> Interface::free_table() const noexcept {

@@ -1,7 +1,7 @@
 // A network interface of the program: its limits, its objects, and the memory that its processor writes.
 //
 // It is made when a program first opens an interface of that kind, and stays: what is read without a lock is
-// never freed. open() and close() begin and end one use of it.
+// never freed. open() begins a use of it, close() and end() end that.
 //
 // Threads: one at a time, but for number(), board() and CountingEvents::read().
 
@@ -53,8 +53,12 @@ class Interface {
 
   /// PTL_NO_SPACE. Throws std::bad_alloc, with no effect.
   int open(PortalsProcess& process, const ptl_ni_limits_t* desired);
-  /// All of its handles are stale then.
-  void close(TargetPort& port) noexcept;
+  /// All of its handles are stale now. end() must follow.
+  void close() noexcept;
+  /// After close(), when the port has closed it: frees what the port used.
+  void end() noexcept;
+  /// Between the two.
+  bool is_closing() const noexcept { return is_closing_; }
 
   bool has_table(std::uint64_t index) const noexcept { return index < tables_.size() && tables_[index]; }
   std::size_t most_tables() const noexcept { return tables_.size(); }
@@ -78,6 +82,7 @@ class Interface {
  private:
   const unsigned number_;
   bool is_open_ = false;
+  bool is_closing_ = false;
   std::uint64_t opening_ = 0;  ///< How often it was opened.
   ptl_ni_limits_t limits_{};
   std::vector<bool> tables_;      ///< By index: in use.

@@ -49,13 +49,13 @@ void Library::abort() noexcept {
 
 int Library::open_interface(Lock& lock, unsigned number, std::optional<std::uint32_t> pid,
                             const ptl_ni_limits_t* desired, Interface*& opened) {
-  left_.wait(lock, [this] { return !is_ending_; });
   opened = interface_at(number);
   if (opened == nullptr) {
     opened = new Interface(number);
     // Release, with the acquire of interface_at(): it has been made.
     interfaces_[number].store(opened, std::memory_order_release);
   }
+  left_.wait(lock, [this, opened] { return !opened->is_closing() && !is_ending_; });
   if (opened->is_open()) {
     ++opened->uses;
     return PTL_OK;
@@ -86,18 +86,28 @@ int Library::code_of(const Error& error) noexcept {
     case Status::kUnsupported: return PTL_ARG_INVALID;
     case Status::kNoMemory: return PTL_NO_SPACE;
     default:
-      static_cast<void>(std::fprintf(stderr, "libportals4: %s\n", error.message.c_str()));
+      static_cast<void>(std::fprintf(stderr, "libportals: %s\n", error.message.c_str()));
       return PTL_FAIL;
   }
 }
 
 void Library::release_interface(Lock& lock, Interface& interface) noexcept {
   if (--interface.uses > 0) return;
-  interface.close(port());
+  interface.close();
   wake();
+  // A transfer that a peer or a device carries out cannot be revoked: its memory is in use until it has
+  // ended.
+  while (!port().close(interface.number())) {
+    if (work() > 0) continue;
+    lock.unlock();
+    sched_yield();
+    lock.lock();
+  }
+  interface.end();
+  left_.notify_all();
   const auto is_open = [](const std::atomic<Interface*>& one) {
     const Interface* const made = one.load(std::memory_order_relaxed);
-    return made != nullptr && made->is_open();
+    return made != nullptr && (made->is_open() || made->is_closing());
   };
   if (std::none_of(interfaces_.begin(), interfaces_.end(), is_open)) end_process(lock);
 }
@@ -171,11 +181,10 @@ void Library::Wait::disarm() noexcept {
 }
 
 int Library::Wait::sleep_ms() const noexcept {
-  // A port that needs calls has work by time, too: lost messages are sent again, connections are tried again.
-  const std::uint64_t longest_ms = library_.works_alone() ? INT_MAX : 100;
-  if (deadline_ns_ == kNoDeadline) return library_.works_alone() ? -1 : static_cast<int>(longest_ms);
-  const std::uint64_t left_ns = elapsed_ns(deadline_ns_, monotonic_ns());
-  return static_cast<int>(std::min((left_ns + 999'999) / 1'000'000, longest_ms));
+  std::uint64_t left_ns = library_.port().next_due_ns();
+  if (deadline_ns_ != kNoDeadline) left_ns = std::min(left_ns, elapsed_ns(deadline_ns_, monotonic_ns()));
+  if (left_ns == UINT64_MAX) return -1;
+  return static_cast<int>(std::min<std::uint64_t>(left_ns / 1'000'000 + 1, INT_MAX));
 }
 
 void Library::Wait::sleep(Lock& lock) noexcept {

@@ -115,7 +115,7 @@ class Library {
   unsigned sleepers_ = 0;
   unsigned waiters_ = 0;          ///< Threads in wait(), sleepers among them.
   bool is_ending_ = false;        ///< process_ waits for its sleepers to leave.
-  std::condition_variable left_;  ///< A sleeper or a waiter has left, or process_ has ended.
+  std::condition_variable left_;  ///< A sleeper or a waiter has left; an interface or process_ has ended.
 };
 
 /// Registers the thread as a waiter for its life. Under the lock, all of it.

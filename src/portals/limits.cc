@@ -53,10 +53,11 @@ ptl_ni_limits_t negotiate(const ptl_ni_limits_t* desired, const ProcessLimits& p
   ptl_ni_limits_t limits = most(process);
   if (desired == nullptr) return limits;
   constexpr int ptl_ni_limits_t::*kNumbers[] = {
-      &ptl_ni_limits_t::max_entries, &ptl_ni_limits_t::max_unexpected_headers,
-      &ptl_ni_limits_t::max_mds,     &ptl_ni_limits_t::max_cts,
-      &ptl_ni_limits_t::max_eqs,     &ptl_ni_limits_t::max_pt_index,
-      &ptl_ni_limits_t::max_iovecs,  &ptl_ni_limits_t::max_list_size,
+      &ptl_ni_limits_t::max_entries,       &ptl_ni_limits_t::max_unexpected_headers,
+      &ptl_ni_limits_t::max_mds,           &ptl_ni_limits_t::max_cts,
+      &ptl_ni_limits_t::max_eqs,           &ptl_ni_limits_t::max_pt_index,
+      &ptl_ni_limits_t::max_iovecs,        &ptl_ni_limits_t::max_list_size,
+      &ptl_ni_limits_t::max_triggered_ops,
   };
   constexpr ptl_size_t ptl_ni_limits_t::*kSizes[] = {
       &ptl_ni_limits_t::max_msg_size,          &ptl_ni_limits_t::max_atomic_size,
@@ -74,6 +75,7 @@ TargetInterfaceConfig interface_config(const ptl_ni_limits_t& limits, UserId use
   config.limits.most_entries = static_cast<std::size_t>(limits.max_entries);
   config.limits.most_headers = static_cast<std::size_t>(limits.max_unexpected_headers);
   config.limits.most_list_entries = static_cast<std::size_t>(limits.max_list_size);
+  config.limits.most_triggered = static_cast<std::size_t>(limits.max_triggered_ops);
   config.most_tables = static_cast<std::uint32_t>(limits.max_pt_index) + 1;
   config.user = user;
   return config;

@@ -98,7 +98,7 @@ class Iovecs : public PortalsTest {
   ptl_handle_me_t entry{};
   ptl_pt_index_t table{};
 };
-INSTANTIATE_TEST_SUITE_P(Drivers, Iovecs, ::testing::Bool(), driver_name);
+PORTALS_INSTANTIATE(Iovecs);
 
 TEST_P(Iovecs, EveryRangeIsRead) {
   const std::string whole = "abcdefgh";
@@ -124,6 +124,7 @@ TEST_P(Iovecs, AGetFillsThem) {
 }
 
 TEST_P(Iovecs, AnEntryCanBeOne) {
+  if (is_engine()) GTEST_SKIP() << "the engine does not know entries in pieces";
   ASSERT_EQ(PtlMEUnlink(entry), PTL_OK);
   ptl_me_t me = match_entry(parts, 4, PTL_IOVEC);
   ASSERT_EQ(PtlMEAppend(ni, table, &me, PTL_PRIORITY_LIST, nullptr, &entry), PTL_OK);

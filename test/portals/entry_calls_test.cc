@@ -38,7 +38,7 @@ class Entries : public PortalsTest {
   ptl_pt_index_t table{};
   int cookie = 0;
 };
-INSTANTIATE_TEST_SUITE_P(Drivers, Entries, ::testing::Bool(), driver_name);
+PORTALS_INSTANTIATE(Entries);
 
 TEST_P(Entries, WrongArgumentsAreRefused) {
   const ptl_handle_ni_t listing = open_listing();
@@ -187,8 +187,7 @@ TEST_P(Entries, UsedOnceIsUnlinkedWithAnEvent) {
 }
 
 TEST_P(Entries, AnUnexpectedPutIsFoundByTheNextEntry) {
-  static_cast<void>(
-      append_overflow(PTL_ME_EVENT_LINK_DISABLE | PTL_ME_EVENT_COMM_DISABLE | PTL_ME_USE_ONCE));
+  static_cast<void>(append_overflow(PTL_ME_EVENT_LINK_DISABLE | PTL_ME_EVENT_COMM_DISABLE | PTL_ME_USE_ONCE));
   put(7, 4, 3, 99);
   EXPECT_EQ(next(target, PTL_EVENT_AUTO_UNLINK).user_ptr, &over);
   ptl_me_t me = match_entry(memory, 8, PTL_ME_USE_ONCE);

@@ -13,7 +13,7 @@ namespace ch3_offload::portals {
 namespace {
 
 /// The part of an entry's memory that an operation uses, as bytes that can be read and written.
-std::vector<std::byte> read_entry(const Placement& placement) {
+std::vector<std::byte> read_entry(const TargetPlacement& placement) {
   std::vector<std::byte> bytes(placement.length_bytes);
   const TargetDescription& its = placement.entry->its;
   if (bytes.empty()) return bytes;
@@ -30,7 +30,7 @@ std::vector<std::byte> read_entry(const Placement& placement) {
   return bytes;
 }
 
-void write_entry(const Placement& placement, std::span<const std::byte> bytes) {
+void write_entry(const TargetPlacement& placement, std::span<const std::byte> bytes) {
   const TargetDescription& its = placement.entry->its;
   if (bytes.empty()) return;
   if (its.pieces == nullptr) {
@@ -112,17 +112,17 @@ Status FakeTargetPort::open(unsigned number, const TargetInterfaceConfig& config
   const Guard guard(mutex_);
   Side& side = sides_[number];
   if (side.targets != nullptr) return Status::kAgain;
-  side.targets = std::make_unique<TargetInterface>(config);
-  side.board = &board;
+  side.targets = std::make_unique<TargetInterface>(config, board, due_);
   if (side.targets->prepare() != Status::kOk || !side.targets->identify(0, config_.self, config_.user))
     return Status::kNoMemory;
   return Status::kOk;
 }
 
-void FakeTargetPort::close(unsigned number) noexcept {
+bool FakeTargetPort::close(unsigned number) noexcept {
   const Guard guard(mutex_);
   std::erase_if(operations_, [number](const Operation& one) { return one.request.interface == number; });
   sides_[number] = {};
+  return true;
 }
 
 Status FakeTargetPort::set_ranks(unsigned number, std::span<const ProcessId> ranks) noexcept {
@@ -136,57 +136,34 @@ Status FakeTargetPort::set_ranks(unsigned number, std::span<const ProcessId> ran
 
 QueueId FakeTargetPort::make_queue(unsigned number, TargetEventRing& ring) noexcept {
   const Guard guard(mutex_);
-  const QueueId id = sides_[number].targets->make_queue(ring.reservable);
-  if (id != kNoQueue) sides_[number].rings[id] = &ring;
-  return id;
+  return sides_[number].targets->make_queue(ring);
 }
 
 void FakeTargetPort::free_queue(unsigned number, QueueId queue) noexcept {
   const Guard guard(mutex_);
   sides_[number].targets->free_queue(queue);
-  sides_[number].rings.erase(queue);
 }
 
 CounterId FakeTargetPort::make_counter(unsigned number) noexcept {
   const Guard guard(mutex_);
-  Side& side = sides_[number];
-  if (side.counters.size() == kMostTargetCounters) return kNoCounter;
-  const CounterId id = side.targets->make_counter();
-  side.counters.push_back(id);
-  publish();
-  return id;
+  return sides_[number].targets->make_counter();
 }
 
 void FakeTargetPort::free_counter(unsigned number, CounterId counter) noexcept {
   const Guard guard(mutex_);
-  cancel_triggered(number, counter);
   sides_[number].targets->free_counter(counter);
-  std::erase(sides_[number].counters, counter);
 }
 
-void FakeTargetPort::change_counter(unsigned number, const TargetCountChange& one) noexcept {
+void FakeTargetPort::change_counter(unsigned number, const TargetCountChange& change) noexcept {
   const Guard guard(mutex_);
-  change(sides_[number], one);
-  pull_triggers(sides_[number]);
-  publish();
+  sides_[number].targets->change_counter(change);
+  begin_due();
   ring_bell();
-}
-
-void FakeTargetPort::change(Side& side, const TargetCountChange& one) {
-  TargetCount* const count = side.targets->counter(one.counter);
-  if (count == nullptr) return;
-  if (one.kind == TargetCountChange::Kind::kSet) {
-    *count = one.amount;
-  } else {
-    count->success += one.amount.success;
-    count->failure += one.amount.failure;
-  }
 }
 
 void FakeTargetPort::cancel_triggered(unsigned number, CounterId counter) noexcept {
   const Guard guard(mutex_);
-  std::erase_if(sides_[number].waiting,
-                [counter](const Waiting& one) { return one.when.counter == counter; });
+  sides_[number].targets->cancel_triggered(counter);
 }
 
 Status FakeTargetPort::make_table(unsigned number, std::uint32_t index, QueueId queue,
@@ -216,8 +193,7 @@ Status FakeTargetPort::append(unsigned number, std::uint32_t index, TargetListKi
                               const TargetDescription& description, TargetId& id) noexcept {
   const Guard guard(mutex_);
   const Status status = sides_[number].targets->table(index)->append(description, list, id);
-  pull_triggers(sides_[number]);
-  publish();
+  begin_due();
   ring_bell();
   return status;
 }
@@ -226,8 +202,7 @@ void FakeTargetPort::search(unsigned number, std::uint32_t index, TargetTable::S
                             const TargetDescription& description) noexcept {
   const Guard guard(mutex_);
   sides_[number].targets->table(index)->search(description, mode);
-  pull_triggers(sides_[number]);
-  publish();
+  begin_due();
   ring_bell();
 }
 
@@ -253,47 +228,44 @@ Status FakeTargetPort::request(ProcessId process, const TargetRequest& request) 
   return Status::kOk;
 }
 
-Status FakeTargetPort::wait_for(Side& side, Waiting waiting) {
-  if (side.waiting.size() == config_.most_triggered) return Status::kNoMemory;
-  side.waiting.push_back(std::move(waiting));
-  pull_triggers(side);
-  publish();
-  ring_bell();
-  return Status::kOk;
-}
-
+// A process is peer 0 if it is this one, and peer 1 otherwise.
 Status FakeTargetPort::trigger(const TargetTrigger& when, ProcessId process,
                                const TargetRequest& request) noexcept {
   const Guard guard(mutex_);
-  Operation operation;
-  operation.process = process;
-  operation.request = request;
-  return wait_for(sides_[request.interface], {when, std::move(operation), {}});
+  const PeerId peer{process == config_.self ? 0U : 1U};
+  const Status status = sides_[request.interface].targets->trigger(when, TriggeredRequest{peer, request});
+  begin_due();
+  ring_bell();
+  return status;
 }
 
 Status FakeTargetPort::trigger(const TargetTrigger& when, unsigned number,
                                const TargetCountChange& change) noexcept {
   const Guard guard(mutex_);
-  return wait_for(sides_[number], {when, std::nullopt, change});
+  const Status status = sides_[number].targets->trigger(when, change);
+  begin_due();
+  ring_bell();
+  return status;
 }
 
-void FakeTargetPort::pull_triggers(Side& side) {
-  for (;;) {
-    auto first = side.waiting.end();
-    for (auto one = side.waiting.begin(); one != side.waiting.end(); ++one) {
-      const TargetCount* const count = side.targets->counter(one->when.counter);
-      const bool is_due = count != nullptr && count->success + count->failure >= one->when.threshold;
-      if (is_due && (first == side.waiting.end() || one->when.threshold < first->when.threshold)) first = one;
-    }
-    if (first == side.waiting.end()) return;
-    Waiting due = std::move(*first);
-    side.waiting.erase(first);
-    if (due.operation) {
-      operations_.push_back(make_operation(due.operation->process, due.operation->request));
-    } else {
-      change(side, due.change);
+std::size_t FakeTargetPort::begin_due() {
+  std::size_t begun = 0;
+  TriggeredAction action;
+  while (due_ > 0) {
+    for (Side& side : sides_) {
+      while (side.targets != nullptr && side.targets->take_due(action)) {
+        ++begun;
+        if (const auto* const change = std::get_if<TargetCountChange>(&action)) {
+          side.targets->change_counter(*change);
+        } else {
+          const auto& triggered = std::get<TriggeredRequest>(action);
+          operations_.push_back(
+              make_operation(triggered.peer == PeerId{0} ? config_.self : ProcessId{}, triggered.request));
+        }
+      }
     }
   }
+  return begun;
 }
 
 std::size_t FakeTargetPort::progress() noexcept {
@@ -305,19 +277,17 @@ bool FakeTargetPort::step() noexcept {
   bool happened = false;
   if (!operations_.empty() && !is_held_) {
     Operation& one = operations_.front();
-    if (!one.has_arrived) {
-      arrive(one);
-    } else {
+    if (one.has_arrived) {
       finish(one);
-      Side& side = sides_[one.request.interface];
       operations_.pop_front();
-      pull_triggers(side);
+    } else {
+      arrive(one);
     }
     happened = true;
   }
-  const bool published = publish() > 0;
-  if (happened || published) ring_bell();
-  return happened || published;
+  happened = begin_due() > 0 || happened;
+  if (happened) ring_bell();
+  return happened;
 }
 
 void FakeTargetPort::arrive(Operation& one) {
@@ -404,35 +374,6 @@ void FakeTargetPort::tell_ends(const TargetRequest& request, TargetFailure failu
   if ((origin.options & (is_reply ? kCountReply : kCountAck)) != 0)
     targets.count(origin.counter, counted == TargetFailure::kNone,
                   amount_of(origin, counted, completed ? request.length_bytes() : length_bytes));
-}
-
-/// The ring gets one event at a time: what waits is in TargetInterface's queue, whose room is counted.
-std::size_t FakeTargetPort::publish() {
-  std::size_t events = 0;
-  for (Side& side : sides_) {
-    if (side.targets == nullptr) continue;
-    for (const auto& [id, ring] : side.rings) {
-      const std::uint64_t written = ring->written.load(std::memory_order_relaxed);
-      if (written != ring->taken.load(std::memory_order_acquire)) continue;
-      TargetEventRing::Slot& slot = ring->slots[written % ring->capacity];
-      if (!side.targets->next_event(id, slot.event, slot.lost_before)) continue;
-      ring->written.store(written + 1, std::memory_order_release);
-      ++events;
-    }
-    for (const CounterId id : side.counters) {
-      const TargetCount* const count = side.targets->counter(id);
-      TargetCounterWords& words = side.board->counters[counter_index(id)];
-      words.success.store(count->success, std::memory_order_release);
-      words.failure.store(count->failure, std::memory_order_release);
-    }
-    const TargetRegisters& registers = side.targets->resources().registers;
-    side.board->registers.drops.store(registers.drops, std::memory_order_relaxed);
-    side.board->registers.permission_violations.store(registers.permission_violations,
-                                                      std::memory_order_relaxed);
-    side.board->registers.operation_violations.store(registers.operation_violations,
-                                                     std::memory_order_relaxed);
-  }
-  return events;
 }
 
 void FakeTargetPort::ring_bell() {

@@ -9,48 +9,41 @@
 #pragma once
 
 #include <array>
-#include <condition_variable>
 #include <deque>
-#include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <vector>
 
 #include "engine/targets/target_interface.h"
-#include "nic/target_port.h"
+#include "portals/test_port.h"
 #include "rdma/file_descriptor.h"
 
 namespace ch3_offload::portals {
 
-class FakeTargetPort final : public TargetPort {
+class FakeTargetPort final : public TestPort {
  public:
   struct Config {
     ProcessId self{};
     UserId user{};
-    bool works_alone = false;        ///< A thread of its own does the steps.
-    std::size_t most_triggered = 8;  ///< Of an interface.
+    bool works_alone = false;  ///< A thread of its own does the steps.
   };
 
   explicit FakeTargetPort(const Config& config);
   ~FakeTargetPort() override;
 
-  // What tests do to it.
+  // TestPort.
 
-  /// Operations wait, and do not arrive, until release().
-  void hold();
-  void release();
-  /// Does steps until nothing is left to do.
-  void settle();
-  /// How often a thread has armed it and not disarmed it yet, and how often it was armed.
-  bool is_armed();
-  unsigned armings();
+  void hold() override;
+  void release() override;
+  void settle() override;
+  bool is_armed() override;
+  unsigned armings() override;
 
   // TargetPort.
 
   Status open(unsigned number, const TargetInterfaceConfig& config, TargetBoard& board) noexcept override;
-  void close(unsigned number) noexcept override;
+  bool close(unsigned number) noexcept override;
   Status set_ranks(unsigned number, std::span<const ProcessId> ranks) noexcept override;
   QueueId make_queue(unsigned number, TargetEventRing& ring) noexcept override;
   void free_queue(unsigned number, QueueId queue) noexcept override;
@@ -78,6 +71,7 @@ class FakeTargetPort final : public TargetPort {
   bool arm() noexcept override;
   void disarm() noexcept override;
   std::span<const int> descriptors() const noexcept override { return {&bell_number_, 1}; }
+  std::uint64_t next_due_ns() const noexcept override { return UINT64_MAX; }
 
  private:
   struct Operation {
@@ -86,40 +80,29 @@ class FakeTargetPort final : public TargetPort {
     std::vector<std::byte> volatile_data;
     bool has_arrived = false;
     TargetHeader header;
-    Placement placement;
-  };
-  struct Waiting {
-    TargetTrigger when;
-    std::optional<Operation> operation;  ///< Else it is a change.
-    TargetCountChange change{};
+    TargetPlacement placement;
   };
   struct Side {
     std::unique_ptr<TargetInterface> targets;
-    TargetBoard* board = nullptr;
-    std::map<QueueId, TargetEventRing*> rings;
-    std::vector<CounterId> counters;
-    std::vector<Waiting> waiting;
   };
 
   using Guard = std::lock_guard<std::recursive_mutex>;
 
   Operation make_operation(ProcessId process, const TargetRequest& request);
-  Status wait_for(Side& side, Waiting waiting);
   bool step() noexcept;
   void arrive(Operation& operation);
   void finish(Operation& operation);
   void tell_ends(const TargetRequest& request, TargetFailure failure, std::uint64_t length_bytes,
                  std::uint64_t offset_bytes);
-  void change(Side& side, const TargetCountChange& change);
-  void pull_triggers(Side& side);
-  /// Shows on the board and in the rings what has happened. Returns how many events.
-  std::size_t publish();
+  /// Begins the triggered operations that are due. Returns how many.
+  std::size_t begin_due();
   void ring_bell();
   void run();
 
   const Config config_;
   mutable std::recursive_mutex mutex_;
-  std::array<Side, 4> sides_;
+  std::size_t due_ = 0;
+  std::array<Side, kTargetInterfaces> sides_;
   std::deque<Operation> operations_;
   bool is_held_ = false;
   bool is_armed_ = false;

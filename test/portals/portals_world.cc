@@ -1,5 +1,6 @@
 #include "portals/portals_world.h"
 
+#include "portals/fake_target_port.h"
 #include "rdma/monotonic_clock.h"
 
 namespace ch3_offload::portals {
@@ -10,19 +11,29 @@ namespace {
 
 std::uint64_t nothing() noexcept { return 0; }
 
+bool driver_works_alone() noexcept {
+  return world.driver == Driver::kFakeThread || world.driver == Driver::kEngineThread;
+}
+
+std::unique_ptr<TestPort> make_port(ProcessId self) {
+  if (world.driver >= Driver::kEngineHost) return make_engine_port(self, UserId{kUid}, driver_works_alone());
+  return std::make_unique<FakeTargetPort>(FakeTargetPort::Config{self, UserId{kUid}, driver_works_alone()});
+}
+
 class FakeProcess final : public PortalsProcess {
  public:
-  explicit FakeProcess(ProcessId self) : self_(self), port_({self, UserId{kUid}, world.works_alone}) {
-    world.port = &port_;
+  explicit FakeProcess(ProcessId self)
+      : self_(self), works_alone_(driver_works_alone()), port_(make_port(self)) {
+    world.port = port_.get();
     ++world.made;
   }
   ~FakeProcess() override { world.port = nullptr; }
 
-  TargetPort& port() noexcept override { return port_; }
+  TargetPort& port() noexcept override { return *port_; }
   ProcessId self() const noexcept override { return self_; }
   UserId user() const noexcept override { return UserId{kUid}; }
   const ProcessLimits& limits() const noexcept override { return world.limits; }
-  bool works_alone() const noexcept override { return world.works_alone; }
+  bool works_alone() const noexcept override { return works_alone_; }
   /// Sleeps soon, so that tests see that.
   WaitPolicy wait_policy() const noexcept override {
     return {20, 2, Cores{1, 1}, {monotonic_ns, nothing, nothing}};
@@ -30,7 +41,8 @@ class FakeProcess final : public PortalsProcess {
 
  private:
   const ProcessId self_;
-  FakeTargetPort port_;
+  const bool works_alone_;
+  const std::unique_ptr<TestPort> port_;
 };
 
 ProcessLimits default_limits() {
@@ -56,7 +68,7 @@ Result<std::unique_ptr<PortalsProcess>> make_portals_process(std::optional<std::
 
 void PortalsTest::SetUp() {
   world = {};
-  world.works_alone = GetParam();
+  world.driver = GetParam();
   world.limits = default_limits();
   ASSERT_EQ(PtlInit(), PTL_OK);
 }

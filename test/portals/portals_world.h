@@ -1,17 +1,18 @@
-// A process with libportals4 over a FakeTargetPort, and what its tests want again and again.
+// A process with libportals over a FakeTargetPort, and what its tests want again and again.
 
 #pragma once
 
 #include <gtest/gtest.h>
 
-#include <array>
+#include <chrono>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
-#include "portals/fake_target_port.h"
 #include "portals/portals4.h"
 #include "portals/portals_process.h"
+#include "portals/test_port.h"
 
 namespace ch3_offload::portals {
 
@@ -19,20 +20,25 @@ inline constexpr ptl_nid_t kNid = 0x0A000001;
 inline constexpr ptl_pid_t kPid = 77;
 inline constexpr ptl_uid_t kUid = 1000;
 
+/// What is below the library: the fake port, or the engine's; one that needs calls, or one that works alone.
+enum class Driver { kFakeHost, kFakeThread, kEngineHost, kEngineThread };
+
 /// What make_portals_process() does.
 struct World {
-  bool works_alone = false;
+  Driver driver = Driver::kFakeHost;
   Status failure = Status::kOk;  ///< Else it fails so.
   ProcessLimits limits;
-  FakeTargetPort* port = nullptr;  ///< Of the process that lives. Null: none.
+  TestPort* port = nullptr;  ///< Of the process that lives. Null: none.
   unsigned made = 0;
 };
 extern World world;
 
-class PortalsTest : public ::testing::TestWithParam<bool> {
+class PortalsTest : public ::testing::TestWithParam<Driver> {
  protected:
   void SetUp() override;
   void TearDown() override;
+
+  static bool is_engine() { return GetParam() >= Driver::kEngineHost; }
 
   static ptl_handle_ni_t open(unsigned int options);
   static ptl_handle_ni_t open_matching() { return open(PTL_NI_MATCHING | PTL_NI_PHYSICAL); }
@@ -70,13 +76,19 @@ bool eventually(Holds holds) {
   return false;
 }
 
-inline std::string driver_name(const ::testing::TestParamInfo<bool>& info) {
-  return info.param ? "Thread" : "Host";
+inline std::string driver_name(const ::testing::TestParamInfo<Driver>& info) {
+  const char* const names[] = {"FakeHost", "FakeThread", "EngineHost", "EngineThread"};
+  return names[static_cast<int>(info.param)];
 }
 
-/// Each test runs with a port that needs calls, and with one that works alone.
+/// Each test runs with each driver.
+#define PORTALS_INSTANTIATE(Suite)                                                                           \
+  INSTANTIATE_TEST_SUITE_P(                                                                                  \
+      Drivers, Suite,                                                                                        \
+      ::testing::Values(Driver::kFakeHost, Driver::kFakeThread, Driver::kEngineHost, Driver::kEngineThread), \
+      driver_name)
 #define PORTALS_TEST_SUITE(Suite)      \
   class Suite : public PortalsTest {}; \
-  INSTANTIATE_TEST_SUITE_P(Drivers, Suite, ::testing::Bool(), driver_name)
+  PORTALS_INSTANTIATE(Suite)
 
 }  // namespace ch3_offload::portals

@@ -31,7 +31,7 @@ class Triggered : public PortalsTest {
   ptl_handle_md_t to{};
   ptl_pt_index_t table{};
 };
-INSTANTIATE_TEST_SUITE_P(Drivers, Triggered, ::testing::Bool(), driver_name);
+PORTALS_INSTANTIATE(Triggered);
 
 TEST_P(Triggered, APutBeginsAtItsThreshold) {
   ASSERT_EQ(put(trigger, 2), PTL_OK);

@@ -41,7 +41,7 @@ class Waiting : public PortalsTest {
   ptl_handle_ct_t ct{};
   ptl_pt_index_t table{};
 };
-INSTANTIATE_TEST_SUITE_P(Drivers, Waiting, ::testing::Bool(), driver_name);
+PORTALS_INSTANTIATE(Waiting);
 
 TEST_P(Waiting, AnEventEndsASleep) {
   int code = -1;

@@ -1,0 +1,210 @@
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "nic/target_ports_world.h"
+#include "portals/test_port.h"
+#include "rdma/file_descriptor.h"
+
+namespace ch3_offload::portals {
+
+namespace {
+
+class EnginePort final : public TestPort {
+ public:
+  EnginePort(ProcessId self, UserId user, bool works_alone)
+      : works_alone_(works_alone), bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    EngineConfig config;
+    config.self = PeerId{0};
+    config.senders = 1;
+    config.first_book_peer = PeerId{0};
+    if (works_alone) {
+      shm_ = std::make_unique<ShmWorld>(1, ShmConfig{});
+      auto made = std::make_unique<ThreadSide>(shm_->at(PeerId{0}), config);
+      made->meet(0, {{self, user, made->driver->card()}});
+      side_ = std::move(made);
+    } else {
+      network_ = std::make_unique<FakeNetwork>(FakeConfig{});
+      provider_ = network_->make_provider(PeerId{0});
+      auto made = std::make_unique<FakeSide>(*provider_, config);
+      made->meet(0, {{self, user, made->driver->card()}});
+      side_ = std::move(made);
+    }
+    const auto theirs = side_->port().descriptors();
+    descriptors_.assign(theirs.begin(), theirs.end());
+    descriptors_.push_back(bell_.get());
+  }
+
+  void hold() override {
+    const Guard guard(mutex_);
+    is_held_ = true;
+  }
+  void release() override {
+    const Guard guard(mutex_);
+    is_held_ = false;
+    for (const auto& [process, request] : std::exchange(held_, {}))
+      EXPECT_EQ(port().request(process, request), Status::kOk);
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(bell_.get(), &one, sizeof one);
+  }
+  void settle() override {
+    // What a thread has begun, nobody can see.
+    for (int quiet = 0; quiet < (works_alone_ ? 50 : 2); ++quiet) {
+      while (progress() > 0) quiet = 0;
+      if (works_alone_) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+  bool is_armed() override {
+    const Guard guard(mutex_);
+    return is_armed_;
+  }
+  unsigned armings() override {
+    const Guard guard(mutex_);
+    return armings_;
+  }
+
+  Status open(unsigned number, const TargetInterfaceConfig& config, TargetBoard& board) noexcept override {
+    const Guard guard(mutex_);
+    return port().open(number, config, board);
+  }
+  bool close(unsigned number) noexcept override {
+    const Guard guard(mutex_);
+    std::erase_if(held_, [number](const Held& one) { return one.second.interface == number; });
+    return port().close(number);
+  }
+  Status set_ranks(unsigned number, std::span<const ProcessId> ranks) noexcept override {
+    const Guard guard(mutex_);
+    return port().set_ranks(number, ranks);
+  }
+  QueueId make_queue(unsigned number, TargetEventRing& ring) noexcept override {
+    const Guard guard(mutex_);
+    return port().make_queue(number, ring);
+  }
+  void free_queue(unsigned number, QueueId queue) noexcept override {
+    const Guard guard(mutex_);
+    port().free_queue(number, queue);
+  }
+  CounterId make_counter(unsigned number) noexcept override {
+    const Guard guard(mutex_);
+    return port().make_counter(number);
+  }
+  void free_counter(unsigned number, CounterId counter) noexcept override {
+    const Guard guard(mutex_);
+    port().free_counter(number, counter);
+  }
+  void change_counter(unsigned number, const TargetCountChange& change) noexcept override {
+    const Guard guard(mutex_);
+    port().change_counter(number, change);
+  }
+  void cancel_triggered(unsigned number, CounterId counter) noexcept override {
+    const Guard guard(mutex_);
+    port().cancel_triggered(number, counter);
+  }
+  Status make_table(unsigned number, std::uint32_t index, QueueId queue,
+                    bool has_flow_control) noexcept override {
+    const Guard guard(mutex_);
+    return port().make_table(number, index, queue, has_flow_control);
+  }
+  Status free_table(unsigned number, std::uint32_t index) noexcept override {
+    const Guard guard(mutex_);
+    return port().free_table(number, index);
+  }
+  void enable_table(unsigned number, std::uint32_t index) noexcept override {
+    const Guard guard(mutex_);
+    port().enable_table(number, index);
+  }
+  bool disable_table(unsigned number, std::uint32_t index) noexcept override {
+    const Guard guard(mutex_);
+    return port().disable_table(number, index);
+  }
+  Status append(unsigned number, std::uint32_t index, TargetListKind list,
+                const TargetDescription& description, TargetId& id) noexcept override {
+    const Guard guard(mutex_);
+    return port().append(number, index, list, description, id);
+  }
+  void search(unsigned number, std::uint32_t index, TargetTable::SearchMode mode,
+              const TargetDescription& description) noexcept override {
+    const Guard guard(mutex_);
+    port().search(number, index, mode, description);
+  }
+  TargetTable::Unlinked unlink(unsigned number, std::uint32_t index, TargetId id) noexcept override {
+    const Guard guard(mutex_);
+    return port().unlink(number, index, id);
+  }
+  Status request(ProcessId process, const TargetRequest& request) noexcept override {
+    const Guard guard(mutex_);
+    if (!is_held_) return port().request(process, request);
+    held_.emplace_back(process, request);
+    return Status::kOk;
+  }
+  Status trigger(const TargetTrigger& when, ProcessId process,
+                 const TargetRequest& request) noexcept override {
+    const Guard guard(mutex_);
+    return port().trigger(when, process, request);
+  }
+  Status trigger(const TargetTrigger& when, unsigned number,
+                 const TargetCountChange& change) noexcept override {
+    const Guard guard(mutex_);
+    return port().trigger(when, number, change);
+  }
+  std::size_t progress() noexcept override {
+    const Guard guard(mutex_);
+    const bool moved = network_ != nullptr && network_->advance();
+    if (works_alone_) return port().progress();
+    return side_->step() || moved ? 1 : 0;
+  }
+  bool idle() const noexcept override {
+    const Guard guard(mutex_);
+    return side_->port().idle();
+  }
+  bool arm() noexcept override {
+    const Guard guard(mutex_);
+    if (!port().arm()) return false;
+    is_armed_ = true;
+    ++armings_;
+    return true;
+  }
+  void disarm() noexcept override {
+    const Guard guard(mutex_);
+    port().disarm();
+    is_armed_ = false;
+    std::uint64_t rings;
+    [[maybe_unused]] const ssize_t drained = read(bell_.get(), &rings, sizeof rings);
+  }
+  std::span<const int> descriptors() const noexcept override { return descriptors_; }
+  std::uint64_t next_due_ns() const noexcept override {
+    const Guard guard(mutex_);
+    return side_->port().next_due_ns();
+  }
+
+ private:
+  using Guard = std::lock_guard<std::recursive_mutex>;
+  using Held = std::pair<ProcessId, TargetRequest>;
+
+  TargetPort& port() { return side_->port(); }
+
+  const bool works_alone_;
+  mutable std::recursive_mutex mutex_;  ///< Tests and the library are two threads of one client.
+  FileDescriptor bell_;
+  std::unique_ptr<ShmWorld> shm_;
+  std::unique_ptr<FakeNetwork> network_;
+  std::unique_ptr<FakeProvider> provider_;
+  std::unique_ptr<TargetSide> side_;
+  std::vector<int> descriptors_;
+  std::vector<Held> held_;
+  bool is_held_ = false;
+  bool is_armed_ = false;
+  unsigned armings_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<TestPort> make_engine_port(ProcessId self, UserId user, bool works_alone) {
+  return std::make_unique<EnginePort>(self, user, works_alone);
+}
+
+}  // namespace ch3_offload::portals

@@ -1,0 +1,27 @@
+// A port that tests can hold, let work, and look at.
+
+#pragma once
+
+#include <memory>
+
+#include "nic/target_port.h"
+
+namespace ch3_offload::portals {
+
+class TestPort : public TargetPort {
+ public:
+  /// Requests wait, and do not begin, until release().
+  virtual void hold() = 0;
+  virtual void release() = 0;
+  /// Lets it work until nothing is left to do.
+  virtual void settle() = 0;
+  /// Whether a thread has armed it and not disarmed it yet, and how often it was armed.
+  virtual bool is_armed() = 0;
+  virtual unsigned armings() = 0;
+};
+
+/// The engine's own port, of a process that is alone on its network. `works_alone`: ThreadDriver over shared memory.
+/// Else HostTargets over the fake network.
+std::unique_ptr<TestPort> make_engine_port(ProcessId self, UserId user, bool works_alone);
+
+}  // namespace ch3_offload::portals
