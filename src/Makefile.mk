@@ -328,6 +328,16 @@ else
 cxx_runtime_flags = -Wl,--push-state,-Bstatic,-lstdc++,--pop-state -Wc,-static-libgcc -Wl,-z,defs
 endif
 
+# What Portals programs link, in the same way.
+lib_LTLIBRARIES += libportals.la
+libportals_la_SOURCES = src/portals/fabric_process.cc src/portals/fabric_process.h
+libportals_la_LIBADD = libportals_calls.la libcore.la -lm
+libportals_la_DEPENDENCIES = libportals_calls.la libcore.la $(top_srcdir)/src/portals/libportals.map
+libportals_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link \
+	$(CC) $(CFLAGS) $(AM_LDFLAGS) $(libportals_la_LDFLAGS) $(LDFLAGS) -o $@
+libportals_la_LDFLAGS = -version-info 0:0:0 $(cxx_runtime_flags) \
+	-Wl,--version-script=$(top_srcdir)/src/portals/libportals.map -Wl,-z,relro -Wl,-z,now
+
 EXTRA_DIST += \
 	src/ch3_offload/mpich \
 	src/libch3offload.map \

@@ -375,7 +375,7 @@ void Engine::State::end_reply(TargetOutgoing& one, TargetFailure failure) noexce
 // ---- operations of a process on its own entries ----
 
 Status Engine::State::request_to_self(const TargetRequest& request) noexcept {
-  const Payload& source = request.source.memory;
+  const Payload source = request.source_bytes();
   const bool is_put = request.operation == TargetOperation::kPut;
   const bool is_get = request.is_get();
   // The source may overlap the target's memory, or have gaps.

@@ -23,8 +23,9 @@ std::size_t operand_bytes(const TargetRequest& request) noexcept {
 
 /// Whether the target would take it. It fails the connection for anything else.
 bool is_sound(const TargetRequest& request) noexcept {
-  if (!is_atomic(request)) return true;
   const std::size_t length = request.source.memory.length_bytes;
+  if ((request.source.options & kVolatile) != 0 && length > kMostVolatileBytes) return false;
+  if (!is_atomic(request)) return true;
   const bool swaps = request.operation == TargetOperation::kSwap;
   return is_supported(request.atomic_operation, request.atomic_type) &&
          is_swap(request.atomic_operation) == swaps &&
@@ -212,7 +213,7 @@ Status Engine::State::transmit_request(TargetOutgoing& one) noexcept {
   header.atomic_type = static_cast<std::uint8_t>(request.atomic_type);
   wire::put(slot, header);
   if (operand > 0) std::memcpy(slot.data() + sizeof header, request.operand.data(), operand);
-  if (is_whole && data > 0) gather(request.source.memory, 0, slot.subspan(sizeof header + operand, data));
+  if (is_whole && data > 0) gather(request.source_bytes(), 0, slot.subspan(sizeof header + operand, data));
   peer.provider->commit(*peer.endpoint, slot_bytes);
   spend(one, slot_bytes);
   dequeue(one);
@@ -229,7 +230,7 @@ Status Engine::State::transmit_request(TargetOutgoing& one) noexcept {
 }
 
 bool Engine::State::on_target_cts(Peer& peer, TargetOutgoing& one, const wire::CtsHeader& header) noexcept {
-  const Payload& data = one.request.source.memory;
+  const Payload data = one.request.source_bytes();
   if (one.is_reply || header.wanted_bytes == 0 || header.wanted_bytes > data.length_bytes ||
       !follow(peer, kTargetRequestMachine, one.state, TargetRequestEvent::kCts))
     return false;

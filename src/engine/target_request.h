@@ -20,8 +20,10 @@ inline constexpr std::uint32_t kCountSend = 1U << 2;
 inline constexpr std::uint32_t kCountReply = 1U << 3;
 inline constexpr std::uint32_t kCountAck = 1U << 4;
 inline constexpr std::uint32_t kCountOriginBytes = 1U << 5;  ///< Successful bytes, not operations.
-/// Of a source: its memory may change as soon as the request has been made. Only for short ones.
+/// Of a source: its memory may change as soon as the request has been made: TargetRequest::volatile_bytes.
 inline constexpr std::uint32_t kVolatile = 1U << 6;
+/// A source with kVolatile has at most so many bytes: any two elements fit.
+inline constexpr std::size_t kMostVolatileBytes = 2 * kMostElementBytes;
 
 /// Memory of the initiator, and what is told of it: the part of a memory descriptor that an operation uses.
 struct TargetOrigin {
@@ -53,10 +55,17 @@ struct TargetRequest {
   TargetOrigin destination;  ///< Of what returns data: as long as the source.
   /// Of a swap for which takes_operand(). In the type's representation.
   std::array<std::byte, kMostElementBytes> operand{};
+  /// Of a source with kVolatile: its bytes. Its memory is not read.
+  std::array<std::byte, kMostVolatileBytes> volatile_bytes{};
   void* cookie = nullptr;
 
   bool returns_data() const noexcept {
     return operation != TargetOperation::kPut && operation != TargetOperation::kAtomic;
+  }
+  /// Where the source's bytes are. Valid as long as this object.
+  Payload source_bytes() const noexcept {
+    if ((source.options & kVolatile) == 0) return source.memory;
+    return {const_cast<std::byte*>(volatile_bytes.data()), source.memory.length_bytes, nullptr};
   }
   bool is_get() const noexcept { return operation == TargetOperation::kGet; }
   const TargetOrigin& answered() const noexcept { return returns_data() ? destination : source; }

@@ -55,15 +55,16 @@ std::optional<Error> FabricProcess::read_settings() {
   environment_ = read_environment();
   for (const SettingState& state : environment_.settings)
     if (state.complaint) return Error{Status::kDeviceFailed, 0, *state.complaint};
-  const auto nic = std::find_if(environment_.settings.begin(), environment_.settings.end(),
-                                [](const SettingState& state) {
-                                  return std::string_view(state.setting->variable) == "MPIR_CVAR_CH3_OFFLOAD_NIC";
-                                });
+  const auto nic =
+      std::find_if(environment_.settings.begin(), environment_.settings.end(), [](const SettingState& state) {
+        return std::string_view(state.setting->variable) == "MPIR_CVAR_CH3_OFFLOAD_NIC";
+      });
   ch3_offload_config_t& config = environment_.config;
   if (nic->source.empty()) config.nic = "thread";
   if (std::string_view(config.nic) == "process")
-    return Error{Status::kDeviceFailed, 0,
-                 nic->source + "=process: a Portals process has its own network processor: it takes thread or host"};
+    return Error{
+        Status::kDeviceFailed, 0,
+        nic->source + "=process: a Portals process has its own network processor: it takes thread or host"};
   config.rank = index_of(kSelf);
   config.job_size = kMostProcesses;
   Result<NicChoice> choice = choose_nic_here(config);
@@ -79,14 +80,16 @@ std::optional<Error> FabricProcess::make_providers(const UserKey& key) {
   std::memcpy(config.secret, secret.data(), sizeof config.secret);
   const std::string_view fabric = config.fabric;
   if (fabric != "verbs") {
-    Result<std::unique_ptr<Provider>> node = make_node_provider(config, kSelf, &FabricProcess::log_line, this);
+    Result<std::unique_ptr<Provider>> node =
+        make_node_provider(config, kSelf, &FabricProcess::log_line, this);
     if (!node.ok()) return node.error();
     providers_.push_back(std::move(node.value()));
   }
   if (fabric == "shm" || (fabric == "auto" && !key.proves())) return {};
   if (!key.proves())
-    return Error{Status::kDeviceFailed, 0,
-                 "MPIR_CVAR_CH3_OFFLOAD_FABRIC=verbs needs a key file: see CH3_OFFLOAD_KEY_FILE in docs/portals.md"};
+    return Error{
+        Status::kDeviceFailed, 0,
+        "MPIR_CVAR_CH3_OFFLOAD_FABRIC=verbs needs a key file: see CH3_OFFLOAD_KEY_FILE in docs/portals.md"};
   Result<std::unique_ptr<Provider>> network = make_network(config, kSelf, &FabricProcess::log_line, this);
   if (network.ok())
     providers_.push_back(std::move(network.value()));
@@ -114,7 +117,8 @@ std::optional<Error> FabricProcess::make_driver() {
     host_ = std::make_unique<HostDriver>(engine, providers);
     return {};
   }
-  auto driver = ThreadDriver::create(engine, providers, ch3_offload::wait_policy(config, nic_.placement.thread_shares));
+  auto driver =
+      ThreadDriver::create(engine, providers, ch3_offload::wait_policy(config, nic_.placement.thread_shares));
   if (!driver.ok()) return driver.error();
   thread_ = std::move(driver.value());
   if (std::optional<Error> error = thread_->start()) return error;
@@ -188,7 +192,7 @@ void FabricProcess::set_limits() noexcept {
   limits_.most_atomic_bytes = data_bytes - kMostElementBytes;
   limits_.most_fetch_atomic_bytes = limits_.most_atomic_bytes;
   limits_.most_ordered_bytes = data_bytes;
-  limits_.most_volatile_bytes = data_bytes;
+  limits_.most_volatile_bytes = kMostVolatileBytes;
   limits_.most_triggered = kMostTriggered;
   limits_.binds_inaccessible = true;
 }

@@ -134,6 +134,7 @@ Interface* Library::interface_with(ptl_handle_any_t handle) noexcept {
 
 std::size_t Library::work() noexcept {
   const std::size_t happened = port().progress();
+  process_->say_news();
   // It has read what would have ended their sleep.
   if (happened > 0) wake();
   return happened;

@@ -2,7 +2,9 @@
 
 #include <atomic>
 #include <cstring>
+#include <span>
 
+#include "engine/payload_layout.h"
 #include "portals/call.h"
 #include "portals/translation.h"
 
@@ -81,6 +83,13 @@ void set_atomic(const AtomicKind& kind, TargetRequest& request) noexcept {
   request.atomic_type = atomic_type_of(kind.datatype);
 }
 
+/// Copies a source that may change when the call has returned.
+void keep_volatile(TargetRequest& request) noexcept {
+  if ((request.source.options & kVolatile) == 0) return;
+  gather(request.source.memory, 0,
+         std::span(request.volatile_bytes).first(request.source.memory.length_bytes));
+}
+
 /// Fills in the target, and gives the request to the port.
 int submit(Library& library, Interface& interface, const Target& target, const Start& start,
            TargetRequest& request) noexcept {
@@ -92,7 +101,11 @@ int submit(Library& library, Interface& interface, const Target& target, const S
   request.offset_bytes = target.offset_bytes;
   request.header_data = target.header_data;
   request.cookie = target.cookie;
-  if (start.is_now()) return code_of(library.port().request(*process, request));
+  if (start.is_now()) {
+    keep_volatile(request);
+    return code_of(library.port().request(*process, request));
+  }
+  request.source.options &= ~kVolatile;  // Its memory is read when it begins.
   const CounterId counter = interface.counters.id_of(start.counter);
   if (counter == kNoCounter) return PTL_ARG_INVALID;
   return code_of(library.port().trigger({counter, start.threshold}, *process, request));

@@ -49,6 +49,9 @@ class PortalsProcess {
 
   /// How a thread of this process waits. Each thread has its own.
   virtual WaitPolicy wait_policy() const noexcept = 0;
+
+  /// Says what the processor has for the user, to stderr. Called when the port has worked.
+  virtual void say_news() noexcept = 0;
 };
 
 /// Makes what this process needs. `pid`: the wanted one; nothing: a free one. kAgain: another process of this
