@@ -291,6 +291,9 @@ portals_sources = \
 	src/portals/translation.cc \
 	src/portals/translation.h
 
+# make_portals_process(): what a process has below its interfaces.
+portals_process_sources =
+
 # Every object of the core, with its C++ symbols: what the tests link.
 noinst_LTLIBRARIES += libcore.la
 libcore_la_SOURCES = $(rdma_sources) $(dme_sources) $(engine_sources) $(nic_sources) $(channel_sources)
@@ -308,21 +311,34 @@ include_HEADERS = \
 noinst_LTLIBRARIES += libportals_calls.la
 libportals_calls_la_SOURCES = $(portals_sources)
 
-# What MPICH links. C programs must not need a C++ runtime: only ch3_offload_* is exported, and libstdc++ and
-# libgcc are linked in statically. libtool's C++ mode always appends the shared ones, so this library is
-# linked in its C mode, where nothing is appended; test/exported_symbols checks the result.
-# -version-info: current:revision:age as libtool's manual has it; raise on each change of ch3_offload.h.
+# What MPICH links, and what programs for Portals link. C programs must not need a C++ runtime: only the functions of
+# the two interfaces are exported, and libstdc++ and libgcc are linked in statically. libtool's C++ mode always appends
+# the shared ones, so these libraries are linked in its C mode, where nothing is appended; test/exported_symbols checks
+# the result.
+# -version-info: current:revision:age as libtool's manual has it; raise on each change of ch3_offload.h, or portals4.h.
+c_link = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link $(CC) $(CFLAGS) $(AM_LDFLAGS)
+c_library_flags = $(cxx_runtime_flags) -Wl,-z,relro -Wl,-z,now
+
 lib_LTLIBRARIES += libch3offload.la
 libch3offload_la_SOURCES =
 nodist_EXTRA_libch3offload_la_SOURCES = none.cc
 libch3offload_la_LIBADD = libcore.la -lm
 libch3offload_la_DEPENDENCIES = libcore.la $(top_srcdir)/src/libch3offload.map
-libch3offload_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link \
-	$(CC) $(CFLAGS) $(AM_LDFLAGS) $(libch3offload_la_LDFLAGS) $(LDFLAGS) -o $@
-libch3offload_la_LDFLAGS = -version-info 17:0:0 $(cxx_runtime_flags) \
-	-Wl,--version-script=$(top_srcdir)/src/libch3offload.map -Wl,-z,relro -Wl,-z,now
+libch3offload_la_LINK = $(c_link) $(libch3offload_la_LDFLAGS) $(LDFLAGS) -o $@
+libch3offload_la_LDFLAGS = -version-info 17:0:0 $(c_library_flags) \
+	-Wl,--version-script=$(top_srcdir)/src/libch3offload.map
+
+lib_LTLIBRARIES += libportals.la
+libportals_la_SOURCES = $(portals_process_sources)
+nodist_EXTRA_libportals_la_SOURCES = none.cc
+libportals_la_LIBADD = libportals_calls.la libcore.la -lm
+libportals_la_DEPENDENCIES = libportals_calls.la libcore.la $(top_srcdir)/src/portals/libportals.map
+libportals_la_LINK = $(c_link) $(libportals_la_LDFLAGS) $(LDFLAGS) -o $@
+libportals_la_LDFLAGS = -version-info 0:0:0 $(c_library_flags) \
+	-Wl,--version-script=$(top_srcdir)/src/portals/libportals.map
+
 if SANITIZED
-# The sanitizers' runtimes belong to the C++ compiler and to the program: only the tests' library matters here.
+# The sanitizers' runtimes belong to the C++ compiler and to the program: only the tests' libraries matter here.
 cxx_runtime_flags = -Wl,-lstdc++
 else
 cxx_runtime_flags = -Wl,--push-state,-Bstatic,-lstdc++,--pop-state -Wc,-static-libgcc -Wl,-z,defs

@@ -402,10 +402,10 @@ int PtlCTWait(ptl_handle_ct_t ct_handle, ptl_size_t test, ptl_ct_event_t *event)
 int PtlCTPoll(const ptl_handle_ct_t *ct_handles, const ptl_size_t *tests, unsigned int size,
               ptl_time_t timeout, ptl_ct_event_t *event, unsigned int *which);
 
-/** Sets a counting event. What it triggers has begun when this returns. */
+/** Sets a counting event, and begins what it triggers. */
 int PtlCTSet(ptl_handle_ct_t ct_handle, ptl_ct_event_t new_ct);
 
-/** Adds to a counting event. What it triggers has begun when this returns. PTL_ARG_INVALID: both numbers of
+/** Adds to a counting event, and begins what it triggers. PTL_ARG_INVALID: both numbers of
  *  `increment` are not 0. */
 int PtlCTInc(ptl_handle_ct_t ct_handle, ptl_ct_event_t increment);
 

@@ -245,6 +245,7 @@ TEST_P(Movement, AnUnreachableProcessFailsTheOperation) {
   ASSERT_EQ(PtlPut(md, 0, 1, PTL_ACK_REQ, stranger, table, 0, 0, &cookie, 0), PTL_OK);
   EXPECT_EQ(int{next(eq, PTL_EVENT_SEND).ni_fail_type}, PTL_NI_UNDELIVERABLE);
   EXPECT_EQ(int{next(eq, PTL_EVENT_ACK).ni_fail_type}, PTL_NI_UNDELIVERABLE);
+  ++stranger.phys.pid;
   ASSERT_EQ(PtlGet(to, 0, 1, stranger, table, 0, 0, &cookie), PTL_OK);
   EXPECT_EQ(int{next(eq, PTL_EVENT_REPLY).ni_fail_type}, PTL_NI_UNDELIVERABLE);
 }
