@@ -271,6 +271,7 @@ portals_sources = \
 	src/portals/counting_events.h \
 	src/portals/descriptor_calls.cc \
 	src/portals/entry_calls.cc \
+	src/portals/entry_layouts.h \
 	src/portals/event_queue.h \
 	src/portals/handle.h \
 	src/portals/handle_table.h \
@@ -292,7 +293,9 @@ portals_sources = \
 	src/portals/translation.h
 
 # make_portals_process(): what a process has below its interfaces.
-portals_process_sources =
+portals_process_sources = \
+	src/portals/fabric_process.cc \
+	src/portals/fabric_process.h
 
 # Every object of the core, with its C++ symbols: what the tests link.
 noinst_LTLIBRARIES += libcore.la
@@ -330,7 +333,6 @@ libch3offload_la_LDFLAGS = -version-info 17:0:0 $(c_library_flags) \
 
 lib_LTLIBRARIES += libportals.la
 libportals_la_SOURCES = $(portals_process_sources)
-nodist_EXTRA_libportals_la_SOURCES = none.cc
 libportals_la_LIBADD = libportals_calls.la libcore.la -lm
 libportals_la_DEPENDENCIES = libportals_calls.la libcore.la $(top_srcdir)/src/portals/libportals.map
 libportals_la_LINK = $(c_link) $(libportals_la_LDFLAGS) $(LDFLAGS) -o $@
@@ -343,16 +345,6 @@ cxx_runtime_flags = -Wl,-lstdc++
 else
 cxx_runtime_flags = -Wl,--push-state,-Bstatic,-lstdc++,--pop-state -Wc,-static-libgcc -Wl,-z,defs
 endif
-
-# What Portals programs link, in the same way.
-lib_LTLIBRARIES += libportals.la
-libportals_la_SOURCES = src/portals/fabric_process.cc src/portals/fabric_process.h
-libportals_la_LIBADD = libportals_calls.la libcore.la -lm
-libportals_la_DEPENDENCIES = libportals_calls.la libcore.la $(top_srcdir)/src/portals/libportals.map
-libportals_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link \
-	$(CC) $(CFLAGS) $(AM_LDFLAGS) $(libportals_la_LDFLAGS) $(LDFLAGS) -o $@
-libportals_la_LDFLAGS = -version-info 0:0:0 $(cxx_runtime_flags) \
-	-Wl,--version-script=$(top_srcdir)/src/portals/libportals.map -Wl,-z,relro -Wl,-z,now
 
 EXTRA_DIST += \
 	src/ch3_offload/mpich \

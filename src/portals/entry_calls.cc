@@ -1,5 +1,7 @@
 // portals4.h: list entries and match list entries.
 
+#include <new>
+
 #include "portals/call.h"
 #include "portals/iovec.h"
 #include "portals/translation.h"
@@ -25,7 +27,7 @@ TargetKey initiator_key(const Interface& interface, const ptl_process_t& match_i
   return key;
 }
 
-/// What both kinds of entries have. Returns false if it is wrong.
+/// What both kinds of entries have. Returns false if it is wrong. The layout of one in pieces is missing.
 template <class Entry>
 bool describe_memory(const Interface& interface, const Entry& entry,
                      TargetDescription& description) noexcept {
@@ -40,8 +42,6 @@ bool describe_memory(const Interface& interface, const Entry& entry,
   if (!length_bytes) return false;
   description.start = nullptr;
   description.length_bytes = *length_bytes;
-  description.pieces = *length_bytes == 0 ? nullptr : pieces_of(entry.start);
-  description.piece_count = *length_bytes == 0 ? 0 : static_cast<std::uint32_t>(entry.length);
   return true;
 }
 
@@ -69,9 +69,21 @@ int append(HandleKind kind, ptl_handle_ni_t ni_handle, ptl_pt_index_t pt_index, 
         handle == nullptr || !describe(interface, *entry, description))
       return PTL_ARG_INVALID;
     description.cookie = user_ptr;
+    if ((entry->options & PTL_IOVEC) != 0 && description.length_bytes > 0) {
+      try {
+        description.layout =
+            &interface.layouts.prepare(static_cast<const ptl_iovec_t*>(entry->start), entry->length);
+      } catch (const std::bad_alloc&) {
+        return PTL_NO_SPACE;
+      }
+    }
     EntryName name{interface.entry_opening(), pt_index, kNoTarget};
     const Status status =
         library.port().append(interface.number(), pt_index, list_of(ptl_list), description, name.id);
+    if (name.id == kNoTarget)
+      interface.layouts.forget();
+    else
+      interface.layouts.name(name.id);
     if (status == Status::kAgain) return PTL_LIST_TOO_LONG;
     if (status != Status::kOk) return code_of(status);
     *handle = name.id == kNoTarget ? PTL_INVALID_HANDLE : make_entry_handle(kind, interface.number(), name);
@@ -86,7 +98,7 @@ int unlink(HandleKind kind, ptl_handle_any_t handle) noexcept {
         !interface.has_table(name.table))
       return PTL_ARG_INVALID;
     switch (library.port().unlink(interface.number(), name.table, name.id)) {
-      case TargetTable::Unlinked::kOk: return PTL_OK;
+      case TargetTable::Unlinked::kOk: interface.layouts.drop(name.id); return PTL_OK;
       case TargetTable::Unlinked::kInUse: return PTL_IN_USE;
       case TargetTable::Unlinked::kUnknown: break;
     }

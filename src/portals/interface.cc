@@ -45,6 +45,7 @@ void Interface::close() noexcept {
 void Interface::end() noexcept {
   queues.clear();
   descriptors.clear();
+  layouts.clear();
   is_closing_ = false;
 }
 

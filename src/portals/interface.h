@@ -16,6 +16,7 @@
 #include "engine/targets/target_board.h"
 #include "nic/target_port.h"
 #include "portals/counting_events.h"
+#include "portals/entry_layouts.h"
 #include "portals/event_queue.h"
 #include "portals/handle_table.h"
 #include "portals/memory_descriptor.h"
@@ -78,6 +79,7 @@ class Interface {
   HandleTable<EventQueue> queues;
   HandleTable<MemoryDescriptor> descriptors;
   CountingEvents counters;
+  EntryLayouts layouts;
 
  private:
   const unsigned number_;

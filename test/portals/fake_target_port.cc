@@ -12,37 +12,26 @@ namespace ch3_offload::portals {
 
 namespace {
 
+/// The memory of an entry.
+Payload memory_of(const TargetPlacement& placement) {
+  const TargetDescription& its = placement.entry->its;
+  if (its.layout == nullptr) return {placement.start(), placement.length_bytes, nullptr};
+  return {its.start, its.length_bytes, its.layout};
+}
+
+std::size_t offset_of(const TargetPlacement& placement) {
+  return placement.entry->its.layout == nullptr ? 0 : placement.offset_bytes;
+}
+
 /// The part of an entry's memory that an operation uses, as bytes that can be read and written.
 std::vector<std::byte> read_entry(const TargetPlacement& placement) {
   std::vector<std::byte> bytes(placement.length_bytes);
-  const TargetDescription& its = placement.entry->its;
-  if (bytes.empty()) return bytes;
-  if (its.pieces == nullptr) {
-    std::copy_n(placement.start(), bytes.size(), bytes.begin());
-    return bytes;
-  }
-  PayloadLayout layout{};
-  layout.kind = PayloadLayout::Kind::kPieces;
-  layout.pieces = its.pieces;
-  layout.piece_count = its.piece_count;
-  layout.element_bytes = its.length_bytes;
-  gather({nullptr, its.length_bytes, &layout}, placement.offset_bytes, bytes);
+  if (!bytes.empty()) gather(memory_of(placement), offset_of(placement), bytes);
   return bytes;
 }
 
 void write_entry(const TargetPlacement& placement, std::span<const std::byte> bytes) {
-  const TargetDescription& its = placement.entry->its;
-  if (bytes.empty()) return;
-  if (its.pieces == nullptr) {
-    std::copy(bytes.begin(), bytes.end(), placement.start());
-    return;
-  }
-  PayloadLayout layout{};
-  layout.kind = PayloadLayout::Kind::kPieces;
-  layout.pieces = its.pieces;
-  layout.piece_count = its.piece_count;
-  layout.element_bytes = its.length_bytes;
-  scatter({nullptr, its.length_bytes, &layout}, placement.offset_bytes, bytes);
+  if (!bytes.empty()) scatter(memory_of(placement), offset_of(placement), bytes);
 }
 
 bool is_wanted(const TargetOrigin& origin, TargetFailure failure, std::uint32_t disabling) {

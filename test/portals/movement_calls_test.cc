@@ -280,7 +280,6 @@ TEST_P(Movement, WrongHandlesAndTargetsAreRefused) {
 }
 
 TEST_P(Movement, VolatileMemoryMayChangeAtOnce) {
-  if (is_engine()) GTEST_SKIP() << "the engine does not know kVolatile";
   world.port->hold();
   const ptl_handle_md_t changing = bind(ni, source, 65, PTL_EQ_NONE, PTL_CT_NONE, PTL_MD_VOLATILE);
   std::memcpy(source, "then", 4);

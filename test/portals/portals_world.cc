@@ -38,6 +38,7 @@ class FakeProcess final : public PortalsProcess {
   WaitPolicy wait_policy() const noexcept override {
     return {20, 2, Cores{1, 1}, {monotonic_ns, nothing, nothing}};
   }
+  void say_news() noexcept override {}
 
  private:
   const ProcessId self_;
