@@ -10,6 +10,7 @@
 
 #include "engine/engine.h"
 #include "engine/target_request.h"
+#include "engine/targets/target_interface.h"
 #include "engine/wire.h"
 #include "fuzz/stand_in_provider.h"
 #include "fuzz/target.h"

@@ -60,6 +60,7 @@ TEST_P(TargetPorts, AGetAndAnAtomicBringBackWhatWasThere) {
   request.bits = MatchBits{7};
   ASSERT_EQ(port(0).request(process_of(1), request), Status::kOk);
   expect_begun(0, "send 0, reply 8");
+  expect_came(1, "fetch-atomic 8");
   EXPECT_EQ(old, std::vector<std::byte>(8));
   EXPECT_EQ(sum, operand);
 }

@@ -37,7 +37,7 @@ TEST_F(TargetThreads, ATargetThatDoesNothingServesAll) {
   TargetDescription entry = entry_of(1, memory, kCountComm | kNoCommEvent);
   entry.ignore = {MatchBits{0}, kAnyProcess};
   append(1, entry);
-  entry = entry_of(1, sum, kNoCommEvent);
+  entry = entry_of(1, sum, kCountComm | kNoCommEvent);
   entry.key.bits = MatchBits{7};
   entry.ignore = {MatchBits{0}, kAnyProcess};
   append(1, entry);
@@ -62,6 +62,8 @@ TEST_F(TargetThreads, ATargetThatDoesNothingServesAll) {
     expected += 3;
     ASSERT_TRUE(until_at(0, [&] { return counted(0, clients[0].begun_counter).success == expected; }));
   }
+  // Whoever sees the counts sees the data. A get counts when its reply has left.
+  ASSERT_TRUE(until_at(0, [&] { return counted(1, clients[1].came_counter).success == 30; }));
   EXPECT_EQ(memory, data);
   EXPECT_EQ(got, data);
   ASSERT_TRUE(until_at(0, [&] { return counted(0, clients[0].came_counter).success == 1; }));
@@ -69,7 +71,7 @@ TEST_F(TargetThreads, ATargetThatDoesNothingServesAll) {
   std::memcpy(&adds, sum.data(), 8);
   std::memcpy(&came_back, ring.data(), 8);
   EXPECT_EQ(adds, 10u);
-  EXPECT_GE(came_back, 9u);  // The last sum may have come after the trigger.
+  EXPECT_GE(came_back, 6u) << "those that came before the trigger";
 }
 
 TEST_F(TargetThreads, AClientThatSleepsIsWoken) {
