@@ -57,6 +57,8 @@ Status Engine::State::connect_by_card(Peer& peer, std::string_view card) {
       if (providers[i]->reaches(address)) return connect(peer, i, address, parsed->names);
     }
   }
+  // Of a process without a card, its book has said why.
+  if (card.empty() && peer.id >= config.first_book_peer) return Status::kUnreachable;
   std::string have;
   for (const Provider* provider : providers) {
     have += (have.empty() ? "" : ", ") + std::string(provider->capabilities().name);

@@ -208,7 +208,10 @@ TargetTable::Unlinked HostTargets::unlink(unsigned number, std::uint32_t index, 
 Status HostTargets::request(ProcessId process, const TargetRequest& request) noexcept {
   PeerId peer{};
   if (const Status status = book_.find(process, peer); status != Status::kOk) return status;
-  return engine_.request(peer, request);
+  const Status status = engine_.request(peer, request);
+  if (status != Status::kPeerFailed) return status;
+  engine_.tell_refused(request);
+  return Status::kOk;
 }
 
 Status HostTargets::trigger(const TargetTrigger& when, ProcessId process,

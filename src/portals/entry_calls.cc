@@ -1,6 +1,7 @@
 // portals4.h: list entries and match list entries.
 
 #include <new>
+#include <optional>
 
 #include "portals/call.h"
 #include "portals/iovec.h"
@@ -60,14 +61,29 @@ bool describe(const Interface& interface, const ptl_me_t& me, TargetDescription&
   return describe_memory(interface, me, description);
 }
 
+/// When a call of this page has its effect. Without it: now.
+struct Start {
+  ptl_handle_ct_t counter;
+  ptl_size_t threshold;
+};
+
+/// Returns false if there is no such counting event.
+bool find_trigger(const Interface& interface, const Start& start, TargetTrigger& trigger) noexcept {
+  trigger = {interface.counters.id_of(start.counter), start.threshold};
+  return trigger.counter != kNoCounter;
+}
+
 template <class Entry>
 int append(HandleKind kind, ptl_handle_ni_t ni_handle, ptl_pt_index_t pt_index, const Entry* entry,
-           ptl_list_t ptl_list, void* user_ptr, ptl_handle_any_t* handle) noexcept {
+           ptl_list_t ptl_list, void* user_ptr, ptl_handle_any_t* handle,
+           const std::optional<Start>& start = {}) noexcept {
   return with_interface(ni_handle, [&](Library& library, Library::Lock&, Interface& interface) -> int {
     TargetDescription description;
     if (!interface.has_table(pt_index) || ptl_list > PTL_OVERFLOW_LIST || entry == nullptr ||
         handle == nullptr || !describe(interface, *entry, description))
       return PTL_ARG_INVALID;
+    TargetTrigger trigger;
+    if (start && !find_trigger(interface, *start, trigger)) return PTL_ARG_INVALID;
     description.cookie = user_ptr;
     if ((entry->options & PTL_IOVEC) != 0 && description.length_bytes > 0) {
       try {
@@ -79,7 +95,9 @@ int append(HandleKind kind, ptl_handle_ni_t ni_handle, ptl_pt_index_t pt_index, 
     }
     EntryName name{interface.entry_opening(), pt_index, kNoTarget};
     const Status status =
-        library.port().append(interface.number(), pt_index, list_of(ptl_list), description, name.id);
+        start ? library.port().trigger_append(trigger, interface.number(), pt_index, list_of(ptl_list),
+                                              description, name.id)
+              : library.port().append(interface.number(), pt_index, list_of(ptl_list), description, name.id);
     if (name.id == kNoTarget)
       interface.layouts.forget();
     else
@@ -91,12 +109,17 @@ int append(HandleKind kind, ptl_handle_ni_t ni_handle, ptl_pt_index_t pt_index, 
   });
 }
 
+/// Whether that is a handle of that kind of entry. The entry may be gone.
+bool is_entry(const Interface& interface, HandleKind kind, ptl_handle_any_t handle) noexcept {
+  const EntryName name = entry_of(handle);
+  return kind_of(handle) == kind && name.opening == interface.entry_opening() &&
+         interface.has_table(name.table);
+}
+
 int unlink(HandleKind kind, ptl_handle_any_t handle) noexcept {
   return with_interface_of(handle, [=](Library& library, Library::Lock&, Interface& interface) {
     const EntryName name = entry_of(handle);
-    if (kind_of(handle) != kind || name.opening != interface.entry_opening() ||
-        !interface.has_table(name.table))
-      return PTL_ARG_INVALID;
+    if (!is_entry(interface, kind, handle)) return PTL_ARG_INVALID;
     switch (library.port().unlink(interface.number(), name.table, name.id)) {
       case TargetTable::Unlinked::kOk: interface.layouts.drop(name.id); return PTL_OK;
       case TargetTable::Unlinked::kInUse: return PTL_IN_USE;
@@ -143,4 +166,22 @@ int PtlMEUnlink(ptl_handle_me_t me_handle) { return unlink(HandleKind::kMatchEnt
 int PtlMESearch(ptl_handle_ni_t ni_handle, ptl_pt_index_t pt_index, const ptl_me_t* me,
                 ptl_search_op_t ptl_search_op, void* user_ptr) {
   return search(ni_handle, pt_index, me, ptl_search_op, user_ptr);
+}
+
+int PtlTriggeredMEAppend(ptl_handle_ni_t ni_handle, ptl_pt_index_t pt_index, const ptl_me_t* me,
+                         ptl_list_t ptl_list, void* user_ptr, ptl_handle_me_t* me_handle,
+                         ptl_handle_ct_t trig_ct_handle, ptl_size_t threshold) {
+  return append(HandleKind::kMatchEntry, ni_handle, pt_index, me, ptl_list, user_ptr, me_handle,
+                Start{trig_ct_handle, threshold});
+}
+
+int PtlTriggeredMEUnlink(ptl_handle_me_t me_handle, ptl_handle_ct_t trig_ct_handle, ptl_size_t threshold) {
+  return with_interface_of(me_handle, [=](Library& library, Library::Lock&, Interface& interface) -> int {
+    TargetTrigger trigger;
+    const EntryName name = entry_of(me_handle);
+    if (!is_entry(interface, HandleKind::kMatchEntry, me_handle) ||
+        !find_trigger(interface, {trig_ct_handle, threshold}, trigger))
+      return PTL_ARG_INVALID;
+    return code_of(library.port().trigger_unlink(trigger, interface.number(), name.table, name.id));
+  });
 }

@@ -54,12 +54,14 @@ class FabricProcess final : public PortalsProcess {
   std::optional<Error> make_port();
   void watch_memory();
   void set_limits() noexcept;
+  WaitPolicy policy(bool shares) const noexcept;
   Port& first_port() noexcept;
   void say(std::string_view line) noexcept;
   static void log_line(void* process, LogScope scope, const char* line);
 
   Environment environment_;
   NicChoice nic_;
+  bool knows_node_ = false;  ///< How many processes of the job are on this node (mpiexec says it).
   ProcessLimits limits_;
   std::mutex said_lock_;
   std::set<std::string, std::less<>> said_;

@@ -151,6 +151,16 @@ class EnginePort final : public TestPort {
     const Guard guard(mutex_);
     return port().trigger(when, number, change);
   }
+  Status trigger_append(const TargetTrigger& when, unsigned number, std::uint32_t index, TargetListKind list,
+                        const TargetDescription& description, TargetId& id) noexcept override {
+    const Guard guard(mutex_);
+    return port().trigger_append(when, number, index, list, description, id);
+  }
+  Status trigger_unlink(const TargetTrigger& when, unsigned number, std::uint32_t index,
+                        TargetId id) noexcept override {
+    const Guard guard(mutex_);
+    return port().trigger_unlink(when, number, index, id);
+  }
   std::size_t progress() noexcept override {
     const Guard guard(mutex_);
     const bool moved = network_ != nullptr && network_->advance();

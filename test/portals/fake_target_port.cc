@@ -237,6 +237,25 @@ Status FakeTargetPort::trigger(const TargetTrigger& when, unsigned number,
   return status;
 }
 
+Status FakeTargetPort::trigger_append(const TargetTrigger& when, unsigned number, std::uint32_t index,
+                                      TargetListKind list, const TargetDescription& description,
+                                      TargetId& id) noexcept {
+  const Guard guard(mutex_);
+  const Status status = sides_[number].targets->trigger_append(when, index, list, description, id);
+  begin_due();
+  ring_bell();
+  return status;
+}
+
+Status FakeTargetPort::trigger_unlink(const TargetTrigger& when, unsigned number, std::uint32_t index,
+                                      TargetId id) noexcept {
+  const Guard guard(mutex_);
+  const Status status = sides_[number].targets->trigger(when, TriggeredUnlink{index, id});
+  begin_due();
+  ring_bell();
+  return status;
+}
+
 std::size_t FakeTargetPort::begin_due() {
   std::size_t begun = 0;
   TriggeredAction action;
@@ -244,13 +263,11 @@ std::size_t FakeTargetPort::begin_due() {
     for (Side& side : sides_) {
       while (side.targets != nullptr && side.targets->take_due(action)) {
         ++begun;
-        if (const auto* const change = std::get_if<TargetCountChange>(&action)) {
-          side.targets->change_counter(*change);
-        } else {
-          const auto& triggered = std::get<TriggeredRequest>(action);
+        if (const auto* const triggered = std::get_if<TriggeredRequest>(&action))
           operations_.push_back(
-              make_operation(triggered.peer == PeerId{0} ? config_.self : ProcessId{}, triggered.request));
-        }
+              make_operation(triggered->peer == PeerId{0} ? config_.self : ProcessId{}, triggered->request));
+        else
+          side.targets->carry_out(action);
       }
     }
   }

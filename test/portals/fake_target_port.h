@@ -66,6 +66,10 @@ class FakeTargetPort final : public TestPort {
                  const TargetRequest& request) noexcept override;
   Status trigger(const TargetTrigger& when, unsigned number,
                  const TargetCountChange& change) noexcept override;
+  Status trigger_append(const TargetTrigger& when, unsigned number, std::uint32_t index, TargetListKind list,
+                        const TargetDescription& description, TargetId& id) noexcept override;
+  Status trigger_unlink(const TargetTrigger& when, unsigned number, std::uint32_t index,
+                        TargetId id) noexcept override;
   std::size_t progress() noexcept override;
   bool idle() const noexcept override;
   bool arm() noexcept override;

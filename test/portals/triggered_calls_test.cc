@@ -46,6 +46,34 @@ TEST_P(Triggered, APutBeginsAtItsThreshold) {
   EXPECT_EQ(wait_for(done, 2).success, 2U) << "the threshold is reached";
 }
 
+TEST_P(Triggered, AnEntryComesAndGoesAtThresholds) {
+  const ptl_pt_index_t later = make_table(ni, PTL_EQ_NONE);
+  const ptl_me_t me = match_entry(memory, sizeof memory);
+  ptl_handle_me_t entry;
+  ASSERT_EQ(PtlTriggeredMEAppend(ni, later, &me, PTL_PRIORITY_LIST, nullptr, &entry, trigger, 1), PTL_OK);
+  ASSERT_EQ(PtlTriggeredMEUnlink(entry, trigger, 2), PTL_OK);
+  EXPECT_EQ(PtlMEUnlink(entry), PTL_IN_USE) << "it has not linked";
+  const auto put_there = [&] {
+    ASSERT_EQ(PtlPut(md, 0, 8, PTL_CT_ACK_REQ, self(), later, 0, 0, nullptr, 0), PTL_OK);
+  };
+  put_there();
+  EXPECT_EQ(wait_for(done, 1).failure, 1U);
+  ASSERT_EQ(PtlCTInc(trigger, {1, 0}), PTL_OK);
+  world.port->settle();
+  put_there();
+  EXPECT_EQ(wait_for(done, 2).success, 1U);
+  ASSERT_EQ(PtlCTInc(trigger, {1, 0}), PTL_OK);
+  world.port->settle();
+  put_there();
+  EXPECT_EQ(wait_for(done, 3).failure, 2U);
+  EXPECT_EQ(PtlMEUnlink(entry), PTL_ARG_INVALID);
+  EXPECT_EQ(PtlTriggeredMEUnlink(entry, PTL_CT_NONE, 1), PTL_ARG_INVALID);
+  EXPECT_EQ(PtlTriggeredMEAppend(ni, later, nullptr, PTL_PRIORITY_LIST, nullptr, &entry, trigger, 1),
+            PTL_ARG_INVALID);
+  EXPECT_EQ(PtlTriggeredMEAppend(ni, later, &me, PTL_PRIORITY_LIST, nullptr, &entry, PTL_CT_NONE, 1),
+            PTL_ARG_INVALID);
+}
+
 TEST_P(Triggered, EveryKindOfOperationCanBe) {
   const std::uint64_t one = 1;
   const std::uint64_t two = 2;
