@@ -67,21 +67,15 @@ std::optional<Error> FabricProcess::read_settings() {
         nic->source + "=process: a Portals process has its own network processor: it takes thread or host"};
   config.rank = index_of(kSelf);
   config.job_size = kMostProcesses;
+  const char* const processes = std::getenv("MPI_LOCALNRANKS");
+  knows_node_ = processes != nullptr && *processes != '\0';
+  if (!knows_node_) config.local_size = 2;  // There is somebody to talk to, and he may be here.
   Result<NicChoice> choice = choose_nic_here(config);
   if (!choice.ok()) return choice.error();
   nic_ = std::move(choice.value());
-  const char* const processes = std::getenv("MPI_LOCALNRANKS");
-  knows_node_ = processes != nullptr && *processes != '\0';
   // Others like it may choose the same core.
   if (!knows_node_ && nic_.placement.place != Place::kChosen) nic_.is_bound = false;
   return {};
-}
-
-/// Who does not know how many processes compute here finds out by waiting.
-WaitPolicy FabricProcess::policy(bool shares) const noexcept {
-  ch3_offload_config_t config = environment_.config;
-  if (!knows_node_) config.local_size = 0;
-  return ch3_offload::wait_policy(config, knows_node_ && shares);
 }
 
 /// Over the network, a process without a key would believe whoever calls itself by the user's name.
@@ -128,7 +122,8 @@ std::optional<Error> FabricProcess::make_driver() {
     host_ = std::make_unique<HostDriver>(engine, providers);
     return {};
   }
-  auto driver = ThreadDriver::create(engine, providers, policy(nic_.placement.thread_shares));
+  auto driver =
+      ThreadDriver::create(engine, providers, ch3_offload::wait_policy(config, nic_.placement.thread_shares));
   if (!driver.ok()) return driver.error();
   thread_ = std::move(driver.value());
   if (std::optional<Error> error = thread_->start()) return error;
@@ -221,7 +216,7 @@ Port& FabricProcess::first_port() noexcept {
 }
 
 WaitPolicy FabricProcess::wait_policy() const noexcept {
-  return policy(nic_.has_thread && nic_.placement.client_shares);
+  return ch3_offload::wait_policy(environment_.config, nic_.has_thread && nic_.placement.client_shares);
 }
 
 /// The engine's lines for the user come by the port of the first client, which does not exist.

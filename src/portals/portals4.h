@@ -629,7 +629,7 @@ int PtlTriggeredCTInc(ptl_handle_ct_t ct_handle, ptl_ct_event_t increment, ptl_h
 int PtlTriggeredCTSet(ptl_handle_ct_t ct_handle, ptl_ct_event_t new_ct, ptl_handle_ct_t trig_ct_handle,
                       ptl_size_t threshold);
 
-/** As PtlMEAppend(), later. The handle is valid at once; until it links, an operation does not find the entry.
+/** As PtlMEAppend(), later. The handle is valid at once. Until the entry links, no operation finds it.
  *  Not of the specification: the reference implementation has it, as the next one. */
 int PtlTriggeredMEAppend(ptl_handle_ni_t ni_handle, ptl_pt_index_t pt_index, const ptl_me_t *me,
                          ptl_list_t ptl_list, void *user_ptr, ptl_handle_me_t *me_handle,

@@ -279,6 +279,7 @@ declare_parts() {
   part instructions fast  alone  mpich       'instructions of a message' script instructions
   part over-mpi     check alone  mpich       'programs over MPI' script over-mpi
   part shared-windows check alone mpich      'shared windows' script shared-windows
+  part portals      check alone  mpich       'programs over libportals' script portals
   part packet-errors check alone mpich       'packets that cannot be taken' script packet-errors
   part faults       check alone  mpich       'faults' script faults
   part netpipe      check alone  mpich       'NetPIPE' script netpipe
