@@ -13,6 +13,8 @@
 
 #include "engine/engine.h"
 #include "engine/target_request.h"
+#include "engine/targets/target_event_ring.h"
+#include "engine/targets/target_interface.h"
 #include "nic/introductions.h"
 #include "nic/introductions_world.h"
 #include "rdma/shm/shm_provider.h"
@@ -32,8 +34,8 @@ struct Node final : ProcessBook::Listener {
     settings.senders = 16;
     Provider* const providers[] = {provider.get()};
     engine = std::make_unique<Engine>(settings, providers);
-    interface = engine->open_targets(0, {});
-    queue = interface->make_queue(64);
+    interface = engine->open_targets(0, {}, *board);
+    queue = interface->make_queue(events->ring);
     Introductions::Config config;
     config.nid = kLoopback1;
     config.card = engine->card();
@@ -70,6 +72,8 @@ struct Node final : ProcessBook::Listener {
   }
 
   static constexpr std::uint32_t kPeerLimit = 4096;
+  const std::unique_ptr<TargetBoard> board = std::make_unique<TargetBoard>();
+  const std::unique_ptr<TargetEventMemory> events = TargetEventMemory::make(64, 1);
   std::unique_ptr<ShmProvider> provider;
   std::unique_ptr<Engine> engine;
   TargetInterface* interface = nullptr;
@@ -177,6 +181,14 @@ TEST_F(IntroducedEngines, PutIntoEachOthersEntries) {
   request.source = {{data.data(), data.size(), nullptr}, 0, a.queue, kNoCounter};
   ASSERT_EQ(a.engine->request(a.find(b), request), Status::kOk);
   ASSERT_TRUE(run_until([&] { return memory == data; }));
+  TargetEventReader told(a.events->ring);
+  TargetEvent event;
+  bool lost = false;
+  while (event.kind != TargetEventKind::kAck) {
+    ASSERT_TRUE(run_until([&] { return !told.empty(); }));
+    ASSERT_TRUE(told.take(event, lost));
+  }
+  EXPECT_EQ(event.failure, TargetFailure::kNone);
 }
 
 TEST_F(IntroducedEngines, AProcessThatHasEndedFailsAndItsSuccessorIsAnotherOne) {
