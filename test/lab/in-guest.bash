@@ -195,6 +195,12 @@ over_verbs() {
   MPIR_CVAR_CH3_OFFLOAD_FABRIC=verbs "$@"
 }
 
+# portals PROGRAM...: a program over libportals, with the key of all nodes.
+portals() {
+  CH3_OFFLOAD_KEY_FILE=$programs/portals-key "$@" | tee "$work_dir/portals"
+  grep -qx 'data check: 0 errors' "$work_dir/portals"
+}
+
 # built PROGRAM CONDITIONAL: below $build. 77 (a skip) only where nobody said --build, or where configure was told to do without
 # CONDITIONAL, as Makefile.mk names it.
 built() {
