@@ -26,7 +26,9 @@ Status HostTargets::open(unsigned number, const TargetInterfaceConfig& config, T
   if (number >= interfaces_.size()) return Status::kUnsupported;
   Interface& interface = interfaces_[number];
   if (interface.targets != nullptr || !engine_.targets_are_closed(number)) return Status::kAgain;
-  interface.targets = engine_.open_targets(number, config, board);
+  TargetInterfaceConfig checked = config;
+  checked.identifies_all = true;
+  interface.targets = engine_.open_targets(number, checked, board);
   if (interface.targets == nullptr) return Status::kNoMemory;
   if (identify_all(interface)) return Status::kOk;
   static_cast<void>(close(number));  // Nothing has begun: it ends at once.
@@ -94,32 +96,10 @@ void HostTargets::on_process(PeerId peer, ProcessId process, UserId user) noexce
     if (interface.targets != nullptr && !identify(interface, peer, process, user)) engine_.fail_peer(peer);
 }
 
-/// The engine may not have asked yet.
-void HostTargets::on_card(PeerId peer, std::string_view card) noexcept {
-  Known* const its = known(peer);
-  if (its == nullptr) return;
-  if (std::exchange(its->wants_card, false)) return engine_.introduce(peer, card);
-  try {
-    its->card = card;
-    its->has_card = true;
-  } catch (const std::bad_alloc&) {
-    engine_.fail_peer(peer);
-  }
-}
-
-void HostTargets::want_card(PeerId peer) noexcept {
-  Known* const its = known(peer);
-  if (its == nullptr) return;
-  if (!its->has_card) {
-    its->wants_card = true;
-    return;
-  }
-  its->has_card = false;
-  engine_.introduce(peer, std::exchange(its->card, {}));
-}
+/// The engine keeps a card for which it has not asked. A peer without one fails, and the book forgets it.
+void HostTargets::on_card(PeerId peer, std::string_view card) noexcept { engine_.introduce(peer, card); }
 
 void HostTargets::on_event(const Event& event) noexcept {
-  if (event.kind == Event::Kind::kCardWanted) return want_card(event.peer);
   if (event.kind != Event::Kind::kPeerFailed) return;
   known_.erase(index_of(event.peer));
   for (const Interface& interface : interfaces_)

@@ -82,11 +82,8 @@ class HostTargets final : public TargetPort, private ProcessBook::Listener {
   /// A peer of the book.
   struct Known {
     bool is_identified = false;
-    bool has_card = false;    ///< `card` came before the engine asked for it.
-    bool wants_card = false;  ///< The engine has asked, and the card has not come.
     ProcessId process{};
     UserId user{};
-    std::string card;
   };
   struct Interface {
     TargetInterface* targets = nullptr;  ///< The engine's. Null: not open.
@@ -97,7 +94,6 @@ class HostTargets final : public TargetPort, private ProcessBook::Listener {
   void on_process(PeerId peer, ProcessId process, UserId user) noexcept override;
   void on_card(PeerId peer, std::string_view card) noexcept override;
   void on_event(const Event& event) noexcept;
-  void want_card(PeerId peer) noexcept;
   Known* known(PeerId peer) noexcept;
   bool identify(Interface& interface, PeerId peer, ProcessId process, UserId user) noexcept;
   bool identify_all(Interface& interface) noexcept;

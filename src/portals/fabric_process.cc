@@ -1,5 +1,6 @@
 #include "portals/fabric_process.h"
 
+#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 
 #include "ch3_offload/making.h"
 #include "engine/wire.h"
+#include "rdma/monotonic_clock.h"
 
 namespace ch3_offload::portals {
 namespace {
@@ -37,6 +39,8 @@ Result<UserKey> read_key() {
 }  // namespace
 
 Result<std::unique_ptr<FabricProcess>> FabricProcess::create(std::optional<std::uint32_t> pid) {
+  if (pid && (*pid == 0 || *pid > UINT16_MAX))
+    return Error{Status::kUnsupported, 0, "a pid is a TCP port: 1 to 65535, not " + std::to_string(*pid)};
   std::unique_ptr<FabricProcess> process(new FabricProcess);
   Result<UserKey> key = read_key();
   if (!key.ok()) return key.error();
@@ -45,7 +49,10 @@ Result<std::unique_ptr<FabricProcess>> FabricProcess::create(std::optional<std::
   if (!error) error = process->make_driver();
   if (!error) error = process->make_book(key.value(), pid);
   if (!error) error = process->make_port();
-  if (error) return std::move(*error);
+  if (error) {
+    if (error->status == Status::kUnsupported) error->status = Status::kDeviceFailed;  // It is not the pid.
+    return std::move(*error);
+  }
   process->watch_memory();
   process->set_limits();
   return process;
@@ -140,8 +147,6 @@ std::optional<Error> FabricProcess::make_driver() {
 }
 
 std::optional<Error> FabricProcess::make_book(const UserKey& key, std::optional<std::uint32_t> pid) {
-  if (pid && (*pid == 0 || *pid > UINT16_MAX))
-    return Error{Status::kUnsupported, 0, "a pid is a TCP port: 1 to 65535, not " + std::to_string(*pid)};
   Introductions::Config config;
   config.interface = environment_.config.network_interface;
   config.pid = static_cast<std::uint16_t>(pid.value_or(0));
@@ -202,7 +207,19 @@ void FabricProcess::set_limits() noexcept {
   limits_.binds_inaccessible = true;
 }
 
+/// What peers wait for leaves: answers to operations that have ended here.
+void FabricProcess::drain() noexcept {
+  const std::uint64_t begin_ns = monotonic_ns();
+  const std::uint64_t most_ns =
+      1'000'000'000 * static_cast<std::uint64_t>(environment_.config.peer_timeout_s);
+  while (!port_->idle() && elapsed_ns(begin_ns, monotonic_ns()) < most_ns) {
+    if (port_->progress() == 0) sched_yield();
+    say_news();
+  }
+}
+
 FabricProcess::~FabricProcess() {
+  if (port_ != nullptr) drain();
   memory_events_.reset();  // It calls the port.
   host_targets_.reset();
   if (thread_ == nullptr) return;
@@ -229,8 +246,13 @@ void FabricProcess::say_news() noexcept {
       say({reinterpret_cast<const char*>(event.bytes), event.length_bytes});
 }
 
-void FabricProcess::log_line(void* process, LogScope, const char* line) {
-  static_cast<FabricProcess*>(process)->say(line);
+/// Nothing of the thread's waits for standard error.
+void FabricProcess::log_line(void* process, LogScope scope, const char* line) {
+  auto& its = *static_cast<FabricProcess*>(process);
+  if (its.thread_ != nullptr && its.thread_->runs_here())
+    its.thread_->log_line(scope, line);
+  else
+    its.say(line);
 }
 
 /// Each line once.

@@ -54,6 +54,7 @@ class FabricProcess final : public PortalsProcess {
   std::optional<Error> make_port();
   void watch_memory();
   void set_limits() noexcept;
+  void drain() noexcept;
   Port& first_port() noexcept;
   void say(std::string_view line) noexcept;
   static void log_line(void* process, LogScope scope, const char* line);

@@ -17,6 +17,7 @@ Library& Library::instance() noexcept {
 }
 
 int Library::init() noexcept {
+  if (!fork_mark_.is_owner()) return PTL_FAIL;
   const Lock locked = lock();
   if (!wake_descriptor_.valid()) wake_descriptor_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_descriptor_.valid()) return PTL_FAIL;
@@ -25,6 +26,7 @@ int Library::init() noexcept {
 }
 
 void Library::fini() noexcept {
+  if (!is_ready()) return;
   Lock locked = lock();
   const unsigned count = init_count_.load(std::memory_order_relaxed);
   if (count == 0) return;
@@ -81,14 +83,10 @@ int Library::open_interface(Lock& lock, unsigned number, std::optional<std::uint
 }
 
 int Library::code_of(const Error& error) noexcept {
-  switch (error.status) {
-    case Status::kAgain: return PTL_PID_IN_USE;
-    case Status::kUnsupported: return PTL_ARG_INVALID;
-    case Status::kNoMemory: return PTL_NO_SPACE;
-    default:
-      static_cast<void>(std::fprintf(stderr, "libportals: %s\n", error.message.c_str()));
-      return PTL_FAIL;
-  }
+  if (error.status == Status::kAgain) return PTL_PID_IN_USE;
+  if (error.status == Status::kUnsupported) return PTL_ARG_INVALID;
+  static_cast<void>(std::fprintf(stderr, "libportals: %s\n", error.message.c_str()));
+  return error.status == Status::kNoMemory ? PTL_NO_SPACE : PTL_FAIL;
 }
 
 void Library::release_interface(Lock& lock, Interface& interface) noexcept {

@@ -26,6 +26,7 @@
 #include <new>
 #include <optional>
 
+#include "dme/fork_mark.h"
 #include "portals/interface.h"
 #include "portals/portals_process.h"
 #include "rdma/file_descriptor.h"
@@ -45,7 +46,10 @@ class Library {
   int init() noexcept;
   void fini() noexcept;
   void abort() noexcept;
-  bool is_ready() const noexcept { return init_count_.load(std::memory_order_relaxed) > 0; }
+  /// False in a child of fork(): what the parent has made is not the child's.
+  bool is_ready() const noexcept {
+    return init_count_.load(std::memory_order_relaxed) > 0 && fork_mark_.is_owner();
+  }
   bool is_aborted() const noexcept { return is_aborted_.load(std::memory_order_relaxed); }
 
   // Interfaces.
@@ -102,6 +106,7 @@ class Library {
   static int code_of(const Error& error) noexcept;
   WaitPolicy& policy_of_this_thread() noexcept;
 
+  const ForkMark fork_mark_;
   std::mutex mutex_;
   std::atomic<unsigned> init_count_{0};
   std::atomic<bool> is_aborted_{false};

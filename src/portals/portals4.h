@@ -231,7 +231,7 @@ int PtlGetPhysId(ptl_handle_ni_t ni_handle, ptl_process_t *id);
 int PtlPTAlloc(ptl_handle_ni_t ni_handle, unsigned int options, ptl_handle_eq_t eq_handle,
                ptl_pt_index_t pt_index_req, ptl_pt_index_t *pt_index);
 
-/** Gives an index back. PTL_PT_IN_USE: it has entries, or operations are in flight there. */
+/** Gives an index back. PTL_IN_USE: it has entries, or operations are in flight there. */
 int PtlPTFree(ptl_handle_ni_t ni_handle, ptl_pt_index_t pt_index);
 
 /** Refuses all operations from now on. Returns when those in flight have ended and their events are there. */

@@ -41,7 +41,7 @@ int PtlPTFree(ptl_handle_ni_t ni_handle, ptl_pt_index_t pt_index) {
   return with_interface(ni_handle, [&](Library& library, Library::Lock&, Interface& interface) -> int {
     if (!interface.has_table(pt_index)) return PTL_ARG_INVALID;
     const Status status = library.port().free_table(interface.number(), pt_index);
-    if (status == Status::kAgain) return PTL_PT_IN_USE;
+    if (status == Status::kAgain) return PTL_IN_USE;
     if (status != Status::kOk) return code_of(status);
     interface.set_table(pt_index, false);
     return PTL_OK;

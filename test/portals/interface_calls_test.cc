@@ -1,3 +1,6 @@
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "portals/portals_world.h"
 
 namespace ch3_offload::portals {
@@ -84,6 +87,20 @@ TEST_P(Interfaces, InitIsCounted) {
   PtlFini();
   PtlFini();
   EXPECT_EQ(PtlNIFini(ni), PTL_NO_INIT);
+}
+
+TEST_P(Interfaces, AChildOfForkHasNone) {
+  const ptl_handle_ni_t ni = open_matching();
+  const pid_t child = fork();
+  if (child == 0) {
+    ptl_process_t id;
+    const bool has_none = PtlGetPhysId(ni, &id) == PTL_NO_INIT && PtlInit() == PTL_FAIL;
+    PtlFini();  // As a handler of exit() would.
+    _exit(has_none ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_P(Interfaces, WrongOptionsAreRefused) {

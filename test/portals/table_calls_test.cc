@@ -62,7 +62,7 @@ TEST_P(Tables, ATableWithEntriesIsInUse) {
   const ptl_me_t me = match_entry(nullptr, 0);
   ptl_handle_me_t entry;
   ASSERT_EQ(PtlMEAppend(ni, table, &me, PTL_PRIORITY_LIST, nullptr, &entry), PTL_OK);
-  EXPECT_EQ(PtlPTFree(ni, table), PTL_PT_IN_USE);
+  EXPECT_EQ(PtlPTFree(ni, table), PTL_IN_USE);
   ASSERT_EQ(PtlMEUnlink(entry), PTL_OK);
   EXPECT_EQ(PtlPTFree(ni, table), PTL_OK);
 }

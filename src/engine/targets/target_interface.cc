@@ -123,11 +123,16 @@ TargetPlacement TargetInterface::arrive(std::uint32_t peer, std::uint32_t table_
   const bool is_known = known != identities_.end();
   header.key.initiator = is_known ? known->second.process : make_logical_id(peer);
   header.user = is_known ? known->second.user : config_.user;
+  TargetPlacement refused;
+  if (!is_known && config_.identifies_all) {
+    ++resources_.registers.permission_violations;
+    refused.failure = TargetFailure::kPermissionViolation;
+    return refused;
+  }
   if (TargetTable* const found = table(table_index)) return found->arrive(header);
   ++resources_.registers.drops;
-  TargetPlacement dropped;
-  dropped.failure = TargetFailure::kDropped;
-  return dropped;
+  refused.failure = TargetFailure::kDropped;
+  return refused;
 }
 
 void TargetInterface::tell(QueueId queue, const TargetEvent& event) noexcept {

@@ -31,6 +31,8 @@ struct TargetInterfaceConfig {
   TargetLimits limits{4096, 4096, 4096};
   std::uint32_t most_tables = 64;
   UserId user{};  ///< Of all processes of the job: they have proved that they know its secret.
+  /// A peer of which identify() has said nothing is refused. Otherwise its number is its rank.
+  bool identifies_all = false;
 };
 
 class TargetInterface {

@@ -61,6 +61,20 @@ TEST_F(Interface, AQueueThatIsGoneIsToldNothing) {
   EXPECT_NE(make_queue(1), queue);
 }
 
+TEST_F(Interface, WhoWasNotIdentifiedIsRefusedWhereAllAre) {
+  TargetInterface strict{{{100, 100, 100}, 4, UserId{7}, true}, board, due};
+  ASSERT_EQ(strict.prepare(), Status::kOk);
+  ASSERT_EQ(strict.make_table(2, kNoQueue, false), Status::kOk);
+  TargetId id{};
+  ASSERT_EQ(strict.table(2)->append(entry_for(1, 0), TargetListKind::kPriority, id), Status::kOk);
+  TargetHeader header;
+  header.key.bits = MatchBits{1};
+  EXPECT_EQ(strict.arrive(5, 2, header).failure, TargetFailure::kPermissionViolation);
+  ASSERT_TRUE(strict.identify(5, make_logical_id(3), UserId{7}));
+  EXPECT_EQ(strict.arrive(5, 2, header).failure, TargetFailure::kNone);
+  EXPECT_EQ(header.key.initiator, make_logical_id(3));
+}
+
 TEST_F(Interface, ARingWithoutRoomForWhatItSaysIsNoQueue) {
   TargetEventRing ring;
   EXPECT_EQ(interface.make_queue(ring), kNoQueue);
