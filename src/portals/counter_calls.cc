@@ -58,11 +58,12 @@ class AnyCount {
 int poll(const ptl_handle_ct_t* handles, const ptl_size_t* tests, unsigned int size, ptl_time_t timeout,
          ptl_ct_event_t* event, unsigned int* which) noexcept {
   Library& library = Library::instance();
+  // Before the handles are looked at: after PtlAbort() the program may free them.
+  if (library.is_aborted()) return PTL_ABORTED;
   Interface* const interface = library.interface_at(interface_of(handles[0]));
   if (interface == nullptr) return PTL_ARG_INVALID;
   AnyCount any(interface->counters, handles, tests, size, *event, *which);
   if (!any.are_live()) return PTL_ARG_INVALID;
-  if (library.is_aborted()) return PTL_ABORTED;
   if (const std::optional<int> met = any.take()) return *met;
   Library::Lock lock = library.lock();
   return library.wait(lock, any, timeout, PTL_CT_NONE_REACHED);

@@ -72,6 +72,8 @@ class AnyEvent {
 
 int poll(const ptl_handle_eq_t* handles, unsigned int size, ptl_time_t timeout, ptl_event_t* event,
          unsigned int* which) noexcept {
+  // Before the handles are looked at: after PtlAbort() the program may free them.
+  if (Library::instance().is_aborted()) return PTL_ABORTED;
   return with_interface_of(handles[0],
                            [&](Library& library, Library::Lock& lock, Interface& interface) -> int {
                              AnyEvent any(interface, size, *event, *which);

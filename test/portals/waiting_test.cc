@@ -204,6 +204,20 @@ TEST_P(Waiting, AbortEndsAllWaitingNowAndLater) {
   EXPECT_EQ(PtlCTWait(ct, 0, &value[0]), PTL_OK) << "its effect has ended";
 }
 
+TEST_P(Waiting, WaitingForWhatIsFreedEndsWithTheAbort) {
+  ptl_event_t event;
+  ptl_ct_event_t value;
+  unsigned int which;
+  const ptl_size_t test = 1;
+  PtlAbort();
+  ASSERT_EQ(PtlEQFree(eq), PTL_OK);
+  ASSERT_EQ(PtlCTFree(ct), PTL_OK);
+  EXPECT_EQ(PtlEQWait(eq, &event), PTL_ABORTED);
+  EXPECT_EQ(PtlEQPoll(&eq, 1, PTL_TIME_FOREVER, &event, &which), PTL_ABORTED);
+  EXPECT_EQ(PtlCTWait(ct, test, &value), PTL_ABORTED);
+  EXPECT_EQ(PtlCTPoll(&ct, &test, 1, PTL_TIME_FOREVER, &value, &which), PTL_ABORTED);
+}
+
 TEST_P(Waiting, AbortBeforeInitHasNoEffect) {
   PtlFini();
   PtlAbort();
