@@ -207,7 +207,6 @@ void TargetServer::tell() noexcept {
   if (idle_told_ != idle_at) {
     idle_told_ = idle_at;
     words_.idle_at.store(idle_at, std::memory_order_seq_cst);
-    has_news = has_news || idle_at != kNotIdle;
   }
   if (has_news) PortMemory::ring(words_.client_sleeps, memory_.client_bell(), ring_counters_.bells_rung);
 }
