@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -25,18 +24,12 @@ class HandleTable {
 
   /// Throws std::bad_alloc, with no effect.
   ptl_handle_any_t add(std::shared_ptr<T> object) {
-    if (free_.empty()) {
-      const auto index = static_cast<std::uint32_t>(slots_.size());
+    if (first_free_ == kNone) {
       slots_.emplace_back();
-      try {
-        free_.push_back(index);
-      } catch (...) {
-        slots_.pop_back();
-        throw;
-      }
+      append_free(static_cast<std::uint32_t>(slots_.size() - 1));
     }
-    const std::uint32_t index = free_.front();
-    free_.pop_front();
+    const std::uint32_t index = first_free_;
+    first_free_ = slots_[index].next_free;
     Slot& slot = slots_[index];
     slot.object = std::move(object);
     ++live_;
@@ -54,10 +47,10 @@ class HandleTable {
     return slot == nullptr ? nullptr : slot->object;
   }
 
-  /// REQUIRES: find() has found it. Throws std::bad_alloc, with no effect.
-  void remove(ptl_handle_any_t handle) {
+  /// REQUIRES: find() has found it.
+  void remove(ptl_handle_any_t handle) noexcept {
     const std::uint32_t index = index_of(handle);
-    free_.push_back(index);
+    append_free(index);
     Slot& slot = slots_[index];
     slot.object.reset();
     slot.generation = (slot.generation + 1) % kHandleGenerations;
@@ -74,15 +67,24 @@ class HandleTable {
       if (slot.object != nullptr) visit(make_handle(kind_, interface_, slot.generation, index), *slot.object);
     }
   }
-  void clear() {
+  void clear() noexcept {
     for_each([this](ptl_handle_any_t handle, T&) { remove(handle); });
   }
 
  private:
+  static constexpr std::uint32_t kNone = UINT32_MAX;
   struct Slot {
     std::uint64_t generation = 0;
-    std::shared_ptr<T> object;  ///< Null: free.
+    std::shared_ptr<T> object;        ///< Null: free.
+    std::uint32_t next_free = kNone;  ///< Of one that is free.
   };
+
+  /// The one that was freed first is used first, so that a stale handle is noticed for long.
+  void append_free(std::uint32_t index) noexcept {
+    slots_[index].next_free = kNone;
+    (first_free_ == kNone ? first_free_ : slots_[last_free_].next_free) = index;
+    last_free_ = index;
+  }
 
   Slot* slot_of(ptl_handle_any_t handle) noexcept {
     const std::uint32_t index = index_of(handle);
@@ -94,7 +96,8 @@ class HandleTable {
   const HandleKind kind_;
   const unsigned interface_;
   std::vector<Slot> slots_;
-  std::deque<std::uint32_t> free_;
+  std::uint32_t first_free_ = kNone;
+  std::uint32_t last_free_ = kNone;  ///< Means nothing if there is none.
   std::size_t live_ = 0;
 };
 
