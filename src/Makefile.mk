@@ -148,6 +148,7 @@ engine_sources = \
 	src/engine/target_request.h \
 	src/engine/targets/target_atomics.cc \
 	src/engine/targets/target_atomics.h \
+	src/engine/targets/target_board.h \
 	src/engine/targets/target_counters.cc \
 	src/engine/targets/target_counters.h \
 	src/engine/targets/target_entry.h \
