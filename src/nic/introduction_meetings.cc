@@ -204,11 +204,8 @@ std::size_t Introductions::hear(Listener& listener, std::size_t index) noexcept 
 std::size_t Introductions::on_frame(Listener& listener, std::size_t index,
                                     const ProcessFrame& frame) noexcept {
   Meeting& meeting = *meetings_[index];
-  if (meeting.is_dial) {
-    processes_[meeting.process].alive_ns = patience_ns_;
-    if (frame.kind == ProcessFrameKind::kRefuse)
-      return on_refusal(listener, index, describe(static_cast<ProcessRefusal>(frame.refuse.reason)));
-  }
+  if (meeting.is_dial && frame.kind == ProcessFrameKind::kRefuse)
+    return on_refusal(listener, index, describe(static_cast<ProcessRefusal>(frame.refuse.reason)));
   const bool is_hello = meeting.step == Step::kAwaitsHello && frame.kind == ProcessFrameKind::kHello;
   const bool is_card = meeting.step == Step::kAwaitsCard && frame.kind == ProcessFrameKind::kCard;
   if (is_hello && meeting.is_dial) {

@@ -32,7 +32,10 @@ constexpr std::uint64_t kTickNs = 10 * kMillisecondNs;
 constexpr std::uint64_t kLongestTickNs = 100 * kMillisecondNs;
 /// Between dials of one process whose backlog is full, or that has hung up.
 constexpr std::uint64_t kRedialNs = 20 * kMillisecondNs;
-/// Processes that cannot be reached are logged so often.
+/// A dial makes way for another one after so long, and is made again after so long.
+constexpr std::uint64_t kGraceOfDialNs = 200 * kMillisecondNs;
+constexpr std::uint64_t kMadeWayNs = 2000 * kMillisecondNs;
+/// Processes that cannot be reached, or are silent, are logged so often.
 constexpr std::uint32_t kMostLines = 10;
 
 Result<std::uint32_t> choose_nid(const Introductions::Config& config) {
@@ -162,6 +165,7 @@ std::size_t Introductions::met(Listener& listener, std::size_t index, const Proc
   Process& process = processes_[index];
   const PeerNames names{PeerId{frame.card.known_as}, PeerId{frame.card.own}};
   stop_seeking(index);
+  if (process.dial != SIZE_MAX) end(process.dial);  // The guest's way was the faster one.
   process.state = State::kMet;
   process.instance = frame.card.instance;
   process.known_as = names.known_as;
@@ -178,13 +182,17 @@ std::size_t Introductions::unreachable(Listener& listener, std::size_t index, st
   Process& process = processes_[index];
   stop_seeking(index);
   process.state = State::kUnreachable;
-  if (lines_++ < kMostLines) {
-    const PhysicalId id = process.id;
-    log_("the process %u.%u.%u.%u/%u cannot be reached: %.*s", id.nid >> 24, id.nid >> 16 & 255,
-         id.nid >> 8 & 255, id.nid & 255, id.pid, static_cast<int>(why.size()), why.data());
-  }
+  log_about(process, "cannot be reached", why);
   listener.on_card(number_of(index), {});
   return 1;
+}
+
+void Introductions::log_about(const Process& process, const char* what, std::string_view why) noexcept {
+  if (lines_ >= kMostLines) return;
+  ++lines_;
+  const PhysicalId id = process.id;
+  log_("the process %u.%u.%u.%u/%u %s: %.*s", id.nid >> 24, id.nid >> 16 & 255, id.nid >> 8 & 255,
+       id.nid & 255, id.pid, what, static_cast<int>(why.size()), why.data());
 }
 
 // Time
@@ -241,7 +249,7 @@ std::size_t Introductions::dial_those_due(Listener& listener) noexcept {
 
 std::size_t Introductions::dial(Listener& listener, std::size_t index) noexcept {
   Process& process = processes_[index];
-  if (!std::exchange(process.was_dialled, true)) process.alive_ns = patience_ns_;
+  process.was_dialled = true;
   if (!process.id.is_possible()) return unreachable(listener, index, "no process has such an id");
   process.retry_at_ns = monotonic_ns() + kRedialNs;
   ProcessStream stream;
@@ -249,6 +257,7 @@ std::size_t Introductions::dial(Listener& listener, std::size_t index) noexcept 
   if (!process.is_elsewhere) {
     status = dial_on_node(process.id, user_, stream);
     process.is_elsewhere = status == Status::kPeerFailed || status == Status::kUnreachable;
+    process.is_full = status == Status::kAgain;
   }
   if (process.is_elsewhere) {
     if (!key_.proves())
@@ -279,16 +288,45 @@ std::size_t Introductions::look_at_deadlines(Listener& listener) noexcept {
         patience_ns_ - meeting.since_ns >= kGuestMs * kMillisecondNs)
       end(i);
   }
+  make_way();
+  const std::uint64_t tick_ns = patience_ns_ - std::exchange(patience_at_tick_ns_, patience_ns_);
+  const std::uint64_t most_ns = config_.patience_ms * kMillisecondNs;
   std::size_t happened = 0;
   for (std::size_t i = sought_.size(); i > 0; --i) {
     const std::size_t index = sought_[i - 1];
-    const Process& process = processes_[index];
-    if (!process.was_dialled || patience_ns_ - process.alive_ns < config_.patience_ms * kMillisecondNs)
-      continue;
+    Process& process = processes_[index];
+    if (!process.was_dialled) continue;
+    const bool is_taken =
+        process.dial != SIZE_MAX ? !meetings_[process.dial]->stream.is_connecting() : process.is_full;
+    (is_taken ? process.silent_ns : process.unanswered_ns) += tick_ns;
+    if (process.silent_ns >= most_ns && !std::exchange(process.is_silence_logged, true))
+      log_about(process, "is waited for", "it runs, or hangs, and has not answered yet");
+    if (process.unanswered_ns < most_ns) continue;
     if (process.dial != SIZE_MAX) end(process.dial);
     happened += unreachable(listener, index, "it has not answered for too long");
   }
   return happened;
+}
+
+/// Ends the oldest dials while all are in use and other processes wait for their turn.
+void Introductions::make_way() noexcept {
+  if (dials_ < kMostDials) return;
+  const std::uint64_t now_ns = monotonic_ns();
+  auto waiting = std::ranges::count_if(sought_, [&](std::size_t index) {
+    return processes_[index].dial == SIZE_MAX && now_ns >= processes_[index].retry_at_ns;
+  });
+  for (; waiting > 0; --waiting) {
+    std::size_t oldest = SIZE_MAX;
+    for (std::size_t i = 0; i < meetings_.size(); ++i) {
+      const Meeting& meeting = *meetings_[i];
+      if (meeting.step == Step::kFree || !meeting.is_dial || patience_ns_ - meeting.since_ns < kGraceOfDialNs)
+        continue;
+      if (oldest == SIZE_MAX || meeting.since_ns < meetings_[oldest]->since_ns) oldest = i;
+    }
+    if (oldest == SIZE_MAX) return;
+    processes_[meetings_[oldest]->process].retry_at_ns = now_ns + kMadeWayNs;
+    end(oldest);
+  }
 }
 
 }  // namespace ch3_offload

@@ -370,6 +370,36 @@ TEST_F(HostileGuest, ACardOfSomebodyElseIsRefused) {
   EXPECT_TRUE(a.record.processes.empty());
 }
 
+TEST_F(HostileGuest, WhoIsMetAsAGuestIsNotDialledAnyMore) {
+  BookOwner& a = make();
+  BookOwner& b = make();
+  const auto run = [&](auto done) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    bool is_done = false;
+    while (!is_done && std::chrono::steady_clock::now() < end) {
+      a.book->poll(a.record);  // Not b.
+      is_done = done();
+    }
+    return is_done;
+  };
+  const PeerId there = a.find(b.id());
+  ASSERT_TRUE(run([&] { return a.book->connections() == 1; }));
+  {
+    const Stranger guest(a.id());
+    guest.say(hello_to(a.id()));
+    ProcessFrame frame;
+    ASSERT_TRUE(run([&] { return guest.hear(frame) == ProcessFrameKind::kHello; }));
+    const ProcessNonces nonces{{}, frame.hello.nonce};
+    frame = card_to(a.id(), nonces, users_);
+    frame.card.sender = static_cast<std::uint64_t>(b.id());
+    frame.proof = proof_of(users_, nonces, ProcessSide::kDialler, frame);
+    guest.say(frame);
+    ASSERT_TRUE(run([&] { return a.card_of(there) == "v=6;as=0;to=0;guest"; }));
+  }
+  EXPECT_TRUE(run([&] { return a.book->connections() == 0; }));
+  EXPECT_EQ(a.book->next_due_ns(), UINT64_MAX);
+}
+
 TEST_F(HostileGuest, AFrameThatIsNotDueEndsTheConnection) {
   BookOwner& a = make();
   const Stranger guest(a.id());
@@ -391,18 +421,39 @@ TEST_F(HostileGuest, SilentGuestsMakeWayAndEnd) {
   EXPECT_TRUE(run_until([&] { return a.book->connections() == 0; })) << "their time is bounded";
 }
 
-TEST_F(IntroductionsTest, AProcessThatDoesNotAnswerIsGivenUp) {
+TEST_F(IntroductionsTest, AProcessThatComputesIsWaitedForAndLoggedOnce) {
   BookOwner& a = make();
   Introductions::Config config = config_of();
-  config.patience_ms = 200;
+  config.patience_ms = 100;
   BookOwner& b = make(config);
   const PeerId there = b.find(a.id());
   const auto begin = std::chrono::steady_clock::now();
-  while (b.record.cards.empty() && std::chrono::steady_clock::now() < begin + std::chrono::minutes(1))
+  while (std::chrono::steady_clock::now() < begin + std::chrono::milliseconds(500)) b.book->poll(b.record);
+  EXPECT_EQ(b.card_of(there), "nothing");
+  const std::size_t line = b.log.find("has not answered yet");
+  EXPECT_NE(line, std::string::npos) << b.log;
+  EXPECT_EQ(b.log.find("has not answered yet", line + 1), std::string::npos) << b.log;
+  ASSERT_TRUE(run_until_card(b, there));
+  EXPECT_EQ(b.card_of(there).substr(0, 5), "v=6;a");
+}
+
+TEST_F(IntroductionsTest, DialsOfProcessesThatComputeMakeWay) {
+  BookOwner& a = make();
+  std::vector<BookOwner*> silent;
+  for (std::size_t i = 0; i < Introductions::kMostDials + 5; ++i) silent.push_back(&make());
+  BookOwner& b = make();
+  for (const BookOwner* one : silent) a.find(one->id());
+  const auto poll_two = [&] {
+    a.book->poll(a.record);
     b.book->poll(b.record);
-  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(200));
-  EXPECT_EQ(b.card_of(there), "");
-  EXPECT_NE(b.log.find("has not answered"), std::string::npos) << b.log;
+  };
+  while (a.book->connections() < Introductions::kMostDials) poll_two();
+  const PeerId there = a.find(b.id());
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (a.record.cards.empty() && std::chrono::steady_clock::now() < end) poll_two();
+  EXPECT_EQ(a.card_of(there).substr(0, 5), "v=6;a");
+  ASSERT_TRUE(run_until([&] { return a.record.cards.size() == silent.size() + 1; }));
+  for (const auto& [peer, card] : a.record.cards) EXPECT_NE(card, "") << peer;
 }
 
 TEST_F(IntroductionsTest, AProcessThatDiesInTheMiddleIsUnreachable) {
@@ -489,6 +540,57 @@ TEST_F(IntroductionsOverNet, WhoDoesNotListenIsUnreachableAtOnce) {
   ASSERT_TRUE(run_until_card(a, there));
   EXPECT_EQ(a.card_of(there), "");
   EXPECT_NE(a.log.find("nobody listens there"), std::string::npos) << a.log;
+}
+
+TEST_F(IntroductionsOverNet, WhoSaysHelloAndHangsUpGainsNoTime) {
+  FileDescriptor door(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(kLoopback2);
+  socklen_t length = sizeof address;
+  ASSERT_EQ(::bind(door.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(::listen(door.get(), 16), 0);
+  ASSERT_EQ(::getsockname(door.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+  Introductions::Config config = config_of();
+  config.key = key;
+  config.patience_ms = 300;
+  BookOwner& a = make(config);
+  const PeerId there = a.find(make_physical_id(kLoopback2, ntohs(address.sin_port)));
+  const ProcessFrame hello = make_process_frame(ProcessFrameKind::kHello);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (a.record.cards.empty() && std::chrono::steady_clock::now() < end) {
+    a.book->poll(a.record);
+    const FileDescriptor guest(::accept(door.get(), nullptr, nullptr));
+    if (guest.valid()) static_cast<void>(::send(guest.get(), &hello, sizeof hello, MSG_NOSIGNAL));
+  }
+  EXPECT_EQ(a.card_of(there), "");
+  EXPECT_NE(a.log.find("has not answered"), std::string::npos) << a.log;
+}
+
+TEST_F(IntroductionsOverNet, AProcessThatNoKernelAnswersForIsGivenUp) {
+  FileDescriptor door(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(kLoopback2);
+  socklen_t length = sizeof address;
+  ASSERT_EQ(::bind(door.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(::listen(door.get(), 0), 0);
+  ASSERT_EQ(::getsockname(door.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+  std::vector<FileDescriptor> crowd;  // The backlog is full: the kernel drops what else comes.
+  for (int i = 0; i < 4; ++i) {
+    crowd.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    static_cast<void>(::connect(crowd.back().get(), reinterpret_cast<sockaddr*>(&address), length));
+  }
+  run_for_ms(20);
+  Introductions::Config config = config_of();
+  config.key = key;
+  config.patience_ms = 200;
+  BookOwner& a = make(config);
+  const PeerId there = a.find(make_physical_id(kLoopback2, ntohs(address.sin_port)));
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_TRUE(run_until_card(a, there));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(190));
+  EXPECT_EQ(a.card_of(there), "");
 }
 
 TEST_F(IntroductionsOverNet, AProcessThatIsStartedAnewTakesItsPidAgain) {
