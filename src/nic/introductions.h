@@ -128,6 +128,7 @@ class Introductions final : public ProcessBook {
     std::uint64_t since_ns = 0;  ///< patience_ns_ when it began.
     ProcessNonces nonces;
     ProcessStream stream;
+    ForkClosing closing;  ///< Of the stream's socket.
   };
   enum class Tag : std::uint32_t { kMeeting, kNode, kNet, kBell };
 

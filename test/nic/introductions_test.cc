@@ -6,7 +6,9 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
+#include <csignal>
 #include <cstring>
 #include <functional>
 #include <set>
@@ -103,7 +105,9 @@ TEST_F(IntroductionsTest, TheNidIsThatOfTheInterface) {
   config.interface = "";
   EXPECT_NE(PhysicalId::of(make(config).id()).nid, 0u);
   config.interface = "nothing*";
-  EXPECT_FALSE(Introductions::create(config).ok());
+  const Result<std::unique_ptr<Introductions>> none = Introductions::create(config);
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().message.find("verbs"), std::string::npos) << none.error().message;
 }
 
 TEST_F(IntroductionsTest, ACardThatIsTooLongIsRefused) {
@@ -356,7 +360,6 @@ TEST_F(HostileGuest, ACardOfSomebodyElseIsRefused) {
       [&](ProcessFrame& f) { f.card.sender = static_cast<std::uint64_t>(a.id()); },
       [](ProcessFrame& f) { f.card.sender = 0; },
       [](ProcessFrame& f) { ++f.card.receiver; },
-      [](ProcessFrame& f) { ++f.card.user; },
   };
   for (const auto& breach : breaches) {
     const Stranger guest(a.id());
@@ -398,6 +401,41 @@ TEST_F(HostileGuest, WhoIsMetAsAGuestIsNotDialledAnyMore) {
   }
   EXPECT_TRUE(run([&] { return a.book->connections() == 0; }));
   EXPECT_EQ(a.book->next_due_ns(), UINT64_MAX);
+}
+
+TEST_F(HostileGuest, AnotherUidIsTold) {
+  BookOwner& a = make();
+  const Stranger guest(a.id());
+  const ProcessNonces nonces = greet(guest, a.id());
+  ProcessFrame frame = card_to(a.id(), nonces, users_);
+  ++frame.card.user;
+  frame.proof = proof_of(users_, nonces, ProcessSide::kDialler, frame);
+  guest.say(frame);
+  EXPECT_EQ(refusal_of(guest), ProcessRefusal::kUser);
+  EXPECT_NE(describe(ProcessRefusal::kUser).find("uid"), std::string_view::npos);
+  EXPECT_TRUE(a.record.processes.empty());
+}
+
+TEST_F(HostileGuest, AForkedChildDoesNotKeepTheConnection) {
+  BookOwner& a = make();
+  const Stranger guest(a.id());
+  greet(guest, a.id());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(30);
+    for (;;) ::pause();
+  }
+  ASSERT_GT(child, 0);
+  ProcessFrame frame;
+  a.book.reset();
+  ProcessFrameKind kind{};
+  for (int i = 0; i < 2000 && kind == ProcessFrameKind{}; ++i) {
+    kind = guest.hear(frame);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(kind, ProcessFrameKind::kEnd);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
 }
 
 TEST_F(HostileGuest, AFrameThatIsNotDueEndsTheConnection) {
@@ -464,6 +502,22 @@ TEST_F(IntroductionsTest, AProcessThatDiesInTheMiddleIsUnreachable) {
   a.book.reset();
   ASSERT_TRUE(run_until_card(b, there));
   EXPECT_EQ(b.card_of(there), "");
+}
+
+TEST(ProcessStream, ASocketThatHasConnectedToItselfIsRefused) {
+  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(kLoopback1);
+  socklen_t length = sizeof address;
+  ASSERT_EQ(::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+  ASSERT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  ProcessStream stream(std::move(socket), /*is_connecting=*/true);
+  stream.send(make_process_frame(ProcessFrameKind::kHello));
+  ProcessFrame frame;
+  EXPECT_EQ(stream.receive(frame), ProcessStream::Receipt::kClosed);
+  EXPECT_EQ(stream.error(), ECONNREFUSED);
 }
 
 /// Over TCP.
