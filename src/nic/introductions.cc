@@ -32,6 +32,9 @@ constexpr std::uint64_t kTickNs = 10 * kMillisecondNs;
 constexpr std::uint64_t kLongestTickNs = 100 * kMillisecondNs;
 /// Between dials of one process whose backlog is full, or that has hung up.
 constexpr std::uint64_t kRedialNs = 20 * kMillisecondNs;
+/// find() seeks a process that could not be reached anew after so long; the first time and at most.
+constexpr std::uint64_t kAgainNs = 100 * kMillisecondNs;
+constexpr std::uint64_t kMostAgainNs = 1000 * kMillisecondNs;
 /// A dial makes way for another one after so long, and is made again after so long.
 constexpr std::uint64_t kGraceOfDialNs = 200 * kMillisecondNs;
 constexpr std::uint64_t kMadeWayNs = 2000 * kMillisecondNs;
@@ -105,6 +108,11 @@ Status Introductions::add(PhysicalId id, std::size_t& index) noexcept {
   if (config_.peer_limit <= index_of(config_.first_peer) ||
       index >= config_.peer_limit - index_of(config_.first_peer))
     return Status::kNoMemory;
+  Process made{.id = id, .is_elsewhere = !config_.meets_on_node};
+  if (const auto old = by_id_.find(static_cast<std::uint64_t>(id.process())); old != by_id_.end()) {
+    made.is_logged = processes_[old->second].is_logged;
+    made.failures = processes_[old->second].failures;
+  }
   try {
     const std::size_t room = index < processes_.capacity() ? processes_.capacity() : 2 * index + 16;
     sought_.reserve(room);
@@ -114,7 +122,7 @@ Status Introductions::add(PhysicalId id, std::size_t& index) noexcept {
   } catch (const std::bad_alloc&) {
     return Status::kNoMemory;
   }
-  processes_.push_back({.id = id, .is_elsewhere = !config_.meets_on_node});
+  processes_.push_back(made);
   untold_.push_back(index);
   return Status::kOk;
 }
@@ -126,7 +134,9 @@ Status Introductions::find(ProcessId process, PeerId& peer) noexcept {
   }
   const auto found = by_id_.find(static_cast<std::uint64_t>(process));
   std::size_t index = found != by_id_.end() ? found->second : 0;
-  if (found == by_id_.end()) {
+  const bool is_over = found != by_id_.end() && processes_[index].state == State::kForgotten &&
+                       monotonic_ns() >= processes_[index].again_at_ns;
+  if (found == by_id_.end() || is_over) {
     if (const Status status = add(PhysicalId::of(process), index); status != Status::kOk) return status;
     sought_.push_back(index);
     const std::uint64_t one = 1;
@@ -145,7 +155,8 @@ void Introductions::forget(PeerId peer) noexcept {
   stop_seeking(index);
   std::erase(untold_, index);
   const auto found = by_id_.find(static_cast<std::uint64_t>(process.id.process()));
-  if (found != by_id_.end() && found->second == index) by_id_.erase(found);
+  const bool is_held = process.state == State::kUnreachable;  // find() still gives this number for a while.
+  if (!is_held && found != by_id_.end() && found->second == index) by_id_.erase(found);
   process.state = State::kForgotten;
 }
 
@@ -173,6 +184,8 @@ std::size_t Introductions::met(Listener& listener, std::size_t index, const Proc
   process.state = State::kMet;
   process.instance = frame.card.instance;
   process.known_as = names.known_as;
+  process.is_logged = false;
+  process.failures = 0;
   try {
     listener.on_card(number_of(index), card_with_names(card_in(frame), names));
   } catch (const std::bad_alloc&) {
@@ -186,7 +199,9 @@ std::size_t Introductions::unreachable(Listener& listener, std::size_t index, st
   Process& process = processes_[index];
   stop_seeking(index);
   process.state = State::kUnreachable;
-  log_about(process, "cannot be reached", why);
+  process.again_at_ns = monotonic_ns() + std::min(kAgainNs << std::min(process.failures, 4u), kMostAgainNs);
+  ++process.failures;
+  if (!std::exchange(process.is_logged, true)) log_about(process, "cannot be reached", why);
   listener.on_card(number_of(index), {});
   return 1;
 }

@@ -17,16 +17,18 @@
 // Numbers. Each side tells the other by which number it knows it, and the number that it has for itself
 // (PeerNames). If both dial at once, both exchanges carry the same numbers and have one result. A process
 // with the same id and another instance, or one that has given up this process and begun anew, gets a new
-// number. No number is used twice.
+// number. No number is used twice. A process that could not be reached keeps its dead number for a while
+// (100 ms, and twice as long after each failure, 1 s at most), so that who names it again and again uses few
+// numbers; operations on it fail at once. It may introduce itself at any time, and then gets a new number.
 //
 // Ends. A refused dial shows that the process has ended: programs exchange ids after they have begun to
 // listen. A process that no kernel answers for, for Config::patience_ms, cannot be reached. A dial that a
-// kernel has taken and that is not answered proves nothing: the process may compute. Such time is not counted;
+// kernel has taken and that is not answered proves nothing: the process may compute. This time is free;
 // it is logged once. No frame gives a process more time: a stranger could send it for ever. No connection
 // outlives its introduction: liveness is the providers'.
 //
 // Bounds. kMostDials and kMostGuests connections at once. When all dials are in use, the oldest one makes way
-// after 200 ms for a process that waits for its turn, and is made again later. Of guests, nothing is allocated
+// after 200 ms for a process that waits for a dial, and is made again later. Of guests, nothing is allocated
 // before the proof but a slot. A guest has kGuestMs. Only time in which poll() is called counts.
 //
 // Threads: one, the engine's. Blocking: none, but in create().
@@ -109,7 +111,10 @@ class Introductions final : public ProcessBook {
     PeerId known_as{};            ///< kMet: this process, there.
     std::size_t dial = SIZE_MAX;  ///< In meetings_. SIZE_MAX: none now.
     bool was_dialled = false;
-    bool is_full = false;  ///< The last dial found its backlog full: the process lives.
+    bool is_full = false;           ///< The last dial found its backlog full: the process lives.
+    bool is_logged = false;         ///< That it cannot be reached. Its later numbers inherit it.
+    std::uint32_t failures = 0;     ///< Of this id in a row. Its later numbers inherit it.
+    std::uint64_t again_at_ns = 0;  ///< kUnreachable: find() seeks it anew from then on.
     bool is_silence_logged = false;
     std::uint64_t unanswered_ns = 0;  ///< Of patience_ns_: sought, and no kernel has taken a dial.
     std::uint64_t silent_ns = 0;      ///< Of patience_ns_: a kernel has taken a dial.

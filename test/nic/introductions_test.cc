@@ -129,7 +129,34 @@ TEST_F(IntroductionsTest, WhoDoesNotListenIsUnreachableAtOnce) {
   EXPECT_NE(a.log.find("no process of this user has that id"), std::string::npos) << a.log;
   EXPECT_EQ(a.find(gone), there);
   a.book->forget(there);
-  EXPECT_NE(a.find(gone), there);
+  EXPECT_EQ(a.find(gone), there) << "it is not sought again at once";
+  EXPECT_TRUE(run_until([&] { return a.find(gone) != there; }));
+}
+
+TEST_F(IntroductionsTest, WhoNamesAnAbsentProcessAgainAndAgainUsesFewNumbers) {
+  BookOwner& a = make();
+  BookOwner& b = make();
+  const PhysicalId gone = PhysicalId::of(b.id());
+  b.book.reset();
+  std::set<std::uint32_t> numbers;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(800);
+  while (std::chrono::steady_clock::now() < end) {
+    const PeerId there = a.find(gone.process());
+    numbers.insert(index_of(there));
+    run_for_ms(2);
+    if (a.card_of(there) == "") a.book->forget(there);  // The engine has failed it.
+  }
+  EXPECT_GE(numbers.size(), 2u);
+  EXPECT_LE(numbers.size(), 4u);
+  const std::size_t line = a.log.find("cannot be reached");
+  EXPECT_NE(line, std::string::npos);
+  EXPECT_EQ(a.log.find("cannot be reached", line + 1), std::string::npos) << a.log;
+  Introductions::Config config = config_of();
+  config.pid = static_cast<std::uint16_t>(gone.pid);
+  BookOwner& again = make(config);
+  const PeerId a_there = again.find(a.id());
+  ASSERT_TRUE(run_until_card(again, a_there));
+  expect_met(a, a.find(again.id()), again, a_there);
 }
 
 TEST_F(IntroductionsTest, IdsThatNoProcessHasAreUnreachable) {
