@@ -55,6 +55,7 @@ Introductions::Meeting* Introductions::begin(ProcessStream stream, bool is_dial,
   while (index < meetings_.size() && meetings_[index]->step != Step::kFree) ++index;
   try {
     if (index == meetings_.size()) meetings_.push_back(std::make_unique<Meeting>());
+    meetings_[index]->closing = ForkClosing(stream.socket().get());
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
@@ -77,6 +78,7 @@ void Introductions::end(std::size_t index) noexcept {
   if (meeting.is_dial) processes_[meeting.process].dial = SIZE_MAX;
   // Closing alone is not enough: a child between vfork() and exec() holds the descriptor, too.
   static_cast<void>(::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, meeting.stream.socket().get(), nullptr));
+  meeting.closing = ForkClosing();
   meeting.stream.close();
   meeting.step = Step::kFree;
   ++meeting.life;
@@ -204,11 +206,8 @@ std::size_t Introductions::hear(Listener& listener, std::size_t index) noexcept 
 std::size_t Introductions::on_frame(Listener& listener, std::size_t index,
                                     const ProcessFrame& frame) noexcept {
   Meeting& meeting = *meetings_[index];
-  if (meeting.is_dial) {
-    processes_[meeting.process].alive_ns = patience_ns_;
-    if (frame.kind == ProcessFrameKind::kRefuse)
-      return on_refusal(listener, index, describe(static_cast<ProcessRefusal>(frame.refuse.reason)));
-  }
+  if (meeting.is_dial && frame.kind == ProcessFrameKind::kRefuse)
+    return on_refusal(listener, index, describe(static_cast<ProcessRefusal>(frame.refuse.reason)));
   const bool is_hello = meeting.step == Step::kAwaitsHello && frame.kind == ProcessFrameKind::kHello;
   const bool is_card = meeting.step == Step::kAwaitsCard && frame.kind == ProcessFrameKind::kCard;
   if (is_hello && meeting.is_dial) {
@@ -246,9 +245,12 @@ std::size_t Introductions::on_card_of_guest(Listener& listener, std::size_t inde
     return 1;
   }
   const PhysicalId id = PhysicalId::of(ProcessId{card.sender});
-  if (ProcessId{card.receiver} != self() || ProcessId{card.sender} == self() || !id.is_possible() ||
-      UserId{card.user} != user_) {
+  if (ProcessId{card.receiver} != self() || ProcessId{card.sender} == self() || !id.is_possible()) {
     refuse(index, ProcessRefusal::kStranger);
+    return 1;
+  }
+  if (UserId{card.user} != user_) {
+    refuse(index, ProcessRefusal::kUser);
     return 1;
   }
   const auto found = by_id_.find(card.sender);
@@ -277,9 +279,9 @@ std::size_t Introductions::on_card_of_acceptor(Listener& listener, std::size_t i
   const ProcessCard& card = frame.card;
   if (!equal_hashes(proof_of(key_, meeting.nonces, ProcessSide::kAcceptor, frame), frame.proof))
     return on_refusal(listener, index, describe(ProcessRefusal::kKey));
-  if (ProcessId{card.sender} != processes_[process].id.process() || ProcessId{card.receiver} != self() ||
-      UserId{card.user} != user_)
+  if (ProcessId{card.sender} != processes_[process].id.process() || ProcessId{card.receiver} != self())
     return on_refusal(listener, index, describe(ProcessRefusal::kStranger));
+  if (UserId{card.user} != user_) return on_refusal(listener, index, describe(ProcessRefusal::kUser));
   end(index);
   if (processes_[process].state != State::kSought) return 1;
   return met(listener, process, frame);

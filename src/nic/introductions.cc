@@ -32,7 +32,13 @@ constexpr std::uint64_t kTickNs = 10 * kMillisecondNs;
 constexpr std::uint64_t kLongestTickNs = 100 * kMillisecondNs;
 /// Between dials of one process whose backlog is full, or that has hung up.
 constexpr std::uint64_t kRedialNs = 20 * kMillisecondNs;
-/// Processes that cannot be reached are logged so often.
+/// find() seeks a process that could not be reached anew after so long; the first time and at most.
+constexpr std::uint64_t kAgainNs = 100 * kMillisecondNs;
+constexpr std::uint64_t kMostAgainNs = 1000 * kMillisecondNs;
+/// A dial makes way for another one after so long, and is made again after so long.
+constexpr std::uint64_t kGraceOfDialNs = 200 * kMillisecondNs;
+constexpr std::uint64_t kMadeWayNs = 2000 * kMillisecondNs;
+/// Processes that cannot be reached, or are silent, are logged so often.
 constexpr std::uint32_t kMostLines = 10;
 
 Result<std::uint32_t> choose_nid(const Introductions::Config& config) {
@@ -40,8 +46,12 @@ Result<std::uint32_t> choose_nid(const Introductions::Config& config) {
   const Result<std::string> address =
       find_host_address(config.interface, /*loopback_serves=*/true, AddressFamily::kIpv4);
   in_addr nid{htonl(INADDR_LOOPBACK)};
-  if (!address.ok() && !config.interface.empty())
-    return Error{address.error().status, 0, "choosing the nid of this process: " + address.error().message};
+  if (!address.ok() && !config.interface.empty()) {
+    std::string_view why = address.error().message;
+    constexpr std::string_view kOther = "verbs: ";  // The provider shares the search for an address.
+    if (why.starts_with(kOther)) why.remove_prefix(kOther.size());
+    return Error{address.error().status, 0, "choosing the nid of this process: " + std::string(why)};
+  }
   if (address.ok() && ::inet_pton(AF_INET, address.value().c_str(), &nid) != 1)
     return Error{Status::kUnsupported, 0,
                  "choosing the nid of this process: '" + address.value() + "' is no IPv4 address"};
@@ -98,6 +108,11 @@ Status Introductions::add(PhysicalId id, std::size_t& index) noexcept {
   if (config_.peer_limit <= index_of(config_.first_peer) ||
       index >= config_.peer_limit - index_of(config_.first_peer))
     return Status::kNoMemory;
+  Process made{.id = id, .is_elsewhere = !config_.meets_on_node};
+  if (const auto old = by_id_.find(static_cast<std::uint64_t>(id.process())); old != by_id_.end()) {
+    made.is_logged = processes_[old->second].is_logged;
+    made.failures = processes_[old->second].failures;
+  }
   try {
     const std::size_t room = index < processes_.capacity() ? processes_.capacity() : 2 * index + 16;
     sought_.reserve(room);
@@ -107,7 +122,7 @@ Status Introductions::add(PhysicalId id, std::size_t& index) noexcept {
   } catch (const std::bad_alloc&) {
     return Status::kNoMemory;
   }
-  processes_.push_back({.id = id, .is_elsewhere = !config_.meets_on_node});
+  processes_.push_back(made);
   untold_.push_back(index);
   return Status::kOk;
 }
@@ -119,7 +134,9 @@ Status Introductions::find(ProcessId process, PeerId& peer) noexcept {
   }
   const auto found = by_id_.find(static_cast<std::uint64_t>(process));
   std::size_t index = found != by_id_.end() ? found->second : 0;
-  if (found == by_id_.end()) {
+  const bool is_over = found != by_id_.end() && processes_[index].state == State::kForgotten &&
+                       monotonic_ns() >= processes_[index].again_at_ns;
+  if (found == by_id_.end() || is_over) {
     if (const Status status = add(PhysicalId::of(process), index); status != Status::kOk) return status;
     sought_.push_back(index);
     const std::uint64_t one = 1;
@@ -138,7 +155,8 @@ void Introductions::forget(PeerId peer) noexcept {
   stop_seeking(index);
   std::erase(untold_, index);
   const auto found = by_id_.find(static_cast<std::uint64_t>(process.id.process()));
-  if (found != by_id_.end() && found->second == index) by_id_.erase(found);
+  const bool is_held = process.state == State::kUnreachable;  // find() still gives this number for a while.
+  if (!is_held && found != by_id_.end() && found->second == index) by_id_.erase(found);
   process.state = State::kForgotten;
 }
 
@@ -162,9 +180,12 @@ std::size_t Introductions::met(Listener& listener, std::size_t index, const Proc
   Process& process = processes_[index];
   const PeerNames names{PeerId{frame.card.known_as}, PeerId{frame.card.own}};
   stop_seeking(index);
+  if (process.dial != SIZE_MAX) end(process.dial);  // The guest's way was the faster one.
   process.state = State::kMet;
   process.instance = frame.card.instance;
   process.known_as = names.known_as;
+  process.is_logged = false;
+  process.failures = 0;
   try {
     listener.on_card(number_of(index), card_with_names(card_in(frame), names));
   } catch (const std::bad_alloc&) {
@@ -178,13 +199,19 @@ std::size_t Introductions::unreachable(Listener& listener, std::size_t index, st
   Process& process = processes_[index];
   stop_seeking(index);
   process.state = State::kUnreachable;
-  if (lines_++ < kMostLines) {
-    const PhysicalId id = process.id;
-    log_("the process %u.%u.%u.%u/%u cannot be reached: %.*s", id.nid >> 24, id.nid >> 16 & 255,
-         id.nid >> 8 & 255, id.nid & 255, id.pid, static_cast<int>(why.size()), why.data());
-  }
+  process.again_at_ns = monotonic_ns() + std::min(kAgainNs << std::min(process.failures, 4u), kMostAgainNs);
+  ++process.failures;
+  if (!std::exchange(process.is_logged, true)) log_about(process, "cannot be reached", why);
   listener.on_card(number_of(index), {});
   return 1;
+}
+
+void Introductions::log_about(const Process& process, const char* what, std::string_view why) noexcept {
+  if (lines_ >= kMostLines) return;
+  ++lines_;
+  const PhysicalId id = process.id;
+  log_("the process %u.%u.%u.%u/%u %s: %.*s", id.nid >> 24, id.nid >> 16 & 255, id.nid >> 8 & 255,
+       id.nid & 255, id.pid, what, static_cast<int>(why.size()), why.data());
 }
 
 // Time
@@ -241,7 +268,7 @@ std::size_t Introductions::dial_those_due(Listener& listener) noexcept {
 
 std::size_t Introductions::dial(Listener& listener, std::size_t index) noexcept {
   Process& process = processes_[index];
-  if (!std::exchange(process.was_dialled, true)) process.alive_ns = patience_ns_;
+  process.was_dialled = true;
   if (!process.id.is_possible()) return unreachable(listener, index, "no process has such an id");
   process.retry_at_ns = monotonic_ns() + kRedialNs;
   ProcessStream stream;
@@ -249,6 +276,7 @@ std::size_t Introductions::dial(Listener& listener, std::size_t index) noexcept 
   if (!process.is_elsewhere) {
     status = dial_on_node(process.id, user_, stream);
     process.is_elsewhere = status == Status::kPeerFailed || status == Status::kUnreachable;
+    process.is_full = status == Status::kAgain;
   }
   if (process.is_elsewhere) {
     if (!key_.proves())
@@ -279,16 +307,45 @@ std::size_t Introductions::look_at_deadlines(Listener& listener) noexcept {
         patience_ns_ - meeting.since_ns >= kGuestMs * kMillisecondNs)
       end(i);
   }
+  make_way();
+  const std::uint64_t tick_ns = patience_ns_ - std::exchange(patience_at_tick_ns_, patience_ns_);
+  const std::uint64_t most_ns = config_.patience_ms * kMillisecondNs;
   std::size_t happened = 0;
   for (std::size_t i = sought_.size(); i > 0; --i) {
     const std::size_t index = sought_[i - 1];
-    const Process& process = processes_[index];
-    if (!process.was_dialled || patience_ns_ - process.alive_ns < config_.patience_ms * kMillisecondNs)
-      continue;
+    Process& process = processes_[index];
+    if (!process.was_dialled) continue;
+    const bool is_taken =
+        process.dial != SIZE_MAX ? !meetings_[process.dial]->stream.is_connecting() : process.is_full;
+    (is_taken ? process.silent_ns : process.unanswered_ns) += tick_ns;
+    if (process.silent_ns >= most_ns && !std::exchange(process.is_silence_logged, true))
+      log_about(process, "is waited for", "it runs, or hangs, and has not answered yet");
+    if (process.unanswered_ns < most_ns) continue;
     if (process.dial != SIZE_MAX) end(process.dial);
     happened += unreachable(listener, index, "it has not answered for too long");
   }
   return happened;
+}
+
+/// Ends the oldest dials while all are in use and other processes wait for their turn.
+void Introductions::make_way() noexcept {
+  if (dials_ < kMostDials) return;
+  const std::uint64_t now_ns = monotonic_ns();
+  auto waiting = std::ranges::count_if(sought_, [&](std::size_t index) {
+    return processes_[index].dial == SIZE_MAX && now_ns >= processes_[index].retry_at_ns;
+  });
+  for (; waiting > 0; --waiting) {
+    std::size_t oldest = SIZE_MAX;
+    for (std::size_t i = 0; i < meetings_.size(); ++i) {
+      const Meeting& meeting = *meetings_[i];
+      if (meeting.step == Step::kFree || !meeting.is_dial || patience_ns_ - meeting.since_ns < kGraceOfDialNs)
+        continue;
+      if (oldest == SIZE_MAX || meeting.since_ns < meetings_[oldest]->since_ns) oldest = i;
+    }
+    if (oldest == SIZE_MAX) return;
+    processes_[meetings_[oldest]->process].retry_at_ns = now_ns + kMadeWayNs;
+    end(oldest);
+  }
 }
 
 }  // namespace ch3_offload

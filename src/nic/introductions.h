@@ -17,14 +17,19 @@
 // Numbers. Each side tells the other by which number it knows it, and the number that it has for itself
 // (PeerNames). If both dial at once, both exchanges carry the same numbers and have one result. A process
 // with the same id and another instance, or one that has given up this process and begun anew, gets a new
-// number. No number is used twice.
+// number. No number is used twice. A process that could not be reached keeps its dead number for a while
+// (100 ms, and twice as long after each failure, 1 s at most), so that who names it again and again uses few
+// numbers; operations on it fail at once. It may introduce itself at any time, and then gets a new number.
 //
 // Ends. A refused dial shows that the process has ended: programs exchange ids after they have begun to
-// listen. A process that is silent for Config::patience_ms cannot be reached; each frame of it begins that
-// time anew. No connection outlives its introduction: liveness is the providers'.
+// listen. A process that no kernel answers for, for Config::patience_ms, cannot be reached. A dial that a
+// kernel has taken and that is not answered proves nothing: the process may compute. This time is free;
+// it is logged once. No frame gives a process more time: a stranger could send it for ever. No connection
+// outlives its introduction: liveness is the providers'.
 //
-// Bounds. kMostDials and kMostGuests connections at once; nothing is allocated for a guest before its proof
-// but its slot. A guest has kGuestMs. Only time in which poll() is called counts.
+// Bounds. kMostDials and kMostGuests connections at once. When all dials are in use, the oldest one makes way
+// after 200 ms for a process that waits for a dial, and is made again later. Of guests, nothing is allocated
+// before the proof but a slot. A guest has kGuestMs. Only time in which poll() is called counts.
 //
 // Threads: one, the engine's. Blocking: none, but in create().
 
@@ -60,13 +65,13 @@ class Introductions final : public ProcessBook {
     std::uint32_t nid = 0;
     /// As find_host_address() has it. Empty: the best address of the node, or 127.0.0.1 if it has no other.
     std::string interface;
-    std::uint16_t pid = 0;       ///< 0: any.
-    UserKey key;                 ///< Proves nothing: that of a user without a key file.
-    std::string card;            ///< The engine's. At most kMostProcessCardBytes.
-    PeerId own{};                ///< The engine's number for itself.
-    PeerId first_peer{1};        ///< Processes get numbers from here on,
-    std::uint32_t peer_limit{};  ///< and below this. Providers and engine must allow them.
-    std::uint64_t patience_ms = 30'000;
+    std::uint16_t pid = 0;               ///< 0: any.
+    UserKey key;                         ///< Proves nothing: that of a user without a key file.
+    std::string card;                    ///< The engine's. At most kMostProcessCardBytes.
+    PeerId own{};                        ///< The engine's number for itself.
+    PeerId first_peer{1};                ///< Processes get numbers from here on,
+    std::uint32_t peer_limit{};          ///< and below this. Providers and engine must allow them.
+    std::uint64_t patience_ms = 30'000;  ///< With a process that no kernel answers for.
     /// False: other processes are dialled over TCP only. For tests, whose processes are of one node.
     bool meets_on_node = true;
     void (*log)(void* context, LogScope scope, const char* line) = nullptr;
@@ -106,7 +111,13 @@ class Introductions final : public ProcessBook {
     PeerId known_as{};            ///< kMet: this process, there.
     std::size_t dial = SIZE_MAX;  ///< In meetings_. SIZE_MAX: none now.
     bool was_dialled = false;
-    std::uint64_t alive_ns = 0;  ///< patience_ns_ at its last frame, or at the first dial.
+    bool is_full = false;           ///< The last dial found its backlog full: the process lives.
+    bool is_logged = false;         ///< That it cannot be reached. Its later numbers inherit it.
+    std::uint32_t failures = 0;     ///< Of this id in a row. Its later numbers inherit it.
+    std::uint64_t again_at_ns = 0;  ///< kUnreachable: find() seeks it anew from then on.
+    bool is_silence_logged = false;
+    std::uint64_t unanswered_ns = 0;  ///< Of patience_ns_: sought, and no kernel has taken a dial.
+    std::uint64_t silent_ns = 0;      ///< Of patience_ns_: a kernel has taken a dial.
     std::uint64_t retry_at_ns = 0;
   };
 
@@ -122,6 +133,7 @@ class Introductions final : public ProcessBook {
     std::uint64_t since_ns = 0;  ///< patience_ns_ when it began.
     ProcessNonces nonces;
     ProcessStream stream;
+    ForkClosing closing;  ///< Of the stream's socket.
   };
   enum class Tag : std::uint32_t { kMeeting, kNode, kNet, kBell };
 
@@ -160,6 +172,8 @@ class Introductions final : public ProcessBook {
   std::size_t dial(Listener& listener, std::size_t process) noexcept;
   std::size_t dial_those_due(Listener& listener) noexcept;
   void stop_seeking(std::size_t process) noexcept;
+  void make_way() noexcept;
+  void log_about(const Process& process, const char* what, std::string_view why) noexcept;
   std::size_t look_at_deadlines(Listener& listener) noexcept;
 
   const Config config_;
@@ -185,7 +199,8 @@ class Introductions final : public ProcessBook {
   std::uint64_t last_tick_ns_ = 0;
   /// Advances like the clock while poll() is called, and hardly while it is not.
   std::uint64_t patience_ns_ = 0;
-  std::uint32_t lines_ = 0;  ///< Logged.
+  std::uint64_t patience_at_tick_ns_ = 0;  ///< patience_ns_ at the last look_at_deadlines().
+  std::uint32_t lines_ = 0;                ///< Logged.
 };
 
 }  // namespace ch3_offload

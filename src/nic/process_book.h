@@ -45,7 +45,7 @@ class ProcessBook {
   /// kNoMemory: also if there is no number left.
   virtual Status find(ProcessId process, PeerId& peer) noexcept = 0;
   /// The engine says that the peer failed. If the same process is named again, it gets a new number: it may
-  /// have been started anew.
+  /// have been started anew. One that was never reached may keep the dead number for a while.
   virtual void forget(PeerId peer) noexcept = 0;
 
   /// Does what there is to do. Returns how many things happened.

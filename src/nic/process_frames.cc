@@ -64,6 +64,7 @@ std::string_view describe(ProcessRefusal reason) noexcept {
     case ProcessRefusal::kNoKey: return "it has no key file: all nodes need the same one";
     case ProcessRefusal::kStranger: return "another process answers at its address";
     case ProcessRefusal::kFull: return "it has met as many processes as it can number";
+    case ProcessRefusal::kUser: return "it runs with another uid: a user needs the same uid on all nodes";
     default: return "for no known reason";
   }
 }

@@ -34,6 +34,7 @@ enum class ProcessRefusal : std::uint32_t {
   kNoKey,        ///< The sender has no key file, so it meets processes of its node only.
   kStranger,     ///< Another process is meant.
   kFull,         ///< The sender cannot number one more process.
+  kUser,         ///< The two have different user numbers (uids).
   kEnd
 };
 

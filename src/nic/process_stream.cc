@@ -133,13 +133,24 @@ Status dial_over_net(PhysicalId id, ProcessStream& stream) noexcept {
   const int on = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   const sockaddr_in address = net_address(id);
-  bool is_connecting = false;
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    if (errno != EINPROGRESS && errno != EINTR) return status_of(errno);
-    is_connecting = true;
-  }
-  stream = ProcessStream(std::move(socket), is_connecting);
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 &&
+      errno != EINPROGRESS && errno != EINTR)
+    return status_of(errno);
+  stream = ProcessStream(std::move(socket), /*is_connecting=*/true);  // The stream looks.
   return Status::kOk;
+}
+
+/// Whether the socket has connected to itself: nobody listens at the port, and the kernel chose that very
+/// port for the socket.
+bool ProcessStream::is_of_self(const sockaddr_storage& peer) const noexcept {
+  sockaddr_storage own;
+  socklen_t length = sizeof own;
+  if (peer.ss_family != AF_INET ||
+      ::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0)
+    return false;
+  const auto& here = reinterpret_cast<const sockaddr_in&>(own);
+  const auto& there = reinterpret_cast<const sockaddr_in&>(peer);
+  return here.sin_port == there.sin_port && here.sin_addr.s_addr == there.sin_addr.s_addr;
 }
 
 void ProcessStream::fail(int error_number) noexcept {
@@ -172,6 +183,7 @@ void ProcessStream::flush() noexcept {
     sockaddr_storage peer;
     length = sizeof peer;
     if (::getpeername(socket_.get(), reinterpret_cast<sockaddr*>(&peer), &length) != 0) return;
+    if (is_of_self(peer)) return fail(ECONNREFUSED);
     connecting_ = false;
   }
   while (out_begin_ < out_end_) {

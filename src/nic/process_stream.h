@@ -8,6 +8,8 @@
 
 #pragma once
 
+#include <sys/socket.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -65,6 +67,7 @@ class ProcessStream {
 
  private:
   void flush() noexcept;
+  bool is_of_self(const sockaddr_storage& peer) const noexcept;
   void fail(int error_number) noexcept;
 
   FileDescriptor socket_;

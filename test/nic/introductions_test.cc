@@ -6,7 +6,9 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
+#include <csignal>
 #include <cstring>
 #include <functional>
 #include <set>
@@ -103,7 +105,9 @@ TEST_F(IntroductionsTest, TheNidIsThatOfTheInterface) {
   config.interface = "";
   EXPECT_NE(PhysicalId::of(make(config).id()).nid, 0u);
   config.interface = "nothing*";
-  EXPECT_FALSE(Introductions::create(config).ok());
+  const Result<std::unique_ptr<Introductions>> none = Introductions::create(config);
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().message.find("verbs"), std::string::npos) << none.error().message;
 }
 
 TEST_F(IntroductionsTest, ACardThatIsTooLongIsRefused) {
@@ -125,7 +129,34 @@ TEST_F(IntroductionsTest, WhoDoesNotListenIsUnreachableAtOnce) {
   EXPECT_NE(a.log.find("no process of this user has that id"), std::string::npos) << a.log;
   EXPECT_EQ(a.find(gone), there);
   a.book->forget(there);
-  EXPECT_NE(a.find(gone), there);
+  EXPECT_EQ(a.find(gone), there) << "it is not sought again at once";
+  EXPECT_TRUE(run_until([&] { return a.find(gone) != there; }));
+}
+
+TEST_F(IntroductionsTest, WhoNamesAnAbsentProcessAgainAndAgainUsesFewNumbers) {
+  BookOwner& a = make();
+  BookOwner& b = make();
+  const PhysicalId gone = PhysicalId::of(b.id());
+  b.book.reset();
+  std::set<std::uint32_t> numbers;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(800);
+  while (std::chrono::steady_clock::now() < end) {
+    const PeerId there = a.find(gone.process());
+    numbers.insert(index_of(there));
+    run_for_ms(2);
+    if (a.card_of(there) == "") a.book->forget(there);  // The engine has failed it.
+  }
+  EXPECT_GE(numbers.size(), 2u);
+  EXPECT_LE(numbers.size(), 4u);
+  const std::size_t line = a.log.find("cannot be reached");
+  EXPECT_NE(line, std::string::npos);
+  EXPECT_EQ(a.log.find("cannot be reached", line + 1), std::string::npos) << a.log;
+  Introductions::Config config = config_of();
+  config.pid = static_cast<std::uint16_t>(gone.pid);
+  BookOwner& again = make(config);
+  const PeerId a_there = again.find(a.id());
+  ASSERT_TRUE(run_until_card(again, a_there));
+  expect_met(a, a.find(again.id()), again, a_there);
 }
 
 TEST_F(IntroductionsTest, IdsThatNoProcessHasAreUnreachable) {
@@ -356,7 +387,6 @@ TEST_F(HostileGuest, ACardOfSomebodyElseIsRefused) {
       [&](ProcessFrame& f) { f.card.sender = static_cast<std::uint64_t>(a.id()); },
       [](ProcessFrame& f) { f.card.sender = 0; },
       [](ProcessFrame& f) { ++f.card.receiver; },
-      [](ProcessFrame& f) { ++f.card.user; },
   };
   for (const auto& breach : breaches) {
     const Stranger guest(a.id());
@@ -368,6 +398,71 @@ TEST_F(HostileGuest, ACardOfSomebodyElseIsRefused) {
     EXPECT_EQ(refusal_of(guest), ProcessRefusal::kStranger);
   }
   EXPECT_TRUE(a.record.processes.empty());
+}
+
+TEST_F(HostileGuest, WhoIsMetAsAGuestIsNotDialledAnyMore) {
+  BookOwner& a = make();
+  BookOwner& b = make();
+  const auto run = [&](auto done) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    bool is_done = false;
+    while (!is_done && std::chrono::steady_clock::now() < end) {
+      a.book->poll(a.record);  // Not b.
+      is_done = done();
+    }
+    return is_done;
+  };
+  const PeerId there = a.find(b.id());
+  ASSERT_TRUE(run([&] { return a.book->connections() == 1; }));
+  {
+    const Stranger guest(a.id());
+    guest.say(hello_to(a.id()));
+    ProcessFrame frame;
+    ASSERT_TRUE(run([&] { return guest.hear(frame) == ProcessFrameKind::kHello; }));
+    const ProcessNonces nonces{{}, frame.hello.nonce};
+    frame = card_to(a.id(), nonces, users_);
+    frame.card.sender = static_cast<std::uint64_t>(b.id());
+    frame.proof = proof_of(users_, nonces, ProcessSide::kDialler, frame);
+    guest.say(frame);
+    ASSERT_TRUE(run([&] { return a.card_of(there) == "v=6;as=0;to=0;guest"; }));
+  }
+  EXPECT_TRUE(run([&] { return a.book->connections() == 0; }));
+  EXPECT_EQ(a.book->next_due_ns(), UINT64_MAX);
+}
+
+TEST_F(HostileGuest, AnotherUidIsTold) {
+  BookOwner& a = make();
+  const Stranger guest(a.id());
+  const ProcessNonces nonces = greet(guest, a.id());
+  ProcessFrame frame = card_to(a.id(), nonces, users_);
+  ++frame.card.user;
+  frame.proof = proof_of(users_, nonces, ProcessSide::kDialler, frame);
+  guest.say(frame);
+  EXPECT_EQ(refusal_of(guest), ProcessRefusal::kUser);
+  EXPECT_NE(describe(ProcessRefusal::kUser).find("uid"), std::string_view::npos);
+  EXPECT_TRUE(a.record.processes.empty());
+}
+
+TEST_F(HostileGuest, AForkedChildDoesNotKeepTheConnection) {
+  BookOwner& a = make();
+  const Stranger guest(a.id());
+  greet(guest, a.id());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(30);
+    for (;;) ::pause();
+  }
+  ASSERT_GT(child, 0);
+  ProcessFrame frame;
+  a.book.reset();
+  ProcessFrameKind kind{};
+  for (int i = 0; i < 2000 && kind == ProcessFrameKind{}; ++i) {
+    kind = guest.hear(frame);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(kind, ProcessFrameKind::kEnd);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
 }
 
 TEST_F(HostileGuest, AFrameThatIsNotDueEndsTheConnection) {
@@ -391,18 +486,39 @@ TEST_F(HostileGuest, SilentGuestsMakeWayAndEnd) {
   EXPECT_TRUE(run_until([&] { return a.book->connections() == 0; })) << "their time is bounded";
 }
 
-TEST_F(IntroductionsTest, AProcessThatDoesNotAnswerIsGivenUp) {
+TEST_F(IntroductionsTest, AProcessThatComputesIsWaitedForAndLoggedOnce) {
   BookOwner& a = make();
   Introductions::Config config = config_of();
-  config.patience_ms = 200;
+  config.patience_ms = 100;
   BookOwner& b = make(config);
   const PeerId there = b.find(a.id());
   const auto begin = std::chrono::steady_clock::now();
-  while (b.record.cards.empty() && std::chrono::steady_clock::now() < begin + std::chrono::minutes(1))
+  while (std::chrono::steady_clock::now() < begin + std::chrono::milliseconds(500)) b.book->poll(b.record);
+  EXPECT_EQ(b.card_of(there), "nothing");
+  const std::size_t line = b.log.find("has not answered yet");
+  EXPECT_NE(line, std::string::npos) << b.log;
+  EXPECT_EQ(b.log.find("has not answered yet", line + 1), std::string::npos) << b.log;
+  ASSERT_TRUE(run_until_card(b, there));
+  EXPECT_EQ(b.card_of(there).substr(0, 5), "v=6;a");
+}
+
+TEST_F(IntroductionsTest, DialsOfProcessesThatComputeMakeWay) {
+  BookOwner& a = make();
+  std::vector<BookOwner*> silent;
+  for (std::size_t i = 0; i < Introductions::kMostDials + 5; ++i) silent.push_back(&make());
+  BookOwner& b = make();
+  for (const BookOwner* one : silent) a.find(one->id());
+  const auto poll_two = [&] {
+    a.book->poll(a.record);
     b.book->poll(b.record);
-  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(200));
-  EXPECT_EQ(b.card_of(there), "");
-  EXPECT_NE(b.log.find("has not answered"), std::string::npos) << b.log;
+  };
+  while (a.book->connections() < Introductions::kMostDials) poll_two();
+  const PeerId there = a.find(b.id());
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (a.record.cards.empty() && std::chrono::steady_clock::now() < end) poll_two();
+  EXPECT_EQ(a.card_of(there).substr(0, 5), "v=6;a");
+  ASSERT_TRUE(run_until([&] { return a.record.cards.size() == silent.size() + 1; }));
+  for (const auto& [peer, card] : a.record.cards) EXPECT_NE(card, "") << peer;
 }
 
 TEST_F(IntroductionsTest, AProcessThatDiesInTheMiddleIsUnreachable) {
@@ -413,6 +529,22 @@ TEST_F(IntroductionsTest, AProcessThatDiesInTheMiddleIsUnreachable) {
   a.book.reset();
   ASSERT_TRUE(run_until_card(b, there));
   EXPECT_EQ(b.card_of(there), "");
+}
+
+TEST(ProcessStream, ASocketThatHasConnectedToItselfIsRefused) {
+  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(kLoopback1);
+  socklen_t length = sizeof address;
+  ASSERT_EQ(::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+  ASSERT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  ProcessStream stream(std::move(socket), /*is_connecting=*/true);
+  stream.send(make_process_frame(ProcessFrameKind::kHello));
+  ProcessFrame frame;
+  EXPECT_EQ(stream.receive(frame), ProcessStream::Receipt::kClosed);
+  EXPECT_EQ(stream.error(), ECONNREFUSED);
 }
 
 /// Over TCP.
@@ -489,6 +621,57 @@ TEST_F(IntroductionsOverNet, WhoDoesNotListenIsUnreachableAtOnce) {
   ASSERT_TRUE(run_until_card(a, there));
   EXPECT_EQ(a.card_of(there), "");
   EXPECT_NE(a.log.find("nobody listens there"), std::string::npos) << a.log;
+}
+
+TEST_F(IntroductionsOverNet, WhoSaysHelloAndHangsUpGainsNoTime) {
+  FileDescriptor door(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(kLoopback2);
+  socklen_t length = sizeof address;
+  ASSERT_EQ(::bind(door.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(::listen(door.get(), 16), 0);
+  ASSERT_EQ(::getsockname(door.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+  Introductions::Config config = config_of();
+  config.key = key;
+  config.patience_ms = 300;
+  BookOwner& a = make(config);
+  const PeerId there = a.find(make_physical_id(kLoopback2, ntohs(address.sin_port)));
+  const ProcessFrame hello = make_process_frame(ProcessFrameKind::kHello);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (a.record.cards.empty() && std::chrono::steady_clock::now() < end) {
+    a.book->poll(a.record);
+    const FileDescriptor guest(::accept(door.get(), nullptr, nullptr));
+    if (guest.valid()) static_cast<void>(::send(guest.get(), &hello, sizeof hello, MSG_NOSIGNAL));
+  }
+  EXPECT_EQ(a.card_of(there), "");
+  EXPECT_NE(a.log.find("has not answered"), std::string::npos) << a.log;
+}
+
+TEST_F(IntroductionsOverNet, AProcessThatNoKernelAnswersForIsGivenUp) {
+  FileDescriptor door(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(kLoopback2);
+  socklen_t length = sizeof address;
+  ASSERT_EQ(::bind(door.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(::listen(door.get(), 0), 0);
+  ASSERT_EQ(::getsockname(door.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+  std::vector<FileDescriptor> crowd;  // The backlog is full: the kernel drops what else comes.
+  for (int i = 0; i < 4; ++i) {
+    crowd.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    static_cast<void>(::connect(crowd.back().get(), reinterpret_cast<sockaddr*>(&address), length));
+  }
+  run_for_ms(20);
+  Introductions::Config config = config_of();
+  config.key = key;
+  config.patience_ms = 200;
+  BookOwner& a = make(config);
+  const PeerId there = a.find(make_physical_id(kLoopback2, ntohs(address.sin_port)));
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_TRUE(run_until_card(a, there));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(190));
+  EXPECT_EQ(a.card_of(there), "");
 }
 
 TEST_F(IntroductionsOverNet, AProcessThatIsStartedAnewTakesItsPidAgain) {

@@ -53,7 +53,7 @@ TEST(ProcessFrames, ThatBreakARuleAreMalformed) {
       [](ProcessFrame& f) { f = hello(), f.hello.reserved.back() = std::byte{1}; },
       [](ProcessFrame& f) { f = hello(), f.proof.back() = std::byte{1}; },
       [](ProcessFrame& f) { f = refusal(), f.refuse.reason = 0; },
-      [](ProcessFrame& f) { f = refusal(), f.refuse.reason = 6; },
+      [](ProcessFrame& f) { f = refusal(), f.refuse.reason = 7; },
       [](ProcessFrame& f) { f = refusal(), f.refuse.reserved.back() = std::byte{1}; },
       [](ProcessFrame& f) { f.card.reserved = 1; },
       [](ProcessFrame& f) { f.card.card[0] = '\0'; },
