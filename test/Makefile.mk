@@ -734,6 +734,8 @@ EXTRA_DIST += \
 	test/mpich \
 	test/netpipe \
 	test/over-mpi \
+	test/portals/both.c \
+	test/portals/run \
 	test/packet-errors \
 	test/sanitized-glue \
 	test/shared-windows \
