@@ -50,11 +50,7 @@ Result<std::unique_ptr<Channel>> Channel::create(const ch3_offload_config_t& con
     if (std::optional<Error> error = channel->make_providers(config)) return std::move(*error);
 
   EngineConfig engine = engine_config(config);
-  std::size_t registrations = 0;
-  for (const auto& one : channel->providers_)
-    if (one->capabilities().registering_costs)
-      registrations = std::max(registrations, one->capabilities().registrations);
-  engine.pin_down = pin_down_config(config, registrations);
+  engine.pin_down = pin_down_config(config, channel->providers_);
   engine.trace = channel->engine_trace_.get();
   if (std::optional<Error> error = channel->make_port(config, engine, nic.value())) return std::move(*error);
   channel->port_->events().others = 1;  // There may be warnings.
@@ -78,7 +74,7 @@ std::optional<Error> Channel::make_port(const ch3_offload_config_t& config, cons
     thread_driver_ = driver.value().get();
     port_ = std::move(driver.value());
     if (std::optional<Error> error = thread_driver_->start()) return error;
-    if (std::optional<Error> error = bind_thread_driver(nic)) return error;
+    if (std::optional<Error> error = bind_thread(nic)) return error;
   } else {
     port_ = std::make_unique<HostDriver>(engine, providers);
   }
@@ -86,37 +82,19 @@ std::optional<Error> Channel::make_port(const ch3_offload_config_t& config, cons
   return {};
 }
 
-/// Only a place that the user chose is worth an error.
-std::optional<Error> Channel::bind_thread_driver(const NicChoice& nic) {
+std::optional<Error> Channel::bind_thread(const NicChoice& nic) {
   if (!nic.warning.empty()) warn(LogScope::kNode, nic.warning);
-  if (!nic.is_bound) return {};
-  std::optional<Error> error = thread_driver_->bind(nic.placement.processors);
-  if (!error) return {};
-  if (nic.placement.place == Place::kChosen) {
-    error->message = "MPIR_CVAR_CH3_OFFLOAD_NIC_CORES: " + error->message;
-    return error;
-  }
-  warn(LogScope::kNode, error->message + "; it runs where its process may");
-  return {};
+  std::string warning;
+  std::optional<Error> error = bind_thread_driver(*thread_driver_, nic, warning);
+  if (!warning.empty()) warn(LogScope::kNode, warning);
+  return error;
 }
 
-/// Registrations may outlive their transfer only if it is seen when their memory goes.
 void Channel::watch_memory() {
-  if (!port_->keeps_memory()) return;
-  auto watched = MemoryEvents::watch(
-      [](void* port, const void* address, std::size_t length_bytes) noexcept {
-        static_cast<Port*>(port)->memory_gone(address, length_bytes);
-      },
-      port_.get());
-  if (watched.ok()) {
-    memory_events_ = std::move(watched.value());
-    return;
-  }
-  port_->stop_keeping_memory();
+  std::string warning;
+  memory_events_ = ch3_offload::watch_memory(*port_, warning);
   // By what the program and the library were built from, or by the environment.
-  warn(LogScope::kJob,
-       "memory is registered anew for each long message, which is slower: " + watched.error().message +
-           ". MPIR_CVAR_CH3_OFFLOAD_PIN_CACHE=off says that this is well");
+  if (!warning.empty()) warn(LogScope::kJob, warning);
 }
 
 /// Node-local first: the engine takes the first provider that reaches a peer.

@@ -73,7 +73,7 @@ class Channel {
   static void log_line(void* channel, LogScope scope, const char* line);
   std::optional<Error> make_port(const ch3_offload_config_t& config, const EngineConfig& engine,
                                  const NicChoice& nic);
-  std::optional<Error> bind_thread_driver(const NicChoice& nic);
+  std::optional<Error> bind_thread(const NicChoice& nic);
   void watch_memory();
   /// Warns if the trace was not written. Returns `error`.
   int trace_written(int error, const std::string& path) noexcept;

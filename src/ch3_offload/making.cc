@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -95,6 +96,42 @@ Result<std::unique_ptr<Provider>> make_network(const ch3_offload_config_t& confi
   Error error = provider.error();
   error.message += chosen_by_user(config);
   return error;
+}
+
+PinDownConfig pin_down_config(const ch3_offload_config_t& config,
+                              std::span<const std::unique_ptr<Provider>> providers) {
+  std::size_t registrations = 0;
+  for (const auto& one : providers)
+    if (one->capabilities().registering_costs)
+      registrations = std::max(registrations, one->capabilities().registrations);
+  return pin_down_config(config, registrations);
+}
+
+/// Registrations may outlive their transfer only if it is seen when their memory goes.
+std::unique_ptr<MemoryEvents> watch_memory(Port& port, std::string& warning) {
+  if (!port.keeps_memory()) return nullptr;
+  auto watched = MemoryEvents::watch(
+      [](void* argument, const void* address, std::size_t length_bytes) noexcept {
+        static_cast<Port*>(argument)->memory_gone(address, length_bytes);
+      },
+      &port);
+  if (watched.ok()) return std::move(watched.value());
+  port.stop_keeping_memory();
+  warning = "memory is registered anew for each long message, which is slower: " + watched.error().message +
+            ". MPIR_CVAR_CH3_OFFLOAD_PIN_CACHE=off says that this is well";
+  return nullptr;
+}
+
+std::optional<Error> bind_thread_driver(ThreadDriver& driver, const NicChoice& nic, std::string& warning) {
+  if (!nic.is_bound) return {};
+  std::optional<Error> error = driver.bind(nic.placement.processors);
+  if (!error) return {};
+  if (nic.placement.place == Place::kChosen) {
+    error->message = "MPIR_CVAR_CH3_OFFLOAD_NIC_CORES: " + error->message;
+    return error;
+  }
+  warning = error->message + "; it runs where its process may";
+  return {};
 }
 
 WaitPolicy wait_policy(const ch3_offload_config_t& config, bool shares, std::uint32_t others) noexcept {

@@ -6,9 +6,16 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <span>
+#include <string>
 
 #include "ch3_offload/ch3_offload.h"
+#include "ch3_offload/nic_choice.h"
+#include "dme/memory_events.h"
 #include "engine/engine.h"
+#include "nic/port.h"
+#include "nic/thread_driver.h"
 #include "nic/wait_policy.h"
 #include "rdma/log.h"
 #include "rdma/provider.h"
@@ -28,6 +35,18 @@ Result<std::unique_ptr<Provider>> make_node_provider(const ch3_offload_config_t&
 Result<std::unique_ptr<Provider>> make_network(const ch3_offload_config_t& config, PeerId self,
                                                void (*log)(void* context, LogScope scope, const char* line),
                                                void* log_context);
+
+/// The same for all that these providers may keep registered.
+PinDownConfig pin_down_config(const ch3_offload_config_t& config,
+                              std::span<const std::unique_ptr<Provider>> providers);
+
+/// Sees when memory goes that `port` keeps registered. Null: the port keeps none, or none any more; then
+/// `warning` says why.
+std::unique_ptr<MemoryEvents> watch_memory(Port& port, std::string& warning);
+
+/// Binds a thread that has been started to the place that was chosen for it. Only a place that the user chose
+/// is worth an error; for another one, `warning` says why it runs elsewhere.
+std::optional<Error> bind_thread_driver(ThreadDriver& driver, const NicChoice& nic, std::string& warning);
 
 /// How a thread of this process waits. `shares`: others want its core all the time. `others`: processes on this
 /// node that are none of the job's, and compute.

@@ -117,14 +117,9 @@ std::optional<Error> FabricProcess::make_driver() {
   EngineConfig engine = engine_config(config);
   engine.first_book_peer = PeerId{index_of(kSelf) + 1};
   engine.senders = 1;
-  std::size_t registrations = 0;
   std::vector<Provider*> providers;
-  for (const auto& one : providers_) {
-    providers.push_back(one.get());
-    if (one->capabilities().registering_costs)
-      registrations = std::max(registrations, one->capabilities().registrations);
-  }
-  engine.pin_down = pin_down_config(config, registrations);
+  for (const auto& one : providers_) providers.push_back(one.get());
+  engine.pin_down = pin_down_config(config, providers_);
   if (!nic_.has_thread) {
     host_ = std::make_unique<HostDriver>(engine, providers);
     return {};
@@ -135,15 +130,10 @@ std::optional<Error> FabricProcess::make_driver() {
   thread_ = std::move(driver.value());
   if (std::optional<Error> error = thread_->start()) return error;
   if (!nic_.warning.empty() && knows_node_ && config.local_rank == 0) say(nic_.warning);
-  if (!nic_.is_bound) return {};
-  std::optional<Error> error = thread_->bind(nic_.placement.processors);
-  if (!error) return {};
-  if (nic_.placement.place == Place::kChosen) {
-    error->message = "MPIR_CVAR_CH3_OFFLOAD_NIC_CORES: " + error->message;
-    return error;
-  }
-  say(error->message + "; it runs where its process may");
-  return {};
+  std::string warning;
+  std::optional<Error> error = bind_thread_driver(*thread_, nic_, warning);
+  if (!warning.empty()) say(warning);
+  return error;
 }
 
 std::optional<Error> FabricProcess::make_book(const UserKey& key, std::optional<std::uint32_t> pid) {
@@ -176,22 +166,10 @@ std::optional<Error> FabricProcess::make_port() {
   return {};
 }
 
-/// Registrations may outlive their transfer only if it is seen when their memory goes.
 void FabricProcess::watch_memory() {
-  Port& port = first_port();
-  if (!port.keeps_memory()) return;
-  auto watched = MemoryEvents::watch(
-      [](void* argument, const void* address, std::size_t length_bytes) noexcept {
-        static_cast<Port*>(argument)->memory_gone(address, length_bytes);
-      },
-      &port);
-  if (watched.ok()) {
-    memory_events_ = std::move(watched.value());
-    return;
-  }
-  port.stop_keeping_memory();
-  say("memory is registered anew for each long message, which is slower: " + watched.error().message +
-      ". MPIR_CVAR_CH3_OFFLOAD_PIN_CACHE=off says that this is well");
+  std::string warning;
+  memory_events_ = ch3_offload::watch_memory(first_port(), warning);
+  if (!warning.empty()) say(warning);
 }
 
 void FabricProcess::set_limits() noexcept {
