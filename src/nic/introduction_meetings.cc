@@ -49,15 +49,15 @@ void Introductions::update_watch(std::size_t index) noexcept {
   if (watch(meeting.stream.socket().get(), Tag::kMeeting, index, events)) meeting.watched = events;
 }
 
-/// nullptr: there is no memory.
-Introductions::Meeting* Introductions::begin(ProcessStream stream, bool is_dial, bool is_on_node) noexcept {
+/// Where it is in meetings_. SIZE_MAX: there is no memory.
+std::size_t Introductions::begin(ProcessStream stream, bool is_dial, bool is_on_node) noexcept {
   std::size_t index = 0;
   while (index < meetings_.size() && meetings_[index]->step != Step::kFree) ++index;
   try {
     if (index == meetings_.size()) meetings_.push_back(std::make_unique<Meeting>());
     meetings_[index]->closing = ForkClosing(stream.socket().get());
   } catch (const std::bad_alloc&) {
-    return nullptr;
+    return SIZE_MAX;
   }
   Meeting& meeting = *meetings_[index];
   meeting.step = Step::kAwaitsHello;
@@ -68,7 +68,7 @@ Introductions::Meeting* Introductions::begin(ProcessStream stream, bool is_dial,
   meeting.nonces = {};
   meeting.stream = std::move(stream);
   ++(is_dial ? dials_ : guests_);
-  return &meeting;
+  return index;
 }
 
 void Introductions::end(std::size_t index) noexcept {
@@ -151,11 +151,9 @@ std::size_t Introductions::accept_some(Listener& listener, Tag tag) noexcept {
     }
     const bool is_on_node = tag == Tag::kNode;
     if (is_on_node && peer_credentials(socket).uid != static_cast<uid_t>(user_)) continue;
-    const Meeting* const meeting =
+    const std::size_t index =
         begin(ProcessStream(std::move(socket), /*is_connecting=*/false), /*is_dial=*/false, is_on_node);
-    if (meeting == nullptr) break;  // It will dial again.
-    const auto slot = std::ranges::find_if(meetings_, [&](const auto& one) { return one.get() == meeting; });
-    const auto index = static_cast<std::size_t>(slot - meetings_.begin());
+    if (index == SIZE_MAX) break;  // It will dial again.
     update_watch(index);
     happened += hear(listener, index);  // Its Hello is there already, as a rule.
   }

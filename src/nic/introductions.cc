@@ -290,12 +290,11 @@ std::size_t Introductions::dial(Listener& listener, std::size_t index) noexcept 
   }
   if (status != Status::kOk) return 0;
   const bool is_on_node = !process.is_elsewhere;
-  Meeting* const meeting = begin(std::move(stream), /*is_dial=*/true, is_on_node);
-  if (meeting == nullptr) return 0;
-  meeting->process = index;
-  for (std::size_t i = 0; i < meetings_.size(); ++i)
-    if (meetings_[i].get() == meeting) process.dial = i;
-  send_hello(*meeting, process.id);
+  const std::size_t begun = begin(std::move(stream), /*is_dial=*/true, is_on_node);
+  if (begun == SIZE_MAX) return 0;
+  process.dial = begun;
+  meetings_[begun]->process = index;
+  send_hello(*meetings_[begun], process.id);
   update_watch(process.dial);
   return 0;
 }

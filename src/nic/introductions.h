@@ -151,7 +151,7 @@ class Introductions final : public ProcessBook {
 
   bool watch(int descriptor, Tag tag, std::size_t index, std::uint32_t events) noexcept;
   void update_watch(std::size_t index) noexcept;
-  Meeting* begin(ProcessStream stream, bool is_dial, bool is_on_node) noexcept;
+  std::size_t begin(ProcessStream stream, bool is_dial, bool is_on_node) noexcept;
   void end(std::size_t index) noexcept;
   void send_hello(Meeting& meeting, PhysicalId to) noexcept;
   void send_card(Meeting& meeting, std::size_t process) noexcept;
