@@ -128,6 +128,7 @@ engine_sources = \
 	src/engine/engine_state.h \
 	src/engine/engine_target_arrivals.cc \
 	src/engine/engine_target_close.cc \
+	src/engine/engine_target_locks.cc \
 	src/engine/engine_target_requests.cc \
 	src/engine/engine_target_triggers.cc \
 	src/engine/free_list.h \
@@ -159,6 +160,8 @@ engine_sources = \
 	src/engine/targets/target_key.h \
 	src/engine/targets/target_list.cc \
 	src/engine/targets/target_list.h \
+	src/engine/targets/target_lock.cc \
+	src/engine/targets/target_lock.h \
 	src/engine/targets/target_resources.h \
 	src/engine/targets/target_table.cc \
 	src/engine/targets/target_table.h \
@@ -200,6 +203,7 @@ nic_sources = \
 	src/nic/port_memory.cc \
 	src/nic/port_memory.h \
 	src/nic/process_book.h \
+	src/nic/rank_book.h \
 	src/nic/process_driver.cc \
 	src/nic/process_driver.h \
 	src/nic/process_frames.cc \
@@ -264,7 +268,10 @@ channel_sources = \
 	src/ch3_offload/nicd_job.cc \
 	src/ch3_offload/nicd_job.h \
 	src/ch3_offload/settings.cc \
-	src/ch3_offload/settings.h
+	src/ch3_offload/settings.h \
+	src/ch3_offload/windows.cc \
+	src/ch3_offload/windows.h \
+	src/ch3_offload/windows_interface.cc
 
 portals_sources = \
 	src/portals/call.h \
@@ -307,6 +314,7 @@ libcore_la_LIBADD = $(VERBS_LIBS) $(HWLOC_LIBS)
 dist_man_MANS += docs/man/portals4.7
 include_HEADERS = \
 	src/ch3_offload/ch3_offload.h \
+	src/ch3_offload/ch3_offload_windows.h \
 	src/engine/ch3_offload_events.h \
 	src/portals/portals4.h \
 	src/rdma/ch3_offload_lane.h

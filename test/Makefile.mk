@@ -486,6 +486,7 @@ test_target_tests_SOURCES = \
 	test/engine/targets/target_event_ring_test.cc \
 	test/engine/targets/target_interface_test.cc \
 	test/engine/targets/target_list_test.cc \
+	test/engine/targets/target_lock_test.cc \
 	test/engine/targets/target_model_test.cc \
 	test/engine/targets/target_oracle.cc \
 	test/engine/targets/target_oracle.h \
@@ -514,6 +515,7 @@ test_engine_tests_SOURCES = \
 	test/engine/engine_target_close_test.cc \
 	test/engine/engine_target_fuzz_test.cc \
 	test/engine/engine_target_hostile_test.cc \
+	test/engine/engine_target_locks_test.cc \
 	test/engine/engine_target_pieces_test.cc \
 	test/engine/engine_target_test.cc \
 	test/engine/payload_layout_test.cc \
@@ -552,6 +554,7 @@ endif
 check_PROGRAMS += test/nic_tests
 TESTS += test/nic_tests
 test_nic_tests_SOURCES = \
+	test/ch3_offload/windows_test.cc \
 	test/nic/client_memory_test.cc \
 	test/nic/client_shares_test.cc \
 	test/nic/shared_arena_test.cc \

@@ -233,7 +233,7 @@ int ch3_offload_next_event(ch3_offload_channel_t* channel, ch3_offload_event_t* 
 
 size_t ch3_offload_progress(ch3_offload_channel_t* channel) { return of(channel).progress(); }
 
-int ch3_offload_idle(const ch3_offload_channel_t* channel) { return of(channel).port().idle() ? 1 : 0; }
+int ch3_offload_idle(const ch3_offload_channel_t* channel) { return of(channel).idle() ? 1 : 0; }
 
 void ch3_offload_fail_peer(ch3_offload_channel_t* channel, uint32_t peer) {
   of(channel).port().fail_peer(PeerId{peer});

@@ -22,7 +22,8 @@ Channel::Channel(const ch3_offload_config_t& config, const NicChoice& nic)
     : self_(PeerId{config.rank}),
       is_first_of_node_(config.local_rank == 0),
       traffic_class_(ch3_offload::traffic_class(config.traffic_class)),
-      wait_(wait_policy(config, nic.has_thread && nic.placement.client_shares, nic.has_process)) {
+      wait_(wait_policy(config, nic.has_thread && nic.placement.client_shares, nic.has_process)),
+      ranks_(self_, config.job_size) {
   if (config.trace != nullptr && *config.trace != '\0') {
     // Absolute: the processor of a node writes its side's, and runs elsewhere.
     trace_prefix_ = (nic.has_process ? std::filesystem::absolute(config.trace).string() : config.trace) +
@@ -142,7 +143,11 @@ void Channel::warn(LogScope scope, std::string_view text) noexcept {
 
 Channel::~Channel() {
   memory_events_.reset();  // It calls the port.
-  if (thread_driver_ != nullptr) thread_driver_->stop();
+  windows_.reset();
+  if (thread_driver_ != nullptr) {
+    thread_driver_->detach_targets();
+    thread_driver_->stop();
+  }
   thread_driver_ = nullptr;
   port_.reset();
   if (wake_descriptor_ >= 0) close(wake_descriptor_);
@@ -153,9 +158,23 @@ void Channel::trace(TraceEvent event) noexcept {
 }
 
 std::size_t Channel::progress() noexcept {
+  if (needs_care_) [[unlikely]]
+    return progress_with_care();
+  const std::size_t happened = port_->progress();
+  if (happened == 0) return 0;
+  wait_.found();
+  return happened;
+}
+
+/// There are windows, or the process is armed for a sleep.
+std::size_t Channel::progress_with_care() noexcept {
   const bool own = is_last_look_;
   is_last_look_ = false;
-  const std::size_t happened = port_->progress();
+  std::size_t happened = port_->progress();
+  if (windows_ != nullptr) {
+    happened += windows_->port().progress();
+    if (windows_->has_news()) port_->events().others = 1;
+  }
   if (happened == 0) return 0;
   wait_.found();
   // Another thread's call during a sleep: it has read what would have ended the sleep, and more may wait.
@@ -188,10 +207,47 @@ bool Channel::next_event(Event& event) noexcept {
              .bytes = reinterpret_cast<const std::byte*>(text.data())};
     return true;
   }
-  return false;
+  return windows_ != nullptr && next_of_windows(event);
 }
 
-bool Channel::may_have_work() noexcept { return port_->may_have_work(); }
+bool Channel::next_of_windows(Event& event) noexcept {
+  Windows::Done done;
+  if (!windows_->next(done)) return false;
+  event = {.kind = Event::Kind::kWindowDone, .status = done.status, .cookie = done.cookie};
+  port_->events().others = 1;  // There may be more.
+  return true;
+}
+
+Windows* Channel::windows() noexcept {
+  if (std::exchange(has_tried_windows_, true) || thread_driver_ == nullptr) return windows_.get();
+  try {
+    Result<std::unique_ptr<Windows>> made = make_windows();
+    if (made.ok())
+      windows_ = std::move(made.value());
+    else
+      warn(LogScope::kNode,
+           made.error().message + ": MPI windows are served by MPICH, and only in its calls");
+  } catch (const std::bad_alloc&) {
+    thread_driver_->detach_targets();
+  }
+  note_care();
+  return windows_.get();
+}
+
+Result<std::unique_ptr<Windows>> Channel::make_windows() {
+  Result<TargetPort*> port = thread_driver_->attach_targets(ranks_);
+  if (!port.ok()) return port.error();
+  descriptors_.assign(port_->descriptors().begin(), port_->descriptors().end());
+  descriptors_.insert(descriptors_.end(), port.value()->descriptors().begin(),
+                      port.value()->descriptors().end());
+  Result<std::unique_ptr<Windows>> made = Windows::create(*port.value(), atomic_bytes(providers_));
+  if (!made.ok()) thread_driver_->detach_targets();
+  return made;
+}
+
+bool Channel::may_have_work() noexcept {
+  return port_->may_have_work() || (windows_ != nullptr && windows_->has_news());
+}
 
 int Channel::write_trace() noexcept {
   if (client_trace_ == nullptr) return 0;
@@ -220,7 +276,13 @@ WaitPolicy::Step Channel::next_step() noexcept {
   if (const WaitPolicy::Step step = wait_.next(); step != WaitPolicy::Step::kSleep) [[likely]]
     return step;
   if (!port_->arm()) return WaitPolicy::Step::kPoll;
+  if (windows_ != nullptr && (!windows_->port().arm() || windows_->has_news())) {
+    windows_->port().disarm();
+    port_->disarm();
+    return WaitPolicy::Step::kPoll;
+  }
   armed_ = true;
+  note_care();
   is_last_look_ = true;
   trace(TraceEvent::kSleep);
   wait_.sleeps(Trace::monotonic_ns());
@@ -234,7 +296,9 @@ void Channel::sleep(int timeout_ms) noexcept {
   pollfd descriptors[kMostDescriptors + 1];
   std::size_t count = 0;
   descriptors[count++] = {wake_descriptor_, POLLIN, 0};
-  for (const int descriptor : port_->descriptors()) {
+  const std::span<const int> those =
+      windows_ == nullptr ? port_->descriptors() : std::span<const int>(descriptors_);
+  for (const int descriptor : those) {
     if (count <= kMostDescriptors) descriptors[count++] = {descriptor, POLLIN, 0};
   }
   const int ready = poll(descriptors, count, timeout_ms);
@@ -247,9 +311,11 @@ void Channel::sleep(int timeout_ms) noexcept {
 void Channel::awake() noexcept {
   if (!armed_) return;
   armed_ = false;
+  note_care();
   is_last_look_ = false;
   wait_.wakes(Trace::monotonic_ns());
   trace(TraceEvent::kWake);
+  if (windows_ != nullptr) windows_->port().disarm();
   port_->disarm();
 }
 

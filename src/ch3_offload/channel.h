@@ -16,9 +16,11 @@
 
 #include "ch3_offload/ch3_offload.h"
 #include "ch3_offload/nic_choice.h"
+#include "ch3_offload/windows.h"
 #include "dme/memory_events.h"
 #include "engine/trace.h"
 #include "nic/port.h"
+#include "nic/rank_book.h"
 #include "nic/thread_driver.h"
 #include "nic/wait_policy.h"
 #include "rdma/provider.h"
@@ -41,12 +43,19 @@ class Channel {
       wake();
   }
   const Port& port() const noexcept { return *port_; }
+  /// As Port::idle(), of windows, too.
+  bool idle() const noexcept {
+    return port_->idle() && (windows_ == nullptr || windows_->port().idle());
+  }
   const std::string& card() const noexcept { return card_; }
   /// Of the settings.
   TrafficClass traffic_class() const noexcept { return traffic_class_; }
 
+  /// Null: the driver does not work while the process computes, or there is no memory. Made at the first call.
+  Windows* windows() noexcept;
+
   std::size_t progress() noexcept;
-  /// As Port::next_event(), with the providers' warnings, and each warning once. Warnings that another
+  /// As Port::next_event(), with the providers' warnings and what is told of windows, and each warning once. Warnings that another
   /// process says (LogScope) do not come.
   bool next_event(Event& event) noexcept;
   /// Writes the traces of both sides. Returns 0 or errno.
@@ -64,6 +73,11 @@ class Channel {
   void wake() noexcept;
 
  private:
+  std::size_t progress_with_care() noexcept;
+  bool next_of_windows(Event& event) noexcept;
+  Result<std::unique_ptr<Windows>> make_windows();
+  /// Whether progress() has to look at more than the port.
+  void note_care() noexcept { needs_care_ = armed_ || windows_ != nullptr; }
   Channel(const ch3_offload_config_t& config, const NicChoice& nic);
   std::optional<Error> make_providers(const ch3_offload_config_t& config);
   std::optional<Error> make_shm(const ch3_offload_config_t& config);
@@ -87,6 +101,7 @@ class Channel {
   WaitPolicy wait_;
   int wake_descriptor_ = -1;  ///< eventfd: readable ends a sleep.
   bool armed_ = false;
+  bool needs_care_ = false;
   bool is_last_look_ = false;  ///< The next progress() is the sleeper's own, between arming and sleeping.
   std::deque<std::string> warnings_;  ///< To be told; the first was, if warning_told_.
   bool warning_told_ = false;
@@ -96,7 +111,11 @@ class Channel {
   std::unique_ptr<Trace> client_trace_;  ///< Likewise. Also of how this process waits.
   std::vector<std::unique_ptr<Provider>> providers_;
   std::unique_ptr<Port> port_;
-  ThreadDriver* thread_driver_ = nullptr;        ///< What port_ is or has, if it is one.
+  ThreadDriver* thread_driver_ = nullptr;  ///< What port_ is or has, if it is one.
+  RankBook ranks_;                         ///< The thread's, as long as there are windows.
+  std::unique_ptr<Windows> windows_;       ///< Null: none has been wanted, or none can be.
+  bool has_tried_windows_ = false;
+  std::vector<int> descriptors_;                 ///< Of the port and of the windows, armed.
   std::unique_ptr<MemoryEvents> memory_events_;  ///< Null: the engine keeps no memory registered.
 };
 

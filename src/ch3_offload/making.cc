@@ -8,7 +8,9 @@
 #include <string>
 
 #include "ch3_offload/settings.h"
+#include "engine/targets/target_atomics.h"
 #include "engine/trace.h"
+#include "engine/wire.h"
 #include "rdma/shm/shm_provider.h"
 #include "rdma/verbs/verbs_config.h"
 
@@ -105,6 +107,12 @@ PinDownConfig pin_down_config(const ch3_offload_config_t& config,
     if (one->capabilities().registering_costs)
       registrations = std::max(registrations, one->capabilities().registrations);
   return pin_down_config(config, registrations);
+}
+
+std::size_t atomic_bytes(std::span<const std::unique_ptr<Provider>> providers) noexcept {
+  std::size_t slot_bytes = SIZE_MAX;
+  for (const auto& one : providers) slot_bytes = std::min(slot_bytes, one->capabilities().max_slot_bytes);
+  return slot_bytes - sizeof(wire::TargetRequestHeader) - kMostElementBytes;
 }
 
 /// Registrations may outlive their transfer only if it is seen when their memory goes.

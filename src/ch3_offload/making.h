@@ -40,6 +40,9 @@ Result<std::unique_ptr<Provider>> make_network(const ch3_offload_config_t& confi
 PinDownConfig pin_down_config(const ch3_offload_config_t& config,
                               std::span<const std::unique_ptr<Provider>> providers);
 
+/// The longest atomic operation, and the longest put or reply that takes effect at once, over all of them.
+std::size_t atomic_bytes(std::span<const std::unique_ptr<Provider>> providers) noexcept;
+
 /// Sees when memory goes that `port` keeps registered. Null: the port keeps none, or none any more; then
 /// `warning` says why.
 std::unique_ptr<MemoryEvents> watch_memory(Port& port, std::string& warning);

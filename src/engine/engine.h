@@ -129,6 +129,7 @@ struct Event {
                     ///< introduce() must follow.
     kLaneMade,      ///< peer. From now on it has a lane(), if the driver has lanes.
     kWarning,       ///< bytes, length_bytes, scope: a line for the user, valid until the next next_event().
+    kWindowDone,    ///< cookie, status. Not the engine's: Channel tells it of an operation on a window.
   };
   Kind kind{};
   Status status = Status::kOk;
@@ -323,8 +324,8 @@ class Engine {
   void purge(PurgeScope scope, std::span<const MatchPattern> doomed, std::span<const MatchPattern> spared,
              Status reason) noexcept;
 
-  /// Opens a Portals network interface (src/engine/targets/target_interface.h), of which there may be four:
-  /// `number` 0 to 3. It is the client's to use, between two calls of the engine. `board` is where it is told
+  /// Opens a Portals network interface (src/engine/targets/target_interface.h), of which there may be five:
+  /// `number` 0 to 4. It is the client's to use, between two calls of the engine. `board` is where it is told
   /// what was counted, and outlives the interface. Null: no memory, or it is open or not closed yet.
   TargetInterface* open_targets(unsigned number, const TargetInterfaceConfig& config,
                                 TargetBoard& board) noexcept;

@@ -266,6 +266,7 @@ void Engine::State::fail(Peer& peer, Status reason) noexcept {
   while (ReceiveOperation* const receive = peer.receives.front()) finish_receive(*receive, reason);
   while (TargetArrival* const arrival = peer.arrivals.front())
     end_arrival(*arrival, TargetFailure::kUndeliverable);
+  forget_locks(peer);
   while (CancelRequest* const request = peer.cancels.pop_front()) complete(*request);
   if (peer.closed) {
     if (peer.news_hook.linked() && peer.placed_bytes == 0) remove_news(peer);

@@ -105,6 +105,8 @@ struct Engine::State final : Sink {
   std::array<std::size_t, kTargetInterfaces> closing{};  ///< Operations that the close of each waits for.
   Pool<TargetOutgoing> target_operations;
   Pool<TargetArrival> target_arrivals;
+  std::unordered_map<std::uint32_t, TargetRequest> own_locks;  ///< That this process awaits of itself.
+  std::uint32_t own_lock_questions = 0;
 
   CounterPage counters;  ///< Whole pages: nothing else that is written lies there.
 
@@ -270,6 +272,7 @@ struct Engine::State final : Sink {
 
   // engine_target_close.cc
   void abandon(Peer& peer, std::uint8_t interface) noexcept;
+  void abandon_locks(std::uint8_t interface) noexcept;
   void abandon_request(TargetOutgoing& one) noexcept;
   void abandon_put(TargetOutgoing& one) noexcept;
   void abandon_reply(TargetOutgoing& one) noexcept;
@@ -284,6 +287,14 @@ struct Engine::State final : Sink {
     if (transfer.closing != kNoInterface) --closing[std::exchange(transfer.closing, kNoInterface)];
   }
   bool on_target_abandon(Peer& peer, std::span<const std::byte> message) noexcept;
+
+  // engine_target_locks.cc
+  Status transmit_lock(TargetOutgoing& one) noexcept;
+  Status lock_own(const TargetRequest& request) noexcept;
+  bool on_target_lock(Peer& peer, std::span<const std::byte> message) noexcept;
+  void settle_lock(std::uint8_t interface, std::uint32_t table, TargetFailure refusal) noexcept;
+  void answer_lock(std::uint8_t interface, const TargetLock::Waiter& waiter, TargetFailure failure) noexcept;
+  void forget_locks(Peer& peer) noexcept;
 
   // engine_target_arrivals.cc
   void finish_placement(std::uint8_t interface, std::uint16_t table, const TargetPlacement& placement,

@@ -148,6 +148,8 @@ bool Engine::State::on_target_message(Peer& peer, std::span<const std::byte> mes
   peer.books->credit_bytes += header.credit_bytes;
   if (is_request(header.kind)) return on_target_request(peer, message);
   if (header.kind == wire::Kind::kTargetAbandon) return on_target_abandon(peer, message);
+  if (header.kind == wire::Kind::kTargetLock || header.kind == wire::Kind::kTargetUnlock)
+    return on_target_lock(peer, message);
   const bool is_answer = header.kind == wire::Kind::kTargetAck || header.kind == wire::Kind::kTargetReply;
   return is_answer && on_target_answer(peer, message);
 }

@@ -40,6 +40,7 @@ void Engine::close_targets(unsigned number) noexcept {
   if (number >= kTargetInterfaces || state.interfaces[number] == nullptr) return;
   for (const auto& peer : state.peers)
     if (peer != nullptr) state.abandon(*peer, static_cast<std::uint8_t>(number));
+  state.abandon_locks(static_cast<std::uint8_t>(number));
   state.interfaces[number].reset();
 }
 

@@ -13,7 +13,8 @@ namespace ch3_offload {
 namespace {
 
 bool is_atomic(const TargetRequest& request) noexcept {
-  return request.operation != TargetOperation::kPut && request.operation != TargetOperation::kGet;
+  return request.operation != TargetOperation::kPut && request.operation != TargetOperation::kGet &&
+         !request.is_of_lock();
 }
 
 std::size_t operand_bytes(const TargetRequest& request) noexcept {
@@ -25,6 +26,10 @@ std::size_t operand_bytes(const TargetRequest& request) noexcept {
 bool is_sound(const TargetRequest& request) noexcept {
   const std::size_t length = request.source.memory.length_bytes;
   if ((request.source.options & kVolatile) != 0 && length > kMostVolatileBytes) return false;
+  if (request.is_of_lock()) {
+    const bool is_unlock = request.operation == TargetOperation::kUnlock;
+    return length == 0 && is_unlock == (request.acknowledgement == TargetAcknowledgement::kNone);
+  }
   if (!is_atomic(request)) return true;
   const bool swaps = request.operation == TargetOperation::kSwap;
   return is_supported(request.atomic_operation, request.atomic_type) &&
@@ -90,7 +95,7 @@ Status Engine::request(PeerId id, const TargetRequest& request) noexcept {
 
 /// REQUIRES: may_request().
 Status Engine::State::begin_request(PeerId id, const TargetRequest& request) noexcept {
-  if (id == config.self) return request_to_self(request);
+  if (id == config.self) return request.is_of_lock() ? lock_own(request) : request_to_self(request);
   Peer* const peer = known(id);
   if (const Status status = may_send(peer); status != Status::kOk) return status;
   TargetOutgoing* const one = target_operations.take();
@@ -154,7 +159,8 @@ void Engine::State::tell_refused(const TargetRequest& request) noexcept {
 }
 
 Status Engine::State::transmit_target(TargetOutgoing& one) noexcept {
-  return one.is_reply ? transmit_reply(one) : transmit_request(one);
+  if (one.is_reply) return transmit_reply(one);
+  return one.request.is_of_lock() ? transmit_lock(one) : transmit_request(one);
 }
 
 /// Names and grants the memory that the data comes back to. Once.

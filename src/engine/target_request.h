@@ -60,8 +60,11 @@ struct TargetRequest {
   void* cookie = nullptr;
 
   bool returns_data() const noexcept {
-    return operation != TargetOperation::kPut && operation != TargetOperation::kAtomic;
+    return operation >= TargetOperation::kGet && operation <= TargetOperation::kSwap &&
+           operation != TargetOperation::kAtomic;
   }
+  /// Of the table's lock. Has no data. A lock is answered when the initiator has it, an unlock never.
+  bool is_of_lock() const noexcept { return operation >= TargetOperation::kLockShared; }
   /// Where the source's bytes are. Valid as long as this object.
   Payload source_bytes() const noexcept {
     if ((source.options & kVolatile) == 0) return source.memory;

@@ -50,6 +50,8 @@ enum class Kind : std::uint8_t {
   kTargetAck,      ///< TargetAnswerHeader: the end of a kPut or kAtomic.
   kTargetReply,    ///< TargetAnswerHeader: the end of the others; with kPayload the data.
   kTargetAbandon,  ///< TargetAbandonHeader: of a kPut that was cleared, nothing more comes.
+  kTargetLock,     ///< TargetLockHeader: asks for the lock of a table. kTargetAck: has it, or never will.
+  kTargetUnlock,   ///< TargetLockHeader: gives it back.
   kEnd
 };
 
@@ -169,6 +171,13 @@ struct TargetAnswerHeader {
   std::uint64_t offset_bytes = 0;  ///< Where it is in the memory of the entry.
 };
 
+struct TargetLockHeader {
+  CommonHeader common;
+  std::uint32_t operation = 0;  ///< The initiator's, of kTargetLock.
+  std::uint16_t table = 0;
+  std::uint8_t interface = 0;
+  std::uint8_t is_exclusive = 0;  ///< 0 or 1, of kTargetLock.
+};
 struct TargetAbandonHeader {
   CommonHeader common;
   std::uint32_t transfer = 0;  ///< The receiver's, from the CTS.
@@ -188,6 +197,7 @@ static_assert(sizeof(CancelReplyHeader) == 16);
 static_assert(sizeof(TargetRequestHeader) == 72 && offsetof(TargetRequestHeader, table) == 64);
 static_assert(sizeof(TargetAnswerHeader) == 32 && offsetof(TargetAnswerHeader, length_bytes) == 16);
 static_assert(sizeof(TargetAbandonHeader) == 16);
+static_assert(sizeof(TargetLockHeader) == 16 && offsetof(TargetLockHeader, table) == 12);
 
 // ch3_offload_lane_send() writes such a message.
 static_assert(sizeof(EagerHeader) == CH3_OFFLOAD_LANE_MESSAGE_HEADER_BYTES &&

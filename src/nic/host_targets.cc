@@ -27,7 +27,8 @@ Status HostTargets::open(unsigned number, const TargetInterfaceConfig& config, T
   Interface& interface = interfaces_[number];
   if (interface.targets != nullptr || !engine_.targets_are_closed(number)) return Status::kAgain;
   TargetInterfaceConfig checked = config;
-  checked.identifies_all = true;
+  checked.identifies_all = !book_.is_of_job();
+  if (book_.is_of_job()) checked.user = book_.user();
   interface.targets = engine_.open_targets(number, checked, board);
   if (interface.targets == nullptr) return Status::kNoMemory;
   if (identify_all(interface)) return Status::kOk;
@@ -70,6 +71,7 @@ bool HostTargets::identify(Interface& interface, PeerId peer, ProcessId process,
 }
 
 bool HostTargets::identify_all(Interface& interface) noexcept {
+  if (book_.is_of_job()) return true;  // A number says who it is.
   if (!identify(interface, engine_.self(), book_.self(), book_.user())) return false;
   for (const auto& [peer, known] : known_)
     if (known.is_identified && !identify(interface, PeerId{peer}, known.process, known.user)) return false;

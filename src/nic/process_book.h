@@ -36,6 +36,8 @@ class ProcessBook {
 
   virtual ~ProcessBook() = default;
 
+  /// Whether all its processes are of one job: the id of each is the number of its peer, and nobody else is met.
+  virtual bool is_of_job() const noexcept { return false; }
   /// This process.
   virtual ProcessId self() const noexcept = 0;
   virtual UserId user() const noexcept = 0;

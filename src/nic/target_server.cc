@@ -30,7 +30,7 @@ bool is_in_range(const TargetCountChange& change) noexcept {
 }
 
 bool is_in_range(const TargetRequest& request) noexcept {
-  return is_at_most(request.operation, TargetOperation::kSwap) &&
+  return is_at_most(request.operation, TargetOperation::kUnlock) &&
          is_at_most(request.acknowledgement, TargetAcknowledgement::kCompleted);
 }
 

@@ -11,7 +11,6 @@
 #include <new>
 
 #include "ch3_offload/making.h"
-#include "engine/wire.h"
 #include "rdma/monotonic_clock.h"
 
 namespace ch3_offload::portals {
@@ -173,13 +172,10 @@ void FabricProcess::watch_memory() {
 }
 
 void FabricProcess::set_limits() noexcept {
-  std::size_t slot_bytes = SIZE_MAX;
-  for (const auto& one : providers_) slot_bytes = std::min(slot_bytes, one->capabilities().max_slot_bytes);
-  const std::size_t data_bytes = slot_bytes - sizeof(wire::TargetRequestHeader);
   limits_.most_message_bytes = kMostMessageBytes;
-  limits_.most_atomic_bytes = data_bytes - kMostElementBytes;
+  limits_.most_atomic_bytes = atomic_bytes(providers_);
   limits_.most_fetch_atomic_bytes = limits_.most_atomic_bytes;
-  limits_.most_ordered_bytes = data_bytes;
+  limits_.most_ordered_bytes = limits_.most_atomic_bytes + kMostElementBytes;
   limits_.most_volatile_bytes = kMostVolatileBytes;
   limits_.most_triggered = kMostTriggered;
   limits_.binds_inaccessible = true;

@@ -56,7 +56,7 @@ static_assert(static_cast<int>(AtomicType::kInt8) == PTL_INT8_T &&
               static_cast<int>(AtomicType::kFloat) == PTL_FLOAT &&
               static_cast<int>(AtomicType::kInt64) == PTL_INT64_T &&
               static_cast<int>(AtomicType::kLongDoubleComplex) == PTL_LONG_DOUBLE_COMPLEX &&
-              static_cast<int>(AtomicType::kEnd) == PTL_DATATYPE_LAST);
+              static_cast<int>(kFirstPairType) == PTL_DATATYPE_LAST);
 static_assert(static_cast<int>(TargetAcknowledgement::kNone) == PTL_NO_ACK_REQ &&
               static_cast<int>(TargetAcknowledgement::kFull) == PTL_ACK_REQ &&
               static_cast<int>(TargetAcknowledgement::kCounting) == PTL_CT_ACK_REQ &&
@@ -72,6 +72,7 @@ constexpr ptl_ni_fail_t kFailures[] = {
     PTL_NI_PERM_VIOLATION,  // kPermissionViolation
     PTL_NI_OP_VIOLATION,    // kOperationViolation
     PTL_NI_NO_MATCH,        // kNoMatch
+    PTL_NI_UNDELIVERABLE,   // kLockBroken
 };
 static_assert(std::size(kFailures) == static_cast<std::size_t>(TargetFailure::kEnd));
 

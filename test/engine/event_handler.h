@@ -45,6 +45,7 @@ inline void handle(Port& port, EventHandler& handler, const Event& event) {
     case Event::Kind::kWarning:
       return handler.on_warning(event.scope,
                                 {reinterpret_cast<const char*>(event.bytes), event.length_bytes});
+    case Event::Kind::kWindowDone: break;  // No port tells it.
   }
 }
 

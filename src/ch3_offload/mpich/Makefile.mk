@@ -38,6 +38,8 @@ mpi_core_sources +=                                        \
     src/mpid/ch3/channels/offload/src/ch3_send.c           \
     src/mpid/ch3/channels/offload/src/ch3_shared_segment.c \
     src/mpid/ch3/channels/offload/src/ch3_shared_windows.c \
-    src/mpid/ch3/channels/offload/src/ch3_win_fns.c
+    src/mpid/ch3/channels/offload/src/ch3_win_fns.c        \
+    src/mpid/ch3/channels/offload/src/ch3_window_ops.c     \
+    src/mpid/ch3/channels/offload/src/ch3_windows.c
 
 endif BUILD_CH3_OFFLOAD

@@ -14,7 +14,28 @@ inline constexpr bool kIsComplex = false;
 template <class T>
 inline constexpr bool kIsComplex<std::complex<T>> = true;
 
-/// Calls `visit(T{})` with the C++ type.
+template <class Value, class Location>
+struct Pair {
+  Value value;
+  Location location;
+};
+
+/// Calls `visit(T{})` with the C++ type of a pair.
+template <class Visit>
+auto with_pair_type(AtomicType type, const Visit& visit) noexcept {
+  switch (type) {
+    case AtomicType::kShortInt: return visit(Pair<short, int>{});
+    case AtomicType::kIntInt: return visit(Pair<int, int>{});
+    case AtomicType::kLongInt: return visit(Pair<long, int>{});
+    case AtomicType::kFloatInt: return visit(Pair<float, int>{});
+    case AtomicType::kDoubleInt: return visit(Pair<double, int>{});
+    case AtomicType::kLongDoubleInt: return visit(Pair<long double, int>{});
+    case AtomicType::kFloatFloat: return visit(Pair<float, float>{});
+    default: return visit(Pair<double, double>{});
+  }
+}
+
+/// Calls `visit(T{})` with the C++ type of one that is no pair.
 template <class Visit>
 auto with_type(AtomicType type, const Visit& visit) noexcept {
   switch (type) {
@@ -104,6 +125,25 @@ T load(const std::byte* address) noexcept {
   return value;
 }
 
+/// kMin and kMax. Of equal values, the lower location counts.
+template <class T>
+bool is_preferred(AtomicOperation operation, const T& source, const T& target) noexcept {
+  if (source.value == target.value) return source.location < target.location;
+  return operation == AtomicOperation::kMin ? source.value < target.value : source.value > target.value;
+}
+
+void apply_to_pairs(AtomicOperation operation, AtomicType type, std::span<const std::byte> source,
+                    std::span<std::byte> target) noexcept {
+  with_pair_type(type, [&](auto kind) {
+    using T = decltype(kind);
+    for (std::size_t at = 0; at < target.size(); at += sizeof(T)) {
+      const T mine = load<T>(source.data() + at);
+      if (is_preferred(operation, mine, load<T>(target.data() + at)))
+        std::memcpy(target.data() + at, &mine, sizeof mine);
+    }
+  });
+}
+
 void swap_under_mask(std::span<const std::byte> mask, std::span<const std::byte> source,
                      std::span<std::byte> target) noexcept {
   for (std::size_t i = 0; i < target.size(); ++i) target[i] = (mask[i] & source[i]) | (~mask[i] & target[i]);
@@ -121,11 +161,15 @@ constexpr bool is_integer(AtomicType type) noexcept {
 }  // namespace
 
 std::size_t element_bytes(AtomicType type) noexcept {
+  if (type >= kFirstPairType) return with_pair_type(type, [](auto value) { return sizeof value; });
   return with_type(type, [](auto value) { return sizeof value; });
 }
 
 bool is_supported(AtomicOperation operation, AtomicType type) noexcept {
   if (operation >= AtomicOperation::kEnd || type >= AtomicType::kEnd) return false;
+  if (type >= kFirstPairType)
+    return operation == AtomicOperation::kMin || operation == AtomicOperation::kMax ||
+           operation == AtomicOperation::kSwap;
   switch (operation) {
     case AtomicOperation::kBitOr:
     case AtomicOperation::kBitAnd:
@@ -153,6 +197,7 @@ void apply(AtomicOperation operation, AtomicType type, std::span<const std::byte
     return;
   }
   if (operation == AtomicOperation::kMaskedSwap) return swap_under_mask(operand, source, target);
+  if (type >= kFirstPairType) return apply_to_pairs(operation, type, source, target);
   with_type(type, [&](auto kind) {
     using T = decltype(kind);
     for (std::size_t at = 0; at < target.size(); at += sizeof(T)) {

@@ -38,7 +38,8 @@ enum class AtomicOperation : std::uint8_t {
   kEnd
 };
 
-/// In the order of Portals' constants.
+/// Portals' types in the order of its constants. Then pairs of a value and a location, as MPI_MINLOC and
+/// MPI_MAXLOC have them (MPI 4.0, section 6.9.4): structs of C, on which kMin and kMax look at the value first.
 enum class AtomicType : std::uint8_t {
   kInt8,
   kUint8,
@@ -54,8 +55,17 @@ enum class AtomicType : std::uint8_t {
   kDoubleComplex,
   kLongDouble,
   kLongDoubleComplex,
+  kShortInt,
+  kIntInt,
+  kLongInt,
+  kFloatInt,
+  kDoubleInt,
+  kLongDoubleInt,
+  kFloatFloat,    ///< MPI_2REAL.
+  kDoubleDouble,  ///< MPI_2DOUBLE_PRECISION.
   kEnd
 };
+inline constexpr AtomicType kFirstPairType = AtomicType::kShortInt;
 
 /// The longest element of any type: the operand of a conditional swap has room in it. Bytes.
 inline constexpr std::size_t kMostElementBytes = 2 * sizeof(long double);
@@ -71,7 +81,7 @@ constexpr bool takes_operand(AtomicOperation operation) noexcept {
 constexpr bool is_swap(AtomicOperation operation) noexcept { return operation >= AtomicOperation::kSwap; }
 
 /// Whether there is such an operation on such a type. Takes whatever a peer says: complex numbers have no
-/// order, and bits are those of integers.
+/// order, bits are those of integers, and pairs have kMin, kMax and kSwap only.
 bool is_supported(AtomicOperation operation, AtomicType type) noexcept;
 
 /// How much of `length_bytes` the operation changes: whole elements. REQUIRES: is_supported().

@@ -30,7 +30,17 @@ inline constexpr CounterId kNoCounter{0};
 enum class TargetId : std::uint64_t {};
 inline constexpr TargetId kNoTarget{0};
 
-enum class TargetOperation : std::uint8_t { kPut, kGet, kAtomic, kFetchAtomic, kSwap };
+enum class TargetOperation : std::uint8_t {
+  kPut,
+  kGet,
+  kAtomic,
+  kFetchAtomic,
+  kSwap,
+  // Of the table's lock (target_lock.h).
+  kLockShared,
+  kLockExclusive,
+  kUnlock,
+};
 enum class TargetListKind : std::uint8_t { kPriority, kOverflow };
 
 // Options of an entry, as bits.

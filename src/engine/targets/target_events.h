@@ -42,6 +42,7 @@ enum class TargetFailure : std::uint8_t {
   kPermissionViolation,  ///< The entry is another user's.
   kOperationViolation,   ///< The entry does not allow that operation.
   kNoMatch,              ///< A search has found nothing.
+  kLockBroken,           ///< A process died that held the lock.
   kEnd
 };
 

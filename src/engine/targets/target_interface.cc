@@ -99,13 +99,18 @@ Status TargetInterface::make_table(std::uint32_t index, QueueId queue, bool has_
 Status TargetInterface::free_table(std::uint32_t index) noexcept {
   const TargetTable* const one = table(index);
   if (one == nullptr) return Status::kUnsupported;
-  if (!one->is_unused()) return Status::kAgain;
+  if (!one->is_unused() || !tables_[index]->lock.is_idle()) return Status::kAgain;
   tables_[index].reset();
   return Status::kOk;
 }
 
 TargetTable* TargetInterface::table(std::uint32_t index) noexcept {
   return index < tables_.size() && tables_[index] != nullptr ? &tables_[index]->table : nullptr;
+}
+
+TargetLock* TargetInterface::lock(std::uint32_t index) noexcept {
+  const bool has_one = config_.has_locks && index < tables_.size() && tables_[index] != nullptr;
+  return has_one ? &tables_[index]->lock : nullptr;
 }
 
 bool TargetInterface::identify(std::uint32_t peer, ProcessId process, UserId user) noexcept {

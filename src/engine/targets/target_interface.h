@@ -20,12 +20,14 @@
 #include "engine/targets/target_board.h"
 #include "engine/targets/target_counters.h"
 #include "engine/targets/target_event_ring.h"
+#include "engine/targets/target_lock.h"
 #include "engine/targets/target_table.h"
 #include "engine/targets/target_triggers.h"
 
 namespace ch3_offload {
 
-inline constexpr std::size_t kTargetInterfaces = 4;  ///< Of an engine.
+inline constexpr std::size_t kTargetInterfaces = 5;  ///< Of an engine.
+inline constexpr std::uint8_t kWindowInterface = 4;  ///< MPI windows. The others are Portals'.
 
 struct TargetInterfaceConfig {
   TargetLimits limits{4096, 4096, 4096};
@@ -33,6 +35,8 @@ struct TargetInterfaceConfig {
   UserId user{};  ///< Of all processes of the job: they have proved that they know its secret.
   /// A peer of which identify() has said nothing is refused. Otherwise its number is its rank.
   bool identifies_all = false;
+  /// Its tables have locks (target_lock.h).
+  bool has_locks = false;
 };
 
 class TargetInterface {
@@ -77,10 +81,15 @@ class TargetInterface {
   /// An index of the portal table. kAgain: it is in use. kUnsupported: there is no such index, or flow
   /// control without a queue. kNoMemory.
   Status make_table(std::uint32_t index, QueueId queue, bool has_flow_control) noexcept;
-  /// kAgain: entries or operations use it. kUnsupported: there is none.
+  /// kAgain: entries or operations use it, or its lock is in use. kUnsupported: there is none.
   Status free_table(std::uint32_t index) noexcept;
   /// Null: there is none.
   TargetTable* table(std::uint32_t index) noexcept;
+  /// Of that table. Null: there is no such table, or the interface has none.
+  TargetLock* lock(std::uint32_t index) noexcept;
+  bool has_locks() const noexcept { return config_.has_locks; }
+  /// Indices are below it.
+  std::uint32_t most_tables() const noexcept { return config_.most_tables; }
 
   TargetResources& resources() noexcept { return resources_; }
 
@@ -121,6 +130,7 @@ class TargetInterface {
     TargetInterface& owner;
     const QueueId queue;
     TargetTable table;
+    TargetLock lock;
   };
 
   TargetEventWriter* find(QueueId id) noexcept { return queues_.find(static_cast<std::uint64_t>(id)); }

@@ -39,7 +39,8 @@ inline const char* name_of(TargetFailure failure) {
                                            " table-disabled",
                                            " permission-violation",
                                            " operation-violation",
-                                           " no-match"};
+                                           " no-match",
+                                           " lock-broken"};
   return kNames[static_cast<std::size_t>(failure)];
 }
 

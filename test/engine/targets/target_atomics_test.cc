@@ -192,5 +192,39 @@ TEST(TargetAtomics, ManyElementsChangeWhereverTheyLie) {
   EXPECT_EQ(memory.front(), std::byte{0});
 }
 
+struct DoubleInt {
+  double value;
+  int location;
+  bool operator==(const DoubleInt&) const = default;
+};
+
+TEST(TargetAtomics, OfPairsTheValueCountsAndThenTheLowerLocation) {
+  constexpr auto kType = AtomicType::kDoubleInt;
+  EXPECT_EQ(element_bytes(kType), sizeof(DoubleInt));
+  EXPECT_EQ(applied(kMin, kType, DoubleInt{1, 9}, DoubleInt{2, 1}), (DoubleInt{1, 9}));
+  EXPECT_EQ(applied(kMin, kType, DoubleInt{3, 0}, DoubleInt{2, 1}), (DoubleInt{2, 1}));
+  EXPECT_EQ(applied(kMin, kType, DoubleInt{2, 0}, DoubleInt{2, 1}), (DoubleInt{2, 0}));
+  EXPECT_EQ(applied(kMax, kType, DoubleInt{3, 9}, DoubleInt{2, 1}), (DoubleInt{3, 9}));
+  EXPECT_EQ(applied(kMax, kType, DoubleInt{1, 0}, DoubleInt{2, 1}), (DoubleInt{2, 1}));
+  EXPECT_EQ(applied(kMax, kType, DoubleInt{2, 7}, DoubleInt{2, 1}), (DoubleInt{2, 1}));
+  EXPECT_EQ(applied(kSwap, kType, DoubleInt{2, 7}, DoubleInt{2, 1}), (DoubleInt{2, 7}));
+}
+
+TEST(TargetAtomics, PairsAreStructsOfC) {
+  EXPECT_EQ(element_bytes(AtomicType::kShortInt), 8u);
+  EXPECT_EQ(element_bytes(AtomicType::kIntInt), 8u);
+  EXPECT_EQ(element_bytes(AtomicType::kLongInt), 16u);
+  EXPECT_EQ(element_bytes(AtomicType::kFloatInt), 8u);
+  EXPECT_EQ(element_bytes(AtomicType::kLongDoubleInt), 2 * sizeof(long double));
+  EXPECT_EQ(element_bytes(AtomicType::kFloatFloat), 8u);
+  EXPECT_EQ(element_bytes(AtomicType::kDoubleDouble), 16u);
+  EXPECT_LE(element_bytes(AtomicType::kLongDoubleInt), kMostElementBytes);
+  for (auto type = static_cast<int>(kFirstPairType); type < static_cast<int>(AtomicType::kEnd); ++type)
+    for (int operation = 0; operation < static_cast<int>(AtomicOperation::kEnd); ++operation) {
+      const auto one = static_cast<AtomicOperation>(operation);
+      EXPECT_EQ(is_supported(one, static_cast<AtomicType>(type)), one == kMin || one == kMax || one == kSwap);
+    }
+}
+
 }  // namespace
 }  // namespace ch3_offload

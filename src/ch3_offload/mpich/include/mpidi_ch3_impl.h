@@ -8,6 +8,7 @@
 
 #include "mpidimpl.h"
 #include <ch3_offload.h>
+#include <ch3_offload_windows.h>
 
 #if defined(MPICH_IS_THREADED) && MPICH_THREAD_GRANULARITY != MPICH_THREAD_GRANULARITY__GLOBAL
 #error "ch3:offload needs MPICH's global critical section: configure with --enable-thread-cs=global (the default)"
@@ -200,6 +201,51 @@ void MPIDI_CH3I_Fail_request(MPIR_Request * req, int mpi_errno);
 /* All windows: the active ones, then the others. NULL: there is no other. */
 MPIR_Win *MPIDI_CH3I_First_window(void);
 MPIR_Win *MPIDI_CH3I_Next_window(MPIR_Win * win);
+
+/* ---- ch3_windows.c: windows that the network processor serves ---- */
+
+/* An operation on such a window. */
+typedef struct MPIDI_CH3I_Window_op {
+    struct MPIDI_CH3I_Window_op *next;  /* of those that are free */
+    MPIR_Win *win;
+    int rank;
+    int parts;                  /* that are not over */
+    int status;                 /* ch3_offload_status_t: the first failure */
+    MPIR_Request *request;      /* the user's, or NULL */
+    /* Called when all parts are over. is_ok: all were done. NULL: there is nothing to do. */
+    int (*end) (struct MPIDI_CH3I_Window_op * op, int is_ok);
+    void *source;               /* a copy of what was not contiguous, or NULL */
+    void *result;               /* likewise, to be unpacked: so many elements of a predefined type */
+    MPI_Aint staged_count;
+    MPI_Datatype staged_type;
+    void *place;                /* where to */
+    MPI_Aint place_count;
+    MPI_Datatype place_type;
+} MPIDI_CH3I_Window_op;
+
+/* Exposes this process's memory of the window. Returns its number; -1: it cannot be served. */
+int MPIDI_CH3I_Window_expose(MPIR_Win * win);
+/* All processes have exposed theirs: from now on the window is served. Again when it is found to be shared. */
+void MPIDI_CH3I_Window_serve(MPIR_Win * win);
+/* Ends both. No process uses the window. */
+void MPIDI_CH3I_Window_withdraw(MPIR_Win * win);
+void MPIDI_CH3I_Windows_finalize(void);
+
+/* A new operation, with one part: the caller's, which ends with MPIDI_CH3I_Window_part_over. NULL: no memory. */
+MPIDI_CH3I_Window_op *MPIDI_CH3I_Window_op_make(MPIR_Win * win, int rank, MPIR_Request * request);
+/* Begins a part; fills in peer, window and cookie. May make progress first, if many operations are under way. */
+int MPIDI_CH3I_Window_begin(MPIDI_CH3I_Window_op * op, ch3_offload_window_operation_t * part);
+/* A part is over: the event of the engine says so. With the last one, the operation is, too. */
+void MPIDI_CH3I_Window_part_over(MPIDI_CH3I_Window_op * op, int status);
+/* Waits for progress. */
+int MPIDI_CH3I_Window_progress(void);
+/* Returns when the epoch lets this process access that target. MPI_ERR_RMA_SYNC: there is no epoch for it. */
+int MPIDI_CH3I_Window_enter(MPIR_Win * win, int rank);
+/* Whether loads and stores of this process reach the memory of another one. */
+static inline int MPIDI_CH3I_Window_is_near(const MPIR_Win * win, int rank)
+{
+    return win->shm_allocated && win->comm_ptr->intranode_table[rank] >= 0;
+}
 
 /* ---- ch3_rma_locks.c: locks whose holders have died ---- */
 

@@ -48,4 +48,105 @@ int MPIDI_CH3I_Stock_recv(void *buf, MPI_Aint count, MPI_Datatype datatype, int 
 int MPIDI_CH3I_Type_free_hook(MPIR_Datatype * type);
 int MPIDI_CH3I_Stock_type_free_hook(MPIR_Datatype * type);
 
+/* Likewise the functions of CH3 for operations on windows and for epochs: the channel's decide whether the network
+ * processor serves the window (ch3_windows.c, ch3_window_ops.c). */
+#define MPIDI_CH3I_Put(first_, ...) MPIDI_CH3I_PUT_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_PUT_origin_addr MPIDI_CH3I_Window_put(origin_addr
+#define MPIDI_CH3I_PUT_const MPIDI_CH3I_Stock_put(const
+#define MPIDI_CH3I_Get(first_, ...) MPIDI_CH3I_GET_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_GET_origin_addr MPIDI_CH3I_Window_get(origin_addr
+#define MPIDI_CH3I_GET_void MPIDI_CH3I_Stock_get(void
+#define MPIDI_CH3I_Accumulate(first_, ...) MPIDI_CH3I_ACCUMULATE_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_ACCUMULATE_origin_addr MPIDI_CH3I_Window_accumulate(origin_addr
+#define MPIDI_CH3I_ACCUMULATE_const MPIDI_CH3I_Stock_accumulate(const
+#define MPIDI_CH3I_Get_accumulate(first_, ...) MPIDI_CH3I_GET_ACCUMULATE_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_GET_ACCUMULATE_origin_addr MPIDI_CH3I_Window_get_accumulate(origin_addr
+#define MPIDI_CH3I_GET_ACCUMULATE_const MPIDI_CH3I_Stock_get_accumulate(const
+#define MPID_Fetch_and_op(first_, ...) MPIDI_CH3I_FETCH_AND_OP_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_FETCH_AND_OP_origin_addr MPIDI_CH3I_Window_fetch_and_op(origin_addr
+#define MPIDI_CH3I_FETCH_AND_OP_const MPIDI_CH3I_Stock_fetch_and_op(const
+#define MPID_Compare_and_swap(first_, ...) MPIDI_CH3I_COMPARE_AND_SWAP_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_COMPARE_AND_SWAP_origin_addr MPIDI_CH3I_Window_compare_and_swap(origin_addr
+#define MPIDI_CH3I_COMPARE_AND_SWAP_const MPIDI_CH3I_Stock_compare_and_swap(const
+#define MPID_Win_fence(first_, ...) MPIDI_CH3I_WIN_FENCE_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_WIN_FENCE_assert MPIDI_CH3I_Window_fence(assert
+#define MPIDI_CH3I_WIN_FENCE_int MPIDI_CH3I_Stock_win_fence(int
+#define MPID_Win_complete(first_) MPIDI_CH3I_WIN_COMPLETE_##first_)
+#define MPIDI_CH3I_WIN_COMPLETE_win_ptr MPIDI_CH3I_Window_complete(win_ptr
+#define MPIDI_CH3I_WIN_COMPLETE_MPIR_Win MPIDI_CH3I_Stock_win_complete(MPIR_Win
+#define MPID_Win_lock(first_, ...) MPIDI_CH3I_WIN_LOCK_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_WIN_LOCK_lock_type MPIDI_CH3I_Window_lock(lock_type
+#define MPIDI_CH3I_WIN_LOCK_int MPIDI_CH3I_Stock_win_lock(int
+#define MPID_Win_unlock(first_, ...) MPIDI_CH3I_WIN_UNLOCK_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_WIN_UNLOCK_rank MPIDI_CH3I_Window_unlock(rank
+#define MPIDI_CH3I_WIN_UNLOCK_int MPIDI_CH3I_Stock_win_unlock(int
+#define MPID_Win_lock_all(first_, ...) MPIDI_CH3I_WIN_LOCK_ALL_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_WIN_LOCK_ALL_assert MPIDI_CH3I_Window_lock_all(assert
+#define MPIDI_CH3I_WIN_LOCK_ALL_int MPIDI_CH3I_Stock_win_lock_all(int
+#define MPID_Win_unlock_all(first_) MPIDI_CH3I_WIN_UNLOCK_ALL_##first_)
+#define MPIDI_CH3I_WIN_UNLOCK_ALL_win_ptr MPIDI_CH3I_Window_unlock_all(win_ptr
+#define MPIDI_CH3I_WIN_UNLOCK_ALL_MPIR_Win MPIDI_CH3I_Stock_win_unlock_all(MPIR_Win
+#define MPID_Win_flush(first_, ...) MPIDI_CH3I_WIN_FLUSH_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_WIN_FLUSH_rank MPIDI_CH3I_Window_flush(rank
+#define MPIDI_CH3I_WIN_FLUSH_int MPIDI_CH3I_Stock_win_flush(int
+#define MPID_Win_flush_local(first_, ...) MPIDI_CH3I_WIN_FLUSH_LOCAL_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_WIN_FLUSH_LOCAL_rank MPIDI_CH3I_Window_flush_local(rank
+#define MPIDI_CH3I_WIN_FLUSH_LOCAL_int MPIDI_CH3I_Stock_win_flush_local(int
+#define MPID_Win_flush_all(first_) MPIDI_CH3I_WIN_FLUSH_ALL_##first_)
+#define MPIDI_CH3I_WIN_FLUSH_ALL_win_ptr MPIDI_CH3I_Window_flush_all(win_ptr
+#define MPIDI_CH3I_WIN_FLUSH_ALL_MPIR_Win MPIDI_CH3I_Stock_win_flush_all(MPIR_Win
+#define MPID_Win_flush_local_all(first_) MPIDI_CH3I_WIN_FLUSH_LOCAL_ALL_##first_)
+#define MPIDI_CH3I_WIN_FLUSH_LOCAL_ALL_win_ptr MPIDI_CH3I_Window_flush_local_all(win_ptr
+#define MPIDI_CH3I_WIN_FLUSH_LOCAL_ALL_MPIR_Win MPIDI_CH3I_Stock_win_flush_local_all(MPIR_Win
+int MPIDI_CH3I_Window_put(const void *origin, int origin_count, MPI_Datatype origin_type, int rank, MPI_Aint
+                          displacement, int count, MPI_Datatype type, MPIR_Win * win, MPIR_Request * request);
+int MPIDI_CH3I_Stock_put(const void *origin, int origin_count, MPI_Datatype origin_type, int rank, MPI_Aint
+                         displacement, int count, MPI_Datatype type, MPIR_Win * win, MPIR_Request * request);
+int MPIDI_CH3I_Window_get(void *origin, int origin_count, MPI_Datatype origin_type, int rank, MPI_Aint
+                          displacement, int count, MPI_Datatype type, MPIR_Win * win, MPIR_Request * request);
+int MPIDI_CH3I_Stock_get(void *origin, int origin_count, MPI_Datatype origin_type, int rank, MPI_Aint
+                         displacement, int count, MPI_Datatype type, MPIR_Win * win, MPIR_Request * request);
+int MPIDI_CH3I_Window_accumulate(const void *origin, int origin_count, MPI_Datatype origin_type, int rank,
+                                 MPI_Aint displacement, int count, MPI_Datatype type, MPI_Op op, MPIR_Win *
+                                 win, MPIR_Request * request);
+int MPIDI_CH3I_Stock_accumulate(const void *origin, int origin_count, MPI_Datatype origin_type, int rank,
+                                MPI_Aint displacement, int count, MPI_Datatype type, MPI_Op op, MPIR_Win *
+                                win, MPIR_Request * request);
+int MPIDI_CH3I_Window_get_accumulate(const void *origin, int origin_count, MPI_Datatype origin_type, void
+                                     *address, int result_count, MPI_Datatype result_type, int rank, MPI_Aint
+                                     displacement, int count, MPI_Datatype type, MPI_Op op, MPIR_Win * win,
+                                     MPIR_Request * request);
+int MPIDI_CH3I_Stock_get_accumulate(const void *origin, int origin_count, MPI_Datatype origin_type, void
+                                    *address, int result_count, MPI_Datatype result_type, int rank, MPI_Aint
+                                    displacement, int count, MPI_Datatype type, MPI_Op op, MPIR_Win * win,
+                                    MPIR_Request * request);
+int MPIDI_CH3I_Window_fetch_and_op(const void *origin, void *result, MPI_Datatype type, int rank, MPI_Aint
+                                   displacement, MPI_Op op, MPIR_Win * win);
+int MPIDI_CH3I_Stock_fetch_and_op(const void *origin, void *result, MPI_Datatype type, int rank, MPI_Aint
+                                  displacement, MPI_Op op, MPIR_Win * win);
+int MPIDI_CH3I_Window_compare_and_swap(const void *origin, const void *compare, void *result, MPI_Datatype
+                                       type, int rank, MPI_Aint displacement, MPIR_Win * win);
+int MPIDI_CH3I_Stock_compare_and_swap(const void *origin, const void *compare, void *result, MPI_Datatype
+                                      type, int rank, MPI_Aint displacement, MPIR_Win * win);
+int MPIDI_CH3I_Window_fence(int assert, MPIR_Win * win);
+int MPIDI_CH3I_Stock_win_fence(int assert, MPIR_Win * win);
+int MPIDI_CH3I_Window_complete(MPIR_Win * win);
+int MPIDI_CH3I_Stock_win_complete(MPIR_Win * win);
+int MPIDI_CH3I_Window_lock(int lock_type, int rank, int assert, MPIR_Win * win);
+int MPIDI_CH3I_Stock_win_lock(int lock_type, int rank, int assert, MPIR_Win * win);
+int MPIDI_CH3I_Window_unlock(int rank, MPIR_Win * win);
+int MPIDI_CH3I_Stock_win_unlock(int rank, MPIR_Win * win);
+int MPIDI_CH3I_Window_lock_all(int assert, MPIR_Win * win);
+int MPIDI_CH3I_Stock_win_lock_all(int assert, MPIR_Win * win);
+int MPIDI_CH3I_Window_unlock_all(MPIR_Win * win);
+int MPIDI_CH3I_Stock_win_unlock_all(MPIR_Win * win);
+int MPIDI_CH3I_Window_flush(int rank, MPIR_Win * win);
+int MPIDI_CH3I_Stock_win_flush(int rank, MPIR_Win * win);
+int MPIDI_CH3I_Window_flush_local(int rank, MPIR_Win * win);
+int MPIDI_CH3I_Stock_win_flush_local(int rank, MPIR_Win * win);
+int MPIDI_CH3I_Window_flush_all(MPIR_Win * win);
+int MPIDI_CH3I_Stock_win_flush_all(MPIR_Win * win);
+int MPIDI_CH3I_Window_flush_local_all(MPIR_Win * win);
+int MPIDI_CH3I_Stock_win_flush_local_all(MPIR_Win * win);
+
 #endif /* MPIDI_CH3_POST_H_INCLUDED */

@@ -90,7 +90,21 @@ typedef struct MPIDI_CH3I_Segment {
     pthread_mutex_t *mutex;     /* in its header */
 } MPIDI_CH3I_Segment;
 
-/* Additions to a window; see ch3_shared_windows.c and ch3_rma_locks.c. */
+/* What the network processor serves of a window; see ch3_windows.c. */
+typedef enum {
+    MPIDI_CH3I_SERVED_NOT = 0,
+    MPIDI_CH3I_SERVED_LOCKS,
+    MPIDI_CH3I_SERVED_ALL
+} MPIDI_CH3I_Served;
+
+/* A process of a window that is served. */
+typedef struct MPIDI_CH3I_Window_target {
+    uint16_t number;            /* of the window there */
+    uint8_t lock;
+    int under_way;              /* this process's operations on it */
+} MPIDI_CH3I_Window_target;
+
+/* Additions to a window; see ch3_shared_windows.c, ch3_rma_locks.c and ch3_windows.c. */
 typedef struct MPIDI_CH3I_Win {
     MPIDI_CH3I_Segment segment; /* this window's own, if any */
     pthread_mutex_t *mutex;     /* serialises accumulates; this segment's, or that of another window */
@@ -98,6 +112,12 @@ typedef struct MPIDI_CH3I_Win {
     struct MPIR_Win *prev;
     int is_lock_broken;         /* TRUE: a process died that held the lock of this process's memory */
     int is_lock_all_refused;    /* TRUE: MPI_Win_lock_all waits for a broken lock */
+    MPIDI_CH3I_Served served;   /* by the network processor; see ch3_windows.c */
+    int is_exposed;             /* TRUE: this process's memory, as `number` */
+    uint16_t number;
+    MPIDI_CH3I_Window_target *targets;  /* by rank; NULL: it is not served */
+    int under_way;              /* operations on all targets */
+    int failure;                /* MPI error of one that has no request: the next synchronisation returns it */
 } MPIDI_CH3I_Win;
 
 #define MPIDI_CH3_WIN_DECL MPIDI_CH3I_Win ch;

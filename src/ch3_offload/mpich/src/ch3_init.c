@@ -334,6 +334,7 @@ int MPIDI_CH3_Finalize(void)
     MPIDI_CH3I_Pvars_finalize();
     MPIDI_CH3I_Failure_finalize();
     MPIDI_CH3I_Send_finalize();
+    MPIDI_CH3I_Windows_finalize();
     mpi_errno = MPIDI_CH3I_Progress_finalize();
     MPIR_ERR_CHECK(mpi_errno);
     MPIDI_CH3I_channel = NULL;

@@ -138,8 +138,9 @@ int MPIDI_CH3I_Win_gather_info(void *base, MPI_Aint size, int disp_unit, MPIR_In
     MPIR_Win *win = *win_ptr;
     MPIR_Comm *comm = win->comm_ptr;
     worst_t worst = { 0 };
+    int number = -1, is_served = TRUE;
     struct {
-        MPI_Aint base, size, disp_unit, handle;
+        MPI_Aint base, size, disp_unit, handle, number;
     } *all = MPL_malloc(comm->local_size * sizeof(*all), MPL_MEM_RMA);
 
     win->basic_info_table = MPL_malloc(comm->local_size * sizeof(*win->basic_info_table), MPL_MEM_RMA);
@@ -157,7 +158,10 @@ int MPIDI_CH3I_Win_gather_info(void *base, MPI_Aint size, int disp_unit, MPIR_In
     all[comm->rank].size = size;
     all[comm->rank].disp_unit = disp_unit;
     all[comm->rank].handle = win->handle;
-    mpi_errno = MPIR_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, 4, MPI_AINT, comm, &errflag);
+    win->base = base;
+    number = MPIDI_CH3I_Window_expose(win);
+    all[comm->rank].number = number;
+    mpi_errno = MPIR_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, 5, MPI_AINT, comm, &errflag);
     MPIR_ERR_CHECK(mpi_errno);
     MPIR_ERR_CHKANDJUMP(errflag, mpi_errno, MPI_ERR_OTHER, "**coll_fail");
     for (i = 0; i < comm->local_size; i++) {
@@ -165,12 +169,20 @@ int MPIDI_CH3I_Win_gather_info(void *base, MPI_Aint size, int disp_unit, MPIR_In
         win->basic_info_table[i].size = all[i].size;
         win->basic_info_table[i].disp_unit = (int) all[i].disp_unit;
         win->basic_info_table[i].win_handle = (MPI_Win) all[i].handle;
+        is_served = is_served && all[i].number >= 0;
+        if (number >= 0)
+            win->ch.targets[i].number = (uint16_t) all[i].number;
     }
+    if (is_served)
+        MPIDI_CH3I_Window_serve(win);
+    else
+        MPIDI_CH3I_Window_withdraw(win);
 
   fn_exit:
     MPL_free(all);
     return mpi_errno;
   fn_fail:
+    MPIDI_CH3I_Window_withdraw(win);
     MPL_free(win->basic_info_table);
     win->basic_info_table = NULL;
     goto fn_exit;
@@ -265,9 +277,9 @@ int MPIDI_CH3I_Win_allocate(MPI_Aint size, int disp_unit, MPIR_Info * info, MPIR
 
     find_parts(win, sizes, node_size);
     win->base = win->shm_base_addrs[node->rank];
+    win->shm_allocated = TRUE;
     mpi_errno = MPIDI_CH3I_Win_gather_info(win->base, size, disp_unit, info, user_comm, win_ptr);
     MPIR_ERR_CHECK(mpi_errno);
-    win->shm_allocated = TRUE;
     win->ch.mutex = win->ch.segment.mutex;
     DL_APPEND_NP(shared_windows, win, ch.next, ch.prev);
     *(void **) base_ptr = win->base;
@@ -332,6 +344,8 @@ int MPIDI_CH3I_Win_detect(MPIR_Win ** win_ptr)
         win->shm_base_addrs[i] = (char *) source->ch.segment.address + offsets[i];
     win->ch.mutex = source->ch.mutex;
     win->shm_allocated = TRUE;
+    if (win->ch.served != MPIDI_CH3I_SERVED_NOT)
+        MPIDI_CH3I_Window_serve(win);
 
   fn_exit:
     MPL_free(offsets);
@@ -378,6 +392,7 @@ int MPIDI_CH3I_Win_free(MPIR_Win ** win_ptr)
     MPIR_Win *win = *win_ptr;
     int was_shared = win->shm_allocated;
 
+    MPIDI_CH3I_Window_withdraw(win);
     if (win->ch.segment.address != NULL)
         DL_DELETE_NP(shared_windows, win, ch.next, ch.prev);
     release(win);

@@ -1,0 +1,492 @@
+/*
+ * The ch3:offload channel: windows that the network processor serves, so that they can be put to, read, changed and
+ * locked while their process computes.
+ *
+ * Who owns what of a window is decided when it is made, for all of its processes alike:
+ *
+ *   served    locks          accumulates                      put and get
+ *   NOT       CH3's packets  CH3, under the segment's mutex   loads and stores within the node, else packets
+ *   LOCKS     the processor  CH3, under the segment's mutex   loads and stores: all processes share the memory
+ *   ALL       the processor  the processor                    loads and stores within the node, else the processor
+ *
+ * NOT: some process's driver works only in the process's calls, or the window is dynamic. LOCKS: all processes
+ * of the window share its memory. So each element is changed by one party, or under one mutex.
+ *
+ * An operation of a window that is ALL is a record, whose parts the processor carries out (ch3_window_ops.c has
+ * how it is cut). It is over at the target when it is over here. So flush, unlock, fence and complete wait until the
+ * window's count of operations is 0, and the rest of an active epoch is CH3's, which then sees no operations.
+ *
+ * The lock of a target is a question to its processor, and the answer comes when this process has it. Of MPI_Win_lock_all,
+ * the locks within shared memory are taken at once, the others at the first operation.
+ */
+
+#include "mpidi_ch3_impl.h"
+#include "mpidrma.h"
+#include "utlist.h"
+
+/* The lock of a target, as this process has it. */
+enum {
+    LOCK_NONE = 0,
+    LOCK_HELD,
+    LOCK_ASSUMED                /* MPI_MODE_NOCHECK: nobody else wants it, so the target is not asked */
+};
+
+static MPIDI_CH3I_Window_op *free_ops = NULL;
+
+/* ---- making and freeing ---- */
+
+int MPIDI_CH3I_Window_expose(MPIR_Win * win)
+{
+    uint16_t number;
+
+    if (!ch3_offload_window_serves(MPIDI_CH3I_channel))
+        return -1;
+    win->ch.targets = MPL_calloc(win->comm_ptr->local_size, sizeof(*win->ch.targets), MPL_MEM_RMA);
+    if (win->ch.targets == NULL)
+        return -1;
+    if (ch3_offload_window_expose(MPIDI_CH3I_channel, win->base, win->size, &number) != CH3_OFFLOAD_OK) {
+        MPL_free(win->ch.targets);
+        win->ch.targets = NULL;
+        return -1;
+    }
+    win->ch.number = number;
+    win->ch.is_exposed = TRUE;
+    return number;
+}
+
+void MPIDI_CH3I_Window_serve(MPIR_Win * win)
+{
+    const MPIR_Comm *node = win->comm_ptr->node_comm;
+    int is_shared = win->shm_allocated && node != NULL && node->local_size == win->comm_ptr->local_size;
+
+    win->ch.served = is_shared ? MPIDI_CH3I_SERVED_LOCKS : MPIDI_CH3I_SERVED_ALL;
+}
+
+void MPIDI_CH3I_Window_withdraw(MPIR_Win * win)
+{
+    /* Of the lock's last holder, the word that it gives it back may be under way. */
+    while (win->ch.is_exposed && !ch3_offload_window_withdraw(MPIDI_CH3I_channel, win->ch.number))
+        MPIDI_CH3I_Defer_error(MPID_Progress_test(NULL));
+    win->ch.is_exposed = FALSE;
+    win->ch.served = MPIDI_CH3I_SERVED_NOT;
+    MPL_free(win->ch.targets);
+    win->ch.targets = NULL;
+}
+
+void MPIDI_CH3I_Windows_finalize(void)
+{
+    while (free_ops != NULL) {
+        MPIDI_CH3I_Window_op *op = free_ops;
+
+        LL_DELETE(free_ops, free_ops, op);
+        MPL_free(op);
+    }
+}
+
+/* ---- operations ---- */
+
+MPIDI_CH3I_Window_op *MPIDI_CH3I_Window_op_make(MPIR_Win * win, int rank, MPIR_Request * request)
+{
+    MPIDI_CH3I_Window_op *op = free_ops;
+
+    if (op != NULL)
+        LL_DELETE(free_ops, free_ops, op);
+    else
+        op = MPL_malloc(sizeof(*op), MPL_MEM_RMA);
+    if (op == NULL)
+        return NULL;
+    memset(op, 0, sizeof(*op));
+    op->win = win;
+    op->rank = rank;
+    op->request = request;
+    op->parts = 1;              /* the caller's own */
+    op->status = CH3_OFFLOAD_OK;
+    win->ch.under_way++;
+    win->ch.targets[rank].under_way++;
+    return op;
+}
+
+static int error_of(const MPIDI_CH3I_Window_op * op)
+{
+    int mpi_errno = MPI_SUCCESS;
+
+    if (op->status == CH3_OFFLOAD_TRUNCATED) {
+        MPIR_ERR_SET1(mpi_errno, MPI_ERR_RMA_RANGE, "**ch3|offload|range", "**ch3|offload|range %d", op->rank);
+        return mpi_errno;
+    }
+    return op->status == CH3_OFFLOAD_OK ? MPI_SUCCESS : MPIDI_CH3I_Error(op->status, op->rank);
+}
+
+void MPIDI_CH3I_Window_part_over(MPIDI_CH3I_Window_op * op, int status)
+{
+    MPIR_Win *win = op->win;
+    int mpi_errno;
+
+    MPIDI_CH3_Progress_signal_completion();     /* also for who waits for room */
+    if (op->status == CH3_OFFLOAD_OK)
+        op->status = status;
+    if (--op->parts > 0)
+        return;
+    mpi_errno = error_of(op);
+    if (op->end != NULL) {
+        int error = op->end(op, mpi_errno == MPI_SUCCESS);
+
+        if (mpi_errno == MPI_SUCCESS)
+            mpi_errno = error;
+    }
+    MPL_free(op->source);
+    MPL_free(op->result);
+    win->ch.under_way--;
+    win->ch.targets[op->rank].under_way--;
+    if (op->request != NULL) {
+        op->request->status.MPI_ERROR = mpi_errno;
+        MPIDI_CH3I_Defer_error(MPID_Request_complete(op->request));
+    } else if (win->ch.failure == MPI_SUCCESS) {
+        win->ch.failure = mpi_errno;
+    }
+    LL_PREPEND(free_ops, free_ops, op);
+}
+
+int MPIDI_CH3I_Window_begin(MPIDI_CH3I_Window_op * op, ch3_offload_window_operation_t * part)
+{
+    int mpi_errno = MPI_SUCCESS;
+    MPIDI_VC_t *vc;
+    int status;
+
+    MPIDI_Comm_get_vc(op->win->comm_ptr, op->rank, &vc);
+    part->peer = vc->pg_rank;
+    part->window = op->win->ch.targets[op->rank].number;
+    part->cookie = op;
+    op->parts++;
+    while ((status = ch3_offload_window_begin(MPIDI_CH3I_channel, part)) == CH3_OFFLOAD_WINDOW_AGAIN) {
+        mpi_errno = MPIDI_CH3I_Window_progress();
+        if (mpi_errno != MPI_SUCCESS)
+            break;
+    }
+    if (mpi_errno != MPI_SUCCESS || status != CH3_OFFLOAD_OK || part->kind == CH3_OFFLOAD_WINDOW_UNLOCK)
+        op->parts--;            /* it is not told of */
+    if (mpi_errno == MPI_SUCCESS && status != CH3_OFFLOAD_OK)
+        mpi_errno = MPIDI_CH3I_Error(status, op->rank);
+    return mpi_errno;
+}
+
+/* ---- waiting ---- */
+
+int MPIDI_CH3I_Window_progress(void)
+{
+    int mpi_errno;
+    MPID_Progress_state state;
+
+    MPID_Progress_start(&state);
+    mpi_errno = MPID_Progress_wait(&state);
+    MPID_Progress_end(&state);
+    return mpi_errno;
+}
+
+static int take_failure(MPIR_Win * win)
+{
+    int mpi_errno = win->ch.failure;
+
+    win->ch.failure = MPI_SUCCESS;
+    return mpi_errno;
+}
+
+/* Waits until the operations on a target, or on all (rank < 0), are over. Returns the first failure of one. */
+static int wait_for_operations(MPIR_Win * win, int rank)
+{
+    int mpi_errno = MPI_SUCCESS;
+    const int *under_way = rank < 0 ? &win->ch.under_way : &win->ch.targets[rank].under_way;
+
+    while (*under_way > 0) {
+        mpi_errno = MPIDI_CH3I_Window_progress();
+        MPIR_ERR_CHECK(mpi_errno);
+    }
+    mpi_errno = take_failure(win);
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+/* What a process does that synchronises with itself alone in a loop must not keep others waiting. */
+static int poke_if_own(const MPIR_Win * win, int rank)
+{
+    return rank == win->comm_ptr->rank ? MPID_Progress_test(NULL) : MPI_SUCCESS;
+}
+
+/* ---- locks ---- */
+
+/* It is this process's. */
+static int lock_granted(MPIDI_CH3I_Window_op * op, int is_ok)
+{
+    if (is_ok)
+        op->win->ch.targets[op->rank].lock = LOCK_HELD;
+    return MPI_SUCCESS;
+}
+
+/* Asks for the lock of a target, or gives it back. */
+static int ask(MPIR_Win * win, int rank, int kind)
+{
+    int mpi_errno = MPI_SUCCESS;
+    ch3_offload_window_operation_t part;
+    MPIDI_CH3I_Window_op *op = MPIDI_CH3I_Window_op_make(win, rank, NULL);
+
+    MPIR_ERR_CHKANDJUMP1(op == NULL, mpi_errno, MPI_ERR_NO_MEM, "**nomem", "**nomem %s", "window operation");
+    memset(&part, 0, sizeof(part));
+    part.kind = kind;
+    mpi_errno = MPIDI_CH3I_Window_begin(op, &part);
+    if (mpi_errno == MPI_SUCCESS && kind != CH3_OFFLOAD_WINDOW_UNLOCK)
+        op->end = lock_granted;
+    MPIDI_CH3I_Window_part_over(op, CH3_OFFLOAD_OK);
+    MPIR_ERR_CHECK(mpi_errno);
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+/* Takes the lock of a target, and waits until this process has it. */
+static int take_lock(MPIR_Win * win, int rank, int lock_type)
+{
+    int mpi_errno = ask(win, rank, lock_type == MPI_LOCK_EXCLUSIVE ? CH3_OFFLOAD_WINDOW_LOCK_EXCLUSIVE :
+                        CH3_OFFLOAD_WINDOW_LOCK_SHARED);
+    MPIR_ERR_CHECK(mpi_errno);
+    mpi_errno = wait_for_operations(win, rank);
+    MPIR_ERR_CHECK(mpi_errno);
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+static int give_back(MPIR_Win * win, int rank)
+{
+    int mpi_errno = MPI_SUCCESS;
+
+    if (win->ch.targets[rank].lock == LOCK_HELD)
+        mpi_errno = ask(win, rank, CH3_OFFLOAD_WINDOW_UNLOCK);
+    win->ch.targets[rank].lock = LOCK_NONE;
+    return mpi_errno;
+}
+
+static int is_before_epoch(const MPIR_Win * win)
+{
+    return win->states.access_state == MPIDI_RMA_NONE || win->states.access_state == MPIDI_RMA_FENCE_ISSUED ||
+        win->states.access_state == MPIDI_RMA_FENCE_GRANTED;
+}
+
+static int is_locked_all(const MPIR_Win * win)
+{
+    return win->states.access_state == MPIDI_RMA_LOCK_ALL_GRANTED;
+}
+
+static int is_passive(const MPIR_Win * win)
+{
+    return win->states.access_state == MPIDI_RMA_PER_TARGET || is_locked_all(win);
+}
+
+int MPIDI_CH3I_Window_enter(MPIR_Win * win, int rank)
+{
+    int mpi_errno = MPI_SUCCESS;
+
+    MPIR_ERR_CHKANDJUMP(win->states.access_state == MPIDI_RMA_NONE ||
+                        (win->states.access_state == MPIDI_RMA_PER_TARGET &&
+                         win->ch.targets[rank].lock == LOCK_NONE), mpi_errno, MPI_ERR_RMA_SYNC, "**rmasync");
+    while (win->states.access_state == MPIDI_RMA_FENCE_ISSUED || win->states.access_state == MPIDI_RMA_PSCW_ISSUED) {
+        mpi_errno = MPIDI_CH3I_Win_wait(win, -1);
+        MPIR_ERR_CHECK(mpi_errno);
+    }
+    if (is_locked_all(win) && !(win->lock_all_assert & MPI_MODE_NOCHECK) &&
+        win->ch.targets[rank].lock == LOCK_NONE) {
+        mpi_errno = take_lock(win, rank, MPI_LOCK_SHARED);
+        MPIR_ERR_CHECK(mpi_errno);
+    }
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+int MPIDI_CH3I_Window_lock(int lock_type, int rank, int assert, MPIR_Win * win)
+{
+    int mpi_errno = MPI_SUCCESS;
+
+    if (win->ch.served == MPIDI_CH3I_SERVED_NOT)
+        return MPIDI_CH3I_Stock_win_lock(lock_type, rank, assert, win);
+    MPIR_ERR_CHKANDJUMP(win->lock_epoch_count == 0 ? !is_before_epoch(win) :
+                        win->states.access_state != MPIDI_RMA_PER_TARGET, mpi_errno, MPI_ERR_RMA_SYNC,
+                        "**rmasync");
+    MPIR_ERR_CHKANDJUMP(win->ch.targets[rank].lock != LOCK_NONE, mpi_errno, MPI_ERR_RMA_SYNC, "**rmasync");
+    if (assert & MPI_MODE_NOCHECK) {
+        win->ch.targets[rank].lock = LOCK_ASSUMED;
+    } else {
+        mpi_errno = take_lock(win, rank, lock_type);
+        MPIR_ERR_CHECK(mpi_errno);
+    }
+    win->states.access_state = MPIDI_RMA_PER_TARGET;
+    win->lock_epoch_count++;
+    MPL_atomic_read_write_barrier();
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+int MPIDI_CH3I_Window_unlock(int rank, MPIR_Win * win)
+{
+    int mpi_errno = MPI_SUCCESS;
+    int error;
+
+    if (win->ch.served == MPIDI_CH3I_SERVED_NOT)
+        return MPIDI_CH3I_Stock_win_unlock(rank, win);
+    MPIR_ERR_CHKANDJUMP(win->states.access_state != MPIDI_RMA_PER_TARGET ||
+                        win->ch.targets[rank].lock == LOCK_NONE, mpi_errno, MPI_ERR_RMA_SYNC, "**rmasync");
+    MPL_atomic_read_write_barrier();
+    mpi_errno = wait_for_operations(win, rank);
+    error = give_back(win, rank);
+    MPIR_ERR_ADD(mpi_errno, error);
+    error = poke_if_own(win, rank);
+    MPIR_ERR_ADD(mpi_errno, error);
+    if (--win->lock_epoch_count == 0)
+        win->states.access_state = MPIDI_RMA_NONE;
+    MPIR_ERR_CHECK(mpi_errno);
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+int MPIDI_CH3I_Window_lock_all(int assert, MPIR_Win * win)
+{
+    int mpi_errno = MPI_SUCCESS;
+    int rank;
+
+    if (win->ch.served == MPIDI_CH3I_SERVED_NOT)
+        return MPIDI_CH3I_Stock_win_lock_all(assert, win);
+    MPIR_ERR_CHKANDJUMP(!is_before_epoch(win), mpi_errno, MPI_ERR_RMA_SYNC, "**rmasync");
+    /* What loads and stores reach needs its lock now. */
+    for (rank = 0; !(assert & MPI_MODE_NOCHECK) && rank < win->comm_ptr->local_size; rank++) {
+        if (rank != win->comm_ptr->rank && !MPIDI_CH3I_Window_is_near(win, rank))
+            continue;
+        mpi_errno = ask(win, rank, CH3_OFFLOAD_WINDOW_LOCK_SHARED);
+        MPIR_ERR_CHECK(mpi_errno);
+    }
+    mpi_errno = wait_for_operations(win, -1);
+    MPIR_ERR_CHECK(mpi_errno);
+    win->states.access_state = MPIDI_RMA_LOCK_ALL_GRANTED;
+    win->lock_all_assert = assert;
+    MPL_atomic_read_write_barrier();
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    for (rank = 0; rank < win->comm_ptr->local_size; rank++)
+        give_back(win, rank);
+    goto fn_exit;
+}
+
+int MPIDI_CH3I_Window_unlock_all(MPIR_Win * win)
+{
+    int mpi_errno = MPI_SUCCESS;
+    int rank, error;
+
+    if (win->ch.served == MPIDI_CH3I_SERVED_NOT)
+        return MPIDI_CH3I_Stock_win_unlock_all(win);
+    MPIR_ERR_CHKANDJUMP(!is_locked_all(win), mpi_errno, MPI_ERR_RMA_SYNC, "**rmasync");
+    MPL_atomic_read_write_barrier();
+    mpi_errno = wait_for_operations(win, -1);
+    for (rank = 0; rank < win->comm_ptr->local_size; rank++) {
+        error = give_back(win, rank);
+        MPIR_ERR_ADD(mpi_errno, error);
+    }
+    win->states.access_state = MPIDI_RMA_NONE;
+    win->lock_all_assert = 0;
+    MPIR_ERR_CHECK(mpi_errno);
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+/* ---- the ends of operations ---- */
+
+/* rank < 0: of all targets. */
+static int flush(MPIR_Win * win, int rank)
+{
+    int mpi_errno = MPI_SUCCESS;
+
+    MPIR_ERR_CHKANDJUMP(!is_passive(win), mpi_errno, MPI_ERR_RMA_SYNC, "**rmasync");
+    MPL_atomic_read_write_barrier();
+    mpi_errno = wait_for_operations(win, rank);
+    MPIR_ERR_CHECK(mpi_errno);
+    mpi_errno = poke_if_own(win, rank);
+    MPIR_ERR_CHECK(mpi_errno);
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+int MPIDI_CH3I_Window_flush(int rank, MPIR_Win * win)
+{
+    return win->ch.served == MPIDI_CH3I_SERVED_ALL ? flush(win, rank) : MPIDI_CH3I_Stock_win_flush(rank, win);
+}
+
+int MPIDI_CH3I_Window_flush_local(int rank, MPIR_Win * win)
+{
+    return win->ch.served == MPIDI_CH3I_SERVED_ALL ? flush(win, rank) : MPIDI_CH3I_Stock_win_flush_local(rank, win);
+}
+
+int MPIDI_CH3I_Window_flush_all(MPIR_Win * win)
+{
+    return win->ch.served == MPIDI_CH3I_SERVED_ALL ? flush(win, -1) : MPIDI_CH3I_Stock_win_flush_all(win);
+}
+
+int MPIDI_CH3I_Window_flush_local_all(MPIR_Win * win)
+{
+    return win->ch.served == MPIDI_CH3I_SERVED_ALL ? flush(win, -1) : MPIDI_CH3I_Stock_win_flush_local_all(win);
+}
+
+int MPIDI_CH3I_Window_fence(int assert, MPIR_Win * win)
+{
+    int mpi_errno = MPI_SUCCESS;
+    int error;
+
+    if (win->ch.served == MPIDI_CH3I_SERVED_ALL)
+        mpi_errno = wait_for_operations(win, -1);
+    /* Others wait for it, whatever has become of the operations. */
+    error = MPIDI_CH3I_Stock_win_fence(assert, win);
+    MPIR_ERR_ADD(mpi_errno, error);
+    MPIR_ERR_CHECK(mpi_errno);
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+int MPIDI_CH3I_Window_complete(MPIR_Win * win)
+{
+    int mpi_errno = MPI_SUCCESS;
+    int error;
+
+    if (win->ch.served == MPIDI_CH3I_SERVED_ALL)
+        mpi_errno = wait_for_operations(win, -1);
+    /* Others wait for it, whatever has become of the operations. */
+    error = MPIDI_CH3I_Stock_win_complete(win);
+    MPIR_ERR_ADD(mpi_errno, error);
+    MPIR_ERR_CHECK(mpi_errno);
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}

@@ -1,0 +1,68 @@
+// The memory that this process's MPI windows expose, and its operations on those of others: the client of
+// the engine's target entries that MPI is.
+//
+// A window is a table of interface kWindowInterface with one entry, which stays. Its operations are told in one
+// event queue.
+//
+// Threads: one at a time. Blocking: as TargetPort's questions; the destructor waits for what peers still write.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/target_request.h"
+#include "engine/targets/target_event_ring.h"
+#include "nic/target_port.h"
+
+namespace ch3_offload {
+
+class Windows {
+ public:
+  using Id = std::uint16_t;
+  struct Done {
+    void* cookie = nullptr;
+    Status status{};
+  };
+  /// Operations that may be under way at once.
+  static constexpr std::size_t kMostUnderWay = 1024;
+
+  /// `port` outlives the object. `atomic_bytes`: the longest operation that is carried out at once. kNoMemory.
+  static Result<std::unique_ptr<Windows>> create(TargetPort& port, std::size_t atomic_bytes);
+  ~Windows();
+  Windows(const Windows&) = delete;
+  Windows& operator=(const Windows&) = delete;
+
+  TargetPort& port() const noexcept { return port_; }
+  std::size_t atomic_bytes() const noexcept { return atomic_bytes_; }
+
+  /// kNoMemory: also if there are as many windows as there may be.
+  Status expose(std::span<std::byte> memory, Id& id) noexcept;
+  /// kAgain: an operation is in flight, or somebody has the lock.
+  Status withdraw(Id id) noexcept;
+
+  /// Begins an operation on window `id` of a process; operation, atomic, memory, offset and cookie of `request`
+  /// are set. kAgain: as many are under way as may be. Else as TargetPort::request().
+  Status begin(std::uint32_t rank, Id id, TargetRequest& request) noexcept;
+  /// Takes the next operation that is over. Returns false if there is none.
+  bool next(Done& done) noexcept;
+  bool has_news() const noexcept { return !reader_.empty(); }
+
+ private:
+  Windows(TargetPort& port, std::size_t atomic_bytes, std::unique_ptr<TargetBoard> board,
+          std::unique_ptr<TargetEventMemory> events) noexcept;
+
+  TargetPort& port_;
+  const std::size_t atomic_bytes_;
+  const std::unique_ptr<TargetBoard> board_;
+  const std::unique_ptr<TargetEventMemory> events_;
+  TargetEventReader reader_;
+  QueueId queue_ = kNoQueue;
+  std::vector<TargetId> entries_;  ///< By window. kNoTarget: there is none.
+  std::size_t under_way_ = 0;
+};
+
+}  // namespace ch3_offload
