@@ -91,7 +91,7 @@ TEST_F(EngineTargetHostile, RequestsThatNoInitiatorSends) {
   expect_request_refused("a sum that is a swap", with_data(header, 8));
   header.atomic_operation = static_cast<std::uint8_t>(AtomicOperation::kCompareSwap);
   header.atomic_type = static_cast<std::uint8_t>(AtomicType::kUint64);
-  expect_request_refused("a conditional swap without its operand", with_data(header, 8));
+  expect_request_refused("a conditional swap whose operand is cut", with_data(header, 7));
   header.length_bytes = 16;
   expect_request_refused("a conditional swap of two elements", with_data(header, 24));
   header.atomic_operation = 250;
