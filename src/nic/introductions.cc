@@ -151,7 +151,8 @@ Status Introductions::find(ProcessId process, PeerId& peer) noexcept {
     static_cast<void>(!::write(bell_.get(), &one, sizeof one));
   }
   peer = number_of(index);
-  last_found_ = {process, index};
+  // A number that was forgotten is only given for a while.
+  if (processes_[index].state != State::kForgotten) last_found_ = {process, index};
   return Status::kOk;
 }
 
