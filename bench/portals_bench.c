@@ -3,6 +3,8 @@
  *
  * latency     Half of a ping-pong's round trip: PtlPut, and the other side waits for a counting event.
  * bandwidth   PtlPut of many blocks, with a window of them on the way.
+ * rate        PtlPut of 8 bytes, with a window of them on the way, to the last of many match entries. The others
+ *             differ from it by what -apart says.
  * passive     The child computes without a call of Portals. How long 1,000 puts, gets and atomics take that the
  *             parent begins meanwhile.
  */
@@ -19,7 +21,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { kWindow = 16, kWarmUp = 100, kOperations = 1000, kMostRounds = 1000000 };
+enum { kWindow = 16, kWarmUp = 100, kOperations = 1000, kMostRounds = 1000000, kMasks = 64 };
+
+/* Why the other entries of `rate` do not take its puts. */
+enum apart {
+    kByInitiator,               /* they are other processes' */
+    kByMask,                    /* by their match bits, under as many ignore masks as there are hash tables for */
+    kByLength                   /* they match, and what does not fit them must not be cut */
+};
+static const char *const apart_names[] = { "initiator", "mask", "length" };
 
 /* What a process tells the other. */
 struct hello {
@@ -40,8 +50,9 @@ static void usage(FILE *to)
           "\n"
           "  latency    -bytes B (default 8)\n"
           "  bandwidth  -bytes B (default 1048576)\n"
+          "  rate       -entries N (default 10000), -apart initiator, mask or length (default initiator)\n"
           "  passive    -work MS (how long the child computes; default 1000; 0: until all is done)\n"
-          "  -rounds N  round trips, or blocks (default 10000, or 500)\n", to);
+          "  -rounds N  round trips, blocks or puts (default 10000, 500 or 100000)\n", to);
 }
 
 static void must(int code, const char *call)
@@ -96,12 +107,13 @@ static void meet(void)
     exchange(&mine, &its, 1);
 }
 
-static void set_up(void)
+/* `matching`: PTL_NI_MATCHING, or PTL_NI_NO_MATCHING. */
+static void set_up(unsigned matching)
 {
     struct hello mine;
 
     MUST(PtlInit());
-    MUST(PtlNIInit(PTL_IFACE_DEFAULT, PTL_NI_NO_MATCHING | PTL_NI_PHYSICAL, PTL_PID_ANY, NULL, NULL, &interface));
+    MUST(PtlNIInit(PTL_IFACE_DEFAULT, matching | PTL_NI_PHYSICAL, PTL_PID_ANY, NULL, NULL, &interface));
     memset(&mine, 0, sizeof mine);
     MUST(PtlGetPhysId(interface, &mine.id));
     MUST(PtlPTAlloc(interface, 0, PTL_EQ_NONE, PTL_PT_ANY, &table));
@@ -228,6 +240,72 @@ static void bandwidth(size_t bytes, int rounds)
     MUST(PtlCTFree(done));
 }
 
+/* Appends an entry that counts the peer's puts, behind entries that do not take them. */
+static void expose_behind(int entries, enum apart apart, void *memory, size_t bytes, ptl_handle_me_t *handles)
+{
+    ptl_me_t entry;
+
+    for (int i = 0; i < entries; i++) {
+        memset(&entry, 0, sizeof entry);
+        entry.start = memory;
+        entry.length = bytes;
+        entry.ct_handle = PTL_CT_NONE;
+        entry.uid = PTL_UID_ANY;
+        entry.options = PTL_ME_OP_PUT;
+        entry.match_id = peer.id;
+        entry.match_bits = 1;
+        if (i < entries - 1) {
+            if (apart == kByInitiator) {
+                entry.match_id.phys.nid ^= 1U + (unsigned) i;
+            } else if (apart == kByMask) {
+                /* Without the masked bits, all of a mask have bits of their own. */
+                entry.ignore_bits = (ptl_match_bits_t) (i % kMasks) << 32;
+                entry.match_bits = 2U + (unsigned) i;
+            } else {
+                entry.length = 0;
+                entry.options |= PTL_ME_NO_TRUNCATE;
+            }
+        }
+        MUST(PtlMEAppend(interface, table, &entry, PTL_PRIORITY_LIST, NULL, &handles[i]));
+    }
+}
+
+static void rate(int entries, enum apart apart, int rounds)
+{
+    uint64_t *memory = allocate(sizeof *memory);
+    ptl_handle_ct_t done = make_counter();
+    ptl_handle_me_t *handles = allocate((size_t) entries * sizeof *handles);
+
+    if (is_parent) {
+        ptl_handle_md_t descriptor = bind_memory(memory, sizeof *memory, PTL_MD_EVENT_CT_ACK, done);
+        double begin = 0;
+
+        *memory = 42;
+        meet();
+        for (int round = 0; round < kWarmUp + rounds; round++) {
+            if (round == kWarmUp) {
+                await(done, kWarmUp);
+                begin = now_us();
+            }
+            if (round >= kWindow)
+                await(done, (ptl_size_t) (round - kWindow + 1));
+            MUST(PtlPut(descriptor, 0, sizeof *memory, PTL_CT_ACK_REQ, peer.id, peer.table, 1, 0, NULL, 0));
+        }
+        await(done, (ptl_size_t) (kWarmUp + rounds));
+        printf("rate %d %s %.0f\n", entries, apart_names[apart], 1e6 * rounds / (now_us() - begin));
+        meet();
+        MUST(PtlMDRelease(descriptor));
+    } else {
+        expose_behind(entries, apart, memory, sizeof *memory, handles);
+        meet();
+        meet();
+        errors += *memory != 42;
+        for (int i = 0; i < entries; i++)
+            MUST(PtlMEUnlink(handles[i]));
+    }
+    MUST(PtlCTFree(done));
+}
+
 /* The child's memory: one word that is added to, one that is got, and kOperations words that are put. */
 static void passive(double work_us)
 {
@@ -285,10 +363,20 @@ static long number(const char *option, const char *text, long least, long most)
     return value;
 }
 
+static enum apart apart_named(const char *name)
+{
+    for (int i = 0; i < (int) (sizeof apart_names / sizeof *apart_names); i++)
+        if (strcmp(name, apart_names[i]) == 0)
+            return (enum apart) i;
+    fprintf(stderr, "portals_bench: -apart takes initiator, mask or length, not \"%s\"\n", name);
+    exit(2);
+}
+
 int main(int argc, char **argv)
 {
     const char *experiment = argc > 1 ? argv[1] : "";
-    long bytes = -1, rounds = -1, work_ms = 1000;
+    long bytes = -1, rounds = -1, work_ms = 1000, entries = 10000;
+    enum apart apart = kByInitiator;
     long long its_errors;
     int sockets[2], status = 0;
     pid_t child;
@@ -305,13 +393,17 @@ int main(int argc, char **argv)
             rounds = number(argv[i], value, 1, kMostRounds);
         else if (strcmp(argv[i], "-work") == 0)
             work_ms = number(argv[i], value, 0, 60000);
+        else if (strcmp(argv[i], "-entries") == 0)
+            entries = number(argv[i], value, 1, 60000);
+        else if (strcmp(argv[i], "-apart") == 0)
+            apart = apart_named(value);
         else {
             fprintf(stderr, "portals_bench: no such option: %s\n", argv[i]);
             return 2;
         }
     }
     if (strcmp(experiment, "latency") != 0 && strcmp(experiment, "bandwidth") != 0
-        && strcmp(experiment, "passive") != 0) {
+        && strcmp(experiment, "rate") != 0 && strcmp(experiment, "passive") != 0) {
         usage(stderr);
         return 2;
     }
@@ -322,11 +414,13 @@ int main(int argc, char **argv)
     is_parent = child > 0;
     other = sockets[is_parent];
     close(sockets[!is_parent]);
-    set_up();
+    set_up(strcmp(experiment, "rate") == 0 ? PTL_NI_MATCHING : PTL_NI_NO_MATCHING);
     if (strcmp(experiment, "latency") == 0)
         latency(bytes < 0 ? 8 : (size_t) bytes, rounds < 0 ? 10000 : (int) rounds);
     else if (strcmp(experiment, "bandwidth") == 0)
         bandwidth(bytes < 0 ? 1 << 20 : (size_t) bytes, rounds < 0 ? 500 : (int) rounds);
+    else if (strcmp(experiment, "rate") == 0)
+        rate((int) entries, apart, rounds < 0 ? 100000 : (int) rounds);
     else
         passive(1000.0 * (double) work_ms);
     exchange(&errors, &its_errors, sizeof errors);

@@ -248,6 +248,9 @@ struct Engine::State final : Sink {
   // engine_target_requests.cc
   bool may_request(const TargetRequest& request) const noexcept;
   Status begin_request(PeerId id, const TargetRequest& request) noexcept;
+  bool request_at_once(Peer& peer, const TargetRequest& request) noexcept;
+  bool write_by_lane(Peer& peer, const TargetRequest& request, wire::Kind kind, unsigned flags) noexcept;
+  bool write_slot(Peer& peer, const TargetRequest& request, wire::Kind kind, unsigned flags) noexcept;
   Status request_to_self(const TargetRequest& request) noexcept;
   bool prepare_landing(TargetOutgoing& one) noexcept;
   Status transmit_target(TargetOutgoing& one) noexcept;
@@ -263,8 +266,7 @@ struct Engine::State final : Sink {
   void release_target(TargetOutgoing& one) noexcept;
   void tell_refused(const TargetRequest& request) noexcept;
   void tell_send(const TargetRequest& request, TargetFailure failure) noexcept;
-  void tell_answer(const TargetRequest& request, TargetFailure failure, std::uint64_t length_bytes,
-                   std::uint64_t offset_bytes) noexcept;
+  void tell_answer(const TargetRequest& request, const wire::TargetAnswerHeader& answer) noexcept;
 
   // engine_target_triggers.cc
   std::size_t run_triggered() noexcept;
@@ -308,12 +310,13 @@ struct Engine::State final : Sink {
                     const TargetPlacement& placement) noexcept;
   void run_atomic(Peer& peer, const wire::TargetRequestHeader& request, const TargetHeader& header,
                   TargetPlacement placement, std::span<const std::byte> operand_and_data) noexcept;
+  bool reply_at_once(Peer& peer, const wire::TargetAnswerHeader& answer, const Payload& data) noexcept;
   TargetOutgoing* make_reply(Peer& peer, const wire::TargetRequestHeader& request) noexcept;
   void enqueue_reply(TargetOutgoing& one) noexcept;
   Status transmit_reply(TargetOutgoing& one) noexcept;
   void end_reply(TargetOutgoing& one, TargetFailure failure) noexcept;
-  void send_target_answer(Peer& peer, wire::Kind kind, std::uint32_t operation, TargetFailure failure,
-                          std::uint64_t length_bytes, std::uint64_t offset_bytes) noexcept;
+  /// All of `answer` but its CommonHeader.
+  void send_target_answer(Peer& peer, wire::Kind kind, const wire::TargetAnswerHeader& answer) noexcept;
 
   // engine_receive.cc
   bool on_eager_first(Peer& peer, std::span<const std::byte> message) noexcept;

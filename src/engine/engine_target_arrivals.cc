@@ -15,8 +15,6 @@ namespace ch3_offload {
 
 namespace {
 
-bool is_request(wire::Kind kind) noexcept { return kind >= wire::Kind::kPut && kind <= wire::Kind::kSwap; }
-
 TargetOperation operation_of(wire::Kind kind) noexcept {
   switch (kind) {
     case wire::Kind::kPut: return TargetOperation::kPut;
@@ -45,9 +43,18 @@ bool is_announced(const wire::TargetRequestHeader& request) noexcept {
 }
 
 std::size_t operand_bytes(const wire::TargetRequestHeader& request) noexcept {
+  const AtomicOperation operation{request.atomic_operation};
+  const AtomicType type{request.atomic_type};
   const bool has_one =
-      request.common.kind == wire::Kind::kSwap && takes_operand(AtomicOperation{request.atomic_operation});
-  return has_one ? element_bytes(AtomicType{request.atomic_type}) : 0;
+      request.common.kind == wire::Kind::kSwap && is_supported(operation, type) && takes_operand(operation);
+  return has_one ? element_bytes(type) : 0;
+}
+
+/// What the header does not say, as it is what follows.
+std::uint64_t length_of(const wire::TargetRequestHeader& request, std::size_t arrived_bytes) noexcept {
+  if (is_announced(request) || request.common.kind == wire::Kind::kGet) return request.length_bytes;
+  const std::size_t operand = operand_bytes(request);
+  return arrived_bytes - std::min(operand, arrived_bytes);
 }
 
 bool is_sound_atomic(const wire::TargetRequestHeader& request, std::size_t arrived_bytes) noexcept {
@@ -55,9 +62,8 @@ bool is_sound_atomic(const wire::TargetRequestHeader& request, std::size_t arriv
   const AtomicType type{request.atomic_type};
   if (!is_supported(operation, type) || is_swap(operation) != (request.common.kind == wire::Kind::kSwap))
     return false;
-  const std::size_t operand = operand_bytes(request);
-  return arrived_bytes >= operand && request.length_bytes == arrived_bytes - operand &&
-         length_of(operation, type, arrived_bytes - operand) == arrived_bytes - operand;
+  return arrived_bytes >= operand_bytes(request) &&
+         length_of(operation, type, request.length_bytes) == request.length_bytes;
 }
 
 /// Whether an honest initiator could have sent it, with so many bytes behind the header.
@@ -65,9 +71,7 @@ bool is_sound(const wire::TargetRequestHeader& request, std::size_t arrived_byte
   if ((is_answered(request) || is_announced(request)) && request.operation == 0) return false;
   if (returns_data(request.common.kind) && request.length_bytes > 0 && request.transfer == 0) return false;
   switch (request.common.kind) {
-    case wire::Kind::kPut:
-      return is_announced(request) ? arrived_bytes == 0 && request.length_bytes > 0
-                                   : request.length_bytes == arrived_bytes;
+    case wire::Kind::kPut: return !is_announced(request) || (arrived_bytes == 0 && request.length_bytes > 0);
     case wire::Kind::kGet: return arrived_bytes == 0;
     default: return is_sound_atomic(request, arrived_bytes);
   }
@@ -146,40 +150,38 @@ bool Engine::State::on_target_message(Peer& peer, std::span<const std::byte> mes
   wire::CommonHeader header;
   if (!wire::get(message, header) || header.client != wire::kTargetClient) return false;
   peer.books->credit_bytes += header.credit_bytes;
-  if (is_request(header.kind)) return on_target_request(peer, message);
-  if (header.kind == wire::Kind::kTargetAbandon) return on_target_abandon(peer, message);
-  if (header.kind == wire::Kind::kTargetLock || header.kind == wire::Kind::kTargetUnlock)
-    return on_target_lock(peer, message);
-  const bool is_answer = header.kind == wire::Kind::kTargetAck || header.kind == wire::Kind::kTargetReply;
-  return is_answer && on_target_answer(peer, message);
+  switch (header.kind) {
+    case wire::Kind::kTargetAck:
+    case wire::Kind::kTargetReply: return on_target_answer(peer, message);
+    case wire::Kind::kTargetAbandon: return on_target_abandon(peer, message);
+    case wire::Kind::kTargetLock:
+    case wire::Kind::kTargetUnlock: return on_target_lock(peer, message);
+    default: return on_target_request(peer, message);
+  }
 }
 
-void Engine::State::send_target_answer(Peer& peer, wire::Kind kind, std::uint32_t operation,
-                                       TargetFailure failure, std::uint64_t length_bytes,
-                                       std::uint64_t offset_bytes) noexcept {
-  wire::TargetAnswerHeader answer;
-  answer.common.client = wire::kTargetClient;
-  answer.operation = operation;
-  answer.failure = static_cast<std::uint32_t>(failure);
-  answer.length_bytes = length_bytes;
-  answer.offset_bytes = offset_bytes;
-  send_control(peer, kind, 0, answer);
+void Engine::State::send_target_answer(Peer& peer, wire::Kind kind,
+                                       const wire::TargetAnswerHeader& answer) noexcept {
+  wire::TargetAnswerHeader header = answer;
+  header.common.client = wire::kTargetClient;
+  send_control(peer, kind, 0, header);
 }
 
 bool Engine::State::on_target_request(Peer& peer, std::span<const std::byte> message) noexcept {
   wire::TargetRequestHeader request;
-  if (!wire::get(message, request)) return false;
-  const auto arrived = message.subspan(sizeof request);
+  if (!wire::get_request(message, request)) return false;
+  const auto arrived = message.subspan(wire::request_header_bytes(request.common.kind, request.common.flags));
+  request.length_bytes = length_of(request, arrived.size());
   if (!is_sound(request, arrived.size())) return false;
   const wire::Kind answer = answer_to(request.common.kind);
   TargetHeader header = header_of(request);
-  TargetPlacement placement;
-  placement.failure = TargetFailure::kDropped;
-  if (request.interface < kTargetInterfaces && interfaces[request.interface] != nullptr)
-    placement = interfaces[request.interface]->arrive(index_of(peer.id), request.table, header);
+  const bool is_open = request.interface < kTargetInterfaces && interfaces[request.interface] != nullptr;
+  const TargetPlacement placement =
+      is_open ? interfaces[request.interface]->arrive(index_of(peer.id), request.table, header)
+              : TargetPlacement::refused(TargetFailure::kDropped);
   if (placement.is_refused()) {
     if (is_answered(request) || is_announced(request))
-      send_target_answer(peer, answer, request.operation, placement.failure, 0, 0);
+      send_target_answer(peer, answer, make_answer(placement.failure, request.operation));
     return true;
   }
   if (header.operation == TargetOperation::kGet) {
@@ -194,8 +196,7 @@ bool Engine::State::on_target_request(Peer& peer, std::span<const std::byte> mes
     scatter(memory, 0, arrived.first(memory.length_bytes));
     interfaces[request.interface]->table(request.table)->finish(placement, header, TargetFailure::kNone);
     if (is_answered(request) || is_announced(request))
-      send_target_answer(peer, answer, request.operation, TargetFailure::kNone, placement.length_bytes,
-                         placement.offset_bytes);
+      send_target_answer(peer, answer, make_answer(placement, request.operation));
   }
   return true;
 }
@@ -239,11 +240,11 @@ void Engine::State::end_arrival(TargetArrival& arrival, TargetFailure failure) n
   const bool is_abandoned = arrival.interface == kNoInterface;
   finish_placement(arrival.interface, arrival.table, arrival.placement, arrival.header, failure);
   if (arrival.wants_ack && failure == TargetFailure::kNone && is_abandoned)
-    send_target_answer(peer, wire::Kind::kTargetAck, arrival.landing.remote_operation,
-                       TargetFailure::kDropped, 0, 0);
+    send_target_answer(peer, wire::Kind::kTargetAck,
+                       make_answer(TargetFailure::kDropped, arrival.landing.remote_operation));
   if (arrival.wants_ack && failure == TargetFailure::kNone && !is_abandoned)
-    send_target_answer(peer, wire::Kind::kTargetAck, arrival.landing.remote_operation, failure,
-                       arrival.placement.length_bytes, arrival.placement.offset_bytes);
+    send_target_answer(peer, wire::Kind::kTargetAck,
+                       make_answer(arrival.placement, arrival.landing.remote_operation));
   end_close(arrival);
   end_landing(arrival.landing);
   peer.arrivals.remove(arrival);
@@ -266,15 +267,15 @@ TargetOutgoing* Engine::State::make_reply(Peer& peer, const wire::TargetRequestH
   one->transfer = request.transfer;
   one->remote = {request.address, RemoteKey{request.remote_key}};
   one->is_writable = request.common.kind == wire::Kind::kGet && has_flag(request, wire::kWritable);
-  one->answer.operation = request.operation;
+  one->answer = make_answer(TargetFailure::kNone, request.operation);
   return one;
 }
 
 /// `data` of it is set.
 void Engine::State::enqueue_reply(TargetOutgoing& one) noexcept {
   Peer& peer = *one.peer;
+  one.answer = make_answer(one.placement, one.answer.operation);
   one.answer.length_bytes = one.data.length_bytes;
-  one.answer.offset_bytes = one.placement.offset_bytes;
   ++peer.replies;
   peer.outgoing.push_back(one);
   enqueue(one);
@@ -285,8 +286,33 @@ void Engine::State::enqueue_reply(TargetOutgoing& one) noexcept {
     want_connection(peer);
 }
 
+/// A reply needs no object if its data fits a slot and nothing waits before it. Returns false if it has not
+/// left.
+bool Engine::State::reply_at_once(Peer& peer, const wire::TargetAnswerHeader& answer,
+                                  const Payload& data) noexcept {
+  constexpr std::size_t kHeaderBytes = sizeof answer;
+  const std::size_t length = data.length_bytes;
+  if (peer.state != PeerState::kConnected || peer.doom != Status::kOk || peer.queued != 0 ||
+      length > peer.max_slot_bytes || kHeaderBytes + length > peer.max_slot_bytes)
+    return false;
+  std::span<std::byte> slot;
+  if (reserve(peer, kHeaderBytes + length, slot) != Status::kOk) return false;
+  wire::TargetAnswerHeader header = answer;
+  header.common = common(peer, wire::Kind::kTargetReply, length > 0 ? wire::kPayload : 0U);
+  header.common.client = wire::kTargetClient;
+  wire::put(slot, header);
+  gather(data, 0, slot.subspan(kHeaderBytes, length));
+  peer.provider->commit(*peer.endpoint, kHeaderBytes + length);
+  return true;
+}
+
 void Engine::State::reply_to_get(Peer& peer, const wire::TargetRequestHeader& request,
                                  const TargetHeader& header, const TargetPlacement& placement) noexcept {
+  EntryPart part;
+  if (reply_at_once(peer, make_answer(placement, request.operation), payload_of(placement, part)))
+    return interfaces[request.interface]
+        ->table(request.table)
+        ->finish(placement, header, TargetFailure::kNone);
   TargetOutgoing* const one = make_reply(peer, request);
   if (one == nullptr)
     return interfaces[request.interface]
@@ -337,8 +363,7 @@ void Engine::State::run_atomic(Peer& peer, const wire::TargetRequestHeader& requ
   table.finish(placement, header, TargetFailure::kNone);
   if (reply != nullptr) return enqueue_reply(*reply);
   if (has_flag(request, wire::kWantAck))
-    send_target_answer(peer, wire::Kind::kTargetAck, request.operation, TargetFailure::kNone,
-                       placement.length_bytes, placement.offset_bytes);
+    send_target_answer(peer, wire::Kind::kTargetAck, make_answer(placement, request.operation));
 }
 
 Status Engine::State::transmit_reply(TargetOutgoing& one) noexcept {
@@ -401,7 +426,7 @@ Status Engine::State::request_to_self(const TargetRequest& request) noexcept {
   TargetPlacement placement = interface.arrive(index_of(config.self), request.table, header);
   if (placement.is_refused()) {
     tell_send(request, TargetFailure::kNone);
-    tell_answer(request, placement.failure, 0, 0);
+    tell_answer(request, make_answer(placement.failure));
     return Status::kOk;
   }
   if (!is_put && !is_get)
@@ -421,7 +446,7 @@ Status Engine::State::request_to_self(const TargetRequest& request) noexcept {
   if (!is_get) entry_memory.store();
   interface.table(request.table)->finish(placement, header, TargetFailure::kNone);
   tell_send(request, TargetFailure::kNone);
-  tell_answer(request, TargetFailure::kNone, placement.length_bytes, placement.offset_bytes);
+  tell_answer(request, make_answer(placement));
   return Status::kOk;
 }
 

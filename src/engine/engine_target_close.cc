@@ -102,11 +102,9 @@ void Engine::State::abandon_reply(TargetOutgoing& one) noexcept {
   if (!std::exchange(one.holds_entry, false)) return;  // The data is a copy.
   if (is_being_written(one)) return await_close(one, interface);
   one.data = {};
-  one.answer.failure = static_cast<std::uint32_t>(TargetFailure::kDropped);
-  one.answer.length_bytes = one.answer.offset_bytes = 0;
+  one.answer = make_answer(TargetFailure::kDropped, one.answer.operation);
   if (one.state == TargetRequestState::kQueued) return;
-  send_target_answer(*one.peer, wire::Kind::kTargetReply, one.answer.operation, TargetFailure::kDropped, 0,
-                     0);
+  send_target_answer(*one.peer, wire::Kind::kTargetReply, one.answer);
   end_reply(one, TargetFailure::kDropped);
 }
 
@@ -117,8 +115,8 @@ void Engine::State::abandon_arrival(TargetArrival& arrival) noexcept {
   if (landing.memory.held) return await_close(arrival, interface);
   landing.payload = {};  // What comes is dropped.
   if (landing.state != LandingState::kAwaitingPeer) return;
-  send_target_answer(*landing.peer, wire::Kind::kTargetAck, landing.remote_operation, TargetFailure::kDropped,
-                     0, 0);
+  send_target_answer(*landing.peer, wire::Kind::kTargetAck,
+                     make_answer(TargetFailure::kDropped, landing.remote_operation));
   arrival.wants_ack = false;
   end_arrival(arrival, TargetFailure::kDropped);
 }

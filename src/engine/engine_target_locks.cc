@@ -51,7 +51,7 @@ Status Engine::State::lock_own(const TargetRequest& request) noexcept {
   if (request.operation == TargetOperation::kUnlock) {
     if (lock == nullptr || !lock->give_back(self)) return Status::kUnsupported;
   } else if (lock == nullptr) {
-    tell_answer(request, TargetFailure::kDropped, 0, 0);
+    tell_answer(request, make_answer(TargetFailure::kDropped));
     return Status::kOk;
   } else {
     const std::uint32_t question = ++own_lock_questions;
@@ -84,7 +84,7 @@ bool Engine::State::on_target_lock(Peer& peer, std::span<const std::byte> messag
     if (lock == nullptr) return true;  // The interface was closed: it has no locks any more.
     if (!lock->give_back(index_of(peer.id))) return false;
   } else if (lock == nullptr) {
-    send_target_answer(peer, wire::Kind::kTargetAck, header.operation, TargetFailure::kDropped, 0, 0);
+    send_target_answer(peer, wire::Kind::kTargetAck, make_answer(TargetFailure::kDropped, header.operation));
     return true;
   } else {
     const auto mode = header.is_exclusive != 0 ? TargetLock::Mode::kExclusive : TargetLock::Mode::kShared;
@@ -110,12 +110,13 @@ void Engine::State::settle_lock(std::uint8_t interface, std::uint32_t table, Tar
 void Engine::State::answer_lock(std::uint8_t interface, const TargetLock::Waiter& waiter,
                                 TargetFailure failure) noexcept {
   if (waiter.peer != index_of(config.self))
-    return send_target_answer(*peers[waiter.peer], wire::Kind::kTargetAck, waiter.question, failure, 0, 0);
+    return send_target_answer(*peers[waiter.peer], wire::Kind::kTargetAck,
+                              make_answer(failure, waiter.question));
   const auto own = own_locks.find(waiter.question);
   if (own == own_locks.end() || own->second.interface != interface) return;
   const TargetRequest request = own->second;
   own_locks.erase(own);
-  tell_answer(request, failure, 0, 0);
+  tell_answer(request, make_answer(failure));
 }
 
 /// The peer has failed.

@@ -65,7 +65,38 @@ TargetEvent make_event(const TargetRequest& request, TargetEventKind kind, Targe
 }
 
 bool is_wanted(const TargetOrigin& origin, TargetFailure failure, std::uint32_t disabling) noexcept {
-  return failure != TargetFailure::kNone || (origin.options & (disabling | kNoOriginSuccessEvent)) == 0;
+  return origin.queue != kNoQueue &&
+         (failure != TargetFailure::kNone || (origin.options & (disabling | kNoOriginSuccessEvent)) == 0);
+}
+
+/// Of an answer. A request that failed found no entry, as far as its initiator hears.
+TargetListKind list_of(const wire::TargetAnswerHeader& answer) noexcept {
+  return static_cast<TargetListKind>(answer.list);
+}
+
+bool wants_acknowledgement(const TargetRequest& request) noexcept {
+  return !request.returns_data() && request.acknowledgement != TargetAcknowledgement::kNone;
+}
+
+/// Of its data, what the request itself carries if that fits a slot.
+std::size_t data_bytes(const TargetRequest& request) noexcept {
+  return request.is_get() ? 0 : request.source.memory.length_bytes;
+}
+
+/// All but what names the request and the memory that its data comes back to.
+wire::TargetRequestHeader header_of(const TargetRequest& request, const wire::CommonHeader& common) noexcept {
+  wire::TargetRequestHeader header;
+  header.common = common;
+  header.common.client = wire::kTargetClient;
+  header.bits = number_of(request.bits);
+  header.length_bytes = request.length_bytes();
+  header.offset_bytes = request.offset_bytes;
+  header.header_data = request.header_data;
+  header.table = request.table;
+  header.interface = request.interface;
+  header.atomic_operation = static_cast<std::uint8_t>(request.atomic_operation);
+  header.atomic_type = static_cast<std::uint8_t>(request.atomic_type);
+  return header;
 }
 
 /// What a success counts.
@@ -98,6 +129,7 @@ Status Engine::State::begin_request(PeerId id, const TargetRequest& request) noe
   if (id == config.self) return request.is_of_lock() ? lock_own(request) : request_to_self(request);
   Peer* const peer = known(id);
   if (const Status status = may_send(peer); status != Status::kOk) return status;
+  if (request_at_once(*peer, request)) return Status::kOk;
   TargetOutgoing* const one = target_operations.take();
   if (one == nullptr) return Status::kNoMemory;
   one->request = request;
@@ -111,19 +143,75 @@ Status Engine::State::begin_request(PeerId id, const TargetRequest& request) noe
   return Status::kOk;
 }
 
+/// A put or an atomic that awaits no answer needs no object if nothing waits before it. Returns false if it
+/// has not left.
+bool Engine::State::request_at_once(Peer& peer, const TargetRequest& request) noexcept {
+  if (request.returns_data() || request.is_of_lock() || wants_acknowledgement(request)) return false;
+  const wire::Kind kind = kind_of(request.operation);
+  const unsigned flags = kind == wire::Kind::kPut ? wire::kPayload : 0U;
+  const std::size_t header_bytes = wire::request_header_bytes(kind, flags);
+  const std::size_t length = request.source.memory.length_bytes;
+  if (length > peer.max_slot_bytes || header_bytes + length > peer.max_slot_bytes) return false;
+  if (!write_by_lane(peer, request, kind, flags) && !write_slot(peer, request, kind, flags)) return false;
+  tell_send(request, TargetFailure::kNone);
+  return true;
+}
+
+/// Writes a request with its data into the provider's ring. Returns false if there is no lane, or if it is
+/// closed.
+inline bool Engine::State::write_by_lane(Peer& peer, const TargetRequest& request, wire::Kind kind,
+                                         unsigned flags) noexcept {
+  ch3_offload_lane_t* const lane = peer.lane;
+  if (lane == nullptr) return false;
+  const std::size_t header_bytes = wire::request_header_bytes(kind, flags);
+  const std::size_t length = request.source.memory.length_bytes;
+  const std::size_t behind_common = header_bytes - sizeof(wire::CommonHeader) + length;
+  void* const place = ch3_offload_lane_begin_packet(lane, behind_common);
+  if (place == nullptr) return false;
+  std::byte* const slot = static_cast<std::byte*>(place) - sizeof(wire::CommonHeader);
+  const wire::TargetRequestHeader header = header_of(request, {kind, static_cast<std::uint8_t>(flags)});
+  if (kind == wire::Kind::kPut)
+    std::memcpy(slot, &header, wire::kWholePutHeaderBytes);
+  else
+    std::memcpy(slot, &header, header_bytes);
+  gather(request.source_bytes(), 0, {slot + header_bytes, length});
+  const std::uint64_t common =
+      static_cast<std::uint64_t>(kind) | std::uint64_t{flags} << 8 | std::uint64_t{wire::kTargetClient} << 16;
+  if (ch3_offload_lane_end_slot(lane, common, behind_common) == CH3_OFFLOAD_LANE_SENT_TO_SLEEPER)
+    peer.provider->nudge(*peer.endpoint);
+  return true;
+}
+
+/// The same by a slot. Returns false if there is no room, or if something waits for it.
+bool Engine::State::write_slot(Peer& peer, const TargetRequest& request, wire::Kind kind,
+                               unsigned flags) noexcept {
+  if (peer.state != PeerState::kConnected || peer.queued != 0) return false;
+  const std::size_t header_bytes = wire::request_header_bytes(kind, flags);
+  const std::size_t length = request.source.memory.length_bytes;
+  std::span<std::byte> slot;
+  if (reserve(peer, header_bytes + length, slot) != Status::kOk) return false;
+  wire::put_request(slot, header_of(request, common(peer, kind, flags)));
+  gather(request.source_bytes(), 0, slot.subspan(header_bytes, length));
+  peer.provider->commit(*peer.endpoint, header_bytes + length);
+  return true;
+}
+
 void Engine::State::tell_send(const TargetRequest& request, TargetFailure failure) noexcept {
   const TargetOrigin& origin = request.source;
+  const bool has_event = is_wanted(origin, failure, kNoSendEvent);
+  const bool counts = (origin.options & kCountSend) != 0;
+  if (!has_event && !counts) return;
   if (request.is_get() || interfaces[request.interface] == nullptr) return;
   TargetInterface& interface = *interfaces[request.interface];
-  if (is_wanted(origin, failure, kNoSendEvent))
-    interface.tell(origin.queue, make_event(request, TargetEventKind::kSend, failure));
-  if ((origin.options & kCountSend) != 0)
+  if (has_event) interface.tell(origin.queue, make_event(request, TargetEventKind::kSend, failure));
+  if (counts)
     interface.count(origin.counter, failure == TargetFailure::kNone,
                     amount_of(origin, failure, origin.memory.length_bytes));
 }
 
-void Engine::State::tell_answer(const TargetRequest& request, TargetFailure failure,
-                                std::uint64_t length_bytes, std::uint64_t offset_bytes) noexcept {
+void Engine::State::tell_answer(const TargetRequest& request,
+                                const wire::TargetAnswerHeader& answer) noexcept {
+  const auto failure = static_cast<TargetFailure>(answer.failure);
   const TargetOrigin& origin = request.answered();
   if (interfaces[request.interface] == nullptr) return;
   TargetInterface& interface = *interfaces[request.interface];
@@ -133,8 +221,9 @@ void Engine::State::tell_answer(const TargetRequest& request, TargetFailure fail
   if (has_event && is_wanted(origin, failure, 0)) {
     TargetEvent event =
         make_event(request, is_reply ? TargetEventKind::kReply : TargetEventKind::kAck, failure);
-    event.length_bytes = length_bytes;
-    event.header.offset_bytes = offset_bytes;
+    event.list = list_of(answer);
+    event.length_bytes = answer.length_bytes;
+    event.header.offset_bytes = answer.offset_bytes;
     interface.tell(origin.queue, event);
   }
   // An acknowledgement of completion says that the operation is over, and so is no failure of the target.
@@ -143,7 +232,7 @@ void Engine::State::tell_answer(const TargetRequest& request, TargetFailure fail
   const TargetFailure counted = !is_reply && completed ? TargetFailure::kNone : failure;
   if ((origin.options & (is_reply ? kCountReply : kCountAck)) != 0)
     interface.count(origin.counter, counted == TargetFailure::kNone,
-                    amount_of(origin, counted, completed ? request.length_bytes() : length_bytes));
+                    amount_of(origin, counted, completed ? request.length_bytes() : answer.length_bytes));
 }
 
 void Engine::tell_refused(const TargetRequest& request) noexcept {
@@ -155,7 +244,7 @@ void Engine::tell_refused(const TargetRequest& request) noexcept {
 /// REQUIRES: its interface is open.
 void Engine::State::tell_refused(const TargetRequest& request) noexcept {
   tell_send(request, TargetFailure::kUndeliverable);
-  tell_answer(request, TargetFailure::kUndeliverable, 0, 0);
+  tell_answer(request, make_answer(TargetFailure::kUndeliverable));
 }
 
 Status Engine::State::transmit_target(TargetOutgoing& one) noexcept {
@@ -181,45 +270,37 @@ bool Engine::State::prepare_landing(TargetOutgoing& one) noexcept {
 Status Engine::State::transmit_request(TargetOutgoing& one) noexcept {
   Peer& peer = *one.peer;
   const TargetRequest& request = one.request;
-  wire::TargetRequestHeader header;
-  const std::size_t operand = operand_bytes(request);
-  const std::size_t data = request.is_get() ? 0 : request.source.memory.length_bytes;
+  const wire::Kind kind = kind_of(request.operation);
   const bool is_put = request.operation == TargetOperation::kPut;
-  const bool is_whole = data <= peer.max_slot_bytes && sizeof header + operand + data <= peer.max_slot_bytes;
+  const std::size_t operand = operand_bytes(request);
+  const std::size_t data = data_bytes(request);
+  const std::size_t with_data = wire::request_header_bytes(kind, wire::kPayload) + operand + data;
+  const bool is_whole = data <= peer.max_slot_bytes && with_data <= peer.max_slot_bytes;
   if (!is_whole && !is_put) {
     dequeue(one);
     fail_target(one);
     return Status::kOk;
   }
-  const bool returns_data = request.returns_data() && request.length_bytes() > 0;
-  const bool is_writable = returns_data && prepare_landing(one);
-  const std::size_t slot_bytes = sizeof header + (is_whole ? operand + data : 0);
+  const bool is_writable = request.returns_data() && request.length_bytes() > 0 && prepare_landing(one);
+  const bool wants_ack = wants_acknowledgement(request);
+  const bool is_answered = request.returns_data() || wants_ack;
+  const unsigned flags = (is_put && is_whole ? wire::kPayload : 0U) | (wants_ack ? wire::kWantAck : 0U) |
+                         (is_writable ? wire::kWritable : 0U);
+  const std::size_t header_bytes = wire::request_header_bytes(kind, flags);
+  const std::size_t slot_bytes = header_bytes + (is_whole ? operand + data : 0);
   std::span<std::byte> slot;
   const Status status = reserve(peer, slot_bytes, slot);
   if (status != Status::kOk) return status;
-  const bool wants_ack = !request.returns_data() && request.acknowledgement != TargetAcknowledgement::kNone;
-  const bool is_answered = request.returns_data() || wants_ack;
-  header.common = common(peer, kind_of(request.operation),
-                         (is_put && is_whole ? wire::kPayload : 0U) | (wants_ack ? wire::kWantAck : 0U) |
-                             (is_writable ? wire::kWritable : 0U));
-  header.common.client = wire::kTargetClient;
-  header.bits = number_of(request.bits);
-  header.length_bytes = request.length_bytes();
-  header.offset_bytes = request.offset_bytes;
-  header.header_data = request.header_data;
+  wire::TargetRequestHeader header = header_of(request, common(peer, kind, flags));
   if (is_writable) {
     header.address = reinterpret_cast<std::uint64_t>(request.destination.memory.address);
     header.remote_key = static_cast<std::uint64_t>(one.landing.memory.region.remote_key);
   }
   if (is_answered || !is_whole) header.operation = number_outgoing(one);
   header.transfer = one.landing.number;
-  header.table = request.table;
-  header.interface = request.interface;
-  header.atomic_operation = static_cast<std::uint8_t>(request.atomic_operation);
-  header.atomic_type = static_cast<std::uint8_t>(request.atomic_type);
-  wire::put(slot, header);
-  if (operand > 0) std::memcpy(slot.data() + sizeof header, request.operand.data(), operand);
-  if (is_whole && data > 0) gather(request.source_bytes(), 0, slot.subspan(sizeof header + operand, data));
+  wire::put_request(slot, header);
+  if (operand > 0) std::memcpy(slot.data() + header_bytes, request.operand.data(), operand);
+  if (is_whole && data > 0) gather(request.source_bytes(), 0, slot.subspan(header_bytes + operand, data));
   peer.provider->commit(*peer.endpoint, slot_bytes);
   spend(one, slot_bytes);
   dequeue(one);
@@ -264,9 +345,11 @@ bool Engine::State::on_target_answer(Peer& peer, std::span<const std::byte> mess
   const bool has_failed = header.failure != 0;
   const bool has_data = (header.common.flags & wire::kPayload) != 0;
   if (one.is_reply || is_reply != one.request.returns_data() ||
-      header.failure >= static_cast<std::uint32_t>(TargetFailure::kEnd) ||
-      header.length_bytes > one.request.length_bytes() || (has_failed && header.length_bytes > 0) ||
-      data.size() != (has_data ? header.length_bytes : 0) || (has_data && !is_reply))
+      header.failure >= static_cast<std::uint16_t>(TargetFailure::kEnd) ||
+      header.list > static_cast<std::uint16_t>(TargetListKind::kOverflow) ||
+      (has_failed && header.list != 0) || header.length_bytes > one.request.length_bytes() ||
+      (has_failed && header.length_bytes > 0) || data.size() != (has_data ? header.length_bytes : 0) ||
+      (has_data && !is_reply))
     return false;
   one.answer = header;
   return is_reply ? take_reply(peer, one, data) : take_ack(peer, one);
@@ -307,8 +390,7 @@ bool Engine::State::take_reply(Peer& peer, TargetOutgoing& one, std::span<const 
 void Engine::State::target_moved(TargetOutgoing& one, Status) noexcept {
   if (one.is_reply) {
     kTargetRequestMachine.must_step(one.state, TargetRequestEvent::kDone);
-    send_target_answer(*one.peer, wire::Kind::kTargetReply, one.answer.operation, TargetFailure::kNone,
-                       one.answer.length_bytes, one.answer.offset_bytes);
+    send_target_answer(*one.peer, wire::Kind::kTargetReply, one.answer);
     return end_reply(one, TargetFailure::kNone);
   }
   one.send_is_told = true;
@@ -334,8 +416,7 @@ void Engine::State::target_landed(TargetLanding& landing) noexcept {
 
 void Engine::State::end_request(TargetOutgoing& one) noexcept {
   if (!one.send_is_told) tell_send(one.request, TargetFailure::kNone);
-  tell_answer(one.request, static_cast<TargetFailure>(one.answer.failure), one.answer.length_bytes,
-              one.answer.offset_bytes);
+  tell_answer(one.request, one.answer);
   release_target(one);
 }
 
@@ -345,7 +426,7 @@ void Engine::State::fail_target(TargetOutgoing& one) noexcept {
     kTargetRequestMachine.must_step(one.state, TargetRequestEvent::kFailed);
   if (one.is_reply) return end_reply(one, TargetFailure::kUndeliverable);
   if (!one.send_is_told) tell_send(one.request, TargetFailure::kUndeliverable);
-  tell_answer(one.request, TargetFailure::kUndeliverable, 0, 0);
+  tell_answer(one.request, make_answer(TargetFailure::kUndeliverable));
   release_target(one);
 }
 

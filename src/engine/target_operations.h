@@ -19,6 +19,23 @@ inline constexpr std::uint8_t kNoInterface = kTargetInterfaces;
 struct TargetArrival;
 struct TargetOutgoing;
 
+/// What the initiator hears of a request. `operation`: the initiator's name for it.
+inline wire::TargetAnswerHeader make_answer(TargetFailure failure, std::uint32_t operation = 0) noexcept {
+  wire::TargetAnswerHeader answer;
+  answer.operation = operation;
+  answer.failure = static_cast<std::uint16_t>(failure);
+  return answer;
+}
+/// Of one that was placed.
+inline wire::TargetAnswerHeader make_answer(const TargetPlacement& placement,
+                                            std::uint32_t operation = 0) noexcept {
+  wire::TargetAnswerHeader answer = make_answer(TargetFailure::kNone, operation);
+  answer.list = static_cast<std::uint16_t>(placement.list);
+  answer.length_bytes = placement.length_bytes;
+  answer.offset_bytes = placement.offset_bytes;
+  return answer;
+}
+
 /// A part of the memory of an entry in pieces, as a payload whose first byte is the part's. It must stay
 /// where it is as long as the payload is used.
 struct EntryPart {

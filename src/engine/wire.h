@@ -19,7 +19,7 @@ namespace ch3_offload::wire {
 
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
 
-inline constexpr unsigned kWireVersion = 7;
+inline constexpr unsigned kWireVersion = 8;
 
 /// What a message costs of byte credit beside its payload: the receiver keeps an envelope for it.
 inline constexpr std::size_t kEnvelopeBytes = 160;
@@ -144,29 +144,45 @@ struct CancelReplyHeader {
   std::uint32_t reserved = 0;
 };
 
-/// An operation on the target entries of the receiver. Who has sent it is known from the connection.
+/// An operation on the target entries of the receiver. Who has sent it is known from the connection. A
+/// message has request_header_bytes() of it, so that a short put, atomic or get takes one cache line.
 struct TargetRequestHeader {
   CommonHeader common;
   std::uint64_t bits = 0;
-  std::uint64_t length_bytes = 0;  ///< Of the data, without an operand.
   std::uint64_t offset_bytes = 0;
   std::uint64_t header_data = 0;
-  std::uint64_t address = 0;     ///< kGet, with kWritable: where a write may put the data,
-  std::uint64_t remote_key = 0;  ///< and the key that grants it.
-  std::uint32_t operation = 0;   ///< The initiator's. 0: it awaits no answer.
-  std::uint32_t transfer = 0;    ///< kGet, kFetchAtomic, kSwap: immediate of a write, id in kData.
+  std::uint32_t operation = 0;  ///< The initiator's. 0: it awaits no answer.
   std::uint16_t table = 0;
   std::uint8_t interface = 0;
   std::uint8_t atomic_operation = 0;
+  // Here a kPut with its data ends.
+  std::uint32_t transfer = 0;  ///< kGet, kFetchAtomic, kSwap: immediate of a write, id in kData.
   std::uint8_t atomic_type = 0;
   std::uint8_t reserved_byte = 0;
   std::uint16_t reserved = 0;
+  // Here an atomic, a fetch-atomic and a swap end.
+  std::uint64_t length_bytes = 0;  ///< kGet, kPut without its data. Of the others it is what follows.
+  // Here all others end.
+  std::uint64_t address = 0;     ///< kGet with kWritable: where a write may put the data,
+  std::uint64_t remote_key = 0;  ///< and the key that grants it.
 };
+
+/// Of a kPut with its data.
+inline constexpr std::size_t kWholePutHeaderBytes = offsetof(TargetRequestHeader, transfer);
+
+/// How much of a TargetRequestHeader a message has. REQUIRES: `kind` is that of a request.
+constexpr std::size_t request_header_bytes(Kind kind, unsigned flags) noexcept {
+  if (kind == Kind::kPut)
+    return (flags & kPayload) != 0 ? kWholePutHeaderBytes : offsetof(TargetRequestHeader, address);
+  if (kind != Kind::kGet) return offsetof(TargetRequestHeader, length_bytes);
+  return (flags & kWritable) != 0 ? sizeof(TargetRequestHeader) : offsetof(TargetRequestHeader, address);
+}
 
 struct TargetAnswerHeader {
   CommonHeader common;
   std::uint32_t operation = 0;     ///< From the request.
-  std::uint32_t failure = 0;       ///< A TargetFailure. Not 0: nothing was done.
+  std::uint16_t failure = 0;       ///< A TargetFailure. Not 0: nothing was done, and what follows is 0.
+  std::uint16_t list = 0;          ///< A TargetListKind: where the entry was found.
   std::uint64_t length_bytes = 0;  ///< Of the data that was put or gotten.
   std::uint64_t offset_bytes = 0;  ///< Where it is in the memory of the entry.
 };
@@ -194,8 +210,8 @@ static_assert(sizeof(AckHeader) == 16);
 static_assert(sizeof(RecallHeader) == 16);
 static_assert(sizeof(CancelHeader) == 32 && offsetof(CancelHeader, initiator) == 24);
 static_assert(sizeof(CancelReplyHeader) == 16);
-static_assert(sizeof(TargetRequestHeader) == 72 && offsetof(TargetRequestHeader, table) == 64);
-static_assert(sizeof(TargetAnswerHeader) == 32 && offsetof(TargetAnswerHeader, length_bytes) == 16);
+static_assert(sizeof(TargetRequestHeader) == 72 && offsetof(TargetRequestHeader, transfer) == 40);
+static_assert(sizeof(TargetAnswerHeader) == 32 && offsetof(TargetAnswerHeader, list) == 14);
 static_assert(sizeof(TargetAbandonHeader) == 16);
 static_assert(sizeof(TargetLockHeader) == 16 && offsetof(TargetLockHeader, table) == 12);
 
@@ -222,6 +238,26 @@ template <class Header>
 [[nodiscard]] bool get(std::span<const std::byte> message, Header& header) noexcept {
   if (message.size() < sizeof header) return false;
   std::memcpy(&header, message.data(), sizeof header);
+  return true;
+}
+
+/// The same of a TargetRequestHeader, of which a message has a part. REQUIRES: its kind is that of a request.
+inline void put_request(std::span<std::byte> slot, const TargetRequestHeader& header) noexcept {
+  std::memcpy(slot.data(), &header, request_header_bytes(header.common.kind, header.common.flags));
+}
+
+/// What the message does not have is 0. False: it is no request, or too short.
+[[nodiscard]] inline bool get_request(std::span<const std::byte> message,
+                                      TargetRequestHeader& header) noexcept {
+  CommonHeader common;
+  if (!get(message, common) || common.kind < Kind::kPut || common.kind > Kind::kSwap) return false;
+  const std::size_t length = request_header_bytes(common.kind, common.flags);
+  if (message.size() < length) return false;
+  header = {};
+  if (length == kWholePutHeaderBytes)  // Without a call.
+    std::memcpy(static_cast<void*>(&header), message.data(), kWholePutHeaderBytes);
+  else
+    std::memcpy(static_cast<void*>(&header), message.data(), length);
   return true;
 }
 

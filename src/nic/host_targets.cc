@@ -235,16 +235,20 @@ Status HostTargets::trigger_unlink(const TargetTrigger& when, unsigned number, s
 // Progress.
 
 std::size_t HostTargets::serve() noexcept {
-  std::size_t happened = book_.poll(*this);
-  for (Event event; engine_.next_book_event(event); ++happened) on_event(event);
-  return happened;
+  const std::size_t happened = book_.poll(*this);
+  return happened + take_events();
+}
+
+std::size_t HostTargets::take_events() noexcept {
+  std::size_t taken = 0;
+  for (Event event; engine_.next_book_event(event); ++taken) on_event(event);
+  return taken;
 }
 
 std::size_t HostTargets::progress() noexcept {
-  const std::uint64_t before = told();
   std::size_t happened = serve();
   if (!engine_.has_events()) happened += engine_.progress();
-  return happened + serve() + static_cast<std::size_t>(told() - before);
+  return happened + take_events();
 }
 
 std::uint64_t HostTargets::told() const noexcept {

@@ -24,8 +24,11 @@ namespace ch3_offload {
 namespace {
 
 constexpr std::uint64_t kMillisecondNs = 1'000'000;
-/// Between looks at the sockets.
+/// Between looks at the sockets, and while nobody is being met. A look is a system call.
 constexpr std::uint64_t kLookNs = 20'000;
+constexpr std::uint64_t kQuietLookNs = 200'000;
+/// Polls without a look at the clock, while nobody is being met and polls follow each other quickly.
+constexpr std::uint32_t kMostBlindPolls = 15;
 /// Between looks at what has deadlines.
 constexpr std::uint64_t kTickNs = 10 * kMillisecondNs;
 /// Longer without a poll, and this process was busy elsewhere.
@@ -124,12 +127,17 @@ Status Introductions::add(PhysicalId id, std::size_t& index) noexcept {
   }
   processes_.push_back(made);
   untold_.push_back(index);
+  last_found_ = {};  // It may be that process anew.
   return Status::kOk;
 }
 
 Status Introductions::find(ProcessId process, PeerId& peer) noexcept {
   if (process == self()) {
     peer = config_.own;
+    return Status::kOk;
+  }
+  if (process == last_found_.process && last_found_.index != SIZE_MAX) {
+    peer = number_of(last_found_.index);
     return Status::kOk;
   }
   const auto found = by_id_.find(static_cast<std::uint64_t>(process));
@@ -143,6 +151,8 @@ Status Introductions::find(ProcessId process, PeerId& peer) noexcept {
     static_cast<void>(!::write(bell_.get(), &one, sizeof one));
   }
   peer = number_of(index);
+  // A number that was forgotten is only given for a while.
+  if (processes_[index].state != State::kForgotten) last_found_ = {process, index};
   return Status::kOk;
 }
 
@@ -157,6 +167,7 @@ void Introductions::forget(PeerId peer) noexcept {
   const auto found = by_id_.find(static_cast<std::uint64_t>(process.id.process()));
   const bool is_held = process.state == State::kUnreachable;  // find() still gives this number for a while.
   if (!is_held && found != by_id_.end() && found->second == index) by_id_.erase(found);
+  last_found_ = {};
   process.state = State::kForgotten;
 }
 
@@ -223,9 +234,16 @@ std::uint64_t Introductions::next_due_ns() const noexcept {
 
 std::size_t Introductions::poll(Listener& listener) noexcept {
   std::size_t happened = tell_new(listener);
+  const bool is_quiet = happened == 0 && sought_.empty() && dials_ == 0 && guests_ == 0;
+  if (is_quiet && blind_polls_ > 0) {
+    --blind_polls_;
+    return 0;
+  }
   const std::uint64_t now_ns = monotonic_ns();
+  blind_polls_ = elapsed_ns(now_ns, last_clock_ns_) < kLookNs ? kMostBlindPolls : 0;
+  last_clock_ns_ = now_ns;
   const std::uint64_t since_ns = elapsed_ns(now_ns, last_poll_ns_);
-  if (happened == 0 && since_ns < kLookNs) return 0;
+  if (happened == 0 && since_ns < (is_quiet ? kQuietLookNs : kLookNs)) return 0;
   patience_ns_ += std::min(since_ns, kLongestTickNs);
   last_poll_ns_ = now_ns;
 

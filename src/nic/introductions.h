@@ -195,6 +195,14 @@ class Introductions final : public ProcessBook {
   std::size_t next_sought_ = 0;                           ///< Where dial_those_due() goes on.
   std::vector<std::size_t> untold_;                       ///< on_process() is due. Has room for all.
   bool paused_ = false;                                   ///< The listeners are not watched.
+  /// What find() has found last. SIZE_MAX: look it up.
+  struct Found {
+    ProcessId process{};
+    std::size_t index = SIZE_MAX;
+  };
+  Found last_found_;
+  std::uint32_t blind_polls_ = 0;    ///< So many of the next polls need not look at the clock.
+  std::uint64_t last_clock_ns_ = 0;  ///< When a poll looked at it last.
   std::uint64_t last_poll_ns_ = 0;
   std::uint64_t last_tick_ns_ = 0;
   /// Advances like the clock while poll() is called, and hardly while it is not.

@@ -7,6 +7,7 @@ namespace ch3_offload::portals {
 
 MemoryDescriptor::MemoryDescriptor(const ptl_md_t& md, const Reports& reports)
     : options_(md.options),
+      origin_options_(origin_options(md.options)),
       reports_(reports),
       start_((md.options & PTL_IOVEC) != 0 ? nullptr : static_cast<std::byte*>(md.start)),
       length_bytes_(md.length) {
@@ -23,7 +24,7 @@ MemoryDescriptor::MemoryDescriptor(const ptl_md_t& md, const Reports& reports)
 TargetOrigin MemoryDescriptor::origin(std::uint64_t offset_bytes, std::uint64_t length_bytes) {
   TargetOrigin origin;
   origin.memory = payload(offset_bytes, length_bytes);
-  origin.options = origin_options(options_);
+  origin.options = origin_options_;
   origin.queue = reports_.queue;
   origin.counter = reports_.counter;
   return origin;

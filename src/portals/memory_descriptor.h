@@ -48,6 +48,7 @@ class MemoryDescriptor {
   const PayloadLayout& layout_behind(std::uint64_t offset_bytes);
 
   const unsigned int options_;
+  const std::uint32_t origin_options_;  ///< The same, as the engine says them.
   const Reports reports_;
   std::byte* const start_;  ///< With PTL_IOVEC: null.
   std::uint64_t length_bytes_;

@@ -541,7 +541,7 @@ typedef unsigned char ptl_ni_fail_t;
  *  | type | defined, beside `type` and `ni_fail_type` |
  *  |---|---|
  *  | SEND | user_ptr |
- *  | ACK, REPLY | user_ptr, mlength, remote_offset |
+ *  | ACK, REPLY | user_ptr, mlength, remote_offset, ptl_list of one that succeeded |
  *  | operations at the target, overflow, SEARCH | all; atomic_* of atomics and swaps, hdr_data not of GET |
  *  | SEARCH with PTL_NI_NO_MATCH | user_ptr, pt_index |
  *  | LINK, AUTO_UNLINK, AUTO_FREE | user_ptr, pt_index, ptl_list |

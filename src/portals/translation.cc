@@ -164,6 +164,7 @@ ptl_event_t event_of(const TargetEvent& event, bool is_logical) noexcept {
     case TargetEventKind::kReply:
       out.mlength = event.length_bytes;
       out.remote_offset = event.header.offset_bytes;
+      out.ptl_list = static_cast<ptl_list_t>(event.list);
       break;
     case TargetEventKind::kLink:
     case TargetEventKind::kAutoUnlink:

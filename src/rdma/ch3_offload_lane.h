@@ -156,15 +156,22 @@ static inline void *ch3_offload_lane_begin_packet(ch3_offload_lane_t * lane, siz
         CH3_OFFLOAD_LANE_PACKET_HEADER_BYTES;
 }
 
-/** Sends the packet that was begun with this length. Never CH3_OFFLOAD_LANE_CLOSED. */
-static inline int ch3_offload_lane_end_packet(ch3_offload_lane_t * lane, size_t length_bytes)
+/** The engine's: sends a slot of another kind, which was begun as a packet of this length. `kind`: kind,
+ *  flags and client as in wire::CommonHeader. Never CH3_OFFLOAD_LANE_CLOSED. */
+static inline int ch3_offload_lane_end_slot(ch3_offload_lane_t * lane, uint64_t kind, size_t length_bytes)
 {
     const uint64_t slot_bytes = CH3_OFFLOAD_LANE_PACKET_HEADER_BYTES + length_bytes;
     unsigned char *record = ch3_offload_lane_record(lane);
 
-    ch3_offload_lane_write_common(lane, record, CH3_OFFLOAD_LANE_PACKET_KIND);
-    ++*lane->packets_sent;
+    ch3_offload_lane_write_common(lane, record, kind);
     return ch3_offload_lane_publish(lane, record, ch3_offload_lane_next(lane, slot_bytes), slot_bytes);
+}
+
+/** Sends the packet that was begun with this length. Never CH3_OFFLOAD_LANE_CLOSED. */
+static inline int ch3_offload_lane_end_packet(ch3_offload_lane_t * lane, size_t length_bytes)
+{
+    ++*lane->packets_sent;
+    return ch3_offload_lane_end_slot(lane, CH3_OFFLOAD_LANE_PACKET_KIND, length_bytes);
 }
 
 #ifdef __cplusplus

@@ -51,15 +51,22 @@ class EngineTargetHostile : public HostileTargets {
 TEST_F(EngineTargetHostile, RequestsThatNoInitiatorSends) {
   using wire::kPayload;
   using wire::kWantAck;
-  Bytes cut = with_data(request_header(Kind::kGet, 8), 0);
-  cut.pop_back();
-  expect_request_refused("a header that is cut", cut);
-  expect_request_refused("less data than it says", with_data(request_header(Kind::kPut, 9, kPayload), 8));
-  expect_request_refused("more data than it says", with_data(request_header(Kind::kPut, 7, kPayload), 8));
+  for (const auto& [kind, flags] :
+       std::initializer_list<std::pair<Kind, unsigned>>{{Kind::kPut, kPayload},
+                                                        {Kind::kPut, 0},
+                                                        {Kind::kGet, 0},
+                                                        {Kind::kGet, wire::kWritable},
+                                                        {Kind::kAtomic, 0},
+                                                        {Kind::kSwap, 0}}) {
+    Bytes cut = with_data(request_header(kind, 8, flags), 0);
+    cut.pop_back();
+    expect_request_refused("a header that is cut", cut);
+    cut.resize(sizeof(wire::CommonHeader));
+    expect_request_refused("nothing but the common header", cut);
+  }
   expect_request_refused("an announced put with data", with_data(request_header(Kind::kPut, 8), 8));
   expect_request_refused("an announced put of nothing", with_data(request_header(Kind::kPut, 0), 0));
   expect_request_refused("a get with data", with_data(request_header(Kind::kGet, 8), 8));
-  expect_request_refused("an atomic without its data", with_data(request_header(Kind::kAtomic, 8), 7));
   auto header = request_header(Kind::kPut, 100);
   header.operation = 0;
   expect_request_refused("an announced put that nobody can clear", with_data(header, 0));
@@ -84,7 +91,7 @@ TEST_F(EngineTargetHostile, RequestsThatNoInitiatorSends) {
   expect_request_refused("a sum that is a swap", with_data(header, 8));
   header.atomic_operation = static_cast<std::uint8_t>(AtomicOperation::kCompareSwap);
   header.atomic_type = static_cast<std::uint8_t>(AtomicType::kUint64);
-  expect_request_refused("a conditional swap without its operand", with_data(header, 8));
+  expect_request_refused("a conditional swap whose operand is cut", with_data(header, 7));
   header.length_bytes = 16;
   expect_request_refused("a conditional swap of two elements", with_data(header, 24));
   header.atomic_operation = 250;
@@ -191,6 +198,17 @@ TEST_F(EngineTargetHostile, AnswersThatCannotBeTrue) {
   begin();
   attack(answer_of(Kind::kTargetAck, open_put(100), 5, TargetFailure::kDropped));
   expect_refused("a failure with a length");
+  for (const auto& [list, failure] : std::initializer_list<std::pair<std::uint16_t, TargetFailure>>{
+           {2, TargetFailure::kNone}, {0xFFFF, TargetFailure::kNone}, {1, TargetFailure::kDropped}}) {
+    begin();
+    wire::TargetAnswerHeader header;
+    header.common = {Kind::kTargetAck, 0, wire::kTargetClient};
+    header.operation = open_put(100);
+    header.failure = static_cast<std::uint16_t>(failure);
+    header.list = list;
+    attack(with_data(header, 0));
+    expect_refused("a list that there is not, or of an entry that was not found");
+  }
   begin();
   attack(answer_of(Kind::kTargetAck, open_put(100), 5, TargetFailure::kNone, wire::kPayload, 5));
   expect_refused("an acknowledgement with data");

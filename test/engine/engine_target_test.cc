@@ -423,6 +423,41 @@ TEST_F(EngineTarget, FlowControlTellsBothSides) {
   EXPECT_EQ(begun(0), "send 0, ack 100");
 }
 
+// ---- answers ----
+
+TEST_F(EngineTarget, AnAnswerSaysWhichListHasTheEntry) {
+  for (const TargetListKind list : {TargetListKind::kPriority, TargetListKind::kOverflow}) {
+    processes.clear();
+    cards.clear();
+    make();
+    std::vector<std::byte> memory(kLong);
+    std::vector<std::byte> old(8);
+    for (const std::uint32_t to : {0U, 1U}) {
+      append(to, entry_of(memory, kNoUnexpectedHeader), list);
+      for (const std::size_t length : {std::size_t{0}, kShort, kLong}) {
+        auto data = pattern(length);
+        ASSERT_EQ(start(0, to, put_from(0, data)), Status::kOk);
+        settle();
+        ASSERT_EQ(start(0, to, get_from(0, data)), Status::kOk);
+        settle();
+      }
+      auto one = bytes_of(std::uint64_t{1});
+      TargetRequest request =
+          atomic_from(0, one, TargetOperation::kFetchAtomic, AtomicOperation::kSum, AtomicType::kUint64);
+      request.destination = origin_of(0, old);
+      ASSERT_EQ(start(0, to, request), Status::kOk);
+      settle();
+    }
+    int answers = 0;
+    for (const TargetEvent& event : take(0, at(0).initiator_queue)) {
+      if (event.kind == TargetEventKind::kSend) continue;
+      EXPECT_EQ(event.list, list) << name_of(event.kind) << event.length_bytes;
+      ++answers;
+    }
+    EXPECT_EQ(answers, 14);
+  }
+}
+
 // ---- a process and itself ----
 
 TEST_F(EngineTarget, AProcessReachesItsOwnEntries) {

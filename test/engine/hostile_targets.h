@@ -52,13 +52,20 @@ class HostileTargets : public TargetWorld {
     wire::put(std::span(bytes), header);
     return bytes;
   }
+  /// What an initiator sends of such a header, and data.
+  static Bytes with_data(const wire::TargetRequestHeader& header, std::size_t data_bytes) {
+    const std::size_t length = wire::request_header_bytes(header.common.kind, header.common.flags);
+    Bytes bytes(length + data_bytes, std::byte{0x5A});
+    wire::put_request(std::span(bytes), header);
+    return bytes;
+  }
   static Bytes answer_of(wire::Kind kind, std::uint32_t operation, std::uint64_t length_bytes,
                          TargetFailure failure = TargetFailure::kNone, unsigned flags = 0,
                          std::size_t data_bytes = 0) {
     wire::TargetAnswerHeader header;
     header.common = {kind, static_cast<std::uint8_t>(flags), wire::kTargetClient};
     header.operation = operation;
-    header.failure = static_cast<std::uint32_t>(failure);
+    header.failure = static_cast<std::uint16_t>(failure);
     header.length_bytes = length_bytes;
     return with_data(header, data_bytes);
   }
@@ -96,7 +103,7 @@ class HostileTargets : public TargetWorld {
     at(kAttacker).provider->poll(heard, 1000);
     for (auto event = heard.events.rbegin(); event != heard.events.rend(); ++event) {
       Header header;
-      if (event->kind == RecordingSink::Kind::kMessage && wire::get(event->bytes, header) &&
+      if (event->kind == RecordingSink::Kind::kMessage && read(event->bytes, header) &&
           header.common.kind == kind)
         return header;
     }
@@ -104,6 +111,13 @@ class HostileTargets : public TargetWorld {
     return {};
   }
 
+  template <class Header>
+  static bool read(std::span<const std::byte> message, Header& header) {
+    return wire::get(message, header);
+  }
+  static bool read(std::span<const std::byte> message, wire::TargetRequestHeader& header) {
+    return wire::get_request(message, header);
+  }
   static bool is_guard(std::byte byte) { return byte == kGuard; }
 
   std::vector<std::byte> memory;

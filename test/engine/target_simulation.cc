@@ -226,15 +226,13 @@ void TargetSimulation::expect_own_memory(std::uint32_t i) {
 /// A request has arrived: the oracle sees it before the engine.
 void TargetSimulation::arrive(std::uint32_t at, std::uint32_t from, std::span<const std::byte> message) {
   wire::TargetRequestHeader request;
-  if (!wire::get(message, request) || request.common.client != wire::kTargetClient ||
-      request.common.kind > wire::Kind::kSwap)
-    return;
+  if (!wire::get_request(message, request) || request.common.client != wire::kTargetClient) return;
   Begun& begun = begun_[request.header_data];
   EXPECT_EQ(begun.from, from);
   EXPECT_EQ(begun.to, at);
   EXPECT_FALSE(begun.is_decided) << "it has arrived twice";
   begun.header.key.bits = MatchBits{request.bits};
-  begun.header.length_bytes = request.length_bytes;
+  begun.header.length_bytes = begun.request.length_bytes();
   begun.header.offset_bytes = request.offset_bytes;
   begun.header.operation = begun.request.operation;
   decide(begun);

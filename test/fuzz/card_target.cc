@@ -80,15 +80,15 @@ void run(std::span<const std::byte> bytes) {
 std::vector<Bytes> seeds() {
   std::vector<Bytes> all;
   const std::string address = "shm:1:1f0c9a52be7d4e13:9b2d6c0f54a8e7317c1e5a90d3f2468b";
-  const std::string cards[] = {"v=7;" + address,
-                               "v=7;;x=1;" + address,
-                               "v=7;verbs:1:abc;" + address + ";stand-in",
+  const std::string cards[] = {"v=8;" + address,
+                               "v=8;;x=1;" + address,
+                               "v=8;verbs:1:abc;" + address + ";stand-in",
                                "v=2;w=1;" + address,
-                               "v=7;stand-in",
-                               "v=7;as=4;to=0;stand-in",
-                               "v=7;as=4;stand-in",
-                               "v=7;w=1x;;w=;stand-in",
-                               "v=7;nobody:here",
+                               "v=8;stand-in",
+                               "v=8;as=4;to=0;stand-in",
+                               "v=8;as=4;stand-in",
+                               "v=8;w=1x;;w=;stand-in",
+                               "v=8;nobody:here",
                                address,
                                ""};
   for (const std::string& card : cards) {

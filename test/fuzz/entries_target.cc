@@ -219,6 +219,13 @@ void add_message(Seed& seed, const Header& header, std::uint8_t data_length) {
   add(seed, Step::kProgress);
 }
 
+void add_message(Seed& seed, const wire::TargetRequestHeader& header, std::uint8_t data_length) {
+  const std::size_t length = wire::request_header_bytes(header.common.kind, header.common.flags);
+  add(seed, Step::kMessage).u8(static_cast<std::uint8_t>(length));
+  seed.bytes(std::as_bytes(std::span(&header, 1)).first(length)).u8(data_length);
+  add(seed, Step::kProgress);
+}
+
 wire::TargetRequestHeader request_header(wire::Kind kind, unsigned flags, std::uint64_t length_bytes) {
   wire::TargetRequestHeader header;
   header.common = {kind, static_cast<std::uint8_t>(flags), wire::kTargetClient};

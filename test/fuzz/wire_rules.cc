@@ -117,8 +117,8 @@ bool WireRules::breaks(std::span<const std::byte> message) {
 
 /// The engine under test has asked for nothing of this client, so it awaits no answer.
 bool WireRules::target_breaks(const wire::CommonHeader& common, std::span<const std::byte> message) {
-  const bool is_request = common.kind >= Kind::kPut && common.kind <= Kind::kSwap;
-  return common.client != wire::kTargetClient || !is_request || !read<wire::TargetRequestHeader>(message);
+  wire::TargetRequestHeader request;
+  return common.client != wire::kTargetClient || !wire::get_request(message, request);
 }
 
 bool WireRules::eager_breaks(std::uint64_t total_bytes, std::size_t part_bytes) {

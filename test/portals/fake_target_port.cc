@@ -315,7 +315,7 @@ void FakeTargetPort::arrive(Operation& one) {
 
 void FakeTargetPort::finish(Operation& one) {
   const TargetRequest& request = one.request;
-  if (one.placement.is_refused()) return tell_ends(request, one.placement.failure, 0, 0);
+  if (one.placement.is_refused()) return tell_ends(request, one.placement.failure, {});
   const std::vector<std::byte> old = read_entry(one.placement);
   std::vector<std::byte> fresh(old.size());
   const auto read_source = [&](std::span<std::byte> bytes) {
@@ -342,16 +342,14 @@ void FakeTargetPort::finish(Operation& one) {
   }
   if (request.returns_data() && length_bytes > 0)
     scatter(request.destination.memory, 0, std::span(old).first(length_bytes));
-  const std::uint64_t offset_bytes = one.placement.offset_bytes;
   sides_[request.interface]
       .targets->table(request.table)
       ->finish(one.placement, one.header, TargetFailure::kNone);
-  tell_ends(request, TargetFailure::kNone, length_bytes, offset_bytes);
+  tell_ends(request, TargetFailure::kNone, {length_bytes, one.placement.offset_bytes, one.placement.list});
 }
 
 /// As the engine's initiator.
-void FakeTargetPort::tell_ends(const TargetRequest& request, TargetFailure failure,
-                               std::uint64_t length_bytes, std::uint64_t offset_bytes) {
+void FakeTargetPort::tell_ends(const TargetRequest& request, TargetFailure failure, const Place& place) {
   TargetInterface& targets = *sides_[request.interface].targets;
   TargetEvent event;
   event.table = request.table;
@@ -370,8 +368,9 @@ void FakeTargetPort::tell_ends(const TargetRequest& request, TargetFailure failu
   if (!is_reply && request.acknowledgement == TargetAcknowledgement::kNone) return;
   event.kind = is_reply ? TargetEventKind::kReply : TargetEventKind::kAck;
   event.failure = failure;
-  event.length_bytes = length_bytes;
-  event.header.offset_bytes = offset_bytes;
+  event.list = place.list;
+  event.length_bytes = place.length_bytes;
+  event.header.offset_bytes = place.offset_bytes;
   const bool has_event = is_reply || request.acknowledgement == TargetAcknowledgement::kFull;
   if (has_event && is_wanted(origin, failure, 0)) targets.tell(origin.queue, event);
   const bool completed = request.acknowledgement == TargetAcknowledgement::kCompleted &&
@@ -379,7 +378,7 @@ void FakeTargetPort::tell_ends(const TargetRequest& request, TargetFailure failu
   const TargetFailure counted = !is_reply && completed ? TargetFailure::kNone : failure;
   if ((origin.options & (is_reply ? kCountReply : kCountAck)) != 0)
     targets.count(origin.counter, counted == TargetFailure::kNone,
-                  amount_of(origin, counted, completed ? request.length_bytes() : length_bytes));
+                  amount_of(origin, counted, completed ? request.length_bytes() : place.length_bytes));
 }
 
 void FakeTargetPort::ring_bell() {

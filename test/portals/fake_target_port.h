@@ -96,8 +96,13 @@ class FakeTargetPort final : public TestPort {
   bool step() noexcept;
   void arrive(Operation& operation);
   void finish(Operation& operation);
-  void tell_ends(const TargetRequest& request, TargetFailure failure, std::uint64_t length_bytes,
-                 std::uint64_t offset_bytes);
+  /// Where the data of an operation is.
+  struct Place {
+    std::uint64_t length_bytes = 0;
+    std::uint64_t offset_bytes = 0;
+    TargetListKind list{};
+  };
+  void tell_ends(const TargetRequest& request, TargetFailure failure, const Place& place);
   /// Begins the triggered operations that are due. Returns how many.
   std::size_t begin_due();
   void ring_bell();

@@ -78,6 +78,21 @@ TEST_P(Movement, AGetBringsData) {
   EXPECT_EQ(wait_for(ct, 1).success, 1U);
 }
 
+TEST_P(Movement, AnAnswerSaysWhichListTookTheOperation) {
+  ptl_me_t me = match_entry(memory, sizeof memory, PTL_ME_EVENT_LINK_DISABLE | PTL_ME_UNEXPECTED_HDR_DISABLE);
+  me.match_bits = 1;
+  ptl_handle_me_t entry;
+  ASSERT_EQ(PtlMEAppend(ni, table, &me, PTL_OVERFLOW_LIST, nullptr, &entry), PTL_OK);
+  for (const auto& [bits, list] :
+       {std::pair<ptl_match_bits_t, ptl_list_t>{0, PTL_PRIORITY_LIST}, {1, PTL_OVERFLOW_LIST}}) {
+    ASSERT_EQ(PtlPut(md, 0, 4, PTL_ACK_REQ, self(), table, bits, 0, nullptr, 0), PTL_OK);
+    static_cast<void>(next(eq, PTL_EVENT_SEND));
+    EXPECT_EQ(int{next(eq, PTL_EVENT_ACK).ptl_list}, int{list});
+    ASSERT_EQ(PtlGet(to, 0, 4, self(), table, bits, 0, nullptr), PTL_OK);
+    EXPECT_EQ(int{next(eq, PTL_EVENT_REPLY).ptl_list}, int{list});
+  }
+}
+
 TEST_P(Movement, AnAtomicCombines) {
   const std::int32_t values[] = {1, 2};
   std::memcpy(source, values, sizeof values);

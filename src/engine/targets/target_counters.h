@@ -46,19 +46,44 @@ class TargetCounters {
   CounterId make() noexcept;
   /// Returns false if there is none.
   bool free(CounterId id) noexcept;
-  bool is_live(CounterId id) const noexcept;
+  bool is_live(CounterId id) const noexcept {
+    if (id == kNoCounter || counter_index(id) >= places_.size()) return false;
+    const auto generation = static_cast<std::uint32_t>(static_cast<std::uint64_t>(id) >> 32);
+    return generation % 2 == 1 && places_[counter_index(id)].generation == generation;
+  }
 
   /// REQUIRES: is_live(id), as what follows.
-  TargetCount read(CounterId id) const noexcept;
+  TargetCount read(CounterId id) const noexcept {
+    const TargetCounterWords& words = words_[counter_index(id)];
+    return {load(words.success), load(words.failure)};
+  }
   /// Both return what it has counted then.
-  TargetCount add(CounterId id, const TargetCount& amount) noexcept;
-  TargetCount set(CounterId id, const TargetCount& count) noexcept;
+  TargetCount add(CounterId id, const TargetCount& amount) noexcept {
+    const TargetCount before = read(id);
+    return set(id, {before.success + amount.success, before.failure + amount.failure});
+  }
+  TargetCount set(CounterId id, const TargetCount& count) noexcept {
+    TargetCounterWords& words = words_[counter_index(id)];
+    store(words.failure, count.failure);
+    store(words.success, count.success);
+    return count;
+  }
 
  private:
   struct Place {
     std::uint32_t generation = 0;  ///< Odd: it is in use.
     std::uint32_t next_free = 0;   ///< Index + 1. 0: none.
   };
+
+  /// Release: whoever sees a count sees the data that was counted. A failure is stored before the successes
+  /// after it, so a reader of both reads `success` first.
+  static void store(std::atomic<std::uint64_t>& word, std::uint64_t number) noexcept {
+    word.store(number, std::memory_order_release);
+  }
+  /// The processor alone writes it.
+  static std::uint64_t load(const std::atomic<std::uint64_t>& word) noexcept {
+    return word.load(std::memory_order_relaxed);
+  }
 
   const std::span<TargetCounterWords> words_;
   std::vector<Place> places_;

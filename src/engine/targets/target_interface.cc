@@ -115,29 +115,26 @@ TargetLock* TargetInterface::lock(std::uint32_t index) noexcept {
 
 bool TargetInterface::identify(std::uint32_t peer, ProcessId process, UserId user) noexcept {
   try {
-    identities_[peer] = {process, user};
+    if (peer >= identities_.size()) identities_.resize(std::size_t{peer} + 1);
   } catch (const std::bad_alloc&) {
     return false;
   }
+  identities_[peer] = {process, user, true};
   return true;
 }
 
 TargetPlacement TargetInterface::arrive(std::uint32_t peer, std::uint32_t table_index,
                                         TargetHeader& header) noexcept {
-  const auto known = identities_.find(peer);
-  const bool is_known = known != identities_.end();
-  header.key.initiator = is_known ? known->second.process : make_logical_id(peer);
-  header.user = is_known ? known->second.user : config_.user;
-  TargetPlacement refused;
+  const bool is_known = peer < identities_.size() && identities_[peer].is_known;
+  header.key.initiator = is_known ? identities_[peer].process : make_logical_id(peer);
+  header.user = is_known ? identities_[peer].user : config_.user;
   if (!is_known && config_.identifies_all) {
     ++resources_.registers.permission_violations;
-    refused.failure = TargetFailure::kPermissionViolation;
-    return refused;
+    return TargetPlacement::refused(TargetFailure::kPermissionViolation);
   }
   if (TargetTable* const found = table(table_index)) return found->arrive(header);
   ++resources_.registers.drops;
-  refused.failure = TargetFailure::kDropped;
-  return refused;
+  return TargetPlacement::refused(TargetFailure::kDropped);
 }
 
 void TargetInterface::tell(QueueId queue, const TargetEvent& event) noexcept {

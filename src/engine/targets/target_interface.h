@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
 #include "engine/pool.h"
@@ -97,7 +96,9 @@ class TargetInterface {
   /// user of the interface. Returns false without memory.
   bool identify(std::uint32_t peer, ProcessId process, UserId user) noexcept;
   /// The peer has failed.
-  void forget(std::uint32_t peer) noexcept { identities_.erase(peer); }
+  void forget(std::uint32_t peer) noexcept {
+    if (peer < identities_.size()) identities_[peer] = {};
+  }
 
   // For the engine.
 
@@ -115,6 +116,7 @@ class TargetInterface {
   struct Identity {
     ProcessId process{};
     UserId user{};
+    bool is_known = false;
   };
   /// A table and where its events go.
   struct Index final : TargetListener {
@@ -144,7 +146,7 @@ class TargetInterface {
   TargetTriggers triggers_;
   std::uint64_t told_ = 0;
   std::vector<std::unique_ptr<Index>> tables_;  ///< By index. Null: not in use.
-  std::unordered_map<std::uint32_t, Identity> identities_;
+  std::vector<Identity> identities_;            ///< By peer.
 };
 
 }  // namespace ch3_offload

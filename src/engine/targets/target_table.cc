@@ -321,9 +321,10 @@ TargetPlacement TargetTable::arrive(const TargetHeader& header) noexcept {
 }
 
 /// Where the operation goes. Changes nothing.
-TargetPlacement TargetTable::place(TargetEntry& entry, const TargetHeader& header) const noexcept {
+inline TargetPlacement TargetTable::place(TargetEntry& entry, const TargetHeader& header) const noexcept {
   TargetPlacement placement;
   placement.entry = &entry;
+  placement.list = entry.list;
   placement.offset_bytes = entry.offset_for(header.offset_bytes);
   const std::uint64_t room_bytes = entry.room_behind(placement.offset_bytes);
   placement.length_bytes = std::min(header.length_bytes, room_bytes);
@@ -334,7 +335,7 @@ TargetPlacement TargetTable::place(TargetEntry& entry, const TargetHeader& heade
 }
 
 /// Keeps room for the events that the operation can have. Returns false if there is not as much.
-bool TargetTable::reserve_events(TargetPlacement& placement) noexcept {
+inline bool TargetTable::reserve_events(TargetPlacement& placement) noexcept {
   if (!config_.has_flow_control || !config_.has_events) return true;
   TargetEntry& entry = *placement.entry;
   const bool has_unlink_event = placement.unlinks && wants(entry.its.options, kNoUnlinkEvent);
@@ -346,7 +347,7 @@ bool TargetTable::reserve_events(TargetPlacement& placement) noexcept {
   return true;
 }
 
-void TargetTable::commit(TargetPlacement& placement, const TargetHeader& header) noexcept {
+inline void TargetTable::commit(TargetPlacement& placement, const TargetHeader& header) noexcept {
   TargetEntry& entry = *placement.entry;
   ++in_flight_;
   ++entry.in_flight;

@@ -44,9 +44,15 @@ struct TargetPlacement {
   UnexpectedHeader* header = nullptr;  ///< Null: none is kept.
   std::uint64_t offset_bytes = 0;      ///< Where in the entry's memory the data begins.
   std::uint64_t length_bytes = 0;      ///< How much of the data has room there.
+  TargetListKind list{};               ///< The entry's.
   bool unlinks = false;                ///< It has unlinked the entry.
   std::uint8_t reserved_events = 0;
 
+  static TargetPlacement refused(TargetFailure failure) noexcept {
+    TargetPlacement placement;
+    placement.failure = failure;
+    return placement;
+  }
   bool is_refused() const noexcept { return failure != TargetFailure::kNone; }
   /// Where the data is, or the first byte of it. An entry may begin at null and cover the whole address
   /// space: then this is the offset.
