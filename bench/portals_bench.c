@@ -1,8 +1,10 @@
 /* Portals between two processes of this node, which the program makes by itself. The parent measures and prints.
  * All data is checked. Usage: see usage().
  *
- * latency     Half of a ping-pong's round trip: PtlPut, and the other side waits for a counting event.
+ * latency     Half of a ping-pong's round trip: PtlPut, and the other side waits for a counting event. Its mean and
+ *             its median.
  * bandwidth   PtlPut of many blocks, with a window of them on the way.
+ * get         PtlGet of many blocks, likewise.
  * passive     The child computes without a call of Portals. How long 1,000 puts, gets and atomics take that the
  *             parent begins meanwhile.
  */
@@ -40,6 +42,7 @@ static void usage(FILE *to)
           "\n"
           "  latency    -bytes B (default 8)\n"
           "  bandwidth  -bytes B (default 1048576)\n"
+          "  get        -bytes B (default 1048576)\n"
           "  passive    -work MS (how long the child computes; default 1000; 0: until all is done)\n"
           "  -rounds N  round trips, or blocks (default 10000, or 500)\n", to);
 }
@@ -158,18 +161,23 @@ static void await(ptl_handle_ct_t counter, ptl_size_t count)
     }
 }
 
+static int compare(const void *left, const void *right)
+{
+    double a = *(const double *) left, b = *(const double *) right;
+    return (a > b) - (a < b);
+}
+
 static void latency(size_t bytes, int rounds)
 {
+    double *times = allocate(sizeof *times * (size_t) (kWarmUp + rounds + 1));
     unsigned char *in = allocate(bytes), *out = allocate(bytes);
     ptl_handle_ct_t arrived = make_counter();
     ptl_handle_le_t entry = expose(in, bytes, arrived);
     ptl_handle_md_t descriptor = bind_memory(out, bytes, 0, PTL_CT_NONE);
-    double begin = 0;
 
     meet();
     for (int round = 0; round < kWarmUp + rounds; round++) {
-        if (round == kWarmUp)
-            begin = now_us();
+        times[round] = now_us();
         if (is_parent) {
             memset(out, round & 0xff, bytes);
             MUST(PtlPut(descriptor, 0, bytes, PTL_NO_ACK_REQ, peer.id, peer.table, 0, 0, NULL, 0));
@@ -181,29 +189,42 @@ static void latency(size_t bytes, int rounds)
             MUST(PtlPut(descriptor, 0, bytes, PTL_NO_ACK_REQ, peer.id, peer.table, 0, 0, NULL, 0));
         }
     }
-    if (is_parent)
-        printf("latency %zu %.3f\n", bytes, (now_us() - begin) / (2.0 * rounds));
+    if (is_parent) {
+        double mean;
+        times[kWarmUp + rounds] = now_us();
+        mean = (times[kWarmUp + rounds] - times[kWarmUp]) / (2.0 * rounds);
+        for (int round = 0; round < rounds; round++)
+            times[round] = (times[kWarmUp + round + 1] - times[kWarmUp + round]) / 2;
+        qsort(times, (size_t) rounds, sizeof *times, compare);
+        printf("latency %zu %.3f %.3f\n", bytes, mean, times[rounds / 2]);
+    }
     meet();
     MUST(PtlMDRelease(descriptor));
     MUST(PtlLEUnlink(entry));
     MUST(PtlCTFree(arrived));
 }
 
-static void bandwidth(size_t bytes, int rounds)
+static unsigned char pattern(size_t i, size_t bytes)
 {
-    unsigned char *memory = allocate(bytes * kWindow);
-    ptl_handle_ct_t done = make_counter();
-    ptl_handle_le_t entry = expose(memory, bytes * kWindow, PTL_CT_NONE);
+    return (unsigned char) (i * 7 + i / bytes);
+}
 
+/* The parent moves blocks to the child's memory, or from there. */
+static void bandwidth(size_t bytes, int rounds, int is_get)
+{
+    size_t all = bytes * kWindow;
+    unsigned char *memory = allocate(all);
+    ptl_handle_ct_t done = make_counter();
+    ptl_handle_le_t entry = expose(memory, all, PTL_CT_NONE);
+    int has_source = is_parent != is_get;
+
+    for (size_t i = 0; has_source && i < all; i++)
+        memory[i] = pattern(i, bytes);
+    meet();
     if (is_parent) {
-        unsigned char *out = allocate(bytes * kWindow);
-        ptl_handle_md_t descriptor;
+        ptl_handle_md_t descriptor = bind_memory(memory, all, PTL_MD_EVENT_CT_ACK | PTL_MD_EVENT_CT_REPLY, done);
         double begin = 0;
 
-        for (size_t i = 0; i < bytes * kWindow; i++)
-            out[i] = (unsigned char) (i * 7 + i / bytes);
-        descriptor = bind_memory(out, bytes * kWindow, PTL_MD_EVENT_CT_ACK, done);
-        meet();
         for (int round = 0; round < kWindow + rounds; round++) {
             if (round == kWindow) {
                 await(done, kWindow);
@@ -212,18 +233,18 @@ static void bandwidth(size_t bytes, int rounds)
             if (round >= 2 * kWindow)
                 await(done, (ptl_size_t) (round - kWindow + 1));
             ptl_size_t at = (ptl_size_t) (round % kWindow) * bytes;
-            MUST(PtlPut(descriptor, at, bytes, PTL_CT_ACK_REQ, peer.id, peer.table, 0, at, NULL, 0));
+            if (is_get)
+                MUST(PtlGet(descriptor, at, bytes, peer.id, peer.table, 0, at, NULL));
+            else
+                MUST(PtlPut(descriptor, at, bytes, PTL_CT_ACK_REQ, peer.id, peer.table, 0, at, NULL, 0));
         }
         await(done, (ptl_size_t) (kWindow + rounds));
-        printf("bandwidth %zu %.1f\n", bytes, (double) bytes * rounds / (now_us() - begin));
-        meet();
+        printf("%s %zu %.1f\n", is_get ? "get" : "bandwidth", bytes, (double) bytes * rounds / (now_us() - begin));
         MUST(PtlMDRelease(descriptor));
-    } else {
-        meet();
-        meet();
-        for (size_t i = 0; i < bytes * kWindow; i++)
-            errors += memory[i] != (unsigned char) (i * 7 + i / bytes);
     }
+    meet();
+    for (size_t i = 0; !has_source && i < all; i++)
+        errors += memory[i] != pattern(i, bytes);
     MUST(PtlLEUnlink(entry));
     MUST(PtlCTFree(done));
 }
@@ -290,7 +311,7 @@ int main(int argc, char **argv)
     const char *experiment = argc > 1 ? argv[1] : "";
     long bytes = -1, rounds = -1, work_ms = 1000;
     long long its_errors;
-    int sockets[2], status = 0;
+    int sockets[2], status = 0, is_get;
     pid_t child;
 
     if (strcmp(experiment, "-help") == 0 || strcmp(experiment, "--help") == 0) {
@@ -310,7 +331,8 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    if (strcmp(experiment, "latency") != 0 && strcmp(experiment, "bandwidth") != 0
+    is_get = strcmp(experiment, "get") == 0;
+    if (strcmp(experiment, "latency") != 0 && strcmp(experiment, "bandwidth") != 0 && !is_get
         && strcmp(experiment, "passive") != 0) {
         usage(stderr);
         return 2;
@@ -325,8 +347,8 @@ int main(int argc, char **argv)
     set_up();
     if (strcmp(experiment, "latency") == 0)
         latency(bytes < 0 ? 8 : (size_t) bytes, rounds < 0 ? 10000 : (int) rounds);
-    else if (strcmp(experiment, "bandwidth") == 0)
-        bandwidth(bytes < 0 ? 1 << 20 : (size_t) bytes, rounds < 0 ? 500 : (int) rounds);
+    else if (is_get || strcmp(experiment, "bandwidth") == 0)
+        bandwidth(bytes < 0 ? 1 << 20 : (size_t) bytes, rounds < 0 ? 500 : (int) rounds, is_get);
     else
         passive(1000.0 * (double) work_ms);
     exchange(&errors, &its_errors, sizeof errors);

@@ -293,6 +293,21 @@ portals_sources = \
 	src/portals/translation.cc \
 	src/portals/translation.h
 
+active_messages_sources = \
+	src/active_messages/arguments.cc \
+	src/active_messages/calls.cc \
+	src/active_messages/endpoint.cc \
+	src/active_messages/endpoint.h \
+	src/active_messages/inbox.cc \
+	src/active_messages/inbox.h \
+	src/active_messages/little_endian.h \
+	src/active_messages/message.cc \
+	src/active_messages/message.h \
+	src/active_messages/regions.cc \
+	src/active_messages/regions.h \
+	src/active_messages/send_stream.cc \
+	src/active_messages/send_stream.h
+
 # make_portals_process(): what a process has below its interfaces.
 portals_process_sources = \
 	src/portals/fabric_process.cc \
@@ -304,8 +319,9 @@ libcore_la_SOURCES = $(rdma_sources) $(dme_sources) $(engine_sources) $(nic_sour
 libcore_la_CPPFLAGS = $(AM_CPPFLAGS) -DCH3_OFFLOAD_BINDIR='"$(bindir)"' $(VERBS_CFLAGS) $(HWLOC_CFLAGS)
 libcore_la_LIBADD = $(VERBS_LIBS) $(HWLOC_LIBS)
 
-dist_man_MANS += docs/man/portals4.7
+dist_man_MANS += docs/man/ch3_offload_am.7 docs/man/portals4.7
 include_HEADERS = \
+	src/active_messages/ch3_offload_am.h \
 	src/ch3_offload/ch3_offload.h \
 	src/engine/ch3_offload_events.h \
 	src/portals/portals4.h \
@@ -313,13 +329,14 @@ include_HEADERS = \
 
 # Every object of the Portals library, with its C++ symbols: what its tests link.
 noinst_LTLIBRARIES += libportals_calls.la
-libportals_calls_la_SOURCES = $(portals_sources)
+libportals_calls_la_SOURCES = $(portals_sources) $(active_messages_sources)
 
 # What MPICH links, and what programs for Portals link. C programs must not need a C++ runtime: only the functions of
 # the two interfaces are exported, and libstdc++ and libgcc are linked in statically. libtool's C++ mode always appends
 # the shared ones, so these libraries are linked in its C mode, where nothing is appended; test/exported_symbols checks
 # the result.
-# -version-info: current:revision:age as libtool's manual has it; raise on each change of ch3_offload.h, or portals4.h.
+# -version-info: current:revision:age as libtool's manual has it; raise on each change of ch3_offload.h, or portals4.h
+# and ch3_offload_am.h.
 c_link = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link $(CC) $(CFLAGS) $(AM_LDFLAGS)
 c_library_flags = $(cxx_runtime_flags) -Wl,-z,relro -Wl,-z,now
 

@@ -15,6 +15,7 @@ EXTRA_DIST += test/googletest.h
 # Scripts that check the sources, the pages and the built library.
 script_tests = \
 	test/docs/columns \
+	test/docs/interfaces \
 	test/docs/links \
 	test/docs/man_pages \
 	test/docs/settings \
@@ -240,33 +241,47 @@ test_tools_tests_CPPFLAGS = $(gtest_cppflags) -I$(top_srcdir)/tools $(TOOLS_CFLA
 test_tools_tests_LDADD = libtools.a libcore.la $(TOOLS_LIBS) $(GTEST_LIBS)
 endif
 
-# libportals over a port without an engine, and over the engine's.
-check_PROGRAMS += test/portals_tests
-TESTS += test/portals_tests
+# A process with libportals over a port without an engine, or over the engine's.
+check_LIBRARIES += test/libportals_world.a
+test_libportals_world_a_SOURCES = \
+	test/portals/engine_port.cc \
+	test/portals/fake_target_port.cc \
+	test/portals/fake_target_port.h \
+	test/portals/portals_world.cc \
+	test/portals/portals_world.h \
+	test/portals/test_port.h
+test_libportals_world_a_CPPFLAGS = $(gtest_cppflags)
+portals_world_objects = test/libportals_world.a libportals_calls.la test/libengine_world.a libcore.la $(GTEST_LIBS)
+
+check_PROGRAMS += test/portals_tests test/active_messages_tests
+TESTS += test/portals_tests test/active_messages_tests
 test_portals_tests_SOURCES = \
 	test/portals/counter_calls_test.cc \
 	test/portals/descriptor_calls_test.cc \
-	test/portals/engine_port.cc \
 	test/portals/entry_calls_test.cc \
-	test/portals/fake_target_port.cc \
-	test/portals/fake_target_port.h \
 	test/portals/handle_table_test.cc \
 	test/portals/hostile_handles_test.cc \
 	test/portals/interface_calls_test.cc \
 	test/portals/movement_calls_test.cc \
-	test/portals/portals_world.cc \
-	test/portals/portals_world.h \
 	test/portals/queue_calls_test.cc \
 	test/portals/table_calls_test.cc \
-	test/portals/test_port.h \
 	test/portals/triggered_calls_test.cc \
 	test/portals/waiting_test.cc
 test_portals_tests_CPPFLAGS = $(gtest_cppflags)
-test_portals_tests_LDADD = libportals_calls.la test/libengine_world.a libcore.la $(GTEST_LIBS)
+test_portals_tests_LDADD = $(portals_world_objects)
+
+test_active_messages_tests_SOURCES = \
+	test/active_messages/arguments_test.cc \
+	test/active_messages/endpoint_test.cc \
+	test/active_messages/endpoint_world.h \
+	test/active_messages/regions_test.cc \
+	test/active_messages/send_stream_test.cc
+test_active_messages_tests_CPPFLAGS = $(gtest_cppflags)
+test_active_messages_tests_LDADD = $(portals_world_objects)
 
 # The header is one of C. Compiled only.
 check_LIBRARIES += test/libportals_header.a
-test_libportals_header_a_SOURCES = test/portals/header_test.c
+test_libportals_header_a_SOURCES = test/active_messages/header_test.c test/portals/header_test.c
 test_libportals_header_a_CFLAGS = -std=c99 -Wall -Wextra -pedantic -Werror
 
 # The provider contract, compiled once for the programs that instantiate it.
