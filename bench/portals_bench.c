@@ -1,5 +1,5 @@
-/* Portals between two processes of this node, which the program makes by itself. The parent measures and prints.
- * All data is checked. Usage: see usage().
+/* Portals between two processes: of this node, which the program makes by itself, or of two nodes. The parent, or who
+ * connects, measures and prints. All data is checked. Usage: see usage().
  *
  * latency     Half of a ping-pong's round trip: PtlPut, and the other side waits for a counting event. Its mean and
  *             its median.
@@ -10,6 +10,7 @@
  */
 
 #include <errno.h>
+#include <netdb.h>
 #include <portals4.h>
 #include <sched.h>
 #include <stdint.h>
@@ -44,7 +45,10 @@ static void usage(FILE *to)
           "  bandwidth  -bytes B (default 1048576)\n"
           "  get        -bytes B (default 1048576)\n"
           "  passive    -work MS (how long the child computes; default 1000; 0: until all is done)\n"
-          "  -rounds N  round trips, or blocks (default 10000, or 500)\n", to);
+          "  -rounds N  round trips, or blocks (default 10000, or 500)\n"
+          "\n"
+          "  -listen PORT, -connect HOST:PORT   two nodes: the other process is started by hand, with the same options\n",
+          to);
 }
 
 static void must(int code, const char *call)
@@ -91,6 +95,37 @@ static void exchange(const void *mine, void *its, size_t bytes)
         fputs("portals_bench: the other process has ended\n", stderr);
         exit(1);
     }
+}
+
+/* Waits for the other process, or connects to it, which may not listen yet. Returns the socket. */
+static int find_other(const char *listen_at, char *connect_to)
+{
+    struct addrinfo hints, *found;
+    char *colon = connect_to == NULL ? NULL : strrchr(connect_to, ':');
+    int one = 1;
+
+    memset(&hints, 0, sizeof hints);
+    hints.ai_family = AF_INET;
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_PASSIVE;
+    if (colon != NULL)
+        *colon = '\0';
+    if (getaddrinfo(connect_to, colon == NULL ? listen_at : colon + 1, &hints, &found) != 0) {
+        fputs("portals_bench: there is no such address\n", stderr);
+        exit(2);
+    }
+    for (int try = 0; try < 300; try++) {
+        int made = socket(found->ai_family, found->ai_socktype, 0);
+        setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+        if (connect_to != NULL && connect(made, found->ai_addr, found->ai_addrlen) == 0)
+            return made;
+        if (connect_to == NULL && bind(made, found->ai_addr, found->ai_addrlen) == 0 && listen(made, 1) == 0)
+            return accept(made, NULL, NULL);
+        close(made);
+        usleep(100000);
+    }
+    perror("portals_bench");
+    exit(1);
 }
 
 static void meet(void)
@@ -311,8 +346,10 @@ int main(int argc, char **argv)
     const char *experiment = argc > 1 ? argv[1] : "";
     long bytes = -1, rounds = -1, work_ms = 1000;
     long long its_errors;
+    const char *listen_at = NULL;
+    char *connect_to = NULL;
     int sockets[2], status = 0, is_get;
-    pid_t child;
+    pid_t child = 0;
 
     if (strcmp(experiment, "-help") == 0 || strcmp(experiment, "--help") == 0) {
         usage(stdout);
@@ -326,6 +363,10 @@ int main(int argc, char **argv)
             rounds = number(argv[i], value, 1, kMostRounds);
         else if (strcmp(argv[i], "-work") == 0)
             work_ms = number(argv[i], value, 0, 60000);
+        else if (strcmp(argv[i], "-listen") == 0)
+            listen_at = value;
+        else if (strcmp(argv[i], "-connect") == 0 && strchr(value, ':') != NULL)
+            connect_to = argv[i + 1];
         else {
             fprintf(stderr, "portals_bench: no such option: %s\n", argv[i]);
             return 2;
@@ -337,13 +378,18 @@ int main(int argc, char **argv)
         usage(stderr);
         return 2;
     }
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0 || (child = fork()) < 0) {
-        perror("portals_bench");
-        return 1;
+    if (listen_at != NULL || connect_to != NULL) {
+        is_parent = connect_to != NULL;
+        other = find_other(listen_at, connect_to);
+    } else {
+        if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0 || (child = fork()) < 0) {
+            perror("portals_bench");
+            return 1;
+        }
+        is_parent = child > 0;
+        other = sockets[is_parent];
+        close(sockets[!is_parent]);
     }
-    is_parent = child > 0;
-    other = sockets[is_parent];
-    close(sockets[!is_parent]);
     set_up();
     if (strcmp(experiment, "latency") == 0)
         latency(bytes < 0 ? 8 : (size_t) bytes, rounds < 0 ? 10000 : (int) rounds);
@@ -358,6 +404,7 @@ int main(int argc, char **argv)
     if (!is_parent)
         return errors > 0;
     printf("data check: %lld errors\n", errors + its_errors);
-    waitpid(child, &status, 0);
+    if (child > 0)
+        waitpid(child, &status, 0);
     return errors + its_errors > 0 || status != 0;
 }

@@ -685,7 +685,8 @@ check-threads:
 	$(MAKE) $(AM_MAKEFLAGS) check-TESTS check_PROGRAMS='$(threaded_tests)' check_LIBRARIES= \
 	  TESTS='$(threaded_tests)'
 
-# The deterministic simulation, short in `make check`. `make soak`: it and the model of the pin-down cache, long.
+# The deterministic simulation, short in `make check`. `make soak`: it, the simulation of Portals, and the models of
+# target entries and of the pin-down cache, long.
 check_PROGRAMS += test/simulation_tests
 TESTS += test/simulation_tests
 test_simulation_tests_SOURCES = \
@@ -706,10 +707,17 @@ test_simulation_tests_LDADD = test/libengine_world.a libcore.la $(GTEST_LIBS)
 SOAK_SEEDS = 1..100
 SOAK_OPERATIONS = 100000
 SOAK_STEPS = 500000
+# Seeds 1 to that number.
+SOAK_TARGET_SEEDS = 100
+SOAK_TARGET_STEPS = 100000
 
-soak: test/simulation_tests test/dme/model_tests
+soak: test/simulation_tests test/dme/model_tests test/target_tests test/engine_tests
 	test/simulation_tests --seeds $(SOAK_SEEDS) --operations $(SOAK_OPERATIONS) --progress
 	test/dme/model_tests --seeds $(SOAK_SEEDS) --steps $(SOAK_STEPS)
+	CH3_OFFLOAD_TARGET_SEEDS=$(SOAK_TARGET_SEEDS) CH3_OFFLOAD_TARGET_STEPS=$(SOAK_TARGET_STEPS) \
+	  test/target_tests --gtest_filter='TargetModel.*'
+	CH3_OFFLOAD_TARGET_SEEDS=$(SOAK_TARGET_SEEDS) CH3_OFFLOAD_TARGET_STEPS=$(SOAK_TARGET_STEPS) \
+	  test/engine_tests --gtest_filter='TargetPrograms.*'
 
 else
 
@@ -749,8 +757,10 @@ EXTRA_DIST += \
 	test/mpich \
 	test/netpipe \
 	test/over-mpi \
+	test/portals/am_peers.c \
 	test/portals/both.c \
 	test/portals/run \
+	test/portals/unread.c \
 	test/packet-errors \
 	test/sanitized-glue \
 	test/shared-windows \
