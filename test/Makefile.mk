@@ -109,10 +109,11 @@ fuzz_engine_sources = \
 	test/fuzz/wire_rules.h
 fuzz_entries_sources = test/fuzz/entries_target.cc
 fuzz_handshake_sources = test/fuzz/handshake_target.cc
+fuzz_messages_sources = test/fuzz/messages_target.cc
 fuzz_processes_sources = test/fuzz/processes_target.cc
 fuzz_ring_sources = test/fuzz/ring_target.cc
 fuzz_settings_sources = test/fuzz/settings_target.cc
-fuzz_targets = card client engine entries handshake processes ring settings
+fuzz_targets = card client engine entries handshake messages processes ring settings
 
 check_PROGRAMS += test/fuzz/replay
 TESTS += test/fuzz/replay
@@ -125,11 +126,12 @@ test_fuzz_replay_SOURCES = \
 	$(fuzz_engine_sources) \
 	$(fuzz_entries_sources) \
 	$(fuzz_handshake_sources) \
+	$(fuzz_messages_sources) \
 	$(fuzz_processes_sources) \
 	$(fuzz_ring_sources) \
 	$(fuzz_settings_sources)
 test_fuzz_replay_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/test
-test_fuzz_replay_LDADD = test/libengine_world.a libcore.la
+test_fuzz_replay_LDADD = libportals_calls.la test/libengine_world.a libcore.la
 
 if HAVE_TOOLS
 fuzz_trace_sources = test/fuzz/trace_target.cc test/tools/trace_sample.h
@@ -170,6 +172,7 @@ fuzz fuzz-corpus: test/fuzz/replay
 	  entries_sources='$(fuzz_entries_sources) $(fuzz_stand_in_sources)' \
 	  frames_sources='$(fuzz_frames_sources) $(fake_verbs_sources)' \
 	  handshake_sources='$(fuzz_handshake_sources)' \
+	  messages_sources='$(fuzz_messages_sources) src/active_messages/arguments.cc src/active_messages/message.cc' \
 	  processes_sources='$(fuzz_processes_sources)' \
 	  ring_sources='$(fuzz_ring_sources)' \
 	  settings_sources='$(fuzz_settings_sources)' \
