@@ -354,7 +354,7 @@ libportals_la_SOURCES = $(portals_process_sources)
 libportals_la_LIBADD = libportals_calls.la libcore.la -lm
 libportals_la_DEPENDENCIES = libportals_calls.la libcore.la $(top_srcdir)/src/portals/libportals.map
 libportals_la_LINK = $(c_link) $(libportals_la_LDFLAGS) $(LDFLAGS) -o $@
-libportals_la_LDFLAGS = -version-info 0:0:0 $(c_library_flags) \
+libportals_la_LDFLAGS = -version-info 1:0:1 $(c_library_flags) \
 	-Wl,--version-script=$(top_srcdir)/src/portals/libportals.map
 
 if SANITIZED
