@@ -1,8 +1,10 @@
-/* Portals between two processes of this node, which the program makes by itself. The parent measures and prints.
- * All data is checked. Usage: see usage().
+/* Portals between two processes: of this node, which the program makes by itself, or of two nodes. The parent, or who
+ * connects, measures and prints. All data is checked. Usage: see usage().
  *
- * latency     Half of a ping-pong's round trip: PtlPut, and the other side waits for a counting event.
+ * latency     Half of a ping-pong's round trip: PtlPut, and the other side waits for a counting event. Its mean and
+ *             its median.
  * bandwidth   PtlPut of many blocks, with a window of them on the way.
+ * get         PtlGet of many blocks, likewise.
  * rate        PtlPut of 8 bytes, with a window of them on the way, to the last of many match entries. The others
  *             differ from it by what -apart says.
  * passive     The child computes without a call of Portals. How long 1,000 puts, gets and atomics take that the
@@ -10,6 +12,7 @@
  */
 
 #include <errno.h>
+#include <netdb.h>
 #include <portals4.h>
 #include <sched.h>
 #include <stdint.h>
@@ -50,9 +53,13 @@ static void usage(FILE *to)
           "\n"
           "  latency    -bytes B (default 8)\n"
           "  bandwidth  -bytes B (default 1048576)\n"
+          "  get        -bytes B (default 1048576)\n"
           "  rate       -entries N (default 10000), -apart initiator, mask or length (default initiator)\n"
           "  passive    -work MS (how long the child computes; default 1000; 0: until all is done)\n"
-          "  -rounds N  round trips, blocks or puts (default 10000, 500 or 100000)\n", to);
+          "  -rounds N  round trips, blocks or puts (default 10000, 500 or 100000)\n"
+          "\n"
+          "  -listen PORT, -connect HOST:PORT   two nodes: the other process is started by hand, with the same options\n",
+          to);
 }
 
 static void must(int code, const char *call)
@@ -99,6 +106,37 @@ static void exchange(const void *mine, void *its, size_t bytes)
         fputs("portals_bench: the other process has ended\n", stderr);
         exit(1);
     }
+}
+
+/* Waits for the other process, or connects to it, which may not listen yet. Returns the socket. */
+static int find_other(const char *listen_at, char *connect_to)
+{
+    struct addrinfo hints, *found;
+    char *colon = connect_to == NULL ? NULL : strrchr(connect_to, ':');
+    int one = 1;
+
+    memset(&hints, 0, sizeof hints);
+    hints.ai_family = AF_INET;
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_PASSIVE;
+    if (colon != NULL)
+        *colon = '\0';
+    if (getaddrinfo(connect_to, colon == NULL ? listen_at : colon + 1, &hints, &found) != 0) {
+        fputs("portals_bench: there is no such address\n", stderr);
+        exit(2);
+    }
+    for (int try = 0; try < 300; try++) {
+        int made = socket(found->ai_family, found->ai_socktype, 0);
+        setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+        if (connect_to != NULL && connect(made, found->ai_addr, found->ai_addrlen) == 0)
+            return made;
+        if (connect_to == NULL && bind(made, found->ai_addr, found->ai_addrlen) == 0 && listen(made, 1) == 0)
+            return accept(made, NULL, NULL);
+        close(made);
+        usleep(100000);
+    }
+    perror("portals_bench");
+    exit(1);
 }
 
 static void meet(void)
@@ -170,18 +208,23 @@ static void await(ptl_handle_ct_t counter, ptl_size_t count)
     }
 }
 
+static int compare(const void *left, const void *right)
+{
+    double a = *(const double *) left, b = *(const double *) right;
+    return (a > b) - (a < b);
+}
+
 static void latency(size_t bytes, int rounds)
 {
+    double *times = allocate(sizeof *times * (size_t) (kWarmUp + rounds + 1));
     unsigned char *in = allocate(bytes), *out = allocate(bytes);
     ptl_handle_ct_t arrived = make_counter();
     ptl_handle_le_t entry = expose(in, bytes, arrived);
     ptl_handle_md_t descriptor = bind_memory(out, bytes, 0, PTL_CT_NONE);
-    double begin = 0;
 
     meet();
     for (int round = 0; round < kWarmUp + rounds; round++) {
-        if (round == kWarmUp)
-            begin = now_us();
+        times[round] = now_us();
         if (is_parent) {
             memset(out, round & 0xff, bytes);
             MUST(PtlPut(descriptor, 0, bytes, PTL_NO_ACK_REQ, peer.id, peer.table, 0, 0, NULL, 0));
@@ -193,29 +236,42 @@ static void latency(size_t bytes, int rounds)
             MUST(PtlPut(descriptor, 0, bytes, PTL_NO_ACK_REQ, peer.id, peer.table, 0, 0, NULL, 0));
         }
     }
-    if (is_parent)
-        printf("latency %zu %.3f\n", bytes, (now_us() - begin) / (2.0 * rounds));
+    if (is_parent) {
+        double mean;
+        times[kWarmUp + rounds] = now_us();
+        mean = (times[kWarmUp + rounds] - times[kWarmUp]) / (2.0 * rounds);
+        for (int round = 0; round < rounds; round++)
+            times[round] = (times[kWarmUp + round + 1] - times[kWarmUp + round]) / 2;
+        qsort(times, (size_t) rounds, sizeof *times, compare);
+        printf("latency %zu %.3f %.3f\n", bytes, mean, times[rounds / 2]);
+    }
     meet();
     MUST(PtlMDRelease(descriptor));
     MUST(PtlLEUnlink(entry));
     MUST(PtlCTFree(arrived));
 }
 
-static void bandwidth(size_t bytes, int rounds)
+static unsigned char pattern(size_t i, size_t bytes)
 {
-    unsigned char *memory = allocate(bytes * kWindow);
-    ptl_handle_ct_t done = make_counter();
-    ptl_handle_le_t entry = expose(memory, bytes * kWindow, PTL_CT_NONE);
+    return (unsigned char) (i * 7 + i / bytes);
+}
 
+/* The parent moves blocks to the child's memory, or from there. */
+static void bandwidth(size_t bytes, int rounds, int is_get)
+{
+    size_t all = bytes * kWindow;
+    unsigned char *memory = allocate(all);
+    ptl_handle_ct_t done = make_counter();
+    ptl_handle_le_t entry = expose(memory, all, PTL_CT_NONE);
+    int has_source = is_parent != is_get;
+
+    for (size_t i = 0; has_source && i < all; i++)
+        memory[i] = pattern(i, bytes);
+    meet();
     if (is_parent) {
-        unsigned char *out = allocate(bytes * kWindow);
-        ptl_handle_md_t descriptor;
+        ptl_handle_md_t descriptor = bind_memory(memory, all, PTL_MD_EVENT_CT_ACK | PTL_MD_EVENT_CT_REPLY, done);
         double begin = 0;
 
-        for (size_t i = 0; i < bytes * kWindow; i++)
-            out[i] = (unsigned char) (i * 7 + i / bytes);
-        descriptor = bind_memory(out, bytes * kWindow, PTL_MD_EVENT_CT_ACK, done);
-        meet();
         for (int round = 0; round < kWindow + rounds; round++) {
             if (round == kWindow) {
                 await(done, kWindow);
@@ -224,18 +280,18 @@ static void bandwidth(size_t bytes, int rounds)
             if (round >= 2 * kWindow)
                 await(done, (ptl_size_t) (round - kWindow + 1));
             ptl_size_t at = (ptl_size_t) (round % kWindow) * bytes;
-            MUST(PtlPut(descriptor, at, bytes, PTL_CT_ACK_REQ, peer.id, peer.table, 0, at, NULL, 0));
+            if (is_get)
+                MUST(PtlGet(descriptor, at, bytes, peer.id, peer.table, 0, at, NULL));
+            else
+                MUST(PtlPut(descriptor, at, bytes, PTL_CT_ACK_REQ, peer.id, peer.table, 0, at, NULL, 0));
         }
         await(done, (ptl_size_t) (kWindow + rounds));
-        printf("bandwidth %zu %.1f\n", bytes, (double) bytes * rounds / (now_us() - begin));
-        meet();
+        printf("%s %zu %.1f\n", is_get ? "get" : "bandwidth", bytes, (double) bytes * rounds / (now_us() - begin));
         MUST(PtlMDRelease(descriptor));
-    } else {
-        meet();
-        meet();
-        for (size_t i = 0; i < bytes * kWindow; i++)
-            errors += memory[i] != (unsigned char) (i * 7 + i / bytes);
     }
+    meet();
+    for (size_t i = 0; !has_source && i < all; i++)
+        errors += memory[i] != pattern(i, bytes);
     MUST(PtlLEUnlink(entry));
     MUST(PtlCTFree(done));
 }
@@ -378,8 +434,10 @@ int main(int argc, char **argv)
     long bytes = -1, rounds = -1, work_ms = 1000, entries = 10000;
     enum apart apart = kByInitiator;
     long long its_errors;
-    int sockets[2], status = 0;
-    pid_t child;
+    const char *listen_at = NULL;
+    char *connect_to = NULL;
+    int sockets[2], status = 0, is_get;
+    pid_t child = 0;
 
     if (strcmp(experiment, "-help") == 0 || strcmp(experiment, "--help") == 0) {
         usage(stdout);
@@ -397,28 +455,38 @@ int main(int argc, char **argv)
             entries = number(argv[i], value, 1, 60000);
         else if (strcmp(argv[i], "-apart") == 0)
             apart = apart_named(value);
+        else if (strcmp(argv[i], "-listen") == 0)
+            listen_at = value;
+        else if (strcmp(argv[i], "-connect") == 0 && strchr(value, ':') != NULL)
+            connect_to = argv[i + 1];
         else {
             fprintf(stderr, "portals_bench: no such option: %s\n", argv[i]);
             return 2;
         }
     }
-    if (strcmp(experiment, "latency") != 0 && strcmp(experiment, "bandwidth") != 0
+    is_get = strcmp(experiment, "get") == 0;
+    if (strcmp(experiment, "latency") != 0 && strcmp(experiment, "bandwidth") != 0 && !is_get
         && strcmp(experiment, "rate") != 0 && strcmp(experiment, "passive") != 0) {
         usage(stderr);
         return 2;
     }
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0 || (child = fork()) < 0) {
-        perror("portals_bench");
-        return 1;
+    if (listen_at != NULL || connect_to != NULL) {
+        is_parent = connect_to != NULL;
+        other = find_other(listen_at, connect_to);
+    } else {
+        if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0 || (child = fork()) < 0) {
+            perror("portals_bench");
+            return 1;
+        }
+        is_parent = child > 0;
+        other = sockets[is_parent];
+        close(sockets[!is_parent]);
     }
-    is_parent = child > 0;
-    other = sockets[is_parent];
-    close(sockets[!is_parent]);
     set_up(strcmp(experiment, "rate") == 0 ? PTL_NI_MATCHING : PTL_NI_NO_MATCHING);
     if (strcmp(experiment, "latency") == 0)
         latency(bytes < 0 ? 8 : (size_t) bytes, rounds < 0 ? 10000 : (int) rounds);
-    else if (strcmp(experiment, "bandwidth") == 0)
-        bandwidth(bytes < 0 ? 1 << 20 : (size_t) bytes, rounds < 0 ? 500 : (int) rounds);
+    else if (is_get || strcmp(experiment, "bandwidth") == 0)
+        bandwidth(bytes < 0 ? 1 << 20 : (size_t) bytes, rounds < 0 ? 500 : (int) rounds, is_get);
     else if (strcmp(experiment, "rate") == 0)
         rate((int) entries, apart, rounds < 0 ? 100000 : (int) rounds);
     else
@@ -430,6 +498,7 @@ int main(int argc, char **argv)
     if (!is_parent)
         return errors > 0;
     printf("data check: %lld errors\n", errors + its_errors);
-    waitpid(child, &status, 0);
+    if (child > 0)
+        waitpid(child, &status, 0);
     return errors + its_errors > 0 || status != 0;
 }

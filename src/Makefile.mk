@@ -300,6 +300,21 @@ portals_sources = \
 	src/portals/translation.cc \
 	src/portals/translation.h
 
+active_messages_sources = \
+	src/active_messages/arguments.cc \
+	src/active_messages/calls.cc \
+	src/active_messages/endpoint.cc \
+	src/active_messages/endpoint.h \
+	src/active_messages/inbox.cc \
+	src/active_messages/inbox.h \
+	src/active_messages/little_endian.h \
+	src/active_messages/message.cc \
+	src/active_messages/message.h \
+	src/active_messages/regions.cc \
+	src/active_messages/regions.h \
+	src/active_messages/send_stream.cc \
+	src/active_messages/send_stream.h
+
 # make_portals_process(): what a process has below its interfaces.
 portals_process_sources = \
 	src/portals/fabric_process.cc \
@@ -311,8 +326,9 @@ libcore_la_SOURCES = $(rdma_sources) $(dme_sources) $(engine_sources) $(nic_sour
 libcore_la_CPPFLAGS = $(AM_CPPFLAGS) -DCH3_OFFLOAD_BINDIR='"$(bindir)"' $(VERBS_CFLAGS) $(HWLOC_CFLAGS)
 libcore_la_LIBADD = $(VERBS_LIBS) $(HWLOC_LIBS)
 
-dist_man_MANS += docs/man/portals4.7
+dist_man_MANS += docs/man/ch3_offload_am.7 docs/man/portals4.7
 include_HEADERS = \
+	src/active_messages/ch3_offload_am.h \
 	src/ch3_offload/ch3_offload.h \
 	src/ch3_offload/ch3_offload_windows.h \
 	src/engine/ch3_offload_events.h \
@@ -321,13 +337,14 @@ include_HEADERS = \
 
 # Every object of the Portals library, with its C++ symbols: what its tests link.
 noinst_LTLIBRARIES += libportals_calls.la
-libportals_calls_la_SOURCES = $(portals_sources)
+libportals_calls_la_SOURCES = $(portals_sources) $(active_messages_sources)
 
 # What MPICH links, and what programs for Portals link. C programs must not need a C++ runtime: only the functions of
 # the two interfaces are exported, and libstdc++ and libgcc are linked in statically. libtool's C++ mode always appends
 # the shared ones, so these libraries are linked in its C mode, where nothing is appended; test/exported_symbols checks
 # the result.
-# -version-info: current:revision:age as libtool's manual has it; raise on each change of ch3_offload.h, or portals4.h.
+# -version-info: current:revision:age as libtool's manual has it; raise on each change of ch3_offload.h, or portals4.h
+# and ch3_offload_am.h.
 c_link = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link $(CC) $(CFLAGS) $(AM_LDFLAGS)
 c_library_flags = $(cxx_runtime_flags) -Wl,-z,relro -Wl,-z,now
 
@@ -345,7 +362,7 @@ libportals_la_SOURCES = $(portals_process_sources)
 libportals_la_LIBADD = libportals_calls.la libcore.la -lm
 libportals_la_DEPENDENCIES = libportals_calls.la libcore.la $(top_srcdir)/src/portals/libportals.map
 libportals_la_LINK = $(c_link) $(libportals_la_LDFLAGS) $(LDFLAGS) -o $@
-libportals_la_LDFLAGS = -version-info 0:0:0 $(c_library_flags) \
+libportals_la_LDFLAGS = -version-info 1:0:1 $(c_library_flags) \
 	-Wl,--version-script=$(top_srcdir)/src/portals/libportals.map
 
 if SANITIZED

@@ -15,6 +15,7 @@ EXTRA_DIST += test/googletest.h
 # Scripts that check the sources, the pages and the built library.
 script_tests = \
 	test/docs/columns \
+	test/docs/interfaces \
 	test/docs/links \
 	test/docs/man_pages \
 	test/docs/settings \
@@ -108,10 +109,11 @@ fuzz_engine_sources = \
 	test/fuzz/wire_rules.h
 fuzz_entries_sources = test/fuzz/entries_target.cc
 fuzz_handshake_sources = test/fuzz/handshake_target.cc
+fuzz_messages_sources = test/fuzz/messages_target.cc
 fuzz_processes_sources = test/fuzz/processes_target.cc
 fuzz_ring_sources = test/fuzz/ring_target.cc
 fuzz_settings_sources = test/fuzz/settings_target.cc
-fuzz_targets = card client engine entries handshake processes ring settings
+fuzz_targets = card client engine entries handshake messages processes ring settings
 
 check_PROGRAMS += test/fuzz/replay
 TESTS += test/fuzz/replay
@@ -124,11 +126,12 @@ test_fuzz_replay_SOURCES = \
 	$(fuzz_engine_sources) \
 	$(fuzz_entries_sources) \
 	$(fuzz_handshake_sources) \
+	$(fuzz_messages_sources) \
 	$(fuzz_processes_sources) \
 	$(fuzz_ring_sources) \
 	$(fuzz_settings_sources)
 test_fuzz_replay_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/test
-test_fuzz_replay_LDADD = test/libengine_world.a libcore.la
+test_fuzz_replay_LDADD = libportals_calls.la test/libengine_world.a libcore.la
 
 if HAVE_TOOLS
 fuzz_trace_sources = test/fuzz/trace_target.cc test/tools/trace_sample.h
@@ -169,6 +172,7 @@ fuzz fuzz-corpus: test/fuzz/replay
 	  entries_sources='$(fuzz_entries_sources) $(fuzz_stand_in_sources)' \
 	  frames_sources='$(fuzz_frames_sources) $(fake_verbs_sources)' \
 	  handshake_sources='$(fuzz_handshake_sources)' \
+	  messages_sources='$(fuzz_messages_sources) src/active_messages/arguments.cc src/active_messages/message.cc' \
 	  processes_sources='$(fuzz_processes_sources)' \
 	  ring_sources='$(fuzz_ring_sources)' \
 	  settings_sources='$(fuzz_settings_sources)' \
@@ -240,33 +244,47 @@ test_tools_tests_CPPFLAGS = $(gtest_cppflags) -I$(top_srcdir)/tools $(TOOLS_CFLA
 test_tools_tests_LDADD = libtools.a libcore.la $(TOOLS_LIBS) $(GTEST_LIBS)
 endif
 
-# libportals over a port without an engine, and over the engine's.
-check_PROGRAMS += test/portals_tests
-TESTS += test/portals_tests
+# A process with libportals over a port without an engine, or over the engine's.
+check_LIBRARIES += test/libportals_world.a
+test_libportals_world_a_SOURCES = \
+	test/portals/engine_port.cc \
+	test/portals/fake_target_port.cc \
+	test/portals/fake_target_port.h \
+	test/portals/portals_world.cc \
+	test/portals/portals_world.h \
+	test/portals/test_port.h
+test_libportals_world_a_CPPFLAGS = $(gtest_cppflags)
+portals_world_objects = test/libportals_world.a libportals_calls.la test/libengine_world.a libcore.la $(GTEST_LIBS)
+
+check_PROGRAMS += test/portals_tests test/active_messages_tests
+TESTS += test/portals_tests test/active_messages_tests
 test_portals_tests_SOURCES = \
 	test/portals/counter_calls_test.cc \
 	test/portals/descriptor_calls_test.cc \
-	test/portals/engine_port.cc \
 	test/portals/entry_calls_test.cc \
-	test/portals/fake_target_port.cc \
-	test/portals/fake_target_port.h \
 	test/portals/handle_table_test.cc \
 	test/portals/hostile_handles_test.cc \
 	test/portals/interface_calls_test.cc \
 	test/portals/movement_calls_test.cc \
-	test/portals/portals_world.cc \
-	test/portals/portals_world.h \
 	test/portals/queue_calls_test.cc \
 	test/portals/table_calls_test.cc \
-	test/portals/test_port.h \
 	test/portals/triggered_calls_test.cc \
 	test/portals/waiting_test.cc
 test_portals_tests_CPPFLAGS = $(gtest_cppflags)
-test_portals_tests_LDADD = libportals_calls.la test/libengine_world.a libcore.la $(GTEST_LIBS)
+test_portals_tests_LDADD = $(portals_world_objects)
+
+test_active_messages_tests_SOURCES = \
+	test/active_messages/arguments_test.cc \
+	test/active_messages/endpoint_test.cc \
+	test/active_messages/endpoint_world.h \
+	test/active_messages/regions_test.cc \
+	test/active_messages/send_stream_test.cc
+test_active_messages_tests_CPPFLAGS = $(gtest_cppflags)
+test_active_messages_tests_LDADD = $(portals_world_objects)
 
 # The header is one of C. Compiled only.
 check_LIBRARIES += test/libportals_header.a
-test_libportals_header_a_SOURCES = test/portals/header_test.c
+test_libportals_header_a_SOURCES = test/active_messages/header_test.c test/portals/header_test.c
 test_libportals_header_a_CFLAGS = -std=c99 -Wall -Wextra -pedantic -Werror
 
 # The provider contract, compiled once for the programs that instantiate it.
@@ -673,7 +691,8 @@ check-threads:
 	$(MAKE) $(AM_MAKEFLAGS) check-TESTS check_PROGRAMS='$(threaded_tests)' check_LIBRARIES= \
 	  TESTS='$(threaded_tests)'
 
-# The deterministic simulation, short in `make check`. `make soak`: it and the model of the pin-down cache, long.
+# The deterministic simulation, short in `make check`. `make soak`: it, the simulation of Portals, and the models of
+# target entries and of the pin-down cache, long.
 check_PROGRAMS += test/simulation_tests
 TESTS += test/simulation_tests
 test_simulation_tests_SOURCES = \
@@ -694,10 +713,17 @@ test_simulation_tests_LDADD = test/libengine_world.a libcore.la $(GTEST_LIBS)
 SOAK_SEEDS = 1..100
 SOAK_OPERATIONS = 100000
 SOAK_STEPS = 500000
+# Seeds 1 to that number.
+SOAK_TARGET_SEEDS = 100
+SOAK_TARGET_STEPS = 100000
 
-soak: test/simulation_tests test/dme/model_tests
+soak: test/simulation_tests test/dme/model_tests test/target_tests test/engine_tests
 	test/simulation_tests --seeds $(SOAK_SEEDS) --operations $(SOAK_OPERATIONS) --progress
 	test/dme/model_tests --seeds $(SOAK_SEEDS) --steps $(SOAK_STEPS)
+	CH3_OFFLOAD_TARGET_SEEDS=$(SOAK_TARGET_SEEDS) CH3_OFFLOAD_TARGET_STEPS=$(SOAK_TARGET_STEPS) \
+	  test/target_tests --gtest_filter='TargetModel.*'
+	CH3_OFFLOAD_TARGET_SEEDS=$(SOAK_TARGET_SEEDS) CH3_OFFLOAD_TARGET_STEPS=$(SOAK_TARGET_STEPS) \
+	  test/engine_tests --gtest_filter='TargetPrograms.*'
 
 else
 
@@ -737,8 +763,10 @@ EXTRA_DIST += \
 	test/mpich \
 	test/netpipe \
 	test/over-mpi \
+	test/portals/am_peers.c \
 	test/portals/both.c \
 	test/portals/run \
+	test/portals/unread.c \
 	test/packet-errors \
 	test/sanitized-glue \
 	test/shared-windows \

@@ -186,7 +186,7 @@ void FabricProcess::drain() noexcept {
   const std::uint64_t begin_ns = monotonic_ns();
   const std::uint64_t most_ns =
       1'000'000'000 * static_cast<std::uint64_t>(environment_.config.peer_timeout_s);
-  while (!port_->idle() && elapsed_ns(begin_ns, monotonic_ns()) < most_ns) {
+  while (!port_->idle() && elapsed_ns(monotonic_ns(), begin_ns) < most_ns) {
     if (port_->progress() == 0) sched_yield();
     say_news();
   }
