@@ -153,6 +153,7 @@ engine_sources = \
 	src/engine/targets/target_counters.h \
 	src/engine/targets/target_entry.h \
 	src/engine/targets/target_event_ring.h \
+	src/engine/targets/told_memory.h \
 	src/engine/targets/target_events.h \
 	src/engine/targets/target_interface.cc \
 	src/engine/targets/target_interface.h \
@@ -200,12 +201,14 @@ nic_sources = \
 	src/nic/port_memory.cc \
 	src/nic/port_memory.h \
 	src/nic/process_book.h \
+	src/nic/rank_book.h \
 	src/nic/process_driver.cc \
 	src/nic/process_driver.h \
 	src/nic/process_frames.cc \
 	src/nic/process_frames.h \
 	src/nic/process_stream.cc \
 	src/nic/process_stream.h \
+	src/nic/process_targets.h \
 	src/nic/processor_set.cc \
 	src/nic/processor_set.h \
 	src/nic/ring_port.cc \
@@ -222,6 +225,8 @@ nic_sources = \
 	src/nic/shared_arena.h \
 	src/nic/target_port.h \
 	src/nic/target_records.h \
+	src/nic/target_addresses.cc \
+	src/nic/target_addresses.h \
 	src/nic/target_server.cc \
 	src/nic/target_server.h \
 	src/nic/thread_driver.cc \

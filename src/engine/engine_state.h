@@ -245,7 +245,7 @@ struct Engine::State final : Sink {
 
   // engine_target_requests.cc
   bool may_request(const TargetRequest& request) const noexcept;
-  Status begin_request(PeerId id, const TargetRequest& request) noexcept;
+  Status begin_request(PeerId id, const TargetRequest& request, const TargetHold& hold) noexcept;
   Status request_to_self(const TargetRequest& request) noexcept;
   bool prepare_landing(TargetOutgoing& one) noexcept;
   Status transmit_target(TargetOutgoing& one) noexcept;

@@ -156,11 +156,49 @@ ProcessDriver::ProcessDriver(std::unique_ptr<PortMemory> memory, FileDescriptor 
       fork_closing_(socket_.get()),
       card_(text_of(welcome.text)),
       pid_(welcome.pid),
+      must_share_(welcome.must_share != 0),
       descriptors_{memory_->client_bell().sleeper, socket_.get()} {}
 
 ProcessDriver::~ProcessDriver() = default;
 
-/// Ends this process if the processor has ended, will have no more of it, or gives it rubbish.
+Result<TargetPort*> ProcessDriver::attach_targets() {
+  if (must_share_)
+    return Error{
+        Status::kUnsupported, 0,
+        "the network processor (ch3-offload-nicd) may not read the memory of this process: it serves "
+        "no target entries of it"};
+  const Error no_memory{Status::kNoMemory, 0, "no memory for a second client of the network processor"};
+  if (ask(CommandKind::kAttachTargets) == 0) return no_memory;
+  Result<PortMemory> memory = receive_targets();
+  if (memory.ok()) {
+    second_.reset(new (std::nothrow) SecondClient(std::move(memory.value()), *this));
+    if (second_ != nullptr) return static_cast<TargetPort*>(&second_->port);
+  }
+  ask(CommandKind::kDetachTargets);
+  return memory.ok() ? no_memory : memory.error();
+}
+
+/// What the processor has sent before its answer.
+Result<PortMemory> ProcessDriver::receive_targets() noexcept {
+  NicdTargets targets{0};
+  std::array<FileDescriptor, PortMemory::kFiles> files;
+  const Receipt receipt = receive_with_files(socket_, std::as_writable_bytes(std::span(&targets, 1)), files);
+  if (receipt == Receipt::kMessage && targets.magic == NicdTargets::kMagic)
+    return PortMemory::attach(std::move(files));
+  std::byte rest;
+  // Without descriptors for the files, the message is still there.
+  if (receipt == Receipt::kNoDescriptor)
+    static_cast<void>(::recv(socket_.get(), &rest, sizeof rest, MSG_DONTWAIT) < 0);
+  return Error{Status::kNoMemory, 0, "no descriptors for the rings of the network processor's second client"};
+}
+
+void ProcessDriver::detach_targets() noexcept {
+  if (second_ == nullptr) return;
+  ask(CommandKind::kDetachTargets);
+  second_.reset();
+}
+
+/// Or if it gives this process rubbish.
 void ProcessDriver::check_processor() noexcept {
   if (reads_rubbish()) {
     std::fprintf(

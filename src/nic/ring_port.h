@@ -95,6 +95,9 @@ class RingPort : public Port, private SharesMemory {
   /// Gives the processor a file, which kShare will name. False: it did not get it.
   virtual bool send_share(const NicdShare&, const FileDescriptor&) noexcept { return false; }
 
+  /// Gives a question that is nothing but its kind, and waits for its answer.
+  std::uint64_t ask(CommandKind question) noexcept;
+
   /// Whether the next event is rubbish: none will be taken any more.
   bool reads_rubbish() noexcept;
 

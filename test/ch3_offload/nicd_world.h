@@ -114,10 +114,10 @@ class NicdWorld : public testing::Test {
     FileDescriptor socket;
     std::optional<PortMemory> memory;
   };
-  std::unique_ptr<ByHand> attach_by_hand(NicdHello hello) {
+  std::unique_ptr<ByHand> attach_by_hand(NicdHello hello, bool is_readable = true) {
     auto client = std::make_unique<ByHand>();
     client->socket = std::move(connect_to_nicd(name_).value());
-    hello.probe_address = reinterpret_cast<std::uint64_t>(&client->probe);
+    hello.probe_address = is_readable ? reinterpret_cast<std::uint64_t>(&client->probe) : 8;
     EXPECT_TRUE(send_with_files(client->socket, std::as_bytes(std::span(&hello, 1)), {}));
     auto welcome = std::make_unique<NicdWelcome>();
     std::array<FileDescriptor, PortMemory::kFiles> files;

@@ -80,7 +80,7 @@ class EnginePort final : public TestPort {
     const Guard guard(mutex_);
     return port().set_ranks(number, ranks);
   }
-  QueueId make_queue(unsigned number, TargetEventRing& ring) noexcept override {
+  QueueId make_queue(unsigned number, const TargetEventRing& ring) noexcept override {
     const Guard guard(mutex_);
     return port().make_queue(number, ring);
   }
