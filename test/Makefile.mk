@@ -559,10 +559,12 @@ test_nic_tests_SOURCES = \
 	test/nic/exchange_test.cc \
 	test/nic/fake_process_book.h \
 	test/nic/host_targets_test.cc \
+	test/nic/hostile_targets_test.cc \
 	test/nic/ring_port_test.cc \
 	test/nic/target_ports_test.cc \
 	test/nic/other_memory.h \
 	test/nic/target_addresses_test.cc \
+	test/nic/target_driver.h \
 	test/nic/target_ports_world.h \
 	test/nic/target_server_test.cc \
 	test/nic/target_threads_test.cc \

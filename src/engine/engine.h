@@ -344,8 +344,8 @@ class Engine {
   /// kUnsupported: there is no such interface or atomic operation, or the lengths do not fit. kPeerFailed,
   /// kNoMemory. Of these no event comes.
   ///
-  /// An atomic operation and its operand must fit one slot of the peer. Else it fails as undeliverable. `hold`:
-  /// of the memory of its origins, until the request has ended, also when its interface is closed.
+  /// An atomic operation and its operand must fit one slot of the peer. Else it fails as undeliverable.
+  /// `hold`: of the memory of its origins, until nothing uses it any more.
   Status request(PeerId peer, const TargetRequest& request, const TargetHold& hold = {}) noexcept;
   /// The same when a counting event of the request's interface reaches a threshold; now if it has. What
   /// request() would refuse then fails as undeliverable: its events come. kOk. kUnsupported: as request(), or

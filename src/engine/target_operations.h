@@ -19,8 +19,8 @@ inline constexpr std::uint8_t kNoInterface = kTargetInterfaces;
 struct TargetArrival;
 struct TargetOutgoing;
 
-/// A part of the memory of an entry that is not contiguous, as a payload whose first byte is the part's. It must stay
-/// where it is as long as the payload is used.
+/// A part of the memory of an entry that is not contiguous, as a payload whose first byte is the part's. It
+/// must stay where it is as long as the payload is used.
 struct EntryPart {
   TargetReach reach;             ///< The entry's.
   Payload memory;                ///< All of the entry's.

@@ -170,12 +170,17 @@ Result<TargetPort*> ProcessDriver::attach_targets() {
   const Error no_memory{Status::kNoMemory, 0, "no memory for a second client of the network processor"};
   if (ask(CommandKind::kAttachTargets) == 0) return no_memory;
   Result<PortMemory> memory = receive_targets();
-  if (memory.ok()) {
-    second_.reset(new (std::nothrow) SecondClient(std::move(memory.value()), *this));
-    if (second_ != nullptr) return static_cast<TargetPort*>(&second_->port);
+  try {
+    if (memory.ok()) {
+      second_ = std::make_unique<SecondClient>(std::move(memory.value()), static_cast<NicdProcess&>(*this),
+                                               static_cast<SharesMemory&>(*this));
+      return static_cast<TargetPort*>(&second_->port);
+    }
+  } catch (const std::bad_alloc&) {
+    memory = no_memory;
   }
   ask(CommandKind::kDetachTargets);
-  return memory.ok() ? no_memory : memory.error();
+  return memory.error();
 }
 
 /// What the processor has sent before its answer.
@@ -198,7 +203,7 @@ void ProcessDriver::detach_targets() noexcept {
   second_.reset();
 }
 
-/// Or if it gives this process rubbish.
+/// As NicdProcess's. Also ends this process if the processor gives it rubbish.
 void ProcessDriver::check_processor() noexcept {
   if (reads_rubbish()) {
     std::fprintf(

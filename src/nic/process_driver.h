@@ -5,10 +5,11 @@
 // ends, too, with a line.
 //
 // A second client of this process, of target entries, has a ring of its own to the same engine
-// (attach_targets()). What the processor tells it is in memory of the arena, so the two clients share a thread.
+// (attach_targets()). It has an arena of its own, in which the
+// processor tells it.
 //
-// Threads: as Port. fork: a child has no port, and does not keep the connection to the processor open, which
-// so learns of this process's end.
+// Threads: as Port, one at a time for both clients. fork: a child has no port, and does not keep the
+// connection to the processor open, which so learns of this process's end.
 
 #pragma once
 
@@ -66,13 +67,12 @@ class ProcessDriver final : public RingPort, private NicdProcess {
   void wait_for_processor(std::uint32_t turns) noexcept override;
   void check_processor() noexcept override;
   int connection() const noexcept override { return socket_.get(); }
-  SharedArena& shared_memory() noexcept override { return *arena(); }
   bool send_share(const NicdShare& share, const FileDescriptor& file) noexcept override;
   Result<PortMemory> receive_targets() noexcept;
 
   struct SecondClient {
-    SecondClient(PortMemory its_memory, NicdProcess& processor)
-        : memory(std::move(its_memory)), port(memory, processor) {}
+    SecondClient(PortMemory its_memory, NicdProcess& processor, SharesMemory& shares)
+        : memory(std::move(its_memory)), port(memory, processor, shares) {}
     PortMemory memory;
     ProcessTargets port;
   };

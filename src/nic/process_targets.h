@@ -2,8 +2,8 @@
 // ProcessDriver (process_driver.h).
 //
 // Boards and rings of events are in memory that this process shares with its processor. The memory of entries
-// and requests may be any: what is not shared, the processor copies by the kernel. If the processor ends, this
-// process ends in its next wait, progress() or arm().
+// and requests may be any: what is not shared, the processor copies by the kernel. If the processor ends,
+// this process ends in its next wait, progress() or arm().
 //
 // Threads: as TargetPort, and one at a time with the first client's. fork: a child has no port.
 
@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "nic/ring_targets.h"
@@ -27,26 +28,37 @@ class NicdProcess {
   virtual void check_processor() noexcept = 0;
   /// Readable when it has.
   virtual int connection() const noexcept = 0;
-  virtual SharedArena& shared_memory() noexcept = 0;
 
  protected:
   ~NicdProcess() = default;
 };
 
+/// Told memory that the processor maps, too.
+class SharedToldMemory final : public ToldMemory {
+ public:
+  explicit SharedToldMemory(SharesMemory& processor) noexcept : arena_(processor) {}
+  /// The processor has gone, or does not serve the port any more. The memory stays.
+  void detach() noexcept { arena_.detach(); }
+
+  std::byte* allocate(std::size_t length_bytes) noexcept override { return arena_.allocate(length_bytes); }
+  void give_back(std::byte* memory) noexcept override { static_cast<void>(arena_.give_back(memory)); }
+
+ private:
+  static_assert(SharedArena::kLeastBytes >= kAlignment);
+  SharedArena arena_;
+};
+
 class ProcessTargets final : public RingTargets {
  public:
-  /// Both outlive the port.
-  ProcessTargets(PortMemory& memory, NicdProcess& processor) noexcept
+  /// All outlive the port. Throws std::bad_alloc.
+  ProcessTargets(PortMemory& memory, NicdProcess& processor, SharesMemory& shares)
       : RingTargets(memory),
         processor_(processor),
+        told_(std::make_shared<SharedToldMemory>(shares)),
         descriptors_{memory.client_bell().sleeper, processor.connection()} {}
+  ~ProcessTargets() override { told_->detach(); }
 
-  std::byte* make_memory(std::size_t length_bytes) noexcept override {
-    return processor_.shared_memory().allocate(length_bytes);
-  }
-  void free_memory(std::byte* memory) noexcept override {
-    static_cast<void>(processor_.shared_memory().give_back(memory));
-  }
+  std::shared_ptr<ToldMemory> told_memory() noexcept override { return told_; }
 
   std::size_t progress() noexcept override {
     const std::size_t happened = RingTargets::progress();
@@ -63,11 +75,11 @@ class ProcessTargets final : public RingTargets {
 
  private:
   static constexpr std::uint32_t kFruitlessBeforeCheck = 1U << 14;
-  static_assert(SharedArena::kLeastBytes >= kAlignment);
 
   void wait_for_processor(std::uint32_t turns) noexcept override { processor_.wait_for_processor(turns); }
 
   NicdProcess& processor_;
+  const std::shared_ptr<SharedToldMemory> told_;
   const std::array<int, 2> descriptors_;
   std::uint32_t fruitless_ = 0;  ///< Calls of progress() since the processor was looked at.
 };

@@ -1,5 +1,5 @@
-// The book of a client whose processes are ranks: the number of each peer is its rank, as in an MPI job. All of
-// them are known and of one user. Cards, and news of peers, are the first client's business.
+// The book of a client whose processes are ranks: the number of each peer is its rank, as in an MPI job. All
+// of them are known and of one user. Cards, and news of peers, are the first client's business.
 //
 // Threads: one, the engine's.
 

@@ -33,7 +33,7 @@ enum class Staging : std::uint8_t {
   kAll,     ///< All but contiguous memory that is shared: the processor reaches no other.
 };
 
-class RingPort : public Port, private SharesMemory {
+class RingPort : public Port, protected SharesMemory {
  public:
   Progressed send(PeerId peer, SendMode mode, const MatchKey& key, const Payload& payload,
                   std::uint32_t send_id, Cookie cookie, OperationId& operation,

@@ -5,8 +5,8 @@
 //
 // What the processor tells is in memory that the client has made, and that both see (target_board.h): events,
 // counting events, status registers. So nobody has to ask for news, and a client that only reads needs no
-// call. make_memory() makes such memory, for every driver. What any other memory is good for depends on the
-// driver.
+// call. told_memory() makes such memory, for every driver. Whether the processor sees any other depends on
+// the driver.
 //
 //   questions   return when the processor has answered: they make and free things, or need an answer
 //   operations  return at once: request()
@@ -28,6 +28,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "engine/target_request.h"
@@ -38,13 +39,16 @@
 
 namespace ch3_offload {
 
-class TargetPort : public ToldMemory {
+class TargetPort {
  public:
   virtual ~TargetPort() = default;
 
+  /// Makes the memory of boards and of rings of events. Constant.
+  virtual std::shared_ptr<ToldMemory> told_memory() noexcept { return told_heap(); }
+
   // Questions.
 
-  /// Opens interface `number`, 0 to 3. `board` is the client's, of make_memory(), and stays where it is until
+  /// Opens interface `number`, 0 to 3. `board` is the client's, of told_memory(), and stays where it is until
   /// close(). kAgain: it is open, or not closed yet. kUnsupported: no such number, or the processor does not
   /// see the board. kNoMemory.
   virtual Status open(unsigned number, const TargetInterfaceConfig& config, TargetBoard& board) noexcept = 0;
@@ -57,8 +61,8 @@ class TargetPort : public ToldMemory {
   /// kNoMemory.
   virtual Status set_ranks(unsigned number, std::span<const ProcessId> ranks) noexcept = 0;
 
-  /// The ring's memory is the client's, of make_memory(), and stays where it is until free_queue(). kNoQueue: no
-  /// memory, the ring has no room for what it says, or the processor does not see it.
+  /// The ring's memory is the client's, of told_memory(), and stays where it is until free_queue(). kNoQueue:
+  /// no memory, the ring has no room for what it says, or the processor does not see it.
   virtual QueueId make_queue(unsigned number, const TargetEventRing& ring) noexcept = 0;
   virtual void free_queue(unsigned number, QueueId queue) noexcept = 0;
 

@@ -4,8 +4,8 @@
 // Events and counts do not cross here: they are on the board (target_board.h). Addresses are the client's.
 //
 // Trust: the processor checks the kind of each command, its length, the number of its interface and the range
-// of each enumeration, and refuses the client with the first wrong one. It checks the addresses of a client in
-// another process (client_memory.h).
+// of each enumeration, and refuses the client with the first wrong one. It checks the addresses of a client
+// in another process (target_addresses.h).
 //
 // Threads: as for nic_records.h.
 

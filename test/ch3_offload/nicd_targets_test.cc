@@ -1,9 +1,15 @@
 // Target entries behind a node's network processor: the second port of its clients.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -44,8 +50,8 @@ class NicdTargetPorts : public NicdWorld {
     ASSERT_TRUE(port.ok()) << port.error().message;
     Process& its = processes_[i];
     its.port = port.value();
-    its.board = make_board(*its.port);
-    its.events = TargetEventMemory::make(*its.port, 1000, 4);
+    its.board = make_board(its.port->told_memory());
+    its.events = TargetEventMemory::make(its.port->told_memory(), 1000, 4);
     ASSERT_EQ(its.port->open(0, {}, *its.board), Status::kOk);
     its.queue = its.port->make_queue(0, its.events->ring);
     its.counter = its.port->make_counter(0);
@@ -287,6 +293,51 @@ TEST_F(NicdTargetPorts, AClientThatEndsIsUndeliverable) {
     event = next_event(0);
   } while (event.failure == TargetFailure::kNone);
   EXPECT_EQ(event.failure, TargetFailure::kUndeliverable);
+}
+
+/// It sleeps in the kernel, and is killed in the end.
+TEST_F(NicdTargetPorts, AnotherProcessIsServedWhileItSleeps) {
+  constexpr std::size_t kBytes = 300'000;
+  int pipe[2];
+  ASSERT_EQ(::pipe2(pipe, O_CLOEXEC), 0);
+  const FileDescriptor reads(pipe[0]), writes(pipe[1]);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const std::string card = attach(hello_of(1)).card();
+    processes_.emplace_back();
+    open(0);
+    Bytes memory = pattern(kBytes), sum(8);
+    append(0, memory, 1);
+    append(0, sum, 2);
+    if (::write(writes.get(), card.c_str(), card.size() + 1) > 0 && !HasFailure())
+      for (;;) ::pause();
+    ::_exit(1);
+  }
+  ASSERT_GT(child, 0);
+  attach(hello_of(0));
+  processes_.emplace_back();
+  open(0);
+  std::array<char, 4096> card{};
+  ASSERT_GT(::read(reads.get(), card.data(), card.size()), 0);
+  cards_elsewhere_[PeerId{1}] = card.data();
+
+  Bytes back(kBytes), data(kBytes, std::byte{7}), operand(8), old(8);
+  run(get_from(0, back, 1));
+  EXPECT_EQ(back, pattern(kBytes));
+  run(put_from(0, data, 1));
+  run(get_from(0, back, 1));
+  EXPECT_EQ(back, data);
+  operand[0] = std::byte{1};
+  for (std::uint8_t i = 0; i < 20; ++i) {
+    run(sum_from(0, operand, old, 2));
+    EXPECT_EQ(old[0], std::byte{i});
+  }
+  ASSERT_EQ(port(0).request(make_logical_id(1), put_from(0, data, 1)), Status::kOk);
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
+  while (next_event(0).failure == TargetFailure::kNone)
+    ASSERT_EQ(port(0).request(make_logical_id(1), put_from(0, data, 1)), Status::kOk);
 }
 
 TEST_F(NicdTargetPorts, ThereIsOneForEachClient) {

@@ -6,26 +6,23 @@
 #include <cstdint>
 #include <memory>
 
-#include "engine/targets/told_memory.h"
-#include "nic/shared_arena.h"
+#include "nic/process_targets.h"
 #include "nic/stepped_rings.h"
 
 namespace ch3_offload {
 
-class OtherMemory final : public ToldMemory, private SharesMemory {
+class OtherMemory final : private SharesMemory {
  public:
   /// Of rank `rank` of `size`.
   OtherMemory(std::uint32_t rank, std::uint32_t size, KernelCopies copies = KernelCopies::kAllowed)
       : exchange_(PeerId{rank}, size, nullptr),
         port_(exchange_.attach(PeerId{rank})),
         process_(size, *port_, copies) {}
-  ~OtherMemory() { arena_.detach(); }
+  ~OtherMemory() { told_->detach(); }
 
   ClientMemory& client() noexcept { return process_.memory; }
-  SharedArena& arena() noexcept { return arena_; }
-
-  std::byte* make_memory(std::size_t length_bytes) noexcept override { return arena_.allocate(length_bytes); }
-  void free_memory(std::byte* memory) noexcept override { static_cast<void>(arena_.give_back(memory)); }
+  /// Memory that is shared.
+  const std::shared_ptr<SharedToldMemory>& told() const noexcept { return told_; }
 
  private:
   bool share(const std::byte* address, std::size_t length_bytes,
@@ -42,7 +39,8 @@ class OtherMemory final : public ToldMemory, private SharesMemory {
   Exchange exchange_;  ///< Nothing is sent through it.
   const std::unique_ptr<ExchangePort> port_;
   OtherProcess process_;
-  SharedArena arena_{*this};
+  const std::shared_ptr<SharedToldMemory> told_ =
+      std::make_shared<SharedToldMemory>(static_cast<SharesMemory&>(*this));
 };
 
 }  // namespace ch3_offload

@@ -23,7 +23,7 @@ class TargetAddressesTest : public TargetPortsWorld {
 
   /// Memory that the process shares with its processor.
   std::span<std::byte> shared(std::uint32_t i, std::size_t length_bytes) {
-    std::byte* const block = others[i]->arena().allocate(length_bytes);
+    std::byte* const block = others[i]->told()->allocate(length_bytes);
     EXPECT_NE(block, nullptr);
     return {block, length_bytes};
   }
@@ -72,7 +72,7 @@ TEST_F(TargetAddressesTest, WhatIsTakenBackIsHarmlessAsLongAsItIsUsed) {
   entry.start = memory.data();
   entry.length_bytes = kBytes;
   append(1, entry);
-  ASSERT_TRUE(others[1]->arena().give_back(memory.data()));
+  others[1]->told()->give_back(memory.data());
   ASSERT_EQ(port(0).request(process_of(1), put_from(0, data)), Status::kOk);
   expect_begun(0, "send 0, ack 100000");
   expect_came(1, "put 100000");
@@ -169,7 +169,7 @@ TEST_F(TargetAddressesTest, WhereTheClientIsToldMustBeShared) {
   const auto own_ring = TargetEventMemory::make(10, 1);
   EXPECT_EQ(port(0).open(1, {}, *own_board), Status::kUnsupported);
   EXPECT_EQ(port(0).make_queue(0, own_ring->ring), kNoQueue);
-  const TargetBoardMemory board = make_board(*others[0]);
+  const TargetBoardMemory board = make_board(others[0]->told());
   EXPECT_EQ(
       port(0).open(1, {}, *reinterpret_cast<TargetBoard*>(reinterpret_cast<std::byte*>(board.get()) + 8)),
       Status::kUnsupported)
@@ -184,7 +184,7 @@ TEST_F(TargetAddressesTest, WhereTheClientIsToldMustBeShared) {
 
 TEST_F(TargetAddressesTest, ARingIsNoLongerThanItsMemory) {
   make(1);
-  const auto memory = TargetEventMemory::make(*others[0], 10, 0);
+  const auto memory = TargetEventMemory::make(others[0]->told(), 10, 0);
   TargetEventRing ring = memory->ring;
   for (const std::uint64_t capacity : {std::uint64_t{1} << 20, std::uint64_t{1} << 40, UINT64_MAX,
                                        UINT64_MAX / sizeof(TargetEventRing::Slot) + 2}) {
@@ -226,22 +226,23 @@ TEST_F(TargetAddressesTest, AClientThatOverwritesWhatItIsToldHarmsOnlyItself) {
 }
 
 /// What the driver of a process does when its processor has ended.
-struct FakeNicd final : NicdProcess, private SharesMemory {
+struct FakeNicd final : NicdProcess, SharesMemory {
   void wait_for_processor(std::uint32_t) noexcept override { ++waits; }
   void check_processor() noexcept override { ++checks; }
   int connection() const noexcept override { return 17; }
-  SharedArena& shared_memory() noexcept override { return arena; }
-  bool share(const std::byte*, std::size_t, const FileDescriptor&) noexcept override { return can_share; }
+  bool share(const std::byte*, std::size_t, const FileDescriptor&) noexcept override {
+    ++shared;
+    return can_share;
+  }
   void unshare(const std::byte*) noexcept override {}
-  SharedArena arena{*this};
   bool can_share = true;
-  unsigned waits = 0, checks = 0;
+  unsigned waits = 0, checks = 0, shared = 0;
 };
 
 TEST(ProcessTargets, LookAtTheirProcessor) {
   FakeNicd nicd;
   PortMemory memory = std::move(PortMemory::make().value());
-  ProcessTargets port(memory, nicd);
+  ProcessTargets port(memory, nicd, nicd);
   EXPECT_EQ(port.descriptors().back(), 17);
   EXPECT_TRUE(port.arm());
   EXPECT_EQ(nicd.checks, 1u) << "before each sleep";
@@ -254,16 +255,17 @@ TEST(ProcessTargets, LookAtTheirProcessor) {
   EXPECT_EQ(nicd.checks, 0u);
 }
 
-TEST(ProcessTargets, MakeMemoryThatTheProcessorSees) {
+TEST(ProcessTargets, MakeMemoryThatTheProcessorSeesAndThatOutlivesThem) {
   FakeNicd nicd;
   PortMemory memory = std::move(PortMemory::make().value());
-  ProcessTargets port(memory, nicd);
-  std::byte* const block = port.make_memory(100);
-  EXPECT_TRUE(nicd.arena.contains(block, 100));
-  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(block) % ToldMemory::kAlignment, 0u);
-  port.free_memory(block);
+  auto port = std::make_unique<ProcessTargets>(memory, nicd, nicd);
+  TargetBoardMemory board = make_board(port->told_memory());
+  ASSERT_NE(board, nullptr);
+  EXPECT_EQ(nicd.shared, 1u);
   nicd.can_share = false;
-  EXPECT_EQ(port.make_memory(std::size_t{1} << 20), nullptr);
+  EXPECT_EQ(port->told_memory()->allocate(std::size_t{1} << 20), nullptr);
+  port.reset();
+  board->registers.drops = 1;
 }
 
 }  // namespace

@@ -26,6 +26,7 @@
 #include "nic/host_targets.h"
 #include "nic/other_memory.h"
 #include "nic/ring_targets.h"
+#include "nic/target_driver.h"
 #include "nic/target_server.h"
 #include "nic/thread_driver.h"
 #include "rdma/fake_provider.h"
@@ -33,8 +34,6 @@
 #include "rdma/shm/shm_world.h"
 
 namespace ch3_offload {
-
-enum class TargetDriver { kHost, kStepped, kOther, kThread };
 
 inline ProcessId process_of(std::uint32_t i) { return make_physical_id(0x7F000001, 100 + i); }
 /// In an interface with ranks, they are in the reverse order.
@@ -81,12 +80,9 @@ class SteppedSide final : public FakeSide {
   }
   struct Client final : RingTargets {
     Client(PortMemory& memory, SteppedSide& its_side) : RingTargets(memory), side(its_side) {}
-    std::byte* make_memory(std::size_t length_bytes) noexcept override {
-      return side.other_ == nullptr ? RingTargets::make_memory(length_bytes)
-                                    : side.other_->make_memory(length_bytes);
-    }
-    void free_memory(std::byte* block) noexcept override {
-      side.other_ == nullptr ? RingTargets::free_memory(block) : side.other_->free_memory(block);
+    std::shared_ptr<ToldMemory> told_memory() noexcept override {
+      if (side.other_ == nullptr) return RingTargets::told_memory();
+      return side.other_->told();
     }
     void wait_for_processor(std::uint32_t) noexcept override {
       side.server->turn();
@@ -172,7 +168,6 @@ class ThreadSide final : public TargetSide {
 /// A process of the world: its port, and an open interface with a queue, a counting event and a table.
 struct TargetClient {
   std::unique_ptr<TargetSide> side;
-  ToldMemory* told = nullptr;  ///< Outlives the port.
   TargetBoardMemory board;
   std::unique_ptr<TargetEventMemory> begun, came;
   QueueId begun_queue{}, came_queue{};
@@ -206,7 +201,6 @@ class TargetPortsWorld : public testing::Test {
     for (std::uint32_t i = 0; i < size; ++i) {
       config.self = PeerId{i};
       clients.emplace_back();
-      clients.back().told = &told_heap();
       std::string card;
       if (driver_ == TargetDriver::kThread) {
         auto made = std::make_unique<ThreadSide>(shm->at(PeerId{i}), config);
@@ -236,15 +230,14 @@ class TargetPortsWorld : public testing::Test {
   }
   std::unique_ptr<FakeSide> make_other(std::uint32_t i, std::uint32_t size, const EngineConfig& config) {
     others.push_back(std::make_unique<OtherMemory>(i, size));
-    clients.back().told = others.back().get();
     return std::make_unique<SteppedSide>(*providers.back(), config, others.back().get());
   }
   /// Interface 0, and what is in it.
   void open(std::uint32_t i) {
     TargetClient& one = clients[i];
-    one.board = make_board(*one.told);
-    one.begun = TargetEventMemory::make(*one.told, 1000, 64);
-    one.came = TargetEventMemory::make(*one.told, 1000, 64);
+    one.board = make_board(one.port().told_memory());
+    one.begun = TargetEventMemory::make(one.port().told_memory(), 1000, 64);
+    one.came = TargetEventMemory::make(one.port().told_memory(), 1000, 64);
     ASSERT_EQ(one.port().open(0, interface_config, *one.board), Status::kOk);
     one.begun_queue = one.port().make_queue(0, one.begun->ring);
     one.came_queue = one.port().make_queue(0, one.came->ring);

@@ -159,7 +159,7 @@ TEST(TargetServer, RefusesValuesThatAreNone) {
 class OtherClient {
  public:
   explicit OtherClient(KernelCopies copies = KernelCopies::kAllowed)
-      : memory(0, 1, copies), board(make_board(memory)), processor(&memory) {
+      : memory(0, 1, copies), board(make_board(memory.told())), processor(&memory) {
     processor.give(opening(*board));
     EXPECT_EQ(processor.status(), Status::kOk);
     processor.give(record(head(Kind::kMakeTable)));
@@ -217,7 +217,7 @@ TEST(TargetServer, RefusesMemoryThatItCannotReach) {
   request.source.memory = {bytes, sizeof bytes, nullptr};
   expect_refused("a request", record(head(Kind::kRequest), request), KernelCopies::kRefused);
   OtherClient client(KernelCopies::kRefused);
-  entry.start = client.memory.arena().allocate(16);
+  entry.start = client.memory.told()->allocate(16);
   client.processor.give(record(head(Kind::kAppend), entry));
   EXPECT_EQ(client.processor.status(), Status::kOk);
   EXPECT_NE(client.processor.name(), 0u);

@@ -18,8 +18,8 @@ namespace ch3_offload {
 struct Payload;
 struct PayloadLayout;
 
-/// Where the engine reaches memory of a client in another process, which names it by addresses of its own. It is
-/// valid as long as somebody has it. Null: the memory is where the client says.
+/// Where the engine reaches memory of a client in another process, which names it by addresses of its own.
+/// Valid as long as somebody has it. Null: the memory is where the client says.
 using TargetReach = std::shared_ptr<const Payload>;
 
 /// An entry's memory may be in so many pieces.

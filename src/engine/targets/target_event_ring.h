@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "engine/targets/target_board.h"
 #include "engine/targets/told_memory.h"
@@ -120,11 +121,10 @@ class TargetEventReader {
 /// The memory of a ring.
 class TargetEventMemory {
  public:
-  /// For at least `events` events, and one for each of `tables` that may be disabled. The memory is made and
-  /// freed by `maker`, which outlives it. Null: no memory.
-  static std::unique_ptr<TargetEventMemory> make(ToldMemory& maker, std::size_t events,
+  /// For at least `events` events, and one for each of `tables` that may be disabled. Null: no memory.
+  static std::unique_ptr<TargetEventMemory> make(std::shared_ptr<ToldMemory> maker, std::size_t events,
                                                  std::size_t tables) noexcept {
-    std::unique_ptr<TargetEventMemory> memory(new (std::nothrow) TargetEventMemory(maker));
+    std::unique_ptr<TargetEventMemory> memory(new (std::nothrow) TargetEventMemory(std::move(maker)));
     if (memory == nullptr) return nullptr;
     TargetEventRing& ring = memory->ring;
     ring.reservable = std::max<std::size_t>(events, 1);
@@ -133,7 +133,7 @@ class TargetEventMemory {
         (SIZE_MAX - sizeof(TargetEventWords)) / sizeof(TargetEventRing::Slot);
     if (ring.capacity < tables || ring.capacity > kMostSlots) return nullptr;
     memory->block_ =
-        maker.make_memory(sizeof(TargetEventWords) + ring.capacity * sizeof(TargetEventRing::Slot));
+        memory->maker_->allocate(sizeof(TargetEventWords) + ring.capacity * sizeof(TargetEventRing::Slot));
     if (memory->block_ == nullptr) return nullptr;
     ring.words = new (memory->block_) TargetEventWords;
     auto* const slots = reinterpret_cast<TargetEventRing::Slot*>(memory->block_ + sizeof(TargetEventWords));
@@ -146,7 +146,7 @@ class TargetEventMemory {
     return make(told_heap(), events, tables);
   }
   ~TargetEventMemory() {
-    if (block_ != nullptr) maker_.free_memory(block_);
+    if (block_ != nullptr) maker_->give_back(block_);
   }
   TargetEventMemory(const TargetEventMemory&) = delete;
   TargetEventMemory& operator=(const TargetEventMemory&) = delete;
@@ -154,9 +154,9 @@ class TargetEventMemory {
   TargetEventRing ring;
 
  private:
-  explicit TargetEventMemory(ToldMemory& maker) noexcept : maker_(maker) {}
+  explicit TargetEventMemory(std::shared_ptr<ToldMemory> maker) noexcept : maker_(std::move(maker)) {}
 
-  ToldMemory& maker_;
+  const std::shared_ptr<ToldMemory> maker_;
   std::byte* block_ = nullptr;
 };
 
