@@ -37,8 +37,8 @@ class NicdProcess {
 class SharedToldMemory final : public ToldMemory {
  public:
   explicit SharedToldMemory(SharesMemory& processor) noexcept : arena_(processor) {}
-  /// The processor has gone, or does not serve the port any more. The memory stays.
-  void detach() noexcept { arena_.detach(); }
+  /// The processor does not serve the port any more, and unmaps the memory. This process keeps it.
+  void detach() noexcept { arena_.end_sharing(); }
 
   std::byte* allocate(std::size_t length_bytes) noexcept override { return arena_.allocate(length_bytes); }
   void give_back(std::byte* memory) noexcept override { static_cast<void>(arena_.give_back(memory)); }

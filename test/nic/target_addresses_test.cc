@@ -231,10 +231,10 @@ struct FakeNicd final : NicdProcess, SharesMemory {
   void check_processor() noexcept override { ++checks; }
   int connection() const noexcept override { return 17; }
   bool share(const std::byte*, std::size_t, const FileDescriptor&) noexcept override {
-    ++shared;
+    shared += can_share ? 1 : 0;
     return can_share;
   }
-  void unshare(const std::byte*) noexcept override {}
+  void unshare(const std::byte*) noexcept override { --shared; }
   bool can_share = true;
   unsigned waits = 0, checks = 0, shared = 0;
 };
@@ -265,6 +265,7 @@ TEST(ProcessTargets, MakeMemoryThatTheProcessorSeesAndThatOutlivesThem) {
   nicd.can_share = false;
   EXPECT_EQ(port->told_memory()->allocate(std::size_t{1} << 20), nullptr);
   port.reset();
+  EXPECT_EQ(nicd.shared, 0u);
   board->registers.drops = 1;
 }
 
