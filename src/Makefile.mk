@@ -154,6 +154,7 @@ engine_sources = \
 	src/engine/targets/target_counters.h \
 	src/engine/targets/target_entry.h \
 	src/engine/targets/target_event_ring.h \
+	src/engine/targets/told_memory.h \
 	src/engine/targets/target_events.h \
 	src/engine/targets/target_interface.cc \
 	src/engine/targets/target_interface.h \
@@ -210,6 +211,7 @@ nic_sources = \
 	src/nic/process_frames.h \
 	src/nic/process_stream.cc \
 	src/nic/process_stream.h \
+	src/nic/process_targets.h \
 	src/nic/processor_set.cc \
 	src/nic/processor_set.h \
 	src/nic/ring_port.cc \
@@ -226,6 +228,8 @@ nic_sources = \
 	src/nic/shared_arena.h \
 	src/nic/target_port.h \
 	src/nic/target_records.h \
+	src/nic/target_addresses.cc \
+	src/nic/target_addresses.h \
 	src/nic/target_server.cc \
 	src/nic/target_server.h \
 	src/nic/thread_driver.cc \

@@ -201,6 +201,7 @@ unit_test_sources = \
 	test/ch3_offload/counters_test.cc \
 	test/ch3_offload/config_test.cc \
 	test/ch3_offload/nic_choice_test.cc \
+	test/ch3_offload/nicd_targets_test.cc \
 	test/ch3_offload/nicd_test.cc \
 	test/ch3_offload/nicd_world.h \
 	test/rdma/shm/unix_socket_test.cc \
@@ -579,8 +580,12 @@ test_nic_tests_SOURCES = \
 	test/nic/exchange_test.cc \
 	test/nic/fake_process_book.h \
 	test/nic/host_targets_test.cc \
+	test/nic/hostile_targets_test.cc \
 	test/nic/ring_port_test.cc \
 	test/nic/target_ports_test.cc \
+	test/nic/other_memory.h \
+	test/nic/target_addresses_test.cc \
+	test/nic/target_driver.h \
 	test/nic/target_ports_world.h \
 	test/nic/target_server_test.cc \
 	test/nic/target_threads_test.cc \

@@ -23,7 +23,7 @@ Channel::Channel(const ch3_offload_config_t& config, const NicChoice& nic)
       is_first_of_node_(config.local_rank == 0),
       traffic_class_(ch3_offload::traffic_class(config.traffic_class)),
       wait_(wait_policy(config, nic.has_thread && nic.placement.client_shares, nic.has_process)),
-      ranks_(self_, config.job_size) {
+      ranks_(self_, config.job_size, UserId{::geteuid()}) {
   if (config.trace != nullptr && *config.trace != '\0') {
     // Absolute: the processor of a node writes its side's, and runs elsewhere.
     trace_prefix_ = (nic.has_process ? std::filesystem::absolute(config.trace).string() : config.trace) +
@@ -68,6 +68,7 @@ std::optional<Error> Channel::make_port(const ch3_offload_config_t& config, cons
     auto driver = ProcessDriver::create(make_hello(config), {nicd_program(config), nic.process_processors},
                                         client_trace_.get());
     if (!driver.ok()) return driver.error();
+    process_driver_ = driver.value().get();
     port_ = std::move(driver.value());
   } else if (nic.has_thread) {
     auto driver = ThreadDriver::create(engine, providers, wait_policy(config, nic.placement.thread_shares));
@@ -144,10 +145,8 @@ void Channel::warn(LogScope scope, std::string_view text) noexcept {
 Channel::~Channel() {
   memory_events_.reset();  // It calls the port.
   windows_.reset();
-  if (thread_driver_ != nullptr) {
-    thread_driver_->detach_targets();
-    thread_driver_->stop();
-  }
+  detach_targets();
+  if (thread_driver_ != nullptr) thread_driver_->stop();
   thread_driver_ = nullptr;
   port_.reset();
   if (wake_descriptor_ >= 0) close(wake_descriptor_);
@@ -219,7 +218,8 @@ bool Channel::next_of_windows(Event& event) noexcept {
 }
 
 Windows* Channel::windows() noexcept {
-  if (std::exchange(has_tried_windows_, true) || thread_driver_ == nullptr) return windows_.get();
+  const bool works_alone = thread_driver_ != nullptr || process_driver_ != nullptr;
+  if (std::exchange(has_tried_windows_, true) || !works_alone) return windows_.get();
   try {
     Result<std::unique_ptr<Windows>> made = make_windows();
     if (made.ok())
@@ -228,21 +228,29 @@ Windows* Channel::windows() noexcept {
       warn(LogScope::kNode,
            made.error().message + ": MPI windows are served by MPICH, and only in its calls");
   } catch (const std::bad_alloc&) {
-    thread_driver_->detach_targets();
+    detach_targets();
   }
   note_care();
   return windows_.get();
 }
 
 Result<std::unique_ptr<Windows>> Channel::make_windows() {
-  Result<TargetPort*> port = thread_driver_->attach_targets(ranks_);
+  Result<TargetPort*> port =
+      thread_driver_ != nullptr ? thread_driver_->attach_targets(ranks_) : process_driver_->attach_targets();
   if (!port.ok()) return port.error();
   descriptors_.assign(port_->descriptors().begin(), port_->descriptors().end());
   descriptors_.insert(descriptors_.end(), port.value()->descriptors().begin(),
                       port.value()->descriptors().end());
-  Result<std::unique_ptr<Windows>> made = Windows::create(*port.value(), atomic_bytes(providers_));
-  if (!made.ok()) thread_driver_->detach_targets();
+  const std::size_t most =
+      process_driver_ != nullptr ? atomic_bytes(process_driver_->slot_bytes()) : atomic_bytes(providers_);
+  Result<std::unique_ptr<Windows>> made = Windows::create(*port.value(), most);
+  if (!made.ok()) detach_targets();
   return made;
+}
+
+void Channel::detach_targets() noexcept {
+  if (thread_driver_ != nullptr) thread_driver_->detach_targets();
+  if (process_driver_ != nullptr) process_driver_->detach_targets();
 }
 
 bool Channel::may_have_work() noexcept {

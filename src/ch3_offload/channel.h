@@ -20,6 +20,7 @@
 #include "dme/memory_events.h"
 #include "engine/trace.h"
 #include "nic/port.h"
+#include "nic/process_driver.h"
 #include "nic/rank_book.h"
 #include "nic/thread_driver.h"
 #include "nic/wait_policy.h"
@@ -44,9 +45,7 @@ class Channel {
   }
   const Port& port() const noexcept { return *port_; }
   /// As Port::idle(), of windows, too.
-  bool idle() const noexcept {
-    return port_->idle() && (windows_ == nullptr || windows_->port().idle());
-  }
+  bool idle() const noexcept { return port_->idle() && (windows_ == nullptr || windows_->port().idle()); }
   const std::string& card() const noexcept { return card_; }
   /// Of the settings.
   TrafficClass traffic_class() const noexcept { return traffic_class_; }
@@ -76,6 +75,7 @@ class Channel {
   std::size_t progress_with_care() noexcept;
   bool next_of_windows(Event& event) noexcept;
   Result<std::unique_ptr<Windows>> make_windows();
+  void detach_targets() noexcept;
   /// Whether progress() has to look at more than the port.
   void note_care() noexcept { needs_care_ = armed_ || windows_ != nullptr; }
   Channel(const ch3_offload_config_t& config, const NicChoice& nic);
@@ -111,9 +111,10 @@ class Channel {
   std::unique_ptr<Trace> client_trace_;  ///< Likewise. Also of how this process waits.
   std::vector<std::unique_ptr<Provider>> providers_;
   std::unique_ptr<Port> port_;
-  ThreadDriver* thread_driver_ = nullptr;  ///< What port_ is or has, if it is one.
-  RankBook ranks_;                         ///< The thread's, as long as there are windows.
-  std::unique_ptr<Windows> windows_;       ///< Null: none has been wanted, or none can be.
+  ThreadDriver* thread_driver_ = nullptr;    ///< What port_ is or has, if it is one.
+  ProcessDriver* process_driver_ = nullptr;  ///< Likewise.
+  RankBook ranks_;                           ///< The thread's, as long as there are windows.
+  std::unique_ptr<Windows> windows_;         ///< Null: none has been wanted, or none can be.
   bool has_tried_windows_ = false;
   std::vector<int> descriptors_;                 ///< Of the port and of the windows, armed.
   std::unique_ptr<MemoryEvents> memory_events_;  ///< Null: the engine keeps no memory registered.

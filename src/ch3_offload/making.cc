@@ -112,6 +112,10 @@ PinDownConfig pin_down_config(const ch3_offload_config_t& config,
 std::size_t atomic_bytes(std::span<const std::unique_ptr<Provider>> providers) noexcept {
   std::size_t slot_bytes = SIZE_MAX;
   for (const auto& one : providers) slot_bytes = std::min(slot_bytes, one->capabilities().max_slot_bytes);
+  return atomic_bytes(slot_bytes);
+}
+
+std::size_t atomic_bytes(std::size_t slot_bytes) noexcept {
   return slot_bytes - sizeof(wire::TargetRequestHeader) - kMostElementBytes;
 }
 

@@ -42,6 +42,8 @@ PinDownConfig pin_down_config(const ch3_offload_config_t& config,
 
 /// The longest atomic operation, and the longest put or reply that takes effect at once, over all of them.
 std::size_t atomic_bytes(std::span<const std::unique_ptr<Provider>> providers) noexcept;
+/// The same where slots have so many bytes.
+std::size_t atomic_bytes(std::size_t slot_bytes) noexcept;
 
 /// Sees when memory goes that `port` keeps registered. Null: the port keeps none, or none any more; then
 /// `warning` says why.

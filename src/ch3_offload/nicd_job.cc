@@ -47,25 +47,65 @@ NicdClient::NicdClient(FileDescriptor socket, PortMemory memory, pid_t pid, Kern
       data_(pid, socket_, config.senders, *port_, copies),
       providers_{port_.get()},
       driver_(config, providers_),
-      server_(driver_, memory_, trace_.get(), &data_) {
+      server_(driver_, memory_, trace_.get(), &data_, this) {
   server_.tell_counters();
 }
 
 const char* NicdClient::complaint() const noexcept {
   if (server_.is_refused()) return "its ring of commands holds rubbish: its memory was overwritten";
+  if (targets_ != nullptr && targets_->server.is_refused())
+    return "its ring of commands for target entries holds rubbish: its memory was overwritten";
   if (!data_.is_broken()) return nullptr;
   return data_.reason().empty() ? "its memory cannot be read" : data_.reason().c_str();
 }
 
+std::size_t NicdClient::turn() noexcept {
+  std::size_t happened = server_.turn();
+  if (targets_ != nullptr) happened += targets_->server.turn();
+  return happened;
+}
+
+bool NicdClient::has_commands() const noexcept {
+  return server_.has_commands() || (targets_ != nullptr && targets_->server.has_commands());
+}
+
 bool NicdClient::arm() noexcept {
   // While events wait for room, its engine does not work, whatever there is to do.
-  return (server_.is_blocked() || driver_.arm()) && server_.arm();
+  return (server_.is_blocked() || driver_.arm()) && server_.arm() &&
+         (targets_ == nullptr || targets_->server.arm());
 }
 
 void NicdClient::disarm() noexcept {
+  if (targets_ != nullptr) targets_->server.disarm();
   server_.disarm();
   driver_.disarm();
 }
+
+void NicdClient::add_descriptors(std::vector<pollfd>& descriptors) const {
+  descriptors.push_back({memory_.nic_bell().sleeper, POLLIN, 0});
+  descriptors.push_back({socket_.get(), POLLIN, 0});
+  if (targets_ != nullptr) descriptors.push_back({targets_->server.bell(), POLLIN, 0});
+}
+
+bool NicdClient::attach_targets() noexcept {
+  if (targets_ != nullptr || !data_.may_copy()) return false;
+  try {
+    Result<PortMemory> memory = PortMemory::make();
+    if (!memory.ok()) return false;
+    const RankBook book(data_.rank(), data_.peer_limit(), UserId{::geteuid()});
+    targets_ = std::make_unique<Targets>(std::move(memory.value()), driver_, book, data_);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  const NicdTargets message;
+  const bool is_sent =
+      send_with_files(socket_, std::as_bytes(std::span(&message, 1)), targets_->memory.files());
+  targets_->memory.close_files();
+  if (!is_sent) targets_.reset();
+  return is_sent;
+}
+
+void NicdClient::detach_targets() noexcept { targets_.reset(); }
 
 // Hellos.
 
@@ -177,6 +217,8 @@ std::optional<Error> NicdJob::admit(FileDescriptor socket, pid_t pid, const Nicd
   auto welcome = std::make_unique<NicdWelcome>();
   welcome->pid = ::getpid();
   welcome->must_share = copies == KernelCopies::kRefused;
+  welcome->slot_bytes =
+      static_cast<std::uint16_t>(std::min<std::size_t>(exchange_->least_slot_bytes(), UINT16_MAX));
   set_text(welcome->text, client->card());
   if (!send_with_files(client->socket(), std::as_bytes(std::span(welcome.get(), 1)),
                        client->memory().files()))
@@ -205,7 +247,7 @@ std::size_t NicdJob::turn() noexcept {
   if (is_leaving_) return 0;
   std::size_t happened = exchange_->poll();
   for (std::size_t i = 0; i < clients_.size();) {
-    happened += clients_[i]->server().turn();
+    happened += clients_[i]->turn();
     if (const char* const why = clients_[i]->complaint()) [[unlikely]] {
       drop(i, why);
       ++happened;
@@ -227,10 +269,10 @@ void NicdJob::look_at_sockets() noexcept {
       ++i;
     } else {
       // What it gave before it ended, first. No more than its ring holds: others may write to that, too.
-      RingServer& server = clients_[i]->server();
+      NicdClient& client = *clients_[i];
       for (std::size_t turns = 0; turns <= kCommandRingBytes / kLineBytes; ++turns) {
-        static_cast<void>(server.turn());
-        if (!server.has_commands() || clients_[i]->complaint() != nullptr) break;
+        static_cast<void>(client.turn());
+        if (!client.has_commands() || client.complaint() != nullptr) break;
       }
       drop(i, receipt == Receipt::kClosed ? "" : "it speaks out of turn");
     }
@@ -263,10 +305,7 @@ void NicdJob::disarm() noexcept {
 void NicdJob::add_descriptors(std::vector<pollfd>& descriptors) const {
   if (is_leaving_) return;
   if (network_ != nullptr) descriptors.push_back({network_->descriptor(), POLLIN, 0});
-  for (const auto& client : clients_) {
-    descriptors.push_back({client->memory().nic_bell().sleeper, POLLIN, 0});
-    descriptors.push_back({client->socket().get(), POLLIN, 0});
-  }
+  for (const auto& client : clients_) client->add_descriptors(descriptors);
 }
 
 }  // namespace ch3_offload

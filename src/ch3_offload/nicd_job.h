@@ -20,18 +20,27 @@
 #include "nic/client_memory.h"
 #include "nic/exchange.h"
 #include "nic/host_driver.h"
+#include "nic/host_targets.h"
 #include "nic/nicd_protocol.h"
 #include "nic/port_memory.h"
+#include "nic/rank_book.h"
 #include "nic/ring_server.h"
+#include "nic/target_server.h"
 #include "rdma/job_secret.h"
 
 namespace ch3_offload {
 
-/// A process that is served.
-class NicdClient {
+/// A process that is served. It may have a second port, of target entries.
+class NicdClient final : private AttachesTargets {
  public:
   NicdClient(FileDescriptor socket, PortMemory memory, pid_t pid, KernelCopies copies,
              std::unique_ptr<ExchangePort> port, const EngineConfig& config, std::unique_ptr<Trace> trace);
+  ~NicdClient() { detach_targets(); }
+
+  /// Serves both ports. Returns how many things happened.
+  std::size_t turn() noexcept;
+  /// Whether a command of either waits.
+  bool has_commands() const noexcept;
 
   RingServer& server() noexcept { return server_; }
   ClientShares& shares() noexcept { return data_.shares(); }
@@ -44,8 +53,23 @@ class NicdClient {
   /// Whether the processor may sleep as far as this client is concerned. disarm() follows.
   bool arm() noexcept;
   void disarm() noexcept;
+  void add_descriptors(std::vector<pollfd>& descriptors) const;
 
  private:
+  /// Its ring, and what serves it.
+  struct Targets {
+    Targets(PortMemory its_memory, HostDriver& driver, const RankBook& its_book, ClientMemory& client)
+        : memory(std::move(its_memory)), book(its_book), host(driver, book), server(host, memory, &client) {}
+    ~Targets() { server.close(); }
+    PortMemory memory;
+    RankBook book;
+    HostTargets host;
+    TargetServer server;
+  };
+
+  bool attach_targets() noexcept override;
+  void detach_targets() noexcept override;
+
   FileDescriptor socket_;
   PortMemory memory_;
   std::unique_ptr<Trace> trace_;  ///< Null: none.
@@ -54,6 +78,7 @@ class NicdClient {
   Provider* providers_[1];
   HostDriver driver_;
   RingServer server_;
+  std::unique_ptr<Targets> targets_;  ///< Null: it has no second port.
 };
 
 class NicdJob {

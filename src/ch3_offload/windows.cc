@@ -33,7 +33,7 @@ TargetInterfaceConfig interface_config() noexcept {
 
 }  // namespace
 
-Windows::Windows(TargetPort& port, std::size_t atomic_bytes, std::unique_ptr<TargetBoard> board,
+Windows::Windows(TargetPort& port, std::size_t atomic_bytes, TargetBoardMemory board,
                  std::unique_ptr<TargetEventMemory> events) noexcept
     : port_(port),
       atomic_bytes_(atomic_bytes),
@@ -43,9 +43,9 @@ Windows::Windows(TargetPort& port, std::size_t atomic_bytes, std::unique_ptr<Tar
 
 Result<std::unique_ptr<Windows>> Windows::create(TargetPort& port, std::size_t atomic_bytes) {
   const Error no_memory{Status::kNoMemory, 0, "no memory for the windows of this process"};
-  std::unique_ptr<TargetBoard> board(new (std::nothrow) TargetBoard);
+  TargetBoardMemory board = make_board(port.told_memory());
   std::unique_ptr<TargetEventMemory> events =
-      TargetEventMemory::make(kMostUnderWay * kEventsOfOperation, /*tables=*/0);
+      TargetEventMemory::make(port.told_memory(), kMostUnderWay * kEventsOfOperation, /*tables=*/0);
   if (board == nullptr || events == nullptr) return no_memory;
   std::unique_ptr<Windows> windows(new (std::nothrow)
                                        Windows(port, atomic_bytes, std::move(board), std::move(events)));

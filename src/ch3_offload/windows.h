@@ -52,12 +52,12 @@ class Windows {
   bool has_news() const noexcept { return !reader_.empty(); }
 
  private:
-  Windows(TargetPort& port, std::size_t atomic_bytes, std::unique_ptr<TargetBoard> board,
+  Windows(TargetPort& port, std::size_t atomic_bytes, TargetBoardMemory board,
           std::unique_ptr<TargetEventMemory> events) noexcept;
 
   TargetPort& port_;
   const std::size_t atomic_bytes_;
-  const std::unique_ptr<TargetBoard> board_;
+  const TargetBoardMemory board_;
   const std::unique_ptr<TargetEventMemory> events_;
   TargetEventReader reader_;
   QueueId queue_ = kNoQueue;

@@ -225,6 +225,9 @@ struct TargetBoard;
 struct TargetInterfaceConfig;
 struct TargetRequest;
 struct TargetTrigger;
+/// Keeps memory that a request of a client in another process names, as this process reaches it. Null: the
+/// client keeps it.
+using TargetHold = std::shared_ptr<const void>;
 
 class Engine {
  public:
@@ -343,11 +346,13 @@ class Engine {
   /// kNoMemory. Of these no event comes.
   ///
   /// An atomic operation and its operand must fit one slot of the peer. Else it fails as undeliverable.
-  Status request(PeerId peer, const TargetRequest& request) noexcept;
+  /// `hold`: of the memory of its origins, until nothing uses it any more.
+  Status request(PeerId peer, const TargetRequest& request, const TargetHold& hold = {}) noexcept;
   /// The same when a counting event of the request's interface reaches a threshold; now if it has. What
   /// request() would refuse then fails as undeliverable: its events come. kOk. kUnsupported: as request(), or
   /// there is no such counting event. kNoMemory: as many wait as may.
-  Status trigger(const TargetTrigger& when, PeerId peer, const TargetRequest& request) noexcept;
+  Status trigger(const TargetTrigger& when, PeerId peer, const TargetRequest& request,
+                 const TargetHold& hold = {}) noexcept;
   /// Tells that a request failed as undeliverable which request() has refused, if there is such an interface.
   void tell_refused(const TargetRequest& request) noexcept;
   /// Begins what is due: after a change of a counting event by the client. Returns how many. A bounded

@@ -247,7 +247,7 @@ struct Engine::State final : Sink {
 
   // engine_target_requests.cc
   bool may_request(const TargetRequest& request) const noexcept;
-  Status begin_request(PeerId id, const TargetRequest& request) noexcept;
+  Status begin_request(PeerId id, const TargetRequest& request, const TargetHold& hold) noexcept;
   bool request_at_once(Peer& peer, const TargetRequest& request) noexcept;
   bool write_by_lane(Peer& peer, const TargetRequest& request, wire::Kind kind, unsigned flags) noexcept;
   bool write_slot(Peer& peer, const TargetRequest& request, wire::Kind kind, unsigned flags) noexcept;

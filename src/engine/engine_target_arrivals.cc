@@ -93,14 +93,21 @@ wire::Kind answer_to(wire::Kind request) noexcept {
   return returns_data(request) ? wire::Kind::kTargetReply : wire::Kind::kTargetAck;
 }
 
-/// Of the entry's memory: what the operation uses. `part`: of an entry in pieces.
+/// Of the entry's memory: what the operation uses. `part` is what it needs.
 Payload payload_of(const TargetPlacement& placement, EntryPart& part) noexcept {
   if (placement.length_bytes == 0) return {};
   const TargetDescription& its = placement.entry->its;
-  if (its.layout == nullptr) return {placement.start(), placement.length_bytes, nullptr};
+  const TargetReach& reach = placement.entry->reach;
+  if (reach != nullptr) {
+    part = {reach, *reach, placement.offset_bytes};
+    if (reach->layout == nullptr)
+      return {reach->address + placement.offset_bytes, placement.length_bytes, nullptr};
+  } else {
+    if (its.layout == nullptr) return {placement.start(), placement.length_bytes, nullptr};
+    part = {nullptr, {its.start, its.length_bytes, its.layout}, placement.offset_bytes};
+  }
   static constexpr PayloadLayout kLayout{
       .kind = PayloadLayout::Kind::kPacked, .pack = &EntryPart::pack, .unpack = &EntryPart::unpack};
-  part = {{its.start, its.length_bytes, its.layout}, placement.offset_bytes};
   return {reinterpret_cast<std::byte*>(&part), placement.length_bytes, &kLayout};
 }
 

@@ -120,12 +120,13 @@ bool Engine::State::may_request(const TargetRequest& request) const noexcept {
          is_sound(request);
 }
 
-Status Engine::request(PeerId id, const TargetRequest& request) noexcept {
-  return state_->may_request(request) ? state_->begin_request(id, request) : Status::kUnsupported;
+Status Engine::request(PeerId id, const TargetRequest& request, const TargetHold& hold) noexcept {
+  return state_->may_request(request) ? state_->begin_request(id, request, hold) : Status::kUnsupported;
 }
 
 /// REQUIRES: may_request().
-Status Engine::State::begin_request(PeerId id, const TargetRequest& request) noexcept {
+Status Engine::State::begin_request(PeerId id, const TargetRequest& request,
+                                    const TargetHold& hold) noexcept {
   if (id == config.self) return request.is_of_lock() ? lock_own(request) : request_to_self(request);
   Peer* const peer = known(id);
   if (const Status status = may_send(peer); status != Status::kOk) return status;
@@ -133,6 +134,7 @@ Status Engine::State::begin_request(PeerId id, const TargetRequest& request) noe
   TargetOutgoing* const one = target_operations.take();
   if (one == nullptr) return Status::kNoMemory;
   one->request = request;
+  one->hold = hold;
   one->peer = peer;
   peer->outgoing.push_back(*one);
   enqueue(*one);

@@ -15,9 +15,11 @@ constexpr std::size_t kMostTriggered = 64;
 
 }  // namespace
 
-Status Engine::trigger(const TargetTrigger& when, PeerId peer, const TargetRequest& request) noexcept {
+Status Engine::trigger(const TargetTrigger& when, PeerId peer, const TargetRequest& request,
+                       const TargetHold& hold) noexcept {
   if (!state_->may_request(request)) return Status::kUnsupported;
-  const Status status = state_->interfaces[request.interface]->trigger(when, TriggeredRequest{peer, request});
+  const Status status =
+      state_->interfaces[request.interface]->trigger(when, TriggeredRequest{peer, request, hold});
   static_cast<void>(state_->run_triggered());
   return status;
 }
@@ -40,7 +42,8 @@ std::size_t Engine::State::run_triggered() noexcept {
 }
 
 void Engine::State::run(const TriggeredRequest& triggered) noexcept {
-  if (begin_request(triggered.peer, triggered.request) != Status::kOk) tell_refused(triggered.request);
+  if (begin_request(triggered.peer, triggered.request, triggered.hold) != Status::kOk)
+    tell_refused(triggered.request);
 }
 
 }  // namespace ch3_offload

@@ -36,9 +36,10 @@ inline wire::TargetAnswerHeader make_answer(const TargetPlacement& placement,
   return answer;
 }
 
-/// A part of the memory of an entry in pieces, as a payload whose first byte is the part's. It must stay
-/// where it is as long as the payload is used.
+/// A part of the memory of an entry that is not contiguous, as a payload whose first byte is the part's. It
+/// must stay where it is as long as the payload is used.
 struct EntryPart {
+  TargetReach reach;             ///< The entry's.
   Payload memory;                ///< All of the entry's.
   std::size_t offset_bytes = 0;  ///< Where the part begins.
 
@@ -65,10 +66,11 @@ struct TargetOutgoing : Outgoing {
   wire::TargetAnswerHeader answer;  ///< A reply's own. Of a request: the one that is here.
   // A request:
   TargetRequest request;
+  TargetHold hold;        ///< Of the request's memory.
   TargetLanding landing;  ///< Of what returns data.
   // A reply:
   Payload data;
-  EntryPart part;              ///< What `data` is of an entry in pieces.
+  EntryPart part;              ///< What `data` is of the entry.
   RemoteMemory remote{};       ///< With is_writable: where a write may put the data.
   std::uint32_t transfer = 0;  ///< The initiator's name for it.
   bool is_writable = false;
@@ -89,7 +91,7 @@ struct TargetOutgoing : Outgoing {
 struct TargetArrival {
   std::uint64_t pool_id = 0;
   TargetLanding landing;
-  EntryPart part;  ///< What lands, of an entry in pieces.
+  EntryPart part;  ///< What lands, of the entry.
   TargetPlacement placement;
   TargetHeader header;
   std::uint8_t interface = 0;

@@ -116,6 +116,14 @@ bool ClientMemory::take(const Payload& named, Part& part) {
   return true;
 }
 
+bool ClientMemory::take_entry(const Payload& named, Part& part) {
+  if (named.layout != nullptr) return take(named, part);
+  part.memory_ = this;
+  part.named_ = named;
+  part.shared_ = shares_.find(reinterpret_cast<std::uint64_t>(named.address), named.length_bytes);
+  return part.shared_.address != nullptr || named.length_bytes == 0 || may_copy();
+}
+
 ClientMemory::Part ClientMemory::place(const Payload& named) noexcept {
   Part part;
   part.memory_ = this;
@@ -140,7 +148,7 @@ void ClientMemory::fail(const char* what, std::uint64_t address, std::size_t len
   if (std::exchange(is_broken_, true)) return;
   std::array<char, 256> text;
   std::snprintf(text.data(), text.size(),
-                "cannot %s %zu bytes at 0x%llx of this process (%s): a buffer given to MPI is not there",
+                "cannot %s %zu bytes at 0x%llx of this process (%s): a buffer that it has given is not there",
                 what, length_bytes, static_cast<unsigned long long>(address), std::strerror(error));
   try {
     reason_ = text.data();

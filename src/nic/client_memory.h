@@ -41,6 +41,7 @@ class ClientMemory {
       : pid_(pid), peer_limit_(peer_limit), port_(port), copies_(copies), shares_(socket) {}
 
   ClientShares& shares() noexcept { return shares_; }
+  bool may_copy() const noexcept { return copies_ == KernelCopies::kAllowed; }
   PeerId rank() const noexcept { return port_.rank(); }
   std::uint32_t peer_limit() const noexcept { return peer_limit_; }
   bool is_broken() const noexcept { return is_broken_; }
@@ -51,6 +52,9 @@ class ClientMemory {
   class Part {
    public:
     Payload payload() noexcept;
+    /// Of a payload in pieces: a copy of the client's layout, with the client's addresses. Null: it is not in
+    /// pieces.
+    const PayloadLayout* layout() const noexcept { return named_.layout; }
 
    private:
     friend class ClientMemory;
@@ -70,6 +74,8 @@ class ClientMemory {
   /// Takes what the client has named: address and layout are its own. False: no client of ours names that.
   /// Throws std::bad_alloc.
   bool take(const Payload& named, Part& part);
+  /// Likewise of a target entry, which may be longer than the client's memory. Throws std::bad_alloc.
+  bool take_entry(const Payload& named, Part& part);
   /// Likewise a place for a peer's writes: of no length, if the client has not shared it.
   Part place(const Payload& named) noexcept;
 

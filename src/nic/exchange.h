@@ -242,6 +242,8 @@ class Exchange final : private Sink {
  public:
   /// Longest slot within the node. Bytes.
   static constexpr std::size_t kLocalSlotBytes = std::size_t{32} << 10;
+  /// What a slot to any rank of the job has room for, at least. Bytes.
+  std::size_t least_slot_bytes() const noexcept;
   /// What a process of that class may send to another node in a round, if others want to. Bytes.
   static constexpr std::int64_t quantum_bytes(TrafficClass traffic_class) noexcept {
     return 2 * kClassShareBytes[index_of(traffic_class)];

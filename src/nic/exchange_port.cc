@@ -20,6 +20,11 @@ constexpr std::size_t kFrameBytes = sizeof(ExchangeFrame);
 
 }  // namespace
 
+std::size_t Exchange::least_slot_bytes() const noexcept {
+  if (network_ == nullptr) return kLocalSlotBytes;
+  return std::min(kLocalSlotBytes, network_->capabilities().max_slot_bytes - kFrameBytes);
+}
+
 ExchangePort::ExchangePort(Exchange& exchange, PeerId rank, std::int64_t quantum_bytes)
     : exchange_(exchange), rank_(rank), quantum_bytes_(quantum_bytes) {
   capabilities_.name = "nicd";

@@ -27,8 +27,8 @@ Status HostTargets::open(unsigned number, const TargetInterfaceConfig& config, T
   Interface& interface = interfaces_[number];
   if (interface.targets != nullptr || !engine_.targets_are_closed(number)) return Status::kAgain;
   TargetInterfaceConfig checked = config;
-  checked.identifies_all = !book_.is_of_job();
-  if (book_.is_of_job()) checked.user = book_.user();
+  checked.identifies_all = !book_.knows_all();
+  if (book_.knows_all()) checked.user = book_.user();
   interface.targets = engine_.open_targets(number, checked, board);
   if (interface.targets == nullptr) return Status::kNoMemory;
   if (identify_all(interface)) return Status::kOk;
@@ -71,7 +71,7 @@ bool HostTargets::identify(Interface& interface, PeerId peer, ProcessId process,
 }
 
 bool HostTargets::identify_all(Interface& interface) noexcept {
-  if (book_.is_of_job()) return true;  // A number says who it is.
+  if (book_.knows_all()) return true;  // A number says who it is.
   if (!identify(interface, engine_.self(), book_.self(), book_.user())) return false;
   for (const auto& [peer, known] : known_)
     if (known.is_identified && !identify(interface, PeerId{peer}, known.process, known.user)) return false;
@@ -111,7 +111,7 @@ void HostTargets::on_event(const Event& event) noexcept {
 
 // Queues, counting events, tables and entries.
 
-QueueId HostTargets::make_queue(unsigned number, TargetEventRing& ring) noexcept {
+QueueId HostTargets::make_queue(unsigned number, const TargetEventRing& ring) noexcept {
   TargetInterface* const interface = at(number);
   return interface == nullptr ? kNoQueue : interface->make_queue(ring);
 }
@@ -163,11 +163,12 @@ bool HostTargets::disable_table(unsigned number, std::uint32_t index) noexcept {
 }
 
 Status HostTargets::append(unsigned number, std::uint32_t index, TargetListKind list,
-                           const TargetDescription& description, TargetId& id) noexcept {
+                           const TargetDescription& description, TargetId& id,
+                           const TargetReach& reach) noexcept {
   id = kNoTarget;
   TargetTable* const its = table(number, index);
   if (its == nullptr) return Status::kUnsupported;
-  const Status status = its->append(description, list, id);
+  const Status status = its->append(description, list, id, reach);
   static_cast<void>(engine_.run_triggered());  // Headers that it has found may have been counted.
   return status;
 }
@@ -187,20 +188,21 @@ TargetTable::Unlinked HostTargets::unlink(unsigned number, std::uint32_t index, 
 
 // Operations.
 
-Status HostTargets::request(ProcessId process, const TargetRequest& request) noexcept {
+Status HostTargets::request(ProcessId process, const TargetRequest& request,
+                            const TargetHold& hold) noexcept {
   PeerId peer{};
   if (const Status status = book_.find(process, peer); status != Status::kOk) return status;
-  const Status status = engine_.request(peer, request);
+  const Status status = engine_.request(peer, request, hold);
   if (status != Status::kPeerFailed) return status;
   engine_.tell_refused(request);
   return Status::kOk;
 }
 
-Status HostTargets::trigger(const TargetTrigger& when, ProcessId process,
-                            const TargetRequest& request) noexcept {
+Status HostTargets::trigger(const TargetTrigger& when, ProcessId process, const TargetRequest& request,
+                            const TargetHold& hold) noexcept {
   PeerId peer{};
   if (const Status status = book_.find(process, peer); status != Status::kOk) return status;
-  return engine_.trigger(when, peer, request);
+  return engine_.trigger(when, peer, request, hold);
 }
 
 Status HostTargets::trigger(const TargetTrigger& when, unsigned number,
@@ -213,12 +215,12 @@ Status HostTargets::trigger(const TargetTrigger& when, unsigned number,
 }
 
 Status HostTargets::trigger_append(const TargetTrigger& when, unsigned number, std::uint32_t index,
-                                   TargetListKind list, const TargetDescription& description,
-                                   TargetId& id) noexcept {
+                                   TargetListKind list, const TargetDescription& description, TargetId& id,
+                                   const TargetReach& reach) noexcept {
   id = kNoTarget;
   TargetInterface* const interface = at(number);
   if (interface == nullptr) return Status::kUnsupported;
-  const Status status = interface->trigger_append(when, index, list, description, id);
+  const Status status = interface->trigger_append(when, index, list, description, id, reach);
   static_cast<void>(engine_.run_triggered());
   return status;
 }

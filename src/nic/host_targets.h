@@ -35,7 +35,7 @@ class HostTargets final : public TargetPort, private ProcessBook::Listener {
   bool close(unsigned number) noexcept override;
   Status set_ranks(unsigned number, std::span<const ProcessId> ranks) noexcept override;
 
-  QueueId make_queue(unsigned number, TargetEventRing& ring) noexcept override;
+  QueueId make_queue(unsigned number, const TargetEventRing& ring) noexcept override;
   void free_queue(unsigned number, QueueId queue) noexcept override;
   CounterId make_counter(unsigned number) noexcept override;
   void free_counter(unsigned number, CounterId counter) noexcept override;
@@ -48,18 +48,26 @@ class HostTargets final : public TargetPort, private ProcessBook::Listener {
   void enable_table(unsigned number, std::uint32_t index) noexcept override;
   bool disable_table(unsigned number, std::uint32_t index) noexcept override;
   Status append(unsigned number, std::uint32_t index, TargetListKind list,
-                const TargetDescription& description, TargetId& id) noexcept override;
+                const TargetDescription& description, TargetId& id) noexcept override {
+    return append(number, index, list, description, id, {});
+  }
   void search(unsigned number, std::uint32_t index, TargetTable::SearchMode mode,
               const TargetDescription& description) noexcept override;
   TargetTable::Unlinked unlink(unsigned number, std::uint32_t index, TargetId id) noexcept override;
 
-  Status request(ProcessId process, const TargetRequest& request) noexcept override;
+  Status request(ProcessId process, const TargetRequest& request) noexcept override {
+    return this->request(process, request, {});
+  }
   Status trigger(const TargetTrigger& when, ProcessId process,
-                 const TargetRequest& request) noexcept override;
+                 const TargetRequest& request) noexcept override {
+    return trigger(when, process, request, {});
+  }
   Status trigger(const TargetTrigger& when, unsigned number,
                  const TargetCountChange& change) noexcept override;
   Status trigger_append(const TargetTrigger& when, unsigned number, std::uint32_t index, TargetListKind list,
-                        const TargetDescription& description, TargetId& id) noexcept override;
+                        const TargetDescription& description, TargetId& id) noexcept override {
+    return trigger_append(when, number, index, list, description, id, {});
+  }
   Status trigger_unlink(const TargetTrigger& when, unsigned number, std::uint32_t index,
                         TargetId id) noexcept override;
 
@@ -69,6 +77,16 @@ class HostTargets final : public TargetPort, private ProcessBook::Listener {
   void disarm() noexcept override { driver_.disarm(); }
   std::span<const int> descriptors() const noexcept override { return descriptors_; }
   std::uint64_t next_due_ns() const noexcept override { return book_.next_due_ns(); }
+
+  // Of a client in another process: `reach` of an entry's memory, `hold` of a request's.
+  Status append(unsigned number, std::uint32_t index, TargetListKind list,
+                const TargetDescription& description, TargetId& id, const TargetReach& reach) noexcept;
+  Status trigger_append(const TargetTrigger& when, unsigned number, std::uint32_t index, TargetListKind list,
+                        const TargetDescription& description, TargetId& id,
+                        const TargetReach& reach) noexcept;
+  Status request(ProcessId process, const TargetRequest& request, const TargetHold& hold) noexcept;
+  Status trigger(const TargetTrigger& when, ProcessId process, const TargetRequest& request,
+                 const TargetHold& hold) noexcept;
 
   /// All of progress() but the engine's: for who runs that. Returns how many things happened.
   std::size_t serve() noexcept;

@@ -26,7 +26,7 @@ namespace ch3_offload {
 
 /// Of all that is here, and of what the two say before (nicd_protocol.h). Another number after each change: a
 /// client and a processor of different numbers do not meet.
-inline constexpr std::uint32_t kNicInterfaceVersion = 2;
+inline constexpr std::uint32_t kNicInterfaceVersion = 3;
 
 enum class CommandKind : std::uint8_t {
   kSend = 1,        ///< CommandRecord. kSendDone follows.
@@ -50,6 +50,8 @@ enum class CommandKind : std::uint8_t {
   kClassify,        ///< CommandRecord: bits, and as its mode the TrafficClass.
   kShare,           ///< CommandRecord: address, length_bytes. NicdShare came before it. Question.
   kUnshare,         ///< CommandRecord: address.
+  kAttachTargets,   ///< CommandRecord. Question. NicdTargets comes before the answer 1.
+  kDetachTargets,   ///< CommandRecord. Question.
 };
 
 /// The head of a command whose payload is in the record.

@@ -7,6 +7,8 @@
 //   client  ── NicdHello ───────────────────────▶ processor
 //   client  ◀─ NicdWelcome, with the files ────── processor: the client's rings and bells, or why not
 //   client  ── NicdShare, with a file ──────────▶ processor, and then CommandKind::kShare in the ring
+//   client  ── CommandKind::kAttachTargets ─────▶ processor, in the ring
+//   client  ◀─ NicdTargets, with the files ────── processor: the rings and bells of its second client
 //   client  ◀─ a line, then the end ───────────── processor refuses the client later
 //
 // The end of the connection means that the other process has ended. Each side checks the user of the other
@@ -62,7 +64,7 @@ struct NicdWelcome {
   /// The processor may not copy from and to the client's memory: only what is shared with it can be sent and
   /// received.
   std::uint8_t must_share = 0;
-  std::uint16_t reserved = 0;
+  std::uint16_t slot_bytes = 0;             ///< What a message to any rank has room for, at least.
   std::array<char, kNicdTextBytes> text{};  ///< The engine's card, or why the client is refused.
 };
 
@@ -73,6 +75,13 @@ struct NicdShare {
   std::uint64_t magic = kMagic;
   std::uint64_t address = 0;  ///< In the client.
   std::uint64_t length_bytes = 0;
+};
+
+/// The files are those of PortMemory.
+struct NicdTargets {
+  static constexpr std::uint64_t kMagic = 0x7374'6567'7261'7401;
+
+  std::uint64_t magic = kMagic;
 };
 
 /// The name of the processor that the user `uid` has started for all jobs, and of that of one job.

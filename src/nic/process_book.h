@@ -36,11 +36,11 @@ class ProcessBook {
 
   virtual ~ProcessBook() = default;
 
-  /// Whether all its processes are of one job: the id of each is the number of its peer, and nobody else is met.
-  virtual bool is_of_job() const noexcept { return false; }
   /// This process.
   virtual ProcessId self() const noexcept = 0;
   virtual UserId user() const noexcept = 0;
+  /// Whether the number of each peer is its rank, which is known without on_process().
+  virtual bool knows_all() const noexcept { return false; }
 
   /// The peer that a process is. A process that is not known gets a number, and the next poll() calls
   /// on_process() and begins the introduction: on_card() will come. Itself: the engine's own number.

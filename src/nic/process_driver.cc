@@ -156,11 +156,55 @@ ProcessDriver::ProcessDriver(std::unique_ptr<PortMemory> memory, FileDescriptor 
       fork_closing_(socket_.get()),
       card_(text_of(welcome.text)),
       pid_(welcome.pid),
+      must_share_(welcome.must_share != 0),
+      slot_bytes_(welcome.slot_bytes),
       descriptors_{memory_->client_bell().sleeper, socket_.get()} {}
 
 ProcessDriver::~ProcessDriver() = default;
 
-/// Ends this process if the processor has ended, will have no more of it, or gives it rubbish.
+Result<TargetPort*> ProcessDriver::attach_targets() {
+  if (must_share_)
+    return Error{
+        Status::kUnsupported, 0,
+        "the network processor (ch3-offload-nicd) may not read the memory of this process: it serves "
+        "no target entries of it"};
+  const Error no_memory{Status::kNoMemory, 0, "no memory for a second client of the network processor"};
+  if (ask(CommandKind::kAttachTargets) == 0) return no_memory;
+  Result<PortMemory> memory = receive_targets();
+  try {
+    if (memory.ok()) {
+      second_ = std::make_unique<SecondClient>(std::move(memory.value()), static_cast<NicdProcess&>(*this),
+                                               static_cast<SharesMemory&>(*this));
+      return static_cast<TargetPort*>(&second_->port);
+    }
+  } catch (const std::bad_alloc&) {
+    memory = no_memory;
+  }
+  ask(CommandKind::kDetachTargets);
+  return memory.error();
+}
+
+/// What the processor has sent before its answer.
+Result<PortMemory> ProcessDriver::receive_targets() noexcept {
+  NicdTargets targets{0};
+  std::array<FileDescriptor, PortMemory::kFiles> files;
+  const Receipt receipt = receive_with_files(socket_, std::as_writable_bytes(std::span(&targets, 1)), files);
+  if (receipt == Receipt::kMessage && targets.magic == NicdTargets::kMagic)
+    return PortMemory::attach(std::move(files));
+  std::byte rest;
+  // Without descriptors for the files, the message is still there.
+  if (receipt == Receipt::kNoDescriptor)
+    static_cast<void>(::recv(socket_.get(), &rest, sizeof rest, MSG_DONTWAIT) < 0);
+  return Error{Status::kNoMemory, 0, "no descriptors for the rings of the network processor's second client"};
+}
+
+void ProcessDriver::detach_targets() noexcept {
+  if (second_ == nullptr) return;
+  ask(CommandKind::kDetachTargets);
+  second_.reset();
+}
+
+/// As NicdProcess's. Also ends this process if the processor gives it rubbish.
 void ProcessDriver::check_processor() noexcept {
   if (reads_rubbish()) {
     std::fprintf(

@@ -4,8 +4,12 @@
 // and copies other messages from and to the memory of this one. If it ends, this process cannot go on and
 // ends, too, with a line.
 //
-// Threads: as Port. fork: a child has no port, and does not keep the connection to the processor open, which
-// so learns of this process's end.
+// A second client of this process, of target entries, has a ring of its own to the same engine
+// (attach_targets()). It has an arena of its own, in which the
+// processor tells it.
+//
+// Threads: as Port, one at a time for both clients. fork: a child has no port, and does not keep the
+// connection to the processor open, which so learns of this process's end.
 
 #pragma once
 
@@ -16,6 +20,7 @@
 
 #include "engine/trace.h"
 #include "nic/nicd_protocol.h"
+#include "nic/process_targets.h"
 #include "nic/processor_set.h"
 #include "nic/ring_port.h"
 #include "rdma/fork_closing.h"
@@ -28,7 +33,7 @@ struct NicdStart {
   std::uint64_t patience_ns = 30'000'000'000;  ///< For a processor to come up, and to answer.
 };
 
-class ProcessDriver final : public RingPort {
+class ProcessDriver final : public RingPort, private NicdProcess {
  public:
   /// Attaches to the processor of the user, else to that of the job, which local rank 0 starts. `hello` says
   /// who this is; its magic, version and probe need not be set. `clock`: stamps the commands; null: they are
@@ -45,23 +50,45 @@ class ProcessDriver final : public RingPort {
   void memory_gone(const void*, std::size_t) noexcept override {}
   std::string card() const override { return card_; }
 
+  /// Makes the port of a second client, which is the driver's. Its processes are the ranks of the job
+  /// (RankBook). REQUIRES: there is none. kUnsupported: the processor may not read this process's memory.
+  /// kNoMemory: the message says of what.
+  Result<TargetPort*> attach_targets();
+  /// Ends it, with what it has not closed. Has no effect without one.
+  void detach_targets() noexcept;
+
+  /// What a message to any rank has room for, at least. Bytes.
+  std::size_t slot_bytes() const noexcept { return slot_bytes_; }
   /// Of the network processor.
   pid_t pid() const noexcept { return pid_; }
 
  private:
   ProcessDriver(std::unique_ptr<PortMemory> memory, FileDescriptor socket, const NicdWelcome& welcome,
                 const Trace* clock);
+  /// Of both clients.
   void wait_for_processor(std::uint32_t turns) noexcept override;
+  void check_processor() noexcept override;
+  int connection() const noexcept override { return socket_.get(); }
   bool send_share(const NicdShare& share, const FileDescriptor& file) noexcept override;
-  void check_processor() noexcept;
+  Result<PortMemory> receive_targets() noexcept;
+
+  struct SecondClient {
+    SecondClient(PortMemory its_memory, NicdProcess& processor, SharesMemory& shares)
+        : memory(std::move(its_memory)), port(memory, processor, shares) {}
+    PortMemory memory;
+    ProcessTargets port;
+  };
 
   const std::unique_ptr<PortMemory> memory_;
   const FileDescriptor socket_;
   const ForkClosing fork_closing_;  ///< Of socket_.
   const std::string card_;
   const pid_t pid_;
+  const bool must_share_;
+  const std::size_t slot_bytes_;
   const std::array<int, 2> descriptors_;
-  std::uint32_t fruitless_ = 0;  ///< Calls of progress() since the processor was looked at.
+  std::uint32_t fruitless_ = 0;           ///< Calls of progress() since the processor was looked at.
+  std::unique_ptr<SecondClient> second_;  ///< Null: there is none.
 };
 
 }  // namespace ch3_offload

@@ -1,11 +1,11 @@
-// The book of a job: processes are named by their ranks, which are the numbers of their peers.
+// The book of a client whose processes are ranks: the number of each peer is its rank, as in an MPI job. All
+// of them are known and of one user. Cards, and news of peers, are the first client's business.
 //
-// Nobody is introduced by it: the engine asks its first client for the cards of the ranks.
+// Threads: one, the engine's.
 
 #pragma once
 
-#include <unistd.h>
-
+#include <cstddef>
 #include <cstdint>
 
 #include "nic/process_book.h"
@@ -14,25 +14,29 @@ namespace ch3_offload {
 
 class RankBook final : public ProcessBook {
  public:
-  RankBook(PeerId self, std::uint32_t ranks) noexcept : self_(self), ranks_(ranks) {}
+  /// Of rank `self` of `size` ranks of that user.
+  RankBook(PeerId self, std::uint32_t size, UserId user) noexcept : self_(self), size_(size), user_(user) {}
 
-  bool is_of_job() const noexcept override { return true; }
   ProcessId self() const noexcept override { return make_logical_id(index_of(self_)); }
-  UserId user() const noexcept override { return UserId{::geteuid()}; }
+  UserId user() const noexcept override { return user_; }
+  bool knows_all() const noexcept override { return true; }
+
+  /// kUnreachable: it is no rank.
   Status find(ProcessId process, PeerId& peer) noexcept override {
-    const auto rank = static_cast<std::uint64_t>(process);
-    if (rank >= ranks_) return Status::kUnsupported;
-    peer = PeerId{static_cast<std::uint32_t>(rank)};
+    if (number_of(process) >= size_) return Status::kUnreachable;
+    peer = PeerId{static_cast<std::uint32_t>(number_of(process))};
     return Status::kOk;
   }
   void forget(PeerId) noexcept override {}
+
   std::size_t poll(Listener&) noexcept override { return 0; }
   int descriptor() const noexcept override { return -1; }
   std::uint64_t next_due_ns() const noexcept override { return UINT64_MAX; }
 
  private:
   const PeerId self_;
-  const std::uint32_t ranks_;
+  const std::uint32_t size_;
+  const UserId user_;
 };
 
 }  // namespace ch3_offload

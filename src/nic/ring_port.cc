@@ -309,6 +309,8 @@ void RingPort::stop_keeping_memory() noexcept {
 
 // Questions.
 
+std::uint64_t RingPort::ask(CommandKind question) noexcept { return ask(command_of(question)); }
+
 std::uint64_t RingPort::ask(const CommandRecord& question, std::span<const std::byte> more) noexcept {
   give(question, more);
   return await_answer();

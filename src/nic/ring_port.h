@@ -33,7 +33,7 @@ enum class Staging : std::uint8_t {
   kAll,     ///< All but contiguous memory that is shared: the processor reaches no other.
 };
 
-class RingPort : public Port, private SharesMemory {
+class RingPort : public Port, protected SharesMemory {
  public:
   Progressed send(PeerId peer, SendMode mode, const MatchKey& key, const Payload& payload,
                   std::uint32_t send_id, Cookie cookie, OperationId& operation,
@@ -94,6 +94,9 @@ class RingPort : public Port, private SharesMemory {
 
   /// Gives the processor a file, which kShare will name. False: it did not get it.
   virtual bool send_share(const NicdShare&, const FileDescriptor&) noexcept { return false; }
+
+  /// Gives a question that is nothing but its kind, and waits for its answer.
+  std::uint64_t ask(CommandKind question) noexcept;
 
   /// Whether the next event is rubbish: none will be taken any more.
   bool reads_rubbish() noexcept;

@@ -34,7 +34,8 @@ bool read(std::span<const std::byte>& from, T& object) noexcept {
 
 }  // namespace
 
-RingServer::RingServer(Port& port, PortMemory& memory, Trace* trace, ClientMemory* client) noexcept
+RingServer::RingServer(Port& port, PortMemory& memory, Trace* trace, ClientMemory* client,
+                       AttachesTargets* targets) noexcept
     : port_(port),
       memory_(memory),
       words_(memory.words()),
@@ -43,7 +44,8 @@ RingServer::RingServer(Port& port, PortMemory& memory, Trace* trace, ClientMemor
       commands_(memory.command_consumer()),
       ring_(memory.event_producer()),
       trace_(trace),
-      client_(client) {
+      client_(client),
+      targets_(targets) {
   words_.idle_at.store(kNotIdle, std::memory_order_relaxed);
 }
 
@@ -199,6 +201,11 @@ RingServer::Outcome RingServer::execute(std::span<const std::byte> record) noexc
     case CommandKind::kClosePeer: port_.close_peer(peer); break;
     case CommandKind::kStopKeeping:
       port_.stop_keeping_memory();
+      answer(1);
+      break;
+    case CommandKind::kAttachTargets: answer(targets_ != nullptr && targets_->attach_targets()); break;
+    case CommandKind::kDetachTargets:
+      if (targets_ != nullptr) targets_->detach_targets();
       answer(1);
       break;
     default: return Outcome::kRubbish;

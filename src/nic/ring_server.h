@@ -31,11 +31,24 @@
 
 namespace ch3_offload {
 
+/// Makes and ends the second port of a client in another process.
+class AttachesTargets {
+ public:
+  /// Gives the client the rings of such a port, and serves it from now on. False: it may not have one, or has
+  /// one, or there is no memory.
+  virtual bool attach_targets() noexcept = 0;
+  virtual void detach_targets() noexcept = 0;
+
+ protected:
+  ~AttachesTargets() = default;
+};
+
 class RingServer {
  public:
   /// All outlive the server. `trace`: the engine's; null: there is none. `client`: the memory of a client in
-  /// another process; null: it is in this one.
-  RingServer(Port& port, PortMemory& memory, Trace* trace, ClientMemory* client = nullptr) noexcept;
+  /// another process; null: it is in this one. `targets`: of such a client; null: it has no second port.
+  RingServer(Port& port, PortMemory& memory, Trace* trace, ClientMemory* client = nullptr,
+             AttachesTargets* targets = nullptr) noexcept;
 
   /// Takes commands, lets the engine work, gives events. Returns how many things happened.
   std::size_t turn() noexcept;
@@ -131,6 +144,7 @@ class RingServer {
   RingProducer ring_;
   Trace* const trace_;
   ClientMemory* const client_;
+  AttachesTargets* const targets_;
   std::uint64_t trace_taken_ = ~std::uint64_t{0};  ///< Position of the command that the trace has last.
   bool is_refused_ = false;
 

@@ -94,11 +94,9 @@ Status RingTargets::set_ranks(unsigned number, std::span<const ProcessId> ranks)
   return ask(command).status;
 }
 
-QueueId RingTargets::make_queue(unsigned number, TargetEventRing& ring) noexcept {
+QueueId RingTargets::make_queue(unsigned number, const TargetEventRing& ring) noexcept {
   if (number >= kTargetInterfaces) return kNoQueue;
-  TargetCommandRecord command = command_of(TargetCommandKind::kMakeQueue, number);
-  command.address = reinterpret_cast<std::uint64_t>(&ring);
-  return QueueId{ask(command).name};
+  return QueueId{ask(command_of(TargetCommandKind::kMakeQueue, number), bytes_of(ring)).name};
 }
 
 void RingTargets::free_queue(unsigned number, QueueId queue) noexcept {

@@ -1,5 +1,6 @@
-// The second client's half of a port whose engine runs in a thread of the same process: commands go into a
-// ring, answers come in words. Events and counts are on the client's board.
+// The second client's half of a port whose engine runs in a thread of the same process, or in another process
+// (process_targets.h): commands go into a ring, answers come in words. Events and counts are on the client's
+// board.
 //
 // A question waits for its answer, and the processor answers without waiting for anybody. An operation does
 // not wait. What the ring has no room for waits for the processor, and not for a peer.
@@ -26,7 +27,7 @@ class RingTargets : public TargetPort {
   bool close(unsigned number) noexcept final;
   Status set_ranks(unsigned number, std::span<const ProcessId> ranks) noexcept final;
 
-  QueueId make_queue(unsigned number, TargetEventRing& ring) noexcept final;
+  QueueId make_queue(unsigned number, const TargetEventRing& ring) noexcept final;
   void free_queue(unsigned number, QueueId queue) noexcept final;
   CounterId make_counter(unsigned number) noexcept final;
   void free_counter(unsigned number, CounterId counter) noexcept final;
@@ -54,9 +55,9 @@ class RingTargets : public TargetPort {
 
   std::size_t progress() noexcept override;
   bool idle() const noexcept final;
-  bool arm() noexcept final;
+  bool arm() noexcept override;
   void disarm() noexcept final;
-  std::span<const int> descriptors() const noexcept final { return {&bell_, 1}; }
+  std::span<const int> descriptors() const noexcept override { return {&bell_, 1}; }
   std::uint64_t next_due_ns() const noexcept final { return UINT64_MAX; }
   const RingCounters& ring_counters() const noexcept { return counters_; }
 

@@ -19,6 +19,12 @@ SharedArena::~SharedArena() {
     if (file.used > 0) file.mapping.release();
 }
 
+void SharedArena::end_sharing() noexcept {
+  for (const auto& [address, file] : files_)
+    if (processor_ != nullptr) processor_->unshare(address);
+  detach();
+}
+
 std::byte* SharedArena::allocate(std::size_t length_bytes) noexcept {
   const auto wanted = static_cast<unsigned>(std::bit_width(std::max<std::size_t>(length_bytes, 1) - 1));
   const unsigned order = std::max(wanted, kLeastOrder);

@@ -52,6 +52,8 @@ class SharedArena {
 
   /// The processor is told nothing from now on, because its end of the rings has gone.
   void detach() noexcept { processor_ = nullptr; }
+  /// Likewise, after the processor was told that nothing is shared any more. It is there.
+  void end_sharing() noexcept;
 
   /// A block of at least that length, aligned to kLeastBytes. Its bytes are not defined. nullptr: there is no
   /// memory, or the processor cannot map it.

@@ -5,7 +5,8 @@
 //
 // What the processor tells is in memory that the client has made, and that both see (target_board.h): events,
 // counting events, status registers. So nobody has to ask for news, and a client that only reads needs no
-// call.
+// call. told_memory() makes such memory, for every driver. Whether the processor sees any other depends on
+// the driver.
 //
 //   questions   return when the processor has answered: they make and free things, or need an answer
 //   operations  return at once: request()
@@ -13,6 +14,7 @@
 //   driver   where the engine runs                 source
 //   host     inside the client's calls, no queue   nic/host_targets.h
 //   thread   in a thread of the client's process   nic/ring_targets.h, nic/target_server.h
+//   process  in a process that serves the node     nic/process_targets.h, nic/target_server.h
 //
 // Processes are named by their physical ids (make_physical_id()). The processor knows which peer of its
 // engine that is, and introduces itself to one that it has not met (process_book.h).
@@ -26,11 +28,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "engine/target_request.h"
 #include "engine/targets/target_board.h"
 #include "engine/targets/target_interface.h"
+#include "engine/targets/told_memory.h"
 #include "rdma/status.h"
 
 namespace ch3_offload {
@@ -39,10 +43,14 @@ class TargetPort {
  public:
   virtual ~TargetPort() = default;
 
+  /// Makes the memory of boards and of rings of events. Constant.
+  virtual std::shared_ptr<ToldMemory> told_memory() noexcept { return told_heap(); }
+
   // Questions.
 
-  /// Opens interface `number`, 0 to 3. `board` is the client's, and stays where it is until close(). kAgain:
-  /// it is open, or not closed yet. kUnsupported: no such number. kNoMemory.
+  /// Opens interface `number`, 0 to 3. `board` is the client's, of told_memory(), and stays where it is until
+  /// close(). kAgain: it is open, or not closed yet. kUnsupported: no such number, or the processor does not
+  /// see the board. kNoMemory.
   virtual Status open(unsigned number, const TargetInterfaceConfig& config, TargetBoard& board) noexcept = 0;
   /// Its tables, queues and counters are gone, and to peers it has no such table. Operations that have not
   /// ended are forgotten. Returns true when none of them touches the client's memory any more. Until then the
@@ -53,9 +61,9 @@ class TargetPort {
   /// kNoMemory.
   virtual Status set_ranks(unsigned number, std::span<const ProcessId> ranks) noexcept = 0;
 
-  /// The ring is the client's, and stays where it is until free_queue(). kNoQueue: no memory, or it has no
-  /// room for what it says.
-  virtual QueueId make_queue(unsigned number, TargetEventRing& ring) noexcept = 0;
+  /// The ring's memory is the client's, of told_memory(), and stays where it is until free_queue(). kNoQueue:
+  /// no memory, the ring has no room for what it says, or the processor does not see it.
+  virtual QueueId make_queue(unsigned number, const TargetEventRing& ring) noexcept = 0;
   virtual void free_queue(unsigned number, QueueId queue) noexcept = 0;
 
   /// At 0. Where it is on the board: counter_index(). kNoCounter: there are as many as may be.

@@ -1,11 +1,11 @@
 // What crosses between the engine's second client and its network processor: commands, in a ring of records
 // as those of nic_records.h, and the words of the answers.
 //
-// Events and counts do not cross here: they are on the board (target_board.h). The processor is in the
-// client's address space.
+// Events and counts do not cross here: they are on the board (target_board.h). Addresses are the client's.
 //
 // Trust: the processor checks the kind of each command, its length, the number of its interface and the range
-// of each enumeration, and refuses the client with the first wrong one. It does not check addresses.
+// of each enumeration, and refuses the client with the first wrong one. It checks the addresses of a client
+// in another process (target_addresses.h).
 //
 // Threads: as for nic_records.h.
 
@@ -26,7 +26,7 @@ enum class TargetCommandKind : std::uint8_t {
   kOpen = 1,         ///< address: TargetBoard. [TargetInterfaceConfig] Question.
   kClose,            ///< Question. kOk: closed. kAgain: not yet.
   kSetRanks,         ///< address, length: of ProcessId. Question.
-  kMakeQueue,        ///< address: TargetEventRing. Question; name: QueueId.
+  kMakeQueue,        ///< [TargetEventRing] Question; name: QueueId.
   kFreeQueue,        ///< name: QueueId. Question: the ring is the client's again.
   kMakeCounter,      ///< Question; name: CounterId.
   kFreeCounter,      ///< name: CounterId. Question.

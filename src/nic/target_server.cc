@@ -34,15 +34,11 @@ bool is_in_range(const TargetRequest& request) noexcept {
          is_at_most(request.acknowledgement, TargetAcknowledgement::kCompleted);
 }
 
-template <class T>
-T* pointer(std::uint64_t address) noexcept {
-  return reinterpret_cast<T*>(static_cast<std::uintptr_t>(address));
-}
-
 }  // namespace
 
-TargetServer::TargetServer(HostTargets& targets, PortMemory& memory) noexcept
+TargetServer::TargetServer(HostTargets& targets, PortMemory& memory, ClientMemory* client) noexcept
     : targets_(targets),
+      addresses_(client),
       memory_(memory),
       words_(memory.words()),
       ring_counters_(memory.ring_counters().processor),
@@ -54,6 +50,13 @@ std::size_t TargetServer::turn() noexcept {
   const std::size_t happened = take_commands() + targets_.serve();
   tell();
   return happened;
+}
+
+void TargetServer::close() noexcept {
+  for (unsigned number = 0; number < kTargetInterfaces; ++number) {
+    static_cast<void>(targets_.close(number));
+    addresses_.forget(number);
+  }
 }
 
 std::size_t TargetServer::take_commands() noexcept {
@@ -79,6 +82,7 @@ bool TargetServer::execute(std::span<const std::byte> record) noexcept {
   const auto more = record.subspan(sizeof command);
   switch (command.kind) {
     case TargetCommandKind::kOpen: return open(command, more);
+    case TargetCommandKind::kMakeQueue: return make_queue(command, more);
     case TargetCommandKind::kAppend:
     case TargetCommandKind::kTriggerAppend:
     case TargetCommandKind::kSearch: return describe(command, more);
@@ -94,19 +98,19 @@ bool TargetServer::execute(std::span<const std::byte> record) noexcept {
 bool TargetServer::execute_alone(const TargetCommandRecord& command) noexcept {
   const unsigned number = command.interface;
   switch (command.kind) {
-    case TargetCommandKind::kClose:
-      answer(targets_.close(number) ? Status::kOk : Status::kAgain);
-      return true;
-    case TargetCommandKind::kSetRanks:
-      answer(targets_.set_ranks(number, {pointer<const ProcessId>(command.address), command.length}));
-      return true;
-    case TargetCommandKind::kMakeQueue: {
-      if (command.address == 0) return false;
-      const QueueId queue = targets_.make_queue(number, *pointer<TargetEventRing>(command.address));
-      answer(queue == kNoQueue ? Status::kNoMemory : Status::kOk, static_cast<std::uint64_t>(queue));
+    case TargetCommandKind::kClose: {
+      const bool is_closed = targets_.close(number);
+      addresses_.forget(number);
+      answer(is_closed ? Status::kOk : Status::kAgain);
       return true;
     }
-    case TargetCommandKind::kFreeQueue: targets_.free_queue(number, QueueId{command.name}); break;
+    case TargetCommandKind::kSetRanks:
+      answer(addresses_.set_ranks(targets_, number, command.address, command.length));
+      return true;
+    case TargetCommandKind::kFreeQueue:
+      targets_.free_queue(number, QueueId{command.name});
+      addresses_.forget(number, QueueId{command.name});
+      break;
     case TargetCommandKind::kMakeCounter: {
       const CounterId counter = targets_.make_counter(number);
       answer(counter == kNoCounter ? Status::kNoMemory : Status::kOk, static_cast<std::uint64_t>(counter));
@@ -141,7 +145,15 @@ bool TargetServer::execute_alone(const TargetCommandRecord& command) noexcept {
 bool TargetServer::open(const TargetCommandRecord& command, std::span<const std::byte> more) noexcept {
   TargetInterfaceConfig config;
   if (command.address == 0 || !read(more, config)) return false;
-  answer(targets_.open(command.interface, config, *pointer<TargetBoard>(command.address)));
+  answer(addresses_.open(targets_, command.interface, config, command.address));
+  return true;
+}
+
+bool TargetServer::make_queue(const TargetCommandRecord& command, std::span<const std::byte> more) noexcept {
+  TargetEventRing ring;
+  if (!read(more, ring)) return false;
+  const QueueId queue = addresses_.make_queue(targets_, command.interface, ring);
+  answer(queue == kNoQueue ? Status::kNoMemory : Status::kOk, static_cast<std::uint64_t>(queue));
   return true;
 }
 
@@ -150,16 +162,24 @@ bool TargetServer::describe(const TargetCommandRecord& command, std::span<const 
   if (!read(more, description)) return false;
   if (command.kind == TargetCommandKind::kSearch) {
     const auto mode = static_cast<TargetTable::SearchMode>(command.option);
+    description.layout = nullptr;  // A search has no memory.
     targets_.search(command.interface, command.table, mode, description);
     answer(Status::kOk);
+    return true;
+  }
+  TargetReach reach;
+  const TargetAddresses::Taken taken = addresses_.take(description, reach);
+  if (taken == TargetAddresses::Taken::kRubbish) return false;
+  if (taken == TargetAddresses::Taken::kNoMemory) {
+    answer(Status::kNoMemory);
     return true;
   }
   TargetId id = kNoTarget;
   const auto list = static_cast<TargetListKind>(command.option);
   const Status status = command.kind == TargetCommandKind::kAppend
-                            ? targets_.append(command.interface, command.table, list, description, id)
+                            ? targets_.append(command.interface, command.table, list, description, id, reach)
                             : targets_.trigger_append({command.counter, command.threshold}, command.interface,
-                                                      command.table, list, description, id);
+                                                      command.table, list, description, id, reach);
   answer(status, static_cast<std::uint64_t>(id));
   return true;
 }
@@ -179,11 +199,17 @@ bool TargetServer::change(const TargetCommandRecord& command, std::span<const st
 bool TargetServer::request(const TargetCommandRecord& command, std::span<const std::byte> more) noexcept {
   TargetRequest request;
   if (!read(more, request) || !is_in_range(request) || request.interface != command.interface) return false;
+  TargetHold hold;
+  const TargetAddresses::Taken taken = addresses_.take(request, hold);
+  if (taken == TargetAddresses::Taken::kRubbish) return false;
+  const bool has_memory = taken == TargetAddresses::Taken::kTaken;
   if (command.kind == TargetCommandKind::kTriggerRequest) {
-    answer(targets_.trigger({command.counter, command.threshold}, command.process, request));
+    answer(has_memory ? targets_.trigger({command.counter, command.threshold}, command.process, request, hold)
+                      : Status::kNoMemory);
     return true;
   }
-  if (targets_.request(command.process, request) != Status::kOk) targets_.tell_refused(request);
+  const Status status = has_memory ? targets_.request(command.process, request, hold) : Status::kNoMemory;
+  if (status != Status::kOk) targets_.tell_refused(request);
   return true;
 }
 

@@ -14,14 +14,18 @@
 
 #include "nic/host_targets.h"
 #include "nic/port_memory.h"
+#include "nic/target_addresses.h"
 #include "nic/target_records.h"
 
 namespace ch3_offload {
 
 class TargetServer {
  public:
-  /// Both outlive the server.
-  TargetServer(HostTargets& targets, PortMemory& memory) noexcept;
+  /// All outlive the server. `client`: the memory of a client in another process; null: it is in this one.
+  TargetServer(HostTargets& targets, PortMemory& memory, ClientMemory* client = nullptr) noexcept;
+  /// Closes all interfaces: the client has gone, or has no port any more. What has not ended touches neither
+  /// its board nor its rings of events.
+  void close() noexcept;
 
   /// Takes commands, does what the book has to do, tells the client. Returns how many things happened.
   std::size_t turn() noexcept;
@@ -36,6 +40,8 @@ class TargetServer {
   std::uint64_t next_due_ns() const noexcept { return targets_.next_due_ns(); }
 
   bool is_refused() const noexcept { return is_refused_; }
+  /// Whether a command waits in the ring.
+  bool has_commands() const noexcept { return commands_.header() != 0; }
 
  private:
   std::size_t take_commands() noexcept;
@@ -44,12 +50,14 @@ class TargetServer {
   bool execute_alone(const TargetCommandRecord& command) noexcept;
   bool open(const TargetCommandRecord& command, std::span<const std::byte> more) noexcept;
   bool describe(const TargetCommandRecord& command, std::span<const std::byte> more) noexcept;
+  bool make_queue(const TargetCommandRecord& command, std::span<const std::byte> more) noexcept;
   bool change(const TargetCommandRecord& command, std::span<const std::byte> more) noexcept;
   bool request(const TargetCommandRecord& command, std::span<const std::byte> more) noexcept;
   void answer(Status status, std::uint64_t name = 0) noexcept;
   void tell() noexcept;
 
   HostTargets& targets_;
+  TargetAddresses addresses_;
   PortMemory& memory_;
   NicWords& words_;
   decltype(RingCounters::processor)& ring_counters_;

@@ -16,7 +16,8 @@ namespace ch3_offload::portals {
 
 class CountingEvents {
  public:
-  CountingEvents(unsigned interface, const TargetBoard& board) noexcept
+  /// `board`: where the counters are now. Null: there are none yet. Each board that was there stays.
+  CountingEvents(unsigned interface, const std::atomic<TargetBoard*>& board) noexcept
       : interface_(interface), board_(board) {}
 
   ptl_handle_ct_t add(CounterId id) noexcept {
@@ -56,7 +57,8 @@ class CountingEvents {
   /// Returns false if there is no such counter.
   bool read(ptl_handle_ct_t handle, ptl_ct_event_t& value) const noexcept {
     if (!is_live(handle)) return false;
-    const TargetCounterWords& words = board_.counters[index_of(handle)];
+    // Acquire: pairs with Interface::open(). A board that is not the handle's any more shows at the end.
+    const TargetCounterWords& words = board_.load(std::memory_order_acquire)->counters[index_of(handle)];
     // Acquire, with the processor's release: what a count stands for has been written. The order of the two
     // is the board's.
     value.success = words.success.load(std::memory_order_acquire);
@@ -72,7 +74,7 @@ class CountingEvents {
   };
 
   const unsigned interface_;
-  const TargetBoard& board_;
+  const std::atomic<TargetBoard*>& board_;
   std::size_t live_ = 0;
   Slot slots_[kMostTargetCounters];  ///< By counter_index().
 };

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "engine/targets/target_event_ring.h"
 #include "engine/targets/target_interface.h"
@@ -17,10 +18,10 @@ namespace ch3_offload::portals {
 class EventQueue {
  public:
   /// Room for `events`, and for the disabled events of so many tables. Throws std::bad_alloc.
-  EventQueue(std::size_t events, std::size_t tables)
-      : memory_(TargetEventMemory::make(events, tables)), reader_(ring_or_throw()) {}
+  EventQueue(std::shared_ptr<ToldMemory> memory, std::size_t events, std::size_t tables)
+      : memory_(TargetEventMemory::make(std::move(memory), events, tables)), reader_(ring_or_throw()) {}
 
-  TargetEventRing& ring() noexcept { return memory_->ring; }
+  const TargetEventRing& ring() const noexcept { return memory_->ring; }
 
   /// The port's name for it.
   QueueId id = kNoQueue;
@@ -36,7 +37,7 @@ class EventQueue {
   bool is_gone() const noexcept { return is_gone_.load(std::memory_order_relaxed); }
 
  private:
-  TargetEventRing& ring_or_throw() {
+  const TargetEventRing& ring_or_throw() const {
     if (memory_ == nullptr) throw std::bad_alloc();
     return memory_->ring;
   }

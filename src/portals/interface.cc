@@ -1,5 +1,8 @@
 #include "portals/interface.h"
 
+#include <new>
+#include <utility>
+
 #include "portals/limits.h"
 #include "portals/translation.h"
 
@@ -16,14 +19,28 @@ std::optional<unsigned> interface_number(unsigned int options) noexcept {
   return (matching == PTL_NI_NO_MATCHING ? 2U : 0U) + (naming == PTL_NI_PHYSICAL ? 1U : 0U);
 }
 
+/// The one that the processor sees. Made for each processor that sees other memory than the one before.
+TargetBoard& Interface::board_of(TargetPort& port) {
+  std::shared_ptr<ToldMemory> memory = port.told_memory();
+  if (!boards_.empty() && boards_.back().get_deleter().maker == memory) return *boards_.back();
+  boards_.reserve(boards_.size() + 1);
+  TargetBoardMemory made = make_board(std::move(memory));
+  if (made == nullptr) throw std::bad_alloc();
+  boards_.push_back(std::move(made));
+  // Release: pairs with CountingEvents::read().
+  board_.store(boards_.back().get(), std::memory_order_release);
+  return *boards_.back();
+}
+
 int Interface::open(PortalsProcess& process, const ptl_ni_limits_t* desired) {
   const ptl_ni_limits_t limits = negotiate(desired, process.limits());
   std::vector<bool> tables(static_cast<std::size_t>(limits.max_pt_index) + 1);
+  TargetBoard& board = board_of(process.port());
   // Nobody else writes them: the port does not know of this interface yet.
-  board_.registers.drops.store(0, std::memory_order_relaxed);
-  board_.registers.permission_violations.store(0, std::memory_order_relaxed);
-  board_.registers.operation_violations.store(0, std::memory_order_relaxed);
-  const Status status = process.port().open(number_, interface_config(limits, process.user()), board_);
+  board.registers.drops.store(0, std::memory_order_relaxed);
+  board.registers.permission_violations.store(0, std::memory_order_relaxed);
+  board.registers.operation_violations.store(0, std::memory_order_relaxed);
+  const Status status = process.port().open(number_, interface_config(limits, process.user()), board);
   if (status != Status::kOk) return PTL_NO_SPACE;
   limits_ = limits;
   tables_ = std::move(tables);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -43,7 +44,8 @@ class Interface {
   unsigned number() const noexcept { return number_; }
   bool has_matching() const noexcept { return (number_ & 2U) == 0; }
   bool is_logical() const noexcept { return (number_ & 1U) == 0; }
-  const TargetBoard& board() const noexcept { return board_; }
+  /// REQUIRES: it is open, or was.
+  const TargetBoard& board() const noexcept { return *board_.load(std::memory_order_acquire); }
 
   bool is_open() const noexcept { return is_open_; }
   ptl_handle_ni_t handle() const noexcept {
@@ -52,7 +54,7 @@ class Interface {
   const ptl_ni_limits_t& limits() const noexcept { return limits_; }
   unsigned entry_opening() const noexcept { return cut_opening(opening_); }
 
-  /// PTL_NO_SPACE. Throws std::bad_alloc, with no effect.
+  /// PTL_NO_SPACE. Throws std::bad_alloc, with no effect that a program sees.
   int open(PortalsProcess& process, const ptl_ni_limits_t* desired);
   /// All of its handles are stale now. end() must follow.
   void close() noexcept;
@@ -82,14 +84,18 @@ class Interface {
   EntryLayouts layouts;
 
  private:
+  TargetBoard& board_of(TargetPort& port);
+
   const unsigned number_;
   bool is_open_ = false;
   bool is_closing_ = false;
   std::uint64_t opening_ = 0;  ///< How often it was opened.
   ptl_ni_limits_t limits_{};
-  std::vector<bool> tables_;      ///< By index: in use.
-  std::vector<ProcessId> ranks_;  ///< By rank. Empty: there is no map.
-  TargetBoard board_;
+  std::vector<bool> tables_;                  ///< By index: in use.
+  std::vector<ProcessId> ranks_;              ///< By rank. Empty: there is no map.
+  std::atomic<TargetBoard*> board_{nullptr};  ///< The newest of boards_. Null: it was never open.
+  /// Those of all processors so far. Threads read them without a lock, so none is freed.
+  std::vector<TargetBoardMemory> boards_;
 };
 
 }  // namespace ch3_offload::portals

@@ -92,7 +92,8 @@ int PtlEQAlloc(ptl_handle_ni_t ni_handle, ptl_size_t count, ptl_handle_eq_t* eq_
     if (count > kMostEvents ||
         interface.queues.live() >= static_cast<std::size_t>(interface.limits().max_eqs))
       return PTL_NO_SPACE;
-    const auto queue = std::make_shared<EventQueue>(count, interface.most_tables());
+    const auto queue =
+        std::make_shared<EventQueue>(library.port().told_memory(), count, interface.most_tables());
     const ptl_handle_eq_t handle = interface.queues.add(queue);
     queue->id = library.port().make_queue(interface.number(), queue->ring());
     if (queue->id == kNoQueue) {

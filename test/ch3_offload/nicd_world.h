@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -114,10 +115,10 @@ class NicdWorld : public testing::Test {
     FileDescriptor socket;
     std::optional<PortMemory> memory;
   };
-  std::unique_ptr<ByHand> attach_by_hand(NicdHello hello) {
+  std::unique_ptr<ByHand> attach_by_hand(NicdHello hello, bool is_readable = true) {
     auto client = std::make_unique<ByHand>();
     client->socket = std::move(connect_to_nicd(name_).value());
-    hello.probe_address = reinterpret_cast<std::uint64_t>(&client->probe);
+    hello.probe_address = is_readable ? reinterpret_cast<std::uint64_t>(&client->probe) : 8;
     EXPECT_TRUE(send_with_files(client->socket, std::as_bytes(std::span(&hello, 1)), {}));
     auto welcome = std::make_unique<NicdWelcome>();
     std::array<FileDescriptor, PortMemory::kFiles> files;
@@ -145,6 +146,10 @@ class NicdWorld : public testing::Test {
     return receipt == Receipt::kMessage ? std::string(text_of(welcome->text)) : "";
   }
 
+  std::string card_of(PeerId peer) {
+    const auto elsewhere = cards_elsewhere_.find(peer);
+    return elsewhere == cards_elsewhere_.end() ? drivers_[index_of(peer)]->card() : elsewhere->second;
+  }
   /// Takes the events of both, answers what they ask, and counts their completions.
   void turn() {
     for (std::size_t i = 0; i < drivers_.size(); ++i) {
@@ -153,8 +158,7 @@ class NicdWorld : public testing::Test {
         done_[i] += event.kind <= Event::Kind::kCancelDone;
         if (event.kind == Event::Kind::kReceiveDone) received_bytes_ = event.length_bytes;
         if (event.kind == Event::Kind::kPeerFailed) ++failed_[i];
-        if (event.kind == Event::Kind::kCardWanted)
-          drivers_[i]->introduce(event.peer, drivers_[index_of(event.peer)]->card());
+        if (event.kind == Event::Kind::kCardWanted) drivers_[i]->introduce(event.peer, card_of(event.peer));
         if (event.kind == Event::Kind::kWarning)
           warnings_.append(reinterpret_cast<const char*>(event.bytes), event.length_bytes);
       }
@@ -199,6 +203,7 @@ class NicdWorld : public testing::Test {
   std::size_t received_bytes_ = 0;
   bool are_shared_ = false;  ///< Messages are in memory that their processes share.
   std::string warnings_;
+  std::map<PeerId, std::string> cards_elsewhere_;  ///< Of clients in other processes.
 };
 
 }  // namespace ch3_offload

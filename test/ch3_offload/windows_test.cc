@@ -38,7 +38,7 @@ class WindowsTest : public testing::Test {
       config.senders = kRanks;
       Provider* const providers[] = {rank.provider.get()};
       rank.driver = std::make_unique<HostDriver>(config, providers);
-      rank.book = std::make_unique<RankBook>(PeerId{i}, kRanks);
+      rank.book = std::make_unique<RankBook>(PeerId{i}, kRanks, UserId{1});
       rank.targets = std::make_unique<HostTargets>(*rank.driver, *rank.book);
       auto made = Windows::create(*rank.targets, kAtomicBytes);
       EXPECT_TRUE(made.ok());
@@ -241,7 +241,7 @@ TEST_F(WindowsTest, OperationsOnADeadProcessFailOnceEach) {
   ASSERT_EQ(at(0).begin(1, id, request), Status::kOk) << "it is told as others are";
   settle();
   EXPECT_EQ(over(0, data.data()), Status::kPeerFailed);
-  EXPECT_EQ(at(0).begin(kRanks, id, request), Status::kUnsupported) << "there is no such rank";
+  EXPECT_EQ(at(0).begin(kRanks, id, request), Status::kUnreachable) << "there is no such rank";
 }
 
 TEST_F(WindowsTest, TheLockOfADeadHolderIsRefused) {

@@ -41,8 +41,37 @@ void TargetSimulation::begin_program(std::uint64_t seed) {
   for (std::uint32_t i = 0; i < processes.size(); ++i) {
     sides_[i].oracle =
         std::make_unique<TargetOracle>(TableConfig{kTable, true, has_flow_control}, interface_config.limits);
+    if (is_elsewhere_) {
+      sides_[i].memory = std::make_unique<OtherMemory>(i, static_cast<std::uint32_t>(processes.size()));
+      sides_[i].addresses = std::make_unique<TargetAddresses>(&sides_[i].memory->client());
+    }
     append_fixed(i);
   }
+}
+
+Status TargetSimulation::append_to_table(std::uint32_t i, TargetDescription entry, TargetListKind list,
+                                         TargetId& id) {
+  TargetReach reach;
+  if (is_elsewhere_) {
+    EXPECT_EQ(sides_[i].addresses->take(entry, reach), TargetAddresses::Taken::kTaken);
+    sides_[i].kept.emplace_back(reach);
+  }
+  return table(i).append(entry, list, id, reach);
+}
+
+/// How much of the memory is still kept.
+std::size_t TargetSimulation::kept(std::uint32_t i) const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(sides_[i].kept, [](const auto& one) { return !one.expired(); }));
+}
+
+TargetHold TargetSimulation::hold_of(std::uint32_t i, TargetRequest& request) {
+  TargetHold hold;
+  if (is_elsewhere_) {
+    EXPECT_EQ(sides_[i].addresses->take(request, hold), TargetAddresses::Taken::kTaken);
+    sides_[i].kept.emplace_back(hold);
+  }
+  return hold;
 }
 
 /// The entries that stay: one that is read, and a sum.
@@ -56,7 +85,7 @@ void TargetSimulation::append_fixed(std::uint32_t i) {
     entry.ignore = {MatchBits{0}, kAnyProcess};
     if (bits == kReadBits) entry.options &= ~kAllowPut;
     Linked one;
-    EXPECT_EQ(table(i).append(entry, TargetListKind::kPriority, one.id), Status::kOk);
+    EXPECT_EQ(append_to_table(i, entry, TargetListKind::kPriority, one.id), Status::kOk);
     EXPECT_EQ(side.oracle->append(entry, TargetListKind::kPriority, one.entry), Status::kOk);
     side.linked.push_back(one);
   }
@@ -86,7 +115,7 @@ void TargetSimulation::append_any(std::uint32_t i) {
   const TargetDescription entry = random_entry(i);
   const TargetListKind list = random_.chance(0.4) ? TargetListKind::kOverflow : TargetListKind::kPriority;
   Linked one;
-  const Status status = table(i).append(entry, list, one.id);
+  const Status status = append_to_table(i, entry, list, one.id);
   if (is_exact_) {
     EXPECT_EQ(sides_[i].oracle->append(entry, list, one.entry), status);
     EXPECT_EQ(one.id == kNoTarget, one.entry == nullptr);
@@ -160,7 +189,9 @@ void TargetSimulation::begin(std::uint32_t from, std::uint32_t to) {
     begun.header.operation = begun.request.operation;
     decide(begun);
   }
-  const Status status = start(from, to, begun.request);
+  TargetRequest request = begun.request;
+  const TargetHold hold = hold_of(from, request);
+  const Status status = at(from).engine->request(PeerId{to}, request, hold);
   if (status == Status::kOk) return;
   EXPECT_EQ(status, Status::kPeerFailed);
   EXPECT_FALSE(is_exact_);
@@ -188,7 +219,9 @@ void TargetSimulation::trigger(std::uint32_t from, std::uint32_t to) {
   begun.request.cookie = reinterpret_cast<void*>(begun_.size() - 1);
   begun.is_triggered = true;
   begun.threshold = when.threshold;
-  EXPECT_EQ(at(from).engine->trigger(when, PeerId{to}, begun.request), Status::kOk);
+  TargetRequest request = begun.request;
+  const TargetHold hold = hold_of(from, request);
+  EXPECT_EQ(at(from).engine->trigger(when, PeerId{to}, request, hold), Status::kOk);
 }
 
 /// The process closes its interface. When that is done, it uses its memory for something else.
@@ -220,6 +253,7 @@ void TargetSimulation::expect_own_memory(std::uint32_t i) {
   }
   for (const std::vector<std::byte>& memory : sides_[i].memories) EXPECT_TRUE(is_mine(memory));
   EXPECT_TRUE(is_mine(sides_[i].readable) && is_mine(sides_[i].sum));
+  EXPECT_EQ(kept(i), 0u);
   EXPECT_EQ(at(i).provider->regions(), 0u);
 }
 
@@ -340,6 +374,7 @@ void TargetSimulation::unlink_all(std::uint32_t i) {
     EXPECT_NE(table(i).unlink(one.id), TargetTable::Unlinked::kInUse);
   EXPECT_TRUE(table(i).is_unused());
   EXPECT_EQ(at(i).interface->free_table(kTable), Status::kOk);
+  EXPECT_LE(kept(i), at(i).interface->triggered()) << "what waits for a trigger keeps its memory";
   EXPECT_EQ(at(i).provider->regions(), 0u);
 }
 

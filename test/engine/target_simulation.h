@@ -11,6 +11,9 @@
 // If a process dies, or closes its interface, requests end in ways that depend on time. Then each is told of
 // exactly once, and nothing stays in use. Of a process that has closed its interface, nothing touches its
 // memory any more.
+//
+// The memory of entries and requests may be that of another process: then engines reach it by copies of the
+// kernel, through TargetAddresses.
 
 #pragma once
 
@@ -24,6 +27,8 @@
 #include "engine/target_world.h"
 #include "engine/targets/target_oracle.h"
 #include "engine/wire.h"
+#include "nic/other_memory.h"
+#include "nic/target_addresses.h"
 #include "rdma/seeded_random.h"
 
 namespace ch3_offload {
@@ -37,6 +42,8 @@ class TargetSimulation : public TargetWorld {
 
   /// A whole program.
   void run(std::uint64_t seed, std::uint64_t steps, Incident incident);
+
+  bool is_elsewhere_ = false;  ///< The memory of entries and requests.
 
  private:
   static constexpr std::uint64_t kSumBits = 1000;   ///< What atomic operations find.
@@ -69,6 +76,9 @@ class TargetSimulation : public TargetWorld {
     std::uint64_t amount = 0;
   };
   struct Side {
+    std::unique_ptr<OtherMemory> memory;  ///< Null: it is not elsewhere.
+    std::unique_ptr<TargetAddresses> addresses;
+    std::vector<std::weak_ptr<const void>> kept;  ///< What entries and requests keep of that memory.
     bool is_closed = false;
     std::vector<Waiting> waiting;
     std::unique_ptr<ObservingProvider> observed;
@@ -87,6 +97,9 @@ class TargetSimulation : public TargetWorld {
   void begin_program(std::uint64_t seed);
   void append_fixed(std::uint32_t i);
   void append_any(std::uint32_t i);
+  Status append_to_table(std::uint32_t i, TargetDescription entry, TargetListKind list, TargetId& id);
+  std::size_t kept(std::uint32_t i) const;
+  TargetHold hold_of(std::uint32_t i, TargetRequest& request);
   void search(std::uint32_t i);
   void unlink(std::uint32_t i);
   void begin(std::uint32_t from, std::uint32_t to);

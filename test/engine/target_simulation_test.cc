@@ -26,9 +26,16 @@ class TargetPrograms : public TargetSimulation {
   }
 };
 
-TEST_F(TargetPrograms, EndAsTheOracleSays) { run_all(Incident::kNone); }
-TEST_F(TargetPrograms, EndWhenAProcessDies) { run_all(Incident::kDeath); }
-TEST_F(TargetPrograms, EndWhenAProcessClosesItsInterface) { run_all(Incident::kClose); }
+/// Whether the memory of entries and requests is another process's.
+class WhereverTheMemoryIs : public TargetPrograms, public testing::WithParamInterface<bool> {
+ protected:
+  WhereverTheMemoryIs() { is_elsewhere_ = GetParam(); }
+};
+INSTANTIATE_TEST_SUITE_P(Elsewhere, WhereverTheMemoryIs, testing::Bool());
+
+TEST_P(WhereverTheMemoryIs, ProgramsEndAsTheOracleSays) { run_all(Incident::kNone); }
+TEST_P(WhereverTheMemoryIs, ProgramsEndWhenAProcessDies) { run_all(Incident::kDeath); }
+TEST_P(WhereverTheMemoryIs, ProgramsEndWhenAProcessClosesItsInterface) { run_all(Incident::kClose); }
 
 }  // namespace
 }  // namespace ch3_offload

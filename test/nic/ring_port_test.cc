@@ -759,7 +759,7 @@ TEST_F(HostileClient, IsRefusedForAWrongKind) {
   expect_refused();
 }
 TEST_F(HostileClient, IsRefusedForAKindBehindTheLast) {
-  give(command(static_cast<CommandKind>(static_cast<int>(CommandKind::kUnshare) + 1)));
+  give(command(static_cast<CommandKind>(static_cast<int>(CommandKind::kDetachTargets) + 1)));
   expect_refused();
 }
 TEST_F(HostileClient, IsRefusedForARecordThatIsNoMessage) {

@@ -16,11 +16,13 @@ std::string driver_name(const testing::TestParamInfo<TargetDriver>& info) {
   switch (info.param) {
     case TargetDriver::kHost: return "Host";
     case TargetDriver::kStepped: return "Stepped";
+    case TargetDriver::kOther: return "Other";
     default: return "Thread";
   }
 }
 INSTANTIATE_TEST_SUITE_P(Drivers, TargetPorts,
-                         testing::Values(TargetDriver::kHost, TargetDriver::kStepped, TargetDriver::kThread),
+                         testing::Values(TargetDriver::kHost, TargetDriver::kStepped, TargetDriver::kOther,
+                                         TargetDriver::kThread),
                          driver_name);
 
 TEST_P(TargetPorts, APutArrivesAndIsAcknowledged) {

@@ -3,6 +3,7 @@
 //
 //   host     HostTargets over the fake network
 //   stepped  RingTargets and TargetServer over the fake network, in turns of the test's thread
+//   other    the same, and the processor sees the client's memory as that of another process
 //   thread   ThreadDriver over shared memory
 
 #pragma once
@@ -23,7 +24,9 @@
 #include "engine/targets/recording_listener.h"
 #include "nic/fake_process_book.h"
 #include "nic/host_targets.h"
+#include "nic/other_memory.h"
 #include "nic/ring_targets.h"
+#include "nic/target_driver.h"
 #include "nic/target_server.h"
 #include "nic/thread_driver.h"
 #include "rdma/fake_provider.h"
@@ -31,8 +34,6 @@
 #include "rdma/shm/shm_world.h"
 
 namespace ch3_offload {
-
-enum class TargetDriver { kHost, kStepped, kThread };
 
 inline ProcessId process_of(std::uint32_t i) { return make_physical_id(0x7F000001, 100 + i); }
 /// In an interface with ranks, they are in the reverse order.
@@ -71,9 +72,18 @@ class FakeSide : public TargetSide {
 
 class SteppedSide final : public FakeSide {
  public:
-  using FakeSide::FakeSide;
+  /// `other`: the memory of its client in another process. Null: it is in this one.
+  SteppedSide(Provider& provider, const EngineConfig& config, OtherMemory* other = nullptr)
+      : FakeSide(provider, config), other_(other) {}
+  ~SteppedSide() override {
+    if (server != nullptr) server->close();
+  }
   struct Client final : RingTargets {
     Client(PortMemory& memory, SteppedSide& its_side) : RingTargets(memory), side(its_side) {}
+    std::shared_ptr<ToldMemory> told_memory() noexcept override {
+      if (side.other_ == nullptr) return RingTargets::told_memory();
+      return side.other_->told();
+    }
     void wait_for_processor(std::uint32_t) noexcept override {
       side.server->turn();
       if (!side.server->is_refused()) return;
@@ -84,7 +94,8 @@ class SteppedSide final : public FakeSide {
   };
   void meet(std::uint32_t self, const std::vector<FakeProcessBook::Member>& members) override {
     FakeSide::meet(self, members);
-    server = std::make_unique<TargetServer>(*targets, memory);
+    server =
+        std::make_unique<TargetServer>(*targets, memory, other_ == nullptr ? nullptr : &other_->client());
     client = std::make_unique<Client>(memory, *this);
   }
   TargetPort& port() override { return *client; }
@@ -98,6 +109,9 @@ class SteppedSide final : public FakeSide {
   PortMemory memory = std::move(PortMemory::make().value());
   std::unique_ptr<TargetServer> server;
   std::unique_ptr<Client> client;
+
+ private:
+  OtherMemory* const other_;
 };
 
 class ThreadSide final : public TargetSide {
@@ -154,7 +168,7 @@ class ThreadSide final : public TargetSide {
 /// A process of the world: its port, and an open interface with a queue, a counting event and a table.
 struct TargetClient {
   std::unique_ptr<TargetSide> side;
-  std::unique_ptr<TargetBoard> board = std::make_unique<TargetBoard>();
+  TargetBoardMemory board;
   std::unique_ptr<TargetEventMemory> begun, came;
   QueueId begun_queue{}, came_queue{};
   CounterId begun_counter{}, came_counter{};
@@ -170,6 +184,7 @@ class TargetPortsWorld : public testing::Test {
   }
   ~TargetPortsWorld() override {
     for (TargetClient& one : clients) one.side.reset();  // Before the memory that they are told in.
+    for (const auto& other : others) EXPECT_FALSE(other->client().is_broken()) << other->client().reason();
     if (network == nullptr) return;
     EXPECT_EQ(network->violations(), std::vector<std::string>{});
   }
@@ -196,8 +211,10 @@ class TargetPortsWorld : public testing::Test {
         std::unique_ptr<FakeSide> made;
         if (driver_ == TargetDriver::kHost)
           made = std::make_unique<FakeSide>(*providers.back(), config);
-        else
+        else if (driver_ == TargetDriver::kStepped)
           made = std::make_unique<SteppedSide>(*providers.back(), config);
+        else
+          made = make_other(i, size, config);
         card = made->driver->card();
         clients.back().side = std::move(made);
       }
@@ -211,12 +228,16 @@ class TargetPortsWorld : public testing::Test {
       open(i);
     }
   }
+  std::unique_ptr<FakeSide> make_other(std::uint32_t i, std::uint32_t size, const EngineConfig& config) {
+    others.push_back(std::make_unique<OtherMemory>(i, size));
+    return std::make_unique<SteppedSide>(*providers.back(), config, others.back().get());
+  }
   /// Interface 0, and what is in it.
   void open(std::uint32_t i) {
     TargetClient& one = clients[i];
-    one.board = std::make_unique<TargetBoard>();
-    one.begun = TargetEventMemory::make(1000, 64);
-    one.came = TargetEventMemory::make(1000, 64);
+    one.board = make_board(one.port().told_memory());
+    one.begun = TargetEventMemory::make(one.port().told_memory(), 1000, 64);
+    one.came = TargetEventMemory::make(one.port().told_memory(), 1000, 64);
     ASSERT_EQ(one.port().open(0, interface_config, *one.board), Status::kOk);
     one.begun_queue = one.port().make_queue(0, one.begun->ring);
     one.came_queue = one.port().make_queue(0, one.came->ring);
@@ -333,7 +354,8 @@ class TargetPortsWorld : public testing::Test {
   std::unique_ptr<FakeNetwork> network;
   std::unique_ptr<ShmWorld> shm;
   std::vector<std::unique_ptr<FakeProvider>> providers;
-  std::vector<TargetClient> clients;  ///< Those that have died have no side.
+  std::vector<std::unique_ptr<OtherMemory>> others;  ///< By process, if there are such.
+  std::vector<TargetClient> clients;                 ///< Those that have died have no side.
   std::vector<TargetEvent> came_events;
 
  private:

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "nic/fake_process_book.h"
+#include "nic/other_memory.h"
 #include "rdma/fake_provider.h"
 
 namespace ch3_offload {
@@ -20,15 +21,18 @@ using Bytes = std::vector<std::byte>;
 /// A processor whose client is the test: it writes whatever it likes into the ring.
 class Processor {
  public:
-  Processor() {
+  /// `client`: of a client in another process. Null: it is in this one.
+  explicit Processor(OtherMemory* client = nullptr) {
     Provider* const providers[] = {provider_.get()};
     EngineConfig config;
     config.first_book_peer = PeerId{0};
     driver_ = std::make_unique<HostDriver>(config, providers);
     targets_ = std::make_unique<HostTargets>(*driver_, book_);
-    server_ = std::make_unique<TargetServer>(*targets_, memory_);
+    server_ =
+        std::make_unique<TargetServer>(*targets_, memory_, client == nullptr ? nullptr : &client->client());
     commands_ = memory_.command_producer();
   }
+  ~Processor() { server_->close(); }
   void give(const Bytes& record) {
     ASSERT_TRUE(commands_.has_room(record.size()));
     std::memcpy(commands_.payload(), record.data(), record.size());
@@ -149,6 +153,120 @@ TEST(TargetServer, RefusesValuesThatAreNone) {
   Bytes longer = record(head(Kind::kRequest), request);
   longer.push_back(std::byte{});
   expect_refused("more than a request", longer);
+}
+
+/// A client in another process, with an open interface and a table.
+class OtherClient {
+ public:
+  explicit OtherClient(KernelCopies copies = KernelCopies::kAllowed)
+      : memory(0, 1, copies), board(make_board(memory.told())), processor(&memory) {
+    processor.give(opening(*board));
+    EXPECT_EQ(processor.status(), Status::kOk);
+    processor.give(record(head(Kind::kMakeTable)));
+    EXPECT_EQ(processor.status(), Status::kOk);
+  }
+  OtherMemory memory;
+  const TargetBoardMemory board;
+  Processor processor;
+};
+
+void expect_refused(const char* what, const Bytes& bytes, KernelCopies copies) {
+  SCOPED_TRACE(what);
+  OtherClient client(copies);
+  client.processor.give(bytes);
+  EXPECT_TRUE(client.processor.is_refused());
+}
+
+TEST(TargetServer, RefusesMemoryOfAnotherProcessThatIsNone) {
+  const std::vector<Piece> pieces(4097, Piece{0, 1});
+  PayloadLayout layout{.kind = PayloadLayout::Kind::kPieces, .piece_count = 4097, .pieces = pieces.data()};
+  layout.element_bytes = 4097;
+  std::byte byte{};
+  TargetDescription entry;
+  entry.start = &byte;
+  entry.length_bytes = 4097;
+  entry.layout = &layout;
+  TargetRequest request;
+  request.source.memory = {&byte, 4097, &layout};
+  const auto refused = [&](const char* what) {
+    expect_refused(what, record(head(Kind::kAppend), entry), KernelCopies::kAllowed);
+    expect_refused(what, record(head(Kind::kTriggerAppend), entry), KernelCopies::kAllowed);
+    expect_refused(what, record(head(Kind::kRequest), request), KernelCopies::kAllowed);
+    expect_refused(what, record(head(Kind::kTriggerRequest), request), KernelCopies::kAllowed);
+  };
+  refused("too many pieces");
+  layout.piece_count = 4096;
+  refused("another sum");
+  layout.kind = PayloadLayout::Kind::kPacked;
+  refused("functions");
+  request.source.memory = {&byte, std::size_t{1} << 56, nullptr};
+  expect_refused("too long", record(head(Kind::kRequest), request), KernelCopies::kAllowed);
+  request.operation = TargetOperation::kGet;
+  request.destination.memory = request.source.memory;
+  expect_refused("too long a get", record(head(Kind::kRequest), request), KernelCopies::kAllowed);
+}
+
+/// Where the kernel refuses copies, there is nothing but shared memory.
+TEST(TargetServer, RefusesMemoryThatItCannotReach) {
+  std::byte bytes[16]{};
+  TargetDescription entry;
+  entry.start = bytes;
+  entry.length_bytes = sizeof bytes;
+  expect_refused("an entry", record(head(Kind::kAppend), entry), KernelCopies::kRefused);
+  TargetRequest request;
+  request.source.memory = {bytes, sizeof bytes, nullptr};
+  expect_refused("a request", record(head(Kind::kRequest), request), KernelCopies::kRefused);
+  OtherClient client(KernelCopies::kRefused);
+  entry.start = client.memory.told()->allocate(16);
+  client.processor.give(record(head(Kind::kAppend), entry));
+  EXPECT_EQ(client.processor.status(), Status::kOk);
+  EXPECT_NE(client.processor.name(), 0u);
+  TargetCommandRecord ranks = head(Kind::kSetRanks);
+  ranks.address = reinterpret_cast<std::uint64_t>(bytes);
+  ranks.length = 2;
+  client.processor.give(record(ranks));
+  EXPECT_EQ(client.processor.status(), Status::kUnsupported);
+}
+
+/// Whoever runs the processor drops it.
+TEST(TargetServer, AClientWithoutTheMemoryThatItNamesIsBroken) {
+  PayloadLayout* const nowhere = reinterpret_cast<PayloadLayout*>(8);
+  TargetDescription entry;
+  entry.length_bytes = 8;
+  entry.layout = nowhere;
+  OtherClient appends;
+  appends.processor.give(record(head(Kind::kAppend), entry));
+  EXPECT_TRUE(appends.memory.client().is_broken());
+  OtherClient puts;
+  entry.layout = nullptr;
+  entry.start = reinterpret_cast<std::byte*>(8);
+  entry.options = kAllowPut;
+  puts.processor.give(record(head(Kind::kAppend), entry));
+  EXPECT_FALSE(puts.memory.client().is_broken()) << "an entry may be where no memory is";
+  TargetRequest request;
+  request.source.memory = {reinterpret_cast<std::byte*>(8), 8, nullptr};
+  TargetCommandRecord to_itself = head(Kind::kRequest);
+  to_itself.process = make_physical_id(1, 1);
+  puts.processor.give(record(to_itself, request));
+  EXPECT_TRUE(puts.memory.client().is_broken());
+  OtherClient ranks;
+  TargetCommandRecord command = head(Kind::kSetRanks);
+  command.address = 8;
+  command.length = 2;
+  ranks.processor.give(record(command));
+  EXPECT_TRUE(ranks.memory.client().is_broken());
+}
+
+TEST(TargetServer, AListOfRanksHasAnEnd) {
+  OtherClient client;
+  TargetCommandRecord command = head(Kind::kSetRanks);
+  command.address = reinterpret_cast<std::uint64_t>(&command);
+  for (const std::uint64_t length : {TargetAddresses::kMost + 1, UINT64_MAX, UINT64_MAX / 8 + 1}) {
+    command.length = length;
+    client.processor.give(record(command));
+    EXPECT_EQ(client.processor.status(), Status::kNoMemory);
+  }
+  EXPECT_FALSE(client.processor.is_refused());
 }
 
 TEST(TargetServer, DoesNotSleepOverACommand) {

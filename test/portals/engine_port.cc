@@ -16,13 +16,13 @@ namespace {
 
 class EnginePort final : public TestPort {
  public:
-  EnginePort(ProcessId self, UserId user, bool works_alone)
-      : works_alone_(works_alone), bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  EnginePort(ProcessId self, UserId user, TargetDriver driver)
+      : works_alone_(driver == TargetDriver::kThread), bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     EngineConfig config;
     config.self = PeerId{0};
     config.senders = 1;
     config.first_book_peer = PeerId{0};
-    if (works_alone) {
+    if (works_alone_) {
       shm_ = std::make_unique<ShmWorld>(1, ShmConfig{});
       auto made = std::make_unique<ThreadSide>(shm_->at(PeerId{0}), config);
       made->meet(0, {{self, user, made->driver->card()}});
@@ -30,7 +30,13 @@ class EnginePort final : public TestPort {
     } else {
       network_ = std::make_unique<FakeNetwork>(FakeConfig{});
       provider_ = network_->make_provider(PeerId{0});
-      auto made = std::make_unique<FakeSide>(*provider_, config);
+      std::unique_ptr<FakeSide> made;
+      if (driver == TargetDriver::kOther) {
+        other_ = std::make_unique<OtherMemory>(0, 1);
+        made = std::make_unique<SteppedSide>(*provider_, config, other_.get());
+      } else {
+        made = std::make_unique<FakeSide>(*provider_, config);
+      }
       made->meet(0, {{self, user, made->driver->card()}});
       side_ = std::move(made);
     }
@@ -38,6 +44,8 @@ class EnginePort final : public TestPort {
     descriptors_.assign(theirs.begin(), theirs.end());
     descriptors_.push_back(bell_.get());
   }
+
+  std::shared_ptr<ToldMemory> told_memory() noexcept override { return port().told_memory(); }
 
   void hold() override {
     const Guard guard(mutex_);
@@ -80,7 +88,7 @@ class EnginePort final : public TestPort {
     const Guard guard(mutex_);
     return port().set_ranks(number, ranks);
   }
-  QueueId make_queue(unsigned number, TargetEventRing& ring) noexcept override {
+  QueueId make_queue(unsigned number, const TargetEventRing& ring) noexcept override {
     const Guard guard(mutex_);
     return port().make_queue(number, ring);
   }
@@ -203,6 +211,7 @@ class EnginePort final : public TestPort {
   std::unique_ptr<ShmWorld> shm_;
   std::unique_ptr<FakeNetwork> network_;
   std::unique_ptr<FakeProvider> provider_;
+  std::unique_ptr<OtherMemory> other_;  ///< Null: the processor is in this process.
   std::unique_ptr<TargetSide> side_;
   std::vector<int> descriptors_;
   std::vector<Held> held_;
@@ -213,8 +222,8 @@ class EnginePort final : public TestPort {
 
 }  // namespace
 
-std::unique_ptr<TestPort> make_engine_port(ProcessId self, UserId user, bool works_alone) {
-  return std::make_unique<EnginePort>(self, user, works_alone);
+std::unique_ptr<TestPort> make_engine_port(ProcessId self, UserId user, TargetDriver driver) {
+  return std::make_unique<EnginePort>(self, user, driver);
 }
 
 }  // namespace ch3_offload::portals

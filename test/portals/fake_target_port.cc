@@ -123,7 +123,7 @@ Status FakeTargetPort::set_ranks(unsigned number, std::span<const ProcessId> ran
   return Status::kOk;
 }
 
-QueueId FakeTargetPort::make_queue(unsigned number, TargetEventRing& ring) noexcept {
+QueueId FakeTargetPort::make_queue(unsigned number, const TargetEventRing& ring) noexcept {
   const Guard guard(mutex_);
   return sides_[number].targets->make_queue(ring);
 }

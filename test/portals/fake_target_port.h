@@ -45,7 +45,7 @@ class FakeTargetPort final : public TestPort {
   Status open(unsigned number, const TargetInterfaceConfig& config, TargetBoard& board) noexcept override;
   bool close(unsigned number) noexcept override;
   Status set_ranks(unsigned number, std::span<const ProcessId> ranks) noexcept override;
-  QueueId make_queue(unsigned number, TargetEventRing& ring) noexcept override;
+  QueueId make_queue(unsigned number, const TargetEventRing& ring) noexcept override;
   void free_queue(unsigned number, QueueId queue) noexcept override;
   CounterId make_counter(unsigned number) noexcept override;
   void free_counter(unsigned number, CounterId counter) noexcept override;

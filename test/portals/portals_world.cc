@@ -16,7 +16,12 @@ bool driver_works_alone() noexcept {
 }
 
 std::unique_ptr<TestPort> make_port(ProcessId self) {
-  if (world.driver >= Driver::kEngineHost) return make_engine_port(self, UserId{kUid}, driver_works_alone());
+  switch (world.driver) {
+    case Driver::kEngineHost: return make_engine_port(self, UserId{kUid}, TargetDriver::kHost);
+    case Driver::kEngineThread: return make_engine_port(self, UserId{kUid}, TargetDriver::kThread);
+    case Driver::kEngineOther: return make_engine_port(self, UserId{kUid}, TargetDriver::kOther);
+    default: break;
+  }
   return std::make_unique<FakeTargetPort>(FakeTargetPort::Config{self, UserId{kUid}, driver_works_alone()});
 }
 

@@ -21,7 +21,8 @@ inline constexpr ptl_pid_t kPid = 77;
 inline constexpr ptl_uid_t kUid = 1000;
 
 /// What is below the library: the fake port, or the engine's; one that needs calls, or one that works alone.
-enum class Driver { kFakeHost, kFakeThread, kEngineHost, kEngineThread };
+/// kEngineOther needs calls, too, and sees the memory of this process as that of another one.
+enum class Driver { kFakeHost, kFakeThread, kEngineHost, kEngineThread, kEngineOther };
 
 /// What make_portals_process() does.
 struct World {
@@ -77,16 +78,16 @@ bool eventually(Holds holds) {
 }
 
 inline std::string driver_name(const ::testing::TestParamInfo<Driver>& info) {
-  const char* const names[] = {"FakeHost", "FakeThread", "EngineHost", "EngineThread"};
+  const char* const names[] = {"FakeHost", "FakeThread", "EngineHost", "EngineThread", "EngineOther"};
   return names[static_cast<int>(info.param)];
 }
 
 /// Each test runs with each driver.
-#define PORTALS_INSTANTIATE(Suite)                                                                           \
-  INSTANTIATE_TEST_SUITE_P(                                                                                  \
-      Drivers, Suite,                                                                                        \
-      ::testing::Values(Driver::kFakeHost, Driver::kFakeThread, Driver::kEngineHost, Driver::kEngineThread), \
-      driver_name)
+#define PORTALS_INSTANTIATE(Suite)                                                                        \
+  INSTANTIATE_TEST_SUITE_P(Drivers, Suite,                                                                \
+                           ::testing::Values(Driver::kFakeHost, Driver::kFakeThread, Driver::kEngineHost, \
+                                             Driver::kEngineThread, Driver::kEngineOther),                \
+                           driver_name)
 #define PORTALS_TEST_SUITE(Suite)      \
   class Suite : public PortalsTest {}; \
   PORTALS_INSTANTIATE(Suite)

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "nic/target_driver.h"
 #include "nic/target_port.h"
 
 namespace ch3_offload::portals {
@@ -20,8 +21,8 @@ class TestPort : public TargetPort {
   virtual unsigned armings() = 0;
 };
 
-/// The engine's own port, of a process that is alone on its network. `works_alone`: ThreadDriver over shared memory.
-/// Else HostTargets over the fake network.
-std::unique_ptr<TestPort> make_engine_port(ProcessId self, UserId user, bool works_alone);
+/// The engine's own port, of a process that is alone on its network. kThread: over shared memory. All others:
+/// over the fake network.
+std::unique_ptr<TestPort> make_engine_port(ProcessId self, UserId user, TargetDriver driver);
 
 }  // namespace ch3_offload::portals

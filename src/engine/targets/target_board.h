@@ -43,18 +43,23 @@ struct TargetBoard {
   TargetCounterWords counters[kMostTargetCounters];  ///< By counter_index().
 };
 
+/// How far an event queue was written and read: positions that never go back.
+struct TargetEventWords {
+  alignas(64) std::atomic<std::uint64_t> written{0};  ///< The processor's.
+  alignas(64) std::atomic<std::uint64_t> taken{0};    ///< The client's.
+};
+
 /// An event queue: a ring with one writer and one reader (target_event_ring.h). An event that finds it full
-/// is dropped, and the next one that has room says so.
+/// is dropped, and the next one that has room says so. This says where it is, and is not shared itself.
 struct TargetEventRing {
   struct Slot {
     TargetEvent event;
     bool lost_before = false;  ///< Events between this one and the one before it were dropped.
   };
-  Slot* slots = nullptr;       ///< Behind this struct, or elsewhere in the same block.
-  std::size_t capacity = 0;    ///< `reservable`, and one for each table that may be disabled.
-  std::size_t reservable = 0;  ///< What the user asked for. Not 0.
-  alignas(64) std::atomic<std::uint64_t> written{0};  ///< The processor's.
-  alignas(64) std::atomic<std::uint64_t> taken{0};    ///< The client's.
+  TargetEventWords* words = nullptr;
+  Slot* slots = nullptr;
+  std::uint64_t capacity = 0;    ///< `reservable`, and one for each table that may be disabled.
+  std::uint64_t reservable = 0;  ///< What the user asked for. Not 0.
 };
 
 }  // namespace ch3_offload

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "engine/intrusive_list.h"
 #include "engine/keyed_queues.h"
@@ -14,7 +15,12 @@
 
 namespace ch3_offload {
 
+struct Payload;
 struct PayloadLayout;
+
+/// Where the engine reaches memory of a client in another process, which names it by addresses of its own.
+/// Valid as long as somebody has it. Null: the memory is where the client says.
+using TargetReach = std::shared_ptr<const Payload>;
 
 /// An entry's memory may be in so many pieces.
 inline constexpr std::uint32_t kMostEntryPieces = 4096;
@@ -99,6 +105,7 @@ struct TargetHeader {
 struct TargetEntry {
   std::uint64_t pool_id = 0;
   TargetDescription its;
+  TargetReach reach;        ///< Of its memory.
   std::uint32_t table = 0;  ///< TableConfig::index.
   TargetListKind list{};
   bool is_linked = false;

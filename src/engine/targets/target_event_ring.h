@@ -14,8 +14,10 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "engine/targets/target_board.h"
+#include "engine/targets/told_memory.h"
 
 namespace ch3_offload {
 
@@ -24,15 +26,17 @@ class TargetEventWriter {
  public:
   std::uint64_t pool_id = 0;
 
-  /// The ring must stay where it is as long as this object. Returns false if there is no memory, or if the
-  /// ring has no room for what it may reserve.
-  bool attach(TargetEventRing& ring) noexcept {
-    if (ring.slots == nullptr || ring.reservable == 0 || ring.capacity < ring.reservable) return false;
-    ring_ = &ring;
+  /// The ring's memory must stay where it is as long as this object. Returns false if there is no memory, or
+  /// if the ring has no room for what it may reserve.
+  bool attach(const TargetEventRing& ring) noexcept {
+    if (ring.words == nullptr || ring.slots == nullptr || ring.reservable == 0 ||
+        ring.capacity < ring.reservable)
+      return false;
+    words_ = ring.words;
     slots_ = ring.slots;
     capacity_ = ring.capacity;
     reservable_ = ring.reservable;
-    written_ = ring.written.load(std::memory_order_relaxed);
+    written_ = ring.words->written.load(std::memory_order_relaxed);
     disabled_at_.reset(new (std::nothrow) std::uint64_t[capacity_ - reservable_ + 1]);
     return disabled_at_ != nullptr;
   }
@@ -52,7 +56,7 @@ class TargetEventWriter {
     slots_[written_ % capacity_] = {event, has_lost_};
     has_lost_ = false;
     // Pairs with TargetEventReader::take(), which then sees the slot.
-    ring_->written.store(++written_, std::memory_order_release);
+    words_->written.store(++written_, std::memory_order_release);
   }
 
   bool reserve(std::size_t events) noexcept {
@@ -67,7 +71,7 @@ class TargetEventWriter {
   /// Brings up to date what the client has taken.
   void note_taken() noexcept {
     // Pairs with TargetEventReader::take(): a slot has been read before it is written again.
-    taken_ = ring_->taken.load(std::memory_order_acquire);
+    taken_ = words_->taken.load(std::memory_order_acquire);
     std::size_t gone = 0;
     while (gone < disabled_ && disabled_at_[gone] < taken_) ++gone;
     if (gone == 0) return;
@@ -77,11 +81,11 @@ class TargetEventWriter {
   /// Events in the ring that are not disabled events.
   std::size_t others() const noexcept { return static_cast<std::size_t>(written_ - taken_) - disabled_; }
 
-  TargetEventRing* ring_ = nullptr;
+  TargetEventWords* words_ = nullptr;
   TargetEventRing::Slot* slots_ = nullptr;
-  std::size_t capacity_ = 0;
-  std::size_t reservable_ = 0;
-  std::size_t reserved_ = 0;
+  std::uint64_t capacity_ = 0;
+  std::uint64_t reservable_ = 0;
+  std::uint64_t reserved_ = 0;
   std::uint64_t written_ = 0;
   std::uint64_t taken_ = 0;                       ///< As far as is known.
   std::unique_ptr<std::uint64_t[]> disabled_at_;  ///< Positions of the disabled events that are in the ring,
@@ -92,47 +96,68 @@ class TargetEventWriter {
 /// The client's end.
 class TargetEventReader {
  public:
-  explicit TargetEventReader(TargetEventRing& ring) noexcept : ring_(&ring) {}
+  explicit TargetEventReader(const TargetEventRing& ring) noexcept : ring_(ring) {}
 
   bool empty() const noexcept {
-    return ring_->written.load(std::memory_order_acquire) == ring_->taken.load(std::memory_order_relaxed);
+    return ring_.words->written.load(std::memory_order_acquire) ==
+           ring_.words->taken.load(std::memory_order_relaxed);
   }
   /// Takes the oldest event. Returns false if there is none. `lost`: events before it were dropped.
   bool take(TargetEvent& event, bool& lost) noexcept {
-    const std::uint64_t taken = ring_->taken.load(std::memory_order_relaxed);
+    const std::uint64_t taken = ring_.words->taken.load(std::memory_order_relaxed);
     // Acquire: pairs with TargetEventWriter::push().
-    if (ring_->written.load(std::memory_order_acquire) == taken) return false;
-    const TargetEventRing::Slot& slot = ring_->slots[taken % ring_->capacity];
+    if (ring_.words->written.load(std::memory_order_acquire) == taken) return false;
+    const TargetEventRing::Slot& slot = ring_.slots[taken % ring_.capacity];
     event = slot.event;
     lost = slot.lost_before;
-    ring_->taken.store(taken + 1, std::memory_order_release);
+    ring_.words->taken.store(taken + 1, std::memory_order_release);
     return true;
   }
 
  private:
-  TargetEventRing* ring_;
+  TargetEventRing ring_;
 };
 
-/// A ring with its slots. It must not move while it is in use.
+/// The memory of a ring.
 class TargetEventMemory {
  public:
   /// For at least `events` events, and one for each of `tables` that may be disabled. Null: no memory.
-  static std::unique_ptr<TargetEventMemory> make(std::size_t events, std::size_t tables) noexcept {
-    std::unique_ptr<TargetEventMemory> memory(new (std::nothrow) TargetEventMemory);
+  static std::unique_ptr<TargetEventMemory> make(std::shared_ptr<ToldMemory> maker, std::size_t events,
+                                                 std::size_t tables) noexcept {
+    std::unique_ptr<TargetEventMemory> memory(new (std::nothrow) TargetEventMemory(std::move(maker)));
     if (memory == nullptr) return nullptr;
     TargetEventRing& ring = memory->ring;
     ring.reservable = std::max<std::size_t>(events, 1);
     ring.capacity = ring.reservable + tables;
-    memory->slots_.reset(new (std::nothrow) TargetEventRing::Slot[ring.capacity]);
-    ring.slots = memory->slots_.get();
-    return ring.slots == nullptr ? nullptr : std::move(memory);
+    constexpr std::uint64_t kMostSlots =
+        (SIZE_MAX - sizeof(TargetEventWords)) / sizeof(TargetEventRing::Slot);
+    if (ring.capacity < tables || ring.capacity > kMostSlots) return nullptr;
+    memory->block_ =
+        memory->maker_->allocate(sizeof(TargetEventWords) + ring.capacity * sizeof(TargetEventRing::Slot));
+    if (memory->block_ == nullptr) return nullptr;
+    ring.words = new (memory->block_) TargetEventWords;
+    auto* const slots = reinterpret_cast<TargetEventRing::Slot*>(memory->block_ + sizeof(TargetEventWords));
+    std::uninitialized_default_construct_n(slots, ring.capacity);
+    ring.slots = slots;
+    return memory;
   }
+  /// Of this process only.
+  static std::unique_ptr<TargetEventMemory> make(std::size_t events, std::size_t tables) noexcept {
+    return make(told_heap(), events, tables);
+  }
+  ~TargetEventMemory() {
+    if (block_ != nullptr) maker_->give_back(block_);
+  }
+  TargetEventMemory(const TargetEventMemory&) = delete;
+  TargetEventMemory& operator=(const TargetEventMemory&) = delete;
 
   TargetEventRing ring;
 
  private:
-  TargetEventMemory() = default;
-  std::unique_ptr<TargetEventRing::Slot[]> slots_;
+  explicit TargetEventMemory(std::shared_ptr<ToldMemory> maker) noexcept : maker_(std::move(maker)) {}
+
+  const std::shared_ptr<ToldMemory> maker_;
+  std::byte* block_ = nullptr;
 };
 
 }  // namespace ch3_offload

@@ -23,7 +23,7 @@ Status TargetInterface::prepare() noexcept {
   return resources_.prepare();
 }
 
-QueueId TargetInterface::make_queue(TargetEventRing& ring) noexcept {
+QueueId TargetInterface::make_queue(const TargetEventRing& ring) noexcept {
   TargetEventWriter* const queue = queues_.take();
   if (queue == nullptr) return kNoQueue;
   if (queue->attach(ring)) return QueueId{queue->pool_id};
@@ -59,11 +59,12 @@ Status TargetInterface::trigger(const TargetTrigger& when, const TriggeredAction
 }
 
 Status TargetInterface::trigger_append(const TargetTrigger& when, std::uint32_t index, TargetListKind list,
-                                       const TargetDescription& description, TargetId& id) noexcept {
+                                       const TargetDescription& description, TargetId& id,
+                                       const TargetReach& reach) noexcept {
   id = kNoTarget;
   TargetTable* const its = table(index);
   if (its == nullptr) return Status::kUnsupported;
-  if (const Status status = its->prepare(description, list, id); status != Status::kOk) return status;
+  if (const Status status = its->prepare(description, list, id, reach); status != Status::kOk) return status;
   const Status status = trigger(when, TriggeredAppend{index, id});
   if (status != Status::kOk) its->drop(std::exchange(id, kNoTarget));
   return status;

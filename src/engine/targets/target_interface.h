@@ -48,9 +48,9 @@ class TargetInterface {
   /// To be called once, before any other function. kNoMemory.
   Status prepare() noexcept;
 
-  /// `ring` is the client's, and stays where it is until free_queue(). kNoQueue: no memory, or it has no room
-  /// for what it says.
-  QueueId make_queue(TargetEventRing& ring) noexcept;
+  /// The ring's memory is the client's, and stays where it is until free_queue(). kNoQueue: no memory, or it
+  /// has no room for what it says.
+  QueueId make_queue(const TargetEventRing& ring) noexcept;
   void free_queue(QueueId id) noexcept;
 
   /// A counting event at 0. kNoCounter: there are as many as may be.
@@ -69,7 +69,8 @@ class TargetInterface {
   /// Appends an entry then. It has its name at once, and is not linked yet. As well kUnsupported: there is no
   /// such table.
   Status trigger_append(const TargetTrigger& when, std::uint32_t table, TargetListKind list,
-                        const TargetDescription& description, TargetId& id) noexcept;
+                        const TargetDescription& description, TargetId& id,
+                        const TargetReach& reach = {}) noexcept;
   /// Does what is due, unless that is a request, which is the engine's.
   void carry_out(const TriggeredAction& action) noexcept;
   /// Forgets what waits for that counting event.

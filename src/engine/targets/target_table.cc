@@ -106,11 +106,12 @@ void TargetTable::count(CounterId counter, bool counts, TargetFailure failure,
   listener_.on_count(counter, success, success ? amount : 1);
 }
 
-Status TargetTable::append(const TargetDescription& description, TargetListKind list, TargetId& id) noexcept {
+Status TargetTable::append(const TargetDescription& description, TargetListKind list, TargetId& id,
+                           const TargetReach& reach) noexcept {
   id = kNoTarget;
   if (is_allowed(description.layout, description.length_bytes) && is_full_for(description, list))
     return Status::kAgain;
-  if (const Status status = prepare(description, list, id); status != Status::kOk) return status;
+  if (const Status status = prepare(description, list, id, reach); status != Status::kOk) return status;
   TargetEntry& entry = *resources_.find(std::exchange(id, kNoTarget));
   entry.is_prepared = false;
   const std::uint64_t its_id = entry.pool_id;
@@ -125,14 +126,15 @@ bool TargetTable::is_full_for(const TargetDescription& description, TargetListKi
   return list_of(list).size() >= resources_.limits().most_list_entries && !may_find;
 }
 
-Status TargetTable::prepare(const TargetDescription& description, TargetListKind list,
-                            TargetId& id) noexcept {
+Status TargetTable::prepare(const TargetDescription& description, TargetListKind list, TargetId& id,
+                            const TargetReach& reach) noexcept {
   id = kNoTarget;
   if (!is_allowed(description.layout, description.length_bytes)) return Status::kUnsupported;
   TargetEntry* const entry = resources_.take_entry();
   if (entry == nullptr) return Status::kNoMemory;
   ++live_entries_;
   entry->its = description;
+  entry->reach = reach;
   entry->table = config_.index;
   entry->list = list;
   entry->is_prepared = true;

@@ -79,11 +79,13 @@ class TargetTable {
   /// Appends an entry. kUnsupported: its layout is none that an entry may have. kNoMemory: there are as many
   /// entries as there may be, or there is no memory. kAgain: the list has as many as it may have. Neither has
   /// an effect, except that headers which an entry of kUseOnce has found are its own before the list's length
-  /// counts. `id`: kNoTarget if the entry has not linked.
-  Status append(const TargetDescription& description, TargetListKind list, TargetId& id) noexcept;
+  /// counts. `id`: kNoTarget if the entry has not linked. `reach`: of the entry's memory, until it is free.
+  Status append(const TargetDescription& description, TargetListKind list, TargetId& id,
+                const TargetReach& reach = {}) noexcept;
 
   /// Makes an entry that is in no list until link(). As append(): kUnsupported, kNoMemory.
-  Status prepare(const TargetDescription& description, TargetListKind list, TargetId& id) noexcept;
+  Status prepare(const TargetDescription& description, TargetListKind list, TargetId& id,
+                 const TargetReach& reach = {}) noexcept;
   /// Appends such an entry. If the list is full, the entry is gone, and its link event says that it was
   /// dropped.
   void link(TargetId id) noexcept;

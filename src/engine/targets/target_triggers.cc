@@ -39,7 +39,7 @@ bool TargetTriggers::take(TriggeredAction& action) noexcept {
   Triggered* const one = due_.pop_front();
   if (one == nullptr) return false;
   --all_due_;
-  action = one->action;
+  action = std::move(one->action);
   pool_.give_back(*one);
   return true;
 }

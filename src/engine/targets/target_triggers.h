@@ -34,6 +34,7 @@ struct TargetTrigger {
 struct TriggeredRequest {
   PeerId peer{};
   TargetRequest request;
+  TargetHold hold{};
 };
 /// Of an entry that was prepared (TargetTable::prepare()).
 struct TriggeredAppend {
