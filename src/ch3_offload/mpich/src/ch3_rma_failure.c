@@ -266,11 +266,25 @@ static int waits_for_dead(MPIR_Win * win, int target_rank)
     return win->at_completion_counter > 0 && has_dead_process(win);
 }
 
+/* CH3 grants an epoch of MPI_Win_start when the last message of its targets comes. If the barrier of a fence before it
+ * ends later, CH3 does not look again (fence_barrier_complete()). Returns TRUE if the epoch is granted now. */
+static int grant_late(MPIR_Win * win, int *mpi_errno)
+{
+    if (win->states.access_state != MPIDI_RMA_PSCW_ISSUED || win->sync_request_cnt > 0)
+        return FALSE;
+    win->states.access_state = MPIDI_RMA_PSCW_GRANTED;
+    if (win->num_targets_with_pending_net_ops > 0)
+        *mpi_errno = MPIDI_CH3I_Win_set_active(win);
+    return TRUE;
+}
+
 int MPIDI_CH3I_Win_wait(MPIR_Win * win, int target_rank)
 {
     int mpi_errno = MPI_SUCCESS;
     MPID_Progress_state state;
 
+    if (grant_late(win, &mpi_errno))
+        return mpi_errno;
     MPID_Progress_start(&state);
     if (unlikely(MPIDI_CH3I_losses > 0)) {
         mpi_errno = MPIDI_CH3I_Fail_lost_targets();
