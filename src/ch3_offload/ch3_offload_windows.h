@@ -106,6 +106,9 @@ typedef struct {
  *  0: there is none; CH3's packets serve them. */
 int ch3_offload_window_serves(ch3_offload_channel_t * channel);
 
+/** 1: there is such an atomic operation on such a type. */
+int ch3_offload_window_can(uint8_t atomic, uint8_t type);
+
 /** The longest atomic, and the longest put or get that takes effect at once. Bytes. */
 size_t ch3_offload_window_atomic_bytes(ch3_offload_channel_t * channel);
 

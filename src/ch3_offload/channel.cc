@@ -231,6 +231,7 @@ Windows* Channel::windows() noexcept {
     detach_targets();
   }
   note_care();
+  if (armed_) wake();  // Another thread sleeps, and knows nothing of them.
   return windows_.get();
 }
 
@@ -238,9 +239,6 @@ Result<std::unique_ptr<Windows>> Channel::make_windows() {
   Result<TargetPort*> port =
       thread_driver_ != nullptr ? thread_driver_->attach_targets(ranks_) : process_driver_->attach_targets();
   if (!port.ok()) return port.error();
-  descriptors_.assign(port_->descriptors().begin(), port_->descriptors().end());
-  descriptors_.insert(descriptors_.end(), port.value()->descriptors().begin(),
-                      port.value()->descriptors().end());
   const std::size_t most =
       process_driver_ != nullptr ? atomic_bytes(process_driver_->slot_bytes()) : atomic_bytes(providers_);
   Result<std::unique_ptr<Windows>> made = Windows::create(*port.value(), most);
@@ -291,26 +289,29 @@ WaitPolicy::Step Channel::next_step() noexcept {
   }
   armed_ = true;
   note_care();
+  note_descriptors();
   is_last_look_ = true;
   trace(TraceEvent::kSleep);
   wait_.sleeps(Trace::monotonic_ns());
   return WaitPolicy::Step::kSleep;
 }
 
+/// What a sleep looks at: the two kinds of descriptor are those of the ports, armed, and our own for wake().
+void Channel::note_descriptors() noexcept {
+  sleeping_count_ = 0;
+  const auto add = [&](int descriptor) {
+    if (sleeping_count_ < sleeping_on_.size()) sleeping_on_[sleeping_count_++] = {descriptor, POLLIN, 0};
+  };
+  add(wake_descriptor_);
+  for (const int descriptor : port_->descriptors()) add(descriptor);
+  if (windows_ == nullptr) return;
+  for (const int descriptor : windows_->port().descriptors()) add(descriptor);
+}
+
 void Channel::sleep(int timeout_ms) noexcept {
-  // Other threads may use this object meanwhile: nothing but constants is touched here.
-  // The two kinds of descriptor: those of the port, armed, and our own for wake().
-  constexpr std::size_t kMostDescriptors = 8;
-  pollfd descriptors[kMostDescriptors + 1];
-  std::size_t count = 0;
-  descriptors[count++] = {wake_descriptor_, POLLIN, 0};
-  const std::span<const int> those =
-      windows_ == nullptr ? port_->descriptors() : std::span<const int>(descriptors_);
-  for (const int descriptor : those) {
-    if (count <= kMostDescriptors) descriptors[count++] = {descriptor, POLLIN, 0};
-  }
-  const int ready = poll(descriptors, count, timeout_ms);
-  if (ready > 0 && (descriptors[0].revents & POLLIN) != 0) {
+  // Other threads may use this object meanwhile: nothing is touched here but what next_step() has left.
+  const int ready = poll(sleeping_on_.data(), sleeping_count_, timeout_ms);
+  if (ready > 0 && (sleeping_on_[0].revents & POLLIN) != 0) {
     std::uint64_t wakes;
     [[maybe_unused]] const ssize_t drained = read(wake_descriptor_, &wakes, sizeof wakes);
   }

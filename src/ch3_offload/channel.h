@@ -5,6 +5,9 @@
 
 #pragma once
 
+#include <poll.h>
+
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -76,6 +79,7 @@ class Channel {
   bool next_of_windows(Event& event) noexcept;
   Result<std::unique_ptr<Windows>> make_windows();
   void detach_targets() noexcept;
+  void note_descriptors() noexcept;
   /// Whether progress() has to look at more than the port.
   void note_care() noexcept { needs_care_ = armed_ || windows_ != nullptr; }
   Channel(const ch3_offload_config_t& config, const NicChoice& nic);
@@ -116,7 +120,8 @@ class Channel {
   RankBook ranks_;                           ///< The thread's, as long as there are windows.
   std::unique_ptr<Windows> windows_;         ///< Null: none has been wanted, or none can be.
   bool has_tried_windows_ = false;
-  std::vector<int> descriptors_;                 ///< Of the port and of the windows, armed.
+  std::array<pollfd, 12> sleeping_on_{};  ///< Of a sleep, as next_step() has left them.
+  nfds_t sleeping_count_ = 0;
   std::unique_ptr<MemoryEvents> memory_events_;  ///< Null: the engine keeps no memory registered.
 };
 

@@ -41,6 +41,10 @@ int ch3_offload_window_serves(ch3_offload_channel_t* channel) {
   return of(channel).windows() != nullptr ? 1 : 0;
 }
 
+int ch3_offload_window_can(uint8_t atomic, uint8_t type) {
+  return is_supported(AtomicOperation{atomic}, AtomicType{type}) ? 1 : 0;
+}
+
 size_t ch3_offload_window_atomic_bytes(ch3_offload_channel_t* channel) {
   return of(channel).windows()->atomic_bytes();
 }

@@ -218,7 +218,7 @@ TEST_P(TargetPorts, TablesAndSearches) {
 TEST_P(TargetPorts, AnInterfaceThatIsClosedIsNoneAndCanBeOpenedAgain) {
   make();
   EXPECT_EQ(port(1).open(0, {}, *clients[1].board), Status::kAgain);
-  EXPECT_EQ(port(1).open(4, {}, *clients[1].board), Status::kUnsupported);
+  EXPECT_EQ(port(1).open(kTargetInterfaces, {}, *clients[1].board), Status::kUnsupported);
   std::vector<std::byte> memory(8), data = pattern(8);
   append(1, entry_of(1, memory));
   close(1);

@@ -141,7 +141,7 @@ TEST(TargetServer, RefusesValuesThatAreNone) {
   expect_refused("no change", record(head(Kind::kChangeCounter), change));
   expect_refused("no triggered change", record(head(Kind::kTriggerCount), change));
   TargetRequest request;
-  request.operation = TargetOperation{5};
+  request.operation = TargetOperation{8};
   expect_refused("no operation", record(head(Kind::kRequest), request));
   request = {};
   request.acknowledgement = TargetAcknowledgement{4};

@@ -10,6 +10,7 @@
  *   locks        increments by get and put under a lock; readers beside writers
  *   wrong        what is not allowed is an error, and has no effect
  *   range        so is what does not lie in the window, if a network processor serves it
+ *   dynamic      memory that is attached to a window
  *   many         windows come and go, and several live at once
  */
 #include "over_mpi.h"
@@ -678,7 +679,48 @@ static void run_range(void)
     MPI_Barrier(MPI_COMM_WORLD);
     if (window.memory[99] != 7 || window.memory[60] != 1)
         fail("the wrong bytes changed");
+
+    /* An error is told of its target, and no lock is lost by it. */
+    MPI_Win_lock(MPI_LOCK_SHARED, target, 0, window.window);
+    MPI_Put(bytes, 32, MPI_BYTE, target, 80, 32, MPI_BYTE, window.window);
+    if (MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, window.window) != MPI_SUCCESS ||
+        MPI_Win_flush(rank, window.window) != MPI_SUCCESS || MPI_Win_unlock(rank, window.window) != MPI_SUCCESS)
+        fail("an error of another target");
+    expect_class(MPI_Win_unlock(target, window.window), MPI_ERR_RMA_RANGE, "the error of the target");
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_lock(MPI_LOCK_EXCLUSIVE, target, 0, window.window);
+    MPI_Win_unlock(target, window.window);
+    MPI_Barrier(MPI_COMM_WORLD);
     free_window(&window);
+}
+
+/* ---- dynamic ---- */
+
+static void run_dynamic(void)
+{
+    const int target = (rank + 1) % size, source = (rank + size - 1) % size;
+    int64_t *memory = allocate(3 * sizeof *memory), value = rank + 1, old;
+    MPI_Aint here, there;
+    MPI_Win window;
+
+    memset(memory, 0, 3 * sizeof *memory);
+    MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    MPI_Win_attach(window, memory, 3 * sizeof *memory);
+    MPI_Get_address(memory, &here);
+    MPI_Sendrecv(&here, 1, MPI_AINT, source, 0, &there, 1, MPI_AINT, target, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Win_lock(MPI_LOCK_EXCLUSIVE, target, 0, window);
+    MPI_Put(&value, 1, MPI_INT64_T, target, there, 1, MPI_INT64_T, window);
+    MPI_Accumulate(&value, 1, MPI_INT64_T, target, MPI_Aint_add(there, 8), 1, MPI_INT64_T, MPI_SUM, window);
+    MPI_Fetch_and_op(&value, &old, MPI_INT64_T, target, MPI_Aint_add(there, 16), MPI_SUM, window);
+    MPI_Win_unlock(target, window);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, window);
+    if (memory[0] != source + 1 || memory[1] != source + 1 || memory[2] != source + 1 || old != 0)
+        fail("has %d, %d and %d", (int) memory[0], (int) memory[1], (int) memory[2]);
+    MPI_Win_unlock(rank, window);
+    MPI_Win_detach(window, memory);
+    MPI_Win_free(&window);
+    free(memory);
 }
 
 /* ---- many ---- */
@@ -720,7 +762,7 @@ int main(int argc, char **argv)
     static const program_t programs[] = {
         {"passive", run_passive}, {"moves", run_moves}, {"accumulates", run_accumulates}, {"order", run_order},
         {"counters", run_counters}, {"locks", run_locks}, {"wrong", run_wrong}, {"range", run_range},
-        {"many", run_many}
+        {"dynamic", run_dynamic}, {"many", run_many}
     };
 
     return run_program(argc, argv, programs, sizeof programs / sizeof programs[0]);

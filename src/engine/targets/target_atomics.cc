@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <complex>
+#include <cstddef>
 #include <cstring>
 #include <type_traits>
 
@@ -138,8 +139,10 @@ void apply_to_pairs(AtomicOperation operation, AtomicType type, std::span<const 
     using T = decltype(kind);
     for (std::size_t at = 0; at < target.size(); at += sizeof(T)) {
       const T mine = load<T>(source.data() + at);
-      if (is_preferred(operation, mine, load<T>(target.data() + at)))
-        std::memcpy(target.data() + at, &mine, sizeof mine);
+      if (!is_preferred(operation, mine, load<T>(target.data() + at))) continue;
+      // What is between the two, or behind them, is not the pair's.
+      std::memcpy(target.data() + at, &mine.value, sizeof mine.value);
+      std::memcpy(target.data() + at + offsetof(T, location), &mine.location, sizeof mine.location);
     }
   });
 }

@@ -38,7 +38,7 @@ class TargetLock {
   /// From now on nobody gets it.
   void give_up() noexcept { is_broken_ = true; }
   /// Nobody has it, or will have it.
-  bool is_idle() const noexcept { return waiting_.empty() && (holders_ == 0 || is_broken_); }
+  bool is_idle() const noexcept { return waiting_.empty() && holders_ == 0; }
 
   /// The next one that has the lock from now on. Returns false if there is none.
   bool take_granted(Waiter& waiter) noexcept;

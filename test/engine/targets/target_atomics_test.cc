@@ -210,6 +210,20 @@ TEST(TargetAtomics, OfPairsTheValueCountsAndThenTheLowerLocation) {
   EXPECT_EQ(applied(kSwap, kType, DoubleInt{2, 7}, DoubleInt{2, 1}), (DoubleInt{2, 7}));
 }
 
+TEST(TargetAtomics, TheGapsOfPairsStayAsTheyAre) {
+  struct WithGap {
+    double value;
+    int location;
+    int mine;
+  };
+  WithGap source{1, 2, 3}, target{5, 6, 7};
+  apply(kMin, AtomicType::kDoubleInt, {}, std::as_bytes(std::span(&source, 1)),
+        std::as_writable_bytes(std::span(&target, 1)));
+  EXPECT_EQ(target.value, 1);
+  EXPECT_EQ(target.location, 2);
+  EXPECT_EQ(target.mine, 7);
+}
+
 TEST(TargetAtomics, PairsAreStructsOfC) {
   EXPECT_EQ(element_bytes(AtomicType::kShortInt), 8u);
   EXPECT_EQ(element_bytes(AtomicType::kIntInt), 8u);

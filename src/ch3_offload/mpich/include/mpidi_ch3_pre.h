@@ -102,6 +102,7 @@ typedef struct MPIDI_CH3I_Window_target {
     uint16_t number;            /* of the window there */
     uint8_t lock;
     int under_way;              /* this process's operations on it */
+    int failure;                /* MPI error of one that has no request: the next synchronisation returns it */
 } MPIDI_CH3I_Window_target;
 
 /* Additions to a window; see ch3_shared_windows.c, ch3_rma_locks.c and ch3_windows.c. */
@@ -117,7 +118,7 @@ typedef struct MPIDI_CH3I_Win {
     uint16_t number;
     MPIDI_CH3I_Window_target *targets;  /* by rank; NULL: it is not served */
     int under_way;              /* operations on all targets */
-    int failure;                /* MPI error of one that has no request: the next synchronisation returns it */
+    int failures;               /* targets with a failure */
 } MPIDI_CH3I_Win;
 
 #define MPIDI_CH3_WIN_DECL MPIDI_CH3I_Win ch;

@@ -277,10 +277,11 @@ int MPIDI_CH3I_Win_allocate(MPI_Aint size, int disp_unit, MPIR_Info * info, MPIR
 
     find_parts(win, sizes, node_size);
     win->base = win->shm_base_addrs[node->rank];
+    /* Others may leave the exchange before, and accumulate to this process while it is in there. */
+    win->ch.mutex = win->ch.segment.mutex;
     win->shm_allocated = TRUE;
     mpi_errno = MPIDI_CH3I_Win_gather_info(win->base, size, disp_unit, info, user_comm, win_ptr);
     MPIR_ERR_CHECK(mpi_errno);
-    win->ch.mutex = win->ch.segment.mutex;
     DL_APPEND_NP(shared_windows, win, ch.next, ch.prev);
     *(void **) base_ptr = win->base;
 

@@ -11,7 +11,7 @@
  *   nothing, since a get has no order with accumulates.
  *
  * Memory of this process that is not contiguous is staged: the source is packed before, the result unpacked at the end.
- * Elements of pair types (MPI_MINLOC, MPI_MAXLOC) have gaps. Arrays of them go as they are, gaps included.
+ * Elements of pair types (MPI_MINLOC, MPI_MAXLOC) may have gaps, which nobody reads or writes in the user's memory.
  */
 
 #include "mpidi_ch3_impl.h"
@@ -276,6 +276,14 @@ static int stage_result(MPIDI_CH3I_Window_op * op, const buffer_t * result, MPI_
     return MPI_SUCCESS;
 }
 
+static MPI_Aint size_of(MPI_Aint count, MPI_Datatype type)
+{
+    MPI_Aint size;
+
+    MPIR_Datatype_get_size_macro(type, size);
+    return count * size;
+}
+
 /* ---- put and get ---- */
 
 /* Exactly one of `source` and `result`. */
@@ -327,14 +335,6 @@ static int move(const buffer_t * source, const buffer_t * result, int rank, MPI_
 static int is_put_near(const MPIR_Win * win, int rank)
 {
     return rank == win->comm_ptr->rank || MPIDI_CH3I_Window_is_near(win, rank);
-}
-
-static MPI_Aint size_of(MPI_Aint count, MPI_Datatype type)
-{
-    MPI_Aint size;
-
-    MPIR_Datatype_get_size_macro(type, size);
-    return count * size;
 }
 
 int MPIDI_CH3I_Window_put(const void *origin, int origin_count, MPI_Datatype origin_type, int rank,
@@ -420,8 +420,10 @@ static int choose_action(MPI_Op op, MPI_Datatype basic, int fetches, action_t * 
     } else {
         action->kind = fetches ? CH3_OFFLOAD_WINDOW_FETCH : CH3_OFFLOAD_WINDOW_ATOMIC;
         action->type = type_of(basic);
-        MPIR_ERR_CHKANDJUMP1(!atomic_of(op, &action->atomic) || action->type == CH3_OFFLOAD_NO_TYPE, mpi_errno,
-                             MPI_ERR_OP, "**opundefined", "**opundefined %s", "accumulate");
+        MPIR_ERR_CHKANDJUMP1(!atomic_of(op, &action->atomic) || action->type == CH3_OFFLOAD_NO_TYPE ||
+                             (op == MPI_MINLOC || op == MPI_MAXLOC) != (pair_type(basic) != CH3_OFFLOAD_NO_TYPE) ||
+                             !ch3_offload_window_can(action->atomic, action->type), mpi_errno, MPI_ERR_OP,
+                             "**opundefined", "**opundefined %s", "accumulate");
     }
 
   fn_exit:
@@ -501,10 +503,14 @@ static MPI_Datatype basic_of(MPI_Datatype type)
     return pointer->basic_type;
 }
 
-/* An array of the elements as they are, gaps included. */
-static char *as_elements(const buffer_t * buffer, MPI_Datatype basic)
+/* What an accumulate's data is made of. Where pairs with gaps are only moved, bytes: a gap is nobody's. */
+static MPI_Datatype elements_of(MPI_Datatype type, MPI_Op op)
 {
-    return buffer->type == basic ? (char *) buffer->address : contiguous(buffer);
+    MPI_Datatype basic = basic_of(type);
+    MPI_Aint extent;
+
+    MPIR_Datatype_get_extent_macro(basic, extent);
+    return (op == MPI_REPLACE || op == MPI_NO_OP) && extent != size_of(1, basic) ? MPI_BYTE : basic;
 }
 
 /* `result` NULL: what was there is not wanted. */
@@ -512,7 +518,7 @@ static int accumulate(const buffer_t * source, const buffer_t * result, int rank
                       MPI_Aint count, MPI_Datatype type, MPI_Op op, MPIR_Win * win, MPIR_Request * request)
 {
     int mpi_errno = MPI_SUCCESS;
-    const MPI_Datatype basic = basic_of(type);
+    const MPI_Datatype basic = elements_of(type, op);
     /* What nobody wants to know and nothing changes is nothing. */
     const MPI_Aint elements = result == NULL && op == MPI_NO_OP ? 0 : size_of(count, type) / size_of(1, basic);
     const char *from = NULL;
@@ -533,9 +539,9 @@ static int accumulate(const buffer_t * source, const buffer_t * result, int rank
     }
     if (!action.uses_source)
         from = zeros;
-    else if ((from = as_elements(source, basic)) == NULL)
+    else if ((from = contiguous(source)) == NULL)
         mpi_errno = stage_source(operation, source, elements, basic, bytes, &from);
-    if (mpi_errno == MPI_SUCCESS && result != NULL && (to = as_elements(result, basic)) == NULL)
+    if (mpi_errno == MPI_SUCCESS && result != NULL && (to = contiguous(result)) == NULL)
         mpi_errno = stage_result(operation, result, elements, basic, bytes, &to);
     runs_begin(&runs, win, rank, displacement, elements == 0 ? 0 : count, type);
     if (mpi_errno == MPI_SUCCESS && type == basic) {

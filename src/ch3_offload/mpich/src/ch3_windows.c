@@ -27,6 +27,8 @@
 /* The lock of a target, as this process has it. */
 enum {
     LOCK_NONE = 0,
+    LOCK_ASKED,
+    LOCK_UNWANTED,              /* asked, but its waiter has failed: it is given back when it comes */
     LOCK_HELD,
     LOCK_ASSUMED                /* MPI_MODE_NOCHECK: nobody else wants it, so the target is not asked */
 };
@@ -39,7 +41,8 @@ int MPIDI_CH3I_Window_expose(MPIR_Win * win)
 {
     uint16_t number;
 
-    if (!ch3_offload_window_serves(MPIDI_CH3I_channel))
+    /* What is attached to a dynamic window, only CH3 knows. */
+    if (win->create_flavor == MPI_WIN_FLAVOR_DYNAMIC || !ch3_offload_window_serves(MPIDI_CH3I_channel))
         return -1;
     win->ch.targets = MPL_calloc(win->comm_ptr->local_size, sizeof(*win->ch.targets), MPL_MEM_RMA);
     if (win->ch.targets == NULL)
@@ -141,8 +144,9 @@ void MPIDI_CH3I_Window_part_over(MPIDI_CH3I_Window_op * op, int status)
     if (op->request != NULL) {
         op->request->status.MPI_ERROR = mpi_errno;
         MPIDI_CH3I_Defer_error(MPID_Request_complete(op->request));
-    } else if (win->ch.failure == MPI_SUCCESS) {
-        win->ch.failure = mpi_errno;
+    } else if (mpi_errno != MPI_SUCCESS && win->ch.targets[op->rank].failure == MPI_SUCCESS) {
+        win->ch.targets[op->rank].failure = mpi_errno;
+        win->ch.failures++;
     }
     LL_PREPEND(free_ops, free_ops, op);
 }
@@ -183,11 +187,14 @@ int MPIDI_CH3I_Window_progress(void)
     return mpi_errno;
 }
 
-static int take_failure(MPIR_Win * win)
+/* Of an operation that has no request. */
+static int take_failure(MPIR_Win * win, int rank)
 {
-    int mpi_errno = win->ch.failure;
+    int mpi_errno = win->ch.targets[rank].failure;
 
-    win->ch.failure = MPI_SUCCESS;
+    if (mpi_errno != MPI_SUCCESS)
+        win->ch.failures--;
+    win->ch.targets[rank].failure = MPI_SUCCESS;
     return mpi_errno;
 }
 
@@ -195,13 +202,21 @@ static int take_failure(MPIR_Win * win)
 static int wait_for_operations(MPIR_Win * win, int rank)
 {
     int mpi_errno = MPI_SUCCESS;
-    const int *under_way = rank < 0 ? &win->ch.under_way : &win->ch.targets[rank].under_way;
+    const int all = rank < 0;
+    const int *under_way = all ? &win->ch.under_way : &win->ch.targets[rank].under_way;
 
     while (*under_way > 0) {
         mpi_errno = MPIDI_CH3I_Window_progress();
         MPIR_ERR_CHECK(mpi_errno);
     }
-    mpi_errno = take_failure(win);
+    if (rank >= 0)
+        mpi_errno = take_failure(win, rank);
+    for (rank = 0; win->ch.failures > 0 && rank < win->comm_ptr->local_size && all; rank++) {
+        int error = take_failure(win, rank);
+
+        if (mpi_errno == MPI_SUCCESS)
+            mpi_errno = error;
+    }
 
   fn_exit:
     return mpi_errno;
@@ -217,18 +232,23 @@ static int poke_if_own(const MPIR_Win * win, int rank)
 
 /* ---- locks ---- */
 
-/* It is this process's. */
-static int lock_granted(MPIDI_CH3I_Window_op * op, int is_ok)
+static int ask(MPIR_Win * win, int rank, int kind);
+
+/* The question was answered. */
+static int lock_answered(MPIDI_CH3I_Window_op * op, int is_ok)
 {
-    if (is_ok)
-        op->win->ch.targets[op->rank].lock = LOCK_HELD;
-    return MPI_SUCCESS;
+    MPIDI_CH3I_Window_target *target = &op->win->ch.targets[op->rank];
+    const int is_unwanted = target->lock == LOCK_UNWANTED;
+
+    target->lock = is_ok && !is_unwanted ? LOCK_HELD : LOCK_NONE;
+    return is_ok && is_unwanted ? ask(op->win, op->rank, CH3_OFFLOAD_WINDOW_UNLOCK) : MPI_SUCCESS;
 }
 
 /* Asks for the lock of a target, or gives it back. */
 static int ask(MPIR_Win * win, int rank, int kind)
 {
     int mpi_errno = MPI_SUCCESS;
+    const int is_unlock = kind == CH3_OFFLOAD_WINDOW_UNLOCK;
     ch3_offload_window_operation_t part;
     MPIDI_CH3I_Window_op *op = MPIDI_CH3I_Window_op_make(win, rank, NULL);
 
@@ -236,8 +256,10 @@ static int ask(MPIR_Win * win, int rank, int kind)
     memset(&part, 0, sizeof(part));
     part.kind = kind;
     mpi_errno = MPIDI_CH3I_Window_begin(op, &part);
-    if (mpi_errno == MPI_SUCCESS && kind != CH3_OFFLOAD_WINDOW_UNLOCK)
-        op->end = lock_granted;
+    if (mpi_errno == MPI_SUCCESS && !is_unlock) {
+        win->ch.targets[rank].lock = LOCK_ASKED;
+        op->end = lock_answered;
+    }
     MPIDI_CH3I_Window_part_over(op, CH3_OFFLOAD_OK);
     MPIR_ERR_CHECK(mpi_errno);
 
@@ -247,14 +269,19 @@ static int ask(MPIR_Win * win, int rank, int kind)
     goto fn_exit;
 }
 
-/* Takes the lock of a target, and waits until this process has it. */
-static int take_lock(MPIR_Win * win, int rank, int lock_type)
+/* Waits until a lock that was asked for is this process's. */
+static int wait_for_lock(MPIR_Win * win, int rank)
 {
-    int mpi_errno = ask(win, rank, lock_type == MPI_LOCK_EXCLUSIVE ? CH3_OFFLOAD_WINDOW_LOCK_EXCLUSIVE :
-                        CH3_OFFLOAD_WINDOW_LOCK_SHARED);
-    MPIR_ERR_CHECK(mpi_errno);
-    mpi_errno = wait_for_operations(win, rank);
-    MPIR_ERR_CHECK(mpi_errno);
+    int mpi_errno = MPI_SUCCESS;
+
+    while (win->ch.targets[rank].lock == LOCK_ASKED) {
+        mpi_errno = MPIDI_CH3I_Window_progress();
+        MPIR_ERR_CHECK(mpi_errno);
+    }
+    if (win->ch.targets[rank].lock != LOCK_HELD) {
+        mpi_errno = take_failure(win, rank);
+        MPIR_ERR_CHECK(mpi_errno);
+    }
 
   fn_exit:
     return mpi_errno;
@@ -264,12 +291,27 @@ static int take_lock(MPIR_Win * win, int rank, int lock_type)
 
 static int give_back(MPIR_Win * win, int rank)
 {
-    int mpi_errno = MPI_SUCCESS;
+    MPIDI_CH3I_Window_target *target = &win->ch.targets[rank];
+    const int is_held = target->lock == LOCK_HELD;
 
-    if (win->ch.targets[rank].lock == LOCK_HELD)
-        mpi_errno = ask(win, rank, CH3_OFFLOAD_WINDOW_UNLOCK);
-    win->ch.targets[rank].lock = LOCK_NONE;
+    target->lock = target->lock == LOCK_ASKED ? LOCK_UNWANTED : LOCK_NONE;
+    return is_held ? ask(win, rank, CH3_OFFLOAD_WINDOW_UNLOCK) : MPI_SUCCESS;
+}
+
+/* Takes the lock of a target, and waits until this process has it. */
+static int take_lock(MPIR_Win * win, int rank, int lock_type)
+{
+    int mpi_errno = ask(win, rank, lock_type == MPI_LOCK_EXCLUSIVE ? CH3_OFFLOAD_WINDOW_LOCK_EXCLUSIVE :
+                        CH3_OFFLOAD_WINDOW_LOCK_SHARED);
+    MPIR_ERR_CHECK(mpi_errno);
+    mpi_errno = wait_for_lock(win, rank);
+    MPIR_ERR_CHECK(mpi_errno);
+
+  fn_exit:
     return mpi_errno;
+  fn_fail:
+    give_back(win, rank);
+    goto fn_exit;
 }
 
 static int is_before_epoch(const MPIR_Win * win)
@@ -377,8 +419,12 @@ int MPIDI_CH3I_Window_lock_all(int assert, MPIR_Win * win)
         mpi_errno = ask(win, rank, CH3_OFFLOAD_WINDOW_LOCK_SHARED);
         MPIR_ERR_CHECK(mpi_errno);
     }
-    mpi_errno = wait_for_operations(win, -1);
-    MPIR_ERR_CHECK(mpi_errno);
+    for (rank = 0; rank < win->comm_ptr->local_size; rank++) {
+        if (win->ch.targets[rank].lock == LOCK_NONE)
+            continue;
+        mpi_errno = wait_for_lock(win, rank);
+        MPIR_ERR_CHECK(mpi_errno);
+    }
     win->states.access_state = MPIDI_RMA_LOCK_ALL_GRANTED;
     win->lock_all_assert = assert;
     MPL_atomic_read_write_barrier();
