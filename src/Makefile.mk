@@ -358,7 +358,7 @@ nodist_EXTRA_libch3offload_la_SOURCES = none.cc
 libch3offload_la_LIBADD = libcore.la -lm
 libch3offload_la_DEPENDENCIES = libcore.la $(top_srcdir)/src/libch3offload.map
 libch3offload_la_LINK = $(c_link) $(libch3offload_la_LDFLAGS) $(LDFLAGS) -o $@
-libch3offload_la_LDFLAGS = -version-info 17:0:0 $(c_library_flags) \
+libch3offload_la_LDFLAGS = -version-info 18:0:0 $(c_library_flags) \
 	-Wl,--version-script=$(top_srcdir)/src/libch3offload.map
 
 lib_LTLIBRARIES += libportals.la
