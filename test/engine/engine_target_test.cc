@@ -304,7 +304,7 @@ TEST_F(EngineTarget, WhatThereIsNotIsRefusedAtOnce) {
   request.interface = 200;
   EXPECT_TRUE(refused(request));
   EXPECT_EQ(at(0).engine->open_targets(0, {}, *at(0).board), nullptr);
-  EXPECT_EQ(at(0).engine->open_targets(4, {}, *at(0).board), nullptr);
+  EXPECT_EQ(at(0).engine->open_targets(kTargetInterfaces, {}, *at(0).board), nullptr);
 }
 
 // ---- what is told ----
