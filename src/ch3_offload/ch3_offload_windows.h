@@ -1,14 +1,17 @@
 /*
  * MPI windows that the network processor serves: the part of the C interface that ch3_offload.h does not have.
  *
- * A window is memory of this process that other processes of the job address by their ranks: they put to it, get
- * from it, change it atomically, and take its lock, while this process computes. One processor carries out all
- * operations on a process's windows, one after another. So each element that an atomic changes is changed at
- * once, and operations of one process on one window that fit CH3_OFFLOAD's atomic size take effect in order.
+ * A window is memory of this process. The other processes of the job name it by this process's rank and the
+ * window's number. They put to it, get from it, change it atomically and take its lock, while this process
+ * computes. One processor carries out all operations on a process's windows, one after another. So an element
+ * that an atomic operation changes is changed at once. Operations of one process on one window take effect in
+ * order, if none is longer than ch3_offload_window_atomic_bytes().
  *
- * An operation is over when the event CH3_OFFLOAD_WINDOW_DONE has come: then it has taken effect, and its memory is
- * the caller's again. Its status is CH3_OFFLOAD_OK; CH3_OFFLOAD_PEER_FAILED: the peer is dead, or somebody died who had
- * the lock; CH3_OFFLOAD_TRUNCATED: it does not lie in the window, and had no effect.
+ * An operation is over when the event CH3_OFFLOAD_WINDOW_DONE has come. Then it has taken effect, and its memory
+ * is the caller's again. Its status is
+ *   CH3_OFFLOAD_OK
+ *   CH3_OFFLOAD_PEER_FAILED   the peer is dead, or somebody died who had the lock
+ *   CH3_OFFLOAD_TRUNCATED     it does not lie in the window, and had no effect
  *
  * Threads: as ch3_offload.h. Progress and waiting are those of the channel.
  */

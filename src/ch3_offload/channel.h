@@ -57,8 +57,8 @@ class Channel {
   Windows* windows() noexcept;
 
   std::size_t progress() noexcept;
-  /// As Port::next_event(), with the providers' warnings and what is told of windows, and each warning once. Warnings that another
-  /// process says (LogScope) do not come.
+  /// As Port::next_event(), with the providers' warnings and what is told of windows. Each warning comes once;
+  /// those that another process says (LogScope) do not come.
   bool next_event(Event& event) noexcept;
   /// Writes the traces of both sides. Returns 0 or errno.
   int write_trace() noexcept;

@@ -328,8 +328,9 @@ class Engine {
              Status reason) noexcept;
 
   /// Opens a Portals network interface (src/engine/targets/target_interface.h), of which there may be five:
-  /// `number` 0 to 4. It is the client's to use, between two calls of the engine. `board` is where it is told
-  /// what was counted, and outlives the interface. Null: no memory, or it is open or not closed yet.
+  /// `number` is below kTargetInterfaces. It is the client's to use, between two calls of the engine. `board`
+  /// is where it is told what was counted, and outlives the interface. Null: no memory, or it is open or not
+  /// closed yet.
   TargetInterface* open_targets(unsigned number, const TargetInterfaceConfig& config,
                                 TargetBoard& board) noexcept;
 

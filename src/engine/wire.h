@@ -47,7 +47,7 @@ enum class Kind : std::uint8_t {
   kAtomic,         ///< TargetRequestHeader, data.
   kFetchAtomic,    ///< TargetRequestHeader, data.
   kSwap,           ///< TargetRequestHeader, the operand if there is one, data.
-  kTargetAck,      ///< TargetAnswerHeader: the end of a kPut or kAtomic.
+  kTargetAck,      ///< TargetAnswerHeader: the end of a kPut or kAtomic, the answer to a kTargetLock.
   kTargetReply,    ///< TargetAnswerHeader: the end of the others; with kPayload the data.
   kTargetAbandon,  ///< TargetAbandonHeader: of a kPut that was cleared, nothing more comes.
   kTargetLock,     ///< TargetLockHeader: asks for the lock of a table. kTargetAck: has it, or never will.

@@ -48,9 +48,9 @@ class TargetPort {
 
   // Questions.
 
-  /// Opens interface `number`, 0 to 3. `board` is the client's, of told_memory(), and stays where it is until
-  /// close(). kAgain: it is open, or not closed yet. kUnsupported: no such number, or the processor does not
-  /// see the board. kNoMemory.
+  /// Opens interface `number`, below kTargetInterfaces. `board` is the client's, of told_memory(), and stays
+  /// where it is until close(). kAgain: it is open, or not closed yet. kUnsupported: no such number, or the
+  /// processor does not see the board. kNoMemory.
   virtual Status open(unsigned number, const TargetInterfaceConfig& config, TargetBoard& board) noexcept = 0;
   /// Its tables, queues and counters are gone, and to peers it has no such table. Operations that have not
   /// ended are forgotten. Returns true when none of them touches the client's memory any more. Until then the

@@ -266,8 +266,9 @@ static int waits_for_dead(MPIR_Win * win, int target_rank)
     return win->at_completion_counter > 0 && has_dead_process(win);
 }
 
-/* CH3 grants an epoch of MPI_Win_start when the last message of its targets comes. If the barrier of a fence before it
- * ends later, CH3 does not look again (fence_barrier_complete()). Returns TRUE if the epoch is granted now. */
+/* CH3 grants an epoch of MPI_Win_start when the last message of its targets comes. If a fence before it has a
+ * barrier that ends later, CH3 does not look again (fence_barrier_complete()). Returns TRUE if the epoch is
+ * granted now. */
 static int grant_late(MPIR_Win * win, int *mpi_errno)
 {
     if (win->states.access_state != MPIDI_RMA_PSCW_ISSUED || win->sync_request_cnt > 0)

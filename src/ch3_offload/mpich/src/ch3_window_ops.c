@@ -4,14 +4,14 @@
  * An operation is cut into parts, each for contiguous memory of the target:
  *
  *   put, get            a part for each run of the target's datatype
- *   accumulate, and     the same, and no part is longer than what the processor carries out at once. So the parts take
- *   what fetches        effect in order, and each element is changed at once
+ *   accumulate, and     the same, and no part is longer than what the processor carries out at once. So the
+ *   what fetches        parts take effect in order, and each element is changed at once
  *
- *   MPI_REPLACE is a put, or a swap where what was there is wanted. MPI_NO_OP reads by an operation that changes
- *   nothing, since a get has no order with accumulates.
+ * MPI_REPLACE is a put, or a swap where what was there is wanted. MPI_NO_OP is an atomic operation that changes
+ * nothing, since a get has no order with accumulates.
  *
- * Memory of this process that is not contiguous is staged: the source is packed before, the result unpacked at the end.
- * Elements of pair types (MPI_MINLOC, MPI_MAXLOC) may have gaps, which nobody reads or writes in the user's memory.
+ * Memory of this process that is not contiguous is staged: the source is packed before, the result unpacked at
+ * the end. So the gaps that elements of pair types (MPI_MINLOC, MPI_MAXLOC) may have are not touched here.
  */
 
 #include "mpidi_ch3_impl.h"
@@ -157,17 +157,22 @@ typedef struct {
     struct iovec iov[RUNS_AT_ONCE];
 } runs_t;
 
-static void runs_begin(runs_t * runs, const MPIR_Win * win, int rank, MPI_Aint displacement, MPI_Aint count,
-                       MPI_Datatype type)
+static MPI_Aint size_of(MPI_Aint count, MPI_Datatype type)
 {
     MPI_Aint size;
 
     MPIR_Datatype_get_size_macro(type, size);
+    return count * size;
+}
+
+static void runs_begin(runs_t * runs, const MPIR_Win * win, int rank, MPI_Aint displacement, MPI_Aint count,
+                       MPI_Datatype type)
+{
     runs->count = count;
     runs->type = type;
     runs->base = (uint64_t) win->basic_info_table[rank].disp_unit * displacement;
     runs->position = 0;
-    runs->bytes = count * size;
+    runs->bytes = size_of(count, type);
     runs->known = runs->next = 0;
 }
 
@@ -276,14 +281,6 @@ static int stage_result(MPIDI_CH3I_Window_op * op, const buffer_t * result, MPI_
     return MPI_SUCCESS;
 }
 
-static MPI_Aint size_of(MPI_Aint count, MPI_Datatype type)
-{
-    MPI_Aint size;
-
-    MPIR_Datatype_get_size_macro(type, size);
-    return count * size;
-}
-
 /* ---- put and get ---- */
 
 /* Exactly one of `source` and `result`. */
@@ -300,8 +297,7 @@ static int move(const buffer_t * source, const buffer_t * result, int rank, MPI_
     char *to = NULL;
     char *in_place = contiguous(here);
 
-    MPIR_Datatype_get_size_macro(here->type, bytes);
-    bytes *= here->count;
+    bytes = size_of(here->count, here->type);
     op = MPIDI_CH3I_Window_op_make(win, rank, request);
     if (op == NULL)
         return no_memory();
@@ -344,10 +340,8 @@ int MPIDI_CH3I_Window_put(const void *origin, int origin_count, MPI_Datatype ori
     int mpi_errno = MPI_SUCCESS;
     const buffer_t source = { origin, origin_count, origin_type };
 
-    if (win->ch.served != MPIDI_CH3I_SERVED_NOT) {
-        mpi_errno = MPIDI_CH3I_Window_enter(win, rank);
-        MPIR_ERR_CHECK(mpi_errno);
-    }
+    mpi_errno = MPIDI_CH3I_Window_enter(win, rank);
+    MPIR_ERR_CHECK(mpi_errno);
     if (win->ch.served != MPIDI_CH3I_SERVED_ALL || is_put_near(win, rank) ||
         size_of(origin_count, origin_type) == 0)
         mpi_errno = MPIDI_CH3I_Stock_put(origin, origin_count, origin_type, rank, displacement, count, type,
@@ -369,10 +363,8 @@ int MPIDI_CH3I_Window_get(void *origin, int origin_count, MPI_Datatype origin_ty
     int mpi_errno = MPI_SUCCESS;
     const buffer_t result = { origin, origin_count, origin_type };
 
-    if (win->ch.served != MPIDI_CH3I_SERVED_NOT) {
-        mpi_errno = MPIDI_CH3I_Window_enter(win, rank);
-        MPIR_ERR_CHECK(mpi_errno);
-    }
+    mpi_errno = MPIDI_CH3I_Window_enter(win, rank);
+    MPIR_ERR_CHECK(mpi_errno);
     if (win->ch.served != MPIDI_CH3I_SERVED_ALL || is_put_near(win, rank) ||
         size_of(origin_count, origin_type) == 0)
         mpi_errno = MPIDI_CH3I_Stock_get(origin, origin_count, origin_type, rank, displacement, count, type,
@@ -391,6 +383,16 @@ int MPIDI_CH3I_Window_get(void *origin, int origin_count, MPI_Datatype origin_ty
 
 /* What changes nothing. */
 static const char zeros[1 << 16];
+
+static int wants_pairs(MPI_Op op)
+{
+    return op == MPI_MINLOC || op == MPI_MAXLOC;
+}
+
+static int is_pair(MPI_Datatype basic)
+{
+    return pair_type(basic) != CH3_OFFLOAD_NO_TYPE;
+}
 
 /* What the processor does with each part of an accumulate. */
 typedef struct {
@@ -421,7 +423,7 @@ static int choose_action(MPI_Op op, MPI_Datatype basic, int fetches, action_t * 
         action->kind = fetches ? CH3_OFFLOAD_WINDOW_FETCH : CH3_OFFLOAD_WINDOW_ATOMIC;
         action->type = type_of(basic);
         MPIR_ERR_CHKANDJUMP1(!atomic_of(op, &action->atomic) || action->type == CH3_OFFLOAD_NO_TYPE ||
-                             (op == MPI_MINLOC || op == MPI_MAXLOC) != (pair_type(basic) != CH3_OFFLOAD_NO_TYPE) ||
+                             wants_pairs(op) != is_pair(basic) ||
                              !ch3_offload_window_can(action->atomic, action->type), mpi_errno, MPI_ERR_OP,
                              "**opundefined", "**opundefined %s", "accumulate");
     }
@@ -467,8 +469,8 @@ static int begin_run(MPIDI_CH3I_Window_op * op, const action_t * action, uint64_
     goto fn_exit;
 }
 
-/* The runs of a datatype of pairs may cut a pair, where its gap is. Its elements begin where so many bytes of the packed
- * data have been seen as whole elements take. */
+/* A run may end inside a pair, where that has a gap. So each pair is a part of its own: it begins where the packed
+ * data so far is that of whole pairs. */
 static int begin_pairs(MPIDI_CH3I_Window_op * op, const action_t * action, runs_t * runs, MPI_Datatype basic,
                        const char **from, char **to)
 {
@@ -546,7 +548,7 @@ static int accumulate(const buffer_t * source, const buffer_t * result, int rank
     runs_begin(&runs, win, rank, displacement, elements == 0 ? 0 : count, type);
     if (mpi_errno == MPI_SUCCESS && type == basic) {
         mpi_errno = begin_run(operation, &action, runs.base, bytes, &from, &to, NULL);
-    } else if (mpi_errno == MPI_SUCCESS && pair_type(basic) != CH3_OFFLOAD_NO_TYPE) {
+    } else if (mpi_errno == MPI_SUCCESS && is_pair(basic)) {
         mpi_errno = begin_pairs(operation, &action, &runs, basic, &from, &to);
     } else {
         while (mpi_errno == MPI_SUCCESS && next_run(&runs, &offset, &length))
@@ -568,10 +570,8 @@ int MPIDI_CH3I_Window_accumulate(const void *origin, int origin_count, MPI_Datat
     int mpi_errno = MPI_SUCCESS;
     const buffer_t source = { origin, origin_count, origin_type };
 
-    if (win->ch.served != MPIDI_CH3I_SERVED_NOT) {
-        mpi_errno = MPIDI_CH3I_Window_enter(win, rank);
-        MPIR_ERR_CHECK(mpi_errno);
-    }
+    mpi_errno = MPIDI_CH3I_Window_enter(win, rank);
+    MPIR_ERR_CHECK(mpi_errno);
     if (win->ch.served != MPIDI_CH3I_SERVED_ALL || size_of(origin_count, origin_type) == 0)
         mpi_errno = MPIDI_CH3I_Stock_accumulate(origin, origin_count, origin_type, rank, displacement, count,
                                                 type, op, win, request);
@@ -594,10 +594,8 @@ int MPIDI_CH3I_Window_get_accumulate(const void *origin, int origin_count, MPI_D
     const buffer_t source = { origin, origin_count, origin_type };
     const buffer_t result = { address, result_count, result_type };
 
-    if (win->ch.served != MPIDI_CH3I_SERVED_NOT) {
-        mpi_errno = MPIDI_CH3I_Window_enter(win, rank);
-        MPIR_ERR_CHECK(mpi_errno);
-    }
+    mpi_errno = MPIDI_CH3I_Window_enter(win, rank);
+    MPIR_ERR_CHECK(mpi_errno);
     if (win->ch.served != MPIDI_CH3I_SERVED_ALL || size_of(count, type) == 0)
         mpi_errno = MPIDI_CH3I_Stock_get_accumulate(origin, origin_count, origin_type, address, result_count,
                                                     result_type, rank, displacement, count, type, op, win,

@@ -1,6 +1,6 @@
 /*
- * The ch3:offload channel: windows that the network processor serves, so that they can be put to, read, changed and
- * locked while their process computes.
+ * The ch3:offload channel: windows that the network processor serves. So others put to them, read, change and lock
+ * them while their process computes.
  *
  * Who owns what of a window is decided when it is made, for all of its processes alike:
  *
@@ -12,12 +12,12 @@
  * NOT: some process's driver works only in the process's calls, or the window is dynamic. LOCKS: all processes
  * of the window share its memory. So each element is changed by one party, or under one mutex.
  *
- * An operation of a window that is ALL is a record, whose parts the processor carries out (ch3_window_ops.c has
- * how it is cut). It is over at the target when it is over here. So flush, unlock, fence and complete wait until the
- * window's count of operations is 0, and the rest of an active epoch is CH3's, which then sees no operations.
+ * An operation on a window that is ALL is cut into parts (ch3_window_ops.c), which the processor carries out. When
+ * it is over here, it is over at the target. So flush, unlock, fence and complete wait until no operation is under
+ * way. All else of fences and of MPI_Win_post, start, complete and wait is CH3's, which sees no operations.
  *
- * The lock of a target is a question to its processor, and the answer comes when this process has it. Of MPI_Win_lock_all,
- * the locks within shared memory are taken at once, the others at the first operation.
+ * To lock a target is to ask its processor. The answer comes when this process has the lock. MPI_Win_lock_all asks
+ * at once where loads and stores reach, and elsewhere at the first operation.
  */
 
 #include "mpidi_ch3_impl.h"
@@ -198,25 +198,32 @@ static int take_failure(MPIR_Win * win, int rank)
     return mpi_errno;
 }
 
-/* Waits until the operations on a target, or on all (rank < 0), are over. Returns the first failure of one. */
-static int wait_for_operations(MPIR_Win * win, int rank)
+/* The failure of the lowest rank; those of all ranks are taken. */
+static int take_failures(MPIR_Win * win)
 {
     int mpi_errno = MPI_SUCCESS;
-    const int all = rank < 0;
-    const int *under_way = all ? &win->ch.under_way : &win->ch.targets[rank].under_way;
+    int rank;
 
-    while (*under_way > 0) {
-        mpi_errno = MPIDI_CH3I_Window_progress();
-        MPIR_ERR_CHECK(mpi_errno);
-    }
-    if (rank >= 0)
-        mpi_errno = take_failure(win, rank);
-    for (rank = 0; win->ch.failures > 0 && rank < win->comm_ptr->local_size && all; rank++) {
+    for (rank = 0; win->ch.failures > 0 && rank < win->comm_ptr->local_size; rank++) {
         int error = take_failure(win, rank);
 
         if (mpi_errno == MPI_SUCCESS)
             mpi_errno = error;
     }
+    return mpi_errno;
+}
+
+/* Waits until the operations on a target, or on all (rank < 0), are over. Returns a failure of one. */
+static int wait_for_operations(MPIR_Win * win, int rank)
+{
+    int mpi_errno = MPI_SUCCESS;
+    const int *under_way = rank < 0 ? &win->ch.under_way : &win->ch.targets[rank].under_way;
+
+    while (*under_way > 0) {
+        mpi_errno = MPIDI_CH3I_Window_progress();
+        MPIR_ERR_CHECK(mpi_errno);
+    }
+    mpi_errno = rank < 0 ? take_failures(win) : take_failure(win, rank);
 
   fn_exit:
     return mpi_errno;
@@ -232,7 +239,7 @@ static int poke_if_own(const MPIR_Win * win, int rank)
 
 /* ---- locks ---- */
 
-static int ask(MPIR_Win * win, int rank, int kind);
+static int give_back(MPIR_Win * win, int rank);
 
 /* The question was answered. */
 static int lock_answered(MPIDI_CH3I_Window_op * op, int is_ok)
@@ -240,8 +247,8 @@ static int lock_answered(MPIDI_CH3I_Window_op * op, int is_ok)
     MPIDI_CH3I_Window_target *target = &op->win->ch.targets[op->rank];
     const int is_unwanted = target->lock == LOCK_UNWANTED;
 
-    target->lock = is_ok && !is_unwanted ? LOCK_HELD : LOCK_NONE;
-    return is_ok && is_unwanted ? ask(op->win, op->rank, CH3_OFFLOAD_WINDOW_UNLOCK) : MPI_SUCCESS;
+    target->lock = is_ok ? LOCK_HELD : LOCK_NONE;
+    return is_unwanted ? give_back(op->win, op->rank) : MPI_SUCCESS;
 }
 
 /* Asks for the lock of a target, or gives it back. */
@@ -280,7 +287,9 @@ static int wait_for_lock(MPIR_Win * win, int rank)
     }
     if (win->ch.targets[rank].lock != LOCK_HELD) {
         mpi_errno = take_failure(win, rank);
-        MPIR_ERR_CHECK(mpi_errno);
+        if (mpi_errno == MPI_SUCCESS)   /* another thread has taken it */
+            mpi_errno = MPIDI_CH3I_Error(CH3_OFFLOAD_PEER_FAILED, rank);
+        goto fn_fail;
     }
 
   fn_exit:
@@ -334,6 +343,8 @@ int MPIDI_CH3I_Window_enter(MPIR_Win * win, int rank)
 {
     int mpi_errno = MPI_SUCCESS;
 
+    if (win->ch.served == MPIDI_CH3I_SERVED_NOT)
+        goto fn_exit;
     MPIR_ERR_CHKANDJUMP(win->states.access_state == MPIDI_RMA_NONE ||
                         (win->states.access_state == MPIDI_RMA_PER_TARGET &&
                          win->ch.targets[rank].lock == LOCK_NONE), mpi_errno, MPI_ERR_RMA_SYNC, "**rmasync");
