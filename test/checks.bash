@@ -35,7 +35,7 @@ parse_check_options() {
         ;;
     esac
   done
-  [[ -x $prefix/bin/mpicc && -x $prefix/bin/mpiexec ]] || {
+  [[ -n $prefix && -x $prefix/bin/mpicc && -x $prefix/bin/mpiexec ]] || {
     echo "${0##*/}: --prefix DIR: no MPICH in '$prefix'" >&2
     exit 2
   }

@@ -11,21 +11,6 @@ namespace ch3_offload {
 
 namespace {
 
-/// Between two buffers that are both not contiguous. Bytes.
-constexpr std::size_t kPieceBytes = 4096;
-
-/// Copies `length` bytes of the payloads from `offset` on. REQUIRES: they are within both.
-void copy_range(const Payload& from, const Payload& to, std::size_t offset, std::size_t length) noexcept {
-  if (from.layout == nullptr) return scatter(to, offset, {from.address + offset, length});
-  if (to.layout == nullptr) return gather(from, offset, {to.address + offset, length});
-  std::array<std::byte, kPieceBytes> piece;
-  for (const std::size_t end = offset + length; offset < end; offset += kPieceBytes) {
-    const auto part = std::span(piece).first(std::min(kPieceBytes, end - offset));
-    gather(from, offset, part);
-    scatter(to, offset, part);
-  }
-}
-
 /// What fits.
 std::size_t common_bytes(const Payload& from, const Payload& to) noexcept {
   return std::min(from.length_bytes, to.length_bytes);
@@ -127,12 +112,24 @@ void Engine::State::begin_self_copy(SendOperation& send, ReceiveOperation& recei
   send.peer->receives.push_back(receive);
   kSendMachine.must_step(send.state, SendEvent::kMatchedHere);
   send.copied_to = &receive;
-  self_copies.push_back(send);
+  begin_turns(send);
+}
+
+void Engine::State::begin_turns(Outgoing& one) noexcept {
+  self_copies.push_back(one);
   ++own_work;
 }
 
 std::size_t Engine::State::copy_to_self() noexcept {
-  auto& send = static_cast<SendOperation&>(*self_copies.pop_front());
+  Outgoing& one = *self_copies.pop_front();
+  if (one.kind == Operation::Kind::kTarget)
+    continue_own_move(static_cast<TargetOutgoing&>(one));
+  else
+    continue_self_copy(static_cast<SendOperation&>(one));
+  return 1;
+}
+
+void Engine::State::continue_self_copy(SendOperation& send) noexcept {
   ReceiveOperation& receive = *send.copied_to;
   const std::size_t wanted_bytes = common_bytes(send.payload, receive.payload);
   const std::size_t part = std::min(config.self_copy_bytes, wanted_bytes - send.sent_bytes);
@@ -145,7 +142,6 @@ std::size_t Engine::State::copy_to_self() noexcept {
     finish_receive(receive, wanted_bytes == send.payload.length_bytes ? Status::kOk : Status::kTruncated);
     finish_send(send, Status::kOk);
   }
-  return 1;
 }
 
 /// `send`: pending, or null: done for its caller. False: it has matched.

@@ -61,7 +61,7 @@ struct Engine::State final : Sink {
   PayloadBlocks blocks;  ///< For `messages`.
   IntrusiveList<Peer, &Peer::active_hook, true> active;
   IntrusiveList<Peer, &Peer::credit_hook> credit_due;
-  IntrusiveList<Outgoing, &Outgoing::bulk_hook> self_copies;  ///< Sends to oneself, in kCopying.
+  IntrusiveList<Outgoing, &Outgoing::bulk_hook> self_copies;  ///< To oneself, in kCopying.
   std::size_t own_work = 0;  ///< Those, and the triggered operations that are due (TargetTriggers).
   /// What goes over the wire is named by running numbers, of which 32 bits are enough: one comes again only
   /// after 4 billion others, and never while it is in use. 32 bits of a pool's id would not last so long.
@@ -194,7 +194,9 @@ struct Engine::State final : Sink {
   void take_from_self(IncomingMessage& message, const Payload& payload) noexcept;
   bool copies_in_parts(const IncomingMessage& message, const Payload& payload) const noexcept;
   void begin_self_copy(SendOperation& send, ReceiveOperation& receive) noexcept;
+  void begin_turns(Outgoing& one) noexcept;
   std::size_t copy_to_self() noexcept;  ///< A part. REQUIRES: self_copies is not empty.
+  void continue_self_copy(SendOperation& send) noexcept;
   bool cancel_to_self(SendOperation* send, const MatchKey& key, std::uint32_t send_id) noexcept;
 
   // engine_send.cc
@@ -251,7 +253,6 @@ struct Engine::State final : Sink {
   bool request_at_once(Peer& peer, const TargetRequest& request) noexcept;
   bool write_by_lane(Peer& peer, const TargetRequest& request, wire::Kind kind, unsigned flags) noexcept;
   bool write_slot(Peer& peer, const TargetRequest& request, wire::Kind kind, unsigned flags) noexcept;
-  Status request_to_self(const TargetRequest& request) noexcept;
   bool prepare_landing(TargetOutgoing& one) noexcept;
   Status transmit_target(TargetOutgoing& one) noexcept;
   Status transmit_request(TargetOutgoing& one) noexcept;
@@ -276,6 +277,7 @@ struct Engine::State final : Sink {
   void abandon(Peer& peer, std::uint8_t interface) noexcept;
   void abandon_locks(std::uint8_t interface) noexcept;
   void abandon_request(TargetOutgoing& one) noexcept;
+  void abandon_own_move(TargetOutgoing& one) noexcept;
   void abandon_put(TargetOutgoing& one) noexcept;
   void abandon_reply(TargetOutgoing& one) noexcept;
   void abandon_arrival(TargetArrival& arrival) noexcept;
@@ -310,11 +312,23 @@ struct Engine::State final : Sink {
                     const TargetPlacement& placement) noexcept;
   void run_atomic(Peer& peer, const wire::TargetRequestHeader& request, const TargetHeader& header,
                   TargetPlacement placement, std::span<const std::byte> operand_and_data) noexcept;
+  bool reply_fits(const Peer& peer, std::size_t data_bytes) const noexcept;
+  Status write_reply(Peer& peer, const wire::TargetAnswerHeader& answer, const Payload& data) noexcept;
   bool reply_at_once(Peer& peer, const wire::TargetAnswerHeader& answer, const Payload& data) noexcept;
   TargetOutgoing* make_reply(Peer& peer, const wire::TargetRequestHeader& request) noexcept;
   void enqueue_reply(TargetOutgoing& one) noexcept;
   Status transmit_reply(TargetOutgoing& one) noexcept;
   void end_reply(TargetOutgoing& one, TargetFailure failure) noexcept;
+  Status request_to_self(const TargetRequest& request, const TargetHold& hold) noexcept;
+  void move_own(const TargetRequest& request, const Payload& memory, std::size_t offset_bytes,
+                std::size_t length_bytes) noexcept;
+  void begin_own_move(const TargetRequest& request, const TargetHold& hold, const TargetHeader& header,
+                      const TargetPlacement& placement) noexcept;
+  void continue_own_move(TargetOutgoing& one) noexcept;
+  void run_own_atomic(const TargetRequest& request, const TargetHeader& header,
+                      TargetPlacement placement) noexcept;
+  void end_own(const TargetRequest& request, const TargetHeader& header, const TargetPlacement& placement,
+               TargetFailure failure) noexcept;
   /// All of `answer` but its CommonHeader.
   void send_target_answer(Peer& peer, wire::Kind kind, const wire::TargetAnswerHeader& answer) noexcept;
 

@@ -293,24 +293,32 @@ void Engine::State::enqueue_reply(TargetOutgoing& one) noexcept {
     want_connection(peer);
 }
 
+bool Engine::State::reply_fits(const Peer& peer, std::size_t data_bytes) const noexcept {
+  return data_bytes <= peer.max_slot_bytes &&
+         sizeof(wire::TargetAnswerHeader) + data_bytes <= peer.max_slot_bytes;
+}
+
+/// REQUIRES: reply_fits(). kAgain: there is no room now.
+Status Engine::State::write_reply(Peer& peer, const wire::TargetAnswerHeader& answer,
+                                  const Payload& data) noexcept {
+  wire::TargetAnswerHeader header = answer;
+  const std::size_t slot_bytes = sizeof header + data.length_bytes;
+  std::span<std::byte> slot;
+  if (const Status status = reserve(peer, slot_bytes, slot); status != Status::kOk) return status;
+  header.common = common(peer, wire::Kind::kTargetReply, data.length_bytes > 0 ? wire::kPayload : 0U);
+  header.common.client = wire::kTargetClient;
+  wire::put(slot, header);
+  gather(data, 0, slot.subspan(sizeof header, data.length_bytes));
+  peer.provider->commit(*peer.endpoint, slot_bytes);
+  return Status::kOk;
+}
+
 /// A reply needs no object if its data fits a slot and nothing waits before it. Returns false if it has not
 /// left.
 bool Engine::State::reply_at_once(Peer& peer, const wire::TargetAnswerHeader& answer,
                                   const Payload& data) noexcept {
-  constexpr std::size_t kHeaderBytes = sizeof answer;
-  const std::size_t length = data.length_bytes;
-  if (peer.state != PeerState::kConnected || peer.doom != Status::kOk || peer.queued != 0 ||
-      length > peer.max_slot_bytes || kHeaderBytes + length > peer.max_slot_bytes)
-    return false;
-  std::span<std::byte> slot;
-  if (reserve(peer, kHeaderBytes + length, slot) != Status::kOk) return false;
-  wire::TargetAnswerHeader header = answer;
-  header.common = common(peer, wire::Kind::kTargetReply, length > 0 ? wire::kPayload : 0U);
-  header.common.client = wire::kTargetClient;
-  wire::put(slot, header);
-  gather(data, 0, slot.subspan(kHeaderBytes, length));
-  peer.provider->commit(*peer.endpoint, kHeaderBytes + length);
-  return true;
+  const bool may_leave = peer.state == PeerState::kConnected && peer.doom == Status::kOk && peer.queued == 0;
+  return may_leave && reply_fits(peer, data.length_bytes) && write_reply(peer, answer, data) == Status::kOk;
 }
 
 void Engine::State::reply_to_get(Peer& peer, const wire::TargetRequestHeader& request,
@@ -376,23 +384,15 @@ void Engine::State::run_atomic(Peer& peer, const wire::TargetRequestHeader& requ
 Status Engine::State::transmit_reply(TargetOutgoing& one) noexcept {
   Peer& peer = *one.peer;
   const std::size_t length = one.data.length_bytes;
-  const std::size_t slot_bytes = sizeof(wire::TargetAnswerHeader) + length;
-  if (length > peer.max_slot_bytes || slot_bytes > peer.max_slot_bytes) {
+  if (!reply_fits(peer, length)) {
     dequeue(one);
     kTargetRequestMachine.must_step(one.state, TargetRequestEvent::kMoves);
     one.outbound.payload = one.data;
     start_moving_target(one, length, one.transfer, one.remote, one.is_writable);
     return Status::kOk;
   }
-  std::span<std::byte> slot;
-  const Status status = reserve(peer, slot_bytes, slot);
-  if (status != Status::kOk) return status;
-  one.answer.common = common(peer, wire::Kind::kTargetReply, length > 0 ? wire::kPayload : 0U);
-  one.answer.common.client = wire::kTargetClient;
-  wire::put(slot, one.answer);
-  gather(one.data, 0, slot.subspan(sizeof one.answer, length));
-  peer.provider->commit(*peer.endpoint, slot_bytes);
-  spend(one, slot_bytes);
+  if (const Status status = write_reply(peer, one.answer, one.data); status != Status::kOk) return status;
+  spend(one, sizeof one.answer + length);
   dequeue(one);
   kTargetRequestMachine.must_step(one.state, TargetRequestEvent::kDone);
   end_reply(one, TargetFailure::kNone);
@@ -408,19 +408,8 @@ void Engine::State::end_reply(TargetOutgoing& one, TargetFailure failure) noexce
 
 // ---- operations of a process on its own entries ----
 
-Status Engine::State::request_to_self(const TargetRequest& request) noexcept {
-  const Payload source = request.source_bytes();
-  const bool is_put = request.operation == TargetOperation::kPut;
-  const bool is_get = request.is_get();
-  // The source may overlap the target's memory, or have gaps.
-  std::array<std::byte, TargetOutgoing::kInlineBytes> short_copy;
-  std::unique_ptr<std::byte[]> long_copy;
-  std::byte* copy = short_copy.data();
-  if (!is_get && source.length_bytes > short_copy.size()) {
-    long_copy.reset(new (std::nothrow) std::byte[source.length_bytes]);
-    copy = long_copy.get();
-    if (copy == nullptr) return Status::kNoMemory;
-  }
+/// `hold`: of the request's memory.
+Status Engine::State::request_to_self(const TargetRequest& request, const TargetHold& hold) noexcept {
   TargetHeader header;
   header.key.bits = request.bits;
   header.length_bytes = request.length_bytes();
@@ -429,32 +418,97 @@ Status Engine::State::request_to_self(const TargetRequest& request) noexcept {
   header.operation = request.operation;
   header.atomic_operation = static_cast<std::uint8_t>(request.atomic_operation);
   header.atomic_type = static_cast<std::uint8_t>(request.atomic_type);
-  TargetInterface& interface = *interfaces[request.interface];
-  TargetPlacement placement = interface.arrive(index_of(config.self), request.table, header);
-  if (placement.is_refused()) {
-    tell_send(request, TargetFailure::kNone);
-    tell_answer(request, make_answer(placement.failure));
-    return Status::kOk;
-  }
-  if (!is_put && !is_get)
-    placement.length_bytes = length_of(request.atomic_operation, request.atomic_type, placement.length_bytes);
-  const EntryMemory entry_memory(placement);
-  if (!entry_memory.is_there()) {
-    interface.table(request.table)->finish(placement, header, TargetFailure::kUndeliverable);
+  const bool is_move = request.operation == TargetOperation::kPut || request.is_get();
+  // As one that does not fit a peer's slot.
+  if (!is_move && header.length_bytes > config.self_copy_bytes) {
     tell_refused(request);
     return Status::kOk;
   }
+  const TargetPlacement placement =
+      interfaces[request.interface]->arrive(index_of(config.self), request.table, header);
+  if (placement.is_refused()) {
+    tell_send(request, TargetFailure::kNone);
+    tell_answer(request, make_answer(placement.failure));
+  } else if (!is_move) {
+    run_own_atomic(request, header, placement);
+  } else if (placement.length_bytes > config.self_copy_bytes) {
+    begin_own_move(request, hold, header, placement);
+  } else {
+    EntryPart part;
+    move_own(request, payload_of(placement, part), 0, placement.length_bytes);
+    end_own(request, header, placement, TargetFailure::kNone);
+  }
+  return Status::kOk;
+}
+
+/// A range of what a put or a get moves. `memory`: the entry's.
+void Engine::State::move_own(const TargetRequest& request, const Payload& memory, std::size_t offset_bytes,
+                             std::size_t length_bytes) noexcept {
+  if (request.is_get())
+    copy_range(memory, request.destination.memory, offset_bytes, length_bytes);
+  else
+    copy_range(request.source_bytes(), memory, offset_bytes, length_bytes);
+}
+
+void Engine::State::begin_own_move(const TargetRequest& request, const TargetHold& hold,
+                                   const TargetHeader& header, const TargetPlacement& placement) noexcept {
+  TargetOutgoing* const one = target_operations.take();
+  Peer* const self = known(config.self);
+  if (one == nullptr || self == nullptr) {
+    if (one != nullptr) target_operations.give_back(*one);
+    return end_own(request, header, placement, TargetFailure::kUndeliverable);
+  }
+  one->request = request;
+  one->hold = hold;
+  one->header = header;
+  one->placement = placement;
+  one->data = payload_of(placement, one->part);
+  one->peer = self;
+  self->outgoing.push_back(*one);
+  kTargetRequestMachine.must_step(one->state, TargetRequestEvent::kCopies);
+  begin_turns(*one);
+}
+
+void Engine::State::continue_own_move(TargetOutgoing& one) noexcept {
+  const std::size_t length_bytes = one.placement.length_bytes;
+  const std::size_t part = std::min(config.self_copy_bytes, length_bytes - one.outbound.sent_bytes);
+  move_own(one.request, one.data, one.outbound.sent_bytes, part);
+  one.outbound.sent_bytes += part;
+  if (one.outbound.sent_bytes < length_bytes) return self_copies.push_back(one);
+  --own_work;
+  kTargetRequestMachine.must_step(one.state, TargetRequestEvent::kDone);
+  end_own(one.request, one.header, one.placement, TargetFailure::kNone);
+  release_target(one);
+}
+
+void Engine::State::run_own_atomic(const TargetRequest& request, const TargetHeader& header,
+                                   TargetPlacement placement) noexcept {
+  placement.length_bytes = length_of(request.atomic_operation, request.atomic_type, placement.length_bytes);
+  const EntryMemory entry_memory(placement);
+  const std::size_t length_bytes = placement.length_bytes;
+  // The source may be the target's memory, or have gaps.
+  std::array<std::byte, TargetOutgoing::kInlineBytes> short_copy;
+  std::unique_ptr<std::byte[]> long_copy;
+  if (length_bytes > short_copy.size()) long_copy.reset(new (std::nothrow) std::byte[length_bytes]);
+  std::byte* const copy = length_bytes > short_copy.size() ? long_copy.get() : short_copy.data();
+  if (!entry_memory.is_there() || copy == nullptr)
+    return end_own(request, header, placement, TargetFailure::kUndeliverable);
   const std::span<std::byte> memory = entry_memory.bytes();
-  const auto data = std::span(copy, is_get ? 0 : memory.size());
-  gather(source, 0, data);
+  const auto data = std::span(copy, length_bytes);
+  gather(request.source_bytes(), 0, data);
   if (request.returns_data()) scatter(request.destination.memory, 0, memory);
-  if (is_put && !memory.empty()) std::memcpy(memory.data(), data.data(), data.size());
-  if (!is_put && !is_get) apply(request.atomic_operation, request.atomic_type, request.operand, data, memory);
-  if (!is_get) entry_memory.store();
-  interface.table(request.table)->finish(placement, header, TargetFailure::kNone);
+  apply(request.atomic_operation, request.atomic_type, request.operand, data, memory);
+  entry_memory.store();
+  end_own(request, header, placement, TargetFailure::kNone);
+}
+
+/// The request has been placed.
+void Engine::State::end_own(const TargetRequest& request, const TargetHeader& header,
+                            const TargetPlacement& placement, TargetFailure failure) noexcept {
+  interfaces[request.interface]->table(request.table)->finish(placement, header, failure);
+  if (failure != TargetFailure::kNone) return tell_refused(request);
   tell_send(request, TargetFailure::kNone);
   tell_answer(request, make_answer(placement));
-  return Status::kOk;
 }
 
 }  // namespace ch3_offload

@@ -2,6 +2,7 @@
 // neither them nor the client's memory:
 //
 //   request of this process  | queued                      | forgotten: the peer has not heard of it
+//                            | is copied here in parts     | forgotten
 //                            | awaits a CTS or an answer   | stays as a name, for the peer will answer
 //                            | its data leaves by slots    | kTargetAbandon, forgotten
 //                            | its data is being written   | the close waits: a device reads the memory
@@ -71,6 +72,7 @@ void Engine::State::abandon(Peer& peer, std::uint8_t interface) noexcept {
 void Engine::State::abandon_request(TargetOutgoing& one) noexcept {
   const std::uint8_t interface = one.request.interface;
   if (one.state == TargetRequestState::kQueued) return release_target(one);
+  if (one.state == TargetRequestState::kCopying) return abandon_own_move(one);
   if (one.state == TargetRequestState::kMoving || one.state == TargetRequestState::kMovingAnswered)
     return abandon_put(one);
   if (one.landing.memory.held) {
@@ -79,6 +81,12 @@ void Engine::State::abandon_request(TargetOutgoing& one) noexcept {
   }
   one.landing.payload = {};  // What comes is dropped.
   disown(one.request);
+}
+
+void Engine::State::abandon_own_move(TargetOutgoing& one) noexcept {
+  self_copies.remove(one);
+  --own_work;
+  release_target(one);
 }
 
 /// A long put whose data leaves.

@@ -127,7 +127,7 @@ Status Engine::request(PeerId id, const TargetRequest& request, const TargetHold
 /// REQUIRES: may_request().
 Status Engine::State::begin_request(PeerId id, const TargetRequest& request,
                                     const TargetHold& hold) noexcept {
-  if (id == config.self) return request.is_of_lock() ? lock_own(request) : request_to_self(request);
+  if (id == config.self) return request.is_of_lock() ? lock_own(request) : request_to_self(request, hold);
   Peer* const peer = known(id);
   if (const Status status = may_send(peer); status != Status::kOk) return status;
   if (request_at_once(*peer, request)) return Status::kOk;

@@ -7,6 +7,9 @@ namespace ch3_offload {
 
 namespace {
 
+/// Between two buffers that are both not contiguous. Bytes.
+constexpr std::size_t kPieceBytes = 4096;
+
 /// Copies `length` bytes by two runs of kBytes, which overlap unless there are twice as many.
 template <std::size_t kBytes>
 inline void copy_by_two(std::byte* to, const std::byte* from, std::size_t length) noexcept {
@@ -56,6 +59,17 @@ void scatter_layout(const Payload& payload, std::size_t offset, std::span<const 
     copy(memory, from, length);
     from += length;
   });
+}
+
+void copy_range(const Payload& from, const Payload& to, std::size_t offset, std::size_t length) noexcept {
+  if (from.layout == nullptr) return scatter(to, offset, {from.address + offset, length});
+  if (to.layout == nullptr) return gather(from, offset, {to.address + offset, length});
+  std::array<std::byte, kPieceBytes> piece;
+  for (const std::size_t end = offset + length; offset < end; offset += kPieceBytes) {
+    const auto part = std::span(piece).first(std::min(kPieceBytes, end - offset));
+    gather(from, offset, part);
+    scatter(to, offset, part);
+  }
 }
 
 }  // namespace ch3_offload

@@ -71,4 +71,7 @@ inline void scatter(const Payload& payload, std::size_t offset, std::span<const 
   }
 }
 
+/// Copies `length` bytes of the payloads from `offset` on. REQUIRES: they are within both.
+void copy_range(const Payload& from, const Payload& to, std::size_t offset, std::size_t length) noexcept;
+
 }  // namespace ch3_offload

@@ -154,6 +154,7 @@ inline constexpr StateMachine kOutboundMachine(
 
 enum class TargetRequestState : std::uint8_t {
   kQueued,          ///< In Backlog::queue, nothing sent.
+  kCopying,         ///< To oneself: in State::self_copies. It has an entry, and is copied in parts.
   kAwaitingCts,     ///< A long put was announced.
   kMoving,          ///< Its CTS is here, or a long reply leaves: see OutboundState.
   kMovingAnswered,  ///< The same of a put, and its answer is here. The provider may still read the data.
@@ -162,6 +163,7 @@ enum class TargetRequestState : std::uint8_t {
   kFinished,        ///< About to be freed.
 };
 enum class TargetRequestEvent : std::uint8_t {
+  kCopies,
   kAnnounced,
   kLeft,  ///< All of it, and an answer is awaited.
   kMoves,
@@ -174,10 +176,13 @@ enum class TargetRequestEvent : std::uint8_t {
 };
 inline constexpr StateMachine kTargetRequestMachine(
     "target request",
-    std::array{"Queued", "AwaitingCts", "Moving", "MovingAnswered", "AwaitingAnswer", "AwaitingData",
-               "Finished"},
-    std::array{"Announced", "Left", "Moves", "Cts", "Answer", "AnswerBeforeData", "Moved", "Done", "Failed"},
+    std::array{"Queued", "Copying", "AwaitingCts", "Moving", "MovingAnswered", "AwaitingAnswer",
+               "AwaitingData", "Finished"},
+    std::array{"Copies", "Announced", "Left", "Moves", "Cts", "Answer", "AnswerBeforeData", "Moved", "Done",
+               "Failed"},
     std::to_array<Transition<TargetRequestState, TargetRequestEvent>>({
+        {TargetRequestState::kQueued, TargetRequestEvent::kCopies, TargetRequestState::kCopying},
+        {TargetRequestState::kCopying, TargetRequestEvent::kDone, TargetRequestState::kFinished},
         {TargetRequestState::kQueued, TargetRequestEvent::kAnnounced, TargetRequestState::kAwaitingCts},
         {TargetRequestState::kQueued, TargetRequestEvent::kLeft, TargetRequestState::kAwaitingAnswer},
         {TargetRequestState::kQueued, TargetRequestEvent::kMoves, TargetRequestState::kMoving},

@@ -244,5 +244,22 @@ TEST_F(TargetClose, APeerThatDiesEndsTheWait) {
   EXPECT_EQ(at(0).provider->regions(), 0u);
 }
 
+TEST_F(TargetClose, ALongPutToOneselfIsForgotten) {
+  self_copy_bytes = 1000;
+  begin();
+  std::vector<std::byte> memory(20'000), data = pattern(20'000);
+  append(0, entry_of(memory));
+  ASSERT_EQ(start(0, 0, put_from(0, data)), Status::kOk);
+  ASSERT_TRUE(progress(0));
+  close(0);
+  fill(memory);
+  fill(data);
+  settle();
+  expect_mine(memory);
+  expect_all_well();
+  reopen(0);
+  expect_put_works();
+}
+
 }  // namespace
 }  // namespace ch3_offload

@@ -486,6 +486,49 @@ TEST_F(EngineTarget, AProcessReachesItsOwnEntries) {
   EXPECT_EQ(begun(0), "send 0, reply dropped 0");
 }
 
+TEST_F(EngineTarget, LongOperationsOnOneselfTakeTurns) {
+  self_copy_bytes = 30'000;
+  make(1);
+  std::vector<std::byte> memory(kLong), copy(kLong);
+  const TargetId id = append(0, entry_of(memory));
+  auto data = pattern(kLong);
+  ASSERT_EQ(start(0, 0, put_from(0, data)), Status::kOk);
+  ASSERT_EQ(start(0, 0, get_from(0, copy)), Status::kOk);
+  EXPECT_EQ(begun(0), "");
+  EXPECT_EQ(table(0).unlink(id), TargetTable::Unlinked::kInUse);
+  int turns = 0;
+  while (table(0).in_flight() > 0) {
+    ASSERT_TRUE(progress(0));
+    ++turns;
+  }
+  EXPECT_EQ(turns, 8);  // 4 of each.
+  EXPECT_EQ(memory, data);
+  EXPECT_EQ(copy, data);  // Each part of the get follows that of the put.
+  EXPECT_EQ(came(0), "put 100000, get 100000");
+  EXPECT_EQ(begun(0), "send 0, ack 100000, reply 100000");
+  EXPECT_TRUE(at(0).engine->at_rest());
+  EXPECT_EQ(table(0).unlink(id), TargetTable::Unlinked::kOk);
+}
+
+TEST_F(EngineTarget, AnAtomicOnOneselfThatIsTooLongForATurnFails) {
+  self_copy_bytes = 80;
+  make(1);
+  std::vector<std::byte> memory(88);
+  append(0, entry_of(memory));
+  std::vector<std::byte> ones(88, std::byte{1});
+  ASSERT_EQ(
+      start(0, 0, atomic_from(0, ones, TargetOperation::kAtomic, AtomicOperation::kSum, AtomicType::kUint8)),
+      Status::kOk);
+  EXPECT_EQ(begun(0), "send undeliverable 0, ack undeliverable 0");
+  EXPECT_EQ(memory, std::vector<std::byte>(88));
+  ones.resize(80);
+  ASSERT_EQ(
+      start(0, 0, atomic_from(0, ones, TargetOperation::kAtomic, AtomicOperation::kSum, AtomicType::kUint8)),
+      Status::kOk);
+  EXPECT_EQ(begun(0), "send 0, ack 80");
+  EXPECT_EQ(memory[79], std::byte{1});
+}
+
 // ---- failures ----
 
 TEST_F(EngineTarget, AnInitiatorHearsOfTheDeathOfItsTarget) {

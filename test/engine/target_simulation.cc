@@ -37,6 +37,7 @@ void TargetSimulation::begin_program(std::uint64_t seed) {
   has_flow_control = random_.chance(0.3);
   interface_config.limits = {100'000, 100'000, 100'000};
   queue_events = 50'000;
+  self_copy_bytes = random_.chance(0.3) ? 4096 : SIZE_MAX;
   make(static_cast<std::uint32_t>(random_.between(2, 4)));
   for (std::uint32_t i = 0; i < processes.size(); ++i) {
     sides_[i].oracle =

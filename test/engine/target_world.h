@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -62,6 +63,7 @@ class TargetWorld : public testing::Test {
       EngineConfig config;
       config.self = PeerId{i};
       config.senders = size;
+      config.self_copy_bytes = self_copy_bytes;
       Provider* const providers[] = {provider_of(i, *process->provider)};
       process->engine = std::make_unique<Engine>(config, providers);
       cards.push_back(process->engine->card());
@@ -186,6 +188,7 @@ class TargetWorld : public testing::Test {
   FakeConfig network_config;
   TargetInterfaceConfig interface_config;
   std::size_t queue_events = 10'000;
+  std::size_t self_copy_bytes = SIZE_MAX;
   bool has_flow_control = false;
   bool violations_expected = false;  ///< The test forges messages that make honest providers err.
   std::unique_ptr<FakeNetwork> network;

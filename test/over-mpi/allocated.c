@@ -4,7 +4,7 @@
  *   exchange   messages of 1 B to 8 MiB between allocated memory and any other, in all four ways; to oneself, too
  *   one-copy   a long message between allocated memory is written: the argument of MPI_T says so
  *   windows    puts and gets of 8 B to 4 MiB on windows of allocated memory and of MPI_Win_allocate
- *   placed     long puts between windows of allocated memory are written to their place
+ *   placed     long puts between windows of allocated memory are written to their place, and long packets
  *   churn      blocks of all sizes come and go, with messages in them
  *   staged     messages are staged, but none between allocated memory or memory of a shared window
  */
@@ -204,22 +204,39 @@ static void windows(void)
     }
 }
 
-static void placed(void)
+static void put_four_times(MPI_Win window, MPI_Aint place, unsigned char *memory, const unsigned char *local,
+                           long length)
 {
-    const long length = 1 << 20;
-    unsigned char *memory = allocate(length, 1), *local = allocate(length, 1);
-    MPI_Win window;
-
-    MPI_Win_create(memory, length, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
-    fill(local, length, rank);
     for (int i = 0; i < 4; i++) {
         memset(memory, 0, (size_t) length);
         MPI_Win_fence(0, window);
-        MPI_Put(local, (int) length, MPI_BYTE, 1 - rank, 0, (int) length, MPI_BYTE, window);
+        MPI_Put(local, (int) length, MPI_BYTE, 1 - rank, place, (int) length, MPI_BYTE, window);
         MPI_Win_fence(0, window);
         expect(memory, length, 1 - rank);
     }
     MPI_Win_free(&window);
+}
+
+static void placed(void)
+{
+    const long length = 1 << 20;
+    unsigned char *memory = allocate(length, 1), *local = allocate(length, 1);
+    const unsigned long long before = counter("bulk_written");
+    MPI_Aint mine, place;
+    MPI_Win window;
+
+    fill(local, length, rank);
+    MPI_Win_create(memory, length, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    put_four_times(window, 0, memory, local, length);
+    await_counter("bulk_written", before + 4);
+    check(counter("packet_bytes_placed") == 0, "puts went by packets", rank);
+    /* Operations on a dynamic window are CH3's packets. */
+    MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    MPI_Win_attach(window, memory, length);
+    MPI_Get_address(memory, &mine);
+    MPI_Sendrecv(&mine, 1, MPI_AINT, 1 - rank, 6, &place, 1, MPI_AINT, 1 - rank, 6, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
+    put_four_times(window, place, memory, local, length);
     await_counter("packet_bytes_placed", 4ULL * (unsigned long long) length);
     release(memory, 1);
     release(local, 1);
