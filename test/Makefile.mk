@@ -667,10 +667,23 @@ no_address_tests = \
 	test/verbs_lab_tests \
 	test/verbs_scale_tests
 
-# Of these, the programs that test the same with a sanitizer and without: they use no memory hooks and start no
-# processes. If the check has an AddressSanitizer build, it runs them in that build only. In the other build,
+# Of these, the programs that test the same with a sanitizer and without: they use no memory hooks. If the check
+# has an AddressSanitizer build, it runs them in that build only. In the other build,
 # `make check-beside-address` runs the other programs.
-only_address_tests = test/engine_tests test/fuzz/replay test/tools_tests test/unit_tests test/verbs_tests
+only_address_tests = \
+	test/active_messages_tests \
+	test/engine_tests \
+	test/fuzz/replay \
+	test/introduction_tests \
+	test/nic_tests \
+	test/placement_tests \
+	test/portals_tests \
+	test/shm_tests \
+	test/target_tests \
+	test/tools_tests \
+	test/unit_tests \
+	test/verbs_tests \
+	test/wire_up_tests
 
 check-beside-address:
 	$(MAKE) $(AM_MAKEFLAGS) check-TESTS check_PROGRAMS='$(filter-out $(only_address_tests),$(check_PROGRAMS))' \

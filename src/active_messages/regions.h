@@ -94,7 +94,6 @@ class Regions {
   ptl_handle_ni_t ni_ = PTL_INVALID_HANDLE;
   ptl_process_t self_{};
   ptl_uid_t user_ = 0;
-  ptl_size_t most_bytes_ = 0;  ///< Of a transfer.
   ptl_handle_eq_t queue_ = PTL_EQ_NONE;
   ptl_handle_md_t memory_ = PTL_INVALID_HANDLE;  ///< All of the address space.
   ptl_pt_index_t table_ = PTL_PT_ANY;

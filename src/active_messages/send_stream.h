@@ -20,7 +20,7 @@
 
 namespace ch3_offload::active_messages {
 
-class Peer;
+struct Peer;
 
 /// A message in memory of the library.
 struct OutgoingMessage {

@@ -182,12 +182,12 @@ inline constexpr StateMachine kTargetRequestMachine(
                "Failed"},
     std::to_array<Transition<TargetRequestState, TargetRequestEvent>>({
         {TargetRequestState::kQueued, TargetRequestEvent::kCopies, TargetRequestState::kCopying},
-        {TargetRequestState::kCopying, TargetRequestEvent::kDone, TargetRequestState::kFinished},
         {TargetRequestState::kQueued, TargetRequestEvent::kAnnounced, TargetRequestState::kAwaitingCts},
         {TargetRequestState::kQueued, TargetRequestEvent::kLeft, TargetRequestState::kAwaitingAnswer},
         {TargetRequestState::kQueued, TargetRequestEvent::kMoves, TargetRequestState::kMoving},
         {TargetRequestState::kQueued, TargetRequestEvent::kDone, TargetRequestState::kFinished},
         {TargetRequestState::kQueued, TargetRequestEvent::kFailed, TargetRequestState::kFinished},
+        {TargetRequestState::kCopying, TargetRequestEvent::kDone, TargetRequestState::kFinished},
         {TargetRequestState::kAwaitingCts, TargetRequestEvent::kCts, TargetRequestState::kMoving},
         {TargetRequestState::kAwaitingCts, TargetRequestEvent::kAnswer, TargetRequestState::kFinished},
         {TargetRequestState::kAwaitingCts, TargetRequestEvent::kFailed, TargetRequestState::kFinished},

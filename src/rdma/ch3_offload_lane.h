@@ -97,12 +97,12 @@ static inline int ch3_offload_lane_publish(ch3_offload_lane_t * lane, unsigned c
                                            uint64_t slot_bytes)
 {
     const uint64_t position = lane->position;
-    uint64_t *next_header = (uint64_t *) (lane->records + (next & lane->position_mask));
+    uint64_t *next_header = (uint64_t *) (void *) (lane->records + (next & lane->position_mask));
     uint64_t state;
 
     lane->position = next;
     __atomic_store_n(next_header, 0, __ATOMIC_RELAXED);
-    __atomic_store_n((uint64_t *) record,
+    __atomic_store_n((uint64_t *) (void *) record,
                      position / CH3_OFFLOAD_LANE_LINE_BYTES << 32 |
                      (uint64_t) CH3_OFFLOAD_LANE_RECORD_KIND << 28 | slot_bytes, __ATOMIC_SEQ_CST);
     if (lane->doorbell == NULL)

@@ -26,7 +26,7 @@ struct Watcher {
   }
 };
 
-#if !defined(WITH_UCM) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if !defined(WITH_UCM) || defined(WITH_ADDRESS_SANITIZER) || defined(WITH_THREAD_SANITIZER)
 
 TEST(MemoryEvents, WhoCannotSeeMemoryGoSaysWhy) {
   Watcher watcher;

@@ -107,23 +107,17 @@ enum { kFetches = 1000, kPuts = 10 };
 static void run_passive(void)
 {
     const size_t bytes = 1 << 20;
-    window_t data = make_window(kPrivate, kPuts * bytes + sizeof(long), 1);
-    window_t word = make_window(kShared, sizeof(int), sizeof(int));
-    volatile int *over;
-    MPI_Aint length;
-    int unit;
+    const MPI_Aint counter = (MPI_Aint) (kPuts * bytes), word = counter + (MPI_Aint) sizeof(long);
+    window_t data = make_window(kPrivate, kPuts * bytes + 2 * sizeof(long), 1);
 
-    MPI_Win_shared_query(word.window, 0, &length, &unit, (void *) &over);
     memset(data.memory, 0, data.bytes);
-    if (rank == 0)
-        *over = 0;
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 1) {
-        /* It computes. If somebody needed its help, this would not end. */
+        /* It computes until somebody puts a word there. If its help were needed, this would not end. */
+        const volatile long *over = (const volatile long *) (data.memory + word);
         while (!*over) {
         }
     } else {
-        const MPI_Aint counter = (MPI_Aint) (kPuts * bytes);
         char *source = allocate(bytes), *back = allocate(bytes);
         const double begin = MPI_Wtime();
         long one = 1, old;
@@ -145,7 +139,9 @@ static void run_passive(void)
         MPI_Get(back, (int) bytes, MPI_BYTE, 1, (MPI_Aint) (3 * bytes), (int) bytes, MPI_BYTE, data.window);
         MPI_Win_unlock_all(data.window);
         printf("%d fetches and %d puts of 1 MiB in %.1f ms\n", kFetches, kPuts, (MPI_Wtime() - begin) * 1e3);
-        *over = 1;
+        MPI_Win_lock(MPI_LOCK_SHARED, 1, 0, data.window);
+        MPI_Put(&one, 1, MPI_LONG, 1, word, 1, MPI_LONG, data.window);
+        MPI_Win_unlock(1, data.window);
         expect(back, bytes, 1, "what was put");
         free(source);
         free(back);
@@ -157,11 +153,10 @@ static void run_passive(void)
 
         for (i = 0; i < kPuts; i++)
             expect(data.memory + i * bytes, bytes, 1, "the target's memory");
-        memcpy(&count, data.memory + kPuts * bytes, sizeof count);
+        memcpy(&count, data.memory + counter, sizeof count);
         if (count != kFetches)
             fail("counted %ld", count);
     }
-    free_window(&word);
     free_window(&data);
 }
 

@@ -128,7 +128,7 @@ std::size_t ShmProvider::poll(Sink& sink, std::size_t budget) noexcept {
     // and look at all rings and at the room that blocked senders wait for.
     if (keep_house()) {
       doorbell_.announce_sleep();
-      if (shared_write_ended(true) | blocked_peer_has_room()) ++delivered;
+      if (found_while_armed()) ++delivered;
     }
     if (delivered < budget) delivered += poll_all_rings(sink, budget - delivered);
     if (held_ == nullptr && dying_ != nullptr && delivered < budget)
@@ -320,7 +320,13 @@ bool ShmProvider::arm() noexcept {
   if (writes_done_begin_ != writes_done_end_ || dying_ != nullptr || !connecting_.empty()) return false;
   for (const Inbound& inbound : inbound_)
     if (inbound.ring.header(std::memory_order_seq_cst) != 0) return false;
-  return !(shared_write_ended(true) | blocked_peer_has_room());
+  return !found_while_armed();
+}
+
+/// Each of the two has an effect.
+bool ShmProvider::found_while_armed() noexcept {
+  const bool has_ended = shared_write_ended(true);
+  return blocked_peer_has_room() || has_ended;
 }
 
 /// Asks the consumers of all full rings for a wake-up. Returns true if one of the rings has room now. Visits

@@ -145,6 +145,7 @@ class ShmProvider final : public Provider {
   std::size_t poll_all_rings(Sink& sink, std::size_t budget) noexcept;
   void release_held() noexcept;
   bool blocked_peer_has_room() noexcept;
+  bool found_while_armed() noexcept;
   static void wake_sender(const ShmEndpoint& peer) noexcept;
 
   // shm_write.cc

@@ -104,8 +104,9 @@ class ShmManyPeers : public testing::Test {
   void meet() {
     for (const auto& sender : senders_) ASSERT_TRUE(sender->send());
     ASSERT_TRUE(poll_until(senders_.size()));
+    // The time may pass without a turn of ours, so turns count, too.
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(5);
-    while (std::chrono::steady_clock::now() < end) {
+    for (int turns = 0; turns < 1000 || std::chrono::steady_clock::now() < end; ++turns) {
       poll();
       for (const auto& sender : senders_) sender->poll();
     }

@@ -24,7 +24,7 @@
 namespace ch3_offload {
 namespace {
 
-#ifndef __SANITIZE_THREAD__
+#ifndef WITH_THREAD_SANITIZER
 
 class UcxRegistrarTest : public ::testing::Test {
  protected:

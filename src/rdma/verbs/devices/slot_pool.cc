@@ -34,7 +34,8 @@ std::optional<Error> SlotPool::grow() {
   slab.memory.address = static_cast<std::byte*>(address);
   for (std::size_t i = 0; i < domains_.size(); ++i) {
     if (domains_[i] == nullptr) continue;
-    slab.registrations[i].reset(ibv_reg_mr(domains_[i], address, slab.memory.length, IBV_ACCESS_LOCAL_WRITE));
+    constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE;  // The macro wants a number.
+    slab.registrations[i].reset(ibv_reg_mr(domains_[i], address, slab.memory.length, kAccess));
     if (slab.registrations[i] == nullptr) return registration_error(slab.memory.length, errno);
   }
   const std::uint32_t first = count();
