@@ -102,8 +102,8 @@ check_unit() {
   make_check unit "$library_build_dir" make -j"$jobs" "$target" "${test_flags[@]}"
 }
 
-# compile_standard_headers DIRECTORY FLAG...: for sources that are compiled by clang++ with these flags and
-# "-include DIRECTORY/standard.h".
+# compile_standard_headers DIRECTORY FLAG...: for sources that are compiled by clang++ with these flags, and by a make
+# that has STANDARD_HEADERS="-include DIRECTORY/standard.h" on its command line.
 compile_standard_headers() {
   local directory=$1
   shift
@@ -113,9 +113,10 @@ compile_standard_headers() {
     -fvisibility-inlines-hidden "$@" -x c++-header -o "$directory/standard.h.gch" "$directory/standard.h"
 }
 
-# check_sanitizer NAME KIND TARGET OPTIMIZED: compiled by clang++, which takes half of the time of g++. OPTIMIZED is what is compiled optimized of the tests. With --all
-# TARGET is check, all tests of verbs run, and UBSan looks at the tests' own code, too. That doubles the time to
-# compile it. Otherwise the contract is tested in the configurations that differ most.
+# check_sanitizer NAME KIND TARGET OPTIMIZED: compiled by clang++, which takes half of the time of g++. OPTIMIZED is what
+# is compiled optimized of the tests. With --all TARGET is check, all tests of verbs run, and UBSan looks at the tests'
+# own code, too. That doubles the time to compile it. Otherwise the contract is tested in the configurations that differ
+# most.
 check_sanitizer() {
   local name=$1 kind=$2 target=$3 optimized=$4 directory=$build_dir/$1
   local left_out='Verbs/*/roomy:Verbs/*/uneven:Verbs/*/on_demand:Verbs/*/slow'
@@ -135,9 +136,11 @@ check_sanitizer() {
   # -fPIC: the objects go into a shared library, too (test/sanitized-glue).
   compile_standard_headers "$directory" "${flags[@]}"
   configure_library "$directory" "$name" CC=clang CXX=clang++ --enable-sanitizers="$kind" --enable-werror \
-    --disable-shared CXXFLAGS="-O1 -g1 -fPIC -include $directory/standard.h"
+    --disable-shared CXXFLAGS='-O1 -g1 -fPIC'
   must "$name-build" 'a compiler error: fix the source' env --chdir="$directory" bash -euc '
-    make -j"$1" libcore.la
+    libraries=libcore.la
+    [[ $0 != address ]] || libraries+=" libportals_calls.la"
+    make -j"$1" $libraries STANDARD_HEADERS="-include standard.h"
     make -j"$1" "$2" CXXFLAGS="-O1 -g1 $4"
     [[ $0 != address ]] || make -j"$1" libtools.a CXXFLAGS="$3 -g1"
     make test/googletest.h.gch CXXFLAGS="$3 -g1 $4"' "$kind" "$jobs" "$optimized" "$quick" "$ubsan"
@@ -158,7 +161,7 @@ check_dist() {
   compile_standard_headers "$build_dir/dist-headers" -O0
   must dist 'is a new file missing from a Makefile.mk?' make -C "$library_build_dir" -j"$jobs" distcheck \
     DISTCHECK_CONFIGURE_FLAGS="--without-verbs --without-ucm --without-hwloc --disable-shared CC=clang CXX=clang++ \
-      'CXXFLAGS=-O0 -include $build_dir/dist-headers/standard.h'" XFAIL_TESTS= \
+      CXXFLAGS=-O0" STANDARD_HEADERS="-include $build_dir/dist-headers/standard.h" XFAIL_TESTS= \
     KEEP_INSTALL="$build_dir/dist" check_PROGRAMS=test/absent_tests TESTS='test/include_rules test/absent_tests'
   [[ -e $root/.git ]] || return 0
   # The sources that were not compiled must be in the tarball, too.
