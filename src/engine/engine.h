@@ -167,7 +167,7 @@ struct EngineConfig {
   /// the payload, so that the send is done for its caller. Bytes; 0 turns it off. All `senders` together keep
   /// at most as many for one receiver as unexpected_budget_bytes pays envelopes for (and at least 64 each).
   std::size_t send_buffer_bytes = 64 * 1024 * 1024;
-  /// Of long messages and puts to oneself, and of gets from oneself, so much is copied in one progress().
+  /// A longer message or put to oneself, or get from oneself, is copied in parts, one in each progress().
   /// A longer atomic operation on oneself fails. Whoever runs several engines sets it, so that none of them
   /// holds the others up. Bytes.
   std::size_t self_copy_bytes = SIZE_MAX;

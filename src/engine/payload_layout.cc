@@ -62,6 +62,10 @@ void scatter_layout(const Payload& payload, std::size_t offset, std::span<const 
 }
 
 void copy_range(const Payload& from, const Payload& to, std::size_t offset, std::size_t length) noexcept {
+  if (from.layout == nullptr && to.layout == nullptr) {
+    if (length > 0) std::memmove(to.address + offset, from.address + offset, length);
+    return;
+  }
   if (from.layout == nullptr) return scatter(to, offset, {from.address + offset, length});
   if (to.layout == nullptr) return gather(from, offset, {to.address + offset, length});
   std::array<std::byte, kPieceBytes> piece;

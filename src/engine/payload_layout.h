@@ -71,7 +71,8 @@ inline void scatter(const Payload& payload, std::size_t offset, std::span<const 
   }
 }
 
-/// Copies `length` bytes of the payloads from `offset` on. REQUIRES: they are within both.
+/// Copies `length` bytes of the payloads from `offset` on. Only payloads without a layout may overlap.
+/// REQUIRES: they are within both.
 void copy_range(const Payload& from, const Payload& to, std::size_t offset, std::size_t length) noexcept;
 
 }  // namespace ch3_offload

@@ -486,6 +486,18 @@ TEST_F(EngineTarget, AProcessReachesItsOwnEntries) {
   EXPECT_EQ(begun(0), "send 0, reply dropped 0");
 }
 
+TEST_F(EngineTarget, AProcessMayPutWithinTheMemoryOfAnEntry) {
+  make(1);
+  auto memory = pattern(kLong);
+  const auto before = memory;
+  append(0, entry_of(memory));
+  TargetRequest request = put_from(0, memory);
+  request.source.memory.length_bytes = kLong - 1000;
+  request.offset_bytes = 1000;
+  ASSERT_EQ(start(0, 0, request), Status::kOk);
+  EXPECT_TRUE(std::equal(memory.begin() + 1000, memory.end(), before.begin()));
+}
+
 TEST_F(EngineTarget, LongOperationsOnOneselfTakeTurns) {
   self_copy_bytes = 30'000;
   make(1);
