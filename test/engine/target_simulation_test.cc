@@ -1,6 +1,6 @@
 // Random Portals programs, by seed (target_simulation.h).
 //
-// CH3_OFFLOAD_TARGET_SEEDS=N runs seeds 1 to N (default 60), CH3_OFFLOAD_TARGET_STEPS=N so many steps of each
+// CH3_OFFLOAD_TARGET_SEEDS=N runs seeds 1 to N (default 30), CH3_OFFLOAD_TARGET_STEPS=N so many steps of each
 // (default 600).
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
 class TargetPrograms : public TargetSimulation {
  protected:
   void run_all(Incident incident) {
-    const std::uint64_t seeds = from_environment("CH3_OFFLOAD_TARGET_SEEDS", 60);
+    const std::uint64_t seeds = from_environment("CH3_OFFLOAD_TARGET_SEEDS", 30);
     const std::uint64_t steps = from_environment("CH3_OFFLOAD_TARGET_STEPS", 600);
     for (std::uint64_t seed = 1; seed <= seeds && !HasFailure(); ++seed) run(seed, steps, incident);
   }
