@@ -326,6 +326,8 @@ declare_parts() {
 run_check() {
   [[ -n $only_parts ]] || want_parts "$check_scope"
   [[ $check_scope != all ]] || export CH3_OFFLOAD_CHECK_ALL=1
-  run_parts
+  # A machine that is several times slower than ours gives a verdict, too.
+  [[ -n $minutes || $check_scope == all || -n $only_parts ]] || minutes=70
+  run_parts "$((10#${minutes:-0}))"
   print_summary
 }

@@ -90,6 +90,13 @@ run_part() {
 start_part() {
   local name=$1 needed output=$check_dir/$1.out fd
   part_begin[$name]=$SECONDS
+  if ((minutes_to_begin > 0 && SECONDS - console_start >= 60 * minutes_to_begin)); then
+    say_of "$name" "not run: $minutes_to_begin minutes have passed"
+    echo "all of it: $minutes_to_begin minutes had passed (--minutes)" | skipped "$name"
+    count "$name" 0 0 1
+    end_part "$name" 0
+    return
+  fi
   for needed in ${part_needs[$name]}; do
     if [[ $needed != *\? && $(cut -d' ' -f2 "$check_dir/$needed.count") != 0 ]]; then
       say_of "$name" "not run: $needed failed"
@@ -173,9 +180,10 @@ show_running() {
   printf '\r\033[K%.*s' "$(tput cols 2>/dev/null || echo 100)" "$((SECONDS - console_start)) s: $text"
 }
 
-# Runs the wanted parts, at most two at a time. Of those that may start, the first in the order starts first.
+# run_parts [MINUTES]: runs the wanted parts, at most two at a time. Of those that may start, the first in the order
+# starts first. What could begin only after so many minutes is skipped; 0: there is no limit.
 run_parts() {
-  local name ran=1
+  local name ran=1 minutes_to_begin=${1:-0}
   rm -rf "$check_dir"
   mkdir -p "$check_dir"
   trap end_parts EXIT
