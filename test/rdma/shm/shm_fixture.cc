@@ -26,6 +26,11 @@ std::function<void()> at_read;
 
 using namespace ch3_offload;  // NOLINT: of a program's own symbols.
 
+// The runtime of ThreadSanitizer calls sysconf() and prctl() before it is ready: nothing here may call it.
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((disable_sanitizer_instrumentation)), apply_to = function)
+#endif
+
 namespace {
 
 template <class Function>
@@ -66,13 +71,15 @@ int prctl(int option, ...) noexcept {
     opened_to_all += rest[0] == PR_SET_PTRACER_ANY;
     return 0;
   }
-  static auto* const call = real<int(int, ...)>("prctl");
+  static int (*call)(int, ...) = nullptr;  // Its guard would be the runtime's, too.
+  if (call == nullptr) call = real<int(int, ...)>("prctl");
   return call(option, rest[0], rest[1], rest[2], rest[3]);
 }
 
 long sysconf(int name) noexcept {
   if (name == _SC_PAGESIZE && pretended_page_bytes != 0) return pretended_page_bytes;
-  static auto* const call = real<long(int)>("sysconf");
+  static long (*call)(int) = nullptr;
+  if (call == nullptr) call = real<long(int)>("sysconf");
   return call(name);
 }
 
@@ -95,3 +102,7 @@ ssize_t process_vm_readv(pid_t pid, const iovec* local, unsigned long local_coun
 }
 
 }  // extern "C"
+
+#ifdef __clang__
+#pragma clang attribute pop
+#endif
