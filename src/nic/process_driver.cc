@@ -215,8 +215,11 @@ void ProcessDriver::check_processor() noexcept {
     std::_Exit(EXIT_FAILURE);
   }
   std::array<char, kNicdTextBytes> text{};
-  const ssize_t length = ::recv(socket_.get(), text.data(), text.size() - 1, MSG_DONTWAIT);
+  const ssize_t length = ::recv(socket_.get(), text.data(), text.size() - 1, MSG_DONTWAIT | MSG_PEEK);
   if (length < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  NicdTargets targets{0};
+  if (length == sizeof targets) std::memcpy(&targets, text.data(), sizeof targets);
+  if (targets.magic == NicdTargets::kMagic) return;  // receive_targets() takes it.
   if (length > 0)
     std::fprintf(stderr, "ch3:offload: the node's network processor refuses this process: %s\n", text.data());
   else
