@@ -16,7 +16,7 @@ Provider* TargetSimulation::provider_of(std::uint32_t i, FakeProvider& provider)
   return sides_[i].observed.get();
 }
 
-void TargetSimulation::begin_program(std::uint64_t seed) {
+void TargetSimulation::begin_program(std::uint64_t seed, std::uint64_t steps) {
   random_ = SeededRandom(seed);
   processes.clear();
   sides_.clear();
@@ -35,8 +35,10 @@ void TargetSimulation::begin_program(std::uint64_t seed) {
   network_config.late_unsupported_probability = random_.chance(0.3) ? 0.1 : 0;
   network_config.registration_refused_probability = random_.chance(0.3) ? 0.2 : 0;
   has_flow_control = random_.chance(0.3);
-  interface_config.limits = {100'000, 100'000, 100'000};
-  queue_events = 50'000;
+  // A step leaves a few events and at most one entry or header: so nothing runs full.
+  const std::size_t room = 4 * steps + 200;
+  interface_config.limits = {room, room, room};
+  queue_events = room;
   self_copy_bytes = random_.chance(0.3) ? 4096 : SIZE_MAX;
   make(static_cast<std::uint32_t>(random_.between(2, 4)));
   for (std::uint32_t i = 0; i < processes.size(); ++i) {
@@ -381,7 +383,7 @@ void TargetSimulation::unlink_all(std::uint32_t i) {
 
 void TargetSimulation::run(std::uint64_t seed, std::uint64_t steps, Incident incident) {
   SCOPED_TRACE("seed " + std::to_string(seed));
-  begin_program(seed);
+  begin_program(seed, steps);
   const auto size = static_cast<std::uint32_t>(processes.size());
   const std::uint64_t happens_at = incident == Incident::kNone ? steps : random_.below(steps);
   for (std::uint64_t step_number = 0; step_number < steps && !HasFailure(); ++step_number) {

@@ -94,7 +94,7 @@ class TargetSimulation : public TargetWorld {
   Provider* provider_of(std::uint32_t i, FakeProvider& provider) override;
   void arrive(std::uint32_t at, std::uint32_t from, std::span<const std::byte> message);
   void decide(Begun& begun);
-  void begin_program(std::uint64_t seed);
+  void begin_program(std::uint64_t seed, std::uint64_t steps);
   void append_fixed(std::uint32_t i);
   void append_any(std::uint32_t i);
   Status append_to_table(std::uint32_t i, TargetDescription entry, TargetListKind list, TargetId& id);

@@ -187,7 +187,7 @@ class TargetWorld : public testing::Test {
 
   FakeConfig network_config;
   TargetInterfaceConfig interface_config;
-  std::size_t queue_events = 10'000;
+  std::size_t queue_events = 500;
   std::size_t self_copy_bytes = SIZE_MAX;
   bool has_flow_control = false;
   bool violations_expected = false;  ///< The test forges messages that make honest providers err.

@@ -85,7 +85,8 @@ TEST_F(TargetThreads, AClientThatSleepsIsWoken) {
   };
   for (std::uint64_t round = 1; round <= 20; ++round) {
     announce_sleep();
-    ASSERT_EQ(port(0).request(process_of(1), put_from(0, data, kNoSendEvent | kNoOriginSuccessEvent)),
+    ASSERT_EQ(port(0).request(process_of(1),
+                              put_from(0, data, kCountSend | kNoSendEvent | kNoOriginSuccessEvent)),
               Status::kOk);
     pollfd entry{port(1).descriptors()[0], POLLIN, 0};
     while (counted(1, clients[1].came_counter).success < round) {
@@ -95,6 +96,8 @@ TEST_F(TargetThreads, AClientThatSleepsIsWoken) {
     }
     port(1).disarm();
   }
+  // That the data has come does not say that its source is no longer read.
+  EXPECT_TRUE(until_at(0, [&] { return counted(0, clients[0].begun_counter).success == 20; }));
 }
 
 TEST_F(TargetThreads, AProcessorThatSleepsIsWokenByACommand) {

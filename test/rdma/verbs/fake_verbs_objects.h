@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -26,23 +27,26 @@ using Clock = std::chrono::steady_clock;
 template <class T>
 class Ring {
  public:
-  explicit Ring(std::size_t capacity = 0) : items_(capacity) {}
+  /// Elements without a constructor are not touched: a completion queue of this size is mostly unused.
+  explicit Ring(std::size_t capacity = 0)
+      : items_(std::make_unique_for_overwrite<T[]>(capacity)), capacity_(capacity) {}
   std::size_t size() const noexcept { return count_; }
   bool empty() const noexcept { return count_ == 0; }
-  bool full() const noexcept { return count_ == items_.size(); }
-  T& operator[](std::size_t i) noexcept { return items_[(head_ + i) % items_.size()]; }
+  bool full() const noexcept { return count_ == capacity_; }
+  T& operator[](std::size_t i) noexcept { return items_[(head_ + i) % capacity_]; }
   T& front() noexcept { return items_[head_]; }
   /// REQUIRES: not full. The element holds what it held when it was popped.
-  T& push() noexcept { return items_[(head_ + count_++) % items_.size()]; }
+  T& push() noexcept { return items_[(head_ + count_++) % capacity_]; }
   void pop() noexcept {
-    head_ = (head_ + 1) % items_.size();
+    head_ = (head_ + 1) % capacity_;
     --count_;
   }
   void clear() noexcept { count_ = 0; }
-  std::vector<T>& storage() noexcept { return items_; }
+  std::span<T> storage() noexcept { return {items_.get(), capacity_}; }
 
  private:
-  std::vector<T> items_;
+  std::unique_ptr<T[]> items_;
+  std::size_t capacity_;
   std::size_t head_ = 0;
   std::size_t count_ = 0;
 };
