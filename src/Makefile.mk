@@ -129,8 +129,11 @@ engine_sources = \
 	src/engine/engine_target_arrivals.cc \
 	src/engine/engine_target_close.cc \
 	src/engine/engine_target_locks.cc \
+	src/engine/engine_target_own.cc \
 	src/engine/engine_target_requests.cc \
 	src/engine/engine_target_triggers.cc \
+	src/engine/entry_memory.cc \
+	src/engine/entry_memory.h \
 	src/engine/free_list.h \
 	src/engine/intrusive_list.h \
 	src/engine/keyed_queues.h \

@@ -208,6 +208,7 @@ unit_test_sources = \
 	test/nic/cores_test.cc \
 	test/nic/node_processes_test.cc \
 	test/nic/port_memory_test.cc \
+	test/nic/process_driver_test.cc \
 	test/nic/processor_set_test.cc \
 	test/ch3_offload/settings_test.cc \
 	test/nic/wait_policy_test.cc \

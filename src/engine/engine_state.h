@@ -7,7 +7,8 @@
 // engine_packets.cc: the packet stream; engine_classes.cc: traffic classes; engine_flow.cc: queues that wait
 // for room, byte credit;
 // engine_cancel.cc: cancel, purge and failure; engine_target_requests.cc and engine_target_arrivals.cc: the
-// two sides of an operation on target entries; engine_target_triggers.cc: triggered ones;
+// two sides of an operation on target entries; engine_target_own.cc: where both are this process;
+// engine_target_triggers.cc: triggered ones;
 // engine_target_close.cc: the end of an interface.
 
 #pragma once
@@ -277,7 +278,6 @@ struct Engine::State final : Sink {
   void abandon(Peer& peer, std::uint8_t interface) noexcept;
   void abandon_locks(std::uint8_t interface) noexcept;
   void abandon_request(TargetOutgoing& one) noexcept;
-  void abandon_own_move(TargetOutgoing& one) noexcept;
   void abandon_put(TargetOutgoing& one) noexcept;
   void abandon_reply(TargetOutgoing& one) noexcept;
   void abandon_arrival(TargetArrival& arrival) noexcept;
@@ -300,6 +300,19 @@ struct Engine::State final : Sink {
   void answer_lock(std::uint8_t interface, const TargetLock::Waiter& waiter, TargetFailure failure) noexcept;
   void forget_locks(Peer& peer) noexcept;
 
+  // engine_target_own.cc
+  Status request_to_self(const TargetRequest& request, const TargetHold& hold) noexcept;
+  void move_own(const TargetRequest& request, const Payload& memory, std::size_t offset_bytes,
+                std::size_t length_bytes) noexcept;
+  void begin_own_move(const TargetRequest& request, const TargetHold& hold, const TargetHeader& header,
+                      const TargetPlacement& placement) noexcept;
+  void continue_own_move(TargetOutgoing& one) noexcept;
+  void abandon_own_move(TargetOutgoing& one) noexcept;
+  void run_own_atomic(const TargetRequest& request, const TargetHeader& header,
+                      TargetPlacement placement) noexcept;
+  void end_own(const TargetRequest& request, const TargetHeader& header, const TargetPlacement& placement,
+               TargetFailure failure) noexcept;
+
   // engine_target_arrivals.cc
   void finish_placement(std::uint8_t interface, std::uint16_t table, const TargetPlacement& placement,
                         const TargetHeader& header, TargetFailure failure) noexcept;
@@ -319,16 +332,6 @@ struct Engine::State final : Sink {
   void enqueue_reply(TargetOutgoing& one) noexcept;
   Status transmit_reply(TargetOutgoing& one) noexcept;
   void end_reply(TargetOutgoing& one, TargetFailure failure) noexcept;
-  Status request_to_self(const TargetRequest& request, const TargetHold& hold) noexcept;
-  void move_own(const TargetRequest& request, const Payload& memory, std::size_t offset_bytes,
-                std::size_t length_bytes) noexcept;
-  void begin_own_move(const TargetRequest& request, const TargetHold& hold, const TargetHeader& header,
-                      const TargetPlacement& placement) noexcept;
-  void continue_own_move(TargetOutgoing& one) noexcept;
-  void run_own_atomic(const TargetRequest& request, const TargetHeader& header,
-                      TargetPlacement placement) noexcept;
-  void end_own(const TargetRequest& request, const TargetHeader& header, const TargetPlacement& placement,
-               TargetFailure failure) noexcept;
   /// All of `answer` but its CommonHeader.
   void send_target_answer(Peer& peer, wire::Kind kind, const wire::TargetAnswerHeader& answer) noexcept;
 

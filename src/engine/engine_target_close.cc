@@ -83,12 +83,6 @@ void Engine::State::abandon_request(TargetOutgoing& one) noexcept {
   disown(one.request);
 }
 
-void Engine::State::abandon_own_move(TargetOutgoing& one) noexcept {
-  self_copies.remove(one);
-  --own_work;
-  release_target(one);
-}
-
 /// A long put whose data leaves.
 void Engine::State::abandon_put(TargetOutgoing& one) noexcept {
   if (is_being_written(one)) {

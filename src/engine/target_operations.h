@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "engine/entry_memory.h"
 #include "engine/operations.h"
 #include "engine/target_request.h"
 #include "engine/targets/target_interface.h"
@@ -35,19 +36,6 @@ inline wire::TargetAnswerHeader make_answer(const TargetPlacement& placement,
   answer.offset_bytes = placement.offset_bytes;
   return answer;
 }
-
-/// A part of the memory of an entry that is not contiguous, as a payload whose first byte is the part's. It
-/// must stay where it is as long as the payload is used.
-struct EntryPart {
-  TargetReach reach;             ///< The entry's.
-  Payload memory;                ///< All of the entry's.
-  std::size_t offset_bytes = 0;  ///< Where the part begins.
-
-  static void pack(const void* part, std::size_t offset_bytes, std::byte* destination,
-                   std::size_t length_bytes) noexcept;
-  static void unpack(void* part, std::size_t offset_bytes, const std::byte* source,
-                     std::size_t length_bytes) noexcept;
-};
 
 /// A payload of an operation on an entry that comes by a write or through slots. One of the two is set.
 struct TargetLanding : Landing {

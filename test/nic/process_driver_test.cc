@@ -1,0 +1,126 @@
+// The client of a node's network processor, before a processor that the test plays.
+
+#include "nic/process_driver.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <future>
+#include <memory>
+#include <span>
+#include <thread>
+
+#include "ch3_offload/nicd_world.h"
+#include "rdma/shm/unix_socket.h"
+
+namespace ch3_offload {
+namespace {
+
+class ProcessDriverTest : public testing::Test {
+ protected:
+  ProcessDriverTest() {
+    hello_.secret = make_secret(0xFD);
+    hello_.local_rank = 1;  // Starts nothing.
+    listener_ = std::move(listen_as_nicd(nicd_name(::geteuid(), hello_.secret)).value());
+    memory_ = std::make_unique<PortMemory>(std::move(PortMemory::make().value()));
+    commands_ = memory_->command_consumer();
+  }
+
+  /// Sends a message with the files of rings.
+  template <class Message>
+  bool send(const Message& message, const PortMemory& memory) {
+    return send_with_files(socket_, std::as_bytes(std::span(&message, 1)), memory.files());
+  }
+  void attach() {
+    auto call =
+        std::async(std::launch::async, [this] { return ProcessDriver::create(hello_, {}, nullptr); });
+    EXPECT_TRUE(await([this] {
+      socket_ = FileDescriptor(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      return socket_.valid();
+    }));
+    auto said = std::make_unique<NicdHello>();
+    EXPECT_TRUE(await([&] {
+      return receive_with_files(socket_, std::as_writable_bytes(std::span(said.get(), 1)), {}) ==
+             Receipt::kMessage;
+    }));
+    auto welcome = std::make_unique<NicdWelcome>();
+    welcome->pid = ::getpid();
+    EXPECT_TRUE(send(*welcome, *memory_));
+    Result<std::unique_ptr<ProcessDriver>> made = call.get();
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    driver_ = std::move(made.value());
+  }
+  /// To the client's next question, which that is.
+  void answer(CommandKind question, std::uint64_t with) {
+    EXPECT_TRUE(await([this] { return commands_.header() != 0; }));
+    RingConsumer::Record record;
+    CommandRecord command;
+    ASSERT_TRUE(commands_.parse(commands_.header(), record) && record.payload.size() >= sizeof command);
+    std::memcpy(&command, record.payload.data(), sizeof command);
+    commands_.advance(record);
+    EXPECT_EQ(command.kind, question);
+    NicWords& words = memory_->words();
+    words.answer = with;
+    words.answered.store(++answers_, std::memory_order_release);
+  }
+
+  NicdHello hello_;
+  FileDescriptor listener_, socket_;
+  std::unique_ptr<PortMemory> memory_;
+  RingConsumer commands_;
+  std::unique_ptr<ProcessDriver> driver_;
+  std::uint32_t answers_ = 0;
+};
+
+/// The files for the second client come before the answer: a client that looks for news in between, as it
+/// does while it waits for long, keeps them.
+TEST_F(ProcessDriverTest, FilesThatComeBeforeTheAnswerAreNoRefusal) {
+  attach();
+  const PortMemory second = std::move(PortMemory::make().value());
+  ASSERT_TRUE(send(NicdTargets{}, second));
+  driver_->arm();
+  driver_->arm();
+  auto call = std::async(std::launch::async, [this] {
+    const Result<TargetPort*> port = driver_->attach_targets();
+    return port.ok() ? "" : port.error().message;
+  });
+  answer(CommandKind::kAttachTargets, 1);
+  EXPECT_EQ(call.get(), "");
+  std::thread end([this] { driver_->detach_targets(); });
+  answer(CommandKind::kDetachTargets, 1);
+  end.join();
+}
+
+TEST_F(ProcessDriverTest, AProcessorWithoutMemoryForASecondClientIsSaid) {
+  attach();
+  auto call = std::async(std::launch::async, [this] { return driver_->attach_targets().error().status; });
+  answer(CommandKind::kAttachTargets, 0);
+  EXPECT_EQ(call.get(), Status::kNoMemory);
+}
+
+TEST_F(ProcessDriverTest, ARefusalEndsTheProcessWithItsReason) {
+  attach();
+  EXPECT_EXIT(
+      {
+        const char line[] = "its ring of commands holds rubbish";
+        ::send(socket_.get(), line, sizeof line, MSG_NOSIGNAL);
+        driver_->arm();
+      },
+      testing::ExitedWithCode(EXIT_FAILURE), "refuses this process: its ring of commands holds rubbish");
+}
+
+TEST_F(ProcessDriverTest, TheEndOfTheProcessorEndsTheProcess) {
+  attach();
+  EXPECT_EXIT(
+      {
+        ::shutdown(socket_.get(), SHUT_RDWR);
+        driver_->arm();
+      },
+      testing::ExitedWithCode(EXIT_FAILURE), "has ended");
+}
+
+}  // namespace
+}  // namespace ch3_offload
