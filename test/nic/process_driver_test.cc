@@ -22,6 +22,7 @@ namespace {
 class ProcessDriverTest : public testing::Test {
  protected:
   ProcessDriverTest() {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");  // A child of a fork does not have the rings.
     hello_.secret = make_secret(0xFD);
     hello_.local_rank = 1;  // Starts nothing.
     listener_ = std::move(listen_as_nicd(nicd_name(::geteuid(), hello_.secret)).value());
