@@ -315,9 +315,11 @@ void Engine::State::run_atomic(Peer& peer, const wire::TargetRequestHeader& requ
     reply->placement = placement;
   }
   const std::size_t operand = operand_bytes(request);
-  apply(operation, type, operand_and_data.first(operand), operand_and_data.subspan(operand, memory.size()),
-        memory);
-  entry_memory.store();
+  const auto data = operand_and_data.subspan(operand, memory.size());
+  if (!changes_nothing(operation, data)) {
+    apply(operation, type, operand_and_data.first(operand), data, memory);
+    entry_memory.store();
+  }
   table.finish(placement, header, TargetFailure::kNone);
   if (reply != nullptr) return enqueue_reply(*reply);
   if (has_flag(request, wire::kWantAck))

@@ -114,8 +114,10 @@ void Engine::State::run_own_atomic(const TargetRequest& request, const TargetHea
   const auto data = std::span(copy, length_bytes);
   gather(request.source_bytes(), 0, data);
   if (request.returns_data()) scatter(request.destination.memory, 0, memory);
-  apply(request.atomic_operation, request.atomic_type, request.operand, data, memory);
-  entry_memory.store();
+  if (!changes_nothing(request.atomic_operation, data)) {
+    apply(request.atomic_operation, request.atomic_type, request.operand, data, memory);
+    entry_memory.store();
+  }
   end_own(request, header, placement, TargetFailure::kNone);
 }
 

@@ -1,7 +1,7 @@
 /* The Portals 4.3 network programming interface.
  *
  * A program that includes this header and links libportals moves data between processes that the library can
- * reach: over shared memory, InfiniBand, RoCE or UCX. docs/portals.md has how to build and run one. Names,
+ * reach: over shared memory, InfiniBand or RoCE. docs/portals.md has how to build and run one. Names,
  * constants and behaviour are those of the Portals 4.3 specification, and section numbers are its own. What a
  * number's value is, and what a handle holds, is this library's: a program must be compiled with this header.
  *

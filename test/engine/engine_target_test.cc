@@ -2,6 +2,9 @@
 // failures.
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <memory>
 
 #include "engine/target_world.h"
 
@@ -236,6 +239,30 @@ TEST_F(EngineTarget, AFetchAtomicReturnsTheOldValue) {
   EXPECT_EQ(value_of<std::int32_t>(old), 40);
   EXPECT_EQ(came(1), "fetch-atomic 4");
   EXPECT_EQ(begun(0), "send 0, reply 4");
+}
+
+/// The memory's owner may store to it at the same time (MPI_NO_OP): here, nobody can.
+TEST_F(EngineTarget, AFetchThatChangesNothingDoesNotWrite) {
+  make();
+  struct Unmap {
+    void operator()(void* page) const { ::munmap(page, 4096); }
+  };
+  const std::unique_ptr<void, Unmap> page(
+      ::mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(page.get(), MAP_FAILED);
+  std::vector<std::byte> zeros(8), old = pattern(8);
+  TargetDescription entry = entry_of(zeros);
+  entry.start = static_cast<std::byte*>(page.get());
+  for (const std::uint32_t target : {1u, 0u}) {
+    append(target, entry);
+    TargetRequest request =
+        atomic_from(0, zeros, TargetOperation::kFetchAtomic, AtomicOperation::kBitOr, AtomicType::kUint8);
+    request.destination = origin_of(0, old);
+    ASSERT_EQ(start(0, target, request), Status::kOk);
+    settle();
+    EXPECT_EQ(old, zeros);
+    old = pattern(8);
+  }
 }
 
 TEST_F(EngineTarget, ASwapMayDependOnAnOperand) {

@@ -257,16 +257,25 @@ static int ask(MPIR_Win * win, int rank, int kind)
     int mpi_errno = MPI_SUCCESS;
     const int is_unlock = kind == CH3_OFFLOAD_WINDOW_UNLOCK;
     ch3_offload_window_operation_t part;
-    MPIDI_CH3I_Window_op *op = MPIDI_CH3I_Window_op_make(win, rank, NULL);
+    MPIDI_CH3I_Window_op *op = NULL;
 
+    /* A question that nobody awaits any more is answered first: the target takes two for rubbish. */
+    while (!is_unlock && win->ch.targets[rank].lock == LOCK_UNWANTED) {
+        mpi_errno = MPIDI_CH3I_Window_progress();
+        MPIR_ERR_CHECK(mpi_errno);
+    }
+    op = MPIDI_CH3I_Window_op_make(win, rank, NULL);
     MPIR_ERR_CHKANDJUMP1(op == NULL, mpi_errno, MPI_ERR_NO_MEM, "**nomem", "**nomem %s", "window operation");
     memset(&part, 0, sizeof(part));
     part.kind = kind;
-    mpi_errno = MPIDI_CH3I_Window_begin(op, &part);
-    if (mpi_errno == MPI_SUCCESS && !is_unlock) {
+    /* Before it begins: that may let another thread in. */
+    if (!is_unlock)
         win->ch.targets[rank].lock = LOCK_ASKED;
+    mpi_errno = MPIDI_CH3I_Window_begin(op, &part);
+    if (!is_unlock && mpi_errno == MPI_SUCCESS)
         op->end = lock_answered;
-    }
+    else if (!is_unlock)
+        win->ch.targets[rank].lock = LOCK_NONE;
     MPIDI_CH3I_Window_part_over(op, CH3_OFFLOAD_OK);
     MPIR_ERR_CHECK(mpi_errno);
 
@@ -303,7 +312,7 @@ static int give_back(MPIR_Win * win, int rank)
     MPIDI_CH3I_Window_target *target = &win->ch.targets[rank];
     const int is_held = target->lock == LOCK_HELD;
 
-    target->lock = target->lock == LOCK_ASKED ? LOCK_UNWANTED : LOCK_NONE;
+    target->lock = target->lock == LOCK_ASKED || target->lock == LOCK_UNWANTED ? LOCK_UNWANTED : LOCK_NONE;
     return is_held ? ask(win, rank, CH3_OFFLOAD_WINDOW_UNLOCK) : MPI_SUCCESS;
 }
 
@@ -352,9 +361,11 @@ int MPIDI_CH3I_Window_enter(MPIR_Win * win, int rank)
         mpi_errno = MPIDI_CH3I_Win_wait(win, -1);
         MPIR_ERR_CHECK(mpi_errno);
     }
-    if (is_locked_all(win) && !(win->lock_all_assert & MPI_MODE_NOCHECK) &&
-        win->ch.targets[rank].lock == LOCK_NONE) {
-        mpi_errno = take_lock(win, rank, MPI_LOCK_SHARED);
+    if (is_locked_all(win) && !(win->lock_all_assert & MPI_MODE_NOCHECK)) {
+        if (win->ch.targets[rank].lock == LOCK_NONE || win->ch.targets[rank].lock == LOCK_UNWANTED)
+            mpi_errno = take_lock(win, rank, MPI_LOCK_SHARED);
+        else if (win->ch.targets[rank].lock == LOCK_ASKED)      /* by another thread */
+            mpi_errno = wait_for_lock(win, rank);
         MPIR_ERR_CHECK(mpi_errno);
     }
 
@@ -373,7 +384,8 @@ int MPIDI_CH3I_Window_lock(int lock_type, int rank, int assert, MPIR_Win * win)
     MPIR_ERR_CHKANDJUMP(win->lock_epoch_count == 0 ? !is_before_epoch(win) :
                         win->states.access_state != MPIDI_RMA_PER_TARGET, mpi_errno, MPI_ERR_RMA_SYNC,
                         "**rmasync");
-    MPIR_ERR_CHKANDJUMP(win->ch.targets[rank].lock != LOCK_NONE, mpi_errno, MPI_ERR_RMA_SYNC, "**rmasync");
+    MPIR_ERR_CHKANDJUMP(win->ch.targets[rank].lock != LOCK_NONE && win->ch.targets[rank].lock != LOCK_UNWANTED,
+                        mpi_errno, MPI_ERR_RMA_SYNC, "**rmasync");
     if (assert & MPI_MODE_NOCHECK) {
         win->ch.targets[rank].lock = LOCK_ASSUMED;
     } else {
@@ -431,7 +443,7 @@ int MPIDI_CH3I_Window_lock_all(int assert, MPIR_Win * win)
         MPIR_ERR_CHECK(mpi_errno);
     }
     for (rank = 0; rank < win->comm_ptr->local_size; rank++) {
-        if (win->ch.targets[rank].lock == LOCK_NONE)
+        if (win->ch.targets[rank].lock == LOCK_NONE || win->ch.targets[rank].lock == LOCK_UNWANTED)
             continue;
         mpi_errno = wait_for_lock(win, rank);
         MPIR_ERR_CHECK(mpi_errno);

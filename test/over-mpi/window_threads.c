@@ -1,0 +1,98 @@
+/* Threads of rank 0 that put to rank 2 in an epoch of lock_all wait for its lock, whichever of them asked for it:
+ * while rank 1 has the lock for itself, nothing arrives.
+ *
+ * Usage: window_threads lock_all, with 3 processes
+ */
+#include "over_mpi.h"
+
+#include <pthread.h>
+#include <time.h>
+
+enum { kThreads = 4, kRounds = 30 };
+
+static MPI_Win window;
+static int memory[kThreads];
+
+static void *put(void *place)
+{
+    const int value = 7;
+
+    MPI_Put(&value, 1, MPI_INT, 2, (int *) place - memory, 1, MPI_INT, window);
+    MPI_Win_flush(2, window);
+    return NULL;
+}
+
+/* Rank 0's. */
+static void put_in_threads(void)
+{
+    pthread_t threads[kThreads];
+
+    MPI_Win_lock_all(0, window);
+    for (int i = 0; i < kThreads; i++)
+        if (pthread_create(&threads[i], NULL, put, &memory[i]) != 0)
+            fail("no thread");
+    for (int i = 0; i < kThreads; i++)
+        pthread_join(threads[i], NULL);
+    MPI_Win_unlock_all(window);
+}
+
+/* Rank 1's. MPI_Win_lock() may return before it has the lock, a get that has ended has it. */
+static void take_lock(void)
+{
+    int got;
+
+    MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 2, 0, window);
+    MPI_Get(&got, 1, MPI_INT, 2, 0, 1, MPI_INT, window);
+    MPI_Win_flush(2, window);
+}
+
+/* Rank 1's: the lock is its own until it ends. */
+static void expect_zeros(void)
+{
+    int got[kThreads];
+    const struct timespec while_they_ask = {.tv_nsec = 2000000};
+
+    nanosleep(&while_they_ask, NULL);
+    MPI_Get(got, kThreads, MPI_INT, 2, 0, kThreads, MPI_INT, window);
+    MPI_Win_unlock(2, window);
+    for (int i = 0; i < kThreads; i++)
+        if (got[i] != 0)
+            fail("the put of thread %d arrived within the lock of another process", i);
+}
+
+int main(int argc, char **argv)
+{
+    int provided;
+
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    snprintf(doing, sizeof doing, "threads in an epoch of lock_all");
+    if (provided != MPI_THREAD_MULTIPLE || size != 3)
+        fail("it needs threads and 3 processes");
+    MPI_Win_create(memory, sizeof memory, sizeof *memory, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    for (int round = 0; round < kRounds; round++) {
+        if (rank == 1)
+            take_lock();
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (rank == 0)
+            put_in_threads();
+        if (rank == 1)
+            expect_zeros();
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (rank == 2) {
+            MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 2, 0, window);
+            for (int i = 0; i < kThreads; i++) {
+                if (memory[i] != 7)
+                    fail("the put of thread %d is not there", i);
+                memory[i] = 0;
+            }
+            MPI_Win_unlock(2, window);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    MPI_Win_free(&window);
+    MPI_Finalize();
+    puts("done");
+    return 0;
+}
