@@ -132,7 +132,6 @@ engine_sources = \
 	src/engine/engine_target_own.cc \
 	src/engine/engine_target_requests.cc \
 	src/engine/engine_target_triggers.cc \
-	src/engine/entry_memory.cc \
 	src/engine/entry_memory.h \
 	src/engine/free_list.h \
 	src/engine/intrusive_list.h \

@@ -9,7 +9,7 @@
  *
  * Functions of the program (handlers, and those told of failures and transfers) run inside
  * ch3_offload_am_poll() and ch3_offload_am_flush() of their endpoint, one at a time. They may call everything
- * but these two and ch3_offload_am_close().
+ * but these two and ch3_offload_am_close(). Those that are told of transfers may also run inside the latter.
  *
  * Threads: one at a time calls functions of one endpoint, its peers, regions and messages. Different
  * endpoints are independent.

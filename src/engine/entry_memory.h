@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <span>
 
 #include "engine/payload_layout.h"
@@ -20,18 +21,46 @@ struct EntryPart {
   std::size_t offset_bytes = 0;  ///< Where the part begins.
 
   static void pack(const void* part, std::size_t offset_bytes, std::byte* destination,
-                   std::size_t length_bytes) noexcept;
+                   std::size_t length_bytes) noexcept {
+    const auto& its = *static_cast<const EntryPart*>(part);
+    gather(its.memory, its.offset_bytes + offset_bytes, {destination, length_bytes});
+  }
   static void unpack(void* part, std::size_t offset_bytes, const std::byte* source,
-                     std::size_t length_bytes) noexcept;
+                     std::size_t length_bytes) noexcept {
+    const auto& its = *static_cast<const EntryPart*>(part);
+    scatter(its.memory, its.offset_bytes + offset_bytes, {source, length_bytes});
+  }
 };
 
-/// Of the entry's memory: what the operation uses. `part` is what it needs.
-Payload payload_of(const TargetPlacement& placement, EntryPart& part) noexcept;
+/// What a placed operation uses of its entry's memory. If that has gaps or is another process's, the payload
+/// refers to `part`. Inline, because each operation calls it.
+inline Payload payload_of(const TargetPlacement& placement, EntryPart& part) noexcept {
+  if (placement.length_bytes == 0) return {};
+  const TargetDescription& its = placement.entry->its;
+  const TargetReach& reach = placement.entry->reach;
+  if (reach != nullptr) {
+    part = {reach, *reach, placement.offset_bytes};
+    if (reach->layout == nullptr)
+      return {reach->address + placement.offset_bytes, placement.length_bytes, nullptr};
+  } else {
+    if (its.layout == nullptr) return {placement.start(), placement.length_bytes, nullptr};
+    part = {nullptr, {its.start, its.length_bytes, its.layout}, placement.offset_bytes};
+  }
+  static constexpr PayloadLayout kLayout{
+      .kind = PayloadLayout::Kind::kPacked, .pack = &EntryPart::pack, .unpack = &EntryPart::unpack};
+  return {reinterpret_cast<std::byte*>(&part), placement.length_bytes, &kLayout};
+}
 
 /// The same memory for an operation that needs it contiguous: itself, or a copy that store() writes back.
 class EntryMemory {
  public:
-  explicit EntryMemory(const TargetPlacement& placement) noexcept;
+  explicit EntryMemory(const TargetPlacement& placement) noexcept
+      : payload_(payload_of(placement, part_)), bytes_(payload_.address, payload_.length_bytes) {
+    if (payload_.layout == nullptr) return;
+    copy_.reset(new (std::nothrow) std::byte[payload_.length_bytes]);
+    bytes_ = {copy_.get(), copy_ == nullptr ? 0 : payload_.length_bytes};
+    gather(payload_, 0, bytes_);
+  }
   EntryMemory(const EntryMemory&) = delete;
   EntryMemory& operator=(const EntryMemory&) = delete;
 

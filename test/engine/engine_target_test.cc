@@ -241,7 +241,7 @@ TEST_F(EngineTarget, AFetchAtomicReturnsTheOldValue) {
   EXPECT_EQ(begun(0), "send 0, reply 4");
 }
 
-/// The memory's owner may store to it at the same time (MPI_NO_OP): here, nobody can.
+/// MPI_NO_OP is such a fetch, and the memory's owner may store to it meanwhile. Here the memory is read-only.
 TEST_F(EngineTarget, AFetchThatChangesNothingDoesNotWrite) {
   make();
   struct Unmap {

@@ -218,7 +218,6 @@ bool Simulation::progress_once(Process& process) {
   ++depth_;
   const std::size_t happened = progress(*process.engine, process);
   --depth_;
-  if (happened == 0) return false;
   const Counters& counters = process.engine->counters();
   if (counters.unexpected_bytes_peak > config_.engine.unexpected_budget_bytes) {
     fail("process " + std::to_string(process.id) + " keeps " + std::to_string(counters.unexpected_bytes_peak) +
@@ -241,7 +240,7 @@ bool Simulation::progress_once(Process& process) {
     fail("process " + std::to_string(process.id) + " has lent " + std::to_string(counters.lent_bytes) +
          " bytes, over its budget");
   }
-  return true;
+  return happened > 0;
 }
 
 /// Until nothing is in flight and no engine has anything to do. Refusals at random (kAgain) may make an

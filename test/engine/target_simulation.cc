@@ -35,7 +35,7 @@ void TargetSimulation::begin_program(std::uint64_t seed, std::uint64_t steps) {
   network_config.late_unsupported_probability = random_.chance(0.3) ? 0.1 : 0;
   network_config.registration_refused_probability = random_.chance(0.3) ? 0.2 : 0;
   has_flow_control = random_.chance(0.3);
-  // A step leaves a few events and at most one entry or header: so nothing runs full.
+  // Nothing runs full: a step leaves few events, and at most one entry or header.
   const std::size_t room = 4 * steps + 200;
   interface_config.limits = {room, room, room};
   queue_events = room;

@@ -11,7 +11,6 @@
 #include <future>
 #include <memory>
 #include <span>
-#include <thread>
 
 #include "ch3_offload/nicd_world.h"
 #include "rdma/shm/unix_socket.h"
@@ -54,7 +53,7 @@ class ProcessDriverTest : public testing::Test {
     ASSERT_TRUE(made.ok()) << made.error().message;
     driver_ = std::move(made.value());
   }
-  /// To the client's next question, which that is.
+  /// Answers the client's next question, which must be `question`.
   void answer(CommandKind question, std::uint64_t with) {
     EXPECT_TRUE(await([this] { return commands_.header() != 0; }));
     RingConsumer::Record record;
@@ -90,9 +89,8 @@ TEST_F(ProcessDriverTest, FilesThatComeBeforeTheAnswerAreNoRefusal) {
   });
   answer(CommandKind::kAttachTargets, 1);
   EXPECT_EQ(call.get(), "");
-  std::thread end([this] { driver_->detach_targets(); });
+  auto end = std::async(std::launch::async, [this] { driver_->detach_targets(); });
   answer(CommandKind::kDetachTargets, 1);
-  end.join();
 }
 
 TEST_F(ProcessDriverTest, AProcessorWithoutMemoryForASecondClientIsSaid) {

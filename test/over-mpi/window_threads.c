@@ -1,5 +1,5 @@
-/* Threads of rank 0 that put to rank 2 in an epoch of lock_all wait for its lock, whichever of them asked for it:
- * while rank 1 has the lock for itself, nothing arrives.
+/* Threads of rank 0 put to rank 2 in an epoch of lock_all. While rank 1 has an exclusive lock there, no put
+ * takes effect, whichever thread has asked for rank 0's lock.
  *
  * Usage: window_threads lock_all, with 3 processes
  */
@@ -36,7 +36,7 @@ static void put_in_threads(void)
     MPI_Win_unlock_all(window);
 }
 
-/* Rank 1's. MPI_Win_lock() may return before it has the lock, a get that has ended has it. */
+/* Rank 1's. MPI_Win_lock() may return before the lock is granted. Once a get has ended, it is. */
 static void take_lock(void)
 {
     int got;

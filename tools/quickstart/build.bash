@@ -6,7 +6,8 @@
 # which run-mpich-tests configures elsewhere.
 mpich_options=(--with-device=ch3:offload --disable-fortran --disable-cxx --disable-romio --disable-static --without-ucx
   --without-libfabric --disable-doc --no-recursion --enable-fast=O3,ndebug)
-# autoconf looks for a shell that knows line numbers, and finds bash. With dash, configure and libtool take a fifth less.
+# autoconf prefers a shell that knows line numbers, and so takes bash. In dash, MPICH's configure takes a
+# fifth less processor time.
 if [[ -z ${CONFIG_SHELL:-} && -x /bin/dash ]]; then export CONFIG_SHELL=/bin/dash; fi
 environment_key="CC=${CC:-} CXX=${CXX:-} CFLAGS=${CFLAGS:-} CXXFLAGS=${CXXFLAGS:-} LDFLAGS=${LDFLAGS:-}"
 

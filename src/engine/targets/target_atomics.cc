@@ -193,11 +193,6 @@ std::size_t length_of(AtomicOperation operation, AtomicType type, std::size_t le
   return takes_operand(operation) ? (length_bytes < one ? 0 : one) : length_bytes - length_bytes % one;
 }
 
-bool changes_nothing(AtomicOperation operation, std::span<const std::byte> source) noexcept {
-  return operation == AtomicOperation::kBitOr &&
-         std::ranges::all_of(source, [](std::byte one) { return one == std::byte{0}; });
-}
-
 void apply(AtomicOperation operation, AtomicType type, std::span<const std::byte> operand,
            std::span<const std::byte> source, std::span<std::byte> target) noexcept {
   if (operation == AtomicOperation::kSwap) {

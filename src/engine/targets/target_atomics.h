@@ -8,6 +8,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -87,9 +88,12 @@ bool is_supported(AtomicOperation operation, AtomicType type) noexcept;
 /// How much of `length_bytes` the operation changes: whole elements. REQUIRES: is_supported().
 std::size_t length_of(AtomicOperation operation, AtomicType type, std::size_t length_bytes) noexcept;
 
-/// Whether it leaves every target as it is: a bitwise or with zeros, which only reads (MPI_NO_OP). Then apply() is
-/// not called: what it stored might be older than what the memory's owner has stored since.
-bool changes_nothing(AtomicOperation operation, std::span<const std::byte> source) noexcept;
+/// Whether the operation changes no target: a bitwise or with zeros, by which MPI_NO_OP reads. Then apply()
+/// must not be called: it would write back what it has read, over what the memory's owner has stored since.
+inline bool changes_nothing(AtomicOperation operation, std::span<const std::byte> source) noexcept {
+  return operation == AtomicOperation::kBitOr &&
+         std::ranges::all_of(source, [](std::byte one) { return one == std::byte{0}; });
+}
 
 /// Combines each element of `target` with that of `source`. `operand`: an element, for what takes one.
 /// REQUIRES: is_supported(); all three have the right lengths, and `target` overlaps none of the others.

@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 template <class T>
 class Ring {
  public:
-  /// Elements without a constructor are not touched: a completion queue of this size is mostly unused.
+  /// Elements of a trivial type stay uninitialized: most of a completion queue is never used.
   explicit Ring(std::size_t capacity = 0)
       : items_(std::make_unique_for_overwrite<T[]>(capacity)), capacity_(capacity) {}
   std::size_t size() const noexcept { return count_; }

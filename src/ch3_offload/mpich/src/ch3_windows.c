@@ -251,24 +251,43 @@ static int lock_answered(MPIDI_CH3I_Window_op * op, int is_ok)
     return is_unwanted ? give_back(op->win, op->rank) : MPI_SUCCESS;
 }
 
+/* Whether this process neither has the lock of a target nor waits for it. */
+static int is_unlocked(const MPIR_Win * win, int rank)
+{
+    const int lock = win->ch.targets[rank].lock;
+
+    return lock == LOCK_NONE || lock == LOCK_UNWANTED;
+}
+
+/* Waits for an answer that nobody wants any more. To be called before ask(): a target that is asked twice
+ * ends the connection. */
+static int settle(const MPIR_Win * win, int rank)
+{
+    int mpi_errno = MPI_SUCCESS;
+
+    while (win->ch.targets[rank].lock == LOCK_UNWANTED) {
+        mpi_errno = MPIDI_CH3I_Window_progress();
+        MPIR_ERR_CHECK(mpi_errno);
+    }
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
 /* Asks for the lock of a target, or gives it back. */
 static int ask(MPIR_Win * win, int rank, int kind)
 {
     int mpi_errno = MPI_SUCCESS;
     const int is_unlock = kind == CH3_OFFLOAD_WINDOW_UNLOCK;
     ch3_offload_window_operation_t part;
-    MPIDI_CH3I_Window_op *op = NULL;
+    MPIDI_CH3I_Window_op *op = MPIDI_CH3I_Window_op_make(win, rank, NULL);
 
-    /* A question that nobody awaits any more is answered first: the target takes two for rubbish. */
-    while (!is_unlock && win->ch.targets[rank].lock == LOCK_UNWANTED) {
-        mpi_errno = MPIDI_CH3I_Window_progress();
-        MPIR_ERR_CHECK(mpi_errno);
-    }
-    op = MPIDI_CH3I_Window_op_make(win, rank, NULL);
     MPIR_ERR_CHKANDJUMP1(op == NULL, mpi_errno, MPI_ERR_NO_MEM, "**nomem", "**nomem %s", "window operation");
     memset(&part, 0, sizeof(part));
     part.kind = kind;
-    /* Before it begins: that may let another thread in. */
+    /* MPIDI_CH3I_Window_begin() may let another thread run, which must not ask, too. */
     if (!is_unlock)
         win->ch.targets[rank].lock = LOCK_ASKED;
     mpi_errno = MPIDI_CH3I_Window_begin(op, &part);
@@ -312,7 +331,9 @@ static int give_back(MPIR_Win * win, int rank)
     MPIDI_CH3I_Window_target *target = &win->ch.targets[rank];
     const int is_held = target->lock == LOCK_HELD;
 
-    target->lock = target->lock == LOCK_ASKED || target->lock == LOCK_UNWANTED ? LOCK_UNWANTED : LOCK_NONE;
+    if (target->lock == LOCK_UNWANTED)
+        return MPI_SUCCESS;
+    target->lock = target->lock == LOCK_ASKED ? LOCK_UNWANTED : LOCK_NONE;
     return is_held ? ask(win, rank, CH3_OFFLOAD_WINDOW_UNLOCK) : MPI_SUCCESS;
 }
 
@@ -355,14 +376,16 @@ int MPIDI_CH3I_Window_enter(MPIR_Win * win, int rank)
     if (win->ch.served == MPIDI_CH3I_SERVED_NOT)
         goto fn_exit;
     MPIR_ERR_CHKANDJUMP(win->states.access_state == MPIDI_RMA_NONE ||
-                        (win->states.access_state == MPIDI_RMA_PER_TARGET &&
-                         win->ch.targets[rank].lock == LOCK_NONE), mpi_errno, MPI_ERR_RMA_SYNC, "**rmasync");
+                        (win->states.access_state == MPIDI_RMA_PER_TARGET && is_unlocked(win, rank)),
+                        mpi_errno, MPI_ERR_RMA_SYNC, "**rmasync");
     while (win->states.access_state == MPIDI_RMA_FENCE_ISSUED || win->states.access_state == MPIDI_RMA_PSCW_ISSUED) {
         mpi_errno = MPIDI_CH3I_Win_wait(win, -1);
         MPIR_ERR_CHECK(mpi_errno);
     }
     if (is_locked_all(win) && !(win->lock_all_assert & MPI_MODE_NOCHECK)) {
-        if (win->ch.targets[rank].lock == LOCK_NONE || win->ch.targets[rank].lock == LOCK_UNWANTED)
+        mpi_errno = settle(win, rank);
+        MPIR_ERR_CHECK(mpi_errno);
+        if (win->ch.targets[rank].lock == LOCK_NONE)
             mpi_errno = take_lock(win, rank, MPI_LOCK_SHARED);
         else if (win->ch.targets[rank].lock == LOCK_ASKED)      /* by another thread */
             mpi_errno = wait_for_lock(win, rank);
@@ -384,8 +407,9 @@ int MPIDI_CH3I_Window_lock(int lock_type, int rank, int assert, MPIR_Win * win)
     MPIR_ERR_CHKANDJUMP(win->lock_epoch_count == 0 ? !is_before_epoch(win) :
                         win->states.access_state != MPIDI_RMA_PER_TARGET, mpi_errno, MPI_ERR_RMA_SYNC,
                         "**rmasync");
-    MPIR_ERR_CHKANDJUMP(win->ch.targets[rank].lock != LOCK_NONE && win->ch.targets[rank].lock != LOCK_UNWANTED,
-                        mpi_errno, MPI_ERR_RMA_SYNC, "**rmasync");
+    mpi_errno = settle(win, rank);
+    MPIR_ERR_CHECK(mpi_errno);
+    MPIR_ERR_CHKANDJUMP(win->ch.targets[rank].lock != LOCK_NONE, mpi_errno, MPI_ERR_RMA_SYNC, "**rmasync");
     if (assert & MPI_MODE_NOCHECK) {
         win->ch.targets[rank].lock = LOCK_ASSUMED;
     } else {
@@ -409,8 +433,8 @@ int MPIDI_CH3I_Window_unlock(int rank, MPIR_Win * win)
 
     if (win->ch.served == MPIDI_CH3I_SERVED_NOT)
         return MPIDI_CH3I_Stock_win_unlock(rank, win);
-    MPIR_ERR_CHKANDJUMP(win->states.access_state != MPIDI_RMA_PER_TARGET ||
-                        win->ch.targets[rank].lock == LOCK_NONE, mpi_errno, MPI_ERR_RMA_SYNC, "**rmasync");
+    MPIR_ERR_CHKANDJUMP(win->states.access_state != MPIDI_RMA_PER_TARGET || is_unlocked(win, rank),
+                        mpi_errno, MPI_ERR_RMA_SYNC, "**rmasync");
     MPL_atomic_read_write_barrier();
     mpi_errno = wait_for_operations(win, rank);
     error = give_back(win, rank);
@@ -439,11 +463,13 @@ int MPIDI_CH3I_Window_lock_all(int assert, MPIR_Win * win)
     for (rank = 0; !(assert & MPI_MODE_NOCHECK) && rank < win->comm_ptr->local_size; rank++) {
         if (rank != win->comm_ptr->rank && !MPIDI_CH3I_Window_is_near(win, rank))
             continue;
+        mpi_errno = settle(win, rank);
+        MPIR_ERR_CHECK(mpi_errno);
         mpi_errno = ask(win, rank, CH3_OFFLOAD_WINDOW_LOCK_SHARED);
         MPIR_ERR_CHECK(mpi_errno);
     }
     for (rank = 0; rank < win->comm_ptr->local_size; rank++) {
-        if (win->ch.targets[rank].lock == LOCK_NONE || win->ch.targets[rank].lock == LOCK_UNWANTED)
+        if (win->ch.targets[rank].lock != LOCK_ASKED)
             continue;
         mpi_errno = wait_for_lock(win, rank);
         MPIR_ERR_CHECK(mpi_errno);
