@@ -179,6 +179,7 @@ engine_sources = \
 nic_sources = \
 	src/nic/client_memory.cc \
 	src/nic/client_memory.h \
+	src/nic/client_outlet.h \
 	src/nic/client_shares.cc \
 	src/nic/client_shares.h \
 	src/nic/cores.cc \
@@ -228,6 +229,7 @@ nic_sources = \
 	src/nic/ring_targets.h \
 	src/nic/shared_arena.cc \
 	src/nic/shared_arena.h \
+	src/nic/silenced_provider.h \
 	src/nic/target_port.h \
 	src/nic/target_records.h \
 	src/nic/target_addresses.cc \
@@ -265,14 +267,22 @@ channel_sources = \
 	src/ch3_offload/channel.h \
 	src/ch3_offload/environment.cc \
 	src/ch3_offload/environment.h \
+	src/ch3_offload/lone_process.cc \
+	src/ch3_offload/lone_process.h \
 	src/ch3_offload/making.cc \
 	src/ch3_offload/making.h \
 	src/ch3_offload/nic_choice.cc \
 	src/ch3_offload/nic_choice.h \
 	src/ch3_offload/nicd.cc \
 	src/ch3_offload/nicd.h \
+	src/ch3_offload/nicd_client.cc \
+	src/ch3_offload/nicd_client.h \
+	src/ch3_offload/nicd_group.cc \
+	src/ch3_offload/nicd_group.h \
 	src/ch3_offload/nicd_job.cc \
 	src/ch3_offload/nicd_job.h \
+	src/ch3_offload/nicd_lone_process.cc \
+	src/ch3_offload/nicd_lone_process.h \
 	src/ch3_offload/settings.cc \
 	src/ch3_offload/settings.h \
 	src/ch3_offload/windows.cc \

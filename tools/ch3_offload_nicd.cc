@@ -14,11 +14,12 @@ namespace {
 constexpr const char* kUsage =
     "usage: ch3-offload-nicd [--job NAME]\n"
     "\n"
-    "Runs the message engines of all processes of this user's jobs on this node that have\n"
-    "MPIR_CVAR_CH3_OFFLOAD_NIC=process. Stays in the foreground until SIGTERM.\n"
+    "Runs the message engines of all processes of this user on this node, of MPI and of\n"
+    "Portals, that have MPIR_CVAR_CH3_OFFLOAD_NIC=process. Stays in the foreground until\n"
+    "SIGTERM.\n"
     "\n"
-    "  --job NAME   serve one job, which listens for NAME, and end with it: the first process of\n"
-    "               a job starts it so where the user runs none\n"
+    "  --job NAME   listen as NAME, and end with the last process that is served: the first\n"
+    "               process of a job starts it so where the user runs none\n"
     "  --version    say the version\n"
     "  --help       say this\n";
 

@@ -13,6 +13,8 @@
 #include <new>
 #include <utility>
 
+#include "ch3_offload/nicd_job.h"
+#include "ch3_offload/nicd_lone_process.h"
 #include "rdma/cycle_clock.h"
 #include "rdma/monotonic_clock.h"
 #include "rdma/shm/unix_socket.h"
@@ -25,7 +27,7 @@ namespace {
 constexpr std::uint64_t kHouseInterval = 50 * CycleClock::kAbout20Microseconds;
 /// A job's processor without a client ends after this time: nobody came, or all have ended.
 constexpr std::uint64_t kAloneAtStartNs = 20'000'000'000;
-/// How often a sleeping processor looks at a job without clients, which is about to end.
+/// How often a sleeping processor looks at a group without clients, which is about to end.
 constexpr int kLonelyPollMs = 1;
 /// Who connects says who it is within this time.
 constexpr std::uint64_t kSilenceNs = 30'000'000'000;
@@ -36,6 +38,14 @@ std::uint64_t switches() noexcept {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<std::uint64_t>(usage.ru_nivcsw);
+}
+
+/// The lesser of two waits for poll(). Below 0: without end.
+int sooner(int timeout_ms, std::uint64_t due_ns) noexcept {
+  constexpr std::uint64_t kLongestMs = 60'000;
+  if (due_ns == UINT64_MAX) return timeout_ms;
+  const int due_ms = static_cast<int>(std::min(due_ns / 1'000'000 + 1, kLongestMs));
+  return timeout_ms < 0 ? due_ms : std::min(timeout_ms, due_ms);
 }
 
 WaitPolicy wait_policy(std::int64_t spin_us, std::uint32_t clients) noexcept {
@@ -66,13 +76,13 @@ Nicd::Nicd(const Options& options, FileDescriptor listener, FileDescriptor signa
 
 std::size_t Nicd::clients() const noexcept {
   std::size_t count = 0;
-  for (const auto& job : jobs_) count += job->clients();
+  for (const auto& group : groups_) count += group->clients();
   return count;
 }
 
 std::size_t Nicd::turn() noexcept {
   std::size_t happened = 0;
-  for (const auto& job : jobs_) happened += job->turn();
+  for (const auto& group : groups_) happened += group->turn();
   return happened;
 }
 
@@ -103,9 +113,9 @@ int Nicd::run() {
 bool Nicd::keep_house() {
   signalfd_siginfo signal;
   if (::read(signals_.get(), &signal, sizeof signal) > 0) return false;
-  for (const auto& job : jobs_) {
-    job->tell_counters();
-    job->look_at_sockets();
+  for (const auto& group : groups_) {
+    group->tell_counters();
+    group->look_at_sockets();
   }
   for (;;) {
     FileDescriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -115,9 +125,9 @@ bool Nicd::keep_house() {
   }
   for (Newcomer& newcomer : newcomers_) receive_hello(newcomer);
   std::erase_if(newcomers_, [](const Newcomer& one) { return !one.socket.valid(); });
-  if (std::erase_if(jobs_, [](const auto& job) { return job->is_over(monotonic_ns()); }) > 0)
+  if (std::erase_if(groups_, [](const auto& group) { return group->is_over(monotonic_ns()); }) > 0)
     choose_waiting();
-  if (!jobs_.empty()) {
+  if (!groups_.empty()) {
     alone_since_ns_ = 0;
   } else if (options_.is_of_job) {
     if (alone_since_ns_ == 0) return false;
@@ -141,10 +151,12 @@ void Nicd::receive_hello(Newcomer& newcomer) {
 }
 
 void Nicd::admit(FileDescriptor socket, const NicdHello& hello) {
-  const auto refuse = [&](const FileDescriptor& to, const std::string& why) {
+  const auto refuse = [&](const FileDescriptor& to, const std::string& why,
+                          Status status = Status::kUnsupported) {
     auto welcome = std::make_unique<NicdWelcome>();
     welcome->pid = ::getpid();
     welcome->is_refused = 1;
+    welcome->refusal = status;
     set_text(welcome->text, why);
     static_cast<void>(send_with_files(to, std::as_bytes(std::span(welcome.get(), 1)), {}));
   };
@@ -156,34 +168,39 @@ void Nicd::admit(FileDescriptor socket, const NicdHello& hello) {
   const pid_t pid = peer_credentials(socket).pid;
   if (pid == 0) return refuse(answer, "it cannot see this process: they are in different PID namespaces");
   try {
-    if (const std::optional<Error> error = find_or_make_job(hello, pid, std::move(socket)))
-      refuse(answer, error->message);
+    if (const std::optional<Error> error = find_or_make_group(hello, pid, std::move(socket)))
+      refuse(answer, error->message, error->status);
   } catch (const std::bad_alloc&) {
     refuse(answer, "it has no memory for another process");
   }
 }
 
-/// Takes the process into its job.
-std::optional<Error> Nicd::find_or_make_job(const NicdHello& hello, pid_t pid, FileDescriptor socket) {
-  for (const auto& one : jobs_) {
+/// Takes the process into its job, if it has one.
+std::optional<Error> Nicd::find_or_make_group(const NicdHello& hello, pid_t pid, FileDescriptor socket) {
+  for (const auto& one : groups_) {
     if (!one->is_of(hello)) continue;
     if (one->is_leaving()) return Error{Status::kPeerFailed, 0, "the job's other processes here have ended"};
     return one->admit(std::move(socket), pid, hello);
   }
-  auto made = NicdJob::create(hello);
-  if (!made.ok()) return made.error();
-  jobs_.push_back(std::move(made.value()));
+  const auto take = [&](auto made) -> std::optional<Error> {
+    if (!made.ok()) return made.error();
+    groups_.push_back(std::move(made.value()));
+    return {};
+  };
+  std::optional<Error> error =
+      hello.is_lone != 0 ? take(NicdLoneProcess::create(hello)) : take(NicdJob::create(hello));
+  if (error) return error;
   choose_waiting();
-  return jobs_.back()->admit(std::move(socket), pid, hello);
+  return groups_.back()->admit(std::move(socket), pid, hello);
 }
 
-/// By all jobs: their processes share the node. If they do not agree how long to poll, it adapts.
+/// By all groups: their processes share the node. If they do not agree how long to poll, it adapts.
 void Nicd::choose_waiting() {
   std::uint32_t processes = 0;
-  std::int64_t spin_us = jobs_.empty() ? -1 : jobs_.front()->spin_us();
-  for (const auto& job : jobs_) {
-    processes += job->local_size();
-    if (job->spin_us() != spin_us) spin_us = -1;
+  std::int64_t spin_us = groups_.empty() ? -1 : groups_.front()->spin_us();
+  for (const auto& group : groups_) {
+    processes += group->local_size();
+    if (group->spin_us() != spin_us) spin_us = -1;
   }
   wait_.emplace(wait_policy(spin_us, std::max(processes, 1U)));
   wait_->begin();
@@ -193,19 +210,21 @@ void Nicd::choose_waiting() {
 void Nicd::sleep() {
   wait_->sleeps(monotonic_ns());
   bool is_armed = true;
-  for (const auto& job : jobs_) is_armed = is_armed && job->arm();
+  for (const auto& group : groups_) is_armed = is_armed && group->arm();
   // Once more after arming: no wake-up is lost.
   if (is_armed && turn() == 0) {
     std::vector<pollfd> descriptors{{listener_.get(), POLLIN, 0}, {signals_.get(), POLLIN, 0}};
     for (const Newcomer& newcomer : newcomers_) descriptors.push_back({newcomer.socket.get(), POLLIN, 0});
-    for (const auto& job : jobs_) job->add_descriptors(descriptors);
-    // Silent newcomers, and the end of jobs and of this process, come without a descriptor.
+    for (const auto& group : groups_) group->add_descriptors(descriptors);
+    // Silent newcomers, and the end of groups and of this process, come without a descriptor.
     const bool may_end = options_.is_of_job && clients() == 0;
-    const bool has_lonely = std::ranges::any_of(jobs_, [](const auto& job) { return job->clients() == 0; });
-    const int timeout_ms = has_lonely ? kLonelyPollMs : may_end || !newcomers_.empty() ? 1000 : -1;
+    const bool has_lonely =
+        std::ranges::any_of(groups_, [](const auto& group) { return group->clients() == 0; });
+    int timeout_ms = has_lonely ? kLonelyPollMs : may_end || !newcomers_.empty() ? 1000 : -1;
+    for (const auto& group : groups_) timeout_ms = sooner(timeout_ms, group->next_due_ns());
     static_cast<void>(::poll(descriptors.data(), descriptors.size(), timeout_ms));
   }
-  for (const auto& job : jobs_) job->disarm();
+  for (const auto& group : groups_) group->disarm();
   wait_->wakes(monotonic_ns());
 }
 

@@ -1,10 +1,13 @@
 // The network processor of a node as a process (ch3-offload-nicd): runs the engines of all processes of a user's
-// jobs on the node, and one network provider for each job.
+// jobs on the node, and one network provider for each job. It also serves processes of no job: Portals.
 //
 // A client that ends, gives rubbish, or names memory that it does not have is dropped: its peers hear that it
 // has ended, and nobody else notices. A client that stops taking events stops only its own messages.
 //
-//   nicd_job.h   a job, and its clients
+//   nicd_group.h          processes that have their network in common
+//   nicd_job.h            a job
+//   nicd_lone_process.h   a process of no job
+//   nicd_client.h         one process
 //
 // Threads: one.
 
@@ -16,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "ch3_offload/nicd_job.h"
+#include "ch3_offload/nicd_group.h"
 #include "nic/nicd_protocol.h"
 #include "nic/wait_policy.h"
 #include "rdma/file_descriptor.h"
@@ -48,7 +51,7 @@ class Nicd {
   bool keep_house();
   void receive_hello(Newcomer& newcomer);
   void admit(FileDescriptor socket, const NicdHello& hello);
-  std::optional<Error> find_or_make_job(const NicdHello& hello, pid_t pid, FileDescriptor socket);
+  std::optional<Error> find_or_make_group(const NicdHello& hello, pid_t pid, FileDescriptor socket);
   void choose_waiting();
   std::size_t clients() const noexcept;
   void sleep();
@@ -57,8 +60,8 @@ class Nicd {
   const FileDescriptor listener_;
   const FileDescriptor signals_;
   std::vector<Newcomer> newcomers_;
-  std::vector<std::unique_ptr<NicdJob>> jobs_;
-  std::optional<WaitPolicy> wait_;  ///< Made anew when a job comes or ends.
+  std::vector<std::unique_ptr<NicdGroup>> groups_;
+  std::optional<WaitPolicy> wait_;  ///< Made anew when a group comes or ends.
   std::uint64_t alone_since_ns_;    ///< 0: it has clients.
 };
 

@@ -144,7 +144,7 @@ bool ClientMemory::read(std::uint64_t address, void* to, std::size_t length_byte
 
 void ClientMemory::fail(const char* what, std::uint64_t address, std::size_t length_bytes,
                         int error) noexcept {
-  port_.silence();
+  outlet_.silence();
   if (std::exchange(is_broken_, true)) return;
   std::array<char, 256> text;
   std::snprintf(text.data(), text.size(),

@@ -10,7 +10,7 @@
 //
 // An address that the client does not have breaks the client, not the processor: reads then give zeros,
 // writes do nothing, and is_broken() says so. Whoever runs the engine must drop such a client before
-// anything of it leaves (ExchangePort::silence()).
+// anything of it leaves (ClientOutlet::silence()).
 //
 // Threads: one.
 
@@ -24,8 +24,8 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "nic/client_outlet.h"
 #include "nic/client_shares.h"
-#include "nic/exchange.h"
 
 namespace ch3_offload {
 
@@ -34,15 +34,15 @@ enum class KernelCopies : std::uint8_t { kAllowed, kRefused };
 
 class ClientMemory {
  public:
-  /// Of process `pid`, which sends files over `socket`, and whose messages leave through `port`. Its peers
+  /// Of process `pid`, which sends files over `socket`, and whose messages leave through `outlet`. Its peers
   /// are below `peer_limit`.
-  ClientMemory(pid_t pid, const FileDescriptor& socket, std::uint32_t peer_limit, ExchangePort& port,
+  ClientMemory(pid_t pid, const FileDescriptor& socket, std::uint32_t peer_limit, ClientOutlet& outlet,
                KernelCopies copies = KernelCopies::kAllowed) noexcept
-      : pid_(pid), peer_limit_(peer_limit), port_(port), copies_(copies), shares_(socket) {}
+      : pid_(pid), peer_limit_(peer_limit), outlet_(outlet), copies_(copies), shares_(socket) {}
 
   ClientShares& shares() noexcept { return shares_; }
   bool may_copy() const noexcept { return copies_ == KernelCopies::kAllowed; }
-  PeerId rank() const noexcept { return port_.rank(); }
+  PeerId rank() const noexcept { return outlet_.rank(); }
   std::uint32_t peer_limit() const noexcept { return peer_limit_; }
   bool is_broken() const noexcept { return is_broken_; }
   /// Why, for the user.
@@ -85,7 +85,7 @@ class ClientMemory {
 
   const pid_t pid_;
   const std::uint32_t peer_limit_;
-  ExchangePort& port_;
+  ClientOutlet& outlet_;
   const KernelCopies copies_;
   ClientShares shares_;
   bool is_broken_ = false;

@@ -35,6 +35,7 @@
 
 #include "engine/engine.h"
 #include "engine/payload_blocks.h"
+#include "nic/client_outlet.h"
 #include "rdma/provider.h"
 
 namespace ch3_offload {
@@ -141,7 +142,7 @@ struct ExchangeEndpoint final : Endpoint {
   ExchangeItem end;
 };
 
-class ExchangePort final : public Provider {
+class ExchangePort final : public Provider, public ClientOutlet {
  public:
   /// The process has gone. Its peers take what it sent, then on_peer_down().
   ~ExchangePort() override;
@@ -172,10 +173,9 @@ class ExchangePort final : public Provider {
   int descriptor() const noexcept override { return -1; }
   ProviderCounters counters() const noexcept override;
 
-  PeerId rank() const noexcept { return rank_; }
+  PeerId rank() const noexcept override { return rank_; }
 
-  /// Nothing that is committed from now on leaves: the process's memory could not be read.
-  void silence() noexcept { is_silent_ = true; }
+  void silence() noexcept override { is_silent_ = true; }
 
  private:
   friend class Exchange;

@@ -44,12 +44,13 @@ constexpr std::uint64_t kMadeWayNs = 2000 * kMillisecondNs;
 /// Processes that cannot be reached, or are silent, are logged so often.
 constexpr std::uint32_t kMostLines = 10;
 
-Result<std::uint32_t> choose_nid(const Introductions::Config& config) {
-  if (config.nid != 0) return config.nid;
+}  // namespace
+
+Result<std::uint32_t> choose_nid(std::string_view interface) {
   const Result<std::string> address =
-      find_host_address(config.interface, /*loopback_serves=*/true, AddressFamily::kIpv4);
+      find_host_address(interface, /*loopback_serves=*/true, AddressFamily::kIpv4);
   in_addr nid{htonl(INADDR_LOOPBACK)};
-  if (!address.ok() && !config.interface.empty()) {
+  if (!address.ok() && !interface.empty()) {
     std::string_view why = address.error().message;
     constexpr std::string_view kOther = "verbs: ";  // The provider shares the search for an address.
     if (why.starts_with(kOther)) why.remove_prefix(kOther.size());
@@ -60,8 +61,6 @@ Result<std::uint32_t> choose_nid(const Introductions::Config& config) {
                  "choosing the nid of this process: '" + address.value() + "' is no IPv4 address"};
   return std::uint32_t{ntohl(nid.s_addr)};
 }
-
-}  // namespace
 
 Introductions::Introductions(const Config& config)
     : config_(config),
@@ -86,7 +85,8 @@ std::optional<Error> Introductions::set_up() {
   raise_descriptor_limit();
   if (::getrandom(&instance_, sizeof instance_, 0) != sizeof instance_)
     return system_error("getrandom", errno);
-  const Result<std::uint32_t> nid = choose_nid(config_);
+  const Result<std::uint32_t> nid =
+      config_.nid != 0 ? Result<std::uint32_t>(config_.nid) : choose_nid(config_.interface);
   if (!nid.ok()) return nid.error();
   self_ = {nid.value(), config_.pid};
   Result<ProcessListeners> listeners = listen_as(self_, user_);

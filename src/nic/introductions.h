@@ -54,6 +54,10 @@
 
 namespace ch3_offload {
 
+/// The IPv4 address that processes on this node have as nid, by `interface`, as Introductions::Config has it.
+/// kUnsupported: the message says why. Blocks while the host's name is resolved, if that is empty.
+Result<std::uint32_t> choose_nid(std::string_view interface);
+
 class Introductions final : public ProcessBook {
  public:
   static constexpr std::size_t kMostDials = 64;

@@ -2,7 +2,9 @@
 // before the rings are there.
 //
 // The processor listens on a Unix-domain socket (rdma/shm/unix_socket.h). Its name has the user in it, and
-// for one that serves a single job a hash of the job's secret.
+// for one that serves a single job a hash of the job's secret. A lone process is of no job: it knows others
+// by physical ids (process_book.h). The secret that it says is that of the user's key, which all lone
+// processes of the user have.
 //
 //   client  ── NicdHello ───────────────────────▶ processor
 //   client  ◀─ NicdWelcome, with the files ────── processor: the client's rings and bells, or why not
@@ -13,7 +15,7 @@
 //
 // The end of the connection means that the other process has ended. Each side checks the user of the other
 // (SO_PEERCRED). The hello proves that the client knows the job's secret: processes that say the same secret
-// are of one job.
+// are of one job, but for lone ones.
 //
 // Threads: any; nothing here has state. For set-up only.
 
@@ -27,8 +29,10 @@
 #include <string>
 #include <string_view>
 
+#include "engine/targets/target_key.h"
 #include "nic/nic_records.h"
 #include "nic/port_memory.h"
+#include "nic/user_key.h"
 #include "rdma/file_descriptor.h"
 #include "rdma/job_secret.h"
 #include "rdma/status.h"
@@ -52,6 +56,12 @@ struct NicdHello {
   /// Of a word of the client that holds kMagic: the processor reads it, and so knows that it can.
   std::uint64_t probe_address = 0;
   JobSecret secret{};
+  // Of a lone process. Its rank is its engine's number for itself.
+  std::uint8_t is_lone = 0;
+  std::uint8_t key_proves = 0;  ///< UserKey::proves().
+  std::uint16_t pid = 0;        ///< The wanted one. 0: any.
+  std::uint32_t nid = 0;
+  std::array<std::byte, UserKey::kBytes> key{};
   std::array<char, kNicdSettingsBytes> settings{};  ///< Lines "VARIABLE=value", ended by a zero.
 };
 
@@ -64,7 +74,11 @@ struct NicdWelcome {
   /// The processor may not copy from and to the client's memory: only what is shared with it can be sent and
   /// received.
   std::uint8_t must_share = 0;
-  std::uint16_t slot_bytes = 0;             ///< What a message to any rank has room for, at least.
+  std::uint16_t slot_bytes = 0;  ///< What a message to any peer has room for, at least.
+  /// If it is refused. kAgain: another process of the node has the pid that a lone process wants. Whatever it
+  /// is, the text says why.
+  Status refusal = Status::kOk;
+  ProcessId process{};                      ///< A lone process.
   std::array<char, kNicdTextBytes> text{};  ///< The engine's card, or why the client is refused.
 };
 

@@ -30,6 +30,12 @@ constexpr std::uint32_t kTurnsBeforeCheck = 1u << 14;
 /// started: another user may listen under that name.
 constexpr std::uint64_t kBusyPart = 6;
 
+/// A lone process starts another processor if none has come for so long.
+constexpr std::uint64_t kStartAgainNs = 1'000'000'000;
+/// So often a lone process looks again for a processor, after one has ended instead of an answer.
+constexpr int kGreetings = 50;
+constexpr useconds_t kGreetingUs = 20'000;
+
 constinit const std::uint64_t probe_word = NicdHello::kMagic;
 
 /// In the child of a fork: becomes the processor. Nothing but system calls.
@@ -81,12 +87,14 @@ std::optional<Error> start_nicd(const NicdStart& start, const std::string& name)
                    " (MPIR_CVAR_CH3_OFFLOAD_NICD names the program)"};
 }
 
-/// Connects to the processor that serves this job, and starts it if nobody has.
+/// Connects to the processor that serves this job, or lone processes, and starts it if nobody has.
 Result<FileDescriptor> find_nicd(const NicdHello& hello, const NicdStart& start) {
   const std::string of_user = nicd_name(::geteuid());
   const std::string of_job = nicd_name(::geteuid(), hello.secret);
-  bool starts = hello.local_rank == 0;
+  const bool is_lone = hello.is_lone != 0;
+  bool starts = is_lone || hello.local_rank == 0;
   const std::uint64_t begin = monotonic_ns();
+  std::uint64_t started_ns = begin;
   for (useconds_t wait_us = 500;; wait_us = std::min<useconds_t>(wait_us * 2, 20'000)) {
     std::string obstacle;
     bool is_busy = false;
@@ -97,18 +105,33 @@ Result<FileDescriptor> find_nicd(const NicdHello& hello, const NicdStart& start)
       is_busy = is_busy || socket.error().status == Status::kAgain;
       if (socket.error().status != Status::kUnreachable) obstacle += "; " + socket.error().message;
     }
-    const std::uint64_t waited_ns = monotonic_ns() - begin;
+    const std::uint64_t now_ns = monotonic_ns();
+    const std::uint64_t waited_ns = now_ns - begin;
+    // One of lone processes may have ended before this process came. Only one can listen: the others end.
+    if (is_lone && !starts && now_ns - started_ns > kStartAgainNs) starts = true;
     if (starts && !(is_busy && waited_ns < start.patience_ns / kBusyPart)) {
       starts = false;
+      started_ns = now_ns;
       if (std::optional<Error> error = start_nicd(start, of_job)) return std::move(*error);
     }
     if (waited_ns > start.patience_ns)
       return Error{Status::kUnreachable, 0,
                    "MPIR_CVAR_CH3_OFFLOAD_NIC=process: no network processor came up on this node within " +
-                       std::to_string(start.patience_ns / 1'000'000'000) + " s (local rank 0 starts " +
-                       start.program + ")" + obstacle};
+                       std::to_string(start.patience_ns / 1'000'000'000) + " s (" +
+                       (is_lone ? "this process" : "local rank 0") + " starts " + start.program + ")" +
+                       obstacle};
     ::usleep(wait_us);
   }
+}
+
+/// Says hello and waits for the welcome.
+Receipt greet(const FileDescriptor& socket, const NicdHello& hello, const NicdStart& start,
+              NicdWelcome& welcome, std::span<FileDescriptor> files) {
+  if (!send_with_files(socket, std::as_bytes(std::span(&hello, 1)), {})) return Receipt::kClosed;
+  pollfd entry{socket.get(), POLLIN, 0};
+  while (::poll(&entry, 1, static_cast<int>(start.patience_ns / 1'000'000)) < 0 && errno == EINTR) {
+  }
+  return receive_with_files(socket, std::as_writable_bytes(std::span(&welcome, 1)), files);
 }
 
 }  // namespace
@@ -116,20 +139,21 @@ Result<FileDescriptor> find_nicd(const NicdHello& hello, const NicdStart& start)
 Result<std::unique_ptr<ProcessDriver>> ProcessDriver::create(const NicdHello& hello, const NicdStart& start,
                                                              const Trace* clock) {
   let_peers_write();
-  Result<FileDescriptor> socket = find_nicd(hello, start);
-  if (!socket.ok()) return socket.error();
   auto said = std::make_unique<NicdHello>(hello);
   said->magic = NicdHello::kMagic;
   said->version = kNicInterfaceVersion;
   if (said->probe_address == 0) said->probe_address = reinterpret_cast<std::uint64_t>(&probe_word);
   auto welcome = std::make_unique<NicdWelcome>();
   std::array<FileDescriptor, PortMemory::kFiles> files;
-  Receipt receipt = Receipt::kClosed;
-  if (send_with_files(socket.value(), std::as_bytes(std::span(said.get(), 1)), {})) {
-    pollfd entry{socket.value().get(), POLLIN, 0};
-    while (::poll(&entry, 1, static_cast<int>(start.patience_ns / 1'000'000)) < 0 && errno == EINTR) {
-    }
-    receipt = receive_with_files(socket.value(), std::as_writable_bytes(std::span(welcome.get(), 1)), files);
+  Result<FileDescriptor> socket = find_nicd(hello, start);
+  if (!socket.ok()) return socket.error();
+  Receipt receipt = greet(socket.value(), *said, start, *welcome, files);
+  // The processor of lone processes ends with the last of them, which may be just now.
+  for (int more = kGreetings; receipt == Receipt::kClosed && hello.is_lone != 0 && more > 0; --more) {
+    ::usleep(kGreetingUs);
+    socket = find_nicd(hello, start);
+    if (!socket.ok()) return socket.error();
+    receipt = greet(socket.value(), *said, start, *welcome, files);
   }
   if ((receipt != Receipt::kMessage && receipt != Receipt::kWithoutFiles) ||
       welcome->magic != NicdWelcome::kMagic)
@@ -138,7 +162,7 @@ Result<std::unique_ptr<ProcessDriver>> ProcessDriver::create(const NicdHello& he
                      ? "the node's network processor (ch3-offload-nicd) does not answer"
                      : "the node's network processor (ch3-offload-nicd) has ended, or is of another version"};
   if (welcome->is_refused != 0)
-    return Error{Status::kUnsupported, 0,
+    return Error{welcome->refusal == Status::kAgain ? Status::kAgain : Status::kUnsupported, 0,
                  "the node's network processor (ch3-offload-nicd): " + std::string(text_of(welcome->text))};
   if (receipt == Receipt::kWithoutFiles)
     return Error{Status::kProtocol, 0, "the node's network processor (ch3-offload-nicd) sent no rings"};
@@ -158,6 +182,7 @@ ProcessDriver::ProcessDriver(std::unique_ptr<PortMemory> memory, FileDescriptor 
       pid_(welcome.pid),
       must_share_(welcome.must_share != 0),
       slot_bytes_(welcome.slot_bytes),
+      process_(welcome.process),
       descriptors_{memory_->client_bell().sleeper, socket_.get()} {}
 
 ProcessDriver::~ProcessDriver() = default;

@@ -35,10 +35,11 @@ struct NicdStart {
 
 class ProcessDriver final : public RingPort, private NicdProcess {
  public:
-  /// Attaches to the processor of the user, else to that of the job, which local rank 0 starts. `hello` says
-  /// who this is; its magic, version and probe need not be set. `clock`: stamps the commands; null: they are
-  /// not stamped. Waits some seconds for a processor that has just been started. kUnreachable,
-  /// kUnsupported: the message says what to do.
+  /// Attaches to the processor of the user, else to that of the job, which local rank 0 starts, or to that
+  /// of the user's lone processes, which each of them starts if there is none. `hello` says who this is; its
+  /// magic, version and probe need not be set. `clock`: stamps the commands; null: they are not stamped.
+  /// Waits some seconds for a processor that has just been started. kAgain: a lone process wants a pid that
+  /// another process of the node has. kUnreachable, kUnsupported and others: the message says what to do.
   static Result<std::unique_ptr<ProcessDriver>> create(const NicdHello& hello, const NicdStart& start,
                                                        const Trace* clock);
   ~ProcessDriver() override;
@@ -51,14 +52,16 @@ class ProcessDriver final : public RingPort, private NicdProcess {
   std::string card() const override { return card_; }
 
   /// Makes the port of a second client, which is the driver's. Its processes are the ranks of the job
-  /// (RankBook). REQUIRES: there is none. kUnsupported: the processor may not read this process's memory.
-  /// kNoMemory: the message says of what.
+  /// (RankBook), or those that a lone process meets (Introductions). REQUIRES: there is none. kUnsupported:
+  /// the processor may not read this process's memory. kNoMemory: the message says of what.
   Result<TargetPort*> attach_targets();
   /// Ends it, with what it has not closed. Has no effect without one.
   void detach_targets() noexcept;
 
-  /// What a message to any rank has room for, at least. Bytes.
+  /// What a message to any peer has room for, at least. Bytes.
   std::size_t slot_bytes() const noexcept { return slot_bytes_; }
+  /// REQUIRES: it is a lone process.
+  ProcessId process() const noexcept { return process_; }
   /// Of the network processor.
   pid_t pid() const noexcept { return pid_; }
 
@@ -86,6 +89,7 @@ class ProcessDriver final : public RingPort, private NicdProcess {
   const pid_t pid_;
   const bool must_share_;
   const std::size_t slot_bytes_;
+  const ProcessId process_;
   const std::array<int, 2> descriptors_;
   std::uint32_t fruitless_ = 0;           ///< Calls of progress() since the processor was looked at.
   std::unique_ptr<SecondClient> second_;  ///< Null: there is none.

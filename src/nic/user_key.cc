@@ -67,6 +67,13 @@ UserKey UserKey::of_user(UserId user) noexcept {
   return key;
 }
 
+UserKey UserKey::of_bytes(std::span<const std::byte, kBytes> bytes, bool proves) noexcept {
+  UserKey key;
+  std::ranges::copy(bytes, key.key_.begin());
+  key.proves_ = proves;
+  return key;
+}
+
 JobSecret UserKey::provider_secret() const noexcept {
   JobSecret secret{};
   const KeyedHash hash = have_keyed_hash() ? keyed_hash(key_, {bytes_of(kProviders)}) : KeyedHash(key_);

@@ -8,6 +8,9 @@
 
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <initializer_list>
 #include <span>
 #include <string>
 
@@ -22,6 +25,7 @@ class UserKey {
  public:
   static constexpr std::size_t kLeastBytes = 16;   ///< Of a key file.
   static constexpr std::size_t kMostBytes = 4096;  ///< Likewise.
+  static constexpr std::size_t kBytes = 32;        ///< Of a key.
 
   /// Reads the user's key file: a regular file that belongs to the user, and that nobody else may read or
   /// write. Errors: kDeviceFailed, kUnsupported (no libsodium); the message says what to do. Blocks as files
@@ -29,6 +33,10 @@ class UserKey {
   static Result<UserKey> read(const std::string& path);
   /// That of a user without a key file.
   static UserKey of_user(UserId user) noexcept;
+  /// What bytes() of another UserKey has given, which proves() as said.
+  static UserKey of_bytes(std::span<const std::byte, kBytes> bytes, bool proves) noexcept;
+  /// For the user's network processor only: who has them can prove to be the user.
+  std::span<const std::byte, kBytes> bytes() const noexcept { return key_; }
 
   /// Whether who knows it has proved to be the user.
   bool proves() const noexcept { return proves_; }
@@ -38,7 +46,7 @@ class UserKey {
   KeyedHash prove(std::initializer_list<std::span<const std::byte>> parts) const noexcept;
 
  private:
-  std::array<std::byte, 32> key_{};
+  std::array<std::byte, kBytes> key_{};
   bool proves_ = false;
 };
 

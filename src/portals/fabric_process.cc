@@ -10,16 +10,14 @@
 #include <cstring>
 #include <new>
 
+#include "ch3_offload/lone_process.h"
 #include "ch3_offload/making.h"
+#include "ch3_offload/nicd_group.h"
 #include "rdma/monotonic_clock.h"
 
 namespace ch3_offload::portals {
 namespace {
 
-/// A process is number 0 to itself.
-constexpr PeerId kSelf{0};
-/// Processes that one can meet, itself included. Each that has gone keeps its number.
-constexpr std::uint32_t kMostProcesses = 1U << 20;
 /// Operations of an interface that wait for counting events.
 constexpr std::uint32_t kMostTriggered = 16'384;
 /// Longer messages than any memory.
@@ -43,10 +41,11 @@ Result<std::unique_ptr<FabricProcess>> FabricProcess::create(std::optional<std::
   std::unique_ptr<FabricProcess> process(new FabricProcess);
   Result<UserKey> key = read_key();
   if (!key.ok()) return key.error();
+  const auto port = static_cast<std::uint16_t>(pid.value_or(0));
   std::optional<Error> error = process->read_settings();
-  if (!error) error = process->make_providers(key.value());
-  if (!error) error = process->make_driver();
-  if (!error) error = process->make_book(key.value(), pid);
+  if (!error)
+    error = process->nic_.has_process ? process->make_elsewhere(key.value(), port)
+                                      : process->make_here(key.value(), port);
   if (!error) error = process->make_port();
   if (error) {
     if (error->status == Status::kUnsupported) error->status = Status::kDeviceFailed;  // It is not the pid.
@@ -67,12 +66,6 @@ std::optional<Error> FabricProcess::read_settings() {
       });
   ch3_offload_config_t& config = environment_.config;
   if (nic->source.empty()) config.nic = "thread";
-  if (std::string_view(config.nic) == "process")
-    return Error{
-        Status::kDeviceFailed, 0,
-        nic->source + "=process: a Portals process has its own network processor: it takes thread or host"};
-  config.rank = index_of(kSelf);
-  config.job_size = kMostProcesses;
   const char* const processes = std::getenv("MPI_LOCALNRANKS");
   knows_node_ = processes != nullptr && *processes != '\0';
   if (!knows_node_) config.local_size = 2;  // There is somebody to talk to, and he may be here.
@@ -84,38 +77,18 @@ std::optional<Error> FabricProcess::read_settings() {
   return {};
 }
 
-/// Over the network, a process without a key would believe whoever calls itself by the user's name.
-std::optional<Error> FabricProcess::make_providers(const UserKey& key) {
-  ch3_offload_config_t& config = environment_.config;
-  const JobSecret secret = key.provider_secret();
-  std::memcpy(config.secret, secret.data(), sizeof config.secret);
-  const std::string_view fabric = config.fabric;
-  if (fabric != "verbs") {
-    Result<std::unique_ptr<Provider>> node =
-        make_node_provider(config, kSelf, &FabricProcess::log_line, this);
-    if (!node.ok()) return node.error();
-    providers_.push_back(std::move(node.value()));
-  }
-  if (fabric == "shm" || (fabric == "auto" && !key.proves())) return {};
-  if (!key.proves())
-    return Error{
-        Status::kDeviceFailed, 0,
-        "MPIR_CVAR_CH3_OFFLOAD_FABRIC=verbs needs a key file: see CH3_OFFLOAD_KEY_FILE in docs/portals.md"};
-  Result<std::unique_ptr<Provider>> network = make_network(config, kSelf, &FabricProcess::log_line, this);
-  if (network.ok())
-    providers_.push_back(std::move(network.value()));
-  else if (fabric == "verbs")
-    return network.error();
-  else
-    say(network.error().message);  // The processes of this node can still talk to each other.
-  return {};
+std::optional<Error> FabricProcess::make_here(const UserKey& key, std::uint16_t pid) {
+  set_lone(environment_.config, key);
+  auto providers = make_lone_providers(environment_.config, key, {&FabricProcess::log_line, this});
+  if (!providers.ok()) return providers.error();
+  providers_ = std::move(providers.value());
+  if (std::optional<Error> error = make_driver()) return error;
+  return make_book(key, pid);
 }
 
 std::optional<Error> FabricProcess::make_driver() {
   const ch3_offload_config_t& config = environment_.config;
-  EngineConfig engine = engine_config(config);
-  engine.first_book_peer = PeerId{index_of(kSelf) + 1};
-  engine.senders = 1;
+  EngineConfig engine = lone_engine_config(config);
   std::vector<Provider*> providers;
   for (const auto& one : providers_) providers.push_back(one.get());
   engine.pin_down = pin_down_config(config, providers_);
@@ -135,21 +108,35 @@ std::optional<Error> FabricProcess::make_driver() {
   return error;
 }
 
-std::optional<Error> FabricProcess::make_book(const UserKey& key, std::optional<std::uint32_t> pid) {
-  Introductions::Config config;
-  config.interface = environment_.config.network_interface;
-  config.pid = static_cast<std::uint16_t>(pid.value_or(0));
-  config.key = key;
-  config.card = first_port().card();
-  config.own = kSelf;
-  config.first_peer = PeerId{index_of(kSelf) + 1};
-  config.peer_limit = kMostProcesses;
-  config.patience_ms = 3'000 * static_cast<std::uint64_t>(environment_.config.peer_timeout_s);
-  config.log = &FabricProcess::log_line;
-  config.log_context = this;
+std::optional<Error> FabricProcess::make_book(const UserKey& key, std::uint16_t pid) {
+  Introductions::Config config = introductions_config(environment_.config, key, first_port().card(),
+                                                      {&FabricProcess::log_line, this});
+  config.pid = pid;
   Result<std::unique_ptr<Introductions>> book = Introductions::create(config);
   if (!book.ok()) return book.error();
   book_ = std::move(book.value());
+  self_ = book_->self();
+  return {};
+}
+
+/// The processor makes what make_here() makes.
+std::optional<Error> FabricProcess::make_elsewhere(const UserKey& key, std::uint16_t pid) {
+  ch3_offload_config_t& config = environment_.config;
+  set_lone(config, key);
+  // Here: it may take long.
+  Result<std::uint32_t> nid = choose_nid(config.network_interface);
+  if (!nid.ok()) return nid.error();
+  auto hello = std::make_unique<NicdHello>(make_hello(config));
+  hello->is_lone = 1;
+  hello->key_proves = key.proves();
+  std::ranges::copy(key.bytes(), hello->key.begin());
+  hello->nid = nid.value();
+  hello->pid = pid;
+  Result<std::unique_ptr<ProcessDriver>> driver =
+      ProcessDriver::create(*hello, {nicd_program(config), nic_.process_processors}, nullptr);
+  if (!driver.ok()) return driver.error();
+  process_ = std::move(driver.value());
+  self_ = process_->process();
   return {};
 }
 
@@ -159,7 +146,8 @@ std::optional<Error> FabricProcess::make_port() {
     port_ = host_targets_.get();
     return {};
   }
-  Result<TargetPort*> attached = thread_->attach_targets(*book_);
+  Result<TargetPort*> attached =
+      thread_ != nullptr ? thread_->attach_targets(*book_) : process_->attach_targets();
   if (!attached.ok()) return attached.error();
   port_ = attached.value();
   return {};
@@ -173,7 +161,8 @@ void FabricProcess::watch_memory() {
 
 void FabricProcess::set_limits() noexcept {
   limits_.most_message_bytes = kMostMessageBytes;
-  limits_.most_atomic_bytes = atomic_bytes(providers_);
+  limits_.most_atomic_bytes =
+      process_ != nullptr ? atomic_bytes(process_->slot_bytes()) : atomic_bytes(providers_);
   limits_.most_fetch_atomic_bytes = limits_.most_atomic_bytes;
   limits_.most_ordered_bytes = limits_.most_atomic_bytes + kMostElementBytes;
   limits_.most_volatile_bytes = kMostVolatileBytes;
@@ -196,6 +185,7 @@ FabricProcess::~FabricProcess() {
   if (port_ != nullptr) drain();
   memory_events_.reset();  // It calls the port.
   host_targets_.reset();
+  if (process_ != nullptr) process_->detach_targets();
   if (thread_ == nullptr) return;
   thread_->detach_targets();
   thread_->stop();
@@ -203,18 +193,22 @@ FabricProcess::~FabricProcess() {
 
 Port& FabricProcess::first_port() noexcept {
   if (host_ != nullptr) return *host_;
-  return *thread_;
+  if (thread_ != nullptr) return *thread_;
+  return *process_;
 }
 
+UserId FabricProcess::user() const noexcept { return UserId{::geteuid()}; }
+
 WaitPolicy FabricProcess::wait_policy() const noexcept {
-  return ch3_offload::wait_policy(environment_.config, nic_.has_thread && nic_.placement.client_shares);
+  return ch3_offload::wait_policy(environment_.config, nic_.has_thread && nic_.placement.client_shares,
+                                  nic_.has_process);
 }
 
 /// The engine's lines for the user come by the port of the first client, which does not exist.
 void FabricProcess::say_news() noexcept {
   Port& port = first_port();
   Event event;
-  if (thread_ != nullptr) static_cast<void>(port.progress());
+  if (host_ == nullptr) static_cast<void>(port.progress());
   while (port.next_event(event))
     if (event.kind == Event::Kind::kWarning)
       say({reinterpret_cast<const char*>(event.bytes), event.length_bytes});

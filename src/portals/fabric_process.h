@@ -1,5 +1,5 @@
 // A Portals process on the fabric: its providers, its engine with the driver that runs it, and its book of
-// processes.
+// processes (lone_process.h). With the process driver, the node's network processor has all of these.
 //
 // The settings are MPI's, MPIR_CVAR_CH3_OFFLOAD_*, as far as they concern it; docs/portals.md says which. The
 // default of MPIR_CVAR_CH3_OFFLOAD_NIC is thread here: events must come while no thread is in a call.
@@ -25,6 +25,7 @@
 #include "nic/host_driver.h"
 #include "nic/host_targets.h"
 #include "nic/introductions.h"
+#include "nic/process_driver.h"
 #include "nic/thread_driver.h"
 #include "portals/portals_process.h"
 #include "rdma/provider.h"
@@ -38,19 +39,20 @@ class FabricProcess final : public PortalsProcess {
   ~FabricProcess() override;
 
   TargetPort& port() noexcept override { return *port_; }
-  ProcessId self() const noexcept override { return book_->self(); }
-  UserId user() const noexcept override { return book_->user(); }
+  ProcessId self() const noexcept override { return self_; }
+  UserId user() const noexcept override;
   const ProcessLimits& limits() const noexcept override { return limits_; }
-  bool works_alone() const noexcept override { return thread_ != nullptr; }
+  bool works_alone() const noexcept override { return host_ == nullptr; }
   WaitPolicy wait_policy() const noexcept override;
   void say_news() noexcept override;
 
  private:
   FabricProcess() = default;
   std::optional<Error> read_settings();
-  std::optional<Error> make_providers(const UserKey& key);
+  std::optional<Error> make_here(const UserKey& key, std::uint16_t pid);
   std::optional<Error> make_driver();
-  std::optional<Error> make_book(const UserKey& key, std::optional<std::uint32_t> pid);
+  std::optional<Error> make_book(const UserKey& key, std::uint16_t pid);
+  std::optional<Error> make_elsewhere(const UserKey& key, std::uint16_t pid);
   std::optional<Error> make_port();
   void watch_memory();
   void set_limits() noexcept;
@@ -63,15 +65,18 @@ class FabricProcess final : public PortalsProcess {
   NicChoice nic_;
   bool knows_node_ = false;  ///< How many processes of the job are on this node (mpiexec says it).
   ProcessLimits limits_;
+  ProcessId self_{};
   std::mutex said_lock_;
   std::set<std::string, std::less<>> said_;
   // In this order: what is below uses what is above.
   std::vector<std::unique_ptr<Provider>> providers_;
-  std::unique_ptr<HostDriver> host_;      ///< Null: there is a thread.
-  std::unique_ptr<ThreadDriver> thread_;  ///< Null: the engine runs in the calls.
-  std::unique_ptr<Introductions> book_;
+  // One of three.
+  std::unique_ptr<HostDriver> host_;
+  std::unique_ptr<ThreadDriver> thread_;
+  std::unique_ptr<ProcessDriver> process_;
+  std::unique_ptr<Introductions> book_;          ///< Null: the processor in another process has it.
   std::unique_ptr<HostTargets> host_targets_;    ///< Of host_.
-  TargetPort* port_ = nullptr;                   ///< host_targets_, or thread_'s.
+  TargetPort* port_ = nullptr;                   ///< host_targets_, or the driver's.
   std::unique_ptr<MemoryEvents> memory_events_;  ///< Null: the engine keeps no memory registered.
 };
 

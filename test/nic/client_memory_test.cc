@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/payload_layout.h"
+#include "nic/exchange.h"
 #include "nic/stepped_rings.h"
 
 namespace ch3_offload {

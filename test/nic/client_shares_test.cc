@@ -12,6 +12,7 @@
 
 #include "engine/payload_layout.h"
 #include "nic/client_memory.h"
+#include "nic/exchange.h"
 #include "nic/stepped_rings.h"
 
 namespace ch3_offload {

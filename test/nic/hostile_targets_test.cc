@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "engine/targets/target_event_ring.h"
+#include "nic/exchange.h"
 #include "nic/rank_book.h"
 #include "nic/stepped_rings.h"
 #include "nic/target_server.h"

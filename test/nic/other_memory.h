@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "nic/exchange.h"
 #include "nic/process_targets.h"
 #include "nic/stepped_rings.h"
 

@@ -1,5 +1,6 @@
 // Ports through rings, over the fake network. The test decides when a processor has a turn.
 
+#include "nic/exchange.h"
 #include "nic/ring_port.h"
 
 #include <gtest/gtest.h>

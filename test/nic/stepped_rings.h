@@ -12,6 +12,8 @@
 #include <span>
 #include <string>
 
+#include "nic/client_memory.h"
+#include "nic/client_outlet.h"
 #include "nic/host_driver.h"
 #include "nic/ring_port.h"
 #include "nic/ring_server.h"
@@ -34,8 +36,9 @@ struct ClientSocket {
 
 /// The memory of this process, as a processor in another one sees it.
 struct OtherProcess {
-  OtherProcess(std::uint32_t peer_limit, ExchangePort& port, KernelCopies the_copies = KernelCopies::kAllowed)
-      : copies(the_copies), memory(::getpid(), socket.processor, peer_limit, port, the_copies) {}
+  OtherProcess(std::uint32_t peer_limit, ClientOutlet& outlet,
+               KernelCopies the_copies = KernelCopies::kAllowed)
+      : copies(the_copies), memory(::getpid(), socket.processor, peer_limit, outlet, the_copies) {}
   const ClientSocket socket;
   const KernelCopies copies;
   ClientMemory memory;

@@ -1,0 +1,116 @@
+#include "ch3_offload/nicd_client.h"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <new>
+#include <span>
+
+#include "rdma/shm/unix_socket.h"
+
+namespace ch3_offload {
+namespace {
+
+std::vector<Provider*> pointers_to(const std::vector<std::unique_ptr<Provider>>& providers) {
+  std::vector<Provider*> pointers;
+  for (const auto& one : providers) pointers.push_back(one.get());
+  return pointers;
+}
+
+}  // namespace
+
+int kernel_copies_refusal(pid_t pid, std::uint64_t probe_address) noexcept {
+  std::uint64_t word = 0;
+  const iovec local{&word, sizeof word};
+  const iovec remote{reinterpret_cast<void*>(probe_address), sizeof word};
+  if (process_vm_readv(pid, &local, 1, &remote, 1, 0) != sizeof word) return errno;
+  return word == NicdHello::kMagic ? 0 : ESRCH;  // That of another process with this number.
+}
+
+NicdClient::NicdClient(FileDescriptor socket, PortMemory memory, pid_t pid, KernelCopies copies, Parts parts)
+    : socket_(std::move(socket)),
+      memory_(std::move(memory)),
+      parts_(std::move(parts)),
+      data_(pid, socket_, parts_.config.senders, *parts_.outlet, copies),
+      driver_(parts_.config, pointers_to(parts_.providers)),
+      server_(driver_, memory_, parts_.trace.get(), &data_, this) {
+  server_.tell_counters();
+}
+
+bool NicdClient::welcome(NicdWelcome& welcome) noexcept {
+  welcome.pid = ::getpid();
+  welcome.must_share = !data_.may_copy();
+  const bool is_sent = send_with_files(socket_, std::as_bytes(std::span(&welcome, 1)), memory_.files());
+  memory_.close_files();
+  return is_sent;
+}
+
+const char* NicdClient::complaint() const noexcept {
+  if (server_.is_refused()) return "its ring of commands holds rubbish: its memory was overwritten";
+  if (targets_ != nullptr && targets_->server.is_refused())
+    return "its ring of commands for target entries holds rubbish: its memory was overwritten";
+  if (!data_.is_broken()) return nullptr;
+  return data_.reason().empty() ? "its memory cannot be read" : data_.reason().c_str();
+}
+
+std::size_t NicdClient::turn() noexcept {
+  std::size_t happened = server_.turn();
+  if (targets_ != nullptr)
+    happened += targets_->server.turn();
+  else if (host_ != nullptr)
+    happened += host_->serve();
+  return happened;
+}
+
+bool NicdClient::has_commands() const noexcept {
+  return server_.has_commands() || (targets_ != nullptr && targets_->server.has_commands());
+}
+
+bool NicdClient::arm() noexcept {
+  // While events wait for room, its engine does not work, whatever there is to do.
+  return (server_.is_blocked() || driver_.arm()) && server_.arm() &&
+         (targets_ == nullptr || targets_->server.arm());
+}
+
+void NicdClient::disarm() noexcept {
+  if (targets_ != nullptr) targets_->server.disarm();
+  server_.disarm();
+  driver_.disarm();
+}
+
+/// A blocked client's providers are not armed, and what they have is not its processor's business.
+void NicdClient::add_descriptors(std::vector<pollfd>& descriptors) const {
+  const auto add = [&](int descriptor) {
+    if (descriptor >= 0) descriptors.push_back({descriptor, POLLIN, 0});
+  };
+  add(memory_.nic_bell().sleeper);
+  add(socket_.get());
+  if (!server_.is_blocked())
+    for (const int provider : driver_.descriptors()) add(provider);
+  if (targets_ == nullptr) return;
+  add(targets_->server.bell());
+  add(targets_->server.book_descriptor());
+}
+
+bool NicdClient::attach_targets() noexcept {
+  if (book_ == nullptr || targets_ != nullptr || !data_.may_copy()) return false;
+  try {
+    Result<PortMemory> memory = PortMemory::make();
+    if (!memory.ok()) return false;
+    if (host_ == nullptr) host_ = std::make_unique<HostTargets>(driver_, *book_);
+    targets_ = std::make_unique<Targets>(std::move(memory.value()), *host_, data_);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  const NicdTargets message;
+  const bool is_sent =
+      send_with_files(socket_, std::as_bytes(std::span(&message, 1)), targets_->memory.files());
+  targets_->memory.close_files();
+  if (!is_sent) targets_.reset();
+  return is_sent;
+}
+
+void NicdClient::detach_targets() noexcept { targets_.reset(); }
+
+}  // namespace ch3_offload

@@ -1,0 +1,100 @@
+// A process that a network processor serves: its engine, its ring, and the memory that the two share. It may
+// have a second port, of target entries.
+//
+// Threads: one.
+
+#pragma once
+
+#include <poll.h>
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/trace.h"
+#include "nic/client_memory.h"
+#include "nic/client_outlet.h"
+#include "nic/host_driver.h"
+#include "nic/host_targets.h"
+#include "nic/nicd_protocol.h"
+#include "nic/port_memory.h"
+#include "nic/process_book.h"
+#include "nic/ring_server.h"
+#include "nic/target_server.h"
+
+namespace ch3_offload {
+
+/// Of a process's message to itself, what is copied in its turn.
+inline constexpr std::size_t kNicdSelfCopyBytes = std::size_t{64} << 10;
+
+/// Errno of the kernel, which does not let this process read the word of `pid` at that address that holds
+/// NicdHello::kMagic. 0: it does.
+int kernel_copies_refusal(pid_t pid, std::uint64_t probe_address) noexcept;
+
+class NicdClient final : private AttachesTargets {
+ public:
+  /// What its engine works with.
+  struct Parts {
+    std::vector<std::unique_ptr<Provider>> providers;
+    ClientOutlet* outlet = nullptr;  ///< Of the providers. Lives as long as they.
+    EngineConfig config;
+    std::unique_ptr<Trace> trace;  ///< Null: none.
+  };
+  NicdClient(FileDescriptor socket, PortMemory memory, pid_t pid, KernelCopies copies, Parts parts);
+  ~NicdClient() { detach_targets(); }
+  /// Whom its second port knows. Without a book it has none.
+  void set_book(std::unique_ptr<ProcessBook> book) noexcept { book_ = std::move(book); }
+
+  /// Answers its hello: `welcome`, completed by what all are told. False: it has ended.
+  bool welcome(NicdWelcome& welcome) noexcept;
+
+  /// Serves both ports. Returns how many things happened.
+  std::size_t turn() noexcept;
+  /// Whether a command of either waits.
+  bool has_commands() const noexcept;
+
+  RingServer& server() noexcept { return server_; }
+  ClientShares& shares() noexcept { return data_.shares(); }
+  const FileDescriptor& socket() const noexcept { return socket_; }
+  std::string card() const { return driver_.card(); }
+
+  /// Why it must be dropped. Null: it need not.
+  const char* complaint() const noexcept;
+  /// Whether the processor may sleep as far as this client is concerned. disarm() follows.
+  bool arm() noexcept;
+  void disarm() noexcept;
+  void add_descriptors(std::vector<pollfd>& descriptors) const;
+  /// As TargetPort's.
+  std::uint64_t next_due_ns() const noexcept {
+    return targets_ == nullptr ? UINT64_MAX : targets_->server.next_due_ns();
+  }
+
+ private:
+  /// Its ring, and what serves it.
+  struct Targets {
+    Targets(PortMemory its_memory, HostTargets& host, ClientMemory& client)
+        : memory(std::move(its_memory)), server(host, memory, &client) {}
+    ~Targets() { server.close(); }
+    PortMemory memory;
+    TargetServer server;
+  };
+
+  bool attach_targets() noexcept override;
+  void detach_targets() noexcept override;
+
+  FileDescriptor socket_;
+  PortMemory memory_;
+  Parts parts_;
+  ClientMemory data_;
+  HostDriver driver_;
+  RingServer server_;
+  std::unique_ptr<ProcessBook> book_;
+  std::unique_ptr<HostTargets> host_;  ///< Of book_, which tells it once who is who. Null: nobody has asked.
+  std::unique_ptr<Targets> targets_;   ///< Null: it has no second port.
+};
+
+}  // namespace ch3_offload

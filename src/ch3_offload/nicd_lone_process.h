@@ -1,0 +1,34 @@
+// A process of no job that a network processor serves, by its second port only: its providers, its engine, and
+// its book of processes (lone_process.h). It meets others as if it had an engine of its own, so it does not
+// matter who serves them.
+//
+// Threads: one. Blocking: create() and admit(), as far as the providers and Introductions::create() do; not
+// to find out a name, since the hello has the nid.
+
+#pragma once
+
+#include <memory>
+
+#include "ch3_offload/nicd_group.h"
+#include "nic/silenced_provider.h"
+#include "nic/user_key.h"
+
+namespace ch3_offload {
+
+class NicdLoneProcess final : public NicdGroup {
+ public:
+  /// For the process that says this hello. The error's message is for the user.
+  static Result<std::unique_ptr<NicdLoneProcess>> create(const NicdHello& hello);
+  ~NicdLoneProcess() override { clients_.clear(); }
+
+  bool is_of(const NicdHello&) const noexcept override { return false; }  // It is alone.
+  /// kAgain: another process of this node has the pid.
+  std::optional<Error> admit(FileDescriptor socket, pid_t pid, const NicdHello& hello) override;
+
+ private:
+  NicdLoneProcess();
+
+  Silence silence_;
+};
+
+}  // namespace ch3_offload

@@ -1,0 +1,82 @@
+// The providers of a client that has providers of its own (lone_process.h), as its engine sees them: what the
+// client could not be asked for does not leave.
+//
+// There are no lanes: what is sent there could not be held back.
+//
+// Threads: one.
+
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "nic/client_outlet.h"
+#include "rdma/provider.h"
+
+namespace ch3_offload {
+
+/// Of all providers of a client.
+class Silence final : public ClientOutlet {
+ public:
+  explicit Silence(PeerId rank) noexcept : rank_(rank) {}
+
+  PeerId rank() const noexcept override { return rank_; }
+  void silence() noexcept override { is_silent_ = true; }
+  bool is_silent() const noexcept { return is_silent_; }
+
+ private:
+  const PeerId rank_;
+  bool is_silent_ = false;
+};
+
+class SilencedProvider final : public Provider {
+ public:
+  /// Both outlive this object.
+  SilencedProvider(Provider& provider, const Silence& silence) noexcept
+      : provider_(provider), silence_(silence) {}
+
+  const Capabilities& capabilities() const noexcept override { return provider_.capabilities(); }
+  std::string local_address() const override { return provider_.local_address(); }
+  bool reaches(std::string_view address) const noexcept override { return provider_.reaches(address); }
+  Result<Endpoint*> connect(PeerId peer, std::string_view address,
+                            const std::optional<PeerNames>& names) override {
+    return provider_.connect(peer, address, names);
+  }
+  std::string address_of(PeerId peer) const override { return provider_.address_of(peer); }
+  bool end(PeerId peer) noexcept override { return provider_.end(peer); }
+  std::size_t max_slot_bytes(Endpoint& endpoint) const noexcept override {
+    return provider_.max_slot_bytes(endpoint);
+  }
+  Status register_memory(void* address, std::size_t length_bytes, Access access,
+                         MemoryRegion& region) noexcept override {
+    return provider_.register_memory(address, length_bytes, access, region);
+  }
+  void deregister_memory(MemoryRegion& region) noexcept override { provider_.deregister_memory(region); }
+  Status reserve(Endpoint& endpoint, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override {
+    return provider_.reserve(endpoint, length_bytes, slot);
+  }
+  /// The next reserve() takes the slot back.
+  void commit(Endpoint& endpoint, std::size_t length_bytes) noexcept override {
+    if (!silence_.is_silent()) provider_.commit(endpoint, length_bytes);
+  }
+  /// Its source is memory of this process, so it can be read.
+  Status write(Endpoint& endpoint, const std::byte* source, std::size_t length_bytes,
+               const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
+               WorkId work) noexcept override {
+    return provider_.write(endpoint, source, length_bytes, region, destination, immediate, work);
+  }
+  std::size_t poll(Sink& sink, std::size_t budget) noexcept override { return provider_.poll(sink, budget); }
+  bool may_have_work() noexcept override { return provider_.may_have_work(); }
+  bool arm() noexcept override { return provider_.arm(); }
+  void disarm() noexcept override { provider_.disarm(); }
+  int descriptor() const noexcept override { return provider_.descriptor(); }
+  bool leave() noexcept override { return provider_.leave(); }
+  ProviderCounters counters() const noexcept override { return provider_.counters(); }
+
+ private:
+  Provider& provider_;
+  const Silence& silence_;
+};
+
+}  // namespace ch3_offload
