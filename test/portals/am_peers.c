@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -79,8 +80,11 @@ int main(int argc, char **argv)
         perror("am_peers");
         return 1;
     }
-    if (child == 0 && is_stranger)
+    if (child == 0 && is_stranger) {
         must(setresgid(kNobody, kNobody, kNobody) == 0 && setresuid(kNobody, kNobody, kNobody) == 0, "setresuid");
+        /* As a process that the user has started: it may be read by his network processor. */
+        must(prctl(PR_SET_DUMPABLE, 1) == 0, "prctl");
+    }
     must(ch3_offload_am_open(failed, NULL, &am) == CH3_OFFLOAD_AM_OK, "open");
     must(ch3_offload_am_address(am, &address) == CH3_OFFLOAD_AM_OK, "address");
     must(write(sockets[child > 0], &address, sizeof address) == sizeof address, "write");
