@@ -63,6 +63,7 @@ dist_man_MANS += docs/man/ch3-offload-info.1 docs/man/ch3-offload-trace.1
 endif
 
 # The glue, where an installed ch3-offload-graft looks for it. Its list of files is the channel's own Makefile.mk.
+# And the pages, which the man pages name.
 glue_source = $(top_srcdir)/src/ch3_offload/mpich
 installed_glue = $(DESTDIR)$(pkgdatadir)/glue
 
@@ -72,6 +73,9 @@ install-data-local:
 	  $(MKDIR_P) "$(installed_glue)/`dirname $$file`" && \
 	  $(INSTALL_DATA) "$(glue_source)/$$file" "$(installed_glue)/$$file" || exit 1; \
 	done
+	@$(MKDIR_P) '$(DESTDIR)$(docdir)'
+	$(INSTALL_DATA) $(top_srcdir)/docs/*.md $(top_srcdir)/docs/*.svg '$(DESTDIR)$(docdir)'
 
 uninstall-local:
 	rm -rf "$(installed_glue)"
+	rm -f '$(DESTDIR)$(docdir)'/*.md '$(DESTDIR)$(docdir)'/*.svg

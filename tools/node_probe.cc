@@ -57,14 +57,22 @@ int probe_remote_copy() {
   if (pipe(ends.data()) != 0) return errno;
   FileDescriptor reading(ends[0]);
   FileDescriptor writing(ends[1]);
+  if (pipe(ends.data()) != 0) return errno;
+  FileDescriptor ready_reading(ends[0]);
+  FileDescriptor ready_writing(ends[1]);
   const pid_t target = fork();
   if (target < 0) return errno;
   if (target == 0) {  // Lives until the pipe's other end is closed.
     writing.reset();
+    let_peers_write();
+    [[maybe_unused]] const ssize_t told = write(ready_writing.get(), "", 1);
     char byte = 0;
     [[maybe_unused]] const ssize_t end = read(reading.get(), &byte, 1);
     _exit(0);
   }
+  ready_writing.reset();
+  char ready = 0;
+  [[maybe_unused]] const ssize_t is_ready = read(ready_reading.get(), &ready, 1);
   const pid_t writer = fork();
   const int fork_error = errno;
   if (writer == 0) {

@@ -1,7 +1,9 @@
 #include "ch3_offload/lone_process.h"
 
 #include <cstring>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "ch3_offload/making.h"
@@ -10,6 +12,12 @@ namespace ch3_offload {
 namespace {
 
 constexpr PeerId kFirstPeer{index_of(kLoneSelf) + 1};
+
+bool has_rdma_device() noexcept {
+  std::error_code error;
+  const std::filesystem::directory_iterator devices("/sys/class/infiniband", error);
+  return !error && devices != std::filesystem::directory_iterator();
+}
 
 }  // namespace
 
@@ -30,11 +38,18 @@ Result<std::vector<std::unique_ptr<Provider>>> make_lone_providers(const ch3_off
     if (!node.ok()) return node.error();
     providers.push_back(std::move(node.value()));
   }
-  if (fabric == "shm" || (fabric == "auto" && !key.proves())) return providers;
+  if (fabric == "shm") return providers;
+  if (fabric == "auto" && !key.proves()) {
+    if (has_rdma_device())
+      log.write(log.context, LogScope::kNode,
+                "without a key file, Portals processes of other nodes cannot be reached: see "
+                "CH3_OFFLOAD_KEY_FILE in portals4(7), or set MPIR_CVAR_CH3_OFFLOAD_FABRIC=shm");
+    return providers;
+  }
   if (!key.proves())
     return Error{
         Status::kDeviceFailed, 0,
-        "MPIR_CVAR_CH3_OFFLOAD_FABRIC=verbs needs a key file: see CH3_OFFLOAD_KEY_FILE in docs/portals.md"};
+        "MPIR_CVAR_CH3_OFFLOAD_FABRIC=verbs needs a key file: see CH3_OFFLOAD_KEY_FILE in portals4(7)"};
   Result<std::unique_ptr<Provider>> network = make_network(config, kLoneSelf, log.write, log.context);
   if (network.ok())
     providers.push_back(std::move(network.value()));

@@ -40,7 +40,7 @@ Result<std::unique_ptr<FabricProcess>> FabricProcess::create(std::optional<std::
     return Error{Status::kUnsupported, 0, "a pid is a TCP port: 1 to 65535, not " + std::to_string(*pid)};
   std::unique_ptr<FabricProcess> process(new FabricProcess);
   Result<UserKey> key = read_key();
-  if (!key.ok()) return key.error();
+  if (!key.ok()) return Error{Status::kDeviceFailed, key.error().error_number, key.error().message};
   const auto port = static_cast<std::uint16_t>(pid.value_or(0));
   std::optional<Error> error = process->read_settings();
   if (!error)
@@ -214,9 +214,10 @@ void FabricProcess::say_news() noexcept {
       say({reinterpret_cast<const char*>(event.bytes), event.length_bytes});
 }
 
-/// Nothing of the thread's waits for standard error.
+/// Nothing of the thread's waits for standard error. A node's line is the first process's, if there is a job.
 void FabricProcess::log_line(void* process, LogScope scope, const char* line) {
   auto& its = *static_cast<FabricProcess*>(process);
+  if (scope != LogScope::kProcess && its.knows_node_ && its.environment_.config.local_rank != 0) return;
   if (its.thread_ != nullptr && its.thread_->runs_here())
     its.thread_->log_line(scope, line);
   else
