@@ -51,7 +51,8 @@ static void usage(FILE *to)
 {
     fputs("usage: portals_bench EXPERIMENT [options]\n"
           "\n"
-          "  latency    -bytes B (default 8)\n"
+          "  latency    -bytes B (default 8), -change all or ends: what of a block changes each time (default all).\n"
+          "             A PingPong of MPI changes nothing\n"
           "  bandwidth  -bytes B (default 1048576)\n"
           "  get        -bytes B (default 1048576)\n"
           "  rate       -entries N (default 10000), -apart initiator, mask or length (default initiator)\n"
@@ -214,7 +215,15 @@ static int compare(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-static void latency(size_t bytes, int rounds)
+/* What makes a block differ from the one before. */
+static void change(unsigned char *out, size_t bytes, unsigned char value, int is_all)
+{
+    if (is_all)
+        memset(out, value, bytes);
+    out[0] = out[bytes - 1] = value;
+}
+
+static void latency(size_t bytes, int rounds, int changes_all)
 {
     double *times = allocate(sizeof *times * (size_t) (kWarmUp + rounds + 1));
     unsigned char *in = allocate(bytes), *out = allocate(bytes);
@@ -226,13 +235,16 @@ static void latency(size_t bytes, int rounds)
     for (int round = 0; round < kWarmUp + rounds; round++) {
         times[round] = now_us();
         if (is_parent) {
-            memset(out, round & 0xff, bytes);
+            change(out, bytes, (unsigned char) round, changes_all);
             MUST(PtlPut(descriptor, 0, bytes, PTL_NO_ACK_REQ, peer.id, peer.table, 0, 0, NULL, 0));
             await(arrived, (ptl_size_t) round + 1);
-            errors += bytes > 0 && (in[0] != (round & 0xff) || in[bytes - 1] != (round & 0xff));
+            errors += in[0] != (round & 0xff) || in[bytes - 1] != (round & 0xff);
         } else {
             await(arrived, (ptl_size_t) round + 1);
-            memcpy(out, in, bytes);
+            if (changes_all)
+                memcpy(out, in, bytes);
+            else
+                change(out, bytes, in[0] == in[bytes - 1] ? in[0] : (unsigned char) ~round, 0);
             MUST(PtlPut(descriptor, 0, bytes, PTL_NO_ACK_REQ, peer.id, peer.table, 0, 0, NULL, 0));
         }
     }
@@ -436,7 +448,7 @@ int main(int argc, char **argv)
     long long its_errors;
     const char *listen_at = NULL;
     char *connect_to = NULL;
-    int sockets[2], status = 0, is_get;
+    int sockets[2], status = 0, changes_all = 1, is_get;
     pid_t child = 0;
 
     if (strcmp(experiment, "-help") == 0 || strcmp(experiment, "--help") == 0) {
@@ -455,6 +467,8 @@ int main(int argc, char **argv)
             entries = number(argv[i], value, 1, 60000);
         else if (strcmp(argv[i], "-apart") == 0)
             apart = apart_named(value);
+        else if (strcmp(argv[i], "-change") == 0 && (strcmp(value, "all") == 0 || strcmp(value, "ends") == 0))
+            changes_all = strcmp(value, "all") == 0;
         else if (strcmp(argv[i], "-listen") == 0)
             listen_at = value;
         else if (strcmp(argv[i], "-connect") == 0 && strchr(value, ':') != NULL)
@@ -484,7 +498,7 @@ int main(int argc, char **argv)
     }
     set_up(strcmp(experiment, "rate") == 0 ? PTL_NI_MATCHING : PTL_NI_NO_MATCHING);
     if (strcmp(experiment, "latency") == 0)
-        latency(bytes < 0 ? 8 : (size_t) bytes, rounds < 0 ? 10000 : (int) rounds);
+        latency(bytes < 0 ? 8 : (size_t) bytes, rounds < 0 ? 10000 : (int) rounds, changes_all);
     else if (is_get || strcmp(experiment, "bandwidth") == 0)
         bandwidth(bytes < 0 ? 1 << 20 : (size_t) bytes, rounds < 0 ? 500 : (int) rounds, is_get);
     else if (strcmp(experiment, "rate") == 0)
