@@ -26,7 +26,7 @@ std::string remote_copy_detail(const NodeFacts& facts) {
   std::string detail = facts.remote_copy_error.empty() ? "process_vm_writev to a sibling process works"
                                                        : "process_vm_writev: " + facts.remote_copy_error;
   if (facts.ptrace_scope) detail += fmt::format("; kernel.yama.ptrace_scope is {}", *facts.ptrace_scope);
-  if (!facts.remote_copy_error.empty() && facts.ptrace_scope.value_or(0) > 0) detail += " (0 allows it)";
+  if (!facts.remote_copy_error.empty() && facts.ptrace_scope.value_or(0) > 1) detail += " (0 or 1 allows it)";
   if (facts.seccomp.value_or(0) > 0) detail += "; a seccomp filter is in force (a container's?)";
   return detail;
 }

@@ -1,4 +1,4 @@
-// What a process that is of no job is made of: it knows others by physical ids (nic/process_book.h), and
+// What a lone process is made of. It belongs to no job, knows others by physical ids (nic/process_book.h), and
 // proves by its user's key who it is. The same in libportals and in a network processor that serves it.
 //
 // Threads: any; nothing here has state.
@@ -23,7 +23,7 @@ inline constexpr PeerId kLoneSelf{0};
 /// Processes that one can meet, itself included. Each that has gone keeps its number.
 inline constexpr std::uint32_t kMostLonePeers = 1U << 20;
 
-/// Who hears what there is to say. As Log's.
+/// Where lines for the user go; as in Log.
 struct LoneLog {
   void (*write)(void* context, LogScope scope, const char* line) = nullptr;
   void* context = nullptr;
@@ -32,15 +32,17 @@ struct LoneLog {
 /// Writes into `config` who the process is. `key`: its user's.
 void set_lone(ch3_offload_config_t& config, const UserKey& key) noexcept;
 
-/// By `config`, which set_lone() has completed. Over the network, a process without a key would believe whoever
-/// calls itself by the user's name: so there is a network for those with a key file only.
+/// By `config`, which set_lone() has completed. Over the network, a process without a key would believe
+/// whoever calls itself by the user's name: so there is a network for those with a key file only.
+/// kDeviceFailed: FABRIC=verbs without one. Otherwise the provider's error; with `auto`, a network that fails
+/// is only logged.
 Result<std::vector<std::unique_ptr<Provider>>> make_lone_providers(const ch3_offload_config_t& config,
                                                                    const UserKey& key, const LoneLog& log);
 
 /// Without what concerns registered memory.
 EngineConfig lone_engine_config(const ch3_offload_config_t& config);
 
-/// `card`: the engine's. What the caller has to add: nid and pid, where they are not any.
+/// `card`: the engine's. The caller sets nid and pid, if it wants certain ones.
 Introductions::Config introductions_config(const ch3_offload_config_t& config, const UserKey& key,
                                            std::string card, const LoneLog& log);
 

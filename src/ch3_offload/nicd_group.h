@@ -42,7 +42,7 @@ class NicdGroup {
   std::size_t clients() const noexcept { return clients_.size(); }
   /// MPIR_CVAR_CH3_OFFLOAD_SPIN, as the first process said it.
   std::int64_t spin_us() const noexcept { return spin_us_; }
-  /// Its processes on the node, as the first one said it.
+  /// Its processes on the node, as the first one said it. 1: a lone process.
   std::uint32_t local_size() const noexcept { return local_size_; }
   /// Whether its processes have ended, and what they had to say has left the node, or cannot. Does not wait,
   /// and brings that forward: to be called every few milliseconds while is_leaving().

@@ -1,9 +1,9 @@
-// A process of no job that a network processor serves, by its second port only: its providers, its engine, and
-// its book of processes (lone_process.h). It meets others as if it had an engine of its own, so it does not
+// A lone process (lone_process.h) that a network processor serves, by its second port only: its providers, its
+// engine, and its book of processes. It meets others as if it had an engine of its own, so it does not
 // matter who serves them.
 //
-// Threads: one. Blocking: create() and admit(), as far as the providers and Introductions::create() do; not
-// to find out a name, since the hello has the nid.
+// Threads: one. Blocking: create() and admit(), as far as making providers does. No host name is resolved for
+// the book: the hello has the nid.
 
 #pragma once
 

@@ -5,8 +5,7 @@
 // ends, too, with a line.
 //
 // A second client of this process, of target entries, has a ring of its own to the same engine
-// (attach_targets()). It has an arena of its own, in which the
-// processor tells it.
+// (attach_targets()). It has an arena of its own, in which the processor tells it.
 //
 // Threads: as Port, one at a time for both clients. fork: a child has no port, and does not keep the
 // connection to the processor open, which so learns of this process's end.

@@ -1,7 +1,6 @@
-// The providers of a client that has providers of its own (lone_process.h), as its engine sees them: what the
-// client could not be asked for does not leave.
-//
-// There are no lanes: what is sent there could not be held back.
+// The providers of a client that has its own (nicd_lone_process.h), as its engine sees them. Once the
+// client's memory could not be read (ClientOutlet::silence()), commit() sends nothing. There are no lanes:
+// these bypass commit().
 //
 // Threads: one.
 

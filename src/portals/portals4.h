@@ -169,7 +169,8 @@ typedef struct {
  *  null; each limit is made as large as wanted or as can be, whichever is less. `actual`: may be null; what
  *  the limits are. Of an interface that is open, `pid` and `desired` are not looked at. PTL_ARG_INVALID: the
  *  options contradict each other; there is no such `iface`; no process can have that pid, or this one has
- *  another; `ni_handle` is null. PTL_PID_IN_USE. PTL_NO_SPACE: no memory. PTL_FAIL: no network is usable. */
+ *  another; `ni_handle` is null. PTL_PID_IN_USE. PTL_NO_SPACE: no memory. PTL_FAIL: a
+ *  setting or the key file is wrong, or no network or network processor is usable; a line says which. */
 int PtlNIInit(ptl_interface_t iface, unsigned int options, ptl_pid_t pid, const ptl_ni_limits_t *desired,
               ptl_ni_limits_t *actual, ptl_handle_ni_t *ni_handle);
 

@@ -26,7 +26,7 @@ class LinksEnd;
 
 /// All introductions of a test. Each goes through these steps, one at a call of step():
 /// Hello, our offer is allowed, it arrives, the answer arrives, Ready arrives.
-class Introductions {
+class MadeIntroductions {
  public:
   using Contact = Introducer::Contact;
   enum class Step { kHello, kAllowed, kOffer, kAnswer, kReady };
@@ -68,7 +68,7 @@ class Introductions {
 /// The introducer of one process.
 class StepwiseIntroducer final : public Introducer {
  public:
-  StepwiseIntroducer(LinksEnd& owner, Introductions& all) noexcept : owner_(owner), all_(all) {}
+  StepwiseIntroducer(LinksEnd& owner, MadeIntroductions& all) noexcept : owner_(owner), all_(all) {}
 
   void seek(Contact& contact, const VerbsAddress& address) noexcept override;
   void check(Contact& contact, const VerbsAddress&) noexcept override { checked.push_back(contact.id); }
@@ -84,7 +84,7 @@ class StepwiseIntroducer final : public Introducer {
 
  private:
   LinksEnd& owner_;
-  Introductions& all_;
+  MadeIntroductions& all_;
 };
 
 /// A process. It knows its peers from the start.
@@ -96,7 +96,7 @@ class LinksEnd final : public Links::Client, private Rail::Client {
     std::uint32_t slots_per_slab = 64;
   };
 
-  LinksEnd(std::uint32_t self, std::uint32_t peer_count, const Options& options, Introductions& all)
+  LinksEnd(std::uint32_t self, std::uint32_t peer_count, const Options& options, MadeIntroductions& all)
       : id{self},
         rails(open_rails({.slot_bytes = 512,
                           .slots_per_slab = options.slots_per_slab,
@@ -225,7 +225,7 @@ class LinksEnd final : public Links::Client, private Rail::Client {
 class LinksWorld : public FakeRails {
  protected:
   using Kind = RecordingSink::Kind;
-  using Step = Introductions::Step;
+  using Step = MadeIntroductions::Step;
 
   void make(std::uint32_t size = 2, const LinksEnd::Options& options = {},
             const fake_verbs::Config& fake = {}) {
@@ -295,7 +295,7 @@ class LinksWorld : public FakeRails {
     });
   }
 
-  Introductions introductions_;
+  MadeIntroductions introductions_;
   std::vector<std::unique_ptr<LinksEnd>> ends_;
 };
 
@@ -310,7 +310,7 @@ inline void StepwiseIntroducer::seek(Contact& contact, const VerbsAddress& addre
 inline void StepwiseIntroducer::drop(Contact& contact) noexcept {
   ++drops;
   sought.erase(&contact);
-  for (Introductions::Introduction& one : all_.list) {
+  for (MadeIntroductions::Introduction& one : all_.list) {
     if (one.dialled == &contact) one.dialler_left = true;
     if (one.guest == &contact) one.acceptor_left = true;
   }
@@ -318,13 +318,13 @@ inline void StepwiseIntroducer::drop(Contact& contact) noexcept {
 
 inline void StepwiseIntroducer::offer(Contact& contact, const OfferBody& offer) noexcept {
   offers.push_back(offer);
-  for (Introductions::Introduction& one : all_.list) {
-    if (one.dialled == &contact && !one.dialler_left && one.next == Introductions::Step::kOffer) {
+  for (MadeIntroductions::Introduction& one : all_.list) {
+    if (one.dialled == &contact && !one.dialler_left && one.next == MadeIntroductions::Step::kOffer) {
       EXPECT_FALSE(one.offer);
       one.offer = offer;
       return;
     }
-    if (one.guest == &contact && !one.acceptor_left && one.next == Introductions::Step::kAnswer) {
+    if (one.guest == &contact && !one.acceptor_left && one.next == MadeIntroductions::Step::kAnswer) {
       EXPECT_FALSE(one.answer);
       one.answer = offer;
       return;
@@ -334,17 +334,17 @@ inline void StepwiseIntroducer::offer(Contact& contact, const OfferBody& offer) 
 }
 
 inline void StepwiseIntroducer::ready(Contact& contact) noexcept {
-  for (Introductions::Introduction& one : all_.list)
-    if (one.dialled == &contact && one.next == Introductions::Step::kReady) one.is_ready = true;
+  for (MadeIntroductions::Introduction& one : all_.list)
+    if (one.dialled == &contact && one.next == MadeIntroductions::Step::kReady) one.is_ready = true;
   sought.erase(&contact);
 }
 
-inline void Introductions::on_poll(const LinksEnd& process) {
+inline void MadeIntroductions::on_poll(const LinksEnd& process) {
   for (Introduction& one : list)
     if (one.dialler == &process && one.rests > 0) --one.rests;
 }
 
-inline bool Introductions::has_due(const Introduction& one) {
+inline bool MadeIntroductions::has_due(const Introduction& one) {
   if (one.rests > 0) return false;
   switch (one.next) {
     case Step::kOffer: return one.offer.has_value();
@@ -355,19 +355,19 @@ inline bool Introductions::has_due(const Introduction& one) {
 }
 
 /// Of two dials that cross, the one of the lower number counts.
-inline bool Introductions::is_dialled_by(const LinksEnd& process, const Contact& contact) const {
+inline bool MadeIntroductions::is_dialled_by(const LinksEnd& process, const Contact& contact) const {
   return process.id < contact.id && std::ranges::any_of(list, [&](const Introduction& one) {
            return one.dialled == &contact && !one.dialler_left && !one.is_ready && one.rests == 0;
          });
 }
 
-inline bool Introductions::step() {
+inline bool MadeIntroductions::step() {
   for (Place at = list.begin(); at != list.end(); ++at)
     if (step(at)) return true;
   return false;
 }
 
-inline bool Introductions::step(Place at) {
+inline bool MadeIntroductions::step(Place at) {
   Introduction& one = *at;
   const bool ready_is_due = one.next == Step::kReady && one.is_ready && !one.acceptor_left;
   if ((one.dialler_left || one.acceptor_left) && !ready_is_due) {
@@ -414,7 +414,7 @@ inline bool Introductions::step(Place at) {
 }
 
 /// The dialler has proved itself: its introduction takes the place of all others with the contact.
-inline void Introductions::on_offer(Place at) {
+inline void MadeIntroductions::on_offer(Place at) {
   Introduction& one = *at;
   if (is_dialled_by(*one.acceptor, *one.guest)) return fail(at);
   for (bool found = true; found;) {
@@ -429,7 +429,7 @@ inline void Introductions::on_offer(Place at) {
   one.acceptor->told().on_offer(*one.guest, *one.offer, false);
 }
 
-inline void Introductions::fail(Place at) {
+inline void MadeIntroductions::fail(Place at) {
   const Introduction one = *at;
   list.erase(at);
   const bool dialler_was_allowed = one.next >= Step::kOffer && !one.dialler_left && !one.is_ready;
@@ -442,7 +442,7 @@ inline void Introductions::fail(Place at) {
   list.push_back({.dialler = one.dialler, .acceptor = one.acceptor, .dialled = one.dialled, .rests = 3});
 }
 
-inline void Introductions::break_off() {
+inline void MadeIntroductions::break_off() {
   for (std::size_t left = list.size(); left > 0 && !list.empty(); --left) fail(list.begin());
 }
 
