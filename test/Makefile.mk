@@ -787,6 +787,7 @@ EXTRA_DIST += \
 	test/portals/am_peers.c \
 	test/portals/both.c \
 	test/portals/run \
+	test/portals/poller.c \
 	test/portals/unread.c \
 	test/packet-errors \
 	test/sanitized-glue \

@@ -20,6 +20,7 @@ UserKey key_of(const NicdHello& hello) noexcept {
 std::optional<std::string> read_lone_hello(const NicdHello& hello, std::vector<std::string>& values,
                                            ch3_offload_config_t& config) {
   if (auto why = read_hello(hello, values, config)) return why;
+  if (hello.nid == 0) return "it does not say its nid";  // To choose one may take long.
   set_lone(config, key_of(hello));
   return {};
 }

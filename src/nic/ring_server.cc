@@ -163,8 +163,11 @@ RingServer::Outcome RingServer::execute(std::span<const std::byte> record) noexc
   if (record.size() < sizeof(InlineRecord) || command.mode > 2) return Outcome::kRubbish;
   if (client_ != nullptr && command.peer >= client_->peer_limit()) return Outcome::kRubbish;
   const bool is_packet = command.kind == CommandKind::kPacket || command.kind == CommandKind::kPacketInline;
-  // It would need a connection to itself, whose failure would end the engine's messages to itself.
-  if (client_ != nullptr && is_packet && PeerId{command.peer} == client_->rank()) return Outcome::kRubbish;
+  // It would need a connection to itself, whose failure would end the engine's messages to itself. So would a
+  // card that says that it cannot be reached.
+  if (client_ != nullptr && (is_packet || command.kind == CommandKind::kIntroduce) &&
+      PeerId{command.peer} == client_->rank())
+    return Outcome::kRubbish;
   const auto payload = record.subspan(sizeof(InlineRecord));
   if (command.kind == CommandKind::kSendInline) return send_inline(command, payload);
   if (command.kind == CommandKind::kPacketInline) return packet_inline(command, payload);

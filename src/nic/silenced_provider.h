@@ -1,6 +1,6 @@
 // The providers of a client that has its own (nicd_lone_process.h), as its engine sees them. Once the
 // client's memory could not be read (ClientOutlet::silence()), commit() sends nothing. There are no lanes:
-// these bypass commit().
+// these bypass commit(). There are no writes, so that no peer reaches memory that the client may unshare.
 //
 // Threads: one.
 
@@ -33,9 +33,12 @@ class SilencedProvider final : public Provider {
  public:
   /// Both outlive this object.
   SilencedProvider(Provider& provider, const Silence& silence) noexcept
-      : provider_(provider), silence_(silence) {}
+      : provider_(provider), silence_(silence), capabilities_(provider.capabilities()) {
+    capabilities_.write = false;
+    capabilities_.registering_costs = false;
+  }
 
-  const Capabilities& capabilities() const noexcept override { return provider_.capabilities(); }
+  const Capabilities& capabilities() const noexcept override { return capabilities_; }
   std::string local_address() const override { return provider_.local_address(); }
   bool reaches(std::string_view address) const noexcept override { return provider_.reaches(address); }
   Result<Endpoint*> connect(PeerId peer, std::string_view address,
@@ -47,11 +50,10 @@ class SilencedProvider final : public Provider {
   std::size_t max_slot_bytes(Endpoint& endpoint) const noexcept override {
     return provider_.max_slot_bytes(endpoint);
   }
-  Status register_memory(void* address, std::size_t length_bytes, Access access,
-                         MemoryRegion& region) noexcept override {
-    return provider_.register_memory(address, length_bytes, access, region);
+  Status register_memory(void*, std::size_t, Access, MemoryRegion&) noexcept override {
+    return Status::kUnsupported;
   }
-  void deregister_memory(MemoryRegion& region) noexcept override { provider_.deregister_memory(region); }
+  void deregister_memory(MemoryRegion&) noexcept override {}
   Status reserve(Endpoint& endpoint, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override {
     return provider_.reserve(endpoint, length_bytes, slot);
   }
@@ -59,11 +61,9 @@ class SilencedProvider final : public Provider {
   void commit(Endpoint& endpoint, std::size_t length_bytes) noexcept override {
     if (!silence_.is_silent()) provider_.commit(endpoint, length_bytes);
   }
-  /// Its source is memory of this process, so it can be read.
-  Status write(Endpoint& endpoint, const std::byte* source, std::size_t length_bytes,
-               const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
-               WorkId work) noexcept override {
-    return provider_.write(endpoint, source, length_bytes, region, destination, immediate, work);
+  Status write(Endpoint&, const std::byte*, std::size_t, const MemoryRegion&, RemoteMemory, Immediate,
+               WorkId) noexcept override {
+    return Status::kUnsupported;
   }
   std::size_t poll(Sink& sink, std::size_t budget) noexcept override { return provider_.poll(sink, budget); }
   bool may_have_work() noexcept override { return provider_.may_have_work(); }
@@ -76,6 +76,7 @@ class SilencedProvider final : public Provider {
  private:
   Provider& provider_;
   const Silence& silence_;
+  Capabilities capabilities_;
 };
 
 }  // namespace ch3_offload

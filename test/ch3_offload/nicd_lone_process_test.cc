@@ -114,6 +114,9 @@ TEST_F(NicdLone, OneThatCannotBeServedIsRefused) {
   settings.replace(settings.find(shm), shm.size(), "FABRIC=verbs");
   set_text(hello.settings, settings);
   EXPECT_NE(refusal(hello).find("needs a key file"), std::string::npos);
+  hello = lone_hello();
+  hello.nid = 0;
+  EXPECT_NE(refusal(hello).find("does not say its nid"), std::string::npos);
 }
 
 /// Its peer does not get what could not be read.
@@ -146,19 +149,23 @@ TEST_F(NicdLone, OneThatNamesMemoryThatIsNotThereIsDropped) {
   EXPECT_EQ(memory, pattern(64)) << "only the second put arrived";
 }
 
-/// It has no peers that its first port could name.
+/// It has no peers that its first port could name, and it is none.
 TEST_F(NicdLone, OneThatSendsMessagesIsDropped) {
   make(1);
-  const auto client = attach_by_hand(lone_hello());
-  CommandRecord command;
-  command.kind = CommandKind::kFailPeer;
-  command.peer = 1;
-  RingProducer commands = client->memory->command_producer();
-  std::memcpy(commands.payload(), &command, sizeof command);
-  commands.publish(RecordKind::kMessage, sizeof command);
-  std::uint64_t rung = 0;
-  PortMemory::ring(client->memory->words().nic_sleeps, client->memory->nic_bell(), rung);
-  EXPECT_NE(client->last_words().find("holds rubbish"), std::string::npos);
+  // A card of itself that says that it cannot be reached would end its operations on itself.
+  for (const auto& [kind, peer] :
+       {std::pair(CommandKind::kFailPeer, 1U), std::pair(CommandKind::kIntroduce, 0U)}) {
+    const auto client = attach_by_hand(lone_hello());
+    CommandRecord command;
+    command.kind = kind;
+    command.peer = peer;
+    RingProducer commands = client->memory->command_producer();
+    std::memcpy(commands.payload(), &command, sizeof command);
+    commands.publish(RecordKind::kMessage, sizeof command);
+    std::uint64_t rung = 0;
+    PortMemory::ring(client->memory->words().nic_sleeps, client->memory->nic_bell(), rung);
+    EXPECT_NE(client->last_words().find("holds rubbish"), std::string::npos);
+  }
 }
 
 }  // namespace
