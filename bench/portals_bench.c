@@ -51,8 +51,9 @@ static void usage(FILE *to)
 {
     fputs("usage: portals_bench EXPERIMENT [options]\n"
           "\n"
-          "  latency    -bytes B (default 8), -change all or ends: what of a block changes each time (default all).\n"
-          "             A PingPong of MPI changes nothing\n"
+          "  latency    -bytes B (default 8)\n"
+          "             -change all or ends (default all): what of a block changes each time. MPI's PingPong\n"
+          "             changes nothing\n"
           "  bandwidth  -bytes B (default 1048576)\n"
           "  get        -bytes B (default 1048576)\n"
           "  rate       -entries N (default 10000), -apart initiator, mask or length (default initiator)\n"

@@ -12,6 +12,7 @@ rdma_sources = \
 	src/rdma/log.h \
 	src/rdma/log_scope.h \
 	src/rdma/monotonic_clock.h \
+	src/rdma/rdma_devices.h \
 	src/rdma/provider.h \
 	src/rdma/registrar.h \
 	src/rdma/shm/bulk_copy.cc \
@@ -279,6 +280,8 @@ channel_sources = \
 	src/ch3_offload/nicd_client.h \
 	src/ch3_offload/nicd_group.cc \
 	src/ch3_offload/nicd_group.h \
+	src/ch3_offload/nicd_hello.cc \
+	src/ch3_offload/nicd_hello.h \
 	src/ch3_offload/nicd_job.cc \
 	src/ch3_offload/nicd_job.h \
 	src/ch3_offload/nicd_lone_process.cc \

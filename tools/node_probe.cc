@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -54,25 +55,20 @@ int status_of(pid_t child) noexcept {
 int probe_remote_copy() {
   static std::array<std::byte, 64> memory{};  // At the same address in both children.
   std::array<int, 2> ends{};
-  if (pipe(ends.data()) != 0) return errno;
-  FileDescriptor reading(ends[0]);
-  FileDescriptor writing(ends[1]);
-  if (pipe(ends.data()) != 0) return errno;
-  FileDescriptor ready_reading(ends[0]);
-  FileDescriptor ready_writing(ends[1]);
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()) != 0) return errno;
+  const FileDescriptor its_end(ends[0]);
+  FileDescriptor our_end(ends[1]);
   const pid_t target = fork();
   if (target < 0) return errno;
-  if (target == 0) {  // Lives until the pipe's other end is closed.
-    writing.reset();
+  char byte = 0;
+  if (target == 0) {  // Lives until our end is closed.
+    our_end.reset();
     let_peers_write();
-    [[maybe_unused]] const ssize_t told = write(ready_writing.get(), "", 1);
-    char byte = 0;
-    [[maybe_unused]] const ssize_t end = read(reading.get(), &byte, 1);
+    [[maybe_unused]] const ssize_t told = write(its_end.get(), &byte, 1);
+    [[maybe_unused]] const ssize_t end = read(its_end.get(), &byte, 1);
     _exit(0);
   }
-  ready_writing.reset();
-  char ready = 0;
-  [[maybe_unused]] const ssize_t is_ready = read(ready_reading.get(), &ready, 1);
+  [[maybe_unused]] const ssize_t is_ready = read(our_end.get(), &byte, 1);
   const pid_t writer = fork();
   const int fork_error = errno;
   if (writer == 0) {
@@ -82,7 +78,7 @@ int probe_remote_copy() {
     _exit(result == RemoteCopy::kDone ? 0 : errno);
   }
   const int answer = writer < 0 ? fork_error : status_of(writer);
-  writing.reset();
+  our_end.reset();
   status_of(target);
   return answer;
 }

@@ -10,7 +10,7 @@
 #include <filesystem>
 
 #include "ch3_offload/making.h"
-#include "ch3_offload/nicd_job.h"
+#include "ch3_offload/nicd_hello.h"
 #include "ch3_offload/settings.h"
 #include "nic/host_driver.h"
 #include "nic/process_driver.h"

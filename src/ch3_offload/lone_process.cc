@@ -1,23 +1,16 @@
 #include "ch3_offload/lone_process.h"
 
 #include <cstring>
-#include <filesystem>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "ch3_offload/making.h"
+#include "rdma/rdma_devices.h"
 
 namespace ch3_offload {
 namespace {
 
 constexpr PeerId kFirstPeer{index_of(kLoneSelf) + 1};
-
-bool has_rdma_device() noexcept {
-  std::error_code error;
-  const std::filesystem::directory_iterator devices("/sys/class/infiniband", error);
-  return !error && devices != std::filesystem::directory_iterator();
-}
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// What a lone process is made of. It belongs to no job, knows others by physical ids (nic/process_book.h), and
-// proves by its user's key who it is. The same in libportals and in a network processor that serves it.
+// What a lone process is made of. It belongs to no job, knows others by physical ids (nic/process_book.h),
+// and proves by its user's key who it is. The same in libportals and in a network processor that serves it.
 //
 // Threads: any; nothing here has state.
 
@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "ch3_offload/ch3_offload.h"
@@ -25,7 +26,7 @@ inline constexpr std::uint32_t kMostLonePeers = 1U << 20;
 
 /// Where lines for the user go; as in Log.
 struct LoneLog {
-  void (*write)(void* context, LogScope scope, const char* line) = nullptr;
+  Log::Function write = nullptr;
   void* context = nullptr;
 };
 

@@ -28,7 +28,9 @@ constexpr std::uint64_t kHouseInterval = 50 * CycleClock::kAbout20Microseconds;
 /// A job's processor without a client ends after this time: nobody came, or all have ended.
 constexpr std::uint64_t kAloneAtStartNs = 20'000'000'000;
 /// How often a sleeping processor looks at a group without clients, which is about to end.
-constexpr int kLonelyPollMs = 1;
+constexpr std::uint64_t kLonelyPollNs = 500'000;
+/// The same where it waits for newcomers to say who they are, or for its own end.
+constexpr std::uint64_t kQuietPollNs = 1'000'000'000;
 /// Who connects says who it is within this time.
 constexpr std::uint64_t kSilenceNs = 30'000'000'000;
 
@@ -38,14 +40,6 @@ std::uint64_t switches() noexcept {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<std::uint64_t>(usage.ru_nivcsw);
-}
-
-/// The lesser of two waits for poll(). Below 0: without end.
-int sooner(int timeout_ms, std::uint64_t due_ns) noexcept {
-  constexpr std::uint64_t kLongestMs = 60'000;
-  if (due_ns == UINT64_MAX) return timeout_ms;
-  const int due_ms = static_cast<int>(std::min(due_ns / 1'000'000 + 1, kLongestMs));
-  return timeout_ms < 0 ? due_ms : std::min(timeout_ms, due_ms);
 }
 
 WaitPolicy wait_policy(std::int64_t spin_us, std::uint32_t clients) noexcept {
@@ -171,7 +165,7 @@ void Nicd::admit(FileDescriptor socket, const NicdHello& hello) {
     if (const std::optional<Error> error = find_or_make_group(hello, pid, std::move(socket)))
       refuse(answer, error->message, error->status);
   } catch (const std::bad_alloc&) {
-    refuse(answer, "it has no memory for another process");
+    refuse(answer, "it has no memory for another process", Status::kNoMemory);
   }
 }
 
@@ -220,9 +214,11 @@ void Nicd::sleep() {
     const bool may_end = options_.is_of_job && clients() == 0;
     const bool has_lonely =
         std::ranges::any_of(groups_, [](const auto& group) { return group->clients() == 0; });
-    int timeout_ms = has_lonely ? kLonelyPollMs : may_end || !newcomers_.empty() ? 1000 : -1;
-    for (const auto& group : groups_) timeout_ms = sooner(timeout_ms, group->next_due_ns());
-    static_cast<void>(::poll(descriptors.data(), descriptors.size(), timeout_ms));
+    std::uint64_t due_ns = has_lonely                        ? kLonelyPollNs
+                           : may_end || !newcomers_.empty() ? kQuietPollNs
+                                                             : UINT64_MAX;
+    for (const auto& group : groups_) due_ns = std::min(due_ns, group->next_due_ns());
+    static_cast<void>(::poll(descriptors.data(), descriptors.size(), poll_ms(due_ns)));
   }
   for (const auto& group : groups_) group->disarm();
   wait_->wakes(monotonic_ns());

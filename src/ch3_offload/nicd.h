@@ -1,12 +1,12 @@
-// The network processor of a node as a process (ch3-offload-nicd): runs the engines of all processes of a user's
-// jobs on the node, and one network provider for each job. It also serves processes of no job: Portals.
+// The network processor of a node as a process (ch3-offload-nicd): runs the engines of all processes of a
+// user's jobs on the node, and one network provider for each job. It also serves lone processes (Portals).
 //
 // A client that ends, gives rubbish, or names memory that it does not have is dropped: its peers hear that it
 // has ended, and nobody else notices. A client that stops taking events stops only its own messages.
 //
 //   nicd_group.h          processes that have their network in common
 //   nicd_job.h            a job
-//   nicd_lone_process.h   a process of no job
+//   nicd_lone_process.h   a process that belongs to no job
 //   nicd_client.h         one process
 //
 // Threads: one.

@@ -28,7 +28,11 @@
 
 namespace ch3_offload {
 
-/// Of a process's message to itself, what is copied in its turn.
+/// For the user, where the kernel refuses copies.
+inline constexpr const char* kHowToPermitCopies =
+    "To permit it, kernel.yama.ptrace_scope must be 0 or 1, and a container needs CAP_SYS_PTRACE";
+
+/// Of a process's message to itself, what is copied in one turn.
 inline constexpr std::size_t kNicdSelfCopyBytes = std::size_t{64} << 10;
 
 /// Errno of the kernel, which does not let this process read the word of `pid` at that address that holds

@@ -1,12 +1,9 @@
 #include "ch3_offload/nicd_group.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <new>
 #include <span>
 
-#include "ch3_offload/settings.h"
 #include "rdma/shm/unix_socket.h"
 
 namespace ch3_offload {
@@ -19,61 +16,12 @@ constexpr std::size_t kMostLines = 64;
 
 }  // namespace
 
-// Hellos.
-
-NicdHello make_hello(const ch3_offload_config_t& config) {
-  NicdHello hello;
-  hello.rank = config.rank;
-  hello.job_size = config.job_size;
-  hello.local_rank = config.local_rank;
-  hello.local_size = config.local_size;
-  hello.always_ignored_bits = config.always_ignored_bits;
-  hello.channel_bits = config.channel_bits;
-  static_assert(sizeof hello.secret == sizeof config.secret);
-  std::memcpy(hello.secret.data(), config.secret, sizeof config.secret);
-  std::string text;
-  for (const Setting& setting : settings())
-    text += std::string(setting.variable) + "=" + to_string(setting, config) + "\n";
-  set_text(hello.settings, text);
-  return hello;
-}
-
-std::optional<std::string> read_hello(const NicdHello& hello, std::vector<std::string>& values,
-                                      ch3_offload_config_t& config) {
-  ch3_offload_config_default(&config);
-  config.rank = hello.rank;
-  config.job_size = hello.job_size;
-  config.local_rank = hello.local_rank;
-  config.local_size = hello.local_size;
-  config.always_ignored_bits = hello.always_ignored_bits;
-  config.channel_bits = hello.channel_bits;
-  std::memcpy(config.secret, hello.secret.data(), sizeof config.secret);
-  std::string_view text = text_of(hello.settings);
-  values.clear();
-  values.reserve(settings().size());  // The pointers into them stay.
-  for (const Setting& setting : settings()) {
-    const std::string_view line = text.substr(0, text.find('\n'));
-    const std::string prefix = std::string(setting.variable) + "=";
-    if (!line.starts_with(prefix) || line.size() == text.size())
-      return "its settings are cut: it is of another version, or they are too long";
-    values.emplace_back(line.substr(prefix.size()));
-    text.remove_prefix(line.size() + 1);
-    if (auto why = set_from_text(setting, values.back().c_str(), config)) return why;
-  }
-  std::array<char, 512> message;
-  if (ch3_offload_config_check(&config, message.data(), message.size()) != 0) return message.data();
-  return {};
-}
-
 // Clients.
 
-void NicdGroup::log_line(void* context, LogScope scope, const char* line) {
-  auto& group = *static_cast<NicdGroup*>(context);
-  // This process is the node's.
-  if (scope == LogScope::kProcess) scope = LogScope::kNode;
-  for (const auto& client : group.clients_) client->server().warn(scope, line);
+void NicdGroup::tell(LogScope scope, const char* line) {
+  for (const auto& client : clients_) client->server().warn(scope, line);
   try {
-    if (group.lines_.size() < kMostLines) group.lines_.emplace_back(scope, line);
+    if (lines_.size() < kMostLines) lines_.emplace_back(scope, line);
   } catch (const std::bad_alloc&) {  // Those that come later miss a line.
   }
 }

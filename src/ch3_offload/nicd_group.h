@@ -16,7 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include "ch3_offload/ch3_offload.h"
 #include "ch3_offload/nicd_client.h"
 #include "nic/nicd_protocol.h"
 #include "rdma/file_descriptor.h"
@@ -71,8 +70,7 @@ class NicdGroup {
   virtual bool is_network_at_rest() const noexcept { return true; }
 
   /// Tells every client: each knows whether it is the one that says the line. Those that come later, too.
-  /// `group`: a NicdGroup.
-  static void log_line(void* group, LogScope scope, const char* line);
+  void tell(LogScope scope, const char* line);
   /// Takes in a client that has been welcomed.
   void add(std::unique_ptr<NicdClient> client);
 
@@ -89,11 +87,5 @@ class NicdGroup {
   std::uint64_t alone_since_ns_ = 0;                     ///< 0: it has clients.
   bool is_leaving_ = false;  ///< Nothing but Provider::leave() is called of the network.
 };
-
-/// What a hello says. `settings` keeps the text that `config` points into. Nothing, or why it is refused.
-std::optional<std::string> read_hello(const NicdHello& hello, std::vector<std::string>& settings,
-                                      ch3_offload_config_t& config);
-/// The hello of a process with these settings.
-NicdHello make_hello(const ch3_offload_config_t& config);
 
 }  // namespace ch3_offload

@@ -10,9 +10,15 @@
 #include <vector>
 
 #include "ch3_offload/making.h"
+#include "ch3_offload/nicd_hello.h"
 #include "nic/rank_book.h"
 
 namespace ch3_offload {
+
+/// The job has this process in common.
+void NicdJob::log_line(void* job, LogScope scope, const char* line) {
+  static_cast<NicdJob*>(job)->tell(scope == LogScope::kProcess ? LogScope::kNode : scope, line);
+}
 
 Result<std::unique_ptr<NicdJob>> NicdJob::create(const NicdHello& hello) {
   ch3_offload_config_t config;
@@ -24,13 +30,13 @@ Result<std::unique_ptr<NicdJob>> NicdJob::create(const NicdHello& hello) {
   job->local_size_ = std::max<std::uint32_t>(config.local_size, 1);  // 0: not known.
   const std::string_view fabric = config.fabric;
   if (fabric != "shm" && has_others_elsewhere(config)) {
-    auto network = make_network(config, PeerId{config.rank}, &NicdGroup::log_line, job.get());
+    auto network = make_network(config, PeerId{config.rank}, &NicdJob::log_line, job.get());
     if (network.ok())
       job->providers_.push_back(std::move(network.value()));
     else if (fabric == "verbs")
       return network.error();
     else  // Without a network the processes of this node can still talk to each other.
-      log_line(job.get(), LogScope::kNode, network.error().message.c_str());
+      job->tell(LogScope::kNode, network.error().message.c_str());
   }
   job->exchange_ = std::make_unique<Exchange>(PeerId{config.rank}, config.job_size, job->network());
   return job;
@@ -72,9 +78,8 @@ std::optional<Error> NicdJob::admit(FileDescriptor socket, pid_t pid, const Nicd
     const std::string line =
         std::string("the network processor may not read the memory of its processes (process_vm_readv: ") +
         std::strerror(refusal) +
-        "): messages outside of MPI_Alloc_mem are copied once more, in calls of MPI. To permit it, "
-        "kernel.yama.ptrace_scope must be 0 or 1, and a container needs CAP_SYS_PTRACE";
-    log_line(this, LogScope::kNode, line.c_str());
+        "): messages outside of MPI_Alloc_mem are copied once more, in calls of MPI. " + kHowToPermitCopies;
+    tell(LogScope::kNode, line.c_str());
   }
   add(std::move(client));
   return {};

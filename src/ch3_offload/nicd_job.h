@@ -26,6 +26,7 @@ class NicdJob final : public NicdGroup {
 
  private:
   explicit NicdJob(const JobSecret& secret) : secret_(secret) {}
+  static void log_line(void* job, LogScope scope, const char* line);
   Provider* network() const noexcept { return providers_.empty() ? nullptr : providers_.front().get(); }
   std::size_t poll_network() noexcept override { return exchange_->poll(); }
   bool arm_network() noexcept override { return network() == nullptr || network()->arm(); }

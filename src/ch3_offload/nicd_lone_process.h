@@ -1,14 +1,17 @@
-// A lone process (lone_process.h) that a network processor serves, by its second port only: its providers, its
-// engine, and its book of processes. It meets others as if it had an engine of its own, so it does not
+// A lone process (lone_process.h) that a network processor serves, by its second port only: its providers,
+// its engine, and its book of processes. It meets others as if it had an engine of its own, so it does not
 // matter who serves them.
 //
-// Threads: one. Blocking: create() and admit(), as far as making providers does. No host name is resolved for
-// the book: the hello has the nid.
+// Threads: one. Blocking: admit(), as far as making providers does. No host name is resolved for the book: the
+// hello has the nid.
 
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
+#include "ch3_offload/ch3_offload.h"
 #include "ch3_offload/nicd_group.h"
 #include "nic/silenced_provider.h"
 #include "nic/user_key.h"
@@ -22,12 +25,16 @@ class NicdLoneProcess final : public NicdGroup {
   ~NicdLoneProcess() override { clients_.clear(); }
 
   bool is_of(const NicdHello&) const noexcept override { return false; }  // It is alone.
-  /// kAgain: another process of this node has the pid.
+  /// The process of create(). kAgain: another process of this node has the pid.
   std::optional<Error> admit(FileDescriptor socket, pid_t pid, const NicdHello& hello) override;
 
  private:
-  NicdLoneProcess();
+  explicit NicdLoneProcess(const UserKey& key) noexcept;
+  static void log_line(void* process, LogScope scope, const char* line);
 
+  const UserKey key_;
+  std::vector<std::string> settings_;  ///< What config_ points into.
+  ch3_offload_config_t config_{};
   Silence silence_;
 };
 

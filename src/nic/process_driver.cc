@@ -32,7 +32,7 @@ constexpr std::uint64_t kBusyPart = 6;
 
 /// A lone process starts another processor if none has come for so long.
 constexpr std::uint64_t kStartAgainNs = 1'000'000'000;
-/// So often a lone process looks again for a processor, after one has ended instead of an answer.
+/// So often a lone process greets a processor, if one after the other ends instead of an answer.
 constexpr int kGreetings = 50;
 constexpr useconds_t kGreetingUs = 20'000;
 
@@ -124,6 +124,11 @@ Result<FileDescriptor> find_nicd(const NicdHello& hello, const NicdStart& start)
   }
 }
 
+/// Whether a client does something else then than to say the text.
+bool has_own_code(Status refusal) noexcept {
+  return refusal == Status::kAgain || refusal == Status::kNoMemory;
+}
+
 /// Says hello and waits for the welcome.
 Receipt greet(const FileDescriptor& socket, const NicdHello& hello, const NicdStart& start,
               NicdWelcome& welcome, std::span<FileDescriptor> files) {
@@ -145,12 +150,12 @@ Result<std::unique_ptr<ProcessDriver>> ProcessDriver::create(const NicdHello& he
   if (said->probe_address == 0) said->probe_address = reinterpret_cast<std::uint64_t>(&probe_word);
   auto welcome = std::make_unique<NicdWelcome>();
   std::array<FileDescriptor, PortMemory::kFiles> files;
-  Result<FileDescriptor> socket = find_nicd(hello, start);
-  if (!socket.ok()) return socket.error();
-  Receipt receipt = greet(socket.value(), *said, start, *welcome, files);
+  Result<FileDescriptor> socket = FileDescriptor();
+  Receipt receipt = Receipt::kClosed;
   // The processor of lone processes ends with the last of them, which may be just now.
-  for (int more = kGreetings; receipt == Receipt::kClosed && hello.is_lone != 0 && more > 0; --more) {
-    ::usleep(kGreetingUs);
+  const int greetings = hello.is_lone != 0 ? kGreetings : 1;
+  for (int greeted = 0; receipt == Receipt::kClosed && greeted < greetings; ++greeted) {
+    if (greeted > 0) ::usleep(kGreetingUs);
     socket = find_nicd(hello, start);
     if (!socket.ok()) return socket.error();
     receipt = greet(socket.value(), *said, start, *welcome, files);
@@ -162,7 +167,7 @@ Result<std::unique_ptr<ProcessDriver>> ProcessDriver::create(const NicdHello& he
                      ? "the node's network processor (ch3-offload-nicd) does not answer"
                      : "the node's network processor (ch3-offload-nicd) has ended, or is of another version"};
   if (welcome->is_refused != 0)
-    return Error{welcome->refusal == Status::kAgain ? Status::kAgain : Status::kUnsupported, 0,
+    return Error{has_own_code(welcome->refusal) ? welcome->refusal : Status::kUnsupported, 0,
                  "the node's network processor (ch3-offload-nicd): " + std::string(text_of(welcome->text))};
   if (receipt == Receipt::kWithoutFiles)
     return Error{Status::kProtocol, 0, "the node's network processor (ch3-offload-nicd) sent no rings"};

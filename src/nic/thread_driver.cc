@@ -24,13 +24,6 @@ constexpr std::uint32_t kTurnsBeforeYield = 200;
 /// How often a busy thread tells its counters.
 constexpr std::uint64_t kCountersInterval = 50 * CycleClock::kAbout20Microseconds;
 
-/// For poll(): rounded up, so that what is due then is due. -1: never.
-int milliseconds_until(std::uint64_t due_ns) noexcept {
-  constexpr std::uint64_t kLongestMs = 3'600'000;
-  if (due_ns == UINT64_MAX) return -1;
-  return static_cast<int>(std::min(due_ns / 1'000'000 + 1, kLongestMs));
-}
-
 /// The driver whose thread this is.
 thread_local const ThreadDriver* driver_here = nullptr;
 
@@ -203,7 +196,7 @@ void ThreadDriver::wait_for_bell(bool is_blocked, const TargetServer* targets) n
   if (targets != nullptr) {
     descriptors[count++] = {targets->bell(), POLLIN, 0};
     descriptors[count++] = {targets->book_descriptor(), POLLIN, 0};  // -1 is passed over.
-    timeout_ms = milliseconds_until(targets->next_due_ns());
+    timeout_ms = poll_ms(targets->next_due_ns());
   }
   descriptors[count++] = {memory_->nic_bell().sleeper, POLLIN, 0};
   for (const int descriptor : port_.descriptors())

@@ -12,7 +12,7 @@
 
 #include "ch3_offload/lone_process.h"
 #include "ch3_offload/making.h"
-#include "ch3_offload/nicd_group.h"
+#include "ch3_offload/nicd_hello.h"
 #include "rdma/monotonic_clock.h"
 
 namespace ch3_offload::portals {
@@ -43,6 +43,7 @@ Result<std::unique_ptr<FabricProcess>> FabricProcess::create(std::optional<std::
   if (!key.ok()) return Error{Status::kDeviceFailed, key.error().error_number, key.error().message};
   const auto port = static_cast<std::uint16_t>(pid.value_or(0));
   std::optional<Error> error = process->read_settings();
+  set_lone(process->environment_.config, key.value());
   if (!error)
     error = process->nic_.has_process ? process->make_elsewhere(key.value(), port)
                                       : process->make_here(key.value(), port);
@@ -78,7 +79,6 @@ std::optional<Error> FabricProcess::read_settings() {
 }
 
 std::optional<Error> FabricProcess::make_here(const UserKey& key, std::uint16_t pid) {
-  set_lone(environment_.config, key);
   auto providers = make_lone_providers(environment_.config, key, {&FabricProcess::log_line, this});
   if (!providers.ok()) return providers.error();
   providers_ = std::move(providers.value());
@@ -101,10 +101,10 @@ std::optional<Error> FabricProcess::make_driver() {
   if (!driver.ok()) return driver.error();
   thread_ = std::move(driver.value());
   if (std::optional<Error> error = thread_->start()) return error;
-  if (!nic_.warning.empty() && knows_node_ && config.local_rank == 0) say(nic_.warning);
+  if (!nic_.warning.empty() && knows_node_) say(LogScope::kNode, nic_.warning);
   std::string warning;
   std::optional<Error> error = bind_thread_driver(*thread_, nic_, warning);
-  if (!warning.empty()) say(warning);
+  if (!warning.empty()) say(LogScope::kNode, warning);
   return error;
 }
 
@@ -115,14 +115,12 @@ std::optional<Error> FabricProcess::make_book(const UserKey& key, std::uint16_t 
   Result<std::unique_ptr<Introductions>> book = Introductions::create(config);
   if (!book.ok()) return book.error();
   book_ = std::move(book.value());
-  self_ = book_->self();
   return {};
 }
 
 /// The processor makes what make_here() makes.
 std::optional<Error> FabricProcess::make_elsewhere(const UserKey& key, std::uint16_t pid) {
-  ch3_offload_config_t& config = environment_.config;
-  set_lone(config, key);
+  const ch3_offload_config_t& config = environment_.config;
   // Here: it may take long.
   Result<std::uint32_t> nid = choose_nid(config.network_interface);
   if (!nid.ok()) return nid.error();
@@ -136,7 +134,6 @@ std::optional<Error> FabricProcess::make_elsewhere(const UserKey& key, std::uint
       ProcessDriver::create(*hello, {nicd_program(config), nic_.process_processors}, nullptr);
   if (!driver.ok()) return driver.error();
   process_ = std::move(driver.value());
-  self_ = process_->process();
   return {};
 }
 
@@ -156,7 +153,7 @@ std::optional<Error> FabricProcess::make_port() {
 void FabricProcess::watch_memory() {
   std::string warning;
   memory_events_ = ch3_offload::watch_memory(first_port(), warning);
-  if (!warning.empty()) say(warning);
+  if (!warning.empty()) say(LogScope::kNode, warning);
 }
 
 void FabricProcess::set_limits() noexcept {
@@ -211,21 +208,22 @@ void FabricProcess::say_news() noexcept {
   if (host_ == nullptr) static_cast<void>(port.progress());
   while (port.next_event(event))
     if (event.kind == Event::Kind::kWarning)
-      say({reinterpret_cast<const char*>(event.bytes), event.length_bytes});
+      say(event.scope, {reinterpret_cast<const char*>(event.bytes), event.length_bytes});
 }
 
-/// Nothing of the thread's waits for standard error. A node's line is the first process's, if there is a job.
+/// Nothing of the thread's waits for standard error.
 void FabricProcess::log_line(void* process, LogScope scope, const char* line) {
   auto& its = *static_cast<FabricProcess*>(process);
-  if (scope != LogScope::kProcess && its.knows_node_ && its.environment_.config.local_rank != 0) return;
   if (its.thread_ != nullptr && its.thread_->runs_here())
     its.thread_->log_line(scope, line);
   else
-    its.say(line);
+    its.say(scope, line);
 }
 
-/// Each line once.
-void FabricProcess::say(std::string_view line) noexcept {
+/// Each line once. What concerns the node, its first process says, if there is a job.
+void FabricProcess::say(LogScope scope, std::string_view line) noexcept {
+  const bool is_first = !knows_node_ || environment_.config.local_rank == 0;
+  if (!says(scope, is_first, is_first)) return;
   const std::scoped_lock lock(said_lock_);
   try {
     if (!said_.emplace(line).second) return;

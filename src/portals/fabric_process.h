@@ -39,7 +39,7 @@ class FabricProcess final : public PortalsProcess {
   ~FabricProcess() override;
 
   TargetPort& port() noexcept override { return *port_; }
-  ProcessId self() const noexcept override { return self_; }
+  ProcessId self() const noexcept override { return book_ != nullptr ? book_->self() : process_->process(); }
   UserId user() const noexcept override;
   const ProcessLimits& limits() const noexcept override { return limits_; }
   bool works_alone() const noexcept override { return host_ == nullptr; }
@@ -58,14 +58,13 @@ class FabricProcess final : public PortalsProcess {
   void set_limits() noexcept;
   void drain() noexcept;
   Port& first_port() noexcept;
-  void say(std::string_view line) noexcept;
+  void say(LogScope scope, std::string_view line) noexcept;
   static void log_line(void* process, LogScope scope, const char* line);
 
   Environment environment_;
   NicChoice nic_;
   bool knows_node_ = false;  ///< How many processes of the job are on this node (mpiexec says it).
   ProcessLimits limits_;
-  ProcessId self_{};
   std::mutex said_lock_;
   std::set<std::string, std::less<>> said_;
   // In this order: what is below uses what is above.

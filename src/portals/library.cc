@@ -182,8 +182,7 @@ void Library::Wait::disarm() noexcept {
 int Library::Wait::sleep_ms() const noexcept {
   std::uint64_t left_ns = library_.port().next_due_ns();
   if (deadline_ns_ != kNoDeadline) left_ns = std::min(left_ns, elapsed_ns(deadline_ns_, monotonic_ns()));
-  if (left_ns == UINT64_MAX) return -1;
-  return static_cast<int>(std::min<std::uint64_t>(left_ns / 1'000'000 + 1, INT_MAX));
+  return poll_ms(left_ns);
 }
 
 void Library::Wait::sleep(Lock& lock) noexcept {

@@ -2,7 +2,9 @@
 
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <climits>
 #include <cstdint>
 
 namespace ch3_offload {
@@ -17,6 +19,12 @@ inline std::uint64_t monotonic_ns() noexcept {
 /// clock once, as `now_ns`, and then compares it with moments that were taken after that reading.
 constexpr std::uint64_t elapsed_ns(std::uint64_t now_ns, std::uint64_t since_ns) noexcept {
   return now_ns > since_ns ? now_ns - since_ns : 0;
+}
+
+/// A time of poll(2), rounded up, so that what is due then is due. -1, without end: UINT64_MAX.
+constexpr int poll_ms(std::uint64_t due_ns) noexcept {
+  if (due_ns == UINT64_MAX) return -1;
+  return static_cast<int>(std::min<std::uint64_t>(due_ns / 1'000'000 + 1, INT_MAX));
 }
 
 }  // namespace ch3_offload

@@ -1,4 +1,5 @@
-// What the tests of target entries behind a node's network processor share: its clients, with open interfaces.
+// What the tests of target entries behind a node's network processor share: its clients, whose interfaces
+// are open.
 
 #pragma once
 

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "ch3_offload/nicd.h"
-#include "ch3_offload/nicd_job.h"
+#include "ch3_offload/nicd_hello.h"
 #include "nic/process_driver.h"
 #include "rdma/shm/unix_socket.h"
 

@@ -2,7 +2,6 @@
 
 #include <portals4.h>
 #include <stdio.h>
-#include <string.h>
 
 int main(void)
 {
@@ -10,9 +9,11 @@ int main(void)
     ptl_handle_ct_t counter;
     ptl_ct_event_t count;
 
-    if (PtlInit() != PTL_OK ||
-        PtlNIInit(PTL_IFACE_DEFAULT, PTL_NI_MATCHING | PTL_NI_PHYSICAL, PTL_PID_ANY, NULL, NULL, &interface) != PTL_OK
-        || PtlCTAlloc(interface, &counter) != PTL_OK)
+    if (PtlInit() != PTL_OK)
+        return 2;
+    if (PtlNIInit(PTL_IFACE_DEFAULT, PTL_NI_MATCHING | PTL_NI_PHYSICAL, PTL_PID_ANY, NULL, NULL, &interface))
+        return 2;
+    if (PtlCTAlloc(interface, &counter) != PTL_OK)
         return 2;
     puts("polls");
     fflush(stdout);

@@ -3,10 +3,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <new>
 #include <string>
-#include <system_error>
+
+#include "rdma/rdma_devices.h"
 
 namespace ch3_offload {
 
@@ -39,10 +39,7 @@ bool verbs_has_a_cache() {
   unsigned minor = 0;
   unsigned release = 0;
   ucp_get_version(&major, &minor, &release);
-  std::error_code none;
-  return major == 1 && minor < 16 &&
-         std::filesystem::directory_iterator("/sys/class/infiniband", none) !=
-             std::filesystem::directory_iterator();
+  return major == 1 && minor < 16 && has_rdma_device();
 }
 
 ucs_status_t switch_caches_off(ucp_config_t* config) {
