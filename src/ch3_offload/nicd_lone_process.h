@@ -2,8 +2,8 @@
 // its engine, and its book of processes. It meets others as if it had an engine of its own, so it does not
 // matter who serves them.
 //
-// Threads: one. Blocking: admit(), as far as making providers does. No host name is resolved for the book: the
-// hello has the nid.
+// Threads: one. Blocking: admit(), as far as making providers does. No host name is resolved for the book:
+// the hello has the nid.
 
 #pragma once
 
