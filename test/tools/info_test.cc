@@ -143,14 +143,22 @@ TEST(Findings, GoodNode) {
 TEST(Findings, ForbiddenDirectCopiesAreExplained) {
   NodeFacts facts = good_node();
   facts.remote_copy_error = "Operation not permitted";
-  facts.ptrace_scope = 1;
+  facts.ptrace_scope = 2;
   facts.seccomp = 2;
   const Finding found = finding(facts, "direct copies");
   EXPECT_FALSE(found.usable);
   EXPECT_EQ(
       found.detail,
-      "process_vm_writev: Operation not permitted; kernel.yama.ptrace_scope is 1 (0 allows it); a seccomp "
-      "filter is in force (a container's?)");
+      "process_vm_writev: Operation not permitted; kernel.yama.ptrace_scope is 2 (0 or 1 allows it); a "
+      "seccomp filter is in force (a container's?)");
+}
+
+TEST(Findings, AScopeThatAllowsDirectCopiesIsNotBlamedForThem) {
+  NodeFacts facts = good_node();
+  facts.remote_copy_error = "Operation not permitted";
+  facts.ptrace_scope = 1;
+  EXPECT_EQ(finding(facts, "direct copies").detail,
+            "process_vm_writev: Operation not permitted; kernel.yama.ptrace_scope is 1");
 }
 
 TEST(Findings, ABrokenProviderSaysWhy) {
