@@ -42,7 +42,31 @@ void ClientMemory::Part::pack(const void* context, std::size_t offset_bytes, std
 
 void ClientMemory::Part::unpack(void* context, std::size_t offset_bytes, const std::byte* source,
                                 std::size_t length_bytes) noexcept {
-  static_cast<Part*>(context)->move(offset_bytes, const_cast<std::byte*>(source), length_bytes, true);
+  Part& part = *static_cast<Part*>(context);
+  if (part.keeps_bytes_ == 0 || !part.keep(offset_bytes, source, length_bytes))
+    part.write(offset_bytes, source, length_bytes);
+}
+
+void ClientMemory::Part::write(std::size_t offset_bytes, const std::byte* source,
+                               std::size_t length_bytes) noexcept {
+  move(offset_bytes, const_cast<std::byte*>(source), length_bytes, true);
+}
+
+/// Keeps the bytes. False: they belong to the client's memory, and so does what was kept before.
+bool ClientMemory::Part::keep(std::size_t offset_bytes, const std::byte* source,
+                              std::size_t length_bytes) noexcept {
+  if (offset_bytes == 0 && kept_ == nullptr && length_bytes > 0 && length_bytes <= keeps_bytes_) {
+    kept_.reset(new (std::nothrow) std::byte[length_bytes]);
+    if (kept_ != nullptr) {
+      std::memcpy(kept_.get(), source, length_bytes);
+      kept_bytes_ = length_bytes;
+      return true;
+    }
+  }
+  if (kept_ != nullptr) write(0, kept_.get(), kept_bytes_);
+  kept_.reset();
+  kept_bytes_ = keeps_bytes_ = 0;
+  return false;
 }
 
 void ClientMemory::Part::move(std::size_t offset_bytes, std::byte* here, std::size_t length_bytes,

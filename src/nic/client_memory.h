@@ -6,7 +6,8 @@
 //   any other                   kPacked, with functions of ours   by the kernel (process_vm_readv, _writev),
 //                                                                 straight from or to a slot
 //
-// If the kernel refuses that, a client must share whatever it names.
+// If the kernel refuses that, a client must share whatever it names. A short message for memory that is not
+// shared need not be copied there: the event of its receive can take it along (Part::keep_short()).
 //
 // An address that the client does not have breaks the client, not the processor: reads then give zeros,
 // writes do nothing, and is_broken() says so. Whoever runs the engine must drop such a client before
@@ -18,8 +19,10 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,6 +55,11 @@ class ClientMemory {
   class Part {
    public:
     Payload payload() noexcept;
+    /// From now on, what is written at the beginning and is no longer than `limit_bytes` stays in kept().
+    /// What is written after it sends both to the client's memory.
+    void keep_short(std::size_t limit_bytes) noexcept { keeps_bytes_ = limit_bytes; }
+    /// What was written, and is not in the client's memory: the beginning of the payload.
+    std::span<const std::byte> kept() const noexcept { return {kept_.get(), kept_bytes_}; }
     /// Of a payload in pieces: a copy of the client's layout, with the client's addresses. Null: it is not in
     /// pieces.
     const PayloadLayout* layout() const noexcept { return named_.layout; }
@@ -63,12 +71,17 @@ class ClientMemory {
     static void unpack(void* context, std::size_t offset_bytes, const std::byte* source,
                        std::size_t length_bytes) noexcept;
     void move(std::size_t offset_bytes, std::byte* here, std::size_t length_bytes, bool is_write) noexcept;
+    void write(std::size_t offset_bytes, const std::byte* source, std::size_t length_bytes) noexcept;
+    bool keep(std::size_t offset_bytes, const std::byte* source, std::size_t length_bytes) noexcept;
 
     ClientMemory* memory_ = nullptr;
     Payload named_;  ///< Address: the client's. Layout: null, or layout_.
     ClientShares::Found shared_;
     PayloadLayout layout_;  ///< Of kind kPieces.
     std::vector<Piece> pieces_;
+    std::size_t keeps_bytes_ = 0;  ///< 0: nothing is kept, or it has been written since.
+    std::size_t kept_bytes_ = 0;
+    std::unique_ptr<std::byte[]> kept_;
   };
 
   /// Takes what the client has named: address and layout are its own. False: no client of ours names that.

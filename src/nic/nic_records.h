@@ -26,7 +26,7 @@ namespace ch3_offload {
 
 /// Of all that is here, and of what the two say before (nicd_protocol.h). Another number after each change: a
 /// client and a processor of different numbers do not meet.
-inline constexpr std::uint32_t kNicInterfaceVersion = 4;
+inline constexpr std::uint32_t kNicInterfaceVersion = 5;
 
 enum class CommandKind : std::uint8_t {
   kSend = 1,        ///< CommandRecord. kSendDone follows.
@@ -90,7 +90,8 @@ struct EventRecord {
 };
 static_assert(sizeof(EventRecord) == 40);
 
-/// Payloads and packets up to here are copied into the command.
+/// Payloads and packets up to here are copied into the command. So are messages into the event of their
+/// receive, if only the kernel could write them into the client's memory.
 inline constexpr std::size_t kInlineBytes = 1024;
 /// So many inline commands may be on their way. What waits for its peer is kept by the processor.
 inline constexpr std::uint64_t kInlineCommands = 64;

@@ -69,6 +69,7 @@ OperationId RingPort::name(Cookie cookie) noexcept {
   operation.is_live = true;
   operation.cookie = cookie;
   operation.cancelled = kNoOperation;
+  operation.receives = {};
   return OperationId{std::uint64_t{operation.generation} << 32 | number};
 }
 

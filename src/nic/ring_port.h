@@ -113,7 +113,7 @@ class RingPort : public Port, protected SharesMemory {
     Cookie cookie = nullptr;
     OperationId cancelled = kNoOperation;  ///< Of a cancellation: the send.
     SharedBlock staged;                    ///< Null: nothing is.
-    Payload receives;                      ///< What is received into `staged`.
+    Payload receives;                      ///< Of a receive: where the client wants the message.
   };
 
   OperationId name(Cookie cookie) noexcept;

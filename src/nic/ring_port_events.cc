@@ -60,11 +60,13 @@ bool RingPort::translate(const EventRecord& record, std::span<const std::byte> m
   const Operation* const operation = find(record.operation);
   if (operation == nullptr) return false;
   event.cookie = operation->cookie;
-  const bool has_payload = record.status == Status::kOk || record.status == Status::kTruncated;
-  if (record.kind == Event::Kind::kReceiveDone && operation->staged != nullptr && has_payload &&
-      !event.is_cancelled)
-    scatter(operation->receives, 0,
-            {operation->staged.get(), std::min(event.length_bytes, operation->receives.length_bytes)});
+  const bool has_payload = record.kind == Event::Kind::kReceiveDone && !event.is_cancelled &&
+                           (record.status == Status::kOk || record.status == Status::kTruncated);
+  const std::size_t most_bytes = has_payload ? operation->receives.length_bytes : 0;
+  if (operation->staged != nullptr && has_payload)
+    scatter(operation->receives, 0, {operation->staged.get(), std::min(event.length_bytes, most_bytes)});
+  else if (!more.empty() && more.size() <= most_bytes)
+    scatter(operation->receives, 0, more);
   // The send's own event will not come.
   if (event.is_cancelled && find(operation->cancelled) != nullptr) forget(operation->cancelled);
   forget(record.operation);

@@ -60,10 +60,10 @@ bool RingPort::stage_sends(OperationId operation, std::span<Payload> payloads) n
 
 /// Likewise what only this process can write.
 bool RingPort::stage_receive(OperationId operation, Payload& payload) noexcept {
+  find(operation)->receives = payload;
   if (!must_stage(payload)) return true;
   std::byte* place = payload.length_bytes == 0 ? nullptr : make_staged(operation, payload.length_bytes);
   if (place == nullptr && payload.length_bytes != 0) return false;
-  find(operation)->receives = payload;
   payload = {place, payload.length_bytes, nullptr};
   PortMemory::count(counters_.client.staged);
   return true;

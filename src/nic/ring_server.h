@@ -85,6 +85,11 @@ class RingServer {
     OperationId cancels_engines = kNoOperation;   ///< The engine's name for it.
     EventRecord event{};                          ///< While it waits for room.
     std::unique_ptr<ClientMemory::Part[]> parts;  ///< Of a client in another process. None after its end.
+
+    /// Of a receive: the message, if the event takes it along.
+    std::span<const std::byte> kept() const noexcept {
+      return parts != nullptr ? parts[0].kept() : std::span<const std::byte>();
+    }
   };
   /// Of a client in another process: where the bytes of a peer's packet are to go.
   struct Place {
@@ -118,7 +123,7 @@ class RingServer {
   bool cancel_receive(OperationId operation) noexcept;
 
   Outcome begin(OperationId operation) noexcept;
-  Outcome take(OperationId operation, std::span<Payload> payloads) noexcept;
+  Outcome take(OperationId operation, std::span<Payload> payloads, bool receives = false) noexcept;
   Operation* find(OperationId operation) noexcept;
   static void end(Operation& operation) noexcept;
   void forget_cancelled(OperationId operation, OperationId engines) noexcept;

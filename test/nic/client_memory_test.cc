@@ -59,6 +59,33 @@ TEST_F(ClientMemoryTest, APartIsReadAndWritten) {
   EXPECT_FALSE(memory_->is_broken());
 }
 
+TEST_F(ClientMemoryTest, AShortMessageStaysOutOfTheMemoryUntilMoreComes) {
+  const Bytes before = bytes_, first(8, std::byte{0xEE}), more(4, std::byte{0xDD});
+  ClientMemory::Part part;
+  ASSERT_TRUE(memory_->take(payload(100), part));
+  part.keep_short(8);
+  scatter(part.payload(), 0, first);
+  EXPECT_EQ(Bytes(part.kept().begin(), part.kept().end()), first);
+  EXPECT_EQ(bytes_, before);
+
+  scatter(part.payload(), 8, more);
+  EXPECT_TRUE(part.kept().empty());
+  EXPECT_EQ(Bytes(bytes_.begin(), bytes_.begin() + 8), first);
+  EXPECT_EQ(Bytes(bytes_.begin() + 8, bytes_.begin() + 12), more);
+  scatter(part.payload(), 0, more);
+  EXPECT_TRUE(part.kept().empty());
+  EXPECT_EQ(Bytes(bytes_.begin(), bytes_.begin() + 4), more);
+}
+TEST_F(ClientMemoryTest, AMessageThatIsNotShortIsWrittenToTheMemory) {
+  const Bytes written(9, std::byte{0xEE});
+  ClientMemory::Part part;
+  ASSERT_TRUE(memory_->take(payload(100), part));
+  part.keep_short(8);
+  scatter(part.payload(), 0, written);
+  EXPECT_TRUE(part.kept().empty());
+  EXPECT_EQ(Bytes(bytes_.begin(), bytes_.begin() + 9), written);
+}
+
 /// More runs than one system call moves.
 TEST_F(ClientMemoryTest, PiecesAreReadAsTheClientWouldPackThem) {
   const std::array<Piece, 2> pieces{{{1, 2}, {5, 1}}};

@@ -1,7 +1,7 @@
 // Ports through rings, over the fake network. The test decides when a processor has a turn.
 
-#include "nic/exchange.h"
 #include "nic/ring_port.h"
+#include "nic/exchange.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/payload_layout.h"
 #include "nic/host_driver.h"
 #include "nic/ring_server.h"
 #include "nic/stepped_rings.h"
@@ -934,9 +935,7 @@ class HostileOtherProcess : public testing::Test {
     }
     return false;
   }
-  std::span<std::byte> block(std::uint32_t i) {
-    return {clients_[i]->arena()->allocate(kLength), kLength};
-  }
+  std::span<std::byte> block(std::uint32_t i) { return {clients_[i]->arena()->allocate(kLength), kLength}; }
   void send_packet(std::span<const std::byte> bytes) {
     const std::array<std::byte, 40> header{};
     const Payload data{const_cast<std::byte*>(bytes.data()), bytes.size(), nullptr};
@@ -983,6 +982,45 @@ TEST_F(HostileOtherProcess, ASecondAnswerToAnOfferHasNoEffect) {
   ASSERT_TRUE(await(0, Event::Kind::kPacketPlaced));
   EXPECT_EQ(room.back(), std::byte{0x3C});
   EXPECT_EQ(other.back(), std::byte{});
+}
+
+/// The kernel's copy of so little would take longer than all else.
+TEST_F(HostileOtherProcess, AShortMessageForMemoryThatIsNotSharedComesWithItsEvent) {
+  const std::array<Piece, 2> pieces{{{1, 2}, {5, 1}}};
+  const PayloadLayout layout{.kind = PayloadLayout::Kind::kPieces,
+                             .piece_count = 2,
+                             .pieces = pieces.data(),
+                             .element_bytes = 3,
+                             .extent_bytes = 8};
+  for (const PayloadLayout* const its_layout : {static_cast<const PayloadLayout*>(nullptr), &layout})
+    for (const std::size_t length : {std::size_t{3}, kInlineBytes - kInlineBytes % 3, 3 * kInlineBytes}) {
+      const std::vector<std::byte> sent = bytes_of(length, length);
+      std::vector<std::byte> room(3 * length), expected(3 * length);
+      const Payload payload{room.data(), length, its_layout};
+      scatter({expected.data(), length, its_layout}, 0, sent);
+      OperationId operation{};
+      Envelope envelope;
+      ASSERT_EQ(clients_[0]->post_receive(kKey, kIgnoreNothing, payload, cookie(1), operation, envelope),
+                Progressed::kPending);
+      Status status = Status::kOk;
+      clients_[1]->send(PeerId{0}, SendMode::kStandard, kKey,
+                        {const_cast<std::byte*>(sent.data()), length, nullptr}, 0, cookie(2), operation,
+                        status);
+      for (std::uint64_t before = clients_[0]->counters().received_expected, turns = 0;
+           clients_[0]->counters().received_expected == before; ++turns) {
+        ASSERT_LT(turns, 2000u);
+        exchange_.poll();
+        for (auto& client : clients_) client->server.turn();
+        // Who asks for a card gets it: only the first message does.
+        if (clients_[1]->progress() > 0)
+          for (Event event; clients_[1]->next_event(event);)
+            if (event.kind == Event::Kind::kCardWanted)
+              clients_[1]->introduce(event.peer, clients_[0]->card());
+      }
+      EXPECT_EQ(room == std::vector<std::byte>(room.size()), length <= kInlineBytes) << length;
+      ASSERT_TRUE(await(0, Event::Kind::kReceiveDone));
+      EXPECT_EQ(room, expected) << length;
+    }
 }
 
 TEST_F(HostileOtherProcess, IsRefusedForAPacketToItself) {
@@ -1054,6 +1092,32 @@ TEST_F(HostileProcessor, CompletesNothingThatHasNoName) {
   ASSERT_TRUE(port(0).next_event(event));
   EXPECT_EQ(event.cookie, cookie(1));
   expect_no_event();
+}
+
+TEST_F(HostileProcessor, WritesNoMoreThanAReceiveHasRoomForAndNothingOfASend) {
+  std::array<std::byte, 16> room{};
+  const auto give_message = [this](OperationId operation, std::size_t length_bytes) {
+    std::vector<std::byte> record(sizeof(EventRecord) + length_bytes, std::byte{0xEE});
+    EventRecord event;
+    event.kind = Event::Kind::kReceiveDone;
+    event.operation = operation;
+    event.length_bytes = length_bytes;
+    std::memcpy(record.data(), &event, sizeof event);
+    give(record);
+    port(0).progress();
+    Event taken;
+    EXPECT_TRUE(port(0).next_event(taken));
+  };
+  give_message(receive(0, std::span(room).first(8), cookie(1)), 9);
+  EXPECT_EQ(room, (std::array<std::byte, 16>{}));
+  give_message(receive(0, std::span(room).first(8), cookie(2)), 8);
+  EXPECT_EQ(room[7], std::byte{0xEE});
+  EXPECT_EQ(room[8], std::byte{});
+  // The name of a receive that is over is used again.
+  room = {};
+  std::vector<std::byte> sent(2 * kInlineBytes);
+  give_message(send(0, 1, sent, cookie(3)).operation, 8);
+  EXPECT_EQ(room, (std::array<std::byte, 16>{}));
 }
 
 // Sleep.
