@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/payload_layout.h"
+
 namespace ch3_offload {
 namespace {
 
@@ -34,12 +36,13 @@ std::span<const std::byte> bytes_of(const T& object) noexcept {
 
 }  // namespace
 
-RingTargets::RingTargets(PortMemory& memory) noexcept
+RingTargets::RingTargets(PortMemory& memory, ShortSource short_source) noexcept
     : memory_(memory),
       words_(memory.words()),
       counters_(memory.ring_counters()),
       commands_(memory.command_producer()),
-      bell_(memory.client_bell().sleeper) {}
+      bell_(memory.client_bell().sleeper),
+      short_source_(short_source) {}
 
 void RingTargets::wake_processor() noexcept {
   PortMemory::ring(words_.nic_sleeps, memory_.nic_bell(), counters_.client.bells_rung);
@@ -178,7 +181,16 @@ Status RingTargets::request(ProcessId process, const TargetRequest& request) noe
   if (request.interface >= kTargetInterfaces) return Status::kUnsupported;
   TargetCommandRecord command = command_of(TargetCommandKind::kRequest, request.interface);
   command.process = process;
-  give(command, bytes_of(request));
+  const Payload& source = request.source.memory;
+  if (short_source_ == ShortSource::kRead || request.is_get() || source.length_bytes > kMostVolatileBytes ||
+      (request.source.options & kVolatile) != 0) {
+    give(command, bytes_of(request));
+    return Status::kOk;
+  }
+  TargetRequest with_bytes = request;
+  with_bytes.source.options |= kVolatile;
+  gather(source, 0, std::span(with_bytes.volatile_bytes).first(source.length_bytes));
+  give(command, bytes_of(with_bytes));
   return Status::kOk;
 }
 

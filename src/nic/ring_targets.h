@@ -20,8 +20,13 @@ namespace ch3_offload {
 
 class RingTargets : public TargetPort {
  public:
+  /// What becomes of the source of a request that is short enough for its command.
+  enum class ShortSource : std::uint8_t {
+    kRead,   ///< The processor reads it: that is an access to memory.
+    kGiven,  ///< Its bytes go into the command: the processor would read them by the kernel.
+  };
   /// `memory` outlives the port.
-  explicit RingTargets(PortMemory& memory) noexcept;
+  explicit RingTargets(PortMemory& memory, ShortSource short_source = ShortSource::kRead) noexcept;
 
   Status open(unsigned number, const TargetInterfaceConfig& config, TargetBoard& board) noexcept final;
   bool close(unsigned number) noexcept final;
@@ -80,6 +85,7 @@ class RingTargets : public TargetPort {
   RingCounters& counters_;
   RingProducer commands_;
   const int bell_;
+  const ShortSource short_source_;
   bool armed_ = false;
   std::uint64_t questions_ = 0;
   std::uint64_t told_seen_ = 0;  ///< NicWords::told, as far as progress() has said.

@@ -41,6 +41,27 @@ TEST_P(TargetPorts, APutArrivesAndIsAcknowledged) {
   }
 }
 
+class TargetPortsOfAnotherProcess : public TargetPortsWorld {
+ protected:
+  TargetPortsOfAnotherProcess() : TargetPortsWorld(TargetDriver::kOther) {}
+};
+
+/// The processor would need a copy by the kernel for them.
+TEST_F(TargetPortsOfAnotherProcess, TheBytesOfAShortSourceAreInItsCommand) {
+  make();
+  for (const std::size_t length : {std::size_t{8}, kMostVolatileBytes}) {
+    std::vector<std::byte> memory(length), data = pattern(length);
+    const std::vector<std::byte> given = data;
+    const TargetId entry = append(1, entry_of(1, memory));
+    ASSERT_EQ(port(0).request(process_of(1), put_from(0, data)), Status::kOk);
+    data.assign(length, std::byte{});
+    expect_begun(0, "send 0, ack " + std::to_string(length));
+    expect_came(1, "put " + std::to_string(length));
+    EXPECT_EQ(memory, given);
+    EXPECT_EQ(port(1).unlink(0, kTable, entry), TargetTable::Unlinked::kOk);
+  }
+}
+
 TEST_P(TargetPorts, AGetAndAnAtomicBringBackWhatWasThere) {
   make();
   std::vector<std::byte> memory = pattern(300'000), got(300'000), sum(8), old(8, std::byte{9});

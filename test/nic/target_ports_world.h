@@ -79,7 +79,9 @@ class SteppedSide final : public FakeSide {
     if (server != nullptr) server->close();
   }
   struct Client final : RingTargets {
-    Client(PortMemory& memory, SteppedSide& its_side) : RingTargets(memory), side(its_side) {}
+    Client(PortMemory& memory, SteppedSide& its_side)
+        : RingTargets(memory, its_side.other_ == nullptr ? ShortSource::kRead : ShortSource::kGiven),
+          side(its_side) {}
     std::shared_ptr<ToldMemory> told_memory() noexcept override {
       if (side.other_ == nullptr) return RingTargets::told_memory();
       return side.other_->told();
