@@ -2,8 +2,8 @@
 // ProcessDriver (process_driver.h).
 //
 // Boards and rings of events are in memory that this process shares with its processor. The memory of entries
-// and requests may be any: what is not shared, the processor copies by the kernel. The bytes of a short source
-// are in its command. If the processor ends, this process ends in its next wait, progress() or arm().
+// and requests may be any: what is not shared, the processor copies by the kernel. The bytes of a short
+// source are in its command. If the processor ends, this process ends in its next wait, progress() or arm().
 //
 // Threads: as TargetPort, and one at a time with the first client's. fork: a child has no port.
 
