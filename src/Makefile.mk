@@ -189,6 +189,8 @@ nic_sources = \
 	src/nic/exchange.h \
 	src/nic/exchange_port.cc \
 	src/nic/exchange_writes.cc \
+	src/nic/fencing.cc \
+	src/nic/fencing.h \
 	src/nic/host_driver.cc \
 	src/nic/host_driver.h \
 	src/nic/host_targets.cc \

@@ -582,6 +582,7 @@ test_nic_tests_SOURCES = \
 	test/nic/shared_arena_test.cc \
 	test/nic/exchange_test.cc \
 	test/nic/fake_process_book.h \
+	test/nic/fencing_test.cc \
 	test/nic/host_targets_test.cc \
 	test/nic/hostile_targets_test.cc \
 	test/nic/ring_port_test.cc \

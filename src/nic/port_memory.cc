@@ -69,6 +69,23 @@ void PortMemory::ring(std::atomic<std::uint32_t>& sleeps, Bell bell, std::uint64
   [[maybe_unused]] const ssize_t written = ::write(bell.ringer, &one, sizeof one);
 }
 
+void PortMemory::publish_command(RingProducer& commands, std::size_t length_bytes,
+                                 std::uint64_t& rung) noexcept {
+  if (fencing_ == Fencing::kAsymmetric) {
+    commands.publish_without_fence(RecordKind::kMessage, length_bytes);
+    // Pairs with fence_sleeper(): no compiler moves the look before the store.
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  } else {
+    commands.publish(RecordKind::kMessage, length_bytes);
+  }
+  ring(words().nic_sleeps, nic_bell(), rung);
+}
+
+bool PortMemory::announce_nic_sleep() noexcept {
+  words().nic_sleeps.store(1, std::memory_order_seq_cst);
+  return fence_sleeper(fencing_);
+}
+
 void PortMemory::quiet(std::atomic<std::uint32_t>& sleeps, Bell bell) noexcept {
   sleeps.store(0, std::memory_order_relaxed);
   std::uint64_t rings[8];

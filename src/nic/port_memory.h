@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 
+#include "nic/fencing.h"
 #include "nic/nic_records.h"
 #include "nic/port.h"
 #include "rdma/file_descriptor.h"
@@ -34,6 +35,10 @@ class PortMemory {
     command_file_.reset();
     event_file_.reset();
   }
+
+  /// Of the commands, and of the processor's sleep. For set-up only: before there is a client or a processor.
+  void set_fencing(Fencing fencing) noexcept { fencing_ = fencing; }
+  Fencing fencing() const noexcept { return fencing_; }
 
   RingProducer command_producer() const noexcept {
     return {commands_.address(), kCommandRingBytes, kCommandRingBytes};
@@ -74,6 +79,10 @@ class PortMemory {
   /// Rings if whoever owns the word sleeps. To be called after work was published: "The sleep rule" of
   /// rdma/shm/doorbell.h. A system call only then, which `rung` counts. `rung` has one writer: the caller.
   static void ring(std::atomic<std::uint32_t>& sleeps, Bell bell, std::uint64_t& rung) noexcept;
+  /// Publishes the client's command, and rings if the processor sleeps. `rung` as of ring().
+  void publish_command(RingProducer& commands, std::size_t length_bytes, std::uint64_t& rung) noexcept;
+  /// Announces the processor's sleep: "The sleep rule". False: there was no fence, and it must not sleep.
+  bool announce_nic_sleep() noexcept;
   /// Ends the announcement of a sleep.
   static void quiet(std::atomic<std::uint32_t>& sleeps, Bell bell) noexcept;
 
@@ -92,6 +101,7 @@ class PortMemory {
   FileDescriptor client_bell_;
   FileDescriptor client_ringer_;  ///< The processor's.
   FileDescriptor nic_bell_;
+  Fencing fencing_ = Fencing::kFull;
 };
 
 }  // namespace ch3_offload

@@ -105,12 +105,25 @@ std::byte* RingPort::begin_command(std::size_t length_bytes) noexcept {
   return commands_.payload();
 }
 
+/// The next command, where it is published. What is copied as a whole, just after its parts were written,
+/// would wait until these have left the store buffer, behind the line that the processor looks at.
+CommandRecord& RingPort::begin_record(CommandKind kind, const MatchKey& key, const Payload& payload,
+                                      std::size_t more_bytes) noexcept {
+  auto* const command = new (begin_command(sizeof(CommandRecord) + more_bytes)) CommandRecord;
+  command->kind = kind;
+  command->bits = key.bits;
+  command->initiator = key.initiator;
+  command->address = reinterpret_cast<std::uintptr_t>(payload.address);
+  command->length_bytes = payload.length_bytes;
+  command->layout = reinterpret_cast<std::uintptr_t>(payload.layout);
+  return *command;
+}
+
 void RingPort::end_command(std::size_t length_bytes) noexcept {
   if (trace_ != nullptr) [[unlikely]]
     last_command_ = {trace_->now(), commands_.position()};
   PortMemory::count(counters_.client.commands);
-  commands_.publish(RecordKind::kMessage, length_bytes);
-  wake_processor();
+  memory_.publish_command(commands_, length_bytes, counters_.client.bells_rung);
 }
 
 void RingPort::give(const CommandRecord& command, std::span<const std::byte> more) noexcept {
@@ -138,35 +151,40 @@ Progressed RingPort::send(PeerId peer, SendMode mode, const MatchKey& key, const
   status = Status::kOk;
   if (mode != SendMode::kSynchronous && (payload.layout == nullptr || staging_ != Staging::kNone) &&
       begin_inline(payload.length_bytes)) {
-    InlineRecord command{CommandKind::kSendInline,
-                         static_cast<std::uint8_t>(mode),
-                         0,
-                         index_of(peer),
-                         key.bits,
-                         key.initiator,
-                         send_id};
-    std::byte* const place = begin_command(sizeof command + payload.length_bytes);
-    std::memcpy(place, &command, sizeof command);
-    gather(payload, 0, {place + sizeof command, payload.length_bytes});
-    end_command(sizeof command + payload.length_bytes);
+    constexpr std::size_t kHead = sizeof(InlineRecord);
+    std::byte* const place = begin_command(kHead + payload.length_bytes);
+    new (place) InlineRecord{CommandKind::kSendInline,
+                             static_cast<std::uint8_t>(mode),
+                             0,
+                             index_of(peer),
+                             key.bits,
+                             key.initiator,
+                             send_id};
+    gather(payload, 0, {place + kHead, payload.length_bytes});
+    end_command(kHead + payload.length_bytes);
     return Progressed::kDone;
   }
   operation = name(cookie);
-  Payload staged = payload;
-  if (operation != kNoOperation && !stage_sends(operation, {&staged, 1})) {
-    forget(operation);
-    operation = kNoOperation;
+  Payload staged;
+  const Payload* named = &payload;
+  if (operation != kNoOperation && staging_ != Staging::kNone) {
+    staged = payload;
+    named = &staged;
+    if (!stage_sends(operation, {&staged, 1})) {
+      forget(operation);
+      operation = kNoOperation;
+    }
   }
   if (operation == kNoOperation) {
     status = Status::kNoMemory;
     return Progressed::kFailed;
   }
-  CommandRecord command = command_of(CommandKind::kSend, key, staged);
+  CommandRecord& command = begin_record(CommandKind::kSend, key, *named);
   command.operation = operation;
   command.mode = static_cast<std::uint8_t>(mode);
   command.peer = index_of(peer);
   command.send_id = send_id;
-  give(command);
+  end_command(sizeof command);
   return Progressed::kPending;
 }
 
@@ -220,21 +238,28 @@ Progressed RingPort::send_packet(PeerId peer, std::span<const std::byte> header,
 
 Progressed RingPort::post_receive(const MatchKey& key, const MatchKey& ignore, const Payload& payload,
                                   Cookie cookie, OperationId& operation, Envelope& envelope) noexcept {
-  const bool is_masked = ignore != MatchKey{};
   operation = name(cookie);
-  Payload staged = payload;
-  if (operation != kNoOperation && !stage_receive(operation, staged)) {
-    forget(operation);
-    operation = kNoOperation;
+  Payload staged;
+  const Payload* named = &payload;
+  if (operation != kNoOperation && staging_ != Staging::kNone) {
+    staged = payload;
+    named = &staged;
+    if (!stage_receive(operation, staged)) {
+      forget(operation);
+      operation = kNoOperation;
+    }
   }
   if (operation == kNoOperation) {
     envelope = {key, 0, Status::kNoMemory};
     return Progressed::kDone;
   }
-  CommandRecord command =
-      command_of(is_masked ? CommandKind::kReceiveMasked : CommandKind::kReceive, key, staged);
+  const bool is_masked = ignore != MatchKey{};
+  const std::size_t more_bytes = is_masked ? sizeof ignore : 0;
+  CommandRecord& command =
+      begin_record(is_masked ? CommandKind::kReceiveMasked : CommandKind::kReceive, key, *named, more_bytes);
   command.operation = operation;
-  give(command, is_masked ? bytes_of(ignore) : std::span<const std::byte>());
+  if (is_masked) new (&command + 1) MatchKey(ignore);
+  end_command(sizeof command + more_bytes);
   return Progressed::kPending;
 }
 

@@ -128,6 +128,8 @@ class RingPort : public Port, protected SharesMemory {
 
   void wake_processor() noexcept;
   std::byte* begin_command(std::size_t length_bytes) noexcept;
+  CommandRecord& begin_record(CommandKind kind, const MatchKey& key, const Payload& payload,
+                              std::size_t more_bytes = 0) noexcept;
   void give(const CommandRecord& command, std::span<const std::byte> more = {}) noexcept;
   void end_command(std::size_t length_bytes) noexcept;
   bool begin_inline(std::size_t length_bytes) noexcept;

@@ -198,9 +198,9 @@ void RingServer::tell_words() noexcept {
 // Waiting.
 
 bool RingServer::arm() noexcept {
-  PortMemory::count(ring_counters_.sleeps);               // Before: whoever rings finds it counted.
-  words_.nic_sleeps.store(1, std::memory_order_seq_cst);  // "The sleep rule".
-  bool has_work = !is_refused_ && commands_.header(std::memory_order_seq_cst) != 0;
+  PortMemory::count(ring_counters_.sleeps);  // Before: whoever rings finds it counted.
+  bool has_work = !memory_.announce_nic_sleep();
+  has_work = has_work || (!is_refused_ && commands_.header(std::memory_order_seq_cst) != 0);
   if (holds_ || first_waiting_ != 0 || !warnings_.empty()) {
     ring_.announce_waiting();
     has_work = has_work || ring_.has_room_for_sure(sizeof(EventRecord) + kPacketPartBytes);

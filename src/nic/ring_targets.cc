@@ -61,8 +61,7 @@ void RingTargets::give(const TargetCommandRecord& command, std::span<const std::
   std::memcpy(commands_.payload(), &command, sizeof command);
   if (!more.empty()) std::memcpy(commands_.payload() + sizeof command, more.data(), more.size());
   PortMemory::count(counters_.client.commands);
-  commands_.publish(RecordKind::kMessage, length_bytes);
-  wake_processor();
+  memory_.publish_command(commands_, length_bytes, counters_.client.bells_rung);
 }
 
 RingTargets::Answer RingTargets::ask(const TargetCommandRecord& question,

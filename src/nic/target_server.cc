@@ -240,9 +240,9 @@ void TargetServer::tell() noexcept {
 // Waiting.
 
 bool TargetServer::arm() noexcept {
-  PortMemory::count(ring_counters_.sleeps);               // Before: whoever rings finds it counted.
-  words_.nic_sleeps.store(1, std::memory_order_seq_cst);  // "The sleep rule".
-  if (is_refused_ || commands_.header(std::memory_order_seq_cst) == 0) return true;
+  PortMemory::count(ring_counters_.sleeps);  // Before: whoever rings finds it counted.
+  const bool may_sleep = memory_.announce_nic_sleep();
+  if (may_sleep && (is_refused_ || commands_.header(std::memory_order_seq_cst) == 0)) return true;
   disarm();
   return false;
 }

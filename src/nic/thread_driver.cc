@@ -35,6 +35,8 @@ Result<std::unique_ptr<ThreadDriver>> ThreadDriver::create(const EngineConfig& c
   Result<PortMemory> memory = PortMemory::make();
   if (!memory.ok()) return memory.error();
   memory.value().close_files();
+  // A thread that shares its core sleeps often.
+  if (!wait.is_crowded()) memory.value().set_fencing(fencing_of_threads());
   return std::unique_ptr<ThreadDriver>(
       new ThreadDriver(std::make_unique<PortMemory>(std::move(memory.value())), config, providers, wait));
 }
@@ -90,6 +92,7 @@ Result<TargetPort*> ThreadDriver::attach_targets(ProcessBook& book) {
   Result<PortMemory> memory = PortMemory::make();
   if (!memory.ok()) return memory.error();
   memory.value().close_files();
+  memory.value().set_fencing(memory_->fencing());
   try {
     second_ = std::make_unique<SecondClient>(std::move(memory.value()), port_, book);
   } catch (const std::bad_alloc&) {

@@ -1023,6 +1023,49 @@ TEST_F(HostileOtherProcess, AShortMessageForMemoryThatIsNotSharedComesWithItsEve
     }
 }
 
+/// The processor of client 0 is hostile: it has no turn of its own.
+TEST_F(HostileOtherProcess, NoMoreIsWrittenThanAReceiveHasRoomForAndNothingOfASend) {
+  SteppedRings& client = *clients_[0];
+  RingProducer events = client.memory->event_producer();
+  std::array<std::byte, 16> room{};
+  OperationId operation{};
+  const auto receive = [&] {
+    Envelope envelope;
+    EXPECT_EQ(
+        client.post_receive(kKey, kIgnoreNothing, {room.data(), 8, nullptr}, cookie(1), operation, envelope),
+        Progressed::kPending);
+  };
+  const auto give_message = [&](std::size_t length_bytes) {
+    EventRecord event;
+    event.kind = Event::Kind::kReceiveDone;
+    event.operation = operation;
+    event.length_bytes = length_bytes;
+    ASSERT_TRUE(events.has_room(sizeof event + length_bytes));
+    std::memcpy(events.payload(), &event, sizeof event);
+    std::memset(events.payload() + sizeof event, 0xEE, length_bytes);
+    events.publish(RecordKind::kMessage, sizeof event + length_bytes);
+    client.RingPort::progress();
+    Event taken;
+    EXPECT_TRUE(client.next_event(taken));
+  };
+  receive();
+  give_message(9);
+  EXPECT_EQ(room, (std::array<std::byte, 16>{}));
+  receive();
+  give_message(8);
+  EXPECT_EQ(room[7], std::byte{0xEE});
+  EXPECT_EQ(room[8], std::byte{});
+  // The name of a receive that is over is used again.
+  room = {};
+  std::vector<std::byte> sent(2 * kInlineBytes);
+  Status status = Status::kOk;
+  EXPECT_EQ(client.send(PeerId{1}, SendMode::kStandard, kKey, {sent.data(), sent.size(), nullptr}, 0,
+                        cookie(2), operation, status),
+            Progressed::kPending);
+  give_message(8);
+  EXPECT_EQ(room, (std::array<std::byte, 16>{}));
+}
+
 TEST_F(HostileOtherProcess, IsRefusedForAPacketToItself) {
   const std::array<std::byte, 8> header{};
   Status status = Status::kOk;
@@ -1092,32 +1135,6 @@ TEST_F(HostileProcessor, CompletesNothingThatHasNoName) {
   ASSERT_TRUE(port(0).next_event(event));
   EXPECT_EQ(event.cookie, cookie(1));
   expect_no_event();
-}
-
-TEST_F(HostileProcessor, WritesNoMoreThanAReceiveHasRoomForAndNothingOfASend) {
-  std::array<std::byte, 16> room{};
-  const auto give_message = [this](OperationId operation, std::size_t length_bytes) {
-    std::vector<std::byte> record(sizeof(EventRecord) + length_bytes, std::byte{0xEE});
-    EventRecord event;
-    event.kind = Event::Kind::kReceiveDone;
-    event.operation = operation;
-    event.length_bytes = length_bytes;
-    std::memcpy(record.data(), &event, sizeof event);
-    give(record);
-    port(0).progress();
-    Event taken;
-    EXPECT_TRUE(port(0).next_event(taken));
-  };
-  give_message(receive(0, std::span(room).first(8), cookie(1)), 9);
-  EXPECT_EQ(room, (std::array<std::byte, 16>{}));
-  give_message(receive(0, std::span(room).first(8), cookie(2)), 8);
-  EXPECT_EQ(room[7], std::byte{0xEE});
-  EXPECT_EQ(room[8], std::byte{});
-  // The name of a receive that is over is used again.
-  room = {};
-  std::vector<std::byte> sent(2 * kInlineBytes);
-  give_message(send(0, 1, sent, cookie(3)).operation, 8);
-  EXPECT_EQ(room, (std::array<std::byte, 16>{}));
 }
 
 // Sleep.

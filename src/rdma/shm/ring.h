@@ -217,6 +217,11 @@ class RingProducer : public RingEnd {
   void publish(RecordKind kind, std::size_t payload_bytes) noexcept {
     publish_up_to(lane_.position + record_bytes(payload_bytes), kind, payload_bytes);
   }
+  /// The same, for who looks at the consumer's doorbell under another fence than this store's.
+  void publish_without_fence(RecordKind kind, std::size_t payload_bytes) noexcept {
+    publish_up_to(lane_.position + record_bytes(payload_bytes), kind, payload_bytes,
+                  std::memory_order_release);
+  }
 
   /// Asks for one wake-up when space is returned. After a wake-up with too little space, call it again.
   /// After each call, call has_room_for_sure() and do not sleep if it returns true.
@@ -295,13 +300,14 @@ class RingProducer : public RingEnd {
     return room != Room::kNone;
   }
 
-  void publish_up_to(std::uint64_t next, RecordKind kind, std::size_t payload_bytes) noexcept {
+  void publish_up_to(std::uint64_t next, RecordKind kind, std::size_t payload_bytes,
+                     std::memory_order order = std::memory_order_seq_cst) noexcept {
     const std::uint64_t position = lane_.position;
     // Relaxed: the header's store below is at least a release, so it orders this store before itself.
     header_at(next).store(0, std::memory_order_relaxed);
     // Pairs with RingConsumer::header(), which then sees the payload and the zeroed header. Sequentially
     // consistent, because the caller looks at the consumer's doorbell next: "The sleep rule".
-    header_at(position).store(RecordHeader::pack(position, kind, payload_bytes), std::memory_order_seq_cst);
+    header_at(position).store(RecordHeader::pack(position, kind, payload_bytes), order);
     lane_.position = next;
   }
 
