@@ -12,6 +12,10 @@
 
 #pragma once
 
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
 #include <cstdint>
 
 namespace ch3_offload {
@@ -20,6 +24,14 @@ enum class Fencing : std::uint8_t {
   kFull,        ///< Each side has a full fence.
   kAsymmetric,  ///< Both sides are threads of one process, and the fence is the sleeper's.
 };
+
+/// The program's streaming stores (_mm_stream_ps() and its kin) to a buffer that a command names come before
+/// the command's own. No others pass a release. A full fence orders them, too.
+inline void order_streaming_stores() noexcept {
+#if defined(__SSE__)
+  _mm_sfence();
+#endif
+}
 
 /// kAsymmetric, if the kernel has it for the threads of this process.
 Fencing fencing_of_threads() noexcept;

@@ -72,6 +72,7 @@ void PortMemory::ring(std::atomic<std::uint32_t>& sleeps, Bell bell, std::uint64
 void PortMemory::publish_command(RingProducer& commands, std::size_t length_bytes,
                                  std::uint64_t& rung) noexcept {
   if (fencing_ == Fencing::kAsymmetric) {
+    order_streaming_stores();
     commands.publish_without_fence(RecordKind::kMessage, length_bytes);
     // Pairs with fence_sleeper(): no compiler moves the look before the store.
     std::atomic_signal_fence(std::memory_order_seq_cst);

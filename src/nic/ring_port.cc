@@ -29,13 +29,18 @@ CommandRecord command_of(CommandKind kind, PeerId peer = {}) noexcept {
   return command;
 }
 
-CommandRecord command_of(CommandKind kind, const MatchKey& key, const Payload& payload) noexcept {
-  CommandRecord command = command_of(kind);
+void fill(CommandRecord& command, CommandKind kind, const MatchKey& key, const Payload& payload) noexcept {
+  command.kind = kind;
   command.bits = key.bits;
   command.initiator = key.initiator;
   command.address = reinterpret_cast<std::uintptr_t>(payload.address);
   command.length_bytes = payload.length_bytes;
   command.layout = reinterpret_cast<std::uintptr_t>(payload.layout);
+}
+
+CommandRecord command_of(CommandKind kind, const MatchKey& key, const Payload& payload) noexcept {
+  CommandRecord command;
+  fill(command, kind, key, payload);
   return command;
 }
 
@@ -110,12 +115,7 @@ std::byte* RingPort::begin_command(std::size_t length_bytes) noexcept {
 CommandRecord& RingPort::begin_record(CommandKind kind, const MatchKey& key, const Payload& payload,
                                       std::size_t more_bytes) noexcept {
   auto* const command = new (begin_command(sizeof(CommandRecord) + more_bytes)) CommandRecord;
-  command->kind = kind;
-  command->bits = key.bits;
-  command->initiator = key.initiator;
-  command->address = reinterpret_cast<std::uintptr_t>(payload.address);
-  command->length_bytes = payload.length_bytes;
-  command->layout = reinterpret_cast<std::uintptr_t>(payload.layout);
+  fill(*command, kind, key, payload);
   return *command;
 }
 

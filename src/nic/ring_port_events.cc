@@ -63,10 +63,11 @@ bool RingPort::translate(const EventRecord& record, std::span<const std::byte> m
   const bool has_payload = record.kind == Event::Kind::kReceiveDone && !event.is_cancelled &&
                            (record.status == Status::kOk || record.status == Status::kTruncated);
   const std::size_t most_bytes = has_payload ? operation->receives.length_bytes : 0;
-  if (operation->staged != nullptr && has_payload)
-    scatter(operation->receives, 0, {operation->staged.get(), std::min(event.length_bytes, most_bytes)});
-  else if (!more.empty() && more.size() <= most_bytes)
+  // What came along is not where it was staged.
+  if (!more.empty() && more.size() <= most_bytes)
     scatter(operation->receives, 0, more);
+  else if (more.empty() && operation->staged != nullptr && has_payload)
+    scatter(operation->receives, 0, {operation->staged.get(), std::min(event.length_bytes, most_bytes)});
   // The send's own event will not come.
   if (event.is_cancelled && find(operation->cancelled) != nullptr) forget(operation->cancelled);
   forget(record.operation);

@@ -86,9 +86,10 @@ class RingServer {
     EventRecord event{};                          ///< While it waits for room.
     std::unique_ptr<ClientMemory::Part[]> parts;  ///< Of a client in another process. None after its end.
 
-    /// Of a receive: the message, if the event takes it along.
-    std::span<const std::byte> kept() const noexcept {
-      return parts != nullptr ? parts[0].kept() : std::span<const std::byte>();
+    /// Of a receive: the message, if its event takes it along.
+    std::span<const std::byte> kept(const EventRecord& its_event) const noexcept {
+      const bool is_whole = its_event.status == Status::kOk || its_event.status == Status::kTruncated;
+      return parts != nullptr && is_whole ? parts[0].kept() : std::span<const std::byte>();
     }
   };
   /// Of a client in another process: where the bytes of a peer's packet are to go.

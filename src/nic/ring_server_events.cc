@@ -41,7 +41,7 @@ void RingServer::finish(OperationId operation, EventRecord event) noexcept {
   event.operation = operation;
   Operation& entry = operations_[number_in(operation) - 1];
   entry.engines = kNoOperation;
-  if (first_waiting_ == 0 && publish(event, entry.kept())) [[likely]] {
+  if (first_waiting_ == 0 && publish(event, entry.kept(event))) [[likely]] {
     end(entry);
     return;
   }
@@ -55,7 +55,7 @@ void RingServer::finish(OperationId operation, EventRecord event) noexcept {
 bool RingServer::give_waiting() noexcept {
   while (first_waiting_ != 0) {
     Operation& entry = operations_[first_waiting_ - 1];
-    if (!publish(entry.event, entry.kept())) return false;
+    if (!publish(entry.event, entry.kept(entry.event))) return false;
     end(entry);
     first_waiting_ = entry.next;
   }

@@ -1023,6 +1023,61 @@ TEST_F(HostileOtherProcess, AShortMessageForMemoryThatIsNotSharedComesWithItsEve
     }
 }
 
+/// Each block of more than 64 KiB is a file, of which the processor takes so many.
+TEST_F(HostileOtherProcess, AShortMessageIsNotLookedForWhereItWasToBeStaged) {
+  PayloadLayout layout{.kind = PayloadLayout::Kind::kPacked};
+  layout.pack = [](const void*, std::size_t, std::byte*, std::size_t) noexcept {};
+  layout.unpack = [](void* context, std::size_t offset, const std::byte* from, std::size_t length) noexcept {
+    std::memcpy(static_cast<std::byte*>(context) + offset, from, length);
+  };
+  std::vector<std::byte> room(kLength);
+  const std::vector<std::byte> sent = bytes_of(8, 1);
+  while (clients_[0]->arena()->allocate(kLength) != nullptr) {
+  }
+  OperationId operation{};
+  Envelope envelope;
+  clients_[0]->post_receive(kKey, kIgnoreNothing, {room.data(), kLength, &layout}, cookie(1), operation,
+                            envelope);
+  Status status = Status::kOk;
+  clients_[1]->send(PeerId{0}, SendMode::kStandard, kKey, {const_cast<std::byte*>(sent.data()), 8, nullptr},
+                    0, cookie(2), operation, status);
+  ASSERT_TRUE(await(0, Event::Kind::kReceiveDone));
+  EXPECT_TRUE(std::equal(sent.begin(), sent.end(), room.begin()));
+}
+
+TEST_F(HostileOtherProcess, ShortMessagesWaitForRoomWithTheirEvents) {
+  constexpr std::size_t kMessages = 1500;
+  static_assert(kMessages * record_bytes(sizeof(EventRecord) + kInlineBytes) > kEventRingBytes);
+  std::vector<std::vector<std::byte>> room(kMessages, std::vector<std::byte>(kInlineBytes));
+  for (std::size_t i = 0; i < kMessages; ++i) {
+    OperationId operation{};
+    Envelope envelope;
+    clients_[0]->post_receive(kKey, kIgnoreNothing, {room[i].data(), kInlineBytes, nullptr}, cookie(1 + i),
+                              operation, envelope);
+    clients_[0]->server.turn();
+  }
+  for (std::size_t i = 0; i < kMessages; ++i) {
+    std::vector<std::byte> sent = bytes_of(kInlineBytes, i);
+    OperationId operation{};
+    Status status = Status::kOk;
+    clients_[1]->send(PeerId{0}, SendMode::kStandard, kKey, {sent.data(), sent.size(), nullptr}, 0, nullptr,
+                      operation, status);
+    // Client 0 takes nothing, but for the first time, when a card is asked for.
+    if (i == 0) {
+      ASSERT_TRUE(await(0, Event::Kind::kReceiveDone));
+    }
+    while (clients_[0]->counters().received_expected <= i) {
+      exchange_.poll();
+      clients_[0]->server.turn();
+      clients_[1]->progress();
+      for (Event event; clients_[1]->next_event(event);) {
+      }
+    }
+  }
+  for (std::size_t i = 1; i < kMessages; ++i) ASSERT_TRUE(await(0, Event::Kind::kReceiveDone)) << i;
+  for (std::size_t i = 0; i < kMessages; ++i) ASSERT_EQ(room[i], bytes_of(kInlineBytes, i)) << i;
+}
+
 /// The processor of client 0 is hostile: it has no turn of its own.
 TEST_F(HostileOtherProcess, NoMoreIsWrittenThanAReceiveHasRoomForAndNothingOfASend) {
   SteppedRings& client = *clients_[0];

@@ -10,6 +10,7 @@
 // Steps 1 and 2 of both sides are sequentially consistent accesses, so all four have one order. If the waker
 // looked before the sleeper announced, the work was published before the sleeper looks, and the sleeper finds
 // it. Otherwise the waker sees the announcement and rings. Either way no wake-up is lost (Dekker's argument).
+// Where the waker publishes often, the sleeper can fence for both (nic/fencing.h).
 //
 // The byte keeps the sleeper's epoll descriptor readable until the sleeper reads it. After reading, the
 // sleeper looks at all its rings.

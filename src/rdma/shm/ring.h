@@ -217,7 +217,7 @@ class RingProducer : public RingEnd {
   void publish(RecordKind kind, std::size_t payload_bytes) noexcept {
     publish_up_to(lane_.position + record_bytes(payload_bytes), kind, payload_bytes);
   }
-  /// The same, for who looks at the consumer's doorbell under another fence than this store's.
+  /// The same, for a producer whose consumer fences for both before it sleeps (nic/fencing.h).
   void publish_without_fence(RecordKind kind, std::size_t payload_bytes) noexcept {
     publish_up_to(lane_.position + record_bytes(payload_bytes), kind, payload_bytes,
                   std::memory_order_release);
@@ -306,7 +306,8 @@ class RingProducer : public RingEnd {
     // Relaxed: the header's store below is at least a release, so it orders this store before itself.
     header_at(next).store(0, std::memory_order_relaxed);
     // Pairs with RingConsumer::header(), which then sees the payload and the zeroed header. Sequentially
-    // consistent, because the caller looks at the consumer's doorbell next: "The sleep rule".
+    // consistent, because the caller looks at the consumer's doorbell next: "The sleep rule". Release, if the
+    // sleeper fences for both.
     header_at(position).store(RecordHeader::pack(position, kind, payload_bytes), order);
     lane_.position = next;
   }
