@@ -8,6 +8,8 @@
 // alone. The sleeper's takes microseconds, and tens of them on some virtual machines: so it is for a
 // processor that seldom sleeps.
 //
+// What the program has written by streaming stores is ordered by a fence of stores, which holds back no load.
+//
 // Threads: all.
 
 #pragma once
