@@ -196,6 +196,8 @@ nic_sources = \
 	src/nic/host_targets.cc \
 	src/nic/host_targets.h \
 	src/nic/nic_records.h \
+	src/nic/nic_thread.cc \
+	src/nic/nic_thread.h \
 	src/nic/nicd_protocol.cc \
 	src/nic/nicd_protocol.h \
 	src/nic/introduction_meetings.cc \
@@ -263,6 +265,8 @@ endif
 
 channel_sources = \
 	src/ch3_offload/c_interface.cc \
+	src/ch3_offload/call_driven.cc \
+	src/ch3_offload/call_driven.h \
 	src/ch3_offload/ch3_offload.h \
 	src/ch3_offload/config.cc \
 	src/ch3_offload/counters.cc \
@@ -288,6 +292,8 @@ channel_sources = \
 	src/ch3_offload/nicd_job.h \
 	src/ch3_offload/nicd_lone_process.cc \
 	src/ch3_offload/nicd_lone_process.h \
+	src/ch3_offload/process_thread.cc \
+	src/ch3_offload/process_thread.h \
 	src/ch3_offload/settings.cc \
 	src/ch3_offload/settings.h \
 	src/ch3_offload/windows.cc \
@@ -360,31 +366,27 @@ include_HEADERS = \
 noinst_LTLIBRARIES += libportals_calls.la
 libportals_calls_la_SOURCES = $(portals_sources) $(active_messages_sources)
 
-# What MPICH links, and what programs for Portals link. C programs must not need a C++ runtime: only the functions of
-# the two interfaces are exported, and libstdc++ and libgcc are linked in statically. libtool's C++ mode always appends
-# the shared ones, so these libraries are linked in its C mode, where nothing is appended; test/exported_symbols checks
-# the result.
-# -version-info: current:revision:age as libtool's manual has it; raise on each change of ch3_offload.h, or portals4.h
-# and ch3_offload_am.h.
-c_link = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link $(CC) $(CFLAGS) $(AM_LDFLAGS)
-c_library_flags = $(cxx_runtime_flags) -Wl,-z,relro -Wl,-z,now
-
+# What MPICH links, and what programs for Portals link: one library, so that both find the same core in a process. C
+# programs must not need a C++ runtime: only the functions of the interfaces are exported, and libstdc++ and libgcc are
+# linked in statically. libtool's C++ mode always appends the shared ones, so the library is linked in its C mode, where
+# nothing is appended; test/exported_symbols checks the result.
+# -version-info: current:revision:age as libtool's manual has it; raise on each change of an installed header.
 lib_LTLIBRARIES += libch3offload.la
-libch3offload_la_SOURCES =
-nodist_EXTRA_libch3offload_la_SOURCES = none.cc
-libch3offload_la_LIBADD = libcore.la -lm
-libch3offload_la_DEPENDENCIES = libcore.la $(top_srcdir)/src/libch3offload.map
-libch3offload_la_LINK = $(c_link) $(libch3offload_la_LDFLAGS) $(LDFLAGS) -o $@
-libch3offload_la_LDFLAGS = -version-info 18:0:0 $(c_library_flags) \
+libch3offload_la_SOURCES = $(portals_process_sources)
+libch3offload_la_LIBADD = libportals_calls.la libcore.la -lm
+libch3offload_la_DEPENDENCIES = libportals_calls.la libcore.la $(top_srcdir)/src/libch3offload.map
+libch3offload_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link $(CC) $(CFLAGS) \
+	$(AM_LDFLAGS) $(libch3offload_la_LDFLAGS) $(LDFLAGS) -o $@
+libch3offload_la_LDFLAGS = -version-info 19:0:1 $(cxx_runtime_flags) -Wl,-z,relro -Wl,-z,now \
 	-Wl,--version-script=$(top_srcdir)/src/libch3offload.map
 
-lib_LTLIBRARIES += libportals.la
-libportals_la_SOURCES = $(portals_process_sources)
-libportals_la_LIBADD = libportals_calls.la libcore.la -lm
-libportals_la_DEPENDENCIES = libportals_calls.la libcore.la $(top_srcdir)/src/portals/libportals.map
-libportals_la_LINK = $(c_link) $(libportals_la_LDFLAGS) $(LDFLAGS) -o $@
-libportals_la_LDFLAGS = -version-info 1:0:1 $(c_library_flags) \
-	-Wl,--version-script=$(top_srcdir)/src/portals/libportals.map
+# Build systems of programs for Portals look for it under this name.
+install-exec-hook:
+	cd $(DESTDIR)$(libdir) && for kind in so a; do \
+	  if test -e libch3offload.$$kind; then ln -sf libch3offload.$$kind libportals.$$kind; fi; \
+	done
+uninstall-hook:
+	rm -f $(DESTDIR)$(libdir)/libportals.so $(DESTDIR)$(libdir)/libportals.a
 
 if SANITIZED
 # The sanitizers' runtimes belong to the C++ compiler and to the program: only the tests' libraries matter here.
@@ -395,5 +397,4 @@ endif
 
 EXTRA_DIST += \
 	src/ch3_offload/mpich \
-	src/libch3offload.map \
-	src/portals/libportals.map
+	src/libch3offload.map

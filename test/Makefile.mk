@@ -592,6 +592,8 @@ test_nic_tests_SOURCES = \
 	test/nic/target_driver.h \
 	test/nic/target_ports_world.h \
 	test/nic/target_server_test.cc \
+	test/nic/nic_thread_test.cc \
+	test/ch3_offload/process_thread_test.cc \
 	test/nic/target_threads_test.cc \
 	test/nic/thread_driver_test.cc \
 	test/rdma/contract_world.h \
@@ -790,6 +792,7 @@ EXTRA_DIST += \
 	test/portals/run \
 	test/portals/poller.c \
 	test/portals/unread.c \
+	test/portals/waits_in_mpi.c \
 	test/packet-errors \
 	test/sanitized-glue \
 	test/shared-windows \

@@ -11,10 +11,12 @@
 
 #include "ch3_offload/making.h"
 #include "ch3_offload/nicd_hello.h"
+#include "ch3_offload/process_thread.h"
 #include "ch3_offload/settings.h"
 #include "nic/host_driver.h"
 #include "nic/process_driver.h"
 #include "nic/traced_port.h"
+#include "rdma/monotonic_clock.h"
 
 namespace ch3_offload {
 
@@ -57,6 +59,7 @@ Result<std::unique_ptr<Channel>> Channel::create(const ch3_offload_config_t& con
   channel->port_->events().others = 1;  // There may be warnings.
   channel->watch_memory();
   channel->card_ = channel->port_->card();
+  add_mover(*channel);
   return channel;
 }
 
@@ -71,7 +74,9 @@ std::optional<Error> Channel::make_port(const ch3_offload_config_t& config, cons
     process_driver_ = driver.value().get();
     port_ = std::move(driver.value());
   } else if (nic.has_thread) {
-    auto driver = ThreadDriver::create(engine, providers, wait_policy(config, nic.placement.thread_shares));
+    auto thread = find_or_start_process_thread(wait_policy(config, nic.placement.thread_shares));
+    if (!thread.ok()) return thread.error();
+    auto driver = ThreadDriver::create(engine, providers, std::move(thread.value()));
     if (!driver.ok()) return driver.error();
     thread_driver_ = driver.value().get();
     port_ = std::move(driver.value());
@@ -85,9 +90,10 @@ std::optional<Error> Channel::make_port(const ch3_offload_config_t& config, cons
 }
 
 std::optional<Error> Channel::bind_thread(const NicChoice& nic) {
-  if (!nic.warning.empty()) warn(LogScope::kNode, nic.warning);
+  NicThread& thread = thread_driver_->thread();
+  if (!nic.warning.empty() && thread.first_to_say()) warn(LogScope::kNode, nic.warning);
   std::string warning;
-  std::optional<Error> error = bind_thread_driver(*thread_driver_, nic, warning);
+  std::optional<Error> error = bind_nic_thread(thread, nic, warning);
   if (!warning.empty()) warn(LogScope::kNode, warning);
   return error;
 }
@@ -127,7 +133,7 @@ std::optional<Error> Channel::make_verbs(const ch3_offload_config_t& config) {
 
 void Channel::log_line(void* context, LogScope scope, const char* line) {
   auto& channel = *static_cast<Channel*>(context);
-  if (channel.thread_driver_ != nullptr && channel.thread_driver_->runs_here())
+  if (channel.thread_driver_ != nullptr && channel.thread_driver_->thread().runs_here())
     channel.thread_driver_->log_line(scope, line);
   else
     channel.warn(scope, line);
@@ -143,6 +149,7 @@ void Channel::warn(LogScope scope, std::string_view text) noexcept {
 }
 
 Channel::~Channel() {
+  remove_mover(*this);
   memory_events_.reset();  // It calls the port.
   windows_.reset();
   detach_targets();
@@ -157,7 +164,7 @@ void Channel::trace(TraceEvent event) noexcept {
 }
 
 std::size_t Channel::progress() noexcept {
-  if (needs_care_) [[unlikely]]
+  if (needs_care_.load(std::memory_order_relaxed)) [[unlikely]]
     return progress_with_care();
   const std::size_t happened = port_->progress();
   if (happened == 0) return 0;
@@ -165,7 +172,7 @@ std::size_t Channel::progress() noexcept {
   return happened;
 }
 
-/// There are windows, or the process is armed for a sleep.
+/// There are windows or another client to be moved, or the process is armed for a sleep.
 std::size_t Channel::progress_with_care() noexcept {
   const bool own = is_last_look_;
   is_last_look_ = false;
@@ -174,12 +181,28 @@ std::size_t Channel::progress_with_care() noexcept {
     happened += windows_->port().progress();
     if (windows_->has_news()) port_->events().others = 1;
   }
+  if (CallDriven* const other = call_driven(); other != nullptr)
+    happened += other->work_for_other();
+  else if (!armed_ && windows_ == nullptr)
+    note_care();  // It has gone.
   if (happened == 0) return 0;
   wait_.found();
   // Another thread's call during a sleep: it has read what would have ended the sleep, and more may wait.
   if (armed_ && !own) [[unlikely]]
     wake();
   return happened;
+}
+
+void Channel::note_care() noexcept {
+  needs_care_.store(armed_ || windows_ != nullptr, std::memory_order_seq_cst);
+  // Pairs with set_call_driven(), which stores that before it calls call_driven_came().
+  if (call_driven() != nullptr) needs_care_.store(true, std::memory_order_relaxed);
+}
+
+/// Another thread's call. A sleeper has to know of it.
+void Channel::call_driven_came() noexcept {
+  needs_care_.store(true, std::memory_order_seq_cst);
+  wake();
 }
 
 bool Channel::next_event(Event& event) noexcept {
@@ -287,9 +310,14 @@ WaitPolicy::Step Channel::next_step() noexcept {
     port_->disarm();
     return WaitPolicy::Step::kPoll;
   }
+  note_descriptors();
+  if (!tell_other_of_sleep()) {
+    if (windows_ != nullptr) windows_->port().disarm();
+    port_->disarm();
+    return WaitPolicy::Step::kPoll;
+  }
   armed_ = true;
   note_care();
-  note_descriptors();
   is_last_look_ = true;
   trace(TraceEvent::kSleep);
   wait_.sleeps(Trace::monotonic_ns());
@@ -308,8 +336,24 @@ void Channel::note_descriptors() noexcept {
   for (const int descriptor : windows_->port().descriptors()) add(descriptor);
 }
 
+/// Returns false if there is a client to be moved that cannot sleep.
+bool Channel::tell_other_of_sleep() noexcept {
+  sleeping_due_ns_ = UINT64_MAX;
+  CallDriven* const other = call_driven();
+  if (other == nullptr) return true;
+  const std::optional<CallDriven::Sleep> its =
+      other->begin_sleep(std::span(sleeping_on_).subspan(sleeping_count_));
+  if (!its) return false;
+  sleeping_for_ = other;
+  sleeping_count_ += its->descriptors;
+  sleeping_due_ns_ = its->due_ns;
+  return true;
+}
+
 void Channel::sleep(int timeout_ms) noexcept {
   // Other threads may use this object meanwhile: nothing is touched here but what next_step() has left.
+  if (const int due_ms = poll_ms(sleeping_due_ns_); due_ms >= 0 && (timeout_ms < 0 || due_ms < timeout_ms))
+    timeout_ms = due_ms;
   const int ready = poll(sleeping_on_.data(), sleeping_count_, timeout_ms);
   if (ready > 0 && (sleeping_on_[0].revents & POLLIN) != 0) {
     std::uint64_t wakes;
@@ -324,6 +368,7 @@ void Channel::awake() noexcept {
   is_last_look_ = false;
   wait_.wakes(Trace::monotonic_ns());
   trace(TraceEvent::kWake);
+  if (CallDriven* const other = std::exchange(sleeping_for_, nullptr); other != nullptr) other->end_sleep();
   if (windows_ != nullptr) windows_->port().disarm();
   port_->disarm();
 }

@@ -8,6 +8,7 @@
 #include <poll.h>
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -17,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ch3_offload/call_driven.h"
 #include "ch3_offload/ch3_offload.h"
 #include "ch3_offload/nic_choice.h"
 #include "ch3_offload/windows.h"
@@ -31,7 +33,7 @@
 
 namespace ch3_offload {
 
-class Channel {
+class Channel final : private MovesCallDriven {
  public:
   /// Makes the providers that `config` (checked before) asks for, and the engine over them.
   static Result<std::unique_ptr<Channel>> create(const ch3_offload_config_t& config);
@@ -80,8 +82,10 @@ class Channel {
   Result<std::unique_ptr<Windows>> make_windows();
   void detach_targets() noexcept;
   void note_descriptors() noexcept;
+  bool tell_other_of_sleep() noexcept;
   /// Whether progress() has to look at more than the port.
-  void note_care() noexcept { needs_care_ = armed_ || windows_ != nullptr; }
+  void note_care() noexcept;
+  void call_driven_came() noexcept override;
   Channel(const ch3_offload_config_t& config, const NicChoice& nic);
   std::optional<Error> make_providers(const ch3_offload_config_t& config);
   std::optional<Error> make_shm(const ch3_offload_config_t& config);
@@ -105,7 +109,7 @@ class Channel {
   WaitPolicy wait_;
   int wake_descriptor_ = -1;  ///< eventfd: readable ends a sleep.
   bool armed_ = false;
-  bool needs_care_ = false;
+  std::atomic<bool> needs_care_{false};  ///< Any thread may set it.
   bool is_last_look_ = false;  ///< The next progress() is the sleeper's own, between arming and sleeping.
   std::deque<std::string> warnings_;  ///< To be told; the first was, if warning_told_.
   bool warning_told_ = false;
@@ -120,8 +124,11 @@ class Channel {
   RankBook ranks_;                           ///< The thread's, as long as there are windows.
   std::unique_ptr<Windows> windows_;         ///< Null: none has been wanted, or none can be.
   bool has_tried_windows_ = false;
-  std::array<pollfd, 12> sleeping_on_{};  ///< Of a sleep, as next_step() has left them.
+  // Of a sleep, as next_step() has left them.
+  std::array<pollfd, 24> sleeping_on_{};
   nfds_t sleeping_count_ = 0;
+  std::uint64_t sleeping_due_ns_ = UINT64_MAX;   ///< When sleeping_for_ has something to do.
+  CallDriven* sleeping_for_ = nullptr;           ///< Who knows of the sleep. Null: there is none.
   std::unique_ptr<MemoryEvents> memory_events_;  ///< Null: the engine keeps no memory registered.
 };
 

@@ -134,9 +134,9 @@ std::unique_ptr<MemoryEvents> watch_memory(Port& port, std::string& warning) {
   return nullptr;
 }
 
-std::optional<Error> bind_thread_driver(ThreadDriver& driver, const NicChoice& nic, std::string& warning) {
+std::optional<Error> bind_nic_thread(NicThread& thread, const NicChoice& nic, std::string& warning) {
   if (!nic.is_bound) return {};
-  std::optional<Error> error = driver.bind(nic.placement.processors);
+  std::optional<Error> error = thread.bind(nic.placement.processors);
   if (!error) return {};
   if (nic.placement.place == Place::kChosen) {
     error->message = "MPIR_CVAR_CH3_OFFLOAD_NIC_CORES: " + error->message;

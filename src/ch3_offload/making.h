@@ -14,8 +14,8 @@
 #include "ch3_offload/nic_choice.h"
 #include "dme/memory_events.h"
 #include "engine/engine.h"
+#include "nic/nic_thread.h"
 #include "nic/port.h"
-#include "nic/thread_driver.h"
 #include "nic/wait_policy.h"
 #include "rdma/log.h"
 #include "rdma/provider.h"
@@ -49,9 +49,9 @@ std::size_t atomic_bytes(std::size_t slot_bytes) noexcept;
 /// `warning` says why.
 std::unique_ptr<MemoryEvents> watch_memory(Port& port, std::string& warning);
 
-/// Binds a thread that has been started to the place that was chosen for it. Only a place that the user chose
-/// is worth an error; for another one, `warning` says why it runs elsewhere.
-std::optional<Error> bind_thread_driver(ThreadDriver& driver, const NicChoice& nic, std::string& warning);
+/// Binds the thread to the place that was chosen for it. Only a place that the user chose is worth an error;
+/// for another one, `warning` says why it runs elsewhere.
+std::optional<Error> bind_nic_thread(NicThread& thread, const NicChoice& nic, std::string& warning);
 
 /// How a thread of this process waits. `shares`: others want its core all the time. `others`: processes on this
 /// node that are none of the job's, and compute.

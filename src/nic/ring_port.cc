@@ -78,6 +78,21 @@ OperationId RingPort::name(Cookie cookie) noexcept {
   return OperationId{std::uint64_t{operation.generation} << 32 | number};
 }
 
+/// Names an operation on one payload. Returns what the processor is told of it: `payload`, or `staged`, as
+/// `stage` makes it of a copy. `operation` is kNoOperation if there is no memory.
+inline const Payload& RingPort::name_with(Cookie cookie, const Payload& payload,
+                                          bool (RingPort::*stage)(OperationId, Payload&) noexcept,
+                                          Payload& staged, OperationId& operation) noexcept {
+  operation = name(cookie);
+  if (operation == kNoOperation || staging_ == Staging::kNone) return payload;
+  staged = payload;
+  if (!(this->*stage)(operation, staged)) {
+    forget(operation);
+    operation = kNoOperation;
+  }
+  return staged;
+}
+
 RingPort::Operation* RingPort::find(OperationId operation) noexcept {
   const std::uint32_t index = index_in(operation);
   if (index >= operations_.size()) return nullptr;
@@ -164,22 +179,13 @@ Progressed RingPort::send(PeerId peer, SendMode mode, const MatchKey& key, const
     end_command(kHead + payload.length_bytes);
     return Progressed::kDone;
   }
-  operation = name(cookie);
   Payload staged;
-  const Payload* named = &payload;
-  if (operation != kNoOperation && staging_ != Staging::kNone) {
-    staged = payload;
-    named = &staged;
-    if (!stage_sends(operation, {&staged, 1})) {
-      forget(operation);
-      operation = kNoOperation;
-    }
-  }
+  const Payload& named = name_with(cookie, payload, &RingPort::stage_send, staged, operation);
   if (operation == kNoOperation) {
     status = Status::kNoMemory;
     return Progressed::kFailed;
   }
-  CommandRecord& command = begin_record(CommandKind::kSend, key, *named);
+  CommandRecord& command = begin_record(CommandKind::kSend, key, named);
   command.operation = operation;
   command.mode = static_cast<std::uint8_t>(mode);
   command.peer = index_of(peer);
@@ -238,17 +244,8 @@ Progressed RingPort::send_packet(PeerId peer, std::span<const std::byte> header,
 
 Progressed RingPort::post_receive(const MatchKey& key, const MatchKey& ignore, const Payload& payload,
                                   Cookie cookie, OperationId& operation, Envelope& envelope) noexcept {
-  operation = name(cookie);
   Payload staged;
-  const Payload* named = &payload;
-  if (operation != kNoOperation && staging_ != Staging::kNone) {
-    staged = payload;
-    named = &staged;
-    if (!stage_receive(operation, staged)) {
-      forget(operation);
-      operation = kNoOperation;
-    }
-  }
+  const Payload& named = name_with(cookie, payload, &RingPort::stage_receive, staged, operation);
   if (operation == kNoOperation) {
     envelope = {key, 0, Status::kNoMemory};
     return Progressed::kDone;
@@ -256,7 +253,7 @@ Progressed RingPort::post_receive(const MatchKey& key, const MatchKey& ignore, c
   const bool is_masked = ignore != MatchKey{};
   const std::size_t more_bytes = is_masked ? sizeof ignore : 0;
   CommandRecord& command =
-      begin_record(is_masked ? CommandKind::kReceiveMasked : CommandKind::kReceive, key, *named, more_bytes);
+      begin_record(is_masked ? CommandKind::kReceiveMasked : CommandKind::kReceive, key, named, more_bytes);
   command.operation = operation;
   if (is_masked) new (&command + 1) MatchKey(ignore);
   end_command(sizeof command + more_bytes);
@@ -265,17 +262,17 @@ Progressed RingPort::post_receive(const MatchKey& key, const MatchKey& ignore, c
 
 Progressed RingPort::receive_matched(MessageId message, const Payload& payload, Cookie cookie,
                                      Envelope& envelope) noexcept {
-  const OperationId operation = name(cookie);
-  Payload staged = payload;
-  if (operation == kNoOperation || !stage_receive(operation, staged)) {
-    if (operation != kNoOperation) forget(operation);
+  Payload staged;
+  OperationId operation;
+  const Payload& named = name_with(cookie, payload, &RingPort::stage_receive, staged, operation);
+  if (operation == kNoOperation) {
     envelope = {{}, 0, Status::kNoMemory};
     return Progressed::kDone;
   }
-  CommandRecord command = command_of(CommandKind::kReceiveMatched, MatchKey{}, staged);
+  CommandRecord& command = begin_record(CommandKind::kReceiveMatched, MatchKey{}, named);
   command.bits = static_cast<std::uint64_t>(message);
   command.operation = operation;
-  give(command);
+  end_command(sizeof command);
   return Progressed::kPending;
 }
 

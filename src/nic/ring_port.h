@@ -117,8 +117,14 @@ class RingPort : public Port, protected SharesMemory {
   };
 
   OperationId name(Cookie cookie) noexcept;
+  const Payload& name_with(Cookie cookie, const Payload& payload,
+                           bool (RingPort::*stage)(OperationId, Payload&) noexcept, Payload& staged,
+                           OperationId& operation) noexcept;
   bool must_stage(const Payload& payload) noexcept;
   bool stage_sends(OperationId operation, std::span<Payload> payloads) noexcept;
+  bool stage_send(OperationId operation, Payload& payload) noexcept {
+    return stage_sends(operation, {&payload, 1});
+  }
   bool stage_receive(OperationId operation, Payload& payload) noexcept;
   std::byte* make_staged(OperationId operation, std::size_t length_bytes) noexcept;
   bool share(const std::byte* address, std::size_t length_bytes, const FileDescriptor& file) noexcept final;

@@ -84,8 +84,7 @@ RingServer::Outcome RingServer::begin(OperationId operation) noexcept {
 }
 
 /// What the operation reads or writes: of a client in another process, by copies between the two.
-RingServer::Outcome RingServer::take(OperationId operation, std::span<Payload> payloads,
-                                     bool receives) noexcept {
+RingServer::Outcome RingServer::take(OperationId operation, std::span<Payload> payloads, Use use) noexcept {
   if (client_ == nullptr || payloads.empty()) return Outcome::kTaken;
   Operation& entry = *find(operation);
   Outcome outcome = Outcome::kTaken;
@@ -93,7 +92,7 @@ RingServer::Outcome RingServer::take(OperationId operation, std::span<Payload> p
     entry.parts = std::make_unique<ClientMemory::Part[]>(payloads.size());
     for (std::size_t i = 0; i < payloads.size(); ++i) {
       if (!client_->take(payloads[i], entry.parts[i])) outcome = Outcome::kRubbish;
-      if (receives) entry.parts[i].keep_short(kInlineBytes);
+      if (use == Use::kReceive) entry.parts[i].keep_short(kInlineBytes);
       payloads[i] = entry.parts[i].payload();
     }
   } catch (const std::bad_alloc&) {
@@ -280,7 +279,7 @@ void RingServer::copy_done(std::size_t index) noexcept {
 RingServer::Outcome RingServer::send(const CommandRecord& command) noexcept {
   if (const Outcome outcome = begin(command.operation); outcome != Outcome::kTaken) return outcome;
   Payload payload = payload_of(command);
-  if (const Outcome outcome = take(command.operation, {&payload, 1}); outcome != Outcome::kTaken)
+  if (const Outcome outcome = take(command.operation, {&payload, 1}, Use::kSend); outcome != Outcome::kTaken)
     return outcome;
   OperationId engines = kNoOperation;
   Status status = Status::kOk;
@@ -302,7 +301,7 @@ RingServer::Outcome RingServer::packet(const CommandRecord& command,
     if (!read(more, parts[i])) return Outcome::kRubbish;
   if (more.size() != command.send_id) return Outcome::kRubbish;
   if (const Outcome outcome = begin(command.operation); outcome != Outcome::kTaken) return outcome;
-  if (const Outcome outcome = take(command.operation, {parts.data(), command.count});
+  if (const Outcome outcome = take(command.operation, {parts.data(), command.count}, Use::kSend);
       outcome != Outcome::kTaken)
     return outcome;
   Status status = Status::kOk;
@@ -315,7 +314,8 @@ RingServer::Outcome RingServer::packet(const CommandRecord& command,
 RingServer::Outcome RingServer::receive(const CommandRecord& command, const MatchKey& ignore) noexcept {
   if (const Outcome outcome = begin(command.operation); outcome != Outcome::kTaken) return outcome;
   Payload payload = payload_of(command);
-  if (const Outcome outcome = take(command.operation, {&payload, 1}, true); outcome != Outcome::kTaken)
+  if (const Outcome outcome = take(command.operation, {&payload, 1}, Use::kReceive);
+      outcome != Outcome::kTaken)
     return outcome;
   OperationId engines = kNoOperation;
   Envelope envelope;
@@ -330,7 +330,8 @@ RingServer::Outcome RingServer::receive(const CommandRecord& command, const Matc
 RingServer::Outcome RingServer::receive_matched(const CommandRecord& command) noexcept {
   if (const Outcome outcome = begin(command.operation); outcome != Outcome::kTaken) return outcome;
   Payload payload = payload_of(command);
-  if (const Outcome outcome = take(command.operation, {&payload, 1}, true); outcome != Outcome::kTaken)
+  if (const Outcome outcome = take(command.operation, {&payload, 1}, Use::kReceive);
+      outcome != Outcome::kTaken)
     return outcome;
   Envelope envelope;
   if (port_.receive_matched(MessageId{command.bits}, payload, cookie_of(command.operation), envelope) !=

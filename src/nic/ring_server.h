@@ -76,6 +76,8 @@ class RingServer {
     kLater,    ///< There is no memory: nothing was done.
     kRubbish,  ///< No client of ours gives that.
   };
+  /// Of payloads.
+  enum class Use : std::uint8_t { kSend, kReceive };
   /// What the client has named.
   struct Operation {
     std::uint32_t generation = 0;                 ///< 0: nothing, or over.
@@ -124,7 +126,7 @@ class RingServer {
   bool cancel_receive(OperationId operation) noexcept;
 
   Outcome begin(OperationId operation) noexcept;
-  Outcome take(OperationId operation, std::span<Payload> payloads, bool receives = false) noexcept;
+  Outcome take(OperationId operation, std::span<Payload> payloads, Use use) noexcept;
   Operation* find(OperationId operation) noexcept;
   static void end(Operation& operation) noexcept;
   void forget_cancelled(OperationId operation, OperationId engines) noexcept;

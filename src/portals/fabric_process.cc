@@ -13,6 +13,7 @@
 #include "ch3_offload/lone_process.h"
 #include "ch3_offload/making.h"
 #include "ch3_offload/nicd_hello.h"
+#include "ch3_offload/process_thread.h"
 #include "rdma/monotonic_clock.h"
 
 namespace ch3_offload::portals {
@@ -96,21 +97,23 @@ std::optional<Error> FabricProcess::make_driver() {
     host_ = std::make_unique<HostDriver>(engine, providers);
     return {};
   }
-  auto driver =
-      ThreadDriver::create(engine, providers, ch3_offload::wait_policy(config, nic_.placement.thread_shares));
+  auto thread = find_or_start_process_thread(ch3_offload::wait_policy(config, nic_.placement.thread_shares));
+  if (!thread.ok()) return thread.error();
+  auto driver = ThreadDriver::create(engine, providers, thread.value());
   if (!driver.ok()) return driver.error();
   thread_ = std::move(driver.value());
   if (std::optional<Error> error = thread_->start()) return error;
-  if (!nic_.warning.empty() && knows_node_) say(LogScope::kNode, nic_.warning);
+  if (!nic_.warning.empty() && knows_node_ && thread.value()->first_to_say())
+    say(LogScope::kNode, nic_.warning);
   std::string warning;
-  std::optional<Error> error = bind_thread_driver(*thread_, nic_, warning);
+  std::optional<Error> error = bind_nic_thread(*thread.value(), nic_, warning);
   if (!warning.empty()) say(LogScope::kNode, warning);
   return error;
 }
 
 std::optional<Error> FabricProcess::make_book(const UserKey& key, std::uint16_t pid) {
-  Introductions::Config config = introductions_config(environment_.config, key, first_port().card(),
-                                                      {&FabricProcess::log_line, this});
+  Introductions::Config config =
+      introductions_config(environment_.config, key, first_port().card(), {&FabricProcess::log_line, this});
   config.pid = pid;
   Result<std::unique_ptr<Introductions>> book = Introductions::create(config);
   if (!book.ok()) return book.error();
@@ -214,7 +217,7 @@ void FabricProcess::say_news() noexcept {
 /// Nothing of the thread's waits for standard error.
 void FabricProcess::log_line(void* process, LogScope scope, const char* line) {
   auto& its = *static_cast<FabricProcess*>(process);
-  if (its.thread_ != nullptr && its.thread_->runs_here())
+  if (its.thread_ != nullptr && its.thread_->thread().runs_here())
     its.thread_->log_line(scope, line);
   else
     its.say(scope, line);

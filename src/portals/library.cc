@@ -69,6 +69,7 @@ int Library::open_interface(Lock& lock, unsigned number, std::optional<std::uint
     process_ = std::move(made.value());
     ++processes_made_;
     works_alone_.store(process_->works_alone(), std::memory_order_relaxed);
+    if (!works_alone()) set_call_driven(*this);
   } else if (pid && make_physical_id(0, *pid) != (ProcessId{number_of(process_->self()) & UINT32_MAX})) {
     return PTL_ARG_INVALID;
   }
@@ -112,7 +113,9 @@ void Library::release_interface(Lock& lock, Interface& interface) noexcept {
 
 /// Its sleepers poll its descriptors, so it outlives them.
 void Library::end_process(Lock& lock) noexcept {
+  reset_call_driven();
   is_ending_ = true;
+  wake();
   left_.wait(lock, [this] { return sleepers_ == 0; });
   process_.reset();
   works_alone_.store(false, std::memory_order_relaxed);
@@ -168,15 +171,51 @@ Library::Wait::~Wait() {
   if (--library_.waiters_ == 0) library_.left_.notify_all();
 }
 
-bool Library::Wait::arm() noexcept {
-  if (library_.sleepers_ == 0 && !library_.port().arm()) return false;
-  if (library_.work() == 0) return true;
+bool Library::arm() noexcept {
+  if (sleepers_ == 0 && !port().arm()) return false;
+  if (work() == 0) return true;
   disarm();
   return false;
 }
 
-void Library::Wait::disarm() noexcept {
-  if (library_.sleepers_ == 0) library_.port().disarm();
+void Library::disarm() noexcept {
+  if (sleepers_ == 0) port().disarm();
+}
+
+std::size_t Library::enter_sleep(std::span<pollfd> room) noexcept {
+  std::size_t count = 0;
+  const auto add = [&](int descriptor) {
+    if (count < room.size()) room[count++] = {descriptor, POLLIN, 0};
+  };
+  add(wake_descriptor_.get());
+  for (const int descriptor : port().descriptors()) add(descriptor);
+  ++sleepers_;
+  return count;
+}
+
+void Library::leave_sleep() noexcept {
+  if (--sleepers_ > 0) return wake();
+  port().disarm();
+  std::uint64_t wakes;
+  [[maybe_unused]] const ssize_t drained = read(wake_descriptor_.get(), &wakes, sizeof wakes);
+  left_.notify_all();
+}
+
+/// In a call of MPI. Whoever has the lock works, too.
+std::size_t Library::work_for_other() noexcept {
+  const Lock locked(mutex_, std::try_to_lock);
+  return !locked || process_ == nullptr ? 0 : work();
+}
+
+std::optional<CallDriven::Sleep> Library::begin_sleep(std::span<pollfd> room) noexcept {
+  const Lock locked = lock();
+  if (process_ == nullptr || is_ending_ || !arm()) return {};
+  return Sleep{enter_sleep(room), port().next_due_ns()};
+}
+
+void Library::end_sleep() noexcept {
+  const Lock locked = lock();
+  leave_sleep();
 }
 
 int Library::Wait::sleep_ms() const noexcept {
@@ -186,24 +225,15 @@ int Library::Wait::sleep_ms() const noexcept {
 }
 
 void Library::Wait::sleep(Lock& lock) noexcept {
-  constexpr std::size_t kMostDescriptors = 16;
-  pollfd descriptors[kMostDescriptors];
-  std::size_t count = 0;
-  descriptors[count++] = {library_.wake_descriptor_.get(), POLLIN, 0};
-  for (const int descriptor : library_.port().descriptors())
-    if (count < kMostDescriptors) descriptors[count++] = {descriptor, POLLIN, 0};
-  ++library_.sleepers_;
+  std::array<pollfd, 16> descriptors;
+  const std::size_t count = library_.enter_sleep(descriptors);
   const int longest_ms = sleep_ms();
   policy_.sleeps(monotonic_ns());
   lock.unlock();
-  poll(descriptors, count, longest_ms);
+  poll(descriptors.data(), count, longest_ms);
   lock.lock();
   policy_.wakes(monotonic_ns());
-  if (--library_.sleepers_ > 0) return library_.wake();
-  library_.port().disarm();
-  std::uint64_t wakes;
-  [[maybe_unused]] const ssize_t drained = read(library_.wake_descriptor_.get(), &wakes, sizeof wakes);
-  library_.left_.notify_all();
+  library_.leave_sleep();
 }
 
 }  // namespace ch3_offload::portals

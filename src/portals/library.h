@@ -6,15 +6,16 @@
 // members below.
 //
 // SLEEPERS. A thread that has waited long enough arms the port and sleeps on its descriptors and on a
-// descriptor of the library's. The first sleeper arms, the last one disarms. The library's descriptor wakes
-// all of them: if one was woken, if another thread's call has done something that the port does not tell of,
-// if something was freed, and for PtlAbort(). It stays readable until the last one has left. The port's
-// processor outlives its sleepers.
+// descriptor of the library's. The first sleeper arms, the last one disarms. A thread that sleeps in MPI is
+// one, too, if the port works in calls only. The library's descriptor wakes all of them: if one was woken, if
+// another thread's call has done something that the port does not tell of, if something was freed, and for
+// PtlAbort(). It stays readable until the last one has left. The port's processor outlives its sleepers.
 //
 // Threads: any.
 
 #pragma once
 
+#include <poll.h>
 #include <sched.h>
 
 #include <array>
@@ -25,7 +26,9 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <span>
 
+#include "ch3_offload/call_driven.h"
 #include "dme/fork_mark.h"
 #include "portals/interface.h"
 #include "portals/portals_process.h"
@@ -34,7 +37,7 @@
 
 namespace ch3_offload::portals {
 
-class Library {
+class Library final : private CallDriven {
  public:
   using Lock = std::unique_lock<std::mutex>;
 
@@ -103,6 +106,18 @@ class Library {
 
   Library() = default;
   void end_process(Lock& lock) noexcept;
+  std::size_t work_for_other() noexcept override;
+  std::optional<Sleep> begin_sleep(std::span<pollfd> room) noexcept override;
+  void end_sleep() noexcept override;
+
+  // Sleeping, under the lock. arm() returns false if there is something to do instead. Else disarm() must
+  // follow, or enter_sleep() and then leave_sleep().
+
+  bool arm() noexcept;
+  void disarm() noexcept;
+  /// Writes what ends the sleep to the begin of `room`. Returns how many entries these are.
+  std::size_t enter_sleep(std::span<pollfd> room) noexcept;
+  void leave_sleep() noexcept;
   static int code_of(const Error& error) noexcept;
   WaitPolicy& policy_of_this_thread() noexcept;
 
@@ -117,7 +132,7 @@ class Library {
   std::uint64_t processes_made_ = 0;
   FileDescriptor wake_descriptor_;  ///< An eventfd. Made by the first init().
   std::size_t turns_ = 0;
-  unsigned sleepers_ = 0;
+  unsigned sleepers_ = 0;         ///< Threads, that of MPI among them.
   unsigned waiters_ = 0;          ///< Threads in wait(), sleepers among them.
   bool is_ending_ = false;        ///< process_ waits for its sleepers to leave.
   std::condition_variable left_;  ///< A sleeper or a waiter has left; an interface or process_ has ended.
@@ -135,10 +150,7 @@ class Library::Wait {
   WaitPolicy::Step next() noexcept { return policy_.next(); }
   void found() noexcept { policy_.found(); }
 
-  /// Returns false if there is something to do instead of sleeping. Else disarm() or sleep() must follow.
-  bool arm() noexcept;
-  void disarm() noexcept;
-  /// Gives the lock up meanwhile.
+  /// After Library::arm(). Gives the lock up meanwhile.
   void sleep(Lock& lock) noexcept;
 
  private:
@@ -167,9 +179,9 @@ int Library::wait(Lock& lock, Condition& condition, ptl_time_t timeout, int when
     if (waiting->is_over()) return when_over;
     const WaitPolicy::Step step = waiting->next();
     if (step == WaitPolicy::Step::kSleep) {
-      if (waiting->arm()) {
+      if (arm()) {
         if (condition.may_be_met()) {
-          waiting->disarm();
+          disarm();
         } else {
           waiting->sleep(lock);
         }

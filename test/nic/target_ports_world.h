@@ -124,7 +124,9 @@ class ThreadSide final : public TargetSide {
         0, 2, {2, 2},
         {[]() noexcept { return monotonic_ns(); }, []() noexcept { return std::uint64_t{0}; },
          []() noexcept { return std::uint64_t{0}; }});
-    auto made = ThreadDriver::create(config, providers, wait);
+    Result<std::shared_ptr<NicThread>> thread = NicThread::start(wait);
+    EXPECT_TRUE(thread.ok());
+    auto made = ThreadDriver::create(config, providers, thread.value());
     EXPECT_TRUE(made.ok());
     driver = std::move(made.value());
     EXPECT_FALSE(driver->start().has_value());

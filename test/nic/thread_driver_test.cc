@@ -1,4 +1,5 @@
-// Two thread drivers in this process, over shared memory. The test's thread is the client of both.
+// Two thread drivers in this process, over shared memory, each with a thread of its own or both with one. The
+// test's thread is the client of both.
 
 #include "nic/thread_driver.h"
 
@@ -33,7 +34,7 @@ std::vector<std::byte> bytes_of(std::size_t length_bytes, std::size_t seed) {
   return bytes;
 }
 
-class ThreadDriverTest : public testing::Test {
+class ThreadDriverTest : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     for (std::uint32_t i = 0; i < 2; ++i) {
@@ -45,7 +46,11 @@ class ThreadDriverTest : public testing::Test {
           0, 2, {2, 2},
           {[]() noexcept { return monotonic_ns(); }, []() noexcept { return std::uint64_t{0}; },
            []() noexcept { return std::uint64_t{0}; }});
-      auto driver = ThreadDriver::create(config, providers, wait);
+      const bool is_shared = i > 0 && GetParam();
+      Result<std::shared_ptr<NicThread>> thread = is_shared ? threads_[0] : NicThread::start(wait);
+      ASSERT_TRUE(thread.ok());
+      threads_[i] = thread.value();
+      auto driver = ThreadDriver::create(config, providers, thread.value());
       ASSERT_TRUE(driver.ok());
       drivers_[i] = std::move(driver.value());
       ASSERT_FALSE(drivers_[i]->start().has_value());
@@ -111,13 +116,14 @@ class ThreadDriverTest : public testing::Test {
   }
 
   ShmWorld world_{2, ShmConfig{}};
+  std::shared_ptr<NicThread> threads_[2];
   std::unique_ptr<ThreadDriver> drivers_[2];
   std::string cards_[2];
   std::set<Cookie> done_[2];
   Status receives_end_with_ = Status::kOk;
 };
 
-TEST_F(ThreadDriverTest, MessagesOfAllLengthsGoBothWays) {
+TEST_P(ThreadDriverTest, MessagesOfAllLengthsGoBothWays) {
   std::uintptr_t number = 0;
   for (int round = 0; round < 100; ++round) {
     for (const std::size_t length_bytes : {std::size_t{0}, std::size_t{8}, kInlineBytes, kInlineBytes + 1}) {
@@ -134,7 +140,7 @@ TEST_F(ThreadDriverTest, MessagesOfAllLengthsGoBothWays) {
 }
 
 /// The thread packs and unpacks. The client writes the buffers before, and frees them as soon as it has heard.
-TEST_F(ThreadDriverTest, PackedPayloadsGoBothWaysAndMayBeCut) {
+TEST_P(ThreadDriverTest, PackedPayloadsGoBothWaysAndMayBeCut) {
   std::uintptr_t number = 0;
   const auto exchange_packed = [&](std::uint32_t from, std::size_t length_bytes, std::size_t room_bytes) {
     PayloadBuffer sent(length_bytes, 13, 7), received(room_bytes, 29, 5);
@@ -166,10 +172,10 @@ TEST_F(ThreadDriverTest, PackedPayloadsGoBothWaysAndMayBeCut) {
   }
 }
 
-TEST_F(ThreadDriverTest, GoesOnWhereItIsBoundAndWhereItMayNotBe) {
+TEST_P(ThreadDriverTest, GoesOnWhereItIsBoundAndWhereItMayNotBe) {
   const ProcessorSet mine = affinity_of(0);
-  EXPECT_FALSE(at(0).bind({*mine.begin()}).has_value());
-  const std::optional<Error> refused = at(1).bind({65535});
+  EXPECT_FALSE(threads_[0]->bind({*mine.begin()}).has_value());
+  const std::optional<Error> refused = threads_[1]->bind({65535});
   ASSERT_TRUE(refused.has_value());
   EXPECT_NE(refused->message.find("to processors 65535 failed"), std::string::npos) << refused->message;
   exchange(0, 8, 1);
@@ -177,7 +183,7 @@ TEST_F(ThreadDriverTest, GoesOnWhereItIsBoundAndWhereItMayNotBe) {
   EXPECT_EQ(affinity_of(0), mine);
 }
 
-TEST_F(ThreadDriverTest, ManySmallMessagesComeInOrder) {
+TEST_P(ThreadDriverTest, ManySmallMessagesComeInOrder) {
   constexpr std::uintptr_t kMessages = 3000;
   std::vector<std::uint64_t> room(kMessages, UINT64_MAX);
   OperationId operation;
@@ -199,7 +205,7 @@ TEST_F(ThreadDriverTest, ManySmallMessagesComeInOrder) {
 }
 
 /// The client does nothing but sleep: the message matches and moves, and then the bell rings.
-TEST_F(ThreadDriverTest, AReceiveIsDoneWhileTheClientSleeps) {
+TEST_P(ThreadDriverTest, AReceiveIsDoneWhileTheClientSleeps) {
   exchange(0, 8, 1);
   exchange(1, 8, 2);
   std::vector<std::byte> bytes = bytes_of(1 << 20, 3), room(1 << 20);
@@ -227,7 +233,7 @@ TEST_F(ThreadDriverTest, AReceiveIsDoneWhileTheClientSleeps) {
   EXPECT_LE(bells, at(1).ring_counters().client.sleeps);
 }
 
-TEST_F(ThreadDriverTest, ABlockedProcessorWakesUpWhenTheClientTakesItsEvents) {
+TEST_P(ThreadDriverTest, ABlockedProcessorWakesUpWhenTheClientTakesItsEvents) {
   constexpr std::size_t kMessages = 40'000;
   static_assert(kMessages * record_bytes(sizeof(EventRecord)) > 2 * kEventRingBytes);
   OperationId operation;
@@ -244,7 +250,7 @@ TEST_F(ThreadDriverTest, ABlockedProcessorWakesUpWhenTheClientTakesItsEvents) {
   EXPECT_TRUE(take_until([&] { return done_[0].size() == 2 * kMessages; })) << done_[0].size();
 }
 
-TEST_F(ThreadDriverTest, AnsweredProbesOfAThreadThatSleeps) {
+TEST_P(ThreadDriverTest, AnsweredProbesOfAThreadThatSleeps) {
   exchange(0, 8, 1);
   std::this_thread::sleep_for(5ms);
   std::vector<std::byte> bytes = bytes_of(100, 1), room(100);
@@ -258,7 +264,7 @@ TEST_F(ThreadDriverTest, AnsweredProbesOfAThreadThatSleeps) {
   EXPECT_EQ(room, bytes);
 }
 
-TEST_F(ThreadDriverTest, ItEndsWithOperationsThatAreNotDone) {
+TEST_P(ThreadDriverTest, ItEndsWithOperationsThatAreNotDone) {
   std::vector<std::byte> bytes = bytes_of(1 << 20, 1), small = bytes_of(8, 2), room(1 << 20);
   exchange(0, 8, 1);
   receive(0, room, cookie(2));
@@ -269,6 +275,10 @@ TEST_F(ThreadDriverTest, ItEndsWithOperationsThatAreNotDone) {
   std::this_thread::sleep_for(5ms);
   drivers_[1].reset();
 }
+
+INSTANTIATE_TEST_SUITE_P(, ThreadDriverTest, testing::Bool(), [](const testing::TestParamInfo<bool>& shared) {
+  return shared.param ? std::string("OneThread") : std::string("TwoThreads");
+});
 
 }  // namespace
 }  // namespace ch3_offload

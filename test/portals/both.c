@@ -1,6 +1,8 @@
-/* MPI and Portals in one process: both Init, both move data, both end, in the order that the argument says:
- * "mpi" or "portals" comes first, and "mpi" or "portals" ends first. Rank 0 says "done". */
+/* MPI and Portals in one process: both Init, both move data, both end, in the order that the arguments say:
+ * "mpi" or "portals" comes first, and "mpi" or "portals" ends first. The third one is how many threads of
+ * ch3:offload the process has then. Rank 0 says "done". */
 
+#include <dirent.h>
 #include <mpi.h>
 #include <portals4.h>
 #include <stdio.h>
@@ -88,6 +90,27 @@ static void exchange(void)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
+static int threads_of_engines(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    struct dirent *task;
+    int count = 0;
+
+    must(tasks != NULL, "no /proc/self/task");
+    while ((task = readdir(tasks)) != NULL) {
+        char path[64], name[32] = "";
+        FILE *comm;
+        snprintf(path, sizeof path, "/proc/self/task/%.20s/comm", task->d_name);
+        comm = fopen(path, "r");
+        if (comm == NULL)
+            continue;
+        count += fgets(name, sizeof name, comm) != NULL && strcmp(name, "ch3-offload-nic\n") == 0;
+        fclose(comm);
+    }
+    closedir(tasks);
+    return count;
+}
+
 int main(int argc, char **argv)
 {
     int portals_first = argc > 1 && strcmp(argv[1], "portals") == 0;
@@ -100,6 +123,7 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (!portals_first)
         portals_init();
+    must(threads_of_engines() == (argc > 3 ? atoi(argv[3]) : 0), "the wrong number of threads");
     exchange();
     if (portals_ends_first)
         portals_fini();

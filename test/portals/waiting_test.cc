@@ -1,8 +1,13 @@
 // Threads that wait: what ends their waiting, and that they sleep.
 
+#include <poll.h>
+
+#include <array>
 #include <atomic>
+#include <optional>
 #include <thread>
 
+#include "ch3_offload/call_driven.h"
 #include "portals/portals_world.h"
 
 namespace ch3_offload::portals {
@@ -301,6 +306,134 @@ TEST_P(Waiting, ManyThreadsMoveDataAtOnce) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(std::string(memory, kThreads), "abcd");
+}
+
+TEST_P(Waiting, APortThatWorksAloneNeedsNoCallsOfMpi) {
+  const bool works_alone = GetParam() == Driver::kFakeThread || GetParam() == Driver::kEngineThread;
+  EXPECT_EQ(call_driven() == nullptr, works_alone);
+}
+
+/// What MPI's calls do where the port needs calls, in a process that has MPI, too.
+class BesideMpi : public Waiting {
+ protected:
+  void SetUp() override {
+    Waiting::SetUp();
+    library = call_driven();
+    ASSERT_NE(library, nullptr);
+  }
+  static bool is_readable(const pollfd& one) {
+    pollfd entry = one;
+    return ::poll(&entry, 1, 0) == 1;
+  }
+
+  CallDriven* library = nullptr;
+  std::array<pollfd, 8> room{};
+};
+INSTANTIATE_TEST_SUITE_P(Drivers, BesideMpi,
+                         ::testing::Values(Driver::kFakeHost, Driver::kEngineHost, Driver::kEngineOther),
+                         driver_name);
+
+TEST_P(BesideMpi, ItsCallsMoveThePort) {
+  std::atomic<char> memory = 0;
+  char source = 'x';
+  ptl_me_t me = match_entry(&memory, 1, PTL_ME_EVENT_LINK_DISABLE);
+  ptl_handle_me_t entry;
+  ASSERT_EQ(PtlMEAppend(ni, table, &me, PTL_PRIORITY_LIST, nullptr, &entry), PTL_OK);
+  const ptl_handle_md_t md = bind(ni, &source, 1);
+  world.port->hold();
+  ASSERT_EQ(PtlPut(md, 0, 1, PTL_NO_ACK_REQ, self(), table, 0, 0, nullptr, 0), PTL_OK);
+  world.port->release();
+  EXPECT_TRUE(eventually([&] {
+    library->work_for_other();
+    return memory == 'x';
+  }));
+}
+
+TEST_P(BesideMpi, ItsSleepEndsForWhatPortalsWaitsFor) {
+  world.port->settle();
+  const std::optional<CallDriven::Sleep> sleep = library->begin_sleep(room);
+  ASSERT_TRUE(sleep.has_value());
+  ASSERT_GE(sleep->descriptors, 1U);
+  EXPECT_TRUE(world.port->is_armed());
+  EXPECT_FALSE(is_readable(room[0]));
+  tell();
+  EXPECT_TRUE(is_readable(room[0]));
+  library->end_sleep();
+  EXPECT_FALSE(world.port->is_armed());
+}
+
+/// Two sleepers: the thread in MPI and one in Portals. Each may leave first.
+TEST_P(BesideMpi, ItsSleepIsOneOfSeveral) {
+  for (const bool portals_leaves_first : {false, true}) {
+    world.port->settle();
+    ASSERT_TRUE(library->begin_sleep(room).has_value());
+    ptl_event_t event{};
+    std::thread waiter([&] { EXPECT_EQ(PtlEQWait(eq, &event), PTL_OK); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (!portals_leaves_first) library->end_sleep();
+    tell();
+    waiter.join();
+    if (portals_leaves_first) {
+      EXPECT_TRUE(world.port->is_armed());
+      library->end_sleep();
+    }
+    EXPECT_FALSE(world.port->is_armed());
+  }
+}
+
+TEST_P(BesideMpi, ItDoesNotSleepWhereThePortHasWork) {
+  char memory = 0, source = 'x';
+  ptl_me_t me = match_entry(&memory, 1, PTL_ME_EVENT_LINK_DISABLE);
+  ptl_handle_me_t entry;
+  ASSERT_EQ(PtlMEAppend(ni, table, &me, PTL_PRIORITY_LIST, nullptr, &entry), PTL_OK);
+  world.port->settle();
+  const ptl_handle_md_t md = bind(ni, &source, 1);
+  world.port->hold();
+  ASSERT_EQ(PtlPut(md, 0, 1, PTL_NO_ACK_REQ, self(), table, 0, 0, nullptr, 0), PTL_OK);
+  world.port->release();
+  while (memory == 0) {
+    ASSERT_FALSE(library->begin_sleep(room).has_value());
+    ASSERT_FALSE(world.port->is_armed());
+    library->work_for_other();
+  }
+}
+
+TEST_P(BesideMpi, TheLastInterfaceWaitsForItsSleep) {
+  world.port->settle();
+  ASSERT_TRUE(library->begin_sleep(room).has_value());
+  std::atomic<bool> is_closed{false};
+  std::thread closer([&] {
+    EXPECT_EQ(PtlNIFini(ni), PTL_OK);
+    is_closed = true;
+  });
+  ASSERT_TRUE(eventually([&] { return is_readable(room[0]); }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(is_closed);
+  library->end_sleep();
+  closer.join();
+  EXPECT_EQ(call_driven(), nullptr);
+  EXPECT_EQ(library->work_for_other(), 0U);
+  EXPECT_FALSE(library->begin_sleep(room).has_value());
+}
+
+TEST_P(BesideMpi, ItHearsOfEachProcess) {
+  class Mover final : public MovesCallDriven {
+   public:
+    void call_driven_came() noexcept override { ++heard; }
+    int heard = 0;
+  } mover;
+  add_mover(mover);
+  EXPECT_EQ(mover.heard, 1);  // It was there.
+  ASSERT_EQ(PtlNIFini(ni), PTL_OK);
+  ni = open_matching();
+  EXPECT_EQ(mover.heard, 2);
+  static_cast<void>(open_listing());
+  EXPECT_EQ(mover.heard, 2) << "the same process";
+  remove_mover(mover);
+  PtlFini();
+  ASSERT_EQ(PtlInit(), PTL_OK);
+  ni = open_matching();
+  EXPECT_EQ(mover.heard, 2);
 }
 
 }  // namespace

@@ -1,0 +1,61 @@
+// A client of this process beside MPI whose engine runs in calls only (Portals with NIC=host). MPI's calls move it,
+// too: otherwise a process that waits in MPI for a peer would hang, where that peer waits in Portals for this
+// process.
+//
+// MPI's engine is not moved by the other's calls: it has no lock, and these may come from any thread.
+//
+// Threads: any, unless a function says otherwise.
+
+#pragma once
+
+#include <poll.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace ch3_offload {
+
+class CallDriven {
+ public:
+  /// What a sleep has to look at.
+  struct Sleep {
+    std::size_t descriptors = 0;  ///< Entries at the begin of the room.
+    std::uint64_t due_ns = 0;     ///< When it has something to do that no descriptor tells of.
+  };
+
+  /// Works without waiting, unless another thread does. Returns how many things happened.
+  virtual std::size_t work_for_other() noexcept = 0;
+  /// Announces that the caller sleeps: end_sleep() must follow. Nothing: there is work, or nothing to sleep
+  /// for, and nothing was announced. Any thread, as end_sleep().
+  virtual std::optional<Sleep> begin_sleep(std::span<pollfd> room) noexcept = 0;
+  virtual void end_sleep() noexcept = 0;
+
+ protected:
+  ~CallDriven() = default;
+};
+
+/// Whoever moves such a client in its own calls.
+class MovesCallDriven {
+ public:
+  /// There is one now. Called by another thread at any time, which waits meanwhile.
+  virtual void call_driven_came() noexcept = 0;
+
+ protected:
+  ~MovesCallDriven() = default;
+};
+
+/// From now on it is moved. REQUIRES: there is none, and it lives until the process ends.
+void set_call_driven(CallDriven& client) noexcept;
+/// There is none any more. It may still be called, from calls that have begun.
+void reset_call_driven() noexcept;
+/// Null: there is none.
+CallDriven* call_driven() noexcept;
+
+/// The mover hears of each that comes, and at once if there is one. Throws std::bad_alloc.
+void add_mover(MovesCallDriven& mover);
+/// It hears nothing any more. Has no effect if it was not added.
+void remove_mover(MovesCallDriven& mover) noexcept;
+
+}  // namespace ch3_offload

@@ -1,0 +1,111 @@
+// A thread of network processing in the client's process. It runs the works that its users have given to it:
+// engines, and the servers of their clients. MPI and Portals of one process share one thread.
+//
+// The thread polls while there is traffic, and sleeps when there is none (WaitPolicy, as a waiting client).
+// It takes no signal but those of faults, and holds no lock.
+//
+// Threads: each function says which.
+
+#pragma once
+
+#include <poll.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+
+#include "nic/fencing.h"
+#include "nic/processor_set.h"
+#include "nic/wait_policy.h"
+#include "rdma/file_descriptor.h"
+#include "rdma/status.h"
+
+namespace ch3_offload {
+
+/// What such a thread runs. The thread alone calls it, from NicThread::add() to NicThread::remove().
+class NicWork {
+ public:
+  /// Works without waiting. Returns how many things happened.
+  virtual std::size_t turn() noexcept = 0;
+  /// Announces a sleep. Returns false, with no effect, if there is work. "The sleep rule"
+  /// (rdma/shm/doorbell.h).
+  virtual bool arm() noexcept = 0;
+  virtual void disarm() noexcept = 0;
+  /// While it is armed: writes what ends the sleep to the begin of `room`, as far as there is room. Returns
+  /// how many entries these are.
+  virtual std::size_t descriptors(std::span<pollfd> room) const noexcept = 0;
+  /// While it is armed: when it has something to do that no descriptor tells of. UINT64_MAX: never.
+  virtual std::uint64_t next_due_ns() const noexcept { return UINT64_MAX; }
+  /// Brings up to date what its client reads of it. Called before a sleep, and about once in a millisecond.
+  virtual void tell_counters() noexcept {}
+
+ protected:
+  ~NicWork() = default;
+};
+
+class NicThread {
+ public:
+  /// Begins. `wait`: how it waits. kNoMemory, kDeviceFailed: no thread.
+  static Result<std::shared_ptr<NicThread>> start(const WaitPolicy& wait);
+  /// Ends the thread. REQUIRES: it runs nothing, and is not the caller.
+  ~NicThread();
+  NicThread(const NicThread&) = delete;
+  NicThread& operator=(const NicThread&) = delete;
+
+  /// From now on the thread runs on `processors` only. kDeviceFailed: it may not, and runs where it could
+  /// before. Any thread.
+  std::optional<Error> bind(const ProcessorSet& processors);
+
+  /// Returns when the thread runs `work`, too. Any thread but this one. kNoMemory: it does not, as it runs
+  /// kMostWorks others.
+  std::optional<Error> add(NicWork& work);
+  /// Returns when the thread does not run `work` any more. Has no effect if it did not. Any thread but this
+  /// one.
+  void remove(NicWork& work) noexcept;
+
+  /// Whether the caller is the thread.
+  bool runs_here() const noexcept;
+  /// True for the first caller: it tells the user what concerns the thread and not its works. Any thread.
+  bool first_to_say() noexcept { return !is_said_.exchange(true, std::memory_order_relaxed); }
+  /// Of the commands of its clients that are threads of this process. Constant.
+  Fencing fencing() const noexcept { return fencing_; }
+
+ private:
+  static constexpr std::size_t kMostWorks = 16;
+  struct Works {
+    std::array<NicWork*, kMostWorks> works{};
+    std::size_t count = 0;
+
+    std::span<NicWork* const> all() const noexcept { return std::span(works).first(count); }
+  };
+
+  NicThread(const WaitPolicy& wait, FileDescriptor bell);
+
+  Works& spare() noexcept { return works_[offered_.load(std::memory_order_relaxed) == &works_[0] ? 1 : 0]; }
+  void offer(const Works& works) noexcept;
+  void ring() noexcept;
+  void run() noexcept;
+  std::size_t turn() noexcept;
+  void tell_counters() noexcept;
+  void sleep() noexcept;
+  void wait_for_bell() noexcept;
+
+  const Fencing fencing_;
+  const FileDescriptor bell_;  ///< An eventfd: ends the thread's sleep.
+  std::atomic<bool> ends_{false};
+  std::atomic<bool> is_said_{false};
+  std::mutex changing_;         ///< Held by whoever adds or removes.
+  std::array<Works, 2> works_;  ///< One is offered and constant. The other is changed, under changing_.
+  std::atomic<const Works*> offered_{&works_[0]};  ///< What the thread is to run. Stored under changing_.
+  std::atomic<const Works*> runs_{&works_[0]};     ///< What it runs. Stored by the thread.
+  WaitPolicy wait_;                                ///< The thread's.
+  std::thread thread_;
+};
+
+}  // namespace ch3_offload
