@@ -593,6 +593,7 @@ test_nic_tests_SOURCES = \
 	test/nic/target_ports_world.h \
 	test/nic/target_server_test.cc \
 	test/nic/nic_thread_test.cc \
+	test/ch3_offload/call_driven_test.cc \
 	test/ch3_offload/process_thread_test.cc \
 	test/nic/target_threads_test.cc \
 	test/nic/thread_driver_test.cc \

@@ -2,46 +2,57 @@
 
 #include <atomic>
 #include <mutex>
-#include <vector>
 
 namespace ch3_offload {
 namespace {
 
-/// Loaded without the lock by who moves it. It lives as long as the process: no order is needed.
-std::atomic<CallDriven*> current{nullptr};
+/// Without a destructor: other threads may use it when the program ends.
+class Movers {
+ public:
+  void tell() noexcept {
+    for (MovesCallDriven* one = first_; one != nullptr; one = one->next_mover) one->call_driven_came();
+  }
+  void add(MovesCallDriven& mover) noexcept {
+    mover.next_mover = first_;
+    first_ = &mover;
+  }
+  void remove(MovesCallDriven& mover) noexcept {
+    MovesCallDriven** link = &first_;
+    while (*link != nullptr && *link != &mover) link = &(*link)->next_mover;
+    if (*link != nullptr) *link = mover.next_mover;
+  }
 
-struct Movers {
-  std::mutex lock;
-  std::vector<MovesCallDriven*> all;
+  std::mutex lock;  ///< Of all the rest.
+
+ private:
+  MovesCallDriven* first_ = nullptr;
 };
 
-/// Never destroyed: other threads may use it when the program ends.
-Movers& movers() {
-  static Movers& its = *new Movers;  // NOLINT: see above.
-  return its;
-}
+/// Loaded without the lock by who moves it. It lives as long as the process: no order is needed.
+constinit std::atomic<CallDriven*> current{nullptr};
+constinit Movers movers;
 
 }  // namespace
 
 void set_call_driven(CallDriven& client) noexcept {
-  const std::scoped_lock lock(movers().lock);
+  const std::scoped_lock lock(movers.lock);
   current.store(&client, std::memory_order_seq_cst);
-  for (MovesCallDriven* const mover : movers().all) mover->call_driven_came();
+  movers.tell();
 }
 
 void reset_call_driven() noexcept { current.store(nullptr, std::memory_order_relaxed); }
 
 CallDriven* call_driven() noexcept { return current.load(std::memory_order_seq_cst); }
 
-void add_mover(MovesCallDriven& mover) {
-  const std::scoped_lock lock(movers().lock);
-  movers().all.push_back(&mover);
+void add_mover(MovesCallDriven& mover) noexcept {
+  const std::scoped_lock lock(movers.lock);
+  movers.add(mover);
   if (call_driven() != nullptr) mover.call_driven_came();
 }
 
 void remove_mover(MovesCallDriven& mover) noexcept {
-  const std::scoped_lock lock(movers().lock);
-  std::erase(movers().all, &mover);
+  const std::scoped_lock lock(movers.lock);
+  movers.remove(mover);
 }
 
 }  // namespace ch3_offload

@@ -22,13 +22,14 @@ class CallDriven {
   /// What a sleep has to look at.
   struct Sleep {
     std::size_t descriptors = 0;  ///< Entries at the begin of the room.
-    std::uint64_t due_ns = 0;     ///< When it has something to do that no descriptor tells of.
+    /// Nanoseconds until it has something to do that no descriptor tells of. UINT64_MAX: never.
+    std::uint64_t due_ns = UINT64_MAX;
   };
 
   /// Works without waiting, unless another thread does. Returns how many things happened.
   virtual std::size_t work_for_other() noexcept = 0;
-  /// Announces that the caller sleeps: end_sleep() must follow. Nothing: there is work, or nothing to sleep
-  /// for, and nothing was announced. Any thread, as end_sleep().
+  /// Announces that the caller sleeps: end_sleep() must follow. Never waits. Nothing: there may be work, and
+  /// nothing was announced. Any thread, as end_sleep().
   virtual std::optional<Sleep> begin_sleep(std::span<pollfd> room) noexcept = 0;
   virtual void end_sleep() noexcept = 0;
 
@@ -42,6 +43,8 @@ class MovesCallDriven {
   /// There is one now. Called by another thread at any time, which waits meanwhile.
   virtual void call_driven_came() noexcept = 0;
 
+  MovesCallDriven* next_mover = nullptr;  ///< Of the list of movers, whose it is.
+
  protected:
   ~MovesCallDriven() = default;
 };
@@ -53,8 +56,8 @@ void reset_call_driven() noexcept;
 /// Null: there is none.
 CallDriven* call_driven() noexcept;
 
-/// The mover hears of each that comes, and at once if there is one. Throws std::bad_alloc.
-void add_mover(MovesCallDriven& mover);
+/// The mover hears of each that comes, and at once if there is one.
+void add_mover(MovesCallDriven& mover) noexcept;
 /// It hears nothing any more. Has no effect if it was not added.
 void remove_mover(MovesCallDriven& mover) noexcept;
 

@@ -53,12 +53,14 @@ Result<std::unique_ptr<Channel>> Channel::create(const ch3_offload_config_t& con
     if (std::optional<Error> error = channel->make_providers(config)) return std::move(*error);
 
   EngineConfig engine = engine_config(config);
+  if (nic.value().has_thread) engine.self_copy_bytes = kSharedSelfCopyBytes;
   engine.pin_down = pin_down_config(config, channel->providers_);
   engine.trace = channel->engine_trace_.get();
   if (std::optional<Error> error = channel->make_port(config, engine, nic.value())) return std::move(*error);
   channel->port_->events().others = 1;  // There may be warnings.
   channel->watch_memory();
   channel->card_ = channel->port_->card();
+  channel->note_care();
   add_mover(*channel);
   return channel;
 }
@@ -164,9 +166,10 @@ void Channel::trace(TraceEvent event) noexcept {
 }
 
 std::size_t Channel::progress() noexcept {
-  if (needs_care_.load(std::memory_order_relaxed)) [[unlikely]]
+  Port* const port = plain_port_.load(std::memory_order_relaxed);
+  if (port == nullptr) [[unlikely]]
     return progress_with_care();
-  const std::size_t happened = port_->progress();
+  const std::size_t happened = port->progress();
   if (happened == 0) return 0;
   wait_.found();
   return happened;
@@ -194,14 +197,14 @@ std::size_t Channel::progress_with_care() noexcept {
 }
 
 void Channel::note_care() noexcept {
-  needs_care_.store(armed_ || windows_ != nullptr, std::memory_order_seq_cst);
+  plain_port_.store(armed_ || windows_ != nullptr ? nullptr : port_.get(), std::memory_order_seq_cst);
   // Pairs with set_call_driven(), which stores that before it calls call_driven_came().
-  if (call_driven() != nullptr) needs_care_.store(true, std::memory_order_relaxed);
+  if (call_driven() != nullptr) plain_port_.store(nullptr, std::memory_order_relaxed);
 }
 
 /// Another thread's call. A sleeper has to know of it.
 void Channel::call_driven_came() noexcept {
-  needs_care_.store(true, std::memory_order_seq_cst);
+  plain_port_.store(nullptr, std::memory_order_seq_cst);
   wake();
 }
 
@@ -275,7 +278,7 @@ void Channel::detach_targets() noexcept {
 }
 
 bool Channel::may_have_work() noexcept {
-  return port_->may_have_work() || (windows_ != nullptr && windows_->has_news());
+  return port_->may_have_work() || (windows_ != nullptr && windows_->has_news()) || call_driven() != nullptr;
 }
 
 int Channel::write_trace() noexcept {
@@ -336,8 +339,10 @@ void Channel::note_descriptors() noexcept {
   for (const int descriptor : windows_->port().descriptors()) add(descriptor);
 }
 
-/// Returns false if there is a client to be moved that cannot sleep.
+/// Returns false if there is a client to be moved that cannot sleep. A wait within the last look of another
+/// one tells it anew: the outer wait does not sleep then.
 bool Channel::tell_other_of_sleep() noexcept {
+  end_sleep_of_other();
   sleeping_due_ns_ = UINT64_MAX;
   CallDriven* const other = call_driven();
   if (other == nullptr) return true;
@@ -348,6 +353,10 @@ bool Channel::tell_other_of_sleep() noexcept {
   sleeping_count_ += its->descriptors;
   sleeping_due_ns_ = its->due_ns;
   return true;
+}
+
+void Channel::end_sleep_of_other() noexcept {
+  if (CallDriven* const other = std::exchange(sleeping_for_, nullptr); other != nullptr) other->end_sleep();
 }
 
 void Channel::sleep(int timeout_ms) noexcept {
@@ -368,7 +377,7 @@ void Channel::awake() noexcept {
   is_last_look_ = false;
   wait_.wakes(Trace::monotonic_ns());
   trace(TraceEvent::kWake);
-  if (CallDriven* const other = std::exchange(sleeping_for_, nullptr); other != nullptr) other->end_sleep();
+  end_sleep_of_other();
   if (windows_ != nullptr) windows_->port().disarm();
   port_->disarm();
 }

@@ -83,6 +83,7 @@ class Channel final : private MovesCallDriven {
   void detach_targets() noexcept;
   void note_descriptors() noexcept;
   bool tell_other_of_sleep() noexcept;
+  void end_sleep_of_other() noexcept;
   /// Whether progress() has to look at more than the port.
   void note_care() noexcept;
   void call_driven_came() noexcept override;
@@ -109,7 +110,8 @@ class Channel final : private MovesCallDriven {
   WaitPolicy wait_;
   int wake_descriptor_ = -1;  ///< eventfd: readable ends a sleep.
   bool armed_ = false;
-  std::atomic<bool> needs_care_{false};  ///< Any thread may set it.
+  /// The port, if progress() has to look at nothing else. Any thread may store null.
+  std::atomic<Port*> plain_port_{nullptr};
   bool is_last_look_ = false;  ///< The next progress() is the sleeper's own, between arming and sleeping.
   std::deque<std::string> warnings_;  ///< To be told; the first was, if warning_told_.
   bool warning_told_ = false;
@@ -127,7 +129,7 @@ class Channel final : private MovesCallDriven {
   // Of a sleep, as next_step() has left them.
   std::array<pollfd, 24> sleeping_on_{};
   nfds_t sleeping_count_ = 0;
-  std::uint64_t sleeping_due_ns_ = UINT64_MAX;   ///< When sleeping_for_ has something to do.
+  std::uint64_t sleeping_due_ns_ = UINT64_MAX;   ///< Until sleeping_for_ has something to do.
   CallDriven* sleeping_for_ = nullptr;           ///< Who knows of the sleep. Null: there is none.
   std::unique_ptr<MemoryEvents> memory_events_;  ///< Null: the engine keeps no memory registered.
 };

@@ -22,6 +22,9 @@
 
 namespace ch3_offload {
 
+/// EngineConfig::self_copy_bytes of an engine that shares its thread with others.
+inline constexpr std::size_t kSharedSelfCopyBytes = std::size_t{64} << 10;
+
 /// Without what concerns providers and the trace.
 EngineConfig engine_config(const ch3_offload_config_t& config);
 

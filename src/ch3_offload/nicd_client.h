@@ -32,8 +32,6 @@ namespace ch3_offload {
 inline constexpr const char* kHowToPermitCopies =
     "To permit it, kernel.yama.ptrace_scope must be 0 or 1, and a container needs CAP_SYS_PTRACE";
 
-/// Of a process's message to itself, what is copied in one turn.
-inline constexpr std::size_t kNicdSelfCopyBytes = std::size_t{64} << 10;
 
 /// Errno of the kernel, which does not let this process read the word of `pid` at that address that holds
 /// NicdHello::kMagic. 0: it does.

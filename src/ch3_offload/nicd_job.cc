@@ -54,7 +54,7 @@ std::optional<Error> NicdJob::admit(FileDescriptor socket, pid_t pid, const Nicd
 
   NicdClient::Parts parts;
   parts.config = engine_config(config);
-  parts.config.self_copy_bytes = kNicdSelfCopyBytes;
+  parts.config.self_copy_bytes = kSharedSelfCopyBytes;
   std::unique_ptr<ExchangePort> port = exchange_->attach(PeerId{config.rank}, parts.config.traffic_class);
   if (port == nullptr) return Error{Status::kProtocol, 0, "its rank was here before"};
   parts.outlet = port.get();
@@ -67,8 +67,7 @@ std::optional<Error> NicdJob::admit(FileDescriptor socket, pid_t pid, const Nicd
   parts.config.trace = parts.trace.get();
   auto client = std::make_unique<NicdClient>(std::move(socket), std::move(memory.value()), pid, copies,
                                              std::move(parts));
-  client->set_book(
-      std::make_unique<RankBook>(PeerId{config.rank}, config.job_size, UserId{::geteuid()}));
+  client->set_book(std::make_unique<RankBook>(PeerId{config.rank}, config.job_size, UserId{::geteuid()}));
   auto welcome = std::make_unique<NicdWelcome>();
   welcome->slot_bytes =
       static_cast<std::uint16_t>(std::min<std::size_t>(exchange_->least_slot_bytes(), UINT16_MAX));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ch3_offload/lone_process.h"
+#include "ch3_offload/making.h"
 #include "ch3_offload/nicd_hello.h"
 #include "nic/introductions.h"
 
@@ -41,7 +42,7 @@ std::optional<Error> NicdLoneProcess::admit(FileDescriptor socket, pid_t pid, co
 
   NicdClient::Parts parts;
   parts.config = lone_engine_config(config_);
-  parts.config.self_copy_bytes = kNicdSelfCopyBytes;
+  parts.config.self_copy_bytes = kSharedSelfCopyBytes;
   parts.outlet = &silence_;
   std::size_t slot_bytes = UINT16_MAX;
   for (const auto& provider : providers_) {

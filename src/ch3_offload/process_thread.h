@@ -1,8 +1,7 @@
 // The thread that runs the engines of this process with the thread driver: MPI's and that of Portals. The first
 // one that wants it makes it, and it ends with the last one.
 //
-// This is the core's one registry of clients: it is how two clients of a process, which know nothing of each
-// other, have one processor and one progress.
+// So two clients of a process, which know nothing of each other, have one processor and one progress.
 //
 // Threads: any.
 

@@ -146,7 +146,7 @@ bool Engine::State::on_target_request(Peer& peer, std::span<const std::byte> mes
     scatter(memory, 0, arrived.first(memory.length_bytes));
     interfaces[request.interface]->table(request.table)->finish(placement, header, TargetFailure::kNone);
     if (is_answered(request) || is_announced(request))
-      send_target_answer(peer, answer, make_answer(placement, request.operation));
+      send_target_answer(peer, answer, make_acknowledgement(placement, request.operation));
   }
   return true;
 }
@@ -194,7 +194,7 @@ void Engine::State::end_arrival(TargetArrival& arrival, TargetFailure failure) n
                        make_answer(TargetFailure::kDropped, arrival.landing.remote_operation));
   if (arrival.wants_ack && failure == TargetFailure::kNone && !is_abandoned)
     send_target_answer(peer, wire::Kind::kTargetAck,
-                       make_answer(arrival.placement, arrival.landing.remote_operation));
+                       make_acknowledgement(arrival.placement, arrival.landing.remote_operation));
   end_close(arrival);
   end_landing(arrival.landing);
   peer.arrivals.remove(arrival);
@@ -323,7 +323,7 @@ void Engine::State::run_atomic(Peer& peer, const wire::TargetRequestHeader& requ
   table.finish(placement, header, TargetFailure::kNone);
   if (reply != nullptr) return enqueue_reply(*reply);
   if (has_flag(request, wire::kWantAck))
-    send_target_answer(peer, wire::Kind::kTargetAck, make_answer(placement, request.operation));
+    send_target_answer(peer, wire::Kind::kTargetAck, make_acknowledgement(placement, request.operation));
 }
 
 Status Engine::State::transmit_reply(TargetOutgoing& one) noexcept {

@@ -127,7 +127,7 @@ void Engine::State::end_own(const TargetRequest& request, const TargetHeader& he
   interfaces[request.interface]->table(request.table)->finish(placement, header, failure);
   if (failure != TargetFailure::kNone) return tell_refused(request);
   tell_send(request, TargetFailure::kNone);
-  tell_answer(request, make_answer(placement));
+  tell_answer(request, request.returns_data() ? make_answer(placement) : make_acknowledgement(placement));
 }
 
 }  // namespace ch3_offload

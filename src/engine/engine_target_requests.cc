@@ -215,7 +215,7 @@ void Engine::State::tell_answer(const TargetRequest& request,
                                 const wire::TargetAnswerHeader& answer) noexcept {
   const auto failure = static_cast<TargetFailure>(answer.failure);
   const TargetOrigin& origin = request.answered();
-  if (interfaces[request.interface] == nullptr) return;
+  if (interfaces[request.interface] == nullptr || failure == TargetFailure::kUntold) return;
   TargetInterface& interface = *interfaces[request.interface];
   const bool is_reply = request.returns_data();
   if (!is_reply && request.acknowledgement == TargetAcknowledgement::kNone) return;
@@ -345,13 +345,14 @@ bool Engine::State::on_target_answer(Peer& peer, std::span<const std::byte> mess
   const auto data = message.subspan(sizeof header);
   const bool is_reply = header.common.kind == wire::Kind::kTargetReply;
   const bool has_failed = header.failure != 0;
+  const bool is_untold = header.failure == static_cast<std::uint16_t>(TargetFailure::kUntold);
   const bool has_data = (header.common.flags & wire::kPayload) != 0;
   if (one.is_reply || is_reply != one.request.returns_data() ||
       header.failure >= static_cast<std::uint16_t>(TargetFailure::kEnd) ||
       header.list > static_cast<std::uint16_t>(TargetListKind::kOverflow) ||
       (has_failed && header.list != 0) || header.length_bytes > one.request.length_bytes() ||
       (has_failed && header.length_bytes > 0) || data.size() != (has_data ? header.length_bytes : 0) ||
-      (has_data && !is_reply))
+      (has_data && !is_reply) || (is_untold && (is_reply || one.request.is_of_lock())))
     return false;
   one.answer = header;
   return is_reply ? take_reply(peer, one, data) : take_ack(peer, one);

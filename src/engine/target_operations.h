@@ -36,6 +36,12 @@ inline wire::TargetAnswerHeader make_answer(const TargetPlacement& placement,
   answer.offset_bytes = placement.offset_bytes;
   return answer;
 }
+/// The acknowledgement of a put or an atomic that was placed.
+inline wire::TargetAnswerHeader make_acknowledgement(const TargetPlacement& placement,
+                                                     std::uint32_t operation = 0) noexcept {
+  return placement.is_untold ? make_answer(TargetFailure::kUntold, operation)
+                             : make_answer(placement, operation);
+}
 
 /// A payload of an operation on an entry that comes by a write or through slots. One of the two is set.
 struct TargetLanding : Landing {

@@ -19,7 +19,7 @@ namespace ch3_offload::wire {
 
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
 
-inline constexpr unsigned kWireVersion = 8;
+inline constexpr unsigned kWireVersion = 9;
 
 /// What a message costs of byte credit beside its payload: the receiver keeps an envelope for it.
 inline constexpr std::size_t kEnvelopeBytes = 160;
@@ -181,7 +181,7 @@ constexpr std::size_t request_header_bytes(Kind kind, unsigned flags) noexcept {
 struct TargetAnswerHeader {
   CommonHeader common;
   std::uint32_t operation = 0;     ///< From the request.
-  std::uint16_t failure = 0;       ///< A TargetFailure. Not 0: nothing was done, and what follows is 0.
+  std::uint16_t failure = 0;       ///< A TargetFailure. Not 0: what follows is 0.
   std::uint16_t list = 0;          ///< A TargetListKind: where the entry was found.
   std::uint64_t length_bytes = 0;  ///< Of the data that was put or gotten.
   std::uint64_t offset_bytes = 0;  ///< Where it is in the memory of the entry.

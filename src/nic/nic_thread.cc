@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include "nic/placement.h"
 #include "rdma/cycle_clock.h"
@@ -108,12 +109,13 @@ void NicThread::run() noexcept {
   thread_here = this;
   std::uint64_t told_at = CycleClock::now();
   bool is_told = true;
+  std::size_t happened = 0;  // Instead of a sleep.
   wait_.begin();
   while (!ends_.load(std::memory_order_relaxed)) {
     if (const Works* const offered = offered_.load(std::memory_order_acquire);
         offered != runs_.load(std::memory_order_relaxed)) [[unlikely]]
       runs_.store(offered, std::memory_order_release);
-    if (turn() > 0) {
+    if (std::exchange(happened, 0) + turn() > 0) {
       wait_.found();
       is_told = false;
       if (const std::uint64_t now = CycleClock::now(); now - told_at > kCountersInterval) {
@@ -129,7 +131,7 @@ void NicThread::run() noexcept {
     switch (wait_.next()) {
       case WaitPolicy::Step::kPoll: break;
       case WaitPolicy::Step::kYield: sched_yield(); break;
-      case WaitPolicy::Step::kSleep: sleep(); break;
+      case WaitPolicy::Step::kSleep: happened = sleep(); break;
     }
   }
 }
@@ -145,15 +147,19 @@ void NicThread::tell_counters() noexcept {
   for (NicWork* const work : runs_.load(std::memory_order_relaxed)->all()) work->tell_counters();
 }
 
-/// Sleeps until something wakes one of the works, or the bell rings. Does not if there is work.
-void NicThread::sleep() noexcept {
+/// Sleeps until something wakes one of the works, or the bell rings. Does not if there is work: then it
+/// returns how many things happened.
+std::size_t NicThread::sleep() noexcept {
   wait_.sleeps(monotonic_ns());
   const std::span<NicWork* const> works = runs_.load(std::memory_order_relaxed)->all();
   const auto refuses = std::ranges::find_if_not(works, [](NicWork* one) { return one->arm(); });
   // Once more after arming: no wake-up is lost. Nothing is added or removed meanwhile.
-  if (refuses == works.end() && turn() == 0) wait_for_bell();
+  const bool is_armed = refuses == works.end();
+  const std::size_t happened = is_armed ? turn() : 0;
+  if (is_armed && happened == 0) wait_for_bell();
   std::for_each(works.begin(), refuses, [](NicWork* one) { one->disarm(); });
   wait_.wakes(monotonic_ns());
+  return happened;
 }
 
 /// The bell stays readable from the change that it tells of until it is read here, behind the poll. So a

@@ -40,7 +40,8 @@ class NicWork {
   /// While it is armed: writes what ends the sleep to the begin of `room`, as far as there is room. Returns
   /// how many entries these are.
   virtual std::size_t descriptors(std::span<pollfd> room) const noexcept = 0;
-  /// While it is armed: when it has something to do that no descriptor tells of. UINT64_MAX: never.
+  /// While it is armed: nanoseconds until it has something to do that no descriptor tells of. UINT64_MAX:
+  /// never.
   virtual std::uint64_t next_due_ns() const noexcept { return UINT64_MAX; }
   /// Brings up to date what its client reads of it. Called before a sleep, and about once in a millisecond.
   virtual void tell_counters() noexcept {}
@@ -93,7 +94,7 @@ class NicThread {
   void run() noexcept;
   std::size_t turn() noexcept;
   void tell_counters() noexcept;
-  void sleep() noexcept;
+  std::size_t sleep() noexcept;
   void wait_for_bell() noexcept;
 
   const Fencing fencing_;

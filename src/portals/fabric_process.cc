@@ -93,6 +93,7 @@ std::optional<Error> FabricProcess::make_driver() {
   std::vector<Provider*> providers;
   for (const auto& one : providers_) providers.push_back(one.get());
   engine.pin_down = pin_down_config(config, providers_);
+  if (nic_.has_thread) engine.self_copy_bytes = kSharedSelfCopyBytes;
   if (!nic_.has_thread) {
     host_ = std::make_unique<HostDriver>(engine, providers);
     return {};

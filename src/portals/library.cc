@@ -201,19 +201,22 @@ void Library::leave_sleep() noexcept {
   left_.notify_all();
 }
 
-/// In a call of MPI. Whoever has the lock works, too.
+/// In a call of MPI. Whoever has the lock works, too. In a child of fork(), the port is its parent's.
 std::size_t Library::work_for_other() noexcept {
+  if (!fork_mark_.is_owner()) return 0;
   const Lock locked(mutex_, std::try_to_lock);
   return !locked || process_ == nullptr ? 0 : work();
 }
 
 std::optional<CallDriven::Sleep> Library::begin_sleep(std::span<pollfd> room) noexcept {
-  const Lock locked = lock();
-  if (process_ == nullptr || is_ending_ || !arm()) return {};
+  if (!fork_mark_.is_owner()) return Sleep{};
+  const Lock locked(mutex_, std::try_to_lock);
+  if (!locked || process_ == nullptr || is_ending_ || !arm()) return {};
   return Sleep{enter_sleep(room), port().next_due_ns()};
 }
 
 void Library::end_sleep() noexcept {
+  if (!fork_mark_.is_owner()) return;
   const Lock locked = lock();
   leave_sleep();
 }

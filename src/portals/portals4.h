@@ -295,13 +295,16 @@ typedef unsigned char ptl_search_op_t;
 #define PTL_ME_EVENT_CT_COMM (1U << 12) /**< count operations */
 #define PTL_ME_EVENT_CT_OVERFLOW (1U << 13)     /**< count overflow events */
 #define PTL_ME_EVENT_CT_BYTES (1U << 14)        /**< count bytes of successful operations, not operations */
+/** No acknowledgement of puts and atomics, whatever their initiators ask for: neither event nor count.
+ *  Failures are told. Of Portals 4.0 and 4.1; Open MPI uses it. */
+#define PTL_ME_ACK_DISABLE (1U << 19)
 
 /* Options of match list entries. */
 #define PTL_ME_MANAGE_LOCAL (1U << 15)  /**< operations follow each other in the memory */
 #define PTL_ME_NO_TRUNCATE (1U << 16)   /**< what does not fit does not match */
 #define PTL_ME_MAY_ALIGN (1U << 17)     /**< a hint: locally managed offsets may be aligned */
 #define PTL_ME_LOCAL_INC_UH_RLENGTH (1U << 18)  /**< unexpected operations advance the local offset */
-#define PTL_ME_APPEND_OPTIONS_MASK ((1U << 19) - 1)
+#define PTL_ME_APPEND_OPTIONS_MASK ((1U << 20) - 1)
 
 #define PTL_LE_OP_PUT PTL_ME_OP_PUT
 #define PTL_LE_OP_GET PTL_ME_OP_GET
@@ -317,7 +320,8 @@ typedef unsigned char ptl_search_op_t;
 #define PTL_LE_EVENT_CT_COMM PTL_ME_EVENT_CT_COMM
 #define PTL_LE_EVENT_CT_OVERFLOW PTL_ME_EVENT_CT_OVERFLOW
 #define PTL_LE_EVENT_CT_BYTES PTL_ME_EVENT_CT_BYTES
-#define PTL_LE_APPEND_OPTIONS_MASK ((1U << 15) - 1)
+#define PTL_LE_ACK_DISABLE PTL_ME_ACK_DISABLE
+#define PTL_LE_APPEND_OPTIONS_MASK (((1U << 15) - 1) | PTL_LE_ACK_DISABLE)
 
 /** Memory that other processes may address. */
 typedef struct {

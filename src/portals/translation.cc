@@ -26,6 +26,7 @@ constexpr OptionPair kEntryOptions[] = {
     {PTL_ME_MANAGE_LOCAL, kManageLocal},
     {PTL_ME_NO_TRUNCATE, kNoTruncate},
     {PTL_ME_LOCAL_INC_UH_RLENGTH, kAdvanceByUnexpected},
+    {PTL_ME_ACK_DISABLE, kNoAcknowledgement},
 };
 
 constexpr OptionPair kOriginOptions[] = {
@@ -73,6 +74,7 @@ constexpr ptl_ni_fail_t kFailures[] = {
     PTL_NI_OP_VIOLATION,    // kOperationViolation
     PTL_NI_NO_MATCH,        // kNoMatch
     PTL_NI_UNDELIVERABLE,   // kLockBroken
+    PTL_NI_OK,              // kUntold: never told
 };
 static_assert(std::size(kFailures) == static_cast<std::size_t>(TargetFailure::kEnd));
 

@@ -132,7 +132,7 @@ TEST_F(NicdLone, OneThatNamesMemoryThatIsNotThereIsDropped) {
     processes_.emplace_back();
     open(2);
     TargetRequest request = put_from(2, {}, 1);
-    request.source.memory = {reinterpret_cast<std::byte*>(8), 64, nullptr};
+    request.source.memory = {reinterpret_cast<std::byte*>(8), kMostVolatileBytes + 1, nullptr};
     if (port(2).request(target, request) == Status::kOk)
       for (;;) port(2).progress();  // It ends this process.
     ::_exit(0);

@@ -36,6 +36,34 @@ class EngineTarget : public TargetWorld {
     settle();
     EXPECT_EQ(memory, data);
   }
+  /// To an entry that forbids acknowledgements, from a peer and from the process itself, short and long.
+  void put_untold() {
+    std::vector<std::byte> memory(kLong);
+    append(1, entry_of(memory, kNoAcknowledgement));
+    auto small = pattern(kShort), large = pattern(kLong);
+    for (const std::uint32_t from : {0u, 1u}) {
+      for (std::vector<std::byte>* const data : {&small, &large}) {
+        for (const auto wanted : {TargetAcknowledgement::kFull, TargetAcknowledgement::kCounting,
+                                  TargetAcknowledgement::kCompleted}) {
+          TargetRequest request = put_from(from, *data);
+          request.acknowledgement = wanted;
+          request.source.options |= kCountAck;
+          ASSERT_EQ(start(from, 1, request), Status::kOk);
+          settle();
+          EXPECT_EQ(begun(from), "send 0");
+          EXPECT_EQ(came(1), "put " + std::to_string(data->size()));
+          EXPECT_EQ(at(from).interface->counted(at(from).initiator_counter), (TargetCount{0, 0}));
+          EXPECT_TRUE(at(from).engine->idle()) << "the operation is over";
+        }
+      }
+    }
+    // What is refused is told.
+    TargetRequest request = put_from(0, small);
+    request.table = kTable + 1;
+    ASSERT_EQ(start(0, 1, request), Status::kOk);
+    settle();
+    EXPECT_EQ(take(0, at(0).initiator_queue).size(), 2u);
+  }
   TargetRequest atomic_from(std::uint32_t i, std::vector<std::byte>& memory, TargetOperation operation,
                             AtomicOperation atomic, AtomicType type) {
     TargetRequest request = put_from(i, memory);
@@ -73,6 +101,17 @@ TEST_F(EngineTarget, AShortPutArrivesInItsSlot) {
   ASSERT_EQ(in_words(begun), "send 0, ack 100");
   EXPECT_EQ(begun[1].header.offset_bytes, 10u);
   EXPECT_EQ(begun[1].cookie, &cookie);
+}
+
+TEST_F(EngineTarget, AnEntryMayForbidAcknowledgements) {
+  make();
+  put_untold();
+}
+
+TEST_F(EngineTarget, AnEntryMayForbidAcknowledgementsWhereNothingIsWritten) {
+  network_config.write = false;
+  make();
+  put_untold();
 }
 
 TEST_F(EngineTarget, ALongPutIsWritten) {

@@ -242,7 +242,8 @@ class HostileTargets : public testing::Test {
     entry.length_bytes = length();
     entry.layout = layout();
     entry.min_free_bytes = length();
-    entry.options = static_cast<std::uint32_t>(random_.next());
+    // Each operation of the neighbour is told.
+    entry.options = static_cast<std::uint32_t>(random_.next()) & ~kNoAcknowledgement;
     if (random_.chance(0.8)) entry.options |= kAllowPut | kAllowGet;
     entry.counter = CounterId{name()};
     return entry;

@@ -345,7 +345,8 @@ void FakeTargetPort::finish(Operation& one) {
   sides_[request.interface]
       .targets->table(request.table)
       ->finish(one.placement, one.header, TargetFailure::kNone);
-  tell_ends(request, TargetFailure::kNone, {length_bytes, one.placement.offset_bytes, one.placement.list});
+  tell_ends(request, TargetFailure::kNone,
+            {length_bytes, one.placement.offset_bytes, one.placement.list, one.placement.is_untold});
 }
 
 /// As the engine's initiator.
@@ -365,7 +366,7 @@ void FakeTargetPort::tell_ends(const TargetRequest& request, TargetFailure failu
   }
   const TargetOrigin& origin = request.answered();
   const bool is_reply = request.returns_data();
-  if (!is_reply && request.acknowledgement == TargetAcknowledgement::kNone) return;
+  if (!is_reply && (request.acknowledgement == TargetAcknowledgement::kNone || place.is_untold)) return;
   event.kind = is_reply ? TargetEventKind::kReply : TargetEventKind::kAck;
   event.failure = failure;
   event.list = place.list;

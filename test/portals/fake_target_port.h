@@ -101,6 +101,7 @@ class FakeTargetPort final : public TestPort {
     std::uint64_t length_bytes = 0;
     std::uint64_t offset_bytes = 0;
     TargetListKind list{};
+    bool is_untold = false;
   };
   void tell_ends(const TargetRequest& request, TargetFailure failure, const Place& place);
   /// Begins the triggered operations that are due. Returns how many.

@@ -246,6 +246,34 @@ TEST_P(Movement, AcknowledgementsAreCounted) {
   EXPECT_EQ(int{next(eq, PTL_EVENT_ACK).ni_fail_type}, PTL_NI_DROPPED) << "failures are told all the same";
 }
 
+TEST_P(Movement, AnEntryMayForbidAcknowledgements) {
+  const ptl_handle_ct_t acks = make_counter(ni), puts = make_counter(ni);
+  const ptl_handle_md_t counted = bind(ni, source, 8, eq, acks, PTL_MD_EVENT_CT_ACK | PTL_MD_EVENT_CT_REPLY);
+  const ptl_pt_index_t silent = make_table(ni, PTL_EQ_NONE), other = make_table(ni, PTL_EQ_NONE);
+  char there[8] = {};
+  ptl_me_t me = match_entry(there, sizeof there, PTL_ME_ACK_DISABLE | PTL_ME_EVENT_CT_COMM);
+  me.ct_handle = puts;
+  ptl_handle_me_t entry;
+  ASSERT_EQ(PtlMEAppend(ni, silent, &me, PTL_PRIORITY_LIST, nullptr, &entry), PTL_OK);
+  for (const ptl_ack_req_t ack_req : {PTL_ACK_REQ, PTL_CT_ACK_REQ, PTL_OC_ACK_REQ})
+    ASSERT_EQ(PtlPut(counted, 0, 8, ack_req, self(), silent, 0, 0, nullptr, 0), PTL_OK);
+  ASSERT_EQ(PtlAtomic(counted, 0, 8, PTL_ACK_REQ, self(), silent, 0, 0, nullptr, 0, PTL_SUM, PTL_UINT64_T),
+            PTL_OK);
+  EXPECT_EQ(wait_for(puts, 4).success, 4U);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(int{next(eq, PTL_EVENT_SEND).ni_fail_type}, PTL_NI_OK);
+  world.port->settle();
+  expect_no_event(eq);
+  EXPECT_EQ(count_of(acks).success, 0U);
+  // A reply is none, and a failure is told.
+  ASSERT_EQ(PtlGet(counted, 0, 8, self(), silent, 0, 0, nullptr), PTL_OK);
+  EXPECT_EQ(wait_for(acks, 1).success, 1U);
+  EXPECT_EQ(int{next(eq, PTL_EVENT_REPLY).ni_fail_type}, PTL_NI_OK);
+  ASSERT_EQ(PtlPut(counted, 0, 8, PTL_ACK_REQ, self(), other, 0, 0, nullptr, 0), PTL_OK);
+  EXPECT_EQ(int{next(eq, PTL_EVENT_SEND).ni_fail_type}, PTL_NI_OK);
+  EXPECT_EQ(int{next(eq, PTL_EVENT_ACK).ni_fail_type}, PTL_NI_DROPPED);
+  EXPECT_EQ(count_of(acks).failure, 1U);
+}
+
 TEST_P(Movement, BytesAreCountedIfWanted) {
   const ptl_handle_ct_t bytes = make_counter(ni);
   const ptl_handle_md_t counted =

@@ -69,6 +69,8 @@ inline constexpr std::uint32_t kNoUnlinkEvent = 1U << 12;  ///< Auto-unlink and 
 inline constexpr std::uint32_t kCountComm = 1U << 13;
 inline constexpr std::uint32_t kCountOverflow = 1U << 14;
 inline constexpr std::uint32_t kCountBytes = 1U << 15;  ///< Bytes of successful operations, not operations.
+/// Puts and atomics that it takes are not acknowledged, whatever their initiators want.
+inline constexpr std::uint32_t kNoAcknowledgement = 1U << 16;
 
 /// What the client says of an entry. Does not change.
 struct TargetDescription {

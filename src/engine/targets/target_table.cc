@@ -327,6 +327,7 @@ inline TargetPlacement TargetTable::place(TargetEntry& entry, const TargetHeader
   TargetPlacement placement;
   placement.entry = &entry;
   placement.list = entry.list;
+  placement.is_untold = entry.its.has(kNoAcknowledgement);
   placement.offset_bytes = entry.offset_for(header.offset_bytes);
   const std::uint64_t room_bytes = entry.room_behind(placement.offset_bytes);
   placement.length_bytes = std::min(header.length_bytes, room_bytes);

@@ -47,6 +47,7 @@ struct TargetPlacement {
   TargetListKind list{};               ///< The entry's.
   bool unlinks = false;                ///< It has unlinked the entry.
   std::uint8_t reserved_events = 0;
+  bool is_untold = false;  ///< The entry's kNoAcknowledgement.
 
   static TargetPlacement refused(TargetFailure failure) noexcept {
     TargetPlacement placement;
