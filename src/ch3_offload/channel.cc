@@ -308,23 +308,26 @@ WaitPolicy::Step Channel::next_step() noexcept {
   if (const WaitPolicy::Step step = wait_.next(); step != WaitPolicy::Step::kSleep) [[likely]]
     return step;
   if (!port_->arm()) return WaitPolicy::Step::kPoll;
-  if (windows_ != nullptr && (!windows_->port().arm() || windows_->has_news())) {
-    windows_->port().disarm();
-    port_->disarm();
-    return WaitPolicy::Step::kPoll;
-  }
+  if (windows_ != nullptr && (!windows_->port().arm() || windows_->has_news()))
+    return stay_awake(WaitPolicy::Step::kPoll);
   note_descriptors();
-  if (!tell_other_of_sleep()) {
-    if (windows_ != nullptr) windows_->port().disarm();
-    port_->disarm();
-    return WaitPolicy::Step::kPoll;
-  }
+  // It may be in another thread's call, which wants the core.
+  if (!tell_other_of_sleep()) return stay_awake(WaitPolicy::Step::kYield);
   armed_ = true;
   note_care();
   is_last_look_ = true;
   trace(TraceEvent::kSleep);
   wait_.sleeps(Trace::monotonic_ns());
   return WaitPolicy::Step::kSleep;
+}
+
+/// Undoes what was armed, also by a wait within whose last look this one is.
+WaitPolicy::Step Channel::stay_awake(WaitPolicy::Step instead) noexcept {
+  if (windows_ != nullptr) windows_->port().disarm();
+  port_->disarm();
+  armed_ = false;
+  note_care();
+  return instead;
 }
 
 /// What a sleep looks at: the two kinds of descriptor are those of the ports, armed, and our own for wake().

@@ -83,6 +83,7 @@ class Channel final : private MovesCallDriven {
   void detach_targets() noexcept;
   void note_descriptors() noexcept;
   bool tell_other_of_sleep() noexcept;
+  WaitPolicy::Step stay_awake(WaitPolicy::Step instead) noexcept;
   void end_sleep_of_other() noexcept;
   /// Whether progress() has to look at more than the port.
   void note_care() noexcept;

@@ -32,7 +32,6 @@ namespace ch3_offload {
 inline constexpr const char* kHowToPermitCopies =
     "To permit it, kernel.yama.ptrace_scope must be 0 or 1, and a container needs CAP_SYS_PTRACE";
 
-
 /// Errno of the kernel, which does not let this process read the word of `pid` at that address that holds
 /// NicdHello::kMagic. 0: it does.
 int kernel_copies_refusal(pid_t pid, std::uint64_t probe_address) noexcept;

@@ -1,6 +1,6 @@
 // The card of a process (docs/wire-format.md): what another one must know to send to it.
 //
-//   v=8;as=42;to=3;shm:1:...;verbs:4/...
+//   v=9;as=42;to=3;shm:1:...;verbs:4/...
 //
 // `as` and `to` are there where the two processes have no common numbers (PeerNames).
 //
@@ -18,7 +18,7 @@ namespace ch3_offload {
 
 /// A card as its reader takes it apart.
 struct Card {
-  std::string_view version;        ///< "v=8". Empty: the card is.
+  std::string_view version;        ///< "v=9". Empty: the card is.
   std::optional<PeerNames> names;  ///< Nothing: the processes have common numbers.
   std::string_view addresses;      ///< With semicolons between.
 };

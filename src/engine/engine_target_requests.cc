@@ -335,6 +335,11 @@ bool Engine::State::on_target_cts(Peer& peer, TargetOutgoing& one, const wire::C
   return true;
 }
 
+/// An entry of a window has acknowledgements, and locks and replies are awaited whatever the entry.
+static bool may_be_untold(const TargetRequest& request) noexcept {
+  return !request.returns_data() && !request.is_of_lock() && request.interface != kWindowInterface;
+}
+
 bool Engine::State::on_target_answer(Peer& peer, std::span<const std::byte> message) noexcept {
   wire::TargetAnswerHeader header;
   if (!wire::get(message, header)) return false;
@@ -352,7 +357,7 @@ bool Engine::State::on_target_answer(Peer& peer, std::span<const std::byte> mess
       header.list > static_cast<std::uint16_t>(TargetListKind::kOverflow) ||
       (has_failed && header.list != 0) || header.length_bytes > one.request.length_bytes() ||
       (has_failed && header.length_bytes > 0) || data.size() != (has_data ? header.length_bytes : 0) ||
-      (has_data && !is_reply) || (is_untold && (is_reply || one.request.is_of_lock())))
+      (has_data && !is_reply) || (is_untold && !may_be_untold(one.request)))
     return false;
   one.answer = header;
   return is_reply ? take_reply(peer, one, data) : take_ack(peer, one);

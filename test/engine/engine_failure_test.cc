@@ -399,7 +399,7 @@ TEST_F(EngineFailure, APeerThatSaidGoodbyeHasNotFailed) {
 
 TEST_F(EngineFailure, NobodyThereIsSaid) {
   make_strangers();
-  cards[1] = "v=8;ib:nowhere";
+  cards[1] = "v=9;ib:nowhere";
   TestSend message(kShort);
   send(0, 1, message);
   settle();
@@ -412,7 +412,7 @@ TEST_F(EngineFailure, NobodyThereIsSaid) {
 /// Both would wait for each other, for ever.
 TEST_F(EngineFailure, WhoCannotBeReachedHasFailed) {
   make_strangers();
-  cards[1] = "v=8;ib:nowhere";
+  cards[1] = "v=9;ib:nowhere";
   TestSend message(kShort);
   send(0, 1, message);
   EXPECT_TRUE(pending(message));
@@ -534,7 +534,7 @@ TEST_F(EngineFailure, WhoDiesBeforeItIsAnsweredFails) {
 /// Whoever is given up before it connects must not wait for an answer, either.
 TEST_F(EngineFailure, WhoWasGivenUpBeforeItConnectedFails) {
   make_strangers();
-  cards[0] = "v=8;ib:nowhere";
+  cards[0] = "v=9;ib:nowhere";
   TestSend there(kShort);
   send(1, 0, there);
   settle();

@@ -54,7 +54,7 @@ TEST_F(EngineFlow, NobodyIsLentAnythingBeforeItsFirstMessage) {
     engine_config.senders = size;
     make_strangers(1);
     EXPECT_EQ(at(0).counters().lent_bytes, 0u);
-    EXPECT_EQ(at(0)->card().find("v=8;fake:"), 0u) << at(0)->card();
+    EXPECT_EQ(at(0)->card().find("v=9;fake:"), 0u) << at(0)->card();
   }
 }
 

@@ -72,7 +72,8 @@ class EngineTargetFuzz : public HostileTargets {
       return answer_of(random.chance(0.5) ? Kind::kTargetAck : Kind::kTargetReply, random_id(),
                        random.chance(0.8) ? data : random_size(),
                        random.chance(0.7) ? TargetFailure::kNone
-                                          : TargetFailure{static_cast<std::uint8_t>(random.below(9))},
+                                          : TargetFailure{static_cast<std::uint8_t>(
+                                                random.below(static_cast<int>(TargetFailure::kEnd) + 1))},
                        has_data ? wire::kPayload : 0, has_data ? data : 0);
     }
     auto header = request_header(

@@ -198,6 +198,17 @@ TEST_F(EngineTargetHostile, AnswersThatCannotBeTrue) {
   begin();
   attack(answer_of(Kind::kTargetAck, open_put(100), 5, TargetFailure::kDropped));
   expect_refused("a failure with a length");
+  begin();
+  attack(answer_of(Kind::kTargetAck, open_put(100), 5, TargetFailure::kUntold));
+  expect_refused("an end that is not told, with a length");
+  begin();
+  attack(answer_of(Kind::kTargetReply, open_get(100), 0, TargetFailure::kUntold));
+  expect_refused("a reply that is not told");
+  begin();
+  const std::uint32_t put = open_put(100);
+  attack(answer_of(Kind::kTargetAck, put, 0, TargetFailure::kUntold));
+  attack(answer_of(Kind::kTargetAck, put, 0, TargetFailure::kUntold));
+  expect_refused("an end, twice");
   for (const auto& [list, failure] : std::initializer_list<std::pair<std::uint16_t, TargetFailure>>{
            {2, TargetFailure::kNone}, {0xFFFF, TargetFailure::kNone}, {1, TargetFailure::kDropped}}) {
     begin();

@@ -120,8 +120,9 @@ class TargetSimulation : public TargetWorld {
 
   SeededRandom random_{0};
   std::vector<Side> sides_;
-  std::deque<Begun> begun_;  ///< The header data of a request is its index.
-  bool is_exact_ = true;     ///< Nobody has died.
+  std::deque<Begun> begun_;    ///< The header data of a request is its index.
+  bool is_exact_ = true;       ///< Nobody has died.
+  bool has_incident_ = false;  ///< A process dies, or closes its interface.
 };
 
 }  // namespace ch3_offload
