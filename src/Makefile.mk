@@ -380,13 +380,14 @@ libch3offload_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBT
 libch3offload_la_LDFLAGS = -version-info 19:0:1 $(cxx_runtime_flags) -Wl,-z,relro -Wl,-z,now \
 	-Wl,--version-script=$(top_srcdir)/src/libch3offload.map
 
-# Build systems of programs for Portals look for it under this name.
+# Build systems of programs for Portals look for it under this name. libtool takes the directory that a program looks
+# in when it runs from the .la.
 install-exec-hook:
-	cd $(DESTDIR)$(libdir) && for kind in so a; do \
+	cd $(DESTDIR)$(libdir) && for kind in so a la; do \
 	  if test -e libch3offload.$$kind; then ln -sf libch3offload.$$kind libportals.$$kind; fi; \
 	done
 uninstall-hook:
-	rm -f $(DESTDIR)$(libdir)/libportals.so $(DESTDIR)$(libdir)/libportals.a
+	for kind in so a la; do rm -f $(DESTDIR)$(libdir)/libportals.$$kind; done
 
 if SANITIZED
 # The sanitizers' runtimes belong to the C++ compiler and to the program: only the tests' libraries matter here.
