@@ -28,7 +28,9 @@ class Movers {
   MovesCallDriven* first_ = nullptr;
 };
 
-/// Loaded without the lock by who moves it. It lives as long as the process: no order is needed.
+/// Stored under the lock, loaded without it. The client lives until the process ends. Sequentially
+/// consistent: a mover that stores its flag and then finds no client here is told of the client after that
+/// store (Channel::note_care()).
 constinit std::atomic<CallDriven*> current{nullptr};
 constinit Movers movers;
 

@@ -1,8 +1,8 @@
-// A client of this process beside MPI whose engine runs in calls only (Portals with NIC=host). MPI's calls move it,
-// too: otherwise a process that waits in MPI for a peer would hang, where that peer waits in Portals for this
-// process.
+// A client of this process beside MPI whose engine runs in calls only (Portals with NIC=host). MPI's calls
+// move that engine, too. Without this, two processes would hang where one waits in MPI for the other, and the
+// other waits in Portals for the first.
 //
-// MPI's engine is not moved by the other's calls: it has no lock, and these may come from any thread.
+// The client's calls do not move MPI's engine: it has no lock, and these calls may come from any thread.
 //
 // Threads: any, unless a function says otherwise.
 

@@ -1,5 +1,5 @@
-// The thread that runs the engines of this process with the thread driver: MPI's and that of Portals. The first
-// one that wants it makes it, and it ends with the last one.
+// The thread that runs the engines of this process with the thread driver: MPI's and that of Portals. The
+// first client starts it, and it ends with the last one.
 //
 // So two clients of a process, which know nothing of each other, have one processor and one progress.
 //

@@ -76,7 +76,7 @@ class RingServer {
     kLater,    ///< There is no memory: nothing was done.
     kRubbish,  ///< No client of ours gives that.
   };
-  /// Of payloads.
+  /// What an operation does with its payloads.
   enum class Use : std::uint8_t { kSend, kReceive };
   /// What the client has named.
   struct Operation {

@@ -43,7 +43,7 @@ enum class TargetFailure : std::uint8_t {
   kOperationViolation,   ///< The entry does not allow that operation.
   kNoMatch,              ///< A search has found nothing.
   kLockBroken,           ///< A process died that held the lock.
-  /// No failure: the operation is over, and its entry (kNoAcknowledgement) lets the initiator hear nothing.
+  /// No failure: the operation is over. Its entry has kNoAcknowledgement, so the initiator is not told.
   kUntold,
   kEnd
 };
