@@ -301,6 +301,7 @@ test_libcontract_a_SOURCES = \
 test_libcontract_a_CPPFLAGS = $(gtest_cppflags)
 
 shm_test_sources = \
+	test/rdma/shm/hello_test.cc \
 	test/rdma/shm/ring_test.cc \
 	test/rdma/shm/ring_window_test.cc \
 	test/rdma/shm/shared_write_test.cc \
@@ -790,8 +791,9 @@ EXTRA_DIST += \
 	test/over-mpi \
 	test/portals/am_peers.c \
 	test/portals/both.c \
-	test/portals/run \
 	test/portals/poller.c \
+	test/portals/rank_must.h \
+	test/portals/run \
 	test/portals/unread.c \
 	test/portals/waits_in_mpi.c \
 	test/packet-errors \

@@ -257,7 +257,8 @@ void Attack::victim_sends(std::size_t length_bytes) {
 void Attack::check(std::span<const std::byte> bytes) {
   Hello hello;
   if (check_hello(bytes, secret(), kVictim, kPeerLimit, hello).empty()) {
-    require(hello.sender < kPeerLimit && hello.receiver == index_of(kVictim) && hello.secret == secret(),
+    require(hello.sender < kPeerLimit && hello.sender != index_of(kVictim) &&
+                hello.receiver == index_of(kVictim) && hello.secret == secret(),
             "a Hello that is accepted is right");
     require(std::memcmp(&hello, bytes.data(), sizeof hello) == 0, "a Hello is taken as it is");
   }

@@ -1,7 +1,9 @@
-/* Threads of rank 0 put to rank 2 in an epoch of lock_all. While rank 1 has an exclusive lock there, no put
- * takes effect, whichever thread has asked for rank 0's lock.
+/* Locks of windows, and threads. With 3 processes:
  *
- * Usage: window_threads lock_all, with 3 processes
+ * window_threads lock_all     Threads of rank 0 put to rank 2 in an epoch of lock_all. While rank 1 has an exclusive
+ *                             lock there, no put takes effect, whichever thread has asked for rank 0's lock.
+ * window_threads flush_all    A thread of rank 0 waits for the lock of rank 1, which has it until rank 0's other
+ *                             thread has flushed what it puts to rank 2.
  */
 #include "over_mpi.h"
 
@@ -60,17 +62,8 @@ static void expect_zeros(void)
             fail("the put of thread %d arrived within the lock of another process", i);
 }
 
-int main(int argc, char **argv)
+static void run_lock_all(void)
 {
-    int provided;
-
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    snprintf(doing, sizeof doing, "threads in an epoch of lock_all");
-    if (provided != MPI_THREAD_MULTIPLE || size != 3)
-        fail("it needs threads and 3 processes");
-    MPI_Win_create(memory, sizeof memory, sizeof *memory, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
     for (int round = 0; round < kRounds; round++) {
         if (rank == 1)
             take_lock();
@@ -91,6 +84,79 @@ int main(int argc, char **argv)
         }
         MPI_Barrier(MPI_COMM_WORLD);
     }
+}
+
+/* Of rank 1's memory, whose lock rank 1 has. */
+static void *add_there(void *unused)
+{
+    const int one = 1;
+
+    (void) unused;
+    MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, 0, window);
+    MPI_Accumulate(&one, 1, MPI_INT, 1, 0, 1, MPI_INT, MPI_SUM, window);
+    MPI_Win_unlock(1, window);
+    return NULL;
+}
+
+static void flush_while_a_thread_waits(int round)
+{
+    const struct timespec while_it_asks = {.tv_nsec = 2000000};
+    pthread_t thread;
+
+    MPI_Win_lock(MPI_LOCK_SHARED, 2, 0, window);
+    if (pthread_create(&thread, NULL, add_there, NULL) != 0)
+        fail("no thread");
+    nanosleep(&while_it_asks, NULL);
+    MPI_Put(&round, 1, MPI_INT, 2, 0, 1, MPI_INT, window);
+    if (round % 2 == 0)
+        MPI_Win_flush_all(window);
+    else
+        MPI_Win_flush_local_all(window);
+    MPI_Send(NULL, 0, MPI_BYTE, 1, 0, MPI_COMM_WORLD);
+    pthread_join(thread, NULL);
+    MPI_Win_unlock(2, window);
+}
+
+static void run_flush_all(void)
+{
+    for (int round = 0; round < kRounds; round++) {
+        if (rank == 1)
+            MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, 0, window);
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (rank == 0)
+            flush_while_a_thread_waits(round);
+        if (rank == 1) {
+            MPI_Recv(NULL, 0, MPI_BYTE, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            if (memory[0] != round)
+                fail("rank 0's thread has added in round %d while rank 1 had the lock", round);
+            MPI_Win_unlock(1, window);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (rank > 0) {
+            MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, window);
+            if (memory[0] != (rank == 1 ? round + 1 : round))
+                fail("memory is %d after round %d", memory[0], round);
+            MPI_Win_unlock(rank, window);
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const int is_flush_all = argc > 1 && strcmp(argv[1], "flush_all") == 0;
+    int provided;
+
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    snprintf(doing, sizeof doing, "threads and %s", is_flush_all ? "flush_all" : "lock_all");
+    if (provided != MPI_THREAD_MULTIPLE || size != 3)
+        fail("it needs threads and 3 processes");
+    MPI_Win_create(memory, sizeof memory, sizeof *memory, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    if (is_flush_all)
+        run_flush_all();
+    else
+        run_lock_all();
     MPI_Win_free(&window);
     MPI_Finalize();
     puts("done");

@@ -478,6 +478,7 @@ static void run_order(void)
     for (kind = 0; kind < kKinds; kind++) {
         window_t window = make_window((kind_t) kind, kElements * sizeof(int64_t), sizeof(int64_t));
         int64_t *values = allocate(kElements * sizeof *values), *read = allocate(kElements * sizeof *read), three = 3;
+        MPI_Request request;
 
         snprintf(doing, sizeof doing, "order %s", kind_names[kind]);
         memset(window.memory, 0, window.bytes);
@@ -498,6 +499,12 @@ static void run_order(void)
                 for (j = 0; j < kElements; j++)
                     if (read[j] != i * 100 + j + (j == kElements - 1 ? 3 : 0))
                         fail("round %d, element %d is %lld", i, j, (long long) read[j]);
+                /* With MPI_NO_OP the origin says nothing. */
+                MPI_Rget_accumulate(NULL, 0, MPI_INT64_T, read, kElements, MPI_INT64_T, size - 1, 0, kElements,
+                                    MPI_INT64_T, MPI_NO_OP, window.window, &request);
+                MPI_Wait(&request, MPI_STATUS_IGNORE);
+                if (read[0] != i * 100 + 3 || read[1] != i * 100 + 1)
+                    fail("round %d, by a request: %lld, %lld", i, (long long) read[0], (long long) read[1]);
             }
             MPI_Win_unlock(size - 1, window.window);
         }

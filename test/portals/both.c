@@ -2,6 +2,8 @@
  * "mpi" or "portals" comes first, and "mpi" or "portals" ends first. The third one is how many threads of
  * ch3:offload the process has then. Rank 0 says "done". */
 
+#include "rank_must.h"
+
 #include <dirent.h>
 #include <mpi.h>
 #include <portals4.h>
@@ -11,19 +13,8 @@
 
 enum { kRounds = 200, kLong = 1 << 20 };
 
-static int rank, size;
 static ptl_handle_ni_t interface;
 static ptl_pt_index_t table;
-
-#define MUST(call) must((call) == PTL_OK, #call)
-
-static void must(int is_right, const char *what)
-{
-    if (is_right)
-        return;
-    fprintf(stderr, "rank %d: %s\n", rank, what);
-    exit(1);
-}
 
 static void portals_init(void)
 {

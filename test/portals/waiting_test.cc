@@ -40,6 +40,18 @@ class Waiting : public PortalsTest {
     ASSERT_EQ(PtlMEAppend(ni, table, &me, PTL_PRIORITY_LIST, nullptr, &entry), PTL_OK);
   }
 
+  /// Puts an 'x' to `memory`. It does not arrive before world.port->release().
+  void put_held(void* memory) {
+    const ptl_me_t me = match_entry(memory, 1, PTL_ME_EVENT_LINK_DISABLE);
+    ptl_handle_me_t entry;
+    ASSERT_EQ(PtlMEAppend(ni, table, &me, PTL_PRIORITY_LIST, nullptr, &entry), PTL_OK);
+    world.port->settle();
+    const ptl_handle_md_t md = bind(ni, &source, 1);
+    world.port->hold();
+    ASSERT_EQ(PtlPut(md, 0, 1, PTL_NO_ACK_REQ, self(), table, 0, 0, nullptr, 0), PTL_OK);
+  }
+
+  char source = 'x';
   std::atomic<int> started{0};
   ptl_handle_ni_t ni{};
   ptl_handle_eq_t eq{};
@@ -73,13 +85,7 @@ TEST_P(Waiting, ACountEndsASleep) {
 
 TEST_P(Waiting, AnArrivalEndsASleep) {
   char memory = 0;
-  char source = 'x';
-  ptl_me_t me = match_entry(&memory, 1, PTL_ME_EVENT_LINK_DISABLE);
-  ptl_handle_me_t entry;
-  ASSERT_EQ(PtlMEAppend(ni, table, &me, PTL_PRIORITY_LIST, nullptr, &entry), PTL_OK);
-  const ptl_handle_md_t md = bind(ni, &source, 1);
-  world.port->hold();
-  ASSERT_EQ(PtlPut(md, 0, 1, PTL_NO_ACK_REQ, self(), table, 0, 0, nullptr, 0), PTL_OK);
+  put_held(&memory);
   int code = -1;
   ptl_event_t event{};
   std::thread waiter([&] { code = PtlEQWait(eq, &event); });
@@ -335,13 +341,7 @@ INSTANTIATE_TEST_SUITE_P(Drivers, BesideMpi,
 
 TEST_P(BesideMpi, ItsCallsMoveThePort) {
   std::atomic<char> memory = 0;
-  char source = 'x';
-  ptl_me_t me = match_entry(&memory, 1, PTL_ME_EVENT_LINK_DISABLE);
-  ptl_handle_me_t entry;
-  ASSERT_EQ(PtlMEAppend(ni, table, &me, PTL_PRIORITY_LIST, nullptr, &entry), PTL_OK);
-  const ptl_handle_md_t md = bind(ni, &source, 1);
-  world.port->hold();
-  ASSERT_EQ(PtlPut(md, 0, 1, PTL_NO_ACK_REQ, self(), table, 0, 0, nullptr, 0), PTL_OK);
+  put_held(&memory);
   world.port->release();
   EXPECT_TRUE(eventually([&] {
     library->work_for_other();
@@ -382,14 +382,8 @@ TEST_P(BesideMpi, ItsSleepIsOneOfSeveral) {
 }
 
 TEST_P(BesideMpi, ItDoesNotSleepWhereThePortHasWork) {
-  char memory = 0, source = 'x';
-  ptl_me_t me = match_entry(&memory, 1, PTL_ME_EVENT_LINK_DISABLE);
-  ptl_handle_me_t entry;
-  ASSERT_EQ(PtlMEAppend(ni, table, &me, PTL_PRIORITY_LIST, nullptr, &entry), PTL_OK);
-  world.port->settle();
-  const ptl_handle_md_t md = bind(ni, &source, 1);
-  world.port->hold();
-  ASSERT_EQ(PtlPut(md, 0, 1, PTL_NO_ACK_REQ, self(), table, 0, 0, nullptr, 0), PTL_OK);
+  char memory = 0;
+  put_held(&memory);
   world.port->release();
   while (memory == 0) {
     ASSERT_FALSE(library->begin_sleep(room).has_value());

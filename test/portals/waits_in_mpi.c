@@ -3,6 +3,8 @@
  *
  * With the host driver, nothing but the calls of MPI moves the waiting rank's side of these operations. */
 
+#include "rank_must.h"
+
 #include <mpi.h>
 #include <portals4.h>
 #include <stdio.h>
@@ -11,18 +13,6 @@
 #include <unistd.h>
 
 enum { kLong = 1 << 20, kRounds = 3 };
-
-static int rank, size;
-
-#define MUST(call) must((call) == PTL_OK, #call)
-
-static void must(int is_right, const char *what)
-{
-    if (is_right)
-        return;
-    fprintf(stderr, "rank %d: %s\n", rank, what);
-    exit(1);
-}
 
 /* What the first half of a rank's window holds. */
 static int first_byte(int owner)

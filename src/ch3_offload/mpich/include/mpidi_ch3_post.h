@@ -62,6 +62,9 @@ int MPIDI_CH3I_Stock_type_free_hook(MPIR_Datatype * type);
 #define MPIDI_CH3I_Get_accumulate(first_, ...) MPIDI_CH3I_GET_ACCUMULATE_##first_, __VA_ARGS__)
 #define MPIDI_CH3I_GET_ACCUMULATE_origin_addr MPIDI_CH3I_Window_get_accumulate(origin_addr
 #define MPIDI_CH3I_GET_ACCUMULATE_const MPIDI_CH3I_Stock_get_accumulate(const
+#define MPID_Rget_accumulate(first_, ...) MPIDI_CH3I_RGET_ACCUMULATE_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_RGET_ACCUMULATE_origin_addr MPIDI_CH3I_Window_rget_accumulate(origin_addr
+#define MPIDI_CH3I_RGET_ACCUMULATE_const MPIDI_CH3I_Stock_rget_accumulate(const
 #define MPID_Fetch_and_op(first_, ...) MPIDI_CH3I_FETCH_AND_OP_##first_, __VA_ARGS__)
 #define MPIDI_CH3I_FETCH_AND_OP_origin_addr MPIDI_CH3I_Window_fetch_and_op(origin_addr
 #define MPIDI_CH3I_FETCH_AND_OP_const MPIDI_CH3I_Stock_fetch_and_op(const
@@ -120,6 +123,14 @@ int MPIDI_CH3I_Stock_get_accumulate(const void *origin, int origin_count, MPI_Da
                                     *address, int result_count, MPI_Datatype result_type, int rank, MPI_Aint
                                     displacement, int count, MPI_Datatype type, MPI_Op op, MPIR_Win * win,
                                     MPIR_Request * request);
+int MPIDI_CH3I_Window_rget_accumulate(const void *origin, int origin_count, MPI_Datatype origin_type, void
+                                      *address, int result_count, MPI_Datatype result_type, int rank,
+                                      MPI_Aint displacement, int count, MPI_Datatype type, MPI_Op op, MPIR_Win
+                                      * win, MPIR_Request ** request);
+int MPIDI_CH3I_Stock_rget_accumulate(const void *origin, int origin_count, MPI_Datatype origin_type, void
+                                     *address, int result_count, MPI_Datatype result_type, int rank, MPI_Aint
+                                     displacement, int count, MPI_Datatype type, MPI_Op op, MPIR_Win * win,
+                                     MPIR_Request ** request);
 int MPIDI_CH3I_Window_fetch_and_op(const void *origin, void *result, MPI_Datatype type, int rank, MPI_Aint
                                    displacement, MPI_Op op, MPIR_Win * win);
 int MPIDI_CH3I_Stock_fetch_and_op(const void *origin, void *result, MPI_Datatype type, int rank, MPI_Aint

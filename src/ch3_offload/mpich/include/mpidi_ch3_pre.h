@@ -118,6 +118,7 @@ typedef struct MPIDI_CH3I_Win {
     uint16_t number;
     MPIDI_CH3I_Window_target *targets;  /* by rank; NULL: it is not served */
     int under_way;              /* operations on all targets */
+    int questions;              /* of these, the ones that ask for a lock */
     int failures;               /* targets with a failure */
 } MPIDI_CH3I_Win;
 

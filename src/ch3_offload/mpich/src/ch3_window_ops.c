@@ -610,6 +610,20 @@ int MPIDI_CH3I_Window_get_accumulate(const void *origin, int origin_count, MPI_D
     goto fn_exit;
 }
 
+/* CH3 does nothing where the origin's size is 0. With MPI_NO_OP the origin's count and type say nothing, and
+ * what is fetched has the target's. */
+int MPIDI_CH3I_Window_rget_accumulate(const void *origin, int origin_count, MPI_Datatype origin_type,
+                                      void *address, int result_count, MPI_Datatype result_type, int rank,
+                                      MPI_Aint displacement, int count, MPI_Datatype type, MPI_Op op,
+                                      MPIR_Win * win, MPIR_Request ** request)
+{
+    const int has_origin = op != MPI_NO_OP;
+
+    return MPIDI_CH3I_Stock_rget_accumulate(origin, has_origin ? origin_count : count,
+                                            has_origin ? origin_type : type, address, result_count,
+                                            result_type, rank, displacement, count, type, op, win, request);
+}
+
 int MPIDI_CH3I_Window_fetch_and_op(const void *origin, void *result, MPI_Datatype type, int rank,
                                    MPI_Aint displacement, MPI_Op op, MPIR_Win * win)
 {

@@ -67,8 +67,10 @@ void MPIDI_CH3I_Window_serve(MPIR_Win * win)
 
 void MPIDI_CH3I_Window_withdraw(MPIR_Win * win)
 {
-    /* Of the lock's last holder, the word that it gives it back may be under way. */
-    while (win->ch.is_exposed && !ch3_offload_window_withdraw(MPIDI_CH3I_channel, win->ch.number))
+    /* Of the lock's last holder, the word that it gives it back may be under way. So may be the answer for a
+     * waiter that has failed. */
+    while (win->ch.under_way > 0 ||
+           (win->ch.is_exposed && !ch3_offload_window_withdraw(MPIDI_CH3I_channel, win->ch.number)))
         MPIDI_CH3I_Defer_error(MPID_Progress_test(NULL));
     win->ch.is_exposed = FALSE;
     win->ch.served = MPIDI_CH3I_SERVED_NOT;
@@ -213,13 +215,29 @@ static int take_failures(MPIR_Win * win)
     return mpi_errno;
 }
 
+/* Whether this process has asked for the lock of a target, and there is no answer yet. */
+static int is_asked(const MPIR_Win * win, int rank)
+{
+    const int lock = win->ch.targets[rank].lock;
+
+    return lock == LOCK_ASKED || lock == LOCK_UNWANTED;
+}
+
+/* The operations on a target, or on all (rank < 0), that are not over. A question for a lock is none: another
+ * thread waits for its answer, which may come long after this one's operations. */
+static int operations_under_way(const MPIR_Win * win, int rank)
+{
+    if (rank < 0)
+        return win->ch.under_way - win->ch.questions;
+    return win->ch.targets[rank].under_way - is_asked(win, rank);
+}
+
 /* Waits until the operations on a target, or on all (rank < 0), are over. Returns a failure of one. */
 static int wait_for_operations(MPIR_Win * win, int rank)
 {
     int mpi_errno = MPI_SUCCESS;
-    const int *under_way = rank < 0 ? &win->ch.under_way : &win->ch.targets[rank].under_way;
 
-    while (*under_way > 0) {
+    while (operations_under_way(win, rank) > 0) {
         mpi_errno = MPIDI_CH3I_Window_progress();
         MPIR_ERR_CHECK(mpi_errno);
     }
@@ -247,6 +265,7 @@ static int lock_answered(MPIDI_CH3I_Window_op * op, int is_ok)
     MPIDI_CH3I_Window_target *target = &op->win->ch.targets[op->rank];
     const int is_unwanted = target->lock == LOCK_UNWANTED;
 
+    op->win->ch.questions--;
     target->lock = is_ok ? LOCK_HELD : LOCK_NONE;
     return is_unwanted ? give_back(op->win, op->rank) : MPI_SUCCESS;
 }
@@ -288,13 +307,17 @@ static int ask(MPIR_Win * win, int rank, int kind)
     memset(&part, 0, sizeof(part));
     part.kind = kind;
     /* MPIDI_CH3I_Window_begin() may let another thread run, which must not ask, too. */
-    if (!is_unlock)
+    if (!is_unlock) {
         win->ch.targets[rank].lock = LOCK_ASKED;
+        win->ch.questions++;
+    }
     mpi_errno = MPIDI_CH3I_Window_begin(op, &part);
-    if (!is_unlock && mpi_errno == MPI_SUCCESS)
+    if (!is_unlock && mpi_errno == MPI_SUCCESS) {
         op->end = lock_answered;
-    else if (!is_unlock)
+    } else if (!is_unlock) {
         win->ch.targets[rank].lock = LOCK_NONE;
+        win->ch.questions--;
+    }
     MPIDI_CH3I_Window_part_over(op, CH3_OFFLOAD_OK);
     MPIR_ERR_CHECK(mpi_errno);
 
