@@ -203,8 +203,8 @@ std::size_t ShmProvider::poll_by_bits(Sink& sink, std::size_t budget) noexcept {
 /// Delivers records of one ring. If some may be left, a later poll looks at the ring.
 ///
 /// A record after a pause is delivered alone: to look behind it is to fetch a line that the sender's core has
-/// just written, for which whoever waits for this record would wait, too. During a sleep nothing may be left to
-/// the next poll, though: "The sleep rule".
+/// just written, for which whoever waits for this record would wait, too. During a sleep nothing may be left
+/// to the next poll, though: "The sleep rule".
 std::size_t ShmProvider::take_records(std::size_t index, Sink& sink, std::size_t budget) noexcept {
   const bool goes_on = streaming_ == index || armed_;
   const std::size_t most = goes_on ? budget : std::min(budget, std::size_t{1});
