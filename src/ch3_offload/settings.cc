@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "dme/pin_budget.h"
+#include "nic/cores.h"
 #include "nic/processor_set.h"
 
 namespace ch3_offload {
@@ -322,6 +323,7 @@ ShmConfig shm_config(const ch3_offload_config_t& config) {
   shm.memory_bytes = config.shm_memory_bytes != 0 ? static_cast<std::size_t>(config.shm_memory_bytes)
                                                   : pin_limits(1).memory_bytes / kPartOfTheNode;
   shm.processes_on_node = processes_on_node(config);
+  shm.share_one_core = usable_cores().of_node <= 1;
   shm.bulk = bulk_method(config.shm_bulk);
   return shm;
 }

@@ -1,7 +1,6 @@
 #include "rdma/shm/bulk_copy.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -32,11 +31,6 @@ Clock::duration fastest(int runs, Work work) {
     best = std::min(best, Clock::now() - start);
   }
   return best;
-}
-
-bool has_a_core_for_the_peer() noexcept {
-  cpu_set_t cores;
-  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) > 1;
 }
 
 /// `call`: process_vm_writev or process_vm_readv.
@@ -79,7 +73,7 @@ void let_peers_write(const char* scope_file) noexcept {
   static_cast<void>(::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0));  // On failure payload is streamed.
 }
 
-std::size_t calibrate_write_threshold(std::size_t ring_bytes) {
+std::size_t calibrate_write_threshold(std::size_t ring_bytes, bool share_one_core) {
   constexpr std::size_t kSizes[] = {std::size_t{64} << 10, std::size_t{256} << 10, std::size_t{1} << 20};
   constexpr int kRuns = 3;
   std::vector<std::byte> source(kSizes[2], std::byte{1});
@@ -94,7 +88,7 @@ std::size_t calibrate_write_threshold(std::size_t ring_bytes) {
   // cores is counted as a copy between buffers, of which the ring takes two:
   //
   //   by_call / 2 + by_ring / 2 < by_ring / 2 + 2 * (by_ring / 2), that is by_call < 2 * by_ring
-  const int most = has_a_core_for_the_peer() ? 2 : 1;
+  const int most = share_one_core ? 1 : 2;
   std::size_t threshold = SIZE_MAX;
   for (const std::size_t size : kSizes) {
     const auto by_call = fastest(kRuns, [&] { static_cast<void>(direct(size)); });

@@ -87,7 +87,8 @@ std::optional<Error> ShmProvider::set_up() {
     case BulkMethod::kStream: capabilities_.write_threshold_bytes = SIZE_MAX; break;
     case BulkMethod::kCma: capabilities_.write_threshold_bytes = 4096; break;
     case BulkMethod::kAutomatic:
-      capabilities_.write_threshold_bytes = calibrate_write_threshold(config_.ring_bytes);
+      capabilities_.write_threshold_bytes =
+          calibrate_write_threshold(config_.ring_bytes, config_.share_one_core);
       break;
   }
   return {};
