@@ -164,8 +164,6 @@ std::size_t ShmProvider::poll_rings(Sink& sink, std::size_t budget) noexcept {
       last_hit_ = last_hit_ + 1 < count ? last_hit_ + 1 : 0;
       return delivered;
     }
-  } else {
-    streaming_ = SIZE_MAX;
   }
   if (doorbell_.wants_bits()) [[unlikely]]
     return delivered + poll_by_bits(sink, budget - delivered);
@@ -182,13 +180,10 @@ std::size_t ShmProvider::poll_rings(Sink& sink, std::size_t budget) noexcept {
 /// Polls the rings that peers have told of, and one in turn: activity.h, "Trust".
 std::size_t ShmProvider::poll_by_bits(Sink& sink, std::size_t budget) noexcept {
   const std::size_t count = inbound_.size();
-  for (std::size_t word = 0; word < words_of_bits(); ++word) {
-    const std::uint64_t hit = last_hit_in(word);  // It has had its turn.
-    pending_[word] |= (left_[word] & ~hit) | activity_.take(word, hit);
-    left_[word] &= hit;
-  }
+  for (std::size_t word = 0; word < words_of_bits(); ++word)
+    pending_[word] |= activity_.take(word, last_hit_in(word));
   next_polled_ = next_polled_ + 1 < count ? next_polled_ + 1 : 0;
-  pending_[next_polled_ / kBitsPerWord] |= std::uint64_t{1} << next_polled_ % kBitsPerWord;
+  look_later_at(next_polled_);
   std::size_t delivered = 0;
   while (delivered < budget && held_ == nullptr) {
     const std::size_t index = next_pending();
@@ -200,17 +195,10 @@ std::size_t ShmProvider::poll_by_bits(Sink& sink, std::size_t budget) noexcept {
   return delivered;
 }
 
-/// Delivers records of one ring. If some may be left, a later poll looks at the ring.
-///
-/// A record after a pause is delivered alone: to look behind it is to fetch a line that the sender's core has
-/// just written, for which whoever waits for this record would wait, too. During a sleep nothing may be left
-/// to the next poll, though: "The sleep rule".
+/// Delivers records of one ring. If some may be left, the ring is looked at later.
 std::size_t ShmProvider::take_records(std::size_t index, Sink& sink, std::size_t budget) noexcept {
-  const bool goes_on = streaming_ == index || armed_;
-  const std::size_t most = goes_on ? budget : std::min(budget, std::size_t{1});
-  const std::size_t delivered = consume(inbound_[index], sink, most);
-  if (delivered != 0) streaming_ = index;
-  if (delivered >= most || held_ != nullptr) look_later_at(index);
+  const std::size_t delivered = consume(inbound_[index], sink, budget);
+  if (delivered >= budget || held_ != nullptr) look_later_at(index);
   return delivered;
 }
 
@@ -221,7 +209,7 @@ std::uint64_t ShmProvider::last_hit_in(std::size_t word) const noexcept {
 }
 
 void ShmProvider::look_later_at(std::size_t index) noexcept {
-  left_[index / kBitsPerWord] |= std::uint64_t{1} << index % kBitsPerWord;
+  pending_[index / kBitsPerWord] |= std::uint64_t{1} << index % kBitsPerWord;
 }
 
 /// Removes a ring from pending_, in turn, and returns its index. SIZE_MAX: there is none.
@@ -280,6 +268,7 @@ std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budge
         break;
       }
     }
+    ring.fetch_next(record);
     if (record.kind == RecordKind::kMessage) {
       if (sink.on_message(peer.id, record.payload) == Delivery::kHeld) {
         ring.advance(record);
@@ -321,13 +310,8 @@ bool ShmProvider::may_have_work() noexcept {
   if (!doorbell_.wants_bits())
     return std::ranges::any_of(inbound_, [](const Inbound& each) { return each.ring.header() != 0; });
   if (inbound_[last_hit_].ring.header() != 0) return true;
-  for (std::size_t word = 0; word < words_of_bits(); ++word) {
-    if (activity_.any(word, last_hit_in(word))) return true;
-    for (std::uint64_t bits = pending_[word] | left_[word]; bits != 0; bits &= bits - 1) {
-      const std::size_t index = word * kBitsPerWord + static_cast<std::size_t>(std::countr_zero(bits));
-      if (index < inbound_.size() && inbound_[index].ring.header() != 0) return true;
-    }
-  }
+  for (std::size_t word = 0; word < words_of_bits(); ++word)
+    if (pending_[word] != 0 || activity_.any(word, last_hit_in(word))) return true;
   return false;
 }
 

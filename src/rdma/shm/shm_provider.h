@@ -207,9 +207,7 @@ class ShmProvider final : public Provider {
   RingMemory memory_;
   std::vector<std::unique_ptr<ShmEndpoint>> peers_;  ///< By PeerId. Null: no contact yet.
   std::vector<Inbound> inbound_;
-  std::size_t last_hit_ = 0;  ///< Index in inbound_ of the ring to poll first.
-  /// Index of the ring that had the last record, if no poll has found it empty since. SIZE_MAX: none.
-  std::size_t streaming_ = SIZE_MAX;
+  std::size_t last_hit_ = 0;        ///< Index in inbound_ of the ring to poll first.
   std::size_t next_polled_ = 0;     ///< Index in inbound_ at which round robin continues.
   ShmEndpoint* held_ = nullptr;     ///< Whose latest message the Sink still reads (Delivery::kHeld).
   ShmEndpoint* blocked_ = nullptr;  ///< Peers whose ring was full. Some may have room again.
@@ -218,7 +216,6 @@ class ShmProvider final : public Provider {
   ActivityBits activity_;
   /// Rings to look at besides those whose bits are set. Used if doorbell_.wants_bits().
   std::array<std::uint64_t, kMostActivityBits / kBitsPerWord> pending_{};
-  std::array<std::uint64_t, kMostActivityBits / kBitsPerWord> left_{};  ///< The same, but not in this poll.
   std::size_t next_pending_ = 0;  ///< Index in inbound_ at which the search in pending_ continues.
   bool armed_ = false;
 

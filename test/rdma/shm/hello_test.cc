@@ -27,12 +27,23 @@ std::string_view refusal_of(const Hello& hello) {
 
 TEST(ShmHello, ARightOneIsTaken) { EXPECT_EQ(refusal_of(hello_to(kA)), ""); }
 
+TEST(ShmHello, AnotherLengthIsRefused) {
+  const Hello hello = hello_to(kA);
+  Hello taken;
+  EXPECT_EQ(check_hello(std::as_bytes(std::span(&hello, 1)).first(sizeof hello - 1), test_secret(), kA,
+                        kPeers, taken),
+            "its first message has the wrong length");
+}
+
 TEST(ShmHello, EachWrongFieldIsRefused) {
   Hello hello = hello_to(kA);
   hello.secret[0] ^= std::byte{1};
   EXPECT_EQ(refusal_of(hello), "it does not know the job's secret");
   hello = hello_to(kA);
   ++hello.magic;
+  EXPECT_EQ(refusal_of(hello), "it speaks another protocol");
+  hello = hello_to(kA);
+  --hello.size_bytes;
   EXPECT_EQ(refusal_of(hello), "it speaks another protocol");
   hello = hello_to(kA);
   ++hello.version;

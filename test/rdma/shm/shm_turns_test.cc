@@ -70,40 +70,5 @@ TEST_F(ShmTurns, TheNextPollFindsWhatWasSeenInAnyRing) {
   }
 }
 
-/// What comes in a row is delivered in a row. The number is that of the rings: with more than eight of them, bits say
-/// which ones to look at.
-class ShmRuns : public ShmTurns, public testing::WithParamInterface<std::uint32_t> {
- protected:
-  void SetUp() override { make(GetParam()); }
-  void send_three() {
-    for (int i = 0; i < 3; ++i) ASSERT_EQ(send(PeerId{1}), Status::kOk);
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Rings, ShmRuns, testing::Values(2, 40));
-
-TEST_P(ShmRuns, AfterAPauseAMessageComesAlone) {
-  for (int pause = 0; pause < 3; ++pause) {
-    send_three();
-    EXPECT_EQ(poll(kReader), 1U);
-    EXPECT_TRUE(reader().may_have_work());
-    EXPECT_EQ(poll(kReader), 2U);
-    EXPECT_FALSE(reader().may_have_work());
-    send_three();
-    EXPECT_EQ(poll(kReader), 3U) << "without a pause";
-    EXPECT_EQ(poll(kReader), 0U);
-  }
-}
-
-/// What ends a sleep is one byte, for all messages together.
-TEST_P(ShmRuns, DuringASleepAllAreDelivered) {
-  ASSERT_TRUE(reader().arm());
-  ASSERT_EQ(poll(kReader), 0U);
-  const std::size_t before = sinks_[0].events.size();
-  send_three();
-  poll(kReader);
-  EXPECT_EQ(sinks_[0].events.size(), before + 3);
-  reader().disarm();
-}
-
 }  // namespace
 }  // namespace ch3_offload
