@@ -380,8 +380,8 @@ libch3offload_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBT
 libch3offload_la_LDFLAGS = -version-info 19:0:1 $(cxx_runtime_flags) -Wl,-z,relro -Wl,-z,now \
 	-Wl,--version-script=$(top_srcdir)/src/libch3offload.map
 
-# Build systems of programs for Portals look for the library under this name. libtool reads its directory from the .la,
-# for the search path of the programs.
+# Build systems of programs for Portals look for the library under this name. libtool reads from the .la where
+# the library is, and programs then look there when they run.
 install-exec-hook:
 	cd $(DESTDIR)$(libdir) && for kind in so a la; do \
 	  if test -e libch3offload.$$kind; then ln -sf libch3offload.$$kind libportals.$$kind; fi; \

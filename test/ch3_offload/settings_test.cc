@@ -145,7 +145,7 @@ TEST(Settings, AProcessThatIsBoundToACoreSharesItWithNobody) {
   cpu_set_t of_parent;
   if (::getppid() == 0 || ::sched_getaffinity(::getppid(), sizeof of_parent, &of_parent) != 0 ||
       CPU_COUNT(&of_parent) < 2 || usable_cores().of_node < 2)
-    GTEST_SKIP() << "who has started this has one core";
+    GTEST_SKIP() << "the parent process may use one core only";
   CPU_ZERO(&first);
   for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&first) == 0; ++core)
     if (CPU_ISSET(core, &all)) CPU_SET(core, &first);

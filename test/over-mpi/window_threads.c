@@ -1,9 +1,10 @@
 /* Locks of windows, and threads. With 3 processes:
  *
- * window_threads lock_all     Threads of rank 0 put to rank 2 in an epoch of lock_all. While rank 1 has an exclusive
- *                             lock there, no put takes effect, whichever thread has asked for rank 0's lock.
- * window_threads flush_all    A thread of rank 0 waits for the lock of rank 1, which has it until rank 0's other
- *                             thread has flushed what it puts to rank 2.
+ * window_threads lock_all     Threads of rank 0 put to rank 2 in an epoch of lock_all. While rank 1 has an
+ *                             exclusive lock there, no put takes effect, whichever thread has asked for rank
+ *                             0's lock.
+ * window_threads flush_all    A thread of rank 0 waits for the lock of rank 1's memory. Rank 1 keeps that lock
+ *                             until rank 0's other thread has flushed what it put to rank 2.
  */
 #include "over_mpi.h"
 

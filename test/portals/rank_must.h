@@ -1,4 +1,4 @@
-/* What the programs of both MPI and Portals share: who this process is, and how one ends that sees something wrong. */
+/* What the programs of both MPI and Portals share: the rank, and how a process ends that sees something wrong. */
 #ifndef RANK_MUST_H
 #define RANK_MUST_H
 

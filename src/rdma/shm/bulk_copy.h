@@ -39,7 +39,7 @@ void let_peers_write(const char* scope_file = kYamaScope) noexcept;
 
 /// Returns the length from which on one copy by the kernel is expected to be faster than two copies through a
 /// buffer of `ring_bytes`. SIZE_MAX: never, or the kernel refuses. Measures for about 2 ms at most.
-/// `share_one_core`: so do this process and its peers.
+/// `share_one_core`: this process and its peers have one core together.
 std::size_t calibrate_write_threshold(std::size_t ring_bytes, bool share_one_core);
 
 }  // namespace ch3_offload

@@ -400,8 +400,8 @@ class RingConsumer : public RingEnd {
     return true;
   }
 
-  /// Begins to fetch the header behind a record that parse() accepted, which the producer's core has just
-  /// written. So it comes while the record is handled, and whoever waits for the record does not wait for it.
+  /// Begins to fetch the header behind a record that parse() accepted. The producer's core has just written
+  /// it, so a load would wait; this way it arrives while the record is handled.
   void fetch_next(const Record& record) const noexcept {
     __builtin_prefetch(at(position_ + record_bytes(record.payload.size())));
   }

@@ -610,8 +610,8 @@ int MPIDI_CH3I_Window_get_accumulate(const void *origin, int origin_count, MPI_D
     goto fn_exit;
 }
 
-/* CH3 does nothing where the origin's size is 0. With MPI_NO_OP the origin's count and type say nothing, and
- * what is fetched has the target's. */
+/* CH3's function does nothing if the origin's size is 0. MPI_NO_OP ignores the origin (MPI 4.0, section 12.3.4),
+ * so CH3's function is given the target's count and type in its place. */
 int MPIDI_CH3I_Window_rget_accumulate(const void *origin, int origin_count, MPI_Datatype origin_type,
                                       void *address, int result_count, MPI_Datatype result_type, int rank,
                                       MPI_Aint displacement, int count, MPI_Datatype type, MPI_Op op,

@@ -67,8 +67,8 @@ void MPIDI_CH3I_Window_serve(MPIR_Win * win)
 
 void MPIDI_CH3I_Window_withdraw(MPIR_Win * win)
 {
-    /* Of the lock's last holder, the word that it gives it back may be under way. So may be the answer for a
-     * waiter that has failed. */
+    /* Two things may still be under way: the word by which the lock's last holder gives it back, and the answer
+     * to a question whose waiter has failed. */
     while (win->ch.under_way > 0 ||
            (win->ch.is_exposed && !ch3_offload_window_withdraw(MPIDI_CH3I_channel, win->ch.number)))
         MPIDI_CH3I_Defer_error(MPID_Progress_test(NULL));
@@ -223,8 +223,8 @@ static int is_asked(const MPIR_Win * win, int rank)
     return lock == LOCK_ASKED || lock == LOCK_UNWANTED;
 }
 
-/* The operations on a target, or on all (rank < 0), that are not over. A question for a lock is none: another
- * thread waits for its answer, which may come long after this one's operations. */
+/* How many operations on a target, or on all (rank < 0), are not over. A question for a lock does not count:
+ * another thread waits for its answer, and the lock's holder may wait for this thread. */
 static int operations_under_way(const MPIR_Win * win, int rank)
 {
     if (rank < 0)
