@@ -292,6 +292,8 @@ channel_sources = \
 	src/ch3_offload/nicd_job.h \
 	src/ch3_offload/nicd_lone_process.cc \
 	src/ch3_offload/nicd_lone_process.h \
+	src/ch3_offload/nicd_newcomers.cc \
+	src/ch3_offload/nicd_newcomers.h \
 	src/ch3_offload/process_thread.cc \
 	src/ch3_offload/process_thread.h \
 	src/ch3_offload/settings.cc \

@@ -202,6 +202,7 @@ unit_test_sources = \
 	test/ch3_offload/config_test.cc \
 	test/ch3_offload/nic_choice_test.cc \
 	test/ch3_offload/nicd_lone_process_test.cc \
+	test/ch3_offload/nicd_newcomers_test.cc \
 	test/ch3_offload/nicd_targets_test.cc \
 	test/ch3_offload/nicd_targets_world.h \
 	test/ch3_offload/nicd_test.cc \

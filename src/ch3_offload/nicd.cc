@@ -16,6 +16,7 @@
 #include "ch3_offload/nicd_job.h"
 #include "ch3_offload/nicd_lone_process.h"
 #include "rdma/cycle_clock.h"
+#include "rdma/descriptor_limit.h"
 #include "rdma/monotonic_clock.h"
 #include "rdma/shm/unix_socket.h"
 #include "rdma/system_error.h"
@@ -29,10 +30,8 @@ constexpr std::uint64_t kHouseInterval = 50 * CycleClock::kAbout20Microseconds;
 constexpr std::uint64_t kAloneAtStartNs = 20'000'000'000;
 /// How often a sleeping processor looks at a group without clients, which is about to end.
 constexpr std::uint64_t kLonelyPollNs = 500'000;
-/// The same where it waits for newcomers to say who they are, or for its own end.
+/// The same where it waits for its own end.
 constexpr std::uint64_t kQuietPollNs = 1'000'000'000;
-/// Who connects says who it is within this time.
-constexpr std::uint64_t kSilenceNs = 30'000'000'000;
 
 std::uint64_t now_ns() noexcept { return monotonic_ns(); }
 std::uint64_t no_others() noexcept { return 0; }
@@ -49,6 +48,7 @@ WaitPolicy wait_policy(std::int64_t spin_us, std::uint32_t clients) noexcept {
 }  // namespace
 
 Result<std::unique_ptr<Nicd>> Nicd::create(const Options& options) {
+  raise_descriptor_limit();
   Result<FileDescriptor> listener = listen_as_nicd(options.name);
   if (!listener.ok()) return listener.error();
   sigset_t ends;
@@ -63,8 +63,8 @@ Result<std::unique_ptr<Nicd>> Nicd::create(const Options& options) {
 
 Nicd::Nicd(const Options& options, FileDescriptor listener, FileDescriptor signals)
     : options_(options),
-      listener_(std::move(listener)),
       signals_(std::move(signals)),
+      newcomers_(std::move(listener)),
       wait_(wait_policy(-1, 1)),
       alone_since_ns_(monotonic_ns()) {}
 
@@ -111,14 +111,8 @@ bool Nicd::keep_house() {
     group->tell_counters();
     group->look_at_sockets();
   }
-  for (;;) {
-    FileDescriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket.valid()) break;
-    if (peer_credentials(socket).uid == ::geteuid())
-      newcomers_.push_back({std::move(socket), monotonic_ns()});
-  }
-  for (Newcomer& newcomer : newcomers_) receive_hello(newcomer);
-  std::erase_if(newcomers_, [](const Newcomer& one) { return !one.socket.valid(); });
+  newcomers_.look(monotonic_ns(),
+                  [this](FileDescriptor socket, const NicdHello& hello) { admit(std::move(socket), hello); });
   if (std::erase_if(groups_, [](const auto& group) { return group->is_over(monotonic_ns()); }) > 0)
     choose_waiting();
   if (!groups_.empty()) {
@@ -130,21 +124,8 @@ bool Nicd::keep_house() {
   return true;
 }
 
-void Nicd::receive_hello(Newcomer& newcomer) {
-  auto hello = std::make_unique<NicdHello>();
-  switch (receive_with_files(newcomer.socket, std::as_writable_bytes(std::span(hello.get(), 1)), {})) {
-    case Receipt::kNothing:
-      if (monotonic_ns() - newcomer.since_ns > kSilenceNs) newcomer.socket.reset();
-      return;
-    case Receipt::kMessage: return admit(std::move(newcomer.socket), *hello);
-    case Receipt::kNoDescriptor:
-    case Receipt::kWithoutFiles:
-    case Receipt::kClosed:
-    case Receipt::kInvalid: return newcomer.socket.reset();  // It sees that, and says what may be wrong.
-  }
-}
-
-void Nicd::admit(FileDescriptor socket, const NicdHello& hello) {
+/// Without memory the connection ends, and the client says what may be wrong.
+void Nicd::admit(FileDescriptor socket, const NicdHello& hello) noexcept try {
   const auto refuse = [&](const FileDescriptor& to, const std::string& why,
                           Status status = Status::kUnsupported) {
     auto welcome = std::make_unique<NicdWelcome>();
@@ -167,6 +148,7 @@ void Nicd::admit(FileDescriptor socket, const NicdHello& hello) {
   } catch (const std::bad_alloc&) {
     refuse(answer, "it has no memory for another process", Status::kNoMemory);
   }
+} catch (const std::bad_alloc&) {
 }
 
 /// Takes the process into its job, if it has one.
@@ -207,16 +189,15 @@ void Nicd::sleep() {
   for (const auto& group : groups_) is_armed = is_armed && group->arm();
   // Once more after arming: no wake-up is lost.
   if (is_armed && turn() == 0) {
-    std::vector<pollfd> descriptors{{listener_.get(), POLLIN, 0}, {signals_.get(), POLLIN, 0}};
-    for (const Newcomer& newcomer : newcomers_) descriptors.push_back({newcomer.socket.get(), POLLIN, 0});
+    std::vector<pollfd> descriptors{{signals_.get(), POLLIN, 0}};
+    newcomers_.add_descriptors(descriptors);
     for (const auto& group : groups_) group->add_descriptors(descriptors);
-    // Silent newcomers, and the end of groups and of this process, come without a descriptor.
+    // The end of groups and of this process comes without a descriptor.
     const bool may_end = options_.is_of_job && clients() == 0;
     const bool has_lonely =
         std::ranges::any_of(groups_, [](const auto& group) { return group->clients() == 0; });
-    std::uint64_t due_ns = has_lonely                        ? kLonelyPollNs
-                           : may_end || !newcomers_.empty() ? kQuietPollNs
-                                                             : UINT64_MAX;
+    std::uint64_t due_ns = has_lonely ? kLonelyPollNs : may_end ? kQuietPollNs : UINT64_MAX;
+    due_ns = std::min(due_ns, newcomers_.next_due_ns());
     for (const auto& group : groups_) due_ns = std::min(due_ns, group->next_due_ns());
     static_cast<void>(::poll(descriptors.data(), descriptors.size(), poll_ms(due_ns)));
   }

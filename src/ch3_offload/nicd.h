@@ -4,6 +4,7 @@
 // A client that ends, gives rubbish, or names memory that it does not have is dropped: its peers hear that it
 // has ended, and nobody else notices. A client that stops taking events stops only its own messages.
 //
+//   nicd_newcomers.h      who has connected, and has not said yet who it is
 //   nicd_group.h          processes that have their network in common
 //   nicd_job.h            a job
 //   nicd_lone_process.h   a process that belongs to no job
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "ch3_offload/nicd_group.h"
+#include "ch3_offload/nicd_newcomers.h"
 #include "nic/nicd_protocol.h"
 #include "nic/wait_policy.h"
 #include "rdma/file_descriptor.h"
@@ -39,27 +41,19 @@ class Nicd {
   int run();
 
  private:
-  /// Who has connected, and whose hello has not come.
-  struct Newcomer {
-    FileDescriptor socket;
-    std::uint64_t since_ns;
-  };
-
   Nicd(const Options& options, FileDescriptor listener, FileDescriptor signals);
 
   std::size_t turn() noexcept;
   bool keep_house();
-  void receive_hello(Newcomer& newcomer);
-  void admit(FileDescriptor socket, const NicdHello& hello);
+  void admit(FileDescriptor socket, const NicdHello& hello) noexcept;
   std::optional<Error> find_or_make_group(const NicdHello& hello, pid_t pid, FileDescriptor socket);
   void choose_waiting();
   std::size_t clients() const noexcept;
   void sleep();
 
   const Options options_;
-  const FileDescriptor listener_;
   const FileDescriptor signals_;
-  std::vector<Newcomer> newcomers_;
+  NicdNewcomers newcomers_;
   std::vector<std::unique_ptr<NicdGroup>> groups_;
   std::optional<WaitPolicy> wait_;  ///< Made anew when a group comes or ends.
   std::uint64_t alone_since_ns_;    ///< 0: it has clients.

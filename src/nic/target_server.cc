@@ -232,7 +232,8 @@ void TargetServer::tell() noexcept {
   const std::uint64_t idle_at = targets_.idle() ? commands_.position() : kNotIdle;
   if (idle_told_ != idle_at) {
     idle_told_ = idle_at;
-    words_.idle_at.store(idle_at, std::memory_order_seq_cst);
+    words_.idle_at.store(idle_at, std::memory_order_seq_cst);  // "The sleep rule": MPI_Finalize waits for it.
+    has_news = has_news || idle_at != kNotIdle;
   }
   if (has_news) PortMemory::ring(words_.client_sleeps, memory_.client_bell(), ring_counters_.bells_rung);
 }

@@ -87,13 +87,14 @@ TEST_F(NicdLone, MeetsAProcessWithAnEngineOfItsOwn) {
 }
 
 TEST_F(NicdLone, APidBelongsToOneProcess) {
+  attach(lone_hello());  // With which the processor ends.
   ProcessDriver& first = attach(lone_hello());
   const auto pid = static_cast<std::uint16_t>(number_of(first.process()));
   EXPECT_NE(pid, 0);
   Result<Driver> second = ProcessDriver::create(lone_hello(pid), {}, nullptr);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().status, Status::kAgain);
-  drivers_.clear();
+  drivers_.pop_back();
   // When the processor has seen that the first one has ended.
   EXPECT_TRUE(await([&] {
     second = ProcessDriver::create(lone_hello(pid), {}, nullptr);

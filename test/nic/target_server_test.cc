@@ -44,6 +44,8 @@ class Processor {
   Status status() const { return memory_.words().status; }
   std::uint64_t name() const { return memory_.words().answer; }
   TargetServer& server() { return *server_; }
+  void put_client_to_sleep() { memory_.words().client_sleeps = 1; }
+  bool has_woken_client() const { return memory_.words().client_sleeps == 0; }
 
   TargetBoard board;
 
@@ -107,6 +109,15 @@ TEST(TargetServer, AnswersWhatIsSound) {
   processor.give(record(head(Kind::kClose)));
   EXPECT_EQ(processor.status(), Status::kOk);
   EXPECT_FALSE(processor.is_refused());
+}
+
+/// It may wait for nothing but that (RingTargets::idle()): it was not told of anything.
+TEST(TargetServer, WakesAClientWhenAllHasLeft) {
+  Processor processor;
+  processor.put_client_to_sleep();
+  processor.give(record(head(Kind::kMakeCounter)));
+  EXPECT_EQ(processor.status(), Status::kNoMemory);
+  EXPECT_TRUE(processor.has_woken_client());
 }
 
 TEST(TargetServer, RefusesKindsLengthsAndNumbersThatAreNone) {

@@ -1,0 +1,120 @@
+#include "ch3_offload/nicd_newcomers.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "rdma/shm/unix_socket.h"
+
+namespace ch3_offload {
+namespace {
+
+/// Lowers the limit of descriptors so that `spare` are free, until the object is destroyed.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(rlim_t spare) {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const FileDescriptor next(::dup(0));  // The lowest number that is free.
+    const rlimit limit{static_cast<rlim_t>(next.get()) + spare, before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  }
+  ~FewDescriptors() { EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before_), 0); }
+
+ private:
+  rlimit before_{};
+};
+
+class NicdNewcomersTest : public testing::Test {
+ protected:
+  FileDescriptor connect() { return std::move(connect_to_nicd(name_).value()); }
+  FileDescriptor connect_and_say_hello() {
+    FileDescriptor socket = connect();
+    const auto hello = std::make_unique<NicdHello>();
+    EXPECT_TRUE(send_with_files(socket, std::as_bytes(std::span(hello.get(), 1)), {}));
+    return socket;
+  }
+  void look(std::uint64_t now_ns = 1) {
+    newcomers_.look(now_ns, [this](FileDescriptor socket, const NicdHello&) {
+      admitted_.push_back(std::move(socket));
+    });
+  }
+  static bool is_closed(const FileDescriptor& socket) {
+    char byte;
+    return ::recv(socket.get(), &byte, 1, MSG_DONTWAIT) == 0;
+  }
+  std::size_t descriptors() const {
+    std::vector<pollfd> all;
+    newcomers_.add_descriptors(all);
+    return all.size();
+  }
+
+  const std::string name_ = "ch3-offload-newcomers-test." + std::to_string(::getpid());
+  NicdNewcomers newcomers_{std::move(listen_as_nicd(name_).value())};
+  std::vector<FileDescriptor> admitted_;
+};
+
+TEST_F(NicdNewcomersTest, WhoSaysHelloIsAdmitted) {
+  const FileDescriptor silent = connect();
+  const FileDescriptor client = connect_and_say_hello();
+  look();
+  EXPECT_EQ(admitted_.size(), 1U);
+  EXPECT_EQ(descriptors(), 2U);  // The listener's, and that of the silent one.
+  EXPECT_FALSE(is_closed(silent));
+}
+
+TEST_F(NicdNewcomersTest, WhoIsSilentForTooLongIsClosed) {
+  const FileDescriptor silent = connect();
+  look(1);
+  EXPECT_NE(newcomers_.next_due_ns(), UINT64_MAX);
+  look(1 + NicdNewcomers::kSilenceNs);
+  EXPECT_FALSE(is_closed(silent));
+  look(2 + NicdNewcomers::kSilenceNs);
+  EXPECT_TRUE(is_closed(silent));
+  EXPECT_EQ(newcomers_.next_due_ns(), UINT64_MAX);
+}
+
+/// A client comes behind silent connections, and is not kept waiting by them.
+TEST_F(NicdNewcomersTest, SilentConnectionsMakeWay) {
+  std::vector<FileDescriptor> silent;
+  for (std::size_t i = 0; i < NicdNewcomers::kMostSilent + 10; ++i) silent.push_back(connect());
+  const FileDescriptor client = connect_and_say_hello();
+  look();
+  EXPECT_EQ(admitted_.size(), 1U);
+  EXPECT_EQ(descriptors(), 1 + NicdNewcomers::kMostSilent);
+  EXPECT_TRUE(is_closed(silent[9]));
+  EXPECT_FALSE(is_closed(silent[10]));
+}
+
+TEST_F(NicdNewcomersTest, SilentConnectionsMakeWayForOneWithoutADescriptor) {
+  std::vector<FileDescriptor> silent;
+  for (int i = 0; i < 10; ++i) silent.push_back(connect());
+  const FileDescriptor client = connect_and_say_hello();
+  const FewDescriptors few(4);
+  look();
+  EXPECT_EQ(admitted_.size(), 1U);
+  EXPECT_TRUE(is_closed(silent[0]));
+  EXPECT_FALSE(is_closed(silent[9]));
+}
+
+/// A listener that stays readable would end each sleep of the processor.
+TEST_F(NicdNewcomersTest, WithoutADescriptorTheListenerIsSetAside) {
+  const FileDescriptor client = connect_and_say_hello();
+  {
+    const FewDescriptors few(0);
+    look(1);
+  }
+  EXPECT_TRUE(admitted_.empty());
+  EXPECT_EQ(descriptors(), 0U);
+  EXPECT_EQ(newcomers_.next_due_ns(), NicdNewcomers::kAsideNs);
+  look(NicdNewcomers::kAsideNs);
+  EXPECT_TRUE(admitted_.empty());
+  look(1 + NicdNewcomers::kAsideNs);
+  EXPECT_EQ(admitted_.size(), 1U);
+  EXPECT_EQ(descriptors(), 1U);
+}
+
+}  // namespace
+}  // namespace ch3_offload
