@@ -41,7 +41,8 @@ constinit const std::uint64_t probe_word = NicdHello::kMagic;
 /// In the child of a fork: becomes the processor. Nothing but system calls.
 [[noreturn]] void become(const char* program, char* const* arguments, int status, int most_descriptors,
                          const cpu_set_t* processors) {
-  ::setsid();
+  // Not a session of its own: Linux may share the cores among sessions, and its clients give it theirs.
+  ::setpgid(0, 0);  // What a terminal or Hydra signals are its client's group.
   if (::fork() != 0) ::_exit(0);  // So that it is nobody's child.
   const int null = ::open("/dev/null", O_RDWR);
   for (int standard = 0; standard < 3; ++standard) ::dup2(null, standard);
