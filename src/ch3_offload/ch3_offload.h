@@ -283,8 +283,9 @@ int ch3_offload_next_event(ch3_offload_channel_t * channel, ch3_offload_event_t 
  *  returned 0. */
 size_t ch3_offload_progress(ch3_offload_channel_t *channel);
 
-/** 1 when nothing that has to leave this process waits to leave. Messages that wait for a receive or an
- *  answer do not count; packets that do count. */
+/** 1 when nothing that has to leave this process waits to leave, no payload is awaited that a receive has
+ *  matched, and the events of what has ended can be taken. Messages that wait for a receive or an answer do not
+ *  count, nor do receives that wait for a message; packets that do count. */
 int ch3_offload_idle(const ch3_offload_channel_t *channel);
 
 void ch3_offload_fail_peer(ch3_offload_channel_t *channel, uint32_t peer);

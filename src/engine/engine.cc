@@ -116,7 +116,7 @@ std::size_t Engine::progress() noexcept {
 
 bool Engine::idle() const noexcept {
   return state_->active.empty() && state_->writes_in_flight == 0 && state_->queues_waiting == 0 &&
-         state_->introductions_due == 0;
+         state_->introductions_due == 0 && state_->receives_under_way == 0;
 }
 
 bool Engine::at_rest() const noexcept {

@@ -366,7 +366,8 @@ class Engine {
   std::size_t progress() noexcept;
 
   /// Whether nothing that has to leave this process waits to leave: no queued message, packet, control
-  /// message or payload. Messages that wait for a receive or an answer do not count; packets that do count.
+  /// message or payload. And whether no payload is awaited that a receive has matched. Messages that wait for
+  /// a receive or an answer do not count, nor do receives that wait for a message; packets that do count.
   /// Credit does not count: nobody needs it of a process that ends.
   bool idle() const noexcept;
   /// Whether there is nothing that progress() could send now, credit included.

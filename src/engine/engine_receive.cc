@@ -160,7 +160,7 @@ Progressed Engine::State::consume(IncomingMessage& message, const Payload& paylo
     receive->message_key = message.key;
     receive->number = message.number;
     receive->total_bytes = message.total_bytes;
-    peer.receives.push_back(*receive);
+    await_payload(*receive, peer);
     scatter(payload, 0, {message.stored(), peer.incoming_bytes});
     drop_payload(message);
     peer.incoming_receive = receive;
@@ -203,7 +203,7 @@ bool Engine::State::start_transfer(ReceiveOperation& receive, Peer& peer, std::u
   }
   kReceiveMachine.must_step(receive.state, ReceiveEvent::kAnnounced);
   start_landing(receive.landing, peer, receive.payload, wanted_bytes, remote_operation).receive = &receive;
-  peer.receives.push_back(receive);
+  await_payload(receive, peer);
   if (peer.state == PeerState::kConnected)
     grant(receive.landing);
   else
@@ -334,7 +334,7 @@ void Engine::State::attach(Peer& peer, ReceiveOperation& receive, const MatchKey
   receive.message_key = key;
   receive.number = number;
   receive.total_bytes = total_bytes;
-  peer.receives.push_back(receive);
+  await_payload(receive, peer);
   IncomingMessage* const arriving = messages.take();
   if (arriving == nullptr) {
     repay(peer, wire::cost_of(total_bytes));
@@ -454,7 +454,10 @@ bool Engine::State::on_rts(Peer& peer, std::span<const std::byte> message) noexc
 void Engine::State::finish_receive(ReceiveOperation& receive, Status status) noexcept {
   trace(TraceEvent::kReceiveDone, receive.peer->id, receive.number, static_cast<std::uint64_t>(status),
         receive.cookie);
-  if (receive.peer_hook.linked()) receive.peer->receives.remove(receive);
+  if (receive.peer_hook.linked()) {
+    receive.peer->receives.remove(receive);
+    --receives_under_way;
+  }
   if (receive.state == ReceiveState::kLanding) end_landing(receive.landing);
   const bool failed = status != Status::kOk && status != Status::kTruncated;
   kReceiveMachine.must_step(receive.state, failed ? ReceiveEvent::kFailed : ReceiveEvent::kDone);

@@ -109,7 +109,7 @@ void Engine::State::begin_self_copy(SendOperation& send, ReceiveOperation& recei
   receive.message_key = send.key;
   receive.number = send.number;
   receive.total_bytes = send.payload.length_bytes;
-  send.peer->receives.push_back(receive);
+  await_payload(receive, *send.peer);
   kSendMachine.must_step(send.state, SendEvent::kMatchedHere);
   send.copied_to = &receive;
   begin_turns(send);

@@ -78,6 +78,7 @@ struct Engine::State final : Sink {
   std::size_t optimistic_bytes = 0;  ///< Cost of the messages here that nobody had credit for.
   std::size_t buffered_bytes = 0;    ///< Sends finished by a copy, kBufferedSendBytes and the copy each.
   std::size_t writes_in_flight = 0;
+  std::size_t receives_under_way = 0;      ///< In Peer::receives, of all peers.
   std::size_t introductions_due = 0;       ///< Peers that are kWanted or kAsked.
   std::size_t provider_turn = 0;           ///< The next provider to poll.
   std::size_t queues_waiting = 0;          ///< Peers of whose packet a part goes by rendezvous.
@@ -373,6 +374,11 @@ struct Engine::State final : Sink {
                      Envelope& envelope) noexcept;
   bool start_transfer(ReceiveOperation& receive, Peer& peer, std::uint32_t remote_operation,
                       const MatchKey& key, std::size_t total_bytes, std::uint64_t number) noexcept;
+  /// The receive has matched a message of the peer, and its payload is yet to come.
+  void await_payload(ReceiveOperation& receive, Peer& peer) noexcept {
+    peer.receives.push_back(receive);
+    ++receives_under_way;
+  }
   void finish_receive(ReceiveOperation& receive, Status status) noexcept;
   void finish_whole(ReceiveOperation& receive, Peer& peer, const MatchKey& key,
                     std::span<const std::byte> payload) noexcept;

@@ -26,7 +26,7 @@ namespace ch3_offload {
 
 /// Of all that is here, and of what the two say before (nicd_protocol.h). Another number after each change: a
 /// client and a processor of different numbers do not meet.
-inline constexpr std::uint32_t kNicInterfaceVersion = 6;
+inline constexpr std::uint32_t kNicInterfaceVersion = 7;
 
 enum class CommandKind : std::uint8_t {
   kSend = 1,        ///< CommandRecord. kSendDone follows.
@@ -37,7 +37,7 @@ enum class CommandKind : std::uint8_t {
   kReceiveMasked,   ///< CommandRecord, MatchKey: the mask.
   kReceiveMatched,  ///< CommandRecord; bits: the MessageId. kReceiveDone follows.
   kCancelReceive,   ///< CommandRecord. Question.
-  kCancelSend,      ///< CommandRecord; address: the send's name. kCancelDone follows.
+  kCancelSend,      ///< CommandRecord; address: the send's name. Question. If kPending: kCancelDone.
   kProbe,           ///< CommandRecord, MatchKey: the mask. Question.
   kMatchedProbe,    ///< Likewise.
   kPurge,           ///< CommandRecord, MatchPattern[count], MatchPattern[send_id]. Question.
@@ -112,7 +112,7 @@ struct NicWords {
   // The processor's.
   /// How many questions are answered. What follows is the answer to the last one.
   alignas(64) std::atomic<std::uint64_t> answered;
-  std::uint64_t answer;  ///< 0: no. kMatchedProbe: the MessageId. kWriteTrace: errno.
+  std::uint64_t answer;  ///< 0: no. kMatchedProbe: MessageId. kCancelSend: Progressed. kWriteTrace: errno.
   std::uint64_t bits;    ///< Of the Envelope, as what follows.
   std::uint32_t initiator;
   Status status;
@@ -120,7 +120,7 @@ struct NicWords {
 
   /// How many inline commands are done.
   alignas(64) std::atomic<std::uint64_t> inline_done;
-  /// Position of the command ring up to which all has left (Port::idle()).
+  /// Position of the command ring up to which all has left (Port::idle()), and its events are published.
   std::atomic<std::uint64_t> idle_at;
 
   /// How many unexpected messages came. Stored before the next answer and the next event.

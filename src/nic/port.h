@@ -107,7 +107,8 @@ class Port {
 
   // Waiting: for a client that has found nothing and wants to sleep.
 
-  /// Returns whether nothing that has to leave this process waits to leave (Engine::idle()).
+  /// Returns whether nothing that has to leave this process waits to leave, nor is the payload of a receive
+  /// awaited (Engine::idle()). The events of what has ended can be taken then.
   virtual bool idle() const noexcept = 0;
   /// Returns whether progress() could send nothing now and no event waits to be taken.
   virtual bool at_rest() const noexcept = 0;

@@ -285,8 +285,12 @@ Progressed RingPort::cancel_send(OperationId operation, PeerId peer, const Match
   command.peer = index_of(peer);
   command.send_id = send_id;
   command.address = static_cast<std::uint64_t>(operation);
-  give(command);
-  return Progressed::kPending;
+  const auto decided = static_cast<Progressed>(ask(command));
+  if (decided == Progressed::kPending) return decided;
+  forget(command.operation);
+  // If an event of the send is in the ring, it names nothing any more: the cancellation has ended it.
+  if (decided == Progressed::kDone && find(operation) != nullptr) forget(operation);
+  return decided;
 }
 
 void RingPort::classify(std::uint64_t channel, TrafficClass traffic_class) noexcept {

@@ -2,8 +2,8 @@
 //
 // A send of at most kInlineBytes is copied into its command and is done for the client, as long as fewer
 // than kInlineCommands are on their way. Any other send, and each receive, is pending. A probe, a matched
-// probe and the cancellation of a receive wait for their answer. A probe that found nothing is not asked
-// again before a message has come or another command was given.
+// probe and a cancellation wait for their answer. The cancellation of a send that has left is pending then. A
+// probe that found nothing is not asked again before a message has come or another command was given.
 //
 // The processor always takes commands, so whoever finds the ring full waits for it, and not for a peer.
 //

@@ -185,7 +185,8 @@ void RingServer::tell_words() noexcept {
     inline_told_ = inline_done_;
     words_.inline_done.store(inline_done_, std::memory_order_release);
   }
-  const std::uint64_t idle_at = port_.idle() ? commands_.position() : kNotIdle;
+  const bool is_idle = first_waiting_ == 0 && port_.idle();
+  const std::uint64_t idle_at = is_idle ? commands_.position() : kNotIdle;
   if (idle_told_ != idle_at) {
     idle_told_ = idle_at;
     words_.idle_at.store(idle_at, std::memory_order_seq_cst);

@@ -109,6 +109,22 @@ TEST_P(EngineProtocol, DeliversToAReceiveThatIsPosted) {
   expect_at_rest();
 }
 
+/// Its client may have no use for the event: it ends, and waits for what it has given up.
+TEST_P(EngineProtocol, TheReceiverIsNotIdleWhilePayloadIsAwaited) {
+  TestSend message(length());
+  TestReceive request(length());
+  receive(1, request);
+  EXPECT_TRUE(at(1)->idle()) << "nobody may ever send";
+  send(0, 1, message, GetParam().mode);
+  for (int i = 0; i < 1000 && pending(request); ++i) {
+    if (at(1).counters().received_expected > 0) EXPECT_FALSE(at(1)->idle());
+    step();
+  }
+  settle_for_good();
+  expect_received(request, message);
+  EXPECT_TRUE(at(1)->idle());
+}
+
 TEST_P(EngineProtocol, DeliversToAReceiveThatIsPostedLater) {
   TestSend message(length());
   TestReceive request(length());

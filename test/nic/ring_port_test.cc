@@ -368,8 +368,10 @@ TEST_F(RingPortTest, AFullEventRingLosesNoCompletionAndDoesNotStopTheEngine) {
   EXPECT_EQ(port(1).counters().received_expected, kMessages) << "the engine waited for the client";
   EXPECT_TRUE(at(1).events.empty());
   EXPECT_FALSE(port(1).server.is_blocked());
+  EXPECT_FALSE(port(1).idle()) << "events wait for room";
 
   settle();
+  EXPECT_TRUE(port(1).idle());
   ASSERT_EQ(at(1).events.size(), kMessages);
   for (std::uint32_t i = 0; i < kMessages; ++i) {
     ASSERT_EQ(at(1).events[i].cookie, cookie(1 + i));
@@ -621,15 +623,38 @@ TEST_F(RingPortTest, AnInlineSendThatWaitsForItsPeerIsCancelledByItsId) {
   EXPECT_EQ(send(0, 1, other, nullptr, SendMode::kStandard, kKey, 6).progressed, Progressed::kDone);
   settle();
   ASSERT_EQ(at(0).words().inline_done, 0U);
-  EXPECT_EQ(port(0).cancel_send(kNoOperation, PeerId{1}, kKey, 5, cookie(2)), Progressed::kPending);
+  EXPECT_EQ(port(0).cancel_send(kNoOperation, PeerId{1}, kKey, 5, cookie(2)), Progressed::kDone);
   settle();
-  EXPECT_TRUE(at(0).of(cookie(2)).is_cancelled);
+  EXPECT_FALSE(at(0).has(cookie(2)));
   EXPECT_EQ(at(0).words().inline_done, 1U);
   port(0).introduce(PeerId{1}, cards[1]);
   receive(1, room, cookie(3));
   settle();
   EXPECT_EQ(room, other);
   EXPECT_EQ(at(0).words().inline_done, 2U);
+}
+
+/// What needs no peer is decided when the call returns: MPI_Cancel, then MPI_Request_get_status.
+TEST_F(RingPortTest, ACancellationThatNeedsNoPeerIsDecidedAtOnce) {
+  make();
+  at(0).introduces = false;
+  std::vector<std::byte> bytes = bytes_of(8, 1), room(8);
+  for (const std::uint32_t to : {0U, 1U}) {  // To itself, and to one that is not introduced.
+    const Sent sent = send(0, to, bytes, cookie(1), SendMode::kSynchronous, kKey, 5);
+    ASSERT_EQ(sent.progressed, Progressed::kPending);
+    EXPECT_EQ(port(0).cancel_send(sent.operation, PeerId{to}, kKey, 5, cookie(2)), Progressed::kDone);
+    settle();
+    EXPECT_FALSE(at(0).has(cookie(1)));
+    EXPECT_FALSE(at(0).has(cookie(2)));
+  }
+  // One that has matched is done, and its event is there.
+  const Sent sent = send(0, 0, bytes, cookie(3), SendMode::kSynchronous, kKey, 5);
+  receive(0, room, cookie(4));
+  EXPECT_EQ(port(0).cancel_send(sent.operation, PeerId{0}, kKey, 5, cookie(2)), Progressed::kFailed);
+  at(0).take();
+  EXPECT_EQ(at(0).of(cookie(3)).status, Status::kOk);
+  EXPECT_EQ(room, bytes);
+  EXPECT_FALSE(port(0).server.is_refused());
 }
 
 TEST_F(RingPortTest, APurgeFinishesReceivesAndReturnsAfterwards) {

@@ -165,8 +165,31 @@ static void storm(void)
         free(in[r]);
 }
 
+/* Of a message to oneself: MPI_Request_get_status, which waits for nothing, finds the cancellation decided. */
+static void at_once(void)
+{
+    for (int i = 0; i < 200; i++) {
+        const int is_received = i % 2;
+        char sent = (char) i, got = 0;
+        int is_decided = 0, is_cancelled = 0;
+        MPI_Request request;
+        MPI_Status status;
+
+        MPI_Issend(&sent, 1, MPI_CHAR, rank, 1, MPI_COMM_WORLD, &request);
+        MPI_Probe(MPI_ANY_SOURCE, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        if (is_received)
+            MPI_Recv(&got, 1, MPI_CHAR, rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Cancel(&request);
+        MPI_Request_get_status(request, &is_decided, &status);
+        MPI_Test_cancelled(&status, &is_cancelled);
+        if (!is_decided || is_cancelled == is_received || got != (is_received ? sent : 0))
+            fail("message %d, received: %d, decided: %d, cancelled: %d", i, is_received, is_decided, is_cancelled);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+}
+
 int main(int argc, char **argv)
 {
-    static const program_t programs[] = { {"storm", storm} };
+    static const program_t programs[] = { {"storm", storm}, {"at_once", at_once} };
     return run_program(argc, argv, programs, sizeof programs / sizeof programs[0]);
 }

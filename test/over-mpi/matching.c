@@ -1,5 +1,6 @@
 /* For test/over-mpi/run: which receive gets which message, with tags up to the greatest, a thousand
- * communicators, wildcards, and receives that are too short, for messages of every protocol. */
+ * communicators, wildcards, receives that are too short, and receives that are freed, for messages of every
+ * protocol. */
 #include "over_mpi.h"
 
 enum { kTag = 7, kLongest = 2 << 20 };
@@ -370,10 +371,48 @@ static void wildcards(void)
     }
 }
 
+/* ---- freed ---- */
+
+/* MPI_Finalize finishes what was freed while it was active (MPI 4.0, sections 3.7.3 and 11.2.2). Each pair of ranks
+ * has one message of another kind. One rank has a receive that nobody will match, which holds nobody up. */
+static void freed(void)
+{
+    const int kind = rank / 2, length = kind & 1 ? kLongest : 40, source = kind & 2 ? MPI_ANY_SOURCE : rank - 1;
+    char *memory = allocate(kLongest), never;
+    MPI_Request request;
+
+    if (rank % 2 == 0) {
+        fill(memory, length, kind);
+        MPI_Isend(memory, length, MPI_CHAR, rank + 1, kind, MPI_COMM_WORLD, &request);
+        if (kind & 4)
+            MPI_Request_free(&request);
+        else
+            MPI_Wait(&request, MPI_STATUS_IGNORE);
+    } else {
+        if (rank == 1) {
+            MPI_Irecv(&never, 1, MPI_CHAR, 0, 100, MPI_COMM_WORLD, &request);
+            MPI_Request_free(&request);
+        }
+        if ((kind ^ kind >> 1 ^ kind >> 2) & 1) {       /* the message is there first */
+            MPI_Probe(rank - 1, kind, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Irecv(memory, length, MPI_CHAR, source, kind, MPI_COMM_WORLD, &request);
+        } else {
+            MPI_Recv_init(memory, length, MPI_CHAR, source, kind, MPI_COMM_WORLD, &request);
+            MPI_Start(&request);
+        }
+        MPI_Request_free(&request);
+    }
+    MPI_Finalize();
+    if (rank % 2 == 1)
+        expect(memory, length, kind, "data of a receive that was freed");
+    free(memory);
+}
+
 int main(int argc, char **argv)
 {
     static const program_t programs[] = {
         {"tags", tags}, {"communicators", communicators}, {"truncation", truncation}, {"wildcards", wildcards},
+        {"freed", freed},
     };
     return run_program(argc, argv, programs, sizeof programs / sizeof programs[0]);
 }

@@ -116,7 +116,7 @@ static inline int is_long(void)
 
 static inline int run_program(int argc, char **argv, const program_t * programs, int count)
 {
-    int i;
+    int i, is_over;
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -125,7 +125,9 @@ static inline int run_program(int argc, char **argv, const program_t * programs,
         if (argc == 2 && strcmp(argv[1], programs[i].name) == 0) {
             snprintf(doing, sizeof doing, "%s", argv[1]);
             programs[i].run();
-            MPI_Finalize();
+            MPI_Finalized(&is_over);
+            if (!is_over)
+                MPI_Finalize();
             printf("done\n");
             return 0;
         }

@@ -40,6 +40,14 @@ int MPIDI_CH3I_Recv(void *buf, MPI_Aint count, MPI_Datatype datatype, int rank, 
 int MPIDI_CH3I_Stock_recv(void *buf, MPI_Aint count, MPI_Datatype datatype, int rank, int tag,
                           MPIR_Comm * comm, int context_offset, MPI_Status * status, MPIR_Request ** request);
 
+/* Likewise MPIR_Request_free_impl: MPI_Finalize finishes a receive that was freed while it was active
+ * (ch3_recvq.c). */
+#define MPIR_Request_free_impl(first_) MPIDI_CH3I_REQUEST_FREE_##first_)
+#define MPIDI_CH3I_REQUEST_FREE_request_ptr MPIDI_CH3I_Request_free(request_ptr
+#define MPIDI_CH3I_REQUEST_FREE_MPIR_Request MPIDI_CH3I_Stock_request_free(MPIR_Request
+int MPIDI_CH3I_Request_free(MPIR_Request * request);
+int MPIDI_CH3I_Stock_request_free(MPIR_Request * request);
+
 /* Likewise MPID_Type_free_hook, where CH3's does nothing: a datatype takes its list of pieces with it
  * (ch3_layout.c). */
 #define MPID_Type_free_hook(first_) MPIDI_CH3I_TYPE_FREE_HOOK_##first_)

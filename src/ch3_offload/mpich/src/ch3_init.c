@@ -315,8 +315,15 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
     goto fn_exit;
 }
 
+/* The close packets that come next have the class of packets. So a message of another class leaves before. */
+static int finish_messages(void *param ATTRIBUTE((unused)))
+{
+    return MPIDI_CH3I_Progress_drain();
+}
+
 int MPIDI_CH3_InitCompleted(void)
 {
+    MPIR_Add_finalize(finish_messages, NULL, MPIR_FINALIZE_CALLBACK_PRIO + 1);
     return MPI_SUCCESS;
 }
 

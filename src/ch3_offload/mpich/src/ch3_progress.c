@@ -461,19 +461,24 @@ int MPIDI_CH3I_Progress(int blocking, MPID_Progress_state * state)
     return mpi_errno;
 }
 
-/* MPI_Finalize: what is on its way goes out before the engine is destroyed. */
+/* MPI_Finalize: what is on its way goes out, what receives have matched comes in, and all events are taken. */
 int MPIDI_CH3I_Progress_drain(void)
 {
     int mpi_errno = MPI_SUCCESS;
+    int is_idle;
     int happened;
     int step;
 
     ch3_offload_wait_begin(MPIDI_CH3I_channel);
-    while (!ch3_offload_idle(MPIDI_CH3I_channel) || !MPIDI_CH3I_Packets_idle()) {
+    for (;;) {
+        /* Events of what has ended can be taken by the poll that comes after this look. */
+        is_idle = ch3_offload_idle(MPIDI_CH3I_channel);
         mpi_errno = poll_once(&happened);
         MPIR_ERR_CHECK(mpi_errno);
         if (happened)
             continue;
+        if (is_idle && MPIDI_CH3I_Packets_idle())
+            break;
         step = ch3_offload_wait_step(MPIDI_CH3I_channel);
         if (step == CH3_OFFLOAD_YIELD) {
             sched_yield();

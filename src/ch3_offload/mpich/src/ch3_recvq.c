@@ -446,6 +446,26 @@ int MPIDI_CH3U_Recvq_DP(MPIR_Request * rreq)
     return TRUE;
 }
 
+/* MPI_Request_free (mpidi_ch3_post.h). Nobody waits for a receive that is freed while it is active, so MPI_Finalize has
+ * to. The end of the close protocol with its source says that all messages of the source are here: those that the
+ * receive has matched are finished then (MPIDI_CH3I_Progress_drain), and what it has not matched never comes. */
+int MPIDI_CH3I_Request_free(MPIR_Request * request)
+{
+    MPIR_Request *rreq = request->kind == MPIR_REQUEST_KIND__PREQUEST_RECV ? request->u.persist.real_request :
+        request;
+
+    if (rreq != NULL && rreq->kind == MPIR_REQUEST_KIND__RECV && !MPIR_Request_is_complete(rreq) &&
+        rreq->comm != NULL) {
+        int rank, source = rreq->dev.match.parts.rank;
+
+        if (source != MPI_ANY_SOURCE)
+            set_source_active(rreq->comm, source);
+        for (rank = 0; source == MPI_ANY_SOURCE && rank < rreq->comm->remote_size; rank++)
+            set_source_active(rreq->comm, rank);
+    }
+    return MPIDI_CH3I_Stock_request_free(request);
+}
+
 /* ---- for code of CH3 that this channel never reaches: packets with messages, and its own MPIDI_Isend_self ---- */
 
 MPIR_Request *MPIDI_CH3U_Recvq_FDU(MPI_Request sreq_id ATTRIBUTE((unused)),
