@@ -25,7 +25,8 @@ script_tests = \
 	test/include_rules \
 	test/instructions/judging_test \
 	test/quickstart/check_parts \
-	test/seeded-faults/apply
+	test/seeded-faults/apply \
+	test/tools/versions
 dist_check_SCRIPTS += $(script_tests)
 TESTS += $(script_tests)
 EXTRA_DIST += test/seeded-faults

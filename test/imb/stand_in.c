@@ -116,6 +116,14 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (getenv("FAULT") != NULL)
         fault = getenv("FAULT");
+    for (int i = 1; i < argc; i++)
+        for (int j = 1; j < i; j++)
+            if (argv[i][0] == '-' && strcmp(argv[i], argv[j]) == 0) {
+                if (rank == 0)
+                    printf("Invalid benchmark name or option %s: it is set twice\n", argv[i]);       /* as IMB 2021 */
+                MPI_Finalize();
+                return 1;
+            }
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "-msglog") == 0)
             longest_log = atoi(strchr(argv[++i], ':') + 1);
