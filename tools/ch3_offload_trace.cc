@@ -8,12 +8,14 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <charconv>
 #include <clocale>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "trace_file.h"
@@ -121,6 +123,18 @@ int run_summary(const TraceJob& job, const Options& options) {
   return 0;
 }
 
+/// Checks that an option's value is a whole number from `least` on. CLI11's own messages name the greatest
+/// double instead.
+CLI::Validator whole_number_from(std::size_t least) {
+  const auto check = [least](const std::string& text) {
+    std::size_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool is_right = error == std::errc{} && end == text.data() + text.size() && value >= least;
+    return is_right ? std::string() : fmt::format("takes a whole number from {} on, not '{}'", least, text);
+  };
+  return CLI::Validator(check, "");
+}
+
 void add_inputs(CLI::App& command, Options& options) {
   command
       .add_option("FILES", options.inputs,
@@ -144,7 +158,7 @@ int run(int argc, char** argv) {
   CLI::Option_group* const what = show->add_option_group("what", "exactly one of");
   what->add_option("--message", options.message, "this message, as a tree: SRC:DST:NUMBER");
   what->add_option("--slowest", options.slowest, "the N slowest messages, as trees")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number_from(1));
   what->add_flag("--list", options.list, "all messages, a line each");
   what->require_option(1);
   show->add_flag("--ascii", options.ascii, "draw trees in ASCII");
@@ -154,6 +168,7 @@ int run(int argc, char** argv) {
   summary
       ->add_option("--pairs", options.most_pairs,
                    "show this many pairs of ranks, those with most bytes; 0: all")
+      ->check(whole_number_from(0))
       ->capture_default_str();
   add_inputs(*summary, options);
 

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <new>
 #include <span>
 #include <string_view>
 
@@ -24,6 +25,13 @@ static_assert(std::endian::native == std::endian::little, "the trace file is lit
 /// Bounds of the ring. The upper one (2 GiB of records) turns a slip of the pen into bad_alloc at worst.
 constexpr std::size_t kFewestEvents = 1024;
 constexpr std::size_t kMostEvents = std::size_t{1} << 26;
+
+/// From calloc(): it takes pages that are 0 from the kernel, and does not write them.
+TraceRecord* make_records(std::size_t count) {
+  void* const memory = std::calloc(count, sizeof(TraceRecord));
+  if (memory == nullptr) throw std::bad_alloc();
+  return static_cast<TraceRecord*>(memory);
+}
 
 std::size_t capacity_for(std::size_t capacity_events) noexcept {
   return std::bit_ceil(std::clamp(capacity_events, kFewestEvents, kMostEvents));
@@ -162,7 +170,7 @@ Trace::Trace(PeerId self, std::uint32_t job_size, std::size_t capacity_events, C
       clock_(clock),
       side_(side),
       start_(sample_clocks(clock)),
-      records_(std::make_unique<TraceRecord[]>(mask_ + 1)) {}
+      records_(make_records(mask_ + 1)) {}
 
 int Trace::write(const std::string& path) const noexcept {
   TraceFileHeader header{};

@@ -2,7 +2,8 @@
 // post-mortems. The engine has one, and its client another (nic/traced_port.h).
 //
 // Off (a null pointer in the engine) it costs one predictable branch an event. On, an event is one
-// clock read and one 40-byte store; the ring keeps the latest events and never allocates or blocks.
+// clock read and one 40-byte store; the ring keeps the latest events and never allocates or blocks. The
+// kernel gives the ring's pages as they are first written, so a ring that is never full costs what is in it.
 // Threads: record() from the side's thread only; write() from the same thread.
 //
 // A message is named by (source process, destination process, number): both sides count the messages of
@@ -14,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <string>
 
@@ -146,7 +148,7 @@ class Trace {
  public:
   using Clock = std::uint64_t (*)() noexcept;
 
-  /// Keeps the latest `capacity_events` (rounded up to a power of two, at least 1024).
+  /// Keeps the latest `capacity_events` (rounded up to a power of two, at least 1024). Throws std::bad_alloc.
   Trace(PeerId self, std::uint32_t job_size, std::size_t capacity_events, Clock clock = monotonic_ns,
         TraceSide side = TraceSide::kEngine);
 
@@ -177,6 +179,10 @@ class Trace {
   static std::uint64_t monotonic_ns() noexcept;
 
  private:
+  struct Free {
+    void operator()(TraceRecord* records) const noexcept { std::free(records); }
+  };
+
   PeerId self_;
   std::uint32_t job_size_;
   std::uint64_t mask_;      ///< Capacity minus one; the capacity is a power of two.
@@ -184,7 +190,7 @@ class Trace {
   Clock clock_;
   TraceSide side_;
   TraceClockPair start_;
-  std::unique_ptr<TraceRecord[]> records_;
+  std::unique_ptr<TraceRecord[], Free> records_;
 };
 
 }  // namespace ch3_offload

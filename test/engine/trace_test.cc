@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <set>
 #include <string>
@@ -46,6 +47,19 @@ TEST(TraceEventName, EveryEventHasItsOwn) {
   EXPECT_EQ(names.count("Unknown"), 0u);
   EXPECT_STREQ(trace_event_name(TraceEvent::kCount), "Unknown");
   EXPECT_STREQ(trace_event_name(static_cast<TraceEvent>(255)), "Unknown");
+}
+
+/// What this process has in memory.
+std::size_t resident_bytes() {
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages >> pages;
+  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+TEST(Trace, AnEmptyRingTakesNoMemory) {
+  const std::size_t before = resident_bytes();
+  const Trace trace(PeerId{0}, 1, std::size_t{1} << 22);  // 160 MiB of records.
+  EXPECT_LT(resident_bytes(), before + (std::size_t{16} << 20));
 }
 
 TEST_F(TraceTest, HeaderSaysWhoWhereAndWhen) {

@@ -225,7 +225,11 @@ class TraceCommands(unittest.TestCase):
             done = self.run_program(*arguments)
             self.assertEqual(done.returncode, 2, arguments)
             self.assertTrue(done.stderr, arguments)
-        self.assertIn("ch3-offload-trace", self.good("--version"))
+        for option, least, command in (("--slowest", 1, "show"), ("--pairs", 0, "summary")):
+            for value in ("x", "-1", "1.5", "99999999999999999999", *(["0"] if least else [])):
+                done = self.run_program(command, f"{option}={value}", self.prefix)
+                self.assertEqual((done.returncode, done.stdout), (2, ""), value)
+                self.assertIn(f"{option}: takes a whole number from {least} on, not '{value}'\n", done.stderr)
         self.assertIn("summary", self.good("--help"))
 
     def test_files_that_cannot_be_used(self):
