@@ -11,6 +11,7 @@ rdma_sources = \
 	src/rdma/job_secret.h \
 	src/rdma/log.h \
 	src/rdma/log_scope.h \
+	src/rdma/memcheck.h \
 	src/rdma/monotonic_clock.h \
 	src/rdma/rdma_devices.h \
 	src/rdma/provider.h \

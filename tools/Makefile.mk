@@ -3,6 +3,9 @@ dist_bin_SCRIPTS = tools/ch3-offload-graft tools/ch3-offload-imb
 dist_man_MANS += docs/man/ch3-offload-graft.1 docs/man/ch3-offload-imb.1
 EXTRA_DIST += tools/quickstart
 
+# For programs under valgrind: docs/valgrind.md.
+dist_pkgdata_DATA = tools/valgrind.supp
+
 # The network processor of a node: what NIC=process runs.
 bin_PROGRAMS += tools/ch3-offload-nicd
 tools_ch3_offload_nicd_SOURCES = tools/ch3_offload_nicd.cc

@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "engine/engine_state.h"
+#include "rdma/memcheck.h"
 
 namespace ch3_offload {
 
@@ -251,7 +252,9 @@ void Engine::State::on_write_arrived(PeerId id, Immediate immediate, std::size_t
     return doom(*peer, Status::kProtocol);
   }
   landing->received_bytes += length_bytes;
-  if (landing->received_bytes == landing->wanted_bytes) landed(*landing);
+  if (landing->received_bytes != landing->wanted_bytes) return;
+  written_from_outside(landing->payload.address, landing->wanted_bytes);
+  landed(*landing);
 }
 
 std::byte* Engine::State::on_write_shared(PeerId id, Immediate immediate, std::size_t length_bytes) noexcept {

@@ -6,6 +6,7 @@
 
 #include "engine/payload_layout.h"
 #include "nic/ring_port.h"
+#include "rdma/memcheck.h"
 
 namespace ch3_offload {
 namespace {
@@ -68,6 +69,8 @@ bool RingPort::translate(const EventRecord& record, std::span<const std::byte> m
     scatter(operation->receives, 0, more);
   else if (more.empty() && operation->staged != nullptr && has_payload)
     scatter(operation->receives, 0, {operation->staged.get(), std::min(event.length_bytes, most_bytes)});
+  else if (most_bytes > 0 && operation->receives.layout == nullptr && !keeps_memory())
+    written_from_outside(operation->receives.address, std::min(event.length_bytes, most_bytes));
   // The send's own event will not come.
   if (event.is_cancelled && find(operation->cancelled) != nullptr) forget(operation->cancelled);
   forget(record.operation);

@@ -164,8 +164,10 @@ void RingServer::warn(LogScope scope, std::string_view line) noexcept {
 }
 
 void RingServer::tell_counters() noexcept {
-  static_assert(sizeof(CounterPage) % sizeof(std::uint64_t) == 0);
-  using Words = std::array<std::uint64_t, sizeof(CounterPage) / sizeof(std::uint64_t)>;
+  // The rest of the page is padding.
+  constexpr std::size_t kCounters = (sizeof(Counters) + sizeof(ProviderCounters)) / sizeof(std::uint64_t);
+  static_assert(sizeof(Counters) % alignof(ProviderCounters) == 0, "nothing lies between the two");
+  using Words = std::array<std::uint64_t, kCounters>;
   const auto& now = reinterpret_cast<const Words&>(port_.counters());
   auto& told = reinterpret_cast<Words&>(memory_.counters());
   for (std::size_t i = 0; i < now.size(); ++i)
