@@ -36,8 +36,13 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (bytes < 0 || rounds < 1)
-        MPI_Abort(MPI_COMM_WORLD, 1);
+    if (bytes < 0 || rounds < 1 || (argc > 1 && strspn(argv[1], "0123456789") != strlen(argv[1]))) {
+        if (rank == 0)
+            fputs("usage: mpiexec -n N node_memory [BYTES [ROUNDS]]      (default: 1024 100)\n"
+                  "Prints what MPI_Alltoall among N ranks of one node takes: time, and memory of the node.\n", stderr);
+        MPI_Finalize();
+        return 2;
+    }
     from = calloc((size_t) size + 1, (size_t) bytes + 1);
     to = calloc((size_t) size + 1, (size_t) bytes + 1);
     if (!from || !to)

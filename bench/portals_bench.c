@@ -1,14 +1,5 @@
 /* Portals between two processes: of this node, which the program makes by itself, or of two nodes. The parent, or who
- * connects, measures and prints. All data is checked. Usage: see usage().
- *
- * latency     Half of a ping-pong's round trip: PtlPut, and the other side waits for a counting event. Its mean and
- *             its median.
- * bandwidth   PtlPut of many blocks, with a window of them on the way.
- * get         PtlGet of many blocks, likewise.
- * rate        PtlPut of 8 bytes, with a window of them on the way, to the last of many match entries. The others
- *             differ from it by what -apart says.
- * passive     The child computes without a call of Portals. How long 1,000 puts, gets and atomics take that the
- *             parent begins meanwhile.
+ * connects, measures and prints. All data is checked. usage() says what is measured.
  */
 
 #include <errno.h>
@@ -51,16 +42,29 @@ static void usage(FILE *to)
 {
     fputs("usage: portals_bench EXPERIMENT [options]\n"
           "\n"
-          "  latency    -bytes B (default 8)\n"
-          "             -change all or ends (default all): what of a block changes each time.\n"
-          "             MPI's PingPong changes nothing\n"
-          "  bandwidth  -bytes B (default 1048576)\n"
-          "  get        -bytes B (default 1048576)\n"
-          "  rate       -entries N (default 10000), -apart initiator, mask or length (default initiator)\n"
-          "  passive    -work MS (how long the child computes; default 1000; 0: until all is done)\n"
-          "  -rounds N  round trips, blocks or puts (default 10000, 500 or 100000)\n"
+          "Measures operations of Portals between two processes, checks their data, and prints a table.\n"
           "\n"
-          "  -listen PORT, -connect HOST:PORT   two nodes: the other process is started by hand, with the same options\n",
+          "latency    Half of the round trip of a PtlPut and the put that answers it: mean and median.\n"
+          "  -bytes B          of a put (default 8)\n"
+          "  -change WHAT      what of a put changes each time: all (default) or ends. MPI's PingPong\n"
+          "                    changes nothing\n"
+          "bandwidth  PtlPut of one block after another, 16 on the way, in MB/s (10^6 bytes a second).\n"
+          "  -bytes B          of a block (default 1048576)\n"
+          "get        The same with PtlGet.\n"
+          "rate       PtlPut of 8 bytes, 16 on the way, to the last of many match entries: puts a second.\n"
+          "  -entries N        match entries (default 10000)\n"
+          "  -apart WHAT       why the others do not take the puts: initiator (default: they are of other\n"
+          "                    processes), mask (other match bits, under 64 masks) or length (too short)\n"
+          "passive    How long 1,000 puts, gets and atomics each take while the other process computes.\n"
+          "  -work MS          how long it computes (default 1000; 0: until all is done)\n"
+          "\n"
+          "All experiments:\n"
+          "  -rounds N         round trips, blocks or puts (default 10000, 500 or 100000)\n"
+          "  -listen PORT      two nodes: waits for the other process, which is started with -connect\n"
+          "  -connect HOST:PORT  and the same other options. This one measures\n"
+          "  -help             this text\n"
+          "Without -listen and -connect, the program makes the other process by itself. Portals takes its\n"
+          "driver from MPIR_CVAR_CH3_OFFLOAD_NIC (thread, process or host).\n",
           to);
 }
 
@@ -256,7 +260,8 @@ static void latency(size_t bytes, int rounds, int changes_all)
         for (int round = 0; round < rounds; round++)
             times[round] = (times[kWarmUp + round + 1] - times[kWarmUp + round]) / 2;
         qsort(times, (size_t) rounds, sizeof *times, compare);
-        printf("latency %zu %.3f %.3f\n", bytes, mean, times[rounds / 2]);
+        printf("%-10s %10s %12s %14s\n", "experiment", "bytes", "mean[usec]", "median[usec]");
+        printf("%-10s %10zu %12.3f %14.3f\n", "latency", bytes, mean, times[rounds / 2]);
     }
     meet();
     MUST(PtlMDRelease(descriptor));
@@ -299,7 +304,9 @@ static void bandwidth(size_t bytes, int rounds, int is_get)
                 MUST(PtlPut(descriptor, at, bytes, PTL_CT_ACK_REQ, peer.id, peer.table, 0, at, NULL, 0));
         }
         await(done, (ptl_size_t) (kWindow + rounds));
-        printf("%s %zu %.1f\n", is_get ? "get" : "bandwidth", bytes, (double) bytes * rounds / (now_us() - begin));
+        begin = now_us() - begin;
+        printf("%-10s %10s %12s\n", "experiment", "bytes", "MB/s");
+        printf("%-10s %10zu %12.1f\n", is_get ? "get" : "bandwidth", bytes, (double) bytes * rounds / begin);
         MUST(PtlMDRelease(descriptor));
     }
     meet();
@@ -361,7 +368,9 @@ static void rate(int entries, enum apart apart, int rounds)
             MUST(PtlPut(descriptor, 0, sizeof *memory, PTL_CT_ACK_REQ, peer.id, peer.table, 1, 0, NULL, 0));
         }
         await(done, (ptl_size_t) (kWarmUp + rounds));
-        printf("rate %d %s %.0f\n", entries, apart_names[apart], 1e6 * rounds / (now_us() - begin));
+        begin = now_us() - begin;
+        printf("%-10s %10s %10s %12s\n", "experiment", "entries", "apart by", "puts/s");
+        printf("%-10s %10d %10s %12.0f\n", "rate", entries, apart_names[apart], 1e6 * rounds / begin);
         meet();
         MUST(PtlMDRelease(descriptor));
     } else {
@@ -404,7 +413,8 @@ static void passive(double work_us)
         took = now_us() - begin;
         for (int i = 0; i < kOperations; i++)
             errors += words[kOperations + i] != 42;
-        printf("passive %d %.0f %.0f\n", 3 * kOperations, work_us, took);
+        printf("%-10s %10s %16s %12s\n", "experiment", "operations", "computing[usec]", "done[usec]");
+        printf("%-10s %10d %16.0f %12.0f\n", "passive", 3 * kOperations, work_us, took);
         meet();
         MUST(PtlMDRelease(descriptor));
     } else {
@@ -452,7 +462,7 @@ int main(int argc, char **argv)
     int sockets[2], status = 0, changes_all = 1, is_get;
     pid_t child = 0;
 
-    if (strcmp(experiment, "-help") == 0 || strcmp(experiment, "--help") == 0) {
+    if (strcmp(experiment, "-h") == 0 || strcmp(experiment, "-help") == 0 || strcmp(experiment, "--help") == 0) {
         usage(stdout);
         return 0;
     }
@@ -475,7 +485,7 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "-connect") == 0 && strchr(value, ':') != NULL)
             connect_to = argv[i + 1];
         else {
-            fprintf(stderr, "portals_bench: no such option: %s\n", argv[i]);
+            fprintf(stderr, "portals_bench: no such option: %s %s (-help lists them)\n", argv[i], value);
             return 2;
         }
     }

@@ -1,10 +1,6 @@
 /* A barrier and a broadcast of triggered operations over a binary tree: once begun, no rank takes part in them with
  * a call. The ranks that have children compute for a while meanwhile. MPI starts the ranks and passes on their ids.
- * All data is checked. Usage: mpiexec -n N portals_triggered [-rounds N] [-bytes B] [-work MS]
- *
- * For each of the two: the median and the greatest time in microseconds, from the moment at which the last rank has
- * begun to the moment at which the last leaf has seen the end; once while nobody computes, and once while the ranks
- * with children do. No times of several nodes, whose clocks differ.
+ * All data is checked. usage() says what is measured.
  */
 
 #include <mpi.h>
@@ -27,6 +23,22 @@ static unsigned char *buffer;
 static size_t bytes = 65536;
 static long long errors = 0;
 static double samples[kMostRounds];
+
+static void usage(FILE *to)
+{
+    fputs("usage: mpiexec -n N portals_triggered [options]      N: at least 2\n"
+          "\n"
+          "A barrier and a broadcast of triggered operations over a binary tree. For each, the median and the\n"
+          "greatest time from the moment at which the last rank has begun to the moment at which the last\n"
+          "leaf has seen the end: once while nobody computes, and once while the ranks with children do.\n"
+          "\"early\" counts the rounds that ended before that work did. A dash: the ranks are on several\n"
+          "nodes, whose clocks differ.\n"
+          "\n"
+          "  -rounds N  of each measurement, up to 10000 (default 100)\n"
+          "  -bytes B   of the broadcast, 1 to 67108864 (default 65536)\n"
+          "  -work MS   how long the ranks with children compute (default 20)\n"
+          "  -help      this text\n", to);
+}
 
 static void must(int code, const char *call)
 {
@@ -187,13 +199,13 @@ static void run(const char *name, int is_barrier, int first, int count, double w
     }
     if (rank > 0)
         return;
+    printf("%-10s %6d %11.0f %7d", name, size, work_us, count);
     if (!is_one_node) {
-        printf("%s, %d ranks, %.0f us of work: done\n", name, size, work_us);
+        printf(" %13s %15s %6s\n", "-", "-", "-");
         return;
     }
     qsort(samples, (size_t) count, sizeof *samples, by_size);
-    printf("%s, %d ranks, %.0f us of work: median %.1f, greatest %.1f us; ended before the work in %d of %d\n", name,
-           size, work_us, samples[count / 2], samples[count - 1], early, count);
+    printf(" %13.1f %15.1f %6d\n", samples[count / 2], samples[count - 1], early);
 }
 
 int main(int argc, char **argv)
@@ -205,6 +217,12 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (argc > 1 && (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "-help") == 0 || strcmp(argv[1], "--help") == 0)) {
+        if (rank == 0)
+            usage(stdout);
+        MPI_Finalize();
+        return 0;
+    }
     for (int i = 1; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "-rounds") == 0)
@@ -218,8 +236,7 @@ int main(int argc, char **argv)
     }
     if (rounds < 1 || rounds > kMostRounds || bytes < 1 || bytes > 1 << 26 || size < 2) {
         if (rank == 0)
-            fputs("usage: mpiexec -n N portals_triggered [-rounds N] [-bytes B] [-work MS]\n"
-                  "N: at least 2; rounds up to 10000; B from 1 to 67108864\n", stderr);
+            usage(stderr);
         MPI_Finalize();
         return 2;
     }
@@ -228,6 +245,9 @@ int main(int argc, char **argv)
     MPI_Comm_free(&node);
     is_one_node = on_node == size;
     set_up();
+    if (rank == 0)
+        printf("%-10s %6s %11s %7s %13s %15s %6s\n", "operation", "ranks", "work[usec]", "rounds", "median[usec]",
+               "greatest[usec]", "early");
     MPI_Barrier(MPI_COMM_WORLD);
     run("barrier", 1, 0, rounds, 0);
     run("barrier", 1, rounds, rounds, 1000 * work_ms);
