@@ -5,7 +5,7 @@
  *   passive      for 2 processes: puts, gets, atomics and locks end while the target computes and calls no MPI
  *   moves        put and get of all lengths, with gaps on either side, in each kind of epoch
  *   accumulates  each operation on each type, against what this process computes alone
- *   order        the accumulates of a process on one place take effect in order
+ *   polls        a process that looks at its own window in a loop lets others in
  *   counters     all processes change the same elements at once
  *   locks        increments by get and put under a lock; readers beside writers
  *   wrong        what is not allowed is an error, and has no effect
@@ -468,51 +468,67 @@ static void run_accumulates(void)
     }
 }
 
-/* ---- order ---- */
+/* ---- polls ---- */
 
-static void run_order(void)
+/* A way to wait for a word of one's own window. MPI_Win_sync and a load need no call of RMA, but one of MPI. */
+typedef enum { kFlush, kFlushLocal, kFlushAll, kFlushLocalAll, kByRequest, kUnlock, kWays } way_t;
+
+static int poll_once(MPI_Win window, way_t way)
 {
-    enum { kElements = 3000, kRounds = 40 };
-    int kind, i, j;
+    int got = 0;
+    MPI_Request request;
 
-    for (kind = 0; kind < kKinds; kind++) {
-        window_t window = make_window((kind_t) kind, kElements * sizeof(int64_t), sizeof(int64_t));
-        int64_t *values = allocate(kElements * sizeof *values), *read = allocate(kElements * sizeof *read), three = 3;
-        MPI_Request request;
-
-        snprintf(doing, sizeof doing, "order %s", kind_names[kind]);
-        memset(window.memory, 0, window.bytes);
-        MPI_Barrier(MPI_COMM_WORLD);
-        if (rank == 0) {
-            MPI_Win_lock(MPI_LOCK_SHARED, size - 1, 0, window.window);
-            for (i = 0; i < kRounds; i++) {
-                for (j = 0; j < kElements; j++)
-                    values[j] = i * 100 + j;
-                MPI_Accumulate(values, kElements, MPI_INT64_T, size - 1, 0, kElements, MPI_INT64_T, MPI_REPLACE,
-                               window.window);
-                MPI_Accumulate(&three, 1, MPI_INT64_T, size - 1, kElements - 1, 1, MPI_INT64_T, MPI_SUM,
-                               window.window);
-                MPI_Get_accumulate(NULL, 0, MPI_INT64_T, read, kElements, MPI_INT64_T, size - 1, 0, kElements,
-                                   MPI_INT64_T, MPI_NO_OP, window.window);
-                MPI_Accumulate(&three, 1, MPI_INT64_T, size - 1, 0, 1, MPI_INT64_T, MPI_SUM, window.window);
-                MPI_Win_flush_local(size - 1, window.window);
-                for (j = 0; j < kElements; j++)
-                    if (read[j] != i * 100 + j + (j == kElements - 1 ? 3 : 0))
-                        fail("round %d, element %d is %lld", i, j, (long long) read[j]);
-                /* With MPI_NO_OP the origin says nothing. */
-                MPI_Rget_accumulate(NULL, 0, MPI_INT64_T, read, kElements, MPI_INT64_T, size - 1, 0, kElements,
-                                    MPI_INT64_T, MPI_NO_OP, window.window, &request);
-                MPI_Wait(&request, MPI_STATUS_IGNORE);
-                if (read[0] != i * 100 + 3 || read[1] != i * 100 + 1)
-                    fail("round %d, by a request: %lld, %lld", i, (long long) read[0], (long long) read[1]);
-            }
-            MPI_Win_unlock(size - 1, window.window);
-        }
-        MPI_Barrier(MPI_COMM_WORLD);
-        free_window(&window);
-        free(values);
-        free(read);
+    if (way == kUnlock)
+        MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, window);
+    if (way == kByRequest) {
+        MPI_Rget_accumulate(NULL, 0, MPI_INT, &got, 1, MPI_INT, rank, 0, 1, MPI_INT, MPI_NO_OP, window, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        return got;
     }
+    MPI_Fetch_and_op(NULL, &got, MPI_INT, rank, 0, MPI_NO_OP, window);
+    if (way == kFlush)
+        MPI_Win_flush(rank, window);
+    else if (way == kFlushLocal)
+        MPI_Win_flush_local(rank, window);
+    else if (way == kFlushAll)
+        MPI_Win_flush_all(window);
+    else if (way == kFlushLocalAll)
+        MPI_Win_flush_local_all(window);
+    else
+        MPI_Win_unlock(rank, window);
+    return got;
+}
+
+/* Whoever looks at its own window in a loop lets others in. */
+static void run_polls(void)
+{
+    const int one = 1;
+
+    for (int kind = 0; kind < kKinds; kind++)
+        for (int way = 0; way < kWays; way++) {
+            window_t window = make_window((kind_t) kind, sizeof(int), sizeof(int));
+
+            snprintf(doing, sizeof doing, "polls %s, way %d", kind_names[kind], way);
+            memset(window.memory, 0, window.bytes);
+            MPI_Barrier(MPI_COMM_WORLD);
+            if (way != kUnlock)
+                MPI_Win_lock_all(0, window.window);
+            while (rank == 0 && poll_once(window.window, (way_t) way) < 3 * (size - 1)) {
+            }
+            for (int i = 0; rank != 0 && i < 3; i++) {
+                if (way == kUnlock)
+                    MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, window.window);
+                MPI_Accumulate(&one, 1, MPI_INT, 0, 0, 1, MPI_INT, MPI_SUM, window.window);
+                if (way == kUnlock)
+                    MPI_Win_unlock(0, window.window);
+                else
+                    MPI_Win_flush(0, window.window);
+            }
+            if (way != kUnlock)
+                MPI_Win_unlock_all(window.window);
+            MPI_Barrier(MPI_COMM_WORLD);
+            free_window(&window);
+        }
 }
 
 /* ---- counters ---- */
@@ -762,7 +778,7 @@ static void run_many(void)
 int main(int argc, char **argv)
 {
     static const program_t programs[] = {
-        {"passive", run_passive}, {"moves", run_moves}, {"accumulates", run_accumulates}, {"order", run_order},
+        {"passive", run_passive}, {"moves", run_moves}, {"accumulates", run_accumulates}, {"polls", run_polls},
         {"counters", run_counters}, {"locks", run_locks}, {"wrong", run_wrong}, {"range", run_range},
         {"dynamic", run_dynamic}, {"many", run_many}
     };

@@ -241,6 +241,9 @@ void MPIDI_CH3I_Window_part_over(MPIDI_CH3I_Window_op * op, int status);
 int MPIDI_CH3I_Window_progress(void);
 /* Returns when the epoch lets this process access that target. MPI_ERR_RMA_SYNC: there is no epoch for it. */
 int MPIDI_CH3I_Window_enter(MPIR_Win * win, int rank);
+/* Operations on oneself are over when their call returns, as CH3's are: a program may free their memory. Waits
+ * for them if `rank` is this process. */
+int MPIDI_CH3I_Window_settle_own(MPIR_Win * win, int rank);
 /* Whether loads and stores of this process reach the memory of another one. */
 static inline int MPIDI_CH3I_Window_is_near(const MPIR_Win * win, int rank)
 {

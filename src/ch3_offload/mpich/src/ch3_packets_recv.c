@@ -34,6 +34,51 @@ static int no_bytes_wanted(MPIR_Request * rreq)
     return TRUE;
 }
 
+/* The data of an accumulate goes to a buffer of CH3's, element by element. An element with a gap takes two entries
+ * of an iov, and CH3 loads no second one for those that find no room in the first
+ * (MPIDI_CH3_ReqHandler_AccumMetadataRecvComplete). That is made up for here: OnDataAvail loads the next, and CH3's,
+ * which is kept in OnFinal, comes after the last. */
+static int load_elements(MPIDI_VC_t * vc ATTRIBUTE((unused)), MPIR_Request * rreq, int *complete)
+{
+    MPI_Datatype basic = MPIR_DATATYPE_IS_PREDEFINED(rreq->dev.datatype) ? rreq->dev.datatype :
+        rreq->dev.datatype_ptr->basic_type;
+    MPI_Aint size, entries, bytes;
+
+    MPIR_Datatype_get_size_macro(basic, size);
+    MPIR_Typerep_to_iov(rreq->dev.tmpbuf, rreq->dev.recv_data_sz / size, basic, rreq->dev.msg_offset, rreq->dev.iov,
+                        MPL_IOV_LIMIT, rreq->dev.recv_data_sz - rreq->dev.msg_offset, &entries, &bytes);
+    MPIR_Assert(bytes > 0);
+    rreq->dev.iov_count = (int) entries;
+    rreq->dev.iov_offset = 0;
+    rreq->dev.msg_offset += bytes;
+    if (rreq->dev.msg_offset == rreq->dev.recv_data_sz)
+        rreq->dev.OnDataAvail = rreq->dev.OnFinal;
+    *complete = FALSE;
+    return MPI_SUCCESS;
+}
+
+/* CH3 has given the request an iov. */
+static void iov_is_new(MPIR_Request * rreq)
+{
+    intptr_t bytes = 0;
+    int i;
+
+    rreq->dev.iov_offset = 0;
+    if (likely(rreq->dev.OnDataAvail != MPIDI_CH3_ReqHandler_AccumRecvComplete &&
+               rreq->dev.OnDataAvail != MPIDI_CH3_ReqHandler_GaccumRecvComplete))
+        return;
+    /* Only the first iov of such a buffer begins where it does. */
+    if (rreq->dev.iov_count < MPL_IOV_LIMIT || rreq->dev.iov[0].iov_base != rreq->dev.tmpbuf)
+        return;
+    for (i = 0; i < rreq->dev.iov_count; i++)
+        bytes += rreq->dev.iov[i].iov_len;
+    if (bytes == rreq->dev.recv_data_sz)
+        return;
+    rreq->dev.msg_offset = bytes;
+    rreq->dev.OnFinal = rreq->dev.OnDataAvail;
+    rreq->dev.OnDataAvail = load_elements;
+}
+
 /* The iov of the active request is full. */
 static int iov_is_full(MPIDI_VC_t * vc)
 {
@@ -48,7 +93,7 @@ static int iov_is_full(MPIDI_VC_t * vc)
     if (complete)
         vc->ch.recv_active = NULL;
     else
-        rreq->dev.iov_offset = 0;
+        iov_is_new(rreq);
     return mpi_errno;
 }
 
@@ -170,7 +215,7 @@ static int handle_header(MPIDI_VC_t * vc, MPIDI_CH3_Pkt_t * pkt, const char *dat
     MPIR_ERR_CHECK(mpi_errno);
     *taken = data_bytes;
     if (rreq != NULL) {
-        rreq->dev.iov_offset = 0;
+        iov_is_new(rreq);
         vc->ch.recv_active = rreq;
         mpi_errno = resume_request(vc);
         MPIR_ERR_CHECK(mpi_errno);

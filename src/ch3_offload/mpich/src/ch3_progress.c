@@ -10,9 +10,14 @@
  *
  * Who sleeps misses nothing: everything that makes a wait succeed comes from the engine (which wakes the leader), from
  * another thread's completion (MPIDI_CH3I_PROGRESS_WAKEUP), from a signal (ch3_failure.c), or from
- * a progress hook; hooks act on completions and packets, and are run again after every one. The one exception are
- * schedules of nonblocking collectives, which may retry for what another schedule holds (MPI_Comm_idup for the mask of
- * context ids): while there are any, a sleep is short.
+ * a progress hook; hooks act on completions and packets, and are run again after every one. There are two exceptions:
+ *
+ *   schedules of nonblocking collectives may retry for what another schedule holds (MPI_Comm_idup for the mask of
+ *   context ids): while there are any, a sleep is short.
+ *
+ *   a thread that has queued operations on a window leaves them to the hook if it cannot issue them. If it has to
+ *   wait, it wakes the leader for that. What it has issued itself may end the waits of others: it tells them
+ *   (tell_others() in ch3_window_ops.c).
  */
 
 #include "mpidi_ch3_impl.h"
@@ -404,8 +409,8 @@ static int progress_wait(MPID_Progress_state * state)
         wake_followers();
         goto fn_exit;
     }
-    /* The leader may have fallen asleep before there were schedules. */
-    if (MPIDI_CH3I_progress_blocked && longest_sleep() != -1)
+    /* The leader may have fallen asleep before there were schedules, or operations that wait to be issued. */
+    if (MPIDI_CH3I_progress_blocked && (longest_sleep() != -1 || MPIDI_RMA_Win_active_list_head != NULL))
         MPIDI_CH3I_PROGRESS_WAKEUP;
     while (has_leader) {
         int err;

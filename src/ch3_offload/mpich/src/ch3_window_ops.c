@@ -333,6 +333,23 @@ static int is_put_near(const MPIR_Win * win, int rank)
     return rank == win->comm_ptr->rank || MPIDI_CH3I_Window_is_near(win, rank);
 }
 
+/* A request that CH3 has finished within the call: who makes one after another, and waits for it, polls nothing. */
+static int poke_if_over(MPIR_Win * win, int rank, MPIR_Request * request)
+{
+    return request != NULL && is_put_near(win, rank) ? MPID_Progress_test(NULL) : MPI_SUCCESS;
+}
+
+static int stock_move(const buffer_t * source, const buffer_t * result, int rank, MPI_Aint displacement, int count,
+                      MPI_Datatype type, MPIR_Win * win, MPIR_Request * request)
+{
+    int mpi_errno = source != NULL ?
+        MPIDI_CH3I_Stock_put(source->address, source->count, source->type, rank, displacement, count, type, win,
+                             request) :
+        MPIDI_CH3I_Stock_get((void *) result->address, result->count, result->type, rank, displacement, count, type,
+                             win, request);
+    return mpi_errno == MPI_SUCCESS ? poke_if_over(win, rank, request) : mpi_errno;
+}
+
 int MPIDI_CH3I_Window_put(const void *origin, int origin_count, MPI_Datatype origin_type, int rank,
                           MPI_Aint displacement, int count, MPI_Datatype type, MPIR_Win * win,
                           MPIR_Request * request)
@@ -344,8 +361,7 @@ int MPIDI_CH3I_Window_put(const void *origin, int origin_count, MPI_Datatype ori
     MPIR_ERR_CHECK(mpi_errno);
     if (win->ch.served != MPIDI_CH3I_SERVED_ALL || is_put_near(win, rank) ||
         size_of(origin_count, origin_type) == 0)
-        mpi_errno = MPIDI_CH3I_Stock_put(origin, origin_count, origin_type, rank, displacement, count, type,
-                                         win, request);
+        mpi_errno = stock_move(&source, NULL, rank, displacement, count, type, win, request);
     else
         mpi_errno = move(&source, NULL, rank, displacement, count, type, win, request);
     MPIR_ERR_CHECK(mpi_errno);
@@ -367,8 +383,7 @@ int MPIDI_CH3I_Window_get(void *origin, int origin_count, MPI_Datatype origin_ty
     MPIR_ERR_CHECK(mpi_errno);
     if (win->ch.served != MPIDI_CH3I_SERVED_ALL || is_put_near(win, rank) ||
         size_of(origin_count, origin_type) == 0)
-        mpi_errno = MPIDI_CH3I_Stock_get(origin, origin_count, origin_type, rank, displacement, count, type,
-                                         win, request);
+        mpi_errno = stock_move(NULL, &result, rank, displacement, count, type, win, request);
     else
         mpi_errno = move(NULL, &result, rank, displacement, count, type, win, request);
     MPIR_ERR_CHECK(mpi_errno);
@@ -556,11 +571,209 @@ static int accumulate(const buffer_t * source, const buffer_t * result, int rank
     }
     MPIDI_CH3I_Window_part_over(operation, mpi_errno == MPI_SUCCESS ? CH3_OFFLOAD_OK : CH3_OFFLOAD_FAILED);
     MPIR_ERR_CHECK(mpi_errno);
+    mpi_errno = MPIDI_CH3I_Window_settle_own(win, rank);
+    MPIR_ERR_CHECK(mpi_errno);
 
   fn_exit:
     return mpi_errno;
   fn_fail:
     goto fn_exit;
+}
+
+/* ---- accumulate, by CH3 ---- */
+
+static int has_gap(MPI_Datatype basic)
+{
+    MPI_Aint extent;
+
+    MPIR_Datatype_get_extent_macro(basic, extent);
+    return extent != size_of(1, basic);
+}
+
+/* Makes a derived datatype of one element. */
+static int derive(MPI_Datatype basic, MPI_Datatype * derived)
+{
+    int mpi_errno = MPIR_Type_contiguous_impl(1, basic, derived);
+    return mpi_errno == MPI_SUCCESS ? MPIR_Type_commit_impl(derived) : mpi_errno;
+}
+
+/* Makes a copy of the buffer, in memory of its own, as `count` elements of its basic datatype. */
+static int copy_elements(buffer_t * buffer, char **copy)
+{
+    const MPI_Datatype basic = basic_of(buffer->type);
+    const MPI_Aint count = size_of(buffer->count, buffer->type) / size_of(1, basic);
+    const buffer_t from = *buffer;
+    MPI_Aint extent;
+
+    MPIR_Datatype_get_extent_macro(basic, extent);
+    *copy = MPL_malloc(count * extent, MPL_MEM_RMA);
+    if (*copy == NULL)
+        return no_memory();
+    buffer->address = *copy;
+    buffer->count = count;
+    buffer->type = basic;
+    return MPIR_Localcopy(from.address, from.count, from.type, *copy, count, basic);
+}
+
+static int call_stock(const buffer_t * source, const buffer_t * result, int rank, MPI_Aint displacement, int count,
+                      MPI_Datatype type, MPI_Op op, MPIR_Win * win, MPIR_Request * request)
+{
+    if (result == NULL)
+        return MPIDI_CH3I_Stock_accumulate(source->address, source->count, source->type, rank, displacement, count,
+                                           type, op, win, request);
+    return MPIDI_CH3I_Stock_get_accumulate(source->address, source->count, source->type, (void *) result->address,
+                                           result->count, result->type, rank, displacement, count, type, op, win,
+                                           request);
+}
+
+/* Where the pairs of a buffer begin, from its address. The caller frees it. NULL: no memory. */
+static MPI_Aint *places_of_pairs(MPI_Aint count, MPI_Datatype type, MPI_Datatype basic)
+{
+    const MPI_Aint packed = size_of(1, basic);
+    MPI_Aint *places = MPL_malloc(size_of(count, type) / packed * sizeof(MPI_Aint), MPL_MEM_RMA);
+    MPI_Aint seen = 0, next = 0;        /* in the packed data, as in begin_pairs() */
+    uint64_t offset;
+    size_t length;
+    runs_t runs = {.count = count,.type = type,.bytes = size_of(count, type) };
+
+    while (places != NULL && next_run(&runs, &offset, &length)) {
+        for (; next < seen + (MPI_Aint) length; next += packed)
+            places[next / packed] = (MPI_Aint) offset + (next - seen);
+        seen += length;
+    }
+    return places;
+}
+
+/* MPI_Get_accumulate of pairs with gaps, in parts. The parts end in their order, so the last ends the request. */
+static int cut_pairs(const buffer_t * source, const buffer_t * result, int rank, MPI_Aint displacement, int count,
+                     MPI_Datatype type, MPI_Op op, MPIR_Win * win, MPIR_Request * request)
+{
+    int mpi_errno = MPI_SUCCESS;
+    enum { SOURCE, RESULT, TARGET, ALL };
+    const MPI_Datatype basic = basic_of(type);
+    const MPI_Aint elements = size_of(count, type) / size_of(1, basic);
+    const int begin = op == MPI_NO_OP ? RESULT : SOURCE;
+    const buffer_t whole[ALL] = { *source, *result, { NULL, count, type } };
+    buffer_t part[ALL] = { *source, *result, { NULL, count, type } };
+    MPI_Aint *places[ALL] = { NULL, NULL, NULL };
+    MPI_Aint extent, first, n;
+    int i;
+
+    MPIR_Datatype_get_extent_macro(basic, extent);
+    for (i = begin; i < ALL; i++) {
+        places[i] = places_of_pairs(whole[i].count, whole[i].type, basic);
+        if (places[i] == NULL)
+            mpi_errno = no_memory();
+    }
+    for (first = 0; mpi_errno == MPI_SUCCESS && first < elements; first += n) {
+        n = MPL_MIN(elements - first, MPIDI_CH3U_Acc_stream_size / extent);
+        for (i = begin; i < ALL; i++) {
+            part[i].count = 1;
+            part[i].type = MPI_DATATYPE_NULL;
+        }
+        for (i = begin; mpi_errno == MPI_SUCCESS && i < ALL; i++) {
+            mpi_errno = MPIR_Type_create_hindexed_block_impl((int) n, 1, &places[i][first], basic, &part[i].type);
+            if (mpi_errno == MPI_SUCCESS)
+                mpi_errno = MPIR_Type_commit_impl(&part[i].type);
+        }
+        if (mpi_errno == MPI_SUCCESS)
+            mpi_errno = call_stock(&part[SOURCE], &part[RESULT], rank, displacement, 1, part[TARGET].type, op, win,
+                                   first + n == elements ? request : NULL);
+        for (i = begin; i < ALL; i++)
+            if (part[i].type != MPI_DATATYPE_NULL)
+                MPIR_Type_free_impl(&part[i].type);
+    }
+    for (i = 0; i < ALL; i++)
+        MPL_free(places[i]);
+    return mpi_errno;
+}
+
+/* CH3 with what it does not bear in another form:
+ *
+ *   An operation of several stream units that also asks for the lock is waited for in vain (issue_get_acc_op()). CH3
+ *   looks at the length of the origin, which MPI_NO_OP does not have. No lock is asked for with an operation that has
+ *   derived datatypes.
+ *
+ *   Pairs with gaps that wait packed for a lock, or were packed from a derived datatype, are read as if they still
+ *   had their gaps (do_accumulate_op()). So they ask for no lock, and those that CH3 applies itself are not packed.
+ *
+ *   The last stream unit of an answer with such pairs is too long (MPIDI_CH3_ReqHandler_GaccumRecvComplete()). So there
+ *   is only one.
+ *
+ * `result` NULL: what was there is not wanted. */
+static int stock_accumulate(const buffer_t * source, const buffer_t * result, int rank, MPI_Aint displacement,
+                            int count, MPI_Datatype type, MPI_Op op, MPIR_Win * win, MPIR_Request * request)
+{
+    int mpi_errno = MPI_SUCCESS;
+    const int is_near = is_put_near(win, rank);
+    const MPI_Datatype basic = basic_of(type);
+    const int is_gapped = basic != MPI_DATATYPE_NULL && has_gap(basic);
+    MPI_Datatype derived_source = MPI_DATATYPE_NULL, derived_result = MPI_DATATYPE_NULL;
+    buffer_t origin = *source;
+    buffer_t place = result != NULL ? *result : *source;
+    char *copy = NULL;
+    MPI_Aint extent = 0;
+
+    if (is_gapped)
+        MPIR_Datatype_get_extent_macro(basic, extent);
+    if (is_gapped && !is_near && result != NULL &&
+        size_of(count, type) / size_of(1, basic) * extent > MPIDI_CH3U_Acc_stream_size)
+        return cut_pairs(source, result, rank, displacement, count, type, op, win, request);
+    if (is_gapped && op != MPI_NO_OP) {
+        if (is_near && !MPIR_DATATYPE_IS_PREDEFINED(origin.type)) {
+            mpi_errno = copy_elements(&origin, &copy);
+        } else if (!is_near && MPIR_DATATYPE_IS_PREDEFINED(origin.type)) {
+            mpi_errno = derive(origin.type, &derived_source);
+            origin.type = derived_source;
+        }
+        MPIR_ERR_CHECK(mpi_errno);
+    }
+    if (!is_near && result != NULL && MPIR_DATATYPE_IS_PREDEFINED(place.type) &&
+        (is_gapped || size_of(count, type) > MPIDI_CH3U_Acc_stream_size)) {
+        mpi_errno = derive(place.type, &derived_result);
+        place.type = derived_result;
+        MPIR_ERR_CHECK(mpi_errno);
+    }
+    mpi_errno = call_stock(&origin, result != NULL ? &place : NULL, rank, displacement, count, type, op, win, request);
+    MPIR_ERR_CHECK(mpi_errno);
+    mpi_errno = poke_if_over(win, rank, request);
+    MPIR_ERR_CHECK(mpi_errno);
+
+  fn_exit:
+    if (derived_source != MPI_DATATYPE_NULL)
+        MPIR_Type_free_impl(&derived_source);
+    if (derived_result != MPI_DATATYPE_NULL)
+        MPIR_Type_free_impl(&derived_result);
+    MPL_free(copy);
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+/* A thread has issued operations, or has told their target that they are to end. Others may wait for that, and nothing
+ * else tells them. */
+static void tell_others(int made_progress)
+{
+#ifdef MPICH_IS_THREADED
+    if (MPIR_IS_THREADED && made_progress)
+        MPIDI_CH3_Progress_signal_completion();
+#endif
+}
+
+int MPIDI_CH3I_Window_move_target(MPIR_Win * win, int rank, int *made_progress)
+{
+    int mpi_errno = MPIDI_CH3I_Stock_make_progress_target(win, rank, made_progress);
+
+    tell_others(*made_progress);
+    return mpi_errno;
+}
+
+int MPIDI_CH3I_Window_move_all(MPIR_Win * win, int *made_progress)
+{
+    int mpi_errno = MPIDI_CH3I_Stock_make_progress_win(win, made_progress);
+
+    tell_others(*made_progress);
+    return mpi_errno;
 }
 
 int MPIDI_CH3I_Window_accumulate(const void *origin, int origin_count, MPI_Datatype origin_type, int rank,
@@ -573,8 +786,7 @@ int MPIDI_CH3I_Window_accumulate(const void *origin, int origin_count, MPI_Datat
     mpi_errno = MPIDI_CH3I_Window_enter(win, rank);
     MPIR_ERR_CHECK(mpi_errno);
     if (win->ch.served != MPIDI_CH3I_SERVED_ALL || size_of(origin_count, origin_type) == 0)
-        mpi_errno = MPIDI_CH3I_Stock_accumulate(origin, origin_count, origin_type, rank, displacement, count,
-                                                type, op, win, request);
+        mpi_errno = stock_accumulate(&source, NULL, rank, displacement, count, type, op, win, request);
     else
         mpi_errno = accumulate(&source, NULL, rank, displacement, count, type, op, win, request);
     MPIR_ERR_CHECK(mpi_errno);
@@ -597,9 +809,7 @@ int MPIDI_CH3I_Window_get_accumulate(const void *origin, int origin_count, MPI_D
     mpi_errno = MPIDI_CH3I_Window_enter(win, rank);
     MPIR_ERR_CHECK(mpi_errno);
     if (win->ch.served != MPIDI_CH3I_SERVED_ALL || size_of(count, type) == 0)
-        mpi_errno = MPIDI_CH3I_Stock_get_accumulate(origin, origin_count, origin_type, address, result_count,
-                                                    result_type, rank, displacement, count, type, op, win,
-                                                    request);
+        mpi_errno = stock_accumulate(&source, &result, rank, displacement, count, type, op, win, request);
     else
         mpi_errno = accumulate(&source, &result, rank, displacement, count, type, op, win, request);
     MPIR_ERR_CHECK(mpi_errno);
@@ -627,7 +837,7 @@ int MPIDI_CH3I_Window_rget_accumulate(const void *origin, int origin_count, MPI_
 int MPIDI_CH3I_Window_fetch_and_op(const void *origin, void *result, MPI_Datatype type, int rank,
                                    MPI_Aint displacement, MPI_Op op, MPIR_Win * win)
 {
-    if (win->ch.served != MPIDI_CH3I_SERVED_ALL)
+    if (win->ch.served != MPIDI_CH3I_SERVED_ALL && !has_gap(type))
         return MPIDI_CH3I_Stock_fetch_and_op(origin, result, type, rank, displacement, op, win);
     return MPIDI_CH3I_Window_get_accumulate(origin, 1, type, result, 1, type, rank, displacement, 1, type, op,
                                             win, NULL);
@@ -658,6 +868,8 @@ int MPIDI_CH3I_Window_compare_and_swap(const void *origin, const void *compare, 
     mpi_errno = begin_run(operation, &action, (uint64_t) win->basic_info_table[rank].disp_unit * displacement,
                           bytes, &from, &to, compare);
     MPIDI_CH3I_Window_part_over(operation, mpi_errno == MPI_SUCCESS ? CH3_OFFLOAD_OK : CH3_OFFLOAD_FAILED);
+    MPIR_ERR_CHECK(mpi_errno);
+    mpi_errno = MPIDI_CH3I_Window_settle_own(win, rank);
     MPIR_ERR_CHECK(mpi_errno);
 
   fn_exit:

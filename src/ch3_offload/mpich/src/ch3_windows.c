@@ -249,6 +249,11 @@ static int wait_for_operations(MPIR_Win * win, int rank)
     goto fn_exit;
 }
 
+int MPIDI_CH3I_Window_settle_own(MPIR_Win * win, int rank)
+{
+    return rank == win->comm_ptr->rank ? wait_for_operations(win, rank) : MPI_SUCCESS;
+}
+
 /* What a process does that synchronises with itself alone in a loop must not keep others waiting. */
 static int poke_if_own(const MPIR_Win * win, int rank)
 {
@@ -553,24 +558,51 @@ static int flush(MPIR_Win * win, int rank)
     goto fn_exit;
 }
 
+/* CH3's flushes poll nothing where loads and stores reach the target. rank < 0: of all targets. */
+static int poke_if_near(const MPIR_Win * win, int rank)
+{
+    return rank < 0 || rank == win->comm_ptr->rank || MPIDI_CH3I_Window_is_near(win, rank) ?
+        MPID_Progress_test(NULL) : MPI_SUCCESS;
+}
+
 int MPIDI_CH3I_Window_flush(int rank, MPIR_Win * win)
 {
-    return win->ch.served == MPIDI_CH3I_SERVED_ALL ? flush(win, rank) : MPIDI_CH3I_Stock_win_flush(rank, win);
+    int mpi_errno;
+
+    if (win->ch.served == MPIDI_CH3I_SERVED_ALL)
+        return flush(win, rank);
+    mpi_errno = MPIDI_CH3I_Stock_win_flush(rank, win);
+    return mpi_errno == MPI_SUCCESS ? poke_if_near(win, rank) : mpi_errno;
 }
 
 int MPIDI_CH3I_Window_flush_local(int rank, MPIR_Win * win)
 {
-    return win->ch.served == MPIDI_CH3I_SERVED_ALL ? flush(win, rank) : MPIDI_CH3I_Stock_win_flush_local(rank, win);
+    int mpi_errno;
+
+    if (win->ch.served == MPIDI_CH3I_SERVED_ALL)
+        return flush(win, rank);
+    mpi_errno = MPIDI_CH3I_Stock_win_flush_local(rank, win);
+    return mpi_errno == MPI_SUCCESS ? poke_if_near(win, rank) : mpi_errno;
 }
 
 int MPIDI_CH3I_Window_flush_all(MPIR_Win * win)
 {
-    return win->ch.served == MPIDI_CH3I_SERVED_ALL ? flush(win, -1) : MPIDI_CH3I_Stock_win_flush_all(win);
+    int mpi_errno;
+
+    if (win->ch.served == MPIDI_CH3I_SERVED_ALL)
+        return flush(win, -1);
+    mpi_errno = MPIDI_CH3I_Stock_win_flush_all(win);
+    return mpi_errno == MPI_SUCCESS ? poke_if_near(win, -1) : mpi_errno;
 }
 
 int MPIDI_CH3I_Window_flush_local_all(MPIR_Win * win)
 {
-    return win->ch.served == MPIDI_CH3I_SERVED_ALL ? flush(win, -1) : MPIDI_CH3I_Stock_win_flush_local_all(win);
+    int mpi_errno;
+
+    if (win->ch.served == MPIDI_CH3I_SERVED_ALL)
+        return flush(win, -1);
+    mpi_errno = MPIDI_CH3I_Stock_win_flush_local_all(win);
+    return mpi_errno == MPI_SUCCESS ? poke_if_near(win, -1) : mpi_errno;
 }
 
 int MPIDI_CH3I_Window_fence(int assert, MPIR_Win * win)
