@@ -1,4 +1,4 @@
-# The MPI benchmarks are compiled by the built mpicc (bench/compare, quickstart), never by make.
+# The MPI benchmarks are compiled by the built mpicc (ch3-offload-perf, the scripts here), never by make.
 EXTRA_DIST += bench
 
 EXTRA_PROGRAMS =

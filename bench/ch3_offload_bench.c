@@ -1,11 +1,13 @@
 /* MPI benchmarks in the table format of the Intel MPI Benchmarks (IMB-MPI1), for those without IMB, and three
  * of our own: how matching costs grow with queue depth, and what a flood of unexpected messages does.
  *
- * Plain MPI and C99, so the same binary runs over any MPICH. usage() has the options. Times are per iteration:
- * each rank measures its own mean, the table shows the least, the greatest and the mean over the ranks.
- * Exit status: 0, or 1 when a data check failed or the options were wrong. */
+ * Plain MPI, C99 and Linux, so that it compiles with any MPI. ch3-offload-perf compiles and runs it. usage() has the
+ * options. Times are per iteration: each rank measures its own mean, the table shows the least, the greatest and the
+ * mean over the ranks. Exit status: 0, or 1 when a data check failed or the options were wrong. */
+#define _GNU_SOURCE             /* sched_getaffinity() */
 #include <mpi.h>
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -20,6 +22,8 @@ enum {
     kTagNoise = 1 << 10,        /* noise tags start here, one per message */
     kWarmUp = 10,
     kMaxWindow = 1024,
+    kPlaceLength = 128,         /* of the text that says where a rank may run */
+    kPlacesShown = 16,
 };
 
 typedef struct {
@@ -29,6 +33,7 @@ typedef struct {
     int iterations;             /* -iter: for small messages; fewer for large ones */
     size_t volume_bytes;        /* -vol: at most this much per size, as IMB has it */
     int window;                 /* -window: messages in flight one way in Stream and BiStream */
+    bool pairs;                 /* -pairs: all ranks take part in the benchmarks of two */
     bool check;                 /* -check: verify the data of every iteration */
     int depth;                  /* -depth: of the posted-depth and unexpected-depth benchmarks */
     int flood_messages;         /* -flood-messages */
@@ -41,7 +46,6 @@ static options_t options = {
     .iterations = 1000,
     .volume_bytes = (size_t) 40 << 20,
     .window = 64,
-    .check = false,
     .depth = 10000,
     .flood_messages = 20000,
     .flood_length_bytes = 4096,
@@ -68,12 +72,15 @@ static void usage(FILE * out)
           "  flood             rank 0 sends -flood-messages before rank 1 receives the first\n"
           "\n"
           "options:\n"
+          "  -list                print the names of the benchmarks\n"
           "  -npmin N             smallest number of ranks; groups double from there (default 2)\n"
           "  -minlen BYTES        shortest message (default 0)\n"
           "  -msglen BYTES        longest message (default 4194304; K and M may follow)\n"
           "  -iter N              iterations of small messages (default 1000)\n"
           "  -vol BYTES           at most so many bytes per message size, fewer iterations (default 40M)\n"
           "  -window N            messages in flight one way in Stream, BiStream (default 64, at most 1024)\n"
+          "  -pairs               benchmarks of two ranks: rank i with rank i + N/2, all at once; the times are\n"
+          "                       the slowest pair's, the rates are sums\n"
           "  -check               verify every byte received (slower)\n"
           "  -depth N             queue depth (default 10000)\n"
           "  -flood-messages N    (default 20000)\n"
@@ -115,6 +122,8 @@ static void *allocate(size_t length_bytes)
 typedef struct {
     MPI_Comm comm;
     int rank, size;             /* in comm */
+    MPI_Comm all;               /* comm, or with -pairs the ranks of all pairs: begin together, and share a table */
+    int pairs;                  /* in `all`; 1 without -pairs */
     size_t length_bytes;
     int iterations;
     unsigned char *send, *receive;      /* length_bytes each; times `size` for Alltoall */
@@ -411,7 +420,7 @@ static double measure(const run_t * run, iteration_fn function)
     double inside = 0;
     for (int i = 0; i < kWarmUp && i < run->iterations; i++)
         function(run, i);
-    MPI_Barrier(run->comm);
+    MPI_Barrier(run->all);
     if (!options.check) {
         const double begin = MPI_Wtime();
         for (int i = 0; i < run->iterations; i++)
@@ -462,10 +471,13 @@ static const benchmark_t benchmarks[] = {
 
 enum { kDefaultBenchmarks = 7 };        /* the first of them */
 
-static void print_head(const benchmark_t * benchmark, int ranks)
+static void print_head(const benchmark_t * benchmark, int ranks, int pairs)
 {
     puts("\n#----------------------------------------------------------------");
     printf("# Benchmarking %s\n# #processes = %d\n", benchmark->name, ranks);
+    if (pairs > 1)
+        printf("# ( %d pairs at once: rank i and rank i + %d; times of the slowest pair, rates of all)\n", pairs,
+               world_size / 2);
     if (ranks < world_size)
         printf("# ( %d additional processes waiting in MPI_Barrier)\n", world_size - ranks);
     puts("#----------------------------------------------------------------");
@@ -482,7 +494,7 @@ static void print_head(const benchmark_t * benchmark, int ranks)
 static void print_row(const benchmark_t * benchmark, const run_t * run, double least, double greatest,
                       double mean)
 {
-    const double messages = benchmark->bytes_per_iteration * (benchmark->has_window ? options.window : 1);
+    const double messages = benchmark->bytes_per_iteration * (benchmark->has_window ? options.window : 1) * run->pairs;
     const double rate = greatest > 0 ? (double) run->length_bytes * messages / greatest : 0;
     if (benchmark->half_time)
         printf("%13zu %13d %13.2f %13.2f\n", run->length_bytes, run->iterations, greatest, rate);
@@ -532,24 +544,26 @@ static void run_size(const benchmark_t * benchmark, run_t * run)
         mine /= 2;
     if (benchmark->run == get || benchmark->run == fetch_and_op)        /* the target has no part in it */
         MPI_Bcast(&mine, 1, MPI_DOUBLE, 0, run->comm);
-    MPI_Reduce(&mine, &least, 1, MPI_DOUBLE, MPI_MIN, 0, run->comm);
-    MPI_Reduce(&mine, &greatest, 1, MPI_DOUBLE, MPI_MAX, 0, run->comm);
-    MPI_Reduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, run->comm);
-    if (run->rank == 0)
-        print_row(benchmark, run, least, greatest, sum / run->size);
+    MPI_Reduce(&mine, &least, 1, MPI_DOUBLE, MPI_MIN, 0, run->all);
+    MPI_Reduce(&mine, &greatest, 1, MPI_DOUBLE, MPI_MAX, 0, run->all);
+    MPI_Reduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, run->all);
+    if (world_rank == 0)
+        print_row(benchmark, run, least, greatest, sum / (run->size * run->pairs));
     free(run->send);
     free(run->receive);
 }
 
+/* The ranks below `ranks`, together or in pairs. Collective over MPI_COMM_WORLD. */
 static void run_group(const benchmark_t * benchmark, int ranks)
 {
-    run_t run = { 0 };
-    MPI_Comm_split(MPI_COMM_WORLD, world_rank < ranks ? 0 : MPI_UNDEFINED, world_rank, &run.comm);
-    if (run.comm != MPI_COMM_NULL) {
+    run_t run = {.pairs = benchmark->two_ranks ? ranks / 2 : 1 };
+    MPI_Comm_split(MPI_COMM_WORLD, world_rank < ranks ? 0 : MPI_UNDEFINED, world_rank, &run.all);
+    if (run.all != MPI_COMM_NULL) {
+        MPI_Comm_split(run.all, run.pairs > 1 ? world_rank % run.pairs : 0, world_rank, &run.comm);
         MPI_Comm_rank(run.comm, &run.rank);
         MPI_Comm_size(run.comm, &run.size);
-        if (run.rank == 0)
-            print_head(benchmark, ranks);
+        if (world_rank == 0)
+            print_head(benchmark, ranks, run.pairs);
         if (benchmark->no_sizes) {
             run_size(benchmark, &run);
         } else {
@@ -564,6 +578,7 @@ static void run_group(const benchmark_t * benchmark, int ranks)
             }
         }
         MPI_Comm_free(&run.comm);
+        MPI_Comm_free(&run.all);
     }
     MPI_Barrier(MPI_COMM_WORLD);
 }
@@ -571,7 +586,7 @@ static void run_group(const benchmark_t * benchmark, int ranks)
 static void run_benchmark(const benchmark_t * benchmark)
 {
     if (benchmark->two_ranks) {
-        run_group(benchmark, 2);
+        run_group(benchmark, options.pairs ? world_size / 2 * 2 : 2);
         return;
     }
     for (int ranks = options.min_ranks; ranks < world_size; ranks *= 2)
@@ -775,8 +790,9 @@ static bool parse_number(const char *text, long long least, long long *value)
 static void give_up(const char *format, const char *detail)
 {
     if (world_rank == 0) {
+        fputs("ch3_offload_bench: ", stderr);
         fprintf(stderr, format, detail);
-        usage(stderr);
+        fputs(" (-help lists the options)\n", stderr);
     }
     MPI_Finalize();
     exit(1);
@@ -791,8 +807,12 @@ static bool parse_option(const char *name, const char *text)
         options.check = true;
         return false;
     }
+    if (strcmp(name, "-pairs") == 0) {
+        options.pairs = true;
+        return false;
+    }
     if (!text || !parse_number(text, least, &value) || value > INT32_MAX)
-        give_up("%s needs a number\n\n", name);
+        give_up("%s needs a number", name);
     if (strcmp(name, "-npmin") == 0)
         options.min_ranks = (int) value;
     else if (strcmp(name, "-msglen") == 0)
@@ -812,8 +832,28 @@ static bool parse_option(const char *name, const char *text)
     else if (strcmp(name, "-flood-length") == 0)
         options.flood_length_bytes = (size_t) value;
     else
-        give_up("unknown option %s\n\n", name);
+        give_up("unknown option %s", name);
     return true;
+}
+
+typedef struct {
+    const char *name;
+    void (*run) (void);
+    bool on_all_ranks;          /* else on ranks 0 and 1 */
+} special_t;
+
+static const special_t specials[] = {
+    {"posted-depth", posted_depth, false},
+    {"unexpected-depth", unexpected_depth, false},
+    {"flood", flood, true},
+};
+
+static void list_names(void)
+{
+    for (size_t i = 0; i < sizeof benchmarks / sizeof benchmarks[0]; i++)
+        puts(benchmarks[i].name);
+    for (size_t i = 0; i < sizeof specials / sizeof specials[0]; i++)
+        puts(specials[i].name);
 }
 
 static void run_named(const char *name)
@@ -824,32 +864,107 @@ static void run_named(const char *name)
             return;
         }
     }
-    void (*special) (void) = NULL;
-    if (strcasecmp(name, "posted-depth") == 0)
-        special = posted_depth;
-    else if (strcasecmp(name, "unexpected-depth") == 0)
-        special = unexpected_depth;
-    else if (strcasecmp(name, "flood") == 0)
-        special = flood;
-    else
-        give_up("unknown benchmark %s\n\n", name);
-    if (special == flood || world_rank < 2)
-        special();
-    MPI_Barrier(MPI_COMM_WORLD);
+    for (size_t i = 0; i < sizeof specials / sizeof specials[0]; i++) {
+        if (strcasecmp(name, specials[i].name) == 0) {
+            if (specials[i].on_all_ranks || world_rank < 2)
+                specials[i].run();
+            MPI_Barrier(MPI_COMM_WORLD);
+            return;
+        }
+    }
+    give_up("unknown benchmark %s", name);
 }
 
+/* ---- What was measured, and where ---- */
+
+/* The driver of ch3:offload, as its control variable has it. False with another device. */
+static bool read_driver(char *text, size_t capacity)
+{
+    int provided, index, count = 0;
+    bool found = false;
+    MPI_T_cvar_handle handle;
+    text[0] = '\0';
+    if (MPI_T_init_thread(MPI_THREAD_SINGLE, &provided) != MPI_SUCCESS)
+        return false;
+    if (MPI_T_cvar_get_index("MPIR_CVAR_CH3_OFFLOAD_NIC", &index) == MPI_SUCCESS
+        && MPI_T_cvar_handle_alloc(index, NULL, &handle, &count) == MPI_SUCCESS) {
+        found = (size_t) count <= capacity && MPI_T_cvar_read(handle, text) == MPI_SUCCESS;
+        MPI_T_cvar_handle_free(&handle);
+    }
+    MPI_T_finalize();
+    return found;
+}
+
+/* "HOST: processors 0,2-3": where this rank may run. */
+static void describe_place(char *text, size_t capacity)
+{
+    enum { kMostProcessors = 4096 };
+    char host[MPI_MAX_PROCESSOR_NAME];
+    int host_length = 0;
+    size_t length;
+    cpu_set_t *set = CPU_ALLOC(kMostProcessors);
+    const size_t bytes = CPU_ALLOC_SIZE(kMostProcessors);
+    MPI_Get_processor_name(host, &host_length);
+    length = (size_t) snprintf(text, capacity, "%.60s: processors", host);
+    if (set && sched_getaffinity(0, bytes, set) == 0) {
+        const char *separator = " ";
+        for (int first = 0, last; first < kMostProcessors && length < capacity; first = last + 1) {
+            for (last = first; last < kMostProcessors && CPU_ISSET_S(last, bytes, set); last++);
+            if (last == first)
+                continue;
+            length += (size_t) snprintf(text + length, capacity - length, last == first + 1 ? "%s%d" : "%s%d-%d",
+                                        separator, first, last - 1);
+            separator = ",";
+        }
+    }
+    CPU_FREE(set);
+}
+
+/* One line where all ranks may run on the same processors, else a line for each of the first ranks. Collective. */
+static void print_places(void)
+{
+    char mine[kPlaceLength];
+    char *places = allocate((size_t) world_size * kPlaceLength);
+    bool all_equal = true;
+    memset(mine, 0, sizeof mine);
+    describe_place(mine, sizeof mine);
+    MPI_Gather(mine, kPlaceLength, MPI_CHAR, places, kPlaceLength, MPI_CHAR, 0, MPI_COMM_WORLD);
+    for (int i = 1; i < world_size; i++)
+        all_equal = all_equal && strcmp(places, places + (size_t) i * kPlaceLength) == 0;
+    if (world_rank == 0 && all_equal)
+        printf("# binding: none, every rank on %s (mpiexec -bind-to core binds them)\n", places);
+    else if (world_rank == 0)
+        for (int i = 0; i < world_size && i < kPlacesShown; i++)
+            printf("# binding: rank %d on %s\n", i, places + (size_t) i * kPlaceLength);
+    if (world_rank == 0 && world_size > kPlacesShown && !all_equal)
+        printf("# binding: and %d ranks more\n", world_size - kPlacesShown);
+    free(places);
+}
+
+/* Collective. */
 static void print_machine(void)
 {
-    char library[MPI_MAX_LIBRARY_VERSION_STRING], host[MPI_MAX_PROCESSOR_NAME];
+    char library[MPI_MAX_LIBRARY_VERSION_STRING], driver[1024];
     int length = 0;
-    MPI_Get_library_version(library, &length);
-    MPI_Get_processor_name(host, &length);
-    printf("# ch3_offload_bench: %d processes on %s, %ld cores\n", world_size, host,
-           sysconf(_SC_NPROCESSORS_ONLN));
-    for (char *line = strtok(library, "\n"); line; line = strtok(NULL, "\n"))
-        if (strncmp(line, "MPICH Version", 13) == 0 || strncmp(line, "MPICH Device", 12) == 0)
-            printf("# %s\n", line);
-    fflush(stdout);
+    bool is_mpich = false;
+    if (world_rank == 0) {
+        MPI_Get_library_version(library, &length);
+        printf("# ch3_offload_bench: %d processes, %ld cores on the node of rank 0\n", world_size,
+               sysconf(_SC_NPROCESSORS_ONLN));
+        for (char *line = strtok(library, "\n"); line; line = strtok(NULL, "\n")) {
+            if (strncmp(line, "MPICH Version", 13) == 0 || strncmp(line, "MPICH Device", 12) == 0) {
+                printf("# %s\n", line);
+                is_mpich = true;
+            }
+        }
+        if (!is_mpich)
+            printf("# library: %s\n", library);        /* its first line */
+        if (read_driver(driver, sizeof driver))
+            printf("# driver: %s (MPIR_CVAR_CH3_OFFLOAD_NIC)\n", driver);
+    }
+    print_places();
+    if (world_rank == 0)
+        fflush(stdout);
 }
 
 int main(int argc, char **argv)
@@ -859,6 +974,10 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "-help") == 0 || strcmp(argv[i], "--help") == 0) {
             usage(stdout);
+            return 0;
+        }
+        if (strcmp(argv[i], "-list") == 0) {
+            list_names();
             return 0;
         }
     }
@@ -877,9 +996,8 @@ int main(int argc, char **argv)
         }
     }
     if (world_size < 2)
-        give_up("at least 2 processes are needed%s\n\n", "");
-    if (world_rank == 0)
-        print_machine();
+        give_up("at least 2 processes are needed%s", "");
+    print_machine();
     if (first_name == 0) {
         for (size_t i = 0; i < kDefaultBenchmarks; i++)
             run_benchmark(&benchmarks[i]);

@@ -7,21 +7,20 @@ failed=0
 skipped=0
 prefix=
 # shellcheck disable=SC2034  # for those tests that take them
-mpich_source='' mpich_build='' bench='' build='' programs='' tests='' long=''
+mpich_source='' mpich_build='' build='' programs='' tests='' long=''
 
-# Sets prefix, mpich_source, mpich_build, bench, build, programs and tests from the options of these names, and long
+# Sets prefix, mpich_source, mpich_build, build, programs and tests from the options of these names, and long
 # (1) from --long.
 parse_check_options() {
   while (($# > 0)); do
     case $1 in
       --long) long=1; shift ;;
-      --prefix | --mpich-src | --mpich-build | --bench | --build | --programs | --tests)
+      --prefix | --mpich-src | --mpich-build | --build | --programs | --tests)
         (($# > 1)) || { echo "${0##*/}: $1 needs a value" >&2; exit 2; }
         case $1 in
           --prefix) prefix=$(realpath "$2") ;;
           --mpich-src) mpich_source=$(realpath "$2") ;;
           --mpich-build) mpich_build=$(realpath "$2") ;;
-          --bench) bench=$(realpath "$2") ;;
           --build) build=$(realpath "$2") ;;
           --programs) programs=$(realpath "$2") ;;
           --tests) tests=$(realpath "$2") ;;
@@ -29,7 +28,7 @@ parse_check_options() {
         shift 2
         ;;
       *)
-        echo "${0##*/}: unknown option: $1 (takes --prefix, --mpich-src, --mpich-build, --bench, --build, --programs," \
+        echo "${0##*/}: unknown option: $1 (takes --prefix, --mpich-src, --mpich-build, --build, --programs," \
           '--tests, --long)' >&2
         exit 2
         ;;

@@ -1,10 +1,13 @@
 # Command-line tools. Scripts are installed as they are.
-dist_bin_SCRIPTS = tools/ch3-offload-graft tools/ch3-offload-imb
-dist_man_MANS += docs/man/ch3-offload-graft.1 docs/man/ch3-offload-imb.1
+dist_bin_SCRIPTS = tools/ch3-offload-graft tools/ch3-offload-imb tools/ch3-offload-perf
+dist_man_MANS += docs/man/ch3-offload.7 docs/man/ch3-offload-graft.1 docs/man/ch3-offload-imb.1 \
+	docs/man/ch3-offload-perf.1
+# What ch3-offload-perf compiles.
+dist_pkgdata_DATA = bench/ch3_offload_bench.c
 EXTRA_DIST += tools/quickstart
 
 # For programs under valgrind: docs/valgrind.md.
-dist_pkgdata_DATA = tools/valgrind.supp
+dist_pkgdata_DATA += tools/valgrind.supp
 
 # The network processor of a node: what NIC=process runs.
 bin_PROGRAMS += tools/ch3-offload-nicd
@@ -66,7 +69,7 @@ dist_man_MANS += docs/man/ch3-offload-info.1 docs/man/ch3-offload-trace.1
 endif
 
 # The glue, where an installed ch3-offload-graft looks for it. Its list of files is the channel's own Makefile.mk.
-# And the pages, which the man pages name.
+# And the pages and examples, which the man pages name. In the tree, the pages are in two folders; installed, in one.
 glue_source = $(top_srcdir)/src/ch3_offload/mpich
 installed_glue = $(DESTDIR)$(pkgdatadir)/glue
 
@@ -76,9 +79,13 @@ install-data-local:
 	  $(MKDIR_P) "$(installed_glue)/`dirname $$file`" && \
 	  $(INSTALL_DATA) "$(glue_source)/$$file" "$(installed_glue)/$$file" || exit 1; \
 	done
-	@$(MKDIR_P) '$(DESTDIR)$(docdir)'
-	$(INSTALL_DATA) $(top_srcdir)/docs/*.md $(top_srcdir)/docs/*.svg '$(DESTDIR)$(docdir)'
+	@$(MKDIR_P) '$(DESTDIR)$(docdir)/examples'
+	$(INSTALL_DATA) $(top_srcdir)/docs/*.md $(top_srcdir)/docs/*.svg $(top_srcdir)/*.md $(top_srcdir)/LICENSE \
+	  '$(DESTDIR)$(docdir)'
+	sed -i -e 's,](\.\./,](,g' -e 's,\(^\|[[(` ]\)docs/,\1,g' '$(DESTDIR)$(docdir)'/*.md
+	$(INSTALL_DATA) $(top_srcdir)/docs/examples/*.c '$(DESTDIR)$(docdir)/examples'
 
 uninstall-local:
 	rm -rf "$(installed_glue)"
-	rm -f '$(DESTDIR)$(docdir)'/*.md '$(DESTDIR)$(docdir)'/*.svg
+	rm -f '$(DESTDIR)$(docdir)'/*.md '$(DESTDIR)$(docdir)'/*.svg '$(DESTDIR)$(docdir)'/LICENSE
+	rm -rf '$(DESTDIR)$(docdir)/examples'

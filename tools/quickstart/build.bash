@@ -1,4 +1,4 @@
-# Sourced by quickstart: the library, MPICH with the device in it, and the benchmark that shows that it works.
+# Sourced by quickstart: the library, MPICH with the device in it, and the table that shows that it works.
 # Uses: root, prefix, jobs and the directories that quickstart sets.
 # shellcheck shell=bash
 
@@ -14,9 +14,9 @@ environment_key="CC=${CC:-} CXX=${CXX:-} CFLAGS=${CFLAGS:-} CXXFLAGS=${CXXFLAGS:
 # What the library is built from, and what is installed with it: the glue, too.
 hash_of_library() {
   local -a files
-  mapfile -t files < <(find "$root/src" "$root/tools" -type f ! -path "$root/tools/quickstart/*" -print)
+  mapfile -t files < <(find "$root/src" "$root/tools" "$root/docs" -type f ! -path "$root/tools/quickstart/*" -print)
   hash_of "$prefix $environment_key $1" "$root/configure.ac" "$root/Makefile.am" "$root/ch3-offload.pc.in" \
-    "$root"/*/Makefile.mk "${files[@]}"
+    "$root"/*.md "$root/bench/ch3_offload_bench.c" "$root"/*/Makefile.mk "${files[@]}"
 }
 
 # Needed once after a checkout, and when a list of files changes; a tarball brings its configure along.
@@ -151,32 +151,20 @@ installed_device() {
   "$prefix/bin/mpichversion" 2>/dev/null | sed -n 's/^MPICH Device:[[:space:]]*//p'
 }
 
-build_benchmark() {
-  local key binary=$build_dir/bench/ch3_offload_bench
-  key=$(hash_of "$prefix $(installed_device)" "$root/bench/ch3_offload_bench.c")
-  if is_current bench "$key" && [[ -x $binary ]]; then return; fi
-  mkdir -p "$build_dir/bench"
-  must bench-build 'does the mpicc in the prefix work?' "$prefix/bin/mpicc" -std=gnu99 -O2 -Wall -Wextra \
-    -Wno-stringop-overflow -o "$binary" "$root/bench/ch3_offload_bench.c"
-  set_stamp bench "$key"
-}
-
 build_everything() {
   build_library
   get_mpich_source
   graft_glue
   configure_mpich
   build_mpich
-  begin_step 'benchmarks'
   [[ $(installed_device) == ch3:offload ]] || stop \
     "the MPICH in $prefix has the device '$(installed_device)', not ch3:offload" \
     'delete the prefix and build/stamps, and run quickstart again'
-  build_benchmark
-  end_step
 }
 
 show_ping_pong() {
-  must ping-pong 'run it by hand: PREFIX/bin/mpiexec -n 2 build/bench/ch3_offload_bench PingPong' \
-    timeout --foreground 120 "$prefix/bin/mpiexec" -n 2 "$build_dir/bench/ch3_offload_bench" PingPong
+  must ping-pong "run it by hand: $prefix/bin/ch3-offload-perf PingPong -- -bind-to core" \
+    "$prefix/bin/ch3-offload-perf" --prefix "$prefix" --build-dir "$build_dir/bench" --timeout 120 PingPong \
+    -- -bind-to core
   sed 1d "$log_dir/ping-pong.log"
 }

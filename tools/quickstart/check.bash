@@ -190,7 +190,6 @@ check_mpich() {
   graft_glue
   configure_mpich
   build_mpich
-  build_benchmark
   local device
   device=$(installed_device)
   [[ $device == ch3:offload ]] || stop "mpichversion says the device is '$device', not ch3:offload"
@@ -300,7 +299,7 @@ declare_parts() {
   part tsan         check beside library,tests-build? 'ThreadSanitizer' check_sanitizer tsan thread check-threads test/dme/model_tests
   part sanitized-glue check beside asan,tests-build 'the channel under the sanitizers' check_sanitized_glue
   part wrappers     fast  alone  mpich       'compiler wrappers' script wrappers
-  part bench        check alone  mpich       'benchmarks with data check' script bench --bench "$build_dir/bench/ch3_offload_bench"
+  part bench        check alone  mpich       'benchmarks with data check' script bench
   part imb          check alone  mpich       'IMB runner' script imb
   part bad-input    fast  alone  mpich       'bad input' script bad-input --mpich-src "$mpich_source_dir"
   part flood        check alone  mpich       'a flood of small messages' script flood
