@@ -20,8 +20,12 @@ constexpr std::string_view kDevices = "/dev/infiniband/uverbs";
 
 /// Never destroyed: a process may fork while it exits.
 struct List {
+  struct Entry {
+    int descriptor;
+    ForkClosing::Kind kind;
+  };
   std::mutex mutex;
-  std::vector<int> descriptors;
+  std::vector<Entry> entries;
 };
 
 List& list();
@@ -29,9 +33,13 @@ List& list();
 /// What runs in a child may call only what signal handlers may: other threads of the parent may have held
 /// the allocator's locks.
 void clean_child() {
-  for (const int descriptor : list().descriptors) ::close(descriptor);
-  if (!list().descriptors.empty()) unmap_files(kDevices);
-  list().descriptors.clear();
+  bool has_devices = false;
+  for (const List::Entry& one : list().entries) {
+    ::close(one.descriptor);
+    has_devices = has_devices || one.kind == ForkClosing::Kind::kDevice;
+  }
+  if (has_devices) unmap_files(kDevices);
+  list().entries.clear();
   list().mutex.unlock();
 }
 
@@ -81,9 +89,9 @@ void unmap_files(std::string_view path) noexcept {
   static_cast<void>(::close(maps));
 }
 
-ForkClosing::ForkClosing(int descriptor) {
+ForkClosing::ForkClosing(int descriptor, Kind kind) {
   const std::lock_guard lock(list().mutex);
-  list().descriptors.push_back(descriptor);
+  list().entries.push_back({descriptor, kind});
   descriptor_ = descriptor;
 }
 
@@ -100,12 +108,13 @@ ForkClosing::~ForkClosing() { forget(); }
 void ForkClosing::forget() noexcept {
   if (descriptor_ < 0) return;
   const std::lock_guard lock(list().mutex);
-  auto& descriptors = list().descriptors;
+  auto& entries = list().entries;
   // Introductions come and go: theirs are the latest.
-  const auto found = std::find(descriptors.rbegin(), descriptors.rend(), descriptor_);
-  if (found != descriptors.rend()) {
-    *found = descriptors.back();
-    descriptors.pop_back();
+  const auto found = std::find_if(entries.rbegin(), entries.rend(),
+                                  [this](const List::Entry& one) { return one.descriptor == descriptor_; });
+  if (found != entries.rend()) {
+    *found = entries.back();
+    entries.pop_back();
   }
   descriptor_ = -1;
 }

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -56,6 +58,24 @@ TEST(UnmapFiles, UnmapsEveryMappingOfAFileAndNoOther) {
   EXPECT_EQ(count_mappings(other.path()), others);
   unmap_files(other.path());
   EXPECT_EQ(count_mappings(other.path()), 0u);
+}
+
+/// A child that lives on does not hold the descriptor open.
+TEST(ForkClosing, AChildHasNoDescriptorThatIsListed) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ForkClosedDescriptor listed{FileDescriptor(ends[1])};
+  ForkClosedDescriptor moved = std::move(listed);
+  EXPECT_FALSE(listed.valid());
+  const pid_t child = ::fork();
+  if (child == 0)
+    for (;;) ::pause();
+  moved.reset();
+  char byte;
+  EXPECT_EQ(::read(ends[0], &byte, 1), 0) << "nobody can write to it";
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  ::close(ends[0]);
 }
 
 TEST(UnmapFiles, TakesThePathFromItsBeginning) {

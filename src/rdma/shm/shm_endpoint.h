@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "rdma/file_descriptor.h"
+#include "rdma/fork_closing.h"
 #include "rdma/provider.h"
 #include "rdma/shm/activity.h"
 #include "rdma/shm/doorbell.h"
@@ -49,14 +50,14 @@ struct ShmEndpoint final : Endpoint {
   ShmEndpoint* next_sharing = nullptr;  ///< In sharing_.
   PeerDoorbell doorbell;
   PeerActivityBit activity;  ///< Known if the doorbell is.
-  FileDescriptor out_socket;
+  ForkClosedDescriptor out_socket;
   Mapping out_memory;       ///< Mapped until the end, because the caller may hold a reserved slot.
   FileDescriptor out_file;  ///< The ring's file, until it was sent to the peer.
 
   // Receiving from it.
   Mapping in_memory;          ///< Invalid: it has no ring here, or it is down.
   std::uint32_t inbound = 0;  ///< Index of its ring in inbound_. Valid while in_memory is.
-  FileDescriptor in_socket;
+  ForkClosedDescriptor in_socket;
   bool welcome_due = false;  ///< The Welcome was not sent yet. Nothing else may be sent before it.
 
   // Its end.

@@ -58,9 +58,9 @@ void ShmProvider::unwatch(const FileDescriptor& descriptor) noexcept {
   static_cast<void>(::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor.get(), nullptr));
 }
 
-/// Stops watching a socket and closes it. Closing is not enough: if a forked child holds the socket, too, it
-/// would stay in epoll's set.
-void ShmProvider::close_watched(FileDescriptor& descriptor) noexcept {
+/// Stops watching a socket and closes it. Closing is not enough: if a child holds the socket, too (of a fork
+/// by a system call), it would stay in epoll's set.
+void ShmProvider::close_watched(ForkClosedDescriptor& descriptor) noexcept {
   if (!descriptor.valid()) return;
   unwatch(descriptor);
   descriptor.reset();
@@ -80,7 +80,7 @@ void ShmProvider::wake_sleeper(bool now) noexcept {
 bool ShmProvider::keep_house() noexcept {
   if (!connecting_.empty()) retry_connecting();
   for (FileDescriptor& spare : spares_)
-    if (!spare.valid()) spare = duplicate(listener_);
+    if (!spare.valid()) spare = duplicate(epoll_);
   if (is_short_) retry_what_ran_short();
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
@@ -128,7 +128,7 @@ void ShmProvider::accept_all() noexcept {
       return run_short(listener_, ENOMEM);
     }
     int error_number = 0;
-    Newcomer newcomer = accept_from(listener_, error_number);
+    Newcomer newcomer(accept_from(listener_, error_number));
     if (!newcomer.valid()) {
       if (error_number == 0) return;
       return run_short(listener_, error_number);  // The connection waits in the backlog.
@@ -371,7 +371,7 @@ void ShmProvider::retry_what_ran_short() noexcept {
     if (awaits_welcome(peer)) static_cast<void>(receive_from_receiver(*peer));
   accept_wait_ns_ = cannot_accept_ ? accept_wait_ns_ + std::min(tick_ns, kLongestTickNs) : 0;
   if (accept_wait_ns_ >= config_.shortage_limit_ms * 1'000'000) refuse_backlog();
-  for (FileDescriptor& spare : spares_) spare = duplicate(listener_);
+  for (FileDescriptor& spare : spares_) spare = duplicate(epoll_);
   if (is_short_) return;
   is_short_ = !watch(listener_, WatchKind::kListener, 0);
   for (std::uint32_t i = 0; i < newcomers_.size(); ++i)

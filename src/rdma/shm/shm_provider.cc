@@ -52,7 +52,7 @@ std::optional<Error> ShmProvider::set_up() {
 
   Result<FileDescriptor> listener = listen_at(address_);
   if (!listener.ok()) return listener.error();
-  listener_ = std::move(listener.value());
+  listener_ = ForkClosedDescriptor(std::move(listener.value()));
   epoll_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_.valid() || !watch(listener_, WatchKind::kListener, 0))
     return system_error("shm: making an epoll descriptor", errno);
@@ -60,7 +60,7 @@ std::optional<Error> ShmProvider::set_up() {
   if (!alarm_.valid() || !watch(alarm_, WatchKind::kAlarm, 0))
     return system_error("shm: making a timer", errno);
   for (FileDescriptor& spare : spares_) {
-    spare = duplicate(listener_);
+    spare = duplicate(epoll_);
     if (!spare.valid()) return system_error("shm: taking a spare descriptor", errno);
   }
 
@@ -166,7 +166,7 @@ std::optional<Error> ShmProvider::make_ring(ShmEndpoint& peer) {
   if (!socket.ok()) return socket.error();
   peer.out_file = std::move(file.value());
   peer.out_memory = std::move(memory.value());
-  peer.out_socket = std::move(socket.value());
+  peer.out_socket = ForkClosedDescriptor(std::move(socket.value()));
   peer.out = RingProducer(peer.out_memory.address(), config_.ring_bytes, memory_.first_window_bytes());
   peer.out.touch();
   return {};
@@ -189,7 +189,7 @@ std::optional<Error> ShmProvider::try_connect(ShmEndpoint& peer) {
       try_connect_later(peer);
       return {};
     }
-    peer.out_socket = std::move(socket.value());
+    peer.out_socket = ForkClosedDescriptor(std::move(socket.value()));
   }
   Result<ConnectProgress> progress = connect_to(peer.out_socket, peer.address);
   if (!progress.ok()) return progress.error();

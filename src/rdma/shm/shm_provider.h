@@ -105,7 +105,7 @@ class ShmProvider final : public Provider {
   static constexpr std::size_t kMostRingsWithoutBits = 8;
 
   /// A connection whose Hello has not arrived yet.
-  using Newcomer = FileDescriptor;
+  using Newcomer = ForkClosedDescriptor;
 
   struct WriteDone {
     PeerId peer;
@@ -166,7 +166,7 @@ class ShmProvider final : public Provider {
   enum class WatchKind : std::uint32_t { kListener, kNewcomer, kOutbound, kInbound, kAlarm };
   bool watch(const FileDescriptor& descriptor, WatchKind kind, std::uint32_t index) noexcept;
   void unwatch(const FileDescriptor& descriptor) noexcept;
-  void close_watched(FileDescriptor& descriptor) noexcept;
+  void close_watched(ForkClosedDescriptor& descriptor) noexcept;
   void wake_sleeper(bool now) noexcept;
   bool keep_house() noexcept;
   void take_newcomers() noexcept;
@@ -198,7 +198,7 @@ class ShmProvider final : public Provider {
   const Log log_;
   Capabilities capabilities_;
   ShmAddress address_;
-  FileDescriptor listener_;
+  ForkClosedDescriptor listener_;
   FileDescriptor epoll_;
   FileDescriptor alarm_;                  ///< A timer, watched by epoll_. See wake_sleeper().
   std::array<FileDescriptor, 2> spares_;  ///< Closed for a moment when no other descriptor is free.

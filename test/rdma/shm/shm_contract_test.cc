@@ -1,5 +1,9 @@
 // The provider contract on the shm provider, in its configurations; then what only this provider meets.
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
 #include <cstdio>
 
 #include "rdma/renumbered_world.h"
@@ -121,6 +125,23 @@ TEST_F(ShmProviderTest, WhatSomebodySaidWhoIsDeadBeforeWeLookedIsDelivered) {
   while (sink(kA).count(RecordingSink::Kind::kPeerDown) == 0) at(kA).poll(sink(kA), 10);
   EXPECT_EQ(sink(kA).count(RecordingSink::Kind::kMessage), 100u);
   EXPECT_FALSE(at(kA).end(kB));
+}
+
+/// A forked child must not look like its parent.
+TEST_F(ShmProviderTest, AChildThatLivesOnDoesNotHideADeath) {
+  ASSERT_TRUE(connect(kA, kB));
+  ASSERT_TRUE(connect(kB, kA));
+  poll_for_ms(kB, 5);
+  poll_for_ms(kA, 5);
+  const pid_t child = ::fork();
+  if (child == 0)
+    for (;;) ::pause();
+  kill(kB);
+  for (int ms = 0; ms < kWaitMs && sink(kA).count(RecordingSink::Kind::kPeerDown) == 0; ++ms)
+    poll_for_ms(kA, 1);
+  EXPECT_EQ(sink(kA).count(RecordingSink::Kind::kPeerDown), 1u);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
 }
 
 TEST_F(ShmProviderTest, AnEndThatBeginsWhileAnotherIsToldIsToldToo) {

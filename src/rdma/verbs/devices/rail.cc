@@ -98,7 +98,7 @@ Result<std::monostate> Rail::set_up(const RailConfig& config) {
 
   // A child that kept them would keep the queue pairs alive after this process.
   for (const int descriptor : {context_->cmd_fd, context_->async_fd, events_->fd})
-    if (descriptor >= 0) closing_.emplace_back(descriptor);
+    if (descriptor >= 0) closing_.emplace_back(descriptor, ForkClosing::Kind::kDevice);
 
   const std::uint32_t slab = config_.slots_per_slab;
   config_.most_receive_slots =
