@@ -1,10 +1,13 @@
 #include "rdma/shm/shm_connection.h"
 
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <netpacket/packet.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/utsname.h>
 
 #include <algorithm>
 #include <bit>
@@ -56,18 +59,33 @@ std::optional<ShmAddress> ShmAddress::parse(std::string_view text) noexcept {
   return address;
 }
 
-Result<std::uint64_t> read_node_id() {
+std::uint64_t read_node_id() noexcept {
+  std::uint64_t hash = 0xCBF2'9CE4'8422'2325u;
+  const auto add = [&hash](const void* bytes, std::size_t length) {
+    hash = fnv1a(hash, {static_cast<const std::byte*>(bytes), length});
+  };
   std::array<std::byte, 64> boot_id{};
   const FileDescriptor file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return system_error("shm: opening /proc/sys/kernel/random/boot_id", errno);
-  const ssize_t length = ::read(file.get(), boot_id.data(), boot_id.size());
-  if (length <= 0) return system_error("shm: reading /proc/sys/kernel/random/boot_id", errno);
+  const ssize_t length = file.valid() ? ::read(file.get(), boot_id.data(), boot_id.size()) : -1;
+  if (length > 0) {
+    add(boot_id.data(), static_cast<std::size_t>(length));
+  } else {
+    // A container without /proc: its name, and the addresses of its network interfaces, are as good.
+    utsname name{};
+    if (::uname(&name) == 0) add(name.nodename, ::strnlen(name.nodename, sizeof name.nodename));
+    ifaddrs* interfaces = nullptr;
+    if (::getifaddrs(&interfaces) == 0) {
+      for (const ifaddrs* one = interfaces; one != nullptr; one = one->ifa_next)
+        if (one->ifa_addr != nullptr && one->ifa_addr->sa_family == AF_PACKET)
+          add(reinterpret_cast<const sockaddr_ll*>(one->ifa_addr)->sll_addr, sizeof(sockaddr_ll::sll_addr));
+      ::freeifaddrs(interfaces);
+    }
+  }
+  // Of this thread: /proc/self is that of the first one, which may have ended.
   struct stat space {};
-  if (::stat("/proc/self/ns/net", &space) != 0) return system_error("shm: stat of /proc/self/ns/net", errno);
-  const std::uint64_t inode = space.st_ino;
-  std::uint64_t hash =
-      fnv1a(0xCBF2'9CE4'8422'2325u, std::span(boot_id).first(static_cast<std::size_t>(length)));
-  return fnv1a(hash, std::as_bytes(std::span(&inode, 1)));
+  if (::stat("/proc/thread-self/ns/net", &space) == 0 || ::stat("/proc/self/ns/net", &space) == 0)
+    add(&space.st_ino, sizeof space.st_ino);
+  return hash;
 }
 
 std::string_view check_hello(std::span<const std::byte> bytes, const JobSecret& secret, PeerId self,

@@ -40,8 +40,8 @@ struct ShmAddress {
 };
 
 /// Returns a hash of the running kernel's boot id and the network namespace, to which abstract sockets
-/// belong.
-Result<std::uint64_t> read_node_id();
+/// belong; of the node's name and interfaces, where there is no /proc.
+std::uint64_t read_node_id() noexcept;
 
 /// The first message on a connection, with the sender's ring file attached. In host byte order, because both
 /// processes are on one node.

@@ -44,9 +44,7 @@ std::optional<Error> ShmProvider::set_up() {
                  "shm: this kernel has pages of " + std::to_string(page_bytes) + " bytes; " +
                      std::to_string(kRingControlBytes) + " are supported at most"};
   raise_descriptor_limit();
-  Result<std::uint64_t> node_id = read_node_id();
-  if (!node_id.ok()) return node_id.error();
-  address_.node_id = node_id.value();
+  address_.node_id = read_node_id();
   if (!draw_random(std::as_writable_bytes(std::span(address_.socket_id))))
     return system_error("shm: getrandom", errno);
 
