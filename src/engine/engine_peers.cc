@@ -70,14 +70,15 @@ Status Engine::State::connect_by_card(Peer& peer, std::string_view card) {
   return Status::kUnreachable;
 }
 
-/// kOk, kNoMemory, or another status, with which the peer is doomed. Throws std::bad_alloc.
+/// kOk; kNoMemory, with which what waits fails; kAgain: it waits on; or another status, with which the peer
+/// is doomed. Throws std::bad_alloc.
 Status Engine::State::connect(Peer& peer, std::size_t provider_index, std::string_view address,
                               const std::optional<PeerNames>& names) {
   Provider* const provider = providers[provider_index];
   Result<Endpoint*> made = provider->connect(peer.id, address, names);
   if (!made.ok()) {
     // A process that is gone is told by the operation's error; the user can do something about the others.
-    if (made.error().status != Status::kPeerFailed) {
+    if (made.error().status != Status::kPeerFailed && made.error().status != Status::kAgain) {
       warn(LogScope::kProcess,
            "cannot connect to process " + std::to_string(index_of(peer.id)) + ": " + made.error().message);
     }
@@ -137,7 +138,7 @@ void Engine::introduce(PeerId id, std::string_view card) noexcept {
   try {
     status = state.connect_by_card(*peer, card);
     // A shortage may pass. Without memory for the card, it is asked for again.
-    if (status == Status::kNoMemory) peer->card = card;
+    if (status == Status::kNoMemory || status == Status::kAgain) peer->card = card;
   } catch (const std::bad_alloc&) {
     // As it stands.
   }
@@ -159,11 +160,14 @@ void Engine::State::tried_to_connect(Peer& peer, Status status) noexcept {
     peer.card = std::string();
     --introductions_due;
     connected(peer);
-  } else if (status == Status::kUnreachable || status == Status::kPeerFailed) {
+  } else if (status == Status::kAgain) {
+    peer.state = PeerState::kWanted;
+    activate(peer);
+  } else if (status == Status::kNoMemory) {
+    ran_short(peer);
+  } else {
     // Nothing can be sent to it, ever: what is posted to receive from it must not wait, either.
     doom(peer, status);
-  } else {
-    ran_short(peer);
   }
 }
 

@@ -184,8 +184,9 @@ class Provider : public Registrar {
   /// `names`: which numbers the two have for themselves and each other. Nothing: those that the peer told
   /// when it connected to this process; if it has not, both use the same numbers.
   /// Errors: kUnreachable (also: the peer had another address or other names before); kPeerFailed (no process
-  /// listens at `address`, or on_peer_down() was called); kNoMemory (no memory or no descriptors: the message
-  /// names the limit). Throws std::bad_alloc if there is no memory even for the error; then nothing was done.
+  /// listens at `address`, or on_peer_down() was called); kNoMemory (no memory or no descriptors: the
+  /// message names the limit); kAgain (likewise, for the moment: call again in a later turn). Throws
+  /// std::bad_alloc if there is no memory even for the error; then nothing was done.
   virtual Result<Endpoint*> connect(PeerId peer, std::string_view address,
                                     const std::optional<PeerNames>& names) = 0;
   Result<Endpoint*> connect(PeerId peer, std::string_view address) { return connect(peer, address, {}); }

@@ -35,6 +35,7 @@ struct ShmEndpoint final : Endpoint {
   LapTimer laps;
   /// The result of reserve(): kOk; kUnreachable before connect(), kPeerFailed after on_peer_down().
   Status sending = Status::kUnreachable;
+  std::uint64_t short_since_ns = 0;     ///< connect() has lacked a resource since then. 0: it has not.
   bool connecting = false;              ///< In connecting_: retry_connecting() tries again.
   bool write_refused = false;           ///< process_vm_writev does not work with this peer.
   bool read_refused = false;            ///< process_vm_readv does not work with this peer.

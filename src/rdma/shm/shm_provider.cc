@@ -12,6 +12,7 @@
 
 #include "rdma/cycle_clock.h"
 #include "rdma/descriptor_limit.h"
+#include "rdma/monotonic_clock.h"
 #include "rdma/system_error.h"
 
 namespace ch3_offload {
@@ -74,6 +75,7 @@ std::optional<Error> ShmProvider::set_up() {
   if (!page.ok()) return page.error();
   activity_ = ActivityBits(std::move(page.value()), std::move(file.value()));
 
+  say_few_descriptors();
   const std::size_t longest_slot = std::min(kLongestSlotBytes, longest_payload(config_.ring_bytes));
   memory_ = RingMemory(config_.memory_bytes, config_.processes_on_node, config_.ring_bytes,
                        static_cast<std::size_t>(page_bytes), longest_slot);
@@ -90,6 +92,24 @@ std::optional<Error> ShmProvider::set_up() {
       break;
   }
   return {};
+}
+
+/// Says it now if the connections to all processes of the node will not find descriptors.
+void ShmProvider::say_few_descriptors() const noexcept {
+  constexpr rlim_t kEach = 2;       // Of a peer: one socket for each direction.
+  constexpr rlim_t kForMoment = 4;  // Of a handshake: its files.
+  rlimit limit{};
+  const FileDescriptor lowest = duplicate(epoll_);  // Its number: about how many are open.
+  if (!lowest.valid() || ::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const auto open = static_cast<rlim_t>(lowest.get());
+  const rlim_t needed = open + kEach * (config_.processes_on_node - 1) + kForMoment;
+  if (needed <= limit.rlim_cur) return;
+  log_(LogScope::kNode,
+       "shm: a process may open %llu files here, which is too few for messages between all %zu processes of "
+       "the node: each has some %llu open and needs %llu for each other one, about %llu in all (ulimit -n)",
+       static_cast<unsigned long long>(limit.rlim_cur), config_.processes_on_node,
+       static_cast<unsigned long long>(open), static_cast<unsigned long long>(kEach),
+       static_cast<unsigned long long>(needed));
 }
 
 ShmProvider::~ShmProvider() = default;
@@ -128,14 +148,31 @@ Result<Endpoint*> ShmProvider::connect(PeerId id, std::string_view address,
     if (std::optional<Error> error =
             connect_anew(peer, *parsed, peer.has_address ? peer.names : names.value_or(common))) {
       forget_sending(peer);
-      return std::move(*error);
+      return in_time(peer, std::move(*error));
     }
   } catch (const std::bad_alloc&) {
     forget_sending(peer);
     throw;
   }
   peer.sending = Status::kOk;
+  peer.short_since_ns = 0;
   return &peer;
+}
+
+/// A shortage may pass, and the peer must not wait for ever if it does not.
+Error ShmProvider::in_time(ShmEndpoint& peer, Error error) {
+  if (error.status != Status::kNoMemory) return error;
+  const std::uint64_t now_ns = monotonic_ns();
+  if (peer.short_since_ns == 0) peer.short_since_ns = now_ns;
+  if (elapsed_ns(now_ns, peer.short_since_ns) < config_.shortage_limit_ms * 1'000'000) {
+    log_shortage("connecting to a local process", error.error_number);
+    wake_sleeper(false);
+    error.status = Status::kAgain;
+  } else {
+    error.status = Status::kUnreachable;
+    error.message = "for " + std::to_string(config_.shortage_limit_ms / 1000) + " s: " + error.message;
+  }
+  return error;
 }
 
 std::string ShmProvider::address_of(PeerId id) const {

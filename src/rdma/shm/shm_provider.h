@@ -127,6 +127,8 @@ class ShmProvider final : public Provider {
   std::optional<Error> make_ring(ShmEndpoint& peer);
   std::optional<Error> connect_anew(ShmEndpoint& peer, const ShmAddress& address, const PeerNames& names);
   std::optional<Error> try_connect(ShmEndpoint& peer);
+  void say_few_descriptors() const noexcept;
+  Error in_time(ShmEndpoint& peer, Error error);
   void try_connect_later(ShmEndpoint& peer) noexcept;
   void forget_sending(ShmEndpoint& peer) noexcept;
 

@@ -150,6 +150,21 @@ TEST_F(ShmProviderTest, AConnectionThatWaitsTooLongForADescriptorIsRefused) {
   EXPECT_NE(log(kB).find("refused"), std::string::npos) << log(kB);
 }
 
+/// Nothing is lost while a connection cannot be made. If it can never be, that is an end, and no wait.
+TEST_F(ShmProviderTest, WhoCannotConnectTriesAgainForAWhile) {
+  shortage_limit_ms = 100;
+  SetUp();
+  const std::string address = at(kB).local_address();
+  {
+    const Shortage shortage(0);
+    EXPECT_EQ(at(kA).connect(kB, address).error().status, Status::kAgain);
+    EXPECT_NE(log(kA).find("ulimit -n"), std::string::npos) << log(kA);
+    std::this_thread::sleep_for(std::chrono::milliseconds(shortage_limit_ms));
+    EXPECT_EQ(at(kA).connect(kB, address).error().status, Status::kUnreachable);
+  }
+  EXPECT_TRUE(at(kA).connect(kB, address).ok());
+}
+
 TEST_F(ShmProviderTest, TimeInWhichNobodyPolledIsNoShortage) {
   shortage_limit_ms = 400;
   SetUp();
