@@ -244,6 +244,17 @@ int MPIDI_CH3I_Window_enter(MPIR_Win * win, int rank);
 /* Operations on oneself are over when their call returns, as CH3's are: a program may free their memory. Waits
  * for them if `rank` is this process. */
 int MPIDI_CH3I_Window_settle_own(MPIR_Win * win, int rank);
+/* ---- ch3_win_fns.c: threads at windows that CH3 serves ---- */
+
+typedef struct MPIDI_CH3I_Turn {
+    struct MPIDI_CH3I_Turn *next;
+    const MPIR_Win *win;
+    int rank;                   /* negative: all */
+} MPIDI_CH3I_Turn_t;
+/* Waits until no other thread has a turn at that target of the window (negative: at any), and takes it. */
+int MPIDI_CH3I_Turn_take(MPIDI_CH3I_Turn_t * turn, const MPIR_Win * win, int rank);
+void MPIDI_CH3I_Turn_give(MPIDI_CH3I_Turn_t * turn);
+
 /* Whether loads and stores of this process reach the memory of another one. */
 static inline int MPIDI_CH3I_Window_is_near(const MPIR_Win * win, int rank)
 {

@@ -109,17 +109,6 @@ int MPIDI_CH3I_Stock_type_free_hook(MPIR_Datatype * type);
 #define MPID_Win_flush_local_all(first_) MPIDI_CH3I_WIN_FLUSH_LOCAL_ALL_##first_)
 #define MPIDI_CH3I_WIN_FLUSH_LOCAL_ALL_win_ptr MPIDI_CH3I_Window_flush_local_all(win_ptr
 #define MPIDI_CH3I_WIN_FLUSH_LOCAL_ALL_MPIR_Win MPIDI_CH3I_Stock_win_flush_local_all(MPIR_Win
-/* Likewise the functions with which an operation or a synchronisation moves CH3's operations (ch3_window_ops.c). */
-#define MPIDI_CH3I_RMA_Make_progress_target(first_, ...) MPIDI_CH3I_MAKE_PROGRESS_TARGET_##first_, __VA_ARGS__)
-#define MPIDI_CH3I_MAKE_PROGRESS_TARGET_win_ptr MPIDI_CH3I_Window_move_target(win_ptr
-#define MPIDI_CH3I_MAKE_PROGRESS_TARGET_MPIR_Win MPIDI_CH3I_Stock_make_progress_target(MPIR_Win
-#define MPIDI_CH3I_RMA_Make_progress_win(first_, ...) MPIDI_CH3I_MAKE_PROGRESS_WIN_##first_, __VA_ARGS__)
-#define MPIDI_CH3I_MAKE_PROGRESS_WIN_win_ptr MPIDI_CH3I_Window_move_all(win_ptr
-#define MPIDI_CH3I_MAKE_PROGRESS_WIN_MPIR_Win MPIDI_CH3I_Stock_make_progress_win(MPIR_Win
-int MPIDI_CH3I_Window_move_target(MPIR_Win * win, int rank, int *made_progress);
-int MPIDI_CH3I_Stock_make_progress_target(MPIR_Win * win, int rank, int *made_progress);
-int MPIDI_CH3I_Window_move_all(MPIR_Win * win, int *made_progress);
-int MPIDI_CH3I_Stock_make_progress_win(MPIR_Win * win, int *made_progress);
 int MPIDI_CH3I_Window_put(const void *origin, int origin_count, MPI_Datatype origin_type, int rank, MPI_Aint
                           displacement, int count, MPI_Datatype type, MPIR_Win * win, MPIR_Request * request);
 int MPIDI_CH3I_Stock_put(const void *origin, int origin_count, MPI_Datatype origin_type, int rank, MPI_Aint

@@ -16,8 +16,7 @@
  *   context ids): while there are any, a sleep is short.
  *
  *   a thread that has queued operations on a window leaves them to the hook if it cannot issue them. If it has to
- *   wait, it wakes the leader for that. What it has issued itself may end the waits of others: it tells them
- *   (tell_others() in ch3_window_ops.c).
+ *   wait, it wakes the leader for that. Whose turn at a target ends tells those that wait for it (ch3_win_fns.c).
  */
 
 #include "mpidi_ch3_impl.h"

@@ -279,31 +279,9 @@ static int grant_late(MPIR_Win * win, int *mpi_errno)
     return TRUE;
 }
 
-/* CH3 moves the operations of a target when a thread calls for it, and then by a progress hook, as long as the window
- * has some that are not issued. What a thread wants of a target (its sync_flag) while another one's operations are
- * not issued stays undone when these are issued: nobody looks again. So each thread looks before it waits. Of an epoch
- * of MPI_Win_start, CH3 would send the end once more. */
-static int move_operations(MPIR_Win * win, int target_rank, int *made_progress)
-{
-    *made_progress = FALSE;
-#ifdef MPICH_IS_THREADED
-    if (MPIR_IS_THREADED &&
-        (win->states.access_state == MPIDI_RMA_PER_TARGET || win->states.access_state == MPIDI_RMA_LOCK_ALL_CALLED ||
-         win->states.access_state == MPIDI_RMA_LOCK_ALL_ISSUED ||
-         win->states.access_state == MPIDI_RMA_LOCK_ALL_GRANTED)) {
-        MPIR_Win *win_ptr = win;
-
-        return target_rank >= 0 ? MPIDI_CH3I_RMA_Make_progress_target(win_ptr, target_rank, made_progress) :
-            MPIDI_CH3I_RMA_Make_progress_win(win_ptr, made_progress);
-    }
-#endif
-    return MPI_SUCCESS;
-}
-
 int MPIDI_CH3I_Win_wait(MPIR_Win * win, int target_rank)
 {
     int mpi_errno = MPI_SUCCESS;
-    int made_progress;
     MPID_Progress_state state;
 
     if (grant_late(win, &mpi_errno))
@@ -318,11 +296,7 @@ int MPIDI_CH3I_Win_wait(MPIR_Win * win, int target_rank)
             goto fn_fail;
         }
     }
-    mpi_errno = move_operations(win, target_rank, &made_progress);
-    MPIR_ERR_CHECK(mpi_errno);
-    if (made_progress)
-        goto fn_exit;           /* CH3 looks at its counts and comes here again */
-    /* A death or a refused lock ends this wait, too. */
+    /* A death or a refused lock ends this wait, too: CH3 looks at its counts and comes here again. */
     mpi_errno = MPID_Progress_wait(&state);
     MPIR_ERR_CHECK(mpi_errno);
 

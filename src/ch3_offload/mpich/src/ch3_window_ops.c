@@ -342,11 +342,18 @@ static int poke_if_over(MPIR_Win * win, int rank, MPIR_Request * request)
 static int stock_move(const buffer_t * source, const buffer_t * result, int rank, MPI_Aint displacement, int count,
                       MPI_Datatype type, MPIR_Win * win, MPIR_Request * request)
 {
-    int mpi_errno = source != NULL ?
-        MPIDI_CH3I_Stock_put(source->address, source->count, source->type, rank, displacement, count, type, win,
-                             request) :
-        MPIDI_CH3I_Stock_get((void *) result->address, result->count, result->type, rank, displacement, count, type,
-                             win, request);
+    MPIDI_CH3I_Turn_t turn;
+    int mpi_errno = MPIDI_CH3I_Turn_take(&turn, win, rank);
+
+    if (mpi_errno != MPI_SUCCESS)
+        return mpi_errno;
+    if (source != NULL)
+        mpi_errno = MPIDI_CH3I_Stock_put(source->address, source->count, source->type, rank, displacement, count,
+                                         type, win, request);
+    else
+        mpi_errno = MPIDI_CH3I_Stock_get((void *) result->address, result->count, result->type, rank, displacement,
+                                         count, type, win, request);
+    MPIDI_CH3I_Turn_give(&turn);
     return mpi_errno == MPI_SUCCESS ? poke_if_over(win, rank, request) : mpi_errno;
 }
 
@@ -618,12 +625,20 @@ static int copy_elements(buffer_t * buffer, char **copy)
 static int call_stock(const buffer_t * source, const buffer_t * result, int rank, MPI_Aint displacement, int count,
                       MPI_Datatype type, MPI_Op op, MPIR_Win * win, MPIR_Request * request)
 {
+    MPIDI_CH3I_Turn_t turn;
+    int mpi_errno = MPIDI_CH3I_Turn_take(&turn, win, rank);
+
+    if (mpi_errno != MPI_SUCCESS)
+        return mpi_errno;
     if (result == NULL)
-        return MPIDI_CH3I_Stock_accumulate(source->address, source->count, source->type, rank, displacement, count,
-                                           type, op, win, request);
-    return MPIDI_CH3I_Stock_get_accumulate(source->address, source->count, source->type, (void *) result->address,
-                                           result->count, result->type, rank, displacement, count, type, op, win,
-                                           request);
+        mpi_errno = MPIDI_CH3I_Stock_accumulate(source->address, source->count, source->type, rank, displacement,
+                                                count, type, op, win, request);
+    else
+        mpi_errno = MPIDI_CH3I_Stock_get_accumulate(source->address, source->count, source->type,
+                                                    (void *) result->address, result->count, result->type, rank,
+                                                    displacement, count, type, op, win, request);
+    MPIDI_CH3I_Turn_give(&turn);
+    return mpi_errno;
 }
 
 /* Where the pairs of a buffer begin, from its address. The caller frees it. NULL: no memory. */
@@ -750,32 +765,6 @@ static int stock_accumulate(const buffer_t * source, const buffer_t * result, in
     goto fn_exit;
 }
 
-/* A thread has issued operations, or has told their target that they are to end. Others may wait for that, and nothing
- * else tells them. */
-static void tell_others(int made_progress)
-{
-#ifdef MPICH_IS_THREADED
-    if (MPIR_IS_THREADED && made_progress)
-        MPIDI_CH3_Progress_signal_completion();
-#endif
-}
-
-int MPIDI_CH3I_Window_move_target(MPIR_Win * win, int rank, int *made_progress)
-{
-    int mpi_errno = MPIDI_CH3I_Stock_make_progress_target(win, rank, made_progress);
-
-    tell_others(*made_progress);
-    return mpi_errno;
-}
-
-int MPIDI_CH3I_Window_move_all(MPIR_Win * win, int *made_progress)
-{
-    int mpi_errno = MPIDI_CH3I_Stock_make_progress_win(win, made_progress);
-
-    tell_others(*made_progress);
-    return mpi_errno;
-}
-
 int MPIDI_CH3I_Window_accumulate(const void *origin, int origin_count, MPI_Datatype origin_type, int rank,
                                  MPI_Aint displacement, int count, MPI_Datatype type, MPI_Op op,
                                  MPIR_Win * win, MPIR_Request * request)
@@ -837,10 +826,23 @@ int MPIDI_CH3I_Window_rget_accumulate(const void *origin, int origin_count, MPI_
 int MPIDI_CH3I_Window_fetch_and_op(const void *origin, void *result, MPI_Datatype type, int rank,
                                    MPI_Aint displacement, MPI_Op op, MPIR_Win * win)
 {
-    if (win->ch.served != MPIDI_CH3I_SERVED_ALL && !has_gap(type))
-        return MPIDI_CH3I_Stock_fetch_and_op(origin, result, type, rank, displacement, op, win);
-    return MPIDI_CH3I_Window_get_accumulate(origin, 1, type, result, 1, type, rank, displacement, 1, type, op,
+    MPIDI_CH3I_Turn_t turn;
+    int mpi_errno = MPI_SUCCESS;
+
+    if (win->ch.served != MPIDI_CH3I_SERVED_ALL && !has_gap(type)) {
+        mpi_errno = MPIDI_CH3I_Turn_take(&turn, win, rank);
+        MPIR_ERR_CHECK(mpi_errno);
+        mpi_errno = MPIDI_CH3I_Stock_fetch_and_op(origin, result, type, rank, displacement, op, win);
+        MPIDI_CH3I_Turn_give(&turn);
+        goto fn_exit;
+    }
+    mpi_errno = MPIDI_CH3I_Window_get_accumulate(origin, 1, type, result, 1, type, rank, displacement, 1, type, op,
                                             win, NULL);
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
 }
 
 int MPIDI_CH3I_Window_compare_and_swap(const void *origin, const void *compare, void *result,
@@ -856,8 +858,15 @@ int MPIDI_CH3I_Window_compare_and_swap(const void *origin, const void *compare, 
     char *to = result;
     MPIDI_CH3I_Window_op *operation;
 
-    if (win->ch.served != MPIDI_CH3I_SERVED_ALL)
-        return MPIDI_CH3I_Stock_compare_and_swap(origin, compare, result, type, rank, displacement, win);
+    if (win->ch.served != MPIDI_CH3I_SERVED_ALL) {
+        MPIDI_CH3I_Turn_t turn;
+
+        mpi_errno = MPIDI_CH3I_Turn_take(&turn, win, rank);
+        MPIR_ERR_CHECK(mpi_errno);
+        mpi_errno = MPIDI_CH3I_Stock_compare_and_swap(origin, compare, result, type, rank, displacement, win);
+        MPIDI_CH3I_Turn_give(&turn);
+        goto fn_exit;
+    }
     mpi_errno = MPIDI_CH3I_Window_enter(win, rank);
     MPIR_ERR_CHECK(mpi_errno);
     operation = MPIDI_CH3I_Window_op_make(win, rank, NULL);

@@ -567,41 +567,61 @@ static int poke_if_near(const MPIR_Win * win, int rank)
 
 int MPIDI_CH3I_Window_flush(int rank, MPIR_Win * win)
 {
+    MPIDI_CH3I_Turn_t turn;
     int mpi_errno;
 
     if (win->ch.served == MPIDI_CH3I_SERVED_ALL)
         return flush(win, rank);
+    mpi_errno = MPIDI_CH3I_Turn_take(&turn, win, rank);
+    if (mpi_errno != MPI_SUCCESS)
+        return mpi_errno;
     mpi_errno = MPIDI_CH3I_Stock_win_flush(rank, win);
+    MPIDI_CH3I_Turn_give(&turn);
     return mpi_errno == MPI_SUCCESS ? poke_if_near(win, rank) : mpi_errno;
 }
 
 int MPIDI_CH3I_Window_flush_local(int rank, MPIR_Win * win)
 {
+    MPIDI_CH3I_Turn_t turn;
     int mpi_errno;
 
     if (win->ch.served == MPIDI_CH3I_SERVED_ALL)
         return flush(win, rank);
+    mpi_errno = MPIDI_CH3I_Turn_take(&turn, win, rank);
+    if (mpi_errno != MPI_SUCCESS)
+        return mpi_errno;
     mpi_errno = MPIDI_CH3I_Stock_win_flush_local(rank, win);
+    MPIDI_CH3I_Turn_give(&turn);
     return mpi_errno == MPI_SUCCESS ? poke_if_near(win, rank) : mpi_errno;
 }
 
 int MPIDI_CH3I_Window_flush_all(MPIR_Win * win)
 {
+    MPIDI_CH3I_Turn_t turn;
     int mpi_errno;
 
     if (win->ch.served == MPIDI_CH3I_SERVED_ALL)
         return flush(win, -1);
+    mpi_errno = MPIDI_CH3I_Turn_take(&turn, win, -1);
+    if (mpi_errno != MPI_SUCCESS)
+        return mpi_errno;
     mpi_errno = MPIDI_CH3I_Stock_win_flush_all(win);
+    MPIDI_CH3I_Turn_give(&turn);
     return mpi_errno == MPI_SUCCESS ? poke_if_near(win, -1) : mpi_errno;
 }
 
 int MPIDI_CH3I_Window_flush_local_all(MPIR_Win * win)
 {
+    MPIDI_CH3I_Turn_t turn;
     int mpi_errno;
 
     if (win->ch.served == MPIDI_CH3I_SERVED_ALL)
         return flush(win, -1);
+    mpi_errno = MPIDI_CH3I_Turn_take(&turn, win, -1);
+    if (mpi_errno != MPI_SUCCESS)
+        return mpi_errno;
     mpi_errno = MPIDI_CH3I_Stock_win_flush_local_all(win);
+    MPIDI_CH3I_Turn_give(&turn);
     return mpi_errno == MPI_SUCCESS ? poke_if_near(win, -1) : mpi_errno;
 }
 
