@@ -24,7 +24,7 @@ int kernel_copies_refusal(pid_t pid, std::uint64_t probe_address) noexcept {
   std::uint64_t word = 0;
   const iovec local{&word, sizeof word};
   const iovec remote{reinterpret_cast<void*>(probe_address), sizeof word};
-  if (process_vm_readv(pid, &local, 1, &remote, 1, 0) != sizeof word) return errno;
+  if (MemoryCopier::kernel().copy_by_any_thread(pid, local, {&remote, 1}, false) != sizeof word) return errno;
   return word == NicdHello::kMagic ? 0 : ESRCH;  // That of another process with this number.
 }
 

@@ -57,7 +57,9 @@ struct PayloadLayout {
     /// one before it ended, or at 0. Payload::address is their context, which is one operation's and the
     /// engine's until the operation is over. They need the client's address space and may be called by any
     /// thread: the engine's, in progress() and in commands. They must not call the engine.
-    kPacked
+    kPacked,
+    /// As kPacked, and a FetchedLayout: the bytes may have to come from elsewhere first.
+    kFetched
   };
   Kind kind;
   // kPieces:
@@ -70,6 +72,14 @@ struct PayloadLayout {
                std::size_t length_bytes) noexcept = nullptr;
   void (*unpack)(void* context, std::size_t offset_bytes, const std::byte* source,
                  std::size_t length_bytes) noexcept = nullptr;
+};
+
+/// Of a payload that its reader may not be able to read yet: kFetched.
+struct FetchedLayout : PayloadLayout {
+  /// As pack(). False: the bytes were asked for, and nothing was copied: the engine tries again in a later
+  /// progress(). pack() itself is for who cannot wait.
+  bool (*try_pack)(const void* context, std::size_t offset_bytes, std::byte* destination,
+                   std::size_t length_bytes) noexcept = nullptr;
 };
 
 /// A send buffer, or a receive buffer of that capacity: contiguous memory when layout is null. Must stay

@@ -15,8 +15,10 @@ namespace {
 
 static_assert(kUncutPacketBytes <= kLeastSlotBytes - sizeof(wire::CommonHeader));
 
-/// Copies bytes [offset, offset + out.size()) of a packet, header and data as one run.
-void gather_packet(const PacketOperation& packet, std::size_t offset, std::span<std::byte> out) noexcept {
+/// Copies bytes [offset, offset + out.size()) of a packet, header and data as one run. False: as
+/// try_gather().
+[[nodiscard]] bool try_gather_packet(const PacketOperation& packet, std::size_t offset,
+                                     std::span<std::byte> out) noexcept {
   if (offset < packet.header.size()) {
     const std::size_t length = std::min(packet.header.size() - offset, out.size());
     std::memcpy(out.data(), packet.header.data() + offset, length);
@@ -25,15 +27,16 @@ void gather_packet(const PacketOperation& packet, std::size_t offset, std::span<
   }
   offset -= packet.header.size();
   for (const Payload& part : packet.data) {
-    if (out.empty()) return;
+    if (out.empty()) return true;
     if (offset < part.length_bytes) {
       const std::size_t length = std::min(part.length_bytes - offset, out.size());
-      gather(part, offset, out.first(length));
+      if (!try_gather(part, offset, out.first(length))) return false;
       out = out.subspan(length);
       offset += length;
     }
     offset -= part.length_bytes;
   }
+  return true;
 }
 
 /// A part of a packet that is worth a rendezvous.
@@ -96,14 +99,15 @@ bool Engine::State::packet_at_once(Peer& peer, std::span<const std::byte> header
       reserve(peer, slot_bytes, slot) != Status::kOk) {
     return false;
   }
-  wire::put(slot, common(peer, wire::Kind::kPacket, 0));
+  const auto whole = slot;
   slot = slot.subspan(sizeof(wire::CommonHeader));
   if (!header.empty()) std::memcpy(slot.data(), header.data(), header.size());
   slot = slot.subspan(header.size());
   for (const Payload& part : data) {
-    gather(part, 0, slot.first(part.length_bytes));
+    if (!try_gather(part, 0, slot.first(part.length_bytes))) return false;
     slot = slot.subspan(part.length_bytes);
   }
+  wire::put(whole, common(peer, wire::Kind::kPacket, 0));
   peer.provider->commit(*peer.endpoint, slot_bytes);
   return true;
 }
@@ -125,8 +129,9 @@ Status Engine::State::stream_packet(PacketOperation& packet) noexcept {
   std::span<std::byte> slot;
   const Status status = reserve(peer, sizeof(wire::CommonHeader) + length, slot);
   if (status != Status::kOk) return status;
+  if (!try_gather_packet(packet, packet.sent_bytes, slot.subspan(sizeof(wire::CommonHeader), length)))
+    return Status::kAgain;
   wire::put(slot, common(peer, wire::Kind::kPacket, 0));
-  gather_packet(packet, packet.sent_bytes, slot.subspan(sizeof(wire::CommonHeader), length));
   peer.provider->commit(*peer.endpoint, sizeof(wire::CommonHeader) + length);
   spend(packet, sizeof(wire::CommonHeader) + length);
   packet.sent_bytes += length;

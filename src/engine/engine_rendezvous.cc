@@ -116,12 +116,13 @@ Status Engine::State::move(Outgoing& outgoing) noexcept {
   std::span<std::byte> slot;
   const Status status = reserve(peer, sizeof(wire::DataHeader) + part, slot);
   if (status != Status::kOk) return status;
+  if (!try_gather(outbound.payload, outbound.sent_bytes, slot.subspan(sizeof(wire::DataHeader), part)))
+    return Status::kAgain;
   wire::DataHeader header;
   header.common = common(peer, wire::Kind::kData, 0);
   header.transfer = outbound.landing;
   header.offset_bytes = outbound.sent_bytes;
   wire::put(slot, header);
-  gather(outbound.payload, outbound.sent_bytes, slot.subspan(sizeof header, part));
   peer.provider->commit(*peer.endpoint, sizeof header + part);
   spend(outgoing, sizeof header + part);
   outbound.sent_bytes += part;

@@ -11,6 +11,11 @@ namespace ch3_offload {
 
 namespace {
 
+/// Whether the payload may have to come from elsewhere: its copy must be able to wait.
+bool may_be_away(const Payload& payload) noexcept {
+  return payload.layout != nullptr && payload.layout->kind == PayloadLayout::Kind::kFetched;
+}
+
 /// What fits.
 std::size_t common_bytes(const Payload& from, const Payload& to) noexcept {
   return std::min(from.length_bytes, to.length_bytes);
@@ -33,9 +38,9 @@ Progressed Engine::State::send_to_self(SendMode mode, const MatchKey& key, const
     ++counters.received_expected;
     trace(TraceEvent::kMatched, self->id, number, abridged(key), receive->cookie);
     const std::size_t wanted_bytes = common_bytes(payload, receive->payload);
-    SendOperation* const send = wanted_bytes <= config.self_copy_bytes
-                                    ? nullptr
-                                    : make_send(*self, mode, key, payload, send_id, cookie, number);
+    const bool at_once = wanted_bytes <= config.self_copy_bytes && !may_be_away(payload);
+    SendOperation* const send =
+        at_once ? nullptr : make_send(*self, mode, key, payload, send_id, cookie, number);
     if (send != nullptr) {
       kSendMachine.must_step(send->state, SendEvent::kKeptHere);
       self->outgoing.push_back(*send);
@@ -43,26 +48,29 @@ Progressed Engine::State::send_to_self(SendMode mode, const MatchKey& key, const
       operation = OperationId{kSendOperation | send->pool_id};
       return Progressed::kPending;
     }
-    copy_range(payload, receive->payload, 0, wanted_bytes);
-    const Status received = wanted_bytes == payload.length_bytes ? Status::kOk : Status::kTruncated;
+    Status received = wanted_bytes == payload.length_bytes ? Status::kOk : Status::kTruncated;
+    if (!copy_range(payload, receive->payload, 0, wanted_bytes)) received = status = Status::kNoMemory;
     trace(TraceEvent::kReceiveDone, self->id, number, static_cast<std::uint64_t>(received), receive->cookie);
     complete_receive(*receive, received, key, payload.length_bytes);
-    trace(TraceEvent::kSendDone, self->id, number, 0, cookie);
-    return Progressed::kDone;
+    trace(TraceEvent::kSendDone, self->id, number, static_cast<std::uint64_t>(status), cookie);
+    return status == Status::kOk ? Progressed::kDone : Progressed::kFailed;
   }
 
   const std::size_t cost = wire::cost_of(std::min(payload.length_bytes, config.eager_limit_bytes));
   if (mode != SendMode::kSynchronous && payload.length_bytes <= config.eager_limit_bytes && room_for(cost)) {
     IncomingMessage* const kept = keep(*self, key, payload.length_bytes, {});
     if (kept == nullptr) return Progressed::kFailed;
-    gather(payload, 0, {kept->stored(), payload.length_bytes});
     kept->send_id = send_id;
     kept->optimistic = true;
     optimistic_bytes += cost;
-    matcher.add(*kept);
-    status = Status::kOk;
-    trace(TraceEvent::kSendDone, self->id, number, 0, cookie);
-    return Progressed::kDone;
+    if (try_gather(payload, 0, {kept->stored(), payload.length_bytes})) {
+      matcher.add(*kept);
+      status = Status::kOk;
+      trace(TraceEvent::kSendDone, self->id, number, 0, cookie);
+      return Progressed::kDone;
+    }
+    forget_message(*kept);
+    --counters.received_unexpected;  // It is counted below.
   }
 
   SendOperation* const send = make_send(*self, mode, key, payload, send_id, cookie, number);
@@ -92,14 +100,16 @@ Progressed Engine::State::send_to_self(SendMode mode, const MatchKey& key, const
 /// A receive takes a message whose payload is still the send's.
 void Engine::State::take_from_self(IncomingMessage& message, const Payload& payload) noexcept {
   SendOperation& send = *message.send_to_self;
-  copy_range(send.payload, payload, 0, common_bytes(send.payload, payload));
+  // What may be away is copied in parts.
+  static_cast<void>(copy_range(send.payload, payload, 0, common_bytes(send.payload, payload)));
   finish_send(send, Status::kOk);
 }
 
 /// Whether a message to oneself and the payload of its receive are too long to be copied at once.
 bool Engine::State::copies_in_parts(const IncomingMessage& message, const Payload& payload) const noexcept {
-  return message.state == MessageState::kToSelf &&
-         common_bytes(message.send_to_self->payload, payload) > config.self_copy_bytes;
+  if (message.state != MessageState::kToSelf) return false;
+  const Payload& sent = message.send_to_self->payload;
+  return may_be_away(sent) || common_bytes(sent, payload) > config.self_copy_bytes;
 }
 
 /// `receive` is in no queue, and has its payload and its cookie.
@@ -122,18 +132,19 @@ void Engine::State::begin_turns(Outgoing& one) noexcept {
 
 std::size_t Engine::State::copy_to_self() noexcept {
   Outgoing& one = *self_copies.pop_front();
-  if (one.kind == Operation::Kind::kTarget)
-    continue_own_move(static_cast<TargetOutgoing&>(one));
-  else
-    continue_self_copy(static_cast<SendOperation&>(one));
+  if (one.kind != Operation::Kind::kTarget) return continue_self_copy(static_cast<SendOperation&>(one));
+  continue_own_move(static_cast<TargetOutgoing&>(one));
   return 1;
 }
 
-void Engine::State::continue_self_copy(SendOperation& send) noexcept {
+std::size_t Engine::State::continue_self_copy(SendOperation& send) noexcept {
   ReceiveOperation& receive = *send.copied_to;
   const std::size_t wanted_bytes = common_bytes(send.payload, receive.payload);
   const std::size_t part = std::min(config.self_copy_bytes, wanted_bytes - send.sent_bytes);
-  copy_range(send.payload, receive.payload, send.sent_bytes, part);
+  if (!copy_range(send.payload, receive.payload, send.sent_bytes, part)) {
+    self_copies.push_back(send);
+    return 0;
+  }
   send.sent_bytes += part;
   if (send.sent_bytes < wanted_bytes) {
     self_copies.push_back(send);  // They take turns.
@@ -142,6 +153,7 @@ void Engine::State::continue_self_copy(SendOperation& send) noexcept {
     finish_receive(receive, wanted_bytes == send.payload.length_bytes ? Status::kOk : Status::kTruncated);
     finish_send(send, Status::kOk);
   }
+  return 1;
 }
 
 /// `send`: pending, or null: done for its caller. False: it has matched.

@@ -71,13 +71,13 @@ SendOperation* Engine::State::make_send(Peer& peer, SendMode mode, const MatchKe
   std::span<std::byte> slot;
   const Status status = reserve(peer, slot_bytes, slot);
   if (status != Status::kOk) return status;
+  if (!try_gather(payload, 0, slot.subspan(sizeof(wire::EagerHeader)))) return Status::kAgain;
   wire::EagerHeader header;
   header.common = common(peer, wire::Kind::kEager, flags);
   header.bits = key.bits;
   header.initiator = key.initiator;
   header.send_id = send_id;
   wire::put(slot, header);
-  gather(payload, 0, slot.subspan(sizeof header));
   trace(TraceEvent::kSendShort, peer.id, number, length);
   peer.provider->commit(*peer.endpoint, slot_bytes);
   peer.books->credit_bytes -= wire::cost_of(length);
@@ -101,6 +101,7 @@ Status Engine::State::send_first(SendOperation& send) noexcept {
   std::span<std::byte> slot;
   const Status status = reserve(peer, sizeof(wire::EagerFirstHeader) + part, slot);
   if (status != Status::kOk) return status;
+  if (!try_gather(send.payload, 0, slot.subspan(sizeof(wire::EagerFirstHeader), part))) return Status::kAgain;
   wire::EagerFirstHeader header;
   header.eager.common = common(peer, wire::Kind::kEagerFirst, synchronous ? wire::kSynchronous : 0U);
   header.eager.bits = send.key.bits;
@@ -108,7 +109,6 @@ Status Engine::State::send_first(SendOperation& send) noexcept {
   header.eager.send_id = synchronous ? number_outgoing(send) : send.send_id;
   header.total_bytes = length;
   wire::put(slot, header);
-  gather(send.payload, 0, slot.subspan(sizeof header, part));
   trace(TraceEvent::kSendEager, peer.id, send.number, length);
   peer.provider->commit(*peer.endpoint, sizeof header + part);
   peer.books->credit_bytes -= wire::cost_of(length);
@@ -173,8 +173,9 @@ Status Engine::State::stream(SendOperation& send) noexcept {
   std::span<std::byte> slot;
   const Status status = reserve(peer, sizeof(wire::CommonHeader) + part, slot);
   if (status != Status::kOk) return status;
+  if (!try_gather(send.payload, send.sent_bytes, slot.subspan(sizeof(wire::CommonHeader), part)))
+    return Status::kAgain;
   wire::put(slot, common(peer, wire::Kind::kEagerNext, 0));
-  gather(send.payload, send.sent_bytes, slot.subspan(sizeof(wire::CommonHeader), part));
   peer.provider->commit(*peer.endpoint, sizeof(wire::CommonHeader) + part);
   spend(send, sizeof(wire::CommonHeader) + part);
   send.sent_bytes += part;
@@ -201,6 +202,8 @@ Status Engine::State::announce(SendOperation& send) noexcept {
   std::span<std::byte> slot;
   const Status status = reserve(peer, slot_bytes, slot);
   if (status != Status::kOk) return status;
+  if (optimistic && !try_gather(send.payload, 0, slot.subspan(sizeof(wire::RtsHeader), length)))
+    return Status::kAgain;
   wire::RtsHeader header;
   header.common = common(peer, wire::Kind::kRts,
                          (send.mode == SendMode::kSynchronous ? wire::kSynchronous : 0U) |
@@ -211,7 +214,6 @@ Status Engine::State::announce(SendOperation& send) noexcept {
   header.operation = number_outgoing(send);
   header.send_id = send.send_id;
   wire::put(slot, header);
-  if (optimistic) gather(send.payload, 0, slot.subspan(sizeof header, length));
   trace(optimistic ? TraceEvent::kOptimisticSent : TraceEvent::kRtsSent, peer.id, send.number, length);
   peer.provider->commit(*peer.endpoint, slot_bytes);
   spend(send, slot_bytes);
@@ -236,11 +238,10 @@ void Engine::State::keep_copy(SendOperation& send) noexcept {
   SendOperation* const told = &send == submitting ? nullptr : sends.take();
   if (told == nullptr && &send != submitting) return;
   std::unique_ptr<std::byte[]> copy(new (std::nothrow) std::byte[std::max<std::size_t>(length, 1)]);
-  if (copy == nullptr) {
+  if (copy == nullptr || !try_gather(send.payload, 0, {copy.get(), length})) {
     if (told != nullptr) sends.give_back(*told);
     return;
   }
-  gather(send.payload, 0, {copy.get(), length});
   send.payload = {copy.get(), length, nullptr};
   send.copy = std::move(copy);
   send.detached = true;

@@ -198,7 +198,7 @@ struct Engine::State final : Sink {
   void begin_self_copy(SendOperation& send, ReceiveOperation& receive) noexcept;
   void begin_turns(Outgoing& one) noexcept;
   std::size_t copy_to_self() noexcept;  ///< A part. REQUIRES: self_copies is not empty.
-  void continue_self_copy(SendOperation& send) noexcept;
+  std::size_t continue_self_copy(SendOperation& send) noexcept;  ///< 0: its bytes are not here.
   bool cancel_to_self(SendOperation* send, const MatchKey& key, std::uint32_t send_id) noexcept;
 
   // engine_send.cc

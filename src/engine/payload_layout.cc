@@ -42,7 +42,7 @@ inline void copy(std::byte* to, const std::byte* from, std::size_t length) noexc
 }  // namespace
 
 void gather_layout(const Payload& payload, std::size_t offset, std::span<std::byte> out) noexcept {
-  if (payload.layout->kind == PayloadLayout::Kind::kPacked)
+  if (payload.layout->kind != PayloadLayout::Kind::kPieces)
     return payload.layout->pack(payload.address, offset, out.data(), out.size());
   std::byte* to = out.data();
   for_each_run(payload, offset, out.size(), [&](const std::byte* memory, std::size_t length) {
@@ -51,8 +51,16 @@ void gather_layout(const Payload& payload, std::size_t offset, std::span<std::by
   });
 }
 
+bool try_gather_layout(const Payload& payload, std::size_t offset, std::span<std::byte> out) noexcept {
+  if (payload.layout->kind == PayloadLayout::Kind::kFetched)
+    return static_cast<const FetchedLayout*>(payload.layout)
+        ->try_pack(payload.address, offset, out.data(), out.size());
+  gather_layout(payload, offset, out);
+  return true;
+}
+
 void scatter_layout(const Payload& payload, std::size_t offset, std::span<const std::byte> part) noexcept {
-  if (payload.layout->kind == PayloadLayout::Kind::kPacked)
+  if (payload.layout->kind != PayloadLayout::Kind::kPieces)
     return payload.layout->unpack(payload.address, offset, part.data(), part.size());
   const std::byte* from = part.data();
   for_each_run(payload, offset, part.size(), [&](std::byte* memory, std::size_t length) {
@@ -61,19 +69,23 @@ void scatter_layout(const Payload& payload, std::size_t offset, std::span<const 
   });
 }
 
-void copy_range(const Payload& from, const Payload& to, std::size_t offset, std::size_t length) noexcept {
+bool copy_range(const Payload& from, const Payload& to, std::size_t offset, std::size_t length) noexcept {
   if (from.layout == nullptr && to.layout == nullptr) {
     if (length > 0) std::memmove(to.address + offset, from.address + offset, length);
-    return;
+    return true;
   }
-  if (from.layout == nullptr) return scatter(to, offset, {from.address + offset, length});
-  if (to.layout == nullptr) return gather(from, offset, {to.address + offset, length});
+  if (from.layout == nullptr) {
+    scatter(to, offset, {from.address + offset, length});
+    return true;
+  }
+  if (to.layout == nullptr) return try_gather(from, offset, {to.address + offset, length});
   std::array<std::byte, kPieceBytes> piece;
   for (const std::size_t end = offset + length; offset < end; offset += kPieceBytes) {
     const auto part = std::span(piece).first(std::min(kPieceBytes, end - offset));
-    gather(from, offset, part);
+    if (!try_gather(from, offset, part)) return false;
     scatter(to, offset, part);
   }
+  return true;
 }
 
 }  // namespace ch3_offload

@@ -45,8 +45,9 @@ inline void for_each_run(const Payload& payload, std::size_t offset, std::size_t
   }
 }
 
-/// As gather() and scatter(), of a payload with a layout. REQUIRES: the range is not empty and within the
-/// payload.
+/// As gather(), try_gather() and scatter(), of a payload with a layout. REQUIRES: the range is not empty and
+/// within the payload.
+bool try_gather_layout(const Payload& payload, std::size_t offset, std::span<std::byte> out) noexcept;
 void gather_layout(const Payload& payload, std::size_t offset, std::span<std::byte> out) noexcept;
 void scatter_layout(const Payload& payload, std::size_t offset, std::span<const std::byte> part) noexcept;
 
@@ -58,6 +59,14 @@ inline void gather(const Payload& payload, std::size_t offset, std::span<std::by
   } else {
     gather_layout(payload, offset, out);
   }
+}
+
+/// As gather(). False: the bytes are not here yet (FetchedLayout), and `out` holds nothing.
+[[nodiscard]] inline bool try_gather(const Payload& payload, std::size_t offset,
+                                     std::span<std::byte> out) noexcept {
+  if (payload.layout != nullptr && !out.empty()) return try_gather_layout(payload, offset, out);
+  gather(payload, offset, out);
+  return true;
 }
 
 /// Copies `part` into the payload at `offset`; what is beyond its capacity is dropped.
@@ -72,7 +81,8 @@ inline void scatter(const Payload& payload, std::size_t offset, std::span<const 
 }
 
 /// Copies `length` bytes of the payloads from `offset` on. Only payloads without a layout may overlap.
-/// REQUIRES: they are within both.
-void copy_range(const Payload& from, const Payload& to, std::size_t offset, std::size_t length) noexcept;
+/// False: not all of it is here yet (FetchedLayout); to be done again. REQUIRES: they are within both.
+[[nodiscard]] bool copy_range(const Payload& from, const Payload& to, std::size_t offset,
+                              std::size_t length) noexcept;
 
 }  // namespace ch3_offload

@@ -3,24 +3,32 @@
 //
 //   the client's memory         becomes a payload that is         copied
 //   shared with the processor   contiguous, where it is mapped    like memory of the processor
-//   any other                   kPacked, with functions of ours   by the kernel (process_vm_readv, _writev),
+//   any other                   kFetched, with functions of ours  by the kernel (process_vm_readv, _writev),
 //                                                                 straight from or to a slot
 //
-// If the kernel refuses that, a client must share whatever it names. A short message for memory that is not
-// shared need not be copied there: the event of its receive can take it along (Part::keep_short()).
+// The kernel may refuse a copy, from the start or at any time: the client has made itself undumpable, its
+// memory is a device's, a filter forbids the call. Then the client copies. A message that it sends waits in
+// the engine until the client has given its bytes in memory that both share (next_wanted(), Part::give()). A
+// message that it receives is kept here, and the events of its receive take it along (Part::kept()). If the
+// refusal is one of the client's memory as a whole, all of that is so from then on. A short message for
+// memory that is not shared is kept in any case (Part::keep_short()): its event costs less than the kernel's
+// copy.
 //
-// An address that the client does not have breaks the client, not the processor: reads then give zeros,
-// writes do nothing, and is_broken() says so. Whoever runs the engine must drop such a client before
-// anything of it leaves (ClientOutlet::silence()).
+// The memory of a second client (target entries, requests) cannot wait: refused, it breaks the client. So
+// does an address that the client does not have: reads then give zeros, writes do nothing, and is_broken()
+// says so. From then on nothing may be told to the client, and nothing of it may leave
+// (ClientOutlet::silence()).
 //
 // Threads: one.
 
 #pragma once
 
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -35,53 +43,103 @@ namespace ch3_offload {
 /// Whether the kernel lets the processor copy from and to a client's memory.
 enum class KernelCopies : std::uint8_t { kAllowed, kRefused };
 
+/// Copies between this process and another one.
+class MemoryCopier {
+ public:
+  virtual ~MemoryCopier() = default;
+  /// As process_vm_readv() and process_vm_writev(). Also after the first thread of the process has ended.
+  ssize_t copy_by_any_thread(pid_t pid, const iovec& here, std::span<const iovec> there,
+                             bool is_write) noexcept;
+  /// One call of the kernel, which knows the process by one of its threads.
+  virtual ssize_t copy(pid_t thread, const iovec& here, std::span<const iovec> there, bool is_write) noexcept;
+  /// Whether the process has all of that memory, and may itself read it, or write it. True: not known.
+  virtual bool may_have(pid_t pid, const iovec& there, bool is_write) noexcept;
+  static MemoryCopier& kernel() noexcept;
+};
+
 class ClientMemory {
  public:
   /// Of process `pid`, which sends files over `socket`, and whose messages leave through `outlet`. Its peers
   /// are below `peer_limit`.
   ClientMemory(pid_t pid, const FileDescriptor& socket, std::uint32_t peer_limit, ClientOutlet& outlet,
-               KernelCopies copies = KernelCopies::kAllowed) noexcept
-      : pid_(pid), peer_limit_(peer_limit), outlet_(outlet), copies_(copies), shares_(socket) {}
+               KernelCopies copies = KernelCopies::kAllowed,
+               MemoryCopier& copier = MemoryCopier::kernel()) noexcept
+      : pid_(pid),
+        peer_limit_(peer_limit),
+        outlet_(outlet),
+        copier_(copier),
+        copies_(copies),
+        shares_(socket) {}
 
   ClientShares& shares() noexcept { return shares_; }
+  /// As the client was told.
   bool may_copy() const noexcept { return copies_ == KernelCopies::kAllowed; }
   PeerId rank() const noexcept { return outlet_.rank(); }
   std::uint32_t peer_limit() const noexcept { return peer_limit_; }
   bool is_broken() const noexcept { return is_broken_; }
+  /// The same, as it is at any time.
+  const bool& broken() const noexcept { return is_broken_; }
   /// Why, for the user.
   const std::string& reason() const noexcept { return reason_; }
+
+  /// Bytes that a message needs: of part `part` of an operation, from `offset_bytes` on.
+  struct Wanted {
+    OperationId operation = kNoOperation;
+    std::uint32_t part = 0;
+    std::size_t offset_bytes = 0;
+  };
 
   /// A payload of the client, and what its copies need. Stays as it is until its operation is over.
   class Part {
    public:
     Payload payload() noexcept;
+    /// It is part `part` of a message: its copies may wait for the client.
+    void belong_to(OperationId operation, std::uint32_t part) noexcept { wanted_ = {operation, part, 0}; }
     /// From now on, what is written at the beginning and is no longer than `limit_bytes` stays in kept().
     /// What is written after it sends both to the client's memory.
     void keep_short(std::size_t limit_bytes) noexcept { keeps_bytes_ = limit_bytes; }
-    /// What was written, and is not in the client's memory: the beginning of the payload.
-    std::span<const std::byte> kept() const noexcept { return {kept_.get(), kept_bytes_}; }
+    /// What was written, and is not in the client's memory: bytes of the payload from kept_from() on.
+    std::span<const std::byte> kept() const noexcept { return kept_; }
+    std::size_t kept_from() const noexcept { return kept_from_; }
+    /// What was written is lost, because there was no memory to keep it.
+    bool is_lost() const noexcept { return is_lost_; }
+    /// The client's bytes from `offset_bytes` on are at `address`, in memory that it shares. False: they are
+    /// not.
+    bool give(std::size_t offset_bytes, std::uint64_t address, std::uint64_t length_bytes) noexcept;
     /// Of a payload in pieces: a copy of the client's layout, with the client's addresses. Null: it is not in
     /// pieces.
     const PayloadLayout* layout() const noexcept { return named_.layout; }
 
    private:
     friend class ClientMemory;
+    static bool try_pack(const void* context, std::size_t offset_bytes, std::byte* destination,
+                         std::size_t length_bytes) noexcept;
     static void pack(const void* context, std::size_t offset_bytes, std::byte* destination,
                      std::size_t length_bytes) noexcept;
     static void unpack(void* context, std::size_t offset_bytes, const std::byte* source,
                        std::size_t length_bytes) noexcept;
-    void move(std::size_t offset_bytes, std::byte* here, std::size_t length_bytes, bool is_write) noexcept;
+    bool move(std::size_t offset_bytes, std::byte* here, std::size_t length_bytes, bool is_write) noexcept;
+    bool read(std::size_t offset_bytes, std::byte* destination, std::size_t length_bytes) noexcept;
     void write(std::size_t offset_bytes, const std::byte* source, std::size_t length_bytes) noexcept;
-    bool keep(std::size_t offset_bytes, const std::byte* source, std::size_t length_bytes) noexcept;
+    bool keep_first(std::size_t offset_bytes, const std::byte* source, std::size_t length_bytes) noexcept;
+    void keep(std::size_t offset_bytes, const std::byte* source, std::size_t length_bytes) noexcept;
+    bool is_message() const noexcept { return wanted_.operation != kNoOperation; }
 
     ClientMemory* memory_ = nullptr;
     Payload named_;  ///< Address: the client's. Layout: null, or layout_.
     ClientShares::Found shared_;
     PayloadLayout layout_;  ///< Of kind kPieces.
     std::vector<Piece> pieces_;
-    std::size_t keeps_bytes_ = 0;  ///< 0: nothing is kept, or it has been written since.
-    std::size_t kept_bytes_ = 0;
-    std::unique_ptr<std::byte[]> kept_;
+    Wanted wanted_;           ///< The last that was asked for. No operation: it is no message's.
+    bool is_away_ = false;    ///< The kernel has refused: only the client can copy.
+    bool is_wanted_ = false;  ///< `wanted_` was asked for, and has not come.
+    bool is_lost_ = false;
+    ClientShares::Found given_;  ///< What the client gave last.
+    std::size_t given_from_ = 0;
+    std::size_t given_bytes_ = 0;
+    std::size_t keeps_bytes_ = 0;  ///< 0: nothing short is kept, or it has been written since.
+    std::size_t kept_from_ = 0;
+    std::vector<std::byte> kept_;
   };
 
   /// Takes what the client has named: address and layout are its own. False: no client of ours names that.
@@ -92,17 +150,36 @@ class ClientMemory {
   /// Likewise a place for a peer's writes: of no length, if the client has not shared it.
   Part place(const Payload& named) noexcept;
 
+  /// Whether the client should stage all that it names from now on.
+  bool is_refused() const noexcept { return is_refused_; }
+  /// The oldest that has not been told to the client. Null: none.
+  const Wanted* next_wanted() const noexcept { return wanted_.empty() ? nullptr : &wanted_.front(); }
+  void told_wanted() noexcept { wanted_.pop_front(); }
+
+  /// The client cannot go on: nothing of it leaves any more.
+  void fail(std::string_view reason) noexcept;
+
  private:
-  void fail(const char* what, std::uint64_t address, std::size_t length_bytes, int error) noexcept;
+  enum class Copied : std::uint8_t {
+    kDone,
+    kRefused,  ///< By the kernel. The client can copy.
+    kBroken,   ///< The client has no such memory.
+  };
+  Copied copy(const iovec& here, std::span<const iovec> there, bool is_write) noexcept;
   bool read(std::uint64_t address, void* to, std::size_t length_bytes) noexcept;
+  void fail_to(const char* do_what, std::uint64_t address, std::size_t length_bytes) noexcept;
 
   const pid_t pid_;
   const std::uint32_t peer_limit_;
   ClientOutlet& outlet_;
-  const KernelCopies copies_;
+  MemoryCopier& copier_;
+  const KernelCopies copies_;  ///< As the client was told.
+  bool is_refused_ = false;    ///< All of its memory, since then.
+  int refusal_ = 0;            ///< Errno of the last refusal.
   ClientShares shares_;
   bool is_broken_ = false;
   std::string reason_;
+  std::deque<Wanted> wanted_;
 };
 
 }  // namespace ch3_offload

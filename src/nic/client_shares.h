@@ -24,7 +24,7 @@ namespace ch3_offload {
 class ClientShares {
  public:
   /// Of one client: a process may have 65,530 mappings (vm.max_map_count). Files beyond stay unmapped.
-  static constexpr std::size_t kMostFiles = 256;
+  static constexpr std::size_t kMostFiles = 1024;
 
   /// Memory of the client, as this process reaches it.
   struct Found {

@@ -31,6 +31,7 @@ Status HostTargets::open(unsigned number, const TargetInterfaceConfig& config, T
   if (book_.knows_all()) checked.user = book_.user();
   interface.targets = engine_.open_targets(number, checked, board);
   if (interface.targets == nullptr) return Status::kNoMemory;
+  if (is_silent_ != nullptr) interface.targets->fall_silent_when(*is_silent_);
   if (identify_all(interface)) return Status::kOk;
   static_cast<void>(close(number));  // Nothing has begun: it ends at once.
   return Status::kNoMemory;

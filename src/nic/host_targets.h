@@ -88,6 +88,8 @@ class HostTargets final : public TargetPort, private ProcessBook::Listener {
   Status trigger(const TargetTrigger& when, ProcessId process, const TargetRequest& request,
                  const TargetHold& hold) noexcept;
 
+  /// Of interfaces that are opened from now on: TargetInterface::fall_silent_when().
+  void fall_silent_when(const bool& is_broken) noexcept { is_silent_ = &is_broken; }
   /// All of progress() but the engine's: for who runs that. Returns how many things happened.
   std::size_t serve() noexcept;
   /// How many things the client was told.
@@ -131,6 +133,7 @@ class HostTargets final : public TargetPort, private ProcessBook::Listener {
   std::vector<int> descriptors_;
   std::array<Interface, kTargetInterfaces> interfaces_;
   std::unordered_map<std::uint32_t, Known> known_;  ///< By peer.
+  const bool* is_silent_ = nullptr;                 ///< Null: never.
   std::uint64_t told_before_ = 0;                   ///< By interfaces that are closed.
 };
 

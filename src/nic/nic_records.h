@@ -26,7 +26,7 @@ namespace ch3_offload {
 
 /// Of all that is here, and of what the two say before (nicd_protocol.h). Another number after each change: a
 /// client and a processor of different numbers do not meet.
-inline constexpr std::uint32_t kNicInterfaceVersion = 7;
+inline constexpr std::uint32_t kNicInterfaceVersion = 8;
 
 enum class CommandKind : std::uint8_t {
   kSend = 1,        ///< CommandRecord. kSendDone follows.
@@ -52,6 +52,9 @@ enum class CommandKind : std::uint8_t {
   kUnshare,         ///< CommandRecord: address.
   kAttachTargets,   ///< CommandRecord. Question. NicdTargets comes before the answer 1.
   kDetachTargets,   ///< CommandRecord. Question.
+  kGiveBytes,  ///< CommandRecord, as kBytesWanted asked: count: which payload of the operation; bits: from
+               ///< which of its bytes on; address, length_bytes: where they are in shared memory. An
+               ///< address of 0: the client has no memory for them.
 };
 
 /// The head of a command whose payload is in the record.
@@ -89,6 +92,16 @@ struct EventRecord {
   std::uint64_t length_bytes = 0;
 };
 static_assert(sizeof(EventRecord) == 40);
+
+/// Events of the rings alone: for copies that the kernel refuses.
+inline constexpr Event::Kind kReceiveBytes{
+    32};  ///< operation; length_bytes: offset. Bytes of its message, which
+          ///< the client copies. kReceiveDone follows.
+inline constexpr Event::Kind kBytesWanted{33};  ///< operation, of a send or packet; length_bytes: offset;
+                                                ///< initiator: which of its payloads. kGiveBytes must follow.
+                                                ///< bits not 0: the client should stage all from now on.
+/// The client gives so many of them at once, if there are so many.
+inline constexpr std::size_t kGivenBytes = std::size_t{1} << 20;
 
 /// Payloads and packets up to here are copied into the command. So are messages into the event of their
 /// receive, if only the kernel could write them into the client's memory.

@@ -161,6 +161,8 @@ Result<std::unique_ptr<ProcessDriver>> ProcessDriver::create(const NicdHello& he
     if (!socket.ok()) return socket.error();
     receipt = greet(socket.value(), *said, start, *welcome, files);
   }
+  if (receipt == Receipt::kNoDescriptor)
+    return system_error("taking the rings of the node's network processor (ch3-offload-nicd)", EMFILE);
   if ((receipt != Receipt::kMessage && receipt != Receipt::kWithoutFiles) ||
       welcome->magic != NicdWelcome::kMagic)
     return Error{Status::kUnreachable, 0,
@@ -174,13 +176,14 @@ Result<std::unique_ptr<ProcessDriver>> ProcessDriver::create(const NicdHello& he
     return Error{Status::kProtocol, 0, "the node's network processor (ch3-offload-nicd) sent no rings"};
   Result<PortMemory> memory = PortMemory::attach(std::move(files));
   if (!memory.ok()) return memory.error();
-  return std::unique_ptr<ProcessDriver>(new ProcessDriver(
-      std::make_unique<PortMemory>(std::move(memory.value())), std::move(socket.value()), *welcome, clock));
+  return std::unique_ptr<ProcessDriver>(
+      new ProcessDriver(std::make_unique<PortMemory>(std::move(memory.value())), std::move(socket.value()),
+                        *welcome, PeerId{hello.rank}, clock));
 }
 
 ProcessDriver::ProcessDriver(std::unique_ptr<PortMemory> memory, FileDescriptor socket,
-                             const NicdWelcome& welcome, const Trace* clock)
-    : RingPort(*memory, clock, welcome.must_share != 0 ? Staging::kAll : Staging::kPacked),
+                             const NicdWelcome& welcome, PeerId self, const Trace* clock)
+    : RingPort(*memory, clock, welcome.must_share != 0 ? Staging::kAll : Staging::kPacked, self),
       memory_(std::move(memory)),
       socket_(std::move(socket)),
       fork_closing_(socket_.get()),
@@ -199,7 +202,9 @@ Result<TargetPort*> ProcessDriver::attach_targets() {
         Status::kUnsupported, 0,
         "the network processor (ch3-offload-nicd) may not read the memory of this process: it serves "
         "no target entries of it"};
-  const Error no_memory{Status::kNoMemory, 0, "no memory for a second client of the network processor"};
+  const Error no_memory{
+      Status::kNoMemory, 0,
+      "no memory or no descriptors (ulimit -n) for a second client of the network processor"};
   if (ask(CommandKind::kAttachTargets) == 0) return no_memory;
   Result<PortMemory> memory = receive_targets();
   try {

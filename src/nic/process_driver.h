@@ -66,7 +66,7 @@ class ProcessDriver final : public RingPort, private NicdProcess {
 
  private:
   ProcessDriver(std::unique_ptr<PortMemory> memory, FileDescriptor socket, const NicdWelcome& welcome,
-                const Trace* clock);
+                PeerId self, const Trace* clock);
   /// Of both clients.
   void wait_for_processor(std::uint32_t turns) noexcept override;
   void check_processor() noexcept override;

@@ -46,7 +46,7 @@ CommandRecord command_of(CommandKind kind, const MatchKey& key, const Payload& p
 
 }  // namespace
 
-RingPort::RingPort(PortMemory& memory, const Trace* trace, Staging staging) noexcept
+RingPort::RingPort(PortMemory& memory, const Trace* trace, Staging staging, PeerId self) noexcept
     : memory_(memory),
       words_(memory.words()),
       counters_(memory.ring_counters()),
@@ -54,7 +54,8 @@ RingPort::RingPort(PortMemory& memory, const Trace* trace, Staging staging) noex
       ring_(memory.event_consumer()),
       bell_(memory.client_bell().sleeper),
       trace_(trace),
-      staging_(staging) {}
+      staging_(staging),
+      self_(self) {}
 
 // Names.
 
@@ -75,6 +76,7 @@ OperationId RingPort::name(Cookie cookie) noexcept {
   operation.cookie = cookie;
   operation.cancelled = kNoOperation;
   operation.receives = {};
+  operation.sends.clear();
   return OperationId{std::uint64_t{operation.generation} << 32 | number};
 }
 
@@ -104,6 +106,7 @@ void RingPort::forget(OperationId operation) noexcept {
   Operation& over = operations_[index_in(operation)];
   over.is_live = false;
   over.staged.reset();
+  over.given.clear();
   if (++over.generation == 0) over.generation = 1;
   over.next_free = free_;
   free_ = index_in(operation) + 1;
@@ -180,7 +183,8 @@ Progressed RingPort::send(PeerId peer, SendMode mode, const MatchKey& key, const
     return Progressed::kDone;
   }
   Payload staged;
-  const Payload& named = name_with(cookie, payload, &RingPort::stage_send, staged, operation);
+  const auto stage = peer == self_ ? &RingPort::stage_to_self : &RingPort::stage_send;
+  const Payload& named = name_with(cookie, payload, stage, staged, operation);
   if (operation == kNoOperation) {
     status = Status::kNoMemory;
     return Progressed::kFailed;

@@ -28,10 +28,14 @@ namespace ch3_offload {
 
 /// Which payloads are copied within the client before a command names them, or after its event.
 enum class Staging : std::uint8_t {
-  kNone,    ///< None: the processor is in the client's address space.
-  kPacked,  ///< Those of kind kPacked: only the client can call their functions.
-  kAll,     ///< All but contiguous memory that is shared: the processor reaches no other.
+  kNone,         ///< None: the processor is in the client's address space.
+  kPacked,       ///< Those of kind kPacked: only the client can call their functions.
+  kSmallPieces,  ///< Also those whose pieces are so small that the kernel takes longer than the client.
+  kAll,          ///< All but contiguous memory that is shared: the kernel copies no other.
 };
+// What finds no room to be staged is named as it is. Then, and where the kernel refuses a copy unexpectedly,
+// the processor asks for the bytes of a send when its turn comes (kBytesWanted), and gives those of a receive
+// by events (kReceiveBytes).
 
 class RingPort : public Port, protected SharesMemory {
  public:
@@ -87,8 +91,11 @@ class RingPort : public Port, protected SharesMemory {
  protected:
   /// `memory` outlives the port. `trace`: the processor's, whose clock stamps the commands; null: they are
   /// not stamped. A payload that is staged is packed into other memory when its send is given, and unpacked
-  /// from there when the event of its receive is taken.
-  RingPort(PortMemory& memory, const Trace* trace, Staging staging = Staging::kNone) noexcept;
+  /// from there when the event of its receive is taken. `self`: this process, as it numbers itself: what it
+  /// sends to itself, and may be short, is staged, so that such a send never waits for its receive.
+  RingPort(PortMemory& memory, const Trace* trace, Staging staging = Staging::kNone,
+           PeerId self = kNobody) noexcept;
+  static constexpr PeerId kNobody{UINT32_MAX};
 
   ~RingPort() override { arena_.detach(); }
 
@@ -114,6 +121,8 @@ class RingPort : public Port, protected SharesMemory {
     OperationId cancelled = kNoOperation;  ///< Of a cancellation: the send.
     SharedBlock staged;                    ///< Null: nothing is.
     Payload receives;                      ///< Of a receive: where the client wants the message.
+    std::vector<Payload> sends;            ///< Of a send or packet: as named, for a processor elsewhere.
+    std::vector<SharedBlock> given;        ///< Of each of `sends`, what was asked for last.
   };
 
   OperationId name(Cookie cookie) noexcept;
@@ -121,12 +130,15 @@ class RingPort : public Port, protected SharesMemory {
                            bool (RingPort::*stage)(OperationId, Payload&) noexcept, Payload& staged,
                            OperationId& operation) noexcept;
   bool must_stage(const Payload& payload) noexcept;
-  bool stage_sends(OperationId operation, std::span<Payload> payloads) noexcept;
+  bool stage_sends(OperationId operation, std::span<Payload> payloads, bool is_to_self = false) noexcept;
   bool stage_send(OperationId operation, Payload& payload) noexcept {
     return stage_sends(operation, {&payload, 1});
   }
+  bool stage_to_self(OperationId operation, Payload& payload) noexcept {
+    return stage_sends(operation, {&payload, 1}, true);
+  }
   bool stage_receive(OperationId operation, Payload& payload) noexcept;
-  std::byte* make_staged(OperationId operation, std::size_t length_bytes) noexcept;
+  std::byte* make_staged(OperationId operation, std::size_t length_bytes, bool must_be_ours) noexcept;
   bool share(const std::byte* address, std::size_t length_bytes, const FileDescriptor& file) noexcept final;
   void unshare(const std::byte* address) noexcept final;
   Operation* find(OperationId operation) noexcept;
@@ -150,6 +162,8 @@ class RingPort : public Port, protected SharesMemory {
   bool look(EventRecord& event, std::span<const std::byte>& more) noexcept;
   bool translate(const EventRecord& record, std::span<const std::byte> more, Event& event) noexcept;
   void step_over() noexcept;
+  void take_bytes(const EventRecord& record, std::span<const std::byte> bytes) noexcept;
+  void give_bytes(const EventRecord& wanted) noexcept;
 
   PortMemory& memory_;
   NicWords& words_;
@@ -159,7 +173,8 @@ class RingPort : public Port, protected SharesMemory {
   const int bell_;
   ch3_offload_events_t events_{};
   const Trace* const trace_;
-  const Staging staging_;
+  Staging staging_;
+  const PeerId self_;
   SharedArena arena_{*this};  ///< Before operations_, which have blocks of it.
   CommandStamp last_command_;
   bool armed_ = false;

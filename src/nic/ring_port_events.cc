@@ -11,6 +11,9 @@
 namespace ch3_offload {
 namespace {
 
+/// What the client's half takes for itself.
+bool is_of_rings(Event::Kind kind) noexcept { return kind == kReceiveBytes || kind == kBytesWanted; }
+
 bool is_completion(Event::Kind kind) noexcept {
   return kind == Event::Kind::kSendDone || kind == Event::Kind::kReceiveDone ||
          kind == Event::Kind::kCancelDone;
@@ -26,7 +29,7 @@ bool RingPort::look(EventRecord& event, std::span<const std::byte>& more) noexce
   RingConsumer::Record record;
   if (header == 0 || !ring_.parse(header, record) || record.payload.size() < sizeof event) return false;
   std::memcpy(&event, record.payload.data(), sizeof event);
-  if (event.kind > Event::Kind::kWarning) return false;
+  if (event.kind > Event::Kind::kWarning && !is_of_rings(event.kind)) return false;
   more = record.payload.subspan(sizeof event);
   return true;
 }
@@ -91,6 +94,13 @@ std::size_t RingPort::take_events() noexcept {
       step_over();
       return taken + 1;
     }
+    if (is_of_rings(record.kind)) [[unlikely]] {
+      const EventRecord its = record;
+      if (its.kind == kReceiveBytes) take_bytes(its, more);
+      step_over();
+      if (its.kind == kBytesWanted) give_bytes(its);
+      continue;
+    }
     if (!is_completion(record.kind)) {
       events_.others = 1;  // next_event() takes it.
       return taken + 1;
@@ -118,7 +128,7 @@ bool RingPort::next_event(Event& event) noexcept {
   EventRecord record;
   std::span<const std::byte> more;
   if (events_.others != 0 && look(record, more) && !is_completion(record.kind) &&
-      record.kind != Event::Kind::kPacket) {
+      record.kind != Event::Kind::kPacket && !is_of_rings(record.kind)) {
     step_over();
     return translate(record, more, event);
   }

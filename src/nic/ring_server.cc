@@ -57,7 +57,7 @@ std::size_t RingServer::turn() noexcept {
     happened += port_.progress();
     happened += give_events();
   }
-  tell_words();
+  if (!is_broken()) tell_words();
   return happened;
 }
 
@@ -90,7 +90,9 @@ RingServer::Outcome RingServer::take(OperationId operation, std::span<Payload> p
   Outcome outcome = Outcome::kTaken;
   try {
     entry.parts = std::make_unique<ClientMemory::Part[]>(payloads.size());
+    entry.part_count = static_cast<std::uint32_t>(payloads.size());
     for (std::size_t i = 0; i < payloads.size(); ++i) {
+      entry.parts[i].belong_to(operation, static_cast<std::uint32_t>(i));
       if (!client_->take(payloads[i], entry.parts[i])) outcome = Outcome::kRubbish;
       if (use == Use::kReceive) entry.parts[i].keep_short(kInlineBytes);
       payloads[i] = entry.parts[i].payload();
@@ -200,6 +202,7 @@ RingServer::Outcome RingServer::execute(std::span<const std::byte> record) noexc
     case CommandKind::kPlacePacket: return place_packet(command);
     case CommandKind::kShare:
     case CommandKind::kUnshare: return share(command);
+    case CommandKind::kGiveBytes: return give_bytes(command);
     case CommandKind::kClassify: port_.classify(command.bits, static_cast<TrafficClass>(command.mode)); break;
     case CommandKind::kFailPeer: port_.fail_peer(peer); break;
     case CommandKind::kClosePeer: port_.close_peer(peer); break;
@@ -417,9 +420,25 @@ RingServer::Outcome RingServer::share(const CommandRecord& command) noexcept {
   return Outcome::kTaken;
 }
 
+/// What kBytesWanted has asked for. The operation may be over: it was cancelled, or its peer has failed.
+RingServer::Outcome RingServer::give_bytes(const CommandRecord& command) noexcept {
+  if (client_ == nullptr) return Outcome::kRubbish;
+  Operation* const entry = find(command.operation);
+  if (entry == nullptr || entry->parts == nullptr) return Outcome::kTaken;
+  if (command.count >= entry->part_count) return Outcome::kRubbish;
+  if (command.address == 0) {
+    client_->fail("this process has no memory left to share with its network processor");
+    return Outcome::kTaken;
+  }
+  return entry->parts[command.count].give(command.bits, command.address, command.length_bytes)
+             ? Outcome::kTaken
+             : Outcome::kRubbish;
+}
+
 // Answers.
 
 void RingServer::answer(std::uint64_t answer, const Envelope& envelope) noexcept {
+  if (is_broken()) return;
   tell_words();  // The arrivals before.
   words_.answer = answer;
   words_.bits = envelope.key.bits;

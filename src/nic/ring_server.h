@@ -88,7 +88,10 @@ class RingServer {
     EventRecord event{};                          ///< While it waits for room.
     std::unique_ptr<ClientMemory::Part[]> parts;  ///< Of a client in another process. None after its end.
 
-    /// Of a receive: the message, if its event takes it along.
+    std::uint32_t part_count = 0;
+    std::size_t told_bytes = 0;  ///< Of what its part keeps: given by kReceiveBytes.
+
+    /// Of a receive that has succeeded: what is not in the client's memory.
     std::span<const std::byte> kept(const EventRecord& its_event) const noexcept {
       const bool is_whole = its_event.status == Status::kOk || its_event.status == Status::kTruncated;
       return parts != nullptr && is_whole ? parts[0].kept() : std::span<const std::byte>();
@@ -121,6 +124,7 @@ class RingServer {
   Outcome purge(const CommandRecord& command, std::span<const std::byte> more) noexcept;
   Outcome place_packet(const CommandRecord& command) noexcept;
   Outcome share(const CommandRecord& command) noexcept;
+  Outcome give_bytes(const CommandRecord& command) noexcept;
   void answer(std::uint64_t answer, const Envelope& envelope = {}) noexcept;
   void answer_probe(const CommandRecord& command, const MatchKey& ignore) noexcept;
   bool cancel_receive(OperationId operation) noexcept;
@@ -134,10 +138,13 @@ class RingServer {
   std::size_t give_events() noexcept;
   void complete(const Event& event) noexcept;
   void finish(OperationId operation, EventRecord event) noexcept;
+  bool give_done(Operation& entry, const EventRecord& event) noexcept;
   bool give_waiting() noexcept;
   bool give_held() noexcept;
   bool give_offer(const EventRecord& offer) noexcept;
   std::size_t give_warnings(bool has_room) noexcept;
+  std::size_t give_wanted(bool has_room) noexcept;
+  bool is_broken() const noexcept { return client_ != nullptr && client_->is_broken(); }
   bool publish(const EventRecord& event, std::span<const std::byte> more = {}) noexcept;
   void tell_arrivals() noexcept;
   void tell_words() noexcept;

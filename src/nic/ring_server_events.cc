@@ -20,10 +20,10 @@ constexpr std::size_t kMostWarnings = 256;
 
 // Events.
 
-/// False: there is no room.
+/// False: there is no room, or the client's memory is not what it should be: it is told of no success.
 bool RingServer::publish(const EventRecord& event, std::span<const std::byte> more) noexcept {
   const std::size_t length_bytes = sizeof event + more.size();
-  if (!ring_.has_room(length_bytes)) return false;
+  if (is_broken() || !ring_.has_room(length_bytes)) return false;
   tell_arrivals();  // Those before.
   if (trace_ != nullptr && event.operation != kNoOperation) [[unlikely]]
     trace_->record(TraceEvent::kEventPublished, trace_->self(), 0, static_cast<std::uint64_t>(event.kind),
@@ -41,7 +41,9 @@ void RingServer::finish(OperationId operation, EventRecord event) noexcept {
   event.operation = operation;
   Operation& entry = operations_[number_in(operation) - 1];
   entry.engines = kNoOperation;
-  if (first_waiting_ == 0 && publish(event, entry.kept(event))) [[likely]] {
+  if (entry.parts != nullptr && entry.parts[0].is_lost()) [[unlikely]]
+    event.status = Status::kNoMemory;
+  if (first_waiting_ == 0 && give_done(entry, event)) [[likely]] {
     end(entry);
     return;
   }
@@ -51,11 +53,27 @@ void RingServer::finish(OperationId operation, EventRecord event) noexcept {
   last_waiting_ = number_in(operation);
 }
 
+/// Gives the end of an operation, and what it keeps before that. False: there is no room for all of it.
+bool RingServer::give_done(Operation& entry, const EventRecord& event) noexcept {
+  const std::span<const std::byte> kept = entry.kept(event);
+  if (kept.empty() || (kept.size() <= kInlineBytes && entry.parts[0].kept_from() == 0)) [[likely]]
+    return publish(event, kept);
+  EventRecord bytes = event_of(kReceiveBytes, Status::kOk);
+  bytes.operation = event.operation;
+  while (entry.told_bytes < kept.size()) {
+    const std::size_t length = std::min(kept.size() - entry.told_bytes, kPacketPartBytes);
+    bytes.length_bytes = entry.parts[0].kept_from() + entry.told_bytes;
+    if (!publish(bytes, kept.subspan(entry.told_bytes, length))) return false;
+    entry.told_bytes += length;
+  }
+  return publish(event);
+}
+
 /// Gives what waits for room. False: some still does.
 bool RingServer::give_waiting() noexcept {
   while (first_waiting_ != 0) {
     Operation& entry = operations_[first_waiting_ - 1];
-    if (!publish(entry.event, entry.kept(entry.event))) return false;
+    if (!give_done(entry, entry.event)) return false;
     end(entry);
     first_waiting_ = entry.next;
   }
@@ -128,7 +146,7 @@ std::size_t RingServer::give_events() noexcept {
       has_room = first_waiting_ == 0;
     }
     if (!holds_) {
-      if (!port_.next_event(held_)) return given + give_warnings(has_room);
+      if (!port_.next_event(held_)) return given + give_wanted(has_room) + give_warnings(has_room);
       if (held_.kind <= Event::Kind::kCancelDone) {
         complete(held_);
         continue;
@@ -139,6 +157,23 @@ std::size_t RingServer::give_events() noexcept {
     if (!has_room || !give_held()) return given;
     holds_ = false;
   }
+}
+
+/// Asks for bytes that the client must copy, if `has_room`. Returns how many times.
+std::size_t RingServer::give_wanted(bool has_room) noexcept {
+  std::size_t given = 0;
+  if (client_ == nullptr) return given;
+  while (const ClientMemory::Wanted* const wanted = has_room ? client_->next_wanted() : nullptr) {
+    EventRecord record = event_of(kBytesWanted, Status::kOk);
+    record.operation = wanted->operation;
+    record.initiator = wanted->part;
+    record.length_bytes = wanted->offset_bytes;
+    record.bits = client_->is_refused();
+    if (find(wanted->operation) != nullptr && !publish(record)) break;
+    client_->told_wanted();
+    ++given;
+  }
+  return given;
 }
 
 /// Gives what warn() kept, if `has_room`. Returns how many.
@@ -204,7 +239,8 @@ bool RingServer::arm() noexcept {
   PortMemory::count(ring_counters_.sleeps);  // Before: whoever rings finds it counted.
   bool has_work = !memory_.announce_nic_sleep();
   has_work = has_work || (!is_refused_ && commands_.header(std::memory_order_seq_cst) != 0);
-  if (holds_ || first_waiting_ != 0 || !warnings_.empty()) {
+  const bool wants_bytes = client_ != nullptr && client_->next_wanted() != nullptr;
+  if (holds_ || first_waiting_ != 0 || !warnings_.empty() || wants_bytes) {
     ring_.announce_waiting();
     has_work = has_work || ring_.has_room_for_sure(sizeof(EventRecord) + kPacketPartBytes);
   }

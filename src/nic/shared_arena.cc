@@ -47,7 +47,16 @@ std::byte* SharedArena::allocate(std::size_t length_bytes) noexcept {
 /// std::bad_alloc; then nothing was done.
 bool SharedArena::make_file(unsigned order) {
   const std::size_t block_bytes = std::size_t{1} << order;
-  const std::size_t file_bytes = block_bytes > kSmallBytes ? block_bytes : kChunkBytes;
+  const std::size_t least_bytes = std::max(block_bytes, kChunkBytes);
+  const std::size_t before_bytes = std::bit_floor(blocks_[order].count * block_bytes);
+  std::size_t file_bytes = std::max(least_bytes, std::min(before_bytes, kMostFileBytes));
+  for (; file_bytes >= least_bytes; file_bytes /= 2)
+    if (make_file(order, file_bytes)) return true;
+  return false;
+}
+
+bool SharedArena::make_file(unsigned order, std::size_t file_bytes) {
+  const std::size_t block_bytes = std::size_t{1} << order;
   Blocks& blocks = blocks_[order];
   blocks.free.reserve(blocks.count + file_bytes / block_bytes);
   Result<FileDescriptor> file = make_shared_file("ch3-offload-memory", file_bytes);
@@ -64,8 +73,20 @@ bool SharedArena::make_file(unsigned order) {
   for (std::size_t offset = file_bytes; offset > 0; offset -= block_bytes)
     blocks.free.push_back(address + offset - block_bytes);
   blocks.count += file_bytes / block_bytes;
-  if (block_bytes > kSmallBytes) kept_bytes_ += block_bytes;
+  if (block_bytes > kSmallBytes) kept_bytes_ += file_bytes;
   return true;
+}
+
+/// REQUIRES: all its blocks are free, and their kind is beyond kSmallBytes.
+void SharedArena::drop_file(Files::iterator file) noexcept {
+  const std::byte* const address = file->first;
+  const std::size_t file_bytes = file->second.length_bytes;
+  Blocks& blocks = blocks_[file->second.order];
+  blocks.count -=
+      std::erase_if(blocks.free, [&](const std::byte* one) { return distance(address, one) < file_bytes; });
+  kept_bytes_ -= file_bytes;
+  if (processor_ != nullptr) processor_->unshare(address);
+  files_.erase(file);
 }
 
 /// The file whose memory `address` is in. files_.end(): none.
@@ -82,16 +103,10 @@ bool SharedArena::give_back(std::byte* block) noexcept {
   const unsigned order = found->second.order;
   const std::size_t block_bytes = std::size_t{1} << order;
   --found->second.used;
-  if (block_bytes > kSmallBytes) {
-    if (kept_bytes_ + block_bytes > kMostKeptBytes) {
-      if (processor_ != nullptr) processor_->unshare(block);
-      files_.erase(found);
-      --blocks_[order].count;
-      return true;
-    }
-    kept_bytes_ += block_bytes;
-  }
   blocks_[order].free.push_back(block);
+  if (block_bytes <= kSmallBytes) return true;
+  kept_bytes_ += block_bytes;
+  if (found->second.used == 0 && kept_bytes_ > kMostKeptBytes) drop_file(found);
   return true;
 }
 

@@ -1,9 +1,11 @@
 // Memory that a client shares with its network processor in another process: the processor maps it, and so
 // reads and writes messages there without a copy by the kernel.
 //
-// A block is for a message of the program (MPI_Alloc_mem), or for a payload that is staged. Blocks up to
-// kSmallBytes are cut from files of kChunkBytes. A longer block has a file of its own (memfd, sealed). Of
-// such blocks that were given back, kMostKeptBytes are kept for the next ones.
+// A block is for a message of the program (MPI_Alloc_mem), or for a payload that is staged. Blocks of one
+// size are cut from files (memfd, sealed), because the processor takes only so many. Each file of a size is
+// as long as all before it together, within kChunkBytes and kMostFileBytes; a longer block has one of its
+// own. Files of small blocks are kept. Of free blocks beyond kSmallBytes, about kMostKeptBytes are kept for
+// the next ones.
 //
 // A child of fork does not inherit the memory.
 //
@@ -42,6 +44,7 @@ class SharedArena {
   static constexpr std::size_t kLeastBytes = 64;
   static constexpr std::size_t kSmallBytes = std::size_t{64} << 10;
   static constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
+  static constexpr std::size_t kMostFileBytes = std::size_t{16} << 20;
   static constexpr std::size_t kMostKeptBytes = std::size_t{64} << 20;
 
   explicit SharedArena(SharesMemory& processor) noexcept : processor_(&processor) {}
@@ -89,12 +92,14 @@ class SharedArena {
   using Files = std::map<const std::byte*, File>;
 
   bool make_file(unsigned order);
+  bool make_file(unsigned order, std::size_t file_bytes);
+  void drop_file(Files::iterator file) noexcept;
   Files::iterator find(const std::byte* address) noexcept;
 
   SharesMemory* processor_;  ///< Null: it has gone.
   Files files_;              ///< By address.
   std::array<Blocks, kOrders> blocks_;
-  std::size_t kept_bytes_ = 0;  ///< Of the free blocks that have files of their own.
+  std::size_t kept_bytes_ = 0;  ///< Of the free blocks beyond kSmallBytes.
 };
 
 /// Gives a block back to where it is from.

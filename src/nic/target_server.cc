@@ -44,6 +44,7 @@ TargetServer::TargetServer(HostTargets& targets, PortMemory& memory, ClientMemor
       ring_counters_(memory.ring_counters().processor),
       commands_(memory.command_consumer()) {
   words_.idle_at.store(kNotIdle, std::memory_order_relaxed);
+  if (client != nullptr) targets_.fall_silent_when(client->broken());
 }
 
 std::size_t TargetServer::turn() noexcept {

@@ -1,18 +1,33 @@
-/* To be preloaded: a kernel that lets no process access another one's memory. */
+/* To be preloaded: a kernel that lets no process access another one's memory. NO_PROCESS_VM_AFTER=N: it begins to
+ * refuse after N copies of a process. NO_PROCESS_VM_ERROR: errno, instead of EPERM. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
+#include <unistd.h>
+
+static ssize_t copy(long call, pid_t pid, const struct iovec *local, unsigned long local_count,
+                    const struct iovec *remote, unsigned long remote_count, unsigned long flags)
+{
+    static long copies;
+    const char *after = getenv("NO_PROCESS_VM_AFTER"), *error = getenv("NO_PROCESS_VM_ERROR");
+    if (after != NULL && copies < atol(after)) {
+        copies++;
+        return syscall(call, pid, local, local_count, remote, remote_count, flags);
+    }
+    errno = error == NULL ? EPERM : atoi(error);
+    return -1;
+}
 
 ssize_t process_vm_writev(pid_t pid, const struct iovec *local, unsigned long local_count,
                           const struct iovec *remote, unsigned long remote_count, unsigned long flags)
 {
-    (void) pid, (void) local, (void) local_count, (void) remote, (void) remote_count, (void) flags;
-    errno = EPERM;
-    return -1;
+    return copy(SYS_process_vm_writev, pid, local, local_count, remote, remote_count, flags);
 }
 
 ssize_t process_vm_readv(pid_t pid, const struct iovec *local, unsigned long local_count,
                          const struct iovec *remote, unsigned long remote_count, unsigned long flags)
 {
-    return process_vm_writev(pid, local, local_count, remote, remote_count, flags);
+    return copy(SYS_process_vm_readv, pid, local, local_count, remote, remote_count, flags);
 }

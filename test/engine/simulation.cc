@@ -37,6 +37,12 @@ void Simulation::make_engine(Process& process, const EngineConfig& engine) {
   if (config_.driver == SimulatedDriver::kProcess) {
     process.exchange = node_of(process.id).exchange->attach(PeerId{process.id});
     process.memory = std::make_unique<OtherProcess>(config_.processes, *process.exchange, config_.copies);
+    process.memory->staging = config_.staging;
+    RefusingCopier& kernel = process.memory->kernel;
+    kernel.random = SeededRandom(seed);
+    kernel.chance = config_.refused_copies;
+    kernel.allowed = static_cast<int>(kernel.random.below(200));
+    kernel.error = kernel.random.chance(0.3) ? EPERM : EFAULT;
     Provider* const providers[] = {process.exchange.get()};
     process.engine = std::make_unique<SteppedRings>(engine, providers, seed, process.memory.get());
     process.shared.arena = process.engine->arena();

@@ -85,6 +85,8 @@ SimulationConfig SimulationConfig::from_seed(std::uint64_t seed, std::uint64_t o
   SeededRandom shares(mix64(seed) ^ 0x54A);
   config.shared_probability = one_of(shares, {0.0, 0.5, 0.5, 1.0});
   if (shares.chance(0.3)) config.copies = KernelCopies::kRefused;
+  config.refused_copies = one_of(shares, {0.0, 0.0, 0.05, 0.5, 1.0});
+  if (shares.chance(0.3)) config.staging = Staging::kSmallPieces;
   return config;
 }
 
@@ -92,7 +94,8 @@ std::string SimulationConfig::describe() const {
   std::ostringstream text;
   text << "seed " << seed << ", " << operations << " operations, " << processes << " processes";
   if (driver == SimulatedDriver::kProcess) text << " on " << nodes << " nodes, shared " << shared_probability << ", copies "
-                                                  << (copies == KernelCopies::kAllowed ? "allowed" : "refused");
+                                                  << (copies == KernelCopies::kAllowed ? "allowed" : "refused")
+                                                  << ", kernel refuses " << refused_copies;
   text << ", " << contexts
        << " contexts, " << tags << " tags, " << (numbered ? "numbered" : "not numbered") << ", deaths " << deaths
        << ", broken connections " << broken_connections << ", purge " << purge_probability << ", waiting "

@@ -8,6 +8,7 @@
 
 #include "engine/engine.h"
 #include "nic/client_memory.h"
+#include "nic/ring_port.h"
 #include "rdma/fake_provider.h"
 
 namespace ch3_offload {
@@ -31,6 +32,8 @@ struct SimulationConfig {
   std::uint32_t nodes = 1;          ///< Of kProcess: the processes are dealt among them.
   double shared_probability = 0;    ///< Of kProcess: a contiguous buffer is shared with the processor.
   KernelCopies copies = KernelCopies::kAllowed;  ///< Of kProcess.
+  Staging staging = Staging::kPacked;
+  double refused_copies = 0;        ///< Of kProcess: the kernel refuses a copy that it was to allow.
   FakeConfig network;
   EngineConfig engine;              ///< self is filled in for each process.
 

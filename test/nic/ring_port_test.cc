@@ -1048,7 +1048,6 @@ TEST_F(HostileOtherProcess, AShortMessageForMemoryThatIsNotSharedComesWithItsEve
     }
 }
 
-/// Each block of more than 64 KiB is a file, of which the processor takes so many.
 TEST_F(HostileOtherProcess, AShortMessageIsNotLookedForWhereItWasToBeStaged) {
   PayloadLayout layout{.kind = PayloadLayout::Kind::kPacked};
   layout.pack = [](const void*, std::size_t, std::byte*, std::size_t) noexcept {};
@@ -1057,8 +1056,7 @@ TEST_F(HostileOtherProcess, AShortMessageIsNotLookedForWhereItWasToBeStaged) {
   };
   std::vector<std::byte> room(kLength);
   const std::vector<std::byte> sent = bytes_of(8, 1);
-  while (clients_[0]->arena()->allocate(kLength) != nullptr) {
-  }
+  others_[0]->shares_nothing = true;
   OperationId operation{};
   Envelope envelope;
   clients_[0]->post_receive(kKey, kIgnoreNothing, {room.data(), kLength, &layout}, cookie(1), operation,
@@ -1068,6 +1066,165 @@ TEST_F(HostileOtherProcess, AShortMessageIsNotLookedForWhereItWasToBeStaged) {
                     0, cookie(2), operation, status);
   ASSERT_TRUE(await(0, Event::Kind::kReceiveDone));
   EXPECT_TRUE(std::equal(sent.begin(), sent.end(), room.begin()));
+}
+
+/// Messages of one neighbour to the other, and back, while the kernel refuses copies.
+class RefusedCopies : public HostileOtherProcess {
+ protected:
+  struct Message {
+    std::size_t length = 0;
+    SendMode mode = SendMode::kStandard;
+    const PayloadLayout* layout = nullptr;
+  };
+  /// From 1 to 0. The receive is posted first, or last.
+  void exchange(const Message& what, bool is_expected) {
+    SCOPED_TRACE(testing::Message() << what.length << " bytes, expected: " << is_expected);
+    std::vector<std::byte> sent = bytes_of(3 * what.length, what.length), room(3 * what.length),
+                           packed(what.length);
+    const Payload payload{sent.data(), what.length, what.layout},
+        place{room.data(), what.length, what.layout};
+    std::vector<std::byte> expected(room.size());
+    gather(payload, 0, packed);
+    scatter({expected.data(), what.length, what.layout}, 0, packed);
+    OperationId operation{};
+    Envelope envelope;
+    Status status = Status::kOk;
+    const auto receive = [&] {
+      EXPECT_EQ(clients_[0]->post_receive(kKey, kIgnoreNothing, place, cookie(1), operation, envelope),
+                Progressed::kPending);
+    };
+    if (is_expected) receive();
+    const Progressed progressed =
+        clients_[1]->send(PeerId{0}, what.mode, kKey, payload, 0, cookie(2), operation, status);
+    if (!is_expected) {
+      for (int turns = 0; turns < 50; ++turns) pump();
+      receive();
+    }
+    const int sends = progressed == Progressed::kPending;
+    for (int turns = 0; turns < 20'000 && (received_ == 0 || sent_ < sends); ++turns) pump();
+    EXPECT_EQ(std::exchange(received_, 0), 1);
+    EXPECT_EQ(std::exchange(sent_, 0), sends);
+    EXPECT_EQ(room, expected);
+    for (auto& other : others_) EXPECT_FALSE(other->memory.is_broken()) << other->memory.reason();
+  }
+  /// A turn of all. Answers who asks for a card.
+  void pump() {
+    exchange_.poll();
+    for (auto& client : clients_) {
+      client->progress();
+      for (Event event; client->next_event(event);) {
+        received_ += event.kind == Event::Kind::kReceiveDone;
+        sent_ += event.kind == Event::Kind::kSendDone;
+        if (event.kind == Event::Kind::kCardWanted)
+          client->introduce(event.peer, clients_[index_of(event.peer)]->card());
+      }
+    }
+  }
+  void exchange_all() {
+    static constexpr std::array<Piece, 2> kPieces{{{1, 2}, {5, 1}}};
+    static constexpr PayloadLayout kLayout{.kind = PayloadLayout::Kind::kPieces,
+                                           .piece_count = 2,
+                                           .pieces = kPieces.data(),
+                                           .element_bytes = 3,
+                                           .extent_bytes = 8};
+    for (const std::size_t length : {6u, 3'000u, 99'000u, 1'200'000u})
+      for (const SendMode mode : {SendMode::kStandard, SendMode::kSynchronous})
+        for (const bool is_expected : {true, false}) {
+          exchange({length, mode, nullptr}, is_expected);
+          exchange({length, mode, &kLayout}, is_expected);
+        }
+  }
+
+  int received_ = 0, sent_ = 0;
+};
+
+TEST_F(RefusedCopies, AllMessagesArriveWhateverIsRefusedAndWheneverItBegins) {
+  for (const int allowed : {0, 1, 2, 5, 9}) {
+    for (const int error : {EPERM, EFAULT}) {
+      for (auto& other : others_) {
+        other->kernel.allowed = other->kernel.copies + allowed;
+        other->kernel.error = error;
+      }
+      exchange_all();
+    }
+  }
+  // All that is refused for good is staged from then on.
+  EXPECT_GT(clients_[1]->ring_counters().client.staged, 0u);
+  const int copies = others_[1]->kernel.copies;
+  exchange_all();
+  EXPECT_EQ(others_[1]->kernel.copies, copies);
+}
+
+TEST_F(RefusedCopies, ReadsAloneOrWritesAlone) {
+  others_[0]->kernel.allowed = others_[1]->kernel.allowed = 0;
+  for (auto& other : others_) other->kernel.error = EFAULT;
+  others_[0]->kernel.refuses_reads = others_[1]->kernel.refuses_reads = false;
+  exchange_all();
+  for (auto& other : others_) {
+    other->kernel.refuses_reads = true;
+    other->kernel.refuses_writes = false;
+  }
+  exchange_all();
+}
+
+/// What cannot be staged waits until the processor asks for it, a part at a time.
+TEST_F(RefusedCopies, WhatFindsNoRoomToBeStagedArrivesNevertheless) {
+  for (auto& other : others_) other->kernel.allowed = 0;
+  exchange({8'000, SendMode::kStandard, nullptr}, true);
+  std::vector<std::byte*> taken;
+  others_[1]->shares_nothing = true;
+  while (std::byte* const block = clients_[1]->arena()->allocate(kGivenBytes)) taken.push_back(block);
+  ASSERT_FALSE(clients_[1]->arena()->allocate(3'000'000));
+  others_[1]->shares_nothing = false;
+  std::byte* const window = clients_[1]->arena()->allocate(kGivenBytes);
+  ASSERT_TRUE(window != nullptr && clients_[1]->arena()->give_back(window));
+  others_[1]->shares_nothing = true;
+  exchange({3'000'000, SendMode::kStandard, nullptr}, true);
+}
+
+/// A slot may hold several parts, which come one after the other.
+TEST_F(RefusedCopies, PacketsArrive) {
+  constexpr std::size_t kPart = 9'000;
+  others_[1]->kernel.allowed = 0;
+  std::vector<std::byte> sent = bytes_of(3 * kPart, 1);
+  const std::array<std::byte, 40> header{};
+  std::array<Payload, 3> parts;
+  for (std::size_t i = 0; i < parts.size(); ++i) parts[i] = {sent.data() + i * kPart, kPart, nullptr};
+  Status status = Status::kOk;
+  ASSERT_EQ(clients_[1]->send_packet(PeerId{0}, header, parts, nullptr, status), Progressed::kPending);
+  std::vector<std::byte> arrived;
+  for (int turns = 0; turns < 20'000 && arrived.size() < sent.size() + 40; ++turns) {
+    exchange_.poll();
+    for (std::uint32_t each = 0; each < 2; ++each) {
+      clients_[each]->progress();
+      for (Event event; clients_[each]->next_event(event);) {
+        if (event.kind == Event::Kind::kCardWanted)
+          clients_[each]->introduce(event.peer, clients_[index_of(event.peer)]->card());
+        if (event.kind == Event::Kind::kPacket)
+          arrived.insert(arrived.end(), event.bytes, event.bytes + event.length_bytes);
+        if (event.kind == Event::Kind::kPacketOffer) clients_[each]->place_packet(event.peer, {});
+      }
+    }
+  }
+  ASSERT_EQ(arrived.size(), sent.size() + 40);
+  EXPECT_TRUE(std::equal(sent.begin(), sent.end(), arrived.begin() + 40));
+}
+
+/// A client that names memory that it does not have hears of no success.
+TEST_F(RefusedCopies, NoReceiveSucceedsWithoutItsBytes) {
+  void* const nobodys = ::mmap(nullptr, 8192, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(nobodys, MAP_FAILED);
+  std::vector<std::byte> sent = bytes_of(5'000, 1);
+  OperationId operation{};
+  Envelope envelope;
+  Status status = Status::kOk;
+  clients_[0]->post_receive(kKey, kIgnoreNothing, {static_cast<std::byte*>(nobodys), 5'000, nullptr},
+                            cookie(1), operation, envelope);
+  clients_[1]->send(PeerId{0}, SendMode::kStandard, kKey, {sent.data(), sent.size(), nullptr}, 0, cookie(2),
+                    operation, status);
+  EXPECT_FALSE(await(0, Event::Kind::kReceiveDone));
+  EXPECT_TRUE(others_[0]->memory.is_broken());
+  ::munmap(nobodys, 8192);
 }
 
 TEST_F(HostileOtherProcess, ShortMessagesWaitForRoomWithTheirEvents) {

@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -34,13 +36,36 @@ struct ClientSocket {
   FileDescriptor processor;
 };
 
+/// A kernel that refuses copies.
+class RefusingCopier final : public MemoryCopier {
+ public:
+  ssize_t copy(pid_t pid, const iovec& here, std::span<const iovec> there, bool is_write) noexcept override {
+    ++copies;
+    if (copies > allowed && (is_write ? refuses_writes : refuses_reads) && random.chance(chance)) {
+      errno = error;
+      return -1;
+    }
+    return MemoryCopier::copy(pid, here, there, is_write);
+  }
+
+  bool refuses_reads = true, refuses_writes = true;
+  int error = EPERM;
+  int allowed = INT_MAX;  ///< So many, before it begins to refuse.
+  double chance = 1;
+  int copies = 0;
+  SeededRandom random{1};
+};
+
 /// The memory of this process, as a processor in another one sees it.
 struct OtherProcess {
   OtherProcess(std::uint32_t peer_limit, ClientOutlet& outlet,
                KernelCopies the_copies = KernelCopies::kAllowed)
-      : copies(the_copies), memory(::getpid(), socket.processor, peer_limit, outlet, the_copies) {}
+      : copies(the_copies), memory(::getpid(), socket.processor, peer_limit, outlet, the_copies, kernel) {}
   const ClientSocket socket;
   const KernelCopies copies;
+  RefusingCopier kernel;
+  Staging staging = Staging::kPacked;  ///< Of the client, where copies are allowed.
+  bool shares_nothing = false;         ///< Its processor can map no more files.
   ClientMemory memory;
 };
 
@@ -67,7 +92,7 @@ class SteppedRings final : public RingPort {
  private:
   SteppedRings(std::unique_ptr<PortMemory> its_memory, const EngineConfig& config,
                std::span<Provider* const> providers, std::uint64_t seed, OtherProcess* client)
-      : RingPort(*its_memory, config.trace, staging_of(client)),
+      : RingPort(*its_memory, config.trace, staging_of(client), config.self),
         memory(std::move(its_memory)),
         host(config, providers),
         server(host, *memory, config.trace, client == nullptr ? nullptr : &client->memory),
@@ -76,11 +101,11 @@ class SteppedRings final : public RingPort {
 
   static Staging staging_of(const OtherProcess* client) noexcept {
     if (client == nullptr) return Staging::kNone;
-    return client->copies == KernelCopies::kAllowed ? Staging::kPacked : Staging::kAll;
+    return client->copies == KernelCopies::kAllowed ? client->staging : Staging::kAll;
   }
   bool send_share(const NicdShare& share, const FileDescriptor& file) noexcept override {
     const int files[] = {file.get()};
-    return client_ != nullptr &&
+    return client_ != nullptr && !client_->shares_nothing &&
            send_with_files(client_->socket.client, std::as_bytes(std::span(&share, 1)), files);
   }
 

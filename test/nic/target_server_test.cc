@@ -254,12 +254,17 @@ TEST(TargetServer, AClientWithoutTheMemoryThatItNamesIsBroken) {
   entry.options = kAllowPut;
   puts.processor.give(record(head(Kind::kAppend), entry));
   EXPECT_FALSE(puts.memory.client().is_broken()) << "an entry may be where no memory is";
+  puts.processor.give(record(head(Kind::kMakeCounter)));
   TargetRequest request;
   request.source.memory = {reinterpret_cast<std::byte*>(8), 8, nullptr};
+  request.source.options = kCountSend;
+  request.source.counter = CounterId{puts.processor.name()};
   TargetCommandRecord to_itself = head(Kind::kRequest);
   to_itself.process = make_physical_id(1, 1);
   puts.processor.give(record(to_itself, request));
   EXPECT_TRUE(puts.memory.client().is_broken());
+  const auto& words = puts.board->counters[counter_index(request.source.counter)];
+  EXPECT_EQ(words.success.load() + words.failure.load(), 0u) << "it is told of nothing";
   OtherClient ranks;
   TargetCommandRecord command = head(Kind::kSetRanks);
   command.address = 8;

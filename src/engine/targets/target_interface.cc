@@ -140,13 +140,13 @@ TargetPlacement TargetInterface::arrive(std::uint32_t peer, std::uint32_t table_
 
 void TargetInterface::tell(QueueId queue, const TargetEvent& event) noexcept {
   TargetEventWriter* const found = find(queue);
-  if (found == nullptr) return;
+  if (found == nullptr || (is_silent_ != nullptr && *is_silent_)) return;
   ++told_;
   found->push(event);
 }
 
 void TargetInterface::count(CounterId id, bool success, std::uint64_t amount) noexcept {
-  if (!counters_.is_live(id)) return;
+  if (!counters_.is_live(id) || (is_silent_ != nullptr && *is_silent_)) return;
   changed(id, counters_.add(id, success ? TargetCount{amount, 0} : TargetCount{0, amount}));
 }
 

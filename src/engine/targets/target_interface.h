@@ -105,6 +105,9 @@ class TargetInterface {
 
   /// Fills in who has sent an operation, and finds its entry. Without such a table it is dropped.
   TargetPlacement arrive(std::uint32_t peer, std::uint32_t table_index, TargetHeader& header) noexcept;
+  /// Tells nothing once `is_broken` is true, which outlives this object: an event would say that bytes are in
+  /// the client's memory, and they may not be.
+  void fall_silent_when(const bool& is_broken) noexcept { is_silent_ = &is_broken; }
   void tell(QueueId queue, const TargetEvent& event) noexcept;
   void count(CounterId id, bool success, std::uint64_t amount) noexcept;
   /// Takes the oldest triggered operation that is due. Returns false if there is none.
@@ -146,6 +149,7 @@ class TargetInterface {
   TargetCounters counters_;
   TargetTriggers triggers_;
   std::uint64_t told_ = 0;
+  const bool* is_silent_ = nullptr;  ///< Null: it never is.
   std::vector<std::unique_ptr<Index>> tables_;  ///< By index. Null: not in use.
   std::vector<Identity> identities_;            ///< By peer.
 };
