@@ -183,7 +183,7 @@ Result<std::unique_ptr<ProcessDriver>> ProcessDriver::create(const NicdHello& he
 
 ProcessDriver::ProcessDriver(std::unique_ptr<PortMemory> memory, FileDescriptor socket,
                              const NicdWelcome& welcome, PeerId self, const Trace* clock)
-    : RingPort(*memory, clock, welcome.must_share != 0 ? Staging::kAll : Staging::kPacked, self),
+    : RingPort(*memory, clock, welcome.must_share != 0 ? Staging::kAll : Staging::kSmallPieces, self),
       memory_(std::move(memory)),
       socket_(std::move(socket)),
       fork_closing_(socket_.get()),

@@ -94,6 +94,36 @@ TEST_F(NicdTest, MessagesInSharedMemoryMoveWithOneCopy) {
   EXPECT_EQ(drivers_[0]->ring_counters().client.staged, 0u);
 }
 
+/// The kernel would take as long for each byte as a memcpy for thousands.
+TEST_F(NicdTest, SmallPiecesArePackedByTheirProcesses) {
+  static constexpr Piece kPiece{1, 2};
+  static constexpr PayloadLayout kLayout{.kind = PayloadLayout::Kind::kPieces,
+                                         .piece_count = 1,
+                                         .pieces = &kPiece,
+                                         .element_bytes = 2,
+                                         .extent_bytes = 4};
+  constexpr std::size_t kBytes = 20'000;
+  attach(hello_of(0));
+  attach(hello_of(1));
+  std::vector<std::byte> sent(2 * kBytes), room(2 * kBytes), expected(2 * kBytes);
+  for (std::size_t i = 0; i < sent.size(); ++i) sent[i] = static_cast<std::byte>(i * 7);
+  for (std::size_t i = 0; i < sent.size(); ++i)
+    if (i % 4 == 1 || i % 4 == 2) expected[i] = sent[i];
+  OperationId operation;
+  Envelope envelope;
+  Status status;
+  drivers_[1]->post_receive(kKey, kIgnoreNothing, {room.data(), kBytes, &kLayout}, nullptr, operation,
+                            envelope);
+  drivers_[0]->send(PeerId{1}, SendMode::kStandard, kKey, {sent.data(), kBytes, &kLayout}, 0, nullptr,
+                    operation, status);
+  EXPECT_TRUE(await([&] {
+    turn();
+    return done_[1] > 0;
+  }));
+  EXPECT_EQ(room, expected);
+  for (const auto& driver : drivers_) EXPECT_EQ(driver->ring_counters().client.staged, 1u);
+}
+
 /// Clients of whom the kernel lets the processor read only the memory of rank `readable`.
 class NicdStaging : public NicdTest, public testing::WithParamInterface<std::uint32_t> {};
 
