@@ -17,6 +17,7 @@
 #include "nic/process_driver.h"
 #include "nic/traced_port.h"
 #include "rdma/monotonic_clock.h"
+#include "rdma/system_error.h"
 
 namespace ch3_offload {
 
@@ -43,11 +44,7 @@ Result<std::unique_ptr<Channel>> Channel::create(const ch3_offload_config_t& con
   if (std::string_view(config.nic) == "auto" && nic.value().has_process) nic.value() = {};  // Not agreed.
   std::unique_ptr<Channel> channel(new Channel(config, nic.value()));
   channel->wake_descriptor_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (channel->wake_descriptor_ < 0) {
-    return Error{Status::kNoMemory, errno,
-                 std::string("eventfd failed: ") + std::strerror(errno) +
-                     " (is RLIMIT_NOFILE, ulimit -n, too small?)"};
-  }
+  if (channel->wake_descriptor_ < 0) return system_error("eventfd", errno);
 
   if (!nic.value().has_process)
     if (std::optional<Error> error = channel->make_providers(config)) return std::move(*error);
