@@ -55,7 +55,7 @@ constexpr Row kRows[] = {
      offsetof(Counters, unexpected_bytes_peak)},
     {"lent_bytes", "byte credit lent to peers", 1, offsetof(Counters, lent_bytes)},
     {"connected_peers", "peers that this process has connected to", 1, offsetof(Counters, connected_peers)},
-    {"cards_wanted", "peers whose address was asked of the process manager", 0,
+    {"cards_wanted", "peers whose address was asked for", 0,
      offsetof(Counters, cards_wanted)},
     {"pin_hits", "transfers whose memory was registered already", 0, offsetof(Counters, pin_hits)},
     {"pin_misses", "registrations of a program's memory", 0, offsetof(Counters, pin_misses)},

@@ -1,4 +1,5 @@
-// A clock that costs a few cycles to read. It tells that about 20 microseconds have passed, nothing finer.
+// A clock that costs a few cycles to read. It tells that about 2 or 20 microseconds have passed, nothing
+// finer.
 
 #pragma once
 
@@ -24,6 +25,7 @@ class CycleClock {
   }
   static constexpr std::uint64_t kAbout20Microseconds = 20'000;
 #endif
+  static constexpr std::uint64_t kAbout2Microseconds = kAbout20Microseconds / 10;
 };
 
 }  // namespace ch3_offload

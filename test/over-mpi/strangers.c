@@ -1,8 +1,10 @@
 /* Processes that speak to each other for the first time. In "answers", rank 0 receives from all others and
  * answers them. They ask the process manager for its card; it asks for nobody's, because who has connected
- * has said how it is reached. In "word", each process waits for one that it does not know. */
+ * has said how it is reached. "alone" is the same while the process manager does not answer: processes of a node
+ * have asked for each other's cards before. In "word", each process waits for one that it does not know. */
 #include "over_mpi.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 enum { kTag = 7, kAnswers = 3 };
@@ -74,6 +76,15 @@ static void answers(void)
         fail("%lld cards were asked for", wanted);
 }
 
+static void alone(void)
+{
+    const int manager = atoi(getenv("PMI_FD")), kept = dup(manager), nobody = open("/dev/null", O_RDWR);
+
+    dup2(nobody, manager);
+    answers();
+    dup2(kept, manager);
+}
+
 /* Each process waits for a word of the one before, which it does not know, and passes it on. SPIN lets it poll
  * for seconds, and it hears the word while it does. */
 static void pass_a_word(void)
@@ -94,6 +105,6 @@ static void pass_a_word(void)
 
 int main(int argc, char **argv)
 {
-    static const program_t programs[] = { {"answers", answers}, {"word", pass_a_word} };
+    static const program_t programs[] = { {"answers", answers}, {"alone", alone}, {"word", pass_a_word} };
     return run_program(argc, argv, programs, sizeof programs / sizeof programs[0]);
 }

@@ -185,11 +185,12 @@ class RingProducer : public RingEnd {
     note_consumer(0);
   }
 
-  /// Takes the page faults of the first records now. To be called before the first record is published.
+  /// Takes the page faults of the first records now. To be called before the first record is published. Other
+  /// pages come as the records get there: a page that is new in a shared file takes microseconds, and all of
+  /// a ring at once would delay the first message by hundreds.
   void touch() const noexcept {
     control().producer_waiting.store(0, std::memory_order_relaxed);
-    for (std::uint64_t at = 0; at < window_bytes_; at += kLeastPageBytes)
-      header_at(at).store(0, std::memory_order_relaxed);
+    header_at(0).store(0, std::memory_order_relaxed);
   }
 
   ch3_offload_lane_t& lane() noexcept { return lane_; }
@@ -370,8 +371,7 @@ class RingConsumer : public RingEnd {
   /// Takes the page faults of the first records now. To be called before the first record is consumed.
   void touch() const noexcept {
     control().consumer_position.store(0, std::memory_order_relaxed);
-    for (std::uint64_t at = 0; at < kFirstWindowBytes; at += kLeastPageBytes)
-      static_cast<void>(header_at(at).load(std::memory_order_relaxed));
+    static_cast<void>(header_at(0).load(std::memory_order_relaxed));
   }
 
   /// Whether a header that header() returned is a skip, and is allowed here. At the beginning of the ring

@@ -20,6 +20,10 @@ namespace {
 constexpr std::uint32_t kIdlePollsPerClock = 32;
 constexpr std::uint32_t kBusyPollsPerClock = 256;
 
+/// clock_due_ counts polls in its lower half, and in its upper half those that were not idle.
+constexpr std::uint32_t kClockMask = 0xFFFF;
+constexpr std::uint32_t kBusyPoll = kClockMask + 2;
+
 /// consume() returns space at the end of a batch, and within it after so many bytes.
 constexpr std::size_t kReleaseBytes = kFirstWindowBytes / 4;
 
@@ -140,11 +144,14 @@ std::size_t ShmProvider::poll(Sink& sink, std::size_t budget) noexcept {
       wake_sleeper(false);
     return delivered;
   }
-  clock_due_ += delivered == 0 ? kBusyPollsPerClock / kIdlePollsPerClock : 1;
-  if (clock_due_ >= kBusyPollsPerClock) [[unlikely]] {
+  clock_due_ += delivered == 0 ? kBusyPollsPerClock / kIdlePollsPerClock : kBusyPoll;
+  if ((clock_due_ & kClockMask) >= kBusyPollsPerClock) [[unlikely]] {
+    const bool was_idle = clock_due_ <= kClockMask;
     clock_due_ = 0;
     const std::uint64_t now = CycleClock::now();
-    if (now - last_housekeeping_ >= CycleClock::kAbout20Microseconds) [[unlikely]] {
+    // A process that waits for longer, as for the first message of a peer, looks at its sockets more often.
+    if (now - last_housekeeping_ >=
+        (was_idle ? CycleClock::kAbout2Microseconds : CycleClock::kAbout20Microseconds)) [[unlikely]] {
       last_housekeeping_ = now;
       static_cast<void>(keep_house());
     }

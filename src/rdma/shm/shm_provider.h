@@ -228,7 +228,7 @@ class ShmProvider final : public Provider {
 
   // Housekeeping.
   std::uint64_t last_housekeeping_ = 0;  ///< CycleClock time. 0: housekeeping is due.
-  std::uint32_t clock_due_ = 0;          ///< Polls since the clock was read. An idle poll counts more.
+  std::uint32_t clock_due_ = 0;          ///< Polls since the clock was read: see kClockMask.
   std::vector<Newcomer> newcomers_;      ///< By watch index. Invalid: the index is free.
   /// Peers to connect to again, for example because their backlog was full. connect_anew() reserves the room.
   std::vector<ShmEndpoint*> connecting_;

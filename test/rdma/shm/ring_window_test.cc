@@ -1,6 +1,8 @@
 // A ring whose window is smaller than the ring: skips, growth, and who is woken.
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -76,15 +78,29 @@ class RingWindow : public testing::Test {
     return used;
   }
 
+  /// That the file has.
+  std::size_t pages() const {
+    struct stat status {};
+    EXPECT_EQ(fstat(file_.get(), &status), 0);
+    return static_cast<std::size_t>(status.st_blocks * 512 / sysconf(_SC_PAGESIZE));
+  }
+
   int skips = 0;
   RingProducer producer;
   RingConsumer consumer;
-
- private:
   FileDescriptor file_;
   Mapping memory_;
+
+ private:
   unsigned char next_sent_ = 1, next_taken_ = 1;
 };
+
+TEST_F(RingWindow, ANewRingHasOnlyThePagesOfItsFirstRecords) {
+  producer = RingProducer(memory_.address(), kRingBytes, kRingBytes);
+  producer.touch();
+  consumer.touch();
+  EXPECT_LE(pages(), 2u) << "one of the control block, one of records";
+}
 
 TEST_F(RingWindow, ALineOfTrafficStaysInTheWindow) {
   for (int i = 0; i < 10'000; ++i) {

@@ -21,6 +21,8 @@
 #define READER_LOOK_US 500
 /* How long the others wait for the end of the job before they say why they cannot start. */
 #define FIRST_SAYS_US 500000
+/* Of a node with more processes, cards are not asked for ahead. */
+#define MOST_NODE_CARDS 32
 
 /* The channel's interface to CH3. */
 char MPIDI_CH3_ABIVersion[] = "1.1";
@@ -43,12 +45,53 @@ uint64_t MPIDI_CH3I_Error_bits(void)
 
 /* ---- what the engine asks, and what it says to the user ---- */
 
+/* Cards of processes of this node, by local rank. NULL: to be asked for when it is wanted. To ask the process manager
+ * takes longer than all else of a first message within a node. Nodes with more processes do without: each process
+ * asks for all cards at its start. */
+static char *node_cards[MOST_NODE_CARDS];
+
+static void get_card(int peer, char *card)
+{
+    if (MPIDI_PG_GetConnString(MPIDI_Process.my_pg, peer, card, CARD_BYTES) != MPI_SUCCESS)
+        card[0] = '\0';
+}
+
+static void get_node_cards(void)
+{
+    char card[CARD_BYTES];
+    int i;
+
+    for (i = 0; i < MPIR_Process.local_size && MPIR_Process.local_size <= MOST_NODE_CARDS; i++) {
+        if (MPIR_Process.node_local_map[i] == MPIR_Process.rank)
+            continue;
+        get_card(MPIR_Process.node_local_map[i], card);
+        if (card[0] != '\0')
+            node_cards[i] = MPL_strdup(card);
+    }
+}
+
+static void free_node_cards(void)
+{
+    int i;
+
+    for (i = 0; i < MOST_NODE_CARDS; i++) {
+        MPL_free(node_cards[i]);
+        node_cards[i] = NULL;
+    }
+}
+
 void MPIDI_CH3I_Card_wanted(uint32_t peer)
 {
-    char card[CARD_BYTES] = "";
+    char card[CARD_BYTES];
+    int i;
 
-    if (MPIDI_PG_GetConnString(MPIDI_Process.my_pg, peer, card, sizeof(card)) != MPI_SUCCESS)
-        card[0] = '\0';
+    for (i = 0; i < MOST_NODE_CARDS; i++) {
+        if (node_cards[i] != NULL && (uint32_t) MPIR_Process.node_local_map[i] == peer) {
+            ch3_offload_introduce(MPIDI_CH3I_channel, peer, node_cards[i]);
+            return;
+        }
+    }
+    get_card((int) peer, card);
     ch3_offload_introduce(MPIDI_CH3I_channel, peer, card);
 }
 
@@ -307,6 +350,8 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
     /* Publishes the card, and waits until everybody has. */
     mpi_errno = MPIDI_PG_SetConnInfo(pg_rank, ch3_offload_card(MPIDI_CH3I_channel));
     MPIR_ERR_CHECK(mpi_errno);
+    if (strcmp(config.nic, "process") != 0)     /* There, the node's processor knows them. */
+        get_node_cards();
 
   fn_exit:
     MPIR_FUNC_EXIT;
@@ -347,6 +392,7 @@ int MPIDI_CH3_Finalize(void)
     MPIDI_CH3I_channel = NULL;
     MPIDI_CH3I_events = NULL;
     ch3_offload_destroy(channel);
+    free_node_cards();
     while (warning_count > 0)
         MPL_free(warnings[--warning_count]);
 
