@@ -111,7 +111,7 @@ std::optional<Error> Channel::make_providers(const ch3_offload_config_t& config)
   if (std::optional<Error> error = make_shm(config)) return error;
   if (fabric == "auto" && has_others_elsewhere(config)) {
     // Without a network the processes of this node can still talk to each other.
-    if (const std::optional<Error> error = make_verbs(config)) warn(LogScope::kNode, error->message);
+    if (const std::optional<Error> error = make_verbs(config)) warn(LogScope::kNode, without_network(*error));
   }
   return {};
 }

@@ -2,8 +2,10 @@
 
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 
@@ -98,6 +100,16 @@ Result<std::unique_ptr<Provider>> make_network(const ch3_offload_config_t& confi
   Error error = provider.error();
   error.message += chosen_by_user(config);
   return error;
+}
+
+std::string without_network(const Error& error) {
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
+  return std::string("node ") + host.data() +
+         " has no network for messages, and the job has other nodes: " + error.message +
+         ". The first message to another node will fail: between nodes there is only RDMA " +
+         "(InfiniBand or RoCE), no TCP. Run the job on one node, or see in ch3-offload-info what this one "
+         "lacks";
 }
 
 PinDownConfig pin_down_config(const ch3_offload_config_t& config,

@@ -39,6 +39,9 @@ Result<std::unique_ptr<Provider>> make_network(const ch3_offload_config_t& confi
                                                void (*log)(void* context, LogScope scope, const char* line),
                                                void* log_context);
 
+/// The line for a job that spans nodes where this one has no network, because of `error`.
+std::string without_network(const Error& error);
+
 /// The same for all that these providers may keep registered.
 PinDownConfig pin_down_config(const ch3_offload_config_t& config,
                               std::span<const std::unique_ptr<Provider>> providers);

@@ -36,7 +36,7 @@ Result<std::unique_ptr<NicdJob>> NicdJob::create(const NicdHello& hello) {
     else if (fabric == "verbs")
       return network.error();
     else  // Without a network the processes of this node can still talk to each other.
-      job->tell(LogScope::kNode, network.error().message.c_str());
+      job->tell(LogScope::kNode, without_network(network.error()).c_str());
   }
   job->exchange_ = std::make_unique<Exchange>(PeerId{config.rank}, config.job_size, job->network());
   return job;

@@ -1,12 +1,62 @@
 // Engine: the table of peers, introductions, and connections.
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "engine/card.h"
 #include "engine/engine_state.h"
 
 namespace ch3_offload {
+namespace {
+
+/// The providers of a process, by their addresses: "shm, verbs".
+struct ProviderNames {
+  void add(std::string_view address) {
+    // That of a node's processor has its network's within it.
+    has_network = has_network || address.find("verbs:") != std::string_view::npos;
+    const std::string_view name = next_piece(address, ':');
+    has_process = has_process || name == "nic";
+    text.append(text.empty() ? "" : ", ").append(name);
+  }
+  std::string text;
+  bool has_network = false;
+  bool has_process = false;
+};
+
+/// Why `providers` do not reach a process that has `addresses`, and what can be done.
+std::string why_unreachable(std::span<Provider* const> providers, const std::string& who,
+                            std::string_view addresses) {
+  if (addresses.empty()) return who + " cannot be reached: it has published no address";
+  ProviderNames here, there;
+  for (const Provider* provider : providers) here.add(provider->local_address());
+  const std::string all(addresses);
+  while (!addresses.empty()) there.add(next_piece(addresses, ';'));
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
+  const std::string text = "no provider reaches " + who + ", which has " + there.text + " ('" + all +
+                           "'); this process, on node " + host.data() + ", has " + here.text + ". ";
+  if (here.has_process != there.has_process)
+    return text +
+           "All processes need the same driver: MPIR_CVAR_CH3_OFFLOAD_NIC=process on all nodes, or on "
+           "none";
+  if (here.has_network && there.has_network)
+    return text + "Both have a network, but not the same one: see ch3-offload-info on both nodes";
+  return text +
+         "It is on another node, or in another network namespace: between nodes both sides need an RDMA "
+         "port (verbs: InfiniBand or RoCE), since there is no TCP transport. Run the job on one node, or "
+         "see in ch3-offload-info what " +
+         (here.has_network    ? "that node"
+          : there.has_network ? "this node"
+                              : "both nodes") +
+         " lack";
+}
+
+}  // namespace
 
 Peer* Engine::State::make_known(PeerId id) noexcept {
   const std::size_t index = index_of(id);
@@ -59,14 +109,7 @@ Status Engine::State::connect_by_card(Peer& peer, std::string_view card) {
   }
   // Of a process without a card, its book has said why.
   if (card.empty() && peer.id >= config.first_book_peer) return Status::kUnreachable;
-  std::string have;
-  for (const Provider* provider : providers) {
-    have += (have.empty() ? "" : ", ") + std::string(provider->capabilities().name);
-  }
-  warn(LogScope::kProcess,
-       "no provider reaches " + who + " (its address: '" + std::string(card) + "'; providers here: " + have +
-           "). All processes need the same driver (MPIR_CVAR_CH3_OFFLOAD_NIC=process on all nodes or "
-           "on none); another node needs a network provider.");
+  warn(LogScope::kProcess, why_unreachable(providers, who, parsed ? parsed->addresses : std::string_view{}));
   return Status::kUnreachable;
 }
 
