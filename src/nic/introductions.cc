@@ -112,7 +112,9 @@ Status Introductions::add(PhysicalId id, std::size_t& index) noexcept {
       index >= config_.peer_limit - index_of(config_.first_peer))
     return Status::kNoMemory;
   Process made{.id = id, .is_elsewhere = !config_.meets_on_node};
+  made.was_met = std::ranges::find(ended_, id.process()) != ended_.end();
   if (const auto old = by_id_.find(static_cast<std::uint64_t>(id.process())); old != by_id_.end()) {
+    made.was_met = made.was_met || processes_[old->second].was_met;
     made.is_logged = processes_[old->second].is_logged;
     made.failures = processes_[old->second].failures;
   }
@@ -168,6 +170,7 @@ void Introductions::forget(PeerId peer) noexcept {
   const bool is_held = process.state == State::kUnreachable;  // find() still gives this number for a while.
   if (!is_held && found != by_id_.end() && found->second == index) by_id_.erase(found);
   last_found_ = {};
+  if (process.was_met) ended_[next_ended_++ % ended_.size()] = process.id.process();
   process.state = State::kForgotten;
 }
 
@@ -195,6 +198,7 @@ std::size_t Introductions::met(Listener& listener, std::size_t index, const Proc
   process.state = State::kMet;
   process.instance = frame.card.instance;
   process.known_as = names.known_as;
+  process.was_met = true;
   process.is_logged = false;
   process.failures = 0;
   try {
@@ -215,6 +219,15 @@ std::size_t Introductions::unreachable(Listener& listener, std::size_t index, st
   if (!std::exchange(process.is_logged, true)) log_about(process, "cannot be reached", why);
   listener.on_card(number_of(index), {});
   return 1;
+}
+
+/// There is no process of that id. One that was met has ended, as processes do: whoever talks to it hears
+/// that from the operation.
+std::size_t Introductions::nobody_there(Listener& listener, std::size_t index,
+                                        std::string_view why) noexcept {
+  Process& process = processes_[index];
+  if (process.was_met) process.is_logged = true;
+  return unreachable(listener, index, why);
 }
 
 void Introductions::log_about(const Process& process, const char* what, std::string_view why) noexcept {
@@ -298,13 +311,13 @@ std::size_t Introductions::dial(Listener& listener, std::size_t index) noexcept 
   }
   if (process.is_elsewhere) {
     if (!key_.proves())
-      return unreachable(listener, index,
-                         process.id.nid == self_.nid
-                             ? "no process of this user has that id"
-                             : "no process of this user and node has that id; to meet processes of other "
-                               "nodes, all need the same key file");
+      return nobody_there(listener, index,
+                          process.id.nid == self_.nid
+                              ? "no process of this user has that id"
+                              : "no process of this user and node has that id; to meet processes of other "
+                                "nodes, all need the same key file");
     status = dial_over_net(process.id, stream);
-    if (status == Status::kPeerFailed) return unreachable(listener, index, "nobody listens there");
+    if (status == Status::kPeerFailed) return nobody_there(listener, index, "nobody listens there");
   }
   if (status != Status::kOk) return 0;
   const bool is_on_node = !process.is_elsewhere;

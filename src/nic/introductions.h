@@ -116,6 +116,7 @@ class Introductions final : public ProcessBook {
     std::size_t dial = SIZE_MAX;  ///< In meetings_. SIZE_MAX: none now.
     bool was_dialled = false;
     bool is_full = false;           ///< The last dial found its backlog full: the process lives.
+    bool was_met = false;           ///< Once. Its later numbers inherit it, as far as ended_ goes.
     bool is_logged = false;         ///< That it cannot be reached. Its later numbers inherit it.
     std::uint32_t failures = 0;     ///< Of this id in a row. Its later numbers inherit it.
     std::uint64_t again_at_ns = 0;  ///< kUnreachable: find() seeks it anew from then on.
@@ -152,6 +153,7 @@ class Introductions final : public ProcessBook {
   std::size_t tell(Listener& listener, std::size_t index) noexcept;
   std::size_t met(Listener& listener, std::size_t index, const ProcessFrame& frame) noexcept;
   std::size_t unreachable(Listener& listener, std::size_t index, std::string_view why) noexcept;
+  std::size_t nobody_there(Listener& listener, std::size_t index, std::string_view why) noexcept;
 
   bool watch(int descriptor, Tag tag, std::size_t index, std::uint32_t events) noexcept;
   void update_watch(std::size_t index) noexcept;
@@ -205,6 +207,9 @@ class Introductions final : public ProcessBook {
     std::size_t index = SIZE_MAX;
   };
   Found last_found_;
+  /// Of the last processes that were met and forgotten: nothing grows with all of them.
+  std::array<ProcessId, 64> ended_{};
+  std::size_t next_ended_ = 0;
   std::uint32_t blind_polls_ = 0;    ///< So many of the next polls need not look at the clock.
   std::uint64_t last_clock_ns_ = 0;  ///< When a poll looked at it last.
   std::uint64_t last_poll_ns_ = 0;

@@ -66,6 +66,9 @@ Result<FileDescriptor> listen_on_net(PhysicalId& id) {
   if (id.pid != 0) ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   sockaddr_in address = net_address(id);
   const std::string where = "the address of the process id " + id.to_string();
+  // A host without an IPv4 address may lack this one, too: then the port only numbers processes, which meet
+  // on the node.
+  if (id.nid == INADDR_LOOPBACK) ::setsockopt(socket.get(), IPPROTO_IP, IP_FREEBIND, &on, sizeof on);
   if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
       ::listen(socket.get(), kBacklog) != 0) {
     if (errno == EADDRINUSE) return taken(id);

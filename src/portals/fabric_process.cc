@@ -73,6 +73,13 @@ std::optional<Error> FabricProcess::read_settings() {
   if (!knows_node_) config.local_size = 2;  // There is somebody to talk to, and he may be here.
   Result<NicChoice> choice = choose_nic_here(config);
   if (!choice.ok()) return choice.error();
+  if (std::string_view(config.nic) == "auto" && !choice.value().has_thread && !choice.value().has_process) {
+    // The host driver does not do what Portals promises: nobody gets it without having asked for it.
+    config.nic = "thread";
+    choice = choose_nic_here(config);
+    if (!choice.ok()) return choice.error();
+    choice.value().warning.clear();  // There is nothing better to be had.
+  }
   nic_ = std::move(choice.value());
   // Others like it may choose the same core.
   if (!knows_node_ && nic_.placement.place != Place::kChosen) nic_.is_bound = false;
@@ -213,6 +220,19 @@ void FabricProcess::say_news() noexcept {
   while (port.next_event(event))
     if (event.kind == Event::Kind::kWarning)
       say(event.scope, {reinterpret_cast<const char*>(event.bytes), event.length_bytes});
+}
+
+/// Its peers have the same driver, as a rule.
+void FabricProcess::waits_for_long() noexcept {
+  if (host_ == nullptr) return;
+  try {
+    say(LogScope::kProcess,
+        "a call of Portals has waited for seconds. With MPIR_CVAR_CH3_OFFLOAD_NIC=host a process answers in "
+        "its "
+        "own calls of Portals only: one that waits on its memory, or elsewhere, never does. Take thread or "
+        "process");
+  } catch (const std::bad_alloc&) {  // A line less.
+  }
 }
 
 /// Nothing of the thread's waits for standard error.

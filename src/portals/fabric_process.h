@@ -45,6 +45,7 @@ class FabricProcess final : public PortalsProcess {
   bool works_alone() const noexcept override { return host_ == nullptr; }
   WaitPolicy wait_policy() const noexcept override;
   void say_news() noexcept override;
+  void waits_for_long() noexcept override;
 
  private:
   FabricProcess() = default;

@@ -221,17 +221,31 @@ void Library::end_sleep() noexcept {
   leave_sleep();
 }
 
-int Library::Wait::sleep_ms() const noexcept {
+bool Library::may_await_answers() noexcept {
+  return std::ranges::any_of(interfaces_, [](const std::atomic<Interface*>& one) {
+    const Interface* const interface = one.load(std::memory_order_relaxed);
+    return interface != nullptr && interface->descriptors.live() > 0;
+  });
+}
+
+int Library::Wait::sleep_ms(std::uint64_t now_ns) const noexcept {
   std::uint64_t left_ns = library_.port().next_due_ns();
-  if (deadline_ns_ != kNoDeadline) left_ns = std::min(left_ns, elapsed_ns(deadline_ns_, monotonic_ns()));
+  if (deadline_ns_ != kNoDeadline) left_ns = std::min(left_ns, elapsed_ns(deadline_ns_, now_ns));
+  if (may_say()) left_ns = std::min(left_ns, kLongNs - elapsed_ns(now_ns, first_sleep_ns_));
   return poll_ms(left_ns);
 }
 
 void Library::Wait::sleep(Lock& lock) noexcept {
   std::array<pollfd, 16> descriptors;
   const std::size_t count = library_.enter_sleep(descriptors);
-  const int longest_ms = sleep_ms();
-  policy_.sleeps(monotonic_ns());
+  const std::uint64_t now_ns = monotonic_ns();
+  if (first_sleep_ns_ == 0) first_sleep_ns_ = now_ns;
+  if (may_say() && elapsed_ns(now_ns, first_sleep_ns_) >= kLongNs) {
+    is_said_ = true;
+    if (library_.may_await_answers()) library_.process().waits_for_long();
+  }
+  const int longest_ms = sleep_ms(now_ns);
+  policy_.sleeps(now_ns);
   lock.unlock();
   poll(descriptors.data(), count, longest_ms);
   lock.lock();

@@ -118,6 +118,8 @@ class Library final : private CallDriven {
   /// Writes what ends the sleep to the begin of `room`. Returns how many entries these are.
   std::size_t enter_sleep(std::span<pollfd> room) noexcept;
   void leave_sleep() noexcept;
+  /// Whether operations of this process may be under way: they have a memory descriptor. Under the lock.
+  bool may_await_answers() noexcept;
   static int code_of(const Error& error) noexcept;
   WaitPolicy& policy_of_this_thread() noexcept;
 
@@ -156,11 +158,17 @@ class Library::Wait {
  private:
   static constexpr std::uint64_t kNoDeadline = UINT64_MAX;
 
-  int sleep_ms() const noexcept;
+  /// So long a wait is said, if the port works in calls only: it may be for ever.
+  static constexpr std::uint64_t kLongNs = 2'000'000'000;
+
+  int sleep_ms(std::uint64_t now_ns) const noexcept;
+  bool may_say() const noexcept { return !is_said_ && !library_.works_alone(); }
 
   Library& library_;
   WaitPolicy& policy_;
   const std::uint64_t deadline_ns_;
+  std::uint64_t first_sleep_ns_ = 0;  ///< 0: there was none.
+  bool is_said_ = false;              ///< That it is long.
 };
 
 template <class Condition>

@@ -52,6 +52,10 @@ class PortalsProcess {
 
   /// Says what the processor has for the user, to stderr. Called when the port has worked.
   virtual void say_news() noexcept = 0;
+
+  /// A thread has waited in a call for seconds, and operations may be under way. Says once why they may be so
+  /// for ever, if the driver is why.
+  virtual void waits_for_long() noexcept {}
 };
 
 /// Makes what this process needs. `pid`: the wanted one; nothing: a free one. kAgain: another process of this

@@ -133,6 +133,22 @@ TEST_F(IntroductionsTest, WhoDoesNotListenIsUnreachableAtOnce) {
   EXPECT_TRUE(run_until([&] { return a.find(gone) != there; }));
 }
 
+/// Its end is told by the operations that it fails.
+TEST_F(IntroductionsTest, TheEndOfAProcessThatWasMetIsNoLine) {
+  BookOwner& a = make();
+  BookOwner& b = make();
+  const PeerId there = a.find(b.id());
+  ASSERT_TRUE(run_until_card(a, there));
+  const ProcessId gone = b.id();
+  b.book.reset();
+  a.book->forget(there);
+  const PeerId again = a.find(gone);
+  ASSERT_NE(again, there);
+  ASSERT_TRUE(run_until_card(a, again));
+  EXPECT_EQ(a.card_of(again), "");
+  EXPECT_EQ(a.log, "");
+}
+
 TEST_F(IntroductionsTest, WhoNamesAnAbsentProcessAgainAndAgainUsesFewNumbers) {
   BookOwner& a = make();
   BookOwner& b = make();
