@@ -3,6 +3,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -85,6 +86,21 @@ void choose_process(const std::optional<std::vector<std::uint32_t>>& list, const
                              : "; no process of the job is bound to its cores";
 }
 
+/// Whether that name is in the file: it is in the program, which says it, and in a script that starts it. Nothing is
+/// run for it. True if the file cannot be read.
+bool has_name_of_nicd(const std::string& program) {
+  constexpr std::string_view kName = "ch3-offload-nicd";
+  std::ifstream file(program, std::ios::binary);
+  if (!file) return true;
+  std::string kept, block(64 << 10, '\0');
+  while (file.read(block.data(), static_cast<std::streamsize>(block.size())) || file.gcount() > 0) {
+    kept.append(block, 0, static_cast<std::size_t>(file.gcount()));
+    if (kept.find(kName) != std::string::npos) return true;
+    kept.erase(0, kept.size() - std::min(kept.size(), kName.size()));
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string nicd_program(const ch3_offload_config_t& config) {
@@ -93,7 +109,10 @@ std::string nicd_program(const ch3_offload_config_t& config) {
 
 std::string obstacle_to_program(const ch3_offload_config_t& config) {
   const std::string program = nicd_program(config);
-  return ::access(program.c_str(), X_OK) == 0 ? "" : program + " cannot be run: " + std::strerror(errno);
+  if (::access(program.c_str(), X_OK) != 0) return program + " cannot be run: " + std::strerror(errno);
+  if (*config.nicd != '\0' && !has_name_of_nicd(program))
+    return program + " is no ch3-offload-nicd, and does not start one: it does not contain that name";
+  return {};
 }
 
 std::string obstacle_to_process(const ch3_offload_config_t& config) {

@@ -144,7 +144,7 @@ void Nicd::admit(FileDescriptor socket, const NicdHello& hello) noexcept try {
   if (pid == 0) return refuse(answer, "it cannot see this process: they are in different PID namespaces");
   try {
     if (const std::optional<Error> error = find_or_make_group(hello, pid, std::move(socket)))
-      refuse(answer, error->message, error->status);
+      refuse(answer, reason_of(*error), error->status);
   } catch (const std::bad_alloc&) {
     refuse(answer, "it has no memory for another process", Status::kNoMemory);
   }

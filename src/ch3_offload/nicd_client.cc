@@ -1,11 +1,13 @@
 #include "ch3_offload/nicd_client.h"
 
+#include <sys/resource.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <new>
 #include <span>
+#include <string>
 
 #include "rdma/shm/unix_socket.h"
 
@@ -19,6 +21,17 @@ std::vector<Provider*> pointers_to(const std::vector<std::unique_ptr<Provider>>&
 }
 
 }  // namespace
+
+std::string reason_of(const Error& error) {
+  if (error.error_number != EMFILE) return error.message;
+  constexpr int kOwn = 8, kOfRank = 4, kOfWindows = 3;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return "it has no descriptors left: its RLIMIT_NOFILE, that of the process which started it, is " +
+         std::to_string(limit.rlim_cur) + "; it needs " + std::to_string(kOwn) + ", " +
+         std::to_string(kOfRank) + " for each process, and " + std::to_string(kOfWindows) +
+         " more for each that has windows or Portals: raise it with ulimit -n";
+}
 
 int kernel_copies_refusal(pid_t pid, std::uint64_t probe_address) noexcept {
   std::uint64_t word = 0;
@@ -97,7 +110,11 @@ bool NicdClient::attach_targets() noexcept {
   if (book_ == nullptr || targets_ != nullptr || !data_.may_copy()) return false;
   try {
     Result<PortMemory> memory = PortMemory::make();
-    if (!memory.ok()) return false;
+    if (!memory.ok()) {
+      const std::string line = "the network processor (ch3-offload-nicd): " + reason_of(memory.error());
+      server_.warn(LogScope::kNode, line.c_str());
+      return false;
+    }
     if (host_ == nullptr) host_ = std::make_unique<HostTargets>(driver_, *book_);
     targets_ = std::make_unique<Targets>(std::move(memory.value()), *host_, data_);
   } catch (const std::bad_alloc&) {

@@ -36,6 +36,9 @@ inline constexpr const char* kHowToPermitCopies =
 /// NicdHello::kMagic. 0: it does.
 int kernel_copies_refusal(pid_t pid, std::uint64_t probe_address) noexcept;
 
+/// What a client is told where the processor fails because of `error`.
+std::string reason_of(const Error& error);
+
 class NicdClient final : private AttachesTargets {
  public:
   /// What its engine works with.

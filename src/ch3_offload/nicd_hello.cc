@@ -7,6 +7,12 @@
 #include "ch3_offload/settings.h"
 
 namespace ch3_offload {
+namespace {
+
+/// More than any process manager starts. What a job costs goes by the size that it claims.
+constexpr std::uint32_t kMostProcesses = 1U << 20;
+
+}  // namespace
 
 NicdHello make_hello(const ch3_offload_config_t& config) {
   NicdHello hello;
@@ -27,6 +33,9 @@ NicdHello make_hello(const ch3_offload_config_t& config) {
 
 std::optional<std::string> read_hello(const NicdHello& hello, std::vector<std::string>& values,
                                       ch3_offload_config_t& config) {
+  if (hello.job_size > kMostProcesses)
+    return "its job has " + std::to_string(hello.job_size) + " processes: at most " +
+           std::to_string(kMostProcesses) + " are served";
   ch3_offload_config_default(&config);
   config.rank = hello.rank;
   config.job_size = hello.job_size;

@@ -15,6 +15,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include "rdma/monotonic_clock.h"
 #include "rdma/shm/bulk_copy.h"
@@ -36,69 +38,132 @@ constexpr std::uint64_t kStartAgainNs = 1'000'000'000;
 constexpr int kGreetings = 50;
 constexpr useconds_t kGreetingUs = 20'000;
 
+/// Programs that a lone process starts and that end without serving: others may have started one, too, and
+/// only one can listen.
+constexpr int kMostStarts = 5;
+/// A process that waits for so long says what for. The second is for one that is not the first to say it.
+constexpr std::uint64_t kSaysNs = 1'500'000'000;
+constexpr std::uint64_t kOthersSayNs = 10'000'000'000;
+
+/// What a rank has open: standard streams, the process manager's, its rings, and those of its windows.
+constexpr int kDescriptorsOfARank = 24;
+
 constinit const std::uint64_t probe_word = NicdHello::kMagic;
 
-/// In the child of a fork: becomes the processor. Nothing but system calls.
-[[noreturn]] void become(const char* program, char* const* arguments, int status, int most_descriptors,
+/// `what` needs descriptors that the limit does not allow.
+Error no_descriptors(const std::string& what) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return {Status::kNoMemory, EMFILE,
+          "no descriptors for " + what + ": RLIMIT_NOFILE of this process is " +
+              std::to_string(limit.rlim_cur) + ", and with MPIR_CVAR_CH3_OFFLOAD_NIC=process it needs some " +
+              std::to_string(kDescriptorsOfARank) + ": raise it with ulimit -n"};
+}
+
+/// In the child of a fork: becomes the processor. Nothing but system calls. `life` is the program's as long
+/// as it lives; it is told why the program cannot be run.
+[[noreturn]] void become(const char* program, char* const* arguments, int life, int most_descriptors,
                          const cpu_set_t* processors) {
+  constexpr int kLife = 3, kFirstOther = 4;
   // Not a session of its own: Linux may share the cores among sessions, and its clients give it theirs.
   ::setpgid(0, 0);  // What a terminal or Hydra signals are its client's group.
   if (::fork() != 0) ::_exit(0);  // So that it is nobody's child.
-  const int null = ::open("/dev/null", O_RDWR);
-  for (int standard = 0; standard < 3; ++standard) ::dup2(null, standard);
-  const int kept = ::dup2(status, 3);
-  ::fcntl(kept, F_SETFD, FD_CLOEXEC);
-  if (::syscall(SYS_close_range, 4u, ~0u, 0u) != 0)  // Linux before 5.9, or a filter.
-    for (int other = 4; other < most_descriptors; ++other) ::close(other);
+  ::dup2(life, kLife);
+  ::fcntl(kLife, F_SETFD, 0);
+  if (::syscall(SYS_close_range, unsigned{kFirstOther}, ~0u, 0u) != 0)  // Linux before 5.9, or a filter.
+    for (int other = kFirstOther; other < most_descriptors; ++other) ::close(other);
+  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (int standard = 0; standard < kLife; ++standard)
+    if (::dup2(null, standard) == null) ::fcntl(null, F_SETFD, 0);
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   if (processors != nullptr) ::sched_setaffinity(0, sizeof *processors, processors);
   if (::chdir("/") == 0) ::execv(program, arguments);
   const int error = errno;
-  [[maybe_unused]] const ssize_t written = ::write(kept, &error, sizeof error);
+  [[maybe_unused]] const ssize_t written = ::write(kLife, &error, sizeof error);
   ::_exit(1);
 }
 
-std::optional<Error> start_nicd(const NicdStart& start, const std::string& name) {
-  std::string program = start.program, its_name = name, option = "--job";
+/// Starts the processor. Returns the end of a pipe whose other end it has until it ends.
+Result<FileDescriptor> start_nicd(const std::string& path, const NicdStart& start, const std::string& name) {
+  std::string program = path, its_name = name, option = "--job";
   char* const arguments[] = {program.data(), option.data(), its_name.data(), nullptr};
   cpu_set_t processors;
   CPU_ZERO(&processors);
   for (const std::uint32_t processor : start.processors)
     if (processor < CPU_SETSIZE) CPU_SET(processor, &processors);
   int pipe[2];
-  if (::pipe2(pipe, O_CLOEXEC) != 0) return system_error("starting " + program, errno);
-  FileDescriptor reads(pipe[0]), writes(pipe[1]);
+  if (::pipe2(pipe, O_CLOEXEC | O_NONBLOCK) != 0)
+    return errno == EMFILE ? no_descriptors("starting " + program)
+                           : system_error("starting " + program, errno);
+  FileDescriptor life(pipe[0]), its_life(pipe[1]);
   rlimit limit{};
   const bool has_limit = ::getrlimit(RLIMIT_NOFILE, &limit) == 0;
   const int most_descriptors = has_limit ? static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 1 << 20)) : 1024;
   const pid_t child = ::fork();
   if (child < 0) return system_error("starting " + program, errno);
   if (child == 0)
-    become(program.c_str(), arguments, writes.get(), most_descriptors,
+    become(program.c_str(), arguments, its_life.get(), most_descriptors,
            start.processors.empty() ? nullptr : &processors);
-  writes.reset();
   while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
   }
-  int error = 0;
-  if (::read(reads.get(), &error, sizeof error) != sizeof error) return {};  // It runs.
-  return Error{Status::kUnreachable, error,
-               "MPIR_CVAR_CH3_OFFLOAD_NIC=process: cannot run " + program + ": " + std::strerror(error) +
-                   " (MPIR_CVAR_CH3_OFFLOAD_NICD names the program)"};
+  return life;
 }
 
+/// What has become of the program at the other end of its pipe. Of a processor that was not started: kRuns.
+struct Fate {
+  enum { kRuns, kNotRun, kEnded } is = kRuns;
+  int error = 0;  ///< kNotRun: why not.
+};
+Fate fate_of(const FileDescriptor& life) noexcept {
+  Fate fate;
+  if (!life.valid()) return fate;
+  const ssize_t length = ::read(life.get(), &fate.error, sizeof fate.error);
+  if (length == sizeof fate.error) fate.is = Fate::kNotRun;
+  if (length == 0) fate.is = Fate::kEnded;
+  return fate;
+}
+
+/// Says once what this process waits for, if it has waited for long.
+class PatienceSaid {
+ public:
+  PatienceSaid(const NicdHello& hello, const NicdStart& start) noexcept
+      : due_ns_(hello.is_lone != 0 || hello.local_rank <= 1 ? kSaysNs : kOthersSayNs),
+        patience_s_(start.patience_ns / 1'000'000'000) {}
+
+  std::uint64_t due_ns() const noexcept { return due_ns_; }
+  void waited(std::uint64_t waited_ns, const std::string& what) {
+    if (waited_ns < due_ns_) return;
+    due_ns_ = UINT64_MAX;
+    std::fprintf(
+        stderr, "ch3:offload: MPIR_CVAR_CH3_OFFLOAD_NIC=process: this process waits for %s, at most %llu s\n",
+        what.c_str(), static_cast<unsigned long long>(patience_s_));
+  }
+
+ private:
+  std::uint64_t due_ns_;
+  const std::uint64_t patience_s_;
+};
+
 /// Connects to the processor that serves this job, or lone processes, and starts it if nobody has.
-Result<FileDescriptor> find_nicd(const NicdHello& hello, const NicdStart& start) {
+Result<FileDescriptor> find_nicd(const NicdHello& hello, const NicdStart& start, PatienceSaid& said) {
+  // It runs in another directory than this process.
+  std::error_code none;
+  std::string program = std::filesystem::absolute(start.program, none).lexically_normal().string();
+  if (none) program = start.program;
   const std::string of_user = nicd_name(::geteuid());
   const std::string of_job = nicd_name(::geteuid(), hello.secret);
   const bool is_lone = hello.is_lone != 0;
   bool starts = is_lone || hello.local_rank == 0;
   const std::uint64_t begin = monotonic_ns();
   std::uint64_t started_ns = begin;
+  FileDescriptor life;
+  int ends = 0;
   for (useconds_t wait_us = 500;; wait_us = std::min<useconds_t>(wait_us * 2, 20'000)) {
     std::string obstacle;
     bool is_busy = false;
+    const Fate fate = fate_of(life);  // Before the look: it may have served others.
     // Others of the job must not choose another than the one that started: they look for the job's first.
     for (const std::string* const name : {starts ? &of_user : &of_job, starts ? &of_job : &of_user}) {
       Result<FileDescriptor> socket = connect_to_nicd(*name);
@@ -108,19 +173,37 @@ Result<FileDescriptor> find_nicd(const NicdHello& hello, const NicdStart& start)
     }
     const std::uint64_t now_ns = monotonic_ns();
     const std::uint64_t waited_ns = now_ns - begin;
+    if (fate.is == Fate::kNotRun)
+      return Error{Status::kUnreachable, fate.error,
+                   "MPIR_CVAR_CH3_OFFLOAD_NIC=process: cannot run " + program + ": " +
+                       std::strerror(fate.error) + " (MPIR_CVAR_CH3_OFFLOAD_NICD names the program)"};
+    if (fate.is == Fate::kEnded) {
+      life.reset();
+      if (!is_lone || ++ends == kMostStarts)
+        return Error{Status::kUnreachable, 0,
+                     "MPIR_CVAR_CH3_OFFLOAD_NIC=process: " + program +
+                         " has ended instead of serving this process: MPIR_CVAR_CH3_OFFLOAD_NICD names the "
+                         "program, which must be a ch3-offload-nicd" +
+                         obstacle};
+    }
     // One of lone processes may have ended before this process came. Only one can listen: the others end.
-    if (is_lone && !starts && now_ns - started_ns > kStartAgainNs) starts = true;
+    if (is_lone && !starts && (fate.is == Fate::kEnded || now_ns - started_ns > kStartAgainNs)) starts = true;
     if (starts && !(is_busy && waited_ns < start.patience_ns / kBusyPart)) {
       starts = false;
       started_ns = now_ns;
-      if (std::optional<Error> error = start_nicd(start, of_job)) return std::move(*error);
+      Result<FileDescriptor> started = start_nicd(program, start, of_job);
+      if (!started.ok()) return started.error();
+      life = std::move(started.value());
     }
+    said.waited(waited_ns,
+                (life.valid() ? program + ", which it has started, to serve this node"
+                              : std::string("local rank 0 to start the node's network processor")) +
+                    obstacle);
     if (waited_ns > start.patience_ns)
       return Error{Status::kUnreachable, 0,
                    "MPIR_CVAR_CH3_OFFLOAD_NIC=process: no network processor came up on this node within " +
                        std::to_string(start.patience_ns / 1'000'000'000) + " s (" +
-                       (is_lone ? "this process" : "local rank 0") + " starts " + start.program + ")" +
-                       obstacle};
+                       (is_lone ? "this process" : "local rank 0") + " starts " + program + ")" + obstacle};
     ::usleep(wait_us);
   }
 }
@@ -132,10 +215,17 @@ bool has_own_code(Status refusal) noexcept {
 
 /// Says hello and waits for the welcome.
 Receipt greet(const FileDescriptor& socket, const NicdHello& hello, const NicdStart& start,
-              NicdWelcome& welcome, std::span<FileDescriptor> files) {
+              PatienceSaid& said, NicdWelcome& welcome, std::span<FileDescriptor> files) {
   if (!send_with_files(socket, std::as_bytes(std::span(&hello, 1)), {})) return Receipt::kClosed;
   pollfd entry{socket.get(), POLLIN, 0};
-  while (::poll(&entry, 1, static_cast<int>(start.patience_ns / 1'000'000)) < 0 && errno == EINTR) {
+  const std::uint64_t begin_ns = monotonic_ns();
+  for (;;) {
+    const std::uint64_t waited_ns = monotonic_ns() - begin_ns;
+    if (waited_ns >= start.patience_ns) break;
+    said.waited(waited_ns, "an answer of the node's network processor (ch3-offload-nicd, process " +
+                               std::to_string(peer_credentials(socket).pid) + ")");
+    const std::uint64_t next_ns = std::min(start.patience_ns, said.due_ns());
+    if (::poll(&entry, 1, static_cast<int>((next_ns - waited_ns) / 1'000'000 + 1)) > 0) break;
   }
   return receive_with_files(socket, std::as_writable_bytes(std::span(&welcome, 1)), files);
 }
@@ -151,18 +241,18 @@ Result<std::unique_ptr<ProcessDriver>> ProcessDriver::create(const NicdHello& he
   if (said->probe_address == 0) said->probe_address = reinterpret_cast<std::uint64_t>(&probe_word);
   auto welcome = std::make_unique<NicdWelcome>();
   std::array<FileDescriptor, PortMemory::kFiles> files;
+  PatienceSaid patience(hello, start);
   Result<FileDescriptor> socket = FileDescriptor();
   Receipt receipt = Receipt::kClosed;
   // The processor of lone processes ends with the last of them, which may be just now.
   const int greetings = hello.is_lone != 0 ? kGreetings : 1;
   for (int greeted = 0; receipt == Receipt::kClosed && greeted < greetings; ++greeted) {
     if (greeted > 0) ::usleep(kGreetingUs);
-    socket = find_nicd(hello, start);
+    socket = find_nicd(hello, start, patience);
     if (!socket.ok()) return socket.error();
-    receipt = greet(socket.value(), *said, start, *welcome, files);
+    receipt = greet(socket.value(), *said, start, patience, *welcome, files);
   }
-  if (receipt == Receipt::kNoDescriptor)
-    return system_error("taking the rings of the node's network processor (ch3-offload-nicd)", EMFILE);
+  if (receipt == Receipt::kNoDescriptor) return no_descriptors("the rings of the node's network processor");
   if ((receipt != Receipt::kMessage && receipt != Receipt::kWithoutFiles) ||
       welcome->magic != NicdWelcome::kMagic)
     return Error{Status::kUnreachable, 0,
@@ -204,7 +294,8 @@ Result<TargetPort*> ProcessDriver::attach_targets() {
         "no target entries of it"};
   const Error no_memory{
       Status::kNoMemory, 0,
-      "no memory or no descriptors (ulimit -n) for a second client of the network processor"};
+      "the network processor (ch3-offload-nicd) has no memory or no descriptors for a second "
+      "client of this process"};
   if (ask(CommandKind::kAttachTargets) == 0) return no_memory;
   Result<PortMemory> memory = receive_targets();
   try {
@@ -231,7 +322,7 @@ Result<PortMemory> ProcessDriver::receive_targets() noexcept {
   // Without descriptors for the files, the message is still there.
   if (receipt == Receipt::kNoDescriptor)
     static_cast<void>(::recv(socket_.get(), &rest, sizeof rest, MSG_DONTWAIT) < 0);
-  return Error{Status::kNoMemory, 0, "no descriptors for the rings of the network processor's second client"};
+  return no_descriptors("the rings of the network processor's second client");
 }
 
 void ProcessDriver::detach_targets() noexcept {

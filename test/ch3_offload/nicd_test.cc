@@ -45,6 +45,17 @@ TEST_F(NicdTest, ARankIsOfTheJob) {
   EXPECT_NE(refusal(hello_of(7)), "");
 }
 
+/// What a job costs goes by its size.
+TEST_F(NicdTest, AJobOfMoreProcessesThanThereCanBeIsRefused) {
+  attach(hello_of(0));
+  NicdHello hello = hello_of(0);
+  hello.secret = make_secret(0xF4);
+  hello.rank = 100'000'000;
+  hello.job_size = 100'000'001;
+  const std::string answer = answer_to(std::as_bytes(std::span(&hello, 1)));
+  EXPECT_NE(answer.find("at most 1048576 are served"), std::string::npos) << answer;
+}
+
 TEST_F(NicdTest, SettingsThatAreCutAreRefused) {
   attach(hello_of(0));
   NicdHello hello = hello_of(1);

@@ -35,8 +35,7 @@ class ProcessDriverTest : public testing::Test {
     return send_with_files(socket_, std::as_bytes(std::span(&message, 1)), memory.files());
   }
   void attach() {
-    auto call =
-        std::async(std::launch::async, [this] { return ProcessDriver::create(hello_, {}, nullptr); });
+    auto call = std::async(std::launch::async, [this] { return ProcessDriver::create(hello_, {}, nullptr); });
     EXPECT_TRUE(await([this] {
       socket_ = FileDescriptor(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       return socket_.valid();
@@ -119,6 +118,46 @@ TEST_F(ProcessDriverTest, TheEndOfTheProcessorEndsTheProcess) {
         driver_->arm();
       },
       testing::ExitedWithCode(EXIT_FAILURE), "has ended");
+}
+
+/// Which starts a processor, and finds none.
+std::string failure_to_start(const std::string& program, std::uint8_t secret) {
+  NicdHello hello;
+  hello.secret = make_secret(secret);
+  NicdStart start;
+  start.program = program;
+  start.patience_ns = 2'000'000'000;
+  const Result<std::unique_ptr<ProcessDriver>> made = ProcessDriver::create(hello, start, nullptr);
+  return made.ok() ? "" : made.error().message;
+}
+
+TEST(ProcessStart, AProgramThatEndsInsteadOfServingIsNamedAtOnce) {
+  const std::string why = failure_to_start("/bin/true", 0xF1);
+  EXPECT_NE(why.find("/bin/true has ended instead of serving"), std::string::npos) << why;
+}
+
+TEST(ProcessStart, WhatIsWaitedForIsSaid) {
+  NicdHello hello;
+  hello.secret = make_secret(0xF2);
+  hello.local_rank = 1;  // Starts nothing.
+  NicdStart start;
+  start.patience_ns = 2'000'000'000;
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(ProcessDriver::create(hello, start, nullptr).ok());
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(
+      said.find("this process waits for local rank 0 to start the node's network processor, at most 2 s"),
+      std::string::npos)
+      << said;
+}
+
+/// The processor runs in another directory than this process.
+TEST(ProcessStart, APathFromTheCurrentDirectoryIsFound) {
+  const std::string link = "nicd-of-process-start-test." + std::to_string(::getpid());
+  ASSERT_EQ(::symlink("/bin/true", link.c_str()), 0);
+  const std::string why = failure_to_start("./" + link, 0xF3);
+  ::unlink(link.c_str());
+  EXPECT_NE(why.find(link + " has ended instead of serving"), std::string::npos) << why;
 }
 
 }  // namespace

@@ -196,8 +196,8 @@ static int judge_nodes(const char **word)
     goto fn_exit;
 }
 
-/* Collective. Replaces "auto" by what is agreed on. */
-static int agree_on_nic(ch3_offload_config_t * config)
+/* Collective. Replaces "auto" by what is agreed on. `nic` becomes 'p' if that is "process". */
+static int agree_on_nic(ch3_offload_config_t * config, char *nic)
 {
     int mpi_errno = MPI_SUCCESS;
     char value[MPIDI_MAX_KVS_VALUE_LEN];
@@ -217,8 +217,11 @@ static int agree_on_nic(ch3_offload_config_t * config)
     MPIR_ERR_CHECK(mpi_errno);
     mpi_errno = MPIR_pmi_kvs_get(0, JOBS_NIC_KEY, value, sizeof(value));
     MPIR_ERR_CHECK(mpi_errno);
-    if (strcmp(config->nic, "auto") == 0 && strcmp(value, "process") == 0)
-        config->nic = "process";
+    if (strcmp(value, "process") == 0) {
+        *nic = 'p';
+        if (strcmp(config->nic, "auto") == 0)
+            config->nic = "process";
+    }
 
   fn_exit:
     return mpi_errno;
@@ -251,9 +254,9 @@ int MPIDI_CH3I_Random_bytes(unsigned char *bytes, size_t count)
     return got == count;
 }
 
-/* Rank 0 makes it, the process manager spreads it. is_auto, whether this process has NIC=auto, becomes rank 0's
- * word for all. */
-static int share_secret(int rank, int size, unsigned char *secret, int *is_auto)
+/* Rank 0 makes it, the process manager spreads it. `nic`, the first letter of this process's
+ * MPIR_CVAR_CH3_OFFLOAD_NIC, becomes rank 0's. */
+static int share_secret(int rank, int size, unsigned char *secret, char *nic)
 {
     int mpi_errno = MPI_SUCCESS;
     char text[2 * SECRET_BYTES + 2];
@@ -265,7 +268,7 @@ static int share_secret(int rank, int size, unsigned char *secret, int *is_auto)
                              "no random bytes for the job's secret");
         for (i = 0; i < SECRET_BYTES; i++)
             MPL_snprintf(text + 2 * i, 3, "%02x", secret[i]);
-        text[2 * SECRET_BYTES] = *is_auto ? 'a' : '-';
+        text[2 * SECRET_BYTES] = *nic;
         text[2 * SECRET_BYTES + 1] = '\0';
     }
     if (size == 1)
@@ -288,7 +291,7 @@ static int share_secret(int rank, int size, unsigned char *secret, int *is_auto)
                                  "the process manager returned no secret for this job");
             secret[i] = byte;
         }
-        *is_auto = value[2 * SECRET_BYTES] == 'a';
+        *nic = value[2 * SECRET_BYTES];
     }
 
   fn_exit:
@@ -303,7 +306,7 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
 {
     int mpi_errno = MPI_SUCCESS;
     char message[MESSAGE_BYTES] = "";
-    int is_auto;
+    char nic;
     ch3_offload_config_t config;
 
     MPIR_FUNC_ENTER;
@@ -321,12 +324,20 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
                              message);
     }
 
-    is_auto = strcmp(config.nic, "auto") == 0;
-    mpi_errno = share_secret(pg_rank, pg_p->size, config.secret, &is_auto);
+    nic = config.nic[0];
+    mpi_errno = share_secret(pg_rank, pg_p->size, config.secret, &nic);
     MPIR_ERR_CHECK(mpi_errno);
-    if (is_auto && pg_p->size > 1) {
-        mpi_errno = agree_on_nic(&config);
+    if (nic == 'a' && pg_p->size > 1) {
+        mpi_errno = agree_on_nic(&config, &nic);
         MPIR_ERR_CHECK(mpi_errno);
+    }
+    if ((nic == 'p') != (strcmp(config.nic, "process") == 0)) {
+        MPL_snprintf(message, sizeof(message), "MPIR_CVAR_CH3_OFFLOAD_NIC=%s, but the choice of rank 0 is %s: "
+                     "process must be that of all processes of a job, or of none", config.nic,
+                     nic == 'p' ? "process" : nic == 't' ? "thread" : nic == 'h' ? "host" : "not process");
+        say_why(message, FALSE);
+        MPIR_ERR_SETANDJUMP1(mpi_errno, MPI_ERR_OTHER, "**ch3|offload|setting", "**ch3|offload|setting %s",
+                             message);
     }
 
     mpi_errno = MPIDI_CH3I_Packet_recv_init();
