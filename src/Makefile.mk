@@ -41,6 +41,8 @@ rdma_sources = \
 	src/rdma/system_error.h \
 	src/rdma/verbs/host_address.cc \
 	src/rdma/verbs/host_address.h \
+	src/rdma/verbs/port_wish.cc \
+	src/rdma/verbs/port_wish.h \
 	src/rdma/verbs/verbs_address.cc \
 	src/rdma/verbs/verbs_address.h \
 	src/rdma/verbs/verbs_config.h
@@ -297,6 +299,8 @@ channel_sources = \
 	src/ch3_offload/nicd_newcomers.h \
 	src/ch3_offload/process_thread.cc \
 	src/ch3_offload/process_thread.h \
+	src/ch3_offload/node_settings.cc \
+	src/ch3_offload/node_settings.h \
 	src/ch3_offload/settings.cc \
 	src/ch3_offload/settings.h \
 	src/ch3_offload/windows.cc \
@@ -380,7 +384,7 @@ libch3offload_la_LIBADD = libportals_calls.la libcore.la -lm
 libch3offload_la_DEPENDENCIES = libportals_calls.la libcore.la $(top_srcdir)/src/libch3offload.map
 libch3offload_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link $(CC) $(CFLAGS) \
 	$(AM_LDFLAGS) $(libch3offload_la_LDFLAGS) $(LDFLAGS) -o $@
-libch3offload_la_LDFLAGS = -version-info 19:0:1 $(cxx_runtime_flags) -Wl,-z,relro -Wl,-z,now \
+libch3offload_la_LDFLAGS = -version-info 20:0:0 $(cxx_runtime_flags) -Wl,-z,relro -Wl,-z,now \
 	-Wl,--version-script=$(top_srcdir)/src/libch3offload.map
 
 # Build systems of programs for Portals look for the library under this name. libtool reads from the .la where

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "json_writer.h"
 #include "engine/wire.h"
+#include "json_writer.h"
 #include "rdma/shm/shm_connection.h"
 #include "text_table.h"
 
@@ -31,12 +31,29 @@ std::string remote_copy_detail(const NodeFacts& facts) {
   return detail;
 }
 
+/// What a port's first slots take, of both directions.
+constexpr std::uint64_t kFirstSlotsBytes =
+    std::uint64_t{2} * RailConfig{}.slots_per_slab * RailConfig{}.slot_bytes;
+
+/// Whether verbs could register its first slots. If the provider was made, it has.
+bool can_lock(const NodeFacts& facts) noexcept {
+  if (!facts.verbs_error) return true;
+  return facts.verbs_error->status != Status::kNoMemory &&
+         (facts.may_lock_all || facts.locked_bytes >= kFirstSlotsBytes);
+}
+
 std::string locked_detail(const NodeFacts& facts) {
   if (facts.locked_bytes == UINT64_MAX) return "no limit (RLIMIT_MEMLOCK)";
-  return fmt::format(
-      "{} (RLIMIT_MEMLOCK) for what is registered with an RDMA device; when that is used up, long "
-      "messages go through slots",
-      in_units(facts.locked_bytes));
+  const std::string limit = in_units(facts.locked_bytes) + " (RLIMIT_MEMLOCK)";
+  if (facts.locked_bytes >= kFirstSlotsBytes)
+    return limit +
+           " for what is registered with an RDMA device; when that is used up, long messages go "
+           "through slots";
+  const std::string needs =
+      fmt::format("{}, and verbs needs {} for its first slots on a port", limit, in_units(kFirstSlotsBytes));
+  if (facts.may_lock_all)
+    return needs + "; the limit does not apply to this process, which has the capability CAP_IPC_LOCK";
+  return needs + ": raise it (ulimit -l unlimited) to use RDMA; without RDMA it does not matter";
 }
 
 std::string verbs_detail(const NodeFacts& facts) {
@@ -112,8 +129,8 @@ std::vector<Finding> findings(const NodeFacts& facts) {
                                facts.descriptors, peers)});
   found.push_back({"cores", true, fmt::format("{}", facts.cores)});
   found.push_back({"verbs provider", !facts.verbs_error, verbs_detail(facts)});
-  const bool lacks_memory = facts.verbs_error && facts.verbs_error->status == Status::kNoMemory;
-  found.push_back({"locked memory", facts.locked_bytes == UINT64_MAX || !lacks_memory, locked_detail(facts)});
+  found.push_back(
+      {"locked memory", facts.locked_bytes == UINT64_MAX || can_lock(facts), locked_detail(facts)});
   return found;
 }
 
@@ -134,9 +151,10 @@ std::string render_text(const Environment& environment, const NodeFacts* facts) 
   for (const SettingState& state : environment.settings)
     settings.add({state.setting->variable, shown(state.value), shown(state.standard), state_of(state)});
   text += settings.render(2);
-  for (const std::string& name : environment.strangers)
-    text += fmt::format("  note: {} is set, but there is no such setting\n", name);
+  for (const Stranger& stranger : environment.strangers)
+    text += fmt::format("  warning: {}\n", stranger.text());
   if (facts == nullptr) return text;
+  for (const std::string& line : facts->meaningless) text += fmt::format("  warning: {}\n", line);
 
   text += "\nThis node\n" + render_findings(findings(*facts));
   if (!facts->verbs_ports.empty())
@@ -173,7 +191,12 @@ int write_json(const Environment& environment, const NodeFacts* facts, std::FILE
   }
   json.end();
   json.begin_array("unknown_variables");
-  for (const std::string& name : environment.strangers) json.element(name);
+  for (const Stranger& stranger : environment.strangers) json.element(stranger.name);
+  json.end();
+  json.begin_array("warnings");
+  for (const Stranger& stranger : environment.strangers) json.element(stranger.text());
+  if (facts != nullptr)
+    for (const std::string& line : facts->meaningless) json.element(line);
   json.end();
   if (facts != nullptr) {
     json.begin_array("node");

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <system_error>
 
+#include "ch3_offload/node_settings.h"
 #include "ch3_offload/settings.h"
 #include "nic/cores.h"
 #include "nic/nicd_protocol.h"
@@ -34,6 +35,17 @@ std::optional<int> read_number(const char* path, const std::string& label = {}) 
   }
   if (file >> value) return value;
   return {};
+}
+
+/// Whether this process has the capability CAP_IPC_LOCK.
+bool may_lock_all() {
+  std::ifstream file("/proc/self/status");
+  std::string word;
+  std::uint64_t capabilities = 0;
+  while (file >> word && word != "CapEff:") {
+  }
+  constexpr int kIpcLock = 14;
+  return file >> std::hex >> capabilities && (capabilities >> kIpcLock & 1) != 0;
 }
 
 std::string probe_events() {
@@ -129,10 +141,13 @@ NodeFacts probe_node(const ch3_offload_config_t& config) {
   NodeFacts facts;
   facts.cores = usable_cores().of_node;
   probe_nic(config, facts);
+  facts.meaningless = meaningless_here(
+      config, {.cores = std::string_view(config.nic) != "host", .nicd = facts.nic.has_process});
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) facts.descriptors = limit.rlim_max;
   if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
     facts.locked_bytes = limit.rlim_cur;
+  facts.may_lock_all = may_lock_all();
   facts.event_error = probe_events();
   if (const int error_number = probe_remote_copy(); error_number != 0)
     facts.remote_copy_error = error_number < 0 ? "the attempt was killed" : describe(error_number);

@@ -22,8 +22,9 @@ struct NodeFacts {
   std::string nic_error;        ///< Why the network processor's thread cannot be where the settings want it.
   bool user_runs_nicd = false;  ///< The user runs a network processor for all jobs.
   std::string nicd_error;       ///< Why a job's own one cannot be run. Empty: it can, or none is wanted.
-  std::uint64_t descriptors = 0;  ///< RLIMIT_NOFILE as the library would have it: the hard limit.
-  std::string event_error;        ///< Why there is no eventfd. Empty: there is.
+  std::vector<std::string> meaningless;  ///< Settings without a meaning here: meaningless_here().
+  std::uint64_t descriptors = 0;         ///< RLIMIT_NOFILE as the library would have it: the hard limit.
+  std::string event_error;               ///< Why there is no eventfd. Empty: there is.
   std::string remote_copy_error;  ///< Why one process may not write into its sibling's memory. Empty: it may.
   std::optional<int> ptrace_scope;  ///< kernel.yama.ptrace_scope. Nothing: no Yama here.
   std::optional<int> seccomp;       ///< Of this process: 0 none, 1 strict, 2 filtered (a container's, often).
@@ -31,6 +32,7 @@ struct NodeFacts {
   std::string shm_address;          ///< Its address.
   Capabilities shm{};               ///< Valid when shm_error is empty.
   std::uint64_t locked_bytes = UINT64_MAX;  ///< RLIMIT_MEMLOCK; UINT64_MAX: no limit.
+  bool may_lock_all = false;                ///< CAP_IPC_LOCK: that limit does not apply to this process.
   std::vector<VerbsPortDescription> verbs_ports;
   std::optional<Error> verbs_error;  ///< Why the verbs provider cannot be made. Nothing: it can.
   std::string verbs_host;            ///< Where it sets up connections: IP addresses, " and " between.

@@ -31,7 +31,7 @@ extern "C" {
 #endif
 
 /** Changes when a binary built against an older header would break. */
-#define CH3_OFFLOAD_ABI_VERSION 12
+#define CH3_OFFLOAD_ABI_VERSION 13
 
 typedef struct ch3_offload_channel ch3_offload_channel_t;
 
@@ -158,8 +158,18 @@ int ch3_offload_config_check(const ch3_offload_config_t * config, char *message,
  *  it with them leaves "auto", which is host then. */
 const char *ch3_offload_best_nic(const ch3_offload_config_t * config);
 
-/** Reads a number of bytes, with K, M, G or T behind it or not. Returns 0, or not 0: `bytes` is untouched. */
-int ch3_offload_parse_size(const char *text, int64_t * bytes);
+/** The control variable of setting `number`: 0, 1, ... NULL: there are no more. */
+const char *ch3_offload_setting(unsigned number);
+
+/** Sets setting `number` to what `text` says, "" to its default; NULL: to what the environment says, under any of
+ *  the names that it has there. `config` keeps pointers into the text, or into the environment. Returns 0, or not
+ *  0 with one line in `message` that names the variable, its value as it was written, and what it takes. */
+int ch3_offload_config_set(ch3_offload_config_t * config, unsigned number, const char *text, char *message,
+                           size_t capacity_bytes);
+
+/** The value of setting `number`, as a user would write it. */
+void ch3_offload_config_text(const ch3_offload_config_t * config, unsigned number, char *text,
+                             size_t capacity_bytes);
 
 /** Makes a channel. Returns 0, or not 0 with one line in `message`: what failed and what to do. */
 int ch3_offload_create(const ch3_offload_config_t * config, ch3_offload_channel_t ** channel, char *message,

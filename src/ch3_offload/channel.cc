@@ -9,8 +9,10 @@
 #include <cstring>
 #include <filesystem>
 
+#include "ch3_offload/environment.h"
 #include "ch3_offload/making.h"
 #include "ch3_offload/nicd_hello.h"
+#include "ch3_offload/node_settings.h"
 #include "ch3_offload/process_thread.h"
 #include "ch3_offload/settings.h"
 #include "nic/host_driver.h"
@@ -56,6 +58,7 @@ Result<std::unique_ptr<Channel>> Channel::create(const ch3_offload_config_t& con
   if (std::optional<Error> error = channel->make_port(config, engine, nic.value())) return std::move(*error);
   channel->port_->events().others = 1;  // There may be warnings.
   channel->watch_memory();
+  channel->warn_of_settings(config);
   channel->card_ = channel->port_->card();
   channel->note_care();
   add_mover(*channel);
@@ -95,6 +98,19 @@ std::optional<Error> Channel::bind_thread(const NicChoice& nic) {
   std::optional<Error> error = bind_nic_thread(thread, nic, warning);
   if (!warning.empty()) warn(LogScope::kNode, warning);
   return error;
+}
+
+/// Of those that nobody else would speak of.
+void Channel::warn_of_settings(const ch3_offload_config_t& config) {
+  if (index_of(self_) == 0)
+    for (const Stranger& stranger : find_strangers()) warn(LogScope::kJob, stranger.text());
+  if (!is_first_of_node_) return;
+  const std::string_view fabric = config.fabric;
+  const bool uses_network = fabric == "verbs" || (fabric == "auto" && has_others_elsewhere(config));
+  const bool uses_cores = std::string_view(config.nic) != "host";
+  for (const std::string& line :
+       meaningless_here(config, {uses_network, uses_network, uses_cores, process_driver_ != nullptr}))
+    warn(LogScope::kNode, line);
 }
 
 void Channel::watch_memory() {

@@ -1,9 +1,10 @@
-// The settings of the C interface: defaults, and the check that names the control variable at fault.
+// The settings of the C interface: defaults, texts, and the check that names the control variable at fault.
 
 #include <cstdio>
 #include <exception>
 
 #include "ch3_offload/ch3_offload.h"
+#include "ch3_offload/environment.h"
 #include "ch3_offload/settings.h"
 
 namespace {
@@ -73,11 +74,33 @@ int ch3_offload_config_check(const ch3_offload_config_t* config, char* message, 
   return 0;
 }
 
-int ch3_offload_parse_size(const char* text, int64_t* bytes) {
-  const auto value = ch3_offload::parse_size(text == nullptr ? "" : text);
-  if (!value) return 1;
-  *bytes = *value;
-  return 0;
+const char* ch3_offload_setting(unsigned number) {
+  const auto all = ch3_offload::settings();
+  return number < all.size() ? all[number].variable : nullptr;
+}
+
+int ch3_offload_config_set(ch3_offload_config_t* config, unsigned number, const char* text, char* message,
+                           size_t capacity_bytes) {
+  try {
+    const ch3_offload::Setting& setting = ch3_offload::settings()[number];
+    const auto why = text != nullptr ? ch3_offload::set_from_text(setting, text, *config)
+                                     : ch3_offload::read_setting(setting, *config).complaint;
+    if (why) std::snprintf(message, capacity_bytes, "%s", why->c_str());
+    return why ? 1 : 0;
+  } catch (const std::exception& exception) {
+    std::snprintf(message, capacity_bytes, "out of memory (%s)", exception.what());
+    return 1;
+  }
+}
+
+void ch3_offload_config_text(const ch3_offload_config_t* config, unsigned number, char* text,
+                             size_t capacity_bytes) {
+  try {
+    const auto value = ch3_offload::to_string(ch3_offload::settings()[number], *config);
+    std::snprintf(text, capacity_bytes, "%s", value.c_str());
+  } catch (const std::exception&) {
+    std::snprintf(text, capacity_bytes, "?");
+  }
 }
 
 }  // extern "C"

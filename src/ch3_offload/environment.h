@@ -1,4 +1,6 @@
-// What the environment makes of the settings: as MPICH reads its control variables, and the library judges them.
+// What the environment makes of the settings. Each control variable is also read under MPICH's older prefixes.
+//
+// Threads: any, while none changes the environment.
 
 #pragma once
 
@@ -12,19 +14,36 @@ namespace ch3_offload {
 
 struct SettingState {
   const Setting* setting;
-  std::string standard;                  ///< The default.
-  std::string value;                     ///< As the environment has it; the default when it says nothing.
-  std::string source;                    ///< The environment variable that it comes from. Empty: the default.
+  std::string standard;  ///< The default.
+  std::string value;     ///< As the environment has it; the default if it says nothing, or has it empty.
+  std::string source;    ///< The environment variable that it comes from. Empty: the default.
   std::optional<std::string> complaint;  ///< Why MPI_Init would refuse it.
+};
+
+/// A variable of the environment that seems to be meant for a setting, and is none.
+struct Stranger {
+  std::string name;
+  std::string nearest;  ///< The control variable whose name is most like it. Empty: none is like it.
+
+  /// A line that says so.
+  std::string text() const;
 };
 
 struct Environment {
   ch3_offload_config_t config;         ///< Valid when no setting has a complaint.
   std::vector<SettingState> settings;  ///< In the order of settings().
-  std::vector<std::string> strangers;  ///< MPIR_CVAR_CH3_OFFLOAD_* that are no settings: misspelt, as a rule.
+  std::vector<Stranger> strangers;     ///< By name.
 
   bool valid() const noexcept;
 };
+
+/// What the environment says of one setting. `config` keeps pointers into the environment; it is as it was
+/// where the environment says nothing, or what is refused.
+SettingState read_setting(const Setting& setting, ch3_offload_config_t& config);
+
+/// MPIR_CVAR_CH3_OFFLOAD_* that are no settings, names that are a letter or two beside one, and settings
+/// without MPIR_CVAR_.
+std::vector<Stranger> find_strangers();
 
 /// Reads the environment of this process; the config points into it. If mpiexec has started this process, the
 /// config says which one of the node it is.

@@ -13,6 +13,8 @@
 #include "dme/pin_budget.h"
 #include "nic/cores.h"
 #include "nic/processor_set.h"
+#include "rdma/verbs/host_address.h"
+#include "rdma/verbs/port_wish.h"
 
 namespace ch3_offload {
 
@@ -26,9 +28,9 @@ constexpr std::int64_t kTiB = kMiB * 1024 * 1024;
 
 constexpr Setting kSettings[] = {
     {.variable = "MPIR_CVAR_CH3_OFFLOAD_EAGER_LIMIT",
-     .kind = SettingKind::kInt,
+     .kind = SettingKind::kSize,
      .unit = "bytes",
-     .takes = "bytes from 0 to 16777216",
+     .takes = "bytes from 0 to 16M; K and M may follow",
      .effect = "longest message sent before its receive is known",
      .number = &Config::eager_limit_bytes,
      .least = 0,
@@ -50,9 +52,9 @@ constexpr Setting kSettings[] = {
      .least = 0,
      .most = kTiB},
     {.variable = "MPIR_CVAR_CH3_OFFLOAD_SHM_RING_SIZE",
-     .kind = SettingKind::kInt,
+     .kind = SettingKind::kSize,
      .unit = "bytes",
-     .takes = "a power of two from 65536 to 16777216 (bytes)",
+     .takes = "a power of two from 64K to 16M (bytes); K and M may follow",
      .effect = "greatest size of the shared-memory ring to each peer on the node",
      .number = &Config::shm_ring_bytes,
      .least = 64 * kKiB,
@@ -109,13 +111,13 @@ constexpr Setting kSettings[] = {
      .text = &Config::traffic_class,
      .words = {"latency", "default", "bulk"}},
     {.variable = "MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE",
-     .kind = SettingKind::kText,
+     .kind = SettingKind::kPorts,
      .unit = "",
      .takes = "DEVICE[:PORT[:GID_INDEX]], as in mlx5_0:1, several with commas between, or nothing",
      .effect = "the RDMA port that is used; several: the first that work",
      .text = &Config::verbs_device},
     {.variable = "MPIR_CVAR_CH3_OFFLOAD_VERBS_RAILS",
-     .kind = SettingKind::kInt,
+     .kind = SettingKind::kNumber,
      .unit = "",
      .takes = "1 or 2",
      .effect =
@@ -132,7 +134,7 @@ constexpr Setting kSettings[] = {
      .least = 512 * kKiB,
      .most = 1024 * kMiB},
     {.variable = "MPIR_CVAR_CH3_OFFLOAD_VERBS_QUEUE_PAIRS",
-     .kind = SettingKind::kInt,
+     .kind = SettingKind::kNumber,
      .unit = "",
      .takes = "a number from 2 to 65536",
      .effect = "most queue pairs of a process at once; the least used one makes room for another",
@@ -155,7 +157,7 @@ constexpr Setting kSettings[] = {
      .least = 0,
      .most = kTiB},
     {.variable = "MPIR_CVAR_CH3_OFFLOAD_PIN_REGIONS",
-     .kind = SettingKind::kInt,
+     .kind = SettingKind::kNumber,
      .unit = "",
      .takes = "a number from 1 to 1000000, or 0 to go by the device",
      .effect = "most pieces of the program's memory that are registered at once; 0: by the device's limits",
@@ -163,7 +165,7 @@ constexpr Setting kSettings[] = {
      .least = 0,
      .most = 1'000'000},
     {.variable = "MPIR_CVAR_CH3_OFFLOAD_INTERFACE",
-     .kind = SettingKind::kText,
+     .kind = SettingKind::kInterfaces,
      .unit = "",
      .takes = "network interfaces (patterns as in ib*) or IP addresses of this node, !-prefixed ones "
               "excluded, with "
@@ -181,7 +183,7 @@ constexpr Setting kSettings[] = {
      .most = 65535,
      .aliases = {"PORTRANGE", "PORT_RANGE"}},
     {.variable = "MPIR_CVAR_CH3_OFFLOAD_PEER_TIMEOUT",
-     .kind = SettingKind::kInt,
+     .kind = SettingKind::kNumber,
      .unit = "s",
      .takes = "seconds from 1 to 86400",
      .effect = "a process on another node that is out of reach for so long is taken for dead",
@@ -189,7 +191,7 @@ constexpr Setting kSettings[] = {
      .least = 1,
      .most = 86400},
     {.variable = "MPIR_CVAR_CH3_OFFLOAD_SPIN",
-     .kind = SettingKind::kInt,
+     .kind = SettingKind::kNumber,
      .unit = "us",
      .takes = "microseconds from 0 to 10000000, or -1 to adapt",
      .effect = "longest polling before a waiting process sleeps; -1 adapts",
@@ -203,7 +205,7 @@ constexpr Setting kSettings[] = {
      .effect = "writes a trace: prefix of its files",
      .text = &Config::trace},
     {.variable = "MPIR_CVAR_CH3_OFFLOAD_TRACE_EVENTS",
-     .kind = SettingKind::kInt,
+     .kind = SettingKind::kNumber,
      .unit = "events",
      .takes = "events from 1024 to 67108864",
      .effect = "events kept for the trace",
@@ -212,8 +214,9 @@ constexpr Setting kSettings[] = {
      .most = 1 << 26},
 };
 
-std::string refuse(const Setting& setting, std::string_view value, std::string_view why = {}) {
-  std::string text(setting.variable);
+std::string refuse(const Setting& setting, std::string_view name, std::string_view value,
+                   std::string_view why = {}) {
+  std::string text(name.empty() ? setting.variable : name);
   text.append("=").append(value).append(why);
   return text.append(": it takes ").append(setting.takes);
 }
@@ -246,45 +249,86 @@ std::size_t processes_on_node(const ch3_offload_config_t& config) noexcept {
 
 std::span<const Setting> settings() noexcept { return kSettings; }
 
-std::optional<std::string> complaint(const Setting& setting, const Config& config) {
+namespace {
+
+/// As complaint(), of the value that was written as `typed` for `name`.
+std::optional<std::string> judge(const Setting& setting, const Config& config, std::string_view name,
+                                 std::string_view typed) {
   if (setting.number != nullptr) {
     const std::int64_t value = config.*setting.number;
     const bool is_range = setting.kind == SettingKind::kRange;
     if (is_right_number(setting, value) &&
         (!is_range || (is_right_number(setting, config.*setting.high) && value <= config.*setting.high)))
       return {};
-    return refuse(setting, to_string(setting, config), is_range ? " is no range" : " is out of range");
+    return refuse(setting, name, typed, is_range ? " is no range" : " is out of range");
   }
   const char* const text = config.*setting.text;
   const std::string_view value = text == nullptr ? "" : text;
-  if (setting.kind == SettingKind::kWord) {
-    if (is_right_word(setting, value)) return {};
-    return refuse(setting, value);
+  switch (setting.kind) {
+    case SettingKind::kWord:
+      if (is_right_word(setting, value)) return {};
+      break;
+    case SettingKind::kProcessors:
+      if (value.empty() || parse_processors(value)) return {};
+      break;
+    case SettingKind::kPorts:
+      if (parse_port_wishes(value)) return {};
+      break;
+    case SettingKind::kInterfaces:
+      if (is_interface_list(value)) return {};
+      break;
+    case SettingKind::kPath:
+      if (value.empty() || ::access(folder_of(value).c_str(), W_OK | X_OK) == 0) return {};
+      return refuse(setting, name, typed, " (" + std::generic_category().message(errno) + ")");
+    default: return {};  // Whether the node has what it names, node_settings.h says.
   }
-  if (setting.kind == SettingKind::kText)
-    return {};  // Who uses it checks it: it names something of the node.
-  if (setting.kind == SettingKind::kProcessors) {
-    if (value.empty() || parse_processors(value)) return {};
-    return refuse(setting, value);
-  }
-  if (value.empty() || ::access(folder_of(value).c_str(), W_OK | X_OK) == 0) return {};
-  return refuse(setting, value, " (" + std::generic_category().message(errno) + ")");
+  return refuse(setting, name, typed);
 }
 
-std::optional<std::string> set_from_text(const Setting& setting, const char* text, Config& config) {
+/// Stores what `text` says. Returns false if that is nothing of the setting's kind.
+bool store(const Setting& setting, const char* text, Config& config) {
   if (setting.text != nullptr) {
     config.*setting.text = text;
-  } else if (setting.kind == SettingKind::kRange) {
-    const auto range = parse_range(text);
-    if (!range) return refuse(setting, text);
-    config.*setting.number = range->first;
-    config.*setting.high = range->second;
-  } else {
-    const auto value = setting.kind == SettingKind::kSize ? parse_size(text) : parse_int(text);
-    if (!value) return refuse(setting, text);
-    config.*setting.number = *value;
+    return true;
   }
-  return complaint(setting, config);
+  if (setting.kind == SettingKind::kRange) {
+    const auto range = parse_range(text);
+    if (range) {
+      config.*setting.number = range->first;
+      config.*setting.high = range->second;
+    }
+    return range.has_value();
+  }
+  const auto value = setting.kind == SettingKind::kSize ? parse_size(text) : parse_number(text);
+  if (value) config.*setting.number = *value;
+  return value.has_value();
+}
+
+void set_default(const Setting& setting, Config& config) {
+  Config standard;
+  ch3_offload_config_default(&standard);
+  if (setting.text != nullptr) config.*setting.text = standard.*setting.text;
+  if (setting.number != nullptr) config.*setting.number = standard.*setting.number;
+  if (setting.high != nullptr) config.*setting.high = standard.*setting.high;
+}
+
+}  // namespace
+
+std::optional<std::string> complaint(const Setting& setting, const Config& config) {
+  return judge(setting, config, setting.variable, to_string(setting, config));
+}
+
+std::optional<std::string> set_from_text(const Setting& setting, const char* text, Config& config,
+                                         std::string_view name) {
+  const Config before = config;
+  if (*text == '\0') {
+    set_default(setting, config);
+    return {};
+  }
+  if (!store(setting, text, config)) return refuse(setting, name, text);
+  std::optional<std::string> why = judge(setting, config, name, text);
+  if (why) config = before;
+  return why;
 }
 
 std::string to_string(const Setting& setting, const Config& config) {
@@ -376,25 +420,20 @@ std::optional<std::int64_t> parse_size(std::string_view text) noexcept {
   return value << shift;
 }
 
-std::optional<std::int64_t> parse_int(std::string_view text) noexcept {
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text[0]))) text.remove_prefix(1);
-  const bool negative = text.starts_with('-');
-  if (negative) text.remove_prefix(1);
-  if (text.starts_with('+')) text.remove_prefix(1);
-  if (text.empty()) return 0;
-  std::int32_t value = 0;  // An int there: more would wrap around.
-  if (text[0] == '-') return {};
+std::optional<std::int64_t> parse_number(std::string_view text) noexcept {
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  std::int64_t value = 0;
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc() || rest != end) return {};
-  return negative ? -static_cast<std::int64_t>(value) : value;
+  return value;
 }
 
 std::optional<std::pair<std::int64_t, std::int64_t>> parse_range(std::string_view text) noexcept {
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text[0]))) text.remove_prefix(1);
   // Digits, or none at all.
   const auto take_number = [&text](std::int64_t& number) {
-    std::int32_t value = 0;  // An int there: more would wrap around.
+    std::int64_t value = 0;
     const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
     if (digits > 0 && std::from_chars(text.data(), text.data() + digits, value).ec != std::errc())
       return false;

@@ -1,6 +1,7 @@
-// The settings as a table: one row for each control variable, with what it takes. ch3_offload_config_check()
-// and ch3-offload-info read it; the glue declares the same variables to MPICH (mpich/src/ch3_cvars.c), and
-// test/docs/settings compares the two with docs/settings.md.
+// The settings as a table: one row for each control variable, with what it takes, and the one parser of their
+// texts: MPI, Portals, the processor of a node and ch3-offload-info all read them by it. The glue declares the
+// same variables to MPICH (mpich/src/ch3_cvars.c), and test/docs/settings compares the two with
+// docs/settings.md.
 //
 // Threads: any; nothing here has state.
 
@@ -23,11 +24,13 @@
 namespace ch3_offload {
 
 enum class SettingKind {
-  kInt,         ///< Declared as int to MPICH.
-  kRange,       ///< LOW:HIGH; two ints of MPICH. 0:0: none.
-  kSize,        ///< Bytes; declared as string, so that it may be above 2 GiB and have a suffix.
+  kNumber,
+  kRange,       ///< LOW:HIGH. 0:0: none.
+  kSize,        ///< Bytes; K, M, G or T may follow.
   kWord,        ///< One of `words`.
   kText,        ///< Anything.
+  kPorts,       ///< A list of RDMA ports, parse_port_wishes(), or nothing.
+  kInterfaces,  ///< A list of network interfaces, is_interface_list(), or nothing.
   kProcessors,  ///< A list of processors, "3,7-9", or nothing.
   kPath,        ///< Prefix of file names; empty: off.
 };
@@ -39,12 +42,12 @@ struct Setting {
   const char* takes;  ///< Completes "it takes ...".
   const char* effect;
 
-  std::int64_t ch3_offload_config_t::*number = nullptr;  ///< kInt, kSize; of kRange the low end.
+  std::int64_t ch3_offload_config_t::*number = nullptr;  ///< kNumber, kSize; of kRange the low end.
   std::int64_t ch3_offload_config_t::*high = nullptr;    ///< kRange: not below `number`.
   std::int64_t least = 0, most = 0;
   bool power_of_two = false;
 
-  const char* ch3_offload_config_t::*text = nullptr;  ///< kWord, kText, kProcessors, kPath.
+  const char* ch3_offload_config_t::*text = nullptr;  ///< The other kinds.
   std::array<const char*, 4> words{};                 ///< nullptr: no more.
 
   /// Other names without MPICH's prefixes (MPIR_CVAR_ and others); the variable's own takes precedence.
@@ -57,10 +60,10 @@ std::span<const Setting> settings() noexcept;
 /// takes; nothing when it is right.
 std::optional<std::string> complaint(const Setting& setting, const ch3_offload_config_t& config);
 
-/// Stores what the environment says as MPICH and the glue would. `config` keeps pointers into `text`.
-/// Nothing, or why it is refused: then `config` is as it was, or the value is out of range.
+/// Stores what a user wrote; "" is the default. `config` keeps pointers into `text`. Nothing, or why it is
+/// refused, with `text` as it stands and `name`, the variable's own if empty: then `config` is as it was.
 std::optional<std::string> set_from_text(const Setting& setting, const char* text,
-                                         ch3_offload_config_t& config);
+                                         ch3_offload_config_t& config, std::string_view name = {});
 
 /// The value as a user would write it.
 std::string to_string(const Setting& setting, const ch3_offload_config_t& config);
@@ -83,10 +86,11 @@ VerbsConfig verbs_config(const ch3_offload_config_t& config);
 /// "64M" and the like. Nothing: not a size, or it does not fit.
 std::optional<std::int64_t> parse_size(std::string_view text) noexcept;
 
-/// A whole number as MPICH reads an int control variable: blanks before it are skipped, no digits are 0.
-std::optional<std::int64_t> parse_int(std::string_view text) noexcept;
+/// A whole number, with a sign or not. Nothing: it is none, or does not fit.
+std::optional<std::int64_t> parse_number(std::string_view text) noexcept;
 
-/// Two numbers as MPICH reads a range control variable, "LOW:HIGH": what is missing is 0.
+/// Two numbers as MPICH reads a range control variable, "LOW:HIGH": blanks before them are skipped, and what is
+/// missing is 0. MPICH and mpiexec read the same variable.
 std::optional<std::pair<std::int64_t, std::int64_t>> parse_range(std::string_view text) noexcept;
 
 }  // namespace ch3_offload

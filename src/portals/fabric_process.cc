@@ -13,6 +13,7 @@
 #include "ch3_offload/lone_process.h"
 #include "ch3_offload/making.h"
 #include "ch3_offload/nicd_hello.h"
+#include "ch3_offload/node_settings.h"
 #include "ch3_offload/process_thread.h"
 #include "rdma/monotonic_clock.h"
 
@@ -54,6 +55,7 @@ Result<std::unique_ptr<FabricProcess>> FabricProcess::create(std::optional<std::
     return std::move(*error);
   }
   process->watch_memory();
+  process->warn_of_settings();
   process->set_limits();
   return process;
 }
@@ -165,6 +167,17 @@ void FabricProcess::watch_memory() {
   std::string warning;
   memory_events_ = ch3_offload::watch_memory(first_port(), warning);
   if (!warning.empty()) say(LogScope::kNode, warning);
+}
+
+/// Of those that nobody else would speak of.
+void FabricProcess::warn_of_settings() {
+  const ch3_offload_config_t& config = environment_.config;
+  for (const Stranger& stranger : environment_.strangers) say(LogScope::kJob, stranger.text());
+  const bool uses_cores = std::string_view(config.nic) != "host";
+  const bool uses_verbs = std::string_view(config.fabric) != "shm";
+  for (const std::string& line :
+       meaningless_here(config, {uses_verbs, /*interfaces=*/true, uses_cores, process_ != nullptr}))
+    say(LogScope::kNode, line);
 }
 
 void FabricProcess::set_limits() noexcept {

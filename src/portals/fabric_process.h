@@ -56,6 +56,7 @@ class FabricProcess final : public PortalsProcess {
   std::optional<Error> make_elsewhere(const UserKey& key, std::uint16_t pid);
   std::optional<Error> make_port();
   void watch_memory();
+  void warn_of_settings();
   void set_limits() noexcept;
   void drain() noexcept;
   Port& first_port() noexcept;

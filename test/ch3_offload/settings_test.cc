@@ -52,14 +52,56 @@ TEST(Settings, WhatIsNoSizeIsRefused) {
   }
 }
 
-TEST(Settings, IntsAreReadAsMpichReadsThem) {
-  EXPECT_EQ(parse_int(" 12"), 12);
-  EXPECT_EQ(parse_int("-1"), -1);
-  EXPECT_EQ(parse_int("+7"), 7);
-  EXPECT_EQ(parse_int(""), 0);
-  for (const char* text : {"12 ", "1x", "--1", "1.5", "64K", "2147483648"}) {
-    EXPECT_EQ(parse_int(text), std::nullopt) << text;
+TEST(Settings, NumbersHave64Bits) {
+  EXPECT_EQ(parse_number("12"), 12);
+  EXPECT_EQ(parse_number("-1"), -1);
+  EXPECT_EQ(parse_number("+7"), 7);
+  EXPECT_EQ(parse_number("2147483648"), std::int64_t{1} << 31);
+  EXPECT_EQ(parse_number("-9223372036854775808"), INT64_MIN);
+  for (const char* text :
+       {"", " 12", "12 ", "1x", "--1", "+-1", "-+1", "1.5", "64K", "9223372036854775808"}) {
+    EXPECT_EQ(parse_number(text), std::nullopt) << text;
   }
+}
+
+TEST(Settings, WhatDoesNotFitIntoAnIntIsRefusedAsItWasTyped) {
+  for (const char* text : {"4294967297", "99999999999", "99999999999999999999"}) {
+    EXPECT_NE(said("_EAGER_LIMIT", text).find(std::string("_EAGER_LIMIT=") + text), std::string::npos)
+        << text;
+    EXPECT_NE(said("_SPIN", text).find(std::string("_SPIN=") + text), std::string::npos) << text;
+  }
+  EXPECT_NE(said("_PORT_RANGE", "1:4294967297").find("=1:4294967297"), std::string::npos);
+}
+
+TEST(Settings, AnEmptyTextIsTheDefaultOfEachKind) {
+  ch3_offload_config_t config, standard;
+  ch3_offload_config_default(&standard);
+  ch3_offload_config_default(&config);
+  EXPECT_EQ(set_from_text(named("_EAGER_LIMIT"), "7", config), std::nullopt);
+  EXPECT_EQ(set_from_text(named("_FABRIC"), "shm", config), std::nullopt);
+  EXPECT_EQ(set_from_text(named("_PORT_RANGE"), "7:8", config), std::nullopt);
+  for (const Setting& setting : settings()) {
+    EXPECT_EQ(set_from_text(setting, "", config), std::nullopt) << setting.variable;
+    EXPECT_EQ(to_string(setting, config), to_string(setting, standard)) << setting.variable;
+  }
+}
+
+TEST(Settings, WhatIsRefusedChangesNothing) {
+  ch3_offload_config_t config;
+  ch3_offload_config_default(&config);
+  EXPECT_NE(set_from_text(named("_SPIN"), "-2", config), std::nullopt);
+  EXPECT_EQ(config.spin_us, -1);
+  EXPECT_NE(set_from_text(named("_NIC"), "firmware", config), std::nullopt);
+  EXPECT_STREQ(config.nic, "host");
+}
+
+TEST(Settings, ListsOfPortsAndInterfacesHaveAForm) {
+  for (const char* text : {"mlx5_0", "mlx5_0:1,mlx5_1:2:3"})
+    EXPECT_EQ(said("_VERBS_DEVICE", text), "") << text;
+  for (const char* text : {"::::", ":1", "mlx5_0:0", "mlx5_0:1:x", "mlx5_0,,mlx5_1"})
+    EXPECT_NE(said("_VERBS_DEVICE", text), "") << text;
+  for (const char* text : {"ib*,eth0", "!docker0"}) EXPECT_EQ(said("_INTERFACE", text), "") << text;
+  for (const char* text : {"eth0,,eth1", "!", ","}) EXPECT_NE(said("_INTERFACE", text), "") << text;
 }
 
 TEST(Settings, RangesAreReadAsMpichReadsThem) {
@@ -69,8 +111,7 @@ TEST(Settings, RangesAreReadAsMpichReadsThem) {
   EXPECT_EQ(parse_range("7"), (Range{7, 0}));
   EXPECT_EQ(parse_range(":8"), (Range{0, 8}));
   EXPECT_EQ(parse_range(""), (Range{0, 0}));
-  for (const char* text :
-       {"7:8 ", "7 :8", "7-8", "-7:8", "7:-8", "7:8:9", "a:b", "2147483648:1", "1:2147483648"})
+  for (const char* text : {"7:8 ", "7 :8", "7-8", "-7:8", "7:-8", "7:8:9", "a:b", "9223372036854775808:1"})
     EXPECT_EQ(parse_range(text), std::nullopt) << text;
 }
 

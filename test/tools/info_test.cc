@@ -127,11 +127,57 @@ TEST(Environment, AWrongValueIsShownWithItsComplaint) {
   EXPECT_NE(render_text(environment, nullptr).find("WRONG"), std::string::npos);
 }
 
-TEST(Environment, AMisspeltNameIsAStranger) {
-  const Variable set("MPIR_CVAR_CH3_OFFLOAD_EAGER", "1");
-  const Environment environment = read_environment();
-  EXPECT_TRUE(environment.valid());
-  EXPECT_EQ(environment.strangers, std::vector<std::string>{"MPIR_CVAR_CH3_OFFLOAD_EAGER"});
+TEST(Environment, AMisspeltNameIsAStrangerWithTheNearestName) {
+  const struct {
+    const char* name;
+    const char* nearest;
+  } cases[] = {
+      {"MPIR_CVAR_CH3_OFFLOAD_SPINN", "MPIR_CVAR_CH3_OFFLOAD_SPIN"},
+      {"MPIR_CVAR_CH3_OFFLOAD_EAGER_LIMITS", "MPIR_CVAR_CH3_OFFLOAD_EAGER_LIMIT"},
+      {"MPIR_CVAR_CH3_OFFLOAD_FABIRC", "MPIR_CVAR_CH3_OFFLOAD_FABRIC"},
+      {"MPICH_CH3_OFFLOAD_TRACE_EVENT", "MPIR_CVAR_CH3_OFFLOAD_TRACE_EVENTS"},
+      {"MPIR_CVAR_CH3_OFLOAD_NIC", "MPIR_CVAR_CH3_OFFLOAD_NIC"},
+      {"MPIR_CVAR_CH3_OFFLOADNICD", "MPIR_CVAR_CH3_OFFLOAD_NICD"},
+      {"CH3_OFFLOAD_SPIN", "MPIR_CVAR_CH3_OFFLOAD_SPIN"},
+      {"MPIR_CVAR_CH3_OFFLOAD_FIRMWARE_SLOT", ""},
+  };
+  for (const auto& one : cases) {
+    const Variable set(one.name, "1");
+    const Environment environment = read_environment();
+    EXPECT_TRUE(environment.valid());
+    ASSERT_EQ(environment.strangers.size(), 1u) << one.name;
+    EXPECT_EQ(environment.strangers[0].name, one.name);
+    EXPECT_EQ(environment.strangers[0].nearest, one.nearest) << one.name;
+    EXPECT_NE(render_text(environment, nullptr).find(std::string("warning: ") + one.name), std::string::npos);
+  }
+}
+
+TEST(Environment, WhatIsNotOursIsNoStranger) {
+  for (const char* const name :
+       {"MPIR_CVAR_CH3_OFFLOAD_SPIN", "MPICH_CH3_OFFLOAD_SPIN", "MPIR_CVAR_CH3_PORT_RANGE",
+        "CH3_OFFLOAD_KEY_FILE", "MPIR_CVAR_CH3_EAGER_MAX_MSG_SIZE", "MPIR_CVAR_NOLOCAL",
+        "CH3_OFFLOAD_CHECK_ALL", "OFFLOAD"}) {
+    const Variable set(name, "");
+    EXPECT_TRUE(read_environment().strangers.empty()) << name;
+  }
+}
+
+TEST(Environment, AnEmptyValueIsTheDefault) {
+  for (const Setting& setting : settings()) {
+    const Variable set(setting.variable, "");
+    const Environment environment = read_environment();
+    EXPECT_TRUE(environment.valid()) << setting.variable;
+    EXPECT_EQ(state(environment, setting.variable).value, state(environment, setting.variable).standard);
+    EXPECT_EQ(state(environment, setting.variable).source, "");
+  }
+}
+
+TEST(Environment, AWrongValueIsNamedAsItWasTypedAndWhere) {
+  const Variable set("MPICH_CH3_OFFLOAD_EAGER_LIMIT", "4294967297");
+  const std::optional<std::string> why = state(read_environment(), "_EAGER_LIMIT").complaint;
+  EXPECT_EQ(why,
+            "MPICH_CH3_OFFLOAD_EAGER_LIMIT=4294967297 is out of range: it takes bytes from 0 to 16M; K and M "
+            "may follow");
 }
 
 TEST(Findings, GoodNode) {
@@ -147,10 +193,9 @@ TEST(Findings, ForbiddenDirectCopiesAreExplained) {
   facts.seccomp = 2;
   const Finding found = finding(facts, "direct copies");
   EXPECT_FALSE(found.usable);
-  EXPECT_EQ(
-      found.detail,
-      "process_vm_writev: Operation not permitted; kernel.yama.ptrace_scope is 2 (0 or 1 allows it); a "
-      "seccomp filter is in force (a container's?)");
+  EXPECT_EQ(found.detail,
+            "process_vm_writev: Operation not permitted; kernel.yama.ptrace_scope is 2 (0 or 1 allows it); a "
+            "seccomp filter is in force (a container's?)");
 }
 
 TEST(Findings, AScopeThatAllowsDirectCopiesIsNotBlamedForThem) {
@@ -372,6 +417,19 @@ TEST(Choices, ASmallEagerLimitBoundsTheSlotToo) {
   const Variable set("MPIR_CVAR_CH3_OFFLOAD_EAGER_LIMIT", "100");
   EXPECT_EQ(choice(read_environment(), good_node(), "short messages, shm").choice,
             "up to 100 bytes in one slot, up to 100 bytes eager");
+}
+
+TEST(Findings, SayWhatAShortLimitOfLockedMemoryMeansForVerbs) {
+  NodeFacts facts = node_without_rdma();
+  facts.locked_bytes = 64 << 10;
+  EXPECT_FALSE(finding(facts, "locked memory").usable);
+  EXPECT_NE(finding(facts, "locked memory").detail.find("verbs needs 1 MiB"), std::string::npos);
+  facts.may_lock_all = true;
+  EXPECT_TRUE(finding(facts, "locked memory").usable);
+  EXPECT_NE(finding(facts, "locked memory").detail.find("does not apply to this process"), std::string::npos);
+  facts.may_lock_all = false;
+  facts.locked_bytes = 1 << 20;
+  EXPECT_TRUE(finding(facts, "locked memory").usable);
 }
 
 }  // namespace

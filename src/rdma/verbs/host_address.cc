@@ -116,6 +116,8 @@ std::vector<std::string> addresses_of_host_name() {
 
 }  // namespace
 
+bool is_interface_list(std::string_view wanted) { return wanted.empty() || !parse_entries(wanted).empty(); }
+
 Result<std::string> choose_host_address(std::string_view wanted, const HostNetwork& node,
                                         bool loopback_serves) {
   if (wanted.empty()) return choose_by_itself(node);

@@ -25,6 +25,9 @@ struct HostNetwork {
   std::vector<std::string> of_host_name;  ///< The addresses that the host's name stands for, in numbers.
 };
 
+/// Whether `wanted` is a list as choose_host_address() takes it: no entry is without a name.
+bool is_interface_list(std::string_view wanted);
+
 /// Chooses an address. `wanted` is a list with commas between. Each entry is a pattern of interface names as
 /// in a shell (`ib*`) or an IP address. `!` before an entry excludes what it matches, wherever it stands. The
 /// first entry with an interface that is up decides, then the order of the interfaces. A list of nothing but

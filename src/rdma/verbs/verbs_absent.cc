@@ -3,13 +3,20 @@
 #include "rdma/verbs/verbs_config.h"
 
 namespace ch3_offload {
+namespace {
+
+constexpr const char* kWhy =
+    "verbs: this libch3offload was built without libibverbs (install rdma-core's headers, libibverbs-dev on "
+    "Debian, and build it again)";
+
+}  // namespace
 
 Result<std::unique_ptr<Provider>> make_verbs_provider(const VerbsConfig&) {
-  return Error{Status::kUnsupported, 0,
-               "verbs: this libch3offload was built without libibverbs (install rdma-core's headers, "
-               "libibverbs-dev on Debian, and build it again)"};
+  return Error{Status::kUnsupported, 0, kWhy};
 }
 
 std::vector<VerbsPortDescription> describe_verbs_ports(std::string_view, std::uint32_t) { return {}; }
+
+std::optional<std::string> why_no_such_port(std::string_view) { return kWhy; }
 
 }  // namespace ch3_offload

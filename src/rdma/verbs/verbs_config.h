@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -78,5 +79,9 @@ struct VerbsPortDescription {
 /// VerbsConfig::most_rails; when that is wrong no port is wanted, and make_verbs_provider() says what is
 /// wrong. Empty: there is no device, or this library was built without libibverbs.
 std::vector<VerbsPortDescription> describe_verbs_ports(std::string_view wanted, std::uint32_t most_rails);
+
+/// Why this node has none of the ports that `wanted` (VerbsConfig::device, not empty) names, or none that can
+/// be used. Nothing: it has. Opens the devices for a moment.
+std::optional<std::string> why_no_such_port(std::string_view wanted);
 
 }  // namespace ch3_offload

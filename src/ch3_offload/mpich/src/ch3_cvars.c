@@ -1,7 +1,9 @@
 /*
  * The ch3:offload channel: control variables (MPIR_CVAR_CH3_OFFLOAD_*; environment or MPI_T) and their way into
- * the engine's settings. Defaults are those of ch3_offload_config_default(). MPIR_CVAR_CH3_PORT_RANGE is
- * MPICH's own: it is declared beside nemesis's TCP, and every build has it.
+ * the engine's settings. Defaults are those of ch3_offload_config_default(). All are declared as strings: MPICH's
+ * own reader of ints wraps around, and ends MPI_Init without naming the value. The library reads them, so that
+ * MPI, Portals and the tools take the same. MPIR_CVAR_CH3_PORT_RANGE is MPICH's own: it is declared beside
+ * nemesis's TCP, and every build has it.
  */
 
 #include "mpidi_ch3_impl.h"
@@ -16,15 +18,15 @@ categories :
 cvars:
     - name        : MPIR_CVAR_CH3_OFFLOAD_EAGER_LIMIT
       category    : CH3_OFFLOAD
-      type        : int
-      default     : 65535
+      type        : string
+      default     : "65535"
       class       : none
       verbosity   : MPI_T_VERBOSITY_USER_BASIC
       scope       : MPI_T_SCOPE_ALL_EQ
       description : >-
         Longest message, in bytes, that is sent before its receive is known
         (eager). Longer ones are announced and sent when they are matched
-        (rendezvous). From 0 to 16777216.
+        (rendezvous). From 0 to 16M.
 
     - name        : MPIR_CVAR_CH3_OFFLOAD_UNEXPECTED_BUDGET
       category    : CH3_OFFLOAD
@@ -54,8 +56,8 @@ cvars:
 
     - name        : MPIR_CVAR_CH3_OFFLOAD_SHM_RING_SIZE
       category    : CH3_OFFLOAD
-      type        : int
-      default     : 262144
+      type        : string
+      default     : "256K"
       class       : none
       verbosity   : MPI_T_VERBOSITY_USER_DETAIL
       scope       : MPI_T_SCOPE_ALL_EQ
@@ -63,7 +65,7 @@ cvars:
         Greatest size in bytes of the shared-memory ring through which a
         process sends to one peer on its node. A ring is made when the two
         first talk, takes 20 KiB then, and grows with demand. A power of two
-        from 65536 to 16777216.
+        from 64K to 16M.
 
     - name        : MPIR_CVAR_CH3_OFFLOAD_SHM_MEMORY
       category    : CH3_OFFLOAD
@@ -171,8 +173,8 @@ cvars:
 
     - name        : MPIR_CVAR_CH3_OFFLOAD_VERBS_RAILS
       category    : CH3_OFFLOAD
-      type        : int
-      default     : 2
+      type        : string
+      default     : "2"
       class       : none
       verbosity   : MPI_T_VERBOSITY_USER_DETAIL
       scope       : MPI_T_SCOPE_LOCAL
@@ -198,8 +200,8 @@ cvars:
 
     - name        : MPIR_CVAR_CH3_OFFLOAD_VERBS_QUEUE_PAIRS
       category    : CH3_OFFLOAD
-      type        : int
-      default     : 256
+      type        : string
+      default     : "256"
       class       : none
       verbosity   : MPI_T_VERBOSITY_USER_DETAIL
       scope       : MPI_T_SCOPE_LOCAL
@@ -238,8 +240,8 @@ cvars:
 
     - name        : MPIR_CVAR_CH3_OFFLOAD_PIN_REGIONS
       category    : CH3_OFFLOAD
-      type        : int
-      default     : 0
+      type        : string
+      default     : "0"
       class       : none
       verbosity   : MPI_T_VERBOSITY_USER_DETAIL
       scope       : MPI_T_SCOPE_LOCAL
@@ -264,8 +266,8 @@ cvars:
 
     - name        : MPIR_CVAR_CH3_OFFLOAD_PEER_TIMEOUT
       category    : CH3_OFFLOAD
-      type        : int
-      default     : 10
+      type        : string
+      default     : "10"
       class       : none
       verbosity   : MPI_T_VERBOSITY_USER_BASIC
       scope       : MPI_T_SCOPE_ALL_EQ
@@ -276,8 +278,8 @@ cvars:
 
     - name        : MPIR_CVAR_CH3_OFFLOAD_SPIN
       category    : CH3_OFFLOAD
-      type        : int
-      default     : -1
+      type        : string
+      default     : "-1"
       class       : none
       verbosity   : MPI_T_VERBOSITY_USER_DETAIL
       scope       : MPI_T_SCOPE_LOCAL
@@ -300,8 +302,8 @@ cvars:
 
     - name        : MPIR_CVAR_CH3_OFFLOAD_TRACE_EVENTS
       category    : CH3_OFFLOAD
-      type        : int
-      default     : 65536
+      type        : string
+      default     : "65536"
       class       : none
       verbosity   : MPI_T_VERBOSITY_USER_DETAIL
       scope       : MPI_T_SCOPE_LOCAL
@@ -312,55 +314,32 @@ cvars:
 === END_MPI_T_CVAR_INFO_BLOCK ===
 */
 
-static const char *text_or_empty(const char *text)
+/* What was written through MPI_T; NULL: nothing. MPICH gives such a variable a buffer for MPI_T, which holds the
+ * default until then. */
+static const char *written(const cvar_table_entry_t * cvar)
 {
-    return text == NULL ? "" : text;
-}
-
-static int set_size(const char *variable, const char *text, int64_t * bytes, char *message,
-                    size_t capacity)
-{
-    if (ch3_offload_parse_size(text, bytes) == 0)
-        return 0;
-    MPL_snprintf(message, capacity,
-                 "%s=%s: it takes a number of bytes, with K, M, G or T behind it if you like (64M)", variable,
-                 text_or_empty(text));
-    return 1;
+    if (cvar->datatype != MPI_CHAR || strcmp(cvar->addr, cvar->defaultval.str) == 0)
+        return NULL;
+    return cvar->addr;
 }
 
 int MPIDI_CH3I_Settings(ch3_offload_config_t * config, char *message, size_t capacity)
 {
-    if (set_size("MPIR_CVAR_CH3_OFFLOAD_UNEXPECTED_BUDGET", MPIR_CVAR_CH3_OFFLOAD_UNEXPECTED_BUDGET,
-                 &config->unexpected_budget_bytes, message, capacity) ||
-        set_size("MPIR_CVAR_CH3_OFFLOAD_SEND_BUFFER", MPIR_CVAR_CH3_OFFLOAD_SEND_BUFFER,
-                 &config->send_buffer_bytes, message, capacity) ||
-        set_size("MPIR_CVAR_CH3_OFFLOAD_SHM_MEMORY", MPIR_CVAR_CH3_OFFLOAD_SHM_MEMORY,
-                 &config->shm_memory_bytes, message, capacity) ||
-        set_size("MPIR_CVAR_CH3_OFFLOAD_VERBS_POOL", MPIR_CVAR_CH3_OFFLOAD_VERBS_POOL,
-                 &config->verbs_pool_bytes, message, capacity) ||
-        set_size("MPIR_CVAR_CH3_OFFLOAD_PIN_BYTES", MPIR_CVAR_CH3_OFFLOAD_PIN_BYTES,
-                 &config->pin_bytes, message, capacity))
-        return 1;
-    config->eager_limit_bytes = MPIR_CVAR_CH3_OFFLOAD_EAGER_LIMIT;
-    config->shm_ring_bytes = MPIR_CVAR_CH3_OFFLOAD_SHM_RING_SIZE;
-    config->shm_bulk = MPIR_CVAR_CH3_OFFLOAD_SHM_BULK;
-    config->fabric = MPIR_CVAR_CH3_OFFLOAD_FABRIC;
-    config->nic = MPIR_CVAR_CH3_OFFLOAD_NIC;
-    config->nic_cores = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_NIC_CORES);
-    config->nicd = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_NICD);
-    config->traffic_class = MPIR_CVAR_CH3_OFFLOAD_CLASS;
-    config->verbs_device = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE);
-    config->verbs_rails = MPIR_CVAR_CH3_OFFLOAD_VERBS_RAILS;
-    config->verbs_queue_pairs = MPIR_CVAR_CH3_OFFLOAD_VERBS_QUEUE_PAIRS;
-    config->pin_cache = MPIR_CVAR_CH3_OFFLOAD_PIN_CACHE;
-    config->pin_regions = MPIR_CVAR_CH3_OFFLOAD_PIN_REGIONS;
-    config->network_interface = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_INTERFACE);
+    const char *variable;
+    unsigned i;
+
+    for (i = 0; (variable = ch3_offload_setting(i)) != NULL; i++) {
+        cvar_table_entry_t *cvar = LOOKUP_CVAR_BY_NAME(variable);
+        const char *text = written(cvar);
+
+        if (ch3_offload_config_set(config, i, text, message, capacity) != 0)
+            return 1;
+        if (text == NULL && cvar->datatype == MPI_CHAR) /* for who reads it through MPI_T */
+            ch3_offload_config_text(config, i, cvar->addr, cvar->count);
+    }
+    /* MPICH has read the same text, or was told another value through MPI_T. */
     config->first_port = MPIR_CVAR_CH3_PORT_RANGE.low;
     config->last_port = MPIR_CVAR_CH3_PORT_RANGE.high;
-    config->peer_timeout_s = MPIR_CVAR_CH3_OFFLOAD_PEER_TIMEOUT;
-    config->spin_us = MPIR_CVAR_CH3_OFFLOAD_SPIN;
-    config->trace = text_or_empty(MPIR_CVAR_CH3_OFFLOAD_TRACE);
-    config->trace_events = MPIR_CVAR_CH3_OFFLOAD_TRACE_EVENTS;
 #ifndef MPICH_IS_THREADED
     /* MPICH then takes a send to oneself that is not done at once for a deadlock. */
     if (strcmp(config->nic, "thread") == 0) {

@@ -6,53 +6,15 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <optional>
 #include <system_error>
 
+#include "rdma/verbs/port_wish.h"
 #include "rdma/verbs/verbs_config.h"
 
 namespace ch3_offload {
 namespace {
-
-/// One element of the user's list.
-struct Wish {
-  std::string device;
-  int port = 0;        ///< 0: any.
-  int gid_index = -1;  ///< -1: the best.
-};
-
-std::optional<int> parse_number(std::string_view text, int most) noexcept {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value < 0 || value > most) return {};
-  return value;
-}
-
-std::string_view next_piece(std::string_view& list, char separator) noexcept {
-  const std::size_t end = list.find(separator);
-  const std::string_view piece = list.substr(0, end);
-  list = end == std::string_view::npos ? std::string_view{} : list.substr(end + 1);
-  return piece;
-}
-
-std::optional<Wish> parse_wish(std::string_view text) {
-  Wish wish;
-  wish.device = next_piece(text, ':');
-  if (wish.device.empty()) return {};
-  if (!text.empty()) {
-    const auto port = parse_number(next_piece(text, ':'), 255);
-    if (!port || *port == 0) return {};
-    wish.port = *port;
-  }
-  if (!text.empty()) {
-    const auto gid = parse_number(text, 65535);
-    if (!gid) return {};
-    wish.gid_index = *gid;
-  }
-  return wish;
-}
 
 std::string to_text(int family, const std::uint8_t* address) {
   char text[INET6_ADDRSTRLEN] = "";
@@ -166,7 +128,7 @@ std::string port_name(std::string_view device, int number) {
   return std::string(device) + ":" + std::to_string(number);
 }
 
-void survey_device(ibv_device* device, const Wish& wish, VerbsPorts& ports) {
+void survey_device(ibv_device* device, const PortWish& wish, VerbsPorts& ports) {
   const char* const name = ibv_get_device_name(device);
   if (device->transport_type == IBV_TRANSPORT_IWARP) {
     ports.rejected.push_back({name, "iWARP has no RDMA write with immediate"});
@@ -289,21 +251,20 @@ Result<VerbsPorts> survey_verbs_ports(std::string_view wanted) {
   const DeviceList list;
   VerbsPorts ports;
   if (wanted.empty()) {
-    for (int i = 0; i < list.count; ++i) survey_device(list.devices[i], Wish{}, ports);
+    for (int i = 0; i < list.count; ++i) survey_device(list.devices[i], PortWish{}, ports);
     std::stable_sort(ports.usable.begin(), ports.usable.end(), is_better);
     return ports;
   }
-  while (!wanted.empty()) {
-    const std::string piece(next_piece(wanted, ','));
-    const std::optional<Wish> wish = parse_wish(piece);
-    if (!wish)
-      return Error{Status::kUnsupported, 0,
-                   "verbs: '" + piece + "' is not DEVICE[:PORT[:GID_INDEX]], as in mlx5_0:1"};
-    ibv_device* const device = list.find(wish->device);
+  const std::optional<std::vector<PortWish>> wishes = parse_port_wishes(wanted);
+  if (!wishes)
+    return Error{Status::kUnsupported, 0,
+                 "verbs: '" + std::string(wanted) + "' is not DEVICE[:PORT[:GID_INDEX]], as in mlx5_0:1"};
+  for (const PortWish& wish : *wishes) {
+    ibv_device* const device = list.find(wish.device);
     if (device == nullptr)
       return Error{Status::kUnsupported, 0,
-                   "verbs: no RDMA device is called '" + wish->device + "': " + list.names()};
-    survey_device(device, *wish, ports);
+                   "verbs: no RDMA device is called '" + wish.device + "': " + list.names()};
+    survey_device(device, wish, ports);
   }
   return ports;
 }
@@ -343,6 +304,13 @@ std::vector<VerbsPortDescription> describe_verbs_ports(std::string_view wanted, 
   if (wanted.empty()) return all;
   if (Result<VerbsPorts> ports = survey_verbs_ports({}); ports.ok()) add(ports.value(), false);
   return all;
+}
+
+std::optional<std::string> why_no_such_port(std::string_view wanted) {
+  const Result<VerbsPorts> ports = survey_verbs_ports(wanted);
+  if (!ports.ok()) return ports.error().message;
+  if (!ports.value().usable.empty() || ports.value().rejected.empty()) return {};
+  return "verbs: " + ports.value().rejected[0].name + ": " + ports.value().rejected[0].why;
 }
 
 Result<DeviceContext> open_verbs_device(std::string_view name) {
