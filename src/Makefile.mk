@@ -37,6 +37,7 @@ rdma_sources = \
 	src/rdma/shm/unix_socket.h \
 	src/rdma/status.cc \
 	src/rdma/status.h \
+	src/rdma/waiting_place.h \
 	src/rdma/system_error.cc \
 	src/rdma/system_error.h \
 	src/rdma/verbs/host_address.cc \
@@ -209,6 +210,8 @@ nic_sources = \
 	src/nic/keyed_hash.h \
 	src/nic/node_processes.cc \
 	src/nic/node_processes.h \
+	src/nic/parting.cc \
+	src/nic/parting.h \
 	src/nic/placement.cc \
 	src/nic/placement.h \
 	src/nic/port.h \

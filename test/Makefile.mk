@@ -211,6 +211,7 @@ unit_test_sources = \
 	test/rdma/shm/unix_socket_test.cc \
 	test/nic/cores_test.cc \
 	test/nic/node_processes_test.cc \
+	test/nic/parting_test.cc \
 	test/nic/port_memory_test.cc \
 	test/nic/process_driver_test.cc \
 	test/nic/processor_set_test.cc \

@@ -249,7 +249,8 @@ int ch3_offload_wait_step(ch3_offload_channel_t* channel) {
   switch (of(channel).next_step()) {
     case WaitPolicy::Step::kYield: return CH3_OFFLOAD_YIELD;
     case WaitPolicy::Step::kSleep: return CH3_OFFLOAD_SLEEP;
-    case WaitPolicy::Step::kPoll: break;
+    case WaitPolicy::Step::kPoll:
+    case WaitPolicy::Step::kLook: break;
   }
   return CH3_OFFLOAD_POLL;
 }

@@ -86,6 +86,7 @@ std::optional<Error> Channel::make_port(const ch3_offload_config_t& config, cons
     if (std::optional<Error> error = bind_thread(nic)) return error;
   } else {
     port_ = std::make_unique<HostDriver>(engine, providers);
+    looks_over_ = providers.front();
   }
   if (client_trace_ != nullptr) port_ = std::make_unique<TracedPort>(std::move(port_), *client_trace_);
   return {};
@@ -318,8 +319,11 @@ int Channel::trace_written(int error, const std::string& path) noexcept {
 }
 
 WaitPolicy::Step Channel::next_step() noexcept {
-  if (const WaitPolicy::Step step = wait_.next(); step != WaitPolicy::Step::kSleep) [[likely]]
+  if (const WaitPolicy::Step step = wait_.next(); step != WaitPolicy::Step::kSleep) [[likely]] {
+    if (step == WaitPolicy::Step::kLook && looks_over_ != nullptr)
+      parting_.look(looks_over_->waiting_places());
     return step;
+  }
   if (!port_->arm()) return WaitPolicy::Step::kPoll;
   if (windows_ != nullptr && (!windows_->port().arm() || windows_->has_news()))
     return stay_awake(WaitPolicy::Step::kPoll);

@@ -24,6 +24,7 @@
 #include "ch3_offload/windows.h"
 #include "dme/memory_events.h"
 #include "engine/trace.h"
+#include "nic/parting.h"
 #include "nic/port.h"
 #include "nic/process_driver.h"
 #include "nic/rank_book.h"
@@ -67,7 +68,7 @@ class Channel final : private MovesCallDriven {
 
   // Waiting; see ch3_offload.h.
   void wait_begin() noexcept { wait_.begin(); }
-  /// kSleep: armed now.
+  /// kSleep: armed now. Does what kLook asks for.
   WaitPolicy::Step next_step() noexcept;
   /// False: progress() would find nothing but housekeeping to do.
   bool may_have_work() noexcept;
@@ -75,6 +76,7 @@ class Channel final : private MovesCallDriven {
   void sleep(int timeout_ms) noexcept;
   void awake() noexcept;
   void wake() noexcept;
+  const Parting& parting() const noexcept { return parting_; }
 
  private:
   std::size_t progress_with_care() noexcept;
@@ -110,6 +112,7 @@ class Channel final : private MovesCallDriven {
   std::string trace_prefix_;  ///< Up to the rank. Empty: no trace.
   std::string card_;
   WaitPolicy wait_;
+  Parting parting_;
   int wake_descriptor_ = -1;  ///< eventfd: readable ends a sleep.
   bool armed_ = false;
   /// The port, if progress() has to look at nothing else. Any thread may store null.
@@ -122,6 +125,7 @@ class Channel final : private MovesCallDriven {
   std::unique_ptr<Trace> engine_trace_;  ///< Null: no trace.
   std::unique_ptr<Trace> client_trace_;  ///< Likewise. Also of how this process waits.
   std::vector<std::unique_ptr<Provider>> providers_;
+  Provider* looks_over_ = nullptr;  ///< By which peers of the node are seen on this processor. Null: none.
   std::unique_ptr<Port> port_;
   ThreadDriver* thread_driver_ = nullptr;    ///< What port_ is or has, if it is one.
   ProcessDriver* process_driver_ = nullptr;  ///< Likewise.

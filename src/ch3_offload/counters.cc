@@ -1,4 +1,4 @@
-// The engine's, the providers' and the rings' counters by index, with the names under which MPI_T shows them.
+// The counters of the engine, the providers, the rings and the waits by index, with the names under which MPI_T shows them.
 
 #include <cstddef>
 #include <iterator>
@@ -104,13 +104,20 @@ constexpr Row kRingRows[] = {
      offsetof(RingCounters, client.staged)},
 };
 
+constexpr Row kWaitRows[] = {
+    {"partings", "times that this process left a processor on which another process of the node waited, too",
+     0, 0},
+};
+
 constexpr std::size_t kFirstProviderRow = std::size(kRows);
 constexpr std::size_t kFirstRingRow = kFirstProviderRow + std::size(kProviderRows);
-constexpr std::size_t kCount = kFirstRingRow + std::size(kRingRows);
+constexpr std::size_t kFirstWaitRow = kFirstRingRow + std::size(kRingRows);
+constexpr std::size_t kCount = kFirstWaitRow + std::size(kWaitRows);
 
 constexpr const Row& row(std::size_t index) noexcept {
   if (index < kFirstProviderRow) return kRows[index];
-  return index < kFirstRingRow ? kProviderRows[index - kFirstProviderRow] : kRingRows[index - kFirstRingRow];
+  if (index < kFirstRingRow) return kProviderRows[index - kFirstProviderRow];
+  return index < kFirstWaitRow ? kRingRows[index - kFirstRingRow] : kWaitRows[index - kFirstWaitRow];
 }
 
 }  // namespace
@@ -129,6 +136,7 @@ const char* ch3_offload_counter_name(size_t index, const char** description, int
 const uint64_t* ch3_offload_counter(const ch3_offload_channel_t* handle, size_t index) {
   if (index >= kCount) return nullptr;
   const auto& channel = *reinterpret_cast<const ch3_offload::Channel*>(handle);
+  if (index >= kFirstWaitRow) return &channel.parting().partings();
   const ch3_offload::CounterPage& page = channel.port().counters();
   const auto& its = index < kFirstProviderRow
                         ? reinterpret_cast<const char&>(static_cast<const Counters&>(page))

@@ -88,7 +88,8 @@ int Nicd::run() {
       wait_->found();
     } else {
       switch (wait_->next()) {
-        case WaitPolicy::Step::kPoll: break;
+        case WaitPolicy::Step::kPoll:
+        case WaitPolicy::Step::kLook: break;
         case WaitPolicy::Step::kYield: sched_yield(); break;
         case WaitPolicy::Step::kSleep:
           if (!keep_house()) return 0;

@@ -129,7 +129,8 @@ void NicThread::run() noexcept {
       tell_counters();
     }
     switch (wait_.next()) {
-      case WaitPolicy::Step::kPoll: break;
+      case WaitPolicy::Step::kPoll:
+      case WaitPolicy::Step::kLook: break;
       case WaitPolicy::Step::kYield: sched_yield(); break;
       case WaitPolicy::Step::kSleep: happened = sleep(); break;
     }

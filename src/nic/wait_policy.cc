@@ -13,7 +13,8 @@ constexpr std::uint64_t kRoomyLongestNs = 20'000'000;
 constexpr std::uint64_t kRoomyShortestNs = 5'000;
 constexpr std::uint64_t kFirstYieldNs = 5'000;  // Most waits end before; a system call would only delay them.
 constexpr std::uint64_t kLookAtOthersNs =
-    1'000'000;  // How often the time of the process's other threads is read.
+    1'000'000;                              // How often the time of the process's other threads is read.
+constexpr std::uint64_t kLookNs = 100'000;  // A look reads a cache line of each peer of the node.
 
 // Processes outnumber cores: a turn takes about a microsecond for each process on the core.
 constexpr std::uint64_t kCrowdedNs = 50'000;
@@ -72,6 +73,7 @@ WaitPolicy::Spin WaitPolicy::wary(std::int64_t longest_us, bool is_crowded) noex
 WaitPolicy::WaitPolicy(std::int64_t longest_us, std::uint32_t processes, Cores cores, Clocks clocks) noexcept
     : clocks_(clocks),
       is_crowded_(processes > cores.of_node),
+      may_part_(!is_crowded_ && cores.of_process > 1),
       spare_cores_(spare_cores(processes, cores)),
       spin_(willing(longest_us, is_crowded_)),
       wary_spin_(wary(longest_us, is_crowded_)) {}
@@ -105,6 +107,11 @@ WaitPolicy::Step WaitPolicy::next_at(std::uint64_t now_ns) noexcept {
   if (yielded_at_ns_ != 0 && end_turn(now_ns, false)) return Step::kSleep;
 
   const std::uint64_t spun_ns = now_ns - began_at_ns_;
+  if (may_part_ && spun_ns >= kFirstYieldNs && now_ns >= looks_at_ns_) {
+    looks_at_ns_ = now_ns + kLookNs;
+    polls_ = kPollsPerClock;  // The look takes time: the next step reads the clock.
+    return Step::kLook;
+  }
   const bool is_spent = spun_ns >= (slept_long_ ? spin().again_ns : spin().now_ns);
   if (is_wary_) return is_spent ? Step::kSleep : Step::kPoll;
   if (is_crowded_) {

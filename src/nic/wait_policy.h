@@ -17,6 +17,9 @@
 //   IDLE TURN: nobody got the core, although the awaited process wanted it. The scheduler does this when the
 //   processes are in different scheduling groups (control groups, or sessions with autogrouping).
 //
+// On a core of its own, a wait of more than 5 us looks whether a peer waits on the same processor
+// (nic/parting.h), every 100 us at most.
+//
 // A slow turn after which nothing was found ends in a sleep. After several harmful turns, the core is not
 // given away for a while.
 //
@@ -35,6 +38,7 @@ class WaitPolicy {
   enum class Step {
     kPoll,
     kYield,  ///< Give the core away (sched_yield), then poll.
+    kLook,   ///< Parting::look(), then poll. Whoever has no Parting polls.
     kSleep,
   };
 
@@ -90,6 +94,7 @@ class WaitPolicy {
 
   const Clocks clocks_;
   const bool is_crowded_;
+  const bool may_part_;       ///< There are cores to part to.
   const double spare_cores_;  ///< What other threads of this process may use beside this one's core.
   Spin spin_;
   Spin wary_spin_;
@@ -102,7 +107,8 @@ class WaitPolicy {
   std::uint32_t polls_ = 0;          ///< Since the clock was read.
   std::uint32_t turns_ = 0;          ///< Yields.
   std::uint64_t slept_at_ns_ = 0;
-  bool slept_long_ = false;  ///< In this wait.
+  std::uint64_t looks_at_ns_ = 0;  ///< When kLook may come again.
+  bool slept_long_ = false;        ///< In this wait.
 
   // Slow and idle turns.
   bool is_wary_ = false;     ///< The core is not given away.

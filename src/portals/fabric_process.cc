@@ -225,6 +225,11 @@ WaitPolicy FabricProcess::wait_policy() const noexcept {
                                   nic_.has_process);
 }
 
+/// A thread with a driver that works alone waits for its processor, and not for a peer.
+void FabricProcess::look() noexcept {
+  if (host_ != nullptr) parting_.look(providers_.front()->waiting_places());
+}
+
 /// The engine's lines for the user come by the port of the first client, which does not exist.
 void FabricProcess::say_news() noexcept {
   Port& port = first_port();

@@ -25,6 +25,7 @@
 #include "nic/host_driver.h"
 #include "nic/host_targets.h"
 #include "nic/introductions.h"
+#include "nic/parting.h"
 #include "nic/process_driver.h"
 #include "nic/thread_driver.h"
 #include "portals/portals_process.h"
@@ -44,6 +45,7 @@ class FabricProcess final : public PortalsProcess {
   const ProcessLimits& limits() const noexcept override { return limits_; }
   bool works_alone() const noexcept override { return host_ == nullptr; }
   WaitPolicy wait_policy() const noexcept override;
+  void look() noexcept override;
   void say_news() noexcept override;
   void waits_for_long() noexcept override;
 
@@ -65,6 +67,7 @@ class FabricProcess final : public PortalsProcess {
 
   Environment environment_;
   NicChoice nic_;
+  Parting parting_;
   bool knows_node_ = false;  ///< How many processes of the job are on this node (mpiexec says it).
   ProcessLimits limits_;
   std::mutex said_lock_;

@@ -194,6 +194,8 @@ int Library::wait(Lock& lock, Condition& condition, ptl_time_t timeout, int when
           waiting->sleep(lock);
         }
       }
+    } else if (step == WaitPolicy::Step::kLook) {
+      process().look();
     } else {
       lock.unlock();
       if (step == WaitPolicy::Step::kYield) sched_yield();

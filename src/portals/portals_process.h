@@ -50,6 +50,9 @@ class PortalsProcess {
   /// How a thread of this process waits. Each thread has its own.
   virtual WaitPolicy wait_policy() const noexcept = 0;
 
+  /// What WaitPolicy's kLook asks of the calling thread.
+  virtual void look() noexcept {}
+
   /// Says what the processor has for the user, to stderr. Called when the port has worked.
   virtual void say_news() noexcept = 0;
 

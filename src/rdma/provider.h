@@ -35,6 +35,7 @@
 #include "rdma/ch3_offload_lane.h"
 #include "rdma/registrar.h"
 #include "rdma/status.h"
+#include "rdma/waiting_place.h"
 
 namespace ch3_offload {
 
@@ -269,6 +270,10 @@ class Provider : public Registrar {
   virtual bool leave() noexcept { return true; }
 
   virtual ProviderCounters counters() const noexcept { return {}; }
+
+  /// Where this process says on which processor it waits, and where the peers on its node say that to which
+  /// it has a connection. Valid until the next call of the provider.
+  virtual WaitingPlaces waiting_places() noexcept { return {}; }
 };
 
 }  // namespace ch3_offload

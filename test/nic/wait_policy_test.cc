@@ -49,6 +49,7 @@ class Waiting : public testing::Test {
     for (;;) {
       switch (policy.next()) {
         case Step::kPoll: break;
+        case Step::kLook: ++looks_; break;
         case Step::kYield:
           ++yields_;
           give_core_away();
@@ -62,6 +63,7 @@ class Waiting : public testing::Test {
   /// A wait that finds nothing before it sleeps.
   std::uint64_t spin_out(WaitPolicy& policy) {
     yields_ = 0;
+    looks_ = 0;
     policy.begin();
     return poll_out(policy);
   }
@@ -86,7 +88,32 @@ class Waiting : public testing::Test {
   double others_share_ = 0;
   bool someone_runs_ = true;
   std::uint32_t yields_ = 0;
+  std::uint32_t looks_ = 0;
 };
+
+TEST_F(Waiting, OnItsOwnCoreItLooksNowAndThenWhetherSomebodyHasCome) {
+  WaitPolicy roomy = policy(-1, 2, 2);
+  const std::uint64_t waited_us = spin_out(roomy) / kMicrosecond;
+  EXPECT_GE(looks_, waited_us / 200);
+  EXPECT_LE(looks_, waited_us / 100 + 1);
+}
+
+TEST_F(Waiting, TheFirstLookComesBeforeTheFirstTurn) {
+  WaitPolicy roomy = policy(-1, 2, 2);
+  roomy.begin();
+  Step step = Step::kPoll;
+  while ((step = roomy.next()) == Step::kPoll) pass(poll_ns_);
+  EXPECT_EQ(step, Step::kLook);
+}
+
+TEST_F(Waiting, WhoHasNoCoreToGoToDoesNotLook) {
+  WaitPolicy crowded = policy(500, 8, 4);
+  spin_out(crowded);
+  EXPECT_EQ(looks_, 0u);
+  WaitPolicy bound(500, 2, {2, 1}, kClocks);
+  spin_out(bound);
+  EXPECT_EQ(looks_, 0u);
+}
 
 TEST_F(Waiting, PollsAtLeastItsTimeBeforeItSleeps) {
   WaitPolicy roomy = policy(50, 2, 4);
@@ -336,7 +363,7 @@ TEST_F(Waiting, BesideABusyProgramOnItsOwnCoreItPollsForAMillisecondAtMost) {
   turn_ns_ = 4 * kMillisecond;
   for (int i = 0; i < 5; ++i) {
     roomy.begin();
-    while (roomy.next() == Step::kPoll) pass(poll_ns_);
+    while (roomy.next() != Step::kYield) pass(poll_ns_);
     pass(turn_ns_);
     roomy.found();
   }

@@ -1,4 +1,5 @@
-// The doorbell: a word by which a process tells its peers that it sleeps. All its peers can read the word.
+// The doorbell: a word by which a process tells its peers that it sleeps. All its peers can read the word. In
+// another cache line of the same page, they read on which processor it waits (rdma/waiting_place.h).
 //
 // The sleep rule (cited by this name elsewhere).
 //
@@ -40,6 +41,7 @@
 
 #include "rdma/ch3_offload_lane.h"
 #include "rdma/shm/shared_memory.h"
+#include "rdma/waiting_place.h"
 
 namespace ch3_offload {
 
@@ -55,6 +57,9 @@ struct DoorbellWord {
   static constexpr std::uint64_t kWantsBits = CH3_OFFLOAD_LANE_WANTS_BITS;
   static constexpr std::uint64_t kOneSleep = 4;
 };
+
+/// Of the owner's WaitingPlace in the page. Processors fetch cache lines in pairs.
+inline constexpr std::size_t kWaitingPlaceOffset = 128;
 
 /// A process's own doorbell.
 class Doorbell {
@@ -85,6 +90,10 @@ class Doorbell {
     word().state.store(state_, std::memory_order_seq_cst);
   }
 
+  WaitingPlace& waiting_place() const noexcept {
+    return *reinterpret_cast<WaitingPlace*>(page_.address() + kWaitingPlaceOffset);
+  }
+
  private:
   DoorbellWord& word() const noexcept { return *reinterpret_cast<DoorbellWord*>(page_.address()); }
 
@@ -103,6 +112,11 @@ class PeerDoorbell {
   bool known() const noexcept { return word_ != nullptr; }
   /// The word, for a lane. REQUIRES: known().
   const std::uint64_t* word() const noexcept { return reinterpret_cast<const std::uint64_t*>(&word_->state); }
+
+  /// REQUIRES: known().
+  const WaitingPlace* waiting_place() const noexcept {
+    return reinterpret_cast<const WaitingPlace*>(page_.address() + kWaitingPlaceOffset);
+  }
 
   /// What its owner wants of the caller, who has published a record: kSleeps, kWantsBits. While the doorbell
   /// is not known, kSleeps.

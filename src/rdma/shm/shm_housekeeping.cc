@@ -293,6 +293,7 @@ void ShmProvider::take_welcome(ShmEndpoint& peer, std::span<const std::byte> byt
   if (!doorbell.valid() || !bits.valid()) return start_dying(peer, Status::kPeerFailed);
   peer.activity = PeerActivityBit(std::move(bits), welcome.activity_bit);
   peer.doorbell = PeerDoorbell(std::move(doorbell));
+  peers_places_.push_back(peer.doorbell.waiting_place());
   ch3_offload_lane_t& lane = peer.out.lane();
   lane.doorbell = peer.doorbell.word();
   lane.activity = peer.activity.word();
@@ -423,6 +424,7 @@ void ShmProvider::start_dying(ShmEndpoint& peer, Status reason) noexcept {
   peer.dying = true;
   peer.reason = reason;
   peer.dying_since_ns = monotonic_ns();
+  if (peer.doorbell.known()) std::erase(peers_places_, peer.doorbell.waiting_place());
   close_watched(peer.out_socket);
   if (peer.in_socket.valid()) {
     unwatch(peer.in_socket);

@@ -182,8 +182,9 @@ std::string ShmProvider::address_of(PeerId id) const {
 
 std::optional<Error> ShmProvider::connect_anew(ShmEndpoint& peer, const ShmAddress& address,
                                                const PeerNames& names) {
-  // Make room now: try_connect_later() must not allocate.
+  // Make room now: try_connect_later() and take_welcome() must not allocate.
   if (connecting_.size() == connecting_.capacity()) connecting_.reserve(2 * connecting_.size() + 8);
+  if (peers_places_.capacity() < peers_.size()) peers_places_.reserve(2 * peers_.size());
   peer.address = address;
   peer.names = names;
   peer.has_address = true;

@@ -92,6 +92,7 @@ class ShmProvider final : public Provider {
   bool arm() noexcept override;
   void disarm() noexcept override;
   int descriptor() const noexcept override { return epoll_.get(); }
+  WaitingPlaces waiting_places() noexcept override { return {&doorbell_.waiting_place(), peers_places_}; }
 
  private:
   /// A ring that is polled, or that was, until its peer was down. Consecutive in memory, so that a look at an
@@ -232,6 +233,8 @@ class ShmProvider final : public Provider {
   std::vector<Newcomer> newcomers_;      ///< By watch index. Invalid: the index is free.
   /// Peers to connect to again, for example because their backlog was full. connect_anew() reserves the room.
   std::vector<ShmEndpoint*> connecting_;
+  /// Of the peers whose doorbells are known and that are not dying. connect_anew() reserves the room.
+  std::vector<const WaitingPlace*> peers_places_;
   ShmEndpoint* dying_ = nullptr;       ///< A list, oldest first. A call of the sink may append.
   ShmEndpoint** dying_end_ = &dying_;  ///< The link to which the next dying peer is appended.
   std::uint64_t refused_ = 0;          ///< Refused connections. Only the first is logged.
