@@ -25,6 +25,7 @@ script_tests = \
 	test/include_rules \
 	test/instructions/judging_test \
 	test/quickstart/check_parts \
+	test/quickstart/mpich_options \
 	test/seeded-faults/apply \
 	test/tools/versions
 dist_check_SCRIPTS += $(script_tests)

@@ -1,15 +1,32 @@
 # Sourced by quickstart: the library, MPICH with the device in it, and the table that shows that it works.
-# Uses: root, prefix, jobs and the directories that quickstart sets.
+# Uses: root, prefix, jobs, with_fortran, with_romio and the directories that quickstart sets.
 # shellcheck shell=bash
 
-# With static libraries everything would be compiled twice. --no-recursion leaves out MPICH's own tests alone,
-# which run-mpich-tests configures elsewhere.
-mpich_options=(--with-device=ch3:offload --disable-fortran --disable-cxx --disable-romio --disable-static --without-ucx
-  --without-libfabric --disable-doc --no-recursion --enable-fast=O3,ndebug)
+# Sets mpich_options. With static libraries everything would be compiled twice. --no-recursion leaves out MPICH's own
+# tests alone, which run-mpich-tests configures elsewhere.
+choose_mpich_options() {
+  mpich_options=(--with-device=ch3:offload --disable-static --without-ucx --without-libfabric --disable-doc
+    --no-recursion --enable-fast=O3,ndebug)
+  ((with_romio)) || mpich_options+=(--disable-romio)
+  if ((!with_fortran)) || ! command -v "$(fortran_compiler)" >/dev/null; then
+    mpich_options+=(--disable-fortran)
+  elif takes_argument_mismatch; then
+    mpich_options+=("FFLAGS=${FFLAGS:-} -fallow-argument-mismatch" "FCFLAGS=${FCFLAGS:-} -fallow-argument-mismatch")
+  fi
+}
+
+# gfortran 10 and later: without this option they do not compile MPICH 4.0.2's mpif.h bindings.
+takes_argument_mismatch() {
+  local probe=$build_dir/probe.f90
+  echo end >"$probe"
+  "$(fortran_compiler)" -fallow-argument-mismatch -fsyntax-only "$probe" >/dev/null 2>&1
+}
+
 # autoconf prefers a shell that knows line numbers, and so takes bash. In dash, MPICH's configure takes a
 # fifth less processor time.
 if [[ -z ${CONFIG_SHELL:-} && -x /bin/dash ]]; then export CONFIG_SHELL=/bin/dash; fi
 environment_key="CC=${CC:-} CXX=${CXX:-} CFLAGS=${CFLAGS:-} CXXFLAGS=${CXXFLAGS:-} LDFLAGS=${LDFLAGS:-}"
+fortran_key="F77=${F77:-} FC=${FC:-} FFLAGS=${FFLAGS:-} FCFLAGS=${FCFLAGS:-}"
 
 # What the library is built from, and what is installed with it: the glue, too.
 hash_of_library() {
@@ -108,7 +125,8 @@ graft_glue() {
 configure_mpich() {
   local key
   begin_step 'MPICH: configure'
-  key=$(hash_of "$prefix $environment_key ${mpich_options[*]}" "$mpich_source_dir/configure" \
+  choose_mpich_options
+  key=$(hash_of "$prefix $environment_key $fortran_key ${mpich_options[*]}" "$mpich_source_dir/configure" \
     "$prefix/include/ch3_offload.h")
   if is_current mpich-configure "$key" && [[ -f $mpich_build_dir/Makefile ]]; then
     end_step 'unchanged'
@@ -142,6 +160,7 @@ build_mpich() {
   must mpich-build 'a compiler error in the glue (src/ch3_offload/mpich)? else delete build/mpich and try again' \
     make -C "$mpich_build_dir" -j"$jobs"
   must mpich-install "is $prefix writable, and the disk not full?" make -C "$mpich_build_dir" install
+  remove_absent
   set_stamp mpich-install "$key"
   end_step
 }
@@ -149,6 +168,22 @@ build_mpich() {
 # The device of the MPICH in the prefix, as its own mpichversion names it.
 installed_device() {
   "$prefix/bin/mpichversion" 2>/dev/null | sed -n 's/^MPICH Device:[[:space:]]*//p'
+}
+
+# Removes what an earlier installation with other options has left, and pages of what is not there: MPICH installs all
+# of its pages.
+remove_absent() {
+  local page name symbols
+  if [[ ! -e $mpich_build_dir/lib/libmpifort.la ]]; then
+    rm -f "$prefix"/bin/mpi{fort,f77,f90} "$prefix"/share/man/man1/mpifort.1 "$prefix"/lib/libmpifort.* \
+      "$prefix"/include/{mpif.h,mpiof.h} "$prefix"/include/{mpi,pmpi}{,_*}.mod
+  fi
+  symbols=$(nm -D --defined-only "$prefix/lib/libmpi.so")
+  for page in "$prefix"/share/man/man3/MPI_{File_*,Register_datarep*}.3; do
+    name=$(basename "$page" .3)
+    grep -q " $name\$" <<<"$symbols" || rm -f "$page"
+  done
+  [[ -e $mpich_build_dir/src/mpi/romio/Makefile ]] || rm -f "$prefix"/include/{mpio.h,mpiof.h}
 }
 
 build_everything() {

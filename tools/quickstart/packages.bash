@@ -54,3 +54,22 @@ install_packages() {
   fi
   end_step "installed ${#missing[@]} packages"
 }
+
+fortran_compiler() {
+  echo "${FC:-gfortran}"
+}
+
+# Gets a Fortran compiler if MPICH shall have Fortran. Without one, says so and lets MPICH be built without.
+install_fortran() {
+  ((with_fortran)) && ! command -v "$(fortran_compiler)" >/dev/null || return 0
+  if [[ $(fortran_compiler) == gfortran ]] && ((EUID == 0)) && command -v apt-get >/dev/null &&
+    log_command packages-fortran env DEBIAN_FRONTEND=noninteractive bash -c \
+      'apt=(apt-get -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
+       install() { "${apt[@]}" install --yes --no-install-recommends gfortran; }
+       install || { "${apt[@]}" update && install; }'; then
+    note 'installed gfortran'
+  else
+    note "there is no Fortran compiler ($(fortran_compiler)): MPICH is built without Fortran." \
+      'To have it, install one (Debian: gfortran) and run quickstart again.'
+  fi
+}
