@@ -1,4 +1,5 @@
-// The counters of the engine, the providers, the rings and the waits by index, with the names under which MPI_T shows them.
+// The counters of the engine, the providers, the rings and the waits by index, with the names under which MPI_T
+// shows them.
 
 #include <cstddef>
 #include <iterator>
