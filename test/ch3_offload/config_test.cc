@@ -31,7 +31,7 @@ TEST(Config, EveryBadValueNamesItsVariableAndItself) {
       {"_OFFLOAD_SPIN", "-2", [](auto& c) { c.spin_us = -2; }},
       {"_OFFLOAD_TRACE_EVENTS", "3", [](auto& c) { c.trace_events = 3; }},
       {"_OFFLOAD_SHM_RING_SIZE", "100000", [](auto& c) { c.shm_ring_bytes = 100000; }},
-      {"_OFFLOAD_SHM_RING_SIZE", "4096", [](auto& c) { c.shm_ring_bytes = 4096; }},
+      {"_OFFLOAD_SHM_RING_SIZE", "4K", [](auto& c) { c.shm_ring_bytes = 4096; }},
       {"_OFFLOAD_SHM_MEMORY", "-1", [](auto& c) { c.shm_memory_bytes = -1; }},
       {"_OFFLOAD_SHM_BULK", "dma", [](auto& c) { c.shm_bulk = "dma"; }},
       {"_OFFLOAD_FABRIC", "ethernet", [](auto& c) { c.fabric = "ethernet"; }},

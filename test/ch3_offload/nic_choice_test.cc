@@ -97,7 +97,9 @@ TEST(NicChoice, AutoIsHostIfTheCoresAreLeftOnPaperOnly) {
 TEST(NicChoice, AutoTakesNoProcessThatCannotBeRun) {
   ch3_offload_config_t config = config_of("auto");
   config.nicd = "/bin/sh";
-  EXPECT_FALSE(says(obstacle_to_process(config), "/bin/sh"));
+  EXPECT_TRUE(says(obstacle_to_process(config), "/bin/sh is no ch3-offload-nicd"));
+  config.nicd = "/proc/self/exe";  // This program has the name in it.
+  EXPECT_FALSE(says(obstacle_to_process(config), "/proc/self/exe"));
   config.nicd = "/nonexistent/program";
   EXPECT_TRUE(says(obstacle_to_process(config), "/nonexistent/program cannot be run"));
   config.nicd = "/etc/passwd";
