@@ -119,10 +119,20 @@ finish_beside() {
   waiting_checks=()
 }
 
-# long_check NAME SECONDS COMMAND...: a check of the lab's own tools, or of code that the library does not contain;
-# with --long or CH3_OFFLOAD_CHECK_ALL=1 only.
+# all_checks: whether --long or CH3_OFFLOAD_CHECK_ALL=1 was given.
+all_checks() {
+  [[ -n $long || -n ${CH3_OFFLOAD_CHECK_ALL:-} ]]
+}
+
+# long_check NAME SECONDS COMMAND...: a check of the lab's own tools, of code that the library does not contain, or of
+# what the unit tests show of the fake device, too. With all_checks() only.
 long_check() {
-  [[ -z $long && -z ${CH3_OFFLOAD_CHECK_ALL:-} ]] || check "$@"
+  ! all_checks || check "$@"
+}
+
+# The same, as beside() does it.
+long_beside() {
+  ! all_checks || beside "$@"
 }
 
 # expect STATUS COMMAND...: fails unless it ends so.

@@ -102,7 +102,7 @@ static void end_epoch(epoch_t epoch, MPI_Win window, int target)
 
 /* ---- passive ---- */
 
-enum { kFetches = 1000, kPuts = 10 };
+enum { kFetches = 200, kPuts = 10 };
 
 static void run_passive(void)
 {

@@ -220,8 +220,8 @@ mpich_tests_with() {
   processors=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status)
   # On processors that were chosen, no thread says that it shares them: to these tests, any output is a failure.
   MPIR_CVAR_CH3_OFFLOAD_NIC=$2 MPIR_CVAR_CH3_OFFLOAD_NIC_CORES=$processors \
-    run_counted "$1" "${run_mpich_tests[@]}" --prefix "$prefix" --minutes 10 \
-    --dirs pt2pt,rma,threads/pt2pt,threads/comm
+    run_counted "$1" "${run_mpich_tests[@]}" --prefix "$prefix" --parallel 2 --minutes 10 \
+    --dirs pt2pt,rma,threads/pt2pt,threads/comm --without "$root/test/mpich/host-tests"
 }
 
 check_sanitized_glue() {
