@@ -13,6 +13,7 @@ AM_CPPFLAGS +=                                             \
 
 noinst_HEADERS +=                                          \
     src/mpid/ch3/channels/offload/include/ch3_packet_headers.h \
+    src/mpid/ch3/channels/offload/include/ch3_window_ops.h \
     src/mpid/ch3/channels/offload/include/mpidi_ch3_pre.h  \
     src/mpid/ch3/channels/offload/include/mpidi_ch3_impl.h \
     src/mpid/ch3/channels/offload/include/mpidi_ch3_post.h
@@ -39,7 +40,10 @@ mpi_core_sources +=                                        \
     src/mpid/ch3/channels/offload/src/ch3_shared_segment.c \
     src/mpid/ch3/channels/offload/src/ch3_shared_windows.c \
     src/mpid/ch3/channels/offload/src/ch3_win_fns.c        \
+    src/mpid/ch3/channels/offload/src/ch3_window_locks.c   \
     src/mpid/ch3/channels/offload/src/ch3_window_ops.c     \
+    src/mpid/ch3/channels/offload/src/ch3_window_stock.c   \
+    src/mpid/ch3/channels/offload/src/ch3_window_types.c   \
     src/mpid/ch3/channels/offload/src/ch3_windows.c
 
 endif BUILD_CH3_OFFLOAD

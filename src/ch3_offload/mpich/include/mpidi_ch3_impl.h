@@ -11,7 +11,7 @@
 #include <ch3_offload_windows.h>
 
 #if defined(MPICH_IS_THREADED) && MPICH_THREAD_GRANULARITY != MPICH_THREAD_GRANULARITY__GLOBAL
-#error "ch3:offload needs MPICH's global critical section: configure with --enable-thread-cs=global (the default)"
+#error "ch3:offload needs MPICH's global critical section: configure with --enable-thread-cs=global"
 #endif
 
 /* CH3's hooks around accumulates, for windows that several processes write directly. */
@@ -75,9 +75,10 @@ void MPIDI_CH3I_Forget_class(MPIR_Comm * comm);
 int MPIDI_CH3I_Payload_of_type(const void *buf, MPI_Aint count, MPI_Datatype datatype, MPIR_Request * req,
                                ch3_offload_payload_t * payload);
 
-/* Describes a buffer to the engine. If payload->layout is not NULL, the engine reads parts of the datatype until
- * the operation is over: a request that is pending must hold the datatype (MPIDI_CH3I_Hold_datatype), and
- * MPIDI_CH3I_End_walk must follow the operation. Fails without memory, and has then no effect. */
+/* Describes a buffer to the engine. If payload->layout is not NULL, the engine reads parts of the
+ * datatype until the operation is over: a request that is pending must hold the datatype
+ * (MPIDI_CH3I_Hold_datatype), and MPIDI_CH3I_End_walk must follow the operation. Fails without memory,
+ * and has then no effect. */
 static inline int MPIDI_CH3I_Payload(const void *buf, MPI_Aint count, MPI_Datatype datatype,
                                      MPIR_Request * req, ch3_offload_payload_t * payload)
 {
@@ -131,10 +132,10 @@ void MPIDI_CH3I_Barrier_init(void);
 /* ---- ch3_shared_segment.c: memory that the processes of a node share ---- */
 
 /* Collective over the processes of a node. Makes a segment of segment->bytes and maps it in all of them.
- * scratch: MPIDI_CH3I_Segment_scratch_bytes() zeros for each process of the node; the caller's.
- * *failure is what has failed in this process, before or here; 0: nothing. The highest of several is the one to
- * report. Errors of the collectives go to *mpi_errno and *errflag. Another collective is needed to know whether
- * all processes have the segment. */
+ * scratch: MPIDI_CH3I_Segment_scratch_bytes() zeros for each process of the node; the caller's. *failure
+ * is what has failed in this process, before or here; 0: nothing. The highest of several is the one to
+ * report. Errors of the collectives go to *mpi_errno and *errflag. Another collective is needed to know
+ * whether all processes have the segment. */
 void MPIDI_CH3I_Segment_share(MPIR_Comm * node, MPIDI_CH3I_Segment * segment, void *scratch, int *failure,
                               int *mpi_errno, MPIR_Errflag_t * errflag);
 size_t MPIDI_CH3I_Segment_scratch_bytes(void);
@@ -202,7 +203,7 @@ void MPIDI_CH3I_Fail_request(MPIR_Request * req, int mpi_errno);
 MPIR_Win *MPIDI_CH3I_First_window(void);
 MPIR_Win *MPIDI_CH3I_Next_window(MPIR_Win * win);
 
-/* ---- ch3_windows.c: windows that the network processor serves ---- */
+/* ---- ch3_windows.c, ch3_window_locks.c: windows that the network processor serves ---- */
 
 /* An operation on such a window. */
 typedef struct MPIDI_CH3I_Window_op {
@@ -225,25 +226,34 @@ typedef struct MPIDI_CH3I_Window_op {
 
 /* Exposes this process's memory of the window. Returns its number; -1: it cannot be served. */
 int MPIDI_CH3I_Window_expose(MPIR_Win * win);
-/* All processes have exposed theirs: from now on the window is served. Again when it is found to be shared. */
+/* All processes have exposed theirs: from now on the window is served. Again when it is found to be
+ * shared. */
 void MPIDI_CH3I_Window_serve(MPIR_Win * win);
 /* Ends both. No process uses the window. */
 void MPIDI_CH3I_Window_withdraw(MPIR_Win * win);
 void MPIDI_CH3I_Windows_finalize(void);
 
-/* A new operation, with one part: the caller's, which ends with MPIDI_CH3I_Window_part_over. NULL: no memory. */
+/* A new operation, with one part: the caller's, which ends with MPIDI_CH3I_Window_part_over. NULL: no
+ * memory. */
 MPIDI_CH3I_Window_op *MPIDI_CH3I_Window_op_make(MPIR_Win * win, int rank, MPIR_Request * request);
-/* Begins a part; fills in peer, window and cookie. May make progress first, if many operations are under way. */
+/* Begins a part; fills in peer, window and cookie. May make progress first, if many operations are under
+ * way. */
 int MPIDI_CH3I_Window_begin(MPIDI_CH3I_Window_op * op, ch3_offload_window_operation_t * part);
 /* A part is over: the event of the engine says so. With the last one, the operation is, too. */
 void MPIDI_CH3I_Window_part_over(MPIDI_CH3I_Window_op * op, int status);
 /* Waits for progress. */
 int MPIDI_CH3I_Window_progress(void);
+/* Waits until the operations on a target, or on all (rank < 0), are over. Returns a failure of one that
+ * has no request. */
+int MPIDI_CH3I_Window_wait(MPIR_Win * win, int rank);
+/* The failure of such an operation on that target, once. */
+int MPIDI_CH3I_Window_take_failure(MPIR_Win * win, int rank);
 /* Returns when the epoch lets this process access that target. MPI_ERR_RMA_SYNC: there is no epoch for it. */
 int MPIDI_CH3I_Window_enter(MPIR_Win * win, int rank);
-/* Operations on oneself are over when their call returns, as CH3's are: a program may free their memory. Waits
- * for them if `rank` is this process. */
+/* Operations on oneself are over when their call returns, as CH3's are: a program may free their memory.
+ * Waits for them if `rank` is this process. */
 int MPIDI_CH3I_Window_settle_own(MPIR_Win * win, int rank);
+
 /* ---- ch3_win_fns.c: threads at windows that CH3 serves ---- */
 
 typedef struct MPIDI_CH3I_Turn {
@@ -334,7 +344,8 @@ typedef enum {
 
 void MPIDI_CH3I_Probe_found_nothing(int source, int context_id, MPIDI_CH3I_probe_kind_t kind);
 void MPIDI_CH3I_Probe_found_something(void);
-/* At the begin of a progress call: the error that a probe left for it, and the probe that looked just before. */
+/* At the begin of a progress call: the error that a probe left for it, and the probe that looked just
+ * before. */
 int MPIDI_CH3I_Probe_error(MPIDI_CH3I_probe_kind_t * looked);
 /* At the end of a progress call that does not block. */
 void MPIDI_CH3I_Probe_polled(MPIDI_CH3I_probe_kind_t looked, int mpi_errno);

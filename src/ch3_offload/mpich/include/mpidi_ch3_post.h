@@ -23,8 +23,9 @@ int MPIDI_CH3I_Barrier(MPIR_Comm * comm, MPIR_Errflag_t * errflag);
 #define MPID_Comm_set_hints MPIDI_CH3I_Set_comm_hints
 int MPIDI_CH3I_Set_comm_hints(MPIR_Comm * comm, MPIR_Info * info);
 
-/* The engine takes messages to oneself: calls of MPIDI_Isend_self, whose first argument is buf, become calls of the
- * channel's function. Its definition, where that argument is a declaration, gets another name. */
+/* The engine takes messages to oneself: calls of MPIDI_Isend_self, whose first argument is buf, become
+ * calls of the channel's function. Its definition, where that argument is a declaration, gets another
+ * name. */
 #define MPIDI_Isend_self(first_, ...) MPIDI_CH3I_ISEND_SELF_##first_, __VA_ARGS__)
 #define MPIDI_CH3I_ISEND_SELF_buf MPIDI_CH3I_Isend_self(buf
 #define MPIDI_CH3I_ISEND_SELF_const MPIDI_CH3I_Stock_isend_self(const
@@ -56,8 +57,8 @@ int MPIDI_CH3I_Stock_request_free(MPIR_Request * request);
 int MPIDI_CH3I_Type_free_hook(MPIR_Datatype * type);
 int MPIDI_CH3I_Stock_type_free_hook(MPIR_Datatype * type);
 
-/* Likewise the functions of CH3 for operations on windows and for epochs: the channel's decide whether the network
- * processor serves the window (ch3_windows.c, ch3_window_ops.c). */
+/* Likewise the functions of CH3 for operations on windows and for epochs: the channel's decide whether
+ * the network processor serves the window (ch3_windows.c, ch3_window_ops.c). */
 #define MPIDI_CH3I_Put(first_, ...) MPIDI_CH3I_PUT_##first_, __VA_ARGS__)
 #define MPIDI_CH3I_PUT_origin_addr MPIDI_CH3I_Window_put(origin_addr
 #define MPIDI_CH3I_PUT_const MPIDI_CH3I_Stock_put(const

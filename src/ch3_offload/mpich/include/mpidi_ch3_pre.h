@@ -66,7 +66,7 @@ typedef struct MPIDI_CH3I_Request {
     int is_packet;              /* TRUE: a packet of the stream; FALSE: a message */
     int is_pending;             /* TRUE: the engine owes a send_done */
     int has_layout;             /* receives: TRUE: the payload has a layout */
-    struct MPIDI_CH3I_Walk *walk;       /* through a packed payload, until the operation is over; NULL: none */
+    struct MPIDI_CH3I_Walk *walk;       /* through a packed payload, while the operation lasts; NULL: none */
 } MPIDI_CH3I_Request;
 
 #define MPIDI_CH3_REQUEST_DECL struct MPIDI_CH3I_Request ch;
@@ -100,9 +100,10 @@ typedef enum {
 /* A process of a window that is served. */
 typedef struct MPIDI_CH3I_Window_target {
     uint16_t number;            /* of the window there */
-    uint8_t lock;
+    uint8_t lock;               /* as this process has it; see ch3_window_locks.c */
+    uint8_t questions;          /* of the operations, those that ask for the lock: 0 or 1 */
     int under_way;              /* this process's operations on it */
-    int failure;                /* MPI error of one that has no request: the next synchronisation returns it */
+    int failure;                /* MPI error of one without a request: the next synchronisation returns it */
 } MPIDI_CH3I_Window_target;
 
 /* Additions to a window; see ch3_shared_windows.c, ch3_rma_locks.c and ch3_windows.c. */

@@ -3,10 +3,10 @@
  * MPICH keeps it with the communicator's hints, as a number.
  *
  * It is that of the context id of what is sent, without the bits that tell a communicator's point-to-point
- * messages, its collectives, and its node-local and inter-node parts apart. So all of these go along with it.
- * What is sent over an intercommunicator has the other group's id, which may be that of a communicator of this
- * process, too: then the two have one class, the one that was set last. The part of its collectives that
- * stays within the own group has the class of the process.
+ * messages, its collectives, and its node-local and inter-node parts apart. So all of these go along with
+ * it. What is sent over an intercommunicator has the other group's id, which may be that of a communicator
+ * of this process, too: then the two have one class, the one that was set last. The part of its collectives
+ * that stays within the own group has the class of the process.
  */
 
 #include "mpidi_ch3_impl.h"
@@ -92,8 +92,8 @@ int MPIDI_CH3I_Set_comm_hints(MPIR_Comm * comm, MPIR_Info * info)
         goto fn_exit;
     value = value_of(text);
     if (value < 0) {
-        MPL_snprintf(warning, sizeof(warning), "info " INFO_KEY "=%s has no effect: it takes latency, default or "
-                     "bulk, or nothing: the class of MPIR_CVAR_CH3_OFFLOAD_CLASS", text);
+        MPL_snprintf(warning, sizeof(warning), "info " INFO_KEY "=%s has no effect: it takes latency, "
+                     "default or bulk, or nothing: the class of MPIR_CVAR_CH3_OFFLOAD_CLASS", text);
         if (comm->rank == 0)
             MPIDI_CH3I_Warn(warning);
         goto fn_exit;

@@ -1,9 +1,9 @@
 /*
- * The ch3:offload channel: control variables (MPIR_CVAR_CH3_OFFLOAD_*; environment or MPI_T) and their way into
- * the engine's settings. Defaults are those of ch3_offload_config_default(). All are declared as strings: MPICH's
- * own reader of ints wraps around, and ends MPI_Init without naming the value. The library reads them, so that
- * MPI, Portals and the tools take the same. MPIR_CVAR_CH3_PORT_RANGE is MPICH's own: it is declared beside
- * nemesis's TCP, and every build has it.
+ * The ch3:offload channel: control variables (MPIR_CVAR_CH3_OFFLOAD_*; environment or MPI_T) and their way
+ * into the engine's settings. Defaults are those of ch3_offload_config_default(). All are declared as
+ * strings: MPICH's own reader of ints wraps around, and ends MPI_Init without naming the value. The library
+ * reads them, so that MPI, Portals and the tools take the same. MPIR_CVAR_CH3_PORT_RANGE is MPICH's own: it
+ * is declared beside nemesis's TCP, and every build has it.
  */
 
 #include "mpidi_ch3_impl.h"
@@ -314,8 +314,8 @@ cvars:
 === END_MPI_T_CVAR_INFO_BLOCK ===
 */
 
-/* What was written through MPI_T; NULL: nothing. MPICH gives such a variable a buffer for MPI_T, which holds the
- * default until then. */
+/* What was written through MPI_T; NULL: nothing. MPICH gives such a variable a buffer for MPI_T, which
+ * holds the default until then. */
 static const char *written(const cvar_table_entry_t * cvar)
 {
     if (cvar->datatype != MPI_CHAR || strcmp(cvar->addr, cvar->defaultval.str) == 0)

@@ -124,13 +124,14 @@ int MPIDI_CH3_Connection_terminate(MPIDI_VC_t * vc)
         goto fn_exit;
 
     if (vc->state == MPIDI_VC_STATE_CLOSED) {
-        /* The close protocol is through. Its last packet may still be on its way: MPIDI_CH3_Finalize sees it off. */
+        /* The close protocol is through. Its last packet may still be on its way: MPIDI_CH3_Finalize
+         * sees it off. */
         ch3_offload_close_peer(MPIDI_CH3I_channel, vc->pg_rank);
         mpi_errno = MPIDI_CH3U_Handle_connection(vc, MPIDI_VC_EVENT_TERMINATED);
         MPIR_ERR_CHECK(mpi_errno);
     } else {
-        /* The process manager says that it died. The engine says so when what it had sent is here, unless it did
-         * before. */
+        /* The process manager says that it died. The engine says so when what it had sent is here,
+         * unless it did before. */
         ch3_offload_fail_peer(MPIDI_CH3I_channel, vc->pg_rank);
     }
 
@@ -142,12 +143,14 @@ int MPIDI_CH3_Connection_terminate(MPIDI_VC_t * vc)
 
 /* ---- probes of dead processes ---- */
 
-/* CH3's probes look for a message, and if there is none call progress. They return no error of their own but that of
- * the progress call. So a look that finds nothing, where only dead processes could send, leaves an error here for the
- * progress call that comes next, in the same critical section. MPID_Iprobe and MPID_Improbe look once more after
- * that: an error left then would end up in somebody else's progress call. */
+/* CH3's probes look for a message, and if there is none call progress. They return no error of their own
+ * but that of the progress call. So a look that finds nothing, where only dead processes could send,
+ * leaves an error here for the progress call that comes next, in the same critical section. MPID_Iprobe
+ * and MPID_Improbe look once more after that: an error left then would end up in somebody else's
+ * progress call. */
 static int probe_error = MPI_SUCCESS;
-static MPIDI_CH3I_probe_kind_t last_look = MPIDI_CH3I_PROBE_NONE;       /* fruitless, since the last progress call */
+/* Fruitless, since the last progress call. */
+static MPIDI_CH3I_probe_kind_t last_look = MPIDI_CH3I_PROBE_NONE;
 static int is_second_look = FALSE;      /* the next look, if any, is an MPID_I(m)probe's second */
 
 static MPIR_Comm *find_communicator(int context_id)
@@ -309,8 +312,8 @@ int MPIDI_CH3I_Failure_poll(void)
     int mpi_errno = MPI_SUCCESS;
 
 #ifdef HAVE_SIGNAL_H
-    /* MPI_Finalize polls after MPI_COMM_WORLD is gone, which CH3 needs to understand the news. The engine's own are enough
-     * then. */
+    /* MPI_Finalize polls after MPI_COMM_WORLD is gone, which CH3 needs to understand the news. The
+     * engine's own are enough then. */
     if (unlikely(signals != signals_handled) && MPIR_Process.comm_world != NULL) {
         signals_handled = signals;
         mpi_errno = MPIDI_CH3U_Check_for_failed_procs();

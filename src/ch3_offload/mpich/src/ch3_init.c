@@ -45,9 +45,9 @@ uint64_t MPIDI_CH3I_Error_bits(void)
 
 /* ---- what the engine asks, and what it says to the user ---- */
 
-/* Cards of processes of this node, by local rank. NULL: to be asked for when it is wanted. To ask the process manager
- * takes longer than all else of a first message within a node. Nodes with more processes do without: each process
- * asks for all cards at its start. */
+/* Cards of processes of this node, by local rank. NULL: to be asked for when it is wanted. To ask the
+ * process manager takes longer than all else of a first message within a node. Nodes with more processes
+ * do without: each process asks for all cards at its start. */
 static char *node_cards[MOST_NODE_CARDS];
 
 static void get_card(int peer, char *card)
@@ -103,8 +103,8 @@ void MPIDI_CH3I_Lane_made(uint32_t peer)
     vc->ch.lane = ch3_offload_lane(MPIDI_CH3I_channel, peer);
 }
 
-/* Hydra, on PMI_Abort, ends the job without what it has not read of the processes' output: on a busy node the only
- * reason that a user would see. So wait until ours is read. */
+/* Hydra, on PMI_Abort, ends the job without what it has not read of the processes' output: on a busy
+ * node the only reason that a user would see. So wait until ours is read. */
 static void wait_for_reader(void)
 {
     int waited_us, unread_bytes = 0;
@@ -142,8 +142,8 @@ static int first_of_node(void)
     return MPIR_Process.local_rank <= 0;
 }
 
-/* Says why this process cannot start. Where one cannot, others often cannot for the same reason. The first one
- * says so at once and ends the job. A process that is still there after a while says it, too. */
+/* Says why this process cannot start. Where one cannot, others often cannot for the same reason. The
+ * first one says so at once and ends the job. A process that is still there after a while says it, too. */
 static void say_why(const char *text, int is_first)
 {
     if (!is_first)
@@ -153,13 +153,13 @@ static void say_why(const char *text, int is_first)
 
 /* ---- MPIR_CVAR_CH3_OFFLOAD_NIC=auto ---- */
 
-/* A network processor in a process of each node must be the choice of all nodes. So each node says what would be
- * best for it, and rank 0 what follows: "process" if some node wants one and no node is better off without,
- * else "own": each node what is best for it, but no process. Whether this is asked at all is rank 0's word,
- * which has come with the secret: on another node there may be another setting. */
+/* A network processor in a process of each node must be the choice of all nodes. So each node says what
+ * would be best for it, and rank 0 what follows: "process" if some node wants one and no node is better
+ * off without, else "own": each node what is best for it, but no process. Whether this is asked at all
+ * is rank 0's word, which has come with the secret: on another node there may be another setting. */
 
-/* The first process of a node says what is best there: once all processes of the node run, where they are to run.
- * Who was told to have a thread will have no process. */
+/* The first process of a node says what is best there: once all processes of the node run, where they
+ * are to run. Who was told to have a thread will have no process. */
 static int say_nodes_nic(const ch3_offload_config_t * config)
 {
     char key[64];
@@ -332,8 +332,8 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
         MPIR_ERR_CHECK(mpi_errno);
     }
     if ((nic == 'p') != (strcmp(config.nic, "process") == 0)) {
-        MPL_snprintf(message, sizeof(message), "MPIR_CVAR_CH3_OFFLOAD_NIC=%s, but the choice of rank 0 is %s: "
-                     "process must be that of all processes of a job, or of none", config.nic,
+        MPL_snprintf(message, sizeof(message), "MPIR_CVAR_CH3_OFFLOAD_NIC=%s, but the choice of rank 0 is "
+                     "%s: process must be that of all processes of a job, or of none", config.nic,
                      nic == 'p' ? "process" : nic == 't' ? "thread" : nic == 'h' ? "host" : "not process");
         say_why(message, FALSE);
         MPIR_ERR_SETANDJUMP1(mpi_errno, MPI_ERR_OTHER, "**ch3|offload|setting", "**ch3|offload|setting %s",

@@ -6,9 +6,9 @@
  * payloads by itself.
  *
  * Anything else is packed and unpacked by byte range. The ranges follow one another, and may begin again at
- * the start. The engine chooses them, and they may cut a basic element, while an MPIR_Segment moves whole basic
- * elements only. The bytes of the element that a range has cut are kept (edge) until the next range completes
- * it.
+ * the start. The engine chooses them, and they may cut a basic element, while an MPIR_Segment moves whole
+ * basic elements only. The bytes of the element that a range has cut are kept (edge) until the next range
+ * completes it.
  *
  * All that such an operation has is in its walk. The client makes the walk with the command and frees it when
  * the operation is over. In between it is the engine's: pack and unpack run in the engine's thread, if it has

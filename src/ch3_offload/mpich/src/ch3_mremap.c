@@ -1,9 +1,10 @@
 /*
  * The ch3:offload channel: mremap() for the program.
  *
- * libch3offload sees memory go through the hooks of UCX's libucm, whose hook of mremap() passes on four arguments: a program
- * that moves memory to where it says (MREMAP_FIXED, the fifth) would get it elsewhere, in this and any other process
- * with UCX. A program's calls find this function first; the C library's own (realloc) use four.
+ * libch3offload sees memory go through the hooks of UCX's libucm, whose hook of mremap() passes on four
+ * arguments: a program that moves memory to where it says (MREMAP_FIXED, the fifth) would get it elsewhere,
+ * in this and any other process with UCX. A program's calls find this function first; the C library's own
+ * (realloc) use four.
  */
 
 #ifndef _GNU_SOURCE

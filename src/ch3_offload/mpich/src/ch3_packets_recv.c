@@ -34,10 +34,10 @@ static int no_bytes_wanted(MPIR_Request * rreq)
     return TRUE;
 }
 
-/* The data of an accumulate goes to a buffer of CH3's, element by element. An element with a gap takes two entries
- * of an iov, and CH3 loads no second one for those that find no room in the first
- * (MPIDI_CH3_ReqHandler_AccumMetadataRecvComplete). That is made up for here: OnDataAvail loads the next, and CH3's,
- * which is kept in OnFinal, comes after the last. */
+/* The data of an accumulate goes to a buffer of CH3's, element by element. An element with a gap takes
+ * two entries of an iov, and CH3 loads no second one for those that find no room in the first
+ * (MPIDI_CH3_ReqHandler_AccumMetadataRecvComplete). That is made up for here: OnDataAvail loads the
+ * next, and CH3's, which is kept in OnFinal, comes after the last. */
 static int load_elements(MPIDI_VC_t * vc ATTRIBUTE((unused)), MPIR_Request * rreq, int *complete)
 {
     MPI_Datatype basic = MPIR_DATATYPE_IS_PREDEFINED(rreq->dev.datatype) ? rreq->dev.datatype :
@@ -45,8 +45,9 @@ static int load_elements(MPIDI_VC_t * vc ATTRIBUTE((unused)), MPIR_Request * rre
     MPI_Aint size, entries, bytes;
 
     MPIR_Datatype_get_size_macro(basic, size);
-    MPIR_Typerep_to_iov(rreq->dev.tmpbuf, rreq->dev.recv_data_sz / size, basic, rreq->dev.msg_offset, rreq->dev.iov,
-                        MPL_IOV_LIMIT, rreq->dev.recv_data_sz - rreq->dev.msg_offset, &entries, &bytes);
+    MPIR_Typerep_to_iov(rreq->dev.tmpbuf, rreq->dev.recv_data_sz / size, basic, rreq->dev.msg_offset,
+                        rreq->dev.iov, MPL_IOV_LIMIT, rreq->dev.recv_data_sz - rreq->dev.msg_offset,
+                        &entries, &bytes);
     MPIR_Assert(bytes > 0);
     rreq->dev.iov_count = (int) entries;
     rreq->dev.iov_offset = 0;
@@ -143,8 +144,8 @@ static void give_up(MPIDI_VC_t * vc, int mpi_errno)
     char text[MPI_MAX_ERROR_STRING + 100];
 
     MPIR_Err_get_string(mpi_errno, reason, sizeof(reason), NULL);
-    MPL_snprintf(text, sizeof(text), "closes the connection to rank %d, because it could not take a packet: %s",
-                 vc->pg_rank, reason);
+    MPL_snprintf(text, sizeof(text), "closes the connection to rank %d, because it could not take a "
+                 "packet: %s", vc->pg_rank, reason);
     MPIDI_CH3I_Warn(text);
     vc->ch.is_given_up = TRUE;  /* what else it has sent is dropped */
     ch3_offload_fail_peer(MPIDI_CH3I_channel, vc->pg_rank);

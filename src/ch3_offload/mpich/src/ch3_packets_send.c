@@ -3,9 +3,9 @@
  *
  * The packets to one peer are a stream of bytes: a header (ch3_packet_headers.h) and the data that it
  * announces. A short packet leaves through the peer's lane, without a call of the library. All others go to
- * the engine, which queues and keeps the order, with one exception: a request whose OnDataAvail loads the next
- * part of its data when one part has gone. While such a request is in mid-packet (send_active), what comes
- * behind it waits here (sendq).
+ * the engine, which queues and keeps the order, with one exception: a request whose OnDataAvail loads the
+ * next part of its data when one part has gone. While such a request is in mid-packet (send_active), what
+ * comes behind it waits here (sendq).
  */
 
 #include "ch3_packet_headers.h"
@@ -324,7 +324,8 @@ int MPIDI_CH3_iStartMsgv(MPIDI_VC_t * vc, struct iovec *iov, int n_iov, MPIR_Req
         put_header(in_stream, shape, pkt, iov[0].iov_len);
         if (ch3_offload_send_packet(MPIDI_CH3I_channel, vc->pg_rank, in_stream, shape->bytes, NULL, 0, NULL,
                                     &status) == CH3_OFFLOAD_ERROR) {
-            /* Whom to say goodbye to may be gone already: a cancelled receive opens a connection for us only. */
+            /* Whom to say goodbye to may be gone already: a cancelled receive opens a connection for us
+             * only. */
             if (pkt->type == MPIDI_CH3_PKT_CLOSE && status == CH3_OFFLOAD_PEER_FAILED)
                 mpi_errno = MPIDI_CH3I_Connection_broken(vc, status);
             else

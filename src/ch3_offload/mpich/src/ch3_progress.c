@@ -8,15 +8,17 @@
  * A thread that waits may give its core away between polls: ch3_offload_wait_step says when. Where
  * processes outnumber cores, a thread that tests again and again does so, too.
  *
- * Who sleeps misses nothing: everything that makes a wait succeed comes from the engine (which wakes the leader), from
- * another thread's completion (MPIDI_CH3I_PROGRESS_WAKEUP), from a signal (ch3_failure.c), or from
- * a progress hook; hooks act on completions and packets, and are run again after every one. There are two exceptions:
+ * Who sleeps misses nothing: everything that makes a wait succeed comes from the engine (which wakes the
+ * leader), from another thread's completion (MPIDI_CH3I_PROGRESS_WAKEUP), from a signal (ch3_failure.c), or
+ * from a progress hook; hooks act on completions and packets, and are run again after every one. There are
+ * two exceptions:
  *
- *   schedules of nonblocking collectives may retry for what another schedule holds (MPI_Comm_idup for the mask of
- *   context ids): while there are any, a sleep is short.
+ *   schedules of nonblocking collectives may retry for what another schedule holds (MPI_Comm_idup for the
+ *   mask of context ids): while there are any, a sleep is short.
  *
- *   a thread that has queued operations on a window leaves them to the hook if it cannot issue them. If it has to
- *   wait, it wakes the leader for that. Whose turn at a target ends tells those that wait for it (ch3_win_fns.c).
+ *   a thread that has queued operations on a window leaves them to the hook if it cannot issue them. If it
+ *   has to wait, it wakes the leader for that. Whose turn at a target ends tells those that wait for it
+ *   (ch3_win_fns.c).
  */
 
 #include "mpidi_ch3_impl.h"
@@ -129,8 +131,8 @@ void MPIDI_CH3I_Progress_wakeup(void)
 }
 #endif
 
-/* The engine polls no further than to a packet. Others have their turn after so many packets, or after one that
- * completes or frees a request: the caller may wait for it. */
+/* The engine polls no further than to a packet. Others have their turn after so many packets, or after
+ * one that completes or frees a request: the caller may wait for it. */
 #define MOST_PACKETS_IN_A_ROW 32
 
 /* TRUE: a handler reads the bytes of a packet, which are valid until the engine polls again. */
@@ -177,7 +179,8 @@ static void handle(const ch3_offload_event_t * event)
             break;
         case CH3_OFFLOAD_WARNING:{
                 char text[WARNING_BYTES];
-                MPL_snprintf(text, sizeof(text), "%.*s", (int) event->length_bytes, (const char *) event->bytes);
+                MPL_snprintf(text, sizeof(text), "%.*s", (int) event->length_bytes,
+                             (const char *) event->bytes);
                 MPIDI_CH3I_Warn(text);
                 break;
             }
@@ -239,7 +242,8 @@ size_t MPIDI_CH3I_Take_events(void)
     return take_all();
 }
 
-/* Takes what there is, lets the engine work, and takes what came of that. Returns how many things happened. */
+/* Takes what there is, lets the engine work, and takes what came of that. Returns how many things
+ * happened. */
 static size_t poll_engine(void)
 {
     size_t count;
@@ -433,9 +437,9 @@ static int progress_wait(MPID_Progress_state * state)
     return mpi_errno;
 }
 
-/* Counts fruitless tests and probes. Where processes outnumber cores, a program that tests in a loop would keep
- * its core to the end of its time slice, and the awaited process would not run. A hook keeps the critical section,
- * because it may be in the midst of a list. */
+/* Counts fruitless tests and probes. Where processes outnumber cores, a program that tests in a loop
+ * would keep its core to the end of its time slice, and the awaited process would not run. A hook keeps
+ * the critical section, because it may be in the midst of a list. */
 static void after_test(int happened)
 {
     if (happened) {
@@ -465,7 +469,8 @@ int MPIDI_CH3I_Progress(int blocking, MPID_Progress_state * state)
     return mpi_errno;
 }
 
-/* MPI_Finalize: what is on its way goes out, what receives have matched comes in, and all events are taken. */
+/* MPI_Finalize: what is on its way goes out, what receives have matched comes in, and all events are
+ * taken. */
 int MPIDI_CH3I_Progress_drain(void)
 {
     int mpi_errno = MPI_SUCCESS;

@@ -1,9 +1,9 @@
 /*
  * The ch3:offload channel: the receive queue as the rest of CH3 knows it, in place of ch3u_recvq.c.
  *
- * There is no queue here: the engine matches all messages, also those of a process to itself. A receive that the engine
- * finishes at once is returned as "not found, posted" with a request that is complete already, which MPID_Irecv and
- * MPID_Recv take as well.
+ * There is no queue here: the engine matches all messages, also those of a process to itself. A receive
+ * that the engine finishes at once is returned as "not found, posted" with a request that is complete
+ * already, which MPID_Irecv and MPID_Recv take as well.
  */
 
 #include "mpidi_ch3_impl.h"
@@ -96,7 +96,8 @@ int MPIDI_CH3U_Recvq_init(void)
     MPIR_T_PVAR_TIMER_REGISTER_STATIC(RECVQ, MPI_DOUBLE, time_failed_matching_postedq,
                                       MPI_T_VERBOSITY_USER_DETAIL, MPI_T_BIND_NO_OBJECT,
                                       (MPIR_T_PVAR_FLAG_READONLY | MPIR_T_PVAR_FLAG_CONTINUOUS), "CH3",
-                                      "total time spent on unsuccessful search passes on the posted receives queue");
+                                      "total time spent on unsuccessful search passes on the posted "
+                                      "receives queue");
     MPIR_T_PVAR_TIMER_REGISTER_STATIC(RECVQ, MPI_DOUBLE, time_matching_unexpectedq,
                                       MPI_T_VERBOSITY_USER_DETAIL, MPI_T_BIND_NO_OBJECT,
                                       (MPIR_T_PVAR_FLAG_READONLY | MPIR_T_PVAR_FLAG_CONTINUOUS), "CH3",
@@ -257,8 +258,8 @@ static MPIR_Request *create_rreq(int source, int tag, int context_id, MPIR_Comm 
     return rreq;
 }
 
-/* A receive from a dead process, or from any with a dead one among them, for which nothing waits here: fails at
- * once. */
+/* A receive from a dead process, or from any with a dead one among them, for which nothing waits here:
+ * fails at once. */
 static int source_is_dead(int source, ch3_offload_match_t match, ch3_offload_match_t ignore, MPIR_Comm * comm,
                           int *mpi_errno)
 {
@@ -446,9 +447,10 @@ int MPIDI_CH3U_Recvq_DP(MPIR_Request * rreq)
     return TRUE;
 }
 
-/* MPI_Request_free (mpidi_ch3_post.h). Nobody waits for a receive that is freed while it is active, so MPI_Finalize has
- * to. The end of the close protocol with its source says that all messages of the source are here: those that the
- * receive has matched are finished then (MPIDI_CH3I_Progress_drain), and what it has not matched never comes. */
+/* MPI_Request_free (mpidi_ch3_post.h). Nobody waits for a receive that is freed while it is active, so
+ * MPI_Finalize has to. The end of the close protocol with its source says that all messages of the
+ * source are here: those that the receive has matched are finished then (MPIDI_CH3I_Progress_drain), and
+ * what it has not matched never comes. */
 int MPIDI_CH3I_Request_free(MPIR_Request * request)
 {
     MPIR_Request *rreq = request->kind == MPIR_REQUEST_KIND__PREQUEST_RECV ? request->u.persist.real_request :
@@ -466,7 +468,8 @@ int MPIDI_CH3I_Request_free(MPIR_Request * request)
     return MPIDI_CH3I_Stock_request_free(request);
 }
 
-/* ---- for code of CH3 that this channel never reaches: packets with messages, and its own MPIDI_Isend_self ---- */
+/* ---- for code of CH3 that this channel never reaches: packets with messages, and its own
+ * MPIDI_Isend_self ---- */
 
 MPIR_Request *MPIDI_CH3U_Recvq_FDU(MPI_Request sreq_id ATTRIBUTE((unused)),
                                    MPIDI_Message_match * match ATTRIBUTE((unused)))

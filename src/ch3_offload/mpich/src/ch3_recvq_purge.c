@@ -1,7 +1,7 @@
 /*
- * The ch3:offload channel: taking receives and messages out of the engine for reasons of their own, a revoked
- * communicator or a dead process. What is to be taken out is said in patterns of match bits; the engine finishes the
- * receives by events.
+ * The ch3:offload channel: taking receives and messages out of the engine for reasons of their own, a
+ * revoked communicator or a dead process. What is to be taken out is said in patterns of match bits; the
+ * engine finishes the receives by events.
  */
 
 #include "mpidi_ch3_impl.h"
@@ -57,7 +57,8 @@ static void purge_comm(MPIR_Comm * comm)
         others[count++] = all_of_context(base + MPIR_CONTEXT_INTERNODE_OFFSET + coll);
     }
     ch3_offload_purge(MPIDI_CH3I_channel, CH3_OFFLOAD_PURGE_ALL, &messages, 1, NULL, 0, CH3_OFFLOAD_REVOKED);
-    ch3_offload_purge(MPIDI_CH3I_channel, CH3_OFFLOAD_PURGE_ALL, others, count, spared, 2, CH3_OFFLOAD_REVOKED);
+    ch3_offload_purge(MPIDI_CH3I_channel, CH3_OFFLOAD_PURGE_ALL, others, count, spared, 2,
+                      CH3_OFFLOAD_REVOKED);
 }
 
 int MPIDI_CH3U_Clean_recvq(MPIR_Comm * comm_ptr)

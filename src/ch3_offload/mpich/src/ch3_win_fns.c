@@ -1,6 +1,6 @@
 /*
- * The ch3:offload channel: what it does for windows, and for threads at them. Memory that the processes of a node
- * share is ch3_shared_windows.c's; CH3's defaults, over packets, serve for all else.
+ * The ch3:offload channel: what it does for windows, and for threads at them. Memory that the processes of
+ * a node share is ch3_shared_windows.c's; CH3's defaults, over packets, serve for all else.
  */
 
 #include "mpidi_ch3_impl.h"
@@ -31,10 +31,11 @@ int MPIDI_CH3_Win_pkt_orderings_init(MPIDI_CH3U_Win_pkt_ordering_t * win_pkt_ord
 
 /* ---- threads at windows that CH3 serves ---- */
 
-/* CH3 keeps one state for each target of a window: what is to be synchronised, what was issued, how many answers are
- * awaited. A thread that adds an operation while another one flushes changes what the other has begun, and each then
- * waits for what neither does. So threads take turns at a target, each for one operation or one flush. MPI promises
- * no order among them. Who waits for a turn has none, and what a thread with a turn waits for comes from the target. */
+/* CH3 keeps one state for each target of a window: what is to be synchronised, what was issued, how many
+ * answers are awaited. A thread that adds an operation while another one flushes changes what the other
+ * has begun, and each then waits for what neither does. So threads take turns at a target, each for one
+ * operation or one flush. MPI promises no order among them. Who waits for a turn has none, and what a
+ * thread with a turn waits for comes from the target. */
 
 #ifdef MPICH_IS_THREADED
 /* Those that are taken; each is on the stack of its thread. Within the global critical section. */
