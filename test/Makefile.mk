@@ -209,6 +209,7 @@ unit_test_sources = \
 	test/ch3_offload/nicd_targets_world.h \
 	test/ch3_offload/nicd_test.cc \
 	test/ch3_offload/nicd_world.h \
+	test/ch3_offload/node_settings_test.cc \
 	test/rdma/shm/unix_socket_test.cc \
 	test/nic/cores_test.cc \
 	test/nic/node_processes_test.cc \
@@ -230,7 +231,8 @@ unit_test_sources = \
 	test/nic/traced_port_test.cc \
 	test/rdma/fork_closing_test.cc \
 	test/rdma/monotonic_clock_test.cc \
-	test/rdma/verbs/host_address_test.cc
+	test/rdma/verbs/host_address_test.cc \
+	test/rdma/verbs/port_wish_test.cc
 
 check_PROGRAMS += test/unit_tests
 TESTS += test/unit_tests

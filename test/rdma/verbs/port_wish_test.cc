@@ -1,0 +1,29 @@
+#include "rdma/verbs/port_wish.h"
+
+#include <gtest/gtest.h>
+
+namespace ch3_offload {
+namespace {
+
+TEST(PortWish, NamesADeviceAndPerhapsAPortAndAGidIndex) {
+  const auto wishes = parse_port_wishes("mlx5_0,mlx5_1:255,mlx5_2:2:0");
+  ASSERT_TRUE(wishes && wishes->size() == 3);
+  const auto expect = [&](std::size_t i, const char* device, int port, int gid_index) {
+    EXPECT_EQ(wishes->at(i).device, device);
+    EXPECT_EQ(wishes->at(i).port, port);
+    EXPECT_EQ(wishes->at(i).gid_index, gid_index);
+  };
+  expect(0, "mlx5_0", 0, -1);
+  expect(1, "mlx5_1", 255, -1);
+  expect(2, "mlx5_2", 2, 0);
+  EXPECT_TRUE(parse_port_wishes("")->empty());
+}
+
+TEST(PortWish, OneMalformedElementSpoilsTheList) {
+  for (const char* text : {"::::", ":1", "mlx5_0:0", "mlx5_0:256", "mlx5_0:-1", "mlx5_0:1:x",
+                           "mlx5_0:1:65536", "mlx5_0,,mlx5_1"})
+    EXPECT_FALSE(parse_port_wishes(text)) << text;
+}
+
+}  // namespace
+}  // namespace ch3_offload
