@@ -3,12 +3,10 @@
  * received and the job ends.
  *
  * Each rank writes to argv[1]/rankN: "process PID" and "started"; rank 0 then "turns N" each 100 turns. */
-#include <mpi.h>
+#include "../lab/told_by_files.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { kLong = 100000, kWord, kLast };
 
@@ -25,7 +23,7 @@ static void fill(unsigned char *bytes, int turn, int from)
 int main(int argc, char **argv)
 {
     unsigned char *mine = malloc(kLong), *others = malloc(kLong), *expected = malloc(kLong);
-    char name[4096], over[4096];
+    const char *directory = argc > 1 ? argv[1] : ".";
     int rank, turn, more = 1, words_sent = 0;
     static MPI_Request words[100000];
     static int word = 4711;
@@ -33,14 +31,7 @@ int main(int argc, char **argv)
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    snprintf(name, sizeof name, "%s/rank%d", argc > 1 ? argv[1] : ".", rank);
-    snprintf(over, sizeof over, "%s/over", argc > 1 ? argv[1] : ".");
-    said = fopen(name, "w");
-    if (said == NULL) {
-        perror(name);
-        MPI_Abort(MPI_COMM_WORLD, 2);
-    }
-    setlinebuf(said);
+    said = create_own(directory, rank);
     fprintf(said, "process %d\nstarted\n", (int) getpid());
     for (turn = 0; rank != 1 && more; turn++) {
         const int length = length_of(turn);
@@ -56,7 +47,7 @@ int main(int argc, char **argv)
             continue;
         if (rank == 0) {
             fprintf(said, "turns %d\n", turn);
-            more = access(over, F_OK) != 0 && words_sent + 2 < 100000;
+            more = !is_there(directory, "over") && words_sent + 2 < 100000;
             MPI_Isend(&word, 1, MPI_INT, 1, more ? kWord : kLast, MPI_COMM_WORLD, &words[words_sent++]);
         }
         MPI_Sendrecv(&more, 1, MPI_INT, 2 - rank, 1, others, 1, MPI_INT, 2 - rank, 1, MPI_COMM_WORLD,

@@ -7,12 +7,10 @@
  *
  * Each rank writes to argv[1]/rankN: "started", and at its end "well, TURNS turns, longest pause MS ms",
  * or "error ...". */
-#include <mpi.h>
+#include "told_by_files.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { kLong = 100000, kTraffic = 1, kFirst = 2, kPauseUs = 50000 };
 
@@ -20,13 +18,6 @@ static const char *directory;
 static FILE *words;
 static int rank;
 static unsigned char mine[kLong], others[kLong];
-
-static int is_there(const char *name)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s", directory, name);
-    return access(path, F_OK) == 0;
-}
 
 static void fill(unsigned char *bytes, int length, int sender, int turn)
 {
@@ -70,13 +61,13 @@ static int talk(double *longest_pause)
     double last = MPI_Wtime(), now;
 
     for (turn = 0; more; turn++) {
-        more = exchange(2 - rank, turn % 2 ? kLong : 1000, turn, !is_there("healed"));
+        more = exchange(2 - rank, turn % 2 ? kLong : 1000, turn, !is_there(directory, "healed"));
         now = MPI_Wtime();
         if (turn > 0 && now - last > *longest_pause)
             *longest_pause = now - last;
         if (turn == 1)
             fprintf(words, "started\n");
-        if (rank == 0 && request == MPI_REQUEST_NULL && is_there("cut")) {
+        if (rank == 0 && request == MPI_REQUEST_NULL && is_there(directory, "cut")) {
             fill(first, kLong, rank, 0);
             MPI_Isend(first, kLong, MPI_BYTE, 3, kFirst, MPI_COMM_WORLD, &request);
         }
@@ -93,25 +84,18 @@ int main(int argc, char **argv)
 {
     int turns = 0;
     double pause = 0;
-    char name[4096];
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     directory = argc > 1 ? argv[1] : ".";
-    snprintf(name, sizeof name, "%s/rank%d", directory, rank);
-    words = fopen(name, "w");
-    if (words == NULL) {
-        perror(name);
-        MPI_Abort(MPI_COMM_WORLD, 2);
-    }
-    setlinebuf(words);
+    words = create_own(directory, rank);
     if (rank % 2 == 0) {
         turns = talk(&pause);
     } else {
         exchange(4 - rank, kLong, turns++, 1);
         fprintf(words, "started\n");
-        while (!is_there("healed"))
+        while (!is_there(directory, "healed"))
             usleep(kPauseUs);
         exchange(4 - rank, kLong, turns++, 1);
     }

@@ -5,29 +5,12 @@
  * Rank 0 writes "error PROC_FAILED after MS ms" to argv[1]/rank0, and rank 1 "killed" to argv[1]/rank1. The
  * child writes "child PID: uverbs MAPPINGS mapped, DESCRIPTORS open" to argv[1]/child before its parent
  * ends. */
-#include <mpi.h>
+#include "told_by_files.h"
 
 #include <dirent.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-static FILE *create(const char *directory, const char *name)
-{
-    char path[4096];
-    FILE *file;
-
-    snprintf(path, sizeof path, "%s/%s", directory, name);
-    file = fopen(path, "w");
-    if (file == NULL) {
-        perror(path);
-        MPI_Abort(MPI_COMM_WORLD, 2);
-    }
-    setlinebuf(file);
-    return file;
-}
 
 static int uverbs_mapped(void)
 {
@@ -62,15 +45,13 @@ static int uverbs_open(void)
 /* Does not return. */
 static void live_on(const char *directory, int tell)
 {
-    char over[4096];
     FILE *words = create(directory, "child");
     int i;
 
     fprintf(words, "child %d: uverbs %d mapped, %d open\n", (int) getpid(), uverbs_mapped(), uverbs_open());
     if (write(tell, "", 1) != 1)
         _exit(1);
-    snprintf(over, sizeof over, "%s/over", directory);
-    for (i = 0; i < 600 && access(over, F_OK) != 0; i++)
+    for (i = 0; i < 600 && !is_there(directory, "over"); i++)
         usleep(100000);
     _exit(0);
 }

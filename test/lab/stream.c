@@ -1,11 +1,9 @@
 /* For test/lab: rank 0 sends a short message every few ms, without waiting for any, and rank 1 checks
  * them, until argv[1] seconds are over or the file argv[2]/over is there. Each writes to argv[2]/rankN:
  * "started", and at its end "N messages, longest pause MS ms". */
-#include <mpi.h>
+#include "told_by_files.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 enum { kMost = 100000, kPauseUs = 5000 };
 
@@ -16,24 +14,16 @@ int main(int argc, char **argv)
 {
     int rank, count = 0, more = 1;
     double begin, last, now, pause = 0;
-    char name[4096], over[4096];
     FILE *words;
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    snprintf(name, sizeof name, "%s/rank%d", argc > 2 ? argv[2] : "", rank);
-    snprintf(over, sizeof over, "%s/over", argc > 2 ? argv[2] : "");
-    words = fopen(name, "w");
-    if (words == NULL) {
-        perror(name);
-        MPI_Abort(MPI_COMM_WORLD, 2);
-    }
-    setlinebuf(words);
+    words = create_own(argv[2], rank);
     begin = last = MPI_Wtime();
     for (; more && count < kMost; count++) {
         if (rank == 0) {
             int flag;
-            more = count + 1 < kMost && MPI_Wtime() - begin < atof(argv[1]) && access(over, F_OK) != 0;
+            more = count + 1 < kMost && MPI_Wtime() - begin < atof(argv[1]) && !is_there(argv[2], "over");
             numbers[count] = more ? count : -1;
             MPI_Isend(&numbers[count], 1, MPI_INT, 1, 0, MPI_COMM_WORLD, &requests[count]);
             MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);

@@ -2,12 +2,10 @@
  * returns an error, or argv[1] seconds are over, or the file argv[2]/over is there. Each writes to
  * argv[2]/rankN: "started", and at its end "error CLASS after MS ms" (since the last success) or "no
  * error, longest pause MS ms". */
-#include <mpi.h>
+#include "told_by_files.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { kLong = 300000 };
 
@@ -21,27 +19,19 @@ int main(int argc, char **argv)
     unsigned char *mine = malloc(kLong), *others = malloc(kLong);
     double begin, last, now, pause = 0;
     int rank, turn, i, class = 0, error = MPI_SUCCESS;
-    char name[4096], over[4096];
     FILE *words;
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    snprintf(name, sizeof name, "%s/rank%d", argc > 2 ? argv[2] : "", rank);
-    snprintf(over, sizeof over, "%s/over", argc > 2 ? argv[2] : "");
-    words = fopen(name, "w");
-    if (words == NULL) {
-        perror(name);
-        MPI_Abort(MPI_COMM_WORLD, 2);
-    }
-    setlinebuf(words);
+    words = create_own(argv[2], rank);
     begin = last = MPI_Wtime();
     for (turn = 0; rank < 2; turn++) {
         const int length = turn % 2 ? kLong : 1000 + turn % 5000;
         int more = 1;
         for (i = 1; i < length; i++)
             mine[i] = byte_of(turn, rank, i);
-        mine[0] = (unsigned char) (MPI_Wtime() - begin < atof(argv[1]) && access(over, F_OK) != 0);
+        mine[0] = (unsigned char) (MPI_Wtime() - begin < atof(argv[1]) && !is_there(argv[2], "over"));
         error = MPI_Sendrecv(mine, length, MPI_BYTE, 1 - rank, turn % 1000, others, length, MPI_BYTE, 1 - rank,
                              turn % 1000, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         now = MPI_Wtime();

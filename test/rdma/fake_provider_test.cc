@@ -98,6 +98,24 @@ struct Pair {
   std::vector<RecordingSink> sinks;
 };
 
+/// A pair in which A may write from its memory to that of B.
+struct WritingPair : Pair {
+  explicit WritingPair(const FakeConfig& config, std::size_t length = 100, std::size_t target_length = 100)
+      : Pair(config), source(length, std::byte{1}), target(target_length) {
+    EXPECT_EQ(world.at(kA).register_memory(source.data(), length, Access::kWrite, from), Status::kOk);
+    EXPECT_EQ(world.at(kB).register_memory(target.data(), target_length, Access::kWrite, to), Status::kOk);
+  }
+  Status write(std::size_t length, std::uint32_t id = 0) {
+    return Pair::write(source.data(), length, from,
+                       {reinterpret_cast<std::uintptr_t>(target.data()), to.remote_key}, id);
+  }
+
+  std::vector<std::byte> source;
+  std::vector<std::byte> target;
+  MemoryRegion from;
+  MemoryRegion to;
+};
+
 const std::vector<std::byte> kHello(8, std::byte{'h'});
 using Kind = RecordingSink::Kind;
 
@@ -134,35 +152,21 @@ TEST(FakeNetwork, MessagesOfDifferentPairsOvertakeEachOther) {
 }
 
 TEST(FakeNetwork, AWriteCopiesWhenItIsDelivered) {
-  Pair pair(FakeConfig{});
-  std::vector<std::byte> source(100, std::byte{1});
-  std::vector<std::byte> target(100);
-  MemoryRegion from;
-  MemoryRegion to;
-  ASSERT_EQ(pair.world.at(kA).register_memory(source.data(), 100, Access::kWrite, from), Status::kOk);
-  ASSERT_EQ(pair.world.at(kB).register_memory(target.data(), 100, Access::kWrite, to), Status::kOk);
-  const RemoteMemory remote{reinterpret_cast<std::uintptr_t>(target.data()), to.remote_key};
-  ASSERT_EQ(pair.write(source.data(), 100, from, remote), Status::kOk);
-  source[50] = std::byte{2};  // Too early: the other side sees it.
+  WritingPair pair(FakeConfig{});
+  ASSERT_EQ(pair.write(100), Status::kOk);
+  pair.source[50] = std::byte{2};  // Too early: the other side sees it.
   pair.run();
-  EXPECT_EQ(target[50], std::byte{2});
-  EXPECT_EQ(target[49], std::byte{1});
+  EXPECT_EQ(pair.target[50], std::byte{2});
+  EXPECT_EQ(pair.target[49], std::byte{1});
   EXPECT_TRUE(pair.violations().empty());
 }
 
 TEST(FakeNetwork, AWriteToMemoryThatIsNoLongerRegisteredIsAViolation) {
-  Pair pair(FakeConfig{});
-  std::vector<std::byte> source(100, std::byte{1});
-  std::vector<std::byte> target(100);
-  MemoryRegion from;
-  MemoryRegion to;
-  ASSERT_EQ(pair.world.at(kA).register_memory(source.data(), 100, Access::kWrite, from), Status::kOk);
-  ASSERT_EQ(pair.world.at(kB).register_memory(target.data(), 100, Access::kWrite, to), Status::kOk);
-  const RemoteMemory remote{reinterpret_cast<std::uintptr_t>(target.data()), to.remote_key};
-  ASSERT_EQ(pair.write(source.data(), 100, from, remote), Status::kOk);
-  pair.world.at(kB).deregister_memory(to);
+  WritingPair pair(FakeConfig{});
+  ASSERT_EQ(pair.write(100), Status::kOk);
+  pair.world.at(kB).deregister_memory(pair.to);
   pair.run();
-  EXPECT_EQ(target[0], std::byte{0});
+  EXPECT_EQ(pair.target[0], std::byte{0});
   EXPECT_EQ(pair.violations().size(), 1u);
   EXPECT_EQ(pair.sinks[0].events.front().kind, Kind::kWriteDone);
   EXPECT_EQ(pair.sinks[0].events.front().status, Status::kPeerFailed);
@@ -170,14 +174,8 @@ TEST(FakeNetwork, AWriteToMemoryThatIsNoLongerRegisteredIsAViolation) {
 }
 
 TEST(FakeNetwork, AWriteBeyondTheEndOfARegionIsAViolation) {
-  Pair pair(FakeConfig{});
-  std::vector<std::byte> memory(200);
-  MemoryRegion from;
-  MemoryRegion to;
-  ASSERT_EQ(pair.world.at(kA).register_memory(memory.data(), 100, Access::kWrite, from), Status::kOk);
-  ASSERT_EQ(pair.world.at(kB).register_memory(memory.data() + 100, 50, Access::kWrite, to), Status::kOk);
-  const RemoteMemory remote{reinterpret_cast<std::uintptr_t>(memory.data() + 100), to.remote_key};
-  ASSERT_EQ(pair.write(memory.data(), 51, from, remote), Status::kOk);
+  WritingPair pair(FakeConfig{}, 100, 50);
+  ASSERT_EQ(pair.write(51), Status::kOk);
   pair.run();
   EXPECT_EQ(pair.violations().size(), 1u);
 }
@@ -186,17 +184,10 @@ TEST(FakeNetwork, EveryWriteIsAnsweredBeforeThePeerIsDown) {
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     FakeConfig config;
     config.seed = seed;
-    Pair pair(config);
-    std::vector<std::byte> source(1000, std::byte{1});
-    std::vector<std::byte> target(1000);
-    MemoryRegion from;
-    MemoryRegion to;
-    ASSERT_EQ(pair.world.at(kA).register_memory(source.data(), 1000, Access::kWrite, from), Status::kOk);
-    ASSERT_EQ(pair.world.at(kB).register_memory(target.data(), 1000, Access::kWrite, to), Status::kOk);
-    const RemoteMemory remote{reinterpret_cast<std::uintptr_t>(target.data()), to.remote_key};
+    WritingPair pair(config, 1000, 1000);
     std::uint32_t posted = 0;
     for (; posted < 10; ++posted) {
-      ASSERT_EQ(pair.write(source.data(), 1000, from, remote, posted), Status::kOk);
+      ASSERT_EQ(pair.write(1000, posted), Status::kOk);
       if (posted % 2 == 0) pair.world.network().advance();
     }
     if (seed % 2 == 0) {
@@ -204,7 +195,7 @@ TEST(FakeNetwork, EveryWriteIsAnsweredBeforeThePeerIsDown) {
     } else {
       pair.world.network().break_connection(kA, kB);
     }
-    if (pair.write(source.data(), 10, from, remote, 99) == Status::kOk) ++posted;
+    if (pair.write(10, 99) == Status::kOk) ++posted;
     pair.run();
     ASSERT_EQ(pair.sinks[0].events.size(), posted + 1);
     EXPECT_EQ(pair.sinks[0].events.back().kind, Kind::kPeerDown);
@@ -248,9 +239,11 @@ TEST(FakeNetwork, RefusalsFollowTheConfiguration) {
   MemoryRegion region;
   int refused = 0;
   for (int i = 0; i < 100; ++i) {
-    EXPECT_EQ(pair.world.at(kA).register_memory(memory.data(), 1001, Access::kWrite, region), Status::kNoMemory);
+    EXPECT_EQ(pair.world.at(kA).register_memory(memory.data(), 1001, Access::kWrite, region),
+              Status::kNoMemory);
     if (pair.world.at(kA).register_memory(memory.data(), 1000, Access::kWrite, region) == Status::kOk) {
-      EXPECT_EQ(pair.world.at(kA).register_memory(memory.data(), 1, Access::kWrite, region), Status::kNoMemory);
+      EXPECT_EQ(pair.world.at(kA).register_memory(memory.data(), 1, Access::kWrite, region),
+                Status::kNoMemory);
       pair.world.at(kA).deregister_memory(region);
     } else {
       ++refused;

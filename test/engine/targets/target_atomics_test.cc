@@ -29,63 +29,35 @@ T applied(AtomicOperation operation, AtomicType type, T source, T target, T oper
 }
 
 template <class T>
-struct TypeOf;
+constexpr AtomicType kTypeOf = AtomicType::kEnd;
 template <>
-struct TypeOf<std::int8_t> {
-  static constexpr auto kType = AtomicType::kInt8;
-};
+constexpr AtomicType kTypeOf<std::int8_t> = AtomicType::kInt8;
 template <>
-struct TypeOf<std::uint8_t> {
-  static constexpr auto kType = AtomicType::kUint8;
-};
+constexpr AtomicType kTypeOf<std::uint8_t> = AtomicType::kUint8;
 template <>
-struct TypeOf<std::int16_t> {
-  static constexpr auto kType = AtomicType::kInt16;
-};
+constexpr AtomicType kTypeOf<std::int16_t> = AtomicType::kInt16;
 template <>
-struct TypeOf<std::uint16_t> {
-  static constexpr auto kType = AtomicType::kUint16;
-};
+constexpr AtomicType kTypeOf<std::uint16_t> = AtomicType::kUint16;
 template <>
-struct TypeOf<std::int32_t> {
-  static constexpr auto kType = AtomicType::kInt32;
-};
+constexpr AtomicType kTypeOf<std::int32_t> = AtomicType::kInt32;
 template <>
-struct TypeOf<std::uint32_t> {
-  static constexpr auto kType = AtomicType::kUint32;
-};
+constexpr AtomicType kTypeOf<std::uint32_t> = AtomicType::kUint32;
 template <>
-struct TypeOf<std::int64_t> {
-  static constexpr auto kType = AtomicType::kInt64;
-};
+constexpr AtomicType kTypeOf<std::int64_t> = AtomicType::kInt64;
 template <>
-struct TypeOf<std::uint64_t> {
-  static constexpr auto kType = AtomicType::kUint64;
-};
+constexpr AtomicType kTypeOf<std::uint64_t> = AtomicType::kUint64;
 template <>
-struct TypeOf<float> {
-  static constexpr auto kType = AtomicType::kFloat;
-};
+constexpr AtomicType kTypeOf<float> = AtomicType::kFloat;
 template <>
-struct TypeOf<double> {
-  static constexpr auto kType = AtomicType::kDouble;
-};
+constexpr AtomicType kTypeOf<double> = AtomicType::kDouble;
 template <>
-struct TypeOf<long double> {
-  static constexpr auto kType = AtomicType::kLongDouble;
-};
+constexpr AtomicType kTypeOf<long double> = AtomicType::kLongDouble;
 template <>
-struct TypeOf<std::complex<float>> {
-  static constexpr auto kType = AtomicType::kFloatComplex;
-};
+constexpr AtomicType kTypeOf<std::complex<float>> = AtomicType::kFloatComplex;
 template <>
-struct TypeOf<std::complex<double>> {
-  static constexpr auto kType = AtomicType::kDoubleComplex;
-};
+constexpr AtomicType kTypeOf<std::complex<double>> = AtomicType::kDoubleComplex;
 template <>
-struct TypeOf<std::complex<long double>> {
-  static constexpr auto kType = AtomicType::kLongDoubleComplex;
-};
+constexpr AtomicType kTypeOf<std::complex<long double>> = AtomicType::kLongDoubleComplex;
 
 template <class T>
 class AtomicsOnEveryType : public testing::Test {};
@@ -106,7 +78,7 @@ TYPED_TEST_SUITE(AtomicsOnNumbersWithOrder, WithOrder);
 TYPED_TEST_SUITE(AtomicsOnIntegers, Integers);
 
 TYPED_TEST(AtomicsOnEveryType, Combine) {
-  constexpr auto kType = TypeOf<TypeParam>::kType;
+  constexpr auto kType = kTypeOf<TypeParam>;
   const TypeParam two(2), three(3), none(0);
   EXPECT_EQ(applied(kSum, kType, two, three), TypeParam(5));
   EXPECT_EQ(applied(kProduct, kType, two, three), TypeParam(6));
@@ -119,7 +91,7 @@ TYPED_TEST(AtomicsOnEveryType, Combine) {
 }
 
 TYPED_TEST(AtomicsOnEveryType, Swap) {
-  constexpr auto kType = TypeOf<TypeParam>::kType;
+  constexpr auto kType = kTypeOf<TypeParam>;
   const TypeParam two(2), three(3), four(4);
   EXPECT_EQ(applied(kSwap, kType, two, three), two);
   EXPECT_EQ(applied(kCompareSwap, kType, two, three, three), two);
@@ -129,7 +101,7 @@ TYPED_TEST(AtomicsOnEveryType, Swap) {
 }
 
 TYPED_TEST(AtomicsOnNumbersWithOrder, CompareTheOperandWithTheTarget) {
-  constexpr auto kType = TypeOf<TypeParam>::kType;
+  constexpr auto kType = kTypeOf<TypeParam>;
   const TypeParam source(9), target(5);
   const auto swaps = [&](AtomicOperation operation, int operand) {
     return applied(operation, kType, source, target, TypeParam(operand)) == source;
@@ -147,7 +119,7 @@ TYPED_TEST(AtomicsOnNumbersWithOrder, CompareTheOperandWithTheTarget) {
 }
 
 TYPED_TEST(AtomicsOnIntegers, HaveBitsAndWrapAround) {
-  constexpr auto kType = TypeOf<TypeParam>::kType;
+  constexpr auto kType = kTypeOf<TypeParam>;
   using Limits = std::numeric_limits<TypeParam>;
   EXPECT_EQ(applied(kBitOr, kType, TypeParam(5), TypeParam(3)), TypeParam(7));
   EXPECT_EQ(applied(kBitAnd, kType, TypeParam(5), TypeParam(3)), TypeParam(1));
