@@ -195,14 +195,6 @@ Result<TraceFile> read_trace(const std::string& path) {
 Result<std::vector<std::string>> find_traces(const std::string& argument) {
   namespace fs = std::filesystem;
   std::error_code error;
-  if (fs::is_directory(argument, error)) {
-    return Error{Status::kUnsupported, EISDIR,
-                 fmt::format("{}: is a directory; give the files, or the prefix that "
-                             "MPIR_CVAR_CH3_OFFLOAD_TRACE was set to",
-                             argument)};
-  }
-  if (fs::exists(argument, error)) return std::vector{argument};
-
   const fs::path prefix(argument);
   const fs::path directory = prefix.has_parent_path() ? prefix.parent_path() : fs::path(".");
   const std::string stem = prefix.filename();
@@ -211,8 +203,16 @@ Result<std::vector<std::string>> find_traces(const std::string& argument) {
     if (const auto rank = rank_in(entry->path().filename().native(), stem))
       found.emplace_back(*rank, prefix.parent_path() / entry->path().filename());
   }
-  if (error) return failed(directory, error.value());
   if (found.empty()) {
+    std::error_code ignored;
+    if (fs::is_directory(argument, ignored)) {
+      return Error{Status::kUnsupported, EISDIR,
+                   fmt::format("{}: is a directory; give the files, or the prefix that "
+                               "MPIR_CVAR_CH3_OFFLOAD_TRACE was set to",
+                               argument)};
+    }
+    if (fs::exists(argument, ignored)) return std::vector{argument};
+    if (error) return failed(directory, error.value());
     return Error{Status::kUnsupported, ENOENT,
                  fmt::format("{}: no such file, and no {}.<rank>{} either", argument, argument, kSuffix)};
   }

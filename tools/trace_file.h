@@ -44,8 +44,8 @@ Result<TraceFile> parse_trace(const std::string& path, std::span<const std::byte
 /// parse_trace() of a regular file. Fails with errno when it cannot be read.
 Result<TraceFile> read_trace(const std::string& path);
 
-/// The files that an argument of the command line stands for: itself if it is a file, else every
-/// `<argument>.<rank>.ch3trace` and `<argument>.<rank>.client.ch3trace` in order of rank. Never empty.
+/// The files that an argument of the command line stands for: every `<argument>.<rank>.ch3trace` and
+/// `<argument>.<rank>.client.ch3trace` in order of rank; if there is none, itself. Never empty.
 Result<std::vector<std::string>> find_traces(const std::string& argument);
 
 }  // namespace ch3_offload

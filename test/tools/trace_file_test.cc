@@ -205,6 +205,19 @@ TEST_F(TraceFilesTest, APrefixStandsForItsRanksInOrder) {
                                         path("run.2.client.ch3trace"), path("run.10.ch3trace")}));
 }
 
+/// Such as that of the program that was traced.
+TEST_F(TraceFilesTest, APrefixMayBeTheNameOfAFileOrADirectory) {
+  make("run");
+  make("run.0.ch3trace");
+  std::filesystem::create_directory(path("runs"));
+  make("runs.0.ch3trace");
+  for (const std::string name : {"run", "runs"}) {
+    auto found = find_traces(path(name));
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(found.value(), std::vector{path(name + ".0.ch3trace")});
+  }
+}
+
 TEST_F(TraceFilesTest, APrefixWithoutFilesIsAnError) {
   EXPECT_FALSE(find_traces(path("run")).ok());
   EXPECT_FALSE(find_traces(path("missing/run")).ok());
