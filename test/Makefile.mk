@@ -697,6 +697,7 @@ only_address_tests = \
 	test/tools_tests \
 	test/unit_tests \
 	test/verbs_tests \
+	test/verbs_thread_tests \
 	test/wire_up_tests
 
 check-beside-address:

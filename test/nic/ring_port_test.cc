@@ -1139,14 +1139,13 @@ class RefusedCopies : public HostileOtherProcess {
 };
 
 TEST_F(RefusedCopies, AllMessagesArriveWhateverIsRefusedAndWheneverItBegins) {
-  for (const int allowed : {0, 1, 2, 5, 9}) {
-    for (const int error : {EPERM, EFAULT}) {
-      for (auto& other : others_) {
-        other->kernel.allowed = other->kernel.copies + allowed;
-        other->kernel.error = error;
-      }
-      exchange_all();
+  constexpr std::pair<int, int> kCases[] = {{0, EPERM}, {1, EFAULT}, {2, EPERM}, {5, EFAULT}};
+  for (const auto [allowed, error] : kCases) {
+    for (auto& other : others_) {
+      other->kernel.allowed = other->kernel.copies + allowed;
+      other->kernel.error = error;
     }
+    exchange_all();
   }
   // All that is refused for good is staged from then on.
   EXPECT_GT(clients_[1]->ring_counters().client.staged, 0u);

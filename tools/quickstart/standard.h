@@ -1,9 +1,10 @@
-// What most sources include of the standard library. Builds of the check that are not installed compile it once
-// and include it everywhere (compile_standard_headers in check.bash): reading these headers takes longer than
-// compiling what uses them. The build of the library shows whether each source includes what it needs.
+// What most sources include of the standard library. quickstart compiles it once for each build and includes it
+// everywhere (compile_standard_headers in build.bash): reading these headers takes longer than compiling what uses
+// them. `quickstart check --all` builds without it (part own-tree) and shows whether each source includes what it needs.
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
