@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cstring>
+#include <filesystem>
+#include <string>
 #include <string_view>
 
 #include "ch3_offload/settings.h"
@@ -24,9 +26,16 @@ NicdHello make_hello(const ch3_offload_config_t& config) {
   hello.channel_bits = config.channel_bits;
   static_assert(sizeof hello.secret == sizeof config.secret);
   std::memcpy(hello.secret.data(), config.secret, sizeof config.secret);
+  // The processor runs in another directory.
+  ch3_offload_config_t there = config;
+  std::string trace;
+  if (config.trace != nullptr && *config.trace != '\0') {
+    trace = std::filesystem::absolute(config.trace).string();
+    there.trace = trace.c_str();
+  }
   std::string text;
   for (const Setting& setting : settings())
-    text += std::string(setting.variable) + "=" + to_string(setting, config) + "\n";
+    text += std::string(setting.variable) + "=" + to_string(setting, there) + "\n";
   set_text(hello.settings, text);
   return hello;
 }
