@@ -113,7 +113,8 @@ std::string Stranger::text() const {
 
 std::vector<Stranger> find_strangers() {
   std::vector<Stranger> strangers;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
+  // clearenv() leaves no list at all.
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     if (std::optional<Stranger> one = as_stranger(text.substr(0, text.find('='))))
       strangers.push_back(std::move(*one));

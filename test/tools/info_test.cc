@@ -1,11 +1,13 @@
 // What ch3-offload-info makes of the environment and of what it found on the node.
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ch3_offload/environment.h"
@@ -150,6 +152,12 @@ TEST(Environment, AMisspeltNameIsAStrangerWithTheNearestName) {
     EXPECT_EQ(environment.strangers[0].nearest, one.nearest) << one.name;
     EXPECT_NE(render_text(environment, nullptr).find(std::string("warning: ") + one.name), std::string::npos);
   }
+}
+
+TEST(Environment, AfterClearenvThereIsNoStranger) {
+  char** const kept = std::exchange(environ, nullptr);
+  EXPECT_TRUE(find_strangers().empty());
+  environ = kept;
 }
 
 TEST(Environment, WhatIsNotOursIsNoStranger) {
