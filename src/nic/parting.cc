@@ -19,6 +19,8 @@ constexpr std::uint64_t kRecentNs = 2'000'000;
 constexpr std::uint64_t kHelpedNs = 5'000'000;
 constexpr std::uint64_t kShortestPauseNs = 1'000'000;
 constexpr std::uint64_t kLongestPauseNs = 1'000'000'000;
+/// A move that took longer met a program that does not share its processor, or more of them than one.
+constexpr std::uint64_t kLongMoveNs = 50'000'000;
 /// Each costs a cache miss. Where there are more, each look takes the next ones.
 constexpr std::size_t kMostPeersInALook = 16;
 
@@ -97,6 +99,11 @@ bool Parting::move(const WaitingPlaces& places, std::uint32_t here, std::uint64_
   places.own->say(*there, now_ns);  // First: the peer that gets this processor next is not to move, too.
   if (machine_.move(*there, allowed)) {
     ++partings_;
+    if (const std::uint64_t moved_at_ns = machine_.now_ns(); moved_at_ns - now_ns > kLongMoveNs) {
+      tried_at_ns_ = moved_at_ns;
+      pause_ns_ = kLongestPauseNs;
+      has_met_since_ = true;  // So the pause stays.
+    }
     return true;
   }
   places.own->say(here, now_ns);

@@ -20,6 +20,7 @@ std::uint32_t runs_on;
 ProcessorSet mask;
 std::vector<std::uint32_t> moves;
 bool may_move;
+std::uint64_t move_takes_ns;
 const WaitingPlace* own_at_move;  // What the peers see when the process moves.
 std::optional<std::uint32_t> said_at_move;
 
@@ -32,6 +33,7 @@ constexpr Parting::Machine kMachine{
       if (own_at_move != nullptr) said_at_move = own_at_move->processor();
       if (!may_move) return false;
       runs_on = processor;
+      clock_ns += move_takes_ns;
       moves.push_back(processor);
       return true;
     },
@@ -45,6 +47,7 @@ class PartingTest : public testing::Test {
     mask = {0, 1};
     moves.clear();
     may_move = true;
+    move_takes_ns = 0;
     own_at_move = nullptr;
     said_at_move.reset();
     for (std::size_t i = 0; i < peers_.size(); ++i) pointers_[i] = &peers_[i];
@@ -168,6 +171,17 @@ TEST_F(PartingTest, WhereMovingDoesNotHelpItBecomesRare) {
     last_ns = stayed_ns;
   }
   EXPECT_GT(last_ns, 100 * kMillisecond);
+}
+
+TEST_F(PartingTest, AfterALongMoveItStaysForASecond) {
+  move_takes_ns = 900 * kMillisecond;
+  peers_[0].say(0, clock_ns);
+  ASSERT_TRUE(look());
+  move_takes_ns = 0;
+  clock_ns += 200 * kMillisecond;  // A move that had helped for so long would be followed by another at once.
+  const std::uint64_t stayed_ns = meet(2'000 * kMillisecond);
+  EXPECT_GT(stayed_ns, 700 * kMillisecond);
+  EXPECT_LT(stayed_ns, 900 * kMillisecond);
 }
 
 TEST_F(PartingTest, WhoMayNotMoveSaysThatHeIsHereAndTriesRarely) {
