@@ -30,7 +30,7 @@ namespace ch3_offload {
 enum class Staging : std::uint8_t {
   kNone,         ///< None: the processor is in the client's address space.
   kPacked,       ///< Those of kind kPacked: only the client can call their functions.
-  kSmallPieces,  ///< Also those whose pieces are so small that the kernel takes longer than the client.
+  kSmallPieces,  ///< Also those, up to 64 MiB, whose pieces are so small that the kernel takes longer.
   kAll,          ///< All but contiguous memory that is shared: the kernel copies no other.
 };
 // What finds no room to be staged is named as it is. Then, and where the kernel refuses a copy unexpectedly,

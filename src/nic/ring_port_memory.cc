@@ -17,6 +17,9 @@ constexpr std::size_t kStagedToSelf = std::size_t{64} << 10;
 /// To copy a piece costs the kernel about as much as this process needs to copy so many bytes twice.
 constexpr std::size_t kLeastPieceBytes = 1024;
 
+/// Of what others could copy, if slowly, no more is staged: it takes that much memory until it has left. Bytes.
+constexpr std::size_t kMostStagedBytes = std::size_t{64} << 20;
+
 /// Whether nobody else can read or write it, even with the help of the kernel or this process's processor.
 bool is_only_ours(const Payload& payload) noexcept {
   return payload.length_bytes > 0 && payload.layout != nullptr &&
@@ -53,7 +56,8 @@ bool RingPort::must_stage(const Payload& payload) noexcept {
     case Staging::kSmallPieces:
       return payload.layout != nullptr &&
              (payload.layout->kind != PayloadLayout::Kind::kPieces ||
-              payload.layout->element_bytes < payload.layout->piece_count * kLeastPieceBytes);
+              (payload.layout->element_bytes < payload.layout->piece_count * kLeastPieceBytes &&
+               payload.length_bytes <= kMostStagedBytes));
     case Staging::kAll:
       return payload.length_bytes > 0 &&
              (payload.layout != nullptr || !arena_.contains(payload.address, payload.length_bytes));
