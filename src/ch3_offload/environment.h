@@ -1,4 +1,5 @@
-// What the environment makes of the settings. Each control variable is also read under MPICH's older prefixes.
+// What the environment makes of the settings. Each control variable is also read under MPICH's older
+// prefixes.
 //
 // Threads: any, while none changes the environment.
 

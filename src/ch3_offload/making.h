@@ -1,5 +1,5 @@
-// What an engine and its network are made of, by the settings: the same for a process that runs its own engine
-// and for a network processor that runs it.
+// What an engine and its network are made of, by the settings: the same for a process that runs its own
+// engine and for a network processor that runs it.
 //
 // Threads: any; nothing here has state.
 
@@ -59,8 +59,8 @@ std::unique_ptr<MemoryEvents> watch_memory(Port& port, std::string& warning);
 /// for another one, `warning` says why it runs elsewhere.
 std::optional<Error> bind_nic_thread(NicThread& thread, const NicChoice& nic, std::string& warning);
 
-/// How a thread of this process waits. `shares`: others want its core all the time. `others`: processes on this
-/// node that are none of the job's, and compute.
+/// How a thread of this process waits. `shares`: others want its core all the time. `others`: processes on
+/// this node that are none of the job's, and compute.
 WaitPolicy wait_policy(const ch3_offload_config_t& config, bool shares, std::uint32_t others = 0) noexcept;
 
 /// Whether the job has processes on other nodes, as far as is known.

@@ -86,8 +86,8 @@ void choose_process(const std::optional<std::vector<std::uint32_t>>& list, const
                              : "; no process of the job is bound to its cores";
 }
 
-/// Whether that name is in the file: it is in the program, which says it, and in a script that starts it. Nothing is
-/// run for it. True if the file cannot be read.
+/// Whether that name is in the file: it is in the program, which says it, and in a script that starts it.
+/// Nothing is run for it. True if the file cannot be read.
 bool has_name_of_nicd(const std::string& program) {
   constexpr std::string_view kName = "ch3-offload-nicd";
   std::ifstream file(program, std::ios::binary);

@@ -2,9 +2,9 @@
 //
 // Silent connections cost the processor no more than kMostSilent descriptors. A further connection makes the
 // one go that has been silent for the longest time, and so does a connection for which no descriptor is free.
-// A client says who it is as soon as it has connected, so it is not one of the silent. If no descriptor is free
-// and nobody is silent, the listening socket is set aside for kAsideNs: it stays readable meanwhile, and would
-// end each sleep of the processor.
+// A client says who it is as soon as it has connected, so it is not one of the silent. If no descriptor is
+// free and nobody is silent, the listening socket is set aside for kAsideNs: it stays readable meanwhile, and
+// would end each sleep of the processor.
 //
 // Threads: one. Blocking: none.
 
@@ -38,8 +38,8 @@ class NicdNewcomers {
   /// Throws std::bad_alloc.
   explicit NicdNewcomers(FileDescriptor listener);
 
-  /// Accepts connections of this user, calls `admit` for each one that has said who it is, and closes those that
-  /// say something else, or nothing for kSilenceNs. `admit` throws nothing.
+  /// Accepts connections of this user, calls `admit` for each one that has said who it is, and closes those
+  /// that say something else, or nothing for kSilenceNs. `admit` throws nothing.
   void look(std::uint64_t now_ns, const Admit& admit) noexcept;
 
   /// What ends a sleep: connections, and what silent ones say.

@@ -1,5 +1,5 @@
-// Settings that name what this node does not have, where nothing else would tell: a process that uses what they
-// name fails, or is warned, by itself.
+// Settings that name what this node does not have, where nothing else would tell: a process that uses what
+// they name fails, or is warned, by itself.
 //
 // Threads: any.
 
@@ -20,8 +20,8 @@ struct UsedOfNode {
   bool nicd = false;        ///< The program of the node's processor.
 };
 
-/// A line for each setting of `config` (valid) that has no meaning on this node and that nobody uses. It opens
-/// RDMA devices for a moment if one of them is named.
+/// A line for each setting of `config` (valid) that has no meaning on this node and that nobody uses. It
+/// opens RDMA devices for a moment if one of them is named.
 std::vector<std::string> meaningless_here(const ch3_offload_config_t& config, const UsedOfNode& used);
 
 }  // namespace ch3_offload

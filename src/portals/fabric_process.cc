@@ -246,9 +246,8 @@ void FabricProcess::waits_for_long() noexcept {
   try {
     say(LogScope::kProcess,
         "a call of Portals has waited for seconds. With MPIR_CVAR_CH3_OFFLOAD_NIC=host a process answers in "
-        "its "
-        "own calls of Portals only: one that waits on its memory, or elsewhere, never does. Take thread or "
-        "process");
+        "its own calls of Portals only: one that waits on its memory, or elsewhere, never does. Take thread "
+        "or process");
   } catch (const std::bad_alloc&) {  // A line less.
   }
 }
