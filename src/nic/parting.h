@@ -16,8 +16,8 @@
 // that moves is the same afterwards. (Where the mask was a control group's and none of its own, it is its
 // own from then on: processors that the group gets later are not in it.)
 //
-// Where moving does not help, because the two meet again soon, or because there is no free processor, the next
-// move waits twice as long. After a move that took long, it waits for the longest time.
+// Where moving does not help, because the two meet again soon, or because there is no free processor, the
+// next move waits twice as long. After a move that took long, it waits for the longest time.
 //
 // Threads: one at a time.
 
