@@ -308,6 +308,7 @@ test_libcontract_a_CPPFLAGS = $(gtest_cppflags)
 
 shm_test_sources = \
 	test/rdma/shm/hello_test.cc \
+	test/rdma/shm/one_connection_test.cc \
 	test/rdma/shm/ring_test.cc \
 	test/rdma/shm/ring_window_test.cc \
 	test/rdma/shm/shared_write_test.cc \

@@ -13,12 +13,12 @@
 namespace ch3_offload {
 namespace {
 
-/// Descriptors that a process has besides those of its peers: standard streams, the provider's own, MPICH's.
-constexpr std::uint64_t kOtherDescriptors = 16;
-constexpr std::uint64_t kDescriptorsPerPeer = 2;
+/// Descriptors that a process has besides those of its peers, of which each takes one: standard streams, the
+/// driver's and the provider's own, and those that mpiexec leaves open.
+constexpr std::uint64_t kOtherDescriptors = 24;
 
 std::uint64_t most_peers(std::uint64_t descriptors) noexcept {
-  return descriptors < kOtherDescriptors ? 0 : (descriptors - kOtherDescriptors) / kDescriptorsPerPeer;
+  return descriptors < kOtherDescriptors ? 0 : descriptors - kOtherDescriptors;
 }
 
 /// Why one process may or may not write into another's memory.
@@ -124,9 +124,11 @@ std::vector<Finding> findings(const NodeFacts& facts) {
       {"eventfd", facts.event_error.empty(), facts.event_error.empty() ? "works" : facts.event_error});
   found.push_back({"direct copies", facts.remote_copy_error.empty(), remote_copy_detail(facts)});
   const std::uint64_t peers = most_peers(facts.descriptors);
-  found.push_back({"descriptors", peers > 0,
-                   fmt::format("{} (hard limit of RLIMIT_NOFILE): enough for {} peers on this node",
-                               facts.descriptors, peers)});
+  found.push_back(
+      {"descriptors", peers > 0,
+       fmt::format("{} (hard limit of RLIMIT_NOFILE): enough for {} peers on this node, one each, "
+                   "beside some {} of the process's own and of mpiexec",
+                   facts.descriptors, peers, kOtherDescriptors)});
   found.push_back({"cores", true, fmt::format("{}", facts.cores)});
   found.push_back({"verbs provider", !facts.verbs_error, verbs_detail(facts)});
   found.push_back(

@@ -29,7 +29,7 @@ Result<Mapping> map_ring(const FileDescriptor& file, std::size_t ring_bytes) {
 
 }  // namespace
 
-Result<PortMemory> PortMemory::make() {
+Result<PortMemory> PortMemory::make(Client client) {
   PortMemory memory;
   Result<Mapping> commands = make_ring("ch3-offload-commands", kCommandRingBytes, memory.command_file_);
   if (!commands.ok()) return commands.error();
@@ -37,10 +37,17 @@ Result<PortMemory> PortMemory::make() {
   Result<Mapping> events = make_ring("ch3-offload-events", kEventRingBytes, memory.event_file_);
   if (!events.ok()) return events.error();
   memory.events_ = std::move(events.value());
-  int pipe[2];
-  if (::pipe2(pipe, O_CLOEXEC | O_NONBLOCK) != 0) return system_error("pipe2", errno);
-  memory.client_bell_ = FileDescriptor(pipe[0]);
-  memory.client_ringer_ = FileDescriptor(pipe[1]);
+  if (client == Client::kHere) {
+    memory.is_here_ = true;
+    memory.close_files();
+    memory.client_bell_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!memory.client_bell_.valid()) return system_error("eventfd", errno);
+  } else {
+    int pipe[2];
+    if (::pipe2(pipe, O_CLOEXEC | O_NONBLOCK) != 0) return system_error("pipe2", errno);
+    memory.client_bell_ = FileDescriptor(pipe[0]);
+    memory.client_ringer_ = FileDescriptor(pipe[1]);
+  }
   memory.nic_bell_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!memory.nic_bell_.valid()) return system_error("eventfd", errno);
   return memory;
@@ -90,7 +97,7 @@ bool PortMemory::announce_nic_sleep() noexcept {
 void PortMemory::quiet(std::atomic<std::uint32_t>& sleeps, Bell bell) noexcept {
   sleeps.store(0, std::memory_order_relaxed);
   std::uint64_t rings[8];
-  if (bell.sleeper != bell.ringer) {  // The client's.
+  if (bell.sleeper != bell.ringer) {  // A pipe.
     static_cast<void>(!::read(bell.sleeper, rings, sizeof rings));
     return;
   }

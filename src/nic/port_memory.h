@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 
 #include "nic/fencing.h"
 #include "nic/nic_records.h"
@@ -22,8 +23,11 @@ class PortMemory {
   /// What the other process needs to map the same memory, in this order.
   enum File : std::size_t { kCommandFile, kEventFile, kClientBell, kNicBell, kFiles };
 
+  /// The process of the client: another one than the processor's, or the same. The same needs no files, and
+  /// one descriptor fewer for the client's bell.
+  enum class Client : std::uint8_t { kElsewhere, kHere };
   /// For set-up only. kNoMemory: the message says of what.
-  static Result<PortMemory> make();
+  static Result<PortMemory> make(Client client = Client::kElsewhere);
   /// That of another process. kProtocol: these are not its files.
   static Result<PortMemory> attach(std::array<FileDescriptor, kFiles> files);
   /// For attach() elsewhere. The memory's own. Who attaches is the client.
@@ -70,11 +74,14 @@ class PortMemory {
   /// What wakes a sleeper. A client must not be able to block its processor: O_NONBLOCK belongs to the open
   /// file, so who has that can change it for both. The client's bell is a pipe, of which the processor alone
   /// has the end that it writes to. The processor's is an eventfd, which it reads by a call that never waits.
+  /// So is the client's, if it is in the same process.
   struct Bell {
     int sleeper;  ///< Readable once the sleeper has to wake up.
     int ringer;   ///< The other's. -1: the other process has it.
   };
-  Bell client_bell() const noexcept { return {client_bell_.get(), client_ringer_.get()}; }
+  Bell client_bell() const noexcept {
+    return {client_bell_.get(), (is_here_ ? client_bell_ : client_ringer_).get()};
+  }
   Bell nic_bell() const noexcept { return {nic_bell_.get(), nic_bell_.get()}; }
   /// Rings if whoever owns the word sleeps. To be called after work was published: "The sleep rule" of
   /// rdma/shm/doorbell.h. A system call only then, which `rung` counts. `rung` has one writer: the caller.
@@ -99,8 +106,9 @@ class PortMemory {
   /// The processor keeps the client's end, too: to ring a client that has closed it is no error, and no
   /// SIGPIPE.
   FileDescriptor client_bell_;
-  FileDescriptor client_ringer_;  ///< The processor's.
+  FileDescriptor client_ringer_;  ///< The processor's. Invalid if is_here_: the bell is an eventfd.
   FileDescriptor nic_bell_;
+  bool is_here_ = false;  ///< Client::kHere.
   Fencing fencing_ = Fencing::kFull;
 };
 

@@ -13,9 +13,8 @@ namespace {
 constexpr std::uint32_t kTurnsBeforeYield = 200;
 
 Result<PortMemory> make_memory(Fencing fencing) {
-  Result<PortMemory> memory = PortMemory::make();
+  Result<PortMemory> memory = PortMemory::make(PortMemory::Client::kHere);
   if (!memory.ok()) return memory;
-  memory.value().close_files();
   memory.value().set_fencing(fencing);
   return memory;
 }

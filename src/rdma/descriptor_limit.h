@@ -1,4 +1,4 @@
-// The limit of open file descriptors. A connected peer takes one or two of them.
+// The limit of open file descriptors. A connected peer takes one of them.
 
 #pragma once
 

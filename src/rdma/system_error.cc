@@ -27,7 +27,7 @@ std::string remedy(int error_number) {
     rlimit limit{};
     ::getrlimit(RLIMIT_NOFILE, &limit);
     return "; RLIMIT_NOFILE is " + std::to_string(limit.rlim_cur) +
-           " and each connected peer needs one (on the same node two): raise it with ulimit -n";
+           " and each connected peer needs one: raise it with ulimit -n";
   }
   if (error_number == ENFILE) return "; the node's limit of open files is reached: raise sysctl fs.file-max";
   return {};

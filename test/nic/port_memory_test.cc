@@ -7,9 +7,11 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <utility>
 
 namespace ch3_offload {
 namespace {
@@ -63,6 +65,22 @@ TEST_F(PortMemoryTest, EachSideWakesTheOther) {
   PortMemory::quiet(processor_.words().nic_sleeps, processor_.nic_bell());
   EXPECT_FALSE(is_readable(processor_.nic_bell().sleeper));
   EXPECT_EQ(rung_, 2U);
+}
+
+/// Descriptors may be scarce: these are all.
+TEST_F(PortMemoryTest, WithinOneProcessTwoDescriptorsWakeBoth) {
+  const PortMemory memory = std::move(PortMemory::make(PortMemory::Client::kHere).value());
+  NicWords& words = memory.words();
+  for (auto [sleeps, bell] : {std::pair(&words.client_sleeps, memory.client_bell()),
+                              std::pair(&words.nic_sleeps, memory.nic_bell())}) {
+    *sleeps = 1;
+    PortMemory::ring(*sleeps, bell, rung_);
+    EXPECT_TRUE(is_readable(bell.sleeper));
+    PortMemory::quiet(*sleeps, bell);
+    EXPECT_FALSE(is_readable(bell.sleeper));
+    EXPECT_EQ(bell.ringer, bell.sleeper);
+  }
+  EXPECT_EQ(std::ranges::count(memory.files(), -1), 2);
 }
 
 TEST_F(PortMemoryTest, ABellOfTheProcessorThatBlocksDoesNotBlockIt) {

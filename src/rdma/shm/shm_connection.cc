@@ -164,12 +164,17 @@ bool peek(const FileDescriptor& socket, std::span<std::byte> message) noexcept {
          static_cast<ssize_t>(message.size());
 }
 
-void send_wake_byte(const FileDescriptor& socket) noexcept {
+bool send_wake_byte(const FileDescriptor& socket) noexcept {
   const char byte = 'w';
-  static_cast<void>(::send(socket.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL));
+  return ::send(socket.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 || errno == EAGAIN;
 }
 
 void hang_up(const FileDescriptor& socket) noexcept { static_cast<void>(::shutdown(socket.get(), SHUT_WR)); }
+
+bool has_hung_up(const FileDescriptor& socket) noexcept {
+  pollfd entry{socket.get(), POLLRDHUP, 0};
+  return ::poll(&entry, 1, 0) > 0;  // An interruption by a signal counts as "not closed".
+}
 
 WakeBytes drain_wake_bytes(const FileDescriptor& socket) noexcept {
   std::array<char, 256> bytes;

@@ -1,13 +1,24 @@
 // Addresses, the handshake and the connections of the shm provider.
 //
 // A process listens on a Unix-domain socket, whose name is a random 128-bit number. Each direction of traffic
-// has its own connection, which the sender makes:
+// begins with a connection, which the sender makes:
 //
 //   sender    ── Hello, its ring's file ───────▶ receiver; the Hello says where the sender itself listens
 //   sender    ◀─ Welcome, two files ──────────── receiver: its doorbell's, its activity bits'
 //   either    ── one byte: a wake-up ──────────▶ the other, at any time afterwards
 //
 // The end of the connection means that the process at the other end has ended.
+//
+// RULE ONE CONNECTION: Of two processes that have connected to each other, the one with the smaller socket
+// id keeps the connection that it has made. It closes the other one as soon as it has sent its Hello and
+// the Welcome. The one with the greater socket id takes the end of its own connection, after the Welcome,
+// for that. It then finds the connection that stays in its listener's backlog, if it has not accepted it
+// yet. The connection that stays wakes both, and tells both of the other's end. So a peer takes one
+// descriptor, and the one with the smaller id never waits with two: however few descriptors there are,
+// somebody goes on.
+//
+// Nothing that was said on the closed connection is missed: its end is a wake-up for both sides, and the one
+// with the greater id, which may have found no connection to ring on, rings when it has accepted the other's.
 //
 // All input is checked: first the user, as the kernel reports it (SO_PEERCRED), then the Hello. For set-up
 // only, except send_wake_byte() and drain_wake_bytes(). No function blocks.
@@ -47,7 +58,7 @@ std::uint64_t read_node_id() noexcept;
 /// processes are on one node.
 struct Hello {
   static constexpr std::uint32_t kMagic = 0x6F33'6833;  // "3h3o"
-  static constexpr std::uint16_t kVersion = 4;
+  static constexpr std::uint16_t kVersion = 5;
 
   std::uint32_t magic = kMagic;
   std::uint16_t version = kVersion;
@@ -104,13 +115,17 @@ FileDescriptor accept_with_last_descriptor(const FileDescriptor& listener) noexc
 /// not arrived completely.
 bool peek(const FileDescriptor& socket, std::span<std::byte> message) noexcept;
 
-/// Wakes the process at the other end. Ignores errors: a full socket holds a wake-up already, and the reader
-/// notices a broken one. A system call, so the message path calls it only if the other side sleeps.
-void send_wake_byte(const FileDescriptor& socket) noexcept;
+/// Wakes the process at the other end. Returns false if the connection has ended, or was not made yet. A full
+/// socket holds a wake-up already. A system call, so the message path calls it only if the other side sleeps.
+bool send_wake_byte(const FileDescriptor& socket) noexcept;
 
 /// Ends this side's sending: the other end sees the connection as closed. This side can still receive, and
 /// still sees the other end's close.
 void hang_up(const FileDescriptor& socket) noexcept;
+
+/// Returns whether the other end has closed the connection or hung up. One system call. False for an invalid
+/// descriptor.
+bool has_hung_up(const FileDescriptor& socket) noexcept;
 
 enum class WakeBytes { kNone, kSome, kClosed };
 /// Reads the wake-ups in the socket. kClosed: the connection has ended; wake-ups may have been read before.

@@ -86,7 +86,14 @@ void ShmProvider::tell(ShmEndpoint& peer) noexcept {
   if ((state & (DoorbellWord::kSleeps | DoorbellWord::kWantsBits)) == 0) [[likely]]
     return;
   if ((state & DoorbellWord::kWantsBits) != 0) peer.activity.mark();
-  if (peer.doorbell.must_ring(state)) send_wake_byte(peer.out_socket);
+  if (peer.doorbell.must_ring(state)) wake_receiver(peer);
+}
+
+/// If the peer has closed the connection and this process has not accepted the other one, send_welcome()
+/// calls this function again.
+void ShmProvider::wake_receiver(const ShmEndpoint& peer) noexcept {
+  if (peer.out_socket.valid() && send_wake_byte(peer.out_socket)) return;
+  if (peer.in_socket.valid() && !peer.welcome_due) send_wake_byte(peer.in_socket);
 }
 
 ch3_offload_lane_t* ShmProvider::lane(Endpoint& endpoint) noexcept { return &of(endpoint).out.lane(); }
@@ -250,7 +257,7 @@ std::size_t ShmProvider::poll_all_rings(Sink& sink, std::size_t budget) noexcept
 /// Tells the sender that there is room. Before the Welcome is sent, nothing else may be sent; send_welcome()
 /// then calls this function.
 void ShmProvider::wake_sender(const ShmEndpoint& peer) noexcept {
-  if (!peer.welcome_due) send_wake_byte(peer.in_socket);
+  if (!peer.welcome_due) send_wake_byte(peer.watched_socket());
 }
 
 /// Delivers at most `budget` records of one ring.

@@ -51,13 +51,20 @@ struct ShmEndpoint final : Endpoint {
   ShmEndpoint* next_sharing = nullptr;  ///< In sharing_.
   PeerDoorbell doorbell;
   PeerActivityBit activity;  ///< Known if the doorbell is.
+  /// The connection that this process has made. Invalid also when the peer has closed it: RULE ONE
+  /// CONNECTION.
   ForkClosedDescriptor out_socket;
+  bool is_unwatched = false;  ///< out_socket: its Welcome waits for descriptors, or has come since.
+  /// The peer has closed it, and its own connection was not accepted yet.
+  bool awaits_connection = false;
   Mapping out_memory;       ///< Mapped until the end, because the caller may hold a reserved slot.
   FileDescriptor out_file;  ///< The ring's file, until it was sent to the peer.
 
   // Receiving from it.
   Mapping in_memory;          ///< Invalid: it has no ring here, or it is down.
   std::uint32_t inbound = 0;  ///< Index of its ring in inbound_. Valid while in_memory is.
+  /// The connection that the peer has made. Invalid also when this process has closed it: RULE ONE
+  /// CONNECTION.
   ForkClosedDescriptor in_socket;
   bool welcome_due = false;  ///< The Welcome was not sent yet. Nothing else may be sent before it.
 
@@ -67,6 +74,11 @@ struct ShmEndpoint final : Endpoint {
   bool down = false;                  ///< on_peer_down() was called.
   Status reason = Status::kPeerFailed;
   std::uint64_t dying_since_ns = 0;  ///< monotonic_ns().
+
+  /// The connection that tells whether the peer's process lives. Invalid if there is none.
+  const ForkClosedDescriptor& watched_socket() const noexcept {
+    return in_socket.valid() ? in_socket : out_socket;
+  }
 };
 
 }  // namespace ch3_offload

@@ -106,11 +106,10 @@ bool ShmProvider::keep_house() noexcept {
       }
     }
   }
-  if (dying_ == nullptr) return woken;
   // A dying peer may have connected and sent after the listener was read. Accept its connection now, so that
   // its messages are delivered before on_peer_down().
-  take_newcomers();
-  return woken;
+  if (dying_ != nullptr) take_newcomers();
+  return std::exchange(may_have_rung_, false) || woken;
 }
 
 void ShmProvider::take_newcomers() noexcept {
@@ -225,6 +224,7 @@ void ShmProvider::attach(Newcomer socket, const Hello& hello, FileDescriptor rin
   peer.has_address = true;
   peer.in_memory = std::move(memory);
   peer.in_socket = std::move(socket);
+  peer.awaits_connection = false;
   peer.inbound = static_cast<std::uint32_t>(inbound_.size());
   inbound_.push_back({RingConsumer(peer.in_memory.address(), hello.ring_bytes), &peer});
   inbound_.back().ring.touch();
@@ -246,7 +246,8 @@ void ShmProvider::send_welcome(ShmEndpoint& peer) noexcept {
   const std::array files = {doorbell_.file().get(), activity_.file().get()};
   if (send_with_files(peer.in_socket, std::as_bytes(std::span(&welcome, 1)), files)) {
     if (was_due) wake_sender(peer);
-    return;
+    if (peer.sending == Status::kOk && peer_keeps_its_connection(peer)) wake_receiver(peer);
+    return close_their_connection(peer);
   }
   // The sender may have died after its Hello. Its records in the ring are still delivered.
   if (errno == EPIPE || errno == ECONNRESET) return;
@@ -268,6 +269,7 @@ bool ShmProvider::receive_from_receiver(ShmEndpoint& peer) noexcept {
       case Receipt::kInvalid: start_dying(peer, Status::kProtocol); return false;
       case Receipt::kNoDescriptor:
         unwatch(peer.out_socket);
+        peer.is_unwatched = true;
         run_short("finishing a local connection", EMFILE);
         return false;
       case Receipt::kMessage: break;
@@ -276,8 +278,34 @@ bool ShmProvider::receive_from_receiver(ShmEndpoint& peer) noexcept {
     return false;
   }
   const WakeBytes result = drain_wake_bytes(peer.out_socket);
-  if (result == WakeBytes::kClosed) start_dying(peer, Status::kPeerFailed);
-  return result == WakeBytes::kSome;
+  if (result != WakeBytes::kNone && peer.in_memory.valid()) look_later_at(peer.inbound);
+  if (result == WakeBytes::kClosed) lose_own_connection(peer);
+  return result != WakeBytes::kNone;
+}
+
+/// Closes the connection that the peer has made, if the one that this process has made stays: RULE ONE
+/// CONNECTION. To be called when a Hello or a Welcome was sent.
+void ShmProvider::close_their_connection(ShmEndpoint& peer) noexcept {
+  const bool is_connected = peer.out_socket.valid() && !peer.out_file.valid();
+  if (!is_connected || !peer.in_socket.valid() || peer.welcome_due || peer.dying ||
+      peer_keeps_its_connection(peer))
+    return;
+  close_watched(peer.in_socket);
+  look_later_at(peer.inbound);
+  may_have_rung_ = true;
+  wake_sleeper(true);
+}
+
+/// The connection that this process has made has ended: the peer has, or it keeps its own (RULE ONE
+/// CONNECTION).
+void ShmProvider::lose_own_connection(ShmEndpoint& peer) noexcept {
+  if (!peer_keeps_its_connection(peer)) return start_dying(peer, Status::kPeerFailed);
+  close_watched(peer.out_socket);
+  if (peer.in_socket.valid() || peer.dying) return;
+  take_newcomers();
+  if (peer.in_socket.valid() || peer.dying) return;
+  if (!cannot_accept_) return start_dying(peer, Status::kPeerFailed);
+  peer.awaits_connection = true;
 }
 
 /// Learns where the peer says that it sleeps, and which bit tells it of our ring.
@@ -364,12 +392,17 @@ void ShmProvider::retry_what_ran_short() noexcept {
   for (const auto& peer : peers_)
     if (peer != nullptr && peer->welcome_due) send_welcome(*peer);
   take_newcomers();
-  spares_[1].reset();  // Two suffice for the files of a Welcome.
-  const auto awaits_welcome = [](const auto& peer) {
-    return peer != nullptr && peer->out_socket.valid() && !peer->out_file.valid() && !peer->doorbell.known();
-  };
   for (const auto& peer : peers_)
-    if (awaits_welcome(peer)) static_cast<void>(receive_from_receiver(*peer));
+    if (peer != nullptr && peer->awaits_connection && !cannot_accept_)
+      start_dying(*peer, Status::kPeerFailed);
+  spares_[1].reset();  // Two suffice for the files of a Welcome.
+  for (const auto& peer : peers_) {
+    if (peer == nullptr || !peer->is_unwatched || !peer->out_socket.valid()) continue;
+    if (!peer->doorbell.known()) static_cast<void>(receive_from_receiver(*peer));
+    if (peer->doorbell.known() && peer->out_socket.valid())
+      peer->is_unwatched = !watch(peer->out_socket, WatchKind::kOutbound, index_of(peer->id));
+    is_short_ |= peer->is_unwatched;
+  }
   accept_wait_ns_ = cannot_accept_ ? accept_wait_ns_ + std::min(tick_ns, kLongestTickNs) : 0;
   if (accept_wait_ns_ >= config_.shortage_limit_ms * 1'000'000) refuse_backlog();
   for (FileDescriptor& spare : spares_) spare = duplicate(epoll_);
@@ -377,8 +410,6 @@ void ShmProvider::retry_what_ran_short() noexcept {
   is_short_ = !watch(listener_, WatchKind::kListener, 0);
   for (std::uint32_t i = 0; i < newcomers_.size(); ++i)
     if (newcomers_[i].valid()) is_short_ |= !watch(newcomers_[i], WatchKind::kNewcomer, i);
-  for (const auto& peer : peers_)
-    if (awaits_welcome(peer)) is_short_ |= !watch(peer->out_socket, WatchKind::kOutbound, index_of(peer->id));
 }
 
 /// Refuses all waiting connections, because no connection could be accepted for shortage_limit_ms: both sides
@@ -418,17 +449,18 @@ void ShmProvider::refuse(std::string_view why) noexcept {
 }
 
 /// Begins the end of a peer. Its sockets have no more events. Records in its ring are delivered before
-/// on_peer_down().
+/// on_peer_down(). If it has a ring here, one socket stays to the end: may_still_copy().
 void ShmProvider::start_dying(ShmEndpoint& peer, Status reason) noexcept {
   if (peer.dying || peer.down) return;
   peer.dying = true;
   peer.reason = reason;
   peer.dying_since_ns = monotonic_ns();
   if (peer.doorbell.known()) std::erase(peers_places_, peer.doorbell.waiting_place());
-  close_watched(peer.out_socket);
-  if (peer.in_socket.valid()) {
-    unwatch(peer.in_socket);
-    hang_up(peer.in_socket);
+  peer.awaits_connection = peer.is_unwatched = false;
+  if (peer.in_socket.valid() || !peer.in_memory.valid()) close_watched(peer.out_socket);
+  if (peer.watched_socket().valid()) {
+    unwatch(peer.watched_socket());
+    hang_up(peer.watched_socket());
   }
   *dying_end_ = &peer;
   dying_end_ = &peer.next_dying;
@@ -456,8 +488,8 @@ bool ShmProvider::end(PeerId id) noexcept {
 /// have hung up before it copies. So only a copy that had begun before is possible, while the peer's process
 /// lives.
 bool ShmProvider::may_still_copy(const ShmEndpoint& peer, const Inbound& inbound) noexcept {
-  hang_up(peer.in_socket);  // The peer may have been attached while it was dying.
-  return inbound.ring.producer_copies() && drain_wake_bytes(peer.in_socket) != WakeBytes::kClosed &&
+  hang_up(peer.watched_socket());  // The peer may have been attached while it was dying.
+  return inbound.ring.producer_copies() && drain_wake_bytes(peer.watched_socket()) != WakeBytes::kClosed &&
          elapsed_ns(monotonic_ns(), peer.dying_since_ns) < kLongestCopyNs;
 }
 
@@ -481,7 +513,8 @@ std::size_t ShmProvider::deliver_deaths(Sink& sink, std::size_t budget) noexcept
     delivered += deliver_write_done(sink, budget - delivered);
     delivered += deliver_shared_done(sink, budget - delivered);
     if (delivered >= budget) break;
-    close_watched(peer.in_socket);  // The peer may have been attached while it was dying.
+    close_watched(peer.in_socket);
+    close_watched(peer.out_socket);
     *link = std::exchange(peer.next_dying, nullptr);
     if (*link == nullptr) dying_end_ = link;
     peer.dying = false;

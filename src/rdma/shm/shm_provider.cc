@@ -96,8 +96,8 @@ std::optional<Error> ShmProvider::set_up() {
 
 /// Says it now if the connections to all processes of the node will not find descriptors.
 void ShmProvider::say_few_descriptors() const noexcept {
-  constexpr rlim_t kEach = 2;       // Of a peer: one socket for each direction.
-  constexpr rlim_t kForMoment = 4;  // Of a handshake: its files.
+  constexpr rlim_t kEach = 1;       // Of a peer: RULE ONE CONNECTION.
+  constexpr rlim_t kForMoment = 1;  // A connection that does not stay. Its files have spares_.
   rlimit limit{};
   const FileDescriptor lowest = duplicate(epoll_);  // Its number: about how many are open.
   if (!lowest.valid() || ::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -194,12 +194,16 @@ std::optional<Error> ShmProvider::connect_anew(ShmEndpoint& peer, const ShmAddre
 
 std::optional<Error> ShmProvider::make_ring(ShmEndpoint& peer) {
   const std::size_t file_bytes = kRingControlBytes + config_.ring_bytes;
+  Result<FileDescriptor> socket = make_socket();
+  if (!socket.ok()) return socket.error();
   Result<FileDescriptor> file = make_shared_file("ch3-offload-ring", file_bytes);
+  if (!file.ok() && file.error().error_number == EMFILE) {
+    spares_[0].reset();  // The file is closed once it was sent. Housekeeping takes another spare then.
+    file = make_shared_file("ch3-offload-ring", file_bytes);
+  }
   if (!file.ok()) return file.error();
   Result<Mapping> memory = map_mirrored(file.value(), kRingControlBytes, config_.ring_bytes);
   if (!memory.ok()) return memory.error();
-  Result<FileDescriptor> socket = make_socket();
-  if (!socket.ok()) return socket.error();
   peer.out_file = std::move(file.value());
   peer.out_memory = std::move(memory.value());
   peer.out_socket = ForkClosedDescriptor(std::move(socket.value()));
@@ -259,6 +263,7 @@ std::optional<Error> ShmProvider::try_connect(ShmEndpoint& peer) {
     return {};
   }
   peer.out_file.reset();
+  close_their_connection(peer);
   return {};
 }
 

@@ -1,9 +1,9 @@
 // The node-local provider: verbs semantics over shared memory.
 //
 // Each direction of traffic between two processes has one ring (ring.h). The sender makes the ring when it
-// connects, and passes it to the receiver through a Unix-domain socket (shm_connection.h). The same socket
-// wakes sleepers (doorbell.h, "The sleep rule"). A write is one copy by the kernel (bulk_copy.h). Both
-// processes share the work of a long one (shared_write.h).
+// connects, and passes it to the receiver through a Unix-domain socket (shm_connection.h). One socket for
+// both directions stays, and wakes sleepers (doorbell.h, "The sleep rule"). A write is one copy by the
+// kernel (bulk_copy.h). Both processes share the work of a long one (shared_write.h).
 //
 //   shm_endpoint.h       what it knows of one peer
 //   shm_provider.cc      set-up, connect
@@ -132,6 +132,10 @@ class ShmProvider final : public Provider {
   Error in_time(ShmEndpoint& peer, Error error);
   void try_connect_later(ShmEndpoint& peer) noexcept;
   void forget_sending(ShmEndpoint& peer) noexcept;
+  /// Whether the peer's connection stays, and not that of this process: RULE ONE CONNECTION.
+  bool peer_keeps_its_connection(const ShmEndpoint& peer) const noexcept {
+    return peer.address.socket_id < address_.socket_id;
+  }
 
   // shm_datapath.cc
   void publish(ShmEndpoint& peer, RecordKind kind, std::size_t payload_bytes) noexcept;
@@ -151,10 +155,13 @@ class ShmProvider final : public Provider {
   void release_held() noexcept;
   bool blocked_peer_has_room() noexcept;
   bool found_while_armed() noexcept;
+  static void wake_receiver(const ShmEndpoint& peer) noexcept;
   static void wake_sender(const ShmEndpoint& peer) noexcept;
 
   // shm_write.cc
   Status refuse_write(ShmEndpoint& peer, const char* why, LogScope scope) noexcept;
+  enum class Presence : std::uint8_t { kThere, kGone, kUnknown };
+  Presence presence_of(const ShmEndpoint& peer) noexcept;
   static bool may_share(ShmEndpoint& peer, std::size_t length_bytes) noexcept;
   void offer_back(ShmEndpoint& peer, const std::byte* source, std::size_t length_bytes,
                   std::size_t front_bytes, Immediate immediate) noexcept;
@@ -183,6 +190,8 @@ class ShmProvider final : public Provider {
   void take_welcome(ShmEndpoint& peer, std::span<const std::byte> bytes,
                     std::span<const FileDescriptor, 2> files) noexcept;
   bool receive_from_sender(ShmEndpoint& peer) noexcept;
+  void close_their_connection(ShmEndpoint& peer) noexcept;
+  void lose_own_connection(ShmEndpoint& peer) noexcept;
   void retry_connecting() noexcept;
   void run_short(const FileDescriptor& descriptor, int error_number) noexcept;
   void run_short(const char* what, int error_number) noexcept;
@@ -241,6 +250,7 @@ class ShmProvider final : public Provider {
   bool write_refusal_logged_ = false;
   bool is_short_ = false;       ///< Descriptors or memory were missing: retry_what_ran_short() has work.
   bool cannot_accept_ = false;  ///< The last attempt to accept a connection or its Hello ran short.
+  bool may_have_rung_ = false;  ///< A peer, on a connection that was closed: keep_house() reports a wake-up.
   std::uint64_t accept_wait_ns_ = 0;  ///< Time for which no connection could be accepted.
   std::uint64_t last_retry_ns_ = 0;
   bool shortage_logged_ = false;

@@ -3,8 +3,6 @@
 //
 // No function here allocates or takes a lock. Each copy is a system call.
 
-#include <sys/poll.h>
-
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -28,12 +26,6 @@ std::size_t front_half(std::uint64_t destination, std::size_t length_bytes) noex
   return ((destination + length_bytes / 2) & ~std::uint64_t{kLeastPageBytes - 1}) - destination;
 }
 static_assert(kLeastSharedBytes >= 2 * kLeastPageBytes, "no half is empty");
-
-/// Returns whether the process at the other end has closed the socket. One system call.
-bool hung_up(const FileDescriptor& socket) noexcept {
-  pollfd entry{socket.get(), POLLRDHUP, 0};
-  return ::poll(&entry, 1, 0) > 0;  // An interruption by a signal counts as "not closed".
-}
 
 }  // namespace
 
@@ -59,7 +51,7 @@ Status ShmProvider::write(Endpoint& endpoint, const std::byte* source, std::size
     if (const Status status = no_room(peer, kWriteRoomBytes); status != Status::kOk) return status;
   }
   // The pid is known only after the connection was made, which waits for room in the listener's backlog.
-  if (peer.out_file.valid()) return Status::kAgain;
+  if (peer.out_file.valid() || peer.awaits_connection) return Status::kAgain;
   const bool shared = may_share(peer, length_bytes);
   const std::size_t front_bytes = shared ? front_half(destination.address, length_bytes) : length_bytes;
   if (shared) offer_back(peer, source, length_bytes, front_bytes, immediate);
@@ -67,8 +59,8 @@ Status ShmProvider::write(Endpoint& endpoint, const std::byte* source, std::size
   RemoteCopy result = RemoteCopy::kGone;
   peer.out.begin_copy();
   // The pid of an ended process may be reused. Its socket was closed before that, so check the socket first.
-  // While the peer is dying, our socket is closed, too.
-  if (!peer.dying && !hung_up(peer.out_socket))
+  const Presence presence = presence_of(peer);
+  if (presence == Presence::kThere)
     result = peer.pid <= 0 ? RemoteCopy::kRefused
                            : copy_to_process(peer.pid, destination.address, source, front_bytes);
   if (shared && result == RemoteCopy::kDone) back = peer.out.shared_write().front_done();
@@ -79,6 +71,7 @@ Status ShmProvider::write(Endpoint& endpoint, const std::byte* source, std::size
                              length_bytes - front_bytes);
   const int copy_error = errno;
   peer.out.end_copy();
+  if (presence == Presence::kUnknown) return Status::kAgain;
   switch (result) {
     case RemoteCopy::kDone: break;
     case RemoteCopy::kGone: return Status::kPeerFailed;
@@ -101,6 +94,17 @@ Status ShmProvider::write(Endpoint& endpoint, const std::byte* source, std::size
   writes_done_[writes_done_end_++ % kMostWritesDone] = {peer.id, work};
   wake_sleeper(true);
   return Status::kOk;
+}
+
+/// Whether the peer's process is there and has not hung up, as the connections say. kUnknown: the peer may
+/// have closed the one that this process made, and housekeeping will find out: RULE ONE CONNECTION. The
+/// peer hangs up on the connection that stays first.
+ShmProvider::Presence ShmProvider::presence_of(const ShmEndpoint& peer) noexcept {
+  if (peer.dying) return Presence::kGone;
+  if (peer.out_socket.valid() && !has_hung_up(peer.out_socket)) return Presence::kThere;
+  if (peer.out_socket.valid() && !peer_keeps_its_connection(peer)) return Presence::kGone;
+  if (!peer.in_socket.valid()) return Presence::kUnknown;
+  return has_hung_up(peer.in_socket) ? Presence::kGone : Presence::kThere;
 }
 
 /// Whether the peer may be offered the back half of a write.
@@ -170,7 +174,7 @@ void ShmProvider::take_back(ShmEndpoint& peer, SharedWriteWord word, const Share
   const RemoteCopy result = copy_from_process(peer.pid, offer.back_address, landing + offer.front_bytes,
                                               offer.length_bytes - offer.front_bytes);
   // The pid of an ended process may be reused. Its socket was closed before that: here before the look.
-  if (result != RemoteCopy::kDone || hung_up(peer.in_socket)) {
+  if (result != RemoteCopy::kDone || has_hung_up(peer.watched_socket())) {
     peer.read_refused = true;
     return word.back_failed();
   }

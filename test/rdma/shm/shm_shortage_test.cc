@@ -195,6 +195,30 @@ TEST_F(ShmProviderTest, AWelcomeNeedsNoDescriptorThatIsLeft) {
   ASSERT_TRUE(put_to_sleep(kB));
   ASSERT_EQ(try_send(kA, kB), Status::kOk);
   EXPECT_TRUE(is_readable(kB, kWaitMs));
+  ASSERT_TRUE(put_to_sleep(kA));
+  kill(kB);
+  EXPECT_TRUE(is_readable(kA, kWaitMs)) << "the connection is not watched any more";
+}
+
+/// RULE ONE CONNECTION: what the other has closed makes room for the one that stays.
+TEST_F(ShmProviderTest, AConnectionThatStaysNeedsNoDescriptorThatIsLeft) {
+  const PeerId keeper = at(kA).local_address() < at(kB).local_address() ? kA : kB;
+  const PeerId other = keeper == kA ? kB : kA;
+  ASSERT_TRUE(connect(other, keeper));
+  for (const PeerId peer : {keeper, other}) poll_for_ms(peer, 5);
+  ASSERT_TRUE(connect(keeper, other));
+  const Shortage shortage(0);
+  ASSERT_EQ(try_send(keeper, other), Status::kOk);
+  ASSERT_EQ(try_send(other, keeper), Status::kOk);
+  ASSERT_TRUE(poll_both_until([&] { return !sink(kA).events.empty() && !sink(kB).events.empty(); }));
+  poll_for_ms(other, 5);
+  for (const PeerId peer : {kA, kB}) {
+    EXPECT_EQ(sink(peer).count(RecordingSink::Kind::kMessage), 1u);
+    EXPECT_EQ(sink(peer).events.size(), 1u) << "a living peer was taken for dead";
+  }
+  ASSERT_TRUE(put_to_sleep(keeper));
+  ASSERT_EQ(try_send(other, keeper), Status::kOk);
+  EXPECT_TRUE(is_readable(keeper, kWaitMs));
 }
 
 }  // namespace
