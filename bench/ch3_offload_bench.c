@@ -877,7 +877,8 @@ static void run_named(const char *name)
 
 /* ---- What was measured, and where ---- */
 
-/* The driver of ch3:offload, as its control variable has it. False with another device. */
+/* The driver of ch3:offload, as its control variable has it. Another device of a tree that was grafted has that
+ * variable, too, and no driver. */
 static bool read_driver(char *text, size_t capacity)
 {
     int provided, index, count = 0;
@@ -946,7 +947,7 @@ static void print_machine(void)
 {
     char library[MPI_MAX_LIBRARY_VERSION_STRING], driver[1024];
     int length = 0;
-    bool is_mpich = false;
+    bool is_mpich = false, is_offload = false;
     if (world_rank == 0) {
         MPI_Get_library_version(library, &length);
         printf("# ch3_offload_bench: %d processes, %ld cores on the node of rank 0\n", world_size,
@@ -955,11 +956,12 @@ static void print_machine(void)
             if (strncmp(line, "MPICH Version", 13) == 0 || strncmp(line, "MPICH Device", 12) == 0) {
                 printf("# %s\n", line);
                 is_mpich = true;
+                is_offload = is_offload || strstr(line, "ch3:offload") != NULL;
             }
         }
         if (!is_mpich)
             printf("# library: %s\n", library);        /* its first line */
-        if (read_driver(driver, sizeof driver))
+        if (is_offload && read_driver(driver, sizeof driver))
             printf("# driver: %s (MPIR_CVAR_CH3_OFFLOAD_NIC)\n", driver);
     }
     print_places();
