@@ -212,7 +212,7 @@ void ch3_offload_classify(ch3_offload_channel_t* channel, uint64_t bits, int tra
 }
 
 void ch3_offload_introduce(ch3_offload_channel_t* channel, uint32_t peer, const char* card) {
-  of(channel).port().introduce(PeerId{peer}, card);
+  of(channel).introduce(PeerId{peer}, card);
   of(channel).commanded();
 }
 

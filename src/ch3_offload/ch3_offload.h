@@ -255,8 +255,8 @@ enum {
  *  messages that wait come along: the messages of a channel keep their order. Those of others may overtake them. */
 void ch3_offload_classify(ch3_offload_channel_t * channel, uint64_t bits, int traffic_class);
 
-/** Answers CH3_OFFLOAD_CARD_WANTED with the card that `peer` published (ch3_offload_card in that process). "":
- *  the card cannot be had, and the peer is given up. */
+/** Answers CH3_OFFLOAD_CARD_WANTED with the card that `peer` published (ch3_offload_card in that process), or says
+ *  it before it is asked for. "": the card cannot be had, and the peer is given up. */
 void ch3_offload_introduce(ch3_offload_channel_t * channel, uint32_t peer, const char *card);
 
 /** Answers CH3_OFFLOAD_PACKET_OFFER: where the bytes belong, and how many go there in one run. The memory stays

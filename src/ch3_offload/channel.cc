@@ -15,6 +15,8 @@
 #include "ch3_offload/node_settings.h"
 #include "ch3_offload/process_thread.h"
 #include "ch3_offload/settings.h"
+#include "engine/card.h"
+#include "engine/wire.h"
 #include "nic/host_driver.h"
 #include "nic/process_driver.h"
 #include "nic/traced_port.h"
@@ -134,8 +136,9 @@ std::optional<Error> Channel::make_providers(const ch3_offload_config_t& config)
 }
 
 std::optional<Error> Channel::make_shm(const ch3_offload_config_t& config) {
-  Result<std::unique_ptr<Provider>> provider = make_node_provider(config, self_, &Channel::log_line, this);
+  Result<std::unique_ptr<ShmProvider>> provider = make_node_provider(config, self_, &Channel::log_line, this);
   if (!provider.ok()) return provider.error();
+  node_provider_ = provider.value().get();
   providers_.push_back(std::move(provider.value()));
   return {};
 }
@@ -145,6 +148,16 @@ std::optional<Error> Channel::make_verbs(const ch3_offload_config_t& config) {
   if (!provider.ok()) return provider.error();
   providers_.push_back(std::move(provider.value()));
   return {};
+}
+
+void Channel::introduce(PeerId peer, std::string_view card) {
+  const std::optional<Card> parsed = parse_card(card);
+  const bool is_ours = thread_driver_ == nullptr && node_provider_ != nullptr;  // Not its thread's.
+  if (is_ours && parsed && !parsed->names && parsed->version == "v=" + std::to_string(wire::kWireVersion)) {
+    for (std::string_view addresses = parsed->addresses; !addresses.empty();)
+      node_provider_->prepare(peer, next_piece(addresses, ';'));
+  }
+  port_->introduce(peer, card);
 }
 
 void Channel::log_line(void* context, LogScope scope, const char* line) {

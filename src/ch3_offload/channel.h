@@ -34,6 +34,8 @@
 
 namespace ch3_offload {
 
+class ShmProvider;
+
 class Channel final : private MovesCallDriven {
  public:
   /// Makes the providers that `config` (checked before) asks for, and the engine over them.
@@ -43,6 +45,9 @@ class Channel final : private MovesCallDriven {
   Channel& operator=(const Channel&) = delete;
 
   Port& port() noexcept { return *port_; }
+  /// As Port::introduce(). Connects to a process of this node ahead of its first message, where the provider is
+  /// the caller's: ShmProvider::prepare().
+  void introduce(PeerId peer, std::string_view card);
   /// After a command that another thread may have given during a sleep: ends the sleep if something is left
   /// that no descriptor tells of.
   void commanded() noexcept {
@@ -125,6 +130,7 @@ class Channel final : private MovesCallDriven {
   std::unique_ptr<Trace> engine_trace_;  ///< Null: no trace.
   std::unique_ptr<Trace> client_trace_;  ///< Likewise. Also of how this process waits.
   std::vector<std::unique_ptr<Provider>> providers_;
+  ShmProvider* node_provider_ = nullptr;  ///< In providers_. Null: there is none.
   Provider* looks_over_ = nullptr;  ///< By which peers of the node are seen on this processor. Null: none.
   std::unique_ptr<Port> port_;
   ThreadDriver* thread_driver_ = nullptr;    ///< What port_ is or has, if it is one.

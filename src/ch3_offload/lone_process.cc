@@ -27,7 +27,7 @@ Result<std::vector<std::unique_ptr<Provider>>> make_lone_providers(const ch3_off
   std::vector<std::unique_ptr<Provider>> providers;
   const std::string_view fabric = config.fabric;
   if (fabric != "verbs") {
-    Result<std::unique_ptr<Provider>> node = make_node_provider(config, kLoneSelf, log.write, log.context);
+    Result<std::unique_ptr<ShmProvider>> node = make_node_provider(config, kLoneSelf, log.write, log.context);
     if (!node.ok()) return node.error();
     providers.push_back(std::move(node.value()));
   }

@@ -69,10 +69,10 @@ EngineConfig engine_config(const ch3_offload_config_t& config) {
   return engine;
 }
 
-Result<std::unique_ptr<Provider>> make_node_provider(const ch3_offload_config_t& config, PeerId self,
-                                                     void (*log)(void* context, LogScope scope,
-                                                                 const char* line),
-                                                     void* log_context) {
+Result<std::unique_ptr<ShmProvider>> make_node_provider(const ch3_offload_config_t& config, PeerId self,
+                                                        void (*log)(void* context, LogScope scope,
+                                                                    const char* line),
+                                                        void* log_context) {
   ShmConfig shm = shm_config(config);
   shm.self = self;
   static_assert(sizeof shm.job_secret == sizeof config.secret);
@@ -80,9 +80,7 @@ Result<std::unique_ptr<Provider>> make_node_provider(const ch3_offload_config_t&
   shm.peer_limit = config.job_size;
   shm.log = log;
   shm.log_context = log_context;
-  Result<std::unique_ptr<ShmProvider>> provider = ShmProvider::create(shm);
-  if (!provider.ok()) return provider.error();
-  return std::unique_ptr<Provider>(std::move(provider.value()));
+  return ShmProvider::create(shm);
 }
 
 Result<std::unique_ptr<Provider>> make_network(const ch3_offload_config_t& config, PeerId self,

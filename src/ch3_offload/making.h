@@ -19,6 +19,7 @@
 #include "nic/wait_policy.h"
 #include "rdma/log.h"
 #include "rdma/provider.h"
+#include "rdma/shm/shm_provider.h"
 
 namespace ch3_offload {
 
@@ -29,10 +30,10 @@ inline constexpr std::size_t kSharedSelfCopyBytes = std::size_t{64} << 10;
 EngineConfig engine_config(const ch3_offload_config_t& config);
 
 /// The shm provider of process `self`.
-Result<std::unique_ptr<Provider>> make_node_provider(const ch3_offload_config_t& config, PeerId self,
-                                                     void (*log)(void* context, LogScope scope,
-                                                                 const char* line),
-                                                     void* log_context);
+Result<std::unique_ptr<ShmProvider>> make_node_provider(const ch3_offload_config_t& config, PeerId self,
+                                                        void (*log)(void* context, LogScope scope,
+                                                                    const char* line),
+                                                        void* log_context);
 
 /// The verbs provider of process `self`. The error's message names the settings that narrow its choice.
 Result<std::unique_ptr<Provider>> make_network(const ch3_offload_config_t& config, PeerId self,

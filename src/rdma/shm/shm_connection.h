@@ -70,10 +70,15 @@ struct Hello {
   std::array<std::uint64_t, 2> socket_id{};  ///< ShmAddress::socket_id of the process that connects.
   std::uint32_t own = 0;                     ///< PeerId of the process that connects, at itself.
   std::uint32_t known_as = 0;  ///< PeerId of the process that it connects to, at the one that connects.
+  /// Not 0: nobody wants to send yet (ShmProvider::prepare()). Its end is that of a process that was never
+  /// met, unless a record comes.
+  std::uint32_t is_ahead = 0;
+  std::uint32_t reserved = 0;  ///< 0.
 };
-static_assert(sizeof(Hello) == 64 && offsetof(Hello, sender) == 8 && offsetof(Hello, ring_bytes) == 16 &&
+static_assert(sizeof(Hello) == 72 && offsetof(Hello, sender) == 8 && offsetof(Hello, ring_bytes) == 16 &&
               offsetof(Hello, secret) == 24 && offsetof(Hello, socket_id) == 40 &&
-              offsetof(Hello, own) == 56 && offsetof(Hello, known_as) == 60);
+              offsetof(Hello, own) == 56 && offsetof(Hello, known_as) == 60 &&
+              offsetof(Hello, is_ahead) == 64);
 
 /// The answer, with two files attached: the receiver's doorbell and its activity bits.
 struct Welcome {

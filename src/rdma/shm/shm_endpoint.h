@@ -68,6 +68,10 @@ struct ShmEndpoint final : Endpoint {
   ForkClosedDescriptor in_socket;
   bool welcome_due = false;  ///< The Welcome was not sent yet. Nothing else may be sent before it.
 
+  /// The caller has connected to it, or the peer has said that it will send, or has sent: on_peer_down()
+  /// tells its end.
+  bool is_met = false;
+
   // Its end.
   bool dying = false;  ///< In dying_: what it sent is delivered, then on_peer_down() is called.
   ShmEndpoint* next_dying = nullptr;  ///< In dying_.

@@ -222,6 +222,7 @@ void ShmProvider::attach(Newcomer socket, const Hello& hello, FileDescriptor rin
   peer.address = {address_.node_id, hello.socket_id};
   peer.names = names_in(hello);
   peer.has_address = true;
+  peer.is_met |= hello.is_ahead == 0;
   peer.in_memory = std::move(memory);
   peer.in_socket = std::move(socket);
   peer.awaits_connection = false;
@@ -480,6 +481,7 @@ bool ShmProvider::end(PeerId id) noexcept {
     return false;
   }
   if (peer->down) return false;
+  peer->is_met = true;
   start_dying(*peer, Status::kPeerFailed);
   return true;
 }
@@ -506,6 +508,7 @@ std::size_t ShmProvider::deliver_deaths(Sink& sink, std::size_t budget) noexcept
         link = &peer.next_dying;
         continue;
       }
+      peer.is_met |= inbound.ring.position() != 0;
       inbound.ring = RingConsumer();  // It keeps its place: the number of its bit is its index.
       peer.in_memory.reset();
     }
@@ -523,6 +526,7 @@ std::size_t ShmProvider::deliver_deaths(Sink& sink, std::size_t budget) noexcept
     peer.out.shut();
     if (peer.reason == Status::kProtocol)
       log_("shm: peer %u does not follow the protocol; its connection is closed", index_of(peer.id));
+    if (!peer.is_met && peer.reason == Status::kPeerFailed) continue;
     sink.on_peer_down(peer.id, peer.reason);
     ++delivered;
   }

@@ -75,7 +75,7 @@ std::optional<Error> ShmProvider::set_up() {
   if (!page.ok()) return page.error();
   activity_ = ActivityBits(std::move(page.value()), std::move(file.value()));
 
-  say_few_descriptors();
+  count_descriptors();
   const std::size_t longest_slot = std::min(kLongestSlotBytes, longest_payload(config_.ring_bytes));
   memory_ = RingMemory(config_.memory_bytes, config_.processes_on_node, config_.ring_bytes,
                        static_cast<std::size_t>(page_bytes), longest_slot);
@@ -94,8 +94,9 @@ std::optional<Error> ShmProvider::set_up() {
   return {};
 }
 
-/// Says it now if the connections to all processes of the node will not find descriptors.
-void ShmProvider::say_few_descriptors() const noexcept {
+/// Says it now if the connections to all processes of the node will not find descriptors. Where there are
+/// plenty, connections are made ahead.
+void ShmProvider::count_descriptors() noexcept {
   constexpr rlim_t kEach = 1;       // Of a peer: RULE ONE CONNECTION.
   constexpr rlim_t kForMoment = 1;  // A connection that does not stay. Its files have spares_.
   rlimit limit{};
@@ -103,6 +104,7 @@ void ShmProvider::say_few_descriptors() const noexcept {
   if (!lowest.valid() || ::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   const auto open = static_cast<rlim_t>(lowest.get());
   const rlim_t needed = open + kEach * (config_.processes_on_node - 1) + kForMoment;
+  may_prepare_ = config_.processes_on_node <= kMostPrepared && limit.rlim_cur >= 4 * needed;
   if (needed <= limit.rlim_cur) return;
   log_(LogScope::kNode,
        "shm: a process may open %llu files here, which is too few for messages between all %zu processes of "
@@ -143,6 +145,8 @@ Result<Endpoint*> ShmProvider::connect(PeerId id, std::string_view address,
     return Error{Status::kUnreachable, 0,
                  "shm: peer " + std::to_string(index_of(id)) + " has other numbers for us than it had"};
   const PeerNames common{config_.self, id};
+  peer.is_met = true;
+  if (peer.out.attached()) peer.sending = Status::kOk;  // Of connect() or prepare().
   if (peer.sending == Status::kOk) return &peer;
   try {
     if (std::optional<Error> error =
@@ -157,6 +161,22 @@ Result<Endpoint*> ShmProvider::connect(PeerId id, std::string_view address,
   peer.sending = Status::kOk;
   peer.short_since_ns = 0;
   return &peer;
+}
+
+void ShmProvider::prepare(PeerId id, std::string_view address) noexcept {
+  const std::optional<ShmAddress> parsed = ShmAddress::parse(address);
+  if (!may_prepare_ || !parsed || !reaches(address) || index_of(id) >= config_.peer_limit ||
+      id == config_.self)
+    return;
+  ShmEndpoint* peer = nullptr;
+  try {
+    peer = &find_or_make(id);
+    if (peer->dying || peer->down || peer->out.attached()) return;
+    if (peer->has_address && peer->address.socket_id != parsed->socket_id) return;
+    if (!connect_anew(*peer, *parsed, peer->has_address ? peer->names : PeerNames{config_.self, id})) return;
+  } catch (const std::bad_alloc&) {
+  }
+  if (peer != nullptr) forget_sending(*peer);
 }
 
 /// A shortage may pass, and the peer must not wait for ever if it does not.
@@ -247,6 +267,7 @@ std::optional<Error> ShmProvider::try_connect(ShmEndpoint& peer) {
   hello.receiver = index_of(peer.names.own);
   hello.own = index_of(config_.self);
   hello.known_as = index_of(peer.id);
+  hello.is_ahead = peer.is_met ? 0 : 1;
   hello.ring_bytes = config_.ring_bytes;
   hello.secret = config_.job_secret;
   hello.socket_id = address_.socket_id;

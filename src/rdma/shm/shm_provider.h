@@ -75,6 +75,13 @@ class ShmProvider final : public Provider {
   using Provider::connect;
   Result<Endpoint*> connect(PeerId peer, std::string_view address,
                             const std::optional<PeerNames>& names) override;
+  /// Makes the ring to a process of this node and passes it on, so that connect(), which may be called much
+  /// later, finds it made: a first message then takes as long as any other. Nothing else follows from it:
+  /// if the peer ends before connect() was called, and has sent nothing, on_peer_down() is not called, and
+  /// connect() fails with kPeerFailed. Has no effect on a node with more than kMostPrepared processes,
+  /// where descriptors are few, and after any error: connect() does it then. Both must have common numbers.
+  void prepare(PeerId peer, std::string_view address) noexcept;
+  static constexpr std::size_t kMostPrepared = 9;
   std::string address_of(PeerId peer) const override;
   Status register_memory(void* address, std::size_t length_bytes, Access access,
                          MemoryRegion& region) noexcept override;
@@ -103,7 +110,7 @@ class ShmProvider final : public Provider {
   };
 
   /// With at most so many rings, poll() looks at all of them. With more, it asks for activity bits.
-  static constexpr std::size_t kMostRingsWithoutBits = 8;
+  static constexpr std::size_t kMostRingsWithoutBits = kMostPrepared - 1;
 
   /// A connection whose Hello has not arrived yet.
   using Newcomer = ForkClosedDescriptor;
@@ -128,7 +135,7 @@ class ShmProvider final : public Provider {
   std::optional<Error> make_ring(ShmEndpoint& peer);
   std::optional<Error> connect_anew(ShmEndpoint& peer, const ShmAddress& address, const PeerNames& names);
   std::optional<Error> try_connect(ShmEndpoint& peer);
-  void say_few_descriptors() const noexcept;
+  void count_descriptors() noexcept;
   Error in_time(ShmEndpoint& peer, Error error);
   void try_connect_later(ShmEndpoint& peer) noexcept;
   void forget_sending(ShmEndpoint& peer) noexcept;
@@ -210,6 +217,7 @@ class ShmProvider final : public Provider {
   const Log log_;
   Capabilities capabilities_;
   ShmAddress address_;
+  bool may_prepare_ = false;
   ForkClosedDescriptor listener_;
   FileDescriptor epoll_;
   FileDescriptor alarm_;                  ///< A timer, watched by epoll_. See wake_sleeper().

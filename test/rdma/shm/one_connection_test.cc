@@ -178,5 +178,70 @@ TEST_F(OneConnection, AnEndWaitsForACopyThatHasBegun) {
   }
 }
 
+class Prepared : public OneConnection {
+ protected:
+  void prepare_both() {
+    at(kA).prepare(kB, at(kB).local_address());
+    at(kB).prepare(kA, at(kA).local_address());
+    settle();
+  }
+};
+
+TEST_F(Prepared, NothingIsMadeForAFirstMessage) {
+  prepare_both();
+  const int before = open_sockets();
+  const int next = FileDescriptor(::dup(0)).get();
+  ASSERT_TRUE(connect(kA, kB));
+  ASSERT_EQ(try_send(kA, kB), Status::kOk);
+  EXPECT_EQ(open_sockets(), before);
+  EXPECT_EQ(FileDescriptor(::dup(0)).get(), next);
+  EXPECT_EQ(poll(kB), 1u);
+  EXPECT_EQ(messages(kB), 1u);
+}
+
+TEST_F(Prepared, WhoPreparesNothingIsConnectedTo) {
+  at(kA).prepare(kB, at(kB).local_address());
+  settle();
+  ASSERT_TRUE(connect(kB, kA));
+  ASSERT_EQ(try_send(kB, kA), Status::kOk);
+  settle();
+  ASSERT_TRUE(connect(kA, kB));
+  ASSERT_EQ(try_send(kA, kB), Status::kOk);
+  settle();
+  EXPECT_EQ(messages(kA), 1u);
+  EXPECT_EQ(messages(kB), 1u);
+}
+
+/// As if there had been no connection.
+TEST_F(Prepared, NobodyHearsOfTheEndOfAProcessThatWasNotMet) {
+  prepare_both();
+  kill(kB);
+  poll_for_ms(kA, 5);
+  EXPECT_EQ(sink(kA).events.size(), 0u);
+  const Result<Endpoint*> late = at(kA).connect(kB, at(kA).address_of(kB));
+  ASSERT_FALSE(late.ok());
+  EXPECT_EQ(late.error().status, Status::kPeerFailed);
+}
+
+TEST_F(Prepared, TheEndOfAProcessThatWasMetIsTold) {
+  for (const bool has_sent : {false, true}) {
+    SetUp();
+    prepare_both();
+    ASSERT_TRUE(has_sent ? connect(kB, kA) : connect(kA, kB));
+    if (has_sent) ASSERT_EQ(try_send(kB, kA), Status::kOk);
+    sink(kA).events.clear();
+    kill(kB);
+    poll_for_ms(kA, 5);
+    EXPECT_EQ(ends(kA), 1u) << has_sent;
+  }
+}
+
+TEST_F(Prepared, WhoIsGivenUpIsTold) {
+  prepare_both();
+  EXPECT_TRUE(at(kA).end(kB));
+  settle();
+  EXPECT_EQ(ends(kA), 1u);
+}
+
 }  // namespace
 }  // namespace ch3_offload

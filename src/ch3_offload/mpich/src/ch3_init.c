@@ -45,18 +45,16 @@ uint64_t MPIDI_CH3I_Error_bits(void)
 
 /* ---- what the engine asks, and what it says to the user ---- */
 
-/* Cards of processes of this node, by local rank. NULL: to be asked for when it is wanted. To ask the
- * process manager takes longer than all else of a first message within a node. Nodes with more processes
- * do without: each process asks for all cards at its start. */
-static char *node_cards[MOST_NODE_CARDS];
-
 static void get_card(int peer, char *card)
 {
     if (MPIDI_PG_GetConnString(MPIDI_Process.my_pg, peer, card, CARD_BYTES) != MPI_SUCCESS)
         card[0] = '\0';
 }
 
-static void get_node_cards(void)
+/* Says the cards of the node's processes before they are asked for: to ask the process manager takes longer
+ * than all else of a first message within a node. Nodes with more processes do without, for each process
+ * asks for all. */
+static void introduce_node(void)
 {
     char card[CARD_BYTES];
     int i;
@@ -66,31 +64,14 @@ static void get_node_cards(void)
             continue;
         get_card(MPIR_Process.node_local_map[i], card);
         if (card[0] != '\0')
-            node_cards[i] = MPL_strdup(card);
-    }
-}
-
-static void free_node_cards(void)
-{
-    int i;
-
-    for (i = 0; i < MOST_NODE_CARDS; i++) {
-        MPL_free(node_cards[i]);
-        node_cards[i] = NULL;
+            ch3_offload_introduce(MPIDI_CH3I_channel, (uint32_t) MPIR_Process.node_local_map[i], card);
     }
 }
 
 void MPIDI_CH3I_Card_wanted(uint32_t peer)
 {
     char card[CARD_BYTES];
-    int i;
 
-    for (i = 0; i < MOST_NODE_CARDS; i++) {
-        if (node_cards[i] != NULL && (uint32_t) MPIR_Process.node_local_map[i] == peer) {
-            ch3_offload_introduce(MPIDI_CH3I_channel, peer, node_cards[i]);
-            return;
-        }
-    }
     get_card((int) peer, card);
     ch3_offload_introduce(MPIDI_CH3I_channel, peer, card);
 }
@@ -362,7 +343,7 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
     mpi_errno = MPIDI_PG_SetConnInfo(pg_rank, ch3_offload_card(MPIDI_CH3I_channel));
     MPIR_ERR_CHECK(mpi_errno);
     if (strcmp(config.nic, "process") != 0)     /* There, the node's processor knows them. */
-        get_node_cards();
+        introduce_node();
 
   fn_exit:
     MPIR_FUNC_EXIT;
@@ -403,7 +384,6 @@ int MPIDI_CH3_Finalize(void)
     MPIDI_CH3I_channel = NULL;
     MPIDI_CH3I_events = NULL;
     ch3_offload_destroy(channel);
-    free_node_cards();
     while (warning_count > 0)
         MPL_free(warnings[--warning_count]);
 
