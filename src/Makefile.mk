@@ -14,6 +14,7 @@ rdma_sources = \
 	src/rdma/memcheck.h \
 	src/rdma/monotonic_clock.h \
 	src/rdma/rdma_devices.h \
+	src/rdma/peer_table.h \
 	src/rdma/provider.h \
 	src/rdma/registrar.h \
 	src/rdma/shm/bulk_copy.cc \

@@ -802,6 +802,7 @@ EXTRA_DIST += \
 	test/over-mpi \
 	test/portals/am_peers.c \
 	test/portals/both.c \
+	test/portals/come_and_go.c \
 	test/portals/poller.c \
 	test/portals/rank_must.h \
 	test/portals/run \

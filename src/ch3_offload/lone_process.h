@@ -21,7 +21,7 @@ namespace ch3_offload {
 
 /// The engine's number for the process itself.
 inline constexpr PeerId kLoneSelf{0};
-/// Processes that one can meet, itself included. Each that has gone keeps its number.
+/// Processes that one can have met at a time, itself included.
 inline constexpr std::uint32_t kMostLonePeers = 1U << 20;
 
 /// Where lines for the user go; as in Log.

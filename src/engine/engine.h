@@ -388,6 +388,11 @@ class Engine {
   /// oneself.
   void fail_peer(PeerId peer) noexcept;
 
+  /// Frees what was kept of a peer of the book that has failed, also by the providers. The caller never names
+  /// this PeerId again; operations that still do are kPeerFailed. Its next_generation() may be another
+  /// process. Returns false if something still uses it: call it again later.
+  bool forget_peer(PeerId peer) noexcept;
+
   /// `peer` said goodbye: the end of its connection is not a failure. Unfinished operations with it
   /// still are.
   void close_peer(PeerId peer) noexcept;

@@ -212,6 +212,16 @@ void Engine::State::purge_message(IncomingMessage& message, Status reason) noexc
   forget_message(message);
 }
 
+/// REQUIRES: it has failed. Nobody hears of them: only of a peer that is forgotten.
+void Engine::State::purge_messages_of(const Peer& peer) noexcept {
+  const auto is_its = [&](const UnexpectedEntry& entry) {
+    return static_cast<const IncomingMessage&>(entry).peer == &peer;
+  };
+  matcher.take_unexpected_if(is_its, [&](UnexpectedEntry& entry) {
+    purge_message(static_cast<IncomingMessage&>(entry), Status::kPeerFailed);
+  });
+}
+
 /// progress() calls end(): another provider may have a connection with that peer, too.
 void Engine::State::on_peer_down(PeerId id, Status reason) noexcept {
   if (Peer* const peer = met(id); peer != nullptr) doom(*peer, reason);

@@ -59,15 +59,13 @@ std::string why_unreachable(std::span<Provider* const> providers, const std::str
 }  // namespace
 
 Peer* Engine::State::make_known(PeerId id) noexcept {
-  const std::size_t index = index_of(id);
+  Peer* made = nullptr;
   try {
-    if (index >= peers.size()) peers.resize(std::max(index + 1, peers.size() * 2));
-    peer_slots = peers.size();
-    peers[index] = std::make_unique<Peer>(id);
+    made = &peers.make(id);
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
-  Peer& peer = *peers[index];
+  Peer& peer = *made;
   if (missed.take(id)) [[unlikely]]
     doom(peer, Status::kNoMemory);
   return &peer;
@@ -296,6 +294,24 @@ void Engine::close_peer(PeerId id) noexcept {
 void Engine::fail_peer(PeerId id) noexcept {
   if (id == state_->config.self) return;
   if (Peer* const peer = state_->met(id)) state_->end(*peer);
+}
+
+bool Engine::forget_peer(PeerId id) noexcept {
+  State& state = *state_;
+  if (!state.peers.is_current(id)) return true;
+  if (Peer* const peer = state.find(id)) {
+    if (peer->state != PeerState::kFailed) return false;
+    state.purge_messages_of(*peer);
+    if (peer->news_hook.linked() || peer->active_hook.linked() || peer->credit_hook.linked() ||
+        peer->borrower_hook.linked())
+      return false;
+    peer->books = &peer->own_books;
+    peer->lane = nullptr;
+    peer->endpoint = nullptr;
+  }
+  bool is_forgotten = true;
+  for (Provider* const provider : state.providers) is_forgotten &= provider->forget(id);
+  return is_forgotten && state.peers.forget(id);
 }
 
 }  // namespace ch3_offload

@@ -36,6 +36,7 @@
 #include "engine/target_operations.h"
 #include "engine/trace.h"
 #include "engine/wire.h"
+#include "rdma/peer_table.h"
 
 namespace ch3_offload {
 
@@ -49,8 +50,7 @@ struct Engine::State final : Sink {
   const bool has_caches;                  ///< Any of these.
   const std::size_t most_buffered_sends;  ///< To one peer.
   Matcher matcher;
-  std::vector<std::unique_ptr<Peer>> peers;  ///< By PeerId; grows as they appear. Null: never spoken to.
-  std::size_t peer_slots = 0;                ///< peers.size(), which is a difference and takes longer.
+  PeerTable<Peer> peers;
   MissedPeers missed;
   Pool<SendOperation> sends;
   Pool<PacketOperation> packets;
@@ -157,9 +157,8 @@ struct Engine::State final : Sink {
   void remove_news(Peer& peer) noexcept;
 
   // engine_peers.cc
-  Peer* find(PeerId id) const noexcept {  ///< Null: it is not known.
-    return index_of(id) < peer_slots ? peers[index_of(id)].get() : nullptr;
-  }
+  /// Null: it is not known. Providers and the book name nobody whom forget_peer() has ended.
+  Peer* find(PeerId id) const noexcept { return peers.at(id); }
   Peer* known(PeerId id) noexcept {  ///< Null: no memory.
     Peer* const peer = find(id);
     return peer != nullptr ? peer : make_known(id);
@@ -458,6 +457,7 @@ struct Engine::State final : Sink {
   bool on_cancel(Peer& peer, std::span<const std::byte> message) noexcept;
   bool on_cancel_reply(Peer& peer, std::span<const std::byte> message) noexcept;
   void purge_message(IncomingMessage& message, Status reason) noexcept;
+  void purge_messages_of(const Peer& peer) noexcept;
   void end(Peer& peer) noexcept;  ///< Fails it, now or after on_peer_down(). Not from a Sink's call.
   void fail(Peer& peer, Status reason) noexcept;
 

@@ -127,7 +127,7 @@ bool Engine::State::on_target_request(Peer& peer, std::span<const std::byte> mes
   TargetHeader header = header_of(request);
   const bool is_open = request.interface < kTargetInterfaces && interfaces[request.interface] != nullptr;
   const TargetPlacement placement =
-      is_open ? interfaces[request.interface]->arrive(index_of(peer.id), request.table, header)
+      is_open ? interfaces[request.interface]->arrive(slot_of(peer.id), request.table, header)
               : TargetPlacement::refused(TargetFailure::kDropped);
   if (placement.is_refused()) {
     if (is_answered(request) || is_announced(request))

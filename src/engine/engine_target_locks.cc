@@ -110,7 +110,7 @@ void Engine::State::settle_lock(std::uint8_t interface, std::uint32_t table, Tar
 void Engine::State::answer_lock(std::uint8_t interface, const TargetLock::Waiter& waiter,
                                 TargetFailure failure) noexcept {
   if (waiter.peer != index_of(config.self))
-    return send_target_answer(*peers[waiter.peer], wire::Kind::kTargetAck,
+    return send_target_answer(*peers.at(PeerId{waiter.peer}), wire::Kind::kTargetAck,
                               make_answer(failure, waiter.question));
   const auto own = own_locks.find(waiter.question);
   if (own == own_locks.end() || own->second.interface != interface) return;

@@ -128,6 +128,9 @@ Status Engine::request(PeerId id, const TargetRequest& request, const TargetHold
 Status Engine::State::begin_request(PeerId id, const TargetRequest& request,
                                     const TargetHold& hold) noexcept {
   if (id == config.self) return request.is_of_lock() ? lock_own(request) : request_to_self(request, hold);
+  // A triggered operation may come after the end of the process that it names.
+  if (!peers.is_current(id)) [[unlikely]]
+    return Status::kPeerFailed;
   Peer* const peer = known(id);
   if (const Status status = may_send(peer); status != Status::kOk) return status;
   if (request_at_once(*peer, request)) return Status::kOk;

@@ -68,7 +68,7 @@ bool HostTargets::identify(Interface& interface, PeerId peer, ProcessId process,
     const auto rank = interface.rank_of.find(process);
     its = make_logical_id(rank == interface.rank_of.end() ? kNoRank : rank->second);
   }
-  return interface.targets->identify(index_of(peer), its, user);
+  return interface.targets->identify(slot_of(peer), its, user);
 }
 
 bool HostTargets::identify_all(Interface& interface) noexcept {
@@ -102,11 +102,16 @@ void HostTargets::on_process(PeerId peer, ProcessId process, UserId user) noexce
 /// The engine keeps a card for which it has not asked. A peer without one fails, and the book forgets it.
 void HostTargets::on_card(PeerId peer, std::string_view card) noexcept { engine_.introduce(peer, card); }
 
+/// The engine may have had no connection with it, by which it would have learnt that.
+void HostTargets::on_replaced(PeerId peer) noexcept { engine_.fail_peer(peer); }
+
+bool HostTargets::on_unused(PeerId peer) noexcept { return engine_.forget_peer(peer); }
+
 void HostTargets::on_event(const Event& event) noexcept {
   if (event.kind != Event::Kind::kPeerFailed) return;
   known_.erase(index_of(event.peer));
   for (const Interface& interface : interfaces_)
-    if (interface.targets != nullptr) interface.targets->forget(index_of(event.peer));
+    if (interface.targets != nullptr) interface.targets->forget(slot_of(event.peer));
   book_.forget(event.peer);
 }
 

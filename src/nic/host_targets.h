@@ -113,6 +113,8 @@ class HostTargets final : public TargetPort, private ProcessBook::Listener {
 
   void on_process(PeerId peer, ProcessId process, UserId user) noexcept override;
   void on_card(PeerId peer, std::string_view card) noexcept override;
+  void on_replaced(PeerId peer) noexcept override;
+  bool on_unused(PeerId peer) noexcept override;
   void on_event(const Event& event) noexcept;
   std::size_t take_events() noexcept;
   Known* known(PeerId peer) noexcept;

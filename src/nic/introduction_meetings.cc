@@ -253,6 +253,8 @@ std::size_t Introductions::on_card_of_guest(Listener& listener, std::size_t inde
   }
   const auto found = by_id_.find(card.sender);
   std::size_t process = found != by_id_.end() ? found->second : SIZE_MAX;
+  const std::size_t before =
+      process != SIZE_MAX && processes_[process].state == State::kMet ? process : SIZE_MAX;
   const Process* const known = process == SIZE_MAX ? nullptr : &processes_[process];
   const bool is_same = known != nullptr && known->state == State::kMet && known->instance == card.instance &&
                        known->known_as == PeerId{card.known_as};
@@ -261,6 +263,7 @@ std::size_t Introductions::on_card_of_guest(Listener& listener, std::size_t inde
     refuse(index, ProcessRefusal::kFull);
     return 1;
   }
+  if (before != SIZE_MAX && before != process) listener.on_replaced(number_of(before));
   std::size_t happened = 1 + tell(listener, process);
   if (!is_same) happened += met(listener, process, frame);
   send_card(meeting, process);

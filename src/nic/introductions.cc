@@ -35,6 +35,8 @@ constexpr std::uint64_t kTickNs = 10 * kMillisecondNs;
 constexpr std::uint64_t kLongestTickNs = 100 * kMillisecondNs;
 /// Between dials of one process whose backlog is full, or that has hung up.
 constexpr std::uint64_t kRedialNs = 20 * kMillisecondNs;
+/// So long after that, the number of such a process is free, and nothing is known of it any more.
+constexpr std::uint64_t kRememberedNs = 10'000 * kMillisecondNs;
 /// find() seeks a process that could not be reached anew after so long; the first time and at most.
 constexpr std::uint64_t kAgainNs = 100 * kMillisecondNs;
 constexpr std::uint64_t kMostAgainNs = 1000 * kMillisecondNs;
@@ -105,13 +107,19 @@ std::optional<Error> Introductions::set_up() {
 
 // Numbers
 
-/// A process gets the next number. kNoMemory: nothing was done.
+std::size_t Introductions::most_processes() const noexcept {
+  const std::uint32_t first = index_of(config_.first_peer);
+  return config_.peer_limit > first ? config_.peer_limit - first : 0;
+}
+
+/// A process gets a number. kNoMemory: nothing was done.
 Status Introductions::add(PhysicalId id, std::size_t& index) noexcept {
-  index = processes_.size();
-  if (config_.peer_limit <= index_of(config_.first_peer) ||
-      index >= config_.peer_limit - index_of(config_.first_peer))
-    return Status::kNoMemory;
+  const bool is_new = free_count_ <= kLeastFree && processes_.size() < most_processes();
+  if (!is_new && first_free_ == SIZE_MAX) return Status::kNoMemory;
+  index = is_new ? processes_.size() : first_free_;
   Process made{.id = id, .is_elsewhere = !config_.meets_on_node};
+  made.number =
+      is_new ? PeerId{index_of(config_.first_peer) + static_cast<std::uint32_t>(index)} : number_of(index);
   made.was_met = std::ranges::find(ended_, id.process()) != ended_.end();
   if (const auto old = by_id_.find(static_cast<std::uint64_t>(id.process())); old != by_id_.end()) {
     made.was_met = made.was_met || processes_[old->second].was_met;
@@ -122,12 +130,19 @@ Status Introductions::add(PhysicalId id, std::size_t& index) noexcept {
     const std::size_t room = index < processes_.capacity() ? processes_.capacity() : 2 * index + 16;
     sought_.reserve(room);
     untold_.reserve(room);
+    leaving_.reserve(room);
     processes_.reserve(room);
     by_id_.insert_or_assign(static_cast<std::uint64_t>(id.process()), index);
   } catch (const std::bad_alloc&) {
     return Status::kNoMemory;
   }
-  processes_.push_back(made);
+  if (is_new) {
+    processes_.push_back(made);
+  } else {
+    first_free_ = std::exchange(processes_[index], made).next_free;
+    if (first_free_ == SIZE_MAX) last_free_ = SIZE_MAX;
+    --free_count_;
+  }
   untold_.push_back(index);
   last_found_ = {};  // It may be that process anew.
   return Status::kOk;
@@ -159,10 +174,10 @@ Status Introductions::find(ProcessId process, PeerId& peer) noexcept {
 }
 
 void Introductions::forget(PeerId peer) noexcept {
-  if (peer < config_.first_peer || index_of(peer) - index_of(config_.first_peer) >= processes_.size()) return;
-  const std::size_t index = index_of(peer) - index_of(config_.first_peer);
+  const std::size_t index = std::size_t{slot_of(peer)} - index_of(config_.first_peer);
+  if (index >= processes_.size() || number_of(index) != peer) return;
   Process& process = processes_[index];
-  if (process.state == State::kForgotten) return;
+  if (process.state == State::kForgotten || process.state == State::kFree) return;
   if (process.dial != SIZE_MAX) end(process.dial);
   stop_seeking(index);
   std::erase(untold_, index);
@@ -172,6 +187,27 @@ void Introductions::forget(PeerId peer) noexcept {
   last_found_ = {};
   if (process.was_met) ended_[next_ended_++ % ended_.size()] = process.id.process();
   process.state = State::kForgotten;
+  leaving_.push_back(index);
+}
+
+/// The numbers of those who have gone, and that nothing uses, become free.
+void Introductions::let_go(Listener& listener) noexcept {
+  if (leaving_.empty()) return;
+  const std::uint64_t now_ns = monotonic_ns();
+  std::erase_if(leaving_, [&](std::size_t index) {
+    Process& process = processes_[index];
+    const auto found = by_id_.find(static_cast<std::uint64_t>(process.id.process()));
+    const bool is_known = found != by_id_.end() && found->second == index;
+    if (is_known && now_ns < process.again_at_ns + kRememberedNs) return false;
+    if (is_known) by_id_.erase(found);
+    if (!listener.on_unused(process.number)) return false;
+    process = {.id = {}, .number = next_generation(process.number)};
+    process.state = State::kFree;
+    (last_free_ == SIZE_MAX ? first_free_ : processes_[last_free_].next_free) = index;
+    last_free_ = index;
+    ++free_count_;
+    return true;
+  });
 }
 
 void Introductions::stop_seeking(std::size_t process) noexcept { std::erase(sought_, process); }
@@ -279,6 +315,7 @@ std::size_t Introductions::poll(Listener& listener) noexcept {
   happened += dial_those_due(listener);
   if (elapsed_ns(now_ns, last_tick_ns_) < kTickNs) return happened;
   last_tick_ns_ = now_ns;
+  let_go(listener);
   if (paused_ && guests_ < kMostGuests) resume();
   return happened + look_at_deadlines(listener);
 }

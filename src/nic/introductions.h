@@ -17,9 +17,10 @@
 // Numbers. Each side tells the other by which number it knows it, and the number that it has for itself
 // (PeerNames). If both dial at once, both exchanges carry the same numbers and have one result. A process
 // with the same id and another instance, or one that has given up this process and begun anew, gets a new
-// number. No number is used twice. A process that could not be reached keeps its dead number for a while
-// (100 ms, and twice as long after each failure, 1 s at most), so that who names it again and again uses few
-// numbers; operations on it fail at once. It may introduce itself at any time, and then gets a new number.
+// number. A process that could not be reached keeps its dead number for a while (100 ms, and twice as long
+// after each failure, 1 s at most), so that who names it again and again uses few numbers; operations on it
+// fail at once. It may introduce itself at any time, and then gets a new number. The number of a process that
+// has gone is used again, in its next generation, once nothing uses it any more (Listener::on_unused()).
 //
 // Ends. A refused dial shows that the process has ended: programs exchange ids after they have begun to
 // listen. A process that no kernel answers for, for Config::patience_ms, cannot be reached. A dial that a
@@ -103,11 +104,13 @@ class Introductions final : public ProcessBook {
     kSought,       ///< It is, or will be, dialled.
     kMet,          ///< on_card() has told its card.
     kUnreachable,  ///< on_card() has told that it has none.
-    kForgotten,    ///< The number is not used any more.
+    kForgotten,    ///< It has gone. In leaving_.
+    kFree,         ///< Nobody has the number. In a list that begins at first_free_.
   };
   /// One that has a number.
   struct Process {
     PhysicalId id;
+    PeerId number{};
     State state = State::kSought;
     bool is_told = false;         ///< on_process() was called.
     bool is_elsewhere = false;    ///< There is none of that id on this node.
@@ -115,11 +118,12 @@ class Introductions final : public ProcessBook {
     PeerId known_as{};            ///< kMet: this process, there.
     std::size_t dial = SIZE_MAX;  ///< In meetings_. SIZE_MAX: none now.
     bool was_dialled = false;
-    bool is_full = false;           ///< The last dial found its backlog full: the process lives.
-    bool was_met = false;           ///< Once. Its later numbers inherit it, as far as ended_ goes.
-    bool is_logged = false;         ///< That it cannot be reached. Its later numbers inherit it.
-    std::uint32_t failures = 0;     ///< Of this id in a row. Its later numbers inherit it.
-    std::uint64_t again_at_ns = 0;  ///< kUnreachable: find() seeks it anew from then on.
+    bool is_full = false;              ///< The last dial found its backlog full: the process lives.
+    bool was_met = false;              ///< Once. Its later numbers inherit it, as far as ended_ goes.
+    bool is_logged = false;            ///< That it cannot be reached. Its later numbers inherit it.
+    std::uint32_t failures = 0;        ///< Of this id in a row. Its later numbers inherit it.
+    std::uint64_t again_at_ns = 0;     ///< kUnreachable: find() seeks it anew from then on.
+    std::size_t next_free = SIZE_MAX;  ///< kFree.
     bool is_silence_logged = false;
     std::uint64_t unanswered_ns = 0;  ///< Of patience_ns_: sought, and no kernel has taken a dial.
     std::uint64_t silent_ns = 0;      ///< Of patience_ns_: a kernel has taken a dial.
@@ -144,11 +148,14 @@ class Introductions final : public ProcessBook {
 
   explicit Introductions(const Config& config);
   std::optional<Error> set_up();
-  PeerId number_of(std::size_t index) const noexcept {
-    return PeerId{index_of(config_.first_peer) + static_cast<std::uint32_t>(index)};
-  }
+  /// Numbers of processes that have gone, kept before one is used again: so a generation comes again late.
+  static constexpr std::size_t kLeastFree = 64;
+
+  PeerId number_of(std::size_t index) const noexcept { return processes_[index].number; }
+  std::size_t most_processes() const noexcept;
 
   Status add(PhysicalId id, std::size_t& index) noexcept;
+  void let_go(Listener& listener) noexcept;
   std::size_t tell_new(Listener& listener) noexcept;
   std::size_t tell(Listener& listener, std::size_t index) noexcept;
   std::size_t met(Listener& listener, std::size_t index, const ProcessFrame& frame) noexcept;
@@ -200,7 +207,10 @@ class Introductions final : public ProcessBook {
   std::vector<std::size_t> sought_;                       ///< Those that are kSought. Has room for all.
   std::size_t next_sought_ = 0;                           ///< Where dial_those_due() goes on.
   std::vector<std::size_t> untold_;                       ///< on_process() is due. Has room for all.
-  bool paused_ = false;                                   ///< The listeners are not watched.
+  std::vector<std::size_t> leaving_;                      ///< Those that are kForgotten. Has room for all.
+  std::size_t first_free_ = SIZE_MAX, last_free_ = SIZE_MAX;
+  std::size_t free_count_ = 0;
+  bool paused_ = false;  ///< The listeners are not watched.
   /// What find() has found last. SIZE_MAX: look it up.
   struct Found {
     ProcessId process{};

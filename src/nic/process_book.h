@@ -5,6 +5,9 @@
 // other's card, and by which number it is known there. A process that introduces itself to this one gets a
 // number, too.
 //
+// A process that has gone leaves its number, which is given to another one in its next generation. So nothing
+// grows with the number of processes that were.
+//
 // The book is the processor's: it works while the client computes.
 //
 // Threads: one, the engine's. Blocking: none.
@@ -29,6 +32,11 @@ class ProcessBook {
     virtual void on_process(PeerId peer, ProcessId process, UserId user) noexcept = 0;
     /// `peer` can be reached by that card (Engine::introduce()). Empty: it cannot be reached.
     virtual void on_card(PeerId peer, std::string_view card) noexcept = 0;
+    /// `peer` has ended: another process has its id now, and a number of its own.
+    virtual void on_replaced(PeerId peer) noexcept = 0;
+    /// find() does not give the number of `peer`, which has failed, any more. Returns whether nothing else
+    /// uses it, either: then its next generation is free. Otherwise the book asks again.
+    virtual bool on_unused(PeerId peer) noexcept = 0;
 
    protected:
     ~Listener() = default;

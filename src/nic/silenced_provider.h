@@ -47,6 +47,7 @@ class SilencedProvider final : public Provider {
   }
   std::string address_of(PeerId peer) const override { return provider_.address_of(peer); }
   bool end(PeerId peer) noexcept override { return provider_.end(peer); }
+  bool forget(PeerId peer) noexcept override { return provider_.forget(peer); }
   std::size_t max_slot_bytes(Endpoint& endpoint) const noexcept override {
     return provider_.max_slot_bytes(endpoint);
   }

@@ -40,9 +40,16 @@
 namespace ch3_offload {
 
 /// A process, as this process numbers it. The engine and all its providers use the same number; the client
-/// chooses it. Numbers are small: tables by number are arrays.
+/// chooses it. In a job it is the rank. Where processes come and go, the lower bits are a slot, which is used
+/// again when its process has gone (Provider::forget()), and the upper ones the generation, which says how
+/// often. Slots are small: tables by slot are arrays (peer_table.h).
 enum class PeerId : std::uint32_t {};
 constexpr std::uint32_t index_of(PeerId peer) noexcept { return static_cast<std::uint32_t>(peer); }
+inline constexpr std::uint32_t kPeerSlots = 1u << 20;
+constexpr std::uint32_t slot_of(PeerId peer) noexcept { return index_of(peer) % kPeerSlots; }
+constexpr std::uint32_t generation_of(PeerId peer) noexcept { return index_of(peer) / kPeerSlots; }
+/// The same slot. After the last generation comes the first one.
+constexpr PeerId next_generation(PeerId peer) noexcept { return PeerId{index_of(peer) + kPeerSlots}; }
 
 /// Which numbers two processes have for themselves and each other, as one of them sees it. In a job, where
 /// all processes use the same numbers, `known_as` is the process's own number, and `own` the peer's.
@@ -61,7 +68,8 @@ enum class WorkId : std::uint64_t {};
 
 /// A peer as its provider knows it: Provider::connect() returns it, and the calls that send take it, so that
 /// none of them looks the peer up. Each provider derives its own type from this one, and owns the objects. An
-/// endpoint is valid as long as its provider, also after on_peer_down(). Only its own provider takes it.
+/// endpoint is valid as long as its provider, also after on_peer_down(), or until forget(). Only its own
+/// provider takes it.
 class Endpoint {
  protected:
   Endpoint() = default;
@@ -211,9 +219,16 @@ class Provider : public Registrar {
   /// Constant for the provider's life.
   virtual std::size_t max_slot_bytes(Endpoint&) const noexcept { return capabilities().max_slot_bytes; }
 
+  /// `peer` has gone: on_peer_down() was called, or end() has returned false. The caller never names this
+  /// PeerId again, nor uses its endpoint and lane. Frees what was kept of it. Whoever names it from now on is
+  /// refused; its next_generation() may be another process. For processes that come and go: a job's ranks
+  /// are not used again. A Sink must not call it.
+  /// Returns false if something of the peer is still under way, or there is no memory: call it again later.
+  virtual bool forget(PeerId) noexcept { return true; }
+
   /// Grants a slot of exactly `length_bytes` for the next message to the peer. The caller fills the slot and
-  /// calls commit(), with no other call for this peer in between. The next reserve() takes back a slot that
-  /// was not committed.
+  /// calls commit(), with no other call for this peer, and no poll(), in between. The next reserve() takes
+  /// back a slot that was not committed.
   /// REQUIRES: 1 <= length_bytes <= max_slot_bytes(endpoint).
   /// kAgain: no room; retry after poll(). kPeerFailed: the connection has ended.
   virtual Status reserve(Endpoint& endpoint, std::size_t length_bytes,

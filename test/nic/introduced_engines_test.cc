@@ -3,10 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -44,10 +48,12 @@ struct Node final : ProcessBook::Listener {
     book = std::move(Introductions::create(config).value());
   }
   void on_process(PeerId peer, ProcessId process, UserId user) noexcept override {
-    EXPECT_TRUE(interface->identify(index_of(peer), process, user));
+    EXPECT_TRUE(interface->identify(slot_of(peer), process, user));
     processes[index_of(peer)] = process;
   }
   void on_card(PeerId peer, std::string_view card) noexcept override { engine->introduce(peer, card); }
+  void on_replaced(PeerId peer) noexcept override { engine->fail_peer(peer); }
+  bool on_unused(PeerId peer) noexcept override { return engine->forget_peer(peer); }
   PeerId find(const Node& other) const {
     PeerId peer{};
     EXPECT_EQ(book->find(other.book->self(), peer), Status::kOk);
@@ -206,6 +212,40 @@ TEST_F(IntroducedEngines, AProcessThatHasEndedFailsAndItsSuccessorIsAnotherOne) 
   EXPECT_NE(after, before);
   ASSERT_TRUE(run_until([&] { return a.failed.count(index_of(after)) == 1; }));
   EXPECT_EQ(a.failed[index_of(after)], Status::kUnreachable);
+}
+
+/// What a process keeps of others does not grow with the number of those that were.
+TEST_F(IntroducedEngines, ManyProcessesThatComeAndGoLeaveNothing) {
+  const auto mappings = [] {
+    std::ifstream file("/proc/self/maps");
+    return std::count(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>(), '\n');
+  };
+  Node& a = *nodes[0];
+  nodes.resize(1);
+  PeerId first{};
+  std::set<std::uint32_t> slots;
+  std::ptrdiff_t before = 0;
+  for (int i = 0; i < 150; ++i) {
+    nodes.push_back(std::make_unique<Node>(1));
+    std::vector<std::byte> sent = pattern(8, i), got(8);
+    const int received = a.receives_done;
+    receive(a, got);
+    send(*nodes[1], a, sent);
+    ASSERT_TRUE(run_until([&] { return a.receives_done == received + 1; }));
+    EXPECT_EQ(got, sent);
+    const PeerId peer = a.find(*nodes[1]);
+    if (i == 0) first = peer;
+    EXPECT_EQ(a.failed.count(index_of(peer)), 0u) << "nobody had that number";
+    slots.insert(slot_of(peer));
+    nodes.pop_back();
+    ASSERT_TRUE(run_until([&] { return a.failed.count(index_of(peer)) == 1; }));
+    if (i == 100) before = mappings();
+  }
+  EXPECT_LT(slots.size(), 100u);
+  EXPECT_LE(mappings(), before + 4);
+  TargetRequest late;
+  late.table = kTable;
+  EXPECT_EQ(a.engine->request(first, late), Status::kPeerFailed) << "as a triggered operation may";
 }
 
 }  // namespace

@@ -208,7 +208,42 @@ TEST_F(IntroductionsTest, AProcessThatIsStartedAnewGetsANewNumber) {
   ASSERT_TRUE(run_until_card(again, a_there));
   const PeerId after = a.find(again.id());
   EXPECT_NE(after, before);
+  EXPECT_EQ(a.record.replaced, std::set<std::uint32_t>{index_of(before)});
   expect_met(a, after, again, a_there);
+}
+
+TEST_F(IntroductionsTest, ManyProcessesThatComeAndGoUseFewNumbers) {
+  BookOwner& a = make();
+  std::set<std::uint32_t> numbers, slots;
+  for (int i = 0; i < 200; ++i) {
+    BookOwner& b = make();
+    const PeerId there = a.find(b.id());
+    ASSERT_TRUE(run_until_card(a, there));
+    EXPECT_TRUE(numbers.insert(index_of(there)).second) << "it is another process";
+    slots.insert(slot_of(there));
+    b.book.reset();
+    a.book->forget(there);
+    ASSERT_TRUE(run_until([&] { return !a.record.unused.empty() && a.record.unused.back() == there; }));
+  }
+  EXPECT_LT(slots.size(), 100u);
+}
+
+TEST_F(IntroductionsTest, ANumberThatIsInUseIsNotGivenToAnotherProcess) {
+  BookOwner& a = make();
+  a.record.is_in_use = true;
+  std::set<std::uint32_t> slots;
+  for (int i = 0; i < 100; ++i) {
+    BookOwner& b = make();
+    const PeerId there = a.find(b.id());
+    ASSERT_TRUE(run_until_card(a, there));
+    EXPECT_TRUE(slots.insert(slot_of(there)).second);
+    b.book.reset();
+    a.book->forget(there);
+  }
+  run_for_ms(30);
+  a.record.is_in_use = false;
+  a.record.unused.clear();
+  ASSERT_TRUE(run_until([&] { return a.record.unused.size() == slots.size(); }));
 }
 
 TEST_F(IntroductionsTest, AProcessThatWasForgottenIsMetAnewByBoth) {

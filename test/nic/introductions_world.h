@@ -11,6 +11,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -32,9 +33,19 @@ struct BookRecord final : ProcessBook::Listener {
     EXPECT_EQ(processes.count(index_of(peer)), 1u) << "the process comes before its card";
     EXPECT_TRUE(cards.emplace(index_of(peer), card).second) << "told twice";
   }
+  void on_replaced(PeerId peer) noexcept override {
+    EXPECT_TRUE(replaced.emplace(index_of(peer)).second) << "told twice";
+  }
+  bool on_unused(PeerId peer) noexcept override {
+    unused.push_back(peer);
+    return !is_in_use;
+  }
 
   std::map<std::uint32_t, ProcessId> processes;
   std::map<std::uint32_t, std::string> cards;
+  std::set<std::uint32_t> replaced;
+  std::vector<PeerId> unused;
+  bool is_in_use = false;  ///< What on_unused() says.
 };
 
 /// One process.

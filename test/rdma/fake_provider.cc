@@ -255,7 +255,7 @@ std::size_t FakeProvider::poll(Sink& sink, std::size_t budget) noexcept {
   }
   polling_ = true;
   std::size_t delivered = 0;
-  if (held_ != nullptr) forget(*std::exchange(held_, nullptr));
+  if (held_ != nullptr) let_go(*std::exchange(held_, nullptr));
   while (delivered < budget && inbox_head_ != nullptr && held_ == nullptr) {
     std::unique_ptr<Item> item = dequeue();
     if (deliver(sink, *item) == Delivery::kHeld) held_ = std::move(item);
@@ -266,7 +266,7 @@ std::size_t FakeProvider::poll(Sink& sink, std::size_t budget) noexcept {
 }
 
 /// The Sink has read a message: from now on an access to it shows.
-void FakeProvider::forget(Item& item) noexcept {
+void FakeProvider::let_go(Item& item) noexcept {
   std::memset(item.bytes.get(), kPoison, item.length_bytes);
   if (!item.injected) --item.link->slots_in_use;
 }
@@ -279,7 +279,7 @@ Delivery FakeProvider::deliver(Sink& sink, Item& item) noexcept {
       ++network_.messages_delivered_;
       network_.bytes_delivered_ += item.length_bytes;
       if (sink.on_message(item.peer, {item.bytes.get(), item.length_bytes}) == Delivery::kHeld) return Delivery::kHeld;
-      forget(item);
+      let_go(item);
       break;
     case FakeItemKind::kWriteArrived: sink.on_write_arrived(item.peer, item.immediate, item.length_bytes); break;
     case FakeItemKind::kWriteShared:

@@ -203,7 +203,7 @@ class FakeProvider final : public Provider {
   std::unique_ptr<Item> dequeue() noexcept;
   void drop_inbox() noexcept;
   Delivery deliver(Sink& sink, Item& item) noexcept;
-  static void forget(Item& item) noexcept;
+  static void let_go(Item& item) noexcept;
   Region* find_region(std::uint64_t key, const std::byte* address, std::size_t length_bytes) noexcept;
 
   FakeNetwork& network_;

@@ -710,6 +710,28 @@ TEST_P(ProviderContract, TheEndpointOfAnEndedPeerTakesNothing) {
   expect_takes_nothing(kB, kA);
 }
 
+TEST_P(ProviderContract, WhoIsForgottenIsGoneForEver) {
+  make_world(3);
+  connect_both(kA, kB);
+  connect_both(kA, kC);
+  const std::string address = at(kB).local_address();
+  send(kA, kB, Pattern(0).bytes(10));
+  send(kB, kA, Pattern(0).bytes(10));
+  ASSERT_TRUE(run_until([&] { return sink(kA).count(Kind::kMessage) == 1; }));
+  world_->kill(kB);
+  ASSERT_TRUE(run_until([&] { return sink(kA).count(Kind::kPeerDown) == 1; }));
+  ASSERT_TRUE(run_until([&] { return at(kA).forget(kB); }));
+  EXPECT_TRUE(at(kA).forget(kB));
+  EXPECT_FALSE(at(kA).end(kB));
+  const Result<Endpoint*> again = at(kA).connect(kB, address);
+  ASSERT_FALSE(again.ok());
+  EXPECT_EQ(again.error().status, Status::kPeerFailed);
+  run_a_while();
+  EXPECT_EQ(sink(kA).count(Kind::kPeerDown), 1u);
+  send(kA, kC, Pattern(1).bytes(10));
+  ASSERT_TRUE(run_until([&] { return sink(kC).count(Kind::kMessage) == 1; }));
+}
+
 TEST_P(ProviderContract, WhoWasEndedBeforeTheyMetIsRefused) {
   make_world(2);
   EXPECT_FALSE(at(kA).end(kB));

@@ -43,6 +43,7 @@ class RenumberedProvider final : public Provider {
   }
   std::string address_of(PeerId peer) const override { return inner_.address_of(number_of(peer)); }
   bool end(PeerId peer) noexcept override { return inner_.end(number_of(peer)); }
+  bool forget(PeerId peer) noexcept override { return inner_.forget(number_of(peer)); }
   std::size_t poll(Sink& sink, std::size_t budget) noexcept override {
     Renumbering renumbering(sink, place_);
     return inner_.poll(renumbering, budget);

@@ -194,10 +194,14 @@ class RingProducer : public RingEnd {
   }
 
   ch3_offload_lane_t& lane() noexcept { return lane_; }
-  /// No further record: the lane is closed, and has_room() is false.
+  /// No further record: the lane is closed, and has_room() is false. Neither touches the ring any more, nor
+  /// the peer's doorbell.
   void shut() noexcept {
     shut_ = true;
     lane_.end_limit = 0;
+    lane_.records = nullptr;
+    lane_.doorbell = nullptr;
+    lane_.activity = nullptr;
   }
 
   /// Returns whether a payload of this length fits, by what is known of the consumer.
@@ -208,7 +212,7 @@ class RingProducer : public RingEnd {
   /// consumer_position is impossible.
   bool has_room(std::size_t payload_bytes) noexcept {
     return has_room_known(payload_bytes) ||
-           (reload_consumer(std::memory_order_acquire) && go_to_room(payload_bytes));
+           (!shut_ && reload_consumer(std::memory_order_acquire) && go_to_room(payload_bytes));
   }
 
   /// The place for the payload of the next record. REQUIRES: has_room(its length).

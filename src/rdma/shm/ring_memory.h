@@ -76,6 +76,11 @@ class RingMemory {
     return wanted_bytes;
   }
 
+  /// A ring with such a window is gone.
+  void give_back(std::size_t window_bytes) noexcept {
+    if (window_bytes > guaranteed_bytes_) left_bytes_ += window_bytes - guaranteed_bytes_;
+  }
+
  private:
   static constexpr std::size_t kPlenty = 8;
 

@@ -96,7 +96,7 @@ std::string_view check_hello(std::span<const std::byte> bytes, const JobSecret& 
   if (hello.magic != Hello::kMagic || hello.size_bytes != sizeof(Hello)) return "it speaks another protocol";
   if (hello.version != Hello::kVersion) return "it speaks another version of the protocol";
   if (hello.receiver != index_of(self)) return "it looks for another process";
-  if (hello.sender >= peer_limit) return "its number is out of range";
+  if (slot_of(PeerId{hello.sender}) >= peer_limit) return "its number is out of range";
   if (hello.sender == index_of(self)) return "it calls itself by this process's number";
   return {};
 }

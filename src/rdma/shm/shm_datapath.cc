@@ -263,9 +263,11 @@ void ShmProvider::wake_sender(const ShmEndpoint& peer) noexcept {
 /// Delivers at most `budget` records of one ring.
 std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budget) noexcept {
   RingConsumer& ring = inbound.ring;
+  if (!ring.attached()) [[unlikely]]
+    return 0;
   ShmEndpoint& peer = *inbound.peer;
   std::size_t left = budget;
-  if (peer.reason == Status::kProtocol || !ring.attached()) [[unlikely]]
+  if (peer.reason == Status::kProtocol) [[unlikely]]
     return 0;
   for (; left > 0; --left) {
     // Loaded once: the peer may change it. The ring's bit may have been cleared before: "The sleep rule".

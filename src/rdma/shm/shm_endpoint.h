@@ -1,7 +1,8 @@
 // What the shm provider knows of one peer: both directions of traffic with it, and its end.
 //
-// An endpoint is made at the first contact, by connect() or by the peer's Hello, and kept until the provider
-// is destroyed. Only the provider's functions change it; see shm_provider.h.
+// An endpoint is made at the first contact, by connect() or by the peer's Hello, and kept until forget(). Its
+// memory, mappings and descriptors go when the peer is down. Only the provider's functions change it; see
+// shm_provider.h.
 
 #pragma once
 
@@ -57,7 +58,7 @@ struct ShmEndpoint final : Endpoint {
   bool is_unwatched = false;  ///< out_socket: its Welcome waits for descriptors, or has come since.
   /// The peer has closed it, and its own connection was not accepted yet.
   bool awaits_connection = false;
-  Mapping out_memory;       ///< Mapped until the end, because the caller may hold a reserved slot.
+  Mapping out_memory;       ///< Invalid: there is no ring, or it is down.
   FileDescriptor out_file;  ///< The ring's file, until it was sent to the peer.
 
   // Receiving from it.

@@ -172,7 +172,8 @@ void ShmProvider::receive_hello(std::uint32_t index) noexcept {
     if (peer != nullptr && peer->in_memory.valid()) why = "it is connected already";
     if (peer != nullptr && !is_sender_of(*peer, hello))
       why = "it is not the process that this one has connected to";
-    if (inbound_.size() == kMostActivityBits) why = "there are too many";
+    if (!peers_.is_current(PeerId{hello.sender})) why = "that process is gone";
+    if (free_place() == kMostActivityBits) why = "there are too many";
   }
   // The Hello may have come after make_room_for() looked.
   if (why.empty() && !make_room_for(PeerId{hello.sender})) why = "there is no memory for it";
@@ -189,9 +190,16 @@ bool ShmProvider::make_room_for(const Newcomer& newcomer) noexcept {
   std::array<std::byte, sizeof(Hello)> bytes;
   Hello hello;
   if (!peek(newcomer, bytes) ||
-      !check_hello(bytes, config_.job_secret, config_.self, config_.peer_limit, hello).empty())
+      !check_hello(bytes, config_.job_secret, config_.self, config_.peer_limit, hello).empty() ||
+      !peers_.is_current(PeerId{hello.sender}))
     return true;
   return make_room_for(PeerId{hello.sender});
+}
+
+/// In inbound_: for one more ring.
+std::size_t ShmProvider::free_place() const noexcept {
+  const auto is_free = [](const Inbound& each) { return each.peer == nullptr; };
+  return static_cast<std::size_t>(std::ranges::find_if(inbound_, is_free) - inbound_.begin());
 }
 
 bool ShmProvider::make_room_for(PeerId sender) noexcept {
@@ -226,9 +234,10 @@ void ShmProvider::attach(Newcomer socket, const Hello& hello, FileDescriptor rin
   peer.in_memory = std::move(memory);
   peer.in_socket = std::move(socket);
   peer.awaits_connection = false;
-  peer.inbound = static_cast<std::uint32_t>(inbound_.size());
-  inbound_.push_back({RingConsumer(peer.in_memory.address(), hello.ring_bytes), &peer});
-  inbound_.back().ring.touch();
+  peer.inbound = static_cast<std::uint32_t>(free_place());
+  if (peer.inbound == inbound_.size()) inbound_.push_back({});
+  inbound_[peer.inbound] = {RingConsumer(peer.in_memory.address(), hello.ring_bytes), &peer};
+  inbound_[peer.inbound].ring.touch();
   look_later_at(peer.inbound);
   if (!doorbell_.wants_bits() && inbound_.size() > kMostRingsWithoutBits) {
     doorbell_.ask_for_bits();
@@ -433,7 +442,9 @@ bool ShmProvider::fail_sender_of_hello(const FileDescriptor& socket) noexcept {
   std::array<std::byte, sizeof(Hello)> bytes;
   Hello hello;
   if (!peek(socket, bytes)) return false;
-  if (!check_hello(bytes, config_.job_secret, config_.self, config_.peer_limit, hello).empty()) return true;
+  if (!check_hello(bytes, config_.job_secret, config_.self, config_.peer_limit, hello).empty() ||
+      !peers_.is_current(PeerId{hello.sender}))
+    return true;
   try {
     ShmEndpoint& peer = find_or_make(PeerId{hello.sender});
     if (!peer.in_memory.valid()) start_dying(peer, Status::kUnreachable);
@@ -469,8 +480,9 @@ void ShmProvider::start_dying(ShmEndpoint& peer, Status reason) noexcept {
 }
 
 bool ShmProvider::end(PeerId id) noexcept {
-  if (index_of(id) >= config_.peer_limit) return false;
+  if (slot_of(id) >= config_.peer_limit) return false;
   take_newcomers();
+  if (!peers_.is_current(id)) return false;
   ShmEndpoint* peer = find(id);
   if (peer == nullptr) {
     try {
@@ -484,6 +496,30 @@ bool ShmProvider::end(PeerId id) noexcept {
   peer->is_met = true;
   start_dying(*peer, Status::kPeerFailed);
   return true;
+}
+
+bool ShmProvider::forget(PeerId id) noexcept {
+  ShmEndpoint* const peer = find(id);
+  if (peer != nullptr) {
+    if (!peer->down) return false;
+    std::erase(connecting_, peer);
+    for (ShmEndpoint** link = &blocked_; *link != nullptr;)
+      if (*link == peer)
+        *link = peer->next_blocked;
+      else
+        link = &(*link)->next_blocked;
+  }
+  return peers_.forget(id);
+}
+
+/// The peer is down: its memory, mappings and descriptors go.
+void ShmProvider::release(ShmEndpoint& peer) noexcept {
+  if (peer.out.attached()) memory_.give_back(peer.out.window_bytes());
+  peer.out.shut();
+  peer.out_memory.reset();
+  peer.out_file.reset();
+  peer.doorbell = PeerDoorbell();
+  peer.activity = PeerActivityBit();
 }
 
 /// Returns whether a write of the peer may still change this process's memory. The peer checks whether we
@@ -509,7 +545,7 @@ std::size_t ShmProvider::deliver_deaths(Sink& sink, std::size_t budget) noexcept
         continue;
       }
       peer.is_met |= inbound.ring.position() != 0;
-      inbound.ring = RingConsumer();  // It keeps its place: the number of its bit is its index.
+      inbound = {};
       peer.in_memory.reset();
     }
     // Completions of writes to the peer come before on_peer_down().
@@ -523,7 +559,7 @@ std::size_t ShmProvider::deliver_deaths(Sink& sink, std::size_t budget) noexcept
     peer.dying = false;
     peer.down = true;
     peer.sending = Status::kPeerFailed;
-    peer.out.shut();
+    release(peer);
     if (peer.reason == Status::kProtocol)
       log_("shm: peer %u does not follow the protocol; its connection is closed", index_of(peer.id));
     if (!peer.is_met && peer.reason == Status::kPeerFailed) continue;

@@ -121,23 +121,23 @@ bool ShmProvider::reaches(std::string_view address) const noexcept {
   return parsed && parsed->node_id == address_.node_id;
 }
 
+/// REQUIRES: peers_.is_current(peer). Throws std::bad_alloc.
 ShmEndpoint& ShmProvider::find_or_make(PeerId peer) {
-  const std::size_t index = index_of(peer);
-  if (index >= peers_.size()) peers_.resize(index + 1);
-  if (peers_[index] == nullptr) peers_[index] = std::make_unique<ShmEndpoint>(peer);
-  return *peers_[index];
+  ShmEndpoint* const known = peers_.find(peer);
+  return known != nullptr ? *known : peers_.make(peer);
 }
 
 Result<Endpoint*> ShmProvider::connect(PeerId id, std::string_view address,
                                        const std::optional<PeerNames>& names) {
   const std::optional<ShmAddress> parsed = ShmAddress::parse(address);
-  if (!parsed || parsed->node_id != address_.node_id || index_of(id) >= config_.peer_limit)
+  if (!parsed || parsed->node_id != address_.node_id || slot_of(id) >= config_.peer_limit)
     return Error{
         Status::kUnreachable, 0,
         "shm: peer " + std::to_string(index_of(id)) + " is not a process of this node and network namespace"};
-  ShmEndpoint& peer = find_or_make(id);
-  if (peer.dying || peer.down)
+  if (const ShmEndpoint* const known = find(id);
+      !peers_.is_current(id) || (known != nullptr && (known->dying || known->down)))
     return Error{Status::kPeerFailed, 0, "shm: peer " + std::to_string(index_of(id)) + " is gone"};
+  ShmEndpoint& peer = find_or_make(id);
   if (peer.has_address && peer.address.socket_id != parsed->socket_id)
     return Error{Status::kUnreachable, 0,
                  "shm: peer " + std::to_string(index_of(id)) + " has another address than it had"};
@@ -165,8 +165,8 @@ Result<Endpoint*> ShmProvider::connect(PeerId id, std::string_view address,
 
 void ShmProvider::prepare(PeerId id, std::string_view address) noexcept {
   const std::optional<ShmAddress> parsed = ShmAddress::parse(address);
-  if (!may_prepare_ || !parsed || !reaches(address) || index_of(id) >= config_.peer_limit ||
-      id == config_.self)
+  if (!may_prepare_ || !parsed || !reaches(address) || slot_of(id) >= config_.peer_limit ||
+      !peers_.is_current(id) || id == config_.self)
     return;
   ShmEndpoint* peer = nullptr;
   try {

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "rdma/log.h"
+#include "rdma/peer_table.h"
 #include "rdma/provider.h"
 #include "rdma/shm/activity.h"
 #include "rdma/shm/bulk_copy.h"
@@ -95,6 +96,7 @@ class ShmProvider final : public Provider {
                WorkId work) noexcept override;
   std::size_t poll(Sink& sink, std::size_t budget) noexcept override;
   bool end(PeerId peer) noexcept override;
+  bool forget(PeerId peer) noexcept override;
   bool may_have_work() noexcept override;
   bool arm() noexcept override;
   void disarm() noexcept override;
@@ -102,11 +104,12 @@ class ShmProvider final : public Provider {
   WaitingPlaces waiting_places() noexcept override { return {&doorbell_.waiting_place(), peers_places_}; }
 
  private:
-  /// A ring that is polled, or that was, until its peer was down. Consecutive in memory, so that a look at an
-  /// empty ring touches only its header. The index in inbound_ is the number of the ring's activity bit.
+  /// A ring that is polled, or a free place. Consecutive in memory, so that a look at an empty ring touches
+  /// only its header. The index in inbound_ is the number of the ring's activity bit. Whoever had a place
+  /// before can still set its bit: that costs a look.
   struct Inbound {
     RingConsumer ring;
-    ShmEndpoint* peer;
+    ShmEndpoint* peer;  ///< Null: the place is free.
   };
 
   /// With at most so many rings, poll() looks at all of them. With more, it asks for activity bits.
@@ -127,10 +130,7 @@ class ShmProvider final : public Provider {
   static ShmEndpoint& of(Endpoint& endpoint) noexcept { return static_cast<ShmEndpoint&>(endpoint); }
 
   // shm_provider.cc
-  ShmEndpoint* find(PeerId peer) const noexcept {
-    const std::uint32_t index = index_of(peer);
-    return index < peers_.size() ? peers_[index].get() : nullptr;
-  }
+  ShmEndpoint* find(PeerId peer) const noexcept { return peers_.find(peer); }
   ShmEndpoint& find_or_make(PeerId peer);
   std::optional<Error> make_ring(ShmEndpoint& peer);
   std::optional<Error> connect_anew(ShmEndpoint& peer, const ShmAddress& address, const PeerNames& names);
@@ -191,6 +191,7 @@ class ShmProvider final : public Provider {
   void receive_hello(std::uint32_t index) noexcept;
   bool make_room_for(const Newcomer& newcomer) noexcept;
   bool make_room_for(PeerId sender) noexcept;
+  std::size_t free_place() const noexcept;
   static bool is_sender_of(const ShmEndpoint& peer, const Hello& hello) noexcept;
   void attach(Newcomer socket, const Hello& hello, FileDescriptor ring_file) noexcept;
   bool receive_from_receiver(ShmEndpoint& peer) noexcept;
@@ -210,6 +211,7 @@ class ShmProvider final : public Provider {
   void refuse(std::string_view why) noexcept;
   void start_dying(ShmEndpoint& peer, Status reason) noexcept;
   static bool may_still_copy(const ShmEndpoint& peer, const Inbound& inbound) noexcept;
+  void release(ShmEndpoint& peer) noexcept;
   std::size_t deliver_deaths(Sink& sink, std::size_t budget) noexcept;
 
   // Set-up: constant after create().
@@ -225,7 +227,7 @@ class ShmProvider final : public Provider {
 
   // Data path.
   RingMemory memory_;
-  std::vector<std::unique_ptr<ShmEndpoint>> peers_;  ///< By PeerId. Null: no contact yet.
+  PeerTable<ShmEndpoint> peers_;
   std::vector<Inbound> inbound_;
   std::size_t last_hit_ = 0;        ///< Index in inbound_ of the ring to poll first.
   std::size_t next_polled_ = 0;     ///< Index in inbound_ at which round robin continues.

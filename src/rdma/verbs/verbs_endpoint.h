@@ -1,7 +1,7 @@
 // What the verbs provider knows of one peer: its lanes and their links, its address, and its end.
 //
-// An endpoint is made at the first contact, by connect() or by the peer's introduction, and kept until the
-// provider is destroyed. Each part of the provider changes its own fields.
+// An endpoint is made at the first contact, by connect() or by the peer's introduction, and kept until
+// forget(). Each part of the provider changes its own fields.
 
 #pragma once
 

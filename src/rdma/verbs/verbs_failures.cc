@@ -77,7 +77,7 @@ bool VerbsProvider::say_farewell(VerbsEndpoint& peer) noexcept {
 }
 
 bool VerbsProvider::end(PeerId id) noexcept {
-  if (index_of(id) >= config_.peer_limit) return false;
+  if (slot_of(id) >= config_.peer_limit || !peers_.is_current(id)) return false;
   VerbsEndpoint* const peer = find(id);
   if (peer == nullptr) {
     try {
@@ -96,6 +96,24 @@ bool VerbsProvider::end(PeerId id) noexcept {
   peer->leaving_since_ns = monotonic_ns();
   farewells_.push_back(peer);
   if (armed_) set_alarm();
+  return true;
+}
+
+/// Lists drop a peer that is over in their own time: until then its memory stays.
+bool VerbsProvider::forget(PeerId id) noexcept {
+  VerbsEndpoint* const peer = find(id);
+  std::size_t lanes = 0;
+  if (peer != nullptr) {
+    if (!peer->down || peer->blocked || Links::has_link(*peer)) return false;
+    bool is_listed = std::ranges::find(farewells_, peer) != farewells_.end();
+    for_each_lane(*peer, [&](const VerbsLane& lane) {
+      ++lanes;
+      is_listed |= lane.credit_due || lane.lacks_slot || lane.waits || lane.is_parking || lane.is_in_use();
+    });
+    if (is_listed) return false;
+  }
+  if (!peers_.forget(id)) return false;
+  lanes_ -= lanes;
   return true;
 }
 

@@ -145,7 +145,7 @@ void VerbsProvider::look_after_peers(std::uint64_t now_ns) noexcept {
   if (links_.look(transport_.sink(), at_once)) probe_soon_ = true;
   std::size_t checks = 0;
   for (std::size_t looked = 0; looked < peers_.size() && checks < WireUp::kMostChecks; ++looked) {
-    VerbsEndpoint* const peer = peers_[next_checked_++ % peers_.size()].get();
+    VerbsEndpoint* const peer = peers_[next_checked_++ % peers_.size()];
     if (peer != nullptr) checks += links_.check(*peer, transport_.sink());
   }
 }

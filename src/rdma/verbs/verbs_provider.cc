@@ -249,15 +249,13 @@ void VerbsProvider::make_room_for_lane() {
   room_ = room;
 }
 
+/// REQUIRES: peers_.is_current(peer). Throws std::bad_alloc.
 VerbsEndpoint& VerbsProvider::find_or_make(PeerId peer) {
-  const std::size_t index = index_of(peer);
-  if (index >= peers_.size()) peers_.resize(index + 1);
-  if (peers_[index] == nullptr) {
-    make_room_for_lane();
-    peers_[index] = std::make_unique<VerbsEndpoint>(peer);
-    ++lanes_;
-  }
-  return *peers_[index];
+  if (VerbsEndpoint* const known = peers_.find(peer)) return *known;
+  make_room_for_lane();
+  VerbsEndpoint& made = peers_.make(peer);
+  ++lanes_;
+  return made;
 }
 
 /// REQUIRES: peer.pair_count > 1.
@@ -311,7 +309,8 @@ void VerbsProvider::set_address(VerbsEndpoint& peer, const VerbsAddress& address
 
 VerbsLane* VerbsProvider::meet(PeerId id, std::uint32_t lane, const VerbsAddress& address,
                                const PeerNames& names) {
-  if (index_of(id) >= config_.peer_limit || !address.same_fabric(address_)) return nullptr;
+  if (slot_of(id) >= config_.peer_limit || !peers_.is_current(id) || !address.same_fabric(address_))
+    return nullptr;
   VerbsEndpoint& peer = find_or_make(id);
   if (peer.is_over()) return nullptr;
   if (peer.has_address && (peer.address.instance != address.instance || peer.main.names != names))
@@ -331,11 +330,12 @@ Result<Endpoint*> VerbsProvider::connect(PeerId id, std::string_view text,
                                          const std::optional<PeerNames>& names) {
   const std::string who = "verbs: peer " + std::to_string(index_of(id));
   const std::optional<VerbsAddress> address = VerbsAddress::parse(text);
-  if (!address || index_of(id) >= config_.peer_limit || id == config_.self)
+  if (!address || slot_of(id) >= config_.peer_limit || id == config_.self)
     return Error{Status::kUnreachable, 0, who + " has no address that can be connected to"};
   if (!address->same_fabric(address_))
     return Error{Status::kUnreachable, 0,
                  who + " is on another fabric (another link layer or InfiniBand subnet)"};
+  if (!peers_.is_current(id)) return Error{Status::kPeerFailed, 0, who + " is gone"};
   VerbsEndpoint& peer = find_or_make(id);
   if (peer.is_over()) return Error{Status::kPeerFailed, 0, who + " is gone"};
   if (peer.has_address && peer.address.instance != address->instance)

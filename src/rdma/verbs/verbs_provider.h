@@ -35,6 +35,7 @@
 #include <vector>
 
 #include "rdma/log.h"
+#include "rdma/peer_table.h"
 #include "rdma/provider.h"
 #include "rdma/verbs/devices/rail.h"
 #include "rdma/verbs/devices/registrations.h"
@@ -97,6 +98,7 @@ class VerbsProvider final : public Provider, private Links::Client, private Rail
                WorkId work) noexcept override;
   std::size_t poll(Sink& sink, std::size_t budget) noexcept override;
   bool end(PeerId peer) noexcept override;
+  bool forget(PeerId peer) noexcept override;
   bool arm() noexcept override;
   void disarm() noexcept override;
   int descriptor() const noexcept override { return epoll_.get(); }
@@ -126,10 +128,7 @@ class VerbsProvider final : public Provider, private Links::Client, private Rail
   static VerbsEndpoint& of(Endpoint& endpoint) noexcept { return static_cast<VerbsEndpoint&>(endpoint); }
 
   // verbs_provider.cc
-  VerbsEndpoint* find(PeerId peer) const noexcept {
-    const std::uint32_t index = index_of(peer);
-    return index < peers_.size() ? peers_[index].get() : nullptr;
-  }
+  VerbsEndpoint* find(PeerId peer) const noexcept { return peers_.find(peer); }
   void make_room_for_lane();
   VerbsEndpoint& find_or_make(PeerId peer);
   VerbsLane& second_lane(VerbsEndpoint& peer);
@@ -173,9 +172,9 @@ class VerbsProvider final : public Provider, private Links::Client, private Rail
   Transport transport_;
   WireUp wire_up_;
 
-  std::vector<std::unique_ptr<VerbsEndpoint>> peers_;  ///< By PeerId, up to the greatest one met.
-  std::size_t lanes_ = 0;                              ///< Of all peers.
-  std::size_t room_ = 0;                               ///< Lanes that all lists have room for.
+  PeerTable<VerbsEndpoint> peers_;
+  std::size_t lanes_ = 0;  ///< Of all peers.
+  std::size_t room_ = 0;   ///< Lanes that all lists have room for.
   std::vector<VerbsEndpoint*> dying_;
   std::vector<VerbsEndpoint*> farewells_;  ///< `leaving_since_ns` is set.
 

@@ -264,6 +264,17 @@ TEST(RingMemory, TheWindowsOfAllRingsFitTheShare) {
     }
 }
 
+TEST(RingMemory, TheWindowOfARingThatIsGoneIsForOthers) {
+  RingMemory memory(std::size_t{4} << 20, 4, kRingBytes, kPage, kSlot);
+  int rings = 0;
+  while (rings < 100 && memory.grant(memory.first_window_bytes(), kRingBytes) == kRingBytes) ++rings;
+  ASSERT_GT(rings, 0);
+  ASSERT_LT(rings, 100);
+  memory.give_back(kRingBytes);
+  EXPECT_EQ(memory.grant(memory.first_window_bytes(), kRingBytes), kRingBytes);
+  EXPECT_LT(memory.grant(memory.first_window_bytes(), kRingBytes), kRingBytes);
+}
+
 TEST(RingMemory, WithLittleOfItSlotsAreShorter) {
   const RingMemory memory(std::size_t{1} << 20, 128, kRingBytes, kPage, kSlot);
   EXPECT_EQ(memory.longest_payload(), longest_payload_in_window(kFirstWindowBytes));

@@ -1,7 +1,12 @@
-// A process with many local peers: it finds their records by activity bits (activity.h).
+// A process with many local peers: it finds their records by activity bits (activity.h). And one whose peers
+// come and go.
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <thread>
 #include <vector>
 
@@ -238,6 +243,124 @@ TEST_F(ShmManyPeers, NoMessageIsLostInARace) {
   all_came = true;
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(sink_->messages, kSenders * kEach);
+}
+
+/// How many lines, or names, a file or a directory of /proc has.
+std::size_t lines_of(const char* path) {
+  std::ifstream file(path);
+  return static_cast<std::size_t>(
+      std::count(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>(), '\n'));
+}
+std::size_t open_files() {
+  const std::filesystem::directory_iterator files("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(files), end(files)));
+}
+
+/// A server, and clients that come and go. All have the same number for themselves, as processes without a
+/// job have.
+class ShmComeAndGo : public testing::Test {
+ protected:
+  static constexpr PeerId kOwn{0}, kServer{1};
+
+  ShmComeAndGo() : server_(make_shm(config())) {}
+  static ShmConfig config() {
+    ShmConfig config;
+    config.self = kOwn;
+    config.job_secret = test_secret();
+    config.peer_limit = 16;
+    return config;
+  }
+  static void exchange(ShmProvider& from, Endpoint& endpoint, ShmProvider& to, RecordingSink& sink) {
+    std::span<std::byte> slot;
+    const std::size_t before = sink.events.size();
+    ASSERT_EQ(from.reserve(endpoint, 8, slot), Status::kOk);
+    from.commit(endpoint, 8);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    RecordingSink ignored;
+    while (sink.events.size() == before && std::chrono::steady_clock::now() < end) {
+      to.poll(sink, 64);
+      from.poll(ignored, 64);
+    }
+    ASSERT_EQ(sink.events.size(), before + 1);
+    EXPECT_EQ(sink.events.back().kind, RecordingSink::Kind::kMessage);
+  }
+  /// A client that has `number` at the server sends there and back, and ends.
+  void come_and_go(PeerId number) {
+    std::unique_ptr<ShmProvider> client = make_shm(config());
+    RecordingSink at_client;
+    const Result<Endpoint*> there =
+        client->connect(kServer, server_->local_address(), PeerNames{number, kOwn});
+    ASSERT_TRUE(there.ok()) << there.error().message;
+    ASSERT_NO_FATAL_FAILURE(exchange(*client, *there.value(), *server_, sink_));
+    EXPECT_EQ(sink_.events.back().peer, number);
+    const Result<Endpoint*> back = server_->connect(number, server_->address_of(number), {});
+    ASSERT_TRUE(back.ok()) << back.error().message;
+    ASSERT_NO_FATAL_FAILURE(exchange(*server_, *back.value(), *client, at_client));
+    EXPECT_FALSE(server_->forget(number)) << "it lives";
+    client.reset();
+    ASSERT_TRUE(await_end(*server_, sink_, number));
+    std::span<std::byte> slot;
+    EXPECT_EQ(server_->reserve(*back.value(), 8, slot), Status::kPeerFailed);
+  }
+  static bool await_end(ShmProvider& provider, RecordingSink& sink, PeerId peer) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (sink.count(RecordingSink::Kind::kPeerDown, peer) == 0 && std::chrono::steady_clock::now() < end)
+      provider.poll(sink, 64);
+    return sink.count(RecordingSink::Kind::kPeerDown, peer) == 1;
+  }
+
+  std::unique_ptr<ShmProvider> server_;
+  RecordingSink sink_;
+};
+
+TEST_F(ShmComeAndGo, ManyPeersLeaveNoMappingsNorDescriptors) {
+  PeerId number{3};
+  std::size_t mappings = 0, files = 0;
+  for (int round = 0; round < 200; ++round) {
+    ASSERT_NO_FATAL_FAILURE(come_and_go(number));
+    ASSERT_TRUE(server_->forget(number));
+    number = next_generation(number);
+    if (round == 20) {
+      mappings = lines_of("/proc/self/maps");
+      files = open_files();
+    }
+  }
+  EXPECT_LE(lines_of("/proc/self/maps"), mappings + 4);
+  EXPECT_EQ(open_files(), files);
+}
+
+/// Of a job: its numbers are not used again.
+TEST_F(ShmComeAndGo, PeersThatAreDownLeaveNoMappingsNorDescriptors) {
+  ASSERT_NO_FATAL_FAILURE(come_and_go(PeerId{1}));
+  const std::size_t mappings = lines_of("/proc/self/maps"), files = open_files();
+  for (std::uint32_t number = 2; number < 16; ++number) ASSERT_NO_FATAL_FAILURE(come_and_go(PeerId{number}));
+  EXPECT_LE(lines_of("/proc/self/maps"), mappings + 4);
+  EXPECT_EQ(open_files(), files);
+}
+
+TEST_F(ShmComeAndGo, NobodyIsTakenForWhoHadTheNumberBefore) {
+  const PeerId before{3}, after = next_generation(before);
+  for (const PeerId known : {before, after}) {  // Before and after the next one has come.
+    ASSERT_NO_FATAL_FAILURE(come_and_go(known));
+    ASSERT_TRUE(server_->forget(known));
+    const std::size_t told = sink_.events.size();
+    std::unique_ptr<ShmProvider> late = make_shm(config());
+    const Result<Endpoint*> there = late->connect(kServer, server_->local_address(), PeerNames{before, kOwn});
+    ASSERT_TRUE(there.ok());
+    RecordingSink at_late;
+    std::span<std::byte> slot;
+    ASSERT_EQ(late->reserve(*there.value(), 8, slot), Status::kOk);
+    late->commit(*there.value(), 8);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (at_late.events.empty() && std::chrono::steady_clock::now() < end) {
+      server_->poll(sink_, 64);
+      late->poll(at_late, 64);
+    }
+    ASSERT_EQ(at_late.events.size(), 1u);
+    EXPECT_EQ(at_late.events[0].kind, RecordingSink::Kind::kPeerDown);
+    EXPECT_EQ(sink_.events.size(), told);
+    EXPECT_EQ(server_->connect(before, late->local_address()).error().status, Status::kPeerFailed);
+  }
 }
 
 }  // namespace

@@ -40,6 +40,8 @@ class Introducer {
     const std::uint8_t index;  ///< Of the lane. 0: the main one.
     PeerNames names;           ///< The client sets them before it seeks the contact, and in meet().
     bool is_sought() const noexcept { return sought_; }
+    /// It is sought, or an introduction with it goes on.
+    bool is_in_use() const noexcept { return sought_ || dial_ != nullptr || guest_ != nullptr; }
 
    private:
     friend class WireUp;
