@@ -112,7 +112,13 @@ int ch3_offload_am_reply(ch3_offload_am_message_t* message, const char* name,
 
 ch3_offload_am_peer_t* ch3_offload_am_sender(const ch3_offload_am_message_t* message) {
   if (message == nullptr) return nullptr;
-  return reinterpret_cast<ch3_offload_am_peer_t*>(reinterpret_cast<const Incoming*>(message)->peer);
+  Peer* const peer = reinterpret_cast<const Incoming*>(message)->peer;
+  peer->endpoint.hold(*peer);
+  return reinterpret_cast<ch3_offload_am_peer_t*>(peer);
+}
+
+void ch3_offload_am_release(ch3_offload_am_peer_t* peer) {
+  if (peer != nullptr) of(peer).endpoint.release(of(peer));
 }
 
 int ch3_offload_am_poll(ch3_offload_am_t* am, int timeout_ms) {

@@ -147,10 +147,14 @@ int ch3_offload_am_register(ch3_offload_am_t *am, const char *name, ch3_offload_
  *  bits. 0: `name` is null. */
 uint64_t ch3_offload_am_number(const char *name);
 
-/** Finds the peer of an address, which lives as long as the endpoint. Nothing is sent.
- *  CH3_OFFLOAD_AM_NO_MEMORY: also if it has 65,536 peers. */
+/** Finds the peer of an address, which lives as long as the endpoint, or until ch3_offload_am_release().
+ *  Nothing is sent. CH3_OFFLOAD_AM_NO_MEMORY: also if the endpoint has 65,536 peers. */
 int ch3_offload_am_find_peer(ch3_offload_am_t *am, const ch3_offload_am_address_t *address,
                              ch3_offload_am_peer_t **peer);
+
+/** The program uses the pointer to a peer no more, however often it has got it. A peer that is dead, and that
+ *  the program has not asked for or has released, is forgotten. */
+void ch3_offload_am_release(ch3_offload_am_peer_t *peer);
 
 int ch3_offload_am_peer_address(const ch3_offload_am_peer_t *peer, ch3_offload_am_address_t *address);
 
@@ -170,7 +174,7 @@ int ch3_offload_am_send(ch3_offload_am_peer_t *peer, const char *name,
 int ch3_offload_am_reply(ch3_offload_am_message_t *message, const char *name,
                          const ch3_offload_am_arguments_t *arguments);
 
-/** Returns who has sent a message. Null: `message` is null. */
+/** Returns who has sent a message: as ch3_offload_am_find_peer(). Null: `message` is null. */
 ch3_offload_am_peer_t *ch3_offload_am_sender(const ch3_offload_am_message_t *message);
 
 /** Lets things happen: messages leave and arrive, handlers run. Waits for that at most `timeout_ms`

@@ -115,14 +115,66 @@ int Endpoint::add_function(std::string_view name, ch3_offload_am_function_t* fun
 }
 
 int Endpoint::find_peer(const Address& address, Peer*& peer) {
-  if (const auto known = peers_.find(address); known != peers_.end()) {
-    peer = &known->second;
-    return CH3_OFFLOAD_AM_OK;
-  }
-  if (peers_.size() >= kMostPeers) return CH3_OFFLOAD_AM_NO_MEMORY;
-  if (active_.capacity() <= peers_.size()) active_.reserve(2 * active_.capacity() + 16);
-  peer = &peers_.try_emplace(address, *this, address).first->second;
+  const auto known = peers_.find(address);
+  if (known == peers_.end() && peers_.size() >= kMostPeers) return CH3_OFFLOAD_AM_NO_MEMORY;
+  peer = known != peers_.end() ? &known->second : &find_or_make(address);
+  hold(*peer);
   return CH3_OFFLOAD_AM_OK;
+}
+
+/// One that is new is a stranger. Throws std::bad_alloc.
+Peer& Endpoint::find_or_make(const Address& address) {
+  if (const auto known = peers_.find(address); known != peers_.end()) return known->second;
+  if (active_.capacity() <= peers_.size()) active_.reserve(2 * active_.capacity() + 16);
+  strangers_.reserve(active_.capacity());
+  Peer& made = peers_.try_emplace(address, *this, address).first->second;
+  made.stranger = strangers_.size();
+  strangers_.push_back(&made);
+  return made;
+}
+
+/// The program may keep a pointer to it.
+void Endpoint::hold(Peer& peer) noexcept {
+  if (peer.stranger == SIZE_MAX) return;
+  strangers_[peer.stranger] = strangers_.back();
+  strangers_[peer.stranger]->stranger = peer.stranger;
+  strangers_.pop_back();
+  peer.stranger = SIZE_MAX;
+}
+
+void Endpoint::release(Peer& peer) noexcept {
+  if (peer.stranger != SIZE_MAX) return;
+  peer.stranger = strangers_.size();
+  strangers_.push_back(&peer);
+  has_dead_strangers_ = has_dead_strangers_ || peer.is_dead;
+}
+
+void Endpoint::check_strangers() noexcept {
+  if (strangers_.size() <= kFewStrangers) return;
+  for (int i = 0; i < 2; ++i) {
+    Peer& peer = *strangers_[next_stranger_++ % strangers_.size()];
+    if (peer.is_dead || peer.is_active) continue;
+    peer.is_only_checked = true;
+    static_cast<void>(add(peer, Channel::kRequests, kNothing, {}));
+  }
+}
+
+/// Strangers. REQUIRES: no function of the program runs.
+void Endpoint::forget_dead() noexcept {
+  if (!std::exchange(has_dead_strangers_, false)) return;
+  for (std::size_t i = 0; i < strangers_.size();) {
+    Peer& peer = *strangers_[i];
+    const bool is_in_use = peer.is_active || waiting_.peer == &peer ||
+                           std::any_of(failures_.begin(), failures_.end(),
+                                       [&](const Failure& one) { return one.peer == &peer; });
+    if (!peer.is_dead || is_in_use) {
+      has_dead_strangers_ = has_dead_strangers_ || peer.is_dead;
+      ++i;
+      continue;
+    }
+    hold(peer);
+    peers_.erase(peers_.find(peer.address));
+  }
 }
 
 // Sending.
@@ -145,6 +197,12 @@ void Endpoint::give_back(OutgoingMessage& message) noexcept {
 
 int Endpoint::send(Peer& peer, Channel channel, std::uint64_t function,
                    std::span<const unsigned char> arguments) noexcept {
+  peer.is_only_checked = false;
+  return add(peer, channel, function, arguments);
+}
+
+int Endpoint::add(Peer& peer, Channel channel, std::uint64_t function,
+                  std::span<const unsigned char> arguments) noexcept {
   if (is_closing_) return CH3_OFFLOAD_AM_FAIL;
   if (peer.is_dead) return CH3_OFFLOAD_AM_PEER_DEAD;
   if (!has_room(peer, channel)) return CH3_OFFLOAD_AM_AGAIN;
@@ -182,6 +240,7 @@ int Endpoint::reply(Incoming& message, std::uint64_t function,
 
 int Endpoint::check(Peer& peer) noexcept {
   if (peer.is_dead) return CH3_OFFLOAD_AM_PEER_DEAD;
+  peer.is_only_checked = false;
   if (peer.is_active) return CH3_OFFLOAD_AM_OK;
   return send(peer, Channel::kRequests, kNothing, {});
 }
@@ -208,11 +267,12 @@ SendStream::Posted Endpoint::post(OutgoingMessage& message) noexcept {
   }
 }
 
-/// Nothing more goes to the peer. What is under way ends by itself.
+/// Nothing more goes to the peer. The program is told if it has sent to it. What is under way ends by itself.
 void Endpoint::bury(Peer& peer) noexcept {
   if (!peer.is_dead) {
     peer.is_dead = true;
-    note({&peer, CH3_OFFLOAD_AM_PEER_DEAD, 0});
+    has_dead_strangers_ = has_dead_strangers_ || peer.stranger != SIZE_MAX;
+    if (!peer.is_only_checked) note({&peer, CH3_OFFLOAD_AM_PEER_DEAD, 0});
   }
   for (SendStream& stream : peer.streams)
     stream.give_up([&](OutgoingMessage& message) { give_back(message); });
@@ -238,7 +298,9 @@ int Endpoint::poll(int timeout_ms) noexcept {
 }
 
 bool Endpoint::is_over() const noexcept {
-  return active_.empty() && !regions_.has_transfers() && failures_.empty();
+  const auto is_only_checked = [](const Peer* peer) { return peer->is_only_checked; };
+  return std::all_of(active_.begin(), active_.end(), is_only_checked) && !regions_.has_transfers() &&
+         failures_.empty();
 }
 
 int Endpoint::flush(int timeout_ms) noexcept {
@@ -292,7 +354,9 @@ std::size_t Endpoint::turn(std::uint64_t& due_ns) noexcept {
       ++i;
     }
   }
-  return done + tell_failures();
+  done += tell_failures();
+  forget_dead();
+  return done;
 }
 
 /// Takes one event and does what it wants. CH3_OFFLOAD_AM_AGAIN: the time is over.
@@ -356,9 +420,15 @@ Peer* Endpoint::sender_of(const MessageHeader& header, const ptl_process_t& proc
   address.requests_table = header.requests_table;
   address.replies_table = header.replies_table;
   address.key = header.sender_key;
-  Peer* peer = nullptr;
   try {
-    if (find_peer(address, peer) == CH3_OFFLOAD_AM_OK) return peer;
+    const auto known = peers_.find(address);
+    if (known != peers_.end()) return &known->second;
+    if (peers_.size() < kMostPeers) {
+      Peer& newcomer = find_or_make(address);
+      check_strangers();
+      return &newcomer;
+    }
+    check_strangers();
   } catch (const std::bad_alloc&) {
   }
   note({nullptr, CH3_OFFLOAD_AM_NO_MEMORY, header.function});

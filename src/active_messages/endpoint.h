@@ -8,6 +8,10 @@
 // Replies have memory of their own at both ends, and are not answered. So they can always be handled, and two
 // endpoints that flood each other with requests do not wait for each other for ever.
 //
+// STRANGERS. A peer that the program has not asked for is a stranger: it has only sent messages. Nothing says
+// when it goes, so each newcomer makes the endpoint check two of them, and those that are dead are forgotten.
+// So what is kept of peers that were does not grow with their number.
+//
 // Threads: one. Allocation: open(), add_function(), find_peer(); a message from a new peer.
 
 #pragma once
@@ -43,7 +47,9 @@ struct Peer {
   std::array<SendStream, kChannels> streams;
   std::array<std::uint64_t, kChannels> expected{};  ///< Number of the next message from it.
   bool is_dead = false;
-  bool is_active = false;  ///< In Endpoint::active_: a stream has messages.
+  bool is_active = false;           ///< In Endpoint::active_: a stream has messages.
+  bool is_only_checked = false;     ///< These are the library's own.
+  std::size_t stranger = SIZE_MAX;  ///< In Endpoint::strangers_. SIZE_MAX: the program has asked for it.
 };
 
 /// A message whose handler runs.
@@ -70,7 +76,10 @@ class Endpoint {
   int close() noexcept;
   const Address& address() const noexcept { return address_; }
   int add_function(std::string_view name, ch3_offload_am_function_t* function, void* context);
+  /// The program asks.
   int find_peer(const Address& address, Peer*& peer);
+  void hold(Peer& peer) noexcept;
+  void release(Peer& peer) noexcept;
   int send(Peer& peer, Channel channel, std::uint64_t function,
            std::span<const unsigned char> arguments) noexcept;
   int reply(Incoming& message, std::uint64_t function, std::span<const unsigned char> arguments) noexcept;
@@ -106,7 +115,8 @@ class Endpoint {
     std::span<const unsigned char> arguments;
   };
 
-  static constexpr std::size_t kMostEvents = 256;  ///< Of a turn.
+  static constexpr std::size_t kMostEvents = 256;   ///< Of a turn.
+  static constexpr std::size_t kFewStrangers = 16;  ///< So many are not checked.
 
   int open_interface();
   bool is_over() const noexcept;
@@ -117,6 +127,11 @@ class Endpoint {
   void post(Peer& peer, Channel channel, std::uint64_t now_ns) noexcept;
   SendStream::Posted post(OutgoingMessage& message) noexcept;
   void bury(Peer& peer) noexcept;
+  int add(Peer& peer, Channel channel, std::uint64_t function,
+          std::span<const unsigned char> arguments) noexcept;
+  Peer& find_or_make(const Address& address);
+  void check_strangers() noexcept;
+  void forget_dead() noexcept;
   void note(const Failure& failure) noexcept;
 
   int wait(std::uint64_t deadline_ns) noexcept;
@@ -139,10 +154,13 @@ class Endpoint {
   ptl_handle_eq_t acknowledgements_ = PTL_EQ_NONE;
   Regions regions_;
   std::map<std::uint64_t, Function> functions_;
-  std::map<Address, Peer> peers_;  ///< The dead, too: the program may have pointers to them.
+  std::map<Address, Peer> peers_;  ///< The dead, too, if the program may have pointers to them.
   std::vector<Peer*> active_;      ///< Has room for all of them.
-  Arrival waiting_;                ///< A request whose answer has no room.
-  std::deque<Failure> failures_;   ///< That the program was not told of.
+  std::vector<Peer*> strangers_;   ///< Has room for all of them.
+  std::size_t next_stranger_ = 0;  ///< To be checked, modulo their number.
+  bool has_dead_strangers_ = false;
+  Arrival waiting_;               ///< A request whose answer has no room.
+  std::deque<Failure> failures_;  ///< That the program was not told of.
   bool is_in_poll_ = false;
   bool is_closing_ = false;
 };

@@ -135,8 +135,17 @@ TEST_P(AmEndpoint, TheNumberOfPeersIsBounded) {
     std::memcpy(address.bytes, &i, sizeof i);
     ASSERT_EQ(ch3_offload_am_find_peer(node.am, &address, &found), CH3_OFFLOAD_AM_OK);
   }
+  ch3_offload_am_peer_t* const last = found;
   address.bytes[23] = 1;
   EXPECT_EQ(ch3_offload_am_find_peer(node.am, &address, &found), CH3_OFFLOAD_AM_NO_MEMORY);
+  // One that is dead, and that the program does not use any more, makes room.
+  EXPECT_TRUE(poll_until(
+      {&node}, [&] { return ch3_offload_am_send(last, "f", nullptr) == CH3_OFFLOAD_AM_PEER_DEAD; }));
+  EXPECT_EQ(ch3_offload_am_find_peer(node.am, &address, &found), CH3_OFFLOAD_AM_NO_MEMORY);
+  ch3_offload_am_release(nullptr);
+  ch3_offload_am_release(last);
+  EXPECT_TRUE(poll_until(
+      {&node}, [&] { return ch3_offload_am_find_peer(node.am, &address, &found) == CH3_OFFLOAD_AM_OK; }));
 }
 
 // Send, reply, sender.
@@ -577,6 +586,28 @@ TEST_P(AmHostile, AnEndpointThatIsFullSaysSo) {
   std::uint64_t sequence = 0;
   for (; sequence < Inbox::kEntries; ++sequence) ASSERT_EQ(put(to, message(2, sequence, 1)), kHeaderBytes);
   EXPECT_EQ(put(to, message(2, sequence, 1)), Inbox::kNoRoom);
+}
+
+// What an endpoint keeps does not grow with the number of those that have sent to it and are gone.
+TEST_P(AmHostile, StrangersThatAreDeadAreForgotten) {
+  Node node;
+  int calls = 0;
+  node.add("f", [&](ch3_offload_am_message_t*, ch3_offload_am_reader_t*) { ++calls; });
+  ch3_offload_am_address_t address{};
+  for (std::uint32_t i = 0; i < 65'500; ++i) {
+    std::memcpy(address.bytes, &i, sizeof i);
+    ch3_offload_am_peer_t* found;
+    ASSERT_EQ(ch3_offload_am_find_peer(node.am, &address, &found), CH3_OFFLOAD_AM_OK);
+  }
+  const Address to = read(node.address());
+  const std::uint64_t f = ch3_offload_am_number("f");
+  for (int i = 1; i <= 300; ++i) {
+    put(to, message(f, 0, static_cast<std::uint64_t>(i)));
+    ASSERT_TRUE(poll_until({&node}, [&] { return calls == i || !node.failures.empty(); }));
+    for (int turns = 0; turns < 10; ++turns) EXPECT_LE(node.poll(), CH3_OFFLOAD_AM_AGAIN);
+  }
+  EXPECT_EQ(calls, 300);
+  EXPECT_TRUE(node.failures.empty()) << "nothing was sent to them but checks";
 }
 
 // Answers go to tables that nobody has: the sender that was invented is dead, and the endpoint works.
