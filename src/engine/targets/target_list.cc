@@ -25,6 +25,12 @@ std::uint32_t TargetList::index_for(const TargetKey& ignore) noexcept {
   }
 }
 
+bool TargetList::takes(const TargetKey& ignore) const noexcept {
+  return unkeyed_.size() < kMostUnkeyed || masks_.size() < kMostMasks ||
+         std::ranges::any_of(
+             masks_, [&](const Mask& one) { return one.ignore == ignore || one.table->entries == 0; });
+}
+
 void TargetList::append(TargetEntry& entry) noexcept {
   entry.stamp = next_stamp_++;
   ++size_;

@@ -6,7 +6,8 @@
 //
 // A search costs one look-up for each mask in use, at most kMostMasks, whatever the number of entries. It
 // walks only past entries that have the operation's key and cannot take it (kNoTruncate), and along the list
-// of the masks beyond kMostMasks.
+// of the masks beyond kMostMasks, which has kMostUnkeyed entries at most: a processor that serves others must
+// not search for long because of one.
 //
 // Threads: one. Allocation: append() allocates a table for a new mask. Without memory for that, the entry is
 // in the list.
@@ -27,8 +28,11 @@ namespace ch3_offload {
 class TargetList {
  public:
   static constexpr std::size_t kMostMasks = 64;
+  static constexpr std::size_t kMostUnkeyed = 1024;
 
-  /// Appends an entry, which must stay where it is.
+  /// Whether append() takes an entry with that mask. False: it is one of too many masks.
+  bool takes(const TargetKey& ignore) const noexcept;
+  /// Appends an entry, which must stay where it is. REQUIRES: takes() its mask.
   void append(TargetEntry& entry) noexcept;
 
   /// REQUIRES: `entry` is in this list.
@@ -45,7 +49,7 @@ class TargetList {
  private:
   static const TargetKey& key_of(const TargetEntry& entry) noexcept { return entry.its.key; }
   using Queues = KeyedQueues<TargetEntry, &TargetEntry::keyed_hook, &key_of>;
-  using Unkeyed = IntrusiveList<TargetEntry, &TargetEntry::unkeyed_hook>;
+  using Unkeyed = IntrusiveList<TargetEntry, &TargetEntry::unkeyed_hook, true>;
 
   struct MaskTable {
     explicit MaskTable(const TargetKey& ignore) noexcept : queues(~ignore) {}

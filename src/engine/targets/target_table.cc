@@ -123,7 +123,11 @@ Status TargetTable::append(const TargetDescription& description, TargetListKind 
 /// Whether the list has no room for it. One that is used once may find a header before it needs room.
 bool TargetTable::is_full_for(const TargetDescription& description, TargetListKind list) noexcept {
   const bool may_find = list == TargetListKind::kPriority && description.has(kUseOnce);
-  return list_of(list).size() >= resources_.limits().most_list_entries && !may_find;
+  return !has_room_for(description, list_of(list)) && !may_find;
+}
+
+bool TargetTable::has_room_for(const TargetDescription& description, const TargetList& list) const noexcept {
+  return list.size() < resources_.limits().most_list_entries && list.takes(description.ignore);
 }
 
 Status TargetTable::prepare(const TargetDescription& description, TargetListKind list, TargetId& id,
@@ -168,7 +172,7 @@ void TargetTable::drop(TargetId id) noexcept {
 Status TargetTable::link(TargetEntry& entry) noexcept {
   const bool drains = entry.list == TargetListKind::kPriority;
   TargetList& entries = list_of(entry.list);
-  const bool is_full = entries.size() >= resources_.limits().most_list_entries;
+  const bool is_full = !has_room_for(entry.its, entries);
   ++entry.in_flight;  // A header that is whole gives it up at once. It must not free the entry yet.
   const bool used_up = drains && !is_full_for(entry.its, entry.list) && drain(entry, &entry).used_up;
   --entry.in_flight;

@@ -138,6 +138,7 @@ class TargetTable {
   Status link(TargetEntry& entry) noexcept;
   bool is_full_for(const TargetDescription& description, TargetListKind list) noexcept;
   TargetPlacement refuse(TargetFailure failure) noexcept;
+  bool has_room_for(const TargetDescription& description, const TargetList& list) const noexcept;
   TargetPlacement run_dry(bool tells) noexcept;
   bool reserve_events(TargetPlacement& placement) noexcept;
   TargetPlacement place(TargetEntry& entry, const TargetHeader& header) const noexcept;

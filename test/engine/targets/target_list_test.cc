@@ -106,6 +106,22 @@ TEST_F(TargetLists, MasksBeyondTheTablesAreSearchedInOrder) {
   EXPECT_EQ(list.find(put_of(0xF000)), nullptr);
 }
 
+/// Whoever has too many masks makes no search long.
+TEST_F(TargetLists, TheMasksBeyondTheTablesAreBounded) {
+  std::uint64_t mask = 1;
+  std::vector<TargetEntry*> entries;
+  for (; list.takes({MatchBits{mask}, kExactProcess}); ++mask)
+    entries.push_back(&append(0xF000, mask, kAlice, kExactProcess));
+  EXPECT_EQ(entries.size(), TargetList::kMostMasks + TargetList::kMostUnkeyed);
+  EXPECT_TRUE(list.takes({MatchBits{1}, kExactProcess})) << "it has a table";
+  list.remove(*entries.back());
+  EXPECT_TRUE(list.takes({MatchBits{mask}, kExactProcess}));
+  entries.back() = &append(0xF000, mask, kAlice, kExactProcess);
+  EXPECT_FALSE(list.takes({MatchBits{mask + 1}, kExactProcess}));
+  list.remove(*entries[5]);
+  EXPECT_TRUE(list.takes({MatchBits{mask + 1}, kExactProcess})) << "its table serves another mask";
+}
+
 TEST_F(TargetLists, ATableThatIsEmptyServesAnotherMask) {
   for (std::uint64_t mask = 1; mask <= TargetList::kMostMasks; ++mask)
     list.remove(append(0xF000, mask, kAlice, kExactProcess));
