@@ -11,6 +11,8 @@
 #include <new>
 
 #include "engine/payload_layout.h"
+#include "rdma/cycle_clock.h"
+#include "rdma/shm/shm_connection.h"
 
 namespace ch3_offload {
 namespace {
@@ -82,9 +84,21 @@ bool MemoryCopier::may_have(pid_t pid, const iovec& there, bool is_write) noexce
   return is_empty;
 }
 
+/// Whether its pid may be another program's.
+bool ClientMemory::has_left() noexcept {
+  const std::uint64_t now = CycleClock::now();
+  if (looked_at_ != 0 && now - looked_at_ < CycleClock::kAbout20Microseconds) return false;
+  looked_at_ = now;
+  return has_hung_up(socket_);
+}
+
 ClientMemory::Copied ClientMemory::copy(const iovec& here, std::span<const iovec> there,
                                         bool is_write) noexcept {
   if (is_broken()) return Copied::kBroken;
+  if (has_left()) [[unlikely]] {
+    fail("it has ended");
+    return Copied::kBroken;
+  }
   const ssize_t moved = copier_.copy_by_any_thread(pid_, here, there, is_write);
   if (moved == static_cast<ssize_t>(here.iov_len)) [[likely]]
     return Copied::kDone;

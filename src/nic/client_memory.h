@@ -14,6 +14,9 @@
 // memory that is not shared is kept in any case (Part::keep_short()): its event costs less than the kernel's
 // copy.
 //
+// The pid of a client may become that of another program: by exec(), or when the client has ended. Its socket
+// was closed before that. So nothing is copied while the socket is closed, by a look at most 20 us ago.
+//
 // The memory of a second client (target entries, requests) cannot wait: refused, it breaks the client. So
 // does an address that the client does not have: reads then give zeros, writes do nothing, and is_broken()
 // says so. From then on nothing may be told to the client, and nothing of it may leave
@@ -69,6 +72,7 @@ class ClientMemory {
         outlet_(outlet),
         copier_(copier),
         copies_(copies),
+        socket_(socket),
         shares_(socket) {}
 
   ClientShares& shares() noexcept { return shares_; }
@@ -165,6 +169,7 @@ class ClientMemory {
     kRefused,  ///< By the kernel. The client can copy.
     kBroken,   ///< The client has no such memory.
   };
+  bool has_left() noexcept;
   Copied copy(const iovec& here, std::span<const iovec> there, bool is_write) noexcept;
   bool read(std::uint64_t address, void* to, std::size_t length_bytes) noexcept;
   void fail_to(const char* do_what, std::uint64_t address, std::size_t length_bytes) noexcept;
@@ -176,6 +181,8 @@ class ClientMemory {
   const KernelCopies copies_;  ///< As the client was told.
   bool is_refused_ = false;    ///< All of its memory, since then.
   int refusal_ = 0;            ///< Errno of the last refusal.
+  const FileDescriptor& socket_;
+  std::uint64_t looked_at_ = 0;  ///< CycleClock time: then its socket was open. 0: never looked.
   ClientShares shares_;
   bool is_broken_ = false;
   std::string reason_;

@@ -43,7 +43,7 @@ class ClientMemoryTest : public testing::Test {
 
   Exchange exchange_;
   std::unique_ptr<ExchangePort> port_;
-  const ClientSocket socket_;
+  ClientSocket socket_;
   std::optional<ClientMemory> memory_;
   Bytes bytes_ = Bytes(1000);
 };
@@ -57,6 +57,20 @@ TEST_F(ClientMemoryTest, APartIsReadAndWritten) {
   EXPECT_EQ(Bytes(bytes_.begin() + 90, bytes_.begin() + 95), written);
   EXPECT_EQ(bytes_[89], static_cast<std::byte>(static_cast<unsigned char>(89 * 7)));
   EXPECT_FALSE(memory_->is_broken());
+}
+
+/// As a client does that calls exec(): its pid is another program's then.
+TEST_F(ClientMemoryTest, WhoHasClosedItsSocketIsNeitherReadNorWritten) {
+  const Bytes before = bytes_;
+  EXPECT_EQ(read(payload(100), 10, 20), Bytes(before.begin() + 10, before.begin() + 30));
+  ClientMemory::Part part;
+  ASSERT_TRUE(memory_->take(payload(100), part));
+  socket_.client.reset();
+  ::usleep(1000);
+  EXPECT_EQ(read(payload(100), 10, 20), Bytes(20));
+  scatter(part.payload(), 0, Bytes(5, std::byte{0xEE}));
+  EXPECT_EQ(bytes_, before);
+  EXPECT_TRUE(memory_->is_broken());
 }
 
 TEST_F(ClientMemoryTest, AShortMessageStaysOutOfTheMemoryUntilMoreComes) {
