@@ -751,6 +751,10 @@ SOAK_STEPS = 500000
 SOAK_TARGET_SEEDS = 100
 SOAK_TARGET_STEPS = 100000
 
+# Over the installed MPICH of this prefix, if there is one; that long.
+SOAK_PREFIX = $(prefix)
+SOAK_SECONDS = 3600
+
 # PROGRAM FILTER: runs these tests. GoogleTest calls it a success if there are none.
 soak_targets = soak() { "$$1" --gtest_list_tests --gtest_filter="$$2" | grep -q '^  ' && \
 	  CH3_OFFLOAD_TARGET_SEEDS=$(SOAK_TARGET_SEEDS) CH3_OFFLOAD_TARGET_STEPS=$(SOAK_TARGET_STEPS) \
@@ -761,6 +765,8 @@ soak: test/simulation_tests test/dme/model_tests test/target_tests test/engine_t
 	test/dme/model_tests --seeds $(SOAK_SEEDS) --steps $(SOAK_STEPS)
 	$(soak_targets) test/target_tests 'TargetModel.*'
 	$(soak_targets) test/engine_tests '*/WhereverTheMemoryIs.*'
+	test ! -x '$(SOAK_PREFIX)/bin/mpicc' || \
+	  CH3_OFFLOAD_SOAK_SECONDS=$(SOAK_SECONDS) $(srcdir)/test/soak/run --prefix '$(SOAK_PREFIX)'
 
 else
 
@@ -811,6 +817,7 @@ EXTRA_DIST += \
 	test/packet-errors \
 	test/sanitized-glue \
 	test/shared-windows \
+	test/soak \
 	test/trace \
 	test/waiting \
 	test/wrappers

@@ -8,6 +8,7 @@
  * Usage: random_windows PART
  *   alone    one thread in each process
  *   threads  three: an element is changed by several threads at once, and they flush at once
+ *   forks    the same, and while they do, a child of each process lives
  *
  * CH3_OFFLOAD_WINDOW_SEED: the seed (1). CH3_OFFLOAD_WINDOW_ROUNDS: windows to be made (15; 2,000 with
  * CH3_OFFLOAD_CHECK_ALL=1). A failure names the seed.
@@ -16,6 +17,8 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { kMostRanks = 8, kMostThreads = 3, kSteps = 3, kLongest = 40000 };
 static int threads = 1;
@@ -618,12 +621,27 @@ static unsigned long number_from(const char *name, unsigned long otherwise)
     return text != NULL ? strtoul(text, NULL, 10) : otherwise;
 }
 
+/* A child that holds what its parent has mapped and opened, and ends in the midst of its operations. */
+static pid_t make_child(void)
+{
+    const pid_t child = fork();
+
+    if (child < 0)
+        fail("fork");
+    if (child == 0) {
+        usleep(3000);
+        _exit(0);
+    }
+    return child;
+}
+
 int main(int argc, char **argv)
 {
+    const bool forks = argc == 2 && strcmp(argv[1], "forks") == 0;
     int provided;
     uint64_t state;
 
-    threads = argc == 2 && strcmp(argv[1], "threads") == 0 ? kMostThreads : 1;
+    threads = forks || (argc == 2 && strcmp(argv[1], "threads") == 0) ? kMostThreads : 1;
     MPI_Init_thread(&argc, &argv, threads > 1 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -632,8 +650,11 @@ int main(int argc, char **argv)
     seed = state = number_from("CH3_OFFLOAD_WINDOW_SEED", 1);
     for (unsigned long left = number_from("CH3_OFFLOAD_WINDOW_ROUNDS", is_long()? 2000 : 15); left > 0; left--) {
         window_t window = some_window(&state);
+        const pid_t child = forks ? make_child() : 0;
         for (uint32_t epochs = 1 + next_random(&state, 4); epochs > 0; epochs--)
             one_epoch(&window, &state);
+        if (forks && waitpid(child, NULL, 0) != child)
+            fail("waitpid");
         free_window(&window);
     }
     MPI_Finalize();

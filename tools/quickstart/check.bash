@@ -256,7 +256,7 @@ check_own_tree() {
 # In a build of its own: the check's other tests are not optimized.
 check_soak() {
   configure_library "$build_dir/soak" soak --disable-shared
-  must soak 'the log names the seed' make -C "$build_dir/soak" -j"$jobs" soak
+  must soak 'the log names the seed' make -C "$build_dir/soak" -j"$jobs" soak SOAK_PREFIX="$prefix"
 }
 
 # Each fuzz target for ten minutes, and forged messages of many seeds.
@@ -305,7 +305,7 @@ declare_parts() {
   part mpich-process check alone tests-build "MPICH's own tests, in a process" mpich_tests_with mpich-process process
   part lab          check alone  unit?,tests-build 'RDMA lab: emulated guests with software RoCE' check_lab
   part own-tree     all   alone  dist,mpich  'an MPICH tree of your own, as the README has it' check_own_tree
-  part soak         all   alone  library      'soak' check_soak
+  part soak         all   alone  mpich        'soak' check_soak
   part fuzz         all   alone  asan        'fuzzing' check_fuzz
   part seeded-faults all  alone  library     'seeded faults' check_seeded_faults
 }
