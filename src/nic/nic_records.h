@@ -94,9 +94,9 @@ struct EventRecord {
 static_assert(sizeof(EventRecord) == 40);
 
 /// Events of the rings alone: for copies that the kernel refuses.
-inline constexpr Event::Kind kReceiveBytes{
-    32};  ///< operation; length_bytes: offset. Bytes of its message, which
-          ///< the client copies. kReceiveDone follows.
+inline constexpr Event::Kind kReceiveBytes{32};  ///< operation; length_bytes: offset. Bytes of its message,
+                                                 ///< which the client copies. kReceiveDone follows.
+                                                 ///< bits: as in kBytesWanted.
 inline constexpr Event::Kind kBytesWanted{33};  ///< operation, of a send or packet; length_bytes: offset;
                                                 ///< initiator: which of its payloads. kGiveBytes must follow.
                                                 ///< bits not 0: the client should stage all from now on.

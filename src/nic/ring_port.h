@@ -162,6 +162,7 @@ class RingPort : public Port, protected SharesMemory {
   bool look(EventRecord& event, std::span<const std::byte>& more) noexcept;
   bool translate(const EventRecord& record, std::span<const std::byte> more, Event& event) noexcept;
   void step_over() noexcept;
+  void stage_from_now(const EventRecord& record) noexcept;
   void take_bytes(const EventRecord& record, std::span<const std::byte> bytes) noexcept;
   void give_bytes(const EventRecord& wanted) noexcept;
 

@@ -120,8 +120,14 @@ std::byte* RingPort::make_staged(OperationId operation, std::size_t length_bytes
 
 // Copies that the kernel refuses.
 
+/// If the processor says so: the kernel refuses copies of all of this process's memory.
+void RingPort::stage_from_now(const EventRecord& record) noexcept {
+  if (record.bits != 0 && staging_ != Staging::kNone) staging_ = Staging::kAll;
+}
+
 /// Part of a message, where the kernel did not write it.
 void RingPort::take_bytes(const EventRecord& record, std::span<const std::byte> bytes) noexcept {
+  stage_from_now(record);
   const Operation* const operation = find(record.operation);
   if (operation == nullptr) return;
   const std::size_t most_bytes = operation->receives.length_bytes;
@@ -134,7 +140,7 @@ void RingPort::take_bytes(const EventRecord& record, std::span<const std::byte> 
 
 /// Copies what the processor asks for to where it can read.
 void RingPort::give_bytes(const EventRecord& wanted) noexcept {
-  if (wanted.bits != 0 && staging_ != Staging::kNone) staging_ = Staging::kAll;
+  stage_from_now(wanted);
   Operation* const operation = find(wanted.operation);
   if (operation == nullptr || wanted.initiator >= operation->sends.size()) return;
   const Payload& payload = operation->sends[wanted.initiator];

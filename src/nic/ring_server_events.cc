@@ -60,6 +60,7 @@ bool RingServer::give_done(Operation& entry, const EventRecord& event) noexcept 
     return publish(event, kept);
   EventRecord bytes = event_of(kReceiveBytes, Status::kOk);
   bytes.operation = event.operation;
+  bytes.bits = client_->is_refused();
   while (entry.told_bytes < kept.size()) {
     const std::size_t length = std::min(kept.size() - entry.told_bytes, kPacketPartBytes);
     bytes.length_bytes = entry.parts[0].kept_from() + entry.told_bytes;

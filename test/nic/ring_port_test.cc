@@ -1166,6 +1166,15 @@ TEST_F(RefusedCopies, ReadsAloneOrWritesAlone) {
   exchange_all();
 }
 
+/// Who never sends hears of it, too: else the processor would keep each message that it receives.
+TEST_F(RefusedCopies, WhoOnlyReceivesStagesFromThenOn) {
+  others_[0]->kernel.allowed = 0;
+  exchange({99'000, SendMode::kStandard, nullptr}, true);
+  EXPECT_EQ(clients_[0]->ring_counters().client.staged, 0u);
+  exchange({99'000, SendMode::kStandard, nullptr}, true);
+  EXPECT_EQ(clients_[0]->ring_counters().client.staged, 1u);
+}
+
 /// What cannot be staged waits until the processor asks for it, a part at a time.
 TEST_F(RefusedCopies, WhatFindsNoRoomToBeStagedArrivesNevertheless) {
   for (auto& other : others_) other->kernel.allowed = 0;
