@@ -1140,7 +1140,7 @@ class RefusedCopies : public HostileOtherProcess {
 
 TEST_F(RefusedCopies, AllMessagesArriveWhateverIsRefusedAndWheneverItBegins) {
   constexpr std::pair<int, int> kCases[] = {{0, EPERM}, {1, EFAULT}, {2, EPERM}, {5, EFAULT}};
-  for (const auto [allowed, error] : kCases) {
+  for (const auto& [allowed, error] : kCases) {
     for (auto& other : others_) {
       other->kernel.allowed = other->kernel.copies + allowed;
       other->kernel.error = error;
