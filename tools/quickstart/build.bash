@@ -74,8 +74,9 @@ compile_standard_headers() {
   if is_current "$name" "$key" && [[ -f $directory/standard.h.gch ]]; then return; fi
   mkdir -p "$directory"
   cp "$root/tools/quickstart/standard.h" "$directory/standard.h"
+  # Not from a cache of compilations: clang wants the time of standard.h that it was made from.
   # shellcheck disable=SC2086  # CXX may be a compiler with options.
-  must "$name" 'is the C++ compiler complete?' $compiler -std=c++20 -pthread -fvisibility=hidden \
+  must "$name" 'is the C++ compiler complete?' env CCACHE_DISABLE=1 $compiler -std=c++20 -pthread -fvisibility=hidden \
     -fvisibility-inlines-hidden "$@" -x c++-header -o "$directory/standard.h.gch" "$directory/standard.h"
   set_stamp "$name" "$key"
 }
