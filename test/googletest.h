@@ -2,3 +2,5 @@
 // header can be compiled once for all of them.
 
 #include <gtest/gtest.h>
+
+#include "tools/quickstart/standard.h"

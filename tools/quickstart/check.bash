@@ -141,7 +141,7 @@ check_sanitizer() {
     make -j"$1" $libraries STANDARD_HEADERS="-include standard.h"
     make -j"$1" "$2" CXXFLAGS="-O1 -g1 $4"
     [[ $0 != address ]] || make -j"$1" libtools.a CXXFLAGS="$3 -g1"
-    make test/googletest.h.gch CXXFLAGS="$3 -g1 $4"' "$kind" "$jobs" "$optimized" "$quick" "$ubsan"
+    make test/googletest.h.gch CXXFLAGS="$3 -g1 $4" AHEAD_FLAGS=-fpch-instantiate-templates' "$kind" "$jobs" "$optimized" "$quick" "$ubsan"
   export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
   export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
   # setarch -R: ThreadSanitizer's shadow does not fit the address randomization of newer kernels.
