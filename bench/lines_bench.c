@@ -18,13 +18,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { kLine = 64, kMostBytes = 1 << 20, kRingBytes = 1 << 21, kChunk = 8 << 10, kBlocks = 7 };
+enum { kLine = 64, kMostBytes = 1 << 20, kRingBytes = 16 << 10, kChunk = 8 << 10, kBlocks = 7 };
 
 /* What one process writes and the other reads, and what the reader returns. */
 typedef struct {
     _Alignas(kLine) _Atomic uint64_t word;
     _Alignas(kLine) _Atomic uint64_t consumed;
-    _Alignas(kLine) unsigned char bytes[kRingBytes + kLine];
+    _Alignas(kLine) unsigned char bytes[kMostBytes];
 } direction_t;
 
 typedef struct {
@@ -77,8 +77,8 @@ static uint64_t behind(uint64_t position, size_t size)
     return rest < size ? position + rest : position;
 }
 
-/* The protocol of our rings: a header of 8 bytes, which is not zero, publishes what is behind it; the header after it
- * is zeroed before. The reader returns its position every 2 KiB. */
+/* The protocol of our rings, in a ring as long as their first window: a header of 8 bytes, which is not zero,
+ * publishes what is behind it; the header after it is zeroed before. The reader returns its position every 2 KiB. */
 static void record(uint64_t number, int sends)
 {
     const size_t size = (8 + length + kLine - 1) & ~(size_t) (kLine - 1);
@@ -181,7 +181,7 @@ int main(int argc, char **argv)
                 exchange = ways[i].exchange;
         length = strtoul(argv[4], NULL, 10);
     }
-    if (!exchange || length > kMostBytes / 2) {
+    if (!exchange || length > (exchange == record ? kRingBytes / 8 : kMostBytes / 2)) {
         fprintf(stderr, "usage: lines_bench CORE CORE state | NAME BYTES\nNAME:");
         for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
             fprintf(stderr, " %s", ways[i].name);
