@@ -2,8 +2,8 @@
  *
  *   lines_bench CORE CORE state | NAME BYTES
  *
- * Prints half of a round trip in microseconds: of one line (`state`: whether the cores share a cache), or of an
- * exchange of BYTES by the way NAME; ways[] below says what each does. */
+ * Prints half of a round trip in microseconds: of one line (`state`: whether the cores share a cache), or of
+ * an exchange of BYTES by the way NAME. ways[] names the functions that say what each does. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>
@@ -78,7 +78,8 @@ static uint64_t behind(uint64_t position, size_t size)
 }
 
 /* The protocol of our rings, in a ring as long as their first window: a header of 8 bytes, which is not zero,
- * publishes what is behind it; the header after it is zeroed before. The reader returns its position every 2 KiB. */
+ * publishes what is behind it. The header after it is zeroed before. The reader returns its position every
+ * 2 KiB. */
 static void record(uint64_t number, int sends)
 {
     const size_t size = (8 + length + kLine - 1) & ~(size_t) (kLine - 1);

@@ -3,8 +3,9 @@
 
 gtest_cppflags = $(AM_CPPFLAGS) -I$(top_srcdir)/test $(GTEST_CFLAGS) -include test/googletest.h
 
-# If test/googletest.h.gch was compiled with the same flags, the compiler reads that instead. Each file takes 1 s
-# less then. `quickstart check` makes it. Not from a cache of compilations: clang wants the time of the header.
+# If test/googletest.h.gch was compiled with the same flags, the compiler reads that instead. Each file takes
+# 1 s less then. `quickstart check` makes it. It never comes from a cache of compilations: clang refuses it if
+# the header has another time than the one that it was made from.
 # AHEAD_FLAGS: empty, or from the command line what the compiler needs to do more of the work ahead.
 test/googletest.h.gch: test/googletest.h
 	$(AM_V_GEN)$(MKDIR_P) test && CCACHE_DISABLE=1 $(CXX) $(DEFS) $(DEFAULT_INCLUDES) $(gtest_cppflags) $(CPPFLAGS) \

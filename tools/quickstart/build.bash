@@ -74,14 +74,14 @@ compile_standard_headers() {
   if is_current "$name" "$key" && [[ -f $directory/standard.h.gch ]]; then return; fi
   mkdir -p "$directory"
   cp "$root/tools/quickstart/standard.h" "$directory/standard.h"
-  # Not from a cache of compilations: clang wants the time of standard.h that it was made from.
+  # Never from a cache of compilations: clang refuses it if standard.h has another time than then.
   # shellcheck disable=SC2086  # CXX may be a compiler with options.
   must "$name" 'is the C++ compiler complete?' env CCACHE_DISABLE=1 $compiler -std=c++20 -pthread -fvisibility=hidden \
     -fvisibility-inlines-hidden "$@" -x c++-header -o "$directory/standard.h.gch" "$directory/standard.h"
   set_stamp "$name" "$key"
 }
 
-# Tables of lines are enough for a backtrace; all that a debugger could ask for takes a sixth of the time to compile.
+# -g1: tables of lines are enough for a backtrace, and a sixth of the time to compile goes into the rest.
 build_library() {
   local key flags=${CXXFLAGS:--O2 -g1}
   begin_step "libch3offload: build and install to $prefix"
