@@ -117,14 +117,13 @@ int Endpoint::add_function(std::string_view name, ch3_offload_am_function_t* fun
 int Endpoint::find_peer(const Address& address, Peer*& peer) {
   const auto known = peers_.find(address);
   if (known == peers_.end() && peers_.size() >= kMostPeers) return CH3_OFFLOAD_AM_NO_MEMORY;
-  peer = known != peers_.end() ? &known->second : &find_or_make(address);
+  peer = known != peers_.end() ? &known->second : &make_stranger(address);
   hold(*peer);
   return CH3_OFFLOAD_AM_OK;
 }
 
-/// One that is new is a stranger. Throws std::bad_alloc.
-Peer& Endpoint::find_or_make(const Address& address) {
-  if (const auto known = peers_.find(address); known != peers_.end()) return known->second;
+/// REQUIRES: no peer has this address. Throws std::bad_alloc.
+Peer& Endpoint::make_stranger(const Address& address) {
   if (active_.capacity() <= peers_.size()) active_.reserve(2 * active_.capacity() + 16);
   strangers_.reserve(active_.capacity());
   Peer& made = peers_.try_emplace(address, *this, address).first->second;
@@ -424,7 +423,7 @@ Peer* Endpoint::sender_of(const MessageHeader& header, const ptl_process_t& proc
     const auto known = peers_.find(address);
     if (known != peers_.end()) return &known->second;
     if (peers_.size() < kMostPeers) {
-      Peer& newcomer = find_or_make(address);
+      Peer& newcomer = make_stranger(address);
       check_strangers();
       return &newcomer;
     }

@@ -129,7 +129,7 @@ class Endpoint {
   void bury(Peer& peer) noexcept;
   int add(Peer& peer, Channel channel, std::uint64_t function,
           std::span<const unsigned char> arguments) noexcept;
-  Peer& find_or_make(const Address& address);
+  Peer& make_stranger(const Address& address);
   void check_strangers() noexcept;
   void forget_dead() noexcept;
   void note(const Failure& failure) noexcept;
