@@ -20,6 +20,7 @@ rdma_sources = \
 	src/rdma/shm/bulk_copy.cc \
 	src/rdma/shm/bulk_copy.h \
 	src/rdma/shm/shared_write.h \
+	src/rdma/shm/travelling_chunks.h \
 	src/rdma/shm/activity.h \
 	src/rdma/shm/doorbell.h \
 	src/rdma/shm/ring.h \

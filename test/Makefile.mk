@@ -316,6 +316,7 @@ shm_test_sources = \
 	test/rdma/shm/ring_test.cc \
 	test/rdma/shm/ring_window_test.cc \
 	test/rdma/shm/shared_write_test.cc \
+	test/rdma/shm/travelling_chunks_test.cc \
 	test/rdma/shm/shm_contract_test.cc \
 	test/rdma/shm/shm_fixture.cc \
 	test/rdma/shm/shm_fixture.h \

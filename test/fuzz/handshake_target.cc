@@ -22,7 +22,7 @@ namespace {
 constexpr PeerId kVictim{1};
 constexpr std::uint32_t kPeerLimit = 4;
 constexpr std::size_t kRingBytes = kLeastRingBytes;
-constexpr std::size_t kFileBytes = kRingControlBytes + kRingBytes;
+constexpr std::size_t kFileBytes = ring_file_bytes(kRingBytes);
 constexpr std::size_t kConnections = 4;
 
 enum class Step : std::uint8_t {
@@ -206,7 +206,7 @@ void Attack::record(Connection& connection) {
   const auto kind = static_cast<RecordKind>(1 + input_.u8());
   const std::size_t length = input_.u16();
   if (!connection.memory.valid()) return;
-  std::byte* const records = connection.memory.address() + kRingControlBytes;
+  std::byte* const records = ring_in(connection.memory) + kRingControlBytes;
   const std::uint64_t header = RecordHeader::pack(connection.written, kind, length);
   std::memcpy(records + (connection.written & (kRingBytes - 1)), &header, sizeof header);
   connection.written += record_bytes(length);
@@ -299,9 +299,9 @@ void Attack::take(Step step) {
     case Step::kRecord: return record(connection());
     case Step::kMemory: {
       Connection& of = connection();
-      const std::size_t offset = input_.u16() * std::size_t{8} % kFileBytes;
+      const std::size_t offset = input_.u16() * std::size_t{8} % (kFileBytes - kChunkAreaBytes);
       const std::uint64_t value = input_.u64();
-      if (of.memory.valid()) std::memcpy(of.memory.address() + offset, &value, sizeof value);
+      if (of.memory.valid()) std::memcpy(ring_in(of.memory) + offset, &value, sizeof value);
       return;
     }
     case Step::kWake: {

@@ -95,6 +95,7 @@ enum class RecordKind : std::uint32_t {
   kWrite = 2,        ///< Payload: WriteRecord.
   kSkip = 3,         ///< No payload. The next record is at the beginning of the ring.
   kSharedWrite = 4,  ///< Payload: SharedWriteRecord.
+  kChunk = 5,        ///< Payload: ChunkRecord (travelling_chunks.h).
 };
 
 /// Payload of a kWrite record: `length_bytes` of a write are in place.
@@ -103,6 +104,7 @@ struct WriteRecord {
   std::uint32_t reserved = 0;  ///< 0.
   std::uint64_t length_bytes = 0;
 };
+inline constexpr std::size_t kChunkRecordBytes = 8;
 static_assert(sizeof(WriteRecord) == 16 && offsetof(WriteRecord, length_bytes) == 8);
 
 /// The first words of the file. Both processes map them writable.
@@ -396,9 +398,11 @@ class RingConsumer : public RingEnd {
     const bool is_message = kind == static_cast<std::uint32_t>(RecordKind::kMessage);
     const bool is_write = kind == static_cast<std::uint32_t>(RecordKind::kWrite);
     const bool is_offer = kind == static_cast<std::uint32_t>(RecordKind::kSharedWrite);
+    const bool is_chunk = kind == static_cast<std::uint32_t>(RecordKind::kChunk);
     if (!RecordHeader::is_at(header, position_) || length == 0 || length > longest_payload_ ||
         !(is_message || (is_write && length == sizeof(WriteRecord)) ||
-          (is_offer && length == sizeof(SharedWriteRecord)))) [[unlikely]]
+          (is_offer && length == sizeof(SharedWriteRecord)) ||
+          (is_chunk && length == kChunkRecordBytes))) [[unlikely]]
       return false;
     record = {static_cast<RecordKind>(kind), {at(position_) + kRecordHeaderBytes, length}};
     return true;

@@ -14,6 +14,7 @@
 
 #include "rdma/cycle_clock.h"
 #include "rdma/shm/ring.h"
+#include "rdma/shm/travelling_chunks.h"
 
 namespace ch3_offload {
 
@@ -44,7 +45,9 @@ class RingMemory {
   RingMemory(std::size_t memory_bytes, std::size_t processes, std::size_t ring_bytes, std::size_t page_bytes,
              std::size_t longest_payload) noexcept {
     const std::size_t rings = processes > 1 ? processes - 1 : 1;
-    const std::size_t share_bytes = memory_bytes / std::max<std::size_t>(processes, 1);
+    std::size_t share_bytes = memory_bytes / std::max<std::size_t>(processes, 1);
+    has_chunks_ = rings * kChunkAreaBytes <= share_bytes / kPlenty;
+    if (has_chunks_) share_bytes -= rings * kChunkAreaBytes;
     const std::size_t each_bytes = share_bytes / rings;
     const std::size_t affordable_bytes = each_bytes > page_bytes ? each_bytes - page_bytes : 0;
     guaranteed_bytes_ = std::min(least_window_bytes(longest_payload), affordable_bytes);
@@ -60,6 +63,9 @@ class RingMemory {
   /// The window of a new ring: kFirstWindowBytes; or the whole ring, if all rings together are a small part
   /// of the share.
   std::size_t first_window_bytes() const noexcept { return first_bytes_; }
+
+  /// Whether the files of all rings may use their chunks: where these are a small part of the share.
+  bool has_chunks() const noexcept { return has_chunks_; }
 
   /// The longest payload that flows in the guaranteed window.
   std::size_t longest_payload() const noexcept { return longest_payload_in_window(guaranteed_bytes_); }
@@ -86,6 +92,7 @@ class RingMemory {
 
   std::size_t first_bytes_ = kFirstWindowBytes;
   std::size_t guaranteed_bytes_ = kFirstWindowBytes;
+  bool has_chunks_ = false;
   std::size_t left_bytes_ = 0;  ///< Of the share, what no ring has and none was promised.
 };
 

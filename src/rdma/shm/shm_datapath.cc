@@ -43,16 +43,26 @@ Status ShmProvider::reserve(Endpoint& endpoint, std::size_t length_bytes,
   if (peer.sending != Status::kOk) [[unlikely]]
     return peer.sending;
   assert(length_bytes >= 1 && length_bytes <= capabilities_.max_slot_bytes);
-  if (!find_room(peer, length_bytes)) [[unlikely]] {
-    if (const Status status = no_room(peer, length_bytes); status != Status::kOk) return status;
+  peer.slot_is_chunk = length_bytes >= kLeastChunkMessage && peer.chunks.any();
+  const std::size_t payload_bytes = peer.slot_is_chunk ? sizeof(ChunkRecord) : length_bytes;
+  if (!find_room(peer, payload_bytes)) [[unlikely]] {
+    if (const Status status = no_room(peer, payload_bytes); status != Status::kOk) return status;
   }
-  slot = {peer.out.payload(), length_bytes};
+  slot = {peer.slot_is_chunk ? peer.chunks.next() : peer.out.payload(), length_bytes};
   return Status::kOk;
 }
 
 void ShmProvider::commit(Endpoint& endpoint, std::size_t length_bytes) noexcept {
   assert(length_bytes >= 1);
-  publish(of(endpoint), RecordKind::kMessage, length_bytes);
+  ShmEndpoint& peer = of(endpoint);
+  if (peer.slot_is_chunk) return publish_chunk(peer, length_bytes);
+  publish(peer, RecordKind::kMessage, length_bytes);
+}
+
+void ShmProvider::publish_chunk(ShmEndpoint& peer, std::size_t length_bytes) noexcept {
+  const ChunkRecord record = peer.chunks.pass(length_bytes);
+  std::memcpy(peer.out.payload(), &record, sizeof record);
+  publish(peer, RecordKind::kChunk, sizeof record);
 }
 
 /// Whether a payload of this length fits now. The window grows if the ring streams and there is memory.
@@ -69,7 +79,7 @@ bool ShmProvider::widen(ShmEndpoint& peer, std::size_t payload_bytes) noexcept {
   const std::size_t granted_bytes = memory_.grant(window_bytes, peer.out.window_wanted(payload_bytes));
   if (granted_bytes == window_bytes) return false;
   // A ring grows a few times in its life. The faults of its new pages would cost more than this call.
-  peer.out_memory.populate(kRingControlBytes + window_bytes, granted_bytes - window_bytes);
+  peer.out_memory.populate(kChunkAreaBytes + kRingControlBytes + window_bytes, granted_bytes - window_bytes);
   peer.out.grow(granted_bytes);
   return true;
 }
@@ -260,6 +270,15 @@ void ShmProvider::wake_sender(const ShmEndpoint& peer) noexcept {
   if (!peer.welcome_due) send_wake_byte(peer.watched_socket());
 }
 
+/// The message that a kChunk record names, and its chunk. Empty: the peer violates the protocol.
+std::span<const std::byte> ShmProvider::in_chunk(const ShmEndpoint& peer, std::span<const std::byte> payload,
+                                                 std::uint32_t& chunk) noexcept {
+  ChunkRecord record;
+  std::memcpy(&record, payload.data(), sizeof record);
+  chunk = record.chunk;
+  return peer.chunks.message(record);
+}
+
 /// Delivers at most `budget` records of one ring.
 std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budget) noexcept {
   RingConsumer& ring = inbound.ring;
@@ -285,12 +304,21 @@ std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budge
       }
     }
     ring.fetch_next(record);
-    if (record.kind == RecordKind::kMessage) {
-      if (sink.on_message(peer.id, record.payload) == Delivery::kHeld) {
+    if (record.kind == RecordKind::kMessage || record.kind == RecordKind::kChunk) {
+      std::uint32_t chunk = kChunks;
+      const std::span<const std::byte> message =
+          record.kind == RecordKind::kMessage ? record.payload : in_chunk(peer, record.payload, chunk);
+      if (message.empty()) [[unlikely]] {
+        start_dying(peer, Status::kProtocol);
+        break;
+      }
+      if (sink.on_message(peer.id, message) == Delivery::kHeld) {
         ring.advance(record);
         held_ = &peer;
+        held_chunk_ = chunk;
         return budget - left + 1;
       }
+      if (chunk != kChunks) peer.chunks.give(chunk);
     } else if (record.kind == RecordKind::kWrite) {
       WriteRecord write;
       std::memcpy(&write, record.payload.data(), sizeof write);
@@ -316,7 +344,8 @@ std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budge
 
 /// The Sink has read the message that it held: its space goes back to the sender.
 void ShmProvider::release_held() noexcept {
-  const ShmEndpoint& peer = *std::exchange(held_, nullptr);
+  ShmEndpoint& peer = *std::exchange(held_, nullptr);
+  if (held_chunk_ != kChunks) peer.chunks.give(std::exchange(held_chunk_, kChunks));
   if (peer.in_memory.valid() && inbound_[peer.inbound].ring.release()) wake_sender(peer);
 }
 

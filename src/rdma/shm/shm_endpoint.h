@@ -20,6 +20,7 @@
 #include "rdma/shm/ring_memory.h"
 #include "rdma/shm/shared_memory.h"
 #include "rdma/shm/shm_connection.h"
+#include "rdma/shm/travelling_chunks.h"
 
 namespace ch3_offload {
 
@@ -60,6 +61,10 @@ struct ShmEndpoint final : Endpoint {
   bool awaits_connection = false;
   Mapping out_memory;       ///< Invalid: there is no ring, or it is down.
   FileDescriptor out_file;  ///< The ring's file, until it was sent to the peer.
+
+  /// Those that the two have in common: in out_memory, or in in_memory. None before that is mapped.
+  TravellingChunks chunks;
+  bool slot_is_chunk = false;  ///< The slot reserved last is chunks.next().
 
   // Receiving from it.
   Mapping in_memory;          ///< Invalid: it has no ring here, or it is down.

@@ -163,7 +163,7 @@ void ShmProvider::receive_hello(std::uint32_t index) noexcept {
   Hello hello;
   std::string_view why = check_hello(bytes, config_.job_secret, config_.self, config_.peer_limit, hello);
   if (why.empty() && !is_ring_size(hello.ring_bytes)) why = "its ring has an impossible size";
-  if (why.empty() && !is_sealed_file(ring_file, kRingControlBytes + hello.ring_bytes))
+  if (why.empty() && !is_sealed_file(ring_file, ring_file_bytes(hello.ring_bytes)))
     why = "its ring is not a sealed file of the size it says";
   if (why.empty()) {
     const ShmEndpoint* peer = find(PeerId{hello.sender});
@@ -220,8 +220,7 @@ bool ShmProvider::is_sender_of(const ShmEndpoint& peer, const Hello& hello) noex
 /// Adds the ring of a checked newcomer to inbound_, and answers. Its index is that of its activity bit.
 void ShmProvider::attach(Newcomer socket, const Hello& hello, FileDescriptor ring_file) noexcept {
   ShmEndpoint& peer = *find(PeerId{hello.sender});
-  Mapping memory =
-      mapping_or_none([&] { return map_mirrored(ring_file, kRingControlBytes, hello.ring_bytes); });
+  Mapping memory = mapping_or_none([&] { return map_ring_file(ring_file, hello.ring_bytes); });
   if (!memory.valid() || !watch(socket, WatchKind::kInbound, hello.sender)) {
     close_watched(socket);
     refuse(!memory.valid() ? "there is no memory to map its ring" : "it cannot be watched");
@@ -232,11 +231,12 @@ void ShmProvider::attach(Newcomer socket, const Hello& hello, FileDescriptor rin
   peer.has_address = true;
   peer.is_met |= hello.is_ahead == 0;
   peer.in_memory = std::move(memory);
+  if (peer_keeps_its_connection(peer)) peer.chunks = TravellingChunks(peer.in_memory.address(), false);
   peer.in_socket = std::move(socket);
   peer.awaits_connection = false;
   peer.inbound = static_cast<std::uint32_t>(free_place());
   if (peer.inbound == inbound_.size()) inbound_.push_back({});
-  inbound_[peer.inbound] = {RingConsumer(peer.in_memory.address(), hello.ring_bytes), &peer};
+  inbound_[peer.inbound] = {RingConsumer(ring_in(peer.in_memory), hello.ring_bytes), &peer};
   inbound_[peer.inbound].ring.touch();
   look_later_at(peer.inbound);
   if (!doorbell_.wants_bits() && inbound_.size() > kMostRingsWithoutBits) {
@@ -516,6 +516,7 @@ bool ShmProvider::forget(PeerId id) noexcept {
 void ShmProvider::release(ShmEndpoint& peer) noexcept {
   if (peer.out.attached()) memory_.give_back(peer.out.window_bytes());
   peer.out.shut();
+  peer.chunks = {};
   peer.out_memory.reset();
   peer.out_file.reset();
   peer.doorbell = PeerDoorbell();
@@ -546,6 +547,7 @@ std::size_t ShmProvider::deliver_deaths(Sink& sink, std::size_t budget) noexcept
       }
       peer.is_met |= inbound.ring.position() != 0;
       inbound = {};
+      peer.chunks = {};
       peer.in_memory.reset();
     }
     // Completions of writes to the peer come before on_peer_down().

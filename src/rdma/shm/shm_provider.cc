@@ -18,9 +18,8 @@
 namespace ch3_offload {
 namespace {
 
-/// Limits the slot, so that a long message becomes a pipeline: the sender copies one slot in while the
-/// receiver copies the previous one out.
-constexpr std::size_t kLongestSlotBytes = (std::size_t{32} << 10) - kRecordHeaderBytes;
+/// A chunk, or a record of the ring.
+constexpr std::size_t kLongestSlotBytes = kChunkBytes - kRecordHeaderBytes;
 
 bool draw_random(std::span<std::byte> bytes) noexcept {
   return ::getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size());
@@ -213,7 +212,7 @@ std::optional<Error> ShmProvider::connect_anew(ShmEndpoint& peer, const ShmAddre
 }
 
 std::optional<Error> ShmProvider::make_ring(ShmEndpoint& peer) {
-  const std::size_t file_bytes = kRingControlBytes + config_.ring_bytes;
+  const std::size_t file_bytes = ring_file_bytes(config_.ring_bytes);
   Result<FileDescriptor> socket = make_socket();
   if (!socket.ok()) return socket.error();
   Result<FileDescriptor> file = make_shared_file("ch3-offload-ring", file_bytes);
@@ -222,13 +221,15 @@ std::optional<Error> ShmProvider::make_ring(ShmEndpoint& peer) {
     file = make_shared_file("ch3-offload-ring", file_bytes);
   }
   if (!file.ok()) return file.error();
-  Result<Mapping> memory = map_mirrored(file.value(), kRingControlBytes, config_.ring_bytes);
+  Result<Mapping> memory = map_ring_file(file.value(), config_.ring_bytes);
   if (!memory.ok()) return memory.error();
   peer.out_file = std::move(file.value());
   peer.out_memory = std::move(memory.value());
   peer.out_socket = ForkClosedDescriptor(std::move(socket.value()));
-  peer.out = RingProducer(peer.out_memory.address(), config_.ring_bytes, memory_.first_window_bytes());
+  peer.out = RingProducer(ring_in(peer.out_memory), config_.ring_bytes, memory_.first_window_bytes());
   peer.out.touch();
+  if (!peer_keeps_its_connection(peer))
+    peer.chunks = TravellingChunks(peer.out_memory.address(), memory_.has_chunks());
   return {};
 }
 
@@ -291,6 +292,7 @@ std::optional<Error> ShmProvider::try_connect(ShmEndpoint& peer) {
 /// Undoes make_ring() and try_connect().
 void ShmProvider::forget_sending(ShmEndpoint& peer) noexcept {
   std::erase(connecting_, &peer);
+  if (!peer_keeps_its_connection(peer)) peer.chunks = {};
   peer.out = RingProducer();
   peer.out_memory.reset();
   peer.out_file.reset();

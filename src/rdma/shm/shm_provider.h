@@ -1,7 +1,8 @@
 // The node-local provider: verbs semantics over shared memory.
 //
 // Each direction of traffic between two processes has one ring (ring.h). The sender makes the ring when it
-// connects, and passes it to the receiver through a Unix-domain socket (shm_connection.h). One socket for
+// connects, and passes it to the receiver through a Unix-domain socket (shm_connection.h). Longer messages
+// are in memory that both directions share, and the ring names it (travelling_chunks.h). One socket for
 // both directions stays, and wakes sleepers (doorbell.h, "The sleep rule"). A write is one copy by the
 // kernel (bulk_copy.h). Both processes share the work of a long one (shared_write.h).
 //
@@ -149,6 +150,9 @@ class ShmProvider final : public Provider {
   static void tell(ShmEndpoint& peer) noexcept;
   bool find_room(ShmEndpoint& peer, std::size_t payload_bytes) noexcept;
   bool widen(ShmEndpoint& peer, std::size_t payload_bytes) noexcept;
+  void publish_chunk(ShmEndpoint& peer, std::size_t length_bytes) noexcept;
+  static std::span<const std::byte> in_chunk(const ShmEndpoint& peer, std::span<const std::byte> payload,
+                                             std::uint32_t& chunk) noexcept;
   Status no_room(ShmEndpoint& peer, std::size_t payload_bytes) noexcept;
   std::size_t consume(Inbound& inbound, Sink& sink, std::size_t budget) noexcept;
   std::size_t poll_rings(Sink& sink, std::size_t budget) noexcept;
@@ -232,6 +236,7 @@ class ShmProvider final : public Provider {
   std::size_t last_hit_ = 0;        ///< Index in inbound_ of the ring to poll first.
   std::size_t next_polled_ = 0;     ///< Index in inbound_ at which round robin continues.
   ShmEndpoint* held_ = nullptr;     ///< Whose latest message the Sink still reads (Delivery::kHeld).
+  std::uint32_t held_chunk_ = kChunks;  ///< The chunk that has it. kChunks: the ring has it.
   ShmEndpoint* blocked_ = nullptr;  ///< Peers whose ring was full. Some may have room again.
   ShmEndpoint* sharing_ = nullptr;  ///< Peers that copy the back half of a write.
   Doorbell doorbell_;

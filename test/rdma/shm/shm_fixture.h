@@ -156,9 +156,9 @@ class HandMadeReceiver {
     FileDescriptor file;
     ASSERT_EQ(receive_with_files(socket_, std::as_writable_bytes(std::span(&hello, 1)), std::span(&file, 1)),
               Receipt::kMessage);
-    memory_ = std::move(map_mirrored(file, kRingControlBytes, hello.ring_bytes).value());
+    memory_ = std::move(map_ring_file(file, hello.ring_bytes).value());
   }
-  RingControl& control() { return *reinterpret_cast<RingControl*>(memory_.address()); }
+  RingControl& control() { return *reinterpret_cast<RingControl*>(ring_in(memory_)); }
 
  private:
   ShmAddress address_;
@@ -173,8 +173,8 @@ class HandMadeSender {
   HandMadeSender(const std::string& to, PeerId self, PeerId receiver, const ShmAddress& listens_at = {},
                  const std::optional<PeerNames>& names = {}) {
     const FileDescriptor file =
-        std::move(make_shared_file("test", kRingControlBytes + kLeastRingBytes).value());
-    memory_ = std::move(map_mirrored(file, kRingControlBytes, kLeastRingBytes).value());
+        std::move(make_shared_file("test", ring_file_bytes(kLeastRingBytes)).value());
+    memory_ = std::move(map_ring_file(file, kLeastRingBytes).value());
     socket_ = std::move(make_socket().value());
     EXPECT_EQ(connect_to(socket_, *ShmAddress::parse(to)).value(), ConnectProgress::kConnected);
     Hello hello;
@@ -188,9 +188,9 @@ class HandMadeSender {
     const int number = file.get();
     EXPECT_TRUE(send_with_files(socket_, std::as_bytes(std::span(&hello, 1)), std::span(&number, 1)));
   }
-  RingControl& control() { return *reinterpret_cast<RingControl*>(memory_.address()); }
+  RingControl& control() { return *reinterpret_cast<RingControl*>(ring_in(memory_)); }
   /// Of an empty ring.
-  RingProducer ring() { return {memory_.address(), kLeastRingBytes, kLeastRingBytes}; }
+  RingProducer ring() { return {ring_in(memory_), kLeastRingBytes, kLeastRingBytes}; }
   bool sees_the_end() const {
     pollfd entry{socket_.get(), POLLRDHUP, 0};
     return ::poll(&entry, 1, 1) == 1;

@@ -1,0 +1,182 @@
+// Chunks that travel between two processes (travelling_chunks.h): where messages are, and what a hostile peer
+// can say of them.
+
+#include <cstring>
+
+#include "rdma/shm/shm_fixture.h"
+
+namespace ch3_offload {
+namespace {
+
+using Kind = RecordingSink::Kind;
+
+class Chunks : public ShmProviderTest {
+ protected:
+  static constexpr std::size_t kLong = 10'000;
+
+  void SetUp() override {
+    ShmProviderTest::SetUp();
+    ASSERT_TRUE(connect(kA, kB));
+    ASSERT_TRUE(connect(kB, kA));
+    for (const PeerId peer : {kA, kB}) {
+      poll_for_ms(peer, 5);
+      sink(peer).holds = true;  // Shows where a message is.
+    }
+    const auto id = [this](PeerId peer) { return ShmAddress::parse(at(peer).local_address())->socket_id; };
+    owner_ = id(kA) < id(kB) ? kA : kB;
+    other_ = owner_ == kA ? kB : kA;
+  }
+  /// Returns where the sender has written the message.
+  const std::byte* send(PeerId from, PeerId to, std::size_t length = kLong) {
+    std::span<std::byte> slot;
+    if (at(from).reserve(endpoint(from, to), length, slot) != Status::kOk) return nullptr;
+    EXPECT_EQ(slot.size(), length);
+    sent_.push_back(pattern_.bytes(length));
+    std::memcpy(slot.data(), sent_.back().data(), length);
+    at(from).commit(endpoint(from, to), length);
+    return slot.data();
+  }
+  /// Returns where the receiver reads it.
+  const std::byte* receive(PeerId at) {
+    const std::size_t before = sink(at).events.size();
+    EXPECT_TRUE(poll_both_until([&] { return sink(at).events.size() > before; }));
+    return sink(at).held.data();
+  }
+  /// All that was sent to `at`, if only that was sent.
+  void expect_all(PeerId at) {
+    ASSERT_TRUE(poll_both_until([&] { return sink(at).events.size() == sent_.size(); }));
+    for (std::size_t i = 0; i < sent_.size(); ++i) EXPECT_EQ(sink(at).events[i].bytes, sent_[i]) << i;
+  }
+
+  PeerId owner_{}, other_{};  ///< At first all chunks are the owner's.
+  Pattern pattern_{3};
+  std::vector<std::vector<std::byte>> sent_;
+};
+
+TEST_F(Chunks, TheAnswerIsWrittenWhereTheMessageWasRead) {
+  const std::byte* const written = send(owner_, other_);
+  const std::byte* const read = receive(other_);
+  EXPECT_NE(written, read) << "each has a mapping of its own";
+  for (int i = 0; i < 3; ++i) {
+    poll(other_);  // The message is held no longer.
+    EXPECT_EQ(send(other_, owner_), read);
+    EXPECT_EQ(receive(owner_), written);
+    poll(owner_);
+    EXPECT_EQ(send(owner_, other_), written);
+    EXPECT_EQ(receive(other_), read);
+  }
+}
+
+TEST_F(Chunks, AMessageThatIsHeldKeepsItsChunk) {
+  send(owner_, other_);
+  const std::byte* const held = receive(other_);
+  const std::byte* const first = send(other_, owner_);
+  EXPECT_NE(first, held);
+  poll(other_);
+  EXPECT_EQ(send(other_, owner_), held);
+}
+
+TEST_F(Chunks, WhoHasNoneSendsThroughTheRing) {
+  std::vector<const std::byte*> places;
+  for (std::uint32_t i = 0; i < kChunks + 3; ++i) places.push_back(send(owner_, other_));
+  for (std::uint32_t i = 0; i < kChunks; ++i)
+    EXPECT_EQ(std::ranges::count(places, places[0] + std::ptrdiff_t{kChunkBytes} * i), 1) << i;
+  expect_all(other_);
+}
+
+TEST_F(Chunks, ShortMessagesAreLeftToTheRing) {
+  const std::byte* const chunk = send(owner_, other_);
+  for (const std::size_t length : {std::size_t{1}, kLeastChunkMessage - 1}) {
+    const std::byte* const place = send(owner_, other_, length);
+    EXPECT_TRUE(place < chunk || place >= chunk + kChunkAreaBytes) << length;
+  }
+  expect_all(other_);
+}
+
+TEST_F(Chunks, ASlotThatWasNotCommittedTakesNone) {
+  std::span<std::byte> first, second;
+  ASSERT_EQ(at(owner_).reserve(endpoint(owner_, other_), kLong, first), Status::kOk);
+  ASSERT_EQ(at(owner_).reserve(endpoint(owner_, other_), 8, second), Status::kOk);
+  std::memset(second.data(), 1, 8);
+  at(owner_).commit(endpoint(owner_, other_), 8);
+  EXPECT_EQ(receive(other_)[7], std::byte{1});
+  EXPECT_EQ(sink(other_).events[0].bytes.size(), 8u);
+  EXPECT_EQ(send(owner_, other_), first.data());
+}
+
+TEST_F(Chunks, WhatWasPassedIsReadAfterTheEndOfWhoPassedIt) {
+  for (int i = 0; i < 5; ++i) send(owner_, other_);
+  kill(owner_);
+  while (sink(other_).count(Kind::kPeerDown) == 0) poll(other_);
+  ASSERT_EQ(sink(other_).events.size(), 6u);
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(sink(other_).events[i].bytes, sent_[i]);
+  std::span<std::byte> slot;
+  EXPECT_EQ(at(other_).reserve(endpoint(other_, owner_), kLong, slot), Status::kPeerFailed);
+}
+
+TEST(ChunksOfManyRings, AreNotUsedWhereTheyWouldTakeMuchOfTheMemory) {
+  for (const std::size_t processes : {2, 128}) {
+    const auto rings_in = [&](std::size_t times) {
+      return RingMemory(processes * (processes - 1) * kChunkAreaBytes * times, processes, kLeastRingBytes,
+                        4096, 4096);
+    };
+    EXPECT_TRUE(rings_in(8).has_chunks());
+    EXPECT_FALSE(rings_in(7).has_chunks());
+  }
+}
+
+/// A peer whose ring's file has the chunks, all of which are its own.
+class ForgedChunk : public ShmProviderTest {
+ protected:
+  static constexpr PeerId kHostile{2};
+
+  void SetUp() override {
+    ShmProviderTest::SetUp();
+    sender_ = std::make_unique<HandMadeSender>(at(kB).local_address(), kHostile, kB);
+    ring_ = sender_->ring();
+  }
+  bool is_refused_after(std::initializer_list<ChunkRecord> records) {
+    for (const ChunkRecord& record : records) {
+      EXPECT_TRUE(ring_.has_room(sizeof record));
+      std::memcpy(ring_.payload(), &record, sizeof record);
+      ring_.publish(RecordKind::kChunk, sizeof record);
+    }
+    poll_for_ms(kB, 5);
+    return sender_->sees_the_end();
+  }
+
+  std::unique_ptr<HandMadeSender> sender_;
+  RingProducer ring_;
+};
+
+TEST_F(ForgedChunk, OfThePeersIsRead) {
+  EXPECT_FALSE(is_refused_after({{kChunks - 1, kChunkBytes}, {0, 1}}));
+  EXPECT_EQ(sink(kB).count(Kind::kMessage), 2u);
+}
+
+TEST_F(ForgedChunk, BehindTheLastIsRefused) {
+  EXPECT_TRUE(is_refused_after({{kChunks, 8}}));
+  EXPECT_EQ(sink(kB).count(Kind::kMessage), 0u);
+}
+
+TEST_F(ForgedChunk, LongerThanOneIsRefused) { EXPECT_TRUE(is_refused_after({{0, kChunkBytes + 1}})); }
+
+TEST_F(ForgedChunk, WithNothingInItIsRefused) { EXPECT_TRUE(is_refused_after({{0, 0}})); }
+
+TEST_F(ForgedChunk, ThatWasPassedBeforeIsRefused) {
+  EXPECT_TRUE(is_refused_after({{3, 8}, {4, 8}, {3, 8}}));
+  EXPECT_EQ(sink(kB).count(Kind::kMessage), 2u);
+}
+
+TEST_F(ForgedChunk, OfARingThatThisProcessHasNotMadeIsRefused) {
+  const PeerId another{3};
+  ShmAddress last;
+  last.socket_id = {UINT64_MAX, UINT64_MAX};
+  sender_ = std::make_unique<HandMadeSender>(at(kB).local_address(), another, kB, last);
+  ring_ = sender_->ring();
+  EXPECT_TRUE(is_refused_after({{0, 8}}));
+  EXPECT_EQ(sink(kB).count(Kind::kMessage), 0u);
+}
+
+}  // namespace
+}  // namespace ch3_offload
