@@ -21,6 +21,7 @@ rdma_sources = \
 	src/rdma/shm/bulk_copy.h \
 	src/rdma/shm/shared_write.h \
 	src/rdma/shm/travelling_chunks.h \
+	src/rdma/shm/travelling_record.h \
 	src/rdma/shm/activity.h \
 	src/rdma/shm/doorbell.h \
 	src/rdma/shm/ring.h \
@@ -389,7 +390,7 @@ libch3offload_la_LIBADD = libportals_calls.la libcore.la -lm
 libch3offload_la_DEPENDENCIES = libportals_calls.la libcore.la $(top_srcdir)/src/libch3offload.map
 libch3offload_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link $(CC) $(CFLAGS) \
 	$(AM_LDFLAGS) $(libch3offload_la_LDFLAGS) $(LDFLAGS) -o $@
-libch3offload_la_LDFLAGS = -version-info 20:0:0 $(cxx_runtime_flags) -Wl,-z,relro -Wl,-z,now \
+libch3offload_la_LDFLAGS = -version-info 21:0:0 $(cxx_runtime_flags) -Wl,-z,relro -Wl,-z,now \
 	-Wl,--version-script=$(top_srcdir)/src/libch3offload.map
 
 # Build systems of programs for Portals look for the library under this name. libtool reads from the .la where

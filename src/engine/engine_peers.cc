@@ -232,7 +232,8 @@ void Engine::State::gate(Peer& peer) noexcept {
                        config.trace == nullptr;
   const std::size_t longest =
       std::min(config.eager_limit_bytes, peer.max_slot_bytes - sizeof(wire::EagerHeader));
-  peer.lane->length_limit = is_open ? longest + 1 : 0;
+  peer.lane->length_limit =
+      is_open ? std::min<std::size_t>(longest + 1, CH3_OFFLOAD_LANE_MOST_BYTES) : 0;
 }
 
 void Engine::State::connected(Peer& peer) noexcept {

@@ -38,6 +38,8 @@ typedef struct {
     const uint64_t *doorbell;   /**< CH3_OFFLOAD_LANE_SLEEPS, ...WANTS_BITS. NULL: not known yet */
     uint64_t *activity;         /**< the word with this process's activity bit; known if doorbell is */
     uint64_t activity_bit;      /**< the bit, in its place */
+    unsigned char *travelling;  /**< the record of src/rdma/shm/travelling_record.h; NULL: it is not here */
+    uint64_t travelling_kind;   /**< of its next message from here */
     /* The engine's. */
     uint64_t length_limit;      /**< payloads and packets must be shorter; 0: the lane is closed */
     ch3_offload_books_t books;
@@ -51,7 +53,9 @@ enum {
     CH3_OFFLOAD_LANE_MESSAGE_HEADER_BYTES = 24, /**< wire::EagerHeader */
     CH3_OFFLOAD_LANE_PACKET_HEADER_BYTES = 8,   /**< wire::CommonHeader */
     CH3_OFFLOAD_LANE_ENVELOPE_BYTES = 160,      /**< wire::kEnvelopeBytes */
+    CH3_OFFLOAD_LANE_MOST_BYTES = 6 << 10,      /**< payloads and packets are shorter: kLeastChunkMessage */
     CH3_OFFLOAD_LANE_RECORD_KIND = 1,   /**< RecordKind::kMessage */
+    CH3_OFFLOAD_LANE_TRAVELLING_BYTES = 3072,   /**< header included */
     CH3_OFFLOAD_LANE_SLEEPS = 1,        /**< bits of the doorbell: the peer sleeps */
     CH3_OFFLOAD_LANE_WANTS_BITS = 2,    /**< the peer polls many rings, and finds this one by its bit */
     CH3_OFFLOAD_LANE_MESSAGE_KIND = 1,  /**< wire::Kind::kEager */
@@ -73,9 +77,20 @@ static inline uint64_t ch3_offload_lane_next(const ch3_offload_lane_t * lane, ui
                              ~(uint64_t) (CH3_OFFLOAD_LANE_LINE_BYTES - 1));
 }
 
-/** The lane's own: the place of the next record. */
-static inline unsigned char *ch3_offload_lane_record(const ch3_offload_lane_t * lane)
+/** The lane's own: whether the slot goes in the record that travels. */
+static inline int ch3_offload_lane_travels(const ch3_offload_lane_t * lane, uint64_t slot_bytes)
 {
+    return lane->travelling != NULL &&
+        slot_bytes <= CH3_OFFLOAD_LANE_TRAVELLING_BYTES - CH3_OFFLOAD_LANE_RECORD_HEADER_BYTES;
+}
+
+/** The lane's own: the record for the slot. NULL: there is no room. */
+static inline unsigned char *ch3_offload_lane_record(const ch3_offload_lane_t * lane, uint64_t slot_bytes)
+{
+    if (ch3_offload_lane_travels(lane, slot_bytes))
+        return lane->travelling;
+    if (ch3_offload_lane_next(lane, slot_bytes) > lane->end_limit)
+        return NULL;
     return lane->records + (lane->position & lane->position_mask);
 }
 
@@ -91,20 +106,38 @@ static inline void ch3_offload_lane_write_common(ch3_offload_lane_t * lane, unsi
     memcpy(record + CH3_OFFLOAD_LANE_RECORD_HEADER_BYTES, &common, 8);
 }
 
-/** The lane's own: publishes the record, behind which `next` is. As ShmProvider::publish(): "The sleep
+/** The lane's own: publishes the record that travels. It is the peer's then. */
+static inline void ch3_offload_lane_pass(ch3_offload_lane_t * lane, uint64_t slot_bytes)
+{
+    uint64_t *header = (uint64_t *) (void *) lane->travelling;
+    const uint64_t kind = lane->travelling_kind;
+
+    lane->travelling = NULL;
+    lane->travelling_kind = kind ^ 1;
+    __atomic_store_n(header, lane->position / CH3_OFFLOAD_LANE_LINE_BYTES << 32 | kind << 28 | slot_bytes,
+                     __ATOMIC_SEQ_CST);
+}
+
+/** The lane's own: publishes the record for a slot of this length. As ShmProvider::publish(): "The sleep
  *  rule". */
-static inline int ch3_offload_lane_publish(ch3_offload_lane_t * lane, unsigned char *record, uint64_t next,
+static inline int ch3_offload_lane_publish(ch3_offload_lane_t * lane, unsigned char *record,
                                            uint64_t slot_bytes)
 {
-    const uint64_t position = lane->position;
-    uint64_t *next_header = (uint64_t *) (void *) (lane->records + (next & lane->position_mask));
     uint64_t state;
 
-    lane->position = next;
-    __atomic_store_n(next_header, 0, __ATOMIC_RELAXED);
-    __atomic_store_n((uint64_t *) (void *) record,
-                     position / CH3_OFFLOAD_LANE_LINE_BYTES << 32 |
-                     (uint64_t) CH3_OFFLOAD_LANE_RECORD_KIND << 28 | slot_bytes, __ATOMIC_SEQ_CST);
+    if (record == lane->travelling) {
+        ch3_offload_lane_pass(lane, slot_bytes);
+    } else {
+        const uint64_t position = lane->position;
+        const uint64_t next = ch3_offload_lane_next(lane, slot_bytes);
+        uint64_t *next_header = (uint64_t *) (void *) (lane->records + (next & lane->position_mask));
+
+        lane->position = next;
+        __atomic_store_n(next_header, 0, __ATOMIC_RELAXED);
+        __atomic_store_n((uint64_t *) (void *) record,
+                         position / CH3_OFFLOAD_LANE_LINE_BYTES << 32 |
+                         (uint64_t) CH3_OFFLOAD_LANE_RECORD_KIND << 28 | slot_bytes, __ATOMIC_SEQ_CST);
+    }
     if (lane->doorbell == NULL)
         return CH3_OFFLOAD_LANE_SENT_TO_SLEEPER;
     state = __atomic_load_n(lane->doorbell, __ATOMIC_SEQ_CST);
@@ -121,15 +154,16 @@ static inline int ch3_offload_lane_send(ch3_offload_lane_t * lane, uint64_t bits
                                         uint32_t send_id, const void *payload, size_t length_bytes)
 {
     const uint64_t slot_bytes = CH3_OFFLOAD_LANE_MESSAGE_HEADER_BYTES + length_bytes;
-    const uint64_t next = ch3_offload_lane_next(lane, slot_bytes);
     const uint64_t cost = CH3_OFFLOAD_LANE_ENVELOPE_BYTES + length_bytes;
     const uint64_t ids = (uint64_t) initiator << 32 | send_id;
     unsigned char *record;
 
-    if (length_bytes >= lane->length_limit || cost > lane->books.credit_bytes || next > lane->end_limit)
+    if (length_bytes >= lane->length_limit || cost > lane->books.credit_bytes)
+        return CH3_OFFLOAD_LANE_CLOSED;
+    record = ch3_offload_lane_record(lane, slot_bytes);
+    if (record == NULL)
         return CH3_OFFLOAD_LANE_CLOSED;
 
-    record = ch3_offload_lane_record(lane);
     ch3_offload_lane_write_common(lane, record, CH3_OFFLOAD_LANE_MESSAGE_KIND);
     memcpy(record + 16, &bits, 8);
     memcpy(record + 24, &ids, 8);
@@ -140,7 +174,7 @@ static inline int ch3_offload_lane_send(ch3_offload_lane_t * lane, uint64_t bits
     lane->books.credit_bytes -= cost;
     lane->books.messages_sent++;
     ++*lane->sent_short;
-    return ch3_offload_lane_publish(lane, record, next, slot_bytes);
+    return ch3_offload_lane_publish(lane, record, slot_bytes);
 }
 
 /** Begins a packet of `length_bytes` if it may leave at once. Returns the place for its bytes. The caller
@@ -150,10 +184,14 @@ static inline void *ch3_offload_lane_begin_packet(ch3_offload_lane_t * lane, siz
 {
     const uint64_t slot_bytes = CH3_OFFLOAD_LANE_PACKET_HEADER_BYTES + length_bytes;
 
-    if (length_bytes >= lane->length_limit || ch3_offload_lane_next(lane, slot_bytes) > lane->end_limit)
+    unsigned char *record;
+
+    if (length_bytes >= lane->length_limit)
         return NULL;
-    return ch3_offload_lane_record(lane) + CH3_OFFLOAD_LANE_RECORD_HEADER_BYTES +
-        CH3_OFFLOAD_LANE_PACKET_HEADER_BYTES;
+    record = ch3_offload_lane_record(lane, slot_bytes);
+    if (record == NULL)
+        return NULL;
+    return record + CH3_OFFLOAD_LANE_RECORD_HEADER_BYTES + CH3_OFFLOAD_LANE_PACKET_HEADER_BYTES;
 }
 
 /** The engine's: sends a slot of another kind, which was begun as a packet of this length. `kind`: kind,
@@ -161,10 +199,10 @@ static inline void *ch3_offload_lane_begin_packet(ch3_offload_lane_t * lane, siz
 static inline int ch3_offload_lane_end_slot(ch3_offload_lane_t * lane, uint64_t kind, size_t length_bytes)
 {
     const uint64_t slot_bytes = CH3_OFFLOAD_LANE_PACKET_HEADER_BYTES + length_bytes;
-    unsigned char *record = ch3_offload_lane_record(lane);
+    unsigned char *record = ch3_offload_lane_record(lane, slot_bytes);
 
     ch3_offload_lane_write_common(lane, record, kind);
-    return ch3_offload_lane_publish(lane, record, ch3_offload_lane_next(lane, slot_bytes), slot_bytes);
+    return ch3_offload_lane_publish(lane, record, slot_bytes);
 }
 
 /** Sends the packet that was begun with this length. Never CH3_OFFLOAD_LANE_CLOSED. */

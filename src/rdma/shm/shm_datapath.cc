@@ -43,20 +43,31 @@ Status ShmProvider::reserve(Endpoint& endpoint, std::size_t length_bytes,
   if (peer.sending != Status::kOk) [[unlikely]]
     return peer.sending;
   assert(length_bytes >= 1 && length_bytes <= capabilities_.max_slot_bytes);
-  peer.slot_is_chunk = length_bytes >= kLeastChunkMessage && peer.chunks.any();
-  const std::size_t payload_bytes = peer.slot_is_chunk ? sizeof(ChunkRecord) : length_bytes;
+  if (ch3_offload_lane_travels(&peer.out.lane(), length_bytes)) {
+    peer.slot = ShmEndpoint::Slot::kTravelling;
+    slot = {reinterpret_cast<std::byte*>(peer.out.lane().travelling) + kRecordHeaderBytes, length_bytes};
+    return Status::kOk;
+  }
+  const bool in_chunk = length_bytes >= kLeastChunkMessage && peer.chunks.any();
+  peer.slot = in_chunk ? ShmEndpoint::Slot::kChunk : ShmEndpoint::Slot::kRing;
+  const std::size_t payload_bytes = in_chunk ? sizeof(ChunkRecord) : length_bytes;
   if (!find_room(peer, payload_bytes)) [[unlikely]] {
     if (const Status status = no_room(peer, payload_bytes); status != Status::kOk) return status;
   }
-  slot = {peer.slot_is_chunk ? peer.chunks.next() : peer.out.payload(), length_bytes};
+  slot = {in_chunk ? peer.chunks.next() : peer.out.payload(), length_bytes};
   return Status::kOk;
 }
 
 void ShmProvider::commit(Endpoint& endpoint, std::size_t length_bytes) noexcept {
   assert(length_bytes >= 1);
   ShmEndpoint& peer = of(endpoint);
-  if (peer.slot_is_chunk) return publish_chunk(peer, length_bytes);
-  publish(peer, RecordKind::kMessage, length_bytes);
+  switch (peer.slot) {
+    case ShmEndpoint::Slot::kRing: return publish(peer, RecordKind::kMessage, length_bytes);
+    case ShmEndpoint::Slot::kChunk: return publish_chunk(peer, length_bytes);
+    case ShmEndpoint::Slot::kTravelling:
+      ch3_offload_lane_pass(&peer.out.lane(), length_bytes);
+      return tell(peer);
+  }
 }
 
 void ShmProvider::publish_chunk(ShmEndpoint& peer, std::size_t length_bytes) noexcept {
@@ -181,7 +192,7 @@ std::size_t ShmProvider::poll_rings(Sink& sink, std::size_t budget) noexcept {
   const std::size_t count = inbound_.size();
   if (count == 0 || budget == 0) return 0;
   std::size_t delivered = 0;
-  if (inbound_[last_hit_].ring.header() != 0) {
+  if (inbound_[last_hit_].has_record()) {
     delivered = take_records(last_hit_, sink, budget);
     if (held_ != nullptr) return delivered;
     if (delivered >= budget) {  // It may never be empty, so start with another ring the next time.
@@ -193,7 +204,7 @@ std::size_t ShmProvider::poll_rings(Sink& sink, std::size_t budget) noexcept {
     return delivered + poll_by_bits(sink, budget - delivered);
   for (std::size_t i = 1; i < count && delivered < budget; ++i) {
     next_polled_ = next_polled_ + 1 < count ? next_polled_ + 1 : 0;
-    if (inbound_[next_polled_].ring.header() == 0) continue;
+    if (!inbound_[next_polled_].has_record()) continue;
     last_hit_ = next_polled_;
     delivered += take_records(next_polled_, sink, budget - delivered);
     if (held_ != nullptr) break;
@@ -259,7 +270,7 @@ std::size_t ShmProvider::next_pending() noexcept {
 std::size_t ShmProvider::poll_all_rings(Sink& sink, std::size_t budget) noexcept {
   std::size_t delivered = 0;
   for (std::size_t i = 0; i < inbound_.size() && delivered < budget && held_ == nullptr; ++i)
-    if (inbound_[i].ring.header(std::memory_order_seq_cst) != 0)
+    if (inbound_[i].has_record(std::memory_order_seq_cst))
       delivered += take_records(i, sink, budget - delivered);
   return delivered;
 }
@@ -268,6 +279,16 @@ std::size_t ShmProvider::poll_all_rings(Sink& sink, std::size_t budget) noexcept
 /// then calls this function.
 void ShmProvider::wake_sender(const ShmEndpoint& peer) noexcept {
   if (!peer.welcome_due) send_wake_byte(peer.watched_socket());
+}
+
+/// The message in the record that travels was read: this process sends the next one there.
+void ShmProvider::take_travelling(Inbound& inbound) noexcept {
+  std::byte* const record = inbound.travelling.take();
+  inbound.peer->is_met = true;
+  if (inbound.peer->out.attached())
+    inbound.peer->out.lane().travelling = reinterpret_cast<unsigned char*>(record);
+  else
+    inbound.peer->has_travelling = true;
 }
 
 /// The message that a kChunk record names, and its chunk. Empty: the peer violates the protocol.
@@ -291,6 +312,17 @@ std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budge
   for (; left > 0; --left) {
     // Loaded once: the peer may change it. The ring's bit may have been cleared before: "The sleep rule".
     std::uint64_t header = ring.attached_header(std::memory_order_seq_cst);
+    if (const std::span<const std::byte> message =
+            inbound.travelling.message(ring.position(), std::memory_order_seq_cst);
+        !message.empty()) {
+      if (sink.on_message(peer.id, message) == Delivery::kHeld) {
+        held_ = &peer;
+        held_chunk_ = kInTravelling;
+        return budget - left + 1;
+      }
+      take_travelling(inbound);
+      continue;
+    }
     RingConsumer::Record record;
     if (!ring.parse(header, record)) [[unlikely]] {
       if (ring.is_skip(header)) {
@@ -305,7 +337,7 @@ std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budge
     }
     ring.fetch_next(record);
     if (record.kind == RecordKind::kMessage || record.kind == RecordKind::kChunk) {
-      std::uint32_t chunk = kChunks;
+      std::uint32_t chunk = kInRing;
       const std::span<const std::byte> message =
           record.kind == RecordKind::kMessage ? record.payload : in_chunk(peer, record.payload, chunk);
       if (message.empty()) [[unlikely]] {
@@ -318,7 +350,7 @@ std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budge
         held_chunk_ = chunk;
         return budget - left + 1;
       }
-      if (chunk != kChunks) peer.chunks.give(chunk);
+      if (chunk != kInRing) peer.chunks.give(chunk);
     } else if (record.kind == RecordKind::kWrite) {
       WriteRecord write;
       std::memcpy(&write, record.payload.data(), sizeof write);
@@ -345,7 +377,11 @@ std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budge
 /// The Sink has read the message that it held: its space goes back to the sender.
 void ShmProvider::release_held() noexcept {
   ShmEndpoint& peer = *std::exchange(held_, nullptr);
-  if (held_chunk_ != kChunks) peer.chunks.give(std::exchange(held_chunk_, kChunks));
+  const std::uint32_t chunk = std::exchange(held_chunk_, kInRing);
+  if (chunk == kInTravelling)
+    take_travelling(inbound_[peer.inbound]);
+  else if (chunk != kInRing)
+    peer.chunks.give(chunk);
   if (peer.in_memory.valid() && inbound_[peer.inbound].ring.release()) wake_sender(peer);
 }
 
@@ -353,8 +389,8 @@ bool ShmProvider::may_have_work() noexcept {
   if (writes_done_begin_ != writes_done_end_ || dying_ != nullptr || held_ != nullptr) return true;
   if (shared_write_ended(false)) return true;
   if (!doorbell_.wants_bits())
-    return std::ranges::any_of(inbound_, [](const Inbound& each) { return each.ring.header() != 0; });
-  if (inbound_[last_hit_].ring.header() != 0) return true;
+    return std::ranges::any_of(inbound_, [](const Inbound& each) { return each.has_record(); });
+  if (inbound_[last_hit_].has_record()) return true;
   for (std::size_t word = 0; word < words_of_bits(); ++word)
     if (pending_[word] != 0 || activity_.any(word, last_hit_in(word))) return true;
   return false;
@@ -365,7 +401,7 @@ bool ShmProvider::arm() noexcept {
   doorbell_.announce_sleep();  // "The sleep rule": announce, then look at all rings.
   if (writes_done_begin_ != writes_done_end_ || dying_ != nullptr || !connecting_.empty()) return false;
   for (const Inbound& inbound : inbound_)
-    if (inbound.ring.header(std::memory_order_seq_cst) != 0) return false;
+    if (inbound.has_record(std::memory_order_seq_cst)) return false;
   return !found_while_armed();
 }
 

@@ -21,6 +21,7 @@
 #include "rdma/shm/shared_memory.h"
 #include "rdma/shm/shm_connection.h"
 #include "rdma/shm/travelling_chunks.h"
+#include "rdma/shm/travelling_record.h"
 
 namespace ch3_offload {
 
@@ -64,7 +65,10 @@ struct ShmEndpoint final : Endpoint {
 
   /// Those that the two have in common: in out_memory, or in in_memory. None before that is mapped.
   TravellingChunks chunks;
-  bool slot_is_chunk = false;  ///< The slot reserved last is chunks.next().
+  /// The record that travels came before this process had a ring to the peer.
+  bool has_travelling = false;
+  enum class Slot : std::uint8_t { kRing, kTravelling, kChunk };
+  Slot slot = Slot::kRing;  ///< Where the slot is that was reserved last.
 
   // Receiving from it.
   Mapping in_memory;          ///< Invalid: it has no ring here, or it is down.

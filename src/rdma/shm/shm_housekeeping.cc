@@ -236,8 +236,9 @@ void ShmProvider::attach(Newcomer socket, const Hello& hello, FileDescriptor rin
   peer.awaits_connection = false;
   peer.inbound = static_cast<std::uint32_t>(free_place());
   if (peer.inbound == inbound_.size()) inbound_.push_back({});
-  inbound_[peer.inbound] = {RingConsumer(ring_in(peer.in_memory), hello.ring_bytes), &peer};
+  inbound_[peer.inbound] = {RingConsumer(ring_in(peer.in_memory), hello.ring_bytes), &peer, {}};
   inbound_[peer.inbound].ring.touch();
+  await_travelling(peer);
   look_later_at(peer.inbound);
   if (!doorbell_.wants_bits() && inbound_.size() > kMostRingsWithoutBits) {
     doorbell_.ask_for_bits();

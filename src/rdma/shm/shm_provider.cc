@@ -228,9 +228,27 @@ std::optional<Error> ShmProvider::make_ring(ShmEndpoint& peer) {
   peer.out_socket = ForkClosedDescriptor(std::move(socket.value()));
   peer.out = RingProducer(ring_in(peer.out_memory), config_.ring_bytes, memory_.first_window_bytes());
   peer.out.touch();
-  if (!peer_keeps_its_connection(peer))
+  if (!peer_keeps_its_connection(peer)) {
     peer.chunks = TravellingChunks(peer.out_memory.address(), memory_.has_chunks());
+    peer.has_travelling = true;
+    await_travelling(peer);
+  }
+  ch3_offload_lane_t& lane = peer.out.lane();
+  lane.travelling_kind = static_cast<std::uint64_t>(
+      peer_keeps_its_connection(peer) ? TravellingKind::kOfOther : TravellingKind::kOfMaker);
+  if (std::exchange(peer.has_travelling, false))
+    lane.travelling = reinterpret_cast<unsigned char*>(travelling_in(common_memory(peer)));
   return {};
+}
+
+/// From now on looks for messages in the record that travels. Has no effect before both the ring of the peer
+/// and the file that has the record are mapped.
+void ShmProvider::await_travelling(ShmEndpoint& peer) noexcept {
+  const Mapping& memory = common_memory(peer);
+  if (!peer.in_memory.valid() || !memory.valid()) return;
+  inbound_[peer.inbound].travelling =
+      TravellingRecord(travelling_in(memory), peer_keeps_its_connection(peer) ? TravellingKind::kOfMaker
+                                                                              : TravellingKind::kOfOther);
 }
 
 /// Lets housekeeping try again. Does not allocate: connect_anew() made room, or the peer is in connecting_.
@@ -292,7 +310,11 @@ std::optional<Error> ShmProvider::try_connect(ShmEndpoint& peer) {
 /// Undoes make_ring() and try_connect().
 void ShmProvider::forget_sending(ShmEndpoint& peer) noexcept {
   std::erase(connecting_, &peer);
-  if (!peer_keeps_its_connection(peer)) peer.chunks = {};
+  if (!peer_keeps_its_connection(peer)) {
+    peer.chunks = {};
+    if (peer.in_memory.valid()) inbound_[peer.inbound].travelling = {};
+  }
+  peer.has_travelling = peer.out.attached() && peer.out.lane().travelling != nullptr;
   peer.out = RingProducer();
   peer.out_memory.reset();
   peer.out_file.reset();

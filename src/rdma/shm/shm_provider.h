@@ -1,8 +1,9 @@
 // The node-local provider: verbs semantics over shared memory.
 //
 // Each direction of traffic between two processes has one ring (ring.h). The sender makes the ring when it
-// connects, and passes it to the receiver through a Unix-domain socket (shm_connection.h). Longer messages
-// are in memory that both directions share, and the ring names it (travelling_chunks.h). One socket for
+// connects, and passes it to the receiver through a Unix-domain socket (shm_connection.h). An answer
+// is written where the message was read, in memory that both directions share (travelling_record.h,
+// travelling_chunks.h). One socket for
 // both directions stays, and wakes sleepers (doorbell.h, "The sleep rule"). A write is one copy by the
 // kernel (bulk_copy.h). Both processes share the work of a long one (shared_write.h).
 //
@@ -111,6 +112,11 @@ class ShmProvider final : public Provider {
   struct Inbound {
     RingConsumer ring;
     ShmEndpoint* peer;  ///< Null: the place is free.
+    TravellingRecord travelling;
+
+    bool has_record(std::memory_order order = std::memory_order_acquire) const noexcept {
+      return ring.header(order) != 0 || !travelling.message(ring.position(), order).empty();
+    }
   };
 
   /// With at most so many rings, poll() looks at all of them. With more, it asks for activity bits.
@@ -145,11 +151,21 @@ class ShmProvider final : public Provider {
     return peer.address.socket_id < address_.socket_id;
   }
 
+  /// The file with the chunks and the record that the two have in common. Invalid: it is not mapped yet.
+  const Mapping& common_memory(const ShmEndpoint& peer) const noexcept {
+    return peer_keeps_its_connection(peer) ? peer.in_memory : peer.out_memory;
+  }
+  static std::byte* travelling_in(const Mapping& file) noexcept {
+    return ring_in(file) + kTravellingRecordOffset;
+  }
+  void await_travelling(ShmEndpoint& peer) noexcept;
+
   // shm_datapath.cc
   void publish(ShmEndpoint& peer, RecordKind kind, std::size_t payload_bytes) noexcept;
   static void tell(ShmEndpoint& peer) noexcept;
   bool find_room(ShmEndpoint& peer, std::size_t payload_bytes) noexcept;
   bool widen(ShmEndpoint& peer, std::size_t payload_bytes) noexcept;
+  static void take_travelling(Inbound& inbound) noexcept;
   void publish_chunk(ShmEndpoint& peer, std::size_t length_bytes) noexcept;
   static std::span<const std::byte> in_chunk(const ShmEndpoint& peer, std::span<const std::byte> payload,
                                              std::uint32_t& chunk) noexcept;
@@ -236,7 +252,9 @@ class ShmProvider final : public Provider {
   std::size_t last_hit_ = 0;        ///< Index in inbound_ of the ring to poll first.
   std::size_t next_polled_ = 0;     ///< Index in inbound_ at which round robin continues.
   ShmEndpoint* held_ = nullptr;     ///< Whose latest message the Sink still reads (Delivery::kHeld).
-  std::uint32_t held_chunk_ = kChunks;  ///< The chunk that has it. kChunks: the ring has it.
+  /// The chunk that has it, or one of these.
+  std::uint32_t held_chunk_ = kInRing;
+  static constexpr std::uint32_t kInRing = kChunks, kInTravelling = kChunks + 1;
   ShmEndpoint* blocked_ = nullptr;  ///< Peers whose ring was full. Some may have room again.
   ShmEndpoint* sharing_ = nullptr;  ///< Peers that copy the back half of a write.
   Doorbell doorbell_;

@@ -45,6 +45,7 @@ struct ChunkRecord {
   std::uint32_t chunk = 0;
   std::uint32_t length_bytes = 0;
 };
+static_assert(kLeastChunkMessage == CH3_OFFLOAD_LANE_MOST_BYTES);
 static_assert(sizeof(ChunkRecord) == kChunkRecordBytes);
 
 /// The file of a ring, and its mapping.

@@ -1,5 +1,5 @@
-// Chunks that travel between two processes (travelling_chunks.h): where messages are, and what a hostile peer
-// can say of them.
+// Chunks and the record that travel between two processes (travelling_chunks.h, travelling_record.h): where
+// messages are, and what a hostile peer can say of them.
 
 #include <cstring>
 
@@ -53,16 +53,21 @@ class Chunks : public ShmProviderTest {
   std::vector<std::vector<std::byte>> sent_;
 };
 
-TEST_F(Chunks, TheAnswerIsWrittenWhereTheMessageWasRead) {
-  const std::byte* const written = send(owner_, other_);
+/// Each length has its own way.
+class Answers : public Chunks, public testing::WithParamInterface<std::size_t> {};
+INSTANTIATE_TEST_SUITE_P(Lengths, Answers, testing::Values(1, kLongestTravelling, kLeastChunkMessage, 10'000));
+
+TEST_P(Answers, AreWrittenWhereTheMessageWasRead) {
+  const std::size_t length = GetParam();
+  const std::byte* const written = send(owner_, other_, length);
   const std::byte* const read = receive(other_);
   EXPECT_NE(written, read) << "each has a mapping of its own";
   for (int i = 0; i < 3; ++i) {
     poll(other_);  // The message is held no longer.
-    EXPECT_EQ(send(other_, owner_), read);
+    EXPECT_EQ(send(other_, owner_, length), read);
     EXPECT_EQ(receive(owner_), written);
     poll(owner_);
-    EXPECT_EQ(send(owner_, other_), written);
+    EXPECT_EQ(send(owner_, other_, length), written);
     EXPECT_EQ(receive(other_), read);
   }
 }
@@ -84,13 +89,42 @@ TEST_F(Chunks, WhoHasNoneSendsThroughTheRing) {
   expect_all(other_);
 }
 
-TEST_F(Chunks, ShortMessagesAreLeftToTheRing) {
-  const std::byte* const chunk = send(owner_, other_);
-  for (const std::size_t length : {std::size_t{1}, kLeastChunkMessage - 1}) {
-    const std::byte* const place = send(owner_, other_, length);
-    EXPECT_TRUE(place < chunk || place >= chunk + kChunkAreaBytes) << length;
+TEST_F(Chunks, MessagesArriveInOrderWhereverTheyAre) {
+  for (int i = 0; i < 200; ++i) {
+    const std::size_t length = pattern_.length_between(1, pattern_.next() % 2 == 0 ? 100 : kLong);
+    while (send(owner_, other_, length) == nullptr) poll(other_);
+    if (pattern_.next() % 4 == 0) poll(other_);
+    if (pattern_.next() % 8 != 0) continue;
+    std::span<std::byte> slot;  // An answer: what travels comes back.
+    ASSERT_EQ(at(other_).reserve(endpoint(other_, owner_), length, slot), Status::kOk);
+    at(other_).commit(endpoint(other_, owner_), length);
+    poll(owner_);
+    poll(owner_);
   }
   expect_all(other_);
+}
+
+TEST_F(Chunks, ARecordThatTravelsIsOneMessageOnly) {
+  const std::byte* const first = send(owner_, other_, 8);
+  EXPECT_NE(send(owner_, other_, 8), first) << "it is the other's now";
+  expect_all(other_);
+  poll_for_ms(other_, 5);
+  EXPECT_EQ(sink(other_).events.size(), 2u);
+}
+
+/// The rings were made ahead (prepare()).
+TEST_F(ShmProviderTest, WhoSaysOneShortMessageAndEndsWasMet) {
+  at(kA).prepare(kB, at(kB).local_address());
+  at(kB).prepare(kA, at(kA).local_address());
+  ASSERT_TRUE(poll_both_until([&] { return at(kA).address_of(kB) != "" && at(kB).address_of(kA) != ""; }));
+  poll_for_ms(kA, 5);
+  poll_for_ms(kB, 5);
+  ASSERT_TRUE(connect(kA, kB));
+  ASSERT_EQ(try_send(kA, kB), Status::kOk);
+  kill(kA);
+  for (int ms = 0; ms < kWaitMs && sink(kB).count(Kind::kPeerDown) == 0; ++ms) poll_for_ms(kB, 1);
+  ASSERT_EQ(sink(kB).events.size(), 2u);
+  EXPECT_EQ(sink(kB).events[0].kind, Kind::kMessage);
 }
 
 TEST_F(Chunks, ASlotThatWasNotCommittedTakesNone) {
@@ -125,7 +159,7 @@ TEST(ChunksOfManyRings, AreNotUsedWhereTheyWouldTakeMuchOfTheMemory) {
   }
 }
 
-/// A peer whose ring's file has the chunks, all of which are its own.
+/// A peer whose ring's file has what travels, all of which is its own.
 class ForgedChunk : public ShmProviderTest {
  protected:
   static constexpr PeerId kHostile{2};
@@ -148,6 +182,31 @@ class ForgedChunk : public ShmProviderTest {
   std::unique_ptr<HandMadeSender> sender_;
   RingProducer ring_;
 };
+
+class ForgedTravelling : public ForgedChunk {
+ protected:
+  std::size_t messages_after(std::uint64_t position, TravellingKind kind, std::size_t length) {
+    auto* const header = reinterpret_cast<std::uint64_t*>(reinterpret_cast<std::byte*>(&sender_->control()) +
+                                                          kTravellingRecordOffset);
+    std::atomic_ref<std::uint64_t>(*header).store(
+        RecordHeader::pack(position, static_cast<RecordKind>(kind), length));
+    poll_for_ms(kB, 5);
+    EXPECT_FALSE(sender_->sees_the_end());
+    return sink(kB).count(Kind::kMessage);
+  }
+};
+
+TEST_F(ForgedTravelling, OfTheMakerIsReadOnce) {
+  EXPECT_EQ(messages_after(0, TravellingKind::kOfMaker, kLongestTravelling), 1u);
+  EXPECT_EQ(messages_after(0, TravellingKind::kOfMaker, 8), 1u) << "the kind alternates";
+}
+
+TEST_F(ForgedTravelling, WithAnImpossibleHeaderIsNoMessage) {
+  EXPECT_EQ(messages_after(0, TravellingKind::kOfMaker, kLongestTravelling + 1), 0u);
+  EXPECT_EQ(messages_after(0, TravellingKind::kOfMaker, 0), 0u);
+  EXPECT_EQ(messages_after(kLineBytes, TravellingKind::kOfMaker, 8), 0u) << "the ring is not there yet";
+  EXPECT_EQ(messages_after(0, TravellingKind::kOfOther, 8), 0u);
+}
 
 TEST_F(ForgedChunk, OfThePeersIsRead) {
   EXPECT_FALSE(is_refused_after({{kChunks - 1, kChunkBytes}, {0, 1}}));
