@@ -312,16 +312,17 @@ std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budge
   for (; left > 0; --left) {
     // Loaded once: the peer may change it. The ring's bit may have been cleared before: "The sleep rule".
     std::uint64_t header = ring.attached_header(std::memory_order_seq_cst);
-    if (const std::span<const std::byte> message =
-            inbound.travelling.message(ring.position(), std::memory_order_seq_cst);
-        !message.empty()) {
-      if (sink.on_message(peer.id, message) == Delivery::kHeld) {
-        held_ = &peer;
-        held_chunk_ = kInTravelling;
-        return budget - left + 1;
+    if (inbound.travelling.may_have_come(std::memory_order_seq_cst)) {
+      const auto message = inbound.travelling.message(ring.position(), std::memory_order_seq_cst);
+      if (!message.empty()) {
+        if (sink.on_message(peer.id, message) == Delivery::kHeld) {
+          held_ = &peer;
+          held_chunk_ = kInTravelling;
+          return budget - left + 1;
+        }
+        take_travelling(inbound);
+        continue;
       }
-      take_travelling(inbound);
-      continue;
     }
     RingConsumer::Record record;
     if (!ring.parse(header, record)) [[unlikely]] {

@@ -115,7 +115,8 @@ class ShmProvider final : public Provider {
     TravellingRecord travelling;
 
     bool has_record(std::memory_order order = std::memory_order_acquire) const noexcept {
-      return ring.header(order) != 0 || !travelling.message(ring.position(), order).empty();
+      return ring.header(order) != 0 ||
+             (travelling.may_have_come(order) && !travelling.message(ring.position(), order).empty());
     }
   };
 
