@@ -324,7 +324,7 @@ TEST_F(Lane, PacketsEndWithTheRingAndComeBackWithIt) {
 TEST_F(Lane, APacketDoesNotOvertakeAPacketThatWaits) {
   make();
   std::vector<std::byte> expected;
-  std::vector<std::byte> waiting = pattern(200'000, 1);  // More than the ring has.
+  std::vector<std::byte> waiting = pattern(2'000'000, 1);  // More than the ring and the chunks have.
   const int before = zero->sends;
   ASSERT_EQ(send_packet_by_engine(*zero, waiting), Progressed::kPending);
   EXPECT_EQ(send_packet_by_lane(*zero, pattern(8, 7)), CH3_OFFLOAD_LANE_CLOSED);
