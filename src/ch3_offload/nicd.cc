@@ -35,14 +35,14 @@ constexpr std::uint64_t kQuietPollNs = 1'000'000'000;
 
 std::uint64_t now_ns() noexcept { return monotonic_ns(); }
 std::uint64_t no_others() noexcept { return 0; }
-std::uint64_t switches() noexcept {
+std::uint64_t process_switches() noexcept {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<std::uint64_t>(usage.ru_nivcsw);
 }
 
 WaitPolicy wait_policy(std::int64_t spin_us, std::uint32_t clients) noexcept {
-  return {spin_us, clients + 1, usable_cores(), {now_ns, no_others, switches}};
+  return {spin_us, clients + 1, usable_cores(), {now_ns, no_others, process_switches}};
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ using namespace ch3_offload;
 
 namespace {
 
-Channel& of(ch3_offload_channel_t* channel) noexcept { return *reinterpret_cast<Channel*>(channel); }
+Channel& channel_of(ch3_offload_channel_t* channel) noexcept { return *reinterpret_cast<Channel*>(channel); }
 
 constexpr TargetOperation kOperations[] = {
     TargetOperation::kPut,         TargetOperation::kGet,           TargetOperation::kAtomic,
@@ -38,7 +38,7 @@ Payload memory_at(const void* address, std::size_t length_bytes) noexcept {
 extern "C" {
 
 int ch3_offload_window_serves(ch3_offload_channel_t* channel) {
-  return of(channel).windows() != nullptr ? 1 : 0;
+  return channel_of(channel).windows() != nullptr ? 1 : 0;
 }
 
 int ch3_offload_window_can(uint8_t atomic, uint8_t type) {
@@ -46,15 +46,16 @@ int ch3_offload_window_can(uint8_t atomic, uint8_t type) {
 }
 
 size_t ch3_offload_window_atomic_bytes(ch3_offload_channel_t* channel) {
-  return of(channel).windows()->atomic_bytes();
+  return channel_of(channel).windows()->atomic_bytes();
 }
 
 int ch3_offload_window_expose(ch3_offload_channel_t* channel, void* address, size_t bytes, uint16_t* window) {
-  return static_cast<int>(of(channel).windows()->expose({static_cast<std::byte*>(address), bytes}, *window));
+  return static_cast<int>(
+      channel_of(channel).windows()->expose({static_cast<std::byte*>(address), bytes}, *window));
 }
 
 int ch3_offload_window_withdraw(ch3_offload_channel_t* channel, uint16_t window) {
-  return of(channel).windows()->withdraw(window) == Status::kAgain ? 0 : 1;
+  return channel_of(channel).windows()->withdraw(window) == Status::kAgain ? 0 : 1;
 }
 
 int ch3_offload_window_begin(ch3_offload_channel_t* channel,
@@ -72,8 +73,8 @@ int ch3_offload_window_begin(ch3_offload_channel_t* channel,
     request.atomic_operation = AtomicOperation::kCompareSwap;
     std::memcpy(request.operand.data(), operation->compare, operation->length_bytes);
   }
-  const Status status = of(channel).windows()->begin(operation->peer, operation->window, request);
-  of(channel).commanded();
+  const Status status = channel_of(channel).windows()->begin(operation->peer, operation->window, request);
+  channel_of(channel).commanded();
   return static_cast<int>(status);
 }
 

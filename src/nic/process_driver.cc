@@ -26,7 +26,6 @@
 namespace ch3_offload {
 namespace {
 
-constexpr std::uint32_t kTurnsBeforeYield = 200;
 constexpr std::uint32_t kTurnsBeforeCheck = 1u << 14;
 /// What part of the patience is for a processor of the user that accepts no connections, before the job's is
 /// started: another user may listen under that name.

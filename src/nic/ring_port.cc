@@ -17,11 +17,6 @@ constexpr std::uint32_t index_in(OperationId operation) noexcept {
   return static_cast<std::uint32_t>(operation) - 1;
 }
 
-template <class T>
-std::span<const std::byte> bytes_of(const T& object) noexcept {
-  return std::as_bytes(std::span(&object, 1));
-}
-
 CommandRecord command_of(CommandKind kind, PeerId peer = {}) noexcept {
   CommandRecord command;
   command.kind = kind;
@@ -362,7 +357,7 @@ std::uint64_t RingPort::ask_probe(CommandKind kind, const MatchKey& key, const M
   if (fruitless_.arrivals == before && fruitless_.position == commands_.position() && fruitless_.key == key &&
       fruitless_.ignore == ignore)
     return 0;
-  const std::uint64_t answer = ask(command_of(kind, key, {}), bytes_of(ignore));
+  const std::uint64_t answer = ask(command_of(kind, key, {}), std::as_bytes(std::span(&ignore, 1)));
   if (answer == 0)
     fruitless_ = {key, ignore, before, commands_.position()};
   else

@@ -11,9 +11,6 @@
 namespace ch3_offload {
 namespace {
 
-/// An answer takes some hundred nanoseconds of a processor that runs on another core.
-constexpr std::uint32_t kTurnsBeforeYield = 200;
-
 TargetCommandRecord command_of(TargetCommandKind kind, unsigned number, std::uint32_t table = 0) noexcept {
   TargetCommandRecord command;
   command.kind = kind;

@@ -18,6 +18,10 @@
 
 namespace ch3_offload {
 
+/// How often a client looks for an answer before it yields its core. A processor that runs on another core
+/// answers within some hundred nanoseconds.
+inline constexpr std::uint32_t kTurnsBeforeYield = 200;
+
 class RingTargets : public TargetPort {
  public:
   /// What becomes of the source of a request that is short enough for its command.

@@ -8,11 +8,11 @@ namespace ch3_offload {
 namespace {
 
 /// Commands in one turn, so that the engine has its own.
-constexpr std::size_t kMostCommands = 32;
+constexpr std::size_t kMostTargetCommands = 32;
 
 /// What follows the head of a command, and nothing else.
 template <class T>
-bool read(std::span<const std::byte> from, T& object) noexcept {
+bool read_whole(std::span<const std::byte> from, T& object) noexcept {
   static_assert(std::is_trivially_copyable_v<T>);
   if (from.size() != sizeof object) return false;
   std::memcpy(&object, from.data(), sizeof object);
@@ -62,7 +62,7 @@ void TargetServer::close() noexcept {
 
 std::size_t TargetServer::take_commands() noexcept {
   std::size_t taken = 0;
-  for (; taken < kMostCommands && !is_refused_; ++taken) {
+  for (; taken < kMostTargetCommands && !is_refused_; ++taken) {
     const std::uint64_t header = commands_.header();
     if (header == 0) break;
     RingConsumer::Record record;
@@ -145,14 +145,14 @@ bool TargetServer::execute_alone(const TargetCommandRecord& command) noexcept {
 
 bool TargetServer::open(const TargetCommandRecord& command, std::span<const std::byte> more) noexcept {
   TargetInterfaceConfig config;
-  if (command.address == 0 || !read(more, config)) return false;
+  if (command.address == 0 || !read_whole(more, config)) return false;
   answer(addresses_.open(targets_, command.interface, config, command.address));
   return true;
 }
 
 bool TargetServer::make_queue(const TargetCommandRecord& command, std::span<const std::byte> more) noexcept {
   TargetEventRing ring;
-  if (!read(more, ring)) return false;
+  if (!read_whole(more, ring)) return false;
   const QueueId queue = addresses_.make_queue(targets_, command.interface, ring);
   answer(queue == kNoQueue ? Status::kNoMemory : Status::kOk, static_cast<std::uint64_t>(queue));
   return true;
@@ -160,7 +160,7 @@ bool TargetServer::make_queue(const TargetCommandRecord& command, std::span<cons
 
 bool TargetServer::describe(const TargetCommandRecord& command, std::span<const std::byte> more) noexcept {
   TargetDescription description;
-  if (!read(more, description)) return false;
+  if (!read_whole(more, description)) return false;
   if (command.kind == TargetCommandKind::kSearch) {
     const auto mode = static_cast<TargetTable::SearchMode>(command.option);
     description.layout = nullptr;  // A search has no memory.
@@ -187,7 +187,7 @@ bool TargetServer::describe(const TargetCommandRecord& command, std::span<const 
 
 bool TargetServer::change(const TargetCommandRecord& command, std::span<const std::byte> more) noexcept {
   TargetCountChange change;
-  if (!read(more, change) || !is_in_range(change)) return false;
+  if (!read_whole(more, change) || !is_in_range(change)) return false;
   if (command.kind == TargetCommandKind::kTriggerCount) {
     answer(targets_.trigger({command.counter, command.threshold}, command.interface, change));
     return true;
@@ -199,7 +199,8 @@ bool TargetServer::change(const TargetCommandRecord& command, std::span<const st
 
 bool TargetServer::request(const TargetCommandRecord& command, std::span<const std::byte> more) noexcept {
   TargetRequest request;
-  if (!read(more, request) || !is_in_range(request) || request.interface != command.interface) return false;
+  if (!read_whole(more, request) || !is_in_range(request) || request.interface != command.interface)
+    return false;
   TargetHold hold;
   const TargetAddresses::Taken taken = addresses_.take(request, hold);
   if (taken == TargetAddresses::Taken::kRubbish) return false;

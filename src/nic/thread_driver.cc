@@ -9,9 +9,6 @@
 namespace ch3_offload {
 namespace {
 
-/// An answer takes some hundred nanoseconds of a processor that runs on another core.
-constexpr std::uint32_t kTurnsBeforeYield = 200;
-
 Result<PortMemory> make_memory(Fencing fencing) {
   Result<PortMemory> memory = PortMemory::make(PortMemory::Client::kHere);
   if (!memory.ok()) return memory;

@@ -19,8 +19,6 @@ namespace {
 constexpr std::string_view kProofs = "ch3:offload key of introductions 1";
 constexpr std::string_view kProviders = "ch3:offload key of providers 1";
 
-std::span<const std::byte> bytes_of(std::string_view text) noexcept { return std::as_bytes(std::span(text)); }
-
 Error refusal(const std::string& path, const std::string& why) {
   return {Status::kDeviceFailed, 0, "the key file " + path + " " + why};
 }
@@ -55,7 +53,7 @@ Result<UserKey> UserKey::read(const std::string& path) {
     return refusal(path, "has " + std::string(length < kLeastBytes ? "less than 16" : "more than 4096") +
                              " bytes: make one with head -c 32 /dev/urandom > " + path);
   UserKey key;
-  key.key_ = keyed_hash(std::span(bytes).first(length), {bytes_of(kProofs)});
+  key.key_ = keyed_hash(std::span(bytes).first(length), {std::as_bytes(std::span(kProofs))});
   key.proves_ = true;
   ::explicit_bzero(bytes.data(), bytes.size());
   return key;
@@ -76,7 +74,8 @@ UserKey UserKey::of_bytes(std::span<const std::byte, kBytes> bytes, bool proves)
 
 JobSecret UserKey::provider_secret() const noexcept {
   JobSecret secret{};
-  const KeyedHash hash = have_keyed_hash() ? keyed_hash(key_, {bytes_of(kProviders)}) : KeyedHash(key_);
+  const KeyedHash hash =
+      have_keyed_hash() ? keyed_hash(key_, {std::as_bytes(std::span(kProviders))}) : KeyedHash(key_);
   std::copy_n(hash.begin(), secret.size(), secret.begin());
   return secret;
 }

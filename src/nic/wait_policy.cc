@@ -13,8 +13,8 @@ constexpr std::uint64_t kRoomyLongestNs = 20'000'000;
 constexpr std::uint64_t kRoomyShortestNs = 5'000;
 constexpr std::uint64_t kFirstYieldNs = 5'000;  // Most waits end before; a system call would only delay them.
 constexpr std::uint64_t kLookAtOthersNs =
-    1'000'000;                              // How often the time of the process's other threads is read.
-constexpr std::uint64_t kLookNs = 100'000;  // A look reads a cache line of each peer of the node.
+    1'000'000;                                   // How often the time of the process's other threads is read.
+constexpr std::uint64_t kPeersLookNs = 100'000;  // A look reads a cache line of each peer of the node.
 
 // Processes outnumber cores: a turn takes about a microsecond for each process on the core.
 constexpr std::uint64_t kCrowdedNs = 50'000;
@@ -108,7 +108,7 @@ WaitPolicy::Step WaitPolicy::next_at(std::uint64_t now_ns) noexcept {
 
   const std::uint64_t spun_ns = now_ns - began_at_ns_;
   if (may_part_ && spun_ns >= kFirstYieldNs && now_ns >= looks_at_ns_) {
-    looks_at_ns_ = now_ns + kLookNs;
+    looks_at_ns_ = now_ns + kPeersLookNs;
     polls_ = kPollsPerClock;  // The look takes time: the next step reads the clock.
     return Step::kLook;
   }

@@ -62,13 +62,13 @@ bool describe(const Interface& interface, const ptl_me_t& me, TargetDescription&
 }
 
 /// When a call of this page has its effect. Without it: now.
-struct Start {
+struct AppendStart {
   ptl_handle_ct_t counter;
   ptl_size_t threshold;
 };
 
 /// Returns false if there is no such counting event.
-bool find_trigger(const Interface& interface, const Start& start, TargetTrigger& trigger) noexcept {
+bool find_trigger(const Interface& interface, const AppendStart& start, TargetTrigger& trigger) noexcept {
   trigger = {interface.counters.id_of(start.counter), start.threshold};
   return trigger.counter != kNoCounter;
 }
@@ -76,7 +76,7 @@ bool find_trigger(const Interface& interface, const Start& start, TargetTrigger&
 template <class Entry>
 int append(HandleKind kind, ptl_handle_ni_t ni_handle, ptl_pt_index_t pt_index, const Entry* entry,
            ptl_list_t ptl_list, void* user_ptr, ptl_handle_any_t* handle,
-           const std::optional<Start>& start = {}) noexcept {
+           const std::optional<AppendStart>& start = {}) noexcept {
   return with_interface(ni_handle, [&](Library& library, Library::Lock&, Interface& interface) -> int {
     TargetDescription description;
     if (!interface.has_table(pt_index) || ptl_list > PTL_OVERFLOW_LIST || entry == nullptr ||
@@ -172,7 +172,7 @@ int PtlTriggeredMEAppend(ptl_handle_ni_t ni_handle, ptl_pt_index_t pt_index, con
                          ptl_list_t ptl_list, void* user_ptr, ptl_handle_me_t* me_handle,
                          ptl_handle_ct_t trig_ct_handle, ptl_size_t threshold) {
   return append(HandleKind::kMatchEntry, ni_handle, pt_index, me, ptl_list, user_ptr, me_handle,
-                Start{trig_ct_handle, threshold});
+                AppendStart{trig_ct_handle, threshold});
 }
 
 int PtlTriggeredMEUnlink(ptl_handle_me_t me_handle, ptl_handle_ct_t trig_ct_handle, ptl_size_t threshold) {

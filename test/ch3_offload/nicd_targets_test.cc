@@ -16,7 +16,7 @@
 #include "ch3_offload/nicd_targets_world.h"
 
 namespace ch3_offload {
-namespace {
+namespace nicd_targets_test {
 
 /// Of ranks of a job, and of processes of no job.
 class NicdTargets : public NicdTargetPorts, public testing::WithParamInterface<const char*> {
@@ -237,5 +237,5 @@ TEST_F(NicdTargetPorts, AClientWithRubbishInItsSecondRingIsDropped) {
   EXPECT_EQ(next_event(0).failure, TargetFailure::kNone) << "its neighbour goes on";
 }
 
-}  // namespace
+}  // namespace nicd_targets_test
 }  // namespace ch3_offload

@@ -5,7 +5,7 @@
 #include "engine/engine_world.h"
 
 namespace ch3_offload {
-namespace {
+namespace engine_cancel_test {
 
 constexpr std::size_t kShort = 100;
 constexpr std::size_t kEager = 10'000;
@@ -454,5 +454,5 @@ TEST_F(EngineCancel, PurgeDropsThePartsThatStillArrive) {
   }
 }
 
-}  // namespace
+}  // namespace engine_cancel_test
 }  // namespace ch3_offload

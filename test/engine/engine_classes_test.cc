@@ -10,7 +10,7 @@
 #include "engine/wire.h"
 
 namespace ch3_offload {
-namespace {
+namespace engine_classes_test {
 
 constexpr std::size_t kLength = 1000;  ///< Fits a slot.
 
@@ -219,5 +219,5 @@ TEST_F(EngineClasses, AClassIsTakenBack) {
   settle();
 }
 
-}  // namespace
+}  // namespace engine_classes_test
 }  // namespace ch3_offload

@@ -5,7 +5,7 @@
 #include "engine/engine_world.h"
 
 namespace ch3_offload {
-namespace {
+namespace engine_failure_test {
 
 constexpr std::size_t kShort = 100;
 constexpr std::size_t kEager = 10'000;
@@ -546,5 +546,5 @@ TEST_F(EngineFailure, WhoWasGivenUpBeforeItConnectedFails) {
   EXPECT_EQ(at(0).failures, (std::map<std::uint32_t, Status>{{1, Status::kPeerFailed}}));
 }
 
-}  // namespace
+}  // namespace engine_failure_test
 }  // namespace ch3_offload

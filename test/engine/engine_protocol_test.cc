@@ -11,7 +11,7 @@
 #include "engine/wire.h"
 
 namespace ch3_offload {
-namespace {
+namespace engine_protocol_test {
 
 constexpr std::size_t kSlotBytes = 4096;
 constexpr std::size_t kEagerLimitBytes = 16 * 1024;
@@ -452,5 +452,5 @@ TEST_F(EngineRing, AThousandProcessesConnectOnFirstUseOnly) {
   expect_at_rest();
 }
 
-}  // namespace
+}  // namespace engine_protocol_test
 }  // namespace ch3_offload

@@ -5,7 +5,7 @@
 #include "engine/engine_world.h"
 
 namespace ch3_offload {
-namespace {
+namespace engine_self_test {
 
 constexpr std::size_t kShort = 100;
 constexpr std::size_t kLong = 100'000;  ///< Beyond the eager limit.
@@ -296,5 +296,5 @@ TEST_F(EngineSelf, IsNoPeerThatCouldFail) {
   expect_received(request, message);
 }
 
-}  // namespace
+}  // namespace engine_self_test
 }  // namespace ch3_offload

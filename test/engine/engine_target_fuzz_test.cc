@@ -9,7 +9,7 @@
 #include "rdma/seeded_random.h"
 
 namespace ch3_offload {
-namespace {
+namespace engine_target_fuzz_test {
 
 using wire::Kind;
 
@@ -167,5 +167,5 @@ TEST_F(EngineTargetFuzz, HonestMessagesWithFlippedBitsHarmNobodyElse) {
   EXPECT_GT(refused, seeds / 4);
 }
 
-}  // namespace
+}  // namespace engine_target_fuzz_test
 }  // namespace ch3_offload

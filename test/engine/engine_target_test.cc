@@ -9,7 +9,7 @@
 #include "engine/target_world.h"
 
 namespace ch3_offload {
-namespace {
+namespace engine_target_test {
 
 constexpr std::size_t kShort = 100;
 constexpr std::size_t kLong = 100'000;
@@ -682,5 +682,5 @@ TEST_F(EngineTarget, MessagesGoOnBesideOperations) {
   EXPECT_EQ(received, message);
 }
 
-}  // namespace
+}  // namespace engine_target_test
 }  // namespace ch3_offload

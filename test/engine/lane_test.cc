@@ -19,7 +19,7 @@
 #include "rdma/shm/shm_provider.h"
 
 namespace ch3_offload {
-namespace {
+namespace lane_test {
 
 constexpr MatchKey kKey = make_match_key(1, 2, 3);
 constexpr std::size_t kEager = 4096;
@@ -387,5 +387,5 @@ TEST_F(Lane, IsClosedForATrace) {
   EXPECT_EQ(send_packet_by_lane(*zero, pattern(8, 1)), CH3_OFFLOAD_LANE_CLOSED);
 }
 
-}  // namespace
+}  // namespace lane_test
 }  // namespace ch3_offload

@@ -13,7 +13,7 @@
 #include "rdma/shm/shm_connection.h"
 
 namespace ch3_offload::fuzz {
-namespace {
+namespace card_target {
 
 constexpr PeerId kPeer{1};
 
@@ -99,5 +99,5 @@ std::vector<Bytes> seeds() {
 
 const Target kTarget("card", run, seeds);
 
-}  // namespace
+}  // namespace card_target
 }  // namespace ch3_offload::fuzz

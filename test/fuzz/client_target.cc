@@ -30,7 +30,7 @@
 #include "rdma/shm/ring.h"
 
 namespace ch3_offload::fuzz {
-namespace {
+namespace client_target {
 
 constexpr std::uint32_t kRanks = 3;
 constexpr std::uint32_t kHostile = 0;
@@ -502,5 +502,5 @@ std::vector<Bytes> seeds() {
 const Target kTarget(
     "client", [](std::span<const std::byte> input) { Node(input).run(); }, seeds);
 
-}  // namespace
+}  // namespace client_target
 }  // namespace ch3_offload::fuzz

@@ -27,7 +27,7 @@
 #include "engine/wire.h"
 
 namespace ch3_offload::fuzz {
-namespace {
+namespace engine_target {
 
 constexpr std::size_t kMostSteps = 1000;
 constexpr Status kEnds[] = {Status::kOk, Status::kUnsupported, Status::kPeerFailed, Status::kAgain};
@@ -663,5 +663,5 @@ void Conversation::end() {
 const Target kTarget(
     "engine", [](std::span<const std::byte> input) { Conversation(input).run(); }, engine_seeds);
 
-}  // namespace
+}  // namespace engine_target
 }  // namespace ch3_offload::fuzz

@@ -16,7 +16,7 @@
 #include "fuzz/target.h"
 
 namespace ch3_offload::fuzz {
-namespace {
+namespace entries_target {
 
 constexpr PeerId kPeer{1};
 constexpr std::uint16_t kTable = 1;
@@ -294,5 +294,5 @@ std::vector<Bytes> seeds() {
 
 const Target kTarget("entries", run, seeds);
 
-}  // namespace
+}  // namespace entries_target
 }  // namespace ch3_offload::fuzz

@@ -13,7 +13,7 @@
 #include "rdma/verbs/wire_up/transcript.h"
 
 namespace ch3_offload::fuzz {
-namespace {
+namespace frames_target {
 
 enum class What : std::uint8_t { kFrame, kRepairedFrame, kAddress, kDevices, kCount };
 
@@ -155,5 +155,5 @@ std::vector<Bytes> seeds() {
 
 const Target kTarget("frames", run, seeds);
 
-}  // namespace
+}  // namespace frames_target
 }  // namespace ch3_offload::fuzz

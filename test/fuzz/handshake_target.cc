@@ -17,7 +17,7 @@
 #include "rdma/shm/shm_provider.h"
 
 namespace ch3_offload::fuzz {
-namespace {
+namespace handshake_target {
 
 constexpr PeerId kVictim{1};
 constexpr std::uint32_t kPeerLimit = 4;
@@ -431,5 +431,5 @@ std::vector<Bytes> seeds() {
 const Target kTarget(
     "handshake", [](std::span<const std::byte> input) { Attack(input).run(); }, seeds);
 
-}  // namespace
+}  // namespace handshake_target
 }  // namespace ch3_offload::fuzz

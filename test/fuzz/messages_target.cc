@@ -10,7 +10,7 @@
 #include "fuzz/target.h"
 
 namespace ch3_offload::fuzz {
-namespace {
+namespace messages_target {
 
 using namespace active_messages;
 
@@ -133,5 +133,5 @@ std::vector<Bytes> seeds() {
 
 const Target kTarget("messages", run, seeds);
 
-}  // namespace
+}  // namespace messages_target
 }  // namespace ch3_offload::fuzz

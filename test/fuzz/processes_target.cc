@@ -11,7 +11,7 @@
 #include "nic/process_frames.h"
 
 namespace ch3_offload::fuzz {
-namespace {
+namespace processes_target {
 
 enum class What : std::uint8_t { kFrame, kRepairedFrame, kCard, kCount };
 
@@ -111,5 +111,5 @@ std::vector<Bytes> seeds() {
 
 const Target kTarget("processes", run, seeds);
 
-}  // namespace
+}  // namespace processes_target
 }  // namespace ch3_offload::fuzz

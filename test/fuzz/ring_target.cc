@@ -8,7 +8,7 @@
 #include "rdma/shm/shared_memory.h"
 
 namespace ch3_offload::fuzz {
-namespace {
+namespace ring_target {
 
 constexpr std::size_t kRingBytes = kLeastRingBytes;
 
@@ -209,5 +209,5 @@ std::vector<Bytes> seeds() {
 const Target kTarget(
     "ring", [](std::span<const std::byte> input) { Ring(input).run(); }, seeds);
 
-}  // namespace
+}  // namespace ring_target
 }  // namespace ch3_offload::fuzz

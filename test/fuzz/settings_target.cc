@@ -9,7 +9,7 @@
 #include "rdma/verbs/host_address.h"
 
 namespace ch3_offload::fuzz {
-namespace {
+namespace settings_target {
 
 void run(std::span<const std::byte> bytes) {
   Input input(bytes);
@@ -69,5 +69,5 @@ std::vector<Bytes> seeds() {
 
 const Target kTarget("settings", run, seeds);
 
-}  // namespace
+}  // namespace settings_target
 }  // namespace ch3_offload::fuzz

@@ -16,7 +16,7 @@
 #include "trace_summary.h"
 
 namespace ch3_offload::fuzz {
-namespace {
+namespace trace_target {
 
 void check_promises(const TraceFile& file) {
   const TraceFileHeader& header = file.header;
@@ -137,5 +137,5 @@ std::vector<Bytes> seeds() {
 
 const Target kTarget("trace", run, seeds);
 
-}  // namespace
+}  // namespace trace_target
 }  // namespace ch3_offload::fuzz

@@ -30,18 +30,18 @@
 #include "rdma/verbs/wire_up/transcript.h"
 
 namespace ch3_offload::fuzz {
-namespace {
+namespace verbs_target {
 
 /// The monotonic clock of this process while an attack runs; 0: the real one.
 std::uint64_t simulated_ns = 0;
 
-}  // namespace
+}  // namespace verbs_target
 }  // namespace ch3_offload::fuzz
 
 /// Takes the C library's place, also for std::chrono (so it must be seen from outside of the program).
 /// Time-outs pass when an input says so.
 extern "C" [[gnu::visibility("default")]] int clock_gettime(clockid_t clock, timespec* time) noexcept {
-  using ch3_offload::fuzz::simulated_ns;
+  using ch3_offload::fuzz::verbs_target::simulated_ns;
   if (clock != CLOCK_MONOTONIC || simulated_ns == 0)
     return static_cast<int>(::syscall(SYS_clock_gettime, clock, time));
   time->tv_sec = static_cast<time_t>(simulated_ns / 1'000'000'000);
@@ -50,7 +50,7 @@ extern "C" [[gnu::visibility("default")]] int clock_gettime(clockid_t clock, tim
 }
 
 namespace ch3_offload::fuzz {
-namespace {
+namespace verbs_target {
 
 constexpr PeerId kVictim{1};
 constexpr std::uint32_t kPeerLimit = 4;
@@ -1040,5 +1040,5 @@ std::vector<Bytes> seeds() {
 const Target kTarget(
     "verbs", [](std::span<const std::byte> input) { Attack(input).run(); }, seeds);
 
-}  // namespace
+}  // namespace verbs_target
 }  // namespace ch3_offload::fuzz

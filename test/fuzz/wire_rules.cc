@@ -9,7 +9,7 @@ using wire::Kind;
 namespace {
 
 template <class Header>
-std::optional<Header> read(std::span<const std::byte> message) {
+std::optional<Header> read_as(std::span<const std::byte> message) {
   Header header;
   if (!wire::get(message, header)) return {};
   return header;
@@ -25,7 +25,7 @@ bool erase_one(std::multiset<std::uint32_t>& ids, std::uint32_t id) {
 }  // namespace
 
 bool WireRules::sent(std::span<const std::byte> message) {
-  const auto common = read<wire::CommonHeader>(message);
+  const auto common = read_as<wire::CommonHeader>(message);
   if (!common) return false;
   // Behind a part of a packet comes nothing that has an order until it is refused or there.
   const bool has_order = common->kind == Kind::kEager || common->kind == Kind::kEagerFirst ||
@@ -38,11 +38,11 @@ bool WireRules::sent(std::span<const std::byte> message) {
   switch (common->kind) {
     case Kind::kEager:
     case Kind::kEagerFirst:
-      if (const auto header = read<wire::EagerHeader>(message); header && synchronous)
+      if (const auto header = read_as<wire::EagerHeader>(message); header && synchronous)
         acks_due_.insert(header->send_id);
       return true;
     case Kind::kRts:
-      if (const auto header = read<wire::RtsHeader>(message)) {
+      if (const auto header = read_as<wire::RtsHeader>(message)) {
         matched_.erase(header->operation);
         parts_.erase(header->operation);
         announced_[header->operation] = {header->total_bytes, (common->flags & wire::kPayload) != 0,
@@ -50,7 +50,7 @@ bool WireRules::sent(std::span<const std::byte> message) {
       }
       return true;
     case Kind::kCts:
-      if (const auto header = read<wire::CtsHeader>(message)) {
+      if (const auto header = read_as<wire::CtsHeader>(message)) {
         if (header->wanted_bytes > 0) {
           transfers_[header->transfer] = {header->wanted_bytes, 0, (common->flags & wire::kWritable) != 0};
           if (offered_ == header->operation) placing_ = header->transfer;
@@ -59,7 +59,7 @@ bool WireRules::sent(std::span<const std::byte> message) {
       }
       return true;
     case Kind::kCancel:
-      if (const auto header = read<wire::CancelHeader>(message)) {
+      if (const auto header = read_as<wire::CancelHeader>(message)) {
         cancels_[header->token] = (common->flags & wire::kByOperation) != 0 ? header->send_id : 0;
       }
       return true;
@@ -69,46 +69,46 @@ bool WireRules::sent(std::span<const std::byte> message) {
 }
 
 bool WireRules::breaks(std::span<const std::byte> message) {
-  const auto common = read<wire::CommonHeader>(message);
+  const auto common = read_as<wire::CommonHeader>(message);
   if (!common) return true;
   if (common->client != wire::kMessageClient) return target_breaks(*common, message);
   switch (common->kind) {
     case Kind::kEager: {
-      const auto header = read<wire::EagerHeader>(message);
+      const auto header = read_as<wire::EagerHeader>(message);
       const std::size_t payload = header ? message.size() - sizeof *header : 0;
       return !header || eager_breaks(payload, payload);
     }
     case Kind::kEagerFirst: {
-      const auto header = read<wire::EagerFirstHeader>(message);
+      const auto header = read_as<wire::EagerFirstHeader>(message);
       return !header || eager_breaks(header->total_bytes, message.size() - sizeof *header);
     }
     case Kind::kEagerNext: return part_breaks(message.size() - sizeof *common);
     case Kind::kPacket: return placing_.has_value() && !held_back_;
     case Kind::kCredit: return false;
     case Kind::kRts: {
-      const auto header = read<wire::RtsHeader>(message);
+      const auto header = read_as<wire::RtsHeader>(message);
       if (!header || incoming_) return true;
       const std::size_t payload = message.size() - sizeof *header;
       if ((common->flags & wire::kPacketPart) != 0) return part_offer_breaks(*header, payload);
       return payload != ((common->flags & wire::kPayload) != 0 ? header->total_bytes : 0);
     }
     case Kind::kCts: {
-      const auto header = read<wire::CtsHeader>(message);
+      const auto header = read_as<wire::CtsHeader>(message);
       return !header || cts_breaks(*header);
     }
     case Kind::kData: {
-      const auto header = read<wire::DataHeader>(message);
+      const auto header = read_as<wire::DataHeader>(message);
       return !header || data_breaks(*header, message.size() - sizeof *header);
     }
     case Kind::kAck: {
-      const auto header = read<wire::AckHeader>(message);
+      const auto header = read_as<wire::AckHeader>(message);
       return !header || ack_breaks(*header);
     }
-    case Kind::kRecall: return !read<wire::RecallHeader>(message);
-    case Kind::kReturn: return !read<wire::RecallHeader>(message) || (!held_back_ && recalls_-- == 0);
-    case Kind::kCancel: return !read<wire::CancelHeader>(message);
+    case Kind::kRecall: return !read_as<wire::RecallHeader>(message);
+    case Kind::kReturn: return !read_as<wire::RecallHeader>(message) || (!held_back_ && recalls_-- == 0);
+    case Kind::kCancel: return !read_as<wire::CancelHeader>(message);
     case Kind::kCancelReply: {
-      const auto header = read<wire::CancelReplyHeader>(message);
+      const auto header = read_as<wire::CancelReplyHeader>(message);
       return !header || reply_breaks(*header);
     }
     default: return true;

@@ -16,7 +16,7 @@
 #include "nic/stepped_rings.h"
 
 namespace ch3_offload {
-namespace {
+namespace client_shares_test {
 
 constexpr std::size_t kBytes = 8192;
 
@@ -157,5 +157,5 @@ TEST_F(ClientSharesTest, MemoryStaysMappedForAnOperationThatUsesIt) {
   EXPECT_EQ(mapping_.address()[8], std::byte{0x11});
 }
 
-}  // namespace
+}  // namespace client_shares_test
 }  // namespace ch3_offload

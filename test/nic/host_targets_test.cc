@@ -7,7 +7,7 @@
 #include "nic/target_ports_world.h"
 
 namespace ch3_offload {
-namespace {
+namespace host_targets_test {
 
 class HostTargetsTest : public TargetPortsWorld {
  protected:
@@ -101,5 +101,5 @@ TEST_F(HostTargetsTest, NewsOfOtherPeersGoToTheFirstClient) {
   EXPECT_FALSE(its_driver.next_event(event));
 }
 
-}  // namespace
+}  // namespace host_targets_test
 }  // namespace ch3_offload

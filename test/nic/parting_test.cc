@@ -10,7 +10,7 @@
 #include "rdma/monotonic_clock.h"
 
 namespace ch3_offload {
-namespace {
+namespace parting_test {
 
 constexpr std::uint64_t kMillisecond = 1'000'000;
 
@@ -209,5 +209,5 @@ TEST(PartingOfThisMachine, KeepsTheAffinityMask) {
   EXPECT_EQ(affinity_of(0), before);
 }
 
-}  // namespace
+}  // namespace parting_test
 }  // namespace ch3_offload

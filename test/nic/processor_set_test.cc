@@ -7,7 +7,7 @@
 #include <thread>
 
 namespace ch3_offload {
-namespace {
+namespace processor_set_test {
 
 using List = std::vector<std::uint32_t>;
 
@@ -58,5 +58,5 @@ TEST(ProcessorSet, WhichTheMachineLacksIsRefused) {
   EXPECT_EQ(affinity_of(0), before);
 }
 
-}  // namespace
+}  // namespace processor_set_test
 }  // namespace ch3_offload

@@ -22,7 +22,7 @@
 #include "rdma/fake_provider.h"
 
 namespace ch3_offload {
-namespace {
+namespace ring_port_test {
 
 bool is_readable(int descriptor) {
   pollfd entry{descriptor, POLLIN, 0};
@@ -1702,5 +1702,5 @@ TEST_F(ScriptedServer, AnInlineCommandForWhichThereIsNoMemoryIsGivenAgain) {
   EXPECT_TRUE(engine.failed.empty());
 }
 
-}  // namespace
+}  // namespace ring_port_test
 }  // namespace ch3_offload

@@ -18,7 +18,7 @@
 #include "rdma/shm/shm_world.h"
 
 namespace ch3_offload {
-namespace {
+namespace thread_driver_test {
 
 using namespace std::chrono_literals;
 
@@ -280,5 +280,5 @@ INSTANTIATE_TEST_SUITE_P(, ThreadDriverTest, testing::Bool(), [](const testing::
   return shared.param ? std::string("OneThread") : std::string("TwoThreads");
 });
 
-}  // namespace
+}  // namespace thread_driver_test
 }  // namespace ch3_offload

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace ch3_offload {
-namespace {
+namespace wait_policy_test {
 
 using Step = WaitPolicy::Step;
 
@@ -372,5 +372,5 @@ TEST_F(Waiting, BesideABusyProgramOnItsOwnCoreItPollsForAMillisecondAtMost) {
   EXPECT_EQ(yields_, 0U);
 }
 
-}  // namespace
+}  // namespace wait_policy_test
 }  // namespace ch3_offload

@@ -19,7 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// The most that one system call copies. The kernel pins pages in small groups, so longer calls gain nothing.
-constexpr std::size_t kChunkBytes = std::size_t{64} << 20;
+constexpr std::size_t kBulkChunkBytes = std::size_t{64} << 20;
 
 /// Returns the time of the fastest of several runs. Slower runs were disturbed.
 template <class Work>
@@ -39,7 +39,7 @@ RemoteCopy copy_by(Call call, pid_t pid, std::byte* here, std::uint64_t there,
                    std::size_t length_bytes) noexcept {
   std::size_t done = 0;
   while (done < length_bytes) {
-    const std::size_t length = std::min(length_bytes - done, kChunkBytes);
+    const std::size_t length = std::min(length_bytes - done, kBulkChunkBytes);
     const iovec local{here + done, length};
     const iovec remote{reinterpret_cast<void*>(there + done), length};
     const ssize_t copied = call(pid, &local, 1, &remote, 1, 0);

@@ -17,7 +17,7 @@ namespace ch3_offload {
 namespace {
 
 /// A busy poller reads the clock at every so many polls, so that newcomers are not starved.
-constexpr std::uint32_t kBusyPollsPerClock = 256;
+constexpr std::uint32_t kVerbsPollsPerClock = 256;
 
 /// Housekeeping, a system call most of the time, takes one part in so many of a poller's time: it comes less
 /// often where system calls are slow.
@@ -60,7 +60,7 @@ std::size_t VerbsProvider::poll(Sink& sink, std::size_t budget) noexcept {
       request_notification();
       emptied = transport_.take_completions(budget) && emptied;
     }
-  } else if (transport_.found() == 0 || ++busy_polls_ >= kBusyPollsPerClock) {
+  } else if (transport_.found() == 0 || ++busy_polls_ >= kVerbsPollsPerClock) {
     busy_polls_ = 0;
     const std::uint64_t now = CycleClock::now();
     if (now - last_housekeeping_ >= housekeeping_interval_) [[unlikely]] {

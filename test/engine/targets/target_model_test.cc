@@ -17,7 +17,7 @@
 #include "engine/targets/target_oracle.h"
 
 namespace ch3_offload {
-namespace {
+namespace target_model_test {
 
 std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
   const char* const text = std::getenv(name);
@@ -229,5 +229,5 @@ TEST(TargetModel, TheTableDoesAsTheOracle) {
   }
 }
 
-}  // namespace
+}  // namespace target_model_test
 }  // namespace ch3_offload

@@ -14,7 +14,7 @@
 #include "rdma/shm/shared_memory.h"
 
 namespace ch3_offload {
-namespace {
+namespace ring_window_test {
 
 constexpr std::size_t kRingBytes = std::size_t{256} << 10;
 constexpr std::size_t kSmall = 56;  ///< A record of one line.
@@ -295,5 +295,5 @@ TEST(LapTimer, FourLapsInAMillisecondAreFast) {
   EXPECT_FALSE(four(kSlow));
 }
 
-}  // namespace
+}  // namespace ring_window_test
 }  // namespace ch3_offload

@@ -23,7 +23,7 @@ constexpr std::uint64_t kOtherHostNs = 500 * kMillisecondNs;
 constexpr std::uint64_t kLookNs = 50 * kMillisecondNs;
 /// Longer without a tick, and this process was busy elsewhere.
 constexpr std::uint64_t kLongestTickNs = 100 * kMillisecondNs;
-constexpr std::uint64_t kTickNs = 20 * kMillisecondNs;
+constexpr std::uint64_t kDialTickNs = 20 * kMillisecondNs;
 
 }  // namespace
 
@@ -108,7 +108,7 @@ void WireUp::no_contact(Contact& contact, std::uint64_t since_ns) noexcept {
 }
 
 std::uint64_t WireUp::tick_ns() const noexcept {
-  return sought_.empty() && guests_ == 0 && !paused_ ? 0 : kTickNs;
+  return sought_.empty() && guests_ == 0 && !paused_ ? 0 : kDialTickNs;
 }
 
 void WireUp::tick(std::uint64_t now_ns) noexcept {

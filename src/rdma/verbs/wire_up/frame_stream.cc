@@ -14,7 +14,7 @@
 namespace ch3_offload {
 namespace {
 
-constexpr int kBacklog = 4096;  ///< The kernel lowers it to net.core.somaxconn.
+constexpr int kStreamBacklog = 4096;  ///< The kernel lowers it to net.core.somaxconn.
 
 void set_option(int socket, int level, int name, int value) noexcept {
   static_cast<void>(::setsockopt(socket, level, name, &value, sizeof value));
@@ -136,7 +136,7 @@ Result<FileDescriptor> listen_for_streams(const std::string& host, std::uint16_t
   if (port != 0) ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (::bind(socket.get(), at->get(), at->length) != 0)
     return system_error("verbs: binding a TCP socket to " + host, errno);
-  if (::listen(socket.get(), kBacklog) != 0) return system_error("verbs: listening at " + host, errno);
+  if (::listen(socket.get(), kStreamBacklog) != 0) return system_error("verbs: listening at " + host, errno);
   SocketAddress bound;
   bound.length = sizeof bound.storage;
   if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.length) != 0)
