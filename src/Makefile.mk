@@ -362,7 +362,7 @@ portals_process_sources = \
 
 # Every object of the core, with its C++ symbols: what the tests link.
 noinst_LTLIBRARIES += libcore.la
-libcore_la_SOURCES = $(rdma_sources) $(dme_sources) $(engine_sources) $(nic_sources) $(channel_sources)
+core_sources = $(rdma_sources) $(dme_sources) $(engine_sources) $(nic_sources) $(channel_sources)
 libcore_la_CPPFLAGS = $(AM_CPPFLAGS) -DCH3_OFFLOAD_BINDIR='"$(bindir)"' $(VERBS_CFLAGS) $(HWLOC_CFLAGS)
 libcore_la_LIBADD = $(VERBS_LIBS) $(HWLOC_LIBS)
 
@@ -377,7 +377,6 @@ include_HEADERS = \
 
 # Every object of the Portals library, with its C++ symbols: what its tests link.
 noinst_LTLIBRARIES += libportals_calls.la
-libportals_calls_la_SOURCES = $(portals_sources) $(active_messages_sources)
 
 # What MPICH links, and what programs for Portals link: one library, so that both find the same core in a process. C
 # programs must not need a C++ runtime: only the functions of the interfaces are exported, and libstdc++ and libgcc are

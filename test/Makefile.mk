@@ -68,7 +68,6 @@ fake_verbs_sources = \
 
 # Linked as objects: a library would come behind the real libibverbs, whose functions would be taken.
 check_LIBRARIES += test/libfake_verbs.a
-test_libfake_verbs_a_SOURCES = $(fake_verbs_sources)
 test_libfake_verbs_a_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/test $(VERBS_CFLAGS)
 fake_verbs_objects = $(test_libfake_verbs_a_OBJECTS)
 
@@ -93,7 +92,7 @@ fake_provider_sources = \
 payload_sources = test/engine/payload_buffer.cc test/engine/payload_buffer.h
 
 check_LIBRARIES += test/libengine_world.a
-test_libengine_world_a_SOURCES = \
+engine_world_sources = \
 	$(fake_provider_sources) \
 	$(payload_sources) \
 	test/engine/page_arena.cc \
@@ -115,7 +114,10 @@ fuzz_engine_sources = \
 	test/fuzz/wire_rules.h
 fuzz_entries_sources = test/fuzz/entries_target.cc
 fuzz_handshake_sources = test/fuzz/handshake_target.cc
-fuzz_messages_sources = test/fuzz/messages_target.cc
+fuzz_messages_sources = \
+	test/fuzz/messages_target.cc \
+	src/active_messages/arguments.cc \
+	src/active_messages/message.cc
 fuzz_processes_sources = test/fuzz/processes_target.cc
 fuzz_ring_sources = test/fuzz/ring_target.cc
 fuzz_settings_sources = test/fuzz/settings_target.cc
@@ -123,7 +125,7 @@ fuzz_targets = card client engine entries handshake messages processes ring sett
 
 check_PROGRAMS += test/fuzz/replay
 TESTS += test/fuzz/replay
-test_fuzz_replay_SOURCES = \
+replay_sources = \
 	test/fuzz/replay.cc \
 	$(fuzz_common_sources) \
 	$(fuzz_stand_in_sources) \
@@ -137,7 +139,7 @@ test_fuzz_replay_SOURCES = \
 	$(fuzz_ring_sources) \
 	$(fuzz_settings_sources)
 test_fuzz_replay_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/test
-test_fuzz_replay_LDADD = libportals_calls.la test/libengine_world.a libcore.la
+test_fuzz_replay_LDADD = test/libengine_world.a libcore.la
 
 if HAVE_TOOLS
 fuzz_trace_sources = test/fuzz/trace_target.cc test/tools/trace_sample.h
@@ -154,7 +156,7 @@ fuzz_trace_tools = \
 	tools/trace_summary.cc \
 	tools/trace_way.cc
 fuzz_targets += trace
-test_fuzz_replay_SOURCES += $(fuzz_trace_sources)
+replay_sources += $(fuzz_trace_sources)
 test_fuzz_replay_CPPFLAGS += -I$(top_srcdir)/tools $(TOOLS_CFLAGS)
 test_fuzz_replay_LDADD += libtools.a libcore.la $(TOOLS_LIBS)
 endif
@@ -163,7 +165,7 @@ if HAVE_VERBS
 fuzz_frames_sources = test/fuzz/frames_target.cc
 fuzz_verbs_sources = test/fuzz/verbs_target.cc
 fuzz_targets += frames verbs
-test_fuzz_replay_SOURCES += $(fuzz_frames_sources) $(fuzz_verbs_sources)
+replay_sources += $(fuzz_frames_sources) $(fuzz_verbs_sources)
 test_fuzz_replay_CPPFLAGS += $(VERBS_CFLAGS)
 test_fuzz_replay_LDADD += $(fake_verbs_objects)
 endif
@@ -171,14 +173,14 @@ endif
 fuzz fuzz-corpus: test/fuzz/replay
 	@$(MAKE) -f $(top_srcdir)/test/fuzz/fuzz.mk --no-print-directory $@ \
 	  top_srcdir='$(top_srcdir)' targets='$(fuzz_targets)' \
-	  common_sources='$(libcore_la_SOURCES) $(fuzz_common_sources)' \
+	  common_sources='$(core_sources) $(fuzz_common_sources)' \
 	  card_sources='$(fuzz_card_sources) $(fuzz_stand_in_sources)' \
 	  client_sources='$(fuzz_client_sources)' \
 	  engine_sources='$(fuzz_engine_sources) $(fuzz_stand_in_sources) $(payload_sources)' \
 	  entries_sources='$(fuzz_entries_sources) $(fuzz_stand_in_sources)' \
 	  frames_sources='$(fuzz_frames_sources) $(fake_verbs_sources)' \
 	  handshake_sources='$(fuzz_handshake_sources)' \
-	  messages_sources='$(fuzz_messages_sources) src/active_messages/arguments.cc src/active_messages/message.cc' \
+	  messages_sources='$(fuzz_messages_sources)' \
 	  processes_sources='$(fuzz_processes_sources)' \
 	  ring_sources='$(fuzz_ring_sources)' \
 	  settings_sources='$(fuzz_settings_sources)' \
@@ -202,7 +204,7 @@ EXTRA_DIST += \
 
 if HAVE_GTEST
 
-unit_test_sources = \
+unit_tests_sources = \
 	test/ch3_offload/channel_test.cc \
 	test/ch3_offload/counters_test.cc \
 	test/ch3_offload/config_test.cc \
@@ -240,7 +242,6 @@ unit_test_sources = \
 
 check_PROGRAMS += test/unit_tests
 TESTS += test/unit_tests
-test_unit_tests_SOURCES = $(unit_test_sources)
 nodist_EXTRA_test_unit_tests_SOURCES = none.cc
 test_unit_tests_CPPFLAGS = $(gtest_cppflags)
 test_unit_tests_LDADD = libcore.la $(GTEST_LIBS)
@@ -248,7 +249,7 @@ test_unit_tests_LDADD = libcore.la $(GTEST_LIBS)
 if HAVE_TOOLS
 check_PROGRAMS += test/tools_tests
 TESTS += test/tools_tests
-test_tools_tests_SOURCES = \
+tools_tests_sources = \
 	test/tools/info_test.cc \
 	test/tools/trace_clock_test.cc \
 	test/tools/trace_file_test.cc \
@@ -260,7 +261,7 @@ endif
 
 # A process with libportals over a port without an engine, or over the engine's.
 check_LIBRARIES += test/libportals_world.a
-test_libportals_world_a_SOURCES = \
+portals_world_sources = \
 	test/portals/engine_port.cc \
 	test/portals/fake_target_port.cc \
 	test/portals/fake_target_port.h \
@@ -272,7 +273,7 @@ portals_world_objects = test/libportals_world.a libportals_calls.la test/libengi
 
 check_PROGRAMS += test/portals_tests test/active_messages_tests
 TESTS += test/portals_tests test/active_messages_tests
-test_portals_tests_SOURCES = \
+portals_tests_sources = \
 	test/portals/counter_calls_test.cc \
 	test/portals/descriptor_calls_test.cc \
 	test/portals/entry_calls_test.cc \
@@ -287,7 +288,7 @@ test_portals_tests_SOURCES = \
 test_portals_tests_CPPFLAGS = $(gtest_cppflags)
 test_portals_tests_LDADD = $(portals_world_objects)
 
-test_active_messages_tests_SOURCES = \
+active_messages_tests_sources = \
 	test/active_messages/arguments_test.cc \
 	test/active_messages/endpoint_test.cc \
 	test/active_messages/endpoint_world.h \
@@ -310,7 +311,7 @@ test_libcontract_a_SOURCES = \
 	test/rdma/provider_contract.h
 test_libcontract_a_CPPFLAGS = $(gtest_cppflags)
 
-shm_test_sources = \
+shm_tests_sources = \
 	test/rdma/shm/hello_test.cc \
 	test/rdma/shm/one_connection_test.cc \
 	test/rdma/shm/ring_test.cc \
@@ -327,7 +328,6 @@ shm_test_sources = \
 
 check_PROGRAMS += test/shm_tests
 TESTS += test/shm_tests
-test_shm_tests_SOURCES = $(shm_test_sources)
 nodist_EXTRA_test_shm_tests_SOURCES = none.cc
 test_shm_tests_CPPFLAGS = $(gtest_cppflags)
 test_shm_tests_LDADD = test/libcontract.a libcore.la $(GTEST_LIBS)
@@ -345,7 +345,7 @@ test_fake_tests_LDADD = test/libengine_world.a test/libcontract.a libcore.la $(G
 if HAVE_VERBS
 check_PROGRAMS += test/fake_verbs_tests
 TESTS += test/fake_verbs_tests
-test_fake_verbs_tests_SOURCES = \
+fake_verbs_tests_sources = \
 	test/rdma/verbs/fake_verbs_connection_end.h \
 	test/rdma/verbs/fake_verbs_device_test.cc \
 	test/rdma/verbs/fake_verbs_event_test.cc \
@@ -359,7 +359,7 @@ test_fake_verbs_tests_LDADD = $(fake_verbs_objects) $(GTEST_LIBS)
 # The verbs provider over it.
 check_PROGRAMS += test/verbs_tests
 TESTS += test/verbs_tests
-test_verbs_tests_SOURCES = \
+verbs_tests_sources = \
 	test/ch3_offload/nicd_farewell_test.cc \
 	test/ch3_offload/nicd_world.h \
 	test/rdma/contract_world.h \
@@ -393,7 +393,7 @@ test_verbs_tests_LDADD = $(fake_verbs_objects) libcore.la $(GTEST_LIBS)
 # Introductions, over loopback and without any device.
 check_PROGRAMS += test/wire_up_tests
 TESTS += test/wire_up_tests
-test_wire_up_tests_SOURCES = \
+wire_up_tests_sources = \
 	test/rdma/seeded_random.h \
 	test/rdma/verbs/wire_up/frame_stream_test.cc \
 	test/rdma/verbs/wire_up/frames_test.cc \
@@ -425,7 +425,7 @@ test_verbs_lab_tests_LDADD = test/libcontract.a libcore.la $(GTEST_LIBS)
 # It replaces operator new.
 check_PROGRAMS += test/verbs_allocation_tests
 TESTS += test/verbs_allocation_tests
-test_verbs_allocation_tests_SOURCES = \
+verbs_allocation_tests_sources = \
 	test/counting_allocator.cc \
 	test/counting_allocator.h \
 	test/rdma/contract_world.h \
@@ -442,7 +442,7 @@ test_verbs_allocation_tests_LDADD = $(fake_verbs_objects) libcore.la $(GTEST_LIB
 # A job of many processes. It replaces operator new, and descriptors.
 check_PROGRAMS += test/verbs_scale_tests
 TESTS += test/verbs_scale_tests
-test_verbs_scale_tests_SOURCES = $(many_peers_sources) test/rdma/verbs/many_peers_test.cc
+verbs_scale_tests_sources = $(many_peers_sources) test/rdma/verbs/many_peers_test.cc
 test_verbs_scale_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
 test_verbs_scale_tests_LDADD = $(fake_verbs_objects) libcore.la $(GTEST_LIBS)
 endif
@@ -463,7 +463,7 @@ endif
 # The pin-down cache: over a model of memory, and over real memory that comes and goes.
 check_PROGRAMS += test/dme_tests
 TESTS += test/dme_tests
-test_dme_tests_SOURCES = \
+dme_tests_sources = \
 	test/dme/cgroup_limit_test.cc \
 	test/dme/fork_mark_test.cc \
 	test/dme/memory_events_test.cc \
@@ -514,7 +514,7 @@ endif
 # Target entries, without an engine.
 check_PROGRAMS += test/target_tests
 TESTS += test/target_tests
-test_target_tests_SOURCES = \
+target_tests_sources = \
 	test/engine/targets/recording_listener.h \
 	test/engine/targets/target_entries.h \
 	test/engine/targets/target_atomics_test.cc \
@@ -534,7 +534,7 @@ test_target_tests_LDADD = libcore.la $(GTEST_LIBS)
 # The engine over the fake provider.
 check_PROGRAMS += test/engine_tests
 TESTS += test/engine_tests
-test_engine_tests_SOURCES = \
+engine_tests_sources = \
 	test/engine/engine_cancel_test.cc \
 	test/engine/engine_classes_test.cc \
 	test/engine/engine_events_test.cc \
@@ -577,7 +577,7 @@ test_engine_tests_LDADD = test/libengine_world.a libcore.la $(GTEST_LIBS)
 if HAVE_HWLOC
 check_PROGRAMS += test/placement_tests
 TESTS += test/placement_tests
-test_placement_tests_SOURCES = \
+placement_tests_sources = \
 	test/nic/placement_test.cc \
 	test/nic/synthetic_topology.h \
 	test/nic/topology_test.cc
@@ -588,7 +588,7 @@ endif
 # Ports through rings. The thread driver needs providers of its own for each thread.
 check_PROGRAMS += test/nic_tests
 TESTS += test/nic_tests
-test_nic_tests_SOURCES = \
+nic_tests_sources = \
 	test/ch3_offload/windows_test.cc \
 	test/nic/client_memory_test.cc \
 	test/nic/client_shares_test.cc \
@@ -618,7 +618,7 @@ test_nic_tests_LDADD = test/libcontract.a test/libengine_world.a libcore.la $(GT
 # Processes that know each other by physical ids.
 check_PROGRAMS += test/introduction_tests
 TESTS += test/introduction_tests
-test_introduction_tests_SOURCES = \
+introduction_tests_sources = \
 	test/nic/introduced_engines_test.cc \
 	test/nic/introductions_test.cc \
 	test/nic/introductions_world.h \
@@ -650,7 +650,7 @@ endif
 # Replaces operator new: a program of its own.
 check_PROGRAMS += test/allocation_tests
 TESTS += test/allocation_tests
-test_allocation_tests_SOURCES = \
+allocation_tests_sources = \
 	test/counting_allocator.cc \
 	test/counting_allocator.h \
 	test/engine/allocation_test.cc \
@@ -734,7 +734,7 @@ check-threads:
 # target entries and of the pin-down cache, long.
 check_PROGRAMS += test/simulation_tests
 TESTS += test/simulation_tests
-test_simulation_tests_SOURCES = \
+simulation_tests_sources = \
 	test/engine/oracle.cc \
 	test/engine/oracle.h \
 	test/engine/simulation.cc \

@@ -25,7 +25,7 @@ if HAVE_TOOLS
 
 # What the tools share, and their tests use.
 noinst_LIBRARIES = libtools.a
-libtools_a_SOURCES = \
+tools_sources = \
 	tools/info_choices.cc \
 	tools/info_choices.h \
 	tools/info_report.cc \

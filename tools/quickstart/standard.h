@@ -1,7 +1,7 @@
-// What most sources include of the standard library, and all test sources (test/googletest.h). quickstart
-// compiles it once for each build and includes it everywhere (compile_standard_headers in build.bash): reading
-// these headers takes longer than compiling what uses them. `quickstart check --all` builds without it (part
-// own-tree), and so shows whether each source of the library includes what it needs.
+// What most sources include of the standard library. It is compiled once for all test sources
+// (test/googletest.h), and for the part dist of the check, which compiles each source of the library for
+// itself: reading these headers takes longer than compiling what uses them. `quickstart check --all` builds
+// without it (part own-tree), and so shows whether each source of the library includes what it needs.
 
 #include <algorithm>
 #include <array>
