@@ -241,6 +241,8 @@ nic_sources = \
 	src/nic/ring_server_names.h \
 	src/nic/ring_targets.cc \
 	src/nic/ring_targets.h \
+	src/nic/runner_relay.cc \
+	src/nic/runner_relay.h \
 	src/nic/shared_arena.cc \
 	src/nic/shared_arena.h \
 	src/nic/silenced_provider.h \

@@ -75,15 +75,24 @@ std::size_t Nicd::clients() const noexcept {
 }
 
 std::size_t Nicd::turn() noexcept {
+  const std::uint64_t takeovers = relay_.takeovers();
   std::size_t happened = 0;
-  for (const auto& group : groups_) happened += group->turn();
-  return happened;
+  // By number: during a turn, others may come and go.
+  for (std::size_t i = 0; i < groups_.size(); ++i) happened += groups_[i]->turn();
+  return happened + (relay_.takeovers() - takeovers);  // Nothing is armed any more.
 }
 
 int Nicd::run() {
+  relay_.run([this] { return serve(); });
+  return 0;
+}
+
+/// False: the process ends. True: another thread goes on.
+bool Nicd::serve() {
+  for (const auto& group : groups_) group->take_over();
   std::uint64_t house_at = CycleClock::now();
   wait_->begin();
-  for (;;) {
+  while (!relay_.is_asked()) {
     if (turn() > 0) {
       wait_->found();
     } else {
@@ -92,7 +101,7 @@ int Nicd::run() {
         case WaitPolicy::Step::kLook: break;
         case WaitPolicy::Step::kYield: sched_yield(); break;
         case WaitPolicy::Step::kSleep:
-          if (!keep_house()) return 0;
+          if (!keep_house()) return false;
           sleep();
           break;
       }
@@ -100,17 +109,18 @@ int Nicd::run() {
     const std::uint64_t now = CycleClock::now();
     if (now - house_at <= kHouseInterval) continue;
     house_at = now;
-    if (!keep_house()) return 0;
+    if (!keep_house()) return false;
   }
+  return true;
 }
 
 /// False: it ends.
 bool Nicd::keep_house() {
   signalfd_siginfo signal;
   if (::read(signals_.get(), &signal, sizeof signal) > 0) return false;
-  for (const auto& group : groups_) {
-    group->tell_counters();
-    group->look_at_sockets();
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    groups_[i]->tell_counters();
+    groups_[i]->look_at_sockets();
   }
   newcomers_.look(monotonic_ns(),
                   [this](FileDescriptor socket, const NicdHello& hello) { admit(std::move(socket), hello); });
@@ -122,6 +132,11 @@ bool Nicd::keep_house() {
     if (alone_since_ns_ == 0) return false;
     if (monotonic_ns() - alone_since_ns_ > kAloneAtStartNs) return false;
   }
+  // Memory of those that are left may never come.
+  if (options_.is_of_job && !groups_.empty() && std::ranges::all_of(groups_, [](const auto& group) {
+        return group->clients() > 0 && group->is_deserted();
+      }))
+    return false;
   return true;
 }
 
@@ -164,8 +179,8 @@ std::optional<Error> Nicd::find_or_make_group(const NicdHello& hello, pid_t pid,
     groups_.push_back(std::move(made.value()));
     return {};
   };
-  std::optional<Error> error =
-      hello.is_lone != 0 ? take(NicdLoneProcess::create(hello)) : take(NicdJob::create(hello));
+  std::optional<Error> error = hello.is_lone != 0 ? take(NicdLoneProcess::create(hello, relay_))
+                                                  : take(NicdJob::create(hello, relay_));
   if (error) return error;
   choose_waiting();
   return groups_.back()->admit(std::move(socket), pid, hello);
@@ -190,7 +205,7 @@ void Nicd::sleep() {
   for (const auto& group : groups_) is_armed = is_armed && group->arm();
   // Once more after arming: no wake-up is lost.
   if (is_armed && turn() == 0) {
-    std::vector<pollfd> descriptors{{signals_.get(), POLLIN, 0}};
+    std::vector<pollfd> descriptors{{signals_.get(), POLLIN, 0}, {relay_.descriptor(), POLLIN, 0}};
     newcomers_.add_descriptors(descriptors);
     for (const auto& group : groups_) group->add_descriptors(descriptors);
     // The end of groups and of this process comes without a descriptor.
@@ -200,7 +215,9 @@ void Nicd::sleep() {
     std::uint64_t due_ns = has_lonely ? kLonelyPollNs : may_end ? kQuietPollNs : UINT64_MAX;
     due_ns = std::min(due_ns, newcomers_.next_due_ns());
     for (const auto& group : groups_) due_ns = std::min(due_ns, group->next_due_ns());
+    relay_.sleeps();
     static_cast<void>(::poll(descriptors.data(), descriptors.size(), poll_ms(due_ns)));
+    relay_.wakes();
   }
   for (const auto& group : groups_) group->disarm();
   wait_->wakes(monotonic_ns());

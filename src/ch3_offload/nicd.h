@@ -10,7 +10,7 @@
 //   nicd_lone_process.h   a process that belongs to no job
 //   nicd_client.h         one process
 //
-// Threads: one.
+// Threads: one at a time (nic/runner_relay.h).
 
 #pragma once
 
@@ -23,6 +23,7 @@
 #include "ch3_offload/nicd_group.h"
 #include "ch3_offload/nicd_newcomers.h"
 #include "nic/nicd_protocol.h"
+#include "nic/runner_relay.h"
 #include "nic/wait_policy.h"
 #include "rdma/file_descriptor.h"
 
@@ -43,6 +44,7 @@ class Nicd {
  private:
   Nicd(const Options& options, FileDescriptor listener, FileDescriptor signals);
 
+  bool serve();
   std::size_t turn() noexcept;
   bool keep_house();
   void admit(FileDescriptor socket, const NicdHello& hello) noexcept;
@@ -53,6 +55,7 @@ class Nicd {
 
   const Options options_;
   const FileDescriptor signals_;
+  RunnerRelay relay_;
   NicdNewcomers newcomers_;
   std::vector<std::unique_ptr<NicdGroup>> groups_;
   std::optional<WaitPolicy> wait_;  ///< Made anew when a group comes or ends.

@@ -24,7 +24,7 @@ std::vector<Provider*> pointers_to(const std::vector<std::unique_ptr<Provider>>&
 
 std::string reason_of(const Error& error) {
   if (error.error_number != EMFILE) return error.message;
-  constexpr int kOwn = 8, kOfRank = 4, kOfWindows = 3;
+  constexpr int kOwn = 9, kOfRank = 4, kOfWindows = 3;
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   return "it has no descriptors left: its RLIMIT_NOFILE, that of the process which started it, is " +
@@ -41,11 +41,12 @@ int kernel_copies_refusal(pid_t pid, std::uint64_t probe_address) noexcept {
   return word == NicdHello::kMagic ? 0 : ESRCH;  // That of another process with this number.
 }
 
-NicdClient::NicdClient(FileDescriptor socket, PortMemory memory, pid_t pid, KernelCopies copies, Parts parts)
+NicdClient::NicdClient(FileDescriptor socket, PortMemory memory, pid_t pid, KernelCopies copies,
+                       MemoryCopier& copier, Parts parts)
     : socket_(std::move(socket)),
       memory_(std::move(memory)),
       parts_(std::move(parts)),
-      data_(pid, socket_, parts_.config.senders, *parts_.outlet, copies),
+      data_(pid, socket_, parts_.config.senders, *parts_.outlet, copies, copier),
       driver_(parts_.config, pointers_to(parts_.providers)),
       server_(driver_, memory_, parts_.trace.get(), &data_, this) {
   server_.tell_counters();

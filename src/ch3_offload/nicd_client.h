@@ -1,7 +1,7 @@
 // A process that a network processor serves: its engine, its ring, and the memory that the two share. It may
 // have a second port, of target entries.
 //
-// Threads: one.
+// Threads: one at a time.
 
 #pragma once
 
@@ -48,7 +48,8 @@ class NicdClient final : private AttachesTargets {
     EngineConfig config;
     std::unique_ptr<Trace> trace;  ///< Null: none.
   };
-  NicdClient(FileDescriptor socket, PortMemory memory, pid_t pid, KernelCopies copies, Parts parts);
+  NicdClient(FileDescriptor socket, PortMemory memory, pid_t pid, KernelCopies copies, MemoryCopier& copier,
+             Parts parts);
   ~NicdClient() { detach_targets(); }
   /// Whom its second port knows. Without a book it has none.
   void set_book(std::unique_ptr<ProcessBook> book) noexcept { book_ = std::move(book); }
@@ -60,6 +61,17 @@ class NicdClient final : private AttachesTargets {
   std::size_t turn() noexcept;
   /// Whether a command of either waits.
   bool has_commands() const noexcept;
+
+  /// Whether another thread is in the midst of its turn: then nobody else may call what follows.
+  bool is_late() const noexcept { return data_.is_late(); }
+  /// To be called when another thread goes on.
+  void be_late() noexcept { data_.be_late(); }
+  /// It has ended meanwhile: its peers hear of it.
+  void leave() noexcept {
+    has_left_ = true;
+    parts_.outlet->say_ended();
+  }
+  bool has_left() const noexcept { return has_left_; }
 
   RingServer& server() noexcept { return server_; }
   ClientShares& shares() noexcept { return data_.shares(); }
@@ -90,6 +102,7 @@ class NicdClient final : private AttachesTargets {
   bool attach_targets() noexcept override;
   void detach_targets() noexcept override;
 
+  bool has_left_ = false;
   FileDescriptor socket_;
   PortMemory memory_;
   Parts parts_;

@@ -11,6 +11,8 @@ namespace {
 
 /// What the processes of a group have given to the network may leave for so long after the last has ended.
 constexpr std::uint64_t kLastFramesNs = 1'000'000'000;
+/// How often a late client is looked at.
+constexpr std::uint64_t kLateLookNs = 20'000'000;
 /// Lines that are kept for clients that come later. The first ones say how the network was made.
 constexpr std::size_t kMostLines = 64;
 
@@ -31,22 +33,38 @@ void NicdGroup::add(std::unique_ptr<NicdClient> client) {
   clients_.push_back(std::move(client));
 }
 
-void NicdGroup::drop(std::size_t index, std::string_view why) noexcept {
-  if (!why.empty())
-    static_cast<void>(send_with_files(clients_[index]->socket(), std::as_bytes(std::span(why)), {}));
-  clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(index));
+void NicdGroup::drop(const NicdClient& client, std::string_view why) noexcept {
+  if (!why.empty()) static_cast<void>(send_with_files(client.socket(), std::as_bytes(std::span(why)), {}));
+  std::erase_if(clients_, [&](const auto& one) { return one.get() == &client; });
+}
+
+bool NicdGroup::has_late() const noexcept {
+  return std::ranges::any_of(clients_, [](const auto& client) { return client->is_late(); });
+}
+
+void NicdGroup::take_over() noexcept {
+  for (const auto& client : clients_)
+    if (client->is_late()) client->be_late();
+  disarm();
+}
+
+bool NicdGroup::is_deserted() const noexcept {
+  return std::ranges::all_of(clients_,
+                             [](const auto& client) { return client->is_late() && client->has_left(); }) &&
+         is_network_at_rest();
 }
 
 std::size_t NicdGroup::turn() noexcept {
   if (is_leaving_) return 0;
   std::size_t happened = poll_network();
-  for (std::size_t i = 0; i < clients_.size();) {
-    happened += clients_[i]->turn();
-    if (const char* const why = clients_[i]->complaint()) [[unlikely]] {
-      drop(i, why);
+  // By number: during a turn, others may come and go.
+  for (std::size_t i = 0; i < clients_.size(); ++i) {
+    NicdClient& client = *clients_[i];
+    if (client.is_late()) continue;
+    happened += client.turn();
+    if (const char* const why = client.complaint()) [[unlikely]] {
+      drop(client, why);
       ++happened;
-    } else {
-      ++i;
     }
   }
   return happened;
@@ -57,19 +75,20 @@ void NicdGroup::tell_counters() noexcept {
 }
 
 void NicdGroup::look_at_sockets() noexcept {
-  for (std::size_t i = 0; i < clients_.size();) {
-    const Receipt receipt = clients_[i]->shares().listen();
-    if (receipt == Receipt::kNothing || receipt == Receipt::kMessage) {
-      ++i;
-    } else {
-      // What it gave before it ended, first. No more than its ring holds: others may write to that, too.
-      NicdClient& client = *clients_[i];
-      for (std::size_t turns = 0; turns <= kCommandRingBytes / kLineBytes; ++turns) {
-        static_cast<void>(client.turn());
-        if (!client.has_commands() || client.complaint() != nullptr) break;
-      }
-      drop(i, receipt == Receipt::kClosed ? "" : "it speaks out of turn");
+  for (std::size_t i = 0; i < clients_.size(); ++i) {
+    NicdClient& client = *clients_[i];
+    const Receipt receipt = client.shares().listen();
+    if (receipt == Receipt::kNothing || receipt == Receipt::kMessage) continue;
+    if (client.is_late()) {
+      client.leave();
+      continue;
     }
+    // What it gave before it ended, first. No more than its ring holds: others may write to that, too.
+    for (std::size_t turns = 0; turns <= kCommandRingBytes / kLineBytes; ++turns) {
+      static_cast<void>(client.turn());
+      if (!client.has_commands() || client.complaint() != nullptr) break;
+    }
+    drop(client, receipt == Receipt::kClosed ? "" : "it speaks out of turn");
   }
 }
 
@@ -96,25 +115,29 @@ bool NicdGroup::is_over(std::uint64_t now_ns) noexcept {
 bool NicdGroup::arm() noexcept {
   if (is_leaving_) return true;
   bool is_armed = arm_network();
-  for (const auto& client : clients_) is_armed = is_armed && client->arm();
+  for (const auto& client : clients_) is_armed = is_armed && (client->is_late() || client->arm());
   return is_armed;
 }
 
 void NicdGroup::disarm() noexcept {
   if (is_leaving_) return;
   disarm_network();
-  for (const auto& client : clients_) client->disarm();
+  for (const auto& client : clients_)
+    if (!client->is_late()) client->disarm();
 }
 
 void NicdGroup::add_descriptors(std::vector<pollfd>& descriptors) const {
   if (is_leaving_) return;
   add_network(descriptors);
-  for (const auto& client : clients_) client->add_descriptors(descriptors);
+  for (const auto& client : clients_)
+    if (!client->is_late()) client->add_descriptors(descriptors);
 }
 
 std::uint64_t NicdGroup::next_due_ns() const noexcept {
   std::uint64_t due_ns = UINT64_MAX;
-  for (const auto& client : clients_) due_ns = std::min(due_ns, client->next_due_ns());
+  // Whether a late one has ended is looked at.
+  for (const auto& client : clients_)
+    due_ns = std::min(due_ns, client->is_late() ? kLateLookNs : client->next_due_ns());
   return due_ns;
 }
 

@@ -1,7 +1,10 @@
 // Processes that a network processor serves and that have their network in common: those of a job
 // (nicd_job.h), or one that is of none (nicd_lone_process.h).
 //
-// Threads: one.
+// A client whose page comes late is in the midst of its turn, in another thread (nic/runner_relay.h): it is
+// left alone until then. If it ends meanwhile, its peers hear of it, and it is dropped afterwards.
+//
+// Threads: one at a time.
 
 #pragma once
 
@@ -35,10 +38,15 @@ class NicdGroup {
   virtual std::optional<Error> admit(FileDescriptor socket, pid_t pid, const NicdHello& hello) = 0;
 
   std::size_t turn() noexcept;
+  /// This thread goes on for one whose copy is late.
+  void take_over() noexcept;
   void tell_counters() noexcept;
   /// Drops the clients whose sockets have ended.
   void look_at_sockets() noexcept;
   std::size_t clients() const noexcept { return clients_.size(); }
+  /// Whether all of its processes have ended, some of them in the midst of their turns, and nothing waits to
+  /// leave the node.
+  bool is_deserted() const noexcept;
   /// MPIR_CVAR_CH3_OFFLOAD_SPIN, as the first process said it.
   std::int64_t spin_us() const noexcept { return spin_us_; }
   /// Its processes on the node, as the first one said it. 1: a lone process.
@@ -56,7 +64,7 @@ class NicdGroup {
   std::uint64_t next_due_ns() const noexcept;
 
  protected:
-  NicdGroup() = default;
+  explicit NicdGroup(MemoryCopier& copier) noexcept : copier_(copier) {}
   NicdGroup(const NicdGroup&) = delete;
   NicdGroup& operator=(const NicdGroup&) = delete;
 
@@ -73,14 +81,17 @@ class NicdGroup {
   void tell(LogScope scope, const char* line);
   /// Takes in a client that has been welcomed.
   void add(std::unique_ptr<NicdClient> client);
+  /// Whether a client is in the midst of its turn.
+  bool has_late() const noexcept;
 
+  MemoryCopier& copier_;  ///< Of the clients. Outlives this.
   std::int64_t spin_us_ = -1;
   std::uint32_t local_size_ = 1;
   std::vector<std::unique_ptr<Provider>> providers_;  ///< The network. They leave when all clients have.
   std::vector<std::unique_ptr<NicdClient>> clients_;  ///< A derived class ends them before what they use.
 
  private:
-  void drop(std::size_t index, std::string_view why) noexcept;
+  void drop(const NicdClient& client, std::string_view why) noexcept;
   bool leave() noexcept;
 
   std::vector<std::pair<LogScope, std::string>> lines_;  ///< What was logged: for clients that come later.

@@ -20,11 +20,11 @@ void NicdJob::log_line(void* job, LogScope scope, const char* line) {
   static_cast<NicdJob*>(job)->tell(scope == LogScope::kProcess ? LogScope::kNode : scope, line);
 }
 
-Result<std::unique_ptr<NicdJob>> NicdJob::create(const NicdHello& hello) {
+Result<std::unique_ptr<NicdJob>> NicdJob::create(const NicdHello& hello, MemoryCopier& copier) {
   ch3_offload_config_t config;
   std::vector<std::string> values;
   if (auto why = read_hello(hello, values, config)) return Error{Status::kProtocol, 0, *why};
-  std::unique_ptr<NicdJob> job(new NicdJob(hello.secret));
+  std::unique_ptr<NicdJob> job(new NicdJob(hello.secret, copier));
   job->size_ = config.job_size;
   job->spin_us_ = config.spin_us;
   job->local_size_ = std::max<std::uint32_t>(config.local_size, 1);  // 0: not known.
@@ -66,7 +66,7 @@ std::optional<Error> NicdJob::admit(FileDescriptor socket, pid_t pid, const Nicd
                                           static_cast<std::size_t>(config.trace_events));
   parts.config.trace = parts.trace.get();
   auto client = std::make_unique<NicdClient>(std::move(socket), std::move(memory.value()), pid, copies,
-                                             std::move(parts));
+                                             copier_, std::move(parts));
   client->set_book(std::make_unique<RankBook>(PeerId{config.rank}, config.job_size, UserId{::geteuid()}));
   auto welcome = std::make_unique<NicdWelcome>();
   welcome->slot_bytes =

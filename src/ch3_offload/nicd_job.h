@@ -1,7 +1,7 @@
 // A job that a network processor serves on its node: the exchange between its processes, the network to those
 // of other nodes, and an engine for each process.
 //
-// Threads: one.
+// Threads: one at a time.
 
 #pragma once
 
@@ -16,7 +16,7 @@ namespace ch3_offload {
 class NicdJob final : public NicdGroup {
  public:
   /// For the processes that say this hello. The error's message is for the user.
-  static Result<std::unique_ptr<NicdJob>> create(const NicdHello& hello);
+  static Result<std::unique_ptr<NicdJob>> create(const NicdHello& hello, MemoryCopier& copier);
   ~NicdJob() override { clients_.clear(); }
 
   bool is_of(const NicdHello& hello) const noexcept override {
@@ -25,18 +25,21 @@ class NicdJob final : public NicdGroup {
   std::optional<Error> admit(FileDescriptor socket, pid_t pid, const NicdHello& hello) override;
 
  private:
-  explicit NicdJob(const JobSecret& secret) : secret_(secret) {}
+  NicdJob(const JobSecret& secret, MemoryCopier& copier) : NicdGroup(copier), secret_(secret) {}
   static void log_line(void* job, LogScope scope, const char* line);
   Provider* network() const noexcept { return providers_.empty() ? nullptr : providers_.front().get(); }
-  std::size_t poll_network() noexcept override { return exchange_->poll(); }
+  std::size_t poll_network() noexcept override { return exchange_->poll(has_late()); }
   bool arm_network() noexcept override { return network() == nullptr || network()->arm(); }
   void disarm_network() noexcept override {
     if (network() != nullptr) network()->disarm();
   }
   void add_network(std::vector<pollfd>& descriptors) const override {
-    if (network() != nullptr) descriptors.push_back({network()->descriptor(), POLLIN, 0});
+    if (network() != nullptr && !(has_late() && exchange_->is_slot_late()))
+      descriptors.push_back({network()->descriptor(), POLLIN, 0});
   }
-  bool is_network_at_rest() const noexcept override { return exchange_->at_rest(); }
+  bool is_network_at_rest() const noexcept override {
+    return exchange_->at_rest() || (has_late() && exchange_->is_slot_late());
+  }
 
   const JobSecret secret_;
   std::uint32_t size_ = 0;

@@ -11,15 +11,17 @@
 
 namespace ch3_offload {
 
-NicdLoneProcess::NicdLoneProcess(const UserKey& key) noexcept : key_(key), silence_(kLoneSelf) {}
+NicdLoneProcess::NicdLoneProcess(const UserKey& key, MemoryCopier& copier) noexcept
+    : NicdGroup(copier), key_(key), silence_(kLoneSelf) {}
 
 void NicdLoneProcess::log_line(void* process, LogScope scope, const char* line) {
   static_cast<NicdLoneProcess*>(process)->tell(scope, line);
 }
 
-Result<std::unique_ptr<NicdLoneProcess>> NicdLoneProcess::create(const NicdHello& hello) {
+Result<std::unique_ptr<NicdLoneProcess>> NicdLoneProcess::create(const NicdHello& hello,
+                                                                 MemoryCopier& copier) {
   std::unique_ptr<NicdLoneProcess> process(
-      new NicdLoneProcess(UserKey::of_bytes(hello.key, hello.key_proves != 0)));
+      new NicdLoneProcess(UserKey::of_bytes(hello.key, hello.key_proves != 0), copier));
   if (auto why = read_hello(hello, process->settings_, process->config_))
     return Error{Status::kProtocol, 0, *why};
   // To choose one may take long.
@@ -50,7 +52,7 @@ std::optional<Error> NicdLoneProcess::admit(FileDescriptor socket, pid_t pid, co
     parts.providers.push_back(std::make_unique<SilencedProvider>(*provider, silence_));
   }
   auto client = std::make_unique<NicdClient>(std::move(socket), std::move(memory.value()), pid,
-                                             KernelCopies::kAllowed, std::move(parts));
+                                             KernelCopies::kAllowed, copier_, std::move(parts));
   Introductions::Config introductions =
       introductions_config(config_, key_, client->card(), {&NicdLoneProcess::log_line, this});
   introductions.nid = hello.nid;

@@ -2,8 +2,8 @@
 // its engine, and its book of processes. It meets others as if it had an engine of its own, so it does not
 // matter who serves them.
 //
-// Threads: one. Blocking: admit(), as far as making providers does. No host name is resolved for the book:
-// the hello has the nid.
+// Threads: one at a time. Blocking: admit(), as far as making providers does. No host name is resolved for
+// the book: the hello has the nid.
 
 #pragma once
 
@@ -21,7 +21,7 @@ namespace ch3_offload {
 class NicdLoneProcess final : public NicdGroup {
  public:
   /// For the process that says this hello. The error's message is for the user.
-  static Result<std::unique_ptr<NicdLoneProcess>> create(const NicdHello& hello);
+  static Result<std::unique_ptr<NicdLoneProcess>> create(const NicdHello& hello, MemoryCopier& copier);
   ~NicdLoneProcess() override { clients_.clear(); }
 
   bool is_of(const NicdHello&) const noexcept override { return false; }  // It is alone.
@@ -29,7 +29,7 @@ class NicdLoneProcess final : public NicdGroup {
   std::optional<Error> admit(FileDescriptor socket, pid_t pid, const NicdHello& hello) override;
 
  private:
-  explicit NicdLoneProcess(const UserKey& key) noexcept;
+  NicdLoneProcess(const UserKey& key, MemoryCopier& copier) noexcept;
   static void log_line(void* process, LogScope scope, const char* line);
 
   const UserKey key_;

@@ -84,6 +84,10 @@ bool MemoryCopier::may_have(pid_t pid, const iovec& there, bool is_write) noexce
   return is_empty;
 }
 
+/// So long after a late page others are expected. And what is late, where others could go on meanwhile.
+constexpr std::uint64_t kSlow = 50'000 * CycleClock::kAbout20Microseconds;
+constexpr std::uint64_t kLate = 50 * CycleClock::kAbout20Microseconds;
+
 /// Whether its pid may be another program's.
 bool ClientMemory::has_left() noexcept {
   const std::uint64_t now = CycleClock::now();
@@ -99,7 +103,19 @@ ClientMemory::Copied ClientMemory::copy(const iovec& here, std::span<const iovec
     fail("it has ended");
     return Copied::kBroken;
   }
+  if (slow_until_ != 0) [[unlikely]] {
+    if (CycleClock::now() > slow_until_)
+      slow_until_ = 0;
+    else
+      copier_.give_way();
+  }
+  is_copying_ = true;
   const ssize_t moved = copier_.copy_by_any_thread(pid_, here, there, is_write);
+  is_copying_ = false;
+  if (std::exchange(was_late_, false)) [[unlikely]] {
+    const std::uint64_t now = CycleClock::now();
+    if (now - looked_at_ > kLate) slow_until_ = now + kSlow;
+  }
   if (moved == static_cast<ssize_t>(here.iov_len)) [[likely]]
     return Copied::kDone;
   refusal_ = moved < 0 ? errno : EFAULT;
@@ -108,7 +124,10 @@ ClientMemory::Copied ClientMemory::copy(const iovec& here, std::span<const iovec
     return Copied::kRefused;
   }
   for (const iovec& one : there) {
-    if (copier_.may_have(pid_, one, is_write)) continue;
+    is_copying_ = true;
+    const bool may_have = copier_.may_have(pid_, one, is_write);
+    is_copying_ = false;
+    if (may_have) continue;
     fail_to(is_write ? "write to" : "read", reinterpret_cast<std::uint64_t>(one.iov_base), here.iov_len);
     return Copied::kBroken;
   }

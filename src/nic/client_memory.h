@@ -22,7 +22,10 @@
 // says so. From then on nothing may be told to the client, and nothing of it may leave
 // (ClientOutlet::silence()).
 //
-// Threads: one.
+// A page may come late. Then the kernel's copy takes long, and the processor's loop may go on meanwhile in
+// another thread (RunnerRelay): it leaves this client alone, whose turn goes on after the copy (is_late()).
+//
+// Threads: one at a time.
 
 #pragma once
 
@@ -57,6 +60,8 @@ class MemoryCopier {
   virtual ssize_t copy(pid_t thread, const iovec& here, std::span<const iovec> there, bool is_write) noexcept;
   /// Whether the process has all of that memory, and may itself read it, or write it. True: not known.
   virtual bool may_have(pid_t pid, const iovec& there, bool is_write) noexcept;
+  /// The next copy is expected to take long.
+  virtual void give_way() noexcept {}
   static MemoryCopier& kernel() noexcept;
 };
 
@@ -163,6 +168,14 @@ class ClientMemory {
   /// The client cannot go on: nothing of it leaves any more.
   void fail(std::string_view reason) noexcept;
 
+  /// Whether another thread is in the midst of a turn of this client.
+  bool is_late() const noexcept { return is_copying_; }
+  /// To be called when another thread goes on.
+  void be_late() noexcept {
+    was_late_ = true;
+    outlet_.be_late();
+  }
+
  private:
   enum class Copied : std::uint8_t {
     kDone,
@@ -183,6 +196,9 @@ class ClientMemory {
   int refusal_ = 0;            ///< Errno of the last refusal.
   const FileDescriptor& socket_;
   std::uint64_t looked_at_ = 0;  ///< CycleClock time: then its socket was open. 0: never looked.
+  bool is_copying_ = false;
+  bool was_late_ = false;         ///< The copy that is under way, or was the last.
+  std::uint64_t slow_until_ = 0;  ///< CycleClock time: until then, late pages are expected. 0: none are.
   ClientShares shares_;
   bool is_broken_ = false;
   std::string reason_;

@@ -4,7 +4,7 @@
 // file is taken only if it can no longer shrink. The memory of an operation stays mapped until the operation
 // is over, whatever the client takes back.
 //
-// Threads: one.
+// Threads: one at a time.
 
 #pragma once
 

@@ -231,12 +231,20 @@ void Exchange::flush(ExchangeNode& node) noexcept {
   }
 }
 
-std::size_t Exchange::poll() noexcept {
+bool Exchange::is_slot_late() const noexcept {
+  return std::ranges::any_of(
+      busy_, [](const ExchangeNode* node) { return node->reserved_by != nullptr && node->is_slot_late; });
+}
+
+std::size_t Exchange::poll(bool is_anyone_late) noexcept {
+  if (is_anyone_late && is_slot_late()) [[unlikely]]
+    return 0;
   std::size_t happened = network_ == nullptr ? 0 : network_->poll(*this, kNetworkBudget);
   ++turn_;
   for (std::size_t i = 0; i < busy_.size();) {
     ExchangeNode& node = *busy_[i];
     node.reserved_by = nullptr;  // What was not committed is given up.
+    node.is_slot_late = false;
     flush(node);
     if (std::exchange(node.fails, false) && !node.is_down && !network_->end(node.leader))
       on_peer_down(node.leader, Status::kPeerFailed);

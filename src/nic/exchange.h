@@ -17,7 +17,8 @@
 //
 // Whose bytes are trusted: frames come from processors that know the job's secret, and are checked.
 //
-// Threads: one. Allocation: the blocks of messages are kept (PayloadBlocks); first contact allocates.
+// Threads: one at a time. Allocation: the blocks of messages are kept (PayloadBlocks); first
+// contact allocates.
 
 #pragma once
 
@@ -115,6 +116,7 @@ struct ExchangeNode {
   bool is_busy = false;                           ///< In Exchange::busy_.
   bool is_denied = false;                         ///< Somebody whose share is spent wants to send.
   const ExchangeEndpoint* reserved_by = nullptr;  ///< Whose slot is being filled.
+  bool is_slot_late = false;                      ///< Another thread may be filling it: see be_late().
   std::vector<bool> stopped;                      ///< By rank: kStop came.
   std::deque<std::vector<std::byte>> waiting;     ///< Whole frames, before all else.
   std::deque<ExchangeShare> shares;               ///< Of those that have connected to a process there.
@@ -176,6 +178,8 @@ class ExchangePort final : public Provider, public ClientOutlet {
   PeerId rank() const noexcept override { return rank_; }
 
   void silence() noexcept override { is_silent_ = true; }
+  void be_late() noexcept override;
+  void say_ended() noexcept override;
 
  private:
   friend class Exchange;
@@ -231,6 +235,7 @@ class ExchangePort final : public Provider, public ClientOutlet {
   std::size_t remote_bytes_ = 0;      ///< Of the inbox: from other nodes.
   std::vector<PeerId> told_to_stop_;  ///< Leaders.
   bool is_silent_ = false;
+  bool was_late_ = false;  ///< From now on it fills no slot of the network: that may take long.
   std::vector<Region> regions_;
   std::uint32_t free_region_ = 0;            ///< Index + 1; 0: none.
   std::array<Write, kMostWrites> writes_{};  ///< A ring. The first one moves next.
@@ -261,8 +266,11 @@ class Exchange final : private Sink {
   /// Throws std::bad_alloc.
   std::unique_ptr<ExchangePort> attach(PeerId rank, TrafficClass traffic_class = TrafficClass::kDefault);
 
-  /// Polls the network and begins the next turn. Returns how much happened.
-  std::size_t poll() noexcept;
+  /// Polls the network and begins the next turn. Returns how much happened. `is_anyone_late`: a process is in
+  /// the midst of its turn; nothing is done while it fills a slot of the network.
+  std::size_t poll(bool is_anyone_late = false) noexcept;
+  /// Whether, in that case, it fills one.
+  bool is_slot_late() const noexcept;
   /// Whether nothing of ours waits to leave the node.
   bool at_rest() const noexcept;
 

@@ -37,18 +37,29 @@ ExchangePort::ExchangePort(Exchange& exchange, PeerId rank, std::int64_t quantum
 }
 
 ExchangePort::~ExchangePort() {
-  exchange_.seats_[index_of(rank_)].port = nullptr;
-  for (const auto& peer : peers_) {
-    if (peer == nullptr) continue;
-    drop_reserved(*peer);
-    if (!peer->ends) part(*peer);
-  }
+  say_ended();
+  for (const auto& peer : peers_)
+    if (peer != nullptr) drop_reserved(*peer);
   if (held_ != nullptr) release(*std::exchange(held_, nullptr));
   while (first_ != nullptr) {
     ExchangeItem& item = *std::exchange(first_, first_->next);
     if (item.kind != ExchangeItem::Kind::kEnd) release(item);
   }
   exchange_.go(*this);
+}
+
+void ExchangePort::say_ended() noexcept {
+  if (std::exchange(exchange_.seats_[index_of(rank_)].port, nullptr) == nullptr) return;
+  is_silent_ = true;
+  for (const auto& peer : peers_)
+    if (peer != nullptr && !peer->ends) part(*peer);
+}
+
+void ExchangePort::be_late() noexcept {
+  was_late_ = true;
+  for (const auto& peer : peers_)
+    if (peer != nullptr && peer->node != nullptr && peer->node->reserved_by == peer.get())
+      peer->node->is_slot_late = true;
 }
 
 std::string ExchangePort::local_address() const {
@@ -175,15 +186,16 @@ Status ExchangePort::reserve_over_network(ExchangeEndpoint& peer, std::size_t le
   }
   peer.share->refused_at = exchange_.turn_;  // Unless there is room.
   exchange_.flush(node);
-  if (node.reserved_by != nullptr) {
-    // Another slot to that node is being filled: this one follows it.
+  const bool is_free = node.reserved_by == nullptr;
+  if (is_free && !node.waiting.empty()) return Status::kAgain;
+  if (!is_free || was_late_) {
+    // Another slot to that node is being filled, and this one follows it; or to fill it may take long.
     peer.reserved = exchange_.make_item(length_bytes);
     if (peer.reserved == nullptr) return Status::kAgain;
     slot = {peer.reserved->bytes(), length_bytes};
     peer.share->refused_at = 0;
     return Status::kOk;
   }
-  if (!node.waiting.empty()) return Status::kAgain;
   std::span<std::byte> whole;
   const Status status = exchange_.network_->reserve(*node.endpoint, length_bytes + kFrameBytes, whole);
   if (status != Status::kOk) return status;

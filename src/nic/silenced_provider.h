@@ -2,7 +2,7 @@
 // client's memory could not be read (ClientOutlet::silence()), commit() sends nothing. There are no lanes:
 // these bypass commit(). There are no writes, so that no peer reaches memory that the client may unshare.
 //
-// Threads: one.
+// Threads: one at a time.
 
 #pragma once
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "ch3_offload/nicd_world.h"
+#include "nic/late_memory.h"
 
 namespace ch3_offload {
 namespace {
@@ -156,6 +157,60 @@ TEST_P(NicdStaging, AClientWhoseMemoryCannotBeReadStagesItsMessages) {
   EXPECT_EQ(drivers_[1]->ring_counters().client.staged, before);
 }
 INSTANTIATE_TEST_SUITE_P(Readable, NicdStaging, testing::Values(0, 1, 2));
+
+/// Of process 2, whose message the processor reads.
+class NicdLatePage : public NicdTest {
+ protected:
+  NicdLatePage() {
+    for (std::uint32_t rank = 0; rank < 3; ++rank) attach(hello_of(rank, 3));
+  }
+  void SetUp() override {
+    if (!late_.is_late()) GTEST_SKIP() << "no userfaultfd for this user";
+    OperationId operation;
+    Status status;
+    Envelope envelope;
+    ASSERT_EQ(drivers_[1]->post_receive(make_match_key(1, 2, 8), kIgnoreNothing,
+                                        {room_.data(), room_.size(), nullptr}, nullptr, operation, envelope),
+              Progressed::kPending);
+    ASSERT_EQ(
+        drivers_[2]->send(PeerId{1}, SendMode::kStandard, make_match_key(1, 2, 8),
+                          {late_.address(), LateMemory::kBytes, nullptr}, 0, nullptr, operation, status),
+        Progressed::kPending);
+    EXPECT_TRUE(await([this] {
+      turn();
+      return late_.is_wanted();
+    }));
+  }
+  void exchange_all() {
+    for (const std::size_t length : {8, 5000, 70'000}) exchange(length);
+  }
+
+  LateMemory late_;
+  std::vector<std::byte> room_{LateMemory::kBytes};
+};
+
+TEST_F(NicdLatePage, HoldsUpNobodyElse) {
+  exchange_all();
+  EXPECT_TRUE(late_.is_wanted());
+  ASSERT_TRUE(late_.serve());
+  EXPECT_TRUE(await([this] {
+    turn();
+    return done_[2] == 1;
+  }));
+  exchange_all();
+}
+
+TEST_F(NicdLatePage, WhoEndsMeanwhileIsMissed) {
+  drivers_[2].reset();
+  EXPECT_TRUE(await([this] {
+    turn();
+    return failed_[1] == 1;
+  }));
+  EXPECT_TRUE(late_.is_wanted());
+  exchange_all();
+  ASSERT_TRUE(late_.serve());
+  exchange_all();
+}
 
 TEST_F(NicdTest, AHelloOfAnotherLengthEndsTheConnection) {
   attach(hello_of(0));

@@ -184,6 +184,35 @@ TEST_F(ExchangeShares, AWriteToAnotherNodeIsRefused) {
             Status::kUnsupported);
 }
 
+/// Another thread fills the slot meanwhile. Nothing may happen to the connection whose slot it is.
+TEST_F(ExchangeShares, TheNetworkWaitsForALateProcessThatFillsASlotOfIt) {
+  std::span<std::byte> slot;
+  ASSERT_EQ(ports_[0]->reserve(*endpoints_[0], 100, slot), Status::kOk);
+  ports_[0]->be_late();
+  EXPECT_TRUE(nodes_[0]->is_slot_late());
+  EXPECT_EQ(send_all(1, 200, 1), 200u);
+  for (int i = 0; i < 10; ++i) {
+    network_.advance();
+    EXPECT_EQ(nodes_[0]->poll(true), 0u);
+    nodes_[1]->poll();
+  }
+  std::memset(slot.data(), 1, 100);
+  ports_[0]->commit(*endpoints_[0], 100);
+  EXPECT_FALSE(nodes_[0]->is_slot_late());
+  for (int i = 0; i < 10; ++i) turn();
+  EXPECT_EQ(sink_.taken[0], 100u);
+  EXPECT_EQ(sink_.taken[1], 200u);
+  // Its next messages take no slots of the network before they are whole.
+  ASSERT_EQ(ports_[0]->reserve(*endpoints_[0], 100, slot), Status::kOk);
+  ports_[0]->be_late();
+  EXPECT_FALSE(nodes_[0]->is_slot_late());
+  EXPECT_EQ(send_all(1, 200, 1), 200u);
+  ports_[0]->commit(*endpoints_[0], 100);
+  for (int i = 0; i < 10; ++i) turn();
+  EXPECT_EQ(sink_.taken[0], 200u);
+  EXPECT_EQ(sink_.taken[1], 400u);
+}
+
 /// What a process does not take waits at its node up to a limit, and then at the sender.
 TEST_F(ExchangeShares, ASenderIsStoppedByTheReceiverThatTakesNothingAndByNoOther) {
   constexpr std::size_t kStopBytes = std::size_t{1} << 20;
