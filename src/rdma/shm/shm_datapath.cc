@@ -90,7 +90,7 @@ bool ShmProvider::widen(ShmEndpoint& peer, std::size_t payload_bytes) noexcept {
   const std::size_t granted_bytes = memory_.grant(window_bytes, peer.out.window_wanted(payload_bytes));
   if (granted_bytes == window_bytes) return false;
   // A ring grows a few times in its life. The faults of its new pages would cost more than this call.
-  peer.out_memory.populate(kChunkAreaBytes + kRingControlBytes + window_bytes, granted_bytes - window_bytes);
+  peer.out_memory.populate(kRingOffset + window_bytes, granted_bytes - window_bytes);
   peer.out.grow(granted_bytes);
   return true;
 }

@@ -172,7 +172,11 @@ void ShmProvider::prepare(PeerId id, std::string_view address) noexcept {
     peer = &find_or_make(id);
     if (peer->dying || peer->down || peer->out.attached()) return;
     if (peer->has_address && peer->address.socket_id != parsed->socket_id) return;
-    if (!connect_anew(*peer, *parsed, peer->has_address ? peer->names : PeerNames{config_.self, id})) return;
+    if (!connect_anew(*peer, *parsed, peer->has_address ? peer->names : PeerNames{config_.self, id})) {
+      // The faults of the first lap: otherwise the first thousands of messages take them.
+      peer->out_memory.populate(kRingOffset, memory_.first_window_bytes());
+      return;
+    }
   } catch (const std::bad_alloc&) {
   }
   if (peer != nullptr) forget_sending(*peer);

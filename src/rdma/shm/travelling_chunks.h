@@ -38,7 +38,7 @@ inline constexpr std::size_t kChunkAreaBytes = std::size_t{512} << 10;
 static_assert(kChunks * kChunkBytes <= kChunkAreaBytes && kChunkAreaBytes % kRingControlBytes == 0);
 /// Shorter messages go through the ring. A chunk's lines arrive only after the record's, which outweighs the
 /// gain.
-inline constexpr std::size_t kLeastChunkMessage = std::size_t{6} << 10;
+inline constexpr std::size_t kLeastChunkMessage = std::size_t{3} << 10;
 
 /// Payload of a kChunk record.
 struct ChunkRecord {
@@ -55,6 +55,8 @@ constexpr std::size_t ring_file_bytes(std::size_t ring_bytes) noexcept {
 inline Result<Mapping> map_ring_file(const FileDescriptor& file, std::size_t ring_bytes) {
   return map_mirrored(file, kChunkAreaBytes + kRingControlBytes, ring_bytes);
 }
+/// Where the records begin in that mapping.
+inline constexpr std::size_t kRingOffset = kChunkAreaBytes + kRingControlBytes;
 /// For RingProducer and RingConsumer.
 inline std::byte* ring_in(const Mapping& mapping) noexcept { return mapping.address() + kChunkAreaBytes; }
 
