@@ -311,7 +311,7 @@ std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budge
     return 0;
   for (; left > 0; --left) {
     // Loaded once: the peer may change it. The ring's bit may have been cleared before: "The sleep rule".
-    std::uint64_t header = ring.attached_header(std::memory_order_seq_cst);
+    const std::uint64_t header = ring.attached_header(std::memory_order_seq_cst);
     if (inbound.travelling.may_have_come(std::memory_order_seq_cst)) {
       const auto message = inbound.travelling.message(ring.position(), std::memory_order_seq_cst);
       if (!message.empty()) {
@@ -326,15 +326,14 @@ std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budge
     }
     RingConsumer::Record record;
     if (!ring.parse(header, record)) [[unlikely]] {
-      if (ring.is_skip(header)) {
-        ring.skip();
-        header = ring.attached_header(std::memory_order_seq_cst);
-      }
       if (header == 0) break;
-      if (!ring.parse(header, record)) {
+      if (!ring.is_skip(header)) {
         start_dying(peer, Status::kProtocol);
         break;
       }
+      ring.skip();  // No skip follows it. What travels may be next.
+      ++left;
+      continue;
     }
     ring.fetch_next(record);
     if (record.kind == RecordKind::kMessage || record.kind == RecordKind::kChunk) {

@@ -56,6 +56,7 @@ class ShmProviderTest : public testing::Test {
       config.job_secret = test_secret();
       config.bulk = BulkMethod::kCma;
       config.shortage_limit_ms = shortage_limit_ms;
+      config.memory_bytes = memory_bytes;
       config.log = [](void* lines, LogScope scope, const char* line) {
         *static_cast<std::string*>(lines) +=
             (scope == LogScope::kNode ? "of the node: " : "") + std::string(line);
@@ -67,6 +68,7 @@ class ShmProviderTest : public testing::Test {
   }
 
   std::uint64_t shortage_limit_ms = ShmConfig{}.shortage_limit_ms;
+  std::size_t memory_bytes = ShmConfig{}.memory_bytes;
   void TearDown() override {
     failing_send = {};
     failing_watch = {};
