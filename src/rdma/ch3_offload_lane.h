@@ -183,7 +183,6 @@ static inline int ch3_offload_lane_send(ch3_offload_lane_t * lane, uint64_t bits
 static inline void *ch3_offload_lane_begin_packet(ch3_offload_lane_t * lane, size_t length_bytes)
 {
     const uint64_t slot_bytes = CH3_OFFLOAD_LANE_PACKET_HEADER_BYTES + length_bytes;
-
     unsigned char *record;
 
     if (length_bytes >= lane->length_limit)

@@ -551,7 +551,8 @@ std::size_t ShmProvider::deliver_deaths(Sink& sink, std::size_t budget) noexcept
       }
       peer.is_met |= inbound.ring.position() != 0;
       inbound = {};
-      peer.chunks = {};
+      peer.chunks = {};  // In either file. Until its end is told, sends go through the ring.
+      peer.out.lane().travelling = nullptr;
       peer.in_memory.reset();
     }
     // Completions of writes to the peer come before on_peer_down().
