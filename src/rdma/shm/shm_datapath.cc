@@ -130,7 +130,7 @@ Status ShmProvider::no_room(ShmEndpoint& peer, std::size_t payload_bytes) noexce
   // During a sleep, blocked_ is read only after a wake-up. So ask for the wake-up now: "The sleep rule".
   if (armed_ && !peer.out.broken()) {
     peer.out.announce_waiting();
-    if (peer.out.has_room_for_sure(payload_bytes)) return Status::kOk;
+    if (peer.out.has_room_for_sure(payload_bytes) && peer.out.has_room(payload_bytes)) return Status::kOk;
   }
   if (peer.out.broken()) start_dying(peer, Status::kProtocol);
   peer.wanted_bytes = payload_bytes;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstdio>
 
 #include "rdma/cycle_clock.h"
@@ -240,8 +241,10 @@ std::optional<Error> ShmProvider::make_ring(ShmEndpoint& peer) {
   ch3_offload_lane_t& lane = peer.out.lane();
   lane.travelling_kind = static_cast<std::uint64_t>(
       peer_keeps_its_connection(peer) ? TravellingKind::kOfOther : TravellingKind::kOfMaker);
-  if (std::exchange(peer.has_travelling, false))
+  if (std::exchange(peer.has_travelling, false)) {
+    assert(common_memory(peer).valid());
     lane.travelling = reinterpret_cast<unsigned char*>(travelling_in(common_memory(peer)));
+  }
   return {};
 }
 
@@ -317,8 +320,10 @@ void ShmProvider::forget_sending(ShmEndpoint& peer) noexcept {
   if (!peer_keeps_its_connection(peer)) {
     peer.chunks = {};
     if (peer.in_memory.valid()) inbound_[peer.inbound].travelling = {};
+    peer.has_travelling = false;  // make_ring() makes another.
+  } else if (peer.out.attached()) {
+    peer.has_travelling = peer.out.lane().travelling != nullptr;
   }
-  peer.has_travelling = peer.out.attached() && peer.out.lane().travelling != nullptr;
   peer.out = RingProducer();
   peer.out_memory.reset();
   peer.out_file.reset();

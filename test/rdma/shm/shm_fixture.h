@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <functional>
@@ -95,6 +96,9 @@ class ShmProviderTest : public testing::Test {
     return done();
   }
   void kill(PeerId peer) { providers_[index_of(peer)].reset(); }
+  /// Of A and B, the one with the smaller socket id (RULE ONE CONNECTION), and the other.
+  PeerId smaller() { return socket_id(kA) < socket_id(kB) ? kA : kB; }
+  PeerId greater() { return smaller() == kA ? kB : kA; }
   bool connect(PeerId from, PeerId to) { return connect(from, to, at(to).local_address()); }
   bool connect(PeerId from, PeerId to, const std::string& address) {
     return endpoints_.connect(at(from), from, to, address).ok();
@@ -123,6 +127,10 @@ class ShmProviderTest : public testing::Test {
   }
 
  private:
+  std::array<std::uint64_t, 2> socket_id(PeerId peer) {
+    return ShmAddress::parse(at(peer).local_address())->socket_id;
+  }
+
   std::unique_ptr<ShmProvider> providers_[2];
   Endpoints endpoints_;
   RecordingSink sinks_[2];

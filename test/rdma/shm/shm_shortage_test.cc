@@ -44,6 +44,23 @@ TEST_F(ShmProviderTest, AHelloThatCannotBeSentIsSentLater) {
   }
 }
 
+TEST_F(ShmProviderTest, WhatCameInTheTravellingRecordIsAnsweredThereAfterAShortage) {
+  const PeerId from = smaller(), to = greater();
+  sink(to).holds = true;
+  ASSERT_TRUE(connect(from, to));
+  ASSERT_EQ(try_send(from, to), Status::kOk);
+  ASSERT_TRUE(poll_both_until([&] { return !sink(to).held.empty(); }));
+  poll(to);  // It is held no longer.
+  {
+    const Shortage shortage(0);
+    EXPECT_FALSE(connect(to, from));
+  }
+  ASSERT_TRUE(connect(to, from));
+  std::span<std::byte> slot;
+  ASSERT_EQ(at(to).reserve(endpoint(to, from), 8, slot), Status::kOk);
+  EXPECT_EQ(slot.data(), sink(to).held.data());
+}
+
 /// The receiver would take it for a death if the connection ended after the Hello.
 TEST_F(ShmProviderTest, AConnectionThatCannotBeWatchedIsMadeLater) {
   for (const int error_number : {ENOMEM, ENOSPC}) {

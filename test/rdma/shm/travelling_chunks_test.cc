@@ -22,9 +22,8 @@ class Chunks : public ShmProviderTest {
       poll_for_ms(peer, 5);
       sink(peer).holds = true;  // Shows where a message is.
     }
-    const auto id = [this](PeerId peer) { return ShmAddress::parse(at(peer).local_address())->socket_id; };
-    owner_ = id(kA) < id(kB) ? kA : kB;
-    other_ = owner_ == kA ? kB : kA;
+    owner_ = smaller();
+    other_ = greater();
   }
   /// Returns where the sender has written the message.
   const std::byte* send(PeerId from, PeerId to, std::size_t length = kLong) {
@@ -169,6 +168,15 @@ TEST(ChunksOfManyRings, AreNotUsedWhereTheyWouldTakeMuchOfTheMemory) {
     EXPECT_TRUE(rings_in(8).has_chunks());
     EXPECT_FALSE(rings_in(7).has_chunks());
   }
+}
+
+TEST_F(ShmProviderTest, WhoWasNotReachedHasNothingThatTravels) {
+  ShmAddress nobody = *ShmAddress::parse(at(smaller()).local_address());
+  nobody.socket_id = {UINT64_MAX, UINT64_MAX};
+  EXPECT_FALSE(connect(greater(), smaller(), nobody.to_string()));
+  ASSERT_TRUE(connect(greater(), smaller()));
+  ASSERT_EQ(try_send(greater(), smaller()), Status::kOk);
+  EXPECT_TRUE(poll_both_until([&] { return sink(smaller()).count(Kind::kMessage) == 1; }));
 }
 
 /// A peer whose ring's file has what travels, all of which is its own.
