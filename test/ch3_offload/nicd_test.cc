@@ -181,6 +181,7 @@ class NicdLatePage : public NicdTest {
       return late_.is_wanted();
     }));
   }
+  static constexpr int kExchanges = 3;
   void exchange_all() {
     for (const std::size_t length : {8, 5000, 70'000}) exchange(length);
   }
@@ -195,7 +196,7 @@ TEST_F(NicdLatePage, HoldsUpNobodyElse) {
   ASSERT_TRUE(late_.serve());
   EXPECT_TRUE(await([this] {
     turn();
-    return done_[2] == 1;
+    return done_[2] == 1 && done_[1] == kExchanges + 1;  // Of the late message, too.
   }));
   exchange_all();
 }
