@@ -53,7 +53,7 @@ enum {
     CH3_OFFLOAD_LANE_MESSAGE_HEADER_BYTES = 24, /**< wire::EagerHeader */
     CH3_OFFLOAD_LANE_PACKET_HEADER_BYTES = 8,   /**< wire::CommonHeader */
     CH3_OFFLOAD_LANE_ENVELOPE_BYTES = 160,      /**< wire::kEnvelopeBytes */
-    CH3_OFFLOAD_LANE_MOST_BYTES = 3 << 10,      /**< payloads and packets are shorter: kLeastChunkMessage */
+    CH3_OFFLOAD_LANE_MOST_BYTES = 6 << 10,      /**< payloads and packets are shorter: kLeastChunkMessage */
     CH3_OFFLOAD_LANE_RECORD_KIND = 1,   /**< RecordKind::kMessage */
     CH3_OFFLOAD_LANE_TRAVELLING_BYTES = 3072,   /**< header included */
     CH3_OFFLOAD_LANE_SLEEPS = 1,        /**< bits of the doorbell: the peer sleeps */
