@@ -21,7 +21,7 @@ rdma_sources = \
 	src/rdma/shm/bulk_copy.h \
 	src/rdma/shm/shared_write.h \
 	src/rdma/shm/travelling_chunks.h \
-	src/rdma/shm/travelling_record.h \
+	src/rdma/shm/travelling_records.h \
 	src/rdma/shm/activity.h \
 	src/rdma/shm/doorbell.h \
 	src/rdma/shm/ring.h \

@@ -38,8 +38,11 @@ typedef struct {
     const uint64_t *doorbell;   /**< CH3_OFFLOAD_LANE_SLEEPS, ...WANTS_BITS. NULL: not known yet */
     uint64_t *activity;         /**< the word with this process's activity bit; known if doorbell is */
     uint64_t activity_bit;      /**< the bit, in its place */
-    unsigned char *travelling;  /**< the record of src/rdma/shm/travelling_record.h; NULL: it is not here */
-    uint64_t travelling_kind;   /**< of its next message from here */
+    /* src/rdma/shm/travelling_records.h */
+    unsigned char *travelling;  /**< the record to write next; NULL: none is here */
+    unsigned char *travelling_too;      /**< the one after it; NULL: it is not here */
+    uint64_t travelling_kind;   /**< of messages from here */
+    uint64_t travelling_sent;   /**< messages from here in such records */
     /* The engine's. */
     uint64_t length_limit;      /**< payloads and packets must be shorter; 0: the lane is closed */
     ch3_offload_books_t books;
@@ -53,7 +56,7 @@ enum {
     CH3_OFFLOAD_LANE_MESSAGE_HEADER_BYTES = 24, /**< wire::EagerHeader */
     CH3_OFFLOAD_LANE_PACKET_HEADER_BYTES = 8,   /**< wire::CommonHeader */
     CH3_OFFLOAD_LANE_ENVELOPE_BYTES = 160,      /**< wire::kEnvelopeBytes */
-    CH3_OFFLOAD_LANE_MOST_BYTES = 6 << 10,      /**< payloads and packets are shorter: kLeastChunkMessage */
+    CH3_OFFLOAD_LANE_MOST_BYTES = 3 << 10,      /**< payloads and packets are shorter: kLeastChunkMessage */
     CH3_OFFLOAD_LANE_RECORD_KIND = 1,   /**< RecordKind::kMessage */
     CH3_OFFLOAD_LANE_TRAVELLING_BYTES = 3072,   /**< header included */
     CH3_OFFLOAD_LANE_SLEEPS = 1,        /**< bits of the doorbell: the peer sleeps */
@@ -77,7 +80,7 @@ static inline uint64_t ch3_offload_lane_next(const ch3_offload_lane_t * lane, ui
                              ~(uint64_t) (CH3_OFFLOAD_LANE_LINE_BYTES - 1));
 }
 
-/** The lane's own: whether the slot goes in the record that travels. */
+/** The lane's own: whether the slot goes in a record that travels. */
 static inline int ch3_offload_lane_travels(const ch3_offload_lane_t * lane, uint64_t slot_bytes)
 {
     return lane->travelling != NULL &&
@@ -110,12 +113,12 @@ static inline void ch3_offload_lane_write_common(ch3_offload_lane_t * lane, unsi
 static inline void ch3_offload_lane_pass(ch3_offload_lane_t * lane, uint64_t slot_bytes)
 {
     uint64_t *header = (uint64_t *) (void *) lane->travelling;
-    const uint64_t kind = lane->travelling_kind;
+    const uint64_t number = lane->travelling_sent++ & 0xFFFF;
 
-    lane->travelling = NULL;
-    lane->travelling_kind = kind ^ 1;
-    __atomic_store_n(header, lane->position / CH3_OFFLOAD_LANE_LINE_BYTES << 32 | kind << 28 | slot_bytes,
-                     __ATOMIC_SEQ_CST);
+    lane->travelling = lane->travelling_too;
+    lane->travelling_too = NULL;
+    __atomic_store_n(header, lane->position / CH3_OFFLOAD_LANE_LINE_BYTES << 32 |
+                     lane->travelling_kind << 28 | number << 12 | slot_bytes, __ATOMIC_SEQ_CST);
 }
 
 /** The lane's own: publishes the record for a slot of this length. As ShmProvider::publish(): "The sleep

@@ -202,7 +202,7 @@ class RingProducer : public RingEnd {
     shut_ = true;
     lane_.end_limit = 0;
     lane_.records = nullptr;
-    lane_.travelling = nullptr;
+    lane_.travelling = lane_.travelling_too = nullptr;
     lane_.doorbell = nullptr;
     lane_.activity = nullptr;
   }

@@ -192,13 +192,18 @@ std::size_t ShmProvider::poll_rings(Sink& sink, std::size_t budget) noexcept {
   const std::size_t count = inbound_.size();
   if (count == 0 || budget == 0) return 0;
   std::size_t delivered = 0;
-  if (inbound_[last_hit_].has_record()) {
+  Inbound& hit = inbound_[last_hit_];
+  if (hit.ring.header() != 0) {
     delivered = take_records(last_hit_, sink, budget);
     if (held_ != nullptr) return delivered;
     if (delivered >= budget) {  // It may never be empty, so start with another ring the next time.
       last_hit_ = last_hit_ + 1 < count ? last_hit_ + 1 : 0;
       return delivered;
     }
+  } else if (const auto message = hit.travelling.message(hit.ring.position(), std::memory_order_acquire);
+             !message.empty()) {
+    delivered = 1;  // The next is looked for by the next poll: mostly there is none yet.
+    if (!deliver_travelled(hit, message, sink)) return delivered;
   }
   if (doorbell_.wants_bits()) [[unlikely]]
     return delivered + poll_by_bits(sink, budget - delivered);
@@ -281,14 +286,28 @@ void ShmProvider::wake_sender(const ShmEndpoint& peer) noexcept {
   if (!peer.welcome_due) send_wake_byte(peer.watched_socket());
 }
 
-/// The message in the record that travels was read: this process sends the next one there.
-void ShmProvider::take_travelling(Inbound& inbound) noexcept {
-  std::byte* const record = inbound.travelling.take();
-  inbound.peer->is_met = true;
-  if (inbound.peer->out.attached())
-    inbound.peer->out.lane().travelling = reinterpret_cast<unsigned char*>(record);
+/// The message in a record that travels was read: this process sends the next one there.
+void ShmProvider::take_travelling(Inbound& inbound, std::span<const std::byte> message) noexcept {
+  std::byte* const record = inbound.travelling.take(message);
+  ShmEndpoint& peer = *inbound.peer;
+  peer.is_met = true;
+  if (peer.out.attached())
+    give_travelling(peer.out.lane(), record);
   else
-    inbound.peer->has_travelling = true;
+    peer.travelling[peer.travelling[0] == nullptr ? 0 : 1] = record;
+}
+
+/// Returns false if the Sink holds it.
+bool ShmProvider::deliver_travelled(Inbound& inbound, std::span<const std::byte> message,
+                                    Sink& sink) noexcept {
+  if (sink.on_message(inbound.peer->id, message) == Delivery::kHeld) {
+    held_ = inbound.peer;
+    held_chunk_ = kInTravelling;
+    held_travelling_ = message;
+    return false;
+  }
+  take_travelling(inbound, message);
+  return true;
 }
 
 /// The message that a kChunk record names, and its chunk. Empty: the peer violates the protocol.
@@ -312,17 +331,10 @@ std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budge
   for (; left > 0; --left) {
     // Loaded once: the peer may change it. The ring's bit may have been cleared before: "The sleep rule".
     const std::uint64_t header = ring.attached_header(std::memory_order_seq_cst);
-    if (inbound.travelling.may_have_come(std::memory_order_seq_cst)) {
-      const auto message = inbound.travelling.message(ring.position(), std::memory_order_seq_cst);
-      if (!message.empty()) {
-        if (sink.on_message(peer.id, message) == Delivery::kHeld) {
-          held_ = &peer;
-          held_chunk_ = kInTravelling;
-          return budget - left + 1;
-        }
-        take_travelling(inbound);
-        continue;
-      }
+    const auto travelled = inbound.travelling.message(ring.position(), std::memory_order_seq_cst);
+    if (!travelled.empty()) {
+      if (!deliver_travelled(inbound, travelled, sink)) return budget - left + 1;
+      continue;
     }
     RingConsumer::Record record;
     if (!ring.parse(header, record)) [[unlikely]] {
@@ -379,7 +391,7 @@ void ShmProvider::release_held() noexcept {
   ShmEndpoint& peer = *std::exchange(held_, nullptr);
   const std::uint32_t chunk = std::exchange(held_chunk_, kInRing);
   if (chunk == kInTravelling)
-    take_travelling(inbound_[peer.inbound]);
+    take_travelling(inbound_[peer.inbound], held_travelling_);
   else if (chunk != kInRing)
     peer.chunks.give(chunk);
   if (peer.in_memory.valid() && inbound_[peer.inbound].ring.release()) wake_sender(peer);

@@ -21,7 +21,7 @@
 #include "rdma/shm/shared_memory.h"
 #include "rdma/shm/shm_connection.h"
 #include "rdma/shm/travelling_chunks.h"
-#include "rdma/shm/travelling_record.h"
+#include "rdma/shm/travelling_records.h"
 
 namespace ch3_offload {
 
@@ -65,8 +65,9 @@ struct ShmEndpoint final : Endpoint {
 
   /// Those that the two have in common: in out_memory, or in in_memory. None before that is mapped.
   TravellingChunks chunks;
-  /// The record that travels came before this process had a ring to the peer.
-  bool has_travelling = false;
+  /// Records that travel and that are here, while this process has no ring to the peer; then they are in the
+  /// lane.
+  TravellingPlaces travelling{};
   enum class Slot : std::uint8_t { kRing, kTravelling, kChunk };
   Slot slot = Slot::kRing;  ///< Where the slot is that was reserved last.
 

@@ -470,6 +470,8 @@ void ShmProvider::start_dying(ShmEndpoint& peer, Status reason) noexcept {
   if (peer.dying || peer.down) return;
   peer.dying = true;
   peer.reason = reason;
+  if (reason == Status::kProtocol && peer.in_memory.valid())
+    inbound_[peer.inbound].travelling = {};  // Nothing of the peer is read any more.
   peer.dying_since_ns = monotonic_ns();
   if (peer.doorbell.known()) std::erase(peers_places_, peer.doorbell.waiting_place());
   peer.awaits_connection = peer.is_unwatched = false;
@@ -552,7 +554,7 @@ std::size_t ShmProvider::deliver_deaths(Sink& sink, std::size_t budget) noexcept
       peer.is_met |= inbound.ring.position() != 0;
       inbound = {};
       peer.chunks = {};  // In either file. Until its end is told, sends go through the ring.
-      peer.out.lane().travelling = nullptr;
+      peer.out.lane().travelling = peer.out.lane().travelling_too = nullptr;
       peer.in_memory.reset();
     }
     // Completions of writes to the peer come before on_peer_down().

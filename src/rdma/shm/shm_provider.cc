@@ -235,27 +235,26 @@ std::optional<Error> ShmProvider::make_ring(ShmEndpoint& peer) {
   peer.out.touch();
   if (!peer_keeps_its_connection(peer)) {
     peer.chunks = TravellingChunks(peer.out_memory.address(), memory_.has_chunks());
-    peer.has_travelling = true;
+    peer.travelling = travelling_places_in(peer.out_memory);
     await_travelling(peer);
   }
   ch3_offload_lane_t& lane = peer.out.lane();
   lane.travelling_kind = static_cast<std::uint64_t>(
       peer_keeps_its_connection(peer) ? TravellingKind::kOfOther : TravellingKind::kOfMaker);
-  if (std::exchange(peer.has_travelling, false)) {
-    assert(common_memory(peer).valid());
-    lane.travelling = reinterpret_cast<unsigned char*>(travelling_in(common_memory(peer)));
-  }
+  for (std::byte*& record : peer.travelling)
+    if (record != nullptr) give_travelling(lane, std::exchange(record, nullptr));
   return {};
 }
 
-/// From now on looks for messages in the record that travels. Has no effect before both the ring of the peer
-/// and the file that has the record are mapped.
+/// From now on looks for messages in the records that travel. Has no effect before both the ring of the peer
+/// and the file that has the records are mapped.
 void ShmProvider::await_travelling(ShmEndpoint& peer) noexcept {
   const Mapping& memory = common_memory(peer);
   if (!peer.in_memory.valid() || !memory.valid()) return;
   inbound_[peer.inbound].travelling =
-      TravellingRecord(travelling_in(memory), peer_keeps_its_connection(peer) ? TravellingKind::kOfMaker
-                                                                              : TravellingKind::kOfOther);
+      TravellingRecords(travelling_places_in(memory), peer_keeps_its_connection(peer)
+                                                          ? TravellingKind::kOfMaker
+                                                          : TravellingKind::kOfOther);
 }
 
 /// Lets housekeeping try again. Does not allocate: connect_anew() made room, or the peer is in connecting_.
@@ -320,9 +319,11 @@ void ShmProvider::forget_sending(ShmEndpoint& peer) noexcept {
   if (!peer_keeps_its_connection(peer)) {
     peer.chunks = {};
     if (peer.in_memory.valid()) inbound_[peer.inbound].travelling = {};
-    peer.has_travelling = false;  // make_ring() makes another.
+    peer.travelling = {};  // make_ring() makes others.
   } else if (peer.out.attached()) {
-    peer.has_travelling = peer.out.lane().travelling != nullptr;
+    const ch3_offload_lane_t& lane = peer.out.lane();
+    peer.travelling = {reinterpret_cast<std::byte*>(lane.travelling_too),
+                       reinterpret_cast<std::byte*>(lane.travelling)};
   }
   peer.out = RingProducer();
   peer.out_memory.reset();

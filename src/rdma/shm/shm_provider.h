@@ -2,10 +2,10 @@
 //
 // Each direction of traffic between two processes has one ring (ring.h). The sender makes the ring when it
 // connects, and passes it to the receiver through a Unix-domain socket (shm_connection.h). An answer
-// is written where the message was read, in memory that both directions share (travelling_record.h,
-// travelling_chunks.h). One socket for
-// both directions stays, and wakes sleepers (doorbell.h, "The sleep rule"). A write is one copy by the
-// kernel (bulk_copy.h). Both processes share the work of a long one (shared_write.h).
+// is written where the message was read, in memory that both directions share (travelling_records.h,
+// travelling_chunks.h). One socket for both directions stays, and wakes sleepers (doorbell.h, "The sleep
+// rule"). A write is one copy by the kernel (bulk_copy.h). Both processes share the work of a long one
+// (shared_write.h).
 //
 //   shm_endpoint.h       what it knows of one peer
 //   shm_provider.cc      set-up, connect
@@ -112,11 +112,10 @@ class ShmProvider final : public Provider {
   struct Inbound {
     RingConsumer ring;
     ShmEndpoint* peer;  ///< Null: the place is free.
-    TravellingRecord travelling;
+    TravellingRecords travelling;
 
     bool has_record(std::memory_order order = std::memory_order_acquire) const noexcept {
-      return ring.header(order) != 0 ||
-             (travelling.may_have_come(order) && !travelling.message(ring.position(), order).empty());
+      return ring.header(order) != 0 || !travelling.message(ring.position(), order).empty();
     }
   };
 
@@ -152,12 +151,9 @@ class ShmProvider final : public Provider {
     return peer.address.socket_id < address_.socket_id;
   }
 
-  /// The file with the chunks and the record that the two have in common. Invalid: it is not mapped yet.
+  /// The file with the chunks and records that the two have in common. Invalid: it is not mapped yet.
   const Mapping& common_memory(const ShmEndpoint& peer) const noexcept {
     return peer_keeps_its_connection(peer) ? peer.in_memory : peer.out_memory;
-  }
-  static std::byte* travelling_in(const Mapping& file) noexcept {
-    return ring_in(file) + kTravellingRecordOffset;
   }
   void await_travelling(ShmEndpoint& peer) noexcept;
 
@@ -166,7 +162,8 @@ class ShmProvider final : public Provider {
   static void tell(ShmEndpoint& peer) noexcept;
   bool find_room(ShmEndpoint& peer, std::size_t payload_bytes) noexcept;
   bool widen(ShmEndpoint& peer, std::size_t payload_bytes) noexcept;
-  static void take_travelling(Inbound& inbound) noexcept;
+  static void take_travelling(Inbound& inbound, std::span<const std::byte> message) noexcept;
+  bool deliver_travelled(Inbound& inbound, std::span<const std::byte> message, Sink& sink) noexcept;
   void publish_chunk(ShmEndpoint& peer, std::size_t length_bytes) noexcept;
   static std::span<const std::byte> in_chunk(const ShmEndpoint& peer, std::span<const std::byte> payload,
                                              std::uint32_t& chunk) noexcept;
@@ -256,6 +253,7 @@ class ShmProvider final : public Provider {
   /// The chunk that has it, or one of these.
   std::uint32_t held_chunk_ = kInRing;
   static constexpr std::uint32_t kInRing = kChunks, kInTravelling = kChunks + 1;
+  std::span<const std::byte> held_travelling_;  ///< Valid if held_chunk_ is kInTravelling.
   ShmEndpoint* blocked_ = nullptr;  ///< Peers whose ring was full. Some may have room again.
   ShmEndpoint* sharing_ = nullptr;  ///< Peers that copy the back half of a write.
   Doorbell doorbell_;

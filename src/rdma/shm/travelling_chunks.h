@@ -36,9 +36,9 @@ inline constexpr std::size_t kChunkBytes = (std::size_t{16} << 10) + 128;
 inline constexpr std::uint32_t kChunks = 31;
 inline constexpr std::size_t kChunkAreaBytes = std::size_t{512} << 10;
 static_assert(kChunks * kChunkBytes <= kChunkAreaBytes && kChunkAreaBytes % kRingControlBytes == 0);
-/// Shorter messages go through the ring. A chunk's lines arrive only after the record's, which outweighs the
-/// gain.
-inline constexpr std::size_t kLeastChunkMessage = std::size_t{6} << 10;
+/// Shorter ones travel in a record, or go through the ring: a chunk's lines arrive only after the record's,
+/// which outweighs the gain.
+inline constexpr std::size_t kLeastChunkMessage = std::size_t{3} << 10;
 
 /// Payload of a kChunk record.
 struct ChunkRecord {

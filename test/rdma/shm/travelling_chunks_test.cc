@@ -1,4 +1,4 @@
-// Chunks and the record that travel between two processes (travelling_chunks.h, travelling_record.h): where
+// Chunks and records that travel between two processes (travelling_chunks.h, travelling_records.h): where
 // messages are, and what a hostile peer can say of them.
 
 #include <cstring>
@@ -117,10 +117,55 @@ TEST_P(Order, IsKeptWhereverMessagesAre) {
 
 TEST_F(Chunks, ARecordThatTravelsIsOneMessageOnly) {
   const std::byte* const first = send(owner_, other_, 8);
-  EXPECT_NE(send(owner_, other_, 8), first) << "it is the other's now";
+  const std::byte* const second = send(owner_, other_, 8);
+  const std::byte* const third = send(owner_, other_, 8);
+  EXPECT_NE(second, first) << "it is the other's now";
+  EXPECT_EQ(first - second, std::ptrdiff_t{kTravellingOffsets[1]} - std::ptrdiff_t{kTravellingOffsets[0]});
+  EXPECT_GE(third, second + kLeastPageBytes) << "in the ring";
   expect_all(other_);
   poll_for_ms(other_, 5);
-  EXPECT_EQ(sink(other_).events.size(), 2u);
+  EXPECT_EQ(sink(other_).events.size(), 3u);
+}
+
+/// As those of two processes that exchange messages: each message is written where the last one was read.
+TEST_F(Chunks, MessagesThatCrossEachOtherTravel) {
+  send(owner_, other_, 8);
+  receive(other_);
+  poll(other_);  // Each has one record now.
+  const std::byte* read_by_owner = nullptr;
+  const std::byte* read_by_other = nullptr;
+  for (std::size_t round = 1; round < 5; ++round) {
+    const std::byte* const by_owner = send(owner_, other_, 8);
+    const std::byte* const by_other = send(other_, owner_, 8);
+    if (round > 1) {
+      EXPECT_EQ(by_owner, read_by_owner);
+      EXPECT_EQ(by_other, read_by_other);
+    }
+    ASSERT_TRUE(poll_both_until(
+        [&] { return sink(owner_).events.size() == round && sink(other_).events.size() == round + 1; }));
+    read_by_owner = sink(owner_).held.data();
+    read_by_other = sink(other_).held.data();
+    poll(owner_);
+    poll(other_);
+  }
+}
+
+/// Numbers of messages have 16 bits. One of the records stays where it is, with an old message in it.
+TEST_F(Chunks, AnOldMessageIsNotReadAgainWhenItsNumberComesBack) {
+  sink(owner_).holds = sink(other_).holds = false;
+  const auto pass = [this](PeerId from, PeerId to) {
+    ASSERT_EQ(try_send(from, to), Status::kOk);
+    while (poll(to) == 0) {
+    }
+  };
+  for (int i = 0; i < 0x10000; ++i) {
+    pass(owner_, other_);
+    if (i > 0) pass(other_, owner_);
+  }
+  poll(other_);
+  EXPECT_EQ(sink(other_).count(Kind::kMessage), 0x10000u);
+  pass(owner_, other_);
+  EXPECT_EQ(sink(other_).count(Kind::kMessage), 0x10001u);
 }
 
 /// The rings were made ahead (prepare()).
@@ -205,27 +250,33 @@ class ForgedChunk : public ShmProviderTest {
 
 class ForgedTravelling : public ForgedChunk {
  protected:
-  std::size_t messages_after(std::uint64_t position, TravellingKind kind, std::size_t length) {
-    auto* const header = reinterpret_cast<std::uint64_t*>(reinterpret_cast<std::byte*>(&sender_->control()) +
-                                                          kTravellingRecordOffset);
-    std::atomic_ref<std::uint64_t>(*header).store(
-        RecordHeader::pack(position, static_cast<RecordKind>(kind), length));
+  std::size_t messages_after(std::uint64_t header, std::size_t place = 0) {
+    std::byte* const record = reinterpret_cast<std::byte*>(&sender_->control()) - kChunkAreaBytes +
+                              kTravellingOffsets[place];
+    std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(record)).store(header);
     poll_for_ms(kB, 5);
     EXPECT_FALSE(sender_->sees_the_end());
     return sink(kB).count(Kind::kMessage);
   }
 };
 
-TEST_F(ForgedTravelling, OfTheMakerIsReadOnce) {
-  EXPECT_EQ(messages_after(0, TravellingKind::kOfMaker, kLongestTravelling), 1u);
-  EXPECT_EQ(messages_after(0, TravellingKind::kOfMaker, 8), 1u) << "the kind alternates";
+TEST_F(ForgedTravelling, AreReadInTheOrderOfTheirNumbers) {
+  const auto header = [](std::uint64_t number) {
+    return TravellingHeader::pack(0, TravellingKind::kOfMaker, number, kLongestTravelling);
+  };
+  EXPECT_EQ(messages_after(header(0), 1), 1u);
+  EXPECT_EQ(messages_after(header(0), 1), 1u) << "was read before";
+  EXPECT_EQ(messages_after(header(2), 0), 1u);
+  EXPECT_EQ(messages_after(header(1), 1), 3u);
 }
 
 TEST_F(ForgedTravelling, WithAnImpossibleHeaderIsNoMessage) {
-  EXPECT_EQ(messages_after(0, TravellingKind::kOfMaker, kLongestTravelling + 1), 0u);
-  EXPECT_EQ(messages_after(0, TravellingKind::kOfMaker, 0), 0u);
-  EXPECT_EQ(messages_after(kLineBytes, TravellingKind::kOfMaker, 8), 0u) << "the ring is not there yet";
-  EXPECT_EQ(messages_after(0, TravellingKind::kOfOther, 8), 0u);
+  constexpr auto kMakers = TravellingKind::kOfMaker;
+  EXPECT_EQ(messages_after(TravellingHeader::pack(0, kMakers, 0, kLongestTravelling + 1)), 0u);
+  EXPECT_EQ(messages_after(TravellingHeader::pack(0, kMakers, 0, 0)), 0u);
+  EXPECT_EQ(messages_after(TravellingHeader::pack(kLineBytes, kMakers, 0, 8)), 0u)
+      << "the ring is not there yet";
+  EXPECT_EQ(messages_after(TravellingHeader::pack(0, TravellingKind::kOfOther, 0, 8)), 0u);
 }
 
 TEST_F(ForgedChunk, OfThePeersIsRead) {
