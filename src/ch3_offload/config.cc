@@ -23,7 +23,7 @@ void ch3_offload_config_default(ch3_offload_config_t* config) {
   config->eager_limit_bytes = 65535;
   config->unexpected_budget_bytes = 64 * kMiB;
   config->send_buffer_bytes = 64 * kMiB;
-  config->shm_ring_bytes = 256 * kKiB;
+  config->shm_ring_bytes = 2 * kMiB;
   config->shm_memory_bytes = 0;
   config->shm_bulk = "auto";
   config->fabric = "auto";

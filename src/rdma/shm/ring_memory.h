@@ -19,19 +19,22 @@
 namespace ch3_offload {
 
 /// Notices that a ring streams, although its consumer keeps up: the producer comes to the end of the window
-/// again and again. Each end costs two cache lines that the other process has written, or waits for.
+/// again and again. Each end costs two cache lines that the other process has written, or waits for. And the
+/// lines of the window, which the consumer has in its cache, have to be fetched back from there, unless the
+/// window is longer than what the cache holds.
 class LapTimer {
  public:
-  /// To be called at each end of the window. Returns true if the last kLaps of them came within a
-  /// millisecond.
-  bool is_fast(std::uint64_t now) noexcept {
+  /// To be called at each end of the window. Returns true if the last kLaps laps took less than a
+  /// millisecond, or than one for each 64 KiB of the window: if 256 KiB and more pass in a millisecond.
+  bool is_fast(std::uint64_t now, std::size_t window_bytes) noexcept {
     if (++laps_ < kLaps) return false;
     laps_ = 0;
-    return now - std::exchange(since_, now) < kMillisecond;
+    return now - std::exchange(since_, now) < kMillisecond * std::max<std::size_t>(1, window_bytes / kStep);
   }
 
  private:
   static constexpr std::uint32_t kLaps = 4;
+  static constexpr std::size_t kStep = std::size_t{64} << 10;
   static constexpr std::uint64_t kMillisecond = 50 * CycleClock::kAbout20Microseconds;
   std::uint32_t laps_ = 0;
   std::uint64_t since_ = 0;  ///< CycleClock time of the last decision.
@@ -48,20 +51,18 @@ class RingMemory {
     std::size_t share_bytes = memory_bytes / std::max<std::size_t>(processes, 1);
     has_chunks_ = rings * kChunkAreaBytes <= share_bytes / kPlenty;
     if (has_chunks_) share_bytes -= rings * kChunkAreaBytes;
+    first_bytes_ = std::min(ring_bytes, kFirstPlentyBytes);
+    if (rings * first_bytes_ > share_bytes / kPlenty) first_bytes_ = kFirstWindowBytes;
     const std::size_t each_bytes = share_bytes / rings;
     const std::size_t affordable_bytes = each_bytes > page_bytes ? each_bytes - page_bytes : 0;
     guaranteed_bytes_ = std::min(least_window_bytes(longest_payload), affordable_bytes);
-    guaranteed_bytes_ = std::clamp(guaranteed_bytes_, kFirstWindowBytes, ring_bytes);
+    guaranteed_bytes_ = std::clamp(guaranteed_bytes_, first_bytes_, ring_bytes);
     const std::size_t promised_bytes = rings * (page_bytes + guaranteed_bytes_);
     left_bytes_ = share_bytes > promised_bytes ? share_bytes - promised_bytes : 0;
-    if (rings * ring_bytes <= share_bytes / kPlenty) {
-      guaranteed_bytes_ = first_bytes_ = ring_bytes;
-      left_bytes_ = 0;
-    }
   }
 
-  /// The window of a new ring: kFirstWindowBytes; or the whole ring, if all rings together are a small part
-  /// of the share.
+  /// The window of a new ring: kFirstPlentyBytes or the whole ring, if those of all rings are a small part of
+  /// the share; otherwise kFirstWindowBytes.
   std::size_t first_window_bytes() const noexcept { return first_bytes_; }
 
   /// Whether the files of all rings may use their chunks: where these are a small part of the share.
@@ -89,6 +90,8 @@ class RingMemory {
 
  private:
   static constexpr std::size_t kPlenty = 8;
+  /// So much room does not make a burst wait. A ring that streams grows beyond.
+  static constexpr std::size_t kFirstPlentyBytes = std::size_t{256} << 10;
 
   std::size_t first_bytes_ = kFirstWindowBytes;
   std::size_t guaranteed_bytes_ = kFirstWindowBytes;

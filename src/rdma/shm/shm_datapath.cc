@@ -80,7 +80,8 @@ void ShmProvider::publish_chunk(ShmEndpoint& peer, std::size_t length_bytes) noe
 bool ShmProvider::find_room(ShmEndpoint& peer, std::size_t payload_bytes) noexcept {
   if (peer.out.has_room_known(payload_bytes)) [[likely]]
     return true;
-  if (peer.out.is_at_end(payload_bytes) && peer.laps.is_fast(CycleClock::now())) widen(peer, payload_bytes);
+  if (peer.out.is_at_end(payload_bytes) && peer.laps.is_fast(CycleClock::now(), peer.out.window_bytes()))
+    widen(peer, payload_bytes);
   return peer.out.has_room(payload_bytes) || (widen(peer, payload_bytes) && peer.out.has_room(payload_bytes));
 }
 

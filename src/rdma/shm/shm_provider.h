@@ -46,7 +46,7 @@ struct ShmConfig {
   PeerId self{};
   JobSecret job_secret{};
   /// Greatest size of each ring that this process makes: a power of two, 64 KiB .. 16 MiB.
-  std::size_t ring_bytes = std::size_t{256} << 10;
+  std::size_t ring_bytes = std::size_t{2} << 20;
   /// The most memory for the rings of all processes of the job on this node, and their number. Each process
   /// has an equal share for those that it makes.
   std::size_t memory_bytes = std::size_t{1} << 30;

@@ -239,24 +239,27 @@ TEST_F(RingWindow, KeepsTheOrderBetweenTwoThreads) {
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kSlot = 32'760;
 
-TEST(RingMemory, WithPlentyOfItARingBeginsWhole) {
-  RingMemory memory(std::size_t{1} << 30, 2, kRingBytes, kPage, kSlot);
-  EXPECT_EQ(memory.first_window_bytes(), kRingBytes);
-  EXPECT_GE(memory.longest_payload(), kSlot);
-  EXPECT_EQ(memory.grant(kRingBytes, kRingBytes), kRingBytes);
+TEST(RingMemory, WithPlentyOfItARingBeginsWithRoomForABurst) {
+  for (const std::size_t ring_bytes : {kRingBytes / 4, kRingBytes, 8 * kRingBytes}) {
+    RingMemory memory(std::size_t{1} << 30, 2, ring_bytes, kPage, kSlot);
+    EXPECT_EQ(memory.first_window_bytes(), std::min(ring_bytes, kRingBytes));
+    EXPECT_GE(memory.longest_payload(), std::min(kSlot, longest_payload_in_window(ring_bytes)));
+    EXPECT_EQ(memory.grant(memory.first_window_bytes(), ring_bytes), ring_bytes);
+  }
 }
 
 TEST(RingMemory, TheWindowsOfAllRingsFitTheShare) {
+  constexpr std::size_t kGreatRing = 8 * kRingBytes;
   for (const std::size_t processes : {8u, 32u, 128u, 500u})
     for (const std::size_t megabytes : {1u, 100u, 700u, 4000u}) {
       const std::size_t all = megabytes << 20, share = all / processes, rings = processes - 1;
-      RingMemory memory(all, processes, kRingBytes, kPage, kSlot);
+      RingMemory memory(all, processes, kGreatRing, kPage, kSlot);
       std::size_t used = 0;
       for (std::size_t i = 0; i < rings; ++i) {
         std::size_t window = memory.first_window_bytes();
-        for (int k = 0; k < 6; ++k)
+        for (int k = 0; k < 9; ++k)
           window =
-              memory.grant(window, std::min(std::max(2 * window, least_window_bytes(kSlot)), kRingBytes));
+              memory.grant(window, std::min(std::max(2 * window, least_window_bytes(kSlot)), kGreatRing));
         EXPECT_GE(longest_payload_in_window(window), memory.longest_payload());
         used += window + kPage;
       }
@@ -285,14 +288,17 @@ TEST(LapTimer, FourLapsInAMillisecondAreFast) {
   constexpr std::uint64_t kSlow = 100 * CycleClock::kAbout20Microseconds;
   LapTimer laps;
   std::uint64_t now = kSlow;
-  const auto four = [&](std::uint64_t each) {
+  const auto four = [&](std::uint64_t each, std::size_t window_bytes) {
     bool fast = false;
-    for (int i = 0; i < 4; ++i) fast |= laps.is_fast(now += each);
+    for (int i = 0; i < 4; ++i) fast |= laps.is_fast(now += each, window_bytes);
     return fast;
   };
-  EXPECT_FALSE(four(kSlow));
-  EXPECT_TRUE(four(CycleClock::kAbout20Microseconds));
-  EXPECT_FALSE(four(kSlow));
+  for (const std::size_t window_bytes : {kFirstWindowBytes, 4 * kFirstWindowBytes}) {
+    EXPECT_FALSE(four(kSlow, window_bytes));
+    EXPECT_TRUE(four(CycleClock::kAbout20Microseconds, window_bytes));
+  }
+  EXPECT_TRUE(four(kSlow, std::size_t{1} << 20)) << "as many bytes in as much time";
+  EXPECT_FALSE(four(16 * kSlow, std::size_t{1} << 20));
 }
 
 }  // namespace ring_window_test

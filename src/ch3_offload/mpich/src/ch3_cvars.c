@@ -57,7 +57,7 @@ cvars:
     - name        : MPIR_CVAR_CH3_OFFLOAD_SHM_RING_SIZE
       category    : CH3_OFFLOAD
       type        : string
-      default     : "256K"
+      default     : "2M"
       class       : none
       verbosity   : MPI_T_VERBOSITY_USER_DETAIL
       scope       : MPI_T_SCOPE_ALL_EQ
