@@ -26,13 +26,19 @@ enum {
     kPlacesShown = 16,
 };
 
+/* -memory: where buffers are from. kOfWindow: what a window exposes is from MPI_Win_allocate, all else from
+ * MPI_Alloc_mem. */
+typedef enum { kOfHeap, kOfMpi, kOfWindow } memory_t;
+static const char *const memory_names[] = { "heap", "mpi", "window" };
+
 typedef struct {
     int min_ranks;              /* -npmin: smallest group; groups double up to all ranks */
     size_t min_length_bytes;    /* -minlen: shorter ones are left out, 0 bytes too */
     size_t max_length_bytes;    /* -msglen */
     int iterations;             /* -iter: for small messages; fewer for large ones */
     size_t volume_bytes;        /* -vol: at most this much per size, as IMB has it */
-    int window;                 /* -window: messages in flight one way in Stream and BiStream */
+    int window;                 /* -window: messages in flight one way, or operations for each flush */
+    memory_t memory;            /* -memory */
     bool pairs;                 /* -pairs: all ranks take part in the benchmarks of two */
     bool check;                 /* -check: verify the data of every iteration */
     int depth;                  /* -depth: of the posted-depth and unexpected-depth benchmarks */
@@ -65,6 +71,10 @@ static void usage(FILE * out)
           "  Stream            one way, -window messages in flight, then an answer: message rate, bandwidth\n"
           "  BiStream          the same in both directions at once\n"
           "  Put Get           one-sided, each flushed; after a Put a message of 0 bytes tells the target\n"
+          "  Unidir_put Bidir_put Unidir_get Bidir_get\n"
+          "                    as IMB-RMA: one operation, and a flush; by rank 0, or by both at once\n"
+          "  Unidir_puts Bidir_puts Unidir_gets Bidir_gets\n"
+          "                    likewise, -window operations for each flush\n"
           "  Accumulate        as Put: the sum of 64-bit integers\n"
           "  Fetch_and_op      one-sided, flushed: the sum of one 64-bit integer\n"
           "  posted-depth      8-byte ping-pong with -depth receives posted that do not match\n"
@@ -78,7 +88,10 @@ static void usage(FILE * out)
           "  -msglen BYTES        longest message (default 4194304; K and M may follow)\n"
           "  -iter N              iterations of small messages (default 1000)\n"
           "  -vol BYTES           at most so many bytes per message size, fewer iterations (default 40M)\n"
-          "  -window N            messages in flight one way in Stream, BiStream (default 64, at most 1024)\n"
+          "  -window N            messages in flight one way in Stream, BiStream, operations for each flush\n"
+          "                       (default 64, at most 1024)\n"
+          "  -memory KIND         of buffers: heap (the default), mpi (MPI_Alloc_mem), or window: as mpi, and what\n"
+          "                       a window exposes is of MPI_Win_allocate\n"
           "  -pairs               benchmarks of two ranks: rank i with rank i + N/2, all at once; the times are\n"
           "                       the slowest pair's, the rates are sums\n"
           "  -check               verify every byte received (slower)\n"
@@ -117,6 +130,25 @@ static void *allocate(size_t length_bytes)
     return memory;
 }
 
+/* A buffer of the benchmarks, by -memory. */
+static unsigned char *make_buffer(size_t length_bytes)
+{
+    void *memory = NULL;
+    if (options.memory == kOfHeap)
+        return allocate(length_bytes);
+    MPI_Alloc_mem((MPI_Aint) (length_bytes ? length_bytes : 1), MPI_INFO_NULL, &memory);
+    memset(memory, 0, length_bytes);
+    return memory;
+}
+
+static void free_buffer(unsigned char *buffer)
+{
+    if (options.memory == kOfHeap)
+        free(buffer);
+    else if (buffer != NULL)
+        MPI_Free_mem(buffer);
+}
+
 /* ---- The IMB-like benchmarks ---- */
 
 typedef struct {
@@ -126,12 +158,27 @@ typedef struct {
     int pairs;                  /* in `all`; 1 without -pairs */
     size_t length_bytes;
     int iterations;
+    const struct benchmark *benchmark;
     unsigned char *send, *receive;      /* length_bytes each; times `size` for Alltoall */
-    MPI_Win window;             /* of the one-sided ones: the target's `receive`; its `send` for Get */
+    MPI_Win window;             /* of the one-sided ones: the target's `receive`; its `send` for gets */
 } run_t;
 
 /* Runs once; the seed of the data is the iteration. */
 typedef void (*iteration_fn) (const run_t * run, int iteration);
+
+typedef struct benchmark {
+    const char *name;
+    iteration_fn run;
+    double bytes_per_iteration; /* what Mbytes/sec counts, in message lengths; 0: no such column */
+    bool two_ranks;             /* only ranks 0 and 1 take part */
+    bool half_time;             /* the time of one way */
+    size_t min_length_bytes;
+    bool no_sizes;
+    bool has_window;            /* an iteration is a window of messages: the rate of these is shown, too */
+    bool is_one_sided;
+    bool both_ways;             /* of those: both ranks are origins */
+    bool gets;                  /* what a window exposes is `send` */
+} benchmark_t;
 
 static void ping_pong(const run_t * run, int iteration)
 {
@@ -261,6 +308,28 @@ static void get(const run_t * run, int iteration)
     }
 }
 
+/* One operation, or -window of them, and a flush. With -check, nobody goes on before all is verified. */
+static void put_or_get(const run_t * run, int iteration)
+{
+    const int length = (int) run->length_bytes, other = 1 - run->rank;
+    const int count = run->benchmark->has_window ? options.window : 1;
+    (void) iteration;
+    if (options.check)
+        MPI_Barrier(run->comm);
+    if (run->rank == 0 || run->benchmark->both_ways) {
+        for (int i = 0; i < count; i++)
+            if (run->benchmark->gets)
+                MPI_Get(run->receive, length, MPI_BYTE, other, 0, length, MPI_BYTE, run->window);
+            else
+                MPI_Put(run->send, length, MPI_BYTE, other, 0, length, MPI_BYTE, run->window);
+        MPI_Win_flush(other, run->window);
+    }
+    if (options.check) {
+        MPI_Barrier(run->comm);
+        MPI_Win_sync(run->window);
+    }
+}
+
 static void send_receive(const run_t * run, int iteration)
 {
     const int right = (run->rank + 1) % run->size, left = (run->rank + run->size - 1) % run->size;
@@ -377,6 +446,8 @@ static void check(const run_t * run, iteration_fn function, int iteration)
         verify_sum(run);
     if (function == fetch_and_op && run->rank == 0)
         verify_count(run, iteration);
+    if (function == put_or_get && (run->benchmark->both_ways || run->rank == (run->benchmark->gets ? 0 : 1)))
+        verify(run->receive, run->length_bytes, (unsigned) (1 - run->rank), run->benchmark->name);
     if (function == put && run->rank == 1)
         verify(run->receive, run->length_bytes, 0, "Put");
     if (function == get && run->rank == 0)
@@ -437,18 +508,6 @@ static double measure(const run_t * run, iteration_fn function)
     return inside * 1e6 / run->iterations;
 }
 
-typedef struct {
-    const char *name;
-    iteration_fn run;
-    double bytes_per_iteration; /* what Mbytes/sec counts, in message lengths; 0: no such column */
-    bool two_ranks;             /* only ranks 0 and 1 take part */
-    bool half_time;             /* the time of one way */
-    size_t min_length_bytes;
-    bool no_sizes;
-    bool has_window;            /* an iteration is a window of messages: the rate of these is shown, too */
-    bool is_one_sided;
-} benchmark_t;
-
 static const benchmark_t benchmarks[] = {
     {"PingPong", ping_pong, 1, .two_ranks = true, .half_time = true},
     {"SendRecv", send_receive, .bytes_per_iteration = 2},
@@ -463,7 +522,16 @@ static const benchmark_t benchmarks[] = {
     {"Stream", stream, 1, .two_ranks = true, .has_window = true},
     {"BiStream", stream_both_ways, 2, .two_ranks = true, .has_window = true},
     {"Put", put, 1, .two_ranks = true, .is_one_sided = true},
-    {"Get", get, 1, .two_ranks = true, .is_one_sided = true},
+    {"Get", get, 1, .two_ranks = true, .is_one_sided = true, .gets = true},
+    {"Unidir_put", put_or_get, 1, .two_ranks = true, .is_one_sided = true},
+    {"Bidir_put", put_or_get, 2, .two_ranks = true, .is_one_sided = true, .both_ways = true},
+    {"Unidir_get", put_or_get, 1, .two_ranks = true, .is_one_sided = true, .gets = true},
+    {"Bidir_get", put_or_get, 2, .two_ranks = true, .is_one_sided = true, .both_ways = true, .gets = true},
+    {"Unidir_puts", put_or_get, 1, .two_ranks = true, .has_window = true, .is_one_sided = true},
+    {"Bidir_puts", put_or_get, 2, .two_ranks = true, .has_window = true, .is_one_sided = true, .both_ways = true},
+    {"Unidir_gets", put_or_get, 1, .two_ranks = true, .has_window = true, .is_one_sided = true, .gets = true},
+    {"Bidir_gets", put_or_get, 2, .two_ranks = true, .has_window = true, .is_one_sided = true, .both_ways = true,
+     .gets = true},
     {"Accumulate", accumulate, 1, .two_ranks = true, .is_one_sided = true,
      .min_length_bytes = sizeof(uint64_t)},
     {"Fetch_and_op", fetch_and_op, 0, .two_ranks = true, .no_sizes = true, .is_one_sided = true},
@@ -512,6 +580,18 @@ static void print_row(const benchmark_t * benchmark, const run_t * run, double l
     fflush(stdout);
 }
 
+/* A window that exposes the buffer, or one of its own in the buffer's place. */
+static void make_window(run_t * run, unsigned char **buffer, size_t bytes)
+{
+    if (options.memory == kOfWindow) {
+        free_buffer(*buffer);
+        MPI_Win_allocate((MPI_Aint) bytes, 1, MPI_INFO_NULL, run->comm, buffer, &run->window);
+        memset(*buffer, 0, bytes);
+    } else {
+        MPI_Win_create(*buffer, (MPI_Aint) bytes, 1, MPI_INFO_NULL, run->comm, &run->window);
+    }
+}
+
 /* One size of one benchmark on the ranks of run->comm. Collective there. */
 static void run_size(const benchmark_t * benchmark, run_t * run)
 {
@@ -526,31 +606,36 @@ static void run_size(const benchmark_t * benchmark, run_t * run)
         run->iterations = (int) (options.volume_bytes / moved);
     if (run->iterations < 4)
         run->iterations = 4;
-    run->send = allocate(volume);
-    run->receive = allocate(received);
+    run->benchmark = benchmark;
+    run->send = make_buffer(volume);
+    run->receive = make_buffer(received);
+    if (benchmark->is_one_sided)
+        make_window(run, benchmark->gets ? &run->send : &run->receive, benchmark->gets ? volume : received);
     prepare(run, benchmark->run, copies);
-    if (benchmark->is_one_sided) {
-        MPI_Win_create(benchmark->run == get ? run->send : run->receive,
-                       (MPI_Aint) (benchmark->run == get ? volume : received), 1, MPI_INFO_NULL, run->comm,
-                       &run->window);
+    if (benchmark->is_one_sided)
         MPI_Win_lock_all(MPI_MODE_NOCHECK, run->window);
-    }
     mine = measure(run, benchmark->run);
     if (benchmark->is_one_sided) {
         MPI_Win_unlock_all(run->window);
         MPI_Win_free(&run->window);
+        if (options.memory == kOfWindow && benchmark->gets)
+            run->send = NULL;
+        else if (options.memory == kOfWindow)
+            run->receive = NULL;
     }
     if (benchmark->half_time)
         mine /= 2;
-    if (benchmark->run == get || benchmark->run == fetch_and_op)        /* the target has no part in it */
+    if (benchmark->is_one_sided && (benchmark->run == get || benchmark->run == fetch_and_op ||
+                                    (benchmark->run == put_or_get && !benchmark->both_ways)))
+        /* the target has no part in it */
         MPI_Bcast(&mine, 1, MPI_DOUBLE, 0, run->comm);
     MPI_Reduce(&mine, &least, 1, MPI_DOUBLE, MPI_MIN, 0, run->all);
     MPI_Reduce(&mine, &greatest, 1, MPI_DOUBLE, MPI_MAX, 0, run->all);
     MPI_Reduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, run->all);
     if (world_rank == 0)
         print_row(benchmark, run, least, greatest, sum / (run->size * run->pairs));
-    free(run->send);
-    free(run->receive);
+    free_buffer(run->send);
+    free_buffer(run->receive);
 }
 
 /* The ranks below `ranks`, together or in pairs. Collective over MPI_COMM_WORLD. */
@@ -810,6 +895,14 @@ static bool parse_option(const char *name, const char *text)
     if (strcmp(name, "-pairs") == 0) {
         options.pairs = true;
         return false;
+    }
+    if (strcmp(name, "-memory") == 0) {
+        for (int kind = kOfHeap; text && kind <= kOfWindow; kind++)
+            if (strcmp(text, memory_names[kind]) == 0) {
+                options.memory = (memory_t) kind;
+                return true;
+            }
+        give_up("%s takes heap, mpi or window", name);
     }
     if (!text || !parse_number(text, least, &value) || value > INT32_MAX)
         give_up("%s needs a number", name);
