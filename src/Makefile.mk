@@ -211,6 +211,9 @@ nic_sources = \
 	src/nic/introductions.cc \
 	src/nic/introductions.h \
 	src/nic/keyed_hash.h \
+	src/nic/memory_place.h \
+	src/nic/neighbour_memory.cc \
+	src/nic/neighbour_memory.h \
 	src/nic/node_processes.cc \
 	src/nic/node_processes.h \
 	src/nic/parting.cc \
@@ -391,7 +394,7 @@ libch3offload_la_LIBADD = libportals_calls.la libcore.la -lm
 libch3offload_la_DEPENDENCIES = libportals_calls.la libcore.la $(top_srcdir)/src/libch3offload.map
 libch3offload_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link $(CC) $(CFLAGS) \
 	$(AM_LDFLAGS) $(libch3offload_la_LDFLAGS) $(LDFLAGS) -o $@
-libch3offload_la_LDFLAGS = -version-info 21:0:0 $(cxx_runtime_flags) -Wl,-z,relro -Wl,-z,now \
+libch3offload_la_LDFLAGS = -version-info 22:0:0 $(cxx_runtime_flags) -Wl,-z,relro -Wl,-z,now \
 	-Wl,--version-script=$(top_srcdir)/src/libch3offload.map
 
 # Build systems of programs for Portals look for the library under this name. libtool reads from the .la where

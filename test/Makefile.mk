@@ -593,6 +593,7 @@ nic_tests_sources = \
 	test/nic/client_memory_test.cc \
 	test/nic/client_shares_test.cc \
 	test/nic/shared_arena_test.cc \
+	test/nic/neighbour_memory_test.cc \
 	test/nic/exchange_test.cc \
 	test/nic/fake_process_book.h \
 	test/nic/fencing_test.cc \

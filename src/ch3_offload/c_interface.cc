@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <bit>
 #include <cstddef>
 #include <cstdio>
 #include <exception>
@@ -263,13 +264,28 @@ void ch3_offload_wake(ch3_offload_channel_t* channel) { of(channel).wake(); }
 int ch3_offload_trace_write(ch3_offload_channel_t* channel) { return of(channel).write_trace(); }
 
 void* ch3_offload_alloc_memory(ch3_offload_channel_t* channel, size_t bytes) {
-  SharedArena* const arena = of(channel).port().arena();
+  SharedArena* const arena = of(channel).arena();
   return arena == nullptr ? nullptr : arena->allocate(bytes);
 }
 
 int ch3_offload_free_memory(ch3_offload_channel_t* channel, void* memory) {
-  SharedArena* const arena = of(channel).port().arena();
+  SharedArena* const arena = of(channel).arena();
   return arena != nullptr && arena->give_back(static_cast<std::byte*>(memory)) ? 1 : 0;
+}
+
+ch3_offload_place_t ch3_offload_locate_memory(ch3_offload_channel_t* channel, const void* address,
+                                              size_t bytes) {
+  SharedArena* const arena = of(channel).arena();
+  const auto* const begin = static_cast<const std::byte*>(address);
+  return std::bit_cast<ch3_offload_place_t>(arena == nullptr ? MemoryPlace{} : arena->locate(begin, bytes));
+}
+
+void* ch3_offload_map_memory(ch3_offload_channel_t* channel, const ch3_offload_place_t* place, size_t bytes) {
+  return of(channel).neighbours().map(std::bit_cast<MemoryPlace>(*place), bytes);
+}
+
+void ch3_offload_unmap_memory(ch3_offload_channel_t* channel, const void* address) {
+  if (address != nullptr) of(channel).neighbours().unmap(static_cast<const std::byte*>(address));
 }
 
 void ch3_offload_share_memory(ch3_offload_channel_t* channel, void* address, size_t bytes, int file) {

@@ -24,6 +24,7 @@
 #include "ch3_offload/windows.h"
 #include "dme/memory_events.h"
 #include "engine/trace.h"
+#include "nic/neighbour_memory.h"
 #include "nic/parting.h"
 #include "nic/port.h"
 #include "nic/process_driver.h"
@@ -60,6 +61,15 @@ class Channel final : private MovesCallDriven {
   const std::string& card() const noexcept { return card_; }
   /// Of the settings.
   TrafficClass traffic_class() const noexcept { return traffic_class_; }
+
+  /// Memory that other processes map: the processor of the node, or those of the job on this node. Null: none
+  /// does.
+  SharedArena* arena() noexcept {
+    SharedArena* const arena = port_->arena();
+    return arena == nullptr && own_arena_ ? &*own_arena_ : arena;
+  }
+  /// What other processes have of such memory.
+  NeighbourMemory& neighbours() noexcept { return neighbours_; }
 
   /// Null: the driver does not work while the process computes, or there is no memory. Made at the first call.
   Windows* windows() noexcept;
@@ -131,6 +141,9 @@ class Channel final : private MovesCallDriven {
   std::unique_ptr<Trace> client_trace_;  ///< Likewise. Also of how this process waits.
   std::vector<std::unique_ptr<Provider>> providers_;
   ShmProvider* node_provider_ = nullptr;  ///< In providers_. Null: there is none.
+  SharedWithNeighbours shared_with_neighbours_;  ///< Before own_arena_.
+  std::optional<SharedArena> own_arena_;  ///< Nothing: it would serve nobody.
+  NeighbourMemory neighbours_;
   Provider* looks_over_ = nullptr;  ///< By which peers of the node are seen on this processor. Null: none.
   std::unique_ptr<Port> port_;
   ThreadDriver* thread_driver_ = nullptr;    ///< What port_ is or has, if it is one.

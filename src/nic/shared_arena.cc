@@ -1,5 +1,8 @@
 #include "nic/shared_arena.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <new>
@@ -31,6 +34,7 @@ std::byte* SharedArena::allocate(std::size_t length_bytes) noexcept {
   if (order >= kOrders) return nullptr;
   Blocks& blocks = blocks_[order];
   try {
+    if (length_bytes > kMostKeptBytes) return allocate_alone(length_bytes);
     if (blocks.free.empty() && !make_file(order)) return nullptr;
   } catch (const std::bad_alloc&) {
     return nullptr;
@@ -59,17 +63,9 @@ bool SharedArena::make_file(unsigned order, std::size_t file_bytes) {
   const std::size_t block_bytes = std::size_t{1} << order;
   Blocks& blocks = blocks_[order];
   blocks.free.reserve(blocks.count + file_bytes / block_bytes);
-  Result<FileDescriptor> file = make_shared_file("ch3-offload-memory", file_bytes);
-  if (!file.ok() || !reserve_pages(file.value(), file_bytes)) return false;
-  Result<Mapping> mapping = map_shared(file.value(), file_bytes, MapAccess::kReadWrite);
-  if (!mapping.ok()) return false;
-  std::byte* const address = mapping.value().address();
-  const auto entry =
-      files_.try_emplace(address, File{file_bytes, order, std::move(mapping.value()), 0}).first;
-  if (processor_ == nullptr || !processor_->share(address, file_bytes, file.value())) {
-    files_.erase(entry);
-    return false;
-  }
+  const auto entry = map_file(order, file_bytes);
+  if (entry == files_.end()) return false;
+  std::byte* const address = entry->second.mapping.address();
   for (std::size_t offset = file_bytes; offset > 0; offset -= block_bytes)
     blocks.free.push_back(address + offset - block_bytes);
   blocks.count += file_bytes / block_bytes;
@@ -77,14 +73,44 @@ bool SharedArena::make_file(unsigned order, std::size_t file_bytes) {
   return true;
 }
 
+/// files_.end(): it cannot be had. Throws std::bad_alloc; then nothing was done.
+SharedArena::Files::iterator SharedArena::map_file(unsigned order, std::size_t file_bytes) {
+  Result<FileDescriptor> file = make_shared_file("ch3-offload-memory", file_bytes);
+  if (!file.ok() || !reserve_pages(file.value(), file_bytes)) return files_.end();
+  Result<Mapping> mapping = map_shared(file.value(), file_bytes, MapAccess::kReadWrite);
+  if (!mapping.ok()) return files_.end();
+  std::byte* const address = mapping.value().address();
+  const auto entry =
+      files_.try_emplace(address, File{file_bytes, order, std::move(mapping.value()), {}, 0}).first;
+  if (processor_ == nullptr || !processor_->share(address, file_bytes, file.value())) {
+    files_.erase(entry);
+    return files_.end();
+  }
+  if (open_files_ < kMostOpenFiles) {
+    entry->second.open_file = std::move(file.value());
+    ++open_files_;
+  }
+  return entry;
+}
+
+std::byte* SharedArena::allocate_alone(std::size_t length_bytes) {
+  const auto entry = map_file(kAlone, length_bytes);
+  if (entry == files_.end()) return nullptr;
+  entry->second.used = 1;
+  return entry->second.mapping.address();
+}
+
 /// REQUIRES: all its blocks are free, and their kind is beyond kSmallBytes.
 void SharedArena::drop_file(Files::iterator file) noexcept {
   const std::byte* const address = file->first;
   const std::size_t file_bytes = file->second.length_bytes;
-  Blocks& blocks = blocks_[file->second.order];
-  blocks.count -=
-      std::erase_if(blocks.free, [&](const std::byte* one) { return distance(address, one) < file_bytes; });
-  kept_bytes_ -= file_bytes;
+  if (file->second.order != kAlone) {
+    Blocks& blocks = blocks_[file->second.order];
+    blocks.count -=
+        std::erase_if(blocks.free, [&](const std::byte* one) { return distance(address, one) < file_bytes; });
+    kept_bytes_ -= file_bytes;
+  }
+  if (file->second.open_file.valid()) --open_files_;
   if (processor_ != nullptr) processor_->unshare(address);
   files_.erase(file);
 }
@@ -101,6 +127,10 @@ bool SharedArena::give_back(std::byte* block) noexcept {
   const auto found = find(block);
   if (found == files_.end() || found->second.order == kForeign) return false;
   const unsigned order = found->second.order;
+  if (order == kAlone) {
+    drop_file(found);
+    return true;
+  }
   const std::size_t block_bytes = std::size_t{1} << order;
   --found->second.used;
   blocks_[order].free.push_back(block);
@@ -134,6 +164,14 @@ bool SharedArena::contains(const std::byte* address, std::size_t length_bytes) n
   const auto found = find(address);
   return found != files_.end() &&
          length_bytes <= found->second.length_bytes - distance(found->first, address);
+}
+
+MemoryPlace SharedArena::locate(const std::byte* address, std::size_t length_bytes) noexcept {
+  if (!contains(address, length_bytes)) return {};
+  const auto& [begin, file] = *find(address);
+  struct stat status {};
+  if (!file.open_file.valid() || ::fstat(file.open_file.get(), &status) != 0) return {};
+  return {::getpid(), file.open_file.get(), status.st_ino, file.length_bytes, distance(begin, address)};
 }
 
 }  // namespace ch3_offload

@@ -4,10 +4,13 @@
 // A block is for a message of the program (MPI_Alloc_mem), or for a payload that is staged. Blocks of one
 // size are cut from files (memfd, sealed), because the processor takes only so many. Each file of a size is
 // as long as all before it together, within kChunkBytes and kMostFileBytes; a longer block has one of its
-// own. Files of small blocks are kept. Of free blocks beyond kSmallBytes, about kMostKeptBytes are kept for
-// the next ones.
+// own, and one beyond kMostKeptBytes takes no page more than its length. Files of small blocks are kept. Of
+// free blocks beyond kSmallBytes, about kMostKeptBytes are kept for the next ones.
 //
-// A child of fork does not inherit the memory.
+// The first kMostOpenFiles stay open, so that other processes of the node can map them, too
+// (neighbour_memory.h).
+//
+// A child of fork does not inherit the memory, unless `processor` sees to that.
 //
 // Threads: one. Blocking: for the processor's answer when a file is made.
 
@@ -20,6 +23,7 @@
 #include <memory>
 #include <vector>
 
+#include "nic/memory_place.h"
 #include "rdma/file_descriptor.h"
 #include "rdma/shm/shared_memory.h"
 
@@ -46,6 +50,7 @@ class SharedArena {
   static constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
   static constexpr std::size_t kMostFileBytes = std::size_t{16} << 20;
   static constexpr std::size_t kMostKeptBytes = std::size_t{64} << 20;
+  static constexpr std::size_t kMostOpenFiles = 64;
 
   explicit SharedArena(SharesMemory& processor) noexcept : processor_(&processor) {}
   /// Memory of blocks that were not given back stays mapped: a program may read it after MPI_Finalize.
@@ -71,17 +76,21 @@ class SharedArena {
 
   /// Whether the processor has mapped all of that memory.
   bool contains(const std::byte* address, std::size_t length_bytes) noexcept;
+  /// Where that memory is, for other processes. Nowhere: it is not all in one open file of this arena.
+  MemoryPlace locate(const std::byte* address, std::size_t length_bytes) noexcept;
 
  private:
   static constexpr unsigned kLeastOrder = 6;  ///< A block of order n has 2^n bytes.
   static constexpr unsigned kOrders = 57;     ///< No address space has more.
   static constexpr unsigned kForeign = 0;
+  static constexpr unsigned kAlone = 1;  ///< A file of one block, which goes with it.
   static_assert(std::size_t{1} << kLeastOrder == kLeastBytes);
 
   struct File {
     std::size_t length_bytes = 0;
-    unsigned order = kForeign;  ///< Of its blocks. kForeign: adopted.
+    unsigned order = kForeign;  ///< Of its blocks; kForeign: adopted; or kAlone.
     Mapping mapping;            ///< None of an adopted one.
+    FileDescriptor open_file;   ///< None of an adopted one, or if there were kMostOpenFiles.
     std::size_t used = 0;       ///< Blocks that were not given back.
   };
   /// Those of an order.
@@ -93,6 +102,8 @@ class SharedArena {
 
   bool make_file(unsigned order);
   bool make_file(unsigned order, std::size_t file_bytes);
+  Files::iterator map_file(unsigned order, std::size_t file_bytes);
+  std::byte* allocate_alone(std::size_t length_bytes);
   void drop_file(Files::iterator file) noexcept;
   Files::iterator find(const std::byte* address) noexcept;
 
@@ -100,6 +111,7 @@ class SharedArena {
   Files files_;              ///< By address.
   std::array<Blocks, kOrders> blocks_;
   std::size_t kept_bytes_ = 0;  ///< Of the free blocks beyond kSmallBytes.
+  std::size_t open_files_ = 0;
 };
 
 /// Gives a block back to where it is from.

@@ -13,6 +13,15 @@
 
 namespace ch3_offload {
 
+/// Whether valgrind runs the process, and the library can see that.
+inline bool under_memcheck() noexcept {
+#ifdef RUNNING_ON_VALGRIND
+  return RUNNING_ON_VALGRIND != 0;
+#else
+  return false;
+#endif
+}
+
 /// Tells memcheck that this memory has been written from outside. Otherwise it reports each branch of the
 /// program that depends on what it has received there.
 inline void written_from_outside([[maybe_unused]] const std::byte* address,

@@ -224,9 +224,14 @@ static void placed(void)
     const unsigned long long before = counter("bulk_written");
     MPI_Aint mine, place;
     MPI_Win window;
+    MPI_Info info;
 
     fill(local, length, rank);
-    MPI_Win_create(memory, length, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    /* Otherwise the processes map each other's memory. */
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "alloc_shm", "false");
+    MPI_Win_create(memory, length, 1, info, MPI_COMM_WORLD, &window);
+    MPI_Info_free(&info);
     put_four_times(window, 0, memory, local, length);
     await_counter("bulk_written", before + 4);
     check(counter("packet_bytes_placed") == 0, "puts went by packets", rank);

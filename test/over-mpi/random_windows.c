@@ -185,15 +185,17 @@ static change_t some_change(type_t type, bool commutes, uint64_t * state)
 
 /* ---- windows and blocks ---- */
 
-typedef enum { kPrivate, kAllocMem, kAllocated, kShared, kKinds } kind_t;
-static const char *const kind_names[] = { "private", "of MPI_Alloc_mem", "allocated", "shared" };
+/* kMixed: the first process's is private, all others are of MPI_Alloc_mem. */
+typedef enum { kPrivate, kAllocMem, kMixed, kAllocated, kShared, kKinds } kind_t;
+static const char *const kind_names[] = { "private", "of MPI_Alloc_mem", "mixed", "allocated", "shared" };
 
 typedef struct {
     kind_t kind;
     type_t type;
     MPI_Win window;
     char *memory;
-    int unit;
+    char *block;                        /* of MPI_Alloc_mem, in which `memory` is */
+    int units[kMostRanks];
     int elements;                       /* of each process */
     int64_t *known[kMostRanks];         /* what each has */
 } window_t;
@@ -319,7 +321,8 @@ static void issue(const window_t * window, const block_t * block, int step, cons
                   MPI_Request * request)
 {
     const MPI_Datatype element = mpi_type(window->type);
-    const MPI_Aint at = (MPI_Aint) ((size_t) block->first * bytes_of[window->type] / (size_t) window->unit);
+    const MPI_Aint at = (MPI_Aint) ((size_t) block->first * bytes_of[window->type] /
+                                    (size_t) window->units[block->target]);
     const bool is_target_strided = block->stride == 2;
     const MPI_Datatype gaps = strided_type(window->type, block->count);
     const MPI_Datatype from = block->source_has_gaps ? gaps : element, to = is_target_strided ? gaps : element;
@@ -551,7 +554,8 @@ static void one_epoch(window_t * window, uint64_t * state)
     part.old = old;
     part.count = count;
     snprintf(doing, sizeof doing, "seed %lu: %d blocks, window %s, type %d, unit %d, %d elements, epoch of %s", seed,
-             count, kind_names[window->kind], window->type, window->unit, window->elements, epoch_names[epoch]);
+             count, kind_names[window->kind], window->type, window->units[rank], window->elements,
+             epoch_names[epoch]);
     if (has_message) {
         fill(out, sizeof out, (uint32_t) rank);
         MPI_Irecv(in, sizeof in, MPI_CHAR, (rank + 1) % size, 1, MPI_COMM_WORLD, &requests[0]);
@@ -576,21 +580,32 @@ static window_t some_window(uint64_t * state)
     window_t made = {.kind = (kind_t) next_random(state, kKinds),.type = (type_t) next_random(state, kTypes) };
     const size_t element = bytes_of[made.type];
     const uint64_t numbers = next_random(state, UINT32_MAX);
+    size_t offset = 0;
     MPI_Aint bytes;
+    int unit;
 
     made.elements = 1 + (int) next_random(state, next_random(state, 4) == 0 ? kLongest : 200);
-    made.unit = next_random(state, 2) == 0 ? 1 : (int) element;
+    for (int r = 0; r < size; r++)
+        made.units[r] = next_random(state, 2) == 0 ? 1 : (int) element;
+    unit = made.units[rank];
+    for (int r = 0; r < size; r++) {
+        const size_t draw = next_random(state, 600) * element;
+        if (r == rank)
+            offset = draw;
+    }
     bytes = (MPI_Aint) ((size_t) made.elements * element);
     if (made.kind == kAllocated)
-        MPI_Win_allocate(bytes, made.unit, MPI_INFO_NULL, MPI_COMM_WORLD, &made.memory, &made.window);
+        MPI_Win_allocate(bytes, unit, MPI_INFO_NULL, MPI_COMM_WORLD, &made.memory, &made.window);
     else if (made.kind == kShared)
-        MPI_Win_allocate_shared(bytes, made.unit, MPI_INFO_NULL, MPI_COMM_WORLD, &made.memory, &made.window);
-    else if (made.kind == kAllocMem)
-        MPI_Alloc_mem(bytes, MPI_INFO_NULL, &made.memory);
+        MPI_Win_allocate_shared(bytes, unit, MPI_INFO_NULL, MPI_COMM_WORLD, &made.memory, &made.window);
+    else if (made.kind == kAllocMem || (made.kind == kMixed && rank > 0))
+        MPI_Alloc_mem(bytes + (MPI_Aint) offset, MPI_INFO_NULL, &made.block);
     else
         made.memory = allocate((size_t) bytes);
-    if (made.kind == kPrivate || made.kind == kAllocMem)
-        MPI_Win_create(made.memory, bytes, made.unit, MPI_INFO_NULL, MPI_COMM_WORLD, &made.window);
+    if (made.block != NULL)
+        made.memory = made.block + offset;
+    if (made.kind <= kMixed)
+        MPI_Win_create(made.memory, bytes, unit, MPI_INFO_NULL, MPI_COMM_WORLD, &made.window);
     MPI_Win_lock(MPI_LOCK_EXCLUSIVE, rank, 0, made.window);
     for (int r = 0; r < size; r++) {
         made.known[r] = allocate(sizeof(int64_t) * (size_t) made.elements);
@@ -607,9 +622,9 @@ static window_t some_window(uint64_t * state)
 static void free_window(window_t * window)
 {
     MPI_Win_free(&window->window);
-    if (window->kind == kAllocMem)
-        MPI_Free_mem(window->memory);
-    else if (window->kind == kPrivate)
+    if (window->block != NULL)
+        MPI_Free_mem(window->block);
+    else if (window->kind <= kMixed)
         free(window->memory);
     for (int r = 0; r < size; r++)
         free(window->known[r]);

@@ -10,17 +10,19 @@
  *   locks        increments by get and put under a lock; readers beside writers
  *   wrong        what is not allowed is an error, and has no effect
  *   range        so is what does not lie in the window, if a network processor serves it
+ *   mapped       windows of MPI_Alloc_mem need no help of the target, and where some memory is not mapped, they work
  *   dynamic      memory that is attached to a window
  *   many         windows come and go, and several live at once
  */
 #include "over_mpi.h"
 
 #include <stdbool.h>
+#include <sys/resource.h>
 
 /* ---- windows ---- */
 
-typedef enum { kPrivate, kAllocated, kShared, kKinds } kind_t;
-static const char *const kind_names[] = { "private", "allocated", "shared" };
+typedef enum { kPrivate, kAllocMem, kAllocated, kShared, kKinds } kind_t;
+static const char *const kind_names[] = { "private", "of MPI_Alloc_mem", "allocated", "shared" };
 
 typedef struct {
     kind_t kind;
@@ -33,8 +35,11 @@ static window_t make_window(kind_t kind, size_t bytes, int unit)
 {
     window_t made = { kind, MPI_WIN_NULL, NULL, bytes };
 
-    if (kind == kPrivate) {
-        made.memory = allocate(bytes);
+    if (kind == kPrivate || kind == kAllocMem) {
+        if (kind == kPrivate)
+            made.memory = allocate(bytes);
+        else
+            MPI_Alloc_mem((MPI_Aint) bytes, MPI_INFO_NULL, &made.memory);
         MPI_Win_create(made.memory, (MPI_Aint) bytes, unit, MPI_INFO_NULL, MPI_COMM_WORLD, &made.window);
     } else if (kind == kAllocated) {
         MPI_Win_allocate((MPI_Aint) bytes, unit, MPI_INFO_NULL, MPI_COMM_WORLD, &made.memory, &made.window);
@@ -51,6 +56,8 @@ static void free_window(window_t * window)
     MPI_Win_free(&window->window);
     if (window->kind == kPrivate)
         free(window->memory);
+    else if (window->kind == kAllocMem)
+        MPI_Free_mem(window->memory);
 }
 
 /* The kinds of epochs. */
@@ -104,11 +111,12 @@ static void end_epoch(epoch_t epoch, MPI_Win window, int target)
 
 enum { kFetches = 200, kPuts = 10 };
 
-static void run_passive(void)
+/* assert: of all locks. */
+static void be_passive(kind_t kind, int assert)
 {
     const size_t bytes = 1 << 20;
     const MPI_Aint counter = (MPI_Aint) (kPuts * bytes), word = counter + (MPI_Aint) sizeof(long);
-    window_t data = make_window(kPrivate, kPuts * bytes + 2 * sizeof(long), 1);
+    window_t data = make_window(kind, kPuts * bytes + 2 * sizeof(long), 1);
 
     memset(data.memory, 0, data.bytes);
     MPI_Barrier(MPI_COMM_WORLD);
@@ -124,7 +132,7 @@ static void run_passive(void)
         int i;
 
         fill(source, bytes, 1);
-        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, 0, data.window);
+        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, assert, data.window);
         for (i = 0; i < kFetches; i++) {
             MPI_Fetch_and_op(&one, &old, MPI_LONG, 1, counter, MPI_SUM, data.window);
             MPI_Win_flush(1, data.window);
@@ -135,11 +143,11 @@ static void run_passive(void)
             MPI_Put(source, (int) bytes, MPI_BYTE, 1, (MPI_Aint) (i * bytes), (int) bytes, MPI_BYTE, data.window);
         MPI_Win_flush(1, data.window);
         MPI_Win_unlock(1, data.window);
-        MPI_Win_lock_all(0, data.window);
+        MPI_Win_lock_all(assert, data.window);
         MPI_Get(back, (int) bytes, MPI_BYTE, 1, (MPI_Aint) (3 * bytes), (int) bytes, MPI_BYTE, data.window);
         MPI_Win_unlock_all(data.window);
         printf("%d fetches and %d puts of 1 MiB in %.1f ms\n", kFetches, kPuts, (MPI_Wtime() - begin) * 1e3);
-        MPI_Win_lock(MPI_LOCK_SHARED, 1, 0, data.window);
+        MPI_Win_lock(MPI_LOCK_SHARED, 1, assert, data.window);
         MPI_Put(&one, 1, MPI_LONG, 1, word, 1, MPI_LONG, data.window);
         MPI_Win_unlock(1, data.window);
         expect(back, bytes, 1, "what was put");
@@ -158,6 +166,11 @@ static void run_passive(void)
             fail("counted %ld", count);
     }
     free_window(&data);
+}
+
+static void run_passive(void)
+{
+    be_passive(kPrivate, 0);
 }
 
 /* ---- moves ---- */
@@ -712,6 +725,123 @@ static void run_range(void)
     free_window(&window);
 }
 
+/* ---- mapped ---- */
+
+/* A window on `bytes` at `memory`, with another unit in each process. Each puts a word at `at` to the other one, adds
+ * to it, and gets it back. Ends with what is in it known to be right. */
+static void use_part(void *memory, size_t bytes, MPI_Info info, int at, const char *what)
+{
+    const int other = 1 - rank, units[] = { 1, 4 };
+    int mine = 100 + rank, one = 1, back = 0, old = 0;
+    MPI_Win window;
+
+    snprintf(doing, sizeof doing, "mapped: %s", what);
+    MPI_Win_create(memory, (MPI_Aint) bytes, units[rank], info, MPI_COMM_WORLD, &window);
+    MPI_Win_lock_all(0, window);
+    MPI_Put(&mine, 1, MPI_INT, other, at / units[other], 1, MPI_INT, window);
+    MPI_Win_flush(other, window);
+    MPI_Accumulate(&one, 1, MPI_INT, other, at / units[other], 1, MPI_INT, MPI_SUM, window);
+    MPI_Fetch_and_op(&one, &old, MPI_INT, other, at / units[other], MPI_SUM, window);
+    MPI_Get(&back, 1, MPI_INT, other, at / units[other], 1, MPI_INT, window);
+    MPI_Win_flush(other, window);
+    MPI_Get(&back, 1, MPI_INT, other, at / units[other], 1, MPI_INT, window);
+    MPI_Win_unlock_all(window);
+    if (old != mine + 1 || back != mine + 2)
+        fail("fetched %d, and got %d", old, back);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (*(int *) ((char *) memory + at) != 102 + other)
+        fail("has %d", *(int *) ((char *) memory + at));
+    MPI_Win_free(&window);
+}
+
+static void expect_out_of_range(char *memory, size_t bytes)
+{
+    const int other = 1 - rank;
+    char some[32] = { 1 };
+    long word = 1, old;
+    const MPI_Aint behind = -1;
+    MPI_Datatype gaps, before;
+    MPI_Win window;
+
+    snprintf(doing, sizeof doing, "mapped: beyond the window");
+    memset(memory, 7, bytes);
+    MPI_Type_vector(2, 1, (int) bytes - 1, MPI_CHAR, &gaps);
+    MPI_Type_commit(&gaps);
+    MPI_Type_create_hindexed_block(1, 2, &behind, MPI_CHAR, &before);
+    MPI_Type_commit(&before);
+    MPI_Win_create(memory + 64, (MPI_Aint) bytes - 128, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN);
+    MPI_Win_lock_all(0, window);
+    expect_class(MPI_Put(some, 32, MPI_BYTE, other, (MPI_Aint) bytes - 150, 32, MPI_BYTE, window), MPI_ERR_RMA_RANGE,
+                 "a put");
+    expect_class(MPI_Get(some, 8, MPI_BYTE, other, (MPI_Aint) bytes, 8, MPI_BYTE, window), MPI_ERR_RMA_RANGE, "a get");
+    expect_class(MPI_Get(some, 2, MPI_BYTE, other, 0, 1, before, window), MPI_ERR_RMA_RANGE, "a get before it");
+    expect_class(MPI_Put(some, 2, MPI_BYTE, other, 0, 1, gaps, window), MPI_ERR_RMA_RANGE, "a put with gaps");
+    expect_class(MPI_Accumulate(&word, 1, MPI_LONG, other, (MPI_Aint) bytes - 128, 1, MPI_LONG, MPI_SUM, window),
+                 MPI_ERR_RMA_RANGE, "an accumulate");
+    expect_class(MPI_Fetch_and_op(&word, &old, MPI_LONG, other, (MPI_Aint) bytes, MPI_SUM, window),
+                 MPI_ERR_RMA_RANGE, "a fetch_and_op");
+    expect_class(MPI_Compare_and_swap(&word, &word, &old, MPI_LONG, other, (MPI_Aint) bytes - 131,
+                                      window), MPI_ERR_RMA_RANGE, "a compare_and_swap");
+    MPI_Win_unlock_all(window);
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (size_t i = 0; i < bytes; i++)
+        if (memory[i] != 7)
+            fail("byte %zu has changed", i);
+    MPI_Win_free(&window);
+    MPI_Type_free(&gaps);
+    MPI_Type_free(&before);
+}
+
+static void run_mapped(void)
+{
+    const size_t bytes = 100000;
+    struct rlimit limit, none;
+    char *block, *second, *heap = allocate(bytes);
+    MPI_Info info;
+
+    be_passive(kAllocMem, MPI_MODE_NOCHECK);
+    MPI_Alloc_mem((MPI_Aint) bytes, MPI_INFO_NULL, &block);
+    expect_out_of_range(block, bytes);
+    use_part(block, bytes, MPI_INFO_NULL, 0, "a block");
+    use_part(block + 24 + 4096 * rank, 5000, MPI_INFO_NULL, 4096, "parts of blocks");
+    use_part(rank == 0 ? block : heap, bytes, MPI_INFO_NULL, 8, "one process has other memory");
+    use_part(heap, bytes, MPI_INFO_NULL, 8, "all have other memory");
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "alloc_shm", "false");
+    use_part(block, bytes, info, 8, "info does not want it");
+    MPI_Info_free(&info);
+    /* A process that cannot open a file maps nothing, so none does. */
+    getrlimit(RLIMIT_NOFILE, &limit);
+    none = limit;
+    none.rlim_cur = 0;
+    if (rank == 1)
+        setrlimit(RLIMIT_NOFILE, &none);
+    use_part(block, bytes, MPI_INFO_NULL, 8, "one process cannot map the other's");
+    setrlimit(RLIMIT_NOFILE, &limit);
+    /* Memory of no bytes needs no mapping. */
+    {
+        int value = rank;
+        MPI_Win window;
+
+        MPI_Win_create(rank == 0 ? block : NULL, rank == 0 ? 4 : 0, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+        MPI_Win_fence(0, window);
+        if (rank == 1)
+            MPI_Put(&value, 1, MPI_INT, 0, 0, 1, MPI_INT, window);
+        MPI_Win_fence(0, window);
+        if (rank == 0 && *(int *) block != 1)
+            fail("has %d", *(int *) block);
+        /* What is freed before the window is the next one's. */
+        MPI_Free_mem(block);
+        MPI_Alloc_mem((MPI_Aint) bytes, MPI_INFO_NULL, &second);
+        use_part(second, bytes, MPI_INFO_NULL, 12, "a block that was freed within a window");
+        MPI_Win_free(&window);
+    }
+    use_part(second, bytes, MPI_INFO_NULL, 16, "after that window");
+    MPI_Free_mem(second);
+    free(heap);
+}
+
 /* ---- dynamic ---- */
 
 static void run_dynamic(void)
@@ -780,7 +910,7 @@ int main(int argc, char **argv)
     static const program_t programs[] = {
         {"passive", run_passive}, {"moves", run_moves}, {"accumulates", run_accumulates}, {"polls", run_polls},
         {"counters", run_counters}, {"locks", run_locks}, {"wrong", run_wrong}, {"range", run_range},
-        {"dynamic", run_dynamic}, {"many", run_many}
+        {"mapped", run_mapped}, {"dynamic", run_dynamic}, {"many", run_many}
     };
 
     return run_program(argc, argv, programs, sizeof programs / sizeof programs[0]);

@@ -149,6 +149,7 @@ void MPIDI_CH3I_Segment_release(MPIDI_CH3I_Segment * segment);
 /* What a segment begins with; a page. */
 size_t MPIDI_CH3I_Segment_header_bytes(void);
 /* These survive the death of the process that holds the mutex. */
+int MPIDI_CH3I_Segment_init_mutex(pthread_mutex_t * mutex);
 void MPIDI_CH3I_Segment_lock(pthread_mutex_t * mutex);
 void MPIDI_CH3I_Segment_unlock(pthread_mutex_t * mutex);
 

@@ -110,6 +110,7 @@ typedef struct MPIDI_CH3I_Window_target {
 typedef struct MPIDI_CH3I_Win {
     MPIDI_CH3I_Segment segment; /* this window's own, if any */
     pthread_mutex_t *mutex;     /* serialises accumulates; this segment's, or that of another window */
+    int is_mapped;              /* TRUE: memory of MPI_Alloc_mem, which the node's processes have mapped */
     struct MPIR_Win *next;      /* list of windows with a segment */
     struct MPIR_Win *prev;
     int is_lock_broken;         /* TRUE: a process died that held the lock of this process's memory */

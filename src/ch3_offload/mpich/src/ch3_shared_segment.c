@@ -89,7 +89,7 @@ size_t MPIDI_CH3I_Segment_header_bytes(void)
 
 /* ---- the mutex ---- */
 
-static int init_mutex(pthread_mutex_t * mutex)
+int MPIDI_CH3I_Segment_init_mutex(pthread_mutex_t * mutex)
 {
     pthread_mutexattr_t attributes;
     int error = pthread_mutexattr_init(&attributes);
@@ -328,7 +328,7 @@ static int make_segment(MPIDI_CH3I_Segment * segment, const recipient_t * recipi
         goto fn_exit;
     header = segment->address;
     header->number = (uint64_t) MPIR_Process.rank << 32 | ++segments_made;
-    error = init_mutex(&header->mutex);
+    error = MPIDI_CH3I_Segment_init_mutex(&header->mutex);
     if (error != 0)
         failure = FAILURE(STEP_MEMORY, error);
     for (i = 1; i < count && failure == 0; i++) {

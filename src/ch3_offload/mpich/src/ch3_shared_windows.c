@@ -4,6 +4,9 @@
  * MPI_Win_allocate_shared, and MPI_Win_allocate where several processes of a node take part, get their memory
  * from one segment for each node (ch3_shared_segment.c): the part of each process, in the order of ranks.
  *
+ * MPI_Win_create is given its memory. If that of all processes of a node is of MPI_Alloc_mem, each maps that
+ * of the others (map_created()). Where some process has other memory, packets do.
+ *
  * A failure of one rank is an error on all: before each step that needs what the one before has made, all
  * ranks agree on whether it was made (agree()). No rank leaves before, because others would wait for it.
  *
@@ -56,8 +59,26 @@ static void find_parts(MPIR_Win * win, const MPI_Aint * sizes, int count)
     }
 }
 
+/* Ends what map_created() has begun. */
+static void unmap_created(MPIR_Win * win)
+{
+    const MPIR_Comm *node = win->comm_ptr->node_comm;
+    int i;
+
+    for (i = 0; i < node->local_size; i++)
+        if (i != node->rank)
+            ch3_offload_unmap_memory(MPIDI_CH3I_channel, win->shm_base_addrs[i]);
+    if (node->rank != 0)
+        ch3_offload_unmap_memory(MPIDI_CH3I_channel, win->ch.mutex);
+    else
+        ch3_offload_free_memory(MPIDI_CH3I_channel, win->ch.mutex);
+    win->ch.is_mapped = FALSE;
+}
+
 static void release(MPIR_Win * win)
 {
+    if (win->ch.is_mapped)
+        unmap_created(win);
     MPL_free(win->shm_base_addrs);
     win->shm_base_addrs = NULL;
     win->shm_allocated = FALSE;
@@ -129,7 +150,117 @@ static int is_allocated(const MPIR_Win * win)
     return win->create_flavor == MPI_WIN_FLAVOR_ALLOCATE || win->create_flavor == MPI_WIN_FLAVOR_SHARED;
 }
 
-int MPIDI_CH3I_Win_gather_info(void *base, MPI_Aint size, int disp_unit, MPIR_Info * info ATTRIBUTE((unused)),
+/* What each process of a node tells the others of its memory. */
+typedef struct {
+    ch3_offload_place_t memory, mutex;  /* `mutex`: the first process's */
+    MPI_Aint bytes;
+} part_t;
+
+/* Whether all processes of the node say so. Collective there. */
+static int agree_in_node(MPIR_Comm * node, int is_so, int *all)
+{
+    MPIR_Errflag_t errflag = MPIR_ERR_NONE;
+    int mpi_errno = MPIR_Allreduce(&is_so, all, 1, MPI_INT, MPI_MIN, node, &errflag);
+
+    MPIR_ERR_CHECK(mpi_errno);
+    MPIR_ERR_CHKANDJUMP(errflag, mpi_errno, MPI_ERR_OTHER, "**coll_fail");
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+static int is_refused(MPIR_Info * info)
+{
+    char value[MPI_MAX_INFO_VAL + 1];
+    int flag = 0;
+
+    if (info != NULL)
+        MPIR_Info_get_impl(info, "alloc_shm", MPI_MAX_INFO_VAL, value, &flag);
+    return flag && strcmp(value, "false") == 0;
+}
+
+/* Fills in what this process has for the others. FALSE: they cannot have it. */
+static int offer_part(MPIR_Win * win, int is_first, part_t * part)
+{
+    static const ch3_offload_place_t nowhere;
+
+    part->bytes = win->size;
+    if (win->size > 0) {
+        part->memory = ch3_offload_locate_memory(MPIDI_CH3I_channel, win->base, win->size);
+        if (memcmp(&part->memory, &nowhere, sizeof(nowhere)) == 0)
+            return FALSE;
+    }
+    if (!is_first)
+        return TRUE;
+    win->ch.mutex = ch3_offload_alloc_memory(MPIDI_CH3I_channel, sizeof(*win->ch.mutex));
+    if (win->ch.mutex == NULL || MPIDI_CH3I_Segment_init_mutex(win->ch.mutex) != 0)
+        return FALSE;
+    part->mutex = ch3_offload_locate_memory(MPIDI_CH3I_channel, win->ch.mutex, sizeof(*win->ch.mutex));
+    return memcmp(&part->mutex, &nowhere, sizeof(nowhere)) != 0;
+}
+
+/* Maps the memory of the others. FALSE: some of it cannot be had. */
+static int map_parts(MPIR_Win * win, const part_t * parts)
+{
+    const MPIR_Comm *node = win->comm_ptr->node_comm;
+    int i;
+
+    win->shm_base_addrs[node->rank] = win->base;
+    for (i = 0; i < node->local_size; i++) {
+        if (i == node->rank || parts[i].bytes == 0)
+            continue;
+        win->shm_base_addrs[i] = ch3_offload_map_memory(MPIDI_CH3I_channel, &parts[i].memory, parts[i].bytes);
+        if (win->shm_base_addrs[i] == NULL)
+            return FALSE;
+    }
+    if (node->rank != 0)
+        win->ch.mutex = ch3_offload_map_memory(MPIDI_CH3I_channel, &parts[0].mutex, sizeof(*win->ch.mutex));
+    return win->ch.mutex != NULL;
+}
+
+/* MPI_Win_create: loads and stores serve where all memory of the node is of MPI_Alloc_mem. */
+static int map_created(MPIR_Win * win, MPIR_Info * info)
+{
+    int mpi_errno = MPI_SUCCESS;
+    MPIR_Errflag_t errflag = MPIR_ERR_NONE;
+    MPIR_Comm *node = win->comm_ptr->node_comm;
+    part_t *parts = NULL;
+    int is_ready, are_ready = FALSE;
+
+    if (win->comm_ptr->hierarchy_kind != MPIR_COMM_HIERARCHY_KIND__PARENT || node == NULL)
+        goto fn_exit;
+    parts = MPL_calloc(node->local_size, sizeof(*parts), MPL_MEM_RMA);
+    win->shm_base_addrs = MPL_calloc(node->local_size, sizeof(*win->shm_base_addrs), MPL_MEM_SHM);
+    win->ch.is_mapped = win->shm_base_addrs != NULL;
+    is_ready = parts != NULL && win->ch.is_mapped && !is_refused(info) &&
+        offer_part(win, node->rank == 0, &parts[node->rank]);
+    mpi_errno = agree_in_node(node, is_ready, &are_ready);
+    MPIR_ERR_CHECK(mpi_errno);
+    if (!are_ready)
+        goto fn_fail;
+    mpi_errno = MPIR_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, parts, sizeof(*parts), MPI_BYTE, node,
+                               &errflag);
+    MPIR_ERR_CHECK(mpi_errno);
+    MPIR_ERR_CHKANDJUMP(errflag, mpi_errno, MPI_ERR_OTHER, "**coll_fail");
+    is_ready = map_parts(win, parts);
+    /* Others may leave the exchange before, and accumulate to this process while it is in there. */
+    win->shm_allocated = is_ready;
+    mpi_errno = agree_in_node(node, is_ready, &are_ready);
+    MPIR_ERR_CHECK(mpi_errno);
+    if (!are_ready)
+        goto fn_fail;
+
+  fn_exit:
+    MPL_free(parts);
+    return mpi_errno;
+  fn_fail:
+    release(win);
+    goto fn_exit;
+}
+
+int MPIDI_CH3I_Win_gather_info(void *base, MPI_Aint size, int disp_unit, MPIR_Info * info,
                                MPIR_Comm * user_comm ATTRIBUTE((unused)), MPIR_Win ** win_ptr)
 {
     int mpi_errno = MPI_SUCCESS;
@@ -172,6 +303,10 @@ int MPIDI_CH3I_Win_gather_info(void *base, MPI_Aint size, int disp_unit, MPIR_In
         is_served = is_served && all[i].number >= 0;
         if (number >= 0)
             win->ch.targets[i].number = (uint16_t) all[i].number;
+    }
+    if (win->create_flavor == MPI_WIN_FLAVOR_CREATE) {
+        mpi_errno = map_created(win, info);
+        MPIR_ERR_CHECK(mpi_errno);
     }
     if (is_served)
         MPIDI_CH3I_Window_serve(win);
@@ -310,7 +445,7 @@ int MPIDI_CH3I_Win_detect(MPIR_Win ** win_ptr)
     int64_t lowest[2];          /* the segment's number, and its negative; 0: none */
     int i;
 
-    if (node == NULL)
+    if (node == NULL || win->shm_allocated)
         goto fn_exit;
     offsets = MPL_malloc(node->local_size * sizeof(*offsets), MPL_MEM_RMA);
     win->shm_base_addrs = MPL_malloc(node->local_size * sizeof(*win->shm_base_addrs), MPL_MEM_SHM);

@@ -130,6 +130,33 @@ static int move(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffer_t * 
     return mpi_errno;
 }
 
+/* MPI_ERR_RMA_RANGE: the window has mapped memory, and does not have all of that there. Beyond its end may be
+ * other memory of the target, or none, so this process would end by a signal. */
+static int check_range(const MPIR_Win * win, int rank, MPI_Aint displacement, MPI_Aint count,
+                       MPI_Datatype type)
+{
+    int mpi_errno = MPI_SUCCESS;
+    MPI_Aint begin, end, extent, true_lb, true_extent;
+
+    if (!win->ch.is_mapped || !MPIDI_CH3I_Window_is_near(win, rank) || count == 0)
+        goto fn_exit;
+    MPIR_Datatype_get_extent_macro(type, extent);
+    MPIR_Type_get_true_extent_impl(type, &true_lb, &true_extent);
+    begin = win->basic_info_table[rank].disp_unit * displacement + true_lb;
+    end = begin + true_extent;
+    if (extent > 0)
+        end += (count - 1) * extent;
+    else
+        begin += (count - 1) * extent;
+    MPIR_ERR_CHKANDJUMP1(begin < 0 || end > win->basic_info_table[rank].size, mpi_errno, MPI_ERR_RMA_RANGE,
+                         "**ch3|offload|range", "**ch3|offload|range %d", rank);
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
 /* Likewise, in an epoch, by whoever does it. */
 static int put_or_get(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffer_t * result, int rank,
                       MPI_Aint displacement, int count, MPI_Datatype type, MPIR_Win * win,
@@ -139,6 +166,8 @@ static int put_or_get(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffe
     const MPIDI_CH3I_Buffer_t *here = source != NULL ? source : result;
 
     mpi_errno = MPIDI_CH3I_Window_enter(win, rank);
+    MPIR_ERR_CHECK(mpi_errno);
+    mpi_errno = check_range(win, rank, displacement, count, type);
     MPIR_ERR_CHECK(mpi_errno);
     if (win->ch.served != MPIDI_CH3I_SERVED_ALL || MPIDI_CH3I_Window_is_reached(win, rank) ||
         MPIDI_CH3I_Size_of(here->count, here->type) == 0)
@@ -358,6 +387,8 @@ static int combine(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffer_t
 
     mpi_errno = MPIDI_CH3I_Window_enter(win, rank);
     MPIR_ERR_CHECK(mpi_errno);
+    mpi_errno = check_range(win, rank, displacement, count, type);
+    MPIR_ERR_CHECK(mpi_errno);
     if (win->ch.served != MPIDI_CH3I_SERVED_ALL || is_nothing)
         mpi_errno = MPIDI_CH3I_Stock_combine(source, result, rank, displacement, count, type, op, win,
                                              request);
@@ -412,6 +443,8 @@ int MPIDI_CH3I_Window_fetch_and_op(const void *origin, void *result, MPI_Datatyp
     int mpi_errno = MPI_SUCCESS;
 
     if (win->ch.served != MPIDI_CH3I_SERVED_ALL && !MPIDI_CH3I_Has_gap(type)) {
+        mpi_errno = check_range(win, rank, displacement, 1, type);
+        MPIR_ERR_CHECK(mpi_errno);
         mpi_errno = MPIDI_CH3I_Turn_take(&turn, win, rank);
         MPIR_ERR_CHECK(mpi_errno);
         mpi_errno = MPIDI_CH3I_Stock_fetch_and_op(origin, result, type, rank, displacement, op, win);
@@ -444,6 +477,8 @@ int MPIDI_CH3I_Window_compare_and_swap(const void *origin, const void *compare, 
     if (win->ch.served != MPIDI_CH3I_SERVED_ALL) {
         MPIDI_CH3I_Turn_t turn;
 
+        mpi_errno = check_range(win, rank, displacement, 1, type);
+        MPIR_ERR_CHECK(mpi_errno);
         mpi_errno = MPIDI_CH3I_Turn_take(&turn, win, rank);
         MPIR_ERR_CHECK(mpi_errno);
         mpi_errno = MPIDI_CH3I_Stock_compare_and_swap(origin, compare, result, type, rank, displacement, win);
