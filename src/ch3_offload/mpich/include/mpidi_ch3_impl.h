@@ -272,6 +272,13 @@ static inline int MPIDI_CH3I_Window_is_near(const MPIR_Win * win, int rank)
     return win->shm_allocated && win->comm_ptr->intranode_table[rank] >= 0;
 }
 
+/* Where loads and stores reach the target, puts, gets and flushes poll nothing. Whoever does them in a loop
+ * must not keep others waiting. So a flush polls once in MPIDI_CH3I_SILENT_WORK: each flush counts as 1, and
+ * so do MPIDI_CH3I_SILENT_BYTES bytes. Within the global critical section. */
+#define MPIDI_CH3I_SILENT_WORK 32
+#define MPIDI_CH3I_SILENT_BYTES 4096
+extern size_t MPIDI_CH3I_silent_work;
+
 /* ---- ch3_rma_locks.c: locks whose holders have died ---- */
 
 /* In the flags of a LOCK_ACK packet, and in the lock_mode of a target: the lock will not be granted. */

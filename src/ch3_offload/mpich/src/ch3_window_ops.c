@@ -157,6 +157,33 @@ static int check_range(const MPIR_Win * win, int rank, MPI_Aint displacement, MP
     goto fn_exit;
 }
 
+/* What most puts and gets are: contiguous at both ends, and loads and stores reach the target. FALSE: it is
+ * anything else, and nothing was done. */
+static inline int move_near(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffer_t * result, int rank,
+                            MPI_Aint displacement, int count, MPI_Datatype type, const MPIR_Win * win,
+                            MPIR_Request * request)
+{
+    const MPIDI_CH3I_Buffer_t *here = source != NULL ? source : result;
+    const MPI_Aint offset = win->basic_info_table[rank].disp_unit * displacement;
+    MPI_Aint bytes;
+    char *there;
+
+    if (!MPIDI_CH3I_Window_is_near(win, rank) || win->states.access_state == MPIDI_RMA_NONE ||
+        request != NULL || !HANDLE_IS_BUILTIN(type) || !HANDLE_IS_BUILTIN(here->type))
+        return FALSE;
+    bytes = MPIR_Datatype_get_basic_size(type) * (MPI_Aint) count;
+    if (bytes != MPIR_Datatype_get_basic_size(here->type) * here->count ||
+        (win->ch.is_mapped && (offset < 0 || bytes > win->basic_info_table[rank].size - offset)))
+        return FALSE;
+    there = (char *) win->shm_base_addrs[win->comm_ptr->intranode_table[rank]] + offset;
+    if (source != NULL)
+        memcpy(there, source->address, bytes);
+    else
+        memcpy((void *) result->address, there, bytes);
+    MPIDI_CH3I_silent_work += (size_t) bytes / MPIDI_CH3I_SILENT_BYTES;
+    return TRUE;
+}
+
 /* Likewise, in an epoch, by whoever does it. */
 static int put_or_get(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffer_t * result, int rank,
                       MPI_Aint displacement, int count, MPI_Datatype type, MPIR_Win * win,
@@ -167,6 +194,8 @@ static int put_or_get(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffe
 
     mpi_errno = MPIDI_CH3I_Window_enter(win, rank);
     MPIR_ERR_CHECK(mpi_errno);
+    if (move_near(source, result, rank, displacement, count, type, win, request))
+        goto fn_exit;
     mpi_errno = check_range(win, rank, displacement, count, type);
     MPIR_ERR_CHECK(mpi_errno);
     if (win->ch.served != MPIDI_CH3I_SERVED_ALL || MPIDI_CH3I_Window_is_reached(win, rank) ||

@@ -25,6 +25,7 @@
 #include "utlist.h"
 
 static MPIDI_CH3I_Window_op *free_ops = NULL;
+size_t MPIDI_CH3I_silent_work = 0;
 
 /* ---- making and freeing ---- */
 
@@ -238,6 +239,29 @@ int MPIDI_CH3I_Window_settle_own(MPIR_Win * win, int rank)
 
 /* ---- the ends of operations ---- */
 
+/* Where loads and stores reach the target, all operations on it were over when their calls returned. */
+static int flush_near(const MPIR_Win * win)
+{
+    int mpi_errno = MPI_SUCCESS;
+
+    MPIR_ERR_CHKANDJUMP(win->states.access_state != MPIDI_RMA_PER_TARGET &&
+                        win->states.access_state != MPIDI_RMA_LOCK_ALL_CALLED &&
+                        win->states.access_state != MPIDI_RMA_LOCK_ALL_ISSUED &&
+                        win->states.access_state != MPIDI_RMA_LOCK_ALL_GRANTED, mpi_errno,
+                        MPI_ERR_RMA_SYNC, "**rmasync");
+    MPL_atomic_read_write_barrier();
+    if (++MPIDI_CH3I_silent_work >= MPIDI_CH3I_SILENT_WORK) {
+        MPIDI_CH3I_silent_work = 0;
+        mpi_errno = MPID_Progress_test(NULL);
+        MPIR_ERR_CHECK(mpi_errno);
+    }
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
 /* Of those on a target, or on all (rank < 0). is_local: what CH3 carries out may still be under way at
  * the target. */
 static int flush(MPIR_Win * win, int rank, int is_local)
@@ -245,6 +269,8 @@ static int flush(MPIR_Win * win, int rank, int is_local)
     int mpi_errno = MPI_SUCCESS;
     MPIDI_CH3I_Turn_t turn;
 
+    if (win->ch.served != MPIDI_CH3I_SERVED_ALL && rank >= 0 && MPIDI_CH3I_Window_is_near(win, rank))
+        return flush_near(win);
     if (win->ch.served == MPIDI_CH3I_SERVED_ALL) {
         MPIR_ERR_CHKANDJUMP(win->states.access_state != MPIDI_RMA_PER_TARGET &&
                             win->states.access_state != MPIDI_RMA_LOCK_ALL_GRANTED, mpi_errno,
@@ -265,9 +291,8 @@ static int flush(MPIR_Win * win, int rank, int is_local)
     }
     MPIR_ERR_CHECK(mpi_errno);
     /* Who synchronises in a loop with itself alone, or where CH3 polls nothing because loads and stores
-     * reach the target, must not keep others waiting. */
-    if (rank == win->comm_ptr->rank ||
-        (win->ch.served != MPIDI_CH3I_SERVED_ALL && (rank < 0 || MPIDI_CH3I_Window_is_near(win, rank))))
+     * reach the targets, must not keep others waiting. */
+    if (rank == win->comm_ptr->rank || (win->ch.served != MPIDI_CH3I_SERVED_ALL && rank < 0))
         mpi_errno = MPID_Progress_test(NULL);
 
   fn_exit:
