@@ -22,6 +22,7 @@
 
 enum { kMostRanks = 8, kMostThreads = 3, kSteps = 3, kLongest = 40000 };
 static int threads = 1;
+static bool spans_nodes;
 static unsigned long seed = 1;
 
 /* ---- elements: a number of the oracle, and its form in memory ---- */
@@ -584,6 +585,8 @@ static window_t some_window(uint64_t * state)
     MPI_Aint bytes;
     int unit;
 
+    if (made.kind == kShared && spans_nodes)
+        made.kind = kAllocated;
     made.elements = 1 + (int) next_random(state, next_random(state, 4) == 0 ? kLongest : 200);
     for (int r = 0; r < size; r++)
         made.units[r] = next_random(state, 2) == 0 ? 1 : (int) element;
@@ -662,6 +665,15 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (size > kMostRanks || (threads > 1 && provided < MPI_THREAD_MULTIPLE))
         fail("at most %d ranks, and MPI_THREAD_MULTIPLE", kMostRanks);
+    {
+        MPI_Comm node;
+        int node_size;
+
+        MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+        MPI_Comm_size(node, &node_size);
+        spans_nodes = node_size < size;
+        MPI_Comm_free(&node);
+    }
     seed = state = number_from("CH3_OFFLOAD_WINDOW_SEED", 1);
     for (unsigned long left = number_from("CH3_OFFLOAD_WINDOW_ROUNDS", is_long()? 2000 : 15); left > 0; left--) {
         window_t window = some_window(&state);
