@@ -20,7 +20,7 @@ void ch3_offload_config_default(ch3_offload_config_t* config) {
   *config = {};
   config->size_bytes = sizeof *config;
   config->job_size = 1;
-  config->eager_limit_bytes = 65535;
+  config->eager_limit_bytes = 64 * kKiB;
   config->unexpected_budget_bytes = 64 * kMiB;
   config->send_buffer_bytes = 64 * kMiB;
   config->shm_ring_bytes = 2 * kMiB;

@@ -201,7 +201,7 @@ TEST(Settings, SizesAreShownAsAUserWritesThem) {
   ch3_offload_config_t config;
   ch3_offload_config_default(&config);
   EXPECT_EQ(to_string(named("_UNEXPECTED_BUDGET"), config), "64M");
-  EXPECT_EQ(to_string(named("_EAGER_LIMIT"), config), "65535");
+  EXPECT_EQ(to_string(named("_EAGER_LIMIT"), config), "64K");
   EXPECT_EQ(to_string(named("_TRACE"), config), "");
   config.send_buffer_bytes = 1000;
   EXPECT_EQ(to_string(named("_SEND_BUFFER"), config), "1000");

@@ -118,7 +118,7 @@ static void message(long length, int to, int from_allocated, int to_allocated)
 
 static void exchange(void)
 {
-    static const long lengths[] = { 1, 8, 1024, 1025, 30000, 65535, 65536, 100001, 1 << 20, 8 << 20 };
+    static const long lengths[] = { 1, 8, 1024, 1025, 30000, 65536, 65537, 100001, 1 << 20, 8 << 20 };
 
     for (unsigned i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
         for (int ways = 0; ways < 4; ways++)

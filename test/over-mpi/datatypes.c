@@ -271,7 +271,7 @@ static void check_length(int ints, int number, int is_sparse)
 
 static void all_lengths(void)
 {
-    /* Around the ends of slots (8 KiB, 32 KiB) and of the eager limit (65,535 bytes), and in between. */
+    /* Around the ends of slots (8 KiB, 32 KiB) and of the eager limit (65,536 bytes), and in between. */
     static const int ints[] = { 2, 26, 1000, 2048, 8190, 8192, 16382, 16384, 75000, 262146, 2097152 };
 
     if (size != 2)

@@ -6,7 +6,7 @@
 enum { kTag = 7, kLongest = 2 << 20 };
 
 /* By the defaults: short, one slot and several, the eager limit, rendezvous. */
-static const int lengths[] = { 0, 8, 1000, 8200, 33000, 65535, 65536, 300000, kLongest };
+static const int lengths[] = { 0, 8, 1000, 8200, 33000, 65536, 65537, 300000, kLongest };
 enum { kLengths = sizeof lengths / sizeof lengths[0] };
 
 static int error_class(int error)

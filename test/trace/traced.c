@@ -1,6 +1,6 @@
 /* Messages of every protocol around a ring of ranks, for the trace: test/trace/run counts them again.
  *
- * The first message of 65535 bytes has no credit yet and goes by rendezvous; the second is eager.
+ * The first message of 65536 bytes has no credit yet and goes by rendezvous; the second is eager.
  *
  * Each rank sends to the next: kRounds short messages that are answered, one of each length below, kUnexpected
  * that nobody awaits yet, and one synchronous. So kRounds + lengths + kUnexpected + 1 messages go to the next rank,
@@ -11,7 +11,7 @@
 
 enum { kRounds = 3000, kUnexpected = 50, kLongest = 4 << 20 };
 
-static const int lengths[] = { 0, 1, 100, 4000, 20000, 65535, 65535, 65536, 300000, kLongest };
+static const int lengths[] = { 0, 1, 100, 4000, 20000, 65536, 65536, 65537, 300000, kLongest };
 static const int length_count = (int) (sizeof lengths / sizeof lengths[0]);
 
 int main(int argc, char **argv)

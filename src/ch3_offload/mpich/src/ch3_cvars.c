@@ -19,7 +19,7 @@ cvars:
     - name        : MPIR_CVAR_CH3_OFFLOAD_EAGER_LIMIT
       category    : CH3_OFFLOAD
       type        : string
-      default     : "65535"
+      default     : "64K"
       class       : none
       verbosity   : MPI_T_VERBOSITY_USER_BASIC
       scope       : MPI_T_SCOPE_ALL_EQ
