@@ -19,7 +19,8 @@
 // and space are counted in the same way with and without it, and the consumer need not know the window. If
 // records that the consumer has not taken are in the way, the window should grow.
 // RingProducer::window_wanted() says so, and the owner of the producer decides: grow(). A window never
-// shrinks. A window of the whole ring has no skips: there, records run over the end.
+// shrinks. A window of the whole ring has no skips: there, records run over the end. Besides, at most so many
+// bytes are on their way at once as the producer was made for: what is more urgent than they waits for them.
 //
 // Trust: The other process may be hostile. Every word that it can write is loaded once and checked. It can
 // garble its own stream, but not other memory of this process.
@@ -179,9 +180,13 @@ class RingEnd {
 class RingProducer : public RingEnd {
  public:
   RingProducer() = default;
-  /// `window_bytes`: as many bytes from the beginning of the ring are used at first.
-  RingProducer(std::byte* base, std::size_t ring_bytes, std::size_t window_bytes) noexcept
-      : RingEnd(base, ring_bytes), window_bytes_(std::min(window_bytes, ring_bytes)) {
+  /// `window_bytes`: as many bytes from the beginning of the ring are used at first. `most_ahead_bytes`: as
+  /// many are on their way, in a window that is longer; at least least_window_bytes() of the longest record.
+  RingProducer(std::byte* base, std::size_t ring_bytes, std::size_t window_bytes,
+               std::size_t most_ahead_bytes = SIZE_MAX) noexcept
+      : RingEnd(base, ring_bytes),
+        window_bytes_(std::min(window_bytes, ring_bytes)),
+        most_ahead_bytes_(std::min(most_ahead_bytes, ring_bytes)) {
     lane_.records = reinterpret_cast<unsigned char*>(at(0));
     lane_.position_mask = ring_bytes - 1;
     note_consumer(0);
@@ -252,8 +257,13 @@ class RingProducer : public RingEnd {
   /// not. At the end of the window, growing gives room at once. Before it, the producer has caught up with
   /// the consumer, and growing gives room in the next lap: so it grows once in a lap.
   std::size_t window_wanted(std::size_t payload_bytes) const noexcept {
-    if (shut_ || broken_) return window_bytes_;
+    if (window_bytes_ >= most_ahead_bytes_) return window_bytes_;
     if (!is_at_end(payload_bytes) && grown_in_lap_ == begin_of_lap()) return window_bytes_;
+    return wider_window(payload_bytes);
+  }
+  /// The size to which the window of a ring that streams should grow.
+  std::size_t wider_window(std::size_t payload_bytes) const noexcept {
+    if (shut_ || broken_) return window_bytes_;
     return std::min(std::max(2 * window_bytes_, least_window_bytes(payload_bytes)), ring_bytes());
   }
   /// REQUIRES: window_bytes() <= window_bytes <= ring_bytes().
@@ -296,8 +306,10 @@ class RingProducer : public RingEnd {
     if (shut_ || window_bytes_ == ring_bytes() || lane_.position + length <= window_end() ||
         lane_.position == begin)
       return Room::kNone;
-    return next_begin + length <= record_limit() && length + kLineBytes <= window_bytes_ ? Room::kAfterSkip
-                                                                                         : Room::kNone;
+    return next_begin + length <= record_limit() && length + kLineBytes <= window_bytes_ &&
+                   lane_.position + length <= ahead_limit()
+               ? Room::kAfterSkip
+               : Room::kNone;
   }
   bool go_to_room(std::size_t payload_bytes) noexcept {
     const Room room = find_room(payload_bytes);
@@ -334,19 +346,25 @@ class RingProducer : public RingEnd {
   }
   void note_consumer(std::uint64_t position) noexcept {
     known_consumer_ = position;
-    if (!shut_) lane_.end_limit = std::min(record_limit(), window_end());
+    if (!shut_) lane_.end_limit = std::min({record_limit(), window_end(), ahead_limit()});
   }
 
   std::uint64_t begin_of_lap() const noexcept { return lane_.position & ~std::uint64_t{ring_bytes() - 1}; }
   /// A record may end there at most. One line less than there is, because publish() zeroes the header after
   /// the record.
   std::uint64_t record_limit() const noexcept { return known_consumer_ + ring_bytes() - kLineBytes; }
+  /// A record may end there at most, so that not too much is on its way. What was skipped does not count.
+  std::uint64_t ahead_limit() const noexcept {
+    const std::uint64_t skipped = known_consumer_ < begin_of_lap() ? ring_bytes() - window_bytes_ : 0;
+    return known_consumer_ + most_ahead_bytes_ + skipped;
+  }
   std::uint64_t window_end() const noexcept {
     return window_bytes_ == ring_bytes() ? UINT64_MAX : begin_of_lap() + window_bytes_ - kLineBytes;
   }
 
   ch3_offload_lane_t lane_{};
   std::size_t window_bytes_ = 0;
+  std::size_t most_ahead_bytes_ = 0;
   std::uint64_t grown_in_lap_ = UINT64_MAX;  ///< begin_of_lap() when the window grew. UINT64_MAX: never.
   std::uint64_t known_consumer_ = 0;         ///< Latest consumer_position read; at most lane_.position.
   bool broken_ = false;
@@ -438,10 +456,11 @@ class RingConsumer : public RingEnd {
   /// consistent, only if the position crossed a multiple of kWakeBytes. That suffices if, whenever the
   /// producer finds no room, kWakeBytes or more lie between the consumer_position that it read and its own
   /// position. While the consumer consumes them, it crosses a multiple, after the announcement in the order
-  /// of "The sleep rule". For a record of r bytes, of at most a quarter of the ring, there are two reasons to
-  /// find no room:
+  /// of "The sleep rule". For a record of r bytes, of at most a quarter of the ring, there are three reasons
+  /// to find no room:
   ///
   ///   the ring is full           more than ring_bytes - r - 64 lie between, skipped bytes included
+  ///   too much is on its way     more than most_ahead_bytes - r lie between
   ///   at the end of the window,  the producer is less than r + 64 before the end, and the consumer less than
   ///   and the consumer is at     r + 64 behind the beginning. So window_bytes - 2 (r + 64) lie between: at
   ///   the beginning              least kWakeBytes, as window_bytes >= least_window_bytes()

@@ -65,6 +65,11 @@ class RingMemory {
   /// the share; otherwise kFirstWindowBytes.
   std::size_t first_window_bytes() const noexcept { return first_bytes_; }
 
+  /// How much of a ring may be on its way at once: a message that is more urgent waits for it.
+  static constexpr std::size_t most_ahead_bytes(std::size_t ring_bytes) noexcept {
+    return std::max(kFirstPlentyBytes, ring_bytes / 8);
+  }
+
   /// Whether the files of all rings may use their chunks: where these are a small part of the share.
   bool has_chunks() const noexcept { return has_chunks_; }
 
@@ -90,7 +95,7 @@ class RingMemory {
 
  private:
   static constexpr std::size_t kPlenty = 8;
-  /// So much room does not make a burst wait. A ring that streams grows beyond.
+  /// Room for a burst. A ring that streams grows beyond.
   static constexpr std::size_t kFirstPlentyBytes = std::size_t{256} << 10;
 
   std::size_t first_bytes_ = kFirstWindowBytes;

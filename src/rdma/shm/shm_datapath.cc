@@ -81,14 +81,15 @@ bool ShmProvider::find_room(ShmEndpoint& peer, std::size_t payload_bytes) noexce
   if (peer.out.has_room_known(payload_bytes)) [[likely]]
     return true;
   if (peer.out.is_at_end(payload_bytes) && peer.laps.is_fast(CycleClock::now(), peer.out.window_bytes()))
-    widen(peer, payload_bytes);
-  return peer.out.has_room(payload_bytes) || (widen(peer, payload_bytes) && peer.out.has_room(payload_bytes));
+    widen(peer, peer.out.wider_window(payload_bytes));
+  return peer.out.has_room(payload_bytes) ||
+         (widen(peer, peer.out.window_wanted(payload_bytes)) && peer.out.has_room(payload_bytes));
 }
 
-/// Lets the window of the peer's ring grow. Returns false if it need not, or if there is no memory for it.
-bool ShmProvider::widen(ShmEndpoint& peer, std::size_t payload_bytes) noexcept {
+/// Lets the window of the peer's ring grow. Returns false if it has that size, or if there is no memory.
+bool ShmProvider::widen(ShmEndpoint& peer, std::size_t wanted_bytes) noexcept {
   const std::size_t window_bytes = peer.out.window_bytes();
-  const std::size_t granted_bytes = memory_.grant(window_bytes, peer.out.window_wanted(payload_bytes));
+  const std::size_t granted_bytes = memory_.grant(window_bytes, wanted_bytes);
   if (granted_bytes == window_bytes) return false;
   // A ring grows a few times in its life. The faults of its new pages would cost more than this call.
   peer.out_memory.populate(kRingOffset + window_bytes, granted_bytes - window_bytes);

@@ -231,7 +231,8 @@ std::optional<Error> ShmProvider::make_ring(ShmEndpoint& peer) {
   peer.out_file = std::move(file.value());
   peer.out_memory = std::move(memory.value());
   peer.out_socket = ForkClosedDescriptor(std::move(socket.value()));
-  peer.out = RingProducer(ring_in(peer.out_memory), config_.ring_bytes, memory_.first_window_bytes());
+  peer.out = RingProducer(ring_in(peer.out_memory), config_.ring_bytes, memory_.first_window_bytes(),
+                          RingMemory::most_ahead_bytes(config_.ring_bytes));
   peer.out.touch();
   if (!peer_keeps_its_connection(peer)) {
     peer.chunks = TravellingChunks(peer.out_memory.address(), memory_.has_chunks());

@@ -161,7 +161,7 @@ class ShmProvider final : public Provider {
   void publish(ShmEndpoint& peer, RecordKind kind, std::size_t payload_bytes) noexcept;
   static void tell(ShmEndpoint& peer) noexcept;
   bool find_room(ShmEndpoint& peer, std::size_t payload_bytes) noexcept;
-  bool widen(ShmEndpoint& peer, std::size_t payload_bytes) noexcept;
+  bool widen(ShmEndpoint& peer, std::size_t wanted_bytes) noexcept;
   static void take_travelling(Inbound& inbound, std::span<const std::byte> message) noexcept;
   bool deliver_travelled(Inbound& inbound, std::span<const std::byte> message, Sink& sink) noexcept;
   void publish_chunk(ShmEndpoint& peer, std::size_t length_bytes) noexcept;

@@ -124,6 +124,28 @@ TEST_F(RingWindow, IsFullWhenTheConsumerIsBehindTheEndOfIt) {
   EXPECT_EQ(skips, 1);
 }
 
+/// In windows with and without skips: wherever the stream is, as much may be on its way, and not more.
+TEST_F(RingWindow, NoMoreIsOnItsWayThanTheProducerWasMadeFor) {
+  constexpr std::size_t kAhead = std::size_t{32} << 10;
+  for (const std::size_t window : {kRingBytes / 2, kRingBytes}) {
+    memory_ = std::move(map_mirrored(file_, kRingControlBytes, kRingBytes).value());
+    producer = RingProducer(memory_.address(), kRingBytes, window, kAhead);
+    consumer = RingConsumer(memory_.address(), kRingBytes);
+    producer.touch();
+    consumer.touch();
+    for (int round = 0; round < 100; ++round) {
+      const std::size_t records = fill(kSmall);
+      // The producer that comes to the end of the window may leave the lines of a record there.
+      ASSERT_LE(records * kLineBytes, kAhead) << round;
+      ASSERT_GE((records + 2) * kLineBytes, kAhead) << round;
+      EXPECT_EQ(producer.window_wanted(kSmall), window) << "growing would not help";
+      ASSERT_EQ(take_all(), records);
+    }
+    EXPECT_EQ(skips > 0, window < kRingBytes);
+    skips = 0;
+  }
+}
+
 TEST_F(RingWindow, GrowsInsideTheStream) {
   std::size_t sent = 0, taken = 0;
   for (std::size_t window = kFirstWindowBytes; window < kRingBytes; window *= 2) {
