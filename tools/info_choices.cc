@@ -101,18 +101,14 @@ Choice choose_rdma_write(const NodeFacts& facts) {
 
 Choice choose_bulk(const Environment& environment, const NodeFacts& facts) {
   const std::string topic = "long messages, shm";
-  const std::string_view setting = environment.config.shm_bulk;
-  const std::string said = fmt::format("MPIR_CVAR_CH3_OFFLOAD_SHM_BULK is {}", setting);
+  const std::string said = fmt::format("MPIR_CVAR_CH3_OFFLOAD_SHM_BULK is {}", environment.config.shm_bulk);
   if (!facts.shm.write) return {topic, "copied through the ring by both sides", said};
   if (!facts.remote_copy_error.empty())
     return {topic, "copied through the ring by both sides",
             "one process may not write into another's memory here"};
-  if (facts.shm.write_threshold_bytes == SIZE_MAX)
-    return {topic, "copied through the ring by both sides",
-            said + ", and one direct copy measured no faster here"};
   return {topic,
           fmt::format("one copy by process_vm_writev from {} on", in_units(facts.shm.write_threshold_bytes)),
-          setting == "auto" ? said + ", and from there it measured faster than the ring" : said};
+          said};
 }
 
 Choice choose_driver(const NodeFacts& facts) {

@@ -11,7 +11,6 @@
 #include <system_error>
 
 #include "dme/pin_budget.h"
-#include "nic/cores.h"
 #include "nic/processor_set.h"
 #include "rdma/verbs/host_address.h"
 #include "rdma/verbs/port_wish.h"
@@ -367,7 +366,6 @@ ShmConfig shm_config(const ch3_offload_config_t& config) {
   shm.memory_bytes = config.shm_memory_bytes != 0 ? static_cast<std::size_t>(config.shm_memory_bytes)
                                                   : pin_limits(1).memory_bytes / kPartOfTheNode;
   shm.processes_on_node = processes_on_node(config);
-  shm.share_one_core = usable_cores().of_node <= 1;
   shm.bulk = bulk_method(config.shm_bulk);
   return shm;
 }

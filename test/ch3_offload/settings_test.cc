@@ -1,14 +1,11 @@
 #include "ch3_offload/settings.h"
 
 #include <gtest/gtest.h>
-#include <sched.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <string>
 
 #include "dme/pin_budget.h"
-#include "nic/cores.h"
 
 namespace ch3_offload {
 namespace {
@@ -175,26 +172,6 @@ TEST(Settings, RingsShareAPartOfTheNodesMemory) {
   EXPECT_EQ(shm_config(config).memory_bytes, pin_limits(1).memory_bytes / 16);
   config.shm_memory_bytes = 1 << 20;
   EXPECT_EQ(shm_config(config).memory_bytes, std::size_t{1} << 20);
-}
-
-/// As mpiexec binds it: its peers have cores of their own.
-TEST(Settings, AProcessThatIsBoundToACoreSharesItWithNobody) {
-  cpu_set_t all, first;
-  ASSERT_EQ(::sched_getaffinity(0, sizeof all, &all), 0);
-  cpu_set_t of_parent;
-  if (::getppid() == 0 || ::sched_getaffinity(::getppid(), sizeof of_parent, &of_parent) != 0 ||
-      CPU_COUNT(&of_parent) < 2 || usable_cores().of_node < 2)
-    GTEST_SKIP() << "the parent process may use one core only";
-  CPU_ZERO(&first);
-  for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&first) == 0; ++core)
-    if (CPU_ISSET(core, &all)) CPU_SET(core, &first);
-  ASSERT_EQ(::sched_setaffinity(0, sizeof first, &first), 0);
-  ch3_offload_config_t config;
-  ch3_offload_config_default(&config);
-  const bool share_one_core = shm_config(config).share_one_core;
-  ::sched_setaffinity(0, sizeof all, &all);
-  EXPECT_EQ(usable_cores().of_process, static_cast<std::uint32_t>(CPU_COUNT(&all)));
-  EXPECT_FALSE(share_one_core);
 }
 
 TEST(Settings, SizesAreShownAsAUserWritesThem) {

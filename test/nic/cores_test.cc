@@ -1,6 +1,8 @@
 #include "nic/cores.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -66,6 +68,25 @@ TEST_F(CpuQuota, FilesThatSayNothingDoNotLimit) {
 }
 
 TEST(UsableCores, AreAtLeastOneForTheProcess) { EXPECT_GE(usable_cores().of_process, 1U); }
+
+/// As mpiexec binds it: its peers have cores of their own.
+TEST(UsableCores, OfTheNodeAreMoreThanThoseOfAProcessThatIsBound) {
+  cpu_set_t all, first;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof all, &all), 0);
+  cpu_set_t of_parent;
+  if (::getppid() == 0 || ::sched_getaffinity(::getppid(), sizeof of_parent, &of_parent) != 0 ||
+      CPU_COUNT(&of_parent) < 2 || usable_cores().of_node < 2)
+    GTEST_SKIP() << "the parent process may use one core only";
+  CPU_ZERO(&first);
+  for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&first) == 0; ++core)
+    if (CPU_ISSET(core, &all)) CPU_SET(core, &first);
+  ASSERT_EQ(::sched_setaffinity(0, sizeof first, &first), 0);
+  const Cores bound = usable_cores();
+  ::sched_setaffinity(0, sizeof all, &all);
+  EXPECT_EQ(usable_cores().of_process, static_cast<std::uint32_t>(CPU_COUNT(&all)));
+  EXPECT_EQ(bound.of_process, 1U);
+  EXPECT_GE(bound.of_node, 2U);
+}
 
 }  // namespace
 }  // namespace ch3_offload

@@ -1,5 +1,4 @@
-// Copies directly between two processes (process_vm_writev, process_vm_readv), and measures when that is
-// faster.
+// Copies directly between two processes (process_vm_writev, process_vm_readv).
 
 #pragma once
 
@@ -11,7 +10,7 @@
 namespace ch3_offload {
 
 enum class BulkMethod {
-  kAutomatic,  ///< write() from the length on at which calibration found it faster.
+  kAutomatic,  ///< write() for long payloads.
   kStream,     ///< No write(): all payload is copied through the ring.
   kCma,        ///< write() for all but short payloads (cross-memory attach).
 };
@@ -37,9 +36,7 @@ inline constexpr const char* kYamaScope = "/proc/sys/kernel/yama/ptrace_scope";
 /// as long as the process. `scope_file` holds Yama's scope. If it does not exist, there is no Yama.
 void let_peers_write(const char* scope_file = kYamaScope) noexcept;
 
-/// Returns the length from which on one copy by the kernel is expected to be faster than two copies through a
-/// buffer of `ring_bytes`. SIZE_MAX: never, or the kernel refuses. Measures for about 2 ms at most.
-/// `share_one_core`: this process and its peers have one core together.
-std::size_t calibrate_write_threshold(std::size_t ring_bytes, bool share_one_core);
+/// Whether the kernel has these calls, and lets this process make them.
+bool has_process_copies() noexcept;
 
 }  // namespace ch3_offload

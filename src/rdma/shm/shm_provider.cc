@@ -22,6 +22,10 @@ namespace {
 /// A chunk, or a record of the ring.
 constexpr std::size_t kLongestSlotBytes = kChunkBytes - kRecordHeaderBytes;
 
+/// From this length on, a copy by the kernel takes a quarter of the time of the ring where the cores share no
+/// cache, and at most three times as long where they do: docs/performance.md, 2026-11-27.
+constexpr std::size_t kLeastAutomaticWrite = std::size_t{512} << 10;
+
 bool draw_random(std::span<std::byte> bytes) noexcept {
   return ::getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size());
 }
@@ -87,8 +91,7 @@ std::optional<Error> ShmProvider::set_up() {
     case BulkMethod::kStream: capabilities_.write_threshold_bytes = SIZE_MAX; break;
     case BulkMethod::kCma: capabilities_.write_threshold_bytes = 4096; break;
     case BulkMethod::kAutomatic:
-      capabilities_.write_threshold_bytes =
-          calibrate_write_threshold(config_.ring_bytes, config_.share_one_core);
+      capabilities_.write_threshold_bytes = has_process_copies() ? kLeastAutomaticWrite : SIZE_MAX;
       break;
   }
   return {};

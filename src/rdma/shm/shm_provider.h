@@ -51,8 +51,6 @@ struct ShmConfig {
   /// has an equal share for those that it makes.
   std::size_t memory_bytes = std::size_t{1} << 30;
   std::size_t processes_on_node = 2;
-  /// The job's processes on this node have one core together. Used if `bulk` is kAutomatic.
-  bool share_one_core = false;
   BulkMethod bulk = BulkMethod::kAutomatic;
   /// The number of peers. A handshake with a peer number that is not below it is refused.
   std::uint32_t peer_limit = 1u << 20;
