@@ -32,7 +32,7 @@ TEST_F(NeighbourMemoryTest, WhatIsWrittenOnOneSideIsReadOnTheOther) {
     ASSERT_NE(mapped, nullptr);
     EXPECT_NE(mapped, block);
     block[0] = std::byte{3};
-    mapped[length - 1] = std::byte{length == 1 ? 3 : 7};
+    mapped[length - 1] = static_cast<std::byte>(length == 1 ? 3 : 7);
     EXPECT_EQ(mapped[0], std::byte{3});
     EXPECT_EQ(block[length - 1], mapped[length - 1]);
     EXPECT_TRUE(arena_.give_back(block));
