@@ -72,7 +72,8 @@ static void usage(FILE * out)
           "  BiStream          the same in both directions at once\n"
           "  Put Get           one-sided, each flushed; after a Put a message of 0 bytes tells the target\n"
           "  Unidir_put Bidir_put Unidir_get Bidir_get\n"
-          "                    as IMB-RMA: one operation, and a flush; by rank 0, or by both at once\n"
+          "                    as IMB-RMA: one operation, and a flush; by rank 0, or by both at once.\n"
+          "                    Unidir_get is Get.\n"
           "  Unidir_puts Bidir_puts Unidir_gets Bidir_gets\n"
           "                    likewise, -window operations for each flush\n"
           "  Accumulate        as Put: the sum of 64-bit integers\n"
@@ -298,16 +299,6 @@ static void fetch_and_op(const run_t * run, int iteration)
     }
 }
 
-static void get(const run_t * run, int iteration)
-{
-    const int length = (int) run->length_bytes;
-    (void) iteration;
-    if (run->rank == 0) {
-        MPI_Get(run->receive, length, MPI_BYTE, 1, 0, length, MPI_BYTE, run->window);
-        MPI_Win_flush(1, run->window);
-    }
-}
-
 /* One operation, or -window of them, and a flush. With -check, nobody goes on before all is verified. */
 static void put_or_get(const run_t * run, int iteration)
 {
@@ -450,8 +441,6 @@ static void check(const run_t * run, iteration_fn function, int iteration)
         verify(run->receive, run->length_bytes, (unsigned) (1 - run->rank), run->benchmark->name);
     if (function == put && run->rank == 1)
         verify(run->receive, run->length_bytes, 0, "Put");
-    if (function == get && run->rank == 0)
-        verify(run->receive, run->length_bytes, 1, "Get");
     if (function == send_receive)
         verify(run->receive, run->length_bytes, (unsigned) left, "SendRecv");
     if (function == exchange)
@@ -522,7 +511,7 @@ static const benchmark_t benchmarks[] = {
     {"Stream", stream, 1, .two_ranks = true, .has_window = true},
     {"BiStream", stream_both_ways, 2, .two_ranks = true, .has_window = true},
     {"Put", put, 1, .two_ranks = true, .is_one_sided = true},
-    {"Get", get, 1, .two_ranks = true, .is_one_sided = true, .gets = true},
+    {"Get", put_or_get, 1, .two_ranks = true, .is_one_sided = true, .gets = true},
     {"Unidir_put", put_or_get, 1, .two_ranks = true, .is_one_sided = true},
     {"Bidir_put", put_or_get, 2, .two_ranks = true, .is_one_sided = true, .both_ways = true},
     {"Unidir_get", put_or_get, 1, .two_ranks = true, .is_one_sided = true, .gets = true},
@@ -625,8 +614,7 @@ static void run_size(const benchmark_t * benchmark, run_t * run)
     }
     if (benchmark->half_time)
         mine /= 2;
-    if (benchmark->is_one_sided && (benchmark->run == get || benchmark->run == fetch_and_op ||
-                                    (benchmark->run == put_or_get && !benchmark->both_ways)))
+    if (benchmark->run == fetch_and_op || (benchmark->run == put_or_get && !benchmark->both_ways))
         /* the target has no part in it */
         MPI_Bcast(&mine, 1, MPI_DOUBLE, 0, run->comm);
     MPI_Reduce(&mine, &least, 1, MPI_DOUBLE, MPI_MIN, 0, run->all);

@@ -264,9 +264,9 @@ void ch3_offload_introduce(ch3_offload_channel_t * channel, uint32_t peer, const
  *  CH3_OFFLOAD_PACKET. */
 void ch3_offload_place_packet(ch3_offload_channel_t * channel, uint32_t peer, void *address, size_t capacity_bytes);
 
-/** Memory for messages and windows, which other processes map: the processor of the node, so that nothing is copied
- *  by the kernel, or the processes of the job there (ch3_offload_map_memory()). NULL: there is none, and malloc()
- *  serves. Aligned to 64 bytes; its contents are not defined. */
+/** Memory for messages and windows, which other processes map: the processor of the node, so that nothing is
+ *  copied by the kernel, or the processes of the job there (ch3_offload_map_memory()). NULL: there is none, and
+ *  malloc() serves. Aligned to 64 bytes; its contents are not defined. */
 void *ch3_offload_alloc_memory(ch3_offload_channel_t * channel, size_t bytes);
 /** 1: the memory was of ch3_offload_alloc_memory(), and is free. 0: nothing was done. */
 int ch3_offload_free_memory(ch3_offload_channel_t * channel, void *memory);
@@ -276,11 +276,14 @@ typedef struct {
     uint64_t words[4];
 } ch3_offload_place_t;
 
-/** Nowhere: `bytes` from `address` are not all in one block's file, or other processes cannot be given that. */
-ch3_offload_place_t ch3_offload_locate_memory(ch3_offload_channel_t * channel, const void *address, size_t bytes);
+/** Says where `bytes` from `address` on are. Nowhere: they are not all in one block, or other processes cannot
+ *  be given that. */
+ch3_offload_place_t ch3_offload_locate_memory(ch3_offload_channel_t * channel, const void *address,
+                                              size_t bytes);
 /** Maps memory of another process of the node. NULL: it cannot be had. Valid until ch3_offload_unmap_memory(),
  *  whatever becomes of that process and its memory. */
-void *ch3_offload_map_memory(ch3_offload_channel_t * channel, const ch3_offload_place_t * place, size_t bytes);
+void *ch3_offload_map_memory(ch3_offload_channel_t * channel, const ch3_offload_place_t * place,
+                             size_t bytes);
 /** `address`: as the former has returned it; NULL has no effect. */
 void ch3_offload_unmap_memory(ch3_offload_channel_t * channel, const void *address);
 

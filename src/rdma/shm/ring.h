@@ -19,8 +19,8 @@
 // and space are counted in the same way with and without it, and the consumer need not know the window. If
 // records that the consumer has not taken are in the way, the window should grow.
 // RingProducer::window_wanted() says so, and the owner of the producer decides: grow(). A window never
-// shrinks. A window of the whole ring has no skips: there, records run over the end. Besides, at most so many
-// bytes are on their way at once as the producer was made for: what is more urgent than they waits for them.
+// shrinks. A window of the whole ring has no skips: there, records run over the end. Besides, the producer
+// lets at most most_ahead_bytes be on their way at once, because a more urgent message waits for all of them.
 //
 // Trust: The other process may be hostile. Every word that it can write is loaded once and checked. It can
 // garble its own stream, but not other memory of this process.

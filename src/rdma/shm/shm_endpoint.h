@@ -65,8 +65,8 @@ struct ShmEndpoint final : Endpoint {
 
   /// Those that the two have in common: in out_memory, or in in_memory. None before that is mapped.
   TravellingChunks chunks;
-  /// Records that travel and that are here, while this process has no ring to the peer; then they are in the
-  /// lane.
+  /// The records that travel and that this process has, while it has no ring to the peer. With a ring, its
+  /// lane has them.
   TravellingPlaces travelling{};
   enum class Slot : std::uint8_t { kRing, kTravelling, kChunk };
   Slot slot = Slot::kRing;  ///< Where the slot is that was reserved last.

@@ -22,8 +22,8 @@ namespace {
 /// A chunk, or a record of the ring.
 constexpr std::size_t kLongestSlotBytes = kChunkBytes - kRecordHeaderBytes;
 
-/// From this length on, a copy by the kernel takes a quarter of the time of the ring where the cores share no
-/// cache, and at most three times as long where they do: docs/performance.md, 2026-11-27.
+/// From this length on, a copy by the kernel takes 0.2 to 0.7 of the ring's time where the cores share no
+/// cache, and up to 3 times the ring's time where they do: docs/performance.md, 2026-11-27.
 constexpr std::size_t kLeastAutomaticWrite = std::size_t{512} << 10;
 
 bool draw_random(std::span<std::byte> bytes) noexcept {

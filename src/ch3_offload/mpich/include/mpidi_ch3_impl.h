@@ -169,9 +169,24 @@ int MPIDI_CH3I_Win_gather_info(void *base, MPI_Aint size, int disp_unit, MPIR_In
                                MPIR_Comm * user_comm, MPIR_Win ** win_ptr);
 int MPIDI_CH3I_Win_shared_query(MPIR_Win * win, int rank, MPI_Aint * size, int *disp_unit, void *base_ptr);
 int MPIDI_CH3I_Win_free(MPIR_Win ** win_ptr);
+/* The worst failure of all ranks (ch3_shared_segment.c); 0: none. */
+typedef struct {
+    int failure;
+    int rank;
+} MPIDI_CH3I_Worst_t;
+/* Collective: all processes of the communicator learn the worst failure of all. */
+int MPIDI_CH3I_Agree(MPIR_Comm * comm, MPIDI_CH3I_Worst_t * worst);
 /* Around each accumulate into memory that other processes write, too. */
 void MPIDI_CH3I_Win_lock_mutex(MPIR_Win * win);
 void MPIDI_CH3I_Win_unlock_mutex(MPIR_Win * win);
+
+/* ---- ch3_mapped_windows.c: windows of MPI_Win_create on memory of MPI_Alloc_mem ---- */
+
+/* Collective in each node: loads and stores serve the window there if all of its memory can be mapped. It is
+ * no error if not. */
+int MPIDI_CH3I_Win_map(MPIR_Win * win, MPIR_Info * info);
+/* Ends that. REQUIRES: win->ch.is_mapped. */
+void MPIDI_CH3I_Win_unmap(MPIR_Win * win);
 
 /* ---- ch3_rma_failure.c: one-sided communication with a process that has died ---- */
 

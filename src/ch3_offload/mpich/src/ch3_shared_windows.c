@@ -4,11 +4,11 @@
  * MPI_Win_allocate_shared, and MPI_Win_allocate where several processes of a node take part, get their memory
  * from one segment for each node (ch3_shared_segment.c): the part of each process, in the order of ranks.
  *
- * MPI_Win_create is given its memory. If that of all processes of a node is of MPI_Alloc_mem, each maps that
- * of the others (map_created()). Where some process has other memory, packets do.
+ * MPI_Win_create is given its memory: ch3_mapped_windows.c.
  *
  * A failure of one rank is an error on all: before each step that needs what the one before has made, all
- * ranks agree on whether it was made (agree()). No rank leaves before, because others would wait for it.
+ * ranks agree on whether it was made (MPIDI_CH3I_Agree()). No rank leaves before, because others would wait
+ * for it.
  *
  * CH3 does loads and stores in place of packets for a window with shm_allocated and shm_base_addrs
  * (mpid_rma_shm.h).
@@ -59,26 +59,10 @@ static void find_parts(MPIR_Win * win, const MPI_Aint * sizes, int count)
     }
 }
 
-/* Ends what map_created() has begun. */
-static void unmap_created(MPIR_Win * win)
-{
-    const MPIR_Comm *node = win->comm_ptr->node_comm;
-    int i;
-
-    for (i = 0; i < node->local_size; i++)
-        if (i != node->rank)
-            ch3_offload_unmap_memory(MPIDI_CH3I_channel, win->shm_base_addrs[i]);
-    if (node->rank != 0)
-        ch3_offload_unmap_memory(MPIDI_CH3I_channel, win->ch.mutex);
-    else
-        ch3_offload_free_memory(MPIDI_CH3I_channel, win->ch.mutex);
-    win->ch.is_mapped = FALSE;
-}
-
 static void release(MPIR_Win * win)
 {
     if (win->ch.is_mapped)
-        unmap_created(win);
+        MPIDI_CH3I_Win_unmap(win);
     MPL_free(win->shm_base_addrs);
     win->shm_base_addrs = NULL;
     win->shm_allocated = FALSE;
@@ -105,20 +89,13 @@ int MPIDI_CH3I_Win_init(MPI_Aint size ATTRIBUTE((unused)), int disp_unit ATTRIBU
     return MPI_SUCCESS;
 }
 
-/* The worst failure of all ranks (ch3_shared_segment.c); 0: none. */
-typedef struct {
-    int failure;
-    int rank;
-} worst_t;
-
-/* Collective over the window's processes: all learn the worst failure of all. */
-static int agree(MPIR_Win * win, worst_t * worst)
+int MPIDI_CH3I_Agree(MPIR_Comm * comm, MPIDI_CH3I_Worst_t * worst)
 {
     int mpi_errno = MPI_SUCCESS;
     MPIR_Errflag_t errflag = MPIR_ERR_NONE;
 
-    worst->rank = win->comm_ptr->rank;
-    mpi_errno = MPIR_Allreduce(MPI_IN_PLACE, worst, 1, MPI_2INT, MPI_MAXLOC, win->comm_ptr, &errflag);
+    worst->rank = comm->rank;
+    mpi_errno = MPIR_Allreduce(MPI_IN_PLACE, worst, 1, MPI_2INT, MPI_MAXLOC, comm, &errflag);
     MPIR_ERR_CHECK(mpi_errno);
     MPIR_ERR_CHKANDJUMP(errflag, mpi_errno, MPI_ERR_OTHER, "**coll_fail");
 
@@ -129,7 +106,7 @@ static int agree(MPIR_Win * win, worst_t * worst)
 }
 
 /* The MPI error of a failure that the ranks have agreed on. */
-static int failure_error(const worst_t * worst)
+static int failure_error(const MPIDI_CH3I_Worst_t * worst)
 {
     int mpi_errno = MPI_SUCCESS;
     char text[MESSAGE_BYTES];
@@ -150,116 +127,6 @@ static int is_allocated(const MPIR_Win * win)
     return win->create_flavor == MPI_WIN_FLAVOR_ALLOCATE || win->create_flavor == MPI_WIN_FLAVOR_SHARED;
 }
 
-/* What each process of a node tells the others of its memory. */
-typedef struct {
-    ch3_offload_place_t memory, mutex;  /* `mutex`: the first process's */
-    MPI_Aint bytes;
-} part_t;
-
-/* Whether all processes of the node say so. Collective there. */
-static int agree_in_node(MPIR_Comm * node, int is_so, int *all)
-{
-    MPIR_Errflag_t errflag = MPIR_ERR_NONE;
-    int mpi_errno = MPIR_Allreduce(&is_so, all, 1, MPI_INT, MPI_MIN, node, &errflag);
-
-    MPIR_ERR_CHECK(mpi_errno);
-    MPIR_ERR_CHKANDJUMP(errflag, mpi_errno, MPI_ERR_OTHER, "**coll_fail");
-
-  fn_exit:
-    return mpi_errno;
-  fn_fail:
-    goto fn_exit;
-}
-
-static int is_refused(MPIR_Info * info)
-{
-    char value[MPI_MAX_INFO_VAL + 1];
-    int flag = 0;
-
-    if (info != NULL)
-        MPIR_Info_get_impl(info, "alloc_shm", MPI_MAX_INFO_VAL, value, &flag);
-    return flag && strcmp(value, "false") == 0;
-}
-
-/* Fills in what this process has for the others. FALSE: they cannot have it. */
-static int offer_part(MPIR_Win * win, int is_first, part_t * part)
-{
-    static const ch3_offload_place_t nowhere;
-
-    part->bytes = win->size;
-    if (win->size > 0) {
-        part->memory = ch3_offload_locate_memory(MPIDI_CH3I_channel, win->base, win->size);
-        if (memcmp(&part->memory, &nowhere, sizeof(nowhere)) == 0)
-            return FALSE;
-    }
-    if (!is_first)
-        return TRUE;
-    win->ch.mutex = ch3_offload_alloc_memory(MPIDI_CH3I_channel, sizeof(*win->ch.mutex));
-    if (win->ch.mutex == NULL || MPIDI_CH3I_Segment_init_mutex(win->ch.mutex) != 0)
-        return FALSE;
-    part->mutex = ch3_offload_locate_memory(MPIDI_CH3I_channel, win->ch.mutex, sizeof(*win->ch.mutex));
-    return memcmp(&part->mutex, &nowhere, sizeof(nowhere)) != 0;
-}
-
-/* Maps the memory of the others. FALSE: some of it cannot be had. */
-static int map_parts(MPIR_Win * win, const part_t * parts)
-{
-    const MPIR_Comm *node = win->comm_ptr->node_comm;
-    int i;
-
-    win->shm_base_addrs[node->rank] = win->base;
-    for (i = 0; i < node->local_size; i++) {
-        if (i == node->rank || parts[i].bytes == 0)
-            continue;
-        win->shm_base_addrs[i] = ch3_offload_map_memory(MPIDI_CH3I_channel, &parts[i].memory, parts[i].bytes);
-        if (win->shm_base_addrs[i] == NULL)
-            return FALSE;
-    }
-    if (node->rank != 0)
-        win->ch.mutex = ch3_offload_map_memory(MPIDI_CH3I_channel, &parts[0].mutex, sizeof(*win->ch.mutex));
-    return win->ch.mutex != NULL;
-}
-
-/* MPI_Win_create: loads and stores serve where all memory of the node is of MPI_Alloc_mem. */
-static int map_created(MPIR_Win * win, MPIR_Info * info)
-{
-    int mpi_errno = MPI_SUCCESS;
-    MPIR_Errflag_t errflag = MPIR_ERR_NONE;
-    MPIR_Comm *node = win->comm_ptr->node_comm;
-    part_t *parts = NULL;
-    int is_ready, are_ready = FALSE;
-
-    if (win->comm_ptr->hierarchy_kind != MPIR_COMM_HIERARCHY_KIND__PARENT || node == NULL)
-        goto fn_exit;
-    parts = MPL_calloc(node->local_size, sizeof(*parts), MPL_MEM_RMA);
-    win->shm_base_addrs = MPL_calloc(node->local_size, sizeof(*win->shm_base_addrs), MPL_MEM_SHM);
-    win->ch.is_mapped = win->shm_base_addrs != NULL;
-    is_ready = parts != NULL && win->ch.is_mapped && !is_refused(info) &&
-        offer_part(win, node->rank == 0, &parts[node->rank]);
-    mpi_errno = agree_in_node(node, is_ready, &are_ready);
-    MPIR_ERR_CHECK(mpi_errno);
-    if (!are_ready)
-        goto fn_fail;
-    mpi_errno = MPIR_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, parts, sizeof(*parts), MPI_BYTE, node,
-                               &errflag);
-    MPIR_ERR_CHECK(mpi_errno);
-    MPIR_ERR_CHKANDJUMP(errflag, mpi_errno, MPI_ERR_OTHER, "**coll_fail");
-    is_ready = map_parts(win, parts);
-    /* Others may leave the exchange before, and accumulate to this process while it is in there. */
-    win->shm_allocated = is_ready;
-    mpi_errno = agree_in_node(node, is_ready, &are_ready);
-    MPIR_ERR_CHECK(mpi_errno);
-    if (!are_ready)
-        goto fn_fail;
-
-  fn_exit:
-    MPL_free(parts);
-    return mpi_errno;
-  fn_fail:
-    release(win);
-    goto fn_exit;
-}
-
 int MPIDI_CH3I_Win_gather_info(void *base, MPI_Aint size, int disp_unit, MPIR_Info * info,
                                MPIR_Comm * user_comm ATTRIBUTE((unused)), MPIR_Win ** win_ptr)
 {
@@ -268,7 +135,7 @@ int MPIDI_CH3I_Win_gather_info(void *base, MPI_Aint size, int disp_unit, MPIR_In
     MPIR_Errflag_t errflag = MPIR_ERR_NONE;
     MPIR_Win *win = *win_ptr;
     MPIR_Comm *comm = win->comm_ptr;
-    worst_t worst = { 0 };
+    MPIDI_CH3I_Worst_t worst = { 0 };
     int number = -1, is_served = TRUE;
     struct {
         MPI_Aint base, size, disp_unit, handle, number;
@@ -278,7 +145,7 @@ int MPIDI_CH3I_Win_gather_info(void *base, MPI_Aint size, int disp_unit, MPIR_In
     if (all == NULL || win->basic_info_table == NULL ||
         (is_allocated(win) && size != 0 && base == NULL))
         worst.failure = MPIDI_CH3I_Segment_no_memory();
-    mpi_errno = agree(win, &worst);
+    mpi_errno = MPIDI_CH3I_Agree(win->comm_ptr, &worst);
     MPIR_ERR_CHECK(mpi_errno);
     if (worst.failure != 0) {
         mpi_errno = failure_error(&worst);
@@ -305,7 +172,7 @@ int MPIDI_CH3I_Win_gather_info(void *base, MPI_Aint size, int disp_unit, MPIR_In
             win->ch.targets[i].number = (uint16_t) all[i].number;
     }
     if (win->create_flavor == MPI_WIN_FLAVOR_CREATE) {
-        mpi_errno = map_created(win, info);
+        mpi_errno = MPIDI_CH3I_Win_map(win, info);
         MPIR_ERR_CHECK(mpi_errno);
     }
     if (is_served)
@@ -355,7 +222,7 @@ int MPIDI_CH3I_Win_allocate(MPI_Aint size, int disp_unit, MPIR_Info * info, MPIR
     int node_size = node == NULL ? 1 : node->local_size;
     MPI_Aint *sizes = NULL;
     void *scratch = NULL;
-    worst_t worst = { 0 };
+    MPIDI_CH3I_Worst_t worst = { 0 };
 
     MPIR_ERR_CHKANDJUMP1(win->create_flavor == MPI_WIN_FLAVOR_SHARED && node_size < comm->local_size,
                          mpi_errno, MPI_ERR_RMA_SHARED, "**ch3|offload|nodes", "**ch3|offload|nodes %d",
@@ -372,7 +239,7 @@ int MPIDI_CH3I_Win_allocate(MPI_Aint size, int disp_unit, MPIR_Info * info, MPIR
         if (sizes == NULL || scratch == NULL || win->shm_base_addrs == NULL)
             worst.failure = MPIDI_CH3I_Segment_no_memory();
     }
-    mpi_errno = agree(win, &worst);
+    mpi_errno = MPIDI_CH3I_Agree(win->comm_ptr, &worst);
     MPIR_ERR_CHECK(mpi_errno);
     if (worst.failure != 0) {
         mpi_errno = failure_error(&worst);
@@ -388,7 +255,7 @@ int MPIDI_CH3I_Win_allocate(MPI_Aint size, int disp_unit, MPIR_Info * info, MPIR
             worst.failure = MPIDI_CH3I_Segment_no_memory();
         MPIDI_CH3I_Segment_share(node, &win->ch.segment, scratch, &worst.failure, &mpi_errno, &errflag);
     }
-    error = agree(win, &worst);
+    error = MPIDI_CH3I_Agree(win->comm_ptr, &worst);
     MPIR_ERR_ADD(mpi_errno, error);
     MPIR_ERR_CHECK(mpi_errno);
     MPIR_ERR_CHKANDJUMP(errflag, mpi_errno, MPI_ERR_OTHER, "**coll_fail");
