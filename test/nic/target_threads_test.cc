@@ -194,6 +194,7 @@ TEST_F(TargetThreads, ASecondClientComesAndGoesWhileTheFirstIsServed) {
   append(1, entry_of(1, memory));
   ASSERT_EQ(port(0).request(process_of(1), put_from(0, data)), Status::kOk);
   expect_begun(0, "send 0, ack 8");  // Both are introduced.
+  expect_came(1, "put 8");
   for (int round = 0; round < 30; ++round) {
     exchange();
     close(0);
@@ -204,6 +205,7 @@ TEST_F(TargetThreads, ASecondClientComesAndGoesWhileTheFirstIsServed) {
     ASSERT_EQ(port(0).request(process_of(1), put_from(0, data)), Status::kOk);
     exchange();
     expect_begun(0, "send 0, ack 8");
+    expect_came(1, "put 8");  // Its own event says that `memory` is no longer written.
   }
 }
 
