@@ -24,6 +24,7 @@ enum {
     kMaxWindow = 1024,
     kPlaceLength = 128,         /* of the text that says where a rank may run */
     kPlacesShown = 16,
+    kPageBytes = 4096,
 };
 
 /* -memory: where buffers are from. kOfWindow: what a window exposes is from MPI_Win_allocate, all else from
@@ -39,6 +40,7 @@ typedef struct {
     size_t volume_bytes;        /* -vol: at most this much per size, as IMB has it */
     int window;                 /* -window: messages in flight one way, or operations for each flush */
     memory_t memory;            /* -memory */
+    size_t skew_bytes;          /* -skew: buffers begin so far behind the begin of a page */
     bool pairs;                 /* -pairs: all ranks take part in the benchmarks of two */
     bool check;                 /* -check: verify the data of every iteration */
     int depth;                  /* -depth: of the posted-depth and unexpected-depth benchmarks */
@@ -93,6 +95,8 @@ static void usage(FILE * out)
           "                       (default 64, at most 1024)\n"
           "  -memory KIND         of buffers: heap (the default), mpi (MPI_Alloc_mem), or window: as mpi, and what\n"
           "                       a window exposes is of MPI_Win_allocate\n"
+          "  -skew BYTES          buffers begin so far behind the begin of a page (default 0, at most 4095):\n"
+          "                       malloc() gives 16 to long ones, an inner row of an array has any\n"
           "  -pairs               benchmarks of two ranks: rank i with rank i + N/2, all at once; the times are\n"
           "                       the slowest pair's, the rates are sums\n"
           "  -check               verify every byte received (slower)\n"
@@ -135,18 +139,24 @@ static void *allocate(size_t length_bytes)
 static unsigned char *make_buffer(size_t length_bytes)
 {
     void *memory = NULL;
-    if (options.memory == kOfHeap)
-        return allocate(length_bytes);
-    MPI_Alloc_mem((MPI_Aint) (length_bytes ? length_bytes : 1), MPI_INFO_NULL, &memory);
-    memset(memory, 0, length_bytes);
-    return memory;
+    length_bytes += options.skew_bytes;
+    if (options.memory == kOfHeap) {
+        memory = allocate(length_bytes);
+    } else {
+        MPI_Alloc_mem((MPI_Aint) (length_bytes ? length_bytes : 1), MPI_INFO_NULL, &memory);
+        memset(memory, 0, length_bytes);
+    }
+    return (unsigned char *) memory + options.skew_bytes;
 }
 
 static void free_buffer(unsigned char *buffer)
 {
+    if (buffer == NULL)
+        return;
+    buffer -= options.skew_bytes;
     if (options.memory == kOfHeap)
         free(buffer);
-    else if (buffer != NULL)
+    else
         MPI_Free_mem(buffer);
 }
 
@@ -892,7 +902,7 @@ static bool parse_option(const char *name, const char *text)
             }
         give_up("%s takes heap, mpi or window", name);
     }
-    if (!text || !parse_number(text, least, &value) || value > INT32_MAX)
+    if (!text || !parse_number(text, least, &value) || (value > INT32_MAX && strcmp(name, "-vol") != 0))
         give_up("%s needs a number", name);
     if (strcmp(name, "-npmin") == 0)
         options.min_ranks = (int) value;
@@ -906,6 +916,8 @@ static bool parse_option(const char *name, const char *text)
         options.volume_bytes = (size_t) value;
     else if (strcmp(name, "-window") == 0 && value >= 1 && value <= kMaxWindow)
         options.window = (int) value;
+    else if (strcmp(name, "-skew") == 0 && value < kPageBytes)
+        options.skew_bytes = (size_t) value;
     else if (strcmp(name, "-depth") == 0)
         options.depth = (int) value;
     else if (strcmp(name, "-flood-messages") == 0)

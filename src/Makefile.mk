@@ -1,6 +1,7 @@
 # libch3offload. Add a source to the list of its layer (ARCHITECTURE.md: dependencies point down only).
 
 rdma_sources = \
+	src/rdma/ch3_offload_copy.h \
 	src/rdma/ch3_offload_lane.h \
 	src/rdma/cycle_clock.h \
 	src/rdma/descriptor_limit.h \
@@ -378,6 +379,7 @@ include_HEADERS = \
 	src/ch3_offload/ch3_offload_windows.h \
 	src/engine/ch3_offload_events.h \
 	src/portals/portals4.h \
+	src/rdma/ch3_offload_copy.h \
 	src/rdma/ch3_offload_lane.h
 
 # Every object of the Portals library, with its C++ symbols: what its tests link.
@@ -394,7 +396,7 @@ libch3offload_la_LIBADD = libportals_calls.la libcore.la -lm
 libch3offload_la_DEPENDENCIES = libportals_calls.la libcore.la $(top_srcdir)/src/libch3offload.map
 libch3offload_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link $(CC) $(CFLAGS) \
 	$(AM_LDFLAGS) $(libch3offload_la_LDFLAGS) $(LDFLAGS) -o $@
-libch3offload_la_LDFLAGS = -version-info 22:0:0 $(cxx_runtime_flags) -Wl,-z,relro -Wl,-z,now \
+libch3offload_la_LDFLAGS = -version-info 23:0:1 $(cxx_runtime_flags) -Wl,-z,relro -Wl,-z,now \
 	-Wl,--version-script=$(top_srcdir)/src/libch3offload.map
 
 # Build systems of programs for Portals look for the library under this name. libtool reads from the .la where

@@ -251,7 +251,7 @@ IncomingMessage* Engine::State::keep(Peer& peer, const MatchKey& key, std::size_
   if (head.size() == kCommonBytes) {
     std::memcpy(message->stored(), head.data(), kCommonBytes);
   } else if (!head.empty()) {
-    std::memcpy(message->stored(), head.data(), head.size());
+    ch3_offload_copy(message->stored(), head.data(), head.size());
   }
   count_kept(wire::cost_of(total_bytes));
   ++counters.received_unexpected;
@@ -371,7 +371,7 @@ void Engine::State::deliver_part(IncomingMessage& message, std::span<const std::
   if (receive != nullptr) {
     scatter(receive->payload, peer.incoming_bytes, part);
   } else if (message.state != MessageState::kDiscarded) {
-    std::memcpy(message.stored() + peer.incoming_bytes, part.data(), part.size());
+    ch3_offload_copy(message.stored() + peer.incoming_bytes, part.data(), part.size());
   }
   peer.incoming_bytes += part.size();
   if (peer.incoming_bytes < message.total_bytes) return;

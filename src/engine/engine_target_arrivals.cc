@@ -143,7 +143,7 @@ bool Engine::State::on_target_request(Peer& peer, std::span<const std::byte> mes
   } else {
     EntryPart part;
     const Payload memory = payload_of(placement, part);
-    scatter(memory, 0, arrived.first(memory.length_bytes));
+    scatter_all(memory, arrived.data());
     interfaces[request.interface]->table(request.table)->finish(placement, header, TargetFailure::kNone);
     if (is_answered(request) || is_announced(request))
       send_target_answer(peer, answer, make_acknowledgement(placement, request.operation));

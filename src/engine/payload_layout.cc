@@ -25,7 +25,7 @@ inline void copy(std::byte* to, const std::byte* from, std::size_t length) noexc
   if (length == 8) {
     std::memcpy(to, from, 8);
   } else if (length > 64) {
-    std::memcpy(to, from, length);
+    ch3_offload_copy(to, from, length);
   } else if (length > 32) {
     copy_by_two<32>(to, from, length);
   } else if (length > 16) {

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "engine/engine.h"
+#include "rdma/ch3_offload_copy.h"
 
 namespace ch3_offload {
 
@@ -55,7 +56,7 @@ void scatter_layout(const Payload& payload, std::size_t offset, std::span<const 
 inline void gather(const Payload& payload, std::size_t offset, std::span<std::byte> out) noexcept {
   if (out.empty()) return;
   if (payload.layout == nullptr) {
-    std::memcpy(out.data(), payload.address + offset, out.size());
+    ch3_offload_copy(out.data(), payload.address + offset, out.size());
   } else {
     gather_layout(payload, offset, out);
   }
@@ -74,10 +75,19 @@ inline void scatter(const Payload& payload, std::size_t offset, std::span<const 
   if (offset >= payload.length_bytes || part.empty()) return;
   const auto fitting = part.first(std::min(part.size(), payload.length_bytes - offset));
   if (payload.layout == nullptr) [[likely]] {
-    std::memcpy(payload.address + offset, fitting.data(), fitting.size());
+    ch3_offload_copy(payload.address + offset, fitting.data(), fitting.size());
   } else {
     scatter_layout(payload, offset, fitting);
   }
+}
+
+/// As scatter(), of the whole payload: `bytes` has payload.length_bytes.
+inline void scatter_all(const Payload& payload, const std::byte* bytes) noexcept {
+  // Two comparisons in one: it has bytes, and few.
+  if (payload.length_bytes - 1 < CH3_OFFLOAD_COPY_LEAST_BYTES - 1 && payload.layout == nullptr) [[likely]]
+    std::memcpy(payload.address, bytes, payload.length_bytes);
+  else
+    scatter(payload, 0, {bytes, payload.length_bytes});
 }
 
 /// Copies `length` bytes of the payloads from `offset` on. Only payloads without a layout may overlap.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "nic/exchange.h"
+#include "rdma/ch3_offload_copy.h"
 
 namespace ch3_offload {
 
@@ -101,7 +102,7 @@ std::size_t ExchangePort::move_writes(Sink& sink) noexcept {
       continue;
     }
     const std::size_t part = std::min(write.length_bytes - write.written_bytes, left_bytes);
-    if (part > 0) std::memcpy(to + write.written_bytes, write.source + write.written_bytes, part);
+    if (part > 0) ch3_offload_copy(to + write.written_bytes, write.source + write.written_bytes, part);
     write.written_bytes += part;
     left_bytes -= part;
     if (write.written_bytes < write.length_bytes) {

@@ -17,6 +17,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "ch3_offload_copy.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -173,7 +175,7 @@ static inline int ch3_offload_lane_send(ch3_offload_lane_t * lane, uint64_t bits
     if (length_bytes == 8)      /* not worth a call */
         memcpy(record + 32, payload, 8);
     else if (length_bytes > 0)
-        memcpy(record + 32, payload, length_bytes);
+        ch3_offload_copy(record + 32, payload, length_bytes);
     lane->books.credit_bytes -= cost;
     lane->books.messages_sent++;
     ++*lane->sent_short;

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace ch3_offload {
@@ -36,6 +38,26 @@ std::vector<std::byte> numbered(std::size_t length, std::size_t first) {
   std::vector<std::byte> result(length);
   for (std::size_t i = 0; i < length; ++i) result[i] = static_cast<std::byte>((first + i) * 7 % 251);
   return result;
+}
+
+/// What is contiguous is copied by pieces where the destination is close ahead modulo a page.
+TEST(Payload, IsCopiedWhereverTheTwoLie) {
+  for (const std::size_t length : {2047u, 2048u, 2049u, 2560u, 5000u}) {
+    const std::vector<std::byte> message = numbered(length, 1);
+    for (std::size_t ahead = 0; ahead <= 20; ++ahead) {
+      alignas(4096) std::array<std::byte, 4 * 4096> memory{};
+      std::byte* const from = memory.data();
+      std::byte* const to = memory.data() + 2 * 4096 + ahead;
+      std::ranges::copy(message, from);
+      gather({from, length, nullptr}, 0, {to, length});
+      EXPECT_TRUE(std::ranges::equal(message, std::span(to, length))) << length << ", " << ahead;
+      EXPECT_EQ(to[length], std::byte{0});
+      EXPECT_EQ(to[-1], std::byte{0});
+      std::ranges::fill(std::span(from, length), std::byte{0});
+      scatter({from + ahead, length, nullptr}, 0, {to - ahead, length});
+      EXPECT_TRUE(std::ranges::equal(std::span(to - ahead, length), std::span(from + ahead, length)));
+    }
+  }
 }
 
 class Pieces : public testing::Test {

@@ -58,7 +58,7 @@ std::uint64_t read_node_id() noexcept;
 /// processes are on one node.
 struct Hello {
   static constexpr std::uint32_t kMagic = 0x6F33'6833;  // "3h3o"
-  static constexpr std::uint16_t kVersion = 7;
+  static constexpr std::uint16_t kVersion = 8;
 
   std::uint32_t magic = kMagic;
   std::uint16_t version = kVersion;

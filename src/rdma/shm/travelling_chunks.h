@@ -15,6 +15,10 @@
 // Trust: a peer can pass only chunks that it has; another is a violation of the protocol. It can garble what
 // it has passed, as it can garble the ring.
 //
+// Places: a chunk begins in the middle of a page. A copy, the sender's or the receiver's, is slow where the
+// destination is a few bytes ahead of the source modulo a page (ch3_offload_copy.h), and what programs send
+// begins near the begin of a page more often than elsewhere: malloc() puts a long buffer 16 bytes behind it.
+//
 // The file of a ring: the chunks, then the ring as ring.h has it. Pages take memory from their first use on.
 
 #pragma once
@@ -34,8 +38,13 @@ namespace ch3_offload {
 /// part in while the receiver copies the one before out.
 inline constexpr std::size_t kChunkBytes = (std::size_t{16} << 10) + 128;
 inline constexpr std::uint32_t kChunks = 31;
-inline constexpr std::size_t kChunkAreaBytes = std::size_t{512} << 10;
-static_assert(kChunks * kChunkBytes <= kChunkAreaBytes && kChunkAreaBytes % kRingControlBytes == 0);
+/// From one to the next, and where the first one begins: "Places".
+inline constexpr std::size_t kChunkStrideBytes = std::size_t{20} << 10;
+inline constexpr std::size_t kFirstChunkOffset = kLeastPageBytes / 2;
+inline constexpr std::size_t kChunkAreaBytes = std::size_t{640} << 10;
+static_assert(kFirstChunkOffset + kChunkBytes <= kChunkStrideBytes &&
+              kChunkStrideBytes % kLeastPageBytes == 0);
+static_assert(kChunks * kChunkStrideBytes <= kChunkAreaBytes && kChunkAreaBytes % kRingControlBytes == 0);
 /// Shorter ones travel in a record, or go through the ring: a chunk's lines arrive only after the record's,
 /// which outweighs the gain.
 inline constexpr std::size_t kLeastChunkMessage = std::size_t{3} << 10;
@@ -100,7 +109,9 @@ class TravellingChunks {
 
  private:
   static constexpr std::uint32_t bit(std::uint32_t chunk) noexcept { return 1u << chunk; }
-  std::byte* at(std::uint32_t chunk) const noexcept { return area_ + chunk * kChunkBytes; }
+  std::byte* at(std::uint32_t chunk) const noexcept {
+    return area_ + kFirstChunkOffset + chunk * kChunkStrideBytes;
+  }
 
   std::byte* area_ = nullptr;
   std::uint32_t count_ = 0;  ///< Of mine_.

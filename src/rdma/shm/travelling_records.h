@@ -38,12 +38,14 @@ inline constexpr std::size_t kTravellingRecords = 2;
 inline constexpr std::size_t kLongestTravelling =
     CH3_OFFLOAD_LANE_TRAVELLING_BYTES - CH3_OFFLOAD_LANE_RECORD_HEADER_BYTES;
 
-/// Where they are in the file of a ring: in the page of the control words, and in the one before.
+/// Where they are in the file of a ring: in the page of the control words, and in the one before. Not at its
+/// begin: travelling_chunks.h, "Places".
 inline constexpr std::array<std::size_t, kTravellingRecords> kTravellingOffsets = {
-    kChunkAreaBytes + 1024, kChunkAreaBytes - kLeastPageBytes};
+    kChunkAreaBytes + 1024, kChunkAreaBytes - kLeastPageBytes + 1024};
 static_assert(kTravellingOffsets[0] >= kChunkAreaBytes + sizeof(RingControl) &&
               kTravellingOffsets[0] + CH3_OFFLOAD_LANE_TRAVELLING_BYTES <= kChunkAreaBytes + kLeastPageBytes);
-static_assert(kTravellingOffsets[1] >= kChunks * kChunkBytes);
+static_assert(kTravellingOffsets[1] >= kChunks * kChunkStrideBytes &&
+              kTravellingOffsets[1] + CH3_OFFLOAD_LANE_TRAVELLING_BYTES <= kChunkAreaBytes);
 
 /// Whose message it is: of the file's maker or of the other process.
 enum class TravellingKind : std::uint32_t { kOfMaker = 8, kOfOther = 9 };

@@ -177,9 +177,9 @@ static inline int move_near(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I
         return FALSE;
     there = (char *) win->shm_base_addrs[win->comm_ptr->intranode_table[rank]] + offset;
     if (source != NULL)
-        memcpy(there, source->address, bytes);
+        ch3_offload_copy(there, source->address, bytes);
     else
-        memcpy((void *) result->address, there, bytes);
+        ch3_offload_copy((void *) result->address, there, bytes);
     MPIDI_CH3I_silent_work += (size_t) bytes / MPIDI_CH3I_SILENT_BYTES;
     return TRUE;
 }
