@@ -264,7 +264,8 @@ nic_sources = \
 	src/nic/user_key.cc \
 	src/nic/user_key.h \
 	src/nic/wait_policy.cc \
-	src/nic/wait_policy.h
+	src/nic/wait_policy.h \
+	src/nic/waiter.h
 
 if HAVE_VERBS
 nic_sources += src/nic/keyed_hash.cc

@@ -609,6 +609,8 @@ nic_tests_sources = \
 	test/nic/target_ports_world.h \
 	test/nic/target_server_test.cc \
 	test/nic/nic_thread_test.cc \
+	test/nic/short_wait.h \
+	test/nic/waiter_test.cc \
 	test/ch3_offload/call_driven_test.cc \
 	test/ch3_offload/process_thread_test.cc \
 	test/nic/target_threads_test.cc \

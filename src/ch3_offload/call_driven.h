@@ -8,29 +8,19 @@
 
 #pragma once
 
-#include <poll.h>
-
 #include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <span>
+
+#include "nic/waiter.h"
 
 namespace ch3_offload {
 
 class CallDriven {
  public:
-  /// What a sleep has to look at.
-  struct Sleep {
-    std::size_t descriptors = 0;  ///< Entries at the begin of the room.
-    /// Nanoseconds until it has something to do that no descriptor tells of. UINT64_MAX: never.
-    std::uint64_t due_ns = UINT64_MAX;
-  };
-
   /// Works without waiting, unless another thread does. Returns how many things happened.
   virtual std::size_t work_for_other() noexcept = 0;
-  /// Announces that the caller sleeps: end_sleep() must follow. Never waits. Nothing: there may be work, and
-  /// nothing was announced. Any thread, as end_sleep().
-  virtual std::optional<Sleep> begin_sleep(std::span<pollfd> room) noexcept = 0;
+  /// Announces that the caller sleeps, and adds what ends the sleep: end_sleep() must follow. Never waits.
+  /// False: there may be work, and nothing was announced. Any thread, as end_sleep().
+  virtual bool begin_sleep(SleepSet& set) noexcept = 0;
   virtual void end_sleep() noexcept = 0;
 
  protected:

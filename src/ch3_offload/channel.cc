@@ -1,6 +1,5 @@
 #include "ch3_offload/channel.h"
 
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -21,7 +20,6 @@
 #include "nic/process_driver.h"
 #include "nic/traced_port.h"
 #include "rdma/memcheck.h"
-#include "rdma/monotonic_clock.h"
 #include "rdma/system_error.h"
 
 namespace ch3_offload {
@@ -30,7 +28,7 @@ Channel::Channel(const ch3_offload_config_t& config, const NicChoice& nic)
     : self_(PeerId{config.rank}),
       is_first_of_node_(config.local_rank == 0),
       traffic_class_(ch3_offload::traffic_class(config.traffic_class)),
-      wait_(wait_policy(config, nic.has_thread && nic.placement.client_shares, nic.has_process)),
+      waiter_(wait_policy(config, nic.has_thread && nic.placement.client_shares, nic.has_process)),
       ranks_(self_, config.job_size, UserId{::geteuid()}) {
   if (config.trace != nullptr && *config.trace != '\0') {
     // Absolute: the processor of a node writes its side's, and runs elsewhere.
@@ -201,7 +199,7 @@ std::size_t Channel::progress() noexcept {
     return progress_with_care();
   const std::size_t happened = port->progress();
   if (happened == 0) return 0;
-  wait_.found();
+  waiter_.found();
   return happened;
 }
 
@@ -219,7 +217,7 @@ std::size_t Channel::progress_with_care() noexcept {
   else if (!armed_ && windows_ == nullptr)
     note_care();  // It has gone.
   if (happened == 0) return 0;
-  wait_.found();
+  waiter_.found();
   // Another thread's call during a sleep: it has read what would have ended the sleep, and more may wait.
   if (armed_ && !own) [[unlikely]]
     wake();
@@ -334,60 +332,44 @@ int Channel::trace_written(int error, const std::string& path) noexcept {
   return error;
 }
 
-WaitPolicy::Step Channel::next_step() noexcept {
-  if (const WaitPolicy::Step step = wait_.next(); step != WaitPolicy::Step::kSleep) [[likely]] {
-    if (step == WaitPolicy::Step::kLook && looks_over_ != nullptr)
-      parting_.look(looks_over_->waiting_places());
-    return step;
+void Channel::look() noexcept {
+  if (looks_over_ != nullptr) parting_.look(looks_over_->waiting_places());
+}
+
+/// If it does not arm, it also undoes what a wait has armed within whose last look this one is.
+WaitPolicy::Step Channel::arm() noexcept {
+  const bool are_armed = arm_ports();
+  if (!are_armed || !tell_other_of_sleep()) {
+    disarm();
+    // The other client may be in another thread's call, which wants the core.
+    return are_armed ? WaitPolicy::Step::kYield : WaitPolicy::Step::kPoll;
   }
-  if (!port_->arm()) return WaitPolicy::Step::kPoll;
-  if (windows_ != nullptr && (!windows_->port().arm() || windows_->has_news()))
-    return stay_awake(WaitPolicy::Step::kPoll);
-  note_descriptors();
-  // It may be in another thread's call, which wants the core.
-  if (!tell_other_of_sleep()) return stay_awake(WaitPolicy::Step::kYield);
   armed_ = true;
   note_care();
   is_last_look_ = true;
   trace(TraceEvent::kSleep);
-  wait_.sleeps(Trace::monotonic_ns());
   return WaitPolicy::Step::kSleep;
 }
 
-/// Undoes what was armed, also by a wait within whose last look this one is.
-WaitPolicy::Step Channel::stay_awake(WaitPolicy::Step instead) noexcept {
-  if (windows_ != nullptr) windows_->port().disarm();
-  port_->disarm();
-  armed_ = false;
-  note_care();
-  return instead;
-}
-
-/// What a sleep looks at: the two kinds of descriptor are those of the ports, armed, and our own for wake().
-void Channel::note_descriptors() noexcept {
-  sleeping_count_ = 0;
-  const auto add = [&](int descriptor) {
-    if (sleeping_count_ < sleeping_on_.size()) sleeping_on_[sleeping_count_++] = {descriptor, POLLIN, 0};
-  };
-  add(wake_descriptor_);
-  for (const int descriptor : port_->descriptors()) add(descriptor);
-  if (windows_ == nullptr) return;
-  for (const int descriptor : windows_->port().descriptors()) add(descriptor);
+bool Channel::arm_ports() noexcept {
+  if (!port_->arm()) return false;
+  SleepSet& set = waiter_.sleep_set();
+  set.clear();
+  set.add(wake_descriptor_);
+  set.add(port_->descriptors());
+  if (windows_ == nullptr) return true;
+  set.add(windows_->port().descriptors());
+  return windows_->port().arm() && !windows_->has_news();
 }
 
 /// Returns false if there is a client to be moved that cannot sleep. A wait within the last look of another
 /// one tells it anew: the outer wait does not sleep then.
 bool Channel::tell_other_of_sleep() noexcept {
   end_sleep_of_other();
-  sleeping_due_ns_ = UINT64_MAX;
   CallDriven* const other = call_driven();
   if (other == nullptr) return true;
-  const std::optional<CallDriven::Sleep> its =
-      other->begin_sleep(std::span(sleeping_on_).subspan(sleeping_count_));
-  if (!its) return false;
+  if (!other->begin_sleep(waiter_.sleep_set())) return false;
   sleeping_for_ = other;
-  sleeping_count_ += its->descriptors;
-  sleeping_due_ns_ = its->due_ns;
   return true;
 }
 
@@ -395,27 +377,26 @@ void Channel::end_sleep_of_other() noexcept {
   if (CallDriven* const other = std::exchange(sleeping_for_, nullptr); other != nullptr) other->end_sleep();
 }
 
+void Channel::disarm() noexcept {
+  armed_ = false;
+  note_care();
+  is_last_look_ = false;
+  end_sleep_of_other();
+  if (windows_ != nullptr) windows_->port().disarm();
+  port_->disarm();
+}
+
+/// Other threads may use this object meanwhile. Returns at once if a wait within the last look has disarmed.
 void Channel::sleep(int timeout_ms) noexcept {
-  // Other threads may use this object meanwhile: nothing is touched here but what next_step() has left.
-  if (const int due_ms = poll_ms(sleeping_due_ns_); due_ms >= 0 && (timeout_ms < 0 || due_ms < timeout_ms))
-    timeout_ms = due_ms;
-  const int ready = poll(sleeping_on_.data(), sleeping_count_, timeout_ms);
-  if (ready > 0 && (sleeping_on_[0].revents & POLLIN) != 0) {
-    std::uint64_t wakes;
-    [[maybe_unused]] const ssize_t drained = read(wake_descriptor_, &wakes, sizeof wakes);
-  }
+  if (!armed_ || !waiter_.sleep_set().sleep(timeout_ms)) return;
+  std::uint64_t wakes;
+  [[maybe_unused]] const ssize_t drained = read(wake_descriptor_, &wakes, sizeof wakes);
 }
 
 void Channel::awake() noexcept {
   if (!armed_) return;
-  armed_ = false;
-  note_care();
-  is_last_look_ = false;
-  wait_.wakes(Trace::monotonic_ns());
+  waiter_.end_sleep(*this);
   trace(TraceEvent::kWake);
-  end_sleep_of_other();
-  if (windows_ != nullptr) windows_->port().disarm();
-  port_->disarm();
 }
 
 void Channel::wake() noexcept {

@@ -5,9 +5,6 @@
 
 #pragma once
 
-#include <poll.h>
-
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -30,7 +27,7 @@
 #include "nic/process_driver.h"
 #include "nic/rank_book.h"
 #include "nic/thread_driver.h"
-#include "nic/wait_policy.h"
+#include "nic/waiter.h"
 #include "rdma/provider.h"
 
 namespace ch3_offload {
@@ -82,12 +79,12 @@ class Channel final : private MovesCallDriven {
   int write_trace() noexcept;
 
   // Waiting; see ch3_offload.h.
-  void wait_begin() noexcept { wait_.begin(); }
-  /// kSleep: armed now. Does what kLook asks for.
-  WaitPolicy::Step next_step() noexcept;
+  void wait_begin() noexcept { waiter_.begin(); }
+  /// kPoll, kYield or kSleep: armed now.
+  WaitPolicy::Step next_step() noexcept { return waiter_.next(*this); }
   /// False: progress() would find nothing but housekeeping to do.
   bool may_have_work() noexcept;
-  bool is_crowded() const noexcept { return wait_.is_crowded(); }
+  bool is_crowded() const noexcept { return waiter_.is_crowded(); }
   void sleep(int timeout_ms) noexcept;
   void awake() noexcept;
   void wake() noexcept;
@@ -98,10 +95,16 @@ class Channel final : private MovesCallDriven {
   bool next_of_windows(Event& event) noexcept;
   Result<std::unique_ptr<Windows>> make_windows();
   void detach_targets() noexcept;
-  void note_descriptors() noexcept;
+
+  // What Waiter calls.
+  friend class Waiter;
+  WaitPolicy::Step arm() noexcept;
+  void disarm() noexcept;
+  void look() noexcept;
+  bool arm_ports() noexcept;
   bool tell_other_of_sleep() noexcept;
-  WaitPolicy::Step stay_awake(WaitPolicy::Step instead) noexcept;
   void end_sleep_of_other() noexcept;
+
   /// Whether progress() has to look at more than the port.
   void note_care() noexcept;
   void call_driven_came() noexcept override;
@@ -126,7 +129,7 @@ class Channel final : private MovesCallDriven {
   const TrafficClass traffic_class_;
   std::string trace_prefix_;  ///< Up to the rank. Empty: no trace.
   std::string card_;
-  WaitPolicy wait_;
+  Waiter waiter_;  ///< Its set, from next_step() to awake(), is all that sleep() uses.
   Parting parting_;
   int wake_descriptor_ = -1;  ///< eventfd: readable ends a sleep.
   bool armed_ = false;
@@ -151,10 +154,6 @@ class Channel final : private MovesCallDriven {
   RankBook ranks_;                           ///< The thread's, as long as there are windows.
   std::unique_ptr<Windows> windows_;         ///< Null: none has been wanted, or none can be.
   bool has_tried_windows_ = false;
-  // Of a sleep, as next_step() has left them.
-  std::array<pollfd, 24> sleeping_on_{};
-  nfds_t sleeping_count_ = 0;
-  std::uint64_t sleeping_due_ns_ = UINT64_MAX;   ///< Until sleeping_for_ has something to do.
   CallDriven* sleeping_for_ = nullptr;           ///< Who knows of the sleep. Null: there is none.
   std::unique_ptr<MemoryEvents> memory_events_;  ///< Null: the engine keeps no memory registered.
 };

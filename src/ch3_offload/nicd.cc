@@ -1,7 +1,5 @@
 #include "ch3_offload/nicd.h"
 
-#include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -28,9 +26,7 @@ namespace {
 constexpr std::uint64_t kHouseInterval = 50 * CycleClock::kAbout20Microseconds;
 /// A job's processor without a client ends after this time: nobody came, or all have ended.
 constexpr std::uint64_t kAloneAtStartNs = 20'000'000'000;
-/// How often a sleeping processor looks at a group without clients, which is about to end.
-constexpr std::uint64_t kLonelyPollNs = 500'000;
-/// The same where it waits for its own end.
+/// How often a sleeping processor of a job looks whether it is to end, which comes without a descriptor.
 constexpr std::uint64_t kQuietPollNs = 1'000'000'000;
 
 std::uint64_t now_ns() noexcept { return monotonic_ns(); }
@@ -65,14 +61,8 @@ Nicd::Nicd(const Options& options, FileDescriptor listener, FileDescriptor signa
     : options_(options),
       signals_(std::move(signals)),
       newcomers_(std::move(listener)),
-      wait_(wait_policy(-1, 1)),
+      waiter_(wait_policy(-1, 1)),
       alone_since_ns_(monotonic_ns()) {}
-
-std::size_t Nicd::clients() const noexcept {
-  std::size_t count = 0;
-  for (const auto& group : groups_) count += group->clients();
-  return count;
-}
 
 std::size_t Nicd::turn() noexcept {
   const std::uint64_t takeovers = relay_.takeovers();
@@ -91,33 +81,23 @@ int Nicd::run() {
 bool Nicd::serve() {
   for (const auto& group : groups_) group->take_over();
   std::uint64_t house_at = CycleClock::now();
-  wait_->begin();
+  waiter_.begin();
   while (!relay_.is_asked()) {
-    if (turn() > 0) {
-      wait_->found();
-    } else {
-      switch (wait_->next()) {
-        case WaitPolicy::Step::kPoll:
-        case WaitPolicy::Step::kLook: break;
-        case WaitPolicy::Step::kYield: sched_yield(); break;
-        case WaitPolicy::Step::kSleep:
-          if (!keep_house()) return false;
-          sleep();
-          break;
-      }
+    waiter_.round(*this);
+    if (const std::uint64_t now = CycleClock::now(); now - house_at > kHouseInterval) {
+      house_at = now;
+      keep_house();
     }
-    const std::uint64_t now = CycleClock::now();
-    if (now - house_at <= kHouseInterval) continue;
-    house_at = now;
-    if (!keep_house()) return false;
+    if (ends_) return false;
   }
   return true;
 }
 
-/// False: it ends.
-bool Nicd::keep_house() {
+/// May find that the process ends.
+void Nicd::keep_house() noexcept {
   signalfd_siginfo signal;
-  if (::read(signals_.get(), &signal, sizeof signal) > 0) return false;
+  if (::read(signals_.get(), &signal, sizeof signal) > 0) ends_ = true;
+  if (ends_) return;
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     groups_[i]->tell_counters();
     groups_[i]->look_at_sockets();
@@ -126,18 +106,15 @@ bool Nicd::keep_house() {
                   [this](FileDescriptor socket, const NicdHello& hello) { admit(std::move(socket), hello); });
   if (std::erase_if(groups_, [](const auto& group) { return group->is_over(monotonic_ns()); }) > 0)
     choose_waiting();
+  if (!options_.is_of_job) return;
   if (!groups_.empty()) {
     alone_since_ns_ = 0;
-  } else if (options_.is_of_job) {
-    if (alone_since_ns_ == 0) return false;
-    if (monotonic_ns() - alone_since_ns_ > kAloneAtStartNs) return false;
+    // Memory of those that are left may never come.
+    ends_ = std::ranges::all_of(
+        groups_, [](const auto& group) { return group->clients() > 0 && group->is_deserted(); });
+  } else {
+    ends_ = alone_since_ns_ == 0 || monotonic_ns() - alone_since_ns_ > kAloneAtStartNs;
   }
-  // Memory of those that are left may never come.
-  if (options_.is_of_job && !groups_.empty() && std::ranges::all_of(groups_, [](const auto& group) {
-        return group->clients() > 0 && group->is_deserted();
-      }))
-    return false;
-  return true;
 }
 
 /// Without memory the connection ends, and the client says what may be wrong.
@@ -187,40 +164,38 @@ std::optional<Error> Nicd::find_or_make_group(const NicdHello& hello, pid_t pid,
 }
 
 /// By all groups: their processes share the node. If they do not agree how long to poll, it adapts.
-void Nicd::choose_waiting() {
+void Nicd::choose_waiting() noexcept {
   std::uint32_t processes = 0;
   std::int64_t spin_us = groups_.empty() ? -1 : groups_.front()->spin_us();
   for (const auto& group : groups_) {
     processes += group->local_size();
     if (group->spin_us() != spin_us) spin_us = -1;
   }
-  wait_.emplace(wait_policy(spin_us, std::max(processes, 1U)));
-  wait_->begin();
+  waiter_.begin(wait_policy(spin_us, std::max(processes, 1U)));
 }
 
-/// Until a client, a network, a newcomer or a signal wakes it. Not if there is work.
-void Nicd::sleep() {
-  wait_->sleeps(monotonic_ns());
-  bool is_armed = true;
-  for (const auto& group : groups_) is_armed = is_armed && group->arm();
-  // Once more after arming: no wake-up is lost.
-  if (is_armed && turn() == 0) {
-    std::vector<pollfd> descriptors{{signals_.get(), POLLIN, 0}, {relay_.descriptor(), POLLIN, 0}};
-    newcomers_.add_descriptors(descriptors);
-    for (const auto& group : groups_) group->add_descriptors(descriptors);
-    // The end of groups and of this process comes without a descriptor.
-    const bool may_end = options_.is_of_job && clients() == 0;
-    const bool has_lonely =
-        std::ranges::any_of(groups_, [](const auto& group) { return group->clients() == 0; });
-    std::uint64_t due_ns = has_lonely ? kLonelyPollNs : may_end ? kQuietPollNs : UINT64_MAX;
-    due_ns = std::min(due_ns, newcomers_.next_due_ns());
-    for (const auto& group : groups_) due_ns = std::min(due_ns, group->next_due_ns());
-    relay_.sleeps();
-    static_cast<void>(::poll(descriptors.data(), descriptors.size(), poll_ms(due_ns)));
-    relay_.wakes();
-  }
+WaitPolicy::Step Nicd::arm() noexcept {
+  keep_house();
+  if (!ends_ && std::ranges::all_of(groups_, [](const auto& group) { return group->arm(); }))
+    return WaitPolicy::Step::kSleep;
+  disarm();
+  return WaitPolicy::Step::kPoll;
+}
+
+void Nicd::disarm() noexcept {
   for (const auto& group : groups_) group->disarm();
-  wait_->wakes(monotonic_ns());
+}
+
+/// Until a client, a network, a newcomer or a signal wakes it.
+void Nicd::sleep(SleepSet& set) noexcept {
+  set.add(signals_.get());
+  set.add(relay_.descriptor());
+  newcomers_.add_to(set);
+  for (const auto& group : groups_) group->add_to(set);
+  if (options_.is_of_job && groups_.empty()) set.end_after(kQuietPollNs);
+  relay_.sleeps();
+  static_cast<void>(set.sleep());
+  relay_.wakes();
 }
 
 }  // namespace ch3_offload

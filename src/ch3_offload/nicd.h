@@ -24,7 +24,7 @@
 #include "ch3_offload/nicd_newcomers.h"
 #include "nic/nicd_protocol.h"
 #include "nic/runner_relay.h"
-#include "nic/wait_policy.h"
+#include "nic/waiter.h"
 #include "rdma/file_descriptor.h"
 
 namespace ch3_offload {
@@ -45,21 +45,29 @@ class Nicd {
   Nicd(const Options& options, FileDescriptor listener, FileDescriptor signals);
 
   bool serve();
+
+  // What Waiter calls.
+  friend class Waiter;
   std::size_t turn() noexcept;
-  bool keep_house();
+  WaitPolicy::Step arm() noexcept;
+  void disarm() noexcept;
+  void look() noexcept {}
+  void pause(WaitPolicy::Step step) noexcept { pause_alone(step); }
+  void sleep(SleepSet& set) noexcept;
+
+  void keep_house() noexcept;
   void admit(FileDescriptor socket, const NicdHello& hello) noexcept;
   std::optional<Error> find_or_make_group(const NicdHello& hello, pid_t pid, FileDescriptor socket);
-  void choose_waiting();
-  std::size_t clients() const noexcept;
-  void sleep();
+  void choose_waiting() noexcept;
 
   const Options options_;
   const FileDescriptor signals_;
   RunnerRelay relay_;
   NicdNewcomers newcomers_;
   std::vector<std::unique_ptr<NicdGroup>> groups_;
-  std::optional<WaitPolicy> wait_;  ///< Made anew when a group comes or ends.
-  std::uint64_t alone_since_ns_;    ///< 0: it has clients.
+  Waiter waiter_;                 ///< Its policy is chosen anew when a group comes or ends.
+  std::uint64_t alone_since_ns_;  ///< 0: it has clients.
+  bool ends_ = false;
 };
 
 }  // namespace ch3_offload

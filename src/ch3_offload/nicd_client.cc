@@ -94,17 +94,11 @@ void NicdClient::disarm() noexcept {
 }
 
 /// A blocked client's providers are not armed, and what they have is not its processor's business.
-void NicdClient::add_descriptors(std::vector<pollfd>& descriptors) const {
-  const auto add = [&](int descriptor) {
-    if (descriptor >= 0) descriptors.push_back({descriptor, POLLIN, 0});
-  };
-  add(memory_.nic_bell().sleeper);
-  add(socket_.get());
-  if (!server_.is_blocked())
-    for (const int provider : driver_.descriptors()) add(provider);
-  if (targets_ == nullptr) return;
-  add(targets_->server.bell());
-  add(targets_->server.book_descriptor());
+void NicdClient::add_to(SleepSet& set) const noexcept {
+  set.add(memory_.nic_bell().sleeper);
+  set.add(socket_.get());
+  if (!server_.is_blocked()) set.add(driver_.descriptors());
+  if (targets_ != nullptr) targets_->server.add_to(set);
 }
 
 bool NicdClient::attach_targets() noexcept {

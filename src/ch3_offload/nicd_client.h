@@ -5,9 +5,6 @@
 
 #pragma once
 
-#include <poll.h>
-#include <sys/types.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -83,11 +80,7 @@ class NicdClient final : private AttachesTargets {
   /// Whether the processor may sleep as far as this client is concerned. disarm() follows.
   bool arm() noexcept;
   void disarm() noexcept;
-  void add_descriptors(std::vector<pollfd>& descriptors) const;
-  /// As TargetPort's.
-  std::uint64_t next_due_ns() const noexcept {
-    return targets_ == nullptr ? UINT64_MAX : targets_->server.next_due_ns();
-  }
+  void add_to(SleepSet& set) const noexcept;
 
  private:
   /// Its ring, and what serves it.

@@ -11,6 +11,8 @@ namespace {
 
 /// What the processes of a group have given to the network may leave for so long after the last has ended.
 constexpr std::uint64_t kLastFramesNs = 1'000'000'000;
+/// How often a sleeping processor looks at a group without clients, which is about to end.
+constexpr std::uint64_t kLonelyPollNs = 500'000;
 /// How often a late client is looked at.
 constexpr std::uint64_t kLateLookNs = 20'000'000;
 /// Lines that are kept for clients that come later. The first ones say how the network was made.
@@ -126,19 +128,17 @@ void NicdGroup::disarm() noexcept {
     if (!client->is_late()) client->disarm();
 }
 
-void NicdGroup::add_descriptors(std::vector<pollfd>& descriptors) const {
+/// The end of a group without clients comes without a descriptor, and so does that of a late client.
+void NicdGroup::add_to(SleepSet& set) const noexcept {
+  if (clients_.empty()) set.end_after(kLonelyPollNs);
   if (is_leaving_) return;
-  add_network(descriptors);
-  for (const auto& client : clients_)
-    if (!client->is_late()) client->add_descriptors(descriptors);
-}
-
-std::uint64_t NicdGroup::next_due_ns() const noexcept {
-  std::uint64_t due_ns = UINT64_MAX;
-  // Whether a late one has ended is looked at.
-  for (const auto& client : clients_)
-    due_ns = std::min(due_ns, client->is_late() ? kLateLookNs : client->next_due_ns());
-  return due_ns;
+  add_network(set);
+  for (const auto& client : clients_) {
+    if (client->is_late())
+      set.end_after(kLateLookNs);
+    else
+      client->add_to(set);
+  }
 }
 
 }  // namespace ch3_offload

@@ -8,7 +8,6 @@
 
 #pragma once
 
-#include <poll.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -21,6 +20,7 @@
 
 #include "ch3_offload/nicd_client.h"
 #include "nic/nicd_protocol.h"
+#include "nic/waiter.h"
 #include "rdma/file_descriptor.h"
 #include "rdma/log.h"
 #include "rdma/provider.h"
@@ -59,9 +59,8 @@ class NicdGroup {
 
   bool arm() noexcept;
   void disarm() noexcept;
-  void add_descriptors(std::vector<pollfd>& descriptors) const;
-  /// Nanoseconds until turn() has something to do by time. UINT64_MAX: nothing.
-  std::uint64_t next_due_ns() const noexcept;
+  /// Adds what ends a sleep.
+  void add_to(SleepSet& set) const noexcept;
 
  protected:
   explicit NicdGroup(MemoryCopier& copier) noexcept : copier_(copier) {}
@@ -73,7 +72,7 @@ class NicdGroup {
   virtual std::size_t poll_network() noexcept { return 0; }
   virtual bool arm_network() noexcept { return true; }
   virtual void disarm_network() noexcept {}
-  virtual void add_network(std::vector<pollfd>&) const {}
+  virtual void add_network(SleepSet&) const noexcept {}
   /// Whether nothing of it waits to leave.
   virtual bool is_network_at_rest() const noexcept { return true; }
 

@@ -33,9 +33,8 @@ class NicdJob final : public NicdGroup {
   void disarm_network() noexcept override {
     if (network() != nullptr) network()->disarm();
   }
-  void add_network(std::vector<pollfd>& descriptors) const override {
-    if (network() != nullptr && !(has_late() && exchange_->is_slot_late()))
-      descriptors.push_back({network()->descriptor(), POLLIN, 0});
+  void add_network(SleepSet& set) const noexcept override {
+    if (network() != nullptr && !(has_late() && exchange_->is_slot_late())) set.add(network()->descriptor());
   }
   bool is_network_at_rest() const noexcept override {
     return exchange_->at_rest() || (has_late() && exchange_->is_slot_late());

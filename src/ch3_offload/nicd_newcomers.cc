@@ -65,14 +65,13 @@ bool NicdNewcomers::is_still_silent(Silent& one, std::uint64_t now_ns, const Adm
   return false;
 }
 
-void NicdNewcomers::add_descriptors(std::vector<pollfd>& descriptors) const {
-  if (aside_until_ns_ == 0) descriptors.push_back({listener_.get(), POLLIN, 0});
-  for (const Silent& one : silent_) descriptors.push_back({one.socket.get(), POLLIN, 0});
-}
-
-std::uint64_t NicdNewcomers::next_due_ns() const noexcept {
-  if (aside_until_ns_ != 0) return kAsideNs;
-  return silent_.empty() ? UINT64_MAX : kSilentPollNs;
+void NicdNewcomers::add_to(SleepSet& set) const noexcept {
+  if (aside_until_ns_ == 0)
+    set.add(listener_.get());
+  else
+    set.end_after(kAsideNs);
+  for (const Silent& one : silent_) set.add(one.socket.get());
+  if (!silent_.empty()) set.end_after(kSilentPollNs);
 }
 
 }  // namespace ch3_offload

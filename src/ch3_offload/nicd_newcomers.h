@@ -10,8 +10,6 @@
 
 #pragma once
 
-#include <poll.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -19,6 +17,7 @@
 #include <vector>
 
 #include "nic/nicd_protocol.h"
+#include "nic/waiter.h"
 #include "rdma/file_descriptor.h"
 
 namespace ch3_offload {
@@ -42,10 +41,8 @@ class NicdNewcomers {
   /// that say something else, or nothing for kSilenceNs. `admit` throws nothing.
   void look(std::uint64_t now_ns, const Admit& admit) noexcept;
 
-  /// What ends a sleep: connections, and what silent ones say.
-  void add_descriptors(std::vector<pollfd>& descriptors) const;
-  /// Longest sleep until the next look(). UINT64_MAX: no limit.
-  std::uint64_t next_due_ns() const noexcept;
+  /// Adds what ends a sleep: connections, what silent ones say, and the time of the next look().
+  void add_to(SleepSet& set) const noexcept;
 
  private:
   struct Silent {

@@ -1,11 +1,11 @@
 #include "ch3_offload/windows.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <new>
 #include <string>
 #include <utility>
+
+#include "nic/waiter.h"
 
 namespace ch3_offload {
 namespace {
@@ -58,8 +58,7 @@ Result<std::unique_ptr<Windows>> Windows::create(TargetPort& port, std::size_t a
 
 /// What peers were granted of this process's memory, they may write to until they have said that they have.
 Windows::~Windows() {
-  while (!port_.close(kWindowInterface))
-    if (port_.progress() == 0) sched_yield();
+  work_until(port_, [this] { return port_.close(kWindowInterface); });
 }
 
 Status Windows::expose(std::span<std::byte> memory, Id& id) noexcept {

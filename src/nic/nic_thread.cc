@@ -1,7 +1,6 @@
 #include "nic/nic_thread.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -13,7 +12,6 @@
 
 #include "nic/placement.h"
 #include "rdma/cycle_clock.h"
-#include "rdma/monotonic_clock.h"
 #include "rdma/system_error.h"
 
 namespace ch3_offload {
@@ -52,7 +50,7 @@ Result<std::shared_ptr<NicThread>> NicThread::start(const WaitPolicy& wait) {
 NicThread::NicThread(const WaitPolicy& wait, FileDescriptor bell)
     : fencing_(wait.is_crowded() ? Fencing::kFull : fencing_of_threads()),
       bell_(std::move(bell)),
-      wait_(wait) {}
+      waiter_(wait) {}
 
 NicThread::~NicThread() {
   if (!thread_.joinable()) return;
@@ -94,7 +92,8 @@ void NicThread::offer(const Works& works) noexcept {
   offered_.store(&works, std::memory_order_release);
   ring();
   // Acquire, with the release in run(): the thread has done with what it ran before.
-  while (runs_.load(std::memory_order_acquire) != &works) sched_yield();
+  for (const Works* runs; (runs = runs_.load(std::memory_order_acquire)) != &works;)
+    runs_.wait(runs, std::memory_order_acquire);
 }
 
 /// After the store that the thread is to see.
@@ -107,75 +106,50 @@ bool NicThread::runs_here() const noexcept { return thread_here == this; }
 
 void NicThread::run() noexcept {
   thread_here = this;
-  std::uint64_t told_at = CycleClock::now();
-  bool is_told = true;
-  std::size_t happened = 0;  // Instead of a sleep.
-  wait_.begin();
+  waiter_.begin();
   while (!ends_.load(std::memory_order_relaxed)) {
     if (const Works* const offered = offered_.load(std::memory_order_acquire);
-        offered != runs_.load(std::memory_order_relaxed)) [[unlikely]]
+        offered != runs_.load(std::memory_order_relaxed)) [[unlikely]] {
       runs_.store(offered, std::memory_order_release);
-    if (std::exchange(happened, 0) + turn() > 0) {
-      wait_.found();
-      is_told = false;
-      if (const std::uint64_t now = CycleClock::now(); now - told_at > kCountersInterval) {
-        told_at = now;
-        tell_counters();
-      }
-      continue;
+      runs_.notify_all();
     }
-    if (!is_told) {
-      is_told = true;
-      tell_counters();
-    }
-    switch (wait_.next()) {
-      case WaitPolicy::Step::kPoll:
-      case WaitPolicy::Step::kLook: break;
-      case WaitPolicy::Step::kYield: sched_yield(); break;
-      case WaitPolicy::Step::kSleep: happened = sleep(); break;
-    }
+    waiter_.round(*this);
   }
 }
 
-/// A turn of all. Returns how many things happened.
+/// A turn of all. Tells their counters when there is nothing more to do, and now and then.
 std::size_t NicThread::turn() noexcept {
+  const std::span<NicWork* const> works = runs_.load(std::memory_order_relaxed)->all();
   std::size_t happened = 0;
-  for (NicWork* const work : runs_.load(std::memory_order_relaxed)->all()) happened += work->turn();
+  for (NicWork* const work : works) happened += work->turn();
+  if (happened == 0 && is_told_) return 0;
+  is_told_ = happened == 0;
+  const std::uint64_t now = CycleClock::now();
+  if (!is_told_ && now - told_at_ <= kCountersInterval) return happened;
+  told_at_ = now;
+  for (NicWork* const work : works) work->tell_counters();
   return happened;
 }
 
-void NicThread::tell_counters() noexcept {
-  for (NicWork* const work : runs_.load(std::memory_order_relaxed)->all()) work->tell_counters();
-}
-
-/// Sleeps until something wakes one of the works, or the bell rings. Does not if there is work: then it
-/// returns how many things happened.
-std::size_t NicThread::sleep() noexcept {
-  wait_.sleeps(monotonic_ns());
+/// Nothing is added or removed until the sleep is over.
+WaitPolicy::Step NicThread::arm() noexcept {
   const std::span<NicWork* const> works = runs_.load(std::memory_order_relaxed)->all();
   const auto refuses = std::ranges::find_if_not(works, [](NicWork* one) { return one->arm(); });
-  // Once more after arming: no wake-up is lost. Nothing is added or removed meanwhile.
-  const bool is_armed = refuses == works.end();
-  const std::size_t happened = is_armed ? turn() : 0;
-  if (is_armed && happened == 0) wait_for_bell();
+  if (refuses == works.end()) return WaitPolicy::Step::kSleep;
   std::for_each(works.begin(), refuses, [](NicWork* one) { one->disarm(); });
-  wait_.wakes(monotonic_ns());
-  return happened;
+  return WaitPolicy::Step::kPoll;
 }
 
-/// The bell stays readable from the change that it tells of until it is read here, behind the poll. So a
-/// change that run() has not seen ends the next poll at once.
-void NicThread::wait_for_bell() noexcept {
-  constexpr std::size_t kMostDescriptors = 128;
-  std::array<pollfd, kMostDescriptors> descriptors;
-  std::size_t count = 0;
-  descriptors[count++] = {bell_.get(), POLLIN, 0};
-  std::uint64_t due_ns = UINT64_MAX;
-  for (const NicWork* const work : runs_.load(std::memory_order_relaxed)->all()) {
-    count += work->descriptors(std::span(descriptors).subspan(count));
-    due_ns = std::min(due_ns, work->next_due_ns());
-  }
-  if (::poll(descriptors.data(), count, poll_ms(due_ns)) <= 0 || descriptors[0].revents == 0) return;
+void NicThread::disarm() noexcept {
+  for (NicWork* const work : runs_.load(std::memory_order_relaxed)->all()) work->disarm();
+}
+
+/// The bell stays readable from the change that it tells of until it is read here, behind the sleep. So a
+/// change that run() has not seen ends the next sleep at once.
+void NicThread::sleep(SleepSet& set) noexcept {
+  set.add(bell_.get());
+  for (const NicWork* const work : runs_.load(std::memory_order_relaxed)->all()) work->add_to(set);
+  if (!set.sleep()) return;
   std::uint64_t rings;
   [[maybe_unused]] const ssize_t drained = ::read(bell_.get(), &rings, sizeof rings);
 }

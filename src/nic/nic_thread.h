@@ -1,14 +1,12 @@
 // A thread of network processing in the client's process. It runs the works that its users have given to it:
 // engines, and the servers of their clients. MPI and Portals of one process share one thread.
 //
-// The thread polls while there is traffic, and sleeps when there is none (WaitPolicy, as a waiting client).
+// The thread polls while there is traffic, and sleeps when there is none (waiter.h, as a waiting client).
 // It takes no signal but those of faults, and holds no lock.
 //
 // Threads: each function says which.
 
 #pragma once
-
-#include <poll.h>
 
 #include <array>
 #include <atomic>
@@ -22,7 +20,7 @@
 
 #include "nic/fencing.h"
 #include "nic/processor_set.h"
-#include "nic/wait_policy.h"
+#include "nic/waiter.h"
 #include "rdma/file_descriptor.h"
 #include "rdma/status.h"
 
@@ -37,12 +35,8 @@ class NicWork {
   /// (rdma/shm/doorbell.h).
   virtual bool arm() noexcept = 0;
   virtual void disarm() noexcept = 0;
-  /// While it is armed: writes what ends the sleep to the begin of `room`, as far as there is room. Returns
-  /// how many entries these are.
-  virtual std::size_t descriptors(std::span<pollfd> room) const noexcept = 0;
-  /// While it is armed: nanoseconds until it has something to do that no descriptor tells of. UINT64_MAX:
-  /// never.
-  virtual std::uint64_t next_due_ns() const noexcept { return UINT64_MAX; }
+  /// While it is armed: adds what ends the sleep.
+  virtual void add_to(SleepSet& set) const noexcept = 0;
   /// Brings up to date what its client reads of it. Called before a sleep, and about once in a millisecond.
   virtual void tell_counters() noexcept {}
 
@@ -88,14 +82,20 @@ class NicThread {
 
   NicThread(const WaitPolicy& wait, FileDescriptor bell);
 
+  // By the thread. What Waiter calls, and the loop around it.
+
+  friend class Waiter;
+  std::size_t turn() noexcept;
+  WaitPolicy::Step arm() noexcept;
+  void disarm() noexcept;
+  void look() noexcept {}
+  void pause(WaitPolicy::Step step) noexcept { pause_alone(step); }
+  void sleep(SleepSet& set) noexcept;
+  void run() noexcept;
+
   Works& spare() noexcept { return works_[offered_.load(std::memory_order_relaxed) == &works_[0] ? 1 : 0]; }
   void offer(const Works& works) noexcept;
   void ring() noexcept;
-  void run() noexcept;
-  std::size_t turn() noexcept;
-  void tell_counters() noexcept;
-  std::size_t sleep() noexcept;
-  void wait_for_bell() noexcept;
 
   const Fencing fencing_;
   const FileDescriptor bell_;  ///< An eventfd: ends the thread's sleep.
@@ -105,7 +105,12 @@ class NicThread {
   std::array<Works, 2> works_;  ///< One is offered and constant. The other is changed, under changing_.
   std::atomic<const Works*> offered_{&works_[0]};  ///< What the thread is to run. Stored under changing_.
   std::atomic<const Works*> runs_{&works_[0]};     ///< What it runs. Stored by the thread.
-  WaitPolicy wait_;                                ///< The thread's.
+
+  // The thread's.
+  Waiter waiter_;
+  bool is_told_ = true;        ///< Nothing has happened since the counters were told.
+  std::uint64_t told_at_ = 0;  ///< When they were, by CycleClock.
+
   std::thread thread_;
 };
 

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -358,9 +357,8 @@ void ProcessDriver::check_processor() noexcept {
 }
 
 void ProcessDriver::wait_for_processor(std::uint32_t turns) noexcept {
-  if (turns < kTurnsBeforeYield) return;
-  sched_yield();
-  if (turns % 1024 == 0) check_processor();
+  await_processor(turns);
+  if (turns % 1024 == 1023) check_processor();
 }
 
 bool ProcessDriver::send_share(const NicdShare& share, const FileDescriptor& file) noexcept {

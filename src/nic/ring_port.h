@@ -23,6 +23,7 @@
 #include "nic/port.h"
 #include "nic/port_memory.h"
 #include "nic/shared_arena.h"
+#include "nic/waiter.h"
 
 namespace ch3_offload {
 
@@ -109,7 +110,7 @@ class RingPort : public Port, protected SharesMemory {
   bool reads_rubbish() noexcept;
 
   /// Called again and again while the client waits for an answer, or for room. `turns` counts.
-  virtual void wait_for_processor(std::uint32_t turns) noexcept = 0;
+  virtual void wait_for_processor(std::uint32_t turns) noexcept { await_processor(turns); }
 
  private:
   /// What the client has named. Its name is stale once it is finished.

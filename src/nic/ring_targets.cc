@@ -1,7 +1,5 @@
 #include "nic/ring_targets.h"
 
-#include <sched.h>
-
 #include <atomic>
 #include <cstring>
 #include <utility>
@@ -43,10 +41,6 @@ RingTargets::RingTargets(PortMemory& memory, ShortSource short_source) noexcept
 
 void RingTargets::wake_processor() noexcept {
   PortMemory::ring(words_.nic_sleeps, memory_.nic_bell(), counters_.client.bells_rung);
-}
-
-void RingTargets::wait_for_processor(std::uint32_t turns) noexcept {
-  if (turns >= kTurnsBeforeYield) sched_yield();
 }
 
 void RingTargets::give(const TargetCommandRecord& command, std::span<const std::byte> more) noexcept {

@@ -15,12 +15,9 @@
 #include "nic/port_memory.h"
 #include "nic/target_port.h"
 #include "nic/target_records.h"
+#include "nic/waiter.h"
 
 namespace ch3_offload {
-
-/// How often a client looks for an answer before it yields its core. A processor that runs on another core
-/// answers within some hundred nanoseconds.
-inline constexpr std::uint32_t kTurnsBeforeYield = 200;
 
 class RingTargets : public TargetPort {
  public:
@@ -71,8 +68,8 @@ class RingTargets : public TargetPort {
   const RingCounters& ring_counters() const noexcept { return counters_; }
 
  protected:
-  /// Called again and again while the client waits for an answer, or for room. `turns` counts.
-  virtual void wait_for_processor(std::uint32_t turns) noexcept;
+  /// As RingPort's.
+  virtual void wait_for_processor(std::uint32_t turns) noexcept { await_processor(turns); }
 
  private:
   struct Answer {

@@ -16,6 +16,7 @@
 #include "nic/port_memory.h"
 #include "nic/target_addresses.h"
 #include "nic/target_records.h"
+#include "nic/waiter.h"
 
 namespace ch3_offload {
 
@@ -34,10 +35,12 @@ class TargetServer {
   /// "The sleep rule".
   bool arm() noexcept;
   void disarm() noexcept;
-  /// What a sleep has to look at beside the engine's providers. -1: nothing.
-  int bell() const noexcept { return memory_.nic_bell().sleeper; }
-  int book_descriptor() const noexcept { return targets_.book_descriptor(); }
-  std::uint64_t next_due_ns() const noexcept { return targets_.next_due_ns(); }
+  /// What ends a sleep, beside the engine's providers.
+  void add_to(SleepSet& set) const noexcept {
+    set.add(memory_.nic_bell().sleeper);
+    set.add(targets_.book_descriptor());
+    set.end_after(targets_.next_due_ns());
+  }
 
   bool is_refused() const noexcept { return is_refused_; }
   /// Whether a command waits in the ring.

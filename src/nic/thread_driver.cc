@@ -1,7 +1,5 @@
 #include "nic/thread_driver.h"
 
-#include <sched.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <new>
@@ -21,11 +19,6 @@ Result<PortMemory> make_memory(Fencing fencing) {
   std::fputs("ch3:offload: the ring of commands holds rubbish: this process's memory was overwritten\n",
              stderr);
   std::abort();
-}
-
-/// Writes an entry of poll(2), if there is room. -1 is passed over there.
-void put_descriptor(std::span<pollfd> room, std::size_t& count, int descriptor) noexcept {
-  if (count < room.size()) room[count++] = {descriptor, POLLIN, 0};
 }
 
 }  // namespace
@@ -56,10 +49,6 @@ std::optional<Error> ThreadDriver::start() {
 void ThreadDriver::stop() noexcept {
   detach_targets();
   thread_->remove(work_);
-}
-
-void ThreadDriver::wait_for_processor(std::uint32_t turns) noexcept {
-  if (turns >= kTurnsBeforeYield) sched_yield();
 }
 
 Result<TargetPort*> ThreadDriver::attach_targets(ProcessBook& book) {
@@ -102,25 +91,15 @@ void ThreadDriver::EngineWork::disarm() noexcept {
   if (!is_blocked) port.disarm();
 }
 
-std::size_t ThreadDriver::EngineWork::descriptors(std::span<pollfd> room) const noexcept {
-  std::size_t count = 0;
-  put_descriptor(room, count, memory.nic_bell().sleeper);
-  if (is_blocked) return count;
-  for (const int descriptor : port.descriptors()) put_descriptor(room, count, descriptor);
-  return count;
+void ThreadDriver::EngineWork::add_to(SleepSet& set) const noexcept {
+  set.add(memory.nic_bell().sleeper);
+  if (!is_blocked) set.add(port.descriptors());
 }
 
 std::size_t ThreadDriver::SecondClient::turn() noexcept {
   if (server.is_refused()) [[unlikely]]
     end_for_rubbish();
   return server.turn();
-}
-
-std::size_t ThreadDriver::SecondClient::descriptors(std::span<pollfd> room) const noexcept {
-  std::size_t count = 0;
-  put_descriptor(room, count, server.bell());
-  put_descriptor(room, count, server.book_descriptor());
-  return count;
 }
 
 }  // namespace ch3_offload

@@ -66,7 +66,7 @@ class ThreadDriver final : public RingPort {
     std::size_t turn() noexcept override;
     bool arm() noexcept override;
     void disarm() noexcept override;
-    std::size_t descriptors(std::span<pollfd> room) const noexcept override;
+    void add_to(SleepSet& set) const noexcept override;
     void tell_counters() noexcept override { server.tell_counters(); }
 
     PortMemory& memory;
@@ -81,16 +81,13 @@ class ThreadDriver final : public RingPort {
     std::size_t turn() noexcept override;
     bool arm() noexcept override { return server.arm(); }
     void disarm() noexcept override { server.disarm(); }
-    std::size_t descriptors(std::span<pollfd> room) const noexcept override;
-    std::uint64_t next_due_ns() const noexcept override { return server.next_due_ns(); }
+    void add_to(SleepSet& set) const noexcept override { server.add_to(set); }
 
     PortMemory memory;
     HostTargets targets;
     TargetServer server;
     RingTargets port;
   };
-
-  void wait_for_processor(std::uint32_t turns) noexcept override;
 
   const std::shared_ptr<NicThread> thread_;
   const std::unique_ptr<PortMemory> memory_;

@@ -172,7 +172,8 @@ bool WaitPolicy::others_need_the_core(std::uint64_t now_ns) noexcept {
   return static_cast<double>(used_ns) > (spare_cores_ + kHalfACore) * static_cast<double>(passed_ns);
 }
 
-void WaitPolicy::wakes(std::uint64_t now_ns) noexcept {
+void WaitPolicy::wakes() noexcept {
+  const std::uint64_t now_ns = clocks_.now_ns();
   const std::uint64_t slept_ns = now_ns - slept_at_ns_;
   if (is_crowded_ && turns_ >= kFewestTurns && slept_ns < kShortSleepNs && turns_were_idle()) doubt(now_ns);
   Spin& its = spin();

@@ -59,9 +59,9 @@ class WaitPolicy {
   /// Polling found nothing: returns what to do now. Without yields it reads the clock every few calls only.
   Step next() noexcept;
 
-  /// Sleeping begins and ends at these times. REQUIRES: next() said so.
-  void sleeps(std::uint64_t now_ns) noexcept { slept_at_ns_ = now_ns; }
-  void wakes(std::uint64_t now_ns) noexcept;
+  /// Sleeping begins and ends now. REQUIRES: next() said so.
+  void sleeps() noexcept { slept_at_ns_ = clocks_.now_ns(); }
+  void wakes() noexcept;
 
   /// Polling found something: the time starts anew.
   void found() noexcept;
@@ -92,10 +92,11 @@ class WaitPolicy {
   bool turns_were_idle() noexcept;
   bool others_need_the_core(std::uint64_t now_ns) noexcept;
 
-  const Clocks clocks_;
-  const bool is_crowded_;
-  const bool may_part_;       ///< There are cores to part to.
-  const double spare_cores_;  ///< What other threads of this process may use beside this one's core.
+  // Constant.
+  Clocks clocks_;
+  bool is_crowded_;
+  bool may_part_;       ///< There are cores to part to.
+  double spare_cores_;  ///< What other threads of this process may use beside this one's core.
   Spin spin_;
   Spin wary_spin_;
 

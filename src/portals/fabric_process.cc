@@ -1,6 +1,5 @@
 #include "portals/fabric_process.h"
 
-#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include "ch3_offload/nicd_hello.h"
 #include "ch3_offload/node_settings.h"
 #include "ch3_offload/process_thread.h"
+#include "nic/waiter.h"
 #include "rdma/monotonic_clock.h"
 
 namespace ch3_offload::portals {
@@ -196,10 +196,10 @@ void FabricProcess::drain() noexcept {
   const std::uint64_t begin_ns = monotonic_ns();
   const std::uint64_t most_ns =
       1'000'000'000 * static_cast<std::uint64_t>(environment_.config.peer_timeout_s);
-  while (!port_->idle() && elapsed_ns(monotonic_ns(), begin_ns) < most_ns) {
-    if (port_->progress() == 0) sched_yield();
+  work_until(*port_, [&] {
     say_news();
-  }
+    return port_->idle() || elapsed_ns(monotonic_ns(), begin_ns) >= most_ns;
+  });
 }
 
 FabricProcess::~FabricProcess() {

@@ -1,12 +1,11 @@
 #include "portals/library.h"
 
-#include <poll.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cstdio>
 
 namespace ch3_offload::portals {
@@ -96,12 +95,7 @@ void Library::release_interface(Lock& lock, Interface& interface) noexcept {
   wake();
   // A transfer that a peer or a device carries out cannot be revoked: its memory is in use until it has
   // ended.
-  while (!port().close(interface.number())) {
-    if (work() > 0) continue;
-    lock.unlock();
-    sched_yield();
-    lock.lock();
-  }
+  while (!port().close(interface.number())) work_and_yield(lock);
   interface.end();
   left_.notify_all();
   const auto is_open = [](const std::atomic<Interface*>& one) {
@@ -141,61 +135,54 @@ std::size_t Library::work() noexcept {
   return happened;
 }
 
+void Library::work_and_yield(Lock& lock) noexcept {
+  if (work() > 0) return;
+  lock.unlock();
+  sched_yield();
+  lock.lock();
+}
+
 void Library::wake() noexcept {
   if (sleepers_ == 0) return;
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(wake_descriptor_.get(), &one, sizeof one);
 }
 
-WaitPolicy& Library::policy_of_this_thread() noexcept {
+Waiter& Library::waiter_of_this_thread() noexcept {
   // Of the process that there was when this thread waited last: another one may wait in another way.
-  thread_local std::optional<WaitPolicy> policy;
+  thread_local std::optional<Waiter> waiter;
   thread_local std::uint64_t made_for = 0;
   if (made_for != processes_made_) {
-    policy.emplace(process_->wait_policy());
+    waiter.emplace(process_->wait_policy());
     made_for = processes_made_;
   }
-  return *policy;
+  return *waiter;
 }
 
-Library::Wait::Wait(Library& library, ptl_time_t timeout) noexcept
+Library::Wait::Wait(Library& library, Lock& lock, ptl_time_t timeout) noexcept
     : library_(library),
-      policy_(library.policy_of_this_thread()),
+      lock_(lock),
+      waiter_(library.waiter_of_this_thread()),
       deadline_ns_(timeout == PTL_TIME_FOREVER ? kNoDeadline
-                                               : monotonic_ns() + std::uint64_t{timeout} * 1'000'000) {
+                                               : monotonic_ns() + std::uint64_t{timeout} * 1'000'000),
+      is_said_(library.works_alone()) {
   ++library_.waiters_;
-  policy_.begin();
+  waiter_.begin();
 }
 
 Library::Wait::~Wait() {
   if (--library_.waiters_ == 0) library_.left_.notify_all();
 }
 
-bool Library::arm() noexcept {
-  if (sleepers_ == 0 && !port().arm()) return false;
-  if (work() == 0) return true;
-  disarm();
-  return false;
-}
-
-void Library::disarm() noexcept {
-  if (sleepers_ == 0) port().disarm();
-}
-
-std::size_t Library::enter_sleep(std::span<pollfd> room) noexcept {
-  std::size_t count = 0;
-  const auto add = [&](int descriptor) {
-    if (count < room.size()) room[count++] = {descriptor, POLLIN, 0};
-  };
-  add(wake_descriptor_.get());
-  for (const int descriptor : port().descriptors()) add(descriptor);
+void Library::enter_sleep(SleepSet& set) noexcept {
+  set.add(wake_descriptor_.get());
+  set.add(port().descriptors());
+  set.end_after(port().next_due_ns());
   ++sleepers_;
-  return count;
 }
 
 void Library::leave_sleep() noexcept {
   if (--sleepers_ > 0) return wake();
-  port().disarm();
   std::uint64_t wakes;
   [[maybe_unused]] const ssize_t drained = read(wake_descriptor_.get(), &wakes, sizeof wakes);
   left_.notify_all();
@@ -208,17 +195,23 @@ std::size_t Library::work_for_other() noexcept {
   return !locked || process_ == nullptr ? 0 : work();
 }
 
-std::optional<CallDriven::Sleep> Library::begin_sleep(std::span<pollfd> room) noexcept {
-  if (!fork_mark_.is_owner()) return Sleep{};
+bool Library::begin_sleep(SleepSet& set) noexcept {
+  if (!fork_mark_.is_owner()) return true;
   const Lock locked(mutex_, std::try_to_lock);
-  if (!locked || process_ == nullptr || is_ending_ || !arm()) return {};
-  return Sleep{enter_sleep(room), port().next_due_ns()};
+  if (!locked || process_ == nullptr || is_ending_ || !arm()) return false;
+  const bool may_sleep = work() == 0;  // "The sleep rule": its caller's last look may find the lock taken.
+  if (may_sleep)
+    enter_sleep(set);
+  else
+    disarm();
+  return may_sleep;
 }
 
 void Library::end_sleep() noexcept {
   if (!fork_mark_.is_owner()) return;
   const Lock locked = lock();
   leave_sleep();
+  disarm();
 }
 
 bool Library::may_await_answers() noexcept {
@@ -228,28 +221,19 @@ bool Library::may_await_answers() noexcept {
   });
 }
 
-int Library::Wait::sleep_ms(std::uint64_t now_ns) const noexcept {
-  std::uint64_t left_ns = library_.port().next_due_ns();
-  if (deadline_ns_ != kNoDeadline) left_ns = std::min(left_ns, elapsed_ns(deadline_ns_, now_ns));
-  if (may_say()) left_ns = std::min(left_ns, kLongNs - elapsed_ns(now_ns, first_sleep_ns_));
-  return poll_ms(left_ns);
-}
-
-void Library::Wait::sleep(Lock& lock) noexcept {
-  std::array<pollfd, 16> descriptors;
-  const std::size_t count = library_.enter_sleep(descriptors);
+void Library::Wait::sleep(SleepSet& set) noexcept {
+  library_.enter_sleep(set);
   const std::uint64_t now_ns = monotonic_ns();
   if (first_sleep_ns_ == 0) first_sleep_ns_ = now_ns;
-  if (may_say() && elapsed_ns(now_ns, first_sleep_ns_) >= kLongNs) {
+  if (!is_said_ && elapsed_ns(now_ns, first_sleep_ns_) >= kLongNs) {
     is_said_ = true;
     if (library_.may_await_answers()) library_.process().waits_for_long();
   }
-  const int longest_ms = sleep_ms(now_ns);
-  policy_.sleeps(now_ns);
-  lock.unlock();
-  poll(descriptors.data(), count, longest_ms);
-  lock.lock();
-  policy_.wakes(monotonic_ns());
+  if (deadline_ns_ != kNoDeadline) set.end_after(elapsed_ns(deadline_ns_, now_ns));
+  if (!is_said_) set.end_after(kLongNs - elapsed_ns(now_ns, first_sleep_ns_));
+  lock_.unlock();
+  static_cast<void>(set.sleep());
+  lock_.lock();
   library_.leave_sleep();
 }
 

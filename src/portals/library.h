@@ -15,9 +15,6 @@
 
 #pragma once
 
-#include <poll.h>
-#include <sched.h>
-
 #include <array>
 #include <atomic>
 #include <condition_variable>
@@ -30,6 +27,7 @@
 
 #include "ch3_offload/call_driven.h"
 #include "dme/fork_mark.h"
+#include "nic/waiter.h"
 #include "portals/interface.h"
 #include "portals/portals_process.h"
 #include "rdma/file_descriptor.h"
@@ -80,6 +78,9 @@ class Library final : private CallDriven {
   TargetPort& port() noexcept { return process_->port(); }
   /// Lets the port work. Returns how many things happened.
   std::size_t work() noexcept;
+  /// As work(), for whoever asks the port again and again. If nothing happened, it gives the lock and the
+  /// core away.
+  void work_and_yield(Lock& lock) noexcept;
   /// Something has changed that sleepers may wait for, and that the port does not tell of.
   void changed() noexcept {
     if (!works_alone()) wake();
@@ -103,25 +104,28 @@ class Library final : private CallDriven {
  private:
   /// One thread's waiting: what of it does not depend on the condition.
   class Wait;
+  template <class Condition>
+  class WaitFor;
 
   Library() = default;
   void end_process(Lock& lock) noexcept;
   std::size_t work_for_other() noexcept override;
-  std::optional<Sleep> begin_sleep(std::span<pollfd> room) noexcept override;
+  bool begin_sleep(SleepSet& set) noexcept override;
   void end_sleep() noexcept override;
 
   // Sleeping, under the lock. arm() returns false if there is something to do instead. Else disarm() must
-  // follow, or enter_sleep() and then leave_sleep().
+  // follow; between them may be enter_sleep(), which adds what ends the sleep, and leave_sleep().
 
-  bool arm() noexcept;
-  void disarm() noexcept;
-  /// Writes what ends the sleep to the begin of `room`. Returns how many entries these are.
-  std::size_t enter_sleep(std::span<pollfd> room) noexcept;
+  bool arm() noexcept { return sleepers_ > 0 || port().arm(); }
+  void disarm() noexcept {
+    if (sleepers_ == 0) port().disarm();
+  }
+  void enter_sleep(SleepSet& set) noexcept;
   void leave_sleep() noexcept;
   /// Whether operations of this process may be under way: they have a memory descriptor. Under the lock.
   bool may_await_answers() noexcept;
   static int code_of(const Error& error) noexcept;
-  WaitPolicy& policy_of_this_thread() noexcept;
+  Waiter& waiter_of_this_thread() noexcept;
 
   const ForkMark fork_mark_;
   std::mutex mutex_;
@@ -140,20 +144,28 @@ class Library final : private CallDriven {
   std::condition_variable left_;  ///< A sleeper or a waiter has left; an interface or process_ has ended.
 };
 
-/// Registers the thread as a waiter for its life. Under the lock, all of it.
+/// Registers the thread as a waiter for its life. Under the lock, all of it. What Waiter calls is public.
 class Library::Wait {
  public:
-  Wait(Library& library, ptl_time_t timeout) noexcept;
+  using Step = WaitPolicy::Step;
+
+  Wait(Library& library, Lock& lock, ptl_time_t timeout) noexcept;
   ~Wait();
   Wait(const Wait&) = delete;
   Wait& operator=(const Wait&) = delete;
 
+  Waiter& waiter() noexcept { return waiter_; }
   bool is_over() const noexcept { return deadline_ns_ != kNoDeadline && monotonic_ns() >= deadline_ns_; }
-  WaitPolicy::Step next() noexcept { return policy_.next(); }
-  void found() noexcept { policy_.found(); }
 
-  /// After Library::arm(). Gives the lock up meanwhile.
-  void sleep(Lock& lock) noexcept;
+  Step arm() noexcept { return library_.arm() ? Step::kSleep : Step::kPoll; }
+  void disarm() noexcept { library_.disarm(); }
+  void look() noexcept { library_.process().look(); }
+  /// Gives the lock up meanwhile.
+  void sleep(SleepSet& set) noexcept;
+
+ protected:
+  Library& library_;
+  Lock& lock_;
 
  private:
   static constexpr std::uint64_t kNoDeadline = UINT64_MAX;
@@ -161,50 +173,46 @@ class Library::Wait {
   /// So long a wait is said, if the port works in calls only: it may be for ever.
   static constexpr std::uint64_t kLongNs = 2'000'000'000;
 
-  int sleep_ms(std::uint64_t now_ns) const noexcept;
-  bool may_say() const noexcept { return !is_said_ && !library_.works_alone(); }
-
-  Library& library_;
-  WaitPolicy& policy_;
+  Waiter& waiter_;
   const std::uint64_t deadline_ns_;
   std::uint64_t first_sleep_ns_ = 0;  ///< 0: there was none.
-  bool is_said_ = false;              ///< That it is long.
+  bool is_said_;                      ///< That it is long, or it need not be.
+};
+
+template <class Condition>
+class Library::WaitFor final : public Wait {
+ public:
+  WaitFor(Library& library, Lock& lock, ptl_time_t timeout, Condition& condition) noexcept
+      : Wait(library, lock, timeout), condition_(condition), looks_(library.works_alone() ? 32 : 0) {}
+
+  std::size_t turn() noexcept { return library_.work() + (condition_.may_be_met() ? 1 : 0); }
+  /// Gives the lock up meanwhile.
+  void pause(Step step) noexcept {
+    lock_.unlock();
+    pause_alone(step);
+    for (int i = 0; i < looks_ && !condition_.may_be_met(); ++i) {
+    }
+    lock_.lock();
+  }
+
+ private:
+  Condition& condition_;
+  const int looks_;  ///< Without the lock, in a pause. None if the port works in calls only.
 };
 
 template <class Condition>
 int Library::wait(Lock& lock, Condition& condition, ptl_time_t timeout, int when_over) noexcept {
-  // Looks without the lock between two looks with it. If the port needs calls, it is called each time.
-  const int looks = works_alone() ? 32 : 0;
-  if (is_aborted()) return PTL_ABORTED;
-  if (const std::optional<int> met = condition.take()) return *met;
-  std::optional<Wait> waiting;
+  std::optional<WaitFor<Condition>> waiting;
   for (;;) {
+    if (is_aborted()) return PTL_ABORTED;
+    if (const std::optional<int> met = condition.take()) return *met;
     const bool has_worked = work() > 0;
     if (const std::optional<int> met = condition.take()) return *met;
     if (timeout == 0) return when_over;
-    if (!waiting) waiting.emplace(*this, timeout);
-    if (has_worked) waiting->found();
+    if (!waiting) waiting.emplace(*this, lock, timeout, condition);
+    if (has_worked) waiting->waiter().found();
     if (waiting->is_over()) return when_over;
-    const WaitPolicy::Step step = waiting->next();
-    if (step == WaitPolicy::Step::kSleep) {
-      if (arm()) {
-        if (condition.may_be_met()) {
-          disarm();
-        } else {
-          waiting->sleep(lock);
-        }
-      }
-    } else if (step == WaitPolicy::Step::kLook) {
-      process().look();
-    } else {
-      lock.unlock();
-      if (step == WaitPolicy::Step::kYield) sched_yield();
-      for (int i = 0; i < looks && !condition.may_be_met(); ++i) {
-      }
-      lock.lock();
-    }
-    if (is_aborted()) return PTL_ABORTED;
-    if (const std::optional<int> met = condition.take()) return *met;
+    waiting->waiter().rest(*waiting);
   }
 }
 

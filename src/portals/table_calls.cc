@@ -1,7 +1,5 @@
 // portals4.h: indices of the portal table.
 
-#include <sched.h>
-
 #include "portals/call.h"
 
 using namespace ch3_offload;
@@ -53,10 +51,7 @@ int PtlPTDisable(ptl_handle_ni_t ni_handle, ptl_pt_index_t pt_index) {
     // Another thread may free the table, or close the interface, while this one lets others work.
     while (interface.is_open() && interface.handle() == ni_handle && interface.has_table(pt_index)) {
       if (library.port().disable_table(interface.number(), pt_index)) return PTL_OK;
-      if (library.work() > 0) continue;
-      lock.unlock();
-      sched_yield();
-      lock.lock();
+      library.work_and_yield(lock);
     }
     return PTL_ARG_INVALID;
   });

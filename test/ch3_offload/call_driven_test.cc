@@ -31,12 +31,12 @@ class FakeClient final : public CallDriven {
     --to_do;
     return 1;
   }
-  std::optional<Sleep> begin_sleep(std::span<pollfd> room) noexcept override {
-    if (to_do > 0) return {};
+  bool begin_sleep(SleepSet& set) noexcept override {
+    if (to_do > 0) return false;
     ++sleepers;
-    if (room.empty()) return Sleep{0, due_ns};
-    room[0] = {bell.get(), POLLIN, 0};
-    return Sleep{1, due_ns};
+    set.add(bell.get());
+    set.end_after(due_ns);
+    return true;
   }
   void end_sleep() noexcept override { --sleepers; }
   void ring() {
@@ -129,11 +129,25 @@ TEST_P(CallDrivenTest, ANestedWaitLeavesNoSleeper) {
   set_call_driven(client);
   channel->wait_begin();
   ASSERT_EQ(next_step(), Step::kSleep);
+  channel->sleep(0);  // Takes the wake-up that the client's coming was.
   ASSERT_EQ(next_step(), Step::kSleep);
   EXPECT_EQ(client.sleepers, 1);
   channel->awake();
+  channel->sleep(-1);  // The outer wait's. Returns.
   channel->awake();
   EXPECT_EQ(client.sleepers, 0);
+}
+
+TEST_P(CallDrivenTest, ANestedWaitThatMayNotSleepKeepsTheOuterOneAwake) {
+  set_call_driven(client);
+  channel->wait_begin();
+  ASSERT_EQ(next_step(), Step::kSleep);
+  channel->sleep(0);  // As above.
+  client.to_do = 1;
+  ASSERT_NE(channel->next_step(), Step::kSleep);
+  EXPECT_EQ(client.sleepers, 0);
+  channel->sleep(-1);  // The outer wait's. Returns.
+  channel->awake();
 }
 
 TEST_P(CallDrivenTest, EndsASleepWhenItIsDue) {

@@ -45,11 +45,12 @@ class NicdNewcomersTest : public testing::Test {
     char byte;
     return ::recv(socket.get(), &byte, 1, MSG_DONTWAIT) == 0;
   }
-  std::size_t descriptors() const {
-    std::vector<pollfd> all;
-    newcomers_.add_descriptors(all);
-    return all.size();
+  SleepSet set() const {
+    SleepSet set;
+    newcomers_.add_to(set);
+    return set;
   }
+  std::size_t descriptors() const { return set().size(); }
 
   const std::string name_ = "ch3-offload-newcomers-test." + std::to_string(::getpid());
   NicdNewcomers newcomers_{std::move(listen_as_nicd(name_).value())};
@@ -68,12 +69,12 @@ TEST_F(NicdNewcomersTest, WhoSaysHelloIsAdmitted) {
 TEST_F(NicdNewcomersTest, WhoIsSilentForTooLongIsClosed) {
   const FileDescriptor silent = connect();
   look(1);
-  EXPECT_NE(newcomers_.next_due_ns(), UINT64_MAX);
+  EXPECT_NE(set().due_ns(), UINT64_MAX);
   look(1 + NicdNewcomers::kSilenceNs);
   EXPECT_FALSE(is_closed(silent));
   look(2 + NicdNewcomers::kSilenceNs);
   EXPECT_TRUE(is_closed(silent));
-  EXPECT_EQ(newcomers_.next_due_ns(), UINT64_MAX);
+  EXPECT_EQ(set().due_ns(), UINT64_MAX);
 }
 
 /// A client comes behind silent connections, and is not kept waiting by them.
@@ -108,7 +109,7 @@ TEST_F(NicdNewcomersTest, WithoutADescriptorTheListenerIsSetAside) {
   }
   EXPECT_TRUE(admitted_.empty());
   EXPECT_EQ(descriptors(), 0U);
-  EXPECT_EQ(newcomers_.next_due_ns(), NicdNewcomers::kAsideNs);
+  EXPECT_EQ(set().due_ns(), NicdNewcomers::kAsideNs);
   look(NicdNewcomers::kAsideNs);
   EXPECT_TRUE(admitted_.empty());
   look(1 + NicdNewcomers::kAsideNs);

@@ -15,18 +15,10 @@
 #include <vector>
 
 #include "ch3_offload/channel.h"
-#include "rdma/monotonic_clock.h"
+#include "nic/short_wait.h"
 
 namespace ch3_offload {
 namespace {
-
-WaitPolicy short_wait() {
-  return {0,
-          2,
-          {2, 2},
-          {[]() noexcept { return monotonic_ns(); }, []() noexcept { return std::uint64_t{0}; },
-           []() noexcept { return std::uint64_t{0}; }}};
-}
 
 std::shared_ptr<NicThread> take() {
   Result<std::shared_ptr<NicThread>> found = find_or_start_process_thread(short_wait());

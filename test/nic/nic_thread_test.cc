@@ -3,7 +3,6 @@
 #include "nic/nic_thread.h"
 
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -13,8 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "nic/short_wait.h"
 #include "rdma/file_descriptor.h"
-#include "rdma/monotonic_clock.h"
 
 namespace ch3_offload {
 namespace {
@@ -46,12 +45,7 @@ class CountingWork final : public NicWork {
     static_cast<void>(!read(bell.get(), &rings, sizeof rings));
     ++slept;
   }
-  std::size_t descriptors(std::span<pollfd> room) const noexcept override {
-    if (room.empty()) return 0;
-    room[0] = {bell.get(), POLLIN, 0};
-    return 1;
-  }
-  std::uint64_t next_due_ns() const noexcept override { return due_ns; }
+  void add_to(SleepSet& set) const noexcept override { set.add(bell.get()); }
   void tell_counters() noexcept override { told = turns.load(); }
 
   void ring() {
@@ -61,7 +55,6 @@ class CountingWork final : public NicWork {
 
   const FileDescriptor bell{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   std::atomic<std::uint64_t> turns{0}, to_do{0}, slept{0}, refused{0}, told{0};
-  std::atomic<std::uint64_t> due_ns{UINT64_MAX};
   std::atomic<bool> refuses{false}, is_armed{false};
   std::atomic<std::thread::id> runs_in;
 };
@@ -70,11 +63,7 @@ class NicThreadTest : public testing::Test {
  protected:
   /// Sleeps as soon as there is nothing to do.
   NicThreadTest() {
-    const WaitPolicy wait(
-        0, 2, {2, 2},
-        {[]() noexcept { return monotonic_ns(); }, []() noexcept { return std::uint64_t{0}; },
-         []() noexcept { return std::uint64_t{0}; }});
-    Result<std::shared_ptr<NicThread>> started = NicThread::start(wait);
+    Result<std::shared_ptr<NicThread>> started = NicThread::start(short_wait());
     EXPECT_TRUE(started.ok());
     thread_ = started.value();
   }
@@ -145,16 +134,6 @@ TEST_F(NicThreadTest, TheBellOfEachWorkEndsItsSleep) {
     ASSERT_TRUE(until([&] { return one.to_do == 0 && one.slept > slept; }));
   }
   for (CountingWork& one : works) thread_->remove(one);
-}
-
-TEST_F(NicThreadTest, ASleepEndsWhenAWorkIsDue) {
-  CountingWork quiet, due;
-  ASSERT_FALSE(thread_->add(quiet).has_value());
-  due.due_ns = 1'000'000;
-  ASSERT_FALSE(thread_->add(due).has_value());
-  EXPECT_TRUE(until([&] { return due.slept >= 3; }));
-  thread_->remove(due);
-  thread_->remove(quiet);
 }
 
 /// The second work has something to do: the first one is not left armed, and nobody sleeps.

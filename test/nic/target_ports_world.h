@@ -26,11 +26,11 @@
 #include "nic/host_targets.h"
 #include "nic/other_memory.h"
 #include "nic/ring_targets.h"
+#include "nic/short_wait.h"
 #include "nic/target_driver.h"
 #include "nic/target_server.h"
 #include "nic/thread_driver.h"
 #include "rdma/fake_provider.h"
-#include "rdma/monotonic_clock.h"
 #include "rdma/shm/shm_world.h"
 
 namespace ch3_offload {
@@ -120,11 +120,7 @@ class ThreadSide final : public TargetSide {
  public:
   ThreadSide(Provider& provider, const EngineConfig& config) {
     Provider* const providers[] = {&provider};
-    const WaitPolicy wait(
-        0, 2, {2, 2},
-        {[]() noexcept { return monotonic_ns(); }, []() noexcept { return std::uint64_t{0}; },
-         []() noexcept { return std::uint64_t{0}; }});
-    Result<std::shared_ptr<NicThread>> thread = NicThread::start(wait);
+    Result<std::shared_ptr<NicThread>> thread = NicThread::start(short_wait());
     EXPECT_TRUE(thread.ok());
     auto made = ThreadDriver::create(config, providers, thread.value());
     EXPECT_TRUE(made.ok());

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "engine/payload_buffer.h"
-#include "rdma/monotonic_clock.h"
+#include "nic/short_wait.h"
 #include "rdma/shm/shm_world.h"
 
 namespace ch3_offload {
@@ -42,12 +42,8 @@ class ThreadDriverTest : public testing::TestWithParam<bool> {
       config.self = PeerId{i};
       config.senders = 2;
       Provider* const providers[] = {&world_.at(PeerId{i})};
-      const WaitPolicy wait(
-          0, 2, {2, 2},
-          {[]() noexcept { return monotonic_ns(); }, []() noexcept { return std::uint64_t{0}; },
-           []() noexcept { return std::uint64_t{0}; }});
       const bool is_shared = i > 0 && GetParam();
-      Result<std::shared_ptr<NicThread>> thread = is_shared ? threads_[0] : NicThread::start(wait);
+      Result<std::shared_ptr<NicThread>> thread = is_shared ? threads_[0] : NicThread::start(short_wait());
       ASSERT_TRUE(thread.ok());
       threads_[i] = thread.value();
       auto driver = ThreadDriver::create(config, providers, thread.value());

@@ -71,9 +71,9 @@ class Waiting : public testing::Test {
   /// In a wait of its own.
   void sleep_for(WaitPolicy& policy, std::uint64_t length_ns) {
     policy.begin();
-    policy.sleeps(clock_ns);
+    policy.sleeps();
     pass(length_ns);
-    policy.wakes(clock_ns);
+    policy.wakes();
   }
 
   /// A wait whose message is there after the first turn.
@@ -185,9 +185,9 @@ TEST_F(Waiting, AWaitCutIntoManySleepsCountsOnce) {
   const std::uint64_t first = roomy.spin_ns();
   roomy.begin();
   for (int i = 0; i < 20; ++i) {
-    roomy.sleeps(clock_ns);
+    roomy.sleeps();
     pass(100 * kMillisecond);
-    roomy.wakes(clock_ns);
+    roomy.wakes();
     EXPECT_LT(poll_out(roomy), first / 100) << "it does not poll in full after each";
   }
   EXPECT_EQ(roomy.spin_ns(), first / 2);
@@ -240,9 +240,9 @@ TEST_F(Waiting, EveryoneOnTheCoreHasHadSomeTurnsBeforeItSleeps) {
 TEST_F(Waiting, AfterALongSleepItHardlyPollsAgain) {
   WaitPolicy crowded = policy(-1, 8, 2);
   (void)spin_out(crowded);
-  crowded.sleeps(clock_ns);
+  crowded.sleeps();
   pass(kMillisecond);
-  crowded.wakes(clock_ns);
+  crowded.wakes();
   EXPECT_LT(poll_out(crowded), 10 * kMicrosecond);
 }
 
@@ -328,9 +328,9 @@ TEST_F(Waiting, TurnsThatNobodyTakesEndTheGivingAway) {
   for (int i = 0; i < 100; ++i) {
     (void)spin_out(crowded);
     waits_with_turns += yields_ != 0;
-    crowded.sleeps(clock_ns);
+    crowded.sleeps();
     pass(20 * kMicrosecond);
-    crowded.wakes(clock_ns);
+    crowded.wakes();
   }
   EXPECT_LT(waits_with_turns, 10U);
 }
@@ -340,9 +340,9 @@ TEST_F(Waiting, TurnsThatOthersTakeMayEndInShortSleeps) {
   for (int i = 0; i < 100; ++i) {
     (void)spin_out(crowded);
     EXPECT_NE(yields_, 0U);
-    crowded.sleeps(clock_ns);
+    crowded.sleeps();
     pass(20 * kMicrosecond);
-    crowded.wakes(clock_ns);
+    crowded.wakes();
   }
 }
 
@@ -352,9 +352,9 @@ TEST_F(Waiting, AloneOnACoreItMayWaitLongForThoseOnOthers) {
   for (int i = 0; i < 100; ++i) {
     (void)spin_out(crowded);
     EXPECT_NE(yields_, 0U);
-    crowded.sleeps(clock_ns);
+    crowded.sleeps();
     pass(5 * kMillisecond);
-    crowded.wakes(clock_ns);
+    crowded.wakes();
   }
 }
 

@@ -1,10 +1,6 @@
 // Threads that wait: what ends their waiting, and that they sleep.
 
-#include <poll.h>
-
-#include <array>
 #include <atomic>
-#include <optional>
 #include <thread>
 
 #include "ch3_offload/call_driven.h"
@@ -327,13 +323,14 @@ class BesideMpi : public Waiting {
     library = call_driven();
     ASSERT_NE(library, nullptr);
   }
-  static bool is_readable(const pollfd& one) {
-    pollfd entry = one;
-    return ::poll(&entry, 1, 0) == 1;
+  bool begin_sleep() {
+    set.clear();
+    return library->begin_sleep(set);
   }
+  bool is_rung() { return set.sleep(0); }
 
   CallDriven* library = nullptr;
-  std::array<pollfd, 8> room{};
+  SleepSet set;
 };
 INSTANTIATE_TEST_SUITE_P(Drivers, BesideMpi,
                          ::testing::Values(Driver::kFakeHost, Driver::kEngineHost, Driver::kEngineOther),
@@ -351,13 +348,11 @@ TEST_P(BesideMpi, ItsCallsMoveThePort) {
 
 TEST_P(BesideMpi, ItsSleepEndsForWhatPortalsWaitsFor) {
   world.port->settle();
-  const std::optional<CallDriven::Sleep> sleep = library->begin_sleep(room);
-  ASSERT_TRUE(sleep.has_value());
-  ASSERT_GE(sleep->descriptors, 1U);
+  ASSERT_TRUE(begin_sleep());
   EXPECT_TRUE(world.port->is_armed());
-  EXPECT_FALSE(is_readable(room[0]));
+  EXPECT_FALSE(is_rung());
   tell();
-  EXPECT_TRUE(is_readable(room[0]));
+  EXPECT_TRUE(is_rung());
   library->end_sleep();
   EXPECT_FALSE(world.port->is_armed());
 }
@@ -366,7 +361,7 @@ TEST_P(BesideMpi, ItsSleepEndsForWhatPortalsWaitsFor) {
 TEST_P(BesideMpi, ItsSleepIsOneOfSeveral) {
   for (const bool portals_leaves_first : {false, true}) {
     world.port->settle();
-    ASSERT_TRUE(library->begin_sleep(room).has_value());
+    ASSERT_TRUE(begin_sleep());
     ptl_event_t event{};
     std::thread waiter([&] { EXPECT_EQ(PtlEQWait(eq, &event), PTL_OK); });
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -386,7 +381,7 @@ TEST_P(BesideMpi, ItDoesNotSleepWhereThePortHasWork) {
   put_held(&memory);
   world.port->release();
   while (memory == 0) {
-    ASSERT_FALSE(library->begin_sleep(room).has_value());
+    ASSERT_FALSE(begin_sleep());
     ASSERT_FALSE(world.port->is_armed());
     library->work_for_other();
   }
@@ -394,20 +389,20 @@ TEST_P(BesideMpi, ItDoesNotSleepWhereThePortHasWork) {
 
 TEST_P(BesideMpi, TheLastInterfaceWaitsForItsSleep) {
   world.port->settle();
-  ASSERT_TRUE(library->begin_sleep(room).has_value());
+  ASSERT_TRUE(begin_sleep());
   std::atomic<bool> is_closed{false};
   std::thread closer([&] {
     EXPECT_EQ(PtlNIFini(ni), PTL_OK);
     is_closed = true;
   });
-  ASSERT_TRUE(eventually([&] { return is_readable(room[0]); }));
+  ASSERT_TRUE(eventually([&] { return is_rung(); }));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_FALSE(is_closed);
   library->end_sleep();
   closer.join();
   EXPECT_EQ(call_driven(), nullptr);
   EXPECT_EQ(library->work_for_other(), 0U);
-  EXPECT_FALSE(library->begin_sleep(room).has_value());
+  EXPECT_FALSE(begin_sleep());
 }
 
 TEST_P(BesideMpi, ItHearsOfEachProcess) {

@@ -73,8 +73,6 @@ static int is_crowded = FALSE;
 static int fruitless_tests = 0; /* in a row */
 /* More than 0: a progress hook runs. It may poll in turn: CH3's RMA does. */
 static int hooks_running = 0;
-/* How often the process was armed for a sleep. */
-static unsigned int armings = 0;
 
 /* A blocking probe waits for no completion, but for a message that no receive takes. */
 static int probe_waits = FALSE;
@@ -345,14 +343,14 @@ static void give_core_away(void)
     MPID_THREAD_CS_ENTER(GLOBAL, MPIR_THREAD_GLOBAL_ALLFUNC_MUTEX);
 }
 
-/* Whether to sleep now, the process being armed; polls first. */
-static int may_sleep(unsigned int arming, int *mpi_errno)
+/* Whether to sleep now, the process being armed; polls first. If a progress hook waits meanwhile, and
+ * disarms, ch3_offload_sleep() returns at once. */
+static int may_sleep(int *mpi_errno)
 {
     int happened = FALSE;
 
     *mpi_errno = poll_once(&happened);
-    /* A progress hook may have waited, and disarmed. */
-    return *mpi_errno == MPI_SUCCESS && !happened && arming == armings;
+    return *mpi_errno == MPI_SUCCESS && !happened;
 }
 
 /* Gives the core away until there is something to poll for, or it is time to sleep; returns the next step. A
@@ -391,7 +389,7 @@ static int wait_as_leader(unsigned int count)
 
         if (take_turns(count) == CH3_OFFLOAD_SLEEP) {
             /* Armed now: what comes from here on ends the sleep. */
-            if (may_sleep(++armings, &mpi_errno) && MPIDI_CH3I_progress_completion_count == count)
+            if (may_sleep(&mpi_errno) && MPIDI_CH3I_progress_completion_count == count)
                 sleep_outside(longest_sleep());
             ch3_offload_awake(MPIDI_CH3I_channel);
         }
@@ -492,7 +490,7 @@ int MPIDI_CH3I_Progress_drain(void)
         if (step == CH3_OFFLOAD_YIELD) {
             sched_yield();
         } else if (step == CH3_OFFLOAD_SLEEP) {
-            if (may_sleep(++armings, &mpi_errno) && !ch3_offload_idle(MPIDI_CH3I_channel))
+            if (may_sleep(&mpi_errno) && !ch3_offload_idle(MPIDI_CH3I_channel))
                 ch3_offload_sleep(MPIDI_CH3I_channel, longest_sleep());
             ch3_offload_awake(MPIDI_CH3I_channel);
             MPIR_ERR_CHECK(mpi_errno);
