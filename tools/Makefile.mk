@@ -79,13 +79,14 @@ install-data-local:
 	  $(MKDIR_P) "$(installed_glue)/`dirname $$file`" && \
 	  $(INSTALL_DATA) "$(glue_source)/$$file" "$(installed_glue)/$$file" || exit 1; \
 	done
-	@$(MKDIR_P) '$(DESTDIR)$(docdir)/examples'
+	@$(MKDIR_P) '$(DESTDIR)$(docdir)/examples' '$(DESTDIR)$(docdir)/results'
 	$(INSTALL_DATA) $(top_srcdir)/docs/*.md $(top_srcdir)/docs/*.svg $(top_srcdir)/*.md $(top_srcdir)/LICENSE \
 	  '$(DESTDIR)$(docdir)'
 	sed -i -e 's,](\.\./,](,g' -e 's,\(^\|[[(` ]\)docs/,\1,g' '$(DESTDIR)$(docdir)'/*.md
 	$(INSTALL_DATA) $(top_srcdir)/docs/examples/*.c '$(DESTDIR)$(docdir)/examples'
+	$(INSTALL_DATA) $(top_srcdir)/docs/results/*.md '$(DESTDIR)$(docdir)/results'
 
 uninstall-local:
 	rm -rf "$(installed_glue)"
 	rm -f '$(DESTDIR)$(docdir)'/*.md '$(DESTDIR)$(docdir)'/*.svg '$(DESTDIR)$(docdir)'/LICENSE
-	rm -rf '$(DESTDIR)$(docdir)/examples'
+	rm -rf '$(DESTDIR)$(docdir)/examples' '$(DESTDIR)$(docdir)/results'
