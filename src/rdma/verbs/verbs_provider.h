@@ -15,7 +15,7 @@
 // among the pairs of rails, by which peers are spread over the rails, and its links move to the other pair
 // when they break there: what one rail has lost is sent again over the other.
 //
-// Rail, Transport, Links and WireUp do the work (ARCHITECTURE.md). This class makes them, and knows the peers
+// Rail, Transport, Links and WireUp do the work (README.md). This class makes them, and knows the peers
 // and their ends:
 //
 //   verbs_provider.cc      making it, connecting

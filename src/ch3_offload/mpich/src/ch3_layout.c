@@ -12,9 +12,9 @@
  *
  * All that such an operation has is in its walk. The client makes the walk with the command and frees it when
  * the operation is over. In between it is the engine's: pack and unpack run in the engine's thread, if it has
- * one, beside everything else in MPICH ("Packing without a lock" in ch3:offload's ARCHITECTURE.md). They read
- * the walk, and the dataloop that its segment points to. They look up no handle of MPI, read no request, and
- * allocate nothing.
+ * one, beside everything else in MPICH (ch3:offload's src/ch3_offload/README.md, "Packing without a lock").
+ * They read the walk, and the dataloop that its segment points to. They look up no handle of MPI, read no
+ * request, and allocate nothing.
  */
 
 #include "mpidi_ch3_impl.h"

@@ -18,7 +18,7 @@ class WireUp;
 struct Introduction;
 
 /// Of two processes, as one of them sees them: both find the same one first, whatever numbers they use.
-/// RULE NO COMMON NUMBERS (ARCHITECTURE.md). In a job it is the one with the lower number.
+/// RULE NO COMMON NUMBERS (src/engine/README.md). In a job it is the one with the lower number.
 inline bool comes_first(PeerId self, std::uint64_t instance, PeerId peer, const PeerNames& names,
                         std::uint64_t peers_instance) noexcept {
   return std::tuple(self, names.known_as, instance) < std::tuple(names.own, peer, peers_instance);
