@@ -27,6 +27,12 @@ enum {
     CH3_OFFLOAD_COPY_TOO_NEAR_BYTES = 16
 };
 
+/** Whether one instruction would copy slowly from here to there. The kernel copies by that, too. */
+static inline int ch3_offload_copy_is_slow(uintptr_t to, uintptr_t from)
+{
+    return ((to - from - 1) & (CH3_OFFLOAD_COPY_PAGE_BYTES - 1)) < CH3_OFFLOAD_COPY_TOO_NEAR_BYTES - 1;
+}
+
 /** As memcpy(), by pieces. */
 static inline void ch3_offload_copy_pieces(unsigned char *to, const unsigned char *from, size_t length_bytes)
 {
@@ -42,8 +48,7 @@ static inline void ch3_offload_copy_pieces(unsigned char *to, const unsigned cha
 static inline void ch3_offload_copy(void *to, const void *from, size_t length_bytes)
 {
     if (length_bytes >= CH3_OFFLOAD_COPY_LEAST_BYTES &&
-        (((uintptr_t) to - (uintptr_t) from - 1) & (CH3_OFFLOAD_COPY_PAGE_BYTES - 1)) <
-        CH3_OFFLOAD_COPY_TOO_NEAR_BYTES - 1)
+        ch3_offload_copy_is_slow((uintptr_t) to, (uintptr_t) from))
         ch3_offload_copy_pieces((unsigned char *) to, (const unsigned char *) from, length_bytes);
     else
         memcpy(to, from, length_bytes);

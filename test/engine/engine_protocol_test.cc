@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <memory_resource>
 #include <tuple>
 
 #include "engine/engine_world.h"
@@ -330,6 +332,32 @@ TEST_F(EngineBulk, IsWrittenWhereAllCanAndElseBounced) {
   run(0, 100);
   EXPECT_EQ(at(0).counters().bulk_written, 1u);
   EXPECT_EQ(at(0).counters().bulk_bounced, 2u);
+  expect_at_rest();
+}
+
+TEST_F(EngineBulk, IsBouncedWhereACopyWouldBeSlow) {
+  network_config.writes_by_copying = true;
+  make();
+  constexpr std::size_t kRoom = 32 * std::size_t{4096};
+  alignas(4096) static std::array<std::byte, 2 * kRoom> memory;
+  std::uint64_t written = 0, bounced = 0;
+  for (const std::size_t ahead : {0u, 1u, 15u, 16u}) {
+    std::pmr::monotonic_buffer_resource from(memory.data(), kRoom), to(memory.data() + kRoom + ahead, kRoom - ahead);
+    std::pmr::set_default_resource(&from);
+    TestSend message(kLong);
+    std::pmr::set_default_resource(&to);
+    TestReceive request(kLong);
+    std::pmr::set_default_resource(nullptr);
+    ASSERT_EQ((request.buffer.payload().address - message.buffer.payload().address) % 4096,
+              static_cast<std::ptrdiff_t>(ahead));
+    receive(1, request);
+    send(0, 1, message);
+    settle();
+    expect_received(request, message);
+    ++(ahead == 0 || ahead == 16 ? written : bounced);
+    EXPECT_EQ(at(0).counters().bulk_written, written) << ahead;
+    EXPECT_EQ(at(0).counters().bulk_bounced, bounced) << ahead;
+  }
   expect_at_rest();
 }
 

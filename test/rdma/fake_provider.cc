@@ -29,6 +29,7 @@ FakeProvider::FakeProvider(FakeNetwork& network, PeerId self)
       capabilities_{"fake", network.config_.max_slot_bytes, network.config_.write,
                     network.config_.write ? network.config_.write_threshold_bytes : SIZE_MAX,
                     network.config_.registering_costs} {
+  capabilities_.writes_by_copying = network.config_.writes_by_copying;
   capabilities_.on_demand = network.config_.on_demand;
   if (capabilities_.on_demand) capabilities_.registrations = 0;
 }

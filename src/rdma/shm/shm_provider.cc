@@ -92,6 +92,7 @@ std::optional<Error> ShmProvider::set_up() {
     case BulkMethod::kCma: capabilities_.write_threshold_bytes = 4096; break;
     case BulkMethod::kAutomatic:
       capabilities_.write_threshold_bytes = has_process_copies() ? kLeastAutomaticWrite : SIZE_MAX;
+      capabilities_.writes_by_copying = true;
       break;
   }
   return {};
