@@ -133,10 +133,11 @@ std::size_t Engine::State::do_own_work() noexcept {
 /// MPI's do not pay for them.
 Delivery Engine::State::dispatch(Peer& peer, std::span<const std::byte> message) noexcept {
   wire::CommonHeader header;
-  bool valid = wire::get(message, header) && header.client == wire::kMessageClient;
-  if (valid && header.kind == wire::Kind::kPacket)
+  bool valid = wire::get(message, header);
+  const bool is_message = valid && header.client == wire::kMessageClient;
+  if (is_message && header.kind == wire::Kind::kPacket)
     return on_packet(peer, header, message.subspan(sizeof header));
-  if (valid) {
+  if (is_message) {
     peer.books->credit_bytes += header.credit_bytes;
     switch (header.kind) {
       case wire::Kind::kEager: valid = false; break;  // Its header is cut.
@@ -153,8 +154,10 @@ Delivery Engine::State::dispatch(Peer& peer, std::span<const std::byte> message)
       case wire::Kind::kCancelReply: valid = on_cancel_reply(peer, message); break;
       default: valid = false;
     }
+  } else if (valid) {
+    valid = on_target_message(peer, header, message);
   }
-  if (!valid && !on_target_message(peer, message)) doom(peer, Status::kProtocol);
+  if (!valid) doom(peer, Status::kProtocol);
   return Delivery::kTaken;
 }
 

@@ -316,7 +316,8 @@ struct Engine::State final : Sink {
   // engine_target_arrivals.cc
   void finish_placement(std::uint8_t interface, std::uint16_t table, const TargetPlacement& placement,
                         const TargetHeader& header, TargetFailure failure) noexcept;
-  bool on_target_message(Peer& peer, std::span<const std::byte> message) noexcept;
+  bool on_target_message(Peer& peer, const wire::CommonHeader& header,
+                         std::span<const std::byte> message) noexcept;
   bool on_target_request(Peer& peer, std::span<const std::byte> message) noexcept;
   void await_data(Peer& peer, const wire::TargetRequestHeader& request, const TargetHeader& header,
                   const TargetPlacement& placement) noexcept;

@@ -95,10 +95,10 @@ wire::Kind answer_to(wire::Kind request) noexcept {
 
 }  // namespace
 
-/// A message that is none of MPI's. False: nor is it one of this client's.
-bool Engine::State::on_target_message(Peer& peer, std::span<const std::byte> message) noexcept {
-  wire::CommonHeader header;
-  if (!wire::get(message, header) || header.client != wire::kTargetClient) return false;
+/// A message that is none of MPI's. False: nor is it one of this client's. `header`: as it begins.
+bool Engine::State::on_target_message(Peer& peer, const wire::CommonHeader& header,
+                                      std::span<const std::byte> message) noexcept {
+  if (header.client != wire::kTargetClient) return false;
   peer.books->credit_bytes += header.credit_bytes;
   switch (header.kind) {
     case wire::Kind::kTargetAck:
