@@ -1,6 +1,7 @@
 // ch3-offload-nicd: the network processor of a node as a process.
 
 #include <getopt.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -30,6 +31,11 @@ int main(int argc, char** argv) {
                                  {"version", no_argument, nullptr, 'v'},
                                  {"help", no_argument, nullptr, 'h'},
                                  {nullptr, 0, nullptr, 0}};
+#ifdef M_ARENA_MAX
+  // One of its threads runs at a time. With a heap for each, what they free for each other's clients does not
+  // come together, and the process grows.
+  mallopt(M_ARENA_MAX, 1);
+#endif
   ch3_offload::Nicd::Options options;
   for (int chosen; (chosen = getopt_long(argc, argv, "hv", kOptions, nullptr)) != -1;) {
     switch (chosen) {
