@@ -96,7 +96,7 @@ static void usage(FILE * out)
           "  -memory KIND         of buffers: heap (the default), mpi (MPI_Alloc_mem), or window: as mpi, and what\n"
           "                       a window exposes is of MPI_Win_allocate\n"
           "  -skew BYTES          buffers begin so far behind the begin of a page (default 0, at most 4095):\n"
-          "                       malloc() gives 16 to long ones, an inner row of an array has any\n"
+          "                       a long one of malloc() begins at 16\n"
           "  -pairs               benchmarks of two ranks: rank i with rank i + N/2, all at once; the times are\n"
           "                       the slowest pair's, the rates are sums\n"
           "  -check               verify every byte received (slower)\n"

@@ -357,8 +357,8 @@ int ch3_offload_wait_step(ch3_offload_channel_t *channel);
 int ch3_offload_may_have_work(ch3_offload_channel_t *channel);
 /** 1: the job's processes of this node outnumber its cores. Programs that test in a loop should yield. Never changes. */
 int ch3_offload_is_crowded(const ch3_offload_channel_t *channel);
-/** Sleeps until traffic, ch3_offload_wake() or the time-out (ms; -1: none). Returns at once if the process is not
- *  armed any more: the last poll before the sleep may have waited in turn. The only blocking call. */
+/** Sleeps until traffic, ch3_offload_wake() or the time-out (ms; -1: none). The only blocking call. If a wait
+ *  within the last poll before the sleep has ended the armed state, it returns at once. */
 void ch3_offload_sleep(ch3_offload_channel_t *channel, int timeout_ms);
 /** Ends the armed state. */
 void ch3_offload_awake(ch3_offload_channel_t *channel);

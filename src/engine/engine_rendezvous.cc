@@ -18,11 +18,6 @@ constexpr std::uint64_t kWorkOf[] = {kSendOperation, kPacketOperation, 0, 0, kTa
 static_assert(static_cast<int>(Operation::Kind::kPacket) == 1 &&
               static_cast<int>(Operation::Kind::kTarget) == 4);
 
-bool is_slow_copy(RemoteMemory to, const std::byte* from) noexcept {
-  return ch3_offload_copy_is_slow(static_cast<std::uintptr_t>(to.address),
-                                  reinterpret_cast<std::uintptr_t>(from));
-}
-
 }  // namespace
 
 // ---- the sender's side ----
@@ -37,11 +32,13 @@ bool is_slow_copy(RemoteMemory to, const std::byte* from) noexcept {
   outbound.landing = transfer;
   outbound.remote = remote;
   const Capabilities& can = peer.provider->capabilities();
+  const Payload& payload = outbound.payload;
   const bool write =
-      is_writable && can.write && !peer.write_refused && outbound.payload.layout == nullptr &&
+      is_writable && can.write && !peer.write_refused && payload.layout == nullptr &&
       outbound.wanted_bytes >= can.write_threshold_bytes &&
-      !(can.writes_by_copying && is_slow_copy(remote, outbound.payload.address)) &&
-      hold_memory(peer, outbound.payload.address, outbound.wanted_bytes, Access::kRead, outbound.memory);
+      !(can.writes_by_copying &&
+        ch3_offload_copy_is_slow(remote.address, reinterpret_cast<std::uintptr_t>(payload.address))) &&
+      hold_memory(peer, payload.address, outbound.wanted_bytes, Access::kRead, outbound.memory);
   kOutboundMachine.must_step(outbound.state, write ? OutboundEvent::kMayWrite : OutboundEvent::kMustBounce);
   if (!write) trace(TraceEvent::kBounceStarted, peer.id, outgoing.number, outbound.wanted_bytes);
   peer.backlog_of(outgoing).bulk.push_back(outgoing);

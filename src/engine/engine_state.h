@@ -495,16 +495,6 @@ struct Engine::State final : Sink {
   complete(receive);
 }
 
-/// How much of a payload goes into its next slot: what fits; whole pages if they are nearly that, so that all
-/// parts lie alike to their places in the slots (rdma/ch3_offload_copy.h).
-inline std::size_t part_bytes(std::size_t max_slot_bytes, std::size_t header_bytes,
-                              std::size_t remaining_bytes) noexcept {
-  const std::size_t room = max_slot_bytes - header_bytes;
-  if (remaining_bytes <= room) return remaining_bytes;
-  const std::size_t beyond_page = room % CH3_OFFLOAD_COPY_PAGE_BYTES;
-  return beyond_page < room / 64 ? room - beyond_page : room;
-}
-
 template <class Header>
 void Engine::State::send_control(Peer& peer, wire::Kind kind, unsigned flags, Header header) noexcept {
   static_assert(sizeof(Header) <= wire::kLongestHeaderBytes);

@@ -95,7 +95,7 @@ wire::Kind answer_to(wire::Kind request) noexcept {
 
 }  // namespace
 
-/// A message that is none of MPI's. False: nor is it one of this client's. `header`: as it begins.
+/// A message that is none of MPI's. `header`: its own, copied. False: it is not this client's either.
 bool Engine::State::on_target_message(Peer& peer, const wire::CommonHeader& header,
                                       std::span<const std::byte> message) noexcept {
   if (header.client != wire::kTargetClient) return false;
@@ -143,7 +143,7 @@ bool Engine::State::on_target_request(Peer& peer, std::span<const std::byte> mes
   } else {
     EntryPart part;
     const Payload memory = payload_of(placement, part);
-    scatter_all(memory, arrived.data());
+    scatter(memory, 0, arrived.first(memory.length_bytes));
     interfaces[request.interface]->table(request.table)->finish(placement, header, TargetFailure::kNone);
     if (is_answered(request) || is_announced(request))
       send_target_answer(peer, answer, make_acknowledgement(placement, request.operation));

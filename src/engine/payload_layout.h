@@ -81,13 +81,15 @@ inline void scatter(const Payload& payload, std::size_t offset, std::span<const 
   }
 }
 
-/// As scatter(), of the whole payload: `bytes` has payload.length_bytes.
-inline void scatter_all(const Payload& payload, const std::byte* bytes) noexcept {
-  // Two comparisons in one: it has bytes, and few.
-  if (payload.length_bytes - 1 < CH3_OFFLOAD_COPY_LEAST_BYTES - 1 && payload.layout == nullptr) [[likely]]
-    std::memcpy(payload.address, bytes, payload.length_bytes);
-  else
-    scatter(payload, 0, {bytes, payload.length_bytes});
+/// How much of a payload goes into its next slot: all that fits, or whole pages if these take 63 of 64 bytes
+/// of the room. Then each part is as far from its place in its slot, modulo a page, as the first part is from
+/// its own (rdma/ch3_offload_copy.h).
+inline std::size_t part_bytes(std::size_t max_slot_bytes, std::size_t header_bytes,
+                              std::size_t remaining_bytes) noexcept {
+  const std::size_t room = max_slot_bytes - header_bytes;
+  if (remaining_bytes <= room) return remaining_bytes;
+  const std::size_t beyond_page = room % CH3_OFFLOAD_COPY_PAGE_BYTES;
+  return beyond_page < room / 64 ? room - beyond_page : room;
 }
 
 /// Copies `length` bytes of the payloads from `offset` on. Only payloads without a layout may overlap.

@@ -92,7 +92,7 @@ class WaitPolicy {
   bool turns_were_idle() noexcept;
   bool others_need_the_core(std::uint64_t now_ns) noexcept;
 
-  // Constant.
+  // Constant, until another policy is assigned.
   Clocks clocks_;
   bool is_crowded_;
   bool may_part_;       ///< There are cores to part to.

@@ -1,13 +1,17 @@
 /* Copies of payload between two buffers.
  *
- * Why not memcpy() alone: for some KiB and more, glibc's uses one instruction (rep movsb). That is slow where
- * the destination is a few bytes ahead of the source modulo a page: a load then looks, by its low twelve
- * bits, as if it read what was stored just before, and waits. On an AMD EPYC, 16 KiB take 6 us instead of
- * 0.33 where it is 1 to 15 bytes ahead, and 0.5 up to 63. Whoever calls MPI can't help it, since no program
- * knows where its messages lie on their way. Pieces below 2 KiB are copied by loads and stores of registers,
- * which do not mind (0.36), but are slower than rep movsb where the lines come from another core: so they are
- * the remedy for the worst case alone, and what decides where a message lies keeps away from the rest
- * (src/rdma/shm/travelling_chunks.h, "Places").
+ * For 2 KiB and more, glibc's memcpy() is one instruction (rep movsb). It is slow where the destination is a
+ * few bytes ahead of the source modulo a page: by its low twelve bits, each load then seems to read what was
+ * just stored, and waits for that. On an AMD EPYC, 16 KiB take 6 us where the destination is 1 to 15 bytes
+ * ahead, 0.5 us up to 63, and 0.33 elsewhere. A program can't avoid it, since it does not know where its
+ * messages lie on their way.
+ *
+ * Two remedies:
+ * - Messages lie where the distance to a program's buffer is seldom such: "Places" in
+ *   src/rdma/shm/travelling_chunks.h.
+ * - In the worst case, 1 to 15 bytes, ch3_offload_copy() copies pieces that are shorter than 2 KiB. memcpy()
+ *   copies those by registers, at the same speed (0.36) whatever the distance. Beyond 15 bytes that gains
+ *   nothing, because it is slower where the lines come from another core.
  */
 #ifndef CH3_OFFLOAD_COPY_H_INCLUDED
 #define CH3_OFFLOAD_COPY_H_INCLUDED
@@ -27,8 +31,8 @@ enum {
     CH3_OFFLOAD_COPY_TOO_NEAR_BYTES = 16
 };
 
-/** Whether one instruction would copy slowly from here to there. The kernel copies by that, too. */
-static inline int ch3_offload_copy_is_slow(uintptr_t to, uintptr_t from)
+/** Whether these addresses are the worst case. The kernel's copies are as slow there. */
+static inline int ch3_offload_copy_is_slow(uint64_t to, uint64_t from)
 {
     return ((to - from - 1) & (CH3_OFFLOAD_COPY_PAGE_BYTES - 1)) < CH3_OFFLOAD_COPY_TOO_NEAR_BYTES - 1;
 }
@@ -44,7 +48,7 @@ static inline void ch3_offload_copy_pieces(unsigned char *to, const unsigned cha
     memcpy(to, from, length_bytes);
 }
 
-/** As memcpy(), and as fast wherever the two are. */
+/** As memcpy(), but never as slow as that in the worst case. */
 static inline void ch3_offload_copy(void *to, const void *from, size_t length_bytes)
 {
     if (length_bytes >= CH3_OFFLOAD_COPY_LEAST_BYTES &&

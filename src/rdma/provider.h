@@ -106,7 +106,7 @@ struct Capabilities {
   /// there. The provider need not learn of unmapped memory. Memory registered with Access::kWrite must stay
   /// writable.
   bool on_demand = false;
-  /// A write is a copy by the kernel. Where ch3_offload_copy_is_slow() holds, one through slots is faster.
+  /// The kernel copies what is written. So slots are faster where ch3_offload_copy_is_slow().
   bool writes_by_copying = false;
 };
 

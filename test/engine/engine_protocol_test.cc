@@ -342,7 +342,8 @@ TEST_F(EngineBulk, IsBouncedWhereACopyWouldBeSlow) {
   alignas(4096) static std::array<std::byte, 2 * kRoom> memory;
   std::uint64_t written = 0, bounced = 0;
   for (const std::size_t ahead : {0u, 1u, 15u, 16u}) {
-    std::pmr::monotonic_buffer_resource from(memory.data(), kRoom), to(memory.data() + kRoom + ahead, kRoom - ahead);
+    std::pmr::monotonic_buffer_resource from(memory.data(), kRoom);
+    std::pmr::monotonic_buffer_resource to(memory.data() + kRoom + ahead, kRoom - ahead);
     std::pmr::set_default_resource(&from);
     TestSend message(kLong);
     std::pmr::set_default_resource(&to);

@@ -105,7 +105,8 @@ std::string SimulationConfig::describe() const {
        << engine.unexpected_budget_bytes << ", send buffer " << engine.send_buffer_bytes << ", self copy " << engine.self_copy_bytes << "\n  network: slot "
        << network.max_slot_bytes << " (" << network.odd_slot_bytes << " to odd processes) x " << network.slots_per_pair << ", delay " << network.most_delay_ns
        << " ns, slow " << network.slow_probability << ", again " << network.again_probability << ", write "
-       << network.write << " from " << network.write_threshold_bytes << ", by copying " << network.writes_by_copying << ", pairs without "
+       << network.write << " from " << network.write_threshold_bytes << ", by copying "
+       << network.writes_by_copying << ", pairs without "
        << network.pair_without_write_probability << ", late unsupported " << network.late_unsupported_probability
        << ", split writes " << network.split_write_probability << ", registration refused " << network.registration_refused_probability << ", pinned budget "
        << network.pinned_budget_bytes << "\n  memory: registering costs " << network.registering_costs << ", on demand " << network.on_demand << ", keep "

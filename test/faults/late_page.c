@@ -3,13 +3,12 @@
  * comes: whoever serves the page waits until they have. If they never do, the page comes after kPatience
  * seconds, and the test fails.
  *
- * late_page [ROUNDS]: prints "well" once; "skipped: WHY" where there is no userfaultfd. Fails, too, if the
- * threads of the node's network processor, which take turns for late pages, have more than one heap: what its
- * clients leave in several ones never comes together, and its memory grows.
+ * late_page [ROUNDS]: prints "well" once; "skipped: WHY" where there is no userfaultfd. The threads of the
+ * job's network processor, which take turns for late pages, must share one heap: with one for each, the memory
+ * that ended clients leave is scattered, and the process grows.
  * late_page die DIRECTORY: rank 1 is killed while the page is late, and another process keeps the page from
  * coming until the file DIRECTORY/over exists. The survivors write "error 1" for what they have with rank 1,
  * then "alive", to DIRECTORY/rank*. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -25,6 +24,8 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "network_processors.h"
 
 enum { kLate = 1, kPatience = 20, kPages = 32, kPage = 4096, kBytes = kPages * kPage, kMessages = 100 };
 
@@ -258,51 +259,27 @@ static void die(const char *directory)
     fclose(words);
 }
 
-/* Whether the process has heaps of threads: glibc reserves 64 MiB for each. */
-static int has_heaps_of_threads(const char *pid)
+/* Counts in `heaps` those that glibc has made for threads of the process. It reserves 64 MiB for each. */
+static void count_heaps_of_threads(const char *pid, void *heaps)
 {
     char path[64], line[512];
-    int heaps = 0;
     FILE *maps;
     snprintf(path, sizeof path, "/proc/%.20s/maps", pid);
     if ((maps = fopen(path, "r")) == NULL)
-        return 0;
+        return;
     while (fgets(line, sizeof line, maps) != NULL) {
         unsigned long begin, end;
         char access[8] = "";
         if (sscanf(line, "%lx-%lx %7s", &begin, &end, access) == 3 && strcmp(access, "---p") == 0)
-            heaps += end % (64UL << 20) == 0 && end - begin > 32UL << 20;
+            *(int *) heaps += end % (64UL << 20) == 0 && end - begin > 32UL << 20;
     }
     fclose(maps);
-    return heaps > 0;
-}
-
-/* The same of the network processor of this job, which is in its session. */
-static int processor_has_heaps_of_threads(void)
-{
-    DIR *directory = opendir("/proc");
-    struct dirent *entry;
-    int found = 0;
-    while (directory != NULL && (entry = readdir(directory)) != NULL) {
-        char path[64], name[32] = "";
-        FILE *file;
-        snprintf(path, sizeof path, "/proc/%.20s/comm", entry->d_name);
-        if (atoi(entry->d_name) <= 0 || getsid(atoi(entry->d_name)) != getsid(0) ||
-            (file = fopen(path, "r")) == NULL)
-            continue;
-        if (fgets(name, sizeof name, file) != NULL && strncmp(name, "ch3-offload-nic", 15) == 0)
-            found |= has_heaps_of_threads(entry->d_name);
-        fclose(file);
-    }
-    if (directory != NULL)
-        closedir(directory);
-    return found;
 }
 
 int main(int argc, char **argv)
 {
     int is_deadly = argc > 2, rounds = argc == 2 ? atoi(argv[1]) : 1;
-    int number = 0, round, way, provided, have = 1;
+    int number = 0, round, way, provided, have = 1, heaps = 0;
     MPI_Win window;
     MPI_Aint size;
     int unit;
@@ -346,7 +323,9 @@ int main(int argc, char **argv)
             }
             MPI_Barrier(MPI_COMM_WORLD);
         }
-    if (have && rank == 0 && getenv("CH3_OFFLOAD_SANITIZED") == NULL && processor_has_heaps_of_threads()) {
+    if (have && rank == 0 && getenv("CH3_OFFLOAD_SANITIZED") == NULL)   /* sanitizers have another malloc() */
+        for_each_network_processor(getsid(0), count_heaps_of_threads, &heaps);
+    if (heaps > 0) {
         fprintf(stderr, "late_page: the network processor's threads have heaps of their own\n");
         seen->failed = 1;
     }

@@ -45,7 +45,10 @@ class CountingWork final : public NicWork {
     static_cast<void>(!read(bell.get(), &rings, sizeof rings));
     ++slept;
   }
-  void add_to(SleepSet& set) const noexcept override { set.add(bell.get()); }
+  void add_to(SleepSet& set) const noexcept override {
+    set.add(bell.get());
+    set.end_after(due_ns);
+  }
   void tell_counters() noexcept override { told = turns.load(); }
 
   void ring() {
@@ -55,6 +58,7 @@ class CountingWork final : public NicWork {
 
   const FileDescriptor bell{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   std::atomic<std::uint64_t> turns{0}, to_do{0}, slept{0}, refused{0}, told{0};
+  std::atomic<std::uint64_t> due_ns{UINT64_MAX};
   std::atomic<bool> refuses{false}, is_armed{false};
   std::atomic<std::thread::id> runs_in;
 };
@@ -137,6 +141,16 @@ TEST_F(NicThreadTest, TheBellOfEachWorkEndsItsSleep) {
 }
 
 /// The second work has something to do: the first one is not left armed, and nobody sleeps.
+TEST_F(NicThreadTest, ASleepEndsWhenAWorkIsDue) {
+  CountingWork quiet, due;
+  ASSERT_FALSE(thread_->add(quiet).has_value());
+  due.due_ns = 1'000'000;
+  ASSERT_FALSE(thread_->add(due).has_value());
+  EXPECT_TRUE(until([&] { return due.slept >= 3; }));
+  thread_->remove(due);
+  thread_->remove(quiet);
+}
+
 TEST_F(NicThreadTest, OneThatCannotSleepKeepsTheOthersAwake) {
   CountingWork ready, busy, last;
   busy.refuses = true;

@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../faults/network_processors.h"
+
 enum { kTable = 5, kPuts = 2, kBytes = 70000, kAtOnce = 4, kWarmUp = 120 };
 
 #define MUST(call) must((call) == PTL_OK, #call)
@@ -63,8 +65,9 @@ typedef struct {
     long memory, mappings, files;
 } sizes_t;
 
-static void add_sizes_of(const char *process, sizes_t * sizes)
+static void add_sizes_of(const char *process, void *sum)
 {
+    sizes_t *sizes = sum;
     char path[64], line[4096];
     FILE *file;
     DIR *directory;
@@ -94,22 +97,9 @@ static void add_sizes_of(const char *process, sizes_t * sizes)
 static sizes_t sizes_now(void)
 {
     sizes_t sizes = { 0, 0, 0 };
-    DIR *directory = opendir("/proc");
-    const struct dirent *entry;
 
     add_sizes_of("self", &sizes);
-    while (directory != NULL && (entry = readdir(directory)) != NULL) {
-        char path[64], name[32] = "";
-        FILE *file;
-        snprintf(path, sizeof path, "/proc/%.20s/comm", entry->d_name);
-        if ((file = fopen(path, "r")) == NULL)
-            continue;
-        if (fgets(name, sizeof name, file) != NULL && strncmp(name, "ch3-offload-nic", 15) == 0)
-            add_sizes_of(entry->d_name, &sizes);
-        fclose(file);
-    }
-    if (directory != NULL)
-        closedir(directory);
+    for_each_network_processor(0, add_sizes_of, &sizes);
     return sizes;
 }
 

@@ -15,9 +15,9 @@
 // Trust: a peer can pass only chunks that it has; another is a violation of the protocol. It can garble what
 // it has passed, as it can garble the ring.
 //
-// Places: a chunk begins in the middle of a page. A copy, the sender's or the receiver's, is slow where the
-// destination is a few bytes ahead of the source modulo a page (ch3_offload_copy.h), and what programs send
-// begins near the begin of a page more often than elsewhere: malloc() puts a long buffer 16 bytes behind it.
+// Places: a chunk begins in the middle of a page. The sender's and the receiver's copies are slow where the
+// destination is a few bytes ahead of the source modulo a page (ch3_offload_copy.h). Most buffers of programs
+// are far from the middle of a page: malloc() puts a long one 16 bytes behind the begin of one.
 //
 // The file of a ring: the chunks, then the ring as ring.h has it. Pages take memory from their first use on.
 
