@@ -23,7 +23,8 @@ enum {
     WARM_UP = 8,                /* batches that are not counted */
     COUNTED = 32,               /* batches */
     MOST_BYTES = 4096,
-    DEPTH = 10000               /* entries of other initiators, for the deep row */
+    DEPTH = 10000,              /* entries of other initiators, for the deep row */
+    DEEP_BITS = 2               /* match bits of the first one there; those of a batch follow */
 };
 
 /* What a process tells the other. */
@@ -198,17 +199,25 @@ static void expose(ptl_process_t initiator)
     MUST(PtlMEAppend(interface, table, &entry, PTL_PRIORITY_LIST, NULL, &appended));
 }
 
-/* From now on the target's entry is the last of many, which differ in their initiator. */
+/* Appends many entries that differ in their initiator, then one for each put of a deep batch. How many others are
+ * before an entry in its bucket depends on the process ids, which differ from run to run: so there are several. */
 static void deepen(void)
 {
     ptl_process_t initiator = peer.id;
 
-    bits = 2;
+    bits = DEEP_BITS;
     for (unsigned i = 1; i < DEPTH; i++) {
         initiator.phys.nid = peer.id.phys.nid ^ i;
         expose(initiator);
     }
-    expose(peer.id);
+    for (int i = 0; i < BATCH; i++, bits++)
+        expose(peer.id);
+}
+
+static void deep_put_batch(void)
+{
+    for (int i = 0; i < BATCH; i++)
+        MUST(PtlPut(descriptor, 0, length_bytes, PTL_NO_ACK_REQ, peer.id, peer.table, DEEP_BITS + i, 0, NULL, 0));
 }
 
 static void set_up(void)
@@ -269,7 +278,7 @@ int main(int argc, char **argv)
     deepen();
     for (int i = 1; i < argc; i++) {
         length_bytes = (ptl_size_t) atoi(argv[i]);
-        measure("deep-arrival", 1, put_batch, 0);
+        measure("deep-arrival", 1, deep_put_batch, 0);
     }
     CALLGRIND_STOP_INSTRUMENTATION;
     step();
