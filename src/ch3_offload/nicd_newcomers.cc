@@ -30,17 +30,19 @@ void NicdNewcomers::look(std::uint64_t now_ns, const Admit& admit) noexcept {
   if (now_ns < aside_until_ns_) return;
   aside_until_ns_ = 0;
   for (std::size_t accepted = 0; accepted < kMostAccepted; ++accepted) {
-    Silent newcomer{accept(now_ns), now_ns};
+    Silent newcomer{accept(now_ns, admit), now_ns, 0};
     if (!newcomer.socket.valid()) return;
-    if (peer_credentials(newcomer.socket).uid != ::geteuid()) continue;
+    const PeerCredentials who = peer_credentials(newcomer.socket);
+    if (who.uid != ::geteuid()) continue;
+    newcomer.pid = who.pid;
     if (!is_still_silent(newcomer, now_ns, admit)) continue;
     silent_.push_back(std::move(newcomer));
-    if (silent_.size() > kMostSilent) make_way();
+    if (silent_.size() > kMostSilent) make_way(now_ns, admit);
   }
 }
 
 /// Invalid: nobody has connected, or there is no descriptor.
-FileDescriptor NicdNewcomers::accept(std::uint64_t now_ns) noexcept {
+FileDescriptor NicdNewcomers::accept(std::uint64_t now_ns, const Admit& admit) {
   for (;;) {
     FileDescriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket.valid() || !is_without_descriptor(errno)) return socket;
@@ -48,8 +50,22 @@ FileDescriptor NicdNewcomers::accept(std::uint64_t now_ns) noexcept {
       aside_until_ns_ = now_ns + kAsideNs;
       return {};
     }
-    make_way();
+    make_way(now_ns, admit);
   }
+}
+
+/// One of the silent is so no more: it is admitted, or closed. REQUIRES: there is one.
+void NicdNewcomers::make_way(std::uint64_t now_ns, const Admit& admit) {
+  auto chosen = silent_.begin();
+  std::ptrdiff_t most = 0;
+  for (auto one = silent_.begin(); one != silent_.end(); ++one) {
+    const std::ptrdiff_t of_process = std::ranges::count(silent_, one->pid, &Silent::pid);
+    if (of_process <= most) continue;
+    most = of_process;
+    chosen = one;
+  }
+  static_cast<void>(is_still_silent(*chosen, now_ns, admit));
+  silent_.erase(chosen);
 }
 
 /// Hands `one` over if it has said who it is.

@@ -1,14 +1,18 @@
 // Who has connected to a network processor of a node, and has not said yet who it is.
 //
-// Silent connections cost the processor no more than kMostSilent descriptors. A further connection makes the
-// one go that has been silent for the longest time, and so does a connection for which no descriptor is free.
-// A client says who it is as soon as it has connected, so it is not one of the silent. If no descriptor is
-// free and nobody is silent, the listening socket is set aside for kAsideNs: it stays readable meanwhile, and
-// would end each sleep of the processor.
+// Silent connections cost the processor no more than kMostSilent descriptors. A further connection makes one
+// of them go, and so does a connection for which no descriptor is free: of the process that has the most, the
+// one that has been silent for the longest time. So a client that the system has stopped between its connection
+// and its hello keeps its place, however many connections another process makes. Whoever is to go is heard
+// first: a client that has said who it is by then is admitted. If no descriptor is free and nobody is silent,
+// the listening socket is set aside for kAsideNs: it stays readable meanwhile, and would end each sleep of the
+// processor.
 //
 // Threads: one. Blocking: none.
 
 #pragma once
+
+#include <sys/types.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -48,10 +52,11 @@ class NicdNewcomers {
   struct Silent {
     FileDescriptor socket;
     std::uint64_t since_ns;
+    pid_t pid;  ///< Of who has connected. 0: not visible in our pid namespace.
   };
 
-  FileDescriptor accept(std::uint64_t now_ns) noexcept;
-  void make_way() noexcept { silent_.erase(silent_.begin()); }
+  FileDescriptor accept(std::uint64_t now_ns, const Admit& admit);
+  void make_way(std::uint64_t now_ns, const Admit& admit);
   bool is_still_silent(Silent& one, std::uint64_t now_ns, const Admit& admit);
 
   const FileDescriptor listener_;

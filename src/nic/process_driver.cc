@@ -34,6 +34,7 @@ constexpr std::uint64_t kBusyPart = 6;
 constexpr std::uint64_t kStartAgainNs = 1'000'000'000;
 /// So often a lone process greets a processor, if one after the other ends instead of an answer.
 constexpr int kGreetings = 50;
+/// Between two greetings.
 constexpr useconds_t kGreetingUs = 20'000;
 
 /// Programs that a lone process starts and that end without serving: others may have started one, too, and
@@ -144,8 +145,10 @@ class PatienceSaid {
   const std::uint64_t patience_s_;
 };
 
-/// Connects to the processor that serves this job, or lone processes, and starts it if nobody has.
-Result<FileDescriptor> find_nicd(const NicdHello& hello, const NicdStart& start, PatienceSaid& said) {
+/// Connects to the processor that serves this job, or lone processes, and starts it if nobody has. Patience
+/// ends by `begin`, a time of monotonic_ns().
+Result<FileDescriptor> find_nicd(const NicdHello& hello, const NicdStart& start, std::uint64_t begin,
+                                 PatienceSaid& said) {
   // It runs in another directory than this process.
   std::error_code none;
   std::string program = std::filesystem::absolute(start.program, none).lexically_normal().string();
@@ -154,8 +157,7 @@ Result<FileDescriptor> find_nicd(const NicdHello& hello, const NicdStart& start,
   const std::string of_job = nicd_name(::geteuid(), hello.secret);
   const bool is_lone = hello.is_lone != 0;
   bool starts = is_lone || hello.local_rank == 0;
-  const std::uint64_t begin = monotonic_ns();
-  std::uint64_t started_ns = begin;
+  std::uint64_t started_ns = monotonic_ns();
   FileDescriptor life;
   int ends = 0;
   for (useconds_t wait_us = 500;; wait_us = std::min<useconds_t>(wait_us * 2, 20'000)) {
@@ -211,12 +213,18 @@ bool has_own_code(Status refusal) noexcept {
   return refusal == Status::kAgain || refusal == Status::kNoMemory;
 }
 
+/// What came of a hello.
+struct Answer {
+  Receipt receipt;
+  bool is_unheard = false;  ///< kClosed: the processor has closed the connection, and not read the hello.
+};
+
 /// Says hello and waits for the welcome.
-Receipt greet(const FileDescriptor& socket, const NicdHello& hello, const NicdStart& start,
-              PatienceSaid& said, NicdWelcome& welcome, std::span<FileDescriptor> files) {
-  if (!send_with_files(socket, std::as_bytes(std::span(&hello, 1)), {})) return Receipt::kClosed;
+Answer greet(const FileDescriptor& socket, const NicdHello& hello, const NicdStart& start,
+             std::uint64_t begin_ns, PatienceSaid& said, NicdWelcome& welcome,
+             std::span<FileDescriptor> files) {
+  if (!send_with_files(socket, std::as_bytes(std::span(&hello, 1)), {})) return {Receipt::kClosed, true};
   pollfd entry{socket.get(), POLLIN, 0};
-  const std::uint64_t begin_ns = monotonic_ns();
   for (;;) {
     const std::uint64_t waited_ns = monotonic_ns() - begin_ns;
     if (waited_ns >= start.patience_ns) break;
@@ -225,7 +233,24 @@ Receipt greet(const FileDescriptor& socket, const NicdHello& hello, const NicdSt
     const std::uint64_t next_ns = std::min(start.patience_ns, said.due_ns());
     if (::poll(&entry, 1, static_cast<int>((next_ns - waited_ns) / 1'000'000 + 1)) > 0) break;
   }
-  return receive_with_files(socket, std::as_writable_bytes(std::span(&welcome, 1)), files);
+  // The kernel resets a connection that is closed with bytes in it.
+  const bool is_reset = (entry.revents & POLLERR) != 0;
+  return {receive_with_files(socket, std::as_writable_bytes(std::span(&welcome, 1)), files), is_reset};
+}
+
+std::string closed_unheard(int connections) {
+  return "closed " + std::to_string(connections) + " connections of this process before it read from them";
+}
+
+/// Why there is no welcome. `unheard`: connections that the processor has closed before it read the hello.
+std::string without_welcome(Receipt receipt, int unheard) {
+  const std::string processor = "the node's network processor (ch3-offload-nicd) ";
+  if (unheard == 0)
+    return processor +
+           (receipt == Receipt::kNothing ? "does not answer" : "has ended, or is of another version");
+  return processor + "has " + closed_unheard(unheard) +
+         ". Either it ends each time, or many processes of this user connect to it and say nothing: ss -xp "
+         "shows them; end them and start this program again";
 }
 
 }  // namespace
@@ -243,20 +268,25 @@ Result<std::unique_ptr<ProcessDriver>> ProcessDriver::create(const NicdHello& he
   Result<FileDescriptor> socket = FileDescriptor();
   Receipt receipt = Receipt::kClosed;
   // The processor of lone processes ends with the last of them, which may be just now.
-  const int greetings = hello.is_lone != 0 ? kGreetings : 1;
-  for (int greeted = 0; receipt == Receipt::kClosed && greeted < greetings; ++greeted) {
-    if (greeted > 0) ::usleep(kGreetingUs);
-    socket = find_nicd(hello, start, patience);
+  int greetings = hello.is_lone != 0 ? kGreetings : 1, unheard = 0;
+  for (const std::uint64_t begin_ns = monotonic_ns();; ::usleep(kGreetingUs)) {
+    socket = find_nicd(hello, start, begin_ns, patience);
     if (!socket.ok()) return socket.error();
-    receipt = greet(socket.value(), *said, start, patience, *welcome, files);
+    const Answer answer = greet(socket.value(), *said, start, begin_ns, patience, *welcome, files);
+    receipt = answer.receipt;
+    if (receipt != Receipt::kClosed) break;
+    // The processor had to close connections that had said nothing, and this one was among them.
+    unheard += answer.is_unheard;
+    if (!answer.is_unheard && --greetings == 0) break;
+    const std::uint64_t waited_ns = monotonic_ns() - begin_ns;
+    if (waited_ns >= start.patience_ns) break;
+    patience.waited(waited_ns,
+                    "the node's network processor (ch3-offload-nicd), which has " + closed_unheard(unheard));
   }
   if (receipt == Receipt::kNoDescriptor) return no_descriptors("the rings of the node's network processor");
   if ((receipt != Receipt::kMessage && receipt != Receipt::kWithoutFiles) ||
       welcome->magic != NicdWelcome::kMagic)
-    return Error{Status::kUnreachable, 0,
-                 receipt == Receipt::kNothing
-                     ? "the node's network processor (ch3-offload-nicd) does not answer"
-                     : "the node's network processor (ch3-offload-nicd) has ended, or is of another version"};
+    return Error{Status::kUnreachable, 0, without_welcome(receipt, unheard)};
   if (welcome->is_refused != 0)
     return Error{has_own_code(welcome->refusal) ? welcome->refusal : Status::kUnsupported, 0,
                  "the node's network processor (ch3-offload-nicd): " + std::string(text_of(welcome->text))};

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <functional>
 #include <string>
 
 #include "rdma/shm/unix_socket.h"
@@ -30,15 +33,31 @@ class FewDescriptors {
 class NicdNewcomersTest : public testing::Test {
  protected:
   FileDescriptor connect() { return std::move(connect_to_nicd(name_).value()); }
-  FileDescriptor connect_and_say_hello() {
-    FileDescriptor socket = connect();
+  static void say_hello(const FileDescriptor& socket) {
     const auto hello = std::make_unique<NicdHello>();
     EXPECT_TRUE(send_with_files(socket, std::as_bytes(std::span(hello.get(), 1)), {}));
+  }
+  FileDescriptor connect_and_say_hello() {
+    FileDescriptor socket = connect();
+    say_hello(socket);
+    return socket;
+  }
+  /// A connection that another process has made.
+  FileDescriptor connect_elsewhere() {
+    FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    sockaddr_un address;
+    const socklen_t length = abstract_address(name_, address);
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length));
+    int status = -1;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
     return socket;
   }
   void look(std::uint64_t now_ns = 1) {
     newcomers_.look(now_ns, [this](FileDescriptor socket, const NicdHello&) {
       admitted_.push_back(std::move(socket));
+      if (then_) then_();
     });
   }
   static bool is_closed(const FileDescriptor& socket) {
@@ -55,6 +74,7 @@ class NicdNewcomersTest : public testing::Test {
   const std::string name_ = "ch3-offload-newcomers-test." + std::to_string(::getpid());
   NicdNewcomers newcomers_{std::move(listen_as_nicd(name_).value())};
   std::vector<FileDescriptor> admitted_;
+  std::function<void()> then_;  ///< Happens when somebody has been admitted.
 };
 
 TEST_F(NicdNewcomersTest, WhoSaysHelloIsAdmitted) {
@@ -87,6 +107,35 @@ TEST_F(NicdNewcomersTest, SilentConnectionsMakeWay) {
   EXPECT_EQ(descriptors(), 1 + NicdNewcomers::kMostSilent);
   EXPECT_TRUE(is_closed(silent[9]));
   EXPECT_FALSE(is_closed(silent[10]));
+}
+
+/// The system may stop a client between its connection and its hello.
+TEST_F(NicdNewcomersTest, ASlowClientKeepsItsPlaceBesideThoseOfAnotherProcess) {
+  const FileDescriptor client = connect_elsewhere();
+  look();
+  std::array<FileDescriptor, 2 * NicdNewcomers::kMostSilent> silent;
+  for (std::size_t i = 0; i < 1'200; ++i) {
+    silent[i % silent.size()] = connect();
+    look();
+    ASSERT_FALSE(is_closed(client)) << i;
+  }
+  say_hello(client);
+  look();
+  EXPECT_EQ(admitted_.size(), 1U);
+}
+
+TEST_F(NicdNewcomersTest, WhoIsToGoIsHeardFirst) {
+  std::vector<FileDescriptor> silent;
+  for (std::size_t i = 0; i < NicdNewcomers::kMostSilent; ++i) silent.push_back(connect());
+  look();
+  then_ = [&] {
+    if (admitted_.size() == 1) say_hello(silent[0]);
+  };
+  const FileDescriptor client = connect_and_say_hello();
+  const FileDescriptor further = connect();
+  look();
+  EXPECT_EQ(admitted_.size(), 2U);
+  EXPECT_EQ(descriptors(), 1 + NicdNewcomers::kMostSilent);
 }
 
 TEST_F(NicdNewcomersTest, SilentConnectionsMakeWayForOneWithoutADescriptor) {

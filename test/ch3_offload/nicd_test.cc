@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <future>
@@ -211,6 +213,26 @@ TEST_F(NicdLatePage, WhoEndsMeanwhileIsMissed) {
   exchange_all();
   ASSERT_TRUE(late_.serve());
   exchange_all();
+}
+
+/// While the processes of a job come, and after that.
+TEST_F(NicdTest, SilentConnectionsKeepNoJobWaiting) {
+  std::atomic<std::size_t> silent = 0;
+  std::atomic<bool> is_over = false;
+  std::thread flood([&] {
+    std::array<FileDescriptor, 200> held;  // The processor keeps fewer.
+    while (!is_over || silent <= 1'100) {
+      Result<FileDescriptor> socket = connect_to_nicd(name_);
+      if (socket.ok()) held[silent++ % held.size()] = std::move(socket.value());
+    }
+  });
+  EXPECT_TRUE(await([&] { return silent > 100; }));
+  attach(hello_of(0));
+  attach(hello_of(1));
+  exchange(5000);
+  is_over = true;
+  flood.join();
+  exchange(5000);
 }
 
 TEST_F(NicdTest, AHelloOfAnotherLengthEndsTheConnection) {

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <future>
@@ -118,6 +119,54 @@ TEST_F(ProcessDriverTest, TheEndOfTheProcessorEndsTheProcess) {
         driver_->arm();
       },
       testing::ExitedWithCode(EXIT_FAILURE), "has ended");
+}
+
+/// A processor that closes connections before it has read what they say.
+class ProcessUnheard : public ProcessDriverTest {
+ protected:
+  /// Closes the next `connections`, and answers none after them.
+  std::string error_after(int connections) {
+    NicdStart start;
+    start.patience_ns = patience_ns_;
+    auto call = std::async(std::launch::async, [&] { return ProcessDriver::create(hello_, start, nullptr); });
+    const auto has_ended = [&] {
+      return call.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    };
+    EXPECT_TRUE(await([&] {
+      FileDescriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (socket.valid() && closed_++ == connections) socket_ = std::move(socket);
+      return socket_.valid() || has_ended();
+    }));
+    // It has read what this one says.
+    if (socket_.valid()) {
+      auto said = std::make_unique<NicdHello>();
+      EXPECT_TRUE(await([&] {
+        return receive_with_files(socket_, std::as_writable_bytes(std::span(said.get(), 1)), {}) ==
+               Receipt::kMessage;
+      }));
+      auto welcome = std::make_unique<NicdWelcome>();
+      welcome->is_refused = 1;
+      set_text(welcome->text, "heard");
+      EXPECT_TRUE(send_with_files(socket_, std::as_bytes(std::span(welcome.get(), 1)), {}));
+    }
+    return call.get().error().message;
+  }
+
+  std::uint64_t patience_ns_ = 30'000'000'000;
+  int closed_ = 0;
+};
+
+TEST_F(ProcessUnheard, AClientIntroducesItselfAgain) {
+  const std::string why = error_after(5);
+  EXPECT_NE(why.find("heard"), std::string::npos) << why;
+  EXPECT_EQ(closed_, 6);
+}
+
+TEST_F(ProcessUnheard, AClientSaysAtLastWhatHappened) {
+  patience_ns_ = 100'000'000;
+  const std::string why = error_after(INT_MAX);
+  EXPECT_NE(why.find(" connections of this process before it read from them"), std::string::npos) << why;
+  EXPECT_NE(why.find("ss -xp shows them"), std::string::npos) << why;
 }
 
 /// Which starts a processor, and finds none.
