@@ -258,7 +258,7 @@ check_own_tree() {
 # In a build of its own: the check's other tests are not optimized.
 check_soak() {
   configure_library "$build_dir/soak" soak --disable-shared
-  must soak 'the log names the seed' make -C "$build_dir/soak" -j"$jobs" soak SOAK_PREFIX="$prefix"
+  run_counted soak make -C "$build_dir/soak" -j"$jobs" soak SOAK_PREFIX="$prefix"
 }
 
 # Each fuzz target for ten minutes, and forged messages of many seeds.
