@@ -11,6 +11,7 @@
 #include <new>
 #include <utility>
 
+#include "ch3_offload/nicd_hello.h"
 #include "ch3_offload/nicd_job.h"
 #include "ch3_offload/nicd_lone_process.h"
 #include "rdma/cycle_clock.h"
@@ -156,6 +157,13 @@ std::optional<Error> Nicd::find_or_make_group(const NicdHello& hello, pid_t pid,
     groups_.push_back(std::move(made.value()));
     return {};
   };
+  std::uint64_t processes = hello.is_lone != 0 ? 0 : hello.job_size;
+  for (const auto& one : groups_) processes += one->job_size();
+  // A job that is too large alone is refused when it is made.
+  if (processes > kMostProcessesOfJobs && hello.job_size <= kMostProcesses)
+    return Error{Status::kUnsupported, 0,
+                 "with this one, the jobs that it serves have " + std::to_string(processes) +
+                     " processes: at most " + std::to_string(kMostProcessesOfJobs) + " are served"};
   std::optional<Error> error = hello.is_lone != 0 ? take(NicdLoneProcess::create(hello, relay_))
                                                   : take(NicdJob::create(hello, relay_));
   if (error) return error;

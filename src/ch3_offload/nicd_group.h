@@ -49,6 +49,8 @@ class NicdGroup {
   bool is_deserted() const noexcept;
   /// MPIR_CVAR_CH3_OFFLOAD_SPIN, as the first process said it.
   std::int64_t spin_us() const noexcept { return spin_us_; }
+  /// Processes of its job, as the first one said it. 0: a lone process.
+  std::uint32_t job_size() const noexcept { return job_size_; }
   /// Its processes on the node, as the first one said it. 1: a lone process.
   std::uint32_t local_size() const noexcept { return local_size_; }
   /// Whether its processes have ended, and what they had to say has left the node, or cannot. Does not wait,
@@ -85,6 +87,7 @@ class NicdGroup {
 
   MemoryCopier& copier_;  ///< Of the clients. Outlives this.
   std::int64_t spin_us_ = -1;
+  std::uint32_t job_size_ = 0;
   std::uint32_t local_size_ = 1;
   std::vector<std::unique_ptr<Provider>> providers_;  ///< The network. They leave when all clients have.
   std::vector<std::unique_ptr<NicdClient>> clients_;  ///< A derived class ends them before what they use.

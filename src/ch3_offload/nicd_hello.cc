@@ -9,12 +9,6 @@
 #include "ch3_offload/settings.h"
 
 namespace ch3_offload {
-namespace {
-
-/// More than any process manager starts. What a job costs goes by the size that it claims.
-constexpr std::uint32_t kMostProcesses = 1U << 20;
-
-}  // namespace
 
 NicdHello make_hello(const ch3_offload_config_t& config) {
   NicdHello hello;

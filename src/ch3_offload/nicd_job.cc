@@ -25,7 +25,7 @@ Result<std::unique_ptr<NicdJob>> NicdJob::create(const NicdHello& hello, MemoryC
   std::vector<std::string> values;
   if (auto why = read_hello(hello, values, config)) return Error{Status::kProtocol, 0, *why};
   std::unique_ptr<NicdJob> job(new NicdJob(hello.secret, copier));
-  job->size_ = config.job_size;
+  job->job_size_ = config.job_size;
   job->spin_us_ = config.spin_us;
   job->local_size_ = std::max<std::uint32_t>(config.local_size, 1);  // 0: not known.
   const std::string_view fabric = config.fabric;
@@ -46,7 +46,7 @@ std::optional<Error> NicdJob::admit(FileDescriptor socket, pid_t pid, const Nicd
   ch3_offload_config_t config;
   std::vector<std::string> values;
   if (auto why = read_hello(hello, values, config)) return Error{Status::kProtocol, 0, *why};
-  if (config.job_size != size_)
+  if (config.job_size != job_size_)
     return Error{Status::kProtocol, 0, "other processes of the job say that it has another size"};
 
   const int refusal = kernel_copies_refusal(pid, hello.probe_address);

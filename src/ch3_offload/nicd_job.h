@@ -41,7 +41,6 @@ class NicdJob final : public NicdGroup {
   }
 
   const JobSecret secret_;
-  std::uint32_t size_ = 0;
   std::unique_ptr<Exchange> exchange_;
   bool refusal_told_ = false;  ///< That the kernel does not let it copy.
 };

@@ -181,6 +181,11 @@ RingServer::Outcome RingServer::execute(std::span<const std::byte> record) noexc
                         command.kind == CommandKind::kMatchedProbe;
   MatchKey mask{};
   if (has_mask && !read(more, mask)) return Outcome::kRubbish;
+  if (has_mask && !may_walk(mask)) [[unlikely]] {
+    client_->fail(
+        "it has given a mask that is none of MPI's, with too many receives and messages to compare");
+    return Outcome::kTaken;
+  }
   const bool has_more = command.kind == CommandKind::kPacket || command.kind == CommandKind::kPurge ||
                         command.kind == CommandKind::kIntroduce || command.kind == CommandKind::kWriteTrace;
   if (!has_more && !more.empty()) return Outcome::kRubbish;
@@ -218,6 +223,15 @@ RingServer::Outcome RingServer::execute(std::span<const std::byte> record) noexc
     default: return Outcome::kRubbish;
   }
   return Outcome::kTaken;
+}
+
+/// Whether the engine may look for what agrees with that mask.
+bool RingServer::may_walk(const MatchKey& mask) const noexcept {
+  if (client_ == nullptr || mask == kIgnoreInitiator || mask == kIgnoreTag ||
+      mask == kIgnoreInitiatorAndTag || mask == kIgnoreNothing) [[likely]]
+    return true;
+  const CounterPage& counters = port_.counters();
+  return counters.posted_depth + counters.unexpected_depth < kMostWalked;
 }
 
 /// A card, or the path of a trace.

@@ -45,6 +45,11 @@ class AttachesTargets {
 
 class RingServer {
  public:
+  /// Receives and messages of a client in another process that its processor walks for a mask that is none of
+  /// MPI's (matcher.h): it serves others meanwhile. A client that has more of them and gives such a mask is
+  /// refused.
+  static constexpr std::size_t kMostWalked = 1024;
+
   /// All outlive the server. `trace`: the engine's; null: there is none. `client`: the memory of a client in
   /// another process; null: it is in this one. `targets`: of such a client; null: it has no second port.
   RingServer(Port& port, PortMemory& memory, Trace* trace, ClientMemory* client = nullptr,
@@ -128,6 +133,7 @@ class RingServer {
   void answer(std::uint64_t answer, const Envelope& envelope = {}) noexcept;
   void answer_probe(const CommandRecord& command, const MatchKey& ignore) noexcept;
   bool cancel_receive(OperationId operation) noexcept;
+  bool may_walk(const MatchKey& mask) const noexcept;
 
   Outcome begin(OperationId operation) noexcept;
   Outcome take(OperationId operation, std::span<Payload> payloads, Use use) noexcept;

@@ -59,6 +59,27 @@ TEST_F(NicdTest, AJobOfMoreProcessesThanThereCanBeIsRefused) {
   EXPECT_NE(answer.find("at most 1048576 are served"), std::string::npos) << answer;
 }
 
+/// Nor does what all jobs of a user cost together.
+TEST_F(NicdTest, JobsOfMoreProcessesThanTheProcessorHasRoomForAreRefused) {
+  attach(hello_of(0));
+  NicdHello hello = hello_of(0);
+  hello.job_size = kMostProcesses;
+  std::vector<std::unique_ptr<ByHand>> clients;
+  unsigned char job = 0xA0;
+  for (std::uint32_t others = hello_of(0).job_size; others + kMostProcesses <= kMostProcessesOfJobs;
+       others += kMostProcesses) {
+    hello.secret = make_secret(++job);
+    clients.push_back(attach_by_hand(hello));
+  }
+  hello.secret = make_secret(++job);
+  const auto answer = [&] { return answer_to(std::as_bytes(std::span(&hello, 1))); };
+  const std::string refusal = answer();
+  EXPECT_NE(refusal.find("at most 4194304 are served"), std::string::npos) << refusal;
+  attach(hello_of(1));  // Who is of a job that it serves comes in.
+  clients.pop_back();
+  EXPECT_TRUE(await([&] { return answer() == ""; })) << "it comes with files";
+}
+
 TEST_F(NicdTest, SettingsThatAreCutAreRefused) {
   attach(hello_of(0));
   NicdHello hello = hello_of(1);

@@ -1311,6 +1311,25 @@ TEST_F(HostileOtherProcess, NoMoreIsWrittenThanAReceiveHasRoomForAndNothingOfASe
   EXPECT_EQ(room, (std::array<std::byte, 16>{}));
 }
 
+/// The processor compares each message that comes with all receives of such masks, while others wait.
+TEST_F(HostileOtherProcess, HasFewReceivesThatOnlyAWalkFinds) {
+  const auto post = [&](std::uint32_t number, const MatchKey& ignore) {
+    OperationId operation;
+    Envelope envelope;
+    clients_[0]->post_receive(MatchKey{number, 0}, ignore, {}, nullptr, operation, envelope);
+    clients_[0]->server.turn();
+  };
+  std::uint32_t posted = 0;
+  while (posted < RingServer::kMostWalked) post(++posted, MatchKey{posted, 1});
+  for (const MatchKey& ignore : {kIgnoreNothing, kIgnoreInitiator, kIgnoreTag, kIgnoreInitiatorAndTag})
+    post(++posted, ignore);
+  EXPECT_FALSE(others_[0]->memory.is_broken());
+  EXPECT_EQ(clients_[0]->counters().posted_depth, posted);
+  post(++posted, MatchKey{1, 1});
+  EXPECT_EQ(clients_[0]->counters().posted_depth, posted - 1);
+  EXPECT_NE(others_[0]->memory.reason().find("a mask that is none of MPI's"), std::string::npos);
+}
+
 TEST_F(HostileOtherProcess, IsRefusedForAPacketToItself) {
   const std::array<std::byte, 8> header{};
   Status status = Status::kOk;
