@@ -27,27 +27,31 @@ static unsigned long seed = 1;
 
 /* ---- elements: a number of the oracle, and its form in memory ---- */
 
-typedef enum { kInt8, kInt32, kInt64, kDouble, kIntPair, kDoublePair, kTypes } type_t;
-typedef struct {
-    int value, place;
-} int_pair_t;
-typedef struct {
-    double value;
-    int place;
-} double_pair_t;
-static const size_t bytes_of[] = { 1, 4, 8, 8, sizeof(int_pair_t), sizeof(double_pair_t) };
+/* The pair types, of which most have a gap in the middle, behind, or inside the value. */
+#define PAIRS(do_) \
+    do_(kShortPair, short, MPI_SHORT_INT) do_(kIntPair, int, MPI_2INT) do_(kLongPair, long, MPI_LONG_INT) \
+    do_(kFloatPair, float, MPI_FLOAT_INT) do_(kDoublePair, double, MPI_DOUBLE_INT) \
+    do_(kLongDoublePair, long double, MPI_LONG_DOUBLE_INT)
+
+#define NAME(name_, c_type_, mpi_type_) name_,
+#define STRUCT(name_, c_type_, mpi_type_) typedef struct { c_type_ value; int place; } name_##_t;
+#define BYTES(name_, c_type_, mpi_type_) sizeof(name_##_t),
+#define MPI_NAME(name_, c_type_, mpi_type_) mpi_type_,
+typedef enum { kInt8, kInt32, kInt64, kDouble, PAIRS(NAME) kTypes } type_t;
+PAIRS(STRUCT)
+static const size_t bytes_of[] = { 1, 4, 8, 8, PAIRS(BYTES) };
 /* A pair is value * kPlaces + place. */
 enum { kPlaces = 1 << 16 };
 
 static MPI_Datatype mpi_type(type_t type)
 {
-    const MPI_Datatype all[] = { MPI_INT8_T, MPI_INT32_T, MPI_INT64_T, MPI_DOUBLE, MPI_2INT, MPI_DOUBLE_INT };
+    const MPI_Datatype all[] = { MPI_INT8_T, MPI_INT32_T, MPI_INT64_T, MPI_DOUBLE, PAIRS(MPI_NAME) };
     return all[type];
 }
 
 static bool is_pair(type_t type)
 {
-    return type >= kIntPair;
+    return type >= kShortPair;
 }
 
 static int64_t load(type_t type, const void *from)
@@ -56,7 +60,6 @@ static int64_t load(type_t type, const void *from)
     int32_t middle;
     int64_t large;
     double real;
-    int_pair_t pair;
 
     switch (type) {
         case kInt8:
@@ -71,13 +74,12 @@ static int64_t load(type_t type, const void *from)
         case kDouble:
             memcpy(&real, from, sizeof real);
             return (int64_t) real;
-        case kIntPair:
-            memcpy(&pair, from, sizeof pair);
-            return (int64_t) pair.value * kPlaces + pair.place;
-        default:{
-                const double_pair_t *gapped = from;
-                return (int64_t) gapped->value * kPlaces + gapped->place;
-            }
+#define LOAD(name_, c_type_, mpi_type_) \
+        case name_: \
+            return (int64_t) ((const name_##_t *) from)->value * kPlaces + ((const name_##_t *) from)->place;
+            PAIRS(LOAD)
+        default:
+            fail("type %d", type);
     }
 }
 
@@ -91,7 +93,6 @@ static void store(type_t type, void *to, int64_t number)
     const int8_t small = (int8_t) number;
     const int32_t middle = (int32_t) number;
     const double real = (double) number;
-    const int_pair_t pair = { (int) value_of_pair(number), (int) (number & (kPlaces - 1)) };
 
     switch (type) {
         case kInt8:
@@ -106,12 +107,14 @@ static void store(type_t type, void *to, int64_t number)
         case kDouble:
             memcpy(to, &real, sizeof real);
             break;
-        case kIntPair:
-            memcpy(to, &pair, sizeof pair);
-            break;
-        default:               /* not its gap */
-            ((double_pair_t *) to)->value = (double) pair.value;
-            ((double_pair_t *) to)->place = pair.place;
+#define STORE(name_, c_type_, mpi_type_) \
+        case name_: \
+            ((name_##_t *) to)->value = (c_type_) value_of_pair(number); \
+            ((name_##_t *) to)->place = (int) (number & (kPlaces - 1)); \
+            break;              /* not its gap */
+            PAIRS(STORE)
+        default:
+            fail("type %d", type);
     }
 }
 
@@ -120,6 +123,8 @@ static int64_t some_number(type_t type, uint64_t of, uint64_t position)
 {
     const uint64_t bits = word_at((uint32_t) of, position + (of >> 32));
 
+    if (is_pair(type))
+        return ((int64_t) (bits % 201) - 100) * kPlaces + (int64_t) (bits >> 8) % kPlaces;
     switch (type) {
         case kInt8:
             return (int8_t) bits;
@@ -127,9 +132,6 @@ static int64_t some_number(type_t type, uint64_t of, uint64_t position)
             return (int64_t) (bits * 0x9e3779b97f4a7c15u);
         case kDouble:
             return (int64_t) (bits % 2001) - 1000;
-        case kIntPair:
-        case kDoublePair:
-            return ((int64_t) (bits % 201) - 100) * kPlaces + (int64_t) (bits >> 8) % kPlaces;
         default:
             return (int32_t) bits;
     }
@@ -142,11 +144,11 @@ static int64_t wrapped(type_t type, uint64_t number)
 
 /* ---- operations ---- */
 
-typedef enum { kSum, kMax, kXor, kLocation, kReplace, kNothing } change_t;
+typedef enum { kSum, kMax, kXor, kMaxLocation, kMinLocation, kReplace, kNothing } change_t;
 
 static MPI_Op mpi_op(change_t change)
 {
-    const MPI_Op all[] = { MPI_SUM, MPI_MAX, MPI_BXOR, MPI_MAXLOC, MPI_REPLACE, MPI_NO_OP };
+    const MPI_Op all[] = { MPI_SUM, MPI_MAX, MPI_BXOR, MPI_MAXLOC, MPI_MINLOC, MPI_REPLACE, MPI_NO_OP };
     return all[change];
 }
 
@@ -159,9 +161,11 @@ static int64_t changed(type_t type, change_t change, int64_t old, int64_t by)
             return old > by ? old : by;
         case kXor:
             return old ^ by;
-        case kLocation:
+        case kMaxLocation:     /* of equal values, the lowest place */
             if (value_of_pair(old) != value_of_pair(by))
-                return value_of_pair(old) > value_of_pair(by) ? old : by;
+                return old > by ? old : by;
+            return old < by ? old : by;
+        case kMinLocation:
             return old < by ? old : by;
         case kReplace:
             return by;
@@ -178,7 +182,7 @@ static change_t some_change(type_t type, bool commutes, uint64_t * state)
     if (which >= 2)
         return which == 2 ? kReplace : kNothing;
     if (is_pair(type))
-        return kLocation;
+        return which == 0 ? kMaxLocation : kMinLocation;
     if (type == kDouble)
         return which == 0 ? kSum : kMax;
     return which == 0 ? kSum : kXor;

@@ -1,10 +1,11 @@
-/* Locks of windows, and threads. With 3 processes:
+/* Threads: locks of windows, and requests. With 3 processes:
  *
  * window_threads lock_all     Threads of rank 0 put to rank 2 in an epoch of lock_all. While rank 1 has an
  *                             exclusive lock there, no put takes effect, whichever thread has asked for rank
  *                             0's lock.
  * window_threads flush_all    A thread of rank 0 waits for the lock of rank 1's memory. Rank 1 keeps that lock
  *                             until rank 0's other thread has flushed what it put to rank 2.
+ * window_threads testany      Threads test many receives and sends. No memory stays behind.
  */
 #include "over_mpi.h"
 
@@ -142,22 +143,101 @@ static void run_flush_all(void)
     }
 }
 
+/* Many requests. */
+
+enum { kTesters = 3, kSlots = 30, kExchanges = 60 };
+
+/* In each slot a receive, and at most one send more than was received. So what comes ahead of its receive is
+ * bounded. */
+static void *test_slots(void *number)
+{
+    const int thread = (int) (intptr_t) number, behind = (rank + 1) % size, before = (rank + size - 1) % size;
+    long in[kSlots][64], out[kSlots][64];
+    MPI_Request receives[kSlots], sends[kSlots];
+    int sent[kSlots] = { 0 }, received[kSlots] = { 0 }, slot, flag;
+
+    for (slot = 0; slot < kSlots; slot++) {
+        MPI_Irecv(in[slot], sizeof in[slot], MPI_BYTE, before, thread * kSlots + slot, MPI_COMM_WORLD,
+                  &receives[slot]);
+        sends[slot] = MPI_REQUEST_NULL;
+    }
+    for (int left = kSlots * kExchanges; left > 0;) {
+        MPI_Testany(kSlots, receives, &slot, &flag, MPI_STATUS_IGNORE);
+        if (flag && slot != MPI_UNDEFINED) {
+            left--;
+            if (in[slot][0] != received[slot] || in[slot][63] != thread)
+                fail("thread %d, slot %d: message %ld, not %d", thread, slot, in[slot][0], received[slot]);
+            if (++received[slot] < kExchanges)
+                MPI_Irecv(in[slot], sizeof in[slot], MPI_BYTE, before, thread * kSlots + slot, MPI_COMM_WORLD,
+                          &receives[slot]);
+        }
+        for (slot = 0; slot < kSlots; slot++) {
+            if (sends[slot] != MPI_REQUEST_NULL || sent[slot] == kExchanges || sent[slot] > received[slot])
+                continue;
+            out[slot][0] = sent[slot]++;
+            out[slot][63] = thread;
+            MPI_Isend(out[slot], sizeof out[slot], MPI_BYTE, behind, thread * kSlots + slot, MPI_COMM_WORLD,
+                      &sends[slot]);
+        }
+        MPI_Testany(kSlots, sends, &slot, &flag, MPI_STATUS_IGNORE);
+    }
+    MPI_Waitall(kSlots, sends, MPI_STATUSES_IGNORE);
+    return NULL;
+}
+
+static size_t resident_bytes(void)
+{
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+
+    if (file == NULL || fscanf(file, "%*d %ld", &pages) != 1)
+        fail("cannot read /proc/self/statm");
+    fclose(file);
+    return (size_t) pages * 4096;
+}
+
+static void run_testany(void)
+{
+    enum { kRounds = 30, kFirst = 10, kMostBytes = 2 << 20 };
+    size_t before = 0;
+
+    for (int round = 0; round < kRounds; round++) {
+        pthread_t threads[kTesters];
+
+        for (int i = 0; i < kTesters; i++)
+            if (pthread_create(&threads[i], NULL, test_slots, (void *) (intptr_t) i) != 0)
+                fail("no thread");
+        for (int i = 0; i < kTesters; i++)
+            pthread_join(threads[i], NULL);
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (round == kFirst)
+            before = resident_bytes();
+    }
+    /* That is 20 bytes for each message. */
+    if (resident_bytes() > before + kMostBytes)
+        fail("memory grew from %zu to %zu bytes", before, resident_bytes());
+}
+
 int main(int argc, char **argv)
 {
-    const int is_flush_all = argc > 1 && strcmp(argv[1], "flush_all") == 0;
+    const char *part = argc > 1 ? argv[1] : "";
     int provided;
 
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    snprintf(doing, sizeof doing, "threads and %s", is_flush_all ? "flush_all" : "lock_all");
+    snprintf(doing, sizeof doing, "threads and %s", part);
     if (provided != MPI_THREAD_MULTIPLE || size != 3)
         fail("it needs threads and 3 processes");
     MPI_Win_create(memory, sizeof memory, sizeof *memory, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
-    if (is_flush_all)
-        run_flush_all();
-    else
+    if (strcmp(part, "lock_all") == 0)
         run_lock_all();
+    else if (strcmp(part, "flush_all") == 0)
+        run_flush_all();
+    else if (strcmp(part, "testany") == 0)
+        run_testany();
+    else
+        fail("no such part");
     MPI_Win_free(&window);
     MPI_Finalize();
     puts("done");

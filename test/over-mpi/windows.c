@@ -424,13 +424,40 @@ static void accumulate(window_t * window, const element_t * element, const opera
     free(result);
 }
 
-/* Whether a network processor carries out accumulates. Else CH3 does, whose result for pairs in a derived datatype is
- * a wrong one. */
-static bool is_served(kind_t kind)
+/* More than what CH3 sends in one piece, from a target that is in a call meanwhile, and answers from there. */
+static void fetch_long(kind_t kind)
 {
-    const char *nic = getenv("MPIR_CVAR_CH3_OFFLOAD_NIC");
+    enum { kCount = 40000, kRounds = 3 };
+    const size_t bytes = kCount * sizeof(double);
+    const int target = (rank + 1) % size;
+    window_t window = make_window(kind, bytes, sizeof(double));
+    double *result = allocate(bytes), *unused = allocate(2 * bytes);
+    MPI_Datatype gaps;
 
-    return kind == kPrivate && nic != NULL && strcmp(nic, "host") != 0;
+    MPI_Type_vector(kCount, 1, 2, MPI_DOUBLE, &gaps);
+    MPI_Type_commit(&gaps);
+    fill(window.memory, bytes, (uint32_t) rank);
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int round = 0; round < 2 * kRounds; round++) {
+        const bool has_gaps = round >= kRounds;
+
+        snprintf(doing, sizeof doing, "accumulates %s, MPI_NO_OP of %zu bytes%s", kind_names[kind], bytes,
+                 has_gaps ? ", gaps" : "");
+        MPI_Win_lock_all(0, window.window);
+        if (rank == 1) {
+            memset(result, 0, bytes);
+            MPI_Get_accumulate(unused, has_gaps ? 1 : kCount, has_gaps ? gaps : MPI_DOUBLE, result, kCount,
+                               MPI_DOUBLE, target, 0, kCount, MPI_DOUBLE, MPI_NO_OP, window.window);
+            MPI_Win_flush_all(window.window);
+            expect(result, bytes, (uint32_t) target, "what was fetched");
+        }
+        MPI_Win_unlock_all(window.window);
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    MPI_Type_free(&gaps);
+    free_window(&window);
+    free(result);
+    free(unused);
 }
 
 static void run_accumulates(void)
@@ -456,7 +483,8 @@ static void run_accumulates(void)
         {"bxor", MPI_BXOR, kInteger}, {"minloc", MPI_MINLOC, kPair}, {"maxloc", MPI_MAXLOC, kPair},
         {"replace", MPI_REPLACE, any}, {"no_op", MPI_NO_OP, any}
     };
-    static const int counts[] = { 1, 5, 4000 };
+    /* 20 pairs with gaps are more pieces than CH3 takes at once. */
+    static const int counts[] = { 1, 20, 4000 };
     int kind, variant;
     size_t e, o, c;
 
@@ -471,34 +499,39 @@ static void run_accumulates(void)
 
                         if ((operations[o].groups & elements[e].group) == 0 ||
                             (operations[o].op == MPI_NO_OP && !fetches) ||
-                            (elements[e].group == kPair && has_gaps && !is_served((kind_t) kind)) ||
                             /* The long ones, of some types. */
-                            (counts[c] > 5 && (e % 5 != 4 || has_gaps)))
+                            (counts[c] > 20 && (e % 5 != 4 || has_gaps)))
                             continue;
                         accumulate(&window, &elements[e], &operations[o], counts[c], fetches, has_gaps);
                     }
         free_window(&window);
+        fetch_long((kind_t) kind);
     }
 }
 
 /* ---- polls ---- */
 
-/* A way to wait for a word of one's own window. MPI_Win_sync and a load need no call of RMA, but one of MPI. */
-typedef enum { kFlush, kFlushLocal, kFlushAll, kFlushLocalAll, kByRequest, kUnlock, kWays } way_t;
+/* A way to wait for a word of one's own window. kSync: MPI_Win_sync, a load, and a call of MPI that is none of RMA. */
+typedef enum { kFlush, kFlushLocal, kFlushAll, kFlushLocalAll, kByRequest, kUnlock, kSync, kWays } way_t;
 
-static int poll_once(MPI_Win window, way_t way)
+static int poll_once(MPI_Win window, MPI_Aint at, const int *word, way_t way)
 {
-    int got = 0;
+    int got = 0, flag;
     MPI_Request request;
 
+    if (way == kSync) {
+        MPI_Win_sync(window);
+        MPI_Iprobe(MPI_ANY_SOURCE, 12, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+        return *(const volatile int *) word;
+    }
     if (way == kUnlock)
         MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, window);
     if (way == kByRequest) {
-        MPI_Rget_accumulate(NULL, 0, MPI_INT, &got, 1, MPI_INT, rank, 0, 1, MPI_INT, MPI_NO_OP, window, &request);
+        MPI_Rget_accumulate(NULL, 0, MPI_INT, &got, 1, MPI_INT, rank, at, 1, MPI_INT, MPI_NO_OP, window, &request);
         MPI_Wait(&request, MPI_STATUS_IGNORE);
         return got;
     }
-    MPI_Fetch_and_op(NULL, &got, MPI_INT, rank, 0, MPI_NO_OP, window);
+    MPI_Fetch_and_op(NULL, &got, MPI_INT, rank, at, MPI_NO_OP, window);
     if (way == kFlush)
         MPI_Win_flush(rank, window);
     else if (way == kFlushLocal)
@@ -512,34 +545,49 @@ static int poll_once(MPI_Win window, way_t way)
     return got;
 }
 
-/* Whoever looks at its own window in a loop lets others in. */
-static void run_polls(void)
+static void poll(MPI_Win window, MPI_Aint at, int *word, way_t way)
 {
     const int one = 1;
 
+    *word = 0;
+    MPI_Bcast(&at, 1, MPI_AINT, 0, MPI_COMM_WORLD);
+    if (way != kUnlock)
+        MPI_Win_lock_all(0, window);
+    while (rank == 0 && poll_once(window, at, word, way) < 3 * (size - 1)) {
+    }
+    for (int i = 0; rank != 0 && i < 3; i++) {
+        if (way == kUnlock)
+            MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, window);
+        MPI_Accumulate(&one, 1, MPI_INT, 0, at, 1, MPI_INT, MPI_SUM, window);
+        if (way == kUnlock)
+            MPI_Win_unlock(0, window);
+        else
+            MPI_Win_flush(0, window);
+    }
+    if (way != kUnlock)
+        MPI_Win_unlock_all(window);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* Whoever looks at its own window in a loop lets others in: at one of each kind, and at a dynamic one to which the
+ * memory of that is attached. */
+static void run_polls(void)
+{
     for (int kind = 0; kind < kKinds; kind++)
         for (int way = 0; way < kWays; way++) {
             window_t window = make_window((kind_t) kind, sizeof(int), sizeof(int));
+            MPI_Win dynamic;
+            MPI_Aint at;
 
             snprintf(doing, sizeof doing, "polls %s, way %d", kind_names[kind], way);
-            memset(window.memory, 0, window.bytes);
-            MPI_Barrier(MPI_COMM_WORLD);
-            if (way != kUnlock)
-                MPI_Win_lock_all(0, window.window);
-            while (rank == 0 && poll_once(window.window, (way_t) way) < 3 * (size - 1)) {
-            }
-            for (int i = 0; rank != 0 && i < 3; i++) {
-                if (way == kUnlock)
-                    MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, window.window);
-                MPI_Accumulate(&one, 1, MPI_INT, 0, 0, 1, MPI_INT, MPI_SUM, window.window);
-                if (way == kUnlock)
-                    MPI_Win_unlock(0, window.window);
-                else
-                    MPI_Win_flush(0, window.window);
-            }
-            if (way != kUnlock)
-                MPI_Win_unlock_all(window.window);
-            MPI_Barrier(MPI_COMM_WORLD);
+            poll(window.window, 0, (int *) window.memory, (way_t) way);
+            snprintf(doing, sizeof doing, "polls %s, way %d, dynamic", kind_names[kind], way);
+            MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &dynamic);
+            MPI_Win_attach(dynamic, window.memory, sizeof(int));
+            MPI_Get_address(window.memory, &at);
+            poll(dynamic, at, (int *) window.memory, (way_t) way);
+            MPI_Win_detach(dynamic, window.memory);
+            MPI_Win_free(&dynamic);
             free_window(&window);
         }
 }

@@ -228,6 +228,10 @@ static int handle_header(MPIDI_VC_t * vc, MPIDI_CH3_Pkt_t * pkt, const char *dat
     goto fn_exit;
 }
 
+/* The engine delivers what the peer's CH3 has given it, so the peer broke no rule of the channel. */
+static const char stream_is_lost[] = "CH3 cannot tell packets apart any more, although all of their "
+    "bytes came in order. It is a fault of CH3, here or there, or of two MPICHs that differ";
+
 /* A packet begins with these bytes, and its header is whole. *taken: what of them is the packet's. */
 static int handle_packet(MPIDI_VC_t * vc, const char *bytes, size_t length, size_t * taken)
 {
@@ -239,8 +243,8 @@ static int handle_packet(MPIDI_VC_t * vc, const char *bytes, size_t length, size
     *taken = 0;
     if (length >= sizeof(MPIDI_CH3_Pkt_type_t))
         header = find_header(bytes);
-    MPIR_ERR_CHKANDJUMP1(header == NULL || header->bytes > length, mpi_errno, MPI_ERR_OTHER,
-                         "**ch3|offload|protocol", "**ch3|offload|protocol %d", vc->pg_rank);
+    MPIR_ERR_CHKANDJUMP1(header == NULL || header->bytes > length, mpi_errno, MPI_ERR_INTERN,
+                         "**intern", "**intern %s", stream_is_lost);
     get_header(&pkt, header, bytes);
     mpi_errno = handle_header(vc, &pkt, bytes + header->bytes, length - header->bytes, &data_taken);
     MPIR_ERR_CHECK(mpi_errno);
