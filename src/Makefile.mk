@@ -9,6 +9,15 @@ rdma_sources = \
 	src/rdma/fork_closing.cc \
 	src/rdma/fork_closing.h \
 	src/rdma/hex.h \
+	src/rdma/introduction/frame_stream.cc \
+	src/rdma/introduction/frame_stream.h \
+	src/rdma/introduction/frames.cc \
+	src/rdma/introduction/frames.h \
+	src/rdma/introduction/keyed_hash.h \
+	src/rdma/introduction/socket_address.cc \
+	src/rdma/introduction/socket_address.h \
+	src/rdma/introduction/transcript.cc \
+	src/rdma/introduction/transcript.h \
 	src/rdma/job_secret.h \
 	src/rdma/log.h \
 	src/rdma/log_scope.h \
@@ -54,6 +63,7 @@ rdma_sources = \
 
 if HAVE_VERBS
 rdma_sources += \
+	src/rdma/introduction/keyed_hash.cc \
 	src/rdma/verbs/devices/port_selection.cc \
 	src/rdma/verbs/devices/port_selection.h \
 	src/rdma/verbs/devices/rail.cc \
@@ -82,19 +92,17 @@ rdma_sources += \
 	src/rdma/verbs/verbs_provider.cc \
 	src/rdma/verbs/verbs_provider.h \
 	src/rdma/verbs/wire_up/dialling.cc \
-	src/rdma/verbs/wire_up/frame_stream.cc \
-	src/rdma/verbs/wire_up/frame_stream.h \
-	src/rdma/verbs/wire_up/frames.cc \
-	src/rdma/verbs/wire_up/frames.h \
 	src/rdma/verbs/wire_up/introducer.h \
+	src/rdma/verbs/wire_up/link_frames.cc \
+	src/rdma/verbs/wire_up/link_frames.h \
 	src/rdma/verbs/wire_up/listening.cc \
 	src/rdma/verbs/wire_up/listening.h \
-	src/rdma/verbs/wire_up/transcript.cc \
-	src/rdma/verbs/wire_up/transcript.h \
 	src/rdma/verbs/wire_up/wire_up.cc \
 	src/rdma/verbs/wire_up/wire_up.h
 else
-rdma_sources += src/rdma/verbs/verbs_absent.cc
+rdma_sources += \
+	src/rdma/introduction/keyed_hash_absent.cc \
+	src/rdma/verbs/verbs_absent.cc
 endif
 
 dme_sources = \
@@ -211,7 +219,6 @@ nic_sources = \
 	src/nic/introduction_meetings.cc \
 	src/nic/introductions.cc \
 	src/nic/introductions.h \
-	src/nic/keyed_hash.h \
 	src/nic/memory_place.h \
 	src/nic/neighbour_memory.cc \
 	src/nic/neighbour_memory.h \
@@ -219,6 +226,8 @@ nic_sources = \
 	src/nic/node_processes.h \
 	src/nic/parting.cc \
 	src/nic/parting.h \
+	src/nic/physical_id.cc \
+	src/nic/physical_id.h \
 	src/nic/placement.cc \
 	src/nic/placement.h \
 	src/nic/port.h \
@@ -230,8 +239,6 @@ nic_sources = \
 	src/nic/process_driver.h \
 	src/nic/process_frames.cc \
 	src/nic/process_frames.h \
-	src/nic/process_stream.cc \
-	src/nic/process_stream.h \
 	src/nic/process_targets.h \
 	src/nic/processor_set.cc \
 	src/nic/processor_set.h \
@@ -266,12 +273,6 @@ nic_sources = \
 	src/nic/wait_policy.cc \
 	src/nic/wait_policy.h \
 	src/nic/waiter.h
-
-if HAVE_VERBS
-nic_sources += src/nic/keyed_hash.cc
-else
-nic_sources += src/nic/keyed_hash_absent.cc
-endif
 
 if HAVE_HWLOC
 nic_sources += src/nic/topology.cc

@@ -118,7 +118,7 @@ fuzz_messages_sources = \
 	test/fuzz/messages_target.cc \
 	src/active_messages/arguments.cc \
 	src/active_messages/message.cc
-fuzz_processes_sources = test/fuzz/processes_target.cc
+fuzz_processes_sources = test/fuzz/frame_rules.h test/fuzz/processes_target.cc
 fuzz_ring_sources = test/fuzz/ring_target.cc
 fuzz_settings_sources = test/fuzz/settings_target.cc
 fuzz_targets = card client engine entries handshake messages processes ring settings
@@ -162,7 +162,7 @@ test_fuzz_replay_LDADD += libtools.a libcore.la $(TOOLS_LIBS)
 endif
 
 if HAVE_VERBS
-fuzz_frames_sources = test/fuzz/frames_target.cc
+fuzz_frames_sources = test/fuzz/frame_rules.h test/fuzz/frames_target.cc
 fuzz_verbs_sources = test/fuzz/verbs_target.cc
 fuzz_targets += frames verbs
 replay_sources += $(fuzz_frames_sources) $(fuzz_verbs_sources)
@@ -390,15 +390,13 @@ verbs_tests_sources = \
 test_verbs_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
 test_verbs_tests_LDADD = $(fake_verbs_objects) libcore.la $(GTEST_LIBS)
 
-# Introductions, over loopback and without any device.
+# Introductions of links, over loopback and without any device.
 check_PROGRAMS += test/wire_up_tests
 TESTS += test/wire_up_tests
 wire_up_tests_sources = \
 	test/rdma/seeded_random.h \
-	test/rdma/verbs/wire_up/frame_stream_test.cc \
-	test/rdma/verbs/wire_up/frames_test.cc \
+	test/rdma/verbs/wire_up/link_frames_test.cc \
 	test/rdma/verbs/wire_up/listening_test.cc \
-	test/rdma/verbs/wire_up/transcript_test.cc \
 	test/rdma/verbs/wire_up/wire_up_test.cc
 test_wire_up_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
 test_wire_up_tests_LDADD = libcore.la $(GTEST_LIBS)
@@ -620,7 +618,7 @@ nic_tests_sources = \
 test_nic_tests_CPPFLAGS = $(gtest_cppflags)
 test_nic_tests_LDADD = test/libcontract.a test/libengine_world.a libcore.la $(GTEST_LIBS)
 
-# Processes that know each other by physical ids.
+# Introductions, and those of processes that know each other by physical ids.
 check_PROGRAMS += test/introduction_tests
 TESTS += test/introduction_tests
 introduction_tests_sources = \
@@ -628,7 +626,11 @@ introduction_tests_sources = \
 	test/nic/introductions_test.cc \
 	test/nic/introductions_world.h \
 	test/nic/process_frames_test.cc \
-	test/nic/user_key_test.cc
+	test/nic/user_key_test.cc \
+	test/rdma/introduction/frame_stream_test.cc \
+	test/rdma/introduction/frames_test.cc \
+	test/rdma/introduction/test_protocol.h \
+	test/rdma/introduction/transcript_test.cc
 test_introduction_tests_CPPFLAGS = $(gtest_cppflags)
 test_introduction_tests_LDADD = libcore.la $(GTEST_LIBS)
 

@@ -1,7 +1,6 @@
 // Connections and their frames. See introductions.h.
 
 #include <sys/epoll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -12,7 +11,6 @@
 
 #include "nic/introductions.h"
 #include "rdma/monotonic_clock.h"
-#include "rdma/shm/unix_socket.h"
 
 namespace ch3_offload {
 namespace {
@@ -22,13 +20,6 @@ constexpr int kMostAccepts = 16;  ///< At one listener, in one poll().
 constexpr std::uint64_t kGraceNs = 100'000'000;
 /// Between dials of a process that has hung up.
 constexpr std::uint64_t kHungUpNs = 50'000'000;
-
-ProcessNonce make_nonce_of_process() noexcept {
-  ProcessNonce nonce;
-  // Cannot fail: at most 256 bytes, after the pool was filled, which create() has waited for.
-  static_cast<void>(!::getrandom(nonce.data(), nonce.size(), 0));
-  return nonce;
-}
 
 }  // namespace
 
@@ -50,12 +41,11 @@ void Introductions::update_watch(std::size_t index) noexcept {
 }
 
 /// Where it is in meetings_. SIZE_MAX: there is no memory.
-std::size_t Introductions::begin(ProcessStream stream, bool is_dial, bool is_on_node) noexcept {
+std::size_t Introductions::begin(FrameStream stream, bool is_dial, bool is_on_node) noexcept {
   std::size_t index = 0;
   while (index < meetings_.size() && meetings_[index]->step != Step::kFree) ++index;
   try {
     if (index == meetings_.size()) meetings_.push_back(std::make_unique<Meeting>());
-    meetings_[index]->closing = ForkClosing(stream.socket().get());
   } catch (const std::bad_alloc&) {
     return SIZE_MAX;
   }
@@ -65,7 +55,7 @@ std::size_t Introductions::begin(ProcessStream stream, bool is_dial, bool is_on_
   meeting.is_on_node = is_on_node;
   meeting.watched = 0;
   meeting.since_ns = patience_ns_;
-  meeting.nonces = {};
+  meeting.transcript = Transcript(key_.bytes());
   meeting.stream = std::move(stream);
   ++(is_dial ? dials_ : guests_);
   return index;
@@ -78,24 +68,26 @@ void Introductions::end(std::size_t index) noexcept {
   if (meeting.is_dial) processes_[meeting.process].dial = SIZE_MAX;
   // Closing alone is not enough: a child between vfork() and exec() holds the descriptor, too.
   static_cast<void>(::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, meeting.stream.socket().get(), nullptr));
-  meeting.closing = ForkClosing();
   meeting.stream.close();
   meeting.step = Step::kFree;
   ++meeting.life;
 }
 
-/// `to`: who is meant.
-void Introductions::send_hello(Meeting& meeting, PhysicalId to) noexcept {
-  ProcessFrame frame = make_process_frame(ProcessFrameKind::kHello);
-  frame.hello.nonce = make_nonce_of_process();
-  frame.hello.receiver = static_cast<std::uint64_t>(to.process());
-  (meeting.is_dial ? meeting.nonces.dialler : meeting.nonces.acceptor) = frame.hello.nonce;
+void Introductions::send(Meeting& meeting, Frame& frame) noexcept {
+  meeting.transcript.sign(meeting.self(), frame);
   meeting.stream.send(frame);
 }
 
+/// `to`: who is meant.
+void Introductions::send_hello(Meeting& meeting, PhysicalId to) noexcept {
+  Frame frame = make_frame(kProcesses, FrameKind::kHello);
+  frame.as<ProcessHello>().receiver = static_cast<std::uint64_t>(to.process());
+  send(meeting, frame);
+}
+
 void Introductions::send_card(Meeting& meeting, std::size_t process) noexcept {
-  ProcessFrame frame = make_process_frame(ProcessFrameKind::kCard);
-  ProcessCard& card = frame.card;
+  Frame frame = make_frame(kProcesses, FrameKind::kOffer);
+  auto& card = frame.as<ProcessCard>();
   card.sender = static_cast<std::uint64_t>(self());
   card.receiver = static_cast<std::uint64_t>(processes_[process].id.process());
   card.instance = instance_;
@@ -103,9 +95,7 @@ void Introductions::send_card(Meeting& meeting, std::size_t process) noexcept {
   card.own = index_of(config_.own);
   card.known_as = index_of(number_of(process));
   std::memcpy(card.card.data(), config_.card.data(), config_.card.size());
-  frame.proof =
-      proof_of(key_, meeting.nonces, meeting.is_dial ? ProcessSide::kDialler : ProcessSide::kAcceptor, frame);
-  meeting.stream.send(frame);
+  send(meeting, frame);
 }
 
 // Accepting
@@ -143,16 +133,15 @@ std::size_t Introductions::accept_some(Listener& listener, Tag tag) noexcept {
       pause();
       break;
     }
-    FileDescriptor socket(::accept4(from.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    int error_number = 0;
+    FileDescriptor socket = accept_stream(from, error_number);
     if (!socket.valid()) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      if (errno != EAGAIN && !evict_guest()) pause();
+      if (error_number != 0 && !evict_guest()) pause();
       break;
     }
-    const bool is_on_node = tag == Tag::kNode;
-    if (is_on_node && peer_credentials(socket).uid != static_cast<uid_t>(user_)) continue;
     const std::size_t index =
-        begin(ProcessStream(std::move(socket), /*is_connecting=*/false), /*is_dial=*/false, is_on_node);
+        begin(FrameStream(std::move(socket), kProcesses, static_cast<int>(kGuestMs)), /*is_dial=*/false,
+              /*is_on_node=*/tag == Tag::kNode);
     if (index == SIZE_MAX) break;  // It will dial again.
     update_watch(index);
     happened += hear(listener, index);  // Its Hello is there already, as a rule.
@@ -162,10 +151,8 @@ std::size_t Introductions::accept_some(Listener& listener, Tag tag) noexcept {
 
 /// Tells a guest why it is not wanted. It may have to send more before it reads that: the slot waits for its
 /// close.
-void Introductions::refuse(std::size_t index, ProcessRefusal reason) noexcept {
-  ProcessFrame frame = make_process_frame(ProcessFrameKind::kRefuse);
-  frame.refuse.reason = static_cast<std::uint32_t>(reason);
-  meetings_[index]->stream.send(frame);
+void Introductions::refuse(std::size_t index, Refusal reason) noexcept {
+  meetings_[index]->stream.send(make_refusal(kProcesses, reason));
   meetings_[index]->step = Step::kAwaitsClose;
 }
 
@@ -177,23 +164,21 @@ std::size_t Introductions::hear(Listener& listener, std::size_t index) noexcept 
   Meeting& meeting = *meetings_[index];
   const std::uint32_t life = meeting.life;
   while (meeting.step != Step::kFree && meeting.life == life) {
-    ProcessFrame frame;
+    Frame frame;
     switch (meeting.stream.receive(frame)) {
-      case ProcessStream::Receipt::kFrame: happened += on_frame(listener, index, frame); break;
-      case ProcessStream::Receipt::kNothing: update_watch(index); return happened;
-      case ProcessStream::Receipt::kClosed: return happened + on_closed(listener, index);
-      case ProcessStream::Receipt::kVersion:
-        if (meeting.is_dial)
-          return happened + on_refusal(listener, index, describe(ProcessRefusal::kVersion));
+      case FrameStream::Receipt::kFrame: happened += on_frame(listener, index, frame); break;
+      case FrameStream::Receipt::kNothing: update_watch(index); return happened;
+      case FrameStream::Receipt::kClosed: return happened + on_closed(listener, index);
+      case FrameStream::Receipt::kVersion:
+        if (meeting.is_dial) return happened + on_refusal(listener, index, describe(Refusal::kVersion));
         if (meeting.step == Step::kAwaitsClose) {
           end(index);
           return happened;
         }
-        refuse(index, ProcessRefusal::kVersion);
+        refuse(index, Refusal::kVersion);
         break;
-      case ProcessStream::Receipt::kMalformed:
-        if (meeting.is_dial)
-          return happened + on_refusal(listener, index, describe(ProcessRefusal::kStranger));
+      case FrameStream::Receipt::kMalformed:
+        if (meeting.is_dial) return happened + on_refusal(listener, index, describe(Refusal::kStranger));
         end(index);
         return happened;
     }
@@ -201,25 +186,33 @@ std::size_t Introductions::hear(Listener& listener, std::size_t index) noexcept 
   return happened;
 }
 
-std::size_t Introductions::on_frame(Listener& listener, std::size_t index,
-                                    const ProcessFrame& frame) noexcept {
+std::size_t Introductions::on_frame(Listener& listener, std::size_t index, const Frame& frame) noexcept {
   Meeting& meeting = *meetings_[index];
-  if (meeting.is_dial && frame.kind == ProcessFrameKind::kRefuse)
-    return on_refusal(listener, index, describe(static_cast<ProcessRefusal>(frame.refuse.reason)));
-  const bool is_hello = meeting.step == Step::kAwaitsHello && frame.kind == ProcessFrameKind::kHello;
-  const bool is_card = meeting.step == Step::kAwaitsCard && frame.kind == ProcessFrameKind::kCard;
+  if (meeting.is_dial && frame.kind == FrameKind::kRefuse)
+    return on_refusal(listener, index, describe(Refusal{frame.as<RefuseBody>().reason}));
+  if (meeting.step == Step::kAwaitsClose) {
+    end(index);
+    return 0;
+  }
+  if (!meeting.is_dial && !meeting.is_on_node && !key_.proves()) {
+    refuse(index, Refusal::kNoSecret);
+    return 1;
+  }
+  if (!meeting.transcript.verify(meeting.other(), frame)) {
+    if (meeting.is_dial) return on_refusal(listener, index, describe(Refusal::kSecret));
+    refuse(index, Refusal::kSecret);
+    return 1;
+  }
+  const bool is_hello = meeting.step == Step::kAwaitsHello && frame.kind == FrameKind::kHello;
+  const bool is_card = meeting.step == Step::kAwaitsCard && frame.kind == FrameKind::kOffer;
   if (is_hello && meeting.is_dial) {
-    meeting.nonces.acceptor = frame.hello.nonce;
     meeting.step = Step::kAwaitsCard;
     send_card(meeting, meeting.process);
     return 1;
   }
   if (is_hello) {
-    meeting.nonces.dialler = frame.hello.nonce;
-    if (frame.hello.receiver != static_cast<std::uint64_t>(self())) {
-      refuse(index, ProcessRefusal::kStranger);
-    } else if (!meeting.is_on_node && !key_.proves()) {
-      refuse(index, ProcessRefusal::kNoKey);
+    if (frame.as<ProcessHello>().receiver != static_cast<std::uint64_t>(self())) {
+      refuse(index, Refusal::kStranger);
     } else {
       meeting.step = Step::kAwaitsCard;
       send_hello(meeting, self_);
@@ -235,20 +228,16 @@ std::size_t Introductions::on_frame(Listener& listener, std::size_t index,
 
 /// If the dialler was introduced before, it is told the same again: it may not have heard.
 std::size_t Introductions::on_card_of_guest(Listener& listener, std::size_t index,
-                                            const ProcessFrame& frame) noexcept {
+                                            const Frame& frame) noexcept {
   Meeting& meeting = *meetings_[index];
-  const ProcessCard& card = frame.card;
-  if (!equal_hashes(proof_of(key_, meeting.nonces, ProcessSide::kDialler, frame), frame.proof)) {
-    refuse(index, ProcessRefusal::kKey);
-    return 1;
-  }
+  const auto& card = frame.as<ProcessCard>();
   const PhysicalId id = PhysicalId::of(ProcessId{card.sender});
   if (ProcessId{card.receiver} != self() || ProcessId{card.sender} == self() || !id.is_possible()) {
-    refuse(index, ProcessRefusal::kStranger);
+    refuse(index, Refusal::kStranger);
     return 1;
   }
   if (UserId{card.user} != user_) {
-    refuse(index, ProcessRefusal::kUser);
+    refuse(index, Refusal::kUser);
     return 1;
   }
   const auto found = by_id_.find(card.sender);
@@ -260,7 +249,7 @@ std::size_t Introductions::on_card_of_guest(Listener& listener, std::size_t inde
                        known->known_as == PeerId{card.known_as};
   const bool is_sought = known != nullptr && known->state == State::kSought;
   if (!is_same && !is_sought && add(id, process) != Status::kOk) {
-    refuse(index, ProcessRefusal::kFull);
+    refuse(index, Refusal::kFull);
     return 1;
   }
   if (before != SIZE_MAX && before != process) listener.on_replaced(number_of(before));
@@ -274,15 +263,13 @@ std::size_t Introductions::on_card_of_guest(Listener& listener, std::size_t inde
 /// The process may have introduced itself meanwhile: then both say the same. If it was started anew in
 /// between, the two that have its number fail at their first message, and get new numbers.
 std::size_t Introductions::on_card_of_acceptor(Listener& listener, std::size_t index,
-                                               const ProcessFrame& frame) noexcept {
+                                               const Frame& frame) noexcept {
   const Meeting& meeting = *meetings_[index];
   const std::size_t process = meeting.process;
-  const ProcessCard& card = frame.card;
-  if (!equal_hashes(proof_of(key_, meeting.nonces, ProcessSide::kAcceptor, frame), frame.proof))
-    return on_refusal(listener, index, describe(ProcessRefusal::kKey));
+  const auto& card = frame.as<ProcessCard>();
   if (ProcessId{card.sender} != processes_[process].id.process() || ProcessId{card.receiver} != self())
-    return on_refusal(listener, index, describe(ProcessRefusal::kStranger));
-  if (UserId{card.user} != user_) return on_refusal(listener, index, describe(ProcessRefusal::kUser));
+    return on_refusal(listener, index, describe(Refusal::kStranger));
+  if (UserId{card.user} != user_) return on_refusal(listener, index, describe(Refusal::kUser));
   end(index);
   if (processes_[process].state != State::kSought) return 1;
   return met(listener, process, frame);

@@ -226,13 +226,13 @@ std::size_t Introductions::tell_new(Listener& listener) noexcept {
 }
 
 /// `frame`: the Card of the process, whose proof was verified.
-std::size_t Introductions::met(Listener& listener, std::size_t index, const ProcessFrame& frame) noexcept {
+std::size_t Introductions::met(Listener& listener, std::size_t index, const Frame& frame) noexcept {
   Process& process = processes_[index];
-  const PeerNames names{PeerId{frame.card.known_as}, PeerId{frame.card.own}};
+  const PeerNames names{PeerId{frame.as<ProcessCard>().known_as}, PeerId{frame.as<ProcessCard>().own}};
   stop_seeking(index);
   if (process.dial != SIZE_MAX) end(process.dial);  // The guest's way was the faster one.
   process.state = State::kMet;
-  process.instance = frame.card.instance;
+  process.instance = frame.as<ProcessCard>().instance;
   process.known_as = names.known_as;
   process.was_met = true;
   process.is_logged = false;
@@ -339,12 +339,22 @@ std::size_t Introductions::dial(Listener& listener, std::size_t index) noexcept 
   process.was_dialled = true;
   if (!process.id.is_possible()) return unreachable(listener, index, "no process has such an id");
   process.retry_at_ns = monotonic_ns() + kRedialNs;
-  ProcessStream stream;
+  FrameStream stream;
+  const auto try_at = [&](const SocketAddress& to) {
+    try {
+      Result<FrameStream> made = FrameStream::dial(to, kProcesses, static_cast<int>(config_.patience_ms / 2));
+      if (!made.ok()) return made.error().status;
+      stream = std::move(made.value());
+      return Status::kOk;
+    } catch (const std::bad_alloc&) {
+      return Status::kNoMemory;
+    }
+  };
   Status status = Status::kPeerFailed;
   if (!process.is_elsewhere) {
-    status = dial_on_node(process.id, user_, stream);
-    process.is_elsewhere = status == Status::kPeerFailed || status == Status::kUnreachable;
+    status = try_at(process.id.on_node(user_));
     process.is_full = status == Status::kAgain;
+    process.is_elsewhere = status != Status::kOk && status != Status::kAgain && status != Status::kNoMemory;
   }
   if (process.is_elsewhere) {
     if (!key_.proves())
@@ -353,7 +363,7 @@ std::size_t Introductions::dial(Listener& listener, std::size_t index) noexcept 
                               ? "no process of this user has that id"
                               : "no process of this user and node has that id; to meet processes of other "
                                 "nodes, all need the same key file");
-    status = dial_over_net(process.id, stream);
+    status = try_at(process.id.on_net());
     if (status == Status::kPeerFailed) return nobody_there(listener, index, "nobody listens there");
   }
   if (status != Status::kOk) return 0;
@@ -383,7 +393,7 @@ std::size_t Introductions::look_at_deadlines(Listener& listener) noexcept {
     Process& process = processes_[index];
     if (!process.was_dialled) continue;
     const bool is_taken =
-        process.dial != SIZE_MAX ? !meetings_[process.dial]->stream.is_connecting() : process.is_full;
+        process.dial != SIZE_MAX ? meetings_[process.dial]->stream.is_connected() : process.is_full;
     (is_taken ? process.silent_ns : process.unanswered_ns) += tick_ns;
     if (process.silent_ns >= most_ns && !std::exchange(process.is_silence_logged, true))
       log_about(process, "is waited for", "it runs, or hangs, and has not answered yet");

@@ -4,13 +4,13 @@
 // A process that names another one dials it: first as a process of its node, at an abstract Unix socket that
 // is named by the user and the id; then over TCP at nid:pid.
 //
-//   dialler  ── Hello: nonce, who is meant ─────────────▶  acceptor
-//            ◀───────────────────────────── Hello: nonce ──
-//            ── Card: id, instance, card, numbers, proof ─▶  the acceptor knows the dialler
-//            ◀─ Card: id, instance, card, numbers, proof ──  the dialler knows the acceptor
-//   closes                                                   closes
+//   dialler  ── Hello: who is meant ─────────────▶  acceptor
+//            ◀──────────────────────────── Hello ──
+//            ── Offer: id, instance, card, numbers ─▶  the acceptor knows the dialler
+//            ◀─ Offer: id, instance, card, numbers ──  the dialler knows the acceptor
+//   closes                                            closes
 //
-// Who is who. Each Card ends with a proof that its sender knows the user's key (user_key.h). On the node the
+// Who is who. Each frame ends with a proof that its sender knows the user's key (user_key.h). On the node the
 // kernel also says whose process it is (SO_PEERCRED), so a key that proves nothing serves. Over TCP processes
 // without a key file are refused.
 //
@@ -46,11 +46,13 @@
 #include <unordered_map>
 #include <vector>
 
+#include "nic/physical_id.h"
 #include "nic/process_book.h"
 #include "nic/process_frames.h"
-#include "nic/process_stream.h"
 #include "nic/user_key.h"
 #include "rdma/fork_closing.h"
+#include "rdma/introduction/frame_stream.h"
+#include "rdma/introduction/transcript.h"
 #include "rdma/log.h"
 
 namespace ch3_offload {
@@ -140,9 +142,10 @@ class Introductions final : public ProcessBook {
     std::uint32_t watched = 0;   ///< epoll events.
     std::size_t process = 0;     ///< A dial's: in processes_.
     std::uint64_t since_ns = 0;  ///< patience_ns_ when it began.
-    ProcessNonces nonces;
-    ProcessStream stream;
-    ForkClosing closing;  ///< Of the stream's socket.
+    Transcript transcript{std::span<const std::byte>{}};
+    FrameStream stream;
+    Speaker self() const noexcept { return is_dial ? Speaker::kDialler : Speaker::kAcceptor; }
+    Speaker other() const noexcept { return is_dial ? Speaker::kAcceptor : Speaker::kDialler; }
   };
   enum class Tag : std::uint32_t { kMeeting, kNode, kNet, kBell };
 
@@ -158,14 +161,15 @@ class Introductions final : public ProcessBook {
   void let_go(Listener& listener) noexcept;
   std::size_t tell_new(Listener& listener) noexcept;
   std::size_t tell(Listener& listener, std::size_t index) noexcept;
-  std::size_t met(Listener& listener, std::size_t index, const ProcessFrame& frame) noexcept;
+  std::size_t met(Listener& listener, std::size_t index, const Frame& frame) noexcept;
   std::size_t unreachable(Listener& listener, std::size_t index, std::string_view why) noexcept;
   std::size_t nobody_there(Listener& listener, std::size_t index, std::string_view why) noexcept;
 
   bool watch(int descriptor, Tag tag, std::size_t index, std::uint32_t events) noexcept;
   void update_watch(std::size_t index) noexcept;
-  std::size_t begin(ProcessStream stream, bool is_dial, bool is_on_node) noexcept;
+  std::size_t begin(FrameStream stream, bool is_dial, bool is_on_node) noexcept;
   void end(std::size_t index) noexcept;
+  void send(Meeting& meeting, Frame& frame) noexcept;
   void send_hello(Meeting& meeting, PhysicalId to) noexcept;
   void send_card(Meeting& meeting, std::size_t process) noexcept;
 
@@ -175,12 +179,12 @@ class Introductions final : public ProcessBook {
   void resume() noexcept;
 
   std::size_t hear(Listener& listener, std::size_t index) noexcept;
-  std::size_t on_frame(Listener& listener, std::size_t index, const ProcessFrame& frame) noexcept;
-  std::size_t on_card_of_guest(Listener& listener, std::size_t index, const ProcessFrame& frame) noexcept;
-  std::size_t on_card_of_acceptor(Listener& listener, std::size_t index, const ProcessFrame& frame) noexcept;
+  std::size_t on_frame(Listener& listener, std::size_t index, const Frame& frame) noexcept;
+  std::size_t on_card_of_guest(Listener& listener, std::size_t index, const Frame& frame) noexcept;
+  std::size_t on_card_of_acceptor(Listener& listener, std::size_t index, const Frame& frame) noexcept;
   std::size_t on_refusal(Listener& listener, std::size_t index, std::string_view why) noexcept;
   std::size_t on_closed(Listener& listener, std::size_t index) noexcept;
-  void refuse(std::size_t index, ProcessRefusal reason) noexcept;
+  void refuse(std::size_t index, Refusal reason) noexcept;
 
   std::size_t dial(Listener& listener, std::size_t process) noexcept;
   std::size_t dial_those_due(Listener& listener) noexcept;

@@ -1,17 +1,10 @@
 #include "nic/process_frames.h"
 
 #include <algorithm>
-#include <cstring>
+#include <span>
 
 namespace ch3_offload {
 namespace {
-
-/// Sets these proofs apart from other uses of the key.
-constexpr std::string_view kPurpose = "ch3:offload physical ids 1";
-
-bool is_zero(std::span<const std::byte> bytes) noexcept {
-  return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{}; });
-}
 
 /// Printable ASCII without spaces, at least one character, and zeros behind it.
 bool check_card(std::span<const char> text) noexcept {
@@ -23,48 +16,22 @@ bool check_card(std::span<const char> text) noexcept {
 
 }  // namespace
 
-ProcessFrameCheck check_process_frame(std::span<const std::byte> bytes, ProcessFrame& frame) noexcept {
-  if (bytes.size() != sizeof frame) return ProcessFrameCheck::kMalformed;
-  std::memcpy(&frame, bytes.data(), sizeof frame);
-  if (frame.magic != ProcessFrame::kMagic) return ProcessFrameCheck::kMalformed;
-  if (frame.version != ProcessFrame::kVersion) return ProcessFrameCheck::kVersion;
-  bool valid = false;
-  switch (frame.kind) {
-    case ProcessFrameKind::kHello: valid = is_zero(frame.hello.reserved) && is_zero(frame.proof); break;
-    case ProcessFrameKind::kCard: valid = frame.card.reserved == 0 && check_card(frame.card.card); break;
-    case ProcessFrameKind::kRefuse:
-      valid = frame.refuse.reason != 0 &&
-              frame.refuse.reason < static_cast<std::uint32_t>(ProcessRefusal::kEnd) &&
-              is_zero(frame.refuse.reserved) && is_zero(frame.proof);
-      break;
-    default: break;
-  }
-  return valid && frame.reserved == 0 ? ProcessFrameCheck::kValid : ProcessFrameCheck::kMalformed;
+bool check_process_body(const Frame& frame) noexcept {
+  if (frame.kind == FrameKind::kHello) return true;
+  const auto& card = frame.as<ProcessCard>();
+  return card.reserved == 0 && check_card(card.card);
 }
 
-ProcessFrame make_process_frame(ProcessFrameKind kind) noexcept {
-  ProcessFrame frame;
-  frame.kind = kind;
-  return frame;
-}
+std::string_view card_in(const Frame& frame) noexcept { return frame.as<ProcessCard>().card.data(); }
 
-std::string_view card_in(const ProcessFrame& frame) noexcept { return frame.card.card.data(); }
-
-KeyedHash proof_of(const UserKey& key, const ProcessNonces& nonces, ProcessSide side,
-                   const ProcessFrame& frame) noexcept {
-  return key.prove({std::as_bytes(std::span(kPurpose)), std::as_bytes(std::span(&side, 1)), nonces.dialler,
-                    nonces.acceptor,
-                    std::as_bytes(std::span(&frame, 1)).first(offsetof(ProcessFrame, proof))});
-}
-
-std::string_view describe(ProcessRefusal reason) noexcept {
+std::string_view describe(Refusal reason) noexcept {
   switch (reason) {
-    case ProcessRefusal::kVersion: return "it runs another version of libch3offload";
-    case ProcessRefusal::kKey: return "it has another key file: all nodes need the same one";
-    case ProcessRefusal::kNoKey: return "it has no key file: all nodes need the same one";
-    case ProcessRefusal::kStranger: return "another process answers at its address";
-    case ProcessRefusal::kFull: return "it has met as many processes as it can number";
-    case ProcessRefusal::kUser: return "it runs with another uid: a user needs the same uid on all nodes";
+    case Refusal::kVersion: return "it runs another version of libch3offload";
+    case Refusal::kSecret: return "it has another key file: all nodes need the same one";
+    case Refusal::kNoSecret: return "it has no key file: all nodes need the same one";
+    case Refusal::kStranger: return "another process answers at its address";
+    case Refusal::kFull: return "it has met as many processes as it can number";
+    case Refusal::kUser: return "it runs with another uid: a user needs the same uid on all nodes";
     default: return "for no known reason";
   }
 }

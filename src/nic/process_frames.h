@@ -1,51 +1,25 @@
-// The messages by which two processes that know each other's physical ids are introduced (introductions.h).
-// docs/wire-format.md has them as tables.
-//
-// All frames have one length. Numbers are little-endian and of fixed width. No field is to be used before
-// check_process_frame() has accepted the frame, and none of a Card before its proof was verified.
+// What the frames of an introduction (rdma/introduction/frames.h) carry by which two processes that know each
+// other's physical ids are introduced (introductions.h). docs/wire-format.md has them as tables.
 //
 // Threads: any. Nothing blocks or allocates.
 
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string_view>
 
-#include "nic/user_key.h"
+#include "rdma/introduction/frames.h"
 
 namespace ch3_offload {
 
-static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
-
-enum class ProcessFrameKind : std::uint8_t {
-  kHello = 1,  ///< ProcessHello: a nonce, and who is meant.
-  kCard,       ///< ProcessCard: who speaks, and how it is reached. Has a proof.
-  kRefuse,     ///< ProcessRefuse: why the sender closes the connection. Needs no proof.
-  kEnd
-};
-
-enum class ProcessRefusal : std::uint32_t {
-  kVersion = 1,  ///< The sender speaks another version of these frames.
-  kKey,          ///< The proof is wrong: the two have different key files, or one has none.
-  kNoKey,        ///< The sender has no key file, so it meets processes of its node only.
-  kStranger,     ///< Another process is meant.
-  kFull,         ///< The sender cannot number one more process.
-  kUser,         ///< The two have different user numbers (uids).
-  kEnd
-};
-
-using ProcessNonce = std::array<std::byte, 32>;
-
+/// A Hello.
 struct ProcessHello {
-  ProcessNonce nonce{};        ///< Random: makes the proofs of each introduction differ.
   std::uint64_t receiver = 0;  ///< ProcessId of who is meant.
-  std::array<std::byte, 432> reserved{};
 };
 
+/// An Offer: who speaks, and how it is reached.
 struct ProcessCard {
   std::uint64_t sender = 0;    ///< ProcessId of who speaks.
   std::uint64_t receiver = 0;  ///< ProcessId of who is meant.
@@ -57,67 +31,27 @@ struct ProcessCard {
   std::array<char, 432> card{};  ///< The sender's Engine::card(), padded with zeros.
 };
 
-struct ProcessRefuse {
-  std::uint32_t reason = 0;  ///< ProcessRefusal.
-  std::array<std::byte, 468> reserved{};
-};
-
-struct ProcessFrame {
-  static constexpr std::uint32_t kMagic = 0x7069'3363;  // "c3ip"
-  static constexpr std::uint16_t kVersion = 1;
-
-  ProcessFrame() noexcept : bytes{} {}
-
-  std::uint32_t magic = kMagic;
-  std::uint16_t version = kVersion;
-  ProcessFrameKind kind{};
-  std::uint8_t reserved = 0;
-  union {
-    std::array<std::byte, 472> bytes;
-    ProcessHello hello;
-    ProcessCard card;
-    ProcessRefuse refuse;
-  };
-  KeyedHash proof{};  ///< Of a Card. Otherwise 0.
-};
-static_assert(sizeof(ProcessFrame) == 512 && offsetof(ProcessFrame, bytes) == 8 &&
-              offsetof(ProcessFrame, proof) == 480);
-static_assert(sizeof(ProcessHello) == 472 && offsetof(ProcessHello, receiver) == 32);
+static_assert(sizeof(ProcessHello) == 8);
 static_assert(sizeof(ProcessCard) == 472 && offsetof(ProcessCard, instance) == 16 &&
               offsetof(ProcessCard, user) == 24 && offsetof(ProcessCard, own) == 28 &&
               offsetof(ProcessCard, known_as) == 32 && offsetof(ProcessCard, card) == 40);
-static_assert(sizeof(ProcessRefuse) == 472);
 
 inline constexpr std::size_t kMostProcessCardBytes = sizeof(ProcessCard::card) - 1;
 
-enum class ProcessFrameCheck {
-  kValid,
-  kVersion,  ///< The magic number is right, the version is another.
-  kMalformed,
-};
+/// Introductions of processes.
+inline constexpr std::uint32_t kProcessMagic = 0x7069'3363;  // "c3ip"
+inline constexpr std::uint16_t kProcessVersion = 2;
 
-/// Copies a frame out of `bytes` and checks what needs no context: length, magic number, version, kind, the
-/// ranges of the fields, and that a card is printable ASCII without spaces. Any input.
-ProcessFrameCheck check_process_frame(std::span<const std::byte> bytes, ProcessFrame& frame) noexcept;
+/// Whether the fields of an Offer are in their ranges, and its card is printable ASCII without spaces. Any
+/// input.
+bool check_process_body(const Frame& frame) noexcept;
 
-ProcessFrame make_process_frame(ProcessFrameKind kind) noexcept;
-/// REQUIRES: the frame is a valid Card.
-std::string_view card_in(const ProcessFrame& frame) noexcept;
+inline constexpr Protocol kProcesses{kProcessMagic, kProcessVersion, check_process_body};
 
-/// Who speaks is part of each proof, so that a frame cannot be sent back to its sender.
-enum class ProcessSide : unsigned char { kDialler = 1, kAcceptor = 2 };
-
-/// What both have said before their Cards.
-struct ProcessNonces {
-  ProcessNonce dialler{};
-  ProcessNonce acceptor{};
-};
-
-/// The proof of a Card of `side`.
-KeyedHash proof_of(const UserKey& key, const ProcessNonces& nonces, ProcessSide side,
-                   const ProcessFrame& frame) noexcept;
+/// REQUIRES: the frame is a valid Offer.
+std::string_view card_in(const Frame& frame) noexcept;
 
 /// Completes "the process refused to be introduced: ".
-std::string_view describe(ProcessRefusal reason) noexcept;
+std::string_view describe(Refusal reason) noexcept;
 
 }  // namespace ch3_offload

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "rdma/file_descriptor.h"
+#include "rdma/introduction/keyed_hash.h"
 #include "rdma/system_error.h"
 
 namespace ch3_offload {
@@ -78,10 +79,6 @@ JobSecret UserKey::provider_secret() const noexcept {
       have_keyed_hash() ? keyed_hash(key_, {std::as_bytes(std::span(kProviders))}) : KeyedHash(key_);
   std::copy_n(hash.begin(), secret.size(), secret.begin());
   return secret;
-}
-
-KeyedHash UserKey::prove(std::initializer_list<std::span<const std::byte>> parts) const noexcept {
-  return keyed_hash(key_, parts);
 }
 
 }  // namespace ch3_offload

@@ -10,12 +10,10 @@
 
 #include <array>
 #include <cstddef>
-#include <initializer_list>
 #include <span>
 #include <string>
 
 #include "engine/targets/target_entry.h"
-#include "nic/keyed_hash.h"
 #include "rdma/job_secret.h"
 #include "rdma/status.h"
 
@@ -42,8 +40,6 @@ class UserKey {
   bool proves() const noexcept { return proves_; }
   /// The secret of the providers of all processes of the user.
   JobSecret provider_secret() const noexcept;
-  /// The proof that its maker knows the key and has seen `parts`.
-  KeyedHash prove(std::initializer_list<std::span<const std::byte>> parts) const noexcept;
 
  private:
   std::array<std::byte, kBytes> key_{};

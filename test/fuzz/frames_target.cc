@@ -5,12 +5,12 @@
 #include <string>
 #include <string_view>
 
+#include "fuzz/frame_rules.h"
 #include "fuzz/target.h"
 #include "rdma/verbs/devices/port_selection.h"
 #include "rdma/verbs/fake_verbs.h"
 #include "rdma/verbs/verbs_address.h"
-#include "rdma/verbs/wire_up/frames.h"
-#include "rdma/verbs/wire_up/transcript.h"
+#include "rdma/verbs/wire_up/link_frames.h"
 
 namespace ch3_offload::fuzz {
 namespace frames_target {
@@ -20,74 +20,22 @@ enum class What : std::uint8_t { kFrame, kRepairedFrame, kAddress, kDevices, kCo
 constexpr std::uint32_t kMost24Bits = 0xFF'FFFF;
 
 void require_ranges(const Frame& frame) {
-  require(frame.magic == Frame::kMagic && frame.version == Frame::kVersion, "a frame is one of this version");
-  switch (frame.kind) {
-    case FrameKind::kHello: {
-      const HelloBody& body = frame.hello;
-      // Whoever reads it as a string stays inside.
-      const std::size_t length = ::strnlen(body.address.data(), body.address.size());
-      require(length < body.address.size(), "an address ends inside its field");
-      require(body.lane < kMostLanes, "lanes are numbered from 0");
-      return;
-    }
-    case FrameKind::kRefuse:
-      require(frame.refuse.reason >= 1 && frame.refuse.reason <= 4, "a refusal has one of the reasons");
-      require(!describe(static_cast<Refusal>(frame.refuse.reason)).empty(), "a reason has a text");
-      return;
-    case FrameKind::kOffer: {
-      const OfferBody& body = frame.offer;
-      require(body.link != 0, "links are numbered from 1");
-      require(body.queue_pair <= kMost24Bits && body.packet_sequence <= kMost24Bits, "24 bits are 24 bits");
-      require(body.mtu >= 1 && body.mtu <= 5, "an MTU is one of verbs'");
-      require(body.limit >= body.received, "what has arrived had credit");
-      return;
-    }
-    case FrameKind::kReady: return;
-    default: require(false, "there are four kinds of frames");
+  if (frame.kind == FrameKind::kHello) {
+    const auto& body = frame.as<HelloBody>();
+    // Whoever reads it as a string stays inside.
+    const std::size_t length = ::strnlen(body.address.data(), body.address.size());
+    require(length < body.address.size(), "an address ends inside its field");
+    require(body.lane < kMostLanes, "lanes are numbered from 0");
+    return;
   }
+  const auto& body = frame.as<OfferBody>();
+  require(body.link != 0, "links are numbered from 1");
+  require(body.queue_pair <= kMost24Bits && body.packet_sequence <= kMost24Bits, "24 bits are 24 bits");
+  require(body.mtu >= 1 && body.mtu <= 5, "an MTU is one of verbs'");
+  require(body.limit >= body.received, "what has arrived had credit");
 }
 
-/// Whoever does not know the secret makes no proof, and a proof holds for one frame of one speaker.
-void check_proofs(Frame frame) {
-  const std::size_t chosen =
-      (std::to_integer<std::size_t>(frame.bytes[0]) << 8 | std::to_integer<std::size_t>(frame.bytes[1])) %
-      sizeof frame;
-  JobSecret secret;
-  secret.fill(std::byte{0x5A});
-  require(!Transcript(secret).verify(Speaker::kDialler, frame), "a proof needs the secret");
-  Transcript(secret).sign(Speaker::kDialler, frame);
-  require(Transcript(secret).verify(Speaker::kDialler, frame), "a proof is accepted");
-  require(!Transcript(secret).verify(Speaker::kAcceptor, frame), "a frame is not taken back");
-  Transcript twice(secret);
-  require(twice.verify(Speaker::kDialler, frame) && !twice.verify(Speaker::kDialler, frame),
-          "a proof holds once");
-  reinterpret_cast<std::byte*>(&frame)[chosen] ^= std::byte{1};
-  require(!Transcript(secret).verify(Speaker::kDialler, frame), "every byte counts");
-}
-
-void check(std::span<const std::byte> bytes) {
-  Frame frame;
-  const FrameCheck verdict = check_frame(bytes, frame);
-  if (verdict == FrameCheck::kMalformed) return;
-  require(bytes.size() == sizeof frame && frame.magic == Frame::kMagic, "a frame has its length and magic");
-  require((verdict == FrameCheck::kVersion) == (frame.version != Frame::kVersion),
-          "the version is looked at");
-  if (verdict == FrameCheck::kVersion) return;
-  require_ranges(frame);
-  const auto again = std::as_bytes(std::span(&frame, 1));
-  require(std::memcmp(again.data(), bytes.data(), sizeof frame) == 0, "a frame is taken as it is");
-  Frame twice;
-  require(check_frame(again, twice) == FrameCheck::kValid, "what was taken once is taken again");
-  check_proofs(frame);
-}
-
-/// Random bytes behind a right beginning.
-void check_repaired(Input& input) {
-  Frame frame = make_frame(FrameKind{input.u8()});
-  const auto body = input.bytes(frame.bytes.size());
-  if (!body.empty()) std::memcpy(frame.bytes.data(), body.data(), body.size());
-  check(std::as_bytes(std::span(&frame, 1)));
-}
+void check(std::span<const std::byte> bytes) { check_frame_bytes(bytes, kLinks, require_ranges); }
 
 void check_address(std::string_view text) {
   const std::optional<VerbsAddress> address = VerbsAddress::parse(text);
@@ -124,7 +72,10 @@ void check_devices(std::string_view wanted) {
 void run(std::span<const std::byte> bytes) {
   Input input(bytes);
   const auto what = What{input.below(static_cast<std::uint8_t>(What::kCount))};
-  if (what == What::kRepairedFrame) return check_repaired(input);
+  if (what == What::kRepairedFrame) {
+    const Frame frame = repaired_frame(input, kLinks);
+    return check(std::as_bytes(std::span(&frame, 1)));
+  }
   const auto rest = input.rest();
   if (what == What::kFrame) return check(rest);
   const std::string_view text(reinterpret_cast<const char*>(rest.data()), rest.size());
@@ -136,11 +87,11 @@ Seed seed(What what) { return Seed().u8(static_cast<std::uint8_t>(what)); }
 std::vector<Bytes> seeds() {
   std::vector<Bytes> all;
   for (std::uint8_t kind = 0; kind <= static_cast<std::uint8_t>(FrameKind::kEnd); ++kind) {
-    Frame frame = make_frame(FrameKind{kind});
-    frame.bytes[0] = std::byte{1};  // A link, a reason.
-    if (frame.kind == FrameKind::kOffer) frame.offer.mtu = 3;
+    Frame frame = make_frame(kLinks, FrameKind{kind});
+    frame.body[0] = std::byte{1};  // A link, a reason.
+    if (frame.kind == FrameKind::kOffer) frame.as<OfferBody>().mtu = 3;
     all.push_back(seed(What::kFrame).bytes(std::as_bytes(std::span(&frame, 1))).done());
-    all.push_back(seed(What::kRepairedFrame).u8(kind).bytes(frame.bytes).done());
+    all.push_back(seed(What::kRepairedFrame).u8(kind).bytes(frame.body).done());
   }
   for (const char* text :
        {"verbs:4/r/127.0.0.1+127.0.0.2/4711/8192/0000000000000000+0000000000000001/1f0c9a52be7d4e13",

@@ -23,11 +23,11 @@
 #include <utility>
 
 #include "fuzz/target.h"
+#include "rdma/introduction/frame_stream.h"
+#include "rdma/introduction/transcript.h"
 #include "rdma/verbs/fake_verbs.h"
 #include "rdma/verbs/verbs_provider.h"
-#include "rdma/verbs/wire_up/frame_stream.h"
-#include "rdma/verbs/wire_up/frames.h"
-#include "rdma/verbs/wire_up/transcript.h"
+#include "rdma/verbs/wire_up/link_frames.h"
 
 namespace ch3_offload::fuzz {
 namespace verbs_target {
@@ -346,7 +346,6 @@ class Attack final : public Sink {
   std::set<PeerId> down_;
   std::set<Nonce> nonces_;       ///< The victim's.
   std::uint8_t awaited_ = 0xFF;  ///< Peers that the victim waits for, as bits.
-  std::uint8_t next_nonce_ = 0;
 };
 
 void Attack::hear(PeerId peer) {
@@ -417,7 +416,7 @@ void Attack::drain(Channel& channel) {
     if (channel.incoming_bytes < channel.incoming.size()) continue;
     channel.incoming_bytes = 0;
     Frame frame;
-    const bool valid = check_frame(channel.incoming, frame) == FrameCheck::kValid;
+    const bool valid = check_frame(channel.incoming, kLinks, frame) == FrameCheck::kValid;
     require(valid || (counts_far_ && frame.kind == FrameKind::kOffer), "the victim's frames are valid");
     on_frame(channel, frame);
   }
@@ -433,17 +432,17 @@ void Attack::on_frame(Channel& channel, const Frame& frame) {
     case FrameKind::kHello:
       require(!channel.dialled || channel.proved || channel.overheard,
               "who does not know the secret is told nothing");
-      require(
-          frame.hello.sender == index_of(kVictim) && frame.hello.sender_instance == victims_address_.instance,
-          "the victim says who it is");
-      require(nonces_.insert(frame.hello.nonce).second, "a nonce is used once");
-      if (!channel.dialled) channel.peer = frame.hello.receiver;
+      require(frame.as<HelloBody>().sender == index_of(kVictim) &&
+                  frame.as<HelloBody>().sender_instance == victims_address_.instance,
+              "the victim says who it is");
+      require(nonces_.insert(frame.nonce).second, "a nonce is used once");
+      if (!channel.dialled) channel.peer = frame.as<HelloBody>().receiver;
       return;
     case FrameKind::kOffer: {
       require(channel.dialled ? channel.offered : channel.proved, "offers are for who was introduced");
       Link& link = links_[channel.peer];
-      link.remote = frame.offer;
-      link.told = std::max(link.told, frame.offer.limit);
+      link.remote = frame.as<OfferBody>();
+      link.told = std::max(link.told, frame.as<OfferBody>().limit);
       return;
     }
     default: require(!channel.dialled && channel.offered, "the dialler is ready once it has an offer");
@@ -468,9 +467,8 @@ void Attack::say(Channel& channel, Frame frame) {
 
 void Attack::hello(Channel& channel, std::uint32_t sender, Flaw flaw) {
   if (!channel.socket.valid()) return;
-  Frame frame = make_frame(FrameKind::kHello);
-  HelloBody& body = frame.hello;
-  body.nonce.fill(std::byte{++next_nonce_});
+  Frame frame = make_frame(kLinks, FrameKind::kHello);
+  HelloBody& body = frame.as<HelloBody>();
   body.sender = sender;
   body.receiver = index_of(kVictim) ^ (flaw == Flaw::kReceiver);
   body.sender_instance = own_address_.instance ^ (flaw == Flaw::kSenderInstance);
@@ -500,8 +498,8 @@ void Attack::hello(Channel& channel, std::uint32_t sender, Flaw flaw) {
 }
 
 void Attack::offer(Channel& channel) {
-  Frame frame = make_frame(FrameKind::kOffer);
-  OfferBody& body = frame.offer;
+  Frame frame = make_frame(kLinks, FrameKind::kOffer);
+  OfferBody& body = frame.as<OfferBody>();
   drain(channel);
   Link& link = links_[channel.peer % kPeerLimit];
   const std::uint8_t ahead = input_.u8();  // 0: the victim's; 1: the next.
@@ -512,7 +510,7 @@ void Attack::offer(Channel& channel) {
   body.received = or_value(link.arrived);
   body.limit = or_value(body.received + 64);
   const std::uint8_t position = input_.u8();
-  frame.bytes[position % frame.bytes.size()] ^= std::byte{input_.u8()};
+  frame.body[position % sizeof body] ^= std::byte{input_.u8()};
   count_on(body.link);
   link.given = std::max(link.given, body.limit);
   say(channel, frame);
@@ -772,12 +770,12 @@ void Attack::take(Step step) {
       return hello(of, sender, Flaw{input_.below(static_cast<std::uint8_t>(Flaw::kCount))});
     }
     case Step::kOffer: return offer(channel());
-    case Step::kReady: return say(channel(), make_frame(FrameKind::kReady));
+    case Step::kReady: return say(channel(), make_frame(kLinks, FrameKind::kReady));
     case Step::kFrame: {
       Channel& to = channel();
-      Frame frame = make_frame(FrameKind{input_.u8()});
+      Frame frame = make_frame(kLinks, FrameKind{input_.u8()});
       const std::uint32_t field = input_.u32();
-      std::memcpy(frame.bytes.data(), &field, sizeof field);
+      std::memcpy(frame.body.data(), &field, sizeof field);
       return say(to, frame);
     }
     case Step::kSpoil: {

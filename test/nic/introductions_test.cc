@@ -14,7 +14,6 @@
 #include <set>
 
 #include "nic/introductions_world.h"
-#include "rdma/shm/unix_socket.h"
 
 namespace ch3_offload {
 namespace {
@@ -309,144 +308,171 @@ TEST_F(IntroductionsTest, HundredsOfProcessesMeetOne) {
 /// What a process does that is not of this library, at a book's door of the node.
 class Stranger {
  public:
-  explicit Stranger(ProcessId to) {
-    const PhysicalId id = PhysicalId::of(to);
-    ProcessStream stream;
-    EXPECT_EQ(dial_on_node(id, UserId{::geteuid()}, stream), Status::kOk);
-    socket_ = duplicate(stream.socket());
+  explicit Stranger(ProcessId to, const UserKey& key = UserKey::of_user(UserId{::geteuid()}))
+      : to_(to), transcript_(key.bytes()) {
+    Result<FrameStream> stream =
+        FrameStream::dial(PhysicalId::of(to).on_node(UserId{::geteuid()}), kProcesses, 1000);
+    EXPECT_TRUE(stream.ok());
+    socket_ = duplicate(stream.value().socket());
   }
   void say(std::span<const std::byte> bytes) const {
     EXPECT_EQ(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
   }
-  void say(const ProcessFrame& frame) const { say(std::as_bytes(std::span(&frame, 1))); }
+  void say_unsigned(const Frame& frame) const { say(std::as_bytes(std::span(&frame, 1))); }
+  Frame sign(Frame frame) {
+    transcript_.sign(Speaker::kDialler, frame);
+    return frame;
+  }
+  void say(const Frame& frame) { say_unsigned(sign(frame)); }
   /// Returns the kind of the next frame; kEnd: the connection was closed; none: nothing came.
-  ProcessFrameKind hear(ProcessFrame& frame) const {
+  FrameKind hear(Frame& frame) {
     const ssize_t got = ::recv(socket_.get(), &frame, sizeof frame, MSG_DONTWAIT);
-    if (got == static_cast<ssize_t>(sizeof frame)) return frame.kind;
-    return got == 0 || errno == ECONNRESET ? ProcessFrameKind::kEnd : ProcessFrameKind{};
+    if (got != static_cast<ssize_t>(sizeof frame))
+      return got == 0 || errno == ECONNRESET ? FrameKind::kEnd : FrameKind{};
+    if (frame.kind != FrameKind::kRefuse) {
+      EXPECT_TRUE(transcript_.verify(Speaker::kAcceptor, frame));
+    }
+    return frame.kind;
+  }
+
+  Frame hello() const {
+    Frame frame = make_frame(kProcesses, FrameKind::kHello);
+    frame.as<ProcessHello>().receiver = static_cast<std::uint64_t>(to_);
+    return frame;
+  }
+  Frame card() const {
+    Frame frame = make_frame(kProcesses, FrameKind::kOffer);
+    auto& card = frame.as<ProcessCard>();
+    card.sender = static_cast<std::uint64_t>(make_physical_id(kLoopback1, 9));
+    card.receiver = static_cast<std::uint64_t>(to_);
+    card.user = ::geteuid();
+    std::strcpy(card.card.data(), "v=6;guest");
+    return frame;
   }
 
  private:
+  const ProcessId to_;
+  Transcript transcript_;
   FileDescriptor socket_;
 };
 
 class HostileGuest : public IntroductionsTest {
  protected:
-  static ProcessFrame hello_to(ProcessId to) {
-    ProcessFrame frame = make_process_frame(ProcessFrameKind::kHello);
-    frame.hello.receiver = static_cast<std::uint64_t>(to);
-    return frame;
-  }
-  static ProcessFrame card_to(ProcessId to, const ProcessNonces& nonces, const UserKey& key) {
-    ProcessFrame frame = make_process_frame(ProcessFrameKind::kCard);
-    frame.card.sender = static_cast<std::uint64_t>(make_physical_id(kLoopback1, 9));
-    frame.card.receiver = static_cast<std::uint64_t>(to);
-    frame.card.user = ::geteuid();
-    std::strcpy(frame.card.card.data(), "v=6;guest");
-    frame.proof = proof_of(key, nonces, ProcessSide::kDialler, frame);
-    return frame;
-  }
-  ProcessFrameKind answer(const Stranger& guest, ProcessFrame& frame) {
-    ProcessFrameKind kind{};
+  FrameKind answer(Stranger& guest, Frame& frame) {
+    FrameKind kind{};
     run_until([&] {
-      if (kind == ProcessFrameKind{}) kind = guest.hear(frame);
-      return kind != ProcessFrameKind{};
+      if (kind == FrameKind{}) kind = guest.hear(frame);
+      return kind != FrameKind{};
     });
     return kind;
   }
-  ProcessRefusal refusal_of(const Stranger& guest) {
-    ProcessFrame frame;
-    EXPECT_EQ(answer(guest, frame), ProcessFrameKind::kRefuse);
-    return ProcessRefusal{frame.refuse.reason};
+  Refusal refusal_of(Stranger& guest) {
+    Frame frame;
+    EXPECT_EQ(answer(guest, frame), FrameKind::kRefuse);
+    return Refusal{frame.as<RefuseBody>().reason};
   }
-  /// Goes as far as a guest can without a proof.
-  ProcessNonces greet(const Stranger& guest, ProcessId to) {
-    guest.say(hello_to(to));
-    ProcessFrame frame;
-    EXPECT_EQ(answer(guest, frame), ProcessFrameKind::kHello);
-    return {{}, frame.hello.nonce};
+  /// Goes as far as a guest can that may repeat what somebody said.
+  void greet(Stranger& guest) {
+    guest.say(guest.hello());
+    Frame frame;
+    EXPECT_EQ(answer(guest, frame), FrameKind::kHello);
   }
-  const UserKey users_ = UserKey::of_user(UserId{::geteuid()});
 };
 
 TEST_F(HostileGuest, GarbageEndsTheConnectionAndNothingElse) {
   BookOwner& a = make();
-  const Stranger guest(a.id());
+  Stranger guest(a.id());
   guest.say(std::vector<std::byte>(5000, std::byte{0x5A}));
-  ProcessFrame frame;
-  EXPECT_EQ(answer(guest, frame), ProcessFrameKind::kEnd);
+  Frame frame;
+  EXPECT_EQ(answer(guest, frame), FrameKind::kEnd);
   EXPECT_TRUE(all_quiet());
   EXPECT_TRUE(a.record.processes.empty());
 }
 
 TEST_F(HostileGuest, AnotherVersionIsTold) {
   BookOwner& a = make();
-  const Stranger guest(a.id());
-  ProcessFrame frame = hello_to(a.id());
+  Stranger guest(a.id());
+  Frame frame = guest.hello();
   ++frame.version;
   guest.say(frame);
-  EXPECT_EQ(refusal_of(guest), ProcessRefusal::kVersion);
+  EXPECT_EQ(refusal_of(guest), Refusal::kVersion);
 }
 
 TEST_F(HostileGuest, WhoMeansAnotherProcessIsRefused) {
   BookOwner& a = make();
-  const Stranger guest(a.id());
-  guest.say(hello_to(make_physical_id(kLoopback1, 9)));
-  EXPECT_EQ(refusal_of(guest), ProcessRefusal::kStranger);
+  Stranger guest(a.id());
+  Frame frame = guest.hello();
+  ++frame.as<ProcessHello>().receiver;
+  guest.say(frame);
+  EXPECT_EQ(refusal_of(guest), Refusal::kStranger);
 }
 
 TEST_F(HostileGuest, TheRightCardIsAnsweredEachTime) {
   BookOwner& a = make();
   for (int i = 0; i < 2; ++i) {
-    const Stranger guest(a.id());
-    guest.say(card_to(a.id(), greet(guest, a.id()), users_));
-    ProcessFrame frame;
-    ASSERT_EQ(answer(guest, frame), ProcessFrameKind::kCard);
-    EXPECT_EQ(frame.card.known_as, 100u);
+    Stranger guest(a.id());
+    greet(guest);
+    guest.say(guest.card());
+    Frame frame;
+    ASSERT_EQ(answer(guest, frame), FrameKind::kOffer);
+    EXPECT_EQ(frame.as<ProcessCard>().known_as, 100u);
   }
   EXPECT_EQ(a.card_of(PeerId{100}), "v=6;as=0;to=0;guest");
 }
 
-TEST_F(HostileGuest, ACardWithoutProofIsRefused) {
+TEST_F(HostileGuest, AFrameWithoutProofIsRefused) {
   if (!have_keyed_hash()) GTEST_SKIP() << "without libsodium, the kernel's word is the proof";
   BookOwner& a = make();
-  const std::vector<std::function<void(ProcessFrame&)>> breaches = {
-      [](ProcessFrame& f) { f.proof = {}; },
-      [](ProcessFrame& f) { f.card.known_as ^= 1; },
-      [](ProcessFrame& f) { f.card.card[4] ^= 1; },
+  const std::vector<std::function<void(Frame&)>> breaches = {
+      [](Frame& f) { f.proof = {}; },
+      [](Frame& f) { f.as<ProcessCard>().known_as ^= 1; },
+      [](Frame& f) { f.as<ProcessCard>().card[4] ^= 1; },
   };
   for (const auto& breach : breaches) {
-    const Stranger guest(a.id());
-    ProcessFrame frame = card_to(a.id(), greet(guest, a.id()), users_);
+    Stranger guest(a.id());
+    greet(guest);
+    Frame frame = guest.sign(guest.card());
     breach(frame);
-    guest.say(frame);
-    EXPECT_EQ(refusal_of(guest), ProcessRefusal::kKey);
+    guest.say_unsigned(frame);
+    EXPECT_EQ(refusal_of(guest), Refusal::kSecret);
   }
-  // Of another introduction.
-  const Stranger guest(a.id());
-  ProcessNonces nonces = greet(guest, a.id());
-  nonces.acceptor[0] ^= std::byte{1};
-  guest.say(card_to(a.id(), nonces, users_));
-  EXPECT_EQ(refusal_of(guest), ProcessRefusal::kKey);
+  Stranger guest(a.id());
+  guest.say_unsigned(guest.hello());
+  EXPECT_EQ(refusal_of(guest), Refusal::kSecret);
+  EXPECT_TRUE(a.record.processes.empty());
+}
+
+TEST_F(HostileGuest, AReplayIsRefused) {
+  if (!have_keyed_hash()) GTEST_SKIP() << "without libsodium, the kernel's word is the proof";
+  BookOwner& a = make();
+  Stranger recorded(a.id()), replay(a.id());
+  const Frame hello = recorded.sign(recorded.hello());
+  recorded.say_unsigned(hello);
+  Frame frame;
+  ASSERT_EQ(answer(recorded, frame), FrameKind::kHello);
+  const Frame card = recorded.sign(recorded.card());
+  replay.say_unsigned(hello);
+  replay.say_unsigned(card);
+  run_for_ms(20);
   EXPECT_TRUE(a.record.processes.empty());
 }
 
 TEST_F(HostileGuest, ACardOfSomebodyElseIsRefused) {
   BookOwner& a = make();
-  const std::vector<std::function<void(ProcessFrame&)>> breaches = {
-      [&](ProcessFrame& f) { f.card.sender = static_cast<std::uint64_t>(a.id()); },
-      [](ProcessFrame& f) { f.card.sender = 0; },
-      [](ProcessFrame& f) { ++f.card.receiver; },
+  const std::vector<std::pair<Refusal, std::function<void(ProcessCard&)>>> breaches = {
+      {Refusal::kStranger, [&](ProcessCard& c) { c.sender = static_cast<std::uint64_t>(a.id()); }},
+      {Refusal::kStranger, [](ProcessCard& c) { c.sender = 0; }},
+      {Refusal::kStranger, [](ProcessCard& c) { ++c.receiver; }},
+      {Refusal::kUser, [](ProcessCard& c) { ++c.user; }},
   };
-  for (const auto& breach : breaches) {
-    const Stranger guest(a.id());
-    const ProcessNonces nonces = greet(guest, a.id());
-    ProcessFrame frame = card_to(a.id(), nonces, users_);
-    breach(frame);
-    frame.proof = proof_of(users_, nonces, ProcessSide::kDialler, frame);
+  for (const auto& [refusal, breach] : breaches) {
+    Stranger guest(a.id());
+    greet(guest);
+    Frame frame = guest.card();
+    breach(frame.as<ProcessCard>());
     guest.say(frame);
-    EXPECT_EQ(refusal_of(guest), ProcessRefusal::kStranger);
+    EXPECT_EQ(refusal_of(guest), refusal);
   }
   EXPECT_TRUE(a.record.processes.empty());
 }
@@ -466,14 +492,12 @@ TEST_F(HostileGuest, WhoIsMetAsAGuestIsNotDialledAnyMore) {
   const PeerId there = a.find(b.id());
   ASSERT_TRUE(run([&] { return a.book->connections() == 1; }));
   {
-    const Stranger guest(a.id());
-    guest.say(hello_to(a.id()));
-    ProcessFrame frame;
-    ASSERT_TRUE(run([&] { return guest.hear(frame) == ProcessFrameKind::kHello; }));
-    const ProcessNonces nonces{{}, frame.hello.nonce};
-    frame = card_to(a.id(), nonces, users_);
-    frame.card.sender = static_cast<std::uint64_t>(b.id());
-    frame.proof = proof_of(users_, nonces, ProcessSide::kDialler, frame);
+    Stranger guest(a.id());
+    guest.say(guest.hello());
+    Frame frame;
+    ASSERT_TRUE(run([&] { return guest.hear(frame) == FrameKind::kHello; }));
+    frame = guest.card();
+    frame.as<ProcessCard>().sender = static_cast<std::uint64_t>(b.id());
     guest.say(frame);
     ASSERT_TRUE(run([&] { return a.card_of(there) == "v=6;as=0;to=0;guest"; }));
   }
@@ -481,47 +505,34 @@ TEST_F(HostileGuest, WhoIsMetAsAGuestIsNotDialledAnyMore) {
   EXPECT_EQ(a.book->next_due_ns(), UINT64_MAX);
 }
 
-TEST_F(HostileGuest, AnotherUidIsTold) {
-  BookOwner& a = make();
-  const Stranger guest(a.id());
-  const ProcessNonces nonces = greet(guest, a.id());
-  ProcessFrame frame = card_to(a.id(), nonces, users_);
-  ++frame.card.user;
-  frame.proof = proof_of(users_, nonces, ProcessSide::kDialler, frame);
-  guest.say(frame);
-  EXPECT_EQ(refusal_of(guest), ProcessRefusal::kUser);
-  EXPECT_NE(describe(ProcessRefusal::kUser).find("uid"), std::string_view::npos);
-  EXPECT_TRUE(a.record.processes.empty());
-}
-
 TEST_F(HostileGuest, AForkedChildDoesNotKeepTheConnection) {
   BookOwner& a = make();
-  const Stranger guest(a.id());
-  greet(guest, a.id());
+  Stranger guest(a.id());
+  greet(guest);
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(30);
     for (;;) ::pause();
   }
   ASSERT_GT(child, 0);
-  ProcessFrame frame;
+  Frame frame;
   a.book.reset();
-  ProcessFrameKind kind{};
-  for (int i = 0; i < 2000 && kind == ProcessFrameKind{}; ++i) {
+  FrameKind kind{};
+  for (int i = 0; i < 2000 && kind == FrameKind{}; ++i) {
     kind = guest.hear(frame);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  EXPECT_EQ(kind, ProcessFrameKind::kEnd);
+  EXPECT_EQ(kind, FrameKind::kEnd);
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
 }
 
 TEST_F(HostileGuest, AFrameThatIsNotDueEndsTheConnection) {
   BookOwner& a = make();
-  const Stranger guest(a.id());
-  guest.say(card_to(a.id(), {}, users_));
-  ProcessFrame frame;
-  EXPECT_EQ(answer(guest, frame), ProcessFrameKind::kEnd);
+  Stranger guest(a.id());
+  guest.say(guest.card());
+  Frame frame;
+  EXPECT_EQ(answer(guest, frame), FrameKind::kEnd);
 }
 
 TEST_F(HostileGuest, SilentGuestsMakeWayAndEnd) {
@@ -580,22 +591,6 @@ TEST_F(IntroductionsTest, AProcessThatDiesInTheMiddleIsUnreachable) {
   a.book.reset();
   ASSERT_TRUE(run_until_card(b, there));
   EXPECT_EQ(b.card_of(there), "");
-}
-
-TEST(ProcessStream, ASocketThatHasConnectedToItselfIsRefused) {
-  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(kLoopback1);
-  socklen_t length = sizeof address;
-  ASSERT_EQ(::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
-  ASSERT_EQ(::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
-  ASSERT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
-  ProcessStream stream(std::move(socket), /*is_connecting=*/true);
-  stream.send(make_process_frame(ProcessFrameKind::kHello));
-  ProcessFrame frame;
-  EXPECT_EQ(stream.receive(frame), ProcessStream::Receipt::kClosed);
-  EXPECT_EQ(stream.error(), ECONNREFUSED);
 }
 
 /// Over TCP.
@@ -688,12 +683,17 @@ TEST_F(IntroductionsOverNet, WhoSaysHelloAndHangsUpGainsNoTime) {
   config.patience_ms = 300;
   BookOwner& a = make(config);
   const PeerId there = a.find(make_physical_id(kLoopback2, ntohs(address.sin_port)));
-  const ProcessFrame hello = make_process_frame(ProcessFrameKind::kHello);
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (a.record.cards.empty() && std::chrono::steady_clock::now() < end) {
     a.book->poll(a.record);
-    const FileDescriptor guest(::accept(door.get(), nullptr, nullptr));
-    if (guest.valid()) static_cast<void>(::send(guest.get(), &hello, sizeof hello, MSG_NOSIGNAL));
+    FrameStream guest(FileDescriptor(::accept4(door.get(), nullptr, nullptr, SOCK_NONBLOCK)), kProcesses,
+                      1000);
+    Frame heard, hello = make_frame(kProcesses, FrameKind::kHello);
+    while (guest.is_open() && guest.receive(heard) == FrameStream::Receipt::kNothing) a.book->poll(a.record);
+    Transcript transcript(key.bytes());
+    static_cast<void>(transcript.verify(Speaker::kDialler, heard));
+    transcript.sign(Speaker::kAcceptor, hello);
+    guest.send(hello);
   }
   EXPECT_EQ(a.card_of(there), "");
   EXPECT_NE(a.log.find("has not answered"), std::string::npos) << a.log;

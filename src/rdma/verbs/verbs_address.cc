@@ -122,33 +122,4 @@ std::uint64_t network_of_host(const std::string& host) {
   return network;
 }
 
-std::optional<SocketAddress> socket_address(const std::string& host, std::uint16_t port) noexcept {
-  if (host.find('\0') != std::string::npos) return {};  // inet_pton() would stop there.
-  SocketAddress result;
-  auto* const four = reinterpret_cast<sockaddr_in*>(&result.storage);
-  if (inet_pton(AF_INET, host.c_str(), &four->sin_addr) == 1) {
-    four->sin_family = AF_INET;
-    four->sin_port = htons(port);
-    result.length = sizeof(sockaddr_in);
-    return result;
-  }
-  auto* const six = reinterpret_cast<sockaddr_in6*>(&result.storage);
-  if (inet_pton(AF_INET6, host.c_str(), &six->sin6_addr) == 1) {
-    six->sin6_family = AF_INET6;
-    six->sin6_port = htons(port);
-    result.length = sizeof(sockaddr_in6);
-    return result;
-  }
-  return {};
-}
-
-std::string ip_text(const sockaddr* address) {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (address->sa_family == AF_INET)
-    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof text);
-  else if (address->sa_family == AF_INET6)
-    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text, sizeof text);
-  return text;
-}
-
 }  // namespace ch3_offload

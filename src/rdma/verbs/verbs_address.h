@@ -2,14 +2,13 @@
 
 #pragma once
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "rdma/introduction/socket_address.h"
 
 namespace ch3_offload {
 
@@ -53,18 +52,5 @@ std::vector<RailPair> pair_rails(const VerbsAddress& first, const VerbsAddress& 
 /// A number for the IP network of `host`, an address of this node: the same for all addresses of that
 /// network, on whichever node. 0: no interface has this address.
 std::uint64_t network_of_host(const std::string& host);
-
-/// An IP address in numbers. Empty: it is none.
-std::string ip_text(const sockaddr* address);
-
-/// A numeric IP address and port for connect() and bind(). Nothing: `host` is not an IP address.
-struct SocketAddress {
-  sockaddr_storage storage{};
-  socklen_t length = 0;
-  const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&storage); }
-  /// The IP address, in numbers.
-  std::string host() const { return ip_text(get()); }
-};
-std::optional<SocketAddress> socket_address(const std::string& host, std::uint16_t port) noexcept;
 
 }  // namespace ch3_offload

@@ -14,8 +14,8 @@
 #include "rdma/verbs/links/link_timer.h"
 #include "rdma/verbs/transport/link.h"
 #include "rdma/verbs/verbs_address.h"
-#include "rdma/verbs/wire_up/frames.h"
 #include "rdma/verbs/wire_up/introducer.h"
+#include "rdma/verbs/wire_up/link_frames.h"
 
 namespace ch3_offload {
 

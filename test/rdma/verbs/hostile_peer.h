@@ -14,14 +14,14 @@
 #include <string>
 #include <vector>
 
+#include "rdma/introduction/frame_stream.h"
+#include "rdma/introduction/transcript.h"
 #include "rdma/provider.h"
 #include "rdma/verbs/devices/port_selection.h"
 #include "rdma/verbs/devices/verbs_handles.h"
 #include "rdma/verbs/transport/link.h"
 #include "rdma/verbs/verbs_address.h"
-#include "rdma/verbs/wire_up/frame_stream.h"
-#include "rdma/verbs/wire_up/frames.h"
-#include "rdma/verbs/wire_up/transcript.h"
+#include "rdma/verbs/wire_up/link_frames.h"
 
 namespace ch3_offload {
 
@@ -57,17 +57,16 @@ class HostilePeer {
   }
   /// A proper Hello to the process dialled, or to whom `to` names.
   Frame hello(PeerId receiver, std::optional<std::uint64_t> to = {}) const {
-    Frame frame = make_frame(FrameKind::kHello);
-    frame.hello.nonce = make_nonce();
-    frame.hello.sender = index_of(id_);
-    frame.hello.receiver = index_of(receiver);
-    frame.hello.own = frame.hello.sender;
-    frame.hello.known_as = frame.hello.receiver;
-    frame.hello.sender_instance = address.instance;
-    frame.hello.receiver_instance = to.value_or(target_.instance);
-    frame.hello.last_link = last_link;
+    Frame frame = make_frame(kLinks, FrameKind::kHello);
+    frame.as<HelloBody>().sender = index_of(id_);
+    frame.as<HelloBody>().receiver = index_of(receiver);
+    frame.as<HelloBody>().own = frame.as<HelloBody>().sender;
+    frame.as<HelloBody>().known_as = frame.as<HelloBody>().receiver;
+    frame.as<HelloBody>().sender_instance = address.instance;
+    frame.as<HelloBody>().receiver_instance = to.value_or(target_.instance);
+    frame.as<HelloBody>().last_link = last_link;
     const std::string text = address.to_string();
-    std::memcpy(frame.hello.address.data(), text.data(), text.size());
+    std::memcpy(frame.as<HelloBody>().address.data(), text.data(), text.size());
     return frame;
   }
   void send_bytes(const void* bytes, std::size_t length) const {
@@ -94,7 +93,7 @@ class HostilePeer {
     }
     incoming_bytes_ = 0;
     Frame frame;
-    EXPECT_EQ(check_frame(incoming_, frame), FrameCheck::kValid);
+    EXPECT_EQ(check_frame(incoming_, kLinks, frame), FrameCheck::kValid);
     const Speaker other = role_ == Speaker::kDialler ? Speaker::kAcceptor : Speaker::kDialler;
     EXPECT_TRUE(frame.kind == FrameKind::kRefuse || transcript_.verify(other, frame) || says_anything);
     return frame;
@@ -136,15 +135,15 @@ class HostilePeer {
     }
   }
   Frame offer(std::uint32_t link, std::uint64_t received = 0, std::uint64_t limit = 4) const {
-    Frame frame = make_frame(FrameKind::kOffer);
-    frame.offer.link = link;
-    frame.offer.queue_pair = queue_pair == nullptr ? 77 : queue_pair->qp_num;
-    frame.offer.packet_sequence = 1000;
-    frame.offer.mtu = IBV_MTU_1024;
-    frame.offer.received = received;
-    frame.offer.limit = limit;
+    Frame frame = make_frame(kLinks, FrameKind::kOffer);
+    frame.as<OfferBody>().link = link;
+    frame.as<OfferBody>().queue_pair = queue_pair == nullptr ? 77 : queue_pair->qp_num;
+    frame.as<OfferBody>().packet_sequence = 1000;
+    frame.as<OfferBody>().mtu = IBV_MTU_1024;
+    frame.as<OfferBody>().received = received;
+    frame.as<OfferBody>().limit = limit;
     const std::array<std::uint8_t, 16> gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 0, 0, 1};
-    frame.offer.gid = gid;
+    frame.as<OfferBody>().gid = gid;
     return frame;
   }
   void connect_queue_pair(const OfferBody& remote) {

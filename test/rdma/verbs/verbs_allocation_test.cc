@@ -5,7 +5,6 @@
 // allocates for a connection is measured with connections that the provider does not know of.
 
 #include <gtest/gtest.h>
-#include <poll.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -76,21 +75,6 @@ TEST_F(VerbsAllocation, NothingOnTheMessagePath) {
   EXPECT_GT(written, 100u);
   at(0).deregister_memory(source);
   at(1).deregister_memory(target);
-}
-
-TEST_F(VerbsAllocation, AFrameWithoutMemoryBreaksItsStream) {
-  std::uint16_t port = 0;
-  const FileDescriptor listener = std::move(listen_for_streams("127.0.0.1", port).value());
-  FrameStream stream = std::move(FrameStream::dial(*socket_address("127.0.0.1", port), 1000).value());
-  {
-    const allocator::Shortage shortage;
-    stream.send(make_frame(FrameKind::kReady));
-  }
-  pollfd entry{stream.socket().get(), POLLIN, 0};
-  EXPECT_EQ(::poll(&entry, 1, 1000), 1) << "nobody would look";
-  Frame frame;
-  EXPECT_EQ(stream.receive(frame), FrameStream::Receipt::kClosed);
-  EXPECT_EQ(stream.error(), ENOMEM);
 }
 
 /// Memory runs out at each allocation in turn while a connection is set up, the fake device's included, and

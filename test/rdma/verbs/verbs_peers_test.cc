@@ -81,9 +81,9 @@ class VerbsPeers : public VerbsProviders {
     peer.send(peer.offer(link));
     const std::optional<Frame> frame = answer(peer);
     ASSERT_TRUE(frame && frame->kind == FrameKind::kOffer);
-    EXPECT_EQ(frame->offer.link, link);
-    peer.connect_queue_pair(frame->offer);
-    peer.send(make_frame(FrameKind::kReady));
+    EXPECT_EQ(frame->as<OfferBody>().link, link);
+    peer.connect_queue_pair(frame->as<OfferBody>());
+    peer.send(make_frame(kLinks, FrameKind::kReady));
     peer.last_link = link;
     run_for(1);
   }
@@ -123,16 +123,16 @@ TEST_F(VerbsPeers, WhoIsNoPeerIsTurnedAway) {
     std::function<void(Frame&)> change;
   };
   const std::vector<Case> cases = {
-      {"receiver", [](Frame& f) { f.hello.receiver = 1; }},
-      {"receiver's instance", [](Frame& f) { ++f.hello.receiver_instance; }},
-      {"sender's instance", [](Frame& f) { ++f.hello.sender_instance; }},
-      {"sender is the receiver", [](Frame& f) { f.hello.sender = 0; }},
-      {"sender's number", [](Frame& f) { f.hello.sender = UINT32_MAX; }},
-      {"first number that is too great", [](Frame& f) { f.hello.sender = 1u << 20; }},
-      {"address", [](Frame& f) { f.hello.address[0] = 'x'; }},
-      {"no address", [](Frame& f) { f.hello.address = {}; }},
-      {"another fabric", [](Frame& f) { f.hello.address[8] = 'i'; }},
-      {"a lane for which there are no rails", [](Frame& f) { f.hello.lane = 1; }},
+      {"receiver", [](Frame& f) { f.as<HelloBody>().receiver = 1; }},
+      {"receiver's instance", [](Frame& f) { ++f.as<HelloBody>().receiver_instance; }},
+      {"sender's instance", [](Frame& f) { ++f.as<HelloBody>().sender_instance; }},
+      {"sender is the receiver", [](Frame& f) { f.as<HelloBody>().sender = 0; }},
+      {"sender's number", [](Frame& f) { f.as<HelloBody>().sender = UINT32_MAX; }},
+      {"first number that is too great", [](Frame& f) { f.as<HelloBody>().sender = 1u << 20; }},
+      {"address", [](Frame& f) { f.as<HelloBody>().address[0] = 'x'; }},
+      {"no address", [](Frame& f) { f.as<HelloBody>().address = {}; }},
+      {"another fabric", [](Frame& f) { f.as<HelloBody>().address[8] = 'i'; }},
+      {"a lane for which there are no rails", [](Frame& f) { f.as<HelloBody>().lane = 1; }},
   };
   make(2);
   for (const Case& one : cases) {
@@ -144,7 +144,7 @@ TEST_F(VerbsPeers, WhoIsNoPeerIsTurnedAway) {
     const std::optional<Frame> reply = answer(*peer);
     ASSERT_TRUE(reply) << one.what;
     EXPECT_EQ(reply->kind, FrameKind::kRefuse) << one.what;
-    EXPECT_EQ(reply->refuse.reason, static_cast<std::uint32_t>(Refusal::kStranger)) << one.what;
+    EXPECT_EQ(reply->as<RefuseBody>().reason, static_cast<std::uint32_t>(Refusal::kStranger)) << one.what;
     EXPECT_FALSE(answer(*peer)) << one.what;
   }
   EXPECT_TRUE(sink(0).events.empty());
@@ -197,18 +197,18 @@ TEST_F(VerbsPeers, AShortageOfDescriptorsIsToldAndPasses) {
 
 TEST_F(VerbsPeers, AnOfferOutOfRangeEndsItsIntroductionOnly) {
   const std::function<void(Frame&)> changes[] = {
-      [](Frame& f) { f.offer.link = 0; },
-      [](Frame& f) { f.offer.link = (1u << 31) + 1; },
-      [](Frame& f) { f.offer.queue_pair = 1u << 24; },
-      [](Frame& f) { f.offer.packet_sequence = UINT32_MAX; },
-      [](Frame& f) { f.offer.mtu = 0; },
-      [](Frame& f) { f.offer.mtu = 6; },
+      [](Frame& f) { f.as<OfferBody>().link = 0; },
+      [](Frame& f) { f.as<OfferBody>().link = (1u << 31) + 1; },
+      [](Frame& f) { f.as<OfferBody>().queue_pair = 1u << 24; },
+      [](Frame& f) { f.as<OfferBody>().packet_sequence = UINT32_MAX; },
+      [](Frame& f) { f.as<OfferBody>().mtu = 0; },
+      [](Frame& f) { f.as<OfferBody>().mtu = 6; },
       [](Frame& f) {
-        f.offer.received = 9;
-        f.offer.limit = 8;
+        f.as<OfferBody>().received = 9;
+        f.as<OfferBody>().limit = 8;
       },
-      [](Frame& f) { f = make_frame(FrameKind::kReady); },
-      [](Frame& f) { f.version = Frame::kVersion + 1; },
+      [](Frame& f) { f = make_frame(kLinks, FrameKind::kReady); },
+      [](Frame& f) { f.version = kLinkVersion + 1; },
       [](Frame& f) { f.magic = 0; },
       [](Frame& f) { f.kind = static_cast<FrameKind>(200); },
   };
@@ -284,7 +284,7 @@ TEST_F(VerbsPeers, FramesAndSlotsAtRandom) {
     const auto small = [&] { return static_cast<std::uint32_t>(random.below(4)); };
     for (std::uint64_t n = random.between(1, 30); n > 0; --n) {
       switch (random.below(7)) {
-        case 0: peer->send(make_frame(FrameKind::kReady)); break;
+        case 0: peer->send(make_frame(kLinks, FrameKind::kReady)); break;
         case 1:
           peer->last_link = small();
           peer->dial(at(0).local_address());
@@ -300,7 +300,7 @@ TEST_F(VerbsPeers, FramesAndSlotsAtRandom) {
         case 4: poll(0); break;
         default: {
           Frame frame = peer->offer(small(), small(), random.below(8));
-          if (random.below(2) == 0) frame.offer.queue_pair = small();
+          if (random.below(2) == 0) frame.as<OfferBody>().queue_pair = small();
           peer->send(frame);
         }
       }
@@ -615,12 +615,12 @@ TEST_F(VerbsPeers, AnotherProcessAtThePortOfADeadOneIsNotMistakenForIt) {
     peer->take(std::move(socket), Speaker::kAcceptor);
     const std::optional<Frame> frame = answer(*peer);
     ASSERT_TRUE(frame && frame->kind == FrameKind::kHello);
-    EXPECT_EQ(frame->hello.receiver_instance, peer->address.instance);
-    Frame reply = make_frame(FrameKind::kRefuse);
-    reply.refuse.reason = static_cast<std::uint32_t>(Refusal::kStranger);
+    EXPECT_EQ(frame->as<HelloBody>().receiver_instance, peer->address.instance);
+    Frame reply = make_frame(kLinks, FrameKind::kRefuse);
+    reply.as<RefuseBody>().reason = static_cast<std::uint32_t>(Refusal::kStranger);
     if (introduces) {
       ++peer->address.instance;
-      reply = peer->hello(PeerId{0}, frame->hello.sender_instance);
+      reply = peer->hello(PeerId{0}, frame->as<HelloBody>().sender_instance);
     }
     peer->send(reply);
     expect_down(Status::kPeerFailed);
@@ -641,7 +641,8 @@ TEST_F(VerbsPeers, WhoCannotBeReachedYetIsWaitedFor) {
   run_for(3000);
   EXPECT_EQ(sink(0).count(Kind::kPeerDown), 0u);
   std::size_t told = 0;
-  for (const std::string& line : world_->lines) told += line.find("no connection with peer 6") != std::string::npos;
+  for (const std::string& line : world_->lines)
+    told += line.find("no connection with peer 6") != std::string::npos;
   EXPECT_EQ(told, 1u);
   expect_bystander_unharmed();
 }

@@ -68,13 +68,13 @@ void WireUp::dial_next_host(Contact& contact) {
   const std::string& host = contact.address_->hosts[contact.next_host_ % contact.address_->hosts.size()];
   ++contact.next_host_;
   const std::optional<SocketAddress> to = socket_address(host, contact.address_->port);
-  Result<FrameStream> stream = FrameStream::dial(*to, config_.peer_timeout_ms / 2);
+  Result<FrameStream> stream = FrameStream::dial(*to, kLinks, config_.peer_timeout_ms / 2);
   if (!stream.ok()) {
     const Error& error = stream.error();
     if (error.status == Status::kPeerFailed) return refused(contact);
-    log_once(dial_logged_,
-             (error.message + " (peer " + std::to_string(index_of(contact.id)) + "; trying again, told once)")
-                 .c_str());
+    log_once(dial_logged_, ("verbs: " + error.message + " (peer " + std::to_string(index_of(contact.id)) +
+                            "; trying again, told once)")
+                               .c_str());
     if (error.status != Status::kNoMemory) no_contact(contact, patience_ns_);
     return;
   }
@@ -84,8 +84,8 @@ void WireUp::dial_next_host(Contact& contact) {
   ++dials_made_;
   if (contact.checks_) return update_watch(introduction);  // Nothing is said.
   Frame frame = hello_to(contact, contact.address_->instance);
-  std::memcpy(frame.hello.address.data(), address_text_.data(),
-              std::min(address_text_.size(), frame.hello.address.size() - 1));
+  auto& text = frame.as<HelloBody>().address;
+  std::memcpy(text.data(), address_text_.data(), std::min(address_text_.size(), text.size() - 1));
   send(introduction, frame);
 }
 

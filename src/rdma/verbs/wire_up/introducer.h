@@ -10,7 +10,7 @@
 
 #include "rdma/provider.h"
 #include "rdma/verbs/verbs_address.h"
-#include "rdma/verbs/wire_up/frames.h"
+#include "rdma/verbs/wire_up/link_frames.h"
 
 namespace ch3_offload {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "rdma/verbs/wire_up/frame_stream.h"
+#include "rdma/introduction/frame_stream.h"
 
 namespace ch3_offload {
 namespace {
@@ -35,8 +35,10 @@ Result<std::vector<FileDescriptor>> listen_at(std::uint16_t port, const Log& log
       continue;
     }
     if (listener.error().error_number == EADDRINUSE) return std::vector<FileDescriptor>{};
-    if (listeners.empty()) return listener.error();
-    log(LogScope::kNode, "%s; going on without this address", listener.error().message.c_str());
+    if (listeners.empty())
+      return Error{listener.error().status, listener.error().error_number,
+                   "verbs: " + listener.error().message};
+    log(LogScope::kNode, "verbs: %s; going on without this address", listener.error().message.c_str());
     address.hosts.resize(listeners.size());
     break;
   }

@@ -18,6 +18,8 @@ namespace {
 /// Time that the peer has to dial, after it refused ours because of its own.
 constexpr std::uint64_t kCrossedNs = 1'000'000'000;
 
+constexpr const char* kAnotherVersion = "it runs another version of libch3offload";
+
 /// Tags of epoll events: an introduction's index, or a listener's with this bit.
 constexpr std::uint64_t kListenerTag = std::uint64_t{1} << 32;
 
@@ -117,9 +119,8 @@ void WireUp::note_contact(Introduction& introduction) const noexcept {
 }
 
 Frame WireUp::hello_to(const Contact& contact, std::uint64_t instance) const noexcept {
-  Frame frame = make_frame(FrameKind::kHello);
-  HelloBody& body = frame.hello;
-  body.nonce = make_nonce();
+  Frame frame = make_frame(kLinks, FrameKind::kHello);
+  auto& body = frame.as<HelloBody>();
   body.sender = index_of(contact.names.known_as);
   body.receiver = index_of(contact.names.own);
   body.sender_instance = address_.instance;
@@ -141,15 +142,15 @@ void WireUp::offer(Contact& contact, const OfferBody& offer) noexcept {
   Introduction* const introduction = contact.guest_ != nullptr ? contact.guest_ : contact.dial_;
   if (introduction == nullptr || introduction->step != Step::kMayOffer) return;
   introduction->step = introduction->dialled ? Step::kAwaitsOffer : Step::kAwaitsReady;
-  Frame frame = make_frame(FrameKind::kOffer);
-  frame.offer = offer;
+  Frame frame = make_frame(kLinks, FrameKind::kOffer);
+  frame.as<OfferBody>() = offer;
   send(*introduction, frame);
 }
 
 void WireUp::ready(Contact& contact) noexcept {
   Introduction* const introduction = contact.dial_;
   if (introduction == nullptr || introduction->step != Step::kMayBeReady) return;
-  Frame frame = make_frame(FrameKind::kReady);
+  Frame frame = make_frame(kLinks, FrameKind::kReady);
   send(*introduction, frame);
   drop(contact);
 }
@@ -203,7 +204,7 @@ void WireUp::accept_some(std::size_t listener) noexcept {
     }
     try {
       Introduction& introduction =
-          *begin(FrameStream(std::move(socket), config_.peer_timeout_ms / 2), /*dialled=*/false);
+          *begin(FrameStream(std::move(socket), kLinks, config_.peer_timeout_ms / 2), /*dialled=*/false);
       update_watch(introduction);
       hear(introduction);  // Its Hello is there already, as a rule.
     } catch (const std::bad_alloc&) {
@@ -214,9 +215,7 @@ void WireUp::accept_some(std::size_t listener) noexcept {
 
 /// Tells a guest why it is not wanted. `why`: for the log; nullptr: nothing is wrong.
 void WireUp::refuse(Introduction& introduction, Refusal reason, const char* why) noexcept {
-  Frame frame = make_frame(FrameKind::kRefuse);
-  frame.refuse.reason = static_cast<std::uint32_t>(reason);
-  introduction.stream.send(frame);
+  introduction.stream.send(make_refusal(kLinks, reason));
   fail(introduction);
   if (why == nullptr || refusal_logged_) return;
   char line[160];
@@ -252,9 +251,8 @@ void WireUp::hear(Introduction& introduction) noexcept {
       case FrameStream::Receipt::kNothing: return update_watch(introduction);
       case FrameStream::Receipt::kClosed: return on_closed(introduction, introduction.stream.error());
       case FrameStream::Receipt::kVersion:
-        if (introduction.dialled)
-          return client_.on_gone(*introduction.contact, describe(Refusal::kVersion).data());
-        return refuse(introduction, Refusal::kVersion, describe(Refusal::kVersion).data());
+        if (introduction.dialled) return client_.on_gone(*introduction.contact, kAnotherVersion);
+        return refuse(introduction, Refusal::kVersion, kAnotherVersion);
       case FrameStream::Receipt::kMalformed:
         if (introduction.dialled) return refused(*introduction.contact);
         log_once(
@@ -267,7 +265,7 @@ void WireUp::hear(Introduction& introduction) noexcept {
 
 void WireUp::on_frame(Introduction& introduction, const Frame& frame) noexcept {
   if (frame.kind == FrameKind::kRefuse && introduction.dialled)
-    return on_refusal(introduction, static_cast<Refusal>(frame.refuse.reason));
+    return on_refusal(introduction, static_cast<Refusal>(frame.as<RefuseBody>().reason));
   if (!introduction.transcript.verify(introduction.other(), frame)) {
     if (introduction.dialled) {
       if (introduction.step != Step::kAwaitsHello) return fail(introduction);
@@ -280,12 +278,12 @@ void WireUp::on_frame(Introduction& introduction, const Frame& frame) noexcept {
   introduction.since_ns = patience_ns_;
   Contact* const contact = introduction.contact;
   if (introduction.step == Step::kAwaitsHello && frame.kind == FrameKind::kHello)
-    return introduction.dialled ? on_hello_of_acceptor(introduction, frame.hello)
-                                : on_hello_of_dialler(introduction, frame.hello);
+    return introduction.dialled ? on_hello_of_acceptor(introduction, frame.as<HelloBody>())
+                                : on_hello_of_dialler(introduction, frame.as<HelloBody>());
   if (introduction.step == Step::kAwaitsOffer && frame.kind == FrameKind::kOffer) {
-    if (!introduction.dialled) return on_offer_of_dialler(introduction, frame.offer);
+    if (!introduction.dialled) return on_offer_of_dialler(introduction, frame.as<OfferBody>());
     introduction.step = Step::kMayBeReady;
-    return client_.on_offer(*contact, frame.offer, /*is_answer=*/true);
+    return client_.on_offer(*contact, frame.as<OfferBody>(), /*is_answer=*/true);
   }
   if (introduction.step == Step::kAwaitsReady && frame.kind == FrameKind::kReady) {
     drop(*contact);
@@ -350,7 +348,7 @@ void WireUp::on_offer_of_dialler(Introduction& introduction, const OfferBody& bo
 
 void WireUp::on_refusal(Introduction& introduction, Refusal reason) noexcept {
   Contact& contact = *introduction.contact;
-  if (reason == Refusal::kVersion) return client_.on_gone(contact, describe(Refusal::kVersion).data());
+  if (reason == Refusal::kVersion) return client_.on_gone(contact, kAnotherVersion);
   if (reason != Refusal::kCrossed) return refused(contact);
   fail(introduction);  // The peer's own dial is on its way.
   contact.retry_at_ns_ = monotonic_ns() + kCrossedNs;

@@ -34,15 +34,15 @@
 #include <vector>
 
 #include "rdma/file_descriptor.h"
+#include "rdma/introduction/frame_stream.h"
+#include "rdma/introduction/transcript.h"
 #include "rdma/job_secret.h"
 #include "rdma/log.h"
 #include "rdma/provider.h"
 #include "rdma/status.h"
 #include "rdma/verbs/verbs_address.h"
-#include "rdma/verbs/wire_up/frame_stream.h"
-#include "rdma/verbs/wire_up/frames.h"
 #include "rdma/verbs/wire_up/introducer.h"
-#include "rdma/verbs/wire_up/transcript.h"
+#include "rdma/verbs/wire_up/link_frames.h"
 
 namespace ch3_offload {
 

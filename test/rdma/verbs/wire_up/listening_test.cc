@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "rdma/verbs/wire_up/frame_stream.h"
+#include "rdma/introduction/frame_stream.h"
 
 namespace ch3_offload {
 namespace {

@@ -45,8 +45,8 @@ class Process final : public WireUp::Client {
     const auto log = [](void* process, LogScope, const char* line) {
       static_cast<Process*>(process)->lines.push_back(line);
     };
-    wire_up = std::make_unique<WireUp>(WireUp::Config{self, secret, timeout_ms, Log(log, this)},
-                                       address, std::move(listeners), *this);
+    wire_up = std::make_unique<WireUp>(WireUp::Config{self, secret, timeout_ms, Log(log, this)}, address,
+                                       std::move(listeners), *this);
   }
 
   void poll() {
@@ -532,25 +532,25 @@ TEST_F(WireUps, AFrameThatIsRefusedAfterAnOfferBreaksItsIntroduction) {
       transcript.sign(Speaker::kDialler, frame);
       say(dialler, &frame, sizeof frame);
     };
-    Frame hello = make_frame(FrameKind::kHello);
-    hello.hello.receiver = hello.hello.known_as = 1;
-    hello.hello.sender_instance = address.instance;
-    hello.hello.receiver_instance = b.address.instance;
+    Frame hello = make_frame(kLinks, FrameKind::kHello);
+    hello.as<HelloBody>().receiver = hello.as<HelloBody>().known_as = 1;
+    hello.as<HelloBody>().sender_instance = address.instance;
+    hello.as<HelloBody>().receiver_instance = b.address.instance;
     const std::string text = address.to_string();
-    std::memcpy(hello.hello.address.data(), text.data(), text.size());
+    std::memcpy(hello.as<HelloBody>().address.data(), text.data(), text.size());
     sign_and_say(hello);
     std::vector<std::byte> answer;
     ASSERT_TRUE(run_until({&b}, [&] { return !(answer = hear(dialler)).empty(); }));
     Frame heard;
-    ASSERT_EQ(check_frame(answer, heard), FrameCheck::kValid);
+    ASSERT_EQ(check_frame(answer, kLinks, heard), FrameCheck::kValid);
     ASSERT_TRUE(transcript.verify(Speaker::kAcceptor, heard));
-    Frame offer = make_frame(FrameKind::kOffer);
-    offer.offer.link = 4;
-    offer.offer.mtu = 1;
+    Frame offer = make_frame(kLinks, FrameKind::kOffer);
+    offer.as<OfferBody>().link = 4;
+    offer.as<OfferBody>().mtu = 1;
     sign_and_say(offer);
     ASSERT_TRUE(run_until({&b}, [&] { return b.offers == 1; }));
-    Frame ready = make_frame(FrameKind::kReady);  // Without a proof.
-    ready.version = static_cast<std::uint16_t>(Frame::kVersion + is_of_another_version);
+    Frame ready = make_frame(kLinks, FrameKind::kReady);  // Without a proof.
+    ready.version = static_cast<std::uint16_t>(kLinkVersion + is_of_another_version);
     say(dialler, &ready, sizeof ready);
     ASSERT_TRUE(run_until({&b}, [&] { return b.wire_up->descriptors() == 1; }));
     EXPECT_EQ(b.broken, 1);

@@ -1,4 +1,4 @@
-#include "nic/keyed_hash.h"
+#include "rdma/introduction/keyed_hash.h"
 
 #include <sodium/crypto_auth_hmacsha256.h>
 #include <sodium/utils.h>

@@ -1,6 +1,6 @@
 // Without libsodium. See keyed_hash.h.
 
-#include "nic/keyed_hash.h"
+#include "rdma/introduction/keyed_hash.h"
 
 namespace ch3_offload {
 
