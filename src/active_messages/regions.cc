@@ -33,7 +33,7 @@ Mapping map_region(const RegionName& name) noexcept {
   const FileDescriptor named(::open(path.data(), O_PATH | O_CLOEXEC));
   struct stat status {};
   if (!named.valid() || ::fstat(named.get(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
-  std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", named.get());
+  std::snprintf(path.data(), path.size(), "/proc/thread-self/fd/%d", named.get());
   const FileDescriptor file(::open(path.data(), O_RDWR | O_CLOEXEC));
   const std::size_t length = file_bytes(name.length_bytes);
   if (!file.valid() || !is_sealed_file(file, length)) return {};

@@ -120,7 +120,7 @@ std::string obstacle_to_process(const ch3_offload_config_t& config) {
   // Within this process only a filter of system calls (seccomp) forbids it.
   char from = 0, to = 0;
   const iovec local{&to, 1}, remote{&from, 1};
-  if (::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0) != 1)
+  if (::process_vm_readv(::gettid(), &local, 1, &remote, 1, 0) != 1)
     return std::string("process_vm_readv is not permitted: ") + std::strerror(errno);
   int scope = 0;
   std::ifstream("/proc/sys/kernel/yama/ptrace_scope") >> scope;

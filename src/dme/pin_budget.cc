@@ -17,7 +17,7 @@ namespace {
 /// Returns whether the process has CAP_IPC_LOCK. RLIMIT_MEMLOCK does not apply to such a process.
 bool may_lock_all() noexcept {
   constexpr unsigned kIpcLock = 14;  // CAP_IPC_LOCK, capabilities(7).
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> status(std::fopen("/proc/self/status", "re"),
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> status(std::fopen("/proc/thread-self/status", "re"),
                                                                &std::fclose);
   if (status == nullptr) return false;
   char line[256];

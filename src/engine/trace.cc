@@ -78,7 +78,7 @@ std::uint64_t node_id(const char* host) noexcept {
   std::uint64_t hash = 0xCBF2'9CE4'8422'2325;
   if (length <= 0) return fnv1a(hash, host);
   hash = fnv1a(hash, {text.data(), static_cast<std::size_t>(length)});
-  length = readlink("/proc/self/ns/time", text.data(), text.size());
+  length = readlink("/proc/thread-self/ns/time", text.data(), text.size());
   return length > 0 ? fnv1a(hash, {text.data(), static_cast<std::size_t>(length)}) : hash;
 }
 

@@ -6,7 +6,8 @@
  * on a survivor's last words. It writes "process PID" and "shm FILE" for each file in /dev/shm that it has
  * open or mapped. A victim writes "killed NS" at its death; a survivor "waiting", then "error CLASS NS" with
  * " must" behind it if 0 is no right answer, and at its end "alive". CLASS is 0, PROC_FAILED,
- * PROC_FAILED_PENDING or a number. NS is CLOCK_MONOTONIC, which all processes of a node share. */
+ * PROC_FAILED_PENDING or a number. A victim's child writes "process PID", too, and "hidden" if a survivor
+ * has not heard of the death after 20 s. NS is CLOCK_MONOTONIC, which all processes of a node share. */
 #include "victim.h"
 
 #include <dirent.h>
@@ -281,6 +282,47 @@ static void victim_finalizes(void)
 
 /* ---- all of them ---- */
 
+static int victims = 1;
+static const char *directory;
+
+static int is_victim(int which)
+{
+    return which == kVictim || (victims == 2 && which == kSecondVictim);
+}
+
+/* A process that ends takes along what its network processor has not sent yet: so nobody ends before all
+ * have talked. Not memory: the nodes of the lab share only the directory. Returns whether all have. */
+static int wait_for_talks(int longest_ms)
+{
+    char name[4096];
+    int which, waited_ms = 0;
+
+    for (which = 0; which < size; which++) {
+        snprintf(name, sizeof name, "%s/talked%d", directory, which);
+        for (; !is_victim(which) && access(name, F_OK) != 0; waited_ms++) {
+            if (waited_ms == longest_ms)
+                return 0;
+            usleep(1000);
+        }
+    }
+    return 1;
+}
+
+/* Its child ends when the survivors have heard of the death: not before. */
+static void victim_forks(void)
+{
+    const pid_t child = fork();
+
+    if (child < 0)
+        stop("fork");
+    if (child > 0)
+        return;
+    fprintf(words, "process %d\n", (int) getpid());
+    if (!wait_for_talks(20000))
+        fprintf(words, "hidden\n");
+    _exit(0);
+}
+
 static const struct way ways[] = {
     {"recv", recv_from_victim, kEverybody},
     {"anysource", recv_anysource, kEverybody},
@@ -294,6 +336,7 @@ static const struct way ways[] = {
     {"iprobe", iprobe, kEverybody},
     {"improbe", improbe, kEverybody},
     {"recv-either", recv_from_either, kEverybody},
+    {"child-outlives", recv_from_victim, kEverybody, victim_forks},
     {"payload-send", payload_send, kEverybody, victim_receives, kQuarterReceived},
     {"payload-recv", payload_recv, kEverybody, victim_sends, kQuarterSent},
     {"barrier", barrier, kEverybody},
@@ -380,28 +423,12 @@ static void talk(int is_victim_rank(int))
         fprintf(words, "cut off\n");
 }
 
-static int victims = 1;
-
-static int is_victim(int which)
+static void say_talked(void)
 {
-    return which == kVictim || (victims == 2 && which == kSecondVictim);
-}
-
-/* A process that ends takes along what its network processor has not sent yet: so nobody ends before all
- * have talked. Not memory: the nodes of the lab share only the directory. */
-static void wait_for_talks(const char *directory)
-{
-    enum { kLongest_ms = 5000 };
     char name[4096];
-    int which, waited_ms = 0;
 
     snprintf(name, sizeof name, "%s/talked%d", directory, rank);
     close(open(name, O_CREAT | O_WRONLY, 0600));
-    for (which = 0; which < size; which++) {
-        snprintf(name, sizeof name, "%s/talked%d", directory, which);
-        for (; !is_victim(which) && access(name, F_OK) != 0 && waited_ms < kLongest_ms; waited_ms++)
-            usleep(1000);
-    }
 }
 
 static void say_if_shm(const char *path)
@@ -437,7 +464,7 @@ static void say_self(void)
     closedir(files);
 }
 
-static void *map_state(const char *directory)
+static void *map_state(void)
 {
     char name[4096];
     int file;
@@ -477,14 +504,15 @@ int main(int argc, char **argv)
     }
     if (argc == 4)
         victims = atoi(argv[3]);
-    snprintf(name, sizeof name, "%s/rank%d", argv[2], rank);
+    directory = argv[2];
+    snprintf(name, sizeof name, "%s/rank%d", directory, rank);
     words = fopen(name, "w");
     if (words == NULL)
         stop(name);
     setlinebuf(words);
     buffer = calloc(1, way->death == kAfterWait ? kLarge : kPayload);
     if (way->death == kQuarterSent)
-        quarter_seen = map_state(argv[2]);
+        quarter_seen = map_state();
     if (way->is_rma) {
         MPI_Win_create(buffer, kLarge / 2, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
         MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN);
@@ -511,7 +539,8 @@ int main(int argc, char **argv)
     say_error(way, error, when_ns);
     if (way->must_fail != kNobody) {
         talk(is_victim);
-        wait_for_talks(argv[2]);
+        say_talked();
+        wait_for_talks(5000);
     }
     /* No MPI_Finalize: it is collective, and one rank is gone. */
     _exit(error == MPI_SUCCESS ? 0 : 3);

@@ -59,7 +59,8 @@ void let_peers_write(const char* scope_file) noexcept {
 bool has_process_copies() noexcept {
   std::byte target{};
   const std::byte source{1};
-  return copy_to_process(::getpid(), reinterpret_cast<std::uintptr_t>(&target), &source, 1) ==
+  // The process is known by this thread: its first one may have ended.
+  return copy_to_process(::gettid(), reinterpret_cast<std::uintptr_t>(&target), &source, 1) ==
          RemoteCopy::kDone;
 }
 
