@@ -88,37 +88,35 @@ bool MemoryCopier::may_have(pid_t pid, const iovec& there, bool is_write) noexce
 constexpr std::uint64_t kSlow = 50'000 * CycleClock::kAbout20Microseconds;
 constexpr std::uint64_t kLate = 50 * CycleClock::kAbout20Microseconds;
 
-/// Whether its pid may be another program's.
-bool ClientMemory::has_left() noexcept {
-  const std::uint64_t now = CycleClock::now();
-  if (looked_at_ != 0 && now - looked_at_ < CycleClock::kAbout20Microseconds) return false;
-  looked_at_ = now;
-  return has_hung_up(socket_);
-}
-
 ClientMemory::Copied ClientMemory::copy(const iovec& here, std::span<const iovec> there,
                                         bool is_write) noexcept {
   if (is_broken()) return Copied::kBroken;
-  if (has_left()) [[unlikely]] {
+  // Then its pid may be another program's.
+  const auto has_left = [this] {
+    if (!has_hung_up(socket_)) [[likely]]
+      return false;
     fail("it has ended");
-    return Copied::kBroken;
-  }
+    return true;
+  };
+  if (is_write && has_left()) return Copied::kBroken;
   if (slow_until_ != 0) [[unlikely]] {
     if (CycleClock::now() > slow_until_)
       slow_until_ = 0;
     else
       copier_.give_way();
   }
+  const std::uint64_t began = CycleClock::now();
   is_copying_ = true;
   const ssize_t moved = copier_.copy_by_any_thread(pid_, here, there, is_write);
   is_copying_ = false;
+  refusal_ = moved < 0 ? errno : EFAULT;
   if (std::exchange(was_late_, false)) [[unlikely]] {
     const std::uint64_t now = CycleClock::now();
-    if (now - looked_at_ > kLate) slow_until_ = now + kSlow;
+    if (now - began > kLate) slow_until_ = now + kSlow;
   }
+  if (!is_write && has_left()) return Copied::kBroken;
   if (moved == static_cast<ssize_t>(here.iov_len)) [[likely]]
     return Copied::kDone;
-  refusal_ = moved < 0 ? errno : EFAULT;
   if (refusal_ != EFAULT) {
     is_refused_ = is_refused_ || refusal_ != ENOMEM;
     return Copied::kRefused;

@@ -15,7 +15,8 @@
 // copy.
 //
 // The pid of a client may become that of another program: by exec(), or when the client has ended. Its socket
-// was closed before that. So nothing is copied while the socket is closed, by a look at most 20 us ago.
+// is closed before that, or within exec(). So the socket is looked at before each write, and after each read,
+// whose bytes are thrown away if it has closed. docs/attacks.md says what is left.
 //
 // The memory of a second client (target entries, requests) cannot wait: refused, it breaks the client. So
 // does an address that the client does not have: reads then give zeros, writes do nothing, and is_broken()
@@ -182,7 +183,6 @@ class ClientMemory {
     kRefused,  ///< By the kernel. The client can copy.
     kBroken,   ///< The client has no such memory.
   };
-  bool has_left() noexcept;
   Copied copy(const iovec& here, std::span<const iovec> there, bool is_write) noexcept;
   bool read(std::uint64_t address, void* to, std::size_t length_bytes) noexcept;
   void fail_to(const char* do_what, std::uint64_t address, std::size_t length_bytes) noexcept;
@@ -195,7 +195,6 @@ class ClientMemory {
   bool is_refused_ = false;    ///< All of its memory, since then.
   int refusal_ = 0;            ///< Errno of the last refusal.
   const FileDescriptor& socket_;
-  std::uint64_t looked_at_ = 0;  ///< CycleClock time: then its socket was open. 0: never looked.
   bool is_copying_ = false;
   bool was_late_ = false;         ///< The copy that is under way, or was the last.
   std::uint64_t slow_until_ = 0;  ///< CycleClock time: until then, late pages are expected. 0: none are.

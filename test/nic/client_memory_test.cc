@@ -73,6 +73,36 @@ TEST_F(ClientMemoryTest, WhoHasClosedItsSocketIsNeitherReadNorWritten) {
   EXPECT_TRUE(memory_->is_broken());
 }
 
+/// Its pid may be another program's since then, whose bytes nobody is to see.
+TEST_F(ClientMemoryTest, WhatWasReadWhileTheSocketClosedIsThrownAway) {
+  struct ClosingCopier final : MemoryCopier {
+    ssize_t copy(pid_t pid, const iovec& here, std::span<const iovec> there,
+                 bool is_write) noexcept override {
+      const ssize_t moved = MemoryCopier::copy(pid, here, there, is_write);
+      if (--left == 0) socket.reset();
+      return moved;
+    }
+    explicit ClosingCopier(FileDescriptor& its_socket) : socket(its_socket) {}
+    FileDescriptor& socket;
+    int left = 2;
+  } copier(socket_.client);
+  memory_.emplace(::getpid(), socket_.processor, 2, *port_, KernelCopies::kAllowed, copier);
+  EXPECT_EQ(read(payload(100), 10, 20), Bytes(bytes_.begin() + 10, bytes_.begin() + 30));
+  EXPECT_EQ(read(payload(100), 10, 20), Bytes(20));
+  EXPECT_TRUE(memory_->is_broken());
+}
+
+/// However short ago its socket was open.
+TEST_F(ClientMemoryTest, NothingIsWrittenOnceTheSocketHasClosed) {
+  const Bytes before = bytes_;
+  ClientMemory::Part part;
+  ASSERT_TRUE(memory_->take(payload(100), part));
+  for (int i = 0; i < 10; ++i) scatter(part.payload(), 0, Bytes(before.begin(), before.begin() + 5));
+  socket_.client.reset();
+  scatter(part.payload(), 0, Bytes(5, std::byte{0xEE}));
+  EXPECT_EQ(bytes_, before);
+}
+
 TEST_F(ClientMemoryTest, AShortMessageStaysOutOfTheMemoryUntilMoreComes) {
   const Bytes before = bytes_, first(8, std::byte{0xEE}), more(4, std::byte{0xDD});
   ClientMemory::Part part;
