@@ -133,7 +133,8 @@ void RingServer::forget_cancelled(OperationId operation, OperationId engines) no
 
 std::size_t RingServer::take_commands() noexcept {
   std::size_t taken = 0;
-  for (; taken < kMostCommands && !is_refused_; ++taken) {
+  bool has_walked = false;
+  for (; taken < kMostCommands && !is_refused_ && !has_walked; ++taken) {
     const std::uint64_t header = commands_.header();
     if (header == 0) break;
     RingConsumer::Record record;
@@ -145,6 +146,7 @@ std::size_t RingServer::take_commands() noexcept {
       is_refused_ = true;
       break;
     }
+    has_walked = outcome == Outcome::kWalked;
     commands_.advance(record);
   }
   if (taken > 0) static_cast<void>(commands_.release());
@@ -408,7 +410,7 @@ RingServer::Outcome RingServer::purge(const CommandRecord& command,
               static_cast<Status>(command.length_bytes));
   static_cast<void>(give_events());  // As far as there is room: the client takes them with the answer.
   answer(1);
-  return Outcome::kTaken;
+  return Outcome::kWalked;
 }
 
 RingServer::Outcome RingServer::place_packet(const CommandRecord& command) noexcept {

@@ -78,6 +78,7 @@ class RingServer {
   /// What came of a command.
   enum class Outcome : std::uint8_t {
     kTaken,
+    kWalked,   ///< Taken, and the last of this turn: all receives and messages were looked at.
     kLater,    ///< There is no memory: nothing was done.
     kRubbish,  ///< No client of ours gives that.
   };

@@ -747,6 +747,7 @@ class HostileClient : public RingPortTest {
     command.operation = OperationId{operation};
     return command;
   }
+  std::uint64_t answered() { return at(0).words().answered; }
   static constexpr std::uint64_t name(std::uint32_t number) { return std::uint64_t{1} << 32 | number; }
   bool is_refused() {
     for (int i = 0; i < 3; ++i) port(0).server.turn();
@@ -779,6 +780,17 @@ TEST_F(HostileClient, IsNotRefusedForWhatIsRight) {
   give(command(CommandKind::kPurge));
   EXPECT_FALSE(is_refused());
   EXPECT_EQ(at(0).words().answered, 2U);
+}
+
+/// It looks at all receives and messages, while the processor's other clients wait.
+TEST_F(HostileClient, APurgeEndsItsTurn) {
+  for (int i = 0; i < 3; ++i) give(command(CommandKind::kPurge));
+  give(command(CommandKind::kStopKeeping));
+  give(command(CommandKind::kStopKeeping));
+  for (const std::uint64_t after : {1, 2, 3, 5}) {
+    port(0).server.turn();
+    EXPECT_EQ(answered(), after);
+  }
 }
 
 TEST_F(HostileClient, IsRefusedForAWrongKind) {
