@@ -787,7 +787,7 @@ TEST_F(HostileClient, APurgeEndsItsTurn) {
   for (int i = 0; i < 3; ++i) give(command(CommandKind::kPurge));
   give(command(CommandKind::kStopKeeping));
   give(command(CommandKind::kStopKeeping));
-  for (const std::uint64_t after : {1, 2, 3, 5}) {
+  for (const std::uint64_t after : {1U, 2U, 3U, 5U}) {
     port(0).server.turn();
     EXPECT_EQ(answered(), after);
   }
@@ -1325,19 +1325,19 @@ TEST_F(HostileOtherProcess, NoMoreIsWrittenThanAReceiveHasRoomForAndNothingOfASe
 
 /// The processor compares each message that comes with all receives of such masks, while others wait.
 TEST_F(HostileOtherProcess, HasFewReceivesThatOnlyAWalkFinds) {
-  const auto post = [&](std::uint32_t number, const MatchKey& ignore) {
+  std::uint32_t posted = 0;
+  const auto post = [&](const MatchKey& ignore) {
     OperationId operation;
     Envelope envelope;
-    clients_[0]->post_receive(MatchKey{number, 0}, ignore, {}, nullptr, operation, envelope);
+    clients_[0]->post_receive(MatchKey{++posted, 0}, ignore, {}, nullptr, operation, envelope);
     clients_[0]->server.turn();
   };
-  std::uint32_t posted = 0;
-  while (posted < RingServer::kMostWalked) post(++posted, MatchKey{posted, 1});
+  while (posted < RingServer::kMostWalked) post(MatchKey{posted + 1, 1});
   for (const MatchKey& ignore : {kIgnoreNothing, kIgnoreInitiator, kIgnoreTag, kIgnoreInitiatorAndTag})
-    post(++posted, ignore);
+    post(ignore);
   EXPECT_FALSE(others_[0]->memory.is_broken());
   EXPECT_EQ(clients_[0]->counters().posted_depth, posted);
-  post(++posted, MatchKey{1, 1});
+  post(MatchKey{1, 1});
   EXPECT_EQ(clients_[0]->counters().posted_depth, posted - 1);
   EXPECT_NE(others_[0]->memory.reason().find("a mask that is none of MPI's"), std::string::npos);
 }
