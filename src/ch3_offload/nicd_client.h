@@ -96,6 +96,7 @@ class NicdClient final : private AttachesTargets {
   void detach_targets() noexcept override;
 
   bool has_left_ = false;
+  bool is_undumpable_ = false;  ///< This process has followed a client that made itself so.
   FileDescriptor socket_;
   PortMemory memory_;
   Parts parts_;

@@ -1,7 +1,9 @@
 #include "nic/client_memory.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -44,23 +46,75 @@ ssize_t MemoryCopier::copy(pid_t pid, const iovec& here, std::span<const iovec> 
                   : process_vm_readv(pid, &here, 1, there.data(), there.size(), 0);
 }
 
-ssize_t MemoryCopier::copy_by_any_thread(pid_t pid, const iovec& here, std::span<const iovec> there,
-                                         bool is_write) noexcept {
-  ssize_t moved = copy(pid, here, there, is_write);
-  if (moved >= 0 || errno != ESRCH) [[likely]]
-    return moved;
-  // Its first thread may have ended. Listed each time: the number of one that ends may soon be another's.
+namespace {
+
+/// Calls `call(thread)` for the threads of a process other than its first one, until one returns true. Listed
+/// each time: the number of a thread that ends may soon be another's.
+template <class Call>
+bool for_other_threads(pid_t pid, const Call& call) noexcept {
   std::array<char, 64> path;
   std::snprintf(path.data(), path.size(), "/proc/%d/task", static_cast<int>(pid));
   const std::unique_ptr<DIR, int (*)(DIR*)> threads(::opendir(path.data()), &::closedir);
   while (const dirent* const one = threads == nullptr ? nullptr : ::readdir(threads.get())) {
     const int thread = std::atoi(one->d_name);
-    if (thread <= 0 || thread == pid) continue;
-    moved = copy(thread, here, there, is_write);
-    if (moved >= 0 || errno != ESRCH) return moved;
+    if (thread > 0 && thread != pid && call(pid_t{thread})) return true;
   }
+  return false;
+}
+
+}  // namespace
+
+ssize_t MemoryCopier::copy_by_any_thread(pid_t pid, const iovec& here, std::span<const iovec> there,
+                                         bool is_write) noexcept {
+  ssize_t moved = copy(pid, here, there, is_write);
+  if (moved >= 0 || errno != ESRCH) [[likely]]
+    return moved;
+  const auto copy_by = [&](pid_t thread) {
+    moved = copy(thread, here, there, is_write);
+    return moved >= 0 || errno != ESRCH;
+  };
+  if (for_other_threads(pid, copy_by)) return moved;
   errno = ESRCH;
   return -1;
+}
+
+FileDescriptor open_memory(pid_t pid) noexcept {
+  FileDescriptor memory;
+  const auto open_of = [&](pid_t thread) {
+    std::array<char, 64> path;
+    std::snprintf(path.data(), path.size(), "/proc/%d/task/%d/mem", static_cast<int>(pid),
+                  static_cast<int>(thread));
+    memory = FileDescriptor(::open(path.data(), O_RDWR | O_CLOEXEC));
+    // Older kernels open that of a thread that has ended, too: it is empty. Otherwise address 0 is no end.
+    std::byte none{};
+    if (memory.valid() && ::pread(memory.get(), &none, 1, 0) == 0) memory = {};
+    return memory.valid();
+  };
+  if (!open_of(pid)) static_cast<void>(for_other_threads(pid, open_of));
+  return memory;
+}
+
+ssize_t MemoryCopier::copy_by_file(const FileDescriptor& memory, const iovec& here,
+                                   std::span<const iovec> there, bool is_write) noexcept {
+  auto* const from = static_cast<std::byte*>(here.iov_base);
+  std::size_t done = 0;
+  for (const iovec& one : there) {
+    for (std::size_t in_one = 0; in_one < one.iov_len;) {
+      const auto at = static_cast<off_t>(reinterpret_cast<std::uintptr_t>(one.iov_base) + in_one);
+      const std::size_t length = one.iov_len - in_one;
+      const ssize_t moved = is_write ? ::pwrite(memory.get(), from + done, length, at)
+                                     : ::pread(memory.get(), from + done, length, at);
+      if (moved < 0 && errno == EINTR) continue;
+      if (moved <= 0) {
+        // As process_vm_readv() says it: nothing is there, or the process has ended.
+        errno = moved == 0 ? ESRCH : errno == EIO ? EFAULT : errno;
+        return -1;
+      }
+      in_one += static_cast<std::size_t>(moved);
+      done += static_cast<std::size_t>(moved);
+    }
+  }
+  return static_cast<ssize_t>(done);
 }
 
 bool MemoryCopier::may_have(pid_t pid, const iovec& there, bool is_write) noexcept {
@@ -107,7 +161,7 @@ ClientMemory::Copied ClientMemory::copy(const iovec& here, std::span<const iovec
   }
   const std::uint64_t began = CycleClock::now();
   is_copying_ = true;
-  const ssize_t moved = copier_.copy_by_any_thread(pid_, here, there, is_write);
+  const ssize_t moved = move(here, there, is_write);
   is_copying_ = false;
   refusal_ = moved < 0 ? errno : EFAULT;
   if (std::exchange(was_late_, false)) [[unlikely]] {
@@ -130,6 +184,17 @@ ClientMemory::Copied ClientMemory::copy(const iovec& here, std::span<const iovec
     return Copied::kBroken;
   }
   return Copied::kRefused;
+}
+
+/// By the kernel, whichever way it allows. As MemoryCopier::copy().
+ssize_t ClientMemory::move(const iovec& here, std::span<const iovec> there, bool is_write) noexcept {
+  if (!uses_file_) [[likely]] {
+    const ssize_t moved = copier_.copy_by_any_thread(pid_, here, there, is_write);
+    if (moved >= 0 || errno == EFAULT || errno == ENOMEM || !file_.valid()) [[likely]]
+      return moved;
+    uses_file_ = true;
+  }
+  return copier_.copy_by_file(file_, here, there, is_write);
 }
 
 void ClientMemory::fail(std::string_view reason) noexcept {
@@ -168,8 +233,9 @@ bool ClientMemory::Part::try_pack(const void* context, std::size_t offset_bytes,
     pack(context, offset_bytes, destination, length_bytes);
     return true;
   }
-  if (part.is_wanted_ && part.wanted_.offset_bytes == offset_bytes) return false;
-  part.wanted_.offset_bytes = offset_bytes;
+  const std::size_t wanted = part.drop_read(offset_bytes);
+  if (part.is_wanted_ && part.wanted_.offset_bytes == wanted) return false;
+  part.wanted_.offset_bytes = wanted;
   try {
     part.memory_->wanted_.push_back(part.wanted_);
     part.is_wanted_ = true;
@@ -204,13 +270,43 @@ bool ClientMemory::Part::read(std::size_t offset_bytes, std::byte* destination,
 }
 
 bool ClientMemory::Part::give(std::size_t offset_bytes, std::uint64_t address,
-                              std::uint64_t length_bytes) noexcept {
+                              std::uint64_t length_bytes) {
+  ClientShares::Found found = memory_->shares_.find(address, length_bytes);
+  if (found.address == nullptr) return false;
+  if (!held_.empty() && offset_bytes == given_from_ + held_.size()) {  // What is read next lies in both.
+    give(offset_bytes, {found.address, length_bytes});
+    return true;
+  }
   is_wanted_ = false;
   is_away_ = true;  // What is given comes from one copy.
-  given_ = memory_->shares_.find(address, length_bytes);
+  given_ = std::move(found);
   given_from_ = offset_bytes;
   given_bytes_ = length_bytes;
-  return given_.address != nullptr;
+  held_ = {};
+  return true;
+}
+
+void ClientMemory::Part::give(std::size_t offset_bytes, std::span<const std::byte> bytes) {
+  if (!is_wanted_ || offset_bytes != wanted_.offset_bytes) return;
+  if (held_.empty() || offset_bytes != given_from_ + held_.size()) {
+    held_.clear();
+    given_from_ = offset_bytes;
+  }
+  held_.insert(held_.end(), bytes.begin(), bytes.end());
+  is_wanted_ = false;
+  is_away_ = true;
+  given_ = {held_.data(), nullptr};
+  given_bytes_ = held_.size();
+}
+
+/// Of held_, only what is from that offset on will be read. Returns from where on more is wanted.
+std::size_t ClientMemory::Part::drop_read(std::size_t offset_bytes) noexcept {
+  const std::size_t read = offset_bytes - given_from_;  // Great, if it lies before that.
+  if (held_.empty() || read > held_.size()) return offset_bytes;
+  held_.erase(held_.begin(), held_.begin() + static_cast<std::ptrdiff_t>(read));
+  given_from_ = offset_bytes;
+  given_bytes_ = held_.size();
+  return given_from_ + given_bytes_;
 }
 
 void ClientMemory::Part::write(std::size_t offset_bytes, const std::byte* source,

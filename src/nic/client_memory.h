@@ -7,12 +7,17 @@
 //                                                                 straight from or to a slot
 //
 // The kernel may refuse a copy, from the start or at any time: the client has made itself undumpable, its
-// memory is a device's, a filter forbids the call. Then the client copies. A message that it sends waits in
-// the engine until the client has given its bytes in memory that both share (next_wanted(), Part::give()). A
-// message that it receives is kept here, and the events of its receive take it along (Part::kept()). If the
-// refusal is one of the client's memory as a whole, all of that is so from then on. A short message for
-// memory that is not shared is kept in any case (Part::keep_short()): its event costs less than the kernel's
-// copy.
+// memory is a device's, a filter forbids the call.
+//
+// - If it refuses the client's memory as a whole, what was opened while it did not refuse still leads there:
+//   the file /proc/PID/mem (keep_file()). It serves both of the client's ports, by a slower copy.
+// - Without that file, and for the memory of a device, the client copies. A message that it sends waits in
+//   the engine until the client has given its bytes (next_wanted(), Part::give()). A message that it receives
+//   is kept here, and the events of its receive take it along (Part::kept()). If the refusal is one of the
+//   client's memory as a whole, all of that is so from then on (is_refused()).
+//
+// A short message for memory that is not shared is kept in any case (Part::keep_short()): its event costs
+// less than the kernel's copy.
 //
 // The pid of a client may become that of another program: by exec(), or when the client has ended. Its socket
 // is closed before that, or within exec(). So the socket is looked at before each write, and after each read,
@@ -39,6 +44,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/engine.h"
@@ -59,12 +65,20 @@ class MemoryCopier {
                              bool is_write) noexcept;
   /// One call of the kernel, which knows the process by one of its threads.
   virtual ssize_t copy(pid_t thread, const iovec& here, std::span<const iovec> there, bool is_write) noexcept;
+  /// The same through the file of open_memory().
+  virtual ssize_t copy_by_file(const FileDescriptor& memory, const iovec& here, std::span<const iovec> there,
+                               bool is_write) noexcept;
   /// Whether the process has all of that memory, and may itself read it, or write it. True: not known.
   virtual bool may_have(pid_t pid, const iovec& there, bool is_write) noexcept;
   /// The next copy is expected to take long.
   virtual void give_way() noexcept {}
   static MemoryCopier& kernel() noexcept;
 };
+
+/// Opens the memory of a process as a file, also after its first thread has ended. None: the kernel refuses.
+/// The file is of the program that the process runs now: after exec(), and when the process has ended, copies
+/// fail, whoever has its pid.
+FileDescriptor open_memory(pid_t pid) noexcept;
 
 class ClientMemory {
  public:
@@ -80,6 +94,11 @@ class ClientMemory {
         copies_(copies),
         socket_(socket),
         shares_(socket) {}
+
+  /// Of open_memory(): for what the kernel refuses otherwise.
+  void keep_file(FileDescriptor memory) noexcept { file_ = std::move(memory); }
+  /// Whether it was needed.
+  bool uses_file() const noexcept { return uses_file_; }
 
   ClientShares& shares() noexcept { return shares_; }
   /// As the client was told.
@@ -114,8 +133,11 @@ class ClientMemory {
     /// What was written is lost, because there was no memory to keep it.
     bool is_lost() const noexcept { return is_lost_; }
     /// The client's bytes from `offset_bytes` on are at `address`, in memory that it shares. False: they are
-    /// not.
-    bool give(std::size_t offset_bytes, std::uint64_t address, std::uint64_t length_bytes) noexcept;
+    /// not. Throws std::bad_alloc.
+    bool give(std::size_t offset_bytes, std::uint64_t address, std::uint64_t length_bytes);
+    /// The same without memory that is shared: `bytes` are the client's from `offset_bytes` on. They are kept
+    /// until they have been read. Others than were asked for last are ignored. Throws std::bad_alloc.
+    void give(std::size_t offset_bytes, std::span<const std::byte> bytes);
     /// Of a payload in pieces: a copy of the client's layout, with the client's addresses. Null: it is not in
     /// pieces.
     const PayloadLayout* layout() const noexcept { return named_.layout; }
@@ -130,6 +152,7 @@ class ClientMemory {
                        std::size_t length_bytes) noexcept;
     bool move(std::size_t offset_bytes, std::byte* here, std::size_t length_bytes, bool is_write) noexcept;
     bool read(std::size_t offset_bytes, std::byte* destination, std::size_t length_bytes) noexcept;
+    std::size_t drop_read(std::size_t offset_bytes) noexcept;
     void write(std::size_t offset_bytes, const std::byte* source, std::size_t length_bytes) noexcept;
     bool keep_first(std::size_t offset_bytes, const std::byte* source, std::size_t length_bytes) noexcept;
     void keep(std::size_t offset_bytes, const std::byte* source, std::size_t length_bytes) noexcept;
@@ -144,9 +167,10 @@ class ClientMemory {
     bool is_away_ = false;    ///< The kernel has refused: only the client can copy.
     bool is_wanted_ = false;  ///< `wanted_` was asked for, and has not come.
     bool is_lost_ = false;
-    ClientShares::Found given_;  ///< What the client gave last.
+    ClientShares::Found given_;  ///< What the client gave last, or held_.
     std::size_t given_from_ = 0;
     std::size_t given_bytes_ = 0;
+    std::vector<std::byte> held_;  ///< What was given without shared memory, and not read yet.
     std::size_t keeps_bytes_ = 0;  ///< 0: nothing short is kept, or it has been written since.
     std::size_t kept_from_ = 0;
     std::vector<std::byte> kept_;
@@ -184,6 +208,7 @@ class ClientMemory {
     kBroken,   ///< The client has no such memory.
   };
   Copied copy(const iovec& here, std::span<const iovec> there, bool is_write) noexcept;
+  ssize_t move(const iovec& here, std::span<const iovec> there, bool is_write) noexcept;
   bool read(std::uint64_t address, void* to, std::size_t length_bytes) noexcept;
   void fail_to(const char* do_what, std::uint64_t address, std::size_t length_bytes) noexcept;
 
@@ -194,6 +219,8 @@ class ClientMemory {
   const KernelCopies copies_;  ///< As the client was told.
   bool is_refused_ = false;    ///< All of its memory, since then.
   int refusal_ = 0;            ///< Errno of the last refusal.
+  FileDescriptor file_;        ///< Of open_memory(). Not valid: there is none.
+  bool uses_file_ = false;     ///< All copies go through it, since the kernel has refused another.
   const FileDescriptor& socket_;
   bool is_copying_ = false;
   bool was_late_ = false;         ///< The copy that is under way, or was the last.

@@ -26,7 +26,7 @@ namespace ch3_offload {
 
 /// Of all that is here, and of what the two say before (nicd_protocol.h). Another number after each change: a
 /// client and a processor of different numbers do not meet.
-inline constexpr std::uint32_t kNicInterfaceVersion = 8;
+inline constexpr std::uint32_t kNicInterfaceVersion = 9;
 
 enum class CommandKind : std::uint8_t {
   kSend = 1,        ///< CommandRecord. kSendDone follows.
@@ -54,8 +54,11 @@ enum class CommandKind : std::uint8_t {
   kDetachTargets,   ///< CommandRecord. Question.
   kGiveBytes,  ///< CommandRecord, as kBytesWanted asked: count: which payload of the operation; bits: from
                ///< which of its bytes on; address, length_bytes: where they are in shared memory. An
-               ///< address of 0: the client has no memory for them.
+               ///< address of 0: they follow, at most kPacketPartBytes.
 };
+
+/// Answer to kAttachTargets, instead of 0: the kernel does not let the processor reach the client's memory.
+inline constexpr std::uint64_t kTargetsRefused = 2;
 
 /// The head of a command whose payload is in the record.
 struct InlineRecord {

@@ -315,16 +315,17 @@ ProcessDriver::ProcessDriver(std::unique_ptr<PortMemory> memory, FileDescriptor 
 ProcessDriver::~ProcessDriver() = default;
 
 Result<TargetPort*> ProcessDriver::attach_targets() {
-  if (must_share_)
-    return Error{
-        Status::kUnsupported, 0,
-        "the network processor (ch3-offload-nicd) may not read the memory of this process: it serves "
-        "no target entries of it"};
   const Error no_memory{
       Status::kNoMemory, 0,
       "the network processor (ch3-offload-nicd) has no memory or no descriptors for a second "
       "client of this process"};
-  if (ask(CommandKind::kAttachTargets) == 0) return no_memory;
+  const std::uint64_t answer = must_share_ ? kTargetsRefused : ask(CommandKind::kAttachTargets);
+  if (answer == kTargetsRefused)
+    return Error{
+        Status::kUnsupported, 0,
+        "the network processor (ch3-offload-nicd) may not read the memory of this process: it serves "
+        "no target entries of it"};
+  if (answer == 0) return no_memory;
   Result<PortMemory> memory = receive_targets();
   try {
     if (memory.ok()) {

@@ -36,7 +36,7 @@ enum class Staging : std::uint8_t {
 };
 // What finds no room to be staged is named as it is. Then, and where the kernel refuses a copy unexpectedly,
 // the processor asks for the bytes of a send when its turn comes (kBytesWanted), and gives those of a receive
-// by events (kReceiveBytes).
+// by events (kReceiveBytes). Bytes of a send that still find no room go with their command (kGiveBytes).
 
 class RingPort : public Port, protected SharesMemory {
  public:

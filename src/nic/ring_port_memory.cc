@@ -138,7 +138,7 @@ void RingPort::take_bytes(const EventRecord& record, std::span<const std::byte> 
     scatter(operation->receives, record.length_bytes, bytes);
 }
 
-/// Copies what the processor asks for to where it can read.
+/// Gives the processor the bytes that it asks for.
 void RingPort::give_bytes(const EventRecord& wanted) noexcept {
   stage_from_now(wanted);
   Operation* const operation = find(wanted.operation);
@@ -160,10 +160,19 @@ void RingPort::give_bytes(const EventRecord& wanted) noexcept {
     given = block.get();
   } catch (const std::bad_alloc&) {  // As without a block.
   }
-  command.address = reinterpret_cast<std::uintptr_t>(given);
-  if (given != nullptr) gather(payload, wanted.length_bytes, {given, command.length_bytes});
   PortMemory::count(counters_.client.staged);
-  give(command);
+  if (given != nullptr) {
+    command.address = reinterpret_cast<std::uintptr_t>(given);
+    gather(payload, wanted.length_bytes, {given, command.length_bytes});
+    return give(command);
+  }
+  // No memory that both reach: the command takes them along, fewer at a time.
+  command.length_bytes = std::min(command.length_bytes, std::uint64_t{kPacketPartBytes});
+  const std::size_t record_bytes = sizeof command + command.length_bytes;
+  std::byte* const place = begin_command(record_bytes);
+  std::memcpy(place, &command, sizeof command);
+  gather(payload, wanted.length_bytes, {place + sizeof command, command.length_bytes});
+  end_command(record_bytes);
 }
 
 }  // namespace ch3_offload

@@ -189,7 +189,8 @@ RingServer::Outcome RingServer::execute(std::span<const std::byte> record) noexc
     return Outcome::kTaken;
   }
   const bool has_more = command.kind == CommandKind::kPacket || command.kind == CommandKind::kPurge ||
-                        command.kind == CommandKind::kIntroduce || command.kind == CommandKind::kWriteTrace;
+                        command.kind == CommandKind::kIntroduce || command.kind == CommandKind::kWriteTrace ||
+                        command.kind == CommandKind::kGiveBytes;
   if (!has_more && !more.empty()) return Outcome::kRubbish;
 
   const PeerId peer{command.peer};
@@ -209,7 +210,7 @@ RingServer::Outcome RingServer::execute(std::span<const std::byte> record) noexc
     case CommandKind::kPlacePacket: return place_packet(command);
     case CommandKind::kShare:
     case CommandKind::kUnshare: return share(command);
-    case CommandKind::kGiveBytes: return give_bytes(command);
+    case CommandKind::kGiveBytes: return give_bytes(command, more);
     case CommandKind::kClassify: port_.classify(command.bits, static_cast<TrafficClass>(command.mode)); break;
     case CommandKind::kFailPeer: port_.fail_peer(peer); break;
     case CommandKind::kClosePeer: port_.close_peer(peer); break;
@@ -217,7 +218,7 @@ RingServer::Outcome RingServer::execute(std::span<const std::byte> record) noexc
       port_.stop_keeping_memory();
       answer(1);
       break;
-    case CommandKind::kAttachTargets: answer(targets_ != nullptr && targets_->attach_targets()); break;
+    case CommandKind::kAttachTargets: return attach_targets();
     case CommandKind::kDetachTargets:
       if (targets_ != nullptr) targets_->detach_targets();
       answer(1);
@@ -436,19 +437,33 @@ RingServer::Outcome RingServer::share(const CommandRecord& command) noexcept {
   return Outcome::kTaken;
 }
 
+RingServer::Outcome RingServer::attach_targets() noexcept {
+  if (client_ != nullptr && client_->is_refused())
+    answer(kTargetsRefused);
+  else
+    answer(targets_ != nullptr && targets_->attach_targets());
+  return Outcome::kTaken;
+}
+
 /// What kBytesWanted has asked for. The operation may be over: it was cancelled, or its peer has failed.
-RingServer::Outcome RingServer::give_bytes(const CommandRecord& command) noexcept {
-  if (client_ == nullptr) return Outcome::kRubbish;
+RingServer::Outcome RingServer::give_bytes(const CommandRecord& command,
+                                           std::span<const std::byte> more) noexcept {
+  const bool is_shared = command.address != 0;
+  if (client_ == nullptr || is_shared != more.empty() || more.size() > kPacketPartBytes)
+    return Outcome::kRubbish;
   Operation* const entry = find(command.operation);
   if (entry == nullptr || entry->parts == nullptr) return Outcome::kTaken;
   if (command.count >= entry->part_count) return Outcome::kRubbish;
-  if (command.address == 0) {
-    client_->fail("this process has no memory left to share with its network processor");
+  ClientMemory::Part& part = entry->parts[command.count];
+  try {
+    if (is_shared)
+      return part.give(command.bits, command.address, command.length_bytes) ? Outcome::kTaken
+                                                                            : Outcome::kRubbish;
+    part.give(command.bits, more);
     return Outcome::kTaken;
+  } catch (const std::bad_alloc&) {
+    return Outcome::kLater;
   }
-  return entry->parts[command.count].give(command.bits, command.address, command.length_bytes)
-             ? Outcome::kTaken
-             : Outcome::kRubbish;
 }
 
 // Answers.

@@ -130,7 +130,8 @@ class RingServer {
   Outcome purge(const CommandRecord& command, std::span<const std::byte> more) noexcept;
   Outcome place_packet(const CommandRecord& command) noexcept;
   Outcome share(const CommandRecord& command) noexcept;
-  Outcome give_bytes(const CommandRecord& command) noexcept;
+  Outcome attach_targets() noexcept;
+  Outcome give_bytes(const CommandRecord& command, std::span<const std::byte> more) noexcept;
   void answer(std::uint64_t answer, const Envelope& envelope = {}) noexcept;
   void answer_probe(const CommandRecord& command, const MatchKey& ignore) noexcept;
   bool cancel_receive(OperationId operation) noexcept;

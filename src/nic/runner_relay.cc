@@ -32,6 +32,14 @@ ssize_t RunnerRelay::copy(pid_t thread, const iovec& here, std::span<const iovec
   return moved;
 }
 
+ssize_t RunnerRelay::copy_by_file(const FileDescriptor& memory, const iovec& here,
+                                  std::span<const iovec> there, bool is_write) noexcept {
+  const std::uint64_t number = begin();
+  const ssize_t moved = MemoryCopier::copy_by_file(memory, here, there, is_write);
+  end(number);
+  return moved;
+}
+
 /// The list of its memory waits for whoever changes that.
 bool RunnerRelay::may_have(pid_t pid, const iovec& there, bool is_write) noexcept {
   const std::uint64_t number = begin();

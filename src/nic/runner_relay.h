@@ -54,6 +54,8 @@ class RunnerRelay final : public MemoryCopier {
 
   ssize_t copy(pid_t thread, const iovec& here, std::span<const iovec> there,
                bool is_write) noexcept override;
+  ssize_t copy_by_file(const FileDescriptor& memory, const iovec& here, std::span<const iovec> there,
+                       bool is_write) noexcept override;
   bool may_have(pid_t pid, const iovec& there, bool is_write) noexcept override;
   void give_way() noexcept override { gives_way_ = true; }
 

@@ -208,6 +208,45 @@ TEST_F(ClientMemoryTest, ALayoutThatIsNotThereBreaksTheClient) {
 }
 
 /// With no word of the kernel: what is not shared cannot be named.
+/// The file was opened before the kernel began to refuse. It serves entries, too, which cannot wait.
+TEST_F(ClientMemoryTest, WhatTheKernelRefusesGoesThroughTheFile) {
+  RefusingCopier kernel;
+  memory_.emplace(::getpid(), socket_.processor, 2, *port_, KernelCopies::kAllowed, kernel);
+  memory_->keep_file(open_memory(::getpid()));
+  EXPECT_EQ(read(payload(1000), 1, 999), Bytes(bytes_.begin() + 1, bytes_.end()));
+  EXPECT_FALSE(memory_->uses_file());
+  kernel.allowed = 0;
+  constexpr std::array<Piece, 2> kPieces{{{0, 100}, {300, 200}}};
+  const PayloadLayout layout{.kind = PayloadLayout::Kind::kPieces,
+                             .piece_count = 2,
+                             .pieces = kPieces.data(),
+                             .element_bytes = 300,
+                             .extent_bytes = 500};
+  Bytes expected(600);
+  gather(payload(600, &layout), 0, expected);
+  EXPECT_EQ(read(payload(600, &layout), 0, 600), expected);
+  EXPECT_TRUE(memory_->uses_file());
+  ClientMemory::Part entry;
+  ASSERT_TRUE(memory_->take_entry(payload(1000), entry));
+  const Bytes written(500, std::byte{9});
+  scatter(entry.payload(), 250, written);
+  EXPECT_TRUE(std::equal(written.begin(), written.end(), bytes_.begin() + 250));
+  EXPECT_FALSE(memory_->is_refused());
+  EXPECT_FALSE(memory_->is_broken());
+}
+
+TEST_F(ClientMemoryTest, WhatIsNotThereIsNotThereForTheFile) {
+  RefusingCopier kernel;
+  kernel.allowed = 0;
+  memory_.emplace(::getpid(), socket_.processor, 2, *port_, KernelCopies::kAllowed, kernel);
+  memory_->keep_file(open_memory(::getpid()));
+  void* const nobodys = ::mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(nobodys, MAP_FAILED);
+  ::munmap(nobodys, 4096);
+  EXPECT_EQ(read({static_cast<std::byte*>(nobodys), 8, nullptr}, 0, 8), Bytes(8));
+  EXPECT_TRUE(memory_->is_broken());
+}
+
 TEST_F(ClientMemoryTest, WithoutCopiesByTheKernelOnlySharedMemoryIsTaken) {
   memory_.emplace(::getpid(), socket_.processor, 2, *port_, KernelCopies::kRefused);
   const std::array<Piece, 1> pieces{{{0, 4}}};

@@ -1202,6 +1202,16 @@ TEST_F(RefusedCopies, WhatFindsNoRoomToBeStagedArrivesNevertheless) {
   exchange({3'000'000, SendMode::kStandard, nullptr}, true);
 }
 
+/// Without memory that both reach, the commands take the bytes along.
+TEST_F(RefusedCopies, AllMessagesArriveWithoutSharedMemory) {
+  for (auto& other : others_) {
+    other->kernel.allowed = 0;
+    other->shares_nothing = true;
+  }
+  exchange_all();
+  EXPECT_FALSE(clients_[1]->arena()->allocate(1));
+}
+
 /// A slot may hold several parts, which come one after the other.
 TEST_F(RefusedCopies, PacketsArrive) {
   constexpr std::size_t kPart = 9'000;
