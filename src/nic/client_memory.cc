@@ -269,8 +269,7 @@ bool ClientMemory::Part::read(std::size_t offset_bytes, std::byte* destination,
   return true;
 }
 
-bool ClientMemory::Part::give(std::size_t offset_bytes, std::uint64_t address,
-                              std::uint64_t length_bytes) {
+bool ClientMemory::Part::give(std::size_t offset_bytes, std::uint64_t address, std::uint64_t length_bytes) {
   ClientShares::Found found = memory_->shares_.find(address, length_bytes);
   if (found.address == nullptr) return false;
   if (!held_.empty() && offset_bytes == given_from_ + held_.size()) {  // What is read next lies in both.
