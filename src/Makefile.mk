@@ -149,6 +149,7 @@ engine_sources = \
 	src/engine/engine_target_own.cc \
 	src/engine/engine_target_requests.cc \
 	src/engine/engine_target_triggers.cc \
+	src/engine/entry_memory.cc \
 	src/engine/entry_memory.h \
 	src/engine/free_list.h \
 	src/engine/intrusive_list.h \
@@ -183,6 +184,7 @@ engine_sources = \
 	src/engine/targets/target_lock.cc \
 	src/engine/targets/target_lock.h \
 	src/engine/targets/target_resources.h \
+	src/engine/targets/target_runs.h \
 	src/engine/targets/target_table.cc \
 	src/engine/targets/target_table.h \
 	src/engine/targets/target_triggers.cc \
@@ -398,7 +400,7 @@ libch3offload_la_LIBADD = libportals_calls.la libcore.la -lm
 libch3offload_la_DEPENDENCIES = libportals_calls.la libcore.la $(top_srcdir)/src/libch3offload.map
 libch3offload_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link $(CC) $(CFLAGS) \
 	$(AM_LDFLAGS) $(libch3offload_la_LDFLAGS) $(LDFLAGS) -o $@
-libch3offload_la_LDFLAGS = -version-info 23:0:1 $(cxx_runtime_flags) -Wl,-z,relro -Wl,-z,now \
+libch3offload_la_LDFLAGS = -version-info 24:0:2 $(cxx_runtime_flags) -Wl,-z,relro -Wl,-z,now \
 	-Wl,--version-script=$(top_srcdir)/src/libch3offload.map
 
 # Build systems of programs for Portals look for the library under this name. libtool reads from the .la where

@@ -126,6 +126,14 @@ int ch3_offload_window_withdraw(ch3_offload_channel_t * channel, uint16_t window
  *  caller makes progress and calls again. Else the status of its failure: nothing was done. */
 int ch3_offload_window_begin(ch3_offload_channel_t * channel, const ch3_offload_window_operation_t * operation);
 
+/** The same, of a put, get, atomic, fetch or swap whose bytes at the target are in runs: each of `block_bytes`,
+ *  and each `stride_bytes` behind the beginning of the one before it. All of them lie in the window, or there
+ *  is no effect. block_bytes 0: one run. REQUIRES: the runs do not overlap, and the length is a multiple of the
+ *  block. */
+int ch3_offload_window_begin_runs(ch3_offload_channel_t * channel,
+                                  const ch3_offload_window_operation_t * operation, uint64_t block_bytes,
+                                  uint64_t stride_bytes);
+
 #if defined(__GNUC__)
 #pragma GCC visibility pop
 #endif

@@ -60,12 +60,19 @@ int ch3_offload_window_withdraw(ch3_offload_channel_t* channel, uint16_t window)
 
 int ch3_offload_window_begin(ch3_offload_channel_t* channel,
                              const ch3_offload_window_operation_t* operation) {
+  return ch3_offload_window_begin_runs(channel, operation, 0, 0);
+}
+
+int ch3_offload_window_begin_runs(ch3_offload_channel_t* channel,
+                                  const ch3_offload_window_operation_t* operation, uint64_t block_bytes,
+                                  uint64_t stride_bytes) {
   TargetRequest request;
   request.operation = kOperations[operation->kind];
   request.atomic_operation = AtomicOperation{operation->atomic};
   if (request.operation == TargetOperation::kSwap) request.atomic_operation = AtomicOperation::kSwap;
   request.atomic_type = AtomicType{operation->type};
   request.offset_bytes = operation->offset_bytes;
+  request.runs = {block_bytes, stride_bytes};
   request.source.memory = memory_at(operation->source, operation->length_bytes);
   request.destination.memory = memory_at(operation->result, operation->length_bytes);
   request.cookie = operation->cookie;

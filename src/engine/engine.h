@@ -47,6 +47,8 @@ struct Piece {
   std::size_t length_bytes;     ///< Not 0.
 };
 
+struct TargetRuns;
+
 /// How a payload that is not contiguous is read and written. Must stay as it is until the operation is done.
 struct PayloadLayout {
   enum class Kind : std::uint32_t {
@@ -80,6 +82,13 @@ struct FetchedLayout : PayloadLayout {
   /// progress(). pack() itself is for who cannot wait.
   bool (*try_pack)(const void* context, std::size_t offset_bytes, std::byte* destination,
                    std::size_t length_bytes) noexcept = nullptr;
+  /// As pack() and unpack(), of the data in runs of which the first begins at `first_bytes`.
+  void (*pack_runs)(const void* context, std::size_t first_bytes, const TargetRuns& runs,
+                    std::size_t offset_bytes, std::byte* destination,
+                    std::size_t length_bytes) noexcept = nullptr;
+  void (*unpack_runs)(void* context, std::size_t first_bytes, const TargetRuns& runs,
+                      std::size_t offset_bytes, const std::byte* source,
+                      std::size_t length_bytes) noexcept = nullptr;
 };
 
 /// A send buffer, or a receive buffer of that capacity: contiguous memory when layout is null. Must stay

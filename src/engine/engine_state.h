@@ -320,12 +320,13 @@ struct Engine::State final : Sink {
                          std::span<const std::byte> message) noexcept;
   bool on_target_request(Peer& peer, std::span<const std::byte> message) noexcept;
   void await_data(Peer& peer, const wire::TargetRequestHeader& request, const TargetHeader& header,
-                  const TargetPlacement& placement) noexcept;
+                  const TargetPlacement& placement, TargetRuns runs) noexcept;
   void end_arrival(TargetArrival& arrival, TargetFailure failure) noexcept;
   void reply_to_get(Peer& peer, const wire::TargetRequestHeader& request, const TargetHeader& header,
-                    const TargetPlacement& placement) noexcept;
+                    const TargetPlacement& placement, TargetRuns runs) noexcept;
   void run_atomic(Peer& peer, const wire::TargetRequestHeader& request, const TargetHeader& header,
-                  TargetPlacement placement, std::span<const std::byte> operand_and_data) noexcept;
+                  TargetPlacement placement, TargetRuns runs,
+                  std::span<const std::byte> operand_and_data) noexcept;
   bool reply_fits(const Peer& peer, std::size_t data_bytes) const noexcept;
   Status write_reply(Peer& peer, const wire::TargetAnswerHeader& answer, const Payload& data) noexcept;
   bool reply_at_once(Peer& peer, const wire::TargetAnswerHeader& answer, const Payload& data) noexcept;

@@ -123,11 +123,17 @@ bool Engine::State::on_target_request(Peer& peer, std::span<const std::byte> mes
   const auto arrived = message.subspan(wire::request_header_bytes(request.common.kind, request.common.flags));
   request.length_bytes = length_of(request, arrived.size());
   if (!is_sound(request, arrived.size())) return false;
+  TargetRuns runs;
+  if (has_flag(request, wire::kRuns)) [[unlikely]] {
+    runs = {request.bits, request.header_data};
+    request.bits = request.header_data = 0;
+    if (request.interface != kWindowInterface || runs.span_bytes(request.length_bytes) == 0) return false;
+  }
   const wire::Kind answer = answer_to(request.common.kind);
   TargetHeader header = header_of(request);
   const bool is_open = request.interface < kTargetInterfaces && interfaces[request.interface] != nullptr;
   const TargetPlacement placement =
-      is_open ? interfaces[request.interface]->arrive(slot_of(peer.id), request.table, header)
+      is_open ? interfaces[request.interface]->arrive(slot_of(peer.id), request.table, header, runs)
               : TargetPlacement::refused(TargetFailure::kDropped);
   if (placement.is_refused()) {
     if (is_answered(request) || is_announced(request))
@@ -135,14 +141,14 @@ bool Engine::State::on_target_request(Peer& peer, std::span<const std::byte> mes
     return true;
   }
   if (header.operation == TargetOperation::kGet) {
-    reply_to_get(peer, request, header, placement);
+    reply_to_get(peer, request, header, placement, runs);
   } else if (header.operation != TargetOperation::kPut) {
-    run_atomic(peer, request, header, placement, arrived);
+    run_atomic(peer, request, header, placement, runs, arrived);
   } else if (is_announced(request) && placement.length_bytes > 0) {
-    await_data(peer, request, header, placement);
+    await_data(peer, request, header, placement, runs);
   } else {
     EntryPart part;
-    const Payload memory = payload_of(placement, part);
+    const Payload memory = payload_of(placement, runs, part);
     scatter(memory, 0, arrived.first(memory.length_bytes));
     interfaces[request.interface]->table(request.table)->finish(placement, header, TargetFailure::kNone);
     if (is_answered(request) || is_announced(request))
@@ -154,7 +160,8 @@ bool Engine::State::on_target_request(Peer& peer, std::span<const std::byte> mes
 // ---- long puts ----
 
 void Engine::State::await_data(Peer& peer, const wire::TargetRequestHeader& request,
-                               const TargetHeader& header, const TargetPlacement& placement) noexcept {
+                               const TargetHeader& header, const TargetPlacement& placement,
+                               TargetRuns runs) noexcept {
   TargetArrival* const arrival = target_arrivals.take();
   if (arrival == nullptr) {
     interfaces[request.interface]
@@ -167,7 +174,7 @@ void Engine::State::await_data(Peer& peer, const wire::TargetRequestHeader& requ
   arrival->interface = request.interface;
   arrival->table = request.table;
   arrival->wants_ack = has_flag(request, wire::kWantAck);
-  const Payload memory = payload_of(placement, arrival->part);
+  const Payload memory = payload_of(placement, runs, arrival->part);
   start_landing(arrival->landing, peer, memory, memory.length_bytes, request.operation);
   arrival->landing.arrival = arrival;
   peer.arrivals.push_back(*arrival);
@@ -265,9 +272,10 @@ bool Engine::State::reply_at_once(Peer& peer, const wire::TargetAnswerHeader& an
 }
 
 void Engine::State::reply_to_get(Peer& peer, const wire::TargetRequestHeader& request,
-                                 const TargetHeader& header, const TargetPlacement& placement) noexcept {
+                                 const TargetHeader& header, const TargetPlacement& placement,
+                                 TargetRuns runs) noexcept {
   EntryPart part;
-  if (reply_at_once(peer, make_answer(placement, request.operation), payload_of(placement, part)))
+  if (reply_at_once(peer, make_answer(placement, request.operation), payload_of(placement, runs, part)))
     return interfaces[request.interface]
         ->table(request.table)
         ->finish(placement, header, TargetFailure::kNone);
@@ -276,7 +284,7 @@ void Engine::State::reply_to_get(Peer& peer, const wire::TargetRequestHeader& re
     return interfaces[request.interface]
         ->table(request.table)
         ->finish(placement, header, TargetFailure::kUndeliverable);
-  one->data = payload_of(placement, one->part);
+  one->data = payload_of(placement, runs, one->part);
   one->placement = placement;
   one->header = header;
   one->holds_entry = true;
@@ -284,13 +292,13 @@ void Engine::State::reply_to_get(Peer& peer, const wire::TargetRequestHeader& re
 }
 
 void Engine::State::run_atomic(Peer& peer, const wire::TargetRequestHeader& request,
-                               const TargetHeader& header, TargetPlacement placement,
+                               const TargetHeader& header, TargetPlacement placement, TargetRuns runs,
                                std::span<const std::byte> operand_and_data) noexcept {
   const AtomicOperation operation{request.atomic_operation};
   const AtomicType type{request.atomic_type};
   placement.length_bytes = length_of(operation, type, placement.length_bytes);
   TargetTable& table = *interfaces[request.interface]->table(request.table);
-  const EntryMemory entry_memory(placement);
+  const EntryMemory entry_memory(placement, runs);
   if (!entry_memory.is_there()) {
     doom(peer, Status::kNoMemory);
     return table.finish(placement, header, TargetFailure::kUndeliverable);

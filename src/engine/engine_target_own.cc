@@ -36,7 +36,7 @@ Status Engine::State::request_to_self(const TargetRequest& request, const Target
     return Status::kOk;
   }
   const TargetPlacement placement =
-      interfaces[request.interface]->arrive(index_of(config.self), request.table, header);
+      interfaces[request.interface]->arrive(index_of(config.self), request.table, header, request.runs);
   if (placement.is_refused()) {
     tell_send(request, TargetFailure::kNone);
     tell_answer(request, make_answer(placement.failure));
@@ -46,7 +46,7 @@ Status Engine::State::request_to_self(const TargetRequest& request, const Target
     begin_own_move(request, hold, header, placement);
   } else {
     EntryPart part;
-    move_own(request, payload_of(placement, part), 0, placement.length_bytes);
+    move_own(request, payload_of(placement, request.runs, part), 0, placement.length_bytes);
     end_own(request, header, placement, TargetFailure::kNone);
   }
   return Status::kOk;
@@ -73,7 +73,7 @@ void Engine::State::begin_own_move(const TargetRequest& request, const TargetHol
   one->hold = hold;
   one->header = header;
   one->placement = placement;
-  one->data = payload_of(placement, one->part);
+  one->data = payload_of(placement, request.runs, one->part);
   one->peer = self;
   self->outgoing.push_back(*one);
   kTargetRequestMachine.must_step(one->state, TargetRequestEvent::kCopies);
@@ -101,7 +101,7 @@ void Engine::State::abandon_own_move(TargetOutgoing& one) noexcept {
 void Engine::State::run_own_atomic(const TargetRequest& request, const TargetHeader& header,
                                    TargetPlacement placement) noexcept {
   placement.length_bytes = length_of(request.atomic_operation, request.atomic_type, placement.length_bytes);
-  const EntryMemory entry_memory(placement);
+  const EntryMemory entry_memory(placement, request.runs);
   const std::size_t length_bytes = placement.length_bytes;
   // The source may be the target's memory, or have gaps.
   std::array<std::byte, TargetOutgoing::kInlineBytes> short_copy;

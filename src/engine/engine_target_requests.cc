@@ -25,6 +25,9 @@ std::size_t operand_bytes(const TargetRequest& request) noexcept {
 /// Whether the target would take it. It fails the connection for anything else.
 bool is_sound(const TargetRequest& request) noexcept {
   const std::size_t length = request.source.memory.length_bytes;
+  if (request.runs.are_many() && (request.interface != kWindowInterface || request.is_of_lock() ||
+                                  request.runs.span_bytes(request.length_bytes()) == 0))
+    return false;
   if ((request.source.options & kVolatile) != 0 && length > kMostVolatileBytes) return false;
   if (request.is_of_lock()) {
     const bool is_unlock = request.operation == TargetOperation::kUnlock;
@@ -96,8 +99,14 @@ wire::TargetRequestHeader header_of(const TargetRequest& request, const wire::Co
   header.interface = request.interface;
   header.atomic_operation = static_cast<std::uint8_t>(request.atomic_operation);
   header.atomic_type = static_cast<std::uint8_t>(request.atomic_type);
+  if (request.runs.are_many()) [[unlikely]] {
+    header.bits = request.runs.block_bytes;
+    header.header_data = request.runs.stride_bytes;
+  }
   return header;
 }
+
+unsigned flags_of(const TargetRuns& runs) noexcept { return runs.are_many() ? wire::kRuns : 0U; }
 
 /// What a success counts.
 std::uint64_t amount_of(const TargetOrigin& origin, TargetFailure failure, std::uint64_t bytes) noexcept {
@@ -153,7 +162,7 @@ Status Engine::State::begin_request(PeerId id, const TargetRequest& request,
 bool Engine::State::request_at_once(Peer& peer, const TargetRequest& request) noexcept {
   if (request.returns_data() || request.is_of_lock() || wants_acknowledgement(request)) return false;
   const wire::Kind kind = kind_of(request.operation);
-  const unsigned flags = kind == wire::Kind::kPut ? wire::kPayload : 0U;
+  const unsigned flags = (kind == wire::Kind::kPut ? wire::kPayload : 0U) | flags_of(request.runs);
   const std::size_t header_bytes = wire::request_header_bytes(kind, flags);
   const std::size_t length = request.source.memory.length_bytes;
   if (length > peer.max_slot_bytes || header_bytes + length > peer.max_slot_bytes) return false;
@@ -290,7 +299,7 @@ Status Engine::State::transmit_request(TargetOutgoing& one) noexcept {
   const bool wants_ack = wants_acknowledgement(request);
   const bool is_answered = request.returns_data() || wants_ack;
   const unsigned flags = (is_put && is_whole ? wire::kPayload : 0U) | (wants_ack ? wire::kWantAck : 0U) |
-                         (is_writable ? wire::kWritable : 0U);
+                         (is_writable ? wire::kWritable : 0U) | flags_of(request.runs);
   const std::size_t header_bytes = wire::request_header_bytes(kind, flags);
   const std::size_t slot_bytes = header_bytes + (is_whole ? operand + data : 0);
   std::span<std::byte> slot;

@@ -3,12 +3,14 @@
 
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <new>
 #include <span>
 
 #include "engine/payload_layout.h"
+#include "engine/targets/target_runs.h"
 #include "engine/targets/target_table.h"
 
 namespace ch3_offload {
@@ -19,6 +21,16 @@ struct EntryPart {
   TargetReach reach;             ///< The entry's.
   Payload memory;                ///< All of the entry's.
   std::size_t offset_bytes = 0;  ///< Where the part begins.
+
+  /// Of data in runs.
+  struct Runs {
+    TargetRuns its;
+    Piece piece;           ///< One of them, if the entry's memory is contiguous.
+    PayloadLayout layout;  ///< Likewise.
+  };
+  /// Made by payload_of_runs(): most parts have none, and setting it would cost each of them.
+  alignas(Runs) std::array<std::byte, sizeof(Runs)> runs_memory;
+  const Runs& runs() const noexcept { return *std::launder(reinterpret_cast<const Runs*>(&runs_memory)); }
 
   static void pack(const void* part, std::size_t offset_bytes, std::byte* destination,
                    std::size_t length_bytes) noexcept {
@@ -32,19 +44,28 @@ struct EntryPart {
   }
 };
 
+/// payload_of() of data in runs, of which the first begins where the placement does. REQUIRES: there is some.
+Payload payload_of_runs(const TargetPlacement& placement, TargetRuns runs, EntryPart& part) noexcept;
+
 /// What a placed operation uses of its entry's memory. If that has gaps or is another process's, the payload
 /// refers to `part`. Inline, because each operation calls it.
-inline Payload payload_of(const TargetPlacement& placement, EntryPart& part) noexcept {
+inline Payload payload_of(const TargetPlacement& placement, TargetRuns runs, EntryPart& part) noexcept {
   if (placement.length_bytes == 0) return {};
+  if (runs.are_many()) [[unlikely]]
+    return payload_of_runs(placement, runs, part);
   const TargetDescription& its = placement.entry->its;
   const TargetReach& reach = placement.entry->reach;
   if (reach != nullptr) {
-    part = {reach, *reach, placement.offset_bytes};
+    part.reach = reach;
+    part.memory = *reach;
+    part.offset_bytes = placement.offset_bytes;
     if (reach->layout == nullptr)
       return {reach->address + placement.offset_bytes, placement.length_bytes, nullptr};
   } else {
     if (its.layout == nullptr) return {placement.start(), placement.length_bytes, nullptr};
-    part = {nullptr, {its.start, its.length_bytes, its.layout}, placement.offset_bytes};
+    part.reach = nullptr;
+    part.memory = {its.start, its.length_bytes, its.layout};
+    part.offset_bytes = placement.offset_bytes;
   }
   static constexpr PayloadLayout kLayout{
       .kind = PayloadLayout::Kind::kPacked, .pack = &EntryPart::pack, .unpack = &EntryPart::unpack};
@@ -54,8 +75,8 @@ inline Payload payload_of(const TargetPlacement& placement, EntryPart& part) noe
 /// The same memory for an operation that needs it contiguous: itself, or a copy that store() writes back.
 class EntryMemory {
  public:
-  explicit EntryMemory(const TargetPlacement& placement) noexcept
-      : payload_(payload_of(placement, part_)), bytes_(payload_.address, payload_.length_bytes) {
+  EntryMemory(const TargetPlacement& placement, TargetRuns runs) noexcept
+      : payload_(payload_of(placement, runs, part_)), bytes_(payload_.address, payload_.length_bytes) {
     if (payload_.layout == nullptr) return;
     copy_.reset(new (std::nothrow) std::byte[payload_.length_bytes]);
     bytes_ = {copy_.get(), copy_ == nullptr ? 0 : payload_.length_bytes};

@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "engine/targets/target_atomics.h"
 #include "engine/targets/target_events.h"
+#include "engine/targets/target_runs.h"
 
 namespace ch3_offload {
 
@@ -51,6 +52,8 @@ struct TargetRequest {
   MatchBits bits{};
   std::uint64_t offset_bytes = 0;  ///< At the target.
   std::uint64_t header_data = 0;
+  /// Of the target's memory, only of a window: its messages have them in place of `bits` and `header_data`.
+  TargetRuns runs;
   TargetOrigin source;       ///< Not of a get.
   TargetOrigin destination;  ///< Of what returns data: as long as the source.
   /// Of a swap for which takes_operand(). In the type's representation.

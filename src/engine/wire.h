@@ -19,7 +19,7 @@ namespace ch3_offload::wire {
 
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
 
-inline constexpr unsigned kWireVersion = 9;
+inline constexpr unsigned kWireVersion = 10;
 
 /// What a message costs of byte credit beside its payload: the receiver keeps an envelope for it.
 inline constexpr std::size_t kEnvelopeBytes = 160;
@@ -57,6 +57,7 @@ enum class Kind : std::uint8_t {
 
 // Flags of CommonHeader.
 inline constexpr unsigned kSynchronous = 1;   ///< kEager, kEagerFirst, kRts: the sender waits for the match.
+inline constexpr unsigned kRuns = 1;          ///< kPut to kSwap: TargetRequestHeader::bits, header_data.
 inline constexpr unsigned kWantCredit = 2;    ///< kRts: the sender had no byte credit for an eager send.
 inline constexpr unsigned kPayload = 4;       ///< kRts, kPut, kTargetReply: the payload follows.
 inline constexpr unsigned kWritable = 8;      ///< kCts, kGet: address and key are valid for a write.
@@ -148,9 +149,9 @@ struct CancelReplyHeader {
 /// message has request_header_bytes() of it, so that a short put, atomic or get takes one cache line.
 struct TargetRequestHeader {
   CommonHeader common;
-  std::uint64_t bits = 0;
+  std::uint64_t bits = 0;  ///< With kRuns: the length of each run of the window's memory.
   std::uint64_t offset_bytes = 0;
-  std::uint64_t header_data = 0;
+  std::uint64_t header_data = 0;  ///< With kRuns: from one run's beginning to the next one's.
   std::uint32_t operation = 0;  ///< The initiator's. 0: it awaits no answer.
   std::uint16_t table = 0;
   std::uint8_t interface = 0;

@@ -21,6 +21,9 @@ namespace {
 
 /// Runs that one system call moves.
 constexpr std::size_t kMostRuns = 64;
+/// Runs so close are read with what is between them: a page costs the kernel less than a few runs.
+constexpr std::size_t kCloseBytes = 512;
+constexpr std::size_t kBetweenBytes = std::size_t{16} << 10;
 /// Pieces of an element. The client packs what has more than 64, so a list so long is rubbish.
 constexpr std::uint32_t kMostPieces = 4096;
 /// No address is higher, and no length greater. Bytes.
@@ -219,7 +222,10 @@ void ClientMemory::fail_to(const char* do_what, std::uint64_t address, std::size
 
 Payload ClientMemory::Part::payload() noexcept {
   static constexpr FetchedLayout kCopied{
-      {.kind = PayloadLayout::Kind::kFetched, .pack = &pack, .unpack = &unpack}, &try_pack};
+      {.kind = PayloadLayout::Kind::kFetched, .pack = &pack, .unpack = &unpack},
+      &try_pack,
+      &pack_runs,
+      &unpack_runs};
   if (shared_.address != nullptr) return {shared_.address, named_.length_bytes, nullptr};
   return {reinterpret_cast<std::byte*>(this), named_.length_bytes, &kCopied};
 }
@@ -252,6 +258,24 @@ void ClientMemory::Part::pack(const void* context, std::size_t offset_bytes, std
   std::memset(destination, 0, length_bytes);
 }
 
+void ClientMemory::Part::pack_runs(const void* context, std::size_t first_bytes, const TargetRuns& runs,
+                                   std::size_t offset_bytes, std::byte* destination,
+                                   std::size_t length_bytes) noexcept {
+  Part& part = *const_cast<Part*>(static_cast<const Part*>(context));
+  if (part.move(first_bytes, runs, offset_bytes, destination, length_bytes, false)) return;
+  part.memory_->fail_to("read", reinterpret_cast<std::uint64_t>(part.named_.address), length_bytes);
+  std::memset(destination, 0, length_bytes);
+}
+
+void ClientMemory::Part::unpack_runs(void* context, std::size_t first_bytes, const TargetRuns& runs,
+                                     std::size_t offset_bytes, const std::byte* source,
+                                     std::size_t length_bytes) noexcept {
+  Part& part = *static_cast<Part*>(context);
+  auto* const here = const_cast<std::byte*>(source);
+  if (part.move(first_bytes, runs, offset_bytes, here, length_bytes, true)) return;
+  part.memory_->fail_to("write to", reinterpret_cast<std::uint64_t>(part.named_.address), length_bytes);
+}
+
 void ClientMemory::Part::unpack(void* context, std::size_t offset_bytes, const std::byte* source,
                                 std::size_t length_bytes) noexcept {
   Part& part = *static_cast<Part*>(context);
@@ -262,7 +286,7 @@ void ClientMemory::Part::unpack(void* context, std::size_t offset_bytes, const s
 bool ClientMemory::Part::read(std::size_t offset_bytes, std::byte* destination,
                               std::size_t length_bytes) noexcept {
   if (given_.address == nullptr) [[likely]]
-    return !is_away_ && move(offset_bytes, destination, length_bytes, false);
+    return !is_away_ && move(0, {}, offset_bytes, destination, length_bytes, false);
   const std::size_t from = offset_bytes - given_from_;  // Great, if it lies before that.
   if (from > given_bytes_ || length_bytes > given_bytes_ - from) return false;
   std::memcpy(destination, given_.address + from, length_bytes);
@@ -310,7 +334,7 @@ std::size_t ClientMemory::Part::drop_read(std::size_t offset_bytes) noexcept {
 
 void ClientMemory::Part::write(std::size_t offset_bytes, const std::byte* source,
                                std::size_t length_bytes) noexcept {
-  if (!is_away_ && move(offset_bytes, const_cast<std::byte*>(source), length_bytes, true)) return;
+  if (!is_away_ && move(0, {}, offset_bytes, const_cast<std::byte*>(source), length_bytes, true)) return;
   if (memory_->is_broken()) return;
   if (is_message()) return keep(offset_bytes, source, length_bytes);
   memory_->fail_to("write to", reinterpret_cast<std::uint64_t>(named_.address), length_bytes);
@@ -347,28 +371,62 @@ bool ClientMemory::Part::keep_first(std::size_t offset_bytes, const std::byte* s
   return false;
 }
 
+/// Reads data in runs with what is between them, in few calls. False: the kernel refuses.
+bool ClientMemory::Part::read_between(std::size_t first_bytes, const TargetRuns& runs,
+                                      std::size_t offset_bytes, std::byte* here,
+                                      std::size_t length_bytes) noexcept {
+  std::array<std::byte, kBetweenBytes> span;
+  const std::size_t at_once = span.size() / runs.stride_bytes * runs.block_bytes;
+  const auto place = [&](std::size_t offset) {
+    return offset / runs.block_bytes * runs.stride_bytes + offset % runs.block_bytes;
+  };
+  for (const std::size_t end = offset_bytes + length_bytes; offset_bytes < end;) {
+    const std::size_t part = std::min(at_once - offset_bytes % runs.block_bytes, end - offset_bytes);
+    const std::size_t from = place(offset_bytes), bytes = place(offset_bytes + part - 1) + 1 - from;
+    const iovec there{
+        reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(named_.address) + first_bytes + from),
+        bytes};
+    if (memory_->copy({span.data(), bytes}, {&there, 1}, false) != Copied::kDone) return false;
+    runs.for_each(offset_bytes, part, [&](std::size_t run, std::size_t length) {
+      std::memcpy(here, span.data() + (run - from), length);
+      here += length;
+    });
+    offset_bytes += part;
+  }
+  return true;
+}
+
 /// By the kernel. False: it refuses, or there is no such memory.
-bool ClientMemory::Part::move(std::size_t offset_bytes, std::byte* here, std::size_t length_bytes,
-                              bool is_write) noexcept {
-  std::array<iovec, kMostRuns> runs;
+bool ClientMemory::Part::move(std::size_t first_bytes, const TargetRuns& runs, std::size_t offset_bytes,
+                              std::byte* here, std::size_t length_bytes, bool is_write) noexcept {
+  if (!is_write && runs.are_many() && runs.stride_bytes <= kCloseBytes && named_.layout == nullptr &&
+      read_between(first_bytes, runs, offset_bytes, here, length_bytes))
+    return true;
+  std::array<iovec, kMostRuns> places;
   std::size_t count = 0, bytes = 0;
   const auto flush = [&] {
-    if (!is_away_ && memory_->copy({here, bytes}, {runs.data(), count}, is_write) != Copied::kDone)
+    if (!is_away_ && memory_->copy({here, bytes}, {places.data(), count}, is_write) != Copied::kDone)
       is_away_ = true;
     here += bytes;
     count = bytes = 0;
   };
   const auto add = [&](std::byte* memory, std::size_t length) {
-    runs[count++] = {memory, length};
+    places[count++] = {memory, length};
     bytes += length;
-    if (count == runs.size()) flush();
+    if (count == places.size()) flush();
   };
-  if (named_.layout == nullptr)
-    // Nothing is known of the address: no pointer arithmetic.
-    add(reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(named_.address) + offset_bytes),
-        length_bytes);
+  const auto add_range = [&](std::size_t from, std::size_t length) {
+    if (named_.layout == nullptr)
+      // Nothing is known of the address: no pointer arithmetic.
+      add(reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(named_.address) + from), length);
+    else
+      for_each_run(named_, from, length, add);
+  };
+  if (runs.are_many())
+    runs.for_each(offset_bytes, length_bytes,
+                  [&](std::size_t from, std::size_t length) { add_range(first_bytes + from, length); });
   else
-    for_each_run(named_, offset_bytes, length_bytes, add);
+    add_range(offset_bytes, length_bytes);
   if (count > 0) flush();
   if (!is_away_) [[likely]]
     return true;

@@ -48,6 +48,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/targets/target_runs.h"
 #include "nic/client_outlet.h"
 #include "nic/client_shares.h"
 
@@ -150,7 +151,17 @@ class ClientMemory {
                      std::size_t length_bytes) noexcept;
     static void unpack(void* context, std::size_t offset_bytes, const std::byte* source,
                        std::size_t length_bytes) noexcept;
-    bool move(std::size_t offset_bytes, std::byte* here, std::size_t length_bytes, bool is_write) noexcept;
+    static void pack_runs(const void* context, std::size_t first_bytes, const TargetRuns& runs,
+                          std::size_t offset_bytes, std::byte* destination,
+                          std::size_t length_bytes) noexcept;
+    static void unpack_runs(void* context, std::size_t first_bytes, const TargetRuns& runs,
+                            std::size_t offset_bytes, const std::byte* source,
+                            std::size_t length_bytes) noexcept;
+    bool read_between(std::size_t first_bytes, const TargetRuns& runs, std::size_t offset_bytes,
+                      std::byte* here, std::size_t length_bytes) noexcept;
+    /// A range of the payload, or of the data in `runs` of it, whose first begins at `first_bytes`.
+    bool move(std::size_t first_bytes, const TargetRuns& runs, std::size_t offset_bytes, std::byte* here,
+              std::size_t length_bytes, bool is_write) noexcept;
     bool read(std::size_t offset_bytes, std::byte* destination, std::size_t length_bytes) noexcept;
     std::size_t drop_read(std::size_t offset_bytes) noexcept;
     void write(std::size_t offset_bytes, const std::byte* source, std::size_t length_bytes) noexcept;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -144,6 +145,78 @@ TEST_F(WindowsTest, PutsAndGetsOfAllLengthsArrive) {
     expected.insert(expected.end(), data.begin(), data.end());
     EXPECT_EQ(got, expected);
   }
+}
+
+/// From another process, and from its own. Short ones, and one that does not fit a slot.
+TEST_F(WindowsTest, RunsOfEqualLengthAndDistanceArriveTogether) {
+  for (const std::uint32_t origin : {0U, 1U})
+    for (const std::size_t count : {std::size_t{2}, std::size_t{100}, std::size_t{20'000}}) {
+      auto memory = bytes_of(10 + count * 24, 1), expected = memory;
+      const Windows::Id id = expose(1, memory);
+      std::vector<std::byte> data(count * 8), got(count * 8);
+      for (std::size_t i = 0; i < data.size(); ++i) {
+        data[i] = static_cast<std::byte>(i * 5);
+        expected[10 + i / 8 * 24 + i % 8] = data[i];
+      }
+      TargetRequest request = put(data, 10);
+      request.runs = {8, 24};
+      ASSERT_EQ(at(origin).begin(1, id, request), Status::kOk);
+      settle();
+      ASSERT_EQ(over(origin, data.data()), Status::kOk);
+      EXPECT_EQ(memory, expected);
+
+      request = get(got);
+      request.offset_bytes = 10;
+      request.runs = {8, 24};
+      ASSERT_EQ(at(origin).begin(1, id, request), Status::kOk);
+      settle();
+      ASSERT_EQ(over(origin, got.data()), Status::kOk);
+      EXPECT_EQ(got, data);
+      ASSERT_EQ(at(1).withdraw(id), Status::kOk);
+    }
+}
+
+TEST_F(WindowsTest, AnAtomicChangesRunsAndNothingBetween) {
+  std::vector<std::byte> memory(8 * 16);
+  std::int64_t words[16], ones[5], old[5];
+  for (int i = 0; i < 16; ++i) words[i] = 100 * i;
+  std::memcpy(memory.data(), words, sizeof words);
+  std::fill(std::begin(ones), std::end(ones), 1);
+  const Windows::Id id = expose(1, memory);
+  for (const std::uint32_t origin : {0U, 1U}) {
+    TargetRequest request = add(ones[0], old[0]);
+    request.source.memory.length_bytes = request.destination.memory.length_bytes = sizeof ones;
+    request.offset_bytes = 8;
+    request.runs = {8, 24};
+    ASSERT_EQ(at(origin).begin(1, id, request), Status::kOk);
+    settle();
+    ASSERT_EQ(over(origin, &old[0]), Status::kOk);
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(old[i], words[1 + 3 * i]++);
+    EXPECT_EQ(std::memcmp(memory.data(), words, sizeof words), 0);
+  }
+}
+
+TEST_F(WindowsTest, RunsThatDoNotLieInTheWindowHaveNoEffect) {
+  auto memory = bytes_of(100, 1), data = bytes_of(20, 9);
+  const Windows::Id id = expose(1, memory);
+  const auto outcome = [&](std::uint32_t origin, std::uint64_t offset, TargetRuns runs) {
+    TargetRequest request = put(data, offset);
+    request.runs = runs;
+    if (const Status status = at(origin).begin(1, id, request); status != Status::kOk) return status;
+    settle();
+    return over(origin, data.data());
+  };
+  for (const std::uint32_t origin : {0U, 1U}) {
+    EXPECT_EQ(outcome(origin, 0, {4, 25}), Status::kTruncated) << "the last run ends behind it";
+    EXPECT_EQ(outcome(origin, 1, {4, 24}), Status::kTruncated) << "by one byte";
+    EXPECT_EQ(outcome(origin, UINT64_MAX - 3, {4, 8}), Status::kTruncated);
+    EXPECT_EQ(outcome(origin, 0, {4, std::uint64_t{1} << 60}), Status::kTruncated);
+    for (const TargetRuns unsound : {TargetRuns{3, 8}, TargetRuns{4, 3}, TargetRuns{40, 80},
+                                     TargetRuns{4, UINT64_MAX / 2}, TargetRuns{4, UINT64_MAX}})
+      EXPECT_EQ(outcome(origin, 0, unsound), Status::kUnsupported) << unsound.block_bytes;
+  }
+  EXPECT_EQ(memory, bytes_of(100, 1));
+  EXPECT_EQ(outcome(0, 0, {4, 24}), Status::kOk) << "the last run ends where it does";
 }
 
 TEST_F(WindowsTest, AProcessMayNameItself) {

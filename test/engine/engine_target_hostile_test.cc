@@ -76,6 +76,19 @@ TEST_F(EngineTargetHostile, RequestsThatNoInitiatorSends) {
   header = request_header(Kind::kGet, 8);
   header.operation = 0;
   expect_request_refused("a reply for nobody", with_data(header, 0));
+  for (const std::uint64_t block : {0, 3, 8, 16})
+    for (const std::uint64_t stride : {std::uint64_t{0}, std::uint64_t{7}, UINT64_MAX / 2, UINT64_MAX}) {
+      header = request_header(Kind::kPut, 16, kPayload | kWantAck | wire::kRuns);
+      header.interface = kWindowInterface;
+      header.bits = block;
+      header.header_data = stride;
+      const bool is_sound = block == 16 && stride == UINT64_MAX / 2;  // One run.
+      if (!is_sound) expect_request_refused("runs that no initiator names", with_data(header, 16));
+    }
+  header.bits = 8;
+  header.header_data = 16;
+  header.interface = 0;
+  expect_request_refused("runs of an entry that is none of a window's", with_data(header, 16));
   header = request_header(Kind::kGet, 8);
   header.transfer = 0;
   expect_request_refused("data for nobody", with_data(header, 0));

@@ -144,6 +144,47 @@ TEST_F(ClientMemoryTest, PiecesAreReadAsTheClientWouldPackThem) {
   EXPECT_EQ(read(named, 4, 250), packed);
 }
 
+/// An entry that an operation uses in runs: one call of the kernel moves many.
+TEST_F(ClientMemoryTest, RunsOfAnEntryShareACallOfTheKernel) {
+  struct Counted : MemoryCopier {
+    ssize_t copy(pid_t thread, const iovec& here, std::span<const iovec> there, bool is_write) noexcept override {
+      ++calls;
+      return MemoryCopier::copy(thread, here, there, is_write);
+    }
+    int calls = 0;
+  } copier;
+  ClientMemory memory(::getpid(), socket_.processor, 2, *port_, KernelCopies::kAllowed, copier);
+  ClientMemory::Part part;
+  bytes_.resize(64'000);
+  for (std::size_t i = 0; i < bytes_.size(); ++i) bytes_[i] = static_cast<std::byte>(i * 7);
+  ASSERT_TRUE(memory.take_entry(payload(bytes_.size()), part));
+  const Payload reached = part.payload();
+  const auto& layout = *static_cast<const FetchedLayout*>(reached.layout);
+  constexpr std::size_t kFirst = 5, kData = 3 * 100;
+
+  // Close ones are read with what is between them, and only they are written.
+  for (const auto& [stride, reads] : {std::pair{9, 1}, std::pair{500, 4}, std::pair{600, 2}}) {
+    const TargetRuns runs{3, static_cast<std::uint64_t>(stride)};
+    const auto place = [&](std::size_t i) { return kFirst + i / 3 * runs.stride_bytes + i % 3; };
+    Bytes got(kData), before = bytes_;
+    copier.calls = 0;
+    layout.pack_runs(reached.address, kFirst, runs, 0, got.data(), kData);
+    for (std::size_t i = 0; i < kData; ++i) ASSERT_EQ(got[i], before[place(i)]) << i;
+    EXPECT_EQ(copier.calls, reads) << stride;
+    // A range of the data that begins and ends within a run.
+    layout.pack_runs(reached.address, kFirst, runs, 4, got.data(), 10);
+    for (std::size_t i = 0; i < 10; ++i) EXPECT_EQ(got[i], before[place(4 + i)]) << i;
+
+    const Bytes data(kData, std::byte{0xEE});
+    for (std::size_t i = 0; i < kData; ++i) before[place(i)] = data[i];
+    copier.calls = 0;
+    layout.unpack_runs(reached.address, kFirst, runs, 0, data.data(), kData);
+    EXPECT_EQ(copier.calls, 2) << stride;
+    EXPECT_EQ(bytes_, before);
+  }
+  EXPECT_FALSE(memory.is_broken());
+}
+
 TEST_F(ClientMemoryTest, NoClientNamesSuchLengthsAndAddresses) {
   constexpr std::uint64_t kLimit = std::uint64_t{1} << 56;
   EXPECT_FALSE(takes({bytes_.data(), kLimit, nullptr}));

@@ -138,6 +138,21 @@ TargetPlacement TargetInterface::arrive(std::uint32_t peer, std::uint32_t table_
   return TargetPlacement::refused(TargetFailure::kDropped);
 }
 
+TargetPlacement TargetInterface::arrive_in_runs(std::uint32_t peer, std::uint32_t table_index,
+                                                TargetHeader& header, TargetRuns runs) noexcept {
+  const std::uint64_t length_bytes = header.length_bytes;
+  header.length_bytes = runs.span_bytes(length_bytes);
+  TargetPlacement placement = arrive(peer, table_index, header);
+  const bool has_room = placement.length_bytes == header.length_bytes;
+  header.length_bytes = length_bytes;
+  if (placement.is_refused()) return placement;
+  placement.length_bytes = has_room ? length_bytes : 0;
+  if (has_room) return placement;
+  table(table_index)->finish(placement, header, TargetFailure::kDropped);
+  ++resources_.registers.drops;
+  return TargetPlacement::refused(TargetFailure::kDropped);
+}
+
 void TargetInterface::tell(QueueId queue, const TargetEvent& event) noexcept {
   TargetEventWriter* const found = find(queue);
   if (found == nullptr || (is_silent_ != nullptr && *is_silent_)) return;

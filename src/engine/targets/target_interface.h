@@ -20,6 +20,7 @@
 #include "engine/targets/target_counters.h"
 #include "engine/targets/target_event_ring.h"
 #include "engine/targets/target_lock.h"
+#include "engine/targets/target_runs.h"
 #include "engine/targets/target_table.h"
 #include "engine/targets/target_triggers.h"
 
@@ -105,6 +106,14 @@ class TargetInterface {
 
   /// Fills in who has sent an operation, and finds its entry. Without such a table it is dropped.
   TargetPlacement arrive(std::uint32_t peer, std::uint32_t table_index, TargetHeader& header) noexcept;
+  /// The same, of data that may be in runs. They are all within the entry, or the operation is dropped.
+  /// REQUIRES: span_bytes() of them is not 0.
+  TargetPlacement arrive(std::uint32_t peer, std::uint32_t table_index, TargetHeader& header,
+                         TargetRuns runs) noexcept {
+    if (!runs.are_many()) [[likely]]
+      return arrive(peer, table_index, header);
+    return arrive_in_runs(peer, table_index, header, runs);
+  }
   /// Tells nothing once `is_broken` is true, which outlives this object: an event would say that bytes are in
   /// the client's memory, and they may not be.
   void fall_silent_when(const bool& is_broken) noexcept { is_silent_ = &is_broken; }
@@ -117,6 +126,8 @@ class TargetInterface {
   std::uint64_t told() const noexcept { return told_; }
 
  private:
+  TargetPlacement arrive_in_runs(std::uint32_t peer, std::uint32_t table_index, TargetHeader& header,
+                                 TargetRuns runs) noexcept;
   struct Identity {
     ProcessId process{};
     UserId user{};

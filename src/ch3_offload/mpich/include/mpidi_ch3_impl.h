@@ -255,6 +255,9 @@ MPIDI_CH3I_Window_op *MPIDI_CH3I_Window_op_make(MPIR_Win * win, int rank, MPIR_R
 /* Begins a part; fills in peer, window and cookie. May make progress first, if many operations are under
  * way. */
 int MPIDI_CH3I_Window_begin(MPIDI_CH3I_Window_op * op, ch3_offload_window_operation_t * part);
+/* The same, in runs (ch3_offload_window_begin_runs()). */
+int MPIDI_CH3I_Window_begin_runs(MPIDI_CH3I_Window_op * op, ch3_offload_window_operation_t * part,
+                                 size_t block_bytes, uint64_t stride_bytes);
 /* A part is over: the event of the engine says so. With the last one, the operation is, too. */
 void MPIDI_CH3I_Window_part_over(MPIDI_CH3I_Window_op * op, int status);
 /* Waits for progress. */

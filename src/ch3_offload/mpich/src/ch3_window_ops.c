@@ -1,11 +1,13 @@
 /*
  * The ch3:offload channel: put, get and accumulate on windows that the network processor serves.
  *
- * An operation is cut into parts, each for contiguous memory of the target:
+ * An operation is cut into parts, each for contiguous memory of the target, or for runs of equal length and
+ * distance:
  *
- *   put, get            a part for each run of the target's datatype
- *   accumulate, and     the same, and no part is longer than what the processor carries out at once. So the
- *   what fetches        parts take effect in order, and each element is changed at once
+ *   put, get            a part for each run of the target's datatype; what the processor carries out at
+ *                       once may be many runs
+ *   accumulate, and     the same, and no part is longer than that. So the parts take effect in order, and
+ *   what fetches        each element is changed at once
  *
  * MPI_REPLACE is a put, or a swap where what was there is wanted. MPI_NO_OP is an atomic operation that
  * changes nothing, since a get has no order with accumulates.
@@ -71,6 +73,123 @@ static int stage_result(MPIDI_CH3I_Window_op * op, const MPIDI_CH3I_Buffer_t * r
     return MPI_SUCCESS;
 }
 
+/* ---- parts ---- */
+
+/* What changes nothing. */
+static const char zeros[1 << 16];
+
+/* What the processor does with each part of an operation. */
+typedef struct {
+    uint8_t kind;               /* ch3_offload_window_kind_t */
+    uint8_t atomic;
+    uint8_t type;
+    int uses_source;            /* FALSE: whatever it says */
+    int is_whole;               /* a run is a part, however long it is */
+    size_t element_bytes;       /* with the gap of a pair */
+} action_t;
+
+/* The parts of an operation, which begin as the runs of the target's memory are added. */
+typedef struct {
+    MPIDI_CH3I_Window_op *op;
+    action_t action;
+    const char *from;           /* the data of what has not begun */
+    char *to;
+    const void *compare;
+    size_t at_once;             /* bytes: what the processor carries out at once, in whole elements */
+    /* Runs that have not begun. They become one part. */
+    size_t count;
+    size_t block;
+    uint64_t first, last;       /* where those begin */
+    uint64_t stride;            /* with more than one */
+} parts_t;
+
+static void parts_begin(parts_t * parts, MPIDI_CH3I_Window_op * op, const action_t * action, const char *from,
+                        char *to)
+{
+    const size_t most = MPL_MIN(ch3_offload_window_atomic_bytes(MPIDI_CH3I_channel), sizeof(zeros));
+
+    memset(parts, 0, sizeof(*parts));
+    parts->op = op;
+    parts->action = *action;
+    parts->from = from;
+    parts->to = to;
+    parts->at_once = most - most % action->element_bytes;
+}
+
+/* One part, of one run or of runs (block > 0). */
+static int begin_part(parts_t * parts, uint64_t offset, size_t length, size_t block, uint64_t stride)
+{
+    const action_t *action = &parts->action;
+    ch3_offload_window_operation_t part;
+
+    memset(&part, 0, sizeof(part));
+    part.kind = action->kind;
+    part.atomic = action->atomic;
+    part.type = action->type;
+    part.compare = parts->compare;
+    part.offset_bytes = offset;
+    part.length_bytes = length;
+    part.source = parts->from;
+    part.result = parts->to;
+    if (action->uses_source && parts->from != NULL)
+        parts->from += length;
+    if (parts->to != NULL)
+        parts->to += length;
+    return MPIDI_CH3I_Window_begin_runs(parts->op, &part, block, stride);
+}
+
+/* Begins what was added. */
+static int parts_end(parts_t * parts)
+{
+    int mpi_errno = MPI_SUCCESS;
+    const size_t most = parts->action.is_whole ? SIZE_MAX : parts->at_once;
+    uint64_t offset = parts->first;
+    size_t length = parts->block * parts->count;
+
+    if (parts->count > 1 && parts->stride > parts->block) {
+        mpi_errno = begin_part(parts, offset, length, parts->block, parts->stride);
+        MPIR_ERR_CHECK(mpi_errno);
+        length = 0;
+    }
+    while (length > 0) {
+        const size_t share = MPL_MIN(length, most);
+
+        mpi_errno = begin_part(parts, offset, share, 0, 0);
+        MPIR_ERR_CHECK(mpi_errno);
+        offset += share;
+        length -= share;
+    }
+    parts->count = 0;
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+/* Adds a run: to those before it, if it is as long and as far from the last as they are from each other. */
+static int add_run(parts_t * parts, uint64_t offset, size_t length)
+{
+    int mpi_errno = MPI_SUCCESS;
+
+    if (parts->count > 0 && length == parts->block && length * (parts->count + 1) <= parts->at_once &&
+        offset >= parts->last + length && (parts->count == 1 || offset - parts->last == parts->stride)) {
+        parts->stride = offset - parts->last;
+    } else {
+        mpi_errno = parts_end(parts);
+        MPIR_ERR_CHECK(mpi_errno);
+        parts->first = offset;
+        parts->block = length;
+    }
+    parts->last = offset;
+    parts->count++;
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
 /* ---- put and get ---- */
 
 static void runs_begin(MPIDI_CH3I_Runs_t * runs, const MPIR_Win * win, int rank, MPI_Aint displacement,
@@ -91,10 +210,16 @@ static int move(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffer_t * 
 {
     int mpi_errno = MPI_SUCCESS;
     const MPIDI_CH3I_Buffer_t *here = source != NULL ? source : result;
-    ch3_offload_window_operation_t part;
+    const action_t action = {
+        .kind = source != NULL ? CH3_OFFLOAD_WINDOW_PUT : CH3_OFFLOAD_WINDOW_GET,.uses_source = TRUE,
+        .is_whole = TRUE,.element_bytes = 1
+    };
+    parts_t parts;
     MPIDI_CH3I_Window_op *op;
     MPIDI_CH3I_Runs_t runs;
     MPI_Aint bytes;
+    uint64_t offset;
+    size_t length;
     const char *from = NULL;
     char *to = NULL;
     char *in_place = contiguous(here);
@@ -111,21 +236,15 @@ static int move(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffer_t * 
         mpi_errno = stage_result(op, result, bytes, MPI_BYTE, bytes, &to);
     else
         to = in_place;
-    memset(&part, 0, sizeof(part));
-    part.kind = source != NULL ? CH3_OFFLOAD_WINDOW_PUT : CH3_OFFLOAD_WINDOW_GET;
+    parts_begin(&parts, op, &action, from, to);
     runs_begin(&runs, win, rank, displacement, count, type);
-    while (mpi_errno == MPI_SUCCESS && bytes > 0 && MPIDI_CH3I_Next_run(&runs, &part.offset_bytes,
-                                                                        &part.length_bytes)) {
-        part.length_bytes = MPL_MIN(part.length_bytes, (size_t) bytes);
-        part.source = from;
-        part.result = to;
-        mpi_errno = MPIDI_CH3I_Window_begin(op, &part);
-        if (from != NULL)
-            from += part.length_bytes;
-        if (to != NULL)
-            to += part.length_bytes;
-        bytes -= part.length_bytes;
+    while (mpi_errno == MPI_SUCCESS && bytes > 0 && MPIDI_CH3I_Next_run(&runs, &offset, &length)) {
+        length = MPL_MIN(length, (size_t) bytes);
+        mpi_errno = add_run(&parts, offset, length);
+        bytes -= length;
     }
+    if (mpi_errno == MPI_SUCCESS)
+        mpi_errno = parts_end(&parts);
     MPIDI_CH3I_Window_part_over(op, mpi_errno == MPI_SUCCESS ? CH3_OFFLOAD_OK : CH3_OFFLOAD_FAILED);
     return mpi_errno;
 }
@@ -231,9 +350,6 @@ int MPIDI_CH3I_Window_get(void *origin, int origin_count, MPI_Datatype origin_ty
 
 /* ---- accumulate ---- */
 
-/* What changes nothing. */
-static const char zeros[1 << 16];
-
 static int wants_pairs(MPI_Op op)
 {
     return op == MPI_MINLOC || op == MPI_MAXLOC;
@@ -243,15 +359,6 @@ static int is_pair(MPI_Datatype basic)
 {
     return MPIDI_CH3I_Pair_type(basic) != CH3_OFFLOAD_NO_TYPE;
 }
-
-/* What the processor does with each part of an accumulate. */
-typedef struct {
-    uint8_t kind;               /* ch3_offload_window_kind_t */
-    uint8_t atomic;
-    uint8_t type;
-    int uses_source;            /* FALSE: whatever it says */
-    size_t element_bytes;       /* with the gap of a pair */
-} action_t;
 
 /* `fetches`: what was there is wanted. */
 static int choose_action(MPI_Op op, MPI_Datatype basic, int fetches, action_t * action)
@@ -284,45 +391,9 @@ static int choose_action(MPI_Op op, MPI_Datatype basic, int fetches, action_t * 
     goto fn_exit;
 }
 
-/* Begins the parts of one run of elements. `from` and `to` move on. */
-static int begin_run(MPIDI_CH3I_Window_op * op, const action_t * action, uint64_t offset, size_t length,
-                     const char **from, char **to, const void *compare)
-{
-    int mpi_errno = MPI_SUCCESS;
-    const size_t most = MPL_MIN(ch3_offload_window_atomic_bytes(MPIDI_CH3I_channel), sizeof(zeros));
-    const size_t share = most - most % action->element_bytes;
-    ch3_offload_window_operation_t part;
-
-    memset(&part, 0, sizeof(part));
-    part.kind = action->kind;
-    part.atomic = action->atomic;
-    part.type = action->type;
-    part.compare = compare;
-    while (length > 0) {
-        part.offset_bytes = offset;
-        part.length_bytes = MPL_MIN(length, share);
-        part.source = *from;
-        part.result = *to;
-        mpi_errno = MPIDI_CH3I_Window_begin(op, &part);
-        MPIR_ERR_CHECK(mpi_errno);
-        offset += part.length_bytes;
-        length -= part.length_bytes;
-        if (action->uses_source)
-            *from += part.length_bytes;
-        if (*to != NULL)
-            *to += part.length_bytes;
-    }
-
-  fn_exit:
-    return mpi_errno;
-  fn_fail:
-    goto fn_exit;
-}
-
-/* A run may end inside a pair, where that has a gap. So each pair is a part of its own: it begins where
- * the packed data so far is that of whole pairs. */
-static int begin_pairs(MPIDI_CH3I_Window_op * op, const action_t * action, MPIDI_CH3I_Runs_t * runs,
-                       MPI_Datatype basic, const char **from, char **to)
+/* A run may end inside a pair, where that has a gap. So each pair is a run of its own: it begins where the
+ * packed data so far is that of whole pairs. */
+static int add_pairs(parts_t * parts, MPIDI_CH3I_Runs_t * runs, MPI_Datatype basic)
 {
     int mpi_errno = MPI_SUCCESS;
     uint64_t offset;
@@ -332,7 +403,7 @@ static int begin_pairs(MPIDI_CH3I_Window_op * op, const action_t * action, MPIDI
 
     while (MPIDI_CH3I_Next_run(runs, &offset, &length)) {
         while (next < seen + length) {
-            mpi_errno = begin_run(op, action, offset + (next - seen), action->element_bytes, from, to, NULL);
+            mpi_errno = add_run(parts, offset + (next - seen), parts->action.element_bytes);
             MPIR_ERR_CHECK(mpi_errno);
             next += packed;
         }
@@ -366,6 +437,7 @@ static int accumulate(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffe
     const char *from = NULL;
     char *to = NULL;
     action_t action;
+    parts_t parts;
     MPIDI_CH3I_Runs_t runs;
     MPIDI_CH3I_Window_op *operation = NULL;
     size_t bytes, length;
@@ -386,14 +458,17 @@ static int accumulate(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffe
     if (mpi_errno == MPI_SUCCESS && result != NULL && (to = contiguous(result)) == NULL)
         mpi_errno = stage_result(operation, result, elements, basic, bytes, &to);
     runs_begin(&runs, win, rank, displacement, elements == 0 ? 0 : count, type);
-    if (mpi_errno == MPI_SUCCESS && type == basic) {
-        mpi_errno = begin_run(operation, &action, runs.base, bytes, &from, &to, NULL);
+    parts_begin(&parts, operation, &action, from, to);
+    if (mpi_errno == MPI_SUCCESS && type == basic && bytes > 0) {
+        mpi_errno = add_run(&parts, runs.base, bytes);
     } else if (mpi_errno == MPI_SUCCESS && is_pair(basic)) {
-        mpi_errno = begin_pairs(operation, &action, &runs, basic, &from, &to);
+        mpi_errno = add_pairs(&parts, &runs, basic);
     } else {
         while (mpi_errno == MPI_SUCCESS && MPIDI_CH3I_Next_run(&runs, &offset, &length))
-            mpi_errno = begin_run(operation, &action, offset, length, &from, &to, NULL);
+            mpi_errno = add_run(&parts, offset, length);
     }
+    if (mpi_errno == MPI_SUCCESS)
+        mpi_errno = parts_end(&parts);
     MPIDI_CH3I_Window_part_over(operation, mpi_errno == MPI_SUCCESS ? CH3_OFFLOAD_OK : CH3_OFFLOAD_FAILED);
     MPIR_ERR_CHECK(mpi_errno);
     mpi_errno = MPIDI_CH3I_Window_settle_own(win, rank);
@@ -499,9 +574,8 @@ int MPIDI_CH3I_Window_compare_and_swap(const void *origin, const void *compare, 
                                                                                 FALSE),.uses_source = TRUE,
         .element_bytes = bytes
     };
-    const char *from = origin;
-    char *to = result;
     MPIDI_CH3I_Window_op *operation;
+    parts_t parts;
 
     if (win->ch.served != MPIDI_CH3I_SERVED_ALL) {
         MPIDI_CH3I_Turn_t turn;
@@ -521,8 +595,10 @@ int MPIDI_CH3I_Window_compare_and_swap(const void *origin, const void *compare, 
         mpi_errno = MPIDI_CH3I_No_memory();
         goto fn_fail;
     }
-    mpi_errno = begin_run(operation, &action, (uint64_t) win->basic_info_table[rank].disp_unit * displacement,
-                          bytes, &from, &to, compare);
+    parts_begin(&parts, operation, &action, origin, result);
+    parts.compare = compare;
+    mpi_errno = begin_part(&parts, (uint64_t) win->basic_info_table[rank].disp_unit * displacement, bytes,
+                           0, 0);
     MPIDI_CH3I_Window_part_over(operation, mpi_errno == MPI_SUCCESS ? CH3_OFFLOAD_OK : CH3_OFFLOAD_FAILED);
     MPIR_ERR_CHECK(mpi_errno);
     mpi_errno = MPIDI_CH3I_Window_settle_own(win, rank);

@@ -148,6 +148,12 @@ void MPIDI_CH3I_Window_part_over(MPIDI_CH3I_Window_op * op, int status)
 
 int MPIDI_CH3I_Window_begin(MPIDI_CH3I_Window_op * op, ch3_offload_window_operation_t * part)
 {
+    return MPIDI_CH3I_Window_begin_runs(op, part, 0, 0);
+}
+
+int MPIDI_CH3I_Window_begin_runs(MPIDI_CH3I_Window_op * op, ch3_offload_window_operation_t * part,
+                                 size_t block_bytes, uint64_t stride_bytes)
+{
     int mpi_errno = MPI_SUCCESS;
     MPIDI_VC_t *vc;
     int status;
@@ -157,7 +163,8 @@ int MPIDI_CH3I_Window_begin(MPIDI_CH3I_Window_op * op, ch3_offload_window_operat
     part->window = op->win->ch.targets[op->rank].number;
     part->cookie = op;
     op->parts++;
-    while ((status = ch3_offload_window_begin(MPIDI_CH3I_channel, part)) == CH3_OFFLOAD_WINDOW_AGAIN) {
+    while ((status = ch3_offload_window_begin_runs(MPIDI_CH3I_channel, part, block_bytes, stride_bytes)) ==
+           CH3_OFFLOAD_WINDOW_AGAIN) {
         mpi_errno = MPIDI_CH3I_Window_progress();
         if (mpi_errno != MPI_SUCCESS)
             break;
