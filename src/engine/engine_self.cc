@@ -49,7 +49,8 @@ Progressed Engine::State::send_to_self(SendMode mode, const MatchKey& key, const
       return Progressed::kPending;
     }
     Status received = wanted_bytes == payload.length_bytes ? Status::kOk : Status::kTruncated;
-    if (!copy_range(payload, receive->payload, 0, wanted_bytes)) received = status = Status::kNoMemory;
+    if (copy_range(payload, receive->payload, 0, wanted_bytes) < wanted_bytes)
+      received = status = Status::kNoMemory;
     trace(TraceEvent::kReceiveDone, self->id, number, static_cast<std::uint64_t>(received), receive->cookie);
     complete_receive(*receive, received, key, payload.length_bytes);
     trace(TraceEvent::kSendDone, self->id, number, static_cast<std::uint64_t>(status), cookie);
@@ -141,11 +142,12 @@ std::size_t Engine::State::continue_self_copy(SendOperation& send) noexcept {
   ReceiveOperation& receive = *send.copied_to;
   const std::size_t wanted_bytes = common_bytes(send.payload, receive.payload);
   const std::size_t part = std::min(config.self_copy_bytes, wanted_bytes - send.sent_bytes);
-  if (!copy_range(send.payload, receive.payload, send.sent_bytes, part)) {
+  const std::size_t copied = copy_range(send.payload, receive.payload, send.sent_bytes, part);
+  send.sent_bytes += copied;
+  if (copied < part) {
     self_copies.push_back(send);
-    return 0;
+    return copied > 0;
   }
-  send.sent_bytes += part;
   if (send.sent_bytes < wanted_bytes) {
     self_copies.push_back(send);  // They take turns.
   } else {

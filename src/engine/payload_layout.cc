@@ -69,23 +69,26 @@ void scatter_layout(const Payload& payload, std::size_t offset, std::span<const 
   });
 }
 
-bool copy_range(const Payload& from, const Payload& to, std::size_t offset, std::size_t length) noexcept {
+std::size_t copy_range(const Payload& from, const Payload& to, std::size_t offset,
+                       std::size_t length) noexcept {
   if (from.layout == nullptr && to.layout == nullptr) {
     if (length > 0) std::memmove(to.address + offset, from.address + offset, length);
-    return true;
+    return length;
   }
   if (from.layout == nullptr) {
     scatter(to, offset, {from.address + offset, length});
-    return true;
+    return length;
   }
-  if (to.layout == nullptr) return try_gather(from, offset, {to.address + offset, length});
+  if (to.layout == nullptr) return try_gather(from, offset, {to.address + offset, length}) ? length : 0;
   std::array<std::byte, kPieceBytes> piece;
-  for (const std::size_t end = offset + length; offset < end; offset += kPieceBytes) {
-    const auto part = std::span(piece).first(std::min(kPieceBytes, end - offset));
-    if (!try_gather(from, offset, part)) return false;
-    scatter(to, offset, part);
+  std::size_t copied = 0;
+  while (copied < length) {
+    const auto part = std::span(piece).first(std::min(kPieceBytes, length - copied));
+    if (!try_gather(from, offset + copied, part)) break;
+    scatter(to, offset + copied, part);
+    copied += part.size();
   }
-  return true;
+  return copied;
 }
 
 }  // namespace ch3_offload

@@ -93,8 +93,9 @@ inline std::size_t part_bytes(std::size_t max_slot_bytes, std::size_t header_byt
 }
 
 /// Copies `length` bytes of the payloads from `offset` on. Only payloads without a layout may overlap.
-/// False: not all of it is here yet (FetchedLayout); to be done again. REQUIRES: they are within both.
-[[nodiscard]] bool copy_range(const Payload& from, const Payload& to, std::size_t offset,
-                              std::size_t length) noexcept;
+/// Returns how many it has copied: fewer if the next ones are not here yet (FetchedLayout), which the caller
+/// asks for again, and not for those before them. REQUIRES: they are within both.
+[[nodiscard]] std::size_t copy_range(const Payload& from, const Payload& to, std::size_t offset,
+                                     std::size_t length) noexcept;
 
 }  // namespace ch3_offload

@@ -36,8 +36,9 @@ std::size_t first_difference(std::span<const std::byte> bytes, std::uint64_t see
     const std::size_t length = std::min<std::size_t>(8 - skip, bytes.size() - done);
     const auto* const expected = reinterpret_cast<const std::byte*>(&word) + skip;
     if (std::memcmp(bytes.data() + done, expected, length) != 0) {
-      while (bytes[done] == expected[done + skip - at % 8]) ++done;
-      return done;
+      return done + static_cast<std::size_t>(
+                        std::ranges::mismatch(bytes.subspan(done, length), std::span(expected, length)).in1 -
+                        (bytes.begin() + static_cast<std::ptrdiff_t>(done)));
     }
     done += length;
   }
