@@ -6,12 +6,14 @@
  *   windows    puts and gets of 8 B to 4 MiB on windows of allocated memory and of MPI_Win_allocate
  *   placed     long puts between windows of allocated memory are written to their place, and long packets
  *   churn      blocks of all sizes come and go, with messages in them
+ *   kept       buffers that a collective operation allocates and frees in each call cause no page faults
  *   staged     messages are staged, but none between allocated memory or memory of a shared window
  */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 static int rank;
 
@@ -278,6 +280,25 @@ static void churn(void)
     MPI_Free_mem(blocks[0]);
 }
 
+static void kept(void)
+{
+    enum { LENGTH = 256 << 10, ROUNDS = 100 };
+    unsigned char *from = allocate(LENGTH, 0), *to = allocate(LENGTH, 0);
+    struct rusage before, after;
+
+    memset(from, 1, LENGTH);
+    memset(to, 0, LENGTH);
+    for (int round = 0; round < 2 * ROUNDS; round++) {
+        if (round == ROUNDS)
+            getrusage(RUSAGE_SELF, &before);
+        MPI_Reduce(from, to, LENGTH, MPI_BYTE, MPI_BOR, round % 2, MPI_COMM_WORLD);
+    }
+    getrusage(RUSAGE_SELF, &after);
+    check(after.ru_minflt - before.ru_minflt < 4 * ROUNDS, "page faults", after.ru_minflt - before.ru_minflt);
+    release(from, 0);
+    release(to, 0);
+}
+
 int main(int argc, char **argv)
 {
     const char *part = argc > 1 ? argv[1] : "";
@@ -296,6 +317,8 @@ int main(int argc, char **argv)
         placed();
     else if (strcmp(part, "churn") == 0)
         churn();
+    else if (strcmp(part, "kept") == 0)
+        kept();
     else if (strcmp(part, "staged") == 0)
         staged();
     else

@@ -21,6 +21,8 @@
 #define READER_LOOK_US 500
 /* How long the others wait for the end of the job before they say why they cannot start. */
 #define FIRST_SAYS_US 500000
+/* malloc() keeps blocks of up to this size when they are freed: keep_freed_memory(). */
+#define KEPT_BYTES (8 << 20)
 /* Of a node with more processes, cards are not asked for ahead. */
 #define MOST_NODE_CARDS 32
 
@@ -283,6 +285,18 @@ static int share_secret(int rank, int size, unsigned char *secret, char *nic)
 
 /* ---- start and end ---- */
 
+/* Lets malloc() keep the memory that is freed. glibc returns free memory at the end of the heap to the kernel
+ * if it is more than 128 KiB, and blocks of 128 KiB and more in any case, until such a block has been freed:
+ * from then on it keeps blocks of that size, and twice as much at the end of the heap. MPICH allocates
+ * buffers in each call of a collective operation, and with the page faults MPI_Reduce of 256 KiB took ten
+ * times as long. Limits that the user has set (mallopt(3)) stay, and no memory is touched here. */
+static void keep_freed_memory(void)
+{
+    void *volatile block = MPL_malloc(KEPT_BYTES, MPL_MEM_OTHER);       /* The compiler would omit both. */
+
+    MPL_free(block);
+}
+
 int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg_rank)
 {
     int mpi_errno = MPI_SUCCESS;
@@ -292,6 +306,7 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
 
     MPIR_FUNC_ENTER;
 
+    keep_freed_memory();
     ch3_offload_config_default(&config);
     config.rank = pg_rank;
     config.job_size = pg_p->size;
