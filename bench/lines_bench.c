@@ -1,9 +1,10 @@
 /* For bench/lines: what two processes can do at best that pass cache lines to and fro, without MPI.
  *
- *   lines_bench CORE CORE state | NAME BYTES
+ *   lines_bench CORE CORE state | NAME BYTES | stream RING_BYTES
  *
  * Prints half of a round trip in microseconds: of one line (`state`: whether the cores share a cache), or of
- * an exchange of BYTES by the way NAME. ways[] names the functions that say what each does. */
+ * an exchange of BYTES by the way NAME. ways[] names the functions that say what each does. `stream`: what a
+ * message of 16 KiB takes of many in one direction, through a ring of RING_BYTES. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>
@@ -18,7 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { kLine = 64, kMostBytes = 1 << 20, kRingBytes = 16 << 10, kChunk = 8 << 10, kBlocks = 7 };
+enum { kLine = 64, kMostBytes = 1 << 20, kRingBytes = 16 << 10, kChunk = 8 << 10, kBlocks = 7,
+    kStreamed = 16 << 10, kStreamedAtOnce = 4000, kMostSlots = 1024
+};
 
 /* What one process writes and the other reads, and what the reader returns. */
 typedef struct {
@@ -154,6 +157,29 @@ static const struct {
     {"buffer-each", buffer_each}, {"one-buffer", one_buffer},
 };
 
+static unsigned char *slots;
+static size_t slot_count;         /* 0: no stream */
+
+/* Many messages one way. Who writes a slot fetches its lines from the cache of the reader's core, unless the
+ * ring is longer than that cache. */
+static void stream(uint64_t number, int sends)
+{
+    direction_t *state = &shared->both;
+
+    for (uint64_t i = number * kStreamedAtOnce; i < (number + 1) * kStreamedAtOnce; i++) {
+        unsigned char *slot = slots + i % slot_count * kStreamed;
+        if (sends) {
+            while (i - atomic_load_explicit(&state->consumed, memory_order_acquire) >= slot_count);
+            memcpy(slot, payload, kStreamed);
+            atomic_store_explicit(&state->word, i + 1, memory_order_release);
+        } else {
+            while (atomic_load_explicit(&state->word, memory_order_acquire) <= i);
+            memcpy(payload, slot, kStreamed);
+            atomic_store_explicit(&state->consumed, i + 1, memory_order_release);
+        }
+    }
+}
+
 static int by_size(const void *a, const void *b)
 {
     const double x = *(const double *) a, y = *(const double *) b;
@@ -176,6 +202,9 @@ int main(int argc, char **argv)
     void (*exchange) (uint64_t, int) = NULL;
     if (argc == 4 && strcmp(argv[3], "state") == 0) {
         exchange = one_line;
+    } else if (argc == 5 && strcmp(argv[3], "stream") == 0) {
+        slot_count = strtoul(argv[4], NULL, 10) / kStreamed;
+        exchange = slot_count > 0 && slot_count <= kMostSlots ? stream : NULL;
     } else if (argc == 5) {
         for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
             if (strcmp(argv[3], ways[i].name) == 0)
@@ -183,7 +212,7 @@ int main(int argc, char **argv)
         length = strtoul(argv[4], NULL, 10);
     }
     if (!exchange || length > (exchange == record ? kRingBytes / 8 : kMostBytes / 2)) {
-        fprintf(stderr, "usage: lines_bench CORE CORE state | NAME BYTES\nNAME:");
+        fprintf(stderr, "usage: lines_bench CORE CORE state | NAME BYTES | stream RING_BYTES\nNAME:");
         for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
             fprintf(stderr, " %s", ways[i].name);
         fprintf(stderr, "\n");
@@ -191,7 +220,9 @@ int main(int argc, char **argv)
     }
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     payload = aligned_alloc(4096, kMostBytes);
-    if (shared == MAP_FAILED || !payload) {
+    slots = mmap(NULL, (size_t) kMostSlots * kStreamed, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                 -1, 0);
+    if (shared == MAP_FAILED || slots == MAP_FAILED || !payload) {
         perror("lines_bench");
         return 1;
     }
@@ -214,12 +245,14 @@ int main(int argc, char **argv)
     uint64_t number = 0;
     for (int block = -1; block < kBlocks; block++) {    /* The first is for warming up. */
         const double begin = now_us();
-        for (int i = 0; i < rounds; i++) {
+        if (slot_count > 0)
+            exchange(number++, self == 0);
+        for (int i = 0; i < rounds && slot_count == 0; i++) {
             exchange(++number, self == 0);
             exchange(++number, self == 1);
         }
         if (block >= 0)
-            figures[block] = (now_us() - begin) / rounds / 2;
+            figures[block] = (now_us() - begin) / (slot_count > 0 ? kStreamedAtOnce : 2 * rounds);
     }
     if (self)
         return 0;

@@ -146,9 +146,19 @@ Status Engine::State::transmit(Outgoing& outgoing) noexcept {
   return send.state == SendState::kQueued ? transmit_message(send) : stream(send);
 }
 
+/// Whether a small send that lacks credit waits for the next progress(), which polls before it sends: what
+/// the peer has lent before comes back. A sender that never waits never polls, so it would copy each message
+/// and announce it while its credit is there to be read.
+bool Engine::State::may_have_credit_unread(const SendOperation& send) const noexcept {
+  const Peer& peer = *send.peer;
+  return submitting != nullptr && send.payload.length_bytes <= config.eager_limit_bytes &&
+         peer.books->messages_sent > peer.messages_announced + peer.queued;
+}
+
 Status Engine::State::transmit_message(SendOperation& send) noexcept {
   Peer& peer = *send.peer;
-  if (!may_send_eager(peer, send.payload)) return announce(send);
+  if (!may_send_eager(peer, send.payload))
+    return may_have_credit_unread(send) ? Status::kAgain : announce(send);
   if (!fits_one_slot(peer, send.payload)) return send_first(send);
 
   const bool synchronous = send.mode == SendMode::kSynchronous;
@@ -216,6 +226,7 @@ Status Engine::State::announce(SendOperation& send) noexcept {
   wire::put(slot, header);
   trace(optimistic ? TraceEvent::kOptimisticSent : TraceEvent::kRtsSent, peer.id, send.number, length);
   peer.provider->commit(*peer.endpoint, slot_bytes);
+  ++peer.messages_announced;
   spend(send, slot_bytes);
   kSendMachine.must_step(send.state, optimistic ? SendEvent::kAnnouncedWithPayload : SendEvent::kAnnounced);
   dequeue(send);

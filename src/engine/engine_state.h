@@ -215,6 +215,7 @@ struct Engine::State final : Sink {
   Progressed submit(Outgoing& outgoing, Status& status) noexcept;
   Status transmit(Outgoing& outgoing) noexcept;  ///< The head of the queue; kOk: it has left.
   Status transmit_message(SendOperation& send) noexcept;
+  bool may_have_credit_unread(const SendOperation& send) const noexcept;
   Status stream(SendOperation& send) noexcept;
   Status announce(SendOperation& send) noexcept;
   void keep_copy(SendOperation& send) noexcept;

@@ -124,6 +124,33 @@ TEST_F(EngineFlow, AFirstMessageGoesWithoutCreditAndBringsSome) {
   expect_at_rest();
 }
 
+/// A sender whose sends all end at once never waits, so it never polls: its credit lies there unread.
+TEST_F(EngineFlow, ASendThatLacksCreditWaitsUntilWhatHasComeIsRead) {
+  make();
+  constexpr std::size_t kLength = 8192;
+  for (int round = 0; round < 40; ++round) {
+    std::vector<std::unique_ptr<TestReceive>> requests;
+    for (int i = 0; i < 4; ++i) {
+      requests.push_back(std::make_unique<TestReceive>(kLength));
+      receive(1, *requests.back(), make_match_key(1, 0, 0));
+    }
+    const std::uint64_t announced = at(0).counters().sent_optimistic;
+    for (std::size_t i = 0; i < 4; ++i) {
+      send_many(0, 1, 1, kLength);
+      network->advance();
+      at(1).progress();  // It takes the message, and returns credit that 0 has not seen.
+      network->advance();
+      if (pending(*kept.back())) at(0).progress();
+    }
+    if (round > 2) {
+      EXPECT_EQ(at(0).counters().sent_optimistic, announced) << round;
+    }
+    settle();
+    for (std::size_t i = 0; i < 4; ++i) expect_received(*requests[i], *kept[i]);
+    kept.clear();
+  }
+}
+
 /// They ask with each message, before they hear of what the first has brought.
 TEST_F(EngineFlow, ManyFirstMessagesAtOnceBringNoMoreCreditThanOne) {
   make_strangers();

@@ -253,18 +253,15 @@ class RingProducer : public RingEnd {
   bool is_at_end(std::size_t payload_bytes) const noexcept {
     return lane_.position + record_bytes(payload_bytes) > window_end();
   }
+  /// The size to which the window of a ring that streams should grow: see LapTimer.
+  std::size_t whole_ring() const noexcept { return shut_ || broken_ ? window_bytes_ : ring_bytes(); }
   /// When has_room() returned false: the size to which the window should grow, window_bytes() if it should
   /// not. At the end of the window, growing gives room at once. Before it, the producer has caught up with
   /// the consumer, and growing gives room in the next lap: so it grows once in a lap.
   std::size_t window_wanted(std::size_t payload_bytes) const noexcept {
     if (window_bytes_ >= most_ahead_bytes_) return window_bytes_;
     if (!is_at_end(payload_bytes) && grown_in_lap_ == begin_of_lap()) return window_bytes_;
-    return wider_window(payload_bytes);
-  }
-  /// The size to which the window of a ring that streams should grow.
-  std::size_t wider_window(std::size_t payload_bytes) const noexcept {
-    if (shut_ || broken_) return window_bytes_;
-    return std::min(std::max(2 * window_bytes_, least_window_bytes(payload_bytes)), ring_bytes());
+    return std::min(std::max(2 * window_bytes_, least_window_bytes(payload_bytes)), whole_ring());
   }
   /// REQUIRES: window_bytes() <= window_bytes <= ring_bytes().
   void grow(std::size_t window_bytes) noexcept {

@@ -19,21 +19,24 @@
 namespace ch3_offload {
 
 /// Notices that a ring streams, although its consumer keeps up: the producer comes to the end of the window
-/// again and again. Each end costs two cache lines that the other process has written, or waits for. And the
-/// lines of the window, which the consumer has in its cache, have to be fetched back from there, unless the
-/// window is longer than what the cache holds.
+/// again and again. The consumer has the lines of the window in its cache, and the producer has to fetch each
+/// one back from there. Once the window is longer than what that cache holds they come from a cache that both
+/// share, four times as fast (bench/lines, `stream`). A window of half that size is no better, so a ring
+/// grows to its full size at once.
 class LapTimer {
  public:
-  /// To be called at each end of the window. Returns true if the last kLaps laps took less than a
-  /// millisecond, or than one for each 64 KiB of the window: if 256 KiB and more pass in a millisecond.
+  /// To be called at each end of the window. Returns true once in kLaps laps, if four of them took less than
+  /// a millisecond, or than one for each 64 KiB of the window: if 256 KiB and more pass in a millisecond.
   bool is_fast(std::uint64_t now, std::size_t window_bytes) noexcept {
     if (++laps_ < kLaps) return false;
     laps_ = 0;
-    return now - std::exchange(since_, now) < kMillisecond * std::max<std::size_t>(1, window_bytes / kStep);
+    return now - std::exchange(since_, now) <
+           kLaps / 4 * kMillisecond * std::max<std::size_t>(1, window_bytes / kStep);
   }
 
  private:
-  static constexpr std::uint32_t kLaps = 4;
+  /// The page faults of a window as long again cost both processes about what ten laps do.
+  static constexpr std::uint32_t kLaps = 32;
   static constexpr std::size_t kStep = std::size_t{64} << 10;
   static constexpr std::uint64_t kMillisecond = 50 * CycleClock::kAbout20Microseconds;
   std::uint32_t laps_ = 0;
@@ -51,8 +54,11 @@ class RingMemory {
     std::size_t share_bytes = memory_bytes / std::max<std::size_t>(processes, 1);
     has_chunks_ = rings * kChunkAreaBytes <= share_bytes / kPlenty;
     if (has_chunks_) share_bytes -= rings * kChunkAreaBytes;
-    first_bytes_ = std::min(ring_bytes, kFirstPlentyBytes);
-    if (rings * first_bytes_ > share_bytes / kPlenty) first_bytes_ = kFirstWindowBytes;
+    const std::size_t burst_bytes = std::min(ring_bytes, kFirstPlentyBytes);
+    const auto is_small_part = [&](std::size_t bytes) { return rings * bytes <= share_bytes / kPlenty; };
+    first_bytes_ = kFirstWindowBytes;
+    if (is_small_part(burst_bytes)) first_bytes_ = burst_bytes;
+    if (is_small_part(ring_bytes) && rings * ring_bytes <= kWholeRingsBytes) first_bytes_ = ring_bytes;
     const std::size_t each_bytes = share_bytes / rings;
     const std::size_t affordable_bytes = each_bytes > page_bytes ? each_bytes - page_bytes : 0;
     guaranteed_bytes_ = std::min(least_window_bytes(longest_payload), affordable_bytes);
@@ -61,8 +67,8 @@ class RingMemory {
     left_bytes_ = share_bytes > promised_bytes ? share_bytes - promised_bytes : 0;
   }
 
-  /// The window of a new ring: kFirstPlentyBytes or the whole ring, if those of all rings are a small part of
-  /// the share; otherwise kFirstWindowBytes.
+  /// The window of a new ring. The whole ring, where a process has few; else kFirstPlentyBytes. Either only
+  /// if those of all rings are a small part of the share; otherwise kFirstWindowBytes.
   std::size_t first_window_bytes() const noexcept { return first_bytes_; }
 
   /// How much of a ring may be on its way at once: a message that is more urgent waits for it.
@@ -97,6 +103,8 @@ class RingMemory {
   static constexpr std::size_t kPlenty = 8;
   /// Room for a burst. A ring that streams grows beyond.
   static constexpr std::size_t kFirstPlentyBytes = std::size_t{256} << 10;
+  /// If all rings of a process take no more, they need not grow: four rings of the default size.
+  static constexpr std::size_t kWholeRingsBytes = std::size_t{8} << 20;
 
   std::size_t first_bytes_ = kFirstWindowBytes;
   std::size_t guaranteed_bytes_ = kFirstWindowBytes;

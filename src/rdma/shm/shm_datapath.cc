@@ -81,7 +81,7 @@ bool ShmProvider::find_room(ShmEndpoint& peer, std::size_t payload_bytes) noexce
   if (peer.out.has_room_known(payload_bytes)) [[likely]]
     return true;
   if (peer.out.is_at_end(payload_bytes) && peer.laps.is_fast(CycleClock::now(), peer.out.window_bytes()))
-    widen(peer, peer.out.wider_window(payload_bytes));
+    widen(peer, peer.out.whole_ring());
   return peer.out.has_room(payload_bytes) ||
          (widen(peer, peer.out.window_wanted(payload_bytes)) && peer.out.has_room(payload_bytes));
 }

@@ -178,8 +178,9 @@ void ShmProvider::prepare(PeerId id, std::string_view address) noexcept {
     if (peer->dying || peer->down || peer->out.attached()) return;
     if (peer->has_address && peer->address.socket_id != parsed->socket_id) return;
     if (!connect_anew(*peer, *parsed, peer->has_address ? peer->names : PeerNames{config_.self, id})) {
-      // The faults of the first lap: otherwise the first thousands of messages take them.
-      peer->out_memory.populate(kRingOffset, memory_.first_window_bytes());
+      // The faults of the first lap, and of the chunks: otherwise the first thousands of messages take them.
+      const std::size_t begin = peer->chunks.any() ? 0 : kRingOffset;
+      peer->out_memory.populate(begin, kRingOffset + memory_.first_window_bytes() - begin);
       return;
     }
   } catch (const std::bad_alloc&) {
