@@ -17,7 +17,6 @@
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
 #endif
 
@@ -41,10 +40,6 @@ void Mapping::reset() noexcept {
 void Mapping::populate(std::size_t offset_bytes, std::size_t length_bytes) const noexcept {
   // Without it, or without memory, the faults come one by one.
   static_cast<void>(::madvise(address_ + offset_bytes, length_bytes, MADV_POPULATE_WRITE));
-}
-
-void Mapping::populate_to_read(std::size_t offset_bytes, std::size_t length_bytes) const noexcept {
-  static_cast<void>(::madvise(address_ + offset_bytes, length_bytes, MADV_POPULATE_READ));
 }
 
 Result<FileDescriptor> make_shared_file(const char* name, std::size_t length_bytes) {

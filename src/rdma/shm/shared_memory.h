@@ -37,8 +37,6 @@ class Mapping {
   void release() noexcept { address_ = nullptr; }
   /// Takes the page faults of a part now, if the kernel can do that (Linux 5.14). One system call.
   void populate(std::size_t offset_bytes, std::size_t length_bytes) const noexcept;
-  /// The same, of pages that are there already and will be read: the kernel maps several with each fault.
-  void populate_to_read(std::size_t offset_bytes, std::size_t length_bytes) const noexcept;
 
  private:
   std::byte* address_ = nullptr;  ///< nullptr: none.

@@ -238,9 +238,6 @@ void ShmProvider::attach(Newcomer socket, const Hello& hello, FileDescriptor rin
   if (peer.inbound == inbound_.size()) inbound_.push_back({});
   inbound_[peer.inbound] = {RingConsumer(ring_in(peer.in_memory), hello.ring_bytes), &peer, {}};
   inbound_[peer.inbound].ring.touch();
-  // Of a ring that was made ahead, as this process makes its own: see prepare().
-  if (hello.is_ahead != 0 && hello.ring_bytes == config_.ring_bytes)
-    peer.in_memory.populate_to_read(kRingOffset, memory_.first_window_bytes());
   await_travelling(peer);
   look_later_at(peer.inbound);
   if (!doorbell_.wants_bits() && inbound_.size() > kMostRingsWithoutBits) {
