@@ -217,6 +217,8 @@ void ch3_offload_introduce(ch3_offload_channel_t* channel, uint32_t peer, const 
   of(channel).commanded();
 }
 
+void ch3_offload_meet_node(ch3_offload_channel_t* channel) { of(channel).meet_node(); }
+
 void ch3_offload_place_packet(ch3_offload_channel_t* channel, uint32_t peer, void* address, size_t capacity_bytes) {
   of(channel).port().place_packet(PeerId{peer}, {static_cast<std::byte*>(address), capacity_bytes, nullptr});
   of(channel).commanded();

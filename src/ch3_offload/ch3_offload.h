@@ -259,6 +259,10 @@ void ch3_offload_classify(ch3_offload_channel_t * channel, uint64_t bits, int tr
  *  it before it is asked for. "": the card cannot be had, and the peer is given up. */
 void ch3_offload_introduce(ch3_offload_channel_t * channel, uint32_t peer, const char *card);
 
+/** After ch3_offload_introduce() of the processes of this node, each of which does the same about now: waits some
+ *  milliseconds at most until the connections with them are complete, so that no first message waits for one. */
+void ch3_offload_meet_node(ch3_offload_channel_t * channel);
+
 /** Answers CH3_OFFLOAD_PACKET_OFFER: where the bytes belong, and how many go there in one run. The memory stays
  *  valid until CH3_OFFLOAD_PACKET_PLACED or CH3_OFFLOAD_PEER_DOWN. NULL and 0: the bytes come as
  *  CH3_OFFLOAD_PACKET. */

@@ -1,10 +1,12 @@
 #include "ch3_offload/channel.h"
 
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 
@@ -23,6 +25,12 @@
 #include "rdma/system_error.h"
 
 namespace ch3_offload {
+namespace {
+
+/// Processes that leave MPI_Init's barrier together meet within a fraction of it.
+constexpr std::chrono::milliseconds kMostMeetingTime{3};
+
+}  // namespace
 
 Channel::Channel(const ch3_offload_config_t& config, const NicChoice& nic)
     : self_(PeerId{config.rank}),
@@ -159,6 +167,12 @@ void Channel::introduce(PeerId peer, std::string_view card) {
       node_provider_->prepare(peer, next_piece(addresses, ';'));
   }
   port_->introduce(peer, card);
+}
+
+void Channel::meet_node() noexcept {
+  if (thread_driver_ != nullptr || node_provider_ == nullptr) return;
+  const auto end = std::chrono::steady_clock::now() + kMostMeetingTime;
+  while (!node_provider_->meet_prepared() && std::chrono::steady_clock::now() < end) ::sched_yield();
 }
 
 void Channel::log_line(void* context, LogScope scope, const char* line) {

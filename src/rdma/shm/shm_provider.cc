@@ -188,6 +188,14 @@ void ShmProvider::prepare(PeerId id, std::string_view address) noexcept {
   if (peer != nullptr) forget_sending(*peer);
 }
 
+bool ShmProvider::meet_prepared() noexcept {
+  keep_house();
+  return std::ranges::all_of(peers_, [](const auto& peer) {
+    return peer == nullptr || peer->dying || peer->down || !peer->out.attached() ||
+           (peer->doorbell.known() && peer->in_memory.valid());
+  });
+}
+
 /// A shortage may pass, and the peer must not wait for ever if it does not.
 Error ShmProvider::in_time(ShmEndpoint& peer, Error error) {
   if (error.status != Status::kNoMemory) return error;

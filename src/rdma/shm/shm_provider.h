@@ -83,6 +83,10 @@ class ShmProvider final : public Provider {
   /// where descriptors are few, and after any error: connect() does it then. Both must have common numbers.
   void prepare(PeerId peer, std::string_view address) noexcept;
   static constexpr std::size_t kMostPrepared = 9;
+  /// Takes a step towards connections that are complete: accepts what other processes have prepared, and
+  /// reads what they answer. Delivers nothing. Returns whether each process that was given to prepare() has
+  /// prepared, too, and no first message has to wait for a connection.
+  bool meet_prepared() noexcept;
   std::string address_of(PeerId peer) const override;
   Status register_memory(void* address, std::size_t length_bytes, Access access,
                          MemoryRegion& region) noexcept override;

@@ -199,6 +199,25 @@ TEST_F(Prepared, NothingIsMadeForAFirstMessage) {
   EXPECT_EQ(messages(kB), 1u);
 }
 
+TEST_F(Prepared, BothMeetWithoutAPollAndTheFirstMessageIsThereAtOnce) {
+  at(kA).prepare(kB, at(kB).local_address());
+  EXPECT_FALSE(at(kA).meet_prepared()) << "B has made nothing";
+  EXPECT_TRUE(at(kB).meet_prepared()) << "it was given nobody";
+  at(kB).prepare(kA, at(kA).local_address());
+  bool met = false;
+  for (int i = 0; i < 10 && !met; ++i) {
+    met = at(kA).meet_prepared();
+    met = at(kB).meet_prepared() && met;
+  }
+  EXPECT_TRUE(met);
+  ASSERT_TRUE(connect(kB, kA));
+  ASSERT_EQ(try_send(kB, kA), Status::kOk);
+  EXPECT_TRUE(at(kA).meet_prepared()) << "it delivers nothing";
+  EXPECT_EQ(messages(kA), 0u);
+  EXPECT_EQ(poll(kA), 1u);
+  EXPECT_EQ(messages(kA), 1u);
+}
+
 TEST_F(Prepared, WhoPreparesNothingIsConnectedTo) {
   at(kA).prepare(kB, at(kB).local_address());
   settle();

@@ -68,6 +68,7 @@ static void introduce_node(void)
         if (card[0] != '\0')
             ch3_offload_introduce(MPIDI_CH3I_channel, (uint32_t) MPIR_Process.node_local_map[i], card);
     }
+    ch3_offload_meet_node(MPIDI_CH3I_channel);
 }
 
 void MPIDI_CH3I_Card_wanted(uint32_t peer)
