@@ -17,7 +17,6 @@
 #include "ch3_offload/process_thread.h"
 #include "ch3_offload/settings.h"
 #include "engine/card.h"
-#include "engine/wire.h"
 #include "nic/host_driver.h"
 #include "nic/process_driver.h"
 #include "nic/traced_port.h"
@@ -162,7 +161,7 @@ std::optional<Error> Channel::make_verbs(const ch3_offload_config_t& config) {
 void Channel::introduce(PeerId peer, std::string_view card) {
   const std::optional<Card> parsed = parse_card(card);
   const bool is_ours = thread_driver_ == nullptr && node_provider_ != nullptr;  // Not its thread's.
-  if (is_ours && parsed && !parsed->names && parsed->version == "v=" + std::to_string(wire::kWireVersion)) {
+  if (is_ours && parsed && !parsed->names && parsed->version == card_version()) {
     for (std::string_view addresses = parsed->addresses; !addresses.empty();)
       node_provider_->prepare(peer, next_piece(addresses, ';'));
   }

@@ -3,6 +3,8 @@
 #include <charconv>
 #include <cstdint>
 
+#include "engine/wire.h"
+
 namespace ch3_offload {
 namespace {
 
@@ -20,6 +22,8 @@ bool parse_id(std::string_view text, PeerId& id) noexcept {
 }
 
 }  // namespace
+
+std::string card_version() { return "v=" + std::to_string(wire::kWireVersion); }
 
 std::string_view next_piece(std::string_view& list, char separator) noexcept {
   const std::size_t end = list.find(separator);

@@ -1,6 +1,6 @@
 // The card of a process (docs/wire-format.md): what another one must know to send to it.
 //
-//   v=9;as=42;to=3;shm:1:...;verbs:4/...
+//   v=10;as=42;to=3;shm:1:...;verbs:4/...
 //
 // `as` and `to` are there where the two processes have no common numbers (PeerNames).
 //
@@ -16,9 +16,13 @@
 
 namespace ch3_offload {
 
+/// What the cards of this version of the engine's messages begin with (wire::kWireVersion). Throws
+/// std::bad_alloc.
+std::string card_version();
+
 /// A card as its reader takes it apart.
 struct Card {
-  std::string_view version;        ///< "v=9". Empty: the card is.
+  std::string_view version;        ///< As card_version(). Empty: the card is.
   std::optional<PeerNames> names;  ///< Nothing: the processes have common numbers.
   std::string_view addresses;      ///< With semicolons between.
 };

@@ -5,6 +5,7 @@
 
 #include <cassert>
 
+#include "engine/card.h"
 #include "engine/engine_state.h"
 
 namespace ch3_offload {
@@ -52,7 +53,7 @@ Engine::Engine(const EngineConfig& config, std::span<Provider* const> providers)
 Engine::~Engine() = default;
 
 std::string Engine::card() const {
-  std::string card = "v=" + std::to_string(wire::kWireVersion);
+  std::string card = card_version();
   for (const Provider* provider : state_->providers) card += ";" + provider->local_address();
   return card;
 }

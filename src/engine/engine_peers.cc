@@ -90,7 +90,7 @@ void Engine::State::know_missed() noexcept {
 /// As connect().
 Status Engine::State::connect_by_card(Peer& peer, std::string_view card) {
   const std::string who = "process " + std::to_string(index_of(peer.id));
-  const std::string version = "v=" + std::to_string(wire::kWireVersion);
+  const std::string version = card_version();
   const std::optional<Card> parsed = parse_card(card);
   if (!card.empty() && (!parsed || parsed->version != version)) {
     warn(LogScope::kProcess, who + " speaks another version of the message protocol (its card: '" +

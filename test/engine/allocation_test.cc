@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "counting_allocator.h"
+#include "engine/card.h"
 #include "engine/engine.h"
 #include "engine/event_handler.h"
 #include "nic/host_driver.h"
@@ -100,7 +101,7 @@ class CountingHost final : public EventHandler {
   Payload on_packet_offer(PeerId, std::size_t) noexcept override { return {}; }
   void on_packet_placed(PeerId, std::size_t) noexcept override { FAIL(); }
   void on_peer_failed(PeerId, Status reason) noexcept override { failure = reason; }
-  std::string on_card_wanted(PeerId) override { return std::string("v=9;") + kAddress; }
+  std::string on_card_wanted(PeerId) override { return card_version() + ";" + kAddress; }
   void on_warning(LogScope, std::string_view) noexcept override { FAIL(); }
 
   std::uint64_t sends = 0;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/card.h"
 #include "engine/engine_world.h"
 
 namespace ch3_offload {
@@ -399,7 +400,7 @@ TEST_F(EngineFailure, APeerThatSaidGoodbyeHasNotFailed) {
 
 TEST_F(EngineFailure, NobodyThereIsSaid) {
   make_strangers();
-  cards[1] = "v=9;ib:nowhere";
+  cards[1] = card_version() + ";ib:nowhere";
   TestSend message(kShort);
   send(0, 1, message);
   settle();
@@ -412,7 +413,7 @@ TEST_F(EngineFailure, NobodyThereIsSaid) {
 /// Both would wait for each other, for ever.
 TEST_F(EngineFailure, WhoCannotBeReachedHasFailed) {
   make_strangers();
-  cards[1] = "v=9;ib:nowhere";
+  cards[1] = card_version() + ";ib:nowhere";
   TestSend message(kShort);
   send(0, 1, message);
   EXPECT_TRUE(pending(message));
@@ -534,7 +535,7 @@ TEST_F(EngineFailure, WhoDiesBeforeItIsAnsweredFails) {
 /// Whoever is given up before it connects must not wait for an answer, either.
 TEST_F(EngineFailure, WhoWasGivenUpBeforeItConnectedFails) {
   make_strangers();
-  cards[0] = "v=9;ib:nowhere";
+  cards[0] = card_version() + ";ib:nowhere";
   TestSend there(kShort);
   send(1, 0, there);
   settle();

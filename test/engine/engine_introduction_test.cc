@@ -93,7 +93,7 @@ TEST_F(EngineIntroduction, NamesThatTheProviderDoesNotTakeFailThePeer) {
 
 TEST_F(EngineIntroduction, WrongNamesFailThePeerAndNothingElse) {
   make_strangers();
-  give_card("v=9;as=4;" + cards[1].substr(4));
+  give_card(card_version() + ";as=4" + cards[1].substr(card_version().size()));
   TestSend message(8);
   send(0, 1, message);
   settle();

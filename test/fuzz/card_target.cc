@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "engine/card.h"
 #include "engine/engine.h"
 #include "engine/event_handler.h"
 #include "fuzz/stand_in_provider.h"
@@ -80,15 +81,16 @@ void run(std::span<const std::byte> bytes) {
 std::vector<Bytes> seeds() {
   std::vector<Bytes> all;
   const std::string address = "shm:1:1f0c9a52be7d4e13:9b2d6c0f54a8e7317c1e5a90d3f2468b";
-  const std::string cards[] = {"v=9;" + address,
-                               "v=9;;x=1;" + address,
-                               "v=9;verbs:1:abc;" + address + ";stand-in",
+  const std::string version = card_version();
+  const std::string cards[] = {version + ";" + address,
+                               version + ";;x=1;" + address,
+                               version + ";verbs:1:abc;" + address + ";stand-in",
                                "v=2;w=1;" + address,
-                               "v=9;stand-in",
-                               "v=9;as=4;to=0;stand-in",
-                               "v=9;as=4;stand-in",
-                               "v=9;w=1x;;w=;stand-in",
-                               "v=9;nobody:here",
+                               version + ";stand-in",
+                               version + ";as=4;to=0;stand-in",
+                               version + ";as=4;stand-in",
+                               version + ";w=1x;;w=;stand-in",
+                               version + ";nobody:here",
                                address,
                                ""};
   for (const std::string& card : cards) {

@@ -15,6 +15,7 @@
 #include <optional>
 #include <set>
 
+#include "engine/card.h"
 #include "fuzz/engine_seeds.h"
 #include "fuzz/stand_in_provider.h"
 #include "fuzz/target.h"
@@ -159,7 +160,7 @@ class Conversation final : public EventHandler {
   }
   std::string on_card_wanted(PeerId peer) override {
     require(peer != PeerId{kSelf}, "nobody is introduced to itself");
-    return "v=" + std::to_string(wire::kWireVersion) + ";stand-in";
+    return card_version() + ";stand-in";
   }
   void on_warning(LogScope, std::string_view text) noexcept override {
     require(!text.empty(), "a warning says something");

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/card.h"
 #include "engine/engine.h"
 #include "engine/target_request.h"
 #include "engine/targets/target_interface.h"
@@ -163,7 +164,7 @@ class Process {
     Event event;
     while (engine_->next_event(event)) {
       if (event.kind == Event::Kind::kCardWanted)
-        engine_->introduce(event.peer, "v=" + std::to_string(wire::kWireVersion) + ";stand-in");
+        engine_->introduce(event.peer, card_version() + ";stand-in");
     }
   }
   void take_events() {
