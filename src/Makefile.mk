@@ -242,6 +242,7 @@ nic_sources = \
 	src/nic/process_frames.cc \
 	src/nic/process_frames.h \
 	src/nic/process_targets.h \
+	src/nic/processor_wait.h \
 	src/nic/processor_set.cc \
 	src/nic/processor_set.h \
 	src/nic/ring_port.cc \

@@ -607,6 +607,7 @@ nic_tests_sources = \
 	test/nic/target_ports_world.h \
 	test/nic/target_server_test.cc \
 	test/nic/nic_thread_test.cc \
+	test/nic/processor_wait_test.cc \
 	test/nic/short_wait.h \
 	test/nic/waiter_test.cc \
 	test/ch3_offload/call_driven_test.cc \

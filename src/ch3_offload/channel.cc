@@ -29,13 +29,18 @@ namespace {
 /// Processes that leave MPI_Init's barrier together meet within a fraction of it.
 constexpr std::chrono::milliseconds kMostMeetingTime{3};
 
+/// How a thread in MPI waits.
+WaitPolicy client_wait(const ch3_offload_config_t& config, const NicChoice& nic) noexcept {
+  return wait_policy(config, nic.has_thread && nic.placement.client_shares, nic.has_process);
+}
+
 }  // namespace
 
 Channel::Channel(const ch3_offload_config_t& config, const NicChoice& nic)
     : self_(PeerId{config.rank}),
       is_first_of_node_(config.local_rank == 0),
       traffic_class_(ch3_offload::traffic_class(config.traffic_class)),
-      waiter_(wait_policy(config, nic.has_thread && nic.placement.client_shares, nic.has_process)),
+      waiter_(client_wait(config, nic)),
       ranks_(self_, config.job_size, UserId{::geteuid()}) {
   if (config.trace != nullptr && *config.trace != '\0') {
     // Absolute: the processor of a node writes its side's, and runs elsewhere.
@@ -79,14 +84,15 @@ std::optional<Error> Channel::make_port(const ch3_offload_config_t& config, cons
   for (const auto& one : providers_) providers.push_back(one.get());
   if (nic.has_process) {
     auto driver = ProcessDriver::create(make_hello(config), {nicd_program(config), nic.process_processors},
-                                        client_trace_.get());
+                                        client_wait(config, nic), client_trace_.get());
     if (!driver.ok()) return driver.error();
     process_driver_ = driver.value().get();
     port_ = std::move(driver.value());
   } else if (nic.has_thread) {
     auto thread = find_or_start_process_thread(wait_policy(config, nic.placement.thread_shares));
     if (!thread.ok()) return thread.error();
-    auto driver = ThreadDriver::create(engine, providers, std::move(thread.value()));
+    auto driver =
+        ThreadDriver::create(engine, providers, std::move(thread.value()), client_wait(config, nic));
     if (!driver.ok()) return driver.error();
     thread_driver_ = driver.value().get();
     port_ = std::move(driver.value());

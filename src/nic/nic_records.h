@@ -26,7 +26,7 @@ namespace ch3_offload {
 
 /// Of all that is here, and of what the two say before (nicd_protocol.h). Another number after each change: a
 /// client and a processor of different numbers do not meet.
-inline constexpr std::uint32_t kNicInterfaceVersion = 9;
+inline constexpr std::uint32_t kNicInterfaceVersion = 10;
 
 enum class CommandKind : std::uint8_t {
   kSend = 1,        ///< CommandRecord. kSendDone follows.
@@ -123,7 +123,7 @@ inline constexpr std::size_t kWarningBytes = 4096;
 /// Nobody's position: nothing is idle.
 inline constexpr std::uint64_t kNotIdle = UINT64_MAX;
 
-/// The page. Each word has one writer, but for the two of sleep: whoever rings clears them.
+/// The page. Each word has one writer, but for the three of sleep: whoever rings clears them.
 struct NicWords {
   // The processor's.
   /// How many questions are answered. What follows is the answer to the last one.
@@ -146,13 +146,16 @@ struct NicWords {
 
   // The client's.
   alignas(64) std::atomic<std::uint32_t> client_sleeps;  ///< Likewise, the other way round.
+  /// Not 0: the client sleeps on this word until an answer or room in the ring of commands comes
+  /// (processor_wait.h). The processor clears it and wakes the client.
+  std::atomic<std::uint32_t> client_waits;
 
   // The processor's, for a second client (target_records.h).
   alignas(64) std::atomic<std::uint64_t> told;  ///< How many things its board and its rings have told it.
 };
 static_assert(offsetof(NicWords, inline_done) == 64 && offsetof(NicWords, idle_at) == 72 &&
               offsetof(NicWords, arrivals) == 128 && offsetof(NicWords, nic_sleeps) == 192 &&
-              offsetof(NicWords, client_sleeps) == 256 && offsetof(NicWords, told) == 320 &&
-              sizeof(NicWords) <= 4096);
+              offsetof(NicWords, client_sleeps) == 256 && offsetof(NicWords, client_waits) == 260 &&
+              offsetof(NicWords, told) == 320 && sizeof(NicWords) <= 4096);
 
 }  // namespace ch3_offload

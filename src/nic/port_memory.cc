@@ -1,12 +1,16 @@
 #include "nic/port_memory.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
+#include <ctime>
 #include <utility>
 
 #include "rdma/system_error.h"
@@ -25,6 +29,13 @@ Result<Mapping> map_ring(const FileDescriptor& file, std::size_t ring_bytes) {
   if (!is_sealed_file(file, kRingControlBytes + ring_bytes))
     return Error{Status::kProtocol, 0, "the network processor's rings have another size"};
   return map_mirrored(file, kRingControlBytes, ring_bytes);
+}
+
+/// Not private to the process: the two sides may be in two.
+long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
+           const timespec* most = nullptr) noexcept {
+  static_assert(sizeof word == sizeof value);
+  return ::syscall(SYS_futex, &word, operation, value, most, nullptr, 0);
 }
 
 }  // namespace
@@ -92,6 +103,18 @@ void PortMemory::publish_command(RingProducer& commands, std::size_t length_byte
 bool PortMemory::announce_nic_sleep() noexcept {
   words().nic_sleeps.store(1, std::memory_order_seq_cst);
   return fence_sleeper(fencing_);
+}
+
+bool PortMemory::sleep_in_wait(std::uint64_t most_ns) noexcept {
+  constexpr std::uint64_t kSecondNs = 1'000'000'000;
+  const timespec most{static_cast<time_t>(most_ns / kSecondNs), static_cast<long>(most_ns % kSecondNs)};
+  return futex(words().client_waits, FUTEX_WAIT, 1, &most) == 0 || errno != ETIMEDOUT;
+}
+
+void PortMemory::ring_waiting(std::uint64_t& rung) noexcept {
+  if (words().client_waits.exchange(0, std::memory_order_seq_cst) == 0) return;
+  count(rung);
+  futex(words().client_waits, FUTEX_WAKE, INT_MAX);
 }
 
 void PortMemory::quiet(std::atomic<std::uint32_t>& sleeps, Bell bell) noexcept {

@@ -90,6 +90,16 @@ class PortMemory {
   void publish_command(RingProducer& commands, std::size_t length_bytes, std::uint64_t& rung) noexcept;
   /// Announces the processor's sleep: "The sleep rule". False: there was no fence, and it must not sleep.
   bool announce_nic_sleep() noexcept;
+  /// Sleeps while `client_waits` is 1, for `most_ns` at most. Returns whether it was rung, or a signal came.
+  /// For the client, which has announced that: processor_wait.h.
+  bool sleep_in_wait(std::uint64_t most_ns) noexcept;
+  /// Ends that sleep. To be called by the processor after it has published an answer, sequentially
+  /// consistent, or if RingConsumer::release() says so. A system call only if the client sleeps, which `rung`
+  /// counts.
+  void wake_from_wait(std::uint64_t& rung) noexcept {
+    if (words().client_waits.load(std::memory_order_seq_cst) != 0) [[unlikely]]
+      ring_waiting(rung);
+  }
   /// Ends the announcement of a sleep.
   static void quiet(std::atomic<std::uint32_t>& sleeps, Bell bell) noexcept;
 
@@ -98,6 +108,7 @@ class PortMemory {
                 2 * kLeastPageBytes + sizeof(CounterPage) + sizeof(RingCounters) <= kRingControlBytes);
 
   PortMemory() = default;
+  void ring_waiting(std::uint64_t& rung) noexcept;
 
   FileDescriptor command_file_;
   FileDescriptor event_file_;

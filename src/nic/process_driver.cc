@@ -256,7 +256,7 @@ std::string without_welcome(Receipt receipt, int unheard) {
 }  // namespace
 
 Result<std::unique_ptr<ProcessDriver>> ProcessDriver::create(const NicdHello& hello, const NicdStart& start,
-                                                             const Trace* clock) {
+                                                             const WaitPolicy& wait, const Trace* clock) {
   let_peers_write();
   auto said = std::make_unique<NicdHello>(hello);
   said->magic = NicdHello::kMagic;
@@ -296,18 +296,20 @@ Result<std::unique_ptr<ProcessDriver>> ProcessDriver::create(const NicdHello& he
   if (!memory.ok()) return memory.error();
   return std::unique_ptr<ProcessDriver>(
       new ProcessDriver(std::make_unique<PortMemory>(std::move(memory.value())), std::move(socket.value()),
-                        *welcome, PeerId{hello.rank}, clock));
+                        *welcome, PeerId{hello.rank}, wait, clock));
 }
 
 ProcessDriver::ProcessDriver(std::unique_ptr<PortMemory> memory, FileDescriptor socket,
-                             const NicdWelcome& welcome, PeerId self, const Trace* clock)
-    : RingPort(*memory, clock, welcome.must_share != 0 ? Staging::kAll : Staging::kSmallPieces, self),
+                             const NicdWelcome& welcome, PeerId self, const WaitPolicy& wait,
+                             const Trace* clock)
+    : RingPort(*memory, wait, clock, welcome.must_share != 0 ? Staging::kAll : Staging::kSmallPieces, self),
       memory_(std::move(memory)),
       socket_(std::move(socket)),
       fork_closing_(socket_.get()),
       card_(text_of(welcome.text)),
       pid_(welcome.pid),
       must_share_(welcome.must_share != 0),
+      wait_(wait),
       slot_bytes_(welcome.slot_bytes),
       process_(welcome.process),
       descriptors_{memory_->client_bell().sleeper, socket_.get()} {}
@@ -329,7 +331,8 @@ Result<TargetPort*> ProcessDriver::attach_targets() {
   Result<PortMemory> memory = receive_targets();
   try {
     if (memory.ok()) {
-      second_ = std::make_unique<SecondClient>(std::move(memory.value()), static_cast<NicdProcess&>(*this),
+      second_ = std::make_unique<SecondClient>(std::move(memory.value()), wait_,
+                                               static_cast<NicdProcess&>(*this),
                                                static_cast<SharesMemory&>(*this));
       return static_cast<TargetPort*>(&second_->port);
     }
@@ -387,9 +390,8 @@ void ProcessDriver::check_processor() noexcept {
   std::_Exit(EXIT_FAILURE);
 }
 
-void ProcessDriver::wait_for_processor(std::uint32_t turns) noexcept {
-  await_processor(turns);
-  if (turns % 1024 == 1023) check_processor();
+void ProcessDriver::rest_in(ProcessorWait& wait) noexcept {
+  if (wait.rest()) check_processor();
 }
 
 bool ProcessDriver::send_share(const NicdShare& share, const FileDescriptor& file) noexcept {

@@ -36,11 +36,12 @@ class ProcessDriver final : public RingPort, private NicdProcess {
  public:
   /// Attaches to the processor of the user, else to that of the job, which local rank 0 starts, or to that
   /// of the user's lone processes, which each of them starts if there is none. `hello` says who this is; its
-  /// magic, version and probe need not be set. `clock`: stamps the commands; null: they are not stamped.
+  /// magic, version and probe need not be set. `wait`: how it waits for the processor's answers. `clock`:
+  /// stamps the commands; null: they are not stamped.
   /// Waits some seconds for a processor that has just been started. kAgain: a lone process wants a pid that
   /// another process of the node has. kUnreachable, kUnsupported and others: the message says what to do.
   static Result<std::unique_ptr<ProcessDriver>> create(const NicdHello& hello, const NicdStart& start,
-                                                       const Trace* clock);
+                                                       const WaitPolicy& wait, const Trace* clock);
   ~ProcessDriver() override;
 
   std::size_t progress() noexcept override;
@@ -66,17 +67,17 @@ class ProcessDriver final : public RingPort, private NicdProcess {
 
  private:
   ProcessDriver(std::unique_ptr<PortMemory> memory, FileDescriptor socket, const NicdWelcome& welcome,
-                PeerId self, const Trace* clock);
+                PeerId self, const WaitPolicy& wait, const Trace* clock);
   /// Of both clients.
-  void wait_for_processor(std::uint32_t turns) noexcept override;
+  void rest_in(ProcessorWait& wait) noexcept override;
   void check_processor() noexcept override;
   int connection() const noexcept override { return socket_.get(); }
   bool send_share(const NicdShare& share, const FileDescriptor& file) noexcept override;
   Result<PortMemory> receive_targets() noexcept;
 
   struct SecondClient {
-    SecondClient(PortMemory its_memory, NicdProcess& processor, SharesMemory& shares)
-        : memory(std::move(its_memory)), port(memory, processor, shares) {}
+    SecondClient(PortMemory its_memory, const WaitPolicy& wait, NicdProcess& processor, SharesMemory& shares)
+        : memory(std::move(its_memory)), port(memory, wait, processor, shares) {}
     PortMemory memory;
     ProcessTargets port;
   };
@@ -87,6 +88,7 @@ class ProcessDriver final : public RingPort, private NicdProcess {
   const std::string card_;
   const pid_t pid_;
   const bool must_share_;
+  const WaitPolicy wait_;  ///< For a second client.
   const std::size_t slot_bytes_;
   const ProcessId process_;
   const std::array<int, 2> descriptors_;

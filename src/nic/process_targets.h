@@ -23,7 +23,7 @@ namespace ch3_offload {
 class NicdProcess {
  public:
   /// As RingTargets'.
-  virtual void wait_for_processor(std::uint32_t turns) noexcept = 0;
+  virtual void rest_in(ProcessorWait& wait) noexcept = 0;
   /// Ends this process if the processor has ended or will have no more of it.
   virtual void check_processor() noexcept = 0;
   /// Readable when it has.
@@ -51,8 +51,8 @@ class SharedToldMemory final : public ToldMemory {
 class ProcessTargets final : public RingTargets {
  public:
   /// All outlive the port. Throws std::bad_alloc.
-  ProcessTargets(PortMemory& memory, NicdProcess& processor, SharesMemory& shares)
-      : RingTargets(memory, ShortSource::kGiven),
+  ProcessTargets(PortMemory& memory, const WaitPolicy& wait, NicdProcess& processor, SharesMemory& shares)
+      : RingTargets(memory, wait, ShortSource::kGiven),
         processor_(processor),
         told_(std::make_shared<SharedToldMemory>(shares)),
         descriptors_{memory.client_bell().sleeper, processor.connection()} {}
@@ -76,7 +76,7 @@ class ProcessTargets final : public RingTargets {
  private:
   static constexpr std::uint32_t kFruitlessBeforeCheck = 1U << 14;
 
-  void wait_for_processor(std::uint32_t turns) noexcept override { processor_.wait_for_processor(turns); }
+  void rest_in(ProcessorWait& wait) noexcept override { processor_.rest_in(wait); }
 
   NicdProcess& processor_;
   const std::shared_ptr<SharedToldMemory> told_;

@@ -41,13 +41,15 @@ CommandRecord command_of(CommandKind kind, const MatchKey& key, const Payload& p
 
 }  // namespace
 
-RingPort::RingPort(PortMemory& memory, const Trace* trace, Staging staging, PeerId self) noexcept
+RingPort::RingPort(PortMemory& memory, const WaitPolicy& wait, const Trace* trace, Staging staging,
+                   PeerId self) noexcept
     : memory_(memory),
       words_(memory.words()),
       counters_(memory.ring_counters()),
       commands_(memory.command_producer()),
       ring_(memory.event_consumer()),
       bell_(memory.client_bell().sleeper),
+      waiter_(wait),
       trace_(trace),
       staging_(staging),
       self_(self) {}
@@ -116,11 +118,17 @@ void RingPort::wake_processor() noexcept {
 
 /// The place of the next command. Waits until there is one.
 std::byte* RingPort::begin_command(std::size_t length_bytes) noexcept {
-  for (std::uint32_t turns = 0; !commands_.has_room(length_bytes); ++turns) {
-    wake_processor();
-    wait_for_processor(turns);
-  }
+  if (!commands_.has_room(length_bytes)) [[unlikely]]
+    await_room(length_bytes);
   return commands_.payload();
+}
+
+void RingPort::await_room(std::size_t length_bytes) noexcept {
+  ProcessorWait wait(memory_, waiter_, commands_, length_bytes);
+  while (!wait.is_over()) {
+    wake_processor();
+    rest_in(wait);
+  }
 }
 
 /// The next command, where it is published. What is copied as a whole, just after its parts were written,
@@ -344,9 +352,8 @@ std::uint64_t RingPort::ask(const CommandRecord& question, std::span<const std::
 
 /// Of the question that was given last.
 std::uint64_t RingPort::await_answer() noexcept {
-  ++questions_;
-  for (std::uint32_t turns = 0; words_.answered.load(std::memory_order_acquire) != questions_; ++turns)
-    wait_for_processor(turns);
+  ProcessorWait wait(memory_, waiter_, ++questions_);
+  while (!wait.is_over()) rest_in(wait);
   return words_.answer;
 }
 

@@ -22,8 +22,8 @@
 #include "nic/nicd_protocol.h"
 #include "nic/port.h"
 #include "nic/port_memory.h"
+#include "nic/processor_wait.h"
 #include "nic/shared_arena.h"
-#include "nic/waiter.h"
 
 namespace ch3_offload {
 
@@ -90,11 +90,12 @@ class RingPort : public Port, protected SharesMemory {
   SharedArena* arena() noexcept final { return staging_ == Staging::kNone ? nullptr : &arena_; }
 
  protected:
-  /// `memory` outlives the port. `trace`: the processor's, whose clock stamps the commands; null: they are
-  /// not stamped. A payload that is staged is packed into other memory when its send is given, and unpacked
-  /// from there when the event of its receive is taken. `self`: this process, as it numbers itself: what it
-  /// sends to itself, and may be short, is staged, so that such a send never waits for its receive.
-  RingPort(PortMemory& memory, const Trace* trace, Staging staging = Staging::kNone,
+  /// `memory` outlives the port. `wait`: how it waits for its processor. `trace`: the processor's, whose
+  /// clock stamps the commands; null: they are not stamped. A payload that is staged is packed into other
+  /// memory when its send is given, and unpacked from there when the event of its receive is taken. `self`:
+  /// this process, as it numbers itself: what it sends to itself, and may be short, is staged, so that such
+  /// a send never waits for its receive.
+  RingPort(PortMemory& memory, const WaitPolicy& wait, const Trace* trace, Staging staging = Staging::kNone,
            PeerId self = kNobody) noexcept;
   static constexpr PeerId kNobody{UINT32_MAX};
 
@@ -109,8 +110,8 @@ class RingPort : public Port, protected SharesMemory {
   /// Whether the next event is rubbish: none will be taken any more.
   bool reads_rubbish() noexcept;
 
-  /// Called again and again while the client waits for an answer, or for room. `turns` counts.
-  virtual void wait_for_processor(std::uint32_t turns) noexcept { await_processor(turns); }
+  /// Called again and again until the wait is over.
+  virtual void rest_in(ProcessorWait& wait) noexcept { static_cast<void>(wait.rest()); }
 
  private:
   /// What the client has named. Its name is stale once it is finished.
@@ -147,6 +148,7 @@ class RingPort : public Port, protected SharesMemory {
 
   void wake_processor() noexcept;
   std::byte* begin_command(std::size_t length_bytes) noexcept;
+  void await_room(std::size_t length_bytes) noexcept;
   CommandRecord& begin_record(CommandKind kind, const MatchKey& key, const Payload& payload,
                               std::size_t more_bytes = 0) noexcept;
   void give(const CommandRecord& command, std::span<const std::byte> more = {}) noexcept;
@@ -173,6 +175,7 @@ class RingPort : public Port, protected SharesMemory {
   RingProducer commands_;
   RingConsumer ring_;
   const int bell_;
+  Waiter waiter_;  ///< For the processor.
   ch3_offload_events_t events_{};
   const Trace* const trace_;
   Staging staging_;

@@ -149,7 +149,8 @@ std::size_t RingServer::take_commands() noexcept {
     has_walked = outcome == Outcome::kWalked;
     commands_.advance(record);
   }
-  if (taken > 0) static_cast<void>(commands_.release());
+  if (taken > 0 && commands_.release()) [[unlikely]]
+    memory_.wake_from_wait(ring_counters_.bells_rung);
   return taken;
 }
 
@@ -476,7 +477,8 @@ void RingServer::answer(std::uint64_t answer, const Envelope& envelope) noexcept
   words_.initiator = envelope.key.initiator;
   words_.status = envelope.status;
   words_.length_bytes = envelope.length_bytes;
-  words_.answered.store(++answered_, std::memory_order_release);
+  words_.answered.store(++answered_, std::memory_order_seq_cst);  // "The sleep rule".
+  memory_.wake_from_wait(ring_counters_.bells_rung);
 }
 
 void RingServer::answer_probe(const CommandRecord& command, const MatchKey& ignore) noexcept {

@@ -31,12 +31,13 @@ std::span<const std::byte> bytes_of(const T& object) noexcept {
 
 }  // namespace
 
-RingTargets::RingTargets(PortMemory& memory, ShortSource short_source) noexcept
+RingTargets::RingTargets(PortMemory& memory, const WaitPolicy& wait, ShortSource short_source) noexcept
     : memory_(memory),
       words_(memory.words()),
       counters_(memory.ring_counters()),
       commands_(memory.command_producer()),
       bell_(memory.client_bell().sleeper),
+      waiter_(wait),
       short_source_(short_source) {}
 
 void RingTargets::wake_processor() noexcept {
@@ -45,9 +46,12 @@ void RingTargets::wake_processor() noexcept {
 
 void RingTargets::give(const TargetCommandRecord& command, std::span<const std::byte> more) noexcept {
   const std::size_t length_bytes = sizeof command + more.size();
-  for (std::uint32_t turns = 0; !commands_.has_room(length_bytes); ++turns) {
-    wake_processor();
-    wait_for_processor(turns);
+  if (!commands_.has_room(length_bytes)) [[unlikely]] {
+    ProcessorWait wait(memory_, waiter_, commands_, length_bytes);
+    while (!wait.is_over()) {
+      wake_processor();
+      rest_in(wait);
+    }
   }
   std::memcpy(commands_.payload(), &command, sizeof command);
   if (!more.empty()) std::memcpy(commands_.payload() + sizeof command, more.data(), more.size());
@@ -58,10 +62,8 @@ void RingTargets::give(const TargetCommandRecord& command, std::span<const std::
 RingTargets::Answer RingTargets::ask(const TargetCommandRecord& question,
                                      std::span<const std::byte> more) noexcept {
   give(question, more);
-  ++questions_;
-  // Acquire: pairs with TargetServer::answer().
-  for (std::uint32_t turns = 0; words_.answered.load(std::memory_order_acquire) != questions_; ++turns)
-    wait_for_processor(turns);
+  ProcessorWait wait(memory_, waiter_, ++questions_);
+  while (!wait.is_over()) rest_in(wait);
   return {words_.status, words_.answer};
 }
 

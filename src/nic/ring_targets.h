@@ -13,9 +13,9 @@
 #include <span>
 
 #include "nic/port_memory.h"
+#include "nic/processor_wait.h"
 #include "nic/target_port.h"
 #include "nic/target_records.h"
-#include "nic/waiter.h"
 
 namespace ch3_offload {
 
@@ -26,8 +26,9 @@ class RingTargets : public TargetPort {
     kRead,   ///< The processor reads it: that is an access to memory.
     kGiven,  ///< Its bytes go into the command: the processor would read them by the kernel.
   };
-  /// `memory` outlives the port.
-  explicit RingTargets(PortMemory& memory, ShortSource short_source = ShortSource::kRead) noexcept;
+  /// `memory` outlives the port. `wait`: how it waits for its processor.
+  RingTargets(PortMemory& memory, const WaitPolicy& wait,
+              ShortSource short_source = ShortSource::kRead) noexcept;
 
   Status open(unsigned number, const TargetInterfaceConfig& config, TargetBoard& board) noexcept final;
   bool close(unsigned number) noexcept final;
@@ -69,7 +70,7 @@ class RingTargets : public TargetPort {
 
  protected:
   /// As RingPort's.
-  virtual void wait_for_processor(std::uint32_t turns) noexcept { await_processor(turns); }
+  virtual void rest_in(ProcessorWait& wait) noexcept { static_cast<void>(wait.rest()); }
 
  private:
   struct Answer {
@@ -86,6 +87,7 @@ class RingTargets : public TargetPort {
   RingCounters& counters_;
   RingProducer commands_;
   const int bell_;
+  Waiter waiter_;  ///< For the processor.
   const ShortSource short_source_;
   bool armed_ = false;
   std::uint64_t questions_ = 0;

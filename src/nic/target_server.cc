@@ -71,7 +71,8 @@ std::size_t TargetServer::take_commands() noexcept {
     if (is_refused_) break;
     commands_.advance(record);
   }
-  if (taken > 0) static_cast<void>(commands_.release());
+  if (taken > 0 && commands_.release()) [[unlikely]]
+    memory_.wake_from_wait(ring_counters_.bells_rung);
   return taken;
 }
 
@@ -221,7 +222,8 @@ void TargetServer::answer(Status status, std::uint64_t name) noexcept {
   words_.status = status;
   words_.answer = name;
   // Pairs with RingTargets::ask(), which then sees the answer, and what was told before it.
-  words_.answered.store(++answered_, std::memory_order_release);
+  words_.answered.store(++answered_, std::memory_order_seq_cst);  // "The sleep rule".
+  memory_.wake_from_wait(ring_counters_.bells_rung);
 }
 
 void TargetServer::tell() noexcept {

@@ -25,18 +25,21 @@ Result<PortMemory> make_memory(Fencing fencing) {
 
 Result<std::unique_ptr<ThreadDriver>> ThreadDriver::create(const EngineConfig& config,
                                                            std::span<Provider* const> providers,
-                                                           std::shared_ptr<NicThread> thread) {
+                                                           std::shared_ptr<NicThread> thread,
+                                                           const WaitPolicy& wait) {
   Result<PortMemory> memory = make_memory(thread->fencing());
   if (!memory.ok()) return memory.error();
   return std::unique_ptr<ThreadDriver>(new ThreadDriver(
-      std::make_unique<PortMemory>(std::move(memory.value())), config, providers, std::move(thread)));
+      std::make_unique<PortMemory>(std::move(memory.value())), config, providers, std::move(thread), wait));
 }
 
 ThreadDriver::ThreadDriver(std::unique_ptr<PortMemory> memory, const EngineConfig& config,
-                           std::span<Provider* const> providers, std::shared_ptr<NicThread> thread)
-    : RingPort(*memory, config.trace),
+                           std::span<Provider* const> providers, std::shared_ptr<NicThread> thread,
+                           const WaitPolicy& wait)
+    : RingPort(*memory, wait, config.trace),
       thread_(std::move(thread)),
       memory_(std::move(memory)),
+      wait_(wait),
       work_(*memory_, config, providers),
       keeps_memory_(work_.port.keeps_memory()),
       card_(work_.port.card()) {}
@@ -55,7 +58,7 @@ Result<TargetPort*> ThreadDriver::attach_targets(ProcessBook& book) {
   Result<PortMemory> memory = make_memory(memory_->fencing());
   if (!memory.ok()) return memory.error();
   try {
-    second_ = std::make_unique<SecondClient>(std::move(memory.value()), work_.port, book);
+    second_ = std::make_unique<SecondClient>(std::move(memory.value()), work_.port, book, wait_);
   } catch (const std::bad_alloc&) {
     return Error{Status::kNoMemory, 0, "no memory for a second client of the network processor"};
   }

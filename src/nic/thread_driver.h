@@ -25,11 +25,12 @@ namespace ch3_offload {
 
 class ThreadDriver final : public RingPort {
  public:
-  /// `config` and `providers` as Engine's. From start() on, the providers are the thread's. kNoMemory: the
-  /// message says of what.
+  /// `config` and `providers` as Engine's. From start() on, the providers are the thread's. `wait`: how the
+  /// client waits for the thread's answers. kNoMemory: the message says of what.
   static Result<std::unique_ptr<ThreadDriver>> create(const EngineConfig& config,
                                                       std::span<Provider* const> providers,
-                                                      std::shared_ptr<NicThread> thread);
+                                                      std::shared_ptr<NicThread> thread,
+                                                      const WaitPolicy& wait);
   /// Begins. Until then the providers are the caller's. kNoMemory: as NicThread::add().
   std::optional<Error> start();
   /// Ends, also the port of a second client. From then on the providers are the caller's, and nothing else
@@ -57,7 +58,8 @@ class ThreadDriver final : public RingPort {
  private:
   /// For create() only.
   ThreadDriver(std::unique_ptr<PortMemory> memory, const EngineConfig& config,
-               std::span<Provider* const> providers, std::shared_ptr<NicThread> thread);
+               std::span<Provider* const> providers, std::shared_ptr<NicThread> thread,
+               const WaitPolicy& wait);
 
   /// The engine, and the server of the first client.
   struct EngineWork final : NicWork {
@@ -76,8 +78,8 @@ class ThreadDriver final : public RingPort {
   };
   /// A second client: its ring, the two halves of its port, and what the thread calls for it.
   struct SecondClient final : NicWork {
-    SecondClient(PortMemory its_memory, HostDriver& driver, ProcessBook& book)
-        : memory(std::move(its_memory)), targets(driver, book), server(targets, memory), port(memory) {}
+    SecondClient(PortMemory its_memory, HostDriver& driver, ProcessBook& book, const WaitPolicy& wait)
+        : memory(std::move(its_memory)), targets(driver, book), server(targets, memory), port(memory, wait) {}
     std::size_t turn() noexcept override;
     bool arm() noexcept override { return server.arm(); }
     void disarm() noexcept override { server.disarm(); }
@@ -91,6 +93,7 @@ class ThreadDriver final : public RingPort {
 
   const std::shared_ptr<NicThread> thread_;
   const std::unique_ptr<PortMemory> memory_;
+  const WaitPolicy wait_;  ///< For a second client.
   EngineWork work_;  ///< The thread's.
   const bool keeps_memory_;
   const std::string card_;

@@ -6,6 +6,7 @@
 // | Nicd | its groups | round() |
 // | portals::Library | a condition; its port | rest(), which gives up the library's lock |
 // | Channel | its ports; Portals of the process | next(), end_sleep(); the glue gives up MPICH's lock |
+// | ProcessorWait | an answer of the processor, or room in its ring | rest(), which keeps the client's lock |
 //
 // What is awaited is of any class that has these functions. They may be private, with Waiter as a friend.
 //
@@ -149,14 +150,6 @@ class Waiter {
 /// What a thread without a lock does between two turns.
 inline void pause_alone(WaitPolicy::Step step) noexcept {
   if (step == WaitPolicy::Step::kYield) sched_yield();
-}
-
-/// Called again and again, `turns` counting from 0, by a client that waits for its processor's answer, or for
-/// room in its ring. A processor that runs on another core answers within some hundred nanoseconds. It waits
-/// for nobody, so its client does not sleep.
-inline void await_processor(std::uint32_t turns) noexcept {
-  constexpr std::uint32_t kTurnsBeforeYield = 200;
-  if (turns >= kTurnsBeforeYield) sched_yield();
 }
 
 /// Lets `port` work until `is_over()`: the end of a client. Does not sleep, since nothing tells when that is.

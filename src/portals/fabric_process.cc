@@ -109,7 +109,7 @@ std::optional<Error> FabricProcess::make_driver() {
   }
   auto thread = find_or_start_process_thread(ch3_offload::wait_policy(config, nic_.placement.thread_shares));
   if (!thread.ok()) return thread.error();
-  auto driver = ThreadDriver::create(engine, providers, thread.value());
+  auto driver = ThreadDriver::create(engine, providers, thread.value(), wait_policy());
   if (!driver.ok()) return driver.error();
   thread_ = std::move(driver.value());
   if (std::optional<Error> error = thread_->start()) return error;
@@ -144,7 +144,7 @@ std::optional<Error> FabricProcess::make_elsewhere(const UserKey& key, std::uint
   hello->nid = nid.value();
   hello->pid = pid;
   Result<std::unique_ptr<ProcessDriver>> driver =
-      ProcessDriver::create(*hello, {nicd_program(config), nic_.process_processors}, nullptr);
+      ProcessDriver::create(*hello, {nicd_program(config), nic_.process_processors}, wait_policy(), nullptr);
   if (!driver.ok()) return driver.error();
   process_ = std::move(driver.value());
   return {};

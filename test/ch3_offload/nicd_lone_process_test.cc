@@ -91,13 +91,13 @@ TEST_F(NicdLone, APidBelongsToOneProcess) {
   ProcessDriver& first = attach(lone_hello());
   const auto pid = static_cast<std::uint16_t>(number_of(first.process()));
   EXPECT_NE(pid, 0);
-  Result<Driver> second = ProcessDriver::create(lone_hello(pid), {}, nullptr);
+  Result<Driver> second = ProcessDriver::create(lone_hello(pid), {}, short_wait(), nullptr);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().status, Status::kAgain);
   drivers_.pop_back();
   // When the processor has seen that the first one has ended.
   EXPECT_TRUE(await([&] {
-    second = ProcessDriver::create(lone_hello(pid), {}, nullptr);
+    second = ProcessDriver::create(lone_hello(pid), {}, short_wait(), nullptr);
     return second.ok();
   }));
   EXPECT_EQ(second.value()->process(), make_physical_id(0x7F000001, pid));

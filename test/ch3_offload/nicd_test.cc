@@ -425,7 +425,7 @@ TEST_F(NicdSquatted, AClientSaysAtLastThatNobodyAcceptedIt) {
   hello.local_rank = 1;  // Starts nothing.
   NicdStart start;
   start.patience_ns = 50'000'000;
-  auto call = std::async(std::launch::async, [&] { return ProcessDriver::create(hello, start, nullptr); });
+  auto call = std::async(std::launch::async, [&] { return ProcessDriver::create(hello, start, short_wait(), nullptr); });
   ASSERT_TRUE(returns(call));
   const Result<Driver> driver = call.get();
   ASSERT_FALSE(driver.ok());
@@ -440,7 +440,7 @@ TEST_F(NicdSquatted, AClientTriesAgain) {
   hello.local_rank = 1;
   NicdStart start;
   start.patience_ns = 200'000'000;
-  auto call = std::async(std::launch::async, [&] { return ProcessDriver::create(hello, start, nullptr); });
+  auto call = std::async(std::launch::async, [&] { return ProcessDriver::create(hello, start, short_wait(), nullptr); });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   FileDescriptor first(::accept(listener_.get(), nullptr, nullptr));
   FileDescriptor second;

@@ -25,6 +25,7 @@
 #include "ch3_offload/nicd.h"
 #include "ch3_offload/nicd_hello.h"
 #include "nic/process_driver.h"
+#include "nic/short_wait.h"
 #include "rdma/shm/unix_socket.h"
 
 namespace ch3_offload {
@@ -89,13 +90,13 @@ class NicdWorld : public testing::Test {
     return hello_of(config_of(rank, job_size));
   }
   ProcessDriver& attach(const NicdHello& hello) {
-    Result<Driver> made = ProcessDriver::create(hello, {}, nullptr);
+    Result<Driver> made = ProcessDriver::create(hello, {}, short_wait(), nullptr);
     EXPECT_TRUE(made.ok()) << made.error().message;
     return *drivers_.emplace_back(std::move(made.value()));
   }
   /// Why that one is refused. "": it is not.
   std::string refusal(const NicdHello& hello) {
-    Result<Driver> made = ProcessDriver::create(hello, {}, nullptr);
+    Result<Driver> made = ProcessDriver::create(hello, {}, short_wait(), nullptr);
     return made.ok() ? "" : made.error().message;
   }
 

@@ -3,15 +3,18 @@
 #include "nic/process_driver.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <future>
 #include <memory>
 #include <span>
+#include <thread>
 
 #include "ch3_offload/nicd_world.h"
 #include "rdma/shm/unix_socket.h"
@@ -36,7 +39,7 @@ class ProcessDriverTest : public testing::Test {
     return send_with_files(socket_, std::as_bytes(std::span(&message, 1)), memory.files());
   }
   void attach() {
-    auto call = std::async(std::launch::async, [this] { return ProcessDriver::create(hello_, {}, nullptr); });
+    auto call = std::async(std::launch::async, [this] { return ProcessDriver::create(hello_, {}, short_wait(), nullptr); });
     EXPECT_TRUE(await([this] {
       socket_ = FileDescriptor(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       return socket_.valid();
@@ -64,7 +67,13 @@ class ProcessDriverTest : public testing::Test {
     EXPECT_EQ(command.kind, question);
     NicWords& words = memory_->words();
     words.answer = with;
-    words.answered.store(++answers_, std::memory_order_release);
+    words.answered.store(++answers_, std::memory_order_seq_cst);
+    memory_->wake_from_wait(rung_);
+  }
+  /// How often the client has announced a sleep.
+  std::uint64_t sleeps() const {
+    return std::atomic_ref<std::uint64_t>(memory_->ring_counters().client.sleeps)
+        .load(std::memory_order_relaxed);
   }
 
   NicdHello hello_;
@@ -73,6 +82,7 @@ class ProcessDriverTest : public testing::Test {
   RingConsumer commands_;
   std::unique_ptr<ProcessDriver> driver_;
   std::uint32_t answers_ = 0;
+  std::uint64_t rung_ = 0;
 };
 
 /// The files for the second client come before the answer: a client that looks for news in between, as it
@@ -121,6 +131,43 @@ TEST_F(ProcessDriverTest, TheEndOfTheProcessorEndsTheProcess) {
       testing::ExitedWithCode(EXIT_FAILURE), "has ended");
 }
 
+TEST_F(ProcessDriverTest, WhoeverWaitsForAnAnswerSleepsAndIsWoken) {
+  attach();
+  std::atomic<bool> is_over = false;
+  std::thread client([&] {
+    EXPECT_EQ(driver_->attach_targets().error().status, Status::kNoMemory);
+    is_over = true;
+  });
+  EXPECT_TRUE(await([this] { return sleeps() > 0; })) << "it polls, or gives its core away";
+  // A processor that is stopped costs its client a look now and then.
+  clockid_t clock{};
+  EXPECT_EQ(::pthread_getcpuclockid(client.native_handle(), &clock), 0);
+  const auto used_ns = [clock] {
+    timespec time{};
+    clock_gettime(clock, &time);
+    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(time.tv_nsec);
+  };
+  const std::uint64_t used_before = used_ns(), sleeps_before = sleeps(), begin_ns = monotonic_ns();
+  EXPECT_TRUE(await([&] { return sleeps() >= sleeps_before + 10; }));
+  EXPECT_LT(used_ns() - used_before, (monotonic_ns() - begin_ns) / 4);
+  EXPECT_FALSE(is_over);
+  answer(CommandKind::kAttachTargets, 0);
+  client.join();
+}
+
+TEST_F(ProcessDriverTest, TheEndOfTheProcessorEndsTheProcessThatSleepsUntilItAnswers) {
+  attach();
+  EXPECT_EXIT(
+      {
+        std::thread processor([this] {
+          EXPECT_TRUE(await([this] { return sleeps() > 0; }));
+          ::shutdown(socket_.get(), SHUT_RDWR);
+        });
+        static_cast<void>(driver_->attach_targets());
+      },
+      testing::ExitedWithCode(EXIT_FAILURE), "has ended");
+}
+
 /// A processor that closes connections before it has read what they say.
 class ProcessUnheard : public ProcessDriverTest {
  protected:
@@ -128,7 +175,7 @@ class ProcessUnheard : public ProcessDriverTest {
   std::string error_after(int connections) {
     NicdStart start;
     start.patience_ns = patience_ns_;
-    auto call = std::async(std::launch::async, [&] { return ProcessDriver::create(hello_, start, nullptr); });
+    auto call = std::async(std::launch::async, [&] { return ProcessDriver::create(hello_, start, short_wait(), nullptr); });
     const auto has_ended = [&] {
       return call.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
     };
@@ -176,7 +223,7 @@ std::string failure_to_start(const std::string& program, std::uint8_t secret) {
   NicdStart start;
   start.program = program;
   start.patience_ns = 2'000'000'000;
-  const Result<std::unique_ptr<ProcessDriver>> made = ProcessDriver::create(hello, start, nullptr);
+  const Result<std::unique_ptr<ProcessDriver>> made = ProcessDriver::create(hello, start, short_wait(), nullptr);
   return made.ok() ? "" : made.error().message;
 }
 
@@ -192,7 +239,7 @@ TEST(ProcessStart, WhatIsWaitedForIsSaid) {
   NicdStart start;
   start.patience_ns = 2'000'000'000;
   testing::internal::CaptureStderr();
-  EXPECT_FALSE(ProcessDriver::create(hello, start, nullptr).ok());
+  EXPECT_FALSE(ProcessDriver::create(hello, start, short_wait(), nullptr).ok());
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_NE(
       said.find("this process waits for local rank 0 to start the node's network processor, at most 2 s"),

@@ -45,12 +45,12 @@ class TestRings final : public RingPort {
  private:
   TestRings(std::unique_ptr<PortMemory> its_memory, const EngineConfig& config,
             std::span<Provider* const> providers)
-      : RingPort(*its_memory, config.trace),
+      : RingPort(*its_memory, short_wait(), config.trace),
         memory(std::move(its_memory)),
         host(config, providers),
         server(host, *memory, config.trace) {}
 
-  void wait_for_processor(std::uint32_t) noexcept override {
+  void rest_in(ProcessorWait&) noexcept override {
     ++waits;
     static_cast<void>(server.turn());
   }
@@ -59,7 +59,7 @@ class TestRings final : public RingPort {
   const std::unique_ptr<PortMemory> memory;
   HostDriver host;
   RingServer server;
-  std::size_t waits = 0;  ///< Calls of wait_for_processor().
+  std::size_t waits = 0;  ///< Calls of rest_in().
 };
 
 /// A process, and what its client was told.
@@ -483,6 +483,27 @@ TEST_F(RingPortTest, AFullCommandRingWaitsForTheProcessorAndLosesNothing) {
     EXPECT_EQ(at(0).events[i].cookie, cookie(1 + i));
     EXPECT_EQ(room[i], i);
   }
+}
+
+/// Of the client's announcement, the processor uses up one with an answer, and one with returned space.
+TEST_F(RingPortTest, AClientThatSleepsUntilItsProcessorAnswersOrTakesCommandsIsWoken) {
+  make();
+  NicWords& words = at(0).words();
+  const std::uint64_t& rung = port(0).ring_counters().processor.bells_rung;
+  words.client_waits = 1;
+  Envelope envelope;
+  EXPECT_FALSE(port(0).probe(kKey, kIgnoreNothing, envelope));
+  EXPECT_EQ(words.client_waits, 0U) << "an answer";
+  EXPECT_EQ(rung, 1U);
+  std::array<std::uint32_t, kWakeBytes / 64 + 1> room{};
+  for (std::size_t i = 0; i < room.size(); ++i)
+    receive(0, std::as_writable_bytes(std::span(&room[i], 1)), cookie(1 + i));
+  words.client_waits = 1;
+  port(0).memory->command_producer().announce_waiting();
+  while (port(0).server.turn() > 0) {
+  }
+  EXPECT_EQ(words.client_waits, 0U) << "returned space";
+  EXPECT_EQ(rung, 2U);
 }
 
 // Questions.

@@ -19,6 +19,7 @@
 #include "nic/host_driver.h"
 #include "nic/ring_port.h"
 #include "nic/ring_server.h"
+#include "nic/short_wait.h"
 #include "rdma/fake_provider.h"
 #include "rdma/shm/unix_socket.h"
 
@@ -92,7 +93,7 @@ class SteppedRings final : public RingPort {
  private:
   SteppedRings(std::unique_ptr<PortMemory> its_memory, const EngineConfig& config,
                std::span<Provider* const> providers, std::uint64_t seed, OtherProcess* client)
-      : RingPort(*its_memory, config.trace, staging_of(client), config.self),
+      : RingPort(*its_memory, short_wait(), config.trace, staging_of(client), config.self),
         memory(std::move(its_memory)),
         host(config, providers),
         server(host, *memory, config.trace, client == nullptr ? nullptr : &client->memory),
@@ -109,7 +110,7 @@ class SteppedRings final : public RingPort {
            send_with_files(client_->socket.client, std::as_bytes(std::span(&share, 1)), files);
   }
 
-  void wait_for_processor(std::uint32_t) noexcept override {
+  void rest_in(ProcessorWait&) noexcept override {
     static_cast<void>(server.turn());
     if (!server.is_refused()) return;
     std::fputs("the processor refuses its client, which waits for it\n", stderr);

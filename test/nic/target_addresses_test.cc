@@ -223,7 +223,7 @@ TEST_F(TargetAddressesTest, AClientThatOverwritesWhatItIsToldHarmsOnlyItself) {
 
 /// What the driver of a process does when its processor has ended.
 struct FakeNicd final : NicdProcess, SharesMemory {
-  void wait_for_processor(std::uint32_t) noexcept override { ++waits; }
+  void rest_in(ProcessorWait&) noexcept override { ++waits; }
   void check_processor() noexcept override { ++checks; }
   int connection() const noexcept override { return 17; }
   bool share(const std::byte*, std::size_t, const FileDescriptor&) noexcept override {
@@ -238,7 +238,7 @@ struct FakeNicd final : NicdProcess, SharesMemory {
 TEST(ProcessTargets, LookAtTheirProcessor) {
   FakeNicd nicd;
   PortMemory memory = std::move(PortMemory::make().value());
-  ProcessTargets port(memory, nicd, nicd);
+  ProcessTargets port(memory, short_wait(), nicd, nicd);
   EXPECT_EQ(port.descriptors().back(), 17);
   EXPECT_TRUE(port.arm());
   EXPECT_EQ(nicd.checks, 1u) << "before each sleep";
@@ -254,7 +254,7 @@ TEST(ProcessTargets, LookAtTheirProcessor) {
 TEST(ProcessTargets, MakeMemoryThatTheProcessorSeesAndThatOutlivesThem) {
   FakeNicd nicd;
   PortMemory memory = std::move(PortMemory::make().value());
-  auto port = std::make_unique<ProcessTargets>(memory, nicd, nicd);
+  auto port = std::make_unique<ProcessTargets>(memory, short_wait(), nicd, nicd);
   TargetBoardMemory board = make_board(port->told_memory());
   ASSERT_NE(board, nullptr);
   EXPECT_EQ(nicd.shared, 1u);

@@ -80,13 +80,14 @@ class SteppedSide final : public FakeSide {
   }
   struct Client final : RingTargets {
     Client(PortMemory& memory, SteppedSide& its_side)
-        : RingTargets(memory, its_side.other_ == nullptr ? ShortSource::kRead : ShortSource::kGiven),
+        : RingTargets(memory, short_wait(),
+                      its_side.other_ == nullptr ? ShortSource::kRead : ShortSource::kGiven),
           side(its_side) {}
     std::shared_ptr<ToldMemory> told_memory() noexcept override {
       if (side.other_ == nullptr) return RingTargets::told_memory();
       return side.other_->told();
     }
-    void wait_for_processor(std::uint32_t) noexcept override {
+    void rest_in(ProcessorWait&) noexcept override {
       side.server->turn();
       if (!side.server->is_refused()) return;
       std::fputs("the processor refuses its client, which waits for it\n", stderr);
@@ -122,7 +123,7 @@ class ThreadSide final : public TargetSide {
     Provider* const providers[] = {&provider};
     Result<std::shared_ptr<NicThread>> thread = NicThread::start(short_wait());
     EXPECT_TRUE(thread.ok());
-    auto made = ThreadDriver::create(config, providers, thread.value());
+    auto made = ThreadDriver::create(config, providers, thread.value(), short_wait());
     EXPECT_TRUE(made.ok());
     driver = std::move(made.value());
     EXPECT_FALSE(driver->start().has_value());

@@ -44,6 +44,7 @@ class Processor {
   Status status() const { return memory_.words().status; }
   std::uint64_t name() const { return memory_.words().answer; }
   TargetServer& server() { return *server_; }
+  NicWords& words() { return memory_.words(); }
   void put_client_to_sleep() { memory_.words().client_sleeps = 1; }
   bool has_woken_client() const { return memory_.words().client_sleeps == 0; }
 
@@ -118,6 +119,13 @@ TEST(TargetServer, WakesAClientWhenAllHasLeft) {
   processor.give(record(head(Kind::kMakeCounter)));
   EXPECT_EQ(processor.status(), Status::kNoMemory);
   EXPECT_TRUE(processor.has_woken_client());
+}
+
+TEST(TargetServer, WakesAClientThatSleepsUntilItsAnswerComes) {
+  Processor processor;
+  processor.words().client_waits = 1;
+  processor.give(record(head(Kind::kMakeCounter)));
+  EXPECT_EQ(processor.words().client_waits, 0U);
 }
 
 TEST(TargetServer, RefusesKindsLengthsAndNumbersThatAreNone) {

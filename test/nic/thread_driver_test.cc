@@ -46,7 +46,7 @@ class ThreadDriverTest : public testing::TestWithParam<bool> {
       Result<std::shared_ptr<NicThread>> thread = is_shared ? threads_[0] : NicThread::start(short_wait());
       ASSERT_TRUE(thread.ok());
       threads_[i] = thread.value();
-      auto driver = ThreadDriver::create(config, providers, thread.value());
+      auto driver = ThreadDriver::create(config, providers, thread.value(), short_wait());
       ASSERT_TRUE(driver.ok());
       drivers_[i] = std::move(driver.value());
       ASSERT_FALSE(drivers_[i]->start().has_value());
