@@ -70,6 +70,7 @@ static void usage(FILE * out)
           "  PingPong SendRecv Exchange Allreduce Bcast Alltoall Barrier\n"
           "  Reduce Allgather\n"
           "  PingPing          two ranks send to each other at the same time\n"
+          "  OneWay            rank 0 sends, rank 1 receives, without an answer\n"
           "  Stream            one way, -window messages in flight, then an answer: message rate, bandwidth\n"
           "  BiStream          the same in both directions at once\n"
           "  Put Get           one-sided, each flushed; after a Put a message of 0 bytes tells the target\n"
@@ -215,6 +216,17 @@ static void ping_ping(const run_t * run, int iteration)
     MPI_Isend(run->send, length, MPI_BYTE, 1 - run->rank, kTagData, run->comm, &request);
     MPI_Recv(run->receive, length, MPI_BYTE, 1 - run->rank, kTagData, run->comm, MPI_STATUS_IGNORE);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
+/* Nobody answers: the sender runs ahead as far as it may. */
+static void one_way(const run_t * run, int iteration)
+{
+    const int length = (int) run->length_bytes;
+    (void) iteration;
+    if (run->rank == 0)
+        MPI_Send(run->send, length, MPI_BYTE, 1, kTagData, run->comm);
+    else if (run->rank == 1)
+        MPI_Recv(run->receive, length, MPI_BYTE, 0, kTagData, run->comm, MPI_STATUS_IGNORE);
 }
 
 /* All messages of a window land in the same buffer. */
@@ -439,6 +451,8 @@ static void check(const run_t * run, iteration_fn function, int iteration)
         verify(run->receive, run->length_bytes, (unsigned) (1 - run->rank), "PingPong");
     if (function == ping_ping && run->rank < 2)
         verify(run->receive, run->length_bytes, (unsigned) (1 - run->rank), "PingPing");
+    if (function == one_way && run->rank == 1)
+        verify(run->receive, run->length_bytes, 0, "OneWay");
     if (function == stream && run->rank == 1)
         verify(run->receive, run->length_bytes, 0, "Stream");
     if (function == stream_both_ways && run->rank < 2)
@@ -518,6 +532,7 @@ static const benchmark_t benchmarks[] = {
     {"Reduce", reduce, .min_length_bytes = sizeof(float)},
     {"Allgather", all_gather, .bytes_per_iteration = 0},
     {"PingPing", ping_ping, 1, .two_ranks = true},
+    {"OneWay", one_way, 1, .two_ranks = true},
     {"Stream", stream, 1, .two_ranks = true, .has_window = true},
     {"BiStream", stream_both_ways, 2, .two_ranks = true, .has_window = true},
     {"Put", put, 1, .two_ranks = true, .is_one_sided = true},
