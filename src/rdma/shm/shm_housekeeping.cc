@@ -338,6 +338,7 @@ void ShmProvider::take_welcome(ShmEndpoint& peer, std::span<const std::byte> byt
   lane.activity = peer.activity.word();
   lane.activity_bit = peer.activity.mask();
   peer.activity.mark();  // For the records that were published before.
+  static_cast<void>(peer.doorbell.state());  // Takes the page's fault, which the next message would take.
 }
 
 bool ShmProvider::receive_from_sender(ShmEndpoint& peer) noexcept {
