@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 
@@ -21,13 +20,14 @@
 #include "nic/process_driver.h"
 #include "nic/traced_port.h"
 #include "rdma/memcheck.h"
+#include "rdma/monotonic_clock.h"
 #include "rdma/system_error.h"
 
 namespace ch3_offload {
 namespace {
 
 /// Processes that leave MPI_Init's barrier together meet within a fraction of it.
-constexpr std::chrono::milliseconds kMostMeetingTime{3};
+constexpr std::uint64_t kMostMeetingNs = 3'000'000;
 
 /// How a thread in MPI waits.
 WaitPolicy client_wait(const ch3_offload_config_t& config, const NicChoice& nic) noexcept {
@@ -176,8 +176,9 @@ void Channel::introduce(PeerId peer, std::string_view card) {
 
 void Channel::meet_node() noexcept {
   if (thread_driver_ != nullptr || node_provider_ == nullptr) return;
-  const auto end = std::chrono::steady_clock::now() + kMostMeetingTime;
-  while (!node_provider_->meet_prepared() && std::chrono::steady_clock::now() < end) ::sched_yield();
+  const std::uint64_t begin_ns = monotonic_ns();
+  while (!node_provider_->meet_prepared() && elapsed_ns(monotonic_ns(), begin_ns) < kMostMeetingNs)
+    ::sched_yield();
 }
 
 void Channel::log_line(void* context, LogScope scope, const char* line) {

@@ -46,7 +46,7 @@ class Channel final : private MovesCallDriven {
   /// As Port::introduce(). Connects to a process of this node ahead of its first message, where the provider is
   /// the caller's: ShmProvider::prepare().
   void introduce(PeerId peer, std::string_view card);
-  /// Waits, for kMostMeetingTime at most, until those connections are complete on both sides.
+  /// Waits, for 3 ms at most, until those connections are complete on both sides.
   void meet_node() noexcept;
   /// After a command that another thread may have given during a sleep: ends the sleep if something is left
   /// that no descriptor tells of.

@@ -93,8 +93,8 @@ inline std::size_t part_bytes(std::size_t max_slot_bytes, std::size_t header_byt
 }
 
 /// Copies `length` bytes of the payloads from `offset` on. Only payloads without a layout may overlap.
-/// Returns how many it has copied: fewer if the next ones are not here yet (FetchedLayout), which the caller
-/// asks for again, and not for those before them. REQUIRES: they are within both.
+/// Returns how many it has copied. These are fewer if the next ones are not here yet (FetchedLayout): the
+/// caller then goes on from there later. REQUIRES: they are within both.
 [[nodiscard]] std::size_t copy_range(const Payload& from, const Payload& to, std::size_t offset,
                                      std::size_t length) noexcept;
 

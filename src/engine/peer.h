@@ -65,7 +65,7 @@ struct Peer {
   ch3_offload_lane_t* lane = nullptr;       ///< Null: the provider has none, or there is no connection yet.
   ch3_offload_books_t own_books{};          ///< Without a lane.
   ch3_offload_books_t* books = &own_books;  ///< These, or those of the lane.
-  std::uint64_t messages_announced = 0;     ///< Of books->messages_sent: those that went without credit.
+  std::uint64_t messages_announced = 0;     ///< Of books->messages_sent: those for which an RTS has left.
   std::size_t buffered_sends = 0;           ///< Of `outgoing`: those that a copy has finished.
   std::array<Backlog, kTrafficClasses> backlogs;
   std::size_t queued = 0;  ///< In the queues of all backlogs.

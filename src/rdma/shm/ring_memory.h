@@ -25,8 +25,9 @@ namespace ch3_offload {
 /// grows to its full size at once.
 class LapTimer {
  public:
-  /// To be called at each end of the window. Returns true once in kLaps laps, if four of them took less than
-  /// a millisecond, or than one for each 64 KiB of the window: if 256 KiB and more pass in a millisecond.
+  /// To be called at each end of the window. Returns true once in kLaps laps, if four of them took, on the
+  /// average, less than a millisecond, or than one for each 64 KiB of the window: if 256 KiB and more pass
+  /// in a millisecond.
   bool is_fast(std::uint64_t now, std::size_t window_bytes) noexcept {
     if (++laps_ < kLaps) return false;
     laps_ = 0;
