@@ -221,6 +221,8 @@ nic_sources = \
 	src/nic/introduction_meetings.cc \
 	src/nic/introductions.cc \
 	src/nic/introductions.h \
+	src/nic/kernel_reach.cc \
+	src/nic/kernel_reach.h \
 	src/nic/memory_place.h \
 	src/nic/neighbour_memory.cc \
 	src/nic/neighbour_memory.h \
@@ -401,7 +403,7 @@ libch3offload_la_LIBADD = libportals_calls.la libcore.la -lm
 libch3offload_la_DEPENDENCIES = libportals_calls.la libcore.la $(top_srcdir)/src/libch3offload.map
 libch3offload_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link $(CC) $(CFLAGS) \
 	$(AM_LDFLAGS) $(libch3offload_la_LDFLAGS) $(LDFLAGS) -o $@
-libch3offload_la_LDFLAGS = -version-info 25:0:3 $(cxx_runtime_flags) -Wl,-z,relro -Wl,-z,now \
+libch3offload_la_LDFLAGS = -version-info 26:0:4 $(cxx_runtime_flags) -Wl,-z,relro -Wl,-z,now \
 	-Wl,--version-script=$(top_srcdir)/src/libch3offload.map
 
 # Build systems of programs for Portals look for the library under this name. libtool reads from the .la where

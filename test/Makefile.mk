@@ -597,6 +597,7 @@ nic_tests_sources = \
 	test/nic/fencing_test.cc \
 	test/nic/host_targets_test.cc \
 	test/nic/hostile_targets_test.cc \
+	test/nic/kernel_reach_test.cc \
 	test/nic/late_memory.h \
 	test/nic/ring_port_test.cc \
 	test/nic/runner_relay_test.cc \

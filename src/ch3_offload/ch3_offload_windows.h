@@ -115,7 +115,19 @@ int ch3_offload_window_can(uint8_t atomic, uint8_t type);
 /** The longest atomic, and the longest put or get that takes effect at once. Bytes. */
 size_t ch3_offload_window_atomic_bytes(ch3_offload_channel_t * channel);
 
-/** Exposes memory, of 0 bytes too. CH3_OFFLOAD_OK, or CH3_OFFLOAD_NO_MEMORY. REQUIRES: serves. */
+/** What an operation does with memory of this process. */
+typedef enum {
+    CH3_OFFLOAD_WINDOW_SOURCE = 0,
+    CH3_OFFLOAD_WINDOW_RESULT
+} ch3_offload_window_access_t;
+
+/** 1: the processor can read that memory of this process (CH3_OFFLOAD_WINDOW_SOURCE) or write to it. 0: it
+ *  cannot, since the memory is a device's or secret: an operation that names it ends the job. REQUIRES: serves. */
+int ch3_offload_window_reaches(ch3_offload_channel_t * channel, const void *address, size_t bytes,
+                               ch3_offload_window_access_t access);
+
+/** Exposes memory, of 0 bytes too. CH3_OFFLOAD_OK, CH3_OFFLOAD_NO_MEMORY, or another status: the processor
+ *  cannot reach that memory. REQUIRES: serves. */
 int ch3_offload_window_expose(ch3_offload_channel_t * channel, void *address, size_t bytes, uint16_t * window);
 
 /** Ends that. 0: an operation is in flight or somebody has the lock, and nothing was done: the caller makes

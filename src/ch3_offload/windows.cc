@@ -62,6 +62,7 @@ Windows::~Windows() {
 }
 
 Status Windows::expose(std::span<std::byte> memory, Id& id) noexcept {
+  if (!port_.reaches(memory.data(), memory.size(), TargetPort::Access::kAny)) return Status::kUnsupported;
   std::size_t free = 0;
   while (free < entries_.size() && entries_[free] != kNoTarget) ++free;
   if (free == kMostWindows) return Status::kNoMemory;

@@ -39,7 +39,8 @@ class Windows {
   TargetPort& port() const noexcept { return port_; }
   std::size_t atomic_bytes() const noexcept { return atomic_bytes_; }
 
-  /// kNoMemory: also if there are as many windows as there may be.
+  /// kNoMemory: also if there are as many windows as there may be. kUnsupported: the processor cannot reach the
+  /// memory.
   Status expose(std::span<std::byte> memory, Id& id) noexcept;
   /// kAgain: an operation is in flight, or somebody has the lock.
   Status withdraw(Id id) noexcept;

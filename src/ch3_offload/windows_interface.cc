@@ -49,6 +49,13 @@ size_t ch3_offload_window_atomic_bytes(ch3_offload_channel_t* channel) {
   return channel_of(channel).windows()->atomic_bytes();
 }
 
+int ch3_offload_window_reaches(ch3_offload_channel_t* channel, const void* address, size_t bytes,
+                               ch3_offload_window_access_t access) {
+  const TargetPort::Access wanted =
+      access == CH3_OFFLOAD_WINDOW_SOURCE ? TargetPort::Access::kSource : TargetPort::Access::kAny;
+  return channel_of(channel).windows()->port().reaches(address, bytes, wanted) ? 1 : 0;
+}
+
 int ch3_offload_window_expose(ch3_offload_channel_t* channel, void* address, size_t bytes, uint16_t* window) {
   return static_cast<int>(
       channel_of(channel).windows()->expose({static_cast<std::byte*>(address), bytes}, *window));

@@ -1,6 +1,11 @@
-/* For test/faults/run, with the process driver, as a user whom the kernel can refuse something: the ranks
- * make themselves undumpable (PR_SET_DUMPABLE), as libraries that handle keys do. The kernel then refuses
- * others copies from and to their memory.
+/* For test/faults/run: the kernel refuses others copies from and to the memory of ranks.
+ *
+ *   secret  in each driver: the memory of messages, of windows, and of what operations on windows read and
+ *           write is memfd_secret, which the kernel copies for nobody, as memory of a device. All bytes
+ *           arrive.
+ *
+ * With the process driver, as a user whom the kernel can refuse something: the ranks make themselves
+ * undumpable (PR_SET_DUMPABLE), as libraries that handle keys do.
  *
  *   late    in the middle of the job, first rank 1, then all: messages, and operations on windows of each
  *           kind, made before and after. All bytes arrive.
@@ -14,12 +19,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { kLongest = 200000, kCrowd = 130, kBlocks = 300, kCrowdBytes = 100000, kWindows = 4 };
+#ifndef SYS_memfd_secret
+#define SYS_memfd_secret 447
+#endif
+
+enum { kLongest = 200000, kBuffer = kLongest + 64, kCrowd = 130, kBlocks = 300, kCrowdBytes = 100000, kWindows = 4 };
 
 static int rank, size, next, previous;
 static const char *phase = "at the start";
@@ -132,14 +143,19 @@ static void free_windows(struct window *windows)
     free(windows[3].memory);
 }
 
+/* `sent` and `received` have room for some MPI_LONG beyond kLongest bytes. */
 static void use_window(const struct window *one, char *sent, char *received)
 {
-    long before[4], add[4] = { rank + 1, 2, 3, 4 }, fetched = -1;
+    long *const add = (long *) (sent + kLongest), *const before = (long *) (received + kLongest);
+    long *const fetched = before + 4, *const swapped = before + 5, *const compare = add + 4, *const swap = add + 5;
     const MPI_Aint longs = one->target + kLongest;
     const int lengths[] = { 4096, 100000, kLongest };
 
+    for (int i = 0; i < 4; i++)
+        add[i] = i == 0 ? rank + 1 : i + 1;
+    *fetched = *swapped = -1;
     MPI_Win_lock(MPI_LOCK_EXCLUSIVE, rank, 0, one->win);
-    memset(one->memory, 0, kLongest + sizeof before);
+    memset(one->memory, 0, kLongest + 4 * sizeof(long));
     MPI_Win_unlock(rank, one->win);
     MPI_Barrier(MPI_COMM_WORLD);
     for (int i = 0; i < 3; i++) {
@@ -157,21 +173,25 @@ static void use_window(const struct window *one, char *sent, char *received)
     MPI_Accumulate(add, 4, MPI_LONG, next, longs, 4, MPI_LONG, MPI_SUM, one->win);
     MPI_Get_accumulate(add, 4, MPI_LONG, before, 4, MPI_LONG, next, longs, 4, MPI_LONG, MPI_SUM, one->win);
     MPI_Win_flush(next, one->win);
-    MPI_Fetch_and_op(add, &fetched, MPI_LONG, next, longs, MPI_SUM, one->win);
+    MPI_Fetch_and_op(add, fetched, MPI_LONG, next, longs, MPI_SUM, one->win);
+    MPI_Win_flush(next, one->win);
+    *compare = 3 * add[0];
+    *swap = -add[0];
+    MPI_Compare_and_swap(swap, compare, swapped, MPI_LONG, next, longs, one->win);
     MPI_Win_unlock(next, one->win);
-    if (memcmp(before, add, sizeof add) != 0 || fetched != 2 * add[0])
-        stop(one->kind, fetched);
+    if (memcmp(before, add, 4 * sizeof(long)) != 0 || *fetched != 2 * add[0] || *swapped != 3 * add[0])
+        stop(one->kind, *fetched);
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, one->win);
-    memcpy(before, one->memory + kLongest, sizeof before);
-    if (!is_filled(one->memory, kLongest, previous + 2) || before[0] != 3 * (previous + 1) || before[3] != 8)
+    memcpy(before, one->memory + kLongest, 4 * sizeof(long));
+    if (!is_filled(one->memory, kLongest, previous + 2) || before[0] != -(previous + 1) || before[3] != 8)
         stop(one->kind, before[0]);
     MPI_Win_unlock(rank, one->win);
 }
 
 static const char *refuse_late(void)
 {
-    char *const sent = malloc(kLongest), *const received = malloc(kLongest);
+    char *const sent = malloc(kBuffer), *const received = malloc(kBuffer);
     struct window old[kWindows], made[kWindows];
 
     make_windows(old);
@@ -194,6 +214,45 @@ static const char *refuse_late(void)
     free_windows(old);
     free(sent);
     free(received);
+    return NULL;
+}
+
+/* ---- secret ---- */
+
+/* NULL: this kernel has none. */
+static char *secret_memory(size_t length)
+{
+    const int file = (int) syscall(SYS_memfd_secret, 0);
+    void *memory = MAP_FAILED;
+
+    if (file >= 0 && ftruncate(file, (off_t) length) == 0)
+        memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (file >= 0)
+        close(file);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static const char *use_secret(void)
+{
+    char *const sent = secret_memory(kBuffer), *const received = secret_memory(kBuffer);
+    char *const exposed = secret_memory(kBuffer);
+    int has_all = sent != NULL && received != NULL && exposed != NULL;
+    struct window made[kWindows];
+    struct window one = { "MPI_Win_create of secret memory of rank 1", MPI_WIN_NULL, NULL, 0 };
+
+    MPI_Allreduce(MPI_IN_PLACE, &has_all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    if (!has_all)
+        return "no memfd_secret here, or too little of it (RLIMIT_MEMLOCK)";
+    phase = "secret memory";
+    exchange_messages(sent, received);
+    make_windows(made);
+    for (int i = 0; i < kWindows; i++)
+        use_window(&made[i], sent, received);
+    free_windows(made);
+    one.memory = rank == 1 ? exposed : malloc(kBuffer);
+    MPI_Win_create(one.memory, kBuffer, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &one.win);
+    use_window(&one, sent, received);
+    MPI_Win_free(&one.win);
     return NULL;
 }
 
@@ -262,7 +321,8 @@ static const char *exchange_crowd(void)
 
 int main(int argc, char **argv)
 {
-    const int is_crowd = argc > 1 && strcmp(argv[1], "crowd") == 0;
+    const char *const what = argc > 1 ? argv[1] : "late";
+    const int is_crowd = strcmp(what, "crowd") == 0;
     const char *why;
 
     if (is_crowd)
@@ -272,7 +332,7 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     next = (rank + 1) % size;
     previous = (rank + size - 1) % size;
-    why = is_crowd ? exchange_crowd() : refuse_late();
+    why = is_crowd ? exchange_crowd() : strcmp(what, "secret") == 0 ? use_secret() : refuse_late();
     if (rank == 0)
         printf(why == NULL ? "well\n" : "skipped: %s\n", why);
     fflush(stdout);

@@ -12,24 +12,26 @@
  * MPI_REPLACE is a put, or a swap where what was there is wanted. MPI_NO_OP is an atomic operation that
  * changes nothing, since a get has no order with accumulates.
  *
- * Memory of this process that is not contiguous is staged: the source is packed before, the result unpacked
- * at the end. So the gaps that elements of pair types (MPI_MINLOC, MPI_MAXLOC) may have are not touched
- * here.
+ * Memory of this process that is not contiguous, or that the processor cannot reach (a device's, memfd_secret),
+ * is staged: the source is packed before, the result unpacked at the end. So the gaps that elements of pair
+ * types (MPI_MINLOC, MPI_MAXLOC) may have are not touched here.
  */
 
 #include "ch3_window_ops.h"
 
 /* ---- this process's memory ---- */
 
-/* The address of its first byte, if it is contiguous; else NULL. */
-static char *contiguous(const MPIDI_CH3I_Buffer_t * buffer)
+/* The address of its first byte, if it needs no staging; else NULL. */
+static char *in_place(const MPIDI_CH3I_Buffer_t * buffer, ch3_offload_window_access_t access)
 {
     int is_contiguous;
     MPI_Aint size, true_lb;
     MPIR_Datatype *pointer;
+    char *first;
 
     MPIDI_Datatype_get_info(buffer->count, buffer->type, is_contiguous, size, pointer, true_lb);
-    return is_contiguous ? (char *) buffer->address + true_lb : NULL;
+    first = (char *) buffer->address + true_lb;
+    return is_contiguous && ch3_offload_window_reaches(MPIDI_CH3I_channel, first, size, access) ? first : NULL;
 }
 
 static int unstage(MPIDI_CH3I_Window_op * op, int is_ok)
@@ -222,20 +224,15 @@ static int move(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffer_t * 
     size_t length;
     const char *from = NULL;
     char *to = NULL;
-    char *in_place = contiguous(here);
 
     bytes = MPIDI_CH3I_Size_of(here->count, here->type);
     op = MPIDI_CH3I_Window_op_make(win, rank, request);
     if (op == NULL)
         return MPIDI_CH3I_No_memory();
-    if (source != NULL && in_place == NULL)
+    if (source != NULL && (from = in_place(source, CH3_OFFLOAD_WINDOW_SOURCE)) == NULL)
         mpi_errno = stage_source(op, source, bytes, MPI_BYTE, bytes, &from);
-    else if (source != NULL)
-        from = in_place;
-    else if (in_place == NULL)
+    if (result != NULL && (to = in_place(result, CH3_OFFLOAD_WINDOW_RESULT)) == NULL)
         mpi_errno = stage_result(op, result, bytes, MPI_BYTE, bytes, &to);
-    else
-        to = in_place;
     parts_begin(&parts, op, &action, from, to);
     runs_begin(&runs, win, rank, displacement, count, type);
     while (mpi_errno == MPI_SUCCESS && bytes > 0 && MPIDI_CH3I_Next_run(&runs, &offset, &length)) {
@@ -453,9 +450,9 @@ static int accumulate(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffe
     }
     if (!action.uses_source)
         from = zeros;
-    else if ((from = contiguous(source)) == NULL)
+    else if ((from = in_place(source, CH3_OFFLOAD_WINDOW_SOURCE)) == NULL)
         mpi_errno = stage_source(operation, source, elements, basic, bytes, &from);
-    if (mpi_errno == MPI_SUCCESS && result != NULL && (to = contiguous(result)) == NULL)
+    if (mpi_errno == MPI_SUCCESS && result != NULL && (to = in_place(result, CH3_OFFLOAD_WINDOW_RESULT)) == NULL)
         mpi_errno = stage_result(operation, result, elements, basic, bytes, &to);
     runs_begin(&runs, win, rank, displacement, elements == 0 ? 0 : count, type);
     parts_begin(&parts, operation, &action, from, to);
@@ -569,6 +566,8 @@ int MPIDI_CH3I_Window_compare_and_swap(const void *origin, const void *compare, 
 {
     int mpi_errno = MPI_SUCCESS;
     const size_t bytes = MPIR_Datatype_get_basic_size(type);
+    const MPIDI_CH3I_Buffer_t there = { result, 1, type };
+    char *to;
     const action_t action = {
         .kind = CH3_OFFLOAD_WINDOW_COMPARE_SWAP,.type = MPIDI_CH3I_Integer_type(bytes,
                                                                                 FALSE),.uses_source = TRUE,
@@ -595,10 +594,13 @@ int MPIDI_CH3I_Window_compare_and_swap(const void *origin, const void *compare, 
         mpi_errno = MPIDI_CH3I_No_memory();
         goto fn_fail;
     }
-    parts_begin(&parts, operation, &action, origin, result);
+    if ((to = in_place(&there, CH3_OFFLOAD_WINDOW_RESULT)) == NULL)
+        mpi_errno = stage_result(operation, &there, 1, type, bytes, &to);
+    parts_begin(&parts, operation, &action, origin, to);
     parts.compare = compare;
-    mpi_errno = begin_part(&parts, (uint64_t) win->basic_info_table[rank].disp_unit * displacement, bytes,
-                           0, 0);
+    if (mpi_errno == MPI_SUCCESS)
+        mpi_errno = begin_part(&parts, (uint64_t) win->basic_info_table[rank].disp_unit * displacement, bytes,
+                               0, 0);
     MPIDI_CH3I_Window_part_over(operation, mpi_errno == MPI_SUCCESS ? CH3_OFFLOAD_OK : CH3_OFFLOAD_FAILED);
     MPIR_ERR_CHECK(mpi_errno);
     mpi_errno = MPIDI_CH3I_Window_settle_own(win, rank);
