@@ -121,10 +121,11 @@ typedef enum {
     CH3_OFFLOAD_WINDOW_RESULT
 } ch3_offload_window_access_t;
 
-/** 1: the processor can read that memory of this process (CH3_OFFLOAD_WINDOW_SOURCE) or write to it. 0: it
- *  cannot, since the memory is a device's or secret: an operation that names it ends the job. REQUIRES: serves. */
-int ch3_offload_window_reaches(ch3_offload_channel_t * channel, const void *address, size_t bytes,
-                               ch3_offload_window_access_t access);
+/** 1: an operation should name a copy in memory of ch3_offload_alloc_memory() instead of that memory of this process,
+ *  since this is faster, or since the processor cannot reach that memory: a device's, or secret memory. An operation
+ *  that names such memory ends the job. REQUIRES: serves. */
+int ch3_offload_window_stages(ch3_offload_channel_t * channel, const void *address, size_t bytes,
+                              ch3_offload_window_access_t access);
 
 /** Exposes memory, of 0 bytes too. CH3_OFFLOAD_OK, CH3_OFFLOAD_NO_MEMORY, or another status: the processor
  *  cannot reach that memory. REQUIRES: serves. */

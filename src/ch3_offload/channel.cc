@@ -315,7 +315,7 @@ Result<std::unique_ptr<Windows>> Channel::make_windows() {
   if (!port.ok()) return port.error();
   const std::size_t most =
       process_driver_ != nullptr ? atomic_bytes(process_driver_->slot_bytes()) : atomic_bytes(providers_);
-  Result<std::unique_ptr<Windows>> made = Windows::create(*port.value(), most);
+  Result<std::unique_ptr<Windows>> made = Windows::create(*port.value(), most, port_->arena());
   if (!made.ok()) detach_targets();
   return made;
 }

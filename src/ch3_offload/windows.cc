@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "nic/kernel_reach.h"
 #include "nic/waiter.h"
 
 namespace ch3_offload {
@@ -33,22 +34,24 @@ TargetInterfaceConfig interface_config() noexcept {
 
 }  // namespace
 
-Windows::Windows(TargetPort& port, std::size_t atomic_bytes, TargetBoardMemory board,
+Windows::Windows(TargetPort& port, std::size_t atomic_bytes, SharedArena* mapped, TargetBoardMemory board,
                  std::unique_ptr<TargetEventMemory> events) noexcept
     : port_(port),
       atomic_bytes_(atomic_bytes),
+      mapped_(mapped),
       board_(std::move(board)),
       events_(std::move(events)),
       reader_(events_->ring) {}
 
-Result<std::unique_ptr<Windows>> Windows::create(TargetPort& port, std::size_t atomic_bytes) {
+Result<std::unique_ptr<Windows>> Windows::create(TargetPort& port, std::size_t atomic_bytes,
+                                                 SharedArena* mapped) {
   const Error no_memory{Status::kNoMemory, 0, "no memory for the windows of this process"};
   TargetBoardMemory board = make_board(port.told_memory());
   std::unique_ptr<TargetEventMemory> events =
       TargetEventMemory::make(port.told_memory(), kMostUnderWay * kEventsOfOperation, /*tables=*/0);
   if (board == nullptr || events == nullptr) return no_memory;
-  std::unique_ptr<Windows> windows(new (std::nothrow)
-                                       Windows(port, atomic_bytes, std::move(board), std::move(events)));
+  std::unique_ptr<Windows> windows(new (std::nothrow) Windows(port, atomic_bytes, mapped, std::move(board),
+                                                              std::move(events)));
   if (windows == nullptr || port.open(kWindowInterface, interface_config(), *windows->board_) != Status::kOk)
     return no_memory;
   windows->queue_ = port.make_queue(kWindowInterface, windows->events_->ring);
@@ -62,7 +65,7 @@ Windows::~Windows() {
 }
 
 Status Windows::expose(std::span<std::byte> memory, Id& id) noexcept {
-  if (!port_.reaches(memory.data(), memory.size(), TargetPort::Access::kAny)) return Status::kUnsupported;
+  if (mapped_ != nullptr && !is_in_kernel_reach(memory.data(), memory.size())) return Status::kUnsupported;
   std::size_t free = 0;
   while (free < entries_.size() && entries_[free] != kNoTarget) ++free;
   if (free == kMostWindows) return Status::kNoMemory;
@@ -91,6 +94,14 @@ Status Windows::withdraw(Id id) noexcept {
     return Status::kAgain;
   entries_[id] = kNoTarget;
   return port_.free_table(kWindowInterface, id);
+}
+
+bool Windows::should_stage(const void* address, std::size_t length_bytes, Access access) const noexcept {
+  if (mapped_ == nullptr || length_bytes == 0) return false;
+  // The bytes of such a source go into the command.
+  if (access == Access::kSource && length_bytes <= kMostVolatileBytes) return false;
+  if (mapped_->contains(static_cast<const std::byte*>(address), length_bytes)) return false;
+  return length_bytes <= kMostStagedBytes || !is_in_kernel_reach(address, length_bytes);
 }
 
 Status Windows::begin(std::uint32_t rank, Id id, TargetRequest& request) noexcept {

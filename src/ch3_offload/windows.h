@@ -16,6 +16,7 @@
 
 #include "engine/target_request.h"
 #include "engine/targets/target_event_ring.h"
+#include "nic/shared_arena.h"
 #include "nic/target_port.h"
 
 namespace ch3_offload {
@@ -30,8 +31,20 @@ class Windows {
   /// Operations that may be under way at once.
   static constexpr std::size_t kMostUnderWay = 1024;
 
-  /// `port` outlives the object. `atomic_bytes`: the longest operation that is carried out at once. kNoMemory.
-  static Result<std::unique_ptr<Windows>> create(TargetPort& port, std::size_t atomic_bytes);
+  /// What an operation does with memory of this process.
+  enum class Access : std::uint8_t {
+    kSource,  ///< It reads the memory.
+    kResult,  ///< It writes there.
+  };
+  /// What is no longer than this is staged if the processor has not mapped it: this process copies it faster
+  /// than the kernel does for the processor.
+  static constexpr std::size_t kMostStagedBytes = std::size_t{16} << 10;
+
+  /// `port` outlives the object. `atomic_bytes`: the longest operation that is carried out at once. `mapped`,
+  /// which outlives the object, too: the processor reaches its memory as its own, and other memory with the
+  /// help of the kernel; null: it reaches all memory as its own. kNoMemory.
+  static Result<std::unique_ptr<Windows>> create(TargetPort& port, std::size_t atomic_bytes,
+                                                 SharedArena* mapped = nullptr);
   ~Windows();
   Windows(const Windows&) = delete;
   Windows& operator=(const Windows&) = delete;
@@ -45,6 +58,9 @@ class Windows {
   /// kAgain: an operation is in flight, or somebody has the lock.
   Status withdraw(Id id) noexcept;
 
+  /// Whether an operation should name a copy in mapped memory instead of that memory: since this is faster, or
+  /// since the processor cannot reach it, which would end this process.
+  bool should_stage(const void* address, std::size_t length_bytes, Access access) const noexcept;
   /// Begins an operation on window `id` of a process; operation, atomic, memory, offset and cookie of `request`
   /// are set. kAgain: as many are under way as may be. Else as TargetPort::request().
   Status begin(std::uint32_t rank, Id id, TargetRequest& request) noexcept;
@@ -53,11 +69,12 @@ class Windows {
   bool has_news() const noexcept { return !reader_.empty(); }
 
  private:
-  Windows(TargetPort& port, std::size_t atomic_bytes, TargetBoardMemory board,
+  Windows(TargetPort& port, std::size_t atomic_bytes, SharedArena* mapped, TargetBoardMemory board,
           std::unique_ptr<TargetEventMemory> events) noexcept;
 
   TargetPort& port_;
   const std::size_t atomic_bytes_;
+  SharedArena* const mapped_;
   const TargetBoardMemory board_;
   const std::unique_ptr<TargetEventMemory> events_;
   TargetEventReader reader_;

@@ -29,6 +29,9 @@ static_assert(static_cast<int>(AtomicType::kInt8) == CH3_OFFLOAD_INT8 &&
               static_cast<int>(AtomicType::kDoubleInt) == CH3_OFFLOAD_DOUBLE_INT &&
               static_cast<int>(AtomicType::kEnd) == CH3_OFFLOAD_NO_TYPE);
 
+static_assert(static_cast<int>(Windows::Access::kSource) == CH3_OFFLOAD_WINDOW_SOURCE &&
+              static_cast<int>(Windows::Access::kResult) == CH3_OFFLOAD_WINDOW_RESULT);
+
 Payload memory_at(const void* address, std::size_t length_bytes) noexcept {
   return {static_cast<std::byte*>(const_cast<void*>(address)), length_bytes, nullptr};
 }
@@ -49,11 +52,9 @@ size_t ch3_offload_window_atomic_bytes(ch3_offload_channel_t* channel) {
   return channel_of(channel).windows()->atomic_bytes();
 }
 
-int ch3_offload_window_reaches(ch3_offload_channel_t* channel, const void* address, size_t bytes,
-                               ch3_offload_window_access_t access) {
-  const TargetPort::Access wanted =
-      access == CH3_OFFLOAD_WINDOW_SOURCE ? TargetPort::Access::kSource : TargetPort::Access::kAny;
-  return channel_of(channel).windows()->port().reaches(address, bytes, wanted) ? 1 : 0;
+int ch3_offload_window_stages(ch3_offload_channel_t* channel, const void* address, size_t bytes,
+                              ch3_offload_window_access_t access) {
+  return channel_of(channel).windows()->should_stage(address, bytes, Windows::Access{access}) ? 1 : 0;
 }
 
 int ch3_offload_window_expose(ch3_offload_channel_t* channel, void* address, size_t bytes, uint16_t* window) {

@@ -14,7 +14,6 @@
 #include <memory>
 #include <span>
 
-#include "nic/kernel_reach.h"
 #include "nic/ring_targets.h"
 #include "nic/shared_arena.h"
 
@@ -60,12 +59,6 @@ class ProcessTargets final : public RingTargets {
   ~ProcessTargets() override { told_->detach(); }
 
   std::shared_ptr<ToldMemory> told_memory() noexcept override { return told_; }
-
-  /// The bytes of a short source go into the command. The kernel copies all others.
-  bool reaches(const void* address, std::size_t length_bytes, Access access) const noexcept override {
-    return (access == Access::kSource && length_bytes <= kMostVolatileBytes) ||
-           is_in_kernel_reach(address, length_bytes);
-  }
 
   std::size_t progress() noexcept override {
     const std::size_t happened = RingTargets::progress();

@@ -46,17 +46,6 @@ class TargetPort {
   /// Makes the memory of boards and of rings of events. Constant.
   virtual std::shared_ptr<ToldMemory> told_memory() noexcept { return told_heap(); }
 
-  /// What an entry or a request does with memory of this process.
-  enum class Access : std::uint8_t {
-    kSource,  ///< It reads the memory, as the source of a request.
-    kAny,     ///< It is an entry's, or a request writes to it.
-  };
-  /// Whether the processor can do that. If not, an entry or a request that names the memory breaks the client.
-  /// Threads: any.
-  virtual bool reaches(const void* /*address*/, std::size_t /*length_bytes*/, Access) const noexcept {
-    return true;
-  }
-
   // Questions.
 
   /// Opens interface `number`, below kTargetInterfaces. `board` is the client's, of told_memory(), and stays

@@ -3,6 +3,7 @@
 #include "ch3_offload/windows.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
@@ -12,6 +13,7 @@
 #include "nic/host_driver.h"
 #include "nic/host_targets.h"
 #include "nic/rank_book.h"
+#include "nic/shared_arena.h"
 #include "rdma/fake_provider.h"
 
 namespace ch3_offload {
@@ -126,6 +128,43 @@ class WindowsTest : public testing::Test {
 
 std::vector<std::byte> bytes_of(std::size_t count, int value) {
   return std::vector<std::byte>(count, static_cast<std::byte>(value));
+}
+
+/// A processor that maps what the client shares.
+struct MappingProcessor final : SharesMemory {
+  bool share(const std::byte*, std::size_t, const FileDescriptor&) noexcept override { return true; }
+  void unshare(const std::byte*) noexcept override {}
+};
+
+TEST_F(WindowsTest, WhatTheProcessorHasNotMappedIsStagedIfItIsShortOrOutOfTheKernelsReach) {
+  constexpr std::size_t kLong = Windows::kMostStagedBytes + 1;
+  using Access = Windows::Access;
+  MappingProcessor processor;
+  SharedArena mapped(processor);
+  ranks[0].windows.reset();
+  auto made = Windows::create(*ranks[0].targets, kAtomicBytes, &mapped);
+  ASSERT_TRUE(made.ok());
+  const Windows& windows = *made.value();
+  std::vector<std::byte> memory(kLong);
+  EXPECT_FALSE(windows.should_stage(memory.data(), 0, Access::kResult));
+  EXPECT_TRUE(windows.should_stage(memory.data(), 1, Access::kResult));
+  EXPECT_TRUE(windows.should_stage(memory.data(), kLong - 1, Access::kResult));
+  EXPECT_FALSE(windows.should_stage(memory.data(), kLong, Access::kResult));
+  EXPECT_FALSE(windows.should_stage(memory.data(), kMostVolatileBytes, Access::kSource));
+  EXPECT_TRUE(windows.should_stage(memory.data(), kMostVolatileBytes + 1, Access::kSource));
+  EXPECT_FALSE(windows.should_stage(memory.data(), kLong, Access::kSource));
+  std::byte* const block = mapped.allocate(kLong);
+  EXPECT_FALSE(windows.should_stage(block, 8, Access::kResult));
+  EXPECT_FALSE(windows.should_stage(block, kLong, Access::kSource));
+
+  void* const no_access = ::mmap(nullptr, kLong, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(no_access, MAP_FAILED);
+  const Mapping unreachable(static_cast<std::byte*>(no_access), kLong);
+  EXPECT_TRUE(windows.should_stage(unreachable.address(), kLong, Access::kSource));
+  EXPECT_TRUE(windows.should_stage(unreachable.address(), kLong, Access::kResult));
+  Windows::Id id = 0;
+  EXPECT_EQ(made.value()->expose({unreachable.address(), kLong}, id), Status::kUnsupported);
+  EXPECT_EQ(made.value()->expose(memory, id), Status::kOk);
 }
 
 TEST_F(WindowsTest, PutsAndGetsOfAllLengthsArrive) {

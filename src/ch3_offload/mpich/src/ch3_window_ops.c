@@ -12,9 +12,9 @@
  * MPI_REPLACE is a put, or a swap where what was there is wanted. MPI_NO_OP is an atomic operation that
  * changes nothing, since a get has no order with accumulates.
  *
- * Memory of this process that is not contiguous, or that the processor cannot reach (a device's, memfd_secret),
- * is staged: the source is packed before, the result unpacked at the end. So the gaps that elements of pair
- * types (MPI_MINLOC, MPI_MAXLOC) may have are not touched here.
+ * Memory of this process that is not contiguous, or that the library would rather have in memory of its own, is
+ * staged: the source is packed before, the result unpacked at the end. So the gaps that elements of pair types
+ * (MPI_MINLOC, MPI_MAXLOC) may have are not touched here.
  */
 
 #include "ch3_window_ops.h"
@@ -31,7 +31,7 @@ static char *in_place(const MPIDI_CH3I_Buffer_t * buffer, ch3_offload_window_acc
 
     MPIDI_Datatype_get_info(buffer->count, buffer->type, is_contiguous, size, pointer, true_lb);
     first = (char *) buffer->address + true_lb;
-    return is_contiguous && ch3_offload_window_reaches(MPIDI_CH3I_channel, first, size, access) ? first : NULL;
+    return is_contiguous && !ch3_offload_window_stages(MPIDI_CH3I_channel, first, size, access) ? first : NULL;
 }
 
 static int unstage(MPIDI_CH3I_Window_op * op, int is_ok)
@@ -50,7 +50,7 @@ static int unstage(MPIDI_CH3I_Window_op * op, int is_ok)
 static int stage_source(MPIDI_CH3I_Window_op * op, const MPIDI_CH3I_Buffer_t * source, MPI_Aint count,
                         MPI_Datatype type, size_t bytes, const char **address)
 {
-    op->source = MPL_malloc(bytes, MPL_MEM_RMA);
+    op->source = MPIDI_CH3I_Alloc_mem(bytes, NULL);
     if (op->source == NULL)
         return MPIDI_CH3I_No_memory();
     *address = op->source;
@@ -61,7 +61,7 @@ static int stage_source(MPIDI_CH3I_Window_op * op, const MPIDI_CH3I_Buffer_t * s
 static int stage_result(MPIDI_CH3I_Window_op * op, const MPIDI_CH3I_Buffer_t * result, MPI_Aint count,
                         MPI_Datatype type, size_t bytes, char **address)
 {
-    op->result = MPL_malloc(bytes, MPL_MEM_RMA);
+    op->result = MPIDI_CH3I_Alloc_mem(bytes, NULL);
     if (op->result == NULL)
         return MPIDI_CH3I_No_memory();
     op->staged_count = count;

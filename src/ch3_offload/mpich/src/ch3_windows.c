@@ -132,8 +132,10 @@ void MPIDI_CH3I_Window_part_over(MPIDI_CH3I_Window_op * op, int status)
         if (mpi_errno == MPI_SUCCESS)
             mpi_errno = error;
     }
-    MPL_free(op->source);
-    MPL_free(op->result);
+    if (op->source != NULL)
+        MPIDI_CH3I_Free_mem(op->source);
+    if (op->result != NULL)
+        MPIDI_CH3I_Free_mem(op->result);
     win->ch.under_way--;
     win->ch.targets[op->rank].under_way--;
     if (op->request != NULL) {
