@@ -54,7 +54,7 @@ size_t ch3_offload_window_atomic_bytes(ch3_offload_channel_t* channel) {
 
 int ch3_offload_window_stages(ch3_offload_channel_t* channel, const void* address, size_t bytes,
                               ch3_offload_window_access_t access) {
-  return channel_of(channel).windows()->should_stage(address, bytes, Windows::Access{access}) ? 1 : 0;
+  return channel_of(channel).windows()->should_stage(address, bytes, static_cast<Windows::Access>(access)) ? 1 : 0;
 }
 
 int ch3_offload_window_expose(ch3_offload_channel_t* channel, void* address, size_t bytes, uint16_t* window) {
