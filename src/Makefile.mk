@@ -383,6 +383,7 @@ dist_man_MANS += docs/man/ch3_offload_am.7 docs/man/portals4.7
 include_HEADERS = \
 	src/active_messages/ch3_offload_am.h \
 	src/ch3_offload/ch3_offload.h \
+	src/ch3_offload/ch3_offload_settings.def \
 	src/ch3_offload/ch3_offload_windows.h \
 	src/engine/ch3_offload_events.h \
 	src/portals/portals4.h \
@@ -403,7 +404,7 @@ libch3offload_la_LIBADD = libportals_calls.la libcore.la -lm
 libch3offload_la_DEPENDENCIES = libportals_calls.la libcore.la $(top_srcdir)/src/libch3offload.map
 libch3offload_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link $(CC) $(CFLAGS) \
 	$(AM_LDFLAGS) $(libch3offload_la_LDFLAGS) $(LDFLAGS) -o $@
-libch3offload_la_LDFLAGS = -version-info 26:0:4 $(cxx_runtime_flags) -Wl,-z,relro -Wl,-z,now \
+libch3offload_la_LDFLAGS = -version-info 27:0:0 $(cxx_runtime_flags) -Wl,-z,relro -Wl,-z,now \
 	-Wl,--version-script=$(top_srcdir)/src/libch3offload.map
 
 # Build systems of programs for Portals look for the library under this name. libtool reads from the .la where

@@ -69,9 +69,11 @@ dist_man_MANS += docs/man/ch3-offload-info.1 docs/man/ch3-offload-trace.1
 endif
 
 # The glue, where an installed ch3-offload-graft looks for it. Its list of files is the channel's own Makefile.mk.
+# What the graft makes control variables of lies beside it, as in the sources.
 # And the pages and examples, which the man pages name. In the tree, the pages are in two folders; installed, in one.
 glue_source = $(top_srcdir)/src/ch3_offload/mpich
 installed_glue = $(DESTDIR)$(pkgdatadir)/glue
+dist_pkgdata_DATA += src/ch3_offload/ch3_offload_settings.awk src/ch3_offload/ch3_offload_settings.def
 
 install-data-local:
 	@files=`CH3_OFFLOAD_GLUE='$(glue_source)' '$(top_srcdir)/tools/ch3-offload-graft' --list` || exit 1; \

@@ -64,9 +64,9 @@ Choice choose_setup_address(const Environment& environment, const NodeFacts& fac
   if (!interface.empty()) why = fmt::format("MPIR_CVAR_CH3_OFFLOAD_INTERFACE is {}", interface);
   const ch3_offload_config_t& config = environment.config;
   std::string where = "set up over TCP at " + facts.verbs_host;
-  if (config.first_port != 0) {
-    where += fmt::format(", ports {} to {}", config.first_port, config.last_port);
-    why += fmt::format("; MPIR_CVAR_CH3_PORT_RANGE is {}:{}", config.first_port, config.last_port);
+  if (config.port_range.low != 0) {
+    where += fmt::format(", ports {} to {}", config.port_range.low, config.port_range.high);
+    why += fmt::format("; MPIR_CVAR_CH3_PORT_RANGE is {}:{}", config.port_range.low, config.port_range.high);
   }
   return {"connections", where, why};
 }

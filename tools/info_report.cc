@@ -151,7 +151,8 @@ std::string render_text(const Environment& environment, const NodeFacts* facts) 
       PACKAGE_VERSION, CH3_OFFLOAD_ABI_VERSION, wire::kWireVersion, Hello::kVersion);
   TextTable settings({"variable", "value", "default", ""});
   for (const SettingState& state : environment.settings)
-    settings.add({state.setting->variable, shown(state.value), shown(state.standard), state_of(state)});
+    settings.add(
+        {state.setting->variable, shown(state.value), shown(state.setting->standard), state_of(state)});
   text += settings.render(2);
   for (const Stranger& stranger : environment.strangers)
     text += fmt::format("  warning: {}\n", stranger.text());
@@ -183,7 +184,7 @@ int write_json(const Environment& environment, const NodeFacts* facts, std::FILE
     json.begin_object();
     json.field("variable", state.setting->variable);
     json.field("value", state.value);
-    json.field("default", state.standard);
+    json.field("default", state.setting->standard);
     json.field("unit", state.setting->unit);
     json.field("takes", state.setting->takes);
     json.field("source", state.source);

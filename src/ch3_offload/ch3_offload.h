@@ -31,7 +31,7 @@ extern "C" {
 #endif
 
 /** Changes when a binary built against an older header would break. */
-#define CH3_OFFLOAD_ABI_VERSION 15
+#define CH3_OFFLOAD_ABI_VERSION 16
 
 typedef struct ch3_offload_channel ch3_offload_channel_t;
 
@@ -108,43 +108,28 @@ typedef struct {
     ch3_offload_match_t ignore;
 } ch3_offload_pattern_t;
 
-/** Settings. Fill with ch3_offload_config_default() first. Names of the control variables in comments. */
+/** The types of settings. */
+typedef int64_t ch3_offload_number_t;
+typedef const char *ch3_offload_text_t; /**< "" where nothing is chosen */
+typedef struct {
+    int64_t low, high;
+} ch3_offload_range_t;
+
+/** A process, its job, and its settings: ch3_offload_settings.def says which, and what each takes. Fill with
+ *  ch3_offload_config_default() first. */
 typedef struct {
     size_t size_bytes;          /**< sizeof this struct */
     uint32_t rank;              /**< 0 .. job_size - 1 */
     uint32_t job_size;
-    uint64_t always_ignored_bits;       /**< match bits that never take part in matching */
-    uint64_t channel_bits;      /**< match bits that name a channel; see ch3_offload_classify() */
-    unsigned char secret[16];   /**< the same in every process of the job, unknown outside */
-    int64_t eager_limit_bytes;  /**< MPIR_CVAR_CH3_OFFLOAD_EAGER_LIMIT */
-    int64_t unexpected_budget_bytes;    /**< MPIR_CVAR_CH3_OFFLOAD_UNEXPECTED_BUDGET */
-    int64_t send_buffer_bytes;  /**< MPIR_CVAR_CH3_OFFLOAD_SEND_BUFFER */
-    int64_t shm_ring_bytes;     /**< MPIR_CVAR_CH3_OFFLOAD_SHM_RING_SIZE */
-    int64_t shm_memory_bytes;   /**< MPIR_CVAR_CH3_OFFLOAD_SHM_MEMORY: of the node's rings; 0 by the machine */
-    const char *shm_bulk;       /**< MPIR_CVAR_CH3_OFFLOAD_SHM_BULK: auto, stream, cma */
-    const char *fabric;         /**< MPIR_CVAR_CH3_OFFLOAD_FABRIC: auto, shm, verbs */
-    const char *verbs_device;   /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE: DEVICE[:PORT[:GID_INDEX]], "" the best */
-    int64_t verbs_rails;        /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_RAILS: most RDMA ports that are used at once */
-    int64_t verbs_pool_bytes;   /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_POOL: most memory for receive slots */
-    int64_t verbs_queue_pairs;  /**< MPIR_CVAR_CH3_OFFLOAD_VERBS_QUEUE_PAIRS: most that live at once */
-    const char *pin_cache;      /**< MPIR_CVAR_CH3_OFFLOAD_PIN_CACHE: on, off, on-demand */
-    int64_t pin_bytes;          /**< MPIR_CVAR_CH3_OFFLOAD_PIN_BYTES: most memory that stays registered; 0 by the machine */
-    int64_t pin_regions;        /**< MPIR_CVAR_CH3_OFFLOAD_PIN_REGIONS: the same in regions; 0 by the device */
-    const char *network_interface;      /**< MPIR_CVAR_CH3_OFFLOAD_INTERFACE: patterns; "" the RDMA port's */
-    int64_t first_port;         /**< MPIR_CVAR_CH3_PORT_RANGE: TCP ports to listen at; 0: any */
-    int64_t last_port;          /**< the last one of that range */
-    int64_t peer_timeout_s;     /**< MPIR_CVAR_CH3_OFFLOAD_PEER_TIMEOUT: out of reach for so long is dead */
-    int64_t spin_us;            /**< MPIR_CVAR_CH3_OFFLOAD_SPIN: longest spin before sleeping; -1 adapts */
-    const char *trace;          /**< MPIR_CVAR_CH3_OFFLOAD_TRACE: file name prefix, "" off */
-    int64_t trace_events;       /**< MPIR_CVAR_CH3_OFFLOAD_TRACE_EVENTS: events kept per process */
     uint32_t local_size;        /**< processes of the job on this node; 0: unknown. Decides how to wait. */
     uint32_t local_rank;        /**< number among those; 0: this process says what holds for the node. Rank 0
                                  *   says what holds for the job */
-    const char *nic;            /**< MPIR_CVAR_CH3_OFFLOAD_NIC: host, thread, process, auto */
-    const char *nicd;           /**< MPIR_CVAR_CH3_OFFLOAD_NICD: the program of NIC=process; "" the installed one */
-    const char *nic_cores;      /**< MPIR_CVAR_CH3_OFFLOAD_NIC_CORES: processors of the threads, by local rank;
-                                 *   "" the best */
-    const char *traffic_class;  /**< MPIR_CVAR_CH3_OFFLOAD_CLASS: latency, default, bulk */
+    uint64_t always_ignored_bits;       /**< match bits that never take part in matching */
+    uint64_t channel_bits;      /**< match bits that name a channel; see ch3_offload_classify() */
+    unsigned char secret[16];   /**< the same in every process of the job, unknown outside */
+#define CH3_OFFLOAD_SETTING(variable, type, field, ...) ch3_offload_##type##_t field;
+#include "ch3_offload_settings.def"
+#undef CH3_OFFLOAD_SETTING
 } ch3_offload_config_t;
 
 void ch3_offload_config_default(ch3_offload_config_t * config);

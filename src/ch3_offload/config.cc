@@ -7,44 +7,14 @@
 #include "ch3_offload/environment.h"
 #include "ch3_offload/settings.h"
 
-namespace {
-
-constexpr int64_t kKiB = 1024;
-constexpr int64_t kMiB = 1024 * kKiB;
-
-}  // namespace
-
 extern "C" {
 
 void ch3_offload_config_default(ch3_offload_config_t* config) {
   *config = {};
   config->size_bytes = sizeof *config;
   config->job_size = 1;
-  config->eager_limit_bytes = 64 * kKiB;
-  config->unexpected_budget_bytes = 64 * kMiB;
-  config->send_buffer_bytes = 64 * kMiB;
-  config->shm_ring_bytes = 2 * kMiB;
-  config->shm_memory_bytes = 0;
-  config->shm_bulk = "auto";
-  config->fabric = "auto";
-  config->nic = "host";
-  config->nic_cores = "";
-  config->nicd = "";
-  config->traffic_class = "default";
-  config->verbs_device = "";
-  config->verbs_rails = 2;
-  config->verbs_pool_bytes = 16 * kMiB;
-  config->verbs_queue_pairs = 256;
-  config->pin_cache = "on";
-  config->pin_bytes = 0;
-  config->pin_regions = 0;
-  config->network_interface = "";
-  config->first_port = 0;
-  config->last_port = 0;
-  config->peer_timeout_s = 10;
-  config->spin_us = -1;
-  config->trace = "";
-  config->trace_events = 65536;
+  for (const ch3_offload::Setting& setting : ch3_offload::settings())
+    ch3_offload::set_from_text(setting, "", *config);
 }
 
 int ch3_offload_config_check(const ch3_offload_config_t* config, char* message, size_t capacity_bytes) {

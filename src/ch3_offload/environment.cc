@@ -82,7 +82,7 @@ std::optional<Stranger> as_stranger(std::string_view name) {
 }  // namespace
 
 SettingState read_setting(const Setting& setting, ch3_offload_config_t& config) {
-  SettingState state{&setting, to_string(setting, config), to_string(setting, config), {}, {}};
+  SettingState state{&setting, to_string(setting, config), {}, {}};
   const char* text = nullptr;
   const auto look_for = [&](std::string_view name_after_prefix) {
     for (const std::string_view prefix : kPrefixes) {

@@ -15,9 +15,8 @@ namespace ch3_offload {
 
 struct SettingState {
   const Setting* setting;
-  std::string standard;  ///< The default.
-  std::string value;     ///< As the environment has it; the default if it says nothing, or has it empty.
-  std::string source;    ///< The environment variable that it comes from. Empty: the default.
+  std::string value;   ///< As the environment has it; the default if it says nothing, or has it empty.
+  std::string source;  ///< The environment variable that it comes from. Empty: the default.
   std::optional<std::string> complaint;  ///< Why MPI_Init would refuse it.
 };
 

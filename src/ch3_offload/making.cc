@@ -28,9 +28,9 @@ std::string chosen_by_user(const ch3_offload_config_t& config) {
   };
   add("MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE", config.verbs_device);
   add("MPIR_CVAR_CH3_OFFLOAD_INTERFACE", config.network_interface);
-  if (config.first_port != 0)
+  if (config.port_range.low != 0)
     add("MPIR_CVAR_CH3_PORT_RANGE",
-        std::to_string(config.first_port) + ":" + std::to_string(config.last_port));
+        std::to_string(config.port_range.low) + ":" + std::to_string(config.port_range.high));
   return text.empty() ? text : text + ")";
 }
 

@@ -26,191 +26,14 @@ constexpr std::int64_t kMiB = 1024 * kKiB;
 constexpr std::int64_t kTiB = kMiB * 1024 * 1024;
 
 constexpr Setting kSettings[] = {
-    {.variable = "MPIR_CVAR_CH3_OFFLOAD_EAGER_LIMIT",
-     .kind = SettingKind::kSize,
-     .unit = "bytes",
-     .takes = "bytes from 0 to 16M; K and M may follow",
-     .effect = "longest message sent before its receive is known",
-     .number = &Config::eager_limit_bytes,
-     .least = 0,
-     .most = 16 * kMiB},
-    {.variable = "MPIR_CVAR_CH3_OFFLOAD_UNEXPECTED_BUDGET",
-     .kind = SettingKind::kSize,
-     .unit = "bytes",
-     .takes = "bytes from 0 to 1T; K, M, G and T may follow",
-     .effect = "payload kept for messages without a receive, all peers together",
-     .number = &Config::unexpected_budget_bytes,
-     .least = 0,
-     .most = kTiB},
-    {.variable = "MPIR_CVAR_CH3_OFFLOAD_SEND_BUFFER",
-     .kind = SettingKind::kSize,
-     .unit = "bytes",
-     .takes = "bytes from 0 to 1T; K, M, G and T may follow",
-     .effect = "payload copied on the sending side, so that sends return while the peer has no room",
-     .number = &Config::send_buffer_bytes,
-     .least = 0,
-     .most = kTiB},
-    {.variable = "MPIR_CVAR_CH3_OFFLOAD_SHM_RING_SIZE",
-     .kind = SettingKind::kSize,
-     .unit = "bytes",
-     .takes = "a power of two from 64K to 16M (bytes); K and M may follow",
-     .effect = "greatest size of the shared-memory ring to each peer on the node",
-     .number = &Config::shm_ring_bytes,
-     .least = 64 * kKiB,
-     .most = 16 * kMiB,
-     .power_of_two = true},
-    {.variable = "MPIR_CVAR_CH3_OFFLOAD_SHM_MEMORY",
-     .kind = SettingKind::kSize,
-     .unit = "bytes",
-     .takes = "bytes from 1 to 1T, or 0 to go by the machine; K, M, G and T may follow",
-     .effect = "most memory of the rings of all processes on the node; 0: a sixteenth of the node's memory",
-     .number = &Config::shm_memory_bytes,
-     .least = 0,
-     .most = kTiB},
-    {.variable = "MPIR_CVAR_CH3_OFFLOAD_SHM_BULK",
-     .kind = SettingKind::kWord,
-     .unit = "",
-     .takes = "auto, stream or cma",
-     .effect = "how long messages move on a node",
-     .text = &Config::shm_bulk,
-     .words = {"auto", "stream", "cma"}},
-    {.variable = "MPIR_CVAR_CH3_OFFLOAD_FABRIC",
-     .kind = SettingKind::kWord,
-     .unit = "",
-     .takes = "auto, shm or verbs",
-     .effect = "which transports are used",
-     .text = &Config::fabric,
-     .words = {"auto", "shm", "verbs"}},
-    {.variable = "MPIR_CVAR_CH3_OFFLOAD_NIC",
-     .kind = SettingKind::kWord,
-     .unit = "",
-     .takes = "host, thread, process or auto",
-     .effect = "where messages are matched and moved",
-     .text = &Config::nic,
-     .words = {"host", "thread", "process", "auto"}},
-    {.variable = "MPIR_CVAR_CH3_OFFLOAD_NIC_CORES",
-     .kind = SettingKind::kProcessors,
-     .unit = "",
-     .takes = "numbers of processors, as in 3,7-9, or nothing",
-     .effect = "where the threads of NIC=thread run: the entry of the process's number on its node; "
-               "NIC=process: on all entries; nothing: on cores that nobody computes on",
-     .text = &Config::nic_cores},
-    {.variable = "MPIR_CVAR_CH3_OFFLOAD_NICD",
-     .kind = SettingKind::kText,
-     .unit = "",
-     .takes = "the path of a program, or nothing",
-     .effect = "the program of NIC=process that the first process of a node starts; nothing: the installed "
-               "ch3-offload-nicd",
-     .text = &Config::nicd},
-    {.variable = "MPIR_CVAR_CH3_OFFLOAD_CLASS",
-     .kind = SettingKind::kWord,
-     .unit = "",
-     .takes = "latency, default or bulk",
-     .effect = "how urgent the messages of communicators without info ch3_offload_class are",
-     .text = &Config::traffic_class,
-     .words = {"latency", "default", "bulk"}},
-    {.variable = "MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE",
-     .kind = SettingKind::kPorts,
-     .unit = "",
-     .takes = "DEVICE[:PORT[:GID_INDEX]], as in mlx5_0:1, several with commas between, or nothing",
-     .effect = "the RDMA port that is used; several: the first that work",
-     .text = &Config::verbs_device},
-    {.variable = "MPIR_CVAR_CH3_OFFLOAD_VERBS_RAILS",
-     .kind = SettingKind::kNumber,
-     .unit = "",
-     .takes = "1 or 2",
-     .effect =
-         "most RDMA ports that a process uses at once, to share the load and to stand in for each other",
-     .number = &Config::verbs_rails,
-     .least = 1,
-     .most = 2},
-    {.variable = "MPIR_CVAR_CH3_OFFLOAD_VERBS_POOL",
-     .kind = SettingKind::kSize,
-     .unit = "bytes",
-     .takes = "bytes from 512K to 1G; K, M and G may follow",
-     .effect = "most registered memory for what arrives over verbs, all peers together",
-     .number = &Config::verbs_pool_bytes,
-     .least = 512 * kKiB,
-     .most = 1024 * kMiB},
-    {.variable = "MPIR_CVAR_CH3_OFFLOAD_VERBS_QUEUE_PAIRS",
-     .kind = SettingKind::kNumber,
-     .unit = "",
-     .takes = "a number from 2 to 65536",
-     .effect = "most queue pairs of a process at once; the least used one makes room for another",
-     .number = &Config::verbs_queue_pairs,
-     .least = 2,
-     .most = 65536},
-    {.variable = "MPIR_CVAR_CH3_OFFLOAD_PIN_CACHE",
-     .kind = SettingKind::kWord,
-     .unit = "",
-     .takes = "on, off or on-demand",
-     .effect = "whether memory stays registered after its transfer, for the next one",
-     .text = &Config::pin_cache,
-     .words = {"on", "off", "on-demand"}},
-    {.variable = "MPIR_CVAR_CH3_OFFLOAD_PIN_BYTES",
-     .kind = SettingKind::kSize,
-     .unit = "bytes",
-     .takes = "bytes from 1 to 1T, or 0 to go by the machine; K, M, G and T may follow",
-     .effect = "most memory of the program that is registered at once; 0: by the machine's memory and limits",
-     .number = &Config::pin_bytes,
-     .least = 0,
-     .most = kTiB},
-    {.variable = "MPIR_CVAR_CH3_OFFLOAD_PIN_REGIONS",
-     .kind = SettingKind::kNumber,
-     .unit = "",
-     .takes = "a number from 1 to 1000000, or 0 to go by the device",
-     .effect = "most pieces of the program's memory that are registered at once; 0: by the device's limits",
-     .number = &Config::pin_regions,
-     .least = 0,
-     .most = 1'000'000},
-    {.variable = "MPIR_CVAR_CH3_OFFLOAD_INTERFACE",
-     .kind = SettingKind::kInterfaces,
-     .unit = "",
-     .takes = "network interfaces (patterns as in ib*) or IP addresses of this node, !-prefixed ones "
-              "excluded, with "
-              "commas between, or nothing",
-     .effect = "where processes set up connections; nothing: the RDMA port's address, or the host's",
-     .text = &Config::network_interface},
-    {.variable = "MPIR_CVAR_CH3_PORT_RANGE",
-     .kind = SettingKind::kRange,
-     .unit = "",
-     .takes = "LOW:HIGH, TCP ports from 1 to 65535, or 0:0 for any",
-     .effect = "the TCP ports at which processes set up connections; 0:0: any free one",
-     .number = &Config::first_port,
-     .high = &Config::last_port,
-     .least = 0,
-     .most = 65535,
-     .aliases = {"PORTRANGE", "PORT_RANGE"}},
-    {.variable = "MPIR_CVAR_CH3_OFFLOAD_PEER_TIMEOUT",
-     .kind = SettingKind::kNumber,
-     .unit = "s",
-     .takes = "seconds from 1 to 86400",
-     .effect = "a process on another node that is out of reach for so long is taken for dead",
-     .number = &Config::peer_timeout_s,
-     .least = 1,
-     .most = 86400},
-    {.variable = "MPIR_CVAR_CH3_OFFLOAD_SPIN",
-     .kind = SettingKind::kNumber,
-     .unit = "us",
-     .takes = "microseconds from 0 to 10000000, or -1 to adapt",
-     .effect = "longest polling before a waiting process sleeps; -1 adapts",
-     .number = &Config::spin_us,
-     .least = -1,
-     .most = 10'000'000},
-    {.variable = "MPIR_CVAR_CH3_OFFLOAD_TRACE",
-     .kind = SettingKind::kPath,
-     .unit = "",
-     .takes = "a prefix of file names in a writable folder, or nothing",
-     .effect = "writes a trace: prefix of its files",
-     .text = &Config::trace},
-    {.variable = "MPIR_CVAR_CH3_OFFLOAD_TRACE_EVENTS",
-     .kind = SettingKind::kNumber,
-     .unit = "events",
-     .takes = "events from 1024 to 67108864",
-     .effect = "events kept for the trace",
-     .number = &Config::trace_events,
-     .least = 1024,
-     .most = 1 << 26},
+#define CH3_OFFLOAD_SETTING(name, type, field, its_kind, verbosity, scope, text, what, description, ...) \
+  {.variable = #name,                                                                                    \
+   .kind = SettingKind::its_kind,                                                                        \
+   .standard = text,                                                                                     \
+   .takes = what,                                                                                        \
+   .type = &Config::field __VA_OPT__(, ) __VA_ARGS__},
+#include "ch3_offload/ch3_offload_settings.def"
+#undef CH3_OFFLOAD_SETTING
 };
 
 std::string refuse(const Setting& setting, std::string_view name, std::string_view value,
@@ -225,11 +48,22 @@ bool is_right_number(const Setting& setting, std::int64_t value) noexcept {
   return !setting.power_of_two || std::has_single_bit(static_cast<std::uint64_t>(value));
 }
 
-bool is_right_word(const Setting& setting, std::string_view value) noexcept {
-  for (const char* const word : setting.words) {
-    if (word != nullptr && value == word) return true;
+/// Whether `value` is one of the words of "auto, shm or verbs".
+bool is_word_of(std::string_view list, std::string_view value) noexcept {
+  constexpr std::string_view kBetween = ", ";
+  while (!list.empty()) {
+    const std::string_view word = list.substr(0, list.find_first_of(kBetween));
+    if (value == word && word != "or") return true;
+    list.remove_prefix(word.size());
+    list.remove_prefix(std::min(list.find_first_not_of(kBetween), list.size()));
   }
   return false;
+}
+
+/// Those of a range, or a number twice.
+ch3_offload_range_t ends_of(const Setting& setting, const Config& config) noexcept {
+  if (setting.range != nullptr) return config.*setting.range;
+  return {config.*setting.number, config.*setting.number};
 }
 
 /// The folder that files with this prefix would lie in.
@@ -253,19 +87,17 @@ namespace {
 /// As complaint(), of the value that was written as `typed` for `name`.
 std::optional<std::string> judge(const Setting& setting, const Config& config, std::string_view name,
                                  std::string_view typed) {
-  if (setting.number != nullptr) {
-    const std::int64_t value = config.*setting.number;
-    const bool is_range = setting.kind == SettingKind::kRange;
-    if (is_right_number(setting, value) &&
-        (!is_range || (is_right_number(setting, config.*setting.high) && value <= config.*setting.high)))
+  if (setting.text == nullptr) {
+    const ch3_offload_range_t ends = ends_of(setting, config);
+    if (is_right_number(setting, ends.low) && is_right_number(setting, ends.high) && ends.low <= ends.high)
       return {};
-    return refuse(setting, name, typed, is_range ? " is no range" : " is out of range");
+    return refuse(setting, name, typed, setting.range != nullptr ? " is no range" : " is out of range");
   }
   const char* const text = config.*setting.text;
   const std::string_view value = text == nullptr ? "" : text;
   switch (setting.kind) {
     case SettingKind::kWord:
-      if (is_right_word(setting, value)) return {};
+      if (is_word_of(setting.takes, value)) return {};
       break;
     case SettingKind::kProcessors:
       if (value.empty() || parse_processors(value)) return {};
@@ -290,25 +122,14 @@ bool store(const Setting& setting, const char* text, Config& config) {
     config.*setting.text = text;
     return true;
   }
-  if (setting.kind == SettingKind::kRange) {
+  if (setting.range != nullptr) {
     const auto range = parse_range(text);
-    if (range) {
-      config.*setting.number = range->first;
-      config.*setting.high = range->second;
-    }
+    if (range) config.*setting.range = {range->first, range->second};
     return range.has_value();
   }
   const auto value = setting.kind == SettingKind::kSize ? parse_size(text) : parse_number(text);
   if (value) config.*setting.number = *value;
   return value.has_value();
-}
-
-void set_default(const Setting& setting, Config& config) {
-  Config standard;
-  ch3_offload_config_default(&standard);
-  if (setting.text != nullptr) config.*setting.text = standard.*setting.text;
-  if (setting.number != nullptr) config.*setting.number = standard.*setting.number;
-  if (setting.high != nullptr) config.*setting.high = standard.*setting.high;
 }
 
 }  // namespace
@@ -319,11 +140,11 @@ std::optional<std::string> complaint(const Setting& setting, const Config& confi
 
 std::optional<std::string> set_from_text(const Setting& setting, const char* text, Config& config,
                                          std::string_view name) {
-  const Config before = config;
   if (*text == '\0') {
-    set_default(setting, config);
+    store(setting, setting.standard, config);
     return {};
   }
+  const Config before = config;
   if (!store(setting, text, config)) return refuse(setting, name, text);
   std::optional<std::string> why = judge(setting, config, name, text);
   if (why) config = before;
@@ -332,9 +153,8 @@ std::optional<std::string> set_from_text(const Setting& setting, const char* tex
 
 std::string to_string(const Setting& setting, const Config& config) {
   if (setting.text != nullptr) return config.*setting.text == nullptr ? "" : config.*setting.text;
-  std::int64_t value = config.*setting.number;
-  if (setting.kind == SettingKind::kRange)
-    return std::to_string(value) + ":" + std::to_string(config.*setting.high);
+  auto [value, high] = ends_of(setting, config);
+  if (setting.range != nullptr) return std::to_string(value) + ":" + std::to_string(high);
   if (setting.kind != SettingKind::kSize) return std::to_string(value);
   constexpr std::string_view kSuffixes = " KMGT";
   std::size_t suffix = 0;
@@ -385,8 +205,8 @@ VerbsConfig verbs_config(const ch3_offload_config_t& config) {
   VerbsConfig verbs;
   verbs.device = config.verbs_device;
   verbs.interface = config.network_interface;
-  verbs.first_port = static_cast<std::uint16_t>(config.first_port);
-  verbs.last_port = static_cast<std::uint16_t>(config.last_port);
+  verbs.first_port = static_cast<std::uint16_t>(config.port_range.low);
+  verbs.last_port = static_cast<std::uint16_t>(config.port_range.high);
   verbs.most_rails = static_cast<std::uint32_t>(config.verbs_rails);
   verbs.rail.most_receive_slots =
       static_cast<std::uint32_t>(static_cast<std::size_t>(config.verbs_pool_bytes) / verbs.rail.slot_bytes);

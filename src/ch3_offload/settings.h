@@ -1,7 +1,5 @@
-// The settings as a table: one row for each control variable, with what it takes, and the one parser of their
-// texts: MPI, Portals, the processor of a node and ch3-offload-info all read them by it. The glue declares the
-// same variables to MPICH (mpich/src/ch3_cvars.c), and test/docs/settings compares the two with
-// docs/settings.md.
+// The settings as a table: one row for each control variable, of ch3_offload_settings.def, and the one parser of
+// their texts: MPI, Portals, the processor of a node and ch3-offload-info all read them by it.
 //
 // Threads: any; nothing here has state.
 
@@ -27,7 +25,7 @@ enum class SettingKind {
   kNumber,
   kRange,       ///< LOW:HIGH. 0:0: none.
   kSize,        ///< Bytes; K, M, G or T may follow.
-  kWord,        ///< One of `words`.
+  kWord,        ///< One of those that `takes` lists.
   kText,        ///< Anything.
   kPorts,       ///< A list of RDMA ports, parse_port_wishes(), or nothing.
   kInterfaces,  ///< A list of network interfaces, is_interface_list(), or nothing.
@@ -38,17 +36,17 @@ enum class SettingKind {
 struct Setting {
   const char* variable;  ///< "MPIR_CVAR_CH3_OFFLOAD_...", or one of MPICH's own.
   SettingKind kind;
-  const char* unit;   ///< "bytes", "us", "s", "events", or "".
-  const char* takes;  ///< Completes "it takes ...".
-  const char* effect;
+  const char* standard;  ///< The default, as a user writes it.
+  const char* takes;     ///< Completes "it takes ...".
 
-  std::int64_t ch3_offload_config_t::*number = nullptr;  ///< kNumber, kSize; of kRange the low end.
-  std::int64_t ch3_offload_config_t::*high = nullptr;    ///< kRange: not below `number`.
-  std::int64_t least = 0, most = 0;
+  /// Where its value is: one of these.
+  ch3_offload_number_t ch3_offload_config_t::*number = nullptr;
+  ch3_offload_range_t ch3_offload_config_t::*range = nullptr;
+  ch3_offload_text_t ch3_offload_config_t::*text = nullptr;
+
+  const char* unit = kind == SettingKind::kSize ? "bytes" : "";  ///< Also "us", "s" and "events".
+  std::int64_t least = 0, most = 0;                              ///< Of a number, and of the ends of a range.
   bool power_of_two = false;
-
-  const char* ch3_offload_config_t::*text = nullptr;  ///< The other kinds.
-  std::array<const char*, 4> words{};                 ///< nullptr: no more.
 
   /// Other names without MPICH's prefixes (MPIR_CVAR_ and others); the variable's own takes precedence.
   std::array<const char*, 2> aliases{};  ///< nullptr: no more.

@@ -39,9 +39,9 @@ TEST(Config, EveryBadValueNamesItsVariableAndItself) {
       {"_OFFLOAD_CLASS", "urgent", [](auto& c) { c.traffic_class = "urgent"; }},
       {"_OFFLOAD_NIC_CORES", "3,", [](auto& c) { c.nic_cores = "3,"; }},
       {"_OFFLOAD_NIC_CORES", "9-8", [](auto& c) { c.nic_cores = "9-8"; }},
-      {"_PORT_RANGE", "-1:5", [](auto& c) { c.first_port = -1, c.last_port = 5; }},
-      {"_PORT_RANGE", "9:8", [](auto& c) { c.first_port = 9, c.last_port = 8; }},
-      {"_PORT_RANGE", "9:70000", [](auto& c) { c.first_port = 9, c.last_port = 70000; }},
+      {"_PORT_RANGE", "-1:5", [](auto& c) { c.port_range.low = -1, c.port_range.high = 5; }},
+      {"_PORT_RANGE", "9:8", [](auto& c) { c.port_range.low = 9, c.port_range.high = 8; }},
+      {"_PORT_RANGE", "9:70000", [](auto& c) { c.port_range.low = 9, c.port_range.high = 70000; }},
   };
   for (const auto& one : cases) {
     const std::string said = complaint(one.spoil);

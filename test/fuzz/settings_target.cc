@@ -28,16 +28,16 @@ void run(std::span<const std::byte> bytes) {
   if (why) {
     require(why->find(setting.variable) != why->npos && why->find(setting.takes) != why->npos,
             "a refusal names the variable and what it takes");
-  } else if (setting.number != nullptr) {
-    const std::int64_t value = config.*setting.number;
-    require(value >= setting.least && value <= setting.most, "a number that is taken is in range");
-    require(
-        setting.high == nullptr || (value <= config.*setting.high && config.*setting.high <= setting.most),
-        "a range that is taken has its ends in order");
+  } else if (setting.text == nullptr) {
+    const ch3_offload_range_t ends =
+        setting.range != nullptr ? config.*setting.range
+                                 : ch3_offload_range_t{config.*setting.number, config.*setting.number};
+    require(setting.least <= ends.low && ends.low <= ends.high && ends.high <= setting.most,
+            "what is taken is in range, and the ends of a range are in order");
     ch3_offload_config_t again = before;
-    require(
-        !set_from_text(setting, to_string(setting, config).c_str(), again) && again.*setting.number == value,
-        "a value that is written out is read back");
+    const std::string written = to_string(setting, config);
+    require(!set_from_text(setting, written.c_str(), again) && to_string(setting, again) == written,
+            "a value that is written out is read back");
   } else {
     require(text.empty() || to_string(setting, config) == text, "a text that is taken is kept");
   }

@@ -76,7 +76,9 @@ check "checking changes nothing" "$graft" --check "$tree"
 check "... really" same "$tree" "$before"
 check "grafts" "$graft" "$tree"
 check "the channel is there, with every file of the glue" \
-  diff -r -x '*~' -x '.*' -x README.md "$glue" "$tree/src/mpid/ch3/channels/offload"
+  diff -r -x '*~' -x '.*' -x README.md -x cvars.txt "$glue" "$tree/src/mpid/ch3/channels/offload"
+check "... and the control variables" \
+  grep -q '^    - name        : MPIR_CVAR_CH3_OFFLOAD_NIC$' "$tree/src/mpid/ch3/channels/offload/cvars.txt"
 check "... and all are in the list" \
   test "$("$graft" --list | wc -l)" = "$(find "$glue" -type f ! -name '*~' ! -name '.*' ! -name README.md | wc -l)"
 check "the include line is there" grep -qx 'include .*/channels/offload/Makefile.mk' "$tree/src/mpid/ch3/channels/Makefile.mk"

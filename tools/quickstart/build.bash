@@ -113,7 +113,7 @@ get_mpich_source() {
 graft_glue() {
   local key
   begin_step 'MPICH: graft the device'
-  key=$(hash_of graft "$root/tools/ch3-offload-graft" "$glue_dir")
+  key=$(hash_of graft "$root/tools/ch3-offload-graft" "$glue_dir" "$glue_dir"/../ch3_offload_settings.*)
   if is_current mpich-graft "$key"; then
     end_step 'unchanged'
     return
@@ -147,7 +147,7 @@ configure_mpich() {
 
 hash_of_mpich() {
   hash_of "$prefix $(<"$stamp_dir/mpich-configure") $(readlink "$prefix/lib/libch3offload.so")" "$glue_dir" \
-    "$prefix/include/ch3_offload.h"
+    "$prefix/include"/ch3_offload{.h,_settings.def}
 }
 
 build_mpich() {
