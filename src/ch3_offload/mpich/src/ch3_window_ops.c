@@ -12,9 +12,9 @@
  * MPI_REPLACE is a put, or a swap where what was there is wanted. MPI_NO_OP is an atomic operation that
  * changes nothing, since a get has no order with accumulates.
  *
- * Memory of this process that is not contiguous, or that the library would rather have in memory of its own, is
- * staged: the source is packed before, the result unpacked at the end. So the gaps that elements of pair types
- * (MPI_MINLOC, MPI_MAXLOC) may have are not touched here.
+ * Memory of this process that is not contiguous, or that the library would rather have in memory of its
+ * own, is staged: the source is packed before, the result unpacked at the end. So the gaps that elements of
+ * pair types (MPI_MINLOC, MPI_MAXLOC) may have are not touched here.
  */
 
 #include "ch3_window_ops.h"
@@ -31,7 +31,9 @@ static char *in_place(const MPIDI_CH3I_Buffer_t * buffer, ch3_offload_window_acc
 
     MPIDI_Datatype_get_info(buffer->count, buffer->type, is_contiguous, size, pointer, true_lb);
     first = (char *) buffer->address + true_lb;
-    return is_contiguous && !ch3_offload_window_stages(MPIDI_CH3I_channel, first, size, access) ? first : NULL;
+    if (!is_contiguous || ch3_offload_window_stages(MPIDI_CH3I_channel, first, size, access))
+        return NULL;
+    return first;
 }
 
 static int unstage(MPIDI_CH3I_Window_op * op, int is_ok)
@@ -452,7 +454,8 @@ static int accumulate(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffe
         from = zeros;
     else if ((from = in_place(source, CH3_OFFLOAD_WINDOW_SOURCE)) == NULL)
         mpi_errno = stage_source(operation, source, elements, basic, bytes, &from);
-    if (mpi_errno == MPI_SUCCESS && result != NULL && (to = in_place(result, CH3_OFFLOAD_WINDOW_RESULT)) == NULL)
+    if (mpi_errno == MPI_SUCCESS && result != NULL &&
+        (to = in_place(result, CH3_OFFLOAD_WINDOW_RESULT)) == NULL)
         mpi_errno = stage_result(operation, result, elements, basic, bytes, &to);
     runs_begin(&runs, win, rank, displacement, elements == 0 ? 0 : count, type);
     parts_begin(&parts, operation, &action, from, to);
@@ -599,8 +602,8 @@ int MPIDI_CH3I_Window_compare_and_swap(const void *origin, const void *compare, 
     parts_begin(&parts, operation, &action, origin, to);
     parts.compare = compare;
     if (mpi_errno == MPI_SUCCESS)
-        mpi_errno = begin_part(&parts, (uint64_t) win->basic_info_table[rank].disp_unit * displacement, bytes,
-                               0, 0);
+        mpi_errno = begin_part(&parts, (uint64_t) win->basic_info_table[rank].disp_unit * displacement,
+                               bytes, 0, 0);
     MPIDI_CH3I_Window_part_over(operation, mpi_errno == MPI_SUCCESS ? CH3_OFFLOAD_OK : CH3_OFFLOAD_FAILED);
     MPIR_ERR_CHECK(mpi_errno);
     mpi_errno = MPIDI_CH3I_Window_settle_own(win, rank);
