@@ -121,9 +121,9 @@ typedef enum {
     CH3_OFFLOAD_WINDOW_RESULT
 } ch3_offload_window_access_t;
 
-/** 1: an operation should name a copy in memory of ch3_offload_alloc_memory() instead of that memory of this process,
- *  since this is faster, or since the processor cannot reach that memory: a device's, or secret memory. An operation
- *  that names such memory ends the job. REQUIRES: serves. */
+/** 1: an operation should not name that memory of this process, but a copy in memory of
+ *  ch3_offload_alloc_memory(). Either the copy is faster, or the processor cannot reach that memory, which is a
+ *  device's or secret: an operation that names such memory ends the job. REQUIRES: serves. */
 int ch3_offload_window_stages(ch3_offload_channel_t * channel, const void *address, size_t bytes,
                               ch3_offload_window_access_t access);
 

@@ -52,14 +52,14 @@ class Windows {
   TargetPort& port() const noexcept { return port_; }
   std::size_t atomic_bytes() const noexcept { return atomic_bytes_; }
 
-  /// kNoMemory: also if there are as many windows as there may be. kUnsupported: the processor cannot reach the
-  /// memory.
+  /// kNoMemory: also if there are as many windows as there may be. kUnsupported: the processor cannot reach
+  /// the memory.
   Status expose(std::span<std::byte> memory, Id& id) noexcept;
   /// kAgain: an operation is in flight, or somebody has the lock.
   Status withdraw(Id id) noexcept;
 
-  /// Whether an operation should name a copy in mapped memory instead of that memory: since this is faster, or
-  /// since the processor cannot reach it, which would end this process.
+  /// Whether an operation should name a copy in mapped memory instead of that memory. Either the copy is
+  /// faster, or the processor cannot reach that memory, and naming it would end this process.
   bool should_stage(const void* address, std::size_t length_bytes, Access access) const noexcept;
   /// Begins an operation on window `id` of a process; operation, atomic, memory, offset and cookie of `request`
   /// are set. kAgain: as many are under way as may be. Else as TargetPort::request().

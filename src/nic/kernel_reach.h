@@ -10,8 +10,8 @@
 namespace ch3_offload {
 
 /// Whether a copy by another process would reach that memory. Asks the kernel for the first and for the last
-/// byte, as a copy by this process from itself, which no setting forbids. Takes 0.4 us, and as long as a page
-/// takes that comes late. True: also if the kernel cannot be asked, or there are no bytes.
+/// byte, as a copy by this process from itself. Takes a system call, and as long as a page takes that comes
+/// late. True: also if the kernel cannot be asked, or there are no bytes.
 bool is_in_kernel_reach(const void* address, std::size_t length_bytes) noexcept;
 
 }  // namespace ch3_offload

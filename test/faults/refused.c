@@ -30,7 +30,8 @@
 #define SYS_memfd_secret 447
 #endif
 
-enum { kLongest = 200000, kBuffer = kLongest + 64, kCrowd = 130, kBlocks = 300, kCrowdBytes = 100000, kWindows = 4 };
+enum { kLongest = 200000, kBuffer = kLongest + 64, kWindows = 4 };
+enum { kCrowd = 130, kBlocks = 300, kCrowdBytes = 100000 };
 
 static int rank, size, next, previous;
 static const char *phase = "at the start";
@@ -147,7 +148,8 @@ static void free_windows(struct window *windows)
 static void use_window(const struct window *one, char *sent, char *received)
 {
     long *const add = (long *) (sent + kLongest), *const before = (long *) (received + kLongest);
-    long *const fetched = before + 4, *const swapped = before + 5, *const compare = add + 4, *const swap = add + 5;
+    long *const compare = add + 4, *const swap = add + 5;
+    long *const fetched = before + 4, *const swapped = before + 5;
     const MPI_Aint longs = one->target + kLongest;
     const int lengths[] = { 4096, 100000, kLongest };
 

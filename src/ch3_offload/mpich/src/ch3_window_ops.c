@@ -12,9 +12,9 @@
  * MPI_REPLACE is a put, or a swap where what was there is wanted. MPI_NO_OP is an atomic operation that
  * changes nothing, since a get has no order with accumulates.
  *
- * Memory of this process that is not contiguous, or that the library would rather have in memory of its
- * own, is staged: the source is packed before, the result unpacked at the end. So the gaps that elements of
- * pair types (MPI_MINLOC, MPI_MAXLOC) may have are not touched here.
+ * Memory of this process that is not contiguous, or that ch3_offload_window_stages() names, is staged: the
+ * source is packed before, the result unpacked at the end. So the gaps that elements of pair types
+ * (MPI_MINLOC, MPI_MAXLOC) may have are not touched here.
  */
 
 #include "ch3_window_ops.h"
