@@ -82,9 +82,12 @@ class ShmProviderTest : public testing::Test {
   RecordingSink& sink(PeerId peer) { return sinks_[index_of(peer)]; }
   std::string& log(PeerId peer) { return logs_[index_of(peer)]; }
   std::size_t poll(PeerId peer) { return at(peer).poll(sink(peer), 64); }
+  /// For as long, and so often that housekeeping has its turns where another process takes the time.
   void poll_for_ms(PeerId peer, int time_ms) {
+    constexpr int kPollsPerMs = 256;
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(time_ms);
-    while (std::chrono::steady_clock::now() < end) poll(peer);
+    for (int polls = 0; polls < time_ms * kPollsPerMs || std::chrono::steady_clock::now() < end; ++polls)
+      poll(peer);
   }
   template <class Condition>
   bool poll_both_until(Condition done) {
