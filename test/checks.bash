@@ -2,6 +2,9 @@
 # The last line printed is "N passed, N failed[, N skipped]"; the exit status is 0 when nothing failed.
 # shellcheck shell=bash
 
+# shellcheck source=tools/quickstart/pause.bash
+. "$(dirname "${BASH_SOURCE[0]}")/../tools/quickstart/pause.bash"
+
 passed=0
 failed=0
 skipped=0
@@ -88,7 +91,7 @@ wait_job() {
       job_status=124
       return
     fi
-    sleep 0.05
+    pause "$work_dir" 0.05
   done
   job_status=0
   wait "$job" || job_status=$?

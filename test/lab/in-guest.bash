@@ -86,6 +86,7 @@ finish_check() {
 }
 
 waiting_checks=()
+processors=$(nproc)
 
 # beside NAME SECONDS COMMAND...: a check that disturbs no other one. As many of them run at once as there are
 # processors. One whose time is over is ended. finish_beside must follow before a check that is disturbed.
@@ -106,8 +107,8 @@ beside() {
       left+=("$name")
     done
     waiting_checks=("${left[@]}")
-    ((running >= $(nproc))) || break
-    sleep 0.05
+    ((running >= processors)) || break
+    pause "$work_dir" 0.05
   done
   start_check "$@"
   waiting_checks+=("$1")
@@ -265,6 +266,23 @@ check_mpich_tests() {
   else
     "$how" "$name: some" 300 mpich_tests 280 --timeout 90 --select "$list" -- "$@"
   fi
+}
+
+# lines_come COUNT SECONDS PATTERN FILE...: waits until so many lines of the files begin with PATTERN. A file need
+# not be there yet. No process is started: it would take the processor from those that are waited for.
+lines_come() {
+  local count=$1 end=$((SECONDS + $2)) pattern=$3 file line found
+  shift 3
+  while ((SECONDS < end)); do
+    found=0
+    for file in "$@"; do
+      [[ -f $file ]] || continue
+      while read -r line; do [[ $line != "$pattern"* ]] || found=$((found + 1)); done <"$file"
+    done
+    ((found < count)) || return 0
+    pause "$work_dir" 0.1
+  done
+  return 1
 }
 
 # Packets that this node has sent over all of its devices.
