@@ -72,6 +72,11 @@ show_failed_tests() {
 # and the tests that compute much are optimized (check-optimized).
 test_flags=(CXXFLAGS='-O0 -g1')
 
+# The builds with clang ask the same of it and of the machine. Each configure of a check takes the answers of those
+# before it. The flags are the same, for else a configure refuses them; a part whose compilation takes others gives
+# them to make.
+clang_options=(CC=clang CXX=clang++ CXXFLAGS='-O1 -g1 -fPIC' --cache-file="$check_dir/clang.cache")
+
 # make_check NAME DIRECTORY COMMAND...: runs COMMAND, some form of `make check`, in DIRECTORY and counts the tests.
 make_check() {
   local name=$1 directory=$2 status=0 passed failed skipped
@@ -128,8 +133,8 @@ check_sanitizer() {
   export GTEST_FILTER=-$left_out
   generate_configure
   # -fPIC: the objects go into a shared library, too (test/sanitized-glue).
-  configure_library "$directory" "$name" CC=clang CXX=clang++ --enable-sanitizers="$kind" --enable-werror \
-    --disable-shared "${joined[@]}" CXXFLAGS='-O1 -g1 -fPIC'
+  configure_library "$directory" "$name" "${clang_options[@]}" --enable-sanitizers="$kind" --enable-werror \
+    --disable-shared "${joined[@]}"
   must "$name-build" 'a compiler error: fix the source' env --chdir="$directory" bash -euc '
     libraries=libcore.la
     [[ $0 != address ]] || libraries+=" libportals_calls.la"
@@ -160,8 +165,9 @@ check_dist() {
     -fvisibility-inlines-hidden -O0 -x c++-header -o "$headers/standard.h.gch" "$headers/standard.h"
   # -1: the tarball is made twice, and is for this check alone.
   must dist 'is a new file missing from a Makefile.mk?' env XZ_OPT=-1 make -C "$library_build_dir" -j"$jobs" distcheck \
-    DISTCHECK_CONFIGURE_FLAGS="--without-verbs --without-ucm --without-hwloc --disable-shared CC=clang CXX=clang++ \
-      CXXFLAGS=-O0" STANDARD_HEADERS="-include $headers/standard.h" XFAIL_TESTS= \
+    DISTCHECK_CONFIGURE_FLAGS="--without-verbs --without-ucm --without-hwloc --disable-shared \
+      --disable-dependency-tracking ${clang_options[*]@Q}" CXXFLAGS=-O0 \
+    STANDARD_HEADERS="-include $headers/standard.h" XFAIL_TESTS= \
     KEEP_INSTALL="$build_dir/dist" check_PROGRAMS=test/absent_tests TESTS='test/include_rules test/absent_tests'
   [[ -e $root/.git ]] || return 0
   # The sources that were not compiled must be in the tarball, too.

@@ -29,7 +29,8 @@ part() {
   part_names+=("$name")
   part_when[$name]=$2
   part_how[$name]=$3
-  part_needs[$name]=$([[ $4 == - ]] || tr ',' ' ' <<<"$4")
+  part_needs[$name]=${4//,/ }
+  [[ $4 != - ]] || part_needs[$name]=
   part_title[$name]=$5
   shift 5
   part_command[$name]=${*@Q}
