@@ -193,7 +193,7 @@ fuzz fuzz-corpus: test/fuzz/replay
 clean-local:
 	rm -rf fuzz
 
-.PHONY: check-address check-beside-address check-optimized check-threads fuzz fuzz-corpus soak
+.PHONY: check-address check-beside-others check-optimized check-threads fuzz fuzz-corpus soak
 
 EXTRA_DIST += \
 	test/fuzz/README.md \
@@ -697,8 +697,8 @@ no_address_tests = \
 	test/verbs_scale_tests
 
 # Of these, the programs that test the same with a sanitizer and without: they use no memory hooks. If the check
-# has an AddressSanitizer build, it runs them in that build only. In the other build,
-# `make check-beside-address` runs the other programs.
+# has an AddressSanitizer build, it runs them in that build only. `make distcheck` runs the test of the graft. Beside
+# both, `make check-beside-others` runs what is left.
 only_address_tests = \
 	test/active_messages_tests \
 	test/engine_tests \
@@ -715,9 +715,9 @@ only_address_tests = \
 	test/verbs_thread_tests \
 	test/wire_up_tests
 
-check-beside-address:
+check-beside-others:
 	$(MAKE) $(AM_MAKEFLAGS) check-TESTS check_PROGRAMS='$(filter-out $(only_address_tests),$(check_PROGRAMS))' \
-	  check_LIBRARIES= TESTS='$(filter-out $(only_address_tests),$(TESTS))'
+	  check_LIBRARIES= TESTS='$(filter-out $(only_address_tests) test/graft/graft_test.sh,$(TESTS))'
 
 check-address:
 	$(MAKE) $(AM_MAKEFLAGS) check-TESTS check_PROGRAMS='$(filter-out $(no_address_tests),$(check_PROGRAMS))' \

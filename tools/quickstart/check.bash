@@ -98,10 +98,10 @@ check_packages_there() {
   install_fortran
 }
 
-# If the check runs asan, the tests that are the same in both builds run in that one only (test/Makefile.mk).
+# If the check runs asan and dist, what is the same there runs there only (test/Makefile.mk).
 check_unit() {
   local target=check
-  [[ -z ${part_state[asan]:-} || $check_scope == all ]] || target=check-beside-address
+  [[ -z ${part_state[asan]:-} || -z ${part_state[dist]:-} || $check_scope == all ]] || target=check-beside-others
   must unit-build 'a compiler error: fix the source' make -C "$library_build_dir" -j"$jobs" check-optimized
   must unit-header 'is GoogleTest complete (libgtest-dev)?' \
     make -C "$library_build_dir" test/googletest.h.gch "${test_flags[@]}"
