@@ -9,13 +9,17 @@ rdma_sources = \
 	src/rdma/fork_closing.cc \
 	src/rdma/fork_closing.h \
 	src/rdma/hex.h \
+	src/rdma/introduction/dialling.cc \
 	src/rdma/introduction/frame_stream.cc \
 	src/rdma/introduction/frame_stream.h \
 	src/rdma/introduction/frames.cc \
 	src/rdma/introduction/frames.h \
+	src/rdma/introduction/introducer.h \
 	src/rdma/introduction/keyed_hash.h \
 	src/rdma/introduction/socket_address.cc \
 	src/rdma/introduction/socket_address.h \
+	src/rdma/introduction/socket_introducer.cc \
+	src/rdma/introduction/socket_introducer.h \
 	src/rdma/introduction/transcript.cc \
 	src/rdma/introduction/transcript.h \
 	src/rdma/job_secret.h \
@@ -91,14 +95,10 @@ rdma_sources += \
 	src/rdma/verbs/verbs_housekeeping.cc \
 	src/rdma/verbs/verbs_provider.cc \
 	src/rdma/verbs/verbs_provider.h \
-	src/rdma/verbs/wire_up/dialling.cc \
-	src/rdma/verbs/wire_up/introducer.h \
 	src/rdma/verbs/wire_up/link_frames.cc \
 	src/rdma/verbs/wire_up/link_frames.h \
 	src/rdma/verbs/wire_up/listening.cc \
-	src/rdma/verbs/wire_up/listening.h \
-	src/rdma/verbs/wire_up/wire_up.cc \
-	src/rdma/verbs/wire_up/wire_up.h
+	src/rdma/verbs/wire_up/listening.h
 else
 rdma_sources += \
 	src/rdma/introduction/keyed_hash_absent.cc \
@@ -218,7 +218,6 @@ nic_sources = \
 	src/nic/nic_thread.h \
 	src/nic/nicd_protocol.cc \
 	src/nic/nicd_protocol.h \
-	src/nic/introduction_meetings.cc \
 	src/nic/introductions.cc \
 	src/nic/introductions.h \
 	src/nic/kernel_reach.cc \

@@ -396,8 +396,7 @@ TESTS += test/wire_up_tests
 wire_up_tests_sources = \
 	test/rdma/seeded_random.h \
 	test/rdma/verbs/wire_up/link_frames_test.cc \
-	test/rdma/verbs/wire_up/listening_test.cc \
-	test/rdma/verbs/wire_up/wire_up_test.cc
+	test/rdma/verbs/wire_up/listening_test.cc
 test_wire_up_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
 test_wire_up_tests_LDADD = libcore.la $(GTEST_LIBS)
 
@@ -631,6 +630,7 @@ introduction_tests_sources = \
 	test/nic/user_key_test.cc \
 	test/rdma/introduction/frame_stream_test.cc \
 	test/rdma/introduction/frames_test.cc \
+	test/rdma/introduction/socket_introducer_test.cc \
 	test/rdma/introduction/test_protocol.h \
 	test/rdma/introduction/transcript_test.cc
 test_introduction_tests_CPPFLAGS = $(gtest_cppflags)

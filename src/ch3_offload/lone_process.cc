@@ -69,7 +69,7 @@ Introductions::Config introductions_config(const ch3_offload_config_t& config, c
   introductions.own = kLoneSelf;
   introductions.first_peer = kFirstPeer;
   introductions.peer_limit = kMostLonePeers;
-  introductions.patience_ms = 3'000 * static_cast<std::uint64_t>(config.peer_timeout_s);
+  introductions.patience_ms = 3'000 * static_cast<int>(config.peer_timeout_s);
   introductions.log = log.write;
   introductions.log_context = log.context;
   return introductions;

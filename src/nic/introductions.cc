@@ -3,7 +3,6 @@
 #include "nic/introductions.h"
 
 #include <arpa/inet.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -31,18 +30,14 @@ constexpr std::uint64_t kQuietLookNs = 200'000;
 constexpr std::uint32_t kMostBlindPolls = 15;
 /// Between looks at what has deadlines.
 constexpr std::uint64_t kTickNs = 10 * kMillisecondNs;
-/// Longer without a poll, and this process was busy elsewhere.
-constexpr std::uint64_t kLongestTickNs = 100 * kMillisecondNs;
-/// Between dials of one process whose backlog is full, or that has hung up.
-constexpr std::uint64_t kRedialNs = 20 * kMillisecondNs;
-/// So long after that, the number of such a process is free, and nothing is known of it any more.
+/// So long after find() may seek it anew, the number of a process that could not be reached is free, and nothing is
+/// known of it any more.
 constexpr std::uint64_t kRememberedNs = 10'000 * kMillisecondNs;
 /// find() seeks a process that could not be reached anew after so long; the first time and at most.
 constexpr std::uint64_t kAgainNs = 100 * kMillisecondNs;
 constexpr std::uint64_t kMostAgainNs = 1000 * kMillisecondNs;
-/// A dial makes way for another one after so long, and is made again after so long.
-constexpr std::uint64_t kGraceOfDialNs = 200 * kMillisecondNs;
-constexpr std::uint64_t kMadeWayNs = 2000 * kMillisecondNs;
+/// Between dials of a process that computes, while others are to be dialled. It does not dial back.
+constexpr int kKnockMs = 2000;
 /// Processes that cannot be reached, or are silent, are logged so often.
 constexpr std::uint32_t kMostLines = 10;
 
@@ -91,15 +86,18 @@ std::optional<Error> Introductions::set_up() {
       config_.nid != 0 ? Result<std::uint32_t>(config_.nid) : choose_nid(config_.interface);
   if (!nid.ok()) return nid.error();
   self_ = {nid.value(), config_.pid};
-  Result<ProcessListeners> listeners = listen_as(self_, user_);
+  Result<std::vector<FileDescriptor>> listeners = listen_as(self_, user_);
   if (!listeners.ok()) return listeners.error();
-  listeners_ = std::move(listeners.value());
-  closing_ = {ForkClosing(listeners_.net.get()), ForkClosing(listeners_.node.get())};
+  introducer_.emplace(SocketIntroducer::Config{.protocol = kProcesses,
+                                               .secret = Transcript(key_.bytes()),
+                                               .is_secret = key_.proves(),
+                                               .timeout_ms = config_.patience_ms,
+                                               .guest_ms = kGuestMs,
+                                               .knock_ms = kKnockMs,
+                                               .log = log_},
+                      std::move(listeners.value()), static_cast<Introducer::Client&>(*this));
   bell_ = FileDescriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  epoll_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
-  if (!bell_.valid() || !epoll_.valid() || !watch(bell_.get(), Tag::kBell, 0, EPOLLIN) ||
-      !watch(listeners_.net.get(), Tag::kNet, 0, EPOLLIN) ||
-      !watch(listeners_.node.get(), Tag::kNode, 0, EPOLLIN))
+  if (!bell_.valid() || introducer_->descriptor() < 0 || !introducer_->watch_also(bell_.get()))
     return system_error("watching for processes that introduce themselves", errno);
   last_poll_ns_ = last_tick_ns_ = monotonic_ns();
   return {};
@@ -112,40 +110,45 @@ std::size_t Introductions::most_processes() const noexcept {
   return config_.peer_limit > first ? config_.peer_limit - first : 0;
 }
 
-/// A process gets a number. kNoMemory: nothing was done.
-Status Introductions::add(PhysicalId id, std::size_t& index) noexcept {
+Introductions::Process* Introductions::newest(ProcessId process) const noexcept {
+  const auto found = by_id_.find(static_cast<std::uint64_t>(process));
+  return found != by_id_.end() ? found->second : nullptr;
+}
+
+/// A process gets a number. nullptr: there is no number, or no memory, and nothing was done.
+Introductions::Process* Introductions::add(PhysicalId id) noexcept {
   const bool is_new = free_count_ <= kLeastFree && processes_.size() < most_processes();
-  if (!is_new && first_free_ == SIZE_MAX) return Status::kNoMemory;
-  index = is_new ? processes_.size() : first_free_;
-  Process made{.id = id, .is_elsewhere = !config_.meets_on_node};
-  made.number =
-      is_new ? PeerId{index_of(config_.first_peer) + static_cast<std::uint32_t>(index)} : number_of(index);
-  made.was_met = std::ranges::find(ended_, id.process()) != ended_.end();
-  if (const auto old = by_id_.find(static_cast<std::uint64_t>(id.process())); old != by_id_.end()) {
-    made.was_met = made.was_met || processes_[old->second].was_met;
-    made.is_logged = processes_[old->second].is_logged;
-    made.failures = processes_[old->second].failures;
-  }
+  if (!is_new && first_free_ == nullptr) return nullptr;
+  const std::uint32_t first = index_of(config_.first_peer);
+  const std::size_t index = is_new ? processes_.size() : slot_of(first_free_->number) - first;
   try {
+    auto made = std::make_unique<Process>(
+        id, is_new ? PeerId{first + static_cast<std::uint32_t>(index)} : first_free_->number);
+    made->was_met = std::ranges::find(ended_, id.process()) != ended_.end();
+    if (const Process* const old = newest(id.process()); old != nullptr) {
+      made->was_met = made->was_met || old->was_met;
+      made->is_logged = old->is_logged;
+      made->failures = old->failures;
+    }
     const std::size_t room = index < processes_.capacity() ? processes_.capacity() : 2 * index + 16;
-    sought_.reserve(room);
+    introducer_->make_room(room);
     untold_.reserve(room);
     leaving_.reserve(room);
     processes_.reserve(room);
-    by_id_.insert_or_assign(static_cast<std::uint64_t>(id.process()), index);
+    by_id_.insert_or_assign(static_cast<std::uint64_t>(id.process()), made.get());
+    if (is_new) {
+      processes_.push_back(std::move(made));
+    } else {
+      first_free_ = first_free_->next_free;
+      processes_[index] = std::move(made);
+      --free_count_;
+    }
   } catch (const std::bad_alloc&) {
-    return Status::kNoMemory;
+    return nullptr;
   }
-  if (is_new) {
-    processes_.push_back(made);
-  } else {
-    first_free_ = std::exchange(processes_[index], made).next_free;
-    if (first_free_ == SIZE_MAX) last_free_ = SIZE_MAX;
-    --free_count_;
-  }
-  untold_.push_back(index);
-  last_found_ = {};  // It may be that process anew.
-  return Status::kOk;
+  untold_.push_back(processes_[index].get());
+  last_found_ = nullptr;  // It may be that process anew.
+  return processes_[index].get();
 }
 
 Status Introductions::find(ProcessId process, PeerId& peer) noexcept {
@@ -153,117 +156,119 @@ Status Introductions::find(ProcessId process, PeerId& peer) noexcept {
     peer = config_.own;
     return Status::kOk;
   }
-  if (process == last_found_.process && last_found_.index != SIZE_MAX) {
-    peer = number_of(last_found_.index);
+  if (last_found_ != nullptr && process == last_found_->id.process()) {
+    peer = last_found_->number;
     return Status::kOk;
   }
-  const auto found = by_id_.find(static_cast<std::uint64_t>(process));
-  std::size_t index = found != by_id_.end() ? found->second : 0;
-  const bool is_over = found != by_id_.end() && processes_[index].state == State::kForgotten &&
-                       monotonic_ns() >= processes_[index].again_at_ns;
-  if (found == by_id_.end() || is_over) {
-    if (const Status status = add(PhysicalId::of(process), index); status != Status::kOk) return status;
-    sought_.push_back(index);
+  Process* found = newest(process);
+  if (found == nullptr || (found->state == State::kForgotten && monotonic_ns() >= found->again_at_ns)) {
+    found = add(PhysicalId::of(process));
+    if (found == nullptr) return Status::kNoMemory;
     const std::uint64_t one = 1;
     static_cast<void>(!::write(bell_.get(), &one, sizeof one));
+    is_rung_ = true;
   }
-  peer = number_of(index);
+  peer = found->number;
   // A number that was forgotten is only given for a while.
-  if (processes_[index].state != State::kForgotten) last_found_ = {process, index};
+  if (found->state != State::kForgotten) last_found_ = found;
   return Status::kOk;
 }
 
 void Introductions::forget(PeerId peer) noexcept {
   const std::size_t index = std::size_t{slot_of(peer)} - index_of(config_.first_peer);
-  if (index >= processes_.size() || number_of(index) != peer) return;
-  Process& process = processes_[index];
+  if (index >= processes_.size() || processes_[index]->number != peer) return;
+  Process& process = *processes_[index];
   if (process.state == State::kForgotten || process.state == State::kFree) return;
-  if (process.dial != SIZE_MAX) end(process.dial);
-  stop_seeking(index);
-  std::erase(untold_, index);
-  const auto found = by_id_.find(static_cast<std::uint64_t>(process.id.process()));
+  introducer_->drop(process);
+  std::erase(untold_, &process);
   const bool is_held = process.state == State::kUnreachable;  // find() still gives this number for a while.
-  if (!is_held && found != by_id_.end() && found->second == index) by_id_.erase(found);
-  last_found_ = {};
+  if (!is_held && newest(process.id.process()) == &process)
+    by_id_.erase(static_cast<std::uint64_t>(process.id.process()));
+  last_found_ = nullptr;
   if (process.was_met) ended_[next_ended_++ % ended_.size()] = process.id.process();
   process.state = State::kForgotten;
-  leaving_.push_back(index);
+  leaving_.push_back(&process);
 }
 
 /// The numbers of those who have gone, and that nothing uses, become free.
-void Introductions::let_go(Listener& listener) noexcept {
+void Introductions::let_go() noexcept {
   if (leaving_.empty()) return;
   const std::uint64_t now_ns = monotonic_ns();
-  std::erase_if(leaving_, [&](std::size_t index) {
-    Process& process = processes_[index];
-    const auto found = by_id_.find(static_cast<std::uint64_t>(process.id.process()));
-    const bool is_known = found != by_id_.end() && found->second == index;
-    if (is_known && now_ns < process.again_at_ns + kRememberedNs) return false;
-    if (is_known) by_id_.erase(found);
-    if (!listener.on_unused(process.number)) return false;
-    process = {.id = {}, .number = next_generation(process.number)};
-    process.state = State::kFree;
-    (last_free_ == SIZE_MAX ? first_free_ : processes_[last_free_].next_free) = index;
-    last_free_ = index;
+  std::erase_if(leaving_, [&](Process* process) {
+    const bool is_known = newest(process->id.process()) == process;
+    if (is_known && now_ns < process->again_at_ns + kRememberedNs) return false;
+    if (is_known) by_id_.erase(static_cast<std::uint64_t>(process->id.process()));
+    if (!listener_->on_unused(process->number)) return false;
+    process->number = next_generation(process->number);
+    process->state = State::kFree;
+    (first_free_ == nullptr ? first_free_ : last_free_->next_free) = process;
+    last_free_ = process;
     ++free_count_;
     return true;
   });
 }
 
-void Introductions::stop_seeking(std::size_t process) noexcept { std::erase(sought_, process); }
-
-std::size_t Introductions::tell(Listener& listener, std::size_t index) noexcept {
-  if (std::exchange(processes_[index].is_told, true)) return 0;
-  std::erase(untold_, index);
-  listener.on_process(number_of(index), processes_[index].id.process(), user_);
-  return 1;
+void Introductions::tell(Process& process) noexcept {
+  if (std::exchange(process.is_told, true)) return;
+  std::erase(untold_, &process);
+  ++happened_;
+  listener_->on_process(process.number, process.id.process(), user_);
 }
 
-std::size_t Introductions::tell_new(Listener& listener) noexcept {
-  std::size_t told = 0;
-  while (!untold_.empty()) told += tell(listener, untold_.front());
-  return told;
+/// Those that find() has named are told, and sought.
+void Introductions::tell_new() noexcept {
+  std::uint64_t rung;
+  if (std::exchange(is_rung_, false)) static_cast<void>(!::read(bell_.get(), &rung, sizeof rung));
+  while (!untold_.empty()) {
+    Process& process = *untold_.front();
+    tell(process);
+    if (!process.id.is_possible())
+      unreachable(process, "no process has such an id");
+    else if (addresses(process) == 0)
+      nobody_there(process);
+    else
+      introducer_->seek(process);
+  }
 }
 
-/// `frame`: the Card of the process, whose proof was verified.
-std::size_t Introductions::met(Listener& listener, std::size_t index, const Frame& frame) noexcept {
-  Process& process = processes_[index];
-  const PeerNames names{PeerId{frame.as<ProcessCard>().known_as}, PeerId{frame.as<ProcessCard>().own}};
-  stop_seeking(index);
-  if (process.dial != SIZE_MAX) end(process.dial);  // The guest's way was the faster one.
+/// `frame`: the Offer of the process, whose proof was verified.
+void Introductions::met(Process& process, const Frame& frame) noexcept {
+  const auto& card = frame.as<ProcessCard>();
+  const PeerNames names{PeerId{card.known_as}, PeerId{card.own}};
   process.state = State::kMet;
-  process.instance = frame.as<ProcessCard>().instance;
+  process.instance = card.instance;
   process.known_as = names.known_as;
   process.was_met = true;
   process.is_logged = false;
   process.failures = 0;
+  ++happened_;
   try {
-    listener.on_card(number_of(index), card_with_names(card_in(frame), names));
+    listener_->on_card(process.number, card_with_names(card_in(frame), names));
   } catch (const std::bad_alloc&) {
-    return unreachable(listener, index, "there is no memory for its card");
+    unreachable(process, "there is no memory for its card");
   }
-  return 1;
 }
 
 /// `why`: for the log.
-std::size_t Introductions::unreachable(Listener& listener, std::size_t index, std::string_view why) noexcept {
-  Process& process = processes_[index];
-  stop_seeking(index);
+void Introductions::unreachable(Process& process, std::string_view why) noexcept {
+  introducer_->drop(process);
   process.state = State::kUnreachable;
   process.again_at_ns = monotonic_ns() + std::min(kAgainNs << std::min(process.failures, 4u), kMostAgainNs);
   ++process.failures;
+  ++happened_;
   if (!std::exchange(process.is_logged, true)) log_about(process, "cannot be reached", why);
-  listener.on_card(number_of(index), {});
-  return 1;
+  listener_->on_card(process.number, {});
 }
 
 /// There is no process of that id. One that was met has ended, as processes do: whoever talks to it hears
 /// that from the operation.
-std::size_t Introductions::nobody_there(Listener& listener, std::size_t index,
-                                        std::string_view why) noexcept {
-  Process& process = processes_[index];
+void Introductions::nobody_there(Process& process) noexcept {
   if (process.was_met) process.is_logged = true;
-  return unreachable(listener, index, why);
+  unreachable(process, key_.proves() ? "nobody listens there"
+                       : process.id.nid == self_.nid
+                           ? "no process of this user has that id"
+                           : "no process of this user and node has that id; to meet "
+                             "processes of other nodes, all need the same key file");
 }
 
 void Introductions::log_about(const Process& process, const char* what, std::string_view why) noexcept {
@@ -274,16 +279,106 @@ void Introductions::log_about(const Process& process, const char* what, std::str
        id.nid & 255, id.pid, what, static_cast<int>(why.size()), why.data());
 }
 
+// What is said
+
+std::size_t Introductions::addresses(const Introducer::Contact&) const noexcept {
+  return std::size_t{config_.meets_on_node} + std::size_t{key_.proves()};
+}
+
+SocketAddress Introductions::address(const Introducer::Contact& contact, std::size_t index) const noexcept {
+  const PhysicalId id = of(contact).id;
+  return index == 0 && config_.meets_on_node ? id.on_node(user_) : id.on_net();
+}
+
+void Introductions::say_hello(const Introducer::Contact& contact, Frame& hello) const noexcept {
+  hello.as<ProcessHello>().receiver = static_cast<std::uint64_t>(of(contact).id.process());
+}
+
+void Introductions::send_card(Process& process) noexcept {
+  Frame frame = make_frame(kProcesses, FrameKind::kOffer);
+  auto& card = frame.as<ProcessCard>();
+  card.sender = static_cast<std::uint64_t>(self());
+  card.receiver = static_cast<std::uint64_t>(process.id.process());
+  card.instance = instance_;
+  card.user = static_cast<std::uint32_t>(user_);
+  card.own = index_of(config_.own);
+  card.known_as = index_of(process.number);
+  std::ranges::copy(config_.card, card.card.begin());
+  introducer_->offer(process, frame);
+}
+
+// What is heard
+
+std::optional<Refusal> Introductions::meet(const Frame& hello, Introducer::Guest&, Frame& answer) {
+  if (ProcessId{hello.as<ProcessHello>().receiver} != self()) return Refusal::kStranger;
+  answer.as<ProcessHello>().receiver = static_cast<std::uint64_t>(self());
+  return {};
+}
+
+/// A dialler that was introduced before is told the same again: it may not have heard.
+std::optional<Refusal> Introductions::identify(const Frame& offer, Introducer::Guest& guest) noexcept {
+  const auto& card = offer.as<ProcessCard>();
+  const PhysicalId id = PhysicalId::of(ProcessId{card.sender});
+  if (ProcessId{card.receiver} != self() || id.process() == self() || !id.is_possible())
+    return Refusal::kStranger;
+  if (UserId{card.user} != user_) return Refusal::kUser;
+  Process* const known = newest(id.process());
+  const bool was_met = known != nullptr && known->state == State::kMet;
+  const bool is_same =
+      was_met && known->instance == card.instance && known->known_as == PeerId{card.known_as};
+  const bool is_sought = known != nullptr && known->state == State::kSought;
+  Process* const process = is_same || is_sought ? known : add(id);
+  if (process == nullptr) return Refusal::kFull;
+  if (was_met && process != known) listener_->on_replaced(known->number);
+  guest.contact = process;
+  return {};
+}
+
+bool Introductions::on_answer(Introducer::Contact& contact, const Frame&) noexcept {
+  send_card(of(contact));
+  return true;
+}
+
+/// If both have dialled, both say the same. If the process was started anew in between, the two that have its
+/// number fail at their first message, and get new numbers.
+void Introductions::on_offer(Introducer::Contact& contact, const Frame& offer, bool is_answer) noexcept {
+  Process& process = of(contact);
+  if (is_answer) {
+    const auto& card = offer.as<ProcessCard>();
+    if (ProcessId{card.sender} != process.id.process() || ProcessId{card.receiver} != self())
+      return unreachable(process, describe(Refusal::kStranger));
+    if (UserId{card.user} != user_) return unreachable(process, describe(Refusal::kUser));
+    introducer_->ready(process);
+    return met(process, offer);
+  }
+  tell(process);
+  if (process.state != State::kMet) met(process, offer);
+  ++happened_;
+  send_card(process);
+}
+
+/// Who was met as a guest need not have heard it.
+void Introductions::on_broken(Introducer::Contact& contact) noexcept {
+  if (of(contact).state != State::kSought) introducer_->drop(contact);
+}
+
+void Introductions::on_gone(Introducer::Contact& contact, Refusal reason) noexcept {
+  if (reason == Refusal::kNobody) return nobody_there(of(contact));
+  unreachable(of(contact), describe(reason));
+}
+
 // Time
 
 std::uint64_t Introductions::next_due_ns() const noexcept {
   if (!untold_.empty()) return 0;
-  return sought_.empty() && dials_ + guests_ == 0 && !paused_ ? UINT64_MAX : kTickNs;
+  return introducer_->tick_ns() == 0 ? UINT64_MAX : introducer_->tick_ns();
 }
 
 std::size_t Introductions::poll(Listener& listener) noexcept {
-  std::size_t happened = tell_new(listener);
-  const bool is_quiet = happened == 0 && sought_.empty() && dials_ == 0 && guests_ == 0;
+  listener_ = &listener;
+  happened_ = 0;
+  tell_new();
+  const bool is_quiet = happened_ == 0 && introducer_->tick_ns() == 0;
   if (is_quiet && blind_polls_ > 0) {
     --blind_polls_;
     return 0;
@@ -291,137 +386,29 @@ std::size_t Introductions::poll(Listener& listener) noexcept {
   const std::uint64_t now_ns = monotonic_ns();
   blind_polls_ = elapsed_ns(now_ns, last_clock_ns_) < kLookNs ? kMostBlindPolls : 0;
   last_clock_ns_ = now_ns;
-  const std::uint64_t since_ns = elapsed_ns(now_ns, last_poll_ns_);
-  if (happened == 0 && since_ns < (is_quiet ? kQuietLookNs : kLookNs)) return 0;
-  patience_ns_ += std::min(since_ns, kLongestTickNs);
+  if (happened_ == 0 && elapsed_ns(now_ns, last_poll_ns_) < (is_quiet ? kQuietLookNs : kLookNs)) return 0;
   last_poll_ns_ = now_ns;
-
-  std::array<epoll_event, 64> events;
-  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
-  for (int i = 0; i < count; ++i) {
-    const std::uint64_t data = events[static_cast<std::size_t>(i)].data.u64;
-    // An event may be stale, because its slot was used again within this batch: hear() only tries.
-    switch (const Tag tag = static_cast<Tag>(data >> 32)) {
-      case Tag::kMeeting: happened += hear(listener, data & UINT32_MAX); break;
-      case Tag::kNode:
-      case Tag::kNet: happened += accept_some(listener, tag); break;
-      case Tag::kBell: {
-        std::uint64_t rung;
-        static_cast<void>(!::read(bell_.get(), &rung, sizeof rung));
-        break;
-      }
-    }
-  }
-  happened += dial_those_due(listener);
-  if (elapsed_ns(now_ns, last_tick_ns_) < kTickNs) return happened;
+  introducer_->service();
+  introducer_->tick(now_ns);
+  if (elapsed_ns(now_ns, last_tick_ns_) < kTickNs) return happened_;
   last_tick_ns_ = now_ns;
-  let_go(listener);
-  if (paused_ && guests_ < kMostGuests) resume();
-  return happened + look_at_deadlines(listener);
+  let_go();
+  look_at_silence();
+  return happened_;
 }
 
-/// Goes round, so that each process has its turn.
-std::size_t Introductions::dial_those_due(Listener& listener) noexcept {
-  std::size_t happened = 0;
-  const std::uint64_t now_ns = sought_.empty() ? 0 : monotonic_ns();
-  for (std::size_t left = sought_.size(); left > 0 && dials_ < kMostDials; --left) {
-    if (next_sought_ >= sought_.size()) next_sought_ = 0;
-    const std::size_t index = sought_[next_sought_];
-    const Process& process = processes_[index];
-    if (process.dial == SIZE_MAX && now_ns >= process.retry_at_ns) happened += dial(listener, index);
-    if (process.state == State::kSought) ++next_sought_;  // Otherwise the next one has its place.
-  }
-  return happened;
-}
-
-std::size_t Introductions::dial(Listener& listener, std::size_t index) noexcept {
-  Process& process = processes_[index];
-  process.was_dialled = true;
-  if (!process.id.is_possible()) return unreachable(listener, index, "no process has such an id");
-  process.retry_at_ns = monotonic_ns() + kRedialNs;
-  FrameStream stream;
-  const auto try_at = [&](const SocketAddress& to) {
-    try {
-      Result<FrameStream> made = FrameStream::dial(to, kProcesses, static_cast<int>(config_.patience_ms / 2));
-      if (!made.ok()) return made.error().status;
-      stream = std::move(made.value());
-      return Status::kOk;
-    } catch (const std::bad_alloc&) {
-      return Status::kNoMemory;
-    }
-  };
-  Status status = Status::kPeerFailed;
-  if (!process.is_elsewhere) {
-    status = try_at(process.id.on_node(user_));
-    process.is_full = status == Status::kAgain;
-    process.is_elsewhere = status != Status::kOk && status != Status::kAgain && status != Status::kNoMemory;
-  }
-  if (process.is_elsewhere) {
-    if (!key_.proves())
-      return nobody_there(listener, index,
-                          process.id.nid == self_.nid
-                              ? "no process of this user has that id"
-                              : "no process of this user and node has that id; to meet processes of other "
-                                "nodes, all need the same key file");
-    status = try_at(process.id.on_net());
-    if (status == Status::kPeerFailed) return nobody_there(listener, index, "nobody listens there");
-  }
-  if (status != Status::kOk) return 0;
-  const bool is_on_node = !process.is_elsewhere;
-  const std::size_t begun = begin(std::move(stream), /*is_dial=*/true, is_on_node);
-  if (begun == SIZE_MAX) return 0;
-  process.dial = begun;
-  meetings_[begun]->process = index;
-  send_hello(*meetings_[begun], process.id);
-  update_watch(process.dial);
-  return 0;
-}
-
-std::size_t Introductions::look_at_deadlines(Listener& listener) noexcept {
-  for (std::size_t i = 0; i < meetings_.size(); ++i) {
-    const Meeting& meeting = *meetings_[i];
-    if (meeting.step != Step::kFree && !meeting.is_dial &&
-        patience_ns_ - meeting.since_ns >= kGuestMs * kMillisecondNs)
-      end(i);
-  }
-  make_way();
-  const std::uint64_t tick_ns = patience_ns_ - std::exchange(patience_at_tick_ns_, patience_ns_);
-  const std::uint64_t most_ns = config_.patience_ms * kMillisecondNs;
-  std::size_t happened = 0;
-  for (std::size_t i = sought_.size(); i > 0; --i) {
-    const std::size_t index = sought_[i - 1];
-    Process& process = processes_[index];
-    if (!process.was_dialled) continue;
-    const bool is_taken =
-        process.dial != SIZE_MAX ? meetings_[process.dial]->stream.is_connected() : process.is_full;
-    (is_taken ? process.silent_ns : process.unanswered_ns) += tick_ns;
+/// Gives up those that no kernel has answered for, for too long. No frame gives a process more time.
+void Introductions::look_at_silence() noexcept {
+  const std::uint64_t patience_ns = introducer_->patience_ns();
+  const std::uint64_t tick_ns = patience_ns - std::exchange(patience_at_tick_ns_, patience_ns);
+  const std::uint64_t most_ns = static_cast<std::uint64_t>(config_.patience_ms) * kMillisecondNs;
+  for (std::size_t i = introducer_->sought().size(); i > 0; --i) {
+    Process& process = of(*introducer_->sought()[i - 1]);
+    if (process.state != State::kSought || process.answer() == Process::Answer::kNotDialled) continue;
+    (process.answer() == Process::Answer::kTaken ? process.silent_ns : process.unanswered_ns) += tick_ns;
     if (process.silent_ns >= most_ns && !std::exchange(process.is_silence_logged, true))
       log_about(process, "is waited for", "it runs, or hangs, and has not answered yet");
-    if (process.unanswered_ns < most_ns) continue;
-    if (process.dial != SIZE_MAX) end(process.dial);
-    happened += unreachable(listener, index, "it has not answered for too long");
-  }
-  return happened;
-}
-
-/// Ends the oldest dials while all are in use and other processes wait for their turn.
-void Introductions::make_way() noexcept {
-  if (dials_ < kMostDials) return;
-  const std::uint64_t now_ns = monotonic_ns();
-  auto waiting = std::ranges::count_if(sought_, [&](std::size_t index) {
-    return processes_[index].dial == SIZE_MAX && now_ns >= processes_[index].retry_at_ns;
-  });
-  for (; waiting > 0; --waiting) {
-    std::size_t oldest = SIZE_MAX;
-    for (std::size_t i = 0; i < meetings_.size(); ++i) {
-      const Meeting& meeting = *meetings_[i];
-      if (meeting.step == Step::kFree || !meeting.is_dial || patience_ns_ - meeting.since_ns < kGraceOfDialNs)
-        continue;
-      if (oldest == SIZE_MAX || meeting.since_ns < meetings_[oldest]->since_ns) oldest = i;
-    }
-    if (oldest == SIZE_MAX) return;
-    processes_[meetings_[oldest]->process].retry_at_ns = now_ns + kMadeWayNs;
-    end(oldest);
+    if (process.unanswered_ns >= most_ns) unreachable(process, "it has not answered for too long");
   }
 }
 

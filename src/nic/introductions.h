@@ -8,7 +8,11 @@
 //            ◀──────────────────────────── Hello ──
 //            ── Offer: id, instance, card, numbers ─▶  the acceptor knows the dialler
 //            ◀─ Offer: id, instance, card, numbers ──  the dialler knows the acceptor
+//            ── Ready ─────────────────────────────▶
 //   closes                                            closes
+//
+// SocketIntroducer (rdma/introduction) listens, dials and exchanges the frames. This class fills them in, and
+// knows the processes.
 //
 // Who is who. Each frame ends with a proof that its sender knows the user's key (user_key.h). On the node the
 // kernel also says whose process it is (SO_PEERCRED), so a key that proves nothing serves. Over TCP processes
@@ -28,9 +32,8 @@
 // it is logged once. No frame gives a process more time: a stranger could send it for ever. No connection
 // outlives its introduction: liveness is the providers'.
 //
-// Bounds. kMostDials and kMostGuests connections at once. When all dials are in use, the oldest one makes way
-// after 200 ms for a process that waits for a dial, and is made again later. Of guests, nothing is allocated
-// before the proof but a slot. A guest has kGuestMs. Only time in which poll() is called counts.
+// Bounds. Those of SocketIntroducer, and the numbers. A guest gets a number when its Offer is proved. A guest
+// has kGuestMs for each of its frames. Only time in which poll() is called counts.
 //
 // Threads: one, the engine's. Blocking: none, but in create().
 
@@ -50,9 +53,8 @@
 #include "nic/process_book.h"
 #include "nic/process_frames.h"
 #include "nic/user_key.h"
-#include "rdma/fork_closing.h"
-#include "rdma/introduction/frame_stream.h"
-#include "rdma/introduction/transcript.h"
+#include "rdma/file_descriptor.h"
+#include "rdma/introduction/socket_introducer.h"
 #include "rdma/log.h"
 
 namespace ch3_offload {
@@ -61,24 +63,22 @@ namespace ch3_offload {
 /// kUnsupported: the message says why. Blocks while the host's name is resolved, if that is empty.
 Result<std::uint32_t> choose_nid(std::string_view interface);
 
-class Introductions final : public ProcessBook {
+class Introductions final : public ProcessBook, private Introducer::Client {
  public:
-  static constexpr std::size_t kMostDials = 64;
-  static constexpr std::size_t kMostGuests = 256;
-  static constexpr std::uint64_t kGuestMs = 5000;
+  static constexpr int kGuestMs = 5000;
 
   struct Config {
     /// The nid. 0: the address of `interface`.
     std::uint32_t nid = 0;
     /// As find_host_address() has it. Empty: the best address of the node, or 127.0.0.1 if it has no other.
     std::string interface;
-    std::uint16_t pid = 0;               ///< 0: any.
-    UserKey key;                         ///< Proves nothing: that of a user without a key file.
-    std::string card;                    ///< The engine's. At most kMostProcessCardBytes.
-    PeerId own{};                        ///< The engine's number for itself.
-    PeerId first_peer{1};                ///< Processes get numbers from here on,
-    std::uint32_t peer_limit{};          ///< and below this. Providers and engine must allow them.
-    std::uint64_t patience_ms = 30'000;  ///< With a process that no kernel answers for.
+    std::uint16_t pid = 0;       ///< 0: any.
+    UserKey key;                 ///< Proves nothing: that of a user without a key file.
+    std::string card;            ///< The engine's. At most kMostProcessCardBytes.
+    PeerId own{};                ///< The engine's number for itself.
+    PeerId first_peer{1};        ///< Processes get numbers from here on,
+    std::uint32_t peer_limit{};  ///< and below this. Providers and engine must allow them.
+    int patience_ms = 30'000;    ///< With a process that no kernel answers for.
     /// False: other processes are dialled over TCP only. For tests, whose processes are of one node.
     bool meets_on_node = true;
     void (*log)(void* context, LogScope scope, const char* line) = nullptr;
@@ -95,11 +95,11 @@ class Introductions final : public ProcessBook {
   Status find(ProcessId process, PeerId& peer) noexcept override;
   void forget(PeerId peer) noexcept override;
   std::size_t poll(Listener& listener) noexcept override;
-  int descriptor() const noexcept override { return epoll_.get(); }
+  int descriptor() const noexcept override { return introducer_->descriptor(); }
   std::uint64_t next_due_ns() const noexcept override;
 
   /// Connections now.
-  std::size_t connections() const noexcept { return dials_ + guests_; }
+  std::size_t connections() const noexcept { return introducer_->connections(); }
 
  private:
   enum class State : std::uint8_t {
@@ -110,88 +110,63 @@ class Introductions final : public ProcessBook {
     kFree,         ///< Nobody has the number. In a list that begins at first_free_.
   };
   /// One that has a number.
-  struct Process {
+  struct Process final : Introducer::Contact {
+    Process(PhysicalId named, PeerId peer) noexcept : id(named), number(peer) {}
     PhysicalId id;
-    PeerId number{};
+    PeerId number;
     State state = State::kSought;
-    bool is_told = false;         ///< on_process() was called.
-    bool is_elsewhere = false;    ///< There is none of that id on this node.
-    std::uint64_t instance = 0;   ///< kMet.
-    PeerId known_as{};            ///< kMet: this process, there.
-    std::size_t dial = SIZE_MAX;  ///< In meetings_. SIZE_MAX: none now.
-    bool was_dialled = false;
-    bool is_full = false;              ///< The last dial found its backlog full: the process lives.
-    bool was_met = false;              ///< Once. Its later numbers inherit it, as far as ended_ goes.
-    bool is_logged = false;            ///< That it cannot be reached. Its later numbers inherit it.
-    std::uint32_t failures = 0;        ///< Of this id in a row. Its later numbers inherit it.
-    std::uint64_t again_at_ns = 0;     ///< kUnreachable: find() seeks it anew from then on.
-    std::size_t next_free = SIZE_MAX;  ///< kFree.
+    bool is_told = false;    ///< on_process() was called.
+    bool was_met = false;    ///< Once. Its later numbers inherit it, as far as ended_ goes.
+    bool is_logged = false;  ///< That it cannot be reached. Its later numbers inherit it.
     bool is_silence_logged = false;
-    std::uint64_t unanswered_ns = 0;  ///< Of patience_ns_: sought, and no kernel has taken a dial.
-    std::uint64_t silent_ns = 0;      ///< Of patience_ns_: a kernel has taken a dial.
-    std::uint64_t retry_at_ns = 0;
+    std::uint64_t instance = 0;       ///< kMet.
+    PeerId known_as{};                ///< kMet: this process, there.
+    std::uint32_t failures = 0;       ///< Of this id in a row. Its later numbers inherit it.
+    std::uint64_t again_at_ns = 0;    ///< kUnreachable: find() seeks it anew from then on.
+    Process* next_free = nullptr;     ///< kFree.
+    std::uint64_t unanswered_ns = 0;  ///< Of patience_ns(): sought, and no kernel has taken a dial.
+    std::uint64_t silent_ns = 0;      ///< Of patience_ns(): a kernel has taken a dial.
   };
-
-  enum class Step : std::uint8_t { kFree, kAwaitsHello, kAwaitsCard, kAwaitsClose };
-  /// One connection. A slot that is used again and again.
-  struct Meeting {
-    Step step = Step::kFree;
-    bool is_dial = false;
-    bool is_on_node = false;
-    std::uint32_t life = 0;      ///< Counts the uses of this slot.
-    std::uint32_t watched = 0;   ///< epoll events.
-    std::size_t process = 0;     ///< A dial's: in processes_.
-    std::uint64_t since_ns = 0;  ///< patience_ns_ when it began.
-    Transcript transcript{std::span<const std::byte>{}};
-    FrameStream stream;
-    Speaker self() const noexcept { return is_dial ? Speaker::kDialler : Speaker::kAcceptor; }
-    Speaker other() const noexcept { return is_dial ? Speaker::kAcceptor : Speaker::kDialler; }
-  };
-  enum class Tag : std::uint32_t { kMeeting, kNode, kNet, kBell };
 
   explicit Introductions(const Config& config);
   std::optional<Error> set_up();
   /// Numbers of processes that have gone, kept before one is used again: so a generation comes again late.
   static constexpr std::size_t kLeastFree = 64;
 
-  PeerId number_of(std::size_t index) const noexcept { return processes_[index].number; }
+  static Process& of(Introducer::Contact& contact) noexcept { return static_cast<Process&>(contact); }
+  static const Process& of(const Introducer::Contact& contact) noexcept {
+    return static_cast<const Process&>(contact);
+  }
   std::size_t most_processes() const noexcept;
+  /// The newest of that id. nullptr: it has no number.
+  Process* newest(ProcessId process) const noexcept;
 
-  Status add(PhysicalId id, std::size_t& index) noexcept;
-  void let_go(Listener& listener) noexcept;
-  std::size_t tell_new(Listener& listener) noexcept;
-  std::size_t tell(Listener& listener, std::size_t index) noexcept;
-  std::size_t met(Listener& listener, std::size_t index, const Frame& frame) noexcept;
-  std::size_t unreachable(Listener& listener, std::size_t index, std::string_view why) noexcept;
-  std::size_t nobody_there(Listener& listener, std::size_t index, std::string_view why) noexcept;
-
-  bool watch(int descriptor, Tag tag, std::size_t index, std::uint32_t events) noexcept;
-  void update_watch(std::size_t index) noexcept;
-  std::size_t begin(FrameStream stream, bool is_dial, bool is_on_node) noexcept;
-  void end(std::size_t index) noexcept;
-  void send(Meeting& meeting, Frame& frame) noexcept;
-  void send_hello(Meeting& meeting, PhysicalId to) noexcept;
-  void send_card(Meeting& meeting, std::size_t process) noexcept;
-
-  std::size_t accept_some(Listener& listener, Tag tag) noexcept;
-  bool evict_guest() noexcept;
-  void pause() noexcept;
-  void resume() noexcept;
-
-  std::size_t hear(Listener& listener, std::size_t index) noexcept;
-  std::size_t on_frame(Listener& listener, std::size_t index, const Frame& frame) noexcept;
-  std::size_t on_card_of_guest(Listener& listener, std::size_t index, const Frame& frame) noexcept;
-  std::size_t on_card_of_acceptor(Listener& listener, std::size_t index, const Frame& frame) noexcept;
-  std::size_t on_refusal(Listener& listener, std::size_t index, std::string_view why) noexcept;
-  std::size_t on_closed(Listener& listener, std::size_t index) noexcept;
-  void refuse(std::size_t index, Refusal reason) noexcept;
-
-  std::size_t dial(Listener& listener, std::size_t process) noexcept;
-  std::size_t dial_those_due(Listener& listener) noexcept;
-  void stop_seeking(std::size_t process) noexcept;
-  void make_way() noexcept;
+  Process* add(PhysicalId id) noexcept;
+  void let_go() noexcept;
+  void tell_new() noexcept;
+  void tell(Process& process) noexcept;
+  void met(Process& process, const Frame& frame) noexcept;
+  void unreachable(Process& process, std::string_view why) noexcept;
+  void nobody_there(Process& process) noexcept;
+  void send_card(Process& process) noexcept;
   void log_about(const Process& process, const char* what, std::string_view why) noexcept;
-  std::size_t look_at_deadlines(Listener& listener) noexcept;
+  void look_at_silence() noexcept;
+
+  std::size_t addresses(const Introducer::Contact& contact) const noexcept override;
+  SocketAddress address(const Introducer::Contact& contact, std::size_t index) const noexcept override;
+  /// Both dials may end in an introduction: they say the same.
+  bool our_dial_counts(const Introducer::Contact&) const noexcept override { return false; }
+  void say_hello(const Introducer::Contact& contact, Frame& hello) const noexcept override;
+  std::optional<Refusal> meet(const Frame& hello, Introducer::Guest& guest, Frame& answer) override;
+  std::optional<Refusal> identify(const Frame& offer, Introducer::Guest& guest) noexcept override;
+  bool on_answer(Introducer::Contact& contact, const Frame& hello) noexcept override;
+  void on_offer(Introducer::Contact& contact, const Frame& offer, bool is_answer) noexcept override;
+  void on_ready(Introducer::Contact&) noexcept override {}
+  void on_broken(Introducer::Contact& contact) noexcept override;
+  void on_knock(Introducer::Contact&, std::uint32_t) noexcept override {}
+  void on_gone(Introducer::Contact& contact, Refusal reason) noexcept override;
+  /// look_at_silence() counts otherwise: no frame gives a process more time.
+  void on_silence(Introducer::Contact&, Introducer::Silence) noexcept override {}
 
   const Config config_;
   const Log log_;
@@ -199,28 +174,19 @@ class Introductions final : public ProcessBook {
   const UserKey key_;
   PhysicalId self_;
   std::uint64_t instance_ = 0;
-  ProcessListeners listeners_;
-  FileDescriptor bell_;  ///< Readable while find() has left something for poll().
-  FileDescriptor epoll_;
-  std::array<ForkClosing, 2> closing_;  ///< Of the listeners.
-  std::vector<std::unique_ptr<Meeting>> meetings_;
-  std::size_t dials_ = 0;
-  std::size_t guests_ = 0;
-  std::vector<Process> processes_;                        ///< By number.
-  std::unordered_map<std::uint64_t, std::size_t> by_id_;  ///< The newest of each ProcessId.
-  std::vector<std::size_t> sought_;                       ///< Those that are kSought. Has room for all.
-  std::size_t next_sought_ = 0;                           ///< Where dial_those_due() goes on.
-  std::vector<std::size_t> untold_;                       ///< on_process() is due. Has room for all.
-  std::vector<std::size_t> leaving_;                      ///< Those that are kForgotten. Has room for all.
-  std::size_t first_free_ = SIZE_MAX, last_free_ = SIZE_MAX;
+  std::optional<SocketIntroducer> introducer_;       ///< From set_up() on.
+  FileDescriptor bell_;                              ///< Readable while find() has left something for poll().
+  bool is_rung_ = false;                             ///< The bell.
+  Listener* listener_ = nullptr;                     ///< poll()'s.
+  std::size_t happened_ = 0;                         ///< In this poll().
+  std::vector<std::unique_ptr<Process>> processes_;  ///< By number.
+  std::unordered_map<std::uint64_t, Process*> by_id_;  ///< The newest of each ProcessId.
+  std::vector<Process*> untold_;                       ///< on_process() is due. Has room for all.
+  std::vector<Process*> leaving_;                      ///< Those that are kForgotten. Has room for all.
+  Process* first_free_ = nullptr;
+  Process* last_free_ = nullptr;
   std::size_t free_count_ = 0;
-  bool paused_ = false;  ///< The listeners are not watched.
-  /// What find() has found last. SIZE_MAX: look it up.
-  struct Found {
-    ProcessId process{};
-    std::size_t index = SIZE_MAX;
-  };
-  Found last_found_;
+  Process* last_found_ = nullptr;  ///< By find(). nullptr: look it up.
   /// Of the last processes that were met and forgotten: nothing grows with all of them.
   std::array<ProcessId, 64> ended_{};
   std::size_t next_ended_ = 0;
@@ -228,9 +194,7 @@ class Introductions final : public ProcessBook {
   std::uint64_t last_clock_ns_ = 0;  ///< When a poll looked at it last.
   std::uint64_t last_poll_ns_ = 0;
   std::uint64_t last_tick_ns_ = 0;
-  /// Advances like the clock while poll() is called, and hardly while it is not.
-  std::uint64_t patience_ns_ = 0;
-  std::uint64_t patience_at_tick_ns_ = 0;  ///< patience_ns_ at the last look_at_deadlines().
+  std::uint64_t patience_at_tick_ns_ = 0;  ///< patience_ns() at the last look_at_silence().
   std::uint32_t lines_ = 0;                ///< Logged.
 };
 

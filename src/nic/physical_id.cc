@@ -30,7 +30,7 @@ SocketAddress PhysicalId::on_node(UserId user) const noexcept {
   return address_on_node({name, static_cast<std::size_t>(length)});
 }
 
-Result<ProcessListeners> listen_as(PhysicalId& id, UserId user) {
+Result<std::vector<FileDescriptor>> listen_as(PhysicalId& id, UserId user) {
   constexpr int kTriesOfKernel = 64;  // A TCP port that the kernel finds free may be taken on the node.
   const bool is_any = id.pid == 0;
   for (int tries = is_any ? kTriesOfKernel : 1;; --tries) {
@@ -42,7 +42,10 @@ Result<ProcessListeners> listen_as(PhysicalId& id, UserId user) {
     Result<FileDescriptor> node = net.ok() ? listen_for_streams(at) : net.error();
     if (net.ok() && node.ok()) {
       id = tried;
-      return ProcessListeners{std::move(net.value()), std::move(node.value())};
+      std::vector<FileDescriptor> listeners;
+      listeners.push_back(std::move(node.value()));
+      listeners.push_back(std::move(net.value()));
+      return listeners;
     }
     Error error = node.error();
     if (error.error_number != EADDRINUSE) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "engine/targets/target_entry.h"
 #include "rdma/file_descriptor.h"
@@ -34,14 +35,8 @@ struct PhysicalId {
   SocketAddress on_node(UserId user) const noexcept;
 };
 
-/// Where a process listens. The TCP port holds the pid, also where nobody may come by TCP.
-struct ProcessListeners {
-  FileDescriptor net;
-  FileDescriptor node;
-};
-
-/// Listens at `id`; pid 0: the kernel chooses one, and sets it. Errors: kAgain, the pid is taken; others: the
-/// message says what to do.
-Result<ProcessListeners> listen_as(PhysicalId& id, UserId user);
+/// Listens at `id`, on the node and over TCP; pid 0: the kernel chooses one, and sets it. The TCP port holds the
+/// pid, also where nobody may come by TCP. Errors: kAgain, the pid is taken; others: the message says what to do.
+Result<std::vector<FileDescriptor>> listen_as(PhysicalId& id, UserId user);
 
 }  // namespace ch3_offload

@@ -26,7 +26,7 @@ std::string_view card_in(const Frame& frame) noexcept { return frame.as<ProcessC
 
 std::string_view describe(Refusal reason) noexcept {
   switch (reason) {
-    case Refusal::kVersion: return "it runs another version of libch3offload";
+    case Refusal::kVersion: return kAnotherVersion;
     case Refusal::kSecret: return "it has another key file: all nodes need the same one";
     case Refusal::kNoSecret: return "it has no key file: all nodes need the same one";
     case Refusal::kStranger: return "another process answers at its address";

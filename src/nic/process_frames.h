@@ -40,7 +40,7 @@ inline constexpr std::size_t kMostProcessCardBytes = sizeof(ProcessCard::card) -
 
 /// Introductions of processes.
 inline constexpr std::uint32_t kProcessMagic = 0x7069'3363;  // "c3ip"
-inline constexpr std::uint16_t kProcessVersion = 2;
+inline constexpr std::uint16_t kProcessVersion = 3;
 
 /// Whether the fields of an Offer are in their ranges, and its card is printable ASCII without spaces. Any
 /// input.

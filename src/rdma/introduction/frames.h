@@ -41,6 +41,9 @@ enum class Refusal : std::uint32_t {
   kEnd
 };
 
+/// What Refusal::kVersion means, for logs.
+inline constexpr const char* kAnotherVersion = "it runs another version of libch3offload";
+
 using Nonce = std::array<std::byte, 32>;
 
 struct RefuseBody {

@@ -10,11 +10,11 @@
 #include <cstdint>
 #include <memory>
 
+#include "rdma/introduction/introducer.h"
 #include "rdma/provider.h"
 #include "rdma/verbs/links/link_timer.h"
 #include "rdma/verbs/transport/link.h"
 #include "rdma/verbs/verbs_address.h"
-#include "rdma/verbs/wire_up/introducer.h"
 #include "rdma/verbs/wire_up/link_frames.h"
 
 namespace ch3_offload {
@@ -28,6 +28,7 @@ struct VerbsLane final : Introducer::Contact {
   inline VerbsLane(VerbsEndpoint& owner, std::uint8_t number) noexcept;
 
   VerbsEndpoint* const peer;
+  const std::uint8_t index;     ///< 0: the main lane.
   std::uint8_t rail = kNoRail;  ///< Of the current or last queue pair.
   Link link;
 
@@ -80,7 +81,8 @@ struct VerbsEndpoint final : Endpoint {
   std::uint32_t unfinished_write = kNone;  ///< In Transport::writes_: not all of its parts are items yet.
 
   VerbsAddress address;
-  bool has_address = false;     ///< `main.names` and `address` are known; they stay as they are.
+  PeerNames names;
+  bool has_address = false;     ///< `names` and `address` are known; they stay as they are.
   std::uint8_t pair_count = 0;  ///< Of `pairs`.
   struct Pair {
     std::uint8_t mine, theirs;  ///< Rails.
@@ -89,9 +91,7 @@ struct VerbsEndpoint final : Endpoint {
 };
 
 inline VerbsLane::VerbsLane(VerbsEndpoint& owner, std::uint8_t number) noexcept
-    : Contact(owner.id, number), peer(&owner) {
-  if (number != 0) names = owner.main.names;
-}
+    : peer(&owner), index(number) {}
 
 /// Calls `function` with each lane of the peer.
 template <class Function>

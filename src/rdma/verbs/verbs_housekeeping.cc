@@ -43,8 +43,9 @@ bool VerbsProvider::watch(int descriptor, WatchKind kind, std::uint32_t index) n
 bool VerbsProvider::watch_all() noexcept {
   epoll_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
   alarm_ = FileDescriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  return epoll_.valid() && alarm_.valid() && wire_up_.descriptor() >= 0 &&
-         watch(alarm_.get(), WatchKind::kAlarm, 0) && watch(wire_up_.descriptor(), WatchKind::kWireUp, 0) &&
+  return epoll_.valid() && alarm_.valid() && introducer_.descriptor() >= 0 &&
+         watch(alarm_.get(), WatchKind::kAlarm, 0) &&
+         watch(introducer_.descriptor(), WatchKind::kIntroducer, 0) &&
          std::ranges::all_of(rails_, [&](const auto& rail) {
            return watch(rail->events()->fd, WatchKind::kCompletions, rail->index) &&
                   watch(rail->context()->async_fd, WatchKind::kDevice, rail->index);
@@ -110,7 +111,7 @@ bool VerbsProvider::keep_house() noexcept {
     const std::uint64_t data = events[static_cast<std::size_t>(i)].data.u64;
     const auto index = static_cast<std::uint32_t>(data);
     switch (static_cast<WatchKind>(data >> 32)) {
-      case WatchKind::kWireUp: wire_up_.service(); break;
+      case WatchKind::kIntroducer: introducer_.service(); break;
       case WatchKind::kCompletions: completions |= rails_[index]->take_completion_events(); break;
       case WatchKind::kDevice: rails_[index]->take_events(*this); break;
       case WatchKind::kAlarm: {
@@ -132,7 +133,7 @@ bool VerbsProvider::keep_house() noexcept {
   if (!is_round) return completions;
   last_round_ns_ = now_ns;
   links_.tick(now_ns);
-  wire_up_.tick(now_ns);
+  introducer_.tick(now_ns);
   return completions;
 }
 
@@ -144,7 +145,7 @@ void VerbsProvider::look_after_peers(std::uint64_t now_ns) noexcept {
   last_look_ns_ = now_ns;
   if (links_.look(transport_.sink(), at_once)) probe_soon_ = true;
   std::size_t checks = 0;
-  for (std::size_t looked = 0; looked < peers_.size() && checks < WireUp::kMostChecks; ++looked) {
+  for (std::size_t looked = 0; looked < peers_.size() && checks < SocketIntroducer::kMostChecks; ++looked) {
     VerbsEndpoint* const peer = peers_[next_checked_++ % peers_.size()];
     if (peer != nullptr) checks += links_.check(*peer, transport_.sink());
   }
@@ -164,7 +165,7 @@ void VerbsProvider::on_work() noexcept {
 /// During a sleep: what no other descriptor tells of, now or soon.
 void VerbsProvider::set_alarm() noexcept {
   const bool is_busy = !dying_.empty() || !farewells_.empty() || links_.is_busy();
-  std::uint64_t delay_ns = is_busy ? kTickNs : wire_up_.tick_ns();
+  std::uint64_t delay_ns = is_busy ? kTickNs : introducer_.tick_ns();
   if (delay_ns == 0) {
     // What is set is hardly later than this. Peers whose links are parked are looked after, too.
     if (alarm_is_set_ || links_.figures().made == 0) return;

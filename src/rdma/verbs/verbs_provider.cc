@@ -163,11 +163,19 @@ VerbsProvider::VerbsProvider(const VerbsConfig& config, Set&& set)
       address_(std::move(set.address)),
       rails_(std::move(set.rails)),
       registrations_(rails_),
-      links_({static_cast<std::uint64_t>(config.peer_timeout_ms)}, rails_, log_, *this, transport_),
+      links_({config.self, address_, static_cast<std::uint64_t>(config.peer_timeout_ms)}, rails_, log_, *this,
+             transport_),
       transport_(rails_, registrations_, std::move(*set.slots), log_, links_),
-      wire_up_({config.self, config.job_secret, config.peer_timeout_ms, log_}, address_,
-               std::move(set.listeners), links_) {
-  links_.introduce_by(wire_up_);
+      introducer_({.protocol = kLinks,
+                   .secret = Transcript(config.job_secret),
+                   .timeout_ms = config.peer_timeout_ms,
+                   .guest_ms = config.peer_timeout_ms / 2,
+                   .guests_wait = true,
+                   .knock_ms = config.peer_timeout_ms / 2,
+                   .name = "verbs: ",
+                   .log = log_},
+                  std::move(set.listeners), links_) {
+  links_.introduce_by(introducer_);
   capabilities_.name = "verbs";
   capabilities_.max_slot_bytes = config_.rail.slot_bytes - sizeof(SlotHeader);
   capabilities_.write = true;
@@ -243,7 +251,7 @@ void VerbsProvider::make_room_for_lane() {
   const std::size_t room = std::max<std::size_t>(2 * lanes_, 16);
   transport_.make_room(room);
   links_.make_room(room);
-  wire_up_.make_room(room);
+  introducer_.make_room(room);
   dying_.reserve(room);
   farewells_.reserve(room);
   room_ = room;
@@ -299,7 +307,7 @@ void VerbsProvider::set_address(VerbsEndpoint& peer, const VerbsAddress& address
   const std::vector<RailPair> pairs =
       we_are_first ? pair_rails(address_, address) : pair_rails(address, address_);
   peer.address = address;
-  peer.main.names = names;
+  peer.names = names;
   peer.has_address = true;
   for (const RailPair& pair : pairs) {
     peer.pairs[peer.pair_count++] = we_are_first ? VerbsEndpoint::Pair{pair.first, pair.second}
@@ -313,8 +321,7 @@ VerbsLane* VerbsProvider::meet(PeerId id, std::uint32_t lane, const VerbsAddress
     return nullptr;
   VerbsEndpoint& peer = find_or_make(id);
   if (peer.is_over()) return nullptr;
-  if (peer.has_address && (peer.address.instance != address.instance || peer.main.names != names))
-    return nullptr;
+  if (peer.has_address && (peer.address.instance != address.instance || peer.names != names)) return nullptr;
   set_address(peer, address, names);
   if (lane >= peer.pair_count) return nullptr;
   return lane == 0 ? &peer.main : &second_lane(peer);
@@ -340,7 +347,7 @@ Result<Endpoint*> VerbsProvider::connect(PeerId id, std::string_view text,
   if (peer.is_over()) return Error{Status::kPeerFailed, 0, who + " is gone"};
   if (peer.has_address && peer.address.instance != address->instance)
     return Error{Status::kUnreachable, 0, who + " has another address than it had"};
-  if (peer.has_address && names && peer.main.names != *names)
+  if (peer.has_address && names && peer.names != *names)
     return Error{Status::kUnreachable, 0, who + " has other numbers for us than it had"};
   set_address(peer, *address, names.value_or(PeerNames{config_.self, id}));
   if (!has_working_rail(peer))
@@ -348,8 +355,7 @@ Result<Endpoint*> VerbsProvider::connect(PeerId id, std::string_view text,
   if (peer.connected) return &peer;
   peer.connected = true;
   // At once, not in the next poll(): the peer may be asleep.
-  if (peer.main.link.state == LinkState::kNone && !peer.main.has_remote)
-    wire_up_.seek(peer.main, peer.address);
+  if (peer.main.link.state == LinkState::kNone && !peer.main.has_remote) introducer_.seek(peer.main);
   return &peer;
 }
 
@@ -364,8 +370,8 @@ VerbsFigures VerbsProvider::figures() const noexcept {
                        .registrations = registrations_.count(),
                        .send_slots_taken = buffers.slots_taken(),
                        .waiting_messages = buffers.waiting(),
-                       .dials = wire_up_.dials_made(),
-                       .descriptors = wire_up_.descriptors(),
+                       .dials = introducer_.dials_made(),
+                       .descriptors = introducer_.descriptors(),
                        .links = links_.figures(),
                        .traffic = transport_.figures()};
   for (const std::unique_ptr<Rail>& rail : rails_) {

@@ -15,7 +15,7 @@
 // among the pairs of rails, by which peers are spread over the rails, and its links move to the other pair
 // when they break there: what one rail has lost is sent again over the other.
 //
-// Rail, Transport, Links and WireUp do the work (README.md). This class makes them, and knows the peers
+// Rail, Transport, Links and SocketIntroducer do the work (README.md). This class makes them, and knows the peers
 // and their ends:
 //
 //   verbs_provider.cc      making it, connecting
@@ -34,6 +34,7 @@
 #include <string>
 #include <vector>
 
+#include "rdma/introduction/socket_introducer.h"
 #include "rdma/log.h"
 #include "rdma/peer_table.h"
 #include "rdma/provider.h"
@@ -44,7 +45,6 @@
 #include "rdma/verbs/verbs_address.h"
 #include "rdma/verbs/verbs_config.h"
 #include "rdma/verbs/verbs_endpoint.h"
-#include "rdma/verbs/wire_up/wire_up.h"
 
 namespace ch3_offload {
 
@@ -140,7 +140,7 @@ class VerbsProvider final : public Provider, private Links::Client, private Rail
   static bool has_unsent(const VerbsEndpoint& peer) noexcept;
 
   // verbs_housekeeping.cc
-  enum class WatchKind : std::uint32_t { kWireUp, kCompletions, kDevice, kAlarm };
+  enum class WatchKind : std::uint32_t { kIntroducer, kCompletions, kDevice, kAlarm };
   bool watch_all() noexcept;
   bool watch(int descriptor, WatchKind kind, std::uint32_t index) noexcept;
   bool keep_house() noexcept;
@@ -170,7 +170,7 @@ class VerbsProvider final : public Provider, private Links::Client, private Rail
   Registrations registrations_;
   Links links_;
   Transport transport_;
-  WireUp wire_up_;
+  SocketIntroducer introducer_;
 
   PeerTable<VerbsEndpoint> peers_;
   std::size_t lanes_ = 0;  ///< Of all peers.

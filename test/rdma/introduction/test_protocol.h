@@ -10,6 +10,7 @@ namespace ch3_offload {
 
 struct NumberBody {
   std::uint32_t number = 0;  ///< Below 1,000,000.
+  std::uint32_t purpose = 0;
 };
 inline constexpr Protocol kNumbers{
     0x7465'7374, 3, [](const Frame& frame) noexcept { return frame.as<NumberBody>().number < 1'000'000; }};

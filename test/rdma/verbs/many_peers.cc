@@ -88,7 +88,7 @@ RailConfig small_rail() {
 
 /// How many the descriptors suffice for: a listener each, and both ends of the subject's connections.
 std::uint32_t most_processes() noexcept {
-  constexpr std::uint64_t kOthers = 2 * (WireUp::kMostDials + WireUp::kMostGuests) + 64;
+  constexpr std::uint64_t kOthers = 2 * (SocketIntroducer::kMostDials + SocketIntroducer::kMostGuests) + 64;
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_max <= kOthers) return 0;
   return static_cast<std::uint32_t>(std::min<rlim_t>(limit.rlim_max - kOthers, 1u << 20));

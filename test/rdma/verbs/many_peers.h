@@ -45,7 +45,7 @@ class ManyPeers {
   struct Conditions {
     std::uint32_t processes = 2;  ///< The subject and its peers. At least 2.
     /// Peers that have begun an exchange and not ended it. Each process of a job dials so many at once.
-    std::uint32_t begun_at_once = WireUp::kMostDials;
+    std::uint32_t begun_at_once = SocketIntroducer::kMostDials;
     bool tells_last_receive = true;  ///< The device does (IBV_EVENT_QP_LAST_WQE_REACHED).
     int peer_timeout_ms = VerbsConfig{}.peer_timeout_ms;  ///< Of all processes.
   };

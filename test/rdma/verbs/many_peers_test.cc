@@ -12,7 +12,8 @@ namespace {
 constexpr std::uint32_t kProcesses = 600;
 constexpr std::uint32_t kPeers = kProcesses - 1;
 constexpr std::size_t kListeners = 1;
-constexpr std::size_t kMostDescriptors = kListeners + WireUp::kMostDials + WireUp::kMostGuests;
+constexpr std::size_t kMostDescriptors =
+    kListeners + SocketIntroducer::kMostDials + SocketIntroducer::kMostGuests;
 
 class ManyPeersTest : public testing::Test {
  protected:

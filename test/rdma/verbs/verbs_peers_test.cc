@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -154,45 +153,6 @@ TEST_F(VerbsPeers, WhoIsNoPeerIsTurnedAway) {
   expect_bystander_unharmed();
 }
 
-TEST_F(VerbsPeers, SilentConnectionsThatTakeAllDescriptorsKeepNobodyOut) {
-  make(2);
-  const VerbsAddress address = *VerbsAddress::parse(at(0).local_address());
-  const SocketAddress to = *socket_address(address.hosts[0], address.port);
-  std::vector<FileDescriptor> silent;
-  for (int i = 0; i < 60; ++i) {
-    silent.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    ASSERT_EQ(::connect(silent.back().get(), to.get(), to.length), 0);
-  }
-  connect(1, 0);  // Its dial has its descriptor.
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  rlimit few = before;
-  few.rlim_cur = static_cast<rlim_t>(FileDescriptor(::dup(0)).get()) + 20;
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
-  const std::vector<std::byte> message = Pattern(1).bytes(9);
-  Status status = Status::kAgain;
-  const bool sent = run_until([&] { return (status = try_send(1, 0, message)) == Status::kOk; }, 3000);
-  const bool arrived = run_until([&] { return sink(0).count(Kind::kMessage) == 1; }, 3000);
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
-  EXPECT_TRUE(sent && arrived);
-}
-
-TEST_F(VerbsPeers, AShortageOfDescriptorsIsToldAndPasses) {
-  make(2);
-  connect(1, 0);  // Its dial has its descriptor.
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  rlimit none = before;
-  none.rlim_cur = static_cast<rlim_t>(FileDescriptor(::dup(0)).get());
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
-  run_for(300);
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
-  EXPECT_TRUE(logged("accepting a connection failed"));
-  EXPECT_EQ(sink(0).count(Kind::kPeerDown) + sink(1).count(Kind::kPeerDown), 0u);
-  send(1, 0, Pattern(1).bytes(9));
-  ASSERT_TRUE(run_until([&] { return sink(0).count(Kind::kMessage) == 1; }));
-}
-
 // Offers
 
 TEST_F(VerbsPeers, AnOfferOutOfRangeEndsItsIntroductionOnly) {
@@ -207,10 +167,6 @@ TEST_F(VerbsPeers, AnOfferOutOfRangeEndsItsIntroductionOnly) {
         f.as<OfferBody>().received = 9;
         f.as<OfferBody>().limit = 8;
       },
-      [](Frame& f) { f = make_frame(kLinks, FrameKind::kReady); },
-      [](Frame& f) { f.version = kLinkVersion + 1; },
-      [](Frame& f) { f.magic = 0; },
-      [](Frame& f) { f.kind = static_cast<FrameKind>(200); },
   };
   make(2);
   for (const auto& change : changes) {

@@ -2,28 +2,88 @@
 //
 // Nothing is known of a peer's death but what on_gone() says, and silence after a link to it failed.
 
+#include <algorithm>
+
 #include "rdma/verbs/links/links.h"
 
 namespace ch3_offload {
 
 VerbsLane& Links::lane_of(Introducer::Contact& contact) noexcept { return static_cast<VerbsLane&>(contact); }
-
-Introducer::Contact* Links::meet(const HelloBody& body, const VerbsAddress& address) {
-  return client_.meet(PeerId{body.sender}, body.lane, address, names_in(body));
+const VerbsLane& Links::lane_of(const Introducer::Contact& contact) noexcept {
+  return static_cast<const VerbsLane&>(contact);
 }
 
-std::uint32_t Links::last_link(const Introducer::Contact& contact) const noexcept {
-  return static_cast<const VerbsLane&>(contact).link.number;
+// What is said
+
+std::size_t Links::addresses(const Introducer::Contact& contact) const noexcept {
+  return lane_of(contact).peer->address.hosts.size();
 }
 
-void Links::on_answer(Introducer::Contact& contact, std::uint32_t peers_last_link) noexcept {
+SocketAddress Links::address(const Introducer::Contact& contact, std::size_t index) const noexcept {
+  const VerbsAddress& peers = lane_of(contact).peer->address;
+  return *socket_address(peers.hosts[index], peers.port);
+}
+
+bool Links::our_dial_counts(const Introducer::Contact& contact) const noexcept {
+  const VerbsEndpoint& peer = *lane_of(contact).peer;
+  return comes_first(config_.self, config_.address.instance, peer.id, peer.names, peer.address.instance);
+}
+
+void Links::fill_in(HelloBody& body, const VerbsLane& lane) const noexcept {
+  const VerbsEndpoint& peer = *lane.peer;
+  body.sender = index_of(peer.names.known_as);
+  body.receiver = index_of(peer.names.own);
+  body.sender_instance = config_.address.instance;
+  body.receiver_instance = peer.address.instance;
+  body.last_link = lane.link.number;
+  body.lane = lane.index;
+  body.own = index_of(config_.self);
+  body.known_as = index_of(peer.id);
+}
+
+void Links::say_hello(const Introducer::Contact& contact, Frame& hello) const noexcept {
+  auto& body = hello.as<HelloBody>();
+  fill_in(body, lane_of(contact));
+  std::ranges::copy(std::string_view(address_text_).substr(0, body.address.size() - 1), body.address.begin());
+}
+
+// What is heard
+
+std::optional<Refusal> Links::meet(const Frame& hello, Introducer::Guest& guest, Frame& answer) {
+  const auto& body = hello.as<HelloBody>();
+  if (body.receiver != index_of(config_.self) || body.receiver_instance != config_.address.instance ||
+      body.sender == index_of(config_.self))
+    return Refusal::kStranger;
+  const std::optional<VerbsAddress> address = VerbsAddress::parse(body.address.data());
+  if (!address || address->instance != body.sender_instance) return Refusal::kStranger;
+  VerbsLane* const lane = client_.meet(PeerId{body.sender}, body.lane, *address, names_in(body));
+  if (lane == nullptr) return Refusal::kStranger;
+  guest = {lane, body.last_link};
+  fill_in(answer.as<HelloBody>(), *lane);
+  return {};
+}
+
+/// The Hello tells it.
+std::optional<Refusal> Links::identify(const Frame&, Introducer::Guest&) noexcept {
+  return Refusal::kStranger;
+}
+
+bool Links::on_answer(Introducer::Contact& contact, const Frame& hello) noexcept {
+  const auto& body = hello.as<HelloBody>();
   VerbsLane& lane = lane_of(contact);
-  lane.peers_last_link = peers_last_link;
+  const VerbsEndpoint& peer = *lane.peer;
+  if (body.sender != index_of(peer.id) || body.sender_instance != peer.address.instance ||
+      body.receiver != index_of(config_.self) || body.receiver_instance != config_.address.instance ||
+      body.lane != lane.index || names_in(body) != peer.names)
+    return false;
+  lane.peers_last_link = body.last_link;
   lane.may_offer = true;
   want_link(lane);
+  return true;
 }
 
-void Links::on_offer(Introducer::Contact& contact, const OfferBody& offer, bool is_answer) noexcept {
+void Links::on_offer(Introducer::Contact& contact, const Frame& frame, bool is_answer) noexcept {
+  const auto& offer = frame.as<OfferBody>();
   VerbsLane& lane = lane_of(contact);
   Link& link = lane.link;
   if (is_answer) {
@@ -69,9 +129,11 @@ void Links::on_knock(Introducer::Contact& contact, std::uint32_t peers_last_link
   if (lane.link.state == LinkState::kNone) want_link(lane);
 }
 
-void Links::on_gone(Introducer::Contact& contact, const char* why) noexcept {
-  if (why != nullptr) log_("verbs: peer %u is not reached any more: %s", index_of(contact.id), why);
-  client_.on_peer_over(*lane_of(contact).peer, Status::kPeerFailed);
+void Links::on_gone(Introducer::Contact& contact, Refusal reason) noexcept {
+  VerbsEndpoint& peer = *lane_of(contact).peer;
+  if (reason == Refusal::kVersion)
+    log_("verbs: peer %u is not reached any more: %s", index_of(peer.id), kAnotherVersion);
+  client_.on_peer_over(peer, Status::kPeerFailed);
 }
 
 void Links::on_silence(Introducer::Contact& contact, Introducer::Silence silence) noexcept {

@@ -33,7 +33,7 @@ void Links::make_wanted(std::uint64_t now_ns) noexcept {
     if (!lane.peer->is_over() && lane.link.state == LinkState::kNone) {
       if (!lane.may_offer && !lane.has_remote) {
         // The introduction that asked for a queue pair may have ended.
-        if (is_needed(lane)) introducer_->seek(lane, lane.peer->address);
+        if (is_needed(lane)) introducer_->seek(lane);
       } else if (!propose(lane, now_ns)) {
         waiting_.add(lane);
       }
@@ -47,7 +47,7 @@ void Links::make_wanted(std::uint64_t now_ns) noexcept {
 /// depends on the numbers that the two have for each other. In a job these are their own ones.
 Rail& Links::rail_of(const VerbsLane& lane, std::uint32_t link_number) const noexcept {
   const VerbsEndpoint& peer = *lane.peer;
-  const std::uint32_t home = lane.index + index_of(peer.main.names.known_as) + index_of(peer.id);
+  const std::uint32_t home = lane.index + index_of(peer.names.known_as) + index_of(peer.id);
   return *rails_[peer.pairs[(home + link_number - 1) % peer.pair_count].mine];
 }
 
@@ -111,7 +111,9 @@ bool Links::propose(VerbsLane& lane, std::uint64_t now_ns) noexcept {
     if (!bind(lane)) return true;
     link.state = LinkState::kBound;
   }
-  introducer_->offer(lane, offer_of(lane));
+  Frame offer = make_frame(kLinks, FrameKind::kOffer);
+  offer.as<OfferBody>() = offer_of(lane);
+  introducer_->offer(lane, offer);
   return true;
 }
 
@@ -322,7 +324,7 @@ bool Links::look(VerbsLane& lane, const Sink& sink, bool at_once) noexcept {
 bool Links::check(VerbsEndpoint& peer, const Sink& sink) noexcept {
   const bool has_had_link = peer.main.link.number != 0 && peer.main.link.state == LinkState::kNone;
   if (peer.is_over() || !has_had_link || !sink.awaits(peer.id)) return false;
-  introducer_->check(peer.main, peer.address);
+  introducer_->check(peer.main);
   return true;
 }
 

@@ -1,7 +1,7 @@
 // Queue pairs between processes: how they are made, lost, made again, and given up. What goes over them is
 // Transport's.
 //
-// The life of a link. Introductions (wire_up/introducer.h) bring the offers. Numbers only grow, but that of a
+// The life of a link. Introductions (rdma/introduction/introducer.h) bring the offers. Numbers only grow, but that of a
 // proposal that nobody answered is used again.
 //
 //   who dialled:   kNone ── propose(): our offer(n) sent ──▶ kProposed ── the peer's offer(n) ──▶ kUp
@@ -24,8 +24,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 
+#include "rdma/introduction/introducer.h"
 #include "rdma/log.h"
 #include "rdma/provider.h"
 #include "rdma/verbs/devices/rail.h"
@@ -33,7 +36,7 @@
 #include "rdma/verbs/marked_list.h"
 #include "rdma/verbs/transport/transport.h"
 #include "rdma/verbs/verbs_endpoint.h"
-#include "rdma/verbs/wire_up/introducer.h"
+#include "rdma/verbs/wire_up/link_frames.h"
 
 namespace ch3_offload {
 
@@ -57,6 +60,8 @@ class Links final : public Introducer::Client, public Transport::Client, private
   };
 
   struct Config {
+    PeerId self{};
+    const VerbsAddress& address;  ///< Of this process. Stays valid.
     std::uint64_t peer_timeout_ms = 10'000;
   };
   struct Figures {
@@ -75,6 +80,7 @@ class Links final : public Introducer::Client, public Transport::Client, private
   Links(const Config& config, std::span<const std::unique_ptr<Rail>> rails, Log log, Client& client,
         Transport& transport)
       : config_(config),
+        address_text_(config.address.to_string()),
         rails_(rails),
         log_(log),
         client_(client),
@@ -150,17 +156,24 @@ class Links final : public Introducer::Client, public Transport::Client, private
 
   // introductions.cc
   static VerbsLane& lane_of(Introducer::Contact& contact) noexcept;
-  Introducer::Contact* meet(const HelloBody& body, const VerbsAddress& address) override;
-  std::uint32_t last_link(const Introducer::Contact& contact) const noexcept override;
-  void on_answer(Introducer::Contact& contact, std::uint32_t peers_last_link) noexcept override;
-  void on_offer(Introducer::Contact& contact, const OfferBody& offer, bool is_answer) noexcept override;
+  static const VerbsLane& lane_of(const Introducer::Contact& contact) noexcept;
+  void fill_in(HelloBody& body, const VerbsLane& lane) const noexcept;
+  std::size_t addresses(const Introducer::Contact& contact) const noexcept override;
+  SocketAddress address(const Introducer::Contact& contact, std::size_t index) const noexcept override;
+  bool our_dial_counts(const Introducer::Contact& contact) const noexcept override;
+  void say_hello(const Introducer::Contact& contact, Frame& hello) const noexcept override;
+  std::optional<Refusal> meet(const Frame& hello, Introducer::Guest& guest, Frame& answer) override;
+  std::optional<Refusal> identify(const Frame& offer, Introducer::Guest& guest) noexcept override;
+  bool on_answer(Introducer::Contact& contact, const Frame& hello) noexcept override;
+  void on_offer(Introducer::Contact& contact, const Frame& offer, bool is_answer) noexcept override;
   void on_ready(Introducer::Contact& contact) noexcept override;
   void on_broken(Introducer::Contact& contact) noexcept override;
   void on_knock(Introducer::Contact& contact, std::uint32_t peers_last_link) noexcept override;
-  void on_gone(Introducer::Contact& contact, const char* why) noexcept override;
+  void on_gone(Introducer::Contact& contact, Refusal reason) noexcept override;
   void on_silence(Introducer::Contact& contact, Introducer::Silence silence) noexcept override;
 
   const Config config_;
+  const std::string address_text_;
   std::span<const std::unique_ptr<Rail>> rails_;
   const Log log_;
   Client& client_;

@@ -137,7 +137,7 @@ TEST_F(LinksTests, AnOfferThatIsTooOldIsRefused) {
   const int drops = one().introducer.drops;
   OfferBody offer;
   offer.link = one().link(1).number;
-  one().told().on_offer(one().lane(1), offer, false);
+  one().told().on_offer(one().lane(1), MadeIntroductions::offer_frame(offer), false);
   EXPECT_EQ(one().introducer.drops, drops + 1);
   EXPECT_EQ(one().link(1).state, LinkState::kUp);
   EXPECT_FALSE(one().lane(1).has_remote);
@@ -155,7 +155,7 @@ TEST_F(LinksTests, AnAnswerToNoOfferEndsThePeer) {
   establish();
   OfferBody offer;
   offer.link = 1;
-  one().told().on_offer(one().lane(1), offer, true);
+  one().told().on_offer(one().lane(1), MadeIntroductions::offer_frame(offer), true);
   EXPECT_EQ(one().over, std::vector<Status>{Status::kProtocol});
 }
 
@@ -430,14 +430,14 @@ TEST_F(LinksTests, ALinkOfAPeerThatIsOverIsNotLostToo) {
 
 TEST_F(LinksTests, WhatTheIntroducerSaysOfAPeersEnd) {
   establish();
-  one().told().on_gone(one().lane(1), nullptr);
+  one().told().on_gone(one().lane(1), Refusal::kStranger);
   EXPECT_EQ(one().over, std::vector<Status>{Status::kPeerFailed});
   EXPECT_TRUE(one().lines.empty()) << "its end is no fault";
   make();
   establish();
-  one().told().on_gone(one().lane(1), "it is another process");
+  one().told().on_gone(one().lane(1), Refusal::kVersion);
   EXPECT_EQ(one().over, std::vector<Status>{Status::kPeerFailed});
-  EXPECT_TRUE(one().logged("peer 1 is not reached any more: it is another process"));
+  EXPECT_TRUE(one().logged("peer 1 is not reached any more: it runs another version"));
 }
 
 TEST_F(LinksTests, SilenceIsADeathOnlyAfterALinkFailed) {

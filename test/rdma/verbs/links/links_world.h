@@ -29,6 +29,11 @@ class LinksEnd;
 class MadeIntroductions {
  public:
   using Contact = Introducer::Contact;
+  static Frame offer_frame(const OfferBody& offer) {
+    Frame frame = make_frame(kLinks, FrameKind::kOffer);
+    frame.as<OfferBody>() = offer;
+    return frame;
+  }
   enum class Step { kHello, kAllowed, kOffer, kAnswer, kReady };
 
   struct Introduction {
@@ -37,6 +42,7 @@ class MadeIntroductions {
     Contact* dialled;          ///< The dialler's contact.
     Contact* guest = nullptr;  ///< The acceptor's, after Hello.
     Step next = Step::kHello;
+    Frame hello{};  ///< The acceptor's.
     std::optional<OfferBody> offer{}, answer{};
     bool is_ready = false;
     bool dialler_left = false, acceptor_left = false;  ///< Closed; the other side does not know yet.
@@ -70,12 +76,13 @@ class StepwiseIntroducer final : public Introducer {
  public:
   StepwiseIntroducer(LinksEnd& owner, MadeIntroductions& all) noexcept : owner_(owner), all_(all) {}
 
-  void seek(Contact& contact, const VerbsAddress& address) noexcept override;
-  void check(Contact& contact, const VerbsAddress&) noexcept override { checked.push_back(contact.id); }
+  void seek(Contact& contact) noexcept override;
+  void check(Contact& contact) noexcept override { checked.push_back(peer_of(contact)); }
   void drop(Contact& contact) noexcept override;
-  void offer(Contact& contact, const OfferBody& offer) noexcept override;
+  void offer(Contact& contact, Frame& offer) noexcept override;
   void ready(Contact& contact) noexcept override;
   void poll() { all_.on_poll(owner_); }
+  static PeerId peer_of(const Contact& contact) { return static_cast<const VerbsLane&>(contact).peer->id; }
 
   std::set<Contact*> sought;
   std::vector<PeerId> checked;
@@ -98,13 +105,14 @@ class LinksEnd final : public Links::Client, private Rail::Client {
 
   LinksEnd(std::uint32_t self, std::uint32_t peer_count, const Options& options, MadeIntroductions& all)
       : id{self},
+        address(address_of(self)),
         rails(open_rails({.slot_bytes = 512,
                           .slots_per_slab = options.slots_per_slab,
                           .most_receive_slots = options.most_receive_slots,
                           .most_queue_pairs = options.most_queue_pairs,
                           .send_queue_depth = Link::kSendQueueDepth})),
         registrations(rails),
-        links({kPeerTimeoutMs}, rails, Log(&take_line, this), *this, transport),
+        links({id, address, kPeerTimeoutMs}, rails, Log(&take_line, this), *this, transport),
         transport(rails, registrations, make_send_slots(rails, 256), Log(&take_line, this), links),
         introducer(*this, all) {
     links.introduce_by(introducer);
@@ -112,8 +120,8 @@ class LinksEnd final : public Links::Client, private Rail::Client {
     transport.make_room(2 * peer_count);
     for (std::uint32_t i = 0; i < peer_count; ++i) {
       peers.push_back(std::make_unique<VerbsEndpoint>(PeerId{i}));
-      peers.back()->main.names = {id, PeerId{i}};
-      peers[i]->address.hosts = {"192.0.2.1"};
+      peers.back()->names = {id, PeerId{i}};
+      peers[i]->address = address_of(i);
       peers[i]->has_address = true;
       for (const std::unique_ptr<Rail>& rail : rails)
         peers[i]->pairs[peers[i]->pair_count++] = {rail->index, rail->index};
@@ -121,6 +129,15 @@ class LinksEnd final : public Links::Client, private Rail::Client {
     }
   }
 
+  static VerbsAddress address_of(std::uint32_t process) {
+    VerbsAddress made;
+    made.hosts = {"192.0.2.1"};
+    made.port = 1000;
+    made.networks = {0};
+    made.slot_bytes = 512;
+    made.instance = 1 + process;
+    return made;
+  }
   /// As VerbsProvider::poll() does it, an hour after the last one: nothing waits for time.
   std::size_t poll() {
     const std::uint64_t now_ns = monotonic_ns() + ++polls_ * kHourNs;
@@ -171,6 +188,7 @@ class LinksEnd final : public Links::Client, private Rail::Client {
   Link& link(std::uint32_t peer) { return lane(peer).link; }
   /// What the introducer tells.
   Introducer::Client& told() { return links; }
+  const Introducer::Client& told() const { return links; }
   bool logged(std::string_view part) const {
     return std::ranges::any_of(lines,
                                [&](const std::string& line) { return line.find(part) != std::string::npos; });
@@ -193,6 +211,7 @@ class LinksEnd final : public Links::Client, private Rail::Client {
   static constexpr std::uint64_t kPeerTimeoutMs = 8000;
 
   const PeerId id;
+  const VerbsAddress address;
   std::vector<std::unique_ptr<Rail>> rails;
   Registrations registrations;
   RecordingSink sink;
@@ -299,12 +318,12 @@ class LinksWorld : public FakeRails {
   std::vector<std::unique_ptr<LinksEnd>> ends_;
 };
 
-inline void StepwiseIntroducer::seek(Contact& contact, const VerbsAddress& address) noexcept {
-  EXPECT_EQ(address.hosts.front(), "192.0.2.1");
+inline void StepwiseIntroducer::seek(Contact& contact) noexcept {
+  EXPECT_EQ(owner_.told().address(contact, 0).host(), "192.0.2.1");
   if (!sought.insert(&contact).second) return;
   ++dials;
   all_.list.push_back(
-      {.dialler = &owner_, .acceptor = all_.processes[index_of(contact.id)], .dialled = &contact});
+      {.dialler = &owner_, .acceptor = all_.processes[index_of(peer_of(contact))], .dialled = &contact});
 }
 
 inline void StepwiseIntroducer::drop(Contact& contact) noexcept {
@@ -316,7 +335,8 @@ inline void StepwiseIntroducer::drop(Contact& contact) noexcept {
   }
 }
 
-inline void StepwiseIntroducer::offer(Contact& contact, const OfferBody& offer) noexcept {
+inline void StepwiseIntroducer::offer(Contact& contact, Frame& frame) noexcept {
+  const auto& offer = frame.as<OfferBody>();
   offers.push_back(offer);
   for (MadeIntroductions::Introduction& one : all_.list) {
     if (one.dialled == &contact && !one.dialler_left && one.next == MadeIntroductions::Step::kOffer) {
@@ -354,9 +374,8 @@ inline bool MadeIntroductions::has_due(const Introduction& one) {
   }
 }
 
-/// Of two dials that cross, the one of the lower number counts.
 inline bool MadeIntroductions::is_dialled_by(const LinksEnd& process, const Contact& contact) const {
-  return process.id < contact.id && std::ranges::any_of(list, [&](const Introduction& one) {
+  return process.told().our_dial_counts(contact) && std::ranges::any_of(list, [&](const Introduction& one) {
            return one.dialled == &contact && !one.dialler_left && !one.is_ready && one.rests == 0;
          });
 }
@@ -379,27 +398,28 @@ inline bool MadeIntroductions::step(Place at) {
   LinksEnd &dialler = *one.dialler, &acceptor = *one.acceptor;
   switch (one.next) {
     case Step::kHello: {
-      HelloBody body;
-      body.sender = index_of(dialler.id);
-      body.lane = dialled.index;
-      one.guest = acceptor.told().meet(body, VerbsAddress());
-      if (one.guest == nullptr) {
+      Frame hello = make_frame(kLinks, FrameKind::kHello);
+      one.hello = hello;
+      dialler.told().say_hello(dialled, hello);
+      Introducer::Guest guest;
+      if (const std::optional<Refusal> refusal = acceptor.told().meet(hello, guest, one.hello)) {
         list.erase(at);
-        dialler.told().on_gone(dialled, nullptr);
+        dialler.told().on_gone(dialled, *refusal);
         return true;
       }
+      one.guest = guest.contact;
       if (is_dialled_by(acceptor, *one.guest)) return false;
       one.next = Step::kAllowed;
       break;
     }
     case Step::kAllowed:
       one.next = Step::kOffer;
-      dialler.told().on_answer(dialled, acceptor.told().last_link(*one.guest));
+      EXPECT_TRUE(dialler.told().on_answer(dialled, one.hello));
       break;
     case Step::kOffer: on_offer(at); break;
     case Step::kAnswer:
       one.next = Step::kReady;
-      dialler.told().on_offer(dialled, *one.answer, true);
+      dialler.told().on_offer(dialled, offer_frame(*one.answer), true);
       break;
     case Step::kReady: {
       Contact& guest = *one.guest;
@@ -426,7 +446,7 @@ inline void MadeIntroductions::on_offer(Place at) {
     if (found) fail(late);
   }
   one.next = Step::kAnswer;
-  one.acceptor->told().on_offer(*one.guest, *one.offer, false);
+  one.acceptor->told().on_offer(*one.guest, offer_frame(*one.offer), false);
 }
 
 inline void MadeIntroductions::fail(Place at) {

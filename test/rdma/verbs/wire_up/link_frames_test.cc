@@ -25,6 +25,18 @@ Frame good_offer() {
   return frame;
 }
 
+TEST(ComesFirst, IsOneOfTwoWhateverTheirNumbers) {
+  for (std::uint32_t bits = 0; bits < 64; ++bits) {
+    const auto bit = [bits](int n) { return bits >> n & 1; };
+    const PeerId one{bit(0)}, other{bit(1)}, one_at_other{bit(2)}, other_at_one{bit(3)};
+    const bool first = comes_first(one, bit(4), other_at_one, {one_at_other, other}, bit(5));
+    const bool second = comes_first(other, bit(5), one_at_other, {other_at_one, one}, bit(4));
+    const bool are_alike = bit(0) == bit(1) && bit(2) == bit(3) && bit(4) == bit(5);
+    EXPECT_EQ(first != second, !are_alike) << bits;
+  }
+  EXPECT_TRUE(comes_first(PeerId{2}, 9, PeerId{5}, {PeerId{2}, PeerId{5}}, 1)) << "the lower rank of a job";
+}
+
 TEST(LinkFrames, BothBodiesPass) {
   EXPECT_EQ(check(make_frame(kLinks, FrameKind::kHello)), FrameCheck::kValid);
   EXPECT_EQ(check(good_offer()), FrameCheck::kValid);
