@@ -30,8 +30,8 @@ constexpr std::uint64_t kQuietLookNs = 200'000;
 constexpr std::uint32_t kMostBlindPolls = 15;
 /// Between looks at what has deadlines.
 constexpr std::uint64_t kTickNs = 10 * kMillisecondNs;
-/// So long after find() may seek it anew, the number of a process that could not be reached is free, and nothing is
-/// known of it any more.
+/// So long after find() may seek it anew, the number of a process that could not be reached is free, and
+/// nothing is known of it any more.
 constexpr std::uint64_t kRememberedNs = 10'000 * kMillisecondNs;
 /// find() seeks a process that could not be reached anew after so long; the first time and at most.
 constexpr std::uint64_t kAgainNs = 100 * kMillisecondNs;

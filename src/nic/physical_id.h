@@ -35,8 +35,9 @@ struct PhysicalId {
   SocketAddress on_node(UserId user) const noexcept;
 };
 
-/// Listens at `id`, on the node and over TCP; pid 0: the kernel chooses one, and sets it. The TCP port holds the
-/// pid, also where nobody may come by TCP. Errors: kAgain, the pid is taken; others: the message says what to do.
+/// Listens at `id`, on the node and over TCP; pid 0: the kernel chooses one, and sets it. The TCP port holds
+/// the pid, also where nobody may come by TCP. Errors: kAgain, the pid is taken; others: the message says
+/// what to do.
 Result<std::vector<FileDescriptor>> listen_as(PhysicalId& id, UserId user);
 
 }  // namespace ch3_offload

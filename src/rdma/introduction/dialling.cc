@@ -146,8 +146,8 @@ void SocketIntroducer::tick(std::uint64_t now_ns) noexcept {
   look_at_dials();
 }
 
-/// How long a dial waits for the other side's kernel: not long if the peer may have another address whose network
-/// is up.
+/// How long a dial waits for the other side's kernel: not long if the peer may have another address whose
+/// network is up.
 std::uint64_t SocketIntroducer::most_attempt_ns(const Contact& contact) const noexcept {
   const std::size_t refused = static_cast<std::size_t>(std::popcount(contact.refused_addresses_));
   const bool has_other = client_.addresses(contact) > refused + 1;

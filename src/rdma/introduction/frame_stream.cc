@@ -109,8 +109,8 @@ void FrameStream::send(const Frame& frame) noexcept {
   flush();
 }
 
-/// Finds out whether the connection stands: there is no error, and there is a peer. Asked again and again, the
-/// kernel answers the same.
+/// Finds out whether the connection stands: there is no error, and there is a peer. Asked again and again,
+/// the kernel answers the same.
 void FrameStream::look_at_connection() noexcept {
   int error_number = 0;
   socklen_t length = sizeof error_number;

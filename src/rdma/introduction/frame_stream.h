@@ -1,5 +1,5 @@
-// One connection on which two processes exchange the frames of an introduction (frames.h): over TCP, or through
-// an abstract Unix socket between processes of one user on one node. Never blocks.
+// One connection on which two processes exchange the frames of an introduction (frames.h): over TCP, or
+// through an abstract Unix socket between processes of one user on one node. Never blocks.
 //
 // Memory: a stream allocates room for its frames when it opens, and none later. Without memory it is broken
 // from the beginning (ENOMEM).
@@ -29,8 +29,8 @@ class FrameStream {
   /// kernel notices a host that is silent for about `timeout_ms`.
   FrameStream(FileDescriptor socket, const Protocol& protocol, int timeout_ms,
               bool is_connecting = false) noexcept;
-  /// Begins to connect; frames may be queued at once. kPeerFailed: nobody of this user listens there. kAgain: the
-  /// backlog of a process of this node is full. kNoMemory: descriptors. Throws std::bad_alloc.
+  /// Begins to connect; frames may be queued at once. kPeerFailed: nobody of this user listens there. kAgain:
+  /// the backlog of a process of this node is full. kNoMemory: descriptors. Throws std::bad_alloc.
   static Result<FrameStream> dial(const SocketAddress& to, const Protocol& protocol, int timeout_ms);
 
   bool is_open() const noexcept { return socket_.valid(); }

@@ -1,8 +1,8 @@
 // The frames by which two processes are introduced. docs/wire-format.md has them as tables.
 //
-// All frames have one length, and bodies that only the introducer's client knows. Numbers are little-endian and
-// of fixed width. Each frame ends with a proof that its sender knows the secret (transcript.h). RULE: use no
-// field before check_frame() has accepted the frame and the transcript has verified the proof.
+// All frames have one length, and bodies that only the introducer's client knows. Numbers are little-endian
+// and of fixed width. Each frame ends with a proof that its sender knows the secret (transcript.h). RULE: use
+// no field before check_frame() has accepted the frame and the transcript has verified the proof.
 //
 // Threads: any. Nothing blocks or allocates.
 

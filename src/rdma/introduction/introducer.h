@@ -1,7 +1,7 @@
 // What a client asks of an introducer, and is told. SocketIntroducer makes introductions over sockets.
 //
-// The introducer does what all introductions have in common. It does not know what the two processes want of each
-// other: its client fills in the bodies of frames, and judges those of the other side.
+// The introducer does what all introductions have in common. It does not know what the two processes want of
+// each other: its client fills in the bodies of frames, and judges those of the other side.
 //
 // Threads: one at a time. Nothing blocks.
 
@@ -68,8 +68,8 @@ class Introducer {
     kUnanswered,
   };
 
-  /// Knows the contacts, and what is said to them. Calls come from seek() and check(), and from what the introducer
-  /// does in its own time. A call that is about a contact may call any function of the introducer.
+  /// Knows the contacts, and what is said to them. Calls come from seek() and check(), and from what the
+  /// introducer does in its own time. A call that is about a contact may call any function of the introducer.
   class Client {
    public:
     /// How many addresses the contact has: 1 to 8. At any of them the process can be dialled.
@@ -79,9 +79,9 @@ class Introducer {
     virtual bool our_dial_counts(const Contact& contact) const noexcept = 0;
     /// Fills in the Hello of our dial.
     virtual void say_hello(const Contact& contact, Frame& hello) const noexcept = 0;
-    /// Somebody who knows the secret says hello. Fills in the Hello that answers it, and says who it is, if the
-    /// other's Hello tells that. It may be a replay: until on_offer() nothing may change but that the contact
-    /// exists, or is dialled (on_knock()). Returns why it is refused. Throws std::bad_alloc.
+    /// Somebody who knows the secret says hello. Fills in the Hello that answers it, and says who it is, if
+    /// the other's Hello tells that. It may be a replay: until on_offer() nothing may change but that the
+    /// contact exists, or is dialled (on_knock()). Returns why it is refused. Throws std::bad_alloc.
     virtual std::optional<Refusal> meet(const Frame& hello, Guest& guest, Frame& answer) = 0;
     /// As meet(), for a guest whose Hello did not tell who it is. The Offer is no replay.
     virtual std::optional<Refusal> identify(const Frame& offer, Guest& guest) noexcept = 0;
@@ -93,14 +93,14 @@ class Introducer {
     virtual void on_offer(Contact& contact, const Frame& offer, bool is_answer) noexcept = 0;
     /// The peer has taken our offer. The introduction has ended.
     virtual void on_ready(Contact& contact) noexcept = 0;
-    /// An introduction ended too early after offer() had been allowed: what was prepared for it is void. If the
-    /// contact is sought, it will be dialled again.
+    /// An introduction ended too early after offer() had been allowed: what was prepared for it is void. If
+    /// the contact is sought, it will be dialled again.
     virtual void on_broken(Contact& contact) noexcept = 0;
     /// The peer has dialled and hung up while this process did not poll: it wants an introduction. May be a
     /// replay. `note`: that of its Guest.
     virtual void on_knock(Contact& contact, std::uint32_t note) noexcept = 0;
-    /// The peer does not exist any more, or not for us. drop() of all its contacts must follow, now. `reason`:
-    /// kNobody if nobody listens at its last address, else why it has refused us.
+    /// The peer does not exist any more, or not for us. drop() of all its contacts must follow, now.
+    /// `reason`: kNobody if nobody listens at its last address, else why it has refused us.
     virtual void on_gone(Contact& contact, Refusal reason) noexcept = 0;
     virtual void on_silence(Contact& contact, Silence silence) noexcept = 0;
 

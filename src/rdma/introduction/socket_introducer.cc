@@ -169,8 +169,8 @@ void SocketIntroducer::resume_listeners() noexcept {
     paused_ |= !watch(listeners_[i].get(), kListenerTag | i, EPOLLIN);
 }
 
-/// Closes the guest that has been silent for the longest time: at once if it has not said anything, else if it
-/// has had its time. Returns false if there is none.
+/// Closes the guest that has been silent for the longest time: at once if it has not said anything, else if
+/// it has had its time. Returns false if there is none.
 bool SocketIntroducer::evict_guest() noexcept {
   Introduction* victim = nullptr;
   const auto is_dumb = [](const Introduction& guest) { return guest.step == Step::kAwaitsHello; };

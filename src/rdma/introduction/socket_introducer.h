@@ -1,5 +1,5 @@
-// Introductions over sockets: listeners, dials, and guests, which are the connections that others have dialled. A
-// connection lives for one introduction.
+// Introductions over sockets: listeners, dials, and guests, which are the connections that others have
+// dialled. A connection lives for one introduction.
 //
 //   dialler                       acceptor
 //   Hello (nonce)           ──▶
@@ -9,12 +9,12 @@
 //   Ready                   ──▶                                  both close
 //
 // A process that computes does not accept. Its kernel keeps the dialler's Hello, if its backlog has room. If
-// other contacts are to be dialled, the dialler closes: then that Hello is a *knock*. The acceptor reads it later.
-// If the Hello says who has dialled, it dials back.
+// other contacts are to be dialled, the dialler closes: then that Hello is a *knock*. The acceptor reads it
+// later. If the Hello says who has dialled, it dials back.
 //
-// Evidence (on_gone()): each address of the peer has refused a dial, or another process answered there, and no
-// kernel took one in between. Silence (on_silence()) is none by itself: a full backlog, a network that is down and
-// a dead node look alike.
+// Evidence (on_gone()): each address of the peer has refused a dial, or another process answered there, and
+// no kernel took one in between. Silence (on_silence()) is none by itself: a full backlog, a network that is
+// down and a dead node look alike.
 //
 // Memory: of a guest, nothing is allocated but its connection before its Hello is proved.
 //
@@ -100,8 +100,8 @@ class SocketIntroducer final : public Introducer {
   bool watch_also(int other) noexcept;
   /// Reads what has come, and accepts.
   void service() noexcept;
-  /// Does what is due by time: dials, deadlines. To be called every tick_ns() at least. Time in which nobody calls
-  /// it does not count as a peer's silence.
+  /// Does what is due by time: dials, deadlines. To be called every tick_ns() at least. Time in which nobody
+  /// calls it does not count as a peer's silence.
   void tick(std::uint64_t now_ns) noexcept;
   /// Time until the next tick() must come. 0: none is needed.
   std::uint64_t tick_ns() const noexcept;

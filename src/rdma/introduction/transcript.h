@@ -1,10 +1,11 @@
 // The proofs of an introduction: each frame ends with a keyed hash of all that both sides have said, up to
-// and with this frame. The key is a secret that both know and never send: that of a job, or one from a key file.
+// and with this frame. The key is a secret that both know and never send: that of a job, or one from a key
+// file.
 //
-// Each frame has a fresh nonce. So a proof holds for one introduction only: who records an introduction cannot
-// use its frames in another one. A dialler's first frame is the exception: nothing fresh of the other side goes
-// into it, so it may be a replay. Until the dialler's second frame has been verified, it may only make the
-// acceptor dial the peer's own address (a knock).
+// Each frame has a fresh nonce. So a proof holds for one introduction only: who records an introduction
+// cannot use its frames in another one. A dialler's first frame is the exception: nothing fresh of the other
+// side goes into it, so it may be a replay. Until the dialler's second frame has been verified, it may only
+// make the acceptor dial the peer's own address (a knock).
 //
 // Threads: one at a time. Nothing blocks or allocates.
 

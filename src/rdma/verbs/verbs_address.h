@@ -14,8 +14,8 @@ namespace ch3_offload {
 
 /// "verbs:4/<r: RoCE, i: InfiniBand>/<IP address>[+<IP address>]/<TCP
 /// port>/<slot>/<network>[+<network>]/<instance>", the networks and the instance as 16 hex digits. At the
-/// addresses, at the TCP port, the process accepts introductions (rdma/introduction); either will do. There is
-/// one network for each of its rails, in their order.
+/// addresses, at the TCP port, the process accepts introductions (rdma/introduction); either will do. There
+/// is one network for each of its rails, in their order.
 struct VerbsAddress {
   static constexpr std::size_t kMostRails = 2;
   static constexpr std::size_t kMostBytes = 160;  ///< Of to_string().

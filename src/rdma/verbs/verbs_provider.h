@@ -15,8 +15,8 @@
 // among the pairs of rails, by which peers are spread over the rails, and its links move to the other pair
 // when they break there: what one rail has lost is sent again over the other.
 //
-// Rail, Transport, Links and SocketIntroducer do the work (README.md). This class makes them, and knows the peers
-// and their ends:
+// Rail, Transport, Links and SocketIntroducer do the work (README.md). This class makes them, and knows the
+// peers and their ends:
 //
 //   verbs_provider.cc      making it, connecting
 //   verbs_housekeeping.cc  poll, sleep, and what descriptors and time ask for

@@ -1,5 +1,5 @@
-// Introductions over loopback and on the node: who gets introduced, who is turned away, what counts as evidence of
-// death, and how many descriptors it takes. What the two say is numbers (test_protocol.h).
+// Introductions over loopback and on the node: who gets introduced, who is turned away, what counts as
+// evidence of death, and how many descriptors it takes. What the two say is numbers (test_protocol.h).
 
 #include "rdma/introduction/socket_introducer.h"
 
@@ -35,7 +35,8 @@ JobSecret job_secret(unsigned char fill = 0x5A) {
   return secret;
 }
 
-/// A process: it offers as soon as it may, and keeps what happened. Of two that dial, the lower number counts.
+/// A process: it offers as soon as it may, and keeps what happened. Of two that dial, the lower number
+/// counts.
 class Process final : public Introducer::Client {
  public:
   struct Contact final : Introducer::Contact {

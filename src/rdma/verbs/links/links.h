@@ -1,8 +1,8 @@
 // Queue pairs between processes: how they are made, lost, made again, and given up. What goes over them is
 // Transport's.
 //
-// The life of a link. Introductions (rdma/introduction/introducer.h) bring the offers. Numbers only grow, but that of a
-// proposal that nobody answered is used again.
+// The life of a link. Introductions (rdma/introduction/introducer.h) bring the offers. Numbers only grow, but
+// that of a proposal that nobody answered is used again.
 //
 //   who dialled:   kNone ── propose(): our offer(n) sent ──▶ kProposed ── the peer's offer(n) ──▶ kUp
 //   who accepted:  kNone ── the peer's offer(n), propose(): ours is sent ──▶ kBound ── Ready, or an item ──▶ kUp

@@ -1,5 +1,5 @@
-// What the frames of an introduction (rdma/introduction/frames.h) carry by which two processes set up a pair of
-// queue pairs. docs/wire-format.md has them as tables.
+// What the frames of an introduction (rdma/introduction/frames.h) carry by which two processes set up a pair
+// of queue pairs. docs/wire-format.md has them as tables.
 
 #pragma once
 
