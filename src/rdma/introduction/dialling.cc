@@ -22,7 +22,7 @@ constexpr std::uint64_t kOtherAddressNs = 500 * kMillisecondNs;
 /// Between looks at what has deadlines.
 constexpr std::uint64_t kLookNs = 50 * kMillisecondNs;
 /// Longer without a tick, and this process was busy elsewhere.
-constexpr std::uint64_t kLongestTickNs = 100 * kMillisecondNs;
+constexpr std::uint64_t kMostOfATickNs = 100 * kMillisecondNs;
 constexpr std::uint64_t kDialTickNs = 20 * kMillisecondNs;
 
 constexpr std::uint64_t nanoseconds(int milliseconds) noexcept {
@@ -134,7 +134,7 @@ void SocketIntroducer::tick(std::uint64_t now_ns) noexcept {
     last_tick_ns_ = now_ns;
     return;
   }
-  patience_ns_ += std::min(elapsed_ns(now_ns, last_tick_ns_), kLongestTickNs);
+  patience_ns_ += std::min(elapsed_ns(now_ns, last_tick_ns_), kMostOfATickNs);
   last_tick_ns_ = now_ns;
   const bool is_scan = elapsed_ns(now_ns, last_scan_ns_) >= kScanNs;
   if (is_scan) last_scan_ns_ = now_ns;
