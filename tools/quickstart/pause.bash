@@ -2,8 +2,9 @@
 # processor, and in an emulated guest of the lab longer than most waits.
 # shellcheck shell=bash
 
-# pause DIRECTORY SECONDS: makes a named pipe in the directory, and waits for what never comes through it.
+# pause DIRECTORY SECONDS: makes a named pipe in the directory, and waits for what never comes through it. Others may
+# make it at the same time.
 pause() {
-  [[ -p $1/silent ]] || mkfifo "$1/silent"
+  [[ -p $1/silent ]] || mkfifo "$1/silent" 2>/dev/null || [[ -p $1/silent ]]
   read -r -t "$2" <>"$1/silent" || true
 }
