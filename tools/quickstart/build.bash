@@ -45,23 +45,6 @@ generate_configure() {
   set_stamp autogen "$key"
 }
 
-# make_dependency_lists DIRECTORY: the empty files that config.status makes otherwise, with three processes for each
-# source.
-make_dependency_lists() {
-  local file
-  local -a files
-  mapfile -t files < <(awk '
-    /^am__depfiles_remade =/ { wanted = 1; $1 = $2 = "" }
-    wanted {
-      more = sub(/\\$/, "")
-      gsub(/\$\(DEPDIR\)/, ".deps")
-      for (i = 1; i <= NF; i++) print $i
-      if (!more) exit
-    }' "$root/Makefile.in")
-  printf '%s\n' "${files[@]%/*}" | LC_ALL=C sort -u | (cd "$1" && xargs mkdir -p)
-  for file in "${files[@]}"; do [[ -e $1/$file ]] || echo '# dummy' >"$1/$file"; done
-}
-
 # configure_library DIRECTORY LOG_NAME OPTION...: configures there unless it has been, in the same way.
 configure_library() {
   local directory=$1 name=$2 key
@@ -75,7 +58,6 @@ configure_library() {
   fi
   clear_stamps "$name-configure"
   mkdir -p "$directory"
-  make_dependency_lists "$directory"
   must "$name-configure" 'the last lines say what configure did not find' \
     env --chdir="$directory" "$root/configure" "$@"
   set_stamp "$name-configure" "$key"
