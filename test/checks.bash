@@ -2,9 +2,6 @@
 # The last line printed is "N passed, N failed[, N skipped]"; the exit status is 0 when nothing failed.
 # shellcheck shell=bash
 
-# shellcheck source=tools/quickstart/pause.bash
-. "$(dirname "${BASH_SOURCE[0]}")/../tools/quickstart/pause.bash"
-
 passed=0
 failed=0
 skipped=0
@@ -91,7 +88,7 @@ wait_job() {
       job_status=124
       return
     fi
-    pause "$work_dir" 0.05
+    sleep 0.1
   done
   job_status=0
   wait "$job" || job_status=$?

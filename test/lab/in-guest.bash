@@ -108,7 +108,7 @@ beside() {
     done
     waiting_checks=("${left[@]}")
     ((running >= processors)) || break
-    pause "$work_dir" 0.05
+    sleep 0.05
   done
   start_check "$@"
   waiting_checks+=("$1")
@@ -280,7 +280,7 @@ lines_come() {
       while read -r line; do [[ $line != "$pattern"* ]] || found=$((found + 1)); done <"$file"
     done
     ((found < count)) || return 0
-    pause "$work_dir" 0.1
+    sleep 0.1
   done
   return 1
 }

@@ -2,9 +2,6 @@
 # that name their log and the remedy. Uses: log_dir.
 # shellcheck shell=bash
 
-# shellcheck source=tools/quickstart/pause.bash
-. "${BASH_SOURCE[0]%/*}/pause.bash"
-
 step_number=0
 step_count=0
 step_title=
@@ -75,7 +72,7 @@ log_command() {
       note "$name: $((SECONDS - begin)) s"
       next_line=$((next_line + 30))
     fi
-    pause "$log_dir" 0.3
+    sleep 0.3
   done
   [[ ! -t 1 ]] || printf '\r\033[K'
   wait "$running_child" || status=$?

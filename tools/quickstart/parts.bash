@@ -204,7 +204,7 @@ run_parts() {
       fi
     done
     [[ ! -t 1 || ${#part_process[@]} == 0 ]] || show_running
-    ((ran)) || pause "$check_dir" 0.1
+    ((ran)) || sleep 0.1
   done
   for name in "${part_names[@]}"; do
     [[ ${part_state[$name]:-} == wanted ]] || continue
