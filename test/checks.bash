@@ -88,7 +88,7 @@ wait_job() {
       job_status=124
       return
     fi
-    sleep 0.1
+    sleep 0.05
   done
   job_status=0
   wait "$job" || job_status=$?

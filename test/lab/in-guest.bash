@@ -269,7 +269,7 @@ check_mpich_tests() {
 }
 
 # lines_come COUNT SECONDS PATTERN FILE...: waits until so many lines of the files begin with PATTERN. A file need
-# not be there yet. No process is started: it would take the processor from those that are waited for.
+# not be there yet. The look itself starts no process, which would take the processor from those that are waited for.
 lines_come() {
   local count=$1 end=$((SECONDS + $2)) pattern=$3 file line found
   shift 3

@@ -303,17 +303,23 @@ TEST_F(SocketIntroducers, WhoIsNotKnownAnyMoreIsGone) {
   EXPECT_EQ(a.gone.size(), 1u);
 }
 
+/// Listens at a port of its own, which `a` takes for that of process 1.
+FileDescriptor stand_in_for_1(Process& a) {
+  std::uint16_t port = 0;
+  Result<FileDescriptor> listener = listen_for_streams("127.0.0.1", port);
+  EXPECT_TRUE(listener.ok());
+  a.seek(1, {*socket_address("127.0.0.1", port)});
+  return std::move(listener.value());
+}
+
 TEST_F(SocketIntroducers, AListenerThatRecordsADialLearnsNothingThatLetsItJoin) {
   Process a(0), b(1);
   // The port of b, freed and taken by somebody else.
-  std::uint16_t port = 0;
-  Result<FileDescriptor> thief = listen_for_streams("127.0.0.1", port);
-  ASSERT_TRUE(thief.ok());
-  a.seek(1, {*socket_address("127.0.0.1", port)});
+  const FileDescriptor thief = stand_in_for_1(a);
   FileDescriptor taken;
   ASSERT_TRUE(run_until({&a}, [&] {
     int error = 0;
-    if (!taken.valid()) taken = accept_stream(thief.value(), error);
+    if (!taken.valid()) taken = accept_stream(thief, error);
     return taken.valid();
   }));
   std::vector<std::byte> recorded;
@@ -336,16 +342,13 @@ TEST_F(SocketIntroducers, AListenerThatRecordsADialLearnsNothingThatLetsItJoin) 
 /// Stands between two processes, passes on what they say, and keeps what the dialler says.
 TEST_F(SocketIntroducers, AReplayedIntroductionIsRefusedAndDisturbsNobody) {
   Process a(0), b(1);
-  std::uint16_t port = 0;
-  Result<FileDescriptor> between = listen_for_streams("127.0.0.1", port);
-  ASSERT_TRUE(between.ok());
-  a.seek(1, {*socket_address("127.0.0.1", port)});
+  const FileDescriptor between = stand_in_for_1(a);
   FileDescriptor left;
   const FileDescriptor right = connect_to(b.at);
   std::vector<std::byte> recorded;
   ASSERT_TRUE(run_until({&a, &b}, [&] {
     int error = 0;
-    if (!left.valid()) left = accept_stream(between.value(), error);
+    if (!left.valid()) left = accept_stream(between, error);
     if (left.valid()) {
       const std::vector<std::byte> forth = hear(left), back = hear(right);
       recorded.insert(recorded.end(), forth.begin(), forth.end());
