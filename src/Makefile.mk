@@ -261,10 +261,12 @@ nic_sources = \
 	src/nic/shared_arena.cc \
 	src/nic/shared_arena.h \
 	src/nic/silenced_provider.h \
-	src/nic/target_port.h \
-	src/nic/target_records.h \
 	src/nic/target_addresses.cc \
 	src/nic/target_addresses.h \
+	src/nic/target_command.h \
+	src/nic/target_execution.cc \
+	src/nic/target_port.cc \
+	src/nic/target_port.h \
 	src/nic/target_server.cc \
 	src/nic/target_server.h \
 	src/nic/thread_driver.cc \

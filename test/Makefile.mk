@@ -259,12 +259,10 @@ test_tools_tests_CPPFLAGS = $(gtest_cppflags) -I$(top_srcdir)/tools $(TOOLS_CFLA
 test_tools_tests_LDADD = libtools.a libcore.la $(TOOLS_LIBS) $(GTEST_LIBS)
 endif
 
-# A process with libportals over a port without an engine, or over the engine's.
+# A process with libportals over the port of an engine.
 check_LIBRARIES += test/libportals_world.a
 portals_world_sources = \
 	test/portals/engine_port.cc \
-	test/portals/fake_target_port.cc \
-	test/portals/fake_target_port.h \
 	test/portals/portals_world.cc \
 	test/portals/portals_world.h \
 	test/portals/test_port.h

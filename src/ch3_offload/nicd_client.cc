@@ -114,8 +114,8 @@ bool NicdClient::attach_targets() noexcept {
       server_.warn(LogScope::kNode, line.c_str());
       return false;
     }
-    if (host_ == nullptr) host_ = std::make_unique<HostTargets>(driver_, *book_);
-    targets_ = std::make_unique<Targets>(std::move(memory.value()), *host_, data_);
+    if (host_ == nullptr) host_ = std::make_unique<HostTargets>(driver_, *book_, &data_);
+    targets_ = std::make_unique<Targets>(std::move(memory.value()), *host_);
   } catch (const std::bad_alloc&) {
     return false;
   }

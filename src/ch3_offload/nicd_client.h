@@ -85,10 +85,11 @@ class NicdClient final : private AttachesTargets {
  private:
   /// Its ring, and what serves it.
   struct Targets {
-    Targets(PortMemory its_memory, HostTargets& host, ClientMemory& client)
-        : memory(std::move(its_memory)), server(host, memory, &client) {}
-    ~Targets() { server.close(); }
+    Targets(PortMemory its_memory, HostTargets& its_host)
+        : memory(std::move(its_memory)), host(its_host), server(host, memory) {}
+    ~Targets() { host.close_all(); }
     PortMemory memory;
+    HostTargets& host;
     TargetServer server;
   };
 

@@ -12,18 +12,19 @@ constexpr std::uint32_t kNoRank = UINT32_MAX;
 
 }  // namespace
 
-HostTargets::HostTargets(HostDriver& driver, ProcessBook& book)
+HostTargets::HostTargets(HostDriver& driver, ProcessBook& book, ClientMemory* client)
     : driver_(driver),
       engine_(driver.engine()),
       book_(book),
+      addresses_(client),
       descriptors_(driver.descriptors().begin(), driver.descriptors().end()) {
   if (book.descriptor() >= 0) descriptors_.push_back(book.descriptor());
+  if (client != nullptr) is_silent_ = &client->broken();
 }
 
 // Interfaces, and who the processes are to them.
 
 Status HostTargets::open(unsigned number, const TargetInterfaceConfig& config, TargetBoard& board) noexcept {
-  if (number >= interfaces_.size()) return Status::kUnsupported;
   Interface& interface = interfaces_[number];
   if (interface.targets != nullptr || !engine_.targets_are_closed(number)) return Status::kAgain;
   TargetInterfaceConfig checked = config;
@@ -33,25 +34,33 @@ Status HostTargets::open(unsigned number, const TargetInterfaceConfig& config, T
   if (interface.targets == nullptr) return Status::kNoMemory;
   if (is_silent_ != nullptr) interface.targets->fall_silent_when(*is_silent_);
   if (identify_all(interface)) return Status::kOk;
-  static_cast<void>(close(number));  // Nothing has begun: it ends at once.
+  static_cast<void>(close_interface(number));  // Nothing has begun: it ends at once.
   return Status::kNoMemory;
 }
 
-bool HostTargets::close(unsigned number) noexcept {
-  if (number >= interfaces_.size()) return true;
+Status HostTargets::close_interface(unsigned number) noexcept {
   Interface& interface = interfaces_[number];
   if (interface.targets != nullptr) {
     told_before_ += interface.targets->told();
     interface = {};
     engine_.close_targets(number);
   }
-  return engine_.targets_are_closed(number);
+  addresses_.forget(number);
+  return engine_.targets_are_closed(number) ? Status::kOk : Status::kAgain;
 }
 
-Status HostTargets::set_ranks(unsigned number, std::span<const ProcessId> ranks) noexcept {
-  if (at(number) == nullptr) return Status::kUnsupported;
-  Interface& interface = interfaces_[number];
+void HostTargets::close_all() noexcept {
+  for (unsigned number = 0; number < kTargetInterfaces; ++number) static_cast<void>(close_interface(number));
+}
+
+Status HostTargets::set_ranks(const TargetCommand& command) noexcept {
+  Interface& interface = interfaces_[command.interface];
+  if (interface.targets == nullptr) return Status::kUnsupported;
   try {
+    std::vector<ProcessId> copies;
+    std::span<const ProcessId> ranks;
+    const Status status = addresses_.find_ranks(command.address, command.length, copies, ranks);
+    if (status != Status::kOk) return status;
     std::unordered_map<ProcessId, std::uint32_t> rank_of;
     for (std::uint32_t rank = 0; rank < ranks.size(); ++rank) rank_of.emplace(ranks[rank], rank);
     interface.rank_of = std::move(rank_of);
@@ -113,131 +122,6 @@ void HostTargets::on_event(const Event& event) noexcept {
   for (const Interface& interface : interfaces_)
     if (interface.targets != nullptr) interface.targets->forget(slot_of(event.peer));
   book_.forget(event.peer);
-}
-
-// Queues, counting events, tables and entries.
-
-QueueId HostTargets::make_queue(unsigned number, const TargetEventRing& ring) noexcept {
-  TargetInterface* const interface = at(number);
-  return interface == nullptr ? kNoQueue : interface->make_queue(ring);
-}
-
-void HostTargets::free_queue(unsigned number, QueueId queue) noexcept {
-  if (TargetInterface* const interface = at(number)) interface->free_queue(queue);
-}
-
-CounterId HostTargets::make_counter(unsigned number) noexcept {
-  TargetInterface* const interface = at(number);
-  return interface == nullptr ? kNoCounter : interface->make_counter();
-}
-
-void HostTargets::free_counter(unsigned number, CounterId counter) noexcept {
-  if (TargetInterface* const interface = at(number)) interface->free_counter(counter);
-}
-
-void HostTargets::change_counter(unsigned number, const TargetCountChange& change) noexcept {
-  TargetInterface* const interface = at(number);
-  if (interface == nullptr) return;
-  interface->change_counter(change);
-  static_cast<void>(engine_.run_triggered());
-}
-
-void HostTargets::cancel_triggered(unsigned number, CounterId counter) noexcept {
-  if (TargetInterface* const interface = at(number)) interface->cancel_triggered(counter);
-}
-
-Status HostTargets::make_table(unsigned number, std::uint32_t index, QueueId queue,
-                               bool has_flow_control) noexcept {
-  TargetInterface* const interface = at(number);
-  return interface == nullptr ? Status::kUnsupported : interface->make_table(index, queue, has_flow_control);
-}
-
-Status HostTargets::free_table(unsigned number, std::uint32_t index) noexcept {
-  TargetInterface* const interface = at(number);
-  return interface == nullptr ? Status::kUnsupported : interface->free_table(index);
-}
-
-void HostTargets::enable_table(unsigned number, std::uint32_t index) noexcept {
-  if (TargetTable* const its = table(number, index)) its->enable();
-}
-
-bool HostTargets::disable_table(unsigned number, std::uint32_t index) noexcept {
-  TargetTable* const its = table(number, index);
-  if (its == nullptr) return true;
-  its->disable();
-  return its->in_flight() == 0;
-}
-
-Status HostTargets::append(unsigned number, std::uint32_t index, TargetListKind list,
-                           const TargetDescription& description, TargetId& id,
-                           const TargetReach& reach) noexcept {
-  id = kNoTarget;
-  TargetTable* const its = table(number, index);
-  if (its == nullptr) return Status::kUnsupported;
-  const Status status = its->append(description, list, id, reach);
-  static_cast<void>(engine_.run_triggered());  // Headers that it has found may have been counted.
-  return status;
-}
-
-void HostTargets::search(unsigned number, std::uint32_t index, TargetTable::SearchMode mode,
-                         const TargetDescription& description) noexcept {
-  TargetTable* const its = table(number, index);
-  if (its == nullptr) return;
-  its->search(description, mode);
-  static_cast<void>(engine_.run_triggered());
-}
-
-TargetTable::Unlinked HostTargets::unlink(unsigned number, std::uint32_t index, TargetId id) noexcept {
-  TargetTable* const its = table(number, index);
-  return its == nullptr ? TargetTable::Unlinked::kUnknown : its->unlink(id);
-}
-
-// Operations.
-
-Status HostTargets::request(ProcessId process, const TargetRequest& request,
-                            const TargetHold& hold) noexcept {
-  PeerId peer{};
-  if (const Status status = book_.find(process, peer); status != Status::kOk) return status;
-  const Status status = engine_.request(peer, request, hold);
-  if (status != Status::kPeerFailed) return status;
-  engine_.tell_refused(request);
-  return Status::kOk;
-}
-
-Status HostTargets::trigger(const TargetTrigger& when, ProcessId process, const TargetRequest& request,
-                            const TargetHold& hold) noexcept {
-  PeerId peer{};
-  if (const Status status = book_.find(process, peer); status != Status::kOk) return status;
-  return engine_.trigger(when, peer, request, hold);
-}
-
-Status HostTargets::trigger(const TargetTrigger& when, unsigned number,
-                            const TargetCountChange& change) noexcept {
-  TargetInterface* const interface = at(number);
-  if (interface == nullptr) return Status::kUnsupported;
-  const Status status = interface->trigger(when, change);
-  static_cast<void>(engine_.run_triggered());
-  return status;
-}
-
-Status HostTargets::trigger_append(const TargetTrigger& when, unsigned number, std::uint32_t index,
-                                   TargetListKind list, const TargetDescription& description, TargetId& id,
-                                   const TargetReach& reach) noexcept {
-  id = kNoTarget;
-  TargetInterface* const interface = at(number);
-  if (interface == nullptr) return Status::kUnsupported;
-  const Status status = interface->trigger_append(when, index, list, description, id, reach);
-  static_cast<void>(engine_.run_triggered());
-  return status;
-}
-
-Status HostTargets::trigger_unlink(const TargetTrigger& when, unsigned number, std::uint32_t index,
-                                   TargetId id) noexcept {
-  TargetInterface* const interface = at(number);
-  if (interface == nullptr) return Status::kUnsupported;
-  const Status status = interface->trigger(when, TriggeredUnlink{index, id});
-  static_cast<void>(engine_.run_triggered());
-  return status;
 }
 
 // Progress.

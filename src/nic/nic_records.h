@@ -150,7 +150,7 @@ struct NicWords {
   /// (processor_wait.h). The processor clears it and wakes the client.
   std::atomic<std::uint32_t> client_waits;
 
-  // The processor's, for a second client (target_records.h).
+  // The processor's, for a second client (target_command.h).
   alignas(64) std::atomic<std::uint64_t> told;  ///< How many things its board and its rings have told it.
 };
 static_assert(offsetof(NicWords, inline_done) == 64 && offsetof(NicWords, idle_at) == 72 &&

@@ -15,7 +15,6 @@
 #include "nic/port_memory.h"
 #include "nic/processor_wait.h"
 #include "nic/target_port.h"
-#include "nic/target_records.h"
 
 namespace ch3_offload {
 
@@ -30,35 +29,8 @@ class RingTargets : public TargetPort {
   RingTargets(PortMemory& memory, const WaitPolicy& wait,
               ShortSource short_source = ShortSource::kRead) noexcept;
 
-  Status open(unsigned number, const TargetInterfaceConfig& config, TargetBoard& board) noexcept final;
-  bool close(unsigned number) noexcept final;
-  Status set_ranks(unsigned number, std::span<const ProcessId> ranks) noexcept final;
-
-  QueueId make_queue(unsigned number, const TargetEventRing& ring) noexcept final;
-  void free_queue(unsigned number, QueueId queue) noexcept final;
-  CounterId make_counter(unsigned number) noexcept final;
-  void free_counter(unsigned number, CounterId counter) noexcept final;
-  void change_counter(unsigned number, const TargetCountChange& change) noexcept final;
-  void cancel_triggered(unsigned number, CounterId counter) noexcept final;
-
-  Status make_table(unsigned number, std::uint32_t index, QueueId queue,
-                    bool has_flow_control) noexcept final;
-  Status free_table(unsigned number, std::uint32_t index) noexcept final;
-  void enable_table(unsigned number, std::uint32_t index) noexcept final;
-  bool disable_table(unsigned number, std::uint32_t index) noexcept final;
-  Status append(unsigned number, std::uint32_t index, TargetListKind list,
-                const TargetDescription& description, TargetId& id) noexcept final;
-  void search(unsigned number, std::uint32_t index, TargetTable::SearchMode mode,
-              const TargetDescription& description) noexcept final;
-  TargetTable::Unlinked unlink(unsigned number, std::uint32_t index, TargetId id) noexcept final;
-
   Status request(ProcessId process, const TargetRequest& request) noexcept final;
-  Status trigger(const TargetTrigger& when, ProcessId process, const TargetRequest& request) noexcept final;
-  Status trigger(const TargetTrigger& when, unsigned number, const TargetCountChange& change) noexcept final;
-  Status trigger_append(const TargetTrigger& when, unsigned number, std::uint32_t index, TargetListKind list,
-                        const TargetDescription& description, TargetId& id) noexcept final;
-  Status trigger_unlink(const TargetTrigger& when, unsigned number, std::uint32_t index,
-                        TargetId id) noexcept final;
+  TargetAnswer ask(const TargetCommand& question, std::span<const std::byte> more) noexcept final;
 
   std::size_t progress() noexcept override;
   bool idle() const noexcept final;
@@ -73,13 +45,7 @@ class RingTargets : public TargetPort {
   virtual void rest_in(ProcessorWait& wait) noexcept { static_cast<void>(wait.rest()); }
 
  private:
-  struct Answer {
-    Status status{};
-    std::uint64_t name = 0;
-  };
-
-  void give(const TargetCommandRecord& command, std::span<const std::byte> more = {}) noexcept;
-  Answer ask(const TargetCommandRecord& question, std::span<const std::byte> more = {}) noexcept;
+  void give(const TargetCommand& command, std::span<const std::byte> more) noexcept;
   void wake_processor() noexcept;
 
   PortMemory& memory_;

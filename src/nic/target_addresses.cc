@@ -41,55 +41,50 @@ struct RequestHold {
 
 }  // namespace
 
-Status TargetAddresses::open(HostTargets& targets, unsigned number, const TargetInterfaceConfig& config,
-                             std::uint64_t board) noexcept {
-  if (client_ == nullptr) return targets.open(number, config, *pointer<TargetBoard>(board));
-  ClientShares::Found found = client_->shares().find(board, sizeof(TargetBoard));
-  TargetBoard* const seen = object_at<TargetBoard>(found);
-  if (seen == nullptr || !is_bounded(config)) return Status::kUnsupported;
-  const Status status = targets.open(number, config, *seen);
-  if (status == Status::kOk) told_[number].board = std::move(found);
-  return status;
+TargetBoard* TargetAddresses::find_board(std::uint64_t address, const TargetInterfaceConfig& config,
+                                         ClientShares::Found& found) const noexcept {
+  if (client_ == nullptr) return pointer<TargetBoard>(address);
+  found = client_->shares().find(address, sizeof(TargetBoard));
+  return is_bounded(config) ? object_at<TargetBoard>(found) : nullptr;
 }
 
-QueueId TargetAddresses::make_queue(HostTargets& targets, unsigned number,
-                                    const TargetEventRing& ring) noexcept {
-  if (client_ == nullptr) return targets.make_queue(number, ring);
-  auto& rings = told_[number].rings;
+bool TargetAddresses::find_ring(unsigned number, TargetEventRing& ring, FoundRing& found) const noexcept {
+  if (client_ == nullptr) return true;
   constexpr std::uint64_t kMostSlots = UINT64_MAX / sizeof(TargetEventRing::Slot);
-  if (rings.size() >= kMostQueues || ring.capacity > kMostSlots) return kNoQueue;
+  if (told_[number].rings.size() >= kMostQueues || ring.capacity > kMostSlots) return false;
   const ClientShares& shares = client_->shares();
-  Told::Ring found{shares.find(reinterpret_cast<std::uint64_t>(ring.words), sizeof(TargetEventWords)),
-                   shares.find(reinterpret_cast<std::uint64_t>(ring.slots),
-                               ring.capacity * sizeof(TargetEventRing::Slot))};
-  const TargetEventRing seen{object_at<TargetEventWords>(found.words),
-                             object_at<TargetEventRing::Slot>(found.slots), ring.capacity, ring.reservable};
-  const QueueId queue = targets.make_queue(number, seen);
-  if (queue == kNoQueue) return queue;
+  found = {shares.find(reinterpret_cast<std::uint64_t>(ring.words), sizeof(TargetEventWords)),
+           shares.find(reinterpret_cast<std::uint64_t>(ring.slots),
+                       ring.capacity * sizeof(TargetEventRing::Slot))};
+  ring.words = object_at<TargetEventWords>(found.words);
+  ring.slots = object_at<TargetEventRing::Slot>(found.slots);
+  return true;
+}
+
+bool TargetAddresses::keep(unsigned number, QueueId queue, FoundRing ring) noexcept {
+  if (client_ == nullptr) return true;
   try {
-    rings.emplace(queue, std::move(found));
-    return queue;
+    told_[number].rings.emplace(queue, std::move(ring));
+    return true;
   } catch (const std::bad_alloc&) {
-    targets.free_queue(number, queue);
-    return kNoQueue;
+    return false;
   }
 }
 
-Status TargetAddresses::set_ranks(HostTargets& targets, unsigned number, std::uint64_t address,
-                                  std::uint64_t length) noexcept {
-  if (client_ == nullptr) return targets.set_ranks(number, {pointer<const ProcessId>(address), length});
-  if (length > kMost) return Status::kNoMemory;
-  try {
-    std::vector<ProcessId> ranks(length);
-    ClientMemory::Part part;
-    const auto bytes = std::as_writable_bytes(std::span(ranks));
-    if (!client_->take({pointer<std::byte>(address), bytes.size(), nullptr}, part))
-      return Status::kUnsupported;
-    gather(part.payload(), 0, bytes);
-    return targets.set_ranks(number, ranks);
-  } catch (const std::bad_alloc&) {
-    return Status::kNoMemory;
+Status TargetAddresses::find_ranks(std::uint64_t address, std::uint64_t length,
+                                   std::vector<ProcessId>& copies, std::span<const ProcessId>& ranks) const {
+  if (client_ == nullptr) {
+    ranks = {pointer<const ProcessId>(address), length};
+    return Status::kOk;
   }
+  if (length > kMost) return Status::kNoMemory;
+  copies.resize(length);
+  const auto bytes = std::as_writable_bytes(std::span(copies));
+  ClientMemory::Part part;
+  if (!client_->take({pointer<std::byte>(address), bytes.size(), nullptr}, part)) return Status::kUnsupported;
+  gather(part.payload(), 0, bytes);
+  ranks = copies;
+  return Status::kOk;
 }
 
 TargetAddresses::Taken TargetAddresses::take(TargetDescription& description, TargetReach& reach) noexcept {

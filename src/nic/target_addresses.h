@@ -17,10 +17,15 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <span>
+#include <utility>
 #include <vector>
 
+#include "engine/target_request.h"
+#include "engine/targets/target_board.h"
+#include "engine/targets/target_interface.h"
 #include "nic/client_memory.h"
-#include "nic/host_targets.h"
+#include "rdma/status.h"
 
 namespace ch3_offload {
 
@@ -34,12 +39,22 @@ class TargetAddresses {
   /// `client`: null: it is in this process, and its addresses are good.
   explicit TargetAddresses(ClientMemory* client) noexcept : client_(client) {}
 
-  // As of HostTargets. What the processor does not see is kUnsupported, or kNoQueue.
-  Status open(HostTargets& targets, unsigned number, const TargetInterfaceConfig& config,
-              std::uint64_t board) noexcept;
-  QueueId make_queue(HostTargets& targets, unsigned number, const TargetEventRing& ring) noexcept;
-  Status set_ranks(HostTargets& targets, unsigned number, std::uint64_t address,
-                   std::uint64_t length) noexcept;
+  struct FoundRing {
+    ClientShares::Found words;
+    ClientShares::Found slots;
+  };
+  /// Null: the processor does not see it, or the limits are too high.
+  TargetBoard* find_board(std::uint64_t address, const TargetInterfaceConfig& config,
+                          ClientShares::Found& found) const noexcept;
+  /// Makes `ring` what the processor sees. False: it does not see it, or the interface has as many as may be.
+  bool find_ring(unsigned number, TargetEventRing& ring, FoundRing& found) const noexcept;
+  /// `copies` keeps what `ranks` are if they are not in this process. kNoMemory: they are too many, too.
+  /// kUnsupported: the processor does not see them. Throws std::bad_alloc.
+  Status find_ranks(std::uint64_t address, std::uint64_t length, std::vector<ProcessId>& copies,
+                    std::span<const ProcessId>& ranks) const;
+  /// The interface is open, or the queue is made. False: no memory.
+  void keep(unsigned number, ClientShares::Found board) noexcept { told_[number].board = std::move(board); }
+  bool keep(unsigned number, QueueId queue, FoundRing ring) noexcept;
   /// The interface is closed, or the queue is freed.
   void forget(unsigned number) noexcept { told_[number] = {}; }
   void forget(unsigned number, QueueId queue) noexcept { told_[number].rings.erase(queue); }
@@ -58,11 +73,7 @@ class TargetAddresses {
   /// Where the client is told of an interface.
   struct Told {
     ClientShares::Found board;
-    struct Ring {
-      ClientShares::Found words;
-      ClientShares::Found slots;
-    };
-    std::map<QueueId, Ring> rings;
+    std::map<QueueId, FoundRing> rings;
   };
 
   ClientMemory* const client_;

@@ -8,8 +8,12 @@
 // call. told_memory() makes such memory, for every driver. Whether the processor sees any other depends on
 // the driver.
 //
-//   questions   return when the processor has answered: they make and free things, or need an answer
+//   questions   are a command (target_command.h), and return when the processor has answered: they make and
+//               free things, or need an answer
 //   operations  return at once: request()
+//
+// A driver carries out ask() and request(), and lets time pass. The other functions here make commands of
+// their arguments, and are the same with all drivers.
 //
 //   driver   where the engine runs                 source
 //   host     inside the client's calls, no queue   nic/host_targets.h
@@ -35,6 +39,7 @@
 #include "engine/targets/target_board.h"
 #include "engine/targets/target_interface.h"
 #include "engine/targets/told_memory.h"
+#include "nic/target_command.h"
 #include "rdma/status.h"
 
 namespace ch3_offload {
@@ -46,49 +51,49 @@ class TargetPort {
   /// Makes the memory of boards and of rings of events. Constant.
   virtual std::shared_ptr<ToldMemory> told_memory() noexcept { return told_heap(); }
 
-  // Questions.
+  // Questions. Of an interface that is not open, or a table that is not there, they answer kUnsupported,
+  // kNoQueue, kNoCounter or kUnknown; close() and disable_table() then have nothing to wait for.
 
   /// Opens interface `number`, below kTargetInterfaces. `board` is the client's, of told_memory(), and stays
   /// where it is until close(). kAgain: it is open, or not closed yet. kUnsupported: no such number, or the
   /// processor does not see the board. kNoMemory.
-  virtual Status open(unsigned number, const TargetInterfaceConfig& config, TargetBoard& board) noexcept = 0;
+  Status open(unsigned number, const TargetInterfaceConfig& config, TargetBoard& board) noexcept;
   /// Its tables, queues and counters are gone, and to peers it has no such table. Operations that have not
   /// ended are forgotten. Returns true when none of them touches the client's memory any more. Until then the
   /// caller lets time pass, calls progress() and asks again: a transfer that a peer or a device carries out
   /// cannot be revoked.
-  virtual bool close(unsigned number) noexcept = 0;
+  bool close(unsigned number) noexcept;
   /// From now on, processes are ranks of `ranks` to the entries of that interface: physical ids by rank.
   /// kNoMemory.
-  virtual Status set_ranks(unsigned number, std::span<const ProcessId> ranks) noexcept = 0;
+  Status set_ranks(unsigned number, std::span<const ProcessId> ranks) noexcept;
 
   /// The ring's memory is the client's, of told_memory(), and stays where it is until free_queue(). kNoQueue:
   /// no memory, the ring has no room for what it says, or the processor does not see it.
-  virtual QueueId make_queue(unsigned number, const TargetEventRing& ring) noexcept = 0;
-  virtual void free_queue(unsigned number, QueueId queue) noexcept = 0;
+  QueueId make_queue(unsigned number, const TargetEventRing& ring) noexcept;
+  void free_queue(unsigned number, QueueId queue) noexcept;
 
   /// At 0. Where it is on the board: counter_index(). kNoCounter: there are as many as may be.
-  virtual CounterId make_counter(unsigned number) noexcept = 0;
+  CounterId make_counter(unsigned number) noexcept;
   /// What waits for it is forgotten.
-  virtual void free_counter(unsigned number, CounterId counter) noexcept = 0;
+  void free_counter(unsigned number, CounterId counter) noexcept;
   /// Done when it returns. What it triggers begins, in order, but a cycle of triggers goes on in later turns.
-  virtual void change_counter(unsigned number, const TargetCountChange& change) noexcept = 0;
+  void change_counter(unsigned number, const TargetCountChange& change) noexcept;
   /// Forgets what waits for that counter.
-  virtual void cancel_triggered(unsigned number, CounterId counter) noexcept = 0;
+  void cancel_triggered(unsigned number, CounterId counter) noexcept;
 
   /// As TargetInterface's.
-  virtual Status make_table(unsigned number, std::uint32_t index, QueueId queue,
-                            bool has_flow_control) noexcept = 0;
-  virtual Status free_table(unsigned number, std::uint32_t index) noexcept = 0;
-  virtual void enable_table(unsigned number, std::uint32_t index) noexcept = 0;
+  Status make_table(unsigned number, std::uint32_t index, QueueId queue, bool has_flow_control) noexcept;
+  Status free_table(unsigned number, std::uint32_t index) noexcept;
+  void enable_table(unsigned number, std::uint32_t index) noexcept;
   /// Returns true when no operation is in flight there any more: until then the caller asks again.
-  virtual bool disable_table(unsigned number, std::uint32_t index) noexcept = 0;
+  bool disable_table(unsigned number, std::uint32_t index) noexcept;
 
   /// As TargetTable's.
-  virtual Status append(unsigned number, std::uint32_t index, TargetListKind list,
-                        const TargetDescription& description, TargetId& id) noexcept = 0;
-  virtual void search(unsigned number, std::uint32_t index, TargetTable::SearchMode mode,
-                      const TargetDescription& description) noexcept = 0;
-  virtual TargetTable::Unlinked unlink(unsigned number, std::uint32_t index, TargetId id) noexcept = 0;
+  Status append(unsigned number, std::uint32_t index, TargetListKind list,
+                const TargetDescription& description, TargetId& id) noexcept;
+  void search(unsigned number, std::uint32_t index, TargetTable::SearchMode mode,
+              const TargetDescription& description) noexcept;
+  TargetTable::Unlinked unlink(unsigned number, std::uint32_t index, TargetId id) noexcept;
 
   // Operations, and what waits for counting events.
 
@@ -98,18 +103,15 @@ class TargetPort {
   /// The same, or a change of a counting event, when the trigger's counter reaches its threshold; now if it
   /// has. In the order of the thresholds, then in the order of these calls. kNoMemory: as many wait as may.
   /// kUnsupported: there is no such counting event. Questions.
-  virtual Status trigger(const TargetTrigger& when, ProcessId process,
-                         const TargetRequest& request) noexcept = 0;
-  virtual Status trigger(const TargetTrigger& when, unsigned number,
-                         const TargetCountChange& change) noexcept = 0;
+  Status trigger(const TargetTrigger& when, ProcessId process, const TargetRequest& request) noexcept;
+  Status trigger(const TargetTrigger& when, unsigned number, const TargetCountChange& change) noexcept;
   /// The same of an entry. Its id is the client's at once, and unlink() says kInUse until it has linked. If
   /// the list is full then, its link event says that it was dropped, and the id is stale.
-  virtual Status trigger_append(const TargetTrigger& when, unsigned number, std::uint32_t index,
-                                TargetListKind list, const TargetDescription& description,
-                                TargetId& id) noexcept = 0;
+  Status trigger_append(const TargetTrigger& when, unsigned number, std::uint32_t index, TargetListKind list,
+                        const TargetDescription& description, TargetId& id) noexcept;
   /// The same. No event comes. An entry that is in use then stays linked.
-  virtual Status trigger_unlink(const TargetTrigger& when, unsigned number, std::uint32_t index,
-                                TargetId id) noexcept = 0;
+  Status trigger_unlink(const TargetTrigger& when, unsigned number, std::uint32_t index,
+                        TargetId id) noexcept;
 
   // Progress and waiting, as of Port. The client looks at its queues and counting events after progress(),
   // and after arm() has announced a sleep.
@@ -122,6 +124,14 @@ class TargetPort {
   /// Nanoseconds until progress() has something to do by time: a sleep lasts so long at most. UINT64_MAX:
   /// nothing.
   virtual std::uint64_t next_due_ns() const noexcept = 0;
+
+  /// Has a question answered, for the functions above. `more`: what follows its head. REQUIRES: there is an
+  /// interface of that number.
+  virtual TargetAnswer ask(const TargetCommand& question, std::span<const std::byte> more) noexcept = 0;
+
+ private:
+  TargetAnswer ask_about(unsigned number, TargetCommand question,
+                         std::span<const std::byte> more = {}) noexcept;
 };
 
 }  // namespace ch3_offload

@@ -14,19 +14,15 @@
 
 #include "nic/host_targets.h"
 #include "nic/port_memory.h"
-#include "nic/target_addresses.h"
-#include "nic/target_records.h"
+#include "nic/target_command.h"
 #include "nic/waiter.h"
 
 namespace ch3_offload {
 
 class TargetServer {
  public:
-  /// All outlive the server. `client`: the memory of a client in another process; null: it is in this one.
-  TargetServer(HostTargets& targets, PortMemory& memory, ClientMemory* client = nullptr) noexcept;
-  /// Closes all interfaces: the client has gone, or has no port any more. What has not ended touches neither
-  /// its board nor its rings of events.
-  void close() noexcept;
+  /// Both outlive the server.
+  TargetServer(HostTargets& targets, PortMemory& memory) noexcept;
 
   /// Takes commands, does what the book has to do, tells the client. Returns how many things happened.
   std::size_t turn() noexcept;
@@ -48,19 +44,12 @@ class TargetServer {
 
  private:
   std::size_t take_commands() noexcept;
-  /// All of these return false for rubbish.
+  /// Returns false for rubbish.
   bool execute(std::span<const std::byte> record) noexcept;
-  bool execute_alone(const TargetCommandRecord& command) noexcept;
-  bool open(const TargetCommandRecord& command, std::span<const std::byte> more) noexcept;
-  bool describe(const TargetCommandRecord& command, std::span<const std::byte> more) noexcept;
-  bool make_queue(const TargetCommandRecord& command, std::span<const std::byte> more) noexcept;
-  bool change(const TargetCommandRecord& command, std::span<const std::byte> more) noexcept;
-  bool request(const TargetCommandRecord& command, std::span<const std::byte> more) noexcept;
-  void answer(Status status, std::uint64_t name = 0) noexcept;
+  void answer(const TargetAnswer& answer) noexcept;
   void tell() noexcept;
 
   HostTargets& targets_;
-  TargetAddresses addresses_;
   PortMemory& memory_;
   NicWords& words_;
   decltype(RingCounters::processor)& ring_counters_;

@@ -95,8 +95,8 @@ struct Client {
         providers{&provider},
         driver(config_of(0), providers),
         book(PeerId{0}, 2, UserId{7}),
-        targets(driver, book),
-        server(targets, memory, &data) {
+        targets(driver, book, &data),
+        server(targets, memory) {
     Result<FileDescriptor> file = make_shared_file("hostile", Child::kSharedBytes);
     EXPECT_TRUE(file.ok());
     const NicdShare share{.address = Child::get().shared(), .length_bytes = Child::kSharedBytes};
@@ -105,7 +105,7 @@ struct Client {
     EXPECT_TRUE(data.shares().share(share.address, share.length_bytes));
     shared = std::move(map_shared(file.value(), Child::kSharedBytes, MapAccess::kReadWrite).value());
   }
-  ~Client() { server.close(); }
+  ~Client() { targets.close_all(); }
 
   Exchange exchange{PeerId{0}, 2, nullptr};
   std::unique_ptr<ExchangePort> port;
@@ -147,7 +147,7 @@ class HostileTargets : public testing::Test {
  private:
   /// What lets more than the first wrong command be tried.
   void begin() {
-    TargetCommandRecord head = command(TargetCommandKind::kOpen);
+    TargetCommand head = command(TargetCommandKind::kOpen);
     head.address = Child::get().shared();
     give(head, TargetInterfaceConfig{});
     give(command(TargetCommandKind::kMakeQueue), ring());
@@ -177,8 +177,8 @@ class HostileTargets : public testing::Test {
     if (client_ != nullptr && (client_->server.is_refused() || client_->data.is_broken())) drop();
   }
 
-  TargetCommandRecord command(TargetCommandKind kind) {
-    TargetCommandRecord head;
+  TargetCommand command(TargetCommandKind kind) {
+    TargetCommand head;
     head.kind = kind;
     return head;
   }
@@ -191,9 +191,9 @@ class HostileTargets : public testing::Test {
     std::memcpy(client_->commands.payload(), bytes.data(), bytes.size());
     client_->commands.publish(RecordKind::kMessage, bytes.size());
   }
-  void give(const TargetCommandRecord& head) { give(std::as_bytes(std::span(&head, 1))); }
+  void give(const TargetCommand& head) { give(std::as_bytes(std::span(&head, 1))); }
   template <class T>
-  void give(const TargetCommandRecord& head, const T& more) {
+  void give(const TargetCommand& head, const T& more) {
     std::vector<std::byte> bytes(sizeof head + sizeof more);
     std::memcpy(bytes.data(), &head, sizeof head);
     std::memcpy(bytes.data() + sizeof head, &more, sizeof more);
@@ -274,7 +274,7 @@ class HostileTargets : public testing::Test {
   }
 
   void any_command() {
-    TargetCommandRecord head = command(static_cast<TargetCommandKind>(
+    TargetCommand head = command(static_cast<TargetCommandKind>(
         1 + random_.below(static_cast<std::uint64_t>(TargetCommandKind::kTriggerUnlink) +
                           (random_.chance(0.01) ? 1 : 0))));
     if (head.kind == TargetCommandKind::kClose && random_.chance(0.8)) head.kind = TargetCommandKind::kAppend;
@@ -372,7 +372,7 @@ class HostileTargets : public testing::Test {
     }
     EXPECT_EQ(ended_, begun_);
     if (client_ != nullptr) {
-      client_->server.close();
+      client_->targets.close_all();
       for (int i = 0; i < 100; ++i) turn();
     }
     client_.reset();

@@ -59,14 +59,19 @@ class FakeSide : public TargetSide {
   std::unique_ptr<FakeProcessBook> book;
   std::unique_ptr<HostTargets> targets;
   virtual void meet(std::uint32_t self, const std::vector<FakeProcessBook::Member>& members) {
-    book = std::make_unique<FakeProcessBook>(self, members);
-    targets = std::make_unique<HostTargets>(*driver, *book);
+    meet(self, members, nullptr);
   }
   TargetPort& port() override { return *targets; }
   bool step() override {
     for (Event event; driver->next_event(event);) {
     }
     return targets->progress() > 0;
+  }
+
+ protected:
+  void meet(std::uint32_t self, const std::vector<FakeProcessBook::Member>& members, ClientMemory* client) {
+    book = std::make_unique<FakeProcessBook>(self, members);
+    targets = std::make_unique<HostTargets>(*driver, *book, client);
   }
 };
 
@@ -76,7 +81,7 @@ class SteppedSide final : public FakeSide {
   SteppedSide(Provider& provider, const EngineConfig& config, OtherMemory* other = nullptr)
       : FakeSide(provider, config), other_(other) {}
   ~SteppedSide() override {
-    if (server != nullptr) server->close();
+    if (targets != nullptr) targets->close_all();
   }
   struct Client final : RingTargets {
     Client(PortMemory& memory, SteppedSide& its_side)
@@ -96,9 +101,8 @@ class SteppedSide final : public FakeSide {
     SteppedSide& side;
   };
   void meet(std::uint32_t self, const std::vector<FakeProcessBook::Member>& members) override {
-    FakeSide::meet(self, members);
-    server =
-        std::make_unique<TargetServer>(*targets, memory, other_ == nullptr ? nullptr : &other_->client());
+    FakeSide::meet(self, members, other_ == nullptr ? nullptr : &other_->client());
+    server = std::make_unique<TargetServer>(*targets, memory);
     client = std::make_unique<Client>(memory, *this);
   }
   TargetPort& port() override { return *client; }

@@ -27,12 +27,12 @@ class Processor {
     EngineConfig config;
     config.first_book_peer = PeerId{0};
     driver_ = std::make_unique<HostDriver>(config, providers);
-    targets_ = std::make_unique<HostTargets>(*driver_, book_);
-    server_ =
-        std::make_unique<TargetServer>(*targets_, memory_, client == nullptr ? nullptr : &client->client());
+    targets_ =
+        std::make_unique<HostTargets>(*driver_, book_, client == nullptr ? nullptr : &client->client());
+    server_ = std::make_unique<TargetServer>(*targets_, memory_);
     commands_ = memory_.command_producer();
   }
-  ~Processor() { server_->close(); }
+  ~Processor() { targets_->close_all(); }
   void give(const Bytes& record) {
     ASSERT_TRUE(commands_.has_room(record.size()));
     std::memcpy(commands_.payload(), record.data(), record.size());
@@ -61,25 +61,25 @@ class Processor {
   RingProducer commands_;
 };
 
-TargetCommandRecord head(Kind kind) {
-  TargetCommandRecord command;
+TargetCommand head(Kind kind) {
+  TargetCommand command;
   command.kind = kind;
   return command;
 }
-Bytes record(const TargetCommandRecord& command) {
+Bytes record(const TargetCommand& command) {
   Bytes bytes(sizeof command);
   std::memcpy(bytes.data(), &command, sizeof command);
   return bytes;
 }
 template <class T>
-Bytes record(const TargetCommandRecord& command, const T& more) {
+Bytes record(const TargetCommand& command, const T& more) {
   Bytes bytes = record(command);
   bytes.resize(sizeof command + sizeof more);
   std::memcpy(bytes.data() + sizeof command, &more, sizeof more);
   return bytes;
 }
 Bytes opening(const TargetBoard& board) {
-  TargetCommandRecord command = head(Kind::kOpen);
+  TargetCommand command = head(Kind::kOpen);
   command.address = reinterpret_cast<std::uint64_t>(&board);
   return record(command, TargetInterfaceConfig{});
 }
@@ -100,7 +100,7 @@ TEST(TargetServer, AnswersWhatIsSound) {
   Processor processor;
   processor.give(record(head(Kind::kMakeCounter)));
   EXPECT_EQ(processor.answered(), 1u);
-  EXPECT_EQ(processor.status(), Status::kNoMemory) << "the interface is not open";
+  EXPECT_EQ(processor.status(), Status::kUnsupported) << "the interface is not open";
   processor.give(opening(processor.board));
   EXPECT_EQ(processor.status(), Status::kOk);
   processor.give(opening(processor.board));
@@ -117,7 +117,7 @@ TEST(TargetServer, WakesAClientWhenAllHasLeft) {
   Processor processor;
   processor.put_client_to_sleep();
   processor.give(record(head(Kind::kMakeCounter)));
-  EXPECT_EQ(processor.status(), Status::kNoMemory);
+  EXPECT_EQ(processor.status(), Status::kUnsupported);
   EXPECT_TRUE(processor.has_woken_client());
 }
 
@@ -134,7 +134,7 @@ TEST(TargetServer, RefusesKindsLengthsAndNumbersThatAreNone) {
   expect_refused("a head that is cut", cut);
   expect_refused("no kind", record(head(Kind{})));
   expect_refused("a kind of the future", record(head(Kind{200})));
-  TargetCommandRecord command = head(Kind::kMakeCounter);
+  TargetCommand command = head(Kind::kMakeCounter);
   command.interface = kTargetInterfaces;
   expect_refused("no interface", record(command));
   command = head(Kind::kMakeTable);
@@ -240,7 +240,7 @@ TEST(TargetServer, RefusesMemoryThatItCannotReach) {
   client.processor.give(record(head(Kind::kAppend), entry));
   EXPECT_EQ(client.processor.status(), Status::kOk);
   EXPECT_NE(client.processor.name(), 0u);
-  TargetCommandRecord ranks = head(Kind::kSetRanks);
+  TargetCommand ranks = head(Kind::kSetRanks);
   ranks.address = reinterpret_cast<std::uint64_t>(bytes);
   ranks.length = 2;
   client.processor.give(record(ranks));
@@ -267,14 +267,14 @@ TEST(TargetServer, AClientWithoutTheMemoryThatItNamesIsBroken) {
   request.source.memory = {reinterpret_cast<std::byte*>(8), 8, nullptr};
   request.source.options = kCountSend;
   request.source.counter = CounterId{puts.processor.name()};
-  TargetCommandRecord to_itself = head(Kind::kRequest);
+  TargetCommand to_itself = head(Kind::kRequest);
   to_itself.process = make_physical_id(1, 1);
   puts.processor.give(record(to_itself, request));
   EXPECT_TRUE(puts.memory.client().is_broken());
   const auto& words = puts.board->counters[counter_index(request.source.counter)];
   EXPECT_EQ(words.success.load() + words.failure.load(), 0u) << "it is told of nothing";
   OtherClient ranks;
-  TargetCommandRecord command = head(Kind::kSetRanks);
+  TargetCommand command = head(Kind::kSetRanks);
   command.address = 8;
   command.length = 2;
   ranks.processor.give(record(command));
@@ -283,7 +283,7 @@ TEST(TargetServer, AClientWithoutTheMemoryThatItNamesIsBroken) {
 
 TEST(TargetServer, AListOfRanksHasAnEnd) {
   OtherClient client;
-  TargetCommandRecord command = head(Kind::kSetRanks);
+  TargetCommand command = head(Kind::kSetRanks);
   command.address = reinterpret_cast<std::uint64_t>(&command);
   for (const std::uint64_t length : {TargetAddresses::kMost + 1, UINT64_MAX, UINT64_MAX / 8 + 1}) {
     command.length = length;

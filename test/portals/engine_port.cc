@@ -22,6 +22,7 @@ class EnginePort final : public TestPort {
     config.self = PeerId{0};
     config.senders = 1;
     config.first_book_peer = PeerId{0};
+    config.self_copy_bytes = kOneTurnBytes;
     if (works_alone_) {
       shm_ = std::make_unique<ShmWorld>(1, ShmConfig{});
       auto made = std::make_unique<ThreadSide>(shm_->at(PeerId{0}), config);
@@ -75,99 +76,17 @@ class EnginePort final : public TestPort {
     return armings_;
   }
 
-  Status open(unsigned number, const TargetInterfaceConfig& config, TargetBoard& board) noexcept override {
+  TargetAnswer ask(const TargetCommand& question, std::span<const std::byte> more) noexcept override {
     const Guard guard(mutex_);
-    return port().open(number, config, board);
-  }
-  bool close(unsigned number) noexcept override {
-    const Guard guard(mutex_);
-    std::erase_if(held_, [number](const Held& one) { return one.second.interface == number; });
-    return port().close(number);
-  }
-  Status set_ranks(unsigned number, std::span<const ProcessId> ranks) noexcept override {
-    const Guard guard(mutex_);
-    return port().set_ranks(number, ranks);
-  }
-  QueueId make_queue(unsigned number, const TargetEventRing& ring) noexcept override {
-    const Guard guard(mutex_);
-    return port().make_queue(number, ring);
-  }
-  void free_queue(unsigned number, QueueId queue) noexcept override {
-    const Guard guard(mutex_);
-    port().free_queue(number, queue);
-  }
-  CounterId make_counter(unsigned number) noexcept override {
-    const Guard guard(mutex_);
-    return port().make_counter(number);
-  }
-  void free_counter(unsigned number, CounterId counter) noexcept override {
-    const Guard guard(mutex_);
-    port().free_counter(number, counter);
-  }
-  void change_counter(unsigned number, const TargetCountChange& change) noexcept override {
-    const Guard guard(mutex_);
-    port().change_counter(number, change);
-  }
-  void cancel_triggered(unsigned number, CounterId counter) noexcept override {
-    const Guard guard(mutex_);
-    port().cancel_triggered(number, counter);
-  }
-  Status make_table(unsigned number, std::uint32_t index, QueueId queue,
-                    bool has_flow_control) noexcept override {
-    const Guard guard(mutex_);
-    return port().make_table(number, index, queue, has_flow_control);
-  }
-  Status free_table(unsigned number, std::uint32_t index) noexcept override {
-    const Guard guard(mutex_);
-    return port().free_table(number, index);
-  }
-  void enable_table(unsigned number, std::uint32_t index) noexcept override {
-    const Guard guard(mutex_);
-    port().enable_table(number, index);
-  }
-  bool disable_table(unsigned number, std::uint32_t index) noexcept override {
-    const Guard guard(mutex_);
-    return port().disable_table(number, index);
-  }
-  Status append(unsigned number, std::uint32_t index, TargetListKind list,
-                const TargetDescription& description, TargetId& id) noexcept override {
-    const Guard guard(mutex_);
-    return port().append(number, index, list, description, id);
-  }
-  void search(unsigned number, std::uint32_t index, TargetTable::SearchMode mode,
-              const TargetDescription& description) noexcept override {
-    const Guard guard(mutex_);
-    port().search(number, index, mode, description);
-  }
-  TargetTable::Unlinked unlink(unsigned number, std::uint32_t index, TargetId id) noexcept override {
-    const Guard guard(mutex_);
-    return port().unlink(number, index, id);
+    if (question.kind == TargetCommandKind::kClose)
+      std::erase_if(held_, [&](const Held& one) { return one.second.interface == question.interface; });
+    return port().ask(question, more);
   }
   Status request(ProcessId process, const TargetRequest& request) noexcept override {
     const Guard guard(mutex_);
     if (!is_held_) return port().request(process, request);
     held_.emplace_back(process, request);
     return Status::kOk;
-  }
-  Status trigger(const TargetTrigger& when, ProcessId process,
-                 const TargetRequest& request) noexcept override {
-    const Guard guard(mutex_);
-    return port().trigger(when, process, request);
-  }
-  Status trigger(const TargetTrigger& when, unsigned number,
-                 const TargetCountChange& change) noexcept override {
-    const Guard guard(mutex_);
-    return port().trigger(when, number, change);
-  }
-  Status trigger_append(const TargetTrigger& when, unsigned number, std::uint32_t index, TargetListKind list,
-                        const TargetDescription& description, TargetId& id) noexcept override {
-    const Guard guard(mutex_);
-    return port().trigger_append(when, number, index, list, description, id);
-  }
-  Status trigger_unlink(const TargetTrigger& when, unsigned number, std::uint32_t index,
-                        TargetId id) noexcept override {
-    const Guard guard(mutex_);
-    return port().trigger_unlink(when, number, index, id);
   }
   std::size_t progress() noexcept override {
     const Guard guard(mutex_);

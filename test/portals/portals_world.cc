@@ -1,6 +1,5 @@
 #include "portals/portals_world.h"
 
-#include "portals/fake_target_port.h"
 #include "rdma/monotonic_clock.h"
 
 namespace ch3_offload::portals {
@@ -11,18 +10,15 @@ namespace {
 
 std::uint64_t nothing() noexcept { return 0; }
 
-bool driver_works_alone() noexcept {
-  return world.driver == Driver::kFakeThread || world.driver == Driver::kEngineThread;
-}
+bool driver_works_alone() noexcept { return world.driver == Driver::kThread; }
 
 std::unique_ptr<TestPort> make_port(ProcessId self) {
   switch (world.driver) {
-    case Driver::kEngineHost: return make_engine_port(self, UserId{kUid}, TargetDriver::kHost);
-    case Driver::kEngineThread: return make_engine_port(self, UserId{kUid}, TargetDriver::kThread);
-    case Driver::kEngineOther: return make_engine_port(self, UserId{kUid}, TargetDriver::kOther);
-    default: break;
+    case Driver::kHost: return make_engine_port(self, UserId{kUid}, TargetDriver::kHost);
+    case Driver::kThread: return make_engine_port(self, UserId{kUid}, TargetDriver::kThread);
+    case Driver::kOther: break;
   }
-  return std::make_unique<FakeTargetPort>(FakeTargetPort::Config{self, UserId{kUid}, driver_works_alone()});
+  return make_engine_port(self, UserId{kUid}, TargetDriver::kOther);
 }
 
 class FakeProcess final : public PortalsProcess {

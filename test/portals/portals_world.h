@@ -1,4 +1,4 @@
-// A process with libportals over a FakeTargetPort, and what its tests want again and again.
+// A process with libportals over the port of an engine, and what its tests want again and again.
 
 #pragma once
 
@@ -20,13 +20,13 @@ inline constexpr ptl_nid_t kNid = 0x0A000001;
 inline constexpr ptl_pid_t kPid = 77;
 inline constexpr ptl_uid_t kUid = 1000;
 
-/// What is below the library: the fake port, or the engine's; one that needs calls, or one that works alone.
-/// kEngineOther needs calls, too, and sees the memory of this process as that of another one.
-enum class Driver { kFakeHost, kFakeThread, kEngineHost, kEngineThread, kEngineOther };
+/// What is below the library: an engine that needs calls, or one that works alone. kOther needs calls, too,
+/// and sees the memory of this process as that of another one.
+enum class Driver { kHost, kThread, kOther };
 
 /// What make_portals_process() does.
 struct World {
-  Driver driver = Driver::kFakeHost;
+  Driver driver = Driver::kHost;
   Status failure = Status::kOk;  ///< Else it fails so.
   ProcessLimits limits;
   TestPort* port = nullptr;  ///< Of the process that lives. Null: none.
@@ -38,8 +38,6 @@ class PortalsTest : public ::testing::TestWithParam<Driver> {
  protected:
   void SetUp() override;
   void TearDown() override;
-
-  static bool is_engine() { return GetParam() >= Driver::kEngineHost; }
 
   static ptl_handle_ni_t open(unsigned int options);
   static ptl_handle_ni_t open_matching() { return open(PTL_NI_MATCHING | PTL_NI_PHYSICAL); }
@@ -78,16 +76,14 @@ bool eventually(Holds holds) {
 }
 
 inline std::string driver_name(const ::testing::TestParamInfo<Driver>& info) {
-  const char* const names[] = {"FakeHost", "FakeThread", "EngineHost", "EngineThread", "EngineOther"};
+  const char* const names[] = {"Host", "Thread", "Other"};
   return names[static_cast<int>(info.param)];
 }
 
 /// Each test runs with each driver.
-#define PORTALS_INSTANTIATE(Suite)                                                                        \
-  INSTANTIATE_TEST_SUITE_P(Drivers, Suite,                                                                \
-                           ::testing::Values(Driver::kFakeHost, Driver::kFakeThread, Driver::kEngineHost, \
-                                             Driver::kEngineThread, Driver::kEngineOther),                \
-                           driver_name)
+#define PORTALS_INSTANTIATE(Suite)         \
+  INSTANTIATE_TEST_SUITE_P(Drivers, Suite, \
+                           ::testing::Values(Driver::kHost, Driver::kThread, Driver::kOther), driver_name)
 #define PORTALS_TEST_SUITE(Suite)      \
   class Suite : public PortalsTest {}; \
   PORTALS_INSTANTIATE(Suite)

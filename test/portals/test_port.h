@@ -2,12 +2,16 @@
 
 #pragma once
 
+#include <cstddef>
 #include <memory>
 
 #include "nic/target_driver.h"
 #include "nic/target_port.h"
 
 namespace ch3_offload::portals {
+
+/// What a process sends itself beyond it takes several turns.
+inline constexpr std::size_t kOneTurnBytes = 4096;
 
 class TestPort : public TargetPort {
  public:

@@ -311,7 +311,7 @@ TEST_P(Waiting, ManyThreadsMoveDataAtOnce) {
 }
 
 TEST_P(Waiting, APortThatWorksAloneNeedsNoCallsOfMpi) {
-  const bool works_alone = GetParam() == Driver::kFakeThread || GetParam() == Driver::kEngineThread;
+  const bool works_alone = GetParam() == Driver::kThread;
   EXPECT_EQ(call_driven() == nullptr, works_alone);
 }
 
@@ -332,9 +332,7 @@ class BesideMpi : public Waiting {
   CallDriven* library = nullptr;
   SleepSet set;
 };
-INSTANTIATE_TEST_SUITE_P(Drivers, BesideMpi,
-                         ::testing::Values(Driver::kFakeHost, Driver::kEngineHost, Driver::kEngineOther),
-                         driver_name);
+INSTANTIATE_TEST_SUITE_P(Drivers, BesideMpi, ::testing::Values(Driver::kHost, Driver::kOther), driver_name);
 
 TEST_P(BesideMpi, ItsCallsMoveThePort) {
   std::atomic<char> memory = 0;

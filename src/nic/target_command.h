@@ -1,11 +1,11 @@
-// What crosses between the engine's second client and its network processor: commands, in a ring of records
-// as those of nic_records.h, and the words of the answers.
+// What a Portals library asks of its network processor: commands, as plain data. With the thread and process
+// drivers they cross a ring of records as those of nic_records.h; with the host driver they are handed over.
 //
-// Events and counts do not cross here: they are on the board (target_board.h). Addresses are the client's.
+// Events and counts are no answers: they are on the board (target_board.h). Addresses are the client's.
 //
-// Trust: the processor checks the kind of each command, its length, the number of its interface and the range
-// of each enumeration, and refuses the client with the first wrong one. It checks the addresses of a client
-// in another process (target_addresses.h).
+// Trust: who carries out a command checks its kind, its length, the number of its interface and the range of
+// each enumeration, and refuses the client with the first wrong one. It checks the addresses of a client in
+// another process (target_addresses.h).
 //
 // Threads: as for nic_records.h.
 
@@ -18,6 +18,7 @@
 #include "engine/targets/target_board.h"
 #include "engine/targets/target_counters.h"
 #include "engine/targets/target_interface.h"
+#include "rdma/status.h"
 
 namespace ch3_offload {
 
@@ -46,7 +47,7 @@ enum class TargetCommandKind : std::uint8_t {
   kTriggerUnlink,    ///< table, trigger; name: TargetId. Question.
 };
 
-struct TargetCommandRecord {
+struct TargetCommand {
   TargetCommandKind kind{};
   std::uint8_t interface = 0;
   std::uint8_t option = 0;
@@ -59,6 +60,12 @@ struct TargetCommandRecord {
   std::uint64_t address = 0;
   std::uint64_t length = 0;
 };
-static_assert(sizeof(TargetCommandRecord) == 56);
+static_assert(sizeof(TargetCommand) == 56);
+
+/// The answer to a question. kUnsupported: the interface is not open, or there is no such table in it.
+struct TargetAnswer {
+  Status status = Status::kUnsupported;
+  std::uint64_t name = 0;
+};
 
 }  // namespace ch3_offload
