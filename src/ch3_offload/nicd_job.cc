@@ -11,6 +11,7 @@
 
 #include "ch3_offload/making.h"
 #include "ch3_offload/nicd_hello.h"
+#include "ch3_offload/settings.h"
 #include "nic/rank_book.h"
 
 namespace ch3_offload {
@@ -28,6 +29,8 @@ Result<std::unique_ptr<NicdJob>> NicdJob::create(const NicdHello& hello, MemoryC
   job->job_size_ = config.job_size;
   job->spin_us_ = config.spin_us;
   job->local_size_ = std::max<std::uint32_t>(config.local_size, 1);  // 0: not known.
+  // A page that the device would fault in later may be another client's by then.
+  if (std::string_view(config.pin_cache) == "on-demand") config.pin_cache = "on";
   const std::string_view fabric = config.fabric;
   if (fabric != "shm" && has_others_elsewhere(config)) {
     auto network = make_network(config, PeerId{config.rank}, &NicdJob::log_line, job.get());
@@ -40,6 +43,23 @@ Result<std::unique_ptr<NicdJob>> NicdJob::create(const NicdHello& hello, MemoryC
   }
   job->exchange_ = std::make_unique<Exchange>(PeerId{config.rank}, config.job_size, job->network());
   return job;
+}
+
+/// The limit of locked memory is this process's. So each client has its part of it, and may ask for less.
+PinDownConfig NicdJob::pins_of(const ch3_offload_config_t& config) const {
+  const Provider* const device = network();
+  const bool has_cache = device != nullptr && device->capabilities().registering_costs;
+  const std::size_t registrations = has_cache ? device->capabilities().registrations * local_size_ : 0;
+  ch3_offload_config_t unlimited = config;
+  unlimited.pin_bytes = unlimited.pin_regions = 0;
+  PinDownConfig pins = pin_down_config(unlimited, registrations);
+  if (has_cache)
+    pins.most_regions = std::min(pins.most_regions, device->capabilities().most_regions / local_size_);
+  if (config.pin_bytes != 0)
+    pins.most_bytes = std::min(pins.most_bytes, static_cast<std::size_t>(config.pin_bytes));
+  if (config.pin_regions != 0)
+    pins.most_regions = std::min(pins.most_regions, static_cast<std::size_t>(config.pin_regions));
+  return pins;
 }
 
 std::optional<Error> NicdJob::admit(FileDescriptor socket, pid_t pid, const NicdHello& hello) {
@@ -57,6 +77,8 @@ std::optional<Error> NicdJob::admit(FileDescriptor socket, pid_t pid, const Nicd
   parts.config.self_copy_bytes = kSharedSelfCopyBytes;
   std::unique_ptr<ExchangePort> port = exchange_->attach(PeerId{config.rank}, parts.config.traffic_class);
   if (port == nullptr) return Error{Status::kProtocol, 0, "its rank was here before"};
+  parts.config.landing_numbers = port->landing_numbers();
+  parts.config.pin_down = pins_of(config);
   parts.outlet = port.get();
   parts.providers.push_back(std::move(port));
   Result<PortMemory> memory = PortMemory::make();

@@ -7,6 +7,7 @@
 
 #include <memory>
 
+#include "ch3_offload/ch3_offload.h"
 #include "ch3_offload/nicd_group.h"
 #include "nic/exchange.h"
 #include "rdma/job_secret.h"
@@ -26,6 +27,7 @@ class NicdJob final : public NicdGroup {
 
  private:
   NicdJob(const JobSecret& secret, MemoryCopier& copier) : NicdGroup(copier), secret_(secret) {}
+  PinDownConfig pins_of(const ch3_offload_config_t& config) const;
   static void log_line(void* job, LogScope scope, const char* line);
   Provider* network() const noexcept { return providers_.empty() ? nullptr : providers_.front().get(); }
   std::size_t poll_network() noexcept override { return exchange_->poll(has_late()); }

@@ -174,6 +174,12 @@ enum class PurgeScope : std::uint8_t {
   kReceivesFromAny,  ///< Posted receives from any source.
 };
 
+/// The numbers that an engine may give what is written to its memory: immediates of those writes.
+struct LandingNumbers {
+  std::uint32_t base = 0;  ///< In bits outside of `mask`.
+  std::uint32_t mask = UINT32_MAX;
+};
+
 struct EngineConfig {
   PeerId self{};
   /// About how many processes may send to one receiver: no limit, see send_buffer_bytes.
@@ -201,6 +207,8 @@ struct EngineConfig {
   PeerId first_book_peer{UINT32_MAX};
   /// Memory that is kept registered from one transfer to the next, with each provider where that pays.
   PinDownConfig pin_down;
+  /// Other engines whose writes arrive over the same provider have others.
+  LandingNumbers landing_numbers;
   /// Where events are recorded; null: nowhere. Not owned.
   Trace* trace = nullptr;
 };

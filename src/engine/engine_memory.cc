@@ -17,9 +17,11 @@ std::array<PinDownCache*, 2> Engine::State::caches_of(std::size_t provider) cons
 bool Engine::State::hold_memory(Peer& peer, std::byte* address, std::size_t length_bytes, Access access,
                                 HeldMemory& memory) noexcept {
   Status status = Status::kOk;
-  PinDownCache* const cache = caches_of(peer.provider_index)[static_cast<std::size_t>(access)];
+  PinDownCache* const cache = peer.write_terms.registrar != nullptr
+                                  ? nullptr
+                                  : caches_of(peer.provider_index)[static_cast<std::size_t>(access)];
   if (cache == nullptr) {
-    status = peer.provider->register_memory(address, length_bytes, access, memory.region);
+    status = registrar_of(peer).register_memory(address, length_bytes, access, memory.region);
   } else {
     const std::uint64_t misses = cache->misses();
     status = cache->acquire(address, length_bytes, access, memory.kept);
@@ -48,7 +50,7 @@ bool Engine::State::hold_memory(Peer& peer, std::byte* address, std::size_t leng
 void Engine::State::let_go(Peer& peer, HeldMemory& memory) noexcept {
   if (!memory.held) return;
   memory.held = false;
-  if (memory.kept == nullptr) return peer.provider->deregister_memory(memory.region);
+  if (memory.kept == nullptr) return registrar_of(peer).deregister_memory(memory.region);
   Region& region = *std::exchange(memory.kept, nullptr);
   // Where there are two caches, each has regions of its own access only.
   PinDownCache& cache = *caches_of(peer.provider_index)[static_cast<std::size_t>(region.access)];

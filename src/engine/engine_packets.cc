@@ -118,7 +118,7 @@ Status Engine::State::stream_packet(PacketOperation& packet) noexcept {
   std::size_t until = packet.total_bytes;
   if (can.write && !peer.write_refused) {
     const std::size_t beyond_eager = std::min(config.eager_limit_bytes, SIZE_MAX - 1) + 1;
-    const std::size_t least_bytes = std::max(can.write_threshold_bytes, beyond_eager);
+    const std::size_t least_bytes = std::max(peer.write_terms.threshold_bytes, beyond_eager);
     const LongPart part = find_long_part(packet, least_bytes);
     if (part.payload.length_bytes > 0 && part.begin == packet.sent_bytes)
       return offer_part(packet, part.payload);
@@ -229,7 +229,7 @@ void Engine::place_packet(PeerId id, const Payload& place) noexcept {
   const std::size_t wanted_bytes = std::min(offer.length_bytes, place.length_bytes);
   PlacedPart* part = nullptr;
   if (can.write && wanted_bytes > state.config.eager_limit_bytes &&
-      wanted_bytes >= can.write_threshold_bytes) {
+      wanted_bytes >= peer->write_terms.threshold_bytes) {
     part = state.placed_parts.take();
   }
   if (part != nullptr) {

@@ -129,6 +129,7 @@ Status Engine::State::connect(Peer& peer, std::size_t provider_index, std::strin
   peer.endpoint = made.value();
   peer.provider_index = static_cast<std::uint32_t>(provider_index);
   peer.max_slot_bytes = static_cast<std::uint32_t>(provider->max_slot_bytes(*peer.endpoint));
+  peer.write_terms = provider->write_terms(*peer.endpoint);
   peer.state = PeerState::kConnected;
   ++counters.connected_peers;
   trace(TraceEvent::kPeerConnected, peer.id, 0, peer.max_slot_bytes);

@@ -35,7 +35,7 @@ static_assert(static_cast<int>(Operation::Kind::kPacket) == 1 &&
   const Payload& payload = outbound.payload;
   const bool write =
       is_writable && can.write && !peer.write_refused && payload.layout == nullptr &&
-      outbound.wanted_bytes >= can.write_threshold_bytes &&
+      outbound.wanted_bytes >= peer.write_terms.threshold_bytes &&
       !(can.writes_by_copying &&
         ch3_offload_copy_is_slow(remote.address, reinterpret_cast<std::uintptr_t>(payload.address))) &&
       hold_memory(peer, payload.address, outbound.wanted_bytes, Access::kRead, outbound.memory);
@@ -199,12 +199,14 @@ void Engine::State::grant(Landing& landing) noexcept {
   wire::CtsHeader header;
   header.operation = landing.remote_operation;
   header.wanted_bytes = landing.wanted_bytes;
-  header.transfer = number_landing(landing);
+  number_landing(landing);
+  header.transfer = landing.number;
   const Capabilities& can = peer.provider->capabilities();
   unsigned flags = 0;
-  if (landing.memory.held ||
-      (can.write && landing.payload.layout == nullptr && landing.wanted_bytes >= can.write_threshold_bytes &&
-       hold_memory(peer, landing.payload.address, landing.wanted_bytes, Access::kWrite, landing.memory))) {
+  const bool may_write = landing.number != 0 && can.write && landing.payload.layout == nullptr &&
+                         landing.wanted_bytes >= peer.write_terms.threshold_bytes;
+  if (may_write && (landing.memory.held || hold_memory(peer, landing.payload.address, landing.wanted_bytes,
+                                                       Access::kWrite, landing.memory))) {
     header.address = reinterpret_cast<std::uint64_t>(landing.payload.address);
     header.remote_key = static_cast<std::uint64_t>(landing.memory.region.remote_key);
     flags = wire::kWritable;
@@ -261,6 +263,12 @@ void Engine::State::on_write_arrived(PeerId id, Immediate immediate, std::size_t
   landed(*landing);
 }
 
+std::optional<PeerId> Engine::State::writer_of(Immediate immediate) const noexcept {
+  const Landing* const landing = landings.oldest(static_cast<std::uint32_t>(immediate));
+  if (landing == nullptr) return {};
+  return landing->peer->id;
+}
+
 std::byte* Engine::State::on_write_shared(PeerId id, Immediate immediate, std::size_t length_bytes) noexcept {
   Peer* const peer = met(id);
   if (peer == nullptr || peer->doom != Status::kOk) return nullptr;
@@ -272,15 +280,21 @@ std::byte* Engine::State::on_write_shared(PeerId id, Immediate immediate, std::s
 
 void Engine::State::end_landing(Landing& landing) noexcept {
   let_go(*landing.peer, landing.memory);
-  if (landing.number != 0) landings.remove(landing);
+  if (landing.number == 0) return;
+  landings.remove(landing);
+  --live_landings;
 }
 
-std::uint32_t Engine::State::number_landing(Landing& landing) noexcept {
-  do ++last_landing;
-  while (last_landing == 0 || landings.oldest(last_landing) != nullptr);
-  landing.number = last_landing;
+/// Leaves it 0 if half of all numbers are in use. The peer then fails: its data is that of no landing.
+void Engine::State::number_landing(Landing& landing) noexcept {
+  const LandingNumbers& numbers = config.landing_numbers;
+  if (live_landings > numbers.mask / 2) return;
+  do {
+    last_landing = (last_landing + 1) & numbers.mask;
+    landing.number = numbers.base | last_landing;
+  } while (last_landing == 0 || landings.oldest(landing.number) != nullptr);
   landings.append(landing);
-  return last_landing;
+  ++live_landings;
 }
 
 }  // namespace ch3_offload

@@ -72,6 +72,7 @@ struct Engine::State final : Sink {
   KeyedQueues<Landing, &Landing::wire_hook, &number_of_landing> landings;
   std::uint32_t last_outgoing = 0;
   std::uint32_t last_landing = 0;
+  std::size_t live_landings = 0;  ///< With a number.
   std::uint32_t last_token = 0;
   /// Peers with a window; those looked at for a recall come last.
   IntrusiveList<Peer, &Peer::borrower_hook, true> borrowers;
@@ -241,7 +242,7 @@ struct Engine::State final : Sink {
   void landed(Landing& landing) noexcept;
   void landed_for_no_receive(Landing& landing) noexcept;
   void end_landing(Landing& landing) noexcept;              ///< Nothing of it may come any more.
-  std::uint32_t number_landing(Landing& landing) noexcept;  ///< Its name on the wire.
+  void number_landing(Landing& landing) noexcept;  ///< Its name on the wire.
 
   /// Sends what it is to send, of whose payload outbound.payload is set, to a landing of the peer.
   void start_moving(Outgoing& outgoing, std::size_t wanted_bytes, std::uint32_t transfer, RemoteMemory remote,
@@ -400,6 +401,9 @@ struct Engine::State final : Sink {
   // engine_memory.cc
   /// By Access; null: the provider needs none.
   std::array<PinDownCache*, 2> caches_of(std::size_t provider) const noexcept;
+  static Registrar& registrar_of(const Peer& peer) noexcept {
+    return peer.write_terms.registrar != nullptr ? *peer.write_terms.registrar : *peer.provider;
+  }
   bool hold_memory(Peer& peer, std::byte* address, std::size_t length_bytes, Access access,
                    HeldMemory& memory) noexcept;  ///< False: refused, bounce.
   void let_go(Peer& peer, HeldMemory& memory) noexcept;
@@ -468,6 +472,7 @@ struct Engine::State final : Sink {
   Delivery dispatch(Peer& peer, std::span<const std::byte> message) noexcept;
   Delivery on_message(PeerId id, std::span<const std::byte> message) noexcept override;
   void on_write_arrived(PeerId id, Immediate immediate, std::size_t length_bytes) noexcept override;
+  std::optional<PeerId> writer_of(Immediate immediate) const noexcept override;
   std::byte* on_write_shared(PeerId id, Immediate immediate, std::size_t length_bytes) noexcept override;
   void on_write_done(PeerId id, WorkId work, Status status) noexcept override;
   void on_peer_down(PeerId id, Status reason) noexcept override;

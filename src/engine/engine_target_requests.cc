@@ -276,8 +276,8 @@ bool Engine::State::prepare_landing(TargetOutgoing& one) noexcept {
   kLandingMachine.must_step(one.landing.state, LandingEvent::kCtsSent);
   number_landing(one.landing);
   const Capabilities& can = peer.provider->capabilities();
-  return one.request.is_get() && can.write && memory.layout == nullptr &&
-         memory.length_bytes >= can.write_threshold_bytes &&
+  return one.request.is_get() && can.write && one.landing.number != 0 && memory.layout == nullptr &&
+         memory.length_bytes >= peer.write_terms.threshold_bytes &&
          hold_memory(peer, memory.address, memory.length_bytes, Access::kWrite, one.landing.memory);
 }
 

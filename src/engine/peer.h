@@ -60,6 +60,7 @@ struct Peer {
   Endpoint* endpoint = nullptr;      ///< That provider's. All three are set from kConnected on.
   std::uint32_t provider_index = 0;  ///< In State::providers, as is `provider`.
   std::uint32_t max_slot_bytes = 0;
+  WriteTerms write_terms;
 
   // Sending.
   ch3_offload_lane_t* lane = nullptr;       ///< Null: the provider has none, or there is no connection yet.

@@ -44,7 +44,12 @@ bool ClientShares::share(std::uint64_t address, std::uint64_t length_bytes) noex
   try {
     Result<Mapping> mapping = map_shared(offer.file, length_bytes, MapAccess::kReadWrite);
     if (!mapping.ok()) return false;
-    files_.emplace_hint(next, address, std::make_shared<const Mapping>(std::move(mapping.value())));
+    auto mapped = std::make_unique<const Mapping>(std::move(mapping.value()));
+    const auto unmap = [watch = watch_](const Mapping* its) {
+      if (watch->is_gone != nullptr) watch->is_gone(watch->context, its->address(), its->length_bytes());
+      delete its;
+    };
+    files_.emplace_hint(next, address, std::shared_ptr<const Mapping>(mapped.release(), unmap));
     return true;
   } catch (const std::bad_alloc&) {
     return false;

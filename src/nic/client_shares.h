@@ -32,8 +32,17 @@ class ClientShares {
     std::shared_ptr<const Mapping> mapping;  ///< Keeps it.
   };
 
-  /// `socket`: the client's. Outlives this.
-  explicit ClientShares(const FileDescriptor& socket) noexcept : socket_(socket) {}
+  /// Hears of memory just before it is unmapped: nothing may be kept registered there.
+  struct Watch {
+    void (*is_gone)(void* context, const void* address, std::size_t length_bytes) noexcept = nullptr;
+    void* context = nullptr;
+  };
+
+  /// `socket`: the client's. Outlives this. Throws std::bad_alloc.
+  explicit ClientShares(const FileDescriptor& socket) : socket_(socket), watch_(std::make_shared<Watch>()) {}
+
+  /// Also of memory that is kept (Found) when this object has ended, until watch({}).
+  void watch(const Watch& watch) noexcept { *watch_ = watch; }
 
   /// Keeps the file that the client has sent, if it has. kNothing, kMessage: all is well. kClosed: the client
   /// has ended. kInvalid: it has said something else.
@@ -52,6 +61,7 @@ class ClientShares {
   };
 
   const FileDescriptor& socket_;
+  const std::shared_ptr<Watch> watch_;
   std::optional<Offer> offer_;
   std::map<std::uint64_t, std::shared_ptr<const Mapping>> files_;  ///< By the client's address.
 };

@@ -15,7 +15,7 @@ constexpr std::size_t kMostKeptBytes = std::size_t{16} << 20;
 constexpr std::size_t kStopBytes = std::size_t{1} << 20;
 constexpr std::size_t kGoBytes = kStopBytes / 4;
 
-constexpr std::string_view kPrefix = "nic:1:";
+constexpr std::string_view kPrefix = "nic:2:";
 
 /// A number and the colon behind it.
 bool read_number(std::string_view& text, std::uint32_t& number) noexcept {
@@ -51,7 +51,9 @@ std::unique_ptr<ExchangePort> Exchange::attach(PeerId rank, TrafficClass traffic
   if (index >= peer_limit_) return nullptr;
   if (index >= seats_.size()) seats_.resize(index + 1);
   if (seats_[index].was_taken) return nullptr;
-  std::unique_ptr<ExchangePort> port(new ExchangePort(*this, rank, quantum_bytes(traffic_class)));
+  const auto number = static_cast<std::uint32_t>(numbered_.size());
+  std::unique_ptr<ExchangePort> port(new ExchangePort(*this, rank, number, quantum_bytes(traffic_class)));
+  if (number <= kMostNumbers) numbered_.push_back(rank);
   seats_[index] = {port.get(), true};
   return port;
 }
@@ -113,9 +115,7 @@ Delivery Exchange::on_message(PeerId leader, std::span<const std::byte> message)
     take(*node, frame, message.subspan(sizeof frame));
   } catch (const std::bad_alloc&) {
     // A message is lost: whoever waits for it must not wait for ever.
-    if (node == nullptr) return Delivery::kTaken;
-    node->fails = true;
-    attend(*node);
+    if (node != nullptr) distrust(*node);
   }
   return Delivery::kTaken;
 }
@@ -126,20 +126,37 @@ void Exchange::take(ExchangeNode& node, const ExchangeFrame& frame, std::span<co
   switch (frame.kind()) {
     case ExchangeFrame::Kind::kKnock: static_cast<void>(meet(node, source, frame.destination())); return;
     case ExchangeFrame::Kind::kMessage: return take_message(node, source, frame.destination(), bytes);
-    case ExchangeFrame::Kind::kEnd: {
+    case ExchangeFrame::Kind::kEnd: return take_end(node, source, frame.destination());
+    case ExchangeFrame::Kind::kEnded: {
       ExchangePort* const here = port(frame.destination());
-      if (here == nullptr) return;
-      ExchangeEndpoint& peer = here->find_or_make(source);
-      if (peer.is_known ? peer.node != &node : was_here(source)) return;
-      peer.is_known = true;
-      peer.node = &node;
-      return here->put_end(peer, Status::kPeerFailed);
+      ExchangeEndpoint* const peer = here == nullptr ? nullptr : here->find(source);
+      if (peer == nullptr || peer->node != &node || !peer->ends) return;
+      peer->writes_no_more = true;
+      return here->go_on_ending(*peer);
     }
     case ExchangeFrame::Kind::kStop:
     case ExchangeFrame::Kind::kGo:
       if (frame.source >= node.stopped.size()) node.stopped.resize(frame.source + 1);
       node.stopped[frame.source] = frame.kind() == ExchangeFrame::Kind::kStop;
   }
+}
+
+void Exchange::take_end(ExchangeNode& node, PeerId source, PeerId destination) {
+  ExchangePort* const here = port(destination);
+  if (here == nullptr) {
+    if (ExchangeWork* const last = find_work(destination, source))
+      last->must_answer = true;
+    else
+      tell(node, ExchangeFrame::Kind::kEnded, destination, source);
+    return;
+  }
+  ExchangeEndpoint& peer = here->find_or_make(source);
+  if (peer.is_known ? peer.node != &node : was_here(source))
+    return tell(node, ExchangeFrame::Kind::kEnded, destination, source);
+  peer.is_known = true;
+  peer.node = &node;
+  peer.must_answer = peer.writes_no_more = true;
+  here->put_end(peer, Status::kPeerFailed);
 }
 
 void Exchange::take_message(ExchangeNode& node, PeerId source, PeerId destination,
@@ -164,8 +181,16 @@ void Exchange::take_message(ExchangeNode& node, PeerId source, PeerId destinatio
 ExchangeEndpoint* Exchange::meet(ExchangeNode& node, PeerId source, PeerId destination) {
   ExchangePort* const here = port(destination);
   ExchangeEndpoint* const peer = here == nullptr ? nullptr : &here->find_or_make(source);
+  if (peer != nullptr && peer->ends && peer->node != nullptr) {
+    peer->must_end = true;
+    here->go_on_ending(*peer);
+    return nullptr;
+  }
   if (peer == nullptr || peer->ends) {
-    tell(node, ExchangeFrame::Kind::kEnd, destination, source);
+    if (ExchangeWork* const last = here == nullptr ? find_work(destination, source) : nullptr)
+      last->must_end = true;
+    else
+      tell(node, ExchangeFrame::Kind::kEnd, destination, source);
     return nullptr;
   }
   // A number belongs to one node.
@@ -180,6 +205,7 @@ void Exchange::on_peer_down(PeerId leader, Status reason) noexcept {
   if (node == nullptr) return;
   node->is_down = true;
   node->waiting.clear();
+  static_cast<void>(move_writes(*node));  // They fail.
   for (const Seat& seat : seats_) {
     if (seat.port == nullptr) continue;
     for (const auto& peer : seat.port->peers_)
@@ -248,8 +274,9 @@ std::size_t Exchange::poll(bool is_anyone_late) noexcept {
     flush(node);
     if (std::exchange(node.fails, false) && !node.is_down && !network_->end(node.leader))
       on_peer_down(node.leader, Status::kPeerFailed);
+    happened += move_writes(node);
     happened += begin_round(node);
-    if (!node.waiting.empty()) {
+    if (!node.waiting.empty() || node.writing != nullptr) {
       ++i;  // Still.
     } else {
       node.is_busy = false;

@@ -3,12 +3,22 @@
 //
 // Each process's engine has a provider of its own here, an ExchangePort. Between two ports a message is
 // written where the receiver's engine reads it. To another node it goes over the one provider that all
-// processes of the node share: so a device is opened once, and a pair of nodes has one connection. Within the
-// node a port also writes: from memory of this process to memory that another port has registered.
+// processes of the node share: so a device is opened once, and a pair of nodes has one connection. A port
+// also writes, from memory of this process, which its client shares with it: within the node to memory that
+// another port has registered, else by a write of the node's provider.
 //
 //   exchange.cc         the other nodes: sorting what arrives, frames, flow control between nodes
 //   exchange_port.cc    a process's end: slots, and what arrives
 //   exchange_writes.cc  its registered memory, and its writes
+//
+// A write between nodes says by its immediate which port it is for: the ports give their engines numbers of
+// their own (landing_numbers()). Whose it is, the engine knows (Sink::writer_of()); the port checks that it
+// came from that one's node.
+//
+// A long write goes in parts, and no more than two of them are under way, so that what others send goes
+// between them. A connection of two processes of different nodes ends by two frames, kEnd and kEnded, each of
+// which follows the last write of its side. So whoever hears that it is down may reuse what the other one
+// might have written to. It hears that only when the other one's processor has answered, or its node is down.
 //
 // A process that takes nothing harms nobody else. What comes for it from another node waits here; if that
 // is much, that node is told to send it no more for a while (kStop, kGo). The connection stays free for the
@@ -44,8 +54,10 @@ namespace ch3_offload {
 class Exchange;
 class ExchangePort;
 struct ExchangeEndpoint;
+struct ExchangeNode;
+struct ExchangeShare;
 
-/// "nic:1:<leader>:<rank>:<the node's address>"; without a network the last part is empty.
+/// "nic:2:<leader>:<rank>:<the node's address>"; without a network the last part is empty.
 struct ExchangeAddress {
   std::uint32_t leader = 0;  ///< The node: the number under which its provider knows itself.
   std::uint32_t rank = 0;
@@ -60,10 +72,12 @@ struct ExchangeAddress {
 struct ExchangeFrame {
   enum class Kind : std::uint32_t {
     kMessage,  ///< From process `source` to `destination`: the rest of the slot.
-    kEnd,      ///< The connection between `source` and `destination` has ended.
+    kEnd,      ///< `source` ends its connection with `destination`, and writes nothing more. Answered by
+               ///< kEnded, when `destination` writes nothing more either.
     kKnock,    ///< `source` has connected to `destination`. Answered by kEnd if that is not here.
     kStop,     ///< Send process `source` no more until kGo.
     kGo,
+    kEnded,  ///< `source` has heard that `destination` ends their connection, and writes nothing more.
   };
   static constexpr unsigned kRankBits = 29;
   static constexpr std::uint32_t kRankMask = (1u << kRankBits) - 1;
@@ -84,11 +98,13 @@ struct ExchangeItem {
   enum class Kind : std::uint8_t {
     kMessage,
     kWritten,  ///< A write of `length_bytes` is there.
+    kWrote,    ///< A write to `from` over the network is over. It is an ExchangeWork, and no block.
     kEnd,      ///< Of the connection. It is the endpoint's own, and no block.
   };
 
   ExchangeItem* next = nullptr;
-  ExchangeEndpoint* from = nullptr;  ///< The receiver's.
+  ExchangeEndpoint* from = nullptr;  ///< The receiver's. Of a write over the network: null.
+  ExchangeNode* node = nullptr;      ///< Of a write over the network: the other one.
   std::size_t length_bytes = 0;      ///< Of the message, or of the write.
   std::size_t block_bytes = 0;       ///< That were taken for all of it; see PayloadBlocks.
   Immediate immediate{};             ///< Of the write.
@@ -96,6 +112,26 @@ struct ExchangeItem {
   bool is_remote = false;
 
   std::byte* bytes() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
+};
+
+/// A write over the network, as the item that says that it is over. `from`: to whom, while its port lives.
+struct ExchangeWork final : ExchangeItem {
+  ExchangePort* port = nullptr;  ///< Null: it has gone.
+  PeerId rank{}, peer{};         ///< Whose it is, and to whom.
+  bool must_end = false;         ///< kEnd follows the last of its writes to that peer.
+  bool must_answer = false;      ///< Likewise kEnded.
+  bool is_under_way = false;     ///< Its end has not come.
+  std::uint32_t index = 0;       ///< Its place in Exchange::works_.
+  std::uint32_t parts = 0;       ///< Under way.
+  const std::byte* source = nullptr;
+  std::size_t posted_bytes = 0;  ///< Of `length_bytes`.
+  std::size_t done_bytes = 0;    ///< Likewise.
+  MemoryRegion region;
+  RemoteMemory destination;
+  ExchangeShare* share = nullptr;  ///< Its process's.
+  WorkId work{};
+  Status status = Status::kOk;  ///< If not kOk, no part of it is posted any more.
+  ExchangeWork* next_free = nullptr;
 };
 
 /// A process's share of the connection to another node.
@@ -120,6 +156,8 @@ struct ExchangeNode {
   std::vector<bool> stopped;                      ///< By rank: kStop came.
   std::deque<std::vector<std::byte>> waiting;     ///< Whole frames, before all else.
   std::deque<ExchangeShare> shares;               ///< Of those that have connected to a process there.
+  ExchangeWork* writing = nullptr;                ///< With parts to post. They take turns.
+  ExchangeWork* last_writing = nullptr;
 };
 
 /// What a process's port knows of another process.
@@ -134,8 +172,14 @@ struct ExchangeEndpoint final : Endpoint {
   ExchangeShare* share = nullptr;  ///< Of that node's. Null: not connected, or of this node.
   bool is_known = false;           ///< Its address is: from connect(), or because it came.
   bool is_connected = false;
-  bool ends = false;  ///< `end` waits in the port's inbox, or was taken.
+  bool ends = false;  ///< Nothing is sent any more.
   bool is_down = false;
+  // Of another node, while `ends`.
+  bool must_end = false;        ///< kEnd must be sent, when this process's last write is over.
+  bool must_answer = false;     ///< Likewise kEnded.
+  bool writes_no_more = false;  ///< The peer has said so.
+  bool is_told = false;         ///< `end` waits in the port's inbox, or was taken.
+  std::uint32_t writes = 0;     ///< Over the network, under way.
   Status reason = Status::kPeerFailed;
   std::uint32_t queued = 0;            ///< Messages of it in the inbox.
   std::size_t queued_bytes = 0;        ///< Of them.
@@ -159,12 +203,13 @@ class ExchangePort final : public Provider, public ClientOutlet {
   std::string address_of(PeerId peer) const override;
   bool end(PeerId peer) noexcept override;
   std::size_t max_slot_bytes(Endpoint& endpoint) const noexcept override;
+  /// For writes over the network.
   Status register_memory(void* address, std::size_t length_bytes, Access access,
                          MemoryRegion& region) noexcept override;
   void deregister_memory(MemoryRegion& region) noexcept override;
+  WriteTerms write_terms(Endpoint& endpoint) noexcept override;
   Status reserve(Endpoint& endpoint, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override;
   void commit(Endpoint& endpoint, std::size_t length_bytes) noexcept override;
-  /// kUnsupported: the peer is on another node.
   Status write(Endpoint& endpoint, const std::byte* source, std::size_t length_bytes,
                const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
                WorkId work) noexcept override;
@@ -176,6 +221,10 @@ class ExchangePort final : public Provider, public ClientOutlet {
   ProviderCounters counters() const noexcept override;
 
   PeerId rank() const noexcept override { return rank_; }
+  /// Registers memory for writes within the node.
+  Registrar& node_memory() noexcept { return node_memory_; }
+  /// For its engine's EngineConfig.
+  LandingNumbers landing_numbers() const noexcept;
 
   void silence() noexcept override { is_silent_ = true; }
   void be_late() noexcept override;
@@ -183,14 +232,26 @@ class ExchangePort final : public Provider, public ClientOutlet {
 
  private:
   friend class Exchange;
-  static constexpr std::size_t kMostWrites = 64;  ///< Under way.
+  static constexpr std::size_t kMostWrites = 64;  ///< Within the node, and as many to other nodes.
 
-  /// Memory that peers may write to. Its key is its place in regions_ and its generation.
-  struct Region {
-    std::byte* address = nullptr;
-    std::size_t length_bytes = 0;  ///< 0: it is free.
-    std::uint32_t generation = 1;
-    std::uint32_t next_free = 0;  ///< Index + 1; 0: none.
+  /// Memory that peers of the node may write to. Its key is its place in regions_ and its generation.
+  class NodeMemory final : public Registrar {
+   public:
+    Status register_memory(void* address, std::size_t length_bytes, Access access,
+                           MemoryRegion& region) noexcept override;
+    void deregister_memory(MemoryRegion& region) noexcept override;
+    /// Where a peer's write lands. nullptr: nothing so long is registered there under that key.
+    std::byte* find(RemoteMemory memory, std::size_t length_bytes) const noexcept;
+
+   private:
+    struct Region {
+      std::byte* address = nullptr;
+      std::size_t length_bytes = 0;  ///< 0: it is free.
+      std::uint32_t generation = 1;
+      std::uint32_t next_free = 0;  ///< Index + 1; 0: none.
+    };
+    std::vector<Region> regions_;
+    std::uint32_t free_region_ = 0;  ///< Index + 1; 0: none.
   };
   struct Write {
     ExchangeEndpoint* peer = nullptr;
@@ -202,7 +263,8 @@ class ExchangePort final : public Provider, public ClientOutlet {
     WorkId work{};
   };
 
-  ExchangePort(Exchange& exchange, PeerId rank, std::int64_t quantum_bytes);
+  /// `number`: of the ports of this node. Above Exchange::kMostNumbers: nobody writes to it over the network.
+  ExchangePort(Exchange& exchange, PeerId rank, std::uint32_t number, std::int64_t quantum_bytes);
 
   static ExchangeEndpoint& of(Endpoint& endpoint) noexcept {
     return static_cast<ExchangeEndpoint&>(endpoint);
@@ -213,7 +275,6 @@ class ExchangePort final : public Provider, public ClientOutlet {
                               std::span<std::byte>& slot) noexcept;
   Status reserve_here(ExchangeEndpoint& peer, std::size_t length_bytes, std::span<std::byte>& slot) noexcept;
   void drop_reserved(ExchangeEndpoint& peer) noexcept;
-  std::byte* writable(RemoteMemory memory, std::size_t length_bytes) const noexcept;
   ExchangePort* writable_peer(const ExchangeEndpoint& peer) const noexcept;
   std::size_t move_writes(Sink& sink) noexcept;
   void end_writes(const ExchangeEndpoint& peer, Sink& sink) noexcept;
@@ -221,11 +282,14 @@ class ExchangePort final : public Provider, public ClientOutlet {
   void finish_write(Sink& sink, Status status) noexcept;
   void put(ExchangeItem& item) noexcept;
   void put_end(ExchangeEndpoint& peer, Status reason) noexcept;
+  void go_on_ending(ExchangeEndpoint& peer) noexcept;
   void part(ExchangeEndpoint& peer) noexcept;
+  void deliver_write(ExchangeItem& item, Sink& sink) noexcept;
   void release(ExchangeItem& item) noexcept;
 
   Exchange& exchange_;
   const PeerId rank_;
+  const std::uint32_t number_;
   const std::int64_t quantum_bytes_;
   Capabilities capabilities_;
   std::vector<std::unique_ptr<ExchangeEndpoint>> peers_;  ///< By rank. Null: no contact.
@@ -236,15 +300,18 @@ class ExchangePort final : public Provider, public ClientOutlet {
   std::vector<PeerId> told_to_stop_;  ///< Leaders.
   bool is_silent_ = false;
   bool was_late_ = false;  ///< From now on it fills no slot of the network: that may take long.
-  std::vector<Region> regions_;
-  std::uint32_t free_region_ = 0;            ///< Index + 1; 0: none.
+  NodeMemory node_memory_;
   std::array<Write, kMostWrites> writes_{};  ///< A ring. The first one moves next.
   std::size_t first_write_ = 0;
   std::size_t write_count_ = 0;
+  std::size_t network_writes_ = 0;  ///< That have not been told as over.
 };
 
 class Exchange final : private Sink {
  public:
+  /// Of ports that other nodes may write to, and of the landings of each.
+  static constexpr std::uint32_t kMostNumbers = (1U << 10) - 1;
+  static constexpr unsigned kLandingBits = 22;
   /// Longest slot within the node. Bytes.
   static constexpr std::size_t kLocalSlotBytes = std::size_t{32} << 10;
   /// What a slot to any rank of the job has room for, at least. Bytes.
@@ -278,11 +345,12 @@ class Exchange final : private Sink {
   friend class ExchangePort;
 
   Delivery on_message(PeerId leader, std::span<const std::byte> message) noexcept override;
-  void on_write_arrived(PeerId, Immediate, std::size_t) noexcept override {}
-  void on_write_done(PeerId, WorkId, Status) noexcept override {}
+  void on_write_arrived(PeerId leader, Immediate immediate, std::size_t length_bytes) noexcept override;
+  void on_write_done(PeerId leader, WorkId work, Status status) noexcept override;
   void on_peer_down(PeerId leader, Status reason) noexcept override;
 
   void take(ExchangeNode& node, const ExchangeFrame& frame, std::span<const std::byte> bytes);
+  void take_end(ExchangeNode& node, PeerId source, PeerId destination);
   void take_message(ExchangeNode& node, PeerId source, PeerId destination, std::span<const std::byte> bytes);
   ExchangeEndpoint* meet(ExchangeNode& node, PeerId source, PeerId destination);
   ExchangePort* port(PeerId rank) const noexcept;
@@ -296,6 +364,24 @@ class Exchange final : private Sink {
   static ExchangeShare& share_of(ExchangeNode& node, PeerId rank, std::int64_t quantum_bytes);
   bool begin_round(ExchangeNode& node) const noexcept;
   bool connect(ExchangeNode& node);
+  Status write(ExchangePort& port, ExchangeEndpoint& peer, std::span<const std::byte> source,
+               const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
+               WorkId work) noexcept;
+  static void append(ExchangeNode& node, ExchangeWork& work) noexcept;
+  std::size_t move_writes(ExchangeNode& node) noexcept;
+  enum class Posting : std::uint8_t {
+    kPosted,
+    kMustWait,  ///< For its own parts, its share, or its process.
+    kNoRoom,    ///< For any write to that node.
+    kFailed,    ///< Nothing more of it can be posted.
+  };
+  Posting post_part(ExchangeNode& node, ExchangeWork& work) noexcept;
+  void finish(ExchangeWork& work) noexcept;
+  ExchangeWork* take_work() noexcept;
+  void free_work(ExchangeWork& work) noexcept;
+  ExchangeWork* find_work(PeerId rank, PeerId peer) noexcept;
+  void disown_works(ExchangePort& port) noexcept;
+  void distrust(ExchangeNode& node) noexcept;
   void flow(ExchangePort& port, ExchangeNode& node) noexcept;
   void go(ExchangePort& port) noexcept;
   ExchangeItem* make_item(std::size_t length_bytes) noexcept;
@@ -308,7 +394,10 @@ class Exchange final : private Sink {
     ExchangePort* port = nullptr;
     bool was_taken = false;
   };
-  std::vector<Seat> seats_;  ///< By rank.
+  std::vector<Seat> seats_;         ///< By rank.
+  std::vector<PeerId> numbered_;    ///< Ranks, by the number of their port.
+  std::deque<ExchangeWork> works_;  ///< Their WorkId is their place.
+  ExchangeWork* free_works_ = nullptr;
   std::map<PeerId, ExchangeNode> nodes_;
   std::vector<ExchangeNode*> busy_;  ///< Those that the next poll() looks at. Room for all of nodes_.
   std::uint64_t turn_ = 1;           ///< Calls of poll() and one.

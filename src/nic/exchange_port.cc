@@ -25,15 +25,19 @@ std::size_t Exchange::least_slot_bytes() const noexcept {
   return std::min(kLocalSlotBytes, network_->capabilities().max_slot_bytes - kFrameBytes);
 }
 
-ExchangePort::ExchangePort(Exchange& exchange, PeerId rank, std::int64_t quantum_bytes)
-    : exchange_(exchange), rank_(rank), quantum_bytes_(quantum_bytes) {
+ExchangePort::ExchangePort(Exchange& exchange, PeerId rank, std::uint32_t number, std::int64_t quantum_bytes)
+    : exchange_(exchange), rank_(rank), number_(number), quantum_bytes_(quantum_bytes) {
   capabilities_.name = "nicd";
   capabilities_.max_slot_bytes = Exchange::kLocalSlotBytes;
   capabilities_.write = true;
-  capabilities_.write_threshold_bytes = 1;  // One copy, where a slot takes two.
-  if (exchange.network_ != nullptr)
-    capabilities_.max_slot_bytes = std::max(capabilities_.max_slot_bytes,
-                                            exchange.network_->capabilities().max_slot_bytes - kFrameBytes);
+  if (exchange.network_ == nullptr) return;
+  const Capabilities& network = exchange.network_->capabilities();
+  capabilities_.max_slot_bytes = std::max(capabilities_.max_slot_bytes, network.max_slot_bytes - kFrameBytes);
+  capabilities_.write_threshold_bytes = network.write_threshold_bytes;
+  capabilities_.registering_costs = network.registering_costs;
+  capabilities_.most_regions = network.most_regions;
+  capabilities_.registrations = network.registrations;
+  capabilities_.on_demand = network.on_demand;
 }
 
 ExchangePort::~ExchangePort() {
@@ -45,6 +49,7 @@ ExchangePort::~ExchangePort() {
     ExchangeItem& item = *std::exchange(first_, first_->next);
     if (item.kind != ExchangeItem::Kind::kEnd) release(item);
   }
+  exchange_.disown_works(*this);
   exchange_.go(*this);
 }
 
@@ -52,7 +57,10 @@ void ExchangePort::say_ended() noexcept {
   if (std::exchange(exchange_.seats_[index_of(rank_)].port, nullptr) == nullptr) return;
   is_silent_ = true;
   for (const auto& peer : peers_)
-    if (peer != nullptr && !peer->ends) part(*peer);
+    if (peer != nullptr && !peer->ends) {
+      part(*peer);
+      if (peer->node != nullptr) put_end(*peer, Status::kPeerFailed);
+    }
 }
 
 void ExchangePort::be_late() noexcept {
@@ -253,17 +261,32 @@ void ExchangePort::put(ExchangeItem& item) noexcept {
   if (item.is_remote) remote_bytes_ += item.length_bytes;
 }
 
-/// The connection with the peer has ended: told after what came before.
+/// The connection with the peer ends: told after what came before, and after both sides' last writes.
 void ExchangePort::put_end(ExchangeEndpoint& peer, Status reason) noexcept {
-  if (std::exchange(peer.ends, true)) return;
-  peer.reason = reason;
-  put(peer.end);
+  if (!std::exchange(peer.ends, true)) peer.reason = reason;
+  go_on_ending(peer);
 }
 
-/// Tells the peer that the connection has ended.
+/// The next step, once nothing of this process is under way to the peer.
+void ExchangePort::go_on_ending(ExchangeEndpoint& peer) noexcept {
+  if (peer.node != nullptr && !peer.node->is_down) {
+    if (peer.writes > 0) return;
+    ExchangeNode& node = *peer.node;
+    if (std::exchange(peer.must_end, false)) exchange_.tell(node, ExchangeFrame::Kind::kEnd, rank_, peer.id);
+    if (std::exchange(peer.must_answer, false))
+      exchange_.tell(node, ExchangeFrame::Kind::kEnded, rank_, peer.id);
+    if (!peer.writes_no_more) return;
+  }
+  if (!std::exchange(peer.is_told, true)) put(peer.end);
+}
+
+/// The peer is told that the connection ends.
 void ExchangePort::part(ExchangeEndpoint& peer) noexcept {
   if (!peer.is_known) return;
-  if (peer.node != nullptr) return exchange_.tell(*peer.node, ExchangeFrame::Kind::kEnd, rank_, peer.id);
+  if (peer.node != nullptr) {
+    peer.must_end = true;  // put_end() follows.
+    return;
+  }
   ExchangePort* const there = exchange_.port(peer.id);
   ExchangeEndpoint* const self = there == nullptr ? nullptr : there->find(rank_);
   if (self != nullptr && self->is_known) there->put_end(*self, Status::kPeerFailed);
@@ -278,7 +301,7 @@ bool ExchangePort::end(PeerId id) noexcept {
       return false;
     }
     // It is told when it connects.
-    peer->ends = peer->is_down = true;
+    peer->ends = peer->is_down = peer->is_told = true;
     return false;
   }
   if (peer->is_down) return false;
@@ -291,6 +314,10 @@ bool ExchangePort::end(PeerId id) noexcept {
 
 /// The engine has read it.
 void ExchangePort::release(ExchangeItem& item) noexcept {
+  if (item.kind == ExchangeItem::Kind::kWrote) {
+    --network_writes_;
+    return exchange_.free_work(static_cast<ExchangeWork&>(item));
+  }
   if (item.kind == ExchangeItem::Kind::kMessage) {
     --item.from->queued;
     item.from->queued_bytes -= item.length_bytes;
@@ -305,19 +332,21 @@ std::size_t ExchangePort::poll(Sink& sink, std::size_t budget) noexcept {
   while (delivered < budget && first_ != nullptr && held_ == nullptr) {
     ExchangeItem& item = *std::exchange(first_, first_->next);
     ++delivered;
-    ExchangeEndpoint& peer = *item.from;
     switch (item.kind) {
       case ExchangeItem::Kind::kEnd:
-        peer.is_down = true;
-        drop_reserved(peer);
-        end_writes(peer, sink);
-        sink.on_peer_down(peer.id, peer.reason);
+        item.from->is_down = true;
+        drop_reserved(*item.from);
+        end_writes(*item.from, sink);
+        sink.on_peer_down(item.from->id, item.from->reason);
         continue;
-      case ExchangeItem::Kind::kWritten:
-        sink.on_write_arrived(peer.id, item.immediate, item.length_bytes);
+      case ExchangeItem::Kind::kWritten: deliver_write(item, sink); break;
+      case ExchangeItem::Kind::kWrote: {
+        const auto& over = static_cast<const ExchangeWork&>(item);
+        sink.on_write_done(over.peer, over.work, over.status);
         break;
+      }
       case ExchangeItem::Kind::kMessage:
-        if (sink.on_message(peer.id, {item.bytes(), item.length_bytes}) == Delivery::kHeld) {
+        if (sink.on_message(item.from->id, {item.bytes(), item.length_bytes}) == Delivery::kHeld) {
           held_ = &item;
           continue;
         }

@@ -10,9 +10,19 @@
 #include "rdma/ch3_offload_copy.h"
 
 namespace ch3_offload {
+namespace {
 
-Status ExchangePort::register_memory(void* address, std::size_t length_bytes, Access access,
-                                     MemoryRegion& region) noexcept {
+/// A part of a write over the network, and how many of a write are under way. One connection carries what all
+/// processes of two nodes send each other, in order.
+constexpr std::size_t kPartBytes = std::size_t{512} << 10;
+constexpr std::uint32_t kMostParts = 2;
+
+}  // namespace
+
+// Memory of the node.
+
+Status ExchangePort::NodeMemory::register_memory(void* address, std::size_t length_bytes, Access access,
+                                                 MemoryRegion& region) noexcept {
   region = {static_cast<std::byte*>(address), length_bytes, RemoteKey{}, 0};
   if (access == Access::kRead || length_bytes == 0) return Status::kOk;
   if (free_region_ == 0) {
@@ -32,7 +42,7 @@ Status ExchangePort::register_memory(void* address, std::size_t length_bytes, Ac
   return Status::kOk;
 }
 
-void ExchangePort::deregister_memory(MemoryRegion& region) noexcept {
+void ExchangePort::NodeMemory::deregister_memory(MemoryRegion& region) noexcept {
   const auto number = static_cast<std::uint32_t>(static_cast<std::uint64_t>(region.remote_key));
   if (number == 0) return;
   Region& entry = regions_[number - 1];
@@ -42,8 +52,7 @@ void ExchangePort::deregister_memory(MemoryRegion& region) noexcept {
   entry.next_free = std::exchange(free_region_, number);
 }
 
-/// Where a peer's write lands. nullptr: nothing so long is registered there under that key.
-std::byte* ExchangePort::writable(RemoteMemory memory, std::size_t length_bytes) const noexcept {
+std::byte* ExchangePort::NodeMemory::find(RemoteMemory memory, std::size_t length_bytes) const noexcept {
   const auto key = static_cast<std::uint64_t>(memory.remote_key);
   const auto number = static_cast<std::uint32_t>(key);
   if (number == 0 || number > regions_.size()) return nullptr;
@@ -55,6 +64,32 @@ std::byte* ExchangePort::writable(RemoteMemory memory, std::size_t length_bytes)
   return region.address + offset;
 }
 
+// Memory that other nodes write to, or that is written to them.
+
+Status ExchangePort::register_memory(void* address, std::size_t length_bytes, Access access,
+                                     MemoryRegion& region) noexcept {
+  if (exchange_.network_ == nullptr || (access == Access::kWrite && number_ > Exchange::kMostNumbers))
+    return Status::kUnsupported;
+  return exchange_.network_->register_memory(address, length_bytes, access, region);
+}
+
+void ExchangePort::deregister_memory(MemoryRegion& region) noexcept {
+  exchange_.network_->deregister_memory(region);
+}
+
+WriteTerms ExchangePort::write_terms(Endpoint& endpoint) noexcept {
+  // One copy, where a slot takes two.
+  if (of(endpoint).node == nullptr) return {&node_memory_, 1};
+  return {nullptr, exchange_.network_->capabilities().write_threshold_bytes};
+}
+
+LandingNumbers ExchangePort::landing_numbers() const noexcept {
+  constexpr std::uint32_t kMask = (1U << Exchange::kLandingBits) - 1;
+  return {std::min(number_, Exchange::kMostNumbers) << Exchange::kLandingBits, kMask};
+}
+
+// Writes within the node.
+
 /// The port that a write to that peer of the node goes to. Null: it has gone, or wants no more of this one.
 ExchangePort* ExchangePort::writable_peer(const ExchangeEndpoint& peer) const noexcept {
   ExchangePort* const there = peer.ends ? nullptr : exchange_.port(peer.id);
@@ -62,11 +97,12 @@ ExchangePort* ExchangePort::writable_peer(const ExchangeEndpoint& peer) const no
 }
 
 Status ExchangePort::write(Endpoint& endpoint, const std::byte* source, std::size_t length_bytes,
-                           const MemoryRegion&, RemoteMemory destination, Immediate immediate,
+                           const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
                            WorkId work) noexcept {
   ExchangeEndpoint& peer = of(endpoint);
   if (peer.ends) return Status::kPeerFailed;
-  if (peer.node != nullptr) return Status::kUnsupported;
+  if (peer.node != nullptr)
+    return exchange_.write(*this, peer, {source, length_bytes}, region, destination, immediate, work);
   if (write_count_ == writes_.size()) return Status::kAgain;
   writes_[(first_write_ + write_count_++) % writes_.size()] = {&peer,       source,    length_bytes, 0,
                                                                destination, immediate, work};
@@ -96,7 +132,8 @@ std::size_t ExchangePort::move_writes(Sink& sink) noexcept {
     Write& write = writes_[first_write_];
     ++moved;
     ExchangePort* const there = writable_peer(*write.peer);
-    std::byte* const to = there == nullptr ? nullptr : there->writable(write.destination, write.length_bytes);
+    std::byte* const to =
+        there == nullptr ? nullptr : there->node_memory_.find(write.destination, write.length_bytes);
     if (to == nullptr) {
       finish_write(sink, Status::kPeerFailed);
       continue;
@@ -130,6 +167,213 @@ void ExchangePort::end_writes(const ExchangeEndpoint& peer, Sink& sink) noexcept
       rotate_writes();
     }
   }
+}
+
+// Writes over the network.
+
+/// Null: there is no memory.
+ExchangeWork* Exchange::take_work() noexcept {
+  if (free_works_ != nullptr) return std::exchange(free_works_, free_works_->next_free);
+  try {
+    ExchangeWork& made = works_.emplace_back();
+    made.index = static_cast<std::uint32_t>(works_.size() - 1);
+    return &made;
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+void Exchange::free_work(ExchangeWork& work) noexcept {
+  const std::uint32_t index = work.index;
+  work = {};
+  work.index = index;
+  work.next_free = std::exchange(free_works_, &work);
+}
+
+Status Exchange::write(ExchangePort& port, ExchangeEndpoint& peer, std::span<const std::byte> source,
+                       const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
+                       WorkId id) noexcept {
+  ExchangeNode& node = *peer.node;
+  if (node.is_down) return Status::kPeerFailed;
+  if (port.is_silent_ || port.network_writes_ >= ExchangePort::kMostWrites) return Status::kAgain;
+  ExchangeWork* const work = take_work();
+  if (work == nullptr) return Status::kAgain;
+  work->kind = ExchangeItem::Kind::kWrote;
+  work->from = &peer;
+  work->node = &node;
+  work->length_bytes = source.size();
+  work->immediate = immediate;
+  work->port = &port;
+  work->rank = port.rank_;
+  work->peer = peer.id;
+  work->is_under_way = true;
+  work->source = source.data();
+  work->region = region;
+  work->destination = destination;
+  work->share = peer.share;
+  work->work = id;
+  ++peer.writes;
+  ++port.network_writes_;
+  append(node, *work);
+  attend(node);
+  static_cast<void>(move_writes(node));
+  return Status::kOk;
+}
+
+void Exchange::append(ExchangeNode& node, ExchangeWork& work) noexcept {
+  work.next = nullptr;
+  if (node.writing == nullptr)
+    node.writing = &work;
+  else
+    node.last_writing->next = &work;
+  node.last_writing = &work;
+}
+
+/// Posts a part of each write that may go on, in turn. Returns how many.
+std::size_t Exchange::move_writes(ExchangeNode& node) noexcept {
+  std::size_t posted = 0;
+  const ExchangeWork* const last = node.last_writing;
+  for (bool is_last = node.writing == nullptr; !is_last;) {
+    ExchangeWork& work = *node.writing;
+    is_last = &work == last;
+    const Posting posting = post_part(node, work);
+    if (posting == Posting::kNoRoom) return posted;
+    node.writing = static_cast<ExchangeWork*>(work.next);
+    posted += posting == Posting::kPosted;
+    if (posting == Posting::kFailed) {
+      work.posted_bytes = work.length_bytes;
+      if (work.parts == 0) finish(work);
+    } else if (work.posted_bytes < work.length_bytes) {
+      append(node, work);
+    }
+  }
+  return posted;
+}
+
+Exchange::Posting Exchange::post_part(ExchangeNode& node, ExchangeWork& work) noexcept {
+  if (node.is_down || work.port == nullptr || work.from->ends) work.status = Status::kPeerFailed;
+  if (work.status != Status::kOk) return Posting::kFailed;
+  if (work.parts >= kMostParts || work.port->is_silent_) return Posting::kMustWait;
+  if (work.share->left_bytes <= 0) {
+    node.is_denied = true;
+    return Posting::kMustWait;
+  }
+  work.share->refused_at = turn_;  // Unless there is room.
+  if (node.reserved_by != nullptr) {
+    if (node.is_slot_late) return Posting::kNoRoom;
+    node.reserved_by = nullptr;  // It was given up: whoever fills a slot goes on to commit it.
+  }
+  const std::size_t part = std::min(work.length_bytes - work.posted_bytes, kPartBytes);
+  const RemoteMemory to{work.destination.address + work.posted_bytes, work.destination.remote_key};
+  const Status status = network_->write(*node.endpoint, work.source + work.posted_bytes, part, work.region,
+                                        to, work.immediate, WorkId{work.index});
+  if (status == Status::kAgain) return Posting::kNoRoom;
+  work.share->refused_at = 0;
+  work.status = status;
+  if (status != Status::kOk) return Posting::kFailed;
+  work.posted_bytes += part;
+  ++work.parts;
+  work.share->left_bytes -= static_cast<std::int64_t>(part);
+  return Posting::kPosted;
+}
+
+void Exchange::on_write_done(PeerId, WorkId id, Status status) noexcept {
+  ExchangeWork& work = works_[static_cast<std::size_t>(id)];
+  ExchangeNode& node = *work.node;
+  --work.parts;
+  if (work.status == Status::kOk) work.status = status;
+  if (status == Status::kOk) work.done_bytes = std::min(work.done_bytes + kPartBytes, work.length_bytes);
+  attend(node);
+  if (work.parts == 0 && work.posted_bytes == work.length_bytes) finish(work);
+}
+
+/// Nothing of it is under way any more.
+void Exchange::finish(ExchangeWork& work) noexcept {
+  work.is_under_way = false;
+  if (work.status == Status::kUnsupported && work.done_bytes > 0) {
+    work.status = Status::kPeerFailed;  // The peer has counted a part: it must not come again.
+    distrust(*work.node);
+  }
+  if (ExchangePort* const port = work.port; port != nullptr) {
+    ExchangeEndpoint& peer = *work.from;
+    --peer.writes;
+    peer.must_end |= work.must_end;
+    peer.must_answer |= work.must_answer;
+    port->put(work);
+    if (peer.ends) port->go_on_ending(peer);
+    return;
+  }
+  const ExchangeWork over = work;
+  free_work(work);
+  if (ExchangeWork* const other = find_work(over.rank, over.peer)) {
+    other->must_end |= over.must_end;
+    other->must_answer |= over.must_answer;
+    return;
+  }
+  if (over.must_end) tell(*over.node, ExchangeFrame::Kind::kEnd, over.rank, over.peer);
+  if (over.must_answer) tell(*over.node, ExchangeFrame::Kind::kEnded, over.rank, over.peer);
+}
+
+/// A write of that process that is under way to that peer. Null: there is none.
+ExchangeWork* Exchange::find_work(PeerId rank, PeerId peer) noexcept {
+  for (ExchangeWork& work : works_)
+    if (work.is_under_way && work.rank == rank && work.peer == peer) return &work;
+  return nullptr;
+}
+
+/// The port goes. What follows its writes is sent when they are over.
+void Exchange::disown_works(ExchangePort& port) noexcept {
+  for (ExchangeWork& work : works_) {
+    if (work.port != &port || !work.is_under_way) continue;
+    work.must_end |= work.from->must_end;
+    work.must_answer |= work.from->must_answer;
+    work.port = nullptr;
+    work.from = nullptr;
+    attend(*work.node);
+  }
+}
+
+void Exchange::on_write_arrived(PeerId leader, Immediate immediate, std::size_t length_bytes) noexcept {
+  const std::uint32_t number = static_cast<std::uint32_t>(immediate) >> kLandingBits;
+  ExchangePort* const here = number < numbered_.size() ? port(numbered_[number]) : nullptr;
+  if (here == nullptr) return;
+  ExchangeNode* node = nullptr;
+  try {
+    node = &find_or_make(leader);
+  } catch (const std::bad_alloc&) {
+    return;  // Nothing was granted to a node from which nothing has come.
+  }
+  ExchangeItem* const item = make_item(0);
+  if (item == nullptr) return distrust(*node);  // Whoever waits for it must not wait for ever.
+  item->kind = ExchangeItem::Kind::kWritten;
+  item->node = node;
+  item->immediate = immediate;
+  item->length_bytes = length_bytes;
+  here->put(*item);
+}
+
+/// The next poll() ends the connection with it.
+void Exchange::distrust(ExchangeNode& node) noexcept {
+  node.fails = true;
+  attend(node);
+}
+
+/// Says whose write it was. One whose landing is over is of a peer that has failed: over a second rail it may
+/// come behind the frame that ends the connection.
+void ExchangePort::deliver_write(ExchangeItem& item, Sink& sink) noexcept {
+  if (item.from != nullptr) return sink.on_write_arrived(item.from->id, item.immediate, item.length_bytes);
+  const std::optional<PeerId> writer = sink.writer_of(item.immediate);
+  if (!writer) return;
+  const ExchangeEndpoint* peer = find(*writer);
+  try {
+    // A write may come before the frame by which its process connects.
+    if (peer == nullptr || !peer->is_known) peer = exchange_.meet(*item.node, *writer, rank_);
+  } catch (const std::bad_alloc&) {
+    return exchange_.distrust(*item.node);
+  }
+  if (peer == nullptr) return;
+  if (peer->node != item.node) return exchange_.distrust(*item.node);
+  sink.on_write_arrived(peer->id, item.immediate, item.length_bytes);
 }
 
 }  // namespace ch3_offload

@@ -47,6 +47,15 @@ RingServer::RingServer(Port& port, PortMemory& memory, Trace* trace, ClientMemor
       client_(client),
       targets_(targets) {
   words_.idle_at.store(kNotIdle, std::memory_order_relaxed);
+  if (client_ == nullptr) return;
+  const auto is_gone = [](void* its_port, const void* address, std::size_t length_bytes) noexcept {
+    static_cast<Port*>(its_port)->memory_gone(address, length_bytes);
+  };
+  client_->shares().watch({is_gone, &port_});
+}
+
+RingServer::~RingServer() {
+  if (client_ != nullptr) client_->shares().watch({});
 }
 
 std::size_t RingServer::turn() noexcept {

@@ -54,6 +54,9 @@ class RingServer {
   /// another process; null: it is in this one. `targets`: of such a client; null: it has no second port.
   RingServer(Port& port, PortMemory& memory, Trace* trace, ClientMemory* client = nullptr,
              AttachesTargets* targets = nullptr) noexcept;
+  ~RingServer();
+  RingServer(const RingServer&) = delete;
+  RingServer& operator=(const RingServer&) = delete;
 
   /// Takes commands, lets the engine work, gives events. Returns how many things happened.
   std::size_t turn() noexcept;

@@ -131,6 +131,10 @@ class Sink {
   /// with each other.
   virtual void on_write_arrived(PeerId peer, Immediate immediate, std::size_t length_bytes) noexcept = 0;
 
+  /// Asked by a provider that does not see which process has written: whose write was that immediate granted
+  /// to? Nothing: nobody's.
+  virtual std::optional<PeerId> writer_of(Immediate) const noexcept { return {}; }
+
   /// Asked by a provider whose processes can share the work of a write: where does the peer's write with this
   /// immediate land? Returns the address of memory of `length_bytes`, granted to the peer for exactly that
   /// write, of which nothing has arrived. nullptr: there is none, or the provider must not copy itself. The
@@ -177,6 +181,12 @@ struct ProviderCounters {
   }
 };
 
+/// How memory is written between this process and a peer, where that differs from peer to peer.
+struct WriteTerms {
+  Registrar* registrar = nullptr;  ///< In place of the provider. It costs nothing. Null: the provider.
+  std::size_t threshold_bytes = 0;
+};
+
 class Provider : public Registrar {
  public:
   virtual const Capabilities& capabilities() const noexcept = 0;
@@ -220,6 +230,11 @@ class Provider : public Registrar {
   /// Longest message that the peer accepts: at least kLeastSlotBytes, at most Capabilities::max_slot_bytes.
   /// Constant for the provider's life.
   virtual std::size_t max_slot_bytes(Endpoint&) const noexcept { return capabilities().max_slot_bytes; }
+
+  /// Constant for the endpoint's life.
+  virtual WriteTerms write_terms(Endpoint&) noexcept {
+    return {nullptr, capabilities().write_threshold_bytes};
+  }
 
   /// `peer` has gone: on_peer_down() was called, or end() has returned false. The caller never names this
   /// PeerId again, nor uses its endpoint and lane. Frees what was kept of it. Whoever names it from now on is

@@ -44,7 +44,9 @@ void Simulation::make_engine(Process& process, const EngineConfig& engine) {
     kernel.allowed = static_cast<int>(kernel.random.below(200));
     kernel.error = kernel.random.chance(0.3) ? EPERM : EFAULT;
     Provider* const providers[] = {process.exchange.get()};
-    process.engine = std::make_unique<SteppedRings>(engine, providers, seed, process.memory.get());
+    EngineConfig its = engine;
+    its.landing_numbers = process.exchange->landing_numbers();
+    process.engine = std::make_unique<SteppedRings>(its, providers, seed, process.memory.get());
     process.shared.arena = process.engine->arena();
     return;
   }

@@ -291,10 +291,11 @@ packets_sent() {
 }
 
 # A long message: one announcement, one answer, one write with immediate. counted_rendezvous MPIEXEC_OPTION...
+# counted_memory=mpi: between memory of MPI_Alloc_mem.
 counted_rendezvous() {
   local before after
   before=$(packets_sent)
-  mpiexec -n 2 "$@" "$programs/counted" 1048576 >"$work_dir/counted"
+  mpiexec -n 2 "$@" "$programs/counted" 1048576 ${counted_memory:-} >"$work_dir/counted"
   after=$(packets_sent)
   cat "$work_dir/counted"
   grep -qx 'sent_rendezvous:1,0' "$work_dir/counted"

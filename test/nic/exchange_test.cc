@@ -33,6 +33,10 @@ class ExchangeWorld final : public ContractWorld {
   }
   std::size_t size() const override { return ports_.size(); }
   Provider& at(PeerId peer) override { return *ports_[index_of(peer)]; }
+  Registrar& registrar(PeerId peer) override {
+    if (nodes_.size() == 1) return ports_[index_of(peer)]->node_memory();
+    return *ports_[index_of(peer)];
+  }
   bool alive(PeerId peer) const override { return ports_[index_of(peer)] != nullptr; }
   void step() override {
     network_.advance();
@@ -58,18 +62,18 @@ class ExchangeWorld final : public ContractWorld {
 std::unique_ptr<ContractWorld> make_one_node(std::size_t size) {
   return std::make_unique<ExchangeWorld>(size, 1, FakeConfig{});
 }
-FakeConfig network_config() {
+FakeConfig network_config(bool has_writes) {
   FakeConfig config;
   config.slots_per_pair = 128;  // The suite sends 100 that nobody polls.
-  config.write = false;
+  config.write = has_writes;
   config.slow_probability = 0.05;
   return config;
 }
 std::unique_ptr<ContractWorld> make_node_each(std::size_t size) {
-  return std::make_unique<ExchangeWorld>(size, size, network_config());
+  return std::make_unique<ExchangeWorld>(size, size, network_config(true));
 }
 std::unique_ptr<ContractWorld> make_two_nodes(std::size_t size) {
-  return std::make_unique<ExchangeWorld>(size, 2, network_config());
+  return std::make_unique<ExchangeWorld>(size, 2, network_config(false));
 }
 
 std::vector<ContractParam> configurations() {
@@ -77,10 +81,8 @@ std::vector<ContractParam> configurations() {
                                     {.name = "NodeEach", .make = &make_node_each},
                                     {.name = "TwoNodes", .make = &make_two_nodes}};
   for (ContractParam& one : all) one.sleeps = one.has_secrets = false;
-  for (ContractParam* const one : {&all[1], &all[2]}) {  // Between nodes there are no writes.
-    one->writes = false;
-    one->refuses = true;
-  }
+  all[2].writes = false;  // What is registered for writes depends on the peer's node.
+  all[2].refuses = true;
   return all;
 }
 INSTANTIATE_PROVIDER_CONTRACT(Exchange, configurations());
@@ -174,14 +176,6 @@ class ExchangeShares : public testing::Test {
 /// The one that is always asked first does not take it all, nor the one with longer messages.
 TEST_F(ExchangeShares, OfProcessesThatSendAllTheTimeAreEqualInBytes) {
   EXPECT_NEAR(share_of_first(), 0.5, 0.025);
-}
-
-TEST_F(ExchangeShares, AWriteToAnotherNodeIsRefused) {
-  std::array<std::byte, 8> bytes{};
-  MemoryRegion region;
-  ASSERT_EQ(ports_[0]->register_memory(bytes.data(), bytes.size(), Access::kRead, region), Status::kOk);
-  EXPECT_EQ(ports_[0]->write(*endpoints_[0], bytes.data(), bytes.size(), region, {}, Immediate{1}, WorkId{1}),
-            Status::kUnsupported);
 }
 
 /// Another thread fills the slot meanwhile. Nothing may happen to the connection whose slot it is.
@@ -387,7 +381,8 @@ class ExchangeWrites : public testing::Test {
     for (std::uint32_t i = 0; i < 2; ++i)
       endpoints_[i] = ports_[i]->connect(PeerId{1 - i}, ports_[1 - i]->local_address()).value();
     for (std::size_t i = 0; i < source_.size(); ++i) source_[i] = static_cast<std::byte>(i * 7);
-    EXPECT_EQ(ports_[1]->register_memory(room_.data(), room_.size(), Access::kWrite, region_), Status::kOk);
+    EXPECT_EQ(ports_[1]->node_memory().register_memory(room_.data(), room_.size(), Access::kWrite, region_),
+              Status::kOk);
   }
   RemoteMemory destination(std::size_t offset_bytes = 0) const {
     return {reinterpret_cast<std::uint64_t>(room_.data()) + offset_bytes, region_.remote_key};
@@ -446,8 +441,9 @@ TEST_F(ExchangeWrites, NothingIsWrittenOutsideOfRegisteredMemory) {
 
 TEST_F(ExchangeWrites, AKeyIsWorthNothingOnceItsMemoryIsDeregistered) {
   const RemoteMemory stale = destination();
-  ports_[1]->deregister_memory(region_);
-  ASSERT_EQ(ports_[1]->register_memory(room_.data(), room_.size(), Access::kWrite, region_), Status::kOk);
+  ports_[1]->node_memory().deregister_memory(region_);
+  ASSERT_EQ(ports_[1]->node_memory().register_memory(room_.data(), room_.size(), Access::kWrite, region_),
+            Status::kOk);
   ASSERT_EQ(write(8, stale), Status::kOk);
   poll();
   EXPECT_EQ(news_[0].done, std::vector<Status>{Status::kPeerFailed});
@@ -493,6 +489,145 @@ TEST_F(ExchangeWrites, MoreThanFitWaitForRoom) {
   poll();
   EXPECT_EQ(news_[0].done.size(), given);
   EXPECT_EQ(write(8, destination()), Status::kOk);
+}
+
+/// Process 0 is on node 0, 1 and 2 are on node 1, 3 is on node 2. 0 writes to memory of 2.
+class ExchangeNetworkWrites : public testing::Test {
+ protected:
+  static constexpr std::uint32_t kProcesses = 4;
+  static constexpr std::size_t kBytes = 1'300'000;  // Three parts.
+  static constexpr std::uint32_t node_of(std::uint32_t rank) { return rank == 0 ? 0 : rank == 3 ? 2 : 1; }
+
+  struct News final : Sink {
+    Delivery on_message(PeerId, std::span<const std::byte>) noexcept override { return Delivery::kTaken; }
+    void on_write_arrived(PeerId from, Immediate, std::size_t length_bytes) noexcept override {
+      arrived_from = from;
+      arrived_bytes += length_bytes;
+    }
+    std::optional<PeerId> writer_of(Immediate) const noexcept override { return granted_to; }
+    void on_write_done(PeerId to, WorkId work, Status status) noexcept override {
+      EXPECT_EQ(to, PeerId{2});
+      EXPECT_EQ(work, WorkId{77});
+      done.push_back(status);
+    }
+    void on_peer_down(PeerId peer, Status) noexcept override { down.push_back(peer); }
+    std::optional<PeerId> granted_to;
+    PeerId arrived_from{};
+    std::size_t arrived_bytes = 0;
+    std::vector<Status> done;
+    std::vector<PeerId> down;
+  };
+
+  ExchangeNetworkWrites() {
+    for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
+      providers_[i] = network_.make_provider(PeerId{i});
+      nodes_[i] = std::make_unique<Exchange>(PeerId{i}, kProcesses, providers_[i].get());
+    }
+    for (std::uint32_t i = 0; i < kProcesses; ++i) ports_[i] = nodes_[node_of(i)]->attach(PeerId{i});
+    to_2_ = ports_[0]->connect(PeerId{2}, ports_[2]->local_address()).value();
+    for (std::size_t i = 0; i < kBytes; ++i) source_[i] = static_cast<std::byte>(i * 7);
+    EXPECT_EQ(ports_[0]->register_memory(source_.data(), kBytes, Access::kRead, from_), Status::kOk);
+    EXPECT_EQ(ports_[2]->register_memory(room_.data(), kBytes, Access::kWrite, region_), Status::kOk);
+    immediate_ = Immediate{ports_[2]->landing_numbers().base + 5};
+    news_[2].granted_to = PeerId{0};
+    turns();  // They have met.
+  }
+  ~ExchangeNetworkWrites() override {
+    for (auto& port : ports_) port.reset();
+    EXPECT_EQ(network_.violations(), std::vector<std::string>{});
+  }
+  Status write() {
+    return ports_[0]->write(*to_2_, source_.data(), kBytes, from_,
+                            {reinterpret_cast<std::uint64_t>(room_.data()), region_.remote_key}, immediate_,
+                            WorkId{77});
+  }
+  void turn() {
+    network_.advance();
+    for (auto& node : nodes_) node->poll();
+    for (std::uint32_t i = 0; i < kProcesses; ++i)
+      if (ports_[i] != nullptr) ports_[i]->poll(news_[i], 64);
+  }
+  void turns(int count = 2000) {
+    for (int i = 0; i < count; ++i) turn();
+  }
+
+  /// Lets time pass. When 0 hears that 2 is down, its write is over; when 2 hears that 0 is, nothing is written any more.
+  void expect_down() {
+    std::vector<std::byte> room_then;
+    for (int i = 0; i < 2000; ++i) {
+      turn();
+      if (!news_[0].down.empty()) ASSERT_EQ(news_[0].done.size(), 1u);
+      if (!news_[2].down.empty() && room_then.empty()) room_then = room_;
+    }
+    EXPECT_EQ(news_[2].down, std::vector<PeerId>{PeerId{0}});
+    EXPECT_EQ(room_then, room_);
+    EXPECT_NE(room_.front(), room_[1]) << "the first part was under way";
+  }
+
+  FakeNetwork network_{FakeConfig{}};
+  std::array<std::unique_ptr<Provider>, 3> providers_;
+  std::array<std::unique_ptr<Exchange>, 3> nodes_;
+  std::array<std::unique_ptr<ExchangePort>, kProcesses> ports_;
+  Endpoint* to_2_ = nullptr;
+  std::vector<std::byte> source_ = std::vector<std::byte>(kBytes), room_ = std::vector<std::byte>(kBytes);
+  MemoryRegion from_, region_;
+  Immediate immediate_{};
+  std::array<News, kProcesses> news_;
+};
+
+TEST_F(ExchangeNetworkWrites, ArriveAtThePortThatTheImmediateNames) {
+  ASSERT_EQ(write(), Status::kOk);
+  turns();
+  EXPECT_EQ(news_[0].done, std::vector<Status>{Status::kOk});
+  EXPECT_EQ(news_[2].arrived_bytes, kBytes);
+  EXPECT_EQ(news_[2].arrived_from, PeerId{0});
+  EXPECT_EQ(room_, source_);
+  EXPECT_EQ(news_[1].arrived_bytes, 0u);
+}
+
+/// The numbers of ports are no secret: what another node was not granted ends the connection with it alone.
+TEST_F(ExchangeNetworkWrites, OfANodeToWhichTheyWereNotGrantedEndItsConnection) {
+  news_[2].granted_to = PeerId{3};
+  ASSERT_TRUE(ports_[2]->connect(PeerId{3}, ports_[3]->local_address()).ok());
+  turns();
+  ASSERT_EQ(write(), Status::kOk);
+  turns();
+  EXPECT_EQ(news_[2].arrived_bytes, 0u);
+  EXPECT_EQ(news_[2].down, std::vector<PeerId>{PeerId{0}});
+  EXPECT_EQ(news_[0].down, std::vector<PeerId>{PeerId{2}});
+  EXPECT_TRUE(news_[3].down.empty());
+}
+
+/// Whoever hears that the other one is down reuses the memory.
+TEST_F(ExchangeNetworkWrites, AreOverBeforeTheWriterEndsTheConnection) {
+  ASSERT_EQ(write(), Status::kOk);
+  ASSERT_TRUE(ports_[0]->end(PeerId{2}));
+  EXPECT_EQ(write(), Status::kPeerFailed);
+  expect_down();
+  EXPECT_EQ(news_[0].down, std::vector<PeerId>{PeerId{2}});
+}
+
+TEST_F(ExchangeNetworkWrites, AreOverBeforeTheOtherOneHearsThatItHasEndedIt) {
+  ASSERT_EQ(write(), Status::kOk);
+  ASSERT_TRUE(ports_[2]->end(PeerId{0}));
+  expect_down();
+  EXPECT_EQ(news_[0].down, std::vector<PeerId>{PeerId{2}});
+}
+
+TEST_F(ExchangeNetworkWrites, OfAProcessThatDiesAreOverBeforeTheOtherOneHearsOfIt) {
+  ASSERT_EQ(write(), Status::kOk);
+  ports_[0] = nullptr;
+  expect_down();
+  EXPECT_TRUE(nodes_[0]->at_rest());
+}
+
+TEST_F(ExchangeNetworkWrites, ToAProcessThatHasDiedEnd) {
+  ASSERT_EQ(write(), Status::kOk);
+  ports_[2] = nullptr;
+  turns();
+  EXPECT_EQ(news_[0].done.size(), 1u);
+  EXPECT_EQ(news_[0].down, std::vector<PeerId>{PeerId{2}});
+  EXPECT_EQ(write(), Status::kPeerFailed);
 }
 
 }  // namespace

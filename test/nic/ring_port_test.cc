@@ -958,6 +958,107 @@ TEST_F(HostileClient, IsRefusedForAnEmptyPacket) {
   expect_refused();
 }
 
+/// Two clients in other processes, on two nodes whose device takes its time to register memory.
+class ClientsOfTwoNodes : public testing::Test {
+ protected:
+  static constexpr std::size_t kLength = 200'000;
+  /// The arena keeps no block so long for the next one.
+  static constexpr std::size_t kBlockBytes = SharedArena::kMostKeptBytes + (1U << 20);
+
+  ClientsOfTwoNodes() {
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      networks_[i] = network_.make_provider(PeerId{i});
+      nodes_[i] = std::make_unique<Exchange>(PeerId{i}, 2, networks_[i].get());
+      ports_[i] = nodes_[i]->attach(PeerId{i});
+      others_[i] = std::make_unique<OtherProcess>(2, *ports_[i]);
+      Provider* const providers[] = {ports_[i].get()};
+      EngineConfig config;
+      config.self = PeerId{i};
+      config.senders = 2;
+      config.landing_numbers = ports_[i]->landing_numbers();
+      clients_[i] = std::make_unique<SteppedRings>(config, providers, i + 1, others_[i].get());
+      blocks_[i] = clients_[i]->arena()->allocate(kBlockBytes);
+    }
+  }
+  ~ClientsOfTwoNodes() override {
+    for (auto& client : clients_) client.reset();
+    for (auto& port : ports_) port.reset();
+    EXPECT_EQ(network_.violations(), std::vector<std::string>{});
+  }
+  static FakeConfig config() {
+    FakeConfig config;
+    config.write_threshold_bytes = 1000;
+    config.registering_costs = true;
+    return config;
+  }
+  void step() {
+    network_.advance();
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      nodes_[i]->poll();
+      clients_[i]->progress();
+      for (Event event; clients_[i]->next_event(event);) {
+        if (event.kind == Event::Kind::kCardWanted)
+          clients_[i]->introduce(event.peer, clients_[index_of(event.peer)]->card());
+        received_ += event.kind == Event::Kind::kReceiveDone;
+        sent_ += event.kind == Event::Kind::kSendDone;
+      }
+    }
+  }
+  /// From block to block.
+  void send(std::size_t length_bytes) {
+    std::memset(blocks_[0], ++filler_, length_bytes);
+    OperationId operation;
+    Envelope envelope;
+    Status status;
+    const int received = received_, sent = sent_;
+    const MatchKey key = make_match_key(1, 0, 0);
+    ASSERT_EQ(clients_[1]->post_receive(key, kIgnoreNothing, {blocks_[1], length_bytes, nullptr}, nullptr,
+                                        operation, envelope),
+              Progressed::kPending);
+    ASSERT_EQ(clients_[0]->send(PeerId{1}, SendMode::kSynchronous, key, {blocks_[0], length_bytes, nullptr},
+                                0, nullptr, operation, status),
+              Progressed::kPending);
+    for (int i = 0; i < 20'000 && (received_ == received || sent_ == sent); ++i) step();
+    ASSERT_EQ(received_, received + 1);
+    ASSERT_EQ(sent_, sent + 1);
+    EXPECT_EQ(blocks_[1][0], std::byte{filler_});
+    EXPECT_EQ(blocks_[1][length_bytes - 1], std::byte{filler_});
+  }
+  const Counters& counters(std::uint32_t i) { return clients_[i]->counters(); }
+
+  FakeNetwork network_{config()};
+  std::array<std::unique_ptr<Provider>, 2> networks_;
+  std::array<std::unique_ptr<Exchange>, 2> nodes_;
+  std::array<std::unique_ptr<ExchangePort>, 2> ports_;
+  std::array<std::unique_ptr<OtherProcess>, 2> others_;
+  std::array<std::unique_ptr<SteppedRings>, 2> clients_;
+  std::array<std::byte*, 2> blocks_{};
+  unsigned char filler_ = 0;
+  int received_ = 0, sent_ = 0;
+};
+
+TEST_F(ClientsOfTwoNodes, SharedMemoryIsWrittenToAndStaysRegisteredUntilItIsUnshared) {
+  for (const int times : {1, 2}) {
+    for (int i = 0; i < 3; ++i) send(kLength);
+    for (const std::uint32_t i : {0U, 1U}) {
+      EXPECT_EQ(counters(i).pin_misses, static_cast<unsigned>(times));
+      EXPECT_EQ(counters(i).pin_hits, 2U * static_cast<unsigned>(times));
+      EXPECT_TRUE(clients_[i]->arena()->give_back(blocks_[i]));
+      blocks_[i] = clients_[i]->arena()->allocate(kBlockBytes);  // Perhaps at the same address.
+      for (int steps = 0; steps < 10; ++steps) step();
+      EXPECT_EQ(counters(i).pin_invalidations, static_cast<unsigned>(times));
+    }
+  }
+  EXPECT_EQ(counters(0).bulk_written, 6U);
+  EXPECT_EQ(counters(0).bulk_bounced, 0U);
+}
+
+TEST_F(ClientsOfTwoNodes, WhatIsShortForTheirDeviceIsNotRegistered) {
+  send(999);
+  EXPECT_EQ(counters(0).bulk_bounced + counters(0).bulk_written, 1U);
+  EXPECT_EQ(counters(0).pin_misses + counters(1).pin_misses, 0U);
+}
+
 /// A client in another process, whose peer of the same node announces a long part of a packet.
 class HostileOtherProcess : public testing::Test {
  protected:

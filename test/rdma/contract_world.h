@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <span>
 #include <string>
@@ -34,6 +35,8 @@ class ContractWorld {
 
   /// REQUIRES: `peer` was not killed.
   virtual Provider& at(PeerId peer) = 0;
+  /// Of its writes to the others, and theirs to it.
+  virtual Registrar& registrar(PeerId peer) { return at(peer); }
   virtual bool alive(PeerId peer) const = 0;
 
   /// Lets a little time pass: a simulated fabric advances its clock; a real one need do nothing. The
@@ -111,6 +114,7 @@ class RecordingSink final : public Sink {
     events.push_back(
         {.kind = Kind::kWriteArrived, .peer = peer, .immediate = immediate, .length_bytes = length_bytes});
   }
+  std::optional<PeerId> writer_of(Immediate) const noexcept override { return writer; }
   std::byte* on_write_shared(PeerId, Immediate, std::size_t length_bytes) noexcept override {
     return shared_landing.size() == length_bytes ? shared_landing.data() : nullptr;
   }
@@ -135,10 +139,11 @@ class RecordingSink final : public Sink {
   }
 
   std::vector<Event> events;
-  bool waits = true;  ///< For every peer.
+  bool waits = true;             ///< For every peer.
+  std::optional<PeerId> writer;  ///< Of all writes that arrive here.
   std::function<void(const Event&)> reaction;
-  bool holds = false;               ///< Each message is held (Delivery::kHeld).
-  std::span<const std::byte> held;  ///< The latest of those.
+  bool holds = false;                   ///< Each message is held (Delivery::kHeld).
+  std::span<const std::byte> held;      ///< The latest of those.
   std::span<std::byte> shared_landing;  ///< Where writes of this length land (on_write_shared()).
 };
 

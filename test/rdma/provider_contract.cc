@@ -472,8 +472,8 @@ TEST_P(ProviderWrites, WritesOfAllLengthsArriveWholeOnce) {
     EXPECT_EQ(sink(kA).events[0].status, Status::kOk);
     EXPECT_EQ(std::memcmp(source.bytes.data(), target.bytes.data(), length), 0) << length;
     for (std::size_t n = length; n < target.bytes.size(); ++n) EXPECT_EQ(target.bytes[n], std::byte{0});
-    at(kA).deregister_memory(source.memory);
-    at(kB).deregister_memory(target.memory);
+    registrar(kA).deregister_memory(source.memory);
+    registrar(kB).deregister_memory(target.memory);
     ++id;
   }
   run_a_while();

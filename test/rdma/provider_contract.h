@@ -64,6 +64,7 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
   }
 
   Provider& at(PeerId peer) { return world_->at(peer); }
+  Registrar& registrar(PeerId peer) { return world_->registrar(peer); }
   RecordingSink& sink(PeerId peer) { return sinks_[index_of(peer)]; }
   /// REQUIRES: they are connected.
   std::size_t max_slot(PeerId from, PeerId to) { return at(from).max_slot_bytes(endpoint(from, to)); }
@@ -175,7 +176,7 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
       Region region = make_region(from, 8);
       EXPECT_EQ(at(from).write(dead, region.bytes.data(), 8, region.memory, {}, Immediate{}, WorkId{}),
                 Status::kPeerFailed);
-      at(from).deregister_memory(region.memory);
+      registrar(from).deregister_memory(region.memory);
     }
     if (ch3_offload_lane_t* const lane = at(from).lane(dead)) {
       std::uint64_t sent_short = 0;
@@ -193,7 +194,7 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
   Region make_region(PeerId peer, std::size_t length) {
     Region region{std::vector<std::byte>(std::max<std::size_t>(length, 1)), {}};
     EXPECT_EQ(
-        at(peer).register_memory(region.bytes.data(), region.bytes.size(), Access::kWrite, region.memory),
+        registrar(peer).register_memory(region.bytes.data(), region.bytes.size(), Access::kWrite, region.memory),
         Status::kOk);
     return region;
   }
@@ -204,6 +205,7 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
   Status write(PeerId from, PeerId to, const Region& source, std::size_t length, const Region& target,
                std::uint32_t id) {
     Status status = Status::kAgain;
+    sink(to).writer = from;
     run_until([&] {
       status = at(from).write(endpoint(from, to), source.bytes.data(), length, source.memory, remote(target),
                               Immediate{id}, WorkId{id});
@@ -219,8 +221,8 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
     ASSERT_TRUE(
         run_until([&] { return sink(kA).count(Kind::kWriteDone) == 1 && written_bytes(kB, 0) == 8; }));
     ASSERT_EQ(sink(kA).events.back().status, Status::kOk);
-    at(kA).deregister_memory(source.memory);
-    at(kB).deregister_memory(target.memory);
+    registrar(kA).deregister_memory(source.memory);
+    registrar(kB).deregister_memory(target.memory);
     sink(kA).events.clear();
     sink(kB).events.clear();
   }
