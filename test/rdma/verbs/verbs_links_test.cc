@@ -136,8 +136,9 @@ TEST_F(VerbsLinks, WhatComesThroughALinkThatIsGivenUpIsTaken) {
   }
   // So it is known that the device tells when it has stopped one.
   fake_verbs::kill_queue_pair(kDevice, fake_verbs::queue_pairs()[0].number);
+  const std::size_t arrived = sink(1).events.size();
   send(0, 1, Pattern(2).bytes(8));
-  run_for(50);
+  ASSERT_TRUE(run_until([&] { return sink(1).events.size() > arrived; }));
   const std::uint64_t lost = at(0).figures().links.lost;
   const std::size_t before[2] = {sink(0).events.size(), sink(1).events.size()};
   fake_verbs::fail_call("ibv_post_send", 1, ENOMEM);
