@@ -1,20 +1,27 @@
 #include "nic/runner_relay.h"
 
+#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <new>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
 namespace ch3_offload {
 namespace {
 
-/// A copy that a spare thread has seen twice at this distance is late.
-constexpr std::chrono::milliseconds kLook{4};
+/// A copy that a spare thread has seen twice at this distance is late, if its thread sleeps.
+constexpr std::chrono::microseconds kLook{4000};
+/// Likewise, where the copy is expected to be late: see give_way().
+constexpr std::chrono::microseconds kHurriedLook{200};
 /// Looks that found the runner asleep, after which the spare thread sleeps, too.
 constexpr int kIdleLooks = 25;
 
@@ -71,6 +78,7 @@ void RunnerRelay::end(std::uint64_t copy) noexcept {
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t rung = ::write(bell_.get(), &one, sizeof one);
   returns_.wait(lock, [&] { return returned_ >= turn && !ends_; });
+  runner_.store(::gettid(), std::memory_order_relaxed);
   errno = error;
 }
 
@@ -103,6 +111,7 @@ void RunnerRelay::add_spare() try {
 
 void RunnerRelay::take_part(bool is_runner) {
   for (; is_runner || become_runner(); is_runner = false) {
+    runner_.store(::gettid(), std::memory_order_relaxed);
     if (!loop_()) return end_all();
     give_place();
   }
@@ -127,20 +136,34 @@ bool RunnerRelay::become_runner() {
 bool RunnerRelay::watch(std::unique_lock<std::mutex>& lock) {
   std::uint64_t seen = 0;
   for (int idle = 0; !ends_;) {
-    std::uint64_t copy = copying_.load(std::memory_order_relaxed);
-    const bool is_late = copy != 0 && (copy == seen || copy == hurried_);
+    std::uint64_t copy = copying_.load(std::memory_order_acquire);
+    const bool is_hurried = copy != 0 && copy == hurried_;
+    const bool is_late = copy != 0 && (copy == seen || is_hurried) && runner_sleeps();
     if (is_late && copying_.compare_exchange_strong(copy, 0, std::memory_order_acquire)) return true;
     if (idle >= kIdleLooks) {
       is_dozing_.store(true, std::memory_order_seq_cst);
       if (is_asleep_.load(std::memory_order_seq_cst)) looks_.wait(lock);
       is_dozing_.store(false, std::memory_order_relaxed);
       idle = 0;
-    } else if (looks_.wait_for(lock, kLook) == std::cv_status::timeout) {
+    } else if (looks_.wait_for(lock, is_hurried ? kHurriedLook : kLook) == std::cv_status::timeout) {
       seen = copy;
       idle = is_asleep_.load(std::memory_order_relaxed) ? idle + 1 : 0;
     }
   }
   return false;
+}
+
+/// Whether the kernel says of the runner's thread that it waits for something. Without /proc: true.
+bool RunnerRelay::runner_sleeps() const noexcept {
+  std::array<char, 128> line;
+  std::snprintf(line.data(), line.size(), "/proc/self/task/%d/stat",
+                static_cast<int>(runner_.load(std::memory_order_relaxed)));
+  const FileDescriptor file(::open(line.data(), O_RDONLY | O_CLOEXEC));
+  const ssize_t length = file.valid() ? ::read(file.get(), line.data(), line.size()) : 0;
+  // "PID (NAME) STATE ...", and the name may have any characters: proc(5).
+  const std::string_view text(line.data(), static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
+  const std::size_t name_end = text.rfind(')');
+  return name_end == std::string_view::npos || !text.substr(name_end).starts_with(") R");
 }
 
 /// To the thread that has asked first.

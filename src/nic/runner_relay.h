@@ -9,6 +9,10 @@
 // All that the loop works with belongs to the runner. While a copy is late, the loop leaves the client alone
 // whose turn it is in, and what that turn has begun (ClientMemory::is_late()).
 //
+// A copy is late if its thread sleeps in it. One that takes long because it is long, or because the thread
+// has lost its core to another, goes on by itself: the state of the thread tells the two apart. A spare
+// thread would need that core, too.
+//
 // A copy costs an atomic store and an exchange more. A spare thread looks every 4 ms, and not while the
 // runner sleeps.
 
@@ -65,6 +69,7 @@ class RunnerRelay final : public MemoryCopier {
   void take_part(bool is_runner);
   bool become_runner();
   bool watch(std::unique_lock<std::mutex>& lock);
+  bool runner_sleeps() const noexcept;
   void give_place() noexcept;
   void end_all();
   void add_spare();
@@ -80,6 +85,7 @@ class RunnerRelay final : public MemoryCopier {
   /// The number of the runner's copy. 0: it is in none. Who changes it to 0 is the runner: the thread of the
   /// copy when it is over, or a spare one. Released with the copy's begin, acquired by a spare one.
   alignas(64) std::atomic<std::uint64_t> copying_{0};
+  std::atomic<pid_t> runner_{0};  ///< Its thread. Released and acquired with `copying_`.
   std::atomic<bool> is_asked_{false};
   std::atomic<bool> is_asleep_{false};
   std::atomic<bool> is_dozing_{false};  ///< The spare thread does not look: whoever wakes, wakes it.

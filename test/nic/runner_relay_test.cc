@@ -11,6 +11,7 @@
 #include <set>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "nic/late_memory.h"
 
@@ -41,6 +42,26 @@ TEST(RunnerRelay, ALoopThatCopiesNothingLateRunsInItsOwnThread) {
     return ++turns < 0;
   });
   EXPECT_EQ(turns, 1);
+  EXPECT_EQ(relay.takeovers(), 0u);
+}
+
+/// The kernel copies all the time, or is held up by others that compute.
+TEST(RunnerRelay, ALongCopyIsNotALateOne) {
+  RunnerRelay relay;
+  std::vector<std::byte> from(std::size_t{64} << 20), to(from.size());
+  const iovec there{from.data(), from.size()};
+  int begun = 0, copied = 0;
+  relay.run([&] {
+    while (!relay.is_asked()) {
+      if (copied == 8) return false;
+      if (begun > copied) continue;  // Another thread is in its midst.
+      if (++begun % 2 == 0) relay.give_way();
+      EXPECT_EQ(relay.copy(::getpid(), {to.data(), to.size()}, {&there, 1}, false),
+                static_cast<ssize_t>(to.size()));
+      ++copied;
+    }
+    return true;
+  });
   EXPECT_EQ(relay.takeovers(), 0u);
 }
 
