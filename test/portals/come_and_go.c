@@ -60,7 +60,8 @@ static int client(ptl_process_t server, int is_killed)
 }
 
 /* What processes have: resident memory in KiB; mappings; descriptors. Address space alone is not counted: a thread
- * that takes the processor's loop over adds its stack, once. */
+ * that takes the processor's loop over adds its stack, once. Nor are pages of programs and libraries: which of
+ * these are resident is up to the kernel, and changes on a busy machine. */
 typedef struct {
     long memory, mappings, files;
 } sizes_t;
@@ -71,12 +72,13 @@ static void add_sizes_of(const char *process, void *sum)
     char path[64], line[4096];
     FILE *file;
     DIR *directory;
-    long pages;
+    long kibibytes;
 
-    snprintf(path, sizeof path, "/proc/%.20s/statm", process);
+    snprintf(path, sizeof path, "/proc/%.20s/status", process);
     if ((file = fopen(path, "r")) != NULL) {
-        if (fscanf(file, "%*d %ld", &pages) == 1)
-            sizes->memory += pages * (sysconf(_SC_PAGESIZE) / 1024);
+        while (fgets(line, sizeof line, file) != NULL)
+            if (sscanf(line, "RssAnon: %ld", &kibibytes) == 1 || sscanf(line, "RssShmem: %ld", &kibibytes) == 1)
+                sizes->memory += kibibytes;
         fclose(file);
     }
     snprintf(path, sizeof path, "/proc/%.20s/maps", process);
