@@ -19,7 +19,7 @@ namespace ch3_offload {
 namespace {
 
 /// A copy that a spare thread has seen twice at this distance is late, if its thread sleeps.
-constexpr std::chrono::microseconds kLook{4000};
+constexpr std::chrono::microseconds kLook = std::chrono::milliseconds(4);
 /// Likewise, where the copy is expected to be late: see give_way().
 constexpr std::chrono::microseconds kHurriedLook{200};
 /// Looks that found the runner asleep, after which the spare thread sleeps, too.

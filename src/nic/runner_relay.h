@@ -9,12 +9,12 @@
 // All that the loop works with belongs to the runner. While a copy is late, the loop leaves the client alone
 // whose turn it is in, and what that turn has begun (ClientMemory::is_late()).
 //
-// A copy is late if its thread sleeps in it. One that takes long because it is long, or because the thread
-// has lost its core to another, goes on by itself: the state of the thread tells the two apart. A spare
-// thread would need that core, too.
+// A copy is late if its thread sleeps in it, which the kernel says of the thread (/proc). A long copy is not
+// late, nor is one whose thread has lost its core: both go on by themselves, and a spare thread would need
+// that core, too.
 //
-// A copy costs an atomic store and an exchange more. A spare thread looks every 4 ms, and not while the
-// runner sleeps.
+// A copy costs an atomic store and an exchange more. A spare thread looks every 4 ms, every 0.2 ms during a
+// copy that gives way, and not while the runner sleeps.
 
 #pragma once
 

@@ -551,7 +551,8 @@ class ExchangeNetworkWrites : public testing::Test {
     for (int i = 0; i < count; ++i) turn();
   }
 
-  /// Lets time pass. When 0 hears that 2 is down, its write is over; when 2 hears that 0 is, nothing is written any more.
+  /// Lets time pass. When 0 hears that 2 is down, its write is over. When 2 hears that 0 is down, nothing is
+  /// written any more.
   void expect_down() {
     std::vector<std::byte> room_then;
     for (int i = 0; i < 2000; ++i) {
