@@ -165,6 +165,31 @@ static void storm(void)
         free(in[r]);
 }
 
+/* A message to oneself that has been matched is here when MPI_Imrecv returns. */
+static void matched_at_once(int length)
+{
+    char *sent = allocate(length), *got = allocate(length);
+    int is_here = 0;
+    MPI_Request requests[2];
+    MPI_Message message;
+
+    for (int i = 0; i < 50; i++) {
+        memset(sent, i, length);
+        memset(got, ~i, length);
+        MPI_Issend(sent, length, MPI_CHAR, rank, 1, MPI_COMM_WORLD, &requests[0]);
+        MPI_Mprobe(MPI_ANY_SOURCE, 1, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE);
+        MPI_Imrecv(got, length, MPI_CHAR, &message, &requests[1]);
+        if (memcmp(sent, got, length) != 0)
+            fail("message %d of %d bytes is not here after MPI_Imrecv", i, length);
+        MPI_Request_get_status(requests[1], &is_here, MPI_STATUS_IGNORE);
+        if (!is_here)
+            fail("message %d of %d bytes: MPI_Imrecv is not over", i, length);
+        MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    }
+    free(sent);
+    free(got);
+}
+
 /* Of a message to oneself: MPI_Request_get_status, which waits for nothing, finds the cancellation decided. */
 static void at_once(void)
 {
@@ -186,6 +211,8 @@ static void at_once(void)
             fail("message %d, received: %d, decided: %d, cancelled: %d", i, is_received, is_decided, is_cancelled);
         MPI_Wait(&request, MPI_STATUS_IGNORE);
     }
+    matched_at_once(1);
+    matched_at_once(1000 * 1000);
 }
 
 int main(int argc, char **argv)

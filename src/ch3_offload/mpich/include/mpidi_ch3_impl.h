@@ -260,8 +260,6 @@ int MPIDI_CH3I_Window_begin_runs(MPIDI_CH3I_Window_op * op, ch3_offload_window_o
                                  size_t block_bytes, uint64_t stride_bytes);
 /* A part is over: the event of the engine says so. With the last one, the operation is, too. */
 void MPIDI_CH3I_Window_part_over(MPIDI_CH3I_Window_op * op, int status);
-/* Waits for progress. */
-int MPIDI_CH3I_Window_progress(void);
 /* Waits until the operations on a target, or on all (rank < 0), are over. Returns a failure of one that
  * has no request. */
 int MPIDI_CH3I_Window_wait(MPIR_Win * win, int rank);
@@ -331,6 +329,7 @@ void MPIDI_CH3I_Packet_recv_fail(MPIDI_VC_t * vc, int mpi_errno);
 
 int MPIDI_CH3I_Progress_init(void);
 int MPIDI_CH3I_Progress_drain(void);
+int MPIDI_CH3I_Await_progress(void);    /* waits until something has finished */
 /* A probe looks now. If it finds nothing, the next unexpected message makes waiting threads look again. */
 void MPIDI_CH3I_Probe_looks(void);
 void MPIDI_CH3I_Probe_waits(void);

@@ -467,6 +467,17 @@ int MPIDI_CH3I_Progress(int blocking, MPID_Progress_state * state)
     return mpi_errno;
 }
 
+int MPIDI_CH3I_Await_progress(void)
+{
+    int mpi_errno;
+    MPID_Progress_state state;
+
+    MPID_Progress_start(&state);
+    mpi_errno = MPID_Progress_wait(&state);
+    MPID_Progress_end(&state);
+    return mpi_errno;
+}
+
 /* MPI_Finalize: what is on its way goes out, what receives have matched comes in, and all events are
  * taken. */
 int MPIDI_CH3I_Progress_drain(void)

@@ -52,7 +52,7 @@ static int settle(const MPIR_Win * win, int rank)
     int mpi_errno = MPI_SUCCESS;
 
     while (win->ch.targets[rank].lock == LOCK_UNWANTED) {
-        mpi_errno = MPIDI_CH3I_Window_progress();
+        mpi_errno = MPIDI_CH3I_Await_progress();
         MPIR_ERR_CHECK(mpi_errno);
     }
 
@@ -100,7 +100,7 @@ static int wait_for_lock(MPIR_Win * win, int rank)
     int mpi_errno = MPI_SUCCESS;
 
     while (win->ch.targets[rank].lock == LOCK_ASKED) {
-        mpi_errno = MPIDI_CH3I_Window_progress();
+        mpi_errno = MPIDI_CH3I_Await_progress();
         MPIR_ERR_CHECK(mpi_errno);
     }
     if (win->ch.targets[rank].lock != LOCK_HELD) {

@@ -167,7 +167,7 @@ int MPIDI_CH3I_Window_begin_runs(MPIDI_CH3I_Window_op * op, ch3_offload_window_o
     op->parts++;
     while ((status = ch3_offload_window_begin_runs(MPIDI_CH3I_channel, part, block_bytes, stride_bytes)) ==
            CH3_OFFLOAD_WINDOW_AGAIN) {
-        mpi_errno = MPIDI_CH3I_Window_progress();
+        mpi_errno = MPIDI_CH3I_Await_progress();
         if (mpi_errno != MPI_SUCCESS)
             break;
     }
@@ -179,17 +179,6 @@ int MPIDI_CH3I_Window_begin_runs(MPIDI_CH3I_Window_op * op, ch3_offload_window_o
 }
 
 /* ---- waiting ---- */
-
-int MPIDI_CH3I_Window_progress(void)
-{
-    int mpi_errno;
-    MPID_Progress_state state;
-
-    MPID_Progress_start(&state);
-    mpi_errno = MPID_Progress_wait(&state);
-    MPID_Progress_end(&state);
-    return mpi_errno;
-}
 
 int MPIDI_CH3I_Window_take_failure(MPIR_Win * win, int rank)
 {
@@ -230,7 +219,7 @@ int MPIDI_CH3I_Window_wait(MPIR_Win * win, int rank)
     int mpi_errno = MPI_SUCCESS;
 
     while (operations_under_way(win, rank) > 0) {
-        mpi_errno = MPIDI_CH3I_Window_progress();
+        mpi_errno = MPIDI_CH3I_Await_progress();
         MPIR_ERR_CHECK(mpi_errno);
     }
     mpi_errno = rank < 0 ? take_failures(win) : MPIDI_CH3I_Window_take_failure(win, rank);
