@@ -25,7 +25,7 @@
 #define KEPT_BYTES (8 << 20)
 /* Of a node with more processes, cards are not asked for ahead. */
 #define MOST_NODE_CARDS 32
-/* Of a node with more, processes are connected by their first message: ShmProvider::kMostPrepared. */
+/* On a node with more processes, the first message of a pair connects it (ShmProvider::kMostPrepared). */
 #define MOST_CONNECTED 9
 
 /* The channel's interface to CH3. */
@@ -376,9 +376,9 @@ static int finish_messages(void *param ATTRIBUTE((unused)))
     return MPIDI_CH3I_Progress_drain();
 }
 
-/* The first message of a process costs a hundred times what the next ones do: nothing of its way is in a
+/* The first message of a process takes a hundred times as long as the next ones: its code and data are in no
  * cache, and its code has no entry in a page table. So each process exchanges one with a neighbour on its
- * node here. What fails, fails again in the first call that needs it. */
+ * node here. An error is dropped: the first call that needs the neighbour meets it again. */
 static void exchange_first_message(void)
 {
     enum { TAG = 0 };

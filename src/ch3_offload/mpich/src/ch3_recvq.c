@@ -410,9 +410,8 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_matchonly(int source, int tag, int context_id
     return rreq;
 }
 
-/* A message to oneself that has been matched is received when the call returns, as with CH3's other channels:
- * there are programs that look at such a request once, and then free its buffer (mpi4py's tests). Nothing but
- * this process and its processor is waited for. */
+/* MPI_Imrecv returns when a message to oneself is received, as with CH3's other channels: some programs test
+ * such a request once, and then free its buffer (mpi4py's tests). This waits for the processor only. */
 static int settle_own(MPIR_Request * rreq)
 {
     int mpi_errno = MPI_SUCCESS;
