@@ -1,6 +1,7 @@
 # libch3offload. Add a source to the list of its layer (ARCHITECTURE.md: dependencies point down only).
 
 rdma_sources = \
+	src/rdma/address_text.h \
 	src/rdma/ch3_offload_copy.h \
 	src/rdma/ch3_offload_lane.h \
 	src/rdma/cycle_clock.h \
@@ -10,12 +11,17 @@ rdma_sources = \
 	src/rdma/fork_closing.h \
 	src/rdma/hex.h \
 	src/rdma/introduction/dialling.cc \
+	src/rdma/introduction/first_of_two.h \
 	src/rdma/introduction/frame_stream.cc \
 	src/rdma/introduction/frame_stream.h \
 	src/rdma/introduction/frames.cc \
 	src/rdma/introduction/frames.h \
+	src/rdma/introduction/host_address.cc \
+	src/rdma/introduction/host_address.h \
 	src/rdma/introduction/introducer.h \
 	src/rdma/introduction/keyed_hash.h \
+	src/rdma/introduction/listening.cc \
+	src/rdma/introduction/listening.h \
 	src/rdma/introduction/socket_address.cc \
 	src/rdma/introduction/socket_address.h \
 	src/rdma/introduction/socket_introducer.cc \
@@ -54,20 +60,39 @@ rdma_sources = \
 	src/rdma/shm/unix_socket.h \
 	src/rdma/status.cc \
 	src/rdma/status.h \
+	src/rdma/tcp/tcp_address.cc \
+	src/rdma/tcp/tcp_address.h \
+	src/rdma/tcp/tcp_config.h \
 	src/rdma/waiting_place.h \
 	src/rdma/system_error.cc \
 	src/rdma/system_error.h \
-	src/rdma/verbs/host_address.cc \
-	src/rdma/verbs/host_address.h \
 	src/rdma/verbs/port_wish.cc \
 	src/rdma/verbs/port_wish.h \
 	src/rdma/verbs/verbs_address.cc \
 	src/rdma/verbs/verbs_address.h \
 	src/rdma/verbs/verbs_config.h
 
-if HAVE_VERBS
+if HAVE_SODIUM
 rdma_sources += \
 	src/rdma/introduction/keyed_hash.cc \
+	src/rdma/tcp/tcp_landings.h \
+	src/rdma/tcp/tcp_outbox.h \
+	src/rdma/tcp/tcp_endpoint.h \
+	src/rdma/tcp/tcp_frames.h \
+	src/rdma/tcp/tcp_meetings.cc \
+	src/rdma/tcp/tcp_polling.cc \
+	src/rdma/tcp/tcp_provider.cc \
+	src/rdma/tcp/tcp_provider.h \
+	src/rdma/tcp/tcp_receiving.cc \
+	src/rdma/tcp/tcp_sending.cc
+else
+rdma_sources += \
+	src/rdma/introduction/keyed_hash_absent.cc \
+	src/rdma/tcp/tcp_absent.cc
+endif
+
+if HAVE_VERBS
+rdma_sources += \
 	src/rdma/verbs/devices/port_selection.cc \
 	src/rdma/verbs/devices/port_selection.h \
 	src/rdma/verbs/devices/rail.cc \
@@ -96,13 +121,9 @@ rdma_sources += \
 	src/rdma/verbs/verbs_provider.cc \
 	src/rdma/verbs/verbs_provider.h \
 	src/rdma/verbs/wire_up/link_frames.cc \
-	src/rdma/verbs/wire_up/link_frames.h \
-	src/rdma/verbs/wire_up/listening.cc \
-	src/rdma/verbs/wire_up/listening.h
+	src/rdma/verbs/wire_up/link_frames.h
 else
-rdma_sources += \
-	src/rdma/introduction/keyed_hash_absent.cc \
-	src/rdma/verbs/verbs_absent.cc
+rdma_sources += src/rdma/verbs/verbs_absent.cc
 endif
 
 dme_sources = \
@@ -377,8 +398,8 @@ portals_process_sources = \
 # Every object of the core, with its C++ symbols: what the tests link.
 noinst_LTLIBRARIES += libcore.la
 core_sources = $(rdma_sources) $(dme_sources) $(engine_sources) $(nic_sources) $(channel_sources)
-libcore_la_CPPFLAGS = $(AM_CPPFLAGS) -DCH3_OFFLOAD_BINDIR='"$(bindir)"' $(VERBS_CFLAGS) $(HWLOC_CFLAGS)
-libcore_la_LIBADD = $(VERBS_LIBS) $(HWLOC_LIBS)
+libcore_la_CPPFLAGS = $(AM_CPPFLAGS) -DCH3_OFFLOAD_BINDIR='"$(bindir)"' $(SODIUM_CFLAGS) $(VERBS_CFLAGS) $(HWLOC_CFLAGS)
+libcore_la_LIBADD = $(VERBS_LIBS) $(SODIUM_LIBS) $(HWLOC_LIBS)
 
 dist_man_MANS += docs/man/ch3_offload_am.7 docs/man/portals4.7
 include_HEADERS = \

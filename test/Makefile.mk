@@ -187,7 +187,7 @@ fuzz fuzz-corpus: test/fuzz/replay
 	  trace_sources='$(fuzz_trace_sources) $(fuzz_trace_tools)' \
 	  verbs_sources='$(fuzz_verbs_sources) $(fake_verbs_sources)' \
 	  tools_flags='$(TOOLS_CFLAGS)' verbs_flags='$(VERBS_CFLAGS) $(HWLOC_CFLAGS)' \
-	  common_libs='$(VERBS_LIBS) $(HWLOC_LIBS)' \
+	  common_libs='$(VERBS_LIBS) $(SODIUM_LIBS) $(HWLOC_LIBS)' \
 	  trace_libs='$(TOOLS_LIBS)'
 
 clean-local:
@@ -237,7 +237,6 @@ unit_tests_sources = \
 	test/nic/traced_port_test.cc \
 	test/rdma/fork_closing_test.cc \
 	test/rdma/monotonic_clock_test.cc \
-	test/rdma/verbs/host_address_test.cc \
 	test/rdma/verbs/port_wish_test.cc
 
 check_PROGRAMS += test/unit_tests
@@ -393,8 +392,7 @@ check_PROGRAMS += test/wire_up_tests
 TESTS += test/wire_up_tests
 wire_up_tests_sources = \
 	test/rdma/seeded_random.h \
-	test/rdma/verbs/wire_up/link_frames_test.cc \
-	test/rdma/verbs/wire_up/listening_test.cc
+	test/rdma/verbs/wire_up/link_frames_test.cc
 test_wire_up_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
 test_wire_up_tests_LDADD = libcore.la $(GTEST_LIBS)
 
@@ -442,19 +440,6 @@ test_verbs_scale_tests_CPPFLAGS = $(gtest_cppflags) $(VERBS_CFLAGS)
 test_verbs_scale_tests_LDADD = $(fake_verbs_objects) libcore.la $(GTEST_LIBS)
 endif
 
-# The registrar for UCX, over whatever UCX finds here; run in the lab, too, where there is a device.
-ucx_sources = src/rdma/ucx/ucx_registrar.cc src/rdma/ucx/ucx_registrar.h
-if HAVE_UCX
-check_PROGRAMS += test/ucx_tests
-TESTS += test/ucx_tests
-check_LIBRARIES += test/libucx_registrar.a
-test_libucx_registrar_a_SOURCES = $(ucx_sources)
-test_libucx_registrar_a_CPPFLAGS = $(AM_CPPFLAGS) $(LIBUCP_CFLAGS)
-test_ucx_tests_SOURCES = test/rdma/ucx/ucx_pair.h test/rdma/ucx/ucx_registrar_test.cc
-test_ucx_tests_CPPFLAGS = $(gtest_cppflags) $(LIBUCP_CFLAGS)
-test_ucx_tests_LDADD = test/libucx_registrar.a libcore.la $(GTEST_LIBS) $(LIBUCP_LIBS)
-endif
-
 # The pin-down cache: over a model of memory, and over real memory that comes and goes.
 check_PROGRAMS += test/dme_tests
 TESTS += test/dme_tests
@@ -482,25 +467,17 @@ if HAVE_UCM
 # A sanitizer's malloc gives memory back where nobody sees it.
 if !SANITIZED
 check_PROGRAMS += test/dme/real_memory
-real_memory_sources = test/dme/pages_under_test.h test/dme/real_memory.cc
-test_dme_real_memory_SOURCES = $(real_memory_sources) test/dme/make_pages.cc test/dme/pinned_pages.h
+test_dme_real_memory_SOURCES = \
+	test/dme/make_pages.cc \
+	test/dme/pages_under_test.h \
+	test/dme/pinned_pages.h \
+	test/dme/real_memory.cc
 test_dme_real_memory_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/test
 if HAVE_VERBS
 test_dme_real_memory_SOURCES += test/dme/device_pages.cc test/dme/device_pages.h
 test_dme_real_memory_CPPFLAGS += -DWITH_VERBS $(VERBS_CFLAGS)
 endif
 test_dme_real_memory_LDADD = libcore.la
-if HAVE_UCX
-# Another program: with UCX linked in, the cache watches memory in another way. Run in the lab.
-check_PROGRAMS += test/dme/real_memory_ucx
-test_dme_real_memory_ucx_SOURCES = \
-	$(real_memory_sources) \
-	test/dme/make_ucx_pages.cc \
-	test/dme/ucx_pages.h \
-	test/rdma/ucx/ucx_pair.h
-test_dme_real_memory_ucx_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/test $(LIBUCP_CFLAGS)
-test_dme_real_memory_ucx_LDADD = test/libucx_registrar.a libcore.la $(LIBUCP_LIBS)
-endif
 dist_check_SCRIPTS += test/dme/real_memory_check
 TESTS += test/dme/real_memory_check
 endif
@@ -628,18 +605,54 @@ introduction_tests_sources = \
 	test/nic/user_key_test.cc \
 	test/rdma/introduction/frame_stream_test.cc \
 	test/rdma/introduction/frames_test.cc \
+	test/rdma/introduction/host_address_test.cc \
+	test/rdma/introduction/listening_test.cc \
 	test/rdma/introduction/socket_introducer_test.cc \
 	test/rdma/introduction/test_protocol.h \
 	test/rdma/introduction/transcript_test.cc
 test_introduction_tests_CPPFLAGS = $(gtest_cppflags)
 test_introduction_tests_LDADD = libcore.la $(GTEST_LIBS)
 
-# What stands in for a missing library. distcheck configures --without-verbs --without-ucm
+# The TCP provider, over loopback.
+if HAVE_SODIUM
+check_PROGRAMS += test/tcp_tests
+TESTS += test/tcp_tests
+tcp_tests_sources = \
+	test/rdma/contract_world.h \
+	test/rdma/seeded_random.h \
+	test/rdma/tcp/hostile_tcp_fixture.h \
+	test/rdma/tcp/hostile_tcp_peer.h \
+	test/rdma/tcp/tcp_address_test.cc \
+	test/rdma/tcp/tcp_fixture.h \
+	test/rdma/tcp/tcp_hostile_test.cc \
+	test/rdma/tcp/tcp_landings_test.cc \
+	test/rdma/tcp/tcp_outbox_test.cc \
+	test/rdma/tcp/tcp_provider_test.cc \
+	test/rdma/tcp/tcp_world.h
+test_tcp_tests_CPPFLAGS = $(gtest_cppflags)
+test_tcp_tests_LDADD = libcore.la $(GTEST_LIBS)
+
+# Its contract, also with several threads: a program of its own, so that ThreadSanitizer compiles no others.
+check_PROGRAMS += test/tcp_thread_tests
+TESTS += test/tcp_thread_tests
+test_tcp_thread_tests_SOURCES = \
+	test/rdma/contract_world.h \
+	test/rdma/renumbered_world.h \
+	test/rdma/tcp/tcp_contract_test.cc \
+	test/rdma/tcp/tcp_world.h
+test_tcp_thread_tests_CPPFLAGS = $(gtest_cppflags)
+test_tcp_thread_tests_LDADD = test/libcontract.a libcore.la $(GTEST_LIBS)
+endif
+
+# What stands in for a missing library. distcheck configures --without-sodium --without-verbs --without-ucm
 # --without-hwloc.
 if SOMETHING_ABSENT
 check_PROGRAMS += test/absent_tests
 TESTS += test/absent_tests
 absent_test_sources =
+if !HAVE_SODIUM
+absent_test_sources += test/rdma/tcp/tcp_absent_test.cc
+endif
 if !HAVE_VERBS
 absent_test_sources += test/rdma/verbs/verbs_absent_test.cc
 endif
@@ -674,6 +687,9 @@ test_allocation_tests_LDADD = libcore.la $(GTEST_LIBS)
 # The tests with more than one thread. `make check-threads` runs only these: ThreadSanitizer finds nothing in
 # the others.
 threaded_tests = test/dme/model_tests test/dme_tests test/nic_tests test/shm_tests
+if HAVE_SODIUM
+threaded_tests += test/tcp_thread_tests
+endif
 if HAVE_VERBS
 threaded_tests += test/verbs_thread_tests
 endif
@@ -684,12 +700,10 @@ endif
 no_address_tests = \
 	$(script_tests) \
 	test/allocation_tests \
-	test/dme/real_memory_ucx \
 	test/fake_tests \
 	test/fake_verbs_tests \
 	test/tools/info_commands \
 	test/tools/trace_commands \
-	test/ucx_tests \
 	test/verbs_allocation_tests \
 	test/verbs_lab_tests \
 	test/verbs_scale_tests
@@ -707,6 +721,8 @@ only_address_tests = \
 	test/portals_tests \
 	test/shm_tests \
 	test/target_tests \
+	test/tcp_tests \
+	test/tcp_thread_tests \
 	test/tools_tests \
 	test/unit_tests \
 	test/verbs_tests \
@@ -831,6 +847,7 @@ EXTRA_DIST += \
 	test/sanitized-glue \
 	test/shared-windows \
 	test/soak \
+	test/tcp \
 	test/trace \
 	test/waiting \
 	test/wrappers

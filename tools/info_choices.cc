@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "ch3_offload/settings.h"
 #include "engine/wire.h"
 #include "nic/exchange.h"
 #include "nic/wait_policy.h"
@@ -19,10 +20,15 @@ std::string fabric_said(const Environment& environment) {
 
 bool uses_process(const NodeFacts& facts) { return facts.nic.has_process; }
 bool uses_shm(const Environment& environment, const NodeFacts& facts) {
-  return !uses_process(facts) && std::string_view(environment.config.fabric) != "verbs";
+  return !uses_process(facts) && fabric_choice(environment.config.fabric).shm;
 }
 bool uses_verbs(const Environment& environment, const NodeFacts& facts) {
-  return std::string_view(environment.config.fabric) != "shm" && !facts.verbs_error;
+  return fabric_choice(environment.config.fabric).verbs && !facts.verbs_error;
+}
+/// Also where it is for nodes only that have no verbs.
+bool uses_tcp(const Environment& environment, const NodeFacts& facts) {
+  const bool gives_way = uses_process(facts) && uses_verbs(environment, facts);
+  return fabric_choice(environment.config.fabric).tcp && !facts.tcp_error && !gives_way;
 }
 
 Choice choose_within_node(const Environment& environment, const NodeFacts& facts) {
@@ -30,20 +36,28 @@ Choice choose_within_node(const Environment& environment, const NodeFacts& facts
     return {"within a node", "the node's network processor (ch3-offload-nicd)",
             fmt::format("MPIR_CVAR_CH3_OFFLOAD_NIC is {}", environment.config.nic)};
   if (uses_shm(environment, facts)) return {"within a node", "shm", fabric_said(environment)};
-  return {"within a node", "verbs on " + facts.used_port(), fabric_said(environment)};
+  if (uses_verbs(environment, facts))
+    return {"within a node", "verbs on " + facts.used_port(), fabric_said(environment)};
+  return {"within a node", "TCP at " + facts.tcp_host, fabric_said(environment)};
 }
 
 Choice choose_between_nodes(const Environment& environment, const NodeFacts& facts) {
   const std::string topic = "between nodes";
-  const std::string_view fabric = environment.config.fabric;
-  if (fabric == "shm") return {topic, "nothing", fabric_said(environment)};
-  if (facts.verbs_error) {
-    return {topic, "nothing; a job that has other nodes is warned",
-            fabric_said(environment) + ", and " + facts.verbs_error->message};
+  const std::string said = fabric_said(environment);
+  const FabricChoice fabric = fabric_choice(environment.config.fabric);
+  if (!fabric.has_network()) return {topic, "nothing", said};
+  if (uses_verbs(environment, facts)) {
+    const bool has_both = uses_tcp(environment, facts);
+    return {topic, "verbs on " + facts.used_port() + (has_both ? "; TCP to nodes that have no verbs" : ""),
+            fabric.shm ? said + "; a job on one node opens no RDMA device" : said};
   }
-  return {topic, "verbs on " + facts.used_port(),
-          fabric == "verbs" ? fabric_said(environment)
-                            : fabric_said(environment) + "; a job on one node opens no RDMA device"};
+  const std::string lacks_verbs = fabric.verbs ? ", and " + facts.verbs_error->message : "";
+  if (uses_tcp(environment, facts)) return {topic, "TCP at " + facts.tcp_host, said + lacks_verbs};
+  const std::string lacks_tcp = fabric.tcp ? ", and " + facts.tcp_error->message : "";
+  return {topic,
+          fabric.is_auto ? "nothing; a job that has other nodes is warned"
+                         : "nothing; MPI_Init of a job that has other nodes fails",
+          said + lacks_verbs + lacks_tcp};
 }
 
 Choice choose_port(const Environment& environment, const NodeFacts& facts) {
@@ -57,13 +71,16 @@ Choice choose_port(const Environment& environment, const NodeFacts& facts) {
 
 Choice choose_setup_address(const Environment& environment, const NodeFacts& facts) {
   const std::string_view interface = environment.config.network_interface;
-  std::string why = "the RDMA port has no IP address of its own; this is the host's";
+  std::string why = uses_verbs(environment, facts)
+                        ? "the RDMA port has no IP address of its own; this is the host's"
+                        : "it is the host's";
   for (const VerbsPortDescription& port : facts.verbs_ports)
     if (!port.why_used.empty() && !port.address.empty() && facts.verbs_host.starts_with(port.address))
       why = "it is the RDMA port's own address";
   if (!interface.empty()) why = fmt::format("MPIR_CVAR_CH3_OFFLOAD_INTERFACE is {}", interface);
   const ch3_offload_config_t& config = environment.config;
-  std::string where = "set up over TCP at " + facts.verbs_host;
+  std::string where =
+      uses_verbs(environment, facts) ? "set up over TCP at " + facts.verbs_host : "TCP, at " + facts.tcp_host;
   if (config.port_range.low != 0) {
     where += fmt::format(", ports {} to {}", config.port_range.low, config.port_range.high);
     why += fmt::format("; MPIR_CVAR_CH3_PORT_RANGE is {}:{}", config.port_range.low, config.port_range.high);
@@ -86,7 +103,9 @@ Choice choose_short(const Environment& environment, const Capabilities& provider
 Choice choose_slots(const NodeFacts& facts) {
   const std::string topic = "long messages, nicd";
   if (facts.remote_copy_error.empty())
-    return {topic, "copied by the processor into slots and out of them; once within the node between memory of MPI_Alloc_mem",
+    return {topic,
+            "copied by the processor into slots and out of them; once within the node between memory of "
+            "MPI_Alloc_mem",
             "it may read and write the memory of this user's processes"};
   return {
       topic, "copied into memory that is shared with the processor, and from there into slots",
@@ -97,6 +116,13 @@ Choice choose_rdma_write(const NodeFacts& facts) {
   return {"long messages, verbs",
           fmt::format("RDMA write from {} on", in_units(facts.verbs.write_threshold_bytes)),
           "below that, registering memory costs more than a copy through slots"};
+}
+
+Choice choose_tcp_write(const NodeFacts& facts) {
+  return {"long messages, tcp",
+          fmt::format("written from their place to their place from {} on",
+                      in_units(facts.tcp.write_threshold_bytes)),
+          "below that, a copy is faster than a round trip"};
 }
 
 Choice choose_bulk(const Environment& environment, const NodeFacts& facts) {
@@ -164,8 +190,9 @@ std::vector<std::string> init_errors(const Environment& environment, const NodeF
     errors.push_back(facts.nicd_error);
   if (uses_shm(environment, facts)) {
     if (!facts.shm_error.empty()) errors.push_back(facts.shm_error);
-  } else if (facts.verbs_error && std::string_view(environment.config.fabric) == "verbs") {
-    errors.push_back(facts.verbs_error->message);
+  } else if (const FabricChoice fabric = fabric_choice(environment.config.fabric); !fabric.shm) {
+    if (fabric.verbs && facts.verbs_error) errors.push_back(facts.verbs_error->message);
+    if (fabric.tcp && facts.tcp_error) errors.push_back(facts.tcp_error->message);
   }
   return errors;
 }
@@ -174,10 +201,9 @@ std::vector<Choice> choices(const Environment& environment, const NodeFacts& fac
   if (!init_errors(environment, facts).empty()) return {};
   std::vector<Choice> chosen{choose_within_node(environment, facts),
                              choose_between_nodes(environment, facts)};
-  if (uses_verbs(environment, facts)) {
-    chosen.push_back(choose_port(environment, facts));
+  if (uses_verbs(environment, facts)) chosen.push_back(choose_port(environment, facts));
+  if (uses_verbs(environment, facts) || uses_tcp(environment, facts))
     chosen.push_back(choose_setup_address(environment, facts));
-  }
   if (uses_process(facts)) {
     Capabilities nicd;
     nicd.name = "nicd";
@@ -195,6 +221,12 @@ std::vector<Choice> choices(const Environment& environment, const NodeFacts& fac
     if (uses_process(facts)) verbs.max_slot_bytes -= sizeof(ExchangeFrame);
     chosen.push_back(choose_short(environment, verbs, RailConfig{}.slot_bytes, "slots"));
     if (!uses_process(facts)) chosen.push_back(choose_rdma_write(facts));
+  }
+  if (uses_tcp(environment, facts)) {
+    Capabilities tcp = facts.tcp;
+    if (uses_process(facts)) tcp.max_slot_bytes -= sizeof(ExchangeFrame);
+    chosen.push_back(choose_short(environment, tcp, facts.tcp.max_slot_bytes, "slots"));
+    if (!uses_process(facts)) chosen.push_back(choose_tcp_write(facts));
   }
   chosen.push_back(choose_driver(facts));
   chosen.push_back(choose_waiting(environment, facts));

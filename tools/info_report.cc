@@ -62,6 +62,16 @@ std::string verbs_detail(const NodeFacts& facts) {
                      facts.used_port(), facts.verbs_host);
 }
 
+std::string tcp_detail(const NodeFacts& facts) {
+  if (facts.tcp_error) return facts.tcp_error->message;
+  std::string detail = "listens at " + facts.tcp_host;
+  if (facts.congestion_control == "bbr")
+    detail +=
+        "; the congestion control bbr paces what is sent, so a long message can take several times as long as "
+        "with cubic or dctcp (sysctl net.ipv4.tcp_congestion_control)";
+  return detail;
+}
+
 std::string port_detail(const VerbsPortDescription& port) {
   if (!port.why_not.empty()) return port.why_not;
   std::string detail =
@@ -131,6 +141,7 @@ std::vector<Finding> findings(const NodeFacts& facts) {
                    facts.descriptors, peers, kOtherDescriptors)});
   found.push_back({"cores", true, fmt::format("{}", facts.cores)});
   found.push_back({"verbs provider", !facts.verbs_error, verbs_detail(facts)});
+  found.push_back({"TCP provider", !facts.tcp_error, tcp_detail(facts)});
   found.push_back(
       {"locked memory", facts.locked_bytes == UINT64_MAX || can_lock(facts), locked_detail(facts)});
   return found;

@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <fstream>
+#include <string>
 #include <system_error>
 
 #include "ch3_offload/node_settings.h"
@@ -19,6 +20,8 @@
 #include "rdma/file_descriptor.h"
 #include "rdma/shm/bulk_copy.h"
 #include "rdma/shm/shm_provider.h"
+#include "rdma/tcp/tcp_address.h"
+#include "rdma/tcp/tcp_config.h"
 #include "rdma/verbs/verbs_address.h"
 
 namespace ch3_offload {
@@ -128,6 +131,18 @@ void probe_verbs(const ch3_offload_config_t& config, NodeFacts& facts) {
   }
 }
 
+void probe_tcp(const ch3_offload_config_t& config, NodeFacts& facts) {
+  auto provider = make_tcp_provider(tcp_config(config));
+  if (provider.ok()) {
+    if (const auto address = TcpAddress::parse(provider.value()->local_address()))
+      facts.tcp_host = address->host;
+    facts.tcp = provider.value()->capabilities();
+  } else {
+    facts.tcp_error = provider.error();
+  }
+  std::ifstream("/proc/sys/net/ipv4/tcp_congestion_control") >> facts.congestion_control;
+}
+
 }  // namespace
 
 std::string NodeFacts::used_port() const {
@@ -155,6 +170,7 @@ NodeFacts probe_node(const ch3_offload_config_t& config) {
   facts.seccomp = read_number("/proc/self/status", "Seccomp:");
   probe_shm(config, facts);
   probe_verbs(config, facts);
+  probe_tcp(config, facts);
   return facts;
 }
 

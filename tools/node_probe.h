@@ -37,6 +37,10 @@ struct NodeFacts {
   std::optional<Error> verbs_error;  ///< Why the verbs provider cannot be made. Nothing: it can.
   std::string verbs_host;            ///< Where it sets up connections: IP addresses, " and " between.
   Capabilities verbs{};              ///< Valid when there is no verbs_error.
+  std::optional<Error> tcp_error;    ///< Why the TCP provider cannot be made. Nothing: it can.
+  std::string tcp_host;              ///< The IP address at which it listens.
+  Capabilities tcp{};                ///< Valid when there is no tcp_error.
+  std::string congestion_control;    ///< net.ipv4.tcp_congestion_control. Empty: not known.
 
   /// Names of the RDMA ports that are used, " and " between them. Empty: none can be.
   std::string used_port() const;

@@ -163,7 +163,7 @@ int ch3_offload_create(const ch3_offload_config_t * config, ch3_offload_channel_
 /** Frees everything, at once: unfinished operations are forgotten (see ch3_offload_idle). */
 void ch3_offload_destroy(ch3_offload_channel_t *channel);
 
-/** This process's card, to be published for the others: printable ASCII, no spaces, below 256 bytes.
+/** This process's card, to be published for the others: printable ASCII, no spaces, below 432 bytes.
  *  The string lives as long as the channel. */
 const char *ch3_offload_card(const ch3_offload_channel_t *channel);
 

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 
 #include "ch3_offload/environment.h"
 #include "ch3_offload/making.h"
@@ -120,11 +121,12 @@ void Channel::warn_of_settings(const ch3_offload_config_t& config) {
   if (index_of(self_) == 0)
     for (const Stranger& stranger : find_strangers()) warn(LogScope::kJob, stranger.text());
   if (!is_first_of_node_) return;
-  const std::string_view fabric = config.fabric;
-  const bool uses_network = fabric == "verbs" || (fabric == "auto" && has_others_elsewhere(config));
+  const FabricChoice fabric = fabric_choice(config.fabric);
+  const bool uses_network = fabric.has_network() && (!fabric.shm || has_others_elsewhere(config));
+  const bool uses_verbs = uses_network && fabric.verbs;
   const bool uses_cores = std::string_view(config.nic) != "host";
   for (const std::string& line :
-       meaningless_here(config, {uses_network, uses_network, uses_cores, process_driver_ != nullptr}))
+       meaningless_here(config, {uses_verbs, uses_network, uses_cores, process_driver_ != nullptr}))
     warn(LogScope::kNode, line);
 }
 
@@ -137,13 +139,17 @@ void Channel::watch_memory() {
 
 /// Node-local first: the engine takes the first provider that reaches a peer.
 std::optional<Error> Channel::make_providers(const ch3_offload_config_t& config) {
-  const std::string_view fabric = config.fabric;
-  if (fabric == "verbs") return make_verbs(config);
-  if (std::optional<Error> error = make_shm(config)) return error;
-  if (fabric == "auto" && has_others_elsewhere(config)) {
-    // Without a network the processes of this node can still talk to each other.
-    if (const std::optional<Error> error = make_verbs(config)) warn(LogScope::kNode, without_network(*error));
-  }
+  const FabricChoice fabric = fabric_choice(config.fabric);
+  if (fabric.shm)
+    if (std::optional<Error> error = make_shm(config)) return error;
+  if (!fabric.has_network() || (fabric.shm && !has_others_elsewhere(config))) return {};
+  auto networks = make_networks(config, self_, &Channel::log_line, this);
+  if (networks.ok())
+    std::ranges::move(networks.value(), std::back_inserter(providers_));
+  else if (!fabric.is_auto)
+    return networks.error();
+  else  // Without a network the processes of this node can still talk to each other.
+    warn(LogScope::kNode, without_network(networks.error()));
   return {};
 }
 
@@ -154,13 +160,6 @@ std::optional<Error> Channel::make_shm(const ch3_offload_config_t& config) {
   providers_.push_back(std::move(provider.value()));
   // memcheck finds more in what malloc() returns.
   if (config.local_size > 1 && !under_memcheck()) own_arena_.emplace(shared_with_neighbours_);
-  return {};
-}
-
-std::optional<Error> Channel::make_verbs(const ch3_offload_config_t& config) {
-  Result<std::unique_ptr<Provider>> provider = make_network(config, self_, &Channel::log_line, this);
-  if (!provider.ok()) return provider.error();
-  providers_.push_back(std::move(provider.value()));
   return {};
 }
 

@@ -113,7 +113,6 @@ class Channel final : private MovesCallDriven {
   Channel(const ch3_offload_config_t& config, const NicChoice& nic);
   std::optional<Error> make_providers(const ch3_offload_config_t& config);
   std::optional<Error> make_shm(const ch3_offload_config_t& config);
-  std::optional<Error> make_verbs(const ch3_offload_config_t& config);
   /// Keeps a line for the user, if this process says those of that scope.
   void warn(LogScope scope, std::string_view text) noexcept;
   static void log_line(void* channel, LogScope scope, const char* line);

@@ -1,10 +1,14 @@
 #include "ch3_offload/lone_process.h"
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "ch3_offload/making.h"
+#include "ch3_offload/settings.h"
 #include "rdma/rdma_devices.h"
 
 namespace ch3_offload {
@@ -25,31 +29,31 @@ void set_lone(ch3_offload_config_t& config, const UserKey& key) noexcept {
 Result<std::vector<std::unique_ptr<Provider>>> make_lone_providers(const ch3_offload_config_t& config,
                                                                    const UserKey& key, const LoneLog& log) {
   std::vector<std::unique_ptr<Provider>> providers;
-  const std::string_view fabric = config.fabric;
-  if (fabric != "verbs") {
+  const FabricChoice fabric = fabric_choice(config.fabric);
+  if (fabric.shm) {
     Result<std::unique_ptr<ShmProvider>> node = make_node_provider(config, kLoneSelf, log.write, log.context);
     if (!node.ok()) return node.error();
     providers.push_back(std::move(node.value()));
   }
-  if (fabric == "shm") return providers;
-  if (fabric == "auto" && !key.proves()) {
+  if (!fabric.has_network()) return providers;
+  if (!key.proves()) {
+    if (!fabric.is_auto)
+      return Error{Status::kDeviceFailed, 0,
+                   "MPIR_CVAR_CH3_OFFLOAD_FABRIC=" + std::string(config.fabric) +
+                       " needs a key file: see CH3_OFFLOAD_KEY_FILE in portals4(7)"};
     if (has_rdma_device())
       log.write(log.context, LogScope::kNode,
                 "without a key file, Portals processes of other nodes cannot be reached: see "
                 "CH3_OFFLOAD_KEY_FILE in portals4(7), or set MPIR_CVAR_CH3_OFFLOAD_FABRIC=shm");
     return providers;
   }
-  if (!key.proves())
-    return Error{
-        Status::kDeviceFailed, 0,
-        "MPIR_CVAR_CH3_OFFLOAD_FABRIC=verbs needs a key file: see CH3_OFFLOAD_KEY_FILE in portals4(7)"};
-  Result<std::unique_ptr<Provider>> network = make_network(config, kLoneSelf, log.write, log.context);
-  if (network.ok())
-    providers.push_back(std::move(network.value()));
-  else if (fabric == "verbs")
-    return network.error();
+  auto networks = make_networks(config, kLoneSelf, log.write, log.context);
+  if (networks.ok())
+    std::ranges::move(networks.value(), std::back_inserter(providers));
+  else if (!fabric.is_auto)
+    return networks.error();
   else  // The processes of this node can still talk to each other.
-    log.write(log.context, LogScope::kProcess, network.error().message.c_str());
+    log.write(log.context, LogScope::kProcess, networks.error().message.c_str());
   return providers;
 }
 

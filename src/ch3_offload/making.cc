@@ -8,18 +8,20 @@
 #include <array>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "ch3_offload/settings.h"
 #include "engine/targets/target_atomics.h"
 #include "engine/trace.h"
 #include "engine/wire.h"
 #include "rdma/shm/shm_provider.h"
+#include "rdma/tcp/tcp_config.h"
 #include "rdma/verbs/verbs_config.h"
 
 namespace ch3_offload {
 namespace {
 
-/// The settings that narrow what verbs may use, for its error messages; the provider does not know their
+/// The settings that narrow what a network may be, for its error messages; the providers do not know their
 /// names.
 std::string chosen_by_user(const ch3_offload_config_t& config) {
   std::string text;
@@ -32,6 +34,12 @@ std::string chosen_by_user(const ch3_offload_config_t& config) {
     add("MPIR_CVAR_CH3_PORT_RANGE",
         std::to_string(config.port_range.low) + ":" + std::to_string(config.port_range.high));
   return text.empty() ? text : text + ")";
+}
+
+/// Whether the range has two ports for each process of the node.
+bool has_two_ports_each(const ch3_offload_config_t& config) {
+  return config.port_range.low == 0 ||
+         config.port_range.high - config.port_range.low + 1 >= 2 * std::int64_t{config.local_size};
 }
 
 /// Processor time that the other threads of this process have used.
@@ -83,21 +91,45 @@ Result<std::unique_ptr<ShmProvider>> make_node_provider(const ch3_offload_config
   return ShmProvider::create(shm);
 }
 
-Result<std::unique_ptr<Provider>> make_network(const ch3_offload_config_t& config, PeerId self,
-                                               void (*log)(void* context, LogScope scope, const char* line),
-                                               void* log_context) {
-  VerbsConfig verbs = verbs_config(config);
-  verbs.self = self;
-  static_assert(sizeof verbs.job_secret == sizeof config.secret);
-  std::memcpy(verbs.job_secret.data(), config.secret, sizeof config.secret);
-  verbs.peer_limit = config.job_size;
-  verbs.log = log;
-  verbs.log_context = log_context;
-  Result<std::unique_ptr<Provider>> provider = make_verbs_provider(verbs);
-  if (provider.ok()) return provider;
-  Error error = provider.error();
-  error.message += chosen_by_user(config);
-  return error;
+Result<std::vector<std::unique_ptr<Provider>>> make_networks(const ch3_offload_config_t& config, PeerId self,
+                                                             void (*log)(void* context, LogScope scope,
+                                                                         const char* line),
+                                                             void* log_context) {
+  const FabricChoice fabric = fabric_choice(config.fabric);
+  std::vector<std::unique_ptr<Provider>> networks;
+  std::optional<Error> refusal;  // The first.
+  const auto try_one = [&](auto provider_config, auto make) {
+    provider_config.self = self;
+    static_assert(sizeof provider_config.job_secret == sizeof config.secret);
+    std::memcpy(provider_config.job_secret.data(), config.secret, sizeof config.secret);
+    provider_config.peer_limit = config.job_size;
+    provider_config.log = log;
+    provider_config.log_context = log_context;
+    Result<std::unique_ptr<Provider>> made = make(provider_config);
+    if (made.ok())
+      networks.push_back(std::move(made.value()));
+    else if (!refusal)
+      refusal = made.error();
+    else
+      refusal->message += "; " + made.error().message;
+  };
+  if (fabric.verbs) try_one(verbs_config(config), make_verbs_provider);
+  const bool lacks_verbs = networks.empty();
+  // A process of another node without RDMA needs it. It must not take the ports of those who have verbs.
+  if (fabric.tcp && (lacks_verbs || has_two_ports_each(config)))
+    try_one(tcp_config(config), make_tcp_provider);
+  if (networks.empty()) {
+    refusal->message += chosen_by_user(config);
+    return *refusal;
+  }
+  if (fabric.is_auto && lacks_verbs) {
+    const std::string line =
+        "messages between nodes go over TCP (MPIR_CVAR_CH3_OFFLOAD_FABRIC=shm+tcp says "
+        "that this is well): " +
+        refusal->message;
+    log(log_context, LogScope::kJob, line.c_str());
+  }
+  return networks;
 }
 
 std::string without_network(const Error& error) {
@@ -105,9 +137,8 @@ std::string without_network(const Error& error) {
   if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
   return std::string("node ") + host.data() +
          " has no network for messages, and the job has other nodes: " + error.message +
-         ". The first message to another node will fail: between nodes there is only RDMA " +
-         "(InfiniBand or RoCE), no TCP. Run the job on one node, or see in ch3-offload-info what this one "
-         "lacks";
+         ". The first message to another node will fail. Run the job on one node, or see in "
+         "ch3-offload-info what this one lacks";
 }
 
 PinDownConfig pin_down_config(const ch3_offload_config_t& config,

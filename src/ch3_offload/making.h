@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "ch3_offload/ch3_offload.h"
 #include "ch3_offload/nic_choice.h"
@@ -35,10 +36,13 @@ Result<std::unique_ptr<ShmProvider>> make_node_provider(const ch3_offload_config
                                                                     const char* line),
                                                         void* log_context);
 
-/// The verbs provider of process `self`. The error's message names the settings that narrow its choice.
-Result<std::unique_ptr<Provider>> make_network(const ch3_offload_config_t& config, PeerId self,
-                                               void (*log)(void* context, LogScope scope, const char* line),
-                                               void* log_context);
+/// The providers of process `self` for processes on other nodes, the best one first: those that the settings
+/// ask for, or with "auto" those that this node has. At least one. The error's message names the settings that
+/// narrow the choice.
+Result<std::vector<std::unique_ptr<Provider>>> make_networks(const ch3_offload_config_t& config, PeerId self,
+                                                             void (*log)(void* context, LogScope scope,
+                                                                         const char* line),
+                                                             void* log_context);
 
 /// The line for a job that spans nodes where this one has no network, because of `error`.
 std::string without_network(const Error& error);

@@ -31,15 +31,15 @@ Result<std::unique_ptr<NicdJob>> NicdJob::create(const NicdHello& hello, MemoryC
   job->local_size_ = std::max<std::uint32_t>(config.local_size, 1);  // 0: not known.
   // A page that the device would fault in later may be another client's by then.
   if (std::string_view(config.pin_cache) == "on-demand") config.pin_cache = "on";
-  const std::string_view fabric = config.fabric;
-  if (fabric != "shm" && has_others_elsewhere(config)) {
-    auto network = make_network(config, PeerId{config.rank}, &NicdJob::log_line, job.get());
-    if (network.ok())
-      job->providers_.push_back(std::move(network.value()));
-    else if (fabric == "verbs")
-      return network.error();
+  const FabricChoice fabric = fabric_choice(config.fabric);
+  if (fabric.has_network() && has_others_elsewhere(config)) {
+    auto networks = make_networks(config, PeerId{config.rank}, &NicdJob::log_line, job.get());
+    if (networks.ok())
+      job->providers_.push_back(std::move(networks.value().front()));
+    else if (!fabric.is_auto)
+      return networks.error();
     else  // Without a network the processes of this node can still talk to each other.
-      job->tell(LogScope::kNode, without_network(network.error()).c_str());
+      job->tell(LogScope::kNode, without_network(networks.error()).c_str());
   }
   job->exchange_ = std::make_unique<Exchange>(PeerId{config.rank}, config.job_size, job->network());
   return job;

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "ch3_offload/nic_choice.h"
-#include "rdma/verbs/host_address.h"
+#include "rdma/introduction/host_address.h"
 #include "rdma/verbs/verbs_config.h"
 
 namespace ch3_offload {

@@ -12,7 +12,7 @@
 
 #include "dme/pin_budget.h"
 #include "nic/processor_set.h"
-#include "rdma/verbs/host_address.h"
+#include "rdma/introduction/host_address.h"
 #include "rdma/verbs/port_wish.h"
 
 namespace ch3_offload {
@@ -179,6 +179,14 @@ TrafficClass traffic_class(std::string_view word) noexcept {
   return TrafficClass::kDefault;
 }
 
+FabricChoice fabric_choice(std::string_view word) noexcept {
+  const bool is_auto = word == "auto";
+  return {.shm = is_auto || word.starts_with("shm"),
+          .verbs = is_auto || word.ends_with("verbs"),
+          .tcp = is_auto || word.ends_with("tcp"),
+          .is_auto = is_auto};
+}
+
 ShmConfig shm_config(const ch3_offload_config_t& config) {
   constexpr std::size_t kPartOfTheNode = 16;
   ShmConfig shm;
@@ -215,6 +223,17 @@ VerbsConfig verbs_config(const ch3_offload_config_t& config) {
   verbs.processes_on_node = processes_on_node(config);
   verbs.peer_timeout_ms = static_cast<int>(config.peer_timeout_s) * 1000;
   return verbs;
+}
+
+TcpConfig tcp_config(const ch3_offload_config_t& config) {
+  TcpConfig tcp;
+  tcp.interface = config.network_interface;
+  // Processes of one node reach each other there.
+  tcp.loopback_serves = config.local_size != 0 && config.local_size == config.job_size;
+  tcp.first_port = static_cast<std::uint16_t>(config.port_range.low);
+  tcp.last_port = static_cast<std::uint16_t>(config.port_range.high);
+  tcp.peer_timeout_ms = static_cast<int>(config.peer_timeout_s) * 1000;
+  return tcp;
 }
 
 std::optional<std::int64_t> parse_size(std::string_view text) noexcept {

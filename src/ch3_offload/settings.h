@@ -17,6 +17,7 @@
 #include "dme/pin_down_cache.h"
 #include "engine/engine.h"
 #include "rdma/shm/shm_provider.h"
+#include "rdma/tcp/tcp_config.h"
 #include "rdma/verbs/verbs_config.h"
 
 namespace ch3_offload {
@@ -72,6 +73,16 @@ BulkMethod bulk_method(std::string_view word) noexcept;
 /// What a word of MPIR_CVAR_CH3_OFFLOAD_CLASS stands for.
 TrafficClass traffic_class(std::string_view word) noexcept;
 
+/// What a word of MPIR_CVAR_CH3_OFFLOAD_FABRIC lets a process use.
+struct FabricChoice {
+  bool shm = false;
+  bool verbs = false;
+  bool tcp = false;
+  bool is_auto = false;  ///< What this node lacks is done without.
+  bool has_network() const noexcept { return verbs || tcp; }
+};
+FabricChoice fabric_choice(std::string_view word) noexcept;
+
 /// What may stay registered; what the settings leave open goes by the machine. Each region takes so many
 /// `registrations`. Without what identifies the process and its job. Throws std::bad_alloc.
 ShmConfig shm_config(const ch3_offload_config_t& config);
@@ -80,6 +91,9 @@ PinDownConfig pin_down_config(const ch3_offload_config_t& config, std::size_t re
 /// What the settings ask of the verbs provider. Who the process is, and who listens to it, the caller fills
 /// in.
 VerbsConfig verbs_config(const ch3_offload_config_t& config);
+
+/// The same for the TCP provider.
+TcpConfig tcp_config(const ch3_offload_config_t& config);
 
 /// "64M" and the like. Nothing: not a size, or it does not fit.
 std::optional<std::int64_t> parse_size(std::string_view text) noexcept;

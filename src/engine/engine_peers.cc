@@ -18,7 +18,8 @@ namespace {
 struct ProviderNames {
   void add(std::string_view address) {
     // That of a node's processor has its network's within it.
-    has_network = has_network || address.find("verbs:") != std::string_view::npos;
+    for (const std::string_view network : {"verbs:", "tcp:"})
+      has_network = has_network || address.find(network) != std::string_view::npos;
     const std::string_view name = next_piece(address, ':');
     has_process = has_process || name == "nic";
     text.append(text.empty() ? "" : ", ").append(name);
@@ -47,13 +48,11 @@ std::string why_unreachable(std::span<Provider* const> providers, const std::str
   if (here.has_network && there.has_network)
     return text + "Both have a network, but not the same one: see ch3-offload-info on both nodes";
   return text +
-         "It is on another node, or in another network namespace: between nodes both sides need an RDMA "
-         "port (verbs: InfiniBand or RoCE), since there is no TCP transport. Run the job on one node, or "
-         "see in ch3-offload-info what " +
-         (here.has_network    ? "that node"
-          : there.has_network ? "this node"
-                              : "both nodes") +
-         " lack";
+         "It is on another node, or in another network namespace: between nodes both sides need a network, "
+         "verbs or TCP. MPIR_CVAR_CH3_OFFLOAD_FABRIC may have excluded it, or ch3-offload-info says what " +
+         (here.has_network    ? "that node lacks"
+          : there.has_network ? "this node lacks"
+                              : "both nodes lack");
 }
 
 }  // namespace
@@ -233,8 +232,7 @@ void Engine::State::gate(Peer& peer) noexcept {
                        config.trace == nullptr;
   const std::size_t longest =
       std::min(config.eager_limit_bytes, peer.max_slot_bytes - sizeof(wire::EagerHeader));
-  peer.lane->length_limit =
-      is_open ? std::min<std::size_t>(longest + 1, CH3_OFFLOAD_LANE_MOST_BYTES) : 0;
+  peer.lane->length_limit = is_open ? std::min<std::size_t>(longest + 1, CH3_OFFLOAD_LANE_MOST_BYTES) : 0;
 }
 
 void Engine::State::connected(Peer& peer) noexcept {

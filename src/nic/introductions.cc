@@ -17,7 +17,7 @@
 #include "rdma/descriptor_limit.h"
 #include "rdma/monotonic_clock.h"
 #include "rdma/system_error.h"
-#include "rdma/verbs/host_address.h"
+#include "rdma/introduction/host_address.h"
 
 namespace ch3_offload {
 namespace {
@@ -47,12 +47,8 @@ Result<std::uint32_t> choose_nid(std::string_view interface) {
   const Result<std::string> address =
       find_host_address(interface, /*loopback_serves=*/true, AddressFamily::kIpv4);
   in_addr nid{htonl(INADDR_LOOPBACK)};
-  if (!address.ok() && !interface.empty()) {
-    std::string_view why = address.error().message;
-    constexpr std::string_view kOther = "verbs: ";  // The provider shares the search for an address.
-    if (why.starts_with(kOther)) why.remove_prefix(kOther.size());
-    return Error{address.error().status, 0, "choosing the nid of this process: " + std::string(why)};
-  }
+  if (!address.ok() && !interface.empty())
+    return Error{address.error().status, 0, "choosing the nid of this process: " + address.error().message};
   if (address.ok() && ::inet_pton(AF_INET, address.value().c_str(), &nid) != 1)
     return Error{Status::kUnsupported, 0,
                  "choosing the nid of this process: '" + address.value() + "' is no IPv4 address"};

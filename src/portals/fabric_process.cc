@@ -14,6 +14,7 @@
 #include "ch3_offload/nicd_hello.h"
 #include "ch3_offload/node_settings.h"
 #include "ch3_offload/process_thread.h"
+#include "ch3_offload/settings.h"
 #include "nic/waiter.h"
 #include "rdma/monotonic_clock.h"
 
@@ -174,7 +175,7 @@ void FabricProcess::warn_of_settings() {
   const ch3_offload_config_t& config = environment_.config;
   for (const Stranger& stranger : environment_.strangers) say(LogScope::kJob, stranger.text());
   const bool uses_cores = std::string_view(config.nic) != "host";
-  const bool uses_verbs = std::string_view(config.fabric) != "shm";
+  const bool uses_verbs = fabric_choice(config.fabric).verbs;
   for (const std::string& line :
        meaningless_here(config, {uses_verbs, /*interfaces=*/true, uses_cores, process_ != nullptr}))
     say(LogScope::kNode, line);

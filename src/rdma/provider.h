@@ -7,6 +7,7 @@
 //   provider   fabric                                    source
 //   shm        shared memory within a node               rdma/shm
 //   verbs      InfiniBand and RoCE                       rdma/verbs
+//   tcp        TCP, for nodes without RDMA               rdma/tcp
 //   fake       a simulated network with faults, tests    test/rdma/fake_provider.h
 //
 // test/rdma/provider_contract.h tests this contract. Every provider passes it.
@@ -91,7 +92,7 @@ inline constexpr std::size_t kLeastSlotBytes = 128;
 
 /// What a provider can do. Constant for the provider's life.
 struct Capabilities {
-  std::string_view name;  ///< "shm", "verbs" or "fake", for logs and the trace.
+  std::string_view name;  ///< "shm", "verbs", "tcp" or "fake", for logs and the trace.
   /// Longest message that reserve() grants to any peer. A peer may accept less: Provider::max_slot_bytes().
   std::size_t max_slot_bytes = 0;
   bool write = false;  ///< The provider has write(). A write to some peer may still return kUnsupported.
@@ -251,7 +252,8 @@ class Provider : public Registrar {
   virtual Status reserve(Endpoint& endpoint, std::size_t length_bytes,
                          std::span<std::byte>& slot) noexcept = 0;
 
-  /// Sends the first `length_bytes` of the reserved slot. REQUIRES: 1 <= length_bytes <= the slot's length.
+  /// Sends the first `length_bytes` of the reserved slot: at once, or what finds no room on its way in later
+  /// calls of poll(). REQUIRES: 1 <= length_bytes <= the slot's length.
   virtual void commit(Endpoint& endpoint, std::size_t length_bytes) noexcept = 0;
 
   /// Returns the peer's lane, in which short slots may be sent without reserve() and commit(). nullptr:

@@ -27,7 +27,7 @@ TEST(LogScope, OneProcessSpeaksForTheNodeAndOneForTheJob) {
 /// a warning of the node. Its trace cannot be written: a warning of the process.
 class ChannelWarnings : public testing::Test {
  protected:
-  void make(std::uint32_t rank) {
+  void make(std::uint32_t rank, const char* interface = "no-such-interface") {
     ch3_offload_config_t config;
     ch3_offload_config_default(&config);
     config.rank = rank;
@@ -35,6 +35,7 @@ class ChannelWarnings : public testing::Test {
     config.local_size = 2;
     config.local_rank = rank % 2;
     config.verbs_device = "no-such-device";
+    config.network_interface = interface;
     config.trace = "/nonexistent/trace";
     config.trace_events = 1024;
     Result<std::unique_ptr<Channel>> made = Channel::create(config);
@@ -72,9 +73,24 @@ TEST_F(ChannelWarnings, OfTheNodeComeFromItsFirstProcessOnly) {
     ASSERT_EQ(lines.size(), rank % 2 == 0 ? 1u : 0u) << rank;
     for (const std::string& line : lines) {
       EXPECT_TRUE(line.starts_with("node ")) << line;
+      EXPECT_NE(line.find("; tcp: 'no-such-interface' "), std::string::npos) << line;
       EXPECT_NE(line.find(": verbs: no RDMA device is called 'no-such-device'"), std::string::npos) << line;
     }
     EXPECT_TRUE(warnings().empty()) << "once";
+  }
+}
+
+TEST_F(ChannelWarnings, ThatTcpIsTakenForRdmaComesFromOneProcessOfTheJob) {
+  for (const std::uint32_t rank : {0u, 1u, 2u, 3u}) {
+    make(rank, "");
+    const std::vector<std::string> lines = warnings();
+    // A node without any address has no network at all.
+    if (!lines.empty() && lines[0].starts_with("node ")) GTEST_SKIP() << lines[0];
+    ASSERT_EQ(lines.size(), rank == 0 ? 1u : 0u) << rank;
+    for (const std::string& line : lines)
+      EXPECT_TRUE(
+          line.starts_with("messages between nodes go over TCP (MPIR_CVAR_CH3_OFFLOAD_FABRIC=shm+tcp "))
+          << line;
   }
 }
 

@@ -296,7 +296,7 @@ TEST_F(NicdTest, AWarningAboutTheNodeIsToldToAllClients) {
     ch3_offload_config_t config = config_of(rank, 3);
     config.local_size = 2;
     config.fabric = "auto";
-    config.verbs_device = "there-is-none";
+    config.verbs_device = config.network_interface = "there-is-none";
     ProcessDriver& client = attach(hello_of(config));
     std::string said;
     EXPECT_TRUE(await([&] {

@@ -26,8 +26,7 @@ class PagesUnderTest : public Registrar {
   }
 };
 
-/// Each program has its own: make_pages.cc, make_ucx_pages.cc. `device`: an RDMA device, or empty for pages without one.
-/// Null: it was said on stderr why.
+/// `device`: an RDMA device, or empty for pages without one. Null: stderr says why.
 std::unique_ptr<PagesUnderTest> make_pages_under_test(std::string_view device);
 
 }  // namespace ch3_offload

@@ -3,10 +3,9 @@
 //
 // Each pattern gets memory, uses it through the cache, gives it back and gets other memory, often at the same address. A use
 // writes what was never there before and compares it with what the pinned pages show (pinned_pages.h), or lets an RDMA
-// device write, and compares (device_pages.h, ucx_pages.h).
+// device write, and compares (device_pages.h).
 //
 // usage: real_memory [--blind] [--device DEVICE] [--rounds N]
-//        real_memory_ucx [--blind] [--rounds N]: where UCX_TLS and UCX_NET_DEVICES have UCX write by an RDMA device
 // --blind: without memory events. Then stale registrations must show: it proves that the others look.
 // Prints a table; exit status 1 when a use was stale, 2 when memory cannot be watched or got.
 

@@ -6,7 +6,7 @@
 
 #include "ch3_offload/settings.h"
 #include "fuzz/target.h"
-#include "rdma/verbs/host_address.h"
+#include "rdma/introduction/host_address.h"
 
 namespace ch3_offload::fuzz {
 namespace settings_target {

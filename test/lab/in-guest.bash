@@ -224,11 +224,11 @@ built() {
   [[ -x $program ]] || { echo "note: $program is not built"; return 1; }
 }
 
-# run_gtest OUTPUT COMMAND...: a GoogleTest program, of which some tests must run and none may be skipped.
-run_gtest() {
-  local output=$1 tests_run
-  shift
-  "$@" 2>&1 | tee "$output"
+# Suites of build/test/verbs_lab_tests, of which some tests must run and none may be skipped: lab_tests FILTER.
+lab_tests() {
+  local output=$work_dir/gtest tests_run
+  built test/verbs_lab_tests HAVE_VERBS
+  "$build/test/verbs_lab_tests" --gtest_brief=1 --gtest_filter="$1" 2>&1 | tee "$output"
   tests_run=$(sed -n 's/^\[==========\] \([0-9]*\) tests\? from .* ran\..*/\1/p' "$output")
   if grep -q '^\[  SKIPPED \]' "$output"; then
     echo "note: some of ${tests_run:-?} tests were skipped"
@@ -236,12 +236,6 @@ run_gtest() {
   fi
   ((${tests_run:-0} > 0)) || { echo 'note: no test was run'; return 1; }
   echo "note: $tests_run tests"
-}
-
-# Suites of build/test/verbs_lab_tests: lab_tests FILTER.
-lab_tests() {
-  built test/verbs_lab_tests HAVE_VERBS
-  run_gtest "$work_dir/gtest" "$build/test/verbs_lab_tests" --gtest_brief=1 --gtest_filter="$1"
 }
 
 # mpich_tests SECONDS OPTION...: programs of MPICH's own tests (mpich-programs has the options).

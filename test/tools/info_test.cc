@@ -61,6 +61,12 @@ NodeFacts good_node() {
   facts.verbs.max_slot_bytes = 8160;
   facts.verbs.write = true;
   facts.verbs.write_threshold_bytes = 16384;
+  facts.tcp_host = "10.1.0.1";
+  facts.tcp.name = "tcp";
+  facts.tcp.max_slot_bytes = 32768;
+  facts.tcp.write = true;
+  facts.tcp.write_threshold_bytes = 32768;
+  facts.congestion_control = "cubic";
   return facts;
 }
 
@@ -237,6 +243,17 @@ TEST(Findings, VerbsSaysWhatItUsesOrWhatIsMissing) {
   EXPECT_EQ(none.detail, "verbs: this node has no usable RDMA port");
 }
 
+TEST(Findings, TcpSaysWhereItListensAndWhatSlowsIt) {
+  NodeFacts facts = good_node();
+  EXPECT_EQ(finding(facts, "TCP provider").detail, "listens at 10.1.0.1");
+  facts.congestion_control = "bbr";
+  EXPECT_NE(finding(facts, "TCP provider").detail.find("listens at 10.1.0.1; the congestion control bbr"),
+            std::string::npos);
+  facts.tcp_error = Error{Status::kUnsupported, 0, "tcp: no address"};
+  EXPECT_FALSE(finding(facts, "TCP provider").usable);
+  EXPECT_EQ(finding(facts, "TCP provider").detail, "tcp: no address");
+}
+
 TEST(Findings, LockedMemoryIsWrongOnlyWhereItIsMissing) {
   NodeFacts facts = good_node();
   EXPECT_EQ(finding(facts, "locked memory").detail, "no limit (RLIMIT_MEMLOCK)");
@@ -288,22 +305,54 @@ TEST(Choices, OfTheNetworkProcessorSayWhereItsThreadRuns) {
 TEST(Choices, AutoIsSharedMemoryWithinANodeAndVerbsBetweenNodes) {
   const Environment environment = read_environment();
   EXPECT_EQ(choice(environment, good_node(), "within a node").choice, "shm");
-  EXPECT_EQ(choice(environment, good_node(), "between nodes").choice, "verbs on mlx5_0:1");
+  EXPECT_EQ(choice(environment, good_node(), "between nodes").choice,
+            "verbs on mlx5_0:1; TCP to nodes that have no verbs");
   EXPECT_EQ(choice(environment, good_node(), "RDMA port").why, "it is the only usable one");
   EXPECT_EQ(choice(environment, good_node(), "long messages, verbs").choice, "RDMA write from 16 KiB on");
   EXPECT_TRUE(init_errors(environment, good_node()).empty());
 }
 
-TEST(Choices, AutoWithoutRdmaIsNoError) {
+TEST(Choices, AutoWithoutRdmaIsTcp) {
   const Environment environment = read_environment();
-  const NodeFacts facts = node_without_rdma();
+  NodeFacts facts = node_without_rdma();
   EXPECT_TRUE(init_errors(environment, facts).empty());
   EXPECT_EQ(choice(environment, facts, "within a node").choice, "shm");
+  EXPECT_EQ(choice(environment, facts, "between nodes").choice, "TCP at 10.1.0.1");
+  EXPECT_EQ(choice(environment, facts, "between nodes").why,
+            "MPIR_CVAR_CH3_OFFLOAD_FABRIC is auto, and verbs: this node has no usable RDMA port");
+  EXPECT_EQ(choice(environment, facts, "connections").choice, "TCP, at 10.1.0.1");
+  EXPECT_EQ(choice(environment, facts, "long messages, tcp").choice,
+            "written from their place to their place from 32 KiB on");
+  for (const Choice& one : choices(environment, facts)) EXPECT_NE(one.topic, "RDMA port");
+  facts.tcp_error = Error{Status::kUnsupported, 0, "tcp: no address"};
+  EXPECT_TRUE(init_errors(environment, facts).empty());
   EXPECT_EQ(choice(environment, facts, "between nodes").choice,
             "nothing; a job that has other nodes is warned");
   EXPECT_EQ(choice(environment, facts, "between nodes").why,
-            "MPIR_CVAR_CH3_OFFLOAD_FABRIC is auto, and verbs: this node has no usable RDMA port");
-  for (const Choice& one : choices(environment, facts)) EXPECT_NE(one.topic, "RDMA port");
+            "MPIR_CVAR_CH3_OFFLOAD_FABRIC is auto, and verbs: this node has no usable RDMA port, and tcp: no "
+            "address");
+}
+
+TEST(Choices, FabricTcpNeedsNoRdmaAndNoSharedMemory) {
+  const Variable set("MPIR_CVAR_CH3_OFFLOAD_FABRIC", "tcp");
+  NodeFacts facts = good_node();
+  facts.shm_error = "shm: memfd_create failed: Function not implemented";
+  EXPECT_EQ(choice(read_environment(), facts, "within a node").choice, "TCP at 10.1.0.1");
+  EXPECT_EQ(choice(read_environment(), facts, "between nodes").choice, "TCP at 10.1.0.1");
+  facts.tcp_error = Error{Status::kUnsupported, 0, "tcp: no address"};
+  EXPECT_EQ(init_errors(read_environment(), facts), std::vector<std::string>{"tcp: no address"});
+}
+
+TEST(Choices, SharedMemoryAndOneNetwork) {
+  const Variable set("MPIR_CVAR_CH3_OFFLOAD_FABRIC", "shm+tcp");
+  NodeFacts facts = good_node();
+  EXPECT_EQ(choice(read_environment(), facts, "within a node").choice, "shm");
+  EXPECT_EQ(choice(read_environment(), facts, "between nodes").choice, "TCP at 10.1.0.1");
+  for (const Choice& one : choices(read_environment(), facts)) EXPECT_NE(one.topic, "RDMA port");
+  facts.tcp_error = Error{Status::kUnsupported, 0, "tcp: no address"};
+  EXPECT_TRUE(init_errors(read_environment(), facts).empty());
+  EXPECT_EQ(choice(read_environment(), facts, "between nodes").choice,
+            "nothing; MPI_Init of a job that has other nodes fails");
 }
 
 TEST(Choices, FabricShmLeavesVerbsOut) {

@@ -90,6 +90,12 @@ Result<FrameStream> FrameStream::dial(const SocketAddress& to, const Protocol& p
   return stream;
 }
 
+ForkClosedDescriptor FrameStream::release() noexcept {
+  ForkClosedDescriptor socket = std::move(socket_);
+  close();
+  return socket;
+}
+
 void FrameStream::fail(int error_number) noexcept {
   if (std::exchange(failed_, true)) return;
   error_ = error_number;

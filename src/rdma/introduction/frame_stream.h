@@ -38,6 +38,9 @@ class FrameStream {
   bool is_connected() const noexcept { return is_open() && !connecting_ && !failed_; }
   const FileDescriptor& socket() const noexcept { return socket_; }
   void close() noexcept { *this = FrameStream(); }
+  /// Closes the stream and leaves its socket to the caller. What has not left is lost: a frame always leaves
+  /// at once from a socket that has just been connected. REQUIRES: the last frame that came was read.
+  ForkClosedDescriptor release() noexcept;
 
   /// Queues a frame and sends what the socket takes. Has no effect on a stream that is closed or broken:
   /// receive() tells. REQUIRES: less than two frames were queued before.

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "rdma/fork_closing.h"
 #include "rdma/introduction/frames.h"
 #include "rdma/introduction/socket_address.h"
 
@@ -93,6 +94,11 @@ class Introducer {
     virtual void on_offer(Contact& contact, const Frame& offer, bool is_answer) noexcept = 0;
     /// The peer has taken our offer. The introduction has ended.
     virtual void on_ready(Contact& contact) noexcept = 0;
+    /// Where introductions keep their connection (SocketIntroducer::Config::keeps_connection): it is the
+    /// client's from now on. Comes before on_ready(), or out of ready(). The socket does not block, and what
+    /// the peer has sent after its last frame is still to be read from it. The kernel watches it for silence
+    /// as it did before.
+    virtual void on_connection(Contact&, ForkClosedDescriptor /*socket*/) noexcept {}
     /// An introduction ended too early after offer() had been allowed: what was prepared for it is void. If
     /// the contact is sought, it will be dialled again.
     virtual void on_broken(Contact& contact) noexcept = 0;
@@ -117,7 +123,8 @@ class Introducer {
   virtual void drop(Contact& contact) noexcept = 0;
   /// Sends our offer. REQUIRES: on_answer() or on_offer() allowed it, and no on_broken() has come since.
   virtual void offer(Contact& contact, Frame& offer) noexcept = 0;
-  /// Says that the peer's offer is taken. The introduction has ended. REQUIRES: on_offer() with `is_answer`.
+  /// Says that the peer's offer is taken. The introduction has ended: the peer may learn of it later, or see
+  /// the connection end before it does. REQUIRES: on_offer() with `is_answer`.
   virtual void ready(Contact& contact) noexcept = 0;
 
  protected:

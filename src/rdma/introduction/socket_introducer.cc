@@ -146,7 +146,17 @@ void SocketIntroducer::ready(Contact& contact) noexcept {
   if (introduction == nullptr || introduction->step != Step::kMayBeReady) return;
   Frame frame = make_frame(config_.protocol, FrameKind::kReady);
   send(*introduction, frame);
+  if (config_.keeps_connection) return give_away(*introduction);
   drop(contact);
+}
+
+/// Ends an introduction well: its connection is the client's.
+void SocketIntroducer::give_away(Introduction& introduction) noexcept {
+  Contact& contact = *introduction.other.contact;
+  static_cast<void>(::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, introduction.stream.socket().get(), nullptr));
+  ForkClosedDescriptor socket = introduction.stream.release();
+  drop(contact);
+  client_.on_connection(contact, std::move(socket));
 }
 
 // Accepting
@@ -278,7 +288,7 @@ void SocketIntroducer::on_frame(Introduction& introduction, const Frame& frame) 
     return client_.on_offer(*contact, frame, /*is_answer=*/true);
   }
   if (introduction.step == Step::kAwaitsReady && frame.kind == FrameKind::kReady) {
-    drop(*contact);
+    config_.keeps_connection ? give_away(introduction) : drop(*contact);
     return client_.on_ready(*contact);
   }
   fail(introduction);  // Not what is due. It knows the secret: it is a bug of the peer's.

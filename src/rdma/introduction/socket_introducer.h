@@ -1,5 +1,5 @@
 // Introductions over sockets: listeners, dials, and guests, which are the connections that others have
-// dialled. A connection lives for one introduction.
+// dialled. A connection lives for one introduction, or goes to the client at its end.
 //
 //   dialler                       acceptor
 //   Hello (nonce)           ──▶
@@ -74,8 +74,10 @@ class SocketIntroducer final : public Introducer {
     int timeout_ms = 10'000;   ///< Silence of a peer for so long counts (on_silence()).
     int guest_ms = 5'000;      ///< Time of a guest to say who it is.
     bool guests_wait = false;  ///< A guest that has said who it is may take its time.
-    int knock_ms = 5'000;      ///< Between dials of a contact that computes, while others are to be dialled.
-    const char* name = "";     ///< Begins each line of the log.
+    /// When an introduction has ended well, its connection goes to the client (Client::on_connection()).
+    bool keeps_connection = false;
+    int knock_ms = 5'000;   ///< Between dials of a contact that computes, while others are to be dialled.
+    const char* name = "";  ///< Begins each line of the log.
     Log log{nullptr, nullptr};
   };
 
@@ -129,6 +131,7 @@ class SocketIntroducer final : public Introducer {
   void update_watch(Introduction& introduction) noexcept;
   Introduction& begin(FrameStream stream, bool dialled);
   void end(Introduction& introduction) noexcept;
+  void give_away(Introduction& introduction) noexcept;
   void send(Introduction& introduction, Frame& frame) noexcept;
   void note_contact(Introduction& introduction) const noexcept;
 

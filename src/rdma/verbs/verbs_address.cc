@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstring>
 #include <span>
 
+#include "rdma/address_text.h"
 #include "rdma/hex.h"
 
 namespace ch3_offload {
@@ -22,24 +22,6 @@ std::span<const unsigned char> ip_bytes(const sockaddr* address) noexcept {
             4};
   return {reinterpret_cast<const unsigned char*>(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr),
           16};
-}
-
-/// At least one piece.
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> pieces;
-  for (;;) {
-    const std::size_t end = text.find(separator);
-    pieces.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) return pieces;
-    text.remove_prefix(end + 1);
-  }
-}
-
-/// One spelling: decimal, without sign and leading zeros; not 0.
-template <class Number>
-bool parse_number(std::string_view text, Number& number) noexcept {
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc{} && stop == text.data() + text.size() && !text.starts_with('0') && number > 0;
 }
 
 }  // namespace

@@ -14,10 +14,11 @@
 #include <utility>
 
 #include "rdma/descriptor_limit.h"
+#include "rdma/introduction/first_of_two.h"
+#include "rdma/introduction/host_address.h"
+#include "rdma/introduction/listening.h"
 #include "rdma/monotonic_clock.h"
 #include "rdma/system_error.h"
-#include "rdma/verbs/host_address.h"
-#include "rdma/verbs/wire_up/listening.h"
 
 namespace ch3_offload {
 namespace {
@@ -102,7 +103,7 @@ Result<std::vector<std::string>> choose_hosts(const VerbsConfig& config,
   }
   if (config.interface.empty() && !hosts.empty()) return hosts;
   Result<std::string> host = find_host_address(config.interface, config.loopback_serves);
-  if (!host.ok()) return host.error();
+  if (!host.ok()) return Error{host.error().status, 0, "verbs: " + host.error().message};
   return std::vector<std::string>{std::move(host.value())};
 }
 
@@ -146,7 +147,9 @@ Result<VerbsProvider::Set> VerbsProvider::open(const VerbsConfig& config, const 
   Result<std::vector<std::string>> hosts = choose_hosts(config, set.rails);
   if (!hosts.ok()) return hosts.error();
   set.address.hosts = std::move(hosts.value());
-  Result<std::vector<FileDescriptor>> listeners = listen_for_introductions(config, log, set.address);
+  Result<std::vector<FileDescriptor>> listeners =
+      listen_for_introductions({"verbs: ", config.first_port, config.last_port, index_of(config.self)}, log,
+                               set.address.hosts, set.address.port);
   if (!listeners.ok()) return listeners.error();
   set.listeners = std::move(listeners.value());
   if (::getrandom(&set.address.instance, sizeof set.address.instance, 0) != sizeof set.address.instance)

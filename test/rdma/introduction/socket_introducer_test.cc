@@ -19,6 +19,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "rdma/introduction/test_protocol.h"
 #include "rdma/job_secret.h"
@@ -48,6 +49,7 @@ class Process final : public Introducer::Client {
     bool is_secret = true;
     bool on_node = false;     ///< It listens at a name of the node.
     bool tells_late = false;  ///< Its Hello does not say who it is: its Offer does.
+    bool keeps_connection = false;
     int timeout_ms = 10'000;
   };
 
@@ -70,6 +72,7 @@ class Process final : public Introducer::Client {
                                                 .timeout_ms = options.timeout_ms,
                                                 .guest_ms = options.timeout_ms / 2,
                                                 .guests_wait = !options.tells_late,
+                                                .keeps_connection = options.keeps_connection,
                                                 .knock_ms = options.timeout_ms / 2,
                                                 .name = "test: ",
                                                 .log = Log(log, this)},
@@ -146,6 +149,13 @@ class Process final : public Introducer::Client {
       offer(whom);
     }
   }
+  void on_connection(Introducer::Contact& whom, ForkClosedDescriptor socket) noexcept override {
+    EXPECT_TRUE(up.empty()) << "the connection comes first";
+    EXPECT_FALSE(whom.is_in_use());
+    kept.push_back(std::move(socket));
+    if (!says_at_once.empty())
+      static_cast<void>(!::send(kept.back().get(), says_at_once.data(), says_at_once.size(), MSG_NOSIGNAL));
+  }
   void on_ready(Introducer::Contact& whom) noexcept override { up.push_back(of(whom).number); }
   void on_broken(Introducer::Contact&) noexcept override { ++broken; }
   void on_knock(Introducer::Contact& whom, std::uint32_t note) noexcept override {
@@ -170,9 +180,11 @@ class Process final : public Introducer::Client {
   bool turns_away = false;         ///< Knows nobody.
   bool is_full = false;            ///< identify() refuses.
   bool says_wrong_number = false;  ///< In the Hello that answers.
+  std::string says_at_once;        ///< Over the connection that it keeps, behind its last frame.
   int met = 0, answers = 0, offers = 0, broken = 0, knocks = 0, unreachable = 0, unanswered = 0;
   Refusal reason{};  ///< Of the last that is gone.
   std::vector<std::uint32_t> up, gone;
+  std::vector<ForkClosedDescriptor> kept;
   std::vector<std::string> lines;
   std::optional<SocketIntroducer> introducer;
 
@@ -267,6 +279,115 @@ TEST_F(SocketIntroducers, AnOfferMayComeLate) {
     at_dialler ? a.offer(a.contact(1)) : b.offer(b.contact(0));
     ASSERT_TRUE(run_until({&a, &b}, [&] { return a.up.size() == 1 && b.up.size() == 1; }));
   }
+}
+
+// Connections that are kept
+
+/// The address of one end of a TCP connection.
+SocketAddress end_of(int socket, decltype(&::getpeername) which) {
+  SocketAddress address;
+  address.length = sizeof address.storage;
+  EXPECT_EQ(which(socket, address.get(), &address.length), 0) << std::strerror(errno);
+  return address;
+}
+
+/// What has come, once `length` bytes have. Nothing comes after the wait.
+std::string read_from(int socket, std::size_t length) {
+  std::string text;
+  const auto deadline = std::chrono::steady_clock::now() + 60s;
+  while (text.size() < length && std::chrono::steady_clock::now() < deadline) {
+    char piece[64];
+    const ssize_t got = ::recv(socket, piece, sizeof piece, MSG_DONTWAIT);
+    if (got > 0) text.append(piece, static_cast<std::size_t>(got));
+    if (got == 0) break;
+  }
+  return text;
+}
+
+TEST_F(SocketIntroducers, BothSidesMayKeepTheConnection) {
+  for (const bool on_node : {false, true}) {
+    const Process::Options keeping{.on_node = on_node, .keeps_connection = true};
+    Process a(0, keeping), b(1, keeping);
+    a.seek(b);
+    ASSERT_TRUE(run_until({&a, &b}, [&] { return a.up.size() == 1 && b.up.size() == 1; }));
+    ASSERT_EQ(a.kept.size(), 1u);
+    ASSERT_EQ(b.kept.size(), 1u);
+    const int of_a = a.kept[0].get(), of_b = b.kept[0].get();
+    if (!on_node) {
+      EXPECT_EQ(end_of(of_a, ::getsockname).port(), end_of(of_b, ::getpeername).port());
+      EXPECT_EQ(end_of(of_a, ::getpeername).port(), end_of(of_b, ::getsockname).port());
+      EXPECT_EQ(end_of(of_a, ::getpeername).port(), b.at.port());
+    }
+    // The introducers have nothing to do with it any more.
+    EXPECT_EQ(a.introducer->descriptors(), 1u);
+    EXPECT_EQ(b.introducer->descriptors(), 1u);
+    EXPECT_EQ(a.introducer->tick_ns(), 0u);
+    EXPECT_EQ(b.introducer->tick_ns(), 0u);
+    ASSERT_EQ(::send(of_a, "to b", 4, MSG_NOSIGNAL), 4);
+    ASSERT_EQ(::send(of_b, "to a", 4, MSG_NOSIGNAL), 4);
+    run_for({&a, &b}, 10ms);
+    EXPECT_EQ(read_from(of_b, 4), "to b");
+    EXPECT_EQ(read_from(of_a, 4), "to a");
+    a.kept.clear();
+    run_for({&a, &b}, 10ms);
+    EXPECT_EQ(a.broken + b.broken, 0);
+    EXPECT_TRUE(a.gone.empty() && b.gone.empty());
+  }
+}
+
+TEST_F(SocketIntroducers, WhatIsSentRightBehindTheReadyIsStillToBeRead) {
+  const Process::Options keeping{.keeps_connection = true};
+  Process a(0, keeping), b(1, keeping);
+  // As long as a frame and more: none of it is taken for one.
+  a.says_at_once = std::string(3 * sizeof(Frame) + 5, 'x');
+  a.seek(b);
+  // b does not look between the Ready and what follows.
+  ASSERT_TRUE(run_until({&a, &b}, [&] { return b.offers == 1; }));
+  ASSERT_TRUE(run_until({&a}, [&] { return a.up.size() == 1; }));
+  EXPECT_TRUE(b.up.empty());
+  ASSERT_TRUE(run_until({&b}, [&] { return b.up.size() == 1; }));
+  ASSERT_EQ(b.kept.size(), 1u);
+  EXPECT_EQ(read_from(b.kept[0].get(), a.says_at_once.size()), a.says_at_once);
+  EXPECT_TRUE(b.lines.empty());
+}
+
+TEST_F(SocketIntroducers, OfTwoDialsThatCrossOneConnectionIsKept) {
+  const Process::Options keeping{.keeps_connection = true};
+  for (int round = 0; round < 50; ++round) {
+    Process a(0, keeping), b(1, keeping);
+    a.seek(b);
+    if (round % 3 == 0) a.poll();
+    if (round % 5 == 0) b.poll();
+    b.seek(a);
+    if (round % 2 == 0) b.poll();
+    ASSERT_TRUE(run_until({&a, &b}, [&] { return !a.up.empty() && !b.up.empty(); })) << round;
+    run_for({&a, &b}, 1ms);
+    ASSERT_EQ(a.kept.size(), 1u) << round;
+    ASSERT_EQ(b.kept.size(), 1u) << round;
+    ASSERT_EQ(::send(a.kept[0].get(), "x", 1, MSG_NOSIGNAL), 1);
+    EXPECT_EQ(read_from(b.kept[0].get(), 1), "x") << round;
+  }
+}
+
+TEST_F(SocketIntroducers, WhoDoesNotKeepItsConnectionsClosesThem) {
+  Process a(0, {.keeps_connection = true}), b(1);
+  a.seek(b);
+  ASSERT_TRUE(run_until({&a, &b}, [&] { return a.up.size() == 1 && b.up.size() == 1; }));
+  EXPECT_TRUE(b.kept.empty());
+  ASSERT_EQ(a.kept.size(), 1u);
+  char byte;
+  ASSERT_TRUE(run_until({&a, &b}, [&] { return ::recv(a.kept[0].get(), &byte, 1, MSG_DONTWAIT) == 0; }));
+}
+
+TEST_F(SocketIntroducers, AnIntroductionThatIsGivenUpKeepsNothing) {
+  const Process::Options keeping{.keeps_connection = true};
+  Process a(0, keeping), b(1, keeping);
+  b.withholds = true;
+  a.seek(b);
+  ASSERT_TRUE(run_until({&a, &b}, [&] { return b.offers == 1; }));
+  a.introducer->drop(a.contact(1));
+  ASSERT_TRUE(run_until({&a, &b}, [&] { return b.broken == 1; }));
+  EXPECT_TRUE(a.kept.empty() && b.kept.empty());
 }
 
 // Who is turned away

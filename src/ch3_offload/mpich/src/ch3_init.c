@@ -13,7 +13,7 @@
 #define NODES_NIC_KEY "ch3-offload-nic-%d"
 #define JOBS_NIC_KEY "ch3-offload-nic"
 #define SECRET_BYTES 16
-#define CARD_BYTES 256
+#define CARD_BYTES 432
 #define MESSAGE_BYTES 512
 #define MAX_WARNINGS 64
 /* How long a warning waits for its reader at most, and how often it looks. */

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "rdma/introduction/first_of_two.h"
 #include "rdma/verbs/links/links.h"
 
 namespace ch3_offload {

@@ -6,7 +6,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <tuple>
 
 #include "rdma/introduction/frames.h"
 #include "rdma/provider.h"
@@ -55,12 +54,6 @@ bool check_link_body(const Frame& frame) noexcept;
 
 inline constexpr Protocol kLinks{kLinkMagic, kLinkVersion, check_link_body};
 
-/// Of two processes, as one of them sees them: both find the same one first, whatever numbers they use.
-/// RULE NO COMMON NUMBERS (src/engine/README.md). In a job it is the one with the lower number.
-inline bool comes_first(PeerId self, std::uint64_t instance, PeerId peer, const PeerNames& names,
-                        std::uint64_t peers_instance) noexcept {
-  return std::tuple(self, names.known_as, instance) < std::tuple(names.own, peer, peers_instance);
-}
 /// The names by which who says hello is answered.
 inline PeerNames names_in(const HelloBody& body) noexcept {
   return {PeerId{body.known_as}, PeerId{body.own}};

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 
+#include "rdma/introduction/first_of_two.h"
 #include "rdma/seeded_random.h"
 
 namespace ch3_offload {

@@ -38,7 +38,8 @@ bool is_interface_list(std::string_view wanted);
 /// A loopback address is an error where such an entry names it, and is passed over otherwise. With
 /// `loopback_serves`, such an entry yields it.
 ///
-/// Errors: kUnsupported; the message says what is wrong with `wanted`, or that the node has no such address.
+/// Errors: kUnsupported; the message says what is wrong with `wanted`, or that the node has no such address. It
+/// names no provider: its caller does.
 Result<std::string> choose_host_address(std::string_view wanted, const HostNetwork& node,
                                         bool loopback_serves = false);
 

@@ -1,4 +1,4 @@
-#include "rdma/verbs/host_address.h"
+#include "rdma/introduction/host_address.h"
 
 #include <fnmatch.h>
 #include <ifaddrs.h>
@@ -60,7 +60,7 @@ std::vector<Entry> parse_entries(std::string_view wanted) {
 }
 
 Error refusal(std::string_view wanted, const std::string& why) {
-  return {Status::kUnsupported, 0, "verbs: '" + std::string(wanted) + "' " + why};
+  return {Status::kUnsupported, 0, "'" + std::string(wanted) + "' " + why};
 }
 
 /// "eth0 (10.0.0.5), ib0 (10.1.0.5)": those that `wanted` could name, a few of them.
@@ -82,7 +82,7 @@ Result<std::string> choose_by_itself(const HostNetwork& node) {
   for (const HostInterface& one : node.interfaces)
     if (one.is_up && reach_of(one.address) == Reach::kOthers) return one.address;
   return Error{Status::kUnsupported, 0,
-               "verbs: this node has no IP address at which others could set up connections"};
+               "this node has no IP address at which others could set up connections"};
 }
 
 bool is_ip(const sockaddr* address) noexcept {

@@ -1,6 +1,6 @@
 // Which address of a node is chosen, of nodes that are lists.
 
-#include "rdma/verbs/host_address.h"
+#include "rdma/introduction/host_address.h"
 
 #include <gtest/gtest.h>
 
@@ -109,7 +109,7 @@ TEST(ChooseHostAddress, WithoutAListTheHostsNameGoesFirst) {
 TEST(ChooseHostAddress, AnErrorSaysWhatThereIs) {
   EXPECT_EQ(
       chosen("mlx*"),
-      "verbs: 'mlx*' matches no network interface, and no address, that is up and that other nodes reach: "
+      "'mlx*' matches no network interface, and no address, that is up and that other nodes reach: "
       "this node has eth0 (10.0.0.5), ib1 (192.168.1.5), ib2 (192.168.2.5), docker0 (172.17.0.1), ...");
   EXPECT_TRUE(contains(chosen("mlx0", {}), "this node has none that others reach"));
   for (const char* const wanted : {",", "eth0,", ",eth0", "ib0,,eth0", "!", "eth0,!"})
