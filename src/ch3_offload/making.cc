@@ -94,7 +94,7 @@ Result<std::unique_ptr<ShmProvider>> make_node_provider(const ch3_offload_config
 Result<std::vector<std::unique_ptr<Provider>>> make_networks(const ch3_offload_config_t& config, PeerId self,
                                                              void (*log)(void* context, LogScope scope,
                                                                          const char* line),
-                                                             void* log_context) {
+                                                             void* log_context, std::size_t most) {
   const FabricChoice fabric = fabric_choice(config.fabric);
   std::vector<std::unique_ptr<Provider>> networks;
   std::optional<Error> refusal;  // The first.
@@ -116,7 +116,7 @@ Result<std::vector<std::unique_ptr<Provider>>> make_networks(const ch3_offload_c
   if (fabric.verbs) try_one(verbs_config(config), make_verbs_provider);
   const bool lacks_verbs = networks.empty();
   // A process of another node without RDMA needs it. It must not take the ports of those who have verbs.
-  if (fabric.tcp && (lacks_verbs || has_two_ports_each(config)))
+  if (fabric.tcp && networks.size() < most && (lacks_verbs || has_two_ports_each(config)))
     try_one(tcp_config(config), make_tcp_provider);
   if (networks.empty()) {
     refusal->message += chosen_by_user(config);

@@ -37,12 +37,12 @@ Result<std::unique_ptr<ShmProvider>> make_node_provider(const ch3_offload_config
                                                         void* log_context);
 
 /// The providers of process `self` for processes on other nodes, the best one first: those that the settings
-/// ask for, or with "auto" those that this node has. At least one. The error's message names the settings that
+/// ask for, or with "auto" those that this node has, `most` of them. At least one. The error's message names the settings that
 /// narrow the choice.
 Result<std::vector<std::unique_ptr<Provider>>> make_networks(const ch3_offload_config_t& config, PeerId self,
                                                              void (*log)(void* context, LogScope scope,
                                                                          const char* line),
-                                                             void* log_context);
+                                                             void* log_context, std::size_t most = 2);
 
 /// The line for a job that spans nodes where this one has no network, because of `error`.
 std::string without_network(const Error& error);

@@ -33,7 +33,7 @@ Result<std::unique_ptr<NicdJob>> NicdJob::create(const NicdHello& hello, MemoryC
   if (std::string_view(config.pin_cache) == "on-demand") config.pin_cache = "on";
   const FabricChoice fabric = fabric_choice(config.fabric);
   if (fabric.has_network() && has_others_elsewhere(config)) {
-    auto networks = make_networks(config, PeerId{config.rank}, &NicdJob::log_line, job.get());
+    auto networks = make_networks(config, PeerId{config.rank}, &NicdJob::log_line, job.get(), /*most=*/1);
     if (networks.ok())
       job->providers_.push_back(std::move(networks.value().front()));
     else if (!fabric.is_auto)

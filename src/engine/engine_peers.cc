@@ -46,7 +46,9 @@ std::string why_unreachable(std::span<Provider* const> providers, const std::str
            "All processes need the same driver: MPIR_CVAR_CH3_OFFLOAD_NIC=process on all nodes, or on "
            "none";
   if (here.has_network && there.has_network)
-    return text + "Both have a network, but not the same one: see ch3-offload-info on both nodes";
+    return text +
+           "Both have a network, but not the same one: see ch3-offload-info on both nodes. With "
+           "MPIR_CVAR_CH3_OFFLOAD_FABRIC=shm+tcp on all of them they have TCP";
   return text +
          "It is on another node, or in another network namespace: between nodes both sides need a network, "
          "verbs or TCP. MPIR_CVAR_CH3_OFFLOAD_FABRIC may have excluded it, or ch3-offload-info says what " +

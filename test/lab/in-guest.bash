@@ -194,7 +194,7 @@ info_names() {
   used=$(printf ' and %s:1' "$@")
   used=${used# and }
   grep -Eq "^  verbs provider +yes +.*$used" "$work_dir/info"
-  grep -qx "  between nodes: verbs on $used" "$work_dir/info"
+  grep -qx "  between nodes: verbs on $used; TCP to nodes that have no verbs" "$work_dir/info"
   grep -qx "  RDMA port: $used" "$work_dir/info"
   grep -qx '  within a node: shm' "$work_dir/info"
   MPIR_CVAR_CH3_OFFLOAD_FABRIC=verbs "$info" >"$work_dir/info"

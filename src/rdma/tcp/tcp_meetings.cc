@@ -109,6 +109,8 @@ bool TcpProvider::on_answer(Introducer::Contact& contact, const Frame& hello) no
 void TcpProvider::on_offer(Introducer::Contact& contact, const Frame&, bool is_answer) noexcept {
   if (is_answer)
     introducer_.ready(contact);
+  else if (of(contact).state == State::kUp)  // Another connection stands by now.
+    introducer_.drop(contact);
   else
     offer_to(contact);
 }

@@ -1,6 +1,5 @@
 // Poll, sleep, what time asks for, and deaths. See tcp_provider.h.
 
-#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
@@ -29,7 +28,9 @@ constexpr std::uint32_t kLooksPerWait = 4;
 constexpr std::uint64_t kBusyTicks = 10 * CycleClock::kAbout20Microseconds;
 /// Later, looks take one part in so many of the caller's time.
 constexpr std::uint64_t kLookShare = 8;
-constexpr std::uint64_t kLookShareAlone = 64;     ///< Without any connection.
+constexpr std::uint64_t kLookShareAlone = 64;  ///< Without any connection.
+/// The kernel counts the time since an acknowledgement in ticks of up to 10 ms.
+constexpr std::uint64_t kKernelTickNs = 20'000'000;
 constexpr std::uint64_t kTcpRoundNs = 1'000'000;  ///< Between two rounds of what time brings on.
 
 }  // namespace
@@ -146,19 +147,20 @@ void TcpProvider::look_for_silence(std::uint64_t now_ns) noexcept {
 }
 
 /// Whether the peer's host has acknowledged nothing for the time-out, though there is something to
-/// acknowledge. That of a process that reads nothing answers the kernel's probes.
+/// acknowledge: bytes on their way, or a probe of its full window. That of a process that reads nothing answers
+/// probes, between which the kernel waits for up to two minutes.
 bool TcpProvider::is_silent(TcpEndpoint& peer, std::uint64_t now_ns) noexcept {
-  int unacknowledged = 0;
-  if (::ioctl(peer.socket.get(), SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0) {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  const bool is_known = ::getsockopt(peer.socket.get(), IPPROTO_TCP, TCP_INFO, &info, &length) == 0;
+  if (!is_known || (info.tcpi_unacked == 0 && info.tcpi_probes == 0)) {
     peer.silent_since_ns = 0;
     return false;
   }
-  tcp_info info{};
-  socklen_t length = sizeof info;
-  if (::getsockopt(peer.socket.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return false;
   const std::uint64_t silent_ns = elapsed_ns(now_ns, peer.silent_since_ns);
+  const std::uint64_t last_ns = std::uint64_t{info.tcpi_last_ack_recv} * 1'000'000;
   // An idle connection has had no acknowledgement for long: what counts is the time since something is due.
-  if (peer.silent_since_ns == 0 || std::uint64_t{info.tcpi_last_ack_recv} * 1'000'000 < silent_ns) {
+  if (peer.silent_since_ns == 0 || last_ns < silent_ns + kKernelTickNs) {
     peer.silent_since_ns = now_ns;
     return false;
   }
@@ -172,6 +174,7 @@ void TcpProvider::lose(TcpEndpoint& peer, int error_number) noexcept {
     peer.state = State::kApart;
     return introducer_.seek(peer);
   }
+  if (error_number == 0) error_number = peer.send_error;
   if (error_number != 0 && error_number != ECONNRESET && error_number != EPIPE)
     log_("tcp: the connection with peer %u at %s broke: %s: it is taken for dead", index_of(peer.id),
          peer.address.host.c_str(), std::strerror(error_number));

@@ -27,6 +27,7 @@ Status TcpProvider::reserve(Endpoint& endpoint, std::size_t length_bytes,
   if (peer.is_over()) return Status::kPeerFailed;
   slot = peer.outbox->reserve(length_bytes);
   if (!slot.empty()) return Status::kOk;
+  peer.lacks_slot = true;
   note_lack(peer);
   return Status::kAgain;
 }
@@ -72,6 +73,8 @@ void TcpProvider::flush(TcpEndpoint& peer) noexcept {
     if (sent < 0 && errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM) {
       // What had arrived is read first: then the connection's end is seen.
       peer.is_broken = true;
+      peer.send_error = errno;
+      ::shutdown(peer.socket.get(), SHUT_RDWR);
       peer.outbox->drop_messages();
       wake_soon();
       return;
@@ -96,14 +99,15 @@ void TcpProvider::watch_for_room(TcpEndpoint& peer, bool is_blocked) noexcept {
 }
 
 void TcpProvider::note_lack(TcpEndpoint& peer) noexcept {
-  if (!std::exchange(peer.lacks_room, true)) lacking_.push_back(&peer);
+  if (!std::exchange(peer.is_lacking, true)) lacking_.push_back(&peer);
 }
 
 /// After arm(): room that was lacking is an event.
 std::size_t TcpProvider::tell_room() noexcept {
   return std::erase_if(lacking_, [](TcpEndpoint* peer) {
-    const bool has_room = peer->lacks_write ? peer->outbox->write_room() > 0 : peer->outbox->has_room();
-    if (has_room) peer->lacks_room = peer->lacks_write = false;
+    const bool has_room = (peer->lacks_slot && peer->outbox->has_room()) ||
+                          (peer->lacks_write && peer->outbox->write_room() > 0);
+    if (has_room) peer->is_lacking = peer->lacks_slot = peer->lacks_write = false;
     return has_room;
   });
 }
