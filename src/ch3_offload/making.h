@@ -37,8 +37,8 @@ Result<std::unique_ptr<ShmProvider>> make_node_provider(const ch3_offload_config
                                                         void* log_context);
 
 /// The providers of process `self` for processes on other nodes, the best one first: those that the settings
-/// ask for, or with "auto" those that this node has, `most` of them. At least one. The error's message names the settings that
-/// narrow the choice.
+/// ask for, or with "auto" those that this node has. At least one, and at most `most`. The error's message
+/// names the settings that narrow the choice.
 Result<std::vector<std::unique_ptr<Provider>>> make_networks(const ch3_offload_config_t& config, PeerId self,
                                                              void (*log)(void* context, LogScope scope,
                                                                          const char* line),

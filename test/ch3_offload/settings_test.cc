@@ -142,7 +142,8 @@ TEST(Settings, WrongTextsAreNamedWithTheirVariable) {
             "to adapt");
   EXPECT_EQ(said("_SEND_BUFFER", "64X"),
             "MPIR_CVAR_CH3_OFFLOAD_SEND_BUFFER=64X: it takes bytes from 0 to 1T; K, M, G and T may follow");
-  EXPECT_EQ(said("_FABRIC", "ucx"), "MPIR_CVAR_CH3_OFFLOAD_FABRIC=ucx: it takes auto, shm, verbs, tcp, shm+verbs or shm+tcp");
+  EXPECT_EQ(said("_FABRIC", "ucx"),
+            "MPIR_CVAR_CH3_OFFLOAD_FABRIC=ucx: it takes auto, shm, verbs, tcp, shm+verbs or shm+tcp");
   EXPECT_NE(said("_SHM_RING_SIZE", "65537"), "");
 }
 

@@ -23,18 +23,6 @@ void set_option(int socket, int level, int name, int value) noexcept {
   static_cast<void>(::setsockopt(socket, level, name, &value, sizeof value));
 }
 
-/// Makes the kernel notice a silent peer: idle, after keep-alive probes; with data under way, after a
-/// time-out. Has no effect on a socket of the node.
-void watch_for_silence(int socket, int timeout_ms) noexcept {
-  set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
-  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-  // Idle for a third of the time, then three probes in the rest: in whole seconds, as the kernel has it.
-  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, std::max(1, timeout_ms / 3000));
-  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, timeout_ms / 6000));
-  set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
-  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, timeout_ms);
-}
-
 /// The socket's own address, or its peer's. Nothing: it has none, yet.
 std::optional<SocketAddress> address_of(int socket, decltype(&::getpeername) which) noexcept {
   SocketAddress address;
@@ -60,6 +48,16 @@ Result<FileDescriptor> make_stream_socket(const SocketAddress& address) {
 }
 
 }  // namespace
+
+void watch_for_silence(int socket, int timeout_ms) noexcept {
+  set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  // Idle for a third of the time, then three probes in the rest: in whole seconds, as the kernel has it.
+  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, std::max(1, timeout_ms / 3000));
+  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, timeout_ms / 6000));
+  set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, timeout_ms);
+}
 
 FrameStream::FrameStream(FileDescriptor socket, const Protocol& protocol, int timeout_ms,
                          bool is_connecting) noexcept

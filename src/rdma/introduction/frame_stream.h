@@ -82,6 +82,10 @@ class FrameStream {
   std::size_t out_end_ = 0;
 };
 
+/// Makes the kernel notice a silent peer: idle, after keep-alive probes; with data under way, after a time-out.
+/// Has no effect on a socket of the node.
+void watch_for_silence(int socket, int timeout_ms) noexcept;
+
 /// Makes a socket that listens at `at`, an address of this node. Port 0: the kernel chooses, and sets it. The
 /// error number is EADDRINUSE if the address is taken.
 Result<FileDescriptor> listen_for_streams(SocketAddress& at);

@@ -39,7 +39,4 @@ struct TcpConfig {
 /// connect to; kDeviceFailed: no port is free, or no descriptor. The message says what is missing.
 Result<std::unique_ptr<Provider>> make_tcp_provider(const TcpConfig& config);
 
-/// The address at which a process with this configuration would listen, in numbers. Errors as above.
-Result<std::string> find_tcp_host(const TcpConfig& config);
-
 }  // namespace ch3_offload

@@ -46,11 +46,9 @@ struct TcpEndpoint final : Endpoint, Introducer::Contact {
   bool connected = false;        ///< connect() was called.
   bool has_address = false;      ///< `names` and `address` are known; they stay as they are.
   bool is_blocked = false;       ///< The socket is watched for room.
-  bool is_broken = false;        ///< Sending has failed: what had arrived is still read.
-  int send_error = 0;            ///< errno of that.
-  bool is_lacking = false;       ///< In TcpProvider::lacking_: a message or a write has found no room.
-  bool lacks_slot = false;       ///< It was a message.
-  bool lacks_write = false;      ///< It was a write.
+  int send_error = 0;            ///< errno of the send that has failed: what had arrived is still read.
+  bool lacks_slot = false;       ///< In TcpProvider::lacking_: a message has found no room.
+  bool lacks_write = false;      ///< Likewise, a write.
   bool has_done = false;         ///< In TcpProvider::done_: writes have left, which is to be told.
   bool is_ending = false;        ///< In TcpProvider::ending_: end() was called, and what had arrived is read.
   std::size_t ending_bytes = 0;  ///< What of it is still to be read.

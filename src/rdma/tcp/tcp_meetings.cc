@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "rdma/introduction/first_of_two.h"
+#include "rdma/introduction/frame_stream.h"
 #include "rdma/tcp/tcp_provider.h"
 
 namespace ch3_offload {
@@ -25,11 +26,7 @@ void set_tcp_option(int socket, int level, int name, int value) noexcept {
 /// does: TCP_USER_TIMEOUT would end, on kernels before 5.11, that with a process that computes and reads
 /// nothing, though its host answers.
 void keep_for_long(int socket, int timeout_ms) noexcept {
-  set_tcp_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
-  set_tcp_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_tcp_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, std::max(1, timeout_ms / 3000));
-  set_tcp_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, timeout_ms / 6000));
-  set_tcp_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 4);
+  watch_for_silence(socket, timeout_ms);
   set_tcp_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
 }
 

@@ -67,9 +67,8 @@ class TcpOutbox {
     const std::uint32_t until = even_unsent ? last_write_ : current_write_;
     return first_write_ != until ? &writes_[first_write_ % kMostWrites] : nullptr;
   }
+  /// Whether all of the oldest write has left.
   bool has_done_writes() const noexcept { return first_write_ != current_write_; }
-  /// Whether done_write() is of one that has left.
-  bool first_has_left() const noexcept { return first_write_ != current_write_; }
   void pop_write() noexcept {
     if (first_write_++ == current_write_) ++current_write_;
   }

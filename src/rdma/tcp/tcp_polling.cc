@@ -146,9 +146,9 @@ void TcpProvider::look_for_silence(std::uint64_t now_ns) noexcept {
   }
 }
 
-/// Whether the peer's host has acknowledged nothing for the time-out, though there is something to
-/// acknowledge: bytes on their way, or a probe of its full window. That of a process that reads nothing answers
-/// probes, between which the kernel waits for up to two minutes.
+/// Whether the peer's host has acknowledged nothing for the time-out, though something is due: bytes are on
+/// their way, or a probe of its full window. The host of a process that reads nothing answers the probes,
+/// between which the kernel waits for up to two minutes.
 bool TcpProvider::is_silent(TcpEndpoint& peer, std::uint64_t now_ns) noexcept {
   tcp_info info{};
   socklen_t length = sizeof info;

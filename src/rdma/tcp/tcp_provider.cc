@@ -30,13 +30,14 @@ namespace {
 /// From this length on, a round trip and no copy are faster than a copy through slots.
 constexpr std::size_t kTcpWriteThresholdBytes = 32768;
 
-}  // namespace
-
+/// The address to listen at, in numbers.
 Result<std::string> find_tcp_host(const TcpConfig& config) {
   Result<std::string> host = find_host_address(config.interface, config.loopback_serves);
   if (host.ok()) return host;
   return Error{host.error().status, host.error().error_number, "tcp: " + host.error().message};
 }
+
+}  // namespace
 
 Result<std::unique_ptr<TcpProvider>> TcpProvider::create(const TcpConfig& config) {
   raise_descriptor_limit();

@@ -120,7 +120,7 @@ class TcpProvider final : public Provider, private Introducer::Client {
   // tcp_sending.cc
   void flush(TcpEndpoint& peer) noexcept;
   void watch_for_room(TcpEndpoint& peer, bool is_blocked) noexcept;
-  void note_lack(TcpEndpoint& peer) noexcept;
+  void note_lack(TcpEndpoint& peer, bool& what) noexcept;
   void note_done(TcpEndpoint& peer) noexcept;
   void tell_done() noexcept;
   void tell_writes(TcpEndpoint& peer) noexcept;

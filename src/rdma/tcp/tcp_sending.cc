@@ -27,8 +27,7 @@ Status TcpProvider::reserve(Endpoint& endpoint, std::size_t length_bytes,
   if (peer.is_over()) return Status::kPeerFailed;
   slot = peer.outbox->reserve(length_bytes);
   if (!slot.empty()) return Status::kOk;
-  peer.lacks_slot = true;
-  note_lack(peer);
+  note_lack(peer, peer.lacks_slot);
   return Status::kAgain;
 }
 
@@ -44,8 +43,7 @@ Status TcpProvider::write(Endpoint& endpoint, const std::byte* source, std::size
   TcpEndpoint& peer = of(endpoint);
   if (peer.is_over()) return Status::kPeerFailed;
   if (peer.outbox->write_room() == 0) {
-    peer.lacks_write = true;
-    note_lack(peer);
+    note_lack(peer, peer.lacks_write);
     return Status::kAgain;
   }
   peer.outbox->add({source, length_bytes, destination, immediate, work});
@@ -55,7 +53,7 @@ Status TcpProvider::write(Endpoint& endpoint, const std::byte* source, std::size
 
 /// Sends what there is, as far as the socket takes it.
 void TcpProvider::flush(TcpEndpoint& peer) noexcept {
-  if (peer.state != State::kUp || peer.is_broken) return;
+  if (peer.state != State::kUp || peer.send_error != 0) return;
   busy_at_ = CycleClock::now();
   next_look_ = 0;
   if (peer.is_blocked) return;
@@ -72,7 +70,6 @@ void TcpProvider::flush(TcpEndpoint& peer) noexcept {
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM) {
       // What had arrived is read first: then the connection's end is seen.
-      peer.is_broken = true;
       peer.send_error = errno;
       ::shutdown(peer.socket.get(), SHUT_RDWR);
       peer.outbox->drop_messages();
@@ -98,8 +95,10 @@ void TcpProvider::watch_for_room(TcpEndpoint& peer, bool is_blocked) noexcept {
   static_cast<void>(::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, peer.socket.get(), &event));
 }
 
-void TcpProvider::note_lack(TcpEndpoint& peer) noexcept {
-  if (!std::exchange(peer.is_lacking, true)) lacking_.push_back(&peer);
+/// `what`: lacks_slot or lacks_write of the peer.
+void TcpProvider::note_lack(TcpEndpoint& peer, bool& what) noexcept {
+  if (!peer.lacks_slot && !peer.lacks_write) lacking_.push_back(&peer);
+  what = true;
 }
 
 /// After arm(): room that was lacking is an event.
@@ -107,7 +106,7 @@ std::size_t TcpProvider::tell_room() noexcept {
   return std::erase_if(lacking_, [](TcpEndpoint* peer) {
     const bool has_room = (peer->lacks_slot && peer->outbox->has_room()) ||
                           (peer->lacks_write && peer->outbox->write_room() > 0);
-    if (has_room) peer->is_lacking = peer->lacks_slot = peer->lacks_write = false;
+    if (has_room) peer->lacks_slot = peer->lacks_write = false;
     return has_room;
   });
 }
@@ -131,7 +130,7 @@ void TcpProvider::tell_done() noexcept {
 /// Those that have left; of a peer that is dying, the others, too.
 void TcpProvider::tell_writes(TcpEndpoint& peer) noexcept {
   while (const TcpOutbox::Write* const write = peer.outbox->done_write(peer.is_over())) {
-    const Status status = peer.outbox->first_has_left() ? Status::kOk : Status::kPeerFailed;
+    const Status status = peer.outbox->has_done_writes() ? Status::kOk : Status::kPeerFailed;
     const WorkId work = write->work;
     peer.outbox->pop_write();
     ++found_;

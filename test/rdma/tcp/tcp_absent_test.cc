@@ -12,11 +12,5 @@ TEST(TcpAbsent, MakingAProviderNamesThePackageThatIsMissing) {
   EXPECT_NE(provider.error().message.find("libsodium-dev"), std::string::npos) << provider.error().message;
 }
 
-TEST(TcpAbsent, NoAddressIsFoundAndTheErrorIsTheSame) {
-  const Result<std::string> host = find_tcp_host(TcpConfig{});
-  ASSERT_FALSE(host.ok());
-  EXPECT_EQ(host.error().message, make_tcp_provider(TcpConfig{}).error().message);
-}
-
 }  // namespace
 }  // namespace ch3_offload

@@ -237,14 +237,14 @@ TEST_F(Outboxes, WritesAreDoneInTheirOrderWhenAllOfThemHasLeft) {
   EXPECT_EQ(outbox_.done_write(false), nullptr);
   leave(1);
   EXPECT_TRUE(outbox_.has_done_writes());
-  EXPECT_TRUE(outbox_.first_has_left());
+  EXPECT_TRUE(outbox_.has_done_writes());
   ASSERT_NE(outbox_.done_write(false), nullptr);
   EXPECT_EQ(outbox_.done_write(false)->work, WorkId{1});
   outbox_.pop_write();
   EXPECT_EQ(outbox_.done_write(false), nullptr);
   ASSERT_NE(outbox_.done_write(true), nullptr) << "when its connection has ended";
   EXPECT_EQ(outbox_.done_write(true)->work, WorkId{2});
-  EXPECT_FALSE(outbox_.first_has_left());
+  EXPECT_FALSE(outbox_.has_done_writes());
   outbox_.pop_write();
   EXPECT_EQ(outbox_.done_write(true), nullptr);
   EXPECT_EQ(outbox_.write_room(), TcpOutbox::kMostWrites);
@@ -278,7 +278,7 @@ TEST_F(Outboxes, AfterTheEndOfTheConnectionItsWritesAreStillKnown) {
   for (const std::uint64_t work : {1u, 2u}) {
     ASSERT_NE(outbox_.done_write(true), nullptr);
     EXPECT_EQ(outbox_.done_write(true)->work, WorkId{work});
-    EXPECT_FALSE(outbox_.first_has_left());
+    EXPECT_FALSE(outbox_.has_done_writes());
     outbox_.pop_write();
   }
   EXPECT_TRUE(outbox_.empty());

@@ -284,9 +284,6 @@ TEST(TcpProviderErrors, AnInterfaceThatIsNotThere) {
   EXPECT_TRUE(why.starts_with("tcp: 'eth77' matches no network interface, and no address, that is up"))
       << why;
   EXPECT_EQ(make_tcp_provider(config).error().status, Status::kUnsupported);
-  const Result<std::string> host = find_tcp_host(config);
-  ASSERT_FALSE(host.ok());
-  EXPECT_EQ(host.error().message, why);
 }
 
 TEST(TcpProviderErrors, LoopbackWhereOthersAreOnOtherNodes) {
