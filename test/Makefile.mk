@@ -249,7 +249,9 @@ if HAVE_TOOLS
 check_PROGRAMS += test/tools_tests
 TESTS += test/tools_tests
 tools_tests_sources = \
+	test/tools/check_test.cc \
 	test/tools/info_test.cc \
+	test/tools/pair_tester_test.cc \
 	test/tools/trace_clock_test.cc \
 	test/tools/trace_file_test.cc \
 	test/tools/trace_job_test.cc \
@@ -826,6 +828,7 @@ AM_TESTS_ENVIRONMENT = top_srcdir='$(top_srcdir)' top_builddir='$(top_builddir)'
 EXTRA_DIST += \
 	test/bad-input \
 	test/bench \
+	test/check-nodes \
 	test/checks.bash \
 	test/faults \
 	test/flood \

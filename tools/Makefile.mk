@@ -26,6 +26,20 @@ if HAVE_TOOLS
 # What the tools share, and their tests use.
 noinst_LIBRARIES = libtools.a
 tools_sources = \
+	tools/check/agent.cc \
+	tools/check/agent.h \
+	tools/check/check_lines.cc \
+	tools/check/check_lines.h \
+	tools/check/checked.cc \
+	tools/check/checked.h \
+	tools/check/link_facts.cc \
+	tools/check/link_facts.h \
+	tools/check/node_check.cc \
+	tools/check/node_check.h \
+	tools/check/node_process.cc \
+	tools/check/node_process.h \
+	tools/check/pair_tester.cc \
+	tools/check/pair_tester.h \
 	tools/info_choices.cc \
 	tools/info_choices.h \
 	tools/info_report.cc \

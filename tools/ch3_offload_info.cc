@@ -1,17 +1,28 @@
 // ch3-offload-info: the settings as the environment has them, what this node has, and what the library would choose.
 //
-// Exit status: 0; 1 when MPI_Init would fail here, because of a setting or of the node; 2 when the command line
-// makes no sense. docs/man/ch3-offload-info.1.
+// With --check: the same of several nodes, and whether messages go between them.
+//
+// Exit status: 0; 1 when MPI_Init would fail here, because of a setting or of the node, or when a check finds
+// something wrong; 2 when the command line makes no sense. docs/man/ch3-offload-info.1.
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <filesystem>
+#include <iterator>
 #include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
 
+#include "check/agent.h"
+#include "check/node_check.h"
 #include "info_report.h"
 
 namespace ch3_offload {
@@ -22,16 +33,81 @@ int complain(const std::string& what) {
   return 1;
 }
 
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+/// Where this program is; the other nodes have it under the same path.
+std::string own_path() {
+  std::error_code error;
+  const std::string path = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  return error ? "ch3-offload-info" : path;
+}
+
+int check(const std::string& hosts_text, CheckOptions options, bool as_json) {
+  Result<std::vector<std::string>> hosts = hosts_of(hosts_text);
+  if (!hosts.ok()) {
+    complain("--check: " + hosts.error().message);
+    return 2;
+  }
+  options.hosts = std::move(hosts.value());
+  options.program = own_path();
+  // A launcher hands the words to a shell of the node, or does not: quoting would be wrong in one of the cases.
+  if (options.program.find_first_not_of(
+          "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._+-") != std::string::npos)
+    return complain(
+        fmt::format("--check: \"{}\" has characters that a shell takes for others: install under "
+                    "another path",
+                    options.program));
+  options.shows_progress = ::isatty(STDERR_FILENO) != 0;
+  const Checked checked = run_check(options);
+  int error = 0;
+  if (as_json) {
+    error = write_json(checked, stdout);
+  } else {
+    fmt::print("{}", render(checked));
+    if (std::fflush(stdout) != 0) error = errno;
+  }
+  if (error != 0) return complain(fmt::format("standard output: {}", std::strerror(error)));
+  return std::ranges::any_of(judge(checked), &CheckFinding::is_wrong) ? 1 : 0;
+}
+
 int run(int argc, char** argv) {
-  bool as_json = false;
+  bool as_json = false, is_agent = false, all_pairs = false;
+  std::string hosts;
+  std::string launcher = "ssh -o BatchMode=yes -o ConnectTimeout=10";
+  double limit_s = 5;
   CLI::App app("Shows the settings of ch3:offload, what this node has, and what would be chosen, and why.");
   app.set_version_flag("--version", "ch3-offload-info " PACKAGE_VERSION);
   app.add_flag("--json", as_json, "write JSON");
+  CLI::Option* const checks =
+      app.add_option("--check", hosts,
+                     "look at these nodes (node1,node2, or a file of hosts), and test the ways between them");
+  app.add_option("--launcher", launcher, "what runs a program on a node: these words, the node, the program")
+      ->needs(checks)
+      ->capture_default_str();
+  app.add_option("--limit", limit_s, "seconds without an answer after which a way does not work")
+      ->needs(checks)
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+  app.add_flag("--all-pairs", all_pairs,
+               fmt::format("test all ways, also of more than {} nodes", kMostForAllPairs))
+      ->needs(checks);
+  app.add_flag("--check-agent", is_agent)->group("");  // What --check runs on each node.
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
+
+  if (is_agent) return run_agent();
+  if (checks->count() > 0)
+    return check(hosts,
+                 {.launcher = words_of(launcher),
+                  .limit_ms = static_cast<int>(limit_s * 1000),
+                  .all_pairs = all_pairs},
+                 as_json);
 
   const Environment environment = read_environment();
   std::optional<NodeFacts> facts;

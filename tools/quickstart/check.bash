@@ -302,6 +302,7 @@ declare_parts() {
   part over-mpi     check alone  mpich       'programs over MPI' script over-mpi
   part shared-windows check alone mpich      'shared windows' script shared-windows
   part tcp          check alone  mpich       'TCP between two nodes' script tcp
+  part check-nodes  check alone  mpich       'checks of nodes' script check-nodes
   part portals      check alone  mpich       'programs over libportals' script portals
   part packet-errors check alone mpich       'packets that cannot be taken' script packet-errors
   part faults       check alone  mpich       'faults' script faults
