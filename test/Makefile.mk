@@ -215,6 +215,7 @@ unit_tests_sources = \
 	test/ch3_offload/nicd_targets_world.h \
 	test/ch3_offload/nicd_test.cc \
 	test/ch3_offload/nicd_world.h \
+	test/ch3_offload/job_report_test.cc \
 	test/ch3_offload/node_settings_test.cc \
 	test/rdma/shm/unix_socket_test.cc \
 	test/nic/cores_test.cc \

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdio>
 #include <exception>
+#include <span>
+#include <vector>
 
 #include "ch3_offload/channel.h"
 #include "ch3_offload/nic_choice.h"
@@ -118,7 +120,9 @@ ch3_offload_lane_t* ch3_offload_lane(ch3_offload_channel_t* channel, uint32_t pe
   return of(channel).port().lane(PeerId{peer});
 }
 
-void ch3_offload_nudge(ch3_offload_channel_t* channel, uint32_t peer) { of(channel).port().nudge(PeerId{peer}); }
+void ch3_offload_nudge(ch3_offload_channel_t* channel, uint32_t peer) {
+  of(channel).port().nudge(PeerId{peer});
+}
 
 int ch3_offload_send_packet(ch3_offload_channel_t* channel, uint32_t peer, const void* header,
                             size_t header_bytes, const struct iovec* iov, size_t iov_count, void* cookie,
@@ -133,9 +137,9 @@ int ch3_offload_send_packet(ch3_offload_channel_t* channel, uint32_t peer, const
     parts[i] = {static_cast<std::byte*>(iov[i].iov_base), iov[i].iov_len, nullptr};
   }
   Status result;
-  const Progressed progressed = of(channel).port().send_packet(
-      PeerId{peer}, {static_cast<const std::byte*>(header), header_bytes}, {parts, iov_count}, cookie,
-      result);
+  const Progressed progressed =
+      of(channel).port().send_packet(PeerId{peer}, {static_cast<const std::byte*>(header), header_bytes},
+                                     {parts, iov_count}, cookie, result);
   *status = to_c(result);
   of(channel).commanded();
   return to_c(progressed);
@@ -196,8 +200,10 @@ int ch3_offload_cancel_send(ch3_offload_channel_t* channel, uint64_t operation, 
 }
 
 void ch3_offload_purge(ch3_offload_channel_t* channel, int scope, const ch3_offload_pattern_t* doomed,
-                       size_t doomed_count, const ch3_offload_pattern_t* spared, size_t spared_count, int status) {
-  constexpr PurgeScope kScopes[] = {PurgeScope::kAll, PurgeScope::kReceivesFromOne, PurgeScope::kReceivesFromAny};
+                       size_t doomed_count, const ch3_offload_pattern_t* spared, size_t spared_count,
+                       int status) {
+  constexpr PurgeScope kScopes[] = {PurgeScope::kAll, PurgeScope::kReceivesFromOne,
+                                    PurgeScope::kReceivesFromAny};
   of(channel).port().purge(kScopes[scope], {reinterpret_cast<const MatchPattern*>(doomed), doomed_count},
                            {reinterpret_cast<const MatchPattern*>(spared), spared_count},
                            status == CH3_OFFLOAD_PEER_FAILED ? Status::kPeerFailed : Status::kRevoked);
@@ -219,7 +225,15 @@ void ch3_offload_introduce(ch3_offload_channel_t* channel, uint32_t peer, const 
 
 void ch3_offload_meet_node(ch3_offload_channel_t* channel) { of(channel).meet_node(); }
 
-void ch3_offload_place_packet(ch3_offload_channel_t* channel, uint32_t peer, void* address, size_t capacity_bytes) {
+void ch3_offload_report(ch3_offload_channel_t* channel, const ch3_offload_config_t* config,
+                        const ch3_offload_node_t* nodes, size_t count) {
+  std::vector<ReportedNode> reported;
+  for (const ch3_offload_node_t& node : std::span(nodes, count)) reported.push_back({node.card, node.ranks});
+  of(channel).report(*config, reported);
+}
+
+void ch3_offload_place_packet(ch3_offload_channel_t* channel, uint32_t peer, void* address,
+                              size_t capacity_bytes) {
   of(channel).port().place_packet(PeerId{peer}, {static_cast<std::byte*>(address), capacity_bytes, nullptr});
   of(channel).commanded();
 }

@@ -31,7 +31,7 @@ extern "C" {
 #endif
 
 /** Changes when a binary built against an older header would break. */
-#define CH3_OFFLOAD_ABI_VERSION 16
+#define CH3_OFFLOAD_ABI_VERSION 17
 
 typedef struct ch3_offload_channel ch3_offload_channel_t;
 
@@ -247,6 +247,17 @@ void ch3_offload_introduce(ch3_offload_channel_t * channel, uint32_t peer, const
 /** After ch3_offload_introduce() of the processes of this node, each of which does the same about now: waits some
  *  milliseconds at most until the connections with them are complete, so that no first message waits for one. */
 void ch3_offload_meet_node(ch3_offload_channel_t * channel);
+
+/** A node of a job: see ch3_offload_report(). */
+typedef struct {
+    const char *card;           /**< of a process there */
+    uint32_t ranks;             /**< processes of the job there */
+} ch3_offload_node_t;
+
+/** With MPIR_CVAR_CH3_OFFLOAD_REPORT=1, to be called by rank 0 when the cards of all nodes are known: tells as
+ *  warnings (CH3_OFFLOAD_WARNING) how messages move between the nodes. */
+void ch3_offload_report(ch3_offload_channel_t * channel, const ch3_offload_config_t * config,
+                        const ch3_offload_node_t * nodes, size_t count);
 
 /** Answers CH3_OFFLOAD_PACKET_OFFER: where the bytes belong, and how many go there in one run. The memory stays
  *  valid until CH3_OFFLOAD_PACKET_PLACED or CH3_OFFLOAD_PEER_DOWN. NULL and 0: the bytes come as

@@ -116,6 +116,15 @@ std::optional<Error> Channel::bind_thread(const NicChoice& nic) {
   return error;
 }
 
+void Channel::report(const ch3_offload_config_t& config, std::span<const ReportedNode> nodes) {
+  std::vector<Capabilities> own;
+  for (const auto& one : providers_) own.push_back(one->capabilities());
+  const char* const driver = process_driver_ != nullptr  ? "process"
+                             : thread_driver_ != nullptr ? "thread"
+                                                         : "host";
+  for (const std::string& line : job_report(config, own, driver, nodes)) warn(LogScope::kJob, line);
+}
+
 /// Of those that nobody else would speak of.
 void Channel::warn_of_settings(const ch3_offload_config_t& config) {
   if (index_of(self_) == 0)

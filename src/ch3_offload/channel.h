@@ -11,12 +11,14 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ch3_offload/call_driven.h"
 #include "ch3_offload/ch3_offload.h"
+#include "ch3_offload/job_report.h"
 #include "ch3_offload/nic_choice.h"
 #include "ch3_offload/windows.h"
 #include "dme/memory_events.h"
@@ -60,6 +62,9 @@ class Channel final : private MovesCallDriven {
   const std::string& card() const noexcept { return card_; }
   /// Of the settings.
   TrafficClass traffic_class() const noexcept { return traffic_class_; }
+
+  /// Tells, as warnings, how messages move between these nodes: job_report().
+  void report(const ch3_offload_config_t& config, std::span<const ReportedNode> nodes);
 
   /// Memory that other processes map: the processor of the node, or those of the job on this node. Null: none
   /// does.
@@ -144,9 +149,9 @@ class Channel final : private MovesCallDriven {
   std::unique_ptr<Trace> engine_trace_;  ///< Null: no trace.
   std::unique_ptr<Trace> client_trace_;  ///< Likewise. Also of how this process waits.
   std::vector<std::unique_ptr<Provider>> providers_;
-  ShmProvider* node_provider_ = nullptr;  ///< In providers_. Null: there is none.
+  ShmProvider* node_provider_ = nullptr;         ///< In providers_. Null: there is none.
   SharedWithNeighbours shared_with_neighbours_;  ///< Before own_arena_.
-  std::optional<SharedArena> own_arena_;  ///< Nothing: it would serve nobody.
+  std::optional<SharedArena> own_arena_;         ///< Nothing: it would serve nobody.
   NeighbourMemory neighbours_;
   Provider* looks_over_ = nullptr;  ///< By which peers of the node are seen on this processor. Null: none.
   std::unique_ptr<Port> port_;

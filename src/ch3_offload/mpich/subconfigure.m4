@@ -86,7 +86,7 @@ dnl The number is the version of the interface that this glue was written agains
 AC_MSG_CHECKING([whether libch3offload has the interface that this glue needs (version 16)])
 AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[
     #include <ch3_offload.h>
-    #if CH3_OFFLOAD_ABI_VERSION != 16
+    #if CH3_OFFLOAD_ABI_VERSION != 17
     #error wrong version
     #endif
     ]],[])],

@@ -73,6 +73,36 @@ static void introduce_node(void)
     ch3_offload_meet_node(MPIDI_CH3I_channel);
 }
 
+/* MPIR_CVAR_CH3_OFFLOAD_REPORT=1: how the nodes of the job reach each other. The cards are known now. */
+static int report_job(const ch3_offload_config_t * config)
+{
+    int mpi_errno = MPI_SUCCESS;
+    const int count = MPIR_Process.num_nodes;
+    ch3_offload_node_t *nodes;
+    char *cards;
+    int i;
+    MPIR_CHKLMEM_DECL(2);
+
+    MPIR_CHKLMEM_MALLOC(nodes, ch3_offload_node_t *, count * sizeof(*nodes), mpi_errno, "nodes",
+                        MPL_MEM_OTHER);
+    MPIR_CHKLMEM_MALLOC(cards, char *, (size_t) count * CARD_BYTES, mpi_errno, "cards", MPL_MEM_OTHER);
+    for (i = 0; i < count; i++) {
+        nodes[i].card = cards + (size_t) i * CARD_BYTES;
+        nodes[i].ranks = 0;
+        get_card(MPIR_Process.node_root_map[i], cards + (size_t) i * CARD_BYTES);
+    }
+    for (i = 0; i < MPIR_Process.size; i++)
+        nodes[MPIR_Process.node_map[i]].ranks++;
+    ch3_offload_report(MPIDI_CH3I_channel, config, nodes, count);
+    MPIDI_CH3I_Take_events();
+
+  fn_exit:
+    MPIR_CHKLMEM_FREEALL();
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
 void MPIDI_CH3I_Card_wanted(uint32_t peer)
 {
     char card[CARD_BYTES];
@@ -362,6 +392,10 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
     MPIR_ERR_CHECK(mpi_errno);
     if (strcmp(config.nic, "process") != 0)     /* There, the node's processor knows them. */
         introduce_node();
+    if (config.report && pg_rank == 0) {
+        mpi_errno = report_job(&config);
+        MPIR_ERR_CHECK(mpi_errno);
+    }
 
   fn_exit:
     MPIR_FUNC_EXIT;
