@@ -77,6 +77,7 @@ std::string port_detail(const VerbsPortDescription& port) {
   std::string detail =
       fmt::format("{}, GID {}: {} ({})", port.link, port.gid_index, port.gid, port.gid_reason);
   if (!port.address.empty()) detail += ", address " + port.address;
+  if (port.partition_key != 0) detail += fmt::format(", partition {:#06x}", port.partition_key);
   if (port.rate_gbit != 0) detail += fmt::format(", {} Gbit/s", port.rate_gbit);
   return detail +
          fmt::format(", MTU {}, messages up to {}", port.mtu_bytes, in_units(port.max_message_bytes));
@@ -108,6 +109,7 @@ void write_port(JsonWriter& json, const VerbsPortDescription& port) {
     json.field("gid", port.gid);
     json.field("gid_reason", port.gid_reason);
     json.field("address", port.address);
+    json.field("partition_key", port.partition_key);
     json.field("rate_gbit", port.rate_gbit);
     json.field("mtu_bytes", port.mtu_bytes);
     json.field("max_message_bytes", port.max_message_bytes);

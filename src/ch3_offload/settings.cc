@@ -105,6 +105,9 @@ std::optional<std::string> judge(const Setting& setting, const Config& config, s
     case SettingKind::kPorts:
       if (parse_port_wishes(value)) return {};
       break;
+    case SettingKind::kPartition:
+      if (value.empty() || parse_partition_key(value)) return {};
+      break;
     case SettingKind::kInterfaces:
       if (is_interface_list(value)) return {};
       break;
@@ -213,6 +216,9 @@ VerbsConfig verbs_config(const ch3_offload_config_t& config) {
   VerbsConfig verbs;
   verbs.device = config.verbs_device;
   verbs.interface = config.network_interface;
+  verbs.partition_key = parse_partition_key(config.verbs_pkey).value_or(0);
+  verbs.rail.traffic_class = static_cast<std::uint8_t>(config.verbs_traffic_class);
+  verbs.rail.service_level = static_cast<std::uint8_t>(config.verbs_service_level);
   verbs.first_port = static_cast<std::uint16_t>(config.port_range.low);
   verbs.last_port = static_cast<std::uint16_t>(config.port_range.high);
   verbs.most_rails = static_cast<std::uint32_t>(config.verbs_rails);

@@ -29,6 +29,7 @@ enum class SettingKind {
   kWord,        ///< One of those that `takes` lists.
   kText,        ///< Anything.
   kPorts,       ///< A list of RDMA ports, parse_port_wishes(), or nothing.
+  kPartition,   ///< parse_partition_key(), or nothing.
   kInterfaces,  ///< A list of network interfaces, is_interface_list(), or nothing.
   kProcessors,  ///< A list of processors, "3,7-9", or nothing.
   kPath,        ///< Prefix of file names; empty: off.

@@ -49,4 +49,14 @@ std::optional<std::vector<PortWish>> parse_port_wishes(std::string_view list) {
   return wishes;
 }
 
+std::optional<std::uint16_t> parse_partition_key(std::string_view text) {
+  if (!text.starts_with("0x") || text.size() > 6) return {};
+  text.remove_prefix(2);
+  std::uint16_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+  const bool is_number = error == std::errc{} && end == text.data() + text.size();
+  if (!is_number || (value & ~kFullMember) == 0) return {};
+  return value;
+}
+
 }  // namespace ch3_offload

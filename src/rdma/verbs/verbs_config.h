@@ -23,6 +23,10 @@ struct RailConfig {
   std::uint32_t most_receive_slots = 2048;
   std::uint32_t most_queue_pairs = 256;  ///< Live at once.
   std::uint32_t send_queue_depth = 64;   ///< Of each queue pair.
+  /// Of packets that go with a global route: DSCP and ECN (the upper six and the lower two bits) on RoCE v2.
+  std::uint8_t traffic_class = 0;
+  std::uint8_t service_level =
+      0;  ///< 0 to 15. On InfiniBand it chooses the virtual lane, on RoCE the priority.
 };
 
 struct VerbsConfig {
@@ -30,7 +34,9 @@ struct VerbsConfig {
   JobSecret job_secret{};
   /// Peers are numbered below this; a greater number in an introduction is refused.
   std::uint32_t peer_limit = 1u << 20;
-  std::string device;     ///< survey_verbs_ports(); empty: the best.
+  std::string device;  ///< survey_verbs_ports(); empty: the best.
+  /// The P_Key of the InfiniBand partition to use. 0: the first with full membership.
+  std::uint16_t partition_key = 0;
   std::string interface;  ///< find_host_address(), for ports that have no IP address, or to use another.
   bool loopback_serves =
       false;  ///< `interface` may name a loopback address; for tests, whose node is one process.
@@ -64,21 +70,23 @@ struct VerbsPortDescription {
   std::string why_not{};   ///< Why it cannot be used. Empty: it can.
   std::string why_used{};  ///< Why it would be used. Empty: it would not.
   // Of a port that can be used:
-  std::string link{};           ///< "InfiniBand", "RoCE v2", "RoCE v1".
-  int gid_index = 0;            ///< Of the GID that would be used.
-  std::string gid{};            ///< "::ffff:10.9.0.1"
-  std::string gid_reason{};     ///< Why this one.
-  std::string address{};        ///< The IP address in it. Empty: none that others could connect to.
-  std::uint32_t rate_gbit = 0;  ///< 0: unknown.
+  std::string link{};               ///< "InfiniBand", "RoCE v2", "RoCE v1".
+  int gid_index = 0;                ///< Of the GID that would be used.
+  std::string gid{};                ///< "::ffff:10.9.0.1"
+  std::string gid_reason{};         ///< Why this one.
+  std::uint16_t partition_key = 0;  ///< InfiniBand: of the partition that would be used. 0: RoCE.
+  std::string address{};            ///< The IP address in it. Empty: none that others could connect to.
+  std::uint32_t rate_gbit = 0;      ///< 0: unknown.
   std::uint32_t mtu_bytes = 0;
   std::uint32_t max_message_bytes = 0;
 };
 
 /// Every port of every device of this node: first those to choose from, best first and the ones that cannot
 /// be used behind them, then the others. `wanted` is VerbsConfig::device, `most_rails`
-/// VerbsConfig::most_rails; when that is wrong no port is wanted, and make_verbs_provider() says what is
+/// VerbsConfig::most_rails, `partition_key` that of VerbsConfig; when that is wrong no port is wanted, and make_verbs_provider() says what is
 /// wrong. Empty: there is no device, or this library was built without libibverbs.
-std::vector<VerbsPortDescription> describe_verbs_ports(std::string_view wanted, std::uint32_t most_rails);
+std::vector<VerbsPortDescription> describe_verbs_ports(std::string_view wanted, std::uint32_t most_rails,
+                                                       std::uint16_t partition_key = 0);
 
 /// Why this node has none of the ports that `wanted` (VerbsConfig::device, not empty) names, or none that can
 /// be used. Nothing: it has. Opens the devices for a moment.

@@ -35,6 +35,11 @@ void VerbsProvider::on_port(Rail& rail, bool is_up) noexcept {
     if (peer != nullptr && !peer->is_over()) links_.on_port(*peer, rail);
 }
 
+void VerbsProvider::on_address_changed(Rail& rail, const char* why) noexcept {
+  log_(LogScope::kNode, "verbs: port %s has another address now (%s): new connections use it",
+       rail.port_name.c_str(), why);
+}
+
 void VerbsProvider::on_device_failed(Rail& rail, const char* why, LogScope scope) noexcept {
   if (rail.lost) return;
   rail.lost = true;

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <new>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -65,31 +66,51 @@ Result<std::unique_ptr<Rail>> open_rail(const VerbsPort& port, const RailConfig&
   return rail;
 }
 
-/// The best port and, where they are wanted, others like it. One that cannot be opened beside the first is
-/// done without.
-Result<std::vector<std::unique_ptr<Rail>>> open_rails(const VerbsConfig& config, const Log& log) {
-  Result<VerbsPorts> ports = survey_verbs_ports(config.device);
-  if (!ports.ok()) return ports.error();
-  const std::vector<VerbsPort>& usable = ports.value().usable;
-  if (usable.empty()) return Error{Status::kUnsupported, 0, no_port_message(ports.value())};
-  const std::vector<VerbsPort> chosen =
-      choose_rails(usable, config.device, std::min<std::size_t>(config.most_rails, VerbsAddress::kMostRails));
+/// The rails on those of `ports`, best first, that can be opened. Others are done without. The error is that of
+/// the first port.
+Result<std::vector<std::unique_ptr<Rail>>> open_some(const std::vector<VerbsPort>& ports,
+                                                     const VerbsConfig& config, const Log& log) {
   RailConfig share = config.rail;
-  const auto count = static_cast<std::uint32_t>(chosen.size());
+  const auto count = static_cast<std::uint32_t>(ports.size());
   share.send_queue_depth = Link::kSendQueueDepth;
   share.most_queue_pairs = std::min(share.most_queue_pairs / count, 2 * config.peer_limit);
   share.most_receive_slots /= count;
   std::vector<std::unique_ptr<Rail>> rails;
-  for (const VerbsPort& port : chosen) {
+  std::optional<Error> first_error;
+  for (const VerbsPort& port : ports) {
     Result<std::unique_ptr<Rail>> rail = open_rail(port, share, rails.size());
-    if (rail.ok())
+    if (rail.ok()) {
       rails.push_back(std::move(rail.value()));
-    else if (rails.empty())
-      return rail.error();
-    else
+      continue;
+    }
+    if (ports.size() > 1)
       log(LogScope::kNode, "%s; going on without this port", rail.error().message.c_str());
+    if (!first_error) first_error = rail.error();
   }
+  if (rails.empty()) return *first_error;
   return rails;
+}
+
+/// The best port that can be opened and, where they are wanted, others like it.
+Result<std::vector<std::unique_ptr<Rail>>> open_rails(const VerbsConfig& config, const Log& log) {
+  Result<VerbsPorts> ports = survey_verbs_ports(config.device, config.partition_key);
+  if (!ports.ok()) return ports.error();
+  std::vector<VerbsPort>& usable = ports.value().usable;
+  if (usable.empty()) return Error{Status::kUnsupported, 0, no_port_message(ports.value())};
+  const std::size_t most = std::min<std::size_t>(config.most_rails, VerbsAddress::kMostRails);
+  std::optional<Error> first_error;
+  while (!usable.empty()) {
+    const std::vector<VerbsPort> chosen = choose_rails(usable, config.device, most);
+    Result<std::vector<std::unique_ptr<Rail>>> rails = open_some(chosen, config, log);
+    if (rails.ok()) return rails;
+    if (!first_error) first_error = rails.error();
+    std::erase_if(usable, [&](const VerbsPort& port) {
+      return std::ranges::any_of(
+          chosen, [&](const VerbsPort& one) { return one.device == port.device && one.port == port.port; });
+    });
+    if (!usable.empty()) log(LogScope::kNode, "%s; trying the next best port", rails.error().message.c_str());
+  }
+  return *first_error;
 }
 
 /// At the address that the user named, or else at that of each rail, so that the loss of one does not cut us

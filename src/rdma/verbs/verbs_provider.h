@@ -153,6 +153,7 @@ class VerbsProvider final : public Provider, private Links::Client, private Rail
   // verbs_failures.cc
   void on_queue_pair_failed(VerbsLane& lane, const char* why) noexcept override;
   void on_port(Rail& rail, bool is_up) noexcept override;
+  void on_address_changed(Rail& rail, const char* why) noexcept override;
   void on_device_failed(Rail& rail, const char* why, LogScope scope) noexcept override;
   void on_rail_failed(Rail& rail, const char* why) noexcept override {
     on_device_failed(rail, why, LogScope::kProcess);

@@ -55,6 +55,8 @@ struct PortConfig {
   std::uint32_t max_message_bytes = 1u << 30;
   std::uint16_t lid = 0;  ///< 0 on Ethernet.
   std::uint16_t sm_lid = 0;
+  std::vector<std::uint16_t> partition_keys = {0xFFFF};  ///< 0: an empty row of the table.
+  bool needs_global_route = false;                       ///< IBV_QPF_GRH_REQUIRED.
   std::vector<Gid> gids{};
 };
 

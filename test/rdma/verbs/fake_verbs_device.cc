@@ -93,7 +93,8 @@ int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attribute
   result.gid_tbl_len = static_cast<int>(config->gids.size());
   result.port_cap_flags = IBV_PORT_CM_SUP;
   result.max_msg_sz = config->max_message_bytes;
-  result.pkey_tbl_len = 1;
+  result.pkey_tbl_len = static_cast<std::uint16_t>(config->partition_keys.size());
+  result.flags = config->needs_global_route ? IBV_QPF_GRH_REQUIRED : 0;
   result.lid = config->lid;
   result.sm_lid = config->sm_lid;
   result.max_vl_num = 1;
@@ -268,11 +269,13 @@ ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::
 
 int ibv_query_pkey(ibv_context* context, std::uint8_t port, int index, __be16* key) {
   const Call call("ibv_query_pkey");
-  if (call.error() != 0 || find_port(Network::get(), context, port) == nullptr || index != 0) {
+  const PortConfig* const config = find_port(Network::get(), context, port);
+  if (call.error() != 0 || config == nullptr || index < 0 ||
+      static_cast<std::size_t>(index) >= config->partition_keys.size()) {
     errno = call.error() != 0 ? call.error() : EINVAL;
     return -1;
   }
-  *key = 0xFFFF;
+  *key = htobe16(config->partition_keys[static_cast<std::size_t>(index)]);
   return 0;
 }
 

@@ -49,6 +49,7 @@ const PortConfig* find_port(const DeviceConfig& config, std::uint8_t port) noexc
 bool valid_path(const ibv_ah_attr& path, std::uint8_t pair_port, const PortConfig& port) noexcept {
   if (path.port_num != pair_port) return false;
   if (port.link_layer == IBV_LINK_LAYER_ETHERNET && path.is_global == 0) return false;
+  if (port.needs_global_route && path.is_global == 0) return false;
   if (path.is_global == 0) return path.dlid != 0;
   if (path.grh.sgid_index >= port.gids.size()) return false;
   return port.gids[path.grh.sgid_index].value.global.interface_id != 0;
@@ -61,7 +62,9 @@ bool valid_values(const DeviceConfig& config, const QueuePair& pair, const ibv_q
   const std::uint8_t port_number = (mask & IBV_QP_PORT) != 0 ? values.port_num : pair.attributes.port_num;
   const PortConfig* const port = find_port(config, port_number);
   if (port == nullptr) return false;
-  if ((mask & IBV_QP_PKEY_INDEX) != 0 && values.pkey_index != 0) return false;
+  if ((mask & IBV_QP_PKEY_INDEX) != 0 && (values.pkey_index >= port->partition_keys.size() ||
+                                          port->partition_keys[values.pkey_index] == 0))
+    return false;
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0 && (values.qp_access_flags & ~kAccess) != 0) return false;
   if ((mask & IBV_QP_AV) != 0 && !valid_path(values.ah_attr, port_number, *port)) return false;
   if ((mask & IBV_QP_PATH_MTU) != 0 &&

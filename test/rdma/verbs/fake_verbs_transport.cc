@@ -35,6 +35,14 @@ bool passes(const Network& network, const Device& device, std::uint8_t port) noe
          network.config_of(device).ports[port - 1u].state == IBV_PORT_ACTIVE;
 }
 
+/// IBTA 10.9.3: the same partition, and one of them is a full member.
+bool share_a_partition(const PortConfig& port, const QueuePair& pair, const PortConfig& peers_port,
+                       const QueuePair& peer) noexcept {
+  const std::uint16_t one = port.partition_keys[pair.attributes.pkey_index];
+  const std::uint16_t other = peers_port.partition_keys[peer.attributes.pkey_index];
+  return (one & 0x7FFF) == (other & 0x7FFF) && ((one | other) & 0x8000) != 0;
+}
+
 }  // namespace
 
 bool leads_to(const ibv_ah_attr& path, const PortConfig& port) noexcept {
@@ -58,6 +66,7 @@ QueuePair* Network::find_peer(const QueuePair& pair) {
       QueuePair& peer = *found->second;
       if (peer.now != IBV_QPS_RTR && peer.now != IBV_QPS_RTS) continue;
       if (peer.attributes.port_num != port + 1 || !passes(*this, *device, peer.attributes.port_num)) continue;
+      if (!share_a_partition(config_of(from).ports[from_port - 1u], pair, config.ports[port], peer)) continue;
       // A device drops what comes from elsewhere than its peer; the peer's number is not in the packets.
       if (!leads_to(peer.attributes.ah_attr, config_of(from).ports[from_port - 1u])) continue;
       return &peer;

@@ -25,5 +25,14 @@ TEST(PortWish, OneMalformedElementSpoilsTheList) {
     EXPECT_FALSE(parse_port_wishes(text)) << text;
 }
 
+TEST(PartitionKey, IsHexadecimalAndNamesAPartition) {
+  EXPECT_EQ(parse_partition_key("0x8001"), 0x8001);
+  EXPECT_EQ(parse_partition_key("0x1"), 1);
+  EXPECT_EQ(parse_partition_key("0xfFfF"), 0xFFFF);
+  for (const char* const wrong : {"", "0x", "0x0", "0x0000", "0x8000", "8001", "0x10000", "0x08001", "-0x1",
+                                  "0x-1", "0x+1", "0x1 ", " 0x1", "0x1g", "0X8001", "any"})
+    EXPECT_FALSE(parse_partition_key(wrong)) << wrong;
+}
+
 }  // namespace
 }  // namespace ch3_offload

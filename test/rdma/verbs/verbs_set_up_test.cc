@@ -226,5 +226,25 @@ TEST_F(VerbsSetUp, SlabsThatAreRefusedAreMissedByNobody) {
   run_traffic();
 }
 
+TEST_F(VerbsSetUp, IfTheBestPortCannotBeOpenedTheNextOneIs) {
+  fake_verbs::Config fake = fake_verbs::two_rails();
+  fake.devices[0].max_receive_queues = 0;
+  fake_verbs::reset(fake);
+  VerbsConfig config;
+  config.most_rails = 1;
+  config.interface = "lo";
+  config.loopback_serves = true;
+  static std::string said;
+  said.clear();
+  config.log = [](void*, LogScope, const char* line) { said += std::string(line) + "\n"; };
+  if (const auto provider = make_verbs_provider(config); !provider.ok()) FAIL() << provider.error().message;
+  EXPECT_TRUE(contains(said, "fake0")) << said;
+  EXPECT_TRUE(contains(said, "; trying the next best port")) << said;
+  // Without any, the best one's words count.
+  fake.devices[1].max_receive_queues = 0;
+  fake_verbs::reset(fake);
+  EXPECT_TRUE(contains(failure(config), "fake0 has no shared receive queues")) << said;
+}
+
 }  // namespace
 }  // namespace ch3_offload

@@ -1,11 +1,14 @@
 #include "rdma/verbs/devices/port_selection.h"
 
 #include <arpa/inet.h>
+#include <endian.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <optional>
 #include <system_error>
@@ -111,6 +114,50 @@ bool choose_gid(ibv_context* context, const ibv_port_attr& attributes, int wante
   return true;
 }
 
+/// The place in the port's table of that P_Key, whichever its membership is there, or of the first one with full
+/// membership; and what is there. Nothing: it is not there.
+struct Partition {
+  std::uint16_t key;
+  std::uint16_t index;
+};
+std::optional<Partition> find_partition(ibv_context* context, std::uint8_t port, std::uint16_t entries,
+                                        std::uint16_t wanted) noexcept {
+  const std::uint16_t partition = wanted & ~kFullMember;
+  std::optional<Partition> found;
+  for (std::uint16_t index = 0; index < entries; ++index) {
+    __be16 entry = 0;
+    if (ibv_query_pkey(context, port, index, &entry) != 0) continue;
+    const std::uint16_t key = be16toh(entry);
+    const bool is_full = (key & kFullMember) != 0;
+    if ((key & ~kFullMember) == 0 || (partition != 0 && (key & ~kFullMember) != partition)) continue;
+    if (is_full) return Partition{key, index};
+    // A limited member reaches the full ones. Nobody wants that without having asked for it.
+    if (partition != 0 && !found) found = Partition{key, index};
+  }
+  return found;
+}
+
+std::string key_text(std::uint16_t key) {
+  std::array<char, 8> text{};
+  std::snprintf(text.data(), text.size(), "0x%04x", key);
+  return text.data();
+}
+
+/// Fills in the partition of a port of InfiniBand. False: there is none that serves; `why` says so.
+bool choose_partition(ibv_context* context, std::uint16_t entries, std::uint16_t wanted, VerbsPort& port,
+                      std::string& why) {
+  const std::optional<Partition> found = find_partition(context, port.port, entries, wanted);
+  if (!found) {
+    why = wanted != 0 ? "it is not in partition " + key_text(wanted) +
+                            " (the subnet manager's partitions say who is in which)"
+                      : "it is a full member of no partition (the subnet manager's partitions say who is)";
+    return false;
+  }
+  port.partition_key = found->key;
+  port.partition_index = found->index;
+  return true;
+}
+
 /// Why a device cannot be opened. libibverbs says ENOENT, too, where its file is there and this user may not
 /// open it.
 std::string open_error(ibv_device* device, int error_number) {
@@ -128,7 +175,7 @@ std::string port_name(std::string_view device, int number) {
   return std::string(device) + ":" + std::to_string(number);
 }
 
-void survey_device(ibv_device* device, const PortWish& wish, VerbsPorts& ports) {
+void survey_device(ibv_device* device, const PortWish& wish, std::uint16_t partition_key, VerbsPorts& ports) {
   const char* const name = ibv_get_device_name(device);
   if (device->transport_type == IBV_TRANSPORT_IWARP) {
     ports.rejected.push_back({name, "iWARP has no RDMA write with immediate"});
@@ -167,8 +214,10 @@ void survey_device(ibv_device* device, const PortWish& wish, VerbsPorts& ports) 
     port.mtu = attributes.active_mtu;
     port.rate_gbit = rate_of(attributes);
     port.max_message_bytes = attributes.max_msg_sz;
+    port.needs_global_route = !port.ethernet && (attributes.flags & IBV_QPF_GRH_REQUIRED) != 0;
     std::string why;
-    if (choose_gid(context.get(), attributes, wish.gid_index, port, why))
+    if (choose_gid(context.get(), attributes, wish.gid_index, port, why) &&
+        (port.ethernet || choose_partition(context.get(), attributes.pkey_tbl_len, partition_key, port, why)))
       ports.usable.push_back(std::move(port));
     else
       ports.rejected.push_back({port_name(name, number), why});
@@ -201,6 +250,7 @@ VerbsPortDescription describe(const VerbsPort& port) {
   one.gid_index = port.gid_index;
   one.gid = to_text(AF_INET6, port.gid.raw);
   one.gid_reason = port.reason;
+  one.partition_key = port.partition_key;
   one.address = port.network_address();
   one.rate_gbit = port.rate_gbit;
   one.mtu_bytes = 128u << port.mtu;  // IBV_MTU_256 is 1.
@@ -247,11 +297,11 @@ std::string VerbsPort::network_address() const {
   return is_ipv4(gid) ? to_text(AF_INET, gid.raw + 12) : to_text(AF_INET6, gid.raw);
 }
 
-Result<VerbsPorts> survey_verbs_ports(std::string_view wanted) {
+Result<VerbsPorts> survey_verbs_ports(std::string_view wanted, std::uint16_t partition_key) {
   const DeviceList list;
   VerbsPorts ports;
   if (wanted.empty()) {
-    for (int i = 0; i < list.count; ++i) survey_device(list.devices[i], PortWish{}, ports);
+    for (int i = 0; i < list.count; ++i) survey_device(list.devices[i], PortWish{}, partition_key, ports);
     std::stable_sort(ports.usable.begin(), ports.usable.end(), is_better);
     return ports;
   }
@@ -264,7 +314,7 @@ Result<VerbsPorts> survey_verbs_ports(std::string_view wanted) {
     if (device == nullptr)
       return Error{Status::kUnsupported, 0,
                    "verbs: no RDMA device is called '" + wish.device + "': " + list.names()};
-    survey_device(device, wish, ports);
+    survey_device(device, wish, partition_key, ports);
   }
   return ports;
 }
@@ -280,7 +330,8 @@ std::vector<VerbsPort> choose_rails(const std::vector<VerbsPort>& usable, std::s
   return chosen;
 }
 
-std::vector<VerbsPortDescription> describe_verbs_ports(std::string_view wanted, std::uint32_t most_rails) {
+std::vector<VerbsPortDescription> describe_verbs_ports(std::string_view wanted, std::uint32_t most_rails,
+                                                       std::uint16_t partition_key) {
   std::vector<VerbsPortDescription> all;
   const auto is_there = [&](const std::string& name) {
     return std::ranges::any_of(all, [&](const VerbsPortDescription& one) { return one.name == name; });
@@ -300,9 +351,10 @@ std::vector<VerbsPortDescription> describe_verbs_ports(std::string_view wanted, 
     for (const RejectedPort& port : ports.rejected)
       if (!is_there(port.name)) all.push_back({.name = port.name, .wanted = are_wanted, .why_not = port.why});
   };
-  if (Result<VerbsPorts> ports = survey_verbs_ports(wanted); ports.ok()) add(ports.value(), true);
+  if (Result<VerbsPorts> ports = survey_verbs_ports(wanted, partition_key); ports.ok())
+    add(ports.value(), true);
   if (wanted.empty()) return all;
-  if (Result<VerbsPorts> ports = survey_verbs_ports({}); ports.ok()) add(ports.value(), false);
+  if (Result<VerbsPorts> ports = survey_verbs_ports({}, partition_key); ports.ok()) add(ports.value(), false);
   return all;
 }
 
@@ -311,6 +363,25 @@ std::optional<std::string> why_no_such_port(std::string_view wanted) {
   if (!ports.ok()) return ports.error().message;
   if (!ports.value().usable.empty() || ports.value().rejected.empty()) return {};
   return "verbs: " + ports.value().rejected[0].name + ": " + ports.value().rejected[0].why;
+}
+
+bool refresh_port(ibv_context* context, VerbsPort& port) noexcept {
+  const VerbsPort before = port;
+  ibv_port_attr attributes{};
+  if (ibv_query_port(context, port.port, &attributes) != 0) return false;
+  if (attributes.lid != 0) port.lid = attributes.lid;
+  ibv_gid gid{};
+  if (ibv_query_gid(context, port.port, port.gid_index, &gid) == 0 && !is_zero(gid)) port.gid = gid;
+  if (!port.ethernet) {
+    port.needs_global_route = (attributes.flags & IBV_QPF_GRH_REQUIRED) != 0;
+    if (const auto found = find_partition(context, port.port, attributes.pkey_tbl_len, port.partition_key)) {
+      port.partition_key = found->key;
+      port.partition_index = found->index;
+    }
+  }
+  return port.lid != before.lid || std::memcmp(port.gid.raw, before.gid.raw, sizeof port.gid.raw) != 0 ||
+         port.partition_index != before.partition_index || port.partition_key != before.partition_key ||
+         port.needs_global_route != before.needs_global_route;
 }
 
 Result<DeviceContext> open_verbs_device(std::string_view name) {

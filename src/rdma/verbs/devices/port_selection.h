@@ -25,6 +25,11 @@ struct VerbsPort {
   ibv_gid gid{};
   bool gid_is_roce_v2 = false;
   std::uint16_t lid = 0;  ///< InfiniBand only.
+  /// InfiniBand: the partition's P_Key, and its place in the port's table. RoCE has one partition, at 0.
+  std::uint16_t partition_key = 0;
+  std::uint16_t partition_index = 0;
+  bool needs_global_route =
+      false;  ///< InfiniBand: packets have a GRH, although both ports are on one subnet.
   ibv_mtu mtu = IBV_MTU_1024;
   std::uint32_t rate_gbit = 0;  ///< Gbit/s, as the port says; 0: unknown.
   std::uint32_t max_message_bytes = 0;
@@ -52,14 +57,18 @@ struct VerbsPorts {
 };
 
 /// Looks at every device of this node. `wanted`: empty for all, or "DEVICE[:PORT[:GID_INDEX]]", several
-/// separated by commas: then only these, in that order.
+/// separated by commas: then only these, in that order. `partition_key`: VerbsConfig.
 /// kUnsupported: `wanted` is malformed or names what is not there (message says what there is).
-Result<VerbsPorts> survey_verbs_ports(std::string_view wanted);
+Result<VerbsPorts> survey_verbs_ports(std::string_view wanted, std::uint16_t partition_key = 0);
 
 /// Those of `usable`, as survey_verbs_ports(`wanted`) has it, that one process uses at once: the first and,
 /// up to `most`, others of its link layer; where nobody asked for certain ones, of its rate.
 std::vector<VerbsPort> choose_rails(const std::vector<VerbsPort>& usable, std::string_view wanted,
                                     std::size_t most);
+
+/// Asks the device again what its subnet manager and the kernel may change while it is used: LID, GID, place of
+/// the partition. What has no valid value any more stays as it was. Returns whether something is another now.
+bool refresh_port(ibv_context* context, VerbsPort& port) noexcept;
 
 /// Opens a device by name. kUnsupported: no such device; kDeviceFailed: it cannot be opened.
 Result<DeviceContext> open_verbs_device(std::string_view name);

@@ -181,7 +181,7 @@ Result<QueuePair> Rail::create_queue_pair() {
 
   ibv_qp_attr state{};
   state.qp_state = IBV_QPS_INIT;
-  state.pkey_index = 0;
+  state.pkey_index = port_.partition_index;
   state.port_num = port_.port;
   state.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
   const int error = ibv_modify_qp(queue_pair.get(), &state,
@@ -201,8 +201,10 @@ bool Rail::connect(ibv_qp* queue_pair, std::uint32_t packet_sequence,
   state.min_rnr_timer = kRnrTimer;
   state.ah_attr.port_num = port_.port;
   state.ah_attr.dlid = remote.lid;
-  if (port_.ethernet) {
+  state.ah_attr.sl = config_.service_level;
+  if (port_.ethernet || port_.needs_global_route) {
     state.ah_attr.is_global = 1;
+    state.ah_attr.grh.traffic_class = config_.traffic_class;
     state.ah_attr.grh.dgid = remote.gid;
     state.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(port_.gid_index);
     state.ah_attr.grh.hop_limit = 64;
@@ -284,6 +286,15 @@ void Rail::take_events(Client& client) noexcept {
       case IBV_EVENT_PORT_ACTIVE:
         if (event.element.port_num == port_.port)
           client.on_port(*this, event.event_type == IBV_EVENT_PORT_ACTIVE);
+        break;
+      // Queue pairs that are connected stay as they are: if they break, new ones have the new address.
+      case IBV_EVENT_LID_CHANGE:
+      case IBV_EVENT_GID_CHANGE:
+      case IBV_EVENT_PKEY_CHANGE:
+      case IBV_EVENT_SM_CHANGE:
+      case IBV_EVENT_CLIENT_REREGISTER:
+        if (event.element.port_num == port_.port && refresh_port(context_.get(), port_))
+          client.on_address_changed(*this, name);
         break;
       case IBV_EVENT_DEVICE_FATAL: client.on_device_failed(*this, name, LogScope::kNode); break;
       case IBV_EVENT_CQ_ERR:

@@ -51,6 +51,8 @@ class Rail {
     /// The device has stopped the lane's queue pair.
     virtual void on_queue_pair_failed(VerbsLane& lane, const char* why) noexcept = 0;
     virtual void on_port(Rail& rail, bool is_up) noexcept = 0;
+    /// port() has another LID, GID or partition now, for queue pairs that are connected from now on.
+    virtual void on_address_changed(Rail& rail, const char* why) noexcept = 0;
     /// The device does not work any more. `scope`: of the line that says so.
     virtual void on_device_failed(Rail& rail, const char* why, LogScope scope) noexcept = 0;
 

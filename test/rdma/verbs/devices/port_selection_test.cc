@@ -195,5 +195,45 @@ TEST_F(PortSelection, OpeningByName) {
   EXPECT_EQ(refused.error().error_number, EACCES);
 }
 
+TEST_F(PortSelection, ThePartitionIsTheFirstWithFullMembershipOrTheOneThatIsWanted) {
+  const auto ports = [](std::vector<std::uint16_t> keys, std::uint16_t wanted) {
+    DeviceConfig device;
+    device.ports[0] = fake_verbs::infiniband_port(5);
+    device.ports[0].partition_keys = std::move(keys);
+    devices({device});
+    return survey_verbs_ports({}, wanted).value();
+  };
+  struct Case {
+    std::vector<std::uint16_t> keys;
+    std::uint16_t wanted;
+    int index;  ///< -1: none.
+    std::uint16_t key;
+  };
+  for (const Case& one :
+       {Case{{0xFFFF}, 0, 0, 0xFFFF}, Case{{0x7FFF, 0, 0x8001}, 0, 2, 0x8001},
+        Case{{0x7FFF, 0x0001}, 0, -1, 0}, Case{{0xFFFF, 0x8001, 0x8002}, 0x8002, 2, 0x8002},
+        // By value, whichever membership the user wrote or the table has first.
+        Case{{0xFFFF, 0x0002, 0x8002}, 0x0002, 2, 0x8002}, Case{{0xFFFF, 0x0002}, 0x8002, 1, 0x0002},
+        Case{{0xFFFF, 0x8001}, 0x8002, -1, 0}, Case{{}, 0, -1, 0}}) {
+    const VerbsPorts found = ports(one.keys, one.wanted);
+    ASSERT_EQ(found.usable.size(), one.index >= 0 ? 1u : 0u) << one.wanted;
+    if (one.index < 0) {
+      EXPECT_TRUE(contains(found.rejected[0].why,
+                           one.wanted == 0 ? "a full member of no partition" : "not in partition 0x8002"))
+          << found.rejected[0].why;
+      continue;
+    }
+    EXPECT_EQ(found.usable[0].partition_index, one.index);
+    EXPECT_EQ(found.usable[0].partition_key, one.key);
+  }
+}
+
+TEST_F(PortSelection, ARocePortHasOnePartition) {
+  devices({ethernet("fake0", {Gid{fake_verbs::ipv4_gid(10, 9, 0, 1), IBV_GID_TYPE_ROCE_V2}})});
+  const VerbsPorts ports = survey_verbs_ports({}, 0x8002).value();
+  ASSERT_EQ(ports.usable.size(), 1u);
+  EXPECT_EQ(ports.usable[0].partition_index, 0);
+}
+
 }  // namespace
 }  // namespace ch3_offload

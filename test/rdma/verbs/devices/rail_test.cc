@@ -28,6 +28,7 @@ struct Told final : Rail::Client {
     if (reaction) reaction(lane);
   }
   void on_port(Rail&, bool is_up) noexcept override { ports.push_back(is_up); }
+  void on_address_changed(Rail&, const char* why) noexcept override { changes.emplace_back(why); }
   void on_device_failed(Rail& rail, const char*, LogScope scope) noexcept override {
     rail.lost = true;
     scopes.push_back(scope);
@@ -35,6 +36,7 @@ struct Told final : Rail::Client {
   std::vector<VerbsLane*> failed;
   std::vector<std::string> reasons;
   std::vector<bool> ports;
+  std::vector<std::string> changes;
   std::vector<LogScope> scopes;
   std::function<void(VerbsLane&)> reaction;
 };
@@ -370,6 +372,123 @@ TEST_F(Rails, AReceiveQueueThatRunsLowGetsASlab) {
   rail().take_events(told_);
   EXPECT_EQ(rail().receive_slots().count(), 16u);
   take_all();
+}
+
+/// What a queue pair was told of its way to its peer.
+ibv_qp_attr way_of(ibv_qp* queue_pair) {
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr init{};
+  EXPECT_EQ(ibv_query_qp(queue_pair, &attributes, IBV_QP_AV | IBV_QP_PKEY_INDEX, &init), 0);
+  return attributes;
+}
+
+/// Two ports of InfiniBand.
+fake_verbs::Config infiniband() {
+  fake_verbs::Config fake = timeless();
+  fake.devices.resize(2);
+  for (std::uint16_t i = 0; i < 2; ++i) {
+    fake.devices[i].name = "fake" + std::to_string(i);
+    fake.devices[i].ports[0] = fake_verbs::infiniband_port(static_cast<std::uint16_t>(5 + i));
+    fake.devices[i].ports[0].gids[0].value = fake_verbs::prefix_gid(0xFE80'0000'0000'0000u, 5u + i);
+  }
+  return fake;
+}
+
+class RailAddressing : public FakeRails {
+ protected:
+  /// Connects a queue pair of the first rail with one of the second, and shows what the first was told.
+  ibv_qp_attr connect(const RailConfig& config = {}) {
+    rails_ = open_rails(config);
+    if (rails_.size() != 2) return {};
+    QueuePair mine = std::move(rails_[0]->make_queue_pair(lanes_.main).value());
+    QueuePair theirs = std::move(rails_[1]->make_queue_pair(lanes_.main).value());
+    EXPECT_TRUE(rails_[0]->connect(mine.get(), 0, offer_of(*rails_[1], *theirs)));
+    EXPECT_TRUE(rails_[1]->connect(theirs.get(), 0, offer_of(*rails_[0], *mine)));
+    const ibv_qp_attr way = way_of(mine.get());
+    rails_[0]->stop(std::move(mine), lanes_.main, Rail::End::kUnused);
+    rails_[1]->stop(std::move(theirs), lanes_.main, Rail::End::kUnused);
+    return way;
+  }
+  VerbsEndpoint lanes_{PeerId{1}};
+  std::vector<std::unique_ptr<Rail>> rails_;
+};
+
+TEST_F(RailAddressing, RoceHasTrafficClassAndPriority) {
+  fake_verbs::reset(timeless(fake_verbs::two_rails()));
+  RailConfig config;
+  config.traffic_class = 106;
+  config.service_level = 3;
+  const ibv_qp_attr way = connect(config);
+  EXPECT_EQ(way.ah_attr.is_global, 1);
+  EXPECT_EQ(way.ah_attr.grh.traffic_class, 106);
+  EXPECT_EQ(way.ah_attr.sl, 3);
+  EXPECT_EQ(connect().ah_attr.grh.traffic_class, 0);
+}
+
+TEST_F(RailAddressing, InfiniBandHasAServiceLevelAndNoGlobalRoute) {
+  fake_verbs::reset(infiniband());
+  RailConfig config;
+  config.service_level = 5;
+  config.traffic_class = 106;
+  const ibv_qp_attr way = connect(config);
+  EXPECT_EQ(way.ah_attr.sl, 5);
+  EXPECT_EQ(way.ah_attr.is_global, 0);
+  EXPECT_EQ(way.ah_attr.dlid, 6);
+  EXPECT_EQ(way.pkey_index, 0);
+}
+
+TEST_F(RailAddressing, APortThatDemandsAGlobalRouteGetsIt) {
+  fake_verbs::Config fake = infiniband();
+  for (fake_verbs::DeviceConfig& device : fake.devices) device.ports[0].needs_global_route = true;
+  fake_verbs::reset(fake);
+  RailConfig config;
+  config.traffic_class = 106;
+  const ibv_qp_attr way = connect(config);
+  EXPECT_EQ(way.ah_attr.is_global, 1);
+  EXPECT_EQ(way.ah_attr.dlid, 6);
+  EXPECT_EQ(way.ah_attr.grh.traffic_class, 106);
+  EXPECT_EQ(way.ah_attr.grh.dgid.global.interface_id, fake_verbs::prefix_gid(0, 6).global.interface_id);
+}
+
+TEST_F(RailAddressing, QueuePairsAreInThePartition) {
+  fake_verbs::Config fake = infiniband();
+  fake.devices[0].ports[0].partition_keys = {0x7FFF, 0, 0x8001};
+  fake.devices[1].ports[0].partition_keys = {0x8001};
+  fake_verbs::reset(fake);
+  EXPECT_EQ(connect().pkey_index, 2);
+}
+
+TEST_F(RailAddressing, WhatTheSubnetManagerChangesHoldsForNewQueuePairs) {
+  fake_verbs::reset(infiniband());
+  connect();
+  Told told;
+  fake_verbs::adjust([](fake_verbs::Config& config) {
+    config.devices[0].ports[0].lid = 50;
+    config.devices[0].ports[0].partition_keys = {0x7FFF, 0xFFFF};
+    config.devices[0].ports[0].gids[0].value = fake_verbs::prefix_gid(0xFEC0'0000'0000'0000u, 5);
+  });
+  for (const ibv_event_type event : {IBV_EVENT_LID_CHANGE, IBV_EVENT_GID_CHANGE, IBV_EVENT_PKEY_CHANGE,
+                                     IBV_EVENT_SM_CHANGE, IBV_EVENT_CLIENT_REREGISTER})
+    fake_verbs::raise_event("fake0", event);
+  rails_[0]->take_events(told);
+  EXPECT_EQ(told.changes.size(), 1u);  // The first event tells it all.
+  EXPECT_EQ(rails_[0]->port().lid, 50);
+  EXPECT_EQ(rails_[0]->port().partition_index, 1);
+  EXPECT_EQ(rails_[0]->port().gid.global.subnet_prefix,
+            fake_verbs::prefix_gid(0xFEC0'0000'0000'0000u, 5).global.subnet_prefix);
+  QueuePair later = std::move(rails_[0]->make_queue_pair(lanes_.main).value());
+  EXPECT_EQ(way_of(later.get()).pkey_index, 1);
+  rails_[0]->stop(std::move(later), lanes_.main, Rail::End::kUnused);
+  // What is gone, or another port's, changes nothing.
+  fake_verbs::adjust([](fake_verbs::Config& config) {
+    config.devices[0].ports[0].lid = 0;
+    config.devices[0].ports[0].partition_keys = {0x8009};
+    config.devices[0].ports[0].gids[0].value = {};
+  });
+  fake_verbs::raise_event("fake0", IBV_EVENT_LID_CHANGE);
+  rails_[0]->take_events(told);
+  EXPECT_EQ(told.changes.size(), 1u);
+  EXPECT_EQ(rails_[0]->port().lid, 50);
 }
 
 }  // namespace

@@ -232,6 +232,7 @@ class LinksEnd final : public Links::Client, private Rail::Client {
   void on_queue_pair_failed(VerbsLane& lane, const char* why) noexcept override {
     links.lose_link(lane, why, Links::Cause::kFailure);
   }
+  void on_address_changed(Rail&, const char*) noexcept override {}
   void on_port(Rail& rail, bool is_up) noexcept override {
     rail.up = is_up;
     for (const auto& peer : peers) links.on_port(*peer, rail);

@@ -130,6 +130,7 @@ class TransportEnd final : public Transport::Client, private Rail::Client {
   }
   void on_queue_pair_failed(VerbsLane& lane, const char* why) noexcept override { lose_link(lane, why); }
   void on_port(Rail&, bool) noexcept override {}
+  void on_address_changed(Rail&, const char*) noexcept override {}
   void on_device_failed(Rail& rail, const char*, LogScope) noexcept override { rail.lost = true; }
 };
 
