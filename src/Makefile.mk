@@ -77,6 +77,7 @@ rdma_sources += \
 	src/rdma/introduction/keyed_hash.cc \
 	src/rdma/tcp/tcp_landings.h \
 	src/rdma/tcp/tcp_outbox.h \
+	src/rdma/tcp/tcp_silence.h \
 	src/rdma/tcp/tcp_endpoint.h \
 	src/rdma/tcp/tcp_frames.h \
 	src/rdma/tcp/tcp_meetings.cc \

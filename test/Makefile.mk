@@ -631,6 +631,7 @@ tcp_tests_sources = \
 	test/rdma/tcp/tcp_landings_test.cc \
 	test/rdma/tcp/tcp_outbox_test.cc \
 	test/rdma/tcp/tcp_provider_test.cc \
+	test/rdma/tcp/tcp_silence_test.cc \
 	test/rdma/tcp/tcp_world.h
 test_tcp_tests_CPPFLAGS = $(gtest_cppflags)
 test_tcp_tests_LDADD = libcore.la $(GTEST_LIBS)

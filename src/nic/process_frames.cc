@@ -32,6 +32,7 @@ std::string_view describe(Refusal reason) noexcept {
     case Refusal::kStranger: return "another process answers at its address";
     case Refusal::kFull: return "it has met as many processes as it can number";
     case Refusal::kUser: return "it runs with another uid: a user needs the same uid on all nodes";
+    case Refusal::kShort: return "it, or this process, has no descriptor left: raise ulimit -n";
     default: return "for no known reason";
   }
 }

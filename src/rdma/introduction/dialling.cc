@@ -47,6 +47,7 @@ void SocketIntroducer::begin_to_seek(Contact& contact) noexcept {
   contact.answer_ = Answer::kNotDialled;
   contact.retry_at_ns_ = 0;
   contact.silent_tries_ = 0;
+  contact.short_tries_ = 0;
   contact.refused_addresses_ = 0;
   sought_.push_back(&contact);
   if (last_tick_ns_ == 0) last_tick_ns_ = monotonic_ns();
@@ -69,7 +70,18 @@ void SocketIntroducer::dial(Contact& contact) noexcept {
     } while (contact.sought_ && contact.dial_ == nullptr && contact.retry_at_ns_ == 0);
   } catch (const std::bad_alloc&) {
     log_once(shortage_logged_, "connecting to a process failed: there is no memory (trying again)");
+    run_short(contact);
   }
+}
+
+/// There is no descriptor or memory for a dial. Without a bound, whoever waits for the peer would wait for ever.
+void SocketIntroducer::run_short(Contact& contact) noexcept {
+  contact.answer_ = Answer::kNone;
+  if (contact.short_tries_++ == 0) contact.short_since_ns_ = patience_ns_;
+  if (contact.short_tries_ < kLeastTries || patience_ns_ - contact.short_since_ns_ < timeout_ns()) return;
+  if (contact.checks_) return drop(contact);  // It shows nothing about the peer.
+  log_shortage(dial_shortage_logged_, "to dial a process: it counts as dead");
+  client_.on_gone(contact, Refusal::kShort);
 }
 
 /// Throws std::bad_alloc.
@@ -90,9 +102,9 @@ void SocketIntroducer::dial_next_address(Contact& contact) {
     log_once(dial_logged_, (error.message + (to.is_on_node() ? " (" : " (at " + to.host() + "; ") +
                             "trying again, told once)")
                                .c_str());
-    if (error.status != Status::kNoMemory) no_contact(contact, patience_ns_);
-    return;
+    return error.status == Status::kNoMemory ? run_short(contact) : no_contact(contact, patience_ns_);
   }
+  contact.short_tries_ = 0;
   Introduction& introduction = begin(std::move(stream.value()), /*dialled=*/true);
   introduction.other.contact = &contact;
   contact.dial_ = &introduction;
@@ -131,6 +143,7 @@ std::uint64_t SocketIntroducer::tick_ns() const noexcept {
 
 void SocketIntroducer::tick(std::uint64_t now_ns) noexcept {
   if (tick_ns() == 0) {
+    is_short_ = false;
     last_tick_ns_ = now_ns;
     return;
   }
@@ -138,7 +151,12 @@ void SocketIntroducer::tick(std::uint64_t now_ns) noexcept {
   last_tick_ns_ = now_ns;
   const bool is_scan = elapsed_ns(now_ns, last_scan_ns_) >= kScanNs;
   if (is_scan) last_scan_ns_ = now_ns;
-  if (is_scan && paused_) resume_listeners();
+  if (is_scan && paused_) {
+    if (is_short_ && patience_ns_ - short_since_ns_ >= timeout_ns()) refuse_backlog();
+    resume_listeners();
+  } else if (is_scan) {
+    is_short_ = false;  // Since the last scan, whoever came was accepted.
+  }
   if (std::exchange(dial_is_due_, false) || is_scan) dial_those_due(now_ns);
   if (elapsed_ns(now_ns, last_look_ns_) < kLookNs) return;
   last_look_ns_ = now_ns;

@@ -38,6 +38,7 @@ enum class Refusal : std::uint32_t {
   kCrossed,     ///< Both dialled at once, and the other dial is used.
   kFull,        ///< The sender cannot number one more process.
   kUser,        ///< The two have different user numbers (uids).
+  kShort,       ///< For the time-out, the sender had no descriptor or memory for a connection.
   kEnd
 };
 

@@ -55,6 +55,8 @@ class Introducer {
     std::uint64_t retry_at_ns_ = 0;       ///< Earliest next dial.
     std::uint32_t silent_tries_ = 0;      ///< Dials in a row that no kernel answered.
     std::uint64_t silent_since_ns_ = 0;   ///< patience_ns() when the first of them began.
+    std::uint32_t short_tries_ = 0;       ///< Dials in a row for which there was no descriptor or memory.
+    std::uint64_t short_since_ns_ = 0;    ///< patience_ns() at the first of them.
   };
 
   /// Who has dialled.
@@ -106,7 +108,8 @@ class Introducer {
     /// replay. `note`: that of its Guest.
     virtual void on_knock(Contact& contact, std::uint32_t note) noexcept = 0;
     /// The peer does not exist any more, or not for us. drop() of all its contacts must follow, now.
-    /// `reason`: kNobody if nobody listens at its last address, else why it has refused us.
+    /// `reason`: kNobody if nobody listens at its last address, kShort if this process or the peer had no
+    /// descriptor or memory for the time-out (that is logged), else why it has refused us.
     virtual void on_gone(Contact& contact, Refusal reason) noexcept = 0;
     virtual void on_silence(Contact& contact, Silence silence) noexcept = 0;
 

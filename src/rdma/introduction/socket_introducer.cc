@@ -44,7 +44,8 @@ SocketIntroducer::SocketIntroducer(const Config& config, std::vector<FileDescrip
     : config_(config),
       client_(client),
       listeners_(std::move(listeners)),
-      epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      spare_(duplicate(epoll_)) {
   for (const FileDescriptor& listener : listeners_) closing_.emplace_back(listener.get());
   for (std::size_t i = 0; i < listeners_.size(); ++i)
     if (!watch(listeners_[i].get(), kListenerTag | i, EPOLLIN)) epoll_.reset();
@@ -54,6 +55,13 @@ SocketIntroducer::~SocketIntroducer() = default;
 
 void SocketIntroducer::log_once(bool& logged, const char* line) const noexcept {
   if (!std::exchange(logged, true)) config_.log("%s%s", config_.name, line);
+}
+
+/// What the error was is in an earlier line.
+void SocketIntroducer::log_shortage(bool& logged, const char* what) const noexcept {
+  if (std::exchange(logged, true)) return;
+  config_.log("%sfor %d s there was no descriptor or memory %s (told once)", config_.name,
+              config_.timeout_ms / 1000, what);
 }
 
 // Introductions
@@ -165,7 +173,9 @@ void SocketIntroducer::pause_listeners(int error_number) noexcept {
   paused_ = true;  // The connections stay in the backlog.
   for (const FileDescriptor& listener : listeners_)
     static_cast<void>(::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener.get(), nullptr));
-  if (error_number == 0 || shortage_logged_) return;
+  if (error_number == 0) return;
+  if (!std::exchange(is_short_, true)) short_since_ns_ = patience_ns_;
+  if (shortage_logged_) return;
   try {
     log_once(shortage_logged_, system_error("accepting a connection", error_number).message.c_str());
   } catch (const std::bad_alloc&) {
@@ -177,6 +187,27 @@ void SocketIntroducer::resume_listeners() noexcept {
   paused_ = false;
   for (std::size_t i = 0; i < listeners_.size(); ++i)
     paused_ |= !watch(listeners_[i].get(), kListenerTag | i, EPOLLIN);
+}
+
+/// Refuses those who wait, because nobody could be accepted for the time-out: they would wait for ever.
+void SocketIntroducer::refuse_backlog() noexcept {
+  log_shortage(backlog_shortage_logged_, "to accept a connection: those that wait are refused");
+  for (const FileDescriptor& listener : listeners_) {
+    for (int i = 0; i < kMostAccepts; ++i) {
+      spare_.reset();
+      int error_number = 0;
+      FileDescriptor socket = accept_stream(listener, error_number);
+      const bool is_somebody = socket.valid();
+      if (is_somebody) {
+        FrameStream stream(std::move(socket), config_.protocol, config_.guest_ms);
+        Frame hello;
+        static_cast<void>(stream.receive(hello));  // Unread, it would take the refusal with it.
+        stream.send(make_refusal(config_.protocol, Refusal::kShort));
+      }
+      spare_ = duplicate(epoll_);
+      if (!is_somebody) break;
+    }
+  }
 }
 
 /// Closes the guest that has been silent for the longest time: at once if it has not said anything, else if
@@ -210,6 +241,7 @@ void SocketIntroducer::accept_some(std::size_t listener) noexcept {
     try {
       Introduction& introduction =
           begin(FrameStream(std::move(socket), config_.protocol, config_.guest_ms), /*dialled=*/false);
+      is_short_ = false;
       update_watch(introduction);
       hear(introduction);  // Its Hello is there already, as a rule.
     } catch (const std::bad_alloc&) {
@@ -347,6 +379,10 @@ void SocketIntroducer::on_offer_of_dialler(Introduction& introduction, const Fra
 void SocketIntroducer::on_refusal(Introduction& introduction, Refusal reason) noexcept {
   Contact& contact = *introduction.other.contact;
   if (reason == Refusal::kVersion) return client_.on_gone(contact, reason);
+  if (reason == Refusal::kShort)
+    log_once(peer_shortage_logged_,
+             "a process has no descriptor or memory left for a connection, and refuses it: it counts as dead "
+             "(raise ulimit -n where it runs; told once)");
   if (reason != Refusal::kCrossed) return refused(contact, reason);
   fail(introduction);  // The peer's own dial is on its way.
   contact.retry_at_ns_ = monotonic_ns() + kCrossedNs;

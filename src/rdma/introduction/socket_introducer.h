@@ -127,6 +127,7 @@ class SocketIntroducer final : public Introducer {
 
   // socket_introducer.cc
   void log_once(bool& logged, const char* line) const noexcept;
+  void log_shortage(bool& logged, const char* what) const noexcept;
   bool watch(int descriptor, std::uint64_t tag, std::uint32_t events) noexcept;
   void update_watch(Introduction& introduction) noexcept;
   Introduction& begin(FrameStream stream, bool dialled);
@@ -138,6 +139,7 @@ class SocketIntroducer final : public Introducer {
   void accept_some(std::size_t listener) noexcept;
   void pause_listeners(int error_number) noexcept;
   void resume_listeners() noexcept;
+  void refuse_backlog() noexcept;
   bool evict_guest() noexcept;
   void refuse(Introduction& introduction, Refusal reason) noexcept;
 
@@ -157,6 +159,7 @@ class SocketIntroducer final : public Introducer {
   void begin_to_seek(Contact& contact) noexcept;
   void dial(Contact& contact) noexcept;
   void dial_next_address(Contact& contact);
+  void run_short(Contact& contact) noexcept;
   void refused(Contact& contact, Refusal reason) noexcept;
   void dial_those_due(std::uint64_t now_ns) noexcept;
   void look_at_dials() noexcept;
@@ -175,6 +178,9 @@ class SocketIntroducer final : public Introducer {
   std::size_t dials_ = 0;        ///< Introductions in use that we dialled.
   std::size_t guests_ = 0;       ///< Introductions in use that others dialled.
   bool paused_ = false;          ///< The listeners are not watched: no descriptor, or no room for a guest.
+  bool is_short_ = false;        ///< No descriptor or memory: the last connection could not be accepted.
+  std::uint64_t short_since_ns_ = 0;  ///< patience_ns() when it began.
+  FileDescriptor spare_;              ///< For refuse_backlog().
   std::uint64_t last_tick_ns_ = 0;
   std::uint64_t last_look_ns_ = 0;
   std::uint64_t last_scan_ns_ = 0;  ///< dial_those_due().
@@ -184,6 +190,9 @@ class SocketIntroducer final : public Introducer {
   bool refusal_logged_ = false;
   bool shortage_logged_ = false;
   bool dial_logged_ = false;
+  bool dial_shortage_logged_ = false;
+  bool backlog_shortage_logged_ = false;
+  bool peer_shortage_logged_ = false;
 };
 
 }  // namespace ch3_offload

@@ -14,6 +14,7 @@
 #include "rdma/tcp/tcp_address.h"
 #include "rdma/tcp/tcp_frames.h"
 #include "rdma/tcp/tcp_outbox.h"
+#include "rdma/tcp/tcp_silence.h"
 
 namespace ch3_offload {
 
@@ -61,8 +62,7 @@ struct TcpEndpoint final : Endpoint, Introducer::Contact {
   PeerNames names;
   TcpAddress address;
 
-  /// Since then something is to be acknowledged, and the peer's host has acknowledged nothing. 0: it has.
-  std::uint64_t silent_since_ns = 0;
+  TcpSilence silence;
 };
 
 }  // namespace ch3_offload

@@ -22,11 +22,15 @@ void set_tcp_option(int socket, int level, int name, int value) noexcept {
   static_cast<void>(::setsockopt(socket, level, name, &value, sizeof value));
 }
 
-/// The kernel ends an idle connection whose other host is silent. With bytes under way, look_for_silence()
-/// does: TCP_USER_TIMEOUT would end, on kernels before 5.11, that with a process that computes and reads
-/// nothing, though its host answers.
+/// The kernel ends an idle connection whose other host is silent: between its first probe and the last one is
+/// the time-out, in whole seconds. With bytes under way, look_for_silence() does: TCP_USER_TIMEOUT would end, on
+/// kernels before 5.11, that with a process that computes and reads nothing, though its host answers.
 void keep_for_long(int socket, int timeout_ms) noexcept {
   watch_for_silence(socket, timeout_ms);
+  const int interval_s = (timeout_ms - 1) / 6000 + 1;
+  set_tcp_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, std::max(1, timeout_ms / 4000));
+  set_tcp_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, interval_s);
+  set_tcp_option(socket, IPPROTO_TCP, TCP_KEEPCNT, (timeout_ms - 1) / (1000 * interval_s) + 2);
   set_tcp_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
 }
 

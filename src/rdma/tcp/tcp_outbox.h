@@ -1,7 +1,8 @@
 // What is to leave to one peer: messages, in their order, and writes, which messages overtake between two
-// parts.
+// parts. Between two parts only those messages go that were there when the first had left, so that a write
+// leaves, too, while messages keep coming.
 //
-// Memory: allocated when it is made, and none later.
+// Memory: allocated when it is made, and none later. The kernel gives pages for what is used of it.
 //
 // Threads: one at a time.
 
@@ -40,6 +41,7 @@ class TcpOutbox {
       if (capacity_ - (end_ - begin_) < needed) return {};
       std::memmove(bytes_.get(), bytes_.get() + begin_, end_ - begin_);
       end_ -= begin_;
+      first_end_ -= std::min(first_end_, begin_);
       begin_ = 0;
     }
     return {bytes_.get() + end_ + sizeof(TcpRecord), length_bytes};
@@ -61,7 +63,10 @@ class TcpOutbox {
   };
   std::uint32_t write_room() const noexcept { return kMostWrites - (last_write_ - first_write_); }
   /// REQUIRES: write_room() > 0.
-  void add(const Write& write) noexcept { writes_[last_write_++ % kMostWrites] = write; }
+  void add(const Write& write) noexcept {
+    if (current_write_ == last_write_) first_end_ = end_;
+    writes_[last_write_++ % kMostWrites] = write;
+  }
   /// The oldest write, if all of it has left, or if `even_unsent`. Nullptr: there is none.
   const Write* done_write(bool even_unsent) const noexcept {
     const std::uint32_t until = even_unsent ? last_write_ : current_write_;
@@ -81,7 +86,12 @@ class TcpOutbox {
     const auto add_piece = [&](const std::byte* bytes, std::size_t length_bytes) {
       if (length_bytes > 0) pieces_[count++] = {const_cast<std::byte*>(bytes), length_bytes};
     };
-    if (part_left_ == 0 && begin_ == end_ && current_write_ != last_write_) begin_part();
+    const bool has_write = current_write_ != last_write_;
+    if (part_left_ == 0 && has_write && begin_ >= first_end_) begin_part();
+    if (part_left_ == 0 && has_write) {
+      add_piece(bytes_.get() + begin_, first_end_ - begin_);
+      return {pieces_.data(), count};
+    }
     if (part_left_ > 0) {
       add_piece(reinterpret_cast<const std::byte*>(&header_) + header_sent_, sizeof header_ - header_sent_);
       add_piece(part_, header_.record.length_bytes - part_sent_);
@@ -102,12 +112,12 @@ class TcpOutbox {
       if (part_left_ == 0) end_part();
     }
     begin_ += sent_bytes;
-    if (begin_ == end_) begin_ = end_ = 0;
+    if (begin_ == end_) begin_ = end_ = first_end_ = 0;
   }
 
   /// Nothing more leaves: the connection has ended.
   void drop_messages() noexcept {
-    begin_ = end_ = 0;
+    begin_ = end_ = first_end_ = 0;
     part_left_ = 0;
   }
 
@@ -130,6 +140,7 @@ class TcpOutbox {
     part_left_ = sizeof header_ + length;
   }
   void end_part() noexcept {
+    first_end_ = end_;
     if (announced_bytes_ < writes_[current_write_ % kMostWrites].length_bytes) return;
     announced_bytes_ = 0;
     ++current_write_;
@@ -140,6 +151,7 @@ class TcpOutbox {
   const std::unique_ptr<std::byte[]> bytes_;  ///< Messages that have not left, from begin_ to end_.
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
+  std::size_t first_end_ = 0;  ///< Messages until there go before the next part.
 
   std::array<Write, kMostWrites> writes_;  ///< By number modulo its size.
   std::uint32_t first_write_ = 0;          ///< The oldest that is not popped.

@@ -28,9 +28,7 @@ constexpr std::uint32_t kLooksPerWait = 4;
 constexpr std::uint64_t kBusyTicks = 10 * CycleClock::kAbout20Microseconds;
 /// Later, looks take one part in so many of the caller's time.
 constexpr std::uint64_t kLookShare = 8;
-constexpr std::uint64_t kLookShareAlone = 64;  ///< Without any connection.
-/// The kernel counts the time since an acknowledgement in ticks of up to 10 ms.
-constexpr std::uint64_t kKernelTickNs = 20'000'000;
+constexpr std::uint64_t kLookShareAlone = 64;     ///< Without any connection.
 constexpr std::uint64_t kTcpRoundNs = 1'000'000;  ///< Between two rounds of what time brings on.
 
 }  // namespace
@@ -66,14 +64,16 @@ void TcpProvider::look() noexcept {
   const std::size_t found_before = found_;
   const bool is_hot = hot_ != nullptr && hot_->has_socket() && !hot_->is_ending && !armed_ && blocked_ == 0;
   std::size_t came_bytes = 0;
-  if (is_hot && ++looks_ % kLooksPerWait != 0)
+  if (++looks_ % kLooksPerWait != 0 && is_hot)
     came_bytes = receive(*hot_);
   else
     look_at_all();
   if (came_bytes > 0 || found_ != found_before) busy_at_ = began;
   const std::uint64_t now = CycleClock::now();
-  const bool is_busy = now - busy_at_ < kBusyTicks || blocked_ > 0 || introducer_.connections() > 0;
-  next_look_ = is_busy ? 0 : now + (now - began) * (connections_ > 0 ? kLookShare : kLookShareAlone);
+  const bool is_busy = now - busy_at_ < kBusyTicks || blocked_ > 0;
+  // A guest counts only while it says something: a stranger may connect and stay.
+  const bool is_alone = connections_ == 0 && introducer_.sought().empty();
+  next_look_ = is_busy ? 0 : now + (now - began) * (is_alone ? kLookShareAlone : kLookShare);
 }
 
 void TcpProvider::look_at_all() noexcept {
@@ -86,6 +86,7 @@ void TcpProvider::look_at_all() noexcept {
         events[(first + static_cast<std::size_t>(i)) % static_cast<std::size_t>(count)];
     if (event.data.ptr == &introducer_) {
       introducer_.service();
+      busy_at_ = CycleClock::now();
       continue;
     }
     if (event.data.ptr == &alarm_) {
@@ -139,32 +140,18 @@ void TcpProvider::look_for_silence(std::uint64_t now_ns) noexcept {
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     TcpEndpoint* const peer = peers_[i];
     if (peer == nullptr || !peer->has_socket() || !is_silent(*peer, now_ns)) continue;
-    log_("tcp: the host %s of peer %u has acknowledged nothing for %d s: it is taken for dead",
+    log_("tcp: the host %s of peer %u has acknowledged nothing for more than %d s: it is taken for dead",
          peer->address.host.c_str(), index_of(peer->id), config_.peer_timeout_ms / 1000);
     ++connections_lost_;
     on_over(*peer, Status::kPeerFailed);
   }
 }
 
-/// Whether the peer's host has acknowledged nothing for the time-out, though something is due: bytes are on
-/// their way, or a probe of its full window. The host of a process that reads nothing answers the probes,
-/// between which the kernel waits for up to two minutes.
-bool TcpProvider::is_silent(TcpEndpoint& peer, std::uint64_t now_ns) noexcept {
+bool TcpProvider::is_silent(TcpEndpoint& peer, std::uint64_t now_ns) const noexcept {
   tcp_info info{};
   socklen_t length = sizeof info;
-  const bool is_known = ::getsockopt(peer.socket.get(), IPPROTO_TCP, TCP_INFO, &info, &length) == 0;
-  if (!is_known || (info.tcpi_unacked == 0 && info.tcpi_probes == 0)) {
-    peer.silent_since_ns = 0;
-    return false;
-  }
-  const std::uint64_t silent_ns = elapsed_ns(now_ns, peer.silent_since_ns);
-  const std::uint64_t last_ns = std::uint64_t{info.tcpi_last_ack_recv} * 1'000'000;
-  // An idle connection has had no acknowledgement for long: what counts is the time since something is due.
-  if (peer.silent_since_ns == 0 || last_ns < silent_ns + kKernelTickNs) {
-    peer.silent_since_ns = now_ns;
-    return false;
-  }
-  return silent_ns >= static_cast<std::uint64_t>(config_.peer_timeout_ms) * 1'000'000;
+  return ::getsockopt(peer.socket.get(), IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
+         peer.silence.is_death(info, now_ns, static_cast<std::uint64_t>(config_.peer_timeout_ms) * 1'000'000);
 }
 
 /// The connection has ended. All that came through it has been taken.

@@ -9,7 +9,7 @@
 // given the introduction up, and is dialled again.
 //
 // How a peer's death is known: its host closes or resets the connection, refuses a dial, or acknowledges
-// nothing for the peer time-out. The kernel answers for a process that computes, however long. A connection
+// nothing for the peer time-out and longer (TcpSilence). The kernel answers for a process that computes, however long. A connection
 // that breaks is not made again: what was under way may be lost, so its peer counts as dead.
 //
 // Looking costs system calls. A provider that was idle for a while looks so seldom that it takes a small part
@@ -82,6 +82,8 @@ class TcpProvider final : public Provider, private Introducer::Client {
 
   /// Ends without waiting, as a killed process would: for tests.
   void abandon() noexcept { abandoned_ = true; }
+  /// How often poll() has looked at sockets: for tests.
+  std::uint64_t looks() const noexcept { return looks_; }
 
  private:
   using State = TcpEndpoint::State;
@@ -141,7 +143,7 @@ class TcpProvider final : public Provider, private Introducer::Client {
   void read_ending() noexcept;
   void keep_house() noexcept;
   void look_for_silence(std::uint64_t now_ns) noexcept;
-  bool is_silent(TcpEndpoint& peer, std::uint64_t now_ns) noexcept;
+  bool is_silent(TcpEndpoint& peer, std::uint64_t now_ns) const noexcept;
   void lose(TcpEndpoint& peer, int error_number) noexcept;
   void disconnect(TcpEndpoint& peer) noexcept;
   void on_over(TcpEndpoint& peer, Status reason) noexcept;
@@ -179,7 +181,7 @@ class TcpProvider final : public Provider, private Introducer::Client {
   TcpEndpoint* unparsed_of_ = nullptr;
   TcpEndpoint* hot_ = nullptr;  ///< From whom something has come last. Null: nobody.
   std::uint32_t blocked_ = 0;   ///< Peers that are watched for room.
-  std::uint32_t looks_ = 0;
+  std::uint64_t looks_ = 0;
   std::uint32_t first_event_ = 0;  ///< Modulo how many there are: with which look_at_all() begins.
   std::uint64_t busy_at_ = 0;      ///< CycleClock, when something came or left last.
   std::uint64_t next_look_ = 0;    ///< Likewise, while nothing does.

@@ -543,6 +543,72 @@ TEST_F(SocketIntroducers, AShortageOfDescriptorsIsToldAndPasses) {
   EXPECT_TRUE(a.gone.empty());
 }
 
+/// Without a bound, whoever waits for the peer would wait for ever.
+TEST_F(SocketIntroducers, WithoutADescriptorForTheTimeOutADialFailsAndTheLogSaysWhatToDo) {
+  Process a(0, {.timeout_ms = 1000}), b(1);
+  const FewDescriptors none(0);
+  a.seek(b);
+  run_for({&a, &b}, 500ms);
+  EXPECT_TRUE(a.gone.empty());
+  ASSERT_TRUE(run_until(
+      {&a, &b}, [&] { return !a.gone.empty(); }, 5s));
+  EXPECT_EQ(a.reason, Refusal::kShort);
+  EXPECT_FALSE(a.contact(1).is_in_use());
+  ASSERT_EQ(a.lines.size(), 2u);
+  EXPECT_NE(a.lines[0].find("raise it with ulimit -n"), std::string::npos) << a.lines[0];
+  EXPECT_EQ(
+      a.lines[1],
+      "test: for 1 s there was no descriptor or memory to dial a process: it counts as dead (told once)");
+}
+
+TEST_F(SocketIntroducers, WithoutADescriptorACheckShowsNothing) {
+  Process a(0, {.timeout_ms = 1000}), b(1);
+  a.contact(1).addresses = {b.at};
+  const FewDescriptors none(0);
+  a.introducer->check(a.contact(1));
+  ASSERT_TRUE(run_until(
+      {&a}, [&] { return !a.contact(1).is_sought(); }, 5s));
+  EXPECT_TRUE(a.gone.empty());
+}
+
+TEST_F(SocketIntroducers, WhoCannotAcceptForTheTimeOutRefusesThoseThatWait) {
+  Process a(0, {.timeout_ms = 1000}), b(1, {.timeout_ms = 1000});
+  a.seek(b);  // Its dial has its descriptor.
+  const FewDescriptors none(0);
+  run_for({&a, &b}, 500ms);
+  EXPECT_TRUE(a.gone.empty());
+  ASSERT_TRUE(run_until(
+      {&a, &b}, [&] { return !a.gone.empty(); }, 5s));
+  EXPECT_EQ(a.reason, Refusal::kShort);
+  ASSERT_EQ(a.lines.size(), 1u);
+  EXPECT_NE(a.lines[0].find("raise ulimit -n where it runs"), std::string::npos) << a.lines[0];
+  ASSERT_EQ(b.lines.size(), 2u);
+  EXPECT_NE(b.lines[0].find("raise it with ulimit -n"), std::string::npos) << b.lines[0];
+  EXPECT_EQ(b.lines[1],
+            "test: for 1 s there was no descriptor or memory to accept a connection: those that wait are "
+            "refused (told once)");
+  EXPECT_EQ(b.met, 0);
+}
+
+/// A shortage that passes, and another one much later, are not one long shortage.
+TEST_F(SocketIntroducers, ShortagesThatPassDoNotAddUp) {
+  Process a(0, {.timeout_ms = 1000}), b(1, {.timeout_ms = 1000});
+  FileDescriptor gone = connect_to(b.at);
+  for (int round = 0; round < 4; ++round) {
+    if (round == 3) a.seek(b);
+    {
+      const FewDescriptors none(0);
+      run_for({&a, &b}, 400ms);
+    }
+    gone.reset();
+    run_for({&b}, 50ms);
+    if (round < 2) gone = connect_to(b.at);
+  }
+  ASSERT_TRUE(run_until(
+      {&a, &b}, [&] { return !a.up.empty() && !b.up.empty(); }, 5s));
+  EXPECT_TRUE(a.gone.empty());
+}
+
 TEST_F(SocketIntroducers, NoMoreThanSixteenAreAcceptedAtOnce) {
   Process b(1);
   std::vector<FileDescriptor> silent;

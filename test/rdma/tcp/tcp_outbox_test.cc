@@ -225,7 +225,31 @@ TEST_F(Outboxes, AMessageBeforeAWriteGoesFirst) {
   leave(3);
   ASSERT_TRUE(send(Pattern(3).bytes(10)));
   leave_all();
-  EXPECT_EQ(order(), "mmw");
+  EXPECT_EQ(order(), "mwm");
+}
+
+/// Messages come as fast as the socket takes them.
+TEST_F(Outboxes, AWriteLeavesThoughThereAreAlwaysMessages) {
+  const std::vector<std::byte> source = Pattern(1).bytes(3 * std::size_t{kMostTcpPartBytes});
+  const std::vector<std::byte> message = Pattern(2).bytes(kSlotBytes);
+  while (send(message)) {
+  }
+  write(source, 1);
+  for (int i = 0; i < 10'000 && !outbox_.has_done_writes(); ++i) {
+    ASSERT_GT(leave(777), 0u);
+    while (send(message)) {
+    }
+  }
+  ASSERT_TRUE(outbox_.has_done_writes());
+  leave_all();
+  std::size_t overtakers = 0;
+  for (const RecordReader::Item& item : reader_.items) {
+    overtakers = item.is_message ? overtakers + 1 : 0;
+    ASSERT_LE(overtakers, std::size_t{TcpOutbox::kSlots}) << order();
+    if (&item - reader_.items.data() >= 4 + 3 * 5) break;  // All of the write has left.
+  }
+  EXPECT_EQ(std::ranges::count(order(), 'w'), 3);
+  EXPECT_TRUE(reader_.is_whole());
 }
 
 TEST_F(Outboxes, WritesAreDoneInTheirOrderWhenAllOfThemHasLeft) {

@@ -3,12 +3,16 @@
 
 #include "rdma/tcp/tcp_provider.h"
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstring>
+#include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -30,7 +34,10 @@ TEST_F(TcpIntroductions, AnAcceptorThatGivesUpAfterTheReadyIsDialledAgainAndNoth
   Region source = make_region(0, 1000);
   source.bytes = Pattern(9).bytes(1000);
   connect(0, kHostile, peer->address.to_string());
-  Bytes expected;
+  Bytes expected = bytes_of(
+      TcpWriteRecord{
+          .record = {1000, TcpRecordKind::kWrite, {}}, .immediate = 5, .remote_key = 77, .address = 0x1234},
+      source.bytes);
   const auto send_another = [&] {
     const Bytes message = Pattern(expected.size()).bytes(100);
     ASSERT_EQ(try_send(0, kHostile, message), Status::kOk);
@@ -52,11 +59,6 @@ TEST_F(TcpIntroductions, AnAcceptorThatGivesUpAfterTheReadyIsDialledAgainAndNoth
   EXPECT_TRUE(sink(0).events.empty());
   welcome(*peer);
   send_another();
-  const Bytes write = bytes_of(
-      TcpWriteRecord{
-          .record = {1000, TcpRecordKind::kWrite, {}}, .immediate = 5, .remote_key = 77, .address = 0x1234},
-      source.bytes);
-  expected.insert(expected.end(), write.begin(), write.end());
   EXPECT_EQ(answer_bytes(*peer, expected.size()), expected);
   ASSERT_TRUE(run_until([&] { return sink(0).count(Kind::kWriteDone) == 1; }));
   run_a_while();
@@ -268,6 +270,79 @@ TEST_F(TcpEnd, APeerThatReadsNothingIsWaitedForNotLongerThanTheTimeOut) {
   const auto begin = std::chrono::steady_clock::now();
   leave(0);
   EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
+}
+
+// Time
+
+class TcpTime : public TcpProviders {};
+
+/// Its kernel has no room and answers probes. Between two of them is soon more time than the time-out.
+TEST_F(TcpTime, APeerThatComputesForLongerThanTheTimeOutIsNotDead) {
+  TcpConfig config = patient_tcp_config();
+  config.peer_timeout_ms = 1000;
+  make(3, config);
+  establish(0, 1);
+  establish(0, 2);  // Idle.
+  sink(1).events.clear();
+  constexpr std::size_t kLength = std::size_t{20} << 20;
+  Region source = make_region(0, kLength);
+  source.bytes = Pattern(3).bytes(kLength);
+  const Region target = make_region(1, kLength);
+  ASSERT_EQ(at(0).write(endpoint(0, 1), source.bytes.data(), kLength, source.memory, target.remote(),
+                        Immediate{}, WorkId{}),
+            Status::kOk);
+  const auto begin = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(3200)) {
+    poll(0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(sink(0).count(Kind::kPeerDown), 0u);
+  ASSERT_TRUE(run_until([&] { return sink(0).count(Kind::kWriteDone) == 1; }));
+  std::size_t arrived_bytes = 0;
+  ASSERT_TRUE(run_until([&] {
+    arrived_bytes = 0;
+    for (const RecordingSink::Event& event : sink(1).events) arrived_bytes += event.length_bytes;
+    return arrived_bytes == kLength;
+  }));
+  EXPECT_EQ(target.bytes, source.bytes);
+  EXPECT_TRUE(world_->lines.empty());
+}
+
+/// A stranger may connect and say nothing, and stay: that must not cost each poll a system call.
+TEST_F(TcpTime, ASilentConnectionDoesNotMakeEachPollLook) {
+  make(2);
+  establish(0, 1);
+  HostileTcpPeer stranger(PeerId{9}, tcp_test_secret());
+  stranger.dial(at(0).local_address());
+  run_a_while();
+  constexpr int kPolls = 200'000;
+  const std::uint64_t before = at(0).looks();
+  for (int i = 0; i < kPolls; ++i) poll(0);
+  const std::uint64_t looks = at(0).looks() - before;
+  EXPECT_GT(looks, 0u);
+  EXPECT_LT(looks, kPolls / 2);
+  stranger.send(stranger.hello(PeerId{0}));
+  std::optional<Frame> reply;
+  ASSERT_TRUE(run_until([&] { return (reply = stranger.receive()) || stranger.closed; }));
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->kind, FrameKind::kHello);
+}
+
+/// Nobody waits for ever for a peer that cannot be dialled.
+TEST_F(TcpTime, WithoutADescriptorForTheTimeOutAPeerIsDownAndTheLogSaysWhatToDo) {
+  TcpConfig config = patient_tcp_config();
+  config.peer_timeout_ms = 1000;
+  make(2, config);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{static_cast<rlim_t>(FileDescriptor(::dup(0)).get()), before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  connect(0, 1);
+  EXPECT_EQ(try_send(0, 1, Pattern(1).bytes(10)), Status::kOk);
+  EXPECT_TRUE(run_until([&] { return sink(0).count(Kind::kPeerDown, PeerId{1}) == 1; }));
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(lines_with("raise it with ulimit -n"), 1u);
+  EXPECT_EQ(lines_with("tcp: for 1 s there was no descriptor or memory to dial a process"), 1u);
 }
 
 // What it says when it cannot be made
