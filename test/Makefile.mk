@@ -208,6 +208,7 @@ unit_tests_sources = \
 	test/ch3_offload/channel_test.cc \
 	test/ch3_offload/counters_test.cc \
 	test/ch3_offload/config_test.cc \
+	test/ch3_offload/launcher_test.cc \
 	test/ch3_offload/nic_choice_test.cc \
 	test/ch3_offload/nicd_lone_process_test.cc \
 	test/ch3_offload/nicd_newcomers_test.cc \

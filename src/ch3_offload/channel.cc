@@ -11,6 +11,7 @@
 #include <iterator>
 
 #include "ch3_offload/environment.h"
+#include "ch3_offload/launcher.h"
 #include "ch3_offload/making.h"
 #include "ch3_offload/nicd_hello.h"
 #include "ch3_offload/node_settings.h"
@@ -72,7 +73,7 @@ Result<std::unique_ptr<Channel>> Channel::create(const ch3_offload_config_t& con
   if (std::optional<Error> error = channel->make_port(config, engine, nic.value())) return std::move(*error);
   channel->port_->events().others = 1;  // There may be warnings.
   channel->watch_memory();
-  channel->warn_of_settings(config);
+  channel->warn_of_environment(config);
   channel->card_ = channel->port_->card();
   channel->note_care();
   add_mover(*channel);
@@ -126,9 +127,11 @@ void Channel::report(const ch3_offload_config_t& config, std::span<const Reporte
 }
 
 /// Of those that nobody else would speak of.
-void Channel::warn_of_settings(const ch3_offload_config_t& config) {
+void Channel::warn_of_environment(const ch3_offload_config_t& config) {
   if (index_of(self_) == 0)
     for (const Stranger& stranger : find_strangers()) warn(LogScope::kJob, stranger.text());
+  if (config.job_size == 1)
+    if (const std::string line = singleton_complaint(); !line.empty()) warn(LogScope::kJob, line);
   if (!is_first_of_node_) return;
   const FabricChoice fabric = fabric_choice(config.fabric);
   const bool uses_network = fabric.has_network() && (!fabric.shm || has_others_elsewhere(config));

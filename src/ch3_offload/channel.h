@@ -125,7 +125,7 @@ class Channel final : private MovesCallDriven {
                                  const NicChoice& nic);
   std::optional<Error> bind_thread(const NicChoice& nic);
   void watch_memory();
-  void warn_of_settings(const ch3_offload_config_t& config);
+  void warn_of_environment(const ch3_offload_config_t& config);
   /// Warns if the trace was not written. Returns `error`.
   int trace_written(int error, const std::string& path) noexcept;
   void trace(TraceEvent event) noexcept;

@@ -22,14 +22,6 @@ std::string_view without_prefix(std::string_view name) noexcept {
   return {};
 }
 
-/// What mpiexec tells its processes. 0: nothing.
-std::uint32_t number_of(const char* variable) noexcept {
-  const char* const text = std::getenv(variable);
-  const std::int64_t number = text == nullptr ? 0 : parse_number(text).value_or(0);
-  constexpr std::int64_t kMostProcesses = 1 << 20;
-  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(number, 0, kMostProcesses));
-}
-
 /// The least number of letters to insert, to remove, to replace, or to swap with their neighbours that makes
 /// one of the other (Damerau, 1964, without a second change of a swapped pair).
 std::size_t distance(std::string_view from, std::string_view to) {
@@ -123,6 +115,13 @@ std::vector<Stranger> find_strangers() {
   return strangers;
 }
 
+std::uint32_t number_in_environment(const char* variable) noexcept {
+  const char* const text = std::getenv(variable);
+  const std::int64_t number = text == nullptr ? 0 : parse_number(text).value_or(0);
+  constexpr std::int64_t kMostProcesses = 1 << 20;
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(number, 0, kMostProcesses));
+}
+
 bool Environment::valid() const noexcept {
   return std::ranges::none_of(settings,
                               [](const SettingState& state) { return state.complaint.has_value(); });
@@ -131,8 +130,8 @@ bool Environment::valid() const noexcept {
 Environment read_environment() {
   Environment environment;
   ch3_offload_config_default(&environment.config);
-  environment.config.local_size = std::max(number_of("MPI_LOCALNRANKS"), 1U);
-  environment.config.local_rank = number_of("MPI_LOCALRANKID");
+  environment.config.local_size = std::max(number_in_environment("MPI_LOCALNRANKS"), 1U);
+  environment.config.local_rank = number_in_environment("MPI_LOCALRANKID");
   for (const Setting& setting : settings())
     environment.settings.push_back(read_setting(setting, environment.config));
   environment.strangers = find_strangers();

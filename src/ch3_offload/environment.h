@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,6 +45,10 @@ SettingState read_setting(const Setting& setting, ch3_offload_config_t& config);
 /// MPIR_CVAR_CH3_OFFLOAD_* that are no settings, names that are a letter or two beside one, and settings
 /// without MPIR_CVAR_.
 std::vector<Stranger> find_strangers();
+
+/// The number of processes, or of one of them, that a launcher has put into `variable`. 0: it is not set, or no
+/// number.
+std::uint32_t number_in_environment(const char* variable) noexcept;
 
 /// Reads the environment of this process; the config points into it. If mpiexec has started this process, the
 /// config says which one of the node it is.
