@@ -833,6 +833,7 @@ EXTRA_DIST += \
 	test/bench \
 	test/check-nodes \
 	test/checks.bash \
+	test/clusters \
 	test/faults \
 	test/flood \
 	test/imb \

@@ -95,6 +95,7 @@ make_check() {
 
 check_packages_there() {
   install_packages "${build_packages[@]}" "${check_packages[@]}"
+  [[ -z ${part_state[clusters]:-} ]] || install_cluster_packages
   install_fortran
 }
 
@@ -303,6 +304,7 @@ declare_parts() {
   part shared-windows check alone mpich      'shared windows' script shared-windows
   part tcp          check alone  mpich       'TCP between two nodes' script tcp
   part check-nodes  check alone  mpich       'checks of nodes' script check-nodes
+  part clusters     check alone  mpich       'a cluster of two nodes: ssh, Slurm, a firewall' script clusters
   part portals      check alone  mpich       'programs over libportals' script portals
   part packet-errors check alone mpich       'packets that cannot be taken' script packet-errors
   part faults       check alone  mpich       'faults' script faults

@@ -5,6 +5,8 @@ build_packages=(autoconf automake ca-certificates g++ gcc gettext libcli11-dev l
   libtool libucx-dev m4 make patch perl pkg-config python3 xz-utils)
 check_packages=(clang git groff-base libclang-rt-14-dev libgtest-dev libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4 llvm netpipe-mpich2 procps
   util-linux valgrind busybox-static cpio ibverbs-providers ibverbs-utils iproute2 kmod perftest qemu-system-x86 rdma-core socat)
+# For the part clusters alone.
+cluster_packages=(munge nftables openssh-server slurm-client slurmctld slurmd)
 
 is_installed() {
   [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
@@ -53,6 +55,27 @@ install_packages() {
       "${apt[@]}" install --yes --no-install-recommends "${missing[@]}"
   fi
   end_step "installed ${#missing[@]} packages"
+}
+
+# Gets what the part clusters needs. Where systemd runs, these packages would start their services, sshd among them. So
+# there, and where they cannot be had, says what is missing. The part then skips what it cannot test.
+install_cluster_packages() {
+  local -a missing=()
+  local package
+  command -v dpkg-query >/dev/null || return 0
+  for package in "${cluster_packages[@]}"; do
+    is_installed "$package" || missing+=("$package")
+  done
+  ((${#missing[@]} > 0)) || return 0
+  # shellcheck disable=SC2016  # the other shell expands it
+  if ((EUID == 0)) && [[ ! -d /run/systemd/system ]] && log_command packages-clusters env DEBIAN_FRONTEND=noninteractive \
+    bash -c 'apt=(apt-get -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
+      install() { "${apt[@]}" install --yes --no-install-recommends "$@"; }
+      install "$@" || { "${apt[@]}" update && install "$@"; }' install "${missing[@]}"; then
+    note "installed for the part clusters: ${missing[*]}"
+  else
+    note "the part clusters lacks: ${missing[*]}. To have all of it, install them (they start services) and check again."
+  fi
 }
 
 fortran_compiler() {
