@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 
 #include "engine/wire.h"
@@ -102,7 +103,8 @@ class Judge {
     judge_links();
     judge_pairs();
     judge_speed();
-    std::ranges::stable_partition(findings_, &CheckFinding::is_wrong);
+    std::stable_partition(findings_.begin(), findings_.end(),
+                          [](const CheckFinding& one) { return one.is_wrong; });
     return std::move(findings_);
   }
 
@@ -167,7 +169,7 @@ void Judge::judge_addresses() {
     for (const NodeNetwork& network : node.report.networks)
       for (std::string& address : hosts_in(network)) own.push_back(std::move(address));
     std::ranges::sort(own);
-    own.erase(std::ranges::unique(own).begin(), own.end());
+    own.erase(std::unique(own.begin(), own.end()), own.end());
     for (const std::string& address : own) owners[address].push_back(node.host);
   }
   for (const auto& [address, hosts] : owners)
@@ -425,8 +427,8 @@ std::string render(const Checked& checked) {
   for (const CheckFinding& finding : findings)
     text += fmt::format("  {}: {}\n", finding.is_wrong ? "WRONG" : "note", finding.text);
   if (std::ranges::none_of(findings, &CheckFinding::is_wrong))
-    text +=
-        fmt::format("  Nothing is wrong: {} nodes, {} pairs.\n", checked.nodes.size(), checked.pairs.size());
+    text += fmt::format("  Nothing is wrong: {} nodes, {} {}.\n", checked.nodes.size(), checked.pairs.size(),
+                        checked.pairs.size() == 1 ? "pair" : "pairs");
   return text;
 }
 
