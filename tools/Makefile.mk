@@ -30,8 +30,12 @@ tools_sources = \
 	tools/check/agent.h \
 	tools/check/check_lines.cc \
 	tools/check/check_lines.h \
+	tools/check/check_report.cc \
+	tools/check/check_report.h \
 	tools/check/checked.cc \
 	tools/check/checked.h \
+	tools/check/judge.cc \
+	tools/check/judge.h \
 	tools/check/link_facts.cc \
 	tools/check/link_facts.h \
 	tools/check/node_check.cc \

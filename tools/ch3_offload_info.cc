@@ -22,6 +22,8 @@
 #include <vector>
 
 #include "check/agent.h"
+#include "check/check_report.h"
+#include "check/judge.h"
 #include "check/node_check.h"
 #include "info_report.h"
 

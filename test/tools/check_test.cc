@@ -11,7 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "check/checked.h"
+#include "check/check_report.h"
+#include "check/judge.h"
 #include "check/node_check.h"
 #include "engine/wire.h"
 #include "rdma/seeded_random.h"

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -62,16 +61,20 @@ struct Checked {
 inline constexpr std::size_t kMostForAllPairs = 64;
 std::vector<std::pair<std::size_t, std::size_t>> pairs_to_test(std::size_t nodes, bool all);
 
-struct CheckFinding {
-  bool is_wrong;  ///< Jobs will fail or hang. Otherwise something that an administrator may want to know.
-  std::string text;
-};
-/// The worst first.
-std::vector<CheckFinding> judge(const Checked& checked);
+/// The network of a node with that name. Null: it has none.
+const NodeNetwork* network_of(const NodeReport& report, std::string_view name);
+/// The IP addresses at which it listens.
+std::vector<std::string> hosts_in(const NodeNetwork& network);
+/// The TCP port. 0: not known.
+int port_in(const NodeNetwork& network);
 
-/// Tables of nodes and pairs, and the findings.
-std::string render(const Checked& checked);
-/// The same as JSON. Returns 0 or an errno.
-int write_json(const Checked& checked, std::FILE* out);
+/// Of the pair's link, whose slower end counts. 0: not known.
+double link_bytes_per_s(const Checked& checked, const CheckedPair& pair);
+/// Of the two directions.
+double slower_bytes_per_s(const CheckedPair& pair);
+
+/// "10 Gbit/s", or "-".
+std::string rate_text(std::uint32_t rate_mbit);
+std::string joined(const std::vector<std::string>& words, std::string_view between);
 
 }  // namespace ch3_offload

@@ -39,15 +39,10 @@ std::int64_t real_ns() noexcept {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-const NodeNetwork* network_named(const NodeReport& report, std::string_view name) {
-  const auto found = std::ranges::find(report.networks, name, &NodeNetwork::name);
-  return found == report.networks.end() ? nullptr : &*found;
-}
-
 /// The best one that both have, as a job takes it. Empty: none.
 std::string common_network(const NodeReport& first, const NodeReport& second) {
   for (const NodeNetwork& network : first.networks) {
-    const NodeNetwork* const others = network_named(second, network.name);
+    const NodeNetwork* const others = network_of(second, network.name);
     if (others == nullptr) continue;
     const auto one = VerbsAddress::parse(network.address), other = VerbsAddress::parse(others->address);
     if (one && other && !one->same_fabric(*other)) continue;
@@ -221,8 +216,7 @@ bool NodeCheck::begin(CheckedPair& pair) {
     agents_[self]->testing = &pair;
     agents_[self]->since_ns = monotonic_ns();
     agents_[self]->process.send(fmt::format("meet {} {} {} {}", other, is_first ? "begins" : "answers",
-                                            pair.network,
-                                            network_named(node_of(other), pair.network)->address));
+                                            pair.network, network_of(node_of(other), pair.network)->address));
   }
   return true;
 }
@@ -237,7 +231,7 @@ void NodeCheck::dial_failed() {
     for (const bool is_first : {true, false}) {
       const std::size_t self = is_first ? pair.first : pair.second,
                         other = is_first ? pair.second : pair.first;
-      const auto place = listening_place(*network_named(checked_.nodes[other].report, pair.network));
+      const auto place = listening_place(*network_of(checked_.nodes[other].report, pair.network));
       if (!usable(self) || !place) continue;
       Dialled& result = is_first ? pair.first_dials : pair.second_dials;
       agents_[self]->dialling = &result;
