@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <filesystem>
@@ -23,7 +24,6 @@
 
 #include "check/agent.h"
 #include "check/check_report.h"
-#include "check/judge.h"
 #include "check/node_check.h"
 #include "info_report.h"
 
@@ -53,6 +53,10 @@ int check(const std::string& hosts_text, CheckOptions options, bool as_json) {
     complain("--check: " + hosts.error().message);
     return 2;
   }
+  if (options.launcher.empty()) {
+    complain("--launcher: it takes a command");
+    return 2;
+  }
   options.hosts = std::move(hosts.value());
   options.program = own_path();
   // A launcher hands the words to a shell of the node, or does not: quoting would be wrong in one of the cases.
@@ -64,15 +68,16 @@ int check(const std::string& hosts_text, CheckOptions options, bool as_json) {
                     options.program));
   options.shows_progress = ::isatty(STDERR_FILENO) != 0;
   const Checked checked = run_check(options);
+  const std::vector<CheckFinding> findings = judge(checked);
   int error = 0;
   if (as_json) {
-    error = write_json(checked, stdout);
+    error = write_json(checked, findings, stdout);
   } else {
-    fmt::print("{}", render(checked));
+    fmt::print("{}", render(checked, findings));
     if (std::fflush(stdout) != 0) error = errno;
   }
   if (error != 0) return complain(fmt::format("standard output: {}", std::strerror(error)));
-  return std::ranges::any_of(judge(checked), &CheckFinding::is_wrong) ? 1 : 0;
+  return std::ranges::any_of(findings, &CheckFinding::is_wrong) ? 1 : 0;
 }
 
 int run(int argc, char** argv) {
@@ -91,7 +96,12 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--limit", limit_s, "seconds without an answer after which a way does not work")
       ->needs(checks)
-      ->check(CLI::Range(0.1, 3600.0))
+      ->check([](const std::string& text) {
+        char* end = nullptr;
+        const double seconds = std::strtod(text.c_str(), &end);
+        const bool is_right = *end == '\0' && seconds >= 0.1 && seconds <= 3600;  // Not of what is no number.
+        return is_right ? std::string() : text + " is not a number of seconds from 0.1 to 3600";
+      })
       ->capture_default_str();
   app.add_flag("--all-pairs", all_pairs,
                fmt::format("test all ways, also of more than {} nodes", kMostForAllPairs))

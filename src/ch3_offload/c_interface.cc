@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <exception>
+#include <new>
 #include <span>
 #include <vector>
 
@@ -227,9 +228,14 @@ void ch3_offload_meet_node(ch3_offload_channel_t* channel) { of(channel).meet_no
 
 void ch3_offload_report(ch3_offload_channel_t* channel, const ch3_offload_config_t* config,
                         const ch3_offload_node_t* nodes, size_t count) {
-  std::vector<ReportedNode> reported;
-  for (const ch3_offload_node_t& node : std::span(nodes, count)) reported.push_back({node.card, node.ranks});
-  of(channel).report(*config, reported);
+  try {
+    std::vector<ReportedNode> reported;
+    for (const ch3_offload_node_t& node : std::span(nodes, count))
+      reported.push_back({node.card, node.ranks});
+    of(channel).report(*config, reported);
+  } catch (const std::bad_alloc&) {
+    // Nobody needs a report as much as memory.
+  }
 }
 
 void ch3_offload_place_packet(ch3_offload_channel_t* channel, uint32_t peer, void* address,

@@ -118,8 +118,8 @@ std::vector<Stranger> find_strangers() {
 std::uint32_t number_in_environment(const char* variable) noexcept {
   const char* const text = std::getenv(variable);
   const std::int64_t number = text == nullptr ? 0 : parse_number(text).value_or(0);
-  constexpr std::int64_t kMostProcesses = 1 << 20;
-  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(number, 0, kMostProcesses));
+  constexpr std::int64_t kMostInJob = 1 << 20;
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(number, 0, kMostInJob));
 }
 
 bool Environment::valid() const noexcept {

@@ -21,11 +21,14 @@ constexpr std::array<std::string_view, 2> kNetworks = {"verbs", "tcp"};
 /// Nodes that have the same.
 struct NodeClass {
   std::array<bool, kNetworks.size()> has{};
-  std::string fabric;  ///< Of verbs: nodes with others have no queue pairs with these.
+  std::optional<VerbsAddress> verbs;  ///< Of one node.
   std::vector<std::size_t> nodes;
   std::vector<std::string> hosts;  ///< One of each node.
 
-  bool is_like(const NodeClass& other) const { return has == other.has && fabric == other.fabric; }
+  /// Whether queue pairs can be connected. REQUIRES: both have verbs.
+  bool meets(const NodeClass& other) const { return verbs->same_fabric(*other.verbs); }
+  const char* fabric() const { return verbs->ethernet ? "RoCE" : "InfiniBand"; }
+  bool is_like(const NodeClass& other) const { return has == other.has && (!verbs || meets(other)); }
 };
 
 NodeClass class_of(const ReportedNode& node) {
@@ -36,7 +39,7 @@ NodeClass class_of(const ReportedNode& node) {
     const std::string_view address = next_piece(addresses, ';');
     if (const auto verbs = VerbsAddress::parse(address)) {
       one.has[0] = true;
-      one.fabric = verbs->ethernet ? "RoCE" : "InfiniBand";
+      one.verbs = verbs;
       host = verbs->hosts.front();
     } else if (const auto tcp = TcpAddress::parse(address)) {
       one.has[1] = true;
@@ -47,10 +50,13 @@ NodeClass class_of(const ReportedNode& node) {
   return one;
 }
 
-/// "0,2-5"
+/// "0,2-5", or, if that would be long, "0,2-5,7 and 90 others".
 std::string numbers(const std::vector<std::size_t>& nodes) {
+  constexpr int kMostRuns = 8;
   std::string text;
-  for (std::size_t i = 0; i < nodes.size();) {
+  int runs = 0;
+  for (std::size_t i = 0; i < nodes.size(); ++runs) {
+    if (runs == kMostRuns) return text + " and " + std::to_string(nodes.size() - i) + " others";
     std::size_t last = i;
     while (last + 1 < nodes.size() && nodes[last + 1] == nodes[last] + 1) ++last;
     text += (text.empty() ? "" : ",") + std::to_string(nodes[i]);
@@ -94,10 +100,11 @@ std::string driver_text(std::string_view driver) {
 std::string why_not(const ch3_offload_config_t& config, const NodeClass& one, const NodeClass& other,
                     std::size_t network) {
   const std::string name(kNetworks[network]);
-  if (one.has[network] && other.has[network])
-    return network == 0 && one.fabric != other.fabric
-               ? "one side has " + one.fabric + ", the other " + other.fabric
-               : "";
+  if (one.has[network] && other.has[network]) {
+    if (network != 0 || one.meets(other)) return {};
+    if (one.verbs->ethernet == other.verbs->ethernet) return "they are on different subnets of InfiniBand";
+    return std::string("one side has ") + one.fabric() + ", the other " + other.fabric();
+  }
   const FabricChoice fabric = fabric_choice(config.fabric);
   if (!(network == 0 ? fabric.verbs : fabric.tcp))
     return "MPIR_CVAR_CH3_OFFLOAD_FABRIC=" + std::string(config.fabric) + " leaves out " + name;
@@ -118,7 +125,7 @@ std::string between(const ch3_offload_config_t& config, std::span<const Capabili
   for (std::size_t i = 0; i < kNetworks.size(); ++i) {
     const std::string lack = why_not(config, one, other, i);
     if (lack.empty()) {
-      line += std::string(kNetworks[i]) + (i == 0 ? " (" + one.fabric + ")" : "") + ", " +
+      line += std::string(kNetworks[i]) + (i == 0 ? std::string(" (") + one.fabric() + ")" : "") + ", " +
               how_messages_move(config, own, kNetworks[i]);
       return why.empty() ? line : line + "; " + why;
     }

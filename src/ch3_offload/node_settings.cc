@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "ch3_offload/nic_choice.h"
+#include "ch3_offload/settings.h"
 #include "rdma/introduction/host_address.h"
 #include "rdma/verbs/verbs_config.h"
 
@@ -30,7 +31,7 @@ std::vector<std::string> meaningless_here(const ch3_offload_config_t& config, co
                     " means nothing on this node: " + std::string(why));
   };
   if (*config.verbs_device != '\0' && !used.verbs)
-    if (const auto why = why_no_such_port(config.verbs_device))
+    if (const auto why = why_no_such_port(config.verbs_device, verbs_config(config).partition_key))
       say("MPIR_CVAR_CH3_OFFLOAD_VERBS_DEVICE", config.verbs_device, *why);
   if (*config.network_interface != '\0' && !used.interfaces) {
     const auto address = find_host_address(config.network_interface, /*loopback_serves=*/true);

@@ -16,8 +16,9 @@ constexpr const char* kShm = ";shm:1:1f0c9a52be7d4e13:9b2d6c0f54a8e7317c1e5a90d3
 std::string roce(int host) {
   return ";verbs:4/r/10.9.0." + std::to_string(host) + "/40001/8192/0000000000000001/0123456789abcdef";
 }
-std::string infiniband(int host) {
-  return ";verbs:4/i/10.9.0." + std::to_string(host) + "/40001/8192/fe80000000000000/0123456789abcdef";
+std::string infiniband(int host, int subnet = 0) {
+  return ";verbs:4/i/10.9.0." + std::to_string(host) + "/40001/8192/fe8000000000000" +
+         std::to_string(subnet) + "/0123456789abcdef";
 }
 std::string tcp(int host) {
   return ";tcp:1/10.9.0." + std::to_string(host) + "/40002/32768/0123456789abcdef";
@@ -103,6 +104,30 @@ TEST_F(JobReport, KnowsThatInfiniBandAndRoceDoNotMeet) {
   add(kShm + infiniband(2) + tcp(2));
   EXPECT_NE(report().find("node 0 (10.9.0.1) with node 1 (10.9.0.2): tcp, "), std::string::npos) << report();
   EXPECT_NE(report().find("; one side has RoCE, the other InfiniBand\n"), std::string::npos) << report();
+}
+
+TEST_F(JobReport, KnowsSubnetsOfInfiniBandApart) {
+  for (int i = 0; i < 4; ++i) add(kShm + infiniband(i, i % 2) + tcp(i));
+  const std::string text = report();
+  EXPECT_NE(text.find("nodes 0,2 (10.9.0.0 and others) among themselves: verbs (InfiniBand), "),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("nodes 0,2 (10.9.0.0 and others) with nodes 1,3 (10.9.0.1 and others): tcp, "),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("; they are on different subnets of InfiniBand\n"), std::string::npos) << text;
+}
+
+/// A line is cut after 1,023 bytes.
+TEST_F(JobReport, OfManyNodesIsShort) {
+  for (int i = 0; i < 500; ++i) add(kShm + (i % 2 == 0 ? roce(i % 200) : "") + tcp(i % 200));
+  EXPECT_NE(
+      report().find("nodes 0,2,4,6,8,10,12,14 and 242 others (10.9.0.0 and others) among themselves: verbs"),
+      std::string::npos);
+  const std::string text = report();
+  std::size_t at = 0;
+  for (std::size_t end; (end = text.find('\n', at)) != std::string::npos; at = end + 1)
+    EXPECT_LT(end - at, 1024u);
 }
 
 TEST_F(JobReport, SaysWhoReachesNobody) {

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "check/check_report.h"
-#include "check/judge.h"
 #include "check/node_check.h"
 #include "engine/wire.h"
 #include "rdma/seeded_random.h"
@@ -125,7 +124,7 @@ TEST(CheckLines, AnyBytesAreJudgedWithoutHarm) {
     // Of a name that the node has, as the tests choose it.
     else
       checked.pairs[0].network = checked.nodes[1].report.networks[0].name;
-    EXPECT_FALSE(render(checked).empty());
+    EXPECT_FALSE(render(checked, judge(checked)).empty());
   }
 }
 
@@ -184,7 +183,7 @@ TEST(HostsOf, TakesAListOrAFile) {
 
 TEST(Judge, FindsNothingWhereAllIsWell) {
   EXPECT_EQ(found(good_nodes(4)), "");
-  EXPECT_NE(render(good_nodes(4)).find("Nothing is wrong: 4 nodes, 6 pairs."), std::string::npos);
+  EXPECT_NE(render(good_nodes(4), {}).find("Nothing is wrong: 4 nodes, 6 pairs."), std::string::npos);
 }
 
 TEST(Judge, NamesWhatIsWrongWithANode) {
@@ -230,7 +229,7 @@ TEST(Judge, ComparesLinks) {
   checked.nodes[2].report.networks[0].rate_mbit = 25000;
   const std::string text = found(checked);
   EXPECT_NE(
-      text.find("WRONG tcp: the MTUs differ: 1500 on node1 (eth0) and node3 (eth0), 9000 on node2 (eth0)"),
+      text.find("note tcp: the MTUs differ: 1500 on node1 (eth0) and node3 (eth0), 9000 on node2 (eth0)"),
       std::string::npos)
       << text;
   EXPECT_NE(
@@ -258,7 +257,7 @@ TEST(Judge, SaysHowFarAPairHasComeAndWhoCannotConnect) {
   pair.of_first.stage = PairStage::kLong;
   EXPECT_NE(found(checked).find("short messages arrive, and long ones do not: "), std::string::npos);
   // The tables have it, too.
-  EXPECT_NE(render(checked).find("FAILS"), std::string::npos);
+  EXPECT_NE(render(checked, judge(checked)).find("FAILS"), std::string::npos);
 }
 
 TEST(Judge, NamesANodeThatNobodyReachesOnce) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <thread>
 
@@ -37,6 +39,13 @@ class PairTesters : public testing::Test {
   void SetUp() override {
     if (!first_.is_there()) GTEST_SKIP() << "this library was built without TCP";
   }
+  void turn_until_over(Node& node) {
+    while (!is_over_) {
+      node.tester().turn();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  std::atomic<bool> is_over_ = false, has_given_up_ = false;
   Node first_{0, 10'000}, second_{1, 10'000}, third_{2, 200};
 };
 
@@ -44,13 +53,10 @@ TEST_F(PairTesters, MeasureAWayInBothDirections) {
   PairResult of_second;
   std::thread other([&] {
     of_second = second_.tester().test(PeerId{0}, first_.address(), false);
-    // What it has said last may still be leaving.
-    for (int i = 0; i < 100; ++i) {
-      second_.tester().turn();
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    turn_until_over(second_);  // What it has said last may still be leaving.
   });
   const PairResult of_first = first_.tester().test(PeerId{1}, second_.address(), true);
+  is_over_ = true;
   other.join();
   EXPECT_TRUE(of_first.ok()) << of_first.why;
   EXPECT_TRUE(of_second.ok()) << of_second.why;
@@ -73,16 +79,15 @@ TEST_F(PairTesters, SayWhatIsWrongWithAnAddress) {
 TEST_F(PairTesters, NoticeThatTheOtherHasGivenUp) {
   std::thread other([&] {
     EXPECT_FALSE(third_.tester().test(PeerId{0}, first_.address(), true).ok());
-    for (int i = 0; i < 300; ++i) {
-      third_.tester().turn();
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    has_given_up_ = true;
+    turn_until_over(third_);
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  while (!has_given_up_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const PairResult result = first_.tester().test(PeerId{2}, third_.address(), false);
   EXPECT_FALSE(result.ok());
-  EXPECT_EQ(result.why, "the connection broke");
+  is_over_ = true;
   other.join();
+  EXPECT_EQ(result.why, "the connection broke");
 }
 
 }  // namespace

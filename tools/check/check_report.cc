@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "check/judge.h"
 #include "json_writer.h"
 #include "text_table.h"
 
@@ -52,7 +51,7 @@ std::string render_nodes(const Checked& checked) {
 }
 
 std::string render_pairs(const Checked& checked) {
-  // If they are too many, the slowest and those that fail.
+  // If there are too many, those that fail and the slowest are shown.
   std::vector<const CheckedPair*> shown;
   for (const CheckedPair& pair : checked.pairs) shown.push_back(&pair);
   if (shown.size() > kMostPairsShown) {
@@ -94,12 +93,11 @@ void write_result(JsonWriter& json, std::string_view key, const PairResult& resu
 
 }  // namespace
 
-std::string render(const Checked& checked) {
+std::string render(const Checked& checked, const std::vector<CheckFinding>& findings) {
   std::string text = "Nodes\n" + render_nodes(checked);
   if (!checked.pairs.empty()) text += "\nBetween them\n" + render_pairs(checked);
   if (!checked.said.empty()) text += "\nSaid by the library\n";
   for (const std::string& line : checked.said) text += "  " + line + "\n";
-  const std::vector<CheckFinding> findings = judge(checked);
   text += "\nFound\n";
   for (const CheckFinding& finding : findings)
     text += fmt::format("  {}: {}\n", finding.is_wrong ? "WRONG" : "note", finding.text);
@@ -109,7 +107,7 @@ std::string render(const Checked& checked) {
   return text;
 }
 
-int write_json(const Checked& checked, std::FILE* out) {
+int write_json(const Checked& checked, const std::vector<CheckFinding>& findings, std::FILE* out) {
   JsonWriter json(out);
   json.begin_object();
   json.begin_array("nodes");
@@ -156,7 +154,7 @@ int write_json(const Checked& checked, std::FILE* out) {
   }
   json.end();
   json.begin_array("findings");
-  for (const CheckFinding& finding : judge(checked)) {
+  for (const CheckFinding& finding : findings) {
     json.begin_object();
     json.field("is_wrong", finding.is_wrong);
     json.field("text", finding.text);

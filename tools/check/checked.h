@@ -61,16 +61,16 @@ struct Checked {
 inline constexpr std::size_t kMostForAllPairs = 64;
 std::vector<std::pair<std::size_t, std::size_t>> pairs_to_test(std::size_t nodes, bool all);
 
-/// The network of a node with that name. Null: it has none.
+/// Returns the network with that name, or null if the node has none.
 const NodeNetwork* network_of(const NodeReport& report, std::string_view name);
-/// The IP addresses at which it listens.
+/// Returns the IP addresses at which it listens. Empty: its address makes no sense.
 std::vector<std::string> hosts_in(const NodeNetwork& network);
-/// The TCP port. 0: not known.
+/// Returns the TCP port at which it listens, or 0 if its address makes no sense.
 int port_in(const NodeNetwork& network);
 
-/// Of the pair's link, whose slower end counts. 0: not known.
+/// Returns the rate of the slower end of the pair's link, or 0 if it is not known.
 double link_bytes_per_s(const Checked& checked, const CheckedPair& pair);
-/// Of the two directions.
+/// Returns the rate of the slower direction.
 double slower_bytes_per_s(const CheckedPair& pair);
 
 /// "10 Gbit/s", or "-".

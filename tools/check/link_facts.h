@@ -13,7 +13,7 @@ struct LinkFacts {
   std::uint32_t rate_mbit = 0;  ///< 0: not known.
 };
 
-/// Of the interface with that IP address, in numbers.
+/// Asks the kernel about the interface with that IP address, which is in numbers.
 LinkFacts link_of(const std::string& address);
 
 }  // namespace ch3_offload

@@ -33,6 +33,10 @@ constexpr std::size_t kMostDialled = 32;   ///< Pairs that fail and are looked i
 constexpr int kLimitsOfTest = 8;
 constexpr std::uint64_t kTestMoreNs = 10'000 * kMillisecondNs;
 
+/// Of the variables that agents get. MPICH reads each setting under three names.
+constexpr std::array<std::string_view, 3> kSettingPrefixes = {"MPICH_CH3_", "MPIR_PARAM_CH3_",
+                                                              "MPIR_CVAR_CH3_"};
+
 std::int64_t real_ns() noexcept {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
@@ -63,6 +67,7 @@ class NodeCheck {
     compare_clocks();
     test_pairs();
     dial_failed();
+    for (auto& agent : agents_) agent->process.hang_up();
     for (auto& agent : agents_) agent->process.end();
     show("");
     return std::move(checked_);
@@ -82,7 +87,7 @@ class NodeCheck {
   void start(std::size_t node);
   void compare_clocks();
   void test_pairs();
-  bool begin(CheckedPair& pair);
+  void begin(CheckedPair& pair);
   void dial_failed();
   void take_line(std::size_t node, std::string_view line);
   void give_up(std::size_t node, const std::string& reason);
@@ -120,7 +125,9 @@ void NodeCheck::start(std::size_t node) {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     const std::size_t equals = text.find('=');
-    if (text.starts_with("MPIR_CVAR_CH3_") && equals != std::string_view::npos)
+    const bool is_setting = std::ranges::any_of(
+        kSettingPrefixes, [&](std::string_view prefix) { return text.starts_with(prefix); });
+    if (is_setting && equals != std::string_view::npos)
       agent.process.send(one_line(fmt::format("set {} {}", text.substr(0, equals), text.substr(equals + 1))));
   }
   std::string secret = "secret ";
@@ -162,7 +169,8 @@ void NodeCheck::compare_clocks() {
       agent.process.send("clock");
       pump_until(kClockNs, [&] { return agent.clock_ns.has_value() || !agent.process.runs(); });
       const std::uint64_t took_ns = elapsed_ns(monotonic_ns(), began_ns);
-      if (!agent.clock_ns || (checked.clock_offset_ns && took_ns / 2 >= checked.clock_error_ns)) continue;
+      if (!agent.clock_ns) break;  // Its answer would be taken for that of the next trip.
+      if (checked.clock_offset_ns && took_ns / 2 >= checked.clock_error_ns) continue;
       checked.clock_error_ns = took_ns / 2;
       checked.clock_offset_ns = *agent.clock_ns - sent_ns - static_cast<std::int64_t>(took_ns / 2);
     }
@@ -173,24 +181,22 @@ void NodeCheck::test_pairs() {
   for (const auto& [first, second] : pairs_to_test(agents_.size(), options_.all_pairs))
     if (checked_.nodes[first].answered() && checked_.nodes[second].answered())
       checked_.pairs.push_back({.first = first, .second = second});
-  // Whoever is free is tested: each node has one test at a time.
-  std::vector<bool> has_begun(checked_.pairs.size(), false);
+  std::vector<CheckedPair*> waiting;
+  for (CheckedPair& pair : checked_.pairs) waiting.push_back(&pair);
   const std::uint64_t limit_ns =
       static_cast<std::uint64_t>(options_.limit_ms) * kMillisecondNs * kLimitsOfTest + kTestMoreNs;
-  std::size_t begun = 0;
-  const auto testing = [&] {
+  const auto is_testing = [&](std::size_t node) { return agents_[node]->testing != nullptr; };
+  const auto tested = [&] {
     return std::ranges::any_of(agents_, [](const auto& one) { return one->testing != nullptr; });
   };
-  while (begun < checked_.pairs.size() || testing()) {
-    for (std::size_t i = 0; i < checked_.pairs.size(); ++i) {
-      if (has_begun[i] || agents_[checked_.pairs[i].first]->testing ||
-          agents_[checked_.pairs[i].second]->testing)
-        continue;
-      has_begun[i] = true;
-      ++begun;
-      begin(checked_.pairs[i]);
-    }
-    show(fmt::format("{} of {} pairs", begun, checked_.pairs.size()));
+  while (!waiting.empty() || tested()) {
+    // Each node has one test at a time.
+    std::erase_if(waiting, [&](CheckedPair* pair) {
+      if (is_testing(pair->first) || is_testing(pair->second)) return false;
+      begin(*pair);
+      return true;
+    });
+    show(fmt::format("{} of {} pairs", checked_.pairs.size() - waiting.size(), checked_.pairs.size()));
     pump(100);
     for (std::size_t node = 0; node < agents_.size(); ++node)
       if (agents_[node]->testing != nullptr && elapsed_ns(monotonic_ns(), agents_[node]->since_ns) > limit_ns)
@@ -198,18 +204,18 @@ void NodeCheck::test_pairs() {
   }
 }
 
-/// False: the two have no network in common, or one has ended.
-bool NodeCheck::begin(CheckedPair& pair) {
+/// Lets the two begin, or notes why they cannot.
+void NodeCheck::begin(CheckedPair& pair) {
   const auto node_of = [&](std::size_t node) -> const NodeReport& { return checked_.nodes[node].report; };
   pair.network = common_network(node_of(pair.first), node_of(pair.second));
   for (const std::size_t node : {pair.first, pair.second}) {
     if (usable(node)) continue;
     pair.of_first.why = pair.of_second.why = fmt::format("the agent on {} is over", options_.hosts[node]);
-    return false;
+    return;
   }
   if (pair.network.empty()) {
     pair.of_first.why = pair.of_second.why = "they have no network in common";
-    return false;
+    return;
   }
   for (const bool is_first : {true, false}) {
     const std::size_t self = is_first ? pair.first : pair.second, other = is_first ? pair.second : pair.first;
@@ -218,7 +224,6 @@ bool NodeCheck::begin(CheckedPair& pair) {
     agents_[self]->process.send(fmt::format("meet {} {} {} {}", other, is_first ? "begins" : "answers",
                                             pair.network, network_of(node_of(other), pair.network)->address));
   }
-  return true;
 }
 
 /// Whether the other's port can be reached at all, each way.
@@ -326,11 +331,14 @@ std::string add_host(std::string entry, std::vector<std::string>& hosts) {
 Result<std::vector<std::string>> hosts_of(const std::string& text) {
   std::vector<std::string> hosts;
   std::string wrong;
+  const bool has_file = is_file(text);
   const auto add = [&](const std::string& entry) {
     if (std::string why = add_host(entry, hosts); wrong.empty()) wrong = std::move(why);
   };
-  if (is_file(text)) {
+  if (has_file) {
     std::ifstream file(text);
+    if (!file)
+      return Error{Status::kUnsupported, errno, text + ": " + std::generic_category().message(errno)};
     for (std::string line; std::getline(file, line);) add(line);
   } else {
     for (std::size_t at = 0; at <= text.size();) {
@@ -341,10 +349,11 @@ Result<std::vector<std::string>> hosts_of(const std::string& text) {
   }
   if (!wrong.empty()) return Error{Status::kUnsupported, 0, wrong};
   if (hosts.size() < 2)
-    return Error{Status::kUnsupported, 0,
-                 fmt::format("\"{}\" names {}, and a check takes two or more: node1,node2,node3, or a file "
-                             "with a host on each line",
-                             text, hosts.empty() ? "no host" : "one host")};
+    return Error{
+        Status::kUnsupported, 0,
+        fmt::format("\"{}\" {}names {}, and a check takes two or more: node1,node2,node3, or a file "
+                    "with a host on each line",
+                    text, has_file ? "" : "is no file, and ", hosts.empty() ? "no host" : "one host")};
   return hosts;
 }
 

@@ -1,6 +1,7 @@
 #include "check/node_process.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -29,7 +30,10 @@ int NodeProcess::start(const std::vector<std::string>& command) {
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   posix_spawn_file_actions_t actions;
-  if (const int error = ::posix_spawn_file_actions_init(&actions); error != 0) return error;
+  if (const int error = ::posix_spawn_file_actions_init(&actions); error != 0) {
+    socket_.reset();
+    return error;
+  }
   for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     static_cast<void>(::posix_spawn_file_actions_adddup2(&actions, its_end.get(), standard));
   const int error = ::posix_spawnp(&child_, arguments[0], &actions, nullptr, arguments.data(), environ);
@@ -71,7 +75,9 @@ std::optional<std::string> NodeProcess::next_line() {
     // A launcher may put the node's name before each line.
     const std::size_t at = line->find(kAgentPrefix);
     if (at != std::string::npos) return line->substr(at + kAgentPrefix.size());
-    if (line->find_first_not_of(" \t") != std::string::npos) last_words_ = std::move(*line);
+    if (line->find_first_not_of(" \t") == std::string::npos) continue;
+    last_words_.push_back(std::move(*line));
+    if (last_words_.size() > kMostLastWords) last_words_.pop_front();
   }
   return {};
 }
@@ -93,10 +99,15 @@ void NodeProcess::reap(bool kills) noexcept {
 }
 
 std::string NodeProcess::why_over() const {
-  if (!reason_.empty()) return last_words_.empty() ? reason_ : fmt::format("{}: {}", reason_, last_words_);
-  const std::string how = WIFEXITED(status_) ? fmt::format("ended with status {}", WEXITSTATUS(status_))
-                                             : fmt::format("ended by signal {}", WTERMSIG(status_));
-  return last_words_.empty() ? how : fmt::format("{}: {}", how, last_words_);
+  std::string how = reason_;
+  if (how.empty())
+    how = WIFEXITED(status_) ? fmt::format("ended with status {}", WEXITSTATUS(status_))
+                             : fmt::format("ended by signal {}", WTERMSIG(status_));
+  return last_words_.empty() ? how : fmt::format("{}: {}", how, fmt::join(last_words_, "; "));
+}
+
+void NodeProcess::hang_up() noexcept {
+  if (runs()) static_cast<void>(::shutdown(socket_.get(), SHUT_RDWR));
 }
 
 void NodeProcess::end(const std::string& reason) {

@@ -5,7 +5,9 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,18 +37,22 @@ class NodeProcess {
   /// The next line of the agent, without the prefix.
   std::optional<std::string> next_line();
 
+  /// Ends the connection with the agent, which ends then. Does not wait, as end() does.
+  void hang_up() noexcept;
   /// Why it is over, in words. REQUIRES: !runs().
   std::string why_over() const;
   /// Ends it, if it runs; then why_over() says `reason`.
   void end(const std::string& reason = {});
 
  private:
+  static constexpr std::size_t kMostLastWords = 3;
+
   void reap(bool kills) noexcept;
 
   FileDescriptor socket_;
   pid_t child_ = -1;
   LineReader reader_;
-  std::string last_words_;  ///< The last line that was not the agent's.
+  std::deque<std::string> last_words_;  ///< The last lines that were not the agent's, kMostLastWords at most.
   std::string reason_;
   int status_ = 0;  ///< As waitpid() gives it.
 };

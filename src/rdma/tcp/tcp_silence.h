@@ -41,8 +41,10 @@ class TcpSilence {
       return false;
     }
     if (stage_ == Stage::kTriedLate) return true;
-    // The answer to a try that was just made may be on its way.
-    if (tries != tries_) stage_ = Stage::kTriedLate;
+    // The answer to a try that was just made may be on its way. Kernels before Linux 5.1 do not count segments
+    // that they could not send. Probes of a window may come two minutes apart.
+    const bool is_uncounted = info.tcpi_probes == 0 && silent_ns >= 3 * timeout_ns;
+    if (tries != tries_ || is_uncounted) stage_ = Stage::kTriedLate;
     return false;
   }
 

@@ -19,6 +19,6 @@ std::vector<VerbsPortDescription> describe_verbs_ports(std::string_view, std::ui
   return {};
 }
 
-std::optional<std::string> why_no_such_port(std::string_view) { return kWhy; }
+std::optional<std::string> why_no_such_port(std::string_view, std::uint16_t) { return kWhy; }
 
 }  // namespace ch3_offload

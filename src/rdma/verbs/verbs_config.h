@@ -83,13 +83,14 @@ struct VerbsPortDescription {
 
 /// Every port of every device of this node: first those to choose from, best first and the ones that cannot
 /// be used behind them, then the others. `wanted` is VerbsConfig::device, `most_rails`
-/// VerbsConfig::most_rails, `partition_key` that of VerbsConfig; when that is wrong no port is wanted, and make_verbs_provider() says what is
-/// wrong. Empty: there is no device, or this library was built without libibverbs.
+/// VerbsConfig::most_rails, and `partition_key` VerbsConfig::partition_key; when `wanted` is wrong no port is
+/// wanted, and make_verbs_provider() says what is wrong. Empty: there is no device, or this library was built
+/// without libibverbs.
 std::vector<VerbsPortDescription> describe_verbs_ports(std::string_view wanted, std::uint32_t most_rails,
                                                        std::uint16_t partition_key = 0);
 
 /// Why this node has none of the ports that `wanted` (VerbsConfig::device, not empty) names, or none that can
-/// be used. Nothing: it has. Opens the devices for a moment.
-std::optional<std::string> why_no_such_port(std::string_view wanted);
+/// be used in the partition. Nothing: it has. Opens the devices for a moment.
+std::optional<std::string> why_no_such_port(std::string_view wanted, std::uint16_t partition_key);
 
 }  // namespace ch3_offload

@@ -122,5 +122,16 @@ TEST(TcpSilences, AnOutageShorterThanTheTimeOutIsNoDeathAndALongOneIs) {
   }
 }
 
+/// Before Linux 5.1 a segment that the own host could not send, as with a cable that is out, is not counted again.
+TEST(TcpSilences, TriesThatTheKernelDoesNotCountEndToo) {
+  TcpSilence silence;
+  bool is_dead = false;
+  std::uint32_t ms = 0;
+  for (; ms < 20'000 && !is_dead; ms += 125) is_dead = look(silence, {ms, 1, 0, 3, 1000 + ms}, 1000);
+  EXPECT_TRUE(is_dead);
+  EXPECT_GT(ms, 3000u);
+  EXPECT_LT(ms, 4000u);
+}
+
 }  // namespace
 }  // namespace ch3_offload

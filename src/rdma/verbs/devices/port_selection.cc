@@ -358,8 +358,8 @@ std::vector<VerbsPortDescription> describe_verbs_ports(std::string_view wanted, 
   return all;
 }
 
-std::optional<std::string> why_no_such_port(std::string_view wanted) {
-  const Result<VerbsPorts> ports = survey_verbs_ports(wanted);
+std::optional<std::string> why_no_such_port(std::string_view wanted, std::uint16_t partition_key) {
+  const Result<VerbsPorts> ports = survey_verbs_ports(wanted, partition_key);
   if (!ports.ok()) return ports.error().message;
   if (!ports.value().usable.empty() || ports.value().rejected.empty()) return {};
   return "verbs: " + ports.value().rejected[0].name + ": " + ports.value().rejected[0].why;
