@@ -253,12 +253,14 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
   /// Lets `receiver` take its messages one by one until `sleeper`'s descriptor is readable. False: it took all
   /// of them, and nobody woke the sleeper.
   bool readable_while_drained(PeerId sleeper, PeerId receiver) {
-    // What is on its way takes some time on a network.
-    auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+    // What is on its way takes some time on a network. TCP sends again after 200 ms or more what its peer's host
+    // had to drop: many short messages need more of its memory than they have bytes.
+    constexpr auto kLongest = std::chrono::seconds(5);
+    auto deadline = std::chrono::steady_clock::now() + kLongest;
     while (std::chrono::steady_clock::now() < deadline) {
       if (readable(at(sleeper).descriptor(), 0)) return true;
       if (at(receiver).poll(sink(receiver), 1) != 0)
-        deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+        deadline = std::chrono::steady_clock::now() + kLongest;
     }
     return readable(at(sleeper).descriptor(), 0);
   }
