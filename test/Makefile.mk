@@ -211,6 +211,7 @@ unit_tests_sources = \
 	test/ch3_offload/launcher_test.cc \
 	test/ch3_offload/nic_choice_test.cc \
 	test/ch3_offload/nicd_lone_process_test.cc \
+	test/rdma/few_descriptors.h \
 	test/ch3_offload/nicd_newcomers_test.cc \
 	test/ch3_offload/nicd_targets_test.cc \
 	test/ch3_offload/nicd_targets_world.h \
@@ -611,6 +612,7 @@ introduction_tests_sources = \
 	test/rdma/introduction/frames_test.cc \
 	test/rdma/introduction/host_address_test.cc \
 	test/rdma/introduction/listening_test.cc \
+	test/rdma/few_descriptors.h \
 	test/rdma/introduction/socket_introducer_test.cc \
 	test/rdma/introduction/test_protocol.h \
 	test/rdma/introduction/transcript_test.cc
@@ -631,6 +633,7 @@ tcp_tests_sources = \
 	test/rdma/tcp/tcp_hostile_test.cc \
 	test/rdma/tcp/tcp_landings_test.cc \
 	test/rdma/tcp/tcp_outbox_test.cc \
+	test/rdma/few_descriptors.h \
 	test/rdma/tcp/tcp_provider_test.cc \
 	test/rdma/tcp/tcp_silence_test.cc \
 	test/rdma/tcp/tcp_world.h

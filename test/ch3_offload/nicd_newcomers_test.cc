@@ -1,7 +1,6 @@
 #include "ch3_offload/nicd_newcomers.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,25 +9,14 @@
 #include <functional>
 #include <string>
 
+#include "rdma/few_descriptors.h"
 #include "rdma/shm/unix_socket.h"
 
 namespace ch3_offload {
 namespace {
 
-/// Lowers the limit of descriptors so that `spare` are free, until the object is destroyed.
-class FewDescriptors {
- public:
-  explicit FewDescriptors(rlim_t spare) {
-    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
-    const FileDescriptor next(::dup(0));  // The lowest number that is free.
-    const rlimit limit{static_cast<rlim_t>(next.get()) + spare, before_.rlim_max};
-    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
-  }
-  ~FewDescriptors() { EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before_), 0); }
 
- private:
-  rlimit before_{};
-};
+;
 
 class NicdNewcomersTest : public testing::Test {
  protected:

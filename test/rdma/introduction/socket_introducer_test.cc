@@ -4,7 +4,6 @@
 #include "rdma/introduction/socket_introducer.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +20,7 @@
 #include <thread>
 #include <utility>
 
+#include "rdma/few_descriptors.h"
 #include "rdma/introduction/test_protocol.h"
 #include "rdma/job_secret.h"
 #include "rdma/monotonic_clock.h"
@@ -503,22 +503,7 @@ TEST_F(SocketIntroducers, TwoThousandSilentConnectionsKeepNobodyOut) {
   EXPECT_LE(b.introducer->descriptors(), SocketIntroducer::kMostGuests + 1);
 }
 
-/// From now on, so many more descriptors can be had.
-class FewDescriptors {
- public:
-  explicit FewDescriptors(rlim_t more) {
-    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
-    rlimit few = before_;
-    few.rlim_cur = static_cast<rlim_t>(FileDescriptor(::dup(0)).get()) + more;
-    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
-  }
-  ~FewDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-  FewDescriptors(const FewDescriptors&) = delete;
-  FewDescriptors& operator=(const FewDescriptors&) = delete;
-
- private:
-  rlimit before_{};
-};
+;
 
 TEST_F(SocketIntroducers, SilentConnectionsThatTakeAllDescriptorsKeepNobodyOut) {
   Process a(0), b(1);

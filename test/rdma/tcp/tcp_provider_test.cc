@@ -3,7 +3,6 @@
 
 #include "rdma/tcp/tcp_provider.h"
 
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "rdma/few_descriptors.h"
 #include "rdma/tcp/hostile_tcp_fixture.h"
 
 namespace ch3_offload {
@@ -333,14 +333,12 @@ TEST_F(TcpTime, WithoutADescriptorForTheTimeOutAPeerIsDownAndTheLogSaysWhatToDo)
   TcpConfig config = patient_tcp_config();
   config.peer_timeout_ms = 1000;
   make(2, config);
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  const rlimit none{static_cast<rlim_t>(FileDescriptor(::dup(0)).get()), before.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
-  connect(0, 1);
-  EXPECT_EQ(try_send(0, 1, Pattern(1).bytes(10)), Status::kOk);
-  EXPECT_TRUE(run_until([&] { return sink(0).count(Kind::kPeerDown, PeerId{1}) == 1; }));
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  {
+    const FewDescriptors none(0);
+    connect(0, 1);
+    EXPECT_EQ(try_send(0, 1, Pattern(1).bytes(10)), Status::kOk);
+    EXPECT_TRUE(run_until([&] { return sink(0).count(Kind::kPeerDown, PeerId{1}) == 1; }));
+  }
   EXPECT_EQ(lines_with("raise it with ulimit -n"), 1u);
   EXPECT_EQ(lines_with("tcp: for 1 s there was no descriptor or memory to dial a process"), 1u);
 }
