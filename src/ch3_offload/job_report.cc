@@ -23,7 +23,7 @@ struct NodeClass {
   std::array<bool, kNetworks.size()> has{};
   std::optional<VerbsAddress> verbs;  ///< Of one node.
   std::vector<std::size_t> nodes;
-  std::vector<std::string> hosts;  ///< One of each node.
+  std::string host;  ///< The address of the first of them.
 
   /// Whether queue pairs can be connected. REQUIRES: both have verbs.
   bool meets(const NodeClass& other) const { return verbs->same_fabric(*other.verbs); }
@@ -34,19 +34,18 @@ struct NodeClass {
 NodeClass class_of(const ReportedNode& node) {
   NodeClass one;
   const std::optional<Card> card = parse_card(node.card);
-  std::string host;
   for (std::string_view addresses = card ? card->addresses : std::string_view{}; !addresses.empty();) {
     const std::string_view address = next_piece(addresses, ';');
     if (const auto verbs = VerbsAddress::parse(address)) {
       one.has[0] = true;
       one.verbs = verbs;
-      host = verbs->hosts.front();
+      one.host = verbs->hosts.front();
     } else if (const auto tcp = TcpAddress::parse(address)) {
       one.has[1] = true;
-      if (host.empty()) host = tcp->host;
+      if (one.host.empty()) one.host = tcp->host;
     }
   }
-  one.hosts.push_back(host.empty() ? "no address" : host);
+  if (one.host.empty()) one.host = "no address";
   return one;
 }
 
@@ -72,7 +71,7 @@ std::string named(const std::vector<std::size_t>& nodes) {
 
 /// With the address of the first one, by which an administrator knows it.
 std::string described(const NodeClass& one) {
-  return named(one.nodes) + " (" + one.hosts.front() + (one.nodes.size() > 1 ? " and others)" : ")");
+  return named(one.nodes) + " (" + one.host + (one.nodes.size() > 1 ? " and others)" : ")");
 }
 
 std::string how_messages_move(const ch3_offload_config_t& config, std::span<const Capabilities> own,
@@ -144,10 +143,7 @@ std::vector<std::string> job_report(const ch3_offload_config_t& config, std::spa
     ranks += nodes[node].ranks;
     NodeClass one = class_of(nodes[node]);
     auto same = std::ranges::find_if(classes, [&](const NodeClass& other) { return other.is_like(one); });
-    if (same == classes.end())
-      same = classes.insert(classes.end(), std::move(one));
-    else
-      same->hosts.push_back(one.hosts.front());
+    if (same == classes.end()) same = classes.insert(classes.end(), std::move(one));
     same->nodes.push_back(node);
   }
   std::vector<std::string> lines{"report: " + std::to_string(ranks) +

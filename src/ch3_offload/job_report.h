@@ -24,7 +24,7 @@ struct ReportedNode {
   std::uint32_t ranks = 0;  ///< Processes of the job there.
 };
 
-/// The lines. `own`: what the providers of this process can do, in their order; none where the node's processor
+/// Returns the lines. `own`: what the providers of this process can do, in their order; none where the node's processor
 /// has them. `driver`: where messages are matched and moved, "host", "thread" or "process".
 /// Throws std::bad_alloc.
 std::vector<std::string> job_report(const ch3_offload_config_t& config, std::span<const Capabilities> own,

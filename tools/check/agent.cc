@@ -1,6 +1,5 @@
 #include "check/agent.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -61,7 +60,6 @@ class Agent {
   std::uint32_t count_ = 1;
   int limit_ms_ = 5000;
   JobSecret secret_{};
-  Environment environment_;
   std::vector<std::unique_ptr<Provider>> networks_;
   std::vector<std::unique_ptr<PairTester>> testers_;  ///< One for each.
 };
@@ -120,19 +118,19 @@ void Agent::add_network(const Provider& provider, const NodeFacts& facts, NodeRe
 }
 
 void Agent::probe() {
-  environment_ = read_environment();
+  Environment environment = read_environment();
   NodeReport report{.version = PACKAGE_VERSION, .wire_version = wire::kWireVersion};
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) == 0) report.host_name = name.data();
-  for (const SettingState& state : environment_.settings)
+  for (const SettingState& state : environment.settings)
     if (state.complaint) report.wrong.push_back(*state.complaint);
-  if (environment_.valid()) {
-    ch3_offload_config_t& config = environment_.config;
+  if (environment.valid()) {
+    ch3_offload_config_t& config = environment.config;
     const NodeFacts facts = probe_node(config);
     report.cores = facts.cores;
     if (!facts.may_lock_all) report.locked_bytes = facts.locked_bytes;
     report.congestion_control = facts.congestion_control;
-    report.wrong = init_errors(environment_, facts);
+    report.wrong = init_errors(environment, facts);
     report.notes = facts.meaningless;
     for (const Finding& finding : findings(facts))
       if (finding.name == "locked memory" && !finding.usable)

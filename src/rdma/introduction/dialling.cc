@@ -74,7 +74,8 @@ void SocketIntroducer::dial(Contact& contact) noexcept {
   }
 }
 
-/// There is no descriptor or memory for a dial. Without a bound, whoever waits for the peer would wait for ever.
+/// There is no descriptor or memory for a dial. Without a bound, whoever waits for the peer would wait for
+/// ever.
 void SocketIntroducer::run_short(Contact& contact) noexcept {
   contact.answer_ = Answer::kNone;
   if (contact.short_tries_++ == 0) contact.short_since_ns_ = patience_ns_;

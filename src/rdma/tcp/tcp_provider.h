@@ -9,8 +9,9 @@
 // given the introduction up, and is dialled again.
 //
 // How a peer's death is known: its host closes or resets the connection, refuses a dial, or acknowledges
-// nothing for the peer time-out and longer (TcpSilence). The kernel answers for a process that computes, however
-// long. A connection that breaks is not made again: what was under way may be lost, so its peer counts as dead.
+// nothing for the peer time-out and longer (TcpSilence). The kernel answers for a process that computes,
+// however long. A connection that breaks is not made again: what was under way may be lost, so its peer counts
+// as dead.
 //
 // Looking costs system calls. A provider that was idle for a while looks so seldom that it takes a small part
 // of its caller's time: that may be waiting for messages through shared memory.

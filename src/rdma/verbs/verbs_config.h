@@ -25,8 +25,8 @@ struct RailConfig {
   std::uint32_t send_queue_depth = 64;   ///< Of each queue pair.
   /// Of packets that go with a global route: DSCP and ECN (the upper six and the lower two bits) on RoCE v2.
   std::uint8_t traffic_class = 0;
-  std::uint8_t service_level =
-      0;  ///< 0 to 15. On InfiniBand it chooses the virtual lane, on RoCE the priority.
+  /// 0 to 15. On InfiniBand it chooses the virtual lane, on RoCE it is the priority of the VLAN.
+  std::uint8_t service_level = 0;
 };
 
 struct VerbsConfig {

@@ -66,8 +66,8 @@ Result<std::unique_ptr<Rail>> open_rail(const VerbsPort& port, const RailConfig&
   return rail;
 }
 
-/// The rails on those of `ports`, best first, that can be opened. Others are done without. The error is that of
-/// the first port.
+/// Opens rails on those of `ports`, best first, that work, and does without the others. If none works, the
+/// error is that of the first port.
 Result<std::vector<std::unique_ptr<Rail>>> open_some(const std::vector<VerbsPort>& ports,
                                                      const VerbsConfig& config, const Log& log) {
   RailConfig share = config.rail;

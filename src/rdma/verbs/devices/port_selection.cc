@@ -114,12 +114,14 @@ bool choose_gid(ibv_context* context, const ibv_port_attr& attributes, int wante
   return true;
 }
 
-/// The place in the port's table of that P_Key, whichever its membership is there, or of the first one with full
-/// membership; and what is there. Nothing: it is not there.
+/// An entry of a port's table of partitions.
 struct Partition {
   std::uint16_t key;
   std::uint16_t index;
 };
+
+/// Finds the entry of the partition of `wanted`, with full membership if there is one. With 0, it finds the
+/// first entry with full membership.
 std::optional<Partition> find_partition(ibv_context* context, std::uint8_t port, std::uint16_t entries,
                                         std::uint16_t wanted) noexcept {
   const std::uint16_t partition = wanted & ~kFullMember;

@@ -28,8 +28,8 @@ struct VerbsPort {
   /// InfiniBand: the partition's P_Key, and its place in the port's table. RoCE has one partition, at 0.
   std::uint16_t partition_key = 0;
   std::uint16_t partition_index = 0;
-  bool needs_global_route =
-      false;  ///< InfiniBand: packets have a GRH, although both ports are on one subnet.
+  /// InfiniBand: the port demands that packets have a global route header (GRH), also within a subnet.
+  bool needs_global_route = false;
   ibv_mtu mtu = IBV_MTU_1024;
   std::uint32_t rate_gbit = 0;  ///< Gbit/s, as the port says; 0: unknown.
   std::uint32_t max_message_bytes = 0;
@@ -66,8 +66,8 @@ Result<VerbsPorts> survey_verbs_ports(std::string_view wanted, std::uint16_t par
 std::vector<VerbsPort> choose_rails(const std::vector<VerbsPort>& usable, std::string_view wanted,
                                     std::size_t most);
 
-/// Asks the device again what its subnet manager and the kernel may change while it is used: LID, GID, place of
-/// the partition. What has no valid value any more stays as it was. Returns whether something is another now.
+/// Asks the device again for what the subnet manager and the kernel may change while it is used: LID, GID, and
+/// place of the partition. A value that is not valid any more stays as it was. Returns whether one has changed.
 bool refresh_port(ibv_context* context, VerbsPort& port) noexcept;
 
 /// Opens a device by name. kUnsupported: no such device; kDeviceFailed: it cannot be opened.
