@@ -15,9 +15,6 @@
 namespace ch3_offload {
 namespace {
 
-
-;
-
 class NicdNewcomersTest : public testing::Test {
  protected:
   FileDescriptor connect() { return std::move(connect_to_nicd(name_).value()); }

@@ -503,8 +503,6 @@ TEST_F(SocketIntroducers, TwoThousandSilentConnectionsKeepNobodyOut) {
   EXPECT_LE(b.introducer->descriptors(), SocketIntroducer::kMostGuests + 1);
 }
 
-;
-
 TEST_F(SocketIntroducers, SilentConnectionsThatTakeAllDescriptorsKeepNobodyOut) {
   Process a(0), b(1);
   std::vector<FileDescriptor> silent;
