@@ -347,8 +347,12 @@ channel_sources = \
 	src/ch3_offload/process_thread.h \
 	src/ch3_offload/node_settings.cc \
 	src/ch3_offload/node_settings.h \
+	src/ch3_offload/setting_names.cc \
+	src/ch3_offload/setting_names.h \
 	src/ch3_offload/settings.cc \
 	src/ch3_offload/settings.h \
+	src/ch3_offload/settings_files.cc \
+	src/ch3_offload/settings_files.h \
 	src/ch3_offload/windows.cc \
 	src/ch3_offload/windows.h \
 	src/ch3_offload/windows_interface.cc
@@ -403,7 +407,8 @@ portals_process_sources = \
 # Every object of the core, with its C++ symbols: what the tests link.
 noinst_LTLIBRARIES += libcore.la
 core_sources = $(rdma_sources) $(dme_sources) $(engine_sources) $(nic_sources) $(channel_sources)
-libcore_la_CPPFLAGS = $(AM_CPPFLAGS) -DCH3_OFFLOAD_BINDIR='"$(bindir)"' $(SODIUM_CFLAGS) $(VERBS_CFLAGS) $(HWLOC_CFLAGS)
+libcore_la_CPPFLAGS = $(AM_CPPFLAGS) -DCH3_OFFLOAD_BINDIR='"$(bindir)"' \
+	-DCH3_OFFLOAD_SYSCONFDIR='"$(sysconfdir)"' $(SODIUM_CFLAGS) $(VERBS_CFLAGS) $(HWLOC_CFLAGS)
 libcore_la_LIBADD = $(VERBS_LIBS) $(SODIUM_LIBS) $(HWLOC_LIBS)
 
 dist_man_MANS += docs/man/ch3_offload_am.7 docs/man/portals4.7

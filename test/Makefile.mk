@@ -211,6 +211,7 @@ unit_tests_sources = \
 	test/ch3_offload/launcher_test.cc \
 	test/ch3_offload/nic_choice_test.cc \
 	test/ch3_offload/nicd_lone_process_test.cc \
+	test/ch3_offload/settings_files_test.cc \
 	test/rdma/few_descriptors.h \
 	test/ch3_offload/nicd_newcomers_test.cc \
 	test/ch3_offload/nicd_targets_test.cc \
@@ -829,7 +830,8 @@ check-lab:
 
 .PHONY: check-lab soak
 
-AM_TESTS_ENVIRONMENT = top_srcdir='$(top_srcdir)' top_builddir='$(top_builddir)'; export top_srcdir top_builddir;
+AM_TESTS_ENVIRONMENT = top_srcdir='$(top_srcdir)' top_builddir='$(top_builddir)'; CH3_OFFLOAD_SETTINGS_FILE=; \
+	export top_srcdir top_builddir CH3_OFFLOAD_SETTINGS_FILE;
 
 EXTRA_DIST += \
 	test/bad-input \

@@ -2,6 +2,8 @@
 # The last line printed is "N passed, N failed[, N skipped]"; the exit status is 0 when nothing failed.
 # shellcheck shell=bash
 
+export CH3_OFFLOAD_SETTINGS_FILE=   # not those of who runs the tests
+
 passed=0
 failed=0
 skipped=0

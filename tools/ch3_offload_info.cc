@@ -81,16 +81,20 @@ int check(const std::string& hosts_text, CheckOptions options, bool as_json) {
 }
 
 int run(int argc, char** argv) {
-  bool as_json = false, is_agent = false, all_pairs = false;
+  bool as_json = false, as_settings_file = false, is_agent = false, all_pairs = false;
   std::string hosts;
   std::string launcher = "ssh -o BatchMode=yes -o ConnectTimeout=10";
   double limit_s = 5;
   CLI::App app("Shows the settings of ch3:offload, what this node has, and what would be chosen, and why.");
   app.set_version_flag("--version", "ch3-offload-info " PACKAGE_VERSION);
   app.add_flag("--json", as_json, "write JSON");
+  CLI::Option* const writes_file = app.add_flag(
+      "--settings-file", as_settings_file, "write the settings as a file of settings (ch3-offload.conf)");
   CLI::Option* const checks =
       app.add_option("--check", hosts,
                      "look at these nodes (node1,node2, or a file of hosts), and test the ways between them");
+  checks->excludes(writes_file);
+  app.get_option("--json")->excludes(writes_file);
   app.add_option("--launcher", launcher, "what runs a program on a node: these words, the node, the program")
       ->needs(checks)
       ->capture_default_str();
@@ -123,13 +127,13 @@ int run(int argc, char** argv) {
 
   const Environment environment = read_environment();
   std::optional<NodeFacts> facts;
-  if (environment.valid()) facts = probe_node(environment.config);
+  if (environment.valid() && !as_settings_file) facts = probe_node(environment.config);
   const NodeFacts* const shown = facts ? &*facts : nullptr;
   int error = 0;
   if (as_json) {
     error = write_json(environment, shown, stdout);
   } else {
-    fmt::print("{}", render_text(environment, shown));
+    fmt::print("{}", as_settings_file ? render_settings_file(environment) : render_text(environment, shown));
     if (std::fflush(stdout) != 0) error = errno;
   }
   if (error != 0) return complain(fmt::format("standard output: {}", std::strerror(error)));

@@ -67,7 +67,8 @@ std::string tcp_detail(const NodeFacts& facts) {
   std::string detail = "listens at " + facts.tcp_host;
   if (facts.congestion_control == "bbr")
     detail +=
-        "; the congestion control bbr paces what is sent, so a long message can take several times as long as "
+        "; the congestion control bbr paces what is sent, so a long message can take several times as long "
+        "as "
         "with cubic or dctcp (sysctl net.ipv4.tcp_congestion_control)";
   return detail;
 }
@@ -122,6 +123,21 @@ std::string state_of(const SettingState& state) {
   return state.source.empty() ? "" : "from " + state.source;
 }
 
+std::string outcome_of(const SettingsFile& file) {
+  if (!file.why_not.empty()) return "NOT USED: " + file.why_not;
+  if (!file.exists) return "does not exist";
+  return fmt::format("{} setting{}", file.settings, file.settings == 1 ? "" : "s");
+}
+
+void write_file(JsonWriter& json, const SettingsFile& file) {
+  json.begin_object();
+  json.field("path", file.path);
+  json.field("exists", file.exists);
+  json.field("settings", file.settings);
+  if (!file.why_not.empty()) json.field("why_not", file.why_not);
+  json.end();
+}
+
 }  // namespace
 
 std::vector<Finding> findings(const NodeFacts& facts) {
@@ -158,6 +174,17 @@ std::vector<Finding> port_findings(const NodeFacts& facts) {
   return found;
 }
 
+std::string render_settings_file(const Environment& environment) {
+  std::string text = fmt::format(
+      "# Settings of ch3:offload {}, which the environment overrides. docs/settings.md says what each "
+      "does.\n",
+      PACKAGE_VERSION);
+  for (const SettingState& state : environment.settings)
+    text += fmt::format("\n# {}\n{}{} = {}\n", state.setting->takes, state.source.empty() ? "# " : "",
+                        state.setting->variable, state.value);
+  return text;
+}
+
 std::string render_text(const Environment& environment, const NodeFacts* facts) {
   std::string text = fmt::format(
       "ch3-offload {}, interface version {}, wire version {}, shm handshake version {}\n\nSettings\n",
@@ -169,6 +196,9 @@ std::string render_text(const Environment& environment, const NodeFacts* facts) 
   text += settings.render(2);
   for (const Stranger& stranger : environment.strangers)
     text += fmt::format("  warning: {}\n", stranger.text());
+  for (const std::string& line : environment.file_warnings) text += fmt::format("  warning: {}\n", line);
+  for (const SettingsFile& file : environment.files)
+    text += fmt::format("  file {}: {}\n", file.path, outcome_of(file));
   if (facts == nullptr) return text;
   for (const std::string& line : facts->meaningless) text += fmt::format("  warning: {}\n", line);
 
@@ -206,11 +236,15 @@ int write_json(const Environment& environment, const NodeFacts* facts, std::FILE
     json.end();
   }
   json.end();
+  json.begin_array("settings_files");
+  for (const SettingsFile& file : environment.files) write_file(json, file);
+  json.end();
   json.begin_array("unknown_variables");
   for (const Stranger& stranger : environment.strangers) json.element(stranger.name);
   json.end();
   json.begin_array("warnings");
   for (const Stranger& stranger : environment.strangers) json.element(stranger.text());
+  for (const std::string& line : environment.file_warnings) json.element(line);
   if (facts != nullptr)
     for (const std::string& line : facts->meaningless) json.element(line);
   json.end();

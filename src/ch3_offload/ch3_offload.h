@@ -147,8 +147,9 @@ const char *ch3_offload_best_nic(const ch3_offload_config_t * config);
 const char *ch3_offload_setting(unsigned number);
 
 /** Sets setting `number` to what `text` says, "" to its default; NULL: to what the environment says, under any of
- *  the names that it has there. `config` keeps pointers into the text, or into the environment. Returns 0, or not
- *  0 with one line in `message` that names the variable, its value as it was written, and what it takes. */
+ *  the names that it has there, or else a file of settings (settings_files.h). `config` keeps pointers into the
+ *  text, or into what was read. Returns 0, or not 0 with one line in `message` that names the variable, its
+ *  value as it was written, and what it takes. */
 int ch3_offload_config_set(ch3_offload_config_t * config, unsigned number, const char *text, char *message,
                            size_t capacity_bytes);
 

@@ -53,8 +53,10 @@ int ch3_offload_config_set(ch3_offload_config_t* config, unsigned number, const 
                            size_t capacity_bytes) {
   try {
     const ch3_offload::Setting& setting = ch3_offload::settings()[number];
-    const auto why = text != nullptr ? ch3_offload::set_from_text(setting, text, *config)
-                                     : ch3_offload::read_setting(setting, *config).complaint;
+    const auto why =
+        text != nullptr
+            ? ch3_offload::set_from_text(setting, text, *config)
+            : ch3_offload::read_setting(setting, ch3_offload::settings_files(), *config).complaint;
     if (why) std::snprintf(message, capacity_bytes, "%s", why->c_str());
     return why ? 1 : 0;
   } catch (const std::exception& exception) {

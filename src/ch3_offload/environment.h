@@ -1,5 +1,5 @@
-// What the environment makes of the settings. Each control variable is also read under MPICH's older
-// prefixes.
+// What the environment, and the files of settings where it says nothing, make of the settings. Each control
+// variable is also read under MPICH's older prefixes.
 //
 // Threads: any, while none changes the environment.
 
@@ -11,13 +11,15 @@
 #include <vector>
 
 #include "ch3_offload/settings.h"
+#include "ch3_offload/settings_files.h"
 
 namespace ch3_offload {
 
 struct SettingState {
   const Setting* setting;
-  std::string value;   ///< As the environment has it; the default if it says nothing, or has it empty.
-  std::string source;  ///< The environment variable that it comes from. Empty: the default.
+  std::string value;  ///< As it was written; the default if nothing was, or it is empty.
+  std::string
+      source;  ///< The environment variable, or the FILE:LINE, that it comes from. Empty: the default.
   std::optional<std::string> complaint;  ///< Why MPI_Init would refuse it.
 };
 
@@ -34,13 +36,15 @@ struct Environment {
   ch3_offload_config_t config;         ///< Valid when no setting has a complaint.
   std::vector<SettingState> settings;  ///< In the order of settings().
   std::vector<Stranger> strangers;     ///< By name.
+  std::vector<SettingsFile> files;
+  std::vector<std::string> file_warnings;
 
   bool valid() const noexcept;
 };
 
-/// What the environment says of one setting. `config` keeps pointers into the environment; it is as it was
-/// where the environment says nothing, or what is refused.
-SettingState read_setting(const Setting& setting, ch3_offload_config_t& config);
+/// What the environment says of one setting, or `files` if it says nothing. `config` keeps pointers into both; it
+/// is as it was where neither says anything, or what is refused.
+SettingState read_setting(const Setting& setting, const SettingsFiles& files, ch3_offload_config_t& config);
 
 /// MPIR_CVAR_CH3_OFFLOAD_* that are no settings, names that are a letter or two beside one, and settings
 /// without MPIR_CVAR_.
@@ -50,8 +54,8 @@ std::vector<Stranger> find_strangers();
 /// number.
 std::uint32_t number_in_environment(const char* variable) noexcept;
 
-/// Reads the environment of this process; the config points into it. If mpiexec has started this process, the
-/// config says which one of the node it is.
-Environment read_environment();
+/// Reads the environment of this process and `files`; the config points into both. If mpiexec has started this
+/// process, the config says which one of the node it is.
+Environment read_environment(const SettingsFiles& files = settings_files());
 
 }  // namespace ch3_offload

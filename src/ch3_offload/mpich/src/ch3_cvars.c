@@ -1,10 +1,10 @@
 /*
- * The ch3:offload channel: the way of the control variables (MPIR_CVAR_CH3_OFFLOAD_*; environment or MPI_T)
- * into the engine's settings. ch3-offload-graft makes cvars.txt, which declares them to MPICH, of the
- * library's own list, ch3_offload_settings.def. All are declared as strings: MPICH's own reader of ints wraps
- * around, and ends MPI_Init without naming the value. The library reads them, so that MPI, Portals and the
- * tools take the same. MPIR_CVAR_CH3_PORT_RANGE is MPICH's own: it is declared beside nemesis's TCP, and
- * every build has it.
+ * The ch3:offload channel: the way of the control variables (MPIR_CVAR_CH3_OFFLOAD_*; environment, files of
+ * settings or MPI_T) into the engine's settings. ch3-offload-graft makes cvars.txt, which declares them to
+ * MPICH, of the library's own list, ch3_offload_settings.def. All are declared as strings: MPICH's own reader
+ * of ints wraps around, and ends MPI_Init without naming the value. The library reads them, so that MPI,
+ * Portals and the tools take the same. MPIR_CVAR_CH3_PORT_RANGE is MPICH's own: it is declared beside
+ * nemesis's TCP, and every build has it.
  */
 
 #include "mpidi_ch3_impl.h"
@@ -32,9 +32,15 @@ int MPIDI_CH3I_Settings(ch3_offload_config_t * config, char *message, size_t cap
         if (text == NULL && cvar->datatype == MPI_CHAR) /* for who reads it through MPI_T */
             ch3_offload_config_text(config, i, cvar->addr, cvar->count);
     }
-    /* MPICH has read the same text, or was told another value through MPI_T. */
-    config->port_range.low = MPIR_CVAR_CH3_PORT_RANGE.low;
-    config->port_range.high = MPIR_CVAR_CH3_PORT_RANGE.high;
+    /* MPICH has read the same text of the environment, or was told another value through MPI_T. It reads no
+     * files of settings. */
+    if (MPIR_CVAR_CH3_PORT_RANGE.low != 0 || MPIR_CVAR_CH3_PORT_RANGE.high != 0) {
+        config->port_range.low = MPIR_CVAR_CH3_PORT_RANGE.low;
+        config->port_range.high = MPIR_CVAR_CH3_PORT_RANGE.high;
+    } else {
+        MPIR_CVAR_CH3_PORT_RANGE.low = config->port_range.low;
+        MPIR_CVAR_CH3_PORT_RANGE.high = config->port_range.high;
+    }
 #ifndef MPICH_IS_THREADED
     /* MPICH then takes a send to oneself that is not done at once for a deadlock. */
     if (strcmp(config->nic, "thread") == 0) {
