@@ -7,12 +7,21 @@
 choose_mpich_options() {
   mpich_options=(--with-device=ch3:offload --disable-static --without-ucx --without-libfabric --disable-doc
     --no-recursion --enable-fast=O3,ndebug)
+  # With it, what was compiled with a precompiled header is compiled anew when a header of that changes.
+  if takes_precompiled; then mpich_options+=("MPICHLIB_CPPFLAGS=${MPICHLIB_CPPFLAGS:-} -fpch-deps"); fi
   ((with_romio)) || mpich_options+=(--disable-romio)
   if ((!with_fortran)) || ! command -v "$(fortran_compiler)" >/dev/null; then
     mpich_options+=(--disable-fortran)
   elif takes_argument_mismatch; then
     mpich_options+=("FFLAGS=${FFLAGS:-} -fallow-argument-mismatch" "FCFLAGS=${FCFLAGS:-} -fallow-argument-mismatch")
   fi
+}
+
+# Whether MPICH's header is precompiled (precompiled.mk): by gcc, and without a cache of compilations.
+takes_precompiled() {
+  local compiler
+  compiler=$(command -v "${CC:-gcc}") || return 1   # CC may be two words, as of a cache
+  [[ $(realpath "$compiler") != *ccache* ]] && "$compiler" --version | grep -q 'Free Software Foundation'
 }
 
 # gfortran 10 and later: without this option they do not compile MPICH 4.0.2's mpif.h bindings.
@@ -151,7 +160,7 @@ hash_of_mpich() {
 }
 
 build_mpich() {
-  local key
+  local key header=
   begin_step "MPICH: build and install to $prefix"
   key=$(hash_of_mpich)
   if is_current mpich-install "$key" && [[ -x $prefix/bin/mpicc ]]; then
@@ -160,8 +169,13 @@ build_mpich() {
   fi
   clear_stamps mpich-install
   rm -f "$mpich_build_dir"/lib/libmpi*.la   # make does not know of libch3offload, whose version libmpi remembers
+  if grep -q '^CPPFLAGS = .*-fpch-deps' "$mpich_build_dir/Makefile"; then header=precompiled; fi
+  # gcc takes a precompiled header without a look at what that was made of. So it exists during this step alone.
+  # shellcheck disable=SC2016  # for the inner shell
   must mpich-build 'a compiler error in the glue (src/ch3_offload/mpich)? else delete build/mpich and try again' \
-    make -C "$mpich_build_dir" -j"$jobs"
+    bash -c 'trap "rm -f src/include/mpiimpl.h.gch" EXIT
+      cd "$1" && { [[ -z $4 ]] || make -f "$2" "$4"; } && make -j"$3"' \
+    mpich-build "$mpich_build_dir" "$root/tools/quickstart/precompiled.mk" "$jobs" "$header"
   must mpich-install "is $prefix writable, and the disk not full?" make -C "$mpich_build_dir" install
   remove_absent
   set_stamp mpich-install "$key"
