@@ -27,6 +27,11 @@ constexpr std::size_t kMostFirstGrowthBytes = std::size_t{64} * 1024;
 /// Windows that are smaller are recalled whole, others by halves. Bytes.
 constexpr std::size_t kLeastRecallBytes = std::size_t{64} * 1024;
 
+/// A window that is too small for its messages grows until it holds so many of them, by at most such a part
+/// of what is left of the budget: the rest is for peers that have not asked yet.
+constexpr std::size_t kMessagesInWindow = 8;
+constexpr std::size_t kGrowthShare = 16;
+
 /// Peers looked at for a recall, so that running out costs the same at any job size.
 constexpr std::size_t kRecallProbes = 8;
 
@@ -94,6 +99,17 @@ void Engine::State::send_ack(Peer& peer, std::uint32_t operation, std::uint64_t 
   wire::AckHeader header;
   header.operation = operation;
   send_control(peer, wire::Kind::kAck, 0, header);
+}
+
+void Engine::State::let_credit_go(Peer& peer, std::size_t cost) noexcept {
+  credit_due.push_back(peer);
+  // Where one message takes a quarter of the window, the credit for each would be a message of its own, also
+  // if the program answers at once. So the window is too small for such messages.
+  if (cost * 4 < peer.window_bytes || peer.recalling) return;
+  const std::size_t growth = cost * kMessagesInWindow - peer.window_bytes;
+  if (growth > free_budget() / kGrowthShare) return;
+  grow_window(peer, growth);
+  peer.books->owed_bytes += growth;
 }
 
 void Engine::State::send_due_credit() noexcept {

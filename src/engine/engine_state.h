@@ -241,7 +241,7 @@ struct Engine::State final : Sink {
   void grant(Landing& landing) noexcept;  ///< Sends the CTS. REQUIRES: the peer is connected.
   void landed(Landing& landing) noexcept;
   void landed_for_no_receive(Landing& landing) noexcept;
-  void end_landing(Landing& landing) noexcept;              ///< Nothing of it may come any more.
+  void end_landing(Landing& landing) noexcept;     ///< Nothing of it may come any more.
   void number_landing(Landing& landing) noexcept;  ///< Its name on the wire.
 
   /// Sends what it is to send, of whose payload outbound.payload is set, to a landing of the peer.
@@ -444,8 +444,9 @@ struct Engine::State final : Sink {
     // A quarter of the window: early enough that a stream of eager messages does not stall, late enough
     // that most credit rides on messages that go that way anyhow.
     if (books.owed_bytes * 4 >= peer.window_bytes && !peer.credit_hook.linked()) [[unlikely]]
-      credit_due.push_back(peer);
+      let_credit_go(peer, cost);
   }
+  void let_credit_go(Peer& peer, std::size_t cost) noexcept;  ///< A message of that cost has made it due.
   void grant_more(Peer& peer, std::uint64_t payload_bytes) noexcept;  ///< It had no credit for that.
   void reclaim_for(const Peer& asking) noexcept;  ///< Takes credit back from those who do not use it.
   void reclaim_from(Peer& peer) noexcept;

@@ -36,6 +36,19 @@ class EngineFlow : public EngineWorld {
     for (auto& message : kept) expect_sent(*message);
     kept.clear();
   }
+  /// Messages to 1 whose receives are posted, each of which is answered.
+  void exchange(std::size_t count, std::size_t length) {
+    for (std::size_t i = 0; i < count; ++i) {
+      TestSend there(length), back(length);
+      TestReceive at_one(length), at_zero(length);
+      receive(0, at_zero);
+      receive(1, at_one);
+      send(0, 1, there);
+      while (pending(at_one)) step();
+      send(1, 0, back);
+      while (pending(at_zero)) step();
+    }
+  }
   /// A message that 0 never sent. Its engine must not see the answers.
   void forge(std::uint32_t to, const forged::Bytes& message) {
     network->inject(PeerId{0}, PeerId{to}, message);
@@ -271,20 +284,31 @@ TEST_F(EngineFlow, WhoOwesCreditForAReceivedMessageIsNotAtRest) {
 /// Traffic both ways takes the credit along: nothing is sent for its sake alone.
 TEST_F(EngineFlow, CreditRidesOnMessagesThatGoThatWayAnyhow) {
   make();
-  for (std::size_t i = 0; i < 2000; ++i) {
-    TestSend there(1000);
-    TestSend back(1000);
-    TestReceive at_one(1000);
-    TestReceive at_zero(1000);
-    receive(0, at_zero);
-    receive(1, at_one);
-    send(0, 1, there);
-    while (pending(at_one)) step();
-    send(1, 0, back);
-    while (pending(at_zero)) step();
-  }
+  exchange(2000, 1000);
   EXPECT_EQ(at(0).counters().credit_messages + at(1).counters().credit_messages, 0u);
   EXPECT_EQ(at(0).counters().sent_short, 2000u);
+  expect_at_rest();
+}
+
+/// The first window holds few messages of such a length, or one. It grows, with one message that says so.
+TEST_F(EngineFlow, SoDoesThatOfLongMessages) {
+  for (const std::size_t length : {16'384U, 30'000U, 65'536U}) {
+    engine_config.unexpected_budget_bytes = 64 << 20;
+    make();
+    const std::size_t lent = at(0).counters().lent_bytes;
+    exchange(200, length);
+    EXPECT_LE(at(0).counters().credit_messages, 1u) << length;
+    EXPECT_LE(at(1).counters().credit_messages, 1u) << length;
+    EXPECT_LE(at(0).counters().lent_bytes, lent + 9 * length) << length;
+    expect_at_rest();
+  }
+}
+
+TEST_F(EngineFlow, AWindowDoesNotGrowForLongMessagesWhereLittleIsLeftToLend) {
+  make();  // A window may be all that is lent.
+  const std::size_t lent = at(1).counters().lent_bytes;
+  exchange(20, kBudget / 32);
+  EXPECT_EQ(at(1).counters().lent_bytes, lent);
   expect_at_rest();
 }
 
