@@ -18,12 +18,12 @@ struct Registry {
 /// Never destroyed: other threads may use it when the program ends. A child of fork() makes its own: its
 /// parent's may be locked, and names a thread that the child does not have.
 Registry& registry() {
-  static std::atomic<Registry*> current{nullptr};
-  Registry* found = current.load(std::memory_order_acquire);
+  static std::atomic<Registry*> of_process{nullptr};
+  Registry* found = of_process.load(std::memory_order_acquire);
   if (found != nullptr && found->mark.is_owner()) return *found;
   auto made = std::make_unique<Registry>();
   // If another thread was first, `found` is its registry.
-  if (current.compare_exchange_strong(found, made.get(), std::memory_order_acq_rel)) return *made.release();
+  if (of_process.compare_exchange_strong(found, made.get(), std::memory_order_acq_rel)) return *made.release();
   return *found;
 }
 

@@ -29,7 +29,7 @@ struct SettingsFile {
   std::string path;
   bool must_exist = false;  ///< A warning says that it does not.
   bool exists = false;
-  std::string why_not;       ///< Why none of it was read. Empty: it was read, or does not exist.
+  std::string why_not{};     ///< Why none of it was read. Empty: it was read, or does not exist.
   std::size_t settings = 0;  ///< Lines with a setting.
 };
 

@@ -3,7 +3,8 @@
 # processor time then.
 #
 # The header is one in the build directory, for MPICH's sources may be anybody's: it includes that of the sources, and
-# the compiler finds it first. It stays: what was compiled depends on it.
+# the compiler finds it first. It stays: what was compiled depends on it. With -MD, the compiler knows what the
+# precompiled header was made of, and with -fpch-deps it says so of each object.
 
 include Makefile
 
@@ -14,5 +15,5 @@ $(header): Makefile
 	echo '#include "$(abspath $(top_srcdir))/src/include/mpiimpl.h"' >$@
 $(header).gch: $(header)
 	$(CC) $(DEFS) $(DEFAULT_INCLUDES) $(INCLUDES) $(lib_libmpi_la_CPPFLAGS) $(CPPFLAGS) $(lib_libmpi_la_CFLAGS) \
-	  $(CFLAGS) -fPIC -DPIC -x c-header $< -o $@
+	  $(CFLAGS) -fPIC -DPIC -MD -MF $(header).d -x c-header $< -o $@
 .PHONY: precompiled
