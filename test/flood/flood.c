@@ -1,6 +1,7 @@
 /* For test/flood/run: senders that flood a receiver which does not receive, and how much memory that takes.
  *   flood growth BYTES COUNT   blocking sends of that length; prints how far each process grew, in KiB, at most
  *   flood tags THREADS         the budget is spent on tag 0, then the threads block in sends of other tags, which are received first
+ *   flood crossed BYTES        two processes send to each other, and then receive: they lean on buffering
  * Every payload is checked. Says "done" at the end, once for each rank. */
 #include <mpi.h>
 
@@ -175,6 +176,21 @@ static void tags(int threads)
     }
 }
 
+static void crossed(int bytes)
+{
+    static char sent[kLongest], received[kLongest];
+
+    if (bytes > kLongest)
+        fail("too long");
+    memset(sent, 1 + rank, bytes);
+    MPI_Send(sent, bytes, MPI_BYTE, 1 - rank, 0, MPI_COMM_WORLD);
+    MPI_Recv(received, bytes, MPI_BYTE, 1 - rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    for (int i = 0; i < bytes; i++) {
+        if (received[i] != 2 - rank)
+            fail("a wrong byte");
+    }
+}
+
 int main(int argc, char **argv)
 {
     int provided = 0;
@@ -185,8 +201,10 @@ int main(int argc, char **argv)
         growth(atoi(argv[2]), atol(argv[3]));
     else if (argc == 3 && strcmp(argv[1], "tags") == 0)
         tags(atoi(argv[2]));
+    else if (argc == 3 && strcmp(argv[1], "crossed") == 0)
+        crossed(atoi(argv[2]));
     else
-        fail("growth BYTES COUNT, or tags THREADS");
+        fail("growth BYTES COUNT, tags THREADS, or crossed BYTES");
     MPI_Finalize();
     printf("done\n");
     return 0;
