@@ -17,9 +17,8 @@ namespace ch3_offload {
 
 struct SettingState {
   const Setting* setting;
-  std::string value;  ///< As it was written; the default if nothing was, or it is empty.
-  std::string
-      source;  ///< The environment variable, or the FILE:LINE, that it comes from. Empty: the default.
+  std::string value;   ///< As it was written; the default if nothing was, or it is empty.
+  std::string source;  ///< The environment variable that it comes from, or FILE:LINE. Empty: the default.
   std::optional<std::string> complaint;  ///< Why MPI_Init would refuse it.
 };
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "ch3_offload/setting_names.h"
@@ -31,7 +31,7 @@ bool is_control(char letter) noexcept {
 /// Why a file that is open should not be read; empty: nothing speaks against it.
 std::string why_not(const FileDescriptor& file) {
   struct stat status {};
-  if (fstat(file.get(), &status) != 0) return std::strerror(errno);
+  if (fstat(file.get(), &status) != 0) return std::generic_category().message(errno);
   if (!S_ISREG(status.st_mode)) return "it is no regular file";
   if ((status.st_mode & S_IWOTH) != 0) return "anybody may write to it (chmod o-w makes that right)";
   if (std::cmp_greater(status.st_size, SettingsFiles::kMostBytes))
@@ -49,7 +49,7 @@ std::string read_all(const FileDescriptor& file, std::string& text) {
     if (got > 0)
       length += static_cast<std::size_t>(got);
     else if (errno != EINTR)
-      return std::strerror(errno);
+      return std::generic_category().message(errno);
   }
   text.resize(length);
   return {};
@@ -86,7 +86,7 @@ void SettingsFiles::read(SettingsFile& file) {
   file.exists = error != ENOENT && error != ENOTDIR;
   if (!file.exists && !file.must_exist) return;
   std::string text;
-  file.why_not = error == 0 ? why_not(opened) : std::strerror(error);
+  file.why_not = error == 0 ? why_not(opened) : std::generic_category().message(error);
   if (file.why_not.empty()) file.why_not = read_all(opened, text);
   if (file.why_not.empty())
     take_lines(text, file);

@@ -124,6 +124,7 @@ void Agent::probe() {
   if (::gethostname(name.data(), name.size() - 1) == 0) report.host_name = name.data();
   for (const SettingState& state : environment.settings)
     if (state.complaint) report.wrong.push_back(*state.complaint);
+  report.notes = environment.file_warnings;
   if (environment.valid()) {
     ch3_offload_config_t& config = environment.config;
     const NodeFacts facts = probe_node(config);
@@ -131,7 +132,7 @@ void Agent::probe() {
     if (!facts.may_lock_all) report.locked_bytes = facts.locked_bytes;
     report.congestion_control = facts.congestion_control;
     report.wrong = init_errors(environment, facts);
-    report.notes = facts.meaningless;
+    report.notes.insert(report.notes.end(), facts.meaningless.begin(), facts.meaningless.end());
     for (const Finding& finding : findings(facts))
       if (finding.name == "locked memory" && !finding.usable)
         report.notes.push_back("locked memory: " + finding.detail);

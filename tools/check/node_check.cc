@@ -34,8 +34,8 @@ constexpr int kLimitsOfTest = 8;
 constexpr std::uint64_t kTestMoreNs = 10'000 * kMillisecondNs;
 
 /// Of the variables that agents get. MPICH reads each setting under three names.
-constexpr std::array<std::string_view, 3> kSettingPrefixes = {"MPICH_CH3_", "MPIR_PARAM_CH3_",
-                                                              "MPIR_CVAR_CH3_"};
+constexpr std::array<std::string_view, 4> kSettingPrefixes = {"MPICH_CH3_", "MPIR_PARAM_CH3_",
+                                                              "MPIR_CVAR_CH3_", "CH3_OFFLOAD_SETTINGS_FILE"};
 
 std::int64_t real_ns() noexcept {
   timespec now{};
