@@ -68,8 +68,7 @@ std::string tcp_detail(const NodeFacts& facts) {
   if (facts.congestion_control == "bbr")
     detail +=
         "; the congestion control bbr paces what is sent, so a long message can take several times as long "
-        "as "
-        "with cubic or dctcp (sysctl net.ipv4.tcp_congestion_control)";
+        "as with cubic or dctcp (sysctl net.ipv4.tcp_congestion_control)";
   return detail;
 }
 
@@ -176,8 +175,7 @@ std::vector<Finding> port_findings(const NodeFacts& facts) {
 
 std::string render_settings_file(const Environment& environment) {
   std::string text = fmt::format(
-      "# Settings of ch3:offload {}, which the environment overrides. docs/settings.md says what each "
-      "does.\n",
+      "# Settings of ch3:offload {}, which the environment overrides. docs/settings.md explains each.\n",
       PACKAGE_VERSION);
   for (const SettingState& state : environment.settings)
     text += fmt::format("\n# {}\n{}{} = {}\n", state.setting->takes, state.source.empty() ? "# " : "",

@@ -1,4 +1,5 @@
-// The files of settings: one for all users of an installation, which an administrator writes, and one of each user.
+// The files of settings: one for all users of an installation, which an administrator writes, and one of each
+// user.
 //
 //     # A line is a comment, empty, or a setting.
 //     MPIR_CVAR_CH3_OFFLOAD_FABRIC = tcp
@@ -64,9 +65,9 @@ class SettingsFiles {
   std::vector<std::string> warnings_;
 };
 
-/// The files for this process, not read yet: what the environment variable CH3_OFFLOAD_SETTINGS_FILE names, nothing if that is
-/// empty; without that variable ch3-offload.conf in the installation's folder of configuration (--sysconfdir), and
-/// .ch3-offload.conf in the user's home, if HOME is set.
+/// The files for this process, not read yet: what the environment variable CH3_OFFLOAD_SETTINGS_FILE names,
+/// nothing if that is empty; without that variable ch3-offload.conf in the installation's folder of
+/// configuration (--sysconfdir), and .ch3-offload.conf in the user's home, if HOME is set.
 std::vector<SettingsFile> find_settings_files();
 
 /// The files of this process, which are read when this is first called and stay as they are.
