@@ -192,9 +192,7 @@ std::string render_text(const Environment& environment, const NodeFacts* facts) 
     settings.add(
         {state.setting->variable, shown(state.value), shown(state.setting->standard), state_of(state)});
   text += settings.render(2);
-  for (const Stranger& stranger : environment.strangers)
-    text += fmt::format("  warning: {}\n", stranger.text());
-  for (const std::string& line : environment.file_warnings) text += fmt::format("  warning: {}\n", line);
+  for (const std::string& line : environment.warnings) text += fmt::format("  warning: {}\n", line);
   for (const SettingsFile& file : environment.files)
     text += fmt::format("  file {}: {}\n", file.path, outcome_of(file));
   if (facts == nullptr) return text;
@@ -241,8 +239,7 @@ int write_json(const Environment& environment, const NodeFacts* facts, std::FILE
   for (const Stranger& stranger : environment.strangers) json.element(stranger.name);
   json.end();
   json.begin_array("warnings");
-  for (const Stranger& stranger : environment.strangers) json.element(stranger.text());
-  for (const std::string& line : environment.file_warnings) json.element(line);
+  for (const std::string& line : environment.warnings) json.element(line);
   if (facts != nullptr)
     for (const std::string& line : facts->meaningless) json.element(line);
   json.end();

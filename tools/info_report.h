@@ -26,7 +26,7 @@ std::vector<Finding> port_findings(const NodeFacts& facts);
 /// `facts` is null when a setting is wrong: then the node was not looked at.
 std::string render_text(const Environment& environment, const NodeFacts* facts);
 
-/// The settings as a file of settings has them; those that are at their default are comments.
+/// The settings as a file of settings. Those that nothing has set are comments.
 std::string render_settings_file(const Environment& environment);
 
 /// The text as JSON. Returns 0 or an errno.

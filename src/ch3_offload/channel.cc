@@ -128,10 +128,8 @@ void Channel::report(const ch3_offload_config_t& config, std::span<const Reporte
 
 /// Of those that nobody else would speak of.
 void Channel::warn_of_environment(const ch3_offload_config_t& config) {
-  if (index_of(self_) == 0) {
-    for (const Stranger& stranger : find_strangers()) warn(LogScope::kJob, stranger.text());
-    for (const std::string& line : settings_files().warnings()) warn(LogScope::kJob, line);
-  }
+  if (index_of(self_) == 0)
+    for (const std::string& line : find_warnings()) warn(LogScope::kJob, line);
   if (config.job_size == 1)
     if (const std::string line = singleton_complaint(); !line.empty()) warn(LogScope::kJob, line);
   if (!is_first_of_node_) return;

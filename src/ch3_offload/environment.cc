@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -13,17 +14,15 @@ namespace ch3_offload {
 namespace {
 
 std::optional<Stranger> as_stranger(std::string_view name) {
-  constexpr std::size_t kFewestSlips = 2;
   if (find_setting(name) != nullptr) return {};
   const std::string_view rest = without_prefix(name);
   const bool has_prefix = !rest.empty();
   if (!has_prefix && !name.starts_with(kOwnNames)) return {};
   const std::string_view said = has_prefix ? rest : name;
   const bool is_claimed = has_prefix && rest.starts_with(kOwnNames);
-  const std::size_t most = is_claimed ? most_slips(rest) : kFewestSlips;
-  const Setting* const nearest = find_nearest(said, has_prefix ? most : 0);
+  const Setting* const nearest = find_nearest(said, has_prefix ? most_slips(said) : 0);
   if (nearest == nullptr && !is_claimed) return {};
-  return Stranger{std::string(name), nearest == nullptr ? "" : nearest->variable};
+  return Stranger{std::string(name), nearest};
 }
 
 }  // namespace
@@ -59,9 +58,7 @@ SettingState read_setting(const Setting& setting, const SettingsFiles& files, ch
 }
 
 std::string Stranger::text() const {
-  const std::string what = name + " is set, but there is no such setting";
-  if (nearest.empty()) return what + ": ch3-offload-info lists all";
-  return what + ": did you mean " + nearest + "?";
+  return name + " is set, but there is no such setting" + hint_at(nearest);
 }
 
 std::vector<Stranger> find_strangers() {
@@ -74,6 +71,13 @@ std::vector<Stranger> find_strangers() {
   }
   std::ranges::sort(strangers, {}, &Stranger::name);
   return strangers;
+}
+
+std::vector<std::string> find_warnings(const SettingsFiles& files) {
+  std::vector<std::string> warnings;
+  for (const Stranger& stranger : find_strangers()) warnings.push_back(stranger.text());
+  std::ranges::copy(files.warnings(), std::back_inserter(warnings));
+  return warnings;
 }
 
 std::uint32_t number_in_environment(const char* variable) noexcept {
@@ -97,7 +101,7 @@ Environment read_environment(const SettingsFiles& files) {
     environment.settings.push_back(read_setting(setting, files, environment.config));
   environment.strangers = find_strangers();
   environment.files = files.files();
-  environment.file_warnings = files.warnings();
+  environment.warnings = find_warnings(files);
   return environment;
 }
 

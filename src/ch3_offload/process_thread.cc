@@ -23,8 +23,8 @@ Registry& registry() {
   if (found != nullptr && found->mark.is_owner()) return *found;
   auto made = std::make_unique<Registry>();
   // If another thread was first, `found` is its registry.
-  if (of_process.compare_exchange_strong(found, made.get(), std::memory_order_acq_rel)) return *made.release();
-  return *found;
+  const bool is_first = of_process.compare_exchange_strong(found, made.get(), std::memory_order_acq_rel);
+  return is_first ? *made.release() : *found;
 }
 
 }  // namespace

@@ -64,7 +64,12 @@ const Setting* find_nearest(std::string_view name, std::size_t most) {
 
 std::size_t most_slips(std::string_view name) noexcept {
   constexpr std::size_t kFewest = 2;
-  return std::max(kFewest, (name.size() - kOwnNames.size()) / 3);
+  return name.starts_with(kOwnNames) ? std::max(kFewest, (name.size() - kOwnNames.size()) / 3) : kFewest;
+}
+
+std::string hint_at(const Setting* nearest) {
+  if (nearest == nullptr) return ": ch3-offload-info lists all";
+  return std::string(": did you mean ") + nearest->variable + "?";
 }
 
 }  // namespace ch3_offload

@@ -24,12 +24,16 @@ std::string_view without_prefix(std::string_view name) noexcept;
 /// The setting that `name` stands for, with any of the prefixes. nullptr: it is no setting.
 const Setting* find_setting(std::string_view name) noexcept;
 
-/// The setting whose name is nearest to `name`, both without prefix, of those that are at most `most` letters
-/// away from it: inserted, removed, replaced, or swapped with a neighbour. nullptr: there is none. Not MPICH's
-/// own.
+/// The setting whose name is nearest to `name`, both without prefix: by the number of letters that are
+/// inserted, removed, replaced, or swapped with a neighbour, at most `most`. nullptr: there is none. MPICH's
+/// own do not count.
 const Setting* find_nearest(std::string_view name, std::size_t most);
 
-/// How many letters of `name`, which begins with kOwnNames, may be wrong: two, or a third of those that follow.
+/// How many letters of `name`, without prefix, may be wrong: two, or a third of those that follow kOwnNames.
 std::size_t most_slips(std::string_view name) noexcept;
+
+/// The end of a sentence that there is no such setting: what was meant, or who knows all. `nearest` may be
+/// nullptr.
+std::string hint_at(const Setting* nearest);
 
 }  // namespace ch3_offload

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -40,32 +41,24 @@ std::string why_not(const FileDescriptor& file) {
 }
 
 /// At most kMostBytes, into `text`. Why it failed; empty: it did not.
-std::string read_all(const FileDescriptor& file, std::string& text) {
+std::string read_text(const FileDescriptor& file, std::string& text) {
   text.resize(SettingsFiles::kMostBytes);
-  std::size_t length = 0;
-  while (length < text.size()) {
-    const ssize_t got = ::read(file.get(), text.data() + length, text.size() - length);
-    if (got == 0) break;
-    if (got > 0)
-      length += static_cast<std::size_t>(got);
-    else if (errno != EINTR)
-      return std::generic_category().message(errno);
-  }
-  text.resize(length);
+  const ssize_t length = read_all(file, std::as_writable_bytes(std::span(text)));
+  if (length < 0) return std::generic_category().message(errno);
+  text.resize(static_cast<std::size_t>(length));
   return {};
 }
 
 /// Why `name` is no setting, and what was probably meant.
 std::string complain_of(std::string_view name) {
-  std::string what = "there is no setting \"" + std::string(name) + '"';
+  const std::string what = "there is no setting \"" + std::string(name) + '"';
   std::string_view own = without_prefix(name);
   if (own.empty()) own = name;
   const std::string full = (own.starts_with(kOwnNames) ? "" : std::string(kOwnNames)) + std::string(own);
-  if (const Setting* const nearest = find_nearest(full, most_slips(full)))
-    return what + ": did you mean " + nearest->variable + "?";
-  if (name.starts_with("MPIR_CVAR_") && !own.starts_with(kOwnNames))
+  const Setting* const nearest = find_nearest(full, most_slips(full));
+  if (nearest == nullptr && name.starts_with("MPIR_CVAR_") && !own.starts_with(kOwnNames))
     return what + " of ch3:offload: MPICH reads its own from the environment only";
-  return what + ": ch3-offload-info lists all";
+  return what + hint_at(nearest);
 }
 
 }  // namespace
@@ -87,7 +80,7 @@ void SettingsFiles::read(SettingsFile& file) {
   if (!file.exists && !file.must_exist) return;
   std::string text;
   file.why_not = error == 0 ? why_not(opened) : std::generic_category().message(error);
-  if (file.why_not.empty()) file.why_not = read_all(opened, text);
+  if (file.why_not.empty()) file.why_not = read_text(opened, text);
   if (file.why_not.empty())
     take_lines(text, file);
   else

@@ -5,7 +5,8 @@
 //     MPIR_CVAR_CH3_OFFLOAD_FABRIC = tcp
 //
 // The environment takes precedence over both, and the user's file over the other. What a file has that is no
-// setting has no effect, and a warning says so; a setting with a wrong value is refused as in the environment.
+// setting has no effect, and a warning says so. A setting with a wrong value is refused as in the
+// environment.
 //
 // Threads: any. A SettingsFiles does not change once it is made.
 
@@ -41,7 +42,6 @@ class SettingsFiles {
   /// So many lines without effect are named for each file, and the others counted.
   static constexpr std::size_t kMostNamed = 5;
 
-  SettingsFiles() = default;
   /// Reads files of which path and must_exist are given, those of less precedence first. Of two lines for one
   /// setting, the later one counts.
   explicit SettingsFiles(std::vector<SettingsFile> files);

@@ -42,14 +42,9 @@ Result<UserKey> UserKey::read(const std::string& path) {
   if ((status.st_mode & 077) != 0)
     return refusal(path, "can be read or written by others: chmod 600 " + path);
   std::array<std::byte, kMostBytes + 1> bytes;
-  std::size_t length = 0;
-  while (length < bytes.size()) {
-    const ssize_t got = ::read(file.get(), bytes.data() + length, bytes.size() - length);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return system_error("reading the key file " + path, errno);
-    if (got == 0) break;
-    length += static_cast<std::size_t>(got);
-  }
+  const ssize_t got = read_all(file, bytes);
+  if (got < 0) return system_error("reading the key file " + path, errno);
+  const auto length = static_cast<std::size_t>(got);
   if (length < kLeastBytes || length > kMostBytes)
     return refusal(path, "has " + std::string(length < kLeastBytes ? "less than 16" : "more than 4096") +
                              " bytes: make one with head -c 32 /dev/urandom > " + path);

@@ -173,8 +173,7 @@ void FabricProcess::watch_memory() {
 /// Of those that nobody else would speak of.
 void FabricProcess::warn_of_settings() {
   const ch3_offload_config_t& config = environment_.config;
-  for (const Stranger& stranger : environment_.strangers) say(LogScope::kJob, stranger.text());
-  for (const std::string& line : environment_.file_warnings) say(LogScope::kJob, line);
+  for (const std::string& line : environment_.warnings) say(LogScope::kJob, line);
   const bool uses_cores = std::string_view(config.nic) != "host";
   const bool uses_verbs = fabric_choice(config.fabric).verbs;
   for (const std::string& line :

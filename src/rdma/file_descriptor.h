@@ -5,6 +5,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstddef>
+#include <span>
 #include <utility>
 
 namespace ch3_offload {
@@ -37,6 +40,20 @@ class FileDescriptor {
 /// Returns another descriptor of the same file, or an invalid one (errno says why) if none is left.
 inline FileDescriptor duplicate(const FileDescriptor& descriptor) noexcept {
   return FileDescriptor(::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0));
+}
+
+/// Reads until the end of the file, or until `into` is full. Returns the number of bytes; -1: errno says why.
+inline ssize_t read_all(const FileDescriptor& file, std::span<std::byte> into) noexcept {
+  std::size_t length = 0;
+  while (length < into.size()) {
+    const ssize_t got = ::read(file.get(), into.data() + length, into.size() - length);
+    if (got == 0) break;
+    if (got > 0)
+      length += static_cast<std::size_t>(got);
+    else if (errno != EINTR)
+      return -1;
+  }
+  return static_cast<ssize_t>(length);
 }
 
 }  // namespace ch3_offload

@@ -43,7 +43,7 @@ class SettingsFilesTest : public testing::Test {
 
  private:
   const std::string folder_ = [] {
-    std::string name = std::filesystem::temp_directory_path() / "settings-XXXXXX";
+    std::string name = testing::TempDir() + "ch3-settings-XXXXXX";
     EXPECT_NE(mkdtemp(name.data()), nullptr);
     return name;
   }();

@@ -18,8 +18,8 @@ class FewDescriptors {
  public:
   explicit FewDescriptors(rlim_t spare) {
     // UndefinedBehaviorSanitizer looks once at the type of an object whose virtual functions are called. For
-    // that it opens a pipe. What the library does when there is no descriptor, it does here before: the tests'
-    // own code is compiled without the sanitizer.
+    // that it opens a pipe. So the library does here what it will do without a descriptor. A call of this code
+    // would not help: tests are compiled without the sanitizer.
     static_cast<void>(system_error("", EMFILE));
     EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
     const FileDescriptor next(::dup(0));  // The lowest number that is free.

@@ -124,7 +124,7 @@ void Agent::probe() {
   if (::gethostname(name.data(), name.size() - 1) == 0) report.host_name = name.data();
   for (const SettingState& state : environment.settings)
     if (state.complaint) report.wrong.push_back(*state.complaint);
-  report.notes = environment.file_warnings;
+  report.notes = environment.warnings;
   if (environment.valid()) {
     ch3_offload_config_t& config = environment.config;
     const NodeFacts facts = probe_node(config);

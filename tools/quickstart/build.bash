@@ -21,7 +21,7 @@ choose_mpich_options() {
 takes_precompiled() {
   local compiler
   compiler=$(command -v "${CC:-gcc}") || return 1   # CC may be two words, as of a cache
-  [[ $(realpath "$compiler") != *ccache* ]] && "$compiler" --version | grep -q 'Free Software Foundation'
+  [[ $(realpath "$compiler") != *ccache* && $("$compiler" --version) == *'Free Software Foundation'* ]]
 }
 
 # gfortran 10 and later: without this option they do not compile MPICH 4.0.2's mpif.h bindings.
