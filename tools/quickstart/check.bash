@@ -118,7 +118,8 @@ check_sanitizer() {
   local left_out='Simulation.AThousandEnginesShareOneProcess'
   local quick=-O0 ubsan=-fno-sanitize=undefined
   local -a joined=(--enable-joined-sources)
-  # The tests of threads take longer to run than to compile.
+  # Beside the engine, the library takes longer to optimize than its tests take to run. The tests of threads take
+  # longer to run than to compile.
   if [[ $kind == thread ]]; then
     quick=-O1
     left_out='Verbs/*/roomy:Verbs/*/uneven:Verbs/*/on_demand:Verbs/*/slow'
@@ -138,7 +139,7 @@ check_sanitizer() {
     --disable-shared "${joined[@]}"
   must "$name-build" 'a compiler error: fix the source' env --chdir="$directory" bash -euc '
     libraries=libcore.la
-    [[ $0 != address ]] || libraries+=" libportals_calls.la"
+    [[ $0 != address ]] || libraries+=" libportals_calls.la BESIDE_ENGINE_FLAGS=$3"
     make -j"$1" $libraries
     # Of an earlier check: clang refuses it for other flags.
     rm -f test/googletest.h.gch
@@ -169,7 +170,8 @@ check_dist() {
     DISTCHECK_CONFIGURE_FLAGS="--without-sodium --without-verbs --without-ucm --without-hwloc --disable-shared \
       --disable-dependency-tracking ${clang_options[*]@Q}" CXXFLAGS=-O0 \
     STANDARD_HEADERS="-include $headers/standard.h" XFAIL_TESTS= \
-    KEEP_INSTALL="$build_dir/dist" check_PROGRAMS=test/absent_tests TESTS='test/include_rules test/absent_tests'
+    KEEP_INSTALL="$build_dir/dist" check_LIBRARIES= check_PROGRAMS=test/absent_tests \
+    TESTS='test/include_rules test/absent_tests'
   [[ -e $root/.git ]] || return 0
   # The sources that were not compiled must be in the tarball, too.
   tracked=$(git -c safe.directory="$root" -C "$root" ls-files) || stop "git cannot list the files of $root" \
@@ -316,6 +318,7 @@ declare_parts() {
   part own-tree     all   alone  dist,mpich  'an MPICH tree of your own, as the README has it' check_own_tree
   part soak         all   alone  mpich        'soak' check_soak
   part fuzz         all   alone  asan        'fuzzing' check_fuzz
+  part aarch64      all   alone  packages    'tests for aarch64, emulated' check_aarch64
   part seeded-faults all  alone  library     'seeded faults' check_seeded_faults
 }
 
