@@ -35,6 +35,8 @@ rdma_sources = \
 	src/rdma/monotonic_clock.h \
 	src/rdma/rdma_devices.h \
 	src/rdma/peer_table.h \
+	src/rdma/processor_set.cc \
+	src/rdma/processor_set.h \
 	src/rdma/provider.h \
 	src/rdma/registrar.h \
 	src/rdma/shm/bulk_copy.cc \
@@ -94,6 +96,8 @@ endif
 
 if HAVE_VERBS
 rdma_sources += \
+	src/rdma/verbs/devices/port_choice.cc \
+	src/rdma/verbs/devices/port_choice.h \
 	src/rdma/verbs/devices/port_selection.cc \
 	src/rdma/verbs/devices/port_selection.h \
 	src/rdma/verbs/devices/rail.cc \
@@ -266,8 +270,6 @@ nic_sources = \
 	src/nic/process_frames.h \
 	src/nic/process_targets.h \
 	src/nic/processor_wait.h \
-	src/nic/processor_set.cc \
-	src/nic/processor_set.h \
 	src/nic/ring_port.cc \
 	src/nic/ring_port.h \
 	src/nic/ring_port_events.cc \

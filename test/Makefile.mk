@@ -226,7 +226,7 @@ unit_tests_sources = \
 	test/nic/parting_test.cc \
 	test/nic/port_memory_test.cc \
 	test/nic/process_driver_test.cc \
-	test/nic/processor_set_test.cc \
+	test/rdma/processor_set_test.cc \
 	test/ch3_offload/settings_test.cc \
 	test/nic/wait_policy_test.cc \
 	test/engine/card_test.cc \
@@ -369,6 +369,7 @@ verbs_tests_sources = \
 	test/rdma/seeded_random.h \
 	test/rdma/verbs/devices/fake_rails.h \
 	test/rdma/verbs/devices/port_description_test.cc \
+	test/rdma/verbs/devices/port_choice_test.cc \
 	test/rdma/verbs/devices/port_selection_test.cc \
 	test/rdma/verbs/devices/rail_test.cc \
 	test/rdma/verbs/devices/registrations_test.cc \

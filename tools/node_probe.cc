@@ -120,8 +120,7 @@ void probe_nic(const ch3_offload_config_t& config, NodeFacts& facts) {
 }
 
 void probe_verbs(const ch3_offload_config_t& config, NodeFacts& facts) {
-  facts.verbs_ports = describe_verbs_ports(config.verbs_device, verbs_config(config).most_rails,
-                                           verbs_config(config).partition_key);
+  facts.verbs_ports = describe_verbs_ports(verbs_config(config));
   auto provider = make_verbs_provider(verbs_config(config));
   if (provider.ok()) {
     if (const auto address = VerbsAddress::parse(provider.value()->local_address()))

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "nic/processor_set.h"
+#include "rdma/processor_set.h"
 
 namespace ch3_offload {
 namespace {

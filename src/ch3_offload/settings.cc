@@ -11,8 +11,8 @@
 #include <system_error>
 
 #include "dme/pin_budget.h"
-#include "nic/processor_set.h"
 #include "rdma/introduction/host_address.h"
+#include "rdma/processor_set.h"
 #include "rdma/verbs/port_wish.h"
 
 namespace ch3_offload {
@@ -227,6 +227,8 @@ VerbsConfig verbs_config(const ch3_offload_config_t& config) {
   verbs.rail.most_queue_pairs = static_cast<std::uint32_t>(config.verbs_queue_pairs);
   verbs.on_demand = std::string_view(config.pin_cache) == "on-demand";
   verbs.processes_on_node = processes_on_node(config);
+  verbs.number_on_node = config.local_rank;
+  verbs.processors = affinity_of(::getpid());
   verbs.peer_timeout_ms = static_cast<int>(config.peer_timeout_s) * 1000;
   return verbs;
 }

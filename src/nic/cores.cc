@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <memory>
 
-#include "nic/processor_set.h"
+#include "rdma/processor_set.h"
 
 namespace ch3_offload {
 

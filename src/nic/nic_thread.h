@@ -19,9 +19,9 @@
 #include <thread>
 
 #include "nic/fencing.h"
-#include "nic/processor_set.h"
 #include "nic/waiter.h"
 #include "rdma/file_descriptor.h"
+#include "rdma/processor_set.h"
 #include "rdma/status.h"
 
 namespace ch3_offload {

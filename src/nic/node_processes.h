@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "nic/cores.h"
-#include "nic/processor_set.h"
+#include "rdma/processor_set.h"
 
 namespace ch3_offload {
 

@@ -27,7 +27,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "nic/processor_set.h"
+#include "rdma/processor_set.h"
 #include "rdma/waiting_place.h"
 
 namespace ch3_offload {

@@ -22,8 +22,8 @@
 #include <span>
 
 #include "nic/node_processes.h"
-#include "nic/processor_set.h"
 #include "nic/topology.h"
+#include "rdma/processor_set.h"
 
 namespace ch3_offload {
 

@@ -20,9 +20,9 @@
 #include "engine/trace.h"
 #include "nic/nicd_protocol.h"
 #include "nic/process_targets.h"
-#include "nic/processor_set.h"
 #include "nic/ring_port.h"
 #include "rdma/fork_closing.h"
+#include "rdma/processor_set.h"
 
 namespace ch3_offload {
 

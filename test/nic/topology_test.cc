@@ -4,8 +4,8 @@
 
 #include <cstdlib>
 
-#include "nic/processor_set.h"
 #include "nic/synthetic_topology.h"
+#include "rdma/processor_set.h"
 
 namespace ch3_offload {
 namespace {

@@ -15,9 +15,7 @@ Result<std::unique_ptr<Provider>> make_verbs_provider(const VerbsConfig&) {
   return Error{Status::kUnsupported, 0, kWhy};
 }
 
-std::vector<VerbsPortDescription> describe_verbs_ports(std::string_view, std::uint32_t, std::uint16_t) {
-  return {};
-}
+std::vector<VerbsPortDescription> describe_verbs_ports(const VerbsConfig&) { return {}; }
 
 std::optional<std::string> why_no_such_port(std::string_view, std::uint16_t) { return kWhy; }
 

@@ -12,6 +12,7 @@
 
 #include "rdma/job_secret.h"
 #include "rdma/log_scope.h"
+#include "rdma/processor_set.h"
 #include "rdma/provider.h"
 
 namespace ch3_offload {
@@ -49,6 +50,8 @@ struct VerbsConfig {
   std::uint32_t most_rails = 2;
   std::uint32_t most_send_slots = 512;
   std::size_t processes_on_node = 1;  ///< Which share the devices' regions; at least 1.
+  std::size_t number_on_node = 0;     ///< Of this process among them: they spread over equal ports.
+  ProcessorSet processors{};          ///< That this process may run on. Empty: not known.
   /// Let the device fault the caller's memory in (Capabilities::on_demand), if it can.
   bool on_demand = false;
   RailConfig rail;  ///< Of all rails together: each has its share.
@@ -82,12 +85,10 @@ struct VerbsPortDescription {
 };
 
 /// Every port of every device of this node: first those to choose from, best first and the ones that cannot
-/// be used behind them, then the others. `wanted` is VerbsConfig::device, `most_rails`
-/// VerbsConfig::most_rails, and `partition_key` VerbsConfig::partition_key; when `wanted` is wrong no port is
-/// wanted, and make_verbs_provider() says what is wrong. Empty: there is no device, or this library was built
-/// without libibverbs.
-std::vector<VerbsPortDescription> describe_verbs_ports(std::string_view wanted, std::uint32_t most_rails,
-                                                       std::uint16_t partition_key = 0);
+/// be used behind them, then the others. When config.device is wrong no port is wanted, and
+/// make_verbs_provider() says what is wrong. Empty: there is no device, or this library was built without
+/// libibverbs.
+std::vector<VerbsPortDescription> describe_verbs_ports(const VerbsConfig& config);
 
 /// Why this node has none of the ports that `wanted` (VerbsConfig::device, not empty) names, or none that can
 /// be used in the partition. Nothing: it has. Opens the devices for a moment.

@@ -2,7 +2,6 @@
 
 #include "rdma/verbs/verbs_provider.h"
 
-#include <endian.h>
 #include <sodium/core.h>
 #include <sys/random.h>
 
@@ -20,6 +19,7 @@
 #include "rdma/introduction/listening.h"
 #include "rdma/monotonic_clock.h"
 #include "rdma/system_error.h"
+#include "rdma/verbs/devices/port_choice.h"
 
 namespace ch3_offload {
 namespace {
@@ -93,14 +93,13 @@ Result<std::vector<std::unique_ptr<Rail>>> open_some(const std::vector<VerbsPort
 
 /// The best port that can be opened and, where they are wanted, others like it.
 Result<std::vector<std::unique_ptr<Rail>>> open_rails(const VerbsConfig& config, const Log& log) {
-  Result<VerbsPorts> ports = survey_verbs_ports(config.device, config.partition_key);
+  Result<VerbsPorts> ports = survey_verbs_ports(config.device, config.partition_key, config.processors);
   if (!ports.ok()) return ports.error();
   std::vector<VerbsPort>& usable = ports.value().usable;
   if (usable.empty()) return Error{Status::kUnsupported, 0, no_port_message(ports.value())};
-  const std::size_t most = std::min<std::size_t>(config.most_rails, VerbsAddress::kMostRails);
   std::optional<Error> first_error;
   while (!usable.empty()) {
-    const std::vector<VerbsPort> chosen = choose_rails(usable, config.device, most);
+    const std::vector<VerbsPort> chosen = choose_rails(usable, config);
     Result<std::vector<std::unique_ptr<Rail>>> rails = open_some(chosen, config, log);
     if (rails.ok()) return rails;
     if (!first_error) first_error = rails.error();
@@ -160,10 +159,8 @@ Result<VerbsProvider::Set> VerbsProvider::open(const VerbsConfig& config, const 
   set.address.slot_bytes = static_cast<std::uint32_t>(config.rail.slot_bytes);
   std::vector<ibv_pd*> domains;
   for (const std::unique_ptr<Rail>& rail : set.rails) {
-    const VerbsPort& port = rail->port();
     domains.push_back(rail->domain());
-    set.address.networks.push_back(port.ethernet ? network_of_host(port.network_address())
-                                                 : be64toh(port.gid.global.subnet_prefix));
+    set.address.networks.push_back(rail->port().network);
   }
   Result<std::vector<std::string>> hosts = choose_hosts(config, set.rails);
   if (!hosts.ok()) return hosts.error();

@@ -13,7 +13,9 @@
 #include <optional>
 #include <system_error>
 
+#include "rdma/verbs/devices/port_choice.h"
 #include "rdma/verbs/port_wish.h"
+#include "rdma/verbs/verbs_address.h"
 #include "rdma/verbs/verbs_config.h"
 
 namespace ch3_offload {
@@ -177,7 +179,13 @@ std::string port_name(std::string_view device, int number) {
   return std::string(device) + ":" + std::to_string(number);
 }
 
-void survey_device(ibv_device* device, const PortWish& wish, std::uint16_t partition_key, VerbsPorts& ports) {
+/// Of a survey: what holds for every device.
+struct Asked {
+  std::uint16_t partition_key;
+  const ProcessorSet& processors;
+};
+
+void survey_device(ibv_device* device, const PortWish& wish, const Asked& asked, VerbsPorts& ports) {
   const char* const name = ibv_get_device_name(device);
   if (device->transport_type == IBV_TRANSPORT_IWARP) {
     ports.rejected.push_back({name, "iWARP has no RDMA write with immediate"});
@@ -217,12 +225,18 @@ void survey_device(ibv_device* device, const PortWish& wish, std::uint16_t parti
     port.rate_gbit = rate_of(attributes);
     port.max_message_bytes = attributes.max_msg_sz;
     port.needs_global_route = !port.ethernet && (attributes.flags & IBV_QPF_GRH_REQUIRED) != 0;
+    port.near = is_near(*device, asked.processors);
     std::string why;
-    if (choose_gid(context.get(), attributes, wish.gid_index, port, why) &&
-        (port.ethernet || choose_partition(context.get(), attributes.pkey_tbl_len, partition_key, port, why)))
-      ports.usable.push_back(std::move(port));
-    else
+    if (!choose_gid(context.get(), attributes, wish.gid_index, port, why) ||
+        (!port.ethernet &&
+         !choose_partition(context.get(), attributes.pkey_tbl_len, asked.partition_key, port, why))) {
       ports.rejected.push_back({port_name(name, number), why});
+      continue;
+    }
+    port.network =
+        port.ethernet ? network_of_host(port.network_address()) : be64toh(port.gid.global.subnet_prefix);
+    port.manager_lid = attributes.sm_lid;
+    ports.usable.push_back(std::move(port));
   }
 }
 
@@ -231,18 +245,6 @@ bool is_better(const VerbsPort& a, const VerbsPort& b) noexcept {
   if (a.rate_gbit != b.rate_gbit) return a.rate_gbit > b.rate_gbit;
   if (a.ethernet != b.ethernet) return !a.ethernet;
   return a.device != b.device ? a.device < b.device : a.port < b.port;
-}
-
-/// Why the first of `usable` is that, in the words of is_better().
-std::string why_first(const std::vector<VerbsPort>& usable, bool is_asked_for) {
-  if (is_asked_for) return "it is the first usable one of those asked for";
-  if (usable.size() == 1) return "it is the only usable one";
-  const VerbsPort& first = usable[0];
-  const VerbsPort& second = usable[1];
-  if (first.rate_gbit != second.rate_gbit) return "it is the fastest usable one";
-  const std::string equal = "it is as fast as " + port_name(second.device, second.port);
-  if (first.ethernet != second.ethernet) return equal + ", and InfiniBand goes before RoCE";
-  return equal + ", and its name is the first";
 }
 
 VerbsPortDescription describe(const VerbsPort& port) {
@@ -299,11 +301,13 @@ std::string VerbsPort::network_address() const {
   return is_ipv4(gid) ? to_text(AF_INET, gid.raw + 12) : to_text(AF_INET6, gid.raw);
 }
 
-Result<VerbsPorts> survey_verbs_ports(std::string_view wanted, std::uint16_t partition_key) {
+Result<VerbsPorts> survey_verbs_ports(std::string_view wanted, std::uint16_t partition_key,
+                                      const ProcessorSet& processors) {
   const DeviceList list;
+  const Asked asked{partition_key, processors};
   VerbsPorts ports;
   if (wanted.empty()) {
-    for (int i = 0; i < list.count; ++i) survey_device(list.devices[i], PortWish{}, partition_key, ports);
+    for (int i = 0; i < list.count; ++i) survey_device(list.devices[i], PortWish{}, asked, ports);
     std::stable_sort(ports.usable.begin(), ports.usable.end(), is_better);
     return ports;
   }
@@ -316,47 +320,39 @@ Result<VerbsPorts> survey_verbs_ports(std::string_view wanted, std::uint16_t par
     if (device == nullptr)
       return Error{Status::kUnsupported, 0,
                    "verbs: no RDMA device is called '" + wish.device + "': " + list.names()};
-    survey_device(device, wish, partition_key, ports);
+    survey_device(device, wish, asked, ports);
   }
   return ports;
 }
 
-std::vector<VerbsPort> choose_rails(const std::vector<VerbsPort>& usable, std::string_view wanted,
-                                    std::size_t most) {
-  std::vector<VerbsPort> chosen;
-  for (const VerbsPort& port : usable) {
-    const bool is_like_first =
-        port.ethernet == usable[0].ethernet && (!wanted.empty() || port.rate_gbit == usable[0].rate_gbit);
-    if (chosen.size() < most && is_like_first) chosen.push_back(port);
-  }
-  return chosen;
-}
-
-std::vector<VerbsPortDescription> describe_verbs_ports(std::string_view wanted, std::uint32_t most_rails,
-                                                       std::uint16_t partition_key) {
+std::vector<VerbsPortDescription> describe_verbs_ports(const VerbsConfig& config) {
   std::vector<VerbsPortDescription> all;
   const auto is_there = [&](const std::string& name) {
     return std::ranges::any_of(all, [&](const VerbsPortDescription& one) { return one.name == name; });
   };
   const auto add = [&](const VerbsPorts& ports, bool are_wanted) {
-    std::vector<VerbsPort> rails;
-    if (are_wanted) rails = choose_rails(ports.usable, wanted, most_rails);
+    std::vector<std::string> rails;
+    if (are_wanted && !ports.usable.empty())
+      for (const VerbsPort& rail : choose_rails(ports.usable, config))
+        rails.push_back(port_name(rail.device, rail.port));
     for (const VerbsPort& port : ports.usable) {
       VerbsPortDescription one = describe(port);
       one.wanted = are_wanted;
-      const bool is_used = std::ranges::any_of(
-          rails, [&](const VerbsPort& rail) { return port_name(rail.device, rail.port) == one.name; });
-      if (is_used && all.empty()) one.why_used = why_first(ports.usable, !wanted.empty());
-      if (is_used && !all.empty()) one.why_used = "it shares the load of " + all[0].name;
+      const auto rail = std::ranges::find(rails, one.name);
+      if (rail != rails.end())
+        one.why_used = rail == rails.begin() ? why_first_rail(ports.usable, config)
+                                             : "it shares the load of " + rails[0];
       if (!is_there(one.name)) all.push_back(std::move(one));
     }
     for (const RejectedPort& port : ports.rejected)
       if (!is_there(port.name)) all.push_back({.name = port.name, .wanted = are_wanted, .why_not = port.why});
   };
-  if (Result<VerbsPorts> ports = survey_verbs_ports(wanted, partition_key); ports.ok())
-    add(ports.value(), true);
-  if (wanted.empty()) return all;
-  if (Result<VerbsPorts> ports = survey_verbs_ports({}, partition_key); ports.ok()) add(ports.value(), false);
+  const auto survey = [&](std::string_view wanted) {
+    return survey_verbs_ports(wanted, config.partition_key, config.processors);
+  };
+  if (Result<VerbsPorts> ports = survey(config.device); ports.ok()) add(ports.value(), true);
+  if (config.device.empty()) return all;
+  if (Result<VerbsPorts> ports = survey({}); ports.ok()) add(ports.value(), false);
   return all;
 }
 

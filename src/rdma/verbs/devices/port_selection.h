@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rdma/processor_set.h"
 #include "rdma/status.h"
 #include "rdma/verbs/devices/verbs_handles.h"
 
@@ -34,6 +35,11 @@ struct VerbsPort {
   std::uint32_t rate_gbit = 0;  ///< Gbit/s, as the port says; 0: unknown.
   std::uint32_t max_message_bytes = 0;
   std::string reason;  ///< Why this GID: for ch3-offload-info.
+  /// Equal ones, and not 0: packets reach the same ports. With RoCE the IP network of the port's address, on
+  /// InfiniBand the prefix of the subnet. Fabrics that nobody configured have one prefix, but other managers.
+  std::uint64_t network = 0;
+  std::uint16_t manager_lid = 0;  ///< InfiniBand: of the subnet's manager, which may change.
+  bool near = true;               ///< is_near()
 
   /// "InfiniBand", "RoCE v2", "RoCE v1".
   const char* link() const noexcept {
@@ -57,14 +63,10 @@ struct VerbsPorts {
 };
 
 /// Looks at every device of this node. `wanted`: empty for all, or "DEVICE[:PORT[:GID_INDEX]]", several
-/// separated by commas: then only these, in that order. `partition_key`: VerbsConfig.
+/// separated by commas: then only these, in that order. `partition_key`, `processors`: VerbsConfig.
 /// kUnsupported: `wanted` is malformed or names what is not there (message says what there is).
-Result<VerbsPorts> survey_verbs_ports(std::string_view wanted, std::uint16_t partition_key = 0);
-
-/// Those of `usable`, as survey_verbs_ports(`wanted`) has it, that one process uses at once: the first and,
-/// up to `most`, others of its link layer; where nobody asked for certain ones, of its rate.
-std::vector<VerbsPort> choose_rails(const std::vector<VerbsPort>& usable, std::string_view wanted,
-                                    std::size_t most);
+Result<VerbsPorts> survey_verbs_ports(std::string_view wanted, std::uint16_t partition_key = 0,
+                                      const ProcessorSet& processors = {});
 
 /// Asks the device again for what the subnet manager and the kernel may change while it is used: LID, GID, and
 /// place of the partition. A value that is not valid any more stays as it was. Returns whether one has changed.

@@ -41,9 +41,16 @@ std::vector<std::string> names(const std::vector<VerbsPortDescription>& ports) {
   return names;
 }
 
+std::vector<VerbsPortDescription> describe(const std::string& wanted, std::uint32_t most_rails) {
+  VerbsConfig config;
+  config.device = wanted;
+  config.most_rails = most_rails;
+  return describe_verbs_ports(config);
+}
+
 TEST(DescribeVerbsPorts, ListsTheBestFirstAndTheRejectedBehind) {
   make_three_devices();
-  const auto ports = describe_verbs_ports({}, 2);
+  const auto ports = describe("", 2);
   ASSERT_EQ(names(ports), (std::vector<std::string>{"b0:1", "a0:1", "a0:2", "c0"}));
   EXPECT_EQ(ports[0].why_used, "it is as fast as a0:1, and InfiniBand goes before RoCE");
   EXPECT_EQ(ports[0].link, "InfiniBand");
@@ -61,19 +68,19 @@ TEST(DescribeVerbsPorts, ListsTheBestFirstAndTheRejectedBehind) {
 
 TEST(DescribeVerbsPorts, TheOnlyOneAndTheFirstByName) {
   fake_verbs::reset({});
-  EXPECT_EQ(describe_verbs_ports({}, 2)[0].why_used, "it is the only usable one");
+  EXPECT_EQ(describe("", 2)[0].why_used, "it is the only usable one");
   fake_verbs::Config config;
   config.devices = {device("b0", {fake_verbs::ethernet_port()}), device("a0", {fake_verbs::ethernet_port()})};
   fake_verbs::reset(config);
-  EXPECT_EQ(describe_verbs_ports({}, 2)[0].name, "a0:1");
-  EXPECT_EQ(describe_verbs_ports({}, 2)[0].why_used, "it is as fast as b0:1, and its name is the first");
-  EXPECT_EQ(describe_verbs_ports({}, 2)[1].why_used, "it shares the load of a0:1");
-  EXPECT_EQ(describe_verbs_ports({}, 1)[1].why_used, "");
+  EXPECT_EQ(describe("", 2)[0].name, "a0:1");
+  EXPECT_EQ(describe("", 2)[0].why_used, "it is as fast as b0:1, and its name is the first");
+  EXPECT_EQ(describe("", 2)[1].why_used, "it shares the load of a0:1");
+  EXPECT_EQ(describe("", 1)[1].why_used, "");
 }
 
 TEST(DescribeVerbsPorts, ThoseNotAskedForComeLast) {
   make_three_devices();
-  const auto ports = describe_verbs_ports("c0,a0:1:0", 2);
+  const auto ports = describe("c0,a0:1:0", 2);
   ASSERT_EQ(names(ports), (std::vector<std::string>{"a0:1", "c0", "-b0:1", "-a0:2"}));
   EXPECT_EQ(ports[0].why_used, "it is the first usable one of those asked for");
   EXPECT_EQ(ports[0].link, "RoCE v1");
@@ -84,9 +91,7 @@ TEST(DescribeVerbsPorts, ThoseNotAskedForComeLast) {
 TEST(DescribeVerbsPorts, AWrongWishLeavesAllPortsUnwanted) {
   make_three_devices();
   for (const char* wish : {"a0:x", "z0"}) {
-    EXPECT_EQ(names(describe_verbs_ports(wish, 2)),
-              (std::vector<std::string>{"-b0:1", "-a0:1", "-a0:2", "-c0"}))
-        << wish;
+    EXPECT_EQ(names(describe(wish, 2)), (std::vector<std::string>{"-b0:1", "-a0:1", "-a0:2", "-c0"})) << wish;
   }
 }
 
@@ -94,8 +99,8 @@ TEST(DescribeVerbsPorts, NoDeviceNoPorts) {
   fake_verbs::Config config;
   config.devices.clear();
   fake_verbs::reset(config);
-  EXPECT_TRUE(describe_verbs_ports({}, 2).empty());
-  EXPECT_TRUE(describe_verbs_ports("a0", 2).empty());
+  EXPECT_TRUE(describe("", 2).empty());
+  EXPECT_TRUE(describe("a0", 2).empty());
 }
 
 TEST(SurveyVerbsPorts, APortThatItsDeviceDoesNotHaveIsNamed) {

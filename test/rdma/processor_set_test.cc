@@ -1,4 +1,4 @@
-#include "nic/processor_set.h"
+#include "rdma/processor_set.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
