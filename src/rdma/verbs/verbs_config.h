@@ -28,6 +28,9 @@ struct RailConfig {
   std::uint8_t traffic_class = 0;
   /// 0 to 15. On InfiniBand it chooses the virtual lane, on RoCE it is the priority of the VLAN.
   std::uint8_t service_level = 0;
+  /// Modulo the device's number of them: by which its interrupts come, and so to which processor. Processes of a
+  /// node should have different ones.
+  std::size_t completion_vector = 0;
 };
 
 struct VerbsConfig {

@@ -75,6 +75,7 @@ Result<std::vector<std::unique_ptr<Rail>>> open_some(const std::vector<VerbsPort
   share.send_queue_depth = Link::kSendQueueDepth;
   share.most_queue_pairs = std::min(share.most_queue_pairs / count, 2 * config.peer_limit);
   share.most_receive_slots /= count;
+  share.completion_vector = config.number_on_node;
   std::vector<std::unique_ptr<Rail>> rails;
   std::optional<Error> first_error;
   for (const VerbsPort& port : ports) {

@@ -198,6 +198,8 @@ bool is_in_call() noexcept;
 /// Misuse that the API does not report, in words. Tests end by checking that there is none.
 std::vector<std::string> violations();
 std::vector<QueuePairInfo> queue_pairs();
+/// Of each completion queue, in no order.
+std::vector<int> completion_vectors();
 
 /// The port's link goes down or up; every context gets IBV_EVENT_PORT_ERR or IBV_EVENT_PORT_ACTIVE.
 void set_link(std::string_view device, bool up, std::uint8_t port = 1);

@@ -165,6 +165,7 @@ ibv_cq* ibv_create_cq(ibv_context* handle, int capacity, void* cq_context, ibv_c
   queue->channel = channel;
   queue->cq_context = cq_context;
   queue->handle = ++network.next_handle_;
+  queue->vector = vector;
   queue->cqe = capacity;
   queue->ring = Ring<Completion>(static_cast<std::size_t>(capacity));
   if (channel != nullptr) ++channel->refcnt;

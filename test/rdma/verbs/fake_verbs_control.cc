@@ -181,6 +181,14 @@ std::vector<std::string> violations() {
   return Network::get().violations_;
 }
 
+std::vector<int> completion_vectors() {
+  const Call call("completion_vectors");
+  std::vector<int> vectors;
+  Network::get().completion_queues_.for_each(
+      [&](const CompletionQueue& queue) { vectors.push_back(queue.vector); });
+  return vectors;
+}
+
 std::vector<QueuePairInfo> queue_pairs() {
   const Call call("queue_pairs");
   Network& network = Network::get();

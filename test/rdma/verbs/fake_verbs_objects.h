@@ -161,6 +161,7 @@ struct CompletionQueue : ibv_cq {
   enum class Armed : std::uint8_t { kNo, kSolicited, kNext };
   Ring<Completion> ring;
   Armed armed = Armed::kNo;
+  int vector = 0;
   bool overflowed = false;
   int queue_pairs = 0;             ///< That use it; one counts twice if both ways.
   std::uint32_t events_taken = 0;  ///< By ibv_get_cq_event(); comp_events_completed of them acknowledged.

@@ -210,6 +210,17 @@ TEST_F(VerbsSetUp, ProcessesOfANodeShareHalfOfTheDevicesRegions) {
   EXPECT_EQ(at(0).capabilities().most_regions, 1u);
 }
 
+TEST_F(VerbsSetUp, ProcessesOfANodeHaveCompletionVectorsInTurn) {
+  fake_verbs::Config fake;
+  fake.devices[0].completion_vectors = 3;
+  VerbsConfig config;
+  for (const int number : {0, 1, 2, 3, 4}) {
+    config.number_on_node = static_cast<std::size_t>(number);
+    make(1, config, fake);
+    EXPECT_EQ(fake_verbs::completion_vectors(), std::vector<int>{number % 3});
+  }
+}
+
 TEST_F(VerbsSetUp, SlabsThatAreRefusedAreMissedByNobody) {
   VerbsConfig config;
   config.rail.slot_bytes = 512;

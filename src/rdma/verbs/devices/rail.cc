@@ -129,7 +129,9 @@ Result<std::monostate> Rail::set_up(const RailConfig& config) {
           errno = ENOMEM;
           return nullptr;
         }
-        return ibv_create_cq(context_.get(), static_cast<int>(entries), nullptr, events_.get(), 0);
+        const int vectors = std::max(context_->num_comp_vectors, 1);
+        return ibv_create_cq(context_.get(), static_cast<int>(entries), nullptr, events_.get(),
+                             static_cast<int>(config_.completion_vector % static_cast<std::size_t>(vectors)));
       }));
   if (queue_ == nullptr) return device_error(port_, "making a completion queue", errno);
 

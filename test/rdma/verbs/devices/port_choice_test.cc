@@ -163,6 +163,7 @@ TEST_F(PortLocality, WhatIsNotKnownIsNear) {
   EXPECT_TRUE(is_near(device, {7}));
 }
 
+/// Four devices at the address that every node has.
 TEST(PortChoice, ProcessesOfANodeAreGivenDevicesInTurn) {
   fake_verbs::Config fake;
   fake.devices.clear();
