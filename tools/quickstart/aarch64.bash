@@ -2,6 +2,7 @@
 # compiler, and run by qemu's emulation of one program (qemu-user).
 # It shows what depends on the architecture's types, instructions and atomics. It does not show what a weaker order of
 # memory accesses does: qemu's threads run on this machine's processor, and x86 keeps a stronger order.
+# Uses: root, build_dir, check_dir, jobs; log_command and its kin.
 # shellcheck shell=bash
 
 aarch64_tools=(g++-aarch64-linux-gnu qemu-user)

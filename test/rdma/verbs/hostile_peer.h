@@ -16,6 +16,7 @@
 
 #include "rdma/introduction/frame_stream.h"
 #include "rdma/introduction/transcript.h"
+#include "rdma/job_secret.h"
 #include "rdma/provider.h"
 #include "rdma/verbs/devices/port_selection.h"
 #include "rdma/verbs/devices/verbs_handles.h"
