@@ -13,7 +13,9 @@ TEST(VerbsAbsent, MakingAProviderNamesThePackageThatIsMissing) {
 }
 
 TEST(VerbsAbsent, NoPortIsDescribed) {
-  EXPECT_TRUE(describe_verbs_ports(VerbsConfig{.device = "mlx5_0"}).empty());
+  VerbsConfig config;
+  config.device = "mlx5_0";
+  EXPECT_TRUE(describe_verbs_ports(config).empty());
 }
 
 }  // namespace
