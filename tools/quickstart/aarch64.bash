@@ -1,5 +1,5 @@
-# Sourced by quickstart: the part aarch64 of the check. The library and its tests are compiled for aarch64 by Debian's cross
-# compiler, and run by qemu's emulation of one program (qemu-user).
+# Sourced by quickstart: the part aarch64 of the check. The library and its tests are compiled for aarch64 by Debian's
+# cross compiler, and run by qemu's emulation of one program (qemu-user).
 # It shows what depends on the architecture's types, instructions and atomics. It does not show what a weaker order of
 # memory accesses does: qemu's threads run on this machine's processor, and x86 keeps a stronger order.
 # Uses: root, build_dir, check_dir, jobs; log_command and its kin.
@@ -42,6 +42,14 @@ in_directory() {
 aarch64_tests=(test/unit_tests test/shm_tests test/nic_tests test/target_tests test/engine_tests test/simulation_tests
   test/dme/model_tests test/introduction_tests test/tcp_tests test/portals_tests test/active_messages_tests)
 
+# qemu 7.2 has no process_vm_readv() and no process_vm_writev() for its programs. The last two need libibverbs and
+# hwloc.
+aarch64_left_out=('ClientMemoryTest.*' 'KernelReach.*' 'RefusedCopies.*' 'HostileOtherProcess.*' 'Nicd*'
+  'WindowsTest.WhatTheProcessorHasNotMapped*' 'SharedWrite.*' 'SlowReader.*' 'Shm/ProviderWrites.*'
+  'Shm/ProviderSleepWithWrites.*' 'OneConnection.AWriteWaits*' 'ShmProviderTest.ASignalDuringAWrite*'
+  'ShmProviderTest.AWriteToMemory*' 'ShmProviderTest.WhoCopiesSaysSo' 'ChannelCounters.OfTheRings*'
+  'Elsewhere/WhereverTheMemoryIs.*/1' 'ChannelWarnings.OfTheNode*' 'ChannelThread.IsNotThere*')
+
 check_aarch64() {
   local directory=$build_dir/aarch64
   install_packages "${aarch64_tools[@]}"
@@ -52,7 +60,8 @@ check_aarch64() {
   configure_library "$directory" aarch64 --host=aarch64-linux-gnu --build="$(gcc -dumpmachine)" --disable-shared \
     --enable-joined-sources --without-verbs --without-ucm --without-hwloc CXXFLAGS='-O1 -g1'
   must aarch64-build 'a compiler error: fix the source' make -C "$directory" -j"$jobs" libcore.la libportals_calls.la
-  export CH3_OFFLOAD_SIM_SEEDS=1..20
+  export CH3_OFFLOAD_SIM_SEEDS=1..20 GTEST_FILTER
+  GTEST_FILTER=-$(IFS=: && echo "${aarch64_left_out[*]}")
   make_check aarch64 "$directory" make -j"$jobs" check-TESTS check_LIBRARIES= check_PROGRAMS="${aarch64_tests[*]}" \
     TESTS="${aarch64_tests[*]}" LOG_COMPILER="qemu-aarch64 -L $aarch64_root" CXXFLAGS='-O1 -g1'
 }
