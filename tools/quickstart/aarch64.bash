@@ -47,8 +47,9 @@ aarch64_tests=(test/unit_tests test/shm_tests test/nic_tests test/target_tests t
 aarch64_left_out=('ClientMemoryTest.*' 'KernelReach.*' 'RefusedCopies.*' 'HostileOtherProcess.*' 'Nicd*' 'Clients/Nicd*'
   'Readable/Nicd*' 'ProcessDriver*' 'ProcessThread.*' 'RunnerRelay.*' '*/Other' 'TargetPortsOfAnotherProcess.*'
   'TargetAddressesTest.*' 'TargetServer.RefusesMemory*' 'TargetServer.AClientWithoutTheMemory*'
-  'NodeSettings.WhatNames*' 'WindowsTest.WhatTheProcessorHasNotMapped*' 'SharedWrite.*' 'SlowReader.*' 'Shm/ProviderWrites.*'
-  'Shm/ProviderSleepWithWrites.*' 'OneConnection.AWriteWaits*' 'ShmProviderTest.ASignalDuringAWrite*'
+  'NodeSettings.WhatNames*' 'WindowsTest.WhatTheProcessorHasNotMapped*' 'SharedWrite.*' 'SlowReader.*'
+  'Shm/ProviderWrites.*' 'Shm/ProviderSleepWithWrites.*' 'OneConnection.AWriteWaits*'
+  'ShmProviderTest.ASignalDuringAWrite*'
   'ShmProviderTest.AWriteToMemory*' 'ShmProviderTest.WhoCopiesSaysSo' 'ChannelCounters.OfTheRings*'
   'Elsewhere/WhereverTheMemoryIs.*/1' 'Simulation.AThousandEngines*' 'ChannelWarnings.OfTheNode*'
   'ChannelThread.IsNotThere*')
