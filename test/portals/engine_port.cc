@@ -61,8 +61,8 @@ class EnginePort final : public TestPort {
     [[maybe_unused]] const ssize_t written = write(bell_.get(), &one, sizeof one);
   }
   void settle() override {
-    // What a thread has begun, nobody can see. It answers a question between two turns: so it has had some, also
-    // on a machine that computes.
+    // Nobody can see what the thread has begun. It answers each question between two of its turns. So it has
+    // had turns, even on a busy machine.
     TargetCommand question;
     question.kind = TargetCommandKind::kFreeTable;
     question.interface = kTargetInterfaces - 1;

@@ -1,7 +1,7 @@
-# Sourced by quickstart: the part aarch64 of the check. The library and its tests are compiled for aarch64 by Debian's
-# cross compiler, and run by qemu's emulation of one program (qemu-user).
-# It shows what depends on the architecture's types, instructions and atomics. It does not show what a weaker order of
-# memory accesses does: qemu's threads run on this machine's processor, and x86 keeps a stronger order.
+# Sourced by quickstart: the part aarch64 of the check. Debian's cross compiler compiles the library and its tests for
+# aarch64, and qemu-user runs them, which emulates one program.
+# This shows errors in types, instructions and atomics. It does not show errors that only a weaker order of memory
+# accesses makes: qemu's threads run on this machine's processor, and x86 keeps a stronger order.
 # Uses: root, build_dir, check_dir, jobs; log_command and its kin.
 # shellcheck shell=bash
 
@@ -10,13 +10,15 @@ aarch64_tools=(g++-aarch64-linux-gnu qemu-user)
 aarch64_libraries=(libc6 libgcc-s1 libstdc++6 libfmt-dev libfmt9 libgtest-dev libsodium-dev libsodium23)
 aarch64_root=$check_dir/aarch64-root
 
-# apt for another architecture, with lists and status of its own: this machine's stay as they are.
+# aarch64_apt FOLDER ARGUMENT...: apt for the other architecture. Its lists and its status are in FOLDER, so this
+# machine's stay as they are. It downloads into FOLDER/packages.
 aarch64_apt() {
-  apt-get -o APT::Sandbox::User=root -o Acquire::Retries=3 -o APT::Architecture=arm64 -o APT::Architectures::=arm64 \
-    -o Dir::State="$1/state" -o Dir::State::status="$1/status" -o Dir::Cache="$1/cache" "${@:2}"
+  (cd "$1/packages" && apt-get -o APT::Sandbox::User=root -o Acquire::Retries=3 -o APT::Architecture=arm64 \
+    -o APT::Architectures::=arm64 -o Dir::State="$1/state" -o Dir::State::status="$1/status" \
+    -o Dir::Cache="$1/cache" "${@:2}")
 }
 
-# Into $aarch64_root, unless they are there.
+# Unpacks the libraries into $aarch64_root, unless they are there.
 get_aarch64_libraries() {
   local work=$check_dir/aarch64-apt package
   if [[ -d $aarch64_root ]] && is_current aarch64 "${aarch64_libraries[*]}"; then return; fi
@@ -25,7 +27,7 @@ get_aarch64_libraries() {
   mkdir -p "$work"/{state/lists/partial,cache/archives/partial,packages} "$aarch64_root"
   : >"$work/status"
   must aarch64-lists 'check the network and /etc/apt/sources.list*' aarch64_apt "$work" update
-  must aarch64-download 'does this distribution have arm64?' in_directory "$work/packages" \
+  must aarch64-download 'does this distribution have arm64?' \
     aarch64_apt "$work" download "${aarch64_libraries[@]}"
   for package in "$work/packages"/*.deb; do
     must aarch64-unpack 'is the disk full?' dpkg-deb --extract "$package" "$aarch64_root"
@@ -34,23 +36,20 @@ get_aarch64_libraries() {
   set_stamp aarch64 "${aarch64_libraries[*]}"
 }
 
-in_directory() {
-  (cd "$1" && "${@:2}")
-}
-
-# The tests of what is done without locks, or depends on the architecture, and those of the engine over it.
+# Tests of code without locks, of code that depends on the architecture, and of the engine on top of it.
 aarch64_tests=(test/unit_tests test/shm_tests test/nic_tests test/target_tests test/engine_tests test/simulation_tests
   test/introduction_tests test/tcp_tests)
 
-# qemu 7.2 has no process_vm_readv() and no process_vm_writev() for its programs, and execv() of them does not go by it.
-# A thousand engines want more memory than it has. The last two need libibverbs and hwloc.
+# What qemu 7.2 cannot run: it has no process_vm_readv() and no process_vm_writev(), its programs cannot start each
+# other by execv(), tests of fork() fail, and the one of a thousand engines was killed. The last two tests need
+# libibverbs and hwloc.
 aarch64_left_out=('ClientMemoryTest.*' 'KernelReach.*' 'RefusedCopies.*' 'HostileOtherProcess.*' 'Nicd*' 'Clients/Nicd*'
   'Readable/Nicd*' 'ProcessDriver*' 'ProcessThread.*' 'RunnerRelay.*' '*/Other' 'TargetPortsOfAnotherProcess.*'
   'TargetAddressesTest.*' 'TargetServer.RefusesMemory*' 'TargetServer.AClientWithoutTheMemory*'
   'NodeSettings.WhatNames*' 'WindowsTest.WhatTheProcessorHasNotMapped*' 'SharedWrite.*' 'SlowReader.*'
   'Shm/ProviderWrites.*' 'Shm/ProviderSleepWithWrites.*' 'OneConnection.AWriteWaits*'
-  'ShmProviderTest.ASignalDuringAWrite*'
-  'ShmProviderTest.AWriteToMemory*' 'ShmProviderTest.WhoCopiesSaysSo' 'ChannelCounters.OfTheRings*'
+  'ShmProviderTest.ASignalDuringAWrite*' 'ShmProviderTest.AWriteToMemory*' 'ShmProviderTest.WhoCopiesSaysSo'
+  'ChannelCounters.OfTheRings*'
   'Elsewhere/WhereverTheMemoryIs.*/1' 'Simulation.AThousandEngines*' 'ChannelWarnings.OfTheNode*'
   'ChannelThread.IsNotThere*')
 

@@ -28,8 +28,8 @@ struct RailConfig {
   std::uint8_t traffic_class = 0;
   /// 0 to 15. On InfiniBand it chooses the virtual lane, on RoCE it is the priority of the VLAN.
   std::uint8_t service_level = 0;
-  /// Modulo the device's number of them: by which its interrupts come, and so to which processor. Processes of a
-  /// node should have different ones.
+  /// The device's interrupts come by it, and so to one of the processors. It is taken modulo the number of
+  /// the device's vectors. Processes of a node should have different ones.
   std::size_t completion_vector = 0;
 };
 
@@ -53,7 +53,7 @@ struct VerbsConfig {
   std::uint32_t most_rails = 2;
   std::uint32_t most_send_slots = 512;
   std::size_t processes_on_node = 1;  ///< Which share the devices' regions; at least 1.
-  std::size_t number_on_node = 0;     ///< Of this process among them: they spread over equal ports.
+  std::size_t number_on_node = 0;     ///< Of this process among them. They take turns with ports and vectors.
   ProcessorSet processors{};          ///< That this process may run on. Empty: not known.
   /// Let the device fault the caller's memory in (Capabilities::on_demand), if it can.
   bool on_demand = false;

@@ -105,8 +105,7 @@ Result<std::vector<std::unique_ptr<Rail>>> open_rails(const VerbsConfig& config,
     if (rails.ok()) return rails;
     if (!first_error) first_error = rails.error();
     std::erase_if(usable, [&](const VerbsPort& port) {
-      return std::ranges::any_of(
-          chosen, [&](const VerbsPort& one) { return one.device == port.device && one.port == port.port; });
+      return std::ranges::any_of(chosen, [&](const VerbsPort& one) { return one.is_same(port); });
     });
     if (!usable.empty()) log(LogScope::kNode, "%s; trying the next best port", rails.error().message.c_str());
   }

@@ -13,16 +13,12 @@ std::size_t most_rails(const VerbsConfig& config) noexcept {
   return std::min<std::size_t>(config.most_rails, VerbsAddress::kMostRails);
 }
 
-bool is_same(const VerbsPort& a, const VerbsPort& b) noexcept {
-  return a.device == b.device && a.port == b.port;
-}
-
 /// Whether packets from both reach the same ports, as far as is known.
 bool is_one_network(const VerbsPort& a, const VerbsPort& b) noexcept {
   return a.network != 0 && a.network == b.network && a.manager_lid == b.manager_lid;
 }
 
-/// Those that may share the load of the first one, itself included.
+/// The first one, and those that may share its load.
 std::vector<VerbsPort> like_first(const std::vector<VerbsPort>& usable, bool are_named) {
   std::vector<VerbsPort> like;
   std::ranges::copy_if(usable, std::back_inserter(like), [&](const VerbsPort& port) {
@@ -31,11 +27,11 @@ std::vector<VerbsPort> like_first(const std::vector<VerbsPort>& usable, bool are
   return like;
 }
 
-/// Of `like`, those that stand in for the first one, the near ones where these are enough.
+/// The ports of `like` that can replace the first one. If `enough` of them are near, only these.
 std::vector<VerbsPort> serve_alike(const std::vector<VerbsPort>& like, std::size_t enough) {
   std::vector<VerbsPort> alike;
   std::ranges::copy_if(like, std::back_inserter(alike), [&](const VerbsPort& port) {
-    return is_same(port, like[0]) || is_one_network(port, like[0]);
+    return port.is_same(like[0]) || is_one_network(port, like[0]);
   });
   const auto near_count = static_cast<std::size_t>(std::ranges::count_if(alike, &VerbsPort::near));
   if (near_count >= enough) std::erase_if(alike, [](const VerbsPort& port) { return !port.near; });
@@ -67,7 +63,7 @@ std::vector<VerbsPort> choose_rails(const std::vector<VerbsPort>& usable, const 
   }
   const auto is_taken = [&](const VerbsPort& port) {
     for (std::size_t i = 0; i < most; ++i)
-      if (is_same(port, alike[(config.number_on_node * most + i) % alike.size()])) return true;
+      if (port.is_same(alike[(config.number_on_node * most + i) % alike.size()])) return true;
     return false;
   };
   std::vector<VerbsPort> chosen;
@@ -78,9 +74,7 @@ std::vector<VerbsPort> choose_rails(const std::vector<VerbsPort>& usable, const 
 std::string why_first_rail(const std::vector<VerbsPort>& usable, const VerbsConfig& config) {
   if (!config.device.empty()) return "it is the first usable one of those asked for";
   if (usable.size() == 1) return "it is the only usable one";
-  const auto as_fast_as = [](const VerbsPort& port) {
-    return "it is as fast as " + port.device + ":" + std::to_string(port.port);
-  };
+  const auto as_fast_as = [](const VerbsPort& port) { return "it is as fast as " + port.name(); };
   const VerbsPort& first = usable[0];
   const VerbsPort& second = usable[1];
   const std::vector<VerbsPort> like = like_first(usable, false);
@@ -89,7 +83,7 @@ std::string why_first_rail(const std::vector<VerbsPort>& usable, const VerbsConf
       like, [&](const VerbsPort& port) { return !port.near && is_one_network(port, chosen); });
   if (like.size() > most_rails(config) && chosen.near && far_one != like.end())
     return as_fast_as(*far_one) + ", and near to this process";
-  if (!is_same(chosen, first)) return as_fast_as(first) + ", and the processes of a node take turns";
+  if (!chosen.is_same(first)) return as_fast_as(first) + ", and the processes of a node take turns";
   if (first.rate_gbit != second.rate_gbit) return "it is the fastest usable one";
   if (first.ethernet != second.ethernet) return as_fast_as(second) + ", and InfiniBand goes before RoCE";
   return as_fast_as(second) + ", and its name is the first";

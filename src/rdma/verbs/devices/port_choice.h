@@ -1,7 +1,8 @@
 // Which of a node's usable ports a process uses at once: its rails.
 //
-// The best first (survey_verbs_ports()). If there are more of its kind and rate than a process uses, those of the
-// first one's network are taken that are near to the process, spread over the processes of the node.
+// A process takes the best port (survey_verbs_ports()). If there are more ports of its kind and rate than a
+// process uses, it takes some that are in the best one's network and near to it, and the processes of the
+// node take turns by their numbers.
 //
 // Threads: any; nothing here has state.
 
@@ -10,7 +11,6 @@
 #include <infiniband/verbs.h>
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "rdma/processor_set.h"
@@ -19,17 +19,18 @@
 
 namespace ch3_offload {
 
-/// Whether at least half of `processors` have no other processor's memory between them and the device, as
-/// "device/local_cpulist" in /sys says. So a process that runs anywhere is near to both devices of a node with two
-/// sockets. True also where that is not known: a virtual device, an empty set.
+/// Whether the device is local to at least half of `processors`: "device/local_cpulist" in /sys lists those
+/// to which it is. So a process that may run on both sockets of a node is near to the devices of either. True
+/// also if nothing is known: `processors` is empty, or the device is a virtual one.
 bool is_near(const ibv_device& device, const ProcessorSet& processors);
 
-/// Those of `usable` (survey_verbs_ports() of `config.device`) that a process of `config` uses at once, at most
-/// config.most_rails: in the order of `usable`, so that two processes' first ones reach each other, and so on.
-/// Where the user has named ports, the first of these and others of its kind.
+/// The ports of `usable` that a process uses at once, config.most_rails at most. They keep the order of
+/// `usable`, so that the first rails of two processes reach each other, and the second ones. `usable` is what
+/// survey_verbs_ports() found for config.device. If the user has named ports there, the first one is taken,
+/// and others of its kind. REQUIRES: `usable` is not empty.
 std::vector<VerbsPort> choose_rails(const std::vector<VerbsPort>& usable, const VerbsConfig& config);
 
-/// Why the first of the rails that choose_rails() took from `usable` is that.
+/// Why choose_rails() takes the first of its rails, in words for ch3-offload-info.
 std::string why_first_rail(const std::vector<VerbsPort>& usable, const VerbsConfig& config);
 
 }  // namespace ch3_offload

@@ -179,7 +179,7 @@ std::string port_name(std::string_view device, int number) {
   return std::string(device) + ":" + std::to_string(number);
 }
 
-/// Of a survey: what holds for every device.
+/// What a survey asks of every device.
 struct Asked {
   std::uint16_t partition_key;
   const ProcessorSet& processors;
@@ -249,7 +249,7 @@ bool is_better(const VerbsPort& a, const VerbsPort& b) noexcept {
 
 VerbsPortDescription describe(const VerbsPort& port) {
   VerbsPortDescription one;
-  one.name = port_name(port.device, port.port);
+  one.name = port.name();
   one.link = port.link();
   one.gid_index = port.gid_index;
   one.gid = to_text(AF_INET6, port.gid.raw);
@@ -289,7 +289,7 @@ struct DeviceList {
 }  // namespace
 
 std::string VerbsPort::to_string() const {
-  std::string text = device + ":" + std::to_string(port) + ":" + std::to_string(gid_index);
+  std::string text = name() + ":" + std::to_string(gid_index);
   text += std::string(" (") + link();
   if (const std::string address = network_address(); !address.empty()) text += ", " + address;
   if (rate_gbit != 0) text += ", " + std::to_string(rate_gbit) + " Gbit/s";
@@ -333,8 +333,7 @@ std::vector<VerbsPortDescription> describe_verbs_ports(const VerbsConfig& config
   const auto add = [&](const VerbsPorts& ports, bool are_wanted) {
     std::vector<std::string> rails;
     if (are_wanted && !ports.usable.empty())
-      for (const VerbsPort& rail : choose_rails(ports.usable, config))
-        rails.push_back(port_name(rail.device, rail.port));
+      for (const VerbsPort& rail : choose_rails(ports.usable, config)) rails.push_back(rail.name());
     for (const VerbsPort& port : ports.usable) {
       VerbsPortDescription one = describe(port);
       one.wanted = are_wanted;

@@ -35,8 +35,9 @@ struct VerbsPort {
   std::uint32_t rate_gbit = 0;  ///< Gbit/s, as the port says; 0: unknown.
   std::uint32_t max_message_bytes = 0;
   std::string reason;  ///< Why this GID: for ch3-offload-info.
-  /// Equal ones, and not 0: packets reach the same ports. With RoCE the IP network of the port's address, on
-  /// InfiniBand the prefix of the subnet. Fabrics that nobody configured have one prefix, but other managers.
+  /// With RoCE a number for the IP network of the port's address, 0 if that is not known; on InfiniBand the
+  /// prefix of the subnet. Fabrics that nobody has configured have the same prefix, and managers of their
+  /// own.
   std::uint64_t network = 0;
   std::uint16_t manager_lid = 0;  ///< InfiniBand: of the subnet's manager, which may change.
   bool near = true;               ///< is_near()
@@ -45,6 +46,9 @@ struct VerbsPort {
   const char* link() const noexcept {
     return !ethernet ? "InfiniBand" : gid_is_roce_v2 ? "RoCE v2" : "RoCE v1";
   }
+  /// "mlx5_0:1"
+  std::string name() const { return device + ":" + std::to_string(port); }
+  bool is_same(const VerbsPort& other) const noexcept { return device == other.device && port == other.port; }
   /// "mlx5_0:1:3 (RoCE v2, 10.9.0.1, 100 Gbit/s)"
   std::string to_string() const;
   /// The IP address in the GID of a RoCE port; empty: it has none that can be connected to.
