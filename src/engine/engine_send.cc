@@ -110,7 +110,7 @@ Status Engine::State::send_first(SendOperation& send) noexcept {
   header.total_bytes = length;
   wire::put(slot, header);
   trace(TraceEvent::kSendEager, peer.id, send.number, length);
-  peer.provider->commit(*peer.endpoint, sizeof header + part);
+  peer.provider->commit_part(*peer.endpoint, sizeof header + part);
   peer.books->credit_bytes -= wire::cost_of(length);
   spend(send, sizeof header + part);
   send.sent_bytes = part;
@@ -186,8 +186,12 @@ Status Engine::State::stream(SendOperation& send) noexcept {
   if (!try_gather(send.payload, send.sent_bytes, slot.subspan(sizeof(wire::CommonHeader), part)))
     return Status::kAgain;
   wire::put(slot, common(peer, wire::Kind::kEagerNext, 0));
-  peer.provider->commit(*peer.endpoint, sizeof(wire::CommonHeader) + part);
-  spend(send, sizeof(wire::CommonHeader) + part);
+  const std::size_t slot_bytes = sizeof(wire::CommonHeader) + part;
+  if (send.sent_bytes + part < total)
+    peer.provider->commit_part(*peer.endpoint, slot_bytes);
+  else
+    peer.provider->commit(*peer.endpoint, slot_bytes);
+  spend(send, slot_bytes);
   send.sent_bytes += part;
   if (send.sent_bytes < total) return Status::kOk;
   peer.streaming = nullptr;

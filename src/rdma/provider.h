@@ -256,6 +256,12 @@ class Provider : public Registrar {
   /// calls of poll(). REQUIRES: 1 <= length_bytes <= the slot's length.
   virtual void commit(Endpoint& endpoint, std::size_t length_bytes) noexcept = 0;
 
+  /// As commit(), of a part of what the caller sends: the rest follows, at once if there is room for it. So the
+  /// part may leave with the rest, and no later than in the next poll(), arm(), or reserve() without room.
+  virtual void commit_part(Endpoint& endpoint, std::size_t length_bytes) noexcept {
+    commit(endpoint, length_bytes);
+  }
+
   /// Returns the peer's lane, in which short slots may be sent without reserve() and commit(). nullptr:
   /// this provider has none. Valid as long as the provider; after on_peer_down() it takes nothing.
   virtual ch3_offload_lane_t* lane(Endpoint&) noexcept { return nullptr; }

@@ -50,6 +50,7 @@ struct TcpEndpoint final : Endpoint, Introducer::Contact {
   int send_error = 0;            ///< errno of the send that has failed: what had arrived is still read.
   bool lacks_slot = false;       ///< In TcpProvider::lacking_: a message has found no room.
   bool lacks_write = false;      ///< Likewise, a write.
+  bool has_part = false;         ///< In TcpProvider::with_parts_.
   bool has_done = false;         ///< In TcpProvider::done_: writes have left, which is to be told.
   bool is_ending = false;        ///< In TcpProvider::ending_: end() was called, and what had arrived is read.
   std::size_t ending_bytes = 0;  ///< What of it is still to be read.

@@ -38,6 +38,7 @@ std::size_t TcpProvider::poll(Sink& sink, std::size_t budget) noexcept {
   budget_ = std::max<std::size_t>(budget, 1);
   found_ = 0;
   holds_ = false;
+  if (!with_parts_.empty()) flush_parts();
   if (!done_.empty()) tell_done();
   // First, and not only at the end: a sink may hold a message in every poll.
   if (!dying_.empty()) [[unlikely]]
@@ -197,7 +198,7 @@ void TcpProvider::tell_deaths() noexcept {
     dying_.pop_back();
     peer.state = State::kDown;
     if (peer.outbox != nullptr) tell_writes(peer);
-    for (auto* const list : {&lacking_, &done_, &ending_}) std::erase(*list, &peer);
+    for (auto* const list : {&lacking_, &done_, &ending_, &with_parts_}) std::erase(*list, &peer);
     peer.outbox.reset();
     peer.arrival.slot.reset();
     ++found_;
@@ -206,6 +207,7 @@ void TcpProvider::tell_deaths() noexcept {
 }
 
 bool TcpProvider::arm() noexcept {
+  if (!with_parts_.empty()) flush_parts();
   armed_ = true;
   set_alarm();
   return is_quiet();

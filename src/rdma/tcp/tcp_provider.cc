@@ -167,7 +167,7 @@ TcpEndpoint& TcpProvider::find_or_make(PeerId id) {
   if (TcpEndpoint* const known = peers_.find(id)) return *known;
   if (known_ == room_) {
     const std::size_t room = std::max<std::size_t>(2 * known_, 16);
-    for (auto* const list : {&lacking_, &ending_, &dying_}) list->reserve(room);
+    for (auto* const list : {&lacking_, &ending_, &dying_, &with_parts_}) list->reserve(room);
     done_.reserve(2 * room);  // While tell_done() goes through it, each peer may join it again.
     introducer_.make_room(room);
     room_ = room;

@@ -70,6 +70,7 @@ class TcpProvider final : public Provider, private Introducer::Client {
   void deregister_memory(MemoryRegion& region) noexcept override { landings_.remove(region); }
   Status reserve(Endpoint& endpoint, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override;
   void commit(Endpoint& endpoint, std::size_t length_bytes) noexcept override;
+  void commit_part(Endpoint& endpoint, std::size_t length_bytes) noexcept override;
   Status write(Endpoint& endpoint, const std::byte* source, std::size_t length_bytes,
                const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
                WorkId work) noexcept override;
@@ -122,6 +123,7 @@ class TcpProvider final : public Provider, private Introducer::Client {
 
   // tcp_sending.cc
   void flush(TcpEndpoint& peer) noexcept;
+  void flush_parts() noexcept;
   void watch_for_room(TcpEndpoint& peer, bool is_blocked) noexcept;
   void note_lack(TcpEndpoint& peer, bool& what) noexcept;
   void note_done(TcpEndpoint& peer) noexcept;
@@ -171,6 +173,7 @@ class TcpProvider final : public Provider, private Introducer::Client {
   std::size_t known_ = 0;  ///< Peers in peers_.
   std::size_t room_ = 0;   ///< Peers that all lists have room for.
   std::vector<TcpEndpoint*> lacking_, done_, ending_, dying_;
+  std::vector<TcpEndpoint*> with_parts_;  ///< Whose outboxes may have parts for which no call was made yet.
 
   // Of poll().
   Sink* sink_ = nullptr;

@@ -27,6 +27,11 @@ Status TcpProvider::reserve(Endpoint& endpoint, std::size_t length_bytes,
   if (peer.is_over()) return Status::kPeerFailed;
   slot = peer.outbox->reserve(length_bytes);
   if (!slot.empty()) return Status::kOk;
+  if (peer.has_part) {
+    flush(peer);
+    slot = peer.outbox->reserve(length_bytes);
+    if (!slot.empty()) return Status::kOk;
+  }
   note_lack(peer, peer.lacks_slot);
   return Status::kAgain;
 }
@@ -35,6 +40,20 @@ void TcpProvider::commit(Endpoint& endpoint, std::size_t length_bytes) noexcept 
   TcpEndpoint& peer = of(endpoint);
   peer.outbox->commit(length_bytes);
   flush(peer);
+}
+
+void TcpProvider::commit_part(Endpoint& endpoint, std::size_t length_bytes) noexcept {
+  TcpEndpoint& peer = of(endpoint);
+  peer.outbox->commit(length_bytes);
+  if (!std::exchange(peer.has_part, true)) with_parts_.push_back(&peer);
+}
+
+void TcpProvider::flush_parts() noexcept {
+  for (TcpEndpoint* const peer : with_parts_) {
+    peer->has_part = false;
+    flush(*peer);
+  }
+  with_parts_.clear();
 }
 
 Status TcpProvider::write(Endpoint& endpoint, const std::byte* source, std::size_t length_bytes,
