@@ -27,6 +27,15 @@ struct TcpArrival {
   std::byte* at = nullptr;     ///< Where the next byte of the payload goes.
   std::size_t left_bytes = 0;  ///< Of the payload. 0: none is under way.
   std::unique_ptr<std::byte[]> slot;  ///< For a message that comes in several pieces.
+
+  /// A long message that is answered has a few records of the engine between two parts.
+  static constexpr std::uint32_t kMessagesBetweenWrites = 16;
+  std::uint32_t messages_in_row = kMessagesBetweenWrites;  ///< Since the last part of a write; saturated.
+  /// Whether a part of a write may be next: then little is read ahead of its header, so that the part goes from
+  /// the socket to its place.
+  bool awaits_write() const noexcept { return messages_in_row < kMessagesBetweenWrites; }
+  /// Whether a part has begun, and is not whole yet.
+  bool is_in_write() const noexcept { return left_bytes > 0 && record.record.kind == TcpRecordKind::kWrite; }
 };
 
 struct TcpEndpoint final : Endpoint, Introducer::Contact {

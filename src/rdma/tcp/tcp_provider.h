@@ -91,6 +91,7 @@ class TcpProvider final : public Provider, private Introducer::Client {
   using State = TcpEndpoint::State;
 
   static constexpr std::size_t kReceiveBytes = 64 * 1024;  ///< Of one look at a socket.
+  static constexpr std::size_t kReceiveAheadBytes = 4096;  ///< The same, ahead of a part of a write.
 
   /// REQUIRES: connect() of this provider returned it.
   static TcpEndpoint& of(Endpoint& endpoint) noexcept { return static_cast<TcpEndpoint&>(endpoint); }
@@ -133,6 +134,7 @@ class TcpProvider final : public Provider, private Introducer::Client {
   // tcp_receiving.cc
   bool may_take_more() const noexcept { return !holds_ && found_ < budget_; }
   std::size_t receive(TcpEndpoint& peer) noexcept;
+  std::size_t receive_once(TcpEndpoint& peer, std::size_t& wanted_bytes) noexcept;
   void take_payload(TcpEndpoint& peer, std::size_t length_bytes) noexcept;
   void take_records() noexcept;
   bool begin_record(TcpEndpoint& peer) noexcept;

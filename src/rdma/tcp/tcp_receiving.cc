@@ -15,23 +15,38 @@
 
 namespace ch3_offload {
 
-/// Reads once, and takes what came as far as poll() may. Returns how many bytes came.
+/// Reads, and takes what came as far as poll() may. Returns how many bytes came.
 /// REQUIRES: unparsed_ is empty; peer.has_socket().
 std::size_t TcpProvider::receive(TcpEndpoint& peer) noexcept {
+  std::size_t came_bytes = 0;
+  for (bool is_more = true; is_more;) {
+    std::size_t wanted_bytes = 0;
+    const std::size_t got_bytes = receive_once(peer, wanted_bytes);
+    came_bytes += got_bytes;
+    // The rest of a part, of which the header has come, goes to its place.
+    is_more = got_bytes == wanted_bytes && peer.has_socket() && unparsed_.empty() && may_take_more() &&
+              peer.arrival.is_in_write();
+  }
+  return came_bytes;
+}
+
+/// One system call. `wanted_bytes` becomes how many bytes there was room for.
+std::size_t TcpProvider::receive_once(TcpEndpoint& peer, std::size_t& wanted_bytes) noexcept {
   TcpArrival& arrival = peer.arrival;
-  const bool is_write = arrival.record.record.kind == TcpRecordKind::kWrite;
   // The engine may have taken the memory back since the part began.
-  if (arrival.left_bytes > 0 && is_write &&
+  if (arrival.is_in_write() &&
       !landings_.permits(arrival.record.remote_key, reinterpret_cast<std::uintptr_t>(arrival.at),
                          arrival.left_bytes)) {
     violates(peer);
     return 0;
   }
   std::memcpy(buffer_.get(), arrival.head.data(), arrival.head_bytes);
+  const std::size_t ahead_bytes = arrival.awaits_write() ? kReceiveAheadBytes : kReceiveBytes;
   std::array<iovec, 2> pieces;
   std::size_t count = 0;
   if (arrival.left_bytes > 0) pieces[count++] = {arrival.at, arrival.left_bytes};
-  pieces[count++] = {buffer_.get() + arrival.head_bytes, kReceiveBytes - arrival.head_bytes};
+  pieces[count++] = {buffer_.get() + arrival.head_bytes, ahead_bytes - arrival.head_bytes};
+  wanted_bytes = arrival.left_bytes + ahead_bytes - arrival.head_bytes;
   msghdr message{};
   message.msg_iov = pieces.data();
   message.msg_iovlen = count;
@@ -128,11 +143,13 @@ bool TcpProvider::begin_record(TcpEndpoint& peer) noexcept {
 
 void TcpProvider::deliver(TcpEndpoint& peer, std::span<const std::byte> message) noexcept {
   ++found_;
+  if (peer.arrival.awaits_write()) ++peer.arrival.messages_in_row;
   holds_ = sink_->on_message(peer.id, message) == Delivery::kHeld;
 }
 
 void TcpProvider::deliver_part(TcpEndpoint& peer, const TcpWriteRecord& record) noexcept {
   ++found_;
+  peer.arrival.messages_in_row = 0;
   sink_->on_write_arrived(peer.id, Immediate{record.immediate}, record.record.length_bytes);
 }
 
