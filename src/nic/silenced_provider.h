@@ -62,6 +62,9 @@ class SilencedProvider final : public Provider {
   void commit(Endpoint& endpoint, std::size_t length_bytes) noexcept override {
     if (!silence_.is_silent()) provider_.commit(endpoint, length_bytes);
   }
+  void commit_part(Endpoint& endpoint, std::size_t length_bytes) noexcept override {
+    if (!silence_.is_silent()) provider_.commit_part(endpoint, length_bytes);
+  }
   Status write(Endpoint&, const std::byte*, std::size_t, const MemoryRegion&, RemoteMemory, Immediate,
                WorkId) noexcept override {
     return Status::kUnsupported;

@@ -256,8 +256,9 @@ class Provider : public Registrar {
   /// calls of poll(). REQUIRES: 1 <= length_bytes <= the slot's length.
   virtual void commit(Endpoint& endpoint, std::size_t length_bytes) noexcept = 0;
 
-  /// As commit(), of a part of what the caller sends: the rest follows, at once if there is room for it. So the
-  /// part may leave with the rest, and no later than in the next poll(), arm(), or reserve() without room.
+  /// As commit(), of a part of what the caller sends. The rest follows, at once if there is room for it, so
+  /// the part may leave with the rest. It leaves in the next poll(), arm(), or reserve() that finds no room,
+  /// at the latest.
   virtual void commit_part(Endpoint& endpoint, std::size_t length_bytes) noexcept {
     commit(endpoint, length_bytes);
   }

@@ -44,6 +44,9 @@ class ObservingProvider final : public Provider {
   void commit(Endpoint& endpoint, std::size_t length_bytes) noexcept override {
     inner_.commit(endpoint, length_bytes);
   }
+  void commit_part(Endpoint& endpoint, std::size_t length_bytes) noexcept override {
+    inner_.commit_part(endpoint, length_bytes);
+  }
   Status write(Endpoint& endpoint, const std::byte* source, std::size_t length_bytes,
                const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
                WorkId work) noexcept override {

@@ -3,12 +3,20 @@
 #pragma once
 
 #include <deque>
+#include <vector>
 
 #include "rdma/fake_provider.h"
 
 namespace ch3_offload {
 
-enum class FakeItemKind : std::uint8_t { kMessage, kWrite, kWriteArrived, kWriteShared, kWriteDone, kPeerDown };
+enum class FakeItemKind : std::uint8_t {
+  kMessage,
+  kWrite,
+  kWriteArrived,
+  kWriteShared,
+  kWriteDone,
+  kPeerDown
+};
 
 /// Something on its way to, or in the inbox of, a process.
 struct FakeNetwork::Item {
@@ -26,8 +34,8 @@ struct FakeNetwork::Item {
   std::uint64_t source_key = 0;
   RemoteMemory destination{};
   std::byte** answer = nullptr;  ///< kWriteShared.
-  Link* link = nullptr;  ///< kMessage: where its slot is returned.
-  Item* next = nullptr;  ///< In an inbox.
+  Link* link = nullptr;          ///< kMessage: where its slot is returned.
+  Item* next = nullptr;          ///< In an inbox.
 };
 
 /// From one process to another, and the sender's endpoint of the receiver. Made on first use, kept for the
@@ -45,6 +53,7 @@ struct FakeNetwork::Link final : Endpoint {
   std::uint64_t last_acknowledge_ns = 0;
   std::unique_ptr<std::byte[]> reserved;  ///< Between reserve() and commit().
   std::size_t reserved_bytes = 0;
+  std::vector<std::unique_ptr<Item>> parts;  ///< Of commit_part(): they leave with what follows.
   /// Messages, and writes: each in order, in no order with the others.
   struct Lane {
     std::deque<std::unique_ptr<Item>> in_flight;  ///< An arrival event takes the front.

@@ -45,7 +45,8 @@ bool FakeProvider::reaches(std::string_view address) const noexcept {
   if (address.size() != kAddressBytes) return false;
   // All but the process number is the same for everybody.
   const std::string mine = local_address();
-  if (address.substr(0, kAddressBytes - 8) != std::string_view(mine).substr(0, kAddressBytes - 8)) return false;
+  if (address.substr(0, kAddressBytes - 8) != std::string_view(mine).substr(0, kAddressBytes - 8))
+    return false;
   for (const char c : address.substr(kAddressBytes - 8)) {
     if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) return false;
   }
@@ -59,10 +60,12 @@ Result<Endpoint*> FakeProvider::connect(PeerId peer, std::string_view address,
     return Error{Status::kUnreachable, 0, "the processes of the fake have common numbers"};
   }
   if (address != make_address(network_, peer)) {
-    return Error{Status::kUnreachable, 0, "that is not the address of process " + std::to_string(index_of(peer))};
+    return Error{Status::kUnreachable, 0,
+                 "that is not the address of process " + std::to_string(index_of(peer))};
   }
   const std::uint64_t pair = std::uint64_t{index_of(self_)} << 32 | index_of(peer);
-  if (SeededRandom(network_.config_.seed + mix64(~pair)).chance(network_.config_.pair_without_connection_probability)) {
+  if (SeededRandom(network_.config_.seed + mix64(~pair))
+          .chance(network_.config_.pair_without_connection_probability)) {
     return Error{Status::kUnreachable, 0, "this pair cannot connect (by configuration of the fake)"};
   }
   FakeNetwork::Link& link = network_.link(self_, peer);
@@ -102,14 +105,15 @@ std::size_t FakeProvider::max_slot_bytes_to(PeerId peer) const noexcept {
 }
 
 Status FakeProvider::register_memory(void* address, std::size_t length_bytes, Access access,
-                                      MemoryRegion& region) noexcept {
+                                     MemoryRegion& region) noexcept {
   const FakeConfig& config = network_.config_;
   if (address == nullptr || length_bytes == 0) {
     network_.violation(self_, "registered nothing");
     return Status::kNoMemory;
   }
   if (network_.random_.chance(config.registration_refused_probability)) return Status::kNoMemory;
-  if (length_bytes > config.pinned_budget_bytes || pinned_bytes_ > config.pinned_budget_bytes - length_bytes) {
+  if (length_bytes > config.pinned_budget_bytes ||
+      pinned_bytes_ > config.pinned_budget_bytes - length_bytes) {
     return Status::kNoMemory;
   }
   const std::uint64_t key = network_.random_.next();
@@ -168,8 +172,11 @@ Status FakeProvider::reserve(Endpoint& endpoint, std::size_t length_bytes,
   }
   link.reserved.reset();
   if (link.failed) return Status::kPeerFailed;
-  if (link.slots_in_use >= network_.config_.slots_per_pair) return Status::kAgain;
-  if (network_.random_.chance(network_.config_.again_probability)) return Status::kAgain;
+  if (link.slots_in_use >= network_.config_.slots_per_pair ||
+      network_.random_.chance(network_.config_.again_probability)) {
+    post_parts(link);
+    return Status::kAgain;
+  }
   link.reserved.reset(new std::byte[length_bytes]);
   link.reserved_bytes = length_bytes;
   std::memset(link.reserved.get(), kPoison, length_bytes);
@@ -179,14 +186,45 @@ Status FakeProvider::reserve(Endpoint& endpoint, std::size_t length_bytes,
 
 void FakeProvider::commit(Endpoint& endpoint, std::size_t length_bytes) noexcept {
   Link& link = of(endpoint);
+  std::unique_ptr<Item> item = take_reserved(link, length_bytes);
+  if (item == nullptr) return;
+  post_parts(link);
+  network_.post(link, item.release());
+}
+
+void FakeProvider::commit_part(Endpoint& endpoint, std::size_t length_bytes) noexcept {
+  Link& link = of(endpoint);
+  std::unique_ptr<Item> item = take_reserved(link, length_bytes);
+  if (item == nullptr) return;
+  if (link.parts.empty()) with_parts_.push_back(&link);
+  link.parts.push_back(std::move(item));
+}
+
+void FakeProvider::post_parts(Link& link) noexcept {
+  for (std::unique_ptr<Item>& part : link.parts) network_.post(link, part.release());
+  link.parts.clear();
+}
+
+void FakeProvider::post_all_parts() noexcept {
+  for (Link* const link : with_parts_) post_parts(*link);
+  with_parts_.clear();
+}
+
+bool FakeProvider::arm() noexcept {
+  post_all_parts();
+  return inbox_head_ == nullptr;
+}
+
+std::unique_ptr<FakeNetwork::Item> FakeProvider::take_reserved(Link& link,
+                                                               std::size_t length_bytes) noexcept {
   if (link.reserved == nullptr) {
     network_.violation(self_, "commit() without reserve()");
-    return;
+    return nullptr;
   }
   if (length_bytes == 0 || length_bytes > link.reserved_bytes) {
     network_.violation(self_, "commit() of " + std::to_string(length_bytes) + " bytes, reserved were " +
                                   std::to_string(link.reserved_bytes));
-    return;
+    return nullptr;
   }
   // Copied, so that a sender that writes into the slot later spoils nothing but itself.
   auto item = std::make_unique<Item>();
@@ -203,7 +241,7 @@ void FakeProvider::commit(Endpoint& endpoint, std::size_t length_bytes) noexcept
   }
   if (network_.tamper) network_.tamper(self_, link.to, {item->bytes.get(), length_bytes});
   ++link.slots_in_use;
-  network_.post(link, item.release());
+  return item;
 }
 
 Status FakeProvider::write(Endpoint& endpoint, const std::byte* source, std::size_t length_bytes,
@@ -255,6 +293,7 @@ std::size_t FakeProvider::poll(Sink& sink, std::size_t budget) noexcept {
     return 0;
   }
   polling_ = true;
+  post_all_parts();
   std::size_t delivered = 0;
   if (held_ != nullptr) let_go(*std::exchange(held_, nullptr));
   while (delivered < budget && inbox_head_ != nullptr && held_ == nullptr) {
@@ -279,10 +318,13 @@ Delivery FakeProvider::deliver(Sink& sink, Item& item) noexcept {
     case FakeItemKind::kMessage:
       ++network_.messages_delivered_;
       network_.bytes_delivered_ += item.length_bytes;
-      if (sink.on_message(item.peer, {item.bytes.get(), item.length_bytes}) == Delivery::kHeld) return Delivery::kHeld;
+      if (sink.on_message(item.peer, {item.bytes.get(), item.length_bytes}) == Delivery::kHeld)
+        return Delivery::kHeld;
       let_go(item);
       break;
-    case FakeItemKind::kWriteArrived: sink.on_write_arrived(item.peer, item.immediate, item.length_bytes); break;
+    case FakeItemKind::kWriteArrived:
+      sink.on_write_arrived(item.peer, item.immediate, item.length_bytes);
+      break;
     case FakeItemKind::kWriteShared:
       *item.answer = sink.on_write_shared(item.peer, item.immediate, item.length_bytes);
       break;

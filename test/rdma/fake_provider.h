@@ -34,7 +34,7 @@ namespace ch3_offload {
 struct FakeConfig {
   std::uint64_t seed = 1;
   std::size_t max_slot_bytes = 4096;
-  std::size_t odd_slot_bytes = SIZE_MAX;  ///< Longest that processes with odd numbers take, if that is shorter.
+  std::size_t odd_slot_bytes = SIZE_MAX;  ///< Of processes with odd numbers, if that is shorter.
   /// Slots of an ordered pair between commit() and the receiver's poll(); then reserve() says kAgain.
   std::uint32_t slots_per_pair = 64;
   std::uint64_t least_delay_ns = 500;
@@ -44,12 +44,12 @@ struct FakeConfig {
   double again_probability = 0;  ///< reserve() and write() say kAgain though there is room.
   bool write = true;             ///< Capabilities::write.
   std::size_t write_threshold_bytes = 4096;
-  bool writes_by_copying = false;  ///< Capabilities: some go through slots.
+  bool writes_by_copying = false;             ///< Capabilities: some go through slots.
   double pair_without_write_probability = 0;  ///< Ordered pairs whose write() says kUnsupported.
   double late_unsupported_probability = 0;    ///< Writes whose on_write_done says kUnsupported.
   double split_write_probability = 0.2;       ///< Of one more part of a write.
-  bool registering_costs = false;                 ///< Capabilities: callers keep registrations.
-  bool on_demand = false;                         ///< Capabilities: they are of addresses, not of pages.
+  bool registering_costs = false;             ///< Capabilities: callers keep registrations.
+  bool on_demand = false;                     ///< Capabilities: they are of addresses, not of pages.
   double registration_refused_probability = 0;
   std::size_t pinned_budget_bytes = SIZE_MAX;      ///< A process; more is kNoMemory.
   double pair_without_connection_probability = 0;  ///< Ordered pairs whose connect() is kUnreachable.
@@ -88,7 +88,8 @@ class FakeNetwork {
   /// Delivers an immediate, and the length of a write, that no write() was posted for.
   void inject_immediate(PeerId from, PeerId to, Immediate immediate, std::size_t length_bytes);
   /// Asks the receiver's Sink where a write lands (Sink::on_write_shared()), and stores what it says.
-  void inject_share(PeerId from, PeerId to, Immediate immediate, std::size_t length_bytes, std::byte*& answer);
+  void inject_share(PeerId from, PeerId to, Immediate immediate, std::size_t length_bytes,
+                    std::byte*& answer);
   /// Called with every message as it is committed; may change the bytes, or inject() others before it.
   std::function<void(PeerId from, PeerId to, std::span<std::byte>)> tamper;
   /// Called when a write is posted, before write() returns.
@@ -164,12 +165,14 @@ class FakeProvider final : public Provider {
   void deregister_memory(MemoryRegion& region) noexcept override;
   Status reserve(Endpoint& endpoint, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override;
   void commit(Endpoint& endpoint, std::size_t length_bytes) noexcept override;
+  /// Such parts leave as late as the contract allows.
+  void commit_part(Endpoint& endpoint, std::size_t length_bytes) noexcept override;
   Status write(Endpoint& endpoint, const std::byte* source, std::size_t length_bytes,
                const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
                WorkId work) noexcept override;
   std::size_t poll(Sink& sink, std::size_t budget) noexcept override;
   bool end(PeerId peer) noexcept override;
-  bool arm() noexcept override { return inbox_head_ == nullptr; }
+  bool arm() noexcept override;
   void disarm() noexcept override {}
   int descriptor() const noexcept override { return -1; }
   ProviderCounters counters() const noexcept override { return counted; }
@@ -200,6 +203,10 @@ class FakeProvider final : public Provider {
   /// An endpoint that this provider did not return is a violation.
   Link& of(Endpoint& endpoint) const noexcept;
   std::size_t max_slot_bytes_to(PeerId peer) const noexcept;
+  /// What was reserved becomes a message. Null: a violation.
+  std::unique_ptr<Item> take_reserved(Link& link, std::size_t length_bytes) noexcept;
+  void post_parts(Link& link) noexcept;
+  void post_all_parts() noexcept;
   void enqueue(std::unique_ptr<Item> item) noexcept;
   std::unique_ptr<Item> dequeue() noexcept;
   void drop_inbox() noexcept;
@@ -216,6 +223,7 @@ class FakeProvider final : public Provider {
   Item* inbox_head_ = nullptr;  ///< Arrived, not polled; owned.
   Item* inbox_tail_ = nullptr;
   bool polling_ = false;
+  std::vector<Link*> with_parts_;
 };
 
 }  // namespace ch3_offload

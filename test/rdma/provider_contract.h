@@ -122,6 +122,24 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
     at(from).commit(endpoint(from, to), message.size());
     return Status::kOk;
   }
+  /// Likewise, as a part of what follows.
+  Status try_send_part(PeerId from, PeerId to, std::span<const std::byte> message) {
+    std::span<std::byte> slot;
+    const Status status = at(from).reserve(endpoint(from, to), message.size(), slot);
+    if (status != Status::kOk) return status;
+    std::memcpy(slot.data(), message.data(), message.size());
+    at(from).commit_part(endpoint(from, to), message.size());
+    return Status::kOk;
+  }
+  /// Polls `peer` alone. Returns whether it gets that many messages, or more, in time.
+  bool gets_messages(PeerId peer, std::size_t count) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kWaitMs);
+    while (sink(peer).count(Kind::kMessage) < count && std::chrono::steady_clock::now() < deadline) {
+      poll(peer);
+      world_->step();
+    }
+    return sink(peer).count(Kind::kMessage) >= count;
+  }
   /// Sends, polling everybody while there is no room.
   void send(PeerId from, PeerId to, std::span<const std::byte> message) {
     Status status = Status::kAgain;

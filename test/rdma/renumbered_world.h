@@ -61,6 +61,9 @@ class RenumberedProvider final : public Provider {
   void commit(Endpoint& endpoint, std::size_t length_bytes) noexcept override {
     inner_.commit(endpoint, length_bytes);
   }
+  void commit_part(Endpoint& endpoint, std::size_t length_bytes) noexcept override {
+    inner_.commit_part(endpoint, length_bytes);
+  }
   ch3_offload_lane_t* lane(Endpoint& endpoint) noexcept override { return inner_.lane(endpoint); }
   void nudge(Endpoint& endpoint) noexcept override { inner_.nudge(endpoint); }
   Status write(Endpoint& endpoint, const std::byte* source, std::size_t length_bytes,

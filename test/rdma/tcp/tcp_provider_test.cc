@@ -272,6 +272,33 @@ TEST_F(TcpEnd, APeerThatReadsNothingIsWaitedForNotLongerThanTheTimeOut) {
   EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
 }
 
+// Parts
+
+TEST_F(TcpProviders, PartsLeaveWithTheRestByOneCall) {
+  make(2);
+  establish(0, 1);
+  sink(1).events.clear();
+  const auto send_part = [&](std::uint64_t number) {
+    const Bytes message = Pattern(number).bytes(1000);
+    std::span<std::byte> slot;
+    ASSERT_EQ(at(0).reserve(endpoint(0, 1), message.size(), slot), Status::kOk);
+    std::ranges::copy(message, slot.begin());
+    at(0).commit_part(endpoint(0, 1), message.size());
+  };
+  send_part(1);
+  send_part(2);
+  for (int i = 0; i < 20; ++i) {
+    poll_now(1);
+    std::this_thread::sleep_for(std::chrono::microseconds(500));
+  }
+  EXPECT_TRUE(sink(1).events.empty()) << "the rest was to follow at once";
+  ASSERT_EQ(try_send(0, 1, Pattern(3).bytes(1000)), Status::kOk);
+  world_->settle();
+  poll_now(1);
+  ASSERT_EQ(sink(1).events.size(), 3u) << "one call brought all of them";
+  for (std::uint64_t i = 0; i < 3; ++i) EXPECT_EQ(sink(1).events[i].bytes, Pattern(i + 1).bytes(1000));
+}
+
 // Time
 
 class TcpTime : public TcpProviders {};
