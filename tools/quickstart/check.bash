@@ -223,6 +223,13 @@ mpich_tests_with() {
     --dirs pt2pt,rma,threads/pt2pt,threads/comm --without "$root/test/mpich/host-tests"
 }
 
+check_mpich_tcp() {
+  local long=
+  [[ $check_scope != all ]] || long=--long
+  run_counted mpich-tcp "$root/test/tcp/mpich-tests" --prefix "$prefix" --tests "$build_dir/mpich-tests" \
+    --mpich-src "$mpich_source_dir" $long
+}
+
 check_sanitized_glue() {
   local long=
   [[ $check_scope != all ]] || long=--long
@@ -314,6 +321,7 @@ declare_parts() {
   part mpich-tests  check alone  tests-build "MPICH's own tests" mpich_tests
   part mpich-threads check alone tests-build "MPICH's own tests, in threads" mpich_tests_with mpich-threads thread
   part mpich-process check alone tests-build "MPICH's own tests, in a process" mpich_tests_with mpich-process process
+  part mpich-tcp    all   alone  tests-build "MPICH's own tests and NetPIPE between two nodes over TCP" check_mpich_tcp
   part lab          check alone  unit?,tests-build 'RDMA lab: emulated guests with software RoCE' check_lab
   part own-tree     all   alone  dist,mpich  'an MPICH tree of your own, as the README has it' check_own_tree
   part soak         all   alone  mpich        'soak' check_soak
