@@ -258,7 +258,7 @@ class Provider : public Registrar {
 
   /// As commit(), of a part of what the caller sends. The rest follows, at once if there is room for it, so
   /// the part may leave with the rest. It leaves in the next poll(), arm(), or reserve() that finds no room,
-  /// at the latest.
+  /// at the latest; between arm() and disarm() at once.
   virtual void commit_part(Endpoint& endpoint, std::size_t length_bytes) noexcept {
     commit(endpoint, length_bytes);
   }

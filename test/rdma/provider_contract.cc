@@ -832,6 +832,9 @@ TEST_P(ProviderSleep, APartLeavesBeforeItsSenderSleeps) {
   ASSERT_EQ(try_send_part(kA, kB, Pattern(2).bytes(100)), Status::kOk);
   static_cast<void>(at(kA).arm());
   ASSERT_TRUE(gets_messages(kB, 2));
+  // Another thread sends while the one that has armed sleeps, and the rest finds no room.
+  ASSERT_EQ(try_send_part(kA, kB, Pattern(3).bytes(100)), Status::kOk);
+  ASSERT_TRUE(gets_messages(kB, 3));
   at(kA).disarm();
 }
 

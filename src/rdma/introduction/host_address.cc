@@ -89,17 +89,6 @@ bool is_ip(const sockaddr* address) noexcept {
   return address != nullptr && (address->sa_family == AF_INET || address->sa_family == AF_INET6);
 }
 
-std::vector<HostInterface> interfaces_of_node() {
-  std::vector<HostInterface> interfaces;
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return interfaces;
-  for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next)
-    if (is_ip(one->ifa_addr))
-      interfaces.push_back({one->ifa_name, ip_text(one->ifa_addr), (one->ifa_flags & IFF_UP) != 0});
-  ::freeifaddrs(list);
-  return interfaces;
-}
-
 std::vector<std::string> addresses_of_host_name() {
   std::vector<std::string> addresses;
   char name[256] = "";
@@ -116,7 +105,30 @@ std::vector<std::string> addresses_of_host_name() {
 
 }  // namespace
 
+std::vector<HostInterface> interfaces_of_node() {
+  std::vector<HostInterface> interfaces;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return interfaces;
+  for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next)
+    if (is_ip(one->ifa_addr))
+      interfaces.push_back({one->ifa_name, ip_text(one->ifa_addr), (one->ifa_flags & IFF_UP) != 0});
+  ::freeifaddrs(list);
+  return interfaces;
+}
+
 bool is_interface_list(std::string_view wanted) { return wanted.empty() || !parse_entries(wanted).empty(); }
+
+std::optional<std::size_t> place_in_list(std::string_view wanted, const HostInterface& one) {
+  std::vector<Entry> entries = parse_entries(wanted);
+  if (std::ranges::any_of(entries, [&](const Entry& entry) { return entry.excludes && entry.matches(one); }))
+    return {};
+  const bool is_list = !entries.empty();
+  std::erase_if(entries, [](const Entry& entry) { return entry.excludes; });
+  if (is_list && entries.empty()) return 0;
+  const auto found = std::ranges::find_if(entries, [&](const Entry& entry) { return entry.matches(one); });
+  if (found == entries.end()) return {};
+  return static_cast<std::size_t>(found - entries.begin());
+}
 
 Result<std::string> choose_host_address(std::string_view wanted, const HostNetwork& node,
                                         bool loopback_serves) {

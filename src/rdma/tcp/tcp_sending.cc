@@ -43,6 +43,7 @@ void TcpProvider::commit(Endpoint& endpoint, std::size_t length_bytes) noexcept 
 }
 
 void TcpProvider::commit_part(Endpoint& endpoint, std::size_t length_bytes) noexcept {
+  if (armed_) return commit(endpoint, length_bytes);
   TcpEndpoint& peer = of(endpoint);
   peer.outbox->commit(length_bytes);
   if (!std::exchange(peer.has_part, true)) with_parts_.push_back(&peer);

@@ -41,7 +41,9 @@ struct VerbsConfig {
   std::string device;  ///< survey_verbs_ports(); empty: the best.
   /// The P_Key of the InfiniBand partition to use. 0: the first with full membership.
   std::uint16_t partition_key = 0;
-  std::string interface;  ///< find_host_address(), for ports that have no IP address, or to use another.
+  /// A list as find_host_address() takes it: where connections are set up, and which GID of a RoCE port is used.
+  /// Empty: at the port's own address, and the best GID.
+  std::string interface;
   bool loopback_serves =
       false;  ///< `interface` may name a loopback address; for tests, whose node is one process.
   /// The TCP ports to listen at; first_port 0: the kernel chooses. At which a process begins depends on

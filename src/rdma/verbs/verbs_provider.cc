@@ -94,7 +94,8 @@ Result<std::vector<std::unique_ptr<Rail>>> open_some(const std::vector<VerbsPort
 
 /// The best port that can be opened and, where they are wanted, others like it.
 Result<std::vector<std::unique_ptr<Rail>>> open_rails(const VerbsConfig& config, const Log& log) {
-  Result<VerbsPorts> ports = survey_verbs_ports(config.device, config.partition_key, config.processors);
+  Result<VerbsPorts> ports =
+      survey_verbs_ports(config.device, config.partition_key, config.processors, config.interface);
   if (!ports.ok()) return ports.error();
   std::vector<VerbsPort>& usable = ports.value().usable;
   if (usable.empty()) return Error{Status::kUnsupported, 0, no_port_message(ports.value())};

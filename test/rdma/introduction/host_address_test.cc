@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -92,6 +93,16 @@ TEST(ChooseHostAddress, ALinkLocalAddressHasToBeNamed) {
       << "it means nothing without a scope";
 }
 
+TEST(PlaceInList, IsThatOfTheFirstEntryThatNamesIt) {
+  const HostInterface one{"eth0.7", "10.9.7.1"};
+  EXPECT_EQ(place_in_list("ib0,eth0.*,10.9.7.1", one), 1u);
+  EXPECT_EQ(place_in_list("10.9.7.1", one), 0u);
+  EXPECT_EQ(place_in_list("!ib0,eth*", one), 0u) << "exclusions have no place";
+  EXPECT_EQ(place_in_list("!ib0", one), 0u);
+  for (const char* const list : {"", "ib0", "eth0", "eth*,!10.9.7.1", "!eth*", "eth*,,ib0"})
+    EXPECT_EQ(place_in_list(list, one), std::nullopt) << list;
+}
+
 TEST(ChooseHostAddress, WithoutAListTheHostsNameGoesFirst) {
   HostNetwork node = cluster_node();
   node.of_host_name = {"192.168.2.5", "10.0.0.5"};
@@ -107,10 +118,9 @@ TEST(ChooseHostAddress, WithoutAListTheHostsNameGoesFirst) {
 }
 
 TEST(ChooseHostAddress, AnErrorSaysWhatThereIs) {
-  EXPECT_EQ(
-      chosen("mlx*"),
-      "'mlx*' matches no network interface, and no address, that is up and that other nodes reach: "
-      "this node has eth0 (10.0.0.5), ib1 (192.168.1.5), ib2 (192.168.2.5), docker0 (172.17.0.1), ...");
+  EXPECT_EQ(chosen("mlx*"),
+            "'mlx*' matches no network interface, and no address, that is up and that other nodes reach: "
+            "this node has eth0 (10.0.0.5), ib1 (192.168.1.5), ib2 (192.168.2.5), docker0 (172.17.0.1), ...");
   EXPECT_TRUE(contains(chosen("mlx0", {}), "this node has none that others reach"));
   for (const char* const wanted : {",", "eth0,", ",eth0", "ib0,,eth0", "!", "eth0,!"})
     EXPECT_TRUE(contains(chosen(wanted), "has an entry without a name between its commas")) << wanted;

@@ -12,7 +12,9 @@
 #include <cstring>
 #include <optional>
 #include <system_error>
+#include <utility>
 
+#include "rdma/introduction/host_address.h"
 #include "rdma/verbs/devices/port_choice.h"
 #include "rdma/verbs/port_wish.h"
 #include "rdma/verbs/verbs_address.h"
@@ -88,17 +90,46 @@ std::string why_not_active(ibv_port_state state) {
   }
 }
 
+/// The IP address in a GID of RoCE; empty: it has none that can be connected to.
+std::string address_in(const ibv_gid& gid) {
+  if (is_link_local(gid)) return {};
+  return is_ipv4(gid) ? to_text(AF_INET, gid.raw + 12) : to_text(AF_INET6, gid.raw);
+}
+
+/// What the user's list of interfaces says of the addresses of this node.
+class NamedInterfaces {
+ public:
+  explicit NamedInterfaces(std::string_view list) : list_(list) {
+    if (!list.empty()) interfaces_ = interfaces_of_node();
+  }
+  /// How well the list likes that address; the greater the better, 0: it does not name it.
+  std::size_t rank(const std::string& address) const {
+    if (list_.empty() || address.empty()) return 0;
+    const auto found = std::ranges::find(interfaces_, address, &HostInterface::address);
+    const std::optional<std::size_t> place =
+        place_in_list(list_, found != interfaces_.end() ? *found : HostInterface{"", address});
+    return place ? SIZE_MAX - *place : 0;
+  }
+
+ private:
+  std::string_view list_;
+  std::vector<HostInterface> interfaces_;
+};
+
 /// Fills in the GID. False: none serves; `why` says so.
-bool choose_gid(ibv_context* context, const ibv_port_attr& attributes, int wanted_index, VerbsPort& port,
-                std::string& why) {
+bool choose_gid(ibv_context* context, const ibv_port_attr& attributes, int wanted_index,
+                const NamedInterfaces& named, VerbsPort& port, std::string& why) {
   int best = 0;
+  std::size_t best_named = 0;
   for (int index = 0; index < attributes.gid_tbl_len; ++index) {
     if (wanted_index >= 0 && index != wanted_index) continue;
     ibv_gid_entry entry{};
     if (ibv_query_gid_ex(context, port.port, static_cast<std::uint32_t>(index), &entry, 0) != 0) continue;
     const int rank = port.ethernet ? gid_rank(entry) : (is_zero(entry.gid) ? 0 : 5);
-    if (rank <= best) continue;
+    const std::size_t named_rank = port.ethernet && rank > 0 ? named.rank(address_in(entry.gid)) : 0;
+    if (std::pair(named_rank, rank) <= std::pair(best_named, best)) continue;
     best = rank;
+    best_named = named_rank;
     port.gid_index = index;
     port.gid = entry.gid;
     port.gid_is_roce_v2 = entry.gid_type == IBV_GID_TYPE_ROCE_V2;
@@ -111,6 +142,8 @@ bool choose_gid(ibv_context* context, const ibv_port_attr& attributes, int wante
   }
   if (wanted_index >= 0)
     port.reason = "asked for";
+  else if (best_named > 0)
+    port.reason = "of an interface that INTERFACE names";
   else
     port.reason = port.ethernet ? gid_reason(best) : "the first one";
   return true;
@@ -183,6 +216,7 @@ std::string port_name(std::string_view device, int number) {
 struct Asked {
   std::uint16_t partition_key;
   const ProcessorSet& processors;
+  NamedInterfaces interfaces;
 };
 
 void survey_device(ibv_device* device, const PortWish& wish, const Asked& asked, VerbsPorts& ports) {
@@ -227,7 +261,7 @@ void survey_device(ibv_device* device, const PortWish& wish, const Asked& asked,
     port.needs_global_route = !port.ethernet && (attributes.flags & IBV_QPF_GRH_REQUIRED) != 0;
     port.near = is_near(*device, asked.processors);
     std::string why;
-    if (!choose_gid(context.get(), attributes, wish.gid_index, port, why) ||
+    if (!choose_gid(context.get(), attributes, wish.gid_index, asked.interfaces, port, why) ||
         (!port.ethernet &&
          !choose_partition(context.get(), attributes.pkey_tbl_len, asked.partition_key, port, why))) {
       ports.rejected.push_back({port_name(name, number), why});
@@ -296,15 +330,12 @@ std::string VerbsPort::to_string() const {
   return text + ")";
 }
 
-std::string VerbsPort::network_address() const {
-  if (!ethernet || is_link_local(gid)) return {};
-  return is_ipv4(gid) ? to_text(AF_INET, gid.raw + 12) : to_text(AF_INET6, gid.raw);
-}
+std::string VerbsPort::network_address() const { return ethernet ? address_in(gid) : std::string(); }
 
 Result<VerbsPorts> survey_verbs_ports(std::string_view wanted, std::uint16_t partition_key,
-                                      const ProcessorSet& processors) {
+                                      const ProcessorSet& processors, std::string_view interface) {
   const DeviceList list;
-  const Asked asked{partition_key, processors};
+  const Asked asked{partition_key, processors, NamedInterfaces(interface)};
   VerbsPorts ports;
   if (wanted.empty()) {
     for (int i = 0; i < list.count; ++i) survey_device(list.devices[i], PortWish{}, asked, ports);
@@ -347,7 +378,7 @@ std::vector<VerbsPortDescription> describe_verbs_ports(const VerbsConfig& config
       if (!is_there(port.name)) all.push_back({.name = port.name, .wanted = are_wanted, .why_not = port.why});
   };
   const auto survey = [&](std::string_view wanted) {
-    return survey_verbs_ports(wanted, config.partition_key, config.processors);
+    return survey_verbs_ports(wanted, config.partition_key, config.processors, config.interface);
   };
   if (Result<VerbsPorts> ports = survey(config.device); ports.ok()) add(ports.value(), true);
   if (config.device.empty()) return all;

@@ -67,10 +67,10 @@ struct VerbsPorts {
 };
 
 /// Looks at every device of this node. `wanted`: empty for all, or "DEVICE[:PORT[:GID_INDEX]]", several
-/// separated by commas: then only these, in that order. `partition_key`, `processors`: VerbsConfig.
+/// separated by commas: then only these, in that order. `partition_key`, `processors`, `interface`: VerbsConfig.
 /// kUnsupported: `wanted` is malformed or names what is not there (message says what there is).
 Result<VerbsPorts> survey_verbs_ports(std::string_view wanted, std::uint16_t partition_key = 0,
-                                      const ProcessorSet& processors = {});
+                                      const ProcessorSet& processors = {}, std::string_view interface = {});
 
 /// Asks the device again for what the subnet manager and the kernel may change while it is used: LID, GID, and
 /// place of the partition. A value that is not valid any more stays as it was. Returns whether one has changed.

@@ -84,6 +84,28 @@ TEST_F(PortSelection, RoCEv2WithIpv4IsTheBestGid) {
   }
 }
 
+TEST_F(PortSelection, AGidOfAnInterfaceThatIsNamedGoesBeforeTheOthers) {
+  const Gid v1{fake_verbs::ipv4_gid(10, 9, 7, 1), IBV_GID_TYPE_ROCE_V1};
+  const Gid first{fake_verbs::ipv4_gid(10, 9, 0, 1), IBV_GID_TYPE_ROCE_V2};
+  const Gid vlan{fake_verbs::ipv4_gid(10, 9, 7, 1), IBV_GID_TYPE_ROCE_V2};
+  const Gid ipv6{fake_verbs::prefix_gid(0x2001'0DB8'0000'0000u, 5), IBV_GID_TYPE_ROCE_V2};
+  const Gid local{fake_verbs::prefix_gid(0xFE80'0000'0000'0000u, 5), IBV_GID_TYPE_ROCE_V2};
+  devices({ethernet("mlx5_0", {v1, first, vlan, ipv6, local})});
+  const auto chosen = [](std::string_view interface, std::string_view wanted = {}) {
+    return survey_verbs_ports(wanted, 0, {}, interface).value().usable.at(0);
+  };
+  EXPECT_EQ(chosen("10.9.7.1").gid_index, 2) << "of the two with this address, RoCE v2";
+  EXPECT_EQ(chosen("10.9.7.1").network_address(), "10.9.7.1");
+  EXPECT_EQ(chosen("10.9.7.1").reason, "of an interface that INTERFACE names");
+  EXPECT_EQ(chosen("eth77,2001:db8::5,10.9.7.1").gid_index, 3) << "the first entry that a GID has";
+  EXPECT_EQ(chosen("!10.9.0.1").gid_index, 2);
+  EXPECT_EQ(chosen("eth77").gid_index, 1) << "no GID has it: the best";
+  EXPECT_EQ(chosen("eth77").reason, "RoCE v2 with an IPv4 address");
+  EXPECT_EQ(chosen("fe80::5").gid_index, 1) << "nobody connects to a link-local address";
+  EXPECT_EQ(chosen("10.9.7.1", "mlx5_0:1:1").gid_index, 1) << "an index is more exact";
+  EXPECT_EQ(chosen("lo").gid_index, 1);
+}
+
 TEST_F(PortSelection, SaysWhyAPortIsOfNoUse) {
   DeviceConfig device;
   device.ports[0].state = IBV_PORT_DOWN;
