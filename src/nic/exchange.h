@@ -209,7 +209,12 @@ class ExchangePort final : public Provider, public ClientOutlet {
   void deregister_memory(MemoryRegion& region) noexcept override;
   WriteTerms write_terms(Endpoint& endpoint) noexcept override;
   Status reserve(Endpoint& endpoint, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override;
-  void commit(Endpoint& endpoint, std::size_t length_bytes) noexcept override;
+  void commit(Endpoint& endpoint, std::size_t length_bytes) noexcept override {
+    send_reserved(of(endpoint), length_bytes, /*is_part=*/false);
+  }
+  void commit_part(Endpoint& endpoint, std::size_t length_bytes) noexcept override {
+    send_reserved(of(endpoint), length_bytes, /*is_part=*/true);
+  }
   Status write(Endpoint& endpoint, const std::byte* source, std::size_t length_bytes,
                const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
                WorkId work) noexcept override;
@@ -275,6 +280,7 @@ class ExchangePort final : public Provider, public ClientOutlet {
                               std::span<std::byte>& slot) noexcept;
   Status reserve_here(ExchangeEndpoint& peer, std::size_t length_bytes, std::span<std::byte>& slot) noexcept;
   void drop_reserved(ExchangeEndpoint& peer) noexcept;
+  void send_reserved(ExchangeEndpoint& peer, std::size_t length_bytes, bool is_part) noexcept;
   ExchangePort* writable_peer(const ExchangeEndpoint& peer) const noexcept;
   std::size_t move_writes(Sink& sink) noexcept;
   void end_writes(const ExchangeEndpoint& peer, Sink& sink) noexcept;

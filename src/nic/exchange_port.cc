@@ -214,8 +214,7 @@ Status ExchangePort::reserve_over_network(ExchangeEndpoint& peer, std::size_t le
   return Status::kOk;
 }
 
-void ExchangePort::commit(Endpoint& endpoint, std::size_t length_bytes) noexcept {
-  ExchangeEndpoint& peer = of(endpoint);
+void ExchangePort::send_reserved(ExchangeEndpoint& peer, std::size_t length_bytes, bool is_part) noexcept {
   if (is_silent_ || peer.ends) return drop_reserved(peer);
   if (peer.node == nullptr) {
     ExchangePort* const there = exchange_.port(peer.id);
@@ -231,7 +230,8 @@ void ExchangePort::commit(Endpoint& endpoint, std::size_t length_bytes) noexcept
   ExchangeNode& node = *peer.node;
   if (!peer.reserved_slot.empty()) {
     std::memcpy(peer.reserved_slot.data(), &frame, sizeof frame);
-    exchange_.network_->commit(*node.endpoint, length_bytes + kFrameBytes);
+    const auto send = is_part ? &Provider::commit_part : &Provider::commit;
+    (exchange_.network_->*send)(*node.endpoint, length_bytes + kFrameBytes);
     peer.reserved_slot = {};
     if (node.reserved_by == &peer) node.reserved_by = nullptr;
   } else if (peer.reserved != nullptr) {

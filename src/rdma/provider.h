@@ -257,8 +257,8 @@ class Provider : public Registrar {
   virtual void commit(Endpoint& endpoint, std::size_t length_bytes) noexcept = 0;
 
   /// As commit(), of a part of what the caller sends. The rest follows, at once if there is room for it, so
-  /// the part may leave with the rest. It leaves in the next poll(), arm(), or reserve() that finds no room,
-  /// at the latest; between arm() and disarm() at once.
+  /// the part may leave with the rest. At the latest it leaves in the next poll(), arm() or leave(), or in a
+  /// reserve() for this peer that finds no room; between arm() and disarm() it leaves at once.
   virtual void commit_part(Endpoint& endpoint, std::size_t length_bytes) noexcept {
     commit(endpoint, length_bytes);
   }

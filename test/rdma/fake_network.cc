@@ -282,6 +282,7 @@ void FakeNetwork::inject(PeerId from, PeerId to, std::span<const std::byte> mess
   item->length_bytes = message.size();
   item->bytes.reset(new std::byte[message.size()]);
   if (!message.empty()) std::memcpy(item->bytes.get(), message.data(), message.size());
+  if (FakeProvider* const sender = process(from)) sender->post_parts(path);
   post(path, item.release());
 }
 

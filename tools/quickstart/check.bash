@@ -224,10 +224,8 @@ mpich_tests_with() {
 }
 
 check_mpich_tcp() {
-  local long=
-  [[ $check_scope != all ]] || long=--long
   run_counted mpich-tcp "$root/test/tcp/mpich-tests" --prefix "$prefix" --tests "$build_dir/mpich-tests" \
-    --mpich-src "$mpich_source_dir" $long
+    --mpich-src "$mpich_source_dir"
 }
 
 check_sanitized_glue() {

@@ -118,13 +118,15 @@ std::vector<HostInterface> interfaces_of_node() {
 
 bool is_interface_list(std::string_view wanted) { return wanted.empty() || !parse_entries(wanted).empty(); }
 
+bool is_excluded(std::string_view wanted, const HostInterface& one) {
+  return std::ranges::any_of(parse_entries(wanted),
+                             [&](const Entry& entry) { return entry.excludes && entry.matches(one); });
+}
+
 std::optional<std::size_t> place_in_list(std::string_view wanted, const HostInterface& one) {
+  if (is_excluded(wanted, one)) return {};
   std::vector<Entry> entries = parse_entries(wanted);
-  if (std::ranges::any_of(entries, [&](const Entry& entry) { return entry.excludes && entry.matches(one); }))
-    return {};
-  const bool is_list = !entries.empty();
   std::erase_if(entries, [](const Entry& entry) { return entry.excludes; });
-  if (is_list && entries.empty()) return 0;
   const auto found = std::ranges::find_if(entries, [&](const Entry& entry) { return entry.matches(one); });
   if (found == entries.end()) return {};
   return static_cast<std::size_t>(found - entries.begin());

@@ -34,9 +34,10 @@ bool is_interface_list(std::string_view wanted);
 std::vector<HostInterface> interfaces_of_node();
 
 /// The place in `wanted`, a list as choose_host_address() takes it, of the first entry that names `one`. Nothing:
-/// none names it, or one excludes it. An empty list names nothing; one of exclusions alone names all others, in
-/// place 0.
+/// none does, or one excludes it.
 std::optional<std::size_t> place_in_list(std::string_view wanted, const HostInterface& one);
+/// Whether an entry of `wanted` excludes `one`.
+bool is_excluded(std::string_view wanted, const HostInterface& one);
 
 /// Chooses an address. `wanted` is a list with commas between. Each entry is a pattern of interface names as
 /// in a shell (`ib*`) or an IP address. `!` before an entry excludes what it matches, wherever it stands. The

@@ -28,9 +28,10 @@ struct TcpArrival {
   std::size_t left_bytes = 0;  ///< Of the payload. 0: none is under way.
   std::unique_ptr<std::byte[]> slot;  ///< For a message that comes in several pieces.
 
-  /// A long message that is answered has a few records of the engine between two parts.
+  /// After so many messages in a row no part is expected. Between two parts there are a few: the engine's records
+  /// of other long messages.
   static constexpr std::uint32_t kMessagesBetweenWrites = 16;
-  std::uint32_t messages_in_row = kMessagesBetweenWrites;  ///< Since the last part of a write; saturated.
+  std::uint32_t messages_in_row = kMessagesBetweenWrites;  ///< Since a part began; saturated.
   /// Whether a part of a write may be next: then little is read ahead of its header, so that the part goes from
   /// the socket to its place.
   bool awaits_write() const noexcept { return messages_in_row < kMessagesBetweenWrites; }
@@ -59,7 +60,7 @@ struct TcpEndpoint final : Endpoint, Introducer::Contact {
   int send_error = 0;            ///< errno of the send that has failed: what had arrived is still read.
   bool lacks_slot = false;       ///< In TcpProvider::lacking_: a message has found no room.
   bool lacks_write = false;      ///< Likewise, a write.
-  bool has_part = false;         ///< In TcpProvider::with_parts_.
+  bool has_part = false;         ///< In TcpProvider::with_parts_, until its death is told.
   bool has_done = false;         ///< In TcpProvider::done_: writes have left, which is to be told.
   bool is_ending = false;        ///< In TcpProvider::ending_: end() was called, and what had arrived is read.
   std::size_t ending_bytes = 0;  ///< What of it is still to be read.

@@ -90,7 +90,7 @@ class TcpProvider final : public Provider, private Introducer::Client {
  private:
   using State = TcpEndpoint::State;
 
-  static constexpr std::size_t kReceiveBytes = 64 * 1024;  ///< Of one look at a socket.
+  static constexpr std::size_t kReceiveBytes = 64 * 1024;  ///< Of one call.
   static constexpr std::size_t kReceiveAheadBytes = 4096;  ///< The same, ahead of a part of a write.
 
   /// REQUIRES: connect() of this provider returned it.

@@ -15,19 +15,15 @@
 
 namespace ch3_offload {
 
-/// Reads, and takes what came as far as poll() may. Returns how many bytes came.
+/// Reads by one or two calls, and takes what came as far as poll() may. Returns how many bytes came.
 /// REQUIRES: unparsed_ is empty; peer.has_socket().
 std::size_t TcpProvider::receive(TcpEndpoint& peer) noexcept {
-  std::size_t came_bytes = 0;
-  for (bool is_more = true; is_more;) {
-    std::size_t wanted_bytes = 0;
-    const std::size_t got_bytes = receive_once(peer, wanted_bytes);
-    came_bytes += got_bytes;
-    // The rest of a part, of which the header has come, goes to its place.
-    is_more = got_bytes == wanted_bytes && peer.has_socket() && unparsed_.empty() && may_take_more() &&
-              peer.arrival.is_in_write();
-  }
-  return came_bytes;
+  std::size_t wanted_bytes = 0;
+  const std::size_t came_bytes = receive_once(peer, wanted_bytes);
+  // The header of a part came with little behind it, and the rest is likely to be there: it goes to its place.
+  const bool is_more = came_bytes == wanted_bytes && peer.has_socket() && unparsed_.empty() &&
+                       may_take_more() && peer.arrival.is_in_write();
+  return is_more ? came_bytes + receive_once(peer, wanted_bytes) : came_bytes;
 }
 
 /// One system call. `wanted_bytes` becomes how many bytes there was room for.
@@ -128,6 +124,7 @@ bool TcpProvider::begin_record(TcpEndpoint& peer) noexcept {
     violates(peer);
     return false;
   }
+  arrival.messages_in_row = 0;
   const std::span<std::byte> rest = unparsed_.subspan(sizeof record);
   const std::size_t here_bytes = std::min(rest.size(), length_bytes);
   auto* const destination = reinterpret_cast<std::byte*>(record.address);
@@ -149,7 +146,6 @@ void TcpProvider::deliver(TcpEndpoint& peer, std::span<const std::byte> message)
 
 void TcpProvider::deliver_part(TcpEndpoint& peer, const TcpWriteRecord& record) noexcept {
   ++found_;
-  peer.arrival.messages_in_row = 0;
   sink_->on_write_arrived(peer.id, Immediate{record.immediate}, record.record.length_bytes);
 }
 

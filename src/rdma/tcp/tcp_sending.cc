@@ -52,7 +52,7 @@ void TcpProvider::commit_part(Endpoint& endpoint, std::size_t length_bytes) noex
 void TcpProvider::flush_parts() noexcept {
   for (TcpEndpoint* const peer : with_parts_) {
     peer->has_part = false;
-    flush(*peer);
+    if (!peer->outbox->empty()) flush(*peer);
   }
   with_parts_.clear();
 }

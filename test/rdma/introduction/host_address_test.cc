@@ -98,9 +98,11 @@ TEST(PlaceInList, IsThatOfTheFirstEntryThatNamesIt) {
   EXPECT_EQ(place_in_list("ib0,eth0.*,10.9.7.1", one), 1u);
   EXPECT_EQ(place_in_list("10.9.7.1", one), 0u);
   EXPECT_EQ(place_in_list("!ib0,eth*", one), 0u) << "exclusions have no place";
-  EXPECT_EQ(place_in_list("!ib0", one), 0u);
-  for (const char* const list : {"", "ib0", "eth0", "eth*,!10.9.7.1", "!eth*", "eth*,,ib0"})
+  for (const char* const list : {"", "ib0", "eth0", "eth*,!10.9.7.1", "!eth*", "!ib0", "eth*,,ib0"})
     EXPECT_EQ(place_in_list(list, one), std::nullopt) << list;
+  for (const char* const list : {"eth*,!10.9.7.1", "!eth*", "!ib0,!eth0.7"})
+    EXPECT_TRUE(is_excluded(list, one)) << list;
+  for (const char* const list : {"", "ib0", "!eth0"}) EXPECT_FALSE(is_excluded(list, one)) << list;
 }
 
 TEST(ChooseHostAddress, WithoutAListTheHostsNameGoesFirst) {

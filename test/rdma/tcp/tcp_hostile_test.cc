@@ -510,6 +510,31 @@ TEST_F(TcpFlood, ASinkThatHoldsGetsOneMessageOfAPollAndMemoryStaysBounded) {
 #endif
 }
 
+TEST_F(TcpFlood, LongWritesHaveABoundedShareOfAPoll) {
+  constexpr std::size_t kParts = 100;
+  make(1);
+  const Region target = make_region(0, kMostTcpPartBytes);
+  const Peer peer = make_dialled();
+  const TcpWriteRecord record{.record = {kMostTcpPartBytes, TcpRecordKind::kWrite, {}},
+                              .immediate = 5,
+                              .remote_key = target.key(),
+                              .address = target.address()};
+  std::size_t begun = 0, ended = 0;
+  ASSERT_TRUE(run_until([&] {
+    for (;;) {  // The socket is full.
+      if (rest_.empty() && begun++ < kParts) rest_ = bytes_of(record, Bytes(kMostTcpPartBytes));
+      const std::size_t sent = rest_.empty() ? 0 : peer->send_some(rest_);
+      if (sent == 0) break;
+      rest_.erase(rest_.begin(), rest_.begin() + static_cast<std::ptrdiff_t>(sent));
+    }
+    sink(0).events.clear();
+    poll_now(0);
+    EXPECT_LE(sink(0).count(Kind::kWriteArrived), 6u) << "a mebibyte, and what two calls bring";
+    ended += sink(0).events.size();
+    return ended == kParts;
+  }));
+}
+
 TEST_F(TcpFlood, APeerThatFloodsCanBeEnded) {
   make(2);
   const Peer peer = make_dialled();

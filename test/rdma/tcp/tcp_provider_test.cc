@@ -274,7 +274,7 @@ TEST_F(TcpEnd, APeerThatReadsNothingIsWaitedForNotLongerThanTheTimeOut) {
 
 // Parts
 
-TEST_F(TcpProviders, PartsLeaveWithTheRestByOneCall) {
+TEST_F(TcpProviders, PartsWaitForTheRest) {
   make(2);
   establish(0, 1);
   sink(1).events.clear();
@@ -295,7 +295,7 @@ TEST_F(TcpProviders, PartsLeaveWithTheRestByOneCall) {
   ASSERT_EQ(try_send(0, 1, Pattern(3).bytes(1000)), Status::kOk);
   world_->settle();
   poll_now(1);
-  ASSERT_EQ(sink(1).events.size(), 3u) << "one call brought all of them";
+  ASSERT_EQ(sink(1).events.size(), 3u);
   for (std::uint64_t i = 0; i < 3; ++i) EXPECT_EQ(sink(1).events[i].bytes, Pattern(i + 1).bytes(1000));
 }
 

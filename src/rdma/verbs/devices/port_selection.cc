@@ -102,13 +102,15 @@ class NamedInterfaces {
   explicit NamedInterfaces(std::string_view list) : list_(list) {
     if (!list.empty()) interfaces_ = interfaces_of_node();
   }
-  /// How well the list likes that address; the greater the better, 0: it does not name it.
+  static constexpr std::size_t kNotNamed = 1;
+  /// The greater the better. kNotNamed: the list says nothing of that address; 0: it excludes it.
   std::size_t rank(const std::string& address) const {
-    if (list_.empty() || address.empty()) return 0;
+    if (list_.empty() || address.empty()) return kNotNamed;
     const auto found = std::ranges::find(interfaces_, address, &HostInterface::address);
-    const std::optional<std::size_t> place =
-        place_in_list(list_, found != interfaces_.end() ? *found : HostInterface{"", address});
-    return place ? SIZE_MAX - *place : 0;
+    const HostInterface one = found != interfaces_.end() ? *found : HostInterface{"", address};
+    if (is_excluded(list_, one)) return 0;
+    const std::optional<std::size_t> place = place_in_list(list_, one);
+    return place ? SIZE_MAX - *place : kNotNamed;
   }
 
  private:
@@ -126,7 +128,9 @@ bool choose_gid(ibv_context* context, const ibv_port_attr& attributes, int wante
     ibv_gid_entry entry{};
     if (ibv_query_gid_ex(context, port.port, static_cast<std::uint32_t>(index), &entry, 0) != 0) continue;
     const int rank = port.ethernet ? gid_rank(entry) : (is_zero(entry.gid) ? 0 : 5);
-    const std::size_t named_rank = port.ethernet && rank > 0 ? named.rank(address_in(entry.gid)) : 0;
+    if (rank == 0) continue;
+    const std::size_t named_rank =
+        port.ethernet ? named.rank(address_in(entry.gid)) : NamedInterfaces::kNotNamed;
     if (std::pair(named_rank, rank) <= std::pair(best_named, best)) continue;
     best = rank;
     best_named = named_rank;
@@ -142,7 +146,7 @@ bool choose_gid(ibv_context* context, const ibv_port_attr& attributes, int wante
   }
   if (wanted_index >= 0)
     port.reason = "asked for";
-  else if (best_named > 0)
+  else if (best_named > NamedInterfaces::kNotNamed)
     port.reason = "of an interface that INTERFACE names";
   else
     port.reason = port.ethernet ? gid_reason(best) : "the first one";

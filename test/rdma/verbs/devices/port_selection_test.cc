@@ -99,6 +99,8 @@ TEST_F(PortSelection, AGidOfAnInterfaceThatIsNamedGoesBeforeTheOthers) {
   EXPECT_EQ(chosen("10.9.7.1").reason, "of an interface that INTERFACE names");
   EXPECT_EQ(chosen("eth77,2001:db8::5,10.9.7.1").gid_index, 3) << "the first entry that a GID has";
   EXPECT_EQ(chosen("!10.9.0.1").gid_index, 2);
+  EXPECT_EQ(chosen("!10.9.0.1").reason, "RoCE v2 with an IPv4 address");
+  EXPECT_EQ(chosen("!10.9.0.1,!10.9.7.1").gid_index, 3);
   EXPECT_EQ(chosen("eth77").gid_index, 1) << "no GID has it: the best";
   EXPECT_EQ(chosen("eth77").reason, "RoCE v2 with an IPv4 address");
   EXPECT_EQ(chosen("fe80::5").gid_index, 1) << "nobody connects to a link-local address";
