@@ -112,24 +112,21 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
     }
   }
 
+  using Commit = void (Provider::*)(Endpoint&, std::size_t) noexcept;
   /// One try to send.
-  Status try_send(PeerId from, PeerId to, std::span<const std::byte> message) {
+  Status try_send(PeerId from, PeerId to, std::span<const std::byte> message,
+                  Commit commit = &Provider::commit) {
     std::span<std::byte> slot;
     const Status status = at(from).reserve(endpoint(from, to), message.size(), slot);
     if (status != Status::kOk) return status;
     EXPECT_EQ(slot.size(), message.size());
     std::memcpy(slot.data(), message.data(), message.size());
-    at(from).commit(endpoint(from, to), message.size());
+    (at(from).*commit)(endpoint(from, to), message.size());
     return Status::kOk;
   }
   /// Likewise, as a part of what follows.
   Status try_send_part(PeerId from, PeerId to, std::span<const std::byte> message) {
-    std::span<std::byte> slot;
-    const Status status = at(from).reserve(endpoint(from, to), message.size(), slot);
-    if (status != Status::kOk) return status;
-    std::memcpy(slot.data(), message.data(), message.size());
-    at(from).commit_part(endpoint(from, to), message.size());
-    return Status::kOk;
+    return try_send(from, to, message, &Provider::commit_part);
   }
   /// Polls `peer` alone. Returns whether it gets that many messages, or more, in time.
   bool gets_messages(PeerId peer, std::size_t count) {
