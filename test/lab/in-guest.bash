@@ -280,14 +280,20 @@ lines_come() {
 }
 
 # Packets that this node has sent over all of its devices.
+# device_counter NAME: of all devices of this node together.
+device_counter() {
+  cat /sys/class/infiniband/rxe*/ports/1/hw_counters/"$1" | awk '{ sum += $1 } END { print sum }'
+}
+
 packets_sent() {
-  cat /sys/class/infiniband/rxe*/ports/1/hw_counters/sent_pkts | awk '{ sum += $1 } END { print sum }'
+  device_counter sent_pkts
 }
 
 # A long message: one announcement, one answer, one write with immediate. counted_rendezvous MPIEXEC_OPTION...
 # counted_memory=mpi: between memory of MPI_Alloc_mem.
 counted_rendezvous() {
-  local before after
+  local before after retries
+  retries=$(device_counter completer_retry_err)
   before=$(packets_sent)
   mpiexec -n 2 "$@" "$programs/counted" 1048576 ${counted_memory:-} >"$work_dir/counted"
   after=$(packets_sent)
@@ -296,6 +302,8 @@ counted_rendezvous() {
   grep -qx 'bulk_written:1,0' "$work_dir/counted"
   ! grep -q 'bulk_bounced' "$work_dir/counted" || return 1
   echo "note: $((after - before)) packets, MPI_Init to MPI_Finalize"
-  # 1 MiB in packets of 4096 bytes, and little else.
-  ((after - before >= 256 && after - before < 256 + 200))
+  retries=$(($(device_counter completer_retry_err) - retries))
+  # 1 MiB in packets of 4096 bytes, and little else. A guest that had no turn for a while gets some of them again.
+  ((retries == 0)) || echo "note: $((after - before)) packets, as the device began $retries times again"
+  ((after - before >= 256 && after - before < (256 + 200) * (1 + retries)))
 }
