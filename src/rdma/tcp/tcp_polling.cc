@@ -28,9 +28,7 @@ constexpr std::uint32_t kLooksPerWait = 4;
 constexpr std::uint64_t kBusyTicks = 10 * CycleClock::kAbout20Microseconds;
 /// Later, looks take one part in so many of the caller's time.
 constexpr std::uint64_t kLookShare = 8;
-constexpr std::uint64_t kLookShareAlone = 64;  ///< Without any connection.
-/// Of what one socket brings in one look, so that the others have their turn.
-constexpr std::size_t kMostOfALookBytes = std::size_t{1} << 20;
+constexpr std::uint64_t kLookShareAlone = 64;     ///< Without any connection.
 constexpr std::uint64_t kTcpRoundNs = 1'000'000;  ///< Between two rounds of what time brings on.
 
 }  // namespace
@@ -105,12 +103,8 @@ void TcpProvider::look_at_all() noexcept {
       flush(peer);
     }
     if ((event.events & ~static_cast<std::uint32_t>(EPOLLOUT)) == 0 || peer.is_ending) continue;
-    bool is_more = true;
-    for (std::size_t came_bytes = 0; is_more && came_bytes < kMostOfALookBytes;) {
-      if (!peer.has_socket() || !unparsed_.empty() || !may_take_more()) break;
-      const std::size_t bytes = receive(peer);
-      came_bytes += bytes;
-      is_more = bytes >= kReceiveBytes;
+    // Up to the budget of poll(): to leave after a mebibyte made long messages three times as slow.
+    while (peer.has_socket() && unparsed_.empty() && may_take_more() && receive(peer) >= kReceiveBytes) {
     }
   }
   keep_house();

@@ -15,15 +15,19 @@
 
 namespace ch3_offload {
 
-/// Reads by one or two calls, and takes what came as far as poll() may. Returns how many bytes came.
+/// Reads, and takes what came as far as poll() may. Returns how many bytes came.
 /// REQUIRES: unparsed_ is empty; peer.has_socket().
 std::size_t TcpProvider::receive(TcpEndpoint& peer) noexcept {
-  std::size_t wanted_bytes = 0;
-  const std::size_t came_bytes = receive_once(peer, wanted_bytes);
-  // The header of a part came with little behind it, and the rest is likely to be there: it goes to its place.
-  const bool is_more = came_bytes == wanted_bytes && peer.has_socket() && unparsed_.empty() &&
-                       may_take_more() && peer.arrival.is_in_write();
-  return is_more ? came_bytes + receive_once(peer, wanted_bytes) : came_bytes;
+  std::size_t came_bytes = 0;
+  for (bool is_more = true; is_more;) {
+    std::size_t wanted_bytes = 0;
+    const std::size_t bytes = receive_once(peer, wanted_bytes);
+    came_bytes += bytes;
+    // The header of a part came with little behind it, and the rest is likely to be there: it goes to its place.
+    is_more = bytes == wanted_bytes && peer.has_socket() && unparsed_.empty() && may_take_more() &&
+              peer.arrival.is_in_write();
+  }
+  return came_bytes;
 }
 
 /// One system call. `wanted_bytes` becomes how many bytes there was room for.

@@ -510,36 +510,6 @@ TEST_F(TcpFlood, ASinkThatHoldsGetsOneMessageOfAPollAndMemoryStaysBounded) {
 #endif
 }
 
-TEST_F(TcpFlood, LongWritesHaveABoundedShareOfAPoll) {
-  constexpr std::size_t kParts = 100;
-  make(1);
-  const Region target = make_region(0, kMostTcpPartBytes);
-  const Peer peer = make_dialled();
-  const TcpWriteRecord record{.record = {kMostTcpPartBytes, TcpRecordKind::kWrite, {}},
-                              .immediate = 5,
-                              .remote_key = target.key(),
-                              .address = target.address()};
-  std::size_t begun = 0;
-  const auto fill = [&] {
-    for (;;) {
-      if (rest_.empty()) {
-        if (begun++ >= kParts) return;
-        rest_ = bytes_of(record, Bytes(kMostTcpPartBytes));
-      }
-      rest_.erase(rest_.begin(), rest_.begin() + static_cast<std::ptrdiff_t>(peer->send_some(rest_)));
-      if (!rest_.empty()) return;
-    }
-  };
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (sink(0).events.size() < kParts && std::chrono::steady_clock::now() < deadline) {
-    fill();
-    const std::size_t before = sink(0).events.size();
-    poll_now(0);
-    ASSERT_LE(sink(0).events.size() - before, 6u) << "a mebibyte, and what two calls bring";
-  }
-  EXPECT_EQ(sink(0).count(Kind::kWriteArrived), kParts);
-}
-
 TEST_F(TcpFlood, APeerThatFloodsCanBeEnded) {
   make(2);
   const Peer peer = make_dialled();
