@@ -139,9 +139,7 @@ Result<std::string> choose_host_address(std::string_view wanted, const HostNetwo
   if (entries.empty()) return refusal(wanted, "has an entry without a name between its commas");
   std::vector<HostInterface> candidates;
   for (const HostInterface& one : node.interfaces) {
-    if (one.is_up && std::ranges::none_of(
-                         entries, [&](const Entry& entry) { return entry.excludes && entry.matches(one); }))
-      candidates.push_back(one);
+    if (one.is_up && !is_excluded(wanted, one)) candidates.push_back(one);
   }
   std::erase_if(entries, [](const Entry& entry) { return entry.excludes; });
   if (entries.empty()) entries.push_back({"*"});

@@ -33,8 +33,8 @@ bool is_interface_list(std::string_view wanted);
 /// The addresses of this node's interfaces, in the kernel's order.
 std::vector<HostInterface> interfaces_of_node();
 
-/// The place in `wanted`, a list as choose_host_address() takes it, of the first entry that names `one`. Nothing:
-/// none does, or one excludes it.
+/// `wanted` is a list as choose_host_address() takes it. Returns the place of its first entry that names
+/// `one`. Nothing: no entry names it, or one excludes it.
 std::optional<std::size_t> place_in_list(std::string_view wanted, const HostInterface& one);
 /// Whether an entry of `wanted` excludes `one`.
 bool is_excluded(std::string_view wanted, const HostInterface& one);

@@ -28,14 +28,14 @@ struct TcpArrival {
   std::size_t left_bytes = 0;  ///< Of the payload. 0: none is under way.
   std::unique_ptr<std::byte[]> slot;  ///< For a message that comes in several pieces.
 
-  /// After so many messages in a row no part is expected. Between two parts there are a few: the engine's records
-  /// of other long messages.
+  /// After so many messages in a row no part is expected. Between two parts there are a few messages, by
+  /// which the engine announces and answers other long ones.
   static constexpr std::uint32_t kMessagesBetweenWrites = 16;
   std::uint32_t messages_in_row = kMessagesBetweenWrites;  ///< Since a part began; saturated.
-  /// Whether a part of a write may be next: then little is read ahead of its header, so that the part goes from
-  /// the socket to its place.
+  /// Whether a part of a write may be next. If so, little is read ahead of its header, so that the part goes
+  /// from the socket to its place.
   bool awaits_write() const noexcept { return messages_in_row < kMessagesBetweenWrites; }
-  /// Whether a part has begun, and is not whole yet.
+  /// Whether a part of a write has begun to arrive, and is not whole yet.
   bool is_in_write() const noexcept { return left_bytes > 0 && record.record.kind == TcpRecordKind::kWrite; }
 };
 

@@ -103,7 +103,8 @@ void TcpProvider::look_at_all() noexcept {
       flush(peer);
     }
     if ((event.events & ~static_cast<std::uint32_t>(EPOLLOUT)) == 0 || peer.is_ending) continue;
-    // Up to the budget of poll(): to leave after a mebibyte made long messages three times as slow.
+    // Up to the budget of poll(). A bound of a mebibyte made long messages slow: see
+    // docs/results/2026-11-28-tcp.md.
     while (peer.has_socket() && unparsed_.empty() && may_take_more() && receive(peer) >= kReceiveBytes) {
     }
   }

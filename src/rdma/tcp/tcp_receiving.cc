@@ -23,7 +23,7 @@ std::size_t TcpProvider::receive(TcpEndpoint& peer) noexcept {
     std::size_t wanted_bytes = 0;
     const std::size_t bytes = receive_once(peer, wanted_bytes);
     came_bytes += bytes;
-    // The header of a part came with little behind it, and the rest is likely to be there: it goes to its place.
+    // The header of a part came with little behind it. The rest is likely to be there, and goes to its place.
     is_more = bytes == wanted_bytes && peer.has_socket() && unparsed_.empty() && may_take_more() &&
               peer.arrival.is_in_write();
   }

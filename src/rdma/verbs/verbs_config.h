@@ -41,8 +41,8 @@ struct VerbsConfig {
   std::string device;  ///< survey_verbs_ports(); empty: the best.
   /// The P_Key of the InfiniBand partition to use. 0: the first with full membership.
   std::uint16_t partition_key = 0;
-  /// A list as find_host_address() takes it: where connections are set up, and which GID of a RoCE port is used.
-  /// Empty: at the port's own address, and the best GID.
+  /// A list as find_host_address() takes it. It names the address at which connections are set up, and the
+  /// GID of a RoCE port that is used. Empty: the port's own address, and the best GID.
   std::string interface;
   bool loopback_serves =
       false;  ///< `interface` may name a loopback address; for tests, whose node is one process.

@@ -67,12 +67,14 @@ class TcpProviders : public testing::Test {
     ASSERT_TRUE(connected.ok()) << connected.error().message;
   }
   Endpoint& endpoint(std::uint32_t from, std::uint32_t to) { return endpoints_.of(PeerId{from}, PeerId{to}); }
-  Status try_send(std::uint32_t from, std::uint32_t to, std::span<const std::byte> message) {
+  using Commit = void (Provider::*)(Endpoint&, std::size_t) noexcept;
+  Status try_send(std::uint32_t from, std::uint32_t to, std::span<const std::byte> message,
+                  Commit commit = &Provider::commit) {
     std::span<std::byte> slot;
     const Status status = at(from).reserve(endpoint(from, to), message.size(), slot);
     if (status != Status::kOk) return status;
     std::ranges::copy(message, slot.begin());
-    at(from).commit(endpoint(from, to), message.size());
+    (at(from).*commit)(endpoint(from, to), message.size());
     return Status::kOk;
   }
   /// Connects both, and waits until each has got a message of the other.

@@ -278,15 +278,8 @@ TEST_F(TcpProviders, PartsWaitForTheRest) {
   make(2);
   establish(0, 1);
   sink(1).events.clear();
-  const auto send_part = [&](std::uint64_t number) {
-    const Bytes message = Pattern(number).bytes(1000);
-    std::span<std::byte> slot;
-    ASSERT_EQ(at(0).reserve(endpoint(0, 1), message.size(), slot), Status::kOk);
-    std::ranges::copy(message, slot.begin());
-    at(0).commit_part(endpoint(0, 1), message.size());
-  };
-  send_part(1);
-  send_part(2);
+  for (const std::uint64_t number : {1u, 2u})
+    ASSERT_EQ(try_send(0, 1, Pattern(number).bytes(1000), &Provider::commit_part), Status::kOk);
   for (int i = 0; i < 20; ++i) {
     poll_now(1);
     std::this_thread::sleep_for(std::chrono::microseconds(500));

@@ -67,7 +67,7 @@ struct VerbsPorts {
 };
 
 /// Looks at every device of this node. `wanted`: empty for all, or "DEVICE[:PORT[:GID_INDEX]]", several
-/// separated by commas: then only these, in that order. `partition_key`, `processors`, `interface`: VerbsConfig.
+/// separated by commas: then only these, in that order. The others are what VerbsConfig says they are.
 /// kUnsupported: `wanted` is malformed or names what is not there (message says what there is).
 Result<VerbsPorts> survey_verbs_ports(std::string_view wanted, std::uint16_t partition_key = 0,
                                       const ProcessorSet& processors = {}, std::string_view interface = {});
