@@ -66,6 +66,8 @@ rdma_sources = \
 	src/rdma/tcp/tcp_address.h \
 	src/rdma/tcp/tcp_config.h \
 	src/rdma/waiting_place.h \
+	src/rdma/write_choice.cc \
+	src/rdma/write_choice.h \
 	src/rdma/system_error.cc \
 	src/rdma/system_error.h \
 	src/rdma/verbs/port_wish.cc \

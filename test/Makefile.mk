@@ -227,6 +227,7 @@ unit_tests_sources = \
 	test/nic/port_memory_test.cc \
 	test/nic/process_driver_test.cc \
 	test/rdma/processor_set_test.cc \
+	test/rdma/write_choice_test.cc \
 	test/ch3_offload/settings_test.cc \
 	test/nic/wait_policy_test.cc \
 	test/engine/card_test.cc \

@@ -10,6 +10,7 @@
 #include "engine/wire.h"
 #include "nic/exchange.h"
 #include "nic/wait_policy.h"
+#include "rdma/shm/bulk_copy.h"
 
 namespace ch3_offload {
 namespace {
@@ -132,6 +133,13 @@ Choice choose_bulk(const Environment& environment, const NodeFacts& facts) {
   if (!facts.remote_copy_error.empty())
     return {topic, "copied through the ring by both sides",
             "one process may not write into another's memory here"};
+  if (facts.shm.writes_by_copying)
+    return {topic,
+            fmt::format(
+                "from {} on, what is faster, as each process measures: one copy by process_vm_writev, or the "
+                "ring",
+                in_units(kLeastTimedBytes)),
+            said};
   return {topic,
           fmt::format("one copy by process_vm_writev from {} on", in_units(facts.shm.write_threshold_bytes)),
           said};

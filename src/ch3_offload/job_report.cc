@@ -9,6 +9,7 @@
 #include "ch3_offload/settings.h"
 #include "engine/card.h"
 #include "engine/wire.h"
+#include "rdma/shm/bulk_copy.h"
 #include "rdma/tcp/tcp_address.h"
 #include "rdma/verbs/verbs_address.h"
 
@@ -84,8 +85,10 @@ std::string how_messages_move(const ch3_offload_config_t& config, std::span<cons
                      " bytes, eager up to " + eager + " (MPIR_CVAR_CH3_OFFLOAD_EAGER_LIMIT)";
   if (!provider->write || provider->write_threshold_bytes == SIZE_MAX)
     return text + ", longer ones through slots";
-  return text + ", longer ones " +
-         (provider->writes_by_copying ? "copied once by the kernel" : "written to their place") + " from " +
+  if (provider->writes_by_copying)
+    return text + ", longer ones from " + std::to_string(kLeastTimedBytes) +
+           " on copied once by the kernel where that is faster";
+  return text + ", longer ones written to their place from " +
          std::to_string(provider->write_threshold_bytes) + " on";
 }
 

@@ -33,9 +33,13 @@ static_assert(static_cast<int>(Operation::Kind::kPacket) == 1 &&
   outbound.remote = remote;
   const Capabilities& can = peer.provider->capabilities();
   const Payload& payload = outbound.payload;
+  WriteChoice* const choice = peer.write_terms.choice;
+  if (choice != nullptr && outgoing.kind == Operation::Kind::kSend && wanted_bytes >= choice->least_bytes() &&
+      index_of(peer.id) < index_of(config.self))
+    choice->follow(wanted_bytes, is_writable);
   const bool write =
       is_writable && can.write && !peer.write_refused && payload.layout == nullptr &&
-      outbound.wanted_bytes >= peer.write_terms.threshold_bytes &&
+      (choice != nullptr || outbound.wanted_bytes >= peer.write_terms.threshold_bytes) &&
       !(can.writes_by_copying &&
         ch3_offload_copy_is_slow(remote.address, reinterpret_cast<std::uintptr_t>(payload.address))) &&
       hold_memory(peer, payload.address, outbound.wanted_bytes, Access::kRead, outbound.memory);
@@ -182,6 +186,7 @@ void Engine::State::moved(Outgoing& outgoing, Status status) noexcept {
 Landing& Engine::State::start_landing(Landing& landing, Peer& peer, const Payload& payload,
                                       std::size_t wanted_bytes, std::uint32_t remote_operation) noexcept {
   landing.state = LandingState::kAwaitingPeer;
+  landing.is_timed = false;
   landing.peer = &peer;
   landing.receive = nullptr;
   landing.payload = payload;
@@ -191,6 +196,15 @@ Landing& Engine::State::start_landing(Landing& landing, Peer& peer, const Payloa
   landing.number = 0;
   landing.memory.held = false;
   return landing;
+}
+
+/// Whether its payload, which can be written, should be.
+bool Engine::State::wants_write(Landing& landing) noexcept {
+  const WriteTerms& terms = landing.peer->write_terms;
+  landing.is_timed = terms.choice != nullptr && landing.receive != nullptr &&
+                     landing.wanted_bytes >= terms.choice->least_bytes();
+  return landing.is_timed ? terms.choice->begin(landing.wanted_bytes)
+                          : landing.wanted_bytes >= terms.threshold_bytes;
 }
 
 void Engine::State::grant(Landing& landing) noexcept {
@@ -203,8 +217,8 @@ void Engine::State::grant(Landing& landing) noexcept {
   header.transfer = landing.number;
   const Capabilities& can = peer.provider->capabilities();
   unsigned flags = 0;
-  const bool may_write = landing.number != 0 && can.write && landing.payload.layout == nullptr &&
-                         landing.wanted_bytes >= peer.write_terms.threshold_bytes;
+  const bool may_write =
+      landing.number != 0 && can.write && landing.payload.layout == nullptr && wants_write(landing);
   if (may_write && (landing.memory.held || hold_memory(peer, landing.payload.address, landing.wanted_bytes,
                                                        Access::kWrite, landing.memory))) {
     header.address = reinterpret_cast<std::uint64_t>(landing.payload.address);
@@ -278,8 +292,19 @@ std::byte* Engine::State::on_write_shared(PeerId id, Immediate immediate, std::s
   return is_granted ? landing->payload.address : nullptr;
 }
 
+void Engine::State::stop_timing(Landing& landing) noexcept {
+  WriteChoice& choice = *landing.peer->write_terms.choice;
+  landing.is_timed = false;
+  if (landing.received_bytes == landing.wanted_bytes)
+    choice.end(landing.wanted_bytes, landing.state == LandingState::kWritten);
+  else
+    choice.drop();
+}
+
 void Engine::State::end_landing(Landing& landing) noexcept {
   let_go(*landing.peer, landing.memory);
+  if (landing.is_timed) [[unlikely]]
+    stop_timing(landing);
   if (landing.number == 0) return;
   landings.remove(landing);
   --live_landings;

@@ -238,6 +238,8 @@ struct Engine::State final : Sink {
   void bounce_instead(Outgoing& outgoing) noexcept;
   Landing& start_landing(Landing& landing, Peer& peer, const Payload& payload, std::size_t wanted_bytes,
                          std::uint32_t remote_operation) noexcept;
+  static bool wants_write(Landing& landing) noexcept;
+  static void stop_timing(Landing& landing) noexcept;
   void grant(Landing& landing) noexcept;  ///< Sends the CTS. REQUIRES: the peer is connected.
   void landed(Landing& landing) noexcept;
   void landed_for_no_receive(Landing& landing) noexcept;

@@ -79,8 +79,8 @@ void ExchangePort::deregister_memory(MemoryRegion& region) noexcept {
 
 WriteTerms ExchangePort::write_terms(Endpoint& endpoint) noexcept {
   // One copy, where a slot takes two.
-  if (of(endpoint).node == nullptr) return {&node_memory_, 1};
-  return {nullptr, exchange_.network_->capabilities().write_threshold_bytes};
+  if (of(endpoint).node == nullptr) return {&node_memory_, 1, nullptr};
+  return {nullptr, exchange_.network_->capabilities().write_threshold_bytes, nullptr};
 }
 
 LandingNumbers ExchangePort::landing_numbers() const noexcept {

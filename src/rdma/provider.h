@@ -37,6 +37,7 @@
 #include "rdma/registrar.h"
 #include "rdma/status.h"
 #include "rdma/waiting_place.h"
+#include "rdma/write_choice.h"
 
 namespace ch3_offload {
 
@@ -107,7 +108,8 @@ struct Capabilities {
   /// there. The provider need not learn of unmapped memory. Memory registered with Access::kWrite must stay
   /// writable.
   bool on_demand = false;
-  /// The kernel copies what is written. So slots are faster where ch3_offload_copy_is_slow().
+  /// The kernel copies what is written. So slots are faster where ch3_offload_copy_is_slow(), and may be in
+  /// other cases (WriteTerms::choice).
   bool writes_by_copying = false;
 };
 
@@ -186,6 +188,9 @@ struct ProviderCounters {
 struct WriteTerms {
   Registrar* registrar = nullptr;  ///< In place of the provider. It costs nothing. Null: the provider.
   std::size_t threshold_bytes = 0;
+  /// Of payloads that this process receives from the peer: it decides in place of the threshold. Null: none.
+  /// Lives as long as the endpoint.
+  WriteChoice* choice = nullptr;
 };
 
 class Provider : public Registrar {
@@ -234,7 +239,7 @@ class Provider : public Registrar {
 
   /// Constant for the endpoint's life.
   virtual WriteTerms write_terms(Endpoint&) noexcept {
-    return {nullptr, capabilities().write_threshold_bytes};
+    return {nullptr, capabilities().write_threshold_bytes, nullptr};
   }
 
   /// `peer` has gone: on_peer_down() was called, or end() has returned false. The caller never names this

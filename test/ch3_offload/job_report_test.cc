@@ -66,7 +66,8 @@ TEST_F(JobReport, OfOneNodeHasOneWay) {
             "report: 2 ranks on 1 node; messages are matched and moved inside the calls of MPI "
             "(MPIR_CVAR_CH3_OFFLOAD_NIC=host)\n"
             "report: within a node: shm, in one slot up to 16384 bytes, eager up to 65536 "
-            "(MPIR_CVAR_CH3_OFFLOAD_EAGER_LIMIT), longer ones copied once by the kernel from 524288 on\n");
+            "(MPIR_CVAR_CH3_OFFLOAD_EAGER_LIMIT), longer ones from 131072 on copied once by the "
+            "kernel where that is faster\n");
 }
 
 TEST_F(JobReport, OfEqualNodesHasTheWayBetweenThem) {

@@ -341,7 +341,7 @@ TEST_F(EngineBulk, IsBouncedWhereACopyWouldBeSlow) {
   constexpr std::size_t kRoom = 32 * std::size_t{4096};
   alignas(4096) static std::array<std::byte, 2 * kRoom> memory;
   std::uint64_t written = 0, bounced = 0;
-  for (const std::size_t ahead : {0u, 1u, 15u, 16u}) {
+  for (const std::size_t ahead : {0u, 1u, 31u, 32u}) {
     std::pmr::monotonic_buffer_resource from(memory.data(), kRoom);
     std::pmr::monotonic_buffer_resource to(memory.data() + kRoom + ahead, kRoom - ahead);
     std::pmr::set_default_resource(&from);
@@ -355,10 +355,36 @@ TEST_F(EngineBulk, IsBouncedWhereACopyWouldBeSlow) {
     send(0, 1, message);
     settle();
     expect_received(request, message);
-    ++(ahead == 0 || ahead == 16 ? written : bounced);
+    ++(ahead == 0 || ahead == 32 ? written : bounced);
     EXPECT_EQ(at(0).counters().bulk_written, written) << ahead;
     EXPECT_EQ(at(0).counters().bulk_bounced, bounced) << ahead;
   }
+  expect_at_rest();
+}
+
+TEST_F(EngineBulk, GoesTheWayThatItsReceiverHasChosen) {
+  network_config.chooses_writes = true;  // Long payloads are written at first, and slots are tried later.
+  network_config.write_threshold_bytes = SIZE_MAX;
+  make();
+  const auto run = [&](int from, int to) {
+    TestSend message(kLong);
+    TestReceive request(kLong);
+    receive(to, request);
+    send(from, to, message);
+    settle();
+    expect_received(request, message);
+  };
+  std::uint64_t before_trial = 0;
+  for (; at(0).counters().bulk_bounced == 0 && before_trial < 1000; ++before_trial) run(0, 1);
+  EXPECT_GE(before_trial, 8u);
+  EXPECT_LT(before_trial, 1000u);
+  const std::uint64_t written = at(0).counters().bulk_written;
+  run(0, 1);
+  EXPECT_EQ(at(0).counters().bulk_written, written) << "the trial goes on";
+  run(1, 0);
+  EXPECT_EQ(at(1).counters().bulk_written, 1u) << "process 0 knows nothing of process 1's trial";
+  run(0, 1);
+  EXPECT_EQ(at(0).counters().bulk_written, written + 1) << "process 1 follows process 0";
   expect_at_rest();
 }
 

@@ -83,6 +83,7 @@ SimulationConfig SimulationConfig::from_seed(std::uint64_t seed, std::uint64_t o
   config.nodes = static_cast<std::uint32_t>(SeededRandom(mix64(seed) ^ 0x0DE).between(1, config.processes));
   engine.self_copy_bytes = one_of<std::size_t>(classes, {SIZE_MAX, SIZE_MAX, 1, 1000, 65'536});
   network.writes_by_copying = classes.chance(0.3);
+  network.chooses_writes = classes.chance(0.3);
   SeededRandom shares(mix64(seed) ^ 0x54A);
   config.shared_probability = one_of(shares, {0.0, 0.5, 0.5, 1.0});
   if (shares.chance(0.3)) config.copies = KernelCopies::kRefused;
@@ -106,7 +107,7 @@ std::string SimulationConfig::describe() const {
        << network.max_slot_bytes << " (" << network.odd_slot_bytes << " to odd processes) x " << network.slots_per_pair << ", delay " << network.most_delay_ns
        << " ns, slow " << network.slow_probability << ", again " << network.again_probability << ", write "
        << network.write << " from " << network.write_threshold_bytes << ", by copying "
-       << network.writes_by_copying << ", pairs without "
+       << network.writes_by_copying << ", chosen " << network.chooses_writes << ", pairs without "
        << network.pair_without_write_probability << ", late unsupported " << network.late_unsupported_probability
        << ", split writes " << network.split_write_probability << ", registration refused " << network.registration_refused_probability << ", pinned budget "
        << network.pinned_budget_bytes << "\n  memory: registering costs " << network.registering_costs << ", on demand " << network.on_demand << ", keep "

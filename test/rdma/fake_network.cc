@@ -59,6 +59,7 @@ void FakeNetwork::schedule(std::uint64_t time_ns, EventKind kind, Link& link, It
 bool FakeNetwork::advance() {
   if (events_.empty()) return false;
   now_ns_ = events_.top().time_ns;
+  simulated_now_ns = now_ns_;
   while (!events_.empty() && events_.top().time_ns == now_ns_) {
     const Event event = events_.top();
     events_.pop();

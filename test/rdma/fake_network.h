@@ -38,6 +38,9 @@ struct FakeNetwork::Item {
   Item* next = nullptr;          ///< In an inbox.
 };
 
+/// The clock of the network that has advanced last.
+inline thread_local std::uint64_t simulated_now_ns = 0;
+
 /// From one process to another, and the sender's endpoint of the receiver. Made on first use, kept for the
 /// network's life.
 struct FakeNetwork::Link final : Endpoint {
@@ -49,6 +52,8 @@ struct FakeNetwork::Link final : Endpoint {
   bool failed = false;          ///< `from` will be, or was, told that `to` is gone.
   bool notice_planned = false;  ///< A kDeathNotice for `from` is scheduled or happened.
   bool without_write = false;
+  /// For what `to` sends to `from`.
+  WriteChoice choice{1024, 16384, *+[]() noexcept { return simulated_now_ns; }};
   std::uint32_t slots_in_use = 0;
   std::uint64_t last_acknowledge_ns = 0;
   std::unique_ptr<std::byte[]> reserved;  ///< Between reserve() and commit().

@@ -94,6 +94,11 @@ FakeNetwork::Link& FakeProvider::of(Endpoint& endpoint) const noexcept {
   return link;
 }
 
+WriteTerms FakeProvider::write_terms(Endpoint& endpoint) noexcept {
+  const FakeConfig& config = network_.config_;
+  return {nullptr, config.write_threshold_bytes, config.chooses_writes ? &of(endpoint).choice : nullptr};
+}
+
 std::size_t FakeProvider::max_slot_bytes(Endpoint& endpoint) const noexcept {
   return max_slot_bytes_to(of(endpoint).to);
 }

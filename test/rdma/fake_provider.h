@@ -45,6 +45,7 @@ struct FakeConfig {
   bool write = true;             ///< Capabilities::write.
   std::size_t write_threshold_bytes = 4096;
   bool writes_by_copying = false;             ///< Capabilities: some go through slots.
+  bool chooses_writes = false;                ///< WriteTerms::choice, from the threshold on.
   double pair_without_write_probability = 0;  ///< Ordered pairs whose write() says kUnsupported.
   double late_unsupported_probability = 0;    ///< Writes whose on_write_done says kUnsupported.
   double split_write_probability = 0.2;       ///< Of one more part of a write.
@@ -160,6 +161,7 @@ class FakeProvider final : public Provider {
                             const std::optional<PeerNames>& names) override;
   std::string address_of(PeerId peer) const override;
   std::size_t max_slot_bytes(Endpoint& endpoint) const noexcept override;
+  WriteTerms write_terms(Endpoint& endpoint) noexcept override;
   Status register_memory(void* address, std::size_t length_bytes, Access access,
                          MemoryRegion& region) noexcept override;
   void deregister_memory(MemoryRegion& region) noexcept override;

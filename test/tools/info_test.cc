@@ -401,6 +401,10 @@ TEST(Choices, LongMessagesFollowTheSettingAndTheNode) {
   NodeFacts facts = good_node();
   EXPECT_EQ(choice(standard, facts, "long messages, shm").choice,
             "one copy by process_vm_writev from 64 KiB on");
+  facts.shm.writes_by_copying = true;
+  EXPECT_EQ(choice(standard, facts, "long messages, shm").choice,
+            "from 128 KiB on, what is faster, as each process measures: one copy by process_vm_writev, or the "
+            "ring");
   facts.remote_copy_error = "Operation not permitted";
   EXPECT_EQ(choice(standard, facts, "long messages, shm").choice, "copied through the ring by both sides");
 

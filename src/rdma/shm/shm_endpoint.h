@@ -15,6 +15,7 @@
 #include "rdma/fork_closing.h"
 #include "rdma/provider.h"
 #include "rdma/shm/activity.h"
+#include "rdma/shm/bulk_copy.h"
 #include "rdma/shm/doorbell.h"
 #include "rdma/shm/ring.h"
 #include "rdma/shm/ring_memory.h"
@@ -38,9 +39,10 @@ struct ShmEndpoint final : Endpoint {
   LapTimer laps;
   /// The result of reserve(): kOk; kUnreachable before connect(), kPeerFailed after on_peer_down().
   Status sending = Status::kUnreachable;
-  std::uint64_t short_since_ns = 0;     ///< connect() has lacked a resource since then. 0: it has not.
-  bool connecting = false;              ///< In connecting_: retry_connecting() tries again.
-  bool write_refused = false;           ///< process_vm_writev does not work with this peer.
+  std::uint64_t short_since_ns = 0;  ///< connect() has lacked a resource since then. 0: it has not.
+  bool connecting = false;           ///< In connecting_: retry_connecting() tries again.
+  bool write_refused = false;        ///< process_vm_writev does not work with this peer.
+  WriteChoice choice{kLeastTimedBytes, kLeastWrittenBytes};  ///< For what it sends.
   bool read_refused = false;            ///< process_vm_readv does not work with this peer.
   pid_t pid = 0;                        ///< 0: unknown, or the peer is in another pid namespace.
   std::size_t wanted_bytes = 0;         ///< Length of the last payload that had no room. 0: none.

@@ -22,10 +22,6 @@ namespace {
 /// A chunk, or a record of the ring.
 constexpr std::size_t kLongestSlotBytes = kChunkBytes - kRecordHeaderBytes;
 
-/// From this length on, a copy by the kernel takes 0.2 to 0.7 of the ring's time where the cores share no
-/// cache, and up to 3 times the ring's time where they do: docs/performance.md, 2026-11-27.
-constexpr std::size_t kLeastAutomaticWrite = std::size_t{512} << 10;
-
 bool draw_random(std::span<std::byte> bytes) noexcept {
   return ::getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size());
 }
@@ -91,7 +87,7 @@ std::optional<Error> ShmProvider::set_up() {
     case BulkMethod::kStream: capabilities_.write_threshold_bytes = SIZE_MAX; break;
     case BulkMethod::kCma: capabilities_.write_threshold_bytes = 4096; break;
     case BulkMethod::kAutomatic:
-      capabilities_.write_threshold_bytes = has_process_copies() ? kLeastAutomaticWrite : SIZE_MAX;
+      capabilities_.write_threshold_bytes = has_process_copies() ? kLeastWrittenBytes : SIZE_MAX;
       capabilities_.writes_by_copying = true;
       break;
   }

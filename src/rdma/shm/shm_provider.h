@@ -91,6 +91,7 @@ class ShmProvider final : public Provider {
   Status register_memory(void* address, std::size_t length_bytes, Access access,
                          MemoryRegion& region) noexcept override;
   void deregister_memory(MemoryRegion& region) noexcept override;
+  WriteTerms write_terms(Endpoint& endpoint) noexcept override;
   Status reserve(Endpoint& endpoint, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override;
   void commit(Endpoint& endpoint, std::size_t length_bytes) noexcept override;
   ch3_offload_lane_t* lane(Endpoint& endpoint) noexcept override;

@@ -29,6 +29,11 @@ static_assert(kLeastSharedBytes >= 2 * kLeastPageBytes, "no half is empty");
 
 }  // namespace
 
+WriteTerms ShmProvider::write_terms(Endpoint& endpoint) noexcept {
+  const bool is_chosen = capabilities_.writes_by_copying && capabilities_.write_threshold_bytes != SIZE_MAX;
+  return {nullptr, capabilities_.write_threshold_bytes, is_chosen ? &of(endpoint).choice : nullptr};
+}
+
 /// Streams all further payload for this peer. Logs `why`, once for all peers; nullptr: does not log.
 Status ShmProvider::refuse_write(ShmEndpoint& peer, const char* why, LogScope scope) noexcept {
   peer.write_refused = true;
@@ -47,6 +52,8 @@ Status ShmProvider::write(Endpoint& endpoint, const std::byte* source, std::size
   if (peer.sending != Status::kOk) return peer.sending;
   if (!capabilities_.write || peer.write_refused) return Status::kUnsupported;
   if (writes_done_end_ - writes_done_begin_ == kMostWritesDone) return Status::kAgain;
+  // The peer still copies its half of the last one. Two halves at a time are faster than a whole now.
+  if (peer.shares_write && length_bytes >= kLeastSharedBytes) return Status::kAgain;
   if (!find_room(peer, kWriteRoomBytes)) {
     if (const Status status = no_room(peer, kWriteRoomBytes); status != Status::kOk) return status;
   }
