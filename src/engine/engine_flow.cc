@@ -67,13 +67,17 @@ std::size_t Engine::State::flush(Peer& peer) noexcept {
 }
 
 /// A slot or a write of it. Bulk and queue take turns, so that neither starves the other. False: there is no
-/// room. REQUIRES: it has work.
+/// room. A write may have to wait where a slot finds room. REQUIRES: it has work.
 bool Engine::State::send_of(Peer& peer, Backlog& backlog) noexcept {
   Outgoing* const bulk = backlog.bulk.front();
   Outgoing* const head = peer.head_of(backlog);
   const bool is_bulk = bulk != nullptr && (head == nullptr || !backlog.bulk_was_last);
-  if ((is_bulk ? move(*bulk) : transmit(*head)) != Status::kOk) return false;
-  backlog.bulk_was_last = is_bulk;
+  if (is_bulk && move(*bulk) == Status::kOk) {
+    backlog.bulk_was_last = true;
+    return true;
+  }
+  if (head == nullptr || transmit(*head) != Status::kOk) return false;
+  backlog.bulk_was_last = false;
   return true;
 }
 

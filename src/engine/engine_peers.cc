@@ -310,6 +310,7 @@ bool Engine::forget_peer(PeerId id) noexcept {
     peer->books = &peer->own_books;
     peer->lane = nullptr;
     peer->endpoint = nullptr;
+    peer->write_terms = {};
   }
   bool is_forgotten = true;
   for (Provider* const provider : state.providers) is_forgotten &= provider->forget(id);

@@ -39,7 +39,7 @@ static_assert(static_cast<int>(Operation::Kind::kPacket) == 1 &&
     choice->follow(wanted_bytes, is_writable);
   const bool write =
       is_writable && can.write && !peer.write_refused && payload.layout == nullptr &&
-      (choice != nullptr || outbound.wanted_bytes >= peer.write_terms.threshold_bytes) &&
+      (peer.write_terms.choice != nullptr || outbound.wanted_bytes >= peer.write_terms.threshold_bytes) &&
       !(can.writes_by_copying &&
         ch3_offload_copy_is_slow(remote.address, reinterpret_cast<std::uintptr_t>(payload.address))) &&
       hold_memory(peer, payload.address, outbound.wanted_bytes, Access::kRead, outbound.memory);
@@ -84,8 +84,13 @@ bool Engine::State::on_cts(Peer& peer, std::span<const std::byte> message) noexc
     }
     outbound.payload = send.payload;
   }
+  const bool is_writable = (header.common.flags & wire::kWritable) != 0;
+  WriteChoice* const choice = peer.write_terms.choice;
+  if ((header.common.flags & wire::kChosen) != 0 && choice != nullptr &&
+      header.wanted_bytes >= choice->least_bytes() && index_of(peer.id) < index_of(config.self))
+    choice->follow(header.wanted_bytes, is_writable);
   start_moving(*outgoing, header.wanted_bytes, header.transfer,
-               {header.address, RemoteKey{header.remote_key}}, (header.common.flags & wire::kWritable) != 0);
+               {header.address, RemoteKey{header.remote_key}}, is_writable);
   return true;
 }
 
@@ -203,8 +208,10 @@ bool Engine::State::wants_write(Landing& landing) noexcept {
   const WriteTerms& terms = landing.peer->write_terms;
   landing.is_timed = terms.choice != nullptr && landing.receive != nullptr &&
                      landing.wanted_bytes >= terms.choice->least_bytes();
-  return landing.is_timed ? terms.choice->begin(landing.wanted_bytes)
-                          : landing.wanted_bytes >= terms.threshold_bytes;
+  if (!landing.is_timed) return landing.wanted_bytes >= terms.threshold_bytes;
+  const WriteChoice::Choice chosen = terms.choice->begin(landing.wanted_bytes);
+  landing.timed_run = chosen.run;
+  return chosen.is_written;
 }
 
 void Engine::State::grant(Landing& landing) noexcept {
@@ -225,6 +232,7 @@ void Engine::State::grant(Landing& landing) noexcept {
     header.remote_key = static_cast<std::uint64_t>(landing.memory.region.remote_key);
     flags = wire::kWritable;
   }
+  if (landing.is_timed) flags |= wire::kChosen;
   trace(TraceEvent::kCtsSent, peer.id, landing.receive != nullptr ? landing.receive->number : 0,
         landing.wanted_bytes);
   send_control(peer, wire::Kind::kCts, flags, header);
@@ -296,9 +304,9 @@ void Engine::State::stop_timing(Landing& landing) noexcept {
   WriteChoice& choice = *landing.peer->write_terms.choice;
   landing.is_timed = false;
   if (landing.received_bytes == landing.wanted_bytes)
-    choice.end(landing.wanted_bytes, landing.state == LandingState::kWritten);
+    choice.end(landing.timed_run, landing.wanted_bytes, landing.state == LandingState::kWritten);
   else
-    choice.drop();
+    choice.drop(landing.timed_run);
 }
 
 void Engine::State::end_landing(Landing& landing) noexcept {

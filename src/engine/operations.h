@@ -106,7 +106,8 @@ struct PacketOperation : Outgoing {
 /// A payload that comes after our CTS: a message's, or a part of a packet.
 struct Landing {
   LandingState state = LandingState::kAwaitingPeer;
-  bool is_timed = false;  ///< By WriteTerms::choice.
+  bool is_timed = false;        ///< By WriteTerms::choice.
+  std::uint32_t timed_run = 0;  ///< WriteChoice::Choice::run.
   Peer* peer = nullptr;
   ReceiveOperation* receive = nullptr;  ///< Null: a part of a packet, Peer::placing, or a TargetLanding.
   Payload payload;

@@ -19,7 +19,7 @@ namespace ch3_offload::wire {
 
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
 
-inline constexpr unsigned kWireVersion = 10;
+inline constexpr unsigned kWireVersion = 11;
 
 /// What a message costs of byte credit beside its payload: the receiver keeps an envelope for it.
 inline constexpr std::size_t kEnvelopeBytes = 160;
@@ -58,6 +58,7 @@ enum class Kind : std::uint8_t {
 // Flags of CommonHeader.
 inline constexpr unsigned kSynchronous = 1;   ///< kEager, kEagerFirst, kRts: the sender waits for the match.
 inline constexpr unsigned kRuns = 1;          ///< kPut to kSwap: TargetRequestHeader::bits, header_data.
+inline constexpr unsigned kChosen = 1;        ///< kCts: kWritable says what the receiver has chosen.
 inline constexpr unsigned kWantCredit = 2;    ///< kRts: the sender had no byte credit for an eager send.
 inline constexpr unsigned kPayload = 4;       ///< kRts, kPut, kTargetReply: the payload follows.
 inline constexpr unsigned kWritable = 8;      ///< kCts, kGet: address and key are valid for a write.

@@ -29,13 +29,20 @@ enum {
     CH3_OFFLOAD_COPY_PIECE_BYTES = 512,
     CH3_OFFLOAD_COPY_LEAST_BYTES = 2048,        /**< memcpy() copies less by registers anyway */
     CH3_OFFLOAD_COPY_PAGE_BYTES = 4096,
-    CH3_OFFLOAD_COPY_TOO_NEAR_BYTES = 32
+    CH3_OFFLOAD_COPY_TOO_NEAR_BYTES = 32,
+    CH3_OFFLOAD_COPY_SLOW_EVERYWHERE_BYTES = 16
 };
 
-/** Whether these addresses are the worst case. The kernel's copies are as slow there. */
+/** Whether the destination is 1 to limit_bytes - 1 bytes ahead modulo a page. */
+static inline int ch3_offload_copy_is_ahead(uint64_t to, uint64_t from, unsigned limit_bytes)
+{
+    return ((to - from - 1) & (CH3_OFFLOAD_COPY_PAGE_BYTES - 1)) < limit_bytes - 1;
+}
+
+/** Whether the kernel's copies are slow for these addresses, on each processor that was measured. */
 static inline int ch3_offload_copy_is_slow(uint64_t to, uint64_t from)
 {
-    return ((to - from - 1) & (CH3_OFFLOAD_COPY_PAGE_BYTES - 1)) < CH3_OFFLOAD_COPY_TOO_NEAR_BYTES - 1;
+    return ch3_offload_copy_is_ahead(to, from, CH3_OFFLOAD_COPY_SLOW_EVERYWHERE_BYTES);
 }
 
 /** As memcpy(), by pieces. */
@@ -53,7 +60,7 @@ static inline void ch3_offload_copy_pieces(unsigned char *to, const unsigned cha
 static inline void ch3_offload_copy(void *to, const void *from, size_t length_bytes)
 {
     if (length_bytes >= CH3_OFFLOAD_COPY_LEAST_BYTES &&
-        ch3_offload_copy_is_slow((uintptr_t) to, (uintptr_t) from))
+        ch3_offload_copy_is_ahead((uintptr_t) to, (uintptr_t) from, CH3_OFFLOAD_COPY_TOO_NEAR_BYTES))
         ch3_offload_copy_pieces((unsigned char *) to, (const unsigned char *) from, length_bytes);
     else
         memcpy(to, from, length_bytes);

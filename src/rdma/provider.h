@@ -188,8 +188,8 @@ struct ProviderCounters {
 struct WriteTerms {
   Registrar* registrar = nullptr;  ///< In place of the provider. It costs nothing. Null: the provider.
   std::size_t threshold_bytes = 0;
-  /// Of payloads that this process receives from the peer: it decides in place of the threshold. Null: none.
-  /// Lives as long as the endpoint.
+  /// Of messages that this process receives from the peer: it decides in place of the threshold, which
+  /// holds for packets and target entries. Null: there is none. Lives as long as the endpoint.
   WriteChoice* choice = nullptr;
 };
 
@@ -276,12 +276,13 @@ class Provider : public Registrar {
   virtual void nudge(Endpoint&) noexcept {}
 
   /// Copies `source` to `destination` in the peer's memory. The peer gets on_write_arrived() with
-  /// `immediate`, once for each part that the provider makes of the write. This process gets on_write_done()
-  /// with `work` from poll(), after write() has returned. Writes and slots are not ordered with each other.
-  /// REQUIRES: `source` lies in `region`; the caller does not change it before on_write_done().
-  /// kAgain: no room, nothing was done; retry after poll(). kUnsupported: nothing was delivered, but the
-  /// destination may be partly overwritten; later writes to this peer may return it, too.
-  /// kPeerFailed: the connection has ended.
+  /// `immediate`, once for each part that the provider makes of the write. This process gets
+  /// on_write_done() with `work` from poll(), after write() has returned. Writes and slots are not ordered
+  /// with each other. REQUIRES: `source` lies in `region`; the caller does not change it before
+  /// on_write_done(). kAgain: no room, or the peer is busy with another write; nothing was done; retry
+  /// after poll(). Slots may find room nevertheless. kUnsupported: nothing was delivered, but the
+  /// destination may be partly overwritten; later writes to this peer may return it, too. kPeerFailed: the
+  /// connection has ended.
   virtual Status write(Endpoint& endpoint, const std::byte* source, std::size_t length_bytes,
                        const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
                        WorkId work) noexcept = 0;

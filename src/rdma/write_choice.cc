@@ -21,7 +21,7 @@ constexpr std::uint32_t kMostInRun = 16;
 std::uint64_t smoothed(std::uint64_t so_far, std::uint64_t ticks) noexcept {
   if (so_far == 0) return ticks;
   if (ticks < so_far) return so_far - (so_far - ticks) / 2;
-  return so_far + (std::min(ticks, 2 * so_far) - so_far) / 8;
+  return so_far + (std::min(ticks, 2 * so_far) - so_far + 7) / 8;
 }
 
 }  // namespace
@@ -51,6 +51,7 @@ void WriteChoice::adopt_shorter(Length& length) noexcept {
 /// Of what is under way, nothing belongs to it.
 void WriteChoice::begin_run(Length& length) noexcept {
   timed_ = &length;
+  ++run_;
   if (!length.is_known()) adopt_shorter(length);
   way_ = length.next();
   is_pure_ = true;
@@ -66,27 +67,26 @@ void WriteChoice::follow(std::size_t length_bytes, bool is_written) noexcept {
   length.follows = kFollows;
 }
 
-bool WriteChoice::begin(std::size_t length_bytes) noexcept {
+WriteChoice::Choice WriteChoice::begin(std::size_t length_bytes) noexcept {
   Length& length = of(length_bytes);
   if (under_way_ == 0) begin_run(length);
   ++under_way_;
+  Way way = &length == timed_ ? way_ : length.preferred;
   if (length.follows > 0) {
     --length.follows;
+    way = length.followed;
     is_pure_ = false;
-    return length.followed == Way::kWrite;
   }
-  if (&length == timed_) return way_ == Way::kWrite;
-  is_pure_ = false;
-  return length.preferred == Way::kWrite;
+  is_pure_ = is_pure_ && &length == timed_;
+  return {way == Way::kWrite, run_};
 }
 
-void WriteChoice::end(std::size_t length_bytes, bool was_written) noexcept {
+void WriteChoice::end(std::uint32_t run, std::size_t length_bytes, bool was_written) noexcept {
   --under_way_;
-  if (before_ > 0) {
-    if (--before_ == 0) began_ = clock_();
-    return;
-  }
-  is_pure_ = is_pure_ && &of(length_bytes) == timed_ && was_written == (way_ == Way::kWrite);
+  Length& length = of(length_bytes);
+  if (run != run_) return end_before();
+  if (before_ > 0) return;  // It has overtaken what came before: there is no time yet.
+  is_pure_ = is_pure_ && &length == timed_ && was_written == (way_ == Way::kWrite);
   bytes_ += length_bytes;
   if (++count_ < kMostInRun && under_way_ > 0) return;
   if (is_pure_) {
@@ -95,13 +95,18 @@ void WriteChoice::end(std::size_t length_bytes, bool was_written) noexcept {
   } else if (way_ != timed_->preferred && timed_->follows == 0) {
     timed_->end_trial();
   }
-  if (under_way_ > 0) begin_run(*timed_);
+  if (under_way_ > 0) begin_run(length);
 }
 
-void WriteChoice::drop() noexcept {
+void WriteChoice::drop(std::uint32_t run) noexcept {
   --under_way_;
-  if (before_ > 0) --before_;
   is_pure_ = false;
+  if (run != run_) end_before();
+}
+
+/// Of what was under way before the run, one has come.
+void WriteChoice::end_before() noexcept {
+  if (--before_ == 0) began_ = clock_();
 }
 
 /// A run of that way has taken so many ticks for a mebibyte.

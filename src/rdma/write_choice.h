@@ -28,13 +28,20 @@ class WriteChoice {
 
   std::size_t least_bytes() const noexcept { return least_bytes_; }
 
-  /// A payload will come, which nothing delays but the peer. Returns whether it should be written. end() or
+  WriteChoice(const WriteChoice&) = delete;
+  WriteChoice& operator=(const WriteChoice&) = delete;
+
+  struct Choice {
+    bool is_written = false;
+    std::uint32_t run = 0;  ///< For end() or drop().
+  };
+  /// A payload will come, which nothing delays but the peer: says whether it should be written. end() or
   /// drop() follows. REQUIRES: it has least_bytes() or more.
-  bool begin(std::size_t length_bytes) noexcept;
+  Choice begin(std::size_t length_bytes) noexcept;
   /// All of it is here. `was_written`: whether it was, whatever begin() has said.
-  void end(std::size_t length_bytes, bool was_written) noexcept;
+  void end(std::uint32_t run, std::size_t length_bytes, bool was_written) noexcept;
   /// It will not come.
-  void drop() noexcept;
+  void drop(std::uint32_t run) noexcept;
   /// The peer has decided so of a payload of this process. Where payloads go both ways, each way delays the
   /// other: so one of the two decides for both. REQUIRES: as begin().
   void follow(std::size_t length_bytes, bool is_written) noexcept;
@@ -68,6 +75,7 @@ class WriteChoice {
   Length& of(std::size_t length_bytes) noexcept;
   void begin_run(Length& length) noexcept;
   void adopt_shorter(Length& length) noexcept;
+  void end_before() noexcept;
 
   Clock& clock_;
   const std::size_t least_bytes_;
@@ -75,6 +83,7 @@ class WriteChoice {
   std::uint32_t under_way_ = 0;
   // The run.
   Length* timed_;
+  std::uint32_t run_ = 0;  ///< Its number.
   Way way_ = Way::kSlots;
   bool is_pure_ = true;       ///< All that was under way had that length, and went that way.
   std::uint32_t before_ = 0;  ///< Under way since before the run: its time begins when they are here.

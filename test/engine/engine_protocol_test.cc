@@ -341,7 +341,7 @@ TEST_F(EngineBulk, IsBouncedWhereACopyWouldBeSlow) {
   constexpr std::size_t kRoom = 32 * std::size_t{4096};
   alignas(4096) static std::array<std::byte, 2 * kRoom> memory;
   std::uint64_t written = 0, bounced = 0;
-  for (const std::size_t ahead : {0u, 1u, 31u, 32u}) {
+  for (const std::size_t ahead : {0u, 1u, 15u, 16u}) {
     std::pmr::monotonic_buffer_resource from(memory.data(), kRoom);
     std::pmr::monotonic_buffer_resource to(memory.data() + kRoom + ahead, kRoom - ahead);
     std::pmr::set_default_resource(&from);
@@ -355,7 +355,7 @@ TEST_F(EngineBulk, IsBouncedWhereACopyWouldBeSlow) {
     send(0, 1, message);
     settle();
     expect_received(request, message);
-    ++(ahead == 0 || ahead == 32 ? written : bounced);
+    ++(ahead == 0 || ahead == 16 ? written : bounced);
     EXPECT_EQ(at(0).counters().bulk_written, written) << ahead;
     EXPECT_EQ(at(0).counters().bulk_bounced, bounced) << ahead;
   }
@@ -385,6 +385,43 @@ TEST_F(EngineBulk, GoesTheWayThatItsReceiverHasChosen) {
   EXPECT_EQ(at(1).counters().bulk_written, 1u) << "process 0 knows nothing of process 1's trial";
   run(0, 1);
   EXPECT_EQ(at(0).counters().bulk_written, written + 1) << "process 1 follows process 0";
+  expect_at_rest();
+}
+
+TEST_F(EngineBulk, APayloadThatCannotBeWrittenDecidesNothing) {
+  network_config.chooses_writes = true;
+  make();
+  const auto run = [&](int from, int to, std::size_t block) {
+    TestSend message(kLong);
+    TestReceive request(kLong, block);
+    receive(to, request);
+    send(from, to, message);
+    settle();
+    expect_received(request, message);
+  };
+  run(1, 0, 100);
+  EXPECT_EQ(at(1).counters().bulk_bounced, 1u);
+  run(0, 1, 0);
+  EXPECT_EQ(at(0).counters().bulk_written, 1u) << "process 1 has nothing to follow";
+}
+
+TEST_F(EngineBulk, AWriteThatWaitsHoldsUpNoMessageBehindIt) {
+  make();
+  TestSend bulk(kLong), behind(kEagerLimitBytes, 2);
+  TestReceive first(kLong), second(kEagerLimitBytes);
+  receive(1, first);
+  receive(1, second);
+  network->writes_wait = true;
+  send(0, 1, bulk);
+  settle();
+  send(0, 1, behind);
+  settle();
+  expect_received(second, behind);
+  EXPECT_EQ(at(0).counters().bulk_written, 0u);
+  network->writes_wait = false;
+  settle();
+  expect_received(first, bulk);
+  EXPECT_EQ(at(0).counters().bulk_written, 1u);
   expect_at_rest();
 }
 

@@ -256,6 +256,7 @@ Status FakeProvider::write(Endpoint& endpoint, const std::byte* source, std::siz
   link.reserved.reset();
   if (link.failed) return Status::kPeerFailed;
   if (!capabilities_.write || link.without_write) return Status::kUnsupported;
+  if (network_.writes_wait) return Status::kAgain;
   Region* const from = find_region(region.local_key, source, length_bytes);
   if (from == nullptr) {
     network_.violation(self_, "write() from memory outside its registration");

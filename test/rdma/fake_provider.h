@@ -93,6 +93,8 @@ class FakeNetwork {
                     std::byte*& answer);
   /// Called with every message as it is committed; may change the bytes, or inject() others before it.
   std::function<void(PeerId from, PeerId to, std::span<std::byte>)> tamper;
+  /// Writes say kAgain, though there is room.
+  bool writes_wait = false;
   /// Called when a write is posted, before write() returns.
   std::function<void(PeerId from, PeerId to)> on_write_posted;
 

@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace ch3_offload {
 namespace write_choice_test {
@@ -18,18 +21,21 @@ class Choice : public ::testing::Test {
  protected:
   void SetUp() override { now = 1; }
 
+  std::uint64_t ticks_of(const WriteChoice::Choice& one, std::size_t length_bytes) const {
+    return length_bytes * (one.is_written && may_write ? write_cost : slot_cost) / kKib;
+  }
   /// One payload, or `at_once` of them. Returns how many should have been written.
   int pass(std::size_t length_bytes, int at_once = 1) {
     int written = 0;
     std::uint64_t ticks = 0;
+    std::vector<WriteChoice::Choice> under_way;
     for (int i = 0; i < at_once; ++i) {
-      const bool is_written = choice.begin(length_bytes);
-      written += is_written;
-      ticks += length_bytes * (is_written ? write_cost : slot_cost) / kKib;
+      under_way.push_back(choice.begin(length_bytes));
+      written += under_way.back().is_written;
+      ticks += ticks_of(under_way.back(), length_bytes);
     }
     now += ticks + 10;
-    const bool all_written = written == at_once;
-    for (int i = 0; i < at_once; ++i) choice.end(length_bytes, all_written && may_write);
+    for (const auto& one : under_way) choice.end(one.run, length_bytes, one.is_written && may_write);
     return written;
   }
   /// How many of `count` payloads are written, in per mille.
@@ -83,9 +89,9 @@ TEST_F(Choice, IsNotConfusedByARunThatWasInterrupted) {
   write_cost = 80;
   written_of(2000, kMib);
   for (int i = 0; i < 20; ++i) {
-    choice.begin(kMib);
+    const auto one = choice.begin(kMib);
     now += 1'000'000'000;
-    choice.end(kMib, true);
+    choice.end(one.run, kMib, one.is_written);
     EXPECT_GT(written_of(100, kMib), 500) << i;
   }
 }
@@ -96,29 +102,66 @@ TEST_F(Choice, TimesWhatIsUnderWayTogether) {
   EXPECT_LT(written_of(8000, kMib, 8), 50);
 }
 
-TEST_F(Choice, TimesAStreamWithoutAnEnd) {
-  slot_cost = 50;
-  choice.begin(kMib);
-  bool is_written = true;
-  int last_written = 0;
-  for (int i = 0; i < 20'000; ++i) {  // Before one has come, the next is there.
-    const bool next = choice.begin(kMib);
-    now += kKib * (is_written ? write_cost : slot_cost);
-    choice.end(kMib, is_written);
-    is_written = next;
-    last_written += i >= 15'000 && is_written;
+/// A stream of which two are always under way. Writes may come before slots that began earlier.
+class Stream : public Choice, public ::testing::WithParamInterface<bool> {
+ protected:
+  /// How many of the last 5,000 of 20,000 were written.
+  int run(std::size_t length_bytes) {
+    int written = 0, overtaken = 0;
+    std::deque<WriteChoice::Choice> under_way{choice.begin(length_bytes)};
+    for (int i = 0; i < 20'000; ++i) {
+      under_way.push_back(choice.begin(length_bytes));
+      const bool may_overtake = under_way.back().is_written && !under_way.front().is_written;
+      overtaken = GetParam() && may_overtake && overtaken < 3 ? overtaken + 1 : 0;
+      if (overtaken > 0) std::swap(under_way.front(), under_way.back());
+      const auto next = under_way.front();
+      under_way.pop_front();
+      now += ticks_of(next, length_bytes);
+      choice.end(next.run, length_bytes, next.is_written);
+      written += i >= 15'000 && next.is_written;
+    }
+    now += ticks_of(under_way.front(), length_bytes);
+    choice.end(under_way.front().run, length_bytes, under_way.front().is_written);
+    return written;
   }
-  EXPECT_LT(last_written, 500);
+};
+
+TEST_P(Stream, IsTimedThoughItHasNoEnd) {
+  slot_cost = 50;
+  EXPECT_LT(run(kMib), 500);
+  slot_cost = 200;
+  EXPECT_GT(run(kMib), 4500);
+  EXPECT_GT(run(200 * kKib), 4500) << "and where slots came first";
+}
+
+INSTANTIATE_TEST_SUITE_P(Choice, Stream, ::testing::Bool(), [](const auto& tested) {
+  return std::string(tested.param ? "Overtaken" : "InOrder");
+});
+
+TEST_F(Choice, TimesTheLengthThatAStreamHasChangedTo) {
+  write_cost = 50;
+  auto last = choice.begin(512 * kKib);
+  int written = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    const auto next = choice.begin(200 * kKib);
+    now += ticks_of(last, 200 * kKib);
+    choice.end(last.run, i == 0 ? 512 * kKib : 200 * kKib, last.is_written);
+    last = next;
+    written += i >= 15'000 && next.is_written;
+  }
+  choice.end(last.run, 200 * kKib, last.is_written);
+  EXPECT_GT(written, 4500);
 }
 
 TEST_F(Choice, DoesNotTimeLengthsThatAreUnderWayTogether) {
   slot_cost = 10;
   for (int i = 0; i < 1000; ++i) {
-    EXPECT_TRUE(choice.begin(kMib));
-    EXPECT_FALSE(choice.begin(200 * kKib));
+    const auto first = choice.begin(kMib), second = choice.begin(200 * kKib);
+    EXPECT_TRUE(first.is_written);
+    EXPECT_FALSE(second.is_written);
     now += 1000;
-    choice.end(200 * kKib, false);
-    choice.end(kMib, true);
+    choice.end(second.run, 200 * kKib, false);
+    choice.end(first.run, kMib, true);
   }
 }
 
@@ -155,14 +198,16 @@ TEST_F(Choice, BeginsWithWhatIsKnownOfShorterPayloads) {
 TEST_F(Choice, ForgetsWhatDoesNotCome) {
   slot_cost = 50;
   for (int i = 0; i < 1000; ++i) {
-    choice.begin(kMib);
-    choice.drop();
+    choice.drop(choice.begin(kMib).run);
     pass(kMib);
   }
   EXPECT_EQ(pass(kMib), 0);
-  choice.begin(kMib);
-  EXPECT_LT(written_of(16 * 200, kMib), 1000) << "one that is under way for long holds up nothing";
-  choice.drop();
+  const auto late = choice.begin(kMib);  // What is under way for long holds up nothing for ever.
+  pass(kMib);
+  choice.drop(late.run);
+  slot_cost = 200;
+  written_of(10'000, kMib);
+  EXPECT_GT(written_of(1000, kMib), 900);
 }
 
 }  // namespace write_choice_test

@@ -376,8 +376,7 @@ std::size_t ShmProvider::consume(Inbound& inbound, Sink& sink, std::size_t budge
         start_dying(peer, Status::kProtocol);
         break;
       }
-      take_back(peer, ring.shared_write(), offer, sink);
-      ring.advance(record);
+      take_back(peer, ring, record, offer, sink);
       if (ring.release_and_look()) wake_sender(peer);
       continue;
     }

@@ -194,8 +194,8 @@ class ShmProvider final : public Provider {
   void offer_back(ShmEndpoint& peer, const std::byte* source, std::size_t length_bytes,
                   std::size_t front_bytes, Immediate immediate) noexcept;
   void await_back(ShmEndpoint& peer, WorkId work) noexcept;
-  static void take_back(ShmEndpoint& peer, SharedWriteWord word, const SharedWriteRecord& offer,
-                        Sink& sink) noexcept;
+  static void take_back(ShmEndpoint& peer, RingConsumer& ring, const RingConsumer::Record& record,
+                        const SharedWriteRecord& offer, Sink& sink) noexcept;
   std::size_t deliver_shared_done(Sink& sink, std::size_t budget) noexcept;
   bool shared_write_ended(bool announce) noexcept;
   std::size_t deliver_write_done(Sink& sink, std::size_t budget) noexcept;

@@ -116,8 +116,8 @@ ShmProvider::Presence ShmProvider::presence_of(const ShmEndpoint& peer) noexcept
 
 /// Whether the peer may be offered the back half of a write.
 bool ShmProvider::may_share(ShmEndpoint& peer, std::size_t length_bytes) noexcept {
-  return length_bytes >= kLeastSharedBytes && peer.pid > 0 && !peer.dying && !peer.shares_write &&
-         !peer.share_refused && peer.out.is_consumed(peer.offer_end);
+  return length_bytes >= kLeastSharedBytes && peer.pid > 0 && !peer.dying && !peer.share_refused &&
+         peer.out.is_consumed(peer.offer_end);
 }
 
 void ShmProvider::offer_back(ShmEndpoint& peer, const std::byte* source, std::size_t length_bytes,
@@ -171,15 +171,21 @@ std::size_t ShmProvider::deliver_shared_done(Sink& sink, std::size_t budget) noe
   return delivered;
 }
 
-/// Copies the back half of a peer's write, unless the peer has kept it or this process cannot.
-void ShmProvider::take_back(ShmEndpoint& peer, SharedWriteWord word, const SharedWriteRecord& offer,
-                            Sink& sink) noexcept {
-  if (peer.pid <= 0 || peer.read_refused || peer.dying) return;
+/// Copies the back half of a peer's write, unless the peer has kept it or this process cannot. Takes the
+/// record of the offer.
+void ShmProvider::take_back(ShmEndpoint& peer, RingConsumer& ring, const RingConsumer::Record& record,
+                            const SharedWriteRecord& offer, Sink& sink) noexcept {
   const Immediate immediate{offer.immediate};
-  std::byte* const landing = sink.on_write_shared(peer.id, immediate, offer.length_bytes);
-  if (landing == nullptr || !word.take()) return;
+  std::byte* landing = nullptr;
+  if (peer.pid > 0 && !peer.read_refused && !peer.dying)
+    landing = sink.on_write_shared(peer.id, immediate, offer.length_bytes);
+  SharedWriteWord word = ring.shared_write();
+  if (landing == nullptr || !word.take()) return ring.advance(record);
   const RemoteCopy result = copy_from_process(peer.pid, offer.back_address, landing + offer.front_bytes,
                                               offer.length_bytes - offer.front_bytes);
+  // The peer makes its next offer as soon as this one is over, if it has been consumed.
+  ring.advance(record);
+  if (ring.release()) wake_sender(peer);
   // The pid of an ended process may be reused. Its socket was closed before that: here before the look.
   if (result != RemoteCopy::kDone || has_hung_up(peer.watched_socket())) {
     peer.read_refused = true;
