@@ -33,10 +33,6 @@ static_assert(static_cast<int>(Operation::Kind::kPacket) == 1 &&
   outbound.remote = remote;
   const Capabilities& can = peer.provider->capabilities();
   const Payload& payload = outbound.payload;
-  WriteChoice* const choice = peer.write_terms.choice;
-  if (choice != nullptr && outgoing.kind == Operation::Kind::kSend && wanted_bytes >= choice->least_bytes() &&
-      index_of(peer.id) < index_of(config.self))
-    choice->follow(wanted_bytes, is_writable);
   const bool write =
       is_writable && can.write && !peer.write_refused && payload.layout == nullptr &&
       (peer.write_terms.choice != nullptr || outbound.wanted_bytes >= peer.write_terms.threshold_bytes) &&
