@@ -1,9 +1,11 @@
-/* Long messages of two ranks of a node, for each state of the two cores: mpiexec -n 2 long_messages BYTES WHAT SECONDS.
- * WHAT: pingpong (half of a round trip), sendrecv (both send and receive), window (8 messages one way and an answer).
+/* Long messages of two ranks of a node, for each state of the two cores:
  *
- * On a virtual machine, cores that share a cache now may not do so a second later. So the figures are of blocks of
- * some milliseconds, each between two measurements of a round trip of 8 bytes. For each block rank 0 prints half of
- * that round trip before and after it, and what one exchange took, in microseconds. Plain MPI. */
+ *   mpiexec -n 2 long_messages BYTES WHAT SECONDS
+ *
+ * WHAT is pingpong (half of a round trip), sendrecv (both send and receive) or window (8 messages one way, and
+ * an answer). On a virtual machine, cores that share a cache now may not do so a second later. So the program
+ * measures blocks of some milliseconds. For each block rank 0 prints half of a round trip of 8 bytes before it
+ * and after it, and the time of one exchange, in microseconds. Plain MPI. */
 #include <mpi.h>
 
 #include <stdio.h>

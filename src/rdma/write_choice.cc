@@ -83,10 +83,9 @@ WriteChoice::Choice WriteChoice::begin(std::size_t length_bytes) noexcept {
 
 void WriteChoice::end(std::uint32_t run, std::size_t length_bytes, bool was_written) noexcept {
   --under_way_;
-  Length& length = of(length_bytes);
   if (run != run_) return end_before();
   if (before_ > 0) return;  // It has overtaken what came before: there is no time yet.
-  is_pure_ = is_pure_ && &length == timed_ && was_written == (way_ == Way::kWrite);
+  is_pure_ = is_pure_ && was_written == (way_ == Way::kWrite);
   bytes_ += length_bytes;
   if (++count_ < kMostInRun && under_way_ > 0) return;
   if (is_pure_) {
@@ -95,7 +94,7 @@ void WriteChoice::end(std::uint32_t run, std::size_t length_bytes, bool was_writ
   } else if (way_ != timed_->preferred && timed_->follows == 0) {
     timed_->end_trial();
   }
-  if (under_way_ > 0) begin_run(length);
+  if (under_way_ > 0) begin_run(of(length_bytes));
 }
 
 void WriteChoice::drop(std::uint32_t run) noexcept {

@@ -45,7 +45,7 @@ struct FakeConfig {
   bool write = true;             ///< Capabilities::write.
   std::size_t write_threshold_bytes = 4096;
   bool writes_by_copying = false;             ///< Capabilities: some go through slots.
-  bool chooses_writes = false;                ///< WriteTerms::choice, from the threshold on.
+  bool chooses_writes = false;                ///< WriteTerms::choice, from 1 KiB on.
   double pair_without_write_probability = 0;  ///< Ordered pairs whose write() says kUnsupported.
   double late_unsupported_probability = 0;    ///< Writes whose on_write_done says kUnsupported.
   double split_write_probability = 0.2;       ///< Of one more part of a write.
