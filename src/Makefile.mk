@@ -255,6 +255,8 @@ nic_sources = \
 	src/nic/neighbour_memory.h \
 	src/nic/node_processes.cc \
 	src/nic/node_processes.h \
+	src/nic/offered_copies.cc \
+	src/nic/offered_copies.h \
 	src/nic/parting.cc \
 	src/nic/parting.h \
 	src/nic/physical_id.cc \

@@ -581,10 +581,12 @@ nic_tests_sources = \
 	test/nic/hostile_targets_test.cc \
 	test/nic/kernel_reach_test.cc \
 	test/nic/late_memory.h \
+	test/nic/offered_copies_test.cc \
 	test/nic/ring_port_test.cc \
 	test/nic/runner_relay_test.cc \
 	test/nic/target_ports_test.cc \
 	test/nic/other_memory.h \
+	test/nic/two_clients.h \
 	test/nic/target_addresses_test.cc \
 	test/nic/target_driver.h \
 	test/nic/target_ports_world.h \

@@ -103,6 +103,8 @@ constexpr Row kRingRows[] = {
      offsetof(RingCounters, processor.bells_rung)},
     {"ring_staged", "payloads that this process copied because its network processor cannot reach them", 0,
      offsetof(RingCounters, client.staged)},
+    {"ring_copied", "messages that this process copied from their sender's memory itself, by one copy", 0,
+     offsetof(RingCounters, client.copied)},
 };
 
 constexpr Row kWaitRows[] = {

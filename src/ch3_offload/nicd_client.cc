@@ -52,6 +52,7 @@ NicdClient::NicdClient(FileDescriptor socket, PortMemory memory, pid_t pid, Kern
       server_(driver_, memory_, parts_.trace.get(), &data_, this) {
   server_.tell_counters();
   if (copies == KernelCopies::kAllowed) data_.keep_file(open_memory(pid));
+  if (has_our_pids(pid)) data_.let_others_copy();
 }
 
 bool NicdClient::welcome(NicdWelcome& welcome) noexcept {

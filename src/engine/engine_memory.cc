@@ -14,13 +14,16 @@ std::array<PinDownCache*, 2> Engine::State::caches_of(std::size_t provider) cons
   return {for_reading, for_writing == nullptr ? for_reading : for_writing};
 }
 
-bool Engine::State::hold_memory(Peer& peer, std::byte* address, std::size_t length_bytes, Access access,
+bool Engine::State::hold_memory(Peer& peer, const Payload& payload, std::size_t length_bytes, Access access,
                                 HeldMemory& memory) noexcept {
+  std::byte* const address = payload.address;
   Status status = Status::kOk;
   PinDownCache* const cache = peer.write_terms.registrar != nullptr
                                   ? nullptr
                                   : caches_of(peer.provider_index)[static_cast<std::size_t>(access)];
-  if (cache == nullptr) {
+  if (payload.layout != nullptr) [[unlikely]] {
+    status = registrar_of(peer).register_fetched(address, length_bytes, access, memory.region);
+  } else if (cache == nullptr) {
     status = registrar_of(peer).register_memory(address, length_bytes, access, memory.region);
   } else {
     const std::uint64_t misses = cache->misses();

@@ -234,7 +234,7 @@ void Engine::place_packet(PeerId id, const Payload& place) noexcept {
   }
   if (part != nullptr) {
     Landing& landing = state.start_landing(part->landing, *peer, place, wanted_bytes, offer.operation);
-    if (state.hold_memory(*peer, place.address, wanted_bytes, Access::kWrite, landing.memory)) {
+    if (state.hold_memory(*peer, place, wanted_bytes, Access::kWrite, landing.memory)) {
       peer->placing = part;
       return state.grant(landing);
     }

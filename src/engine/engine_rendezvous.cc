@@ -34,11 +34,11 @@ static_assert(static_cast<int>(Operation::Kind::kPacket) == 1 &&
   const Capabilities& can = peer.provider->capabilities();
   const Payload& payload = outbound.payload;
   const bool write =
-      is_writable && can.write && !peer.write_refused && payload.layout == nullptr &&
+      is_writable && can.write && !peer.write_refused && may_be_written(peer, payload) &&
       (peer.write_terms.choice != nullptr || outbound.wanted_bytes >= peer.write_terms.threshold_bytes) &&
       !(can.writes_by_copying &&
         ch3_offload_copy_is_slow(remote.address, reinterpret_cast<std::uintptr_t>(payload.address))) &&
-      hold_memory(peer, payload.address, outbound.wanted_bytes, Access::kRead, outbound.memory);
+      hold_memory(peer, payload, outbound.wanted_bytes, Access::kRead, outbound.memory);
   kOutboundMachine.must_step(outbound.state, write ? OutboundEvent::kMayWrite : OutboundEvent::kMustBounce);
   if (!write) trace(TraceEvent::kBounceStarted, peer.id, outgoing.number, outbound.wanted_bytes);
   peer.backlog_of(outgoing).bulk.push_back(outgoing);
@@ -163,9 +163,10 @@ void Engine::State::on_write_done(PeerId, WorkId work, Status status) noexcept {
   activate(peer);
 }
 
-/// The provider cannot write to this peer. The payload, which is in Backlog::bulk, goes through slots.
+/// The provider cannot write to this peer, or not this payload where that depends on it (a registrar of the
+/// peer's own). The payload, which is in Backlog::bulk, goes through slots.
 void Engine::State::bounce_instead(Outgoing& outgoing) noexcept {
-  outgoing.peer->write_refused = true;
+  outgoing.peer->write_refused = outgoing.peer->write_terms.registrar == nullptr;
   kOutboundMachine.must_step(outgoing.outbound.state, OutboundEvent::kUnwritable);
   trace(TraceEvent::kBounceStarted, outgoing.peer->id, outgoing.number, outgoing.outbound.wanted_bytes);
 }
@@ -221,8 +222,8 @@ void Engine::State::grant(Landing& landing) noexcept {
   const Capabilities& can = peer.provider->capabilities();
   unsigned flags = 0;
   const bool may_write =
-      landing.number != 0 && can.write && landing.payload.layout == nullptr && wants_write(landing);
-  if (may_write && (landing.memory.held || hold_memory(peer, landing.payload.address, landing.wanted_bytes,
+      landing.number != 0 && can.write && may_be_written(peer, landing.payload) && wants_write(landing);
+  if (may_write && (landing.memory.held || hold_memory(peer, landing.payload, landing.wanted_bytes,
                                                        Access::kWrite, landing.memory))) {
     header.address = reinterpret_cast<std::uint64_t>(landing.payload.address);
     header.remote_key = static_cast<std::uint64_t>(landing.memory.region.remote_key);
@@ -277,7 +278,8 @@ void Engine::State::on_write_arrived(PeerId id, Immediate immediate, std::size_t
   }
   landing->received_bytes += length_bytes;
   if (landing->received_bytes != landing->wanted_bytes) return;
-  written_from_outside(landing->payload.address, landing->wanted_bytes);
+  if (landing->payload.layout == nullptr)
+    written_from_outside(landing->payload.address, landing->wanted_bytes);
   landed(*landing);
 }
 

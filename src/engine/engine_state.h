@@ -406,8 +406,14 @@ struct Engine::State final : Sink {
   static Registrar& registrar_of(const Peer& peer) noexcept {
     return peer.write_terms.registrar != nullptr ? *peer.write_terms.registrar : *peer.provider;
   }
-  bool hold_memory(Peer& peer, std::byte* address, std::size_t length_bytes, Access access,
-                   HeldMemory& memory) noexcept;  ///< False: refused, bounce.
+  /// Whether it may be written, if it is registered: it is memory, or the peer's registrar may know it.
+  static bool may_be_written(const Peer& peer, const Payload& payload) noexcept {
+    return payload.layout == nullptr || (payload.layout->kind == PayloadLayout::Kind::kFetched &&
+                                         peer.write_terms.registrar != nullptr);
+  }
+  /// Of the payload's beginning. False: refused, bounce. REQUIRES: may_be_written().
+  bool hold_memory(Peer& peer, const Payload& payload, std::size_t length_bytes, Access access,
+                   HeldMemory& memory) noexcept;
   void let_go(Peer& peer, HeldMemory& memory) noexcept;
   void sum_up_caches() noexcept;
   void trace_pin_down() noexcept;  ///< What the caches gave up or lost since the last time.

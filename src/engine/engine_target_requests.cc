@@ -278,7 +278,7 @@ bool Engine::State::prepare_landing(TargetOutgoing& one) noexcept {
   const Capabilities& can = peer.provider->capabilities();
   return one.request.is_get() && can.write && one.landing.number != 0 && memory.layout == nullptr &&
          memory.length_bytes >= peer.write_terms.threshold_bytes &&
-         hold_memory(peer, memory.address, memory.length_bytes, Access::kWrite, one.landing.memory);
+         hold_memory(peer, memory, memory.length_bytes, Access::kWrite, one.landing.memory);
 }
 
 Status Engine::State::transmit_request(TargetOutgoing& one) noexcept {

@@ -148,14 +148,7 @@ constexpr std::uint64_t kLate = 50 * CycleClock::kAbout20Microseconds;
 ClientMemory::Copied ClientMemory::copy(const iovec& here, std::span<const iovec> there,
                                         bool is_write) noexcept {
   if (is_broken()) return Copied::kBroken;
-  // Then its pid may be another program's.
-  const auto has_left = [this] {
-    if (!has_hung_up(socket_)) [[likely]]
-      return false;
-    fail("it has ended");
-    return true;
-  };
-  if (is_write && has_left()) return Copied::kBroken;
+  if (is_write && has_ended()) return Copied::kBroken;
   if (slow_until_ != 0) [[unlikely]] {
     if (CycleClock::now() > slow_until_)
       slow_until_ = 0;
@@ -171,7 +164,7 @@ ClientMemory::Copied ClientMemory::copy(const iovec& here, std::span<const iovec
     const std::uint64_t now = CycleClock::now();
     if (now - began > kLate) slow_until_ = now + kSlow;
   }
-  if (!is_write && has_left()) return Copied::kBroken;
+  if (!is_write && has_ended()) return Copied::kBroken;
   if (moved == static_cast<ssize_t>(here.iov_len)) [[likely]]
     return Copied::kDone;
   if (refusal_ != EFAULT) {
@@ -187,6 +180,13 @@ ClientMemory::Copied ClientMemory::copy(const iovec& here, std::span<const iovec
     return Copied::kBroken;
   }
   return Copied::kRefused;
+}
+
+bool ClientMemory::has_ended() noexcept {
+  if (!has_hung_up(socket_)) [[likely]]
+    return false;
+  fail("it has ended");
+  return true;
 }
 
 /// By the kernel, whichever way it allows. As MemoryCopier::copy().
@@ -291,6 +291,13 @@ bool ClientMemory::Part::read(std::size_t offset_bytes, std::byte* destination,
   if (from > given_bytes_ || length_bytes > given_bytes_ - from) return false;
   std::memcpy(destination, given_.address + from, length_bytes);
   return true;
+}
+
+std::optional<ClientMemory::Part::Place> ClientMemory::Part::place() const noexcept {
+  const bool can_be_copied = is_message() && !is_away_ && given_.address == nullptr &&
+                             named_.layout == nullptr && memory_->is_known_to_others_;
+  if (!can_be_copied) return {};
+  return Place{memory_, reinterpret_cast<std::uint64_t>(named_.address), wanted_.operation};
 }
 
 bool ClientMemory::Part::give(std::size_t offset_bytes, std::uint64_t address, std::uint64_t length_bytes) {

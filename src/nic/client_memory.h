@@ -28,6 +28,9 @@
 // says so. From then on nothing may be told to the client, and nothing of it may leave
 // (ClientOutlet::silence()).
 //
+// What is not shared can still be copied once instead of twice, if the receiver is another client here: it is
+// asked to (OfferedCopies).
+//
 // A page may come late. Then the kernel's copy takes long, and the processor's loop may go on meanwhile in
 // another thread (RunnerRelay): it leaves this client alone, whose turn goes on after the copy (is_late()).
 //
@@ -42,6 +45,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -51,6 +55,7 @@
 #include "engine/targets/target_runs.h"
 #include "nic/client_outlet.h"
 #include "nic/client_shares.h"
+#include "nic/offered_copies.h"
 
 namespace ch3_offload {
 
@@ -102,6 +107,14 @@ class ClientMemory {
   bool uses_file() const noexcept { return uses_file_; }
 
   ClientShares& shares() noexcept { return shares_; }
+  /// Those that this client is asked to make.
+  OfferedCopies& offers() noexcept { return offers_; }
+  /// Its pid is what other clients know it by (has_our_pids()). For set-up only.
+  void let_others_copy() noexcept { is_known_to_others_ = true; }
+  pid_t pid() const noexcept { return pid_; }
+  /// Whether it has, or now runs another program: then its pid may be another's, and nothing of it leaves any
+  /// more.
+  bool has_ended() noexcept;
   /// As the client was told.
   bool may_copy() const noexcept { return copies_ == KernelCopies::kAllowed; }
   PeerId rank() const noexcept { return outlet_.rank(); }
@@ -139,6 +152,13 @@ class ClientMemory {
     /// The same without memory that is shared: `bytes` are the client's from `offset_bytes` on. They are kept
     /// until they have been read. Others than were asked for last are ignored. Throws std::bad_alloc.
     void give(std::size_t offset_bytes, std::span<const std::byte> bytes);
+    /// Where it is, in the client. Nothing: other clients could not copy it, or it is no message's.
+    struct Place {
+      ClientMemory* memory;
+      std::uint64_t address;
+      OperationId operation;
+    };
+    std::optional<Place> place() const noexcept;
     /// Of a payload in pieces: a copy of the client's layout, with the client's addresses. Null: it is not in
     /// pieces.
     const PayloadLayout* layout() const noexcept { return named_.layout; }
@@ -233,10 +253,12 @@ class ClientMemory {
   FileDescriptor file_;        ///< Of open_memory(). Not valid: there is none.
   bool uses_file_ = false;     ///< All copies go through it, since the kernel has refused another.
   const FileDescriptor& socket_;
+  bool is_known_to_others_ = false;
   bool is_copying_ = false;
   bool was_late_ = false;         ///< The copy that is under way, or was the last.
   std::uint64_t slow_until_ = 0;  ///< CycleClock time: until then, late pages are expected. 0: none are.
   ClientShares shares_;
+  OfferedCopies offers_;
   bool is_broken_ = false;
   std::string reason_;
   std::deque<Wanted> wanted_;

@@ -5,7 +5,8 @@
 // written where the receiver's engine reads it. To another node it goes over the one provider that all
 // processes of the node share: so a device is opened once, and a pair of nodes has one connection. A port
 // also writes, from memory of this process, which its client shares with it: within the node to memory that
-// another port has registered, else by a write of the node's provider.
+// another port has registered, else by a write of the node's provider. Within the node, what is shared at
+// neither end is written, too: by the client that receives it (OfferedCopies).
 //
 //   exchange.cc         the other nodes: sorting what arrives, frames, flow control between nodes
 //   exchange_port.cc    a process's end: slots, and what arrives
@@ -46,6 +47,7 @@
 
 #include "engine/engine.h"
 #include "engine/payload_blocks.h"
+#include "nic/client_memory.h"
 #include "nic/client_outlet.h"
 #include "rdma/provider.h"
 
@@ -174,6 +176,7 @@ struct ExchangeEndpoint final : Endpoint {
   bool is_connected = false;
   bool ends = false;  ///< Nothing is sent any more.
   bool is_down = false;
+  std::uint8_t failed_copies = 0;  ///< Of this node: of those that were offered to it.
   // Of another node, while `ends`.
   bool must_end = false;        ///< kEnd must be sent, when this process's last write is over.
   bool must_answer = false;     ///< Likewise kEnded.
@@ -219,7 +222,7 @@ class ExchangePort final : public Provider, public ClientOutlet {
                const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
                WorkId work) noexcept override;
   std::size_t poll(Sink& sink, std::size_t budget) noexcept override;
-  bool may_have_work() noexcept override { return first_ != nullptr || write_count_ > 0; }
+  bool may_have_work() noexcept override { return first_ != nullptr || can_go_on_writing(); }
   bool arm() noexcept override { return !may_have_work(); }
   void disarm() noexcept override {}
   int descriptor() const noexcept override { return -1; }
@@ -239,28 +242,37 @@ class ExchangePort final : public Provider, public ClientOutlet {
   friend class Exchange;
   static constexpr std::size_t kMostWrites = 64;  ///< Within the node, and as many to other nodes.
 
-  /// Memory that peers of the node may write to. Its key is its place in regions_ and its generation.
+  /// Memory that peers of the node may write to, and what no client shares (ClientMemory::Part). The key is
+  /// the place in regions_ and the generation.
   class NodeMemory final : public Registrar {
    public:
-    Status register_memory(void* address, std::size_t length_bytes, Access access,
-                           MemoryRegion& region) noexcept override;
-    void deregister_memory(MemoryRegion& region) noexcept override;
-    /// Where a peer's write lands. nullptr: nothing so long is registered there under that key.
-    std::byte* find(RemoteMemory memory, std::size_t length_bytes) const noexcept;
-
-   private:
     struct Region {
       std::byte* address = nullptr;
       std::size_t length_bytes = 0;  ///< 0: it is free.
       std::uint32_t generation = 1;
-      std::uint32_t next_free = 0;  ///< Index + 1; 0: none.
+      std::uint32_t next_free = 0;       ///< Index + 1; 0: none.
+      OfferedCopies* offers = nullptr;  ///< Its client's, which does not share it. Null: it is memory here.
+      OfferedCopy copy;                 ///< To it, then.
     };
-    std::vector<Region> regions_;
+    /// In MemoryRegion::local_key, of what is not memory here.
+    static constexpr std::uint64_t kFetched = 1;
+
+    Status register_memory(void* address, std::size_t length_bytes, Access access,
+                           MemoryRegion& region) noexcept override;
+    Status register_fetched(std::byte* payload, std::size_t length_bytes, Access access,
+                            MemoryRegion& region) noexcept override;
+    void deregister_memory(MemoryRegion& region) noexcept override;
+    /// Where a peer's write lands. nullptr: nothing so long is registered there under that key.
+    Region* find(RemoteMemory memory, std::size_t length_bytes) noexcept;
+
+   private:
+    std::deque<Region> regions_;  ///< They stay where they are: `copy` is offered.
     std::uint32_t free_region_ = 0;  ///< Index + 1; 0: none.
   };
   struct Write {
     ExchangeEndpoint* peer = nullptr;
     const std::byte* source = nullptr;
+    ClientMemory* client = nullptr;  ///< Its own, if `source` is no memory here.
     std::size_t length_bytes = 0;
     std::size_t written_bytes = 0;
     RemoteMemory destination;
@@ -282,7 +294,12 @@ class ExchangePort final : public Provider, public ClientOutlet {
   void drop_reserved(ExchangeEndpoint& peer) noexcept;
   void send_reserved(ExchangeEndpoint& peer, std::size_t length_bytes, bool is_part) noexcept;
   ExchangePort* writable_peer(const ExchangeEndpoint& peer) const noexcept;
+  NodeMemory::Region* find(const Write& write) const noexcept;
+  bool can_go_on_writing() const noexcept;
+  static bool offer(Write& write, NodeMemory::Region& to) noexcept;
+  static Status look_at_copy(const Write& write, NodeMemory::Region& to) noexcept;
   std::size_t move_writes(Sink& sink) noexcept;
+  bool announce(const Write& write) noexcept;
   void end_writes(const ExchangeEndpoint& peer, Sink& sink) noexcept;
   void rotate_writes() noexcept;
   void finish_write(Sink& sink, Status status) noexcept;

@@ -1,5 +1,5 @@
 // A process's registered memory, and its writes to that of others. The memory is mapped in this process: what
-// a client has shared (nic/client_shares.h).
+// a client has shared (nic/client_shares.h). What none has shared is written by its receiver (OfferedCopies).
 
 #include <algorithm>
 #include <cstring>
@@ -16,6 +16,13 @@ namespace {
 /// processes of two nodes send each other, in order.
 constexpr std::size_t kPartBytes = std::size_t{512} << 10;
 constexpr std::uint32_t kMostParts = 2;
+
+/// A process that has failed to make so many copies is asked to make no more of that peer's.
+constexpr std::uint8_t kMostFailedCopies = 4;
+
+constexpr std::uint32_t number_of(RemoteKey key) noexcept {
+  return static_cast<std::uint32_t>(static_cast<std::uint64_t>(key));
+}
 
 }  // namespace
 
@@ -42,26 +49,44 @@ Status ExchangePort::NodeMemory::register_memory(void* address, std::size_t leng
   return Status::kOk;
 }
 
+Status ExchangePort::NodeMemory::register_fetched(std::byte* payload, std::size_t length_bytes, Access access,
+                                                  MemoryRegion& region) noexcept {
+  const auto place = reinterpret_cast<const ClientMemory::Part*>(payload)->place();
+  if (!place) return Status::kUnsupported;
+  OfferedCopies& offers = place->memory->offers();
+  const bool is_to = access == Access::kWrite;
+  if (is_to && (!offers.can_offer() || length_bytes < offers.least_bytes())) return Status::kUnsupported;
+  const Status status = register_memory(payload, length_bytes, access, region);
+  region.local_key = kFetched;
+  if (!is_to || status != Status::kOk) return status;
+  Region& entry = regions_[number_of(region.remote_key) - 1];
+  entry.offers = &offers;
+  entry.copy.receive = place->operation;
+  return Status::kOk;
+}
+
 void ExchangePort::NodeMemory::deregister_memory(MemoryRegion& region) noexcept {
-  const auto number = static_cast<std::uint32_t>(static_cast<std::uint64_t>(region.remote_key));
+  const std::uint32_t number = number_of(region.remote_key);
   if (number == 0) return;
   Region& entry = regions_[number - 1];
+  if (OfferedCopies* const offers = std::exchange(entry.offers, nullptr)) offers->withdraw(entry.copy);
   entry.address = nullptr;
   entry.length_bytes = 0;
   ++entry.generation;
   entry.next_free = std::exchange(free_region_, number);
 }
 
-std::byte* ExchangePort::NodeMemory::find(RemoteMemory memory, std::size_t length_bytes) const noexcept {
+ExchangePort::NodeMemory::Region* ExchangePort::NodeMemory::find(RemoteMemory memory,
+                                                                 std::size_t length_bytes) noexcept {
   const auto key = static_cast<std::uint64_t>(memory.remote_key);
-  const auto number = static_cast<std::uint32_t>(key);
+  const std::uint32_t number = number_of(memory.remote_key);
   if (number == 0 || number > regions_.size()) return nullptr;
-  const Region& region = regions_[number - 1];
+  Region& region = regions_[number - 1];
   const std::uint64_t offset = memory.address - reinterpret_cast<std::uint64_t>(region.address);
   if (region.generation != key >> 32 || offset > region.length_bytes ||
       length_bytes > region.length_bytes - offset)
     return nullptr;
-  return region.address + offset;
+  return &region;
 }
 
 // Memory that other nodes write to, or that is written to them.
@@ -96,6 +121,12 @@ ExchangePort* ExchangePort::writable_peer(const ExchangeEndpoint& peer) const no
   return there == nullptr || there->find(rank_)->ends ? nullptr : there;
 }
 
+/// Where it lands. Null: nowhere any more.
+ExchangePort::NodeMemory::Region* ExchangePort::find(const Write& write) const noexcept {
+  ExchangePort* const there = writable_peer(*write.peer);
+  return there == nullptr ? nullptr : there->node_memory_.find(write.destination, write.length_bytes);
+}
+
 Status ExchangePort::write(Endpoint& endpoint, const std::byte* source, std::size_t length_bytes,
                            const MemoryRegion& region, RemoteMemory destination, Immediate immediate,
                            WorkId work) noexcept {
@@ -104,9 +135,58 @@ Status ExchangePort::write(Endpoint& endpoint, const std::byte* source, std::siz
   if (peer.node != nullptr)
     return exchange_.write(*this, peer, {source, length_bytes}, region, destination, immediate, work);
   if (write_count_ == writes_.size()) return Status::kAgain;
-  writes_[(first_write_ + write_count_++) % writes_.size()] = {&peer,       source,    length_bytes, 0,
-                                                               destination, immediate, work};
+  Write& write = writes_[(first_write_ + write_count_) % writes_.size()];
+  write = {&peer, source, nullptr, length_bytes, 0, destination, immediate, work};
+  if (NodeMemory::Region* const to = find(write)) {
+    const bool is_fetched = region.local_key == NodeMemory::kFetched;
+    // What one of the two shares goes through a slot, where only one copy is the kernel's.
+    if (is_fetched != (to->offers != nullptr) || (is_fetched && !offer(write, *to)))
+      return Status::kUnsupported;
+  }
+  ++write_count_;
   return Status::kOk;
+}
+
+/// Asks the receiver to copy it. False: it cannot.
+bool ExchangePort::offer(Write& write, NodeMemory::Region& to) noexcept {
+  const auto from = reinterpret_cast<const ClientMemory::Part*>(write.source)->place();
+  if (!from || write.peer->failed_copies >= kMostFailedCopies ||
+      to.copy.state != OfferedCopy::State::kNone)
+    return false;
+  write.client = from->memory;
+  to.copy.process = from->memory->pid();
+  to.copy.address = from->address;
+  to.copy.length_bytes = write.length_bytes;
+  to.offers->offer(to.copy);
+  return true;
+}
+
+/// What has become of one that was offered. kAgain: nothing yet.
+Status ExchangePort::look_at_copy(const Write& write, NodeMemory::Region& to) noexcept {
+  switch (to.offers->look(to.copy)) {
+    case OfferedCopy::State::kWaiting:
+    case OfferedCopy::State::kOpen:
+    case OfferedCopy::State::kTaken: return Status::kAgain;
+    // Of whom was it, if the client has ended?
+    case OfferedCopy::State::kDone: return write.client->has_ended() ? Status::kPeerFailed : Status::kOk;
+    case OfferedCopy::State::kFailed: ++write.peer->failed_copies; break;
+    case OfferedCopy::State::kNone:
+    case OfferedCopy::State::kWithdrawn: break;
+  }
+  return Status::kUnsupported;
+}
+
+/// Whether move_writes() would find something to do, and nobody else says so.
+bool ExchangePort::can_go_on_writing() const noexcept {
+  for (std::size_t i = 0; i < write_count_; ++i) {
+    const Write& write = writes_[(first_write_ + i) % writes_.size()];
+    const NodeMemory::Region* const to = write.client == nullptr ? nullptr : find(write);
+    // Of one that waits, the receiver's server knows. One that is open must be withdrawn in time.
+    if (to == nullptr ||
+        (to->copy.state != OfferedCopy::State::kWaiting && to->copy.state != OfferedCopy::State::kTaken))
+      return true;
+  }
+  return false;
 }
 
 /// Puts the first write behind the others: they take turns.
@@ -128,34 +208,46 @@ void ExchangePort::finish_write(Sink& sink, Status status) noexcept {
 std::size_t ExchangePort::move_writes(Sink& sink) noexcept {
   std::size_t moved = 0;
   auto left_bytes = static_cast<std::size_t>(quantum_bytes_);
-  while (write_count_ > 0 && left_bytes > 0 && !is_silent_) {
+  for (std::size_t left = write_count_; left > 0 && left_bytes > 0 && !is_silent_; --left) {
     Write& write = writes_[first_write_];
-    ++moved;
-    ExchangePort* const there = writable_peer(*write.peer);
-    std::byte* const to =
-        there == nullptr ? nullptr : there->node_memory_.find(write.destination, write.length_bytes);
-    if (to == nullptr) {
-      finish_write(sink, Status::kPeerFailed);
+    NodeMemory::Region* const to = find(write);
+    Status status = to == nullptr ? Status::kPeerFailed : Status::kOk;
+    if (to != nullptr && write.client != nullptr) {
+      status = look_at_copy(write, *to);
+    } else if (to != nullptr) {
+      const std::size_t part = std::min(write.length_bytes - write.written_bytes, left_bytes);
+      auto* const there = reinterpret_cast<std::byte*>(write.destination.address) + write.written_bytes;
+      if (part > 0) ch3_offload_copy(there, write.source + write.written_bytes, part);
+      write.written_bytes += part;
+      left_bytes -= part;
+      ++moved;
+      if (write.written_bytes < write.length_bytes) {
+        rotate_writes();
+        break;
+      }
+    }
+    if (status == Status::kAgain) {
+      rotate_writes();
       continue;
     }
-    const std::size_t part = std::min(write.length_bytes - write.written_bytes, left_bytes);
-    if (part > 0) ch3_offload_copy(to + write.written_bytes, write.source + write.written_bytes, part);
-    write.written_bytes += part;
-    left_bytes -= part;
-    if (write.written_bytes < write.length_bytes) {
-      rotate_writes();
-      break;
-    }
-    ExchangeItem* const news = exchange_.make_item(0);
-    if (news == nullptr) break;  // The next time.
-    news->from = there->find(rank_);
-    news->kind = ExchangeItem::Kind::kWritten;
-    news->length_bytes = write.length_bytes;
-    news->immediate = write.immediate;
-    there->put(*news);
-    finish_write(sink, Status::kOk);
+    if (status == Status::kOk && !announce(write)) break;  // The next time.
+    ++moved;
+    finish_write(sink, status);
   }
   return moved;
+}
+
+/// Tells the peer that all of it is there. False: there is no memory.
+bool ExchangePort::announce(const Write& write) noexcept {
+  ExchangeItem* const news = exchange_.make_item(0);
+  if (news == nullptr) return false;
+  ExchangePort* const there = writable_peer(*write.peer);
+  news->from = there->find(rank_);
+  news->kind = ExchangeItem::Kind::kWritten;
+  news->length_bytes = write.length_bytes;
+  news->immediate = write.immediate;
+  there->put(*news);
+  return true;
 }
 
 /// Ends all writes to a peer that is down.

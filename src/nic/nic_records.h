@@ -26,7 +26,7 @@ namespace ch3_offload {
 
 /// Of all that is here, and of what the two say before (nicd_protocol.h). Another number after each change: a
 /// client and a processor of different numbers do not meet.
-inline constexpr std::uint32_t kNicInterfaceVersion = 10;
+inline constexpr std::uint32_t kNicInterfaceVersion = 11;
 
 enum class CommandKind : std::uint8_t {
   kSend = 1,        ///< CommandRecord. kSendDone follows.
@@ -55,6 +55,8 @@ enum class CommandKind : std::uint8_t {
   kGiveBytes,  ///< CommandRecord, as kBytesWanted asked: count: which payload of the operation; bits: from
                ///< which of its bytes on; address, length_bytes: where they are in shared memory. An
                ///< address of 0: they follow, at most kPacketPartBytes.
+  kCopied,     ///< CommandRecord, as kCopyOffered has offered: bits: the number; length_bytes: that many
+               ///< bytes are copied. Fewer than were offered: the client could not copy the rest.
 };
 
 /// Answer to kAttachTargets, instead of 0: the kernel does not let the processor reach the client's memory.
@@ -96,13 +98,18 @@ struct EventRecord {
 };
 static_assert(sizeof(EventRecord) == 40);
 
-/// Events of the rings alone: for copies that the kernel refuses.
+/// Events of the rings alone: for copies that the client makes.
 inline constexpr Event::Kind kReceiveBytes{32};  ///< operation; length_bytes: offset. Bytes of its message,
                                                  ///< which the client copies. kReceiveDone follows.
                                                  ///< bits: as in kBytesWanted.
 inline constexpr Event::Kind kBytesWanted{33};  ///< operation, of a send or packet; length_bytes: offset;
                                                 ///< initiator: which of its payloads. kGiveBytes must follow.
                                                 ///< bits not 0: the client should stage all from now on.
+inline constexpr Event::Kind kCopyOffered{34};  ///< operation, of a receive; length_bytes: of its message,
+                                                ///< which lies at address `bits` of process `initiator`.
+                                                ///< peer: its number in NicWords::offered. The client may
+                                                ///< take it there, and copy it to the beginning of its
+                                                ///< buffer. Then kCopied must follow.
 /// The client gives so many of them at once, if there are so many.
 inline constexpr std::size_t kGivenBytes = std::size_t{1} << 20;
 
@@ -152,10 +159,15 @@ struct NicWords {
 
   // The processor's, for a second client (target_command.h).
   alignas(64) std::atomic<std::uint64_t> told;  ///< How many things its board and its rings have told it.
+
+  // Both sides'.
+  /// The number of the copy that the client may take. It does so by adding OfferedCopies::kTaken, if the word
+  /// is still the number. 0, or another one: it is withdrawn.
+  alignas(64) std::atomic<std::uint64_t> offered;
 };
 static_assert(offsetof(NicWords, inline_done) == 64 && offsetof(NicWords, idle_at) == 72 &&
               offsetof(NicWords, arrivals) == 128 && offsetof(NicWords, nic_sleeps) == 192 &&
               offsetof(NicWords, client_sleeps) == 256 && offsetof(NicWords, client_waits) == 260 &&
-              offsetof(NicWords, told) == 320 && sizeof(NicWords) <= 4096);
+              offsetof(NicWords, told) == 320 && offsetof(NicWords, offered) == 384 && sizeof(NicWords) <= 4096);
 
 }  // namespace ch3_offload

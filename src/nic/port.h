@@ -41,6 +41,7 @@ struct RingCounters {
     std::uint64_t bells_rung = 0;  ///< The processor's: system calls.
     std::uint64_t sleeps = 0;      ///< Announced by arm().
     std::uint64_t staged = 0;      ///< Payloads that the client copied because only it can reach them.
+    std::uint64_t copied = 0;      ///< Messages that it copied because its processor would copy them twice.
   } client;
   struct alignas(64) {
     std::uint64_t events = 0;      ///< Published.

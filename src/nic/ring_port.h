@@ -110,6 +110,10 @@ class RingPort : public Port, protected SharesMemory {
   /// Whether the next event is rubbish: none will be taken any more.
   bool reads_rubbish() noexcept;
 
+  /// Copies from the memory of another process, whose pid the processor has given. False: not all of it.
+  virtual bool copy_from(pid_t process, std::uint64_t address, std::byte* to,
+                         std::size_t length_bytes) noexcept;
+
   /// Called again and again until the wait is over.
   virtual void rest_in(ProcessorWait& wait) noexcept { static_cast<void>(wait.rest()); }
 
@@ -168,6 +172,7 @@ class RingPort : public Port, protected SharesMemory {
   void stage_from_now(const EventRecord& record) noexcept;
   void take_bytes(const EventRecord& record, std::span<const std::byte> bytes) noexcept;
   void give_bytes(const EventRecord& wanted) noexcept;
+  void make_copy(const EventRecord& offer) noexcept;
 
   PortMemory& memory_;
   NicWords& words_;

@@ -12,7 +12,9 @@ namespace ch3_offload {
 namespace {
 
 /// What the client's half takes for itself.
-bool is_of_rings(Event::Kind kind) noexcept { return kind == kReceiveBytes || kind == kBytesWanted; }
+bool is_of_rings(Event::Kind kind) noexcept {
+  return kind == kReceiveBytes || kind == kBytesWanted || kind == kCopyOffered;
+}
 
 bool is_completion(Event::Kind kind) noexcept {
   return kind == Event::Kind::kSendDone || kind == Event::Kind::kReceiveDone ||
@@ -99,6 +101,7 @@ std::size_t RingPort::take_events() noexcept {
       if (its.kind == kReceiveBytes) take_bytes(its, more);
       step_over();
       if (its.kind == kBytesWanted) give_bytes(its);
+      if (its.kind == kCopyOffered) make_copy(its);
       continue;
     }
     if (!is_completion(record.kind)) {

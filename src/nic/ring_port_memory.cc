@@ -1,12 +1,14 @@
-// The client's memory and a processor in another process: what it shares, and payloads that are staged
-// because only the client can reach them.
+// The client's memory and a processor in another process: what it shares, payloads that are staged because
+// only the client can reach them, and copies that the client makes because it needs but one.
 
 #include <algorithm>
 #include <cstring>
 #include <new>
 
 #include "engine/payload_layout.h"
+#include "nic/offered_copies.h"
 #include "nic/ring_port.h"
+#include "rdma/shm/bulk_copy.h"
 
 namespace ch3_offload {
 namespace {
@@ -173,6 +175,34 @@ void RingPort::give_bytes(const EventRecord& wanted) noexcept {
   std::memcpy(place, &command, sizeof command);
   gather(payload, wanted.length_bytes, {place + sizeof command, command.length_bytes});
   end_command(record_bytes);
+}
+
+// Copies that the processor offers.
+
+bool RingPort::copy_from(pid_t process, std::uint64_t address, std::byte* to,
+                         std::size_t length_bytes) noexcept {
+  return copy_from_process(process, address, to, length_bytes) == RemoteCopy::kDone;
+}
+
+/// Takes what is offered, if it still is, and copies it.
+void RingPort::make_copy(const EventRecord& offer) noexcept {
+  std::uint64_t number = offer.peer;
+  if (!words_.offered.compare_exchange_strong(number, number | OfferedCopies::kTaken,
+                                              std::memory_order_acq_rel))
+    return;
+  const Operation* const operation = find(offer.operation);
+  const bool fits = operation != nullptr && operation->staged == nullptr &&
+                    operation->receives.layout == nullptr &&
+                    offer.length_bytes <= operation->receives.length_bytes;
+  const bool is_copied = fits && copy_from(static_cast<pid_t>(offer.initiator), offer.bits,
+                                           operation->receives.address, offer.length_bytes);
+  if (is_copied) PortMemory::count(counters_.client.copied);
+  CommandRecord command;
+  command.kind = CommandKind::kCopied;
+  command.operation = offer.operation;
+  command.bits = offer.peer;
+  command.length_bytes = is_copied ? offer.length_bytes : 0;
+  give(command);
 }
 
 }  // namespace ch3_offload

@@ -52,6 +52,7 @@ RingServer::RingServer(Port& port, PortMemory& memory, Trace* trace, ClientMemor
     static_cast<Port*>(its_port)->memory_gone(address, length_bytes);
   };
   client_->shares().watch({is_gone, &port_});
+  client_->offers().use(&words_.offered);
 }
 
 RingServer::~RingServer() {
@@ -221,6 +222,10 @@ RingServer::Outcome RingServer::execute(std::span<const std::byte> record) noexc
     case CommandKind::kShare:
     case CommandKind::kUnshare: return share(command);
     case CommandKind::kGiveBytes: return give_bytes(command, more);
+    case CommandKind::kCopied:
+      return client_ != nullptr && client_->offers().took_command(command.bits, command.length_bytes)
+                 ? Outcome::kTaken
+                 : Outcome::kRubbish;
     case CommandKind::kClassify: port_.classify(command.bits, static_cast<TrafficClass>(command.mode)); break;
     case CommandKind::kFailPeer: port_.fail_peer(peer); break;
     case CommandKind::kClosePeer: port_.close_peer(peer); break;

@@ -155,6 +155,7 @@ class RingServer {
   bool give_offer(const EventRecord& offer) noexcept;
   std::size_t give_warnings(bool has_room) noexcept;
   std::size_t give_wanted(bool has_room) noexcept;
+  std::size_t give_offer_of_copy(bool has_room) noexcept;
   bool is_broken() const noexcept { return client_ != nullptr && client_->is_broken(); }
   bool publish(const EventRecord& event, std::span<const std::byte> more = {}) noexcept;
   void tell_arrivals() noexcept;

@@ -147,7 +147,10 @@ std::size_t RingServer::give_events() noexcept {
       has_room = first_waiting_ == 0;
     }
     if (!holds_) {
-      if (!port_.next_event(held_)) return given + give_wanted(has_room) + give_warnings(has_room);
+      if (!port_.next_event(held_)) {
+        given += give_wanted(has_room) + give_offer_of_copy(has_room);
+        return given + give_warnings(has_room);
+      }
       if (held_.kind <= Event::Kind::kCancelDone) {
         complete(held_);
         continue;
@@ -175,6 +178,24 @@ std::size_t RingServer::give_wanted(bool has_room) noexcept {
     ++given;
   }
   return given;
+}
+
+/// Asks the client to make a copy, if `has_room`. Returns how many times.
+std::size_t RingServer::give_offer_of_copy(bool has_room) noexcept {
+  if (client_ == nullptr || !has_room) return 0;
+  OfferedCopies& offers = client_->offers();
+  const OfferedCopy* const copy = offers.open_next();
+  if (copy == nullptr) [[likely]]
+    return 0;
+  EventRecord record = event_of(kCopyOffered, Status::kOk);
+  record.operation = copy->receive;
+  record.peer = offers.number();
+  record.bits = copy->address;
+  record.initiator = static_cast<std::uint32_t>(copy->process);
+  record.length_bytes = copy->length_bytes;
+  if (!publish(record)) return 0;
+  offers.told();
+  return 1;
 }
 
 /// Gives what warn() kept, if `has_room`. Returns how many.
@@ -240,8 +261,9 @@ bool RingServer::arm() noexcept {
   PortMemory::count(ring_counters_.sleeps);  // Before: whoever rings finds it counted.
   bool has_work = !memory_.announce_nic_sleep();
   has_work = has_work || (!is_refused_ && commands_.header(std::memory_order_seq_cst) != 0);
-  const bool wants_bytes = client_ != nullptr && client_->next_wanted() != nullptr;
-  if (holds_ || first_waiting_ != 0 || !warnings_.empty() || wants_bytes) {
+  const bool asks_client =
+      client_ != nullptr && (client_->next_wanted() != nullptr || client_->offers().has_next());
+  if (holds_ || first_waiting_ != 0 || !warnings_.empty() || asks_client) {
     ring_.announce_waiting();
     has_work = has_work || ring_.has_room_for_sure(sizeof(EventRecord) + kPacketPartBytes);
   }

@@ -38,7 +38,15 @@ class Registrar {
   /// room. kUnsupported: this memory cannot be registered. After either, the caller can send through slots.
   virtual Status register_memory(void* address, std::size_t length_bytes, Access access,
                                  MemoryRegion& region) noexcept = 0;
-  /// Undoes register_memory(). Never fails or allocates. REQUIRES: no transfer uses the region.
+  /// As register_memory(), of a payload that is not memory of this process: `payload` is its name, and stands
+  /// for the address where it is written from or to (Payload of kind kFetched).
+  virtual Status register_fetched(std::byte* payload, std::size_t length_bytes, Access access,
+                                  MemoryRegion& region) noexcept {
+    static_cast<void>(payload), static_cast<void>(length_bytes), static_cast<void>(access);
+    static_cast<void>(region);
+    return Status::kUnsupported;
+  }
+  /// Undoes either. Never fails or allocates. REQUIRES: no transfer uses the region.
   virtual void deregister_memory(MemoryRegion& region) noexcept = 0;
 };
 

@@ -38,6 +38,8 @@ void Simulation::make_engine(Process& process, const EngineConfig& engine) {
     process.exchange = node_of(process.id).exchange->attach(PeerId{process.id});
     process.memory = std::make_unique<OtherProcess>(config_.processes, *process.exchange, config_.copies);
     process.memory->staging = config_.staging;
+    process.memory->failed_copies = config_.refused_copies;
+    process.memory->memory.offers().configure(Simulation::clock, config_.engine.eager_limit_bytes);
     RefusingCopier& kernel = process.memory->kernel;
     kernel.random = SeededRandom(seed);
     kernel.chance = config_.refused_copies;
@@ -174,6 +176,13 @@ Counters Simulation::totals() const {
     if (!process->alive) continue;
     add(sum, process->engine->counters());
   }
+  return sum;
+}
+
+std::uint64_t Simulation::copied_by_receivers() const {
+  std::uint64_t sum = 0;
+  for (const auto& process : processes_)
+    if (process->alive) sum += process->engine->ring_counters().client.copied;
   return sum;
 }
 

@@ -110,6 +110,8 @@ class Simulation {
   std::uint64_t commands_given() const noexcept { return commands_; }
   /// Sums over the living processes: which paths were taken.
   Counters totals() const;
+  /// Messages for which OfferedCopies was used. Likewise.
+  std::uint64_t copied_by_receivers() const;
   const FakeNetwork& network() const noexcept { return network_; }
 
  private:

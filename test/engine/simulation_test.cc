@@ -42,6 +42,7 @@ void run_programs(SimulatedDriver driver) {
   };
   std::uint64_t commands = 0;
   Counters sum;
+  std::uint64_t copied = 0;
   for (std::uint64_t seed = options.first_seed; seed <= options.last_seed; ++seed) {
     SimulationConfig config = SimulationConfig::from_seed(seed, options.operations);
     config.driver = driver;
@@ -52,6 +53,7 @@ void run_programs(SimulatedDriver driver) {
     ASSERT_TRUE(simulation.run()) << simulation.report();
     commands += simulation.commands_given();
     add(sum, simulation.totals());
+    copied += simulation.copied_by_receivers();
     if (options.progress) {
       std::printf("seed %llu: %.2f s; so far %llu operations, %.0f a second\n", static_cast<unsigned long long>(seed),
                   seconds() - began, static_cast<unsigned long long>(commands), static_cast<double>(commands) / seconds());
@@ -67,6 +69,7 @@ void run_programs(SimulatedDriver driver) {
   print("buffered at the sender", sum.sent_buffered);
   print("written", sum.bulk_written);
   print("bounced", sum.bulk_bounced);
+  print("copied by their receivers", copied);
   print("memory found registered", sum.pin_hits);
   print("memory registered", sum.pin_misses);
   print("registrations evicted", sum.pin_evictions);

@@ -19,6 +19,7 @@
 #include "nic/host_driver.h"
 #include "nic/ring_server.h"
 #include "nic/stepped_rings.h"
+#include "nic/two_clients.h"
 #include "rdma/fake_provider.h"
 
 namespace ch3_offload {
@@ -1059,41 +1060,9 @@ TEST_F(ClientsOfTwoNodes, WhatIsShortForTheirDeviceIsNotRegistered) {
   EXPECT_EQ(counters(0).pin_misses + counters(1).pin_misses, 0U);
 }
 
-/// A client in another process, whose peer of the same node announces a long part of a packet.
-class HostileOtherProcess : public testing::Test {
+/// Clients in other processes. Client 1 announces a long part of a packet to client 0.
+class HostileOtherProcess : public TwoClients {
  protected:
-  static constexpr std::size_t kLength = 200'000;
-
-  HostileOtherProcess() : exchange_(PeerId{0}, 2, nullptr) {
-    for (std::uint32_t i = 0; i < 2; ++i) {
-      ports_[i] = exchange_.attach(PeerId{i});
-      others_[i] = std::make_unique<OtherProcess>(2, *ports_[i]);
-      Provider* const providers[] = {ports_[i].get()};
-      EngineConfig config;
-      config.self = PeerId{i};
-      config.senders = 2;
-      clients_[i] = std::make_unique<SteppedRings>(config, providers, i + 1, others_[i].get());
-    }
-  }
-  ~HostileOtherProcess() override {
-    for (auto& client : clients_) client.reset();
-    for (auto& port : ports_) port.reset();
-  }
-  /// Until one of the kind comes to that client. Answers who asks for a card.
-  bool await(std::uint32_t i, Event::Kind kind) {
-    for (int turns = 0; turns < 2000; ++turns) {
-      exchange_.poll();
-      for (std::uint32_t each = 0; each < 2; ++each) {
-        clients_[each]->progress();
-        for (Event event; clients_[each]->next_event(event);) {
-          if (event.kind == Event::Kind::kCardWanted)
-            clients_[each]->introduce(event.peer, clients_[index_of(event.peer)]->card());
-          if (each == i && event.kind == kind) return true;
-        }
-      }
-    }
-    return false;
-  }
   std::span<std::byte> block(std::uint32_t i) { return {clients_[i]->arena()->allocate(kLength), kLength}; }
   void send_packet(std::span<const std::byte> bytes) {
     const std::array<std::byte, 40> header{};
@@ -1101,11 +1070,6 @@ class HostileOtherProcess : public testing::Test {
     Status status = Status::kOk;
     ASSERT_EQ(clients_[1]->send_packet(PeerId{0}, header, {&data, 1}, nullptr, status), Progressed::kPending);
   }
-
-  Exchange exchange_;
-  std::array<std::unique_ptr<ExchangePort>, 2> ports_;
-  std::array<std::unique_ptr<OtherProcess>, 2> others_;
-  std::array<std::unique_ptr<SteppedRings>, 2> clients_;
 };
 
 TEST_F(HostileOtherProcess, ALongPartIsWrittenToItsPlaceInSharedMemory) {
@@ -1205,6 +1169,9 @@ TEST_F(HostileOtherProcess, AShortMessageIsNotLookedForWhereItWasToBeStaged) {
 /// Messages of one neighbour to the other, and back, while the kernel refuses copies.
 class RefusedCopies : public HostileOtherProcess {
  protected:
+  RefusedCopies() {
+    for (auto& other : others_) other->failed_copies = 1;
+  }
   struct Message {
     std::size_t length = 0;
     SendMode mode = SendMode::kStandard;
@@ -1478,6 +1445,17 @@ TEST_F(HostileOtherProcess, IsRefusedForAPacketToItself) {
   const std::array<std::byte, 8> header{};
   Status status = Status::kOk;
   clients_[0]->send_packet(PeerId{0}, header, {}, nullptr, status);
+  clients_[0]->server.turn();
+  EXPECT_TRUE(clients_[0]->server.is_refused());
+}
+
+TEST_F(HostileOtherProcess, IsRefusedForACopyThatItHasNotTaken) {
+  RingProducer commands = clients_[0]->memory->command_producer();
+  CommandRecord command;
+  command.kind = CommandKind::kCopied;
+  ASSERT_TRUE(commands.has_room(sizeof command));
+  std::memcpy(commands.payload(), &command, sizeof command);
+  commands.publish(RecordKind::kMessage, sizeof command);
   clients_[0]->server.turn();
   EXPECT_TRUE(clients_[0]->server.is_refused());
 }

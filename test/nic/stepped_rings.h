@@ -61,12 +61,16 @@ class RefusingCopier final : public MemoryCopier {
 struct OtherProcess {
   OtherProcess(std::uint32_t peer_limit, ClientOutlet& outlet,
                KernelCopies the_copies = KernelCopies::kAllowed)
-      : copies(the_copies), memory(::getpid(), socket.processor, peer_limit, outlet, the_copies, kernel) {}
-  const ClientSocket socket;
+      : copies(the_copies), memory(::getpid(), socket.processor, peer_limit, outlet, the_copies, kernel) {
+    memory.let_others_copy();
+  }
+  ClientSocket socket;
   const KernelCopies copies;
   RefusingCopier kernel;
   Staging staging = Staging::kPacked;  ///< Of the client, where copies are allowed.
   bool shares_nothing = false;         ///< Its processor can map no more files.
+  double failed_copies = 0;            ///< Of those that it is asked to make, the kernel refuses so many.
+  int copies_asked = 0;
   ClientMemory memory;
 };
 
@@ -110,6 +114,12 @@ class SteppedRings final : public RingPort {
            send_with_files(client_->socket.client, std::as_bytes(std::span(&share, 1)), files);
   }
 
+  bool copy_from(pid_t process, std::uint64_t address, std::byte* to,
+                 std::size_t length_bytes) noexcept override {
+    ++client_->copies_asked;
+    return !random_.chance(client_->failed_copies) &&
+           RingPort::copy_from(process, address, to, length_bytes);
+  }
   void rest_in(ProcessorWait&) noexcept override {
     static_cast<void>(server.turn());
     if (!server.is_refused()) return;
