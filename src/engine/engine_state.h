@@ -408,8 +408,8 @@ struct Engine::State final : Sink {
   }
   /// Whether it may be written, if it is registered: it is memory, or the peer's registrar may know it.
   static bool may_be_written(const Peer& peer, const Payload& payload) noexcept {
-    return payload.layout == nullptr || (payload.layout->kind == PayloadLayout::Kind::kFetched &&
-                                         peer.write_terms.registrar != nullptr);
+    return payload.layout == nullptr ||
+           (payload.layout->kind == PayloadLayout::Kind::kFetched && peer.write_terms.registrar != nullptr);
   }
   /// Of the payload's beginning. False: refused, bounce. REQUIRES: may_be_written().
   bool hold_memory(Peer& peer, const Payload& payload, std::size_t length_bytes, Access access,

@@ -91,8 +91,7 @@ class ClientMemory {
   /// Of process `pid`, which sends files over `socket`, and whose messages leave through `outlet`. Its peers
   /// are below `peer_limit`. Throws std::bad_alloc.
   ClientMemory(pid_t pid, const FileDescriptor& socket, std::uint32_t peer_limit, ClientOutlet& outlet,
-               KernelCopies copies = KernelCopies::kAllowed,
-               MemoryCopier& copier = MemoryCopier::kernel())
+               KernelCopies copies = KernelCopies::kAllowed, MemoryCopier& copier = MemoryCopier::kernel())
       : pid_(pid),
         peer_limit_(peer_limit),
         outlet_(outlet),

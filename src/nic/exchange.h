@@ -250,7 +250,7 @@ class ExchangePort final : public Provider, public ClientOutlet {
       std::byte* address = nullptr;
       std::size_t length_bytes = 0;  ///< 0: it is free.
       std::uint32_t generation = 1;
-      std::uint32_t next_free = 0;       ///< Index + 1; 0: none.
+      std::uint32_t next_free = 0;      ///< Index + 1; 0: none.
       OfferedCopies* offers = nullptr;  ///< Its client's, which does not share it. Null: it is memory here.
       OfferedCopy copy;                 ///< To it, then.
     };
@@ -266,7 +266,7 @@ class ExchangePort final : public Provider, public ClientOutlet {
     Region* find(RemoteMemory memory, std::size_t length_bytes) noexcept;
 
    private:
-    std::deque<Region> regions_;  ///< They stay where they are: `copy` is offered.
+    std::deque<Region> regions_;     ///< They stay where they are: `copy` is offered.
     std::uint32_t free_region_ = 0;  ///< Index + 1; 0: none.
   };
   struct Write {

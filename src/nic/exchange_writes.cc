@@ -150,8 +150,7 @@ Status ExchangePort::write(Endpoint& endpoint, const std::byte* source, std::siz
 /// Asks the receiver to copy it. False: it cannot.
 bool ExchangePort::offer(Write& write, NodeMemory::Region& to) noexcept {
   const auto from = reinterpret_cast<const ClientMemory::Part*>(write.source)->place();
-  if (!from || write.peer->failed_copies >= kMostFailedCopies ||
-      to.copy.state != OfferedCopy::State::kNone)
+  if (!from || write.peer->failed_copies >= kMostFailedCopies || to.copy.state != OfferedCopy::State::kNone)
     return false;
   write.client = from->memory;
   to.copy.process = from->memory->pid();

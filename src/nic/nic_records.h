@@ -102,9 +102,9 @@ static_assert(sizeof(EventRecord) == 40);
 inline constexpr Event::Kind kReceiveBytes{32};  ///< operation; length_bytes: offset. Bytes of its message,
                                                  ///< which the client copies. kReceiveDone follows.
                                                  ///< bits: as in kBytesWanted.
-inline constexpr Event::Kind kBytesWanted{33};  ///< operation, of a send or packet; length_bytes: offset;
-                                                ///< initiator: which of its payloads. kGiveBytes must follow.
-                                                ///< bits not 0: the client should stage all from now on.
+inline constexpr Event::Kind kBytesWanted{33};   ///< operation, of a send or packet; length_bytes: offset;
+    ///< initiator: which of its payloads. kGiveBytes must follow.
+    ///< bits not 0: the client should stage all from now on.
 inline constexpr Event::Kind kCopyOffered{34};  ///< operation, of a receive; length_bytes: of its message,
                                                 ///< which lies at address `bits` of process `initiator`.
                                                 ///< peer: its number in NicWords::offered. The client may
@@ -168,6 +168,7 @@ struct NicWords {
 static_assert(offsetof(NicWords, inline_done) == 64 && offsetof(NicWords, idle_at) == 72 &&
               offsetof(NicWords, arrivals) == 128 && offsetof(NicWords, nic_sleeps) == 192 &&
               offsetof(NicWords, client_sleeps) == 256 && offsetof(NicWords, client_waits) == 260 &&
-              offsetof(NicWords, told) == 320 && offsetof(NicWords, offered) == 384 && sizeof(NicWords) <= 4096);
+              offsetof(NicWords, told) == 320 && offsetof(NicWords, offered) == 384 &&
+              sizeof(NicWords) <= 4096);
 
 }  // namespace ch3_offload

@@ -43,10 +43,10 @@ struct OfferedCopy {
   };
 
   State state = State::kNone;
-  pid_t process = 0;                    ///< Whose memory it is read from,
-  std::uint64_t address = 0;            ///< and where.
+  pid_t process = 0;          ///< Whose memory it is read from,
+  std::uint64_t address = 0;  ///< and where.
   std::size_t length_bytes = 0;
-  OperationId receive = kNoOperation;   ///< The client's, to the beginning of whose buffer it goes.
+  OperationId receive = kNoOperation;  ///< The client's, to the beginning of whose buffer it goes.
   ListHook<OfferedCopy> among_waiting;
 };
 
@@ -105,8 +105,8 @@ class OfferedCopies {
   std::size_t least_bytes_ = kLeastBytes;
   IntrusiveList<OfferedCopy, &OfferedCopy::among_waiting> waiting_;
   std::uint32_t number_ = 0;
-  bool is_out_ = false;            ///< The client has heard of that number, and has not answered.
-  OfferedCopy* out_ = nullptr;     ///< Null: nobody waits for it.
+  bool is_out_ = false;         ///< The client has heard of that number, and has not answered.
+  OfferedCopy* out_ = nullptr;  ///< Null: nobody waits for it.
   std::uint64_t withdraws_at_ = 0;
 };
 

@@ -230,6 +230,11 @@ void Simulation::choose_request(Process& process, MatchKey& key, MatchKey& ignor
   const MatchKey any = ignore | always;
   key = (key & ~any) | (random_mask() & any);
   if (random_.chance(0.3)) ignore = ignore | (random_mask() & always);
+  // The processor of other processes refuses masks that are none of MPI's where much waits.
+  const CounterPage& counters = process.engine->counters();
+  if (config_.driver == SimulatedDriver::kProcess &&
+      counters.posted_depth + counters.unexpected_depth > RingServer::kMostWalked / 2)
+    ignore = kIgnoreTag;
 }
 
 void Simulation::post(Process& process, MatchKey key, MatchKey ignore, std::size_t capacity,

@@ -117,8 +117,7 @@ class SteppedRings final : public RingPort {
   bool copy_from(pid_t process, std::uint64_t address, std::byte* to,
                  std::size_t length_bytes) noexcept override {
     ++client_->copies_asked;
-    return !random_.chance(client_->failed_copies) &&
-           RingPort::copy_from(process, address, to, length_bytes);
+    return !random_.chance(client_->failed_copies) && RingPort::copy_from(process, address, to, length_bytes);
   }
   void rest_in(ProcessorWait&) noexcept override {
     static_cast<void>(server.turn());
