@@ -109,9 +109,21 @@ check "a failing autogen.sh is reported" says "autogen.sh failed" "$graft" "$tre
 check "... and leaves the tree alone" same "$tree" "$before"
 rm "$tree/autogen-fails"
 
-sed -i 's/4\.0\.2/4.1/' "$tree/maint/version.m4"
-check "another version is refused" says "is MPICH 4.1; this graft is made for 4.0.2" "$graft" "$tree"
-sed -i 's/4\.1/4.0.2/' "$tree/maint/version.m4"
+for other in 3.4.3 4.20 4.3.0 5.0.1; do
+  sed -i "s/4\\.0\\.2/$other/" "$tree/maint/version.m4"
+  check "$other is refused" says "is MPICH $other; this graft is made for 4.0, 4.1 or 4.2" "$graft" "$tree"
+  sed -i "s/$other/4.0.2/" "$tree/maint/version.m4"
+done
+newer=$TMPDIR/newer
+make_tree "$newer"
+sed -i 's/4\.0\.2/4.2.1/' "$newer/maint/version.m4"
+mkdir -p "$newer/src/pm/hydra/lib/utils"
+mv "$newer/src/pm/hydra/utils/launch/launch.c" "$newer/src/pm/hydra/lib/utils/launch.c"
+before=$(fingerprint "$newer")
+check "4.2, which has Hydra's launcher elsewhere" "$graft" "$newer"
+check "... in the session of its proxy" grep -q setpgid "$newer/src/pm/hydra/lib/utils/launch.c"
+check "... is restored" "$graft" --remove "$newer"
+check "... every byte of it" same "$newer" "$before"
 sed -i '/sock/d' "$tree/src/mpid/ch3/channels/Makefile.mk"
 before=$(fingerprint "$tree")
 check "an unexpected Makefile.mk is refused" says "is not as expected" "$graft" "$tree"

@@ -18,9 +18,12 @@ check_user_tree() {
   version=$(version_of_tree "$user_mpich_source")
   [[ -n $version ]] || stop "--mpich-src: $user_mpich_source is no MPICH source tree (no maint/version.m4)" \
     'give the directory that holds MPICH'\''s configure.ac'
-  [[ $version == "$mpich_version" ]] || stop \
-    "--mpich-src: that is MPICH $version, but ch3:offload supports MPICH $mpich_version" \
-    "give a tree of MPICH $mpich_version, or leave --mpich-src out"
+  [[ $version =~ ^4\.[012](\.|$) ]] || stop \
+    "--mpich-src: that is MPICH $version, but ch3:offload supports MPICH 4.0, 4.1 and 4.2" \
+    "give a tree of one of those, or leave --mpich-src out"
+  [[ -x $user_mpich_source/configure ]] || stop \
+    "--mpich-src: $user_mpich_source has no configure" 'run its autogen.sh, or give an unpacked release'
+  mpich_version=$version
   [[ ! -e $user_mpich_source/config.status ]] || stop \
     "--mpich-src: $user_mpich_source has been configured in place, so a copy of it cannot be built elsewhere" \
     'run "make distclean" there, or give a freshly unpacked tree'

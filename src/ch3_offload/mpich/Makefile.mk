@@ -12,6 +12,7 @@ AM_CPPFLAGS +=                                             \
     -I$(top_builddir)/src/mpid/ch3/channels/offload/include
 
 noinst_HEADERS +=                                          \
+    src/mpid/ch3/channels/offload/include/ch3_mpich.h \
     src/mpid/ch3/channels/offload/include/ch3_packet_headers.h \
     src/mpid/ch3/channels/offload/include/ch3_window_ops.h \
     src/mpid/ch3/channels/offload/include/mpidi_ch3_pre.h  \

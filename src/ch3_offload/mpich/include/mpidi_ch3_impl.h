@@ -126,6 +126,11 @@ void MPIDI_CH3I_Drop_revoked(void);
 
 void MPIDI_CH3I_Split_type_init(void);
 
+/* As MPI's, of one buffer in place of two. An error of any process is one here, if it became known. */
+int MPIDI_CH3I_Allgather(void *all, MPI_Aint count, MPI_Datatype type, MPIR_Comm * comm);
+int MPIDI_CH3I_Allreduce(void *values, MPI_Aint count, MPI_Datatype type, MPI_Op op, MPIR_Comm * comm);
+int MPIDI_CH3I_Bcast(void *values, MPI_Aint count, MPI_Datatype type, int root, MPIR_Comm * comm);
+
 /* Chooses the algorithm of MPI_Barrier within a node; see ch3_barrier.c. */
 void MPIDI_CH3I_Barrier_init(void);
 
@@ -134,10 +139,10 @@ void MPIDI_CH3I_Barrier_init(void);
 /* Collective over the processes of a node. Makes a segment of segment->bytes and maps it in all of them.
  * scratch: MPIDI_CH3I_Segment_scratch_bytes() zeros for each process of the node; the caller's. *failure
  * is what has failed in this process, before or here; 0: nothing. The highest of several is the one to
- * report. Errors of the collectives go to *mpi_errno and *errflag. Another collective is needed to know
- * whether all processes have the segment. */
+ * report. Errors of the collectives go to *mpi_errno. Another collective is needed to know whether all
+ * processes have the segment. */
 void MPIDI_CH3I_Segment_share(MPIR_Comm * node, MPIDI_CH3I_Segment * segment, void *scratch, int *failure,
-                              int *mpi_errno, MPIR_Errflag_t * errflag);
+                              int *mpi_errno);
 size_t MPIDI_CH3I_Segment_scratch_bytes(void);
 /* The failure of an allocation, or of a size that no memory has. */
 int MPIDI_CH3I_Segment_no_memory(void);

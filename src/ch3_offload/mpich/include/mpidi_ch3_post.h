@@ -5,6 +5,8 @@
 #ifndef MPIDI_CH3_POST_H_INCLUDED
 #define MPIDI_CH3_POST_H_INCLUDED
 
+#include "ch3_mpich.h"
+
 #define MPIDI_CH3_Progress_start(progress_state_) \
     ((progress_state_)->ch.completion_count = MPIDI_CH3I_progress_completion_count)
 #define MPIDI_CH3_Progress_end(progress_state_)
@@ -16,7 +18,7 @@ int MPIDI_CH3I_Progress(int blocking, MPID_Progress_state * state);
 
 #undef MPID_Barrier
 #define MPID_Barrier MPIDI_CH3I_Barrier
-int MPIDI_CH3I_Barrier(MPIR_Comm * comm, MPIR_Errflag_t * errflag);
+int MPIDI_CH3I_Barrier(MPIR_Comm * comm, MPIDI_CH3I_Errflag_arg_t errflag);
 
 /* Info of a communicator may name its traffic class (ch3_classes.c). */
 #undef MPID_Comm_set_hints
@@ -35,16 +37,19 @@ int MPIDI_CH3I_Isend_self(const void *buf, MPI_Aint count, MPI_Datatype datatype
 /* Likewise MPID_Recv: the channel's function receives a message that waits without a request. */
 #define MPID_Recv(first_, ...) MPIDI_CH3I_RECV_##first_, __VA_ARGS__)
 #define MPIDI_CH3I_RECV_buf MPIDI_CH3I_Recv(buf
+#define MPIDI_CH3I_RECV_p MPIDI_CH3I_Recv(p
+#define MPIDI_CH3I_RECV_NULL MPIDI_CH3I_Recv(NULL
 #define MPIDI_CH3I_RECV_void MPIDI_CH3I_Stock_recv(void
 int MPIDI_CH3I_Recv(void *buf, MPI_Aint count, MPI_Datatype datatype, int rank, int tag, MPIR_Comm * comm,
-                    int context_offset, MPI_Status * status, MPIR_Request ** request);
+                    int attr, MPI_Status * status, MPIR_Request ** request);
 int MPIDI_CH3I_Stock_recv(void *buf, MPI_Aint count, MPI_Datatype datatype, int rank, int tag,
-                          MPIR_Comm * comm, int context_offset, MPI_Status * status, MPIR_Request ** request);
+                          MPIR_Comm * comm, int attr, MPI_Status * status, MPIR_Request ** request);
 
 /* Likewise MPIR_Request_free_impl: MPI_Finalize finishes a receive that was freed while it was active
  * (ch3_recvq.c). */
 #define MPIR_Request_free_impl(first_) MPIDI_CH3I_REQUEST_FREE_##first_)
 #define MPIDI_CH3I_REQUEST_FREE_request_ptr MPIDI_CH3I_Request_free(request_ptr
+#define MPIDI_CH3I_REQUEST_FREE_request MPIDI_CH3I_Request_free(request
 #define MPIDI_CH3I_REQUEST_FREE_MPIR_Request MPIDI_CH3I_Stock_request_free(MPIR_Request
 int MPIDI_CH3I_Request_free(MPIR_Request * request);
 int MPIDI_CH3I_Stock_request_free(MPIR_Request * request);
@@ -110,35 +115,35 @@ int MPIDI_CH3I_Stock_type_free_hook(MPIR_Datatype * type);
 #define MPID_Win_flush_local_all(first_) MPIDI_CH3I_WIN_FLUSH_LOCAL_ALL_##first_)
 #define MPIDI_CH3I_WIN_FLUSH_LOCAL_ALL_win_ptr MPIDI_CH3I_Window_flush_local_all(win_ptr
 #define MPIDI_CH3I_WIN_FLUSH_LOCAL_ALL_MPIR_Win MPIDI_CH3I_Stock_win_flush_local_all(MPIR_Win
-int MPIDI_CH3I_Window_put(const void *origin, int origin_count, MPI_Datatype origin_type, int rank, MPI_Aint
-                          displacement, int count, MPI_Datatype type, MPIR_Win * win, MPIR_Request * request);
-int MPIDI_CH3I_Stock_put(const void *origin, int origin_count, MPI_Datatype origin_type, int rank, MPI_Aint
-                         displacement, int count, MPI_Datatype type, MPIR_Win * win, MPIR_Request * request);
-int MPIDI_CH3I_Window_get(void *origin, int origin_count, MPI_Datatype origin_type, int rank, MPI_Aint
-                          displacement, int count, MPI_Datatype type, MPIR_Win * win, MPIR_Request * request);
-int MPIDI_CH3I_Stock_get(void *origin, int origin_count, MPI_Datatype origin_type, int rank, MPI_Aint
-                         displacement, int count, MPI_Datatype type, MPIR_Win * win, MPIR_Request * request);
-int MPIDI_CH3I_Window_accumulate(const void *origin, int origin_count, MPI_Datatype origin_type, int rank,
-                                 MPI_Aint displacement, int count, MPI_Datatype type, MPI_Op op, MPIR_Win *
+int MPIDI_CH3I_Window_put(const void *origin, MPIDI_CH3I_Rma_count_t origin_count, MPI_Datatype origin_type, int rank, MPI_Aint
+                          displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPIR_Win * win, MPIR_Request * request);
+int MPIDI_CH3I_Stock_put(const void *origin, MPIDI_CH3I_Rma_count_t origin_count, MPI_Datatype origin_type, int rank, MPI_Aint
+                         displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPIR_Win * win, MPIR_Request * request);
+int MPIDI_CH3I_Window_get(void *origin, MPIDI_CH3I_Rma_count_t origin_count, MPI_Datatype origin_type, int rank, MPI_Aint
+                          displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPIR_Win * win, MPIR_Request * request);
+int MPIDI_CH3I_Stock_get(void *origin, MPIDI_CH3I_Rma_count_t origin_count, MPI_Datatype origin_type, int rank, MPI_Aint
+                         displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPIR_Win * win, MPIR_Request * request);
+int MPIDI_CH3I_Window_accumulate(const void *origin, MPIDI_CH3I_Rma_count_t origin_count, MPI_Datatype origin_type, int rank,
+                                 MPI_Aint displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPI_Op op, MPIR_Win *
                                  win, MPIR_Request * request);
-int MPIDI_CH3I_Stock_accumulate(const void *origin, int origin_count, MPI_Datatype origin_type, int rank,
-                                MPI_Aint displacement, int count, MPI_Datatype type, MPI_Op op, MPIR_Win *
+int MPIDI_CH3I_Stock_accumulate(const void *origin, MPIDI_CH3I_Rma_count_t origin_count, MPI_Datatype origin_type, int rank,
+                                MPI_Aint displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPI_Op op, MPIR_Win *
                                 win, MPIR_Request * request);
-int MPIDI_CH3I_Window_get_accumulate(const void *origin, int origin_count, MPI_Datatype origin_type, void
-                                     *address, int result_count, MPI_Datatype result_type, int rank, MPI_Aint
-                                     displacement, int count, MPI_Datatype type, MPI_Op op, MPIR_Win * win,
+int MPIDI_CH3I_Window_get_accumulate(const void *origin, MPIDI_CH3I_Rma_count_t origin_count, MPI_Datatype origin_type, void
+                                     *address, MPIDI_CH3I_Rma_count_t result_count, MPI_Datatype result_type, int rank, MPI_Aint
+                                     displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPI_Op op, MPIR_Win * win,
                                      MPIR_Request * request);
-int MPIDI_CH3I_Stock_get_accumulate(const void *origin, int origin_count, MPI_Datatype origin_type, void
-                                    *address, int result_count, MPI_Datatype result_type, int rank, MPI_Aint
-                                    displacement, int count, MPI_Datatype type, MPI_Op op, MPIR_Win * win,
+int MPIDI_CH3I_Stock_get_accumulate(const void *origin, MPIDI_CH3I_Rma_count_t origin_count, MPI_Datatype origin_type, void
+                                    *address, MPIDI_CH3I_Rma_count_t result_count, MPI_Datatype result_type, int rank, MPI_Aint
+                                    displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPI_Op op, MPIR_Win * win,
                                     MPIR_Request * request);
-int MPIDI_CH3I_Window_rget_accumulate(const void *origin, int origin_count, MPI_Datatype origin_type, void
-                                      *address, int result_count, MPI_Datatype result_type, int rank,
-                                      MPI_Aint displacement, int count, MPI_Datatype type, MPI_Op op, MPIR_Win
+int MPIDI_CH3I_Window_rget_accumulate(const void *origin, MPIDI_CH3I_Rma_count_t origin_count, MPI_Datatype origin_type, void
+                                      *address, MPIDI_CH3I_Rma_count_t result_count, MPI_Datatype result_type, int rank,
+                                      MPI_Aint displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPI_Op op, MPIR_Win
                                       * win, MPIR_Request ** request);
-int MPIDI_CH3I_Stock_rget_accumulate(const void *origin, int origin_count, MPI_Datatype origin_type, void
-                                     *address, int result_count, MPI_Datatype result_type, int rank, MPI_Aint
-                                     displacement, int count, MPI_Datatype type, MPI_Op op, MPIR_Win * win,
+int MPIDI_CH3I_Stock_rget_accumulate(const void *origin, MPIDI_CH3I_Rma_count_t origin_count, MPI_Datatype origin_type, void
+                                     *address, MPIDI_CH3I_Rma_count_t result_count, MPI_Datatype result_type, int rank, MPI_Aint
+                                     displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPI_Op op, MPIR_Win * win,
                                      MPIR_Request ** request);
 int MPIDI_CH3I_Window_fetch_and_op(const void *origin, void *result, MPI_Datatype type, int rank, MPI_Aint
                                    displacement, MPI_Op op, MPIR_Win * win);

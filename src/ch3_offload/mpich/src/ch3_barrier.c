@@ -35,12 +35,13 @@ static void note_error(int mpi_errno, int *all_errors, MPIR_Errflag_t * errflag)
 
 static int tell(MPIR_Comm * comm, int rank, MPIR_Errflag_t * errflag)
 {
-    return MPIC_Send(NULL, 0, MPI_BYTE, rank, MPIR_BARRIER_TAG, comm, errflag);
+    return MPIC_Send(NULL, 0, MPI_BYTE, rank, MPIR_BARRIER_TAG, comm, MPIDI_CH3I_ERRFLAG_ARG(*errflag));
 }
 
-static int hear(MPIR_Comm * comm, int rank, MPIR_Errflag_t * errflag)
+static int hear(MPIR_Comm * comm, int rank, MPIR_Errflag_t * errflag ATTRIBUTE((unused)))
 {
-    return MPIC_Recv(NULL, 0, MPI_BYTE, rank, MPIR_BARRIER_TAG, comm, MPI_STATUS_IGNORE, errflag);
+    return MPIC_Recv(NULL, 0, MPI_BYTE, rank, MPIR_BARRIER_TAG, comm,
+                     MPI_STATUS_IGNORE MPIDI_CH3I_COMMA_ERRFLAG(*errflag));
 }
 
 /* Everybody tells rank 0, which then tells everybody. A process that waits has given its processor away, and
@@ -65,8 +66,10 @@ static int barrier_in_two_turns(MPIR_Comm * comm, MPIR_Errflag_t * errflag)
     return mpi_errno;
 }
 
-int MPIDI_CH3I_Barrier(MPIR_Comm * comm, MPIR_Errflag_t * errflag)
+int MPIDI_CH3I_Barrier(MPIR_Comm * comm, MPIDI_CH3I_Errflag_arg_t errflag)
 {
+    MPIR_Errflag_t flag = MPIDI_CH3I_ERRFLAG_OF(errflag);
+    int mpi_errno;
     int is_within_node = MPIR_Process.num_nodes == 1 ||
         comm->hierarchy_kind == MPIR_COMM_HIERARCHY_KIND__NODE;
 
@@ -74,5 +77,7 @@ int MPIDI_CH3I_Barrier(MPIR_Comm * comm, MPIR_Errflag_t * errflag)
     if (!processes_take_turns || !is_within_node || comm->comm_kind != MPIR_COMM_KIND__INTRACOMM ||
         comm->local_size <= 2)
         return MPIDI_CH3I_Stock_barrier(comm, errflag);
-    return barrier_in_two_turns(comm, errflag);
+    mpi_errno = barrier_in_two_turns(comm, &flag);
+    MPIDI_CH3I_ERRFLAG_NOTE(errflag, flag);
+    return mpi_errno;
 }

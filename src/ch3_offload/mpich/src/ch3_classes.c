@@ -92,7 +92,7 @@ int MPIDI_CH3I_Set_comm_hints(MPIR_Comm * comm, MPIR_Info * info)
         goto fn_exit;
     value = value_of(text);
     if (value < 0) {
-        MPL_snprintf(warning, sizeof(warning), "info " INFO_KEY "=%s has no effect: it takes latency, "
+        snprintf(warning, sizeof(warning), "info " INFO_KEY "=%s has no effect: it takes latency, "
                      "default or bulk, or nothing: the class of MPIR_CVAR_CH3_OFFLOAD_CLASS", text);
         if (comm->rank == 0)
             MPIDI_CH3I_Warn(warning);

@@ -1,5 +1,5 @@
 /*
- * The ch3:offload channel: communicators of the processes that share memory.
+ * The ch3:offload channel: communicators of the processes that share memory, and collectives of the glue.
  */
 
 #include "mpidi_ch3_impl.h"
@@ -38,4 +38,38 @@ static MPIR_Commops comm_fns = {
 void MPIDI_CH3I_Split_type_init(void)
 {
     MPIR_Comm_fns = &comm_fns;
+}
+
+/* What a collective has returned, and noted. */
+static int coll_error(int mpi_errno, MPIR_Errflag_t flag)
+{
+    if (mpi_errno == MPI_SUCCESS && flag != MPIR_ERR_NONE)
+        MPIR_ERR_SET(mpi_errno, MPI_ERR_OTHER, "**coll_fail");
+    return mpi_errno;
+}
+
+int MPIDI_CH3I_Allgather(void *all, MPI_Aint count, MPI_Datatype type, MPIR_Comm * comm)
+{
+    MPIR_Errflag_t flag = MPIR_ERR_NONE;
+    int mpi_errno = MPIR_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, count, type, comm,
+                                   MPIDI_CH3I_ERRFLAG_ARG(flag));
+
+    return coll_error(mpi_errno, flag);
+}
+
+int MPIDI_CH3I_Allreduce(void *values, MPI_Aint count, MPI_Datatype type, MPI_Op op, MPIR_Comm * comm)
+{
+    MPIR_Errflag_t flag = MPIR_ERR_NONE;
+    int mpi_errno = MPIR_Allreduce(MPI_IN_PLACE, values, count, type, op, comm,
+                                   MPIDI_CH3I_ERRFLAG_ARG(flag));
+
+    return coll_error(mpi_errno, flag);
+}
+
+int MPIDI_CH3I_Bcast(void *values, MPI_Aint count, MPI_Datatype type, int root, MPIR_Comm * comm)
+{
+    MPIR_Errflag_t flag = MPIR_ERR_NONE;
+    int mpi_errno = MPIR_Bcast(values, count, type, root, comm, MPIDI_CH3I_ERRFLAG_ARG(flag));
+
+    return coll_error(mpi_errno, flag);
 }

@@ -44,7 +44,7 @@ int MPIDI_CH3I_Settings(ch3_offload_config_t * config, char *message, size_t cap
 #ifndef MPICH_IS_THREADED
     /* MPICH then takes a send to oneself that is not done at once for a deadlock. */
     if (strcmp(config->nic, "thread") == 0) {
-        MPL_snprintf(message, capacity, "MPIR_CVAR_CH3_OFFLOAD_NIC=thread needs an MPICH that was configured "
+        snprintf(message, capacity, "MPIR_CVAR_CH3_OFFLOAD_NIC=thread needs an MPICH that was configured "
                      "with threads: take --enable-threads=multiple, or host");
         return 1;
     }

@@ -186,7 +186,7 @@ static int say_nodes_nic(const ch3_offload_config_t * config)
         return MPI_SUCCESS;
     if (strcmp(config->nic, "auto") == 0)
         word = ch3_offload_best_nic(config);
-    MPL_snprintf(key, sizeof(key), NODES_NIC_KEY, node);
+    snprintf(key, sizeof(key), NODES_NIC_KEY, node);
     return MPIR_pmi_kvs_put(key, word);
 }
 
@@ -198,7 +198,7 @@ static int judge_nodes(const char **word)
     int node, wants_process = FALSE, wants_none = FALSE;
 
     for (node = 0; node < MPIR_Process.num_nodes; node++) {
-        MPL_snprintf(key, sizeof(key), NODES_NIC_KEY, node);
+        snprintf(key, sizeof(key), NODES_NIC_KEY, node);
         mpi_errno = MPIR_pmi_kvs_get(MPIR_Process.node_root_map[node], key, value, sizeof(value));
         MPIR_ERR_CHECK(mpi_errno);
         wants_process |= strcmp(value, "process") == 0;
@@ -283,7 +283,7 @@ static int share_secret(int rank, int size, unsigned char *secret, char *nic)
                              "**ch3|offload|create", "**ch3|offload|create %s",
                              "no random bytes for the job's secret");
         for (i = 0; i < SECRET_BYTES; i++)
-            MPL_snprintf(text + 2 * i, 3, "%02x", secret[i]);
+            snprintf(text + 2 * i, 3, "%02x", secret[i]);
         text[2 * SECRET_BYTES] = *nic;
         text[2 * SECRET_BYTES + 1] = '\0';
     }
@@ -361,7 +361,7 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
         MPIR_ERR_CHECK(mpi_errno);
     }
     if ((nic == 'p') != (strcmp(config.nic, "process") == 0)) {
-        MPL_snprintf(message, sizeof(message), "MPIR_CVAR_CH3_OFFLOAD_NIC=%s, but the choice of rank 0 is "
+        snprintf(message, sizeof(message), "MPIR_CVAR_CH3_OFFLOAD_NIC=%s, but the choice of rank 0 is "
                      "%s: process must be that of all processes of a job, or of none", config.nic,
                      nic == 'p' ? "process" : nic == 't' ? "thread" : nic == 'h' ? "host" : "not process");
         say_why(message, FALSE);
@@ -431,9 +431,9 @@ static void exchange_first_message(void)
         MPIR_Request *request = NULL;
 
         if ((turn == 0) == is_first)
-            mpi_errno = MPID_Send(buf, 1, MPI_BYTE, neighbour, TAG, world, MPIR_CONTEXT_INTRA_COLL, &request);
+            mpi_errno = MPID_Send(buf, 1, MPI_BYTE, neighbour, TAG, world, MPIR_CONTEXT_COLL_OFFSET, &request);
         else
-            mpi_errno = MPID_Recv(buf, 1, MPI_BYTE, neighbour, TAG, world, MPIR_CONTEXT_INTRA_COLL,
+            mpi_errno = MPID_Recv(buf, 1, MPI_BYTE, neighbour, TAG, world, MPIR_CONTEXT_COLL_OFFSET,
                                   MPI_STATUS_IGNORE, &request);
         if (mpi_errno == MPI_SUCCESS && request != NULL)
             mpi_errno = MPID_Wait(request, MPI_STATUS_IGNORE);

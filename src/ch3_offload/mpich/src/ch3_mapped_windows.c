@@ -87,7 +87,6 @@ void MPIDI_CH3I_Win_unmap(MPIR_Win * win)
 int MPIDI_CH3I_Win_map(MPIR_Win * win, MPIR_Info * info)
 {
     int mpi_errno = MPI_SUCCESS;
-    MPIR_Errflag_t errflag = MPIR_ERR_NONE;
     MPIR_Comm *node = win->comm_ptr->node_comm;
     MPIDI_CH3I_Worst_t worst;
     part_t *parts = NULL;
@@ -103,10 +102,8 @@ int MPIDI_CH3I_Win_map(MPIR_Win * win, MPIR_Info * info)
     MPIR_ERR_CHECK(mpi_errno);
     if (worst.failure)
         goto fn_fail;
-    mpi_errno = MPIR_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, parts, sizeof(*parts), MPI_BYTE, node,
-                               &errflag);
+    mpi_errno = MPIDI_CH3I_Allgather(parts, sizeof(*parts), MPI_BYTE, node);
     MPIR_ERR_CHECK(mpi_errno);
-    MPIR_ERR_CHKANDJUMP(errflag, mpi_errno, MPI_ERR_OTHER, "**coll_fail");
     worst.failure = !map_parts(win, parts);
     /* Others may leave the exchange before, and accumulate to this process while it is in there. */
     win->shm_allocated = !worst.failure;

@@ -144,7 +144,7 @@ static void give_up(MPIDI_VC_t * vc, int mpi_errno)
     char text[MPI_MAX_ERROR_STRING + 100];
 
     MPIR_Err_get_string(mpi_errno, reason, sizeof(reason), NULL);
-    MPL_snprintf(text, sizeof(text), "closes the connection to rank %d, because it could not take a "
+    snprintf(text, sizeof(text), "closes the connection to rank %d, because it could not take a "
                  "packet: %s", vc->pg_rank, reason);
     MPIDI_CH3I_Warn(text);
     vc->ch.is_given_up = TRUE;  /* what else it has sent is dropped */

@@ -177,7 +177,7 @@ static void handle(const ch3_offload_event_t * event)
             break;
         case CH3_OFFLOAD_WARNING:{
                 char text[WARNING_BYTES];
-                MPL_snprintf(text, sizeof(text), "%.*s", (int) event->length_bytes,
+                snprintf(text, sizeof(text), "%.*s", (int) event->length_bytes,
                              (const char *) event->bytes);
                 MPIDI_CH3I_Warn(text);
                 break;
@@ -289,7 +289,7 @@ static int poll_once(int *happened)
     }
 
     hooks_running++;
-    mpi_errno = MPIR_Progress_hook_exec_all(&made_progress);
+    mpi_errno = MPIDI_CH3I_Progress_hooks(&made_progress);
     hooks_running--;
     MPIR_ERR_CHECK(mpi_errno);
     if (made_progress)

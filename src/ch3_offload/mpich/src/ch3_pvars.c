@@ -36,7 +36,7 @@ void MPIDI_CH3I_Pvars_init(void)
         int is_level;
         const char *name = ch3_offload_counter_name(i, &description, &is_level);
 
-        MPL_snprintf(variables[i].name, sizeof(variables[i].name), "ch3_offload_%s", name);
+        snprintf(variables[i].name, sizeof(variables[i].name), "ch3_offload_%s", name);
         MPIR_T_PVAR_REGISTER_impl(is_level ? MPI_T_PVAR_CLASS_LEVEL : MPI_T_PVAR_CLASS_COUNTER,
                                   MPI_UNSIGNED_LONG_LONG, variables[i].name, &variables[i], 1,
                                   MPI_T_ENUM_NULL, MPI_T_VERBOSITY_USER_DETAIL, MPI_T_BIND_NO_OBJECT,

@@ -324,21 +324,22 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_or_AEP(int source, int tag, int context_id, M
 
 /* MPID_Recv (mpidi_ch3_post.h). Without a request if the message is here. */
 int MPIDI_CH3I_Recv(void *buf, MPI_Aint count, MPI_Datatype datatype, int rank, int tag, MPIR_Comm * comm,
-                    int context_offset, MPI_Status * status, MPIR_Request ** request)
+                    int attr, MPI_Status * status, MPIR_Request ** request)
 {
     ch3_offload_pattern_t wanted;
     ch3_offload_payload_t payload;
     ch3_offload_envelope_t envelope;
     MPI_Aint length;
+    const int context_offset = MPIR_PT2PT_ATTR_CONTEXT_OFFSET(attr);
 
     if (unlikely(comm->revoked || !HANDLE_IS_BUILTIN(datatype)))
-        return MPIDI_CH3I_Stock_recv(buf, count, datatype, rank, tag, comm, context_offset, status, request);
+        return MPIDI_CH3I_Stock_recv(buf, count, datatype, rank, tag, comm, attr, status, request);
     wanted.match = MPIDI_CH3I_Receive_match(comm->recvcontext_id + context_offset, rank, tag, &wanted.ignore);
     payload.address = buf;
     payload.length_bytes = count * MPIR_Datatype_get_basic_size(datatype);
     payload.layout = NULL;
     if (!ch3_offload_receive_now(MPIDI_CH3I_channel, &wanted, &payload, &envelope))
-        return MPIDI_CH3I_Stock_recv(buf, count, datatype, rank, tag, comm, context_offset, status, request);
+        return MPIDI_CH3I_Stock_recv(buf, count, datatype, rank, tag, comm, attr, status, request);
 
     MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
     *request = NULL;
@@ -348,7 +349,7 @@ int MPIDI_CH3I_Recv(void *buf, MPI_Aint count, MPI_Datatype datatype, int rank, 
         set_status(status, envelope.match, length);
         MPIR_STATUS_SET_CANCEL_BIT(*status, FALSE);
         /* MPIC_Recv reads it. The user's is not to be changed (MPI 4.0, 3.2.5). */
-        if (context_offset != MPIR_CONTEXT_INTRA_PT2PT)
+        if (context_offset != MPIR_CONTEXT_PT2PT_OFFSET)
             status->MPI_ERROR = MPI_SUCCESS;
     }
     return likely(envelope.status == CH3_OFFLOAD_OK) ? MPI_SUCCESS :

@@ -41,20 +41,17 @@ static ch3_offload_pattern_t all_of_tag(int tag)
 static void purge_comm(MPIR_Comm * comm)
 {
     int base = comm->recvcontext_id;
-    int is_intra = comm->comm_kind == MPIR_COMM_KIND__INTRACOMM;
-    int pt2pt = is_intra ? MPIR_CONTEXT_INTRA_PT2PT : MPIR_CONTEXT_INTER_PT2PT;
-    int coll = is_intra ? MPIR_CONTEXT_INTRA_COLL : MPIR_CONTEXT_INTER_COLL;
     int count = 0;
-    ch3_offload_pattern_t messages = all_of_context(base + MPIR_CONTEXT_INTRA_PT2PT);
+    ch3_offload_pattern_t messages = all_of_context(base + MPIR_CONTEXT_PT2PT_OFFSET);
     ch3_offload_pattern_t others[5];
     ch3_offload_pattern_t spared[2] = { all_of_tag(MPIR_AGREE_TAG), all_of_tag(MPIR_SHRINK_TAG) };
 
-    others[count++] = all_of_context(base + MPIR_CONTEXT_INTRA_COLL);
+    others[count++] = all_of_context(base + MPIR_CONTEXT_COLL_OFFSET);
     if (MPIR_Comm_is_parent_comm(comm)) {
-        others[count++] = all_of_context(base + MPIR_CONTEXT_INTRANODE_OFFSET + pt2pt);
-        others[count++] = all_of_context(base + MPIR_CONTEXT_INTRANODE_OFFSET + coll);
-        others[count++] = all_of_context(base + MPIR_CONTEXT_INTERNODE_OFFSET + pt2pt);
-        others[count++] = all_of_context(base + MPIR_CONTEXT_INTERNODE_OFFSET + coll);
+        others[count++] = all_of_context(base + MPIR_CONTEXT_INTRANODE_OFFSET + MPIR_CONTEXT_PT2PT_OFFSET);
+        others[count++] = all_of_context(base + MPIR_CONTEXT_INTRANODE_OFFSET + MPIR_CONTEXT_COLL_OFFSET);
+        others[count++] = all_of_context(base + MPIR_CONTEXT_INTERNODE_OFFSET + MPIR_CONTEXT_PT2PT_OFFSET);
+        others[count++] = all_of_context(base + MPIR_CONTEXT_INTERNODE_OFFSET + MPIR_CONTEXT_COLL_OFFSET);
     }
     ch3_offload_purge(MPIDI_CH3I_channel, CH3_OFFLOAD_PURGE_ALL, &messages, 1, NULL, 0, CH3_OFFLOAD_REVOKED);
     ch3_offload_purge(MPIDI_CH3I_channel, CH3_OFFLOAD_PURGE_ALL, others, count, spared, 2,

@@ -72,7 +72,7 @@ void MPIDI_CH3I_Segment_describe(int failure, char *text, size_t capacity)
 {
     char reason[MPIR_STRERROR_BUF_SIZE];
 
-    MPL_snprintf(text, capacity, "%s: %s", step_texts[FAILURE_STEP(failure)],
+    snprintf(text, capacity, "%s: %s", step_texts[FAILURE_STEP(failure)],
                  MPIR_Strerror(FAILURE_ERRNO(failure), reason, sizeof(reason)));
 }
 
@@ -371,7 +371,7 @@ size_t MPIDI_CH3I_Segment_scratch_bytes(void)
 }
 
 void MPIDI_CH3I_Segment_share(MPIR_Comm * node, MPIDI_CH3I_Segment * segment, void *scratch, int *failure,
-                              int *mpi_errno, MPIR_Errflag_t * errflag)
+                              int *mpi_errno)
 {
     recipient_t *recipients = scratch;
     recipient_t *own;
@@ -384,17 +384,15 @@ void MPIDI_CH3I_Segment_share(MPIR_Comm * node, MPIDI_CH3I_Segment * segment, vo
     if (node->rank != 0 && *failure == 0)
         listener = make_listener(own);
     note(failure, own->failure);
-    error = MPIR_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, recipients, sizeof(*recipients), MPI_BYTE,
-                           node, errflag);
+    error = MPIDI_CH3I_Allgather(recipients, sizeof(*recipients), MPI_BYTE, node);
     MPIR_ERR_ADD(*mpi_errno, error);
-    if (node->rank == 0 && *mpi_errno == MPI_SUCCESS && *errflag == MPIR_ERR_NONE &&
-        all_ready(recipients, node->local_size)) {
+    if (node->rank == 0 && *mpi_errno == MPI_SUCCESS && all_ready(recipients, node->local_size)) {
         note(failure, make_segment(segment, recipients, node->local_size));
         is_made = *failure == 0;
     }
-    error = MPIR_Bcast(&is_made, 1, MPI_INT, 0, node, errflag);
+    error = MPIDI_CH3I_Bcast(&is_made, 1, MPI_INT, 0, node);
     MPIR_ERR_ADD(*mpi_errno, error);
-    if (node->rank != 0 && *mpi_errno == MPI_SUCCESS && *errflag == MPIR_ERR_NONE && is_made)
+    if (node->rank != 0 && *mpi_errno == MPI_SUCCESS && is_made)
         note(failure, take_segment(segment, listener, own->token));
     if (segment->address != NULL)
         segment->number = ((header_t *) segment->address)->number;

@@ -92,12 +92,10 @@ int MPIDI_CH3I_Win_init(MPI_Aint size ATTRIBUTE((unused)), int disp_unit ATTRIBU
 int MPIDI_CH3I_Agree(MPIR_Comm * comm, MPIDI_CH3I_Worst_t * worst)
 {
     int mpi_errno = MPI_SUCCESS;
-    MPIR_Errflag_t errflag = MPIR_ERR_NONE;
 
     worst->rank = comm->rank;
-    mpi_errno = MPIR_Allreduce(MPI_IN_PLACE, worst, 1, MPI_2INT, MPI_MAXLOC, comm, &errflag);
+    mpi_errno = MPIDI_CH3I_Allreduce(worst, 1, MPI_2INT, MPI_MAXLOC, comm);
     MPIR_ERR_CHECK(mpi_errno);
-    MPIR_ERR_CHKANDJUMP(errflag, mpi_errno, MPI_ERR_OTHER, "**coll_fail");
 
   fn_exit:
     return mpi_errno;
@@ -132,7 +130,6 @@ int MPIDI_CH3I_Win_gather_info(void *base, MPI_Aint size, int disp_unit, MPIR_In
 {
     int mpi_errno = MPI_SUCCESS;
     int i;
-    MPIR_Errflag_t errflag = MPIR_ERR_NONE;
     MPIR_Win *win = *win_ptr;
     MPIR_Comm *comm = win->comm_ptr;
     MPIDI_CH3I_Worst_t worst = { 0 };
@@ -159,9 +156,8 @@ int MPIDI_CH3I_Win_gather_info(void *base, MPI_Aint size, int disp_unit, MPIR_In
     win->base = base;
     number = MPIDI_CH3I_Window_expose(win);
     all[comm->rank].number = number;
-    mpi_errno = MPIR_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, 5, MPI_AINT, comm, &errflag);
+    mpi_errno = MPIDI_CH3I_Allgather(all, 5, MPI_AINT, comm);
     MPIR_ERR_CHECK(mpi_errno);
-    MPIR_ERR_CHKANDJUMP(errflag, mpi_errno, MPI_ERR_OTHER, "**coll_fail");
     for (i = 0; i < comm->local_size; i++) {
         win->basic_info_table[i].base_addr = MPIR_Aint_to_ptr(all[i].base);
         win->basic_info_table[i].size = all[i].size;
@@ -215,7 +211,6 @@ int MPIDI_CH3I_Win_allocate(MPI_Aint size, int disp_unit, MPIR_Info * info, MPIR
 {
     int mpi_errno = MPI_SUCCESS;
     int error;
-    MPIR_Errflag_t errflag = MPIR_ERR_NONE;
     MPIR_Win *win = *win_ptr;
     MPIR_Comm *comm = win->comm_ptr;
     MPIR_Comm *node = comm->node_comm;
@@ -248,17 +243,16 @@ int MPIDI_CH3I_Win_allocate(MPI_Aint size, int disp_unit, MPIR_Info * info, MPIR
 
     if (node != NULL) {
         sizes[node->rank] = size;
-        error = MPIR_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, sizes, 1, MPI_AINT, node, &errflag);
+        error = MPIDI_CH3I_Allgather(sizes, 1, MPI_AINT, node);
         MPIR_ERR_ADD(mpi_errno, error);
         win->ch.segment.bytes = segment_bytes(win, sizes, node_size);
         if (win->ch.segment.bytes == 0)
             worst.failure = MPIDI_CH3I_Segment_no_memory();
-        MPIDI_CH3I_Segment_share(node, &win->ch.segment, scratch, &worst.failure, &mpi_errno, &errflag);
+        MPIDI_CH3I_Segment_share(node, &win->ch.segment, scratch, &worst.failure, &mpi_errno);
     }
     error = MPIDI_CH3I_Agree(win->comm_ptr, &worst);
     MPIR_ERR_ADD(mpi_errno, error);
     MPIR_ERR_CHECK(mpi_errno);
-    MPIR_ERR_CHKANDJUMP(errflag, mpi_errno, MPI_ERR_OTHER, "**coll_fail");
     if (worst.failure != 0) {
         if (win->create_flavor == MPI_WIN_FLAVOR_SHARED || MPIDI_CH3I_Segment_lacks_memory(worst.failure)) {
             mpi_errno = failure_error(&worst);
@@ -304,7 +298,6 @@ int MPIDI_CH3I_Win_allocate(MPI_Aint size, int disp_unit, MPIR_Info * info, MPIR
 int MPIDI_CH3I_Win_detect(MPIR_Win ** win_ptr)
 {
     int mpi_errno = MPI_SUCCESS;
-    MPIR_Errflag_t errflag = MPIR_ERR_NONE;
     MPIR_Win *win = *win_ptr;
     MPIR_Win *shared, *source = NULL;
     MPIR_Comm *node = win->comm_ptr->node_comm;
@@ -330,9 +323,8 @@ int MPIDI_CH3I_Win_detect(MPIR_Win ** win_ptr)
     lowest[0] = source == NULL || offsets == NULL || win->shm_base_addrs == NULL ? 0 :
         (int64_t) source->ch.segment.number;
     lowest[1] = -lowest[0];
-    mpi_errno = MPIR_Allreduce(MPI_IN_PLACE, lowest, 2, MPI_INT64_T, MPI_MIN, node, &errflag);
+    mpi_errno = MPIDI_CH3I_Allreduce(lowest, 2, MPI_INT64_T, MPI_MIN, node);
     MPIR_ERR_CHECK(mpi_errno);
-    MPIR_ERR_CHKANDJUMP(errflag, mpi_errno, MPI_ERR_OTHER, "**coll_fail");
     if (lowest[0] == 0 || lowest[0] != -lowest[1]) {
         MPL_free(win->shm_base_addrs);
         win->shm_base_addrs = NULL;
@@ -340,9 +332,8 @@ int MPIDI_CH3I_Win_detect(MPIR_Win ** win_ptr)
     }
 
     offsets[node->rank] = (char *) win->base - (char *) source->ch.segment.address;
-    mpi_errno = MPIR_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, offsets, 1, MPI_AINT, node, &errflag);
+    mpi_errno = MPIDI_CH3I_Allgather(offsets, 1, MPI_AINT, node);
     MPIR_ERR_CHECK(mpi_errno);
-    MPIR_ERR_CHKANDJUMP(errflag, mpi_errno, MPI_ERR_OTHER, "**coll_fail");
     for (i = 0; i < node->local_size; i++)
         win->shm_base_addrs[i] = (char *) source->ch.segment.address + offsets[i];
     win->ch.mutex = source->ch.mutex;
