@@ -15,6 +15,9 @@
 namespace ch3_offload {
 namespace {
 
+/// How soon somebody looks for copies that wait for others. Nanoseconds.
+constexpr std::uint64_t kAwaitedLookNs = 1'000'000;
+
 std::vector<Provider*> pointers_to(const std::vector<std::unique_ptr<Provider>>& providers) {
   std::vector<Provider*> pointers;
   for (const auto& one : providers) pointers.push_back(one.get());
@@ -52,7 +55,7 @@ NicdClient::NicdClient(FileDescriptor socket, PortMemory memory, pid_t pid, Kern
       server_(driver_, memory_, parts_.trace.get(), &data_, this) {
   server_.tell_counters();
   if (copies == KernelCopies::kAllowed) data_.keep_file(open_memory(pid));
-  if (has_our_pids(pid)) data_.let_others_copy();
+  data_.let_others_copy(open_pages(pid));
 }
 
 bool NicdClient::welcome(NicdWelcome& welcome) noexcept {
@@ -102,6 +105,7 @@ void NicdClient::disarm() noexcept {
 void NicdClient::add_to(SleepSet& set) const noexcept {
   set.add(memory_.nic_bell().sleeper);
   set.add(socket_.get());
+  if (data_.offers().is_awaited()) set.end_after(kAwaitedLookNs);
   if (!server_.is_blocked()) set.add(driver_.descriptors());
   if (targets_ != nullptr) targets_->server.add_to(set);
 }

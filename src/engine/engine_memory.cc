@@ -18,12 +18,14 @@ bool Engine::State::hold_memory(Peer& peer, const Payload& payload, std::size_t 
                                 HeldMemory& memory) noexcept {
   std::byte* const address = payload.address;
   Status status = Status::kOk;
+  if (payload.layout != nullptr) [[unlikely]] {
+    status = registrar_of(peer).register_fetched(address, length_bytes, access, memory.region);
+    return memory.held = status == Status::kOk;
+  }
   PinDownCache* const cache = peer.write_terms.registrar != nullptr
                                   ? nullptr
                                   : caches_of(peer.provider_index)[static_cast<std::size_t>(access)];
-  if (payload.layout != nullptr) [[unlikely]] {
-    status = registrar_of(peer).register_fetched(address, length_bytes, access, memory.region);
-  } else if (cache == nullptr) {
+  if (cache == nullptr) {
     status = registrar_of(peer).register_memory(address, length_bytes, access, memory.region);
   } else {
     const std::uint64_t misses = cache->misses();

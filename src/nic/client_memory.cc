@@ -5,6 +5,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -81,20 +82,34 @@ ssize_t MemoryCopier::copy_by_any_thread(pid_t pid, const iovec& here, std::span
   return -1;
 }
 
-FileDescriptor open_memory(pid_t pid) noexcept {
-  FileDescriptor memory;
+/// A file of the process in /proc, also after its first thread has ended, if `is_it(file)`.
+template <class IsIt>
+static FileDescriptor open_of_process(pid_t pid, const char* name, int flags, const IsIt& is_it) noexcept {
+  FileDescriptor file;
   const auto open_of = [&](pid_t thread) {
     std::array<char, 64> path;
-    std::snprintf(path.data(), path.size(), "/proc/%d/task/%d/mem", static_cast<int>(pid),
-                  static_cast<int>(thread));
-    memory = FileDescriptor(::open(path.data(), O_RDWR | O_CLOEXEC));
-    // Older kernels open that of a thread that has ended, too: it is empty. Otherwise address 0 is no end.
-    std::byte none{};
-    if (memory.valid() && ::pread(memory.get(), &none, 1, 0) == 0) memory = {};
-    return memory.valid();
+    std::snprintf(path.data(), path.size(), "/proc/%d/task/%d/%s", static_cast<int>(pid),
+                  static_cast<int>(thread), name);
+    file = FileDescriptor(::open(path.data(), flags | O_CLOEXEC));
+    if (file.valid() && !is_it(file)) file = {};
+    return file.valid();
   };
   if (!open_of(pid)) static_cast<void>(for_other_threads(pid, open_of));
-  return memory;
+  return file;
+}
+
+FileDescriptor open_memory(pid_t pid) noexcept {
+  // Older kernels open that of a thread that has ended, too: it is empty. Otherwise address 0 is no end.
+  const auto is_of_living = [](const FileDescriptor& memory) {
+    std::byte none{};
+    return ::pread(memory.get(), &none, 1, 0) != 0;
+  };
+  return open_of_process(pid, "mem", O_RDWR, is_of_living);
+}
+
+FileDescriptor open_pages(pid_t pid) noexcept {
+  if (!has_our_pids(pid)) return {};
+  return open_of_process(pid, "pagemap", O_RDONLY, [](const FileDescriptor&) { return true; });
 }
 
 ssize_t MemoryCopier::copy_by_file(const FileDescriptor& memory, const iovec& here,
@@ -180,6 +195,23 @@ ClientMemory::Copied ClientMemory::copy(const iovec& here, std::span<const iovec
     return Copied::kBroken;
   }
   return Copied::kRefused;
+}
+
+bool ClientMemory::is_present(std::uint64_t address, std::size_t length_bytes) const noexcept {
+  // Documentation/admin-guide/mm/pagemap.rst: a word for each page, whose highest bit says so.
+  constexpr std::uint64_t kIsPresent = std::uint64_t{1} << 63;
+  static const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  std::array<std::uint64_t, 512> words;
+  for (std::uint64_t page = address / page_bytes, end = (address + length_bytes - 1) / page_bytes + 1;
+       page < end;) {
+    const auto some = std::span(words).first(std::min<std::size_t>(words.size(), end - page));
+    if (::pread(pages_.get(), some.data(), some.size_bytes(),
+                static_cast<off_t>(page * sizeof(std::uint64_t))) != static_cast<ssize_t>(some.size_bytes()))
+      return false;
+    if (!std::ranges::all_of(some, [](std::uint64_t word) { return (word & kIsPresent) != 0; })) return false;
+    page += some.size();
+  }
+  return true;
 }
 
 bool ClientMemory::has_ended() noexcept {
@@ -295,7 +327,7 @@ bool ClientMemory::Part::read(std::size_t offset_bytes, std::byte* destination,
 
 std::optional<ClientMemory::Part::Place> ClientMemory::Part::place() const noexcept {
   const bool can_be_copied = is_message() && !is_away_ && given_.address == nullptr &&
-                             named_.layout == nullptr && memory_->is_known_to_others_;
+                             named_.layout == nullptr && memory_->pages_.valid();
   if (!can_be_copied) return {};
   return Place{memory_, reinterpret_cast<std::uint64_t>(named_.address), wanted_.operation};
 }

@@ -86,6 +86,10 @@ class MemoryCopier {
 /// fail, whoever has its pid.
 FileDescriptor open_memory(pid_t pid) noexcept;
 
+/// Opens the list of its pages, likewise. None: the kernel refuses, or other processes do not know it by that
+/// pid (has_our_pids()).
+FileDescriptor open_pages(pid_t pid) noexcept;
+
 class ClientMemory {
  public:
   /// Of process `pid`, which sends files over `socket`, and whose messages leave through `outlet`. Its peers
@@ -108,9 +112,12 @@ class ClientMemory {
   ClientShares& shares() noexcept { return shares_; }
   /// Those that this client is asked to make.
   OfferedCopies& offers() noexcept { return offers_; }
-  /// Its pid is what other clients know it by (has_our_pids()). For set-up only.
-  void let_others_copy() noexcept { is_known_to_others_ = true; }
+  const OfferedCopies& offers() const noexcept { return offers_; }
+  /// Of open_pages(): if it is valid, other clients may be asked to copy from this one. For set-up only.
+  void let_others_copy(FileDescriptor pages) noexcept { pages_ = std::move(pages); }
   pid_t pid() const noexcept { return pid_; }
+  /// Whether all of that memory of the client is there: who reads it waits for no page.
+  bool is_present(std::uint64_t address, std::size_t length_bytes) const noexcept;
   /// Whether it has, or now runs another program: then its pid may be another's, and nothing of it leaves any
   /// more.
   bool has_ended() noexcept;
@@ -252,7 +259,7 @@ class ClientMemory {
   FileDescriptor file_;        ///< Of open_memory(). Not valid: there is none.
   bool uses_file_ = false;     ///< All copies go through it, since the kernel has refused another.
   const FileDescriptor& socket_;
-  bool is_known_to_others_ = false;
+  FileDescriptor pages_;  ///< Of open_pages().
   bool is_copying_ = false;
   bool was_late_ = false;         ///< The copy that is under way, or was the last.
   std::uint64_t slow_until_ = 0;  ///< CycleClock time: until then, late pages are expected. 0: none are.

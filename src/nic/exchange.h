@@ -176,7 +176,7 @@ struct ExchangeEndpoint final : Endpoint {
   bool is_connected = false;
   bool ends = false;  ///< Nothing is sent any more.
   bool is_down = false;
-  std::uint8_t failed_copies = 0;  ///< Of this node: of those that were offered to it.
+  std::uint8_t failed_copies = 0;  ///< Of this node: of those that were offered to it, the last ones.
   // Of another node, while `ends`.
   bool must_end = false;        ///< kEnd must be sent, when this process's last write is over.
   bool must_answer = false;     ///< Likewise kEnded.
@@ -241,6 +241,7 @@ class ExchangePort final : public Provider, public ClientOutlet {
  private:
   friend class Exchange;
   static constexpr std::size_t kMostWrites = 64;  ///< Within the node, and as many to other nodes.
+  static constexpr std::size_t kMostOffered = kMostWrites / 2;
 
   /// Memory that peers of the node may write to, and what no client shares (ClientMemory::Part). The key is
   /// the place in regions_ and the generation.
@@ -296,7 +297,7 @@ class ExchangePort final : public Provider, public ClientOutlet {
   ExchangePort* writable_peer(const ExchangeEndpoint& peer) const noexcept;
   NodeMemory::Region* find(const Write& write) const noexcept;
   bool can_go_on_writing() const noexcept;
-  static bool offer(Write& write, NodeMemory::Region& to) noexcept;
+  bool offer(Write& write, NodeMemory::Region& to) noexcept;
   static Status look_at_copy(const Write& write, NodeMemory::Region& to) noexcept;
   std::size_t move_writes(Sink& sink) noexcept;
   bool announce(const Write& write) noexcept;
@@ -327,6 +328,7 @@ class ExchangePort final : public Provider, public ClientOutlet {
   std::array<Write, kMostWrites> writes_{};  ///< A ring. The first one moves next.
   std::size_t first_write_ = 0;
   std::size_t write_count_ = 0;
+  std::size_t offered_writes_ = 0;  ///< Of them. A receiver that takes none leaves the others room.
   std::size_t network_writes_ = 0;  ///< That have not been told as over.
 };
 

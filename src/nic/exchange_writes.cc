@@ -17,7 +17,13 @@ namespace {
 constexpr std::size_t kPartBytes = std::size_t{512} << 10;
 constexpr std::uint32_t kMostParts = 2;
 
-/// A process that has failed to make so many copies is asked to make no more of that peer's.
+/// Whether it is for the client to do something.
+constexpr bool is_under_way(OfferedCopy::State state) noexcept {
+  return state == OfferedCopy::State::kWaiting || state == OfferedCopy::State::kOpen ||
+         state == OfferedCopy::State::kTaken;
+}
+
+/// A process that has failed to make so many copies in a row is asked to make no more of that peer's.
 constexpr std::uint8_t kMostFailedCopies = 4;
 
 constexpr std::uint32_t number_of(RemoteKey key) noexcept {
@@ -139,6 +145,7 @@ Status ExchangePort::write(Endpoint& endpoint, const std::byte* source, std::siz
   write = {&peer, source, nullptr, length_bytes, 0, destination, immediate, work};
   if (NodeMemory::Region* const to = find(write)) {
     const bool is_fetched = region.local_key == NodeMemory::kFetched;
+    if (is_fetched && offered_writes_ >= kMostOffered) return Status::kAgain;
     // What one of the two shares goes through a slot, where only one copy is the kernel's.
     if (is_fetched != (to->offers != nullptr) || (is_fetched && !offer(write, *to)))
       return Status::kUnsupported;
@@ -150,8 +157,11 @@ Status ExchangePort::write(Endpoint& endpoint, const std::byte* source, std::siz
 /// Asks the receiver to copy it. False: it cannot.
 bool ExchangePort::offer(Write& write, NodeMemory::Region& to) noexcept {
   const auto from = reinterpret_cast<const ClientMemory::Part*>(write.source)->place();
-  if (!from || write.peer->failed_copies >= kMostFailedCopies || to.copy.state != OfferedCopy::State::kNone)
+  // For a page of the sender, the receiver would wait in the midst of a call.
+  if (!from || write.peer->failed_copies >= kMostFailedCopies || to.copy.state != OfferedCopy::State::kNone ||
+      !from->memory->is_present(from->address, write.length_bytes))
     return false;
+  ++offered_writes_;
   write.client = from->memory;
   to.copy.process = from->memory->pid();
   to.copy.address = from->address;
@@ -162,28 +172,24 @@ bool ExchangePort::offer(Write& write, NodeMemory::Region& to) noexcept {
 
 /// What has become of one that was offered. kAgain: nothing yet.
 Status ExchangePort::look_at_copy(const Write& write, NodeMemory::Region& to) noexcept {
-  switch (to.offers->look(to.copy)) {
-    case OfferedCopy::State::kWaiting:
-    case OfferedCopy::State::kOpen:
-    case OfferedCopy::State::kTaken: return Status::kAgain;
+  const OfferedCopy::State state = to.offers->look(to.copy);
+  if (is_under_way(state)) return Status::kAgain;
+  if (state == OfferedCopy::State::kDone) {
+    write.peer->failed_copies = 0;
     // Of whom was it, if the client has ended?
-    case OfferedCopy::State::kDone: return write.client->has_ended() ? Status::kPeerFailed : Status::kOk;
-    case OfferedCopy::State::kFailed: ++write.peer->failed_copies; break;
-    case OfferedCopy::State::kNone:
-    case OfferedCopy::State::kWithdrawn: break;
+    return write.client->has_ended() ? Status::kPeerFailed : Status::kOk;
   }
+  if (state == OfferedCopy::State::kFailed) ++write.peer->failed_copies;
   return Status::kUnsupported;
 }
 
-/// Whether move_writes() would find something to do, and nobody else says so.
+/// Whether move_writes() would find something to do. What becomes of an offer that is under way, the server
+/// of its receiver notices.
 bool ExchangePort::can_go_on_writing() const noexcept {
   for (std::size_t i = 0; i < write_count_; ++i) {
     const Write& write = writes_[(first_write_ + i) % writes_.size()];
     const NodeMemory::Region* const to = write.client == nullptr ? nullptr : find(write);
-    // Of one that waits, the receiver's server knows. One that is open must be withdrawn in time.
-    if (to == nullptr ||
-        (to->copy.state != OfferedCopy::State::kWaiting && to->copy.state != OfferedCopy::State::kTaken))
-      return true;
+    if (to == nullptr || !is_under_way(to->copy.state)) return true;
   }
   return false;
 }
@@ -197,6 +203,7 @@ void ExchangePort::rotate_writes() noexcept {
 /// Takes the first write out and tells its end.
 void ExchangePort::finish_write(Sink& sink, Status status) noexcept {
   const Write done = writes_[first_write_];
+  if (done.client != nullptr) --offered_writes_;
   first_write_ = (first_write_ + 1) % writes_.size();
   --write_count_;
   sink.on_write_done(done.peer->id, done.work, status);

@@ -5,12 +5,13 @@
 //   the sender's port       the receiver's server         the receiver
 //   offer()
 //                           word := number, an event  ──▶ takes it: number with kTaken, if it is still there
-//   look(): kOpen           after a time: word := 0
+//   look(): kOpen           expire(): word := 0
 //   look(): kTaken                                        copies
 //   look(): kDone           took_command()            ◀── a command says how much was copied
 //
 // One offer of a client is open at a time; others wait. Who computes takes none: it is withdrawn after about
-// as long as it is worth, and with it all that wait.
+// as long as it is worth, and with it all that wait. So are those that wait for a client that is stopped, in
+// the midst of a copy or before.
 //
 // Only a receiver is asked, because it reads: it can harm nobody but itself, whatever it does.
 //
@@ -84,6 +85,8 @@ class OfferedCopies {
 
   // Of the server.
 
+  /// Takes back what the client has not taken in time. To be called in each turn.
+  void expire() noexcept;
   /// The next one, which the client may take from now on, if it hears of it. Null: there is none. Until
   /// told(), the next call returns the same.
   const OfferedCopy* open_next() noexcept;
@@ -92,22 +95,27 @@ class OfferedCopies {
   std::uint32_t number() const noexcept { return number_; }
   /// The client will hear of it.
   void told() noexcept;
-  /// The client says that it has copied so much of the one with that number. False: it has taken none.
+  /// The client says that it has copied so much of the one with that number. False: none of ours says so.
   bool took_command(std::uint64_t number, std::uint64_t copied_bytes) noexcept;
+  /// Whether expire() must be called soon: the client may take one.
+  bool is_open() const noexcept { return is_out_ && !is_taken_; }
+  /// Whether it must be called in a millisecond or so.
+  bool is_awaited() const noexcept { return !waiting_.empty(); }
 
  private:
-  /// The client has not begun it, and will not any more.
-  bool take_back() noexcept;
   void withdraw_all() noexcept;
+  bool take_back() noexcept;
 
   Clock* clock_ = CycleClock::now;
   std::atomic<std::uint64_t>* word_ = nullptr;
   std::size_t least_bytes_ = kLeastBytes;
   IntrusiveList<OfferedCopy, &OfferedCopy::among_waiting> waiting_;
   std::uint32_t number_ = 0;
-  bool is_out_ = false;         ///< The client has heard of that number, and has not answered.
-  OfferedCopy* out_ = nullptr;  ///< Null: nobody waits for it.
-  std::uint64_t withdraws_at_ = 0;
+  bool is_out_ = false;              ///< The client has heard of that number, and has not answered.
+  bool is_taken_ = false;            ///< Likewise, and copies.
+  OfferedCopy* out_ = nullptr;       ///< Null: nobody waits for it.
+  std::uint64_t withdraws_at_ = 0;   ///< If it is not taken.
+  std::uint64_t waiting_until_ = 0;  ///< Those that wait.
 };
 
 /// Whether that process and this one know each other, and all others, by the same pids.

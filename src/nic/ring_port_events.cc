@@ -101,7 +101,10 @@ std::size_t RingPort::take_events() noexcept {
       if (its.kind == kReceiveBytes) take_bytes(its, more);
       step_over();
       if (its.kind == kBytesWanted) give_bytes(its);
-      if (its.kind == kCopyOffered) make_copy(its);
+      if (its.kind == kCopyOffered) {
+        make_copy(its);
+        return taken + 1;  // It may have taken long.
+      }
       continue;
     }
     if (!is_completion(record.kind)) {

@@ -182,9 +182,10 @@ std::size_t RingServer::give_wanted(bool has_room) noexcept {
 
 /// Asks the client to make a copy, if `has_room`. Returns how many times.
 std::size_t RingServer::give_offer_of_copy(bool has_room) noexcept {
-  if (client_ == nullptr || !has_room) return 0;
+  if (client_ == nullptr) return 0;
   OfferedCopies& offers = client_->offers();
-  const OfferedCopy* const copy = offers.open_next();
+  offers.expire();
+  const OfferedCopy* const copy = has_room ? offers.open_next() : nullptr;
   if (copy == nullptr) [[likely]]
     return 0;
   EventRecord record = event_of(kCopyOffered, Status::kOk);
@@ -267,6 +268,7 @@ bool RingServer::arm() noexcept {
     ring_.announce_waiting();
     has_work = has_work || ring_.has_room_for_sure(sizeof(EventRecord) + kPacketPartBytes);
   }
+  has_work = has_work || (client_ != nullptr && client_->offers().is_open());
   if (has_work) disarm();
   return !has_work;
 }

@@ -298,7 +298,7 @@ class Node {
 
   void command() {
     CommandRecord record;
-    record.kind = static_cast<CommandKind>(input_.below(20));
+    record.kind = static_cast<CommandKind>(input_.below(27));
     // Its path would be written to.
     if (record.kind == CommandKind::kWriteTrace) record.kind = CommandKind::kProbe;
     record.mode = input_.below(4);

@@ -3,6 +3,7 @@
 #include "nic/offered_copies.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -85,6 +86,55 @@ TEST_F(OfferedCopiesTest, WhoTakesNoneInTimeIsAskedForNoneThatWaits) {
   EXPECT_EQ(copies_.look(copy_[1]), State::kOpen);
 }
 
+TEST_F(OfferedCopiesTest, IsTakenBackInTheServersTurnsAlone) {
+  copies_.offer(copy_[0]);
+  copies_.offer(copy_[1]);
+  const std::uint64_t number = publish();
+  EXPECT_TRUE(copies_.is_open());
+  now += kLong;
+  copies_.expire();
+  EXPECT_FALSE(copies_.is_open() || copies_.is_awaited());
+  EXPECT_EQ(copy_[0].state, State::kWithdrawn);
+  EXPECT_EQ(copy_[1].state, State::kWithdrawn);
+  EXPECT_FALSE(take(number));
+}
+
+TEST_F(OfferedCopiesTest, ThatTheClientNeverHearsOfAreWithdrawn) {
+  copies_.offer(copy_[0]);
+  EXPECT_TRUE(copies_.is_awaited());
+  now += kLong;
+  copies_.offer(copy_[1]);
+  EXPECT_EQ(copies_.look(copy_[0]), State::kWithdrawn);
+  EXPECT_EQ(copies_.look(copy_[1]), State::kWithdrawn);
+  copies_.offer(copy_[2]);
+  EXPECT_EQ(copies_.look(copy_[2]), State::kWaiting);
+}
+
+TEST_F(OfferedCopiesTest, ThatWaitForAClientThatStopsAmidACopyAreWithdrawn) {
+  copies_.offer(copy_[0]);
+  copies_.offer(copy_[1]);
+  const std::uint64_t number = publish();
+  EXPECT_TRUE(take(number));
+  copies_.expire();
+  EXPECT_FALSE(copies_.is_open());
+  EXPECT_TRUE(copies_.is_awaited());
+  now += kLong;
+  copies_.expire();
+  EXPECT_EQ(copies_.look(copy_[0]), State::kTaken);
+  EXPECT_EQ(copies_.look(copy_[1]), State::kWithdrawn);
+  EXPECT_TRUE(copies_.took_command(number, kLength));
+  EXPECT_EQ(copies_.look(copy_[0]), State::kDone);
+}
+
+TEST_F(OfferedCopiesTest, NobodyAnswersWhatHeHasNotTakenOrMoreThanAll) {
+  copies_.offer(copy_[0]);
+  const std::uint64_t number = publish();
+  EXPECT_FALSE(copies_.took_command(number, kLength));
+  EXPECT_TRUE(take(number));
+  EXPECT_FALSE(copies_.took_command(number + 1, kLength));
+  EXPECT_FALSE(copies_.took_command(number, kLength + 1));
+}
+
 TEST_F(OfferedCopiesTest, TheNextOneIsOfferedWhenThatBeforeIsOver) {
   copies_.offer(copy_[0]);
   copies_.offer(copy_[1]);
@@ -123,7 +173,7 @@ TEST_F(OfferedCopiesTest, AWordOfRubbishCountsAsTaken) {
   word_ = ~std::uint64_t{0};
   now += kLong;
   EXPECT_EQ(copies_.look(copy_[0]), State::kTaken);
-  EXPECT_TRUE(copies_.took_command(number, ~std::uint64_t{0}));
+  EXPECT_TRUE(copies_.took_command(number, 0));
   EXPECT_EQ(copies_.look(copy_[0]), State::kFailed);
 }
 
@@ -214,16 +264,84 @@ TEST_F(CopiedMessages, TheProcessorMaySleepWhileACopyIsTakenButNotWhileOneIsOffe
   receive(whole(room_));
   send(whole(sent_));
   compute(10);
-  EXPECT_FALSE(ports_[1]->arm());
+  EXPECT_FALSE(clients_[0]->server.arm());
   NicWords& words = clients_[0]->memory->words();
   const std::uint64_t number = words.offered;
   words.offered = number | OfferedCopies::kTaken;
   compute(2);
+  EXPECT_TRUE(clients_[0]->server.arm());
   EXPECT_TRUE(ports_[1]->arm());
   ports_[1]->disarm();
+  clients_[0]->server.disarm();
   words.offered = number;  // As it was: the client takes it.
   ASSERT_TRUE(await(0, Event::Kind::kReceiveDone));
   EXPECT_EQ(copied(), 1u);
+}
+
+/// The others need no turn of it.
+TEST_F(CopiedMessages, OfAReceiverThatStopsAmidACopyOnlyThatOneWaits) {
+  constexpr int kMessages = 40;
+  connect();
+  std::vector<std::vector<std::byte>> rooms(kMessages, std::vector<std::byte>(kLength));
+  for (auto& room : rooms) {
+    receive(whole(room));
+    send(whole(sent_));
+    compute(2);
+  }
+  compute(10);
+  clients_[0]->memory->words().offered |= OfferedCopies::kTaken;
+  compute(2);
+  for (int i = 0; i < 100; ++i) {
+    now += kLong;
+    compute(20);
+  }
+  EXPECT_EQ(std::ranges::count(rooms, sent_), kMessages - 1);
+}
+
+TEST_F(CopiedMessages, AReceiverWhoseEventsFindNoRoomGetsItThroughSlots) {
+  constexpr std::size_t kShort = 1500;
+  static_assert(kShort * record_bytes(sizeof(EventRecord) + kInlineBytes) > kEventRingBytes);
+  connect();
+  std::vector<std::byte> little(kInlineBytes);
+  for (std::size_t i = 0; i < kShort; ++i) {
+    receive({little.data(), kInlineBytes, nullptr});
+    OperationId operation{};
+    Status status = Status::kOk;
+    clients_[1]->send(PeerId{0}, SendMode::kStandard, kKey, {little.data(), kInlineBytes, nullptr}, 0,
+                      nullptr, operation, status);
+    while (clients_[0]->counters().received_expected < i + 2) {
+      compute(1);
+      clients_[1]->RingPort::progress();
+      for (Event event; clients_[1]->next_event(event);) {
+      }
+    }
+  }
+  receive(whole(room_));
+  send(whole(sent_));
+  compute(10);
+  EXPECT_EQ(clients_[0]->memory->words().offered, 0u);
+  now += kLong;
+  compute(100);
+  EXPECT_EQ(room_, sent_);
+}
+
+/// The receiver would wait for it in the midst of a call.
+TEST_F(CopiedMessages, MemoryOfWhichAPageIsNotThereIsNotOffered) {
+  auto* const pages = static_cast<std::byte*>(
+      ::mmap(nullptr, kLength, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(pages, MAP_FAILED);
+  const auto last_page = kLength / 4096 * 4096;
+  std::copy(sent_.begin(), sent_.begin() + last_page, pages);
+  std::fill(sent_.begin() + last_page, sent_.end(), std::byte{});
+  for (const std::uint64_t is_there : {0u, 1u}) {
+    receive(whole(room_));
+    send({pages, kLength, nullptr});
+    ASSERT_TRUE(await(0, Event::Kind::kReceiveDone));
+    EXPECT_EQ(copied(), is_there);
+    EXPECT_EQ(room_, sent_);
+    pages[last_page] = std::byte{};  // There from now on.
+  }
+  ::munmap(pages, kLength);
 }
 
 TEST_F(CopiedMessages, WhatOneOfThemSharesOrIsShortOrInPiecesIsNotOffered) {

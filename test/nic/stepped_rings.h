@@ -62,7 +62,7 @@ struct OtherProcess {
   OtherProcess(std::uint32_t peer_limit, ClientOutlet& outlet,
                KernelCopies the_copies = KernelCopies::kAllowed)
       : copies(the_copies), memory(::getpid(), socket.processor, peer_limit, outlet, the_copies, kernel) {
-    memory.let_others_copy();
+    memory.let_others_copy(open_pages(::getpid()));
   }
   ClientSocket socket;
   const KernelCopies copies;
