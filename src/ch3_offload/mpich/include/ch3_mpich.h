@@ -9,10 +9,10 @@
 #define MPIDI_CH3I_MPICH_IS(major, minor) (MPICH_NUMVERSION >= (major) * 10000000 + (minor) * 100000)
 
 #if MPIDI_CH3I_MPICH_IS(4, 1)
-typedef MPI_Aint MPIDI_CH3I_Rma_count_t;        /* of elements, in operations on windows */
+typedef MPI_Aint RMA_count_t;        /* of elements, in operations on windows */
 #define MPIR_CVAR_BARRIER_INTRA_ALGORITHM_dissemination MPIR_CVAR_BARRIER_INTRA_ALGORITHM_k_dissemination
 #else
-typedef int MPIDI_CH3I_Rma_count_t;
+typedef int RMA_count_t;
 #define MPIR_PT2PT_ATTR_CONTEXT_OFFSET(attr_) (attr_)
 #endif
 

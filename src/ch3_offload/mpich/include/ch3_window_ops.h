@@ -59,12 +59,12 @@ static inline int MPIDI_CH3I_Window_is_reached(const MPIR_Win * win, int rank)
 
 /* MPI_Put or MPI_Get: exactly one of `source` and `result`. */
 int MPIDI_CH3I_Stock_move(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffer_t * result, int rank,
-                          MPI_Aint displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPIR_Win * win,
+                          MPI_Aint displacement, RMA_count_t count, MPI_Datatype type, MPIR_Win * win,
                           MPIR_Request * request);
 /* MPI_Accumulate or MPI_Get_accumulate. `result` NULL: what was there is not wanted. */
 int MPIDI_CH3I_Stock_combine(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffer_t * result, int rank,
-                             MPI_Aint displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPI_Op op, MPIR_Win * win,
-                             MPIR_Request * request);
+                             MPI_Aint displacement, RMA_count_t count, MPI_Datatype type, MPI_Op op,
+                             MPIR_Win * win, MPIR_Request * request);
 
 static inline int MPIDI_CH3I_No_memory(void)
 {

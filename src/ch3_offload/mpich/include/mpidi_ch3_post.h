@@ -115,36 +115,40 @@ int MPIDI_CH3I_Stock_type_free_hook(MPIR_Datatype * type);
 #define MPID_Win_flush_local_all(first_) MPIDI_CH3I_WIN_FLUSH_LOCAL_ALL_##first_)
 #define MPIDI_CH3I_WIN_FLUSH_LOCAL_ALL_win_ptr MPIDI_CH3I_Window_flush_local_all(win_ptr
 #define MPIDI_CH3I_WIN_FLUSH_LOCAL_ALL_MPIR_Win MPIDI_CH3I_Stock_win_flush_local_all(MPIR_Win
-int MPIDI_CH3I_Window_put(const void *origin, MPIDI_CH3I_Rma_count_t origin_count, MPI_Datatype origin_type, int rank, MPI_Aint
-                          displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPIR_Win * win, MPIR_Request * request);
-int MPIDI_CH3I_Stock_put(const void *origin, MPIDI_CH3I_Rma_count_t origin_count, MPI_Datatype origin_type, int rank, MPI_Aint
-                         displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPIR_Win * win, MPIR_Request * request);
-int MPIDI_CH3I_Window_get(void *origin, MPIDI_CH3I_Rma_count_t origin_count, MPI_Datatype origin_type, int rank, MPI_Aint
-                          displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPIR_Win * win, MPIR_Request * request);
-int MPIDI_CH3I_Stock_get(void *origin, MPIDI_CH3I_Rma_count_t origin_count, MPI_Datatype origin_type, int rank, MPI_Aint
-                         displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPIR_Win * win, MPIR_Request * request);
-int MPIDI_CH3I_Window_accumulate(const void *origin, MPIDI_CH3I_Rma_count_t origin_count, MPI_Datatype origin_type, int rank,
-                                 MPI_Aint displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPI_Op op, MPIR_Win *
-                                 win, MPIR_Request * request);
-int MPIDI_CH3I_Stock_accumulate(const void *origin, MPIDI_CH3I_Rma_count_t origin_count, MPI_Datatype origin_type, int rank,
-                                MPI_Aint displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPI_Op op, MPIR_Win *
-                                win, MPIR_Request * request);
-int MPIDI_CH3I_Window_get_accumulate(const void *origin, MPIDI_CH3I_Rma_count_t origin_count, MPI_Datatype origin_type, void
-                                     *address, MPIDI_CH3I_Rma_count_t result_count, MPI_Datatype result_type, int rank, MPI_Aint
-                                     displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPI_Op op, MPIR_Win * win,
-                                     MPIR_Request * request);
-int MPIDI_CH3I_Stock_get_accumulate(const void *origin, MPIDI_CH3I_Rma_count_t origin_count, MPI_Datatype origin_type, void
-                                    *address, MPIDI_CH3I_Rma_count_t result_count, MPI_Datatype result_type, int rank, MPI_Aint
-                                    displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPI_Op op, MPIR_Win * win,
-                                    MPIR_Request * request);
-int MPIDI_CH3I_Window_rget_accumulate(const void *origin, MPIDI_CH3I_Rma_count_t origin_count, MPI_Datatype origin_type, void
-                                      *address, MPIDI_CH3I_Rma_count_t result_count, MPI_Datatype result_type, int rank,
-                                      MPI_Aint displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPI_Op op, MPIR_Win
-                                      * win, MPIR_Request ** request);
-int MPIDI_CH3I_Stock_rget_accumulate(const void *origin, MPIDI_CH3I_Rma_count_t origin_count, MPI_Datatype origin_type, void
-                                     *address, MPIDI_CH3I_Rma_count_t result_count, MPI_Datatype result_type, int rank, MPI_Aint
-                                     displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPI_Op op, MPIR_Win * win,
-                                     MPIR_Request ** request);
+int MPIDI_CH3I_Window_put(const void *origin, RMA_count_t origin_count, MPI_Datatype origin_type, int rank,
+                          MPI_Aint displacement, RMA_count_t count, MPI_Datatype type, MPIR_Win * win,
+                          MPIR_Request * request);
+int MPIDI_CH3I_Stock_put(const void *origin, RMA_count_t origin_count, MPI_Datatype origin_type, int rank,
+                         MPI_Aint displacement, RMA_count_t count, MPI_Datatype type, MPIR_Win * win,
+                         MPIR_Request * request);
+int MPIDI_CH3I_Window_get(void *origin, RMA_count_t origin_count, MPI_Datatype origin_type, int rank,
+                          MPI_Aint displacement, RMA_count_t count, MPI_Datatype type, MPIR_Win * win,
+                          MPIR_Request * request);
+int MPIDI_CH3I_Stock_get(void *origin, RMA_count_t origin_count, MPI_Datatype origin_type, int rank,
+                         MPI_Aint displacement, RMA_count_t count, MPI_Datatype type, MPIR_Win * win,
+                         MPIR_Request * request);
+int MPIDI_CH3I_Window_accumulate(const void *origin, RMA_count_t origin_count, MPI_Datatype origin_type,
+                                 int rank, MPI_Aint displacement, RMA_count_t count, MPI_Datatype type,
+                                 MPI_Op op, MPIR_Win * win, MPIR_Request * request);
+int MPIDI_CH3I_Stock_accumulate(const void *origin, RMA_count_t origin_count, MPI_Datatype origin_type,
+                                int rank, MPI_Aint displacement, RMA_count_t count, MPI_Datatype type,
+                                MPI_Op op, MPIR_Win * win, MPIR_Request * request);
+int MPIDI_CH3I_Window_get_accumulate(const void *origin, RMA_count_t origin_count, MPI_Datatype origin_type,
+                                     void *address, RMA_count_t result_count, MPI_Datatype result_type,
+                                     int rank, MPI_Aint displacement, RMA_count_t count, MPI_Datatype type,
+                                     MPI_Op op, MPIR_Win * win, MPIR_Request * request);
+int MPIDI_CH3I_Stock_get_accumulate(const void *origin, RMA_count_t origin_count, MPI_Datatype origin_type,
+                                    void *address, RMA_count_t result_count, MPI_Datatype result_type,
+                                    int rank, MPI_Aint displacement, RMA_count_t count, MPI_Datatype type,
+                                    MPI_Op op, MPIR_Win * win, MPIR_Request * request);
+int MPIDI_CH3I_Window_rget_accumulate(const void *origin, RMA_count_t origin_count, MPI_Datatype origin_type,
+                                      void *address, RMA_count_t result_count, MPI_Datatype result_type,
+                                      int rank, MPI_Aint displacement, RMA_count_t count, MPI_Datatype type,
+                                      MPI_Op op, MPIR_Win * win, MPIR_Request ** request);
+int MPIDI_CH3I_Stock_rget_accumulate(const void *origin, RMA_count_t origin_count, MPI_Datatype origin_type,
+                                     void *address, RMA_count_t result_count, MPI_Datatype result_type,
+                                     int rank, MPI_Aint displacement, RMA_count_t count, MPI_Datatype type,
+                                     MPI_Op op, MPIR_Win * win, MPIR_Request ** request);
 int MPIDI_CH3I_Window_fetch_and_op(const void *origin, void *result, MPI_Datatype type, int rank, MPI_Aint
                                    displacement, MPI_Op op, MPIR_Win * win);
 int MPIDI_CH3I_Stock_fetch_and_op(const void *origin, void *result, MPI_Datatype type, int rank, MPI_Aint

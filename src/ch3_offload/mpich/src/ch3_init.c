@@ -431,7 +431,8 @@ static void exchange_first_message(void)
         MPIR_Request *request = NULL;
 
         if ((turn == 0) == is_first)
-            mpi_errno = MPID_Send(buf, 1, MPI_BYTE, neighbour, TAG, world, MPIR_CONTEXT_COLL_OFFSET, &request);
+            mpi_errno = MPID_Send(buf, 1, MPI_BYTE, neighbour, TAG, world, MPIR_CONTEXT_COLL_OFFSET,
+                                  &request);
         else
             mpi_errno = MPID_Recv(buf, 1, MPI_BYTE, neighbour, TAG, world, MPIR_CONTEXT_COLL_OFFSET,
                                   MPI_STATUS_IGNORE, &request);

@@ -278,7 +278,7 @@ static int check_range(const MPIR_Win * win, int rank, MPI_Aint displacement, MP
 /* What most puts and gets are: contiguous at both ends, and loads and stores reach the target. FALSE: it is
  * anything else, and nothing was done. */
 static inline int move_near(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffer_t * result, int rank,
-                            MPI_Aint displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, const MPIR_Win * win,
+                            MPI_Aint displacement, RMA_count_t count, MPI_Datatype type, const MPIR_Win * win,
                             MPIR_Request * request)
 {
     const MPIDI_CH3I_Buffer_t *here = source != NULL ? source : result;
@@ -304,7 +304,7 @@ static inline int move_near(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I
 
 /* Likewise, in an epoch, by whoever does it. */
 static int put_or_get(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffer_t * result, int rank,
-                      MPI_Aint displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPIR_Win * win,
+                      MPI_Aint displacement, RMA_count_t count, MPI_Datatype type, MPIR_Win * win,
                       MPIR_Request * request)
 {
     int mpi_errno = MPI_SUCCESS;
@@ -329,8 +329,8 @@ static int put_or_get(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffe
     goto fn_exit;
 }
 
-int MPIDI_CH3I_Window_put(const void *origin, MPIDI_CH3I_Rma_count_t origin_count, MPI_Datatype origin_type, int rank,
-                          MPI_Aint displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPIR_Win * win,
+int MPIDI_CH3I_Window_put(const void *origin, RMA_count_t origin_count, MPI_Datatype origin_type, int rank,
+                          MPI_Aint displacement, RMA_count_t count, MPI_Datatype type, MPIR_Win * win,
                           MPIR_Request * request)
 {
     const MPIDI_CH3I_Buffer_t source = { origin, origin_count, origin_type };
@@ -338,8 +338,8 @@ int MPIDI_CH3I_Window_put(const void *origin, MPIDI_CH3I_Rma_count_t origin_coun
     return put_or_get(&source, NULL, rank, displacement, count, type, win, request);
 }
 
-int MPIDI_CH3I_Window_get(void *origin, MPIDI_CH3I_Rma_count_t origin_count, MPI_Datatype origin_type, int rank,
-                          MPI_Aint displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPIR_Win * win,
+int MPIDI_CH3I_Window_get(void *origin, RMA_count_t origin_count, MPI_Datatype origin_type, int rank,
+                          MPI_Aint displacement, RMA_count_t count, MPI_Datatype type, MPIR_Win * win,
                           MPIR_Request * request)
 {
     const MPIDI_CH3I_Buffer_t result = { origin, origin_count, origin_type };
@@ -482,7 +482,7 @@ static int accumulate(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffe
 
 /* Likewise, in an epoch, by whoever does it. */
 static int combine(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffer_t * result, int rank,
-                   MPI_Aint displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPI_Op op, MPIR_Win * win,
+                   MPI_Aint displacement, RMA_count_t count, MPI_Datatype type, MPI_Op op, MPIR_Win * win,
                    MPIR_Request * request)
 {
     int mpi_errno = MPI_SUCCESS;
@@ -506,19 +506,19 @@ static int combine(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffer_t
     goto fn_exit;
 }
 
-int MPIDI_CH3I_Window_accumulate(const void *origin, MPIDI_CH3I_Rma_count_t origin_count, MPI_Datatype origin_type, int rank,
-                                 MPI_Aint displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPI_Op op,
-                                 MPIR_Win * win, MPIR_Request * request)
+int MPIDI_CH3I_Window_accumulate(const void *origin, RMA_count_t origin_count, MPI_Datatype origin_type,
+                                 int rank, MPI_Aint displacement, RMA_count_t count, MPI_Datatype type,
+                                 MPI_Op op, MPIR_Win * win, MPIR_Request * request)
 {
     const MPIDI_CH3I_Buffer_t source = { origin, origin_count, origin_type };
 
     return combine(&source, NULL, rank, displacement, count, type, op, win, request);
 }
 
-int MPIDI_CH3I_Window_get_accumulate(const void *origin, MPIDI_CH3I_Rma_count_t origin_count, MPI_Datatype origin_type,
-                                     void *address, MPIDI_CH3I_Rma_count_t result_count, MPI_Datatype result_type, int rank,
-                                     MPI_Aint displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPI_Op op,
-                                     MPIR_Win * win, MPIR_Request * request)
+int MPIDI_CH3I_Window_get_accumulate(const void *origin, RMA_count_t origin_count, MPI_Datatype origin_type,
+                                     void *address, RMA_count_t result_count, MPI_Datatype result_type,
+                                     int rank, MPI_Aint displacement, RMA_count_t count, MPI_Datatype type,
+                                     MPI_Op op, MPIR_Win * win, MPIR_Request * request)
 {
     const MPIDI_CH3I_Buffer_t source = { origin, origin_count, origin_type };
     const MPIDI_CH3I_Buffer_t result = { address, result_count, result_type };
@@ -528,10 +528,10 @@ int MPIDI_CH3I_Window_get_accumulate(const void *origin, MPIDI_CH3I_Rma_count_t 
 
 /* CH3's function does nothing if the origin's size is 0. MPI_NO_OP ignores the origin (MPI 4.0, section
  * 12.3.4), so CH3's function is given the target's count and type in its place. */
-int MPIDI_CH3I_Window_rget_accumulate(const void *origin, MPIDI_CH3I_Rma_count_t origin_count, MPI_Datatype origin_type,
-                                      void *address, MPIDI_CH3I_Rma_count_t result_count, MPI_Datatype result_type, int rank,
-                                      MPI_Aint displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPI_Op op,
-                                      MPIR_Win * win, MPIR_Request ** request)
+int MPIDI_CH3I_Window_rget_accumulate(const void *origin, RMA_count_t origin_count, MPI_Datatype origin_type,
+                                      void *address, RMA_count_t result_count, MPI_Datatype result_type,
+                                      int rank, MPI_Aint displacement, RMA_count_t count, MPI_Datatype type,
+                                      MPI_Op op, MPIR_Win * win, MPIR_Request ** request)
 {
     const int has_origin = op != MPI_NO_OP;
 

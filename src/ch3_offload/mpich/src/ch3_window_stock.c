@@ -26,7 +26,7 @@ static int poke_if_over(MPIR_Win * win, int rank, MPIR_Request * request)
 }
 
 int MPIDI_CH3I_Stock_move(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffer_t * result, int rank,
-                          MPI_Aint displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPIR_Win * win,
+                          MPI_Aint displacement, RMA_count_t count, MPI_Datatype type, MPIR_Win * win,
                           MPIR_Request * request)
 {
     MPIDI_CH3I_Turn_t turn;
@@ -72,7 +72,7 @@ static int copy_elements(MPIDI_CH3I_Buffer_t * buffer, char **copy)
 }
 
 static int call_stock(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffer_t * result, int rank,
-                      MPI_Aint displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPI_Op op, MPIR_Win * win,
+                      MPI_Aint displacement, RMA_count_t count, MPI_Datatype type, MPI_Op op, MPIR_Win * win,
                       MPIR_Request * request)
 {
     MPIDI_CH3I_Turn_t turn;
@@ -112,7 +112,7 @@ static MPI_Aint *places_of_pairs(MPI_Aint count, MPI_Datatype type, MPI_Datatype
 /* MPI_Get_accumulate of pairs with gaps, in parts. The parts end in their order, so the last ends the
  * request. */
 static int cut_pairs(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffer_t * result, int rank,
-                     MPI_Aint displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPI_Op op, MPIR_Win * win,
+                     MPI_Aint displacement, RMA_count_t count, MPI_Datatype type, MPI_Op op, MPIR_Win * win,
                      MPIR_Request * request)
 {
     int mpi_errno = MPI_SUCCESS;
@@ -157,7 +157,7 @@ static int cut_pairs(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffer
 }
 
 int MPIDI_CH3I_Stock_combine(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffer_t * result,
-                             int rank, MPI_Aint displacement, MPIDI_CH3I_Rma_count_t count, MPI_Datatype type, MPI_Op op,
+                             int rank, MPI_Aint displacement, RMA_count_t count, MPI_Datatype type, MPI_Op op,
                              MPIR_Win * win, MPIR_Request * request)
 {
     int mpi_errno = MPI_SUCCESS;
