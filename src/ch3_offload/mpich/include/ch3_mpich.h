@@ -36,6 +36,14 @@ typedef MPIR_Errflag_t *MPIDI_CH3I_Errflag_arg_t;
 #define MPIDI_CH3I_COMMA_ERRFLAG(flag_) , &(flag_)
 #endif
 
+/* Windows that MPI_Win_shared_query takes: since MPI 4.1 (MPICH 4.2) those of MPI_Win_create, too. */
+#if MPIDI_CH3I_MPICH_IS(4, 2)
+#define MPIDI_CH3I_MAY_QUERY(flavor_) ((flavor_) != MPI_WIN_FLAVOR_DYNAMIC)
+#else
+#define MPIDI_CH3I_MAY_QUERY(flavor_) \
+    ((flavor_) == MPI_WIN_FLAVOR_SHARED || (flavor_) == MPI_WIN_FLAVOR_ALLOCATE)
+#endif
+
 /* The argument list of MPIR_Progress_hook_exec_all. */
 #if MPIDI_CH3I_MPICH_IS(4, 3)
 #define MPIDI_CH3I_Progress_hooks(made_progress_) MPIR_Progress_hook_exec_all(0, made_progress_)

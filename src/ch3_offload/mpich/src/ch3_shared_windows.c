@@ -355,8 +355,7 @@ int MPIDI_CH3I_Win_shared_query(MPIR_Win * win, int rank, MPI_Aint * size, int *
     int mpi_errno = MPI_SUCCESS;
     int i, node_rank;
 
-    MPIR_ERR_CHKANDJUMP(win->create_flavor != MPI_WIN_FLAVOR_SHARED &&
-                        win->create_flavor != MPI_WIN_FLAVOR_ALLOCATE, mpi_errno, MPI_ERR_RMA_FLAVOR,
+    MPIR_ERR_CHKANDJUMP(!MPIDI_CH3I_MAY_QUERY(win->create_flavor), mpi_errno, MPI_ERR_RMA_FLAVOR,
                         "**rmaflavor");
     *size = 0;
     *disp_unit = 0;
