@@ -28,7 +28,7 @@ std::vector<Provider*> pointers_to(const std::vector<std::unique_ptr<Provider>>&
 
 std::string reason_of(const Error& error) {
   if (error.error_number != EMFILE) return error.message;
-  constexpr int kOwn = 9, kOfRank = 5, kOfWindows = 3;
+  constexpr int kOwn = 9, kOfRank = 6, kOfWindows = 3;
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   return "it has no descriptors left: its RLIMIT_NOFILE, that of the process which started it, is " +

@@ -130,7 +130,7 @@ inline constexpr std::size_t kWarningBytes = 4096;
 /// Nobody's position: nothing is idle.
 inline constexpr std::uint64_t kNotIdle = UINT64_MAX;
 
-/// The page. Each word has one writer, but for the three of sleep: whoever rings clears them.
+/// The page. Each word has one writer, but for `offered` and the three of sleep: whoever rings clears those.
 struct NicWords {
   // The processor's.
   /// How many questions are answered. What follows is the answer to the last one.

@@ -108,8 +108,7 @@ bool OfferedCopies::took_command(std::uint64_t number, std::uint64_t copied_byte
 bool has_our_pids(pid_t process) noexcept {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%d/ns/pid", static_cast<int>(process));
-  struct stat ours {
-  }, its{};
+  struct stat ours, its;
   return ::stat("/proc/self/ns/pid", &ours) == 0 && ::stat(path, &its) == 0 && ours.st_dev == its.st_dev &&
          ours.st_ino == its.st_ino;
 }
