@@ -1,6 +1,6 @@
 #include "engine/targets/target_atomics.h"
 
-#include <algorithm>
+#include <array>
 #include <complex>
 #include <cstddef>
 #include <cstring>
@@ -81,28 +81,54 @@ T product(T a, T b) noexcept {
   }
 }
 
-template <class T>
-T combined(AtomicOperation operation, T source, T target) noexcept {
-  const bool source_is_true = source != T{};
-  const bool target_is_true = target != T{};
+/// Calls `visit` with a function that combines two elements. REQUIRES: is_supported(), and no swap.
+template <class T, class Visit>
+void with_operation(AtomicOperation operation, const Visit& visit) noexcept {
   switch (operation) {
-    case AtomicOperation::kSum: return sum(source, target);
-    case AtomicOperation::kProduct: return product(source, target);
-    case AtomicOperation::kLogicalOr: return static_cast<T>(source_is_true || target_is_true);
-    case AtomicOperation::kLogicalAnd: return static_cast<T>(source_is_true && target_is_true);
-    case AtomicOperation::kLogicalXor: return static_cast<T>(source_is_true != target_is_true);
+    case AtomicOperation::kSum: return visit([](T a, T b) { return sum(a, b); });
+    case AtomicOperation::kProduct: return visit([](T a, T b) { return product(a, b); });
+    case AtomicOperation::kLogicalOr:
+      return visit([](T a, T b) { return static_cast<T>(a != T{} || b != T{}); });
+    case AtomicOperation::kLogicalAnd:
+      return visit([](T a, T b) { return static_cast<T>(a != T{} && b != T{}); });
+    case AtomicOperation::kLogicalXor:
+      return visit([](T a, T b) { return static_cast<T>((a != T{}) != (b != T{})); });
     default: break;
   }
   if constexpr (!kIsComplex<T>) {
-    if (operation == AtomicOperation::kMin) return std::min(target, source);
-    if (operation == AtomicOperation::kMax) return std::max(target, source);
+    if (operation == AtomicOperation::kMin) return visit([](T a, T b) { return a < b ? a : b; });
+    if (operation == AtomicOperation::kMax) return visit([](T a, T b) { return b < a ? a : b; });
   }
   if constexpr (std::is_integral_v<T>) {
-    if (operation == AtomicOperation::kBitOr) return static_cast<T>(source | target);
-    if (operation == AtomicOperation::kBitAnd) return static_cast<T>(source & target);
-    if (operation == AtomicOperation::kBitXor) return static_cast<T>(source ^ target);
+    if (operation == AtomicOperation::kBitOr) return visit([](T a, T b) { return static_cast<T>(a | b); });
+    if (operation == AtomicOperation::kBitAnd) return visit([](T a, T b) { return static_cast<T>(a & b); });
+    if (operation == AtomicOperation::kBitXor) return visit([](T a, T b) { return static_cast<T>(a ^ b); });
   }
-  return source;  // kSwap.
+}
+
+/// Combines many elements at once: a loop of known length, which compilers make vectors of.
+template <class T, class Combine>
+void combine_all(std::span<const std::byte> source, std::span<std::byte> target, Combine combine) noexcept {
+  std::array<T, 256 / sizeof(T)> mine, theirs;
+  const std::byte* from = source.data();
+  std::byte* to = target.data();
+  std::size_t left_bytes = target.size();
+  for (; left_bytes >= sizeof mine; left_bytes -= sizeof mine) {
+    std::memcpy(mine.data(), from, sizeof mine);
+    std::memcpy(theirs.data(), to, sizeof theirs);
+    for (std::size_t i = 0; i < mine.size(); ++i) theirs[i] = combine(mine[i], theirs[i]);
+    std::memcpy(to, theirs.data(), sizeof theirs);
+    from += sizeof mine;
+    to += sizeof mine;
+  }
+  for (; left_bytes > 0; left_bytes -= sizeof(T)) {
+    std::memcpy(mine.data(), from, sizeof(T));
+    std::memcpy(theirs.data(), to, sizeof(T));
+    theirs[0] = combine(mine[0], theirs[0]);
+    std::memcpy(to, theirs.data(), sizeof(T));
+    from += sizeof(T);
+    to += sizeof(T);
+  }
 }
 
 /// Whether a conditional swap swaps.
@@ -203,13 +229,11 @@ void apply(AtomicOperation operation, AtomicType type, std::span<const std::byte
   if (type >= kFirstPairType) return apply_to_pairs(operation, type, source, target);
   with_type(type, [&](auto kind) {
     using T = decltype(kind);
-    for (std::size_t at = 0; at < target.size(); at += sizeof(T)) {
-      const T mine = load<T>(source.data() + at);
-      const T theirs = load<T>(target.data() + at);
-      if (takes_operand(operation) && !swaps(operation, load<T>(operand.data()), theirs)) continue;
-      const T result = takes_operand(operation) ? mine : combined(operation, mine, theirs);
-      std::memcpy(target.data() + at, &result, sizeof result);
-    }
+    if (!takes_operand(operation))
+      return with_operation<T>(operation, [&](auto combine) { combine_all<T>(source, target, combine); });
+    // One element.
+    if (target.empty() || !swaps(operation, load<T>(operand.data()), load<T>(target.data()))) return;
+    std::memcpy(target.data(), source.data(), sizeof(T));
   });
 }
 

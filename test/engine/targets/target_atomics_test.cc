@@ -212,5 +212,47 @@ TEST(TargetAtomics, PairsAreStructsOfC) {
     }
 }
 
+/// Many are combined in another loop than few.
+template <class T>
+void expect_many_like_each() {
+  constexpr std::size_t kCount = 517;
+  std::vector<std::byte> memory(1 + 2 * kCount * sizeof(T));  // Not aligned.
+  const auto source = std::span(memory).subspan(1, kCount * sizeof(T));
+  const auto target = std::span(memory).subspan(1 + kCount * sizeof(T));
+  for (auto operation = kMin; operation < kSwap; operation = AtomicOperation(int(operation) + 1)) {
+    if (!is_supported(operation, kTypeOf<T>)) continue;
+    std::vector<T> sources(kCount), targets(kCount);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      sources[i] = static_cast<T>(static_cast<int>(i * 7 % 19) - 9);
+      targets[i] = static_cast<T>(static_cast<int>(i * 5 % 23) - 11);
+    }
+    std::memcpy(source.data(), sources.data(), source.size());
+    std::memcpy(target.data(), targets.data(), target.size());
+    apply(operation, kTypeOf<T>, {}, source, target);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      T result;
+      std::memcpy(&result, target.data() + i * sizeof(T), sizeof(T));
+      ASSERT_EQ(result, applied(operation, kTypeOf<T>, sources[i], targets[i]))
+          << "element " << i << ", operation " << int(operation) << ", type " << int(kTypeOf<T>);
+    }
+  }
+}
+TEST(TargetAtomics, ManyElementsAreCombinedAsEach) {
+  expect_many_like_each<std::int8_t>();
+  expect_many_like_each<std::uint8_t>();
+  expect_many_like_each<std::int16_t>();
+  expect_many_like_each<std::uint16_t>();
+  expect_many_like_each<std::int32_t>();
+  expect_many_like_each<std::uint32_t>();
+  expect_many_like_each<std::int64_t>();
+  expect_many_like_each<std::uint64_t>();
+  expect_many_like_each<float>();
+  expect_many_like_each<double>();
+  expect_many_like_each<long double>();
+  expect_many_like_each<std::complex<float>>();
+  expect_many_like_each<std::complex<double>>();
+  expect_many_like_each<std::complex<long double>>();
+}
+
 }  // namespace
 }  // namespace ch3_offload
