@@ -335,8 +335,9 @@ static void latency(int bytes)
 
 /* ---- overlap ---- */
 
-enum operation { kExchange, kAlltoall, kAllreduce, kOperations };
-static const char *const operation_names[kOperations] = {"Isend/Irecv", "Ialltoall", "Iallreduce"};
+enum operation { kExchange, kAlltoall, kAllreduce, kAllgather, kBcast, kBarrier, kOperations };
+static const char *const operation_names[kOperations] = {"Isend/Irecv", "Ialltoall", "Iallreduce", "Iallgather",
+                                                         "Ibcast", "Ibarrier"};
 
 /* Rank 0's time of an operation with `loops` of work inside. */
 static double overlap_round(enum operation operation, int round, int bytes, long long loops, unsigned char *in,
@@ -344,6 +345,7 @@ static double overlap_round(enum operation operation, int round, int bytes, long
 {
     MPI_Request requests[2];
     int count = 1, blocks = operation == kAlltoall ? size : 1;
+    const int root = size - 1;
     double begin;
 
     if (operation == kAllreduce) {
@@ -353,6 +355,8 @@ static double overlap_round(enum operation operation, int round, int bytes, long
         for (int i = 0; i < blocks; i++)
             fill(out + (size_t) i * (size_t) bytes, bytes, first_byte(round, i, rank));
     }
+    if (operation == kBcast && rank == root)
+        fill(in, bytes, first_byte(round, 0, root));
     MPI_Barrier(MPI_COMM_WORLD);
     begin = now_us();
     if (operation == kExchange) {
@@ -361,8 +365,14 @@ static double overlap_round(enum operation operation, int round, int bytes, long
         count = 2;
     } else if (operation == kAlltoall) {
         MPI_Ialltoall(out, bytes, MPI_BYTE, in, bytes, MPI_BYTE, MPI_COMM_WORLD, requests);
-    } else {
+    } else if (operation == kAllreduce) {
         MPI_Iallreduce(out, in, bytes / (int) sizeof(int), MPI_INT, MPI_SUM, MPI_COMM_WORLD, requests);
+    } else if (operation == kAllgather) {
+        MPI_Iallgather(out, bytes, MPI_BYTE, in, bytes, MPI_BYTE, MPI_COMM_WORLD, requests);
+    } else if (operation == kBcast) {
+        MPI_Ibcast(in, bytes, MPI_BYTE, root, MPI_COMM_WORLD, requests);
+    } else {
+        MPI_Ibarrier(MPI_COMM_WORLD, requests);
     }
     if (rank == 0 || !only_first)
         spin_loops(loops);
@@ -373,7 +383,12 @@ static double overlap_round(enum operation operation, int round, int bytes, long
     } else if (operation == kAlltoall) {
         for (int i = 0; i < size; i++)
             check(in + (size_t) i * (size_t) bytes, bytes, first_byte(round, rank, i));
-    } else {
+    } else if (operation == kAllgather) {
+        for (int i = 0; i < size; i++)
+            check(in + (size_t) i * (size_t) bytes, bytes, first_byte(round, 0, i));
+    } else if (operation == kBcast) {
+        check(in, bytes, first_byte(round, 0, root));
+    } else if (operation == kAllreduce) {
         for (int i = 0; i < bytes / (int) sizeof(int); i++)
             errors += ((int *) in)[i] != size * (round + i) + size * (size - 1) / 2;
     }

@@ -286,6 +286,12 @@ nic_sources = \
 	src/nic/ring_targets.h \
 	src/nic/runner_relay.cc \
 	src/nic/runner_relay.h \
+	src/nic/ring_port_schedules.cc \
+	src/nic/schedule.h \
+	src/nic/schedule_runner.cc \
+	src/nic/schedule_runner.h \
+	src/nic/staged_schedule.cc \
+	src/nic/staged_schedule.h \
 	src/nic/shared_arena.cc \
 	src/nic/shared_arena.h \
 	src/nic/silenced_provider.h \

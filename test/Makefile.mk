@@ -584,6 +584,9 @@ nic_tests_sources = \
 	test/nic/offered_copies_test.cc \
 	test/nic/ring_port_test.cc \
 	test/nic/runner_relay_test.cc \
+	test/nic/schedule_runner_test.cc \
+	test/nic/schedule_world.h \
+	test/nic/staged_schedule_test.cc \
 	test/nic/target_ports_test.cc \
 	test/nic/other_memory.h \
 	test/nic/two_clients.h \

@@ -95,6 +95,7 @@ std::string_view news_name(std::uint64_t kind) noexcept {
     case Event::Kind::kCardWanted: return "card wanted";
     case Event::Kind::kLaneMade: return "lane made";
     case Event::Kind::kWarning: return "warning";
+    case Event::Kind::kScheduleDone: return "collective done";
     default: return "unknown";
   }
 }

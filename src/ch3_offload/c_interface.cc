@@ -42,6 +42,14 @@ static_assert(sizeof(MatchKey) == sizeof(ch3_offload_match_t) &&
               offsetof(MatchKey, initiator) == offsetof(ch3_offload_match_t, initiator));
 static_assert(sizeof(MatchPattern) == sizeof(ch3_offload_pattern_t) &&
               offsetof(MatchPattern, ignore) == offsetof(ch3_offload_pattern_t, ignore));
+static_assert(sizeof(ScheduleStep) == sizeof(ch3_offload_step_t) &&
+                  offsetof(ScheduleStep, type) == offsetof(ch3_offload_step_t, type) &&
+                  offsetof(ScheduleStep, peer) == offsetof(ch3_offload_step_t, peer) &&
+                  offsetof(ScheduleStep, key) == offsetof(ch3_offload_step_t, match) &&
+                  offsetof(ScheduleStep, from) == offsetof(ch3_offload_step_t, from) &&
+                  offsetof(ScheduleStep, layout) == offsetof(ch3_offload_step_t, layout) &&
+                  static_cast<int>(StepKind::kEnd) == CH3_OFFLOAD_STEP_CHECK_COUNT + 1,
+              "the steps of a schedule are passed on as they are");
 static_assert(sizeof(Envelope) == sizeof(ch3_offload_envelope_t) &&
               offsetof(Envelope, length_bytes) == offsetof(ch3_offload_envelope_t, length_bytes) &&
               offsetof(Envelope, status) == offsetof(ch3_offload_envelope_t, status));
@@ -209,6 +217,18 @@ void ch3_offload_purge(ch3_offload_channel_t* channel, int scope, const ch3_offl
                            {reinterpret_cast<const MatchPattern*>(spared), spared_count},
                            status == CH3_OFFLOAD_PEER_FAILED ? Status::kPeerFailed : Status::kRevoked);
   of(channel).commanded();
+}
+
+std::size_t ch3_offload_most_steps(ch3_offload_channel_t* channel) {
+  return of(channel).most_schedule_steps();
+}
+
+int ch3_offload_schedule(ch3_offload_channel_t* channel, const ch3_offload_step_t* steps, std::size_t count,
+                         std::uint64_t failed_bits, std::uint64_t peer_failed_bits, void* cookie) {
+  const bool is_taken = of(channel).port().schedule({reinterpret_cast<const ScheduleStep*>(steps), count},
+                                                    {failed_bits, peer_failed_bits}, cookie);
+  of(channel).commanded();
+  return is_taken;
 }
 
 void ch3_offload_classify(ch3_offload_channel_t* channel, uint64_t bits, int traffic_class) {

@@ -31,7 +31,7 @@ extern "C" {
 #endif
 
 /** Changes when a binary built against an older header would break. */
-#define CH3_OFFLOAD_ABI_VERSION 17
+#define CH3_OFFLOAD_ABI_VERSION 18
 
 typedef struct ch3_offload_channel ch3_offload_channel_t;
 
@@ -228,6 +228,41 @@ enum {
  *  to oneself, end with `status`: CH3_OFFLOAD_REVOKED or CH3_OFFLOAD_PEER_FAILED. */
 void ch3_offload_purge(ch3_offload_channel_t * channel, int scope, const ch3_offload_pattern_t * doomed,
                        size_t doomed_count, const ch3_offload_pattern_t * spared, size_t spared_count, int status);
+
+/** What a step of a schedule does (src/nic/schedule.h). */
+enum {
+    CH3_OFFLOAD_STEP_SEND = 0,  /**< peer, match, from, length_bytes, layout */
+    CH3_OFFLOAD_STEP_SYNCHRONOUS_SEND,  /**< likewise */
+    CH3_OFFLOAD_STEP_RECEIVE,   /**< peer, match, to, length_bytes, layout; no wildcard */
+    CH3_OFFLOAD_STEP_COMBINE,   /**< operation, type, from, to, length_bytes: `to` becomes the result of both */
+    CH3_OFFLOAD_STEP_COPY,      /**< from, to, length_bytes */
+    CH3_OFFLOAD_STEP_COUNT,     /**< length_bytes: what is received is counted from there on */
+    CH3_OFFLOAD_STEP_COUNT_RECEIVED,    /**< the length of the message that was received last is added */
+    CH3_OFFLOAD_STEP_CHECK_COUNT        /**< length_bytes: fails if the count is another one */
+};
+
+typedef struct {
+    uint8_t kind;
+    uint8_t is_barrier;         /**< not 0: the next step waits until this one and all before it are over */
+    uint8_t operation;          /**< ch3_offload_atomic_t (ch3_offload_windows.h) */
+    uint8_t type;               /**< ch3_offload_type_t; see ch3_offload_window_can() */
+    uint32_t peer;              /**< of a receive: who sends */
+    ch3_offload_match_t match;  /**< the message's */
+    const void *from;
+    void *to;
+    size_t length_bytes;
+    const ch3_offload_layout_t *layout; /**< NULL: contiguous; else of kind CH3_OFFLOAD_PIECES */
+} ch3_offload_step_t;
+
+/** The most steps that ch3_offload_schedule() takes now. 0: it takes none. */
+size_t ch3_offload_most_steps(ch3_offload_channel_t * channel);
+
+/** Leaves a collective operation to the network processor, which carries out its steps while the process computes.
+ *  Their memory and layouts are the processor's until CH3_OFFLOAD_SCHEDULE_DONE. What this process sends after a
+ *  failure has in its match bits all of `peer_failed_bits` if a peer has died, else `failed_bits`; what comes with
+ *  them fails this schedule, too. 0: there are no such bits. Returns 0 if it was not taken. */
+int ch3_offload_schedule(ch3_offload_channel_t * channel, const ch3_offload_step_t * steps, size_t count,
+                         uint64_t failed_bits, uint64_t peer_failed_bits, void *cookie);
 
 /** How urgent messages are; as TrafficClass (src/engine/engine.h). */
 enum {

@@ -42,6 +42,7 @@ Channel::Channel(const ch3_offload_config_t& config, const NicChoice& nic)
     : self_(PeerId{config.rank}),
       is_first_of_node_(config.local_rank == 0),
       traffic_class_(ch3_offload::traffic_class(config.traffic_class)),
+      takes_schedules_(std::string_view(config.collectives) == "auto"),
       waiter_(client_wait(config, nic)),
       ranks_(self_, config.job_size, UserId{::geteuid()}) {
   if (config.trace != nullptr && *config.trace != '\0') {

@@ -60,6 +60,10 @@ class Channel final : private MovesCallDriven {
   /// As Port::idle(), of windows, too.
   bool idle() const noexcept { return port_->idle() && (windows_ == nullptr || windows_->port().idle()); }
   const std::string& card() const noexcept { return card_; }
+  /// As Port::most_schedule_steps(), or 0 by the settings.
+  std::size_t most_schedule_steps() const noexcept {
+    return takes_schedules_ ? port_->most_schedule_steps() : 0;
+  }
   /// Of the settings.
   TrafficClass traffic_class() const noexcept { return traffic_class_; }
 
@@ -133,6 +137,7 @@ class Channel final : private MovesCallDriven {
   const PeerId self_;
   const bool is_first_of_node_;  ///< Of the job's processes there.
   const TrafficClass traffic_class_;
+  const bool takes_schedules_;
   std::string trace_prefix_;  ///< Up to the rank. Empty: no trace.
   std::string card_;
   Waiter waiter_;  ///< Its set, from next_step() to awake(), is all that sleep() uses.

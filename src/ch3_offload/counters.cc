@@ -56,8 +56,7 @@ constexpr Row kRows[] = {
      offsetof(Counters, unexpected_bytes_peak)},
     {"lent_bytes", "byte credit lent to peers", 1, offsetof(Counters, lent_bytes)},
     {"connected_peers", "peers that this process has connected to", 1, offsetof(Counters, connected_peers)},
-    {"cards_wanted", "peers whose address was asked for", 0,
-     offsetof(Counters, cards_wanted)},
+    {"cards_wanted", "peers whose address was asked for", 0, offsetof(Counters, cards_wanted)},
     {"pin_hits", "transfers whose memory was registered already", 0, offsetof(Counters, pin_hits)},
     {"pin_misses", "registrations of a program's memory", 0, offsetof(Counters, pin_misses)},
     {"pin_evictions", "registrations given up to make room for others", 0, offsetof(Counters, pin_evictions)},
@@ -105,6 +104,8 @@ constexpr Row kRingRows[] = {
      offsetof(RingCounters, client.staged)},
     {"ring_copied", "messages that this process copied from their sender's memory itself, by one copy", 0,
      offsetof(RingCounters, client.copied)},
+    {"ring_schedules", "collective operations that this process left to its network processor", 0,
+     offsetof(RingCounters, client.schedules)},
 };
 
 constexpr Row kWaitRows[] = {

@@ -38,7 +38,8 @@ enum {
     CH3_OFFLOAD_CARD_WANTED,    /**< peer: ch3_offload_introduce must follow */
     CH3_OFFLOAD_LANE_MADE,      /**< peer: ask ch3_offload_lane again */
     CH3_OFFLOAD_WARNING,        /**< bytes, length_bytes: one line for the user, valid until the next event */
-    CH3_OFFLOAD_WINDOW_DONE     /**< cookie, status: an operation is over (ch3_offload_windows.h) */
+    CH3_OFFLOAD_WINDOW_DONE,    /**< cookie, status: an operation is over (ch3_offload_windows.h) */
+    CH3_OFFLOAD_SCHEDULE_DONE   /**< cookie, status: a schedule is over; not OK: its first failure */
 };
 
 typedef struct {

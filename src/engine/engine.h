@@ -149,6 +149,8 @@ struct Event {
     kLaneMade,      ///< peer. From now on it has a lane(), if the driver has lanes.
     kWarning,       ///< bytes, length_bytes, scope: a line for the user, valid until the next next_event().
     kWindowDone,    ///< cookie, status. Not the engine's: Channel tells it of an operation on a window.
+    kScheduleDone,  ///< cookie, status: the first failure. Not the engine's: the processor tells it of a
+                    ///< schedule (nic/schedule.h).
   };
   Kind kind{};
   Status status = Status::kOk;

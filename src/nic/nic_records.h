@@ -26,7 +26,7 @@ namespace ch3_offload {
 
 /// Of all that is here, and of what the two say before (nicd_protocol.h). Another number after each change: a
 /// client and a processor of different numbers do not meet.
-inline constexpr std::uint32_t kNicInterfaceVersion = 11;
+inline constexpr std::uint32_t kNicInterfaceVersion = 12;
 
 enum class CommandKind : std::uint8_t {
   kSend = 1,        ///< CommandRecord. kSendDone follows.
@@ -57,6 +57,7 @@ enum class CommandKind : std::uint8_t {
                ///< address of 0: they follow, at most kPacketPartBytes.
   kCopied,     ///< CommandRecord, as kCopyOffered has offered: bits: the number; length_bytes: that many
                ///< bytes are copied. Fewer than were offered: the client could not copy the rest.
+  kSchedule,   ///< CommandRecord, ScheduleStep[]; bits, address: the ScheduleMarks. kScheduleDone follows.
 };
 
 /// Answer to kAttachTargets, instead of 0: the kernel does not let the processor reach the client's memory.

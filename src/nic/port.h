@@ -30,6 +30,7 @@
 #include <string_view>
 
 #include "engine/engine.h"
+#include "nic/schedule.h"
 #include "nic/shared_arena.h"
 
 namespace ch3_offload {
@@ -42,6 +43,7 @@ struct RingCounters {
     std::uint64_t sleeps = 0;      ///< Announced by arm().
     std::uint64_t staged = 0;      ///< Payloads that the client copied because only it can reach them.
     std::uint64_t copied = 0;      ///< Messages that it copied because its processor would copy them twice.
+    std::uint64_t schedules = 0;   ///< Given to its processor.
   } client;
   struct alignas(64) {
     std::uint64_t events = 0;      ///< Published.
@@ -88,6 +90,15 @@ class Port {
   virtual bool cancel_receive(OperationId operation) noexcept = 0;
   virtual Progressed cancel_send(OperationId operation, PeerId peer, const MatchKey& key,
                                  std::uint32_t send_id, Cookie cookie) noexcept = 0;
+  /// Carries out a schedule. Its memory and layouts are the processor's until kScheduleDone comes with the
+  /// cookie. What lies behind a message that is shorter than its receive may be written, too. False:
+  /// nothing was done, and the client does it by itself. That may be at any time, and is always so if the
+  /// engine runs inside the client's calls.
+  virtual bool schedule(std::span<const ScheduleStep>, const ScheduleMarks&, Cookie) noexcept {
+    return false;
+  }
+  /// The most steps that schedule() takes. 0: it takes none.
+  virtual std::size_t most_schedule_steps() const noexcept { return 0; }
   virtual void classify(std::uint64_t channel, TrafficClass traffic_class) noexcept = 0;
   virtual void purge(PurgeScope scope, std::span<const MatchPattern> doomed,
                      std::span<const MatchPattern> spared, Status reason) noexcept = 0;

@@ -74,6 +74,7 @@ OperationId RingPort::name(Cookie cookie) noexcept {
   operation.cancelled = kNoOperation;
   operation.receives = {};
   operation.sends.clear();
+  operation.steps = 0;
   return OperationId{std::uint64_t{operation.generation} << 32 | number};
 }
 
@@ -103,8 +104,11 @@ void RingPort::forget(OperationId operation) noexcept {
   Operation& over = operations_[index_in(operation)];
   over.is_live = false;
   over.staged.reset();
+  over.schedule.reset();
   over.given.clear();
-  if (++over.generation == 0) over.generation = 1;
+  steps_ -= std::exchange(over.steps, 0);
+  // ScheduleRunner::kStepGeneration is the processor's.
+  over.generation = over.generation + 1 < UINT32_MAX ? over.generation + 1 : 1;
   over.next_free = free_;
   free_ = index_in(operation) + 1;
 }

@@ -24,6 +24,7 @@
 #include "nic/port_memory.h"
 #include "nic/processor_wait.h"
 #include "nic/shared_arena.h"
+#include "nic/staged_schedule.h"
 
 namespace ch3_offload {
 
@@ -61,6 +62,9 @@ class RingPort : public Port, protected SharesMemory {
   bool cancel_receive(OperationId operation) noexcept final;
   Progressed cancel_send(OperationId operation, PeerId peer, const MatchKey& key, std::uint32_t send_id,
                          Cookie cookie) noexcept final;
+  bool schedule(std::span<const ScheduleStep> steps, const ScheduleMarks& marks,
+                Cookie cookie) noexcept final;
+  std::size_t most_schedule_steps() const noexcept final { return kMostScheduleSteps; }
   void classify(std::uint64_t channel, TrafficClass traffic_class) noexcept final;
   /// REQUIRES: at most 2,000 patterns.
   void purge(PurgeScope scope, std::span<const MatchPattern> doomed, std::span<const MatchPattern> spared,
@@ -118,17 +122,21 @@ class RingPort : public Port, protected SharesMemory {
   virtual void rest_in(ProcessorWait& wait) noexcept { static_cast<void>(wait.rest()); }
 
  private:
+  /// Of what others could copy, if slowly, no more is staged: it takes memory until it is over. Bytes.
+  static constexpr std::size_t kMostStagedBytes = std::size_t{64} << 20;
   /// What the client has named. Its name is stale once it is finished.
   struct Operation {
     std::uint32_t generation = 1;
     std::uint32_t next_free = 0;  ///< Index + 1; 0: none.
     bool is_live = false;
     Cookie cookie = nullptr;
-    OperationId cancelled = kNoOperation;  ///< Of a cancellation: the send.
-    SharedBlock staged;                    ///< Null: nothing is.
-    Payload receives;                      ///< Of a receive: where the client wants the message.
-    std::vector<Payload> sends;            ///< Of a send or packet: as named, for a processor elsewhere.
-    std::vector<SharedBlock> given;        ///< Of each of `sends`, what was asked for last.
+    OperationId cancelled = kNoOperation;      ///< Of a cancellation: the send.
+    SharedBlock staged;                        ///< Null: nothing is.
+    Payload receives;                          ///< Of a receive: where the client wants the message.
+    std::vector<Payload> sends;                ///< Of a send or packet: as named, for a processor elsewhere.
+    std::vector<SharedBlock> given;            ///< Of each of `sends`, what was asked for last.
+    std::size_t steps = 0;                     ///< Of a schedule.
+    std::unique_ptr<StagedSchedule> schedule;  ///< Whose memory is staged; in `staged`. Null: none.
   };
 
   OperationId name(Cookie cookie) noexcept;
@@ -173,6 +181,11 @@ class RingPort : public Port, protected SharesMemory {
   void take_bytes(const EventRecord& record, std::span<const std::byte> bytes) noexcept;
   void give_bytes(const EventRecord& wanted) noexcept;
   void make_copy(const EventRecord& offer) noexcept;
+  bool is_shared(const std::byte* address, std::size_t length_bytes) noexcept {
+    return length_bytes == 0 || arena_.contains(address, length_bytes);
+  }
+  bool reaches(std::span<const ScheduleStep> steps) noexcept;
+  bool stage_schedule(OperationId operation, std::span<const ScheduleStep>& steps) noexcept;
 
   PortMemory& memory_;
   NicWords& words_;
@@ -194,6 +207,7 @@ class RingPort : public Port, protected SharesMemory {
   std::uint64_t inline_given_ = 0;
   std::uint64_t inline_done_ = 0;  ///< As far as is known.
   std::uint64_t questions_ = 0;
+  std::size_t steps_ = 0;  ///< Of the schedules that are not over.
   /// As far as progress() has counted them: who probes before each progress() misses none in its sleep.
   std::uint64_t arrivals_seen_ = 0;
 

@@ -18,7 +18,7 @@ bool is_of_rings(Event::Kind kind) noexcept {
 
 bool is_completion(Event::Kind kind) noexcept {
   return kind == Event::Kind::kSendDone || kind == Event::Kind::kReceiveDone ||
-         kind == Event::Kind::kCancelDone;
+         kind == Event::Kind::kCancelDone || kind == Event::Kind::kScheduleDone;
 }
 
 }  // namespace
@@ -31,7 +31,8 @@ bool RingPort::look(EventRecord& event, std::span<const std::byte>& more) noexce
   RingConsumer::Record record;
   if (header == 0 || !ring_.parse(header, record) || record.payload.size() < sizeof event) return false;
   std::memcpy(&event, record.payload.data(), sizeof event);
-  if (event.kind > Event::Kind::kWarning && !is_of_rings(event.kind)) return false;
+  if (event.kind > Event::Kind::kWarning && !is_completion(event.kind) && !is_of_rings(event.kind))
+    return false;
   more = record.payload.subspan(sizeof event);
   return true;
 }
@@ -69,6 +70,7 @@ bool RingPort::translate(const EventRecord& record, std::span<const std::byte> m
   const bool has_payload = record.kind == Event::Kind::kReceiveDone && !event.is_cancelled &&
                            (record.status == Status::kOk || record.status == Status::kTruncated);
   const std::size_t most_bytes = has_payload ? operation->receives.length_bytes : 0;
+  if (operation->schedule != nullptr && record.status == Status::kOk) operation->schedule->copy_out();
   // What came along is not where it was staged.
   if (!more.empty() && more.size() <= most_bytes)
     scatter(operation->receives, 0, more);

@@ -19,9 +19,6 @@ constexpr std::size_t kStagedToSelf = std::size_t{64} << 10;
 /// To copy a piece costs the kernel about as much as this process needs to copy so many bytes twice.
 constexpr std::size_t kLeastPieceBytes = 1024;
 
-/// Of what others could copy, if slowly, no more is staged: it takes so much memory until it has left. Bytes.
-constexpr std::size_t kMostStagedBytes = std::size_t{64} << 20;
-
 /// Whether nobody else can read or write it, even with the help of the kernel or this process's processor.
 bool is_only_ours(const Payload& payload) noexcept {
   return payload.length_bytes > 0 && payload.layout != nullptr &&

@@ -45,7 +45,8 @@ RingServer::RingServer(Port& port, PortMemory& memory, Trace* trace, ClientMemor
       ring_(memory.event_producer()),
       trace_(trace),
       client_(client),
-      targets_(targets) {
+      targets_(targets),
+      schedules_(port, client) {
   words_.idle_at.store(kNotIdle, std::memory_order_relaxed);
   if (client_ == nullptr) return;
   const auto is_gone = [](void* its_port, const void* address, std::size_t length_bytes) noexcept {
@@ -67,6 +68,7 @@ std::size_t RingServer::turn() noexcept {
     happened += port_.progress();
     happened += give_events();
   }
+  happened += advance_schedules();
   if (!is_broken()) tell_words();
   return happened;
 }
@@ -76,7 +78,8 @@ std::size_t RingServer::turn() noexcept {
 /// A client's new name.
 RingServer::Outcome RingServer::begin(OperationId operation) noexcept {
   const std::uint32_t number = number_in(operation);
-  if (number == 0 || number > operations_.size() + 1 || generation_in(operation) == 0)
+  if (number == 0 || number > operations_.size() + 1 || generation_in(operation) == 0 ||
+      generation_in(operation) == ScheduleRunner::kStepGeneration)
     return Outcome::kRubbish;
   if (number > operations_.size()) {
     try {
@@ -201,7 +204,7 @@ RingServer::Outcome RingServer::execute(std::span<const std::byte> record) noexc
   }
   const bool has_more = command.kind == CommandKind::kPacket || command.kind == CommandKind::kPurge ||
                         command.kind == CommandKind::kIntroduce || command.kind == CommandKind::kWriteTrace ||
-                        command.kind == CommandKind::kGiveBytes;
+                        command.kind == CommandKind::kGiveBytes || command.kind == CommandKind::kSchedule;
   if (!has_more && !more.empty()) return Outcome::kRubbish;
 
   const PeerId peer{command.peer};
@@ -226,6 +229,7 @@ RingServer::Outcome RingServer::execute(std::span<const std::byte> record) noexc
       return client_ != nullptr && client_->offers().took_command(command.bits, command.length_bytes)
                  ? Outcome::kTaken
                  : Outcome::kRubbish;
+    case CommandKind::kSchedule: return schedule(command, more);
     case CommandKind::kClassify: port_.classify(command.bits, static_cast<TrafficClass>(command.mode)); break;
     case CommandKind::kFailPeer: port_.fail_peer(peer); break;
     case CommandKind::kClosePeer: port_.close_peer(peer); break;
@@ -422,8 +426,10 @@ RingServer::Outcome RingServer::purge(const CommandRecord& command,
       command.length_bytes > static_cast<std::uint64_t>(Status::kDeviceFailed))
     return Outcome::kRubbish;
   const auto* const patterns = reinterpret_cast<const MatchPattern*>(more.data());
-  port_.purge(static_cast<PurgeScope>(command.mode), {patterns, doomed}, {patterns + doomed, spared},
-              static_cast<Status>(command.length_bytes));
+  const auto scope = static_cast<PurgeScope>(command.mode);
+  const auto reason = static_cast<Status>(command.length_bytes);
+  port_.purge(scope, {patterns, doomed}, {patterns + doomed, spared}, reason);
+  schedules_.purge(scope, {patterns, doomed}, {patterns + doomed, spared}, reason);
   static_cast<void>(give_events());  // As far as there is room: the client takes them with the answer.
   answer(1);
   return Outcome::kWalked;
@@ -479,6 +485,15 @@ RingServer::Outcome RingServer::give_bytes(const CommandRecord& command,
   } catch (const std::bad_alloc&) {
     return Outcome::kLater;
   }
+}
+
+RingServer::Outcome RingServer::schedule(const CommandRecord& command,
+                                         std::span<const std::byte> more) noexcept {
+  if (const Outcome outcome = begin(command.operation); outcome != Outcome::kTaken) return outcome;
+  const Status status = schedules_.begin(command.operation, {command.bits, command.address}, more);
+  if (status == Status::kOk) return Outcome::kTaken;
+  end(*find(command.operation));
+  return status == Status::kNoMemory ? Outcome::kLater : Outcome::kRubbish;
 }
 
 // Answers.

@@ -8,7 +8,7 @@
 // A client that gives rubbish is refused: nothing more of it is taken. It harms only itself.
 //
 // Threads: one, the engine's. Allocation: its table of operations grows to the greatest number that was
-// pending, and a line for the user is copied.
+// pending, a line for the user is copied, and what ScheduleRunner says.
 
 #pragma once
 
@@ -28,6 +28,7 @@
 #include "nic/client_memory.h"
 #include "nic/port.h"
 #include "nic/port_memory.h"
+#include "nic/schedule_runner.h"
 
 namespace ch3_offload {
 
@@ -135,6 +136,7 @@ class RingServer {
   Outcome share(const CommandRecord& command) noexcept;
   Outcome attach_targets() noexcept;
   Outcome give_bytes(const CommandRecord& command, std::span<const std::byte> more) noexcept;
+  Outcome schedule(const CommandRecord& command, std::span<const std::byte> more) noexcept;
   void answer(std::uint64_t answer, const Envelope& envelope = {}) noexcept;
   void answer_probe(const CommandRecord& command, const MatchKey& ignore) noexcept;
   bool cancel_receive(OperationId operation) noexcept;
@@ -156,6 +158,7 @@ class RingServer {
   std::size_t give_warnings(bool has_room) noexcept;
   std::size_t give_wanted(bool has_room) noexcept;
   std::size_t give_offer_of_copy(bool has_room) noexcept;
+  std::size_t advance_schedules() noexcept;
   bool is_broken() const noexcept { return client_ != nullptr && client_->is_broken(); }
   bool publish(const EventRecord& event, std::span<const std::byte> more = {}) noexcept;
   void tell_arrivals() noexcept;
@@ -179,6 +182,7 @@ class RingServer {
   std::vector<Operation> operations_;      ///< By the number in the client's name, less 1.
   std::uint32_t first_waiting_ = 0;        ///< A number. 0: none.
   std::uint32_t last_waiting_ = 0;
+  ScheduleRunner schedules_;
   std::deque<std::pair<LogScope, std::string>> warnings_;
   Event held_{};  ///< Not a completion.
   bool holds_ = false;

@@ -83,6 +83,7 @@ bool RingServer::give_waiting() noexcept {
 
 /// A completion of the engine.
 void RingServer::complete(const Event& event) noexcept {
+  if (schedules_.take(event)) return;
   const OperationId operation{reinterpret_cast<std::uintptr_t>(event.cookie)};
   if (generation_in(operation) == 0) {
     const std::uint32_t number = number_in(operation);
@@ -155,12 +156,21 @@ std::size_t RingServer::give_events() noexcept {
         complete(held_);
         continue;
       }
+      if (held_.kind == Event::Kind::kPeerFailed) schedules_.fail_peer(held_.peer);
       holds_ = true;
       held_given_bytes_ = 0;
     }
     if (!has_room || !give_held()) return given;
     holds_ = false;
   }
+}
+
+/// Returns how much has happened.
+std::size_t RingServer::advance_schedules() noexcept {
+  const std::size_t happened = schedules_.advance();
+  for (ScheduleRunner::Ended ended; schedules_.next_ended(ended);)
+    finish(ended.name, event_of(Event::Kind::kScheduleDone, ended.status));
+  return happened;
 }
 
 /// Asks for bytes that the client must copy, if `has_room`. Returns how many times.
@@ -264,6 +274,7 @@ bool RingServer::arm() noexcept {
   has_work = has_work || (!is_refused_ && commands_.header(std::memory_order_seq_cst) != 0);
   const bool asks_client =
       client_ != nullptr && (client_->next_wanted() != nullptr || client_->offers().has_next());
+  has_work = has_work || schedules_.has_work();
   if (holds_ || first_waiting_ != 0 || !warnings_.empty() || asks_client) {
     ring_.announce_waiting();
     has_work = has_work || ring_.has_room_for_sure(sizeof(EventRecord) + kPacketPartBytes);

@@ -70,6 +70,7 @@ bool TracedPort::next_event(Event& event) noexcept {
       trace_.record(TraceEvent::kCancelTaken, self_, 0, event.is_cancelled, event.cookie);
       break;
     case Event::Kind::kWarning:
+    case Event::Kind::kScheduleDone:
       trace_.record(TraceEvent::kNewsTaken, self_, 0, static_cast<std::uint64_t>(event.kind));
       break;
     default: trace_.record(TraceEvent::kNewsTaken, event.peer, 0, static_cast<std::uint64_t>(event.kind));

@@ -46,6 +46,11 @@ class TracedPort final : public Port {
   bool cancel_receive(OperationId operation) noexcept override { return port_->cancel_receive(operation); }
   Progressed cancel_send(OperationId operation, PeerId peer, const MatchKey& key, std::uint32_t send_id,
                          Cookie cookie) noexcept override;
+  bool schedule(std::span<const ScheduleStep> steps, const ScheduleMarks& marks,
+                Cookie cookie) noexcept override {
+    return port_->schedule(steps, marks, cookie);
+  }
+  std::size_t most_schedule_steps() const noexcept override { return port_->most_schedule_steps(); }
   void classify(std::uint64_t channel, TrafficClass traffic_class) noexcept override {
     port_->classify(channel, traffic_class);
   }

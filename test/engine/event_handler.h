@@ -25,6 +25,7 @@ class EventHandler {
   /// Returns the peer's card.
   virtual std::string on_card_wanted(PeerId peer) = 0;
   virtual void on_lane_made(PeerId) noexcept {}
+  virtual void on_schedule_done(Cookie, Status) noexcept {}
   virtual void on_warning(LogScope scope, std::string_view text) noexcept = 0;
 };
 
@@ -45,6 +46,7 @@ inline void handle(Port& port, EventHandler& handler, const Event& event) {
     case Event::Kind::kWarning:
       return handler.on_warning(event.scope,
                                 {reinterpret_cast<const char*>(event.bytes), event.length_bytes});
+    case Event::Kind::kScheduleDone: return handler.on_schedule_done(event.cookie, event.status);
     case Event::Kind::kWindowDone: break;  // No port tells it.
   }
 }

@@ -101,6 +101,18 @@ static void exchange_messages(char *sent, char *received)
         if (memcmp(received + i, sent + i, 5000) != 0)
             stop("a message in pieces came with other bytes", i);
     MPI_Type_free(&pieces);
+    {
+        char *const shared = rank == 0 ? sent : received;
+        MPI_Request request;
+
+        memset(shared, 0, kLongest);
+        if (rank == 0)
+            fill(shared, kLongest, 77);
+        MPI_Ibcast(shared, kLongest, MPI_BYTE, 0, MPI_COMM_WORLD, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        if (!is_filled(shared, kLongest, 77))
+            stop("a broadcast came with other bytes", kLongest);
+    }
 }
 
 struct window {

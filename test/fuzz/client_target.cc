@@ -329,6 +329,9 @@ class Node {
           append(bytes, Payload{reinterpret_cast<std::byte*>(address()), input_.u16(), nullptr});
         bytes.resize(bytes.size() + record.send_id);
         break;
+      case CommandKind::kSchedule:
+        for (std::uint8_t i = input_.below(8); i > 0; --i) append(bytes, step_of_schedule());
+        break;
       case CommandKind::kIntroduce: {
         const std::string& card = cards_[record.peer % kRanks];
         const auto text = std::as_bytes(std::span(card));
@@ -339,6 +342,21 @@ class Node {
     }
     if (input_.below(16) == 0) bytes.resize(bytes.size() + input_.u8());
     give(RecordKind::kMessage, bytes);
+  }
+
+  ScheduleStep step_of_schedule() {
+    ScheduleStep step;
+    step.kind = static_cast<StepKind>(input_.below(9));
+    step.is_barrier = input_.below(2);
+    step.operation = static_cast<AtomicOperation>(input_.below(12));
+    step.type = static_cast<AtomicType>(input_.below(23));
+    step.peer = input_.below(kRanks + 1);
+    step.key = {input_.below(4), input_.below(kRanks)};
+    step.from = reinterpret_cast<const std::byte*>(address());
+    step.to = reinterpret_cast<std::byte*>(address());
+    step.length_bytes = std::size_t{32} * input_.u16();
+    if (input_.below(8) == 0) step.layout = reinterpret_cast<const PayloadLayout*>(address());
+    return step;
   }
 
   template <class T>

@@ -753,6 +753,13 @@ class HostileClient : public RingPortTest {
     make();
     commands_ = port(0).memory->command_producer();
   }
+  /// Other processes, which know nothing of what was given.
+  void begin_again() {
+    processes.clear();
+    cards.clear();
+    make();
+    commands_ = port(0).memory->command_producer();
+  }
   void give(std::span<const std::byte> bytes, RecordKind kind = RecordKind::kMessage) {
     ASSERT_TRUE(commands_.has_room(bytes.size()));
     std::memcpy(commands_.payload(), bytes.data(), bytes.size());
@@ -820,7 +827,7 @@ TEST_F(HostileClient, IsRefusedForAWrongKind) {
   expect_refused();
 }
 TEST_F(HostileClient, IsRefusedForAKindBehindTheLast) {
-  give(command(static_cast<CommandKind>(static_cast<int>(CommandKind::kDetachTargets) + 1)));
+  give(command(static_cast<CommandKind>(static_cast<int>(CommandKind::kSchedule) + 1)));
   expect_refused();
 }
 TEST_F(HostileClient, IsRefusedForARecordThatIsNoMessage) {
@@ -914,6 +921,47 @@ TEST_F(HostileClient, IsRefusedForAPurgeWithAReasonThatIsNone) {
   CommandRecord wrong = command(CommandKind::kPurge);
   wrong.length_bytes = 255;
   give(wrong);
+  expect_refused();
+}
+TEST_F(HostileClient, IsRefusedForSchedulesThatNoClientGives) {
+  const auto is_refused_for = [this](const std::vector<ScheduleStep>& steps, std::size_t cut_bytes = 0) {
+    begin_again();
+    const CommandRecord head = command(CommandKind::kSchedule, name(1));
+    std::vector<std::byte> bytes(sizeof head + steps.size() * sizeof(ScheduleStep));
+    std::memcpy(bytes.data(), &head, sizeof head);
+    if (!steps.empty()) std::memcpy(bytes.data() + sizeof head, steps.data(), bytes.size() - sizeof head);
+    give(std::span(bytes).first(bytes.size() - cut_bytes));
+    return is_refused();
+  };
+  ScheduleStep right;
+  right.kind = StepKind::kCombine;
+  right.operation = AtomicOperation::kSum;
+  right.type = AtomicType::kInt32;
+  EXPECT_FALSE(is_refused_for({right}));
+  EXPECT_FALSE(is_refused_for(std::vector(kMostScheduleSteps, right)));
+  EXPECT_TRUE(is_refused_for({}));
+  EXPECT_TRUE(is_refused_for({right}, 1));
+  EXPECT_TRUE(is_refused_for(std::vector(kMostScheduleSteps + 1, right)));
+  const auto wrong = [&](auto change) {
+    ScheduleStep step = right;
+    change(step);
+    return is_refused_for({right, step});
+  };
+  EXPECT_TRUE(wrong([](ScheduleStep& step) { step.kind = StepKind::kEnd; }));
+  EXPECT_TRUE(wrong([](ScheduleStep& step) { step.kind = StepKind{255}; }));
+  EXPECT_TRUE(wrong([](ScheduleStep& step) { step.operation = AtomicOperation::kSwap; }));
+  EXPECT_TRUE(wrong([](ScheduleStep& step) { step.operation = AtomicOperation{255}; }));
+  EXPECT_TRUE(wrong([](ScheduleStep& step) { step.type = AtomicType::kEnd; }));
+  EXPECT_TRUE(wrong([](ScheduleStep& step) { step.length_bytes = 7; }));
+  static constexpr PayloadLayout kPacked{.kind = PayloadLayout::Kind::kPacked};
+  EXPECT_TRUE(wrong([](ScheduleStep& step) { step.layout = &kPacked; }));
+  EXPECT_TRUE(wrong([](ScheduleStep& step) {
+    step.kind = StepKind::kReceive;
+    step.layout = &kPacked;
+  }));
+}
+TEST_F(HostileClient, IsRefusedForANameOfTheProcessorsSteps) {
+  give(command(CommandKind::kReceive, std::uint64_t{ScheduleRunner::kStepGeneration} << 32 | 1));
   expect_refused();
 }
 TEST_F(HostileClient, IsRefusedForALongInlineSend) {
@@ -1449,6 +1497,26 @@ TEST_F(HostileOtherProcess, IsRefusedForAPacketToItself) {
   EXPECT_TRUE(clients_[0]->server.is_refused());
 }
 
+TEST_F(HostileOtherProcess, IsRefusedForAScheduleWithAStranger) {
+  struct {
+    CommandRecord command;
+    ScheduleStep step;
+  } record;
+  record.command.kind = CommandKind::kSchedule;
+  record.command.operation = OperationId{std::uint64_t{1} << 32 | 1};
+  record.step.kind = StepKind::kReceive;
+  for (const std::uint32_t peer : {1U, 2U}) {
+    record.step.peer = peer;
+    RingProducer commands = clients_[0]->memory->command_producer();
+    if (peer == 2) commands = clients_[1]->memory->command_producer();
+    ASSERT_TRUE(commands.has_room(sizeof record));
+    std::memcpy(commands.payload(), &record, sizeof record);
+    commands.publish(RecordKind::kMessage, sizeof record);
+    SteppedRings& client = *clients_[peer - 1];
+    client.server.turn();
+    EXPECT_EQ(client.server.is_refused(), peer == 2) << "there are two";
+  }
+}
 TEST_F(HostileOtherProcess, IsRefusedForACopyThatItHasNotTaken) {
   RingProducer commands = clients_[0]->memory->command_producer();
   CommandRecord command;

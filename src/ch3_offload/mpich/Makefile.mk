@@ -9,7 +9,8 @@ if BUILD_CH3_OFFLOAD
 
 AM_CPPFLAGS +=                                             \
     -I$(top_srcdir)/src/mpid/ch3/channels/offload/include  \
-    -I$(top_builddir)/src/mpid/ch3/channels/offload/include
+    -I$(top_builddir)/src/mpid/ch3/channels/offload/include \
+    -I$(top_srcdir)/src/mpi/coll/ibcast
 
 noinst_HEADERS +=                                          \
     src/mpid/ch3/channels/offload/include/ch3_mpich.h \
@@ -22,6 +23,7 @@ noinst_HEADERS +=                                          \
 mpi_core_sources +=                                        \
     src/mpid/ch3/channels/offload/src/ch3_barrier.c        \
     src/mpid/ch3/channels/offload/src/ch3_classes.c        \
+    src/mpid/ch3/channels/offload/src/ch3_collectives.c    \
     src/mpid/ch3/channels/offload/src/ch3_comm.c           \
     src/mpid/ch3/channels/offload/src/ch3_cvars.c          \
     src/mpid/ch3/channels/offload/src/ch3_failure.c        \
@@ -38,6 +40,7 @@ mpi_core_sources +=                                        \
     src/mpid/ch3/channels/offload/src/ch3_recvq_purge.c    \
     src/mpid/ch3/channels/offload/src/ch3_rma_failure.c    \
     src/mpid/ch3/channels/offload/src/ch3_rma_locks.c      \
+    src/mpid/ch3/channels/offload/src/ch3_schedules.c      \
     src/mpid/ch3/channels/offload/src/ch3_send.c           \
     src/mpid/ch3/channels/offload/src/ch3_shared_segment.c \
     src/mpid/ch3/channels/offload/src/ch3_shared_windows.c \

@@ -90,6 +90,11 @@ static inline int MPIDI_CH3I_Payload(const void *buf, MPI_Aint count, MPI_Dataty
     return MPI_SUCCESS;
 }
 
+/* The same without a request. FALSE: it is one that has to be packed. Whoever gives the payload to the engine
+ * must hold the datatype. */
+int MPIDI_CH3I_Plain_payload(const void *buf, MPI_Aint count, MPI_Datatype datatype,
+                             ch3_offload_payload_t * payload);
+
 /* Frees the request's walk, if it has one. To be called when its operation is over. */
 void MPIDI_CH3I_Free_walk(MPIR_Request * req);
 static inline void MPIDI_CH3I_End_walk(MPIR_Request * req)
@@ -111,6 +116,12 @@ extern MPIDI_Comm_ops_t MPIDI_CH3I_comm_ops;
 void MPIDI_CH3I_Send_finalize(void);
 void MPIDI_CH3I_Send_done(MPIR_Request * sreq, int status);
 void MPIDI_CH3I_Cancel_done(MPIR_Request * sreq, int cancelled);
+
+/* ---- ch3_schedules.c ---- */
+
+void MPIDI_CH3I_Schedules_init(void);
+void MPIDI_CH3I_Schedule_done(struct MPIDU_Sched *s, int status);
+void MPIDI_CH3I_Schedules_finalize(void);
 
 /* ---- ch3_recvq.c, ch3_recvq_purge.c ---- */
 

@@ -20,6 +20,18 @@ int MPIDI_CH3I_Progress(int blocking, MPID_Progress_state * state);
 #define MPID_Barrier MPIDI_CH3I_Barrier
 int MPIDI_CH3I_Barrier(MPIR_Comm * comm, MPIDI_CH3I_Errflag_arg_t errflag);
 
+/* The network processor carries out nonblocking collective operations (ch3_schedules.c). */
+#undef MPIR_Sched_start
+#define MPIR_Sched_start MPIDI_CH3I_Sched_start
+int MPIDI_CH3I_Sched_start(struct MPIDU_Sched *s, MPIR_Comm * comm, MPIR_Request ** request);
+
+/* It knows callbacks by their functions. One is static in its file, and equal to one that is not: it becomes
+ * that by its name. */
+#undef MPIR_Sched_cb
+#define MPIR_Sched_cb(callback_, ...) \
+    MPIDU_Sched_cb(MPIDI_CH3I_Known_callback(#callback_, callback_), __VA_ARGS__)
+MPIR_Sched_cb_t *MPIDI_CH3I_Known_callback(const char *name, MPIR_Sched_cb_t * callback);
+
 /* Info of a communicator may name its traffic class (ch3_classes.c). */
 #undef MPID_Comm_set_hints
 #define MPID_Comm_set_hints MPIDI_CH3I_Set_comm_hints
@@ -44,6 +56,21 @@ int MPIDI_CH3I_Recv(void *buf, MPI_Aint count, MPI_Datatype datatype, int rank, 
                     int attr, MPI_Status * status, MPIR_Request ** request);
 int MPIDI_CH3I_Stock_recv(void *buf, MPI_Aint count, MPI_Datatype datatype, int rank, int tag,
                           MPIR_Comm * comm, int attr, MPI_Status * status, MPIR_Request ** request);
+
+/* Likewise two algorithms, without callbacks (ch3_collectives.c). */
+#define MPIR_Iallgather_intra_sched_recursive_doubling(first_, ...) \
+    MPIDI_CH3I_IALLGATHER_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_IALLGATHER_sendbuf MPIDI_CH3I_Iallgather_doubling(sendbuf
+#define MPIDI_CH3I_IALLGATHER_const MPIR_Iallgather_intra_sched_recursive_doubling(const
+int MPIDI_CH3I_Iallgather_doubling(const void *sendbuf, MPI_Aint sendcount, MPI_Datatype sendtype,
+                                   void *recvbuf, MPI_Aint recvcount, MPI_Datatype recvtype, MPIR_Comm * comm,
+                                   MPIR_Sched_t s);
+#define MPIR_Iscatter_intra_sched_binomial(first_, ...) MPIDI_CH3I_ISCATTER_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_ISCATTER_sendbuf MPIDI_CH3I_Iscatter_binomial(sendbuf
+#define MPIDI_CH3I_ISCATTER_const MPIR_Iscatter_intra_sched_binomial(const
+int MPIDI_CH3I_Iscatter_binomial(const void *sendbuf, MPI_Aint sendcount, MPI_Datatype sendtype,
+                                 void *recvbuf, MPI_Aint recvcount, MPI_Datatype recvtype, int root,
+                                 MPIR_Comm * comm, MPIR_Sched_t s);
 
 /* Likewise MPIR_Request_free_impl: MPI_Finalize finishes a receive that was freed while it was active
  * (ch3_recvq.c). */

@@ -52,6 +52,8 @@ typedef struct MPIDI_CH3I_VC {
     MPIDI_CH3I_Lock *locks;
     /* TRUE when the engine has said that this peer failed. */
     int peer_failed;
+    /* TRUE when the engine has got the card by which it reaches this peer. */
+    int is_introduced;
     /* TRUE when its stream of packets has ended: it failed, or sent what could not be taken. */
     int is_given_up;
 } MPIDI_CH3I_VC;

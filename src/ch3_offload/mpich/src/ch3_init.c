@@ -55,6 +55,16 @@ static void get_card(int peer, char *card)
         card[0] = '\0';
 }
 
+/* Gives the engine a card. "": it cannot be had. */
+static void introduce(uint32_t peer, const char *card)
+{
+    MPIDI_VC_t *vc;
+
+    MPIDI_PG_Get_vc(MPIDI_Process.my_pg, peer, &vc);
+    vc->ch.is_introduced = TRUE;
+    ch3_offload_introduce(MPIDI_CH3I_channel, peer, card);
+}
+
 /* Says the cards of the node's processes before they are asked for: to ask the process manager takes longer
  * than all else of a first message within a node. Nodes with more processes do without, for each process
  * asks for all. */
@@ -68,7 +78,7 @@ static void introduce_node(void)
             continue;
         get_card(MPIR_Process.node_local_map[i], card);
         if (card[0] != '\0')
-            ch3_offload_introduce(MPIDI_CH3I_channel, (uint32_t) MPIR_Process.node_local_map[i], card);
+            introduce((uint32_t) MPIR_Process.node_local_map[i], card);
     }
     ch3_offload_meet_node(MPIDI_CH3I_channel);
 }
@@ -108,7 +118,7 @@ void MPIDI_CH3I_Card_wanted(uint32_t peer)
     char card[CARD_BYTES];
 
     get_card((int) peer, card);
-    ch3_offload_introduce(MPIDI_CH3I_channel, peer, card);
+    introduce(peer, card);
 }
 
 void MPIDI_CH3I_Lane_made(uint32_t peer)
@@ -385,6 +395,7 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
     MPIDI_CH3I_Pvars_init();
     MPIDI_CH3I_Split_type_init();
     MPIDI_CH3I_Classes_init();
+    MPIDI_CH3I_Schedules_init();
     MPIDI_CH3I_Barrier_init();
 
     /* Publishes the card, and waits until everybody has. */
@@ -466,6 +477,7 @@ int MPIDI_CH3_Finalize(void)
     MPIDI_CH3I_Pvars_finalize();
     MPIDI_CH3I_Failure_finalize();
     MPIDI_CH3I_Send_finalize();
+    MPIDI_CH3I_Schedules_finalize();
     MPIDI_CH3I_Windows_finalize();
     mpi_errno = MPIDI_CH3I_Progress_finalize();
     MPIR_ERR_CHECK(mpi_errno);

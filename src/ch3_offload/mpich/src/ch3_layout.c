@@ -172,10 +172,9 @@ MPI_Aint MPIDI_CH3I_Bytes_at_edge(const walk_t * walk)
     return walk->edge_bytes;
 }
 
-int MPIDI_CH3I_Payload_of_type(const void *buf, MPI_Aint count, MPI_Datatype datatype, MPIR_Request * req,
-                               ch3_offload_payload_t * payload)
+int MPIDI_CH3I_Plain_payload(const void *buf, MPI_Aint count, MPI_Datatype datatype,
+                             ch3_offload_payload_t * payload)
 {
-    int mpi_errno = MPI_SUCCESS;
     MPIR_Datatype *dt_ptr;
     const used_layout_t *used;
     MPI_Aint true_lb;
@@ -187,12 +186,20 @@ int MPIDI_CH3I_Payload_of_type(const void *buf, MPI_Aint count, MPI_Datatype dat
     if (is_contiguous || data_sz == 0) {
         payload->address = data_sz == 0 ? NULL : MPIR_get_contig_ptr(buf, true_lb);
         payload->layout = NULL;
-        goto fn_exit;
+        return TRUE;
     }
     used = find_layout(dt_ptr);
     payload->layout = likely(used != NULL) ? used->layout : make_layout(dt_ptr);
     payload->address = (void *) buf;
-    if (payload->layout == &packed_layout) {
+    return payload->layout != &packed_layout;
+}
+
+int MPIDI_CH3I_Payload_of_type(const void *buf, MPI_Aint count, MPI_Datatype datatype, MPIR_Request * req,
+                               ch3_offload_payload_t * payload)
+{
+    int mpi_errno = MPI_SUCCESS;
+
+    if (!MPIDI_CH3I_Plain_payload(buf, count, datatype, payload)) {
         req->ch.walk = make_walk(buf, count, datatype);
         MPIR_ERR_CHKANDJUMP1(req->ch.walk == NULL, mpi_errno, MPI_ERR_OTHER, "**nomem", "**nomem %s",
                              "a walk through a datatype");

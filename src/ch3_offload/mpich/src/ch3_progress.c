@@ -172,6 +172,9 @@ static void handle(const ch3_offload_event_t * event)
         case CH3_OFFLOAD_LANE_MADE:
             MPIDI_CH3I_Lane_made(event->peer);
             break;
+        case CH3_OFFLOAD_SCHEDULE_DONE:
+            MPIDI_CH3I_Schedule_done(event->cookie, event->status);
+            break;
         case CH3_OFFLOAD_WINDOW_DONE:
             MPIDI_CH3I_Window_part_over(event->cookie, event->status);
             break;
