@@ -165,6 +165,17 @@ Choice choose_driver(const NodeFacts& facts) {
           nic.why + (nic.warning.empty() ? "" : "; warning: " + nic.warning)};
 }
 
+Choice choose_collectives(const Environment& environment, const NodeFacts& facts) {
+  const std::string said =
+      fmt::format("MPIR_CVAR_CH3_OFFLOAD_COLLECTIVES is {}", environment.config.collectives);
+  const bool has_processor = facts.nic.has_process || facts.nic.has_thread;
+  const bool is_allowed = std::string_view(environment.config.collectives) == "auto";
+  if (has_processor && is_allowed)
+    return {"nonblocking collectives", "carried out by the network processor, as far as it can", said};
+  return {"nonblocking collectives", "go on in the calls of MPI",
+          has_processor ? said : "there is no network processor that works while the program computes"};
+}
+
 Choice choose_waiting(const Environment& environment, const NodeFacts& facts) {
   const std::int64_t spin_us = environment.config.spin_us;
   const auto longest_us = [&](std::uint32_t processes) {
@@ -237,6 +248,7 @@ std::vector<Choice> choices(const Environment& environment, const NodeFacts& fac
     if (!uses_process(facts)) chosen.push_back(choose_tcp_write(facts));
   }
   chosen.push_back(choose_driver(facts));
+  chosen.push_back(choose_collectives(environment, facts));
   chosen.push_back(choose_waiting(environment, facts));
   return chosen;
 }

@@ -303,6 +303,19 @@ TEST(Choices, OfTheNetworkProcessorSayWhereItsThreadRuns) {
   EXPECT_EQ(thread.why, "a reason; warning: crowded");
 }
 
+TEST(Choices, OfCollectivesSayWhoCarriesThemOut) {
+  NodeFacts facts = good_node();
+  const auto chosen = [&] { return choice(read_environment(), facts, "nonblocking collectives"); };
+  EXPECT_EQ(chosen().choice, "go on in the calls of MPI");
+  facts.nic.has_thread = true;
+  EXPECT_EQ(chosen().choice, "carried out by the network processor, as far as it can");
+  Environment environment = read_environment();
+  environment.config.collectives = "calls";
+  const Choice forbidden = choice(environment, facts, "nonblocking collectives");
+  EXPECT_EQ(forbidden.choice, "go on in the calls of MPI");
+  EXPECT_EQ(forbidden.why, "MPIR_CVAR_CH3_OFFLOAD_COLLECTIVES is calls");
+}
+
 TEST(Choices, AutoIsSharedMemoryWithinANodeAndVerbsBetweenNodes) {
   const Environment environment = read_environment();
   EXPECT_EQ(choice(environment, good_node(), "within a node").choice, "shm");
@@ -402,9 +415,10 @@ TEST(Choices, LongMessagesFollowTheSettingAndTheNode) {
   EXPECT_EQ(choice(standard, facts, "long messages, shm").choice,
             "one copy by process_vm_writev from 64 KiB on");
   facts.shm.writes_by_copying = true;
-  EXPECT_EQ(choice(standard, facts, "long messages, shm").choice,
-            "from 128 KiB on, what is faster, as each process measures: one copy by process_vm_writev, or the "
-            "ring");
+  EXPECT_EQ(
+      choice(standard, facts, "long messages, shm").choice,
+      "from 128 KiB on, what is faster, as each process measures: one copy by process_vm_writev, or the "
+      "ring");
   facts.remote_copy_error = "Operation not permitted";
   EXPECT_EQ(choice(standard, facts, "long messages, shm").choice, "copied through the ring by both sides");
 
