@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
 
 namespace ch3_offload {
 
@@ -14,8 +13,5 @@ namespace ch3_offload {
 /// byte, as a copy by this process from itself. Takes a system call, and as long as a page takes that comes
 /// late. True: also if the kernel cannot be asked, or there are no bytes.
 bool is_in_kernel_reach(const void* address, std::size_t length_bytes) noexcept;
-
-/// The same of several pieces of memory, by few system calls.
-bool are_in_kernel_reach(std::span<const std::span<const std::byte>> all) noexcept;
 
 }  // namespace ch3_offload

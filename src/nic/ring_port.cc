@@ -74,7 +74,6 @@ OperationId RingPort::name(Cookie cookie) noexcept {
   operation.cancelled = kNoOperation;
   operation.receives = {};
   operation.sends.clear();
-  operation.steps = 0;
   return OperationId{std::uint64_t{operation.generation} << 32 | number};
 }
 

@@ -181,10 +181,6 @@ class RingPort : public Port, protected SharesMemory {
   void take_bytes(const EventRecord& record, std::span<const std::byte> bytes) noexcept;
   void give_bytes(const EventRecord& wanted) noexcept;
   void make_copy(const EventRecord& offer) noexcept;
-  bool is_shared(const std::byte* address, std::size_t length_bytes) noexcept {
-    return length_bytes == 0 || arena_.contains(address, length_bytes);
-  }
-  bool reaches(std::span<const ScheduleStep> steps) noexcept;
   bool stage_schedule(OperationId operation, std::span<const ScheduleStep>& steps) noexcept;
 
   PortMemory& memory_;

@@ -65,7 +65,9 @@ bool RingPort::translate(const EventRecord& record, std::span<const std::byte> m
     return true;
   }
   const Operation* const operation = find(record.operation);
-  if (operation == nullptr) return false;
+  // Of a schedule, the client takes another cookie than of a message.
+  if (operation == nullptr || (record.kind == Event::Kind::kScheduleDone) != (operation->steps > 0))
+    return false;
   event.cookie = operation->cookie;
   const bool has_payload = record.kind == Event::Kind::kReceiveDone && !event.is_cancelled &&
                            (record.status == Status::kOk || record.status == Status::kTruncated);

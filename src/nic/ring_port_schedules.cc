@@ -1,15 +1,12 @@
 // Schedules: given to the processor, with their memory staged where it is in another process.
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <new>
 #include <utility>
 
-#include "nic/kernel_reach.h"
 #include "nic/ring_port.h"
 #include "nic/staged_schedule.h"
-#include "rdma/memcheck.h"
 
 namespace ch3_offload {
 namespace {
@@ -45,62 +42,26 @@ bool RingPort::schedule(std::span<const ScheduleStep> steps, const ScheduleMarks
   return true;
 }
 
-/// Replaces the steps by such as the processor reaches all memory of. Copies that come first are made here:
-/// they would be made twice. False: it does not reach it, and nothing was done.
+/// Replaces the steps by such as name shared memory alone. Copies that come first are made here: they would
+/// be made twice. False: there is no room, or a step has a layout, and nothing was done.
 bool RingPort::stage_schedule(OperationId operation, std::span<const ScheduleStep>& steps) noexcept {
-  const std::span<const ScheduleStep> first =
-      steps.first(std::min(count_first_copies(steps), steps.size() - 1));
-  const std::span<const ScheduleStep> others = steps.subspan(first.size());
-  auto& schedule = find(operation)->schedule;
-  bool is_staged = false;
+  const auto first = steps.first(std::min(count_first_copies(steps), steps.size() - 1));
+  const auto others = steps.subspan(first.size());
   try {
-    schedule = std::make_unique<StagedSchedule>();
-    is_staged = schedule->plan(
-        others,
-        [this](const std::byte* address, std::size_t length_bytes) {
-          return is_shared(address, length_bytes);
-        },
-        [&](std::size_t length_bytes) { return make_staged(operation, length_bytes, false); },
-        kMostStagedBytes);
-  } catch (const std::bad_alloc&) {  // As without a block.
+    auto schedule = std::make_unique<StagedSchedule>();
+    const auto is_shared = [this](const std::byte* address, std::size_t length_bytes) {
+      return arena_.contains(address, length_bytes);
+    };
+    const auto make = [&](std::size_t length_bytes) { return make_staged(operation, length_bytes, false); };
+    if (!schedule->plan(others, is_shared, make, kMostStagedBytes)) return false;
+    for (const ScheduleStep& step : first)
+      if (step.length_bytes > 0) std::memmove(step.to, step.from, step.length_bytes);
+    steps = schedule->copy_in();
+    find(operation)->schedule = std::move(schedule);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
   }
-  if (!is_staged) schedule.reset();
-  if (!is_staged && (staging_ == Staging::kAll || !reaches(others))) return false;
-  for (const ScheduleStep& step : first)
-    if (step.length_bytes > 0) std::memmove(step.to, step.from, step.length_bytes);
-  steps = is_staged ? schedule->copy_in() : others;
-  if (!is_staged && under_memcheck()) [[unlikely]]
-    for (const ScheduleStep& step : steps)
-      if (step.to != nullptr && step.layout == nullptr) written_from_outside(step.to, step.length_bytes);
-  return true;
-}
-
-/// Whether the kernel copies the memory of those steps for the processor. In the midst of them the client
-/// could not do it instead.
-bool RingPort::reaches(std::span<const ScheduleStep> steps) noexcept {
-  std::array<std::span<const std::byte>, 64> asked;
-  std::size_t count = 0;
-  bool are_reached = true;
-  const auto ask = [&] {
-    are_reached = are_reached && are_in_kernel_reach({asked.data(), std::exchange(count, 0)});
-  };
-  const auto add = [&](const std::byte* address, std::size_t length_bytes) {
-    if (is_shared(address, length_bytes)) return;
-    asked[count++] = {address, length_bytes};
-    if (count == asked.size()) ask();
-  };
-  for (const ScheduleStep& step : steps) {
-    if (step.layout == nullptr) {
-      add(step.from, step.from == nullptr ? 0 : step.length_bytes);
-      add(step.to, step.to == nullptr ? 0 : step.length_bytes);
-    } else if (step.length_bytes > 0) {
-      const auto address = reinterpret_cast<std::intptr_t>(step.from == nullptr ? step.to : step.from);
-      for (const Piece& piece : {step.layout->pieces[0], step.layout->pieces[step.layout->piece_count - 1]})
-        add(reinterpret_cast<const std::byte*>(address + piece.offset_bytes), piece.length_bytes);
-    }
-  }
-  ask();
-  return are_reached;
 }
 
 }  // namespace ch3_offload

@@ -5,8 +5,6 @@
 #include <new>
 #include <utility>
 
-#include "engine/payload_layout.h"
-
 namespace ch3_offload {
 namespace {
 
@@ -164,7 +162,7 @@ std::size_t ScheduleRunner::advance() noexcept {
   return happened;
 }
 
-/// Goes on until it has to wait, or the budget is used. Returns how many steps went on.
+/// Goes on until it has to wait, or the budget is used. Returns how much it has tried.
 std::size_t ScheduleRunner::run(Schedule& schedule, Budget& budget) noexcept {
   std::size_t happened = 0;
   while (schedule.next < schedule.steps.size()) {
@@ -275,57 +273,34 @@ ScheduleRunner::Begun ScheduleRunner::begin_message(Schedule& schedule, const Sc
   return Begun::kUnderWay;
 }
 
-/// Of a client in another process, at the beginning of a local step.
-bool ScheduleRunner::take_local(Schedule& schedule, const ScheduleStep& step) noexcept {
-  if (here_ == nullptr) here_.reset(new (std::nothrow) std::byte[2 * kLocalBytes]);
-  if (here_ == nullptr) return false;
-  schedule.parts.reset(new (std::nothrow) ClientMemory::Part[2]);
-  return schedule.parts != nullptr &&
-         name_memory({const_cast<std::byte*>(step.from), step.length_bytes, nullptr}, schedule.parts[0]) &&
-         name_memory({step.to, step.length_bytes, nullptr}, schedule.parts[1]);
+/// Where memory of a local step is. Null: nowhere, and the client is broken, or there is no memory now.
+std::byte* ScheduleRunner::locate(const std::byte* named, std::size_t length_bytes,
+                                  ClientMemory::Part& part) noexcept {
+  auto* const address = const_cast<std::byte*>(named);
+  if (client_ == nullptr || length_bytes == 0) return address;
+  if (!name_memory({address, length_bytes, nullptr}, part)) return nullptr;
+  const Payload payload = part.payload();
+  if (payload.layout == nullptr) return payload.address;
+  client_->fail("it has given a collective operation that computes with memory which it does not share");
+  return nullptr;
 }
 
 /// The next part of a local step.
 ScheduleRunner::Begun ScheduleRunner::go_on(Schedule& schedule, const ScheduleStep& step) noexcept {
   const std::size_t offset = schedule.moved_bytes;
   const std::size_t length = std::min(kLocalBytes, step.length_bytes - offset);
-  Payload from{const_cast<std::byte*>(step.from), step.length_bytes, nullptr};
-  Payload to{step.to, step.length_bytes, nullptr};
-  if (client_ != nullptr) {
-    if (offset == 0 && !take_local(schedule, step)) return put_off(schedule);
-    from = schedule.parts[0].payload();
-    to = schedule.parts[1].payload();
-  }
-  if (step.kind == StepKind::kCombine) {
-    combine(step, from, to, offset, length);
-  } else if (from.layout == nullptr && to.layout == nullptr) {
-    if (length > 0) std::memmove(to.address + offset, from.address + offset, length);
-  } else if (from.layout == nullptr) {
-    scatter(to, offset, {from.address + offset, length});
-  } else if (to.layout == nullptr) {
-    gather(from, offset, {to.address + offset, length});
-  } else {
-    gather(from, offset, {here_.get(), length});
-    scatter(to, offset, {here_.get(), length});
-  }
+  ClientMemory::Part parts[2];
+  const std::byte* const from = locate(step.from, step.length_bytes, parts[0]);
+  std::byte* const to = locate(step.to, step.length_bytes, parts[1]);
+  if (length > 0 && (from == nullptr || to == nullptr)) return put_off(schedule);
+  if (length > 0 && step.kind == StepKind::kCombine)
+    apply(step.operation, step.type, {}, {from + offset, length}, {to + offset, length});
+  else if (length > 0)
+    std::memmove(to + offset, from + offset, length);
   schedule.moved_bytes += length;
   if (schedule.moved_bytes < step.length_bytes) return Begun::kGoesOn;
   schedule.moved_bytes = 0;
-  schedule.parts.reset();
   return Begun::kOver;
-}
-
-void ScheduleRunner::combine(const ScheduleStep& step, const Payload& from, const Payload& to,
-                             std::size_t offset_bytes, std::size_t length_bytes) noexcept {
-  const auto in_this_process = [&](const Payload& whole, std::byte* room) -> std::span<std::byte> {
-    if (whole.layout == nullptr) return {whole.address + offset_bytes, length_bytes};
-    gather(whole, offset_bytes, {room, length_bytes});
-    return {room, length_bytes};
-  };
-  const std::span<std::byte> operand = in_this_process(from, here_.get());
-  const std::span<std::byte> result = in_this_process(to, here_.get() + kLocalBytes);
-  apply(step.operation, step.type, {}, operand, result);
-  if (to.layout != nullptr) scatter(to, offset_bytes, result);
 }
 
 // Names.

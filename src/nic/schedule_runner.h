@@ -10,7 +10,8 @@
 // A peer that fails ends the receives that wait for it. A purge ends what has not begun, too: who revokes a
 // communicator waits for no member of it.
 //
-// A client that names memory which it does not have is broken, as with any command.
+// A client in another process shares the memory that is combined and copied; that of messages is as in other
+// commands. One that names other memory is broken.
 //
 // Threads: one, the engine's. Allocation: each schedule; tables of the steps under way and of the peers that
 // failed, which grow; the memory of another process that a step names.
@@ -77,9 +78,8 @@ class ScheduleRunner {
     std::size_t moved_bytes = 0;  ///< Of the local step.
     std::size_t received_bytes = 0;  ///< The length of the last message.
     std::size_t counted_bytes = 0;
-    Status status = Status::kOk;                  ///< The first failure.
-    std::unique_ptr<ClientMemory::Part[]> parts;  ///< Of the local step: from, to.
-    ListHook<Schedule> ready_hook{};              ///< In ready_ or ended_.
+    Status status = Status::kOk;      ///< The first failure.
+    ListHook<Schedule> ready_hook{};  ///< In ready_ or ended_.
     std::list<Schedule>::iterator place;
   };
   /// A send or receive under way, by the number in its cookie.
@@ -106,11 +106,9 @@ class ScheduleRunner {
   Begun begin_step(Schedule& schedule, ScheduleStep& step) noexcept;
   Begun begin_message(Schedule& schedule, const ScheduleStep& step) noexcept;
   Begun go_on(Schedule& schedule, const ScheduleStep& step) noexcept;
-  bool take_local(Schedule& schedule, const ScheduleStep& step) noexcept;
+  std::byte* locate(const std::byte* named, std::size_t length_bytes, ClientMemory::Part& part) noexcept;
   bool name_memory(const Payload& named, ClientMemory::Part& part) noexcept;
   Begun put_off(Schedule& schedule) const noexcept;
-  void combine(const ScheduleStep& step, const Payload& from, const Payload& to, std::size_t offset_bytes,
-               std::size_t length_bytes) noexcept;
   std::uint32_t take_running() noexcept;
   void give_back(std::uint32_t number) noexcept;
   void over(std::uint32_t number) noexcept;
@@ -127,8 +125,6 @@ class ScheduleRunner {
   std::uint32_t free_ = 0;  ///< Number of one that is free. 0: none.
   std::size_t steps_ = 0;   ///< Of all schedules.
   std::vector<PeerId> failed_peers_;
-  /// Of what is combined and not in this process's memory: two of kLocalBytes. Null: not needed yet.
-  std::unique_ptr<std::byte[]> here_;
 };
 
 }  // namespace ch3_offload

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "rdma/memcheck.h"
+
 namespace ch3_offload {
 namespace {
 
@@ -40,6 +42,7 @@ bool StagedSchedule::plan(std::span<const ScheduleStep> steps, const IsShared& i
   }
   if (areas_.empty()) return true;
   join_areas();
+  if (std::ranges::any_of(steps_, [this](const ScheduleStep& step) { return is_cut(step); })) return false;
   std::size_t total_bytes = 0;
   for (const Area& area : areas_) {
     if (area.end - area.begin > most_bytes - total_bytes) return false;
@@ -54,6 +57,18 @@ bool StagedSchedule::plan(std::span<const ScheduleStep> steps, const IsShared& i
     place += in_lines(area.end - area.begin);
   }
   return true;
+}
+
+/// Whether shared memory that the step names reaches into an area: partly shared memory has been named.
+bool StagedSchedule::is_cut(const ScheduleStep& step) const noexcept {
+  return std::ranges::any_of(areas_, [&](const Area& area) {
+    const auto cuts = [&](const std::byte* address) {
+      const std::uintptr_t begin = number(address), end = begin + step.length_bytes;
+      return address != nullptr && begin < area.end && end > area.begin &&
+             (begin < area.begin || end > area.end);
+    };
+    return cuts(step.from) || cuts(step.to);
+  });
 }
 
 /// Those that overlap or touch become one.
@@ -76,8 +91,11 @@ std::span<const ScheduleStep> StagedSchedule::copy_in() noexcept {
       return area.staged + (number(address) - area.begin);
     };
     const auto bring = [&](const Area& area, const std::byte* address) {
-      if (number(address) + step.length_bytes > area.written_until)
-        std::memcpy(staged_at(area, address), address, step.length_bytes);
+      const std::uintptr_t end = number(address) + step.length_bytes;
+      const std::size_t skipped =
+          number(address) < area.written_until ? area.written_until - number(address) : 0;
+      if (end > area.written_until)
+        std::memcpy(staged_at(area, address) + skipped, address + skipped, step.length_bytes - skipped);
     };
     if (Area* const area = find(step.from)) {
       bring(*area, step.from);
@@ -112,7 +130,10 @@ void StagedSchedule::join_results() noexcept {
 }
 
 void StagedSchedule::copy_out() noexcept {
-  for (const Result& one : results_) std::memcpy(one.place, one.staged, one.length_bytes);
+  for (const Result& one : results_) {
+    std::memcpy(one.place, one.staged, one.length_bytes);
+    written_from_outside(one.place, one.length_bytes);
+  }
   results_.clear();
 }
 

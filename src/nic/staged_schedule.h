@@ -50,6 +50,7 @@ class StagedSchedule {
   };
 
   Area* find(const std::byte* address) noexcept;
+  bool is_cut(const ScheduleStep& step) const noexcept;
   void join_areas() noexcept;
   void join_results() noexcept;
 

@@ -1573,6 +1573,23 @@ TEST_F(HostileProcessor, GivesNoEventByARecordHeaderThatIsRubbish) {
   std::atomic_ref<std::uint64_t>(*header).store(0xDEADBEEFDEADBEEF);
   expect_no_event();
 }
+/// The glue takes the cookie of a schedule for something else than that of a message.
+TEST_F(HostileProcessor, EndsNoMessageAsAScheduleAndNoScheduleAsAMessage) {
+  const OperationId message = receive(0, {}, cookie(1));
+  give(Event::Kind::kScheduleDone, message);
+  ScheduleStep step;
+  step.kind = StepKind::kCount;
+  ASSERT_TRUE(port(0).schedule({&step, 1}, {}, cookie(2)));
+  const OperationId schedule{static_cast<std::uint64_t>(message) + 1};
+  for (const auto kind : {Event::Kind::kSendDone, Event::Kind::kReceiveDone, Event::Kind::kCancelDone})
+    give(kind, schedule);
+  expect_no_event();
+  give(Event::Kind::kScheduleDone, schedule);
+  Event event;
+  port(0).progress();
+  ASSERT_TRUE(port(0).next_event(event));
+  EXPECT_EQ(event.cookie, cookie(2));
+}
 TEST_F(HostileProcessor, CompletesNothingThatHasNoName) {
   const OperationId operation = receive(0, {}, cookie(1));
   for (const OperationId wrong :

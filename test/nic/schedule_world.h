@@ -134,7 +134,6 @@ class ScheduleWorld {
     if (config_.driver == Driver::kProcess) {
       process->outlet = exchange_->attach(PeerId{id});
       process->memory = std::make_unique<OtherProcess>(size(), *process->outlet);
-      process->memory->shares_nothing = random_.chance(0.3);
       engine.landing_numbers = process->outlet->landing_numbers();
       provider = process->outlet.get();
     } else {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <vector>
@@ -13,7 +14,7 @@ class StagedScheduleTest : public testing::Test {
  protected:
   bool plan(std::size_t most_bytes = 1 << 20) {
     const auto is_shared = [this](const std::byte* address, std::size_t) {
-      return address == shared_.data();
+      return address == shared_.data() || address == cut_;
     };
     const auto make = [this](std::size_t length_bytes) {
       block_.assign(length_bytes, std::byte{0xEE});
@@ -38,6 +39,7 @@ class StagedScheduleTest : public testing::Test {
   std::vector<ScheduleStep> steps_;
   std::vector<std::byte> block_;
   bool has_room_ = true;
+  const std::byte* cut_ = nullptr;  ///< Shared, too.
   StagedSchedule staged_;
 };
 
@@ -93,6 +95,32 @@ TEST_F(StagedScheduleTest, LeavesSharedMemoryWhereItIs) {
   has_room_ = false;
   EXPECT_TRUE(plan()) << "nothing is to be staged";
   EXPECT_EQ(staged_.copy_in()[0].from, shared_.data());
+}
+
+TEST_F(StagedScheduleTest, RefusesMemoryThatIsPartlyShared) {
+  for (const std::size_t begin : {0U, 60U, 100U}) {
+    steps_.clear();
+    cut_ = memory_.data() + begin;
+    add(StepKind::kSend, memory_.data() + 50, nullptr, 50);
+    add(StepKind::kSend, cut_, nullptr, 60);
+    EXPECT_EQ(plan(), begin == 100) << begin;
+  }
+}
+
+TEST_F(StagedScheduleTest, BringsBackWhatIsCombined) {
+  memory_.fill(std::byte{1});
+  add(StepKind::kCombine, memory_.data() + 200, memory_.data() + 100, 20);
+  add(StepKind::kCopy, memory_.data() + 100, memory_.data(), 20);
+  ASSERT_TRUE(plan());
+  const auto steps = staged_.copy_in();
+  std::fill_n(steps[0].to, 20, std::byte{7});
+  std::fill_n(steps[1].to, 20, std::byte{8});
+  staged_.copy_out();
+  EXPECT_EQ(memory_[119], std::byte{7});
+  EXPECT_EQ(memory_[120], std::byte{1});
+  EXPECT_EQ(memory_[19], std::byte{8});
+  EXPECT_EQ(memory_[20], std::byte{1});
+  EXPECT_EQ(memory_[200], std::byte{1});
 }
 
 TEST_F(StagedScheduleTest, StagesNoMoreThanItMay) {

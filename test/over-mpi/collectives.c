@@ -2,6 +2,8 @@
  * once, on several communicators. All members draw the same random numbers, so each knows every result. */
 #include "over_mpi.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { kMost = 6, kMostElements = 40000 };
@@ -25,6 +27,7 @@ typedef struct {
     MPI_Op op;
     MPI_Datatype type;          /* MPI_INT64_T or MPI_DOUBLE, or a type of such elements with gaps */
     int is_strided;
+    int is_in_place;            /* of MPI_Iscatter: at the root */
     void *in, *out;
     MPI_Request request;
 } operation_t;
@@ -112,6 +115,8 @@ static void make(operation_t * one, MPI_Comm comm, int kind)
         one->type = strided_type();
     elements = one->count * one->members;
     bytes = (size_t) (one->is_strided ? 2 : 1) * sizeof(int64_t) * (size_t) elements;
+    one->is_in_place = draw(3) == 0 && (kind == kAllreduce || kind == kAllgather || kind == kAllgatherv ||
+                                        kind == kScan || (kind == kScatter && one->me == one->root));
     one->in = allocate(bytes);
     one->out = allocate(bytes);
     memset(one->in, 0, bytes);
@@ -127,7 +132,12 @@ static void start(operation_t * one)
 {
     static int counts[64], places[64];
     const int n = one->count;
+    void *in = one->is_in_place && one->kind != kScatter ? MPI_IN_PLACE : one->in;
+    void *out = one->is_in_place && one->kind == kScatter ? MPI_IN_PLACE : one->out;
     int i;
+
+    for (i = 0; in == MPI_IN_PLACE && i < n; i++)
+        put(one, one->out, is_combined(one->kind) ? i : (int64_t) one->me * n + i, value(one, one->me, i));
 
     switch (one->kind) {
         case kBarrier:
@@ -140,17 +150,17 @@ static void start(operation_t * one)
             MPI_Ireduce(one->in, one->out, n, one->type, one->op, one->root, one->comm, &one->request);
             break;
         case kAllreduce:
-            MPI_Iallreduce(one->in, one->out, n, one->type, one->op, one->comm, &one->request);
+            MPI_Iallreduce(in, one->out, n, one->type, one->op, one->comm, &one->request);
             break;
         case kAllgather:
-            MPI_Iallgather(one->in, n, one->type, one->out, n, one->type, one->comm, &one->request);
+            MPI_Iallgather(in, n, one->type, one->out, n, one->type, one->comm, &one->request);
             break;
         case kAllgatherv:
             for (i = 0; i < one->members; i++) {
                 counts[i] = n;
                 places[i] = i * n;
             }
-            MPI_Iallgatherv(one->in, n, one->type, one->out, counts, places, one->type, one->comm,
+            MPI_Iallgatherv(in, n, one->type, one->out, counts, places, one->type, one->comm,
                             &one->request);
             break;
         case kAlltoall:
@@ -160,10 +170,10 @@ static void start(operation_t * one)
             MPI_Igather(one->in, n, one->type, one->out, n, one->type, one->root, one->comm, &one->request);
             break;
         case kScatter:
-            MPI_Iscatter(one->in, n, one->type, one->out, n, one->type, one->root, one->comm, &one->request);
+            MPI_Iscatter(one->in, n, one->type, out, n, one->type, one->root, one->comm, &one->request);
             break;
         case kScan:
-            MPI_Iscan(one->in, one->out, n, one->type, one->op, one->comm, &one->request);
+            MPI_Iscan(in, one->out, n, one->type, one->op, one->comm, &one->request);
             break;
         case kReduceScatter:
             MPI_Ireduce_scatter_block(one->in, one->out, n, one->type, one->op, one->comm, &one->request);
@@ -195,7 +205,8 @@ static void judge(operation_t * one)
                 expect_value(one, i, combined(one, one->members, (int64_t) one->me * n + i));
                 break;
             case kScatter:
-                expect_value(one, i, value(one, one->root, (int64_t) one->me * n + i));
+                if (!one->is_in_place)
+                    expect_value(one, i, value(one, one->root, (int64_t) one->me * n + i));
                 break;
             case kGather:
             case kAllgather:
@@ -400,18 +411,25 @@ static void computes(void)
     };
     enum { kSeconds = 60 };
     volatile int *ended;
-    int which, i, round = 0, unit;
+    char name[] = "/tmp/ch3-offload-collectives-XXXXXX";
+    int which, file, round = 0;
     const int rounds = 2 * (int) (sizeof kinds / sizeof kinds[0]) * size;
     unsigned long long started = 0;
-    MPI_Aint bytes;
-    MPI_Win window;
+    const size_t bytes = (size_t) rounds * sizeof(int);
 
-    MPI_Win_allocate_shared(rank == 0 ? rounds * (MPI_Aint) sizeof(int) : 0, 1, MPI_INFO_NULL, MPI_COMM_WORLD,
-                            (void *) &ended, &window);
-    MPI_Win_shared_query(window, 0, &bytes, &unit, (void *) &ended);
-    for (i = 0; rank == 0 && i < rounds; i++)
-        ended[i] = 0;
+    /* No window: MPICH may take these processes for two nodes. */
+    file = rank == 0 ? mkstemp(name) : -1;
+    if (rank == 0 && (file < 0 || ftruncate(file, (off_t) bytes) != 0))
+        fail("no file %s", name);
+    MPI_Bcast(name, sizeof name, MPI_CHAR, 0, MPI_COMM_WORLD);
+    if (rank != 0)
+        file = open(name, O_RDWR);
+    ended = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (file < 0 || ended == MAP_FAILED)
+        fail("cannot map %s", name);
     MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0)
+        unlink(name);
     for (round = 0; round < rounds; round++) {
         operation_t one;
         const int is_long = round % 2, kind = kinds[round / 2 / size];
@@ -442,7 +460,8 @@ static void computes(void)
     }
     if (count_schedules() != started)
         fail("the processor has got %llu operations of %llu", count_schedules(), started);
-    MPI_Win_free(&window);
+    munmap((void *) ended, bytes);
+    close(file);
 }
 
 /* Info of a communicator decides, too, each process for itself. */

@@ -31,6 +31,18 @@ int main(int argc, char **argv)
         free(out);
         free(in);
     }
+    {
+        int *all = malloc((size_t) size * 500 * sizeof *all), own[500];
+        MPI_Request request;
+        for (int i = 0; i < 500; i++)
+            own[i] = rank + i;
+        MPI_Iallgather(own, 500, MPI_INT, all, 500, MPI_INT, MPI_COMM_WORLD, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        for (int i = 0; i < size * 500; i++)
+            if (all[i] != i / 500 + i % 500)
+                wrong++;
+        free(all);
+    }
     sum = rank;
     MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
     MPI_Win_allocate(sizeof *memory, sizeof *memory, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &window);

@@ -1,7 +1,7 @@
 /*
  * The ch3:offload channel: algorithms of nonblocking collective operations that MPICH has with callbacks.
  *
- * The network processor carries out schedules without callbacks only (ch3_schedules.c). In two algorithms,
+ * The network processor calls no function of MPICH (ch3_schedules.c). In two algorithms,
  * MPICH learns by callbacks how long a message was, and so how long the next one is, although all lengths
  * follow from the ranks. These are the same algorithms, with the same messages, and know the lengths
  * beforehand. mpidi_ch3_post.h has MPICH call them. The names of MPICH's own are in parentheses here, which
