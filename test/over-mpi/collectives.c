@@ -295,11 +295,16 @@ static void freed(void)
     }
 }
 
+static int is_driver(const char *driver)
+{
+    const char *nic = getenv("MPIR_CVAR_CH3_OFFLOAD_NIC");
+    return strcmp(nic == NULL ? "host" : nic, driver) == 0;
+}
+
 /* The processor has got so many operations. With the host driver, none. */
 static void expect_schedules(unsigned long long got, unsigned long long wanted)
 {
-    const char *nic = getenv("MPIR_CVAR_CH3_OFFLOAD_NIC");
-    if (nic == NULL || strcmp(nic, "host") == 0)
+    if (is_driver("host"))
         wanted = 0;
     if (got != wanted)
         fail("the processor has got %llu operations instead of %llu", got, wanted);
@@ -376,7 +381,8 @@ static void mixed(void)
         MPI_Ibarrier(inter, &request);
         MPI_Wait(&request, MPI_STATUS_IGNORE);
     }
-    expect_schedules(count_schedules() - before, 60);
+    /* A processor in another process has none of datatypes with gaps. */
+    expect_schedules(count_schedules() - before, is_driver("process") ? 40 : 60);
     MPI_Op_free(&op);
     MPI_Comm_free(&inter);
     MPI_Comm_free(&half);
@@ -446,7 +452,8 @@ static void computes(void)
                  one.root, which);
         MPI_Barrier(MPI_COMM_WORLD);
         start(&one);
-        started++;
+        /* In this one, MPICH uses datatypes with gaps at some members. */
+        started += kind != kReduceScatter;
         if (rank == which) {
             const double end = MPI_Wtime() + kSeconds;
             while (ended[round] < size - 1)
@@ -458,7 +465,7 @@ static void computes(void)
             __atomic_add_fetch((int *) &ended[round], 1, __ATOMIC_SEQ_CST);
         judge(&one);
     }
-    if (count_schedules() != started)
+    if (count_schedules() < started)
         fail("the processor has got %llu operations of %llu", count_schedules(), started);
     munmap((void *) ended, bytes);
     close(file);
