@@ -25,7 +25,8 @@ bool RingServer::publish(const EventRecord& event, std::span<const std::byte> mo
   const std::size_t length_bytes = sizeof event + more.size();
   if (is_broken() || !ring_.has_room(length_bytes)) return false;
   tell_arrivals();  // Those before.
-  if (trace_ != nullptr && event.operation != kNoOperation) [[unlikely]]
+  // What the rings ask in the midst of an operation is not its end.
+  if (trace_ != nullptr && event.operation != kNoOperation && event.kind < kReceiveBytes) [[unlikely]]
     trace_->record(TraceEvent::kEventPublished, trace_->self(), 0, static_cast<std::uint64_t>(event.kind),
                    cookie_of(event.operation));
   std::memcpy(ring_.payload(), &event, sizeof event);
