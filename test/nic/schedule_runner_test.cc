@@ -19,9 +19,9 @@ namespace schedule_runner_test {
 
 using World = ScheduleWorld;
 
-/// CH3_OFFLOAD_SIM_SEEDS: as of the simulation, to look for failures.
+/// CH3_OFFLOAD_SCHEDULE_SEEDS: how many, to look for failures.
 std::uint64_t seeds_or(std::uint64_t some) {
-  const char* const wanted = std::getenv("CH3_OFFLOAD_SIM_SEEDS");
+  const char* const wanted = std::getenv("CH3_OFFLOAD_SCHEDULE_SEEDS");
   return wanted == nullptr ? some : std::strtoull(wanted, nullptr, 10);
 }
 
