@@ -278,6 +278,7 @@ nic_sources = \
 	src/nic/ring_port.h \
 	src/nic/ring_port_events.cc \
 	src/nic/ring_port_memory.cc \
+	src/nic/ring_port_schedules.cc \
 	src/nic/ring_server.cc \
 	src/nic/ring_server.h \
 	src/nic/ring_server_events.cc \
@@ -286,7 +287,6 @@ nic_sources = \
 	src/nic/ring_targets.h \
 	src/nic/runner_relay.cc \
 	src/nic/runner_relay.h \
-	src/nic/ring_port_schedules.cc \
 	src/nic/schedule.h \
 	src/nic/schedule_runner.cc \
 	src/nic/schedule_runner.h \

@@ -42,25 +42,18 @@ Status ScheduleRunner::begin(OperationId name, const ScheduleMarks& marks,
       count > kMostStepsOfClient - steps_)
     return Status::kProtocol;
   try {
-    Schedule& one = schedules_.emplace_back();
-    one.place = std::prev(schedules_.end());
-    try {
-      one.steps.resize(count);  // A copy: the client can change its ring.
-    } catch (const std::bad_alloc&) {
-      schedules_.pop_back();
-      return Status::kNoMemory;
-    }
-    std::memcpy(one.steps.data(), steps.data(), steps.size());
+    std::vector<ScheduleStep> copies(count);  // The client can change its ring.
+    std::memcpy(copies.data(), steps.data(), steps.size());
     const auto is_step = [this](const ScheduleStep& step) {
       return is_sound(step, client_ != nullptr) &&
              (client_ == nullptr || !is_message(step.kind) || step.peer < client_->peer_limit());
     };
-    if (!std::ranges::all_of(one.steps, is_step)) {
-      schedules_.pop_back();
-      return Status::kProtocol;
-    }
+    if (!std::ranges::all_of(copies, is_step)) return Status::kProtocol;
+    Schedule& one = schedules_.emplace_back();
+    one.place = std::prev(schedules_.end());
     one.name = name;
     one.marks = marks;
+    one.steps = std::move(copies);
     steps_ += count;
     ready_.push_back(one);
     return Status::kOk;
@@ -197,7 +190,7 @@ ScheduleRunner::Begun ScheduleRunner::begin_step(Schedule& schedule, ScheduleSte
       break;
     case kFailed: note(schedule, static_cast<Status>(step.length_bytes)); break;
   }
-  return Begun::kOver;
+  return Begun::kBegun;
 }
 
 /// Memory that the client has named. False: there is no memory now, or the client is broken.
@@ -205,7 +198,7 @@ bool ScheduleRunner::name_memory(const Payload& named, ClientMemory::Part& part)
   try {
     if (client_->take(named, part)) return true;
     client_->fail("it has given a collective operation with memory that it cannot have");
-  } catch (const std::bad_alloc&) {
+  } catch (const std::bad_alloc&) {  // It may be there later.
   }
   return false;
 }
@@ -214,7 +207,7 @@ bool ScheduleRunner::name_memory(const Payload& named, ClientMemory::Part& part)
 ScheduleRunner::Begun ScheduleRunner::put_off(Schedule& schedule) const noexcept {
   if (client_ == nullptr || !client_->is_broken()) return Begun::kGoesOn;
   note(schedule, Status::kNoMemory);
-  return Begun::kOver;
+  return Begun::kBegun;
 }
 
 ScheduleRunner::Begun ScheduleRunner::begin_message(Schedule& schedule, const ScheduleStep& step) noexcept {
@@ -267,10 +260,10 @@ ScheduleRunner::Begun ScheduleRunner::begin_message(Schedule& schedule, const Sc
   }
   if (progressed != Progressed::kPending) {
     give_back(number);
-    return Begun::kOver;
+    return Begun::kBegun;
   }
   ++schedule.under_way;
-  return Begun::kUnderWay;
+  return Begun::kBegun;
 }
 
 /// Where memory of a local step is. Null: nowhere, and the client is broken, or there is no memory now.
@@ -300,7 +293,7 @@ ScheduleRunner::Begun ScheduleRunner::go_on(Schedule& schedule, const ScheduleSt
   schedule.moved_bytes += length;
   if (schedule.moved_bytes < step.length_bytes) return Begun::kGoesOn;
   schedule.moved_bytes = 0;
-  return Begun::kOver;
+  return Begun::kBegun;
 }
 
 // Names.

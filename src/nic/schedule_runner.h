@@ -90,7 +90,11 @@ class ScheduleRunner {
     std::unique_ptr<ClientMemory::Part> part;
     std::uint32_t next_free = 0;  ///< Number. 0: none.
   };
-  enum class Begun : std::uint8_t { kOver, kUnderWay, kGoesOn };
+  /// What came of a step.
+  enum class Begun : std::uint8_t {
+    kBegun,   ///< It is over, or a send or receive under way.
+    kGoesOn,  ///< It needs another turn: for the rest, or for memory.
+  };
   /// Of a local step, in one turn. Whole elements of every type.
   static constexpr std::size_t kLocalBytes = std::size_t{32} << 10;
   static_assert(kLocalBytes % kMostElementBytes == 0);

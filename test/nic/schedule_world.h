@@ -1,8 +1,9 @@
-// Processes that leave random collective operations to their processors, and an oracle that knows each result.
+// Processes that leave random collective operations to their processors, and an oracle that knows each
+// result.
 //
-// A seed chooses the operations, their algorithms, lengths and types, when each member begins, and the turns of
-// processors and network. It may choose a process that dies. The members of an operation have the same program,
-// as MPI asks, and several operations are under way at once, beside messages of the clients themselves.
+// A seed chooses the operations, their algorithms, lengths and types, when each member begins, and the turns
+// of processors and network. It may choose a process that dies. The members of an operation have the same
+// program, as MPI asks. Several operations are under way at once, beside messages of the clients themselves.
 //
 // Threads: one.
 

@@ -227,8 +227,8 @@ static void judge(operation_t * one)
 
 static unsigned long long count_schedules(void);
 
-/* Several at once, on two communicators, which end in another order at each member. On the first one, members with
- * odd ranks keep their part from the processor. */
+/* Several at once, on two communicators, which end in another order at each member. On the first one, members
+ * with odd ranks keep their part from the processor. */
 static void random_ones(void)
 {
     operation_t all[kMost];
@@ -408,8 +408,7 @@ static unsigned long long count_schedules(void)
     return schedules;
 }
 
-/* One member at a time calls MPI no more, from the start of an operation until all others that need it have ended
- * theirs. */
+/* One member at a time calls MPI no more, from the start of an operation until all others have ended theirs. */
 static void computes(void)
 {
     static const int kinds[] = { kBarrier, kBcast, kReduce, kAllreduce, kAllgather, kAllgatherv, kAlltoall, kGather,

@@ -13,7 +13,7 @@
  * from a progress hook; hooks act on completions and packets, and are run again after every one. There are
  * two exceptions:
  *
- *   schedules of nonblocking collectives may retry for what another schedule holds (MPI_Comm_idup for the
+ *   schedules that MPICH carries out may retry for what another schedule holds (MPI_Comm_idup for the
  *   mask of context ids): while there are any, a sleep is short.
  *
  *   a thread that has queued operations on a window leaves them to the hook if it cannot issue them. If it
