@@ -166,6 +166,7 @@ engine_sources = \
 	src/engine/engine_memory.cc \
 	src/engine/engine_packets.cc \
 	src/engine/engine_peers.cc \
+	src/engine/engine_programs.cc \
 	src/engine/engine_receive.cc \
 	src/engine/engine_rendezvous.cc \
 	src/engine/engine_self.cc \
@@ -222,6 +223,27 @@ engine_sources = \
 	src/engine/trace.cc \
 	src/engine/trace.h \
 	src/engine/wire.h
+
+modules_sources = \
+	src/modules/module.h \
+	src/modules/module_message.h \
+	src/modules/module_runner.cc \
+	src/modules/module_runner.h \
+	src/modules/simulated_group.cc \
+	src/modules/simulated_group.h \
+	src/modules/tree.cc \
+	src/modules/tree.h
+
+if HAVE_LUA
+modules_sources += \
+	src/modules/lua_library.cc \
+	src/modules/lua_library.h \
+	src/modules/module.cc \
+	src/modules/module_state.h \
+	src/modules/module_values.cc
+else
+modules_sources += src/modules/module_absent.cc
+endif
 
 nic_sources = \
 	src/nic/client_memory.cc \
@@ -418,9 +440,9 @@ portals_process_sources = \
 
 # Every object of the core, with its C++ symbols: what the tests link.
 noinst_LTLIBRARIES += libcore.la
-core_sources = $(rdma_sources) $(dme_sources) $(engine_sources) $(nic_sources) $(channel_sources)
+core_sources = $(rdma_sources) $(dme_sources) $(engine_sources) $(modules_sources) $(nic_sources) $(channel_sources)
 libcore_la_CPPFLAGS = $(AM_CPPFLAGS) -DCH3_OFFLOAD_BINDIR='"$(bindir)"' \
-	-DCH3_OFFLOAD_SYSCONFDIR='"$(sysconfdir)"' $(SODIUM_CFLAGS) $(VERBS_CFLAGS) $(HWLOC_CFLAGS)
+	-DCH3_OFFLOAD_SYSCONFDIR='"$(sysconfdir)"' $(SODIUM_CFLAGS) $(VERBS_CFLAGS) $(HWLOC_CFLAGS) $(LUA_CFLAGS)
 libcore_la_LIBADD = $(VERBS_LIBS) $(SODIUM_LIBS) $(HWLOC_LIBS)
 
 dist_man_MANS += docs/man/ch3_offload_am.7 docs/man/portals4.7
@@ -430,6 +452,7 @@ include_HEADERS = \
 	src/ch3_offload/ch3_offload_settings.def \
 	src/ch3_offload/ch3_offload_windows.h \
 	src/engine/ch3_offload_events.h \
+	src/modules/ch3_offload_modules.h \
 	src/portals/portals4.h \
 	src/rdma/ch3_offload_copy.h \
 	src/rdma/ch3_offload_lane.h

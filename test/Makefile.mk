@@ -44,6 +44,10 @@ endif
 if HAVE_TOOLS
 dist_check_SCRIPTS += test/tools/info_commands test/tools/trace_commands
 TESTS += test/tools/info_commands test/tools/trace_commands
+dist_check_SCRIPTS += test/tools/module_commands
+if HAVE_LUA
+TESTS += test/tools/module_commands
+endif
 endif
 EXTRA_DIST += test/tools/trace_commands.py
 
@@ -141,6 +145,12 @@ replay_sources = \
 test_fuzz_replay_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/test
 test_fuzz_replay_LDADD = test/libengine_world.a libcore.la
 
+if HAVE_LUA
+fuzz_module_sources = test/fuzz/module_target.cc
+fuzz_targets += module
+replay_sources += $(fuzz_module_sources)
+endif
+
 if HAVE_TOOLS
 fuzz_trace_sources = test/fuzz/trace_target.cc test/tools/trace_sample.h
 fuzz_trace_tools = \
@@ -181,12 +191,13 @@ fuzz fuzz-corpus: test/fuzz/replay
 	  frames_sources='$(fuzz_frames_sources) $(fake_verbs_sources)' \
 	  handshake_sources='$(fuzz_handshake_sources)' \
 	  messages_sources='$(fuzz_messages_sources)' \
+	  module_sources='$(fuzz_module_sources)' \
 	  processes_sources='$(fuzz_processes_sources)' \
 	  ring_sources='$(fuzz_ring_sources)' \
 	  settings_sources='$(fuzz_settings_sources)' \
 	  trace_sources='$(fuzz_trace_sources) $(fuzz_trace_tools)' \
 	  verbs_sources='$(fuzz_verbs_sources) $(fake_verbs_sources)' \
-	  tools_flags='$(TOOLS_CFLAGS)' verbs_flags='$(VERBS_CFLAGS) $(HWLOC_CFLAGS)' \
+	  tools_flags='$(TOOLS_CFLAGS)' verbs_flags='$(VERBS_CFLAGS) $(HWLOC_CFLAGS) $(LUA_CFLAGS)' \
 	  common_libs='$(VERBS_LIBS) $(SODIUM_LIBS) $(HWLOC_LIBS)' \
 	  trace_libs='$(TOOLS_LIBS)'
 
@@ -607,6 +618,20 @@ nic_tests_sources = \
 test_nic_tests_CPPFLAGS = $(gtest_cppflags)
 test_nic_tests_LDADD = test/libcontract.a test/libengine_world.a libcore.la $(GTEST_LIBS)
 
+# Modules: alone, in simulated groups, and in processors of every driver.
+if HAVE_LUA
+check_PROGRAMS += test/modules_tests
+TESTS += test/modules_tests
+modules_tests_sources = \
+	test/modules/module_runner_test.cc \
+	test/modules/module_test.cc \
+	test/modules/module_world.h \
+	test/modules/simulated_group_test.cc \
+	test/modules/tree_test.cc
+test_modules_tests_CPPFLAGS = $(gtest_cppflags)
+test_modules_tests_LDADD = test/libcontract.a test/libengine_world.a libcore.la $(GTEST_LIBS)
+endif
+
 # Introductions, and those of processes that know each other by physical ids.
 check_PROGRAMS += test/introduction_tests
 TESTS += test/introduction_tests
@@ -661,7 +686,7 @@ test_tcp_thread_tests_LDADD = test/libcontract.a libcore.la $(GTEST_LIBS)
 endif
 
 # What stands in for a missing library. distcheck configures --without-sodium --without-verbs --without-ucm
-# --without-hwloc.
+# --without-hwloc --without-lua.
 if SOMETHING_ABSENT
 check_PROGRAMS += test/absent_tests
 TESTS += test/absent_tests
@@ -677,6 +702,9 @@ absent_test_sources += test/dme/memory_events_absent_test.cc
 endif
 if !HAVE_HWLOC
 absent_test_sources += test/nic/topology_absent_test.cc
+endif
+if !HAVE_LUA
+absent_test_sources += test/modules/module_absent_test.cc
 endif
 test_absent_tests_SOURCES = $(absent_test_sources)
 test_absent_tests_CPPFLAGS = $(gtest_cppflags)
@@ -719,6 +747,7 @@ no_address_tests = \
 	test/fake_tests \
 	test/fake_verbs_tests \
 	test/tools/info_commands \
+	test/tools/module_commands \
 	test/tools/trace_commands \
 	test/verbs_allocation_tests \
 	test/verbs_lab_tests \
@@ -732,6 +761,7 @@ only_address_tests = \
 	test/engine_tests \
 	test/fuzz/replay \
 	test/introduction_tests \
+	test/modules_tests \
 	test/nic_tests \
 	test/placement_tests \
 	test/portals_tests \

@@ -84,6 +84,15 @@ tools_ch3_offload_trace_CPPFLAGS = $(libtools_a_CPPFLAGS)
 tools_ch3_offload_trace_LDADD = libtools.a libcore.la $(TOOLS_LIBS)
 dist_man_MANS += docs/man/ch3-offload-info.1 docs/man/ch3-offload-trace.1
 
+# Without Lua it could only say so.
+if HAVE_LUA
+bin_PROGRAMS += tools/ch3-offload-module
+tools_ch3_offload_module_SOURCES = tools/ch3_offload_module.cc
+tools_ch3_offload_module_CPPFLAGS = $(libtools_a_CPPFLAGS)
+tools_ch3_offload_module_LDADD = libtools.a libcore.la $(TOOLS_LIBS)
+dist_man_MANS += docs/man/ch3-offload-module.1
+endif
+
 endif
 
 # The glue, where an installed ch3-offload-graft looks for it. Its list of files is the channel's own Makefile.mk.
@@ -104,6 +113,8 @@ install-data-local:
 	  '$(DESTDIR)$(docdir)'
 	sed -i -e 's,](\.\./,](,g' -e 's,\(^\|[[(` ]\)docs/,\1,g' '$(DESTDIR)$(docdir)'/*.md
 	$(INSTALL_DATA) $(top_srcdir)/docs/examples/*.c '$(DESTDIR)$(docdir)/examples'
+	@$(MKDIR_P) '$(DESTDIR)$(docdir)/examples/modules'
+	$(INSTALL_DATA) $(top_srcdir)/docs/examples/modules/*.lua '$(DESTDIR)$(docdir)/examples/modules'
 	$(INSTALL_DATA) $(top_srcdir)/docs/results/*.md '$(DESTDIR)$(docdir)/results'
 
 uninstall-local:

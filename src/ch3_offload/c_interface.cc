@@ -13,6 +13,7 @@
 #include "ch3_offload/channel.h"
 #include "ch3_offload/nic_choice.h"
 #include "dme/memory_events.h"
+#include "modules/module_message.h"
 
 using namespace ch3_offload;
 
@@ -50,6 +51,19 @@ static_assert(sizeof(ScheduleStep) == sizeof(ch3_offload_step_t) &&
                   offsetof(ScheduleStep, layout) == offsetof(ch3_offload_step_t, layout) &&
                   static_cast<int>(StepKind::kEnd) == CH3_OFFLOAD_STEP_CHECK_COUNT + 1,
               "the steps of a schedule are passed on as they are");
+static_assert(sizeof(ModuleHeader) == sizeof(ch3_offload_module_header_t) &&
+                  offsetof(ModuleHeader, group) == offsetof(ch3_offload_module_header_t, group) &&
+                  offsetof(ModuleHeader, tag) == offsetof(ch3_offload_module_header_t, tag) &&
+                  offsetof(ModuleHeader, name) == offsetof(ch3_offload_module_header_t, name) &&
+                  sizeof(ModuleOpening) == sizeof(ch3_offload_module_opening_t) &&
+                  offsetof(ModuleOpening, peer_count) == offsetof(ch3_offload_module_opening_t, peer_count) &&
+                  static_cast<int>(ModuleMessageKind::kData) == CH3_OFFLOAD_MODULE_DATA &&
+                  static_cast<int>(ModuleMessageKind::kOpen) == CH3_OFFLOAD_MODULE_OPEN &&
+                  static_cast<int>(ModuleMessageKind::kList) == CH3_OFFLOAD_MODULE_LIST,
+              "kTrouble is between processors");
+static_assert(kProgramKey.bits == CH3_OFFLOAD_MODULE_BITS && kProgramKey.initiator == 0 &&
+              kProgramRequestKey.initiator == 1 && kModuleVersion == CH3_OFFLOAD_MODULE_VERSION &&
+              kModuleTroubleTag == CH3_OFFLOAD_MODULE_TROUBLE_TAG);
 static_assert(sizeof(Envelope) == sizeof(ch3_offload_envelope_t) &&
               offsetof(Envelope, length_bytes) == offsetof(ch3_offload_envelope_t, length_bytes) &&
               offsetof(Envelope, status) == offsetof(ch3_offload_envelope_t, status));

@@ -264,6 +264,45 @@ size_t ch3_offload_most_steps(ch3_offload_channel_t * channel);
 int ch3_offload_schedule(ch3_offload_channel_t * channel, const ch3_offload_step_t * steps, size_t count,
                          uint64_t failed_bits, uint64_t peer_failed_bits, void *cookie);
 
+/* Messages to modules in the network processor (src/modules/module_message.h): their match bits, the header that
+ * each begins with, and what a group is opened with. The initiator is 1 of what a process asks of its own processor,
+ * else 0. */
+#define CH3_OFFLOAD_MODULE_BITS (UINT64_C(1) << 63)
+#define CH3_OFFLOAD_MODULE_VERSION 1
+/** Tag of the line that tells of a trouble, below ch3_offload_module_opening_t.control_bits. */
+#define CH3_OFFLOAD_MODULE_TROUBLE_TAG 0
+
+enum {
+    CH3_OFFLOAD_MODULE_DATA = 1,
+    CH3_OFFLOAD_MODULE_OPEN = 3,        /**< payload: ch3_offload_module_opening_t, peer_count numbers of processes */
+    CH3_OFFLOAD_MODULE_CLOSE,
+    CH3_OFFLOAD_MODULE_LOAD,    /**< payload: the source text */
+    CH3_OFFLOAD_MODULE_REMOVE,
+    CH3_OFFLOAD_MODULE_LIST
+};
+
+typedef struct {
+    uint8_t version;
+    uint8_t kind;
+    uint8_t name_length;
+    uint8_t reserved;
+    uint32_t group;
+    uint32_t root;
+    uint32_t source;
+    uint32_t tag;               /**< all but CH3_OFFLOAD_MODULE_DATA: of the answer */
+    uint32_t reserved_too;
+    char name[40];
+} ch3_offload_module_header_t;
+
+typedef struct {
+    uint64_t data_bits;         /**< match bits of what modules deliver, without the tag */
+    uint64_t control_bits;      /**< likewise, of answers and troubles */
+    uint32_t rank;
+    uint32_t size;
+    uint32_t peer_count;        /**< 0: rank and number of a process are the same */
+    uint32_t reserved;
+} ch3_offload_module_opening_t;
+
 /** How urgent messages are; as TrafficClass (src/engine/engine.h). */
 enum {
     CH3_OFFLOAD_CLASS_LATENCY = 0,

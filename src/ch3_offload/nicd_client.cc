@@ -45,13 +45,23 @@ int kernel_copies_refusal(pid_t pid, std::uint64_t probe_address) noexcept {
   return word == NicdHello::kMagic ? 0 : ESRCH;  // That of another process with this number.
 }
 
+namespace {
+
+/// Nobody hears here when memory of this process's own leaves its address space.
+EngineConfig without_own_memory(EngineConfig config) {
+  config.program_memory_is_watched = false;
+  return config;
+}
+
+}  // namespace
+
 NicdClient::NicdClient(FileDescriptor socket, PortMemory memory, pid_t pid, KernelCopies copies,
                        MemoryCopier& copier, Parts parts)
     : socket_(std::move(socket)),
       memory_(std::move(memory)),
       parts_(std::move(parts)),
       data_(pid, socket_, parts_.config.senders, *parts_.outlet, copies, copier),
-      driver_(parts_.config, pointers_to(parts_.providers)),
+      driver_(without_own_memory(parts_.config), pointers_to(parts_.providers)),
       server_(driver_, memory_, parts_.trace.get(), &data_, this) {
   server_.tell_counters();
   if (copies == KernelCopies::kAllowed) data_.keep_file(open_memory(pid));

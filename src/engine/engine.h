@@ -213,6 +213,12 @@ struct EngineConfig {
   LandingNumbers landing_numbers;
   /// Where events are recorded; null: nowhere. Not owned.
   Trace* trace = nullptr;
+  /// Becomes true when a message with kProgramKey waits, or an operation of a program has ended. Null: there
+  /// are no programs. Not owned.
+  bool* program_news = nullptr;
+  /// Whether memory_gone() is called for memory of the processor's own, so that payloads of programs may stay
+  /// registered. If not, they go through slots.
+  bool program_memory_is_watched = true;
 };
 
 /// What the engine counts since the start, and levels. Plain numbers, no order between them.
@@ -389,6 +395,27 @@ class Engine {
   /// Begins what is due: after a change of a counting event by the client. Returns how many. A bounded
   /// number; progress() goes on with the others.
   std::size_t run_triggered() noexcept;
+
+  // Programs of the processor (src/modules): they send and receive as the client does, but hear of what has
+  // ended by next_program_end().
+
+  struct ProgramEnd {
+    Cookie cookie = nullptr;
+    Status status = Status::kOk;
+  };
+  /// As send() of a message without a name. kPending: its end is told.
+  Progressed send_for_program(PeerId peer, SendMode mode, const MatchKey& key, const Payload& payload,
+                              Cookie cookie, Status& status) noexcept;
+  /// Takes the oldest message with `key`, which is one of programs. Returns false if there is none. `sender`:
+  /// the process at the other end of its connection. receive_for_program() must follow.
+  bool next_program_message(const MatchKey& key, MessageId& message, PeerId& sender,
+                            std::size_t& length_bytes) noexcept;
+  /// As receive_matched(). kPending: its end is told.
+  Progressed receive_for_program(MessageId message, const Payload& payload, Cookie cookie,
+                                 Status& status) noexcept;
+  bool next_program_end(ProgramEnd& end) noexcept;
+  /// Tells the client's user a line.
+  void warn(LogScope scope, std::string text) noexcept;
 
   /// Polls the providers and moves what can move. Returns how many things happened. REQUIRES: all events were
   /// taken: events() is empty and has no packet, and `others` is 0 or next_event() has returned false.

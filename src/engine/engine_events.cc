@@ -70,6 +70,10 @@ bool Engine::has_events() const noexcept { return state_->has_events(); }
 PeerId Engine::self() const noexcept { return state_->config.self; }
 
 void Engine::State::complete(Operation& operation) noexcept {
+  if (operation.is_of_program) [[unlikely]] {
+    program_ends.push(operation);
+    return tell_programs();
+  }
   if (Event* const event = free_slot()) [[likely]] {
     fill(*event, operation);
     ++events.written;

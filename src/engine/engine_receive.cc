@@ -301,7 +301,7 @@ IncomingMessage* Engine::State::keep(Peer& peer, const MatchKey& key, std::size_
     peer.incoming_bytes = part.size();
     peer.incoming_receive = nullptr;
   }
-  matcher.add(*kept);
+  add_unexpected(*kept);
 }
 
 Delivery Engine::State::on_message(PeerId id, std::span<const std::byte> message) noexcept {
@@ -439,7 +439,7 @@ bool Engine::State::on_rts(Peer& peer, std::span<const std::byte> message) noexc
   kept->send_id = header.send_id;
   kept->optimistic = take_payload;
   if (take_payload) optimistic_bytes += cost;
-  matcher.add(*kept);
+  add_unexpected(*kept);
   if (wants_credit) grant_more(peer, header.total_bytes);  // Of what this message has left.
   if (take_payload) {
     send_ack(peer, header.operation, number);
@@ -461,6 +461,10 @@ void Engine::State::finish_receive(ReceiveOperation& receive, Status status) noe
   if (receive.state == ReceiveState::kLanding) end_landing(receive.landing);
   const bool failed = status != Status::kOk && status != Status::kTruncated;
   kReceiveMachine.must_step(receive.state, failed ? ReceiveEvent::kFailed : ReceiveEvent::kDone);
+  if (receive.is_of_program) [[unlikely]] {
+    receive.status = status;
+    return complete(receive);
+  }
   complete_receive(receive, status, receive.message_key, receive.total_bytes);
 }
 

@@ -65,7 +65,7 @@ Progressed Engine::State::send_to_self(SendMode mode, const MatchKey& key, const
     kept->optimistic = true;
     optimistic_bytes += cost;
     if (try_gather(payload, 0, {kept->stored(), payload.length_bytes})) {
-      matcher.add(*kept);
+      add_unexpected(*kept);
       status = Status::kOk;
       trace(TraceEvent::kSendDone, self->id, number, 0, cookie);
       return Progressed::kDone;
@@ -92,7 +92,7 @@ Progressed Engine::State::send_to_self(SendMode mode, const MatchKey& key, const
   ++counters.unexpected_announced;
   ++counters.received_unexpected;
   trace(TraceEvent::kUnexpected, self->id, number, payload.length_bytes);
-  matcher.add(*message);
+  add_unexpected(*message);
   status = Status::kOk;
   operation = OperationId{kSendOperation | send->pool_id};
   return Progressed::kPending;

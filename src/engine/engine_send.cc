@@ -270,6 +270,7 @@ void Engine::State::keep_copy(SendOperation& send) noexcept {
     return;
   }
   told->cookie = send.cookie;
+  told->is_of_program = send.is_of_program;
   kSendMachine.must_step(told->state, SendEvent::kDone);
   complete(*told);
 }

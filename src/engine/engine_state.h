@@ -103,6 +103,8 @@ struct Engine::State final : Sink {
   std::deque<Warning> warnings;
   std::string warning_told;  ///< The text of the last kWarning.
 
+  FinishedQueue program_ends;  ///< Operations of the processor's programs that have ended.
+
   // The second client: operations on target entries.
   std::array<std::unique_ptr<TargetInterface>, kTargetInterfaces + 1> interfaces;  ///< Null: not open.
   std::array<std::size_t, kTargetInterfaces> closing{};  ///< Operations that the close of each waits for.
@@ -351,6 +353,12 @@ struct Engine::State final : Sink {
               std::size_t total_bytes, std::uint64_t number) noexcept;
   bool on_eager_next(Peer& peer, std::span<const std::byte> message) noexcept;
   bool on_rts(Peer& peer, std::span<const std::byte> message) noexcept;
+  /// No receive has taken it.
+  void add_unexpected(IncomingMessage& message) noexcept {
+    matcher.add(message);
+    if (message.key.bits == kProgramKey.bits) [[unlikely]]
+      tell_programs();
+  }
   ReceiveOperation* take_posted(MatchKey key) noexcept {
     return static_cast<ReceiveOperation*>(matcher.take_posted(key));
   }
@@ -465,6 +473,11 @@ struct Engine::State final : Sink {
   bool room_for(std::size_t cost) const noexcept { return cost <= free_budget(); }
   bool on_recall(Peer& peer, std::span<const std::byte> message) noexcept;
   bool on_return(Peer& peer, std::span<const std::byte> message) noexcept;
+
+  // engine_programs.cc
+  void tell_programs() noexcept {
+    if (config.program_news != nullptr) *config.program_news = true;
+  }
 
   // engine_cancel.cc
   void ask_for_cancel(Peer& peer, const CancelRequest& request, const MatchKey& key,

@@ -25,6 +25,12 @@ constexpr MatchKey make_match_key(std::uint16_t context, std::uint32_t initiator
   return {std::uint64_t{context} << 32 | tag, initiator};
 }
 
+/// Of messages to programs of the processor (src/modules). All have this key, which no receive of a
+/// client agrees with. No client may have this bit in a key of its own.
+inline constexpr MatchKey kProgramKey{std::uint64_t{1} << 63, 0};
+/// Likewise, of what a client asks of its own programs. It is taken first.
+inline constexpr MatchKey kProgramRequestKey{kProgramKey.bits, 1};
+
 constexpr MatchKey operator|(const MatchKey& a, const MatchKey& b) noexcept {
   return {a.bits | b.bits, a.initiator | b.initiator};
 }

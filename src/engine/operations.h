@@ -34,6 +34,7 @@ struct Operation {
   const Kind kind;
   Status status = Status::kOk;  ///< Once it has finished.
   bool is_cancelled = false;    ///< Likewise.
+  bool is_of_program = false;   ///< Its end is told by next_program_end(), not by an event.
   Cookie cookie = nullptr;
   Operation* next_finished = nullptr;  ///< State::finished.
 };
@@ -142,7 +143,7 @@ struct ReceiveOperation : PostedEntry, Operation {
   /// For Pool. What is not here is set before it is read.
   void recycle() noexcept {
     state = ReceiveState::kPosted;
-    is_cancelled = false;
+    is_cancelled = is_of_program = false;
   }
 };
 

@@ -12,20 +12,27 @@ std::vector<int> descriptors_of(std::span<Provider* const> providers) {
   return descriptors;
 }
 
+EngineConfig with_news(EngineConfig config, bool* program_news) {
+  config.program_news = program_news;
+  return config;
+}
+
 }  // namespace
 
 HostDriver::HostDriver(const EngineConfig& config, std::span<Provider* const> providers)
     : trace_(config.trace),
       providers_(providers.begin(), providers.end()),
       descriptors_(descriptors_of(providers)),
-      engine_(config, providers) {}
+      modules_(engine_, program_news_, config.senders, config.program_memory_is_watched),
+      engine_(with_news(config, &program_news_), providers) {}
 
 bool HostDriver::may_have_work() noexcept {
-  return !engine_.at_rest() || std::any_of(providers_.begin(), providers_.end(),
-                                           [](Provider* one) { return one->may_have_work(); });
+  return !at_rest() || std::any_of(providers_.begin(), providers_.end(),
+                                   [](Provider* one) { return one->may_have_work(); });
 }
 
 bool HostDriver::arm() noexcept {
+  if (program_news_) return false;
   for (Provider* const provider : providers_) {
     if (provider->arm()) continue;
     disarm();

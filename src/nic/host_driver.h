@@ -1,5 +1,5 @@
-// The host driver: the engine runs inside the client's calls. There is no queue and no thread, so nothing
-// moves while the client computes.
+// The host driver: the engine runs inside the client's calls, and so do modules (modules/module_runner.h).
+// There is no queue and no thread, so nothing moves while the client computes.
 
 #pragma once
 
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/trace.h"
+#include "modules/module_runner.h"
 #include "nic/port.h"
 
 namespace ch3_offload {
@@ -63,15 +64,27 @@ class HostDriver final : public Port {
   void place_packet(PeerId peer, const Payload& place) noexcept override {
     engine_.place_packet(peer, place);
   }
-  void fail_peer(PeerId peer) noexcept override { engine_.fail_peer(peer); }
+  void fail_peer(PeerId peer) noexcept override {
+    engine_.fail_peer(peer);
+    modules_.fail_peer(peer);
+  }
   void close_peer(PeerId peer) noexcept override { engine_.close_peer(peer); }
 
-  std::size_t progress() noexcept override { return engine_.progress(); }
-  bool next_event(Event& event) noexcept override { return engine_.next_event(event); }
+  std::size_t progress() noexcept override {
+    const std::size_t happened = engine_.progress();
+    return program_news_ ? happened + modules_.advance() : happened;
+  }
+  bool next_event(Event& event) noexcept override {
+    if (!engine_.next_event(event)) return false;
+    if (event.kind == Event::Kind::kPeerFailed) modules_.fail_peer(event.peer);
+    return true;
+  }
   ch3_offload_events_t& events() noexcept override { return engine_.events(); }
 
+  /// What modules have to do does not count: a program ends its groups before it waits for this, or does not
+  /// care.
   bool idle() const noexcept override { return engine_.idle(); }
-  bool at_rest() const noexcept override { return engine_.at_rest(); }
+  bool at_rest() const noexcept override { return !program_news_ && engine_.at_rest(); }
   bool may_have_work() noexcept override;
   bool arm() noexcept override;
   void disarm() noexcept override;
@@ -97,6 +110,8 @@ class HostDriver final : public Port {
   const Trace* const trace_;  ///< Null: none.
   const std::vector<Provider*> providers_;
   const std::vector<int> descriptors_;
+  bool program_news_ = false;
+  ModuleRunner modules_;  ///< Outlives the engine, which may be reading its messages.
   Engine engine_;
 };
 

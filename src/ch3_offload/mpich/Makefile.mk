@@ -31,6 +31,7 @@ mpi_core_sources +=                                        \
     src/mpid/ch3/channels/offload/src/ch3_layout.c         \
     src/mpid/ch3/channels/offload/src/ch3_memory.c         \
     src/mpid/ch3/channels/offload/src/ch3_mapped_windows.c \
+    src/mpid/ch3/channels/offload/src/ch3_modules.c        \
     src/mpid/ch3/channels/offload/src/ch3_mremap.c         \
     src/mpid/ch3/channels/offload/src/ch3_packets_recv.c   \
     src/mpid/ch3/channels/offload/src/ch3_packets_send.c   \

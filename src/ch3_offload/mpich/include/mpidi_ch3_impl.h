@@ -117,6 +117,11 @@ void MPIDI_CH3I_Send_finalize(void);
 void MPIDI_CH3I_Send_done(MPIR_Request * sreq, int status);
 void MPIDI_CH3I_Cancel_done(MPIR_Request * sreq, int cancelled);
 
+/* Sends bytes to the programs of a processor, the own one too (ch3_modules.c). They must stay until the
+ * request is complete. request_to_own: what a process asks of its own. Fails if the process is dead. */
+int MPIDI_CH3I_Send_to_module(const void *buf, MPI_Aint count, int rank, MPIR_Comm * comm, int request_to_own,
+                              MPIR_Request ** request);
+
 /* ---- ch3_schedules.c ---- */
 
 void MPIDI_CH3I_Schedules_init(void);

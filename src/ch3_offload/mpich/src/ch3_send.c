@@ -194,6 +194,44 @@ int MPIDI_CH3I_Isend_self(const void *buf, MPI_Aint count, MPI_Datatype datatype
     return mpi_errno;
 }
 
+int MPIDI_CH3I_Send_to_module(const void *buf, MPI_Aint count, int rank, MPIR_Comm * comm, int request_to_own,
+                              MPIR_Request ** request)
+{
+    const MPI_Datatype datatype = MPI_BYTE;
+    const int tag = 0;
+    const int context_offset = 0;
+    int mpi_errno = MPI_SUCCESS;
+    int status = CH3_OFFLOAD_OK;
+    int progressed;
+    ch3_offload_match_t match = { CH3_OFFLOAD_MODULE_BITS, request_to_own ? 1 : 0 };
+    ch3_offload_payload_t payload = { (void *) buf, (size_t) count, NULL };
+    MPIDI_VC_t *vc;
+    MPIR_Request *sreq;
+
+    MPIDI_Comm_get_vc_set_active(comm, rank, &vc);
+    MPIDI_Request_create_sreq(sreq, mpi_errno, goto fn_fail);
+    MPIDI_Request_set_type(sreq, MPIDI_REQUEST_TYPE_SEND);
+    *request = sreq;
+    sreq->ch.vc = vc;
+    progressed = ch3_offload_send(MPIDI_CH3I_channel, vc->pg_rank, CH3_OFFLOAD_STANDARD, match, &payload, 0,
+                                  sreq, &sreq->ch.operation, &status);
+    if (progressed == CH3_OFFLOAD_PENDING) {
+        sreq->ch.is_pending = TRUE;
+        goto fn_exit;
+    }
+    sreq->ch.operation = 0;
+    mpi_errno = MPID_Request_complete(sreq);
+    if (progressed == CH3_OFFLOAD_ERROR) {
+        MPIR_Request_free(sreq);
+        mpi_errno = MPIDI_CH3I_Error(status, rank);
+    }
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
 /* A send, or the part of a packet that was handed over last, is finished. */
 void MPIDI_CH3I_Send_done(MPIR_Request * sreq, int status)
 {
