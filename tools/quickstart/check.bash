@@ -167,7 +167,7 @@ check_dist() {
     -fvisibility-inlines-hidden -O0 -x c++-header -o "$headers/standard.h.gch" "$headers/standard.h"
   # -1: the tarball is made twice, and is for this check alone.
   must dist 'is a new file missing from a Makefile.mk?' env XZ_OPT=-1 make -C "$library_build_dir" -j"$jobs" distcheck \
-    DISTCHECK_CONFIGURE_FLAGS="--without-sodium --without-verbs --without-ucm --without-hwloc --disable-shared \
+    DISTCHECK_CONFIGURE_FLAGS="--without-sodium --without-verbs --without-ucm --without-hwloc --without-lua --disable-shared \
       --disable-dependency-tracking ${clang_options[*]@Q}" CXXFLAGS=-O0 \
     STANDARD_HEADERS="-include $headers/standard.h" XFAIL_TESTS= \
     KEEP_INSTALL="$build_dir/dist" check_LIBRARIES= check_PROGRAMS=test/absent_tests \
@@ -221,6 +221,20 @@ mpich_tests_with() {
   MPIR_CVAR_CH3_OFFLOAD_NIC=$2 MPIR_CVAR_CH3_OFFLOAD_NIC_CORES=$processors \
     run_counted "$1" "${run_mpich_tests[@]}" --prefix "$prefix" --parallel 2 --minutes 10 \
     --dirs pt2pt,rma,threads/pt2pt,threads/comm --without "$root/test/mpich/host-tests"
+}
+
+# The collective operations that block, as the nonblocking ones whose schedules a network processor carries out.
+check_mpich_nb() {
+  local nic operation processors
+  processors=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status)
+  for nic in host thread process; do
+    local -a settings=("MPIR_CVAR_CH3_OFFLOAD_NIC=$nic" "MPIR_CVAR_CH3_OFFLOAD_NIC_CORES=$processors")
+    for operation in BARRIER BCAST GATHER GATHERV SCATTER SCATTERV ALLGATHER ALLGATHERV ALLTOALL ALLTOALLV ALLTOALLW \
+      REDUCE ALLREDUCE REDUCE_SCATTER REDUCE_SCATTER_BLOCK SCAN EXSCAN; do
+      settings+=("MPIR_CVAR_${operation}_INTRA_ALGORITHM=nb")
+    done
+    run_counted "mpich-nb-$nic" env "${settings[@]}" "${run_mpich_tests[@]}" --prefix "$prefix" --minutes 30 --dirs coll --all
+  done
 }
 
 check_mpich_tcp() {
@@ -319,6 +333,7 @@ declare_parts() {
   part mpich-tests  check alone  tests-build "MPICH's own tests" mpich_tests
   part mpich-threads check alone tests-build "MPICH's own tests, in threads" mpich_tests_with mpich-threads thread
   part mpich-process check alone tests-build "MPICH's own tests, in a process" mpich_tests_with mpich-process process
+  part mpich-nb     all   alone  tests-build "MPICH's own tests of collective operations, all nonblocking" check_mpich_nb
   part mpich-tcp    all   alone  tests-build "MPICH's own tests and NetPIPE between two nodes over TCP" check_mpich_tcp
   part lab          check alone  unit?,tests-build 'RDMA lab: emulated guests with software RoCE' check_lab
   part own-tree     all   alone  dist,mpich  'an MPICH tree of your own, as the README has it' check_own_tree
