@@ -31,9 +31,14 @@ int complain(const std::string& what) {
 
 /// Nothing: it cannot be read, and the user knows.
 std::optional<std::string> text_of(const std::string& path) {
+  std::error_code error;
+  const bool is_file =
+      !std::filesystem::is_directory(path, error);  // A stream throws at a directory's contents.
   std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file && !std::filesystem::is_directory(path)) return text;
+  if (is_file && file) {
+    std::string text{std::istreambuf_iterator<char>(file), {}};
+    if (!file.bad()) return text;
+  }
   complain(path + ": it cannot be read");
   return std::nullopt;
 }
