@@ -292,12 +292,12 @@ TEST_P(ModulesOf, ThatFloodAHostWhichReceivesNothingAreStopped) {
   world_.load("pass", "function on_message(m) m:deliver() end");
   world_.receives_no_more(1);
   for (int i = 0; i < 9; ++i) world_.give(0, 1, "flood", 0, 0, "");
-  world_.run();
+  for (int i = 0; i < 200 && world_.troubles(0).empty(); ++i) world_.run();
   ASSERT_EQ(world_.troubles(0).size(), 1U);
   EXPECT_TRUE(has(world_.troubles(0)[0], "bytes of messages")) << world_.troubles(0)[0];
   // What it only passes on counts, too.
   for (int i = 0; i < 9; ++i) world_.give(0, 1, "pass", 0, 0, std::string(std::size_t{15} << 20, 'x'));
-  for (int i = 0; i < 20 && world_.troubles(0).size() < 2; ++i) world_.run();
+  for (int i = 0; i < 200 && world_.troubles(0).size() < 2; ++i) world_.run();
   ASSERT_EQ(world_.troubles(0).size(), 2U);
   EXPECT_TRUE(has(world_.troubles(0)[1], "on their way or kept")) << world_.troubles(0)[1];
 }

@@ -7,6 +7,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -151,9 +152,17 @@ class ModuleWorld {
     for (int i = 0; i < 20'000 && delivered() < count; ++i) turn();
     run();
   }
-  /// Until nothing happens any more, as far as one can see.
+  /// Until nothing happens any more, as far as one can see. Modules that have used up their time wait.
   void run() {
-    for (int i = 0; i < 600; ++i) turn();
+    for (int i = 0; i < 600 || (i < 50'000 && is_busy()); ++i) turn();
+  }
+  bool is_busy() const {
+    return std::ranges::any_of(processes_, [](const auto& one) {
+      const HostDriver* const its = one->host != nullptr    ? one->host.get()
+                                    : one->rings != nullptr ? &one->rings->host
+                                                            : nullptr;
+      return its != nullptr && one->has_turns && !its->at_rest();
+    });
   }
   std::size_t delivered() const {
     std::size_t all = 0;
