@@ -31,12 +31,13 @@ struct ModulePlace {
 };
 
 struct ModuleBudgets {
-  std::size_t memory_bytes = std::size_t{1} << 20;   ///< Of its Lua state.
-  std::size_t block_bytes = 2 * kMostModulePayload;  ///< Of messages that it makes or keeps.
-  std::uint64_t instructions = 200'000;              ///< Of Lua's, in one activation.
-  std::uint64_t activation_ns = 50'000'000;          ///< Of the processor, in one activation.
-  std::size_t sends = 4096;                          ///< In one activation, deliveries included.
-  std::size_t lines = 16;                            ///< Of log(), in one activation.
+  std::size_t memory_bytes = std::size_t{1} << 20;  ///< Of its Lua state.
+  std::size_t block_bytes =
+      2 * kMostModulePayload;                ///< Of messages that it makes, keeps or has on their way.
+  std::uint64_t instructions = 200'000;      ///< Of Lua's, in one activation.
+  std::uint64_t activation_ns = 50'000'000;  ///< Of the processor, in one activation.
+  std::size_t sends = 4096;                  ///< In one activation, deliveries included.
+  std::size_t lines = 16;                    ///< Of log(), in one activation.
 };
 
 /// A longer source text is refused. Bytes.
