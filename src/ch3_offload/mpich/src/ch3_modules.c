@@ -395,8 +395,8 @@ EXPORTED int ch3_offload_module_send(ch3_offload_modules_t *modules, const char 
     return post(modules, header, sizeof(*header) + length_bytes, to, FALSE);
 }
 
-/* Waits until one of the two is complete, and says whether the first one is. MPI_Waitany() would call the error
- * handler of MPI_COMM_WORLD. */
+/* Waits until one of the two is complete, and says whether the first one is. MPI_Waitany() would call the
+ * error handler of MPI_COMM_WORLD. */
 static int await_either(MPI_Request first, MPI_Request second, int *is_first)
 {
     int mpi_errno = MPI_SUCCESS;
