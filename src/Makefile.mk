@@ -4,6 +4,14 @@ rdma_sources = \
 	src/rdma/address_text.h \
 	src/rdma/ch3_offload_copy.h \
 	src/rdma/ch3_offload_lane.h \
+	src/rdma/checked/checked_frames.cc \
+	src/rdma/checked/checked_frames.h \
+	src/rdma/checked/checked_provider.cc \
+	src/rdma/checked/checked_provider.h \
+	src/rdma/checked/checked_writes.cc \
+	src/rdma/checked/checksum.h \
+	src/rdma/checked/sent_frames.cc \
+	src/rdma/checked/sent_frames.h \
 	src/rdma/cycle_clock.h \
 	src/rdma/descriptor_limit.h \
 	src/rdma/file_descriptor.h \
@@ -94,6 +102,12 @@ else
 rdma_sources += \
 	src/rdma/introduction/keyed_hash_absent.cc \
 	src/rdma/tcp/tcp_absent.cc
+endif
+
+if HAVE_ISAL
+rdma_sources += src/rdma/checked/checksum.cc
+else
+rdma_sources += src/rdma/checked/checksum_absent.cc
 endif
 
 if HAVE_VERBS
@@ -442,8 +456,8 @@ portals_process_sources = \
 noinst_LTLIBRARIES += libcore.la
 core_sources = $(rdma_sources) $(dme_sources) $(engine_sources) $(modules_sources) $(nic_sources) $(channel_sources)
 libcore_la_CPPFLAGS = $(AM_CPPFLAGS) -DCH3_OFFLOAD_BINDIR='"$(bindir)"' \
-	-DCH3_OFFLOAD_SYSCONFDIR='"$(sysconfdir)"' $(SODIUM_CFLAGS) $(VERBS_CFLAGS) $(HWLOC_CFLAGS) $(LUA_CFLAGS)
-libcore_la_LIBADD = $(VERBS_LIBS) $(SODIUM_LIBS) $(HWLOC_LIBS)
+	-DCH3_OFFLOAD_SYSCONFDIR='"$(sysconfdir)"' $(SODIUM_CFLAGS) $(ISAL_CFLAGS) $(VERBS_CFLAGS) $(HWLOC_CFLAGS) $(LUA_CFLAGS)
+libcore_la_LIBADD = $(VERBS_LIBS) $(SODIUM_LIBS) $(ISAL_LIBS) $(HWLOC_LIBS)
 
 dist_man_MANS += docs/man/ch3_offload_am.7 docs/man/portals4.7
 include_HEADERS = \
@@ -471,7 +485,7 @@ libch3offload_la_LIBADD = libportals_calls.la libcore.la -lm
 libch3offload_la_DEPENDENCIES = libportals_calls.la libcore.la $(top_srcdir)/src/libch3offload.map
 libch3offload_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link $(CC) $(CFLAGS) \
 	$(AM_LDFLAGS) $(libch3offload_la_LDFLAGS) $(LDFLAGS) -o $@
-libch3offload_la_LDFLAGS = -version-info 27:0:0 $(cxx_runtime_flags) -Wl,-z,relro -Wl,-z,now \
+libch3offload_la_LDFLAGS = -version-info 28:0:0 $(cxx_runtime_flags) -Wl,-z,relro -Wl,-z,now \
 	-Wl,--version-script=$(top_srcdir)/src/libch3offload.map
 
 # Build systems of programs for Portals look for the library under this name. libtool reads from the .la where

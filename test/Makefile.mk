@@ -198,7 +198,7 @@ fuzz fuzz-corpus: test/fuzz/replay
 	  trace_sources='$(fuzz_trace_sources) $(fuzz_trace_tools)' \
 	  verbs_sources='$(fuzz_verbs_sources) $(fake_verbs_sources)' \
 	  tools_flags='$(TOOLS_CFLAGS)' verbs_flags='$(VERBS_CFLAGS) $(HWLOC_CFLAGS) $(LUA_CFLAGS)' \
-	  common_libs='$(VERBS_LIBS) $(SODIUM_LIBS) $(HWLOC_LIBS)' \
+	  common_libs='$(VERBS_LIBS) $(SODIUM_LIBS) $(ISAL_LIBS) $(HWLOC_LIBS)' \
 	  trace_libs='$(TOOLS_LIBS)'
 
 clean-local:
@@ -339,7 +339,8 @@ shm_tests_sources = \
 	test/rdma/shm/shm_many_test.cc \
 	test/rdma/shm/shm_shortage_test.cc \
 	test/rdma/shm/shm_turns_test.cc \
-	test/rdma/shm/shm_world.h
+	test/rdma/shm/shm_world.h \
+	test/rdma/checked/checksummed_world.h
 
 check_PROGRAMS += test/shm_tests
 TESTS += test/shm_tests
@@ -351,10 +352,23 @@ test_shm_tests_LDADD = test/libcontract.a libcore.la $(GTEST_LIBS)
 check_PROGRAMS += test/fake_tests
 TESTS += test/fake_tests
 test_fake_tests_SOURCES = \
+	test/rdma/checked/checksummed_world.h \
 	test/rdma/fake_provider_test.cc \
 	test/rdma/fake_world.h
 test_fake_tests_CPPFLAGS = $(gtest_cppflags)
 test_fake_tests_LDADD = test/libengine_world.a test/libcontract.a libcore.la $(GTEST_LIBS)
+
+# Checksums, over the fabric that damages what it carries.
+if HAVE_ISAL
+check_PROGRAMS += test/checked_tests
+TESTS += test/checked_tests
+checked_tests_sources = \
+	test/rdma/checked/checked_provider_test.cc \
+	test/rdma/checked/sent_frames_test.cc \
+	test/rdma/contract_world.h
+test_checked_tests_CPPFLAGS = $(gtest_cppflags)
+test_checked_tests_LDADD = test/libengine_world.a libcore.la $(GTEST_LIBS)
+endif
 
 # The verbs device in software, over itself.
 if HAVE_VERBS
@@ -677,6 +691,7 @@ test_tcp_tests_LDADD = libcore.la $(GTEST_LIBS)
 check_PROGRAMS += test/tcp_thread_tests
 TESTS += test/tcp_thread_tests
 test_tcp_thread_tests_SOURCES = \
+	test/rdma/checked/checksummed_world.h \
 	test/rdma/contract_world.h \
 	test/rdma/renumbered_world.h \
 	test/rdma/tcp/tcp_contract_test.cc \
@@ -686,7 +701,7 @@ test_tcp_thread_tests_LDADD = test/libcontract.a libcore.la $(GTEST_LIBS)
 endif
 
 # What stands in for a missing library. distcheck configures --without-sodium --without-verbs --without-ucm
-# --without-hwloc --without-lua.
+# --without-hwloc --without-lua --without-isal.
 if SOMETHING_ABSENT
 check_PROGRAMS += test/absent_tests
 TESTS += test/absent_tests
@@ -702,6 +717,9 @@ absent_test_sources += test/dme/memory_events_absent_test.cc
 endif
 if !HAVE_HWLOC
 absent_test_sources += test/nic/topology_absent_test.cc
+endif
+if !HAVE_ISAL
+absent_test_sources += test/rdma/checked/checksum_absent_test.cc
 endif
 if !HAVE_LUA
 absent_test_sources += test/modules/module_absent_test.cc
@@ -758,6 +776,7 @@ no_address_tests = \
 # both, `make check-beside-others` runs what is left.
 only_address_tests = \
 	test/active_messages_tests \
+	test/checked_tests \
 	test/engine_tests \
 	test/fuzz/replay \
 	test/introduction_tests \

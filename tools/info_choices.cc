@@ -10,6 +10,7 @@
 #include "engine/wire.h"
 #include "nic/exchange.h"
 #include "nic/wait_policy.h"
+#include "rdma/checked/checked_frames.h"
 #include "rdma/shm/bulk_copy.h"
 
 namespace ch3_offload {
@@ -176,6 +177,22 @@ Choice choose_collectives(const Environment& environment, const NodeFacts& facts
           has_processor ? said : "there is no network processor that works while the program computes"};
 }
 
+Choice choose_checksums(const Environment& environment) {
+  const std::string_view asked = environment.config.checksum;
+  return {"checksums",
+          asked == "off"   ? "none of this channel's own"
+          : asked == "all" ? "CRC32C of all messages that leave a process"
+                           : "CRC32C of all messages that go over a network",
+          fmt::format("MPIR_CVAR_CH3_OFFLOAD_CHECKSUM is {}", asked)};
+}
+
+/// What a slot has room for, with the checksums that the settings ask for.
+Capabilities checked(const Environment& environment, Capabilities provider, bool is_network) {
+  const std::string_view asked = environment.config.checksum;
+  if (asked == "all" || (asked == "network" && is_network)) provider.max_slot_bytes -= sizeof(CheckedHeader);
+  return provider;
+}
+
 Choice choose_waiting(const Environment& environment, const NodeFacts& facts) {
   const std::int64_t spin_us = environment.config.spin_us;
   const auto longest_us = [&](std::uint32_t processes) {
@@ -203,6 +220,7 @@ std::string in_units(std::size_t bytes) {
 
 std::vector<std::string> init_errors(const Environment& environment, const NodeFacts& facts) {
   std::vector<std::string> errors;
+  if (const auto missing = checksums_missing(environment.config)) errors.push_back(missing->message);
   if (!facts.nic_error.empty()) errors.push_back(facts.nic_error);
   if (!facts.event_error.empty()) errors.push_back("eventfd: " + facts.event_error);
   if (uses_process(facts) && !facts.nicd_error.empty() && !facts.user_runs_nicd)
@@ -232,23 +250,25 @@ std::vector<Choice> choices(const Environment& environment, const NodeFacts& fac
   }
   if (uses_shm(environment, facts)) {
     const auto ring_bytes = static_cast<std::size_t>(environment.config.shm_ring_bytes);
-    chosen.push_back(choose_short(environment, facts.shm, ring_bytes, "ring"));
+    const Capabilities shm = checked(environment, facts.shm, /*is_network=*/false);
+    chosen.push_back(choose_short(environment, shm, ring_bytes, "ring"));
     chosen.push_back(choose_bulk(environment, facts));
   }
   if (uses_verbs(environment, facts)) {
-    Capabilities verbs = facts.verbs;
+    Capabilities verbs = checked(environment, facts.verbs, /*is_network=*/true);
     if (uses_process(facts)) verbs.max_slot_bytes -= sizeof(ExchangeFrame);
     chosen.push_back(choose_short(environment, verbs, RailConfig{}.slot_bytes, "slots"));
     if (!uses_process(facts)) chosen.push_back(choose_rdma_write(facts));
   }
   if (uses_tcp(environment, facts)) {
-    Capabilities tcp = facts.tcp;
+    Capabilities tcp = checked(environment, facts.tcp, /*is_network=*/true);
     if (uses_process(facts)) tcp.max_slot_bytes -= sizeof(ExchangeFrame);
     chosen.push_back(choose_short(environment, tcp, facts.tcp.max_slot_bytes, "slots"));
     if (!uses_process(facts)) chosen.push_back(choose_tcp_write(facts));
   }
   chosen.push_back(choose_driver(facts));
   chosen.push_back(choose_collectives(environment, facts));
+  chosen.push_back(choose_checksums(environment));
   chosen.push_back(choose_waiting(environment, facts));
   return chosen;
 }

@@ -31,7 +31,7 @@ extern "C" {
 #endif
 
 /** Changes when a binary built against an older header would break. */
-#define CH3_OFFLOAD_ABI_VERSION 18
+#define CH3_OFFLOAD_ABI_VERSION 19
 
 typedef struct ch3_offload_channel ch3_offload_channel_t;
 

@@ -57,6 +57,7 @@ Channel::Channel(const ch3_offload_config_t& config, const NicChoice& nic)
 }
 
 Result<std::unique_ptr<Channel>> Channel::create(const ch3_offload_config_t& config) {
+  if (std::optional<Error> error = checksums_missing(config)) return std::move(*error);
   Result<NicChoice> nic = choose_nic_here(config);
   if (!nic.ok()) return nic.error();
   if (std::string_view(config.nic) == "auto" && nic.value().has_process) nic.value() = {};  // Not agreed.
@@ -170,7 +171,8 @@ std::optional<Error> Channel::make_shm(const ch3_offload_config_t& config) {
   Result<std::unique_ptr<ShmProvider>> provider = make_node_provider(config, self_, &Channel::log_line, this);
   if (!provider.ok()) return provider.error();
   node_provider_ = provider.value().get();
-  providers_.push_back(std::move(provider.value()));
+  providers_.push_back(with_chosen_checksums(config, std::move(provider.value()), /*is_network=*/false,
+                                             Log(&Channel::log_line, this)));
   // memcheck finds more in what malloc() returns.
   if (config.local_size > 1 && !under_memcheck()) own_arena_.emplace(shared_with_neighbours_);
   return {};

@@ -79,10 +79,12 @@ constexpr Row kProviderRows[] = {
      offsetof(ProviderCounters, network_connections_lost)},
     {"network_connections_parked", "queue pairs closed to make room for others", 0,
      offsetof(ProviderCounters, network_connections_parked)},
-    {"network_sent_again", "messages and writes that a broken connection had lost", 0,
+    {"network_sent_again", "messages and writes that a broken connection had lost, or that were damaged", 0,
      offsetof(ProviderCounters, network_sent_again)},
     {"network_credit_messages", "slots that held nothing but credit for slots", 0,
      offsetof(ProviderCounters, network_credit_messages)},
+    {"damaged", "messages and writes that arrived with a wrong checksum, and were asked for again", 0,
+     offsetof(ProviderCounters, damaged)},
 };
 static_assert(sizeof(ProviderCounters) == std::size(kProviderRows) * sizeof(std::uint64_t),
               "every counter has a row");

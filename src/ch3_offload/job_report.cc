@@ -9,6 +9,7 @@
 #include "ch3_offload/settings.h"
 #include "engine/card.h"
 #include "engine/wire.h"
+#include "rdma/checked/checked_frames.h"
 #include "rdma/shm/bulk_copy.h"
 #include "rdma/tcp/tcp_address.h"
 #include "rdma/verbs/verbs_address.h"
@@ -36,7 +37,7 @@ NodeClass class_of(const ReportedNode& node) {
   NodeClass one;
   const std::optional<Card> card = parse_card(node.card);
   for (std::string_view addresses = card ? card->addresses : std::string_view{}; !addresses.empty();) {
-    const std::string_view address = next_piece(addresses, ';');
+    const std::string_view address = address_below(next_piece(addresses, ';'));
     if (const auto verbs = VerbsAddress::parse(address)) {
       one.has[0] = true;
       one.verbs = verbs;
@@ -154,6 +155,10 @@ std::vector<std::string> job_report(const ch3_offload_config_t& config, std::spa
                                  (nodes.size() == 1 ? " node" : " nodes") +
                                  "; messages are matched and moved " + driver_text(driver) +
                                  " (MPIR_CVAR_CH3_OFFLOAD_NIC=" + config.nic + ")"};
+  if (std::string_view(config.checksum) != "off")
+    lines.push_back(std::string("report: checksums of all messages ") +
+                    (std::string_view(config.checksum) == "all" ? "between processes" : "between nodes") +
+                    " (MPIR_CVAR_CH3_OFFLOAD_CHECKSUM=" + config.checksum + ")");
   const bool has_neighbours =
       std::ranges::any_of(nodes, [](const ReportedNode& node) { return node.ranks > 1; });
   if (has_neighbours && driver == "process")

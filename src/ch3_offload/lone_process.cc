@@ -28,12 +28,14 @@ void set_lone(ch3_offload_config_t& config, const UserKey& key) noexcept {
 
 Result<std::vector<std::unique_ptr<Provider>>> make_lone_providers(const ch3_offload_config_t& config,
                                                                    const UserKey& key, const LoneLog& log) {
+  if (std::optional<Error> error = checksums_missing(config)) return std::move(*error);
   std::vector<std::unique_ptr<Provider>> providers;
   const FabricChoice fabric = fabric_choice(config.fabric);
   if (fabric.shm) {
     Result<std::unique_ptr<ShmProvider>> node = make_node_provider(config, kLoneSelf, log.write, log.context);
     if (!node.ok()) return node.error();
-    providers.push_back(std::move(node.value()));
+    providers.push_back(with_chosen_checksums(config, std::move(node.value()), /*is_network=*/false,
+                                              Log(log.write, log.context)));
   }
   if (!fabric.has_network()) return providers;
   if (!key.proves()) {

@@ -14,6 +14,8 @@
 #include "engine/targets/target_atomics.h"
 #include "engine/trace.h"
 #include "engine/wire.h"
+#include "rdma/checked/checked_provider.h"
+#include "rdma/checked/checksum.h"
 #include "rdma/shm/shm_provider.h"
 #include "rdma/tcp/tcp_config.h"
 #include "rdma/verbs/verbs_config.h"
@@ -107,7 +109,8 @@ Result<std::vector<std::unique_ptr<Provider>>> make_networks(const ch3_offload_c
     provider_config.log_context = log_context;
     Result<std::unique_ptr<Provider>> made = make(provider_config);
     if (made.ok())
-      networks.push_back(std::move(made.value()));
+      networks.push_back(
+          with_chosen_checksums(config, std::move(made.value()), /*is_network=*/true, Log(log, log_context)));
     else if (!refusal)
       refusal = made.error();
     else
@@ -130,6 +133,22 @@ Result<std::vector<std::unique_ptr<Provider>>> make_networks(const ch3_offload_c
     log(log_context, LogScope::kJob, line.c_str());
   }
   return networks;
+}
+
+std::unique_ptr<Provider> with_chosen_checksums(const ch3_offload_config_t& config,
+                                                std::unique_ptr<Provider> provider, bool is_network,
+                                                Log log) {
+  const std::string_view asked = config.checksum;
+  const bool is_checked = asked == "all" || (asked == "network" && is_network);
+  return is_checked ? std::make_unique<CheckedProvider>(std::move(provider), log) : std::move(provider);
+}
+
+std::optional<Error> checksums_missing(const ch3_offload_config_t& config) {
+  if (std::string_view(config.checksum) == "off" || have_checksums()) return {};
+  return Error{Status::kUnsupported, 0,
+               "MPIR_CVAR_CH3_OFFLOAD_CHECKSUM=" + std::string(config.checksum) +
+                   ": this libch3offload was built without ISA-L (Debian: libisal-dev), which computes "
+                   "checksums"};
 }
 
 std::string without_network(const Error& error) {

@@ -44,6 +44,14 @@ Result<std::vector<std::unique_ptr<Provider>>> make_networks(const ch3_offload_c
                                                                          const char* line),
                                                              void* log_context, std::size_t most = 2);
 
+/// `provider`, within a node or between nodes, with checksums if the settings ask for them there.
+/// REQUIRES: checksums_missing() has found nothing.
+std::unique_ptr<Provider> with_chosen_checksums(const ch3_offload_config_t& config,
+                                                std::unique_ptr<Provider> provider, bool is_network, Log log);
+
+/// Why there can be no checksums, if the settings ask for them: this library was built without.
+std::optional<Error> checksums_missing(const ch3_offload_config_t& config);
+
 /// The line for a job that spans nodes where this one has no network, because of `error`.
 std::string without_network(const Error& error);
 

@@ -25,6 +25,7 @@ Result<std::unique_ptr<NicdJob>> NicdJob::create(const NicdHello& hello, MemoryC
   ch3_offload_config_t config;
   std::vector<std::string> values;
   if (auto why = read_hello(hello, values, config)) return Error{Status::kProtocol, 0, *why};
+  if (std::optional<Error> error = checksums_missing(config)) return std::move(*error);
   std::unique_ptr<NicdJob> job(new NicdJob(hello.secret, copier));
   job->job_size_ = config.job_size;
   job->spin_us_ = config.spin_us;

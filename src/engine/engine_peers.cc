@@ -10,6 +10,7 @@
 
 #include "engine/card.h"
 #include "engine/engine_state.h"
+#include "rdma/checked/checked_frames.h"
 
 namespace ch3_offload {
 namespace {
@@ -20,6 +21,7 @@ struct ProviderNames {
     // That of a node's processor has its network's within it.
     for (const std::string_view network : {"verbs:", "tcp:"})
       has_network = has_network || address.find(network) != std::string_view::npos;
+    has_checksums = has_checksums || address.find(kCheckedAddress) != std::string_view::npos;
     const std::string_view name = next_piece(address, ':');
     has_process = has_process || name == "nic";
     text.append(text.empty() ? "" : ", ").append(name);
@@ -27,6 +29,7 @@ struct ProviderNames {
   std::string text;
   bool has_network = false;
   bool has_process = false;
+  bool has_checksums = false;
 };
 
 /// Why `providers` do not reach a process that has `addresses`, and what can be done.
@@ -45,6 +48,8 @@ std::string why_unreachable(std::span<Provider* const> providers, const std::str
     return text +
            "All processes need the same driver: MPIR_CVAR_CH3_OFFLOAD_NIC=process on all nodes, or on "
            "none";
+  if (here.has_checksums != there.has_checksums)
+    return text + "All processes need the same MPIR_CVAR_CH3_OFFLOAD_CHECKSUM";
   if (here.has_network && there.has_network)
     return text +
            "Both have a network, but not the same one: see ch3-offload-info on both nodes. With "

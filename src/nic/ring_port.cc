@@ -288,6 +288,8 @@ Progressed RingPort::receive_matched(MessageId message, const Payload& payload, 
 
 Progressed RingPort::cancel_send(OperationId operation, PeerId peer, const MatchKey& key,
                                  std::uint32_t send_id, Cookie cookie) noexcept {
+  if (operation != kNoOperation && find(operation) == nullptr)
+    return Progressed::kFailed;  // Its event waits to be taken.
   CommandRecord command = command_of(CommandKind::kCancelSend, key, {});
   command.operation = name(cookie);
   if (command.operation == kNoOperation) return Progressed::kFailed;

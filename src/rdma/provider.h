@@ -8,6 +8,7 @@
 //   shm        shared memory within a node               rdma/shm
 //   verbs      InfiniBand and RoCE                       rdma/verbs
 //   tcp        TCP, for nodes without RDMA               rdma/tcp
+//   checked    one of these, with checksums              rdma/checked
 //   fake       a simulated network with faults, tests    test/rdma/fake_provider.h
 //
 // test/rdma/provider_contract.h tests this contract. Every provider passes it.
@@ -171,6 +172,7 @@ struct ProviderCounters {
   std::uint64_t network_connections_parked = 0;  ///< Queue pairs closed to make room for others.
   std::uint64_t network_sent_again = 0;          ///< Messages and writes repeated after a queue pair broke.
   std::uint64_t network_credit_messages = 0;     ///< Slots that carried only credit.
+  std::uint64_t damaged = 0;                     ///< Messages and writes whose checksum was wrong.
 
   ProviderCounters& operator+=(const ProviderCounters& other) noexcept {
     network_registered_bytes += other.network_registered_bytes;
@@ -180,6 +182,7 @@ struct ProviderCounters {
     network_connections_parked += other.network_connections_parked;
     network_sent_again += other.network_sent_again;
     network_credit_messages += other.network_credit_messages;
+    damaged += other.damaged;
     return *this;
   }
 };

@@ -28,8 +28,33 @@ void Simulation::make_nodes() {
   for (std::uint32_t i = 0; i < config_.nodes; ++i) {
     Node& node = nodes_.emplace_back();
     node.network = network_.make_provider(PeerId{i});
-    node.exchange = std::make_unique<Exchange>(PeerId{i}, config_.processes, node.network.get());
+    node.checked = with_checksums(*node.network);
+    Provider* const network = node.checked != nullptr ? node.checked.get() : static_cast<Provider*>(node.network.get());
+    node.exchange = std::make_unique<Exchange>(PeerId{i}, config_.processes, network);
   }
+}
+
+std::unique_ptr<CheckedProvider> Simulation::with_checksums(FakeProvider& provider) {
+  if (!config_.has_checksums) return nullptr;
+  return std::make_unique<CheckedProvider>(provider, Log(nullptr, nullptr));
+}
+
+/// Whether nothing waits to be sent again.
+bool Simulation::is_settled() const {
+  for (const Node& node : nodes_)
+    if (node.exchange != nullptr && node.checked != nullptr && !node.checked->is_settled()) return false;
+  for (const auto& process : processes_)
+    if (process->alive && process->checked != nullptr && !process->checked->is_settled()) return false;
+  return true;
+}
+
+std::uint64_t Simulation::found_damaged() const {
+  std::uint64_t found = 0;
+  for (const Node& node : nodes_)
+    if (node.checked != nullptr) found += node.checked->counters().damaged;
+  for (const auto& process : processes_)
+    if (process->checked != nullptr) found += process->checked->counters().damaged;
+  return found;
 }
 
 void Simulation::make_engine(Process& process, const EngineConfig& engine) {
@@ -53,7 +78,8 @@ void Simulation::make_engine(Process& process, const EngineConfig& engine) {
     return;
   }
   process.provider = network_.make_provider(PeerId{process.id});
-  Provider* const providers[] = {process.provider.get()};
+  process.checked = with_checksums(*process.provider);
+  Provider* const providers[] = {process.checked != nullptr ? process.checked.get() : static_cast<Provider*>(process.provider.get())};
   if (config_.has_rings())
     process.engine = std::make_unique<SteppedRings>(engine, providers, seed);
   else
@@ -96,9 +122,13 @@ Simulation::~Simulation() {
     process->shared.arena = nullptr;
     process->engine.reset();
     process->exchange.reset();
+    process->checked.reset();
     process->provider.reset();
   }
-  for (Node& node : nodes_) node.exchange.reset();
+  for (Node& node : nodes_) {
+    node.exchange.reset();
+    node.checked.reset();
+  }
   for (auto& process : processes_) process->places.clear();  // unmap() visits them all.
 }
 
@@ -269,7 +299,7 @@ void Simulation::come_to_rest() {
   for (int quiet = 0; quiet < kPatience && !failed();) {
     bool moved = network_.advance();
     moved |= move_nodes();
-    bool idle = true;
+    bool idle = is_settled();
     for (auto& process : processes_) {
       if (!process->alive) continue;
       moved |= progress_once(*process);

@@ -26,6 +26,7 @@
 #include "engine/payload_buffer.h"
 #include "engine/simulation_config.h"
 #include "engine/trace.h"
+#include "rdma/checked/checked_provider.h"
 #include "rdma/fake_provider.h"
 
 namespace ch3_offload {
@@ -113,6 +114,8 @@ class Simulation {
   /// Messages for which OfferedCopies was used. Likewise.
   std::uint64_t copied_by_receivers() const;
   const FakeNetwork& network() const noexcept { return network_; }
+  /// Messages and writes that the checksums have found to be damaged. Likewise.
+  std::uint64_t found_damaged() const;
 
  private:
   struct Process final : EventHandler {
@@ -132,6 +135,7 @@ class Simulation {
     const std::uint32_t id;
     bool alive = true;
     std::unique_ptr<FakeProvider> provider;     ///< Null with kProcess, and when it is dead.
+    std::unique_ptr<CheckedProvider> checked;   ///< Over it. Null: without checksums.
     std::unique_ptr<Trace> trace;
     std::unique_ptr<ExchangePort> exchange;     ///< With kProcess, as the next one.
     std::unique_ptr<OtherProcess> memory;
@@ -150,6 +154,7 @@ class Simulation {
   };
   struct Node {
     std::unique_ptr<FakeProvider> network;
+    std::unique_ptr<CheckedProvider> checked;  ///< Over it. Null: without checksums.
     std::unique_ptr<Exchange> exchange;
   };
   struct LogLine {
@@ -167,6 +172,8 @@ class Simulation {
   void make_engine(Process& process, const EngineConfig& engine);
   Node& node_of(std::uint32_t process) { return nodes_[process % nodes_.size()]; }
   bool move_nodes();
+  std::unique_ptr<CheckedProvider> with_checksums(FakeProvider& provider);
+  bool is_settled() const;
   void step_motion();
   bool progress_once(Process& process);
   void come_to_rest();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "rdma/checked/checksum.h"
+
 namespace ch3_offload {
 
 namespace {
@@ -89,6 +91,12 @@ SimulationConfig SimulationConfig::from_seed(std::uint64_t seed, std::uint64_t o
   if (shares.chance(0.3)) config.copies = KernelCopies::kRefused;
   config.refused_copies = one_of(shares, {0.0, 0.0, 0.05, 0.5, 1.0});
   if (shares.chance(0.3)) config.staging = Staging::kSmallPieces;
+  SeededRandom damages(mix64(seed) ^ 0xC3C);
+  config.has_checksums = have_checksums() && damages.chance(0.25);
+  if (config.has_checksums) {
+    network.damaged_message_probability = one_of(damages, {0.0, 0.01, 0.1, 0.3});
+    network.damaged_write_probability = one_of(damages, {0.0, 0.1, 0.3});
+  }
   return config;
 }
 
@@ -112,7 +120,9 @@ std::string SimulationConfig::describe() const {
        << ", split writes " << network.split_write_probability << ", registration refused " << network.registration_refused_probability << ", pinned budget "
        << network.pinned_budget_bytes << "\n  memory: registering costs " << network.registering_costs << ", on demand " << network.on_demand << ", keep "
        << engine.pin_down.keep << ", most bytes " << engine.pin_down.most_bytes << ", most regions "
-       << engine.pin_down.most_regions << ", unmap " << unmap_probability << "\n  classify " << classify_probability;
+       << engine.pin_down.most_regions << ", unmap " << unmap_probability << "\n  classify " << classify_probability << ", checksums " << has_checksums
+       << ", damaged messages " << network.damaged_message_probability << ", writes "
+       << network.damaged_write_probability;
   return text.str();
 }
 

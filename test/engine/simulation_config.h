@@ -55,6 +55,7 @@ struct SimulationConfig {
   double purge_probability = 0;     ///< Per command.
   double classify_probability = 0;  ///< Per command.
   double unmap_probability = 0;     ///< A buffer's pages leave the address space when it is freed.
+  bool has_checksums = false;       ///< The network damages what it carries.
   std::uint32_t deaths = 0;
   std::uint32_t broken_connections = 0;
 };

@@ -210,6 +210,7 @@ void Simulation::kill(Process& process) {
   process.shared.arena = nullptr;
   process.engine.reset();
   process.exchange.reset();
+  process.checked.reset();
   process.provider.reset();
   process.taken.clear();
   process.places.clear();
@@ -241,6 +242,7 @@ void Simulation::kill_node(Node& node) {
   for (auto& process : processes_)
     if (process->alive && is_there(*process)) kill(*process);
   node.exchange.reset();
+  node.checked.reset();
   node.network.reset();
 }
 

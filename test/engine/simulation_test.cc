@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "engine/simulation.h"
+#include "rdma/checked/checksum.h"
 
 namespace ch3_offload {
 namespace {
@@ -43,6 +44,7 @@ void run_programs(SimulatedDriver driver) {
   std::uint64_t commands = 0;
   Counters sum;
   std::uint64_t copied = 0;
+  std::uint64_t damaged = 0;
   for (std::uint64_t seed = options.first_seed; seed <= options.last_seed; ++seed) {
     SimulationConfig config = SimulationConfig::from_seed(seed, options.operations);
     config.driver = driver;
@@ -54,6 +56,7 @@ void run_programs(SimulatedDriver driver) {
     commands += simulation.commands_given();
     add(sum, simulation.totals());
     copied += simulation.copied_by_receivers();
+    damaged += simulation.found_damaged();
     if (options.progress) {
       std::printf("seed %llu: %.2f s; so far %llu operations, %.0f a second\n", static_cast<unsigned long long>(seed),
                   seconds() - began, static_cast<unsigned long long>(commands), static_cast<double>(commands) / seconds());
@@ -71,6 +74,8 @@ void run_programs(SimulatedDriver driver) {
   print("bounced", sum.bulk_bounced);
   print("copied by their receivers", copied);
   if (driver == SimulatedDriver::kProcess && options.last_seed - options.first_seed >= 20) EXPECT_GT(copied, 0u);
+  print("damaged, and sent again", damaged);
+  if (have_checksums() && options.last_seed - options.first_seed >= 20) EXPECT_GT(damaged, 0u);
   print("memory found registered", sum.pin_hits);
   print("memory registered", sum.pin_misses);
   print("registrations evicted", sum.pin_evictions);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "rdma/checked/checksum.h"
+
 namespace ch3_offload {
 
 TargetSimulation::~TargetSimulation() {
@@ -10,8 +12,10 @@ TargetSimulation::~TargetSimulation() {
 
 Provider* TargetSimulation::provider_of(std::uint32_t i, FakeProvider& provider) {
   sides_.resize(i + 1);
+  if (has_checksums_)
+    sides_[i].checked = std::make_unique<CheckedProvider>(provider, Log(nullptr, nullptr));
   sides_[i].observed = std::make_unique<ObservingProvider>(
-      provider,
+      has_checksums_ ? *sides_[i].checked : static_cast<Provider&>(provider),
       [this, i](PeerId from, std::span<const std::byte> message) { arrive(i, index_of(from), message); });
   return sides_[i].observed.get();
 }
@@ -34,6 +38,11 @@ void TargetSimulation::begin_program(std::uint64_t seed, std::uint64_t steps) {
   network_config.pair_without_write_probability = random_.chance(0.3) ? 0.3 : 0;
   network_config.late_unsupported_probability = random_.chance(0.3) ? 0.1 : 0;
   network_config.registration_refused_probability = random_.chance(0.3) ? 0.2 : 0;
+  // Drawn apart, so that seeds from before still mean the same programs.
+  SeededRandom damages(mix64(seed) ^ 0xC3C);
+  has_checksums_ = have_checksums() && damages.chance(0.25);
+  network_config.damaged_message_probability = has_checksums_ && damages.chance(0.7) ? 0.05 : 0;
+  network_config.damaged_write_probability = has_checksums_ && damages.chance(0.7) ? 0.2 : 0;
   has_flow_control = random_.chance(0.3);
   // Nothing runs full: a step leaves few events, and at most one entry or header.
   const std::size_t room = 4 * steps + 200;

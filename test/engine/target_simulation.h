@@ -29,6 +29,7 @@
 #include "engine/wire.h"
 #include "nic/other_memory.h"
 #include "nic/target_addresses.h"
+#include "rdma/checked/checked_provider.h"
 #include "rdma/seeded_random.h"
 
 namespace ch3_offload {
@@ -81,6 +82,7 @@ class TargetSimulation : public TargetWorld {
     std::vector<std::weak_ptr<const void>> kept;  ///< What entries and requests keep of that memory.
     bool is_closed = false;
     std::vector<Waiting> waiting;
+    std::unique_ptr<CheckedProvider> checked;  ///< Null: without checksums.
     std::unique_ptr<ObservingProvider> observed;
     std::unique_ptr<TargetOracle> oracle;
     std::vector<Linked> linked;
@@ -121,6 +123,7 @@ class TargetSimulation : public TargetWorld {
   SeededRandom random_{0};
   std::vector<Side> sides_;
   std::deque<Begun> begun_;    ///< The header data of a request is its index.
+  bool has_checksums_ = false;  ///< The network damages what it carries.
   bool is_exact_ = true;       ///< Nobody has died.
   bool has_incident_ = false;  ///< A process dies, or closes its interface.
 };

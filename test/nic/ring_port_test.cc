@@ -656,6 +656,22 @@ TEST_F(RingPortTest, AnInlineSendThatWaitsForItsPeerIsCancelledByItsId) {
   EXPECT_EQ(at(0).words().inline_done, 2U);
 }
 
+/// Its event is where the client takes it without a call: it is done, and its message stays.
+TEST_F(RingPortTest, ASendWhoseEventWaitsToBeTakenIsNotCancelled) {
+  make();
+  std::vector<std::byte> bytes = bytes_of(kInlineBytes + 1, 1), room(bytes.size());
+  const Sent sent = send(0, 0, bytes, cookie(1), SendMode::kStandard, kKey, 5);
+  ASSERT_EQ(sent.progressed, Progressed::kPending);
+  work();
+  port(0).progress();
+  EXPECT_EQ(port(0).cancel_send(sent.operation, PeerId{0}, kKey, 5, cookie(2)), Progressed::kFailed);
+  receive(0, room, cookie(3));
+  settle();
+  EXPECT_EQ(at(0).of(cookie(1)).kind, Event::Kind::kSendDone);
+  EXPECT_FALSE(at(0).has(cookie(2)));
+  EXPECT_EQ(room, bytes);
+}
+
 /// What needs no peer is decided when the call returns: MPI_Cancel, then MPI_Request_get_status.
 TEST_F(RingPortTest, ACancellationThatNeedsNoPeerIsDecidedAtOnce) {
   make();

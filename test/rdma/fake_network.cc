@@ -99,6 +99,8 @@ void FakeNetwork::arrive(Link& link, bool is_write) {
     return arrive_write(link, std::move(item));
   }
   if (lost) return;  // Its slot is not given back: the sender sees a full queue, then the failure.
+  if (item->kind == FakeItemKind::kMessage)
+    damage({item->bytes.get(), item->length_bytes}, config_.damaged_message_probability);
   receiver->enqueue(std::move(item));
 }
 
@@ -114,6 +116,8 @@ void FakeNetwork::arrive_write(Link& link, std::unique_ptr<Item> item) {
   }
   ++writes_delivered_;
   bytes_delivered_ += item->length_bytes;
+  damage({reinterpret_cast<std::byte*>(item->destination.address), item->length_bytes},
+         config_.damaged_write_probability);
   // In parts now and then, as a provider may.
   for (std::size_t told = 0; told < item->length_bytes || told == 0;) {
     const std::size_t left = item->length_bytes - told;
@@ -128,6 +132,13 @@ void FakeNetwork::arrive_write(Link& link, std::unique_ptr<Item> item) {
     if (item->length_bytes == 0) break;
   }
   acknowledge(link, std::move(item), Status::kOk);
+}
+
+/// Nothing is drawn where nothing is damaged: a seed means what it meant before.
+void FakeNetwork::damage(std::span<std::byte> bytes, double probability) {
+  if (probability == 0 || bytes.empty() || !random_.chance(probability)) return;
+  ++damaged_;
+  bytes[random_.below(bytes.size())] ^= std::byte{1} << random_.below(8);
 }
 
 /// Copies the head of a write to its destination; false (and a violation) if it may not.

@@ -49,6 +49,8 @@ struct FakeConfig {
   double pair_without_write_probability = 0;  ///< Ordered pairs whose write() says kUnsupported.
   double late_unsupported_probability = 0;    ///< Writes whose on_write_done says kUnsupported.
   double split_write_probability = 0.2;       ///< Of one more part of a write.
+  double damaged_message_probability = 0;     ///< A bit of it is another one when it arrives.
+  double damaged_write_probability = 0;       ///< Likewise.
   bool registering_costs = false;             ///< Capabilities: callers keep registrations.
   bool on_demand = false;                     ///< Capabilities: they are of addresses, not of pages.
   double registration_refused_probability = 0;
@@ -104,6 +106,7 @@ class FakeNetwork {
   std::uint64_t messages_delivered() const noexcept { return messages_delivered_; }
   std::uint64_t bytes_delivered() const noexcept { return bytes_delivered_; }
   std::uint64_t writes_delivered() const noexcept { return writes_delivered_; }
+  std::uint64_t damaged() const noexcept { return damaged_; }
 
  private:
   friend class FakeProvider;
@@ -130,6 +133,7 @@ class FakeNetwork {
   void arrive(Link& link, bool is_write);
   void arrive_write(Link& link, std::unique_ptr<Item> item);
   bool copy_write(const Item& item, std::size_t length_bytes);
+  void damage(std::span<std::byte> bytes, double probability);
   void acknowledge(Link& link, std::unique_ptr<Item> write, Status status);
   void sever(Link& link);
   void plan_notice(Link& survivor_to_dead);
@@ -148,6 +152,7 @@ class FakeNetwork {
   std::uint64_t messages_delivered_ = 0;
   std::uint64_t bytes_delivered_ = 0;
   std::uint64_t writes_delivered_ = 0;
+  std::uint64_t damaged_ = 0;
 };
 
 class FakeProvider final : public Provider {

@@ -2,6 +2,8 @@
 
 #include <cstdlib>
 
+#include "rdma/checked/checksum.h"
+#include "rdma/checked/checksummed_world.h"
 #include "rdma/fake_world.h"
 #include "rdma/provider_contract.h"
 
@@ -50,6 +52,7 @@ std::unique_ptr<ContractWorld> make_without_writes(std::size_t size) {
 /// The others can show nothing of the provider that this one does not, but for their own code in the fake.
 std::vector<ContractParam> configurations() {
   std::vector<ContractParam> some = {{"SlowAndNarrow", &make_slow_and_narrow}};
+  if (have_checksums()) some.push_back({"Checksums", &with_checksums<&make_calm>});
   if (std::getenv("CH3_OFFLOAD_CHECK_ALL") != nullptr) {
     some.push_back({"Calm", &make_calm});
     some.push_back({.name = "WithoutWrites", .make = &make_without_writes, .writes = false});

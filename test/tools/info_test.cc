@@ -316,6 +316,18 @@ TEST(Choices, OfCollectivesSayWhoCarriesThemOut) {
   EXPECT_EQ(forbidden.why, "MPIR_CVAR_CH3_OFFLOAD_COLLECTIVES is calls");
 }
 
+TEST(Choices, OfChecksumsSayWhichMessagesHaveThem) {
+  NodeFacts facts = good_node();
+  Environment environment = read_environment();
+  const auto chosen = [&] { return choice(environment, facts, "checksums").choice; };
+  EXPECT_EQ(chosen(), "none of this channel's own");
+  if (!have_checksums()) GTEST_SKIP() << "this library was built without them";
+  environment.config.checksum = "network";
+  EXPECT_EQ(chosen(), "CRC32C of all messages that go over a network");
+  environment.config.checksum = "all";
+  EXPECT_EQ(chosen(), "CRC32C of all messages that leave a process");
+}
+
 TEST(Choices, AutoIsSharedMemoryWithinANodeAndVerbsBetweenNodes) {
   const Environment environment = read_environment();
   EXPECT_EQ(choice(environment, good_node(), "within a node").choice, "shm");

@@ -167,7 +167,7 @@ check_dist() {
     -fvisibility-inlines-hidden -O0 -x c++-header -o "$headers/standard.h.gch" "$headers/standard.h"
   # -1: the tarball is made twice, and is for this check alone.
   must dist 'is a new file missing from a Makefile.mk?' env XZ_OPT=-1 make -C "$library_build_dir" -j"$jobs" distcheck \
-    DISTCHECK_CONFIGURE_FLAGS="--without-sodium --without-verbs --without-ucm --without-hwloc --without-lua --disable-shared \
+    DISTCHECK_CONFIGURE_FLAGS="--without-sodium --without-verbs --without-ucm --without-hwloc --without-lua --without-isal --disable-shared \
       --disable-dependency-tracking ${clang_options[*]@Q}" CXXFLAGS=-O0 \
     STANDARD_HEADERS="-include $headers/standard.h" XFAIL_TESTS= \
     KEEP_INSTALL="$build_dir/dist" check_LIBRARIES= check_PROGRAMS=test/absent_tests \

@@ -1,7 +1,7 @@
 # Sourced by quickstart: Debian packages that are needed, and how to get them.
 # shellcheck shell=bash
 
-build_packages=(autoconf automake ca-certificates g++ gcc gettext libcli11-dev libfmt-dev libhwloc-dev libibverbs-dev liblua5.4-dev libsodium-dev
+build_packages=(autoconf automake ca-certificates g++ gcc gettext libcli11-dev libfmt-dev libhwloc-dev libibverbs-dev libisal-dev liblua5.4-dev libsodium-dev
   libtool libucx-dev m4 make patch perl pkg-config python3 xz-utils)
 check_packages=(clang git groff-base libclang-rt-14-dev libgtest-dev libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4 llvm netpipe-mpich2 procps
   util-linux valgrind busybox-static cpio ibverbs-providers ibverbs-utils iproute2 kmod perftest qemu-system-x86 rdma-core socat)

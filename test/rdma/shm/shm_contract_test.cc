@@ -6,6 +6,8 @@
 #include <csignal>
 #include <cstdio>
 
+#include "rdma/checked/checksum.h"
+#include "rdma/checked/checksummed_world.h"
 #include "rdma/renumbered_world.h"
 #include "rdma/shm/shm_fixture.h"
 
@@ -50,14 +52,17 @@ std::unique_ptr<ContractWorld> renumbered(std::size_t size) {
   return std::make_unique<RenumberedWorld>(std::make_unique<ShmWorld>(size, config, Numbering::kOwn));
 }
 
-const std::vector<ContractParam> kConfigurations = {
-    {.name = "Streaming", .make = &streaming, .writes = false},
-    {"Writing", &writing},
-    {.name = "Growing", .make = &growing, .writes = false},
-    {"LeastMemory", &least_memory},
-    {"SmallestRing", &smallest_ring},
-    {.name = "Renumbered", .make = &renumbered, .has_secrets = false}};
-INSTANTIATE_PROVIDER_CONTRACT(Shm, kConfigurations);
+std::vector<ContractParam> configurations() {
+  std::vector<ContractParam> some = {{.name = "Streaming", .make = &streaming, .writes = false},
+                                     {"Writing", &writing},
+                                     {.name = "Growing", .make = &growing, .writes = false},
+                                     {"LeastMemory", &least_memory},
+                                     {"SmallestRing", &smallest_ring},
+                                     {.name = "Renumbered", .make = &renumbered, .has_secrets = false}};
+  if (have_checksums()) some.push_back({"Checksums", &with_checksums<&writing>});
+  return some;
+}
+INSTANTIATE_PROVIDER_CONTRACT(Shm, configurations());
 
 TEST_F(ShmProviderTest, PagesOf64KiBAreSupportedAndGreaterOnesRefused) {
   static_assert(kRingControlBytes % (64 << 10) == 0 && kLeastRingBytes % (64 << 10) == 0);

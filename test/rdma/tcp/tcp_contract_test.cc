@@ -1,5 +1,7 @@
 // The provider contract over the TCP provider.
 
+#include "rdma/checked/checksum.h"
+#include "rdma/checked/checksummed_world.h"
 #include "rdma/provider_contract.h"
 #include "rdma/renumbered_world.h"
 #include "rdma/tcp/tcp_world.h"
@@ -29,12 +31,16 @@ std::unique_ptr<ContractWorld> make_renumbered_tcp_world(std::size_t size) {
   return std::make_unique<RenumberedWorld>(std::make_unique<TcpWorld>(size, patient_tcp_config(), number));
 }
 
-const std::vector<ContractParam> kTcpConfigurations = {
-    {"roomy", &make_tcp_world},
-    {"narrow", &make_narrow_tcp_world},
-    {"uneven", &make_uneven_tcp_world},
-    {.name = "renumbered", .make = &make_renumbered_tcp_world, .has_secrets = false}};
-INSTANTIATE_PROVIDER_CONTRACT(Tcp, kTcpConfigurations);
+std::vector<ContractParam> tcp_configurations() {
+  std::vector<ContractParam> some = {
+      {"roomy", &make_tcp_world},
+      {"narrow", &make_narrow_tcp_world},
+      {"uneven", &make_uneven_tcp_world},
+      {.name = "renumbered", .make = &make_renumbered_tcp_world, .has_secrets = false}};
+  if (have_checksums()) some.push_back({"checksums", &with_checksums<&make_tcp_world>});
+  return some;
+}
+INSTANTIATE_PROVIDER_CONTRACT(Tcp, tcp_configurations());
 
 }  // namespace
 }  // namespace ch3_offload
