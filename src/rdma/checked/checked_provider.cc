@@ -15,7 +15,7 @@ namespace ch3_offload {
 namespace {
 
 /// Of a process that leaves: it has heard all that it wants to hear.
-class Deaf final : public Sink {
+class LeavingSink final : public Sink {
  public:
   Delivery on_message(PeerId, std::span<const std::byte>) noexcept override { return Delivery::kTaken; }
   void on_write_arrived(PeerId, Immediate, std::size_t) noexcept override {}
@@ -405,7 +405,7 @@ bool CheckedProvider::leave() noexcept {
   if (!has_left_) {
     const std::uint64_t now_ns = monotonic_ns();
     if (!leaving_since_ns_) leaving_since_ns_ = now_ns;
-    Deaf deaf;
+    LeavingSink deaf;
     static_cast<void>(poll(deaf, kLeavingBudget));
     if (!is_settled() && elapsed_ns(now_ns, *leaving_since_ns_) < kLeavingNs) return false;
     has_left_ = true;
