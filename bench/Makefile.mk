@@ -20,3 +20,12 @@ bench_many_peers_bench_SOURCES = bench/many_peers_bench.cc $(many_peers_sources)
 bench_many_peers_bench_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/test $(VERBS_CFLAGS)
 bench_many_peers_bench_LDADD = $(fake_verbs_objects) libcore.la
 endif
+
+# `make bench/broadcast_simulation`; `make check` makes it, too.
+if HAVE_TOOLS
+if HAVE_LUA
+bench_broadcast_simulation_SOURCES = bench/broadcast_simulation.cc
+bench_broadcast_simulation_CPPFLAGS = $(AM_CPPFLAGS) $(TOOLS_CFLAGS)
+bench_broadcast_simulation_LDADD = libcore.la $(TOOLS_LIBS)
+endif
+endif

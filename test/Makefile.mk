@@ -44,9 +44,10 @@ endif
 if HAVE_TOOLS
 dist_check_SCRIPTS += test/tools/info_commands test/tools/trace_commands
 TESTS += test/tools/info_commands test/tools/trace_commands
-dist_check_SCRIPTS += test/tools/module_commands
+dist_check_SCRIPTS += test/tools/module_commands test/tools/broadcast_simulation_commands
 if HAVE_LUA
-TESTS += test/tools/module_commands
+TESTS += test/tools/module_commands test/tools/broadcast_simulation_commands
+check_PROGRAMS += bench/broadcast_simulation
 endif
 endif
 EXTRA_DIST += test/tools/trace_commands.py
@@ -765,6 +766,8 @@ no_address_tests = \
 	test/fake_tests \
 	test/fake_verbs_tests \
 	test/tools/info_commands \
+	bench/broadcast_simulation \
+	test/tools/broadcast_simulation_commands \
 	test/tools/module_commands \
 	test/tools/trace_commands \
 	test/verbs_allocation_tests \

@@ -21,6 +21,7 @@
 #include "nic/host_driver.h"
 #include "nic/process_driver.h"
 #include "nic/traced_port.h"
+#include "rdma/checked/checked_frames.h"
 #include "rdma/memcheck.h"
 #include "rdma/monotonic_clock.h"
 #include "rdma/system_error.h"
@@ -182,8 +183,11 @@ void Channel::introduce(PeerId peer, std::string_view card) {
   const std::optional<Card> parsed = parse_card(card);
   const bool is_ours = thread_driver_ == nullptr && node_provider_ != nullptr;  // Not its thread's.
   if (is_ours && parsed && !parsed->names && parsed->version == card_version()) {
-    for (std::string_view addresses = parsed->addresses; !addresses.empty();)
-      node_provider_->prepare(peer, next_piece(addresses, ';'));
+    for (std::string_view addresses = parsed->addresses; !addresses.empty();) {
+      const std::string_view address = next_piece(addresses, ';');
+      // The first provider is node_provider_, or has it below.
+      if (providers_.front()->reaches(address)) node_provider_->prepare(peer, address_below(address));
+    }
   }
   port_->introduce(peer, card);
 }
