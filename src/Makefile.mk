@@ -253,6 +253,7 @@ modules_sources += \
 	src/modules/lua_library.cc \
 	src/modules/lua_library.h \
 	src/modules/module.cc \
+	src/modules/module_clock.cc \
 	src/modules/module_state.h \
 	src/modules/module_values.cc
 else

@@ -79,6 +79,7 @@ struct RunOptions {
   std::vector<double> numbers;
   std::uint64_t seed = 1;
   std::size_t most = 100'000;
+  std::uint64_t time_ms = 1000;
   std::optional<std::size_t> expected;
 };
 
@@ -124,7 +125,7 @@ int run(const RunOptions& options) {
   for (std::uint32_t i = 0; i < options.messages; ++i)
     for (std::uint32_t rank = 0; rank < options.ranks; ++rank)
       if (options.from_each || rank == options.root) group.give(rank, options.root, options.tag, payload);
-  const std::string problem = group.run(options.most);
+  const std::string problem = group.run(options.most, options.time_ms);
   for (const std::string& line : group.lines()) fmt::print("{}\n", line);
   TextTable table({">rank", ">root", ">tag", ">bytes", "delivered"});
   for (const SimulatedGroup::Delivery& one : group.deliveries())
@@ -132,9 +133,11 @@ int run(const RunOptions& options) {
                std::to_string(one.payload.size()), shown(one.payload, options)});
   if (!group.deliveries().empty()) fmt::print("{}", table.render());
   fmt::print(
-      "{} ranks: {} messages arrived, {} were delivered; an activation took at most {} instructions of {}\n",
-      options.ranks, group.arrived(), group.deliveries().size(), group.most_instructions(),
-      ModuleBudgets().instructions);
+      "{} ranks: {} messages arrived, {} were delivered{}; an activation took at most {} instructions of "
+      "{}\n",
+      options.ranks, group.arrived(), group.deliveries().size(),
+      group.fired() == 0 ? "" : fmt::format(", timers fired {} times", group.fired()),
+      group.most_instructions(), ModuleBudgets().instructions);
   if (!problem.empty()) return complain(problem);
   if (options.expected && *options.expected != group.deliveries().size())
     return complain(fmt::format("{} deliveries were expected", *options.expected));
@@ -178,7 +181,10 @@ int main_of(int argc, char** argv) {
       ->excludes(as_text)
       ->excludes(as_integers);
   running->add_option("--seed", options.seed, "chooses which message arrives next")->capture_default_str();
-  running->add_option("--most", options.most, "messages, before it is taken to have no end")
+  running->add_option("--most", options.most, "messages and timers, before it is taken to have no end")
+      ->capture_default_str();
+  running->add_option("--time", options.time_ms, "until when timers fire, milliseconds of the group's clock")
+      ->check(CLI::Range(0, 86'400'000))
       ->capture_default_str();
   running->add_option("--expect", options.expected, "fail unless so many are delivered");
   try {

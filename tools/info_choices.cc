@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "ch3_offload/making.h"
 #include "ch3_offload/settings.h"
 #include "engine/wire.h"
 #include "nic/exchange.h"

@@ -395,6 +395,7 @@ bool Channel::arm_ports() noexcept {
   set.clear();
   set.add(wake_descriptor_);
   set.add(port_->descriptors());
+  set.end_after(port_->next_due_ns());
   if (windows_ == nullptr) return true;
   set.add(windows_->port().descriptors());
   return windows_->port().arm() && !windows_->has_news();

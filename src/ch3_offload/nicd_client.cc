@@ -116,7 +116,10 @@ void NicdClient::add_to(SleepSet& set) const noexcept {
   set.add(memory_.nic_bell().sleeper);
   set.add(socket_.get());
   if (data_.offers().is_awaited()) set.end_after(kAwaitedLookNs);
-  if (!server_.is_blocked()) set.add(driver_.descriptors());
+  if (!server_.is_blocked()) {
+    set.add(driver_.descriptors());
+    set.end_after(driver_.next_due_ns());
+  }
   if (targets_ != nullptr) targets_->server.add_to(set);
 }
 

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "modules/module_state.h"
-#include "rdma/monotonic_clock.h"
 
 namespace ch3_offload {
 
@@ -163,10 +162,12 @@ void ModuleState::make_globals() {
   lua_pushlstring(lua_, name_.data(), name_.size());
   lua_setglobal(lua_, "name");
   open_module_values(lua_);
+  open_module_clock(lua_);
   lua_settop(lua_, 0);
 }
 
 std::string ModuleState::start(std::string_view source) {
+  began_ns_ = now_ns();
   lua_ = lua_newstate(allocate, this);
   if (lua_ == nullptr) return "it has no memory for its Lua state";
   *reinterpret_cast<ModuleState**>(lua_getextraspace(lua_)) = this;
@@ -209,6 +210,12 @@ std::string ModuleState::run(std::shared_ptr<ModuleMessage> message, ModuleOutpu
       lua_,
       [](lua_State* state) {
         auto& begun = *static_cast<Start*>(lua_touserdata(state, 1));
+        if (*begun.message == nullptr) {
+          if (lua_getglobal(state, "on_timer") != LUA_TFUNCTION)
+            return luaL_error(state, "it has no function on_timer()");
+          lua_callk(state, 0, 0, 0, nullptr);
+          return 0;
+        }
         lua_getglobal(state, "on_message");
         LuaMessage* const passed = of(state).push_message(state);
         if (passed == nullptr) return luaL_error(state, "it has used up its memory");
@@ -281,6 +288,14 @@ std::unique_ptr<Module> Module::load(std::string_view name, std::string_view sou
 
 bool Module::activate(std::shared_ptr<ModuleMessage> message, ModuleOutput& output, std::string& error) {
   error = state_->run(std::move(message), output);
+  return error.empty();
+}
+
+std::uint64_t Module::due_ns() const noexcept { return state_->due_ns(); }
+
+bool Module::fire(ModuleOutput& output, std::string& error) {
+  state_->set_due(UINT64_MAX);
+  error = state_->run(nullptr, output);
   return error.empty();
 }
 

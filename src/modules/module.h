@@ -28,6 +28,8 @@ namespace ch3_offload {
 struct ModulePlace {
   std::uint32_t rank = 0;
   std::uint32_t size = 1;
+  /// Where the time is, of a simulated group. Nanoseconds. Null: it is the node's.
+  const std::uint64_t* clock_ns = nullptr;
 };
 
 struct ModuleBudgets {
@@ -80,6 +82,10 @@ class Module {
   /// Runs on_message(message). False: it has failed, `error` says why, `output` has lines only, and the module
   /// must not be used any more. Throws std::bad_alloc.
   bool activate(std::shared_ptr<ModuleMessage> message, ModuleOutput& output, std::string& error);
+  /// When on_timer() is to be called, by the clock of its place. UINT64_MAX: it is not.
+  std::uint64_t due_ns() const noexcept;
+  /// Runs on_timer(), as activate(). It is not due any more, unless it asks again.
+  bool fire(ModuleOutput& output, std::string& error);
 
   ModuleUse use() const noexcept;
 

@@ -20,6 +20,8 @@ bool Module::activate(std::shared_ptr<ModuleMessage>, ModuleOutput&, std::string
   return false;
 }
 
+std::uint64_t Module::due_ns() const noexcept { return UINT64_MAX; }
+bool Module::fire(ModuleOutput&, std::string&) { return false; }
 ModuleUse Module::use() const noexcept { return {}; }
 
 }  // namespace ch3_offload

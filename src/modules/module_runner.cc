@@ -26,7 +26,8 @@ std::string has_failed(std::uint32_t rank) {
 }  // namespace
 
 std::size_t ModuleRunner::advance() noexcept {
-  news_ = false;
+  if (!news_.messages && next_due_ns() > 0) return 0;
+  news_.messages = false;
   std::size_t happened = 0;
   try {
     happened += take_ends();
@@ -34,11 +35,18 @@ std::size_t ModuleRunner::advance() noexcept {
     happened += take_arrivals();
     happened += leave();
     happened += handle_arrivals();
+    happened += fire_timers();
     happened += leave();
   } catch (const std::bad_alloc&) {
-    news_ = true;  // It goes on when there is memory.
+    news_.messages = true;  // It goes on when there is memory.
   }
   return happened;
+}
+
+std::uint64_t ModuleRunner::next_due_ns() const noexcept {
+  if (!news_.timers) return UINT64_MAX;
+  const std::uint64_t now = monotonic_ns();
+  return due_ns_ > now ? due_ns_ - now : 0;
 }
 
 /// Throws std::bad_alloc.
@@ -92,7 +100,7 @@ std::size_t ModuleRunner::take_arrivals() {
   while (stuck_ == nullptr && taken < kMostTaken && arriving_bytes_ < kMostArriving &&
          take_arrival(kProgramKey))
     ++taken;
-  if (taken == kMostTaken) news_ = true;
+  if (taken == kMostTaken) news_.messages = true;
   return taken;
 }
 
@@ -131,7 +139,7 @@ bool ModuleRunner::take_arrival(const MatchKey& key) {
   Status status = Status::kOk;
   static_cast<void>(engine_.receive_for_program(id, {}, nullptr, status));
   if (is_possible)
-    has_lost_ = news_ = true;
+    has_lost_ = news_.messages = true;
   else
     drop(sender);
   return true;
@@ -147,7 +155,7 @@ void ModuleRunner::receive(MessageId id, Transfer& transfer) noexcept {
   if (progressed == Progressed::kFailed && status == Status::kNoMemory) {
     stuck_ = &transfer;
     stuck_id_ = id;
-    news_ = true;
+    news_.messages = true;
     return;
   }
   const std::uint32_t sender = transfer.sender;
@@ -155,7 +163,7 @@ void ModuleRunner::receive(MessageId id, Transfer& transfer) noexcept {
   try {
     arrived(sender, arrival, status);
   } catch (const std::bad_alloc&) {
-    has_lost_ = news_ = true;  // It waits for the sender's next message.
+    has_lost_ = news_.messages = true;  // It waits for the sender's next message.
   }
 }
 
@@ -189,7 +197,7 @@ std::size_t ModuleRunner::handle_arrivals() {
   std::size_t handled = 0;
   while (!ready_.empty()) {
     if (handled == kMostHandled || !may_spend()) {
-      news_ = true;
+      news_.messages = true;
       break;
     }
     const std::uint64_t began = looked_ns_;
@@ -215,7 +223,7 @@ std::size_t ModuleRunner::handle_arrivals() {
     saved_ns_ -= static_cast<std::int64_t>(looked_ns_ - began);
   }
   // What waits in the engine is taken when there is room for it.
-  if (handled > 0) news_ = true;
+  if (handled > 0) news_.messages = true;
   return handled;
 }
 
@@ -245,6 +253,13 @@ void ModuleRunner::handle_data(Group& group, std::shared_ptr<ModuleMessage> mess
   ModuleOutput output;
   std::string error;
   const bool is_good = loaded.module->activate(std::move(message), output, error);
+  act(group, id, name, output, is_good, error);
+}
+
+/// Does what an activation wants done, or stops the module that has failed.
+void ModuleRunner::act(Group& group, std::uint32_t id, const std::string& name, ModuleOutput& output,
+                       bool is_good, const std::string& error) {
+  timers_changed_ = true;
   show_lines(name, output.lines);
   if (!is_good) return stop(group, id, name, error);
   for (ModuleOutput::Sent& sent : output.sends) {
@@ -257,6 +272,44 @@ void ModuleRunner::handle_data(Group& group, std::shared_ptr<ModuleMessage> mess
     const MatchKey key{group.data_bits | header.tag, header.root};
     departures_.push_back({std::move(one), Leaving::kForHost, engine_.self(), key, id, group.rank});
   }
+}
+
+// Timers.
+
+std::size_t ModuleRunner::fire_timers() {
+  std::size_t fired = 0;
+  if (news_.timers && next_due_ns() == 0) {
+    const std::uint64_t now = monotonic_ns();
+    for (auto& [id, group] : groups_) {
+      for (auto& [name, loaded] : group.modules) {
+        if (loaded.module == nullptr || !loaded.stopped.empty() || loaded.module->due_ns() > now) continue;
+        if (!may_spend()) {
+          news_.messages = true;
+          continue;
+        }
+        const std::uint64_t began = looked_ns_;
+        ModuleOutput output;
+        std::string error;
+        const bool is_good = loaded.module->fire(output, error);
+        act(group, id, name, output, is_good, error);
+        ++fired;
+        looked_ns_ = monotonic_ns();
+        saved_ns_ -= static_cast<std::int64_t>(looked_ns_ - began);
+      }
+    }
+  }
+  if (std::exchange(timers_changed_, false)) note_timers();
+  return fired;
+}
+
+/// When the first one is due.
+void ModuleRunner::note_timers() noexcept {
+  due_ns_ = UINT64_MAX;
+  for (const auto& [id, group] : groups_)
+    for (const auto& [name, loaded] : group.modules)
+      if (loaded.module != nullptr && loaded.stopped.empty())
+        due_ns_ = std::min(due_ns_, loaded.module->due_ns());
+  news_.timers = due_ns_ != UINT64_MAX;
 }
 
 // Messages out.
@@ -276,7 +329,7 @@ std::size_t ModuleRunner::leave() {
         engine_.send_for_program(one.peer, mode, one.key, payload_of(transfer, bytes), &transfer, status);
     if (progressed == Progressed::kFailed && status == Status::kNoMemory) {
       transfers_.pop_back();
-      news_ = true;
+      news_.messages = true;
       break;
     }
     if (progressed != Progressed::kPending) transfers_.pop_back();
@@ -385,12 +438,13 @@ void ModuleRunner::fail_peer(PeerId peer) noexcept {
   } catch (const std::bad_alloc&) {
     // The client has other ways to know.
   }
-  news_ = true;
+  news_.messages = true;
 }
 
 // The client's own messages.
 
 void ModuleRunner::handle_own(ModuleMessage& message) {
+  timers_changed_ = true;
   const ModuleHeader& header = message.header();
   if (header.kind == ModuleMessageKind::kOpen) return open(message);
   const auto found = groups_.find(header.group);

@@ -20,6 +20,7 @@
 
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -38,12 +39,19 @@
 
 namespace ch3_offload {
 
+/// Why ModuleRunner::advance() is to be called. Both are looked at at once, in each turn of a driver.
+struct alignas(2) ModuleNews {
+  bool messages = false;  ///< EngineConfig::program_news; or there is more to do.
+  bool timers = false;    ///< Some module has a timer. ModuleRunner::next_due_ns() says when it is due.
+  bool any() const noexcept { return std::bit_cast<std::uint16_t>(*this) != 0; }
+};
+
 class ModuleRunner {
  public:
-  /// `news`: EngineConfig::program_news of that engine, which outlives the runner. advance() must be called
-  /// when it is true. The engine is not used before. `processes`: their numbers are below that. `may_register`:
+  /// `news`: of that engine, which outlives the runner. advance() must be called when there are any. The engine
+  /// is not used before. `processes`: their numbers are below that. `may_register`:
   /// EngineConfig::program_memory_is_watched. Throws std::bad_alloc.
-  ModuleRunner(Engine& engine, bool& news, std::uint32_t processes, bool may_register,
+  ModuleRunner(Engine& engine, ModuleNews& news, std::uint32_t processes, bool may_register,
                const ModuleBudgets& budgets = {})
       : engine_(engine),
         news_(news),
@@ -54,8 +62,10 @@ class ModuleRunner {
   ModuleRunner(const ModuleRunner&) = delete;
   ModuleRunner& operator=(const ModuleRunner&) = delete;
 
-  /// Does what there is to do, or a part of it: then `news` stays true. Returns how much.
+  /// Does what there is to do, or a part of it: then there are news still. Returns how much.
   std::size_t advance() noexcept;
+  /// In how many nanoseconds advance() has something to do that no message tells of. UINT64_MAX: never.
+  std::uint64_t next_due_ns() const noexcept;
   /// That peer is down.
   void fail_peer(PeerId peer) noexcept;
 
@@ -136,11 +146,15 @@ class ModuleRunner {
   void arrived(std::uint32_t sender, Arrival& arrival, Status status);
   std::size_t leave();
   std::size_t handle_arrivals();
+  std::size_t fire_timers();
+  void note_timers() noexcept;
   bool may_spend() noexcept;
   void handle(PeerId sender, const Arrival& arrival);
   void drop(PeerId sender);
   void handle_own(ModuleMessage& message);
   void handle_data(Group& group, std::shared_ptr<ModuleMessage> message);
+  void act(Group& group, std::uint32_t id, const std::string& name, ModuleOutput& output, bool is_good,
+           const std::string& error);
   void handle_trouble(Group& group, ModuleMessage& message);
   void open(ModuleMessage& message);
   std::string load(Group& group, const std::string& name, std::string_view source);
@@ -158,7 +172,7 @@ class ModuleRunner {
   Payload payload_of(Transfer& transfer, std::span<std::byte> bytes) const noexcept;
 
   Engine& engine_;
-  bool& news_;
+  ModuleNews& news_;
   const std::uint32_t processes_;
   const bool may_register_;
   const ModuleBudgets budgets_;
@@ -175,9 +189,12 @@ class ModuleRunner {
   std::set<std::uint32_t> failed_;        ///< Processes.
   std::int64_t saved_ns_ = kMostSavedNs;  ///< Time that modules may use. Below 0: they wait.
   std::uint64_t looked_ns_ = 0;           ///< When that was brought up to date.
-  std::size_t lines_ = 0;                 ///< Of log(), so far.
-  bool has_dropped_ = false;              ///< A message that made no sense. The user was told.
-  bool has_lost_ = false;                 ///< A message, for want of memory. Nobody was told.
+  std::uint64_t due_ns_ =
+      UINT64_MAX;                ///< By the clock: the first timer. Brought up to date by note_timers().
+  bool timers_changed_ = false;  ///< A module was activated, loaded or ended since.
+  std::size_t lines_ = 0;        ///< Of log(), so far.
+  bool has_dropped_ = false;     ///< A message that made no sense. The user was told.
+  bool has_lost_ = false;        ///< A message, for want of memory. Nobody was told.
 };
 
 }  // namespace ch3_offload

@@ -14,6 +14,7 @@
 
 #include "modules/lua_library.h"
 #include "modules/module.h"
+#include "rdma/monotonic_clock.h"
 
 namespace ch3_offload {
 
@@ -43,8 +44,9 @@ class ModuleState {
 
   /// Makes the Lua state, compiles the text and runs it. Returns what is wrong, or "".
   std::string start(std::string_view source);
-  /// Calls on_message(). Returns what is wrong, or "".
+  /// Calls on_message(), or on_timer() if there is no message. Returns what is wrong, or "".
   std::string run(std::shared_ptr<ModuleMessage> message, ModuleOutput& output);
+  std::uint64_t due_ns() const noexcept { return due_ns_; }
   ModuleUse use() const noexcept { return {activations_, instructions_all_, sends_all_, memory_used_}; }
 
   // For the functions that the module calls.
@@ -53,6 +55,13 @@ class ModuleState {
   const std::string& name() const noexcept { return name_; }
   const ModuleBudgets& budgets() const noexcept { return budgets_; }
   const BlockAccount& account() const noexcept { return account_; }
+  std::uint64_t now_ns() const noexcept {
+    return place_.clock_ns != nullptr ? *place_.clock_ns : monotonic_ns();
+  }
+  /// When the module was loaded.
+  std::uint64_t began_ns() const noexcept { return began_ns_; }
+  /// When on_timer() is to be called. UINT64_MAX: never.
+  void set_due(std::uint64_t due_ns) noexcept { due_ns_ = due_ns; }
   /// Null: no activation runs, but the module's own text.
   ModuleOutput* output() noexcept { return output_; }
   /// So much work inside C counts as instructions. May leave by luaL_error().
@@ -77,6 +86,8 @@ class ModuleState {
   const BlockAccount account_;
   lua_State* lua_ = nullptr;
   std::size_t memory_used_ = 0;
+  std::uint64_t began_ns_ = 0;
+  std::uint64_t due_ns_ = UINT64_MAX;
   std::uint64_t instructions_ = 0;  ///< In this activation.
   std::uint64_t deadline_ns_ = 0;   ///< By the clock. Then the time of the thread is looked at.
   std::uint64_t began_thread_ns_ = 0;
@@ -88,5 +99,7 @@ class ModuleState {
 
 /// Registers the types of messages and views, and the functions new, log and tree.
 void open_module_values(lua_State* state);
+/// Registers the functions timer and clock.
+void open_module_clock(lua_State* state);
 
 }  // namespace ch3_offload

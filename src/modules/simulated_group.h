@@ -2,7 +2,8 @@
 // anywhere, and its tests.
 //
 // Messages of one process to another stay in order. Which of those that are on their way arrives next is
-// chosen by a seed: so a module that leans on an order between senders is found out.
+// chosen by a seed: so a module that leans on an order between senders is found out. Its clock stands while
+// messages are on their way, and then goes to the next timer.
 //
 // Threads: one.
 
@@ -38,13 +39,16 @@ class SimulatedGroup {
   /// Gives a message to the module in the process of rank `to`, as if its host had.
   void give(std::uint32_t to, std::uint32_t root, std::uint32_t tag, std::string_view payload);
 
-  /// Runs until nothing is on its way, or `most` messages have arrived. Returns what is wrong, or "".
-  std::string run(std::size_t most);
+  /// Runs until nothing is on its way and no timer is due in the first `until_ms` milliseconds, or `most`
+  /// activations. Returns what is wrong, or "".
+  std::string run(std::size_t most, std::uint64_t until_ms = 0);
 
   const std::vector<Delivery>& deliveries() const noexcept { return deliveries_; }
   /// Lines of log(), as "rank R: ...".
   const std::vector<std::string>& lines() const noexcept { return lines_; }
   std::size_t arrived() const noexcept { return arrived_; }
+  /// How often on_timer() was called.
+  std::size_t fired() const noexcept { return fired_; }
   /// The most instructions that one activation has taken.
   std::uint64_t most_instructions() const noexcept { return most_instructions_; }
 
@@ -54,6 +58,9 @@ class SimulatedGroup {
     std::deque<std::shared_ptr<ModuleMessage>> messages;
   };
   void post(std::uint32_t from, std::uint32_t to, std::shared_ptr<ModuleMessage> message);
+  std::string arrive();
+  bool next_timer(std::uint64_t until_ms, std::uint32_t& rank);
+  std::string activate(std::uint32_t rank, std::shared_ptr<ModuleMessage> message);
 
   const std::uint32_t size_;
   const ModuleBudgets budgets_;
@@ -65,6 +72,8 @@ class SimulatedGroup {
   std::vector<Delivery> deliveries_;
   std::vector<std::string> lines_;
   std::size_t arrived_ = 0;
+  std::size_t fired_ = 0;
+  std::uint64_t now_ns_ = 0;
   std::uint64_t most_instructions_ = 0;
 };
 

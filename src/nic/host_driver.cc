@@ -23,8 +23,8 @@ HostDriver::HostDriver(const EngineConfig& config, std::span<Provider* const> pr
     : trace_(config.trace),
       providers_(providers.begin(), providers.end()),
       descriptors_(descriptors_of(providers)),
-      modules_(engine_, program_news_, config.senders, config.program_memory_is_watched),
-      engine_(with_news(config, &program_news_), providers) {}
+      modules_(engine_, news_, config.senders, config.program_memory_is_watched),
+      engine_(with_news(config, &news_.messages), providers) {}
 
 bool HostDriver::may_have_work() noexcept {
   return !at_rest() || std::any_of(providers_.begin(), providers_.end(),
@@ -32,7 +32,7 @@ bool HostDriver::may_have_work() noexcept {
 }
 
 bool HostDriver::arm() noexcept {
-  if (program_news_) return false;
+  if (has_program_work()) return false;
   for (Provider* const provider : providers_) {
     if (provider->arm()) continue;
     disarm();

@@ -72,7 +72,7 @@ class HostDriver final : public Port {
 
   std::size_t progress() noexcept override {
     const std::size_t happened = engine_.progress();
-    return program_news_ ? happened + modules_.advance() : happened;
+    return news_.any() ? happened + modules_.advance() : happened;
   }
   bool next_event(Event& event) noexcept override {
     if (!engine_.next_event(event)) return false;
@@ -84,11 +84,12 @@ class HostDriver final : public Port {
   /// What modules have to do does not count: a program ends its groups before it waits for this, or does not
   /// care.
   bool idle() const noexcept override { return engine_.idle(); }
-  bool at_rest() const noexcept override { return !program_news_ && engine_.at_rest(); }
+  bool at_rest() const noexcept override { return !has_program_work() && engine_.at_rest(); }
   bool may_have_work() noexcept override;
   bool arm() noexcept override;
   void disarm() noexcept override;
   std::span<const int> descriptors() const noexcept override { return descriptors_; }
+  std::uint64_t next_due_ns() const noexcept override { return modules_.next_due_ns(); }
 
   bool keeps_memory() const noexcept override { return engine_.keeps_memory(); }
   void memory_gone(const void* address, std::size_t length_bytes) noexcept override {
@@ -107,10 +108,15 @@ class HostDriver final : public Port {
   }
 
  private:
+  /// Whether progress() would find something that modules have to do.
+  bool has_program_work() const noexcept {
+    return news_.any() && (news_.messages || modules_.next_due_ns() == 0);
+  }
+
   const Trace* const trace_;  ///< Null: none.
   const std::vector<Provider*> providers_;
   const std::vector<int> descriptors_;
-  bool program_news_ = false;
+  ModuleNews news_;
   ModuleRunner modules_;  ///< Outlives the engine, which may be reading its messages.
   Engine engine_;
 };

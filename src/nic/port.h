@@ -133,6 +133,8 @@ class Port {
   virtual void disarm() noexcept = 0;
   /// To be polled for POLLIN during a sleep. Constant for the port's life, so any thread may call it.
   virtual std::span<const int> descriptors() const noexcept = 0;
+  /// In how many nanoseconds progress() has something to do that no descriptor tells of. UINT64_MAX: never.
+  virtual std::uint64_t next_due_ns() const noexcept { return UINT64_MAX; }
 
   // Memory that stays registered between transfers; see Engine.
 

@@ -96,7 +96,9 @@ void ThreadDriver::EngineWork::disarm() noexcept {
 
 void ThreadDriver::EngineWork::add_to(SleepSet& set) const noexcept {
   set.add(memory.nic_bell().sleeper);
-  if (!is_blocked) set.add(port.descriptors());
+  if (is_blocked) return;
+  set.add(port.descriptors());
+  set.end_after(port.next_due_ns());
 }
 
 std::size_t ThreadDriver::SecondClient::turn() noexcept {

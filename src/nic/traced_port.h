@@ -73,6 +73,7 @@ class TracedPort final : public Port {
   bool arm() noexcept override { return port_->arm(); }
   void disarm() noexcept override { port_->disarm(); }
   std::span<const int> descriptors() const noexcept override { return port_->descriptors(); }
+  std::uint64_t next_due_ns() const noexcept override { return port_->next_due_ns(); }
 
   bool keeps_memory() const noexcept override { return port_->keeps_memory(); }
   void memory_gone(const void* address, std::size_t length_bytes) noexcept override {

@@ -151,7 +151,9 @@ void run(std::span<const std::byte> bytes) {
       message->header().root = input.below(5);
       message->header().tag = input.u16();
       ModuleOutput output;
-      const bool is_good = module->activate(message, output, error);
+      const bool is_good = module->due_ns() != UINT64_MAX && input.below(2) == 1
+                               ? module->fire(output, error)
+                               : module->activate(message, output, error);
       require(is_good == error.empty(), "a failure has a reason");
       require(is_good || (output.sends.empty() && output.deliveries.empty()), "what fails sends nothing");
       require(output.sends.size() + output.deliveries.size() <= budgets.sends, "sends are counted");

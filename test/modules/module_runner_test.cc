@@ -41,6 +41,48 @@ class ModulesOverANetwork : public ModulesOf {};
 INSTANTIATE_TEST_SUITE_P(EachDriver, ModulesOverANetwork, testing::Values(Driver::kHost, Driver::kThread),
                          name_of);
 
+/// By the clock of the machine: the test waits until they have fired.
+TEST_P(ModulesOf, AreCalledByTheirTimers) {
+  world_.open();
+  world_.load("t",
+              "local n = 0 timer(1) function on_message() end function on_timer() n = n + 1 "
+              "if n == 3 then new(0, 5):deliver() else timer(1) end end");
+  for (int i = 0; i < 10'000'000 && world_.delivered() < kSize; ++i) world_.turn();
+  for (std::uint32_t rank = 0; rank < kSize; ++rank) {
+    ASSERT_EQ(world_.deliveries(rank).size(), 1u);
+    EXPECT_EQ(world_.deliveries(rank)[0].tag, 5u);
+    EXPECT_TRUE(world_.troubles(rank).empty());
+  }
+}
+
+TEST_P(ModulesOf, OfWhichATimerFailsAreStoppedAndTheGroupIsTold) {
+  world_.open();
+  world_.load(
+      "t",
+      "if rank == 1 then timer(1) end function on_message() end function on_timer() error('late', 0) end");
+  for (int i = 0; i < 10'000'000 && world_.troubles(0).empty(); ++i) world_.turn();
+  ASSERT_FALSE(world_.troubles(0).empty());
+  EXPECT_TRUE(has(world_.troubles(0)[0], "module t has stopped in the process of rank 1: late"))
+      << world_.troubles(0)[0];
+}
+
+/// A driver may sleep until a timer is due, and has nothing to do before.
+TEST(ModuleTimersOfADriver, LetItSleep) {
+  ModuleWorld world(Driver::kHost, 1, 1);
+  world.open();
+  EXPECT_EQ(world.host(0).next_due_ns(), UINT64_MAX);
+  world.load("t", "timer(3600000) function on_message() end function on_timer() end");
+  world.run();
+  HostDriver& host = world.host(0);
+  EXPECT_GT(host.next_due_ns(), 3'000'000'000'000u);
+  EXPECT_LE(host.next_due_ns(), 3'600'000'000'000u);
+  EXPECT_TRUE(host.at_rest());
+  EXPECT_TRUE(host.arm());
+  host.disarm();
+  EXPECT_EQ(world.ask(0, Kind::kRemove, "t", ""), "");
+  EXPECT_EQ(host.next_due_ns(), UINT64_MAX);
+}
+
 TEST_P(ModulesOf, BroadcastMessagesOfEveryLength) {
   world_.open();
   world_.load("b", kBroadcast);

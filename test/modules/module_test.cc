@@ -407,5 +407,61 @@ TEST_F(Modules, FindTheirPlaceInATree) {
   EXPECT_NE(failed("tree.knomial_parent(0, 1)"), "");
 }
 
+/// The clock stands unless the test moves it.
+class ModuleTimers : public testing::Test {
+ protected:
+  std::string load(const std::string& text) {
+    std::string error;
+    module_ = Module::load("m", text + " function on_message() end", {2, 5, &now_ns_}, {}, error);
+    return error;
+  }
+  /// What on_timer() says by log(), or its error.
+  std::vector<std::string> fire() {
+    ModuleOutput output;
+    std::string error;
+    if (!module_->fire(output, error)) return {error};
+    return output.lines;
+  }
+
+  std::uint64_t now_ns_ = 5'000'000;
+  std::unique_ptr<Module> module_;
+};
+
+TEST_F(ModuleTimers, AreDueOnceAndMayBeReplacedOrCancelled) {
+  ASSERT_EQ(load("function on_timer() log(clock()) end"), "");
+  EXPECT_EQ(module_->due_ns(), UINT64_MAX);
+  ASSERT_EQ(load("timer(7) timer(3) function on_timer() log(clock()) end"), "");
+  EXPECT_EQ(module_->due_ns(), 8'000'000u);
+  now_ns_ = 8'500'000;
+  EXPECT_EQ(fire(), std::vector<std::string>{"3.5"});
+  EXPECT_EQ(module_->due_ns(), UINT64_MAX);
+  ASSERT_EQ(load("timer(7) timer() function on_timer() end"), "");
+  EXPECT_EQ(module_->due_ns(), UINT64_MAX);
+  ASSERT_EQ(load("timer(1) function on_timer() timer(86400000) end"), "");
+  EXPECT_EQ(fire(), std::vector<std::string>{});
+  EXPECT_EQ(module_->due_ns(), now_ns_ + 86'400'000'000'000);
+  EXPECT_EQ(module_->use().activations, 1u);
+}
+
+TEST_F(ModuleTimers, TakeMillisecondsAndNeedTheirFunction) {
+  for (const char* const wrong : {"0", "-1", "86400001", "0.5", "'x'", "{}", "1e300"})
+    EXPECT_NE(load(std::string("timer(") + wrong + ")"), "") << wrong;
+  ASSERT_EQ(load("timer(1)"), "");
+  EXPECT_EQ(fire(), std::vector<std::string>{"it has no function on_timer()"});
+}
+
+TEST_F(ModuleTimers, SendAndDeliverAsMessagesDo) {
+  ASSERT_EQ(load("timer(1) function on_timer() local m = new(8, 9) m:send(4) m:deliver() end"), "");
+  ModuleOutput output;
+  std::string error;
+  ASSERT_TRUE(module_->fire(output, error)) << error;
+  ASSERT_EQ(output.sends.size(), 1u);
+  EXPECT_EQ(output.sends[0].rank, 4u);
+  ASSERT_EQ(output.deliveries.size(), 1u);
+  EXPECT_EQ(output.deliveries[0]->header().tag, 9u);
+  ASSERT_EQ(load("timer(1) function on_timer() while true do end end"), "");
+  EXPECT_TRUE(has(fire().at(0), "instructions"));
+}
+
 }  // namespace module_test
 }  // namespace ch3_offload

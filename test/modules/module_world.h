@@ -183,6 +183,8 @@ class ModuleWorld {
   void receives_no_more(std::uint32_t rank) { processes_[process_of(rank)]->receives_no_more = true; }
 
   /// From now on its port has no turns.
+  /// REQUIRES: Driver::kHost.
+  HostDriver& host(std::uint32_t rank) { return *processes_[process_of(rank)]->host; }
   void stops(std::uint32_t rank) { processes_[process_of(rank)]->has_turns = false; }
 
   /// `is_told`: by the process manager, to all.

@@ -49,6 +49,38 @@ void with_groups(const std::string& name, Check check) {
     }
 }
 
+TEST(ModuleExamples, BatchSendsOneSumOfEachProcessInAWhile) {
+  with_groups("batch", [](SimulatedGroup& group, std::uint32_t size, std::uint32_t) {
+    for (std::uint32_t round = 0; round < 3; ++round)
+      for (std::uint32_t rank = 0; rank < size; ++rank)
+        group.give(rank, rank, 0, bytes_of<std::int64_t>({rank, 1}));
+    EXPECT_EQ(group.run(1000, 9), "");
+    EXPECT_TRUE(group.deliveries().empty()) << "it is not time yet";
+    EXPECT_EQ(group.run(1000, 10), "");
+    EXPECT_EQ(group.fired(), size);
+    ASSERT_EQ(group.deliveries().size(), size);
+    for (const auto& one : group.deliveries()) {
+      EXPECT_EQ(one.rank, 0u);
+      EXPECT_EQ(values_of<std::int64_t>(one.payload), (std::vector<std::int64_t>{3 * one.root + 3, 6}));
+    }
+    EXPECT_EQ(group.run(1000, 1000), "") << "no timer is left";
+    EXPECT_EQ(group.deliveries().size(), size);
+  });
+}
+
+TEST(SimulatedGroup, TimersFireInTheirOrderAndWithTheClock) {
+  SimulatedGroup group(3, 1);
+  ASSERT_EQ(group.load("m",
+                       "timer(10 * (size - rank)) function on_message() end "
+                       "function on_timer() log(rank, clock()) timer(100) end"),
+            "");
+  EXPECT_EQ(group.run(1000, 115), "");
+  EXPECT_EQ(group.lines(), (std::vector<std::string>{"rank 2: 2 10.0", "rank 1: 1 20.0", "rank 0: 0 30.0",
+                                                     "rank 2: 2 110.0"}));
+  EXPECT_EQ(group.run(10, UINT32_MAX),
+            "after 10 messages and timers there are still some on their way, or due");
+}
+
 TEST(ModuleExamples, BroadcastReachesAllButTheRoot) {
   with_groups("broadcast", [](SimulatedGroup& group, std::uint32_t size, std::uint32_t root) {
     group.give(root, root, 3, "hello");
@@ -150,7 +182,7 @@ TEST(SimulatedGroups, EndWhereMessagesDoNot) {
   SimulatedGroup group(3, 1);
   ASSERT_EQ(group.load("m", "function on_message(m) m:send((rank + 1) % size) end"), "");
   group.give(0, 0, 0, "");
-  EXPECT_EQ(group.run(100), "after 100 messages there are still some on their way");
+  EXPECT_EQ(group.run(100), "after 100 messages and timers there are still some on their way, or due");
 }
 
 TEST(SimulatedGroups, KeepTheOrderOfTwoProcessesOnly) {

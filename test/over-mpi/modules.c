@@ -3,6 +3,7 @@
  *
  * usage: mpiexec -n N modules PROGRAM
  *   all        2 ranks or more
+ *   timers     timers fire while the processes wait
  *   computes   rank 1 of 3 or more does not call MPI while a broadcast passes through its processor */
 #include <ch3_offload_modules.h>
 #include <unistd.h>
@@ -183,11 +184,32 @@ static void computes(void)
         unlink(path);
 }
 
+/* Whoever waits may sleep, and is woken by its timer. Each rank's module sends to the next one, five times. */
+static void timers(void)
+{
+    long beats[1];
+    int i;
+
+    load("beat", "local n = 0 timer(2) function on_message(m) m:deliver() end function on_timer() n = n + 1 "
+         "local m = new(8, 7) m:view('int64')[1] = n m:send((rank + 1) % size) if n < 5 then timer(2) end end");
+    for (i = 1; i <= 5; i++) {
+        MPI_Status status;
+        must(ch3_offload_module_recv(modules, beats, sizeof beats, MPI_ANY_SOURCE, 7, &status) == MPI_SUCCESS);
+        must(status.MPI_SOURCE == (rank + size - 1) % size && beats[0] == i);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
 static void with_group(void (*part) (void))
 {
     must(ch3_offload_modules_open(MPI_COMM_WORLD, &modules) == MPI_SUCCESS);
     part();
     must(ch3_offload_modules_close(&modules) == MPI_SUCCESS);
+}
+
+static void run_timers(void)
+{
+    with_group(timers);
 }
 
 static void all_parts(void)
@@ -211,6 +233,6 @@ static void run_computing(void)
 
 int main(int argc, char **argv)
 {
-    const program_t programs[] = { {"all", run_all}, {"computes", run_computing} };
-    return run_program(argc, argv, programs, 2);
+    const program_t programs[] = { {"all", run_all}, {"timers", run_timers}, {"computes", run_computing} };
+    return run_program(argc, argv, programs, 3);
 }

@@ -12,6 +12,7 @@
 
 #include "ch3_offload/environment.h"
 #include "info_report.h"
+#include "rdma/checked/checksum.h"
 
 namespace ch3_offload {
 namespace {
