@@ -4,18 +4,19 @@
 //   make bench/broadcast_simulation && bench/broadcast_simulation [--costs paper|today] [--nodes 2,4,16]
 //       [--bytes 32,1024,4096] [--compute US] [--set NAME=VALUE ...]
 //
-// The module is real: docs/examples/modules/broadcast.lua (or --module) runs for each message, and says what it
-// sends and delivers. Its time, and all other times, are the costs below. Each node has a host, a way between
-// host and processor, a processor and a port to the network, which do one thing after the other. The network
-// itself is never busy.
+// The module is real: docs/examples/modules/broadcast.lua (or --module) runs for each message, and says what
+// it sends and delivers. Its time, and all other times, are the costs below. Each node has a host, a way
+// between host and processor, a processor and a port to the network, which do one thing after the other. The
+// network itself is never busy.
 //
 //   hosts      MPI_Bcast's binomial tree: a host receives, then sends to its children, one after the other
 //   triggered  the module's tree; each send is an operation that a counter of the processor triggers
 //   module     the module's sends, then its delivery
 //
-// Printed: the time from the root's call until the last process has the data, in microseconds, and the factors.
-// With --compute, every third process (2, 5, 8, ...) computes from the beginning for so long and does nothing
-// else, as a program does outside of MPI. The time is then that of the last process that does not compute.
+// Printed: the time from the root's call until the last process has the data, in microseconds, and the
+// factors. With --compute, every third process (2, 5, 8, ...) computes from the beginning for so long and
+// does nothing else, as a program does outside of MPI. The time is then that of the last process that does
+// not compute.
 
 #include <fmt/format.h>
 
@@ -64,8 +65,8 @@ constexpr NamedCost kNames[] = {{"host_send", &Costs::host_send}, {"host_receive
                                 {"trigger", &Costs::trigger},     {"wire", &Costs::wire},
                                 {"wire_byte", &Costs::wire_byte}};
 
-/// About those of the paper's machines: Myrinet 2000 (2 Gbit/s), a processor of 133 MHz on the card, 64 bits of
-/// PCI at 33 MHz. Its figure 6 has a module that does nothing at "several microseconds".
+/// About those of the paper's machines: Myrinet 2000 (2 Gbit/s), a processor of 133 MHz on the card, 64 bits
+/// of PCI at 33 MHz. Its figure 6 has a module that does nothing at "several microseconds".
 constexpr Costs kPaper{1.0, 1.0, 1.0, 1 / 200.0, 1.5, 4.0, 1.0, 0.5, 1 / 250.0};
 /// About those of a card of today at 200 Gbit/s, with cores of its own.
 constexpr Costs kToday{0.1, 0.1, 0.5, 1 / 25'000.0, 0.15, 0.5, 0.1, 0.6, 1 / 25'000.0};

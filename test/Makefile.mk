@@ -146,6 +146,12 @@ replay_sources = \
 test_fuzz_replay_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/test
 test_fuzz_replay_LDADD = test/libengine_world.a libcore.la
 
+if HAVE_ISAL
+fuzz_checked_sources = test/fuzz/checked_target.cc
+fuzz_targets += checked
+replay_sources += $(fuzz_checked_sources)
+endif
+
 if HAVE_LUA
 fuzz_module_sources = test/fuzz/module_target.cc
 fuzz_targets += module
@@ -186,6 +192,7 @@ fuzz fuzz-corpus: test/fuzz/replay
 	  top_srcdir='$(top_srcdir)' targets='$(fuzz_targets)' \
 	  common_sources='$(core_sources) $(fuzz_common_sources)' \
 	  card_sources='$(fuzz_card_sources) $(fuzz_stand_in_sources)' \
+	  checked_sources='$(fuzz_checked_sources) $(fuzz_stand_in_sources)' \
 	  client_sources='$(fuzz_client_sources)' \
 	  engine_sources='$(fuzz_engine_sources) $(fuzz_stand_in_sources) $(payload_sources)' \
 	  entries_sources='$(fuzz_entries_sources) $(fuzz_stand_in_sources)' \

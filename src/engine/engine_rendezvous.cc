@@ -298,6 +298,16 @@ std::byte* Engine::State::on_write_shared(PeerId id, Immediate immediate, std::s
   return is_granted ? landing->payload.address : nullptr;
 }
 
+bool Engine::State::is_landing(PeerId id, Immediate immediate, const std::byte* address,
+                               std::size_t length_bytes) const noexcept {
+  const Landing* const landing = landings.oldest(static_cast<std::uint32_t>(immediate));
+  if (landing == nullptr || landing->peer->id != id || !landing->memory.held) return false;
+  const std::byte* const begin = landing->payload.address;
+  // As numbers: the address is the peer's word.
+  const auto at = reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(begin);
+  return at <= landing->wanted_bytes && length_bytes <= landing->wanted_bytes - at;
+}
+
 void Engine::State::stop_timing(Landing& landing) noexcept {
   WriteChoice& choice = *landing.peer->write_terms.choice;
   landing.is_timed = false;

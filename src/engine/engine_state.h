@@ -496,6 +496,8 @@ struct Engine::State final : Sink {
   void on_write_arrived(PeerId id, Immediate immediate, std::size_t length_bytes) noexcept override;
   std::optional<PeerId> writer_of(Immediate immediate) const noexcept override;
   std::byte* on_write_shared(PeerId id, Immediate immediate, std::size_t length_bytes) noexcept override;
+  bool is_landing(PeerId id, Immediate immediate, const std::byte* address,
+                  std::size_t length_bytes) const noexcept override;
   void on_write_done(PeerId id, WorkId work, Status status) noexcept override;
   void on_peer_down(PeerId id, Status reason) noexcept override;
   bool awaits(PeerId id) const noexcept override;

@@ -11,8 +11,8 @@ namespace {
 constexpr std::uint64_t kMillisecondNs = 1'000'000;
 constexpr lua_Integer kMostTimerMs = 86'400'000;
 
-/// timer(milliseconds): on_timer() is called once, when so much time has passed. A later call replaces an earlier
-/// one. Without an argument it is not called.
+/// timer(milliseconds): on_timer() is called once, when so much time has passed. A later call replaces an
+/// earlier one. Without an argument it is not called.
 int set_timer(lua_State* state) {
   ModuleState& module = ModuleState::of(state);
   if (lua_gettop(state) == 0 || lua_type(state, 1) == LUA_TNIL) {

@@ -1,22 +1,23 @@
 // The modules of one client: takes messages to modules from its engine, runs them, and sends what they say.
 //
 // It stands beside the engine, whatever the driver: with `host` it works when the client calls, else in the
-// processor. A client manages its modules by messages to itself (ModuleMessageKind), so no driver has a command
-// for that, and no peer can load anything.
+// processor. A client manages its modules by messages to itself (ModuleMessageKind), so no driver has a
+// command for that, and no peer can load anything.
 //
-// ORDER. Messages of one process to another stay in order. All sends of an activation go before its deliveries.
-// Who sends slowly holds up only what it has sent itself.
+// ORDER. Messages of one process to another stay in order. All sends of an activation go before its
+// deliveries. Who sends slowly holds up only what it has sent itself.
 //
-// BUDGETS. A module that goes beyond its own is stopped, alone. All modules of a client together have half of the
-// time: when they have used more, messages wait in the engine, whose byte credit holds up their senders. Nothing
-// waits here for a peer to take something: what is on its way counts as the module's, and beyond its budget stops
-// it.
+// BUDGETS. A module that goes beyond its own is stopped, alone. All modules of a client together have half of
+// the time: when they have used more, messages wait in the engine, whose byte credit holds up their senders.
+// Nothing waits here for a peer to take something: what is on its way counts as the module's, and beyond its
+// budget stops it.
 //
 // TROUBLE. If a module stops, or is not there, the processes of its group are told, and each tells its client
-// in a message with kModuleTroubleTag. Whoever waits for a delivery waits for that, too. Clients of the groups of
-// a process that dies are told likewise.
+// in a message with kModuleTroubleTag. Whoever waits for a delivery waits for that, too. Clients of the
+// groups of a process that dies are told likewise.
 //
-// Threads: one, the engine's. Allocation: groups, modules, messages; without memory, what is to be done waits.
+// Threads: one, the engine's. Allocation: groups, modules, messages; without memory, what is to be done
+// waits.
 
 #pragma once
 
@@ -48,8 +49,8 @@ struct alignas(2) ModuleNews {
 
 class ModuleRunner {
  public:
-  /// `news`: of that engine, which outlives the runner. advance() must be called when there are any. The engine
-  /// is not used before. `processes`: their numbers are below that. `may_register`:
+  /// `news`: of that engine, which outlives the runner. advance() must be called when there are any. The
+  /// engine is not used before. `processes`: their numbers are below that. `may_register`:
   /// EngineConfig::program_memory_is_watched. Throws std::bad_alloc.
   ModuleRunner(Engine& engine, ModuleNews& news, std::uint32_t processes, bool may_register,
                const ModuleBudgets& budgets = {})

@@ -1,5 +1,5 @@
-// A module in all processes of a simulated group: what ch3-offload-module runs a module on before it is loaded
-// anywhere, and its tests.
+// A module in all processes of a simulated group: what ch3-offload-module runs a module on before it is
+// loaded anywhere, and its tests.
 //
 // Messages of one process to another stay in order. Which of those that are on their way arrives next is
 // chosen by a seed: so a module that leans on an order between senders is found out. Its clock stands while

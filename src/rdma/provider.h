@@ -147,6 +147,13 @@ class Sink {
     return nullptr;
   }
 
+  /// Asked by a provider that compares what was written: whether memory of this process is where the peer's
+  /// write with this immediate lands, of which nothing was told yet. It is read, and only during the call.
+  virtual bool is_landing(PeerId, Immediate, const std::byte* /*address*/,
+                          std::size_t /*length_bytes*/) const noexcept {
+    return true;
+  }
+
   /// Returns whether this process waits for something from `peer`. Asked seldom, and only about a peer that
   /// has been silent for long: a provider that has no other news of it then finds out whether it lives.
   virtual bool awaits(PeerId) const noexcept { return true; }

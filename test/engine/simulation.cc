@@ -308,7 +308,7 @@ void Simulation::come_to_rest() {
     quiet = moved ? 0 : quiet + 1;
     // A send that nobody receives may keep an engine from being idle for good.
     if (quiet >= 3 && idle) break;
-    if (quiet >= 300 && network_.quiet()) break;
+    if (quiet >= 300 && network_.quiet() && is_settled()) break;
   }
   calm_ = was_calm;
   reap();
@@ -475,6 +475,7 @@ void Simulation::drain() {
 void Simulation::check_end() {
   come_to_rest();
   check_at_rest();
+  if (!is_settled()) fail("at the end something waits to be acknowledged, or to be sent again");
   for (auto& process : processes_) {
     if (!process->alive) continue;
     const std::string who = "at the end process " + std::to_string(process->id);

@@ -158,7 +158,7 @@ void StandInProvider::commit(Endpoint& endpoint, std::size_t length_bytes) noexc
   touch(message);
   if (committed) committed(end.peer, message);
   wire::CtsHeader cts;
-  if (wire::get(message, cts) && cts.common.kind == wire::Kind::kCts &&
+  if (carries_messages && wire::get(message, cts) && cts.common.kind == wire::Kind::kCts &&
       (cts.common.flags & wire::kWritable) != 0) {
     require(regions_.count(cts.remote_key) != 0, "what a CTS grants is registered");
     granted_keys_.push_back(cts.remote_key);

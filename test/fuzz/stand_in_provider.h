@@ -29,6 +29,7 @@ class StandInProvider final : public Provider {
   // What the owner decides.
   std::size_t room_slots = SIZE_MAX;  ///< So many more commits; then reserve() and write() say kAgain.
   bool refuses_registration = false;
+  bool carries_messages = true;  ///< The engine's: what a CTS grants is looked at.
   Status connect_answer = Status::kOk;
   PeerId reached{UINT32_MAX};         ///< connect() never gives this one an answer that would be its end.
   Status write_answer = Status::kOk;  ///< Of write(); kOk: it is posted.

@@ -118,6 +118,7 @@ class RecordingSink final : public Sink {
   std::byte* on_write_shared(PeerId, Immediate, std::size_t length_bytes) noexcept override {
     return shared_landing.size() == length_bytes ? shared_landing.data() : nullptr;
   }
+  bool is_landing(PeerId, Immediate, const std::byte*, std::size_t) const noexcept override { return lands; }
   void on_write_done(PeerId peer, WorkId work, Status status) noexcept override {
     events.push_back({.kind = Kind::kWriteDone, .peer = peer, .work = work, .status = status});
   }
@@ -140,6 +141,7 @@ class RecordingSink final : public Sink {
 
   std::vector<Event> events;
   bool waits = true;             ///< For every peer.
+  bool lands = true;             ///< What is_landing() says.
   std::optional<PeerId> writer;  ///< Of all writes that arrive here.
   std::function<void(const Event&)> reaction;
   bool holds = false;                   ///< Each message is held (Delivery::kHeld).

@@ -22,7 +22,7 @@ bool read(std::span<const std::byte> bytes, T& value) noexcept {
 
 Delivery CheckedProvider::on_frame(CheckedEndpoint& peer, std::span<const std::byte> frame,
                                    Sink& sink) noexcept {
-  if (peer.fails) return Delivery::kTaken;
+  if (peer.state != PeerState::kUp) return Delivery::kTaken;
   peer.heard_in = polls_;
   CheckedHeader header;
   if (!read(frame, header) || header.checksum != checksum(frame.subspan(sizeof header.checksum))) {
@@ -72,13 +72,9 @@ Delivery CheckedProvider::on_numbered(CheckedEndpoint& peer, const CheckedHeader
 /// `header.number` says whether all has come that was sent before.
 void CheckedProvider::on_unnumbered(CheckedEndpoint& peer, const CheckedHeader& header) noexcept {
   if (header.kind == Kind::kRepeat) {
-    if (peer.sent && !peer.sent->is_all_received()) {
-      sent_again_ += peer.sent->unsent_number() - header.received;
-      peer.sent->repeat();
-    } else {
-      peer.must_tell = true;
-    }
-    // It may not have heard that this process asks, too.
+    if (peer.sent) sent_again_ += peer.sent->repeat();
+    // What was damaged may have said what was received, or asked. What is repeated says neither anew.
+    peer.must_tell = true;
     if (peer.lacks) peer.must_ask = true;
     attend_to(peer);
   }

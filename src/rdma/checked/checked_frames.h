@@ -43,9 +43,9 @@ struct CheckedWritten {
   std::uint64_t remote_key = 0;
   std::uint64_t length_bytes = 0;
   std::uint32_t immediate = 0;
-  std::uint32_t write = 0;     ///< The sender's, for the answer.
-  std::uint32_t checksum = 0;  ///< CRC32C of what was written.
-  std::uint32_t reserved = 0;
+  std::uint32_t write = 0;        ///< The sender's, for the answer.
+  std::uint32_t checksum = 0;     ///< CRC32C of what was written.
+  std::uint32_t is_changing = 0;  ///< 1: its source changes meanwhile, and it is not compared. Else 0.
 };
 
 struct CheckedAnswer {

@@ -26,15 +26,21 @@ class LeavingSink final : public Sink {
 
 constexpr std::size_t kLeavingBudget = 256;
 
+}  // namespace
+
 /// The caller's sink, with a count of what it is told.
-class CountingSink final : public Sink {
+class CheckedProvider::CountingSink final : public Sink {
  public:
   explicit CountingSink(Sink& sink) noexcept : sink_(sink) {}
   std::size_t told() const noexcept { return told_; }
+  /// The sink holds a message: nothing more is delivered in this poll().
+  bool holds() const noexcept { return holds_; }
 
   Delivery on_message(PeerId peer, std::span<const std::byte> message) noexcept override {
     ++told_;
-    return sink_.on_message(peer, message);
+    const Delivery delivery = sink_.on_message(peer, message);
+    holds_ = delivery == Delivery::kHeld;
+    return delivery;
   }
   void on_write_arrived(PeerId peer, Immediate immediate, std::size_t length_bytes) noexcept override {
     ++told_;
@@ -45,6 +51,10 @@ class CountingSink final : public Sink {
   }
   std::byte* on_write_shared(PeerId peer, Immediate immediate, std::size_t length_bytes) noexcept override {
     return sink_.on_write_shared(peer, immediate, length_bytes);
+  }
+  bool is_landing(PeerId peer, Immediate immediate, const std::byte* address,
+                  std::size_t length_bytes) const noexcept override {
+    return sink_.is_landing(peer, immediate, address, length_bytes);
   }
   bool awaits(PeerId peer) const noexcept override { return sink_.awaits(peer); }
   void on_write_done(PeerId peer, WorkId work, Status status) noexcept override {
@@ -59,9 +69,8 @@ class CountingSink final : public Sink {
  private:
   Sink& sink_;
   std::size_t told_ = 0;
+  bool holds_ = false;
 };
-
-}  // namespace
 
 /// What poll() does with the events of the provider below.
 class CheckedProvider::Filter final : public Sink {
@@ -69,13 +78,15 @@ class CheckedProvider::Filter final : public Sink {
   Filter(CheckedProvider& provider, Sink& sink) noexcept : provider_(provider), sink_(sink) {}
 
   Delivery on_message(PeerId id, std::span<const std::byte> message) noexcept override {
-    CheckedEndpoint* const peer = provider_.meet(id);
-    // Without memory it is as if the frame had been damaged: the next one shows that it is missing.
-    return peer == nullptr ? Delivery::kTaken : provider_.on_frame(*peer, message, sink_);
+    if (CheckedEndpoint* const peer = provider_.meet(id)) return provider_.on_frame(*peer, message, sink_);
+    provider_.distrust(id);
+    return Delivery::kTaken;
   }
   void on_write_arrived(PeerId id, Immediate immediate, std::size_t length_bytes) noexcept override {
-    CheckedEndpoint* const peer = provider_.meet(id);
-    if (peer != nullptr) provider_.on_write_arrived(*peer, immediate, length_bytes, sink_);
+    if (CheckedEndpoint* const peer = provider_.meet(id))
+      provider_.on_write_arrived(*peer, immediate, length_bytes, sink_);
+    else
+      provider_.distrust(id);
   }
   std::optional<PeerId> writer_of(Immediate immediate) const noexcept override {
     return sink_.writer_of(immediate);
@@ -108,7 +119,7 @@ CheckedProvider::CheckedProvider(Provider& below, Log log)
       longest_frame_bytes_(capabilities_.max_slot_bytes) {
   assert(have_checksums() && longest_frame_bytes_ >= kLeastSlotBytes + sizeof(CheckedHeader));
   capabilities_.max_slot_bytes -= sizeof(CheckedHeader);
-  for (std::uint32_t i = 0; i < kMostWrites; ++i) writes_[i].next_free = i + 1;
+  for (std::uint32_t i = 0; i < kMostWrites; ++i) writes_[i].next = i + 1 < kMostWrites ? i + 1 : kNoWrite;
 }
 
 CheckedProvider::~CheckedProvider() {
@@ -162,6 +173,8 @@ Result<Endpoint*> CheckedProvider::connect(PeerId id, std::string_view address,
   if (!peers_.is_current(id))
     return Error{Status::kPeerFailed, 0, "process " + std::to_string(index_of(id)) + " has gone"};
   CheckedEndpoint& peer = find_or_make(id);
+  if (peer.state == PeerState::kDown)
+    return Error{Status::kPeerFailed, 0, "process " + std::to_string(index_of(id)) + " has failed"};
   if (!peer.sent) peer.sent.emplace(longest_frame_bytes_);
   const Result<Endpoint*> made = below_.connect(id, address.substr(kCheckedAddress.size()), names);
   if (!made.ok()) return made.error();
@@ -172,15 +185,29 @@ Result<Endpoint*> CheckedProvider::connect(PeerId id, std::string_view address,
   return &peer;
 }
 
+/// Whether the peer is not connected to, and may still be.
+bool CheckedProvider::may_connect(const CheckedEndpoint& peer) noexcept {
+  return peer.below == nullptr && peer.connect_in != CheckedEndpoint::kNever;
+}
+
 /// A peer that sends must be answered, also if this process does not send to it. Returns false if that is not
 /// possible, or not yet.
 bool CheckedProvider::connect_back(CheckedEndpoint& peer) noexcept {
   if (peer.below != nullptr) return true;
+  if (polls_ < peer.connect_in) return false;
+  peer.connect_in = polls_ + kConnectPolls;
   try {
-    return connect(peer.id, address_of(peer.id), {}).ok();
-  } catch (const std::bad_alloc&) {
-    return false;
+    const Result<Endpoint*> made = connect(peer.id, address_of(peer.id), {});
+    if (made.ok()) return true;
+    const Status why = made.error().status;
+    if (why == Status::kAgain || why == Status::kNoMemory) return false;
+    peer.connect_in = CheckedEndpoint::kNever;
+    // Of a peer that has failed, on_peer_down() tells.
+    if (why != Status::kPeerFailed)
+      fail(peer, ("it cannot be answered (" + made.error().message + ")").c_str());
+  } catch (const std::bad_alloc&) {  // It is tried again.
   }
+  return false;
 }
 
 bool CheckedProvider::forget(PeerId id) noexcept {
@@ -226,19 +253,20 @@ void CheckedProvider::seal(CheckedEndpoint& peer, std::span<std::byte> frame, Ki
 Status CheckedProvider::reserve(Endpoint& endpoint, std::size_t length_bytes,
                                 std::span<std::byte>& slot) noexcept {
   CheckedEndpoint& peer = of(endpoint);
-  if (peer.is_down) return Status::kPeerFailed;
+  if (peer.state == PeerState::kDown) return Status::kPeerFailed;
   const std::size_t frame_bytes = sizeof(CheckedHeader) + length_bytes;
-  // What waits goes first. The provider below is asked, so that it wakes who sleeps for room.
+  // What waits goes first.
   Status status = push(peer);
   if (status == Status::kOk) {
     const std::span<std::byte> frame = peer.sent->reserve(frame_bytes);
-    if (!frame.empty()) {
+    if (frame.empty()) {
+      status = Status::kAgain;
+      // The peer cannot acknowledge parts that have not left.
+      if (peer.has_parts) static_cast<void>(send_unnumbered(peer, Kind::kReceived));
+    } else {
+      status = below_.reserve(*peer.below, frame_bytes, peer.slot);
       slot = frame.subspan(sizeof(CheckedHeader));
-      return Status::kOk;
     }
-    status = Status::kAgain;
-    // The peer cannot acknowledge parts that have not left.
-    if (peer.has_parts) static_cast<void>(send_unnumbered(peer, Kind::kReceived));
   }
   if (status == Status::kAgain) {
     peer.lacked_bytes = std::max(peer.lacked_bytes, frame_bytes);
@@ -249,9 +277,22 @@ Status CheckedProvider::reserve(Endpoint& endpoint, std::size_t length_bytes,
 
 void CheckedProvider::send_message(CheckedEndpoint& peer, std::size_t length_bytes, bool is_part) noexcept {
   const std::size_t frame_bytes = sizeof(CheckedHeader) + length_bytes;
-  seal(peer, peer.sent->reserved(frame_bytes), Kind::kMessage, peer.sent->next_number());
+  const std::span<std::byte> frame = peer.sent->reserved(frame_bytes);
+  seal(peer, frame, Kind::kMessage, peer.sent->next_number());
   peer.sent->commit(frame_bytes, is_part);
-  static_cast<void>(push(peer));
+  send_below(peer, peer.slot, frame, is_part);
+}
+
+/// The next frame that was not sent, in a slot that the provider below has reserved for it.
+void CheckedProvider::send_below(CheckedEndpoint& peer, std::span<std::byte> slot,
+                                 std::span<const std::byte> frame, bool is_part) noexcept {
+  std::memcpy(slot.data(), frame.data(), frame.size());
+  if (is_part)
+    below_.commit_part(*peer.below, frame.size());
+  else
+    below_.commit(*peer.below, frame.size());
+  peer.has_parts = is_part;
+  peer.sent->sent();
 }
 
 /// Returns false if there is no room.
@@ -288,13 +329,7 @@ Status CheckedProvider::push(CheckedEndpoint& peer) noexcept {
       attend_to(peer);
       return status;
     }
-    std::memcpy(slot.data(), frame->bytes.data(), frame->bytes.size());
-    if (frame->is_part)
-      below_.commit_part(*peer.below, frame->bytes.size());
-    else
-      below_.commit(*peer.below, frame->bytes.size());
-    peer.has_parts = frame->is_part;
-    peer.sent->sent();
+    send_below(peer, slot, frame->bytes, frame->is_part);
   }
   return Status::kOk;
 }
@@ -308,6 +343,7 @@ std::size_t CheckedProvider::poll(Sink& sink, std::size_t budget) noexcept {
   for (int round = 0; round < kMostRounds; ++round) {
     ++polls_;
     const std::size_t found = below_.poll(filter, budget);
+    while (unmet_count_ > 0) static_cast<void>(below_.end(unmet_[--unmet_count_]));
     if (!attended_.empty()) attend(counting);
     if (found != 0 && std::exchange(lacked_write_, false)) return counting.told() + 1;
     if (counting.told() + room_found_ != 0) return counting.told() + std::exchange(room_found_, 0);
@@ -316,12 +352,26 @@ std::size_t CheckedProvider::poll(Sink& sink, std::size_t budget) noexcept {
   return 1;
 }
 
+/// Nobody wakes who has to try again to connect.
+bool CheckedProvider::arm() noexcept {
+  const bool must_connect = std::ranges::any_of(attended_, [](const CheckedEndpoint* peer) {
+    return peer->state == PeerState::kUp && may_connect(*peer);
+  });
+  return !must_connect && below_.arm();
+}
+
+/// For want of memory something of it was lost, which it does not send again. One that is not noted is noted
+/// with the next loss.
+void CheckedProvider::distrust(PeerId id) noexcept {
+  if (unmet_count_ < unmet_.size()) unmet_[unmet_count_++] = id;
+}
+
 void CheckedProvider::attend_to(CheckedEndpoint& peer) noexcept {
   if (std::exchange(peer.is_listed, true)) return;
   attended_.push_back(&peer);
 }
 
-void CheckedProvider::attend(Sink& sink) noexcept {
+void CheckedProvider::attend(CountingSink& sink) noexcept {
   for (std::size_t i = 0; i < attended_.size();) {
     CheckedEndpoint& peer = *attended_[i];
     attend(peer, sink);  // Others may come to the end of the list.
@@ -336,33 +386,33 @@ void CheckedProvider::attend(Sink& sink) noexcept {
 }
 
 bool CheckedProvider::needs_attention(const CheckedEndpoint& peer) const noexcept {
-  if (peer.is_down || peer.fails) return peer.must_end;
-  if (peer.must_ask || peer.must_tell || peer.told != peer.awaited || peer.lacked_bytes != 0) return true;
-  if (peer.sent && !peer.sent->is_all_sent()) return true;
-  if (std::ranges::any_of(peer.writes, [](const auto& one) { return one.answer.has_value(); })) return true;
-  return stalled_writes_ != 0 && std::ranges::any_of(writes_, [&](const Write& write) {
-           return write.peer == &peer &&
-                  (write.state == Write::State::kComplete || write.state == Write::State::kMustRepeat);
-         });
+  if (peer.state != PeerState::kUp) return peer.state == PeerState::kFailing;
+  if (peer.below == nullptr && !may_connect(peer)) return false;
+  return peer.must_ask || peer.must_tell || peer.told != peer.awaited || peer.lacked_bytes != 0 ||
+         peer.unanswered > 0 || peer.first_stalled != kNoWrite || (peer.sent && !peer.sent->is_all_sent());
 }
 
-void CheckedProvider::attend(CheckedEndpoint& peer, Sink& sink) noexcept {
-  if (std::exchange(peer.must_end, false)) static_cast<void>(below_.end(peer.id));
-  if (peer.is_down || peer.fails || !connect_back(peer)) return;
+void CheckedProvider::attend(CheckedEndpoint& peer, CountingSink& sink) noexcept {
+  if (peer.state == PeerState::kFailing) {
+    peer.state = PeerState::kEnding;
+    static_cast<void>(below_.end(peer.id));
+  }
+  if (peer.state != PeerState::kUp || !connect_back(peer)) return;
   if (peer.must_ask && send_unnumbered(peer, Kind::kRepeat)) {
     peer.must_ask = false;
-    if (++peer.asked > kMostAsked) fail(peer, "all that comes from it is damaged");
+    if (++peer.asked > kMostAsked) return fail(peer, "all that comes from it is damaged");
   }
   static_cast<void>(push(peer));
-  answer_writes(peer);
-  if (stalled_writes_ != 0) go_on_writing(peer, sink);
-  // Something that follows would have told it at no cost. Who sends much must not wait for it.
+  if (peer.unanswered > 0) answer_writes(peer);
+  if (peer.first_stalled != kNoWrite && !sink.holds()) go_on_writing(peer, sink);
+  // Something that follows would tell it at no cost. Who sends much must not wait for it.
   const bool is_due = peer.must_tell || peer.heard_in != polls_ ||
                       peer.untold_bytes >= SentFrames::bytes_for(longest_frame_bytes_) / 4;
-  if (peer.told != peer.awaited || peer.must_tell) {
-    if (is_due && peer.sent->is_all_sent()) static_cast<void>(send_unnumbered(peer, Kind::kReceived));
-  }
-  if (peer.lacked_bytes != 0 && peer.sent->is_all_sent() && !peer.sent->reserve(peer.lacked_bytes).empty()) {
+  if (is_due && (peer.told != peer.awaited || peer.must_tell) && peer.sent->is_all_sent())
+    static_cast<void>(send_unnumbered(peer, Kind::kReceived));
+  std::span<std::byte> slot;
+  if (peer.lacked_bytes != 0 && peer.sent->is_all_sent() && !peer.sent->reserve(peer.lacked_bytes).empty() &&
+      below_.reserve(*peer.below, peer.lacked_bytes, slot) == Status::kOk) {
     peer.lacked_bytes = 0;
     ++room_found_;
   }
@@ -371,32 +421,28 @@ void CheckedProvider::attend(CheckedEndpoint& peer, Sink& sink) noexcept {
 // Ends
 
 void CheckedProvider::fail(CheckedEndpoint& peer, const char* why) noexcept {
-  if (std::exchange(peer.fails, true)) return;
-  peer.must_end = true;
+  if (peer.state != PeerState::kUp) return;
+  peer.state = PeerState::kFailing;
   log_("process %u: %s; the connection with it ends", index_of(peer.id), why);
   attend_to(peer);
 }
 
 void CheckedProvider::on_peer_down(PeerId id, Status reason, Sink& sink) noexcept {
   if (CheckedEndpoint* const peer = peers_.find(id)) {
-    peer->is_down = true;
-    peer->must_end = false;
-    peer->lacked_bytes = 0;
-    for (Write& write : writes_) {
-      if (write.state == Write::State::kFree || write.peer != peer) continue;
-      const WorkId work = write.work;
-      free_write(write);
-      sink.on_write_done(id, work, Status::kPeerFailed);
-    }
-    peer->arrived.clear();
-    peer->writes.clear();
+    peer->state = PeerState::kDown;
+    peer->first_stalled = peer->last_stalled = kNoWrite;
+    for (Write& write : writes_)
+      if (write.state != Write::State::kFree && write.peer == peer) finish(write, Status::kPeerFailed, sink);
+    peer->sent.reset();
+    peer->arrived = {};
+    peer->writes = {};
   }
   sink.on_peer_down(id, reason);
 }
 
 bool CheckedProvider::is_settled() const noexcept {
   for (const auto& peer : peers_)
-    if (peer != nullptr && !peer->is_down && !peer->fails && peer->sent && !peer->sent->is_all_received())
+    if (peer != nullptr && peer->state == PeerState::kUp && peer->sent && !peer->sent->is_all_received())
       return false;
   return attended_.empty();
 }
@@ -404,7 +450,10 @@ bool CheckedProvider::is_settled() const noexcept {
 bool CheckedProvider::leave() noexcept {
   if (!has_left_) {
     const std::uint64_t now_ns = monotonic_ns();
-    if (!leaving_since_ns_) leaving_since_ns_ = now_ns;
+    if (!leaving_since_ns_) {
+      leaving_since_ns_ = now_ns;
+      registered_.clear();  // Whose it was may have gone. What lands from now on is nobody's.
+    }
     LeavingSink deaf;
     static_cast<void>(poll(deaf, kLeavingBudget));
     if (!is_settled() && elapsed_ns(now_ns, *leaving_since_ns_) < kLeavingNs) return false;

@@ -1,5 +1,5 @@
-// The frames that were given to a peer and that it may not have yet: a ring of bytes. A frame is written where
-// it is kept, sent from there, and sent again from there, byte for byte.
+// The frames that were given to a peer and that it may not have yet: a ring of bytes. A frame is written
+// where it is kept, sent from there, and sent again from there, byte for byte.
 //
 //   oldest            next to be sent        end
 //     │  sent, not acknowledged  │  not sent    │  free …
@@ -51,8 +51,12 @@ class SentFrames {
   /// The peer awaits the frame with this number: frees those before it. Of an older number it has no effect.
   /// Returns false if frames before it were never sent.
   bool received(std::uint32_t number) noexcept;
-  /// All that was sent and is kept will be sent again.
-  void repeat() noexcept { unsent_ = oldest_; }
+  /// All that was sent and is kept will be sent again. Returns how many frames that are.
+  std::uint32_t repeat() noexcept {
+    const std::uint32_t count = unsent_.number - oldest_.number;
+    unsent_ = oldest_;
+    return count;
+  }
 
  private:
   struct Record {

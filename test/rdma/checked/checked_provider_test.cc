@@ -1,4 +1,5 @@
-// Checksums over the fake network, which damages what it carries; and peers that send nonsense with right ones.
+// Checksums over the fake network, which damages what it carries; and peers that send nonsense with right
+// ones.
 
 #include "rdma/checked/checked_provider.h"
 
@@ -137,6 +138,8 @@ TEST_F(CheckedProviderTest, WhatIsDamagedComesAgainInOrder) {
     EXPECT_GT(network->damaged(), 0u);
     EXPECT_EQ(a().provider->counters().damaged + b().provider->counters().damaged, network->damaged());
     EXPECT_GT(a().provider->counters().network_sent_again, 0u);
+    for (int i = 0; i < 10'000 && !(a().provider->is_settled() && b().provider->is_settled()); ++i) step();
+    EXPECT_TRUE(a().provider->is_settled() && b().provider->is_settled()) << seed;
     EXPECT_NE(b().lines.at(0).find("from process 0 arrived damaged"), std::string::npos) << b().lines[0];
     TearDown();
     for (Side& side : sides) side = {};
@@ -242,6 +245,64 @@ TEST_F(CheckedProviderTest, AWriteThatNobodyAnsweredFailsWithItsPeer) {
   EXPECT_EQ(a().sink.events[0].status, Status::kPeerFailed);
   EXPECT_EQ(a().sink.events[1].kind, Kind::kPeerDown);
   a().provider->deregister_memory(from);
+}
+
+/// Windows and entries may change while they are read for somebody.
+TEST_F(CheckedProviderTest, ASourceThatChangesIsWrittenAgainAndInTheEndNotCompared) {
+  for (const bool changes_always : {false, true}) {
+    make();
+    std::vector<std::byte> source(3000, std::byte{1});
+    std::vector<std::byte> target(source.size());
+    MemoryRegion from;
+    MemoryRegion to;
+    ASSERT_EQ(a().provider->register_memory(source.data(), source.size(), Access::kRead, from), Status::kOk);
+    ASSERT_EQ(b().provider->register_memory(target.data(), target.size(), Access::kWrite, to), Status::kOk);
+    ASSERT_EQ(a().provider->write(*a().to, source.data(), source.size(), from,
+                                  {reinterpret_cast<std::uintptr_t>(target.data()), to.remote_key},
+                                  Immediate{7}, WorkId{9}),
+              Status::kOk);
+    // The fake copies when it delivers: what was summed up is not what is written.
+    source[5] = std::byte{2};
+    for (int i = 0; i < 10'000 && a().sink.events.empty(); ++i) {
+      if (changes_always) source[6] = static_cast<std::byte>(i);
+      step();
+    }
+    ASSERT_EQ(a().sink.events.size(), 1u);
+    EXPECT_EQ(a().sink.events[0].status, Status::kOk);
+    EXPECT_EQ(b().sink.count(Kind::kWriteArrived), 1u);
+    EXPECT_EQ(target[5], std::byte{2});
+    EXPECT_EQ(b().provider->counters().damaged, changes_always ? 3u : 1u);
+    a().provider->deregister_memory(from);
+    b().provider->deregister_memory(to);
+    TearDown();
+    for (Side& side : sides) side = {};
+    network.reset();
+  }
+}
+
+TEST_F(CheckedProviderTest, AWriteThatIsAlwaysWrongEndsTheConnection) {
+  FakeConfig config;
+  config.damaged_write_probability = 1;
+  make(config);
+  std::vector<std::byte> source(100, std::byte{1});
+  std::vector<std::byte> target(source.size());
+  MemoryRegion from;
+  MemoryRegion to;
+  ASSERT_EQ(a().provider->register_memory(source.data(), source.size(), Access::kRead, from), Status::kOk);
+  ASSERT_EQ(b().provider->register_memory(target.data(), target.size(), Access::kWrite, to), Status::kOk);
+  ASSERT_EQ(a().provider->write(*a().to, source.data(), source.size(), from,
+                                {reinterpret_cast<std::uintptr_t>(target.data()), to.remote_key},
+                                Immediate{7}, WorkId{9}),
+            Status::kOk);
+  run(10'000);
+  EXPECT_EQ(b().sink.count(Kind::kWriteArrived), 0u);
+  ASSERT_EQ(a().sink.events.size(), 2u);
+  EXPECT_EQ(a().sink.events[0].kind, Kind::kWriteDone);
+  EXPECT_EQ(a().sink.events[0].status, Status::kPeerFailed);
+  EXPECT_EQ(a().sink.events[1].kind, Kind::kPeerDown);
+  EXPECT_NE(a().lines.back().find("all that is written to it is damaged"), std::string::npos);
+  a().provider->deregister_memory(from);
+  b().provider->deregister_memory(to);
 }
 
 TEST_F(CheckedProviderTest, AWayThatDamagesEverythingIsGivenUp) {
@@ -355,6 +416,43 @@ TEST_F(CheckedProviderTest, AWriteToWhatIsNotGrantedIsNotLookedAt) {
   }
   EXPECT_EQ(b().provider->counters().damaged, 0u);
   EXPECT_EQ(b().sink.count(Kind::kWriteArrived), std::size(wild) - 1);
+  b().provider->deregister_memory(region);
+}
+
+TEST_F(CheckedProviderTest, WritesThatAreToldAndDoNotComeEndTheConnection) {
+  make();
+  for (std::uint32_t n = 0; n < 5000; ++n)
+    inject(CheckedKind::kWritten, CheckedWritten{16, 1, 100, 5, n, 0, 0}, n);
+  run(3000);
+  EXPECT_EQ(b().sink.count(Kind::kPeerDown), 1u);
+  EXPECT_EQ(b().sink.count(Kind::kWriteArrived), 0u);
+  EXPECT_NE(b().lines.back().find("it speaks of writes that do not come"), std::string::npos);
+}
+
+/// The sink says that nothing lands there: it judges who writes.
+TEST_F(CheckedProviderTest, MemoryThatNoWriteLandsInIsNotLookedAt) {
+  make();
+  std::vector<std::byte> memory(100);
+  MemoryRegion region;
+  ASSERT_EQ(b().provider->register_memory(memory.data(), 100, Access::kWrite, region), Status::kOk);
+  const CheckedWritten written{reinterpret_cast<std::uintptr_t>(memory.data()),
+                               static_cast<std::uint64_t>(region.remote_key),
+                               100,
+                               5,
+                               0,
+                               1,
+                               0};
+  for (const bool lands : {false, true}) {
+    b().sink.lands = lands;
+    network->inject_immediate(kA, kB, Immediate{5}, 100);
+    inject(CheckedKind::kWritten, written, lands ? 1 : 0);
+    for (int i = 0; i < 50; ++i) {
+      b().provider->poll(b().sink, 8);
+      network->advance();
+    }
+    EXPECT_EQ(b().provider->counters().damaged, lands ? 1u : 0u) << "its checksum is wrong";
+    EXPECT_EQ(b().sink.count(Kind::kWriteArrived), 1u);
+  }
   b().provider->deregister_memory(region);
 }
 
