@@ -24,7 +24,7 @@
 // Bounds. A peer that is sent to takes SentFrames::bytes_for() of memory. A frame that was asked for
 // kMostAsked times, or a write that was wrong kMostWrong times, ends the connection with kPeerFailed.
 //
-// What is not covered: the few bytes that the provider below adds to a message or a write.
+// What is not repeated: the few bytes that the provider below adds to a message or a write. It judges them.
 //
 //   checked_provider.cc   making, connecting, ending, what leaves
 //   checked_frames.cc     frames that arrive

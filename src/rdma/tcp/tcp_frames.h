@@ -12,6 +12,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 
 #include "rdma/introduction/frames.h"
 #include "rdma/provider.h"
@@ -35,7 +36,7 @@ static_assert(sizeof(TcpHello) == 192 && offsetof(TcpHello, sender_instance) == 
 
 /// Introductions of connections.
 inline constexpr std::uint32_t kTcpMagic = 0x7430'3363;  // "c30t"
-inline constexpr std::uint16_t kTcpVersion = 1;
+inline constexpr std::uint16_t kTcpVersion = 2;
 
 inline bool check_tcp_body(const Frame& frame) noexcept {
   return frame.kind != FrameKind::kHello || frame.as<TcpHello>().address.back() == '\0';
@@ -55,13 +56,13 @@ enum class TcpRecordKind : std::uint8_t {
 struct TcpRecord {
   std::uint32_t length_bytes = 0;  ///< Of the message, or of the part of a write.
   TcpRecordKind kind{};
-  std::array<std::uint8_t, 3> reserved{};
+  std::array<std::uint8_t, 3> check{};  ///< tcp_check() of the others, of which it has the lower bytes.
 };
 
 struct TcpWriteRecord {
   TcpRecord record;
   std::uint32_t immediate = 0;
-  std::uint32_t reserved = 0;
+  std::uint32_t check = 0;  ///< tcp_check() of all others.
   std::uint64_t remote_key = 0;
   std::uint64_t address = 0;  ///< In the receiver's memory.
 };
@@ -69,12 +70,42 @@ static_assert(sizeof(TcpRecord) == 8 && sizeof(TcpWriteRecord) == 32 &&
               offsetof(TcpWriteRecord, immediate) == 8 && offsetof(TcpWriteRecord, remote_key) == 16 &&
               offsetof(TcpWriteRecord, address) == 24);
 
+/// What was damaged on its way is not taken for another length or place. Each step is a bijection, so that
+/// one value that differs makes a difference of 64 bits, of which 32 are kept.
+constexpr std::uint32_t tcp_check(std::initializer_list<std::uint64_t> values) noexcept {
+  std::uint64_t sum = 0;
+  for (const std::uint64_t value : values) {
+    sum = (sum ^ value) * 0x9E37'79B9'7F4A'7C15;
+    sum ^= sum >> 32;
+  }
+  return static_cast<std::uint32_t>(sum);
+}
+
+inline TcpRecord make_tcp_record(std::uint32_t length_bytes, TcpRecordKind kind) noexcept {
+  const std::uint32_t check = tcp_check({length_bytes, static_cast<std::uint64_t>(kind)});
+  const auto byte = [check](unsigned number) { return static_cast<std::uint8_t>(check >> 8 * number); };
+  return {length_bytes, kind, {byte(0), byte(1), byte(2)}};
+}
+inline bool is_sound(const TcpRecord& record) noexcept {
+  return record.check == make_tcp_record(record.length_bytes, record.kind).check;
+}
+
+inline std::uint32_t check_of(const TcpWriteRecord& write) noexcept {
+  return tcp_check({write.record.length_bytes, write.immediate, write.remote_key, write.address});
+}
+/// With the checks that belong to the other fields.
+inline TcpWriteRecord sealed(TcpWriteRecord write) noexcept {
+  write.record = make_tcp_record(write.record.length_bytes, write.record.kind);
+  write.check = check_of(write);
+  return write;
+}
+
 /// Of a write, so much goes at once: a message that comes meanwhile goes before the rest.
 inline constexpr std::uint32_t kMostTcpPartBytes = 256 * 1024;
 
 /// Whether a record may follow. `is_first`: it is the first that the process which dialled hears.
 inline bool check_tcp_record(const TcpRecord& record, std::size_t slot_bytes, bool is_first) noexcept {
-  if (record.reserved != std::array<std::uint8_t, 3>{}) return false;
+  if (!is_sound(record)) return false;
   if (is_first) return record.kind == TcpRecordKind::kWelcome && record.length_bytes == 0;
   if (record.kind == TcpRecordKind::kSlot)
     return record.length_bytes >= 1 && record.length_bytes <= slot_bytes;

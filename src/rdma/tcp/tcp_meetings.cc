@@ -143,7 +143,7 @@ void TcpProvider::on_connection(Introducer::Contact& contact, ForkClosedDescript
 void TcpProvider::on_ready(Introducer::Contact& contact) noexcept {
   TcpEndpoint& peer = of(contact);
   if (peer.state != State::kWelcome) return;
-  const TcpRecord welcome{0, TcpRecordKind::kWelcome, {}};
+  const TcpRecord welcome = make_tcp_record(0, TcpRecordKind::kWelcome);
   // There is room in a socket that has just been connected.
   if (::send(peer.socket.get(), &welcome, sizeof welcome, MSG_NOSIGNAL) != sizeof welcome)
     return lose(peer, 0);

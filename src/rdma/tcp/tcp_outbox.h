@@ -48,7 +48,7 @@ class TcpOutbox {
   }
   /// The message that was reserved, or its first part. REQUIRES: 1 <= length_bytes <= what was reserved.
   void commit(std::size_t length_bytes) noexcept {
-    put({static_cast<std::uint32_t>(length_bytes), TcpRecordKind::kSlot, {}});
+    put(make_tcp_record(static_cast<std::uint32_t>(length_bytes), TcpRecordKind::kSlot));
     end_ += length_bytes;
   }
   /// For the longest message.
@@ -130,10 +130,10 @@ class TcpOutbox {
     const Write& write = writes_[current_write_ % kMostWrites];
     const auto length = static_cast<std::uint32_t>(
         std::min<std::size_t>(write.length_bytes - announced_bytes_, kMostTcpPartBytes));
-    header_ = {.record = {length, TcpRecordKind::kWrite, {}},
-               .immediate = static_cast<std::uint32_t>(write.immediate),
-               .remote_key = static_cast<std::uint64_t>(write.destination.remote_key),
-               .address = write.destination.address + announced_bytes_};
+    header_ = sealed({.record = {length, TcpRecordKind::kWrite, {}},
+                      .immediate = static_cast<std::uint32_t>(write.immediate),
+                      .remote_key = static_cast<std::uint64_t>(write.destination.remote_key),
+                      .address = write.destination.address + announced_bytes_});
     part_ = write.source + announced_bytes_;
     announced_bytes_ += length;
     header_sent_ = part_sent_ = 0;

@@ -124,7 +124,8 @@ bool TcpProvider::begin_record(TcpEndpoint& peer) noexcept {
   }
   if (unparsed_.size() < sizeof record) return wait_for_header();
   std::memcpy(&record, unparsed_.data(), sizeof record);
-  if (record.reserved != 0 || !landings_.permits(record.remote_key, record.address, length_bytes)) {
+  if (record.check != check_of(record) ||
+      !landings_.permits(record.remote_key, record.address, length_bytes)) {
     violates(peer);
     return false;
   }

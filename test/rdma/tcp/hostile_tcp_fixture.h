@@ -45,7 +45,7 @@ class TcpPeersThatLie : public TcpProviders {
     peer.send(make_frame(kTcpProtocol, FrameKind::kReady));
     const auto welcome = answer_bytes(peer, sizeof(TcpRecord));
     ASSERT_TRUE(welcome);
-    EXPECT_EQ(*welcome, bytes_of(TcpRecord{0, TcpRecordKind::kWelcome, {}}));
+    EXPECT_EQ(*welcome, bytes_of(make_tcp_record(0, TcpRecordKind::kWelcome)));
   }
   Peer make_dialled(std::uint32_t id = kHostile) {
     Peer peer = make_hostile(id);
@@ -70,7 +70,7 @@ class TcpPeersThatLie : public TcpProviders {
     return peer;
   }
   static void welcome(const HostileTcpPeer& peer) {
-    peer.send(bytes_of(TcpRecord{0, TcpRecordKind::kWelcome, {}}));
+    peer.send(bytes_of(make_tcp_record(0, TcpRecordKind::kWelcome)));
   }
 
   /// Process 0 is told once that the hostile peer is down, and logs as many lines.

@@ -33,7 +33,7 @@ std::vector<std::byte> bytes_of(const Record& record, std::span<const std::byte>
   return bytes;
 }
 inline std::vector<std::byte> slot_bytes(std::span<const std::byte> message) {
-  return bytes_of(TcpRecord{static_cast<std::uint32_t>(message.size()), TcpRecordKind::kSlot, {}}, message);
+  return bytes_of(make_tcp_record(static_cast<std::uint32_t>(message.size()), TcpRecordKind::kSlot), message);
 }
 
 class HostileTcpPeer {

@@ -130,9 +130,9 @@ struct WrongRecord {
 
 TEST_F(TcpPeersThatLie, WhoSendsWhatIsNoRecordIsCutOff) {
   const Bytes payload = Pattern(1).bytes(100);
-  const auto record = [&](std::uint32_t length, std::uint8_t kind, std::size_t reserved = 3) {
-    TcpRecord wrong{length, static_cast<TcpRecordKind>(kind), {}};
-    if (reserved < 3) wrong.reserved[reserved] = 1;
+  const auto record = [&](std::uint32_t length, std::uint8_t kind, std::size_t byte = 3) {
+    TcpRecord wrong = make_tcp_record(length, static_cast<TcpRecordKind>(kind));
+    if (byte < 3) wrong.check[byte] ^= 1;
     return bytes_of(wrong, payload);
   };
   const std::uint32_t slot = static_cast<std::uint32_t>(patient_tcp_config().slot_bytes);
@@ -144,10 +144,10 @@ TEST_F(TcpPeersThatLie, WhoSendsWhatIsNoRecordIsCutOff) {
       {"all ones", [&] { return Bytes(100, std::byte{255}); }},
       {"a welcome when none is due", [&] { return record(0, 1); }},
       {"a long welcome", [&] { return record(100, 1); }},
-      {"reserved byte 0", [&] { return record(100, 2, 0); }},
-      {"reserved byte 1", [&] { return record(100, 2, 1); }},
-      {"reserved byte 2", [&] { return record(100, 2, 2); }},
-      {"a write's reserved byte", [&] { return record(100, 3, 0); }},
+      {"a check with a wrong byte 0", [&] { return record(100, 2, 0); }},
+      {"a check with a wrong byte 1", [&] { return record(100, 2, 1); }},
+      {"a check with a wrong byte 2", [&] { return record(100, 2, 2); }},
+      {"a write's wrong check", [&] { return record(100, 3, 0); }},
       {"a message of nothing", [&] { return record(0, 2); }},
       {"a message that is too long by one", [&] { return record(slot + 1, 2); }},
       {"a message of the greatest length", [&] { return record(UINT32_MAX, 2); }},
@@ -165,6 +165,24 @@ TEST_F(TcpPeersThatLie, WhoSendsWhatIsNoRecordIsCutOff) {
     EXPECT_EQ(sink(0).events[0].bytes, message);
     EXPECT_EQ(at(0).counters().network_connections, 0u);
     expect_bystander_unharmed();
+  }
+}
+
+/// Of a network that damages what it carries.
+TEST(TcpFrames, EveryBitOfAHeaderIsChecked) {
+  const TcpWriteRecord write = sealed({.record = {4096, TcpRecordKind::kWrite, {}},
+                                       .immediate = 17,
+                                       .remote_key = 0x1'0000'0003,
+                                       .address = 0x7f12'3456'7890});
+  ASSERT_TRUE(is_sound(write.record) && write.check == check_of(write));
+  for (std::size_t bit = 0; bit < 8 * sizeof write; ++bit) {
+    std::array<std::byte, sizeof write> bytes;
+    std::memcpy(bytes.data(), &write, sizeof write);
+    bytes[bit / 8] ^= std::byte{1} << bit % 8;
+    TcpWriteRecord damaged;
+    std::memcpy(&damaged, bytes.data(), sizeof damaged);
+    EXPECT_FALSE(is_sound(damaged.record) && damaged.check == check_of(damaged)) << bit;
+    if (bit < 8 * sizeof write.record) EXPECT_FALSE(is_sound(damaged.record)) << bit;
   }
 }
 
@@ -218,7 +236,7 @@ TEST_F(TcpPeersThatLie, WhoWritesWhereItMayNotIsCutOffAndNothingIsWritten) {
          write.remote_key += 77;
          write.record.length_bytes = 0;
        }},
-      {"reserved", [](TcpWriteRecord& write, const Memory&) { write.reserved = 1; }},
+      {"a wrong check", nullptr},
   };
   for (const Case& one : cases) {
     SCOPED_TRACE(one.what);
@@ -232,7 +250,9 @@ TEST_F(TcpPeersThatLie, WhoWritesWhereItMayNotIsCutOffAndNothingIsWritten) {
                          .immediate = 1,
                          .remote_key = memory.writable.key(),
                          .address = memory.writable.address()};
-    one.change(write, memory);
+    if (one.change) one.change(write, memory);
+    write = sealed(write);
+    if (!one.change) ++write.check;
     peer->send(bytes_of(write, Bytes(kLength, std::byte{0xEE})));
     ASSERT_NO_FATAL_FAILURE(expect_violation());
     EXPECT_EQ(sink(0).count(Kind::kWriteArrived), 0u);
@@ -247,20 +267,19 @@ TEST_F(TcpPeersThatLie, AnAcceptorThatDoesNotBeginWithItsWelcomeIsCutOff) {
       {"a message", [] { return slot_bytes(Pattern(1).bytes(10)); }},
       {"a write",
        [] {
-         return bytes_of(TcpWriteRecord{.record = {0, TcpRecordKind::kWrite, {}}});
+         return bytes_of(sealed({.record = {0, TcpRecordKind::kWrite, {}}}));
        }},
-      {"a long welcome",
+      {"a long welcome", [] { return bytes_of(make_tcp_record(1, TcpRecordKind::kWelcome)); }},
+      {"a wrong check",
        [] {
-         return bytes_of(TcpRecord{1, TcpRecordKind::kWelcome, {}});
-       }},
-      {"a reserved byte",
-       [] {
-         return bytes_of(TcpRecord{0, TcpRecordKind::kWelcome, {0, 0, 1}});
+         TcpRecord welcome = make_tcp_record(0, TcpRecordKind::kWelcome);
+         welcome.check[2] ^= 1;
+         return bytes_of(welcome);
        }},
       {"zeros", [] { return Bytes(8); }},
       {"two welcomes",
        [] {
-         const Bytes one = bytes_of(TcpRecord{0, TcpRecordKind::kWelcome, {}});
+         const Bytes one = bytes_of(make_tcp_record(0, TcpRecordKind::kWelcome));
          return joined(one, one);
        }},
   };
@@ -301,10 +320,10 @@ class TcpPieces : public TcpPeersThatLie {
   }
   /// A message, a part of a write, and a message.
   Bytes records(std::uint64_t seed) {
-    const TcpWriteRecord write{.record = {kTarget, TcpRecordKind::kWrite, {}},
-                               .immediate = static_cast<std::uint32_t>(seed),
-                               .remote_key = target_.key(),
-                               .address = target_.address()};
+    const TcpWriteRecord write = sealed({.record = {kTarget, TcpRecordKind::kWrite, {}},
+                                         .immediate = static_cast<std::uint32_t>(seed),
+                                         .remote_key = target_.key(),
+                                         .address = target_.address()});
     Bytes bytes = slot_bytes(Pattern(seed).bytes(20));
     bytes = joined(bytes, bytes_of(write, Pattern(seed + 1).bytes(kTarget)));
     return joined(bytes, slot_bytes(Pattern(seed + 2).bytes(1)));
@@ -355,7 +374,7 @@ TEST_F(TcpPieces, AWelcomeByteByByteIsHeard) {
   make(2);
   peer_ = make_acceptor();
   ASSERT_EQ(try_send(0, kHostile, Pattern(3).bytes(5)), Status::kOk);
-  const Bytes bytes = bytes_of(TcpRecord{0, TcpRecordKind::kWelcome, {}});
+  const Bytes bytes = bytes_of(make_tcp_record(0, TcpRecordKind::kWelcome));
   for (const std::byte& byte : bytes) {
     EXPECT_FALSE(peer_->receive_bytes(1)) << "nothing is said before the welcome";
     send({&byte, 1});
@@ -386,9 +405,9 @@ TEST_F(TcpPieces, AConnectionThatEndsWithinALongPartIsAPeerThatFailed) {
   make(2);
   peer_ = make_dialled();
   Region target = make_region(0, kMostTcpPartBytes);
-  const TcpWriteRecord write{.record = {kMostTcpPartBytes, TcpRecordKind::kWrite, {}},
-                             .remote_key = target.key(),
-                             .address = target.address()};
+  const TcpWriteRecord write = sealed({.record = {kMostTcpPartBytes, TcpRecordKind::kWrite, {}},
+                                       .remote_key = target.key(),
+                                       .address = target.address()});
   send(bytes_of(write, Bytes(50'000, std::byte{1})));
   ASSERT_TRUE(run_until([&] { return target.bytes[49'999] == std::byte{1}; }));
   peer_->close();
@@ -402,8 +421,9 @@ TEST_F(TcpPieces, MemoryThatIsTakenBackWithinAPartIsNotWrittenToAnyMore) {
     make(2);
     peer_ = make_dialled();
     Region target = make_region(0, 1000);
-    const TcpWriteRecord write{
-        .record = {1000, TcpRecordKind::kWrite, {}}, .remote_key = target.key(), .address = target.address()};
+    const TcpWriteRecord write = sealed({.record = {1000, TcpRecordKind::kWrite, {}},
+                                         .remote_key = target.key(),
+                                         .address = target.address()});
     const Bytes bytes = bytes_of(write, Bytes(1000, std::byte{1}));
     send(std::span(bytes).first(sizeof write + here));
     ASSERT_TRUE(run_until([&] { return here == 0 || target.bytes[here - 1] == std::byte{1}; }));

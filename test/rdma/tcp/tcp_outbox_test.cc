@@ -60,7 +60,7 @@ class RecordReader {
     (is_message ? item.message : item.part.bytes).assign(payload, payload + record.length_bytes);
     if (!is_message) {
       std::memcpy(&item.part.record, stream_.data() + at_, sizeof item.part.record);
-      EXPECT_EQ(item.part.record.reserved, 0u);
+      EXPECT_EQ(item.part.record.check, check_of(item.part.record));
     }
     at_ += header_bytes + record.length_bytes;
     items.push_back(std::move(item));
@@ -131,7 +131,9 @@ TEST_F(Outboxes, AMessageIsARecordAndItsBytes) {
   const std::span<iovec> pieces = outbox_.next();
   ASSERT_EQ(pieces.size(), 1u);
   ASSERT_EQ(pieces[0].iov_len, kRecordBytes + 5);
-  std::array<std::byte, kRecordBytes + 5> expected{std::byte{5}, {}, {}, {}, std::byte{2}};
+  std::array<std::byte, kRecordBytes + 5> expected{};
+  const TcpRecord record = make_tcp_record(5, TcpRecordKind::kSlot);
+  std::memcpy(expected.data(), &record, kRecordBytes);
   std::ranges::copy(message, expected.begin() + kRecordBytes);
   EXPECT_EQ(std::memcmp(pieces[0].iov_base, expected.data(), expected.size()), 0);
 }

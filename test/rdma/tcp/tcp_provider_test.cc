@@ -35,8 +35,8 @@ TEST_F(TcpIntroductions, AnAcceptorThatGivesUpAfterTheReadyIsDialledAgainAndNoth
   source.bytes = Pattern(9).bytes(1000);
   connect(0, kHostile, peer->address.to_string());
   Bytes expected = bytes_of(
-      TcpWriteRecord{
-          .record = {1000, TcpRecordKind::kWrite, {}}, .immediate = 5, .remote_key = 77, .address = 0x1234},
+      sealed(
+          {.record = {1000, TcpRecordKind::kWrite, {}}, .immediate = 5, .remote_key = 77, .address = 0x1234}),
       source.bytes);
   const auto send_another = [&] {
     const Bytes message = Pattern(expected.size()).bytes(100);
