@@ -28,14 +28,18 @@ std::string has_failed(std::uint32_t rank) {
 std::size_t ModuleRunner::advance() noexcept {
   if (!news_.messages && next_due_ns() > 0) return 0;
   news_.messages = false;
+  spent_ns_ = 0;
   std::size_t happened = 0;
   try {
     happened += take_ends();
     if (has_lost_) tell_lost();
     happened += take_arrivals();
     happened += leave();
+    if (timers_are_first_) happened += fire_timers();
     happened += handle_arrivals();
-    happened += fire_timers();
+    if (!timers_are_first_) happened += fire_timers();
+    timers_are_first_ = !timers_are_first_;
+    if (std::exchange(timers_changed_, false)) note_timers();
     happened += leave();
   } catch (const std::bad_alloc&) {
     news_.messages = true;  // It goes on when there is memory.
@@ -185,22 +189,26 @@ void ModuleRunner::drop(PeerId sender) {
            " for a group that is not open here, or that makes no sense. It was dropped, as others will be");
 }
 
-/// Time that was not used is saved up to a bound.
-bool ModuleRunner::may_spend() noexcept {
+/// Whether something may begin now. Else there are news still. Time that was not used is saved up to a bound.
+bool ModuleRunner::may_begin() noexcept {
   const std::uint64_t now = monotonic_ns();
   saved_ns_ = std::min(kMostSavedNs, saved_ns_ + static_cast<std::int64_t>((now - looked_ns_) / 2));
   looked_ns_ = now;
-  return saved_ns_ > 0;
+  if (saved_ns_ > 0 && spent_ns_ < kMostSpentNs) return true;
+  news_.messages = true;
+  return false;
+}
+
+/// What began then is over.
+void ModuleRunner::spend() noexcept {
+  const std::uint64_t began = std::exchange(looked_ns_, monotonic_ns());
+  spent_ns_ += looked_ns_ - began;
+  saved_ns_ -= static_cast<std::int64_t>(looked_ns_ - began);
 }
 
 std::size_t ModuleRunner::handle_arrivals() {
   std::size_t handled = 0;
-  while (!ready_.empty()) {
-    if (handled == kMostHandled || !may_spend()) {
-      news_.messages = true;
-      break;
-    }
-    const std::uint64_t began = looked_ns_;
+  while (!ready_.empty() && handled < kMostHandled && may_begin()) {
     const std::uint32_t sender = ready_.front();
     const auto place = senders_.find(sender);
     Sender& its = place->second;
@@ -219,10 +227,10 @@ std::size_t ModuleRunner::handle_arrivals() {
     } catch (const std::bad_alloc&) {
       has_lost_ = true;
     }
-    looked_ns_ = monotonic_ns();
-    saved_ns_ -= static_cast<std::int64_t>(looked_ns_ - began);
+    spend();
   }
-  // What waits in the engine is taken when there is room for it.
+  // What waits here is handled in the next turn, and what waits in the engine is taken when there is room for
+  // it.
   if (handled > 0) news_.messages = true;
   return handled;
 }
@@ -276,39 +284,35 @@ void ModuleRunner::act(Group& group, std::uint32_t id, const std::string& name, 
 
 // Timers.
 
+/// Of the modules that run.
+ModuleRunner::Due ModuleRunner::first_due() noexcept {
+  Due first;
+  for (auto& [id, group] : groups_)
+    for (auto& [name, loaded] : group.modules)
+      if (loaded.module != nullptr && loaded.stopped.empty() && loaded.module->due_ns() < first.ns)
+        first = {loaded.module->due_ns(), id, &group, &name, loaded.module.get()};
+  return first;
+}
+
 std::size_t ModuleRunner::fire_timers() {
   std::size_t fired = 0;
   if (news_.timers && next_due_ns() == 0) {
     const std::uint64_t now = monotonic_ns();
-    for (auto& [id, group] : groups_) {
-      for (auto& [name, loaded] : group.modules) {
-        if (loaded.module == nullptr || !loaded.stopped.empty() || loaded.module->due_ns() > now) continue;
-        if (!may_spend()) {
-          news_.messages = true;
-          continue;
-        }
-        const std::uint64_t began = looked_ns_;
-        ModuleOutput output;
-        std::string error;
-        const bool is_good = loaded.module->fire(output, error);
-        act(group, id, name, output, is_good, error);
-        ++fired;
-        looked_ns_ = monotonic_ns();
-        saved_ns_ -= static_cast<std::int64_t>(looked_ns_ - began);
-      }
+    for (Due due = first_due(); due.ns <= now && may_begin(); due = first_due()) {
+      ModuleOutput output;
+      std::string error;
+      const bool is_good = due.module->fire(output, error);
+      act(*due.group, due.id, *due.name, output, is_good, error);
+      ++fired;
+      spend();
     }
   }
-  if (std::exchange(timers_changed_, false)) note_timers();
   return fired;
 }
 
-/// When the first one is due.
+/// After something was activated, loaded or ended.
 void ModuleRunner::note_timers() noexcept {
-  due_ns_ = UINT64_MAX;
-  for (const auto& [id, group] : groups_)
-    for (const auto& [name, loaded] : group.modules)
-      if (loaded.module != nullptr && loaded.stopped.empty())
-        due_ns_ = std::min(due_ns_, loaded.module->due_ns());
+  due_ns_ = first_due().ns;
   news_.timers = due_ns_ != UINT64_MAX;
 }
 

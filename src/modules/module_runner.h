@@ -9,6 +9,7 @@
 //
 // BUDGETS. A module that goes beyond its own is stopped, alone. All modules of a client together have half of
 // the time: when they have used more, messages wait in the engine, whose byte credit holds up their senders.
+// Those whose timers are due take turns, and in each turn of the processor little of that begins.
 // Nothing waits here for a peer to take something: what is on its way counts as the module's, and beyond its
 // budget stops it.
 //
@@ -118,6 +119,15 @@ class ModuleRunner {
     std::list<Transfer>::iterator place;
   };
 
+  /// A timer.
+  struct Due {
+    std::uint64_t ns = UINT64_MAX;  ///< By the clock. UINT64_MAX: there is none.
+    std::uint32_t id = 0;           ///< Of the group.
+    Group* group = nullptr;
+    const std::string* name = nullptr;
+    Module* module = nullptr;
+  };
+
   /// Payload bytes that wait to be handled, or are on their way here. Memory that nothing was written to yet
   /// takes none.
   static constexpr std::size_t kMostArriving = 16 * kMostModulePayload;
@@ -125,6 +135,9 @@ class ModuleRunner {
   static constexpr std::size_t kArrivalBytes = 512;
   /// Messages that are taken, and handled, in one turn.
   static constexpr std::size_t kMostTaken = 64, kMostHandled = 8;
+  /// When so much time is spent in a turn, no more begins in it: what is no module's has its turn.
+  /// Nanoseconds.
+  static constexpr std::uint64_t kMostSpentNs = 100'000;
   /// Modules save up at most so much time.
   static constexpr std::int64_t kMostSavedNs = 20'000'000;
   /// Of a client. MPICH has fewer communicators.
@@ -149,7 +162,9 @@ class ModuleRunner {
   std::size_t handle_arrivals();
   std::size_t fire_timers();
   void note_timers() noexcept;
-  bool may_spend() noexcept;
+  Due first_due() noexcept;
+  bool may_begin() noexcept;
+  void spend() noexcept;
   void handle(PeerId sender, const Arrival& arrival);
   void drop(PeerId sender);
   void handle_own(ModuleMessage& message);
@@ -190,12 +205,14 @@ class ModuleRunner {
   std::set<std::uint32_t> failed_;        ///< Processes.
   std::int64_t saved_ns_ = kMostSavedNs;  ///< Time that modules may use. Below 0: they wait.
   std::uint64_t looked_ns_ = 0;           ///< When that was brought up to date.
+  std::uint64_t spent_ns_ = 0;            ///< By modules, in this turn.
   std::uint64_t due_ns_ =
-      UINT64_MAX;                ///< By the clock: the first timer. Brought up to date by note_timers().
-  bool timers_changed_ = false;  ///< A module was activated, loaded or ended since.
-  std::size_t lines_ = 0;        ///< Of log(), so far.
-  bool has_dropped_ = false;     ///< A message that made no sense. The user was told.
-  bool has_lost_ = false;        ///< A message, for want of memory. Nobody was told.
+      UINT64_MAX;                  ///< By the clock: the first timer. Brought up to date by note_timers().
+  bool timers_are_first_ = false;  ///< In the next turn. Else messages are, and might leave no time for them.
+  bool timers_changed_ = false;    ///< A module was activated, loaded or ended since.
+  std::size_t lines_ = 0;          ///< Of log(), so far.
+  bool has_dropped_ = false;       ///< A message that made no sense. The user was told.
+  bool has_lost_ = false;          ///< A message, for want of memory. Nobody was told.
 };
 
 }  // namespace ch3_offload

@@ -83,6 +83,24 @@ TEST(ModuleTimersOfADriver, LetItSleep) {
   EXPECT_EQ(host.next_due_ns(), UINT64_MAX);
 }
 
+/// Six that want more than the time that there is: each is called as often as the first.
+TEST(ModuleTimersOfADriver, TakeTurns) {
+  ModuleWorld world(Driver::kHost, 1, 1);
+  world.open();
+  for (const std::string name : {"a", "b", "c", "d", "e", "f"}) {
+    const std::string when = name == "a" ? "60" : "40";
+    world.load(name,
+               "local n = 0 timer(1) function on_message() end function on_timer() "
+               "for i = 1, 10000 do n = n + 1 end timer(1) "
+               "if n == 10000 * " +
+                   when + " then new(0, " + when + "):deliver() end end");
+  }
+  const auto& got = world.deliveries(0);
+  for (int i = 0; i < 100'000'000 && (got.empty() || got.back().tag != 60); ++i) world.turn();
+  EXPECT_EQ(got.size(), 6u);
+  EXPECT_TRUE(world.troubles(0).empty());
+}
+
 TEST_P(ModulesOf, BroadcastMessagesOfEveryLength) {
   world_.open();
   world_.load("b", kBroadcast);
